@@ -1,0 +1,13 @@
+# The CUDA toolkit is optional. The CUDA backend is a module of its own that workers load at run time, so that nothing else depends on it.
+set(TRIREME_HAVE_CUDA OFF)
+if(NOT TRIREME_CUDA STREQUAL "OFF")
+  find_package(CUDAToolkit QUIET)
+  if(CUDAToolkit_FOUND)
+    set(TRIREME_HAVE_CUDA ON)
+    message(STATUS "CUDA toolkit ${CUDAToolkit_VERSION} found (no CUDA backend in this version: CPU backends only)")
+  elseif(TRIREME_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "TRIREME_CUDA=ON, but no CUDA toolkit was found: set CUDAToolkit_ROOT, or use AUTO or OFF")
+  else()
+    message(STATUS "no CUDA toolkit: CPU backends only")
+  endif()
+endif()

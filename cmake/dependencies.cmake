@@ -1,0 +1,16 @@
+# Every library that Trireme uses, by its pkg-config name. scripts/install-deps.sh installs them from the distribution.
+find_package(PkgConfig REQUIRED)
+find_package(Threads REQUIRED)
+find_package(MPI REQUIRED COMPONENTS C)
+pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson>=2.13)
+pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc>=2.5)
+pkg_check_modules(YAML REQUIRED IMPORTED_TARGET yaml-0.1)
+pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
+pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
+pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
+pkg_check_modules(OPENBLAS REQUIRED IMPORTED_TARGET openblas)
+pkg_check_modules(ZMQ REQUIRED IMPORTED_TARGET libzmq>=4.3)
+# Upstream's version 6 is called msgpack-c, the distributions' version 4 msgpack.
+pkg_search_module(MSGPACK REQUIRED IMPORTED_TARGET msgpack-c msgpack)
+pkg_check_modules(CHECK IMPORTED_TARGET check>=0.15)
+pkg_check_modules(NCURSES IMPORTED_TARGET ncurses)

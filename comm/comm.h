@@ -1,0 +1,82 @@
+/* Collectives and point-to-point transfers among the ranks of a group, behind one table.
+ *
+ * Backends: `self` (one rank), `mpi` (host memory); NCCL and peer-to-peer kernels come behind the same table. Calls are
+ * ordered on the stream they get. An error is asynchronous: the call that hits it returns it, every later call on the
+ * communicator returns it at once, and query() tells it at any time, so that a step may run to its end and look once.
+ * abort() makes pending and later calls fail from any thread.
+ *
+ * Every wait inside goes through tri_wait with the communicator's policy and time limit. */
+#ifndef TRI_COMM_COMM_H
+#define TRI_COMM_COMM_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/backend.h"
+#include "runtime/base/status.h"
+#include "runtime/base/wait.h"
+
+typedef struct tri_comm tri_comm;
+
+/* A transfer under way; storage for the backend's own request. Zero-initialised means none. */
+typedef struct tri_comm_req {
+  void *handle;
+  bool active;
+} tri_comm_req;
+
+typedef struct tri_comm_ops {
+  const char *name;
+  /* buf[i] = sum over ranks of buf[i], float32, in place. Deterministic communicators add in rank order. */
+  tri_status (*all_reduce)(tri_comm *c, float *buf, size_t count, tri_stream *stream);
+  /* recv[r * bytes ..] = rank r's send. */
+  tri_status (*all_gather)(tri_comm *c, const void *send, void *recv, size_t bytes, tri_stream *stream);
+  tri_status (*broadcast)(tri_comm *c, void *buf, size_t bytes, int root, tri_stream *stream);
+  tri_status (*barrier)(tri_comm *c);
+  /* Matched by (peer, tag), in order. The buffer of isend must stay until wait. */
+  tri_status (*isend)(tri_comm *c, const void *buf, size_t bytes, int peer, int tag, tri_comm_req *req,
+                      tri_stream *stream);
+  tri_status (*wait)(tri_comm *c, tri_comm_req *req);
+  tri_status (*recv)(tri_comm *c, void *buf, size_t bytes, int peer, int tag, tri_stream *stream);
+  /* A message of at most cap bytes if one has come: TRI_OK with *bytes, TRI_AGAIN otherwise. Host memory. */
+  tri_status (*try_recv)(tri_comm *c, void *buf, size_t cap, int peer, int tag, size_t *bytes);
+  /* Members with the same color form a new communicator, ordered by key. */
+  tri_status (*split)(tri_comm *c, int color, int key, tri_comm **out);
+  void (*abort)(tri_comm *c);
+  void (*destroy)(tri_comm *c);
+} tri_comm_ops;
+
+struct tri_comm {
+  const tri_comm_ops *ops;
+  int rank, size;
+  bool deterministic;
+  tri_wait_policy policy;
+  int64_t timeout_ms;        /* of one wait inside a collective */
+  _Atomic int error;         /* tri_status */
+  _Atomic uint64_t sequence; /* operations begun: what a stalled rank hangs in */
+  float *scratch;            /* all_reduce in rank order */
+  size_t scratch_count;
+  void *impl;
+};
+
+static inline tri_status tri_comm_query(const tri_comm *c) { return (tri_status)atomic_load(&c->error); }
+
+typedef struct tri_comm_config {
+  bool deterministic;
+  tri_wait_policy policy;
+  int64_t timeout_ms;
+} tri_comm_config;
+
+/* The one-rank communicator. */
+tri_status tri_comm_self_create(const tri_comm_config *config, tri_comm **out);
+
+/* The only users of MPI. init once per process, before threads; world is the process's MPI_COMM_WORLD as a
+ * communicator. */
+tri_status tri_mpi_init(int *argc, char ***argv, tri_error *err);
+tri_status tri_comm_mpi_world(const tri_comm_config *config, tri_comm **out);
+/* Ranks of c that share this host's memory: this rank's number among them and how many they are. */
+tri_status tri_comm_mpi_local(tri_comm *c, int *local_rank, int *local_size);
+void tri_mpi_finalize(void);
+void tri_mpi_abort(int code);
+
+#endif

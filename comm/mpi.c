@@ -1,0 +1,276 @@
+/* Collectives over MPI on host memory. The only file that knows mpi.h.
+ *
+ * Blocking MPI calls spin without end, notice no dead peer and know no deadline, so every operation is started with its
+ * non-blocking form and waited for through tri_wait. */
+#include <limits.h>
+#include <mpi.h>
+#include <string.h>
+
+#include "comm/comm.h"
+#include "runtime/base/mem.h"
+
+enum {
+  MAX_RANKS_DIRECT = 16,
+  DIRECT_BYTES = 64 << 10, /* up to here every rank sends its addend to every other: one latency instead of log(p) */
+  TAG_DIRECT = 1 << 14,    /* above every tag of the callers */
+};
+
+struct impl {
+  MPI_Comm comm;
+};
+
+static MPI_Comm handle_of(tri_comm *c) { return ((struct impl *)c->impl)->comm; }
+
+/* The first error stays: everything after it fails the same way. */
+static tri_status fail(tri_comm *c, tri_status st) {
+  int none = TRI_OK;
+  atomic_compare_exchange_strong(&c->error, &none, (int)st);
+  return tri_comm_query(c);
+}
+
+static tri_status begin(tri_comm *c) {
+  atomic_fetch_add_explicit(&c->sequence, 1, memory_order_relaxed);
+  return tri_comm_query(c);
+}
+
+static tri_status complete(tri_comm *c, MPI_Request *reqs, int n) {
+  tri_wait w = tri_wait_begin(&c->policy, tri_deadline_after_ms(c->timeout_ms));
+  for (;;) {
+    int done = 0;
+    if (MPI_Testall(n, reqs, &done, MPI_STATUSES_IGNORE) != MPI_SUCCESS) return fail(c, TRI_PEER_LOST);
+    if (done) return TRI_OK;
+    tri_status st = tri_wait_pause(&w);
+    if (st == TRI_OK) st = tri_comm_query(c);
+    if (st != TRI_OK) return fail(c, st);
+  }
+}
+
+static tri_status check(tri_comm *c, int rc, MPI_Request *req) {
+  return rc == MPI_SUCCESS ? complete(c, req, 1) : fail(c, TRI_PEER_LOST);
+}
+
+static tri_status grow_scratch(tri_comm *c, size_t count) {
+  if (count <= c->scratch_count) return TRI_OK;
+  float *p = tri_malloc(count, sizeof *p);
+  if (!p) return TRI_NO_MEMORY;
+  tri_free(c->scratch);
+  c->scratch = p;
+  c->scratch_count = count;
+  return TRI_OK;
+}
+
+static void sum_in_rank_order(tri_comm *c, float *buf, size_t count) {
+  const float *part[MAX_RANKS_DIRECT];
+  int p = c->size;
+  for (int r = 0; r < p; r++) part[r] = c->scratch + (size_t)r * count;
+  for (size_t i = 0; i < count; i++) {
+    float s = part[0][i];
+    for (int r = 1; r < p; r++) s += part[r][i];
+    buf[i] = s;
+  }
+}
+
+static tri_status reduce_direct(tri_comm *c, float *buf, size_t count) {
+  MPI_Request reqs[2 * MAX_RANKS_DIRECT];
+  int n = 0;
+  for (int r = 0; r < c->size; r++) {
+    float *slot = c->scratch + (size_t)r * count;
+    if (r == c->rank) {
+      memcpy(slot, buf, count * sizeof *buf);
+      continue;
+    }
+    if (MPI_Irecv(slot, (int)count, MPI_FLOAT, r, TAG_DIRECT, handle_of(c), &reqs[n++]) != MPI_SUCCESS ||
+        MPI_Isend(buf, (int)count, MPI_FLOAT, r, TAG_DIRECT, handle_of(c), &reqs[n++]) != MPI_SUCCESS)
+      return fail(c, TRI_PEER_LOST);
+  }
+  tri_status st = complete(c, reqs, n);
+  if (st == TRI_OK) sum_in_rank_order(c, buf, count);
+  return st;
+}
+
+/* Everybody's addends come to everybody and are added in rank order, a part at a time. */
+static tri_status reduce_in_order(tri_comm *c, float *buf, size_t count) {
+  size_t part = (size_t)1 << 18;
+  for (size_t at = 0; at < count; at += part) {
+    size_t n = count - at < part ? count - at : part;
+    MPI_Request req;
+    tri_status st = grow_scratch(c, n * (size_t)c->size);
+    if (st != TRI_OK) return fail(c, st);
+    st = check(c, MPI_Iallgather(buf + at, (int)n, MPI_FLOAT, c->scratch, (int)n, MPI_FLOAT, handle_of(c), &req), &req);
+    if (st != TRI_OK) return st;
+    for (size_t i = 0; i < n; i++) {
+      float s = c->scratch[i];
+      for (int r = 1; r < c->size; r++) s += c->scratch[(size_t)r * n + i];
+      buf[at + i] = s;
+    }
+  }
+  return TRI_OK;
+}
+
+static tri_status mpi_all_reduce(tri_comm *c, float *buf, size_t count, tri_stream *stream) {
+  (void)stream;
+  tri_status st = begin(c);
+  if (st != TRI_OK || c->size == 1 || !count) return st;
+  if (c->size <= MAX_RANKS_DIRECT && count * sizeof *buf <= DIRECT_BYTES) {
+    st = grow_scratch(c, count * (size_t)c->size);
+    return st == TRI_OK ? reduce_direct(c, buf, count) : fail(c, st);
+  }
+  if (c->deterministic) return reduce_in_order(c, buf, count);
+  size_t part = (size_t)1 << 28;
+  for (size_t at = 0; at < count && st == TRI_OK; at += part) {
+    MPI_Request req;
+    size_t n = count - at < part ? count - at : part;
+    st = check(c, MPI_Iallreduce(MPI_IN_PLACE, buf + at, (int)n, MPI_FLOAT, MPI_SUM, handle_of(c), &req), &req);
+  }
+  return st;
+}
+
+static tri_status mpi_all_gather(tri_comm *c, const void *send, void *recv, size_t bytes, tri_stream *stream) {
+  (void)stream;
+  MPI_Request req;
+  tri_status st = begin(c);
+  if (st != TRI_OK) return st;
+  if (bytes > INT_MAX) return fail(c, TRI_TOO_LARGE);
+  return check(c, MPI_Iallgather(send, (int)bytes, MPI_BYTE, recv, (int)bytes, MPI_BYTE, handle_of(c), &req), &req);
+}
+
+static tri_status mpi_broadcast(tri_comm *c, void *buf, size_t bytes, int root, tri_stream *stream) {
+  (void)stream;
+  MPI_Request req;
+  tri_status st = begin(c);
+  if (st != TRI_OK) return st;
+  if (bytes > INT_MAX) return fail(c, TRI_TOO_LARGE);
+  return check(c, MPI_Ibcast(buf, (int)bytes, MPI_BYTE, root, handle_of(c), &req), &req);
+}
+
+static tri_status mpi_barrier(tri_comm *c) {
+  MPI_Request req;
+  tri_status st = begin(c);
+  return st == TRI_OK ? check(c, MPI_Ibarrier(handle_of(c), &req), &req) : st;
+}
+
+static tri_status mpi_isend(tri_comm *c, const void *buf, size_t bytes, int peer, int tag, tri_comm_req *req,
+                            tri_stream *stream) {
+  (void)stream;
+  tri_status st = begin(c);
+  if (st != TRI_OK) return st;
+  if (bytes > INT_MAX) return fail(c, TRI_TOO_LARGE);
+  MPI_Request r;
+  if (MPI_Isend(buf, (int)bytes, MPI_BYTE, peer, tag, handle_of(c), &r) != MPI_SUCCESS) return fail(c, TRI_PEER_LOST);
+  _Static_assert(sizeof r <= sizeof req->handle, "an MPI request fits into a handle");
+  memcpy(&req->handle, &r, sizeof r);
+  req->active = true;
+  return TRI_OK;
+}
+
+static tri_status mpi_wait(tri_comm *c, tri_comm_req *req) {
+  if (!req->active) return tri_comm_query(c);
+  MPI_Request r;
+  memcpy(&r, &req->handle, sizeof r);
+  tri_status st = complete(c, &r, 1);
+  req->active = false;
+  return st;
+}
+
+static tri_status mpi_recv(tri_comm *c, void *buf, size_t bytes, int peer, int tag, tri_stream *stream) {
+  (void)stream;
+  MPI_Request r;
+  tri_status st = begin(c);
+  if (st != TRI_OK) return st;
+  if (bytes > INT_MAX) return fail(c, TRI_TOO_LARGE);
+  return check(c, MPI_Irecv(buf, (int)bytes, MPI_BYTE, peer, tag, handle_of(c), &r), &r);
+}
+
+static tri_status mpi_try_recv(tri_comm *c, void *buf, size_t cap, int peer, int tag, size_t *bytes) {
+  int there = 0, n = 0;
+  MPI_Status status;
+  tri_status st = tri_comm_query(c);
+  if (st != TRI_OK) return st;
+  if (MPI_Iprobe(peer, tag, handle_of(c), &there, &status) != MPI_SUCCESS) return fail(c, TRI_PEER_LOST);
+  if (!there) return TRI_AGAIN;
+  MPI_Get_count(&status, MPI_BYTE, &n);
+  if ((size_t)n > cap) return fail(c, TRI_TOO_LARGE);
+  st = mpi_recv(c, buf, (size_t)n, peer, tag, NULL);
+  if (st == TRI_OK) *bytes = (size_t)n;
+  return st;
+}
+
+static void mpi_abort(tri_comm *c) { fail(c, TRI_ABORTED); }
+
+static void mpi_destroy(tri_comm *c) {
+  struct impl *impl = c->impl;
+  /* A communicator in error has operations that never end: freeing it could wait for them. */
+  if (impl->comm != MPI_COMM_WORLD && tri_comm_query(c) == TRI_OK) MPI_Comm_free(&impl->comm);
+  tri_free(impl);
+  tri_free(c->scratch);
+  tri_free(c);
+}
+
+static tri_status wrap(MPI_Comm comm, const tri_comm_config *config, tri_comm **out);
+
+static tri_status mpi_split(tri_comm *c, int color, int key, tri_comm **out) {
+  MPI_Comm comm;
+  if (MPI_Comm_split(handle_of(c), color, key, &comm) != MPI_SUCCESS) return fail(c, TRI_PEER_LOST);
+  tri_comm_config config = {.deterministic = c->deterministic, .policy = c->policy, .timeout_ms = c->timeout_ms};
+  return wrap(comm, &config, out);
+}
+
+static const tri_comm_ops mpi_ops = {
+    .name = "mpi",
+    .all_reduce = mpi_all_reduce,
+    .all_gather = mpi_all_gather,
+    .broadcast = mpi_broadcast,
+    .barrier = mpi_barrier,
+    .isend = mpi_isend,
+    .wait = mpi_wait,
+    .recv = mpi_recv,
+    .try_recv = mpi_try_recv,
+    .split = mpi_split,
+    .abort = mpi_abort,
+    .destroy = mpi_destroy,
+};
+
+static tri_status wrap(MPI_Comm comm, const tri_comm_config *config, tri_comm **out) {
+  tri_comm *c = tri_calloc(1, sizeof *c);
+  struct impl *impl = tri_calloc(1, sizeof *impl);
+  if (!c || !impl) {
+    tri_free(c), tri_free(impl);
+    return TRI_NO_MEMORY;
+  }
+  impl->comm = comm;
+  MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+  c->ops = &mpi_ops;
+  c->impl = impl;
+  MPI_Comm_rank(comm, &c->rank);
+  MPI_Comm_size(comm, &c->size);
+  c->deterministic = config->deterministic;
+  c->policy = config->policy;
+  c->timeout_ms = config->timeout_ms;
+  *out = c;
+  return TRI_OK;
+}
+
+tri_status tri_mpi_init(int *argc, char ***argv, tri_error *err) {
+  int provided;
+  /* Only the step thread calls MPI once the others run. */
+  if (MPI_Init_thread(argc, argv, MPI_THREAD_SERIALIZED, &provided) != MPI_SUCCESS || provided < MPI_THREAD_SERIALIZED)
+    return tri_fail(err, TRI_UNSUPPORTED, "mpi", "this MPI gives no MPI_THREAD_SERIALIZED");
+  return TRI_OK;
+}
+
+tri_status tri_comm_mpi_world(const tri_comm_config *config, tri_comm **out) {
+  return wrap(MPI_COMM_WORLD, config, out);
+}
+
+tri_status tri_comm_mpi_local(tri_comm *c, int *local_rank, int *local_size) {
+  MPI_Comm local;
+  if (MPI_Comm_split_type(handle_of(c), MPI_COMM_TYPE_SHARED, c->rank, MPI_INFO_NULL, &local) != MPI_SUCCESS)
+    return fail(c, TRI_PEER_LOST);
+  MPI_Comm_rank(local, local_rank);
+  MPI_Comm_size(local, local_size);
+  MPI_Comm_free(&local);
+  return TRI_OK;
+}
+
+void tri_mpi_finalize(void) { MPI_Finalize(); }
+void tri_mpi_abort(int code) { MPI_Abort(MPI_COMM_WORLD, code); }

@@ -1,0 +1,104 @@
+#include "kernels/backend.h"
+
+#include <string.h>
+
+const char *tri_op_name(tri_op op) {
+  static const char *const names[] = {
+#define X(op) #op,
+      TRI_OP_LIST(X)
+#undef X
+  };
+  return op >= 0 && op < TRI_OP_COUNT ? names[op] : "?";
+}
+
+/* Memory of the CPU backends: the host's own pages. */
+static tri_status host_alloc(tri_backend *be, tri_mem_tag tag, size_t bytes, void **out) {
+  tri_status st = tri_pages_alloc(bytes ? bytes : 1, out);
+  if (st == TRI_OK) be->allocated[tag] += bytes;
+  return st;
+}
+
+static void host_free(tri_backend *be, tri_mem_tag tag, void *p, size_t bytes) {
+  if (!p) return;
+  be->allocated[tag] -= bytes;
+  tri_pages_free(p, bytes ? bytes : 1);
+}
+
+static void host_upload(tri_backend *be, void *device, const void *host, size_t bytes, tri_stream *stream) {
+  (void)be, (void)stream;
+  if (bytes) memcpy(device, host, bytes);
+}
+
+static void host_download(tri_backend *be, void *host, const void *device, size_t bytes, tri_stream *stream) {
+  (void)be, (void)stream;
+  if (bytes) memcpy(host, device, bytes);
+}
+
+static tri_status host_sync(tri_backend *be, tri_stream *stream) {
+  (void)be, (void)stream;
+  return TRI_OK;
+}
+
+static tri_status host_reserve(tri_backend *be, size_t workspace) {
+  if (workspace <= be->workspace_bytes) return TRI_OK;
+  void *p;
+  tri_status st = host_alloc(be, TRI_MEM_STAGING, workspace, &p);
+  if (st != TRI_OK) return st;
+  host_free(be, TRI_MEM_STAGING, be->workspace, be->workspace_bytes);
+  be->workspace = p;
+  be->workspace_bytes = workspace;
+  return TRI_OK;
+}
+
+static void host_destroy(tri_backend *be) {
+  host_free(be, TRI_MEM_STAGING, be->workspace, be->workspace_bytes);
+  be->workspace = NULL;
+  be->workspace_bytes = 0;
+}
+
+tri_status tri_backend_create(const tri_backend_config *config, tri_backend **out, tri_error *err) {
+  const char *name = config->name ? config->name : "cpu";
+  bool cpu = !strcmp(name, "cpu");
+  if (!cpu && strcmp(name, "ref"))
+    return tri_fail(err, TRI_UNSUPPORTED, "backend", "backend %s is not in this build; known: ref, cpu", name);
+  tri_backend *be = tri_calloc(1, sizeof *be);
+  if (!be) return tri_fail(err, TRI_NO_MEMORY, "backend", "no memory for backend %s", name);
+  be->name = cpu ? "cpu" : "ref";
+  be->isa = "scalar";
+  be->deterministic = config->deterministic;
+  be->pool = config->pool;
+  be->ops.mem_alloc = host_alloc;
+  be->ops.mem_free = host_free;
+  be->ops.upload = host_upload;
+  be->ops.download = host_download;
+  be->ops.stream_sync = host_sync;
+  be->ops.reserve = host_reserve;
+  be->ops.destroy = host_destroy;
+  tri_backend_fill_ref(be);
+  if (cpu) {
+    tri_status st = tri_backend_fill_cpu(be, config->isa, err);
+    if (st != TRI_OK) {
+      tri_backend_destroy(be);
+      return st;
+    }
+  }
+  *out = be;
+  return TRI_OK;
+}
+
+void tri_backend_destroy(tri_backend *be) {
+  if (!be) return;
+  be->ops.destroy(be);
+  tri_free(be);
+}
+
+#define X(op)                                                                                                          \
+  tri_status tri_run_##op(tri_backend *be, const tri_##op##_args *args, tri_stream *stream) {                          \
+    tri_op_plan plan = {0};                                                                                            \
+    tri_status st = be->ops.op##_plan(be, args, &plan);                                                                \
+    if (st == TRI_OK && plan.workspace > be->workspace_bytes) st = be->ops.reserve(be, plan.workspace);                \
+    if (st == TRI_OK) be->ops.op##_launch(be, &plan, args, stream);                                                    \
+    return st;                                                                                                         \
+  }
+TRI_OP_LIST(X)
+#undef X

@@ -1,0 +1,292 @@
+/* The table of kernels behind which a backend stands.
+ *
+ * One generic executor (runtime/forward.c) calls these slots and nothing else; it never asks which backend it has. The
+ * table is filled at init, reference first: tri_backend_create() copies kernels/ref's slots and lets the chosen backend put
+ * its own on top, so no slot is ever NULL.
+ *
+ * Every op has two halves. `plan` runs on the host when shapes change: it looks only at the shape and type fields of the
+ * arguments (never through a data pointer), chooses a kernel and says how much workspace that needs. `launch` enqueues the
+ * planned kernel on the stream with the actual pointers, allocates nothing and may be captured into a graph. The CPU backends
+ * execute inside launch.
+ *
+ * Conventions: matrices are row-major. A weight is [n, k] (out features, in features). M is the number of tokens (rows).
+ * Activations are float32 on the CPU backends. Accumulation, softmax, norms, rotary angles and logits are float32 or wider
+ * everywhere. T tokens, S sequences, hq query heads and hkv KV heads are those of this rank. Pointers are device pointers unless a
+ * comment says host. Nothing here owns what it points to. */
+#ifndef TRI_KERNELS_BACKEND_H
+#define TRI_KERNELS_BACKEND_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "runtime/base/dtype.h"
+#include "runtime/base/kinds.h"
+#include "runtime/base/mem.h"
+#include "runtime/base/pool.h"
+#include "runtime/base/status.h"
+
+typedef struct tri_backend tri_backend;
+typedef struct tri_stream tri_stream;
+
+/* A row-major weight [n, k], rows contiguous. dtype F32, F16, BF16, or I8 with one float32 scale per row: w = q * scale. */
+typedef struct tri_weight {
+  const void *data;
+  const float *scale; /* [n]; I8 only */
+  tri_dtype dtype;
+  int n, k;
+} tri_weight;
+
+/* A float32 activation matrix: element (i, j) is data[i * ld + j]. */
+typedef struct tri_mat {
+  float *data;
+  int rows, cols;
+  int ld;
+} tri_mat;
+
+/* Keys and values of one layer: [page][kv_head][token in page][head_dim], the same layout for both. */
+typedef struct tri_kv_layer {
+  void *k, *v;
+  tri_dtype dtype; /* F32, F16, BF16 */
+  int num_pages, num_kv_heads, block_size, head_dim;
+} tri_kv_layer;
+
+/* The flattened token batch of one step, at fixed addresses for the life of an engine. Sequence s owns the tokens
+ * seq_start[s] .. seq_start[s+1]-1; its last token's key is key number context_len[s]-1. Rows are in sequence order. */
+typedef struct tri_batch {
+  int num_tokens, num_seqs, num_logits;
+  int block_table_stride;     /* pages per row of block_table */
+  int max_context;            /* max of context_len, so that plan can size things without reading the array */
+  int max_query;              /* max tokens of one sequence in this step */
+  const uint32_t *token_ids;  /* [T] */
+  const int32_t *positions;   /* [T] */
+  const int32_t *rope_len;    /* [T] the sequence length that length-dependent rotary scalings use for this token */
+  const int64_t *kv_slot;     /* [T] page * block_size + offset in page where this token's K and V go */
+  const int32_t *seq_start;   /* [S + 1] */
+  const int32_t *context_len; /* [S] keys visible to the last token of the sequence */
+  const int32_t *block_table; /* [S, block_table_stride] page numbers */
+  const int32_t *logit_rows;  /* [num_logits] rows of the batch whose logits are wanted */
+} tri_batch;
+
+/* out[t] = scale * table[ids[t] - first_id] (zero where the id is outside this rank's rows: the vocabulary is cut over the
+ * tensor group and an all-reduce follows) + positions_table[positions[t] + position_offset] where that table is given. */
+typedef struct tri_embed_args {
+  const uint32_t *ids;      /* [T] */
+  const int32_t *positions; /* [T] */
+  tri_weight table;         /* [rows of this rank, hidden] */
+  uint32_t first_id;
+  float scale;
+  tri_weight position_table; /* data NULL: none */
+  int position_offset;
+  tri_mat out; /* [T, hidden] */
+} tri_embed_args;
+
+/* x += delta (delta.data NULL: no addition), then out = norm(x) * (weight + weight_offset) + bias.
+ * RMS: x / sqrt(mean(x^2) + eps). LAYER: (x - mean) / sqrt(var + eps). The norm reads the unrounded sum. out may be x itself
+ * (then x holds the normed value afterwards). out.data NULL: only the addition. weight, bias: float32 [hidden], may be NULL. */
+typedef struct tri_norm_args {
+  tri_mat x;
+  tri_mat delta;
+  const float *weight, *bias;
+  float eps, weight_offset;
+  tri_norm_kind kind;
+  tri_mat out;
+} tri_norm_args;
+
+/* out = act(x w^T + bias), or out += act(...) with accumulate. bias: float32 [n] or NULL. */
+typedef struct tri_linear_args {
+  tri_mat x; /* [M, k] */
+  tri_weight w;
+  const float *bias;
+  tri_act act;
+  bool accumulate;
+  tri_mat out; /* [M, n] */
+} tri_linear_args;
+
+/* How positions become angles. Once per step, for all layers: cos[t][i], sin[t][i] = attention_scale * cos/sin(positions[t] *
+ * inv_freq[i]), product and function in float32 as the reference implementations have it.
+ * FIXED: inv_freq. DYNAMIC (dynamic NTK): for rope_len <= original_max_len inv_freq, else base is stretched to
+ * base * (factor * len / original - (factor - 1))^(d / (d - 2)) with d = rotary_dim. BY_LENGTH (longrope): inv_freq up to
+ * original_max_len, inv_freq_long beyond. */
+typedef struct tri_rope_angles_args {
+  const int32_t *positions, *rope_len; /* [T] */
+  const float *inv_freq;               /* [rotary_dim / 2] */
+  const float *inv_freq_long;          /* BY_LENGTH only */
+  tri_rope_kind kind;
+  int num_tokens, rotary_dim, original_max_len;
+  float base, factor, attention_scale;
+  float *cos, *sin; /* [T, rotary_dim / 2] */
+} tri_rope_angles_args;
+
+/* One row of qkv is hq*d queries, hkv*d keys, hkv*d values. Optional per-head RMS norms of q and k (weights float32 [d],
+ * NULL: none), then rotation of the first rotary_dim elements of each head (0: none), then k and v are written to the cache
+ * at kv_slot and q stays in place, rotated. Rotation pairs (i, i + rotary_dim/2), or (2i, 2i+1) when interleaved. */
+typedef struct tri_qkv_rope_append_args {
+  tri_mat qkv; /* [T, (hq + 2 hkv) d] in place */
+  int num_heads, num_kv_heads, head_dim;
+  const float *q_norm, *k_norm;
+  float norm_eps, norm_weight_offset;
+  int rotary_dim;
+  bool interleaved;
+  const float *cos, *sin;  /* from rope_angles */
+  const int64_t *kv_slot;  /* [T] */
+  tri_kv_layer kv;
+} tri_qkv_rope_append_args;
+
+/* Attention of every sequence's new tokens over its paged keys, prompt chunks and decodes mixed in one batch. Token j (of n) of
+ * sequence s sees the keys 0 .. context_len[s] - n + j, of those the last `window` (0: all). score = scale * q.k, then
+ * softcap * tanh(score / softcap) (softcap 0: none), plus alibi_slopes[h] * (key position - query position). sinks[h]: one more logit
+ * in the softmax's denominator without a value. causal false: every token sees all context_len keys. */
+typedef struct tri_attention_args {
+  tri_mat q; /* [T, hq d], ld may be that of the qkv buffer */
+  tri_kv_layer kv;
+  const tri_batch *batch;
+  int num_heads;
+  const int32_t *kv_head_of; /* [hq] local KV head of each local query head: groups need not be even */
+  float scale, softcap;
+  int window;
+  bool causal;
+  const float *alibi_slopes, *sinks; /* [hq] or NULL */
+  tri_mat out;                       /* [T, hq d] */
+} tri_attention_args;
+
+/* out[:, j] = act(gate_up[:, j]) * gate_up[:, f + j] for j < f: the gate's columns come first. */
+typedef struct tri_glu_args {
+  tri_mat gate_up; /* [T, 2 f] */
+  tri_act act;
+  tri_mat out; /* [T, f] */
+} tri_glu_args;
+
+/* out[i] = x[rows[i]] */
+typedef struct tri_gather_rows_args {
+  tri_mat x;
+  const int32_t *rows; /* [out.rows] */
+  tri_mat out;
+} tri_gather_rows_args;
+
+/* Copies whole KV pages inside a layer's cache (copy-on-write of shared pages). Pairs run in order. */
+typedef struct tri_copy_pages_args {
+  tri_kv_layer kv;
+  const int32_t *pairs; /* [num_pairs][2]: source, destination; host memory */
+  int num_pairs;
+} tri_copy_pages_args;
+
+typedef struct tri_logit_bias {
+  uint32_t id;
+  float bias;
+} tri_logit_bias;
+
+/* What one sequence asked of the sampler. Order of application: logit bias and banned ids, repetition / presence / frequency
+ * penalties, temperature, then min_p, top_k, top_p on the tempered distribution; one draw from a counter-based generator
+ * keyed by (seed, counter). temperature 0: arg-max of the penalised logits, lowest id on a tie. */
+typedef struct tri_sample_params {
+  float temperature, top_p, min_p;
+  int top_k; /* 0: all */
+  float repetition_penalty, presence_penalty, frequency_penalty;
+  uint64_t seed;
+  int num_logprobs; /* -1: none; k >= 0: the sampled token's and the k best (raw log-softmax, before any change) */
+  const tri_logit_bias *logit_bias;
+  int num_logit_bias;
+  const uint32_t *banned; /* ids that may not come now (end-of-sequence before min_tokens) */
+  int num_banned;
+} tri_sample_params;
+
+#define TRI_MAX_LOGPROBS 20
+
+typedef struct tri_sample_result {
+  uint32_t token;
+  float logprob;
+  int num_top;
+  uint32_t top_ids[TRI_MAX_LOGPROBS];
+  float top_logprobs[TRI_MAX_LOGPROBS];
+} tri_sample_result;
+
+/* One draw per row of logits. history[r] (host): the row's prompt and generated ids, for the penalties: repetition counts
+ * prompt and output, presence and frequency only the output (ids from num_prompt[r] on). */
+typedef struct tri_sample_args {
+  tri_mat logits; /* [R, vocab]; may be overwritten */
+  const tri_sample_params *const *params; /* [R] host */
+  const uint32_t *const *history;         /* [R] host */
+  const int *num_prompt, *num_history;    /* [R] host */
+  const uint64_t *counter;                /* [R] host: number of the draw within the sequence */
+  tri_sample_result *results;             /* [R] host */
+} tri_sample_args;
+
+/* Every op: name. The table below, the reference, opcheck and the benchmark are generated from this one list. */
+#define TRI_OP_LIST(X)                                                                                                 \
+  X(embed)                                                                                                             \
+  X(norm)                                                                                                              \
+  X(linear)                                                                                                            \
+  X(rope_angles)                                                                                                       \
+  X(qkv_rope_append)                                                                                                   \
+  X(attention)                                                                                                         \
+  X(glu)                                                                                                               \
+  X(gather_rows)                                                                                                       \
+  X(copy_pages)                                                                                                        \
+  X(sample)
+
+typedef enum tri_op {
+#define X(op) TRI_OP_##op,
+  TRI_OP_LIST(X)
+#undef X
+      TRI_OP_COUNT
+} tri_op;
+const char *tri_op_name(tri_op op);
+
+/* What plan decided. Plain data: may be copied and kept as long as the shapes stay. */
+typedef struct tri_op_plan {
+  int variant;             /* the backend's own number of the chosen kernel */
+  int split;               /* the backend's own: parts a row or a sequence is cut into */
+  size_t workspace;        /* bytes of scratch the launch uses; the backend keeps the largest it was asked for */
+} tri_op_plan;
+
+typedef struct tri_backend_ops {
+#define X(op)                                                                                                          \
+  tri_status (*op##_plan)(tri_backend *be, const tri_##op##_args *args, tri_op_plan *plan);                            \
+  void (*op##_launch)(tri_backend *be, const tri_op_plan *plan, const tri_##op##_args *args, tri_stream *stream);
+  TRI_OP_LIST(X)
+#undef X
+  /* Device memory, zeroed; bytes are counted under the tag. */
+  tri_status (*mem_alloc)(tri_backend *be, tri_mem_tag tag, size_t bytes, void **out);
+  void (*mem_free)(tri_backend *be, tri_mem_tag tag, void *p, size_t bytes);
+  /* Stream-ordered copies; host memory must stay until stream_sync. On the CPU both are memcpy. */
+  void (*upload)(tri_backend *be, void *device, const void *host, size_t bytes, tri_stream *stream);
+  void (*download)(tri_backend *be, void *host, const void *device, size_t bytes, tri_stream *stream);
+  tri_status (*stream_sync)(tri_backend *be, tri_stream *stream);
+  /* Makes room for the largest workspace that any plan asked for. Called between plan and launch, only when it grew. */
+  tri_status (*reserve)(tri_backend *be, size_t workspace);
+  void (*destroy)(tri_backend *be);
+} tri_backend_ops;
+
+typedef struct tri_backend_config {
+  const char *name;   /* "ref", "cpu" ("cuda", "auto" later) */
+  bool deterministic; /* the same bits whatever the batch; a backend that cannot refuses */
+  tri_pool *pool;     /* CPU threads; borrowed, NULL: the caller's thread alone */
+  const char *isa;    /* "avx512", "avx2", "scalar": refuses where the processor lacks it; NULL: the best it has */
+} tri_backend_config;
+
+struct tri_backend {
+  tri_backend_ops ops;
+  const char *name;
+  const char *isa; /* what the CPU code runs on ("avx2", "avx512", "scalar"), for logs and benchmarks */
+  bool deterministic;
+  tri_pool *pool;
+  size_t allocated[TRI_MEM_TAGS]; /* bytes now */
+  void *workspace;
+  size_t workspace_bytes;
+  void *impl; /* the backend's own state */
+};
+
+tri_status tri_backend_create(const tri_backend_config *config, tri_backend **out, tri_error *err);
+void tri_backend_destroy(tri_backend *be); /* NULL is fine */
+
+/* plan, reserve and launch in one go, for callers outside the step path (loading, tests). */
+#define X(op) tri_status tri_run_##op(tri_backend *be, const tri_##op##_args *args, tri_stream *stream);
+TRI_OP_LIST(X)
+#undef X
+
+/* Each backend's hook: puts its slots over those already there. */
+void tri_backend_fill_ref(tri_backend *be);
+tri_status tri_backend_fill_cpu(tri_backend *be, const char *isa, tri_error *err);
+
+#endif

@@ -1,0 +1,350 @@
+/* Attention over paged keys, one kernel for decodes and prompt chunks.
+ *
+ * The query rows that share a KV head (tokens times heads of the group) are cut into tiles of up to TILE rows, which go
+ * through the keys in blocks of BLOCK with a running maximum and sum, as FlashAttention-2 does (Dao, 2023): no more
+ * than one block of scores exists at a time. Blocks and chunks lie at absolute key positions, and all that a row adds
+ * up is added in key order, so a row's bits do not depend on the rows beside it. A sequence with one new token has few
+ * rows and perhaps many keys: its keys may be cut into chunks for several threads, whose partial results are merged in
+ * order (Flash-Decoding). In deterministic mode chunks have one fixed length and every row goes through the same merges
+ * whoever computes them. */
+#include <math.h>
+#include <string.h>
+
+#include "kernels/cpu/cpu.h"
+
+enum { TILE = 32, BLOCK = 64, FIXED_CHUNK = 512, DIRECT_ROWS = 4, AHEAD = 32 };
+
+/* A thread's part of the workspace. */
+typedef struct tile_state {
+  float *q, *acc, *part; /* [TILE][pad]: scaled queries, sums, sums of the chunk */
+  float *keys, *values;  /* [BLOCK][pad] widened */
+  float *scores;         /* [TILE][BLOCK] */
+  float max[TILE], sum[TILE], part_max[TILE], part_sum[TILE];
+} tile_state;
+
+typedef struct attention_run {
+  tri_backend *be;
+  const tri_cpu_isa *isa;
+  const tri_attention_args *a;
+  int chunk, max_chunks; /* keys of a chunk; chunks a decoding sequence is cut into at most, 1: not cut */
+  int pad;               /* head_dim rounded up, in floats */
+  int *heads, *first;    /* query heads ordered by KV head; [hkv + 1] where each KV head's begin */
+  float *partial;        /* [S][hq][max_chunks][2 + head_dim]: max, sum, weighted values */
+  char *threads;
+  size_t thread_bytes;
+  tri_ticket ticket, merge_ticket;
+} attention_run;
+
+typedef struct tile {
+  int seq, kv_head, row, rows; /* row: of the (token, head) rows of this KV head */
+  int chunk;                   /* -1: all keys */
+  int start, tokens, context;  /* of the sequence */
+  int group;                   /* heads of this KV head */
+} tile;
+
+static size_t state_floats(size_t pad) { return 3 * TILE * pad + 2 * BLOCK * pad + TILE * BLOCK; }
+
+static size_t heads_bytes(const tri_attention_args *a) {
+  return tri_round_up(((size_t)a->num_heads + (size_t)a->kv.num_kv_heads + 1) * sizeof(int), 64);
+}
+
+static size_t partial_bytes(const tri_attention_args *a, int chunks) {
+  size_t rows = (size_t)a->batch->num_seqs * (size_t)a->num_heads * (size_t)chunks;
+  return chunks > 1 ? tri_round_up(rows * ((size_t)a->kv.head_dim + 2) * sizeof(float), 64) : 0;
+}
+
+tri_status tri_cpu_attention_plan(tri_backend *be, const tri_attention_args *a, tri_op_plan *plan) {
+  tri_status st = tri_ref_attention_plan(be, a, plan);
+  if (st != TRI_OK) return st;
+  int threads = tri_pool_size(be->pool), context = tri_max(1, a->batch->max_context);
+  int units = tri_max(1, a->batch->num_seqs * a->kv.num_kv_heads);
+  int chunk = FIXED_CHUNK, chunks = (context + chunk - 1) / chunk;
+  if (!be->deterministic) {
+    /* Cut only as far as it takes to give every thread a few items, and never below a few blocks. */
+    chunks = tri_min(tri_max(1, 4 * threads / units), tri_max(1, context / (4 * BLOCK)));
+    if (threads == 1) chunks = 1;
+    chunk = (int)tri_round_up((size_t)((context + chunks - 1) / chunks), BLOCK);
+    chunks = (context + chunk - 1) / chunk;
+  } else if (threads == 1 || units >= 4 * threads) {
+    chunks = 1; /* merged on the spot, with the same result */
+  }
+  plan->variant = chunk;
+  plan->split = chunks;
+  size_t state = tri_round_up(state_floats(tri_round_up((size_t)a->kv.head_dim, 16)) * sizeof(float), 64);
+  plan->workspace = heads_bytes(a) + partial_bytes(a, chunks) + (size_t)threads * state;
+  return TRI_OK;
+}
+
+static void order_heads(attention_run *r) {
+  const tri_attention_args *a = r->a;
+  int n = 0;
+  for (int g = 0; g < a->kv.num_kv_heads; g++) {
+    r->first[g] = n;
+    for (int h = 0; h < a->num_heads; h++)
+      if (a->kv_head_of[h] == g) r->heads[n++] = h;
+  }
+  r->first[a->kv.num_kv_heads] = n;
+}
+
+static int row_token(const tile *t, int i) { return (t->row + i) / t->group; }
+static int row_head(const attention_run *r, const tile *t, int i) {
+  return r->heads[r->first[t->kv_head] + (t->row + i) % t->group];
+}
+
+/* The keys that a token of the sequence sees: begin .. end - 1. */
+static void visible(const tri_attention_args *a, const tile *t, int token, int *begin, int *end) {
+  *end = a->causal ? t->context - t->tokens + token + 1 : t->context;
+  *begin = a->window > 0 && *end > a->window ? *end - a->window : 0;
+}
+
+static void load_queries(const attention_run *r, const tile *t, tile_state *s) {
+  const tri_attention_args *a = r->a;
+  int d = a->kv.head_dim;
+  for (int i = 0; i < t->rows; i++) {
+    const float *q = a->q.data + (size_t)(t->start + row_token(t, i)) * (size_t)a->q.ld;
+    r->isa->expand(s->q + (size_t)i * (size_t)r->pad, q + (size_t)row_head(r, t, i) * (size_t)d, TRI_F32, d, a->scale);
+  }
+}
+
+static const char *kv_at(const attention_run *r, const tile *t, const void *base, int key) {
+  const tri_batch *b = r->a->batch;
+  const int32_t *pages = b->block_table + (size_t)t->seq * (size_t)b->block_table_stride;
+  return (const char *)base + tri_ref_kv_offset(&r->a->kv, pages, key, t->kv_head) * tri_dtype_size(r->a->kv.dtype);
+}
+
+/* Pages lie anywhere, and the processor's own prefetch starts anew at each: so while `run` keys from block + j are
+ * worked on, those AHEAD of them in the order of work are asked for: first the keys of a block, then its values, then
+ * the next block. */
+static void ask_ahead(const attention_run *r, const tile *t, bool values, int block, int j, int run) {
+  const tri_kv_layer *kv = &r->a->kv;
+  j += AHEAD;
+  if (j >= BLOCK) {
+    j -= BLOCK;
+    if (values) block += BLOCK;
+    values = !values;
+  }
+  int key = block + j;
+  if (key >= t->context) return;
+  run = tri_min(run, tri_min(t->context - key, kv->block_size - key % kv->block_size));
+  size_t bytes = (size_t)run * (size_t)kv->head_dim * tri_dtype_size(kv->dtype);
+  const char *p = kv_at(r, t, values ? kv->v : kv->k, key);
+  for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i, 0, 3);
+}
+
+/* scores[i][j] = q_i . k_(block + j). Many rows: the keys are widened once for all of them. */
+static void score_block(const attention_run *r, const tile *t, tile_state *s, int block, int keys) {
+  const tri_kv_layer *kv = &r->a->kv;
+  int d = kv->head_dim;
+  size_t pad = (size_t)r->pad;
+  tri_dot dot = {.x = s->q, .ldx = pad, .m = t->rows, .k = d, .ldy = BLOCK};
+  for (int j = 0, run; j < keys; j += run) {
+    run = tri_min(keys - j, kv->block_size - (block + j) % kv->block_size);
+    const char *k = kv_at(r, t, kv->k, block + j);
+    ask_ahead(r, t, false, block, j, run);
+    if (t->rows > DIRECT_ROWS) {
+      size_t row = (size_t)d * tri_dtype_size(kv->dtype);
+      for (int i = 0; i < run; i++)
+        r->isa->expand(s->keys + (size_t)(j + i) * pad, k + (size_t)i * row, kv->dtype, d, 1);
+      continue;
+    }
+    dot.w = k, dot.ldw = (size_t)d, dot.dtype = kv->dtype, dot.n = run, dot.y = s->scores + j;
+    r->isa->dot(&dot);
+  }
+  if (t->rows <= DIRECT_ROWS) return;
+  dot.w = s->keys, dot.ldw = pad, dot.dtype = TRI_F32, dot.n = keys, dot.y = s->scores;
+  r->isa->dot(&dot);
+}
+
+static void weigh_block(const attention_run *r, const tile *t, tile_state *s, float *factor, int block, int keys) {
+  const tri_kv_layer *kv = &r->a->kv;
+  int d = kv->head_dim;
+  size_t pad = (size_t)r->pad;
+  for (int j = 0, run; j < keys; j += run) {
+    run = tri_min(keys - j, kv->block_size - (block + j) % kv->block_size);
+    const char *v = kv_at(r, t, kv->v, block + j);
+    ask_ahead(r, t, true, block, j, run);
+    if (t->rows > DIRECT_ROWS) {
+      size_t row = (size_t)d * tri_dtype_size(kv->dtype);
+      for (int i = 0; i < run; i++)
+        r->isa->expand(s->values + (size_t)(j + i) * pad, v + (size_t)i * row, kv->dtype, d, 1);
+      continue;
+    }
+    r->isa->weigh(s->part, pad, factor, s->scores + j, BLOCK, t->rows, v, (size_t)d, kv->dtype, run, d);
+    for (int i = 0; i < t->rows; i++) factor[i] = 1;
+  }
+  if (t->rows > DIRECT_ROWS)
+    r->isa->weigh(s->part, pad, factor, s->scores, BLOCK, t->rows, s->values, pad, TRI_F32, keys, d);
+}
+
+static void attend_block(const attention_run *r, const tile *t, tile_state *s, int block, int keys) {
+  const tri_attention_args *a = r->a;
+  float factor[TILE];
+  score_block(r, t, s, block, keys);
+  for (int i = 0; i < t->rows; i++) {
+    float *row = s->scores + i * BLOCK;
+    int begin, end, token = row_token(t, i);
+    visible(a, t, token, &begin, &end);
+    tri_softmax_row soft = {.s = row, .n = keys, .softcap = a->softcap, .max = s->part_max[i], .sum = s->part_sum[i]};
+    soft.begin = tri_max(0, begin - block), soft.end = tri_min(keys, end - block);
+    if (a->alibi_slopes) soft.slope = a->alibi_slopes[row_head(r, t, i)];
+    soft.distance = (float)(block - (t->context - t->tokens + token));
+    if (soft.begin >= soft.end) { /* sees nothing here: its sums must come out as they were */
+      memset(row, 0, BLOCK * sizeof *row);
+      factor[i] = 1;
+      continue;
+    }
+    factor[i] = r->isa->softmax_row(&soft);
+    s->part_max[i] = soft.max;
+    s->part_sum[i] = soft.sum;
+  }
+  weigh_block(r, t, s, factor, block, keys);
+}
+
+static void clear(float *max, float *sum, float *acc, int rows, size_t pad) {
+  for (int i = 0; i < rows; i++) max[i] = -INFINITY, sum[i] = 0;
+  memset(acc, 0, (size_t)rows * pad * sizeof *acc);
+}
+
+/* Adds one chunk's max, sum and weighted values to a row's. */
+static void merge(const tri_cpu_isa *isa, float *max, float *sum, float *acc, float chunk_max, float chunk_sum,
+                  const float *chunk_acc, int d) {
+  if (chunk_max == -INFINITY) return;
+  if (*max == -INFINITY) {
+    *max = chunk_max, *sum = chunk_sum;
+    memcpy(acc, chunk_acc, (size_t)d * sizeof *acc);
+    return;
+  }
+  float top = fmaxf(*max, chunk_max), old = expf(*max - top), fresh = expf(chunk_max - top);
+  float a = *sum * old, b = chunk_sum * fresh;
+  *sum = a + b;
+  *max = top;
+  isa->blend(acc, old, chunk_acc, fresh, d);
+}
+
+static void finish_row(const attention_run *r, int token, int head, float max, float sum, const float *acc) {
+  const tri_attention_args *a = r->a;
+  int d = a->kv.head_dim;
+  float scale = 1;
+  if (a->sinks) {
+    float top = fmaxf(max, a->sinks[head]);
+    scale = expf(max - top);
+    float scaled = sum * scale;
+    sum = scaled + expf(a->sinks[head] - top);
+  }
+  float *out = a->out.data + (size_t)token * (size_t)a->out.ld + (size_t)head * (size_t)d;
+  r->isa->expand(out, acc, TRI_F32, d, scale / sum);
+}
+
+static float *partial_of(const attention_run *r, int seq, int head, int chunk) {
+  size_t row = ((size_t)seq * (size_t)r->a->num_heads + (size_t)head) * (size_t)r->max_chunks + (size_t)chunk;
+  return r->partial + row * ((size_t)r->a->kv.head_dim + 2);
+}
+
+static void attend_tile(const attention_run *r, const tile *t, tile_state *s) {
+  const tri_attention_args *a = r->a;
+  int d = a->kv.head_dim, begin, end, other;
+  size_t pad = (size_t)r->pad;
+  visible(a, t, row_token(t, 0), &begin, &other);
+  visible(a, t, row_token(t, t->rows - 1), &other, &end);
+  if (t->chunk >= 0) {
+    begin = tri_max(begin, t->chunk * r->chunk);
+    end = (int)tri_min(end, t->chunk * r->chunk + r->chunk);
+  }
+  load_queries(r, t, s);
+  clear(s->max, s->sum, s->acc, t->rows, pad);
+  clear(s->part_max, s->part_sum, s->part, t->rows, pad);
+  for (int block = begin / BLOCK * BLOCK; block < end; block += BLOCK) {
+    attend_block(r, t, s, block, tri_min(BLOCK, end - block));
+    if ((block + BLOCK) % r->chunk && block + BLOCK < end) continue;
+    if (t->chunk >= 0) break; /* the one chunk is done */
+    for (int i = 0; i < t->rows; i++)
+      merge(r->isa, &s->max[i], &s->sum[i], s->acc + (size_t)i * pad, s->part_max[i], s->part_sum[i],
+            s->part + (size_t)i * pad, d);
+    clear(s->part_max, s->part_sum, s->part, t->rows, pad);
+  }
+  for (int i = 0; i < t->rows; i++) {
+    int token = t->start + row_token(t, i), head = row_head(r, t, i);
+    if (t->chunk < 0) {
+      finish_row(r, token, head, s->max[i], s->sum[i], s->acc + (size_t)i * pad);
+      continue;
+    }
+    float *p = partial_of(r, t->seq, head, t->chunk);
+    p[0] = s->part_max[i], p[1] = s->part_sum[i];
+    memcpy(p + 2, s->part + (size_t)i * pad, (size_t)d * sizeof *p);
+  }
+}
+
+static bool is_cut(const attention_run *r, const tile *t) {
+  return r->max_chunks > 1 && t->tokens == 1 && t->context > r->chunk;
+}
+
+/* Every thread walks the same list of items, and does those whose number it drew. */
+static void attend_items(attention_run *r, tile_state *s) {
+  const tri_attention_args *a = r->a;
+  const tri_batch *b = a->batch;
+  int64_t number = 0, mine = tri_take(&r->ticket);
+  for (int seq = 0; seq < b->num_seqs; seq++) {
+    tile t = {.seq = seq, .start = b->seq_start[seq], .context = b->context_len[seq]};
+    t.tokens = b->seq_start[seq + 1] - t.start;
+    int chunks = is_cut(r, &t) ? (t.context + r->chunk - 1) / r->chunk : 1;
+    for (int g = 0; g < a->kv.num_kv_heads; g++) {
+      t.kv_head = g, t.group = r->first[g + 1] - r->first[g];
+      int rows = t.tokens * t.group, tiles = (rows + TILE - 1) / TILE;
+      int64_t items = (int64_t)tiles * chunks;
+      for (; mine < number + items; mine = tri_take(&r->ticket)) {
+        int item = (int)(mine - number);
+        t.row = item / chunks * TILE, t.rows = tri_min(TILE, rows - t.row);
+        t.chunk = chunks > 1 ? item % chunks : -1;
+        attend_tile(r, &t, s);
+      }
+      number += items;
+    }
+  }
+}
+
+static void merge_items(attention_run *r, tile_state *s) {
+  const tri_attention_args *a = r->a;
+  const tri_batch *b = a->batch;
+  for (int row; (row = tri_take(&r->merge_ticket)) < b->num_seqs * a->num_heads;) {
+    int head = row % a->num_heads;
+    tile t = {.seq = row / a->num_heads};
+    t.start = b->seq_start[t.seq], t.tokens = b->seq_start[t.seq + 1] - t.start, t.context = b->context_len[t.seq];
+    if (!is_cut(r, &t)) continue;
+    clear(s->max, s->sum, s->acc, 1, (size_t)r->pad);
+    for (int c = 0; c < (t.context + r->chunk - 1) / r->chunk; c++) {
+      const float *p = partial_of(r, t.seq, head, c);
+      merge(r->isa, s->max, s->sum, s->acc, p[0], p[1], p + 2, a->kv.head_dim);
+    }
+    finish_row(r, t.start, head, s->max[0], s->sum[0], s->acc);
+  }
+}
+
+static void attention_thread(void *ctx, int index, int count) {
+  attention_run *r = ctx;
+  size_t pad = (size_t)r->pad;
+  float *base = (float *)(r->threads + (size_t)index * r->thread_bytes);
+  tile_state s = {.q = base, .acc = base + TILE * pad, .part = base + 2 * TILE * pad, .keys = base + 3 * TILE * pad};
+  s.values = s.keys + BLOCK * pad;
+  s.scores = s.values + BLOCK * pad;
+  attend_items(r, &s);
+  if (r->max_chunks == 1) return;
+  if (count > 1) tri_pool_barrier(r->be->pool);
+  merge_items(r, &s);
+}
+
+void tri_cpu_attention_launch(tri_backend *be, const tri_op_plan *plan, const tri_attention_args *a,
+                              tri_stream *stream) {
+  (void)stream;
+  const tri_batch *b = a->batch;
+  attention_run r = {.be = be, .isa = tri_cpu_isa_of(be), .a = a, .chunk = plan->variant, .max_chunks = plan->split};
+  r.pad = (int)tri_round_up((size_t)a->kv.head_dim, 16);
+  r.heads = be->workspace;
+  r.first = r.heads + a->num_heads;
+  r.partial = (float *)((char *)be->workspace + heads_bytes(a));
+  r.threads = (char *)r.partial + partial_bytes(a, r.max_chunks);
+  r.thread_bytes = tri_round_up(state_floats((size_t)r.pad) * sizeof(float), 64);
+  order_heads(&r);
+  double pairs = 0;
+  for (int s = 0; s < b->num_seqs; s++) pairs += (double)(b->seq_start[s + 1] - b->seq_start[s]) * b->context_len[s];
+  if (pairs > 0) tri_cpu_run(be, pairs * a->num_heads * a->kv.head_dim / 8, attention_thread, &r);
+}

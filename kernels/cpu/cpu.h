@@ -1,0 +1,122 @@
+/* Inside of the CPU backend: the table of inner kernels that each instruction set fills, and what the drivers share.
+ *
+ * The drivers (linear.c, attention.c, rows.c, sample.c) cut an op into items, hand the items to the pool's threads and
+ * know nothing of vectors. The inner kernels (kern_*.h) are written once on the primitives of vec_*.h and compiled once
+ * per instruction set (isa_*.c). */
+#ifndef TRI_KERNELS_CPU_CPU_H
+#define TRI_KERNELS_CPU_CPU_H
+
+#include <stdatomic.h>
+
+#include "kernels/backend.h"
+#include "kernels/ref/ref.h"
+
+/* y[i * ldy + j] (+)= x_i . w_j for i < m, j < n, over k elements. Each product is summed in pieces of TRI_DOT_CHUNK
+ * elements in an order that depends on nothing else, so the bits of one element are those of any other m, n or tiling.
+ */
+enum { TRI_DOT_CHUNK = 1024 };
+typedef struct tri_dot {
+  const float *x;
+  size_t ldx;
+  const void *w;
+  size_t ldw; /* elements */
+  float *y;
+  size_t ldy;
+  int m, n, k;
+  tri_dtype dtype;
+  bool add;
+} tri_dot;
+
+/* One query row against one block of keys: see kern_attn.h. */
+typedef struct tri_softmax_row {
+  float *s;                       /* scores in, probabilities out; n rounded up to whole vectors */
+  int n, begin, end;              /* keys of the block, and those of them that this row sees */
+  float softcap, slope, distance; /* distance: position of key 0 of the block minus the query's */
+  float max, sum;                 /* running, in and out */
+} tri_softmax_row;
+
+typedef struct tri_norm_row {
+  float *x, *out;
+  const float *delta, *weight, *bias;
+  int n;
+  float eps, weight_offset;
+  tri_norm_kind kind;
+} tri_norm_row;
+
+typedef struct tri_epilogue {
+  const float *sum, *scale, *bias; /* scale and bias may be NULL */
+  float *out;
+  int n;
+  tri_act act;
+  bool accumulate;
+} tri_epilogue;
+
+typedef struct tri_cpu_isa {
+  const char *name;
+  void (*dot)(const tri_dot *d);
+  /* out = act(sum * scale + bias), or += */
+  void (*epilogue)(const tri_epilogue *e);
+  /* n elements at src widened to float32, times factor */
+  void (*expand)(float *out, const void *src, tri_dtype dtype, int n, float factor);
+  /* n floats rounded to a KV type */
+  void (*narrow)(void *out, tri_dtype dtype, const float *src, int n);
+  void (*norm)(const tri_norm_row *r);
+  void (*glu)(float *out, const float *gate, const float *up, int n, tri_act act);
+  void (*rotate)(float *x, int half, const float *cosine, const float *sine); /* pairs (i, i + half) */
+  /* Turns scores into exp(score - new max) and updates max and sum; returns the factor that older sums must be scaled
+   * by. */
+  float (*softmax_row)(tri_softmax_row *r);
+  /* acc_i = acc_i * factor_i + sum over j of p[i][j] v_j, in the order of j. Rows of v are d elements apart. */
+  void (*weigh)(float *acc, size_t ld_acc, const float *factor, const float *p, size_t ld_p, int rows, const void *v,
+                size_t ld_v, tri_dtype dtype, int keys, int d);
+  void (*blend)(float *y, float a, const float *x, float b, int n); /* y = a y + b x */
+  float (*maximum)(const float *x, int n);                          /* -inf when there is nothing but NaN */
+  double (*sum_exp)(const float *x, int n, float max, float inverse_temperature);
+  /* Ids from `from` on whose value is at least the threshold, until cap of them are found: returns their number and in
+   * *next where to go on. */
+  int (*collect)(const float *x, int from, int n, float threshold, uint32_t *ids, int cap, int *next);
+} tri_cpu_isa;
+
+extern const tri_cpu_isa tri_cpu_scalar;
+#if defined(__x86_64__)
+extern const tri_cpu_isa tri_cpu_avx2, tri_cpu_avx512;
+#endif
+
+typedef struct tri_cpu_impl {
+  const tri_cpu_isa *isa;
+} tri_cpu_impl;
+
+static inline const tri_cpu_isa *tri_cpu_isa_of(const tri_backend *be) { return ((const tri_cpu_impl *)be->impl)->isa; }
+
+/* Runs fn on the pool, or on the caller's thread alone (count 1) when the work, in rough nanoseconds of one thread,
+ * would not pay for waking the others. */
+static inline void tri_cpu_run(tri_backend *be, double nanoseconds, void (*fn)(void *, int, int), void *ctx) {
+  enum { WORTH_SHARING_NS = 6000 };
+  if (nanoseconds < WORTH_SHARING_NS || tri_pool_size(be->pool) == 1)
+    fn(ctx, 0, 1);
+  else
+    tri_pool_run(be->pool, fn, ctx);
+}
+
+/* Items go to whoever asks next: threads of a shared machine are not equally fast. */
+typedef struct tri_ticket {
+  _Atomic int next;
+} tri_ticket;
+static inline int tri_take(tri_ticket *t) { return atomic_fetch_add_explicit(&t->next, 1, memory_order_relaxed); }
+
+static inline int tri_min(int a, int b) { return a < b ? a : b; }
+static inline int tri_max(int a, int b) { return a > b ? a : b; }
+static inline size_t tri_round_up(size_t a, size_t to) { return (a + to - 1) / to * to; }
+
+/* blas.c, the only file that knows the BLAS: y[m, n] = x[m, k] w[n, k]^T + beta y on the caller's thread. */
+void tri_blas_setup(void);
+void tri_blas_gemm(int m, int n, int k, const float *x, size_t ldx, const float *w, size_t ldw, float beta, float *y,
+                   size_t ldy);
+
+#define X(op)                                                                                                          \
+  tri_status tri_cpu_##op##_plan(tri_backend *be, const tri_##op##_args *a, tri_op_plan *plan);                        \
+  void tri_cpu_##op##_launch(tri_backend *be, const tri_op_plan *plan, const tri_##op##_args *a, tri_stream *stream);
+TRI_OP_LIST(X)
+#undef X
+
+#endif

@@ -1,0 +1,31 @@
+#if defined(__x86_64__)
+#include <immintrin.h>
+#include <string.h>
+
+#include "kernels/cpu/cpu.h"
+
+/* Every function from here on may use these instructions; the file needs no flags of its own. */
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,f16c")
+#endif
+
+#define TRI_ISA avx2
+#include "kernels/cpu/vec_avx2.h"
+
+#include "kernels/cpu/kern_attn.h"
+#include "kernels/cpu/kern_dot.h"
+#include "kernels/cpu/kern_sample.h"
+
+#include "kernels/cpu/kern_table.h"
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#else
+typedef int tri_cpu_no_avx2; /* a file must not be empty */
+#endif

@@ -1,0 +1,12 @@
+#include <string.h>
+
+#include "kernels/cpu/cpu.h"
+
+#define TRI_ISA scalar
+#include "kernels/cpu/vec_scalar.h"
+
+#include "kernels/cpu/kern_attn.h"
+#include "kernels/cpu/kern_dot.h"
+#include "kernels/cpu/kern_sample.h"
+
+#include "kernels/cpu/kern_table.h"

@@ -1,0 +1,116 @@
+/* Products of a few rows of x with many rows of w, both contiguous along the summed index.
+ *
+ * A tile is MR rows of x times NR rows of w, one vector of partial sums per pair: weights are converted in registers
+ * and read once for the MR rows. The pairs' sums are independent of the tile they fall in (see tri_dot). */
+#ifndef TRI_KERNELS_CPU_KERN_DOT_H
+#define TRI_KERNELS_CPU_KERN_DOT_H
+
+#include "kernels/cpu/kern_math.h"
+
+typedef struct dot_tile_args {
+  const float *x;
+  size_t ldx;
+  const char *w;
+  size_t ldw; /* bytes */
+  float *y;
+  size_t ldy;
+  int k;
+  bool add;
+} dot_tile_args;
+
+V_INLINE void dot_tile(const int MR, const int NR, const tri_dtype DT, const dot_tile_args *t) {
+  vf acc[4][6];
+  const float *x[4];
+  const char *w[6];
+  V_UNROLL for (int i = 0; i < MR; i++) {
+    x[i] = t->x + (size_t)i * t->ldx;
+    V_UNROLL for (int j = 0; j < NR; j++) acc[i][j] = v_zero();
+  }
+  V_UNROLL for (int j = 0; j < NR; j++) w[j] = t->w + (size_t)j * t->ldw;
+  size_t k = (size_t)t->k, p = 0;
+  for (; p + W <= k; p += W) {
+    vf wv[6];
+    V_UNROLL for (int j = 0; j < NR; j++) wv[j] = v_load_as(DT, w[j] + p * v_bytes(DT));
+    V_UNROLL for (int i = 0; i < MR; i++) {
+      vf xv = v_load(x[i] + p);
+      V_UNROLL for (int j = 0; j < NR; j++) acc[i][j] = v_fma(xv, wv[j], acc[i][j]);
+    }
+  }
+  if (p < k) {
+    int n = (int)(k - p);
+    V_UNROLL for (int j = 0; j < NR; j++) {
+      vf wv = v_loadn_as(DT, w[j] + p * v_bytes(DT), n);
+      V_UNROLL for (int i = 0; i < MR; i++) acc[i][j] = v_fma(v_loadn(x[i] + p, n), wv, acc[i][j]);
+    }
+  }
+  V_UNROLL for (int j = 0; j < NR; j++) {
+    float sum[4];
+    v_sum4_to(sum, acc[0][j], acc[MR > 1 ? 1 : 0][j], acc[MR > 2 ? 2 : 0][j], acc[MR > 3 ? 3 : 0][j]);
+    V_UNROLL for (int i = 0; i < MR; i++) {
+      float *y = t->y + (size_t)i * t->ldy + j;
+      *y = t->add ? *y + sum[i] : sum[i];
+    }
+  }
+}
+
+#define DOT_TILE(dt, mr, nr)                                                                                           \
+  static void dot_##dt##_##mr##_##nr(const dot_tile_args *t) { dot_tile(mr, nr, TRI_##dt, t); }
+#define DOT_TILES(dt)                                                                                                  \
+  DOT_TILE(dt, 1, 1)                                                                                                   \
+  DOT_TILE(dt, 2, 1)                                                                                                   \
+  DOT_TILE(dt, 3, 1)                                                                                                   \
+  DOT_TILE(dt, 4, 1)                                                                                                   \
+  DOT_TILE(dt, 1, 6)                                                                                                   \
+  DOT_TILE(dt, 2, 4)                                                                                                   \
+  DOT_TILE(dt, 3, 3)                                                                                                   \
+  DOT_TILE(dt, 4, 3)
+DOT_TILES(F32)
+DOT_TILES(F16)
+DOT_TILES(BF16)
+DOT_TILES(I8)
+
+/* [dtype][rows of x - 1][0: one row of w, 1: as many as fit] */
+static void (*const dot_table[4][4][2])(const dot_tile_args *) = {
+#define DOT_ROW(dt)                                                                                                    \
+  {                                                                                                                    \
+    {dot_##dt##_1_1, dot_##dt##_1_6}, {dot_##dt##_2_1, dot_##dt##_2_4}, {dot_##dt##_3_1, dot_##dt##_3_3}, {            \
+      dot_##dt##_4_1, dot_##dt##_4_3                                                                                   \
+    }                                                                                                                  \
+  }
+    [TRI_F32] = DOT_ROW(F32),
+    [TRI_F16] = DOT_ROW(F16),
+    [TRI_BF16] = DOT_ROW(BF16),
+    [TRI_I8] = DOT_ROW(I8),
+};
+
+/* Rows j0 .. j0+n-1 of w, pieces p .. p+k-1 of the sum, against all of x. */
+static void dot_columns(const tri_dot *d, int j0, int n, int p, int k, bool add) {
+  size_t element = v_bytes(d->dtype);
+  dot_tile_args t = {.ldx = d->ldx, .ldw = d->ldw * element, .ldy = d->ldy, .k = k, .add = add};
+  for (int i = 0; i < d->m; i += 4) {
+    int rows = tri_min(4, d->m - i);
+    for (int j = j0; j < j0 + n;) {
+      int step = rows > 2 ? 3 : rows > 1 ? 4 : 6;
+      bool whole = j + step <= j0 + n;
+      t.x = d->x + (size_t)i * d->ldx + p;
+      t.w = (const char *)d->w + (size_t)j * t.ldw + (size_t)p * element;
+      t.y = d->y + (size_t)i * d->ldy + j;
+      dot_table[d->dtype][rows - 1][whole](&t);
+      j += whole ? step : 1;
+    }
+  }
+}
+
+/* Twelve rows of w at a time (a multiple of every tile's width) keep one piece of them and of four rows of x in the
+ * first-level cache. */
+static void isa_dot(const tri_dot *d) {
+  enum { GROUP = 12 };
+  for (int j = 0; j < d->n; j += GROUP) {
+    int n = tri_min(GROUP, d->n - j);
+    bool add = d->add;
+    for (int p = 0; p < d->k || p == 0; p += TRI_DOT_CHUNK, add = true)
+      dot_columns(d, j, n, p, tri_min(TRI_DOT_CHUNK, d->k - p), add);
+  }
+}
+
+#endif

@@ -1,0 +1,103 @@
+/* Exponential, tanh, erf and the activations on whole vectors, within 1 to 3 units in the last place.
+ *
+ * An isa_*.c sets the compiler's target, includes one vec_*.h for the primitives and then the kern_*.h, whose functions
+ * are all static: that is how one text becomes three sets of kernels. The polynomials are our own fits at Chebyshev
+ * points; the argument reduction of the exponential is Cody and Waite's ("Software Manual for the Elementary
+ * Functions", 1980). */
+#ifndef TRI_KERNELS_CPU_KERN_MATH_H
+#define TRI_KERNELS_CPU_KERN_MATH_H
+
+#include "kernels/cpu/cpu.h"
+
+#define V_INLINE static inline __attribute__((always_inline))
+#if defined(__clang__)
+#define V_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define V_UNROLL _Pragma("GCC unroll 16")
+#endif
+
+/* p[0] + p[1] x + ... */
+V_INLINE vf v_poly(vf x, const float *p, int terms) {
+  vf r = v_set1(p[terms - 1]);
+  V_UNROLL
+  for (int i = terms - 2; i >= 0; i--) r = v_fma(r, x, v_set1(p[i]));
+  return r;
+}
+
+/* 0 below -104, infinity above 89, NaN for NaN. */
+V_INLINE vf v_exp(vf x) {
+  static const float tail[] = {5.000000014e-01f, 1.666666668e-01f, 4.166646420e-02f,
+                               8.333310845e-03f, 1.393373072e-03f, 1.989108045e-04f};
+  x = v_min(v_set1(89.0f), v_max(v_set1(-104.0f), x));
+  vf n = v_round(v_mul(x, v_set1(0x1.715476p+0f)));
+  vf r = v_fma(n, v_set1(-0x1.62ep-1f), x); /* log 2 in a short and a long part: the first product is exact */
+  r = v_fma(n, v_set1(-0x1.0bfbe8p-15f), r);
+  vf p = v_fma(v_mul(r, r), v_poly(r, tail, 6), r);
+  p = v_add(p, v_set1(1.0f));
+  vf half = v_round(v_mul(n, v_set1(0.5f))); /* two factors reach denormals and infinity */
+  return v_mul(v_mul(p, v_pow2(half)), v_pow2(v_sub(n, half)));
+}
+
+V_INLINE vf v_tanh(vf x) {
+  static const float odd[] = {-3.333333312e-01f, 1.333329635e-01f,  -5.395759513e-02f,
+                              2.175570035e-02f,  -8.301695372e-03f, 2.246003694e-03f};
+  vf a = v_abs(x), s = v_mul(x, x), one = v_set1(1.0f);
+  vf small = v_fma(v_mul(x, s), v_poly(s, odd, 6), x);
+  vf large = v_sub(one, v_div(v_set1(2.0f), v_add(v_exp(v_add(a, a)), one)));
+  return v_select(v_ge(a, v_set1(0.64f)), v_copysign(large, x), small);
+}
+
+V_INLINE vf v_erf(vf x) {
+  static const float odd[] = {1.283791665e-01f, -3.761263205e-01f, 1.128366947e-01f, -2.685795906e-02f,
+                              5.197487227e-03f, -8.102915565e-04f, 8.204169690e-05f};
+  static const float log_erfc[] = {-7.541539599e+00f, -5.258373840e+00f, -9.422319476e-01f,
+                                   -1.130228976e-02f, 2.273360880e-03f,  -4.440372801e-04f,
+                                   8.202701928e-05f,  -1.396394758e-05f, 1.643569654e-06f}; /* about 2.45 */
+  vf a = v_abs(x), s = v_mul(x, x);
+  vf small = v_fma(x, v_poly(s, odd, 7), x);
+  vf t = v_sub(v_min(v_set1(4.0f), a), v_set1(2.45f));
+  vf large = v_sub(v_set1(1.0f), v_exp(v_poly(t, log_erfc, 9)));
+  return v_select(v_ge(a, v_set1(0.935f)), v_copysign(large, x), small);
+}
+
+V_INLINE vf v_logistic_times(vf x, vf slope) { /* x / (1 + exp(-slope x)) */
+  return v_div(x, v_add(v_set1(1.0f), v_exp(v_sub(v_zero(), v_mul(slope, x)))));
+}
+
+V_INLINE vf v_act(tri_act act, vf x) {
+  vf half = v_mul(x, v_set1(0.5f));
+  switch (act) {
+  case TRI_ACT_NONE: return x;
+  case TRI_ACT_RELU: return v_max(v_zero(), x);
+  case TRI_ACT_GELU_ERF: return v_fma(half, v_erf(v_mul(x, v_set1(0x1.6a09e6p-1f))), half);
+  case TRI_ACT_GELU_TANH: {
+    vf u = v_mul(v_fma(v_mul(x, x), v_set1(0.044715f), v_set1(1.0f)), v_mul(x, v_set1(0x1.988454p-1f)));
+    return v_fma(half, v_tanh(u), half);
+  }
+  case TRI_ACT_SILU: return v_logistic_times(x, v_set1(1.0f));
+  case TRI_ACT_QUICK_GELU: return v_logistic_times(x, v_set1(1.702f));
+  }
+  return x;
+}
+
+/* W elements of any weight or KV type; t is a constant wherever this is inlined. */
+V_INLINE vf v_load_as(tri_dtype t, const char *p) {
+  switch (t) {
+  case TRI_BF16: return v_load_bf16(p);
+  case TRI_F16: return v_load_f16(p);
+  case TRI_I8: return v_load_i8(p);
+  default: return v_load((const float *)p);
+  }
+}
+
+V_INLINE size_t v_bytes(tri_dtype t) { return t == TRI_F32 ? 4 : t == TRI_I8 ? 1 : 2; }
+
+/* The first n < W elements, zeros behind; reads nothing beyond them. */
+V_INLINE vf v_loadn_as(tri_dtype t, const char *p, int n) {
+  if (t == TRI_F32) return v_loadn((const float *)p, n);
+  char buffer[W * 2] = {0};
+  memcpy(buffer, p, (size_t)n * v_bytes(t));
+  return v_load_as(t, buffer);
+}
+
+#endif

@@ -1,0 +1,22 @@
+/* The last thing an isa_*.c includes: its entry of the table. TRI_ISA is the entry's suffix. */
+#define TRI_ISA_PASTE(a, b) a##b
+#define TRI_ISA_TABLE(suffix) TRI_ISA_PASTE(tri_cpu_, suffix)
+#define TRI_ISA_STRING(s) #s
+#define TRI_ISA_NAME(s) TRI_ISA_STRING(s)
+
+const tri_cpu_isa TRI_ISA_TABLE(TRI_ISA) = {
+    .name = TRI_ISA_NAME(TRI_ISA),
+    .dot = isa_dot,
+    .epilogue = isa_epilogue,
+    .expand = isa_expand,
+    .narrow = isa_narrow,
+    .norm = isa_norm,
+    .glu = isa_glu,
+    .rotate = isa_rotate,
+    .softmax_row = isa_softmax_row,
+    .weigh = isa_weigh,
+    .blend = isa_blend,
+    .maximum = isa_maximum,
+    .sum_exp = isa_sum_exp,
+    .collect = isa_collect,
+};

@@ -1,0 +1,68 @@
+/* Vector primitives on AVX2, FMA and F16C: eight floats. See kern_math.h for how the three vec_*.h are used. */
+#ifndef TRI_KERNELS_CPU_VEC_AVX2_H
+#define TRI_KERNELS_CPU_VEC_AVX2_H
+
+enum { W = 8 };
+typedef __m256 vf;
+typedef __m256 vm; /* lanes all ones or all zeros */
+
+static inline vf v_zero(void) { return _mm256_setzero_ps(); }
+static inline vf v_set1(float a) { return _mm256_set1_ps(a); }
+static inline vf v_load(const float *p) { return _mm256_loadu_ps(p); }
+static inline void v_store(float *p, vf a) { _mm256_storeu_ps(p, a); }
+static inline vf v_add(vf a, vf b) { return _mm256_add_ps(a, b); }
+static inline vf v_sub(vf a, vf b) { return _mm256_sub_ps(a, b); }
+static inline vf v_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
+static inline vf v_div(vf a, vf b) { return _mm256_div_ps(a, b); }
+static inline vf v_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
+/* b where either is NaN */
+static inline vf v_max(vf a, vf b) { return _mm256_max_ps(a, b); }
+static inline vf v_min(vf a, vf b) { return _mm256_min_ps(a, b); }
+static inline vf v_round(vf a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+static inline vf v_abs(vf a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
+static inline vf v_copysign(vf a, vf sign) {
+  return _mm256_or_ps(v_abs(a), _mm256_and_ps(sign, _mm256_set1_ps(-0.0f)));
+}
+static inline vm v_ge(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_GE_OQ); }
+static inline vf v_select(vm m, vf yes, vf no) { return _mm256_blendv_ps(no, yes, m); }
+static inline unsigned v_bits(vm m) { return (unsigned)_mm256_movemask_ps(m); }
+/* 2^n for integral n in [-126, 127] */
+static inline vf v_pow2(vf n) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
+}
+
+static inline __m256i v_first(int n) { /* the first n lanes */
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+static inline vf v_loadn(const float *p, int n) { return _mm256_maskload_ps(p, v_first(n)); }
+static inline void v_storen(float *p, vf a, int n) { _mm256_maskstore_ps(p, v_first(n), a); }
+
+static inline vf v_load_bf16(const void *p) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(p)), 16));
+}
+static inline vf v_load_f16(const void *p) { return _mm256_cvtph_ps(_mm_loadu_si128(p)); }
+static inline vf v_load_i8(const void *p) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p))); }
+
+static inline void v_store_f16(void *p, vf a) { _mm_storeu_si128(p, _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT)); }
+static inline void v_store_bf16(void *p, vf a) {
+  __m256i u = _mm256_castps_si256(a), odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
+  __m256i r = _mm256_srli_epi32(_mm256_add_epi32(u, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff))), 16);
+  __m256i quiet = _mm256_or_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(0x40));
+  r = _mm256_blendv_epi8(r, quiet, _mm256_castps_si256(_mm256_cmp_ps(a, a, _CMP_UNORD_Q)));
+  _mm_storeu_si128(p, _mm_packus_epi32(_mm256_castsi256_si128(r), _mm256_extracti128_si256(r, 1)));
+}
+
+/* Lane i of the result: the sum of the lanes of the i-th argument, always added in the same order. */
+static inline __m128 v_sum4(vf a, vf b, vf c, vf d) {
+  vf t = _mm256_hadd_ps(_mm256_hadd_ps(a, b), _mm256_hadd_ps(c, d));
+  return _mm_add_ps(_mm256_castps256_ps128(t), _mm256_extractf128_ps(t, 1));
+}
+static inline float v_sum(vf a) { return _mm_cvtss_f32(v_sum4(a, a, a, a)); }
+static inline float v_maximum(vf a) {
+  __m128 t = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+  t = _mm_max_ps(t, _mm_movehl_ps(t, t));
+  return _mm_cvtss_f32(_mm_max_ss(t, _mm_shuffle_ps(t, t, 1)));
+}
+static inline void v_sum4_to(float *out, vf a, vf b, vf c, vf d) { _mm_storeu_ps(out, v_sum4(a, b, c, d)); }
+
+#endif

@@ -1,0 +1,63 @@
+/* Vector primitives on AVX-512 F, BW, VL and DQ: sixteen floats. See kern_math.h for how the three vec_*.h are used. */
+#ifndef TRI_KERNELS_CPU_VEC_AVX512_H
+#define TRI_KERNELS_CPU_VEC_AVX512_H
+
+enum { W = 16 };
+typedef __m512 vf;
+typedef __mmask16 vm;
+
+static inline vf v_zero(void) { return _mm512_setzero_ps(); }
+static inline vf v_set1(float a) { return _mm512_set1_ps(a); }
+static inline vf v_load(const float *p) { return _mm512_loadu_ps(p); }
+static inline void v_store(float *p, vf a) { _mm512_storeu_ps(p, a); }
+static inline vf v_add(vf a, vf b) { return _mm512_add_ps(a, b); }
+static inline vf v_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
+static inline vf v_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
+static inline vf v_div(vf a, vf b) { return _mm512_div_ps(a, b); }
+static inline vf v_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
+/* b where either is NaN */
+static inline vf v_max(vf a, vf b) { return _mm512_max_ps(a, b); }
+static inline vf v_min(vf a, vf b) { return _mm512_min_ps(a, b); }
+static inline vf v_round(vf a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+static inline vf v_abs(vf a) { return _mm512_abs_ps(a); }
+static inline vf v_copysign(vf a, vf sign) {
+  return _mm512_or_ps(_mm512_abs_ps(a), _mm512_and_ps(sign, _mm512_set1_ps(-0.0f)));
+}
+static inline vm v_ge(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ); }
+static inline vf v_select(vm m, vf yes, vf no) { return _mm512_mask_blend_ps(m, no, yes); }
+static inline unsigned v_bits(vm m) { return m; }
+/* 2^n for integral n in [-126, 127] */
+static inline vf v_pow2(vf n) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127)), 23));
+}
+
+static inline __mmask16 v_first(int n) { return (__mmask16)((1u << n) - 1); } /* the first n < 16 lanes */
+static inline vf v_loadn(const float *p, int n) { return _mm512_maskz_loadu_ps(v_first(n), p); }
+static inline void v_storen(float *p, vf a, int n) { _mm512_mask_storeu_ps(p, v_first(n), a); }
+
+static inline vf v_load_bf16(const void *p) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p)), 16));
+}
+static inline vf v_load_f16(const void *p) { return _mm512_cvtph_ps(_mm256_loadu_si256(p)); }
+static inline vf v_load_i8(const void *p) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p))); }
+
+static inline void v_store_f16(void *p, vf a) { _mm256_storeu_si256(p, _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT)); }
+static inline void v_store_bf16(void *p, vf a) {
+  __m512i u = _mm512_castps_si512(a), odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+  __m512i r = _mm512_srli_epi32(_mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff))), 16);
+  __m512i quiet = _mm512_or_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(0x40));
+  r = _mm512_mask_blend_epi32(_mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), r, quiet);
+  _mm256_storeu_si256(p, _mm512_cvtepi32_epi16(r));
+}
+
+/* Lane i of the result: the sum of the lanes of the i-th argument, always added in the same order. */
+static inline __m256 v_halve(vf a) { return _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1)); }
+static inline __m128 v_sum4(vf a, vf b, vf c, vf d) {
+  __m256 t = _mm256_hadd_ps(_mm256_hadd_ps(v_halve(a), v_halve(b)), _mm256_hadd_ps(v_halve(c), v_halve(d)));
+  return _mm_add_ps(_mm256_castps256_ps128(t), _mm256_extractf128_ps(t, 1));
+}
+static inline float v_sum(vf a) { return _mm_cvtss_f32(v_sum4(a, a, a, a)); }
+static inline float v_maximum(vf a) { return _mm512_reduce_max_ps(a); }
+static inline void v_sum4_to(float *out, vf a, vf b, vf c, vf d) { _mm_storeu_ps(out, v_sum4(a, b, c, d)); }
+
+#endif

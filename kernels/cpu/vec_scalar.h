@@ -1,0 +1,80 @@
+/* Vector primitives for any processor: four floats in the compiler's own vector type. See kern_math.h for how the three
+ * vec_*.h are used. */
+#ifndef TRI_KERNELS_CPU_VEC_SCALAR_H
+#define TRI_KERNELS_CPU_VEC_SCALAR_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "runtime/base/dtype.h"
+
+enum { W = 4 };
+typedef float vf __attribute__((vector_size(16)));
+typedef int32_t vm __attribute__((vector_size(16)));
+
+static inline vf v_zero(void) { return (vf){0, 0, 0, 0}; }
+static inline vf v_set1(float a) { return (vf){a, a, a, a}; }
+static inline vf v_load(const float *p) {
+  vf a;
+  memcpy(&a, p, sizeof a);
+  return a;
+}
+static inline void v_store(float *p, vf a) { memcpy(p, &a, sizeof a); }
+static inline vf v_loadn(const float *p, int n) {
+  vf a = v_zero();
+  memcpy(&a, p, (size_t)n * sizeof *p);
+  return a;
+}
+static inline void v_storen(float *p, vf a, int n) { memcpy(p, &a, (size_t)n * sizeof *p); }
+static inline vf v_add(vf a, vf b) { return a + b; }
+static inline vf v_sub(vf a, vf b) { return a - b; }
+static inline vf v_mul(vf a, vf b) { return a * b; }
+static inline vf v_div(vf a, vf b) { return a / b; }
+static inline vf v_fma(vf a, vf b, vf c) { return a * b + c; }
+static inline vf v_select(vm m, vf yes, vf no) { return (vf)((m & (vm)yes) | (~m & (vm)no)); }
+static inline vm v_ge(vf a, vf b) { return a >= b; }
+/* b where either is NaN */
+static inline vf v_max(vf a, vf b) { return v_select(a > b, a, b); }
+static inline vf v_min(vf a, vf b) { return v_select(a < b, a, b); }
+static inline vf v_round(vf a) { /* for |a| < 2^22: adding 1.5 * 2^23 pushes the fraction out of the mantissa */
+  vf shift = v_set1(0x1.8p23f), t = a + shift;
+  return t - shift;
+}
+static inline vf v_abs(vf a) { return (vf)((vm)a & 0x7fffffff); }
+static inline vf v_copysign(vf a, vf sign) { return (vf)(((vm)a & 0x7fffffff) | ((vm)sign & INT32_MIN)); }
+static inline unsigned v_bits(vm m) {
+  return (m[0] < 0 ? 1u : 0) | (m[1] < 0 ? 2u : 0) | (m[2] < 0 ? 4u : 0) | (m[3] < 0 ? 8u : 0);
+}
+/* 2^n for integral n in [-126, 127] */
+static inline vf v_pow2(vf n) { return (vf)((__builtin_convertvector(n, vm) + 127) << 23); }
+
+static inline vf v_load_any(const void *p, tri_dtype t) {
+  return (vf){tri_load_f32(p, t, 0), tri_load_f32(p, t, 1), tri_load_f32(p, t, 2), tri_load_f32(p, t, 3)};
+}
+static inline vf v_load_bf16(const void *p) {
+  uint16_t h[4];
+  memcpy(h, p, sizeof h);
+  return (vf)(vm){(int32_t)((uint32_t)h[0] << 16), (int32_t)((uint32_t)h[1] << 16), (int32_t)((uint32_t)h[2] << 16),
+                  (int32_t)((uint32_t)h[3] << 16)};
+}
+static inline vf v_load_f16(const void *p) { return v_load_any(p, TRI_F16); }
+static inline vf v_load_i8(const void *p) {
+  const int8_t *q = p;
+  return (vf){q[0], q[1], q[2], q[3]};
+}
+static inline void v_store_f16(void *p, vf a) {
+  for (int i = 0; i < 4; i++) ((uint16_t *)p)[i] = tri_f32_to_f16(a[i]);
+}
+static inline void v_store_bf16(void *p, vf a) {
+  for (int i = 0; i < 4; i++) ((uint16_t *)p)[i] = tri_f32_to_bf16(a[i]);
+}
+
+/* Always added in the same order. */
+static inline float v_sum(vf a) { return (a[0] + a[1]) + (a[2] + a[3]); }
+static inline float v_maximum(vf a) { return fmaxf(fmaxf(a[0], a[1]), fmaxf(a[2], a[3])); }
+static inline void v_sum4_to(float *out, vf a, vf b, vf c, vf d) {
+  out[0] = v_sum(a), out[1] = v_sum(b), out[2] = v_sum(c), out[3] = v_sum(d);
+}
+
+#endif

@@ -1,0 +1,169 @@
+#include "kernels/ref/ref.h"
+
+#include <math.h>
+#include <string.h>
+
+void tri_ref_rope_frequencies(const tri_rope_angles_args *a, int rope_len, float *inv_freq) {
+  int half = a->rotary_dim / 2, d = a->rotary_dim;
+  bool beyond = rope_len > a->original_max_len;
+  if (a->kind == TRI_ROPE_DYNAMIC && beyond) {
+    double stretch = (double)a->factor * rope_len / a->original_max_len - ((double)a->factor - 1);
+    double base = a->base * pow(stretch, d / (d - 2.0));
+    for (int i = 0; i < half; i++) inv_freq[i] = (float)pow(base, -2.0 * i / d);
+  } else {
+    memcpy(inv_freq, a->kind == TRI_ROPE_BY_LENGTH && beyond ? a->inv_freq_long : a->inv_freq,
+           (size_t)half * sizeof *inv_freq);
+  }
+}
+
+tri_status tri_ref_rope_angles_plan(tri_backend *be, const tri_rope_angles_args *a, tri_op_plan *plan) {
+  (void)be;
+  *plan = (tri_op_plan){.workspace = (size_t)(a->rotary_dim > 0 ? a->rotary_dim : 0) * sizeof(float)};
+  if (a->num_tokens < 0 || a->rotary_dim < 0 || a->rotary_dim % 2) return TRI_INVALID_ARGUMENT;
+  if (a->kind == TRI_ROPE_DYNAMIC && (a->rotary_dim < 4 || a->original_max_len < 1)) return TRI_INVALID_ARGUMENT;
+  return TRI_OK;
+}
+
+void tri_ref_rope_angles_launch(tri_backend *be, const tri_op_plan *plan, const tri_rope_angles_args *a,
+                                tri_stream *stream) {
+  (void)plan, (void)stream;
+  int half = a->rotary_dim / 2;
+  float *inv_freq = be->workspace;
+  for (int t = 0; t < a->num_tokens; t++) {
+    tri_ref_rope_frequencies(a, a->rope_len[t], inv_freq);
+    for (int i = 0; i < half; i++) {
+      float angle = (float)a->positions[t] * inv_freq[i];
+      a->cos[(size_t)t * (size_t)half + (size_t)i] = (float)(a->attention_scale * cos(angle));
+      a->sin[(size_t)t * (size_t)half + (size_t)i] = (float)(a->attention_scale * sin(angle));
+    }
+  }
+}
+
+static bool kv_ok(const tri_kv_layer *kv) {
+  return (kv->dtype == TRI_F32 || kv->dtype == TRI_F16 || kv->dtype == TRI_BF16) && kv->block_size > 0 &&
+         kv->num_kv_heads > 0 && kv->head_dim > 0;
+}
+
+tri_status tri_ref_qkv_rope_append_plan(tri_backend *be, const tri_qkv_rope_append_args *a, tri_op_plan *plan) {
+  (void)be;
+  *plan = (tri_op_plan){0};
+  int d = a->head_dim, width = (a->num_heads + 2 * a->num_kv_heads) * d;
+  bool rotary = a->rotary_dim >= 0 && a->rotary_dim <= d && a->rotary_dim % 2 == 0;
+  bool fits =
+      a->qkv.cols == width && a->qkv.ld >= width && a->kv.head_dim == d && a->kv.num_kv_heads == a->num_kv_heads;
+  return kv_ok(&a->kv) && rotary && fits ? TRI_OK : TRI_INVALID_ARGUMENT;
+}
+
+static void norm_head(float *x, int d, const float *weight, float eps, float offset) {
+  double square = 0;
+  for (int i = 0; i < d; i++) square += (double)x[i] * x[i];
+  double factor = 1 / sqrt(square / d + eps);
+  for (int i = 0; i < d; i++) x[i] = (float)(x[i] * factor * ((double)weight[i] + offset));
+}
+
+static void rotate_head(float *x, int rotary_dim, bool interleaved, const float *cosine, const float *sine) {
+  int half = rotary_dim / 2;
+  for (int i = 0; i < half; i++) {
+    float *a = interleaved ? x + 2 * i : x + i, *b = interleaved ? a + 1 : a + half;
+    double u = *a, v = *b;
+    *a = (float)(u * cosine[i] - v * sine[i]);
+    *b = (float)(v * cosine[i] + u * sine[i]);
+  }
+}
+
+void tri_ref_qkv_rope_append_launch(tri_backend *be, const tri_op_plan *plan, const tri_qkv_rope_append_args *a,
+                                    tri_stream *stream) {
+  (void)be, (void)plan, (void)stream;
+  int d = a->head_dim, hq = a->num_heads, hkv = a->num_kv_heads, half = a->rotary_dim / 2;
+  for (int t = 0; t < a->qkv.rows; t++) {
+    float *row = a->qkv.data + (size_t)t * (size_t)a->qkv.ld;
+    for (int h = 0; h < hq + hkv; h++) {
+      float *x = row + (size_t)h * (size_t)d;
+      const float *weight = h < hq ? a->q_norm : a->k_norm;
+      if (weight) norm_head(x, d, weight, a->norm_eps, a->norm_weight_offset);
+      size_t angle = (size_t)t * (size_t)half;
+      if (half) rotate_head(x, a->rotary_dim, a->interleaved, a->cos + angle, a->sin + angle);
+    }
+    int64_t slot = a->kv_slot[t];
+    if (slot < 0) continue; /* a padding row */
+    size_t page = (size_t)(slot / a->kv.block_size), in_page = (size_t)(slot % a->kv.block_size);
+    for (int h = 0; h < hkv; h++) {
+      size_t at = ((page * (size_t)hkv + (size_t)h) * (size_t)a->kv.block_size + in_page) * (size_t)d;
+      for (int i = 0; i < d; i++) {
+        tri_store_f32(a->kv.k, a->kv.dtype, at + (size_t)i, row[(hq + h) * d + i]);
+        tri_store_f32(a->kv.v, a->kv.dtype, at + (size_t)i, row[(hq + hkv + h) * d + i]);
+      }
+    }
+  }
+}
+
+tri_status tri_ref_attention_plan(tri_backend *be, const tri_attention_args *a, tri_op_plan *plan) {
+  (void)be;
+  *plan = (tri_op_plan){.workspace = (size_t)(a->kv.head_dim > 0 ? a->kv.head_dim : 0) * sizeof(double)};
+  int width = a->num_heads * a->kv.head_dim;
+  bool fits = a->q.cols == width && a->out.cols == width && a->q.ld >= width && a->out.ld >= width &&
+              a->q.rows == a->batch->num_tokens && a->out.rows == a->batch->num_tokens;
+  return kv_ok(&a->kv) && fits && a->window >= 0 ? TRI_OK : TRI_INVALID_ARGUMENT;
+}
+
+static double score_of(const tri_attention_args *a, const float *q, size_t key, int head, int distance) {
+  double s = 0;
+  for (int i = 0; i < a->kv.head_dim; i++) s += q[i] * (double)tri_load_f32(a->kv.k, a->kv.dtype, key + (size_t)i);
+  s *= a->scale;
+  if (a->softcap > 0) s = a->softcap * tanh(s / a->softcap);
+  return a->alibi_slopes ? s + (double)a->alibi_slopes[head] * distance : s;
+}
+
+/* One query head of one token over the keys first..last. */
+static void attend(const tri_attention_args *a, const int32_t *pages, int t, int head, int position, int first,
+                   int last, double *acc) {
+  int d = a->kv.head_dim, kv_head = a->kv_head_of[head];
+  const float *q = a->q.data + (size_t)t * (size_t)a->q.ld + (size_t)head * (size_t)d;
+  double max = a->sinks ? a->sinks[head] : -INFINITY;
+  for (int j = first; j <= last; j++)
+    max = fmax(max, score_of(a, q, tri_ref_kv_offset(&a->kv, pages, j, kv_head), head, j - position));
+  double sum = a->sinks ? exp(a->sinks[head] - max) : 0;
+  for (int i = 0; i < d; i++) acc[i] = 0;
+  for (int j = first; j <= last; j++) {
+    size_t key = tri_ref_kv_offset(&a->kv, pages, j, kv_head);
+    double p = exp(score_of(a, q, key, head, j - position) - max);
+    sum += p;
+    for (int i = 0; i < d; i++) acc[i] += p * tri_load_f32(a->kv.v, a->kv.dtype, key + (size_t)i);
+  }
+  float *out = a->out.data + (size_t)t * (size_t)a->out.ld + (size_t)head * (size_t)d;
+  for (int i = 0; i < d; i++) out[i] = (float)(acc[i] / sum);
+}
+
+void tri_ref_attention_launch(tri_backend *be, const tri_op_plan *plan, const tri_attention_args *a,
+                              tri_stream *stream) {
+  (void)plan, (void)stream;
+  const tri_batch *b = a->batch;
+  for (int s = 0; s < b->num_seqs; s++) {
+    int start = b->seq_start[s], end = b->seq_start[s + 1], context = b->context_len[s];
+    const int32_t *pages = b->block_table + (size_t)s * (size_t)b->block_table_stride;
+    for (int t = start; t < end; t++) {
+      int position = context - (end - t), last = a->causal ? position : context - 1;
+      int first = a->window > 0 && last - a->window + 1 > 0 ? last - a->window + 1 : 0;
+      for (int h = 0; h < a->num_heads; h++) attend(a, pages, t, h, position, first, last, be->workspace);
+    }
+  }
+}
+
+tri_status tri_ref_copy_pages_plan(tri_backend *be, const tri_copy_pages_args *a, tri_op_plan *plan) {
+  (void)be;
+  *plan = (tri_op_plan){0};
+  return kv_ok(&a->kv) && a->num_pairs >= 0 ? TRI_OK : TRI_INVALID_ARGUMENT;
+}
+
+void tri_ref_copy_pages_launch(tri_backend *be, const tri_op_plan *plan, const tri_copy_pages_args *a,
+                               tri_stream *stream) {
+  (void)be, (void)plan, (void)stream;
+  size_t bytes =
+      (size_t)a->kv.num_kv_heads * (size_t)a->kv.block_size * (size_t)a->kv.head_dim * tri_dtype_size(a->kv.dtype);
+  for (int i = 0; i < a->num_pairs; i++) {
+    size_t from = (size_t)a->pairs[2 * i] * bytes, to = (size_t)a->pairs[2 * i + 1] * bytes;
+    if (from == to) continue;
+    memcpy((char *)a->kv.k + to, (const char *)a->kv.k + from, bytes);
+    memcpy((char *)a->kv.v + to, (const char *)a->kv.v + from, bytes);
+  }
+}

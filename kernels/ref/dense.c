@@ -1,0 +1,132 @@
+#include "kernels/ref/ref.h"
+
+#include <math.h>
+
+double tri_ref_act(tri_act act, double x) {
+  switch (act) {
+  case TRI_ACT_NONE: return x;
+  case TRI_ACT_RELU: return x > 0 ? x : 0;
+  case TRI_ACT_GELU_ERF: return 0.5 * x * erfc(-x * M_SQRT1_2);
+  case TRI_ACT_GELU_TANH: return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+  case TRI_ACT_SILU: return x / (1 + exp(-x));
+  case TRI_ACT_QUICK_GELU: return x / (1 + exp(-1.702 * x));
+  }
+  return x;
+}
+
+static float *row_of(const tri_mat *m, int i) { return m->data + (size_t)i * (size_t)m->ld; }
+
+static bool mat_ok(const tri_mat *m) { return m->rows >= 0 && m->cols >= 0 && m->ld >= m->cols; }
+
+static bool weight_ok(const tri_weight *w) {
+  return w->n >= 0 && w->k >= 0 &&
+         (w->dtype == TRI_F32 || w->dtype == TRI_F16 || w->dtype == TRI_BF16 || w->dtype == TRI_I8);
+}
+
+static double weight_at(const tri_weight *w, size_t row, size_t col) {
+  double q = tri_load_f32(w->data, w->dtype, row * (size_t)w->k + col);
+  return w->dtype == TRI_I8 ? q * w->scale[row] : q;
+}
+
+tri_status tri_ref_embed_plan(tri_backend *be, const tri_embed_args *a, tri_op_plan *plan) {
+  (void)be;
+  *plan = (tri_op_plan){0};
+  return mat_ok(&a->out) && weight_ok(&a->table) && a->table.k == a->out.cols ? TRI_OK : TRI_INVALID_ARGUMENT;
+}
+
+void tri_ref_embed_launch(tri_backend *be, const tri_op_plan *plan, const tri_embed_args *a, tri_stream *stream) {
+  (void)be, (void)plan, (void)stream;
+  for (int t = 0; t < a->out.rows; t++) {
+    float *out = row_of(&a->out, t);
+    uint32_t row = a->ids[t] - a->first_id; /* wraps to something huge below first_id */
+    for (int j = 0; j < a->out.cols; j++) {
+      double v = row < (uint32_t)a->table.n ? a->scale * weight_at(&a->table, row, (size_t)j) : 0;
+      if (a->position_table.data)
+        v += weight_at(&a->position_table, (size_t)(a->positions[t] + a->position_offset), (size_t)j);
+      out[j] = (float)v;
+    }
+  }
+}
+
+tri_status tri_ref_norm_plan(tri_backend *be, const tri_norm_args *a, tri_op_plan *plan) {
+  (void)be;
+  *plan = (tri_op_plan){0};
+  bool same = (!a->delta.data || (a->delta.rows == a->x.rows && a->delta.cols == a->x.cols)) &&
+              (!a->out.data || (a->out.rows == a->x.rows && a->out.cols == a->x.cols));
+  return mat_ok(&a->x) && same ? TRI_OK : TRI_INVALID_ARGUMENT;
+}
+
+void tri_ref_norm_launch(tri_backend *be, const tri_op_plan *plan, const tri_norm_args *a, tri_stream *stream) {
+  (void)be, (void)plan, (void)stream;
+  int n = a->x.cols;
+  for (int t = 0; t < a->x.rows; t++) {
+    float *x = row_of(&a->x, t);
+    if (a->delta.data)
+      for (int j = 0; j < n; j++) x[j] += row_of(&a->delta, t)[j];
+    if (!a->out.data) continue;
+    double mean = 0, square = 0;
+    if (a->kind == TRI_NORM_LAYER) {
+      for (int j = 0; j < n; j++) mean += x[j];
+      mean /= n;
+    }
+    for (int j = 0; j < n; j++) square += (x[j] - mean) * (x[j] - mean);
+    double factor = 1 / sqrt(square / n + a->eps);
+    float *out = row_of(&a->out, t);
+    for (int j = 0; j < n; j++) {
+      double gain = a->weight ? (double)a->weight[j] + a->weight_offset : 1;
+      out[j] = (float)((x[j] - mean) * factor * gain + (a->bias ? a->bias[j] : 0));
+    }
+  }
+}
+
+tri_status tri_ref_linear_plan(tri_backend *be, const tri_linear_args *a, tri_op_plan *plan) {
+  (void)be;
+  *plan = (tri_op_plan){0};
+  bool fits = a->x.rows == a->out.rows && a->x.cols == a->w.k && a->out.cols == a->w.n;
+  return mat_ok(&a->x) && mat_ok(&a->out) && weight_ok(&a->w) && fits ? TRI_OK : TRI_INVALID_ARGUMENT;
+}
+
+void tri_ref_linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_linear_args *a, tri_stream *stream) {
+  (void)be, (void)plan, (void)stream;
+  for (int t = 0; t < a->x.rows; t++) {
+    const float *x = row_of(&a->x, t);
+    for (int i = 0; i < a->w.n; i++) {
+      double sum = 0;
+      for (int j = 0; j < a->w.k; j++)
+        sum += x[j] * (double)tri_load_f32(a->w.data, a->w.dtype, (size_t)i * (size_t)a->w.k + (size_t)j);
+      if (a->w.dtype == TRI_I8) sum *= a->w.scale[i];
+      sum = tri_ref_act(a->act, sum + (a->bias ? a->bias[i] : 0));
+      float *out = row_of(&a->out, t) + i;
+      *out = (float)(a->accumulate ? *out + sum : sum);
+    }
+  }
+}
+
+tri_status tri_ref_glu_plan(tri_backend *be, const tri_glu_args *a, tri_op_plan *plan) {
+  (void)be;
+  *plan = (tri_op_plan){0};
+  bool fits = a->gate_up.rows == a->out.rows && a->gate_up.cols == 2 * a->out.cols;
+  return mat_ok(&a->gate_up) && mat_ok(&a->out) && fits ? TRI_OK : TRI_INVALID_ARGUMENT;
+}
+
+void tri_ref_glu_launch(tri_backend *be, const tri_op_plan *plan, const tri_glu_args *a, tri_stream *stream) {
+  (void)be, (void)plan, (void)stream;
+  int f = a->out.cols;
+  for (int t = 0; t < a->out.rows; t++) {
+    const float *in = row_of(&a->gate_up, t);
+    for (int j = 0; j < f; j++) row_of(&a->out, t)[j] = (float)(tri_ref_act(a->act, in[j]) * in[f + j]);
+  }
+}
+
+tri_status tri_ref_gather_rows_plan(tri_backend *be, const tri_gather_rows_args *a, tri_op_plan *plan) {
+  (void)be;
+  *plan = (tri_op_plan){0};
+  return mat_ok(&a->x) && mat_ok(&a->out) && a->x.cols == a->out.cols ? TRI_OK : TRI_INVALID_ARGUMENT;
+}
+
+void tri_ref_gather_rows_launch(tri_backend *be, const tri_op_plan *plan, const tri_gather_rows_args *a,
+                                tri_stream *stream) {
+  (void)be, (void)plan, (void)stream;
+  for (int t = 0; t < a->out.rows; t++)
+    for (int j = 0; j < a->out.cols; j++) row_of(&a->out, t)[j] = row_of(&a->x, a->rows[t])[j];
+}

@@ -1,0 +1,33 @@
+/* The reference: every op in plain C with sums in double, written to be read. It is the specification of the ops; the
+ * other backends are tested against it. Its plan functions check the shapes, and other host backends call them for
+ * that. */
+#ifndef TRI_KERNELS_REF_REF_H
+#define TRI_KERNELS_REF_REF_H
+
+#include "kernels/backend.h"
+
+#define X(op)                                                                                                          \
+  tri_status tri_ref_##op##_plan(tri_backend *be, const tri_##op##_args *a, tri_op_plan *plan);                        \
+  void tri_ref_##op##_launch(tri_backend *be, const tri_op_plan *plan, const tri_##op##_args *a, tri_stream *stream);
+TRI_OP_LIST(X)
+#undef X
+
+double tri_ref_act(tri_act act, double x);
+
+/* The distribution the sampler draws row `row` from, after adjustment and the cuts: weight[id] up to a common factor, 0
+ * for ids that were cut. Returns the sum. adjusted: [vocab] logits; order: scratch of vocab entries. */
+double tri_ref_sample_weights(const tri_sample_params *p, const float *adjusted, int vocab, uint32_t *order,
+                              double *weight);
+
+/* inv_freq of one token under its rotary scaling; the same bits in every host backend, because at long positions one
+ * unit in the last place of the frequency is a visible angle. */
+void tri_ref_rope_frequencies(const tri_rope_angles_args *a, int rope_len, float *inv_freq);
+
+/* Where key `pos` of a sequence begins, in elements of kv.k or kv.v. */
+static inline size_t tri_ref_kv_offset(const tri_kv_layer *kv, const int32_t *pages, int pos, int kv_head) {
+  size_t page = (size_t)pages[pos / kv->block_size], in_page = (size_t)(pos % kv->block_size);
+  return ((page * (size_t)kv->num_kv_heads + (size_t)kv_head) * (size_t)kv->block_size + in_page) *
+         (size_t)kv->head_dim;
+}
+
+#endif

@@ -1,0 +1,95 @@
+#include "kernels/ref/ref.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "kernels/sampling.h"
+
+/* Heapsort of ids by tri_sample_before, because it needs neither memory nor luck. */
+static void sift(uint32_t *ids, const float *v, size_t root, size_t n) {
+  for (size_t child; (child = 2 * root + 1) < n; root = child) {
+    if (child + 1 < n && tri_sample_before(v[ids[child]], ids[child], v[ids[child + 1]], ids[child + 1])) child++;
+    if (!tri_sample_before(v[ids[root]], ids[root], v[ids[child]], ids[child])) return;
+    uint32_t t = ids[root];
+    ids[root] = ids[child], ids[child] = t;
+  }
+}
+
+static void sort_ids(uint32_t *ids, const float *v, size_t n) {
+  for (size_t i = 0; i < n; i++) ids[i] = (uint32_t)i;
+  for (size_t i = n / 2; i-- > 0;) sift(ids, v, i, n);
+  for (size_t i = n; i-- > 1;) {
+    uint32_t t = ids[0];
+    ids[0] = ids[i], ids[i] = t;
+    sift(ids, v, 0, i);
+  }
+}
+
+double tri_ref_sample_weights(const tri_sample_params *p, const float *adjusted, int vocab, uint32_t *order,
+                              double *weight) {
+  sort_ids(order, adjusted, (size_t)vocab);
+  memset(weight, 0, (size_t)vocab * sizeof *weight);
+  double max = adjusted[order[0]];
+  if (p->temperature <= 0 || !(max > -INFINITY)) return weight[order[0]] = 1;
+  /* Probability at least min_p times the best one's, as a bound on the logit. */
+  double floor = p->min_p > 0 ? max + p->temperature * log(p->min_p) : -INFINITY, mass = 0;
+  int kept = 0, limit = p->top_k > 0 && p->top_k < vocab ? p->top_k : vocab;
+  for (; kept < limit && (kept == 0 || adjusted[order[kept]] >= floor); kept++)
+    mass += weight[order[kept]] = exp((adjusted[order[kept]] - max) / p->temperature);
+  if (p->top_p >= 1) return mass;
+  /* The shortest prefix that holds top_p of what the other cuts left. */
+  double sum = 0;
+  int i = 0;
+  while (i < kept && (i == 0 || sum < p->top_p * mass)) sum += weight[order[i++]];
+  for (; i < kept; i++) weight[order[i]] = 0;
+  return sum;
+}
+
+tri_status tri_ref_sample_plan(tri_backend *be, const tri_sample_args *a, tri_op_plan *plan) {
+  (void)be;
+  *plan = (tri_op_plan){0};
+  if (a->logits.rows < 0 || a->logits.cols < 1 || a->logits.ld < a->logits.cols) return TRI_INVALID_ARGUMENT;
+  plan->workspace = (size_t)a->logits.cols * (sizeof(double) + sizeof(float) + sizeof(uint32_t) + sizeof(int32_t));
+  return TRI_OK;
+}
+
+static void report_logprobs(const tri_sample_params *p, const float *raw, int vocab, uint32_t *order,
+                            tri_sample_result *r) {
+  sort_ids(order, raw, (size_t)vocab);
+  double max = raw[order[0]], sum = 0;
+  for (int i = 0; i < vocab; i++) sum += exp(raw[i] - max);
+  double log_sum = max + log(sum);
+  r->logprob = (float)(raw[r->token] - log_sum);
+  r->num_top = p->num_logprobs < TRI_MAX_LOGPROBS ? p->num_logprobs : TRI_MAX_LOGPROBS;
+  if (r->num_top > vocab) r->num_top = vocab;
+  for (int i = 0; i < r->num_top; i++) {
+    r->top_ids[i] = order[i];
+    r->top_logprobs[i] = (float)(raw[order[i]] - log_sum);
+  }
+}
+
+void tri_ref_sample_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_args *a, tri_stream *stream) {
+  (void)plan, (void)stream;
+  int vocab = a->logits.cols;
+  double *weight = be->workspace;
+  float *raw = (float *)(weight + vocab);
+  uint32_t *order = (uint32_t *)(raw + vocab);
+  int32_t *counts = (int32_t *)(order + vocab);
+  for (int i = 0; i < a->logits.rows; i++) {
+    const tri_sample_params *p = a->params[i];
+    float *logits = a->logits.data + (size_t)i * (size_t)a->logits.ld;
+    tri_sample_result *r = &a->results[i];
+    memcpy(raw, logits, (size_t)vocab * sizeof *raw);
+    tri_sample_adjust(logits, vocab, p, a->history[i], a->num_prompt[i], a->num_history[i], counts);
+    double mass = tri_ref_sample_weights(p, logits, vocab, order, weight);
+    /* The draw walks the kept ids in ascending order. */
+    double target = tri_sample_uniform(p->seed, a->counter[i]) * mass, sum = 0;
+    memset(r, 0, sizeof *r);
+    for (int id = 0; id < vocab; id++) {
+      if (weight[id] == 0) continue;
+      r->token = (uint32_t)id; /* rounding may leave the target unreached: then the last kept id stands */
+      if ((sum += weight[id]) > target) break;
+    }
+    if (p->num_logprobs >= 0) report_logprobs(p, raw, vocab, order, r);
+  }
+}

@@ -1,0 +1,49 @@
+#include "kernels/sampling.h"
+
+#include <math.h>
+
+double tri_sample_uniform(uint64_t seed, uint64_t counter) {
+  uint32_t c[4] = {(uint32_t)counter, (uint32_t)(counter >> 32), 0, 0};
+  uint32_t k[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
+  for (int round = 0; round < 10; round++) {
+    uint64_t a = (uint64_t)0xD2511F53u * c[0], b = (uint64_t)0xCD9E8D57u * c[2];
+    uint32_t next[4] = {(uint32_t)(b >> 32) ^ c[1] ^ k[0], (uint32_t)b, (uint32_t)(a >> 32) ^ c[3] ^ k[1], (uint32_t)a};
+    for (int i = 0; i < 4; i++) c[i] = next[i];
+    k[0] += 0x9E3779B9u;
+    k[1] += 0xBB67AE85u;
+  }
+  uint64_t bits = ((uint64_t)c[1] << 32 | c[0]) >> 11;
+  return (double)bits * 0x1p-53;
+}
+
+static void penalise(float *logits, int vocab, const tri_sample_params *p, const uint32_t *history, int num_prompt,
+                     int num_history, int32_t *counts) {
+  uint32_t limit = (uint32_t)vocab;
+  for (int i = 0; i < num_history; i++)
+    if (history[i] < limit) counts[history[i]] = 0;
+  for (int i = num_prompt; i < num_history; i++)
+    if (history[i] < limit) counts[history[i]]++;
+  for (int i = 0; i < num_history; i++) {
+    uint32_t id = history[i];
+    if (id >= limit || counts[id] < 0) continue; /* negative: this id had its turn */
+    float l = logits[id], n = (float)counts[id];
+    l = l > 0 ? l / p->repetition_penalty : l * p->repetition_penalty;
+    if (counts[id]) {
+      float frequency = p->frequency_penalty * n;
+      l -= frequency;
+      l -= p->presence_penalty;
+    }
+    logits[id] = l;
+    counts[id] = -1;
+  }
+}
+
+void tri_sample_adjust(float *logits, int vocab, const tri_sample_params *p, const uint32_t *history, int num_prompt,
+                       int num_history, int32_t *counts) {
+  for (int i = 0; i < p->num_logit_bias; i++)
+    if (p->logit_bias[i].id < (uint32_t)vocab) logits[p->logit_bias[i].id] += p->logit_bias[i].bias;
+  for (int i = 0; i < p->num_banned; i++)
+    if (p->banned[i] < (uint32_t)vocab) logits[p->banned[i]] = -INFINITY;
+  if (p->repetition_penalty != 1 || p->presence_penalty != 0 || p->frequency_penalty != 0)
+    penalise(logits, vocab, p, history, num_prompt, num_history, counts);
+}

@@ -1,0 +1,28 @@
+/* What every host sampler shares, so that two backends given the same logits differ in nothing but speed. */
+#ifndef TRI_KERNELS_SAMPLING_H
+#define TRI_KERNELS_SAMPLING_H
+
+#include "kernels/backend.h"
+
+/* Uniform in [0, 1), a pure function of its arguments: Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy
+ * as 1, 2, 3", SC 2011) with the seed as key. */
+double tri_sample_uniform(uint64_t seed, uint64_t counter);
+
+/* Logit bias, banned ids and penalties on one row, in place. counts: scratch of vocab entries, contents immaterial;
+ * touched only at the ids of the history. */
+void tri_sample_adjust(float *logits, int vocab, const tri_sample_params *p, const uint32_t *history, int num_prompt,
+                       int num_history, int32_t *counts);
+
+/* The order that decides top_k, top_p and logprobs: larger value first, then lower id. NaN counts as minus infinity. */
+static inline bool tri_sample_before(float a, uint32_t ia, float b, uint32_t ib) {
+  if (a > b) return true;
+  if (b > a) return false;
+  bool na = a != a, nb = b != b;
+  if (na || nb) {
+    float fa = na ? -__builtin_inff() : a, fb = nb ? -__builtin_inff() : b;
+    if (fa != fb) return fa > fb;
+  }
+  return ia < ib;
+}
+
+#endif

@@ -1,0 +1,57 @@
+/* JSON documents, read-only. json.c is the only user of jansson.
+ *
+ * A tri_json is a borrowed node of a document; it lives as long as the document. Duplicate keys, bad UTF-8, text after
+ * the document and nesting beyond 64 are refused. Getters return false and leave *out alone when the key is absent,
+ * null or of another type; where the difference matters, look at the node. */
+#ifndef TRI_BASE_JSON_H
+#define TRI_BASE_JSON_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "runtime/base/status.h"
+
+typedef struct tri_json_doc tri_json_doc;
+typedef struct tri_json tri_json;
+
+typedef enum tri_json_kind {
+  TRI_JSON_NULL,
+  TRI_JSON_BOOL,
+  TRI_JSON_INT,
+  TRI_JSON_REAL,
+  TRI_JSON_STRING,
+  TRI_JSON_ARRAY,
+  TRI_JSON_OBJECT
+} tri_json_kind;
+
+tri_status tri_json_parse(const char *text, size_t len, tri_json_doc **out, tri_error *err);
+/* Reads a whole file of at most max_bytes. */
+tri_status tri_json_read_file(const char *path, size_t max_bytes, tri_json_doc **out, tri_error *err);
+void tri_json_free(tri_json_doc *doc); /* NULL is fine */
+const tri_json *tri_json_root(const tri_json_doc *doc);
+
+tri_json_kind tri_json_kind_of(const tri_json *j); /* NULL counts as TRI_JSON_NULL */
+size_t tri_json_size(const tri_json *j);           /* members or elements; 0 otherwise */
+const tri_json *tri_json_at(const tri_json *array, size_t i);
+const tri_json *tri_json_get(const tri_json *object, const char *key); /* NULL when absent (or no object) */
+
+bool tri_json_as_int(const tri_json *j, int64_t *out);
+bool tri_json_as_num(const tri_json *j, double *out); /* integers too */
+bool tri_json_as_bool(const tri_json *j, bool *out);
+/* Borrowed; *len (may be NULL) is the byte length, which may include NULs. */
+const char *tri_json_as_str(const tri_json *j, size_t *len);
+
+bool tri_json_get_int(const tri_json *o, const char *key, int64_t *out);
+bool tri_json_get_num(const tri_json *o, const char *key, double *out);
+bool tri_json_get_bool(const tri_json *o, const char *key, bool *out);
+const char *tri_json_get_str(const tri_json *o, const char *key); /* NULL when absent or no string */
+
+/* Calls fn for each member, in the file's order, until it returns other than TRI_OK. */
+tri_status tri_json_each(const tri_json *object, tri_status (*fn)(void *ctx, const char *key, const tri_json *value),
+                         void *ctx);
+
+/* Appends s (len bytes) to out as a quoted JSON string; returns the bytes that it needs, writing at most cap. */
+size_t tri_json_quote(const char *s, size_t len, char *out, size_t cap);
+
+#endif

@@ -1,0 +1,20 @@
+/* Kinds of layer parts, named once: a model's description and the kernels' arguments both use them. */
+#ifndef TRI_BASE_KINDS_H
+#define TRI_BASE_KINDS_H
+
+/* GELU_TANH is GPT-2's gelu_new; GELU_ERF the exact one; QUICK_GELU x * sigmoid(1.702 x). */
+typedef enum tri_act {
+  TRI_ACT_NONE,
+  TRI_ACT_RELU,
+  TRI_ACT_GELU_ERF,
+  TRI_ACT_GELU_TANH,
+  TRI_ACT_SILU,
+  TRI_ACT_QUICK_GELU
+} tri_act;
+
+typedef enum tri_norm_kind { TRI_NORM_LAYER, TRI_NORM_RMS } tri_norm_kind;
+
+/* How a position's length-dependence enters the rotary angles; see tri_rope_angles_args. */
+typedef enum tri_rope_kind { TRI_ROPE_FIXED, TRI_ROPE_DYNAMIC, TRI_ROPE_BY_LENGTH } tri_rope_kind;
+
+#endif

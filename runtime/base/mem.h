@@ -1,0 +1,50 @@
+/* Allocation with checked sizes, and arenas.
+ *
+ * Sizes are products of numbers that came from files or from the network, so every product goes through
+ * tri_size_mul/tri_size_add. Large buffers (weights, KV pages, activations) are tagged, and the tags' totals make the
+ * byte ledger that `trireme plan` predicts. */
+#ifndef TRI_BASE_MEM_H
+#define TRI_BASE_MEM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "runtime/base/status.h"
+
+/* True when the result fits; *out is set only then. */
+static inline bool tri_size_mul(size_t a, size_t b, size_t *out) { return !__builtin_mul_overflow(a, b, out); }
+static inline bool tri_size_add(size_t a, size_t b, size_t *out) { return !__builtin_add_overflow(a, b, out); }
+
+/* count * size zeroed bytes, 64-byte aligned; NULL on overflow or when memory is out. Free with tri_free. */
+void *tri_calloc(size_t count, size_t size);
+/* The same without zeroing, for buffers that are written before they are read. */
+void *tri_malloc(size_t count, size_t size);
+/* Grows a tri_calloc/tri_malloc block; the new tail is zeroed. On failure returns NULL and the old block stays. */
+void *tri_grow(void *p, size_t old_count, size_t new_count, size_t size);
+char *tri_strdup(const char *s);
+char *tri_strndup(const char *s, size_t n);
+void tri_free(void *p);
+
+/* What a large buffer is for: lines of the ledger. */
+typedef enum tri_mem_tag {
+  TRI_MEM_WEIGHTS,
+  TRI_MEM_KV,
+  TRI_MEM_ACTIVATIONS,
+  TRI_MEM_STAGING,
+  TRI_MEM_TAGS
+} tri_mem_tag;
+const char *tri_mem_tag_name(tri_mem_tag tag);
+
+/* Whole pages from the system, transparent huge pages asked for, zeroed. *out is page aligned. */
+tri_status tri_pages_alloc(size_t bytes, void **out);
+void tri_pages_free(void *p, size_t bytes);
+
+/* An arena hands out pieces of growing chunks and frees them all at once. Not thread safe. */
+typedef struct tri_arena tri_arena;
+tri_status tri_arena_create(size_t chunk_bytes, tri_arena **out);
+void *tri_arena_alloc(tri_arena *a, size_t count, size_t size); /* zeroed, 16-byte aligned; NULL when memory is out */
+char *tri_arena_strndup(tri_arena *a, const char *s, size_t n);
+void tri_arena_destroy(tri_arena *a); /* NULL is fine */
+
+#endif

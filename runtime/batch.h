@@ -1,0 +1,68 @@
+/* Slots and the batch: a rank's memory of its sequences, and the flattened tokens of one step made from a plan. */
+#ifndef TRI_RUNTIME_BATCH_H
+#define TRI_RUNTIME_BATCH_H
+
+#include "kernels/backend.h"
+#include "runtime/step_plan.h"
+
+typedef struct tri_limits {
+  int max_num_seqs;           /* slots */
+  int max_num_batched_tokens; /* tokens of one step */
+  int max_model_len;          /* tokens of one sequence */
+  int block_size, num_pages;
+  int vocab_size;
+} tri_limits;
+
+typedef struct tri_slot {
+  int length;        /* tokens whose K and V are in the cache */
+  int num_prompt;    /* of history, for the penalties */
+  int num_history;   /* ids known: length, plus the drawn token not fed yet */
+  uint32_t *history; /* [max_model_len + 1] */
+  int32_t *pages;    /* [pages_per_seq] */
+  tri_sample_params params;
+  tri_logit_bias bias[TRI_MAX_LOGIT_BIAS];
+  uint32_t banned[TRI_MAX_BANNED];
+} tri_slot;
+
+typedef struct tri_slots {
+  tri_limits limits;
+  int pages_per_seq;
+  tri_slot *slots;
+  uint32_t *history;
+  int32_t *pages;
+} tri_slots;
+
+tri_status tri_slots_create(const tri_limits *limits, tri_slots **out);
+void tri_slots_destroy(tri_slots *s); /* NULL is fine */
+
+/* A draw that the plan asks for. */
+typedef struct tri_draw {
+  uint32_t slot;
+  uint64_t counter;
+  bool ban;
+} tri_draw;
+
+/* The batch's arrays, of fixed capacity at fixed addresses. */
+typedef struct tri_batch_builder {
+  tri_batch batch; /* views into the arrays below */
+  uint32_t *token_ids;
+  int32_t *positions, *rope_len, *seq_start, *context_len, *block_table, *logit_rows;
+  int64_t *kv_slot;
+  tri_draw *draws;
+  int *draw_rows; /* index into the batch's logits of each draw */
+  int num_draws;
+  const int32_t *copies;
+  int num_copies;
+} tri_batch_builder;
+
+tri_status tri_batch_builder_create(const tri_limits *limits, tri_batch_builder **out);
+void tri_batch_builder_destroy(tri_batch_builder *b); /* NULL is fine */
+
+/* Applies a plan to the slots and fills the batch. A plan that does not fit the slots is TRI_CORRUPT: the ranks have
+ * lost step with one another. */
+tri_status tri_batch_build(tri_batch_builder *b, tri_slots *slots, const tri_plan_view *plan);
+
+/* Appends a drawn token to the slot's history. */
+void tri_slot_push(tri_slots *slots, uint32_t slot, uint32_t token);
+
+#endif

@@ -1,0 +1,227 @@
+#include "runtime/engine.h"
+
+#include <string.h>
+
+#include "runtime/ledger.h"
+
+/* All ranks learn whether all succeeded, so that none waits for one that has left. */
+static tri_status agree(tri_group *g, tri_status st, tri_error *err) {
+  float failed = st != TRI_OK;
+  tri_status comm = g->world->ops->all_reduce(g->world, &failed, 1, NULL);
+  if (st != TRI_OK) return st;
+  if (comm != TRI_OK)
+    return tri_fail(err, comm, "comm", "the group's ranks cannot reach each other: %s", tri_status_text(comm));
+  if (failed > 0) return tri_fail(err, TRI_PEER_LOST, "group", "another rank of the group failed to start");
+  return TRI_OK;
+}
+
+/* The smallest page count of the group: pages are numbered by the leader for all. */
+static tri_status agree_pages(tri_group *g, int *pages) {
+  int32_t all[4096];
+  if (g->world->size > (int)(sizeof all / sizeof *all)) return TRI_TOO_LARGE;
+  int32_t mine = *pages;
+  tri_status st = g->world->ops->all_gather(g->world, &mine, all, sizeof mine, NULL);
+  for (int r = 0; st == TRI_OK && r < g->world->size; r++)
+    if (all[r] < *pages) *pages = all[r];
+  return st;
+}
+
+static tri_status set_limits(tri_engine *e, const tri_engine_config *config, const tri_checkpoint *ckpt,
+                             tri_error *err) {
+  const tri_model_config *c = &e->model;
+  int64_t len = config->max_model_len ? config->max_model_len : c->max_position_embeddings;
+  /* Learned positions end with their table; rotary ones can be stretched on request. */
+  if (c->position == TRI_POS_LEARNED && len > c->max_position_embeddings)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "max_model_len", "max_model_len %lld exceeds the model's %lld positions",
+                    (long long)len, (long long)c->max_position_embeddings);
+  if (len > 1 << 24)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "max_model_len", "max_model_len %lld, the limit is %d", (long long)len,
+                    1 << 24);
+  e->limits = (tri_limits){
+      .max_num_seqs = config->max_num_seqs,
+      .max_num_batched_tokens = config->max_num_batched_tokens,
+      .max_model_len = (int)len,
+      .block_size = config->block_size,
+      .vocab_size = (int)c->vocab_size,
+  };
+  if (e->limits.max_num_batched_tokens < e->limits.max_num_seqs)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "max_num_batched_tokens",
+                    "max_num_batched_tokens %d is below max_num_seqs %d", e->limits.max_num_batched_tokens,
+                    e->limits.max_num_seqs);
+  tri_ledger_config lc = {.dtype = config->dtype,
+                          .kv_dtype = config->kv_dtype,
+                          .kv_bytes = config->kv_bytes,
+                          .num_kv_pages = config->num_kv_pages,
+                          .memory = tri_host_memory_available() / (config->local_ranks ? config->local_ranks : 1)};
+  tri_ledger ledger;
+  tri_status st = tri_ledger_make(c, &e->shard, ckpt, &e->limits, e->num_lanes, &lc, &ledger, err);
+  if (st == TRI_OK) e->limits.num_pages = (int)ledger.num_pages;
+  return st;
+}
+
+static tri_status prepare(tri_engine *e, const tri_engine_config *config, tri_checkpoint **ckpt, tri_error *err) {
+  tri_status st;
+  TRI_TRY(tri_model_config_load(config->model_dir, &e->model, err));
+  TRI_TRY(tri_shard_make(&e->model, e->group->p, &e->shard, err));
+  if (config->load_format != TRI_LOAD_DUMMY) TRI_TRY(tri_checkpoint_open(config->model_dir, ckpt, err));
+  TRI_TRY(set_limits(e, config, *ckpt, err));
+cleanup:
+  return st;
+}
+
+static tri_status allocate(tri_engine *e, const tri_engine_config *config, tri_error *err) {
+  tri_status st;
+  size_t n = (size_t)config->max_num_seqs;
+  TRI_TRY(tri_kv_cache_create(e->backend, &e->model, &e->shard, config->kv_dtype, e->limits.block_size,
+                              e->limits.num_pages, &e->kv, err));
+  TRI_TRY(tri_slots_create(&e->limits, &e->slots));
+  TRI_TRY(tri_batch_builder_create(&e->limits, &e->batch));
+  e->result.tokens = tri_calloc(n, sizeof *e->result.tokens);
+  e->sample_params = tri_calloc(n, sizeof *e->sample_params);
+  e->row_params = tri_calloc(n, sizeof *e->row_params);
+  e->history = tri_calloc(n, sizeof *e->history);
+  e->num_prompt = tri_calloc(n, sizeof *e->num_prompt);
+  e->num_history = tri_calloc(n, sizeof *e->num_history);
+  e->counters = tri_calloc(n, sizeof *e->counters);
+  e->samples = tri_calloc(n, sizeof *e->samples);
+  if (!e->result.tokens || !e->sample_params || !e->row_params || !e->history || !e->num_prompt || !e->num_history ||
+      !e->counters || !e->samples)
+    st = TRI_NO_MEMORY;
+  if (st == TRI_OK && tri_group_is_sampler(e->group) && config->observer.logits) {
+    e->draw_logits = tri_malloc(n * (size_t)e->model.vocab_size, sizeof(float));
+    if (!e->draw_logits) st = TRI_NO_MEMORY;
+  }
+  if (st != TRI_OK) {
+    tri_fail(err, st, "max_num_seqs", "no memory for the state of %d sequences", config->max_num_seqs);
+    goto cleanup;
+  }
+  tri_forward_config fc = {.model = &e->model,
+                           .shard = e->shard,
+                           .limits = e->limits,
+                           .num_lanes = e->num_lanes,
+                           .backend = e->backend,
+                           .weights = e->weights,
+                           .kv = e->kv,
+                           .group = e->group,
+                           .progress = &e->progress,
+                           .observer = config->observer};
+  st = tri_forward_create(&fc, &e->forward, err);
+cleanup:
+  return st;
+}
+
+tri_status tri_engine_create(const tri_engine_config *config, tri_backend *backend, tri_group *group, tri_engine **out,
+                             tri_error *err) {
+  tri_checkpoint *ckpt = NULL;
+  tri_engine *e = tri_calloc(1, sizeof *e);
+  tri_status st = e ? TRI_OK : tri_fail(err, TRI_NO_MEMORY, "engine", "no memory");
+  if (st != TRI_OK) return agree(group, st, err);
+  e->backend = backend;
+  e->group = group;
+  e->num_lanes = group->p.pp;
+  atomic_store(&e->progress.block, TRI_BLOCK_IDLE);
+  TRI_TRY(agree(group, prepare(e, config, &ckpt, err), err));
+  TRI_TRY(agree_pages(group, &e->limits.num_pages));
+  st = config->load_format == TRI_LOAD_DUMMY
+           ? tri_weights_dummy(backend, &e->model, &e->shard, config->seed, config->dtype, &e->weights, err)
+           : tri_weights_load(backend, &e->model, &e->shard, ckpt, config->dtype, &e->weights, err);
+  if (st == TRI_OK) st = allocate(e, config, err);
+  TRI_TRY(agree(group, st, err));
+  *out = e;
+  e = NULL;
+cleanup:
+  tri_checkpoint_close(ckpt);
+  tri_engine_destroy(e);
+  return st;
+}
+
+void tri_engine_destroy(tri_engine *e) {
+  if (!e) return;
+  tri_forward_destroy(e->forward);
+  tri_batch_builder_destroy(e->batch);
+  tri_slots_destroy(e->slots);
+  tri_kv_cache_destroy(e->kv);
+  tri_weights_destroy(e->weights);
+  tri_free(e->result.tokens), tri_free(e->sample_params), tri_free(e->row_params), tri_free(e->history),
+      tri_free(e->num_prompt);
+  tri_free(e->num_history), tri_free(e->counters), tri_free(e->samples), tri_free(e->draw_logits);
+  tri_free(e);
+}
+
+/* The rows that are drawn from, contiguous. Without observers every row of logits is one, in order. */
+static tri_mat draw_rows(tri_engine *e, tri_mat logits) {
+  const tri_batch_builder *b = e->batch;
+  if (b->num_draws == logits.rows) return logits;
+  size_t width = (size_t)logits.cols * sizeof(float);
+  for (int i = 0; i < b->num_draws; i++)
+    memcpy(e->draw_logits + (size_t)i * (size_t)logits.cols, logits.data + (size_t)b->draw_rows[i] * (size_t)logits.ld,
+           width);
+  return (tri_mat){e->draw_logits, b->num_draws, logits.cols, logits.cols};
+}
+
+static tri_status draw(tri_engine *e, tri_mat logits) {
+  const tri_batch_builder *b = e->batch;
+  for (int i = 0; i < b->num_draws; i++) {
+    const tri_slot *slot = &e->slots->slots[b->draws[i].slot];
+    e->row_params[i] = slot->params;
+    if (!b->draws[i].ban) e->row_params[i].num_banned = 0;
+    e->sample_params[i] = &e->row_params[i];
+    e->history[i] = slot->history;
+    e->num_history[i] = slot->num_history;
+    e->num_prompt[i] = slot->num_prompt < slot->num_history ? slot->num_prompt : slot->num_history;
+    e->counters[i] = b->draws[i].counter;
+  }
+  tri_sample_args args = {.logits = draw_rows(e, logits),
+                          .params = e->sample_params,
+                          .history = e->history,
+                          .num_prompt = e->num_prompt,
+                          .num_history = e->num_history,
+                          .counter = e->counters,
+                          .results = e->samples};
+  return tri_run_sample(e->backend, &args, NULL);
+}
+
+tri_status tri_engine_step(tri_engine *e, const void *bytes, size_t len, const tri_step_result **result) {
+  tri_plan_view plan;
+  tri_mat logits;
+  *result = NULL;
+  tri_status st = tri_plan_read(bytes, len, &plan);
+  if (st != TRI_OK) return st;
+  if (plan.h.lane >= (uint32_t)e->num_lanes) return TRI_CORRUPT;
+  atomic_store_explicit(&e->progress.step, plan.h.step, memory_order_relaxed);
+  TRI_TRY(tri_batch_build(e->batch, e->slots, &plan));
+  TRI_TRY(tri_forward_run(e->forward, e->batch, (int)plan.h.lane, &logits));
+  if (!tri_group_is_sampler(e->group)) return TRI_OK;
+  e->result.step = plan.h.step;
+  e->result.lane = plan.h.lane;
+  e->result.num_tokens = (uint32_t)e->batch->num_draws;
+  if (e->batch->num_draws) TRI_TRY(draw(e, logits));
+  for (int i = 0; i < e->batch->num_draws; i++) {
+    e->result.tokens[i] = (tri_step_token){e->batch->draws[i].slot, e->samples[i]};
+    tri_slot_push(e->slots, e->batch->draws[i].slot, e->samples[i].token);
+  }
+  *result = &e->result;
+cleanup:
+  return st;
+}
+
+static uint64_t hash_bytes(uint64_t h, const void *p, size_t n) {
+  for (size_t i = 0; i < n; i++) h = (h ^ ((const uint8_t *)p)[i]) * 0x100000001b3u; /* FNV-1a */
+  return h;
+}
+
+uint64_t tri_engine_hash(const tri_engine *e) {
+  const tri_model_config *c = &e->model;
+  const int64_t facts[] = {c->hidden_size,
+                           c->num_layers,
+                           c->num_heads,
+                           c->num_kv_heads,
+                           c->head_dim,
+                           c->intermediate_size,
+                           c->vocab_size,
+                           c->max_position_embeddings,
+                           e->limits.max_model_len,
+                           e->limits.block_size};
+  uint64_t h = hash_bytes(0xcbf29ce484222325u, c->arch->model_type, strlen(c->arch->model_type));
+  return hash_bytes(h, facts, sizeof facts);
+}

@@ -1,0 +1,65 @@
+/* One rank's engine: slots, KV cache, weights and forward pass behind one call per step. It executes plans and decides
+ * nothing. */
+#ifndef TRI_RUNTIME_ENGINE_H
+#define TRI_RUNTIME_ENGINE_H
+
+#include "runtime/batch.h"
+#include "runtime/forward.h"
+#include "runtime/group.h"
+#include "runtime/step_plan.h"
+
+typedef enum tri_load_format { TRI_LOAD_AUTO, TRI_LOAD_SAFETENSORS, TRI_LOAD_DUMMY } tri_load_format;
+
+typedef struct tri_engine_config {
+  const char *model_dir;
+  tri_load_format load_format;
+  uint64_t seed;   /* of dummy weights */
+  tri_dtype dtype; /* of matrices in memory; TRI_DTYPE_COUNT: as stored */
+  tri_dtype kv_dtype;
+  int max_num_seqs, max_num_batched_tokens, block_size;
+  int64_t max_model_len; /* 0: the model's */
+  int64_t
+      kv_bytes; /* for this rank's KV pages; 0: enough for every slot at full length, at most a fourth of free memory */
+  int num_kv_pages; /* not 0: exactly so many */
+  int local_ranks;  /* processes that share this host's memory */
+  tri_observer observer;
+} tri_engine_config;
+
+typedef struct tri_engine {
+  tri_model_config model;
+  tri_shard shard;
+  tri_limits limits; /* the same on every rank of a group */
+  int num_lanes;     /* as many as stages */
+  tri_backend *backend;
+  tri_group *group;
+  tri_weights *weights;
+  tri_kv_cache *kv;
+  tri_slots *slots;
+  tri_batch_builder *batch;
+  tri_forward *forward;
+  tri_progress progress;
+  tri_step_result result;
+  /* arguments of the sampler, [max_num_seqs] */
+  const tri_sample_params **sample_params;
+  tri_sample_params *row_params;
+  const uint32_t **history;
+  int *num_prompt, *num_history;
+  uint64_t *counters;
+  tri_sample_result *samples;
+  float *draw_logits; /* gathered rows where not every row of logits is drawn from */
+} tri_engine;
+
+/* Collective over the group: every rank calls it, and all fail together when one does. backend and group stay the
+ * caller's. */
+tri_status tri_engine_create(const tri_engine_config *config, tri_backend *backend, tri_group *group, tri_engine **out,
+                             tri_error *err);
+void tri_engine_destroy(tri_engine *e); /* NULL is fine */
+
+/* Executes this rank's share of a plan. On the sampling rank *result points to what was drawn (until the next step);
+ * elsewhere it is NULL. */
+tri_status tri_engine_step(tri_engine *e, const void *plan, size_t bytes, const tri_step_result **result);
+
+/* A hash of what must agree between the ranks of a group and between groups that share work: config and limits. */
+uint64_t tri_engine_hash(const tri_engine *e);
+
+#endif

@@ -1,0 +1,52 @@
+/* The one forward pass: embed -> blocks -> head over a flattened batch, on whatever backend and layout.
+ *
+ * It reads the model's flags and calls the backend's table; it never asks which backend, family or layout it has. */
+#ifndef TRI_RUNTIME_FORWARD_H
+#define TRI_RUNTIME_FORWARD_H
+
+#include "runtime/batch.h"
+#include "runtime/group.h"
+#include "runtime/kv_cache.h"
+#include "runtime/weights.h"
+
+/* Counters that the health report reads from another thread: a rank that stands still shows where. */
+typedef struct tri_progress {
+  _Atomic uint64_t step;
+  _Atomic uint32_t block; /* layer under way, or TRI_BLOCK_IDLE */
+} tri_progress;
+#define TRI_BLOCK_IDLE UINT32_MAX
+
+/* For tests: sees the residual stream in front of every layer and the logits. NULL functions are not called. */
+typedef struct tri_observer {
+  void *ctx;
+  void (*hidden)(void *ctx, int layer, tri_mat x); /* layer = num_layers: after the final norm */
+  void (*logits)(void *ctx, tri_mat logits);       /* on the sampling rank: whole vocabulary */
+} tri_observer;
+
+typedef struct tri_forward tri_forward;
+
+typedef struct tri_forward_config {
+  const tri_model_config *model;
+  tri_shard shard;
+  tri_limits limits;
+  int num_lanes;
+  tri_backend *backend;
+  tri_weights *weights;
+  tri_kv_cache *kv;
+  tri_group *group;
+  tri_progress *progress;
+  tri_observer observer;
+} tri_forward_config;
+
+tri_status tri_forward_create(const tri_forward_config *config, tri_forward **out, tri_error *err);
+void tri_forward_destroy(tri_forward *f); /* NULL is fine */
+
+/* Runs this rank's share of one step. On the sampling rank *logits is [num_logits, vocab_size] afterwards; elsewhere
+ * its data is NULL. Allocates nothing. */
+tri_status tri_forward_run(tri_forward *f, const tri_batch_builder *b, int lane, tri_mat *logits);
+
+/* Bytes of activations that such a rank needs: the ledger's line. False on overflow. */
+bool tri_forward_bytes(const tri_model_config *c, const tri_shard *s, const tri_limits *limits, int num_lanes,
+                       size_t *out);
+
+#endif

@@ -1,0 +1,44 @@
+#include "runtime/kv_cache.h"
+
+bool tri_kv_page_bytes(const tri_model_config *c, const tri_shard *s, tri_dtype dtype, int block_size, size_t *out) {
+  size_t b = 2 * tri_dtype_size(dtype); /* keys and values */
+  return tri_size_mul(b, (size_t)s->layers.count, &b) && tri_size_mul(b, (size_t)s->kv_heads.count, &b) &&
+         tri_size_mul(b, (size_t)c->head_dim, &b) && tri_size_mul(b, (size_t)block_size, out);
+}
+
+tri_status tri_kv_cache_create(tri_backend *be, const tri_model_config *c, const tri_shard *s, tri_dtype dtype,
+                               int block_size, int num_pages, tri_kv_cache **out, tri_error *err) {
+  tri_status st = TRI_NO_MEMORY;
+  size_t page;
+  tri_kv_cache *kv = tri_calloc(1, sizeof *kv);
+  if (!kv || !(kv->layers = tri_calloc((size_t)s->layers.count, sizeof *kv->layers)) ||
+      !tri_kv_page_bytes(c, s, dtype, block_size, &page) || !tri_size_mul(page, (size_t)num_pages, &kv->bytes))
+    goto cleanup;
+  kv->backend = be;
+  kv->num_layers = s->layers.count, kv->num_pages = num_pages, kv->block_size = block_size;
+  if (be->ops.mem_alloc(be, TRI_MEM_KV, kv->bytes, &kv->memory) != TRI_OK) goto cleanup;
+  size_t half = kv->bytes / (size_t)s->layers.count / 2;
+  for (int l = 0; l < kv->num_layers; l++)
+    kv->layers[l] = (tri_kv_layer){
+        .k = (char *)kv->memory + 2 * half * (size_t)l,
+        .v = (char *)kv->memory + 2 * half * (size_t)l + half,
+        .dtype = dtype,
+        .num_pages = num_pages,
+        .num_kv_heads = s->kv_heads.count,
+        .block_size = block_size,
+        .head_dim = (int)c->head_dim,
+    };
+  *out = kv;
+  return TRI_OK;
+cleanup:
+  if (kv) tri_free(kv->layers);
+  tri_free(kv);
+  return tri_fail(err, st, "kv_cache", "no memory for %d KV pages", num_pages);
+}
+
+void tri_kv_cache_destroy(tri_kv_cache *kv) {
+  if (!kv) return;
+  kv->backend->ops.mem_free(kv->backend, TRI_MEM_KV, kv->memory, kv->bytes);
+  tri_free(kv->layers);
+  tri_free(kv);
+}

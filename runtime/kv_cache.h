@@ -1,0 +1,24 @@
+/* A rank's paged KV cache: for each of its layers, num_pages pages of block_size tokens (PagedAttention, Kwon et al.
+ * 2023). Page numbers are the leader's: every rank of a group has the same number of pages and uses them alike. */
+#ifndef TRI_RUNTIME_KV_CACHE_H
+#define TRI_RUNTIME_KV_CACHE_H
+
+#include "kernels/backend.h"
+#include "runtime/model/layout.h"
+
+typedef struct tri_kv_cache {
+  tri_backend *backend;
+  tri_kv_layer *layers; /* [shard.layers.count] */
+  int num_layers, num_pages, block_size;
+  void *memory;
+  size_t bytes;
+} tri_kv_cache;
+
+/* Bytes that one page takes over all layers of a shard; false on overflow. */
+bool tri_kv_page_bytes(const tri_model_config *c, const tri_shard *s, tri_dtype dtype, int block_size, size_t *out);
+
+tri_status tri_kv_cache_create(tri_backend *be, const tri_model_config *c, const tri_shard *s, tri_dtype dtype,
+                               int block_size, int num_pages, tri_kv_cache **out, tri_error *err);
+void tri_kv_cache_destroy(tri_kv_cache *kv); /* NULL is fine */
+
+#endif

@@ -1,0 +1,75 @@
+#include "runtime/ledger.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/forward.h"
+#include "runtime/kv_cache.h"
+
+tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
+                           const tri_limits *limits, int num_lanes, const tri_ledger_config *config, tri_ledger *out,
+                           tri_error *err) {
+  tri_weight_map m;
+  tri_ledger l = {0};
+  tri_status st = tri_weight_map_make(c, s, ckpt, config->dtype, &m, err);
+  if (st != TRI_OK) return st;
+  l.weights = m.bytes;
+  tri_weight_map_free(&m);
+  if (!tri_forward_bytes(c, s, limits, num_lanes, &l.activations) ||
+      !tri_kv_page_bytes(c, s, config->kv_dtype, limits->block_size, &l.page_bytes))
+    return tri_fail(err, TRI_OVERFLOW, "max_num_batched_tokens", "the sizes overflow");
+  int64_t pages_per_seq = (limits->max_model_len + limits->block_size - 1) / limits->block_size;
+  int64_t full = pages_per_seq * limits->max_num_seqs;
+  int64_t page = (int64_t)l.page_bytes, fixed = (int64_t)(l.weights + l.activations);
+  int64_t room = config->memory ? config->memory - fixed : INT64_MAX;
+  if (config->num_kv_pages)
+    l.num_pages = config->num_kv_pages;
+  else if (config->kv_bytes)
+    l.num_pages = config->kv_bytes / page;
+  else {
+    l.num_pages = full;
+    if (config->memory && l.num_pages * page > room / 4) l.num_pages = room > 0 ? room / 4 / page : 0;
+  }
+  if (l.num_pages > INT32_MAX / limits->block_size) l.num_pages = INT32_MAX / limits->block_size;
+  l.kv = (size_t)(l.num_pages * page);
+  l.kv_tokens = l.num_pages * limits->block_size;
+  *out = l;
+  if (fixed > room + fixed || l.num_pages * page > room)
+    return tri_fail(
+        err, TRI_NO_CAPACITY, "memory",
+        "weights %.1f MiB + activations %.1f MiB + KV cache %.1f MiB exceed the %.1f MiB that this rank may use",
+        (double)l.weights / 0x1p20, (double)l.activations / 0x1p20, (double)l.kv / 0x1p20,
+        (double)config->memory / 0x1p20);
+  if (l.num_pages < pages_per_seq)
+    return tri_fail(err, TRI_NO_CAPACITY, "max_model_len",
+                    "%lld KV pages of %d tokens hold less than one sequence of max_model_len %d: give more memory or a "
+                    "smaller --max-model-len",
+                    (long long)l.num_pages, limits->block_size, limits->max_model_len);
+  return TRI_OK;
+}
+
+static int64_t read_number(const char *path) {
+  char text[64] = "";
+  FILE *f = fopen(path, "re");
+  if (!f) return -1;
+  bool ok = fgets(text, sizeof text, f);
+  fclose(f);
+  char *end;
+  long long v = strtoll(text, &end, 10);
+  return ok && end != text ? v : -1; /* "max" is no number: no limit */
+}
+
+int64_t tri_host_memory_available(void) {
+  int64_t available = 0;
+  char line[128];
+  FILE *f = fopen("/proc/meminfo", "re");
+  while (f && fgets(line, sizeof line, f)) {
+    long long kib;
+    if (sscanf(line, "MemAvailable: %lld kB", &kib) == 1) available = kib * 1024;
+  }
+  if (f) fclose(f);
+  int64_t limit = read_number("/sys/fs/cgroup/memory.max"), used = read_number("/sys/fs/cgroup/memory.current");
+  if (limit > 0 && used >= 0 && limit - used < available) available = limit - used;
+  return available;
+}

@@ -1,0 +1,33 @@
+/* The byte ledger: what a rank's memory is spent on, known before anything is loaded. `trireme plan` prints it and a
+ * worker obeys it. */
+#ifndef TRI_RUNTIME_LEDGER_H
+#define TRI_RUNTIME_LEDGER_H
+
+#include "runtime/batch.h"
+#include "runtime/model/layout.h"
+#include "runtime/model/safetensors.h"
+
+typedef struct tri_ledger_config {
+  tri_dtype dtype, kv_dtype; /* dtype TRI_DTYPE_COUNT: as stored */
+  int64_t memory;            /* bytes that the rank may use; 0: no limit known */
+  int64_t kv_bytes;          /* asked for; 0: what full slots need, at most a fourth of memory */
+  int num_kv_pages;          /* not 0: exactly so many */
+} tri_ledger_config;
+
+typedef struct tri_ledger {
+  size_t weights, activations, kv, page_bytes;
+  int64_t num_pages;
+  int64_t kv_tokens; /* that fit */
+} tri_ledger;
+
+/* ckpt may be NULL (dummy weights). TRI_NO_CAPACITY, with the numbers, when it does not fit. limits->num_pages is not
+ * read. */
+tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
+                           const tri_limits *limits, int num_lanes, const tri_ledger_config *config, tri_ledger *out,
+                           tri_error *err);
+
+/* Memory of this host that is free for use (MemAvailable, or the control group's limit when that is lower), in bytes.
+ */
+int64_t tri_host_memory_available(void);
+
+#endif

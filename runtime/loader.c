@@ -1,0 +1,207 @@
+/* Reads a checkpoint's tensors into a rank's weights.
+ *
+ * Every rank reads only the byte ranges of its own slices. Rows that are needed whole are read in requests of up to
+ * STAGING_BYTES; a cut by columns reads each row's piece by itself when pieces are large, and otherwise whole runs of
+ * rows, of which it keeps its columns: a disk and a page cache serve one large request faster than a thousand small
+ * ones. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/weights.h"
+
+enum { STAGING_BYTES = 4 << 20, DIRECT_PIECE_BYTES = 64 << 10 };
+
+struct load {
+  const tri_model_config *c;
+  const tri_shard *s;
+  const tri_checkpoint *ckpt;
+  tri_weights *w;
+  tri_error *err;
+  char *raw, *converted; /* STAGING_BYTES, and room for the same elements as float32 */
+  /* of the tensor at hand */
+  const tri_st_tensor *tensor;
+  const tri_weight_target *target;
+  int64_t file_cols; /* columns of the tensor as stored */
+};
+
+static tri_status read_range(struct load *l, uint64_t offset, char *to, size_t bytes) {
+  int fd = tri_checkpoint_fd(l->ckpt, l->tensor->file);
+  for (size_t done = 0; done < bytes;) {
+    ssize_t n = pread(fd, to + done, bytes - done, (off_t)(l->tensor->offset + offset + done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0)
+      return tri_fail(l->err, TRI_IO, l->tensor->name, "cannot read tensor %.80s from %s: %s", l->tensor->name,
+                      tri_checkpoint_path(l->ckpt, l->tensor->file), n ? strerror(errno) : "the file became shorter");
+    done += (size_t)n;
+  }
+  return TRI_OK;
+}
+
+static void convert(const void *src, tri_dtype from, size_t first, size_t stride, void *dst, tri_dtype to, size_t n) {
+  if (from == to && stride == 1) {
+    memcpy(dst, (const char *)src + first * tri_dtype_size(from), n * tri_dtype_size(to));
+    return;
+  }
+  if (from == to && tri_dtype_size(from) == 2) {
+    for (size_t i = 0; i < n; i++) ((uint16_t *)dst)[i] = ((const uint16_t *)src)[first + i * stride];
+    return;
+  }
+  for (size_t i = 0; i < n; i++) tri_store_f32(dst, to, i, tri_load_f32(src, from, first + i * stride));
+}
+
+static void put_row(struct load *l, int64_t row, int64_t col, size_t elements) {
+  const tri_weight_place *p = &l->target->place;
+  size_t size = tri_dtype_size(p->dtype), at = p->offset + (size_t)(row * l->target->k + col) * size;
+  tri_backend *be = l->w->backend;
+  be->ops.upload(be, (char *)l->w->memory + at, l->converted, elements * size, NULL);
+}
+
+/* A rectangle of a tensor stored in the weight's own orientation. */
+static tri_status load_plain(void *ctx, const tri_slice *s) {
+  struct load *l = ctx;
+  size_t esize = tri_dtype_size(l->tensor->dtype), piece = (size_t)s->cols * esize,
+         stride = (size_t)l->file_cols * esize;
+  tri_dtype to = l->target->place.dtype;
+  bool whole_rows = piece < DIRECT_PIECE_BYTES || s->cols == l->file_cols;
+  size_t row_bytes = whole_rows ? stride : piece;
+  int64_t rows_at_once = whole_rows ? (int64_t)(STAGING_BYTES / row_bytes) : 1;
+  if (rows_at_once < 1)
+    return tri_fail(l->err, TRI_TOO_LARGE, l->tensor->name, "a row of %.80s has %zu bytes, the limit is %d",
+                    l->tensor->name, row_bytes, STAGING_BYTES);
+  for (int64_t r = 0; r < s->rows; r += rows_at_once) {
+    int64_t n = s->rows - r < rows_at_once ? s->rows - r : rows_at_once;
+    uint64_t at = (uint64_t)(s->src_row + r) * stride + (whole_rows ? 0 : (uint64_t)s->src_col * esize);
+    size_t skip = whole_rows ? (size_t)s->src_col : 0;
+    /* The last row of a run ends with this slice's columns. */
+    size_t bytes = (size_t)(n - 1) * row_bytes + (skip + (size_t)s->cols) * esize;
+    tri_status st = read_range(l, at, l->raw, bytes);
+    if (st != TRI_OK) return st;
+    for (int64_t i = 0; i < n; i++) {
+      convert(l->raw, l->tensor->dtype, (size_t)i * (row_bytes / esize) + skip, 1, l->converted, to, (size_t)s->cols);
+      put_row(l, s->dst_row + r + i, s->dst_col, (size_t)s->cols);
+    }
+  }
+  return TRI_OK;
+}
+
+/* A vector is one row of the file. */
+static tri_status load_vector(void *ctx, const tri_slice *s) {
+  struct load *l = ctx;
+  tri_slice row = {.src_col = s->src_row, .dst_col = s->dst_row, .rows = 1, .cols = s->rows};
+  l->file_cols = l->tensor->shape[0];
+  return load_plain(l, &row);
+}
+
+/* The same where the file holds [in, out]: a run of file rows is read and its columns become weight rows. */
+static tri_status load_transposed(void *ctx, const tri_slice *s) {
+  struct load *l = ctx;
+  size_t esize = tri_dtype_size(l->tensor->dtype), stride = (size_t)l->file_cols * esize;
+  tri_dtype to = l->target->place.dtype;
+  int64_t at_once = (int64_t)(STAGING_BYTES / stride);
+  if (at_once < 1)
+    return tri_fail(l->err, TRI_TOO_LARGE, l->tensor->name, "a row of %.80s has %zu bytes, the limit is %d",
+                    l->tensor->name, stride, STAGING_BYTES);
+  for (int64_t k = 0; k < s->cols; k += at_once) {
+    int64_t n = s->cols - k < at_once ? s->cols - k : at_once;
+    size_t bytes = (size_t)(n - 1) * stride + (size_t)(s->src_row + s->rows) * esize;
+    tri_status st = read_range(l, (uint64_t)(s->src_col + k) * stride, l->raw, bytes);
+    if (st != TRI_OK) return st;
+    for (int64_t r = 0; r < s->rows; r++) {
+      convert(l->raw, l->tensor->dtype, (size_t)(s->src_row + r), (size_t)l->file_cols, l->converted, to, (size_t)n);
+      put_row(l, s->dst_row + r, s->dst_col + k, (size_t)n);
+    }
+  }
+  return TRI_OK;
+}
+
+static tri_status load_tensor(void *ctx, const tri_weight_target *t) {
+  struct load *l = ctx;
+  const tri_st_tensor *src = tri_rule_find(l->c, l->ckpt, &t->rule, t->layer);
+  char name[160];
+  snprintf(name, sizeof name, "%s", t->rule.name);
+  if (!src) {
+    snprintf(name, sizeof name, t->rule.name, t->layer);
+    return tri_fail(l->err, TRI_NOT_FOUND, name, "the checkpoint has no tensor %s%s", l->c->arch->prefix, name);
+  }
+  tri_weight_shape full = tri_rule_full_shape(l->c, &t->rule);
+  bool transposed = t->rule.flags & TRI_TENSOR_TRANSPOSED;
+  int64_t rows = transposed ? full.k : full.n, cols = transposed ? full.n : full.k;
+  bool fits = full.vector ? src->rank == 1 && src->shape[0] == full.n
+                          : src->rank == 2 && src->shape[0] == rows && src->shape[1] == cols;
+  if (!fits)
+    return tri_fail(l->err, TRI_CORRUPT, src->name,
+                    "tensor %.80s has %d dimensions of %lld x %lld, the config asks for %lld x %lld", src->name,
+                    src->rank, src->rank > 0 ? (long long)src->shape[0] : 1,
+                    src->rank > 1 ? (long long)src->shape[1] : 1, (long long)rows, (long long)cols);
+  if (src->dtype > TRI_BF16)
+    return tri_fail(l->err, TRI_UNSUPPORTED, src->name, "tensor %.80s is neither F32, F16 nor BF16", src->name);
+  l->tensor = src;
+  l->target = t;
+  l->file_cols = cols;
+  tri_status st = tri_shard_slices(l->c, l->s, &t->rule,
+                                   full.vector  ? load_vector
+                                   : transposed ? load_transposed
+                                                : load_plain,
+                                   l);
+  return st == TRI_OK ? l->w->backend->ops.stream_sync(l->w->backend, NULL) : st;
+}
+
+static bool matches(const char *pattern, const char *prefix, int layers, const char *name) {
+  char want[256];
+  size_t p = strlen(prefix);
+  if (!strncmp(name, prefix, p)) name += p;
+  if (!strchr(pattern, '%')) return !strcmp(pattern, name);
+  /* The layer's digits stand where the pattern has %d. */
+  size_t head = (size_t)(strchr(pattern, '%') - pattern);
+  if (strncmp(pattern, name, head)) return false;
+  int layer = 0, used = 0;
+  if (sscanf(name + head, "%9d%n", &layer, &used) != 1 || layer < 0 || layer >= layers) return false;
+  snprintf(want, sizeof want, pattern, layer);
+  return !strcmp(want, name);
+}
+
+/* A tensor that nobody asks for would be a part of the model that is left out. */
+static tri_status check_all_known(const struct load *l) {
+  const tri_arch *a = l->c->arch;
+  for (size_t i = 0; i < tri_checkpoint_num_tensors(l->ckpt); i++) {
+    const char *name = tri_checkpoint_tensor(l->ckpt, i)->name;
+    bool known = false;
+    for (const tri_tensor_rule *r = a->tensors; r->name && !known; r++) {
+      bool applies = !r->if_field || *(const bool *)((const char *)l->c + r->if_field);
+      known = applies && matches(r->name, a->prefix, (int)l->c->num_layers, name);
+    }
+    for (const char *const *p = a->ignored_tensors; p && *p && !known; p++)
+      known = matches(*p, a->prefix, 1 << 20, name);
+    if (!known)
+      return tri_fail(l->err, TRI_UNSUPPORTED, name, "the checkpoint's tensor %.80s is not a part of %s", name,
+                      a->model_type);
+  }
+  return TRI_OK;
+}
+
+tri_status tri_weights_load(tri_backend *be, const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
+                            tri_dtype dtype, tri_weights **out, tri_error *err) {
+  tri_weight_map m;
+  tri_status st = tri_weight_map_make(c, s, ckpt, dtype, &m, err);
+  if (st != TRI_OK) return st;
+  struct load l = {.c = c, .s = s, .ckpt = ckpt, .err = err};
+  l.raw = tri_malloc(STAGING_BYTES, 1);
+  l.converted = tri_malloc(STAGING_BYTES, 2); /* 16-bit elements may widen */
+  if (!l.raw || !l.converted) {
+    st = tri_fail(err, TRI_NO_MEMORY, "model", "no memory for the staging buffers");
+    goto cleanup;
+  }
+  TRI_TRY(check_all_known(&l));
+  TRI_TRY(tri_weights_alloc(be, c, s, &m, &l.w, err));
+  TRI_TRY(tri_weights_each(c, s, &m, load_tensor, &l));
+  *out = l.w;
+  l.w = NULL;
+cleanup:
+  tri_weights_destroy(l.w);
+  tri_weight_map_free(&m);
+  tri_free(l.raw);
+  tri_free(l.converted);
+  return st;
+}

@@ -1,0 +1,42 @@
+#include "runtime/model/arch.h"
+
+#include <string.h>
+
+extern const tri_arch tri_arch_gpt2, tri_arch_gpt_neox, tri_arch_llama;
+
+const tri_arch *const tri_arch_list[] = {&tri_arch_gpt2, &tri_arch_gpt_neox, &tri_arch_llama, NULL};
+
+const tri_arch *tri_arch_find(const char *model_type) {
+  for (const tri_arch *const *a = tri_arch_list; *a; a++)
+    if (!strcmp((*a)->model_type, model_type)) return *a;
+  return NULL;
+}
+
+static const struct {
+  const char *name;
+  bool per_layer;
+} weights[] = {
+#define X(name, per_layer) [TRI_W_##name] = {#name, per_layer},
+    TRI_WEIGHT_LIST(X)
+#undef X
+};
+
+const char *tri_weight_name(tri_weight_id id) { return weights[id].name; }
+bool tri_weight_is_per_layer(tri_weight_id id) { return weights[id].per_layer; }
+
+bool tri_act_from_name(const char *name, tri_act *out) {
+  static const struct {
+    const char *name;
+    tri_act act;
+  } acts[] = {
+      {"relu", TRI_ACT_RELU},          {"gelu", TRI_ACT_GELU_ERF},       {"gelu_python", TRI_ACT_GELU_ERF},
+      {"gelu_new", TRI_ACT_GELU_TANH}, {"gelu_fast", TRI_ACT_GELU_TANH}, {"gelu_pytorch_tanh", TRI_ACT_GELU_TANH},
+      {"silu", TRI_ACT_SILU},          {"swish", TRI_ACT_SILU},          {"quick_gelu", TRI_ACT_QUICK_GELU},
+  };
+  for (size_t i = 0; i < sizeof acts / sizeof *acts; i++)
+    if (!strcmp(acts[i].name, name)) {
+      *out = acts[i].act;
+      return true;
+    }
+  return false;
+}

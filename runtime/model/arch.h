@@ -1,0 +1,99 @@
+/* Model families: one const table each (arch/NAME.c), read by one generic loader and one generic executor.
+ *
+ * To add a family: write arch/NAME.c with a tri_arch, name it in tri_arch_list (arch.c). docs/adding-a-model.md walks
+ * through it. */
+#ifndef TRI_MODEL_ARCH_H
+#define TRI_MODEL_ARCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "runtime/base/json.h"
+#include "runtime/model/config.h"
+
+/* Where the executor finds a tensor. Matrices keep a 16-bit type; vectors are float32. Cut over the tensor group:
+ *   by vocabulary: EMBED, HEAD (rows)       by query and KV heads: QKV (rows), O (columns)
+ *   by intermediate size: UP (rows; gate rows first when gated), DOWN (columns)
+ *   replicated: norms, POSITIONS            on tensor rank 0 alone: biases added after an all-reduce (O_BIAS,
+ * DOWN_BIAS) */
+#define TRI_WEIGHT_LIST(X)                                                                                             \
+  X(EMBED, 0)                                                                                                          \
+  X(POSITIONS, 0) X(FINAL_NORM, 0) X(FINAL_NORM_BIAS, 0) X(HEAD, 0) X(HEAD_BIAS, 0) X(NORM1, 1) X(NORM1_BIAS, 1)       \
+      X(QKV, 1) X(QKV_BIAS, 1) X(Q_NORM, 1) X(K_NORM, 1) X(O, 1) X(O_BIAS, 1) X(NORM2, 1) X(NORM2_BIAS, 1) X(UP, 1)    \
+          X(UP_BIAS, 1) X(DOWN, 1) X(DOWN_BIAS, 1)
+
+typedef enum tri_weight_id {
+#define X(name, per_layer) TRI_W_##name,
+  TRI_WEIGHT_LIST(X)
+#undef X
+      TRI_W_COUNT
+} tri_weight_id;
+const char *tri_weight_name(tri_weight_id id);
+bool tri_weight_is_per_layer(tri_weight_id id);
+
+/* Which part of a fused weight a checkpoint's tensor fills. */
+typedef enum tri_part {
+  TRI_PART_WHOLE,
+  TRI_PART_Q,
+  TRI_PART_K,
+  TRI_PART_V,
+  TRI_PART_QKV_CONCAT,      /* q rows, k rows, v rows */
+  TRI_PART_QKV_INTERLEAVED, /* per head: q, k, v (GPT-NeoX) */
+  TRI_PART_GATE,
+  TRI_PART_UP,
+  TRI_PART_GATE_UP_CONCAT /* gate rows, then up rows */
+} tri_part;
+
+enum {
+  TRI_TENSOR_TRANSPOSED = 1, /* stored [in, out], as GPT-2's Conv1D */
+};
+
+typedef struct tri_tensor_rule {
+  const char *name; /* checkpoint name without the family's prefix; %d is the layer */
+  tri_weight_id weight;
+  tri_part part;
+  int flags;
+  /* offset of a bool in tri_model_config that says whether this model has the tensor; 0: always */
+  size_t if_field;
+} tri_tensor_rule;
+#define TRI_IF(field) offsetof(tri_model_config, field)
+
+typedef enum tri_key_type { TRI_KEY_INT, TRI_KEY_NUM, TRI_KEY_BOOL, TRI_KEY_IGNORE } tri_key_type;
+typedef struct tri_config_key {
+  const char *name;
+  tri_key_type type;
+  size_t field; /* offset in tri_model_config: int64_t, double or bool */
+  double min, max;
+  bool required;
+} tri_config_key;
+#define TRI_INT_KEY(key, f, lo, hi)                                                                                    \
+  { .name = key, .type = TRI_KEY_INT, .field = offsetof(tri_model_config, f), .min = lo, .max = hi }
+#define TRI_NUM_KEY(key, f, lo, hi)                                                                                    \
+  { .name = key, .type = TRI_KEY_NUM, .field = offsetof(tri_model_config, f), .min = lo, .max = hi }
+#define TRI_BOOL_KEY(key, f)                                                                                           \
+  { .name = key, .type = TRI_KEY_BOOL, .field = offsetof(tri_model_config, f) }
+#define TRI_IGNORED_KEY(key)                                                                                           \
+  { .name = key, .type = TRI_KEY_IGNORE }
+
+typedef struct tri_arch {
+  const char *model_type;         /* config.json's model_type */
+  const char *const *class_names; /* values of `architectures` that this table describes; NULL-terminated */
+  const char *prefix;             /* of the tensors' names; checkpoints with and without it are read */
+  const tri_config_key *keys;     /* the family's own keys, on top of the common ones; ends with name NULL */
+  const char *const
+      *ignored_tensors; /* stored tensors that hold nothing (masks, inverse frequencies); NULL-terminated, %d */
+  const tri_tensor_rule *tensors; /* ends with name NULL */
+  /* Values before the file is read; what the file does not name stays. */
+  tri_model_config defaults;
+  /* After the keys: derived values and checks that a table cannot say. May be NULL. */
+  tri_status (*finish)(tri_model_config *c, const tri_json *root, tri_error *err);
+} tri_arch;
+
+extern const tri_arch *const tri_arch_list[]; /* NULL-terminated */
+const tri_arch *tri_arch_find(const char *model_type);
+
+/* "gelu_new", "silu", ...: false when unknown. */
+bool tri_act_from_name(const char *name, tri_act *out);
+
+#endif

@@ -1,0 +1,297 @@
+#include "runtime/model/config.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime/base/json.h"
+#include "runtime/model/arch.h"
+#include "runtime/model/rope.h"
+
+enum { MAX_CONFIG_BYTES = 4 << 20 };
+
+/* What most families share. */
+static const tri_config_key common_keys[] = {
+    TRI_INT_KEY("hidden_size", hidden_size, 1, 1 << 20),
+    TRI_INT_KEY("num_hidden_layers", num_layers, 1, 4096),
+    TRI_INT_KEY("num_attention_heads", num_heads, 1, 1 << 16),
+    TRI_INT_KEY("intermediate_size", intermediate_size, 1, 1 << 24),
+    TRI_INT_KEY("vocab_size", vocab_size, 1, 1 << 28),
+    TRI_INT_KEY("max_position_embeddings", max_position_embeddings, 1, 1 << 28),
+    TRI_BOOL_KEY("tie_word_embeddings", tie_word_embeddings),
+    TRI_NUM_KEY("rope_theta", rope_theta, 1, 1e12),
+    TRI_NUM_KEY("partial_rotary_factor", partial_rotary_factor, 0, 1),
+    {0},
+};
+
+/* Read elsewhere in this file, or of no effect on what inference computes. */
+static const char *const known_keys[] = {
+    "architectures",
+    "model_type",
+    "dtype",
+    "torch_dtype",
+    "hidden_act",
+    "activation_function",
+    "rope_parameters",
+    "rope_scaling",
+    "original_max_position_embeddings",
+    "bos_token_id",
+    "eos_token_id",
+    "pad_token_id",
+    "sep_token_id",
+    "decoder_start_token_id",
+    "quantization_config",
+    "transformers_version",
+    "use_cache",
+    "initializer_range",
+    "attention_dropout",
+    "hidden_dropout",
+    "classifier_dropout",
+    "output_attentions",
+    "output_hidden_states",
+    "return_dict",
+    "return_dict_in_generate",
+    "is_decoder",
+    "is_encoder_decoder",
+    "add_cross_attention",
+    "cross_attention_hidden_size",
+    "chunk_size_feed_forward",
+    "finetuning_task",
+    "task_specific_params",
+    "problem_type",
+    "id2label",
+    "label2id",
+    "num_labels",
+    "tokenizer_class",
+    "prefix",
+    "torchscript",
+    "use_bfloat16",
+    "pruned_heads",
+    "gradient_checkpointing",
+    "auto_map",
+    "unsloth_version",
+    "unsloth_fixed",
+    "bad_words_ids",
+    "num_return_sequences",
+    "max_length",
+    "min_length",
+    "do_sample",
+    "temperature",
+    "top_k",
+    "top_p",
+    "num_beams",
+    "repetition_penalty",
+    "length_penalty",
+    "early_stopping",
+    "typical_p",
+    "diversity_penalty",
+    "encoder_no_repeat_ngram_size",
+    "no_repeat_ngram_size",
+    "num_beam_groups",
+    "output_scores",
+    "remove_invalid_values",
+    "suppress_tokens",
+    "begin_suppress_tokens",
+    "forced_bos_token_id",
+    "forced_eos_token_id",
+    "exponential_decay_length_penalty",
+    "tf_legacy_loss",
+    "tie_encoder_decoder",
+    NULL,
+};
+
+static tri_status set_field(tri_model_config *c, const tri_config_key *k, const tri_json *v, tri_error *err) {
+  char *at = (char *)c + k->field;
+  double num = 0;
+  bool flag;
+  int64_t integer;
+  switch (k->type) {
+  case TRI_KEY_IGNORE: return TRI_OK;
+  case TRI_KEY_BOOL:
+    if (!tri_json_as_bool(v, &flag))
+      return tri_fail(err, TRI_INVALID_ARGUMENT, k->name, "%s must be true or false", k->name);
+    *(bool *)at = flag;
+    return TRI_OK;
+  case TRI_KEY_INT:
+    if (!tri_json_as_int(v, &integer))
+      return tri_fail(err, TRI_INVALID_ARGUMENT, k->name, "%s must be an integer", k->name);
+    num = (double)integer;
+    break;
+  case TRI_KEY_NUM:
+    if (!tri_json_as_num(v, &num)) return tri_fail(err, TRI_INVALID_ARGUMENT, k->name, "%s must be a number", k->name);
+    break;
+  }
+  if (!(num >= k->min && num <= k->max))
+    return tri_fail(err, TRI_OUT_OF_RANGE, k->name, "%s is %g, the range is %g to %g", k->name, num, k->min, k->max);
+  if (k->type == TRI_KEY_INT)
+    *(int64_t *)at = integer;
+  else
+    *(double *)at = num;
+  return TRI_OK;
+}
+
+struct reader {
+  tri_model_config *c;
+  tri_error *err;
+};
+
+static tri_status read_key(void *ctx, const char *key, const tri_json *value) {
+  struct reader *r = ctx;
+  const tri_config_key *tables[] = {r->c->arch->keys, common_keys};
+  if (key[0] == '_' || tri_json_kind_of(value) == TRI_JSON_NULL) return TRI_OK;
+  for (int t = 0; t < 2; t++)
+    for (const tri_config_key *k = tables[t]; k->name; k++)
+      if (!strcmp(k->name, key)) return set_field(r->c, k, value, r->err);
+  for (const char *const *k = known_keys; *k; k++)
+    if (!strcmp(*k, key)) return TRI_OK;
+  return tri_fail(r->err, TRI_UNKNOWN_FIELD, key,
+                  "config.json: \"%.60s\" is not understood for model_type %s and could change the result", key,
+                  r->c->arch->model_type);
+}
+
+static tri_status read_arch(const tri_json *root, tri_model_config *c, tri_error *err) {
+  const char *type = tri_json_get_str(root, "model_type");
+  if (!type) return tri_fail(err, TRI_INVALID_ARGUMENT, "model_type", "config.json has no model_type");
+  const tri_arch *arch = tri_arch_find(type);
+  if (!arch) return tri_fail(err, TRI_UNSUPPORTED, "model_type", "model_type \"%.60s\" is not supported", type);
+  const tri_json *names = tri_json_get(root, "architectures");
+  const char *name = tri_json_as_str(tri_json_at(names, 0), NULL);
+  if (name) {
+    bool known = false;
+    for (const char *const *n = arch->class_names; *n; n++) known |= !strcmp(*n, name);
+    if (!known)
+      return tri_fail(err, TRI_UNSUPPORTED, "architectures", "architecture \"%.60s\" of model_type %s is not supported",
+                      name, type);
+  }
+  *c = arch->defaults;
+  c->arch = arch;
+  if (!c->partial_rotary_factor) c->partial_rotary_factor = 1;
+  if (!c->rope_theta) c->rope_theta = 10000;
+  if (!c->embed_scale) c->embed_scale = 1;
+  c->bos_token_id = -1;
+  c->gen_temperature = c->gen_top_p = c->gen_repetition_penalty = NAN;
+  c->gen_top_k = -1;
+  return TRI_OK;
+}
+
+static tri_status read_strings(const tri_json *root, tri_model_config *c, tri_error *err) {
+  const char *dtype = tri_json_get_str(root, "dtype");
+  if (!dtype) dtype = tri_json_get_str(root, "torch_dtype");
+  if (dtype && !(tri_dtype_from_name(dtype, &c->dtype) && c->dtype <= TRI_BF16))
+    return tri_fail(err, TRI_UNSUPPORTED, "dtype", "dtype \"%.40s\" is not supported: float32, float16 or bfloat16",
+                    dtype);
+  const char *act = tri_json_get_str(root, "hidden_act");
+  if (!act) act = tri_json_get_str(root, "activation_function");
+  if (act && !tri_act_from_name(act, &c->act))
+    return tri_fail(err, TRI_UNSUPPORTED, "hidden_act", "activation \"%.40s\" is not supported", act);
+  if (tri_json_kind_of(tri_json_get(root, "quantization_config")) != TRI_JSON_NULL)
+    return tri_fail(err, TRI_UNSUPPORTED, "quantization_config", "quantized checkpoints are not supported yet");
+  return TRI_OK;
+}
+
+static tri_status read_eos(const tri_json *root, tri_model_config *c, tri_error *err) {
+  const tri_json *eos = tri_json_get(root, "eos_token_id");
+  bool list = tri_json_kind_of(eos) == TRI_JSON_ARRAY;
+  size_t n = list ? tri_json_size(eos) : eos && tri_json_kind_of(eos) != TRI_JSON_NULL;
+  if (!n) return TRI_OK;
+  if (n > TRI_MAX_STOP_IDS)
+    return tri_fail(err, TRI_TOO_LARGE, "eos_token_id", "%zu end-of-sequence ids, the limit is %d", n,
+                    TRI_MAX_STOP_IDS);
+  c->num_eos_token_ids = 0;
+  for (size_t i = 0; i < n; i++) {
+    int64_t id;
+    if (!tri_json_as_int(list ? tri_json_at(eos, i) : eos, &id) || id < 0 || id > UINT32_MAX)
+      return tri_fail(err, TRI_INVALID_ARGUMENT, "eos_token_id", "eos_token_id must be a token id or a list of them");
+    c->eos_token_ids[c->num_eos_token_ids++] = (uint32_t)id;
+  }
+  return TRI_OK;
+}
+
+static tri_status derive(tri_model_config *c, const tri_json *root, tri_error *err) {
+  const struct {
+    const char *name;
+    int64_t value;
+  } needed[] = {{"hidden_size", c->hidden_size},
+                {"num_hidden_layers", c->num_layers},
+                {"num_attention_heads", c->num_heads},
+                {"vocab_size", c->vocab_size}};
+  for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
+    if (needed[i].value <= 0)
+      return tri_fail(err, TRI_INVALID_ARGUMENT, needed[i].name, "config.json has no %s", needed[i].name);
+  if (!c->num_kv_heads) c->num_kv_heads = c->num_heads;
+  if (c->num_heads % c->num_kv_heads)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "num_key_value_heads",
+                    "%lld query heads are not a multiple of %lld KV heads", (long long)c->num_heads,
+                    (long long)c->num_kv_heads);
+  if (!c->head_dim) {
+    if (c->hidden_size % c->num_heads)
+      return tri_fail(err, TRI_OUT_OF_RANGE, "num_attention_heads", "hidden_size %lld is not a multiple of %lld heads",
+                      (long long)c->hidden_size, (long long)c->num_heads);
+    c->head_dim = c->hidden_size / c->num_heads;
+  }
+  if (c->head_dim > 1024)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "head_dim", "head size %lld, the limit is 1024", (long long)c->head_dim);
+  if (!c->intermediate_size) c->intermediate_size = 4 * c->hidden_size;
+  if (!c->attn_scale) c->attn_scale = 1 / sqrt((double)c->head_dim);
+  return c->position == TRI_POS_ROPE ? tri_rope_read(c, root, err) : TRI_OK;
+}
+
+static tri_status read_generation(const tri_json *root, tri_model_config *c, tri_error *err) {
+  tri_json_get_num(root, "temperature", &c->gen_temperature);
+  tri_json_get_num(root, "top_p", &c->gen_top_p);
+  tri_json_get_num(root, "repetition_penalty", &c->gen_repetition_penalty);
+  tri_json_get_int(root, "top_k", &c->gen_top_k);
+  tri_json_get_bool(root, "do_sample", &c->gen_do_sample);
+  return read_eos(root, c, err);
+}
+
+static tri_status parse_docs(const tri_json *root, const tri_json *generation, tri_model_config *out, tri_error *err) {
+  tri_status st;
+  tri_model_config c;
+  if (tri_json_kind_of(root) != TRI_JSON_OBJECT)
+    return tri_fail(err, TRI_CORRUPT, "config.json", "config.json is not an object");
+  TRI_TRY(read_arch(root, &c, err));
+  struct reader r = {.c = &c, .err = err};
+  TRI_TRY(tri_json_each(root, read_key, &r));
+  TRI_TRY(read_strings(root, &c, err));
+  TRI_TRY(read_eos(root, &c, err));
+  tri_json_get_int(root, "bos_token_id", &c.bos_token_id);
+  TRI_TRY(derive(&c, root, err));
+  if (c.arch->finish) TRI_TRY(c.arch->finish(&c, root, err));
+  if (tri_json_kind_of(generation) == TRI_JSON_OBJECT) TRI_TRY(read_generation(generation, &c, err));
+  *out = c;
+cleanup:
+  return st;
+}
+
+tri_status tri_model_config_parse(const char *config, size_t config_len, const char *generation, size_t generation_len,
+                                  tri_model_config *out, tri_error *err) {
+  tri_status st;
+  tri_json_doc *doc = NULL, *gen = NULL;
+  TRI_TRY(tri_json_parse(config, config_len, &doc, err));
+  if (generation) TRI_TRY(tri_json_parse(generation, generation_len, &gen, err));
+  TRI_TRY(parse_docs(tri_json_root(doc), tri_json_root(gen), out, err));
+cleanup:
+  tri_json_free(doc);
+  tri_json_free(gen);
+  return st;
+}
+
+tri_status tri_model_config_load(const char *dir, tri_model_config *out, tri_error *err) {
+  tri_status st;
+  tri_json_doc *doc = NULL, *gen = NULL;
+  char path[4096];
+  snprintf(path, sizeof path, "%s/config.json", dir);
+  TRI_TRY(tri_json_read_file(path, MAX_CONFIG_BYTES, &doc, err));
+  snprintf(path, sizeof path, "%s/generation_config.json", dir);
+  st = tri_json_read_file(path, MAX_CONFIG_BYTES, &gen, NULL);
+  if (st != TRI_OK && st != TRI_NOT_FOUND) {
+    st = tri_fail(err, st, "generation_config.json", "%s cannot be read as JSON", path);
+    goto cleanup;
+  }
+  TRI_TRY(parse_docs(tri_json_root(doc), tri_json_root(gen), out, err));
+cleanup:
+  tri_json_free(doc);
+  tri_json_free(gen);
+  return st;
+}

@@ -1,0 +1,183 @@
+#include "runtime/model/layout.h"
+
+tri_range tri_range_part(int64_t n, int parts, int rank) {
+  int64_t first = n * rank / parts, end = n * (rank + 1) / parts;
+  return (tri_range){(int)first, (int)(end - first)};
+}
+
+tri_status tri_shard_make(const tri_model_config *c, tri_parallel p, tri_shard *out, tri_error *err) {
+  if (p.tp < 1 || p.tp > c->num_heads)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "tensor_parallel_size",
+                    "%d tensor ranks for %lld attention heads: the range is 1 to %lld", p.tp, (long long)c->num_heads,
+                    (long long)c->num_heads);
+  if (p.tp > c->intermediate_size || p.tp > c->vocab_size)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "tensor_parallel_size",
+                    "%d tensor ranks exceed the intermediate or the vocabulary size", p.tp);
+  if (p.pp < 1 || p.pp > c->num_layers)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "pipeline_parallel_size",
+                    "%d pipeline stages for %lld layers: the range is 1 to %lld", p.pp, (long long)c->num_layers,
+                    (long long)c->num_layers);
+  if (p.tp_rank < 0 || p.tp_rank >= p.tp || p.pp_rank < 0 || p.pp_rank >= p.pp)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "rank", "rank outside the layout");
+  int group = (int)(c->num_heads / c->num_kv_heads);
+  tri_range q = tri_range_part(c->num_heads, p.tp, p.tp_rank);
+  int kv_first = q.first / group, kv_end = (q.first + q.count - 1) / group + 1;
+  *out = (tri_shard){
+      .p = p,
+      .first_stage = p.pp_rank == 0,
+      .last_stage = p.pp_rank == p.pp - 1,
+      .layers = tri_range_part(c->num_layers, p.pp, p.pp_rank),
+      .q_heads = q,
+      .kv_heads = {kv_first, kv_end - kv_first},
+      .ff = tri_range_part(c->intermediate_size, p.tp, p.tp_rank),
+      .vocab = tri_range_part(c->vocab_size, p.tp, p.tp_rank),
+  };
+  return TRI_OK;
+}
+
+static tri_weight_shape matrix(int64_t n, int64_t k) { return (tri_weight_shape){n, k, false}; }
+static tri_weight_shape vector(bool present, int64_t n) { return (tri_weight_shape){present ? n : 0, 1, true}; }
+
+tri_weight_shape tri_shard_weight_shape(const tri_model_config *c, const tri_shard *s, tri_weight_id id) {
+  int64_t h = c->hidden_size, d = c->head_dim, f = s->ff.count, up = c->gated ? 2 * f : f;
+  int64_t qkv = (s->q_heads.count + 2 * (int64_t)s->kv_heads.count) * d;
+  bool layer_norm = c->norm == TRI_NORM_LAYER, adds_bias = s->p.tp_rank == 0;
+  switch (id) {
+  case TRI_W_EMBED: return matrix(s->first_stage ? s->vocab.count : 0, h);
+  case TRI_W_POSITIONS: /* added by one tensor rank, before the all-reduce */
+    return matrix(s->first_stage && adds_bias && c->position == TRI_POS_LEARNED ? c->max_position_embeddings : 0, h);
+  case TRI_W_FINAL_NORM: return vector(s->last_stage, h);
+  case TRI_W_FINAL_NORM_BIAS: return vector(s->last_stage && layer_norm, h);
+  case TRI_W_HEAD: return matrix(s->last_stage ? s->vocab.count : 0, h);
+  case TRI_W_HEAD_BIAS: return vector(false, s->vocab.count);
+  case TRI_W_NORM1:
+  case TRI_W_NORM2: return vector(true, h);
+  case TRI_W_NORM1_BIAS:
+  case TRI_W_NORM2_BIAS: return vector(layer_norm, h);
+  case TRI_W_QKV: return matrix(qkv, h);
+  case TRI_W_QKV_BIAS: return vector(c->attention_bias, qkv);
+  case TRI_W_Q_NORM:
+  case TRI_W_K_NORM: return vector(false, d);
+  case TRI_W_O: return matrix(h, s->q_heads.count * d);
+  case TRI_W_O_BIAS: return vector(c->o_bias && adds_bias, h);
+  case TRI_W_UP: return matrix(up, h);
+  case TRI_W_UP_BIAS: return vector(c->mlp_bias, up);
+  case TRI_W_DOWN: return matrix(h, f);
+  case TRI_W_DOWN_BIAS: return vector(c->mlp_bias && adds_bias, h);
+  case TRI_W_COUNT: break;
+  }
+  return vector(false, 0);
+}
+
+/* How a fused QKV tensor's rows run: row of (part, head) is base[part] + head * step[part]. */
+struct qkv_rows {
+  int64_t base[3], step[3];
+};
+
+static struct qkv_rows qkv_rows_of(const tri_model_config *c, tri_part part) {
+  int64_t d = c->head_dim, q = c->num_heads * d, kv = c->num_kv_heads * d;
+  if (part == TRI_PART_QKV_INTERLEAVED) return (struct qkv_rows){{0, d, 2 * d}, {3 * d, 3 * d, 3 * d}};
+  if (part == TRI_PART_QKV_CONCAT) return (struct qkv_rows){{0, q, q + kv}, {d, d, d}};
+  return (struct qkv_rows){{0, 0, 0}, {d, d, d}}; /* a tensor of its own */
+}
+
+struct emit {
+  tri_status (*fn)(void *, const tri_slice *);
+  void *ctx;
+};
+
+static tri_status emit_rows(const struct emit *e, int64_t src, int64_t dst, int64_t rows, int64_t cols) {
+  tri_slice s = {.src_row = src, .dst_row = dst, .rows = rows, .cols = cols};
+  return rows ? e->fn(e->ctx, &s) : TRI_OK;
+}
+
+static tri_status emit_qkv(const tri_model_config *c, const tri_shard *s, tri_part part, int64_t cols,
+                           const struct emit *e) {
+  int64_t d = c->head_dim;
+  struct qkv_rows rows = qkv_rows_of(c, part);
+  int64_t dst[3] = {0, s->q_heads.count * d, (s->q_heads.count + (int64_t)s->kv_heads.count) * d};
+  for (int p = 0; p < 3; p++) {
+    if ((part == TRI_PART_Q && p != 0) || (part == TRI_PART_K && p != 1) || (part == TRI_PART_V && p != 2)) continue;
+    tri_range heads = p ? s->kv_heads : s->q_heads;
+    bool contiguous = rows.step[p] == d;
+    int runs = contiguous ? 1 : heads.count, per_run = contiguous ? heads.count : 1;
+    for (int i = 0; i < runs; i++) {
+      tri_status st = emit_rows(e, rows.base[p] + (heads.first + i) * rows.step[p], dst[p] + i * d, per_run * d, cols);
+      if (st != TRI_OK) return st;
+    }
+  }
+  return TRI_OK;
+}
+
+static tri_status emit_up(const tri_model_config *c, const tri_shard *s, tri_part part, int64_t cols,
+                          const struct emit *e) {
+  tri_status st = TRI_OK;
+  bool gate = part == TRI_PART_GATE || part == TRI_PART_GATE_UP_CONCAT;
+  bool up = part != TRI_PART_GATE;
+  int64_t up_dst = c->gated ? s->ff.count : 0, up_src = part == TRI_PART_GATE_UP_CONCAT ? c->intermediate_size : 0;
+  if (gate) st = emit_rows(e, s->ff.first, 0, s->ff.count, cols);
+  if (st == TRI_OK && up) st = emit_rows(e, up_src + s->ff.first, up_dst, s->ff.count, cols);
+  return st;
+}
+
+static int64_t full_rows(const tri_model_config *c, const tri_tensor_rule *rule) {
+  int64_t d = c->head_dim;
+  switch (rule->part) {
+  case TRI_PART_Q: return c->num_heads * d;
+  case TRI_PART_K:
+  case TRI_PART_V: return c->num_kv_heads * d;
+  case TRI_PART_QKV_CONCAT:
+  case TRI_PART_QKV_INTERLEAVED: return (c->num_heads + 2 * c->num_kv_heads) * d;
+  case TRI_PART_GATE:
+  case TRI_PART_UP: return c->intermediate_size;
+  case TRI_PART_GATE_UP_CONCAT: return 2 * c->intermediate_size;
+  case TRI_PART_WHOLE: break;
+  }
+  switch (rule->weight) {
+  case TRI_W_EMBED:
+  case TRI_W_HEAD:
+  case TRI_W_HEAD_BIAS: return c->vocab_size;
+  case TRI_W_POSITIONS: return c->max_position_embeddings;
+  case TRI_W_UP:
+  case TRI_W_UP_BIAS: return c->intermediate_size;
+  case TRI_W_Q_NORM:
+  case TRI_W_K_NORM: return d;
+  default: return c->hidden_size;
+  }
+}
+
+tri_weight_shape tri_rule_full_shape(const tri_model_config *c, const tri_tensor_rule *rule) {
+  tri_weight_shape full = {full_rows(c, rule), c->hidden_size, false};
+  switch (rule->weight) {
+  case TRI_W_EMBED:
+  case TRI_W_HEAD:
+  case TRI_W_POSITIONS:
+  case TRI_W_QKV:
+  case TRI_W_UP: break;
+  case TRI_W_O: full.k = c->num_heads * c->head_dim; break;
+  case TRI_W_DOWN: full.k = c->intermediate_size; break;
+  default: full.k = 1, full.vector = true; break;
+  }
+  return full;
+}
+
+tri_status tri_shard_slices(const tri_model_config *c, const tri_shard *s, const tri_tensor_rule *rule,
+                            tri_status (*fn)(void *ctx, const tri_slice *slice), void *ctx) {
+  tri_weight_shape mine = tri_shard_weight_shape(c, s, rule->weight);
+  struct emit e = {fn, ctx};
+  tri_slice slice = {.rows = mine.n, .cols = mine.k};
+  if (!mine.n) return TRI_OK;
+  switch (rule->weight) {
+  case TRI_W_QKV:
+  case TRI_W_QKV_BIAS: return emit_qkv(c, s, rule->part, mine.k, &e);
+  case TRI_W_UP:
+  case TRI_W_UP_BIAS: return emit_up(c, s, rule->part, mine.k, &e);
+  case TRI_W_EMBED:
+  case TRI_W_HEAD:
+  case TRI_W_HEAD_BIAS: return emit_rows(&e, s->vocab.first, 0, s->vocab.count, mine.k);
+  case TRI_W_O: slice.src_col = s->q_heads.first * c->head_dim; break;
+  case TRI_W_DOWN: slice.src_col = s->ff.first; break;
+  default: break;
+  }
+  return fn(ctx, &slice);
+}

@@ -1,0 +1,64 @@
+/* Who holds what: the ranks of a replica group and the share of the model that each of them has.
+ *
+ * World of a group: pp x tp, tensor rank fastest, so that a tensor group sits on one node. A tensor rank owns a
+ * contiguous range of query heads and every KV head that those use; a KV head may therefore lie on two ranks. Nothing
+ * needs to divide evenly. */
+#ifndef TRI_MODEL_LAYOUT_H
+#define TRI_MODEL_LAYOUT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "runtime/base/status.h"
+#include "runtime/model/arch.h"
+#include "runtime/model/config.h"
+
+typedef struct tri_parallel {
+  int tp, pp;
+  int tp_rank, pp_rank;
+} tri_parallel;
+
+/* [first, first + count) */
+typedef struct tri_range {
+  int first, count;
+} tri_range;
+
+/* Part `rank` of `parts` nearly equal contiguous parts of n. */
+tri_range tri_range_part(int64_t n, int parts, int rank);
+
+/* One rank's share. */
+typedef struct tri_shard {
+  tri_parallel p;
+  bool first_stage, last_stage;
+  tri_range layers;
+  tri_range q_heads, kv_heads;
+  tri_range ff;    /* of the intermediate size */
+  tri_range vocab; /* rows of embedding and head */
+} tri_shard;
+
+/* Refuses what cannot be cut: tp over the number of heads, pp over the number of layers. */
+tri_status tri_shard_make(const tri_model_config *c, tri_parallel p, tri_shard *out, tri_error *err);
+
+/* Shape of a weight on a shard: [n, k]; vectors have k = 1. n = 0: this shard (or this model) has none. */
+typedef struct tri_weight_shape {
+  int64_t n, k;
+  bool vector;
+} tri_weight_shape;
+tri_weight_shape tri_shard_weight_shape(const tri_model_config *c, const tri_shard *s, tri_weight_id id);
+
+/* A rectangle to copy from a checkpoint's tensor to a shard's weight. Rows and columns count elements in the weight's
+ * orientation
+ * ([out, in]), also where the file stores the transpose. */
+typedef struct tri_slice {
+  int64_t src_row, src_col, dst_row, dst_col, rows, cols;
+} tri_slice;
+
+/* The shape that a rule's whole tensor must have, in the weight's orientation. */
+tri_weight_shape tri_rule_full_shape(const tri_model_config *c, const tri_tensor_rule *rule);
+
+/* Calls fn for every rectangle of a rule's tensor that the shard needs; rectangles of one tensor come in source order.
+ */
+tri_status tri_shard_slices(const tri_model_config *c, const tri_shard *s, const tri_tensor_rule *rule,
+                            tri_status (*fn)(void *ctx, const tri_slice *slice), void *ctx);
+
+#endif

@@ -1,0 +1,202 @@
+#include "runtime/model/rope.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* The numbers a scaling section may carry; NaN where absent. */
+struct params {
+  double theta, factor, partial, low_freq, high_freq, original, attention, beta_fast, beta_slow, mscale, mscale_all_dim;
+  bool truncate;
+  const tri_json *short_factor, *long_factor;
+};
+
+struct section {
+  struct params *p;
+  const char *name;
+  tri_error *err;
+};
+
+static tri_status read_key(void *ctx, const char *key, const tri_json *value) {
+  struct section *s = ctx;
+  struct params *p = s->p;
+  const struct {
+    const char *name;
+    double *to, min, max;
+  } numbers[] = {
+      {"rope_theta", &p->theta, 1, 1e12},
+      {"factor", &p->factor, 1, 1e6},
+      {"partial_rotary_factor", &p->partial, 0, 1},
+      {"low_freq_factor", &p->low_freq, 1e-6, 1e6},
+      {"high_freq_factor", &p->high_freq, 1e-6, 1e6},
+      {"original_max_position_embeddings", &p->original, 1, 1e9},
+      {"attention_factor", &p->attention, 1e-6, 1e6},
+      {"beta_fast", &p->beta_fast, 1e-6, 1e6},
+      {"beta_slow", &p->beta_slow, 1e-6, 1e6},
+      {"mscale", &p->mscale, 0, 1e6},
+      {"mscale_all_dim", &p->mscale_all_dim, 0, 1e6},
+  };
+  char field[TRI_ERROR_FIELD];
+  snprintf(field, sizeof field, "%s.%.40s", s->name, key);
+  if (!strcmp(key, "rope_type") || !strcmp(key, "type") || tri_json_kind_of(value) == TRI_JSON_NULL) return TRI_OK;
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+    if (strcmp(key, numbers[i].name)) continue;
+    double v;
+    if (!tri_json_as_num(value, &v)) return tri_fail(s->err, TRI_INVALID_ARGUMENT, field, "%s must be a number", field);
+    if (!(v >= numbers[i].min && v <= numbers[i].max))
+      return tri_fail(s->err, TRI_OUT_OF_RANGE, field, "%s is %g, the range is %g to %g", field, v, numbers[i].min,
+                      numbers[i].max);
+    *numbers[i].to = v;
+    return TRI_OK;
+  }
+  if (!strcmp(key, "truncate") && tri_json_as_bool(value, &p->truncate)) return TRI_OK;
+  if (!strcmp(key, "short_factor") || !strcmp(key, "long_factor")) {
+    *(key[0] == 's' ? &p->short_factor : &p->long_factor) = value;
+    return TRI_OK;
+  }
+  return tri_fail(s->err, TRI_UNKNOWN_FIELD, field, "%s is not understood", field);
+}
+
+static tri_status read_factors(const tri_json *list, const char *name, int n, double *out, tri_error *err) {
+  if (tri_json_kind_of(list) != TRI_JSON_ARRAY || tri_json_size(list) != (size_t)n)
+    return tri_fail(err, TRI_INVALID_ARGUMENT, name, "%s must be an array of %d numbers", name, n);
+  for (int i = 0; i < n; i++)
+    if (!tri_json_as_num(tri_json_at(list, (size_t)i), &out[i]) || !(out[i] > 0))
+      return tri_fail(err, TRI_OUT_OF_RANGE, name, "%s[%d] must be a positive number", name, i);
+  return TRI_OK;
+}
+
+static void scale_llama3(tri_rope *r, int half, const struct params *p) {
+  double low_wavelen = p->original / p->low_freq, high_wavelen = p->original / p->high_freq;
+  for (int i = 0; i < half; i++) {
+    double wavelen = 2 * M_PI / r->inv_freq[i];
+    if (wavelen > low_wavelen) {
+      r->inv_freq[i] = (float)(r->inv_freq[i] / p->factor);
+    } else if (wavelen >= high_wavelen) {
+      double smooth = (p->original / wavelen - p->low_freq) / (p->high_freq - p->low_freq);
+      r->inv_freq[i] = (float)((1 - smooth) * r->inv_freq[i] / p->factor + smooth * r->inv_freq[i]);
+    }
+  }
+}
+
+static double yarn_mscale(double factor, double mscale) { return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1; }
+
+static void scale_yarn(tri_rope *r, int half, const struct params *p, double theta) {
+  double dim = 2.0 * half;
+  double low = dim * log(p->original / (p->beta_fast * 2 * M_PI)) / (2 * log(theta));
+  double high = dim * log(p->original / (p->beta_slow * 2 * M_PI)) / (2 * log(theta));
+  if (p->truncate) low = floor(low), high = ceil(high);
+  low = fmax(low, 0), high = fmin(high, dim - 1);
+  if (low == high) high += 0.001; /* keeps the ramp finite */
+  for (int i = 0; i < half; i++) {
+    double ramp = fmin(fmax((i - low) / (high - low), 0), 1);
+    r->inv_freq[i] = (float)(r->inv_freq[i] / p->factor * ramp + r->inv_freq[i] * (1 - ramp));
+  }
+  if (!isnan(p->attention))
+    r->attention_scale = (float)p->attention;
+  else if (p->mscale > 0 && p->mscale_all_dim > 0)
+    r->attention_scale = (float)(yarn_mscale(p->factor, p->mscale) / yarn_mscale(p->factor, p->mscale_all_dim));
+  else
+    r->attention_scale = (float)yarn_mscale(p->factor, 1);
+}
+
+static tri_status scale_longrope(tri_rope *r, int half, struct params *p, tri_error *err) {
+  double short_f[TRI_MAX_ROTARY / 2], long_f[TRI_MAX_ROTARY / 2];
+  tri_status st = read_factors(p->short_factor, "rope_scaling.short_factor", half, short_f, err);
+  if (st == TRI_OK) st = read_factors(p->long_factor, "rope_scaling.long_factor", half, long_f, err);
+  if (st != TRI_OK) return st;
+  for (int i = 0; i < half; i++) {
+    r->inv_freq_long[i] = (float)(r->inv_freq[i] / long_f[i]);
+    r->inv_freq[i] = (float)(r->inv_freq[i] / short_f[i]);
+  }
+  r->kind = TRI_ROPE_BY_LENGTH;
+  if (!isnan(p->attention))
+    r->attention_scale = (float)p->attention;
+  else if (p->factor > 1)
+    r->attention_scale = (float)sqrt(1 + log(p->factor) / log(p->original));
+  return TRI_OK;
+}
+
+static tri_status require(double v, const char *key, const char *type, tri_error *err) {
+  return isnan(v) ? tri_fail(err, TRI_INVALID_ARGUMENT, key, "rope type %s needs %s", type, key) : TRI_OK;
+}
+
+static tri_status apply(tri_model_config *c, const char *type, struct params *p, tri_error *err) {
+  tri_rope *r = &c->rope;
+  tri_status st = TRI_OK;
+  int half = r->rotary_dim / 2;
+  bool original_given = !isnan(p->original);
+  if (!original_given) p->original = (double)c->max_position_embeddings;
+  for (int i = 0; i < half; i++) r->inv_freq[i] = (float)(1.0 / pow(p->theta, 2.0 * i / r->rotary_dim));
+
+  if (!strcmp(type, "default")) return TRI_OK;
+  if (!strcmp(type, "longrope") || !strcmp(type, "su")) {
+    /* The extended context over the original one is the factor where both are known. */
+    if (original_given) p->factor = (double)c->max_position_embeddings / p->original;
+    TRI_TRY(require(p->factor, "rope_scaling.factor", type, err));
+    r->original_max_len = (int)p->original;
+    return scale_longrope(r, half, p, err);
+  }
+  TRI_TRY(require(p->factor, "rope_scaling.factor", type, err));
+  if (!strcmp(type, "linear")) {
+    for (int i = 0; i < half; i++) r->inv_freq[i] = (float)(r->inv_freq[i] / p->factor);
+  } else if (!strcmp(type, "dynamic")) {
+    r->kind = TRI_ROPE_DYNAMIC;
+    r->base = (float)p->theta, r->factor = (float)p->factor, r->original_max_len = (int)p->original;
+  } else if (!strcmp(type, "llama3")) {
+    TRI_TRY(require(p->low_freq, "rope_scaling.low_freq_factor", type, err));
+    TRI_TRY(require(p->high_freq, "rope_scaling.high_freq_factor", type, err));
+    if (p->high_freq <= p->low_freq)
+      return tri_fail(err, TRI_OUT_OF_RANGE, "rope_scaling.high_freq_factor",
+                      "high_freq_factor %g must be above low_freq_factor %g", p->high_freq, p->low_freq);
+    scale_llama3(r, half, p);
+  } else if (!strcmp(type, "yarn")) {
+    scale_yarn(r, half, p, p->theta);
+  } else {
+    return tri_fail(err, TRI_UNSUPPORTED, "rope_scaling.rope_type", "rope type \"%.40s\" is not supported", type);
+  }
+cleanup:
+  return st;
+}
+
+tri_status tri_rope_read(tri_model_config *c, const tri_json *root, tri_error *err) {
+  struct params p = {.theta = c->rope_theta,
+                     .factor = NAN,
+                     .partial = c->partial_rotary_factor,
+                     .low_freq = NAN,
+                     .high_freq = NAN,
+                     .original = NAN,
+                     .attention = NAN,
+                     .beta_fast = 32,
+                     .beta_slow = 1,
+                     .truncate = true};
+  const char *type = "default";
+  const char *const names[] = {"rope_parameters", "rope_scaling"};
+  for (int i = 0; i < 2; i++) {
+    const tri_json *section = tri_json_get(root, names[i]);
+    if (tri_json_kind_of(section) == TRI_JSON_NULL) continue;
+    if (tri_json_kind_of(section) != TRI_JSON_OBJECT)
+      return tri_fail(err, TRI_INVALID_ARGUMENT, names[i], "%s must be an object", names[i]);
+    struct section s = {.p = &p, .name = names[i], .err = err};
+    tri_status st = tri_json_each(section, read_key, &s);
+    if (st != TRI_OK) return st;
+    const char *t = tri_json_get_str(section, "rope_type");
+    if (!t) t = tri_json_get_str(section, "type");
+    if (t) type = t;
+    break; /* files that carry both mean the same by them */
+  }
+  c->rope_theta = p.theta;
+  /* Some families keep the original length beside the section. */
+  int64_t original;
+  if (isnan(p.original) && tri_json_get_int(root, "original_max_position_embeddings", &original) && original > 0)
+    p.original = (double)original;
+  tri_rope *r = &c->rope;
+  r->kind = TRI_ROPE_FIXED;
+  r->attention_scale = 1;
+  r->rotary_dim = (int)((double)c->head_dim * p.partial);
+  if (r->rotary_dim < 2 || r->rotary_dim % 2 || r->rotary_dim > TRI_MAX_ROTARY || r->rotary_dim > c->head_dim)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "partial_rotary_factor",
+                    "%d rotary dimensions of a head of %lld: must be even, at least 2 and at most %d", r->rotary_dim,
+                    (long long)c->head_dim, TRI_MAX_ROTARY);
+  return apply(c, type, &p, err);
+}

@@ -1,0 +1,337 @@
+#include "runtime/model/safetensors.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "runtime/base/json.h"
+#include "runtime/base/mem.h"
+
+enum { MAX_FILES = 4096, MAX_INDEX_BYTES = 64 << 20 };
+
+struct file {
+  char *path;
+  int fd;
+  char *names;
+};
+
+struct tri_checkpoint {
+  struct file *files;
+  int num_files;
+  tri_st_tensor *tensors;
+  size_t num_tensors;
+};
+
+/* Types that may stand in a file though no weight may have them: their size is needed to check the offsets. */
+static const struct {
+  const char *name;
+  unsigned bytes;
+} other_types[] = {{"BOOL", 1}, {"F8_E5M2", 1}, {"F8_E4M3", 1}, {"I16", 2},
+                   {"U16", 2},  {"U32", 4},     {"F64", 8},     {"U64", 8}};
+
+static tri_status parse_dtype(const char *name, tri_dtype *out, unsigned *bytes) {
+  if (!name) return TRI_CORRUPT;
+  if (tri_dtype_from_safetensors(name, out)) {
+    *bytes = (unsigned)tri_dtype_size(*out);
+    return TRI_OK;
+  }
+  for (size_t i = 0; i < sizeof other_types / sizeof *other_types; i++)
+    if (!strcmp(other_types[i].name, name)) {
+      *out = TRI_DTYPE_COUNT;
+      *bytes = other_types[i].bytes;
+      return TRI_OK;
+    }
+  return TRI_UNSUPPORTED;
+}
+
+struct parser {
+  tri_st_tensor *tensors;
+  size_t count, cap, name_bytes, name_cap;
+  char *names;
+  uint64_t data_len, data_start;
+  tri_error *err;
+};
+
+static tri_status parse_shape(const tri_json *shape, tri_st_tensor *t, uint64_t *elements) {
+  if (tri_json_kind_of(shape) != TRI_JSON_ARRAY || tri_json_size(shape) > TRI_ST_MAX_RANK) return TRI_CORRUPT;
+  t->rank = (int)tri_json_size(shape);
+  *elements = 1;
+  for (int i = 0; i < t->rank; i++) {
+    if (!tri_json_as_int(tri_json_at(shape, (size_t)i), &t->shape[i]) || t->shape[i] < 0) return TRI_CORRUPT;
+    if (__builtin_mul_overflow(*elements, (uint64_t)t->shape[i], elements)) return TRI_OVERFLOW;
+  }
+  return TRI_OK;
+}
+
+static tri_status parse_tensor(void *ctx, const char *key, const tri_json *value) {
+  struct parser *p = ctx;
+  if (!strcmp(key, "__metadata__")) return TRI_OK;
+  size_t len = strlen(key) + 1;
+  tri_st_tensor *t = &p->tensors[p->count];
+  *t = (tri_st_tensor){.name = p->names + p->name_bytes};
+  memcpy(p->names + p->name_bytes, key, len);
+  p->name_bytes += len;
+
+  unsigned size;
+  uint64_t elements, bytes;
+  const char *dtype = tri_json_get_str(value, "dtype");
+  if (parse_dtype(dtype, &t->dtype, &size) != TRI_OK)
+    return tri_fail(p->err, TRI_CORRUPT, key, "tensor %.80s has the unknown type \"%.20s\"", key, dtype ? dtype : "");
+  if (parse_shape(tri_json_get(value, "shape"), t, &elements) != TRI_OK ||
+      __builtin_mul_overflow(elements, size, &bytes))
+    return tri_fail(p->err, TRI_CORRUPT, key, "tensor %.80s has no valid shape (at most %d non-negative sizes)", key,
+                    TRI_ST_MAX_RANK);
+  const tri_json *offsets = tri_json_get(value, "data_offsets");
+  int64_t begin, end;
+  if (tri_json_size(offsets) != 2 || !tri_json_as_int(tri_json_at(offsets, 0), &begin) ||
+      !tri_json_as_int(tri_json_at(offsets, 1), &end) || begin < 0 || end < begin || (uint64_t)end > p->data_len)
+    return tri_fail(p->err, TRI_CORRUPT, key,
+                    "tensor %.80s: data_offsets must be two offsets inside the %llu bytes of data", key,
+                    (unsigned long long)p->data_len);
+  if ((uint64_t)(end - begin) != bytes)
+    return tri_fail(p->err, TRI_CORRUPT, key, "tensor %.80s: %lld bytes in the file, its shape and type need %llu", key,
+                    (long long)(end - begin), (unsigned long long)bytes);
+  t->offset = (uint64_t)begin;
+  t->bytes = bytes;
+  p->count++;
+  return TRI_OK;
+}
+
+static tri_status measure(void *ctx, const char *key, const tri_json *value) {
+  struct parser *p = ctx;
+  (void)value;
+  p->cap++;
+  p->name_cap += strlen(key) + 1;
+  return TRI_OK;
+}
+
+static int by_offset(const void *a, const void *b) {
+  const tri_st_tensor *x = a, *y = b;
+  if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
+  return (x->bytes > y->bytes) - (x->bytes < y->bytes); /* empty tensors first */
+}
+
+static int by_name(const void *a, const void *b) {
+  return strcmp(((const tri_st_tensor *)a)->name, ((const tri_st_tensor *)b)->name);
+}
+
+static tri_status check_cover(struct parser *p) {
+  uint64_t at = 0;
+  if (p->count) qsort(p->tensors, p->count, sizeof *p->tensors, by_offset);
+  for (size_t i = 0; i < p->count; at += p->tensors[i++].bytes)
+    if (p->tensors[i].offset != at)
+      return tri_fail(p->err, TRI_CORRUPT, p->tensors[i].name,
+                      "tensor %.80s starts at %llu, the one before it ends at %llu", p->tensors[i].name,
+                      (unsigned long long)p->tensors[i].offset, (unsigned long long)at);
+  if (at != p->data_len)
+    return tri_fail(p->err, TRI_CORRUPT, "data_offsets", "the tensors cover %llu of %llu bytes", (unsigned long long)at,
+                    (unsigned long long)p->data_len);
+  return TRI_OK;
+}
+
+tri_status tri_st_parse_header(const char *header, size_t header_len, uint64_t data_len, tri_st_tensor **tensors,
+                               size_t *count, char **names, tri_error *err) {
+  tri_status st;
+  tri_json_doc *doc = NULL;
+  struct parser p = {.data_len = data_len, .err = err};
+  TRI_TRY(tri_json_parse(header, header_len, &doc, err));
+  const tri_json *root = tri_json_root(doc);
+  if (tri_json_kind_of(root) != TRI_JSON_OBJECT) {
+    st = tri_fail(err, TRI_CORRUPT, "header", "the safetensors header is not an object");
+    goto cleanup;
+  }
+  TRI_TRY(tri_json_each(root, measure, &p));
+  p.tensors = tri_calloc(p.cap, sizeof *p.tensors);
+  p.names = tri_calloc(p.name_cap, 1);
+  if (!p.tensors || !p.names) {
+    st = tri_fail(err, TRI_NO_MEMORY, "header", "no memory for %zu tensors", p.cap);
+    goto cleanup;
+  }
+  TRI_TRY(tri_json_each(root, parse_tensor, &p));
+  TRI_TRY(check_cover(&p));
+  *tensors = p.tensors, *count = p.count, *names = p.names;
+  p.tensors = NULL, p.names = NULL;
+cleanup:
+  tri_free(p.tensors);
+  tri_free(p.names);
+  tri_json_free(doc);
+  return st;
+}
+
+static tri_status read_exact(int fd, void *buf, size_t bytes, uint64_t offset) {
+  for (size_t done = 0; done < bytes;) {
+    ssize_t n = pread(fd, (char *)buf + done, bytes - done, (off_t)(offset + done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return TRI_IO;
+    done += (size_t)n;
+  }
+  return TRI_OK;
+}
+
+static tri_status append_tensors(tri_checkpoint *c, int file, tri_st_tensor *t, size_t n, uint64_t data_start) {
+  tri_st_tensor *all = tri_grow(c->tensors, c->num_tensors, c->num_tensors + n, sizeof *all);
+  if (!all) return TRI_NO_MEMORY;
+  for (size_t i = 0; i < n; i++) {
+    t[i].file = file;
+    t[i].offset += data_start;
+    all[c->num_tensors + i] = t[i];
+  }
+  c->tensors = all;
+  c->num_tensors += n;
+  return TRI_OK;
+}
+
+static tri_status add_file(tri_checkpoint *c, const char *path, tri_error *err) {
+  tri_status st;
+  char *header = NULL;
+  tri_st_tensor *tensors = NULL;
+  size_t count = 0;
+  struct file *files = tri_grow(c->files, (size_t)c->num_files, (size_t)c->num_files + 1, sizeof *files);
+  if (!files) return tri_fail(err, TRI_NO_MEMORY, path, "no memory for %s", path);
+  c->files = files;
+  struct file *f = &files[c->num_files];
+  f->fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (f->fd < 0)
+    return tri_fail(err, errno == ENOENT ? TRI_NOT_FOUND : TRI_IO, path, "cannot open %s: %s", path, strerror(errno));
+  c->num_files++;
+  f->path = tri_strdup(path);
+  struct stat sb;
+  uint8_t prefix[8];
+  uint64_t len = 0;
+  if (!f->path || fstat(f->fd, &sb) || !S_ISREG(sb.st_mode) || sb.st_size < 8 ||
+      read_exact(f->fd, prefix, 8, 0) != TRI_OK) {
+    st =
+        tri_fail(err, TRI_CORRUPT, path, "%s is no safetensors file: shorter than 8 bytes or not a regular file", path);
+    goto cleanup;
+  }
+  for (int i = 7; i >= 0; i--) len = len << 8 | prefix[i];
+  if (len > TRI_ST_MAX_HEADER || len > (uint64_t)sb.st_size - 8) {
+    st = tri_fail(err, TRI_CORRUPT, path, "%s claims a header of %llu bytes; the file has %lld, the limit is %llu",
+                  path, (unsigned long long)len, (long long)sb.st_size, (unsigned long long)TRI_ST_MAX_HEADER);
+    goto cleanup;
+  }
+  header = tri_malloc(len + 1, 1);
+  if (!header || read_exact(f->fd, header, len, 8) != TRI_OK) {
+    st = tri_fail(err, TRI_IO, path, "cannot read the header of %s", path);
+    goto cleanup;
+  }
+  TRI_TRY(tri_st_parse_header(header, len, (uint64_t)sb.st_size - 8 - len, &tensors, &count, &f->names, err));
+  st = append_tensors(c, c->num_files - 1, tensors, count, 8 + len);
+cleanup:
+  tri_free(header);
+  tri_free(tensors);
+  return st;
+}
+
+static tri_status finish_open(tri_checkpoint *c, tri_error *err) {
+  if (c->num_tensors) qsort(c->tensors, c->num_tensors, sizeof *c->tensors, by_name);
+  for (size_t i = 1; i < c->num_tensors; i++)
+    if (!strcmp(c->tensors[i - 1].name, c->tensors[i].name))
+      return tri_fail(err, TRI_CORRUPT, c->tensors[i].name, "tensor %.80s is in two files: %s and %s",
+                      c->tensors[i].name, c->files[c->tensors[i - 1].file].path, c->files[c->tensors[i].file].path);
+  return TRI_OK;
+}
+
+tri_status tri_checkpoint_open_file(const char *path, tri_checkpoint **out, tri_error *err) {
+  tri_checkpoint *c = tri_calloc(1, sizeof *c);
+  if (!c) return tri_fail(err, TRI_NO_MEMORY, path, "no memory");
+  tri_status st = add_file(c, path, err);
+  if (st == TRI_OK) st = finish_open(c, err);
+  if (st == TRI_OK)
+    *out = c;
+  else
+    tri_checkpoint_close(c);
+  return st;
+}
+
+struct index_reader {
+  tri_checkpoint *c;
+  const char *dir;
+  tri_error *err;
+};
+
+static tri_status read_index_entry(void *ctx, const char *key, const tri_json *value) {
+  struct index_reader *r = ctx;
+  const char *name = tri_json_as_str(value, NULL);
+  /* A file name and nothing else: an index must not lead out of its folder. */
+  if (!name || !*name || strchr(name, '/') || !strcmp(name, "..") || strlen(name) > 255)
+    return tri_fail(r->err, TRI_CORRUPT, key, "the index places tensor %.80s in something that is no file name", key);
+  char path[4096 + 256];
+  snprintf(path, sizeof path, "%.4095s/%s", r->dir, name);
+  for (int i = 0; i < r->c->num_files; i++)
+    if (!strcmp(r->c->files[i].path, path)) return TRI_OK;
+  if (r->c->num_files == MAX_FILES)
+    return tri_fail(r->err, TRI_TOO_LARGE, "weight_map", "more than %d files", MAX_FILES);
+  return add_file(r->c, path, r->err);
+}
+
+static tri_status check_index_entry(void *ctx, const char *key, const tri_json *value) {
+  struct index_reader *r = ctx;
+  const tri_st_tensor *t = tri_checkpoint_find(r->c, key);
+  const char *file = t ? strrchr(r->c->files[t->file].path, '/') + 1 : NULL;
+  if (!t || strcmp(file, tri_json_as_str(value, NULL)))
+    return tri_fail(r->err, TRI_CORRUPT, key, "tensor %.80s is not in the file that the index names", key);
+  return TRI_OK;
+}
+
+static tri_status open_sharded(tri_checkpoint *c, const char *dir, const char *index_path, tri_error *err) {
+  tri_status st;
+  tri_json_doc *doc = NULL;
+  TRI_TRY(tri_json_read_file(index_path, MAX_INDEX_BYTES, &doc, err));
+  const tri_json *map = tri_json_get(tri_json_root(doc), "weight_map");
+  if (tri_json_kind_of(map) != TRI_JSON_OBJECT) {
+    st = tri_fail(err, TRI_CORRUPT, "weight_map", "%s has no weight_map", index_path);
+    goto cleanup;
+  }
+  struct index_reader r = {.c = c, .dir = dir, .err = err};
+  TRI_TRY(tri_json_each(map, read_index_entry, &r));
+  TRI_TRY(finish_open(c, err));
+  TRI_TRY(tri_json_each(map, check_index_entry, &r));
+cleanup:
+  tri_json_free(doc);
+  return st;
+}
+
+tri_status tri_checkpoint_open(const char *dir, tri_checkpoint **out, tri_error *err) {
+  char path[4096 + 64];
+  snprintf(path, sizeof path, "%.4095s/model.safetensors", dir);
+  if (!access(path, F_OK)) return tri_checkpoint_open_file(path, out, err);
+  snprintf(path, sizeof path, "%.4095s/model.safetensors.index.json", dir);
+  if (access(path, F_OK))
+    return tri_fail(err, TRI_NOT_FOUND, "model", "%s holds neither model.safetensors nor model.safetensors.index.json",
+                    dir);
+  tri_checkpoint *c = tri_calloc(1, sizeof *c);
+  if (!c) return tri_fail(err, TRI_NO_MEMORY, "model", "no memory");
+  tri_status st = open_sharded(c, dir, path, err);
+  if (st == TRI_OK)
+    *out = c;
+  else
+    tri_checkpoint_close(c);
+  return st;
+}
+
+void tri_checkpoint_close(tri_checkpoint *c) {
+  if (!c) return;
+  for (int i = 0; i < c->num_files; i++) {
+    if (c->files[i].fd >= 0) close(c->files[i].fd);
+    tri_free(c->files[i].path);
+    tri_free(c->files[i].names);
+  }
+  tri_free(c->files);
+  tri_free(c->tensors);
+  tri_free(c);
+}
+
+size_t tri_checkpoint_num_tensors(const tri_checkpoint *c) { return c->num_tensors; }
+const tri_st_tensor *tri_checkpoint_tensor(const tri_checkpoint *c, size_t i) { return &c->tensors[i]; }
+int tri_checkpoint_fd(const tri_checkpoint *c, int file) { return c->files[file].fd; }
+const char *tri_checkpoint_path(const tri_checkpoint *c, int file) { return c->files[file].path; }
+
+const tri_st_tensor *tri_checkpoint_find(const tri_checkpoint *c, const char *name) {
+  tri_st_tensor key = {.name = name};
+  return c->num_tensors ? bsearch(&key, c->tensors, c->num_tensors, sizeof key, by_name) : NULL;
+}

@@ -1,0 +1,47 @@
+/* safetensors checkpoints: headers only. Who wants the bytes reads them by file and offset (runtime/loader.c).
+ *
+ * The file is hostile until proven otherwise: the header is at most 100 MB, every tensor's bytes must match its shape
+ * and type, and the tensors must cover the data contiguously, without overlap, gap or rest. */
+#ifndef TRI_MODEL_SAFETENSORS_H
+#define TRI_MODEL_SAFETENSORS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "runtime/base/dtype.h"
+#include "runtime/base/status.h"
+
+#define TRI_ST_MAX_HEADER ((uint64_t)100 << 20)
+#define TRI_ST_MAX_RANK 8
+
+typedef struct tri_st_tensor {
+  const char *name;
+  int file;        /* index into the checkpoint's files */
+  tri_dtype dtype; /* TRI_DTYPE_COUNT: a type that Trireme has no name for */
+  int rank;        /* dimensions */
+  int64_t shape[TRI_ST_MAX_RANK];
+  uint64_t offset, bytes; /* in the file */
+} tri_st_tensor;
+
+typedef struct tri_checkpoint tri_checkpoint;
+
+/* One file. */
+tri_status tri_checkpoint_open_file(const char *path, tri_checkpoint **out, tri_error *err);
+/* DIR/model.safetensors, or the files that DIR/model.safetensors.index.json names. */
+tri_status tri_checkpoint_open(const char *dir, tri_checkpoint **out, tri_error *err);
+void tri_checkpoint_close(tri_checkpoint *c); /* NULL is fine */
+
+size_t tri_checkpoint_num_tensors(const tri_checkpoint *c);
+const tri_st_tensor *tri_checkpoint_tensor(const tri_checkpoint *c, size_t i);       /* sorted by name */
+const tri_st_tensor *tri_checkpoint_find(const tri_checkpoint *c, const char *name); /* NULL when absent */
+int tri_checkpoint_fd(const tri_checkpoint *c, int file);
+const char *tri_checkpoint_path(const tri_checkpoint *c, int file);
+
+/* Checks a header (header_len bytes of JSON in front of data_len bytes of data). Exposed for the fuzzer:
+ * tri_checkpoint_open goes through it. *count tensors are written to *tensors (tri_free; names live in *names,
+ * tri_free). */
+tri_status tri_st_parse_header(const char *header, size_t header_len, uint64_t data_len, tri_st_tensor **tensors,
+                               size_t *count, char **names, tri_error *err);
+
+#endif

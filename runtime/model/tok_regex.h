@@ -1,0 +1,33 @@
+/* Regular expressions of pre-tokenizers. tok_regex.c is the only user of PCRE2.
+ *
+ * tokenizer.json holds patterns in Oniguruma's dialect; tok_dialect.c rewrites them for PCRE2 and refuses by name what
+ * means something else there. */
+#ifndef TRI_MODEL_TOK_REGEX_H
+#define TRI_MODEL_TOK_REGEX_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "runtime/model/tok_buffer.h"
+#include "runtime/model/tok_config.h"
+
+typedef struct tok_regex tok_regex;                 /* immutable, shared by threads */
+typedef struct tok_regex_scratch tok_regex_scratch; /* per thread: match data, JIT stack, limits */
+
+/* where names the pattern in errors. literal: the pattern is a plain string. */
+tri_status tok_regex_compile(const char *pattern, size_t len, bool literal, const tok_field *where, tok_regex **out,
+                             tri_error *err);
+void tok_regex_destroy(tok_regex *re); /* NULL is fine */
+
+tri_status tok_regex_scratch_create(tok_regex_scratch **out);
+void tok_regex_scratch_destroy(tok_regex_scratch *s); /* NULL is fine */
+
+/* The leftmost match at or after from in text, which is valid UTF-8. TRI_NOT_FOUND without one; TRI_TOO_LARGE when
+ * backtracking exceeds a bound proportional to len. */
+tri_status tok_regex_find(const tok_regex *re, tok_regex_scratch *s, const char *text, size_t len, size_t from,
+                          size_t *start, size_t *end);
+
+/* Appends to out the PCRE2 spelling of an Oniguruma pattern. */
+tri_status tok_dialect_translate(const char *pattern, size_t len, const tok_field *where, tok_buf *out, tri_error *err);
+
+#endif

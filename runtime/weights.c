@@ -1,0 +1,136 @@
+/* Where weights lie. What is put there: loader.c, or dummy.c. */
+#include "runtime/weights.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { ALIGN = 64 };
+
+static bool rule_applies(const tri_model_config *c, const tri_tensor_rule *rule) {
+  return !rule->if_field || *(const bool *)((const char *)c + rule->if_field);
+}
+
+const tri_st_tensor *tri_rule_find(const tri_model_config *c, const tri_checkpoint *ckpt, const tri_tensor_rule *rule,
+                                   int layer) {
+  char name[256];
+  int n = snprintf(name, sizeof name, "%s", c->arch->prefix);
+  snprintf(name + n, sizeof name - (size_t)n, rule->name, layer); /* heads stand outside the prefix */
+  const tri_st_tensor *t = tri_checkpoint_find(ckpt, name);
+  return t ? t : tri_checkpoint_find(ckpt, name + n);
+}
+
+/* The type that a weight gets in memory: the stored one, or float32 where a fused weight's parts differ. */
+static tri_dtype stored_dtype(const tri_model_config *c, const tri_checkpoint *ckpt, tri_weight_id id, int layer) {
+  tri_dtype found = TRI_DTYPE_COUNT;
+  tri_weight_id source = id == TRI_W_HEAD && c->tie_word_embeddings ? TRI_W_EMBED : id;
+  for (const tri_tensor_rule *r = c->arch->tensors; ckpt && r->name; r++) {
+    const tri_st_tensor *t = r->weight == source && rule_applies(c, r) ? tri_rule_find(c, ckpt, r, layer) : NULL;
+    if (!t || t->dtype == TRI_DTYPE_COUNT) continue;
+    if (found != TRI_DTYPE_COUNT && found != t->dtype) return TRI_F32;
+    found = t->dtype;
+  }
+  return found == TRI_DTYPE_COUNT ? c->dtype : found;
+}
+
+static tri_status place(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt, tri_dtype dtype,
+                        tri_weight_id id, int layer, tri_weight_map *m, tri_weight_place *out) {
+  tri_weight_shape shape = tri_shard_weight_shape(c, s, id);
+  size_t bytes;
+  tri_dtype t = shape.vector ? TRI_F32 : dtype != TRI_DTYPE_COUNT ? dtype : stored_dtype(c, ckpt, id, layer);
+  if (!tri_size_mul((size_t)shape.n, (size_t)shape.k, &bytes) || !tri_size_mul(bytes, tri_dtype_size(t), &bytes))
+    return TRI_OVERFLOW;
+  *out = (tri_weight_place){m->bytes, bytes, t};
+  if (!tri_size_add(m->bytes, (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1), &m->bytes)) return TRI_OVERFLOW;
+  return TRI_OK;
+}
+
+tri_status tri_weight_map_make(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
+                               tri_dtype dtype, tri_weight_map *out, tri_error *err) {
+  tri_status st = TRI_OK;
+  tri_weight_map m = {.layers = tri_calloc((size_t)s->layers.count * TRI_W_COUNT, sizeof *m.layers)};
+  if (!m.layers) return tri_fail(err, TRI_NO_MEMORY, "model", "no memory for the table of weights");
+  for (int id = 0; id < TRI_W_COUNT; id++) {
+    if (tri_weight_is_per_layer((tri_weight_id)id)) continue;
+    if (id == TRI_W_HEAD && c->tie_word_embeddings && s->first_stage && s->last_stage) {
+      m.global[id] = m.global[TRI_W_EMBED];
+      continue;
+    }
+    TRI_TRY(place(c, s, ckpt, dtype, (tri_weight_id)id, 0, &m, &m.global[id]));
+  }
+  for (int l = 0; l < s->layers.count; l++)
+    for (int id = 0; id < TRI_W_COUNT; id++)
+      if (tri_weight_is_per_layer((tri_weight_id)id))
+        TRI_TRY(place(c, s, ckpt, dtype, (tri_weight_id)id, s->layers.first + l, &m, &m.layers[l * TRI_W_COUNT + id]));
+  *out = m;
+  return TRI_OK;
+cleanup:
+  tri_weight_map_free(&m);
+  return tri_fail(err, st, "model", "the weights' size overflows");
+}
+
+void tri_weight_map_free(tri_weight_map *m) {
+  tri_free(m->layers);
+  m->layers = NULL;
+}
+
+tri_status tri_weights_each(const tri_model_config *c, const tri_shard *s, const tri_weight_map *m,
+                            tri_status (*fn)(void *ctx, const tri_weight_target *t), void *ctx) {
+  for (const tri_tensor_rule *r = c->arch->tensors; r->name; r++) {
+    if (!rule_applies(c, r)) continue;
+    tri_weight_target t = {.rule = *r};
+    if (r->weight == TRI_W_HEAD && c->tie_word_embeddings)
+      continue; /* a copy of the embedding, where it is stored at all */
+    bool per_layer = tri_weight_is_per_layer(r->weight);
+    for (int l = 0; l < (per_layer ? s->layers.count : 1); l++) {
+      t.layer = s->layers.first + l;
+      t.place = per_layer ? m->layers[l * TRI_W_COUNT + r->weight] : m->global[r->weight];
+      t.k = tri_shard_weight_shape(c, s, r->weight).k;
+      tri_status st = fn(ctx, &t);
+      if (st != TRI_OK) return st;
+    }
+    if (r->weight == TRI_W_EMBED && c->tie_word_embeddings && s->last_stage && !s->first_stage) {
+      t.rule.weight = TRI_W_HEAD;
+      t.place = m->global[TRI_W_HEAD];
+      tri_status st = fn(ctx, &t);
+      if (st != TRI_OK) return st;
+    }
+  }
+  return TRI_OK;
+}
+
+static void bind(const tri_model_config *c, const tri_shard *s, const tri_weight_map *m, tri_weights *w) {
+  for (int l = -1; l < s->layers.count; l++)
+    for (int id = 0; id < TRI_W_COUNT; id++) {
+      if (tri_weight_is_per_layer((tri_weight_id)id) != (l >= 0)) continue;
+      const tri_weight_place *at = l < 0 ? &m->global[id] : &m->layers[l * TRI_W_COUNT + id];
+      tri_weight_shape shape = tri_shard_weight_shape(c, s, (tri_weight_id)id);
+      tri_weight *to = l < 0 ? &w->global[id] : &w->layers[l].w[id];
+      *to = (tri_weight){.data = shape.n ? (char *)w->memory + at->offset : NULL,
+                         .dtype = at->dtype,
+                         .n = (int)shape.n,
+                         .k = (int)shape.k};
+    }
+}
+
+tri_status tri_weights_alloc(tri_backend *be, const tri_model_config *c, const tri_shard *s, const tri_weight_map *m,
+                             tri_weights **out, tri_error *err) {
+  tri_weights *w = tri_calloc(1, sizeof *w);
+  if (!w || !(w->layers = tri_calloc((size_t)s->layers.count, sizeof *w->layers)) ||
+      be->ops.mem_alloc(be, TRI_MEM_WEIGHTS, m->bytes, &w->memory) != TRI_OK) {
+    if (w) tri_free(w->layers);
+    tri_free(w);
+    return tri_fail(err, TRI_NO_MEMORY, "model", "no memory for %zu bytes of weights", m->bytes);
+  }
+  w->backend = be;
+  w->bytes = m->bytes;
+  bind(c, s, m, w);
+  *out = w;
+  return TRI_OK;
+}
+
+void tri_weights_destroy(tri_weights *w) {
+  if (!w) return;
+  w->backend->ops.mem_free(w->backend, TRI_MEM_WEIGHTS, w->memory, w->bytes);
+  tri_free(w->layers);
+  tri_free(w);
+}

@@ -1,0 +1,70 @@
+/* A rank's weights: bound from a checkpoint (each rank reading only what it needs) or made up (load format `dummy`). */
+#ifndef TRI_RUNTIME_WEIGHTS_H
+#define TRI_RUNTIME_WEIGHTS_H
+
+#include "kernels/backend.h"
+#include "runtime/model/layout.h"
+#include "runtime/model/safetensors.h"
+
+/* In memory: matrices keep their stored type unless asked otherwise; vectors are float32 with data in .data. A weight
+ * that the shard or the model lacks has data NULL. */
+typedef struct tri_layer_weights {
+  tri_weight w[TRI_W_COUNT];
+} tri_layer_weights;
+
+typedef struct tri_weights {
+  tri_weight global[TRI_W_COUNT];
+  tri_layer_weights *layers; /* [shard.layers.count], the first is layer shard.layers.first */
+  tri_backend *backend;
+  void *memory;
+  size_t bytes;
+} tri_weights;
+
+static inline const float *tri_vector(const tri_weight *w) { return w->data; }
+
+/* Where every weight lies inside one block of memory. Also what `trireme plan` adds up. */
+typedef struct tri_weight_place {
+  size_t offset, bytes;
+  tri_dtype dtype;
+} tri_weight_place;
+typedef struct tri_weight_map {
+  tri_weight_place global[TRI_W_COUNT];
+  tri_weight_place *layers; /* [layers.count * TRI_W_COUNT] */
+  size_t bytes;
+} tri_weight_map;
+
+/* ckpt NULL: every matrix has c->dtype. dtype TRI_DTYPE_COUNT ("auto"): the stored types. The head of a tied model
+ * shares the embedding's memory where one stage has both. */
+tri_status tri_weight_map_make(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
+                               tri_dtype dtype, tri_weight_map *out, tri_error *err);
+void tri_weight_map_free(tri_weight_map *m);
+
+/* Every tensor of the checkpoint must be known, present and of the right shape. */
+tri_status tri_weights_load(tri_backend *be, const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
+                            tri_dtype dtype, tri_weights **out, tri_error *err);
+/* Seeded random weights: each element is a function of (seed, weight, layer, row, column) of the whole model, so that
+ * every layout makes the same model. */
+tri_status tri_weights_dummy(tri_backend *be, const tri_model_config *c, const tri_shard *s, uint64_t seed,
+                             tri_dtype dtype, tri_weights **out, tri_error *err);
+void tri_weights_destroy(tri_weights *w); /* NULL is fine */
+
+/* The checkpoint's tensor for a rule and a layer, with or without the family's prefix; NULL when absent. */
+const tri_st_tensor *tri_rule_find(const tri_model_config *c, const tri_checkpoint *ckpt, const tri_tensor_rule *rule,
+                                   int layer);
+
+/* Calls fn for every tensor of the model that this shard reads: the rule (its weight is the destination, so a tied head
+ * appears as the embedding's rule with weight HEAD), the layer, and where the weight lies. */
+typedef struct tri_weight_target {
+  tri_tensor_rule rule;
+  int layer;
+  tri_weight_place place;
+  int64_t k; /* columns of the destination */
+} tri_weight_target;
+tri_status tri_weights_each(const tri_model_config *c, const tri_shard *s, const tri_weight_map *m,
+                            tri_status (*fn)(void *ctx, const tri_weight_target *t), void *ctx);
+
+/* Memory for a map, with the views set and the contents zero. */
+tri_status tri_weights_alloc(tri_backend *be, const tri_model_config *c, const tri_shard *s, const tri_weight_map *m,
+                             tri_weights **out, tri_error *err);
+
+#endif

@@ -1,0 +1,388 @@
+/* modelcheck: a checkpoint against the answers that a reference implementation stored beside it.
+ *
+ *   modelcheck DIR [-tp N] [-pp N] [--backend cpu|ref] [--dtype auto] ...        mpirun -n W modelcheck DIR ...
+ *
+ * DIR holds config.json, the weights and expected.safetensors (tests/data/checkpoints/README.md has the format). Prints
+ * one line per prompt (normalised squared error of all logits, greedy agreement), one per layer for prompt 0 (so that
+ * the first wrong layer shows), and a verdict, which is also the exit status: 0 right, 1 wrong, 3 refused. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/base/log.h"
+#include "runtime/base/options.h"
+#include "runtime/base/topo.h"
+#include "runtime/engine.h"
+
+enum { MAX_PROMPTS = 16, MAX_GREEDY = 64, MAX_LAYERS = 512 };
+
+struct args {
+  int tp, pp, threads, chunk, block_size;
+  const char *backend;
+  int dtype, kv_dtype;
+  bool deterministic;
+  double limit;
+};
+
+static const char *const dtypes[] = {"float32", "float16", "bfloat16", "auto", NULL}; /* in the order of tri_dtype */
+static const char *const backends[] = {"cpu", "ref", NULL};
+
+static const tri_option options[] = {
+    {TRI_OPT(struct args, tp), .name = "tensor-parallel-size", .alias = "tp", .min = 1, .max = 64, .fallback = "1",
+     .help = "tensor-parallel ranks"},
+    {TRI_OPT(struct args, pp), .name = "pipeline-parallel-size", .alias = "pp", .min = 1, .max = 64, .fallback = "1",
+     .help = "pipeline stages"},
+    {TRI_OPT(struct args, threads), .name = "threads", .min = 1, .max = 256, .fallback = "1",
+     .help = "threads of each rank"},
+    {TRI_OPT(struct args, chunk), .name = "chunk", .min = 0, .max = 4096, .fallback = "0",
+     .help = "feed prompts in chunks of so many tokens; 0: whole"},
+    {TRI_OPT(struct args, block_size), .name = "block-size", .min = 1, .max = 256, .fallback = "16",
+     .help = "tokens of a KV page"},
+    {TRI_OPT(struct args, backend), .name = "backend", .choices = backends, .fallback = "cpu",
+     .help = "kernels to check"},
+    {TRI_OPT(struct args, dtype), .name = "dtype", .choices = dtypes, .fallback = "auto",
+     .help = "type of the weights in memory; auto: as stored"},
+    {TRI_OPT(struct args, kv_dtype), .name = "kv-cache-dtype", .choices = dtypes, .fallback = "float32",
+     .help = "type of the KV cache"},
+    {TRI_OPT(struct args, deterministic), .name = "deterministic", .fallback = "false",
+     .help = "the same bits whatever the batch"},
+    {TRI_OPT(struct args, limit), .name = "limit", .min = 0, .max = 1, .fallback = "0",
+     .help = "largest normalised squared error; 0: by type (float32 1e-11)"},
+};
+
+static const tri_options_spec spec = {.program = "modelcheck",
+                                      .usage = "[OPTION]... DIR",
+                                      .summary = "Checks a model's logits against stored reference answers.",
+                                      TRI_OPTIONS(options),
+                                      .min_args = 1,
+                                      .max_args = 1};
+
+/* What the reference answered. */
+struct expected {
+  tri_checkpoint *file;
+  int num_prompts, num_greedy;
+  int len[MAX_PROMPTS];
+  int64_t *prompt[MAX_PROMPTS], *greedy[MAX_PROMPTS];
+};
+
+/* What a rank keeps for the comparison. */
+struct trace {
+  const tri_engine *e;
+  bool on; /* prompt 0 is being fed */
+  int row;
+  float *hidden; /* [layers + 1][T0][H] */
+  float *logits; /* [T][V] of the prompt at hand */
+  int logit_row;
+};
+
+struct check {
+  struct args a;
+  const char *dir;
+  tri_group group;
+  tri_backend *backend;
+  tri_engine *engine;
+  struct expected exp;
+  struct trace trace;
+  tri_plan_writer *writer;
+  uint64_t step;
+  char *plan;
+  size_t plan_cap;
+};
+
+static void *read_tensor(const struct expected *x, const char *name, const tri_st_tensor **info) {
+  const tri_st_tensor *t = tri_checkpoint_find(x->file, name);
+  if (!t) return NULL;
+  void *p = tri_malloc(t->bytes ? t->bytes : 1, 1);
+  if (p && pread(tri_checkpoint_fd(x->file, t->file), p, t->bytes, (off_t)t->offset) != (ssize_t)t->bytes) {
+    tri_free(p);
+    return NULL;
+  }
+  *info = t;
+  return p;
+}
+
+static tri_status read_expected(const char *dir, struct expected *x, tri_error *err) {
+  char path[4200];
+  const tri_st_tensor *t = NULL;
+  snprintf(path, sizeof path, "%s/expected.safetensors", dir);
+  tri_status st = tri_checkpoint_open_file(path, &x->file, err);
+  for (; st == TRI_OK && x->num_prompts < MAX_PROMPTS; x->num_prompts++) {
+    int i = x->num_prompts;
+    char name[64];
+    snprintf(name, sizeof name, "prompt.%d", i);
+    if (!(x->prompt[i] = read_tensor(x, name, &t))) break;
+    x->len[i] = (int)t->shape[0];
+    /* Where the rotary angles depend on the length, a KV cache gives answers of its own. */
+    snprintf(name, sizeof name, "greedy_cached.%d", i);
+    x->greedy[i] = read_tensor(x, name, &t);
+    snprintf(name, sizeof name, "greedy.%d", i);
+    if (!x->greedy[i]) x->greedy[i] = read_tensor(x, name, &t);
+    if (!x->greedy[i] || t->shape[0] > MAX_GREEDY)
+      return tri_fail(err, TRI_CORRUPT, name, "%s has no usable %s", path, name);
+    x->num_greedy = (int)t->shape[0];
+  }
+  if (st == TRI_OK && !x->num_prompts) st = tri_fail(err, TRI_CORRUPT, "prompt.0", "%s has no prompt.0", path);
+  return st;
+}
+
+static void see_hidden(void *ctx, int layer, tri_mat x) {
+  struct trace *t = ctx;
+  if (!t->on) return;
+  size_t h = (size_t)t->e->model.hidden_size, rows = (size_t)x.rows;
+  float *to = t->hidden + ((size_t)layer * 4096 + (size_t)t->row) * h;
+  for (size_t i = 0; i < rows; i++) memcpy(to + i * h, x.data + i * (size_t)x.ld, h * sizeof *to);
+}
+
+static void see_logits(void *ctx, tri_mat logits) {
+  struct trace *t = ctx;
+  size_t v = (size_t)logits.cols;
+  for (int i = 0; i < logits.rows && t->logit_row < 4096; i++)
+    memcpy(t->logits + (size_t)t->logit_row++ * v, logits.data + (size_t)i * (size_t)logits.ld, v * sizeof(float));
+}
+
+/* Every rank runs the leader's plan; the leader gets what was drawn. */
+static tri_status run_step(struct check *c, tri_step_result *result) {
+  tri_comm *w = c->group.world;
+  size_t len = 0;
+  tri_status st;
+  if (tri_group_is_leader(&c->group)) {
+    const void *plan = tri_plan_finish(c->writer, &len);
+    memcpy(c->plan, plan, len);
+  }
+  TRI_TRY(w->ops->broadcast(w, &len, sizeof len, 0, NULL));
+  TRI_TRY(w->ops->broadcast(w, c->plan, len, 0, NULL));
+  const tri_step_result *mine;
+  TRI_TRY(tri_engine_step(c->engine, c->plan, len, &mine));
+  static char packed[65536];
+  size_t bytes = mine ? tri_result_pack(mine, packed, sizeof packed) : 0;
+  TRI_TRY(w->ops->broadcast(w, &bytes, sizeof bytes, tri_group_sampler(&c->group), NULL));
+  TRI_TRY(w->ops->broadcast(w, packed, bytes, tri_group_sampler(&c->group), NULL));
+  st = tri_result_unpack(packed, bytes, result, MAX_PROMPTS);
+cleanup:
+  return st;
+}
+
+static int pages_per_prompt(const struct check *c) { return c->engine->limits.num_pages / MAX_PROMPTS; }
+
+static void add(struct check *c, int slot, tri_seq_kind kind, int flags, int start, int n, const uint32_t *ids,
+                int rope_len) {
+  if (!tri_group_is_leader(&c->group)) return;
+  int32_t pages[4096];
+  int bs = c->engine->limits.block_size, first = (start + bs - 1) / bs, end = (start + n + bs - 1) / bs;
+  /* Pages run backwards: nothing may depend on their order. */
+  for (int i = first; i < end; i++) pages[i - first] = slot * pages_per_prompt(c) + (pages_per_prompt(c) - 1 - i);
+  tri_plan_seq s = {.slot = (uint32_t)slot,
+                    .kind = (uint8_t)kind,
+                    .flags = (uint8_t)flags,
+                    .num_tokens = (uint32_t)n,
+                    .start = (uint32_t)start,
+                    .first_page = (uint32_t)first,
+                    .num_pages = (uint32_t)(end - first),
+                    .rope_len = (uint32_t)rope_len};
+  static const tri_sample_params greedy = {.top_p = 1, .repetition_penalty = 1, .num_logprobs = -1};
+  tri_plan_add(c->writer, &s, ids, pages, flags & TRI_SEQ_PARAMS ? &greedy : NULL, (uint32_t)(start + n));
+}
+
+static double nmse(const float *got, const float *want, size_t n) {
+  double err = 0, norm = 0;
+  for (size_t i = 0; i < n; i++) {
+    double d = (double)got[i] - want[i];
+    err += d * d, norm += (double)want[i] * want[i];
+  }
+  return norm > 0 ? err / norm : err;
+}
+
+/* Feeds prompt i; *token is the first greedy one. */
+static tri_status feed_prompt(struct check *c, int i, uint32_t *token) {
+  uint32_t ids[4096];
+  int n = c->exp.len[i], chunk = c->a.chunk ? c->a.chunk : n;
+  tri_step_token drawn[MAX_PROMPTS];
+  tri_step_result r = {.tokens = drawn};
+  c->trace.on = i == 0;
+  c->trace.logit_row = 0;
+  for (int k = 0; k < n; k++) ids[k] = (uint32_t)c->exp.prompt[i][k];
+  for (int at = 0; at < n; at += chunk) {
+    int m = n - at < chunk ? n - at : chunk;
+    bool last = at + m == n;
+    c->trace.row = at;
+    if (tri_group_is_leader(&c->group)) tri_plan_begin(c->writer, (uint32_t)(c->step % (uint64_t)c->a.pp), c->step);
+    c->step++;
+    add(c, i, TRI_SEQ_CHUNK,
+        (at ? 0 : TRI_SEQ_FIRST | TRI_SEQ_PARAMS) | TRI_SEQ_ALL_LOGITS | (last ? TRI_SEQ_SAMPLE : 0), at, m, ids + at,
+        n);
+    tri_status st = run_step(c, &r);
+    if (st != TRI_OK) return st;
+  }
+  c->trace.on = false;
+  *token = drawn[0].sample.token;
+  return TRI_OK;
+}
+
+/* The leader needs what other ranks saw. */
+static tri_status collect(struct check *c, int from, float *data, size_t count) {
+  tri_comm *w = c->group.world;
+  tri_comm_req req = {0};
+  if (from == 0 || !count) return TRI_OK;
+  if (w->rank == 0) return w->ops->recv(w, data, count * sizeof *data, from, TRI_TAG_TRACE, NULL);
+  if (w->rank != from) return TRI_OK;
+  tri_status st = w->ops->isend(w, data, count * sizeof *data, 0, TRI_TAG_TRACE, &req, NULL);
+  return st == TRI_OK ? w->ops->wait(w, &req) : st;
+}
+
+static tri_status compare_hidden(struct check *c, double *worst) {
+  size_t h = (size_t)c->engine->model.hidden_size, n = (size_t)c->exp.len[0] * h;
+  int layers = (int)c->engine->model.num_layers;
+  for (int s = 0; s < c->a.pp; s++) {
+    tri_range r = tri_range_part(layers, c->a.pp, s);
+    int end = r.first + r.count + (s == c->a.pp - 1);
+    for (int l = r.first; l < end; l++) {
+      tri_status st = collect(c, tri_group_rank(&c->group, s, 0), c->trace.hidden + (size_t)l * 4096 * h, n);
+      if (st != TRI_OK) return st;
+    }
+  }
+  for (int l = 0; tri_group_is_leader(&c->group) && l <= layers; l++) {
+    char name[64];
+    const tri_st_tensor *t;
+    snprintf(name, sizeof name, "hidden.0.%d", l);
+    float *want = read_tensor(&c->exp, name, &t);
+    if (!want) continue;
+    double e = nmse(c->trace.hidden + (size_t)l * 4096 * h, want, n);
+    printf("layer %-3d %s nmse %.2e\n", l, l == layers ? "(after the final norm)" : "(input)", e);
+    *worst = !(e <= *worst) ? e : *worst;
+    tri_free(want);
+  }
+  return TRI_OK;
+}
+
+static tri_status check_prompts(struct check *c, bool *right) {
+  double limit = c->a.limit, worst = 0, worst_hidden = 0;
+  uint32_t tokens[MAX_PROMPTS][MAX_GREEDY];
+  double errors[MAX_PROMPTS] = {0};
+  size_t v = (size_t)c->engine->model.vocab_size;
+  tri_status st = TRI_OK;
+  if (!(limit > 0))
+    limit = c->a.dtype == TRI_BF16 || c->a.kv_dtype == TRI_BF16 ? 1e-2
+            : c->a.dtype == TRI_F16 || c->a.kv_dtype == TRI_F16 ? 1e-4
+                                                                : 1e-11;
+  for (int i = 0; i < c->exp.num_prompts; i++) {
+    TRI_TRY(feed_prompt(c, i, &tokens[i][0]));
+    TRI_TRY(collect(c, tri_group_sampler(&c->group), c->trace.logits, (size_t)c->exp.len[i] * v));
+    if (tri_group_is_leader(&c->group)) {
+      char name[64];
+      const tri_st_tensor *t;
+      snprintf(name, sizeof name, "logits.%d", i);
+      float *want = read_tensor(&c->exp, name, &t);
+      errors[i] = want && t->bytes == (size_t)c->exp.len[i] * v * 4
+                      ? nmse(c->trace.logits, want, (size_t)c->exp.len[i] * v)
+                      : NAN;
+      tri_free(want);
+    }
+    if (i == 0) TRI_TRY(compare_hidden(c, &worst_hidden));
+  }
+  /* Then all sequences decode together. */
+  for (int k = 1; k < c->exp.num_greedy; k++) {
+    tri_step_token drawn[MAX_PROMPTS];
+    tri_step_result r = {.tokens = drawn};
+    if (tri_group_is_leader(&c->group)) tri_plan_begin(c->writer, (uint32_t)(c->step % (uint64_t)c->a.pp), c->step);
+    c->step++;
+    for (int i = 0; i < c->exp.num_prompts; i++)
+      add(c, i, TRI_SEQ_DECODE, TRI_SEQ_SAMPLE, c->exp.len[i] + k - 1, 1, &tokens[i][k - 1], 0);
+    c->trace.logit_row = 0;
+    TRI_TRY(run_step(c, &r));
+    for (int i = 0; i < c->exp.num_prompts; i++) tokens[i][k] = drawn[i].sample.token;
+  }
+  *right = true;
+  for (int i = 0; i < c->exp.num_prompts && tri_group_is_leader(&c->group); i++) {
+    int same = 0;
+    while (same < c->exp.num_greedy && tokens[i][same] == (uint32_t)c->exp.greedy[i][same]) same++;
+    bool ok = errors[i] <= limit && same == c->exp.num_greedy;
+    printf("prompt %d (%d tokens): nmse %.2e, greedy %d of %d%s\n", i, c->exp.len[i], errors[i], same,
+           c->exp.num_greedy, ok ? "" : "   <-- wrong");
+    *right &= ok;
+    worst = !(errors[i] <= worst) ? errors[i] : worst;
+  }
+  *right &= worst_hidden <= limit * 10; /* early layers are smaller than what grows out of them */
+  if (tri_group_is_leader(&c->group))
+    printf("%s %s tp %d pp %d %s: worst nmse %.2e (limit %.0e)\n", *right ? "RIGHT" : "WRONG", c->dir, c->a.tp, c->a.pp,
+           c->a.backend, worst, limit);
+cleanup:
+  return st;
+}
+
+static tri_status set_up(struct check *c, tri_pool *pool, tri_error *err) {
+  tri_status st;
+  TRI_TRY(read_expected(c->dir, &c->exp, err));
+  tri_backend_config bc = {.name = c->a.backend, .deterministic = c->a.deterministic, .pool = pool};
+  TRI_TRY(tri_backend_create(&bc, &c->backend, err));
+  tri_model_config model;
+  TRI_TRY(tri_model_config_load(c->dir, &model, err));
+  int longest = 0;
+  for (int i = 0; i < c->exp.num_prompts; i++)
+    if (c->exp.len[i] > longest) longest = c->exp.len[i];
+  int len = longest + c->exp.num_greedy + 1, per_prompt = (len + c->a.block_size - 1) / c->a.block_size;
+  c->trace.hidden = tri_calloc((size_t)(model.num_layers + 1) * 4096 * (size_t)model.hidden_size, sizeof(float));
+  c->trace.logits = tri_calloc(4096 * (size_t)model.vocab_size, sizeof(float));
+  if (!c->trace.hidden || !c->trace.logits) return tri_fail(err, TRI_NO_MEMORY, "modelcheck", "no memory");
+  tri_engine_config ec = {
+      .model_dir = c->dir,
+      .dtype = c->a.dtype == 3 ? TRI_DTYPE_COUNT : (tri_dtype)c->a.dtype,
+      .kv_dtype = c->a.kv_dtype == 3 ? TRI_F32 : (tri_dtype)c->a.kv_dtype,
+      .max_num_seqs = MAX_PROMPTS,
+      .max_num_batched_tokens = longest > MAX_PROMPTS ? longest : MAX_PROMPTS,
+      .block_size = c->a.block_size,
+      .max_model_len = len,
+      .num_kv_pages = per_prompt * MAX_PROMPTS,
+      .observer = {.ctx = &c->trace, .hidden = c->group.p.tp_rank == 0 ? see_hidden : NULL, .logits = see_logits}};
+  TRI_TRY(tri_engine_create(&ec, c->backend, &c->group, &c->engine, err));
+  c->trace.e = c->engine;
+  TRI_TRY(tri_plan_writer_create(MAX_PROMPTS, 4096, 4096, &c->writer));
+  c->plan_cap = tri_plan_max_bytes(c->writer);
+  c->plan = tri_malloc(c->plan_cap, 1);
+  if (!c->plan) st = TRI_NO_MEMORY;
+cleanup:
+  return st;
+}
+
+static void tear_down(struct check *c) {
+  tri_plan_writer_destroy(c->writer);
+  tri_engine_destroy(c->engine);
+  tri_backend_destroy(c->backend);
+  for (int i = 0; i < c->exp.num_prompts; i++) tri_free(c->exp.prompt[i]), tri_free(c->exp.greedy[i]);
+  tri_checkpoint_close(c->exp.file);
+  tri_free(c->trace.hidden), tri_free(c->trace.logits), tri_free(c->plan);
+}
+
+int main(int argc, char **argv) {
+  struct check c = {0};
+  tri_options *opts = NULL;
+  tri_error err = {0};
+  bool right = false, mpi = getenv("OMPI_COMM_WORLD_SIZE") != NULL;
+  int code = tri_options_main(&spec, &c.a, argc, argv, &opts);
+  if (code >= 0) return code;
+  c.dir = tri_options_arg(opts, 0);
+  if (mpi && tri_mpi_init(&argc, &argv, &err) != TRI_OK) return TRI_EXIT_FAILED;
+  tri_comm_config cc = {.deterministic = c.a.deterministic, .policy = {.yield_us = 200000}, .timeout_ms = 60000};
+  tri_comm *world = NULL;
+  tri_pool *pool = NULL;
+  tri_status st;
+  TRI_TRY(mpi ? tri_comm_mpi_world(&cc, &world) : tri_comm_self_create(&cc, &world));
+  TRI_TRY(tri_group_create(world, c.a.tp, c.a.pp, &c.group, &err));
+  TRI_TRY(tri_pool_create(c.a.threads, NULL, mpi ? 0 : 50, &pool));
+  TRI_TRY(set_up(&c, pool, &err));
+  TRI_TRY(check_prompts(&c, &right));
+  code = !world->rank && !right ? TRI_EXIT_FAILED : TRI_EXIT_OK;
+cleanup:
+  if (st != TRI_OK) {
+    tri_log(TRI_LOG_ERROR, "modelcheck", "%s", err.status ? err.message : tri_status_text(st));
+    code = TRI_EXIT_REFUSED;
+    if (mpi) tri_mpi_abort(code); /* the other ranks wait for this one */
+  }
+  tear_down(&c);
+  tri_group_destroy(&c.group);
+  tri_pool_destroy(pool);
+  tri_options_free(opts);
+  if (mpi) tri_mpi_finalize();
+  return code;
+}

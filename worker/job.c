@@ -1,0 +1,133 @@
+/* A job's memory: everything that its choices can ever need, taken at once, so that the step path allocates nothing. */
+#include <math.h>
+#include <string.h>
+
+#include "runtime/base/wait.h"
+#include "worker/scheduler.h"
+
+static tri_sample_params params_of(const tri_sampling *s, uint64_t seed) {
+  return (tri_sample_params){
+      .temperature = (float)s->temperature,
+      .top_p = (float)s->top_p,
+      .min_p = (float)s->min_p,
+      .top_k = (int)s->top_k,
+      .repetition_penalty = (float)s->repetition_penalty,
+      .presence_penalty = (float)s->presence_penalty,
+      .frequency_penalty = (float)s->frequency_penalty,
+      .seed = seed,
+      .num_logprobs = (int)s->logprobs,
+  };
+}
+
+static tri_status check_fit(const tri_group_assign *a, const tri_limits *l, tri_error *err) {
+  if (!a->num_token_ids) return tri_fail(err, TRI_INVALID_ARGUMENT, "prompt", "the prompt has no tokens");
+  if (a->num_token_ids >= (size_t)l->max_model_len)
+    return tri_fail(err, TRI_NO_CAPACITY, "prompt",
+                    "the prompt has %zu tokens, at most %d leave room for an answer (max_model_len %d)",
+                    a->num_token_ids, l->max_model_len - 1, l->max_model_len);
+  if (a->sampling.n > l->max_num_seqs)
+    return tri_fail(err, TRI_NO_CAPACITY, "n", "n is %lld, the limit is max_num_seqs %d", (long long)a->sampling.n,
+                    l->max_num_seqs);
+  for (size_t i = 0; i < a->num_token_ids; i++)
+    if (a->token_ids[i] >= (uint32_t)l->vocab_size)
+      return tri_fail(err, TRI_OUT_OF_RANGE, "token_ids", "token_ids[%zu] is %u, the vocabulary has %d tokens", i,
+                      a->token_ids[i], l->vocab_size);
+  for (int i = 0; i < a->sampling.num_logit_bias; i++)
+    if (a->sampling.logit_bias[i].id >= (uint32_t)l->vocab_size)
+      return tri_fail(err, TRI_OUT_OF_RANGE, "logit_bias", "logit_bias names token %u, the vocabulary has %d tokens",
+                      a->sampling.logit_bias[i].id, l->vocab_size);
+  return TRI_OK;
+}
+
+static bool allocate(tri_job *j, const tri_limits *l, int num_bias) {
+  int pages = (j->capacity + l->block_size - 1) / l->block_size;
+  j->seqs = tri_calloc((size_t)j->num_choices, sizeof *j->seqs);
+  j->bias = tri_calloc((size_t)num_bias, sizeof *j->bias);
+  uint32_t *tokens = tri_calloc((size_t)j->num_choices, (size_t)j->capacity * sizeof *tokens);
+  int32_t *page_list = tri_calloc((size_t)j->num_choices, (size_t)pages * sizeof *page_list);
+  if (!j->seqs || !j->bias || !tokens || !page_list) {
+    tri_free(tokens), tri_free(page_list);
+    return false;
+  }
+  for (int i = 0; i < j->num_choices; i++) {
+    j->seqs[i].tokens = tokens + (size_t)i * (size_t)j->capacity;
+    j->seqs[i].pages = page_list + (size_t)i * (size_t)pages;
+  }
+  return true;
+}
+
+static void set_stops(tri_job *j, const tri_sampling *s, const uint32_t *eos, int num_eos) {
+  if (!s->ignore_eos)
+    for (int i = 0; i < num_eos && j->num_stop_ids < TRI_MAX_BANNED; i++) j->stop_ids[j->num_stop_ids++] = eos[i];
+  for (int i = 0; i < s->num_stop_token_ids && j->num_stop_ids < TRI_MAX_BANNED; i++)
+    j->stop_ids[j->num_stop_ids++] = s->stop_token_ids[i];
+}
+
+tri_status tri_job_create(const tri_group_assign *a, const tri_limits *l, const uint32_t *eos, int num_eos,
+                          int64_t now_ns, tri_job **out, tri_error *err) {
+  const tri_sampling *s = &a->sampling;
+  tri_status st = check_fit(a, l, err);
+  if (st != TRI_OK) return st;
+  tri_job *j = tri_calloc(1, sizeof *j);
+  if (!j) return tri_fail(err, TRI_NO_MEMORY, "job", "no memory for a job");
+  int64_t room = l->max_model_len - (int64_t)a->num_token_ids;
+  j->id = a->job;
+  j->seed = a->seed;
+  j->priority = s->priority;
+  j->deadline_ns = a->remaining_ms < 0 ? TRI_NEVER : now_ns + a->remaining_ms * 1000000;
+  j->num_prompt = (int)a->num_token_ids;
+  j->max_tokens = (int)(s->max_tokens < 0 || s->max_tokens > room ? room : s->max_tokens);
+  j->min_tokens = (int)s->min_tokens;
+  j->capacity = j->num_prompt + j->max_tokens;
+  j->ignore_eos = s->ignore_eos;
+  j->logprobs = s->logprobs >= 0;
+  j->num_choices = j->num_open = (int)s->n;
+  if (!allocate(j, l, s->num_logit_bias)) {
+    tri_job_destroy(j);
+    return tri_fail(err, TRI_NO_MEMORY, "job", "no memory for a job of %lld choices", (long long)s->n);
+  }
+  set_stops(j, s, eos, num_eos);
+  for (int i = 0; i < s->num_logit_bias; i++) j->bias[i] = (tri_logit_bias){s->logit_bias[i].id, s->logit_bias[i].bias};
+  j->params = params_of(s, a->seed);
+  j->params.logit_bias = j->bias;
+  j->params.num_logit_bias = s->num_logit_bias;
+  j->params.banned = j->stop_ids;
+  j->params.num_banned = j->num_stop_ids;
+  for (int i = 0; i < j->num_choices; i++) {
+    tri_sequence *q = &j->seqs[i];
+    q->job = j;
+    q->choice = (uint32_t)i;
+    q->slot = q->lane = -1;
+    /* The first choice computes the prompt; the others wait to be forked from it. */
+    q->state = i && j->num_prompt > 1 ? TRI_SEQ_HELD : TRI_SEQ_WAITING;
+    q->num_tokens = j->num_prompt;
+    memcpy(q->tokens, a->token_ids, a->num_token_ids * sizeof *q->tokens);
+  }
+  *out = j;
+  return TRI_OK;
+}
+
+void tri_job_destroy(tri_job *j) {
+  if (!j) return;
+  if (j->seqs) tri_free(j->seqs[0].tokens), tri_free(j->seqs[0].pages);
+  tri_free(j->seqs);
+  tri_free(j->bias);
+  tri_free(j);
+}
+
+tri_status tri_outbox_init(tri_outbox *o, int max_num_seqs) {
+  /* A step's draws, and as many choices that ended without one. */
+  size_t n = 2 * (size_t)max_num_seqs + 64;
+  *o = (tri_outbox){.cap = (uint32_t)n};
+  o->tokens = tri_calloc(n, sizeof *o->tokens);
+  o->top_ids = tri_calloc(n * TRI_MAX_LOGPROBS, sizeof *o->top_ids);
+  o->top_logprobs = tri_calloc(n * TRI_MAX_LOGPROBS, sizeof *o->top_logprobs);
+  if (o->tokens && o->top_ids && o->top_logprobs) return TRI_OK;
+  tri_outbox_free(o);
+  return TRI_NO_MEMORY;
+}
+
+void tri_outbox_free(tri_outbox *o) {
+  tri_free(o->tokens), tri_free(o->top_ids), tri_free(o->top_logprobs);
+  *o = (tri_outbox){0};
+}

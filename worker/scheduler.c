@@ -1,0 +1,429 @@
+#include "worker/scheduler.h"
+
+#include <string.h>
+
+#include "runtime/base/wait.h"
+
+struct list {
+  tri_sequence *head, *tail;
+  int count;
+};
+
+struct lane {
+  struct list running; /* oldest first */
+  bool busy;
+};
+
+struct tri_sched {
+  tri_sched_config cfg;
+  tri_block_pool pool;
+  struct list waiting; /* by (priority, arrival) */
+  struct lane *lanes;
+  tri_sequence **slot_owner; /* [max_num_seqs]; NULL: free */
+  int num_running;
+  tri_job *jobs, *retired;
+  uint64_t arrivals, tokens, preemptions;
+  uint64_t step;
+};
+
+tri_status tri_sched_create(const tri_sched_config *config, tri_sched **out) {
+  tri_sched *s = tri_calloc(1, sizeof *s);
+  if (!s) return TRI_NO_MEMORY;
+  s->cfg = *config;
+  s->lanes = tri_calloc((size_t)config->num_lanes, sizeof *s->lanes);
+  s->slot_owner = tri_calloc((size_t)config->limits.max_num_seqs, sizeof *s->slot_owner);
+  if (!s->lanes || !s->slot_owner || tri_block_pool_init(&s->pool, config->limits.num_pages) != TRI_OK) {
+    tri_sched_destroy(s);
+    return TRI_NO_MEMORY;
+  }
+  *out = s;
+  return TRI_OK;
+}
+
+static void destroy_jobs(tri_job *j) {
+  for (tri_job *next; j; j = next) {
+    next = j->next;
+    tri_job_destroy(j);
+  }
+}
+
+void tri_sched_destroy(tri_sched *s) {
+  if (!s) return;
+  destroy_jobs(s->jobs);
+  destroy_jobs(s->retired);
+  tri_block_pool_free(&s->pool);
+  tri_free(s->lanes), tri_free(s->slot_owner);
+  tri_free(s);
+}
+
+/* ---- lists ---- */
+
+static void list_remove(struct list *l, tri_sequence *q) {
+  *(q->prev ? &q->prev->next : &l->head) = q->next;
+  *(q->next ? &q->next->prev : &l->tail) = q->prev;
+  q->next = q->prev = NULL;
+  l->count--;
+}
+
+/* a runs before b. */
+static bool before(const tri_sched *s, const tri_sequence *a, const tri_sequence *b) {
+  if (s->cfg.by_priority && a->job->priority != b->job->priority) return a->job->priority < b->job->priority;
+  if (a->job->arrival != b->job->arrival) return a->job->arrival < b->job->arrival;
+  return a->choice < b->choice;
+}
+
+static void list_insert(const tri_sched *s, struct list *l, tri_sequence *q) {
+  tri_sequence *after = l->tail; /* most come last */
+  while (after && before(s, q, after)) after = after->prev;
+  q->prev = after;
+  q->next = after ? after->next : l->head;
+  *(q->prev ? &q->prev->next : &l->head) = q;
+  *(q->next ? &q->next->prev : &l->tail) = q;
+  l->count++;
+}
+
+/* ---- pages and slots ---- */
+
+static void drop_pages(tri_sched *s, tri_sequence *q) {
+  for (int i = 0; i < q->num_pages; i++) tri_block_drop(&s->pool, q->pages[i]);
+  q->num_pages = 0;
+}
+
+static void leave_lane(tri_sched *s, tri_sequence *q) {
+  list_remove(&s->lanes[q->lane].running, q);
+  s->slot_owner[q->slot] = NULL;
+  s->num_running--;
+  drop_pages(s, q);
+  q->slot = q->lane = -1;
+}
+
+static void enter_lane(tri_sched *s, tri_sequence *q, int lane, int slot) {
+  q->state = TRI_SEQ_RUNNING;
+  q->lane = lane;
+  q->slot = slot;
+  q->fresh = true;
+  s->slot_owner[slot] = q;
+  s->num_running++;
+  list_insert(s, &s->lanes[lane].running, q);
+}
+
+static int free_slot(const tri_sched *s) {
+  for (int i = 0; i < s->cfg.limits.max_num_seqs; i++)
+    if (!s->slot_owner[i]) return i;
+  return -1;
+}
+
+/* Back to the queue; its tokens, the generated ones too, are the prompt of its second computation. */
+static void preempt(tri_sched *s, tri_sequence *q) {
+  leave_lane(s, q);
+  q->state = TRI_SEQ_WAITING;
+  q->num_computed = 0;
+  list_insert(s, &s->waiting, q);
+  s->preemptions++;
+}
+
+/* Frees pages by preempting the last in order that is not under way and comes after `for_whom`. */
+static bool preempt_one(tri_sched *s, const tri_sequence *for_whom) {
+  tri_sequence *victim = NULL;
+  for (int l = 0; l < s->cfg.num_lanes; l++)
+    for (tri_sequence *q = s->lanes[l].running.tail; q; q = q->prev) {
+      if (q->in_flight || !q->num_pages || !before(s, for_whom, q)) continue;
+      if (!victim || before(s, victim, q)) victim = q;
+      break; /* a lane's list is in order */
+    }
+  if (!victim) return false;
+  preempt(s, victim);
+  return true;
+}
+
+static bool take_page(tri_sched *s, const tri_sequence *q, int32_t *page, bool may_preempt) {
+  while ((*page = tri_block_take(&s->pool)) < 0)
+    if (!may_preempt || !preempt_one(s, q)) return false;
+  return true;
+}
+
+/* Pages for tokens num_computed .. +n-1 of q. *first is the index of the first page that the plan must name. A page
+ * that is shared and about to be written is copied. On failure nothing has changed that matters: pages already taken
+ * stay with q. */
+static bool secure_pages(tri_sched *s, tri_sequence *q, int n, bool may_preempt, tri_plan_writer *plan, int *first) {
+  int bs = s->cfg.limits.block_size, need = (q->num_computed + n + bs - 1) / bs, at = q->num_computed / bs;
+  *first = q->num_pages;
+  if (q->num_computed % bs && s->pool.refs[q->pages[at]] > 1) {
+    int32_t copy;
+    if (!take_page(s, q, &copy, may_preempt)) return false;
+    tri_plan_add_copy(plan, q->pages[at], copy);
+    tri_block_drop(&s->pool, q->pages[at]);
+    q->pages[at] = copy;
+    *first = at;
+  }
+  while (q->num_pages < need) {
+    if (!take_page(s, q, &q->pages[q->num_pages], may_preempt)) return false;
+    q->num_pages++;
+  }
+  return true;
+}
+
+/* ---- composing ---- */
+
+static bool is_decoding(const tri_sequence *q) {
+  return q->num_computed == q->num_tokens - 1 && q->num_tokens > q->job->num_prompt && !q->fresh;
+}
+
+/* The first choice stops one token short of its prompt's end, so that every choice can draw its own first token. */
+static bool waits_to_fork(const tri_sequence *q) {
+  if (q->choice || q->job->num_choices == 1 || q->job->num_prompt < 2) return false;
+  return q->job->seqs[1].state == TRI_SEQ_HELD;
+}
+
+static int remaining(const tri_sequence *q) { return q->num_tokens - q->num_computed - (waits_to_fork(q) ? 1 : 0); }
+
+static uint64_t choice_seed(const tri_job *j, uint32_t choice) { return j->seed + choice * 0x9e3779b97f4a7c15u; }
+
+static void emit(tri_plan_writer *plan, tri_sequence *q, int n, int first_page) {
+  const tri_job *j = q->job;
+  tri_sample_params params = j->params;
+  params.seed = choice_seed(j, q->choice);
+  bool last = q->num_computed + n == q->num_tokens, decode = is_decoding(q);
+  int generated = q->num_tokens - j->num_prompt;
+  tri_plan_seq e = {
+      .slot = (uint32_t)q->slot,
+      .kind = decode ? TRI_SEQ_DECODE : TRI_SEQ_CHUNK,
+      .flags = (uint8_t)((q->fresh ? TRI_SEQ_FIRST | TRI_SEQ_PARAMS : 0) | (last ? TRI_SEQ_SAMPLE : 0) |
+                         (generated < j->min_tokens ? TRI_SEQ_BAN : 0)),
+      .num_tokens = (uint32_t)n,
+      .start = (uint32_t)q->num_computed,
+      .first_page = (uint32_t)first_page,
+      .num_pages = (uint32_t)(q->num_pages - first_page),
+      .rope_len = decode ? 0 : (uint32_t)j->num_prompt,
+      .counter = (uint64_t)generated,
+  };
+  tri_plan_add(plan, &e, q->tokens + q->num_computed, q->pages + first_page, &params, (uint32_t)j->num_prompt);
+  q->fresh = false;
+  q->in_flight = true;
+  q->num_computed += n;
+}
+
+/* Schedules up to n tokens of q. False when pages are missing. */
+static bool schedule(tri_sched *s, tri_plan_writer *plan, tri_sequence *q, int n, bool may_preempt, int *budget) {
+  int bs = s->cfg.limits.block_size, first, pages = n / bs + 2;
+  if (!tri_plan_has_room(plan, (size_t)n, (size_t)pages + 1, 1)) return false;
+  if (!secure_pages(s, q, n, may_preempt, plan, &first)) return false;
+  emit(plan, q, n, first);
+  *budget -= n;
+  return true;
+}
+
+static void fork_choices(tri_sched *s, tri_plan_writer *plan, tri_sequence *q) {
+  tri_job *j = q->job;
+  for (int i = 1; i < j->num_choices; i++) {
+    tri_sequence *c = &j->seqs[i];
+    if (c->state != TRI_SEQ_HELD) continue;
+    int slot = free_slot(s);
+    /* Without a slot, or room in the plan, the choice computes the prompt by itself later. */
+    if (slot < 0 || !tri_plan_has_room(plan, 0, 0, 1)) {
+      c->state = TRI_SEQ_WAITING;
+      list_insert(s, &s->waiting, c);
+      continue;
+    }
+    memcpy(c->pages, q->pages, (size_t)q->num_pages * sizeof *c->pages);
+    c->num_pages = q->num_pages;
+    for (int p = 0; p < c->num_pages; p++) tri_block_share(&s->pool, c->pages[p]);
+    c->num_computed = q->num_computed;
+    enter_lane(s, c, q->lane, slot);
+    c->fresh = false;
+    tri_sample_params params = j->params;
+    params.seed = choice_seed(j, c->choice);
+    tri_plan_seq e = {
+        .slot = (uint32_t)slot, .kind = TRI_SEQ_FORK, .flags = TRI_SEQ_PARAMS, .source_slot = (uint32_t)q->slot};
+    tri_plan_add(plan, &e, NULL, NULL, &params, (uint32_t)j->num_prompt);
+  }
+}
+
+static void run_decodes(tri_sched *s, tri_plan_writer *plan, struct lane *lane, int *budget) {
+  for (tri_sequence *q = lane->running.head, *next; q && *budget > 0; q = next) {
+    if (is_decoding(q) && !q->in_flight) schedule(s, plan, q, 1, true, budget);
+    next = q->next; /* after schedule: it may have preempted what followed */
+  }
+}
+
+static void run_prompts(tri_sched *s, tri_plan_writer *plan, struct lane *lane, int *budget) {
+  for (tri_sequence *q = lane->running.head, *next; q && *budget > 0; q = next) {
+    if (!is_decoding(q) && !q->in_flight) {
+      if (waits_to_fork(q) && !remaining(q)) fork_choices(s, plan, q);
+      int n = remaining(q) < *budget ? remaining(q) : *budget;
+      if (n > 0) schedule(s, plan, q, n, true, budget);
+    }
+    next = q->next;
+  }
+}
+
+/* Lanes share the sequences evenly: an uneven split leaves stages waiting. */
+static bool lane_is_full(const tri_sched *s, const struct lane *lane) {
+  int all = s->num_running + s->waiting.count;
+  return lane->running.count * s->cfg.num_lanes >= all + s->cfg.num_lanes - 1;
+}
+
+static void admit(tri_sched *s, tri_plan_writer *plan, int lane, int *budget) {
+  int bs = s->cfg.limits.block_size;
+  while (s->waiting.head && *budget > 0 && !lane_is_full(s, &s->lanes[lane])) {
+    tri_sequence *q = s->waiting.head;
+    int slot = free_slot(s), n = remaining(q) < *budget ? remaining(q) : *budget;
+    /* The whole prompt must find pages, or it would only push others out and be pushed out again. */
+    int need = (q->num_tokens + bs - 1) / bs;
+    if (slot < 0 || s->pool.num_free < need + (s->num_running > 0) || n < 1 ||
+        !tri_plan_has_room(plan, (size_t)n, (size_t)(n / bs + 3), 1))
+      return;
+    list_remove(&s->waiting, q);
+    enter_lane(s, q, lane, slot);
+    if (!schedule(s, plan, q, n, false, budget)) {
+      preempt(s, q);
+      return;
+    }
+  }
+}
+
+bool tri_sched_compose(tri_sched *s, int lane_index, tri_plan_writer *plan) {
+  struct lane *lane = &s->lanes[lane_index];
+  if (!lane->running.count && !s->waiting.count) return false;
+  int budget = s->cfg.limits.max_num_batched_tokens;
+  tri_plan_begin(plan, (uint32_t)lane_index, ++s->step);
+  run_decodes(s, plan, lane, &budget);
+  run_prompts(s, plan, lane, &budget);
+  admit(s, plan, lane_index, &budget);
+  if (!plan->h.num_seqs && !plan->h.num_copies) return false;
+  lane->busy = true;
+  return true;
+}
+
+/* ---- absorbing ---- */
+
+static bool is_stop(const tri_job *j, uint32_t token) {
+  for (int i = 0; i < j->num_stop_ids; i++)
+    if (j->stop_ids[i] == token) return true;
+  return false;
+}
+
+static void retire_if_done(tri_sched *s, tri_job *j) {
+  if (j->num_open) return;
+  *(j->prev ? &j->prev->next : &s->jobs) = j->next;
+  if (j->next) j->next->prev = j->prev;
+  j->prev = NULL;
+  j->next = s->retired;
+  s->retired = j;
+}
+
+static void end_sequence(tri_sched *s, tri_sequence *q) {
+  if (q->state == TRI_SEQ_RUNNING) leave_lane(s, q);
+  if (q->state == TRI_SEQ_WAITING) list_remove(&s->waiting, q);
+  q->state = TRI_SEQ_ENDED;
+  q->job->num_open--;
+}
+
+static tri_group_token *next_entry(tri_outbox *out, const tri_sequence *q) {
+  tri_group_token *t = &out->tokens[out->num++];
+  *t = (tri_group_token){
+      .job = q->job->id, .choice = q->choice, .offset = (uint64_t)(q->num_tokens - q->job->num_prompt)};
+  return t;
+}
+
+static void report_logprobs(tri_outbox *out, tri_group_token *t, const tri_sample_result *r) {
+  size_t at = (size_t)(t - out->tokens) * TRI_MAX_LOGPROBS;
+  t->flags |= TRI_TOKEN_LOGPROB;
+  t->logprob = r->logprob;
+  t->num_top = r->num_top;
+  memcpy(out->top_ids + at, r->top_ids, (size_t)r->num_top * sizeof *r->top_ids);
+  memcpy(out->top_logprobs + at, r->top_logprobs, (size_t)r->num_top * sizeof *r->top_logprobs);
+  t->top_ids = out->top_ids + at;
+  t->top_logprobs = out->top_logprobs + at;
+}
+
+static void take_token(tri_sched *s, tri_sequence *q, const tri_sample_result *r, tri_outbox *out) {
+  tri_job *j = q->job;
+  tri_group_token *t = next_entry(out, q);
+  t->token = r->token;
+  if (j->logprobs) report_logprobs(out, t, r);
+  if (q->num_tokens < j->capacity) q->tokens[q->num_tokens] = r->token;
+  q->num_tokens++;
+  s->tokens++;
+  int generated = q->num_tokens - j->num_prompt;
+  bool stop = is_stop(j, r->token);
+  if (!stop && generated < j->max_tokens) return;
+  t->flags |= TRI_TOKEN_LAST | (stop ? TRI_TOKEN_STOP_ID : 0);
+  t->reason = stop ? TRI_FINISH_STOP : TRI_FINISH_LENGTH;
+  end_sequence(s, q);
+  retire_if_done(s, j);
+}
+
+void tri_sched_absorb(tri_sched *s, int lane_index, const tri_step_result *result, tri_outbox *out) {
+  struct lane *lane = &s->lanes[lane_index];
+  lane->busy = false;
+  out->step = result->step;
+  for (tri_sequence *q = lane->running.head; q; q = q->next) q->in_flight = false;
+  for (uint32_t i = 0; i < result->num_tokens; i++) {
+    tri_sequence *q =
+        result->tokens[i].slot < (uint32_t)s->cfg.limits.max_num_seqs ? s->slot_owner[result->tokens[i].slot] : NULL;
+    if (q && !q->job->aborted && out->num < out->cap) take_token(s, q, &result->tokens[i].sample, out);
+  }
+}
+
+/* Ends the choices of a job that are not under way. False when out is full. */
+static bool end_job(tri_sched *s, tri_job *j, tri_outbox *out) {
+  for (int i = 0; i < j->num_choices; i++) {
+    tri_sequence *q = &j->seqs[i];
+    if (q->state == TRI_SEQ_ENDED || q->in_flight) continue;
+    if (out->num == out->cap) return false;
+    tri_group_token *t = next_entry(out, q);
+    t->flags = TRI_TOKEN_LAST | TRI_TOKEN_NONE;
+    t->reason = TRI_FINISH_ABORT;
+    end_sequence(s, q);
+  }
+  retire_if_done(s, j);
+  return true;
+}
+
+bool tri_sched_reap(tri_sched *s, int64_t now_ns, tri_outbox *out) {
+  for (tri_job *j = s->jobs, *next; j; j = next) {
+    next = j->next;
+    if (now_ns >= j->deadline_ns) j->aborted = true;
+    if (j->aborted && !end_job(s, j, out)) return false;
+  }
+  return true;
+}
+
+void tri_sched_add(tri_sched *s, tri_job *j) {
+  j->arrival = ++s->arrivals;
+  j->prev = NULL;
+  j->next = s->jobs;
+  if (s->jobs) s->jobs->prev = j;
+  s->jobs = j;
+  for (int i = 0; i < j->num_choices; i++)
+    if (j->seqs[i].state == TRI_SEQ_WAITING) list_insert(s, &s->waiting, &j->seqs[i]);
+}
+
+bool tri_sched_abort(tri_sched *s, uint64_t job_id) {
+  for (tri_job *j = s->jobs; j; j = j->next)
+    if (j->id == job_id) {
+      j->aborted = true;
+      return true;
+    }
+  return false;
+}
+
+tri_job *tri_sched_retired(tri_sched *s) {
+  tri_job *j = s->retired;
+  if (j) s->retired = j->next;
+  return j;
+}
+
+bool tri_sched_has_work(const tri_sched *s) { return s->jobs != NULL; }
+bool tri_sched_lane_busy(const tri_sched *s, int lane) { return s->lanes[lane].busy; }
+
+tri_sched_stats tri_sched_get_stats(const tri_sched *s) {
+  return (tri_sched_stats){
+      .running = (uint32_t)s->num_running,
+      .waiting = (uint32_t)s->waiting.count,
+      .pages_used = (uint64_t)(s->pool.num_pages - s->pool.num_free),
+      .tokens = s->tokens,
+      .preemptions = s->preemptions,
+  };
+}

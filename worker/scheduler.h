@@ -1,0 +1,101 @@
+/* The leader's scheduler: which sequences run in the next step of a lane, and what their tokens mean.
+ *
+ * Iteration-level scheduling (Orca, Yu et al. 2022, section 3.1): every step chooses again. Decodes come first, one
+ * token each; chunks of prompts fill what is left of the token budget (chunked prefill, Sarathi, Agrawal et al. 2023).
+ * KV pages are taken as they are needed; when they run out, the running sequence that came last gives its pages back
+ * and is computed again later.
+ *
+ * No threads, clocks or sockets here: the caller passes the time. Nothing allocates but tri_job_create. */
+#ifndef TRI_WORKER_SCHEDULER_H
+#define TRI_WORKER_SCHEDULER_H
+
+#include "comm/wire_group.h"
+#include "runtime/batch.h"
+#include "runtime/block_pool.h"
+#include "runtime/step_plan.h"
+
+typedef struct tri_job tri_job;
+
+typedef enum tri_seq_state { TRI_SEQ_HELD, TRI_SEQ_WAITING, TRI_SEQ_RUNNING, TRI_SEQ_ENDED } tri_seq_state;
+
+/* One choice of a job. */
+typedef struct tri_sequence {
+  struct tri_sequence *next, *prev; /* of the waiting queue or of a lane */
+  tri_job *job;
+  uint32_t choice;
+  tri_seq_state state;
+  int slot, lane;
+  bool in_flight;   /* in a step whose result has not come back */
+  bool fresh;       /* the slot has not heard of this sequence yet */
+  int num_tokens;   /* prompt and generated so far */
+  int num_computed; /* tokens with K and V in the cache, the step under way included */
+  uint32_t *tokens; /* [capacity] */
+  int32_t *pages;
+  int num_pages;
+} tri_sequence;
+
+struct tri_job {
+  uint64_t id, seed, arrival;
+  int64_t priority, deadline_ns; /* TRI_NEVER: none */
+  int num_prompt, max_tokens, min_tokens, capacity;
+  bool aborted, ignore_eos, logprobs;
+  int num_choices, num_open; /* choices not ended */
+  tri_sample_params params;
+  tri_logit_bias *bias;
+  uint32_t stop_ids[TRI_MAX_BANNED];
+  int num_stop_ids;     /* the model's end-of-sequence ids first */
+  tri_sequence *seqs;   /* [num_choices] */
+  tri_job *next, *prev; /* of all jobs */
+};
+
+typedef struct tri_sched_config {
+  tri_limits limits;
+  int num_lanes;
+  bool by_priority; /* else first come, first served */
+} tri_sched_config;
+
+/* Tokens of one step on their way to the coordinator. The alternatives' arrays point into top_*. */
+typedef struct tri_outbox {
+  uint64_t step;
+  uint32_t num, cap;
+  tri_group_token *tokens;
+  uint32_t *top_ids;
+  float *top_logprobs;
+} tri_outbox;
+tri_status tri_outbox_init(tri_outbox *o, int max_num_seqs);
+void tri_outbox_free(tri_outbox *o);
+
+typedef struct tri_sched_stats {
+  uint32_t running, waiting;
+  uint64_t pages_used, tokens, preemptions;
+} tri_sched_stats;
+
+typedef struct tri_sched tri_sched;
+
+tri_status tri_sched_create(const tri_sched_config *config, tri_sched **out);
+void tri_sched_destroy(tri_sched *s); /* with the jobs that it still holds; NULL is fine */
+
+/* Builds a job from the coordinator's message. eos: the model's ids. Refuses with a reason what can never fit. */
+tri_status tri_job_create(const tri_group_assign *a, const tri_limits *limits, const uint32_t *eos, int num_eos,
+                          int64_t now_ns, tri_job **out, tri_error *err);
+void tri_job_destroy(tri_job *job); /* NULL is fine */
+
+void tri_sched_add(tri_sched *s, tri_job *job); /* takes over */
+/* False when the job is unknown (it may just have ended). */
+bool tri_sched_abort(tri_sched *s, uint64_t job_id);
+
+/* Composes the next step of a lane whose last result has been absorbed. False: nothing to do. */
+bool tri_sched_compose(tri_sched *s, int lane, tri_plan_writer *plan);
+/* Takes in what a lane's step drew and appends the news to out. */
+void tri_sched_absorb(tri_sched *s, int lane, const tri_step_result *result, tri_outbox *out);
+/* Ends aborted jobs and those past their deadline. Call once per step, and now and then when idle. False when out is
+ * full. */
+bool tri_sched_reap(tri_sched *s, int64_t now_ns, tri_outbox *out);
+/* A job that has ended, for the caller to destroy; NULL when there is none. */
+tri_job *tri_sched_retired(tri_sched *s);
+
+bool tri_sched_has_work(const tri_sched *s);
+bool tri_sched_lane_busy(const tri_sched *s, int lane); /* a step is under way */
+tri_sched_stats tri_sched_get_stats(const tri_sched *s);
+
+#endif
