@@ -81,6 +81,10 @@ typedef struct tri_plan_writer {
 
 tri_status tri_plan_writer_create(size_t max_seqs, size_t max_tokens, size_t max_pages, tri_plan_writer **out);
 void tri_plan_writer_destroy(tri_plan_writer *w); /* NULL is fine */
+/* Pages that the sequences of one step can need at most: every leader and follower sizes its buffers with it. */
+static inline size_t tri_plan_pages(int max_num_seqs, int max_num_batched_tokens, int block_size) {
+  return (size_t)max_num_batched_tokens / (size_t)block_size + 3 * (size_t)max_num_seqs;
+}
 void tri_plan_begin(tri_plan_writer *w, uint32_t lane, uint64_t step);
 /* Room for one more sequence with so many ids, pages and copies. */
 bool tri_plan_has_room(const tri_plan_writer *w, size_t ids, size_t pages, size_t copies);

@@ -1,6 +1,7 @@
 #include "runtime/base/json.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -47,7 +48,9 @@ tri_status tri_json_parse(const char *text, size_t len, tri_json_doc **out, tri_
 tri_status tri_json_read_file(const char *path, size_t max_bytes, tri_json_doc **out, tri_error *err) {
   tri_status st = TRI_OK;
   char *text = NULL;
-  FILE *f = fopen(path, "rbe");
+  /* Not blocking: a pipe without a writer would hold open() for ever. */
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  FILE *f = fd < 0 ? NULL : fdopen(fd, "rb");
   if (!f)
     return tri_fail(err, errno == ENOENT ? TRI_NOT_FOUND : TRI_IO, path, "cannot open %s: %s", path, strerror(errno));
   struct stat sb;

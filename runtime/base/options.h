@@ -11,12 +11,13 @@
  *   int exit_code = tri_options_main(&spec, &d, argc, argv, &opts);   // handles --help, --version and mistakes
  *   if (exit_code >= 0) return exit_code;
  *
- * Spelling: --name VALUE, --name=VALUE, -alias VALUE, --alias VALUE; '-' and '_' mean the same inside a name. A bool is --x or --no-x (also
- * --x=true). An integer of 64 unsigned bits may end in K, M, G or T (powers of 1024). "--" ends the options. The last of several
- * values wins, except for lists, which collect them.
+ * Spelling: --name VALUE, --name=VALUE, -alias VALUE, --alias VALUE; '-' and '_' mean the same inside a name. A bool is
+ * --x or --no-x (also
+ * --x=true). An integer of 64 unsigned bits may end in K, M, G or T (powers of 1024). "--" ends the options. The last
+ * of several values wins, except for lists, which collect them.
  *
- * Where a value comes from, the strongest first: command line, environment variable, configuration file, fallback. --help, --version and,
- * for a spec with config_file, --config FILE are understood without being in the table. */
+ * Where a value comes from, the strongest first: command line, environment variable, configuration file, fallback.
+ * --help, --version and, for a spec with config_file, --config FILE are understood without being in the table. */
 #ifndef TRI_BASE_OPTIONS_H
 #define TRI_BASE_OPTIONS_H
 
@@ -47,7 +48,8 @@ typedef enum tri_opt_type {
   TRI_OPT_LIST,   /* tri_opt_list */
 } tri_opt_type;
 
-/* The type and place of member m of struct S, for the start of a table entry. Members of an enum type count as TRI_OPT_UINT. */
+/* The type and place of member m of struct S, for the start of a table entry. Members of an enum type count as
+ * TRI_OPT_UINT. */
 #define TRI_OPT(S, m)                                                                                                  \
   .offset = offsetof(S, m), .type = _Generic(((S *)0)->m,                                                              \
       bool: TRI_OPT_BOOL,                                                                                              \
@@ -74,15 +76,16 @@ typedef struct tri_option {
 } tri_option;
 
 typedef struct tri_options_spec {
-  const char *program;  /* "trireme submit" */
-  const char *usage;    /* what follows the program's name in the usage line */
-  const char *summary;  /* one sentence; may be NULL */
-  const char *epilog;   /* after the options (examples); may be NULL */
-  const char *version;  /* printed by --version; NULL: no such option */
-  bool config_file;     /* offer --config FILE */
+  const char *program; /* "trireme submit" */
+  const char *usage;   /* what follows the program's name in the usage line */
+  const char *summary; /* one sentence; may be NULL */
+  const char *epilog;  /* after the options (examples); may be NULL */
+  const char *version; /* printed by --version; NULL: no such option */
+  bool config_file;    /* offer --config FILE */
   const tri_option *options;
   size_t count;
-  /* A configuration file may serve several programs: names of these options are accepted in a file and skipped. May be NULL. */
+  /* A configuration file may serve several programs: names of these options are accepted in a file and skipped. May be
+   * NULL. */
   const tri_option *elsewhere;
   size_t num_elsewhere;
   int min_args, max_args; /* positional arguments; max -1: any number */
@@ -91,31 +94,35 @@ typedef struct tri_options_spec {
 
 typedef struct tri_options tri_options;
 
-/* Parses argv[1..argc-1] into dest. On failure *err names the option, and dest is half filled. The spec and argv must outlive *out; the
- * strings in dest live until tri_options_free. After --help or --version nothing is checked: see tri_options_asked_*. */
+/* Parses argv[1..argc-1] into dest. On failure *err names the option, and dest is half filled. The spec and argv must
+ * outlive *out; the strings in dest live until tri_options_free. After --help or --version nothing is checked: see
+ * tri_options_asked_*. */
 tri_status tri_options_parse(const tri_options_spec *spec, void *dest, int argc, char *const *argv, tri_options **out,
                              tri_error *err);
-/* The same for a main(): prints help, version (stdout) or the mistake (stderr) and returns the exit code, or -1 to go on with *out. */
+/* The same for a main(): prints help, version (stdout) or the mistake (stderr) and returns the exit code, or -1 to go
+ * on with *out. */
 int tri_options_main(const tri_options_spec *spec, void *dest, int argc, char *const *argv, tri_options **out);
 void tri_options_free(tri_options *o); /* NULL is fine */
 
 bool tri_options_asked_help(const tri_options *o);
 bool tri_options_asked_version(const tri_options *o);
-/* True when the value of the named option is not its fallback's: it came from the command line, the environment or a file. */
+/* True when the value of the named option is not its fallback's: it came from the command line, the environment or a
+ * file. */
 bool tri_options_given(const tri_options *o, const char *name);
 int tri_options_num_args(const tri_options *o);
 const char *tri_options_arg(const tri_options *o, int i); /* positional; NULL beyond the last */
 void tri_options_print_help(const tri_options_spec *spec, FILE *out);
 
-/* Reads a file of `name: value` lines (YAML: scalars, and sequences for lists) into options that the command line and the environment have
- * not set; --config does this by itself. Mistakes are reported as FILE:LINE:COLUMN. */
+/* Reads a file of `name: value` lines (YAML: scalars, and sequences for lists) into options that the command line and
+ * the environment have not set; --config does this by itself. Mistakes are reported as FILE:LINE:COLUMN. */
 tri_status tri_options_load_file(tri_options *o, const char *path, tri_error *err);
 
-/* Sets dest's member by option o from text with all checks, e.g. for values from a JSON line. STRING and LIST are TRI_UNSUPPORTED here. */
+/* Sets dest's member by option o from text with all checks, e.g. for values from a JSON line. STRING and LIST are
+ * TRI_UNSUPPORTED here. */
 tri_status tri_option_store(const tri_option *o, void *dest, const char *text, tri_error *err);
 
-/* The index of the entry of names (count of them, stride bytes apart, each starting with a const char *) that resembles name most, or -1
- * when nothing is near. For "did you mean". */
+/* The index of the entry of names (count of them, stride bytes apart, each starting with a const char *) that resembles
+ * name most, or -1 when nothing is near. For "did you mean". */
 int tri_nearest_name(const char *name, const void *names, size_t count, size_t stride);
 
 #endif

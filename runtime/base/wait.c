@@ -57,5 +57,6 @@ void tri_waker_sleep(tri_waker *w, int64_t timeout_ns) {
     struct timespec t = {.tv_sec = timeout_ns / 1000000000, .tv_nsec = timeout_ns % 1000000000};
     syscall(SYS_futex, &w->signal, FUTEX_WAIT_PRIVATE, 0, &t, NULL, 0);
   }
-  atomic_store_explicit(&w->signal, 0, memory_order_release);
+  /* An exchange and no store: who reads what the waker wrote before its wake must see it. */
+  atomic_exchange_explicit(&w->signal, 0, memory_order_acq_rel);
 }

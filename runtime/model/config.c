@@ -155,8 +155,10 @@ static tri_status read_arch(const tri_json *root, tri_model_config *c, tri_error
   const tri_arch *arch = tri_arch_find(type);
   if (!arch) return tri_fail(err, TRI_UNSUPPORTED, "model_type", "model_type \"%.60s\" is not supported", type);
   const tri_json *names = tri_json_get(root, "architectures");
-  const char *name = tri_json_as_str(tri_json_at(names, 0), NULL);
-  if (name) {
+  if (tri_json_kind_of(names) != TRI_JSON_NULL) {
+    const char *name = tri_json_as_str(tri_json_at(names, 0), NULL);
+    if (!name || tri_json_size(names) != 1)
+      return tri_fail(err, TRI_INVALID_ARGUMENT, "architectures", "architectures must be a list of one class name");
     bool known = false;
     for (const char *const *n = arch->class_names; *n; n++) known |= !strcmp(*n, name);
     if (!known)
@@ -174,14 +176,42 @@ static tri_status read_arch(const tri_json *root, tri_model_config *c, tri_error
   return TRI_OK;
 }
 
+/* The first of two spellings that stands there, NULL without; anything but a string is refused. */
+static tri_status read_either(const tri_json *root, const char *key, const char *other, const char **out,
+                              tri_error *err) {
+  const tri_json *v = tri_json_get(root, key);
+  const char *name = tri_json_kind_of(v) == TRI_JSON_NULL ? other : key;
+  v = tri_json_get(root, name);
+  *out = tri_json_as_str(v, NULL);
+  if (!*out && tri_json_kind_of(v) != TRI_JSON_NULL)
+    return tri_fail(err, TRI_INVALID_ARGUMENT, name, "%s must be a string", name);
+  return TRI_OK;
+}
+
+/* Switches of encoder-decoder and pruned models: off, or another model than the one that these tables describe. */
+static tri_status check_off(const tri_json *root, tri_error *err) {
+  static const char *const switches[] = {"add_cross_attention", "is_encoder_decoder", "tie_encoder_decoder",
+                                         "pruned_heads"};
+  for (size_t i = 0; i < sizeof switches / sizeof *switches; i++) {
+    const tri_json *v = tri_json_get(root, switches[i]);
+    tri_json_kind kind = tri_json_kind_of(v);
+    bool on = false;
+    if (kind == TRI_JSON_NULL || (tri_json_as_bool(v, &on) && !on)) continue;
+    if ((kind == TRI_JSON_OBJECT || kind == TRI_JSON_ARRAY) && !tri_json_size(v)) continue;
+    return tri_fail(err, TRI_UNSUPPORTED, switches[i], "%s is not supported", switches[i]);
+  }
+  return TRI_OK;
+}
+
 static tri_status read_strings(const tri_json *root, tri_model_config *c, tri_error *err) {
-  const char *dtype = tri_json_get_str(root, "dtype");
-  if (!dtype) dtype = tri_json_get_str(root, "torch_dtype");
+  const char *dtype, *act;
+  tri_status st = read_either(root, "dtype", "torch_dtype", &dtype, err);
+  if (st == TRI_OK) st = read_either(root, "hidden_act", "activation_function", &act, err);
+  if (st == TRI_OK) st = check_off(root, err);
+  if (st != TRI_OK) return st;
   if (dtype && !(tri_dtype_from_name(dtype, &c->dtype) && c->dtype <= TRI_BF16))
     return tri_fail(err, TRI_UNSUPPORTED, "dtype", "dtype \"%.40s\" is not supported: float32, float16 or bfloat16",
                     dtype);
-  const char *act = tri_json_get_str(root, "hidden_act");
-  if (!act) act = tri_json_get_str(root, "activation_function");
   if (act && !tri_act_from_name(act, &c->act))
     return tri_fail(err, TRI_UNSUPPORTED, "hidden_act", "activation \"%.40s\" is not supported", act);
   if (tri_json_kind_of(tri_json_get(root, "quantization_config")) != TRI_JSON_NULL)
@@ -236,12 +266,27 @@ static tri_status derive(tri_model_config *c, const tri_json *root, tri_error *e
   return c->position == TRI_POS_ROPE ? tri_rope_read(c, root, err) : TRI_OK;
 }
 
+static tri_status read_bos(const tri_json *root, tri_model_config *c, tri_error *err) {
+  const tri_json *v = tri_json_get(root, "bos_token_id");
+  if (tri_json_kind_of(v) != TRI_JSON_NULL &&
+      (!tri_json_as_int(v, &c->bos_token_id) || c->bos_token_id < 0 || c->bos_token_id > UINT32_MAX))
+    return tri_fail(err, TRI_INVALID_ARGUMENT, "bos_token_id", "bos_token_id must be a token id");
+  return TRI_OK;
+}
+
 static tri_status read_generation(const tri_json *root, tri_model_config *c, tri_error *err) {
-  tri_json_get_num(root, "temperature", &c->gen_temperature);
-  tri_json_get_num(root, "top_p", &c->gen_top_p);
-  tri_json_get_num(root, "repetition_penalty", &c->gen_repetition_penalty);
-  tri_json_get_int(root, "top_k", &c->gen_top_k);
-  tri_json_get_bool(root, "do_sample", &c->gen_do_sample);
+  static const tri_config_key keys[] = {
+      TRI_NUM_KEY("temperature", gen_temperature, 0, 100),
+      TRI_NUM_KEY("top_p", gen_top_p, 0, 1),
+      TRI_NUM_KEY("repetition_penalty", gen_repetition_penalty, 1e-3, 1e3),
+      TRI_INT_KEY("top_k", gen_top_k, -1, 1 << 28),
+      TRI_BOOL_KEY("do_sample", gen_do_sample),
+  };
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+    const tri_json *v = tri_json_get(root, keys[i].name);
+    tri_status st = tri_json_kind_of(v) == TRI_JSON_NULL ? TRI_OK : set_field(c, &keys[i], v, err);
+    if (st != TRI_OK) return st;
+  }
   return read_eos(root, c, err);
 }
 
@@ -255,10 +300,14 @@ static tri_status parse_docs(const tri_json *root, const tri_json *generation, t
   TRI_TRY(tri_json_each(root, read_key, &r));
   TRI_TRY(read_strings(root, &c, err));
   TRI_TRY(read_eos(root, &c, err));
-  tri_json_get_int(root, "bos_token_id", &c.bos_token_id);
+  TRI_TRY(read_bos(root, &c, err));
   TRI_TRY(derive(&c, root, err));
   if (c.arch->finish) TRI_TRY(c.arch->finish(&c, root, err));
-  if (tri_json_kind_of(generation) == TRI_JSON_OBJECT) TRI_TRY(read_generation(generation, &c, err));
+  if (generation && tri_json_kind_of(generation) != TRI_JSON_OBJECT) {
+    st = tri_fail(err, TRI_CORRUPT, "generation_config.json", "generation_config.json is not an object");
+    goto cleanup;
+  }
+  if (generation) TRI_TRY(read_generation(generation, &c, err));
   *out = c;
 cleanup:
   return st;

@@ -129,6 +129,11 @@ static tri_status apply(tri_model_config *c, const char *type, struct params *p,
   if (!original_given) p->original = (double)c->max_position_embeddings;
   for (int i = 0; i < half; i++) r->inv_freq[i] = (float)(1.0 / pow(p->theta, 2.0 * i / r->rotary_dim));
 
+  static const char *const known[] = {"default", "linear", "dynamic", "yarn", "longrope", "su", "llama3"};
+  bool found = false;
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++) found |= !strcmp(type, known[i]);
+  if (!found)
+    return tri_fail(err, TRI_UNSUPPORTED, "rope_scaling.rope_type", "rope type \"%.40s\" is not supported", type);
   if (!strcmp(type, "default")) return TRI_OK;
   if (!strcmp(type, "longrope") || !strcmp(type, "su")) {
     /* The extended context over the original one is the factor where both are known. */
@@ -150,10 +155,8 @@ static tri_status apply(tri_model_config *c, const char *type, struct params *p,
       return tri_fail(err, TRI_OUT_OF_RANGE, "rope_scaling.high_freq_factor",
                       "high_freq_factor %g must be above low_freq_factor %g", p->high_freq, p->low_freq);
     scale_llama3(r, half, p);
-  } else if (!strcmp(type, "yarn")) {
+  } else { /* yarn */
     scale_yarn(r, half, p, p->theta);
-  } else {
-    return tri_fail(err, TRI_UNSUPPORTED, "rope_scaling.rope_type", "rope type \"%.40s\" is not supported", type);
   }
 cleanup:
   return st;
@@ -180,16 +183,20 @@ tri_status tri_rope_read(tri_model_config *c, const tri_json *root, tri_error *e
     struct section s = {.p = &p, .name = names[i], .err = err};
     tri_status st = tri_json_each(section, read_key, &s);
     if (st != TRI_OK) return st;
-    const char *t = tri_json_get_str(section, "rope_type");
-    if (!t) t = tri_json_get_str(section, "type");
-    if (t) type = t;
+    const tri_json *t = tri_json_get(section, "rope_type");
+    if (tri_json_kind_of(t) == TRI_JSON_NULL) t = tri_json_get(section, "type");
+    if (tri_json_kind_of(t) != TRI_JSON_NULL) type = tri_json_as_str(t, NULL);
+    if (!type)
+      return tri_fail(err, TRI_INVALID_ARGUMENT, "rope_scaling.rope_type", "%s.rope_type must be a string", names[i]);
     break; /* files that carry both mean the same by them */
   }
   c->rope_theta = p.theta;
   /* Some families keep the original length beside the section. */
-  int64_t original;
-  if (isnan(p.original) && tri_json_get_int(root, "original_max_position_embeddings", &original) && original > 0)
-    p.original = (double)original;
+  const tri_json *original = tri_json_get(root, "original_max_position_embeddings");
+  if (isnan(p.original) && tri_json_kind_of(original) != TRI_JSON_NULL &&
+      (!tri_json_as_num(original, &p.original) || !(p.original >= 1 && p.original <= 1e9)))
+    return tri_fail(err, TRI_OUT_OF_RANGE, "original_max_position_embeddings",
+                    "original_max_position_embeddings must be a number from 1 to 1e9");
   tri_rope *r = &c->rope;
   r->kind = TRI_ROPE_FIXED;
   r->attention_scale = 1;

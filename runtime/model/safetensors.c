@@ -194,7 +194,7 @@ static tri_status add_file(tri_checkpoint *c, const char *path, tri_error *err) 
   if (!files) return tri_fail(err, TRI_NO_MEMORY, path, "no memory for %s", path);
   c->files = files;
   struct file *f = &files[c->num_files];
-  f->fd = open(path, O_RDONLY | O_CLOEXEC);
+  f->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe in its place must not hold us up */
   if (f->fd < 0)
     return tri_fail(err, errno == ENOENT ? TRI_NOT_FOUND : TRI_IO, path, "cannot open %s: %s", path, strerror(errno));
   c->num_files++;

@@ -53,9 +53,10 @@ static const tri_tensor_rule tensors[] = {
 static const char *const ignored[] = {"h.%d.attn.bias", "h.%d.attn.masked_bias", NULL};
 
 static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) {
-  (void)err;
   bool scaled = true;
-  tri_json_get_bool(root, "scale_attn_weights", &scaled);
+  const tri_json *v = tri_json_get(root, "scale_attn_weights");
+  if (tri_json_kind_of(v) != TRI_JSON_NULL && !tri_json_as_bool(v, &scaled))
+    return tri_fail(err, TRI_INVALID_ARGUMENT, "scale_attn_weights", "scale_attn_weights must be true or false");
   if (!scaled) c->attn_scale = 1;
   return TRI_OK;
 }

@@ -1,0 +1,70 @@
+/* The coordinator's core: a state machine without sockets, clocks, threads or files.
+ *
+ * Inputs are events with the time they happened; outputs are calls on tri_core_io. The same inputs in the same order give the same
+ * outputs, so that a log of inputs (the journal, later) is the state. One thread owns it. */
+#ifndef TRI_COORDINATOR_CORE_H
+#define TRI_COORDINATOR_CORE_H
+
+#include "comm/wire.h"
+#include "comm/wire_group.h"
+#include "comm/zsock.h"
+#include "runtime/model/config.h"
+#include "runtime/model/tokenizer.h"
+
+typedef struct tri_core tri_core;
+
+/* What the core asks of the world. */
+typedef struct tri_core_io {
+  void *ctx;
+  /* TRI_AGAIN: the client is slow, the core tries again later. TRI_CLOSED: it is gone. */
+  tri_status (*to_client)(void *ctx, const tri_zpeer *to, const tri_server_msg *m);
+  tri_status (*to_worker)(void *ctx, const tri_zpeer *to, tri_group_msg *m);
+  /* Encode a prompt elsewhere and come back with tri_core_encoded. TRI_AGAIN: the queue is full. */
+  tri_status (*encode)(void *ctx, uint64_t job, const char *text, size_t len);
+  /* A group is beyond help: whoever started it should end it (and may start it again under the next epoch). */
+  void (*group_lost)(void *ctx, uint32_t group, uint64_t epoch, const char *reason);
+  void (*group_ready)(void *ctx, uint32_t group, uint64_t epoch);
+} tri_core_io;
+
+typedef struct tri_core_config {
+  const char *model_name;
+  const tri_model_config *model; /* borrowed */
+  const tri_tokenizer *tokenizer; /* borrowed; NULL: token ids only */
+  uint32_t num_groups;
+  uint64_t seed;
+  int64_t max_queue;
+  int64_t silence_ns;  /* a rank that reports nothing for so long is lost */
+  int64_t watchdog_ns; /* a busy group without progress for so long is stalled */
+  tri_core_io io;
+} tri_core_config;
+
+tri_status tri_core_create(const tri_core_config *config, int64_t now, tri_core **out);
+void tri_core_destroy(tri_core *c); /* NULL is fine */
+
+/* ---- inputs ---- */
+
+/* A request that has been decoded. Its strings are borrowed for the call. */
+void tri_core_client(tri_core *c, int64_t now, const tri_zpeer *from, const tri_client_msg *m);
+/* Bytes that were no request. */
+void tri_core_client_error(tri_core *c, int64_t now, const tri_zpeer *from, uint64_t id, const tri_error *err);
+void tri_core_encoded(tri_core *c, int64_t now, uint64_t job, tri_status st, const uint32_t *ids, size_t count);
+void tri_core_worker(tri_core *c, int64_t now, const tri_zpeer *from, const tri_group_msg *m);
+/* About ten times a second: deadlines, leases, retries, watchdog. */
+void tri_core_tick(tri_core *c, int64_t now);
+/* Takes no new work; groups are told to leave when the last job has ended. */
+void tri_core_drain(tri_core *c, int64_t now);
+/* Ends every job with an error: the cluster goes down. */
+void tri_core_abandon(tri_core *c, int64_t now, const char *reason);
+
+/* ---- questions ---- */
+
+bool tri_core_is_idle(const tri_core *c); /* no job that has not ended, none whose end is undelivered */
+bool tri_core_any_group(const tri_core *c); /* a group that has not left */
+/* What the shell knows and the core does not, for status replies. */
+typedef struct tri_core_facts {
+  double resident_mb, cpu_us_per_token, tokens_per_second;
+} tri_core_facts;
+void tri_core_set_facts(tri_core *c, const tri_core_facts *facts);
+uint64_t tri_core_generated_tokens(const tri_core *c);
+
+#endif

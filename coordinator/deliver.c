@@ -1,0 +1,140 @@
+/* What clients get. A job that has news is marked; deliver_all sends what each client has not had yet. A client that reads slowly keeps its
+ * job marked: its tokens merge into larger messages, and memory is bounded by the jobs' own output. */
+#include <string.h>
+
+#include "coordinator/state.h"
+
+enum { IDS_PER_MESSAGE = 2048, IDS_WITH_LOGPROBS = 128, TEXT_PER_MESSAGE = 256 << 10, DONE_TEXT = 512 << 10 };
+
+void deliver_mark(tri_core *c, job *j) {
+  if (j->dirty) return;
+  j->dirty = true;
+  j->dirty_next = c->dirty;
+  c->dirty = j;
+}
+
+static tri_wire_str lower_code(tri_status st, char *buf, size_t cap) {
+  const char *name = tri_status_name(st);
+  size_t n = 0;
+  for (; name[n] && n + 1 < cap; n++) buf[n] = (char)(name[n] >= 'A' && name[n] <= 'Z' ? name[n] + 32 : name[n]);
+  buf[n] = '\0';
+  return (tri_wire_str){buf, n};
+}
+
+void deliver_error(tri_core *c, const tri_zpeer *to, uint64_t id, const tri_error *err) {
+  char code[64];
+  tri_server_msg m = {.op = TRI_REPLY_ERROR, .id = id, .error = {lower_code(err->status, code, sizeof code), wire_str(err->message), wire_str(err->field)}};
+  c->cfg.io.to_client(c->cfg.io.ctx, to, &m);
+}
+
+static tri_status send_accepted(tri_core *c, job *j) {
+  tri_server_msg m = {.op = TRI_REPLY_ACCEPTED, .id = j->client_id, .accepted = {.request_id = j->request_id, .prompt_tokens = j->num_prompt}};
+  return c->cfg.io.to_client(c->cfg.io.ctx, &j->peer, &m);
+}
+
+/* One message of choice i from its cursor on. */
+static tri_status send_piece(tri_core *c, job *j, uint32_t i) {
+  job_choice *ch = &j->choices[i];
+  bool logprobs = j->sampling.logprobs >= 0;
+  size_t limit = logprobs ? IDS_WITH_LOGPROBS : IDS_PER_MESSAGE, n = ch->num - ch->sent;
+  tri_token_logprobs lp[IDS_WITH_LOGPROBS];
+  if (n > limit) n = limit;
+  /* The text that these tokens made certain; with the last ones all that there is. */
+  size_t end = n ? ch->safe_after[ch->sent + n - 1] : ch->safe_len;
+  if (end < ch->sent_text) end = ch->sent_text;
+  for (; n > 1 && end - ch->sent_text > TEXT_PER_MESSAGE; end = ch->safe_after[ch->sent + n - 1]) n /= 2;
+  for (size_t k = 0; logprobs && k < n; k++) {
+    const float *p = ch->logprobs + (ch->sent + k) * (1 + TRI_WIRE_MAX_LOGPROBS);
+    lp[k] = (tri_token_logprobs){p[0], ch->num_top[ch->sent + k], ch->top_ids + (ch->sent + k) * TRI_WIRE_MAX_LOGPROBS, p + 1};
+  }
+  tri_choice_tokens t = {.index = i, .offset = ch->sent, .text = {ch->text ? ch->text + ch->sent_text : "", end - ch->sent_text},
+                         .ids = ch->ids + ch->sent, .num_ids = n, .logprobs = logprobs ? lp : NULL};
+  tri_server_msg m = {.op = TRI_REPLY_TOKENS, .id = j->client_id, .tokens = {1, &t}};
+  tri_status st = c->cfg.io.to_client(c->cfg.io.ctx, &j->peer, &m);
+  if (st != TRI_OK) return st;
+  ch->sent += n;
+  ch->sent_text = end;
+  return TRI_OK;
+}
+
+static bool has_news(const job_choice *ch) { return ch->sent < ch->num || ch->sent_text < ch->safe_len; }
+
+static tri_status send_echo(tri_core *c, job *j) {
+  if (!j->echo || !j->prompt) return TRI_OK;
+  for (uint32_t i = 0; i < (uint32_t)j->sampling.n; i++) {
+    tri_choice_tokens t = {.index = i, .text = {j->prompt, j->prompt_len}};
+    tri_server_msg m = {.op = TRI_REPLY_TOKENS, .id = j->client_id, .tokens = {1, &t}};
+    tri_status st = c->cfg.io.to_client(c->cfg.io.ctx, &j->peer, &m);
+    if (st != TRI_OK) return st;
+  }
+  return TRI_OK;
+}
+
+static size_t total_text(const job *j) {
+  size_t n = 0;
+  for (int64_t i = 0; i < j->sampling.n; i++) n += j->choices[i].safe_len;
+  return n;
+}
+
+static tri_status send_done(tri_core *c, job *j, bool with_text) {
+  if (j->has_error) {
+    char code[64];
+    tri_server_msg e = {.op = TRI_REPLY_ERROR, .id = j->client_id,
+                        .error = {lower_code(j->error.status, code, sizeof code), wire_str(j->error.message), wire_str(j->error.field)}};
+    return c->cfg.io.to_client(c->cfg.io.ctx, &j->peer, &e);
+  }
+  tri_server_msg m = {.op = TRI_REPLY_DONE, .id = j->client_id};
+  tri_done *d = &m.done;
+  d->num_choices = (uint32_t)j->sampling.n;
+  d->prompt_tokens = j->num_prompt;
+  for (uint32_t i = 0; i < d->num_choices; i++) {
+    const job_choice *ch = &j->choices[i];
+    d->choices[i].reason = ch->reason;
+    d->choices[i].completion_tokens = ch->num;
+    d->choices[i].text = (tri_wire_str){with_text ? (ch->text ? ch->text : "") : NULL, with_text ? ch->safe_len : 0};
+    d->completion_tokens += ch->num;
+  }
+  d->queue_ms = j->assigned_ns ? (double)(j->assigned_ns - j->submitted_ns) / 1e6 : 0;
+  d->first_token_ms = j->first_token_ns ? (double)(j->first_token_ns - j->submitted_ns) / 1e6 : 0;
+  d->total_ms = (double)(j->ended_ns - j->submitted_ns) / 1e6;
+  return c->cfg.io.to_client(c->cfg.io.ctx, &j->peer, &m);
+}
+
+static tri_status deliver(tri_core *c, job *j) {
+  tri_status st = TRI_OK;
+  if (j->state == JOB_ENCODING) return TRI_OK;
+  bool accepted = !(j->has_error && !j->assigned_ns); /* an error before the job ran is the only answer */
+  if (accepted && !j->accepted_sent) {
+    if ((st = send_accepted(c, j)) != TRI_OK) return st;
+    j->accepted_sent = true;
+    if (j->stream && (st = send_echo(c, j)) != TRI_OK) return st;
+  }
+  bool ended = j->state == JOB_ENDED, whole = !j->stream && j->sampling.logprobs < 0 && total_text(j) + j->prompt_len <= DONE_TEXT;
+  if (j->stream || (ended && !whole && !j->has_error))
+    for (uint32_t i = 0; i < (uint32_t)j->sampling.n; i++)
+      while (has_news(&j->choices[i]))
+        if ((st = send_piece(c, j, i)) != TRI_OK) return st;
+  if (ended && !j->done_sent) {
+    if ((st = send_done(c, j, whole)) != TRI_OK) return st;
+    j->done_sent = true;
+  }
+  return TRI_OK;
+}
+
+void deliver_all(tri_core *c, int64_t now) {
+  job *list = c->dirty;
+  c->dirty = NULL;
+  while (list) {
+    job *j = list;
+    list = j->dirty_next;
+    j->dirty = false;
+    if (!j->attached) continue;
+    tri_status st = deliver(c, j);
+    if (st == TRI_AGAIN) {
+      deliver_mark(c, j);
+    } else if (st == TRI_CLOSED) {
+      j->attached = false;
+      if (j->on_disconnect == TRI_DISCONNECT_CANCEL) job_abort(c, now, j);
+    }
+  }
+}

@@ -1,0 +1,34 @@
+/* The tokenizer's threads: prompts in, ids out, so that the socket loop never waits for a long text. */
+#ifndef TRI_COORDINATOR_ENCODER_H
+#define TRI_COORDINATOR_ENCODER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "runtime/base/status.h"
+#include "runtime/model/tokenizer.h"
+
+typedef struct tri_encoder tri_encoder;
+
+typedef struct tri_encoded {
+  struct tri_encoded *next;
+  uint64_t job;
+  tri_status status;
+  uint32_t *ids; /* owned by this struct */
+  size_t count;
+  size_t len;
+  char text[];
+} tri_encoded;
+
+/* max_tokens: a prompt with more is TRI_TOO_LARGE. max_waiting: prompts in the queue. */
+tri_status tri_encoder_create(const tri_tokenizer *t, int threads, size_t max_tokens, size_t max_waiting, tri_encoder **out);
+void tri_encoder_destroy(tri_encoder *e); /* NULL is fine */
+/* Copies the text. TRI_AGAIN: the queue is full. */
+tri_status tri_encoder_push(tri_encoder *e, uint64_t job, const char *text, size_t len);
+/* A finished one, to be given to tri_encoded_free; NULL when there is none. */
+tri_encoded *tri_encoder_pop(tri_encoder *e);
+void tri_encoded_free(tri_encoded *r);
+/* Readable when something has finished; pop clears it. */
+int tri_encoder_fd(const tri_encoder *e);
+
+#endif

@@ -1,0 +1,381 @@
+/* A job's life: submitted, encoded, queued, assigned to a group, ended, forgotten. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "coordinator/state.h"
+
+static uint64_t mix(uint64_t x) { /* SplitMix64's finaliser */
+  x += 0x9e3779b97f4a7c15u;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+static job **id_bucket(tri_core *c, uint64_t id) { return &c->by_id[id % NUM_BUCKETS]; }
+
+static job **request_bucket(tri_core *c, const tri_request_id *r) {
+  uint64_t h;
+  memcpy(&h, r->bytes, sizeof h);
+  return &c->by_request[mix(h) % NUM_BUCKETS];
+}
+
+job *job_find(const tri_core *c, uint64_t id) {
+  job *j = c->by_id[id % NUM_BUCKETS];
+  while (j && j->id != id) j = j->id_chain;
+  return j;
+}
+
+static job *find_request(tri_core *c, const tri_request_id *r) {
+  job *j = *request_bucket(c, r);
+  while (j && memcmp(j->request_id.bytes, r->bytes, sizeof r->bytes)) j = j->request_chain;
+  return j;
+}
+
+static bool same_peer(const tri_zpeer *a, const tri_zpeer *b) { return a->len == b->len && !memcmp(a->bytes, b->bytes, a->len); }
+
+static void free_job(job *j) {
+  for (int64_t i = 0; j->choices && i < j->sampling.n; i++) choice_free(&j->choices[i]);
+  tri_free(j->choices), tri_free(j->stop_text), tri_free(j->prompt), tri_free(j->prompt_ids);
+  tri_free(j);
+}
+
+static void forget(tri_core *c, job *j) {
+  job **p = id_bucket(c, j->id);
+  while (*p != j) p = &(*p)->id_chain;
+  *p = j->id_chain;
+  p = request_bucket(c, &j->request_id);
+  while (*p != j) p = &(*p)->request_chain;
+  *p = j->request_chain;
+  *(j->prev ? &j->prev->next : &c->jobs) = j->next;
+  *(j->next ? &j->next->prev : &c->jobs_tail) = j->prev;
+  if (j->dirty) {
+    for (p = &c->dirty; *p != j; p = &(*p)->dirty_next) {}
+    *p = j->dirty_next;
+  }
+  if (j->state == JOB_ENDED) c->num_retained--;
+  else c->num_active--;
+  free_job(j);
+}
+
+static void enlist(tri_core *c, job *j) {
+  job **p = id_bucket(c, j->id);
+  j->id_chain = *p;
+  *p = j;
+  p = request_bucket(c, &j->request_id);
+  j->request_chain = *p;
+  *p = j;
+  j->prev = c->jobs_tail;
+  *(c->jobs_tail ? &c->jobs_tail->next : &c->jobs) = j;
+  c->jobs_tail = j;
+  c->num_active++;
+}
+
+/* Takes stop strings out of the message's memory. */
+static bool own_stops(job *j) {
+  size_t total = 1;
+  for (int i = 0; i < j->sampling.num_stop; i++) total += j->sampling.stop[i].len;
+  char *p = j->stop_text = tri_malloc(total, 1);
+  for (int i = 0; p && i < j->sampling.num_stop; i++) {
+    tri_wire_str *s = &j->sampling.stop[i];
+    if (s->len) memcpy(p, s->s, s->len);
+    s->s = p;
+    p += s->len;
+    if (s->len > j->longest_stop) j->longest_stop = s->len;
+  }
+  return j->stop_text != NULL;
+}
+
+/* What the request leaves open, the model's generation_config says. */
+static void apply_defaults(const tri_model_config *m, tri_sampling *s) {
+  if (!s->has_temperature && !isnan(m->gen_temperature)) s->temperature = m->gen_temperature;
+  if (!s->has_top_p && !isnan(m->gen_top_p)) s->top_p = m->gen_top_p;
+  if (!s->has_top_k && m->gen_top_k > 0) s->top_k = m->gen_top_k;
+  if (!s->has_repetition_penalty && !isnan(m->gen_repetition_penalty)) s->repetition_penalty = m->gen_repetition_penalty;
+}
+
+static tri_status check_submit(tri_core *c, const tri_submit *s, tri_error *err) {
+  if (c->draining) return tri_fail(err, TRI_DRAINING, "", "the cluster is shutting down and takes no new jobs");
+  if (c->num_active >= c->cfg.max_queue)
+    return tri_fail(err, TRI_NO_CAPACITY, "", "%lld jobs are waiting or running, the limit is max_queue %lld", (long long)c->num_active, (long long)c->cfg.max_queue);
+  if (s->model.s && (s->model.len != strlen(c->cfg.model_name) || memcmp(s->model.s, c->cfg.model_name, s->model.len)))
+    return tri_fail(err, TRI_NOT_FOUND, "model", "no model \"%.*s\" here, only \"%s\"", (int)(s->model.len < 100 ? s->model.len : 100), s->model.s, c->cfg.model_name);
+  if (s->prompt.s && !c->cfg.tokenizer)
+    return tri_fail(err, TRI_UNSUPPORTED, "prompt", "this model has no tokenizer.json: send token_ids");
+  if (s->sampling.num_stop && !c->cfg.tokenizer) return tri_fail(err, TRI_UNSUPPORTED, "stop", "stop strings need a tokenizer, and this model has none");
+  if (s->sampling.min_tokens > s->sampling.max_tokens && s->sampling.max_tokens >= 0)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "min_tokens", "min_tokens %lld exceeds max_tokens %lld", (long long)s->sampling.min_tokens, (long long)s->sampling.max_tokens);
+  return TRI_OK;
+}
+
+static job *make_job(tri_core *c, int64_t now, const tri_zpeer *from, const tri_client_msg *m) {
+  const tri_submit *s = &m->submit;
+  job *j = tri_calloc(1, sizeof *j);
+  if (!j) return NULL;
+  j->id = ++c->next_id;
+  j->request_id = s->request_id;
+  if (!s->has_request_id) {
+    uint64_t r[2] = {mix(c->cfg.seed ^ j->id), mix(mix(c->cfg.seed) + j->id)};
+    memcpy(j->request_id.bytes, r, sizeof r);
+  }
+  j->peer = *from;
+  j->client_id = m->id;
+  j->attached = true;
+  j->stream = s->stream;
+  j->on_disconnect = s->on_disconnect;
+  j->sampling = s->sampling;
+  j->echo = s->sampling.echo;
+  apply_defaults(c->cfg.model, &j->sampling);
+  /* Fixed here, before any group sees the job: whoever runs it, or runs it again, draws the same. */
+  j->seed = s->sampling.has_seed ? s->sampling.seed : mix(c->cfg.seed + 0x51ed2701 * j->id);
+  j->submitted_ns = now;
+  j->deadline_ns = s->sampling.deadline_ms ? now + s->sampling.deadline_ms * 1000000 : TRI_NEVER;
+  j->num_open = (uint32_t)s->sampling.n;
+  j->choices = tri_calloc((size_t)s->sampling.n, sizeof *j->choices);
+  bool ok = j->choices && own_stops(j);
+  for (int64_t i = 0; ok && c->cfg.tokenizer && i < s->sampling.n; i++) ok = tri_detokenizer_create(c->cfg.tokenizer, true, &j->choices[i].detok) == TRI_OK;
+  if (ok && j->echo && s->prompt.s) {
+    ok = (j->prompt = tri_strndup(s->prompt.s, s->prompt.len)) != NULL;
+    j->prompt_len = s->prompt.len;
+  }
+  if (ok) return j;
+  j->sampling.n = j->choices ? j->sampling.n : 0;
+  free_job(j);
+  return NULL;
+}
+
+/* Asked for again under the same request_id: the answer is the job that exists. */
+static void adopt(tri_core *c, job *j, const tri_zpeer *from, uint64_t client_id, uint64_t offset) {
+  j->peer = *from;
+  j->client_id = client_id;
+  j->attached = true;
+  j->done_sent = false;
+  j->accepted_sent = false;
+  for (int64_t i = 0; i < j->sampling.n; i++) {
+    job_choice *ch = &j->choices[i];
+    ch->sent = i == 0 && offset < ch->num ? offset : i == 0 && offset ? ch->num : 0;
+    ch->sent_text = ch->sent ? ch->safe_after[ch->sent - 1] : 0;
+  }
+  deliver_mark(c, j);
+}
+
+void job_submit(tri_core *c, int64_t now, const tri_zpeer *from, const tri_client_msg *m) {
+  const tri_submit *s = &m->submit;
+  tri_error err = {0};
+  job *j = s->has_request_id ? find_request(c, &s->request_id) : NULL;
+  if (j) {
+    adopt(c, j, from, m->id, 0);
+    return;
+  }
+  tri_status st = check_submit(c, s, &err);
+  if (st == TRI_OK && !(j = make_job(c, now, from, m))) st = tri_fail(&err, TRI_NO_MEMORY, "", "no memory for the job");
+  if (st != TRI_OK) {
+    c->failed++;
+    deliver_error(c, from, m->id, &err);
+    return;
+  }
+  enlist(c, j);
+  if (!s->prompt.s) {
+    job_prompt(c, now, j, s->token_ids, s->num_token_ids);
+    return;
+  }
+  j->state = JOB_ENCODING;
+  st = c->cfg.io.encode(c->cfg.io.ctx, j->id, s->prompt.s, s->prompt.len);
+  if (st != TRI_OK) {
+    tri_fail(&err, TRI_NO_CAPACITY, "prompt", "too many prompts wait for the tokenizer");
+    job_fail(c, now, j, &err);
+  }
+}
+
+void job_attach(tri_core *c, int64_t now, const tri_zpeer *from, const tri_client_msg *m) {
+  tri_error err = {0};
+  job *j = find_request(c, &m->attach.request_id);
+  (void)now;
+  if (j) {
+    adopt(c, j, from, m->id, m->attach.offset);
+    return;
+  }
+  tri_fail(&err, TRI_NOT_FOUND, "request_id", "no such job: it was never submitted here, or it ended more than %lld s ago", RETAIN_NS / 1000000000);
+  deliver_error(c, from, m->id, &err);
+}
+
+void job_cancel(tri_core *c, int64_t now, const tri_zpeer *from, const tri_client_msg *m) {
+  tri_error err = {0};
+  job *j = NULL;
+  if (m->cancel.has_request_id) j = find_request(c, &m->cancel.request_id);
+  else
+    for (j = c->jobs; j && !(j->client_id == m->cancel.target && same_peer(&j->peer, from));) j = j->next;
+  if (!j) {
+    tri_fail(&err, TRI_NOT_FOUND, "request_id", "no such job");
+    deliver_error(c, from, m->id, &err);
+    return;
+  }
+  job_abort(c, now, j);
+  /* The canceller gets an answer under its own id; the job's own stream ends with `done`. */
+  tri_server_msg reply = {.op = TRI_REPLY_ACCEPTED, .id = m->id, .accepted = {.request_id = j->request_id, .prompt_tokens = j->num_prompt, .existing = true}};
+  c->cfg.io.to_client(c->cfg.io.ctx, from, &reply);
+}
+
+static tri_status check_fit(const tri_core *c, const job *j, const group *g, tri_error *err) {
+  (void)c;
+  if (j->num_prompt >= g->max_model_len)
+    return tri_fail(err, TRI_NO_CAPACITY, "prompt", "the prompt has %zu tokens; max_model_len is %llu, and an answer needs room for one at least", j->num_prompt,
+                    (unsigned long long)g->max_model_len);
+  if ((uint64_t)j->sampling.n > g->max_num_seqs)
+    return tri_fail(err, TRI_NO_CAPACITY, "n", "n is %lld, the limit is max_num_seqs %llu", (long long)j->sampling.n, (unsigned long long)g->max_num_seqs);
+  if (j->num_prompt >= g->kv_pages * g->block_size)
+    return tri_fail(err, TRI_NO_CAPACITY, "prompt", "the prompt has %zu tokens, the KV cache holds %llu", j->num_prompt, (unsigned long long)(g->kv_pages * g->block_size));
+  return TRI_OK;
+}
+
+void job_prompt(tri_core *c, int64_t now, job *j, const uint32_t *ids, size_t count) {
+  tri_error err = {0};
+  if (!count) tri_fail(&err, TRI_INVALID_ARGUMENT, "prompt", "the prompt has no tokens");
+  for (size_t i = 0; i < count && err.status == TRI_OK; i++)
+    if (ids[i] >= (uint64_t)c->cfg.model->vocab_size)
+      tri_fail(&err, TRI_OUT_OF_RANGE, "token_ids", "token_ids[%zu] is %u, the vocabulary has %lld tokens", i, ids[i], (long long)c->cfg.model->vocab_size);
+  for (int i = 0; i < j->sampling.num_logit_bias && err.status == TRI_OK; i++)
+    if (j->sampling.logit_bias[i].id >= (uint64_t)c->cfg.model->vocab_size)
+      tri_fail(&err, TRI_OUT_OF_RANGE, "logit_bias", "logit_bias names token %u, the vocabulary has %lld tokens", j->sampling.logit_bias[i].id, (long long)c->cfg.model->vocab_size);
+  if (err.status == TRI_OK && !(j->prompt_ids = tri_malloc(count, sizeof *ids))) tri_fail(&err, TRI_NO_MEMORY, "prompt", "no memory for the prompt");
+  uint32_t index;
+  group *g = member_pick(c, &index);
+  j->num_prompt = count;
+  if (err.status == TRI_OK && g) check_fit(c, j, g, &err);
+  if (err.status != TRI_OK) {
+    job_fail(c, now, j, &err);
+    return;
+  }
+  memcpy(j->prompt_ids, ids, count * sizeof *ids);
+  c->prompt_tokens += count;
+  j->state = JOB_QUEUED;
+  deliver_mark(c, j);
+  job_dispatch(c, now);
+}
+
+static void assign(tri_core *c, int64_t now, job *j, group *g, uint32_t index) {
+  tri_group_msg m = {.op = TRI_GROUP_ASSIGN,
+                     .assign = {.job = j->id, .epoch = g->epoch, .seed = j->seed, .remaining_ms = j->deadline_ns == TRI_NEVER ? -1 : (j->deadline_ns - now) / 1000000,
+                                .token_ids = j->prompt_ids, .num_token_ids = j->num_prompt, .sampling = j->sampling}};
+  m.assign.sampling.num_stop = 0;
+  j->state = JOB_ASSIGNED;
+  j->group = index;
+  j->epoch = g->epoch;
+  j->assigned_ns = now;
+  g->jobs++;
+  if (c->cfg.io.to_worker(c->cfg.io.ctx, &g->ranks[0].peer, &m) != TRI_OK) {
+    tri_error err = {0};
+    tri_fail(&err, TRI_PEER_LOST, "", "the group's leader cannot be reached");
+    job_fail(c, now, j, &err);
+  }
+}
+
+void job_dispatch(tri_core *c, int64_t now) {
+  for (job *j = c->jobs, *next; j; j = next) {
+    uint32_t index;
+    tri_error err = {0};
+    next = j->next;
+    if (j->state != JOB_QUEUED) continue;
+    group *g = member_pick(c, &index);
+    if (!g) return;
+    if (check_fit(c, j, g, &err) != TRI_OK) job_fail(c, now, j, &err);
+    else assign(c, now, j, g, index);
+  }
+}
+
+static void end_job(tri_core *c, int64_t now, job *j) {
+  if (j->state == JOB_ENDED) return;
+  if (j->state == JOB_ASSIGNED && c->groups[j->group].jobs) c->groups[j->group].jobs--;
+  j->state = JOB_ENDED;
+  j->ended_ns = now;
+  c->num_active--;
+  c->num_retained++;
+  deliver_mark(c, j);
+}
+
+void job_fail(tri_core *c, int64_t now, job *j, const tri_error *err) {
+  if (j->state == JOB_ENDED) return;
+  for (int64_t i = 0; i < j->sampling.n; i++) choice_end(j, &j->choices[i], TRI_FINISH_ERROR);
+  j->error = *err;
+  j->has_error = true;
+  c->failed++;
+  end_job(c, now, j);
+}
+
+void job_finish(tri_core *c, int64_t now, job *j) {
+  if (j->state == JOB_ENDED) return;
+  tri_finish worst = j->choices[0].reason;
+  *(worst == TRI_FINISH_STOP ? &c->done_stop : worst == TRI_FINISH_LENGTH ? &c->done_length : &c->done_abort) += 1;
+  tri_histogram_add(&c->e2e, (double)(now - j->submitted_ns) / 1e9);
+  end_job(c, now, j);
+}
+
+void job_abort(tri_core *c, int64_t now, job *j) {
+  if (j->state == JOB_ENDED) return;
+  if (j->state == JOB_ASSIGNED) {
+    group *g = &c->groups[j->group];
+    tri_group_msg m = {.op = TRI_GROUP_ABORT, .abort = {.job = j->id}};
+    if (g->epoch == j->epoch && g->world) c->cfg.io.to_worker(c->cfg.io.ctx, &g->ranks[0].peer, &m);
+  }
+  for (int64_t i = 0; i < j->sampling.n; i++) choice_end(j, &j->choices[i], TRI_FINISH_ABORT);
+  job_finish(c, now, j);
+}
+
+static void note_times(tri_core *c, int64_t now, job *j) {
+  if (!j->first_token_ns) {
+    j->first_token_ns = now;
+    tri_histogram_add(&c->ttft, (double)(now - j->submitted_ns) / 1e9);
+    tri_histogram_add(&c->queue_time, (double)(j->assigned_ns - j->submitted_ns) / 1e9);
+  } else {
+    tri_histogram_add(&c->itl, (double)(now - j->last_token_ns) / 1e9);
+  }
+  j->last_token_ns = now;
+}
+
+void job_tokens(tri_core *c, int64_t now, uint32_t index, const tri_group_tokens *tokens) {
+  job *j = NULL;
+  uint64_t drawn = 0;
+  for (uint32_t i = 0; i < tokens->num; i++) {
+    const tri_group_token *t = &tokens->tokens[i];
+    if (!j || j->id != t->job) j = job_find(c, t->job);
+    /* What an earlier life of the group still says, or what comes after a cancellation, has no owner any more. */
+    if (!j || j->state != JOB_ASSIGNED || j->group != index || j->epoch != tokens->epoch || t->choice >= (uint32_t)j->sampling.n) continue;
+    job_choice *ch = &j->choices[t->choice];
+    if (ch->ended) continue;
+    bool none = t->flags & TRI_TOKEN_NONE;
+    if (none) choice_end(j, ch, t->reason);
+    else if (t->offset != ch->num || choice_push(c, j, ch, t) != TRI_OK) {
+      tri_error err = {0};
+      tri_fail(&err, TRI_INTERNAL, "", "token %llu came where %zu was expected, or memory is out", (unsigned long long)t->offset, ch->num);
+      job_fail(c, now, j, &err);
+      continue;
+    } else {
+      drawn++;
+      note_times(c, now, j);
+    }
+    deliver_mark(c, j);
+    if (j->num_open) continue;
+    /* A stop string ends a choice here before its group knows. */
+    if (!(t->flags & TRI_TOKEN_LAST)) {
+      tri_group_msg m = {.op = TRI_GROUP_ABORT, .abort = {.job = j->id}};
+      c->cfg.io.to_worker(c->cfg.io.ctx, &c->groups[index].ranks[0].peer, &m);
+    }
+    job_finish(c, now, j);
+  }
+  if (drawn) tri_histogram_add(&c->step_tokens, (double)drawn);
+}
+
+void jobs_tick(tri_core *c, int64_t now) {
+  for (job *j = c->jobs, *next; j; j = next) {
+    next = j->next;
+    /* Assigned jobs are ended by their leader, which knows what is under way. */
+    if (j->state == JOB_QUEUED && now >= j->deadline_ns) job_abort(c, now, j);
+    bool expired = j->state == JOB_ENDED && (now - j->ended_ns > RETAIN_NS || c->num_retained > MAX_RETAINED) && !j->dirty;
+    if (expired) forget(c, j);
+  }
+  job_dispatch(c, now);
+}
+
+void jobs_destroy(tri_core *c) {
+  while (c->jobs) forget(c, c->jobs);
+}

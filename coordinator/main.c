@@ -1,0 +1,410 @@
+/* trireme-coordinator: the front door. This file is the shell around the core: sockets, signals, clocks, the tokenizer's threads and the
+ * memory watch. */
+#include <errno.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/signalfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "comm/boot.h"
+#include "comm/endpoint.h"
+#include "coordinator/core.h"
+#include "coordinator/encoder.h"
+#include "coordinator/mpi_launch.h"
+#include "runtime/base/log.h"
+#include "runtime/base/wait.h"
+#include "runtime/model/serve_options.h"
+
+enum { TICK_MS = 100, BATCH = 256, WINDOW_S = 10, FLUSH_MS = 300, MAX_ALLOWED_KEYS = 1024 };
+
+struct second {
+  uint64_t tokens;
+  double cpu_s, wall_s;
+};
+
+struct shell {
+  tri_serve_options opts;
+  char model_name[256];
+  tri_model_config model;
+  tri_tokenizer *tokenizer;
+  tri_zcontext *z;
+  tri_zserver *clients, *workers;
+  tri_encoder *encoder;
+  tri_core *core;
+  tri_arena *arena;
+  tri_wire_buf buf;
+  tri_boot boot;
+  int signal_fd;
+  bool draining, leaving, failed;
+  int64_t drain_deadline, last_tick, last_second, last_cont;
+  /* the last seconds in which tokens were generated */
+  struct second window[WINDOW_S];
+  unsigned num_seconds;
+  uint64_t tokens_before;
+  double cpu_before;
+  double base_mb;
+};
+
+/* ---- what the core asks for ---- */
+
+static tri_status to_client(void *ctx, const tri_zpeer *to, const tri_server_msg *m) {
+  struct shell *s = ctx;
+  tri_status st = tri_server_msg_encode(m, &s->buf);
+  if (st != TRI_OK) {
+    tri_log(TRI_LOG_ERROR, "coordinator", "a reply could not be encoded: %s", tri_status_text(st));
+    return TRI_OK; /* trying again would fail again */
+  }
+  return tri_zserver_send(s->clients, to, s->buf.data, s->buf.len);
+}
+
+static tri_status to_worker(void *ctx, const tri_zpeer *to, tri_group_msg *m) {
+  struct shell *s = ctx;
+  tri_status st = tri_group_msg_encode(m, &s->buf);
+  return st == TRI_OK ? tri_zserver_send(s->workers, to, s->buf.data, s->buf.len) : st;
+}
+
+static tri_status encode(void *ctx, uint64_t job, const char *text, size_t len) {
+  struct shell *s = ctx;
+  return tri_encoder_push(s->encoder, job, text, len);
+}
+
+/* One line per event for whoever started this process. */
+static void tell(struct shell *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void tell(struct shell *s, const char *fmt, ...) {
+  char line[512];
+  va_list ap;
+  if (s->opts.event_fd < 0) return;
+  va_start(ap, fmt);
+  int n = vsnprintf(line, sizeof line - 1, fmt, ap);
+  va_end(ap);
+  if (n > (int)sizeof line - 2) n = (int)sizeof line - 2;
+  line[n++] = '\n';
+  ssize_t ignored = write(s->opts.event_fd, line, (size_t)n);
+  (void)ignored;
+}
+
+static void group_lost(void *ctx, uint32_t group, uint64_t epoch, const char *reason) {
+  struct shell *s = ctx;
+  tell(s, "lost %u %llu %s", group, (unsigned long long)epoch, reason);
+  /* One MPI job has one fate: its end is the only way to be rid of a rank that stands still. */
+  if (s->opts.launch == TRI_LAUNCH_MPI) s->leaving = s->failed = true;
+}
+
+static void group_ready(void *ctx, uint32_t group, uint64_t epoch) {
+  struct shell *s = ctx;
+  tell(s, "ready %u %llu", group, (unsigned long long)epoch);
+  tri_log(TRI_LOG_INFO, "coordinator", "serving \"%s\" at %s", s->model_name, tri_zserver_endpoint(s->clients));
+}
+
+/* ---- set-up ---- */
+
+static tri_status open_model(struct shell *s, tri_error *err) {
+  char path[4200];
+  tri_status st = tri_model_config_load(s->opts.model, &s->model, err);
+  if (st != TRI_OK) return st;
+  snprintf(path, sizeof path, "%s/tokenizer.json", s->opts.model);
+  if (access(path, F_OK)) tri_log(TRI_LOG_WARN, "coordinator", "%s is missing: prompts must come as token_ids", path);
+  else if ((st = tri_tokenizer_load(path, &s->tokenizer, err)) != TRI_OK) return st;
+  char *copy = tri_strdup(s->opts.model);
+  if (!copy) return TRI_NO_MEMORY;
+  for (size_t n = strlen(copy); n > 1 && copy[n - 1] == '/';) copy[--n] = '\0';
+  const char *slash = strrchr(copy, '/');
+  snprintf(s->model_name, sizeof s->model_name, "%s", s->opts.served_model_name ? s->opts.served_model_name : slash ? slash + 1 : copy);
+  tri_free(copy);
+  if (!s->tokenizer) return TRI_OK;
+  int64_t len = s->opts.max_model_len ? s->opts.max_model_len : s->model.max_position_embeddings;
+  st = tri_encoder_create(s->tokenizer, s->opts.tokenizer_threads, (size_t)len, 4096, &s->encoder);
+  return st == TRI_OK ? st : tri_fail(err, st, "tokenizer_threads", "cannot start the tokenizer's threads");
+}
+
+static int read_allowed(const char *path, char keys[][TRI_Z_KEY], const char **list, int max) {
+  FILE *f = fopen(path, "re");
+  int n = 0;
+  char line[256];
+  if (!f) return -1;
+  while (n < max && fgets(line, sizeof line, f)) {
+    line[strcspn(line, "# \t\r\n")] = '\0';
+    if (strlen(line) != TRI_Z_KEY - 1) continue;
+    memcpy(keys[n], line, TRI_Z_KEY);
+    list[n] = keys[n];
+    n++;
+  }
+  fclose(f);
+  return n;
+}
+
+static tri_status open_client_socket(struct shell *s, tri_error *err) {
+  static char keys[MAX_ALLOWED_KEYS][TRI_Z_KEY];
+  static const char *allowed[MAX_ALLOWED_KEYS];
+  char endpoint[TRI_ENDPOINT_BYTES];
+  tri_zkeypair pair;
+  tri_status st = tri_endpoint_resolve(s->opts.endpoint, endpoint, err);
+  if (st != TRI_OK) return st;
+  tri_zserver_config zc = {.endpoint = endpoint, .insecure_tcp = s->opts.insecure_tcp, .max_message = TRI_WIRE_MAX_MESSAGE, .backlog = 1000};
+  if (s->opts.key_file) {
+    if ((st = tri_zkeypair_load(s->opts.key_file, &pair, err)) != TRI_OK) return st;
+    zc.curve = &pair;
+    zc.allowed = allowed;
+    zc.num_allowed = s->opts.allowed_keys ? read_allowed(s->opts.allowed_keys, keys, allowed, MAX_ALLOWED_KEYS) : 0;
+    if (zc.num_allowed < 1)
+      return tri_fail(err, TRI_INVALID_ARGUMENT, "allowed_keys", "--key-file needs --allowed-keys with a file that names at least one client's public key");
+  }
+  return tri_zserver_open(s->z, &zc, &s->clients, err);
+}
+
+static tri_status open_worker_socket(struct shell *s, bool one_host, tri_error *err) {
+  char endpoint[300], host[128] = "127.0.0.1";
+  tri_zkeypair pair;
+  tri_status st;
+  TRI_TRY(tri_zkeypair_make(&pair, err));
+  TRI_TRY(tri_zkeypair_make(&s->boot.worker, err));
+  snprintf(s->boot.server_key, sizeof s->boot.server_key, "%s", pair.public_key);
+  if (!one_host) tri_boot_host_address(host, sizeof host);
+  snprintf(endpoint, sizeof endpoint, "tcp://%s:*", host);
+  const char *allowed[] = {s->boot.worker.public_key};
+  tri_zserver_config zc = {.endpoint = strcmp(s->opts.worker_endpoint, "auto") ? s->opts.worker_endpoint : endpoint, .curve = &pair, .allowed = allowed,
+                           .num_allowed = 1, .max_message = TRI_WIRE_MAX_MESSAGE, .backlog = 65536};
+  TRI_TRY(tri_zserver_open(s->z, &zc, &s->workers, err));
+  snprintf(s->boot.endpoint, sizeof s->boot.endpoint, "%s", tri_zserver_endpoint(s->workers));
+  if (s->opts.boot_file) TRI_TRY(tri_boot_save(s->opts.boot_file, &s->boot, err));
+cleanup:
+  return st;
+}
+
+static tri_status open_core(struct shell *s, tri_error *err) {
+  uint64_t seed = s->opts.seed;
+  if (!seed && getrandom(&seed, sizeof seed, 0) != sizeof seed) seed = (uint64_t)tri_now_ns();
+  tri_core_config cc = {.model_name = s->model_name, .model = &s->model, .tokenizer = s->tokenizer,
+                        .num_groups = s->opts.launch == TRI_LAUNCH_MPI ? 1 : (uint32_t)s->opts.dp, .seed = seed, .max_queue = s->opts.max_queue,
+                        .watchdog_ns = (int64_t)(s->opts.watchdog_timeout * 1e9), .silence_ns = (int64_t)(s->opts.watchdog_timeout * 0.75e9),
+                        .io = {s, to_client, to_worker, encode, group_lost, group_ready}};
+  tri_status st = tri_core_create(&cc, tri_now_ns(), &s->core);
+  return st == TRI_OK ? st : tri_fail(err, st, "coordinator", "no memory");
+}
+
+/* ---- the loop ---- */
+
+static void read_clients(struct shell *s) {
+  tri_zpeer from;
+  const void *data;
+  size_t len;
+  int frames;
+  for (int i = 0; i < BATCH && tri_zserver_recv(s->clients, &from, &data, &len, &frames) == TRI_OK; i++) {
+    tri_client_msg m;
+    tri_error err = {0};
+    uint64_t id = 0;
+    tri_arena_destroy(s->arena);
+    s->arena = NULL;
+    tri_status st = tri_arena_create(16 << 10, &s->arena);
+    if (frames > 1) st = tri_fail(&err, TRI_CORRUPT, "", "a request is one frame, this message has several");
+    if (st == TRI_OK) st = tri_client_msg_decode(data, len, s->arena, &m, &id, &err);
+    if (st == TRI_OK) tri_core_client(s->core, tri_now_ns(), &from, &m);
+    else tri_core_client_error(s->core, tri_now_ns(), &from, id, &err);
+  }
+}
+
+static void read_workers(struct shell *s) {
+  tri_zpeer from;
+  const void *data;
+  size_t len;
+  int frames;
+  for (int i = 0; i < BATCH && tri_zserver_recv(s->workers, &from, &data, &len, &frames) == TRI_OK; i++) {
+    tri_group_msg m;
+    tri_error err = {0};
+    tri_arena_destroy(s->arena);
+    s->arena = NULL;
+    if (tri_arena_create(16 << 10, &s->arena) == TRI_OK && tri_group_msg_decode(data, len, s->arena, &m, &err) == TRI_OK)
+      tri_core_worker(s->core, tri_now_ns(), &from, &m);
+    else tri_log(TRI_LOG_WARN, "coordinator", "unreadable message from a worker: %s", err.message);
+  }
+}
+
+static void read_encoder(struct shell *s) {
+  for (tri_encoded *r; s->encoder && (r = tri_encoder_pop(s->encoder)); tri_encoded_free(r))
+    tri_core_encoded(s->core, tri_now_ns(), r->job, r->status, r->ids, r->count);
+}
+
+static void begin_drain(struct shell *s, const char *why) {
+  if (s->draining) {
+    s->leaving = true; /* asked twice */
+    return;
+  }
+  tri_log(TRI_LOG_INFO, "coordinator", "%s: finishing what runs, at most %.0f s", why, s->opts.drain_timeout);
+  s->draining = true;
+  s->drain_deadline = tri_now_ns() + (int64_t)(s->opts.drain_timeout * 1e9);
+  tri_core_drain(s->core, tri_now_ns());
+}
+
+static void read_signals(struct shell *s) {
+  struct signalfd_siginfo info;
+  while (read(s->signal_fd, &info, sizeof info) == sizeof info) {
+    int64_t now = tri_now_ns();
+    if (info.ssi_signo == SIGCONT) {
+      s->last_cont = now;
+    } else if (info.ssi_signo == SIGHUP) {
+      tri_core_abandon(s->core, now, "the cluster's supervisor is gone");
+      s->leaving = s->failed = true;
+    } else if (info.ssi_signo == SIGTERM && s->opts.launch == TRI_LAUNCH_MPI && s->last_cont && now - s->last_cont > 500000000 && now - s->last_cont < 5000000000) {
+      /* mpirun announces the end of an aborted job with SIGCONT, SIGTERM a second later and SIGKILL soon after. */
+      tri_core_abandon(s->core, now, "the MPI job is being ended: a rank has died, or mpirun was told to stop");
+      s->leaving = s->failed = true;
+    } else {
+      begin_drain(s, info.ssi_signo == SIGUSR1 ? "SIGUSR1" : info.ssi_signo == SIGINT ? "SIGINT" : "SIGTERM");
+    }
+  }
+}
+
+static double resident_mb(void) {
+  long pages = 0, ignored;
+  FILE *f = fopen("/proc/self/statm", "re");
+  if (!f) return 0;
+  if (fscanf(f, "%ld %ld", &ignored, &pages) != 2) pages = 0;
+  fclose(f);
+  return (double)pages * (double)sysconf(_SC_PAGESIZE) / 0x1p20;
+}
+
+/* A message without end fills the library's memory before anything is readable: give up the socket and its peers. */
+static void watch_memory(struct shell *s, double mb) {
+  tri_error err = {0};
+  if (mb - s->base_mb < (double)s->opts.memory_cap / 0x1p20) return;
+  tri_log(TRI_LOG_WARN, "coordinator", "%.0f MiB resident, %.0f at the start: closing the client socket and binding it anew", mb, s->base_mb);
+  if (tri_zserver_rebind(s->clients, &err) != TRI_OK) {
+    tri_log(TRI_LOG_ERROR, "coordinator", "cannot bind again: %s", err.message);
+    s->leaving = s->failed = true;
+  }
+  malloc_trim(0);
+}
+
+static void count_second(struct shell *s, int64_t now, double mb) {
+  struct timespec t;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+  double cpu = (double)t.tv_sec + (double)t.tv_nsec / 1e9, sum_cpu = 0, sum_wall = 0;
+  uint64_t tokens = tri_core_generated_tokens(s->core), sum_tokens = 0;
+  if (tokens > s->tokens_before)
+    s->window[s->num_seconds++ % WINDOW_S] = (struct second){tokens - s->tokens_before, cpu - s->cpu_before, (double)(now - s->last_second) / 1e9};
+  for (unsigned i = 0; i < WINDOW_S && i < s->num_seconds; i++) sum_tokens += s->window[i].tokens, sum_cpu += s->window[i].cpu_s, sum_wall += s->window[i].wall_s;
+  s->tokens_before = tokens;
+  s->cpu_before = cpu;
+  s->last_second = now;
+  tri_core_facts f = {.resident_mb = mb};
+  if (sum_tokens) f.cpu_us_per_token = sum_cpu * 1e6 / (double)sum_tokens, f.tokens_per_second = (double)sum_tokens / sum_wall;
+  tri_core_set_facts(s->core, &f);
+}
+
+static void tick(struct shell *s) {
+  int64_t now = tri_now_ns();
+  if (now - s->last_tick < TICK_MS * 1000000LL) return;
+  s->last_tick = now;
+  tri_core_tick(s->core, now);
+  double mb = resident_mb();
+  watch_memory(s, mb);
+  if (now - s->last_second >= 1000000000) count_second(s, now, mb);
+  if (s->draining && tri_core_is_idle(s->core)) s->leaving = true;
+  if (s->draining && now > s->drain_deadline && !s->leaving) {
+    tri_core_abandon(s->core, now, "the cluster shuts down, and the job did not end in time");
+    tri_core_tick(s->core, now); /* tells the groups to leave */
+    s->leaving = true;
+  }
+}
+
+static void serve(struct shell *s) {
+  while (!s->leaving) {
+    int ready = 0;
+    tri_zpoll items[] = {{.server = s->clients, .fd = -1}, {.server = s->workers, .fd = -1}, {.fd = s->signal_fd}, {.fd = s->encoder ? tri_encoder_fd(s->encoder) : -1}};
+    tri_zpoll_wait(items, 4, TICK_MS, &ready);
+    if (items[0].ready) read_clients(s);
+    if (items[1].ready) read_workers(s);
+    if (items[2].ready) read_signals(s);
+    if (items[3].ready) read_encoder(s);
+    tick(s);
+  }
+  /* Last words on their way; then the workers' leases end with this process. */
+  int64_t until = tri_deadline_after_ms(FLUSH_MS);
+  while (tri_now_ns() < until) {
+    tri_zpoll items[] = {{.server = s->workers, .fd = -1}};
+    tri_zpoll_wait(items, 1, 20, NULL);
+    if (items[0].ready) read_workers(s);
+    tri_core_tick(s->core, tri_now_ns());
+  }
+}
+
+static const tri_options_spec spec = {
+    .program = "trireme-coordinator",
+    .usage = "--model DIR [OPTION]...",
+    .summary = "The front door of a Trireme cluster: takes jobs over ZeroMQ and hands them to groups of workers.",
+    .epilog = "Examples:\n"
+              "  mpirun -n 1 trireme-coordinator --launch mpi --model DIR : -n 4 trireme-worker --launch mpi --model DIR -tp 2 -pp 2\n"
+              "  trireme up --model DIR -tp 2 -pp 2        starts this program and its workers\n",
+    .version = "trireme-coordinator 0.1.0",
+    .config_file = true,
+};
+
+static int block_signals(void) {
+  sigset_t set;
+  sigemptyset(&set);
+  const int signals[] = {SIGTERM, SIGINT, SIGUSR1, SIGHUP, SIGCONT};
+  for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) sigaddset(&set, signals[i]);
+  signal(SIGPIPE, SIG_IGN);
+  pthread_sigmask(SIG_BLOCK, &set, NULL);
+  return signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+}
+
+static void clean_up(struct shell *s) {
+  tri_core_destroy(s->core);
+  tri_encoder_destroy(s->encoder);
+  tri_zserver_close(s->clients);
+  tri_zserver_close(s->workers);
+  tri_zcontext_destroy(s->z);
+  tri_tokenizer_destroy(s->tokenizer);
+  tri_arena_destroy(s->arena);
+  tri_wire_buf_free(&s->buf);
+  if (s->opts.boot_file) unlink(s->opts.boot_file);
+}
+
+int main(int argc, char **argv) {
+  static struct shell s;
+  tri_options *opts = NULL;
+  tri_error err = {0};
+  tri_options_spec sp = spec;
+  sp.options = tri_serve_option_table;
+  sp.count = tri_serve_option_count;
+  int code = tri_options_main(&sp, &s.opts, argc, argv, &opts);
+  if (code >= 0) return code;
+  tri_log_setup((tri_log_level)s.opts.log_level, "-");
+  s.signal_fd = block_signals();
+  bool mpi = s.opts.launch == TRI_LAUNCH_MPI, one_host = true;
+  /* A supervisor's end is told by SIGHUP, so that clients hear of it; mpirun's end by SIGKILL, as for every rank. */
+  prctl(PR_SET_PDEATHSIG, mpi ? SIGKILL : s.opts.event_fd >= 0 ? SIGHUP : 0);
+  tri_status st = s.opts.model ? TRI_OK : tri_fail(&err, TRI_INVALID_ARGUMENT, "model", "--model is missing");
+  if (st == TRI_OK && mpi) st = tri_mpi_launch_join(&argc, &argv, &one_host, &err);
+  if (st == TRI_OK) st = open_model(&s, &err);
+  if (st == TRI_OK) st = tri_zcontext_create(&s.z, &err);
+  if (st == TRI_OK) st = open_worker_socket(&s, one_host, &err);
+  if (st == TRI_OK) st = open_client_socket(&s, &err);
+  if (st == TRI_OK) st = open_core(&s, &err);
+  if (st == TRI_OK && mpi) st = tri_mpi_launch_hand_out(&s.boot, &err);
+  if (st != TRI_OK) {
+    tri_log(TRI_LOG_ERROR, "coordinator", "%s%s%s", err.status ? err.message : tri_status_text(st), err.field[0] ? " -- " : "", err.field);
+    tell(&s, "failed %s", err.message);
+    clean_up(&s);
+    _exit(st == TRI_UNSUPPORTED || st == TRI_UNKNOWN_FIELD || st == TRI_OUT_OF_RANGE ? TRI_EXIT_REFUSED : TRI_EXIT_FAILED);
+  }
+  tell(&s, "listening %s", tri_zserver_endpoint(s.clients));
+  s.base_mb = resident_mb();
+  s.last_second = tri_now_ns();
+  serve(&s);
+  bool failed = s.failed;
+  clean_up(&s);
+  tri_options_free(opts);
+  if (failed) _exit(TRI_EXIT_FAILED);
+  if (mpi) tri_mpi_launch_leave();
+  return TRI_EXIT_OK;
+}

@@ -1,0 +1,29 @@
+#include "coordinator/mpi_launch.h"
+
+#include "comm/comm.h"
+
+/* The job's communicator lives as long as the process: MPI itself is such a state. */
+static tri_comm *world;
+
+tri_status tri_mpi_launch_join(int *argc, char ***argv, bool *one_host, tri_error *err) {
+  static const tri_comm_config cc = {.policy = {.yield_us = 1000}, .timeout_ms = 60000};
+  int local_rank, local_size;
+  tri_status st;
+  TRI_TRY(tri_mpi_init(argc, argv, err));
+  TRI_TRY(tri_comm_mpi_world(&cc, &world));
+  if (world->rank != 0 || world->size < 2)
+    return tri_fail(err, TRI_INVALID_ARGUMENT, "launch", "with --launch mpi the coordinator is the first process, and workers follow: mpirun -n 1 trireme-coordinator ... : -n N trireme-worker ...");
+  TRI_TRY(tri_comm_mpi_local(world, &local_rank, &local_size));
+  *one_host = local_size == world->size;
+cleanup:
+  return st == TRI_OK || err->status ? st : tri_fail(err, st, "mpi", "cannot join the MPI job: %s", tri_status_text(st));
+}
+
+tri_status tri_mpi_launch_hand_out(tri_boot *boot, tri_error *err) {
+  tri_comm *alone;
+  tri_status st = world->ops->broadcast(world, boot, sizeof *boot, 0, NULL);
+  if (st == TRI_OK) st = world->ops->split(world, 1, 0, &alone); /* the workers form a communicator of their own */
+  return st == TRI_OK ? st : tri_fail(err, st, "mpi", "the workers did not join: %s", tri_status_text(st));
+}
+
+void tri_mpi_launch_leave(void) { tri_mpi_finalize(); }

@@ -1,0 +1,16 @@
+/* --launch mpi: the coordinator is rank 0 of the MPI job whose other ranks are the workers. MPI serves to hand out the coordinator's address
+ * and keys, and for nothing else. */
+#ifndef TRI_COORDINATOR_MPI_LAUNCH_H
+#define TRI_COORDINATOR_MPI_LAUNCH_H
+
+#include <stdbool.h>
+
+#include "comm/boot.h"
+
+/* Joins the job. *one_host: every rank runs on this host. */
+tri_status tri_mpi_launch_join(int *argc, char ***argv, bool *one_host, tri_error *err);
+/* The broadcast that the workers wait for. */
+tri_status tri_mpi_launch_hand_out(tri_boot *boot, tri_error *err);
+void tri_mpi_launch_leave(void);
+
+#endif

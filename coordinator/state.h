@@ -1,0 +1,137 @@
+/* The core's data, shared by its files and nobody else. */
+#ifndef TRI_COORDINATOR_STATE_H
+#define TRI_COORDINATOR_STATE_H
+
+#include "coordinator/core.h"
+#include "coordinator/histogram.h"
+#include "runtime/base/wait.h"
+
+enum { NUM_BUCKETS = 4096, MAX_RANKS = 1024, MAX_RETAINED = 4096 };
+
+/* How long an ended job can still be attached to or asked for again. */
+#define RETAIN_NS (60 * 1000000000LL)
+
+typedef enum job_state { JOB_ENCODING, JOB_QUEUED, JOB_ASSIGNED, JOB_ENDED } job_state;
+
+/* One choice's output so far. Everything is kept until the job is forgotten, so that a slow client's tokens can be merged and a
+ * client that comes back can be given what it missed. */
+typedef struct job_choice {
+  tri_detokenizer *detok;
+  char *text;
+  size_t text_len, text_cap;
+  size_t safe_len;      /* of text: cannot become part of a stop string any more */
+  size_t sent_text;
+  uint32_t *ids;
+  uint32_t *safe_after; /* safe_len after each token */
+  float *logprobs;      /* with logprobs: per token its own and TRI_WIRE_MAX_LOGPROBS alternatives */
+  uint32_t *top_ids;
+  uint8_t *num_top;
+  size_t num, cap, sent;
+  bool ended;
+  tri_finish reason;
+} job_choice;
+
+typedef struct job {
+  struct job *next, *prev;             /* all jobs, oldest first */
+  struct job *id_chain, *request_chain; /* hash chains */
+  struct job *dirty_next;
+  bool dirty;
+  uint64_t id;
+  tri_request_id request_id;
+  tri_zpeer peer;
+  uint64_t client_id;
+  bool attached, stream, accepted_sent, done_sent, has_error, echo;
+  tri_on_disconnect on_disconnect;
+  job_state state;
+  uint32_t group;
+  uint64_t epoch, seed;
+  tri_sampling sampling; /* stop strings owned: stop_text */
+  char *stop_text;
+  size_t longest_stop;
+  char *prompt; /* for echo */
+  size_t prompt_len;
+  uint32_t *prompt_ids;
+  size_t num_prompt;
+  job_choice *choices;
+  uint32_t num_open;
+  int64_t submitted_ns, assigned_ns, first_token_ns, last_token_ns, ended_ns, deadline_ns;
+  tri_error error;
+} job;
+
+typedef enum group_state { GROUP_ABSENT, GROUP_STARTING, GROUP_READY, GROUP_DRAINING, GROUP_LOST } group_state;
+
+typedef struct rank_info {
+  bool known, busy;
+  tri_zpeer peer;
+  char host[64];
+  int64_t pid, last_report;
+  uint64_t step, block, collective;
+  int64_t progress_ns; /* when step, block or collective last changed */
+} rank_info;
+
+typedef struct group {
+  group_state state;
+  uint64_t epoch;
+  uint32_t tp, pp, world;
+  rank_info *ranks; /* [world] */
+  uint64_t model_hash, max_model_len, vocab_size, kv_pages, block_size, max_num_seqs;
+  uint32_t running, waiting, jobs;
+  uint64_t kv_pages_used, tokens, scheduler_ns, preemptions;
+  int64_t last_lease, busy_since;
+} group;
+
+struct tri_core {
+  tri_core_config cfg;
+  group *groups;
+  job *jobs, *jobs_tail;
+  job *by_id[NUM_BUCKETS], *by_request[NUM_BUCKETS];
+  job *dirty;
+  uint64_t next_id;
+  int64_t num_active, num_retained;
+  bool draining, drain_sent, lagging;
+  int64_t started_ns;
+  tri_core_facts facts;
+  /* totals */
+  uint64_t done_stop, done_length, done_abort, failed, prompt_tokens, generation_tokens;
+  tri_histogram ttft, itl, e2e, queue_time, step_tokens;
+  char *stats;
+};
+
+/* text.c: a choice's tokens and text */
+tri_status choice_push(tri_core *c, job *j, job_choice *ch, const tri_group_token *t);
+void choice_end(job *j, job_choice *ch, tri_finish reason);
+void choice_free(job_choice *ch);
+
+/* jobs.c */
+void job_submit(tri_core *c, int64_t now, const tri_zpeer *from, const tri_client_msg *m);
+void job_attach(tri_core *c, int64_t now, const tri_zpeer *from, const tri_client_msg *m);
+void job_cancel(tri_core *c, int64_t now, const tri_zpeer *from, const tri_client_msg *m);
+job *job_find(const tri_core *c, uint64_t id);
+void job_prompt(tri_core *c, int64_t now, job *j, const uint32_t *ids, size_t count);
+void job_fail(tri_core *c, int64_t now, job *j, const tri_error *err);
+void job_finish(tri_core *c, int64_t now, job *j); /* all choices have ended */
+void job_abort(tri_core *c, int64_t now, job *j);
+void job_dispatch(tri_core *c, int64_t now); /* queued jobs to ready groups */
+void job_tokens(tri_core *c, int64_t now, uint32_t group, const tri_group_tokens *tokens);
+void jobs_tick(tri_core *c, int64_t now);
+void jobs_destroy(tri_core *c);
+
+/* deliver.c: what goes to clients */
+void deliver_mark(tri_core *c, job *j);
+void deliver_all(tri_core *c, int64_t now); /* every marked job */
+void deliver_error(tri_core *c, const tri_zpeer *to, uint64_t id, const tri_error *err);
+
+/* members.c */
+void member_message(tri_core *c, int64_t now, const tri_zpeer *from, const tri_group_msg *m);
+void members_tick(tri_core *c, int64_t now);
+void members_drain(tri_core *c);
+group *member_pick(tri_core *c, uint32_t *index); /* the ready group with the least to do; NULL: none */
+void members_destroy(tri_core *c);
+
+/* report.c */
+void report_status(tri_core *c, int64_t now, const tri_zpeer *to, uint64_t id);
+void report_stats(tri_core *c, const tri_zpeer *to, uint64_t id);
+
+static inline tri_wire_str wire_str(const char *s) { return (tri_wire_str){s, s ? __builtin_strlen(s) : 0}; }
+
+#endif

@@ -1,0 +1,123 @@
+/* From token ids to text that may be shown: incremental detokenization and stop strings. */
+#include <string.h>
+
+#include "coordinator/state.h"
+
+static bool grow_tokens(job *j, job_choice *ch) {
+  if (ch->num < ch->cap) return true;
+  size_t cap = ch->cap ? 2 * ch->cap : 64;
+  uint32_t *ids = tri_grow(ch->ids, ch->cap, cap, sizeof *ids);
+  if (ids) ch->ids = ids;
+  uint32_t *safe = tri_grow(ch->safe_after, ch->cap, cap, sizeof *safe);
+  if (safe) ch->safe_after = safe;
+  bool ok = ids && safe;
+  if (j->sampling.logprobs >= 0) {
+    size_t per = 1 + TRI_WIRE_MAX_LOGPROBS;
+    float *lp = tri_grow(ch->logprobs, ch->cap * per, cap * per, sizeof *lp);
+    if (lp) ch->logprobs = lp;
+    uint32_t *top = tri_grow(ch->top_ids, ch->cap * TRI_WIRE_MAX_LOGPROBS, cap * TRI_WIRE_MAX_LOGPROBS, sizeof *top);
+    if (top) ch->top_ids = top;
+    uint8_t *n = tri_grow(ch->num_top, ch->cap, cap, sizeof *n);
+    if (n) ch->num_top = n;
+    ok = ok && lp && top && n;
+  }
+  if (ok) ch->cap = cap;
+  return ok;
+}
+
+static bool append_text(job_choice *ch, const char *s, size_t n) {
+  if (!n) return true;
+  if (ch->text_len + n > ch->text_cap) {
+    size_t cap = 2 * ch->text_cap + n + 64;
+    char *p = tri_grow(ch->text, ch->text_cap, cap, 1);
+    if (!p) return false;
+    ch->text = p;
+    ch->text_cap = cap;
+  }
+  memcpy(ch->text + ch->text_len, s, n);
+  ch->text_len += n;
+  return true;
+}
+
+/* Looks for a stop string that ends in the last `fresh` bytes. True: text is cut before the earliest one. */
+static bool cut_at_stop(const job *j, job_choice *ch, size_t fresh) {
+  size_t from = ch->text_len - fresh, best = SIZE_MAX;
+  from = from > j->longest_stop ? from - j->longest_stop : 0;
+  for (int i = 0; i < j->sampling.num_stop; i++) {
+    const tri_wire_str *s = &j->sampling.stop[i];
+    const char *at = s->len ? memmem(ch->text + from, ch->text_len - from, s->s, s->len) : NULL;
+    if (at && (size_t)(at - ch->text) < best) best = (size_t)(at - ch->text);
+  }
+  if (best == SIZE_MAX) return false;
+  ch->text_len = best;
+  return true;
+}
+
+/* Length of the text's longest end that could still grow into a stop string: it is held back. */
+static size_t held_back(const job *j, const job_choice *ch) {
+  size_t most = 0;
+  for (int i = 0; i < j->sampling.num_stop; i++) {
+    const tri_wire_str *s = &j->sampling.stop[i];
+    size_t n = s->len ? s->len - 1 : 0;
+    if (n > ch->text_len) n = ch->text_len;
+    for (; n > most; n--)
+      if (!memcmp(ch->text + ch->text_len - n, s->s, n)) most = n;
+  }
+  return most;
+}
+
+static void keep_logprobs(job_choice *ch, size_t at, const tri_group_token *t) {
+  float *lp = ch->logprobs + at * (1 + TRI_WIRE_MAX_LOGPROBS);
+  int n = t->num_top < TRI_WIRE_MAX_LOGPROBS ? t->num_top : TRI_WIRE_MAX_LOGPROBS;
+  lp[0] = t->logprob;
+  ch->num_top[at] = (uint8_t)n;
+  memcpy(lp + 1, t->top_logprobs, (size_t)n * sizeof *lp);
+  memcpy(ch->top_ids + at * TRI_WIRE_MAX_LOGPROBS, t->top_ids, (size_t)n * sizeof *ch->top_ids);
+}
+
+void choice_end(job *j, job_choice *ch, tri_finish reason) {
+  if (ch->ended) return;
+  const char *rest;
+  size_t n;
+  /* An unfinished character shows as one; held-back text cannot become a stop string any more. */
+  if (ch->detok && tri_detokenizer_finish(ch->detok, &rest, &n) == TRI_OK && reason != TRI_FINISH_ERROR) append_text(ch, rest, n);
+  ch->safe_len = ch->text_len;
+  if (ch->num) ch->safe_after[ch->num - 1] = (uint32_t)ch->safe_len;
+  ch->ended = true;
+  ch->reason = reason;
+  j->num_open--;
+}
+
+tri_status choice_push(tri_core *c, job *j, job_choice *ch, const tri_group_token *t) {
+  const char *piece = NULL;
+  size_t n = 0;
+  if (!grow_tokens(j, ch)) return TRI_NO_MEMORY;
+  ch->ids[ch->num] = t->token;
+  if (j->sampling.logprobs >= 0 && t->flags & TRI_TOKEN_LOGPROB) keep_logprobs(ch, ch->num, t);
+  ch->num++;
+  c->generation_tokens++;
+  if (c->cfg.tokenizer && !(t->flags & TRI_TOKEN_STOP_ID)) {
+    /* An id that a padded vocabulary has no text for adds none. */
+    if (tri_detokenizer_push(ch->detok, t->token, &piece, &n) != TRI_OK) n = 0;
+    if (!append_text(ch, piece, n)) return TRI_NO_MEMORY;
+  }
+  uint64_t generated = ch->num;
+  if (n && j->sampling.num_stop && generated > (uint64_t)j->sampling.min_tokens && cut_at_stop(j, ch, n)) {
+    ch->safe_len = ch->text_len;
+    ch->safe_after[ch->num - 1] = (uint32_t)ch->safe_len;
+    ch->ended = true;
+    ch->reason = TRI_FINISH_STOP;
+    j->num_open--;
+    return TRI_OK;
+  }
+  size_t safe = ch->text_len - held_back(j, ch);
+  if (safe > ch->safe_len) ch->safe_len = safe;
+  ch->safe_after[ch->num - 1] = (uint32_t)ch->safe_len;
+  if (t->flags & TRI_TOKEN_LAST) choice_end(j, ch, t->reason);
+  return TRI_OK;
+}
+
+void choice_free(job_choice *ch) {
+  tri_detokenizer_destroy(ch->detok);
+  tri_free(ch->text), tri_free(ch->ids), tri_free(ch->safe_after), tri_free(ch->logprobs), tri_free(ch->top_ids), tri_free(ch->num_top);
+}

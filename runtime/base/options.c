@@ -1,0 +1,395 @@
+#include "runtime/base/options.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/mem.h"
+#include "runtime/base/options_internal.h"
+
+enum { CONFIG_DEPTH_TEXT = 160 };
+
+/* ---- names ---- */
+
+/* Letter of a name in the form that all spellings share. */
+static char plain(char c) { return c == '_' ? '-' : c; }
+
+static bool same_name(const char *table, const char *given, size_t len) {
+  for (size_t i = 0; i < len; i++)
+    if (!table[i] || plain(table[i]) != plain(given[i])) return false;
+  return table[len] == '\0';
+}
+
+const tri_option *tri_options_find(const tri_option *t, size_t count, const char *name, size_t len) {
+  for (size_t i = 0; i < count; i++)
+    if (same_name(t[i].name, name, len) || (t[i].alias && same_name(t[i].alias, name, len))) return &t[i];
+  return NULL;
+}
+
+/* Edits (insert, delete, replace) between two names, by rows; names longer than the row count as far apart. */
+static int distance(const char *a, const char *b) {
+  enum { ROW = 48 };
+  int row[ROW + 1], la = (int)strlen(a), lb = (int)strlen(b);
+  if (la > ROW || lb > ROW) return ROW;
+  for (int j = 0; j <= lb; j++) row[j] = j;
+  for (int i = 1; i <= la; i++) {
+    int diagonal = row[0];
+    row[0] = i;
+    for (int j = 1; j <= lb; j++) {
+      int replace = diagonal + (plain(a[i - 1]) != plain(b[j - 1]));
+      diagonal = row[j];
+      int best = row[j] + 1 < row[j - 1] + 1 ? row[j] + 1 : row[j - 1] + 1;
+      row[j] = replace < best ? replace : best;
+    }
+  }
+  return row[lb];
+}
+
+int tri_nearest_name(const char *name, const void *names, size_t count, size_t stride) {
+  int best = -1, best_distance = 1 + (int)strlen(name) / 3; /* about one edit in three letters is still a slip */
+  if (best_distance > 4) best_distance = 4;
+  for (size_t i = 0; i < count; i++) {
+    const char *candidate;
+    memcpy(&candidate, (const char *)names + i * stride, sizeof candidate);
+    if (!candidate) continue;
+    int d = distance(name, candidate);
+    if (d < best_distance || (best < 0 && d == best_distance)) {
+      best = (int)i;
+      best_distance = d;
+    }
+  }
+  if (best >= 0) return best;
+  for (size_t i = 0; i < count && strlen(name) >= 4; i++) { /* an unfinished word: the first that continues it */
+    const char *candidate;
+    memcpy(&candidate, (const char *)names + i * stride, sizeof candidate);
+    if (candidate && !strncmp(candidate, name, strlen(name))) return (int)i;
+  }
+  return -1;
+}
+
+/* ---- values ---- */
+
+static bool has_limits(const tri_option *o) { return o->min != 0 || o->max != 0; }
+
+/* One spelling of a limit for errors and help: whole powers of 1024 of a size get their letter. */
+static const char *limit_text(const tri_option *o, double x, char buf[32]) {
+  static const char letters[] = " KMGT";
+  int k = 0;
+  if (o->type == TRI_OPT_SIZE && x >= 1024)
+    while (k < 4 && fmod(x, 1024) == 0) x /= 1024, k++;
+  if (k)
+    snprintf(buf, 32, "%.15g%c", x, letters[k]);
+  else
+    snprintf(buf, 32, "%.15g", x);
+  return buf;
+}
+
+static tri_status check_limits(const tri_option *o, double x, const char *text, tri_error *err) {
+  char lo[32], hi[32];
+  if (!has_limits(o) || (x >= o->min && x <= o->max)) return TRI_OK;
+  return tri_fail(err, TRI_OUT_OF_RANGE, o->name, "--%s is %s; allowed are %s to %s", o->name, text,
+                  limit_text(o, o->min, lo), limit_text(o, o->max, hi));
+}
+
+static tri_status not_a(const tri_option *o, const char *what, const char *text, tri_error *err) {
+  return tri_fail(err, TRI_INVALID_ARGUMENT, o->name, "--%s needs %s, not \"%.80s\"", o->name, what, text);
+}
+
+static tri_status parse_integer(const tri_option *o, const char *text, int64_t lowest, int64_t highest, int64_t *out,
+                                tri_error *err) {
+  char *end;
+  errno = 0;
+  long long v = strtoll(text, &end, 10);
+  if (end == text || *end || strchr(" \t\n\r\f\v", *text)) return not_a(o, "an integer", text, err);
+  tri_status st = check_limits(o, errno == ERANGE ? (v < 0 ? -INFINITY : INFINITY) : (double)v, text, err);
+  if (st) return st;
+  if (errno == ERANGE || v < lowest || v > highest)
+    return tri_fail(err, TRI_OUT_OF_RANGE, o->name, "--%s is %s; allowed are %lld to %lld", o->name, text,
+                    (long long)lowest, (long long)highest);
+  *out = v;
+  return TRI_OK;
+}
+
+static tri_status parse_size(const tri_option *o, const char *text, uint64_t *out, tri_error *err) {
+  static const char letters[] = "KMGT";
+  char *end;
+  const char *what = "a number that may end in K, M, G or T";
+  if (*text < '0' || *text > '9') return not_a(o, what, text, err);
+  errno = 0;
+  unsigned long long v = strtoull(text, &end, 10);
+  bool over = errno == ERANGE;
+  double fraction = 0;
+  if (*end == '.') { /* 1.5G */
+    char *after;
+    fraction = strtod(end, &after);
+    if (after == end + 1 || !*after) return not_a(o, what, text, err);
+    end = after;
+  }
+  if (*end) {
+    const char *l = strchr(letters, *end & ~0x20);
+    if (!l) return not_a(o, what, text, err);
+    int shift = 10 * (int)(l - letters + 1);
+    end++;
+    if (end[0] == 'i' && end[1] == 'B') end += 2;
+    if (*end) return not_a(o, what, text, err);
+    over |= v > UINT64_MAX >> shift;
+    v = (v << shift) + (unsigned long long)(fraction * (double)(1ULL << shift));
+  }
+  tri_status st = check_limits(o, over ? INFINITY : (double)v, text, err);
+  if (st) return st;
+  if (over) return tri_fail(err, TRI_OUT_OF_RANGE, o->name, "--%s is %s, more than 64 bits hold", o->name, text);
+  *out = v;
+  return TRI_OK;
+}
+
+static tri_status parse_num(const tri_option *o, const char *text, double *out, tri_error *err) {
+  char *end;
+  double v = strtod(text, &end);
+  if (end == text || *end || isnan(v)) return not_a(o, "a number", text, err);
+  tri_status st = check_limits(o, v, text, err);
+  if (st) return st;
+  if (isinf(v) && !(has_limits(o) && isinf(o->max))) return not_a(o, "a finite number", text, err);
+  *out = v;
+  return TRI_OK;
+}
+
+static tri_status parse_choice(const tri_option *o, const char *text, int *out, tri_error *err) {
+  char list[CONFIG_DEPTH_TEXT] = "";
+  size_t n = 0;
+  for (; o->choices[n]; n++) {
+    if (same_name(o->choices[n], text, strlen(text))) {
+      *out = (int)n;
+      return TRI_OK;
+    }
+    size_t used = strlen(list);
+    snprintf(list + used, sizeof list - used, "%s%s", n ? ", " : "", o->choices[n]);
+  }
+  return tri_fail(err, TRI_INVALID_ARGUMENT, o->name, "--%s is \"%.40s\"; it can be %s", o->name, text, list);
+}
+
+static tri_status parse_bool(const tri_option *o, const char *text, bool *out, tri_error *err) {
+  static const char *const yes[] = {"true", "yes", "on", "1"}, *const no[] = {"false", "no", "off", "0"};
+  for (int i = 0; i < 4; i++) {
+    if (!strcmp(text, yes[i])) return *out = true, TRI_OK;
+    if (!strcmp(text, no[i])) return *out = false, TRI_OK;
+  }
+  return not_a(o, "true or false", text, err);
+}
+
+tri_status tri_option_store(const tri_option *o, void *dest, const char *text, tri_error *err) {
+  void *to = (char *)dest + o->offset;
+  int64_t v;
+  int choice = 0;
+  tri_status st = TRI_UNSUPPORTED;
+  if (o->choices && o->type != TRI_OPT_STRING) {
+    st = parse_choice(o, text, &choice, err);
+    if (!st) memcpy(to, &choice, sizeof choice);
+    return st;
+  }
+  switch (o->type) {
+  case TRI_OPT_BOOL: return parse_bool(o, text, to, err);
+  case TRI_OPT_INT:
+    st = parse_integer(o, text, INT32_MIN, INT32_MAX, &v, err);
+    if (!st) *(int *)to = (int)v;
+    return st;
+  case TRI_OPT_UINT:
+    st = parse_integer(o, text, 0, UINT32_MAX, &v, err);
+    if (!st) *(unsigned *)to = (unsigned)v;
+    return st;
+  case TRI_OPT_INT64: return parse_integer(o, text, INT64_MIN, INT64_MAX, to, err);
+  case TRI_OPT_SIZE: return parse_size(o, text, to, err);
+  case TRI_OPT_NUM: return parse_num(o, text, to, err);
+  case TRI_OPT_STRING:
+  case TRI_OPT_LIST: break;
+  }
+  return st;
+}
+
+static tri_status append_string(tri_opt_list *list, size_t *cap, const char *text) {
+  if (list->count == *cap) {
+    size_t more = *cap ? 2 * *cap : 8;
+    const char **grown = tri_grow(list->items, *cap, more, sizeof *grown);
+    if (!grown) return TRI_NO_MEMORY;
+    list->items = grown;
+    *cap = more;
+  }
+  list->items[list->count++] = text;
+  return TRI_OK;
+}
+
+tri_status tri_options_assign(tri_options *o, const tri_option *t, const char *text, tri_opt_source source,
+                              tri_error *err) {
+  struct tri_opt_state *state = &o->state[t - o->spec->options];
+  if (source < state->source) return TRI_OK; /* a stronger one has spoken */
+  tri_status st;
+  if (t->type == TRI_OPT_STRING || t->type == TRI_OPT_LIST) {
+    int choice;
+    if (t->choices && t->type == TRI_OPT_STRING && (st = parse_choice(t, text, &choice, err))) return st;
+    const char *copy =
+        t->choices && t->type == TRI_OPT_STRING ? t->choices[choice] : tri_arena_strndup(o->arena, text, strlen(text));
+    if (!copy) return TRI_NO_MEMORY;
+    void *to = (char *)o->dest + t->offset;
+    if (t->type == TRI_OPT_STRING) {
+      memcpy(to, &copy, sizeof copy);
+    } else {
+      tri_opt_list *list = to;
+      if (source > state->source) list->count = 0;
+      list->items = state->items;
+      st = append_string(list, &state->cap, copy);
+      state->items = list->items;
+      if (st) return st;
+    }
+  } else {
+    st = tri_option_store(t, o->dest, text, err);
+    if (st) return st;
+  }
+  state->source = source;
+  return TRI_OK;
+}
+
+/* ---- command line ---- */
+
+static tri_status unknown_option(const tri_options *o, const char *arg, const char *name, size_t len, tri_error *err) {
+  char given[64];
+  snprintf(given, sizeof given, "%.*s", (int)(len < 60 ? len : 60), name);
+  int i = tri_nearest_name(given, (const char *)o->spec->options + offsetof(tri_option, name), o->spec->count,
+                           sizeof(tri_option));
+  if (i >= 0)
+    return tri_fail(err, TRI_UNKNOWN_FIELD, given, "there is no option %.60s; did you mean --%s?", arg,
+                    o->spec->options[i].name);
+  return tri_fail(err, TRI_UNKNOWN_FIELD, given, "there is no option %.60s", arg);
+}
+
+static bool is_builtin(const char *name, size_t len, const char *builtin) { return same_name(builtin, name, len); }
+
+/* Handles argv[*i], which begins with a dash, and the value that belongs to it. */
+static tri_status parse_option(tri_options *o, int argc, char *const *argv, int *i, tri_error *err) {
+  const char *arg = argv[*i], *name = arg + 1 + (arg[1] == '-'), *value = strchr(name, '=');
+  size_t len = value ? (size_t)(value++ - name) : strlen(name);
+  if (is_builtin(name, len, "help") || (len == 1 && *name == 'h')) return o->help = true, TRI_OK;
+  if (o->spec->version && is_builtin(name, len, "version")) return o->version = true, TRI_OK;
+  bool is_config = o->spec->config_file && is_builtin(name, len, "config");
+  const tri_option *t = is_config ? NULL : tri_options_find(o->spec->options, o->spec->count, name, len);
+  if (!t && !is_config && len > 3 && !memcmp(name, "no", 2) && plain(name[2]) == '-') {
+    t = tri_options_find(o->spec->options, o->spec->count, name + 3, len - 3);
+    if (t && t->type == TRI_OPT_BOOL && !value) return tri_options_assign(o, t, "false", TRI_FROM_ARGS, err);
+    t = NULL;
+  }
+  if (!t && !is_config) return unknown_option(o, arg, name, len, err);
+  if (t && t->type == TRI_OPT_BOOL && !value) return tri_options_assign(o, t, "true", TRI_FROM_ARGS, err);
+  if (!value) {
+    if (*i + 1 >= argc) return tri_fail(err, TRI_INVALID_ARGUMENT, t ? t->name : "config", "%s needs a value", arg);
+    value = argv[++*i];
+  }
+  if (is_config) return o->config = value, TRI_OK;
+  return tri_options_assign(o, t, value, TRI_FROM_ARGS, err);
+}
+
+static tri_status parse_args(tri_options *o, int argc, char *const *argv, tri_error *err) {
+  bool only_args = false;
+  for (int i = 1; i < argc; i++) {
+    const char *a = argv[i];
+    tri_status st = TRI_OK;
+    if (!only_args && !strcmp(a, "--"))
+      only_args = true;
+    else if (!only_args && a[0] == '-' && a[1])
+      st = parse_option(o, argc, argv, &i, err);
+    else
+      o->args[o->num_args++] = a;
+    if (st) return st;
+  }
+  return TRI_OK;
+}
+
+static tri_status parse_environment(tri_options *o, tri_error *err) {
+  for (size_t i = 0; i < o->spec->count; i++) {
+    const tri_option *t = &o->spec->options[i];
+    const char *text = t->env ? getenv(t->env) : NULL;
+    if (!text || !*text) continue;
+    tri_error e = {0};
+    tri_status st = tri_options_assign(o, t, text, TRI_FROM_ENV, &e);
+    if (st) return tri_fail(err, st, t->name, "%s: %s", t->env, e.message);
+  }
+  return TRI_OK;
+}
+
+static tri_status check_args(const tri_options *o, tri_error *err) {
+  const tri_options_spec *s = o->spec;
+  if (o->num_args < s->min_args)
+    return tri_fail(err, TRI_INVALID_ARGUMENT, NULL, "%s needs %s%d argument%s, not %d", s->program,
+                    s->max_args == s->min_args ? "" : "at least ", s->min_args, s->min_args == 1 ? "" : "s",
+                    o->num_args);
+  if (s->max_args >= 0 && o->num_args > s->max_args)
+    return tri_fail(err, TRI_INVALID_ARGUMENT, NULL, "\"%.60s\" is one argument too many", o->args[s->max_args]);
+  return TRI_OK;
+}
+
+tri_status tri_options_parse(const tri_options_spec *spec, void *dest, int argc, char *const *argv, tri_options **out,
+                             tri_error *err) {
+  tri_status st = TRI_OK;
+  tri_options *o = tri_calloc(1, sizeof *o);
+  if (!o) return TRI_NO_MEMORY;
+  o->spec = spec;
+  o->dest = dest;
+  o->state = tri_calloc(spec->count ? spec->count : 1, sizeof *o->state);
+  o->args = tri_calloc((size_t)(argc > 0 ? argc : 1), sizeof *o->args);
+  st = o->state && o->args ? tri_arena_create(4096, &o->arena) : TRI_NO_MEMORY;
+  if (st) goto cleanup;
+  for (size_t i = 0; i < spec->count; i++)
+    if (spec->options[i].fallback)
+      TRI_TRY(tri_options_assign(o, &spec->options[i], spec->options[i].fallback, TRI_FROM_FALLBACK, err));
+  TRI_TRY(parse_args(o, argc, argv, err));
+  if (!o->help && !o->version) {
+    TRI_TRY(parse_environment(o, err));
+    if (o->config) TRI_TRY(tri_options_load_file(o, o->config, err));
+    TRI_TRY(check_args(o, err));
+  }
+  *out = o;
+  o = NULL;
+cleanup:
+  tri_options_free(o);
+  return st;
+}
+
+void tri_options_free(tri_options *o) {
+  if (!o) return;
+  for (size_t i = 0; o->state && i < o->spec->count; i++) tri_free(o->state[i].items);
+  tri_arena_destroy(o->arena);
+  tri_free(o->state);
+  tri_free(o->args);
+  tri_free(o);
+}
+
+int tri_options_main(const tri_options_spec *spec, void *dest, int argc, char *const *argv, tri_options **out) {
+  tri_error err = {0};
+  tri_options *o = NULL;
+  tri_status st = tri_options_parse(spec, dest, argc, argv, &o, &err);
+  if (st) {
+    fprintf(stderr, "%s: %s\nTry '%s --help'.\n", spec->program, err.message[0] ? err.message : tri_status_text(st),
+            spec->program);
+    return st == TRI_NO_MEMORY || st == TRI_IO ? TRI_EXIT_FAILED : TRI_EXIT_USAGE;
+  }
+  if (o->help || o->version) {
+    if (o->help)
+      tri_options_print_help(spec, stdout);
+    else
+      printf("%s\n", spec->version);
+    tri_options_free(o);
+    return fflush(stdout) ? TRI_EXIT_FAILED : TRI_EXIT_OK;
+  }
+  *out = o;
+  return -1;
+}
+
+/* ---- questions ---- */
+
+bool tri_options_asked_help(const tri_options *o) { return o->help; }
+bool tri_options_asked_version(const tri_options *o) { return o->version; }
+int tri_options_num_args(const tri_options *o) { return o->num_args; }
+const char *tri_options_arg(const tri_options *o, int i) { return i >= 0 && i < o->num_args ? o->args[i] : NULL; }
+
+bool tri_options_given(const tri_options *o, const char *name) {
+  const tri_option *t = tri_options_find(o->spec->options, o->spec->count, name, strlen(name));
+  return t && o->state[t - o->spec->options].source > TRI_FROM_FALLBACK;
+}

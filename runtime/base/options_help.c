@@ -1,0 +1,127 @@
+/* --help, from the table. */
+#include <math.h>
+#include <string.h>
+
+#include "runtime/base/options_internal.h"
+
+enum { HELP_COLUMN = 30, HELP_WIDTH = 100, HELP_TEXT = 1024 };
+
+static const char *metavar(const tri_option *o) {
+  if (o->metavar) return o->metavar;
+  switch (o->type) {
+  case TRI_OPT_SIZE: return "SIZE";
+  case TRI_OPT_NUM: return "X";
+  case TRI_OPT_STRING:
+  case TRI_OPT_LIST: return "TEXT";
+  default: return "N";
+  }
+}
+
+static void number(char *buf, size_t cap, const tri_option *o, double x) {
+  static const char letters[] = " KMGT";
+  int k = 0;
+  if (o->type == TRI_OPT_SIZE && x >= 1024)
+    while (k < 4 && fmod(x, 1024) == 0) x /= 1024, k++;
+  snprintf(buf, cap, k ? "%.15g%c" : "%.15g", x, letters[k]);
+}
+
+static void add(char *buf, const char *text) {
+  size_t used = strlen(buf);
+  snprintf(buf + used, HELP_TEXT - used, "%s", text);
+}
+
+/* "help [0.1 to 1; default 0.9; env X]" */
+static void describe(const tri_option *o, char *buf) {
+  char part[160], lo[32], hi[32];
+  const char *sep = " [";
+  add(buf, o->help ? o->help : "");
+  if (o->min != 0 || o->max != 0) {
+    number(lo, sizeof lo, o, o->min);
+    number(hi, sizeof hi, o, o->max);
+    snprintf(part, sizeof part, "%s%s to %s", sep, lo, hi);
+    add(buf, part);
+    sep = "; ";
+  }
+  if (o->fallback && o->fallback[0] && !(o->type == TRI_OPT_BOOL && !strcmp(o->fallback, "false"))) {
+    snprintf(part, sizeof part, "%sdefault %s", sep, o->type != TRI_OPT_BOOL ? o->fallback : "on");
+    add(buf, part);
+    sep = "; ";
+  }
+  if (o->type == TRI_OPT_LIST) {
+    snprintf(part, sizeof part, "%srepeatable", sep);
+    add(buf, part);
+    sep = "; ";
+  }
+  if (o->env) {
+    snprintf(part, sizeof part, "%senvironment %s", sep, o->env);
+    add(buf, part);
+    sep = "; ";
+  }
+  if (sep[0] == ';') add(buf, "]");
+}
+
+/* Words of text from the column that the line is at now, wrapped at the width and indented to HELP_COLUMN. */
+static void print_wrapped(FILE *out, const char *text, int at) {
+  if (at > HELP_COLUMN - 2) {
+    fputc('\n', out);
+    at = 0;
+  }
+  fprintf(out, "%*s", HELP_COLUMN - at, "");
+  at = HELP_COLUMN;
+  while (*text) {
+    size_t word = strcspn(text, " ");
+    if (at > HELP_COLUMN && at + 1 + (int)word > HELP_WIDTH) {
+      fprintf(out, "\n%*s", HELP_COLUMN, "");
+      at = HELP_COLUMN;
+    }
+    at += fprintf(out, "%s%.*s", at > HELP_COLUMN ? " " : "", (int)word, text);
+    text += word;
+    while (*text == ' ') text++;
+  }
+  fputc('\n', out);
+}
+
+static void print_option(FILE *out, const tri_option *o) {
+  char head[HELP_TEXT] = "  ", text[HELP_TEXT] = "", part[160];
+  if (o->alias) {
+    snprintf(part, sizeof part, "-%s, ", o->alias);
+    add(head, part);
+  }
+  bool on = o->type == TRI_OPT_BOOL && o->fallback && !strcmp(o->fallback, "true");
+  snprintf(part, sizeof part, "--%s%s", on ? "no-" : "", o->name);
+  add(head, part);
+  if (o->choices) {
+    for (size_t i = 0; o->choices[i]; i++) {
+      add(head, i ? "," : " {");
+      add(head, o->choices[i]);
+    }
+    add(head, "}");
+  } else if (o->type != TRI_OPT_BOOL) {
+    snprintf(part, sizeof part, " %s", metavar(o));
+    add(head, part);
+  }
+  describe(o, text);
+  print_wrapped(out, text, fprintf(out, "%s", head));
+}
+
+static bool same_group(const char *a, const char *b) { return !strcmp(a ? a : "Options", b ? b : "Options"); }
+
+void tri_options_print_help(const tri_options_spec *s, FILE *out) {
+  fprintf(out, "Usage: %s %s\n", s->program, s->usage ? s->usage : "[OPTION]...");
+  if (s->summary) fprintf(out, "\n%s\n", s->summary);
+  for (size_t i = 0; i < s->count; i++) {
+    bool first = true;
+    for (size_t j = 0; j < i && first; j++) first = !same_group(s->options[j].group, s->options[i].group);
+    if (!first) continue;
+    fprintf(out, "\n%s:\n", s->options[i].group ? s->options[i].group : "Options");
+    for (size_t j = i; j < s->count; j++)
+      if (same_group(s->options[j].group, s->options[i].group)) print_option(out, &s->options[j]);
+  }
+  fputs("\nGeneral:\n", out);
+  if (s->config_file)
+    print_wrapped(out, "read options from a YAML file of \"name: value\" lines; the command line wins",
+                  fprintf(out, "  --config FILE"));
+  print_wrapped(out, "show this and exit", fprintf(out, "  -h, --help"));
+  if (s->version) print_wrapped(out, "show the version and exit", fprintf(out, "  --version"));
+  if (s->epilog) fprintf(out, "\n%s", s->epilog);
+}

@@ -1,0 +1,37 @@
+/* Shared by the files of the option parser only. */
+#ifndef TRI_BASE_OPTIONS_INTERNAL_H
+#define TRI_BASE_OPTIONS_INTERNAL_H
+
+#include "runtime/base/mem.h"
+#include "runtime/base/options.h"
+
+/* Where a value came from, weakest first. */
+typedef enum tri_opt_source {
+  TRI_FROM_NOWHERE,
+  TRI_FROM_FALLBACK,
+  TRI_FROM_FILE,
+  TRI_FROM_ENV,
+  TRI_FROM_ARGS
+} tri_opt_source;
+
+struct tri_options {
+  const tri_options_spec *spec;
+  void *dest;
+  tri_arena *arena; /* strings */
+  struct tri_opt_state {
+    tri_opt_source source;
+    const char **items; /* of a list */
+    size_t cap;
+  } * state;
+  const char **args;
+  int num_args;
+  const char *config;
+  bool help, version;
+};
+
+const tri_option *tri_options_find(const tri_option *t, size_t count, const char *name, size_t len);
+/* Does nothing when a stronger source has set the option. */
+tri_status tri_options_assign(tri_options *o, const tri_option *t, const char *text, tri_opt_source source,
+                              tri_error *err);
+
+#endif

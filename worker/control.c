@@ -1,0 +1,235 @@
+/* The control thread of a worker: its line to the coordinator. */
+#include <errno.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "runtime/base/log.h"
+#include "worker/worker.h"
+
+enum { HEALTH_MS = 1000, LEASE_MS = 8000, POLL_MS = 250 };
+
+struct control {
+  tri_worker *w;
+  tri_zcontext *z;
+  tri_zlink *link;
+  tri_arena *arena;
+  tri_wire_buf buf;
+  tri_outbox *unsent; /* popped, but the socket was full */
+  uint64_t seq;
+  int64_t last_health, last_lease;
+  bool registered_facts, told_ready;
+  struct utsname host;
+};
+
+static tri_wire_str str(const char *s) { return (tri_wire_str){s, strlen(s)}; }
+
+static tri_status send_msg(struct control *c, tri_group_msg *m) {
+  m->seq = ++c->seq;
+  tri_status st = tri_group_msg_encode(m, &c->buf);
+  return st == TRI_OK ? tri_zlink_send(c->link, c->buf.data, c->buf.len) : st;
+}
+
+static void send_register(struct control *c) {
+  tri_worker *w = c->w;
+  tri_group_msg m = {.op = TRI_GROUP_REGISTER,
+                     .reg = {.version = str("0.1.0"), .host = str(c->host.nodename), .backend = str(w->backend ? w->backend->name : ""),
+                             .group = (uint32_t)w->opts.group, .rank = (uint32_t)w->rank, .world = (uint32_t)w->world,
+                             .tp = (uint32_t)w->opts.tp, .pp = (uint32_t)w->opts.pp, .epoch = w->opts.epoch, .pid = getpid()}};
+  if (atomic_load(&w->loaded)) {
+    const tri_limits *l = &w->engine->limits;
+    m.reg.model_hash = tri_engine_hash(w->engine);
+    m.reg.max_model_len = (uint64_t)l->max_model_len;
+    m.reg.vocab_size = (uint64_t)l->vocab_size;
+    m.reg.kv_pages = (uint64_t)l->num_pages;
+    m.reg.block_size = (uint64_t)l->block_size;
+    m.reg.max_num_seqs = (uint64_t)l->max_num_seqs;
+    c->registered_facts = true;
+  }
+  send_msg(c, &m);
+}
+
+static void send_health(struct control *c) {
+  tri_worker *w = c->w;
+  tri_group_msg m = {.op = TRI_GROUP_HEALTH,
+                     .health = {.group = (uint32_t)w->opts.group, .rank = (uint32_t)w->rank, .epoch = w->opts.epoch,
+                                .busy = atomic_load(&w->busy),
+                                .running = atomic_load(&w->running), .waiting = atomic_load(&w->waiting),
+                                .kv_pages_used = atomic_load(&w->pages_used), .tokens = atomic_load(&w->tokens),
+                                .preemptions = atomic_load(&w->preemptions),
+                                /* what the control thread itself costs belongs to scheduling, too */
+                                .scheduler_ns = atomic_load(&w->scheduler_ns) + (uint64_t)tri_thread_cpu_ns()}};
+  if (atomic_load(&w->loaded)) {
+    m.health.step = atomic_load(&w->engine->progress.step);
+    m.health.block = atomic_load(&w->engine->progress.block);
+    m.health.collective = atomic_load(&w->group.world->sequence) + atomic_load(&w->group.tensor->sequence);
+  }
+  send_msg(c, &m);
+}
+
+/* A job that cannot be: its coordinator should have known, so it gets the reason through the log and the job its end. */
+static void refuse_job(struct control *c, const tri_group_assign *a, const tri_error *err) {
+  tri_log(TRI_LOG_WARN, "control", "job %llu refused: %s", (unsigned long long)a->job, err->message);
+  tri_group_token t = {.job = a->job, .flags = TRI_TOKEN_LAST | TRI_TOKEN_NONE, .reason = TRI_FINISH_ERROR};
+  for (uint32_t i = 0; i < (uint32_t)a->sampling.n; i++) {
+    t.choice = i;
+    tri_group_msg m = {.op = TRI_GROUP_TOKENS, .tokens = {.epoch = c->w->opts.epoch, .num = 1, .tokens = &t}};
+    send_msg(c, &m);
+  }
+}
+
+static void take_job(struct control *c, const tri_group_assign *a) {
+  tri_worker *w = c->w;
+  tri_error err = {0};
+  tri_job *job = NULL;
+  if (a->epoch != w->opts.epoch || !atomic_load(&w->loaded)) return; /* meant for an earlier life of this group */
+  const tri_model_config *m = &w->engine->model;
+  tri_status st = tri_job_create(a, &w->engine->limits, m->eos_token_ids, m->num_eos_token_ids, tri_now_ns(), &job, &err);
+  if (st == TRI_OK && !tri_ring_push(&w->jobs, job)) st = tri_fail(&err, TRI_NO_CAPACITY, "job", "the leader's ring of jobs is full");
+  if (st != TRI_OK) {
+    tri_job_destroy(job);
+    refuse_job(c, a, &err);
+    return;
+  }
+  tri_waker_wake(&w->waker);
+}
+
+static void handle(struct control *c, const tri_group_msg *m) {
+  tri_worker *w = c->w;
+  switch (m->op) {
+  case TRI_GROUP_WELCOME:
+    if (m->welcome.ok) break;
+    tri_log(TRI_LOG_ERROR, "control", "the coordinator refuses this worker: %.*s", (int)m->welcome.message.len, m->welcome.message.s);
+    atomic_store(&w->stop, true);
+    break;
+  case TRI_GROUP_ASSIGN: take_job(c, &m->assign); break;
+  case TRI_GROUP_ABORT:
+    tri_ring_push(&w->aborts, (void *)(uintptr_t)m->abort.job);
+    break;
+  case TRI_GROUP_DRAIN: atomic_store(&w->drain, true); break;
+  default: break;
+  }
+  tri_waker_wake(&w->waker);
+}
+
+static void receive(struct control *c) {
+  const void *data;
+  size_t len;
+  while (tri_zlink_recv(c->link, &data, &len) == TRI_OK) {
+    tri_group_msg m;
+    tri_error err = {0};
+    c->last_lease = tri_now_ns(); /* any word from the coordinator shows that it lives */
+    if (tri_group_msg_decode(data, len, c->arena, &m, &err) == TRI_OK) handle(c, &m);
+    else tri_log(TRI_LOG_WARN, "control", "unreadable message from the coordinator: %s", err.message);
+  }
+}
+
+static void send_outboxes(struct control *c) {
+  tri_worker *w = c->w;
+  for (;;) {
+    tri_outbox *o = c->unsent ? c->unsent : tri_ring_pop(&w->outbox_full);
+    if (!o) return;
+    tri_group_msg m = {.op = TRI_GROUP_TOKENS, .tokens = {.epoch = w->opts.epoch, .step = o->step, .num = o->num, .tokens = o->tokens}};
+    c->unsent = send_msg(c, &m) == TRI_AGAIN ? o : NULL;
+    if (c->unsent) return;
+    o->num = 0;
+    tri_ring_push(&w->outbox_free, o);
+  }
+}
+
+static void report(struct control *c) {
+  tri_worker *w = c->w;
+  int64_t now = tri_now_ns();
+  if (atomic_load(&w->loaded) && !c->registered_facts) send_register(c);
+  if (atomic_load(&w->ready) && !c->told_ready && w->rank == 0) {
+    tri_group_msg m = {.op = TRI_GROUP_READY, .ready = {.group = (uint32_t)w->opts.group, .epoch = w->opts.epoch, .load_seconds = w->load_seconds}};
+    c->told_ready = send_msg(c, &m) == TRI_OK;
+  }
+  if (now - c->last_health >= HEALTH_MS * 1000000LL) {
+    send_health(c);
+    c->last_health = now;
+  }
+  if (now - c->last_lease > LEASE_MS * 1000000LL && !atomic_load(&w->stop)) {
+    tri_log(TRI_LOG_ERROR, "control", "no word from the coordinator for %d ms: leaving", LEASE_MS);
+    atomic_store(&w->stop, true);
+    tri_waker_wake(&w->waker);
+  }
+  /* A step thread that does not come out of a collective or a kernel must not outlive its cluster. */
+  if (now - c->last_lease > (LEASE_MS + 1000) * 1000000LL) _exit(TRI_EXIT_FAILED);
+}
+
+static void send_failure(struct control *c) {
+  tri_worker *w = c->w;
+  if (w->failure.status == TRI_OK) return;
+  char code[64];
+  snprintf(code, sizeof code, "%s", tri_status_name(w->failure.status));
+  for (char *p = code; *p; p++) *p = (char)(*p >= 'A' && *p <= 'Z' ? *p + 32 : *p);
+  tri_group_msg m = {.op = TRI_GROUP_FAILED, .failed = {.group = (uint32_t)w->opts.group, .rank = (uint32_t)w->rank, .epoch = w->opts.epoch,
+                                                        .code = str(code), .message = str(w->failure.message), .field = str(w->failure.field)}};
+  send_msg(c, &m);
+}
+
+static void run(struct control *c) {
+  tri_worker *w = c->w;
+  send_register(c);
+  while (!atomic_load(&w->leaving)) {
+    tri_zpoll items[] = {{.link = c->link, .fd = -1}, {.fd = w->notify_fd}};
+    int ready = 0;
+    uint64_t count;
+    tri_zpoll_wait(items, 2, POLL_MS, &ready);
+    if (items[1].ready && read(w->notify_fd, &count, sizeof count) < 0 && errno != EAGAIN) break;
+    receive(c);
+    send_outboxes(c);
+    for (tri_job *j; (j = tri_ring_pop(&w->retired));) tri_job_destroy(j);
+    report(c);
+  }
+  send_outboxes(c);
+  send_failure(c);
+}
+
+static void *control_main(void *arg) {
+  struct control c = {.w = arg, .last_lease = tri_now_ns()};
+  tri_error err = {0};
+  tri_status st;
+  uname(&c.host);
+  tri_worker *w = c.w;
+  TRI_TRY(tri_arena_create(64 << 10, &c.arena));
+  TRI_TRY(tri_zcontext_create(&c.z, &err));
+  tri_zlink_config lc = {.endpoint = w->boot.endpoint, .own = &w->boot.worker, .server_key = w->boot.server_key, .max_message = TRI_WIRE_MAX_MESSAGE, .backlog = 4096};
+  TRI_TRY(tri_zlink_open(c.z, &lc, &c.link, &err));
+  run(&c);
+cleanup:
+  if (st != TRI_OK) {
+    tri_log(TRI_LOG_ERROR, "control", "no line to the coordinator: %s", err.message);
+    atomic_store(&w->stop, true);
+    tri_waker_wake(&w->waker);
+  }
+  tri_zlink_close(c.link);
+  tri_zcontext_destroy(c.z);
+  tri_arena_destroy(c.arena);
+  tri_wire_buf_free(&c.buf);
+  return NULL;
+}
+
+void tri_control_notify(tri_worker *w) {
+  uint64_t one = 1;
+  ssize_t ignored = write(w->notify_fd, &one, sizeof one); /* a full counter wakes the other side just as well */
+  (void)ignored;
+}
+
+tri_status tri_control_start(tri_worker *w, tri_error *err) {
+  w->notify_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  if (w->notify_fd < 0 || pthread_create(&w->control, NULL, control_main, w)) return tri_fail(err, TRI_NO_MEMORY, "control", "cannot start the control thread: %s", strerror(errno));
+  w->control_started = true;
+  return TRI_OK;
+}
+
+void tri_control_stop(tri_worker *w) {
+  if (!w->control_started) return;
+  atomic_store(&w->leaving, true);
+  tri_control_notify(w);
+  pthread_join(w->control, NULL);
+  w->control_started = false;
+  close(w->notify_fd);
+}

@@ -1,0 +1,69 @@
+/* The step loop of every rank but the leader: take a plan, run it, and, on the sampling rank, send back what was drawn. */
+#include "worker/worker.h"
+
+struct follower {
+  tri_worker *w;
+  void *plan;
+  size_t plan_cap;
+  void **results; /* [lanes] packed; one may still be under way while the next lane runs */
+  tri_comm_req *sends;
+  size_t result_cap;
+};
+
+static tri_status send_result(struct follower *f, const tri_step_result *r) {
+  tri_comm *c = f->w->group.world;
+  tri_status st = c->ops->wait(c, &f->sends[r->lane]);
+  if (st != TRI_OK) return st;
+  size_t n = tri_result_pack(r, f->results[r->lane], f->result_cap);
+  return c->ops->isend(c, f->results[r->lane], n, 0, TRI_TAG_RESULT, &f->sends[r->lane], NULL);
+}
+
+static tri_status run_one(struct follower *f, bool *stop) {
+  tri_worker *w = f->w;
+  tri_comm *c = w->group.world;
+  const tri_step_result *result;
+  size_t len;
+  tri_status st;
+  tri_wait wait = tri_wait_begin(&c->policy, TRI_NEVER); /* idle until the leader has work; the lease ends it */
+  atomic_store_explicit(&w->busy, false, memory_order_relaxed);
+  while ((st = c->ops->try_recv(c, f->plan, f->plan_cap, 0, TRI_TAG_PLAN, &len)) == TRI_AGAIN)
+    if ((st = tri_wait_pause(&wait)) != TRI_OK) return st;
+  if (st != TRI_OK) return st;
+  atomic_store_explicit(&w->busy, true, memory_order_relaxed);
+  tri_plan_view view;
+  st = tri_plan_read(f->plan, len, &view);
+  if (st != TRI_OK) return st;
+  *stop = view.h.stop != 0;
+  if (*stop) return TRI_OK;
+  st = tri_engine_step(w->engine, f->plan, len, &result);
+  return st == TRI_OK && result ? send_result(f, result) : st;
+}
+
+tri_status tri_follower_run(tri_worker *w, tri_error *err) {
+  struct follower f = {.w = w};
+  tri_status st;
+  bool stop = false;
+  int lanes = w->engine->num_lanes;
+  tri_plan_writer *sizes = NULL;
+  const tri_limits *l = &w->engine->limits;
+  TRI_TRY(tri_plan_writer_create(2 * (size_t)l->max_num_seqs, (size_t)l->max_num_batched_tokens, tri_plan_pages(l->max_num_seqs, l->max_num_batched_tokens, l->block_size), &sizes));
+  f.plan_cap = tri_plan_max_bytes(sizes);
+  f.result_cap = tri_result_max_bytes((size_t)l->max_num_seqs);
+  f.plan = tri_malloc(f.plan_cap, 1);
+  f.results = tri_calloc((size_t)lanes, sizeof *f.results);
+  f.sends = tri_calloc((size_t)lanes, sizeof *f.sends);
+  for (int i = 0; f.results && i < lanes; i++)
+    if (!(f.results[i] = tri_malloc(f.result_cap, 1))) st = TRI_NO_MEMORY;
+  if (!f.plan || !f.results || !f.sends || st != TRI_OK) {
+    st = tri_fail(err, TRI_NO_MEMORY, "follower", "no memory for the step buffers");
+    goto cleanup;
+  }
+  while (!stop) TRI_TRY(run_one(&f, &stop));
+cleanup:
+  if (st == TRI_ABORTED && atomic_load(&w->stop)) st = TRI_OK; /* told to leave */
+  if (st != TRI_OK) tri_fail(err, st, "step", "rank %d: step %llu failed: %s", w->rank, (unsigned long long)atomic_load(&w->engine->progress.step), tri_status_text(st));
+  for (int i = 0; f.results && i < lanes; i++) tri_free(f.results[i]);
+  tri_free(f.results), tri_free(f.sends), tri_free(f.plan);
+  tri_plan_writer_destroy(sizes);
+  return st;
+}

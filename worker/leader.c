@@ -1,0 +1,236 @@
+/* The leader's step loop: commands in, plans out, results in, tokens out. */
+#include <string.h>
+
+#include "runtime/base/log.h"
+#include "worker/worker.h"
+
+struct lane {
+  void *plan; /* copy that the transfers to the other ranks read */
+  tri_comm_req *sends; /* [world] */
+};
+
+struct leader {
+  tri_worker *w;
+  tri_sched *sched;
+  tri_plan_writer *writer;
+  struct lane *lanes;
+  tri_outbox *out;
+  tri_step_result result; /* of a sampling rank elsewhere */
+  void *packed;
+  size_t packed_cap;
+};
+
+/* ---- set-up ---- */
+
+static tri_status create(struct leader *ld, tri_error *err) {
+  tri_worker *w = ld->w;
+  const tri_limits *l = &w->engine->limits;
+  tri_status st;
+  tri_sched_config sc = {.limits = *l, .num_lanes = w->engine->num_lanes, .by_priority = w->opts.scheduling_policy == 1};
+  TRI_TRY(tri_sched_create(&sc, &ld->sched));
+  TRI_TRY(tri_plan_writer_create(2 * (size_t)l->max_num_seqs, (size_t)l->max_num_batched_tokens, tri_plan_pages(l->max_num_seqs, l->max_num_batched_tokens, l->block_size), &ld->writer));
+  ld->packed_cap = tri_result_max_bytes((size_t)l->max_num_seqs);
+  ld->packed = tri_malloc(ld->packed_cap, 1);
+  ld->result.tokens = tri_calloc((size_t)l->max_num_seqs, sizeof *ld->result.tokens);
+  ld->lanes = tri_calloc((size_t)sc.num_lanes, sizeof *ld->lanes);
+  if (!ld->packed || !ld->result.tokens || !ld->lanes) st = TRI_NO_MEMORY;
+  for (int i = 0; st == TRI_OK && i < sc.num_lanes; i++) {
+    ld->lanes[i].plan = tri_malloc(tri_plan_max_bytes(ld->writer), 1);
+    ld->lanes[i].sends = tri_calloc((size_t)w->world, sizeof *ld->lanes[i].sends);
+    if (!ld->lanes[i].plan || !ld->lanes[i].sends) st = TRI_NO_MEMORY;
+  }
+  for (int i = 0; st == TRI_OK && i < TRI_NUM_OUTBOXES; i++) {
+    st = tri_outbox_init(&w->outboxes[i], l->max_num_seqs);
+    tri_ring_push(&w->outbox_free, &w->outboxes[i]);
+  }
+  ld->out = tri_ring_pop(&w->outbox_free);
+cleanup:
+  return st == TRI_OK ? st : tri_fail(err, st, "max_num_seqs", "no memory for the leader's state");
+}
+
+static void destroy(struct leader *ld) {
+  for (int i = 0; ld->lanes && i < ld->w->engine->num_lanes; i++) tri_free(ld->lanes[i].plan), tri_free(ld->lanes[i].sends);
+  tri_free(ld->lanes), tri_free(ld->packed), tri_free(ld->result.tokens);
+  tri_plan_writer_destroy(ld->writer);
+  tri_sched_destroy(ld->sched);
+}
+
+/* ---- one step ---- */
+
+/* Hands the finished plan to every other rank. */
+static tri_status send_plan(struct leader *ld, int lane, const void **plan, size_t *len) {
+  tri_comm *c = ld->w->group.world;
+  struct lane *l = &ld->lanes[lane];
+  const void *bytes = tri_plan_finish(ld->writer, len);
+  *plan = bytes;
+  if (c->size == 1) return TRI_OK;
+  for (int r = 1; r < c->size; r++) {
+    tri_status st = c->ops->wait(c, &l->sends[r]);
+    if (st != TRI_OK) return st;
+  }
+  memcpy(l->plan, bytes, *len);
+  *plan = l->plan;
+  for (int r = 1; r < c->size; r++) {
+    tri_status st = c->ops->isend(c, l->plan, *len, r, TRI_TAG_PLAN, &l->sends[r], NULL);
+    if (st != TRI_OK) return st;
+  }
+  return TRI_OK;
+}
+
+static void count_time(tri_worker *w, int64_t since) { atomic_fetch_add_explicit(&w->scheduler_ns, (uint64_t)(tri_now_ns() - since), memory_order_relaxed); }
+
+/* The outbox goes to the control thread; an empty one takes its place. Waits while the control thread is behind. */
+static tri_status flush(struct leader *ld) {
+  tri_worker *w = ld->w;
+  for (tri_job *j; (j = tri_sched_retired(ld->sched));) {
+    /* A full ring is destroyed from here: it means that the control thread is far behind, and memory matters more then. */
+    if (!tri_ring_push(&w->retired, j)) tri_job_destroy(j);
+  }
+  if (!ld->out->num) return TRI_OK;
+  tri_ring_push(&w->outbox_full, ld->out);
+  tri_control_notify(w);
+  tri_wait wait = tri_wait_begin(&w->group.world->policy, TRI_NEVER);
+  while (!(ld->out = tri_ring_pop(&w->outbox_free))) {
+    tri_status st = tri_wait_pause(&wait);
+    if (st != TRI_OK) return st;
+  }
+  return TRI_OK;
+}
+
+static tri_status absorb(struct leader *ld, int lane, const tri_step_result *result) {
+  int64_t t = tri_now_ns();
+  tri_sched_absorb(ld->sched, lane, result, ld->out);
+  tri_status st = flush(ld);
+  count_time(ld->w, t);
+  return st;
+}
+
+static tri_status start_lane(struct leader *ld, int lane, bool *worked) {
+  tri_worker *w = ld->w;
+  const void *plan;
+  size_t len;
+  const tri_step_result *result;
+  int64_t t = tri_now_ns();
+  if (tri_sched_lane_busy(ld->sched, lane) || !tri_sched_compose(ld->sched, lane, ld->writer)) return TRI_OK;
+  tri_status st = send_plan(ld, lane, &plan, &len);
+  count_time(w, t);
+  if (st == TRI_OK) st = tri_engine_step(w->engine, plan, len, &result);
+  if (st == TRI_OK && result) st = absorb(ld, lane, result);
+  *worked = true;
+  return st;
+}
+
+/* A result from the sampling rank, if one has come. */
+static tri_status poll_result(struct leader *ld, bool *worked) {
+  tri_worker *w = ld->w;
+  tri_comm *c = w->group.world;
+  size_t len;
+  if (tri_group_is_sampler(&w->group)) return TRI_OK;
+  tri_status st = c->ops->try_recv(c, ld->packed, ld->packed_cap, tri_group_sampler(&w->group), TRI_TAG_RESULT, &len);
+  if (st == TRI_AGAIN) return TRI_OK;
+  if (st == TRI_OK) st = tri_result_unpack(ld->packed, len, &ld->result, (size_t)w->engine->limits.max_num_seqs);
+  if (st != TRI_OK || ld->result.lane >= (uint32_t)w->engine->num_lanes) return st == TRI_OK ? TRI_CORRUPT : st;
+  *worked = true;
+  return absorb(ld, (int)ld->result.lane, &ld->result);
+}
+
+static void take_commands(struct leader *ld) {
+  tri_worker *w = ld->w;
+  for (tri_job *j; (j = tri_ring_pop(&w->jobs));) tri_sched_add(ld->sched, j);
+  for (void *id; (id = tri_ring_pop(&w->aborts));) tri_sched_abort(ld->sched, (uint64_t)(uintptr_t)id);
+}
+
+static void publish(struct leader *ld) {
+  tri_worker *w = ld->w;
+  tri_sched_stats s = tri_sched_get_stats(ld->sched);
+  atomic_store_explicit(&w->running, s.running, memory_order_relaxed);
+  atomic_store_explicit(&w->waiting, s.waiting, memory_order_relaxed);
+  atomic_store_explicit(&w->pages_used, s.pages_used, memory_order_relaxed);
+  atomic_store_explicit(&w->tokens, s.tokens, memory_order_relaxed);
+  atomic_store_explicit(&w->preemptions, s.preemptions, memory_order_relaxed);
+  atomic_store_explicit(&w->busy, tri_sched_has_work(ld->sched), memory_order_relaxed);
+}
+
+static tri_status serve(struct leader *ld) {
+  tri_worker *w = ld->w;
+  const tri_wait_policy *policy = &w->group.world->policy;
+  tri_wait wait = tri_wait_begin(policy, TRI_NEVER);
+  while (!atomic_load_explicit(&w->stop, memory_order_relaxed)) {
+    bool worked = false;
+    tri_status st = TRI_OK;
+    int64_t t = tri_now_ns();
+    take_commands(ld);
+    tri_sched_reap(ld->sched, t, ld->out);
+    if (ld->out->num) st = flush(ld);
+    if (tri_sched_has_work(ld->sched)) count_time(w, t);
+    for (int lane = 0; st == TRI_OK && lane < w->engine->num_lanes; lane++) {
+      st = start_lane(ld, lane, &worked);
+      if (st == TRI_OK) st = poll_result(ld, &worked);
+    }
+    publish(ld);
+    if (st != TRI_OK) return st;
+    if (worked) {
+      wait = tri_wait_begin(policy, TRI_NEVER);
+      continue;
+    }
+    if (tri_sched_has_work(ld->sched)) {
+      if ((st = tri_wait_pause(&wait)) != TRI_OK) return st;
+      continue;
+    }
+    if (atomic_load(&w->drain)) return TRI_OK;
+    tri_waker_sleep(&w->waker, 500000000); /* a command wakes it */
+    wait = tri_wait_begin(policy, TRI_NEVER);
+  }
+  return TRI_OK;
+}
+
+/* READY means that a token has gone through every rank. */
+static tri_status canary(struct leader *ld) {
+  static const tri_sample_params greedy = {.top_p = 1, .repetition_penalty = 1, .num_logprobs = -1};
+  tri_worker *w = ld->w;
+  uint32_t id = 0;
+  int32_t page = 0;
+  tri_plan_seq s = {.kind = TRI_SEQ_CHUNK, .flags = TRI_SEQ_FIRST | TRI_SEQ_PARAMS | TRI_SEQ_SAMPLE, .num_tokens = 1, .num_pages = 1};
+  const void *plan;
+  size_t len;
+  const tri_step_result *result;
+  tri_plan_begin(ld->writer, 0, 0);
+  tri_plan_add(ld->writer, &s, &id, &page, &greedy, 1);
+  tri_status st = send_plan(ld, 0, &plan, &len);
+  if (st == TRI_OK) st = tri_engine_step(w->engine, plan, len, &result);
+  tri_comm *c = w->group.world;
+  tri_wait wait = tri_wait_begin(&c->policy, tri_deadline_after_ms(c->timeout_ms));
+  while (st == TRI_OK && !result) {
+    st = c->ops->try_recv(c, ld->packed, ld->packed_cap, tri_group_sampler(&w->group), TRI_TAG_RESULT, &len);
+    if (st == TRI_OK) break;
+    if (st == TRI_AGAIN) st = tri_wait_pause(&wait);
+  }
+  return st;
+}
+
+static void dismiss(struct leader *ld) {
+  const void *plan;
+  size_t len;
+  tri_comm *c = ld->w->group.world;
+  tri_plan_begin(ld->writer, 0, 0);
+  ld->writer->h.stop = 1;
+  if (send_plan(ld, 0, &plan, &len) != TRI_OK) return;
+  for (int r = 1; r < c->size; r++) c->ops->wait(c, &ld->lanes[0].sends[r]);
+}
+
+tri_status tri_leader_run(tri_worker *w, tri_error *err) {
+  struct leader ld = {.w = w};
+  tri_status st = create(&ld, err);
+  if (st == TRI_OK) st = canary(&ld);
+  if (st == TRI_OK) {
+    atomic_store(&w->ready, true);
+    tri_control_notify(w);
+    st = serve(&ld);
+  }
+  if (st == TRI_ABORTED && atomic_load(&w->stop)) st = TRI_OK;
+  if (st == TRI_OK) dismiss(&ld);
+  else tri_fail(err, st, "step", "leader: step %llu failed: %s", (unsigned long long)atomic_load(&w->engine->progress.step), tri_status_text(st));
+  tri_control_stop(w); /* it may hold an outbox or a job of this scheduler */
+  destroy(&ld);
+  return st;
+}

@@ -1,0 +1,170 @@
+/* trireme-worker: one rank of a replica group. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "runtime/base/log.h"
+#include "runtime/base/topo.h"
+#include "worker/worker.h"
+
+enum { COMM_TIMEOUT_MS = 300000, BOOT_WAIT_MS = 30000 };
+
+static const tri_options_spec spec = {
+    .program = "trireme-worker",
+    .usage = "--model DIR [OPTION]...",
+    .summary = "One worker of a Trireme cluster. Started by mpirun, srun or `trireme up`, not by hand.",
+    .version = "trireme-worker 0.1.0",
+    .config_file = true,
+};
+
+/* Joins MPI where there is one and learns the coordinator's address. With --launch mpi the coordinator is rank 0 of the same job. */
+static tri_status join(tri_worker *w, int *argc, char ***argv, const tri_comm_config *cc, tri_comm **out, tri_error *err) {
+  tri_status st = TRI_OK;
+  tri_comm *all = NULL;
+  if (w->opts.launch == TRI_LAUNCH_AUTO) w->opts.launch = tri_boot_under_mpi() ? TRI_LAUNCH_GROUP : TRI_LAUNCH_SELF;
+  if (w->opts.launch != TRI_LAUNCH_MPI) {
+    if (!w->opts.boot_file) return tri_fail(err, TRI_INVALID_ARGUMENT, "boot_file", "--boot-file is missing: it holds the coordinator's address and keys");
+    TRI_TRY(tri_boot_load(w->opts.boot_file, tri_deadline_after_ms(BOOT_WAIT_MS), &w->boot, err));
+  }
+  if (w->opts.launch == TRI_LAUNCH_SELF) return tri_comm_self_create(cc, out);
+  TRI_TRY(tri_mpi_init(argc, argv, err));
+  TRI_TRY(tri_comm_mpi_world(cc, &all));
+  if (w->opts.launch == TRI_LAUNCH_GROUP) {
+    *out = all;
+    return TRI_OK;
+  }
+  int32_t is_coordinator = 0, local_rank, local_size;
+  if (all->size < 2 || all->rank == 0)
+    return tri_fail(err, TRI_INVALID_ARGUMENT, "launch", "--launch mpi needs the coordinator as the first process: mpirun -n 1 trireme-coordinator ... : -n N trireme-worker ...");
+  TRI_TRY(tri_comm_mpi_local(all, &local_rank, &local_size)); /* the coordinator takes part, to learn whether one host has all */
+  TRI_TRY(all->ops->broadcast(all, &w->boot, sizeof w->boot, 0, NULL));
+  TRI_TRY(all->ops->split(all, is_coordinator, all->rank, out));
+cleanup:
+  return st == TRI_OK || err->status ? st : tri_fail(err, st, "mpi", "cannot join the MPI job: %s", tri_status_text(st));
+}
+
+static tri_status make_pool(tri_worker *w, int local_rank, int local_size, tri_wait_policy *policy, tri_error *err) {
+  int cores = tri_topo_num_cores(), threads = w->opts.threads, oversubscribed, pins[1024];
+  if (!threads) threads = cores / local_size > 0 ? cores / local_size : 1;
+  tri_status st = tri_topo_assign(local_rank, local_size, threads, pins, &oversubscribed);
+  /* Where processes outnumber cores, whoever spins takes the core from who computes. */
+  policy->spin_us = oversubscribed ? 0 : 20;
+  policy->yield_us = oversubscribed ? 500 : 2000;
+  if (st == TRI_OK) st = tri_pool_create(threads, pins, oversubscribed ? 0 : 100, &w->pool);
+  if (st == TRI_OK && w->rank == 0)
+    tri_log(TRI_LOG_INFO, "worker", "%d ranks, %d on this host with %d threads each on %d cores%s", w->world, local_size, threads, cores, oversubscribed ? " (oversubscribed)" : "");
+  return st == TRI_OK ? st : tri_fail(err, st, "threads", "cannot start %d threads", threads);
+}
+
+static tri_status load(tri_worker *w, int local_size, tri_error *err) {
+  const tri_serve_options *o = &w->opts;
+  tri_backend_config bc = {.name = strcmp(o->backend, "auto") ? o->backend : "cpu", .deterministic = o->deterministic, .pool = w->pool};
+  tri_status st = tri_backend_create(&bc, &w->backend, err);
+  if (st != TRI_OK) return st;
+  tri_engine_config ec = {
+      .model_dir = o->model,
+      .load_format = (tri_load_format)o->load_format,
+      .seed = o->seed,
+      .dtype = o->dtype == TRI_SERVE_AUTO ? TRI_DTYPE_COUNT : (tri_dtype)o->dtype,
+      .kv_dtype = o->kv_cache_dtype == TRI_SERVE_AUTO ? TRI_F32 : (tri_dtype)o->kv_cache_dtype,
+      .max_num_seqs = o->max_num_seqs,
+      .max_num_batched_tokens = o->max_num_batched_tokens,
+      .block_size = o->block_size,
+      .max_model_len = o->max_model_len,
+      .kv_bytes = (int64_t)o->kv_cache_memory,
+      .num_kv_pages = o->num_kv_blocks,
+      .local_ranks = local_size,
+  };
+  int64_t start = tri_now_ns();
+  st = tri_engine_create(&ec, w->backend, &w->group, &w->engine, err);
+  w->load_seconds = (double)(tri_now_ns() - start) / 1e9;
+  if (st != TRI_OK) return st;
+  atomic_store(&w->loaded, true);
+  tri_log(TRI_LOG_INFO, "worker", "tp %d/%d pp %d/%d: %.1f MiB weights, %d KV pages of %d tokens (%.1f MiB), %.1f MiB activations, backend %s %s, loaded in %.2f s",
+          w->group.p.tp_rank, w->group.p.tp, w->group.p.pp_rank, w->group.p.pp, (double)w->engine->weights->bytes / 0x1p20, w->engine->limits.num_pages,
+          w->engine->limits.block_size, (double)w->engine->kv->bytes / 0x1p20, (double)w->backend->allocated[TRI_MEM_ACTIVATIONS] / 0x1p20, w->backend->name,
+          w->backend->isa ? w->backend->isa : "", w->load_seconds);
+  return TRI_OK;
+}
+
+static tri_status start(tri_worker *w, int *argc, char ***argv, tri_error *err) {
+  tri_comm_config cc = {.deterministic = w->opts.deterministic, .policy = {.yield_us = 1000, .stop = &w->stop}, .timeout_ms = COMM_TIMEOUT_MS};
+  tri_comm *world = NULL;
+  tri_status st;
+  int local_rank = 0, local_size = 1;
+  char who[16];
+  TRI_TRY(join(w, argc, argv, &cc, &world, err));
+  w->rank = world->rank;
+  w->world = world->size;
+  snprintf(who, sizeof who, "%d", w->rank);
+  tri_log_setup((tri_log_level)w->opts.log_level, who);
+  TRI_TRY(tri_control_start(w, err));
+  if (w->opts.launch != TRI_LAUNCH_SELF) TRI_TRY(tri_comm_mpi_local(world, &local_rank, &local_size));
+  TRI_TRY(make_pool(w, local_rank, local_size, &cc.policy, err));
+  world->policy = cc.policy;
+  TRI_TRY(tri_group_create(world, w->opts.tp, w->opts.pp, &w->group, err));
+  TRI_TRY(load(w, local_size, err));
+cleanup:
+  return st;
+}
+
+static tri_status init(tri_worker *w, tri_error *err) {
+  enum { MAX_JOBS = 1 << 14 };
+  if (tri_ring_init(&w->jobs, MAX_JOBS) != TRI_OK || tri_ring_init(&w->aborts, MAX_JOBS) != TRI_OK || tri_ring_init(&w->retired, MAX_JOBS) != TRI_OK ||
+      tri_ring_init(&w->outbox_full, TRI_NUM_OUTBOXES) != TRI_OK || tri_ring_init(&w->outbox_free, TRI_NUM_OUTBOXES) != TRI_OK)
+    return tri_fail(err, TRI_NO_MEMORY, "worker", "no memory for the rings");
+  if (!w->opts.model) return tri_fail(err, TRI_INVALID_ARGUMENT, "model", "--model is missing");
+  return TRI_OK;
+}
+
+static void clean_up(tri_worker *w) {
+  tri_control_stop(w);
+  for (tri_job *j; (j = tri_ring_pop(&w->jobs));) tri_job_destroy(j);
+  for (tri_job *j; (j = tri_ring_pop(&w->retired));) tri_job_destroy(j);
+  tri_engine_destroy(w->engine);
+  tri_group_destroy(&w->group);
+  tri_backend_destroy(w->backend);
+  tri_pool_destroy(w->pool);
+  for (int i = 0; i < TRI_NUM_OUTBOXES; i++) tri_outbox_free(&w->outboxes[i]);
+  tri_ring_free(&w->jobs), tri_ring_free(&w->aborts), tri_ring_free(&w->retired);
+  tri_ring_free(&w->outbox_full), tri_ring_free(&w->outbox_free);
+}
+
+int main(int argc, char **argv) {
+  static tri_worker w; /* large, and alive as long as the process */
+  tri_options *opts = NULL;
+  tri_error err = {0};
+  tri_options_spec s = spec;
+  s.options = tri_serve_option_table;
+  s.count = tri_serve_option_count;
+  int code = tri_options_main(&s, &w.opts, argc, argv, &opts);
+  if (code >= 0) return code;
+  /* The launcher's end is ours; draining is the coordinator's business, so that the signals which ask for it pass by. */
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  signal(SIGTERM, SIG_IGN);
+  signal(SIGINT, SIG_IGN);
+  signal(SIGUSR1, SIG_IGN);
+  signal(SIGPIPE, SIG_IGN);
+  tri_log_setup((tri_log_level)w.opts.log_level, "-");
+
+  tri_status st = init(&w, &err);
+  if (st == TRI_OK) st = start(&w, &argc, &argv, &err);
+  if (st == TRI_OK) st = w.rank ? tri_follower_run(&w, &err) : tri_leader_run(&w, &err);
+  if (st != TRI_OK || atomic_load(&w.stop)) {
+    if (st != TRI_OK) tri_log(TRI_LOG_ERROR, "worker", "%s%s%s", err.message, err.field[0] ? " -- " : "", err.field);
+    w.failure = err;
+    tri_control_stop(&w);
+    /* Others may wait in a collective for this rank: leave without finalizing, and let the launcher end them. */
+    bool refused = st == TRI_NO_CAPACITY || st == TRI_UNSUPPORTED || st == TRI_UNKNOWN_FIELD || st == TRI_OUT_OF_RANGE;
+    _exit(refused ? TRI_EXIT_REFUSED : TRI_EXIT_FAILED);
+  }
+  bool mpi = w.opts.launch != TRI_LAUNCH_SELF;
+  clean_up(&w);
+  if (mpi) tri_mpi_finalize();
+  tri_options_free(opts);
+  return TRI_EXIT_OK;
+}

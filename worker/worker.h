@@ -1,0 +1,63 @@
+/* One worker process: what its two threads share.
+ *
+ * The step thread (main) owns MPI, the engine and, on the leader, the scheduler. The control thread owns ZeroMQ: it talks to the
+ * coordinator, reports health and watches the lease. They meet in single-producer rings and atomics, nothing else. */
+#ifndef TRI_WORKER_WORKER_H
+#define TRI_WORKER_WORKER_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "comm/boot.h"
+#include "comm/wire_group.h"
+#include "runtime/base/ring.h"
+#include "runtime/base/wait.h"
+#include "runtime/engine.h"
+#include "runtime/model/serve_options.h"
+#include "worker/scheduler.h"
+
+enum { TRI_NUM_OUTBOXES = 8 };
+
+typedef struct tri_worker {
+  tri_serve_options opts;
+  int rank, world; /* in the group */
+  tri_boot boot;
+  tri_group group;
+  tri_pool *pool;
+  tri_backend *backend;
+  tri_engine *engine;
+
+  /* control -> step (leader) */
+  tri_ring jobs;     /* tri_job * */
+  tri_ring aborts;   /* job ids as pointers */
+  tri_waker waker;   /* the leader's step thread sleeps here when idle */
+  atomic_bool stop;  /* leave at once: no coordinator any more */
+  atomic_bool drain; /* leave when nothing runs */
+
+  /* step -> control */
+  tri_ring outbox_full, outbox_free; /* tri_outbox *; _free runs the other way */
+  tri_ring retired;                  /* tri_job * to destroy */
+  tri_outbox outboxes[TRI_NUM_OUTBOXES];
+  int notify_fd;                     /* eventfd: there is something for the control thread */
+  atomic_bool loaded, ready;         /* the engine stands (its facts may be read); the canary has passed */
+  atomic_bool leaving;               /* the control thread sends what is left and ends */
+  _Atomic uint64_t scheduler_ns, tokens, preemptions, pages_used;
+  _Atomic uint32_t running, waiting;
+  _Atomic bool busy;
+  double load_seconds;
+
+  tri_error failure; /* set before `leaving` by a worker that could not start or go on */
+  pthread_t control;
+  bool control_started;
+} tri_worker;
+
+/* control.c */
+tri_status tri_control_start(tri_worker *w, tri_error *err);
+void tri_control_stop(tri_worker *w); /* sends what is left; at most a second */
+void tri_control_notify(tri_worker *w);
+
+/* leader.c, follower.c: the step loops; they return when it is time to leave. */
+tri_status tri_leader_run(tri_worker *w, tri_error *err);
+tri_status tri_follower_run(tri_worker *w, tri_error *err);
+
+#endif
