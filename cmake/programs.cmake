@@ -10,3 +10,7 @@ list(REMOVE_ITEM worker_sources ${CMAKE_SOURCE_DIR}/worker/main.c)
 tri_library(tri_worker FILES ${worker_sources} LINK tri_runtime tri_wire)
 add_executable(trireme-worker worker/main.c)
 target_link_libraries(trireme-worker PRIVATE tri_worker tri_comm_mpi)
+
+file(GLOB up_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/coordinator/up/*.c)
+add_executable(trireme-up ${up_sources})
+target_link_libraries(trireme-up PRIVATE tri_model tri_wire)

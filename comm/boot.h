@@ -17,6 +17,12 @@ tri_status tri_boot_save(const char *path, const tri_boot *b, tri_error *err);
 /* Refuses a file that others may read. Waits for the file until the deadline. */
 tri_status tri_boot_load(const char *path, int64_t deadline_ns, tri_boot *out, tri_error *err);
 
+/* The same as one line of text in the environment variable TRIREME_BOOT, for hosts without a common file system. */
+#define TRI_BOOT_ENV "TRIREME_BOOT"
+tri_status tri_boot_to_env(const tri_boot *b, tri_error *err);
+/* TRI_NOT_FOUND without the variable, which is removed from the environment once read. */
+tri_status tri_boot_from_env(tri_boot *out, tri_error *err);
+
 /* Whether a launcher (mpirun, srun with PMIx) started this process as one of several ranks. */
 int tri_boot_under_mpi(void);
 

@@ -27,8 +27,10 @@ static tri_status join(tri_worker *w, int *argc, char ***argv, const tri_comm_co
   tri_comm *all = NULL;
   if (w->opts.launch == TRI_LAUNCH_AUTO) w->opts.launch = tri_boot_under_mpi() ? TRI_LAUNCH_GROUP : TRI_LAUNCH_SELF;
   if (w->opts.launch != TRI_LAUNCH_MPI) {
-    if (!w->opts.boot_file) return tri_fail(err, TRI_INVALID_ARGUMENT, "boot_file", "--boot-file is missing: it holds the coordinator's address and keys");
-    TRI_TRY(tri_boot_load(w->opts.boot_file, tri_deadline_after_ms(BOOT_WAIT_MS), &w->boot, err));
+    st = tri_boot_from_env(&w->boot, err);
+    if (st == TRI_NOT_FOUND && w->opts.boot_file) st = tri_boot_load(w->opts.boot_file, tri_deadline_after_ms(BOOT_WAIT_MS), &w->boot, err);
+    if (st == TRI_NOT_FOUND) tri_fail(err, st, "boot_file", "--boot-file is missing: it holds the coordinator's address and keys");
+    TRI_TRY(st);
   }
   if (w->opts.launch == TRI_LAUNCH_SELF) return tri_comm_self_create(cc, out);
   TRI_TRY(tri_mpi_init(argc, argv, err));

@@ -12,7 +12,7 @@
 
 #include "kernels/cpu/cpu.h"
 
-enum { TILE = 32, BLOCK = 64, FIXED_CHUNK = 512, DIRECT_ROWS = 4, AHEAD = 32 };
+enum { TILE = 64, BLOCK = 64, FIXED_CHUNK = 512, DIRECT_ROWS = 4, AHEAD = 32 };
 
 /* A thread's part of the workspace. */
 typedef struct tile_state {
@@ -112,23 +112,19 @@ static const char *kv_at(const attention_run *r, const tile *t, const void *base
   return (const char *)base + tri_ref_kv_offset(&r->a->kv, pages, key, t->kv_head) * tri_dtype_size(r->a->kv.dtype);
 }
 
-/* Pages lie anywhere, and the processor's own prefetch starts anew at each: so while `run` keys from block + j are
- * worked on, those AHEAD of them in the order of work are asked for: first the keys of a block, then its values, then
- * the next block. */
-static void ask_ahead(const attention_run *r, const tile *t, bool values, int block, int j, int run) {
-  const tri_kv_layer *kv = &r->a->kv;
+/* Pages lie anywhere, and the processor's own prefetch starts anew at each. So while the keys (or values) from block +
+ * j on are worked on, what comes AHEAD keys later in the order of work is fetched: the keys of a block, then its
+ * values, then the next block. Returns how far that is from `now`, in bytes. */
+static ptrdiff_t ahead_of(const attention_run *r, const tile *t, const char *now, bool values, int block, int j) {
   j += AHEAD;
   if (j >= BLOCK) {
     j -= BLOCK;
     if (values) block += BLOCK;
     values = !values;
   }
-  int key = block + j;
-  if (key >= t->context) return;
-  run = tri_min(run, tri_min(t->context - key, kv->block_size - key % kv->block_size));
-  size_t bytes = (size_t)run * (size_t)kv->head_dim * tri_dtype_size(kv->dtype);
-  const char *p = kv_at(r, t, values ? kv->v : kv->k, key);
-  for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i, 0, 3);
+  if (block + j >= t->context) return 0;
+  const char *next = kv_at(r, t, values ? r->a->kv.v : r->a->kv.k, block + j);
+  return (ptrdiff_t)((uintptr_t)next - (uintptr_t)now);
 }
 
 /* scores[i][j] = q_i . k_(block + j). Many rows: the keys are widened once for all of them. */
@@ -140,7 +136,6 @@ static void score_block(const attention_run *r, const tile *t, tile_state *s, in
   for (int j = 0, run; j < keys; j += run) {
     run = tri_min(keys - j, kv->block_size - (block + j) % kv->block_size);
     const char *k = kv_at(r, t, kv->k, block + j);
-    ask_ahead(r, t, false, block, j, run);
     if (t->rows > DIRECT_ROWS) {
       size_t row = (size_t)d * tri_dtype_size(kv->dtype);
       for (int i = 0; i < run; i++)
@@ -148,10 +143,11 @@ static void score_block(const attention_run *r, const tile *t, tile_state *s, in
       continue;
     }
     dot.w = k, dot.ldw = (size_t)d, dot.dtype = kv->dtype, dot.n = run, dot.y = s->scores + j;
+    dot.ahead = ahead_of(r, t, k, false, block, j);
     r->isa->dot(&dot);
   }
   if (t->rows <= DIRECT_ROWS) return;
-  dot.w = s->keys, dot.ldw = pad, dot.dtype = TRI_F32, dot.n = keys, dot.y = s->scores;
+  dot.ahead = 0, dot.w = s->keys, dot.ldw = pad, dot.dtype = TRI_F32, dot.n = keys, dot.y = s->scores;
   r->isa->dot(&dot);
 }
 
@@ -162,18 +158,18 @@ static void weigh_block(const attention_run *r, const tile *t, tile_state *s, fl
   for (int j = 0, run; j < keys; j += run) {
     run = tri_min(keys - j, kv->block_size - (block + j) % kv->block_size);
     const char *v = kv_at(r, t, kv->v, block + j);
-    ask_ahead(r, t, true, block, j, run);
     if (t->rows > DIRECT_ROWS) {
       size_t row = (size_t)d * tri_dtype_size(kv->dtype);
       for (int i = 0; i < run; i++)
         r->isa->expand(s->values + (size_t)(j + i) * pad, v + (size_t)i * row, kv->dtype, d, 1);
       continue;
     }
-    r->isa->weigh(s->part, pad, factor, s->scores + j, BLOCK, t->rows, v, (size_t)d, kv->dtype, run, d);
+    r->isa->weigh(s->part, pad, factor, s->scores + j, BLOCK, t->rows, v, (size_t)d, kv->dtype, run, d,
+                  ahead_of(r, t, v, true, block, j));
     for (int i = 0; i < t->rows; i++) factor[i] = 1;
   }
   if (t->rows > DIRECT_ROWS)
-    r->isa->weigh(s->part, pad, factor, s->scores, BLOCK, t->rows, s->values, pad, TRI_F32, keys, d);
+    r->isa->weigh(s->part, pad, factor, s->scores, BLOCK, t->rows, s->values, pad, TRI_F32, keys, d, 0);
 }
 
 static void attend_block(const attention_run *r, const tile *t, tile_state *s, int block, int keys) {

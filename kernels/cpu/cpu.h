@@ -25,6 +25,7 @@ typedef struct tri_dot {
   int m, n, k;
   tri_dtype dtype;
   bool add;
+  ptrdiff_t ahead; /* bytes from what is read of w to what will be read next, which is prefetched; 0: nothing is */
 } tri_dot;
 
 /* One query row against one block of keys: see kern_attn.h. */
@@ -68,7 +69,7 @@ typedef struct tri_cpu_isa {
   float (*softmax_row)(tri_softmax_row *r);
   /* acc_i = acc_i * factor_i + sum over j of p[i][j] v_j, in the order of j. Rows of v are d elements apart. */
   void (*weigh)(float *acc, size_t ld_acc, const float *factor, const float *p, size_t ld_p, int rows, const void *v,
-                size_t ld_v, tri_dtype dtype, int keys, int d);
+                size_t ld_v, tri_dtype dtype, int keys, int d, ptrdiff_t ahead);
   void (*blend)(float *y, float a, const float *x, float b, int n); /* y = a y + b x */
   float (*maximum)(const float *x, int n);                          /* -inf when there is nothing but NaN */
   double (*sum_exp)(const float *x, int n, float max, float inverse_temperature);

@@ -42,7 +42,7 @@ static float isa_softmax_row(tri_softmax_row *r) {
 
 /* MR rows times VN vectors of the value's elements; with n < W only the first n of the last vector. */
 V_INLINE void weigh_tile(const int MR, const int VN, const tri_dtype DT, float *acc, size_t ld_acc, const float *factor,
-                         const float *p, size_t ld_p, const char *v, size_t ld_v, int keys, int n) {
+                         const float *p, size_t ld_p, const char *v, size_t ld_v, int keys, int n, ptrdiff_t ahead) {
   vf a[4][2];
   V_UNROLL for (int i = 0; i < MR; i++) {
     vf f = v_set1(factor[i]);
@@ -54,6 +54,7 @@ V_INLINE void weigh_tile(const int MR, const int VN, const tri_dtype DT, float *
   for (int j = 0; j < keys; j++) {
     const char *row = v + (size_t)j * ld_v;
     vf x[2];
+    if (ahead) v_prefetch(row, ahead);
     V_UNROLL for (int u = 0; u < VN; u++) {
       const char *at = row + (size_t)(u * W) * v_bytes(DT);
       x[u] = VN > 1 || n == W ? v_load_as(DT, at) : v_loadn_as(DT, at, n);
@@ -69,41 +70,42 @@ V_INLINE void weigh_tile(const int MR, const int VN, const tri_dtype DT, float *
 }
 
 V_INLINE void weigh_rows(const int MR, const tri_dtype DT, float *acc, size_t ld_acc, const float *factor,
-                         const float *p, size_t ld_p, const char *v, size_t ld_v, int keys, int d) {
+                         const float *p, size_t ld_p, const char *v, size_t ld_v, int keys, int d, ptrdiff_t ahead) {
   int e = 0;
   for (; e + 2 * W <= d; e += 2 * W)
-    weigh_tile(MR, 2, DT, acc + e, ld_acc, factor, p, ld_p, v + (size_t)e * v_bytes(DT), ld_v, keys, W);
+    weigh_tile(MR, 2, DT, acc + e, ld_acc, factor, p, ld_p, v + (size_t)e * v_bytes(DT), ld_v, keys, W, ahead);
   for (; e < d; e += W)
-    weigh_tile(MR, 1, DT, acc + e, ld_acc, factor, p, ld_p, v + (size_t)e * v_bytes(DT), ld_v, keys, tri_min(W, d - e));
+    weigh_tile(MR, 1, DT, acc + e, ld_acc, factor, p, ld_p, v + (size_t)e * v_bytes(DT), ld_v, keys, tri_min(W, d - e),
+               ahead);
 }
 
 #define WEIGH(dt)                                                                                                      \
   static void weigh_##dt(float *acc, size_t ld_acc, const float *factor, const float *p, size_t ld_p, int rows,        \
-                         const char *v, size_t ld_v, int keys, int d) {                                                \
+                         const char *v, size_t ld_v, int keys, int d, ptrdiff_t ahead) {                               \
     int i = 0;                                                                                                         \
     for (; i + 4 <= rows; i += 4)                                                                                      \
       weigh_rows(4, TRI_##dt, acc + (size_t)i * ld_acc, ld_acc, factor + i, p + (size_t)i * ld_p, ld_p, v, ld_v, keys, \
-                 d);                                                                                                   \
+                 d, ahead);                                                                                            \
     for (; i + 2 <= rows; i += 2)                                                                                      \
       weigh_rows(2, TRI_##dt, acc + (size_t)i * ld_acc, ld_acc, factor + i, p + (size_t)i * ld_p, ld_p, v, ld_v, keys, \
-                 d);                                                                                                   \
+                 d, ahead);                                                                                            \
     for (; i < rows; i++)                                                                                              \
       weigh_rows(1, TRI_##dt, acc + (size_t)i * ld_acc, ld_acc, factor + i, p + (size_t)i * ld_p, ld_p, v, ld_v, keys, \
-                 d);                                                                                                   \
+                 d, ahead);                                                                                            \
   }
 WEIGH(F32)
 WEIGH(F16)
 WEIGH(BF16)
 
 static void isa_weigh(float *acc, size_t ld_acc, const float *factor, const float *p, size_t ld_p, int rows,
-                      const void *v, size_t ld_v, tri_dtype dtype, int keys, int d) {
+                      const void *v, size_t ld_v, tri_dtype dtype, int keys, int d, ptrdiff_t ahead) {
   size_t bytes = ld_v * v_bytes(dtype);
   if (dtype == TRI_BF16)
-    weigh_BF16(acc, ld_acc, factor, p, ld_p, rows, v, bytes, keys, d);
+    weigh_BF16(acc, ld_acc, factor, p, ld_p, rows, v, bytes, keys, d, ahead);
   else if (dtype == TRI_F16)
-    weigh_F16(acc, ld_acc, factor, p, ld_p, rows, v, bytes, keys, d);
+    weigh_F16(acc, ld_acc, factor, p, ld_p, rows, v, bytes, keys, d, ahead);
   else
-    weigh_F32(acc, ld_acc, factor, p, ld_p, rows, v, bytes, keys, d);
+    weigh_F32(acc, ld_acc, factor, p, ld_p, rows, v, bytes, keys, d, ahead);
 }
 
 #endif

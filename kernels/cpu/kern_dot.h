@@ -16,6 +16,7 @@ typedef struct dot_tile_args {
   size_t ldy;
   int k;
   bool add;
+  ptrdiff_t ahead;
 } dot_tile_args;
 
 V_INLINE void dot_tile(const int MR, const int NR, const tri_dtype DT, const dot_tile_args *t) {
@@ -27,10 +28,14 @@ V_INLINE void dot_tile(const int MR, const int NR, const tri_dtype DT, const dot
     V_UNROLL for (int j = 0; j < NR; j++) acc[i][j] = v_zero();
   }
   V_UNROLL for (int j = 0; j < NR; j++) w[j] = t->w + (size_t)j * t->ldw;
+  const ptrdiff_t ahead = t->ahead;
   size_t k = (size_t)t->k, p = 0;
   for (; p + W <= k; p += W) {
     vf wv[6];
-    V_UNROLL for (int j = 0; j < NR; j++) wv[j] = v_load_as(DT, w[j] + p * v_bytes(DT));
+    V_UNROLL for (int j = 0; j < NR; j++) {
+      wv[j] = v_load_as(DT, w[j] + p * v_bytes(DT));
+      if (MR > 1 && ahead) v_prefetch(w[j] + p * v_bytes(DT), ahead);
+    }
     V_UNROLL for (int i = 0; i < MR; i++) {
       vf xv = v_load(x[i] + p);
       V_UNROLL for (int j = 0; j < NR; j++) acc[i][j] = v_fma(xv, wv[j], acc[i][j]);
@@ -86,7 +91,7 @@ static void (*const dot_table[4][4][2])(const dot_tile_args *) = {
 /* Rows j0 .. j0+n-1 of w, pieces p .. p+k-1 of the sum, against all of x. */
 static void dot_columns(const tri_dot *d, int j0, int n, int p, int k, bool add) {
   size_t element = v_bytes(d->dtype);
-  dot_tile_args t = {.ldx = d->ldx, .ldw = d->ldw * element, .ldy = d->ldy, .k = k, .add = add};
+  dot_tile_args t = {.ldx = d->ldx, .ldw = d->ldw * element, .ldy = d->ldy, .k = k, .add = add, .ahead = d->ahead};
   for (int i = 0; i < d->m; i += 4) {
     int rows = tri_min(4, d->m - i);
     for (int j = j0; j < j0 + n;) {

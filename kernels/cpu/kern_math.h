@@ -92,6 +92,11 @@ V_INLINE vf v_load_as(tri_dtype t, const char *p) {
 
 V_INLINE size_t v_bytes(tri_dtype t) { return t == TRI_F32 ? 4 : t == TRI_I8 ? 1 : 2; }
 
+/* The address may be anything, so it is made as a number. */
+V_INLINE void v_prefetch(const void *p, ptrdiff_t ahead) {
+  __builtin_prefetch((const void *)((uintptr_t)p + (uintptr_t)ahead), 0, 3);
+}
+
 /* The first n < W elements, zeros behind; reads nothing beyond them. */
 V_INLINE vf v_loadn_as(tri_dtype t, const char *p, int n) {
   if (t == TRI_F32) return v_loadn((const float *)p, n);

@@ -1,30 +1,38 @@
 /* Linear layers. Few rows: our own products, which read every weight once and convert it in registers. Many rows:
  * panels of output columns, one thread each, through single-threaded BLAS, the weights widened to float32 piece by
  * piece in a workspace that fits the second-level cache. */
+#include <string.h>
+
 #include "kernels/cpu/cpu.h"
 
-enum { OWN = 0, BLAS = 1 };
+enum { OWN, OWN_PACKED, BLAS };
 
-/* From here on BLAS wins (measured with opcheck --bench on Zen 3 with AVX2): its packing pays after a few dozen rows.
- */
-enum { BLAS_ROWS = 48 };
+/* From here on BLAS wins (measured with opcheck --bench on Zen 3 with AVX2): sooner where it can read the weights as
+ * they are. */
+enum { BLAS_ROWS_F32 = 16, BLAS_ROWS = 160 };
 /* A piece of a BLAS panel: k's share is one pass of the library's own blocking, together they are 576 KiB. */
 enum { PANEL_N = 384, PANEL_K = 384 };
 /* Columns of an own item: a multiple of the twelve rows of w that the kernel takes at a time. */
-enum { OWN_N = 12, OWN_N_MAX = 96, OWN_M_MAX = 256 };
+enum { OWN_N = 12, OWN_N_MAX = 96 };
+/* With more than a few rows, pieces of x (and from WIDEN_ROWS on of w, widened) are first copied side by side: rows a
+ * power of two apart would all fall into the same few sets of the caches. The pad keeps the copies from doing the same.
+ */
+enum { PACK_ROWS = 4, WIDEN_ROWS = 32, PACK_M = 64, PACK_LD = TRI_DOT_CHUNK + 16 };
 
 tri_status tri_cpu_linear_plan(tri_backend *be, const tri_linear_args *a, tri_op_plan *plan) {
   tri_status st = tri_ref_linear_plan(be, a, plan);
   if (st != TRI_OK) return st;
   int m = a->x.rows, n = a->w.n, threads = tri_pool_size(be->pool);
   /* With an activation between product and accumulation the product needs a place of its own: BLAS has none. */
-  bool own = be->deterministic || m < BLAS_ROWS || a->w.k == 0 || (a->accumulate && a->act != TRI_ACT_NONE);
-  plan->variant = own ? OWN : BLAS;
+  bool own = be->deterministic || m < (a->w.dtype == TRI_F32 ? BLAS_ROWS_F32 : BLAS_ROWS) || a->w.k == 0 ||
+             (a->accumulate && a->act != TRI_ACT_NONE);
+  plan->variant = !own ? BLAS : m >= PACK_ROWS && a->w.k > 0 ? OWN_PACKED : OWN;
   size_t floats;
   if (own) {
-    plan->split = (int)tri_round_up((size_t)tri_max(1, n / (threads * 8)), OWN_N);
-    plan->split = tri_min(plan->split, OWN_N_MAX);
-    floats = (size_t)plan->split * (size_t)tri_min(m, OWN_M_MAX);
+    int share = (int)tri_round_up((size_t)tri_max(1, n / (threads * 8)), OWN_N);
+    plan->split = tri_min(share, OWN_N_MAX);
+    floats = (size_t)plan->split * (size_t)tri_min(m, PACK_M);
+    if (plan->variant == OWN_PACKED) floats += (size_t)(tri_min(m, PACK_M) + OWN_N) * PACK_LD;
   } else {
     int share = (int)tri_round_up((size_t)tri_max(1, n / (threads * 2)), 32);
     plan->split = tri_min(PANEL_N, share);
@@ -45,23 +53,59 @@ static const void *weight_row(const tri_weight *w, int row, int col) {
   return (const char *)w->data + ((size_t)row * (size_t)w->k + (size_t)col) * tri_dtype_size(w->dtype);
 }
 
+static void finish_rows(const linear_run *r, const float *sums, int row, int m, int column, int n) {
+  const tri_linear_args *a = r->a;
+  for (int i = 0; i < m; i++) {
+    tri_epilogue e = {.sum = sums + (size_t)i * (size_t)n, .n = n, .act = a->act, .accumulate = a->accumulate};
+    e.scale = a->w.dtype == TRI_I8 ? a->w.scale + column : NULL;
+    e.bias = a->bias ? a->bias + column : NULL;
+    e.out = a->out.data + (size_t)(row + i) * (size_t)a->out.ld + column;
+    tri_cpu_isa_of(r->be)->epilogue(&e);
+  }
+}
+
+/* Fewer than PACK_ROWS rows, straight from where they are. */
 static void own_item(const linear_run *r, float *sums, int column, int n) {
   const tri_linear_args *a = r->a;
+  tri_dot d = {.x = a->x.data, .ldx = (size_t)a->x.ld, .m = a->x.rows, .n = n, .k = a->w.k};
+  d.w = weight_row(&a->w, column, 0), d.ldw = (size_t)a->w.k, d.dtype = a->w.dtype;
+  /* The rows of w that the kernel takes up next. */
+  d.ahead = (ptrdiff_t)((size_t)OWN_N * (size_t)a->w.k * tri_dtype_size(a->w.dtype));
+  d.y = sums, d.ldy = (size_t)n;
+  tri_cpu_isa_of(r->be)->dot(&d);
+  finish_rows(r, sums, 0, a->x.rows, column, n);
+}
+
+/* One piece of the sums of up to PACK_M rows. Cut at TRI_DOT_CHUNK as the kernel itself does, so the bits are the same.
+ */
+static void packed_piece(const linear_run *r, float *sums, float *x, float *wide, int row, int m, int column, int n,
+                         int p) {
+  const tri_linear_args *a = r->a;
   const tri_cpu_isa *isa = tri_cpu_isa_of(r->be);
-  for (int row = 0; row < a->x.rows; row += OWN_M_MAX) {
-    int m = tri_min(OWN_M_MAX, a->x.rows - row);
-    tri_dot d = {.x = a->x.data + (size_t)row * (size_t)a->x.ld, .ldx = (size_t)a->x.ld, .m = m};
-    d.w = weight_row(&a->w, column, 0);
-    d.ldw = (size_t)a->w.k, d.dtype = a->w.dtype, d.n = n, d.k = a->w.k;
-    d.y = sums, d.ldy = (size_t)n;
-    isa->dot(&d);
-    for (int i = 0; i < m; i++) {
-      tri_epilogue e = {.sum = sums + (size_t)i * (size_t)n, .n = n, .act = a->act, .accumulate = a->accumulate};
-      e.scale = a->w.dtype == TRI_I8 ? a->w.scale + column : NULL;
-      e.bias = a->bias ? a->bias + column : NULL;
-      e.out = a->out.data + (size_t)(row + i) * (size_t)a->out.ld + column;
-      isa->epilogue(&e);
+  int k = tri_min(TRI_DOT_CHUNK, a->w.k - p);
+  for (int i = 0; i < m; i++)
+    memcpy(x + (size_t)i * PACK_LD, a->x.data + (size_t)(row + i) * (size_t)a->x.ld + p, (size_t)k * sizeof *x);
+  for (int j = 0; j < n; j += OWN_N) {
+    tri_dot d = {.x = x, .ldx = PACK_LD, .m = m, .n = tri_min(OWN_N, n - j), .k = k, .add = p > 0};
+    d.y = sums + j, d.ldy = (size_t)n;
+    d.w = weight_row(&a->w, column + j, p), d.ldw = (size_t)a->w.k, d.dtype = a->w.dtype;
+    d.ahead = (ptrdiff_t)((size_t)OWN_N * (size_t)a->w.k * tri_dtype_size(a->w.dtype));
+    if (m >= WIDEN_ROWS) {
+      for (int i = 0; i < d.n; i++)
+        isa->expand(wide + (size_t)i * PACK_LD, weight_row(&a->w, column + j + i, p), a->w.dtype, k, 1);
+      d.w = wide, d.ldw = PACK_LD, d.dtype = TRI_F32, d.ahead = 0;
     }
+    isa->dot(&d);
+  }
+}
+
+static void packed_item(const linear_run *r, float *scratch, int column, int n) {
+  const tri_linear_args *a = r->a;
+  for (int row = 0; row < a->x.rows; row += PACK_M) {
+    int m = tri_min(PACK_M, a->x.rows - row);
+    float *x = scratch, *wide = x + (size_t)m * PACK_LD, *sums = wide + OWN_N * PACK_LD;
+    for (int p = 0; p < a->w.k; p += TRI_DOT_CHUNK) packed_piece(r, sums, x, wide, row, m, column, n, p);
+    finish_rows(r, sums, row, m, column, n);
   }
 }
 
@@ -100,6 +144,8 @@ static void linear_thread(void *ctx, int index, int count) {
     int width = tri_min(step, n - (int)column);
     if (r->plan->variant == BLAS)
       blas_item(r, scratch, (int)column, width);
+    else if (r->plan->variant == OWN_PACKED)
+      packed_item(r, scratch, (int)column, width);
     else
       own_item(r, scratch, (int)column, width);
   }

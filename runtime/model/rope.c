@@ -29,7 +29,7 @@ static tri_status read_key(void *ctx, const char *key, const tri_json *value) {
       {"partial_rotary_factor", &p->partial, 0, 1},
       {"low_freq_factor", &p->low_freq, 1e-6, 1e6},
       {"high_freq_factor", &p->high_freq, 1e-6, 1e6},
-      {"original_max_position_embeddings", &p->original, 1, 1e9},
+      {"original_max_position_embeddings", &p->original, 2, 1e9},
       {"attention_factor", &p->attention, 1e-6, 1e6},
       {"beta_fast", &p->beta_fast, 1e-6, 1e6},
       {"beta_slow", &p->beta_slow, 1e-6, 1e6},
@@ -194,9 +194,9 @@ tri_status tri_rope_read(tri_model_config *c, const tri_json *root, tri_error *e
   /* Some families keep the original length beside the section. */
   const tri_json *original = tri_json_get(root, "original_max_position_embeddings");
   if (isnan(p.original) && tri_json_kind_of(original) != TRI_JSON_NULL &&
-      (!tri_json_as_num(original, &p.original) || !(p.original >= 1 && p.original <= 1e9)))
+      (!tri_json_as_num(original, &p.original) || !(p.original >= 2 && p.original <= 1e9)))
     return tri_fail(err, TRI_OUT_OF_RANGE, "original_max_position_embeddings",
-                    "original_max_position_embeddings must be a number from 1 to 1e9");
+                    "original_max_position_embeddings must be a number from 2 to 1e9");
   tri_rope *r = &c->rope;
   r->kind = TRI_ROPE_FIXED;
   r->attention_scale = 1;

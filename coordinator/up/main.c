@@ -1,0 +1,243 @@
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "coordinator/up/up.h"
+#include "runtime/base/log.h"
+#include "runtime/base/mem.h"
+#include "runtime/base/wait.h"
+
+enum { START_MS = 60000, SOON_MS = 10000, STOP_GRACE_MS = 5000 };
+
+static const char *const launchers[] = {"mpirun", "srun", NULL};
+
+static const tri_option own_options[] = {
+    {TRI_OPT(tri_up_options, hosts), .name = "hosts", .metavar = "H:N,...", .group = "Groups", .help = "hosts and ranks on each, as mpirun's --host; default: this host"},
+    {TRI_OPT(tri_up_options, launcher), .name = "launcher", .choices = launchers, .fallback = "mpirun", .group = "Groups", .help = "what starts the ranks of a group"},
+    {TRI_OPT(tri_up_options, launcher_args), .name = "launcher-args", .metavar = "\"ARG...\"", .group = "Groups", .help = "more arguments for the launcher"},
+    {TRI_OPT(tri_up_options, max_restarts), .name = "max-restarts", .min = 0, .max = 1000, .fallback = "5", .metavar = "N", .group = "Groups", .help = "starts of a group in a row that may fail"},
+};
+enum { NUM_OWN = sizeof own_options / sizeof *own_options };
+
+static tri_options_spec spec = {
+    .program = "trireme up",
+    .usage = "--model DIR [OPTION]...",
+    .summary = "Starts a coordinator and its groups of workers, and restarts groups that die. SIGTERM or Ctrl-C drains.",
+    .epilog = "Examples:\n"
+              "  trireme up --model DIR                         one worker on this host\n"
+              "  trireme up --model DIR -tp 2 -pp 2 -dp 2       two groups of four\n"
+              "  trireme up --model DIR -tp 4 --hosts a:2,b:2   one group over two hosts\n",
+    .version = "trireme up 0.1.0",
+    .config_file = true,
+};
+
+/* Every argument but the supervisor's own ones goes to the children as it is. */
+static bool is_own(const char *arg, bool *has_value) {
+  while (*arg == '-') arg++;
+  for (int i = 0; i < NUM_OWN; i++) {
+    const char *n = own_options[i].name, *a = arg;
+    while (*n && (*n == *a || (*n == '-' && *a == '_'))) n++, a++;
+    *has_value = *a == '=';
+    if (!*n && (!*a || *a == '=')) return true;
+  }
+  return false;
+}
+
+static bool pass_arguments(tri_up *u, int argc, char **argv) {
+  u->pass = tri_calloc((size_t)argc, sizeof *u->pass);
+  for (int i = 1; u->pass && i < argc; i++) {
+    bool has_value;
+    if (argv[i][0] == '-' && is_own(argv[i], &has_value)) i += !has_value;
+    else u->pass[u->num_pass++] = argv[i];
+  }
+  return u->pass && u->num_pass < TRI_UP_MAX_ARGS - 64;
+}
+
+static tri_status prepare(tri_up *u, tri_error *err) {
+  ssize_t n = readlink("/proc/self/exe", u->bin_dir, sizeof u->bin_dir - 1);
+  if (n <= 0) return tri_fail(err, TRI_IO, "exe", "cannot find my own program");
+  *strrchr(u->bin_dir, '/') = '\0';
+  const char *base = getenv("XDG_RUNTIME_DIR");
+  if (!base || access(base, W_OK)) base = "/tmp";
+  snprintf(u->run_dir, sizeof u->run_dir, "%.200s/trireme-up-XXXXXX", base);
+  if (!mkdtemp(u->run_dir)) return tri_fail(err, TRI_IO, "run_dir", "cannot make %s: %s", u->run_dir, strerror(errno));
+  snprintf(u->boot_path, sizeof u->boot_path, "%s/boot", u->run_dir);
+  return u->opts.serve.model ? TRI_OK : tri_fail(err, TRI_INVALID_ARGUMENT, "model", "--model is missing");
+}
+
+static void stop_all(tri_up *u, int code) {
+  if (!u->stopping) u->exit_code = code;
+  u->stopping = true;
+  for (int g = 0; g < u->opts.serve.dp; g++) tri_up_kill(u->groups[g].pid);
+  tri_up_kill(u->coordinator);
+}
+
+static void drain(tri_up *u) {
+  if (u->draining) { /* asked twice: at once */
+    stop_all(u, TRI_EXIT_FAILED);
+    return;
+  }
+  tri_log(TRI_LOG_INFO, "up", "draining");
+  u->draining = true;
+  u->deadline_ns = tri_now_ns() + (int64_t)(u->opts.serve.drain_timeout * 1e9) + STOP_GRACE_MS * 1000000LL;
+  kill(u->coordinator, SIGTERM);
+}
+
+static void start_groups(tri_up *u) {
+  tri_error err = {0};
+  tri_status st = tri_boot_load(u->boot_path, tri_deadline_after_ms(5000), &u->boot, &err);
+  if (st == TRI_OK) st = tri_boot_to_env(&u->boot, &err);
+  for (int g = 0; st == TRI_OK && g < u->opts.serve.dp; g++) st = tri_up_spawn_group(u, g, &err);
+  if (st == TRI_OK) return;
+  tri_log(TRI_LOG_ERROR, "up", "%s", err.message);
+  stop_all(u, TRI_EXIT_FAILED);
+}
+
+static void take_event(tri_up *u, char *line) {
+  unsigned group;
+  unsigned long long epoch;
+  int used = 0;
+  if (!strncmp(line, "listening ", 10)) {
+    u->listening = true;
+    start_groups(u);
+  } else if (sscanf(line, "ready %u %llu", &group, &epoch) == 2 && group < TRI_UP_MAX_GROUPS) {
+    if (u->groups[group].epoch == epoch) u->groups[group].ready = true;
+  } else if (sscanf(line, "lost %u %llu %n", &group, &epoch, &used) == 2 && used && group < TRI_UP_MAX_GROUPS) {
+    if (u->groups[group].epoch != epoch) return;
+    tri_log(TRI_LOG_WARN, "up", "ending group %u: %s", group, line + used);
+    tri_up_kill(u->groups[group].pid);
+  }
+}
+
+static void read_events(tri_up *u) {
+  for (;;) {
+    ssize_t n = read(u->event_fd, u->line + u->line_len, sizeof u->line - 1 - u->line_len);
+    if (n <= 0) return;
+    u->line_len += (size_t)n;
+    u->line[u->line_len] = '\0';
+    for (char *end; (end = strchr(u->line, '\n'));) {
+      *end = '\0';
+      take_event(u, u->line);
+      u->line_len -= (size_t)(end + 1 - u->line);
+      memmove(u->line, end + 1, u->line_len + 1);
+    }
+    if (u->line_len == sizeof u->line - 1) u->line_len = 0; /* no event is so long */
+  }
+}
+
+static void group_ended(tri_up *u, int index, int status) {
+  tri_up_group *g = &u->groups[index];
+  int64_t now = tri_now_ns();
+  bool soon = !g->ready || now - g->started_ns < SOON_MS * 1000000LL;
+  int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  g->pid = 0;
+  if (u->draining || u->stopping) return;
+  g->failures = soon ? g->failures + 1 : 1;
+  if (code == TRI_EXIT_REFUSED || code == TRI_EXIT_USAGE || code == 127 || g->failures > u->opts.max_restarts) {
+    tri_log(TRI_LOG_ERROR, "up", "group %d ended with code %d%s: giving up", index, code, code == TRI_EXIT_REFUSED ? " (refused)" : "");
+    stop_all(u, code == TRI_EXIT_REFUSED || code == TRI_EXIT_USAGE ? code : TRI_EXIT_FAILED);
+    return;
+  }
+  int64_t delay = g->failures > 1 ? 1000000000LL << (g->failures - 2 < 4 ? g->failures - 2 : 4) : 0;
+  g->restart_ns = now + delay;
+  tri_log(TRI_LOG_WARN, "up", "group %d ended with code %d, starting it again%s", index, code, delay ? " after a pause" : "");
+}
+
+static void reap(tri_up *u) {
+  int status;
+  for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
+    if (pid == u->coordinator) {
+      u->coordinator = 0;
+      int code = WIFEXITED(status) ? WEXITSTATUS(status) : TRI_EXIT_FAILED;
+      read_events(u);
+      if (u->draining && code == TRI_EXIT_OK) continue; /* the groups leave by themselves */
+      if (!u->stopping) tri_log(TRI_LOG_ERROR, "up", "the coordinator ended with code %d: ending the groups", code);
+      stop_all(u, code ? code : TRI_EXIT_FAILED);
+      continue;
+    }
+    for (int g = 0; g < u->opts.serve.dp; g++)
+      if (u->groups[g].pid == pid) group_ended(u, g, status);
+  }
+}
+
+static void read_signals(tri_up *u) {
+  struct signalfd_siginfo info;
+  while (read(u->signal_fd, &info, sizeof info) == sizeof info) {
+    if (info.ssi_signo == SIGCHLD) reap(u);
+    else drain(u);
+  }
+}
+
+static bool anything_runs(const tri_up *u) {
+  bool runs = u->coordinator > 0;
+  for (int g = 0; g < u->opts.serve.dp; g++) runs |= u->groups[g].pid > 0;
+  return runs;
+}
+
+static void check_times(tri_up *u) {
+  int64_t now = tri_now_ns();
+  tri_error err = {0};
+  if ((u->draining || !u->listening) && now > u->deadline_ns && !u->stopping) {
+    tri_log(TRI_LOG_ERROR, "up", "%s took too long: ending everything", u->draining ? "draining" : "the coordinator's start");
+    stop_all(u, TRI_EXIT_FAILED);
+  }
+  for (int g = 0; g < u->opts.serve.dp && !u->stopping && !u->draining; g++)
+    if (!u->groups[g].pid && u->groups[g].restart_ns && now >= u->groups[g].restart_ns && tri_up_spawn_group(u, g, &err) != TRI_OK) {
+      tri_log(TRI_LOG_ERROR, "up", "%s", err.message);
+      stop_all(u, TRI_EXIT_FAILED);
+    }
+}
+
+static int supervise(tri_up *u) {
+  while (anything_runs(u) || (!u->stopping && !u->draining)) {
+    struct pollfd fds[] = {{.fd = u->signal_fd, .events = POLLIN}, {.fd = u->coordinator > 0 ? u->event_fd : -1, .events = POLLIN}};
+    poll(fds, 2, 200);
+    if (fds[1].revents & POLLIN) read_events(u);
+    read_signals(u);
+    reap(u);
+    check_times(u);
+  }
+  return u->exit_code;
+}
+
+int main(int argc, char **argv) {
+  static tri_up u;
+  static tri_option table[128];
+  tri_options *opts = NULL;
+  tri_error err = {0};
+  size_t n = 0;
+  for (size_t i = 0; i < tri_serve_option_count; i++) table[n++] = tri_serve_option_table[i]; /* serve is the first member: the offsets hold */
+  for (int i = 0; i < NUM_OWN; i++) table[n++] = own_options[i];
+  spec.options = table;
+  spec.count = n;
+  int code = tri_options_main(&spec, &u.opts, argc, argv, &opts);
+  if (code >= 0) return code;
+  tri_log_setup((tri_log_level)u.opts.serve.log_level, "-");
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM), sigaddset(&set, SIGINT), sigaddset(&set, SIGUSR1), sigaddset(&set, SIGHUP), sigaddset(&set, SIGCHLD);
+  sigprocmask(SIG_BLOCK, &set, NULL);
+  u.signal_fd = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+  u.event_fd = -1;
+  u.deadline_ns = tri_deadline_after_ms(START_MS);
+  tri_status st = pass_arguments(&u, argc, argv) ? prepare(&u, &err) : tri_fail(&err, TRI_TOO_LARGE, "arguments", "too many arguments");
+  if (st == TRI_OK) st = tri_up_spawn_coordinator(&u, &err);
+  if (st != TRI_OK) {
+    tri_log(TRI_LOG_ERROR, "up", "%s", err.message);
+    code = st == TRI_INVALID_ARGUMENT ? TRI_EXIT_USAGE : TRI_EXIT_FAILED;
+  } else {
+    code = supervise(&u);
+  }
+  if (u.boot_path[0]) unlink(u.boot_path);
+  if (u.run_dir[0]) rmdir(u.run_dir);
+  tri_free(u.pass);
+  tri_options_free(opts);
+  return code;
+}

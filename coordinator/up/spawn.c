@@ -1,0 +1,148 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "coordinator/up/up.h"
+#include "runtime/base/log.h"
+#include "runtime/base/wait.h"
+
+extern char **environ;
+
+struct command {
+  char *argv[TRI_UP_MAX_ARGS];
+  char text[64][64]; /* numbers */
+  int n, texts;
+};
+
+static void add(struct command *c, const char *arg) {
+  if (c->n < TRI_UP_MAX_ARGS - 1) c->argv[c->n++] = (char *)(uintptr_t)arg;
+}
+
+static void add_number(struct command *c, const char *name, long long v) {
+  char *t = c->text[c->texts++];
+  snprintf(t, sizeof c->text[0], "%lld", v);
+  add(c, name);
+  add(c, t);
+}
+
+static void add_passed(struct command *c, const tri_up *u) {
+  for (int i = 0; i < u->num_pass; i++) add(c, u->pass[i]);
+}
+
+/* Open MPI refuses to start inside an MPI rank or a step whose variables it inherits; its settings (OMPI_MCA_*, OMPI_ALLOW_*) stay. */
+static void clean_environment(void) {
+  static const char *const prefixes[] = {"OMPI_COMM_WORLD", "OMPI_UNIVERSE", "OMPI_APP", "OMPI_FILE", "OMPI_FIRST", "OMPI_NUM", "OMPI_ARGV", "OMPI_COMMAND", "PMIX_", "PMI_", "ORTE_", "OPAL_"};
+  for (char **e = environ; *e;) {
+    char name[256];
+    bool drop = false;
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(*e, "="), *e);
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) drop |= !strncmp(name, prefixes[i], strlen(prefixes[i]));
+    if (drop) unsetenv(name);
+    else e++;
+  }
+  if (!geteuid()) { /* whoever runs `trireme up` as root has decided that already */
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+  }
+}
+
+static tri_status spawn(struct command *c, int death_signal, int keep_fd, pid_t *out, tri_error *err) {
+  pid_t parent = getpid(), pid = fork();
+  if (pid < 0) return tri_fail(err, TRI_NO_MEMORY, "fork", "cannot start %s: %s", c->argv[0], strerror(errno));
+  if (!pid) {
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    setpgid(0, 0); /* a terminal's Ctrl-C is for the supervisor, who drains */
+    prctl(PR_SET_PDEATHSIG, death_signal);
+    if (getppid() != parent) _exit(TRI_EXIT_FAILED); /* it died in between */
+    if (keep_fd >= 0) fcntl(keep_fd, F_SETFD, 0);
+    clean_environment();
+    execvp(c->argv[0], c->argv);
+    fprintf(stderr, "ERROR - up: cannot run %s: %s\n", c->argv[0], strerror(errno));
+    _exit(127);
+  }
+  setpgid(pid, pid);
+  *out = pid;
+  return TRI_OK;
+}
+
+tri_status tri_up_spawn_coordinator(tri_up *u, tri_error *err) {
+  struct command c = {0};
+  int fds[2];
+  char program[4200];
+  if (pipe2(fds, O_CLOEXEC)) return tri_fail(err, TRI_IO, "pipe", "no pipe: %s", strerror(errno));
+  snprintf(program, sizeof program, "%s/trireme-coordinator", u->bin_dir);
+  add(&c, program);
+  add_passed(&c, u);
+  add(&c, "--launch");
+  add(&c, "group");
+  add(&c, "--boot-file");
+  add(&c, u->boot_path);
+  add_number(&c, "--event-fd", fds[1]);
+  char endpoint[300], host[128];
+  if (u->opts.hosts && !strcmp(u->opts.serve.worker_endpoint, "auto")) {
+    /* Workers on other hosts must reach it. */
+    tri_boot_host_address(host, sizeof host);
+    snprintf(endpoint, sizeof endpoint, "tcp://%s:*", host);
+    add(&c, "--worker-endpoint");
+    add(&c, endpoint);
+  }
+  tri_status st = spawn(&c, SIGHUP, fds[1], &u->coordinator, err);
+  close(fds[1]);
+  u->event_fd = fds[0];
+  fcntl(fds[0], F_SETFL, O_NONBLOCK);
+  return st;
+}
+
+static void add_mpirun(struct command *c, const tri_up *u, int world, char *args) {
+  add(c, "mpirun");
+  add_number(c, "-n", world);
+  /* The workers pin their threads themselves. A rank's death must end the others without delay. */
+  static const char *const fixed[] = {"--bind-to", "none", "--mca", "mpi_yield_when_idle", "1", "--mca", "odls_base_sigkill_timeout", "0",
+                                      "--mca", "oob_tcp_keepalive_time", "2", "--mca", "oob_tcp_keepalive_intvl", "1", "--mca", "oob_tcp_keepalive_probes", "3",
+                                      "-x", TRI_BOOT_ENV};
+  for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) add(c, fixed[i]);
+  if (u->opts.hosts) add(c, "--host"), add(c, u->opts.hosts);
+  else add(c, "--oversubscribe");
+  for (char *save = NULL, *a = strtok_r(args, " ", &save); a; a = strtok_r(NULL, " ", &save)) add(c, a);
+}
+
+static void add_srun(struct command *c, int world, char *args) {
+  add(c, "srun");
+  add_number(c, "-n", world);
+  static const char *const fixed[] = {"--mpi=pmix", "--kill-on-bad-exit=1", "--overlap"};
+  for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) add(c, fixed[i]);
+  for (char *save = NULL, *a = strtok_r(args, " ", &save); a; a = strtok_r(NULL, " ", &save)) add(c, a);
+}
+
+tri_status tri_up_spawn_group(tri_up *u, int group, tri_error *err) {
+  struct command c = {0};
+  tri_up_group *g = &u->groups[group];
+  char program[4200], args[1024];
+  int world = u->opts.serve.tp * u->opts.serve.pp;
+  bool alone = world == 1 && !u->opts.hosts && strcmp(u->opts.launcher, "srun");
+  snprintf(program, sizeof program, "%s/trireme-worker", u->bin_dir);
+  snprintf(args, sizeof args, "%s", u->opts.launcher_args ? u->opts.launcher_args : "");
+  if (!alone && !strcmp(u->opts.launcher, "srun")) add_srun(&c, world, args);
+  else if (!alone) add_mpirun(&c, u, world, args);
+  add(&c, program);
+  add_passed(&c, u);
+  add(&c, "--launch");
+  add(&c, alone ? "self" : "group");
+  add_number(&c, "--group", group);
+  add_number(&c, "--epoch", (long long)++g->epoch);
+  g->started_ns = tri_now_ns();
+  g->restart_ns = 0;
+  g->ready = false;
+  return spawn(&c, SIGKILL, -1, &g->pid, err);
+}
+
+void tri_up_kill(pid_t pid) {
+  if (pid > 0) kill(-pid, SIGKILL);
+}

@@ -1,0 +1,49 @@
+/* `trireme up`: starts a coordinator and its replica groups, restarts groups that die, and ends all of them together. */
+#ifndef TRI_COORDINATOR_UP_UP_H
+#define TRI_COORDINATOR_UP_UP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "comm/boot.h"
+#include "runtime/model/serve_options.h"
+
+enum { TRI_UP_MAX_GROUPS = 64, TRI_UP_MAX_ARGS = 512 };
+
+typedef struct tri_up_options {
+  tri_serve_options serve;
+  const char *hosts, *launcher, *launcher_args;
+  int max_restarts;
+} tri_up_options;
+
+typedef struct tri_up_group {
+  pid_t pid; /* of mpirun, srun or the one worker; 0: not running */
+  uint64_t epoch;
+  bool ready;
+  int failures;        /* starts in a row that ended before they were ready, or soon after */
+  int64_t started_ns, restart_ns;
+} tri_up_group;
+
+typedef struct tri_up {
+  tri_up_options opts;
+  char **pass;         /* arguments for the children */
+  int num_pass;
+  char bin_dir[4096], run_dir[256], boot_path[300];
+  tri_boot boot;
+  pid_t coordinator;
+  int event_fd, signal_fd;
+  char line[1024];     /* of events, until its end has come */
+  size_t line_len;
+  tri_up_group groups[TRI_UP_MAX_GROUPS];
+  bool listening, draining, stopping;
+  int exit_code;
+  int64_t deadline_ns; /* of draining or of the coordinator's start */
+} tri_up;
+
+/* spawn.c: children in process groups of their own, which end with this process. */
+tri_status tri_up_spawn_coordinator(tri_up *u, tri_error *err);
+tri_status tri_up_spawn_group(tri_up *u, int group, tri_error *err);
+void tri_up_kill(pid_t pid); /* the whole process group, at once */
+
+#endif

@@ -1,0 +1,330 @@
+/* Each op at the shapes of decode and prefill against its floor: the bytes it must read or write over the bandwidth of
+ * a plain read of as many bytes, or its multiplications over the best rate of the BLAS, whichever takes longer. Floors
+ * are measured between the repetitions of the op, and medians are compared, so that a busy machine slows both alike. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "kernels/cpu/cpu.h"
+#include "tests/opcheck/opcheck.h"
+
+enum { MAX_ROUNDS = 15, GEMM = 768 };
+
+typedef struct bench {
+  oc *c;
+  tri_backend *be;
+  char *stream; /* what the floor reads: large enough that no cache keeps it */
+  size_t stream_bytes, at;
+  float *gemm; /* per thread: two inputs and an output */
+  int slower;
+} bench;
+
+typedef struct reader {
+  const char *p;
+  size_t bytes;
+  _Atomic uint64_t sink;
+} reader;
+
+static double now(void) {
+  struct timespec ts;
+  clock_gettime(CLOCK_MONOTONIC, &ts);
+  return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
+}
+
+static void read_thread(void *ctx, int index, int count) {
+  typedef uint64_t lanes __attribute__((vector_size(16)));
+  enum { PIECE = 4096 }; /* four streams at a time: more reads in flight than one alone gets */
+  reader *r = ctx;
+  size_t pieces = r->bytes / (4 * PIECE), end = pieces * (size_t)(index + 1) / (size_t)count;
+  lanes a = {0}, b = {0}, d = {0}, e = {0};
+  for (size_t i = pieces * (size_t)index / (size_t)count; i < end; i++) {
+    const lanes *p = (const lanes *)(const void *)(r->p + i * 4 * PIECE), *q = p + PIECE / 16, *u = q + PIECE / 16;
+    const lanes *v = u + PIECE / 16;
+    for (size_t j = 0; j < PIECE / 16; j += 4) {
+      a ^= p[j] ^ p[j + 1] ^ p[j + 2] ^ p[j + 3], b ^= q[j] ^ q[j + 1] ^ q[j + 2] ^ q[j + 3];
+      d ^= u[j] ^ u[j + 1] ^ u[j + 2] ^ u[j + 3], e ^= v[j] ^ v[j + 1] ^ v[j + 2] ^ v[j + 3];
+    }
+  }
+  if (index == 0) {
+    const char *rest = r->p + pieces * 4 * PIECE;
+    for (size_t i = 0; i < r->bytes % (4 * PIECE) / 16; i++) a ^= ((const lanes *)(const void *)rest)[i];
+  }
+  a ^= b ^ d ^ e;
+  atomic_fetch_xor(&r->sink, a[0] ^ a[1]);
+}
+
+/* Seconds to read so many bytes; each call goes on where the last one ended. */
+static double time_read(bench *b, double bytes) {
+  size_t n = (size_t)bytes / 64 * 64 + 64;
+  int turns = 1;
+  for (; n > b->stream_bytes; n /= 2) turns *= 2;
+  double seconds = 0;
+  for (int i = 0; i < turns; i++) {
+    if (b->at + n > b->stream_bytes) b->at = 0;
+    reader r = {.p = b->stream + b->at, .bytes = n};
+    double start = now();
+    if (n < 1 << 16)
+      read_thread(&r, 0, 1);
+    else
+      tri_pool_run(b->be->pool, read_thread, &r);
+    seconds += now() - start;
+    b->at += n;
+  }
+  return seconds;
+}
+
+static void gemm_thread(void *ctx, int index, int count) {
+  (void)count;
+  float *x = (float *)ctx + (size_t)index * 3 * GEMM * GEMM;
+  tri_blas_gemm(GEMM, GEMM, GEMM, x, GEMM, x + GEMM * GEMM, GEMM, 0, x + 2 * GEMM * GEMM, GEMM);
+}
+
+/* Seconds per multiplication, all threads together. */
+static double time_gemm(bench *b) {
+  double start = now();
+  tri_pool_run(b->be->pool, gemm_thread, b->gemm);
+  return (now() - start) / ((double)GEMM * GEMM * GEMM * tri_pool_size(b->be->pool));
+}
+
+static int by_size(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+static double median(double *v, int n) {
+  qsort(v, (size_t)n, sizeof *v, by_size);
+  return v[n / 2];
+}
+
+static void report(bench *b, const char *name, tri_status (*run)(tri_backend *, const void *), const void *args,
+                   double bytes, double products) {
+  double op[MAX_ROUNDS], floor[MAX_ROUNDS];
+  tri_status st = run(b->be, args);
+  if (st != TRI_OK) {
+    printf("%-44s %s\n", name, tri_status_name(st));
+    b->slower++;
+    return;
+  }
+  int rounds = b->c->opt.quick ? 5 : MAX_ROUNDS;
+  double memory[MAX_ROUNDS], arithmetic[MAX_ROUNDS];
+  for (int i = 0; i < rounds; i++) {
+    memory[i] = time_read(b, bytes);
+    arithmetic[i] = products > 0 ? products * time_gemm(b) : 0;
+    double start = now();
+    (void)run(b->be, args);
+    op[i] = now() - start;
+  }
+  double m = median(memory, rounds), a = median(arithmetic, rounds), t = median(op, rounds);
+  floor[0] = m > a ? m : a;
+  printf("%-44s %10.1f us  floor %10.1f us (%s)  ratio %.2f", name, t * 1e6, floor[0] * 1e6, m > a ? "memory" : "blas",
+         floor[0] / t);
+  if (m > a)
+    printf("  %.1f of %.1f GB/s\n", bytes / t * 1e-9, bytes / m * 1e-9);
+  else
+    printf("  %.1f of %.1f GFLOP/s\n", 2 * products / t * 1e-9, 2 * products / a * 1e-9);
+  fflush(stdout);
+}
+
+#define RUN(op)                                                                                                        \
+  static tri_status run_##op(tri_backend *be, const void *args) { return tri_run_##op(be, args, NULL); }
+TRI_OP_LIST(RUN)
+
+static bool wanted(const bench *b, const char *op) { return !b->c->opt.op || !strcmp(op, b->c->opt.op); }
+
+/* Large arguments come from whole pages, as weights and caches do. */
+static void *pages(size_t bytes) {
+  void *p;
+  if (tri_pages_alloc(bytes, &p) != TRI_OK) {
+    fprintf(stderr, "opcheck: no memory for %zu bytes\n", bytes);
+    exit(2);
+  }
+  return p;
+}
+
+static float *filled(bench *b, size_t n) {
+  float *p = pages(n * sizeof *p);
+  for (size_t i = 0; i < n; i++) p[i] = (float)((double)(oc_random(b->c) >> 40) * 0x1p-23 - 1);
+  return p;
+}
+
+static void bench_linear(bench *b, tri_dtype t, int m, int n, int k) {
+  size_t count = (size_t)n * (size_t)k, bytes = count * tri_dtype_size(t);
+  char *w = pages(bytes), name[80];
+  for (size_t i = 0; i < count; i++) {
+    if (t == TRI_I8)
+      w[i] = (char)(i * 37 % 251);
+    else
+      tri_store_f32(w, t, i, (float)(i * 37 % 251) * 0.01f - 1);
+  }
+  float *scale = filled(b, (size_t)n), *x = filled(b, (size_t)m * (size_t)k), *y = filled(b, (size_t)m * (size_t)n);
+  tri_linear_args a = {.x = {x, m, k, k}, .w = {w, scale, t, n, k}, .out = {y, m, n, n}};
+  if (t != TRI_I8) a.w.scale = NULL;
+  snprintf(name, sizeof name, "linear %s m %d n %d k %d", tri_dtype_name(t), m, n, k);
+  report(b, name, run_linear, &a, (double)bytes + 4.0 * m * (n + k), (double)m * n * k);
+  tri_pages_free(w, bytes);
+  tri_pages_free(scale, (size_t)n * 4), tri_pages_free(x, (size_t)m * (size_t)k * 4);
+  tri_pages_free(y, (size_t)m * (size_t)n * 4);
+}
+
+static void bench_linears(bench *b) {
+  static const tri_dtype types[] = {TRI_BF16, TRI_F16, TRI_I8, TRI_F32};
+  static const int rows[] = {1, 2, 4, 8, 16, 24, 32, 48, 64, 128, 512};
+  for (int t = 0; t < 4; t++)
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+      if (b->c->opt.quick && rows[i] != 1 && rows[i] != 8 && rows[i] != 512) continue;
+      bench_linear(b, types[t], rows[i], rows[i] < 64 ? 14336 : 4096, 4096);
+    }
+}
+
+static void bench_attention(bench *b, tri_dtype t, int seqs, int tokens, int context, int block) {
+  enum { HQ = 32, HKV = 8, D = 128 };
+  int per_seq = (context + block - 1) / block;
+  size_t kv_bytes = (size_t)seqs * (size_t)per_seq * HKV * (size_t)block * D * tri_dtype_size(t);
+  size_t width = (size_t)seqs * (size_t)tokens * HQ * D;
+  uint16_t *k = pages(kv_bytes), *v = pages(kv_bytes);
+  for (size_t i = 0; i < kv_bytes / 2; i++)
+    k[i] = v[i] = (uint16_t)(0x3c00 + i * 37 % 251); /* about one in every type */
+  float *q = filled(b, width), *out = filled(b, width);
+  int32_t start[65] = {0}, contexts[64], map[HQ], *table = pages((size_t)seqs * (size_t)per_seq * 4);
+  for (int s = 0; s < seqs; s++) {
+    start[s + 1] = start[s] + tokens, contexts[s] = context;
+    for (int i = 0; i < per_seq; i++) table[s * per_seq + i] = i * seqs + s;
+  }
+  for (int h = 0; h < HQ; h++) map[h] = h / (HQ / HKV);
+  tri_batch batch = {
+      .num_tokens = seqs * tokens, .num_seqs = seqs, .block_table_stride = per_seq, .max_context = context};
+  batch.max_query = tokens, batch.seq_start = start, batch.context_len = contexts, batch.block_table = table;
+  tri_attention_args a = {.kv = {k, v, t, seqs * per_seq, HKV, block, D}, .batch = &batch, .num_heads = HQ};
+  a.q = (tri_mat){q, seqs * tokens, HQ * D, HQ * D}, a.out = (tri_mat){out, seqs * tokens, HQ * D, HQ * D};
+  a.kv_head_of = map, a.scale = 0.088f, a.causal = true;
+  double seen = 0;
+  for (int j = 0; j < tokens; j++) seen += context - tokens + j + 1;
+  char name[80];
+  snprintf(name, sizeof name, "attention %s %d x %d tokens, context %d/%d", tri_dtype_name(t), seqs, tokens, context,
+           block);
+  report(b, name, run_attention, &a, 2.0 * (double)kv_bytes, 2.0 * seqs * seen * HQ * D);
+  tri_pages_free(k, kv_bytes), tri_pages_free(v, kv_bytes), tri_pages_free(table, (size_t)seqs * (size_t)per_seq * 4);
+  tri_pages_free(q, width * 4), tri_pages_free(out, width * 4);
+}
+
+static void bench_rows(bench *b, int m) {
+  enum { H = 4096, F = 14336, HQ = 32, HKV = 8, D = 128, BLOCK = 16 };
+  size_t rows = (size_t)m;
+  float *x = filled(b, rows * 2 * F), *y = filled(b, rows * F), *w = filled(b, H);
+  char name[80];
+  tri_norm_args n = {.x = {x, m, H, H}, .delta = {y, m, H, H}, .weight = w, .eps = 1e-5f, .kind = TRI_NORM_RMS};
+  n.out = (tri_mat){y + rows * H, m, H, H};
+  snprintf(name, sizeof name, "norm rms with addition %d x %d", m, H);
+  if (wanted(b, "norm")) report(b, name, run_norm, &n, 4.0 * 4 * H * m, 0);
+  tri_glu_args g = {.gate_up = {x, m, 2 * F, 2 * F}, .act = TRI_ACT_SILU, .out = {y, m, F, F}};
+  snprintf(name, sizeof name, "glu silu %d x %d", m, F);
+  if (wanted(b, "glu")) report(b, name, run_glu, &g, 3.0 * 4 * F * m, 0);
+  g.act = TRI_ACT_GELU_TANH;
+  snprintf(name, sizeof name, "glu gelu_tanh %d x %d", m, F);
+  if (wanted(b, "glu")) report(b, name, run_glu, &g, 3.0 * 4 * F * m, 0);
+  int32_t *index = pages(rows * 4), *positions = pages(rows * 4);
+  int64_t *slots = pages(rows * 8);
+  for (int i = 0; i < m; i++) index[i] = m - 1 - i, positions[i] = i, slots[i] = i;
+  tri_gather_rows_args ga = {.x = {x, m, H, H}, .rows = index, .out = {y, m, H, H}};
+  snprintf(name, sizeof name, "gather_rows %d x %d", m, H);
+  if (wanted(b, "gather_rows")) report(b, name, run_gather_rows, &ga, 2.0 * 4 * H * m, 0);
+  tri_embed_args e = {.ids = (uint32_t *)index, .table = {x, NULL, TRI_BF16, m, H}, .scale = 1, .out = {y, m, H, H}};
+  snprintf(name, sizeof name, "embed bfloat16 %d x %d", m, H);
+  if (wanted(b, "embed")) report(b, name, run_embed, &e, 6.0 * H * m, 0);
+  tri_rope_angles_args r = {
+      .positions = positions, .rope_len = positions, .inv_freq = w, .num_tokens = m, .rotary_dim = D};
+  r.cos = y, r.sin = y + rows * D, r.attention_scale = 1;
+  snprintf(name, sizeof name, "rope_angles %d x %d", m, D);
+  if (wanted(b, "rope_angles")) report(b, name, run_rope_angles, &r, 4.0 * D * m, 0);
+  int width = (HQ + 2 * HKV) * D;
+  size_t kv_bytes = (rows + BLOCK) * HKV * D * 2;
+  char *k = pages(kv_bytes), *v = pages(kv_bytes);
+  tri_qkv_rope_append_args q = {.qkv = {x, m, width, width}, .num_heads = HQ, .num_kv_heads = HKV, .head_dim = D};
+  q.rotary_dim = D, q.cos = y, q.sin = y, q.kv_slot = slots;
+  q.kv = (tri_kv_layer){k, v, TRI_BF16, m / BLOCK + 1, HKV, BLOCK, D};
+  snprintf(name, sizeof name, "qkv_rope_append bfloat16 %d x %d", m, width);
+  if (wanted(b, "qkv_rope_append"))
+    report(b, name, run_qkv_rope_append, &q, 4.0 * m * D * (2 * HQ + 3 * HKV) + 4.0 * m * D * HKV, 0);
+  tri_pages_free(k, kv_bytes), tri_pages_free(v, kv_bytes);
+  tri_pages_free(index, rows * 4), tri_pages_free(positions, rows * 4), tri_pages_free(slots, rows * 8);
+  tri_pages_free(x, rows * 2 * F * 4), tri_pages_free(y, rows * F * 4), tri_pages_free(w, H * 4);
+}
+
+static void bench_copy_pages(bench *b) {
+  enum { PAGES = 64, HKV = 8, BLOCK = 16, D = 128 };
+  size_t bytes = (size_t)PAGES * HKV * BLOCK * D * 2;
+  char *k = pages(bytes), *v = pages(bytes);
+  int32_t pairs[PAGES];
+  for (int i = 0; i < PAGES; i++) pairs[i] = i % 2 ? i : PAGES - 2 - i;
+  tri_copy_pages_args a = {.kv = {k, v, TRI_BF16, PAGES, HKV, BLOCK, D}, .pairs = pairs, .num_pairs = PAGES / 2};
+  report(b, "copy_pages bfloat16 32 pages", run_copy_pages, &a, 2.0 * (double)bytes, 0);
+  tri_pages_free(k, bytes), tri_pages_free(v, bytes);
+}
+
+static void bench_sample(bench *b, int rows, tri_sample_params p, const char *what) {
+  enum { VOCAB = 151936, ROWS = 16 };
+  float *x = filled(b, (size_t)rows * VOCAB);
+  for (size_t i = 0; i < (size_t)rows * VOCAB; i++)
+    x[i] = -1.5f * logf((float)((oc_random(b->c) >> 40) + 1) * 0x1p-24f); /* Zipf */
+  uint32_t ids[64];
+  for (int i = 0; i < 64; i++) ids[i] = (uint32_t)i * 100;
+  const tri_sample_params *params[ROWS];
+  const uint32_t *history[ROWS];
+  int num_prompt[ROWS], num_history[ROWS];
+  uint64_t counter[ROWS];
+  tri_sample_result results[ROWS];
+  for (int i = 0; i < rows; i++)
+    params[i] = &p, history[i] = ids, num_prompt[i] = 10, num_history[i] = 64, counter[i] = (uint64_t)i;
+  tri_sample_args a = {
+      .logits = {x, rows, VOCAB, VOCAB}, .params = params, .history = history, .num_prompt = num_prompt};
+  a.num_history = num_history, a.counter = counter, a.results = results;
+  char name[80];
+  snprintf(name, sizeof name, "sample %s %d x %d", what, rows, VOCAB);
+  report(b, name, run_sample, &a, 4.0 * rows * VOCAB, 0);
+  tri_pages_free(x, (size_t)rows * VOCAB * 4);
+}
+
+static void bench_samples(bench *b) {
+  for (int rows = 1; rows <= 16; rows *= 16) {
+    tri_sample_params p = {.temperature = 0, .top_p = 1, .repetition_penalty = 1, .num_logprobs = -1};
+    bench_sample(b, rows, p, "greedy");
+    p.temperature = 0.8f;
+    bench_sample(b, rows, p, "plain");
+    p.top_p = 0.9f;
+    bench_sample(b, rows, p, "top_p");
+    p.top_k = 50, p.repetition_penalty = 1.1f;
+    bench_sample(b, rows, p, "top_k, top_p, penalty");
+    p.num_logprobs = 5;
+    bench_sample(b, rows, p, "the same, 5 logprobs");
+  }
+}
+
+int oc_bench(oc *c) {
+  bench b = {.c = c, .be = c->be, .stream_bytes = (size_t)256 << 20};
+  size_t gemm_floats = (size_t)tri_pool_size(c->be->pool) * 3 * GEMM * GEMM;
+  c->rng = c->opt.seed;
+  b.stream = pages(b.stream_bytes);
+  memset(b.stream, 1, b.stream_bytes);
+  b.gemm = filled(&b, gemm_floats);
+  tri_blas_setup();
+  if (wanted(&b, "linear")) bench_linears(&b);
+  if (wanted(&b, "attention")) {
+    static const tri_dtype types[] = {TRI_BF16, TRI_F16, TRI_F32};
+    for (int t = 0; t < 3; t++) {
+      bench_attention(&b, types[t], 1, 1, 1024, 16);
+      bench_attention(&b, types[t], 1, 1, 16384, 16);
+      bench_attention(&b, types[t], 8, 1, 4096, 16);
+      bench_attention(&b, types[t], 1, 512, 512, 16);
+      bench_attention(&b, types[t], 1, 512, 4096, 16);
+    }
+  }
+  bench_rows(&b, 1);
+  bench_rows(&b, 512);
+  if (wanted(&b, "copy_pages")) bench_copy_pages(&b);
+  if (wanted(&b, "sample")) bench_samples(&b);
+  tri_pages_free(b.stream, b.stream_bytes);
+  tri_pages_free(b.gemm, gemm_floats * 4);
+  return b.slower;
+}

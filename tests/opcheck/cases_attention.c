@@ -1,0 +1,192 @@
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/opcheck/opcheck.h"
+
+static const int head_dims[] = {16, 32, 40, 64, 80, 96, 128, 7, 256};
+
+/* A cache of num_pages pages, all NaN. */
+static tri_kv_layer kv_layer(oc *c, tri_dtype t, int pages, int heads, int block, int d, size_t *bytes) {
+  tri_kv_layer kv = {.dtype = t, .num_pages = pages, .num_kv_heads = heads, .block_size = block, .head_dim = d};
+  size_t n = (size_t)pages * (size_t)heads * (size_t)block * (size_t)d;
+  *bytes = n * tri_dtype_size(t);
+  kv.k = oc_host(c, *bytes), kv.v = oc_host(c, *bytes);
+  for (size_t i = 0; i < n; i++) tri_store_f32(kv.k, t, i, NAN), tri_store_f32(kv.v, t, i, NAN);
+  return kv;
+}
+
+/* Pages in random order, and of them no more than each sequence needs; keys beyond a context stay NaN. */
+void oc_attention_build(oc *c, oc_attention *x, const oc_sequences *s, int hq, int hkv, int d, int block, tri_dtype t) {
+  memset(x, 0, sizeof *x);
+  tri_batch *b = &x->batch;
+  int pages = 0, most = 1;
+  int32_t *start = oc_host(c, (size_t)(s->count + 1) * sizeof *start), *context = oc_host(c, (size_t)s->count * 4);
+  for (int i = 0; i < s->count; i++) {
+    start[i + 1] = start[i] + s->tokens[i];
+    context[i] = s->context[i];
+    int need = (s->context[i] + block - 1) / block;
+    pages += need;
+    if (need > most) most = need;
+    if (s->context[i] > b->max_context) b->max_context = s->context[i];
+    if (s->tokens[i] > b->max_query) b->max_query = s->tokens[i];
+  }
+  b->num_tokens = start[s->count], b->num_seqs = s->count, b->block_table_stride = most;
+  b->seq_start = start, b->context_len = context;
+  tri_kv_layer kv = kv_layer(c, t, pages + 1, hkv, block, d, &x->kv_bytes);
+  int32_t *table = oc_host(c, (size_t)s->count * (size_t)most * sizeof *table),
+          *order = oc_host(c, (size_t)(pages + 1) * 4);
+  for (int i = 0; i <= pages; i++) {
+    int at = oc_range(c, 0, i);
+    order[i] = order[at], order[at] = i;
+  }
+  memset(table, 0x7f,
+         (size_t)s->count * (size_t)most * sizeof *table); /* pages nobody owns: a read there would crash */
+  for (int i = 0, next = 0; i < s->count; i++)
+    for (int key = 0; key < s->context[i]; key++) {
+      int32_t *page = &table[(size_t)i * (size_t)most + (size_t)(key / block)];
+      if (key % block == 0) *page = order[next++];
+      for (int h = 0; h < hkv; h++) {
+        size_t at = (((size_t)*page * (size_t)hkv + (size_t)h) * (size_t)block + (size_t)(key % block)) * (size_t)d;
+        for (int e = 0; e < d; e++) {
+          tri_store_f32(kv.k, t, at + (size_t)e, oc_normal(c));
+          tri_store_f32(kv.v, t, at + (size_t)e, oc_normal(c));
+        }
+      }
+    }
+  b->block_table = table;
+  int32_t *map = oc_host(c, (size_t)hq * sizeof *map);
+  for (int h = 0; h < hq; h++) map[h] = h * hkv / hq;
+  x->args =
+      (tri_attention_args){.kv = kv, .num_heads = hq, .kv_head_of = map, .scale = 1 / sqrtf((float)d), .causal = true};
+  x->args.q = oc_matrix(c, b->num_tokens, hq * d, false), x->args.out = oc_matrix(c, b->num_tokens, hq * d, true);
+  x->args.batch = b;
+}
+
+void oc_attention_device(oc *c, oc_attention *x, const oc_attention *host) {
+  *x = *host;
+  const tri_batch *b = &host->batch;
+  size_t s = (size_t)b->num_seqs, hq = (size_t)host->args.num_heads;
+  x->batch.seq_start = oc_device(c, b->seq_start, (s + 1) * 4);
+  x->batch.context_len = oc_device(c, b->context_len, s * 4);
+  x->batch.block_table = oc_device(c, b->block_table, s * (size_t)b->block_table_stride * 4);
+  x->args.batch = &x->batch;
+  x->args.q = oc_device_matrix(c, &host->args.q), x->args.out = oc_device_matrix(c, &host->args.out);
+  x->args.kv.k = oc_device(c, host->args.kv.k, host->kv_bytes);
+  x->args.kv.v = oc_device(c, host->args.kv.v, host->kv_bytes);
+  x->args.kv_head_of = oc_device(c, host->args.kv_head_of, hq * 4);
+  x->args.alibi_slopes = oc_device(c, host->args.alibi_slopes, hq * 4);
+  x->args.sinks = oc_device(c, host->args.sinks, hq * 4);
+}
+
+static void some_sequences(oc *c, oc_sequences *s, int i, int block) {
+  s->count = oc_range(c, 1, 6);
+  for (int k = 0; k < s->count; k++) {
+    int kind = i < 6 ? i : oc_range(c, 0, 5), most = oc_chance(c, 20) ? 1500 : 300;
+    s->context[k] = oc_chance(c, 30) ? block * oc_range(c, 1, 6) + oc_range(c, -1, 1) : oc_range(c, 1, most);
+    if (s->context[k] < 1) s->context[k] = 1;
+    s->tokens[k] = 1;                                                                      /* decode */
+    if (kind == 1) s->tokens[k] = s->context[k] = oc_range(c, 1, 90);                      /* whole prompt */
+    if (kind == 2) s->tokens[k] = oc_range(c, 1, s->context[k] > 70 ? 70 : s->context[k]); /* a chunk of one */
+    if (kind == 3 && oc_chance(c, 50)) s->tokens[k] = 0;                                   /* nothing new */
+  }
+}
+
+static void awkward_heads(oc *c, oc_attention *x, int hq, int hkv) {
+  int32_t *map = oc_host(c, (size_t)hq * sizeof *map);
+  for (int h = 0; h < hq; h++) map[h] = oc_range(c, 0, hkv - 1);
+  x->args.kv_head_of = map;
+}
+
+void oc_case_attention(oc *c, int i) {
+  static const int blocks[] = {16, 1, 32, 64, 128, 5};
+  int block = blocks[i % 6], d = head_dims[i % 9], hkv = oc_range(c, 1, 4), hq = hkv * oc_range(c, 1, 9);
+  oc_sequences s;
+  some_sequences(c, &s, i, block);
+  oc_attention x, y;
+  oc_attention_build(c, &x, &s, hq, hkv, d, block, oc_kv_type(i));
+  if (oc_chance(c, 25)) awkward_heads(c, &x, hq, hkv);
+  if (oc_chance(c, 30)) x.args.window = oc_range(c, 1, 150);
+  if (oc_chance(c, 25)) x.args.softcap = 5;
+  if (oc_chance(c, 25)) x.args.alibi_slopes = oc_normals(c, (size_t)hq, 0.1f);
+  if (oc_chance(c, 25)) x.args.sinks = oc_normals(c, (size_t)hq, 2);
+  if (oc_chance(c, 15)) x.args.causal = false;
+  if (oc_chance(c, 20)) x.args.scale *= 20; /* sharp: the running maximum matters */
+  snprintf(c->what, sizeof c->what,
+           "attention %s seqs %d tokens %d context %d hq %d hkv %d d %d block %d window %d%s%s%s%s",
+           tri_dtype_name(oc_kv_type(i)), s.count, x.batch.num_tokens, x.batch.max_context, hq, hkv, d, block,
+           x.args.window, x.args.softcap > 0 ? " softcap" : "", x.args.alibi_slopes ? " alibi" : "",
+           x.args.sinks ? " sinks" : "", x.args.causal ? "" : " not causal");
+  oc_attention_device(c, &y, &x);
+  oc_status(c, tri_run_attention(c->ref, &x.args, NULL), tri_run_attention(c->be, &y.args, NULL));
+  /* A score of some tens costs the last bits of its exponential. */
+  oc_compare(c, &x.args.out, &y.args.out, x.args.scale > 2 / sqrtf((float)d) ? 5e-11 : 2e-12);
+}
+
+void oc_case_qkv_rope_append(oc *c, int i) {
+  tri_dtype t = oc_kv_type(i);
+  int d = head_dims[i % 9], hkv = oc_range(c, 1, 3), hq = hkv * oc_range(c, 1, 4), block = oc_range(c, 1, 20);
+  int tokens = i % 4 == 0 ? 1 : oc_range(c, 0, 40), pages = tokens / block + 3;
+  tri_qkv_rope_append_args a = {.num_heads = hq, .num_kv_heads = hkv, .head_dim = d, .norm_eps = 1e-6f};
+  a.qkv = oc_matrix(c, tokens, (hq + 2 * hkv) * d, false);
+  a.rotary_dim = oc_chance(c, 60) ? d / 2 * 2 : oc_range(c, 0, d / 2) * 2;
+  a.interleaved = oc_chance(c, 40);
+  if (oc_chance(c, 40)) a.q_norm = oc_normals(c, (size_t)d, 1);
+  if (oc_chance(c, 40)) a.k_norm = oc_normals(c, (size_t)d, 1);
+  if (oc_chance(c, 30)) a.norm_weight_offset = 1;
+  size_t half = (size_t)a.rotary_dim / 2, angles = (size_t)tokens * half, bytes;
+  float *co = oc_host(c, angles * 4), *si = oc_host(c, angles * 4);
+  for (size_t j = 0; j < angles; j++) {
+    float angle = 3 * oc_normal(c);
+    co[j] = cosf(angle), si[j] = sinf(angle);
+  }
+  int64_t *slots = oc_host(c, (size_t)tokens * sizeof *slots);
+  int first = oc_range(c, 0, block);
+  for (int r = 0; r < tokens; r++) slots[r] = oc_chance(c, 5) ? -1 : first + r;
+  a.kv = kv_layer(c, t, pages, hkv, block, d, &bytes);
+  a.cos = co, a.sin = si, a.kv_slot = slots;
+  snprintf(c->what, sizeof c->what, "qkv_rope_append %s tokens %d hq %d hkv %d d %d rotary %d%s%s", tri_dtype_name(t),
+           tokens, hq, hkv, d, a.rotary_dim, a.interleaved ? " interleaved" : "", a.q_norm ? " q norm" : "");
+  tri_qkv_rope_append_args b = a;
+  b.qkv = oc_device_matrix(c, &a.qkv);
+  b.q_norm = oc_device(c, a.q_norm, (size_t)d * 4), b.k_norm = oc_device(c, a.k_norm, (size_t)d * 4);
+  b.cos = oc_device(c, co, angles * 4), b.sin = oc_device(c, si, angles * 4);
+  b.kv_slot = oc_device(c, slots, (size_t)tokens * sizeof *slots);
+  b.kv.k = oc_device(c, a.kv.k, bytes), b.kv.v = oc_device(c, a.kv.v, bytes);
+  oc_status(c, tri_run_qkv_rope_append(c->ref, &a, NULL), tri_run_qkv_rope_append(c->be, &b, NULL));
+  tri_mat q = a.qkv, got = b.qkv; /* only q's place in the row is defined afterwards */
+  float *want = oc_host(c, (size_t)tokens * (size_t)q.ld * 4), *have = oc_host(c, (size_t)tokens * (size_t)q.ld * 4);
+  oc_download(c, have, got.data, (size_t)tokens * (size_t)q.ld * 4);
+  for (size_t j = 0; j < (size_t)tokens * (size_t)q.ld; j++) {
+    bool kept = j % (size_t)q.ld < (size_t)(hq * d), gap = j % (size_t)q.ld >= (size_t)q.cols;
+    want[j] = kept ? q.data[j] : NAN;
+    if (!kept && !gap) have[j] = NAN;
+  }
+  q.data = want, q.cols = hq * d;
+  got.data = oc_device(c, have, (size_t)tokens * (size_t)q.ld * 4);
+  oc_compare(c, &q, &got, 1e-12);
+  /* A value that lies between two of a narrow type may go either way: one unit in the last place, rarely. */
+  double limit = t == TRI_F32 ? 1e-12 : t == TRI_F16 ? 1e-9 : 1e-7;
+  size_t n = bytes / tri_dtype_size(t);
+  oc_compare_elements(c, t, a.kv.k, b.kv.k, n, limit);
+  oc_compare_elements(c, t, a.kv.v, b.kv.v, n, limit);
+}
+
+void oc_case_copy_pages(oc *c, int i) {
+  tri_dtype t = oc_kv_type(i);
+  size_t bytes;
+  int pages = oc_range(c, 2, 12), n = oc_range(c, 0, 10);
+  tri_copy_pages_args a = {.kv =
+                               kv_layer(c, t, pages, oc_range(c, 1, 3), oc_range(c, 1, 17), head_dims[i % 9], &bytes)};
+  size_t count = bytes / tri_dtype_size(t);
+  a.kv.k = oc_elements(c, t, count, 1), a.kv.v = oc_elements(c, t, count, 1);
+  int32_t *pairs = oc_host(c, (size_t)n * 2 * sizeof *pairs);
+  for (int j = 0; j < 2 * n; j++) pairs[j] = oc_range(c, 0, pages - 1);
+  a.pairs = pairs, a.num_pairs = n;
+  snprintf(c->what, sizeof c->what, "copy_pages %s pairs %d", tri_dtype_name(t), n);
+  tri_copy_pages_args b = a;
+  b.kv.k = oc_device(c, a.kv.k, bytes), b.kv.v = oc_device(c, a.kv.v, bytes);
+  oc_status(c, tri_run_copy_pages(c->ref, &a, NULL), tri_run_copy_pages(c->be, &b, NULL));
+  oc_compare_elements(c, t, a.kv.k, b.kv.k, count, 0);
+  oc_compare_elements(c, t, a.kv.v, b.kv.v, count, 0);
+}

@@ -1,0 +1,146 @@
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/opcheck/opcheck.h"
+
+/* Every result here is a float32 rounded from sums of the same inputs. */
+static const double LIMIT = 1e-12;
+
+static int some_rows(oc *c, int i) {
+  static const int rows[] = {1, 2, 3, 4, 5, 7, 8, 16, 17, 33, 47, 48, 64, 100};
+  return i % 3 == 0 ? oc_range(c, 0, 70) : rows[i % 14];
+}
+
+static int some_width(oc *c, int i) {
+  static const int widths[] = {1, 7, 8, 16, 31, 64, 65, 129, 256, 1024, 1025, 1500, 2048};
+  return i % 3 == 0 ? oc_range(c, 1, 300) : widths[i % 13];
+}
+
+void oc_case_linear(oc *c, int i) {
+  tri_dtype t = oc_weight_type(c, i);
+  int m = some_rows(c, i / 4), k = i == 9 ? 0 : some_width(c, i / 3 + 5), n = some_width(c, i / 2);
+  if (i % 11 == 0) m = oc_range(c, 257, 300);
+  tri_linear_args a = {.x = oc_matrix(c, m, k, false), .w = oc_weight(c, t, n, k), .act = (tri_act)(i / 4 % 6)};
+  a.bias = oc_chance(c, 50) ? oc_normals(c, (size_t)n, 1) : NULL;
+  a.accumulate = oc_chance(c, 40);
+  a.out = oc_matrix(c, m, n, !a.accumulate);
+  snprintf(c->what, sizeof c->what, "linear %s m %d n %d k %d act %d%s%s", tri_dtype_name(t), m, n, k, a.act,
+           a.bias ? " bias" : "", a.accumulate ? " accumulate" : "");
+  tri_linear_args b = a;
+  b.x = oc_device_matrix(c, &a.x), b.out = oc_device_matrix(c, &a.out), b.w = oc_device_weight(c, &a.w);
+  b.bias = oc_device(c, a.bias, (size_t)n * sizeof *a.bias);
+  oc_status(c, tri_run_linear(c->ref, &a, NULL), tri_run_linear(c->be, &b, NULL));
+  oc_compare(c, &a.out, &b.out, LIMIT);
+}
+
+void oc_case_embed(oc *c, int i) {
+  tri_dtype t = oc_weight_type(c, i), pt = oc_weight_type(c, i / 2);
+  int rows = some_rows(c, i), hidden = some_width(c, i), vocab = oc_range(c, 1, 50);
+  tri_embed_args a = {.table = oc_weight(c, t, vocab, hidden), .out = oc_matrix(c, rows, hidden, true)};
+  a.first_id = oc_chance(c, 50) ? (uint32_t)oc_range(c, 1, 1000) : 0;
+  a.scale = oc_chance(c, 50) ? 1 : 5.5f;
+  a.position_offset = oc_range(c, 0, 2);
+  uint32_t *ids = oc_host(c, (size_t)rows * sizeof *ids);
+  int32_t *positions = oc_host(c, (size_t)rows * sizeof *positions);
+  for (int r = 0; r < rows; r++) {
+    ids[r] = a.first_id + (uint32_t)oc_range(c, 0, vocab - 1);
+    if (oc_chance(c, 20)) ids[r] = oc_chance(c, 50) ? a.first_id + (uint32_t)vocab : a.first_id - 1;
+    positions[r] = oc_range(c, 0, 20);
+  }
+  a.ids = ids, a.positions = positions;
+  if (oc_chance(c, 50)) a.position_table = oc_weight(c, pt, 24, hidden);
+  snprintf(c->what, sizeof c->what, "embed %s rows %d hidden %d", tri_dtype_name(t), rows, hidden);
+  tri_embed_args b = a;
+  b.ids = oc_device(c, ids, (size_t)rows * sizeof *ids);
+  b.positions = oc_device(c, positions, (size_t)rows * sizeof *positions);
+  b.table = oc_device_weight(c, &a.table);
+  if (a.position_table.data) b.position_table = oc_device_weight(c, &a.position_table);
+  b.out = oc_device_matrix(c, &a.out);
+  oc_status(c, tri_run_embed(c->ref, &a, NULL), tri_run_embed(c->be, &b, NULL));
+  oc_compare(c, &a.out, &b.out, LIMIT);
+}
+
+void oc_case_norm(oc *c, int i) {
+  int rows = some_rows(c, i), n = some_width(c, i + 1);
+  tri_norm_args a = {.x = oc_matrix(c, rows, n, false), .eps = 1e-5f, .kind = (tri_norm_kind)(i % 2)};
+  if (oc_chance(c, 60)) a.delta = oc_matrix(c, rows, n, false);
+  if (oc_chance(c, 80)) a.weight = oc_normals(c, (size_t)n, 1);
+  if (oc_chance(c, 50)) a.bias = oc_normals(c, (size_t)n, 1);
+  if (oc_chance(c, 30)) a.weight_offset = 1;
+  bool in_place = oc_chance(c, 25), only_add = !in_place && oc_chance(c, 10);
+  if (in_place)
+    a.out = a.x;
+  else if (!only_add)
+    a.out = oc_matrix(c, rows, n, true);
+  snprintf(c->what, sizeof c->what, "norm kind %d rows %d n %d%s", a.kind, rows, n, in_place ? " in place" : "");
+  tri_norm_args b = a;
+  b.x = oc_device_matrix(c, &a.x);
+  b.delta.data = a.delta.data ? oc_device_matrix(c, &a.delta).data : NULL;
+  b.out = in_place ? b.x : a.out;
+  if (!in_place && !only_add) b.out = oc_device_matrix(c, &a.out);
+  b.weight = oc_device(c, a.weight, (size_t)n * sizeof(float));
+  b.bias = oc_device(c, a.bias, (size_t)n * sizeof(float));
+  oc_status(c, tri_run_norm(c->ref, &a, NULL), tri_run_norm(c->be, &b, NULL));
+  oc_compare(c, &a.x, &b.x, LIMIT);
+  if (a.out.data) oc_compare(c, &a.out, &b.out, LIMIT);
+}
+
+void oc_case_glu(oc *c, int i) {
+  int rows = some_rows(c, i), f = i % 7 == 0 ? 4099 : some_width(c, i + 2);
+  tri_glu_args a = {.gate_up = oc_matrix(c, rows, 2 * f, false), .act = (tri_act)(i % 6)};
+  a.out = oc_matrix(c, rows, f, true);
+  float spread = oc_chance(c, 30) ? 30 : 2;
+  for (int r = 0; r < rows; r++)
+    for (int j = 0; j < 2 * f; j++) a.gate_up.data[(size_t)r * (size_t)a.gate_up.ld + (size_t)j] *= spread;
+  snprintf(c->what, sizeof c->what, "glu act %d rows %d f %d", a.act, rows, f);
+  tri_glu_args b = a;
+  b.gate_up = oc_device_matrix(c, &a.gate_up), b.out = oc_device_matrix(c, &a.out);
+  oc_status(c, tri_run_glu(c->ref, &a, NULL), tri_run_glu(c->be, &b, NULL));
+  oc_compare(c, &a.out, &b.out, LIMIT);
+}
+
+void oc_case_gather_rows(oc *c, int i) {
+  int rows = oc_range(c, 1, 40), n = some_width(c, i), wanted = oc_range(c, 0, 50);
+  tri_gather_rows_args a = {.x = oc_matrix(c, rows, n, false), .out = oc_matrix(c, wanted, n, true)};
+  int32_t *index = oc_host(c, (size_t)wanted * sizeof *index);
+  for (int r = 0; r < wanted; r++) index[r] = oc_range(c, 0, rows - 1);
+  a.rows = index;
+  snprintf(c->what, sizeof c->what, "gather_rows %d of %d, n %d", wanted, rows, n);
+  tri_gather_rows_args b = a;
+  b.x = oc_device_matrix(c, &a.x), b.out = oc_device_matrix(c, &a.out);
+  b.rows = oc_device(c, index, (size_t)wanted * sizeof *index);
+  oc_status(c, tri_run_gather_rows(c->ref, &a, NULL), tri_run_gather_rows(c->be, &b, NULL));
+  oc_compare(c, &a.out, &b.out, 0);
+}
+
+void oc_case_rope_angles(oc *c, int i) {
+  int tokens = some_rows(c, i), dim = i % 5 == 0 ? oc_range(c, 2, 40) * 2 : (i % 4 + 1) * 32;
+  size_t half = (size_t)dim / 2, count = (size_t)tokens * half;
+  tri_rope_angles_args a = {.kind = (tri_rope_kind)(i % 3), .num_tokens = tokens, .rotary_dim = dim};
+  a.original_max_len = 4096, a.base = 10000, a.factor = 2.5f, a.attention_scale = oc_chance(c, 50) ? 1 : 1.19f;
+  float *inv = oc_host(c, half * sizeof *inv), *longer = oc_host(c, half * sizeof *longer);
+  for (size_t j = 0; j < half; j++) {
+    inv[j] = powf(10000, -2.0f * (float)j / (float)dim);
+    longer[j] = inv[j] / (1 + (float)j / 8);
+  }
+  int32_t *positions = oc_host(c, (size_t)tokens * sizeof *positions), *len = oc_host(c, (size_t)tokens * sizeof *len);
+  for (int t = 0; t < tokens; t++) {
+    positions[t] = oc_range(c, 0, i % 2 ? 200000 : 5000);
+    len[t] = t && oc_chance(c, 60) ? len[t - 1] : oc_range(c, 1, 20000);
+  }
+  a.inv_freq = inv, a.inv_freq_long = longer, a.positions = positions, a.rope_len = len;
+  a.cos = oc_host(c, count * sizeof(float)), a.sin = oc_host(c, count * sizeof(float));
+  for (size_t j = 0; j < count; j++) a.cos[j] = a.sin[j] = NAN;
+  snprintf(c->what, sizeof c->what, "rope_angles kind %d tokens %d dim %d", a.kind, tokens, dim);
+  tri_rope_angles_args b = a;
+  b.positions = oc_device(c, positions, (size_t)tokens * sizeof *positions);
+  b.rope_len = oc_device(c, len, (size_t)tokens * sizeof *len);
+  b.inv_freq = oc_device(c, inv, half * sizeof *inv), b.inv_freq_long = oc_device(c, longer, half * sizeof *inv);
+  b.cos = oc_device(c, a.cos, count * sizeof(float)), b.sin = oc_device(c, a.sin, count * sizeof(float));
+  oc_status(c, tri_run_rope_angles(c->ref, &a, NULL), tri_run_rope_angles(c->be, &b, NULL));
+  tri_mat wc = {a.cos, tokens, (int)half, (int)half}, ws = {a.sin, tokens, (int)half, (int)half}, gc = wc, gs = ws;
+  gc.data = b.cos, gs.data = b.sin;
+  oc_compare(c, &wc, &gc, LIMIT);
+  oc_compare(c, &ws, &gs, LIMIT);
+}

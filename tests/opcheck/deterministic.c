@@ -1,0 +1,104 @@
+/* The same row must come out with the same bits whatever else is in the batch, however the prompt was cut into chunks,
+ * and whatever the number of threads. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/opcheck/opcheck.h"
+
+static size_t differing(const tri_mat *a, const tri_mat *b, int row_b, int row_a, int rows) {
+  size_t n = 0;
+  for (int i = 0; i < rows; i++)
+    n += memcmp(a->data + (size_t)(row_a + i) * (size_t)a->ld, b->data + (size_t)(row_b + i) * (size_t)b->ld,
+                (size_t)a->cols * sizeof(float)) != 0;
+  return n;
+}
+
+static tri_mat rows_of(const tri_mat *m, int first, int rows) {
+  tri_mat r = *m;
+  r.data += (size_t)first * (size_t)m->ld;
+  r.rows = rows;
+  return r;
+}
+
+void oc_deterministic_linear(oc *c, tri_backend **others, int num_others, int i) {
+  tri_dtype t = oc_weight_type(c, i);
+  int m = i % 3 == 0 ? 300 : oc_range(c, 2, 70), n = oc_range(c, 1, 200), k = i % 2 ? oc_range(c, 1, 3000) : 1024;
+  tri_linear_args a = {.x = oc_matrix(c, m, k, false), .w = oc_weight(c, t, n, k), .act = (tri_act)(i % 6)};
+  a.bias = oc_normals(c, (size_t)n, 1);
+  a.out = oc_matrix(c, m, n, true);
+  snprintf(c->what, sizeof c->what, "linear %s m %d n %d k %d", tri_dtype_name(t), m, n, k);
+  oc_expect(c, tri_run_linear(c->be, &a, NULL) == TRI_OK, "does not run");
+  tri_linear_args b = a;
+  b.out = oc_matrix(c, m, n, true);
+  for (int o = 0; o < num_others; o++)
+    for (int row = 0; row < m;) {
+      int rows = oc_range(c, 1, o == 0 && m < 100 ? 1 : m - row);
+      b.x = rows_of(&a.x, row, rows);
+      tri_mat whole = b.out;
+      b.out = rows_of(&whole, row, rows);
+      oc_expect(c, tri_run_linear(others[o], &b, NULL) == TRI_OK, "does not run");
+      b.out = whole;
+      size_t bad = differing(&a.out, &b.out, row, row, rows);
+      oc_expect(c, bad == 0, "%zu of %d rows differ when run as %d rows", bad, rows, rows);
+      row += rows;
+    }
+}
+
+/* Norm and gated activation take rows one by one: their bits against those of rows on their own. */
+void oc_deterministic_rows(oc *c, tri_backend **others, int num_others, int i) {
+  int m = oc_range(c, 2, 60), n = oc_range(c, 1, 3000);
+  tri_norm_args a = {.x = oc_matrix(c, m, n, false), .eps = 1e-5f, .kind = (tri_norm_kind)(i % 2)};
+  a.weight = oc_normals(c, (size_t)n, 1);
+  a.out = oc_matrix(c, m, n, true);
+  tri_glu_args g = {.gate_up = oc_matrix(c, m, 2 * n, false), .act = (tri_act)(i % 6), .out = oc_matrix(c, m, n, true)};
+  snprintf(c->what, sizeof c->what, "norm and glu m %d n %d", m, n);
+  oc_expect(c, tri_run_norm(c->be, &a, NULL) == TRI_OK && tri_run_glu(c->be, &g, NULL) == TRI_OK, "does not run");
+  tri_norm_args b = a;
+  tri_glu_args h = g;
+  tri_mat norm_out = oc_matrix(c, m, n, true), glu_out = oc_matrix(c, m, n, true);
+  for (int row = 0; row < m; row++) {
+    tri_backend *other = others[row % num_others];
+    b.x = rows_of(&a.x, row, 1), b.out = rows_of(&norm_out, row, 1);
+    h.gate_up = rows_of(&g.gate_up, row, 1), h.out = rows_of(&glu_out, row, 1);
+    oc_expect(c, tri_run_norm(other, &b, NULL) == TRI_OK && tri_run_glu(other, &h, NULL) == TRI_OK, "does not run");
+  }
+  oc_expect(c, differing(&a.out, &norm_out, 0, 0, m) == 0, "norm differs");
+  oc_expect(c, differing(&g.out, &glu_out, 0, 0, m) == 0, "glu differs");
+}
+
+/* A batch, then each of its sequences alone, its new tokens in pieces: the keys are in the cache already, so a piece is
+ * a sequence with a shorter context. */
+void oc_deterministic_attention(oc *c, tri_backend **others, int num_others, int i) {
+  oc_sequences s = {.count = oc_range(c, 1, 4)};
+  for (int k = 0; k < s.count; k++) {
+    s.context[k] = oc_range(c, 1, i % 3 == 0 ? 1700 : 400);
+    s.tokens[k] = oc_chance(c, 40) ? 1 : oc_range(c, 1, s.context[k] > 60 ? 60 : s.context[k]);
+  }
+  int hkv = oc_range(c, 1, 3), hq = hkv * oc_range(c, 1, 8), d = oc_chance(c, 50) ? 64 : oc_range(c, 1, 140);
+  oc_attention x;
+  oc_attention_build(c, &x, &s, hq, hkv, d, i % 2 ? 16 : oc_range(c, 1, 100), oc_kv_type(i));
+  if (oc_chance(c, 30)) x.args.window = oc_range(c, 1, 600);
+  if (oc_chance(c, 20)) x.args.softcap = 5;
+  if (oc_chance(c, 20)) x.args.sinks = oc_normals(c, (size_t)hq, 2);
+  if (oc_chance(c, 20)) x.args.alibi_slopes = oc_normals(c, (size_t)hq, 0.1f);
+  snprintf(c->what, sizeof c->what, "attention seqs %d hq %d hkv %d d %d window %d", s.count, hq, hkv, d,
+           x.args.window);
+  oc_expect(c, tri_run_attention(c->be, &x.args, NULL) == TRI_OK, "does not run");
+  tri_mat out = oc_matrix(c, x.batch.num_tokens, hq * d, true);
+  for (int k = 0; k < s.count; k++)
+    for (int o = 0; o < num_others; o++)
+      for (int done = 0; done < s.tokens[k];) {
+        int piece = oc_range(c, 1, o == 0 ? 1 : s.tokens[k] - done), first = x.batch.seq_start[k] + done;
+        int32_t start[2] = {0, piece}, context = s.context[k] - s.tokens[k] + done + piece;
+        tri_batch b = {.num_tokens = piece, .num_seqs = 1, .max_context = context, .max_query = piece};
+        b.block_table_stride = x.batch.block_table_stride, b.seq_start = start, b.context_len = &context;
+        b.block_table = x.batch.block_table + (size_t)k * (size_t)b.block_table_stride;
+        tri_attention_args a = x.args;
+        a.batch = &b, a.q = rows_of(&x.args.q, first, piece), a.out = rows_of(&out, first, piece);
+        oc_expect(c, tri_run_attention(others[o], &a, NULL) == TRI_OK, "does not run");
+        size_t bad = differing(&x.args.out, &out, first, first, piece);
+        oc_expect(c, bad == 0, "%zu of %d rows differ (context %d)", bad, piece, context);
+        done += piece;
+      }
+}

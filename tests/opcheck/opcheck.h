@@ -1,0 +1,95 @@
+/* opcheck: compares the ops of a backend with the reference on random and awkward shapes.
+ *
+ * A case builds its arguments in host memory, runs them through the reference, and copies of them, in the other
+ * backend's memory, through that backend. Outputs start as NaN, and so do the gaps between the rows of strided
+ * matrices, so that what is not written, and what is read beside the rows, shows. */
+#ifndef TRI_TESTS_OPCHECK_OPCHECK_H
+#define TRI_TESTS_OPCHECK_OPCHECK_H
+
+#include "kernels/backend.h"
+
+typedef struct oc_options {
+  const char *backend, *isa, *op;
+  uint64_t seed;
+  int cases, threads;
+  bool bench, deterministic, quick;
+} oc_options;
+
+typedef struct oc {
+  oc_options opt;
+  uint64_t rng;
+  tri_backend *ref, *be;
+  /* of the current op */
+  int cases, failures;
+  double worst;
+  char what[160]; /* the current case, for messages */
+  /* what the current case allocated */
+  struct oc_piece {
+    void *p;
+    size_t bytes;
+    bool device;
+  } pieces[512];
+  int num_pieces;
+} oc;
+
+uint64_t oc_random(oc *c);
+int oc_range(oc *c, int lo, int hi); /* both included */
+bool oc_chance(oc *c, int percent);
+float oc_normal(oc *c);
+
+void *oc_host(oc *c, size_t bytes); /* lives until oc_release */
+void oc_release(oc *c);
+/* A copy in the tested backend's memory; NULL for NULL. */
+void *oc_device(oc *c, const void *host, size_t bytes);
+void oc_download(oc *c, void *host, const void *device, size_t bytes);
+
+float *oc_normals(oc *c, size_t n, float sigma);
+/* Random elements of a stored type, and of a weight with its scales. */
+void *oc_elements(oc *c, tri_dtype t, size_t n, float sigma);
+tri_weight oc_weight(oc *c, tri_dtype t, int n, int k);
+tri_weight oc_device_weight(oc *c, const tri_weight *w);
+/* rows x cols, now and then with a gap of NaN behind each row; poisoned: all NaN. */
+tri_mat oc_matrix(oc *c, int rows, int cols, bool poisoned);
+tri_mat oc_device_matrix(oc *c, const tri_mat *m);
+tri_dtype oc_weight_type(oc *c, int i);
+tri_dtype oc_kv_type(int i);
+
+/* Normalised mean square error of the device's copy of `got` against `want`; a NaN, or a gap that was written, fails.
+ */
+void oc_compare(oc *c, const tri_mat *want, const tri_mat *got_device, double limit);
+void oc_compare_elements(oc *c, tri_dtype t, const void *want, const void *got_device, size_t n, double limit);
+void oc_expect(oc *c, bool ok, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void oc_status(oc *c, tri_status a, tri_status b);
+
+/* A batch over a paged cache in host memory; see cases_attention.c. */
+typedef struct oc_sequences {
+  int count, tokens[64], context[64];
+} oc_sequences;
+typedef struct oc_attention {
+  tri_attention_args args;
+  tri_batch batch;
+  size_t kv_bytes;
+} oc_attention;
+void oc_attention_build(oc *c, oc_attention *x, const oc_sequences *s, int hq, int hkv, int d, int block, tri_dtype t);
+/* The same in the device's memory. */
+void oc_attention_device(oc *c, oc_attention *x, const oc_attention *host);
+
+void oc_case_embed(oc *c, int i);
+void oc_case_norm(oc *c, int i);
+void oc_case_linear(oc *c, int i);
+void oc_case_rope_angles(oc *c, int i);
+void oc_case_qkv_rope_append(oc *c, int i);
+void oc_case_attention(oc *c, int i);
+void oc_case_glu(oc *c, int i);
+void oc_case_gather_rows(oc *c, int i);
+void oc_case_copy_pages(oc *c, int i);
+void oc_case_sample(oc *c, int i);
+
+/* deterministic.c: `others` are backends with other numbers of threads. */
+void oc_deterministic_linear(oc *c, tri_backend **others, int num_others, int i);
+void oc_deterministic_attention(oc *c, tri_backend **others, int num_others, int i);
+void oc_deterministic_rows(oc *c, tri_backend **others, int num_others, int i);
+
+int oc_bench(oc *c);
+
+#endif
