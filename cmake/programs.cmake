@@ -14,3 +14,9 @@ target_link_libraries(trireme-worker PRIVATE tri_worker tri_comm_mpi)
 file(GLOB up_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/coordinator/up/*.c)
 add_executable(trireme-up ${up_sources})
 target_link_libraries(trireme-up PRIVATE tri_model tri_wire)
+
+add_executable(trireme-plan worker/plan/main.c)
+target_link_libraries(trireme-plan PRIVATE tri_runtime)
+
+add_executable(trireme-bench-latency worker/bench/latency.c)
+target_link_libraries(trireme-bench-latency PRIVATE tri_runtime)

@@ -147,6 +147,7 @@ static tri_status add_tokens(tri_batch_builder *b, const tri_slots *slots, tri_s
     b->kv_slot[t] = (int64_t)slot->pages[pos / block] * block + pos % block;
   }
   bool sample = q->flags & TRI_SEQ_SAMPLE, all = q->flags & TRI_SEQ_ALL_LOGITS;
+  if (v->num_logits + (all ? n : sample) > tri_limits_logits(&slots->limits)) return TRI_CORRUPT;
   for (int i = sample || all ? (all ? 0 : n - 1) : n; i < n; i++) b->logit_rows[v->num_logits++] = v->num_tokens + i;
   if (sample) {
     b->draw_rows[b->num_draws] = v->num_logits - 1;

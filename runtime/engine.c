@@ -43,6 +43,8 @@ static tri_status set_limits(tri_engine *e, const tri_engine_config *config, con
       .max_model_len = (int)len,
       .block_size = config->block_size,
       .vocab_size = (int)c->vocab_size,
+      /* An observer may ask for the logits of every token. */
+      .max_num_logits = config->observer.logits ? config->max_num_batched_tokens : config->max_num_seqs,
   };
   if (e->limits.max_num_batched_tokens < e->limits.max_num_seqs)
     return tri_fail(err, TRI_OUT_OF_RANGE, "max_num_batched_tokens",

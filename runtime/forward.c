@@ -39,8 +39,7 @@ static bool carve(struct buffers *b, const tri_model_config *c, const tri_shard 
   int q = s->q_heads.count * d, qkv = q + 2 * s->kv_heads.count * d, up = (c->gated ? 2 : 1) * s->ff.count;
   bool sampler = s->last_stage && s->p.tp_rank == 0;
   int vocab = (int)c->vocab_size, local = s->last_stage ? s->vocab.count : 0;
-  /* A step has at most one row of logits per sequence unless an observer wants them all. */
-  int rows = s->last_stage ? t : 0, half = c->rope.rotary_dim / 2;
+  int rows = s->last_stage ? tri_limits_logits(l) : 0, half = c->rope.rotary_dim / 2;
   size_t at = 0;
   bool ok = true;
 #define PLACE(mat, r, n)                                                                                               \

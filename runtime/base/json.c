@@ -136,8 +136,11 @@ bool tri_json_as_bool(const tri_json *j, bool *out) {
 
 const char *tri_json_as_str(const tri_json *j, size_t *len) {
   if (!j || !json_is_string(raw(j))) return NULL;
-  if (len) *len = json_string_length(raw(j));
-  return json_string_value(raw(j));
+  size_t n = json_string_length(raw(j));
+  const char *s = json_string_value(raw(j));
+  if (!len) return strlen(s) == n ? s : NULL; /* a C string would silently be another one */
+  *len = n;
+  return s;
 }
 
 bool tri_json_get_int(const tri_json *o, const char *key, int64_t *out) {

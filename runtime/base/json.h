@@ -39,13 +39,13 @@ const tri_json *tri_json_get(const tri_json *object, const char *key); /* NULL w
 bool tri_json_as_int(const tri_json *j, int64_t *out);
 bool tri_json_as_num(const tri_json *j, double *out); /* integers too */
 bool tri_json_as_bool(const tri_json *j, bool *out);
-/* Borrowed; *len (may be NULL) is the byte length, which may include NULs. */
+/* Borrowed; *len is the byte length, which may include NULs. With len NULL a string that holds a NUL counts as none. */
 const char *tri_json_as_str(const tri_json *j, size_t *len);
 
 bool tri_json_get_int(const tri_json *o, const char *key, int64_t *out);
 bool tri_json_get_num(const tri_json *o, const char *key, double *out);
 bool tri_json_get_bool(const tri_json *o, const char *key, bool *out);
-const char *tri_json_get_str(const tri_json *o, const char *key); /* NULL when absent or no string */
+const char *tri_json_get_str(const tri_json *o, const char *key); /* NULL when absent, no string, or with a NUL */
 
 /* Calls fn for each member, in the file's order, until it returns other than TRI_OK. */
 tri_status tri_json_each(const tri_json *object, tri_status (*fn)(void *ctx, const char *key, const tri_json *value),

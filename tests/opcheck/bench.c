@@ -5,98 +5,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#include "kernels/cpu/cpu.h"
+#include "kernels/floor.h"
+#include "runtime/base/wait.h"
 #include "tests/opcheck/opcheck.h"
 
-enum { MAX_ROUNDS = 15, GEMM = 768 };
+enum { MAX_ROUNDS = 15 };
 
 typedef struct bench {
   oc *c;
   tri_backend *be;
-  char *stream; /* what the floor reads: large enough that no cache keeps it */
-  size_t stream_bytes, at;
-  float *gemm; /* per thread: two inputs and an output */
+  tri_floor *floor;
   int slower;
 } bench;
-
-typedef struct reader {
-  const char *p;
-  size_t bytes;
-  _Atomic uint64_t sink;
-} reader;
-
-static double now(void) {
-  struct timespec ts;
-  clock_gettime(CLOCK_MONOTONIC, &ts);
-  return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
-}
-
-static void read_thread(void *ctx, int index, int count) {
-  typedef uint64_t lanes __attribute__((vector_size(16)));
-  enum { PIECE = 4096 }; /* four streams at a time: more reads in flight than one alone gets */
-  reader *r = ctx;
-  size_t pieces = r->bytes / (4 * PIECE), end = pieces * (size_t)(index + 1) / (size_t)count;
-  lanes a = {0}, b = {0}, d = {0}, e = {0};
-  for (size_t i = pieces * (size_t)index / (size_t)count; i < end; i++) {
-    const lanes *p = (const lanes *)(const void *)(r->p + i * 4 * PIECE), *q = p + PIECE / 16, *u = q + PIECE / 16;
-    const lanes *v = u + PIECE / 16;
-    for (size_t j = 0; j < PIECE / 16; j += 4) {
-      a ^= p[j] ^ p[j + 1] ^ p[j + 2] ^ p[j + 3], b ^= q[j] ^ q[j + 1] ^ q[j + 2] ^ q[j + 3];
-      d ^= u[j] ^ u[j + 1] ^ u[j + 2] ^ u[j + 3], e ^= v[j] ^ v[j + 1] ^ v[j + 2] ^ v[j + 3];
-    }
-  }
-  if (index == 0) {
-    const char *rest = r->p + pieces * 4 * PIECE;
-    for (size_t i = 0; i < r->bytes % (4 * PIECE) / 16; i++) a ^= ((const lanes *)(const void *)rest)[i];
-  }
-  a ^= b ^ d ^ e;
-  atomic_fetch_xor(&r->sink, a[0] ^ a[1]);
-}
-
-/* Seconds to read so many bytes; each call goes on where the last one ended. */
-static double time_read(bench *b, double bytes) {
-  size_t n = (size_t)bytes / 64 * 64 + 64;
-  int turns = 1;
-  for (; n > b->stream_bytes; n /= 2) turns *= 2;
-  double seconds = 0;
-  for (int i = 0; i < turns; i++) {
-    if (b->at + n > b->stream_bytes) b->at = 0;
-    reader r = {.p = b->stream + b->at, .bytes = n};
-    double start = now();
-    if (n < 1 << 16)
-      read_thread(&r, 0, 1);
-    else
-      tri_pool_run(b->be->pool, read_thread, &r);
-    seconds += now() - start;
-    b->at += n;
-  }
-  return seconds;
-}
-
-static void gemm_thread(void *ctx, int index, int count) {
-  (void)count;
-  float *x = (float *)ctx + (size_t)index * 3 * GEMM * GEMM;
-  tri_blas_gemm(GEMM, GEMM, GEMM, x, GEMM, x + GEMM * GEMM, GEMM, 0, x + 2 * GEMM * GEMM, GEMM);
-}
-
-/* Seconds per multiplication, all threads together. */
-static double time_gemm(bench *b) {
-  double start = now();
-  tri_pool_run(b->be->pool, gemm_thread, b->gemm);
-  return (now() - start) / ((double)GEMM * GEMM * GEMM * tri_pool_size(b->be->pool));
-}
-
-static int by_size(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
-static double median(double *v, int n) {
-  qsort(v, (size_t)n, sizeof *v, by_size);
-  return v[n / 2];
-}
 
 static void report(bench *b, const char *name, tri_status (*run)(tri_backend *, const void *), const void *args,
                    double bytes, double products) {
@@ -110,13 +31,13 @@ static void report(bench *b, const char *name, tri_status (*run)(tri_backend *, 
   int rounds = b->c->opt.quick ? 5 : MAX_ROUNDS;
   double memory[MAX_ROUNDS], arithmetic[MAX_ROUNDS];
   for (int i = 0; i < rounds; i++) {
-    memory[i] = time_read(b, bytes);
-    arithmetic[i] = products > 0 ? products * time_gemm(b) : 0;
-    double start = now();
+    memory[i] = tri_floor_read(b->floor, bytes);
+    arithmetic[i] = products > 0 ? products * tri_floor_gemm(b->floor) : 0;
+    int64_t start = tri_now_ns();
     (void)run(b->be, args);
-    op[i] = now() - start;
+    op[i] = (double)(tri_now_ns() - start) * 1e-9;
   }
-  double m = median(memory, rounds), a = median(arithmetic, rounds), t = median(op, rounds);
+  double m = tri_median(memory, rounds), a = tri_median(arithmetic, rounds), t = tri_median(op, rounds);
   floor[0] = m > a ? m : a;
   printf("%-44s %10.1f us  floor %10.1f us (%s)  ratio %.2f", name, t * 1e6, floor[0] * 1e6, m > a ? "memory" : "blas",
          floor[0] / t);
@@ -302,13 +223,12 @@ static void bench_samples(bench *b) {
 }
 
 int oc_bench(oc *c) {
-  bench b = {.c = c, .be = c->be, .stream_bytes = (size_t)256 << 20};
-  size_t gemm_floats = (size_t)tri_pool_size(c->be->pool) * 3 * GEMM * GEMM;
+  bench b = {.c = c, .be = c->be};
   c->rng = c->opt.seed;
-  b.stream = pages(b.stream_bytes);
-  memset(b.stream, 1, b.stream_bytes);
-  b.gemm = filled(&b, gemm_floats);
-  tri_blas_setup();
+  if (tri_floor_create(c->be->pool, (size_t)256 << 20, &b.floor) != TRI_OK) {
+    fprintf(stderr, "opcheck: no memory for the floors\n");
+    exit(2);
+  }
   if (wanted(&b, "linear")) bench_linears(&b);
   if (wanted(&b, "attention")) {
     static const tri_dtype types[] = {TRI_BF16, TRI_F16, TRI_F32};
@@ -324,7 +244,6 @@ int oc_bench(oc *c) {
   bench_rows(&b, 512);
   if (wanted(&b, "copy_pages")) bench_copy_pages(&b);
   if (wanted(&b, "sample")) bench_samples(&b);
-  tri_pages_free(b.stream, b.stream_bytes);
-  tri_pages_free(b.gemm, gemm_floats * 4);
+  tri_floor_destroy(b.floor);
   return b.slower;
 }
