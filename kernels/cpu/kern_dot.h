@@ -30,6 +30,16 @@ V_INLINE void dot_tile(const int MR, const int NR, const tri_dtype DT, const dot
   V_UNROLL for (int j = 0; j < NR; j++) w[j] = t->w + (size_t)j * t->ldw;
   const ptrdiff_t ahead = t->ahead;
   size_t k = (size_t)t->k, p = 0;
+  /* One row of x is bound by memory alone: a cache line of each row of w at a time, and one prefetch for it. Rows are short against what the
+   * hardware's own prefetcher needs to find its stride. */
+  const size_t line = 64 / v_bytes(DT);
+  for (; MR == 1 && p + line <= k; p += line) {
+    V_UNROLL for (int j = 0; j < NR; j++) v_prefetch(w[j] + p * v_bytes(DT), ahead);
+    V_UNROLL for (size_t q = 0; q < line; q += W) {
+      vf xv = v_load(x[0] + p + q);
+      V_UNROLL for (int j = 0; j < NR; j++) acc[0][j] = v_fma(xv, v_load_as(DT, w[j] + (p + q) * v_bytes(DT)), acc[0][j]);
+    }
+  }
   for (; p + W <= k; p += W) {
     vf wv[6];
     V_UNROLL for (int j = 0; j < NR; j++) {

@@ -70,7 +70,7 @@ static void own_item(const linear_run *r, float *sums, int column, int n) {
   tri_dot d = {.x = a->x.data, .ldx = (size_t)a->x.ld, .m = a->x.rows, .n = n, .k = a->w.k};
   d.w = weight_row(&a->w, column, 0), d.ldw = (size_t)a->w.k, d.dtype = a->w.dtype;
   /* The rows of w that the kernel takes up next. */
-  d.ahead = (ptrdiff_t)((size_t)OWN_N * (size_t)a->w.k * tri_dtype_size(a->w.dtype));
+  d.ahead = (ptrdiff_t)((size_t)6 * (size_t)a->w.k * tri_dtype_size(a->w.dtype));
   d.y = sums, d.ldy = (size_t)n;
   tri_cpu_isa_of(r->be)->dot(&d);
   finish_rows(r, sums, 0, a->x.rows, column, n);
@@ -89,7 +89,7 @@ static void packed_piece(const linear_run *r, float *sums, float *x, float *wide
     tri_dot d = {.x = x, .ldx = PACK_LD, .m = m, .n = tri_min(OWN_N, n - j), .k = k, .add = p > 0};
     d.y = sums + j, d.ldy = (size_t)n;
     d.w = weight_row(&a->w, column + j, p), d.ldw = (size_t)a->w.k, d.dtype = a->w.dtype;
-    d.ahead = (ptrdiff_t)((size_t)OWN_N * (size_t)a->w.k * tri_dtype_size(a->w.dtype));
+    d.ahead = (ptrdiff_t)((size_t)6 * (size_t)a->w.k * tri_dtype_size(a->w.dtype));
     if (m >= WIDEN_ROWS) {
       for (int i = 0; i < d.n; i++)
         isa->expand(wide + (size_t)i * PACK_LD, weight_row(&a->w, column + j + i, p), a->w.dtype, k, 1);
