@@ -20,3 +20,31 @@ target_link_libraries(trireme-plan PRIVATE tri_runtime)
 
 add_executable(trireme-bench-latency worker/bench/latency.c)
 target_link_libraries(trireme-bench-latency PRIVATE tri_runtime)
+
+# libtrireme, the C client library, and the command that is built on it.
+file(GLOB client_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/client/*.c)
+add_library(libtrireme SHARED ${client_sources})
+set_target_properties(libtrireme PROPERTIES OUTPUT_NAME trireme VERSION ${PROJECT_VERSION} SOVERSION 0 PUBLIC_HEADER client/trireme.h)
+target_link_libraries(libtrireme PRIVATE tri_wire)
+# Nothing of the libraries inside is seen outside.
+target_link_options(libtrireme PRIVATE -Wl,--exclude-libs,ALL -Wl,--as-needed)
+target_include_directories(libtrireme INTERFACE $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/client> $<INSTALL_INTERFACE:include>)
+
+file(GLOB cmd_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/client/cmd/*.c)
+add_executable(trireme ${cmd_sources})
+target_link_libraries(trireme PRIVATE libtrireme tri_wire PkgConfig::NCURSES)
+
+# What demo.sh builds: everything that people run, and no tests.
+add_custom_target(programs DEPENDS trireme-coordinator trireme-worker trireme-up trireme-plan trireme-bench-latency trireme)
+
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+set(TRIREME_SHARED ON)
+set_target_properties(libtrireme PROPERTIES EXPORT_NAME trireme)
+install(TARGETS trireme trireme-coordinator trireme-worker trireme-up trireme-plan trireme-bench-latency)
+install(TARGETS libtrireme EXPORT triremeTargets)
+install(EXPORT triremeTargets NAMESPACE trireme:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/trireme)
+configure_file(client/trireme.pc.in trireme.pc @ONLY)
+configure_package_config_file(client/triremeConfig.cmake.in triremeConfig.cmake INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/trireme)
+install(FILES ${CMAKE_BINARY_DIR}/trireme.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+install(FILES ${CMAKE_BINARY_DIR}/triremeConfig.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/trireme)

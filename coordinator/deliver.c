@@ -28,7 +28,7 @@ void deliver_error(tri_core *c, const tri_zpeer *to, uint64_t id, const tri_erro
 }
 
 static tri_status send_accepted(tri_core *c, job *j) {
-  tri_server_msg m = {.op = TRI_REPLY_ACCEPTED, .id = j->client_id, .accepted = {.request_id = j->request_id, .prompt_tokens = j->num_prompt}};
+  tri_server_msg m = {.op = TRI_REPLY_ACCEPTED, .id = j->client_id, .accepted = {.request_id = j->request_id, .prompt_tokens = j->num_prompt, .existing = j->known}};
   return c->cfg.io.to_client(c->cfg.io.ctx, &j->peer, &m);
 }
 
@@ -59,9 +59,12 @@ static tri_status send_piece(tri_core *c, job *j, uint32_t i) {
 
 static bool has_news(const job_choice *ch) { return ch->sent < ch->num || ch->sent_text < ch->safe_len; }
 
+/* The prompt's text comes first, but not again for who attaches behind it. */
 static tri_status send_echo(tri_core *c, job *j) {
   if (!j->echo || !j->prompt) return TRI_OK;
-  for (uint32_t i = 0; i < (uint32_t)j->sampling.n; i++) {
+  for (; j->echo_sent < (uint32_t)j->sampling.n; j->echo_sent++) {
+    uint32_t i = j->echo_sent;
+    if (j->choices[i].sent) continue;
     tri_choice_tokens t = {.index = i, .text = {j->prompt, j->prompt_len}};
     tri_server_msg m = {.op = TRI_REPLY_TOKENS, .id = j->client_id, .tokens = {1, &t}};
     tri_status st = c->cfg.io.to_client(c->cfg.io.ctx, &j->peer, &m);
@@ -71,9 +74,21 @@ static tri_status send_echo(tri_core *c, job *j) {
 }
 
 static size_t total_text(const job *j) {
-  size_t n = 0;
+  size_t n = j->echo ? (size_t)j->sampling.n * j->prompt_len : 0;
   for (int64_t i = 0; i < j->sampling.n; i++) n += j->choices[i].safe_len;
   return n;
+}
+
+/* Texts of all choices, each with the prompt in front, one after the other. */
+static char *echoed_texts(const job *j) {
+  char *all = tri_malloc(total_text(j), 1), *p = all;
+  for (int64_t i = 0; all && i < j->sampling.n; i++) {
+    const job_choice *ch = &j->choices[i];
+    memcpy(p, j->prompt, j->prompt_len);
+    if (ch->safe_len) memcpy(p + j->prompt_len, ch->text, ch->safe_len);
+    p += j->prompt_len + ch->safe_len;
+  }
+  return all;
 }
 
 static tri_status send_done(tri_core *c, job *j, bool with_text) {
@@ -85,6 +100,9 @@ static tri_status send_done(tri_core *c, job *j, bool with_text) {
   }
   tri_server_msg m = {.op = TRI_REPLY_DONE, .id = j->client_id};
   tri_done *d = &m.done;
+  char *echoed = NULL, *next;
+  if (with_text && j->echo && j->prompt && !(echoed = echoed_texts(j))) return TRI_AGAIN;
+  next = echoed;
   d->num_choices = (uint32_t)j->sampling.n;
   d->prompt_tokens = j->num_prompt;
   for (uint32_t i = 0; i < d->num_choices; i++) {
@@ -92,12 +110,18 @@ static tri_status send_done(tri_core *c, job *j, bool with_text) {
     d->choices[i].reason = ch->reason;
     d->choices[i].completion_tokens = ch->num;
     d->choices[i].text = (tri_wire_str){with_text ? (ch->text ? ch->text : "") : NULL, with_text ? ch->safe_len : 0};
+    if (with_text && echoed) {
+      d->choices[i].text = (tri_wire_str){next, j->prompt_len + ch->safe_len};
+      next += j->prompt_len + ch->safe_len;
+    }
     d->completion_tokens += ch->num;
   }
   d->queue_ms = j->assigned_ns ? (double)(j->assigned_ns - j->submitted_ns) / 1e6 : 0;
   d->first_token_ms = j->first_token_ns ? (double)(j->first_token_ns - j->submitted_ns) / 1e6 : 0;
   d->total_ms = (double)(j->ended_ns - j->submitted_ns) / 1e6;
-  return c->cfg.io.to_client(c->cfg.io.ctx, &j->peer, &m);
+  tri_status st = c->cfg.io.to_client(c->cfg.io.ctx, &j->peer, &m);
+  tri_free(echoed);
+  return st;
 }
 
 static tri_status deliver(tri_core *c, job *j) {
@@ -107,10 +131,11 @@ static tri_status deliver(tri_core *c, job *j) {
   if (accepted && !j->accepted_sent) {
     if ((st = send_accepted(c, j)) != TRI_OK) return st;
     j->accepted_sent = true;
-    if (j->stream && (st = send_echo(c, j)) != TRI_OK) return st;
   }
-  bool ended = j->state == JOB_ENDED, whole = !j->stream && j->sampling.logprobs < 0 && total_text(j) + j->prompt_len <= DONE_TEXT;
-  if (j->stream || (ended && !whole && !j->has_error))
+  bool ended = j->state == JOB_ENDED, whole = !j->stream && j->sampling.logprobs < 0 && total_text(j) <= DONE_TEXT;
+  bool pieces = accepted && (j->stream || (ended && !whole && !j->has_error));
+  if (pieces && (st = send_echo(c, j)) != TRI_OK) return st;
+  if (pieces)
     for (uint32_t i = 0; i < (uint32_t)j->sampling.n; i++)
       while (has_news(&j->choices[i]))
         if ((st = send_piece(c, j, i)) != TRI_OK) return st;

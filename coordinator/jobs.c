@@ -151,6 +151,8 @@ static void adopt(tri_core *c, job *j, const tri_zpeer *from, uint64_t client_id
   j->attached = true;
   j->done_sent = false;
   j->accepted_sent = false;
+  j->known = true;
+  j->echo_sent = 0;
   for (int64_t i = 0; i < j->sampling.n; i++) {
     job_choice *ch = &j->choices[i];
     ch->sent = i == 0 && offset < ch->num ? offset : i == 0 && offset ? ch->num : 0;
@@ -249,6 +251,7 @@ void job_prompt(tri_core *c, int64_t now, job *j, const uint32_t *ids, size_t co
   memcpy(j->prompt_ids, ids, count * sizeof *ids);
   c->prompt_tokens += count;
   j->state = JOB_QUEUED;
+  c->num_queued++;
   deliver_mark(c, j);
   job_dispatch(c, now);
 }
@@ -259,6 +262,7 @@ static void assign(tri_core *c, int64_t now, job *j, group *g, uint32_t index) {
                                 .token_ids = j->prompt_ids, .num_token_ids = j->num_prompt, .sampling = j->sampling}};
   m.assign.sampling.num_stop = 0;
   j->state = JOB_ASSIGNED;
+  c->num_queued--;
   j->group = index;
   j->epoch = g->epoch;
   j->assigned_ns = now;
@@ -271,14 +275,18 @@ static void assign(tri_core *c, int64_t now, job *j, group *g, uint32_t index) {
 }
 
 void job_dispatch(tri_core *c, int64_t now) {
-  for (job *j = c->jobs, *next; j; j = next) {
+  /* The queued ones are the newest: walk back to the first of them. */
+  job *j = c->jobs_tail;
+  for (int64_t left = c->num_queued; j && left > 0 && (left -= j->state == JOB_QUEUED) > 0;) j = j->prev;
+  for (job *next; c->num_queued && j; j = next) {
     uint32_t index;
     tri_error err = {0};
     next = j->next;
     if (j->state != JOB_QUEUED) continue;
     group *g = member_pick(c, &index);
     if (!g) return;
-    if (check_fit(c, j, g, &err) != TRI_OK) job_fail(c, now, j, &err);
+    if (now >= j->deadline_ns) job_abort(c, now, j);
+    else if (check_fit(c, j, g, &err) != TRI_OK) job_fail(c, now, j, &err);
     else assign(c, now, j, g, index);
   }
 }
@@ -286,6 +294,7 @@ void job_dispatch(tri_core *c, int64_t now) {
 static void end_job(tri_core *c, int64_t now, job *j) {
   if (j->state == JOB_ENDED) return;
   if (j->state == JOB_ASSIGNED && c->groups[j->group].jobs) c->groups[j->group].jobs--;
+  if (j->state == JOB_QUEUED) c->num_queued--;
   j->state = JOB_ENDED;
   j->ended_ns = now;
   c->num_active--;
@@ -310,13 +319,16 @@ void job_finish(tri_core *c, int64_t now, job *j) {
   end_job(c, now, j);
 }
 
+/* Its group need not compute it any further. */
+static void tell_abort(tri_core *c, const job *j) {
+  const group *g = &c->groups[j->group];
+  tri_group_msg m = {.op = TRI_GROUP_ABORT, .abort = {.job = j->id}};
+  if (j->state == JOB_ASSIGNED && g->epoch == j->epoch && g->world) c->cfg.io.to_worker(c->cfg.io.ctx, &g->ranks[0].peer, &m);
+}
+
 void job_abort(tri_core *c, int64_t now, job *j) {
   if (j->state == JOB_ENDED) return;
-  if (j->state == JOB_ASSIGNED) {
-    group *g = &c->groups[j->group];
-    tri_group_msg m = {.op = TRI_GROUP_ABORT, .abort = {.job = j->id}};
-    if (g->epoch == j->epoch && g->world) c->cfg.io.to_worker(c->cfg.io.ctx, &g->ranks[0].peer, &m);
-  }
+  tell_abort(c, j);
   for (int64_t i = 0; i < j->sampling.n; i++) choice_end(j, &j->choices[i], TRI_FINISH_ABORT);
   job_finish(c, now, j);
 }
@@ -347,6 +359,7 @@ void job_tokens(tri_core *c, int64_t now, uint32_t index, const tri_group_tokens
     else if (t->offset != ch->num || choice_push(c, j, ch, t) != TRI_OK) {
       tri_error err = {0};
       tri_fail(&err, TRI_INTERNAL, "", "token %llu came where %zu was expected, or memory is out", (unsigned long long)t->offset, ch->num);
+      tell_abort(c, j);
       job_fail(c, now, j, &err);
       continue;
     } else {
@@ -356,10 +369,7 @@ void job_tokens(tri_core *c, int64_t now, uint32_t index, const tri_group_tokens
     deliver_mark(c, j);
     if (j->num_open) continue;
     /* A stop string ends a choice here before its group knows. */
-    if (!(t->flags & TRI_TOKEN_LAST)) {
-      tri_group_msg m = {.op = TRI_GROUP_ABORT, .abort = {.job = j->id}};
-      c->cfg.io.to_worker(c->cfg.io.ctx, &c->groups[index].ranks[0].peer, &m);
-    }
+    if (j->cut) tell_abort(c, j);
     job_finish(c, now, j);
   }
   if (drawn) tri_histogram_add(&c->step_tokens, (double)drawn);

@@ -201,9 +201,8 @@ static void read_clients(struct shell *s) {
     tri_client_msg m;
     tri_error err = {0};
     uint64_t id = 0;
-    tri_arena_destroy(s->arena);
-    s->arena = NULL;
-    tri_status st = tri_arena_create(16 << 10, &s->arena);
+    tri_status st = TRI_OK;
+    tri_arena_reset(s->arena);
     if (frames > 1) st = tri_fail(&err, TRI_CORRUPT, "", "a request is one frame, this message has several");
     if (st == TRI_OK) st = tri_client_msg_decode(data, len, s->arena, &m, &id, &err);
     if (st == TRI_OK) tri_core_client(s->core, tri_now_ns(), &from, &m);
@@ -219,9 +218,8 @@ static void read_workers(struct shell *s) {
   for (int i = 0; i < BATCH && tri_zserver_recv(s->workers, &from, &data, &len, &frames) == TRI_OK; i++) {
     tri_group_msg m;
     tri_error err = {0};
-    tri_arena_destroy(s->arena);
-    s->arena = NULL;
-    if (tri_arena_create(16 << 10, &s->arena) == TRI_OK && tri_group_msg_decode(data, len, s->arena, &m, &err) == TRI_OK)
+    tri_arena_reset(s->arena);
+    if (tri_group_msg_decode(data, len, s->arena, &m, &err) == TRI_OK)
       tri_core_worker(s->core, tri_now_ns(), &from, &m);
     else tri_log(TRI_LOG_WARN, "coordinator", "unreadable message from a worker: %s", err.message);
   }
@@ -386,6 +384,7 @@ int main(int argc, char **argv) {
   tri_status st = s.opts.model ? TRI_OK : tri_fail(&err, TRI_INVALID_ARGUMENT, "model", "--model is missing");
   if (st == TRI_OK && mpi) st = tri_mpi_launch_join(&argc, &argv, &one_host, &err);
   if (st == TRI_OK) st = open_model(&s, &err);
+  if (st == TRI_OK) st = tri_arena_create(64 << 10, &s.arena);
   if (st == TRI_OK) st = tri_zcontext_create(&s.z, &err);
   if (st == TRI_OK) st = open_worker_socket(&s, one_host, &err);
   if (st == TRI_OK) st = open_client_socket(&s, &err);

@@ -83,10 +83,11 @@ static void take_ready(tri_core *c, int64_t now, uint32_t index, uint64_t epoch,
       lose(c, now, index, "it serves another model, or other limits, than the groups that are ready");
       return;
     }
-  g->state = c->draining ? GROUP_DRAINING : GROUP_READY;
+  g->state = GROUP_READY;
   tri_log(TRI_LOG_INFO, "members", "group %u is ready: tp %u pp %u, %llu KV pages of %llu tokens, loaded in %.2f s", index, g->tp, g->pp,
           (unsigned long long)g->kv_pages, (unsigned long long)g->block_size, load_seconds);
   c->cfg.io.group_ready(c->cfg.io.ctx, index, epoch);
+  if (c->drain_sent) members_drain(c); /* too late: the last job has ended */
   job_dispatch(c, now);
 }
 

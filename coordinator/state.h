@@ -41,6 +41,9 @@ typedef struct job {
   tri_zpeer peer;
   uint64_t client_id;
   bool attached, stream, accepted_sent, done_sent, has_error, echo;
+  bool known; /* asked for again: the answer says that it existed */
+  bool cut;   /* a stop string ended a choice that its group still computes */
+  uint32_t echo_sent; /* choices whose client has the prompt's text */
   tri_on_disconnect on_disconnect;
   job_state state;
   uint32_t group;
@@ -87,7 +90,7 @@ struct tri_core {
   job *by_id[NUM_BUCKETS], *by_request[NUM_BUCKETS];
   job *dirty;
   uint64_t next_id;
-  int64_t num_active, num_retained;
+  int64_t num_active, num_queued, num_retained;
   bool draining, drain_sent, lagging;
   int64_t started_ns;
   tri_core_facts facts;

@@ -39,14 +39,19 @@ static bool append_text(job_choice *ch, const char *s, size_t n) {
   return true;
 }
 
-/* Looks for a stop string that ends in the last `fresh` bytes. True: text is cut before the earliest one. */
+/* Looks for a stop string that ends in the last `fresh` bytes. True: text is cut before the one that is complete first
+ * (the longest of those), which does not depend on how the text came in tokens. */
 static bool cut_at_stop(const job *j, job_choice *ch, size_t fresh) {
-  size_t from = ch->text_len - fresh, best = SIZE_MAX;
-  from = from > j->longest_stop ? from - j->longest_stop : 0;
+  size_t old = ch->text_len - fresh, best = SIZE_MAX, best_end = SIZE_MAX;
   for (int i = 0; i < j->sampling.num_stop; i++) {
     const tri_wire_str *s = &j->sampling.stop[i];
+    /* Not one that was complete before: min_tokens let it pass, and clients have it. */
+    size_t from = old >= s->len ? old - s->len + 1 : 0;
     const char *at = s->len ? memmem(ch->text + from, ch->text_len - from, s->s, s->len) : NULL;
-    if (at && (size_t)(at - ch->text) < best) best = (size_t)(at - ch->text);
+    if (!at) continue;
+    size_t start = (size_t)(at - ch->text), end = start + s->len;
+    if (end > best_end || (end == best_end && start > best)) continue;
+    best = start, best_end = end;
   }
   if (best == SIZE_MAX) return false;
   ch->text_len = best;
@@ -82,7 +87,6 @@ void choice_end(job *j, job_choice *ch, tri_finish reason) {
   /* An unfinished character shows as one; held-back text cannot become a stop string any more. */
   if (ch->detok && tri_detokenizer_finish(ch->detok, &rest, &n) == TRI_OK && reason != TRI_FINISH_ERROR) append_text(ch, rest, n);
   ch->safe_len = ch->text_len;
-  if (ch->num) ch->safe_after[ch->num - 1] = (uint32_t)ch->safe_len;
   ch->ended = true;
   ch->reason = reason;
   j->num_open--;
@@ -108,12 +112,14 @@ tri_status choice_push(tri_core *c, job *j, job_choice *ch, const tri_group_toke
     ch->ended = true;
     ch->reason = TRI_FINISH_STOP;
     j->num_open--;
+    j->cut |= !(t->flags & TRI_TOKEN_LAST);
     return TRI_OK;
   }
   size_t safe = ch->text_len - held_back(j, ch);
   if (safe > ch->safe_len) ch->safe_len = safe;
-  ch->safe_after[ch->num - 1] = (uint32_t)ch->safe_len;
   if (t->flags & TRI_TOKEN_LAST) choice_end(j, ch, t->reason);
+  /* What a choice that ends without a token lets go later belongs to no token: who attaches behind the last one gets it. */
+  ch->safe_after[ch->num - 1] = (uint32_t)ch->safe_len;
   return TRI_OK;
 }
 

@@ -86,7 +86,8 @@ static tri_status read_params(tri_slot *slot, const char **at, const char *end) 
   memcpy(&p, *at, sizeof p);
   *at += sizeof p;
   size_t bias = (size_t)p.num_logit_bias * sizeof *slot->bias, banned = (size_t)p.num_banned * sizeof *slot->banned;
-  if (p.num_logit_bias > TRI_MAX_LOGIT_BIAS || p.num_banned > TRI_MAX_BANNED || (size_t)(end - *at) < bias + banned)
+  if (p.num_prompt > INT32_MAX || p.num_logit_bias > TRI_MAX_LOGIT_BIAS || p.num_banned > TRI_MAX_BANNED ||
+      (size_t)(end - *at) < bias + banned)
     return TRI_CORRUPT;
   memcpy(slot->bias, *at, bias), *at += bias;
   memcpy(slot->banned, *at, banned), *at += banned;
@@ -129,7 +130,7 @@ static tri_status add_tokens(tri_batch_builder *b, const tri_slots *slots, tri_s
                              const uint32_t **ids) {
   tri_batch *v = &b->batch;
   int n = (int)q->num_tokens, block = slots->limits.block_size;
-  if ((int)q->start != slot->length || n > slots->limits.max_model_len - slot->length) return TRI_CORRUPT;
+  if (n < 1 || (int)q->start != slot->length || n > slots->limits.max_model_len - slot->length) return TRI_CORRUPT;
   if (q->kind == TRI_SEQ_CHUNK || !(q->flags & TRI_SEQ_TOKEN_IN_SLOT)) {
     memcpy(slot->history + slot->length, *ids, (size_t)n * sizeof **ids);
     *ids += n;
@@ -186,6 +187,7 @@ tri_status tri_batch_build(tri_batch_builder *b, tri_slots *slots, const tri_pla
       return TRI_CORRUPT;
     tri_slot *slot = &slots->slots[q->slot];
     if (q->flags & TRI_SEQ_FIRST) slot->length = slot->num_history = 0;
+    if (q->kind == TRI_SEQ_FORK && q->source_slot == q->slot) return TRI_CORRUPT;
     if (q->kind == TRI_SEQ_FORK) fork_slot(slots, slot, &slots->slots[q->source_slot]);
     st = place_pages(slots, slot, q, pages);
     pages += q->num_pages;

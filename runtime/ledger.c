@@ -35,7 +35,7 @@ tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const 
   l.kv = (size_t)(l.num_pages * page);
   l.kv_tokens = l.num_pages * limits->block_size;
   *out = l;
-  if (fixed > room + fixed || l.num_pages * page > room)
+  if (room < 0 || l.num_pages * page > room)
     return tri_fail(
         err, TRI_NO_CAPACITY, "memory",
         "weights %.1f MiB + activations %.1f MiB + KV cache %.1f MiB exceed the %.1f MiB that this rank may use",

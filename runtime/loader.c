@@ -67,7 +67,7 @@ static tri_status load_plain(void *ctx, const tri_slice *s) {
   bool whole_rows = piece < DIRECT_PIECE_BYTES || s->cols == l->file_cols;
   size_t row_bytes = whole_rows ? stride : piece;
   int64_t rows_at_once = whole_rows ? (int64_t)(STAGING_BYTES / row_bytes) : 1;
-  if (rows_at_once < 1)
+  if (row_bytes > STAGING_BYTES)
     return tri_fail(l->err, TRI_TOO_LARGE, l->tensor->name, "a row of %.80s has %zu bytes, the limit is %d",
                     l->tensor->name, row_bytes, STAGING_BYTES);
   for (int64_t r = 0; r < s->rows; r += rows_at_once) {

@@ -82,7 +82,7 @@ tri_status tri_weights_each(const tri_model_config *c, const tri_shard *s, const
       continue; /* a copy of the embedding, where it is stored at all */
     bool per_layer = tri_weight_is_per_layer(r->weight);
     for (int l = 0; l < (per_layer ? s->layers.count : 1); l++) {
-      t.layer = s->layers.first + l;
+      t.layer = per_layer ? s->layers.first + l : 0;
       t.place = per_layer ? m->layers[l * TRI_W_COUNT + r->weight] : m->global[r->weight];
       t.k = tri_shard_weight_shape(c, s, r->weight).k;
       tri_status st = fn(ctx, &t);

@@ -119,6 +119,7 @@ static void receive(struct control *c) {
   while (tri_zlink_recv(c->link, &data, &len) == TRI_OK) {
     tri_group_msg m;
     tri_error err = {0};
+    tri_arena_reset(c->arena);
     c->last_lease = tri_now_ns(); /* any word from the coordinator shows that it lives */
     if (tri_group_msg_decode(data, len, c->arena, &m, &err) == TRI_OK) handle(c, &m);
     else tri_log(TRI_LOG_WARN, "control", "unreadable message from the coordinator: %s", err.message);

@@ -77,7 +77,8 @@ static tri_status send_plan(struct leader *ld, int lane, const void **plan, size
   return TRI_OK;
 }
 
-static void count_time(tri_worker *w, int64_t since) { atomic_fetch_add_explicit(&w->scheduler_ns, (uint64_t)(tri_now_ns() - since), memory_order_relaxed); }
+/* CPU time, not wall time: on a busy host the thread may be off its core in between. */
+static void count_time(tri_worker *w, int64_t since) { atomic_fetch_add_explicit(&w->scheduler_ns, (uint64_t)(tri_thread_cpu_ns() - since), memory_order_relaxed); }
 
 /* The outbox goes to the control thread; an empty one takes its place. Waits while the control thread is behind. */
 static tri_status flush(struct leader *ld) {
@@ -98,7 +99,7 @@ static tri_status flush(struct leader *ld) {
 }
 
 static tri_status absorb(struct leader *ld, int lane, const tri_step_result *result) {
-  int64_t t = tri_now_ns();
+  int64_t t = tri_thread_cpu_ns();
   tri_sched_absorb(ld->sched, lane, result, ld->out);
   tri_status st = flush(ld);
   count_time(ld->w, t);
@@ -110,7 +111,7 @@ static tri_status start_lane(struct leader *ld, int lane, bool *worked) {
   const void *plan;
   size_t len;
   const tri_step_result *result;
-  int64_t t = tri_now_ns();
+  int64_t t = tri_thread_cpu_ns();
   if (tri_sched_lane_busy(ld->sched, lane) || !tri_sched_compose(ld->sched, lane, ld->writer)) return TRI_OK;
   tri_status st = send_plan(ld, lane, &plan, &len);
   count_time(w, t);
@@ -158,11 +159,9 @@ static tri_status serve(struct leader *ld) {
   while (!atomic_load_explicit(&w->stop, memory_order_relaxed)) {
     bool worked = false;
     tri_status st = TRI_OK;
-    int64_t t = tri_now_ns();
     take_commands(ld);
-    tri_sched_reap(ld->sched, t, ld->out);
+    tri_sched_reap(ld->sched, tri_now_ns(), ld->out);
     if (ld->out->num) st = flush(ld);
-    if (tri_sched_has_work(ld->sched)) count_time(w, t);
     for (int lane = 0; st == TRI_OK && lane < w->engine->num_lanes; lane++) {
       st = start_lane(ld, lane, &worked);
       if (st == TRI_OK) st = poll_result(ld, &worked);

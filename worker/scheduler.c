@@ -142,25 +142,35 @@ static bool take_page(tri_sched *s, const tri_sequence *q, int32_t *page, bool m
   return true;
 }
 
+static bool is_shared(const tri_sched *s, const tri_sequence *q, int index) {
+  return q->num_computed % s->cfg.limits.block_size && s->pool.refs[q->pages[index]] > 1;
+}
+
 /* Pages for tokens num_computed .. +n-1 of q. *first is the index of the first page that the plan must name. A page
- * that is shared and about to be written is copied. On failure nothing has changed that matters: pages already taken
- * stay with q. */
+ * that is shared and about to be written is copied. On failure q has the pages that it had: the plan names only those
+ * taken for it, so none may be left over from a plan that did not come. */
 static bool secure_pages(tri_sched *s, tri_sequence *q, int n, bool may_preempt, tri_plan_writer *plan, int *first) {
   int bs = s->cfg.limits.block_size, need = (q->num_computed + n + bs - 1) / bs, at = q->num_computed / bs;
-  *first = q->num_pages;
-  if (q->num_computed % bs && s->pool.refs[q->pages[at]] > 1) {
-    int32_t copy;
-    if (!take_page(s, q, &copy, may_preempt)) return false;
+  int had = q->num_pages;
+  int32_t copy;
+  while (q->num_pages < need) {
+    if (!take_page(s, q, &q->pages[q->num_pages], may_preempt)) goto fail;
+    q->num_pages++;
+  }
+  *first = had;
+  if (!is_shared(s, q, at)) return true;
+  if (take_page(s, q, &copy, may_preempt)) {
     tri_plan_add_copy(plan, q->pages[at], copy);
     tri_block_drop(&s->pool, q->pages[at]);
     q->pages[at] = copy;
     *first = at;
-  }
-  while (q->num_pages < need) {
-    if (!take_page(s, q, &q->pages[q->num_pages], may_preempt)) return false;
-    q->num_pages++;
+  } else if (is_shared(s, q, at)) { /* those who shared it may just have been preempted */
+    goto fail;
   }
   return true;
+fail:
+  while (q->num_pages > had) tri_block_drop(&s->pool, q->pages[--q->num_pages]);
+  return false;
 }
 
 /* ---- composing ---- */

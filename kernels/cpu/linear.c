@@ -76,6 +76,9 @@ static void own_item(const linear_run *r, float *sums, int column, int n) {
   finish_rows(r, sums, 0, a->x.rows, column, n);
 }
 
+/* Whether rows so far apart (in floats) meet in a few sets of the first-level cache. */
+static bool rows_collide(size_t ld) { return ld % 256 == 0; }
+
 /* One piece of the sums of up to PACK_M rows. Cut at TRI_DOT_CHUNK as the kernel itself does, so the bits are the same.
  */
 static void packed_piece(const linear_run *r, float *sums, float *x, float *wide, int row, int m, int column, int n,
@@ -83,10 +86,14 @@ static void packed_piece(const linear_run *r, float *sums, float *x, float *wide
   const tri_linear_args *a = r->a;
   const tri_cpu_isa *isa = tri_cpu_isa_of(r->be);
   int k = tri_min(TRI_DOT_CHUNK, a->w.k - p);
-  for (int i = 0; i < m; i++)
-    memcpy(x + (size_t)i * PACK_LD, a->x.data + (size_t)(row + i) * (size_t)a->x.ld + p, (size_t)k * sizeof *x);
+  size_t ldx = (size_t)a->x.ld;
+  const float *from = a->x.data + (size_t)row * ldx + p;
+  if (rows_collide(ldx)) {
+    for (int i = 0; i < m; i++) memcpy(x + (size_t)i * PACK_LD, from + (size_t)i * ldx, (size_t)k * sizeof *x);
+    from = x, ldx = PACK_LD;
+  }
   for (int j = 0; j < n; j += OWN_N) {
-    tri_dot d = {.x = x, .ldx = PACK_LD, .m = m, .n = tri_min(OWN_N, n - j), .k = k, .add = p > 0};
+    tri_dot d = {.x = from, .ldx = ldx, .m = m, .n = tri_min(OWN_N, n - j), .k = k, .add = p > 0};
     d.y = sums + j, d.ldy = (size_t)n;
     d.w = weight_row(&a->w, column + j, p), d.ldw = (size_t)a->w.k, d.dtype = a->w.dtype;
     d.ahead = (ptrdiff_t)((size_t)6 * (size_t)a->w.k * tri_dtype_size(a->w.dtype));

@@ -114,6 +114,21 @@ char *tri_arena_strndup(tri_arena *a, const char *s, size_t n) {
   return p;
 }
 
+void tri_arena_reset(tri_arena *a) {
+  struct chunk *keep = NULL;
+  for (struct chunk *c = a->head, *next; c; c = next) {
+    next = c->next;
+    if (!keep && c->size <= a->chunk_bytes) keep = c;
+    else tri_free(c);
+  }
+  if (keep) {
+    memset(keep->data, 0, keep->used);
+    keep->used = 0;
+    keep->next = NULL;
+  }
+  a->head = keep;
+}
+
 void tri_arena_destroy(tri_arena *a) {
   if (!a) return;
   for (struct chunk *c = a->head, *next; c; c = next) {

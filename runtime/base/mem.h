@@ -45,6 +45,8 @@ typedef struct tri_arena tri_arena;
 tri_status tri_arena_create(size_t chunk_bytes, tri_arena **out);
 void *tri_arena_alloc(tri_arena *a, size_t count, size_t size); /* zeroed, 16-byte aligned; NULL when memory is out */
 char *tri_arena_strndup(tri_arena *a, const char *s, size_t n);
+/* Takes everything back but keeps one chunk for the next round; what is handed out again is zeroed again. */
+void tri_arena_reset(tri_arena *a);
 void tri_arena_destroy(tri_arena *a); /* NULL is fine */
 
 #endif

@@ -298,6 +298,7 @@ static tri_status parse_args(tri_options *o, int argc, char *const *argv, tri_er
     else
       o->args[o->num_args++] = a;
     if (st) return st;
+    if (o->help || o->version) break; /* what follows is not looked at */
   }
   return TRI_OK;
 }

@@ -84,11 +84,11 @@ static void print_wrapped(FILE *out, const char *text, int at) {
 static void print_option(FILE *out, const tri_option *o) {
   char head[HELP_TEXT] = "  ", text[HELP_TEXT] = "", part[160];
   if (o->alias) {
-    snprintf(part, sizeof part, "-%s, ", o->alias);
+    snprintf(part, sizeof part, strlen(o->alias) > 3 ? "--%s, " : "-%s, ", o->alias);
     add(head, part);
   }
   bool on = o->type == TRI_OPT_BOOL && o->fallback && !strcmp(o->fallback, "true");
-  snprintf(part, sizeof part, "--%s%s", on ? "no-" : "", o->name);
+  snprintf(part, sizeof part, "--%s%s", on ? "[no-]" : "", o->name);
   add(head, part);
   if (o->choices) {
     for (size_t i = 0; o->choices[i]; i++) {

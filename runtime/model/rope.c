@@ -61,8 +61,8 @@ static tri_status read_factors(const tri_json *list, const char *name, int n, do
   if (tri_json_kind_of(list) != TRI_JSON_ARRAY || tri_json_size(list) != (size_t)n)
     return tri_fail(err, TRI_INVALID_ARGUMENT, name, "%s must be an array of %d numbers", name, n);
   for (int i = 0; i < n; i++)
-    if (!tri_json_as_num(tri_json_at(list, (size_t)i), &out[i]) || !(out[i] > 0))
-      return tri_fail(err, TRI_OUT_OF_RANGE, name, "%s[%d] must be a positive number", name, i);
+    if (!tri_json_as_num(tri_json_at(list, (size_t)i), &out[i]) || !(out[i] >= 1e-6 && out[i] <= 1e6))
+      return tri_fail(err, TRI_OUT_OF_RANGE, name, "%s[%d] must be a number from 1e-6 to 1e6", name, i);
   return TRI_OK;
 }
 

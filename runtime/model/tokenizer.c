@@ -47,6 +47,14 @@ struct tri_detokenizer {
 
 /* ---- loading ---- */
 
+/* Ids may have holes: what a post-processor adds must be tokens. */
+static tri_status check_special_ids(const tok_vocab *v, const tok_ids *ids, const tok_field *f, tri_error *err) {
+  for (size_t i = 0; i < ids->len; i++)
+    if (!tok_vocab_at(v, ids->data[i]))
+      return tok_field_fail(f, TRI_CORRUPT, err, "adds the id %u, which no token has", ids->data[i]);
+  return TRI_OK;
+}
+
 static tri_status load_parts(tri_tokenizer *t, const tok_field *root, tri_error *err) {
   /* The library that trains these files applies truncation and padding only on request of its caller, who overrides
    * what the file says; here the caller's limits rule. */
@@ -65,6 +73,8 @@ static tri_status load_parts(tri_tokenizer *t, const tok_field *root, tri_error 
   t->model_type = type;
   TRI_TRY(tok_added_vocab_load(&t->added, &added, &t->vocab, &t->normalizer, err));
   TRI_TRY(tok_postprocessor_load(&t->postprocessor, &postprocessor, (uint32_t)t->vocab.size, err));
+  TRI_TRY(check_special_ids(&t->vocab, &t->postprocessor.prefix, &postprocessor, err));
+  TRI_TRY(check_special_ids(&t->vocab, &t->postprocessor.suffix, &postprocessor, err));
   TRI_TRY(tok_decoder_load(&t->decoder, &decoder, &t->vocab, err));
 cleanup:
   return st;

@@ -1,0 +1,113 @@
+#include <math.h>
+#include <string.h>
+
+#include "client/cmd/bench.h"
+
+static const tri_option bench_table[] = {
+    {TRI_OPT(bench_options, num_prompts), .name = "num-prompts", .min = 1, .max = 10000000, .fallback = "200",
+     .group = "Load", .help = "requests in all"},
+    {TRI_OPT(bench_options, request_rate), .name = "request-rate", .min = 0.001, .max = INFINITY, .fallback = "inf",
+     .metavar = "PER_SECOND", .group = "Load", .help = "arrivals per second, as a Poisson process; inf: all at once"},
+    {TRI_OPT(bench_options, max_concurrency), .name = "max-concurrency", .min = 0, .max = 65536, .fallback = "0",
+     .group = "Load", .help = "requests under way at most; 0: no limit"},
+    {TRI_OPT(bench_options, random_input_len), .name = "random-input-len", .min = 1, .max = 200000, .fallback = "128",
+     .group = "Load", .help = "token ids of a random prompt"},
+    {TRI_OPT(bench_options, random_output_len), .name = "random-output-len", .min = 1, .max = 1048576,
+     .fallback = "128", .group = "Load", .help = "tokens to generate (max_tokens)"},
+    {TRI_OPT(bench_options, prompt_file), .name = "prompt-file", .metavar = "FILE", .group = "Load",
+     .help = "take the prompts from a file as of trireme submit --file, in turn"},
+    {TRI_OPT(bench_options, ignore_eos), .name = "ignore-eos", .fallback = "true", .group = "Load",
+     .help = "generate the full length, whatever the model says"},
+    {TRI_OPT(bench_options, temperature), .name = "temperature", .min = 0, .max = 100, .fallback = "0", .group = "Load",
+     .help = "of the sampling"},
+    {TRI_OPT(bench_options, seed), .name = "seed", .fallback = "0", .metavar = "N", .group = "Load",
+     .help = "of prompts and arrivals"},
+    {TRI_OPT(bench_options, json), .name = "json", .help = "print one JSON object"},
+    CMD_CONNECTION_OPTIONS(bench_options, connection),
+};
+
+static int run_load(const bench_options *o, const char *kind) {
+  bench_run b = {.o = o};
+  trireme_event e;
+  int code = cmd_connect(&o->connection, &b.c);
+  if (!code) code = cmd_ask_status(b.c, (int)o->connection.connect_timeout_ms, &e);
+  if (!code) {
+    b.vocab_size = e.status.vocab_size;
+    cmd_catch_signals();
+    code = bench_load(&b);
+  }
+  if (!code) {
+    bool has_status = !cmd_ask_status(b.c, (int)o->connection.connect_timeout_ms, &e);
+    bench_report(&b, kind, has_status ? &e.status : NULL);
+    if (b.failed) {
+      fprintf(stderr, "trireme: %zu of %zu requests failed; the first: %s\n", b.failed, b.num, b.first_error.message);
+      code = TRI_EXIT_FAILED;
+    }
+  }
+  trireme_close(b.c);
+  bench_run_free(&b);
+  return code;
+}
+
+static int load_command(int argc, char **argv, const char *kind, const tri_options_spec *spec) {
+  bench_options o = {0};
+  tri_options *parsed = NULL;
+  int code = tri_options_main(spec, &o, argc, argv, &parsed);
+  if (code >= 0) return code;
+  code = run_load(&o, kind);
+  tri_options_free(parsed);
+  return code;
+}
+
+static int serve(int argc, char **argv) {
+  static const tri_options_spec spec = {
+      .program = "trireme bench serve",
+      TRI_OPTIONS(bench_table),
+      .summary =
+          "Sends requests to a running coordinator as many users would, and reports the latencies that they see.",
+      .epilog =
+          "TTFT: time to the first token; TPOT: time per token after it; ITL: gap between two events of a stream.\n\n"
+          "Examples:\n"
+          "  trireme bench serve --num-prompts 500 --request-rate 10\n"
+          "  trireme bench serve --max-concurrency 64 --random-input-len 512 --random-output-len 256 --json\n"
+          "  trireme bench serve --prompt-file prompts.jsonl --no-ignore-eos\n"};
+  return load_command(argc, argv, "serve", &spec);
+}
+
+static int throughput(int argc, char **argv) {
+  static const tri_options_spec spec = {
+      .program = "trireme bench throughput",
+      TRI_OPTIONS(bench_table),
+      .summary = "Gives a running coordinator all requests at once, and reports how much it gets done.",
+      .epilog = "Example:\n  trireme bench throughput --num-prompts 1000 --random-output-len 256\n"};
+  return load_command(argc, argv, "throughput", &spec);
+}
+
+static int latency(int argc, char **argv) { return (void)argc, cmd_exec("trireme-bench-latency", argv); }
+
+static const struct {
+  const char *name;
+  int (*run)(int argc, char **argv);
+  const char *help;
+} kinds[] = {
+    {"serve", serve, "latencies under a load of arriving requests"},
+    {"throughput", throughput, "tokens per second when all requests are there at once"},
+    {"latency", latency, "one batch without a coordinator (trireme-bench-latency)"},
+};
+enum { NUM_KINDS = sizeof kinds / sizeof *kinds };
+
+int cmd_bench(int argc, char **argv) {
+  bool help = argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"));
+  for (size_t i = 0; i < NUM_KINDS && argc > 1; i++)
+    if (!strcmp(argv[1], kinds[i].name)) return kinds[i].run(argc - 1, argv + 1);
+  FILE *out = help ? stdout : stderr;
+  if (argc > 1 && !help) {
+    int near = tri_nearest_name(argv[1], kinds, NUM_KINDS, sizeof kinds[0]);
+    fprintf(out, "trireme bench: there is no benchmark \"%.60s\"", argv[1]);
+    if (near >= 0) fprintf(out, "; did you mean %s?", kinds[near].name);
+    fputc('\n', out);
+  }
+  fprintf(out, "Usage: trireme bench KIND [OPTION]...\n\nKinds:\n");
+  for (size_t i = 0; i < NUM_KINDS; i++) fprintf(out, "  %-12s%s\n", kinds[i].name, kinds[i].help);
+  return help ? TRI_EXIT_OK : TRI_EXIT_USAGE;
+}

@@ -1,0 +1,42 @@
+/* `trireme bench serve` and `throughput`. */
+#ifndef TRI_CLIENT_BENCH_H
+#define TRI_CLIENT_BENCH_H
+
+#include "client/cmd/cmd.h"
+
+typedef struct bench_options {
+  cmd_connection connection;
+  int64_t num_prompts, max_concurrency, random_input_len, random_output_len;
+  uint64_t seed;
+  double request_rate, temperature;
+  const char *prompt_file;
+  bool ignore_eos, json;
+} bench_options;
+
+typedef struct bench_request {
+  int64_t arrival_ns, sent_ns, first_ns, last_ns, end_ns; /* from the start of the run; 0: not yet */
+  uint64_t prompt_tokens, output_tokens;
+  bool ok;
+} bench_request;
+
+typedef struct bench_run {
+  const bench_options *o;
+  trireme *c;
+  bench_request *requests; /* [num] */
+  size_t num, sent, finished, failed;
+  double *itl_ms; /* gaps between the events of a stream */
+  size_t num_itl, cap_itl;
+  int64_t start_ns, end_ns, most_in_flight, in_flight;
+  uint64_t first_id, vocab_size;
+  cmd_request *from_file; /* [num_from_file], used in turn */
+  size_t num_from_file;
+  trireme_error first_error;
+} bench_run;
+
+/* Runs the load; TRI_EXIT_OK also when requests failed (see failed). */
+int bench_load(bench_run *b);
+void bench_run_free(bench_run *b);
+/* status: of after the run, or NULL. */
+void bench_report(const bench_run *b, const char *kind, const trireme_status *status);
+
+#endif

@@ -1,0 +1,126 @@
+/* What the subcommands of `trireme` share. */
+#ifndef TRI_CLIENT_CMD_H
+#define TRI_CLIENT_CMD_H
+
+#include <signal.h>
+#include <stdio.h>
+
+#include "client/trireme.h"
+#include "comm/endpoint.h"
+#include "runtime/base/json.h"
+#include "runtime/base/options.h"
+
+/* ---- subcommands: argv[0] is the name; they return the exit code ---- */
+
+int cmd_submit(int argc, char **argv);
+int cmd_status(int argc, char **argv);
+int cmd_top(int argc, char **argv);
+int cmd_cancel(int argc, char **argv);
+int cmd_keygen(int argc, char **argv);
+int cmd_bench(int argc, char **argv);
+/* Replaces the process by `program`, found beside this one, in ../libexec/trireme or on PATH. Returns only when that
+ * fails. */
+int cmd_exec(const char *program, char **argv);
+
+/* Set by SIGINT and SIGTERM once cmd_catch_signals was called. */
+extern volatile sig_atomic_t cmd_signal;
+void cmd_catch_signals(void);
+
+/* ---- connecting ---- */
+
+typedef struct cmd_connection {
+  const char *endpoint, *key_file, *server_key;
+  int64_t connect_timeout_ms;
+} cmd_connection;
+
+#define CMD_CONNECTION_OPTIONS(S, m)                                                                                   \
+  {TRI_OPT(S, m.endpoint),                                                                                             \
+   .name = "endpoint",                                                                                                 \
+   .env = TRI_ENDPOINT_ENV,                                                                                            \
+   .metavar = "ADDRESS",                                                                                               \
+   .group = "Connection",                                                                                              \
+   .help = "ipc://PATH or tcp://HOST:PORT of the coordinator; by default the socket of this user"},                    \
+      {TRI_OPT(S, m.key_file), .name = "key-file",    .env = "TRIREME_KEY_FILE",                                       \
+       .metavar = "FILE",      .group = "Connection", .help = "own CURVE key pair (see trireme keygen)"},              \
+      {TRI_OPT(S, m.server_key), .name = "server-key",  .env = "TRIREME_SERVER_KEY",                                   \
+       .metavar = "KEY",         .group = "Connection", .help = "the coordinator's public key"},                       \
+  {                                                                                                                    \
+    TRI_OPT(S, m.connect_timeout_ms), .name = "connect-timeout-ms", .min = 1, .max = 3600000, .fallback = "5000",      \
+                                      .group = "Connection", .help = "how long to wait for the coordinator"            \
+  }
+
+/* TRI_EXIT_OK, or the exit code after the error has been printed. */
+int cmd_connect(const cmd_connection *connection, trireme **out);
+
+/* One line on stderr; returns the exit code that suits the error's code. */
+int cmd_fail(const trireme_error *error);
+int cmd_usage(const char *program, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+int cmd_exit_code(const char *code);
+
+/* ---- text that grows (also JSON) ---- */
+
+typedef struct cmd_buf {
+  char *data; /* NUL-terminated once anything was added */
+  size_t len, cap;
+  bool failed; /* memory was out: what is there is incomplete */
+} cmd_buf;
+void cmd_buf_free(cmd_buf *b);
+void cmd_buf_add(cmd_buf *b, const char *s, size_t len);
+void cmd_buf_printf(cmd_buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* As a quoted JSON string; bytes that are not UTF-8 become U+FFFD. */
+void cmd_buf_json(cmd_buf *b, const char *s, size_t len);
+/* `"key":` with a comma before it unless an object or array has just begun. */
+void cmd_buf_key(cmd_buf *b, const char *key);
+void cmd_buf_num(cmd_buf *b, double x); /* shortest text that reads back; null when not finite */
+
+/* ---- requests: one table for options and JSON lines ---- */
+
+typedef struct cmd_request {
+  trireme_request r;
+  /* as options give them, before cmd_request_finish */
+  const char *token_ids, *stop_token_ids;
+  tri_opt_list stop, logit_bias;
+  bool stream;
+  unsigned on_disconnect;
+  /* owned */
+  uint32_t *ids;
+  uint32_t stop_ids[32];
+  trireme_string stops[16];
+  trireme_logit_bias *bias;
+  char *prompt, *model, *request_id, *stop_text[16];
+} cmd_request;
+
+enum { CMD_REQUEST_OPTIONS_MAX = 40 };
+/* Appends the request's options to table for a struct that holds a cmd_request at `offset`; returns how many. */
+size_t cmd_request_options(tri_option table[CMD_REQUEST_OPTIONS_MAX], size_t offset);
+void cmd_request_init(cmd_request *q);
+/* Turns what the options said into q->r. parsed: to tell what was given. */
+tri_status cmd_request_finish(cmd_request *q, const tri_options *parsed, tri_error *err);
+/* Starts from `defaults` (after finish) and applies a JSON object. Free *out in any case. */
+tri_status cmd_request_json(const cmd_request *defaults, const tri_json *object, cmd_request *out, tri_error *err);
+void cmd_request_free(cmd_request *q);
+
+/* ---- submit, two ways ---- */
+
+typedef struct cmd_submit_options {
+  cmd_connection connection;
+  cmd_request request;
+  bool json;
+  const char *file, *output;
+  int64_t concurrency;
+  bool progress;
+} cmd_submit_options;
+
+int cmd_submit_file(const cmd_submit_options *o);
+
+/* ---- JSON of events ---- */
+
+void cmd_json_event(cmd_buf *b, const trireme_event *e);
+void cmd_json_status(cmd_buf *b, const trireme_status *s);
+/* Elements {"id":..,"logprob":..,"top":[..]} of a choice, appended to an open array. */
+void cmd_json_logprobs(cmd_buf *b, const trireme_choice *c);
+
+/* Asks for the status and waits for it; e is valid until the next call on c. Events of other requests are dropped. */
+int cmd_ask_status(trireme *c, int timeout_ms, trireme_event *e);
+
+#endif

@@ -1,0 +1,68 @@
+#include <stdarg.h>
+#include <string.h>
+
+#include "client/cmd/cmd.h"
+
+volatile sig_atomic_t cmd_signal;
+
+static void on_signal(int s) { cmd_signal = s; }
+
+void cmd_catch_signals(void) {
+  /* No SA_RESTART: waits end. The second signal kills as usual. */
+  struct sigaction sa = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+  sigaction(SIGINT, &sa, NULL);
+  sigaction(SIGTERM, &sa, NULL);
+}
+
+int cmd_exit_code(const char *code) {
+  static const char *const usage[] = {"invalid_argument", "out_of_range", "unknown_field"};
+  static const char *const refused[] = {"unsupported", "no_capacity", "permission", "draining", "too_large"};
+  for (size_t i = 0; i < sizeof usage / sizeof *usage; i++)
+    if (!strcmp(code, usage[i])) return TRI_EXIT_USAGE;
+  for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+    if (!strcmp(code, refused[i])) return TRI_EXIT_REFUSED;
+  return TRI_EXIT_FAILED;
+}
+
+int cmd_fail(const trireme_error *e) {
+  const char *message = e->message[0] ? e->message : "failed";
+  if (e->field[0] && !strstr(message, e->field))
+    fprintf(stderr, "trireme: %s: %s\n", e->field, message);
+  else
+    fprintf(stderr, "trireme: %s\n", message);
+  return cmd_exit_code(e->code);
+}
+
+int cmd_usage(const char *program, const char *fmt, ...) {
+  va_list ap;
+  fprintf(stderr, "%s: ", program);
+  va_start(ap, fmt);
+  vfprintf(stderr, fmt, ap);
+  va_end(ap);
+  fprintf(stderr, "\nTry '%s --help'.\n", program);
+  return TRI_EXIT_USAGE;
+}
+
+int cmd_connect(const cmd_connection *connection, trireme **out) {
+  trireme_config config;
+  trireme_error error = {0};
+  trireme_config_init(&config);
+  config.endpoint = connection->endpoint;
+  config.key_file = connection->key_file;
+  config.server_key = connection->server_key;
+  config.connect_timeout_ms = (int)connection->connect_timeout_ms;
+  config.client_name = "trireme";
+  return trireme_connect(&config, out, &error) ? cmd_fail(&error) : TRI_EXIT_OK;
+}
+
+int cmd_ask_status(trireme *c, int timeout_ms, trireme_event *e) {
+  trireme_error error = {0};
+  uint64_t id;
+  trireme_result r = trireme_ask_status(c, &id, &error);
+  do {
+    if (!r) r = trireme_next(c, timeout_ms, e, &error);
+    if (r) return cmd_fail(&error);
+  } while (e->id != id);
+  if (e->kind == TRIREME_EVENT_STATUS) return TRI_EXIT_OK;
+  return e->kind == TRIREME_EVENT_ERROR ? cmd_fail(&e->error) : TRI_EXIT_FAILED;
+}

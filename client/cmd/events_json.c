@@ -1,0 +1,185 @@
+/* Events and status as JSON. */
+#include <string.h>
+
+#include "client/cmd/cmd.h"
+
+static void text(cmd_buf *b, const char *key, const char *s, size_t len) {
+  cmd_buf_key(b, key);
+  cmd_buf_json(b, s, len);
+}
+
+static void word(cmd_buf *b, const char *key, const char *s) { text(b, key, s, strlen(s)); }
+
+static void number(cmd_buf *b, const char *key, double x) {
+  cmd_buf_key(b, key);
+  cmd_buf_num(b, x);
+}
+
+static void integer(cmd_buf *b, const char *key, uint64_t x) {
+  cmd_buf_key(b, key);
+  cmd_buf_printf(b, "%llu", (unsigned long long)x);
+}
+
+void cmd_json_logprobs(cmd_buf *b, const trireme_choice *c) {
+  for (size_t i = 0; c->logprobs && i < c->num_ids; i++) {
+    const trireme_logprobs *l = &c->logprobs[i];
+    bool first = !b->len || b->data[b->len - 1] == '[';
+    cmd_buf_add(b, first ? "{" : ",{", first ? 1 : 2);
+    integer(b, "id", c->ids[i]);
+    number(b, "logprob", (double)l->logprob);
+    cmd_buf_key(b, "top");
+    cmd_buf_add(b, "[", 1);
+    for (size_t k = 0; k < l->num_top; k++) {
+      cmd_buf_add(b, k ? ",{" : "{", k ? 2 : 1);
+      integer(b, "id", l->top_ids[k]);
+      number(b, "logprob", (double)l->top_logprobs[k]);
+      cmd_buf_add(b, "}", 1);
+    }
+    cmd_buf_add(b, "]}", 2);
+  }
+}
+
+static void choices(cmd_buf *b, const trireme_event *e) {
+  cmd_buf_key(b, "choices");
+  cmd_buf_add(b, "[", 1);
+  for (size_t i = 0; i < e->tokens.num; i++) {
+    const trireme_choice *c = &e->tokens.choices[i];
+    cmd_buf_add(b, ",", i ? 1 : 0);
+    cmd_buf_add(b, "{", 1);
+    integer(b, "index", c->index);
+    integer(b, "offset", c->offset);
+    text(b, "text", c->text, c->text_len);
+    cmd_buf_key(b, "token_ids");
+    cmd_buf_add(b, "[", 1);
+    for (size_t k = 0; k < c->num_ids; k++) cmd_buf_printf(b, k ? ",%u" : "%u", c->ids[k]);
+    cmd_buf_add(b, "]", 1);
+    if (c->logprobs) {
+      cmd_buf_key(b, "logprobs");
+      cmd_buf_add(b, "[", 1);
+      cmd_json_logprobs(b, c);
+      cmd_buf_add(b, "]", 1);
+    }
+    cmd_buf_add(b, "}", 1);
+  }
+  cmd_buf_add(b, "]", 1);
+}
+
+static void done(cmd_buf *b, const trireme_event *e) {
+  cmd_buf_key(b, "choices");
+  cmd_buf_add(b, "[", 1);
+  for (size_t i = 0; i < e->done.num; i++) {
+    const trireme_finished *c = &e->done.choices[i];
+    cmd_buf_add(b, ",", i ? 1 : 0);
+    cmd_buf_add(b, "{", 1);
+    integer(b, "index", i);
+    word(b, "finish_reason", c->finish_reason);
+    if (c->text_len) text(b, "text", c->text, c->text_len);
+    integer(b, "completion_tokens", c->completion_tokens);
+    cmd_buf_add(b, "}", 1);
+  }
+  cmd_buf_add(b, "]", 1);
+  integer(b, "prompt_tokens", e->done.prompt_tokens);
+  integer(b, "completion_tokens", e->done.completion_tokens);
+  number(b, "queue_ms", e->done.queue_ms);
+  number(b, "first_token_ms", e->done.first_token_ms);
+  number(b, "total_ms", e->done.total_ms);
+  integer(b, "preemptions", e->done.preemptions);
+}
+
+static void group(cmd_buf *b, const trireme_group_status *g) {
+  integer(b, "group", g->group);
+  integer(b, "epoch", g->epoch);
+  word(b, "state", g->state);
+  integer(b, "tensor_parallel_size", g->tp);
+  integer(b, "pipeline_parallel_size", g->pp);
+  integer(b, "running", g->running);
+  integer(b, "waiting", g->waiting);
+  integer(b, "kv_pages", g->kv_pages);
+  integer(b, "kv_pages_used", g->kv_pages_used);
+  integer(b, "steps", g->steps);
+  integer(b, "tokens", g->tokens);
+  number(b, "scheduler_us_per_token", g->scheduler_us_per_token);
+}
+
+static void rank(cmd_buf *b, const trireme_rank_status *r) {
+  integer(b, "group", r->group);
+  integer(b, "rank", r->rank);
+  word(b, "host", r->host);
+  cmd_buf_key(b, "pid");
+  cmd_buf_printf(b, "%lld", (long long)r->pid);
+  integer(b, "step", r->step);
+  integer(b, "block", r->block);
+  integer(b, "collective", r->collective);
+  number(b, "seconds_since_report", r->seconds_since_report);
+}
+
+void cmd_json_status(cmd_buf *b, const trireme_status *s) {
+  cmd_buf_add(b, "{", 1);
+  word(b, "version", s->version);
+  word(b, "model", s->model);
+  word(b, "state", s->state);
+  number(b, "uptime_s", s->uptime_s);
+  integer(b, "clients", s->clients);
+  integer(b, "running", s->running);
+  integer(b, "waiting", s->waiting);
+  integer(b, "requests_done", s->requests_done);
+  integer(b, "requests_failed", s->requests_failed);
+  integer(b, "requests_aborted", s->requests_aborted);
+  integer(b, "prompt_tokens", s->prompt_tokens);
+  integer(b, "generation_tokens", s->generation_tokens);
+  number(b, "tokens_per_second", s->tokens_per_second);
+  number(b, "coordinator_us_per_token", s->coordinator_us_per_token);
+  number(b, "resident_mb", s->resident_mb);
+  integer(b, "max_model_len", s->max_model_len);
+  integer(b, "vocab_size", s->vocab_size);
+  cmd_buf_key(b, "groups");
+  for (size_t i = 0; i < s->num_groups; i++) {
+    cmd_buf_add(b, i ? "},{" : "[{", i ? 3 : 2);
+    group(b, &s->groups[i]);
+  }
+  cmd_buf_add(b, s->num_groups ? "}]" : "[]", 2);
+  cmd_buf_key(b, "ranks");
+  for (size_t i = 0; i < s->num_ranks; i++) {
+    cmd_buf_add(b, i ? "},{" : "[{", i ? 3 : 2);
+    rank(b, &s->ranks[i]);
+  }
+  cmd_buf_add(b, s->num_ranks ? "}]" : "[]", 2);
+  cmd_buf_add(b, "}", 1);
+}
+
+void cmd_json_event(cmd_buf *b, const trireme_event *e) {
+  static const char *const names[] = {"accepted", "tokens", "done", "error", "status", "stats", "models"};
+  cmd_buf_add(b, "{", 1);
+  word(b, "event", names[e->kind]);
+  switch (e->kind) {
+  case TRIREME_EVENT_ACCEPTED:
+    word(b, "request_id", e->accepted.request_id);
+    integer(b, "prompt_tokens", e->accepted.prompt_tokens);
+    cmd_buf_key(b, "existing");
+    cmd_buf_printf(b, e->accepted.existing ? "true" : "false");
+    break;
+  case TRIREME_EVENT_TOKENS: choices(b, e); break;
+  case TRIREME_EVENT_DONE: done(b, e); break;
+  case TRIREME_EVENT_ERROR:
+    word(b, "code", e->error.code);
+    word(b, "field", e->error.field);
+    word(b, "message", e->error.message);
+    break;
+  case TRIREME_EVENT_STATUS:
+    cmd_buf_key(b, "status");
+    cmd_json_status(b, &e->status);
+    break;
+  case TRIREME_EVENT_STATS: text(b, "text", e->stats.text, e->stats.text_len); break;
+  case TRIREME_EVENT_MODELS:
+    cmd_buf_key(b, "models");
+    cmd_buf_add(b, "[", 1);
+    for (size_t i = 0; i < e->models.num; i++) {
+      cmd_buf_add(b, ",", i ? 1 : 0);
+      cmd_buf_json(b, e->models.names[i], strlen(e->models.names[i]));
+    }
+    cmd_buf_add(b, "]", 1);
+    integer(b, "max_model_len", e->models.max_model_len);
+    break;
+  }
+  cmd_buf_add(b, "}\n", 2);
+}

@@ -1,0 +1,347 @@
+/* A request from options and from JSON lines, by one table. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/cmd/cmd.h"
+#include "comm/wire.h"
+#include "runtime/base/mem.h"
+
+enum { MAX_STOP = TRI_WIRE_MAX_STOP, MAX_STOP_IDS = TRI_WIRE_MAX_STOP_IDS, MAX_IDS = TRI_WIRE_MAX_MESSAGE / 4 };
+_Static_assert(sizeof(((cmd_request *)0)->stops) / sizeof(trireme_string) == MAX_STOP,
+               "as many stop strings as the protocol has");
+_Static_assert(sizeof(((cmd_request *)0)->stop_ids) / sizeof(uint32_t) == MAX_STOP_IDS,
+               "as many stop ids as the protocol has");
+
+static const char *const disconnect_names[] = {"cancel", "continue", NULL};
+
+#define R(m) TRI_OPT(cmd_request, m)
+/* Limits and help of the numbers come from the protocol's own table. */
+static const tri_option request_table[] = {
+    {R(r.max_tokens), .name = "max-tokens", .fallback = "16"},
+    {R(r.min_tokens), .name = "min-tokens", .fallback = "0"},
+    {R(r.temperature), .name = "temperature"},
+    {R(r.top_p), .name = "top-p"},
+    {R(r.top_k), .name = "top-k"},
+    {R(r.min_p), .name = "min-p", .fallback = "0"},
+    {R(r.repetition_penalty), .name = "repetition-penalty"},
+    {R(r.presence_penalty), .name = "presence-penalty", .fallback = "0"},
+    {R(r.frequency_penalty), .name = "frequency-penalty", .fallback = "0"},
+    {R(r.seed), .name = "seed", .metavar = "N"},
+    {R(r.n), .name = "n", .fallback = "1"},
+    {R(r.logprobs), .name = "logprobs", .alias = "top-logprobs"},
+    {R(r.priority), .name = "priority", .fallback = "0"},
+    {R(r.deadline_ms), .name = "deadline-ms", .fallback = "0"},
+    {R(stop), .name = "stop", .help = "text that ends the generation"},
+    {R(stop_token_ids), .name = "stop-token-ids", .metavar = "ID,ID,...", .help = "tokens that end the generation"},
+    {R(logit_bias), .name = "logit-bias", .metavar = "ID=BIAS", .help = "added to the logit of a token [-100 to 100]"},
+    {R(r.ignore_eos), .name = "ignore-eos", .help = "go on after the end of the text"},
+    {R(r.echo), .name = "echo", .help = "begin with the prompt"},
+    {R(stream), .name = "stream", .fallback = "true", .help = "show the text as it comes"},
+    {R(on_disconnect), .name = "on-disconnect", .choices = disconnect_names, .fallback = "cancel",
+     .help = "what becomes of the request when this program goes away"},
+    {R(token_ids), .name = "token-ids", .metavar = "ID,ID,...", .help = "the prompt as token ids"},
+    {R(r.model), .name = "model", .metavar = "NAME", .help = "which model; by default the one that is served"},
+    {R(r.request_id), .name = "request-id", .metavar = "HEX",
+     .help = "32 hexadecimal digits: submitting them again gives the same job"},
+};
+enum { NUM_REQUEST_OPTIONS = sizeof request_table / sizeof *request_table };
+
+static const tri_wire_field *limit_of(const char *name) {
+  size_t n;
+  const tri_wire_field *f = tri_wire_fields(&n);
+  for (size_t i = 0; i < n; i++) {
+    const char *a = f[i].name, *b = name;
+    while (*a && (*a == *b || (*a == '_' && *b == '-'))) a++, b++;
+    if (!*a && !*b) return &f[i];
+  }
+  return NULL;
+}
+
+size_t cmd_request_options(tri_option table[CMD_REQUEST_OPTIONS_MAX], size_t offset) {
+  _Static_assert((int)NUM_REQUEST_OPTIONS <= (int)CMD_REQUEST_OPTIONS_MAX, "room for all");
+  for (size_t i = 0; i < NUM_REQUEST_OPTIONS; i++) {
+    table[i] = request_table[i];
+    table[i].offset += offset;
+    table[i].group = "Request";
+    const tri_wire_field *f = limit_of(table[i].name);
+    if (!f || table[i].type == TRI_OPT_LIST) continue;
+    table[i].help = f->help;
+    if (table[i].type == TRI_OPT_SIZE) continue; /* the seed: all of 64 bits */
+    table[i].min = f->min;
+    table[i].max = f->max;
+  }
+  return NUM_REQUEST_OPTIONS;
+}
+
+void cmd_request_init(cmd_request *q) {
+  *q = (cmd_request){.stream = true};
+  trireme_request_init(&q->r);
+}
+
+void cmd_request_free(cmd_request *q) {
+  tri_free(q->ids);
+  tri_free(q->bias);
+  tri_free(q->prompt);
+  tri_free(q->model);
+  tri_free(q->request_id);
+  for (int i = 0; i < MAX_STOP; i++) tri_free(q->stop_text[i]);
+}
+
+/* ---- from options ---- */
+
+static bool parse_id(const char **text, uint32_t *out) {
+  char *end;
+  if (**text < '0' || **text > '9') return false;
+  unsigned long long v = strtoull(*text, &end, 10);
+  *text = end;
+  *out = (uint32_t)v;
+  return v <= UINT32_MAX;
+}
+
+/* "1,2,3" into out; NULL out only counts. */
+static bool parse_ids(const char *text, uint32_t *out, size_t cap, size_t *count) {
+  size_t n = 0;
+  uint32_t id;
+  for (;; text++) {
+    if (!parse_id(&text, &id) || (out && n >= cap)) return false;
+    if (out) out[n] = id;
+    n++;
+    if (*text != ',') break;
+  }
+  *count = n;
+  return !*text;
+}
+
+static tri_status option_ids(cmd_request *q, tri_error *err) {
+  size_t n;
+  if (q->token_ids) {
+    if (!parse_ids(q->token_ids, NULL, 0, &n))
+      return tri_fail(err, TRI_INVALID_ARGUMENT, "token-ids", "--token-ids needs ids with commas between them");
+    q->ids = tri_malloc(n, sizeof *q->ids);
+    if (!q->ids) return TRI_NO_MEMORY;
+    parse_ids(q->token_ids, q->ids, n, &n);
+    q->r.token_ids = q->ids;
+    q->r.num_token_ids = n;
+  }
+  if (q->stop_token_ids) {
+    if (!parse_ids(q->stop_token_ids, q->stop_ids, MAX_STOP_IDS, &n))
+      return tri_fail(err, TRI_INVALID_ARGUMENT, "stop-token-ids",
+                      "--stop-token-ids needs at most %d ids with commas between them", MAX_STOP_IDS);
+    q->r.stop_token_ids = q->stop_ids;
+    q->r.num_stop_token_ids = n;
+  }
+  return TRI_OK;
+}
+
+static tri_status option_bias(cmd_request *q, tri_error *err) {
+  if (!q->logit_bias.count) return TRI_OK;
+  q->bias = tri_calloc(q->logit_bias.count, sizeof *q->bias);
+  if (!q->bias) return TRI_NO_MEMORY;
+  for (size_t i = 0; i < q->logit_bias.count; i++) {
+    const char *text = q->logit_bias.items[i];
+    char *end;
+    bool ok = parse_id(&text, &q->bias[i].id) && *text == '=';
+    double v = ok ? strtod(text + 1, &end) : 0;
+    if (!ok || end == text + 1 || *end || !(v >= -100 && v <= 100))
+      return tri_fail(err, TRI_INVALID_ARGUMENT, "logit-bias",
+                      "--logit-bias needs ID=BIAS with a bias of -100 to 100, not \"%.60s\"", q->logit_bias.items[i]);
+    q->bias[i].bias = (float)v;
+  }
+  q->r.logit_bias = q->bias;
+  q->r.num_logit_bias = q->logit_bias.count;
+  return TRI_OK;
+}
+
+tri_status cmd_request_finish(cmd_request *q, const tri_options *parsed, tri_error *err) {
+  q->r.has_seed = tri_options_given(parsed, "seed");
+  q->r.no_stream = !q->stream;
+  q->r.continue_on_disconnect = q->on_disconnect == TRI_DISCONNECT_CONTINUE;
+  if (q->stop.count > MAX_STOP)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "stop", "%zu stop texts; allowed are 0 to %d", q->stop.count, MAX_STOP);
+  for (size_t i = 0; i < q->stop.count; i++) q->stops[i] = (trireme_string){q->stop.items[i], strlen(q->stop.items[i])};
+  q->r.stop = q->stops;
+  q->r.num_stop = q->stop.count;
+  tri_status st = option_ids(q, err);
+  return st ? st : option_bias(q, err);
+}
+
+/* ---- from JSON ---- */
+
+static tri_status wrong(tri_error *err, const char *key, const char *wanted) {
+  return tri_fail(err, TRI_INVALID_ARGUMENT, key, "%s must be %s", key, wanted);
+}
+
+static tri_status json_string(const tri_json *v, const char *key, char **owned, const char **out, size_t *len,
+                              tri_error *err) {
+  size_t n;
+  const char *s = tri_json_as_str(v, &n);
+  if (!s) return wrong(err, key, "a string");
+  if (!len && strlen(s) != n) return wrong(err, key, "a string without NUL");
+  tri_free(*owned);
+  *owned = tri_strndup(s, n);
+  if (!*owned) return TRI_NO_MEMORY;
+  *out = *owned;
+  if (len) *len = n;
+  return TRI_OK;
+}
+
+static tri_status json_ids(const tri_json *v, const char *key, uint32_t *out, size_t cap, tri_error *err) {
+  for (size_t i = 0; i < tri_json_size(v) && i < cap; i++) {
+    int64_t id;
+    if (!tri_json_as_int(tri_json_at(v, i), &id) || id < 0 || id > UINT32_MAX)
+      return wrong(err, key, "an array of token ids");
+    out[i] = (uint32_t)id;
+  }
+  return TRI_OK;
+}
+
+static tri_status json_token_ids(cmd_request *q, const tri_json *v, tri_error *err) {
+  size_t n = tri_json_size(v);
+  if (tri_json_kind_of(v) != TRI_JSON_ARRAY || n > MAX_IDS) return wrong(err, "token_ids", "an array of token ids");
+  tri_free(q->ids);
+  q->ids = tri_malloc(n, sizeof *q->ids);
+  if (!q->ids) return TRI_NO_MEMORY;
+  q->r.token_ids = q->ids;
+  q->r.num_token_ids = n;
+  return json_ids(v, "token_ids", q->ids, n, err);
+}
+
+static tri_status json_stop_ids(cmd_request *q, const tri_json *v, tri_error *err) {
+  size_t n = tri_json_size(v);
+  if (tri_json_kind_of(v) != TRI_JSON_ARRAY) return wrong(err, "stop_token_ids", "an array of token ids");
+  if (n > MAX_STOP_IDS)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "stop_token_ids", "stop_token_ids has %zu ids; allowed are 0 to %d", n,
+                    MAX_STOP_IDS);
+  q->r.stop_token_ids = q->stop_ids;
+  q->r.num_stop_token_ids = n;
+  return json_ids(v, "stop_token_ids", q->stop_ids, n, err);
+}
+
+static tri_status json_stop(cmd_request *q, const tri_json *v, tri_error *err) {
+  bool array = tri_json_kind_of(v) == TRI_JSON_ARRAY;
+  size_t n = array ? tri_json_size(v) : 1;
+  if (n > MAX_STOP)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "stop", "stop has %zu texts; allowed are 0 to %d", n, MAX_STOP);
+  for (size_t i = 0; i < n; i++) {
+    tri_status st =
+        json_string(array ? tri_json_at(v, i) : v, "stop", &q->stop_text[i], &q->stops[i].s, &q->stops[i].len, err);
+    if (st) return st;
+  }
+  q->r.stop = q->stops;
+  q->r.num_stop = n;
+  return TRI_OK;
+}
+
+typedef struct bias_reader {
+  cmd_request *q;
+  tri_error *err;
+} bias_reader;
+
+static tri_status json_one_bias(void *ctx, const char *key, const tri_json *value) {
+  bias_reader *b = ctx;
+  double v;
+  trireme_logit_bias *out = &b->q->bias[b->q->r.num_logit_bias];
+  if (!parse_id(&key, &out->id) || *key || !tri_json_as_num(value, &v))
+    return wrong(b->err, "logit_bias", "an object of token id to number");
+  out->bias = (float)v;
+  b->q->r.num_logit_bias++;
+  return TRI_OK;
+}
+
+static tri_status json_bias(cmd_request *q, const tri_json *v, tri_error *err) {
+  if (tri_json_kind_of(v) != TRI_JSON_OBJECT) return wrong(err, "logit_bias", "an object of token id to number");
+  tri_free(q->bias);
+  q->bias = tri_calloc(tri_json_size(v) + 1, sizeof *q->bias);
+  if (!q->bias) return TRI_NO_MEMORY;
+  q->r.logit_bias = q->bias;
+  q->r.num_logit_bias = 0;
+  return tri_json_each(v, json_one_bias, &(bias_reader){q, err});
+}
+
+/* Numbers, booleans and choices go through the option of the same name. */
+static tri_status json_option(cmd_request *q, const tri_option *o, const char *key, const tri_json *v, tri_error *err) {
+  char text[64];
+  int64_t i;
+  double x;
+  bool b;
+  bool wants_int = o->type == TRI_OPT_INT64 || o->type == TRI_OPT_SIZE;
+  if (o->type == TRI_OPT_BOOL)
+    return tri_json_as_bool(v, (bool *)(void *)((char *)q + o->offset)) ? TRI_OK : wrong(err, key, "true or false");
+  if (!strcmp(o->name, "logprobs") && tri_json_as_bool(v, &b)) return q->r.logprobs = b ? 0 : -1, TRI_OK;
+  if (wants_int) {
+    if (!tri_json_as_int(v, &i)) return wrong(err, key, "an integer");
+    snprintf(text, sizeof text, "%lld", (long long)i);
+  } else if (o->type == TRI_OPT_NUM) {
+    if (!tri_json_as_num(v, &x)) return wrong(err, key, "a number");
+    snprintf(text, sizeof text, "%.17g", x);
+  } else {
+    const char *s = tri_json_as_str(v, NULL);
+    if (!s || strlen(s) >= sizeof text) return wrong(err, key, "a string");
+    snprintf(text, sizeof text, "%s", s);
+  }
+  tri_error e = {0};
+  tri_status st = tri_option_store(o, q, text, &e);
+  return st ? tri_fail(err, st, key, "%s", e.message + (strncmp(e.message, "--", 2) ? 0 : 2)) : TRI_OK;
+}
+
+static const tri_option *find_option(const tri_option *table, size_t n, const char *key) {
+  for (size_t i = 0; i < n; i++)
+    for (int k = 0; k < 2; k++) {
+      const char *a = k ? table[i].alias : table[i].name, *b = key;
+      if (!a) continue;
+      while (*a && (*a == *b || (*a == '-' && *b == '_'))) a++, b++;
+      if (!*a && !*b) return &table[i];
+    }
+  return NULL;
+}
+
+typedef struct json_reader {
+  cmd_request *q;
+  tri_option table[CMD_REQUEST_OPTIONS_MAX];
+  size_t count;
+  tri_error *err;
+} json_reader;
+
+static tri_status json_field(void *ctx, const char *key, const tri_json *v) {
+  json_reader *j = ctx;
+  cmd_request *q = j->q;
+  if (tri_json_kind_of(v) == TRI_JSON_NULL) return TRI_OK;
+  if (!strcmp(key, "prompt")) return json_string(v, key, &q->prompt, &q->r.prompt, &q->r.prompt_len, j->err);
+  if (!strcmp(key, "model")) return json_string(v, key, &q->model, &q->r.model, NULL, j->err);
+  if (!strcmp(key, "request_id")) return json_string(v, key, &q->request_id, &q->r.request_id, NULL, j->err);
+  if (!strcmp(key, "token_ids")) return json_token_ids(q, v, j->err);
+  if (!strcmp(key, "stop_token_ids")) return json_stop_ids(q, v, j->err);
+  if (!strcmp(key, "stop")) return json_stop(q, v, j->err);
+  if (!strcmp(key, "logit_bias")) return json_bias(q, v, j->err);
+  if (!strcmp(key, "messages"))
+    return tri_fail(j->err, TRI_UNSUPPORTED, key, "chat templates are not supported yet: give prompt or token_ids");
+  const tri_option *o = find_option(j->table, j->count, key);
+  if (!o) return tri_fail(j->err, TRI_UNKNOWN_FIELD, key, "there is no request field named \"%.60s\"", key);
+  if (!strcmp(o->name, "seed")) q->r.has_seed = true;
+  return json_option(q, o, key, v, j->err);
+}
+
+tri_status cmd_request_json(const cmd_request *defaults, const tri_json *object, cmd_request *out, tri_error *err) {
+  *out = *defaults;
+  /* Lists of the defaults stay theirs; the copies here are made anew when the line has its own. */
+  out->ids = NULL;
+  out->bias = NULL;
+  out->prompt = out->model = out->request_id = NULL;
+  memset(out->stop_text, 0, sizeof out->stop_text);
+  if (out->r.num_stop) out->r.stop = out->stops;
+  if (out->r.num_stop_token_ids) out->r.stop_token_ids = out->stop_ids;
+  if (tri_json_kind_of(object) != TRI_JSON_OBJECT)
+    return tri_fail(err, TRI_INVALID_ARGUMENT, NULL, "a line must be a JSON object like {\"prompt\": \"...\"}");
+  json_reader j = {.q = out, .err = err};
+  j.count = cmd_request_options(j.table, 0);
+  tri_status st = tri_json_each(object, json_field, &j);
+  if (st) return st;
+  out->r.no_stream = !out->stream;
+  out->r.continue_on_disconnect = out->on_disconnect == TRI_DISCONNECT_CONTINUE;
+  if (!out->r.prompt && !out->r.token_ids)
+    return tri_fail(err, TRI_INVALID_ARGUMENT, "prompt", "prompt (or token_ids) is missing");
+  if (out->r.prompt && out->r.token_ids)
+    return tri_fail(err, TRI_INVALID_ARGUMENT, "token_ids", "prompt and token_ids exclude each other");
+  return TRI_OK;
+}

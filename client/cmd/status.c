@@ -1,0 +1,161 @@
+/* status, cancel, keygen */
+#include <string.h>
+
+#include "client/cmd/cmd.h"
+#include "comm/zsock.h"
+
+typedef struct status_options {
+  cmd_connection connection;
+  bool json, stats;
+} status_options;
+
+static const tri_option status_table[] = {
+    {TRI_OPT(status_options, json), .name = "json", .help = "print one JSON object"},
+    {TRI_OPT(status_options, stats), .name = "stats", .help = "print the metrics instead, as Prometheus text"},
+    CMD_CONNECTION_OPTIONS(status_options, connection),
+};
+
+static void print_status(const trireme_status *s) {
+  printf("%s, model %s, version %s, up %.0f s, %.0f MB\n", s->state, s->model, s->version, s->uptime_s, s->resident_mb);
+  printf("%llu clients, %llu running, %llu waiting, %.1f tokens/s, coordinator %.2f us/token\n",
+         (unsigned long long)s->clients, (unsigned long long)s->running, (unsigned long long)s->waiting,
+         s->tokens_per_second, s->coordinator_us_per_token);
+  printf("requests: %llu done, %llu failed, %llu aborted; tokens: %llu of prompts, %llu generated\n\n",
+         (unsigned long long)s->requests_done, (unsigned long long)s->requests_failed,
+         (unsigned long long)s->requests_aborted, (unsigned long long)s->prompt_tokens,
+         (unsigned long long)s->generation_tokens);
+  printf("GROUP EPOCH STATE     TP  PP  RUNNING  WAITING  KV PAGES USED      STEPS     TOKENS  SCHED us/TOKEN\n");
+  for (size_t i = 0; i < s->num_groups; i++) {
+    const trireme_group_status *g = &s->groups[i];
+    printf("%5u %5llu %-9s %2u  %2u  %7u  %7u  %13.1f%% %10llu %10llu  %14.2f\n", g->group,
+           (unsigned long long)g->epoch, g->state, g->tp, g->pp, g->running, g->waiting,
+           g->kv_pages ? 100.0 * (double)g->kv_pages_used / (double)g->kv_pages : 0.0, (unsigned long long)g->steps,
+           (unsigned long long)g->tokens, g->scheduler_us_per_token);
+  }
+  printf("\nGROUP  RANK HOST                      PID       STEP  BLOCK COLLECTIVE  LAST REPORT\n");
+  for (size_t i = 0; i < s->num_ranks; i++) {
+    const trireme_rank_status *r = &s->ranks[i];
+    printf("%5u %5u %-20s %8lld %10llu %6llu %10llu %10.1f s\n", r->group, r->rank, r->host, (long long)r->pid,
+           (unsigned long long)r->step, (unsigned long long)r->block, (unsigned long long)r->collective,
+           r->seconds_since_report);
+  }
+}
+
+static int show_stats(trireme *c, int timeout_ms) {
+  trireme_event e;
+  trireme_error error = {0};
+  if (trireme_ask_stats(c, NULL, &error) || trireme_next(c, timeout_ms, &e, &error)) return cmd_fail(&error);
+  if (e.kind == TRIREME_EVENT_ERROR) return cmd_fail(&e.error);
+  if (e.kind == TRIREME_EVENT_STATS) fwrite(e.stats.text, 1, e.stats.text_len, stdout);
+  return fflush(stdout) ? TRI_EXIT_FAILED : TRI_EXIT_OK;
+}
+
+static int show_status(trireme *c, int timeout_ms, bool json) {
+  trireme_event e;
+  int code = cmd_ask_status(c, timeout_ms, &e);
+  if (code) return code;
+  if (json) {
+    cmd_buf b = {0};
+    cmd_json_status(&b, &e.status);
+    printf("%s\n", b.data ? b.data : "");
+    cmd_buf_free(&b);
+  } else {
+    print_status(&e.status);
+  }
+  return fflush(stdout) ? TRI_EXIT_FAILED : TRI_EXIT_OK;
+}
+
+int cmd_status(int argc, char **argv) {
+  const tri_options_spec spec = {
+      .program = "trireme status",
+      .summary = "Shows the state of the cluster: requests, replica groups, ranks.",
+      TRI_OPTIONS(status_table),
+      .epilog =
+          "Examples:\n  trireme status\n  trireme status --json | jq .tokens_per_second\n  trireme status --stats\n"};
+  status_options o = {0};
+  tri_options *parsed = NULL;
+  trireme *c = NULL;
+  int code = tri_options_main(&spec, &o, argc, argv, &parsed);
+  if (code >= 0) return code;
+  code = cmd_connect(&o.connection, &c);
+  if (!code)
+    code = o.stats ? show_stats(c, (int)o.connection.connect_timeout_ms)
+                   : show_status(c, (int)o.connection.connect_timeout_ms, o.json);
+  trireme_close(c);
+  tri_options_free(parsed);
+  return code;
+}
+
+/* ---- cancel ---- */
+
+typedef struct cancel_options {
+  cmd_connection connection;
+} cancel_options;
+
+static const tri_option cancel_table[] = {CMD_CONNECTION_OPTIONS(cancel_options, connection)};
+
+/* A cancel is answered only when it fails; the answer to a status request sent after it shows that it has been read. */
+static int cancel(trireme *c, const char *request_id, int timeout_ms) {
+  trireme_error error = {0};
+  trireme_event e;
+  uint64_t cancel_id, status_id;
+  trireme_result r = trireme_cancel(c, 0, request_id, &cancel_id, &error);
+  if (!r) r = trireme_ask_status(c, &status_id, &error);
+  while (!r) {
+    r = trireme_next(c, timeout_ms, &e, &error);
+    if (r) break;
+    if (e.id == cancel_id && e.kind == TRIREME_EVENT_ERROR) return cmd_fail(&e.error);
+    if (e.id == status_id) return TRI_EXIT_OK;
+  }
+  return cmd_fail(&error);
+}
+
+int cmd_cancel(int argc, char **argv) {
+  const tri_options_spec spec = {.program = "trireme cancel",
+                                 .usage = "[OPTION]... REQUEST_ID",
+                                 TRI_OPTIONS(cancel_table),
+                                 .min_args = 1,
+                                 .max_args = 1,
+                                 .summary =
+                                     "Cancels a request, whoever submitted it; its client is told that it was aborted.",
+                                 .epilog = "The request id is what submit --json shows: 32 hexadecimal digits.\n"};
+  cancel_options o = {0};
+  tri_options *parsed = NULL;
+  trireme *c = NULL;
+  int code = tri_options_main(&spec, &o, argc, argv, &parsed);
+  if (code >= 0) return code;
+  code = cmd_connect(&o.connection, &c);
+  if (!code) code = cancel(c, tri_options_arg(parsed, 0), (int)o.connection.connect_timeout_ms);
+  trireme_close(c);
+  tri_options_free(parsed);
+  return code;
+}
+
+/* ---- keygen ---- */
+
+int cmd_keygen(int argc, char **argv) {
+  const tri_options_spec spec = {
+      .program = "trireme keygen",
+      .usage = "FILE",
+      .min_args = 1,
+      .max_args = 1,
+      .summary = "Makes a CURVE key pair: FILE (mode 0600) gets both keys, the standard output the public one.",
+      .epilog = "Example: a client of a coordinator on another host\n"
+                "  trireme keygen ~/.trireme.key      # give the printed key to the coordinator's allow-list\n"
+                "  trireme status --endpoint tcp://head:5555 --key-file ~/.trireme.key --server-key KEY\n"};
+  char nothing;
+  tri_options *parsed = NULL;
+  tri_error err = {0};
+  tri_zkeypair k = {0};
+  int code = tri_options_main(&spec, &nothing, argc, argv, &parsed);
+  if (code >= 0) return code;
+  tri_status st = tri_zkeypair_make(&k, &err);
+  if (!st) st = tri_zkeypair_save(tri_options_arg(parsed, 0), &k, &err);
+  if (st)
+    fprintf(stderr, "trireme: %s: %s\n", err.field, err.message);
+  else
+    printf("%s\n", k.public_key);
+  explicit_bzero(&k, sizeof k);
+  tri_options_free(parsed);
+  return st ? TRI_EXIT_FAILED : TRI_EXIT_OK;
+}

@@ -1,0 +1,178 @@
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/cmd/cmd.h"
+#include "runtime/base/mem.h"
+
+enum { CANCEL_MS = 2000, STDIN_MAX = 1 << 20 };
+
+static const tri_option own_options[] = {
+    {TRI_OPT(cmd_submit_options, json), .name = "json", .help = "print one JSON line per event instead of text"},
+    {TRI_OPT(cmd_submit_options, file), .name = "file", .metavar = "FILE", .group = "Many prompts",
+     .help = "a JSON object per line: {\"prompt\": ..., any request field}; - is the standard input"},
+    {TRI_OPT(cmd_submit_options, output), .name = "output", .metavar = "FILE", .group = "Many prompts",
+     .help = "where the results go, one JSON line each, in the order of the input; default the standard output"},
+    {TRI_OPT(cmd_submit_options, concurrency), .name = "concurrency", .min = 1, .max = 65536, .fallback = "64",
+     .group = "Many prompts", .help = "requests at a time"},
+    {TRI_OPT(cmd_submit_options, progress), .name = "progress", .fallback = "true", .group = "Many prompts",
+     .help = "draw a progress bar when the standard error is a terminal"},
+    CMD_CONNECTION_OPTIONS(cmd_submit_options, connection),
+};
+enum { NUM_OWN = sizeof own_options / sizeof *own_options };
+
+static const char epilog[] = "Examples:\n"
+                             "  trireme submit \"Once upon a time\" --max-tokens 64\n"
+                             "  trireme submit \"2 + 2 =\" --temperature 0 --stop . --json\n"
+                             "  echo -n \"Call me\" | trireme submit -\n"
+                             "  trireme submit --file prompts.jsonl --output results.jsonl --concurrency 256\n\n"
+                             "The first Ctrl-C cancels the request, the second ends the program.\n";
+
+/* The whole standard input as a prompt. */
+static char *read_stdin(size_t *len) {
+  char *text = tri_malloc(STDIN_MAX + 1, 1);
+  if (!text) return NULL;
+  *len = fread(text, 1, STDIN_MAX + 1, stdin);
+  if (*len <= STDIN_MAX && !ferror(stdin)) return text;
+  tri_free(text);
+  return NULL;
+}
+
+static bool print_json(const trireme_event *e) {
+  cmd_buf b = {0};
+  cmd_json_event(&b, e);
+  bool ok = !b.failed && fwrite(b.data, 1, b.len, stdout) == b.len && !fflush(stdout);
+  cmd_buf_free(&b);
+  return ok;
+}
+
+/* Texts of several choices cannot be mixed on one stream: each gets a buffer, and all are printed at the end. */
+typedef struct texts {
+  cmd_buf choice[64];
+  int64_t n;
+} texts;
+
+static bool print_tokens(const trireme_event *e, texts *t) {
+  bool ok = true;
+  for (size_t i = 0; i < e->tokens.num; i++) {
+    const trireme_choice *c = &e->tokens.choices[i];
+    if (t->n > 1)
+      cmd_buf_add(&t->choice[c->index % 64], c->text, c->text_len);
+    else
+      ok &= fwrite(c->text, 1, c->text_len, stdout) == c->text_len;
+  }
+  return ok && (t->n > 1 || !fflush(stdout));
+}
+
+static bool print_done(const trireme_event *e, texts *t) {
+  for (size_t i = 0; i < e->done.num; i++) {
+    const trireme_finished *f = &e->done.choices[i];
+    cmd_buf *b = &t->choice[i % 64];
+    if (t->n > 1) printf("%s[%zu] %.*s", i ? "\n" : "", i, (int)b->len, b->data ? b->data : "");
+    fwrite(f->text, 1, f->text_len, stdout);
+  }
+  putchar('\n');
+  return !fflush(stdout);
+}
+
+static int end_of(const trireme_event *e) {
+  bool ok = true;
+  for (size_t i = 0; i < e->done.num; i++)
+    ok &= !strcmp(e->done.choices[i].finish_reason, "stop") || !strcmp(e->done.choices[i].finish_reason, "length");
+  return ok ? TRI_EXIT_OK : TRI_EXIT_FAILED;
+}
+
+static int stream(trireme *c, uint64_t id, const cmd_submit_options *o) {
+  texts t = {.n = o->request.r.n};
+  trireme_error error = {0};
+  bool cancelled = false, written = true;
+  int code = -1;
+  while (code < 0 && written) {
+    trireme_event e;
+    trireme_result r = trireme_next(c, cancelled ? CANCEL_MS : -1, &e, &error);
+    if (cmd_signal && !cancelled) {
+      cancelled = true;
+      trireme_cancel(c, id, NULL, NULL, NULL);
+    }
+    if (r == TRIREME_INTERRUPTED) continue;
+    if (r == TRIREME_TIMEOUT && cancelled)
+      code = TRI_EXIT_FAILED;
+    else if (r)
+      code = cmd_fail(&error);
+    else if (e.id != id)
+      continue;
+    else if (e.kind == TRIREME_EVENT_ERROR)
+      code = cmd_fail(&e.error);
+    else if (e.kind == TRIREME_EVENT_DONE)
+      code = end_of(&e);
+    if (r) continue;
+    if (o->json)
+      written = print_json(&e);
+    else if (e.kind == TRIREME_EVENT_TOKENS)
+      written = print_tokens(&e, &t);
+    else if (e.kind == TRIREME_EVENT_DONE)
+      written = print_done(&e, &t);
+  }
+  if (cancelled) fprintf(stderr, "trireme: cancelled\n");
+  for (int i = 0; i < 64; i++) cmd_buf_free(&t.choice[i]);
+  if (!written) perror("trireme: standard output");
+  return written ? code : TRI_EXIT_FAILED;
+}
+
+static int submit_one(cmd_submit_options *o, const char *prompt) {
+  char *input = NULL;
+  size_t len = prompt ? strlen(prompt) : 0;
+  if (prompt && !strcmp(prompt, "-")) {
+    prompt = input = read_stdin(&len);
+    if (!input)
+      return cmd_usage("trireme submit", "cannot read a prompt of at most %d bytes from the standard input", STDIN_MAX);
+  }
+  o->request.r.prompt = prompt;
+  o->request.r.prompt_len = len;
+  trireme *c = NULL;
+  int code = cmd_connect(&o->connection, &c);
+  if (code == TRI_EXIT_OK) {
+    trireme_error error = {0};
+    uint64_t id;
+    cmd_catch_signals();
+    code = trireme_submit(c, &o->request.r, &id, &error) ? cmd_fail(&error) : stream(c, id, o);
+  }
+  trireme_close(c);
+  tri_free(input);
+  return code;
+}
+
+int cmd_submit(int argc, char **argv) {
+  tri_option table[NUM_OWN + CMD_REQUEST_OPTIONS_MAX];
+  size_t n = cmd_request_options(table, offsetof(cmd_submit_options, request));
+  memcpy(table + n, own_options, sizeof own_options);
+  const tri_options_spec spec = {
+      .program = "trireme submit",
+      .usage = "[OPTION]... PROMPT | --token-ids IDS | --file FILE",
+      .epilog = epilog,
+      .summary = "Generates text for a prompt and prints it as it comes. The prompt - is the standard input.",
+      .options = table,
+      .count = n + NUM_OWN,
+      .config_file = true,
+      .max_args = 1};
+  cmd_submit_options o = {0};
+  cmd_request_init(&o.request);
+  tri_options *parsed = NULL;
+  tri_error err = {0};
+  int code = tri_options_main(&spec, &o, argc, argv, &parsed);
+  if (code >= 0) return code;
+  const char *prompt = tri_options_arg(parsed, 0);
+  int ways = (prompt != NULL) + (o.request.token_ids != NULL) + (o.file != NULL);
+  if (cmd_request_finish(&o.request, parsed, &err))
+    code = cmd_usage(spec.program, "%s", err.message[0] ? err.message : tri_status_text(err.status));
+  else if (ways != 1)
+    code =
+        cmd_usage(spec.program, ways ? "a prompt, --token-ids and --file exclude each other" : "what is the prompt?");
+  else if (o.output && !o.file)
+    code = cmd_usage(spec.program, "--output belongs to --file");
+  else
+    code = o.file ? cmd_submit_file(&o) : submit_one(&o, prompt);
+  cmd_request_free(&o.request);
+  tri_options_free(parsed);
+  return code;
+}

@@ -1,0 +1,53 @@
+# bash completion of the trireme command. Options come from --help, so that they never fall behind.
+
+_trireme_options() {
+  "$@" --help 2>/dev/null | sed -n 's/^  \(-[a-z]*, \)\{0,1\}\(--[^ {]*\).*/\2/p' | while read -r name; do
+    case $name in
+      '--[no-]'*) printf '%s\n' "--${name#--\[no-\]}" "--no-${name#--\[no-\]}" ;;
+      *) printf '%s\n' "${name%,}" ;;
+    esac
+  done
+}
+
+_trireme() {
+  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} cmd=${COMP_WORDS[1]}
+  local -a path=("${COMP_WORDS[0]}" "$cmd")
+  COMPREPLY=()
+  if ((COMP_CWORD == 1)); then
+    mapfile -t COMPREPLY < <(compgen -W 'up submit status top cancel plan bench keygen help --help --version' -- "$cur")
+    return
+  fi
+  case $prev in
+    --file | --output | --key-file | --prompt-file | --config)
+      mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+      return
+      ;;
+    --model | --nvme-path)
+      mapfile -t COMPREPLY < <(compgen -d -- "$cur")
+      return
+      ;;
+    --on-disconnect)
+      mapfile -t COMPREPLY < <(compgen -W 'cancel continue' -- "$cur")
+      return
+      ;;
+  esac
+  case $cmd in
+    help)
+      mapfile -t COMPREPLY < <(compgen -W 'up submit status top cancel plan bench keygen' -- "$cur")
+      return
+      ;;
+    bench)
+      if ((COMP_CWORD == 2)); then
+        mapfile -t COMPREPLY < <(compgen -W 'serve throughput latency --help' -- "$cur")
+        return
+      fi
+      path+=("${COMP_WORDS[2]}")
+      ;;
+    keygen)
+      mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+      return
+      ;;
+  esac
+  [[ $cur == -* ]] && mapfile -t COMPREPLY < <(compgen -W "$(_trireme_options "${path[@]}")" -- "$cur")
+}
+complete -F _trireme trireme

@@ -1,0 +1,153 @@
+/* From the wire's replies to the library's events: texts get their NUL, everything lives in the event's arena. */
+#include <stdio.h>
+
+#include "client/internal.h"
+
+static const char *text(trireme *c, tri_wire_str s) {
+  if (!s.s || !s.len) return "";
+  const char *copy = tri_arena_strndup(c->arena, s.s, s.len);
+  return copy ? copy : "";
+}
+
+static bool tokens_event(trireme *c, trireme_event *e) {
+  uint32_t n = c->msg->tokens.num;
+  trireme_choice *out = tri_arena_alloc(c->arena, n ? n : 1, sizeof *out);
+  if (!out) return false;
+  for (uint32_t i = 0; i < n; i++) {
+    const tri_choice_tokens *in = &c->msg->tokens.choices[i];
+    out[i] = (trireme_choice){.index = in->index,
+                              .offset = in->offset,
+                              .text = text(c, in->text),
+                              .text_len = in->text.len,
+                              .ids = in->ids,
+                              .num_ids = in->num_ids};
+    if (!in->logprobs || !in->num_ids) continue;
+    trireme_logprobs *l = tri_arena_alloc(c->arena, in->num_ids, sizeof *l);
+    if (!l) return false;
+    for (size_t k = 0; k < in->num_ids; k++)
+      l[k] = (trireme_logprobs){in->logprobs[k].logprob, (size_t)in->logprobs[k].num_top, in->logprobs[k].top_ids,
+                                in->logprobs[k].top_logprobs};
+    out[i].logprobs = l;
+  }
+  e->tokens.num = n;
+  e->tokens.choices = out;
+  return true;
+}
+
+static bool done_event(trireme *c, trireme_event *e) {
+  const tri_done *d = &c->msg->done;
+  trireme_finished *out = tri_arena_alloc(c->arena, d->num_choices ? d->num_choices : 1, sizeof *out);
+  if (!out) return false;
+  for (uint32_t i = 0; i < d->num_choices; i++)
+    out[i] = (trireme_finished){.finish_reason = tri_finish_name(d->choices[i].reason),
+                                .text = text(c, d->choices[i].text),
+                                .text_len = d->choices[i].text.len,
+                                .completion_tokens = d->choices[i].completion_tokens};
+  e->done.num = d->num_choices;
+  e->done.choices = out;
+  e->done.prompt_tokens = d->prompt_tokens;
+  e->done.completion_tokens = d->completion_tokens;
+  e->done.queue_ms = d->queue_ms;
+  e->done.first_token_ms = d->first_token_ms;
+  e->done.total_ms = d->total_ms;
+  e->done.preemptions = d->preemptions;
+  return true;
+}
+
+static bool status_event(trireme *c, trireme_event *e) {
+  const tri_cluster_status *s = &c->msg->status;
+  trireme_group_status *groups = tri_arena_alloc(c->arena, s->num_groups + 1, sizeof *groups);
+  trireme_rank_status *ranks = tri_arena_alloc(c->arena, s->num_ranks + 1, sizeof *ranks);
+  if (!groups || !ranks) return false;
+  for (uint32_t i = 0; i < s->num_groups; i++) {
+    const tri_group_status *g = &s->groups[i];
+    groups[i] = (trireme_group_status){
+        g->group,   g->epoch,    text(c, g->state), g->tp,    g->pp,     g->running,
+        g->waiting, g->kv_pages, g->kv_pages_used,  g->steps, g->tokens, g->scheduler_us_per_token};
+  }
+  for (uint32_t i = 0; i < s->num_ranks; i++) {
+    const tri_rank_status *r = &s->ranks[i];
+    ranks[i] = (trireme_rank_status){r->group, r->rank,  text(c, r->host), r->pid,
+                                     r->step,  r->block, r->collective,    r->seconds_since_report};
+  }
+  e->status = (trireme_status){.version = text(c, s->version),
+                               .model = text(c, s->model),
+                               .state = text(c, s->state),
+                               .uptime_s = s->uptime_s,
+                               .clients = s->clients,
+                               .running = s->running,
+                               .waiting = s->waiting,
+                               .requests_done = s->requests_done,
+                               .requests_failed = s->requests_failed,
+                               .requests_aborted = s->requests_aborted,
+                               .prompt_tokens = s->prompt_tokens,
+                               .generation_tokens = s->generation_tokens,
+                               .tokens_per_second = s->tokens_per_second,
+                               .coordinator_us_per_token = s->coordinator_us_per_token,
+                               .resident_mb = s->resident_mb,
+                               .max_model_len = s->max_model_len,
+                               .vocab_size = s->vocab_size,
+                               .num_groups = s->num_groups,
+                               .groups = groups,
+                               .num_ranks = s->num_ranks,
+                               .ranks = ranks};
+  return true;
+}
+
+static bool models_event(trireme *c, trireme_event *e) {
+  uint32_t n = c->msg->models.num;
+  const char **names = tri_arena_alloc(c->arena, n ? n : 1, sizeof *names);
+  if (!names) return false;
+  for (uint32_t i = 0; i < n; i++) names[i] = text(c, c->msg->models.names[i]);
+  e->models.num = n;
+  e->models.names = names;
+  e->models.max_model_len = c->msg->models.max_model_len;
+  return true;
+}
+
+static void copy(char *out, size_t cap, tri_wire_str s) {
+  snprintf(out, cap, "%.*s", (int)(s.len < cap ? s.len : cap - 1), s.s ? s.s : "");
+}
+
+trireme_result tri_client_event(trireme *c, trireme_event *out, trireme_error *error) {
+  const tri_server_msg *m = c->msg;
+  bool ok = true;
+  *out = (trireme_event){.id = m->id};
+  switch (m->op) {
+  case TRI_REPLY_HELLO: break;
+  case TRI_REPLY_ACCEPTED:
+    out->kind = TRIREME_EVENT_ACCEPTED;
+    tri_request_id_format(&m->accepted.request_id, out->accepted.request_id);
+    out->accepted.prompt_tokens = m->accepted.prompt_tokens;
+    out->accepted.existing = m->accepted.existing;
+    break;
+  case TRI_REPLY_TOKENS:
+    out->kind = TRIREME_EVENT_TOKENS;
+    ok = tokens_event(c, out);
+    break;
+  case TRI_REPLY_DONE:
+    out->kind = TRIREME_EVENT_DONE;
+    ok = done_event(c, out);
+    break;
+  case TRI_REPLY_ERROR:
+    out->kind = TRIREME_EVENT_ERROR;
+    copy(out->error.code, sizeof out->error.code, m->error.code);
+    copy(out->error.field, sizeof out->error.field, m->error.field);
+    copy(out->error.message, sizeof out->error.message, m->error.message);
+    break;
+  case TRI_REPLY_STATUS:
+    out->kind = TRIREME_EVENT_STATUS;
+    ok = status_event(c, out);
+    break;
+  case TRI_REPLY_STATS:
+    out->kind = TRIREME_EVENT_STATS;
+    out->stats.text = text(c, m->stats);
+    out->stats.text_len = m->stats.len;
+    break;
+  case TRI_REPLY_MODELS:
+    out->kind = TRIREME_EVENT_MODELS;
+    ok = models_event(c, out);
+    break;
+  }
+  return ok ? TRIREME_OK : tri_client_say(error, TRIREME_NO_MEMORY, TRI_NO_MEMORY, NULL, "no memory for an event");
+}

@@ -1,0 +1,31 @@
+/* Shared by the files of libtrireme only. */
+#ifndef TRI_CLIENT_INTERNAL_H
+#define TRI_CLIENT_INTERNAL_H
+
+#include "client/trireme.h"
+#include "comm/endpoint.h"
+#include "comm/wire.h"
+#include "comm/zsock.h"
+
+struct trireme {
+  tri_zcontext *z;
+  tri_zlink *link;
+  tri_wire_buf buf;
+  tri_arena *arena; /* of the last event */
+  tri_server_msg *msg;
+  tri_client_msg *out;
+  uint64_t next_id;
+  unsigned losses; /* connections lost when this one was made */
+  int timeout_ms;
+  uint64_t max_message;
+  char endpoint[TRI_ENDPOINT_BYTES];
+  char server_version[64];
+};
+
+trireme_result tri_client_fail(trireme_error *error, trireme_result r, const tri_error *err);
+__attribute__((format(printf, 5, 6))) trireme_result
+tri_client_say(trireme_error *error, trireme_result r, tri_status code, const char *field, const char *fmt, ...);
+/* Turns c->msg into *out, with memory of c->arena. */
+trireme_result tri_client_event(trireme *c, trireme_event *out, trireme_error *error);
+
+#endif

@@ -1,0 +1,351 @@
+#include "client/trireme.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "client/internal.h"
+#include "runtime/base/mem.h"
+#include "runtime/base/wait.h"
+
+#ifndef TRIREME_VERSION
+#define TRIREME_VERSION "0.1.0"
+#endif
+
+const char *trireme_version(void) { return TRIREME_VERSION; }
+const char *trireme_server_version(const trireme *c) { return c->server_version; }
+const char *trireme_endpoint(const trireme *c) { return c->endpoint; }
+uint64_t trireme_max_message(const trireme *c) { return c->max_message; }
+
+/* ---- errors ---- */
+
+static trireme_result result_of(tri_status st) {
+  switch (st) {
+  case TRI_OK: return TRIREME_OK;
+  case TRI_TIMEOUT:
+  case TRI_AGAIN: return TRIREME_TIMEOUT;
+  case TRI_INVALID_ARGUMENT:
+  case TRI_OUT_OF_RANGE:
+  case TRI_UNKNOWN_FIELD:
+  case TRI_TOO_LARGE: return TRIREME_INVALID;
+  case TRI_PERMISSION: return TRIREME_REFUSED;
+  case TRI_CLOSED: return TRIREME_CLOSED;
+  case TRI_CORRUPT: return TRIREME_PROTOCOL;
+  case TRI_NO_MEMORY: return TRIREME_NO_MEMORY;
+  case TRI_ABORTED: return TRIREME_INTERRUPTED;
+  default: return TRIREME_FAILED;
+  }
+}
+
+static void set_code(trireme_error *error, tri_status st) {
+  snprintf(error->code, sizeof error->code, "%s", tri_status_name(st));
+  for (char *p = error->code; *p; p++)
+    if (*p >= 'A' && *p <= 'Z') *p = (char)(*p + ('a' - 'A'));
+}
+
+trireme_result tri_client_fail(trireme_error *error, trireme_result r, const tri_error *err) {
+  if (!error) return r;
+  set_code(error, err->status);
+  snprintf(error->field, sizeof error->field, "%s", err->field);
+  snprintf(error->message, sizeof error->message, "%s", err->message[0] ? err->message : tri_status_text(err->status));
+  return r;
+}
+
+trireme_result tri_client_say(trireme_error *error, trireme_result r, tri_status code, const char *field,
+                              const char *fmt, ...) {
+  if (!error) return r;
+  set_code(error, code);
+  snprintf(error->field, sizeof error->field, "%s", field ? field : "");
+  va_list ap;
+  va_start(ap, fmt);
+  vsnprintf(error->message, sizeof error->message, fmt, ap);
+  va_end(ap);
+  return r;
+}
+
+static trireme_result fail_status(trireme_error *error, tri_status st, const tri_error *err) {
+  tri_error e = *err;
+  if (e.status == TRI_OK) e.status = st;
+  return tri_client_fail(error, result_of(st), &e);
+}
+
+/* ---- connecting ---- */
+
+void trireme_config_init(trireme_config *config) { *config = (trireme_config){.connect_timeout_ms = 5000}; }
+
+/* Copies what a hello or an error from the server says at most. */
+static void copy_str(char *out, size_t cap, tri_wire_str s) {
+  snprintf(out, cap, "%.*s", (int)(s.len < cap ? s.len : cap - 1), s.s ? s.s : "");
+}
+
+static trireme_result lost(trireme *c, trireme_error *error) {
+  if (tri_zlink_look(c->link, NULL) == TRI_ZLINK_REFUSED)
+    return tri_client_say(error, TRIREME_REFUSED, TRI_PERMISSION, "key-file",
+                          "the coordinator at %s does not let this key in", c->endpoint);
+  return tri_client_say(error, TRIREME_CLOSED, TRI_CLOSED, NULL, "the connection to %s was lost", c->endpoint);
+}
+
+/* Sends c->buf. */
+static trireme_result send_buf(trireme *c, trireme_error *error) {
+  unsigned losses;
+  if (c->max_message && c->buf.len > c->max_message)
+    return tri_client_say(error, TRIREME_INVALID, TRI_TOO_LARGE, NULL,
+                          "the request has %zu bytes; the coordinator takes %llu", c->buf.len,
+                          (unsigned long long)c->max_message);
+  tri_status st = tri_zlink_send(c->link, c->buf.data, c->buf.len);
+  /* A connection that was lost and made again has a coordinator that knows nothing of this client. */
+  tri_zlink_look(c->link, &losses);
+  if (losses != c->losses) return lost(c, error);
+  if (st == TRI_AGAIN) st = tri_zlink_send_wait(c->link, c->buf.data, c->buf.len, c->timeout_ms);
+  switch (st) {
+  case TRI_OK: return TRIREME_OK;
+  case TRI_PERMISSION: return lost(c, error);
+  case TRI_TIMEOUT:
+    return tri_client_say(error, TRIREME_TIMEOUT, TRI_TIMEOUT, "endpoint", "nobody took a request at %s within %d ms",
+                          c->endpoint, c->timeout_ms);
+  default: return fail_status(error, st, &(tri_error){.status = st});
+  }
+}
+
+/* Waits for a message and decodes it into c->msg. */
+static trireme_result receive(trireme *c, int64_t deadline_ns, trireme_error *error) {
+  const void *data;
+  size_t len;
+  for (;;) {
+    tri_status st = tri_zlink_recv(c->link, &data, &len);
+    if (st == TRI_OK) {
+      tri_error err = {0};
+      tri_arena_destroy(c->arena);
+      c->arena = NULL;
+      st = tri_arena_create(4096, &c->arena);
+      if (!st) st = tri_server_msg_decode(data, len, c->arena, c->msg, &err);
+      return st ? tri_client_fail(error, st == TRI_NO_MEMORY ? TRIREME_NO_MEMORY : TRIREME_PROTOCOL, &err) : TRIREME_OK;
+    }
+    if (st != TRI_AGAIN) return fail_status(error, st, &(tri_error){.status = st});
+    unsigned losses;
+    if (tri_zlink_look(c->link, &losses) == TRI_ZLINK_REFUSED || losses != c->losses) return lost(c, error);
+    int64_t left = deadline_ns == TRI_NEVER ? -1 : deadline_ns - tri_now_ns();
+    if (deadline_ns != TRI_NEVER && left <= 0)
+      return tri_client_say(error, TRIREME_TIMEOUT, TRI_TIMEOUT, NULL, "nothing came in time");
+    tri_zpoll item = {.link = c->link, .fd = -1};
+    int ready = 0;
+    st = tri_zpoll_wait(&item, 1, left < 0 ? -1 : (int)((left + 999999) / 1000000), &ready);
+    if (st) return fail_status(error, st, &(tri_error){.status = st});
+    if (!ready && (deadline_ns == TRI_NEVER || tri_now_ns() < deadline_ns))
+      return tri_client_say(error, TRIREME_INTERRUPTED, TRI_ABORTED, NULL, "interrupted by a signal");
+  }
+}
+
+static trireme_result say_hello(trireme *c, const char *name, trireme_error *error) {
+  *c->out = (tri_client_msg){.op = TRI_OP_HELLO, .id = c->next_id++, .hello.client = {name, strlen(name)}};
+  int64_t deadline = tri_deadline_after_ms(c->timeout_ms);
+  if (tri_client_msg_encode(c->out, &c->buf))
+    return tri_client_say(error, TRIREME_INVALID, TRI_TOO_LARGE, "client_name", "the name is too long");
+  trireme_result r = send_buf(c, error);
+  if (!r) r = receive(c, deadline, error);
+  if (r == TRIREME_TIMEOUT)
+    return tri_client_say(error, r, TRI_TIMEOUT, "endpoint", "no coordinator answers at %s within %d ms", c->endpoint,
+                          c->timeout_ms);
+  if (r) return r;
+  if (c->msg->op == TRI_REPLY_ERROR) {
+    tri_client_say(error, TRIREME_REFUSED, TRI_PERMISSION, NULL, "%.*s", (int)c->msg->error.message.len,
+                   c->msg->error.message.s ? c->msg->error.message.s : "");
+    return TRIREME_REFUSED;
+  }
+  if (c->msg->op != TRI_REPLY_HELLO)
+    return tri_client_say(error, TRIREME_PROTOCOL, TRI_CORRUPT, NULL, "%s does not answer like a coordinator",
+                          c->endpoint);
+  copy_str(c->server_version, sizeof c->server_version, c->msg->hello.version);
+  c->max_message = c->msg->hello.max_message;
+  return TRIREME_OK;
+}
+
+trireme_result trireme_connect(const trireme_config *config, trireme **out, trireme_error *error) {
+  tri_error err = {0};
+  tri_zkeypair own = {0};
+  tri_status st = TRI_OK;
+  trireme_result r = TRIREME_OK;
+  trireme *c = tri_calloc(1, sizeof *c);
+  if (!c) return TRIREME_NO_MEMORY;
+  c->next_id = 1;
+  c->timeout_ms = config->connect_timeout_ms > 0 ? config->connect_timeout_ms : 5000;
+  c->msg = tri_malloc(1, sizeof *c->msg);
+  c->out = tri_malloc(1, sizeof *c->out);
+  if (!c->msg || !c->out) st = TRI_NO_MEMORY;
+  if (!st) st = tri_endpoint_resolve(config->endpoint, c->endpoint, &err);
+  if (!st && config->key_file) st = tri_zkeypair_load(config->key_file, &own, &err);
+  if (!st) st = tri_zcontext_create(&c->z, &err);
+  if (!st) {
+    tri_zlink_config link = {.endpoint = c->endpoint,
+                             .own = config->key_file ? &own : NULL,
+                             .server_key = config->server_key,
+                             .max_message = TRI_WIRE_MAX_MESSAGE,
+                             .backlog = 10000,
+                             .refuse_unconnected = true};
+    st = tri_zlink_open(c->z, &link, &c->link, &err);
+  }
+  explicit_bzero(&own, sizeof own);
+  r = st ? fail_status(error, st, &err) : say_hello(c, config->client_name ? config->client_name : "libtrireme", error);
+  if (r) {
+    trireme_close(c);
+    return r;
+  }
+  *out = c;
+  return TRIREME_OK;
+}
+
+void trireme_close(trireme *c) {
+  if (!c) return;
+  tri_zlink_close(c->link);
+  tri_zcontext_destroy(c->z);
+  tri_arena_destroy(c->arena);
+  tri_wire_buf_free(&c->buf);
+  tri_free(c->msg);
+  tri_free(c->out);
+  tri_free(c);
+}
+
+/* ---- requests ---- */
+
+void trireme_request_init(trireme_request *r) {
+  *r = (trireme_request){.max_tokens = 16,
+                         .temperature = NAN,
+                         .top_p = NAN,
+                         .top_k = TRIREME_UNSET,
+                         .repetition_penalty = NAN,
+                         .n = 1,
+                         .logprobs = -1};
+}
+
+static tri_wire_str wire_str(const char *s) { return (tri_wire_str){s, s ? strlen(s) : 0}; }
+
+static void put_num(double given, double *to, bool *has) {
+  if (isnan(given)) return;
+  *to = given;
+  *has = true;
+}
+
+static trireme_result too_many(trireme_error *error, const char *field, size_t given, size_t most) {
+  return tri_client_say(error, TRIREME_INVALID, TRI_OUT_OF_RANGE, field, "%s has %zu entries; at most %zu are allowed",
+                        field, given, most);
+}
+
+static trireme_result put_request_id(const char *text, tri_request_id *out, trireme_error *error) {
+  if (tri_request_id_parse(text, strlen(text), out)) return TRIREME_OK;
+  return tri_client_say(error, TRIREME_INVALID, TRI_INVALID_ARGUMENT, "request_id",
+                        "request_id must be 32 hexadecimal digits");
+}
+
+static trireme_result put_lists(const trireme_request *r, tri_sampling *p, trireme_error *error) {
+  if (r->num_stop > TRI_WIRE_MAX_STOP) return too_many(error, "stop", r->num_stop, TRI_WIRE_MAX_STOP);
+  if (r->num_stop_token_ids > TRI_WIRE_MAX_STOP_IDS)
+    return too_many(error, "stop_token_ids", r->num_stop_token_ids, TRI_WIRE_MAX_STOP_IDS);
+  if (r->num_logit_bias > TRI_WIRE_MAX_LOGIT_BIAS)
+    return too_many(error, "logit_bias", r->num_logit_bias, TRI_WIRE_MAX_LOGIT_BIAS);
+  for (size_t i = 0; i < r->num_stop; i++) p->stop[i] = (tri_wire_str){r->stop[i].s, r->stop[i].len};
+  for (size_t i = 0; i < r->num_stop_token_ids; i++) p->stop_token_ids[i] = r->stop_token_ids[i];
+  for (size_t i = 0; i < r->num_logit_bias; i++)
+    p->logit_bias[i] = (struct tri_wire_bias){r->logit_bias[i].id, r->logit_bias[i].bias};
+  p->num_stop = (int)r->num_stop;
+  p->num_stop_token_ids = (int)r->num_stop_token_ids;
+  p->num_logit_bias = (int)r->num_logit_bias;
+  return TRIREME_OK;
+}
+
+static trireme_result put_submit(const trireme_request *r, tri_submit *s, trireme_error *error) {
+  tri_submit_init(s);
+  tri_sampling *p = &s->sampling;
+  s->model = wire_str(r->model);
+  s->prompt = (tri_wire_str){r->prompt, r->prompt_len};
+  s->token_ids = r->token_ids;
+  s->num_token_ids = r->num_token_ids;
+  s->stream = !r->no_stream;
+  s->on_disconnect = r->continue_on_disconnect ? TRI_DISCONNECT_CONTINUE : TRI_DISCONNECT_CANCEL;
+  p->max_tokens = r->max_tokens;
+  p->min_tokens = r->min_tokens;
+  put_num(r->temperature, &p->temperature, &p->has_temperature);
+  put_num(r->top_p, &p->top_p, &p->has_top_p);
+  put_num(r->repetition_penalty, &p->repetition_penalty, &p->has_repetition_penalty);
+  p->has_top_k = r->top_k != TRIREME_UNSET;
+  if (p->has_top_k) p->top_k = r->top_k;
+  p->min_p = r->min_p;
+  p->presence_penalty = r->presence_penalty;
+  p->frequency_penalty = r->frequency_penalty;
+  p->has_seed = r->has_seed;
+  p->seed = r->seed;
+  p->n = r->n;
+  p->logprobs = r->logprobs;
+  p->ignore_eos = r->ignore_eos;
+  p->echo = r->echo;
+  p->priority = r->priority;
+  p->deadline_ms = r->deadline_ms;
+  trireme_result st = put_lists(r, p, error);
+  if (st) return st;
+  s->has_request_id = true;
+  if (r->request_id) return put_request_id(r->request_id, &s->request_id, error);
+  if (getrandom(&s->request_id, sizeof s->request_id, 0) != sizeof s->request_id)
+    return tri_client_say(error, TRIREME_FAILED, TRI_INTERNAL, NULL, "no random numbers: %s", strerror(errno));
+  return TRIREME_OK;
+}
+
+/* Numbers and sends c->out. */
+static trireme_result send_out(trireme *c, uint64_t *id, trireme_error *error) {
+  c->out->id = c->next_id;
+  tri_status st = tri_client_msg_encode(c->out, &c->buf);
+  if (st == TRI_TOO_LARGE)
+    return tri_client_say(error, TRIREME_INVALID, st, NULL, "a request has at most %d bytes", TRI_WIRE_MAX_MESSAGE);
+  if (st) return fail_status(error, st, &(tri_error){.status = st});
+  trireme_result r = send_buf(c, error);
+  if (r) return r;
+  if (id) *id = c->next_id;
+  c->next_id++;
+  return TRIREME_OK;
+}
+
+trireme_result trireme_submit(trireme *c, const trireme_request *r, uint64_t *id, trireme_error *error) {
+  c->out->op = TRI_OP_SUBMIT;
+  trireme_result st = put_submit(r, &c->out->submit, error);
+  return st ? st : send_out(c, id, error);
+}
+
+trireme_result trireme_attach(trireme *c, const char *request_id, uint64_t offset, uint64_t *id, trireme_error *error) {
+  c->out->op = TRI_OP_ATTACH;
+  c->out->attach.offset = offset;
+  trireme_result st = put_request_id(request_id, &c->out->attach.request_id, error);
+  return st ? st : send_out(c, id, error);
+}
+
+trireme_result trireme_cancel(trireme *c, uint64_t target, const char *request_id, uint64_t *id, trireme_error *error) {
+  c->out->op = TRI_OP_CANCEL;
+  c->out->cancel.has_request_id = request_id != NULL;
+  c->out->cancel.target = target;
+  trireme_result st = request_id ? put_request_id(request_id, &c->out->cancel.request_id, error) : TRIREME_OK;
+  return st ? st : send_out(c, id, error);
+}
+
+static trireme_result ask(trireme *c, tri_client_op op, uint64_t *id, trireme_error *error) {
+  c->out->op = op;
+  return send_out(c, id, error);
+}
+
+trireme_result trireme_ask_status(trireme *c, uint64_t *id, trireme_error *error) {
+  return ask(c, TRI_OP_STATUS, id, error);
+}
+trireme_result trireme_ask_stats(trireme *c, uint64_t *id, trireme_error *error) {
+  return ask(c, TRI_OP_STATS, id, error);
+}
+trireme_result trireme_ask_models(trireme *c, uint64_t *id, trireme_error *error) {
+  return ask(c, TRI_OP_MODELS, id, error);
+}
+
+trireme_result trireme_next(trireme *c, int timeout_ms, trireme_event *out, trireme_error *error) {
+  int64_t deadline = timeout_ms < 0 ? TRI_NEVER : tri_deadline_after_ms(timeout_ms);
+  for (;;) {
+    trireme_result r = receive(c, deadline, error);
+    if (r) return r;
+    if (c->msg->op != TRI_REPLY_HELLO) return tri_client_event(c, out, error);
+  }
+}

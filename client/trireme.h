@@ -1,0 +1,251 @@
+/* libtrireme: a client of a Trireme coordinator.
+ *
+ *   trireme_error err = {0};
+ *   trireme *c = NULL;
+ *   trireme_config config;
+ *   trireme_config_init(&config);
+ *   if (trireme_connect(&config, &c, &err)) { fprintf(stderr, "%s\n", err.message); exit(1); }
+ *   trireme_request r;
+ *   trireme_request_init(&r);
+ *   r.prompt = "Once upon a time";
+ *   r.prompt_len = strlen(r.prompt);
+ *   uint64_t id;
+ *   trireme_submit(c, &r, &id, &err);
+ *   trireme_event e;
+ *   while (!trireme_next(c, -1, &e, &err) && e.kind != TRIREME_EVENT_DONE && e.kind != TRIREME_EVENT_ERROR)
+ *     if (e.kind == TRIREME_EVENT_TOKENS) fwrite(e.tokens.choices[0].text, 1, e.tokens.choices[0].text_len, stdout);
+ *   trireme_close(c);
+ *
+ * One connection carries any number of requests at a time; each request is known by the number that the library gave
+ * it, and every event names that number. A connection belongs to one thread at a time. The library never reconnects by
+ * itself: after TRIREME_CLOSED, connect anew and continue a stream with trireme_attach.
+ *
+ * Ownership: what goes in is copied before the call returns. What an event points to stays valid until the next call of
+ * trireme_next or trireme_close on the same connection. Texts are UTF-8 and end in a NUL that their length does not
+ * count. */
+#ifndef TRIREME_H
+#define TRIREME_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What a call comes back with. */
+typedef enum trireme_result {
+  TRIREME_OK = 0,
+  TRIREME_TIMEOUT,  /* nothing happened in the time given */
+  TRIREME_INVALID,  /* an argument is wrong; error.field names it. Nothing was sent */
+  TRIREME_REFUSED,  /* the coordinator does not let this key in, or the connection was refused */
+  TRIREME_CLOSED,   /* the connection was lost, with all its streams */
+  TRIREME_PROTOCOL, /* the other side sent what this library does not understand */
+  TRIREME_NO_MEMORY,
+  TRIREME_INTERRUPTED, /* a signal came while waiting */
+  TRIREME_FAILED,      /* anything else: see error.message */
+} trireme_result;
+
+typedef struct trireme_error {
+  char code[32];     /* "out_of_range", ...: the name that the protocol uses */
+  char field[96];    /* the field or option at fault; may be empty */
+  char message[400]; /* one sentence */
+} trireme_error;
+
+/* ---- connecting ---- */
+
+typedef struct trireme trireme; /* a connection */
+
+typedef struct trireme_config {
+  const char
+      *endpoint; /* "ipc:///path" or "tcp://host:port"; NULL: $TRIREME_ENDPOINT, else the default socket of this user */
+  const char *key_file;    /* own CURVE key pair, made by `trireme keygen`; NULL: none */
+  const char *server_key;  /* the coordinator's public key, 40 characters; NULL: none */
+  const char *client_name; /* shown in the coordinator's log; NULL: "libtrireme" */
+  int connect_timeout_ms;  /* for the connection and the first answer; 5000 */
+} trireme_config;
+void trireme_config_init(trireme_config *config);
+
+/* *out is set on TRIREME_OK only. error may be NULL, here and everywhere. */
+trireme_result trireme_connect(const trireme_config *config, trireme **out, trireme_error *error);
+/* Ends all streams of the connection: the coordinator cancels its requests, but not those with continue_on_disconnect.
+ * NULL is fine. */
+void trireme_close(trireme *c);
+
+const char *trireme_version(void); /* of this library: "0.1.0" */
+const char *trireme_server_version(const trireme *c);
+const char *trireme_endpoint(const trireme *c); /* connected to */
+uint64_t trireme_max_message(const trireme *c); /* bytes that the coordinator takes in one request */
+
+/* ---- requests ---- */
+
+typedef struct trireme_logit_bias {
+  uint32_t id;
+  float bias; /* -100 .. 100 */
+} trireme_logit_bias;
+
+typedef struct trireme_string {
+  const char *s;
+  size_t len;
+} trireme_string;
+
+/* Everything that a submit can say. The ranges are those of `trireme submit --help`; the coordinator checks them and
+ * names the field. */
+typedef struct trireme_request {
+  /* Either a text (any bytes; those that are not UTF-8 are replaced) or token ids. */
+  const char *prompt;
+  size_t prompt_len;
+  const uint32_t *token_ids;
+  size_t num_token_ids;
+  const char *model; /* NULL: the one that is served */
+  const char
+      *request_id;    /* 32 hexadecimal digits: submitting it again gives the same job; NULL: the library draws one */
+  int64_t max_tokens; /* 16; -1: as many as the context holds */
+  int64_t min_tokens; /* 0 */
+  double temperature; /* NaN: the model's own value, else 1. 0: the most probable token */
+  double top_p;       /* NaN: the model's own value, else 1 */
+  int64_t top_k;      /* TRIREME_UNSET: the model's own value, else all; 0: all */
+  double min_p;       /* 0 */
+  double repetition_penalty;                  /* NaN: the model's own value, else 1 */
+  double presence_penalty, frequency_penalty; /* 0 */
+  uint64_t seed;                              /* with has_seed */
+  bool has_seed;                              /* false: the coordinator draws a seed */
+  int64_t n;                                  /* 1: texts for this prompt */
+  int64_t logprobs;                           /* -1: none; 0 .. 20: of each token and that many alternatives */
+  bool ignore_eos, echo;                      /* go on after the end of the text; repeat the prompt's text first */
+  bool no_stream;                             /* no events but the last one, which holds the whole text */
+  bool continue_on_disconnect;                /* go on when this connection ends: trireme_attach finds it again */
+  const trireme_string *stop;                 /* texts that end the generation */
+  size_t num_stop;
+  const uint32_t *stop_token_ids;
+  size_t num_stop_token_ids;
+  const trireme_logit_bias *logit_bias;
+  size_t num_logit_bias;
+  int64_t priority;    /* 0; lower is sooner */
+  int64_t deadline_ms; /* 0: none */
+} trireme_request;
+#define TRIREME_UNSET INT64_MIN
+
+void trireme_request_init(trireme_request *r);
+
+/* These send a request and do not wait for its answer, which comes as an event of the number *id. They wait at most
+ * connect_timeout_ms for room in the connection. */
+trireme_result trireme_submit(trireme *c, const trireme_request *r, uint64_t *id, trireme_error *error);
+/* Continues the stream of an earlier request at token `offset` of its first choice; *id is its new number. */
+trireme_result trireme_attach(trireme *c, const char *request_id, uint64_t offset, uint64_t *id, trireme_error *error);
+/* Cancels a request of this connection (by its number; request_id NULL), or any (by request_id). The request then ends
+ * with an event DONE whose finish_reason is "abort". The cancel itself is answered only when it fails, with an ERROR of
+ * the number *id (may be NULL). */
+trireme_result trireme_cancel(trireme *c, uint64_t target, const char *request_id, uint64_t *id, trireme_error *error);
+trireme_result trireme_ask_status(trireme *c, uint64_t *id, trireme_error *error);
+trireme_result trireme_ask_stats(trireme *c, uint64_t *id, trireme_error *error);
+trireme_result trireme_ask_models(trireme *c, uint64_t *id, trireme_error *error);
+
+/* ---- events ---- */
+
+typedef enum trireme_event_kind {
+  TRIREME_EVENT_ACCEPTED,
+  TRIREME_EVENT_TOKENS,
+  TRIREME_EVENT_DONE,  /* the last one of a request */
+  TRIREME_EVENT_ERROR, /* likewise */
+  TRIREME_EVENT_STATUS,
+  TRIREME_EVENT_STATS,
+  TRIREME_EVENT_MODELS,
+} trireme_event_kind;
+
+typedef struct trireme_logprobs {
+  float logprob;
+  size_t num_top;
+  const uint32_t *top_ids;
+  const float *top_logprobs;
+} trireme_logprobs;
+
+typedef struct trireme_choice {
+  uint32_t index;  /* which of n texts */
+  uint64_t offset; /* number of the first of these tokens within the text */
+  const char *text;
+  size_t text_len;
+  const uint32_t *ids;
+  size_t num_ids;
+  const trireme_logprobs *logprobs; /* [num_ids], or NULL */
+} trireme_choice;
+
+typedef struct trireme_finished {
+  const char *finish_reason; /* "stop" "length" "abort" "error" */
+  const char *text;          /* with no_stream; else empty */
+  size_t text_len;
+  uint64_t completion_tokens;
+} trireme_finished;
+
+typedef struct trireme_group_status {
+  uint32_t group;
+  uint64_t epoch;
+  const char *state;
+  uint32_t tp, pp, running, waiting;
+  uint64_t kv_pages, kv_pages_used, steps, tokens;
+  double scheduler_us_per_token;
+} trireme_group_status;
+
+typedef struct trireme_rank_status {
+  uint32_t group, rank;
+  const char *host;
+  int64_t pid;
+  uint64_t step, block, collective;
+  double seconds_since_report;
+} trireme_rank_status;
+
+typedef struct trireme_status {
+  const char *version, *model, *state;
+  double uptime_s;
+  uint64_t clients, running, waiting;
+  uint64_t requests_done, requests_failed, requests_aborted, prompt_tokens, generation_tokens;
+  double tokens_per_second, coordinator_us_per_token, resident_mb;
+  uint64_t max_model_len, vocab_size;
+  size_t num_groups;
+  const trireme_group_status *groups;
+  size_t num_ranks;
+  const trireme_rank_status *ranks;
+} trireme_status;
+
+typedef struct trireme_event {
+  trireme_event_kind kind;
+  uint64_t id; /* the request's number */
+  union {
+    struct {
+      char request_id[33];
+      uint64_t prompt_tokens;
+      bool existing; /* it was known already: submitted before under the same request_id */
+    } accepted;
+    struct {
+      size_t num;
+      const trireme_choice *choices;
+    } tokens;
+    struct {
+      size_t num;
+      const trireme_finished *choices;
+      uint64_t prompt_tokens, completion_tokens;
+      double queue_ms, first_token_ms, total_ms;
+      uint32_t preemptions;
+    } done;
+    trireme_error error;
+    trireme_status status;
+    struct {
+      const char *text; /* Prometheus text */
+      size_t text_len;
+    } stats;
+    struct {
+      size_t num;
+      const char *const *names;
+      uint64_t max_model_len;
+    } models;
+  };
+} trireme_event;
+
+/* Waits up to timeout_ms (0: not at all, -1: for ever) for the next event of any request. */
+trireme_result trireme_next(trireme *c, int timeout_ms, trireme_event *out, trireme_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# One command from a fresh clone to streaming tokens: installs what is missing, builds, starts a cluster of four workers (tensor parallel 2,
+# pipeline parallel 2) on this machine, asks it questions over ZeroMQ, and stops everything again.
+set -euo pipefail
+cd "$(dirname "$0")"
+
+tp=${TP:-2} pp=${PP:-2} model=${MODEL:-tests/models/abacus}
+run=$(mktemp -d "${TMPDIR:-/tmp}/trireme-demo.XXXXXX")
+bin=build/release/bin
+up_pid=
+
+stop() {
+  status=$?
+  trap - EXIT INT TERM
+  if [ -n "$up_pid" ] && kill -0 "$up_pid" 2>/dev/null; then
+    kill -TERM "$up_pid" 2>/dev/null || true
+    wait "$up_pid" || true
+  fi
+  if [ "$status" -ne 0 ] && [ -s "$run/cluster.log" ]; then
+    echo "--- the cluster's log:" >&2
+    tail -n 30 "$run/cluster.log" >&2
+  fi
+  rm -rf "$run"
+  exit "$status"
+}
+trap stop EXIT
+trap 'exit 130' INT TERM
+
+say() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
+
+say "Libraries"
+scripts/install-deps.sh
+
+say "Build"
+cmake -S . -B build/release -G Ninja -DCMAKE_BUILD_TYPE=Release >"$run/configure.log" 2>&1 || { cat "$run/configure.log"; exit 1; }
+cmake --build build/release --target programs
+
+say "Start: $((tp * pp)) workers, tensor parallel $tp x pipeline parallel $pp, model $(basename "$model")"
+export TRIREME_ENDPOINT="ipc://$run/trireme.sock"
+"$bin/trireme" plan --model "$model" -tp "$tp" -pp "$pp"
+"$bin/trireme" up --model "$model" -tp "$tp" -pp "$pp" >"$run/cluster.log" 2>&1 &
+up_pid=$!
+for _ in $(seq 300); do
+  "$bin/trireme" status --json 2>/dev/null | grep -q '"state": *"serving"' && break
+  kill -0 "$up_pid" 2>/dev/null || { echo "the cluster ended before it was ready" >&2; exit 1; }
+  sleep 0.2
+done
+"$bin/trireme" status
+
+say "Questions over ZeroMQ: tokens appear as they are made"
+ask() {
+  printf '%s ' "$1"
+  "$bin/trireme" submit --temperature 0 --max-tokens 160 "$1"
+}
+ask "37+48="
+ask "reverse stone="
+ask "sort 52914="
+ask "count 7 to 40="
+
+say "64 questions at a time"
+"$bin/trireme" bench serve --prompt-file tests/models/abacus/questions.jsonl --num-prompts 200 --max-concurrency 64 --temperature 0 --no-ignore-eos
+
+say "Layout"
+"$bin/trireme" status
+
+say "Stop"
+kill -TERM "$up_pid"
+wait "$up_pid"
+up_pid=
+echo "everything that was started has ended"
