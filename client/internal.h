@@ -22,10 +22,12 @@ struct trireme {
   char server_version[64];
 };
 
+#pragma GCC visibility push(hidden)
 trireme_result tri_client_fail(trireme_error *error, trireme_result r, const tri_error *err);
 __attribute__((format(printf, 5, 6))) trireme_result
 tri_client_say(trireme_error *error, trireme_result r, tri_status code, const char *field, const char *fmt, ...);
 /* Turns c->msg into *out, with memory of c->arena. */
 trireme_result tri_client_event(trireme *c, trireme_event *out, trireme_error *error);
+#pragma GCC visibility pop
 
 #endif

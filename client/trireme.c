@@ -118,10 +118,8 @@ static trireme_result receive(trireme *c, int64_t deadline_ns, trireme_error *er
     tri_status st = tri_zlink_recv(c->link, &data, &len);
     if (st == TRI_OK) {
       tri_error err = {0};
-      tri_arena_destroy(c->arena);
-      c->arena = NULL;
-      st = tri_arena_create(4096, &c->arena);
-      if (!st) st = tri_server_msg_decode(data, len, c->arena, c->msg, &err);
+      tri_arena_reset(c->arena);
+      st = tri_server_msg_decode(data, len, c->arena, c->msg, &err);
       return st ? tri_client_fail(error, st == TRI_NO_MEMORY ? TRIREME_NO_MEMORY : TRIREME_PROTOCOL, &err) : TRIREME_OK;
     }
     if (st != TRI_AGAIN) return fail_status(error, st, &(tri_error){.status = st});
@@ -174,7 +172,7 @@ trireme_result trireme_connect(const trireme_config *config, trireme **out, trir
   c->timeout_ms = config->connect_timeout_ms > 0 ? config->connect_timeout_ms : 5000;
   c->msg = tri_malloc(1, sizeof *c->msg);
   c->out = tri_malloc(1, sizeof *c->out);
-  if (!c->msg || !c->out) st = TRI_NO_MEMORY;
+  if (!c->msg || !c->out || tri_arena_create(4096, &c->arena)) st = TRI_NO_MEMORY;
   if (!st) st = tri_endpoint_resolve(config->endpoint, c->endpoint, &err);
   if (!st && config->key_file) st = tri_zkeypair_load(config->key_file, &own, &err);
   if (!st) st = tri_zcontext_create(&c->z, &err);

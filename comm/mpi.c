@@ -210,6 +210,8 @@ static tri_status wrap(MPI_Comm comm, const tri_comm_config *config, tri_comm **
 
 static tri_status mpi_split(tri_comm *c, int color, int key, tri_comm **out) {
   MPI_Comm comm;
+  tri_status st = begin(c); /* the call below has no deadline */
+  if (st != TRI_OK) return st;
   if (MPI_Comm_split(handle_of(c), color, key, &comm) != MPI_SUCCESS) return fail(c, TRI_PEER_LOST);
   tri_comm_config config = {.deterministic = c->deterministic, .policy = c->policy, .timeout_ms = c->timeout_ms};
   return wrap(comm, &config, out);

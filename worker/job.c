@@ -10,7 +10,7 @@ static tri_sample_params params_of(const tri_sampling *s, uint64_t seed) {
       .temperature = (float)s->temperature,
       .top_p = (float)s->top_p,
       .min_p = (float)s->min_p,
-      .top_k = (int)s->top_k,
+      .top_k = s->top_k > 0 ? (int)s->top_k : 0,
       .repetition_penalty = (float)s->repetition_penalty,
       .presence_penalty = (float)s->presence_penalty,
       .frequency_penalty = (float)s->frequency_penalty,

@@ -14,7 +14,7 @@ static const tri_option top_table[] = {
     CMD_CONNECTION_OPTIONS(top_options, connection),
 };
 
-#ifdef TRI_HAVE_NCURSES
+#ifndef TRI_NO_NCURSES
 #include <ncurses.h>
 #include <stdarg.h>
 

@@ -14,6 +14,7 @@ typedef struct dot_tile_args {
   size_t ldw; /* bytes */
   float *y;
   size_t ldy;
+  size_t stepy; /* between the results of one row of w and the next */
   int k;
   bool add;
   ptrdiff_t ahead;
@@ -30,14 +31,15 @@ V_INLINE void dot_tile(const int MR, const int NR, const tri_dtype DT, const dot
   V_UNROLL for (int j = 0; j < NR; j++) w[j] = t->w + (size_t)j * t->ldw;
   const ptrdiff_t ahead = t->ahead;
   size_t k = (size_t)t->k, p = 0;
-  /* One row of x is bound by memory alone: a cache line of each row of w at a time, and one prefetch for it. Rows are short against what the
-   * hardware's own prefetcher needs to find its stride. */
+  /* One row of x is bound by memory alone: a cache line of each row of w at a time, and one prefetch for it. Rows are
+   * short against what the hardware's own prefetcher needs to find its stride. */
   const size_t line = 64 / v_bytes(DT);
   for (; MR == 1 && p + line <= k; p += line) {
     V_UNROLL for (int j = 0; j < NR; j++) v_prefetch(w[j] + p * v_bytes(DT), ahead);
     V_UNROLL for (size_t q = 0; q < line; q += W) {
       vf xv = v_load(x[0] + p + q);
-      V_UNROLL for (int j = 0; j < NR; j++) acc[0][j] = v_fma(xv, v_load_as(DT, w[j] + (p + q) * v_bytes(DT)), acc[0][j]);
+      V_UNROLL for (int j = 0; j < NR; j++) acc[0][j] =
+          v_fma(xv, v_load_as(DT, w[j] + (p + q) * v_bytes(DT)), acc[0][j]);
     }
   }
   for (; p + W <= k; p += W) {
@@ -62,7 +64,7 @@ V_INLINE void dot_tile(const int MR, const int NR, const tri_dtype DT, const dot
     float sum[4];
     v_sum4_to(sum, acc[0][j], acc[MR > 1 ? 1 : 0][j], acc[MR > 2 ? 2 : 0][j], acc[MR > 3 ? 3 : 0][j]);
     V_UNROLL for (int i = 0; i < MR; i++) {
-      float *y = t->y + (size_t)i * t->ldy + j;
+      float *y = t->y + (size_t)i * t->ldy + (size_t)j * t->stepy;
       *y = t->add ? *y + sum[i] : sum[i];
     }
   }
@@ -101,7 +103,8 @@ static void (*const dot_table[4][4][2])(const dot_tile_args *) = {
 /* Rows j0 .. j0+n-1 of w, pieces p .. p+k-1 of the sum, against all of x. */
 static void dot_columns(const tri_dot *d, int j0, int n, int p, int k, bool add) {
   size_t element = v_bytes(d->dtype);
-  dot_tile_args t = {.ldx = d->ldx, .ldw = d->ldw * element, .ldy = d->ldy, .k = k, .add = add, .ahead = d->ahead};
+  dot_tile_args t = {
+      .ldx = d->ldx, .ldw = d->ldw * element, .ldy = d->ldy, .stepy = 1, .k = k, .add = add, .ahead = d->ahead};
   for (int i = 0; i < d->m; i += 4) {
     int rows = tri_min(4, d->m - i);
     for (int j = j0; j < j0 + n;) {
@@ -116,10 +119,30 @@ static void dot_columns(const tri_dot *d, int j0, int n, int p, int k, bool add)
   }
 }
 
+/* One row of x is bound by memory: six long streams, each over consecutive rows of w, suit the hardware's prefetcher
+ * better than six neighbouring rows do. */
+static void dot_streams(const tri_dot *d) {
+  enum { STREAMS = 6, AHEAD = 2048 };
+  size_t element = v_bytes(d->dtype), each = (size_t)d->n / STREAMS, row = d->ldw * element;
+  for (size_t j = 0; j < each; j++)
+    for (int p = 0; p < d->k; p += TRI_DOT_CHUNK) {
+      dot_tile_args t = {.x = d->x + p, .w = (const char *)d->w + j * row + (size_t)p * element, .ldw = each * row};
+      t.y = d->y + j, t.stepy = each, t.k = tri_min(TRI_DOT_CHUNK, d->k - p), t.add = d->add || p > 0, t.ahead = AHEAD;
+      dot_table[d->dtype][0][1](&t);
+    }
+  for (int j = (int)each * STREAMS; j < d->n; j++)
+    for (int p = 0; p < d->k; p += TRI_DOT_CHUNK)
+      dot_columns(d, j, 1, p, tri_min(TRI_DOT_CHUNK, d->k - p), d->add || p > 0);
+}
+
 /* Twelve rows of w at a time (a multiple of every tile's width) keep one piece of them and of four rows of x in the
  * first-level cache. */
 static void isa_dot(const tri_dot *d) {
   enum { GROUP = 12 };
+  if (d->m == 1 && d->n >= GROUP && d->k > 0) {
+    dot_streams(d);
+    return;
+  }
   for (int j = 0; j < d->n; j += GROUP) {
     int n = tri_min(GROUP, d->n - j);
     bool add = d->add;

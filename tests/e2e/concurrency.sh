@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# 64 streams of mixed lengths at a time give the same text as each alone, with sampling and penalties too; and with few KV pages, where
+# sequences are preempted.
+here=$(dirname "$0")
+. "$here/lib.sh"
+awk 'NR <= 96' "$MODEL/questions.jsonl" | sed 's/^{"prompt": *\("[^"]*"\).*/\1/' | awk '{
+  printf "{\"prompt\": %s, \"max_tokens\": %d, \"ignore_eos\": true, \"temperature\": %s, \"seed\": %d%s}\n", $0, 8 + NR * 37 % 120, NR % 3 ? "0" : "0.8", NR,
+    NR % 5 ? "" : ", \"repetition_penalty\": 1.1, \"top_p\": 0.9, \"n\": 3" }' >"$RUN/prompts.jsonl"
+texts() { sed 's/"[a-z_]*_ms": *[0-9.e+-]*//g; s/"preemptions": *[0-9]*//g; s/"request_id": *"[0-9a-f]*"//g' "$1"; }
+
+start_up --deterministic --threads 2
+"$BIN/trireme" submit --file "$RUN/prompts.jsonl" --output "$RUN/one" --concurrency 1 || fail "one at a time"
+"$BIN/trireme" submit --file "$RUN/prompts.jsonl" --output "$RUN/many" --concurrency 64 || fail "64 at a time"
+diff <(texts "$RUN/one") <(texts "$RUN/many") >"$RUN/diff" || fail "64 at a time differ from one at a time: $(head -c 600 "$RUN/diff")"
+stop_cluster TERM
+
+start_up --deterministic --threads 2 --num-kv-blocks-override 64 --max-num-batched-tokens 128
+"$BIN/trireme" submit --file "$RUN/prompts.jsonl" --output "$RUN/few" --concurrency 64 || fail "with few pages"
+diff <(texts "$RUN/one") <(texts "$RUN/few") >"$RUN/diff" || fail "with few pages the texts differ: $(head -c 600 "$RUN/diff")"
+"$BIN/trireme" stats 2>/dev/null | grep preemptions_total | grep -v '#' || true
+stop_cluster TERM
+
+# Without --deterministic greedy texts agree.
+grep '"temperature": 0,' "$RUN/prompts.jsonl" >"$RUN/greedy.jsonl"
+start_up -tp 2 -pp 2
+"$BIN/trireme" submit --file "$RUN/greedy.jsonl" --output "$RUN/one" --concurrency 1 || fail "one at a time"
+"$BIN/trireme" submit --file "$RUN/greedy.jsonl" --output "$RUN/many" --concurrency 64 || fail "64 at a time"
+diff <(texts "$RUN/one") <(texts "$RUN/many") >"$RUN/diff" || fail "tp 2 pp 2: 64 at a time differ from one at a time: $(head -c 600 "$RUN/diff")"
+stop_cluster TERM
+echo "96 requests alone and 64 at a time: the same texts"

@@ -1,0 +1,80 @@
+# Shared by the end-to-end and fault tests: starting a cluster, waiting for it, and leaving nothing behind. Sourced by bash.
+set -u
+BIN=${BIN:?the folder of the programs}
+SRC=${SRC:?the source tree}
+RUN=$(mktemp -d "${TMPDIR:-/tmp}/trireme-test.XXXXXX")
+export TRIREME_ENDPOINT=ipc://$RUN/c.sock
+export OMPI_MCA_mpi_yield_when_idle=1
+if [ "$(id -u)" = 0 ]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
+MODEL=$SRC/tests/models/abacus
+CLUSTER=
+
+fail() {
+  echo "FAILED: $*" >&2
+  [ -s "$RUN/log" ] && { echo "--- log:" >&2; tail -n 25 "$RUN/log" >&2; }
+  exit 1
+}
+
+# Processes of this test's cluster, by the run folder in their arguments or environment. Prints "PID NAME".
+ours() {
+  local p name
+  for p in /proc/[0-9]*; do
+    name=$(cat "$p/comm" 2>/dev/null) || continue
+    case $name in
+    trireme* | mpirun | orted | prterun | prted)
+      { tr '\0' '\n' <"$p/environ"; } 2>/dev/null | grep -q "^TRIREME_ENDPOINT=$TRIREME_ENDPOINT\$" && [ "$(awk '{print $3}' "$p/stat" 2>/dev/null)" != Z ] && echo "${p#/proc/} $name"
+      ;;
+    esac
+  done
+}
+
+cleanup() {
+  local status=$?
+  trap - EXIT
+  ours | while read -r pid _; do kill -9 "$pid" 2>/dev/null; done
+  rm -rf "$RUN"
+  exit $status
+}
+trap cleanup EXIT
+trap 'exit 130' INT TERM
+
+# start_up ARGS...: `trireme up`; start_mpi TP PP ARGS...: one MPI job. Both return when the cluster serves.
+start_up() {
+  "$BIN/trireme" up --model "$MODEL" "$@" >>"$RUN/log" 2>&1 &
+  CLUSTER=$!
+  wait_ready
+}
+start_mpi() {
+  local tp=$1 pp=$2
+  shift 2
+  local args=(--launch mpi --model "$MODEL" -tp "$tp" -pp "$pp" "$@")
+  mpirun --bind-to none --oversubscribe --timeout 300 -n 1 "$BIN/trireme-coordinator" "${args[@]}" : -n $((tp * pp)) "$BIN/trireme-worker" "${args[@]}" >>"$RUN/log" 2>&1 &
+  CLUSTER=$!
+  wait_ready
+}
+wait_ready() {
+  local i
+  for i in $(seq 300); do
+    "$BIN/trireme" status --json --connect-timeout-ms 500 2>/dev/null | grep -q '"state": *"serving"' && return 0
+    kill -0 "$CLUSTER" 2>/dev/null || fail "the cluster ended before it was ready"
+    sleep 0.1
+  done
+  fail "the cluster was not ready in time"
+}
+# stop_cluster SIGNAL: drains and checks the exit status and that nothing stays.
+stop_cluster() {
+  kill "-$1" "$CLUSTER" || fail "the cluster was gone already"
+  wait "$CLUSTER"
+  local code=$?
+  [ $code = 0 ] || fail "the cluster ended with $code after SIG$1"
+  nothing_left 5
+}
+nothing_left() {
+  local i
+  for i in $(seq $(($1 * 10))); do
+    [ -z "$(ours)" ] && return 0
+    sleep 0.1
+  done
+  fail "still running after $1 s: $(ours | tr '\n' ';')"
+}
+json_field() { sed -n "s/.*\"$1\": *\"\([^\"]*\)\".*/\1/p"; }

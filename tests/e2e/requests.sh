@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# What a person sees: streaming, refusals that name their field, cancelling, attaching, draining, idle cost.
+here=$(dirname "$0")
+. "$here/lib.sh"
+refused() { # FIELD ARGS...
+  local field=$1 out
+  shift
+  out=$("$BIN/trireme" submit "$@" 2>&1) && fail "submit $* was accepted"
+  grep -q "$field" <<<"$out" || fail "submit $*: no word of $field in: $out"
+}
+
+start_up --max-model-len 256 --max-num-seqs 16
+[ "$("$BIN/trireme" submit --temperature 0 "37+48=")" = 85 ] || fail "37+48"
+[ "$("$BIN/trireme" submit --temperature 0 --no-stream "reverse stone=")" = enots ] || fail "reverse"
+[ "$("$BIN/trireme" submit --temperature 0 --max-tokens 60 --stop " 12" "count 7 to 19=")" = "7 8 9 10 11" ] || fail "stop string"
+[ "$("$BIN/trireme" submit --temperature 0 --echo "1+1=")" = "1+1=2" ] || fail "echo"
+
+refused prompt "$(printf 'word %.0s' $(seq 600))"
+refused max_tokens --max-tokens 0 x
+refused temperature --temperature -1 x
+refused "n is 17" --n 17 x
+refused model --model other x
+refused token_ids --token-ids 5,509
+refused logit_bias --logit-bias 600=1 x
+
+# Cancelling frees the slot and ends the stream.
+"$BIN/trireme" submit --request-id 000102030405060708090a0b0c0d0e0f --ignore-eos --max-tokens 240 --temperature 0 "count 1 to 40=" >"$RUN/cancelled" 2>&1 &
+job=$!
+sleep 0.02
+"$BIN/trireme" cancel 000102030405060708090a0b0c0d0e0f >/dev/null 2>&1 # it may have ended: then the next check is about a job that did
+wait $job
+for _ in $(seq 30); do
+  used=$("$BIN/trireme" status --json | sed -n 's/.*"kv_pages_used": *\([0-9]*\).*/\1/p' | head -1)
+  [ "$used" = 0 ] && break
+  sleep 0.1
+done
+[ "$used" = 0 ] || fail "$used KV pages in use after everything has ended"
+
+# The same request id gives the same job.
+a=$("$BIN/trireme" submit --request-id 100102030405060708090a0b0c0d0e0f --temperature 1 --max-tokens 20 --ignore-eos "sort 31=")
+b=$("$BIN/trireme" submit --request-id 100102030405060708090a0b0c0d0e0f --temperature 1 --max-tokens 20 --ignore-eos "sort 31=")
+[ "$a" = "$b" ] || fail "the same request id gave two answers: $a / $b"
+
+# Idle: under 2% of a core per process, over 5 s.
+cpu() { ours | while read -r pid name; do [ "$name" = trireme-coordin ] || [ "$name" = trireme-worker ] || [ "$name" = trireme-up ] || continue; awk -v p="$pid" '{print p, $14 + $15}' "/proc/$pid/stat"; done; }
+sleep 1
+cpu >"$RUN/cpu1"
+sleep 5
+cpu >"$RUN/cpu2"
+hz=$(getconf CLK_TCK)
+join <(sort "$RUN/cpu1") <(sort "$RUN/cpu2") | awk -v hz="$hz" '{ share = ($3 - $2) / hz / 5 * 100; if (share > worst) worst = share } END { printf "idle: at most %.2f%% of a core per process\n", worst; exit worst >= 2 }' || fail "an idle process uses 2% of a core or more"
+
+# Draining lets a running job finish.
+"$BIN/trireme" submit --ignore-eos --max-tokens 240 --temperature 0 "count 1 to 40=" >"$RUN/last" &
+job=$!
+sleep 0.02
+stop_cluster TERM
+wait $job || fail "a job that ran when the drain began did not finish"
+echo "requests: all as expected"
