@@ -8,8 +8,13 @@
 enum { OWN, OWN_PACKED, BLAS };
 
 /* From here on BLAS wins (measured with opcheck --bench on Zen 3 with AVX2): sooner where it can read the weights as
- * they are. */
-enum { BLAS_ROWS_F32 = 16, BLAS_ROWS = 160 };
+ * they are, and where short sums leave our own kernel little to do between one horizontal addition and the next. */
+enum { BLAS_ROWS_F32 = 16, BLAS_ROWS = 160, BLAS_ROWS_SHORT = 40, SHORT_K = 512 };
+
+static int blas_rows(const tri_weight *w) {
+  if (w->dtype == TRI_F32) return BLAS_ROWS_F32;
+  return w->k <= SHORT_K ? BLAS_ROWS_SHORT : BLAS_ROWS;
+}
 /* A piece of a BLAS panel: k's share is one pass of the library's own blocking, together they are 576 KiB. */
 enum { PANEL_N = 384, PANEL_K = 384 };
 /* Columns of an own item: a multiple of the twelve rows of w that the kernel takes at a time. */
@@ -24,8 +29,7 @@ tri_status tri_cpu_linear_plan(tri_backend *be, const tri_linear_args *a, tri_op
   if (st != TRI_OK) return st;
   int m = a->x.rows, n = a->w.n, threads = tri_pool_size(be->pool);
   /* With an activation between product and accumulation the product needs a place of its own: BLAS has none. */
-  bool own = be->deterministic || m < (a->w.dtype == TRI_F32 ? BLAS_ROWS_F32 : BLAS_ROWS) || a->w.k == 0 ||
-             (a->accumulate && a->act != TRI_ACT_NONE);
+  bool own = be->deterministic || m < blas_rows(&a->w) || a->w.k == 0 || (a->accumulate && a->act != TRI_ACT_NONE);
   plan->variant = !own ? BLAS : m >= PACK_ROWS && a->w.k > 0 ? OWN_PACKED : OWN;
   size_t floats;
   if (own) {
