@@ -48,3 +48,14 @@ configure_file(client/trireme.pc.in trireme.pc @ONLY)
 configure_package_config_file(client/triremeConfig.cmake.in triremeConfig.cmake INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/trireme)
 install(FILES ${CMAKE_BINARY_DIR}/trireme.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 install(FILES ${CMAKE_BINARY_DIR}/triremeConfig.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/trireme)
+
+# Man page and shell completion.
+find_program(SCDOC scdoc)
+if(SCDOC)
+  add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/trireme.1 DEPENDS docs/man/trireme.1.scd
+    COMMAND sh -c "'${SCDOC}' <'${CMAKE_SOURCE_DIR}/docs/man/trireme.1.scd' >'${CMAKE_BINARY_DIR}/trireme.1'" VERBATIM)
+  add_custom_target(man ALL DEPENDS ${CMAKE_BINARY_DIR}/trireme.1)
+  install(FILES ${CMAKE_BINARY_DIR}/trireme.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+endif()
+install(FILES client/completion/trireme.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME trireme)
+install(FILES client/completion/_trireme DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)

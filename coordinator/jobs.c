@@ -256,22 +256,21 @@ void job_prompt(tri_core *c, int64_t now, job *j, const uint32_t *ids, size_t co
   job_dispatch(c, now);
 }
 
-static void assign(tri_core *c, int64_t now, job *j, group *g, uint32_t index) {
+static bool assign(tri_core *c, int64_t now, job *j, group *g, uint32_t index) {
   tri_group_msg m = {.op = TRI_GROUP_ASSIGN,
                      .assign = {.job = j->id, .epoch = g->epoch, .seed = j->seed, .remaining_ms = j->deadline_ns == TRI_NEVER ? -1 : (j->deadline_ns - now) / 1000000,
                                 .token_ids = j->prompt_ids, .num_token_ids = j->num_prompt, .sampling = j->sampling}};
   m.assign.sampling.num_stop = 0;
+  /* A leader whose queue is full, or that is just going, leaves the job where it is: the next tick tries again, and a group that does not come
+   * back is soon lost. */
+  if (c->cfg.io.to_worker(c->cfg.io.ctx, &g->ranks[0].peer, &m) != TRI_OK) return false;
   j->state = JOB_ASSIGNED;
   c->num_queued--;
   j->group = index;
   j->epoch = g->epoch;
   j->assigned_ns = now;
   g->jobs++;
-  if (c->cfg.io.to_worker(c->cfg.io.ctx, &g->ranks[0].peer, &m) != TRI_OK) {
-    tri_error err = {0};
-    tri_fail(&err, TRI_PEER_LOST, "", "the group's leader cannot be reached");
-    job_fail(c, now, j, &err);
-  }
+  return true;
 }
 
 void job_dispatch(tri_core *c, int64_t now) {
@@ -287,7 +286,7 @@ void job_dispatch(tri_core *c, int64_t now) {
     if (!g) return;
     if (now >= j->deadline_ns) job_abort(c, now, j);
     else if (check_fit(c, j, g, &err) != TRI_OK) job_fail(c, now, j, &err);
-    else assign(c, now, j, g, index);
+    else if (!assign(c, now, j, g, index)) return;
   }
 }
 
@@ -380,8 +379,10 @@ void jobs_tick(tri_core *c, int64_t now) {
     next = j->next;
     /* Assigned jobs are ended by their leader, which knows what is under way. */
     if (j->state == JOB_QUEUED && now >= j->deadline_ns) job_abort(c, now, j);
-    bool expired = j->state == JOB_ENDED && (now - j->ended_ns > RETAIN_NS || c->num_retained > MAX_RETAINED) && !j->dirty;
-    if (expired) forget(c, j);
+    if (j->state != JOB_ENDED) continue;
+    /* A client that reads nothing gets as long as one that may come back. */
+    bool expired = now - j->ended_ns > RETAIN_NS, crowded = c->num_retained > MAX_RETAINED && !j->dirty;
+    if (expired || crowded) forget(c, j);
   }
   job_dispatch(c, now);
 }

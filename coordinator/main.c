@@ -295,6 +295,7 @@ static void count_second(struct shell *s, int64_t now, double mb) {
   tri_core_facts f = {.resident_mb = mb};
   if (sum_tokens) f.cpu_us_per_token = sum_cpu * 1e6 / (double)sum_tokens, f.tokens_per_second = (double)sum_tokens / sum_wall;
   tri_core_set_facts(s->core, &f);
+  tell(s, "alive");
 }
 
 static void tick(struct shell *s) {

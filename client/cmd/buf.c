@@ -102,3 +102,11 @@ void cmd_buf_num(cmd_buf *b, double x) {
   }
   cmd_buf_add(b, text, strlen(text));
 }
+
+const char *cmd_block_text(uint64_t block, char out[24]) {
+  if (block >= UINT32_MAX)
+    snprintf(out, 24, "-");
+  else
+    snprintf(out, 24, "%llu", (unsigned long long)block);
+  return out;
+}

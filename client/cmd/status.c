@@ -35,8 +35,9 @@ static void print_status(const trireme_status *s) {
   printf("\nGROUP  RANK HOST                      PID       STEP  BLOCK COLLECTIVE  LAST REPORT\n");
   for (size_t i = 0; i < s->num_ranks; i++) {
     const trireme_rank_status *r = &s->ranks[i];
-    printf("%5u %5u %-20s %8lld %10llu %6llu %10llu %10.1f s\n", r->group, r->rank, r->host, (long long)r->pid,
-           (unsigned long long)r->step, (unsigned long long)r->block, (unsigned long long)r->collective,
+    char block[24];
+    printf("%5u %5u %-20s %8lld %10llu %6s %10llu %10.1f s\n", r->group, r->rank, r->host, (long long)r->pid,
+           (unsigned long long)r->step, cmd_block_text(r->block, block), (unsigned long long)r->collective,
            r->seconds_since_report);
   }
 }

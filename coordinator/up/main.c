@@ -14,7 +14,7 @@
 #include "runtime/base/mem.h"
 #include "runtime/base/wait.h"
 
-enum { START_MS = 60000, SOON_MS = 10000, STOP_GRACE_MS = 5000 };
+enum { START_MS = 60000, SOON_MS = 10000, STOP_GRACE_MS = 5000, LOST_GRACE_MS = 500, SILENCE_MS = 5000 };
 
 static const char *const launchers[] = {"mpirun", "srun", NULL};
 
@@ -112,7 +112,8 @@ static void take_event(tri_up *u, char *line) {
   } else if (sscanf(line, "lost %u %llu %n", &group, &epoch, &used) == 2 && used && group < TRI_UP_MAX_GROUPS) {
     if (u->groups[group].epoch != epoch) return;
     tri_log(TRI_LOG_WARN, "up", "ending group %u: %s", group, line + used);
-    tri_up_kill(u->groups[group].pid);
+    /* A rank that has said why it fails leaves by itself, and its exit code says whether to try again. */
+    u->groups[group].kill_ns = tri_deadline_after_ms(LOST_GRACE_MS);
   }
 }
 
@@ -122,6 +123,7 @@ static void read_events(tri_up *u) {
     if (n <= 0) return;
     u->line_len += (size_t)n;
     u->line[u->line_len] = '\0';
+    u->last_word_ns = tri_now_ns();
     for (char *end; (end = strchr(u->line, '\n'));) {
       *end = '\0';
       take_event(u, u->line);
@@ -138,6 +140,7 @@ static void group_ended(tri_up *u, int index, int status) {
   bool soon = !g->ready || now - g->started_ns < SOON_MS * 1000000LL;
   int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   g->pid = 0;
+  g->kill_ns = 0;
   if (u->draining || u->stopping) return;
   g->failures = soon ? g->failures + 1 : 1;
   if (code == TRI_EXIT_REFUSED || code == TRI_EXIT_USAGE || code == 127 || g->failures > u->opts.max_restarts) {
@@ -157,7 +160,11 @@ static void reap(tri_up *u) {
       u->coordinator = 0;
       int code = WIFEXITED(status) ? WEXITSTATUS(status) : TRI_EXIT_FAILED;
       read_events(u);
-      if (u->draining && code == TRI_EXIT_OK) continue; /* the groups leave by themselves */
+      if (u->draining && code == TRI_EXIT_OK) { /* the groups leave by themselves */
+        int64_t until = tri_deadline_after_ms(STOP_GRACE_MS);
+        if (until < u->deadline_ns) u->deadline_ns = until;
+        continue;
+      }
       if (!u->stopping) tri_log(TRI_LOG_ERROR, "up", "the coordinator ended with code %d: ending the groups", code);
       stop_all(u, code ? code : TRI_EXIT_FAILED);
       continue;
@@ -188,6 +195,15 @@ static void check_times(tri_up *u) {
     tri_log(TRI_LOG_ERROR, "up", "%s took too long: ending everything", u->draining ? "draining" : "the coordinator's start");
     stop_all(u, TRI_EXIT_FAILED);
   }
+  if (u->listening && u->coordinator && !u->stopping && now - u->last_word_ns > SILENCE_MS * 1000000LL) {
+    tri_log(TRI_LOG_ERROR, "up", "the coordinator has been silent for %d s: ending everything", SILENCE_MS / 1000);
+    stop_all(u, TRI_EXIT_FAILED);
+  }
+  for (int g = 0; g < u->opts.serve.dp; g++)
+    if (u->groups[g].kill_ns && now >= u->groups[g].kill_ns) {
+      u->groups[g].kill_ns = 0;
+      tri_up_kill(u->groups[g].pid);
+    }
   for (int g = 0; g < u->opts.serve.dp && !u->stopping && !u->draining; g++)
     if (!u->groups[g].pid && u->groups[g].restart_ns && now >= u->groups[g].restart_ns && tri_up_spawn_group(u, g, &err) != TRI_OK) {
       tri_log(TRI_LOG_ERROR, "up", "%s", err.message);

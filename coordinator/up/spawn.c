@@ -76,7 +76,8 @@ tri_status tri_up_spawn_coordinator(tri_up *u, tri_error *err) {
   struct command c = {0};
   int fds[2];
   char program[4200];
-  if (pipe2(fds, O_CLOEXEC)) return tri_fail(err, TRI_IO, "pipe", "no pipe: %s", strerror(errno));
+  /* Non-blocking on both sides: a stopped supervisor must not stop the coordinator. */
+  if (pipe2(fds, O_CLOEXEC | O_NONBLOCK)) return tri_fail(err, TRI_IO, "pipe", "no pipe: %s", strerror(errno));
   snprintf(program, sizeof program, "%s/trireme-coordinator", u->bin_dir);
   add(&c, program);
   add_passed(&c, u);
@@ -96,7 +97,6 @@ tri_status tri_up_spawn_coordinator(tri_up *u, tri_error *err) {
   tri_status st = spawn(&c, SIGHUP, fds[1], &u->coordinator, err);
   close(fds[1]);
   u->event_fd = fds[0];
-  fcntl(fds[0], F_SETFL, O_NONBLOCK);
   return st;
 }
 
@@ -138,7 +138,7 @@ tri_status tri_up_spawn_group(tri_up *u, int group, tri_error *err) {
   add_number(&c, "--group", group);
   add_number(&c, "--epoch", (long long)++g->epoch);
   g->started_ns = tri_now_ns();
-  g->restart_ns = 0;
+  g->restart_ns = g->kill_ns = 0;
   g->ready = false;
   return spawn(&c, SIGKILL, -1, &g->pid, err);
 }

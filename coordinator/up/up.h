@@ -22,7 +22,7 @@ typedef struct tri_up_group {
   uint64_t epoch;
   bool ready;
   int failures;        /* starts in a row that ended before they were ready, or soon after */
-  int64_t started_ns, restart_ns;
+  int64_t started_ns, restart_ns, kill_ns;
 } tri_up_group;
 
 typedef struct tri_up {
@@ -39,6 +39,7 @@ typedef struct tri_up {
   bool listening, draining, stopping;
   int exit_code;
   int64_t deadline_ns; /* of draining or of the coordinator's start */
+  int64_t last_word_ns; /* of the coordinator */
 } tri_up;
 
 /* spawn.c: children in process groups of their own, which end with this process. */

@@ -380,6 +380,7 @@ cleanup:
     if (mpi) tri_mpi_abort(code); /* the other ranks wait for this one */
   }
   tear_down(&c);
+  if (world && !c.group.world) world->ops->destroy(world); /* the group did not take it */
   tri_group_destroy(&c.group);
   tri_pool_destroy(pool);
   tri_options_free(opts);

@@ -1,0 +1,326 @@
+/* Communicators: run alone it tests `self`, under mpirun `mpi` with as many ranks as there are.
+ *
+ * Every rank makes every rank's numbers itself and so knows what must come out. The first failure ends all ranks. */
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "comm/comm.h"
+
+static bool mpi;
+static int my_rank;
+
+#define MUST(condition)                                                                                                \
+  do {                                                                                                                 \
+    if (!(condition)) fail(__LINE__, #condition);                                                                      \
+  } while (0)
+
+static void fail(int line, const char *what) {
+  fprintf(stderr, "comm_test: rank %d: line %d: %s\n", my_rank, line, what);
+  fflush(stderr);
+  if (mpi) tri_mpi_abort(1);
+  exit(1);
+}
+
+static uint32_t mix(uint32_t x) {
+  x = (x ^ (x >> 16)) * 0x7feb352du;
+  x = (x ^ (x >> 15)) * 0x846ca68bu;
+  return x ^ (x >> 16);
+}
+
+/* Of very different sizes and both signs, so that another order of addition gives other bits. */
+static float addend(int rank, size_t i) {
+  uint32_t x = mix((uint32_t)i * 31 + (uint32_t)rank * 7919 + 1);
+  float v = ldexpf((float)(x & 0xffff) + 1, (int)(x >> 16 & 31) - 24);
+  return x >> 31 ? -v : v;
+}
+
+static void *allocate(size_t n) {
+  void *p = calloc(n ? n : 1, 1);
+  MUST(p != NULL);
+  return p;
+}
+
+static tri_comm *make(const tri_comm_config *config) {
+  tri_comm *world, *c;
+  MUST((mpi ? tri_comm_mpi_world(config, &world) : tri_comm_self_create(config, &world)) == TRI_OK);
+  my_rank = world->rank;
+  /* One of its own for each test, so that errors and stray messages stay in it. */
+  MUST(world->ops->split(world, 0, world->rank, &c) == TRI_OK);
+  MUST(c->rank == world->rank && c->size == world->size);
+  world->ops->destroy(world);
+  return c;
+}
+
+static const tri_comm_config usual = {.policy = {.yield_us = 100000}, .timeout_ms = 30000};
+
+/* ---- collectives ---- */
+
+static void check_same_everywhere(tri_comm *c, const float *buf, size_t n) {
+  uint32_t mine = 0, all[64];
+  for (size_t i = 0; i < n; i++) {
+    uint32_t bits;
+    memcpy(&bits, &buf[i], sizeof bits);
+    mine = mix(mine ^ bits) + (uint32_t)i;
+  }
+  MUST(c->ops->all_gather(c, &mine, all, sizeof mine, NULL) == TRI_OK);
+  for (int r = 0; r < c->size; r++) MUST(all[r] == mine);
+}
+
+static void reduce(tri_comm *c, size_t n, bool exact) {
+  float *buf = allocate(n * sizeof *buf), *again = allocate(n * sizeof *again);
+  for (size_t i = 0; i < n; i++) buf[i] = again[i] = addend(c->rank, i);
+  MUST(c->ops->all_reduce(c, buf, n, NULL) == TRI_OK);
+  for (size_t i = 0; i < n; i++) {
+    float want = addend(0, i), size = fabsf(want);
+    for (int r = 1; r < c->size; r++) want += addend(r, i), size += fabsf(addend(r, i));
+    MUST(exact ? buf[i] == want : fabsf(buf[i] - want) <= 1e-6f * size);
+  }
+  check_same_everywhere(c, buf, n);
+  MUST(c->ops->all_reduce(c, again, n, NULL) == TRI_OK);
+  MUST(!memcmp(buf, again, n * sizeof *buf)); /* the same schedule gives the same bits */
+  free(buf), free(again);
+}
+
+static void test_all_reduce(bool deterministic) {
+  /* 16384 floats: the last that every rank sends to every other; 262144: the part that is gathered at once. */
+  static const size_t sizes[] = {0, 1, 2, 3, 17, 1000, 16383, 16384, 16385, 65537, 262143, 262144, 262145, 300000};
+  tri_comm_config config = usual;
+  config.deterministic = deterministic;
+  tri_comm *c = make(&config);
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) reduce(c, sizes[i], deterministic || sizes[i] <= 16384);
+  for (size_t n = 1; n < 200; n++) reduce(c, n, true); /* close after each other: no message may be taken for another */
+  MUST(tri_comm_query(c) == TRI_OK);
+  c->ops->destroy(c);
+}
+
+static void test_all_gather(void) {
+  static const size_t sizes[] = {1, 4, 5, 1000, 70000, 300001};
+  tri_comm *c = make(&usual);
+  for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+    size_t n = sizes[k];
+    uint8_t *send = allocate(n), *recv = allocate(n * (size_t)c->size);
+    for (size_t i = 0; i < n; i++) send[i] = (uint8_t)mix((uint32_t)i + (uint32_t)c->rank * 99);
+    MUST(c->ops->all_gather(c, send, recv, n, NULL) == TRI_OK);
+    for (size_t i = 0; i < n * (size_t)c->size; i++)
+      MUST(recv[i] == (uint8_t)mix((uint32_t)(i % n) + (uint32_t)(i / n) * 99));
+    free(send), free(recv);
+  }
+  c->ops->destroy(c);
+}
+
+static void test_broadcast(void) {
+  static const size_t sizes[] = {0, 1, 7, 5000, 300000};
+  tri_comm *c = make(&usual);
+  for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
+    for (int root = 0; root < c->size; root++) {
+      size_t n = sizes[k];
+      uint8_t *buf = allocate(n);
+      for (size_t i = 0; i < n; i++) buf[i] = c->rank == root ? (uint8_t)mix((uint32_t)i + (uint32_t)root) : 0;
+      MUST(c->ops->broadcast(c, buf, n, root, NULL) == TRI_OK);
+      for (size_t i = 0; i < n; i++) MUST(buf[i] == (uint8_t)mix((uint32_t)i + (uint32_t)root));
+      MUST(c->ops->barrier(c) == TRI_OK);
+      free(buf);
+    }
+  c->ops->destroy(c);
+}
+
+/* Even and odd ranks apart, in reverse order; both communicators and the common one are used in turn. */
+static void test_split(void) {
+  tri_comm *c = make(&usual), *half;
+  int color = c->rank % 2, members = (c->size + 1 - color) / 2;
+  MUST(c->ops->split(c, color, -c->rank, &half) == TRI_OK);
+  MUST(half->size == members && half->rank == members - 1 - c->rank / 2);
+  MUST(half->timeout_ms == c->timeout_ms && half->deterministic == c->deterministic);
+  for (int i = 0; i < 20; i++) {
+    float mine = (float)(1 << c->rank), all = mine;
+    MUST(half->ops->all_reduce(half, &mine, 1, NULL) == TRI_OK);
+    MUST(c->ops->all_reduce(c, &all, 1, NULL) == TRI_OK);
+    float want = 0;
+    for (int r = color; r < c->size; r += 2) want += (float)(1 << r);
+    MUST(mine == want && all == (float)((1 << c->size) - 1));
+  }
+  half->ops->abort(half); /* an error stays in its communicator */
+  MUST(tri_comm_query(half) == TRI_ABORTED && tri_comm_query(c) == TRI_OK);
+  MUST(c->ops->barrier(c) == TRI_OK);
+  half->ops->destroy(half);
+  c->ops->destroy(c);
+}
+
+/* ---- transfers ---- */
+
+enum { MESSAGES = 8, BIG = 200000 };
+
+struct message {
+  int from, tag, number;
+};
+
+static size_t message_bytes(int number) { return number == 5 ? BIG : sizeof(struct message); }
+
+static void send_all(tri_comm *c, char *buffers, tri_comm_req *reqs) {
+  size_t n = 0;
+  for (int number = 0; number < MESSAGES; number++)
+    for (int peer = 0; peer < c->size; peer++)
+      for (int tag = 3; peer != c->rank && tag < 5; tag++) {
+        char *p = buffers + n * BIG;
+        struct message m = {c->rank, tag, number};
+        memcpy(p, &m, sizeof m);
+        MUST(c->ops->isend(c, p, message_bytes(number), peer, tag, &reqs[n++], NULL) == TRI_OK);
+      }
+}
+
+/* The later tag first: messages of another tag, and of other peers, stay where they are; those of one tag keep order.
+ */
+static void receive_all(tri_comm *c) {
+  char *buf = allocate(BIG);
+  struct message m;
+  for (int tag = 4; tag > 2; tag--)
+    for (int peer = c->size - 1; peer >= 0; peer--)
+      for (int number = 0; peer != c->rank && number < MESSAGES; number++) {
+        size_t bytes = message_bytes(number), got = bytes;
+        tri_status st = TRI_AGAIN;
+        if ((number + peer) % 2)
+          st = c->ops->recv(c, buf, bytes, peer, tag, NULL);
+        else
+          while ((st = c->ops->try_recv(c, buf, BIG, peer, tag, &got)) == TRI_AGAIN) sched_yield();
+        MUST(st == TRI_OK && got == bytes);
+        memcpy(&m, buf, sizeof m);
+        MUST(m.from == peer && m.tag == tag && m.number == number);
+      }
+  free(buf);
+}
+
+static void test_transfers(void) {
+  tri_comm *c = make(&usual);
+  size_t most = (size_t)MESSAGES * 2 * (size_t)c->size, got;
+  char *buffers = allocate(most * BIG), byte;
+  tri_comm_req *reqs = allocate(most * sizeof *reqs);
+  MUST(c->ops->try_recv(c, &byte, 1, 0, 9, &got) == TRI_AGAIN);
+  MUST(c->ops->wait(c, &reqs[0]) == TRI_OK); /* none under way */
+  send_all(c, buffers, reqs);
+  receive_all(c);
+  for (size_t i = 0; i < most; i++) {
+    MUST(c->ops->wait(c, &reqs[i]) == TRI_OK);
+    MUST(!reqs[i].active);
+  }
+  MUST(c->ops->barrier(c) == TRI_OK);
+  MUST(c->ops->try_recv(c, &byte, 1, 0, 3, &got) == TRI_AGAIN);
+  free(buffers), free(reqs);
+  c->ops->destroy(c);
+}
+
+static void test_too_large(void) {
+  tri_comm *c = make(&usual);
+  char buf[100] = {0};
+  size_t got = 12345;
+  if (c->size > 1 && c->rank == 1) {
+    tri_comm_req req = {0};
+    MUST(c->ops->isend(c, buf, sizeof buf, 0, 3, &req, NULL) == TRI_OK);
+    MUST(c->ops->wait(c, &req) == TRI_OK);
+  }
+  if (c->size > 1 && c->rank == 0) {
+    tri_status st;
+    while ((st = c->ops->try_recv(c, buf, 99, 1, 3, &got)) == TRI_AGAIN) sched_yield();
+    MUST(st == TRI_TOO_LARGE && got == 12345);
+    MUST(tri_comm_query(c) == TRI_TOO_LARGE);
+    MUST(c->ops->recv(c, buf, 100, 1, 3, NULL) == TRI_TOO_LARGE); /* the first error stays */
+  }
+  c->ops->destroy(c);
+}
+
+/* ---- what does not come ---- */
+
+static int64_t elapsed_ms(int64_t since) { return (tri_now_ns() - since) / 1000000; }
+
+static void *abort_soon(void *comm) {
+  tri_comm *c = comm;
+  nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+  c->ops->abort(c);
+  return NULL;
+}
+
+static void all_calls_fail(tri_comm *c, tri_status want) {
+  int64_t t = tri_now_ns();
+  float f = 0;
+  size_t got;
+  char buf[64];
+  tri_comm_req req = {0};
+  tri_comm *other;
+  MUST(tri_comm_query(c) == want);
+  MUST(c->ops->all_reduce(c, &f, 1, NULL) == want && c->ops->barrier(c) == want);
+  MUST(c->ops->all_gather(c, &f, buf, 1, NULL) == want && c->ops->broadcast(c, buf, 1, 0, NULL) == want);
+  MUST(c->ops->try_recv(c, buf, 1, 0, 3, &got) == want);
+  MUST(c->ops->wait(c, &req) == want);
+  if (mpi) MUST(c->ops->recv(c, buf, 1, 0, 3, NULL) == want && c->ops->isend(c, buf, 1, 0, 3, &req, NULL) == want);
+  if (mpi) MUST(c->ops->split(c, 0, 0, &other) == want);
+  MUST(elapsed_ms(t) < 200);
+}
+
+/* recv waits for what nobody sends. */
+static void test_abort(void) {
+  tri_comm *c = make(&usual);
+  static char never[8]; /* of a transfer that is never finished: not on the stack */
+  pthread_t thread;
+  int64_t t = tri_now_ns();
+  MUST(!pthread_create(&thread, NULL, abort_soon, c));
+  if (mpi) {
+    MUST(c->ops->recv(c, never, sizeof never, (c->rank + 1) % c->size, 7, NULL) == TRI_ABORTED);
+    MUST(elapsed_ms(t) >= 90 && elapsed_ms(t) < 2000);
+  }
+  pthread_join(thread, NULL);
+  all_calls_fail(c, TRI_ABORTED);
+  c->ops->destroy(c);
+}
+
+/* The flag that all waits of a process look at. */
+static void test_stop(void) {
+  static char never[8];
+  atomic_bool stop = true;
+  tri_comm_config config = usual;
+  config.policy.stop = &stop;
+  stop = false;
+  tri_comm *c = make(&config);
+  stop = true;
+  if (mpi) MUST(c->ops->recv(c, never, sizeof never, (c->rank + 1) % c->size, 7, NULL) == TRI_ABORTED);
+  c->ops->destroy(c);
+}
+
+/* Rank 0 stays away from a collective: the others notice by themselves. */
+static void test_timeout(void) {
+  tri_comm_config config = usual;
+  config.timeout_ms = 300;
+  tri_comm *c = make(&usual), *brief = make(&config);
+  static float never[4];
+  if (c->rank && c->size > 1) {
+    int64_t t = tri_now_ns();
+    MUST(brief->ops->all_reduce(brief, never, 4, NULL) == TRI_TIMEOUT);
+    MUST(elapsed_ms(t) >= 300 && elapsed_ms(t) < 3000);
+    all_calls_fail(brief, TRI_TIMEOUT);
+  }
+  MUST(c->ops->barrier(c) == TRI_OK); /* rank 0 waits here, with its longer limit */
+  brief->ops->destroy(brief);
+  c->ops->destroy(c);
+}
+
+/* Pending operations of a communicator in error stay behind: these come last. */
+int main(int argc, char **argv) {
+  tri_error err = {0};
+  mpi = getenv("OMPI_COMM_WORLD_SIZE") != NULL;
+  if (mpi && tri_mpi_init(&argc, &argv, &err) != TRI_OK) return 1;
+  test_all_reduce(false);
+  test_all_reduce(true);
+  test_all_gather();
+  test_broadcast();
+  test_split();
+  test_transfers();
+  test_too_large();
+  test_abort();
+  test_stop();
+  test_timeout();
+  if (!my_rank) puts("comm_test: all is well");
+  if (mpi) tri_mpi_finalize();
+  return 0;
+}

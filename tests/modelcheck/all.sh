@@ -1,0 +1,83 @@
+#!/bin/sh
+# all.sh MODELCHECK CHECKPOINTS WHAT: modelcheck on every checkpoint of a folder. WHAT is a set of layouts:
+#   single       one rank: ref, cpu, and cpu with other chunks, page sizes, types and threads
+#   TPxPP        that many ranks, e.g. 2x1: cpu, whole prompts and chunks
+#   must-fail    wrong weights and an impossible limit, which modelcheck must call wrong (exit 1), and no checkpoint (3)
+modelcheck=$1 checkpoints=$2 what=$3
+ranks=$(dirname "$0")/../comm/ranks.sh
+failed=0 ran=0
+
+# check EXPECTED-EXIT RANKS DIR ARG...
+check() {
+  want=$1 n=$2 dir=$3
+  shift 3
+  out=$("$ranks" "$n" 60 "$modelcheck" "$@" "$dir" 2>&1)
+  rc=$?
+  [ $rc = 77 ] && exit 77
+  ran=$((ran + 1))
+  [ $rc = "$want" ] && return
+  failed=$((failed + 1))
+  echo "FAILED (exit $rc, not $want): modelcheck $* $dir"
+  echo "$out" | tail -n 20
+}
+
+# every SKIPPED RANKS ARG...: all checkpoints but those named in SKIPPED
+every() {
+  skipped=$1 n=$2
+  shift 2
+  for dir in "$checkpoints"/*/; do
+    case " $skipped " in *" $(basename "$dir") "*) continue ;; esac
+    check 0 "$n" "$dir" "$@"
+  done
+}
+
+single() {
+  every '' 0 --backend ref
+  every '' 0 --chunk 1
+  every '' 0
+  every '' 0 --deterministic --chunk 3 --block-size 5
+  every '' 0 --threads 2 --chunk 7 --block-size 1
+  every '' 0 --block-size 33
+  # What narrow types round away decides a greedy token of the models that are left out.
+  every '' 0 --dtype float16 --limit 1e-5
+  every 'llama llama_odd' 0 --dtype bfloat16 --limit 1e-3
+  every '' 0 --kv-cache-dtype float16 --limit 1e-5
+  every 'gpt2 gpt_neox' 0 --kv-cache-dtype bfloat16 --limit 1e-3
+}
+
+# damage CHECKPOINT FOLDER: a copy with some of its weights zeroed
+damage() {
+  cp -r "$1" "$2/damaged" && chmod -R u+w "$2/damaged" || exit 1
+  file=$2/damaged/model.safetensors
+  size=$(wc -c <"$file")
+  head -c 4096 /dev/zero | dd of="$file" bs=1 seek=$((size / 2)) conv=notrunc status=none
+}
+
+must_fail() {
+  scratch=$(mktemp -d) || exit 1
+  trap 'rm -rf "$scratch"' EXIT
+  check 3 0 "$scratch"
+  check 3 0 "$checkpoints/llama" -tp 2 # with one rank
+  for name in gpt2 gpt_neox llama; do
+    check 1 0 "$checkpoints/$name" --limit 1e-20
+    damage "$checkpoints/$name" "$scratch"
+    check 1 0 "$scratch/damaged"
+    check 1 2 "$scratch/damaged" -tp 2
+    rm -rf "$scratch/damaged"
+  done
+}
+
+case $what in
+single) single ;;
+must-fail) must_fail ;;
+*x*)
+  tp=${what%x*} pp=${what#*x}
+  every '' $((tp * pp)) -tp "$tp" -pp "$pp" --chunk 5
+  ;;
+*)
+  echo "all.sh: what is '$what'?" >&2
+  exit 2
+  ;;
+esac
+echo "$ran runs, $failed failed"
+[ "$failed" = 0 ] && [ "$ran" -gt 0 ]

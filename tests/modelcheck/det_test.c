@@ -1,0 +1,234 @@
+/* The same bits: with deterministic backends and communicators a sequence's logits may not depend on the batch that it
+ * runs in, on how its tokens are cut into chunks, on having been preempted and computed again in other pages, or on the
+ * number of threads.
+ *
+ *   det_test [-tp N] DIR...        mpirun -n N det_test -tp N DIR...
+ *
+ * Each sequence runs alone and whole first; then everything else must give the same bits. All ranks make the same plans
+ * by themselves. Without --deterministic the same is counted, not demanded: that shows what the test can see. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/engine.h"
+
+enum { SEQS = 5, MAX_TOKENS = 128, BLOCK = 8, LEN = 64, PAGES_PER_SEQ = LEN / BLOCK, LIVES = 4, SCHEDULES = 12 };
+
+static const int length[SEQS] = {61, 1, 17, 40, 33};
+
+struct bench {
+  const char *dir;
+  tri_group group;
+  tri_engine *engine;
+  tri_plan_writer *writer;
+  float *want[SEQS]; /* [length][vocab]: alone and whole, one thread */
+  float *rows;       /* of the last step, where the logits are */
+  int num_rows;
+  bool learning;
+  int life[SEQS]; /* times that a sequence has begun: each in other pages */
+  uint64_t step, rng;
+  long compared, different;
+  double worst;
+};
+
+static void stop(const char *what) {
+  fprintf(stderr, "det_test: %s\n", what);
+  if (getenv("OMPI_COMM_WORLD_SIZE")) tri_mpi_abort(1);
+  exit(1);
+}
+
+static uint64_t mix(uint64_t x) {
+  x += 0x9e3779b97f4a7c15u;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+static int range(struct bench *b, int lo, int hi) {
+  b->rng = mix(b->rng);
+  return lo + (int)(b->rng % (uint64_t)(hi - lo + 1));
+}
+
+static size_t vocab(const struct bench *b) { return (size_t)b->engine->model.vocab_size; }
+
+static void see_logits(void *ctx, tri_mat logits) {
+  struct bench *b = ctx;
+  for (int i = 0; i < logits.rows; i++)
+    memcpy(b->rows + (size_t)i * vocab(b), logits.data + (size_t)i * (size_t)logits.ld, vocab(b) * sizeof(float));
+  b->num_rows = logits.rows;
+}
+
+/* ---- steps ---- */
+
+struct feed {
+  int seq, start, n;
+};
+
+static void add(struct bench *b, const struct feed *f) {
+  static const tri_sample_params greedy = {.top_p = 1, .repetition_penalty = 1, .num_logprobs = -1};
+  uint32_t ids[LEN];
+  int32_t pages[PAGES_PER_SEQ];
+  int first = (f->start + BLOCK - 1) / BLOCK, end = (f->start + f->n + BLOCK - 1) / BLOCK;
+  if (!f->start) b->life[f->seq] = (b->life[f->seq] + 1) % LIVES;
+  for (int i = first; i < end; i++) /* far apart, and backwards in every other life */
+    pages[i - first] =
+        (b->life[f->seq] % 2 ? PAGES_PER_SEQ - 1 - i : i) * SEQS * LIVES + f->seq * LIVES + b->life[f->seq];
+  for (int i = 0; i < f->n; i++) ids[i] = (uint32_t)(mix((uint64_t)(f->seq * 1000 + f->start + i)) % vocab(b));
+  bool decode = f->start && f->n == 1;
+  tri_plan_seq s = {.slot = (uint32_t)f->seq,
+                    .kind = decode ? TRI_SEQ_DECODE : TRI_SEQ_CHUNK,
+                    .flags = (uint8_t)(TRI_SEQ_ALL_LOGITS | (f->start ? 0 : TRI_SEQ_FIRST | TRI_SEQ_PARAMS)),
+                    .num_tokens = (uint32_t)f->n,
+                    .start = (uint32_t)f->start,
+                    .first_page = (uint32_t)first,
+                    .num_pages = (uint32_t)(end - first)};
+  tri_plan_add(b->writer, &s, ids, pages, &greedy, (uint32_t)length[f->seq]);
+}
+
+static void compare(struct bench *b, const struct feed *f, const float *got) {
+  size_t v = vocab(b);
+  for (int i = 0; i < f->n; i++, got += v) {
+    float *want = b->want[f->seq] + (size_t)(f->start + i) * v;
+    if (b->learning) memcpy(want, got, v * sizeof *want);
+    b->compared++;
+    if (!memcmp(want, got, v * sizeof *want)) continue;
+    b->different++;
+    for (size_t k = 0; k < v; k++) b->worst = fmax(b->worst, fabs((double)want[k] - got[k]));
+  }
+}
+
+static void run(struct bench *b, const struct feed *f, int num) {
+  size_t len;
+  const tri_step_result *result;
+  tri_plan_begin(b->writer, 0, ++b->step);
+  for (int i = 0; i < num; i++) add(b, &f[i]);
+  const void *plan = tri_plan_finish(b->writer, &len);
+  b->num_rows = 0;
+  if (tri_engine_step(b->engine, plan, len, &result) != TRI_OK) stop("a step failed");
+  if (!tri_group_is_sampler(&b->group)) return;
+  const float *got = b->rows;
+  for (int i = 0; i < num; got += (size_t)f[i].n * vocab(b), i++) compare(b, &f[i], got);
+  if (got != b->rows + (size_t)b->num_rows * vocab(b)) stop("not every token has logits");
+}
+
+/* ---- schedules ---- */
+
+static void alone(struct bench *b, int chunk) {
+  for (int s = 0; s < SEQS; s++)
+    for (int at = 0; at < length[s]; at += chunk)
+      run(b, &(struct feed){s, at, length[s] - at < chunk ? length[s] - at : chunk}, 1);
+}
+
+/* Half the sequence as a prompt, then token by token. */
+static void decoded(struct bench *b) {
+  for (int s = 0; s < SEQS; s++) {
+    int half = (length[s] + 1) / 2;
+    run(b, &(struct feed){s, 0, half}, 1);
+    for (int at = half; at < length[s]; at++) run(b, &(struct feed){s, at, 1}, 1);
+  }
+}
+
+/* Some of the sequences, in any order, each with some of its tokens; now and then one starts again. */
+static void scheduled(struct bench *b) {
+  int done[SEQS] = {0}, left = SEQS;
+  while (left) {
+    struct feed f[SEQS];
+    int num = 0, first = range(b, 0, SEQS - 1), room = MAX_TOKENS;
+    for (int k = 0; k < SEQS; k++) {
+      int s = (first + k * 2) % SEQS, rest = length[s] - done[s]; /* 2 and SEQS have no common divisor */
+      if (!rest || range(b, 1, 3) == 1) continue;
+      if (done[s] && range(b, 1, 12) == 1) done[s] = 0, rest = length[s]; /* preempted */
+      int n = range(b, 1, 3) == 1 ? 1 : range(b, 1, rest);
+      n = n < room ? n : room;
+      if (!n) continue;
+      f[num++] = (struct feed){s, done[s], n};
+      done[s] += n, room -= n;
+      left -= done[s] == length[s];
+    }
+    if (num) run(b, f, num);
+  }
+}
+
+static void all_schedules(struct bench *b) {
+  static const int chunks[] = {1, 3, 7, 16, LEN};
+  for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++) alone(b, chunks[i]);
+  decoded(b);
+  for (int i = 0; i < SCHEDULES; i++) scheduled(b);
+}
+
+/* ---- engines ---- */
+
+static void with_engine(struct bench *b, bool deterministic, int threads, void (*fn)(struct bench *)) {
+  tri_error err = {0};
+  tri_pool *pool;
+  tri_backend *backend;
+  tri_backend_config bc = {.name = "cpu", .deterministic = deterministic};
+  tri_engine_config ec = {.model_dir = b->dir,
+                          .dtype = TRI_DTYPE_COUNT,
+                          .kv_dtype = TRI_F32,
+                          .max_num_seqs = SEQS,
+                          .max_num_batched_tokens = MAX_TOKENS,
+                          .block_size = BLOCK,
+                          .max_model_len = LEN,
+                          .num_kv_pages = SEQS * PAGES_PER_SEQ * LIVES,
+                          .observer = {.ctx = b, .logits = see_logits}};
+  if (tri_pool_create(threads, NULL, 0, &pool) != TRI_OK) stop("no threads");
+  bc.pool = pool;
+  if (tri_backend_create(&bc, &backend, &err) != TRI_OK) stop(err.message);
+  if (tri_engine_create(&ec, backend, &b->group, &b->engine, &err) != TRI_OK) stop(err.message);
+  fn(b);
+  tri_engine_destroy(b->engine);
+  tri_backend_destroy(backend);
+  tri_pool_destroy(pool);
+}
+
+static void learn(struct bench *b) {
+  b->rows = tri_calloc(MAX_TOKENS * vocab(b), sizeof *b->rows);
+  for (int s = 0; s < SEQS; s++) b->want[s] = tri_calloc((size_t)length[s] * vocab(b), sizeof(float));
+  b->learning = true;
+  alone(b, LEN);
+  b->learning = false;
+  /* All zero would be equal as well. */
+  if (tri_group_is_sampler(&b->group) && !(fabsf(b->want[0][1]) > 0)) stop("no logits were seen");
+  b->compared = b->different = 0;
+  b->worst = 0;
+}
+
+/* Rows that differ. */
+static long check(const char *dir, int tp, bool deterministic) {
+  tri_comm_config cc = {.deterministic = deterministic, .policy = {.yield_us = 200000}, .timeout_ms = 30000};
+  tri_error err = {0};
+  tri_comm *world;
+  struct bench b = {.dir = dir, .rng = 1};
+  bool mpi = getenv("OMPI_COMM_WORLD_SIZE") != NULL;
+  if ((mpi ? tri_comm_mpi_world(&cc, &world) : tri_comm_self_create(&cc, &world)) != TRI_OK) stop("no communicator");
+  if (tri_group_create(world, tp, 1, &b.group, &err) != TRI_OK) stop(err.message);
+  if (tri_plan_writer_create(SEQS, MAX_TOKENS, MAX_TOKENS, &b.writer) != TRI_OK) stop("no memory");
+  with_engine(&b, deterministic, 1, learn);
+  for (int threads = 1; threads <= 3; threads++) with_engine(&b, deterministic, threads, all_schedules);
+  if (tri_group_is_leader(&b.group))
+    printf("%s tp %d%s: %ld of %ld rows differ, by %.1e at most\n", dir, tp, deterministic ? " deterministic" : "",
+           b.different, b.compared, b.worst);
+  for (int s = 0; s < SEQS; s++) tri_free(b.want[s]);
+  tri_free(b.rows);
+  tri_plan_writer_destroy(b.writer);
+  tri_group_destroy(&b.group);
+  return b.different;
+}
+
+int main(int argc, char **argv) {
+  tri_error err = {0};
+  int first = 1, tp = 1;
+  long different = 0;
+  bool mpi = getenv("OMPI_COMM_WORLD_SIZE") != NULL;
+  if (mpi && tri_mpi_init(&argc, &argv, &err) != TRI_OK) return 1;
+  if (argc > 2 && !strcmp(argv[1], "-tp")) tp = atoi(argv[2]), first = 3;
+  if (first >= argc) stop("usage: det_test [-tp N] DIR...");
+  for (int i = first; i < argc; i++) {
+    different += check(argv[i], tp, true);
+    check(argv[i], tp, false);
+  }
+  if (mpi) tri_mpi_finalize();
+  return different != 0;
+}

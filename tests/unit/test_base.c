@@ -1,0 +1,723 @@
+/* The lowest layer: status, memory, conversions, JSON, log lines, rings, waits, the thread pool. */
+#include <check.h>
+#include <errno.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "runtime/base/dtype.h"
+#include "runtime/base/json.h"
+#include "runtime/base/log.h"
+#include "runtime/base/mem.h"
+#include "runtime/base/pool.h"
+#include "runtime/base/ring.h"
+#include "runtime/base/status.h"
+#include "runtime/base/topo.h"
+#include "runtime/base/wait.h"
+
+Suite *suite_base(void);
+
+/* ---- status ---- */
+
+START_TEST(status_names) {
+  for (int i = 0; i < TRI_STATUS_COUNT; i++) {
+    ck_assert_ptr_nonnull(tri_status_name((tri_status)i));
+    ck_assert_ptr_nonnull(tri_status_text((tri_status)i));
+    for (int k = 0; k < i; k++) ck_assert_str_ne(tri_status_name((tri_status)i), tri_status_name((tri_status)k));
+  }
+  ck_assert_int_eq(TRI_OK, 0);
+  ck_assert_str_eq(tri_status_name(TRI_OUT_OF_RANGE), "OUT_OF_RANGE");
+  ck_assert_ptr_nonnull(tri_status_name((tri_status)-1));
+  ck_assert_ptr_nonnull(tri_status_text((tri_status)1000));
+}
+END_TEST
+
+START_TEST(error_keeps_the_first_reason) {
+  tri_error e = {0};
+  ck_assert_int_eq(tri_fail(&e, TRI_CORRUPT, "first", "value %d", 1), TRI_CORRUPT);
+  ck_assert_int_eq(tri_fail(&e, TRI_IO, "second", "value %d", 2), TRI_IO);
+  ck_assert_int_eq(e.status, TRI_CORRUPT);
+  ck_assert_str_eq(e.field, "first");
+  ck_assert_str_eq(e.message, "value 1");
+  tri_error_clear(&e);
+  ck_assert_int_eq(e.status, TRI_OK);
+  ck_assert_int_eq(tri_fail(&e, TRI_IO, NULL, "x"), TRI_IO);
+  ck_assert_str_eq(e.field, "");
+  ck_assert_int_eq(tri_fail(NULL, TRI_TIMEOUT, "f", "nobody listens"), TRI_TIMEOUT);
+  tri_error_clear(NULL);
+}
+END_TEST
+
+START_TEST(error_texts_are_cut_not_overrun) {
+  struct {
+    tri_error e;
+    char guard[16];
+  } s = {.guard = "unharmed"};
+  char longer[2 * TRI_ERROR_MESSAGE];
+  memset(longer, 'x', sizeof longer - 1);
+  longer[sizeof longer - 1] = '\0';
+  tri_fail(&s.e, TRI_IO, longer, "%s", longer);
+  ck_assert_uint_eq(strlen(s.e.field), TRI_ERROR_FIELD - 1);
+  ck_assert_uint_eq(strlen(s.e.message), TRI_ERROR_MESSAGE - 1);
+  ck_assert_str_eq(s.guard, "unharmed");
+}
+END_TEST
+
+/* ---- memory ---- */
+
+static bool all(const unsigned char *p, size_t n, unsigned value) {
+  for (size_t i = 0; i < n; i++)
+    if (p[i] != value) return false;
+  return true;
+}
+
+START_TEST(sizes_that_overflow) {
+  size_t out = 7;
+  ck_assert(!tri_size_mul(SIZE_MAX, 2, &out));
+  ck_assert(!tri_size_mul((size_t)1 << 32, (size_t)1 << 32, &out));
+  ck_assert(!tri_size_add(SIZE_MAX, 1, &out));
+  ck_assert(tri_size_mul(3, 5, &out));
+  ck_assert_uint_eq(out, 15);
+  ck_assert(tri_size_add(SIZE_MAX - 1, 1, &out));
+  ck_assert_uint_eq(out, SIZE_MAX);
+  ck_assert_ptr_null(tri_malloc(SIZE_MAX, 2));
+  ck_assert_ptr_null(tri_calloc((size_t)1 << 33, (size_t)1 << 33));
+  ck_assert_ptr_null(tri_malloc(SIZE_MAX, 1)); /* rounding up to the alignment overflows */
+}
+END_TEST
+
+START_TEST(blocks_are_aligned_and_zeroed) {
+  for (size_t n = 0; n < 300; n++) {
+    unsigned char *p = tri_calloc(n, 1);
+    ck_assert_ptr_nonnull(p);
+    ck_assert_uint_eq((uintptr_t)p % 64, 0);
+    ck_assert(all(p, n, 0));
+    memset(p, 0xa5, n);
+    unsigned char *q = tri_grow(p, n, n + 37, 1);
+    ck_assert_ptr_nonnull(q);
+    ck_assert(all(q, n, 0xa5));
+    ck_assert(all(q + n, 37, 0));
+    ck_assert_ptr_null(tri_grow(q, n + 37, n, 1)); /* growing never shrinks, and the block stays */
+    ck_assert_ptr_null(tri_grow(q, n + 37, SIZE_MAX, 8));
+    q[n] = 1;
+    tri_free(q);
+  }
+  ck_assert_ptr_nonnull(tri_mem_tag_name(TRI_MEM_KV));
+  ck_assert_ptr_nonnull(tri_mem_tag_name((tri_mem_tag)99));
+  char *s = tri_strndup("abc\0def", 7);
+  ck_assert_mem_eq(s, "abc\0def", 8);
+  tri_free(s);
+  s = tri_strdup("");
+  ck_assert_str_eq(s, "");
+  tri_free(s);
+  tri_free(NULL);
+}
+END_TEST
+
+START_TEST(pages) {
+  unsigned char *p = NULL;
+  void *out = NULL;
+  ck_assert_int_eq(tri_pages_alloc(100000, &out), TRI_OK);
+  p = out;
+  ck_assert_uint_eq((uintptr_t)p % (uintptr_t)sysconf(_SC_PAGESIZE), 0);
+  ck_assert(all(p, 100000, 0));
+  tri_pages_free(p, 100000);
+  ck_assert_int_eq(tri_pages_alloc(0, &out), TRI_OK);
+  tri_pages_free(out, 0);
+  out = &p;
+  ck_assert_int_eq(tri_pages_alloc(SIZE_MAX / 2, &out), TRI_NO_MEMORY);
+  ck_assert_ptr_eq(out, &p); /* outputs are set only on success */
+  tri_pages_free(NULL, 1);
+}
+END_TEST
+
+START_TEST(arena) {
+  enum { PIECES = 500 };
+  struct {
+    unsigned char *p;
+    size_t n;
+  } piece[PIECES];
+  tri_arena *a = NULL;
+  ck_assert_int_eq(tri_arena_create(1024, &a), TRI_OK);
+  for (size_t i = 0; i < PIECES; i++) { /* some larger than a chunk */
+    piece[i].n = i * i % 97 * (i % 50 ? 1 : 40);
+    piece[i].p = tri_arena_alloc(a, piece[i].n, 1);
+    ck_assert_ptr_nonnull(piece[i].p);
+    ck_assert_uint_eq((uintptr_t)piece[i].p % 16, 0);
+    ck_assert(all(piece[i].p, piece[i].n, 0));
+    memset(piece[i].p, (int)(i % 251), piece[i].n);
+  }
+  for (size_t i = 0; i < PIECES; i++) /* no two pieces overlap */
+    ck_assert(all(piece[i].p, piece[i].n, i % 251));
+  ck_assert_ptr_null(tri_arena_alloc(a, SIZE_MAX, 2));
+  ck_assert_ptr_null(tri_arena_alloc(a, SIZE_MAX - 3, 1));
+  ck_assert_ptr_null(tri_arena_alloc(a, SIZE_MAX - 20, 1)); /* the chunk's head overflows */
+  ck_assert_str_eq(tri_arena_strndup(a, "trireme", 3), "tri");
+  tri_arena_destroy(a);
+  tri_arena_destroy(NULL);
+}
+END_TEST
+
+/* ---- conversions ---- */
+
+static uint32_t bits(float f) {
+  uint32_t u;
+  memcpy(&u, &f, 4);
+  return u;
+}
+
+/* By the definition of a binary format, not by moving bits. */
+static double by_definition(uint16_t h, int exp_bits, int man_bits) {
+  int man = h & ((1 << man_bits) - 1), exp = h >> man_bits & ((1 << exp_bits) - 1), bias = (1 << (exp_bits - 1)) - 1;
+  double sign = h & 0x8000 ? -1 : 1;
+  if (exp == (1 << exp_bits) - 1) return man ? NAN : sign * INFINITY;
+  return exp ? sign * ldexp((1 << man_bits) + man, exp - bias - man_bits) : sign * ldexp(man, 1 - bias - man_bits);
+}
+
+struct format {
+  const char *name;
+  tri_dtype type;
+  int exp_bits, man_bits;
+};
+static const struct format formats[] = {{"f16", TRI_F16, 5, 10}, {"bf16", TRI_BF16, 8, 7}};
+
+static float widen(const struct format *f, uint16_t h) {
+  return f->type == TRI_F16 ? tri_f16_to_f32(h) : tri_bf16_to_f32(h);
+}
+static uint16_t narrow(const struct format *f, float x) {
+  return f->type == TRI_F16 ? tri_f32_to_f16(x) : tri_f32_to_bf16(x);
+}
+
+START_TEST(every_value_widens_and_comes_back) {
+  const struct format *f = &formats[_i];
+  for (unsigned h = 0; h < 65536; h++) {
+    double want = by_definition((uint16_t)h, f->exp_bits, f->man_bits);
+    float got = widen(f, (uint16_t)h);
+    uint16_t back = narrow(f, got);
+    if (isnan(want)) {
+      ck_assert_msg(isnan(got) && isnan(widen(f, back)), "%s %04x is not NaN", f->name, h);
+      continue;
+    }
+    if (!((double)got == want && !!signbit(got) == !!(h & 0x8000)))
+      ck_abort_msg("%s %04x widens to %g", f->name, h, got);
+    if (back != h) ck_abort_msg("%s %04x comes back as %04x", f->name, h, back);
+    if (bits(tri_load_f32(&(uint16_t){(uint16_t)h}, f->type, 0)) != bits(got))
+      ck_abort_msg("%s %04x loads", f->name, h);
+  }
+}
+END_TEST
+
+START_TEST(every_gap_rounds_to_nearest_even) {
+  const struct format *f = &formats[_i];
+  unsigned infinite = ((1u << f->exp_bits) - 1) << f->man_bits;
+  for (unsigned h = 0; h < infinite; h++) {
+    double low = by_definition((uint16_t)h, f->exp_bits, f->man_bits), step;
+    /* Above the largest finite value the next one would have been one step further. */
+    step = h + 1 < infinite ? by_definition((uint16_t)(h + 1), f->exp_bits, f->man_bits) - low
+                            : low - by_definition((uint16_t)(h - 1), f->exp_bits, f->man_bits);
+    float half = (float)(low + step / 2);
+    if ((double)half != low + step / 2) ck_abort_msg("the middle above %04x is no float32", h);
+    unsigned even = h % 2 ? h + 1 : h;
+    float below = nextafterf(half, 0), above = nextafterf(half, INFINITY);
+    if (!(narrow(f, half) == even)) ck_abort_msg("%s: the middle above %04x", f->name, h);
+    if (!(narrow(f, below) == h)) ck_abort_msg("%s: below the middle above %04x", f->name, h);
+    if (!(narrow(f, above) == h + 1)) ck_abort_msg("%s: above the middle above %04x", f->name, h);
+    if (!(narrow(f, -half) == (even | 0x8000))) ck_abort_msg("%s: the negative middle above %04x", f->name, h);
+  }
+  ck_assert_uint_eq(narrow(f, INFINITY), infinite);
+  ck_assert_uint_eq(narrow(f, -INFINITY), infinite | 0x8000);
+  ck_assert_uint_eq(narrow(f, 3.39e38f), infinite - (f->type == TRI_BF16));
+  ck_assert_uint_eq(narrow(f, 1e-45f), 0);
+  ck_assert_uint_eq(narrow(f, -0.0f), 0x8000);
+  ck_assert(isnan(widen(f, narrow(f, NAN))));
+  float small_nan; /* a NaN whose payload lies only in the bits that are cut off */
+  uint32_t payload = 0x7f800001u;
+  memcpy(&small_nan, &payload, 4);
+  ck_assert(isnan(widen(f, narrow(f, small_nan))));
+}
+END_TEST
+
+START_TEST(types_by_name) {
+  tri_dtype t = TRI_DTYPE_COUNT;
+  for (int i = 0; i < TRI_DTYPE_COUNT; i++) {
+    ck_assert_uint_ge(tri_dtype_size((tri_dtype)i), 1);
+    ck_assert(tri_dtype_from_name(tri_dtype_name((tri_dtype)i), &t));
+    ck_assert_int_eq((int)t, i);
+  }
+  ck_assert(tri_dtype_from_safetensors("BF16", &t) && t == TRI_BF16 && tri_dtype_size(t) == 2);
+  ck_assert(!tri_dtype_from_safetensors("bfloat16", &t));
+  ck_assert(!tri_dtype_from_safetensors("", &t));
+  ck_assert(!tri_dtype_from_name("F32", &t));
+  ck_assert_float_eq(tri_load_f32(&(int8_t){-7}, TRI_I8, 0), -7);
+  ck_assert_float_eq(tri_load_f32(&(uint8_t){200}, TRI_U8, 0), 200);
+  ck_assert_float_eq(tri_load_f32(&(int32_t){-70000}, TRI_I32, 0), -70000);
+  ck_assert_float_eq(tri_load_f32(&(int64_t){1 << 20}, TRI_I64, 0), 1 << 20);
+  float f[2] = {0, 0};
+  tri_store_f32(f, TRI_F32, 1, 1.5f);
+  ck_assert_float_eq(tri_load_f32(f, TRI_F32, 1), 1.5f);
+}
+END_TEST
+
+/* ---- JSON ---- */
+
+static tri_status parse(const char *text, size_t len) {
+  tri_json_doc *doc = NULL;
+  tri_error err = {0};
+  tri_status st = tri_json_parse(text, len, &doc, &err);
+  ck_assert_msg((st == TRI_OK) == (doc != NULL), "%.60s", text);
+  if (st != TRI_OK) ck_assert_msg(err.status == st && err.message[0], "%.60s: no reason given", text);
+  tri_json_free(doc);
+  return st;
+}
+
+static const char *const malformed[] = {
+    "",
+    " ",
+    "{",
+    "}",
+    "]",
+    "[1,]",
+    "[,1]",
+    "{\"a\":1,}",
+    "{\"a\" 1}",
+    "{\"a\":1 \"b\":2}",
+    "{a:1}",
+    "{'a':1}",
+    "[1] [2]",
+    "{} x",
+    "{\"a\":1,\"a\":2}",
+    "{\"\\u0000\":1}", /* a key that a C string cannot hold */
+    "\"\xff\"",
+    "\"\xc0\x80\"",
+    "\"\xed\xa0\x80\"",
+    "\"\\ud800\"",
+    "\"\\ud800\\u0041\"",
+    "\"\\x41\"",
+    "\"\n\"",
+    "\"open",
+    "\"\\",
+    "nul",
+    "True",
+    "NaN",
+    "Infinity",
+    "-",
+    "01",
+    "+1",
+    "1.",
+    ".5",
+    "1e",
+    "0x10",
+    "1e999",
+    "-1e999",
+    "9223372036854775808",
+    "-9223372036854775809",
+    "// comment\n1",
+    "\xef\xbb\xbf{}", /* byte order mark */
+};
+
+START_TEST(malformed_json) { ck_assert_int_eq(parse(malformed[_i], strlen(malformed[_i])), TRI_CORRUPT); }
+END_TEST
+
+START_TEST(json_depth) {
+  enum { MAX = 64 };
+  char text[4 * 100000 + 1];
+  for (int depth = MAX - 1; depth <= MAX + 1; depth++) {
+    memset(text, '[', (size_t)depth);
+    memset(text + depth, ']', (size_t)depth);
+    ck_assert_int_eq(parse(text, 2 * (size_t)depth), depth <= MAX ? TRI_OK : TRI_TOO_LARGE);
+  }
+  memset(text, '[', 100000);
+  ck_assert_int_eq(parse(text, 100000), TRI_TOO_LARGE); /* no recursion before the check */
+  size_t n = 0;
+  for (int i = 0; i < 65; i++) n += (size_t)sprintf(text + n, "{\"a\":");
+  ck_assert_int_eq(parse(text, n), TRI_TOO_LARGE);
+  /* Brackets inside strings are no nesting, and an escaped quote does not end one. */
+  n = (size_t)sprintf(text, "[\"\\\"");
+  memset(text + n, '[', 200);
+  n += 200 + (size_t)sprintf(text + n + 200, "\"]");
+  ck_assert_int_eq(parse(text, n), TRI_OK);
+  /* Closing brackets earn no credit for more opening ones. */
+  memset(text, ']', 100);
+  memset(text + 100, '[', 150);
+  ck_assert_int_ne(parse(text, 250), TRI_OK);
+}
+END_TEST
+
+static tri_status collect(void *ctx, const char *key, const tri_json *value) {
+  int64_t v = 0;
+  ck_assert(tri_json_as_int(value, &v));
+  sprintf((char *)ctx + strlen(ctx), "%s=%lld ", key, (long long)v);
+  return v == 3 ? TRI_ABORTED : TRI_OK;
+}
+
+START_TEST(json_getters) {
+  static const char text[] = "{\"i\":-9223372036854775808,\"r\":0.5,\"b\":true,\"s\":\"a\\u0000b\\u00e9\",\"n\":null,"
+                             "\"a\":[1,\"x\"],\"o\":{\"z\":1,\"y\":2,\"x\":3,\"w\":4}}";
+  tri_json_doc *doc = NULL;
+  ck_assert_int_eq(tri_json_parse(text, sizeof text - 1, &doc, NULL), TRI_OK);
+  const tri_json *root = tri_json_root(doc);
+  int64_t i = 5;
+  double d = 5;
+  bool b = false;
+  size_t len;
+  ck_assert_int_eq(tri_json_kind_of(root), TRI_JSON_OBJECT);
+  ck_assert_uint_eq(tri_json_size(root), 7);
+  ck_assert(tri_json_get_int(root, "i", &i) && i == INT64_MIN);
+  ck_assert(tri_json_get_num(root, "i", &d) && d == -0x1p63);
+  i = 5, d = 5;
+  ck_assert(!tri_json_get_int(root, "r", &i) && i == 5); /* no silent rounding */
+  ck_assert(!tri_json_get_int(root, "s", &i) && !tri_json_get_int(root, "n", &i) && !tri_json_get_int(root, "?", &i));
+  ck_assert(tri_json_get_num(root, "r", &d) && d == 0.5);
+  ck_assert(tri_json_get_bool(root, "b", &b) && b);
+  ck_assert(!tri_json_get_bool(root, "i", &b) && !tri_json_get_num(root, "b", &d) && d == 0.5);
+  ck_assert_ptr_null(tri_json_get_str(root, "i"));
+  const char *s = tri_json_as_str(tri_json_get(root, "s"), &len);
+  ck_assert_uint_eq(len, 5);
+  ck_assert_ptr_null(tri_json_get_str(root, "s")); /* as a C string it would be "a" */
+  ck_assert_mem_eq(s, "a\0b\xc3\xa9", 6);
+  ck_assert_int_eq(tri_json_kind_of(tri_json_get(root, "n")), TRI_JSON_NULL);
+  ck_assert_int_eq(tri_json_kind_of(NULL), TRI_JSON_NULL);
+  const tri_json *a = tri_json_get(root, "a");
+  ck_assert_uint_eq(tri_json_size(a), 2);
+  ck_assert_str_eq(tri_json_as_str(tri_json_at(a, 1), NULL), "x");
+  ck_assert_ptr_null(tri_json_at(a, 2));
+  ck_assert_ptr_null(tri_json_at(root, 0)); /* no array */
+  ck_assert_ptr_null(tri_json_get(a, "x")); /* no object */
+  ck_assert_ptr_null(tri_json_get(NULL, "x"));
+  ck_assert_ptr_null(tri_json_at(NULL, 0));
+  ck_assert_uint_eq(tri_json_size(tri_json_get(root, "s")), 0);
+  char seen[100] = "";
+  ck_assert_int_eq(tri_json_each(tri_json_get(root, "o"), collect, seen), TRI_ABORTED);
+  ck_assert_str_eq(seen, "z=1 y=2 x=3 "); /* the file's order, up to the one that said stop */
+  seen[0] = '\0';
+  ck_assert_int_eq(tri_json_each(a, collect, seen), TRI_OK); /* not an object: no members */
+  ck_assert_str_eq(seen, "");
+  tri_json_free(doc);
+  tri_json_free(NULL);
+}
+END_TEST
+
+START_TEST(json_quote_round_trip) {
+  char all[256 + 8], out[8 * sizeof all];
+  size_t n = 0;
+  for (int c = 0; c < 128; c++) all[n++] = (char)c; /* with the NUL */
+  memcpy(all + n, "\xc3\xa9\xf0\x9f\x98\x80", 6);
+  n += 6;
+  size_t need = tri_json_quote(all, n, NULL, 0);
+  ck_assert_uint_eq(tri_json_quote(all, n, out, sizeof out), need);
+  memset(out + need, '#', 4);
+  char cut[20];
+  memset(cut, '#', sizeof cut);
+  ck_assert_uint_eq(tri_json_quote(all, n, cut, 10), need); /* writes no more than it may */
+  ck_assert_mem_eq(cut, out, 10);
+  ck_assert_int_eq(cut[10], '#');
+  tri_json_doc *doc = NULL;
+  ck_assert_int_eq(tri_json_parse(out, need, &doc, NULL), TRI_OK);
+  size_t len;
+  const char *s = tri_json_as_str(tri_json_root(doc), &len);
+  ck_assert_uint_eq(len, n);
+  ck_assert_mem_eq(s, all, n);
+  tri_json_free(doc);
+}
+END_TEST
+
+START_TEST(json_files) {
+  static const char path[] = TRI_TEST_SCRATCH "/base_json", text[] = "{\"a\":1}";
+  tri_json_doc *doc = NULL;
+  tri_error err = {0};
+  unlink(path);
+  ck_assert_int_eq(tri_json_read_file(path, 100, &doc, &err), TRI_NOT_FOUND);
+  ck_assert_ptr_nonnull(strstr(err.message, "base_json"));
+  FILE *f = fopen(path, "w");
+  ck_assert_ptr_nonnull(f);
+  fputs(text, f);
+  fclose(f);
+  ck_assert_int_eq(tri_json_read_file(path, sizeof text - 2, &doc, NULL), TRI_TOO_LARGE);
+  ck_assert_int_eq(tri_json_read_file(path, sizeof text - 1, &doc, NULL), TRI_OK);
+  tri_json_free(doc);
+  doc = NULL;
+  tri_error_clear(&err);
+  ck_assert_int_eq(truncate(path, 3), 0);
+  ck_assert_int_eq(tri_json_read_file(path, 100, &doc, &err), TRI_CORRUPT);
+  ck_assert_ptr_nonnull(strstr(err.message, "base_json")); /* says in which file */
+  unlink(path);
+  ck_assert_int_eq(tri_json_read_file(TRI_TEST_SCRATCH, 100, &doc, NULL), TRI_IO); /* a folder */
+  ck_assert_int_eq(mkfifo(path, 0600), 0);
+  ck_assert_int_eq(tri_json_read_file(path, 100, &doc, NULL), TRI_IO); /* a pipe without a writer must not hang us */
+  unlink(path);
+  ck_assert_ptr_null(doc);
+}
+END_TEST
+
+/* ---- log ---- */
+
+START_TEST(log_lines) {
+  char got[4096] = "";
+  int ends[2], saved = dup(2);
+  ck_assert_int_eq(pipe(ends), 0);
+  fflush(stderr);
+  dup2(ends[1], 2);
+  tri_log_setup(TRI_LOG_WARN, "3");
+  tri_log(TRI_LOG_WARN, "test", "value %d", 42);
+  tri_log(TRI_LOG_INFO, "test", "below the threshold");
+  char longer[3000];
+  memset(longer, 'x', sizeof longer);
+  longer[sizeof longer - 1] = '\0';
+  tri_log(TRI_LOG_ERROR, "test", "%s", longer);
+  dup2(saved, 2);
+  close(saved), close(ends[1]);
+  size_t n = 0;
+  for (ssize_t r; (r = read(ends[0], got + n, sizeof got - 1 - n)) > 0;) n += (size_t)r;
+  close(ends[0]);
+  tri_log_setup(TRI_LOG_INFO, "-");
+  ck_assert_int_eq(strncmp(got, "WARN 3 test: value 42\n", 22), 0);
+  ck_assert_ptr_null(strstr(got, "below"));
+  ck_assert_int_eq(strncmp(got + 22, "ERROR 3 test: xxx", 17), 0);
+  ck_assert_int_eq(got[n - 1], '\n'); /* a cut line still ends */
+  ck_assert_ptr_eq(strchr(got + 22, '\n'), got + n - 1);
+}
+END_TEST
+
+/* ---- rings ---- */
+
+START_TEST(ring_fills_and_empties) {
+  tri_ring r;
+  int item[8];
+  ck_assert_int_eq(tri_ring_init(&r, 5), TRI_OK); /* 8 */
+  for (int round = 0; round < 3; round++) {
+    ck_assert_ptr_null(tri_ring_pop(&r));
+    for (int i = 0; i < 8; i++) ck_assert(tri_ring_push(&r, &item[i]));
+    ck_assert(!tri_ring_push(&r, &item[0]));
+    for (int i = 0; i < 8; i++) ck_assert_ptr_eq(tri_ring_pop(&r), &item[i]);
+    ck_assert_ptr_null(tri_ring_pop(&r));
+    ck_assert(tri_ring_push(&r, &item[0])); /* the next round starts elsewhere in the ring */
+    ck_assert_ptr_eq(tri_ring_pop(&r), &item[0]);
+  }
+  tri_ring_free(&r);
+}
+END_TEST
+
+enum { RING_ITEMS = 200000 };
+
+static void *produce(void *arg) {
+  tri_ring *r = arg;
+  for (uintptr_t i = 1; i <= RING_ITEMS; i++) {
+    size_t *item = tri_malloc(1, sizeof *item);
+    *item = i;
+    while (!tri_ring_push(r, item)) sched_yield();
+  }
+  return NULL;
+}
+
+START_TEST(ring_between_two_threads) {
+  tri_ring r;
+  pthread_t t;
+  ck_assert_int_eq(tri_ring_init(&r, 64), TRI_OK);
+  ck_assert_int_eq(pthread_create(&t, NULL, produce, &r), 0);
+  for (size_t want = 1; want <= RING_ITEMS;) {
+    size_t *item = tri_ring_pop(&r);
+    if (!item) {
+      sched_yield();
+      continue;
+    }
+    if (*item != want)
+      ck_abort_msg("item %zu came as number %zu", *item,
+                   want); /* in order, none lost, and what it points to has arrived too */
+    want++;
+    tri_free(item);
+  }
+  pthread_join(t, NULL);
+  ck_assert_ptr_null(tri_ring_pop(&r));
+  tri_ring_free(&r);
+}
+END_TEST
+
+/* ---- waits ---- */
+
+START_TEST(waits_end_at_their_deadline) {
+  static const tri_wait_policy policies[] = {{0, 0, NULL}, {50, 0, NULL}, {0, 50, NULL}, {100, 100, NULL}};
+  const tri_wait_policy *p = &policies[_i];
+  int64_t begin = tri_now_ns(), deadline = begin + 20000000, cpu = tri_thread_cpu_ns();
+  tri_wait w = tri_wait_begin(p, deadline);
+  tri_status st;
+  unsigned polls = 0;
+  while ((st = tri_wait_pause(&w)) == TRI_OK) polls++;
+  ck_assert_int_eq(st, TRI_TIMEOUT);
+  ck_assert_int_ge(tri_now_ns(), deadline);
+  ck_assert_int_lt(tri_now_ns(), deadline + 1000000000); /* generous: the machine may be busy */
+  ck_assert_uint_ge(polls, 5);
+  ck_assert_int_lt(tri_thread_cpu_ns() - cpu, 15000000); /* most of it asleep */
+  st = tri_wait_pause(&w);
+  for (int i = 0; i < 20 && st == TRI_OK; i++) st = tri_wait_pause(&w);
+  ck_assert_int_eq(st, TRI_TIMEOUT); /* and stays so */
+}
+END_TEST
+
+static void *stop_soon(void *arg) {
+  usleep(20000);
+  atomic_store((atomic_bool *)arg, true);
+  return NULL;
+}
+
+START_TEST(waits_end_when_stopped) {
+  atomic_bool stop = false;
+  pthread_t t;
+  tri_wait_policy policy = {.spin_us = 10, .yield_us = 10, .stop = &stop};
+  ck_assert_int_eq(pthread_create(&t, NULL, stop_soon, &stop), 0);
+  tri_wait w = tri_wait_begin(&policy, TRI_NEVER);
+  tri_status st;
+  while ((st = tri_wait_pause(&w)) == TRI_OK) {
+  }
+  ck_assert_int_eq(st, TRI_ABORTED);
+  pthread_join(t, NULL);
+}
+END_TEST
+
+struct baton {
+  tri_waker to, from;
+  atomic_int value;
+  int rounds;
+};
+
+static void *answer(void *arg) {
+  struct baton *b = arg;
+  for (int i = 0; i < b->rounds; i++) {
+    while (atomic_load(&b->value) != 2 * i + 1) tri_waker_sleep(&b->to, 5000000000);
+    atomic_store(&b->value, 2 * i + 2);
+    tri_waker_wake(&b->from);
+  }
+  return NULL;
+}
+
+START_TEST(wakers) {
+  tri_waker w = {0};
+  int64_t begin = tri_now_ns();
+  tri_waker_sleep(&w, 10000000);
+  ck_assert_int_ge(tri_now_ns() - begin, 9000000); /* nobody wakes: the time passes */
+  tri_waker_wake(&w);
+  tri_waker_wake(&w);
+  begin = tri_now_ns();
+  tri_waker_sleep(&w, 10000000000); /* woken before it slept */
+  ck_assert_int_lt(tri_now_ns() - begin, 2000000000);
+  begin = tri_now_ns();
+  tri_waker_sleep(&w, 10000000); /* two wakes make one signal */
+  ck_assert_int_ge(tri_now_ns() - begin, 9000000);
+  struct baton b = {.rounds = 2000};
+  pthread_t t;
+  ck_assert_int_eq(pthread_create(&t, NULL, answer, &b), 0);
+  begin = tri_now_ns();
+  for (int i = 0; i < b.rounds; i++) {
+    atomic_store(&b.value, 2 * i + 1);
+    tri_waker_wake(&b.to);
+    while (atomic_load(&b.value) != 2 * i + 2) tri_waker_sleep(&b.from, 5000000000);
+  }
+  pthread_join(t, NULL);
+  ck_assert_int_lt(tri_now_ns() - begin, 4000000000); /* one lost wake alone would cost 5 s */
+}
+END_TEST
+
+/* ---- the pool ---- */
+
+struct work {
+  tri_pool *pool;
+  int n, wrong;
+  atomic_int sum;
+  int phase[16];
+};
+
+static void add_index(void *ctx, int index, int count) {
+  struct work *w = ctx;
+  if (count != w->n || index < 0 || index >= count) w->wrong = 1;
+  atomic_fetch_add(&w->sum, 1 << index);
+}
+
+/* Each phase writes what the next one reads from the neighbour, without atomics: only the barrier orders them. */
+static void phases(void *ctx, int index, int count) {
+  struct work *w = ctx;
+  for (int i = 1; i <= 200; i++) {
+    w->phase[index] = i;
+    tri_pool_barrier(w->pool);
+    if (w->phase[(index + 1) % count] != i) atomic_fetch_add(&w->sum, 1);
+    tri_pool_barrier(w->pool);
+  }
+}
+
+START_TEST(pool_runs) {
+  static const int sizes[] = {1, 2, 3, 4, 7}, spins[] = {0, 50};
+  for (size_t k = 0; k < 5; k++)
+    for (int s = 0; s < 2; s++) {
+      struct work w = {.n = sizes[k]};
+      ck_assert_int_eq(tri_pool_create(w.n, NULL, spins[s], &w.pool), TRI_OK);
+      ck_assert_int_eq(tri_pool_size(w.pool), w.n);
+      for (int i = 0; i < 300; i++) {
+        atomic_store(&w.sum, 0);
+        tri_pool_run(w.pool, add_index, &w);
+        ck_assert_int_eq(atomic_load(&w.sum), (1 << w.n) - 1); /* each index once, all back before run returns */
+      }
+      atomic_store(&w.sum, 0);
+      tri_pool_run(w.pool, phases, &w);
+      ck_assert_int_eq(atomic_load(&w.sum), 0);
+      ck_assert_int_eq(w.wrong, 0);
+      if (s) usleep(2000); /* threads asleep again when they are told to leave */
+      tri_pool_destroy(w.pool);
+    }
+}
+END_TEST
+
+START_TEST(pool_edges) {
+  tri_pool *p = NULL;
+  ck_assert_int_eq(tri_pool_create(0, NULL, 0, &p), TRI_OUT_OF_RANGE);
+  ck_assert_int_eq(tri_pool_create(-1, NULL, 0, &p), TRI_OUT_OF_RANGE);
+  ck_assert_int_eq(tri_pool_create(100000, NULL, 0, &p), TRI_OUT_OF_RANGE);
+  ck_assert_ptr_null(p);
+  struct work w = {.n = 1};
+  ck_assert_int_eq(tri_pool_size(NULL), 1);
+  tri_pool_run(NULL, add_index, &w);
+  ck_assert_int_eq(atomic_load(&w.sum), 1);
+  tri_pool_barrier(NULL);
+  tri_pool_destroy(NULL);
+}
+END_TEST
+
+START_TEST(cores) {
+  int n = tri_topo_num_cores(), core[64], over = -1;
+  ck_assert_int_ge(n, 1);
+  ck_assert_int_eq(tri_topo_assign(0, 1, 1, core, &over), TRI_OK);
+  for (int i = 0; i < 64; i++) core[i] = 77777;
+  int crowd = n < 60 ? n + 1 : 64;
+  ck_assert_int_eq(tri_topo_assign(0, 1, crowd, core, &over), TRI_OK);
+  if (crowd > n) {
+    for (int i = 0; i < crowd; i++) ck_assert_int_eq(core[i], -1); /* more threads than cores: nothing is pinned */
+  }
+}
+END_TEST
+
+static TCase *add_case(Suite *s, const char *name, const TTest *const *tests) {
+  TCase *c = tcase_create(name);
+  tcase_set_timeout(c, 60);
+  for (; *tests; tests++) tcase_add_test(c, *tests);
+  suite_add_tcase(s, c);
+  return c;
+}
+#define CASE(s, name, ...) add_case(s, name, (const TTest *const[]){__VA_ARGS__, NULL})
+
+Suite *suite_base(void) {
+  Suite *s = suite_create("base");
+  CASE(s, "status", status_names, error_keeps_the_first_reason, error_texts_are_cut_not_overrun);
+  CASE(s, "mem", sizes_that_overflow, blocks_are_aligned_and_zeroed, pages, arena);
+  TCase *dtype = CASE(s, "dtype", types_by_name);
+  tcase_add_loop_test(dtype, every_value_widens_and_comes_back, 0, 2);
+  tcase_add_loop_test(dtype, every_gap_rounds_to_nearest_even, 0, 2);
+  TCase *json = CASE(s, "json", json_depth, json_getters, json_quote_round_trip, json_files);
+  tcase_add_loop_test(json, malformed_json, 0, sizeof malformed / sizeof *malformed);
+  CASE(s, "log", log_lines);
+  CASE(s, "ring", ring_fills_and_empties, ring_between_two_threads);
+  TCase *wait = CASE(s, "wait", waits_end_when_stopped, wakers);
+  tcase_add_loop_test(wait, waits_end_at_their_deadline, 0, 4);
+  CASE(s, "pool", pool_runs, pool_edges, cores);
+  return s;
+}

@@ -1,0 +1,319 @@
+/* Who holds what: every element of every weight on exactly the ranks that must have it, at the place where the executor
+ * looks for it. The expectation is written per element, from what tensor parallelism means, without ranges of rows. */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/mem.h"
+#include "runtime/model/arch.h"
+#include "runtime/model/layout.h"
+
+Suite *suite_layout(void);
+
+/* A model with every optional tensor, and sizes that do not divide. */
+static tri_model_config make(const tri_arch *arch, int heads, int kv_heads, int ff, int vocab, int layers) {
+  tri_model_config c = arch->defaults;
+  c.arch = arch;
+  c.hidden_size = 3;
+  c.num_layers = layers;
+  c.num_heads = heads;
+  c.num_kv_heads = kv_heads;
+  c.head_dim = 2;
+  c.intermediate_size = ff;
+  c.vocab_size = vocab;
+  c.max_position_embeddings = 6;
+  c.attention_bias = c.o_bias = c.mlp_bias = true;
+  return c;
+}
+
+/* Rank that owns item i of n when `parts` ranks share them: nearly equal, contiguous. */
+static int owner(int64_t n, int parts, int64_t i) {
+  for (int r = 0; r < parts; r++)
+    if (i >= n * r / parts && i < n * (r + 1) / parts) return r;
+  ck_abort_msg("nobody owns %lld of %lld", (long long)i, (long long)n);
+  return -1;
+}
+
+/* Number of items before i that the same rank owns too. */
+static int64_t local(int64_t n, int parts, int64_t i) {
+  int64_t before = 0;
+  for (int64_t k = 0; k < i; k++) before += owner(n, parts, k) == owner(n, parts, i);
+  return before;
+}
+
+/* A rank needs a KV head when one of its query heads reads it. */
+static bool needs_kv(const tri_model_config *c, tri_parallel p, int64_t kv) {
+  for (int64_t q = 0; q < c->num_heads; q++)
+    if (owner(c->num_heads, p.tp, q) == p.tp_rank && q / (c->num_heads / c->num_kv_heads) == kv) return true;
+  return false;
+}
+
+static int64_t count_q(const tri_model_config *c, tri_parallel p) {
+  int64_t n = 0;
+  for (int64_t q = 0; q < c->num_heads; q++) n += owner(c->num_heads, p.tp, q) == p.tp_rank;
+  return n;
+}
+
+static int64_t count_kv(const tri_model_config *c, tri_parallel p, int64_t below) {
+  int64_t n = 0;
+  for (int64_t kv = 0; kv < below; kv++) n += needs_kv(c, p, kv);
+  return n;
+}
+
+static bool place_qkv(const tri_model_config *c, tri_parallel p, tri_part part, int64_t row, int64_t *dst) {
+  int64_t d = c->head_dim, q_rows = c->num_heads * d, kv_rows = c->num_kv_heads * d, head = row / d;
+  int which = part == TRI_PART_Q ? 0 : part == TRI_PART_K ? 1 : 2;
+  if (part == TRI_PART_QKV_INTERLEAVED) {
+    which = (int)(head % 3);
+    head /= 3;
+  } else if (part == TRI_PART_QKV_CONCAT) {
+    which = row < q_rows ? 0 : row < q_rows + kv_rows ? 1 : 2;
+    head = (row - (which > 0 ? q_rows : 0) - (which > 1 ? kv_rows : 0)) / d;
+  }
+  int64_t in_head = row % d;
+  if (which == 0) {
+    *dst = local(c->num_heads, p.tp, head) * d + in_head;
+    return owner(c->num_heads, p.tp, head) == p.tp_rank;
+  }
+  int64_t kv_here = count_kv(c, p, c->num_kv_heads);
+  *dst = (count_q(c, p) + (which == 2 ? kv_here : 0) + count_kv(c, p, head)) * d + in_head;
+  return needs_kv(c, p, head);
+}
+
+static bool place_up(const tri_model_config *c, tri_parallel p, tri_part part, int64_t row, int64_t *dst) {
+  int64_t f = c->intermediate_size, mine = 0;
+  bool gate = part == TRI_PART_GATE || (part == TRI_PART_GATE_UP_CONCAT && row < f);
+  int64_t unit = part == TRI_PART_GATE_UP_CONCAT && !gate ? row - f : row;
+  for (int64_t i = 0; i < f; i++) mine += owner(f, p.tp, i) == p.tp_rank;
+  *dst = local(f, p.tp, unit) + (c->gated && !gate ? mine : 0);
+  return owner(f, p.tp, unit) == p.tp_rank;
+}
+
+/* Must this rank hold element (row, col) of the rule's tensor, and where? */
+static bool place(const tri_model_config *c, tri_parallel p, const tri_tensor_rule *rule, int64_t row, int64_t col,
+                  int64_t *dst_row, int64_t *dst_col) {
+  bool first = p.pp_rank == 0, last = p.pp_rank == p.pp - 1;
+  *dst_row = row, *dst_col = col;
+  switch (rule->weight) {
+  case TRI_W_EMBED:
+  case TRI_W_HEAD:
+  case TRI_W_HEAD_BIAS:
+    *dst_row = local(c->vocab_size, p.tp, row);
+    return (rule->weight == TRI_W_EMBED ? first : last) && owner(c->vocab_size, p.tp, row) == p.tp_rank;
+  case TRI_W_POSITIONS: return first && p.tp_rank == 0;
+  case TRI_W_FINAL_NORM:
+  case TRI_W_FINAL_NORM_BIAS: return last;
+  case TRI_W_QKV:
+  case TRI_W_QKV_BIAS: return place_qkv(c, p, rule->part, row, dst_row);
+  case TRI_W_UP:
+  case TRI_W_UP_BIAS: return place_up(c, p, rule->part, row, dst_row);
+  case TRI_W_O:
+    *dst_col = local(c->num_heads, p.tp, col / c->head_dim) * c->head_dim + col % c->head_dim;
+    return owner(c->num_heads, p.tp, col / c->head_dim) == p.tp_rank;
+  case TRI_W_DOWN:
+    *dst_col = local(c->intermediate_size, p.tp, col);
+    return owner(c->intermediate_size, p.tp, col) == p.tp_rank;
+  case TRI_W_O_BIAS:
+  case TRI_W_DOWN_BIAS: return p.tp_rank == 0; /* added once, after the all-reduce */
+  default: return true;                        /* norms are everywhere */
+  }
+}
+
+/* Collects a rule's slices into a map from destination to source element, and how often each destination was written.
+ */
+struct filled {
+  int64_t n, k;
+  int64_t *source; /* row * full columns + col, of rule number `which` */
+  int *writes, *which;
+  int rule;
+  tri_weight_shape full;
+  const char *name;
+};
+
+static tri_status fill(void *ctx, const tri_slice *s) {
+  struct filled *f = ctx;
+  ck_assert_msg(s->rows > 0 && s->cols > 0, "%s: an empty slice", f->name);
+  ck_assert_msg(s->src_row >= 0 && s->src_col >= 0 && s->src_row + s->rows <= f->full.n &&
+                    s->src_col + s->cols <= f->full.k,
+                "%s: a slice outside the tensor", f->name);
+  ck_assert_msg(s->dst_row >= 0 && s->dst_col >= 0 && s->dst_row + s->rows <= f->n && s->dst_col + s->cols <= f->k,
+                "%s: a slice outside the weight", f->name);
+  for (int64_t r = 0; r < s->rows; r++)
+    for (int64_t c = 0; c < s->cols; c++) {
+      int64_t at = (s->dst_row + r) * f->k + s->dst_col + c;
+      f->source[at] = (s->src_row + r) * f->full.k + s->src_col + c;
+      f->which[at] = f->rule;
+      f->writes[at]++;
+    }
+  return TRI_OK;
+}
+
+static void check_weight(const tri_model_config *c, const tri_shard *s, tri_weight_id id) {
+  tri_weight_shape mine = tri_shard_weight_shape(c, s, id);
+  size_t size = (size_t)(mine.n * mine.k) + 1;
+  struct filled f = {.n = mine.n, .k = mine.k};
+  f.source = tri_calloc(size, sizeof *f.source);
+  f.writes = tri_calloc(size, sizeof *f.writes);
+  f.which = tri_calloc(size, sizeof *f.which);
+  int64_t held = 0;
+  bool any = false;
+  for (const tri_tensor_rule *r = c->arch->tensors; r->name; r++) {
+    if (r->weight != id) continue;
+    any = true;
+    f.rule = (int)(r - c->arch->tensors);
+    f.full = tri_rule_full_shape(c, r);
+    f.name = r->name;
+    ck_assert(f.full.vector == mine.vector);
+    ck_assert_int_eq(tri_shard_slices(c, s, r, fill, &f), TRI_OK);
+    for (int64_t row = 0; row < f.full.n; row++)
+      for (int64_t col = 0; col < f.full.k; col++) {
+        int64_t to_row, to_col;
+        if (!place(c, s->p, r, row, col, &to_row, &to_col)) continue;
+        int64_t at = to_row * f.k + to_col;
+        held++;
+        if (to_row >= f.n || to_col >= f.k || f.writes[at] != 1 || f.which[at] != f.rule ||
+            f.source[at] != row * f.full.k + col)
+          ck_abort_msg(
+              "%s %s, heads %d/%d ff %d vocab %d, tp %d of %d, pp %d of %d: element (%d, %d) is not at (%d, %d)",
+              c->arch->model_type, r->name, (int)c->num_heads, (int)c->num_kv_heads, (int)c->intermediate_size,
+              (int)c->vocab_size, s->p.tp_rank, s->p.tp, s->p.pp_rank, s->p.pp, (int)row, (int)col, (int)to_row,
+              (int)to_col);
+      }
+  }
+  /* Each element found at its place and as many as the weight has room for: exactly once, and nothing else. */
+  if (any)
+    ck_assert_msg(held == mine.n * mine.k, "%s %s, tp %d of %d: the weight has %d elements, the rank must hold %d",
+                  c->arch->model_type, tri_weight_name(id), s->p.tp_rank, s->p.tp, (int)(mine.n * mine.k), (int)held);
+  tri_free(f.source), tri_free(f.writes), tri_free(f.which);
+}
+
+static const struct {
+  int heads, kv, ff, vocab, layers;
+} sizes[] = {
+    {1, 1, 1, 1, 1},   {2, 1, 8, 16, 2},  {2, 2, 5, 7, 2},    {4, 1, 8, 16, 2},   {4, 2, 9, 17, 3},
+    {4, 4, 16, 13, 3}, {6, 3, 11, 19, 3}, {6, 2, 12, 10, 2},  {6, 1, 7, 23, 2},   {6, 6, 7, 9, 4},
+    {5, 5, 13, 11, 2}, {5, 1, 6, 8, 5},   {7, 7, 8, 31, 3},   {8, 4, 22, 29, 2},  {8, 2, 11, 9, 2},
+    {9, 3, 10, 12, 3}, {9, 9, 9, 9, 2},   {10, 5, 21, 33, 2}, {12, 4, 13, 14, 5}, {15, 3, 16, 17, 2},
+};
+
+static void check_all(const tri_model_config *c, int tp, int pp) {
+  int layers = 0;
+  for (int stage = 0; stage < pp; stage++)
+    for (int rank = 0; rank < tp; rank++) {
+      tri_shard s;
+      tri_error err = {0};
+      tri_status st = tri_shard_make(c, (tri_parallel){tp, pp, rank, stage}, &s, &err);
+      ck_assert_msg(st == TRI_OK, "%s", err.message);
+      ck_assert(s.first_stage == (stage == 0) && s.last_stage == (stage == pp - 1));
+      ck_assert(s.layers.first == layers && s.layers.count >= 1); /* contiguous, in order, none left out */
+      ck_assert(s.q_heads.count == count_q(c, s.p) && s.kv_heads.count == count_kv(c, s.p, c->num_kv_heads));
+      for (int id = 0; id < TRI_W_COUNT; id++) check_weight(c, &s, (tri_weight_id)id);
+      if (rank == tp - 1) layers += s.layers.count;
+    }
+  ck_assert_int_eq(layers, (int)c->num_layers);
+}
+
+START_TEST(every_element_has_its_place) {
+  for (const tri_arch *const *a = tri_arch_list; *a; a++) {
+    bool grouped = false; /* whether the family can have fewer KV heads than query heads */
+    for (const tri_tensor_rule *r = (*a)->tensors; r->name; r++) grouped |= r->part == TRI_PART_K;
+    tri_model_config c = make(*a, sizes[_i].heads, grouped ? sizes[_i].kv : sizes[_i].heads, sizes[_i].ff,
+                              sizes[_i].vocab, sizes[_i].layers);
+    for (int tp = 1; tp <= c.num_heads && tp <= c.intermediate_size && tp <= c.vocab_size; tp++)
+      for (int pp = 1; pp <= c.num_layers; pp++)
+        if ((tp < 4 || pp < 3) && (tp < 5 || tp == c.num_heads)) check_all(&c, tp, pp);
+  }
+}
+END_TEST
+
+/* The awkward case by hand: 6 query heads read 3 KV heads, two ranks. */
+START_TEST(six_over_three_on_two) {
+  tri_model_config c = make(tri_arch_find("llama"), 6, 3, 8, 8, 1);
+  tri_shard a, b;
+  ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){2, 1, 0, 0}, &a, NULL), TRI_OK);
+  ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){2, 1, 1, 0}, &b, NULL), TRI_OK);
+  ck_assert(a.q_heads.first == 0 && a.q_heads.count == 3 && a.kv_heads.first == 0 && a.kv_heads.count == 2);
+  ck_assert(b.q_heads.first == 3 && b.q_heads.count == 3 && b.kv_heads.first == 1 && b.kv_heads.count == 2);
+  /* KV head 1 lies on both. */
+  ck_assert_int_eq(tri_shard_weight_shape(&c, &a, TRI_W_QKV).n, (3 + 2 + 2) * c.head_dim);
+}
+END_TEST
+
+START_TEST(parts) {
+  for (int n = 0; n < 40; n++)
+    for (int parts = 1; parts < 12; parts++) {
+      int at = 0;
+      for (int r = 0; r < parts; r++) {
+        tri_range part = tri_range_part(n, parts, r);
+        ck_assert(part.first == at && (part.count == n / parts || part.count == n / parts + 1));
+        at += part.count;
+      }
+      ck_assert_int_eq(at, n);
+    }
+}
+END_TEST
+
+START_TEST(refused_layouts) {
+  static const struct {
+    tri_parallel p;
+    const char *field;
+  } bad[] = {
+      {{0, 1, 0, 0}, "tensor_parallel_size"},
+      {{-1, 1, 0, 0}, "tensor_parallel_size"},
+      {{7, 1, 0, 0}, "tensor_parallel_size"},
+      {{1 << 30, 1, 0, 0}, "tensor_parallel_size"},
+      {{1, 0, 0, 0}, "pipeline_parallel_size"},
+      {{1, 4, 0, 0}, "pipeline_parallel_size"},
+      {{1, -2, 0, 0}, "pipeline_parallel_size"},
+      {{2, 1, 2, 0}, "rank"},
+      {{2, 1, -1, 0}, "rank"},
+      {{1, 2, 0, 2}, "rank"},
+      {{1, 2, 0, -1}, "rank"},
+  };
+  tri_model_config c = make(tri_arch_find("llama"), 6, 3, 8, 8, 3);
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    tri_shard s, untouched;
+    tri_error err = {0};
+    memset(&s, 0x5a, sizeof s);
+    memset(&untouched, 0x5a, sizeof untouched);
+    ck_assert_int_eq(tri_shard_make(&c, bad[i].p, &s, &err), TRI_OUT_OF_RANGE);
+    ck_assert_str_eq(err.field, bad[i].field);
+    ck_assert_mem_eq(&s, &untouched, sizeof s);
+  }
+  c = make(tri_arch_find("llama"), 6, 3, 4, 8, 3);
+  ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){5, 1, 0, 0}, &(tri_shard){0}, NULL), TRI_OUT_OF_RANGE);
+  c = make(tri_arch_find("llama"), 6, 3, 8, 4, 3);
+  ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){5, 1, 0, 0}, &(tri_shard){0}, NULL), TRI_OUT_OF_RANGE);
+}
+END_TEST
+
+static tri_status stop_at_once(void *ctx, const tri_slice *s) {
+  (void)s;
+  ++*(int *)ctx;
+  return TRI_IO;
+}
+
+START_TEST(an_error_ends_the_slices) {
+  tri_model_config c = make(tri_arch_find("gpt_neox"), 6, 6, 8, 8, 3);
+  tri_shard s;
+  ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){2, 1, 0, 0}, &s, NULL), TRI_OK);
+  for (const tri_tensor_rule *r = c.arch->tensors; r->name; r++) {
+    int calls = 0;
+    ck_assert_int_eq(tri_shard_slices(&c, &s, r, stop_at_once, &calls), TRI_IO);
+    ck_assert_int_eq(calls, 1);
+  }
+}
+END_TEST
+
+Suite *suite_layout(void) {
+  Suite *s = suite_create("layout");
+  TCase *c = tcase_create("layout");
+  tcase_set_timeout(c, 60);
+  tcase_add_loop_test(c, every_element_has_its_place, 0, sizeof sizes / sizeof *sizes);
+  tcase_add_test(c, six_over_three_on_two);
+  tcase_add_test(c, parts);
+  tcase_add_test(c, refused_layouts);
+  tcase_add_test(c, an_error_ends_the_slices);
+  suite_add_tcase(s, c);
+  return s;
+}

@@ -1,0 +1,578 @@
+/* Loading: every bound element of every shard against a slow reading of the file, name by name; what a checkpoint must
+ * not lack, hold or claim; made-up weights that do not depend on the layout. */
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "runtime/base/mem.h"
+#include "runtime/model/layout.h"
+#include "runtime/weights.h"
+
+Suite *suite_loader(void);
+
+/* ---- where an element of a shard comes from ---- */
+
+/* An element of the whole model. For QKV `which` is 0 q, 1 k, 2 v and row counts inside that part; for UP 0 is the
+ * gate. */
+struct element {
+  tri_weight_id id;
+  int layer, which;
+  int64_t row, col;
+};
+
+static struct element locate(const tri_model_config *c, const tri_shard *s, tri_weight_id id, int layer, int64_t row,
+                             int64_t col) {
+  struct element e = {id, layer, 0, row, col};
+  int64_t d = c->head_dim, q = s->q_heads.count * d, kv = s->kv_heads.count * d;
+  switch (id) {
+  case TRI_W_EMBED:
+  case TRI_W_HEAD: e.row += s->vocab.first; break;
+  case TRI_W_QKV:
+  case TRI_W_QKV_BIAS:
+    e.which = row < q ? 0 : row < q + kv ? 1 : 2;
+    e.row = row < q ? row + s->q_heads.first * d : (row - q) % kv + s->kv_heads.first * d;
+    break;
+  case TRI_W_UP:
+  case TRI_W_UP_BIAS:
+    e.which = !c->gated || row >= s->ff.count;
+    e.row = row % s->ff.count + s->ff.first;
+    break;
+  case TRI_W_O: e.col += s->q_heads.first * d; break;
+  case TRI_W_DOWN: e.col += s->ff.first; break;
+  default: break;
+  }
+  return e;
+}
+
+typedef float (*source_fn)(void *ctx, const tri_model_config *c, const struct element *e);
+
+/* Every element of the shard's weights is what the source says it is, after rounding to the weight's type. */
+static void compare(const tri_model_config *c, const tri_shard *s, const tri_weights *w, source_fn source, void *ctx,
+                    const char *what) {
+  for (int l = -1; l < s->layers.count; l++)
+    for (int id = 0; id < TRI_W_COUNT; id++) {
+      if (tri_weight_is_per_layer((tri_weight_id)id) != (l >= 0)) continue;
+      const tri_weight *t = l < 0 ? &w->global[id] : &w->layers[l].w[id];
+      tri_weight_shape shape = tri_shard_weight_shape(c, s, (tri_weight_id)id);
+      ck_assert(t->n == shape.n && (!t->n || t->k == shape.k) && (t->data != NULL) == (t->n > 0));
+      ck_assert(!shape.n || !shape.vector || t->dtype == TRI_F32);
+      for (int64_t row = 0; row < t->n; row++)
+        for (int64_t col = 0; col < t->k; col++) {
+          struct element e = locate(c, s, (tri_weight_id)id, l < 0 ? 0 : s->layers.first + l, row, col);
+          float want = source(ctx, c, &e), got = tri_load_f32(t->data, t->dtype, (size_t)(row * t->k + col));
+          uint32_t rounded[1];
+          tri_store_f32(rounded, t->dtype, 0, want);
+          want = tri_load_f32(rounded, t->dtype, 0);
+          if (memcmp(&want, &got, 4))
+            ck_abort_msg("%s, tp %d of %d, pp %d of %d: %s, layer %d, element (%d, %d) is %g, not %g", what,
+                         s->p.tp_rank, s->p.tp, s->p.pp_rank, s->p.pp, tri_weight_name((tri_weight_id)id), e.layer,
+                         (int)row, (int)col, got, want);
+        }
+    }
+}
+
+/* ---- a slow reading of the file ---- */
+
+struct file {
+  tri_checkpoint *ckpt;
+  char **data;   /* [tensors] */
+  struct found { /* the tensors asked for last: looking a name up for each element would take most of the time */
+    const char *pattern;
+    int layer;
+    const tri_st_tensor *tensor;
+    const char *data;
+  } found[64];
+};
+
+static struct file open_file(const char *dir) {
+  struct file f = {0};
+  tri_error err = {0};
+  ck_assert_msg(tri_checkpoint_open(dir, &f.ckpt, &err) == TRI_OK, "%s: %s", dir, err.message);
+  f.data = tri_calloc(tri_checkpoint_num_tensors(f.ckpt), sizeof *f.data);
+  return f;
+}
+
+static void close_file(struct file *f) {
+  for (size_t i = 0; i < tri_checkpoint_num_tensors(f->ckpt); i++) tri_free(f->data[i]);
+  tri_free(f->data);
+  tri_checkpoint_close(f->ckpt);
+}
+
+/* A tensor by its name as the file has it, with or without the family's prefix, and all of its bytes. */
+static struct found find(struct file *f, const tri_model_config *c, const char *pattern, int layer) {
+  char name[300];
+  size_t n = (size_t)snprintf(name, sizeof name, "%s", c->arch->prefix);
+  snprintf(name + n, sizeof name - n, pattern, layer);
+  const tri_st_tensor *t = tri_checkpoint_find(f->ckpt, name);
+  if (!t) t = tri_checkpoint_find(f->ckpt, name + n);
+  ck_assert_msg(t != NULL, "no tensor %s", name);
+  size_t i = (size_t)(t - tri_checkpoint_tensor(f->ckpt, 0));
+  if (!f->data[i]) {
+    f->data[i] = tri_malloc(t->bytes, 1);
+    ck_assert_int_eq(pread(tri_checkpoint_fd(f->ckpt, t->file), f->data[i], t->bytes, (off_t)t->offset),
+                     (ssize_t)t->bytes);
+  }
+  return (struct found){pattern, layer, t, f->data[i]};
+}
+
+static float stored(struct file *f, const tri_model_config *c, const char *pattern, int layer, int64_t row,
+                    int64_t col) {
+  struct found *at = &f->found[((uintptr_t)pattern / 8 + (unsigned)layer * 7) % 64];
+  if (at->pattern != pattern || at->layer != layer) *at = find(f, c, pattern, layer);
+  int64_t cols = at->tensor->rank == 2 ? at->tensor->shape[1] : at->tensor->shape[0];
+  return tri_load_f32(at->data, at->tensor->dtype, (size_t)(row * cols + col));
+}
+
+static float llama_source(void *ctx, const tri_model_config *c, const struct element *e) {
+  static const char *const qkv[] = {"layers.%d.self_attn.q_proj.weight", "layers.%d.self_attn.k_proj.weight",
+                                    "layers.%d.self_attn.v_proj.weight"};
+  static const char *const qkv_bias[] = {"layers.%d.self_attn.q_proj.bias", "layers.%d.self_attn.k_proj.bias",
+                                         "layers.%d.self_attn.v_proj.bias"};
+  static const char *const up[] = {"layers.%d.mlp.gate_proj.weight", "layers.%d.mlp.up_proj.weight"};
+  static const char *const up_bias[] = {"layers.%d.mlp.gate_proj.bias", "layers.%d.mlp.up_proj.bias"};
+  const char *name = NULL;
+  switch (e->id) {
+  case TRI_W_EMBED: return stored(ctx, c, "embed_tokens.weight", 0, e->row, e->col);
+  case TRI_W_HEAD:
+    return stored(ctx, c, c->tie_word_embeddings ? "embed_tokens.weight" : "lm_head.weight", 0, e->row, e->col);
+  case TRI_W_QKV: return stored(ctx, c, qkv[e->which], e->layer, e->row, e->col);
+  case TRI_W_UP: return stored(ctx, c, up[e->which], e->layer, e->row, e->col);
+  case TRI_W_O: return stored(ctx, c, "layers.%d.self_attn.o_proj.weight", e->layer, e->row, e->col);
+  case TRI_W_DOWN: return stored(ctx, c, "layers.%d.mlp.down_proj.weight", e->layer, e->row, e->col);
+  case TRI_W_QKV_BIAS: name = qkv_bias[e->which]; break;
+  case TRI_W_UP_BIAS: name = up_bias[e->which]; break;
+  case TRI_W_O_BIAS: name = "layers.%d.self_attn.o_proj.bias"; break;
+  case TRI_W_DOWN_BIAS: name = "layers.%d.mlp.down_proj.bias"; break;
+  case TRI_W_NORM1: name = "layers.%d.input_layernorm.weight"; break;
+  case TRI_W_NORM2: name = "layers.%d.post_attention_layernorm.weight"; break;
+  case TRI_W_FINAL_NORM: name = "norm.weight"; break;
+  default: ck_abort_msg("Llama has no %s", tri_weight_name(e->id));
+  }
+  return stored(ctx, c, name, e->layer, 0, e->row);
+}
+
+/* Conv1D holds [in, out]: row and column change places. */
+static float gpt2_source(void *ctx, const tri_model_config *c, const struct element *e) {
+  int64_t fused = e->which * c->hidden_size + e->row; /* q, k and v are hidden_size rows each */
+  const char *name = NULL;
+  int64_t at = e->row;
+  switch (e->id) {
+  case TRI_W_EMBED:
+  case TRI_W_HEAD: return stored(ctx, c, "wte.weight", 0, e->row, e->col);
+  case TRI_W_POSITIONS: return stored(ctx, c, "wpe.weight", 0, e->row, e->col);
+  case TRI_W_QKV: return stored(ctx, c, "h.%d.attn.c_attn.weight", e->layer, e->col, fused);
+  case TRI_W_O: return stored(ctx, c, "h.%d.attn.c_proj.weight", e->layer, e->col, e->row);
+  case TRI_W_UP: return stored(ctx, c, "h.%d.mlp.c_fc.weight", e->layer, e->col, e->row);
+  case TRI_W_DOWN: return stored(ctx, c, "h.%d.mlp.c_proj.weight", e->layer, e->col, e->row);
+  case TRI_W_QKV_BIAS: name = "h.%d.attn.c_attn.bias", at = fused; break;
+  case TRI_W_O_BIAS: name = "h.%d.attn.c_proj.bias"; break;
+  case TRI_W_UP_BIAS: name = "h.%d.mlp.c_fc.bias"; break;
+  case TRI_W_DOWN_BIAS: name = "h.%d.mlp.c_proj.bias"; break;
+  case TRI_W_NORM1: name = "h.%d.ln_1.weight"; break;
+  case TRI_W_NORM1_BIAS: name = "h.%d.ln_1.bias"; break;
+  case TRI_W_NORM2: name = "h.%d.ln_2.weight"; break;
+  case TRI_W_NORM2_BIAS: name = "h.%d.ln_2.bias"; break;
+  case TRI_W_FINAL_NORM: name = "ln_f.weight"; break;
+  case TRI_W_FINAL_NORM_BIAS: name = "ln_f.bias"; break;
+  default: ck_abort_msg("GPT-2 has no %s", tri_weight_name(e->id));
+  }
+  return stored(ctx, c, name, e->layer, 0, at);
+}
+
+/* Each head's q, k and v follow one another. */
+static float neox_source(void *ctx, const tri_model_config *c, const struct element *e) {
+  int64_t d = c->head_dim, woven = (e->row / d * 3 + e->which) * d + e->row % d, at = e->row;
+  const char *name = NULL;
+  switch (e->id) {
+  case TRI_W_EMBED: return stored(ctx, c, "embed_in.weight", 0, e->row, e->col);
+  case TRI_W_HEAD: return stored(ctx, c, "embed_out.weight", 0, e->row, e->col);
+  case TRI_W_QKV: return stored(ctx, c, "layers.%d.attention.query_key_value.weight", e->layer, woven, e->col);
+  case TRI_W_O: return stored(ctx, c, "layers.%d.attention.dense.weight", e->layer, e->row, e->col);
+  case TRI_W_UP: return stored(ctx, c, "layers.%d.mlp.dense_h_to_4h.weight", e->layer, e->row, e->col);
+  case TRI_W_DOWN: return stored(ctx, c, "layers.%d.mlp.dense_4h_to_h.weight", e->layer, e->row, e->col);
+  case TRI_W_QKV_BIAS: name = "layers.%d.attention.query_key_value.bias", at = woven; break;
+  case TRI_W_O_BIAS: name = "layers.%d.attention.dense.bias"; break;
+  case TRI_W_UP_BIAS: name = "layers.%d.mlp.dense_h_to_4h.bias"; break;
+  case TRI_W_DOWN_BIAS: name = "layers.%d.mlp.dense_4h_to_h.bias"; break;
+  case TRI_W_NORM1: name = "layers.%d.input_layernorm.weight"; break;
+  case TRI_W_NORM1_BIAS: name = "layers.%d.input_layernorm.bias"; break;
+  case TRI_W_NORM2: name = "layers.%d.post_attention_layernorm.weight"; break;
+  case TRI_W_NORM2_BIAS: name = "layers.%d.post_attention_layernorm.bias"; break;
+  case TRI_W_FINAL_NORM: name = "final_layer_norm.weight"; break;
+  case TRI_W_FINAL_NORM_BIAS: name = "final_layer_norm.bias"; break;
+  default: ck_abort_msg("GPT-NeoX has no %s", tri_weight_name(e->id));
+  }
+  return stored(ctx, c, name, e->layer, 0, at);
+}
+
+static const struct {
+  const char *dir;
+  source_fn source;
+} folders[] = {{"gpt2", gpt2_source},           {"gpt2_odd", gpt2_source},     {"gpt2_bare", gpt2_source},
+               {"gpt_neox", neox_source},       {"gpt_neox_odd", neox_source}, {"llama", llama_source},
+               {"llama3", llama_source},        {"llama_odd", llama_source},   {"llama_bias", llama_source},
+               {"llama_head_dim", llama_source}};
+
+static tri_backend *make_backend(void) {
+  tri_backend *be = NULL;
+  tri_error err = {0};
+  ck_assert_msg(tri_backend_create(&(tri_backend_config){.name = "ref"}, &be, &err) == TRI_OK, "%s", err.message);
+  return be;
+}
+
+static const struct {
+  int tp, pp;
+  tri_dtype dtype;
+} layouts[] = {{1, 1, TRI_DTYPE_COUNT}, {2, 1, TRI_DTYPE_COUNT}, {1, 2, TRI_DTYPE_COUNT},
+               {2, 2, TRI_F32},         {3, 2, TRI_BF16},        {4, 1, TRI_F16}};
+
+START_TEST(every_element_of_every_shard) {
+  char dir[700];
+  snprintf(dir, sizeof dir, "%s/checkpoints/%s", TRI_TEST_DATA, folders[_i].dir);
+  tri_model_config c;
+  tri_error err = {0};
+  ck_assert_msg(tri_model_config_load(dir, &c, &err) == TRI_OK, "%s", err.message);
+  struct file f = open_file(dir);
+  tri_backend *be = make_backend();
+  for (size_t k = 0; k < sizeof layouts / sizeof *layouts; k++)
+    for (int stage = 0; stage < layouts[k].pp; stage++)
+      for (int rank = 0; rank < layouts[k].tp; rank++) {
+        tri_shard s;
+        tri_weights *w = NULL;
+        if (tri_shard_make(&c, (tri_parallel){layouts[k].tp, layouts[k].pp, rank, stage}, &s, &err) != TRI_OK)
+          ck_abort_msg("%s", err.message);
+        tri_status st = tri_weights_load(be, &c, &s, f.ckpt, layouts[k].dtype, &w, &err);
+        ck_assert_msg(st == TRI_OK, "%s: %s: %s", folders[_i].dir, err.field, err.message);
+        if (layouts[k].dtype != TRI_DTYPE_COUNT) ck_assert_int_eq(w->layers[0].w[TRI_W_QKV].dtype, layouts[k].dtype);
+        ck_assert_uint_eq(be->allocated[TRI_MEM_WEIGHTS], w->bytes);
+        compare(&c, &s, w, folders[_i].source, &f, folders[_i].dir);
+        tri_weights_destroy(w);
+        ck_assert_uint_eq(be->allocated[TRI_MEM_WEIGHTS], 0);
+      }
+  tri_backend_destroy(be);
+  close_file(&f);
+}
+END_TEST
+
+START_TEST(a_tied_head_shares_the_embeddings_memory) {
+  char dir[700];
+  snprintf(dir, sizeof dir, "%s/checkpoints/llama3", TRI_TEST_DATA);
+  tri_model_config c;
+  tri_shard s;
+  tri_weights *w = NULL;
+  ck_assert_int_eq(tri_model_config_load(dir, &c, NULL), TRI_OK);
+  ck_assert(c.tie_word_embeddings);
+  struct file f = open_file(dir);
+  tri_backend *be = make_backend();
+  ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){1, 1, 0, 0}, &s, NULL), TRI_OK);
+  ck_assert_int_eq(tri_weights_load(be, &c, &s, f.ckpt, TRI_DTYPE_COUNT, &w, NULL), TRI_OK);
+  ck_assert_ptr_eq(w->global[TRI_W_HEAD].data, w->global[TRI_W_EMBED].data);
+  tri_weights_destroy(w);
+  tri_backend_destroy(be);
+  close_file(&f);
+}
+END_TEST
+
+/* ---- made-up weights ---- */
+
+/* The (1, 1) layout's weights as the source of the others. */
+static float whole_source(void *ctx, const tri_model_config *c, const struct element *e) {
+  const tri_weights *w = ctx;
+  const tri_weight *t = tri_weight_is_per_layer(e->id) ? &w->layers[e->layer].w[e->id] : &w->global[e->id];
+  int64_t row = e->row, d = c->head_dim;
+  if (e->id == TRI_W_QKV || e->id == TRI_W_QKV_BIAS)
+    row += e->which == 0 ? 0 : (c->num_heads + (e->which == 2 ? c->num_kv_heads : 0)) * d;
+  if ((e->id == TRI_W_UP || e->id == TRI_W_UP_BIAS) && c->gated && e->which) row += c->intermediate_size;
+  return tri_load_f32(t->data, t->dtype, (size_t)(row * t->k + e->col));
+}
+
+START_TEST(dummy_weights_are_the_same_in_every_layout) {
+  char dir[700];
+  snprintf(dir, sizeof dir, "%s/checkpoints/%s", TRI_TEST_DATA, folders[_i].dir);
+  tri_model_config c;
+  tri_shard s;
+  tri_weights *whole = NULL, *other = NULL;
+  ck_assert_int_eq(tri_model_config_load(dir, &c, NULL), TRI_OK);
+  tri_backend *be = make_backend();
+  ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){1, 1, 0, 0}, &s, NULL), TRI_OK);
+  ck_assert_int_eq(tri_weights_dummy(be, &c, &s, 7, TRI_F32, &whole, NULL), TRI_OK);
+  static const tri_parallel shapes[] = {{1, 2, 0, 0}, {2, 1, 0, 0}, {3, 2, 0, 0}, {4, 1, 0, 0}};
+  for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++)
+    for (int stage = 0; stage < shapes[k].pp; stage++)
+      for (int rank = 0; rank < shapes[k].tp; rank++) {
+        ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){shapes[k].tp, shapes[k].pp, rank, stage}, &s, NULL), TRI_OK);
+        ck_assert_int_eq(tri_weights_dummy(be, &c, &s, 7, TRI_F32, &other, NULL), TRI_OK);
+        compare(&c, &s, other, whole_source, whole, folders[_i].dir);
+        tri_weights_destroy(other);
+      }
+  /* Not constant, of the width that keeps activations near one, another model for another seed. */
+  ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){1, 1, 0, 0}, &s, NULL), TRI_OK);
+  ck_assert_int_eq(tri_weights_dummy(be, &c, &s, 8, TRI_F32, &other, NULL), TRI_OK);
+  const tri_weight *a = &whole->layers[0].w[TRI_W_O], *b = &other->layers[0].w[TRI_W_O],
+                   *l1 = &whole->layers[1].w[TRI_W_O];
+  double squares = 0;
+  int same = 0, same_layer = 0, n = a->n * a->k;
+  for (int i = 0; i < n; i++) {
+    float x = ((const float *)a->data)[i];
+    squares += (double)x * x;
+    same += x == ((const float *)b->data)[i];
+    same_layer += x == ((const float *)l1->data)[i];
+  }
+  ck_assert_msg(fabs(squares / n * a->k - 1) < 0.1, "variance times columns is %g", squares / n * a->k);
+  ck_assert(same < n / 100 && same_layer < n / 100);
+  tri_weights_destroy(whole);
+  tri_weights_destroy(other);
+  tri_backend_destroy(be);
+}
+END_TEST
+
+/* ---- checkpoints that do not fit their config ---- */
+
+#define DIR TRI_TEST_SCRATCH "/loader"
+
+static const char tiny[] =
+    "{\"model_type\":\"llama\",\"hidden_size\":4,\"num_hidden_layers\":2,\"num_attention_heads\":2,"
+    "\"num_key_value_heads\":1,\"intermediate_size\":3,\"vocab_size\":5}";
+
+static struct tensor {
+  char name[100];
+  const char *dtype;
+  int rank;
+  int64_t shape[3];
+} tensors[40];
+static int num_tensors;
+
+static void add(const char *dtype, int rank, int64_t rows, int64_t cols, const char *pattern, int layer) {
+  struct tensor *t = &tensors[num_tensors++];
+  *t = (struct tensor){.dtype = dtype, .rank = rank, .shape = {rows, cols}};
+  snprintf(t->name, sizeof t->name, pattern, layer);
+}
+
+static void tiny_tensors(void) {
+  num_tensors = 0;
+  add("F32", 2, 5, 4, "model.embed_tokens.weight", 0);
+  for (int l = 0; l < 2; l++) {
+    add("F32", 1, 4, 0, "model.layers.%d.input_layernorm.weight", l);
+    add("F32", 2, 4, 4, "model.layers.%d.self_attn.q_proj.weight", l);
+    add("F32", 2, 2, 4, "model.layers.%d.self_attn.k_proj.weight", l);
+    add("F32", 2, 2, 4, "model.layers.%d.self_attn.v_proj.weight", l);
+    add("F32", 2, 4, 4, "model.layers.%d.self_attn.o_proj.weight", l);
+    add("F32", 1, 4, 0, "model.layers.%d.post_attention_layernorm.weight", l);
+    add("F32", 2, 3, 4, "model.layers.%d.mlp.gate_proj.weight", l);
+    add("F32", 2, 3, 4, "model.layers.%d.mlp.up_proj.weight", l);
+    add("F32", 2, 4, 3, "model.layers.%d.mlp.down_proj.weight", l);
+  }
+  add("F32", 1, 4, 0, "model.norm.weight", 0);
+  add("F32", 2, 5, 4, "lm_head.weight", 0);
+}
+
+/* Writes the tensors (zeros) to a model.safetensors, leaving out number `without` (-1: none). */
+static void write_checkpoint(int without) {
+  static char header[16384];
+  size_t n = 1;
+  int64_t at = 0;
+  header[0] = '{';
+  for (int i = 0; i < num_tensors; i++) {
+    const struct tensor *t = &tensors[i];
+    if (i == without) continue;
+    int64_t bytes = !strcmp(t->dtype, "F32") || !strcmp(t->dtype, "I32") ? 4 : !strcmp(t->dtype, "F64") ? 8 : 2;
+    n += (size_t)snprintf(header + n, sizeof header - n, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[", n > 1 ? "," : "",
+                          t->name, t->dtype);
+    for (int k = 0; k < t->rank; k++) {
+      bytes *= t->shape[k];
+      n += (size_t)snprintf(header + n, sizeof header - n, "%s%lld", k ? "," : "", (long long)t->shape[k]);
+    }
+    n += (size_t)snprintf(header + n, sizeof header - n, "],\"data_offsets\":[%lld,%lld]}", (long long)at,
+                          (long long)(at + bytes));
+    at += bytes;
+  }
+  header[n++] = '}';
+  ck_assert_uint_lt(n, sizeof header);
+  mkdir(DIR, 0755);
+  FILE *f = fopen(DIR "/model.safetensors", "wb");
+  ck_assert_ptr_nonnull(f);
+  uint64_t len = n;
+  fwrite(&len, 1, 8, f);
+  fwrite(header, 1, n, f);
+  ck_assert_int_eq(fflush(f), 0);
+  ck_assert_int_eq(ftruncate(fileno(f), (off_t)(8 + n) + at), 0);
+  fclose(f);
+}
+
+static tri_status load_tiny(const char *config, tri_parallel p, tri_error *err) {
+  tri_model_config c;
+  tri_shard s;
+  tri_weights *w = NULL;
+  struct file f = open_file(DIR);
+  tri_backend *be = make_backend();
+  tri_error_clear(err);
+  ck_assert_msg(tri_model_config_parse(config, strlen(config), NULL, 0, &c, err) == TRI_OK, "%s", err->message);
+  ck_assert_int_eq(tri_shard_make(&c, p, &s, err), TRI_OK);
+  tri_status st = tri_weights_load(be, &c, &s, f.ckpt, TRI_DTYPE_COUNT, &w, err);
+  ck_assert((st == TRI_OK) == (w != NULL) && (st == TRI_OK) == (err->status == TRI_OK));
+  tri_weights_destroy(w);
+  ck_assert_uint_eq(be->allocated[TRI_MEM_WEIGHTS], 0); /* nothing is kept after a failure */
+  tri_backend_destroy(be);
+  close_file(&f);
+  return st;
+}
+
+static const tri_parallel one = {1, 1, 0, 0};
+
+static void refused(tri_status want, const char *name) {
+  tri_error err = {0};
+  tri_status st = load_tiny(tiny, one, &err);
+  ck_assert_msg(st == want, "%s: %s (%s)", name, tri_status_name(st), err.message);
+  const char *bare = strncmp(name, "model.", 6) ? name : name + 6;
+  ck_assert_msg(strstr(err.field, bare) && strstr(err.message, bare), "%s: blamed on %s: %s", name, err.field,
+                err.message);
+}
+
+START_TEST(missing_tensors) {
+  tri_error err = {0};
+  tiny_tensors();
+  write_checkpoint(-1);
+  ck_assert_msg(load_tiny(tiny, one, &err) == TRI_OK, "%s: %s", err.field, err.message);
+  for (int i = 0; i < num_tensors; i++) {
+    write_checkpoint(i);
+    refused(TRI_NOT_FOUND, tensors[i].name);
+  }
+}
+END_TEST
+
+START_TEST(wrong_shapes) {
+  for (int i = 0; i < 21; i++)
+    for (int how = 0; how < 5; how++) {
+      tiny_tensors();
+      struct tensor *t = &tensors[i];
+      switch (how) {
+      case 0: t->shape[0]++; break;
+      case 1: t->shape[t->rank - 1]--; break;
+      case 2: t->shape[t->rank++] = 1; break; /* a dimension more */
+      case 3: t->rank--; break;
+      case 4: t->shape[0] = 0; break;
+      }
+      write_checkpoint(-1);
+      refused(TRI_CORRUPT, t->name);
+    }
+}
+END_TEST
+
+START_TEST(wrong_types) {
+  static const char *const types[] = {"I32", "F64", "I16"};
+  for (size_t k = 0; k < 3; k++)
+    for (int i = 0; i < 21; i++) {
+      tiny_tensors();
+      tensors[i].dtype = types[k];
+      write_checkpoint(-1);
+      refused(TRI_UNSUPPORTED, tensors[i].name);
+    }
+}
+END_TEST
+
+START_TEST(tensors_that_nobody_asks_for) {
+  static const char *const names[] = {
+      "model.layers.0.self_attn.q_proj.bias",   /* the config says: no bias */
+      "model.layers.2.self_attn.q_proj.weight", /* a third layer */
+      "model.layers.-1.self_attn.q_proj.weight",
+      "model.layers.00.self_attn.q_proj.weight",
+      "model.layers.+0.self_attn.q_proj.weight",
+      "model.layers. 0.self_attn.q_proj.weight",
+      "model.layers.99999999999.self_attn.q_proj.weight",
+      "model.layers.0.self_attn.q_norm.weight",
+      "model.layers.0.self_attn.q_proj.weight_scale",
+      "model.model.norm.weight",
+      "something.else",
+      "model.",
+  };
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    tiny_tensors();
+    add("F32", 1, 4, 0, "%s", 0);
+    snprintf(tensors[num_tensors - 1].name, sizeof tensors[0].name, "%s", names[i]);
+    write_checkpoint(-1);
+    refused(TRI_UNSUPPORTED, names[i]);
+  }
+  tiny_tensors(); /* but old files carry a table that the model makes itself */
+  add("F32", 1, 1, 0, "model.layers.%d.self_attn.rotary_emb.inv_freq", 1);
+  write_checkpoint(-1);
+  tri_error err = {0};
+  ck_assert_msg(load_tiny(tiny, one, &err) == TRI_OK, "%s: %s", err.field, err.message);
+}
+END_TEST
+
+START_TEST(a_file_that_shrinks) {
+  tri_model_config c;
+  tri_shard s;
+  tri_weights *w = NULL;
+  tri_error err = {0};
+  tiny_tensors();
+  write_checkpoint(-1);
+  struct file f = open_file(DIR);
+  tri_backend *be = make_backend();
+  ck_assert_int_eq(tri_model_config_parse(tiny, strlen(tiny), NULL, 0, &c, &err), TRI_OK);
+  ck_assert_int_eq(tri_shard_make(&c, one, &s, &err), TRI_OK);
+  struct stat sb;
+  ck_assert_int_eq(stat(DIR "/model.safetensors", &sb), 0);
+  ck_assert_int_eq(truncate(DIR "/model.safetensors", sb.st_size - 4), 0);
+  ck_assert_int_eq(tri_weights_load(be, &c, &s, f.ckpt, TRI_DTYPE_COUNT, &w, &err), TRI_IO);
+  ck_assert_str_eq(err.field, "lm_head.weight");
+  ck_assert_ptr_null(w);
+  tri_backend_destroy(be);
+  close_file(&f);
+}
+END_TEST
+
+/* Rows beyond the staging buffer: refused or read, never written past it. The file is sparse. */
+START_TEST(rows_wider_than_the_staging_buffer) {
+  static const char wide[] =
+      "{\"model_type\":\"llama\",\"hidden_size\":2,\"num_hidden_layers\":1,\"num_attention_heads\":2,"
+      "\"head_dim\":2,\"intermediate_size\":2200000,\"vocab_size\":5}";
+  num_tensors = 0;
+  add("F32", 2, 5, 2, "model.embed_tokens.weight", 0);
+  add("F32", 1, 2, 0, "model.layers.%d.input_layernorm.weight", 0);
+  add("F32", 2, 4, 2, "model.layers.%d.self_attn.q_proj.weight", 0);
+  add("F32", 2, 4, 2, "model.layers.%d.self_attn.k_proj.weight", 0);
+  add("F32", 2, 4, 2, "model.layers.%d.self_attn.v_proj.weight", 0);
+  add("F32", 2, 2, 4, "model.layers.%d.self_attn.o_proj.weight", 0);
+  add("F32", 1, 2, 0, "model.layers.%d.post_attention_layernorm.weight", 0);
+  add("F32", 2, 2200000, 2, "model.layers.%d.mlp.gate_proj.weight", 0);
+  add("F32", 2, 2200000, 2, "model.layers.%d.mlp.up_proj.weight", 0);
+  add("F32", 2, 2, 2200000, "model.layers.%d.mlp.down_proj.weight", 0);
+  add("F32", 1, 2, 0, "model.norm.weight", 0);
+  add("F32", 2, 5, 2, "lm_head.weight", 0);
+  write_checkpoint(-1);
+  for (int tp = 1; tp <= 2; tp++) {
+    tri_error err = {0};
+    tri_status st = load_tiny(wide, (tri_parallel){tp, 1, tp - 1, 0}, &err);
+    ck_assert_msg(st == TRI_OK || st == TRI_TOO_LARGE, "%s: %s", tri_status_name(st), err.message);
+    if (st != TRI_OK) ck_assert_ptr_nonnull(strstr(err.field, "down_proj"));
+  }
+  unlink(DIR "/model.safetensors");
+}
+END_TEST
+
+Suite *suite_loader(void) {
+  Suite *s = suite_create("loader");
+  TCase *c = tcase_create("loader");
+  tcase_set_timeout(c, 120);
+  tcase_add_loop_test(c, every_element_of_every_shard, 0, sizeof folders / sizeof *folders);
+  tcase_add_test(c, a_tied_head_shares_the_embeddings_memory);
+  suite_add_tcase(s, c);
+  c = tcase_create("dummy");
+  tcase_set_timeout(c, 120);
+  tcase_add_loop_test(c, dummy_weights_are_the_same_in_every_layout, 0, sizeof folders / sizeof *folders);
+  suite_add_tcase(s, c);
+  c = tcase_create("refusals");
+  tcase_add_test(c, missing_tensors);
+  tcase_add_test(c, wrong_shapes);
+  tcase_add_test(c, wrong_types);
+  tcase_add_test(c, tensors_that_nobody_asks_for);
+  tcase_add_test(c, a_file_that_shrinks);
+  tcase_add_test(c, rows_wider_than_the_staging_buffer);
+  suite_add_tcase(s, c);
+  return s;
+}

@@ -1,0 +1,329 @@
+/* Options: spellings, limits, sources and their order, suggestions, help, configuration files. */
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/base/options.h"
+
+Suite *suite_options(void);
+
+typedef enum color { RED, GREEN } color;
+static const char *const colors[] = {"red", "green", NULL};
+
+typedef struct config {
+  int64_t tp, offset;
+  int small;
+  unsigned plain;
+  uint64_t space;
+  double ratio, rate;
+  bool eager, fast;
+  const char *model, *load;
+  color tint;
+  tri_opt_list hosts;
+} config;
+
+static const tri_option table[] = {
+    {TRI_OPT(config, tp), .name = "tensor-parallel-size", .alias = "tp", .min = 1, .max = 64, .fallback = "1",
+     .help = "ranks of a layer", .group = "Layout"},
+    {TRI_OPT(config, offset), .name = "offset", .fallback = "0", .help = "any number"},
+    {TRI_OPT(config, small), .name = "small"},
+    {TRI_OPT(config, plain), .name = "plain"},
+    {TRI_OPT(config, space), .name = "swap-space", .min = 1024, .max = 1099511627776.0, .fallback = "4G",
+     .help = "bytes"},
+    {TRI_OPT(config, ratio), .name = "gpu-memory-utilization", .min = 0.1, .max = 1, .fallback = "0.9",
+     .env = "TRI_TEST_RATIO"},
+    {TRI_OPT(config, rate), .name = "rate", .min = 0.001, .max = INFINITY, .fallback = "inf"},
+    {TRI_OPT(config, eager), .name = "enforce-eager", .help = "no graphs"},
+    {TRI_OPT(config, fast), .name = "fast", .fallback = "true"},
+    {TRI_OPT(config, model), .name = "model", .metavar = "DIR"},
+    {TRI_OPT(config, load), .name = "load-format", .choices = (const char *const[]){"auto", "dummy", NULL},
+     .fallback = "auto"},
+    {TRI_OPT(config, tint), .name = "tint", .choices = colors, .fallback = "green"},
+    {TRI_OPT(config, hosts), .name = "host"},
+};
+
+static const tri_option elsewhere[] = {{.name = "port", .type = TRI_OPT_INT}};
+static const tri_options_spec spec = {.program = "demo",
+                                      .usage = "[OPTION]... FILE...",
+                                      .summary = "Does things.",
+                                      .epilog = "Bye.\n",
+                                      .version = "demo 1",
+                                      .config_file = true,
+                                      TRI_OPTIONS(table),
+                                      .elsewhere = elsewhere,
+                                      .num_elsewhere = 1,
+                                      .min_args = 0,
+                                      .max_args = 2};
+
+/* Words of a line, split at blanks. */
+static tri_status parse(const char *line, config *c, tri_options **o, tri_error *err) {
+  static char copy[1024];
+  static char *argv[64];
+  int argc = 1;
+  snprintf(copy, sizeof copy, "%s", line);
+  argv[0] = (char[]){"demo"};
+  for (char *w = strtok(copy, " "); w; w = strtok(NULL, " ")) argv[argc++] = w;
+  *c = (config){0};
+  *err = (tri_error){0};
+  *o = NULL;
+  return tri_options_parse(&spec, c, argc, argv, o, err);
+}
+
+static void accept_line(const char *line, config *c, tri_options **o) {
+  tri_error err;
+  ck_assert_msg(parse(line, c, o, &err) == TRI_OK, "%s: %s: %s", line, err.field, err.message);
+}
+
+START_TEST(defaults) {
+  config c;
+  tri_options *o;
+  accept_line("", &c, &o);
+  ck_assert(c.tp == 1 && c.space == UINT64_C(4) << 30 && c.ratio == 0.9 && isinf(c.rate) && !c.eager && c.fast &&
+            !c.model && c.tint == GREEN && !c.hosts.count);
+  ck_assert_str_eq(c.load, "auto");
+  ck_assert(!tri_options_given(o, "tensor-parallel-size") && tri_options_num_args(o) == 0 && !tri_options_arg(o, 0));
+  tri_options_free(o);
+}
+END_TEST
+
+START_TEST(spellings) {
+  static const char *const four[] = {"-tp 4",
+                                     "--tp 4",
+                                     "--tp=4",
+                                     "-tp=4",
+                                     "--tensor-parallel-size 4",
+                                     "--tensor_parallel_size=4",
+                                     "--tensor-parallel_size 4",
+                                     "-tp 9 -tp 4"};
+  config c;
+  tri_options *o;
+  for (size_t i = 0; i < sizeof four / sizeof *four; i++) {
+    accept_line(four[i], &c, &o);
+    ck_assert_msg(c.tp == 4, "%s", four[i]);
+    ck_assert(tri_options_given(o, "tp") && tri_options_given(o, "tensor_parallel_size"));
+    tri_options_free(o);
+  }
+  accept_line(
+      "a --enforce_eager --no-fast --offset -3 --host x --host=y --model=a=b --tint red --load_format dummy -- --b", &c,
+      &o);
+  ck_assert(c.eager && !c.fast && c.offset == -3 && c.tint == RED && c.hosts.count == 2);
+  ck_assert_str_eq(c.hosts.items[1], "y");
+  ck_assert_str_eq(c.model, "a=b");
+  ck_assert_str_eq(c.load, "dummy");
+  ck_assert_int_eq(tri_options_num_args(o), 2);
+  ck_assert_str_eq(tri_options_arg(o, 0), "a");
+  ck_assert_str_eq(tri_options_arg(o, 1), "--b");
+  tri_options_free(o);
+  accept_line("--enforce-eager=false --fast=no -", &c, &o);
+  ck_assert(!c.eager && !c.fast);
+  ck_assert_str_eq(tri_options_arg(o, 0), "-");
+  tri_options_free(o);
+}
+END_TEST
+
+START_TEST(sizes) {
+  static const struct {
+    const char *text;
+    uint64_t value;
+  } good[] = {{"1024", 1024},
+              {"64K", 64 << 10},
+              {"64k", 64 << 10},
+              {"1M", 1 << 20},
+              {"2G", UINT64_C(2) << 30},
+              {"1T", UINT64_C(1) << 40},
+              {"1.5G", UINT64_C(3) << 29},
+              {"8GiB", UINT64_C(8) << 30}};
+  config c;
+  tri_options *o;
+  char line[64];
+  for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+    snprintf(line, sizeof line, "--swap-space %s", good[i].text);
+    accept_line(line, &c, &o);
+    ck_assert_msg(c.space == good[i].value, "%s", line);
+    tri_options_free(o);
+  }
+}
+END_TEST
+
+START_TEST(mistakes) {
+  static const struct {
+    const char *line;
+    tri_status status;
+    const char *words; /* in the message */
+  } bad[] = {
+      {"-tp 0", TRI_OUT_OF_RANGE, "--tensor-parallel-size is 0; allowed are 1 to 64"},
+      {"-tp 65", TRI_OUT_OF_RANGE, "1 to 64"},
+      {"-tp 99999999999999999999", TRI_OUT_OF_RANGE, "1 to 64"},
+      {"-tp x", TRI_INVALID_ARGUMENT, "needs an integer, not \"x\""},
+      {"-tp 4x", TRI_INVALID_ARGUMENT, "integer"},
+      {"-tp 1.5", TRI_INVALID_ARGUMENT, "integer"},
+      {"-tp=", TRI_INVALID_ARGUMENT, "integer"},
+      {"-tp", TRI_INVALID_ARGUMENT, "needs a value"},
+      {"--small 2147483648", TRI_OUT_OF_RANGE, "2147483647"},
+      {"--plain -1", TRI_OUT_OF_RANGE, "0 to 4294967295"},
+      {"--offset 9223372036854775808", TRI_OUT_OF_RANGE, "offset"},
+      {"--swap-space 1", TRI_OUT_OF_RANGE, "1K to 1T"},
+      {"--swap-space 2T", TRI_OUT_OF_RANGE, "1K to 1T"},
+      {"--swap-space 99999999999T", TRI_OUT_OF_RANGE, "1K to 1T"},
+      {"--swap-space -1", TRI_INVALID_ARGUMENT, "K, M, G or T"},
+      {"--swap-space 1X", TRI_INVALID_ARGUMENT, "K, M, G or T"},
+      {"--swap-space 1.5", TRI_INVALID_ARGUMENT, "K, M, G or T"},
+      {"--gpu-memory-utilization nan", TRI_INVALID_ARGUMENT, "number"},
+      {"--gpu-memory-utilization 1.1", TRI_OUT_OF_RANGE, "0.1 to 1"},
+      {"--gpu-memory-utilization inf", TRI_OUT_OF_RANGE, "0.1 to 1"},
+      {"--rate 0", TRI_OUT_OF_RANGE, "0.001 to inf"},
+      {"--enforce-eager=maybe", TRI_INVALID_ARGUMENT, "true or false"},
+      {"--tint blue", TRI_INVALID_ARGUMENT, "it can be red, green"},
+      {"--load-format x", TRI_INVALID_ARGUMENT, "auto, dummy"},
+      {"--tensor-paralel-size 2", TRI_UNKNOWN_FIELD, "did you mean --tensor-parallel-size?"},
+      {"--modle x", TRI_UNKNOWN_FIELD, "did you mean --model?"},
+      {"--load x", TRI_UNKNOWN_FIELD, "did you mean --load-format?"},
+      {"--xyzzy", TRI_UNKNOWN_FIELD, "there is no option --xyzzy"},
+      {"--no-model", TRI_UNKNOWN_FIELD, "no option --no-model"},
+      {"a b c", TRI_INVALID_ARGUMENT, "\"c\" is one argument too many"},
+      {"--config /no/such/file", TRI_IO, "/no/such/file"},
+  };
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    config c;
+    tri_options *o;
+    tri_error err;
+    tri_status st = parse(bad[i].line, &c, &o, &err);
+    ck_assert_msg(st == bad[i].status && strstr(err.message, bad[i].words), "%s: %s: %s", bad[i].line,
+                  tri_status_name(st), err.message);
+    ck_assert_ptr_null(o);
+  }
+}
+END_TEST
+
+/* ---- files ---- */
+
+static tri_status with_file(const char *text, const char *line, config *c, tri_options **o, tri_error *err) {
+  char path[] = "/tmp/tri-options-XXXXXX", full[256];
+  int fd = mkstemp(path);
+  ck_assert_int_ge(fd, 0);
+  ck_assert_int_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+  close(fd);
+  snprintf(full, sizeof full, "--config %s %s", path, line);
+  tri_status st = parse(full, c, o, err);
+  unlink(path);
+  return st;
+}
+
+START_TEST(sources) {
+  config c;
+  tri_options *o;
+  tri_error err;
+  const char *text = "# a comment\ntensor-parallel-size: 8\nswap_space: 2G\nenforce-eager: "
+                     "yes\ngpu-memory-utilization: 0.5\nhost: [a, b]\nport: 99\nmodel: \"x y\"\n";
+  ck_assert_msg(with_file(text, "", &c, &o, &err) == TRI_OK, "%s", err.message);
+  ck_assert(c.tp == 8 && c.space == UINT64_C(2) << 30 && c.eager && c.ratio == 0.5 && c.hosts.count == 2);
+  ck_assert_str_eq(c.model, "x y");
+  ck_assert(tri_options_given(o, "tp"));
+  tri_options_free(o);
+  setenv("TRI_TEST_RATIO", "0.7", 1);
+  ck_assert_msg(with_file(text, "-tp 2 --host z --no-enforce-eager", &c, &o, &err) == TRI_OK, "%s", err.message);
+  ck_assert(c.tp == 2 && !c.eager && c.ratio == 0.7 && c.hosts.count == 1);
+  ck_assert_str_eq(c.hosts.items[0], "z");
+  tri_options_free(o);
+  accept_line("--gpu-memory-utilization 0.8", &c, &o);
+  ck_assert(c.ratio == 0.8);
+  tri_options_free(o);
+  setenv("TRI_TEST_RATIO", "7", 1);
+  ck_assert_int_eq(parse("", &c, &o, &err), TRI_OUT_OF_RANGE);
+  ck_assert_ptr_nonnull(strstr(err.message, "TRI_TEST_RATIO: "));
+  unsetenv("TRI_TEST_RATIO");
+  ck_assert_int_eq(with_file("", "", &c, &o, &err), TRI_OK);
+  tri_options_free(o);
+}
+END_TEST
+
+START_TEST(bad_files) {
+  static const struct {
+    const char *text;
+    tri_status status;
+    const char *words;
+  } bad[] = {
+      {"model: x\ntensor-parallel-size: 100\n", TRI_OUT_OF_RANGE, ":2:23: --tensor-parallel-size is 100"},
+      {"tensor-paralel-size: 1\n", TRI_UNKNOWN_FIELD,
+       ":1:1: there is no option \"tensor-paralel-size\"; did you mean tensor-parallel-size?"},
+      {"tp: 1\ntensor-parallel-size: 2\n", TRI_INVALID_ARGUMENT, ":2:1: this option is there twice"},
+      {"model: [a]\n", TRI_INVALID_ARGUMENT, ":1:8: needs one value"},
+      {"host: {a: b}\n", TRI_INVALID_ARGUMENT, ":1:7: needs a value or a list"},
+      {"host: [[a]]\n", TRI_INVALID_ARGUMENT, "plain values only"},
+      {"- a\n", TRI_INVALID_ARGUMENT, "name: value"},
+      {"just text\n", TRI_INVALID_ARGUMENT, "name: value"},
+      {"model: \"a\n", TRI_CORRUPT, ":2:"},
+      {"model: &x a\nload-format: *x\n", TRI_UNSUPPORTED, "aliases"},
+      {"model: a\n---\nmodel: b\n", TRI_UNSUPPORTED, "one document"},
+      {"model: \"a\\0b\"\n", TRI_INVALID_ARGUMENT, "NUL"},
+      {"[a]: b\n", TRI_INVALID_ARGUMENT, "name of an option"},
+      {"\xff\xfe\xff", TRI_CORRUPT, ""},
+  };
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    config c;
+    tri_options *o;
+    tri_error err;
+    tri_status st = with_file(bad[i].text, "", &c, &o, &err);
+    ck_assert_msg(st == bad[i].status && strstr(err.message, bad[i].words), "case %zu: %s: %s", i, tri_status_name(st),
+                  err.message);
+  }
+}
+END_TEST
+
+START_TEST(help) {
+  config c;
+  tri_options *o;
+  char *text = NULL;
+  size_t len = 0;
+  FILE *f = open_memstream(&text, &len);
+  tri_options_print_help(&spec, f);
+  fclose(f);
+  static const char *const parts[] = {"Usage: demo [OPTION]... FILE...",
+                                      "Does things.",
+                                      "Layout:",
+                                      "-tp, --tensor-parallel-size N",
+                                      "[1 to 64; default 1]",
+                                      "1K to 1T",
+                                      "default 4G",
+                                      "environment TRI_TEST_RATIO",
+                                      "--[no-]fast",
+                                      "{red,green}",
+                                      "repeatable",
+                                      "--config FILE",
+                                      "--version",
+                                      "Bye."};
+  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+    ck_assert_msg(strstr(text, parts[i]), "%s\n%s", parts[i], text);
+  for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) ck_assert_msg(strlen(line) <= 100, "%s", line);
+  free(text);
+  accept_line("-tp 4 --help --modle", &c, &o); /* whatever else is wrong after it is not looked at */
+  tri_options_free(o);
+}
+END_TEST
+
+START_TEST(main_codes) {
+  config c = {0};
+  tri_options *o = NULL;
+  char *good[] = {"demo", "-tp", "2", NULL}, *bad[] = {"demo", "-tp", "x", NULL};
+  ck_assert_int_eq(tri_options_main(&spec, &c, 3, good, &o), -1);
+  tri_options_free(o);
+  o = NULL;
+  FILE *saved = stderr;
+  stderr = fopen("/dev/null", "w");
+  ck_assert_int_eq(tri_options_main(&spec, &c, 3, bad, &o), TRI_EXIT_USAGE);
+  fclose(stderr);
+  stderr = saved;
+  ck_assert_ptr_null(o);
+}
+END_TEST
+
+Suite *suite_options(void) {
+  Suite *s = suite_create("options");
+  TCase *c = tcase_create("options");
+  const TTest *const tests[] = {defaults, spellings, sizes, mistakes, sources, bad_files, help, main_codes};
+  for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(c, tests[i]);
+  suite_add_tcase(s, c);
+  return s;
+}

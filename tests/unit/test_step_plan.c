@@ -1,0 +1,429 @@
+/* Step plans and results: what is written is read back, and damaged bytes never reach beyond the slots. */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/mem.h"
+#include "runtime/batch.h"
+#include "runtime/step_plan.h"
+
+Suite *suite_step_plan(void);
+
+static const tri_limits limits = {.max_num_seqs = 6,
+                                  .max_num_batched_tokens = 40,
+                                  .max_model_len = 64,
+                                  .block_size = 8,
+                                  .num_pages = 24,
+                                  .vocab_size = 500,
+                                  .max_num_logits = 40};
+
+static uint64_t state;
+static uint64_t next(void) {
+  state ^= state >> 12, state ^= state << 25, state ^= state >> 27;
+  return state * 0x2545f4914f6cdd1du;
+}
+
+struct kit {
+  tri_plan_writer *w;
+  tri_slots *slots;
+  tri_batch_builder *b;
+};
+
+static struct kit make_kit(void) {
+  struct kit k = {0};
+  ck_assert_int_eq(
+      tri_plan_writer_create(2 * (size_t)limits.max_num_seqs, (size_t)limits.max_num_batched_tokens, 64, &k.w), TRI_OK);
+  ck_assert_int_eq(tri_slots_create(&limits, &k.slots), TRI_OK);
+  ck_assert_int_eq(tri_batch_builder_create(&limits, &k.b), TRI_OK);
+  return k;
+}
+
+static void free_kit(struct kit *k) {
+  tri_plan_writer_destroy(k->w);
+  tri_slots_destroy(k->slots);
+  tri_batch_builder_destroy(k->b);
+}
+
+static const tri_logit_bias bias[] = {{7, 1.5f}, {8, -100}};
+static const uint32_t banned[] = {2, 3, 4};
+static const tri_sample_params params = {.temperature = 0.7f,
+                                         .top_p = 0.9f,
+                                         .min_p = 0.05f,
+                                         .top_k = 40,
+                                         .repetition_penalty = 1.1f,
+                                         .presence_penalty = -0.5f,
+                                         .frequency_penalty = 0.25f,
+                                         .seed = 0x123456789abcdef0,
+                                         .num_logprobs = 5,
+                                         .logit_bias = bias,
+                                         .num_logit_bias = 2,
+                                         .banned = banned,
+                                         .num_banned = 3};
+static uint32_t prompt[32];
+
+/* A prompt of 12 in slot 0, its fork in slot 1, and a chunk of 20 of another prompt in slot 3. */
+static const void *first_plan(struct kit *k, size_t *bytes) {
+  static const int32_t pages_a[] = {5, 9}, pages_b[] = {1, 2, 3};
+  for (uint32_t i = 0; i < 32; i++) prompt[i] = 100 + i;
+  tri_plan_begin(k->w, 1, 77);
+  ck_assert(tri_plan_has_room(k->w, 12, 2, 0));
+  tri_plan_add(k->w,
+               &(tri_plan_seq){.slot = 0,
+                               .kind = TRI_SEQ_CHUNK,
+                               .flags = TRI_SEQ_FIRST | TRI_SEQ_SAMPLE | TRI_SEQ_PARAMS | TRI_SEQ_BAN,
+                               .num_tokens = 12,
+                               .num_pages = 2,
+                               .counter = 3},
+               prompt, pages_a, &params, 12);
+  tri_plan_add(k->w, &(tri_plan_seq){.slot = 1, .kind = TRI_SEQ_FORK, .flags = TRI_SEQ_FIRST, .source_slot = 0}, NULL,
+               NULL, NULL, 0);
+  tri_plan_add(k->w,
+               &(tri_plan_seq){.slot = 3,
+                               .kind = TRI_SEQ_CHUNK,
+                               .flags = TRI_SEQ_FIRST | TRI_SEQ_ALL_LOGITS | TRI_SEQ_PARAMS,
+                               .num_tokens = 20,
+                               .num_pages = 3,
+                               .rope_len = 40},
+               prompt, pages_b, &params, 30);
+  tri_plan_add_copy(k->w, 5, 6);
+  return tri_plan_finish(k->w, bytes);
+}
+
+static tri_status apply(struct kit *k, const void *bytes, size_t n) {
+  tri_plan_view v;
+  tri_status st = tri_plan_read(bytes, n, &v);
+  return st == TRI_OK ? tri_batch_build(k->b, k->slots, &v) : st;
+}
+
+START_TEST(round_trip) {
+  struct kit k = make_kit();
+  size_t n;
+  const void *bytes = first_plan(&k, &n);
+  ck_assert_uint_le(n, tri_plan_max_bytes(k.w));
+  tri_plan_view v;
+  ck_assert_int_eq(tri_plan_read(bytes, n, &v), TRI_OK);
+  ck_assert(v.h.lane == 1 && v.h.step == 77 && v.h.num_seqs == 3 && v.h.num_tokens == 32 && v.h.num_ids == 32);
+  ck_assert(v.h.num_pages == 5 && v.h.num_copies == 1 && v.h.num_params == 2 && v.copies[0] == 5 && v.copies[1] == 6);
+  ck_assert_int_eq(tri_batch_build(k.b, k.slots, &v), TRI_OK);
+
+  const tri_batch *b = &k.b->batch;
+  ck_assert(b->num_tokens == 32 && b->num_seqs == 2 && b->max_context == 20 && b->max_query == 20);
+  ck_assert(b->seq_start[0] == 0 && b->seq_start[1] == 12 && b->seq_start[2] == 32);
+  ck_assert(b->context_len[0] == 12 && b->context_len[1] == 20);
+  for (int t = 0; t < 32; t++) {
+    int pos = t < 12 ? t : t - 12, page = t < 12 ? (pos < 8 ? 5 : 9) : 1 + pos / 8;
+    ck_assert(b->token_ids[t] == 100u + (uint32_t)pos && b->positions[t] == pos);
+    ck_assert(b->kv_slot[t] == (int64_t)page * 8 + pos % 8);
+    ck_assert_int_eq(b->rope_len[t], t < 12 ? pos + 1 : 40);
+  }
+  ck_assert(b->block_table[0] == 5 && b->block_table[1] == 9);
+  ck_assert_int_eq(b->block_table[b->block_table_stride + 2], 3);
+  ck_assert_int_eq(b->num_logits, 1 + 20); /* one draw, and every token of the observed one */
+  ck_assert_int_eq(b->logit_rows[0], 11);
+  for (int i = 0; i < 20; i++) ck_assert_int_eq(b->logit_rows[1 + i], 12 + i);
+  ck_assert(k.b->num_draws == 1 && k.b->draws[0].slot == 0 && k.b->draws[0].counter == 3 && k.b->draws[0].ban);
+  ck_assert(k.b->draw_rows[0] == 0 && k.b->num_copies == 1);
+
+  const tri_slot *s = &k.slots->slots[0];
+  ck_assert(s->length == 12 && s->num_history == 12 && s->num_prompt == 12);
+  ck_assert(s->params.temperature == 0.7f && s->params.top_p == 0.9f && s->params.min_p == 0.05f);
+  ck_assert(s->params.top_k == 40 && s->params.repetition_penalty == 1.1f && s->params.presence_penalty == -0.5f);
+  ck_assert(s->params.frequency_penalty == 0.25f && s->params.seed == params.seed && s->params.num_logprobs == 5);
+  ck_assert(s->params.num_logit_bias == 2 && s->params.logit_bias[1].id == 8 && s->params.logit_bias[1].bias == -100);
+  ck_assert(s->params.num_banned == 3 && s->params.banned[2] == 4);
+  s = &k.slots->slots[1];
+  ck_assert(s->length == 12 && s->num_history == 12 && s->history[11] == 111 && s->pages[1] == 9);
+
+  /* The drawn token lies in the slot; the rest of the other prompt comes in a second chunk; a page is replaced. */
+  static const int32_t fresh[] = {20}, more[] = {4};
+  tri_slot_push(k.slots, 0, 42);
+  tri_plan_begin(k.w, 1, 78);
+  tri_plan_add(k.w,
+               &(tri_plan_seq){.slot = 0,
+                               .kind = TRI_SEQ_DECODE,
+                               .flags = TRI_SEQ_SAMPLE | TRI_SEQ_TOKEN_IN_SLOT,
+                               .num_tokens = 1,
+                               .start = 12,
+                               .first_page = 1,
+                               .num_pages = 1,
+                               .counter = 4},
+               NULL, fresh, NULL, 0);
+  tri_plan_add(
+      k.w, &(tri_plan_seq){.slot = 1, .kind = TRI_SEQ_DECODE, .flags = TRI_SEQ_SAMPLE, .num_tokens = 1, .start = 12},
+      (const uint32_t[]){43}, NULL, NULL, 0);
+  tri_plan_add(k.w,
+               &(tri_plan_seq){.slot = 3,
+                               .kind = TRI_SEQ_CHUNK,
+                               .flags = TRI_SEQ_SAMPLE,
+                               .num_tokens = 10,
+                               .start = 20,
+                               .first_page = 3,
+                               .num_pages = 1},
+               prompt + 20, more, NULL, 0);
+  bytes = tri_plan_finish(k.w, &n);
+  ck_assert_int_eq(apply(&k, bytes, n), TRI_OK);
+  ck_assert(b->num_tokens == 12 && b->num_seqs == 3 && b->num_logits == 3 && k.b->num_draws == 3);
+  ck_assert(b->token_ids[0] == 42 && b->token_ids[1] == 43 && b->token_ids[2] == 120 && b->token_ids[11] == 129);
+  ck_assert(b->kv_slot[0] == 20 * 8 + 4 && b->kv_slot[1] == 9 * 8 + 4 && b->kv_slot[2] == 3 * 8 + 4);
+  ck_assert(b->kv_slot[11] == 4 * 8 + 5 && k.slots->slots[3].length == 30);
+  free_kit(&k);
+}
+END_TEST
+
+/* What a batch promises to the kernels, whatever plan it was made from. */
+static void check_batch(const struct kit *k) {
+  const tri_batch *b = &k->b->batch;
+  ck_assert(b->num_tokens >= 0 && b->num_tokens <= limits.max_num_batched_tokens);
+  ck_assert(b->num_seqs >= 0 && b->num_seqs <= limits.max_num_seqs && b->num_logits <= limits.max_num_logits);
+  ck_assert(k->b->num_draws <= limits.max_num_seqs && b->seq_start[b->num_seqs] == b->num_tokens);
+  for (int t = 0; t < b->num_tokens; t++)
+    if (b->token_ids[t] >= (uint32_t)limits.vocab_size || b->positions[t] < 0 ||
+        b->positions[t] >= limits.max_model_len || b->kv_slot[t] < 0 ||
+        b->kv_slot[t] >= (int64_t)limits.num_pages * limits.block_size)
+      ck_abort_msg("token %d lies outside", t);
+  for (int i = 0; i < b->num_logits; i++)
+    if (b->logit_rows[i] < 0 || b->logit_rows[i] >= b->num_tokens) ck_abort_msg("logits of row %d", b->logit_rows[i]);
+  for (int i = 0; i < k->b->num_draws; i++)
+    if (k->b->draw_rows[i] < 0 || k->b->draw_rows[i] >= b->num_logits ||
+        k->b->draws[i].slot >= (uint32_t)limits.max_num_seqs)
+      ck_abort_msg("draw %d", i);
+  for (int s = 0; s < b->num_seqs; s++) {
+    if (b->seq_start[s + 1] <= b->seq_start[s] || b->context_len[s] < b->seq_start[s + 1] - b->seq_start[s] ||
+        b->context_len[s] > limits.max_model_len)
+      ck_abort_msg("sequence %d", s);
+    for (int p = 0; p < b->block_table_stride; p++)
+      if (b->block_table[s * b->block_table_stride + p] < 0 ||
+          b->block_table[s * b->block_table_stride + p] >= limits.num_pages)
+        ck_abort_msg("page table of sequence %d", s);
+  }
+  for (int i = 0; i < limits.max_num_seqs; i++) {
+    const tri_slot *s = &k->slots->slots[i];
+    ck_assert(s->length >= 0 && s->length <= limits.max_model_len && s->num_prompt >= 0);
+    ck_assert(s->num_history >= 0 && s->num_history <= limits.max_model_len + 1);
+    ck_assert(s->params.num_logit_bias >= 0 && s->params.num_logit_bias <= TRI_MAX_LOGIT_BIAS);
+    ck_assert(s->params.num_banned >= 0 && s->params.num_banned <= TRI_MAX_BANNED);
+  }
+}
+
+/* Exactly n bytes on the heap, so that a sanitizer sees a read beyond them. */
+static void try_bytes(struct kit *k, const char *bytes, size_t n) {
+  char *copy = tri_malloc(n, 1);
+  memcpy(copy, bytes, n);
+  tri_status st = apply(k, copy, n);
+  if (st == TRI_OK)
+    check_batch(k);
+  else
+    ck_assert_int_eq(st, TRI_CORRUPT);
+  tri_free(copy);
+}
+
+static void reset(struct kit *k) {
+  tri_slots_destroy(k->slots);
+  ck_assert_int_eq(tri_slots_create(&limits, &k->slots), TRI_OK);
+}
+
+START_TEST(truncations) {
+  struct kit k = make_kit();
+  size_t n;
+  const char *bytes = first_plan(&k, &n);
+  for (size_t cut = 0; cut < n; cut++) {
+    tri_plan_view v;
+    char *copy = tri_malloc(cut, 1);
+    memcpy(copy, bytes, cut);
+    ck_assert_int_eq(tri_plan_read(copy, cut, &v), TRI_CORRUPT);
+    tri_free(copy);
+  }
+  char *longer = tri_calloc(n + 8, 1);
+  memcpy(longer, bytes, n);
+  for (size_t more = 1; more <= 8; more++) {
+    tri_plan_view v;
+    ck_assert_int_eq(tri_plan_read(longer, n + more, &v), TRI_CORRUPT);
+  }
+  tri_free(longer);
+  free_kit(&k);
+}
+END_TEST
+
+START_TEST(bit_flips) {
+  struct kit k = make_kit();
+  size_t n;
+  const char *plan = first_plan(&k, &n);
+  char *bytes = tri_malloc(n, 1);
+  memcpy(bytes, plan, n);
+  for (size_t bit = 0; bit < 8 * n; bit++) {
+    bytes[bit / 8] ^= (char)(1 << bit % 8);
+    reset(&k);
+    try_bytes(&k, bytes, n);
+    bytes[bit / 8] ^= (char)(1 << bit % 8);
+  }
+  tri_free(bytes);
+  free_kit(&k);
+}
+END_TEST
+
+/* Plans of valid form and any content: counts that agree, fields that need not. */
+static const void *random_plan(struct kit *k, size_t *bytes) {
+  static const uint32_t edges[] = {0, 1, 2, 5, 6, 7, 8, 20, 24, 63, 64, 65, 0x7fffffff, 0x80000000, 0xffffffff};
+#define EDGE() (next() % 3 ? (uint32_t)(next() % 8) : edges[next() % (sizeof edges / sizeof *edges)])
+  uint32_t ids[64];
+  int32_t pages[64];
+  tri_sample_params p = params;
+  tri_plan_begin(k->w, (uint32_t)next(), next());
+  for (uint64_t n = next() % 8; n; n--) {
+    tri_plan_seq q = {.slot = EDGE(),
+                      .kind = (uint8_t)(next() % 3),
+                      .flags = (uint8_t)next(),
+                      .num_tokens = (uint32_t)(next() % 12),
+                      .start = EDGE(),
+                      .first_page = EDGE(),
+                      .num_pages = (uint32_t)(next() % 5),
+                      .source_slot = EDGE(),
+                      .rope_len = EDGE(),
+                      .counter = next()};
+    if (next() % 2 && q.slot < (uint32_t)limits.max_num_seqs) q.start = (uint32_t)k->slots->slots[q.slot].length;
+    for (int i = 0; i < 64; i++) ids[i] = next() % 50 ? (uint32_t)(next() % 500) : EDGE();
+    for (int i = 0; i < 64; i++) pages[i] = (int32_t)(next() % 50 ? next() % 24 : EDGE());
+    p.num_logprobs = (int)EDGE(), p.top_k = (int)EDGE();
+    if (!tri_plan_has_room(k->w, q.num_tokens, q.num_pages, 1)) break;
+    tri_plan_add(k->w, &q, ids, pages, &p, EDGE());
+    if (next() % 4 == 0) tri_plan_add_copy(k->w, (int32_t)(next() % 20 ? next() % 24 : EDGE()), (int32_t)EDGE());
+  }
+  return tri_plan_finish(k->w, bytes);
+}
+
+START_TEST(plans_of_any_content) {
+  struct kit k = make_kit();
+  state = 12345;
+  int accepted = 0;
+  for (int i = 0; i < 20000; i++) {
+    size_t n;
+    const void *bytes = random_plan(&k, &n);
+    ck_assert_uint_le(n, tri_plan_max_bytes(k.w));
+    tri_status st = apply(&k, bytes, n);
+    ck_assert(st == TRI_OK || st == TRI_CORRUPT);
+    if (st == TRI_OK) {
+      accepted++;
+      check_batch(&k);
+      for (int d = 0; d < k.b->num_draws; d++) tri_slot_push(k.slots, k.b->draws[d].slot, (uint32_t)(next() % 500));
+    }
+    if (next() % 64 == 0) reset(&k);
+  }
+  ck_assert_int_gt(accepted, 200); /* the generator reaches beyond refusals */
+  free_kit(&k);
+}
+END_TEST
+
+START_TEST(refused_plans) {
+  static const struct {
+    const char *what;
+    tri_plan_seq q;
+  } bad[] = {
+      {"a slot that does not exist", {.slot = 6, .flags = TRI_SEQ_FIRST, .num_tokens = 1}},
+      {"a source that does not exist", {.slot = 0, .kind = TRI_SEQ_FORK, .source_slot = 6}},
+      {"a fork of itself", {.slot = 0, .kind = TRI_SEQ_FORK, .source_slot = 0}},
+      {"a start that is not the slot's length", {.slot = 0, .flags = TRI_SEQ_FIRST, .num_tokens = 1, .start = 1}},
+      {"no tokens", {.slot = 0, .flags = TRI_SEQ_FIRST | TRI_SEQ_SAMPLE}},
+      {"pages beyond the table", {.slot = 0, .flags = TRI_SEQ_FIRST, .num_tokens = 1, .first_page = 8, .num_pages = 1}},
+      {"pages far beyond the table",
+       {.slot = 0, .flags = TRI_SEQ_FIRST, .num_tokens = 1, .first_page = 0xffffffff, .num_pages = 1}},
+      {"a token that nobody drew",
+       {.slot = 0, .kind = TRI_SEQ_DECODE, .flags = TRI_SEQ_FIRST | TRI_SEQ_TOKEN_IN_SLOT, .num_tokens = 1}},
+  };
+  static const uint32_t ids[] = {1, 2};
+  static const int32_t pages[] = {1};
+  struct kit k = make_kit();
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    size_t n;
+    tri_plan_begin(k.w, 0, 1);
+    tri_plan_add(k.w, &bad[i].q, ids, pages, NULL, 0);
+    const void *bytes = tri_plan_finish(k.w, &n);
+    ck_assert_msg(apply(&k, bytes, n) == TRI_CORRUPT, "accepted: %s", bad[i].what);
+  }
+  for (int which = 0; which < 3; which++) { /* an id, a page and a copied page outside the model */
+    uint32_t id = which == 0 ? 500 : 1;
+    int32_t page = which == 1 ? 24 : 1;
+    size_t n;
+    tri_plan_begin(k.w, 0, 1);
+    tri_plan_add(k.w, &(tri_plan_seq){.flags = TRI_SEQ_FIRST, .num_tokens = 1, .num_pages = 1}, &id, &page, NULL, 0);
+    if (which == 2) tri_plan_add_copy(k.w, 1, -1);
+    const void *bytes = tri_plan_finish(k.w, &n);
+    ck_assert_int_eq(apply(&k, bytes, n), TRI_CORRUPT);
+  }
+  /* 65 tokens of a model of 64, in chunks */
+  uint32_t many[40] = {0};
+  for (int chunk = 0; chunk < 2; chunk++) {
+    size_t n;
+    tri_plan_begin(k.w, 0, 1);
+    tri_plan_add(
+        k.w,
+        &(tri_plan_seq){.flags = chunk ? 0 : TRI_SEQ_FIRST, .num_tokens = chunk ? 25 : 40, .start = chunk ? 40 : 0},
+        many, NULL, NULL, 0);
+    const void *bytes = tri_plan_finish(k.w, &n);
+    ck_assert_int_eq(apply(&k, bytes, n), chunk ? TRI_CORRUPT : TRI_OK);
+  }
+  free_kit(&k);
+}
+END_TEST
+
+/* ---- results ---- */
+
+START_TEST(results) {
+  enum { N = 5 };
+  tri_step_token tokens[N], back[N];
+  tri_step_result r = {.step = 1ull << 40, .lane = 2, .num_tokens = N, .tokens = tokens}, got = {.tokens = back};
+  memset(tokens, 0, sizeof tokens);
+  for (int i = 0; i < N; i++) {
+    tokens[i].slot = (uint32_t)i * 3;
+    tokens[i].sample = (tri_sample_result){.token = 100u + (uint32_t)i, .logprob = -0.5f * (float)i, .num_top = i * 5};
+    for (int t = 0; t < i * 5; t++)
+      tokens[i].sample.top_ids[t] = (uint32_t)t, tokens[i].sample.top_logprobs[t] = (float)-t;
+  }
+  size_t cap = tri_result_max_bytes(N);
+  char *buf = tri_calloc(cap, 1);
+  ck_assert_uint_eq(tri_result_pack(&r, buf, cap - 1), 0); /* nothing rather than a part */
+  size_t n = tri_result_pack(&r, buf, cap);
+  ck_assert(n > 0 && n <= cap);
+  ck_assert_int_eq(tri_result_unpack(buf, n, &got, N), TRI_OK);
+  ck_assert(got.step == r.step && got.lane == 2 && got.num_tokens == N);
+  for (int i = 0; i < N; i++) {
+    const tri_sample_result *a = &tokens[i].sample, *b = &back[i].sample;
+    ck_assert(back[i].slot == tokens[i].slot && a->token == b->token && a->logprob == b->logprob &&
+              a->num_top == b->num_top);
+    ck_assert(!memcmp(a->top_ids, b->top_ids, (size_t)a->num_top * 4));
+    ck_assert(!memcmp(a->top_logprobs, b->top_logprobs, (size_t)a->num_top * 4));
+  }
+  ck_assert_int_eq(tri_result_unpack(buf, n, &got, N - 1), TRI_CORRUPT); /* more than there is room for */
+  for (size_t cut = 0; cut < n; cut++) {
+    char *copy = tri_malloc(cut, 1);
+    memcpy(copy, buf, cut);
+    ck_assert_int_eq(tri_result_unpack(copy, cut, &got, N), TRI_CORRUPT);
+    tri_free(copy);
+  }
+  for (size_t bit = 0; bit < 8 * n; bit++) {
+    char *copy = tri_malloc(n, 1);
+    memcpy(copy, buf, n);
+    copy[bit / 8] ^= (char)(1 << bit % 8);
+    tri_status st = tri_result_unpack(copy, n, &got, N);
+    ck_assert(st == TRI_OK || st == TRI_CORRUPT);
+    ck_assert(got.num_tokens <= N);
+    tri_free(copy);
+  }
+  tri_free(buf);
+}
+END_TEST
+
+Suite *suite_step_plan(void) {
+  Suite *s = suite_create("step_plan");
+  TCase *c = tcase_create("plan");
+  tcase_set_timeout(c, 60);
+  tcase_add_test(c, round_trip);
+  tcase_add_test(c, truncations);
+  tcase_add_test(c, bit_flips);
+  tcase_add_test(c, plans_of_any_content);
+  tcase_add_test(c, refused_plans);
+  suite_add_tcase(s, c);
+  c = tcase_create("result");
+  tcase_add_test(c, results);
+  suite_add_tcase(s, c);
+  return s;
+}
