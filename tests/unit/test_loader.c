@@ -491,7 +491,7 @@ START_TEST(tensors_that_nobody_asks_for) {
   };
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
     tiny_tensors();
-    add("F32", 1, 4, 0, "%s", 0);
+    add("F32", 1, 4, 0, "extra", 0);
     snprintf(tensors[num_tensors - 1].name, sizeof tensors[0].name, "%s", names[i]);
     write_checkpoint(-1);
     refused(TRI_UNSUPPORTED, names[i]);

@@ -1,0 +1,68 @@
+#!/bin/bash
+# Everything that needs no GPU: installs what is missing, builds, and runs the tests three times over: unit and hostile-input tests
+# with address and undefined-behaviour sanitizers, the threaded ones with the thread sanitizer, and all of them in the release
+# build, whose summary comes last. Exit code 0 only when every part passed. About 7 minutes on 2 cores the first time.
+#   ./test.sh [-R PATTERN]    further arguments go to the release build's ctest
+# Environment: TRIREME_JOBS (parallel compiles, default: cores), TRIREME_SANITIZE=0 (release build alone)
+set -uo pipefail
+cd "$(dirname "$0")" || exit 1
+
+jobs=${TRIREME_JOBS:-$(nproc)}
+failed=()
+if [ "$(id -u)" = 0 ]; then
+  # mpirun refuses root unless told twice; in a container there is nobody else.
+  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+fi
+
+part() {
+  printf '\n== %s (at %d s)\n' "$1" $SECONDS
+}
+
+# build TREE TYPE TARGETS... [-- CMAKE OPTIONS]
+build() {
+  local tree=build/$1 type=$2 targets=() options=()
+  shift 2
+  while [ $# -gt 0 ] && [ "$1" != -- ]; do targets+=("$1"); shift; done
+  [ $# -gt 0 ] && shift && options=("$@")
+  # Thousands of lines of "Found ..." help nobody; all of them when it fails.
+  if ! cmake -S . -B "$tree" -G Ninja -DCMAKE_BUILD_TYPE="$type" "${options[@]}" >"$tree.cmake.log" 2>&1; then
+    cat "$tree.cmake.log"
+    return 1
+  fi
+  cmake --build "$tree" -j "$jobs" --target "${targets[@]}" | grep -vE '^\[[0-9]+/[0-9]+\] ' || [ "${PIPESTATUS[0]}" = 0 ]
+}
+
+# The thread sanitizer of older compilers dies at once where the kernel randomises addresses more widely than it knows.
+fixed_addresses() {
+  if setarch "$(uname -m)" -R true 2>/dev/null; then setarch "$(uname -m)" -R "$@"; else "$@"; fi
+}
+
+part "packages"
+scripts/install-deps.sh --test || exit 1
+mkdir -p build
+
+part "release build"
+build release Release all || { echo "the release build failed"; exit 1; }
+
+if [ "${TRIREME_SANITIZE:-1}" != 0 ]; then
+  part "unit and hostile-input tests with address and undefined-behaviour sanitizers"
+  if build asan Asan unit_tests fuzz_tests -- -DTRI_FUZZ_SECONDS=3; then
+    ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 \
+      ctest --test-dir build/asan -L 'unit|fuzz' -j2 --output-on-failure --no-tests=error || failed+=("sanitizers: address, undefined")
+  else
+    failed+=("sanitizers: address, undefined (build)")
+  fi
+
+  part "threaded tests with the thread sanitizer"
+  if build tsan Tsan thread_tests; then
+    TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 \
+      fixed_addresses ctest --test-dir build/tsan -L threads -j2 --output-on-failure --no-tests=error || failed+=("sanitizer: threads")
+  else
+    failed+=("sanitizer: threads (build)")
+  fi
+fi
+
+part "all tests, release build"
+[ ${#failed[@]} -gt 0 ] && printf 'FAILED before this part: %s\n' "${failed[@]}"
+ctest --test-dir build/release -j2 --output-on-failure --no-tests=error "$@" || failed+=("release")
+[ ${#failed[@]} = 0 ]

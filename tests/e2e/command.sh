@@ -1,0 +1,101 @@
+#!/usr/bin/env bash
+# The trireme command against tests/tools/fake_coordinator.c: words, exit codes, order of results, interrupts.
+# Usage: command.sh TRIREME FAKE_COORDINATOR
+set -u
+trireme=$(realpath "$1") fake=$(realpath "$2")
+dir=$(mktemp -d /tmp/tri-command-XXXXXX)
+cd "$dir" || exit 1
+export TRIREME_ENDPOINT=ipc://$dir/t.sock
+unset TRIREME_KEY_FILE TRIREME_SERVER_KEY
+failures=0 server=
+
+start() { # start OPTION...: a coordinator that listens
+  "$fake" "$@" >endpoint 2>fake.err &
+  server=$!
+  for _ in $(seq 100); do
+    [[ -s endpoint ]] && return
+    sleep 0.05
+  done
+  echo "the fake coordinator does not start" && cat fake.err && exit 1
+}
+stop() {
+  [[ -n $server ]] && kill "$server" 2>/dev/null && wait "$server"
+  server=
+}
+trap 'stop; rm -rf "$dir"' EXIT
+
+# want CODE PATTERN COMMAND...: exit code, and a basic regular expression that its output (stdout and stderr) must match
+want() {
+  local code=$1 pattern=$2 out got
+  shift 2
+  out=$("$@" 2>&1)
+  got=$?
+  if [[ $got != "$code" ]] || ! grep -q -- "$pattern" <<<"$out"; then
+    echo "FAILED: $* : exit code $got, expected $code; output, which should match '$pattern':"
+    echo "$out" | head -20
+    failures=$((failures + 1))
+  fi
+}
+
+start
+want 0 '^ the oars of three$' "$trireme" submit "hello world" --max-tokens 4
+want 0 '^ the oars of three$' "$trireme" submit "hello world" --max_tokens=4 --no-stream
+want 0 '^\[2\]  as one' "$trireme" submit "hello" --n 3
+want 0 '"event":"done".*"prompt_tokens":2' "$trireme" submit "hello world" --json
+want 0 '"logprob":-0.5,"top":\[{"id":0' "$trireme" submit x --json --logprobs 1
+want 0 '^ the$' "$trireme" submit --token-ids 1,2,3 --max-tokens 1
+want 3 'prompt: asked for' "$trireme" submit "error no_capacity"
+want 1 'asked for' "$trireme" submit "error internal"
+want 2 'n is 65; allowed are 1 to 64' "$trireme" submit x --n 65
+want 2 'did you mean --temperature' "$trireme" submit x --temprature 1
+want 2 'what is the prompt' "$trireme" submit
+want 2 'did you mean submit' "$trireme" submti
+want 2 'Usage' "$trireme"
+want 0 'trireme [0-9]' "$trireme" --version
+want 0 '0 running' "$trireme" status
+want 0 '"model":"fake"' "$trireme" status --json
+want 0 '^trireme:fake 1' "$trireme" status --stats
+want 1 'no such request' "$trireme" cancel 00000000000000000000000000000000
+want 2 'needs a terminal' "$trireme" top
+for c in submit status top cancel keygen "bench serve" "bench throughput" bench; do
+  # shellcheck disable=SC2086
+  want 0 'Usage: trireme' "$trireme" $c --help
+done
+
+for i in $(seq 200); do echo "{\"prompt\":\"p $i\",\"max_tokens\":$((i % 7 + 1))}"; done >good.jsonl
+{ cat good.jsonl && echo garbage && echo '{"prompt":"x","n":1000}' && echo '{"prompt":"x","messages":[]}'; } >bad.jsonl
+want 0 '' "$trireme" submit --file good.jsonl --output good.out --concurrency 30
+want 1 'bad.jsonl:202: n is 1000' "$trireme" submit --file bad.jsonl --output bad.out
+[[ $(sed 's/.*"line":\([0-9]*\),.*/\1/' bad.out | tr '\n' ' ') == "$(seq -s ' ' 203) " ]] || { echo "FAILED: results out of order" && failures=$((failures + 1)); }
+want 0 '"completion_tokens":4' sed -n 3p good.out
+want 0 '"code":"unsupported"' sed -n 203p bad.out
+want 0 '"completed":300,"failed":0' "$trireme" bench serve --num-prompts 300 --random-output-len 20 --json
+want 0 'at most 4 at a time' "$trireme" bench throughput --num-prompts 20 --max-concurrency 4 --prompt-file good.jsonl
+
+# The first interrupt cancels.
+"$trireme" submit "a long one" --max-tokens 100000 >long.out 2>long.err &
+long=$!
+for _ in $(seq 100); do [[ -s long.out ]] && break; sleep 0.05; done
+kill -INT $long
+wait $long
+[[ $? == 1 ]] && grep -q cancelled long.err || { echo "FAILED: interrupt" && failures=$((failures + 1)); }
+want 0 '1 aborted' "$trireme" status
+want 1 'was lost' "$trireme" submit drop
+stop
+[[ ! -e t.sock ]] || { echo "FAILED: the socket file was left behind" && failures=$((failures + 1)); }
+want 1 'no coordinator answers' "$trireme" status --connect-timeout-ms 200
+
+# tcp with keys
+"$trireme" keygen server.key >server.pub && "$trireme" keygen client.key >client.pub && "$trireme" keygen other.key >/dev/null
+start --endpoint 'tcp://127.0.0.1:*' --key-file server.key --allow "$(cat client.pub)"
+export TRIREME_ENDPOINT
+TRIREME_ENDPOINT=$(cat endpoint)
+want 0 '0 running' "$trireme" status --key-file client.key --server-key "$(cat server.pub)"
+want 3 'does not let this key in' "$trireme" status --key-file other.key --server-key "$(cat server.pub)"
+want 2 'CURVE needs both' "$trireme" status --key-file client.key
+want 1 'cannot create' "$trireme" keygen client.key
+chmod 644 client.key
+want 3 'lets others read' "$trireme" status --key-file client.key --server-key "$(cat server.pub)"
+
+((failures == 0)) && echo "all fine"
+exit $((failures > 0))

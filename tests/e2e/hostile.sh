@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# Clients that mean ill, on the coordinator's socket: nonsense, claims, silence, messages without end, clients that do not read or vanish.
+# Others are served all along, memory stays below a cap, and what was theirs is free again.
+# HOSTILE: the program built from tests/tools/hostile_client.c.
+here=$(dirname "$0")
+. "$here/lib.sh"
+HOSTILE=${HOSTILE:?the hostile client}
+CAP_MB=128 PEAK_MB=600
+
+start_up --memory-cap ${CAP_MB}M "$@"
+socket=$RUN/c.sock
+coordinator=$(ours | awk '$2 == "trireme-coordin" { print $1 }')
+memory() { awk -v name="$1:" '$1 == name { print int($2 / 1024) }' "/proc/$coordinator/status"; }
+attack() { timeout -k 1 20 "$HOSTILE" "$socket" "$@" || fail "hostile_client $*: code $?"; }
+# served SECONDS WHEN
+served() {
+  local start answer
+  start=$(date +%s%3N)
+  answer=$(timeout "$1" "$BIN/trireme" submit --temperature 0 "37+48=" 2>&1)
+  [ "$answer" = 85 ] || fail "$2: a normal client is not served within $1 s: $answer"
+  echo "  $2: a normal client is served in $(($(date +%s%3N) - start)) ms"
+}
+# Nothing runs and no KV page is held, within 3 s.
+free_again() {
+  local state
+  for _ in $(seq 30); do
+    state=$("$BIN/trireme" status --json)
+    grep -q '"running":0,.*"kv_pages_used":0' <<<"$state" && return
+    sleep 0.1
+  done
+  fail "$1: not free again: $state"
+}
+
+attack noise 500
+served 2 "after noise"
+"$HOSTILE" "$socket" half 3000 1500 >"$RUN/half" &
+half=$!
+for _ in $(seq 50); do [ -s "$RUN/half" ] && break; sleep 0.05; done
+served 8 "among $(cut -d' ' -f2 "$RUN/half") half-open connections"
+wait $half || fail "half: code $?"
+attack payloads
+attack multipart
+served 2 "after nonsense"
+before=$(memory VmRSS)
+
+for frame in 65536 16 1000000; do
+  attack endless 4 "$frame" 1500
+  served 2 "after messages without end"
+done
+peak=$(memory VmHWM)
+echo "  resident: $before MiB before messages without end, at most $peak MiB, $(memory VmRSS) MiB now"
+if ! grep -q __asan_init "$BIN/trireme-coordinator"; then
+  [ "$peak" -lt $PEAK_MB ] || fail "the coordinator's memory grew to $peak MiB with a cap of $CAP_MB MiB"
+  [ "$(memory VmRSS)" -lt $((before + CAP_MB)) ] || fail "the coordinator keeps $(memory VmRSS) MiB"
+fi
+
+attack vanish 16
+free_again "clients that vanished"
+attack mute 3 1500
+served 2 "after clients that read nothing"
+free_again "clients that read nothing"
+grep -q "ERROR: AddressSanitizer\|runtime error" "$RUN/log" && fail "a sanitizer spoke"
+stop_cluster TERM

@@ -1,0 +1,126 @@
+#!/usr/bin/env bash
+# Several hosts, emulated with namespaces: one MPI job and `trireme up` across them, clients on TCP with keys, a lost host, a cut link.
+# Usage: hosts.sh [mpi|up|keys]...   (all)
+set -u
+if [ -z "${TRIREME_OWN_NET:-}" ]; then
+  [ "$(id -u)" = 0 ] || { echo "skipped: emulated hosts need root" && exit 77; }
+  for tool in unshare nsenter ip; do command -v $tool >/dev/null || { echo "skipped: $tool is missing" && exit 77; }; done
+  unshare --net --mount true 2>/dev/null || { echo "skipped: namespaces are forbidden here" && exit 77; }
+  # In a network of its own: the bridge of the hosts is then the only address besides loopback, and nothing gets out.
+  TRIREME_OWN_NET=1 exec unshare --net --mount bash "$0" "$@"
+fi
+ip link set lo up
+# fault/lib.sh looks for its neighbour by $0.
+here=$(dirname "$0")
+. "$here/../fault/lib.sh"
+export TRIREME_HOSTS_DIR=$RUN/hosts TRIREME_HOSTS_NET=10.213.9
+tool=$SRC/tests/tools/hosts.sh net=$TRIREME_HOSTS_NET
+unset TRIREME_KEY_FILE TRIREME_SERVER_KEY
+end() {
+  local status=$?
+  "$tool" down
+  (exit $status)
+  cleanup
+}
+trap end EXIT
+"$tool" up 2 || exit $?
+eval "$("$tool" env)"
+on() { "$tool" run "$@"; }
+keepalive=(--mca oob_tcp_keepalive_time 2 --mca oob_tcp_keepalive_intvl 1 --mca oob_tcp_keepalive_probes 3)
+TOKENS=900
+
+# Coordinator and two workers on h1, two workers on h2; stages of two.
+start_mpi_hosts() {
+  local args=(--launch mpi --model "$MODEL" -tp 2 -pp 2)
+  mpirun --bind-to none --timeout 120 "${keepalive[@]}" --host h1:3,h2:2 -n 1 "$BIN/trireme-coordinator" "${args[@]}" : --host h1:3,h2:2 -n 4 "$BIN/trireme-worker" "${args[@]}" >>"$RUN/log" 2>&1 &
+  CLUSTER=$!
+  wait_ready
+  [ "$(client status --json | grep -o '"host":"h[12]"' | sort | uniq -c | tr -d ' \n')" = '2"host":"h1"2"host":"h2"' ] || fail "not two ranks on each host: $(client status --json)"
+}
+
+mpi() {
+  local since
+  start_mpi_hosts
+  [ "$(client submit --temperature 0 "37+48=")" = 85 ] || fail "wrong answer across hosts"
+  learn_answer $TOKENS
+  stop_cluster USR1
+  echo "mpirun over two hosts, tp 2 pp 2: answers and drains"
+
+  start_mpi_hosts
+  clients_start 4 $TOKENS
+  since=$(now_ms)
+  kill -9 "$(cat "$TRIREME_HOSTS_DIR/h2.pid")"
+  clients_end "$since" 5000
+  all_gone "$since"
+  wait $CLUSTER && fail "a lost host: exit code 0"
+  echo "mpirun, a host lost: last client ended after $LAST ms ($WRONG with an error: $WORDS), everything gone after $GONE ms"
+  "$tool" up 2 || fail "the hosts do not come back"
+}
+
+up() {
+  local since epoch
+  start_up -tp 2 -pp 2 --hosts h1:2,h2:2
+  grep -q "$net.254" "$RUN/log" || : # the address is told at level debug only
+  ss -Hltn 2>/dev/null | grep -q "$net.254:" || fail "the coordinator does not listen on the bridge's address: $(ss -Hltn)"
+  [ "$(client submit --temperature 0 "37+48=")" = 85 ] || fail "wrong answer across hosts"
+  learn_answer $TOKENS
+
+  # A cut link: the group is given up. It comes back when the link does.
+  clients_start 4 $TOKENS
+  epoch=$(epoch_of 0)
+  since=$(now_ms)
+  ip link set trih2 down
+  clients_end "$since" 5000
+  [ "$WRONG" -gt 0 ] || fail "all clients were answered: the link was cut too late"
+  echo "up, a link cut: last client ended after $LAST ms ($WRONG with an error: $WORDS)"
+  ip link set trih2 up
+  since=$(now_ms)
+  while [ "$(LIMIT_S=3 client submit --temperature 0 "37+48=" 2>/dev/null)" != 85 ]; do
+    [ $(($(now_ms) - since)) -lt 25000 ] || fail "no answer 25 s after the link is back"
+    sleep 0.1
+  done
+  [ "$(epoch_of 0)" -gt "$epoch" ] || fail "the same epoch after a cut link"
+  echo "up, the link is back: served again after $(($(now_ms) - since)) ms, epoch $(epoch_of 0)"
+
+  # A lost host: noticed, and the end when it stays away.
+  clients_start 4 $TOKENS
+  since=$(now_ms)
+  kill -9 "$(cat "$TRIREME_HOSTS_DIR/h2.pid")"
+  clients_end "$since" 5000
+  [ "$WRONG" -gt 0 ] || fail "all clients were answered: the host was lost too late"
+  echo "up, a host lost: last client ended after $LAST ms ($WRONG with an error: $WORDS)"
+  kill -TERM "$CLUSTER"
+  all_gone "$(now_ms)"
+  wait "$CLUSTER"
+  echo "up, SIGTERM while the host is away: code $?, gone after $GONE ms"
+  "$tool" up 2 || fail "the hosts do not come back"
+}
+
+# Clients on another host, with keys.
+keys() {
+  local server refused
+  for k in server me other; do "$BIN/trireme" keygen "$RUN/$k.key" >"$RUN/$k.pub" || fail keygen; done
+  cp "$RUN/me.pub" "$RUN/allowed"
+  server=$(cat "$RUN/server.pub")
+  TRIREME_ENDPOINT=tcp://$net.254:5555
+  export TRIREME_ENDPOINT
+  "$BIN/trireme" up --model "$MODEL" --key-file "$RUN/server.key" --allowed-keys "$RUN/allowed" >>"$RUN/log" 2>&1 &
+  CLUSTER=$!
+  TRIREME_KEY_FILE=$RUN/me.key TRIREME_SERVER_KEY=$server wait_ready
+  from_h2() { LIMIT_S=10 on h2 timeout 10 "$BIN/trireme" submit --temperature 0 --connect-timeout-ms 1500 "$@" "37+48=" 2>&1; }
+  [ "$(from_h2 --key-file "$RUN/me.key" --server-key "$server")" = 85 ] || fail "an allowed key is not served: $(from_h2 --key-file "$RUN/me.key" --server-key "$server")"
+  refused=$(from_h2 --key-file "$RUN/other.key" --server-key "$server") && fail "a key that is not on the list is served: $refused"
+  echo "another key: $refused"
+  refused=$(from_h2) && fail "a client without keys is served: $refused"
+  echo "no key: $refused"
+  refused=$(from_h2 --key-file "$RUN/me.key" --server-key "$(cat "$RUN/other.pub")") && fail "a wrong server key is accepted: $refused"
+  echo "another server's key: $refused"
+  [ "$(from_h2 --key-file "$RUN/me.key" --server-key "$server")" = 85 ] || fail "after the refusals an allowed key is not served"
+  stop_cluster TERM
+  refused=$("$BIN/trireme" up --model "$MODEL" 2>&1) && fail "tcp:// without keys is served"
+  grep -qi "curve\|key" <<<"$refused" || fail "tcp:// without keys: $refused"
+  echo "tcp:// without keys: $(head -1 <<<"$refused")"
+}
+
+for part in "${@:-mpi}"; do "$part"; done
+[ $# -gt 0 ] || { up && keys; }

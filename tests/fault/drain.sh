@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# Draining: what runs ends well, new requests are refused with a reason, exit code 0, nothing stays. A second signal ends everything at once.
+. "$(dirname "$0")/lib.sh"
+TOKENS=900
+
+# drains WHAT SIGNAL PID
+drains() {
+  local since refused
+  clients_start 8 $TOKENS
+  since=$(now_ms)
+  kill "-$2" "$3"
+  sleep 0.1
+  refused=$(client submit --temperature 0 "37+48=" 2>&1) && fail "$1: a request was accepted while draining: $refused"
+  grep -q "drain\|shut" <<<"$refused" || fail "$1: no reason for refusing a request: $refused"
+  clients_end "$since" 10000
+  [ "$RIGHT" = 8 ] || fail "$1: $WRONG of 8 clients had an error: $WORDS"
+  wait "$CLUSTER"
+  code=$?
+  [ $code = 0 ] || fail "$1: exit code $code"
+  all_gone "$since"
+  echo "$1: 8 clients answered after $LAST ms, everything gone after $GONE ms; a new request: $refused"
+}
+
+start_up -tp 2
+learn_answer $TOKENS
+drains "SIGTERM to trireme up" TERM "$CLUSTER"
+start_mpi 2 1
+drains "SIGTERM to the coordinator in an MPI job" TERM "$(pid_of trireme-coordin)"
+start_mpi 2 1
+drains "SIGUSR1 to mpirun" USR1 "$CLUSTER"
+
+# Twice.
+start_up -tp 2
+clients_start 8 $TOKENS
+since=$(now_ms)
+kill -TERM "$CLUSTER"
+sleep 0.1
+kill -TERM "$CLUSTER"
+clients_end "$since" 2000
+[ "$WRONG" -gt 0 ] || fail "all clients were answered: the second signal came too late"
+all_gone "$since"
+wait "$CLUSTER" && fail "the second SIGTERM: exit code 0"
+[ "$GONE" -lt 2000 ] || fail "the second SIGTERM took $GONE ms"
+echo "SIGTERM twice: $WRONG of 8 clients had an error after $LAST_ERROR ms ($WORDS), everything gone after $GONE ms"
+
+# Jobs that take longer than the drain may.
+start_up -tp 2 --drain-timeout 1 --backend ref --threads 1
+clients_start 3 $TOKENS
+since=$(now_ms)
+kill -TERM "$CLUSTER"
+clients_end "$since" 5000
+[ "$WRONG" = 3 ] || fail "$WRONG of 3 long jobs ended with an error"
+all_gone "$since"
+wait "$CLUSTER"
+echo "--drain-timeout 1: 3 clients had an error after $LAST_ERROR ms ($WORDS), exit code $?, everything gone after $GONE ms"

@@ -1,0 +1,94 @@
+# shellcheck shell=bash disable=SC2034
+# Shared by the fault tests: clients that stream in the background, and when things end. Sourced by bash.
+. "$(dirname "$0")/../e2e/lib.sh"
+NUMBER=0
+
+now_ms() { date +%s%3N; }
+client() { timeout -k 1 "${LIMIT_S:-40}" "$BIN/trireme" "$@"; }
+
+# clients_start N TOKENS [ARGS...]: N streams, and returns when each has received something. Each leaves its answer, its words on stderr,
+# its exit code and the time of its end.
+clients_start() {
+  local i tokens=$2
+  NUMBER=$1
+  shift 2
+  rm -f "$RUN"/job.*
+  for i in $(seq "$NUMBER"); do
+    {
+      client submit --ignore-eos --max-tokens "$tokens" --temperature 0 "$@" "count 1 to 40=" >"$RUN/job.$i.out" 2>"$RUN/job.$i.err"
+      echo "$? $(now_ms)" >"$RUN/job.$i.end.new"
+      mv "$RUN/job.$i.end.new" "$RUN/job.$i.end"
+    } &
+  done
+  for _ in $(seq 200); do
+    [ "$(find "$RUN" -name 'job.*.out' -size +0c | wc -l)" = "$NUMBER" ] && return
+    sleep 0.02
+  done
+  fail "the $NUMBER clients did not all begin to receive: $(cat "$RUN"/job.*.err)"
+}
+
+# The whole answer to such a request, once from an undisturbed cluster.
+learn_answer() { client submit --ignore-eos --max-tokens "$1" --temperature 0 "count 1 to 40=" >"$RUN/whole" || fail "no answer from an undisturbed cluster"; }
+
+# clients_end SINCE LIMIT_MS: every client ends within that time, with the whole answer or with words about what is wrong. Sets RIGHT, WRONG
+# (how many ended so) and LAST (ms from SINCE to the last end; of those with an error, LAST_ERROR).
+clients_end() {
+  local i code end since=$1 limit=$2
+  RIGHT=0 WRONG=0 LAST=0 LAST_ERROR=0
+  for i in $(seq "$NUMBER"); do
+    while [ ! -e "$RUN/job.$i.end" ]; do
+      [ $(($(now_ms) - since)) -lt $((limit + 500)) ] || fail "client $i still hangs $((limit + 500)) ms after the fault"
+      sleep 0.02
+    done
+    read -r code end <"$RUN/job.$i.end"
+    [ $((end - since)) -le "$LAST" ] || LAST=$((end - since))
+    if [ "$code" = 0 ]; then
+      cmp -s "$RUN/whole" "$RUN/job.$i.out" || fail "client $i ended well with an answer that is not whole: $(tail -c 80 "$RUN/job.$i.out")"
+      RIGHT=$((RIGHT + 1))
+    else
+      [ "$code" -lt 100 ] || fail "client $i ended with code $code"
+      [ -s "$RUN/job.$i.err" ] || fail "client $i failed without a word"
+      WORDS=$(head -1 "$RUN/job.$i.err")
+      WRONG=$((WRONG + 1))
+      [ $((end - since)) -le $LAST_ERROR ] || LAST_ERROR=$((end - since))
+    fi
+  done
+  [ "$LAST" -le "$limit" ] || fail "the last client ended $LAST ms after the fault"
+}
+
+field() { client status --json | grep -o "$1" | head -1; }
+rank_pid() { field "\"group\":$1,\"rank\":$2,\"host\":\"[^\"]*\",\"pid\":[0-9]*" | grep -o '[0-9]*$'; } # GROUP RANK
+epoch_of() { field "\"group\":$1,\"epoch\":[0-9]*" | grep -o '[0-9]*$'; }                             # GROUP
+pid_of() { ours | awk -v name="$1" '$2 == name { print $1; exit }'; }
+
+groups_ready() { # N
+  for _ in $(seq 100); do
+    [ "$(client status --json | grep -o '"state":"ready"' | wc -l)" = "$1" ] && return
+    sleep 0.1
+  done
+  fail "$1 groups are not ready after 10 s: $(client status --json)"
+}
+
+# Is the process gone, or only waiting to be reaped?
+gone() {
+  case $(awk '{ print $3 }' "/proc/$1/stat" 2>/dev/null) in '' | Z | X) return 0 ;; esac
+  return 1
+}
+
+# serves_again SINCE: the cluster gives the right answer within 10 s of the fault. Sets SERVED (ms).
+serves_again() {
+  while [ "$(LIMIT_S=3 client submit --temperature 0 "37+48=" 2>/dev/null)" != 85 ]; do
+    [ $(($(now_ms) - $1)) -lt 10000 ] || fail "no right answer 10 s after the fault"
+    sleep 0.05
+  done
+  SERVED=$(($(now_ms) - $1))
+}
+
+# all_gone SINCE: nothing of ours runs 10 s after the fault. Sets GONE (ms).
+all_gone() {
+  while [ -n "$(ours)" ]; do
+    [ $(($(now_ms) - $1)) -lt 10000 ] || fail "still running 10 s after the fault: $(ours | tr '\n' ';')"
+    sleep 0.02
+  done
+  GONE=$(($(now_ms) - $1))
+}

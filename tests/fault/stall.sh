@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# SIGSTOP of a worker while clients stream: nobody sees that by itself. It is noticed within 5 s; with `trireme up` the group starts again and the
+# stopped process is gone, in one MPI job everything ends within 10 s. A stopped coordinator ends everything, too.
+. "$(dirname "$0")/lib.sh"
+TOKENS=900
+
+restarts() { # KIND PID
+  local since
+  clients_start 8 $TOKENS
+  since=$(now_ms)
+  kill -STOP "$2"
+  clients_end "$since" 5000
+  [ "$WRONG" -gt 0 ] || fail "$1: all clients were answered: stopped too late"
+  serves_again "$since"
+  gone "$2" || fail "$1: the stopped process is still there"
+  echo "up, $1 stopped: last client ended after $LAST ms ($WRONG with an error: $WORDS), served again after $SERVED ms"
+}
+
+ends() { # HOW KIND PID
+  local since
+  clients_start 8 $TOKENS
+  since=$(now_ms)
+  kill -STOP "$3"
+  clients_end "$since" "$4"
+  [ "$WRONG" -gt 0 ] || fail "$2: all clients were answered: stopped too late"
+  all_gone "$since"
+  wait "$CLUSTER" && fail "$2: the cluster ended with code 0"
+  echo "$1, $2 stopped: last client ended after $LAST ms ($WRONG with an error: $WORDS), everything gone after $GONE ms"
+}
+
+start_up -tp 2
+learn_answer $TOKENS
+restarts leader "$(rank_pid 0 0)"
+restarts "other worker" "$(rank_pid 0 1)"
+ends up coordinator "$(pid_of trireme-coordin)" 10000
+start_mpi 2 1
+ends mpi leader "$(rank_pid 0 0)" 5000
+start_mpi 2 1
+ends mpi "other worker" "$(rank_pid 0 1)" 5000

@@ -1,0 +1,52 @@
+/* Any bytes as config.json, and what follows a line `%%` as generation_config.json: refused with a reason, or numbers
+ * inside the ranges that the loader, the layout and the executor count on. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/model/arch.h"
+#include "runtime/model/config.h"
+#include "runtime/model/layout.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void need(bool ok) {
+  if (!ok) abort();
+}
+
+static void check(const tri_model_config *c) {
+  need(c->arch && c->hidden_size >= 1 && c->num_layers >= 1 && c->num_heads >= 1 && c->num_kv_heads >= 1);
+  need(c->num_heads % c->num_kv_heads == 0 && c->head_dim >= 1 && c->head_dim <= 1024);
+  need(c->intermediate_size >= 1 && c->vocab_size >= 1 && c->max_position_embeddings >= 1);
+  need(c->norm_eps >= 0 && isfinite(c->attn_scale) && c->dtype <= TRI_BF16);
+  need(c->num_eos_token_ids >= 0 && c->num_eos_token_ids <= TRI_MAX_STOP_IDS);
+  need(c->bos_token_id >= -1 && c->bos_token_id <= UINT32_MAX);
+  if (c->position == TRI_POS_ROPE) {
+    const tri_rope *r = &c->rope;
+    need(r->rotary_dim >= 2 && r->rotary_dim % 2 == 0 && r->rotary_dim <= TRI_MAX_ROTARY &&
+         r->rotary_dim <= c->head_dim);
+    need(isfinite(r->attention_scale) && r->original_max_len >= 0);
+    for (int i = 0; i < r->rotary_dim / 2; i++) need(isfinite(r->inv_freq[i]) && r->inv_freq[i] >= 0);
+    for (int i = 0; r->kind == TRI_ROPE_BY_LENGTH && i < r->rotary_dim / 2; i++)
+      need(isfinite(r->inv_freq_long[i]) && r->inv_freq_long[i] >= 0);
+  }
+  tri_shard s;
+  if (tri_shard_make(c, (tri_parallel){2, 2, 1, 1}, &s, NULL) != TRI_OK) return;
+  for (int id = 0; id < TRI_W_COUNT; id++) {
+    tri_weight_shape shape = tri_shard_weight_shape(c, &s, (tri_weight_id)id);
+    need(shape.n >= 0 && shape.n <= INT32_MAX && shape.k >= 0 && shape.k <= INT32_MAX);
+  }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  const uint8_t *cut = memmem(data, size, "%%\n", 3);
+  const char *config = (const char *)data, *generation = cut ? (const char *)cut + 3 : NULL;
+  size_t config_len = cut ? (size_t)(cut - data) : size, generation_len = cut ? size - config_len - 3 : 0;
+  tri_model_config c;
+  tri_error err = {0};
+  if (tri_model_config_parse(config, config_len, generation, generation_len, &c, &err) == TRI_OK)
+    check(&c);
+  else if (err.status == TRI_OK || !err.message[0])
+    abort();
+  return 0;
+}

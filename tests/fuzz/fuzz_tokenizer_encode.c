@@ -1,0 +1,93 @@
+/* Any bytes as text: limits hold, ids exist, and a stream's pieces are the whole text. The first byte picks options;
+ * the text's bytes are also used as ids, which cuts characters anywhere. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/mem.h"
+#include "runtime/model/tokenizer.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* The 256 characters of the byte-level alphabet, some merges, added tokens of each kind, NFC and the longer of the two
+ * usual patterns. */
+static const char head[] =
+    "{\"normalizer\":{\"type\":\"NFC\"},\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":"
+    "\"Split\","
+    "\"pattern\":{\"Regex\":\"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}{1,3}| "
+    "?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+\"},\"behavior\":\"Isolated\","
+    "\"invert\":false},{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":false}]},\"decoder\":{\"type\":"
+    "\"ByteLevel\"},\"added_tokens\":["
+    "{\"id\":260,\"content\":\"<s>\",\"special\":true,\"rstrip\":true},"
+    "{\"id\":261,\"content\":\"<s\",\"special\":true,\"lstrip\":true},"
+    "{\"id\":262,\"content\":\"wo\",\"single_word\":true}],\"model\":{\"type\":\"BPE\",\"merges\":[\"a b\",\"ab "
+    "ab\",\"\\u0120 a\",\"- -\"],\"vocab\":{\"ab\":256,\"abab\":257,\"\\u0120a\":258,\"--\":259";
+
+static tri_tokenizer *make_tokenizer(void) {
+  static char json[1 << 14];
+  size_t n = sizeof head - 1;
+  memcpy(json, head, n);
+  for (unsigned b = 0, next = 0x100; b < 256; b++) {
+    bool printable = (b > 0x20 && b < 0x7f) || (b > 0xa0 && b != 0xad);
+    unsigned c = printable ? b : next++;
+    static const char hex[] = "0123456789abcdef";
+    char item[32] = ",\"\\u0000\":";
+    for (int k = 0; k < 4; k++) item[4 + k] = hex[c >> (12 - 4 * k) & 15];
+    size_t m = strlen(item);
+    item[m++] = (char)('0' + b / 100);
+    item[m++] = (char)('0' + b / 10 % 10);
+    item[m++] = (char)('0' + b % 10);
+    const char *from = item + m - 3; /* JSON numbers have no leading zeros */
+    size_t zeros = b < 10 ? 2 : b < 100 ? 1 : 0;
+    memmove(item + m - 3, from + zeros, 3 - zeros);
+    memcpy(json + n, item, m - zeros);
+    n += m - zeros;
+  }
+  memcpy(json + n, "}}}", 3);
+  tri_tokenizer *t = NULL;
+  if (tri_tokenizer_parse(json, n + 3, &t, NULL) != TRI_OK) abort();
+  return t;
+}
+
+static void check_stream(const tri_tokenizer *t, const uint32_t *ids, size_t count, bool skip) {
+  char *whole = NULL;
+  const char *piece;
+  size_t len, at = 0, n;
+  tri_detokenizer *d = NULL;
+  if (tri_tokenizer_decode(t, ids, count, skip, &whole, &len) != TRI_OK) abort();
+  if (tri_detokenizer_create(t, skip, &d) != TRI_OK) abort();
+  for (size_t i = 0; i <= count; i++) {
+    tri_status st = i < count ? tri_detokenizer_push(d, ids[i], &piece, &n) : tri_detokenizer_finish(d, &piece, &n);
+    if (st != TRI_OK || n > len - at || memcmp(whole + at, piece, n) != 0) abort();
+    if (n && ((unsigned char)piece[0] & 0xc0) == 0x80) abort();
+    at += n;
+  }
+  if (at != len) abort();
+  tri_detokenizer_destroy(d);
+  tri_free(whole);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  static tri_tokenizer *t;
+  static tri_tokenizer_scratch *s;
+  if (!t) {
+    t = make_tokenizer();
+    if (tri_tokenizer_scratch_create(t, &s) != TRI_OK) abort();
+  }
+  if (!size) return 0;
+  const uint32_t *ids;
+  size_t count, limit = data[0] >> 1;
+  const char *text = (const char *)data + 1;
+  tri_status st = tri_tokenizer_encode(t, s, text, size - 1, data[0] & 1, limit, &ids, &count);
+  if (st == TRI_OK) {
+    if (limit && count > limit) abort();
+    check_stream(t, ids, count, data[0] & 1);
+  } else if (st != TRI_TOO_LARGE || !limit) {
+    abort();
+  }
+  uint32_t *soup = tri_malloc(size, sizeof *soup);
+  if (!soup) return 0;
+  for (size_t i = 0; i < size; i++) soup[i] = data[i];
+  check_stream(t, soup, size, false);
+  tri_free(soup);
+  return 0;
+}

@@ -1,0 +1,31 @@
+/* Bytes as a worker or a coordinator would send them on the group socket. What decodes must encode again; what is
+ * refused must say why. */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/wire_group.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void check(bool ok) {
+  if (!ok) abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  static tri_group_msg m;
+  tri_wire_buf one = {0}, two = {0};
+  tri_arena *a = NULL;
+  tri_error err = {0};
+  check(tri_arena_create(4096, &a) == TRI_OK);
+  tri_status st = tri_group_msg_decode(data, size, a, &m, &err);
+  check(st == TRI_OK || (err.status == st && err.message[0]));
+  if (!st && !tri_group_msg_encode(&m, &one)) {
+    check(tri_group_msg_decode(one.data, one.len, a, &m, &err) == TRI_OK);
+    check(tri_group_msg_encode(&m, &two) == TRI_OK && one.len == two.len);
+  }
+  tri_arena_destroy(a);
+  tri_wire_buf_free(&one);
+  tri_wire_buf_free(&two);
+  return 0;
+}
