@@ -55,8 +55,7 @@ if [ "${TRIREME_SANITIZE:-1}" != 0 ]; then
 
   part "threaded tests with the thread sanitizer"
   if build tsan Tsan thread_tests; then
-    TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 \
-      fixed_addresses ctest --test-dir build/tsan -L threads -j2 --output-on-failure --no-tests=error || failed+=("sanitizer: threads")
+    fixed_addresses ctest --test-dir build/tsan -L threads -j2 --output-on-failure --no-tests=error || failed+=("sanitizer: threads")
   else
     failed+=("sanitizer: threads (build)")
   fi

@@ -1,6 +1,7 @@
 /* trireme-coordinator: the front door. This file is the shell around the core: sockets, signals, clocks, the tokenizer's threads and the
  * memory watch. */
 #include <errno.h>
+#include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
@@ -10,7 +11,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
-#include <sys/signalfd.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -23,7 +24,7 @@
 #include "runtime/base/wait.h"
 #include "runtime/model/serve_options.h"
 
-enum { TICK_MS = 100, BATCH = 256, WINDOW_S = 10, FLUSH_MS = 300, MAX_ALLOWED_KEYS = 1024 };
+enum { TICK_MS = 100, TRIM_TICKS = 5, BATCH = 256, WINDOW_S = 10, FLUSH_MS = 300, MAX_ALLOWED_KEYS = 1024 };
 
 struct second {
   uint64_t tokens;
@@ -50,7 +51,8 @@ struct shell {
   unsigned num_seconds;
   uint64_t tokens_before;
   double cpu_before;
-  double base_mb;
+  double low_mb; /* least resident since the start, or since the client socket was last bound anew */
+  int trims;     /* ticks in which freed memory is still given back */
 };
 
 /* ---- what the core asks for ---- */
@@ -242,20 +244,20 @@ static void begin_drain(struct shell *s, const char *why) {
 }
 
 static void read_signals(struct shell *s) {
-  struct signalfd_siginfo info;
-  while (read(s->signal_fd, &info, sizeof info) == sizeof info) {
+  uint8_t number;
+  while (read(s->signal_fd, &number, sizeof number) == sizeof number) {
     int64_t now = tri_now_ns();
-    if (info.ssi_signo == SIGCONT) {
+    if (number == SIGCONT) {
       s->last_cont = now;
-    } else if (info.ssi_signo == SIGHUP) {
+    } else if (number == SIGHUP) {
       tri_core_abandon(s->core, now, "the cluster's supervisor is gone");
       s->leaving = s->failed = true;
-    } else if (info.ssi_signo == SIGTERM && s->opts.launch == TRI_LAUNCH_MPI && s->last_cont && now - s->last_cont > 500000000 && now - s->last_cont < 5000000000) {
+    } else if (number == SIGTERM && s->opts.launch == TRI_LAUNCH_MPI && s->last_cont && now - s->last_cont > 500000000 && now - s->last_cont < 5000000000) {
       /* mpirun announces the end of an aborted job with SIGCONT, SIGTERM a second later and SIGKILL soon after. */
       tri_core_abandon(s->core, now, "the MPI job is being ended: a rank has died, or mpirun was told to stop");
       s->leaving = s->failed = true;
-    } else {
-      begin_drain(s, info.ssi_signo == SIGUSR1 ? "SIGUSR1" : info.ssi_signo == SIGINT ? "SIGINT" : "SIGTERM");
+    } else if (number != SIGUSR1 || !s->draining) { /* Slurm, its script and mpirun may each pass SIGUSR1 on: that is no hurry */
+      begin_drain(s, number == SIGUSR1 ? "SIGUSR1" : number == SIGINT ? "SIGINT" : "SIGTERM");
     }
   }
 }
@@ -269,16 +271,20 @@ static double resident_mb(void) {
   return (double)pages * (double)sysconf(_SC_PAGESIZE) / 0x1p20;
 }
 
-/* A message without end fills the library's memory before anything is readable: give up the socket and its peers. */
+/* A message without end fills the library's memory before anything is readable: give up the socket and its peers. Memory that does not come
+ * back is somebody else's and no reason to throw everybody out again: growth counts from the least seen since. */
 static void watch_memory(struct shell *s, double mb) {
   tri_error err = {0};
-  if (mb - s->base_mb < (double)s->opts.memory_cap / 0x1p20) return;
-  tri_log(TRI_LOG_WARN, "coordinator", "%.0f MiB resident, %.0f at the start: closing the client socket and binding it anew", mb, s->base_mb);
+  if (s->trims > 0) s->trims--, malloc_trim(0); /* the library frees in a thread of its own, some time after the close */
+  if (mb < s->low_mb) s->low_mb = mb;
+  if (mb - s->low_mb < (double)s->opts.memory_cap / 0x1p20) return;
+  tri_log(TRI_LOG_WARN, "coordinator", "%.0f MiB resident, %.0f before: closing the client socket and binding it anew", mb, s->low_mb);
   if (tri_zserver_rebind(s->clients, &err) != TRI_OK) {
     tri_log(TRI_LOG_ERROR, "coordinator", "cannot bind again: %s", err.message);
     s->leaving = s->failed = true;
   }
-  malloc_trim(0);
+  s->low_mb = mb;
+  s->trims = TRIM_TICKS;
 }
 
 static void count_second(struct shell *s, int64_t now, double mb) {
@@ -346,14 +352,37 @@ static const tri_options_spec spec = {
     .config_file = true,
 };
 
-static int block_signals(void) {
-  sigset_t set;
-  sigemptyset(&set);
-  const int signals[] = {SIGTERM, SIGINT, SIGUSR1, SIGHUP, SIGCONT};
-  for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) sigaddset(&set, signals[i]);
+static int signal_pipe[2];
+static sigset_t signals;
+
+static void note_signal(int number) {
+  int saved = errno;
+  uint8_t byte = (uint8_t)number;
+  ssize_t ignored = write(signal_pipe[1], &byte, 1);
+  (void)ignored;
+  errno = saved;
+}
+
+/* Signals become bytes in a pipe. A signalfd would not do: a library may have started threads before main (OpenBLAS does), which block nothing,
+ * and there the default action would end the process. This thread hears of them once serve begins. */
+static tri_status catch_signals(struct shell *s, tri_error *err) {
+  static const int numbers[] = {SIGTERM, SIGINT, SIGUSR1, SIGHUP, SIGCONT};
+  struct sigaction action = {.sa_handler = note_signal, .sa_flags = SA_RESTART};
+  if (pipe2(signal_pipe, O_NONBLOCK | O_CLOEXEC)) return tri_fail(err, TRI_IO, "pipe", "no pipe: %s", strerror(errno));
+  s->signal_fd = signal_pipe[0];
+  sigemptyset(&signals);
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) sigaddset(&signals, numbers[i]), sigaction(numbers[i], &action, NULL);
   signal(SIGPIPE, SIG_IGN);
-  pthread_sigmask(SIG_BLOCK, &set, NULL);
-  return signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+  pthread_sigmask(SIG_BLOCK, &signals, NULL);
+  return TRI_OK;
+}
+
+/* A connection is a file, and the usual soft limit of 1024 is few of them. */
+static void allow_files(void) {
+  struct rlimit files;
+  if (getrlimit(RLIMIT_NOFILE, &files)) return;
+  files.rlim_cur = files.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &files);
 }
 
 static void clean_up(struct shell *s) {
@@ -378,11 +407,12 @@ int main(int argc, char **argv) {
   int code = tri_options_main(&sp, &s.opts, argc, argv, &opts);
   if (code >= 0) return code;
   tri_log_setup((tri_log_level)s.opts.log_level, "-");
-  s.signal_fd = block_signals();
+  allow_files();
   bool mpi = s.opts.launch == TRI_LAUNCH_MPI, one_host = true;
   /* A supervisor's end is told by SIGHUP, so that clients hear of it; mpirun's end by SIGKILL, as for every rank. */
   prctl(PR_SET_PDEATHSIG, mpi ? SIGKILL : s.opts.event_fd >= 0 ? SIGHUP : 0);
-  tri_status st = s.opts.model ? TRI_OK : tri_fail(&err, TRI_INVALID_ARGUMENT, "model", "--model is missing");
+  tri_status st = catch_signals(&s, &err);
+  if (st == TRI_OK && !s.opts.model) st = tri_fail(&err, TRI_INVALID_ARGUMENT, "model", "--model is missing");
   if (st == TRI_OK && mpi) st = tri_mpi_launch_join(&argc, &argv, &one_host, &err);
   if (st == TRI_OK) st = open_model(&s, &err);
   if (st == TRI_OK) st = tri_arena_create(64 << 10, &s.arena);
@@ -398,8 +428,9 @@ int main(int argc, char **argv) {
     _exit(st == TRI_UNSUPPORTED || st == TRI_UNKNOWN_FIELD || st == TRI_OUT_OF_RANGE ? TRI_EXIT_REFUSED : TRI_EXIT_FAILED);
   }
   tell(&s, "listening %s", tri_zserver_endpoint(s.clients));
-  s.base_mb = resident_mb();
+  s.low_mb = resident_mb();
   s.last_second = tri_now_ns();
+  pthread_sigmask(SIG_UNBLOCK, &signals, NULL);
   serve(&s);
   bool failed = s.failed;
   clean_up(&s);

@@ -178,7 +178,7 @@ static void read_signals(tri_up *u) {
   struct signalfd_siginfo info;
   while (read(u->signal_fd, &info, sizeof info) == sizeof info) {
     if (info.ssi_signo == SIGCHLD) reap(u);
-    else drain(u);
+    else if (info.ssi_signo != SIGUSR1 || !u->draining) drain(u); /* Slurm may deliver SIGUSR1 more than once */
   }
 }
 

@@ -70,8 +70,7 @@ stop_cluster() {
   nothing_left 5
 }
 nothing_left() {
-  local i
-  for i in $(seq $(($1 * 10))); do
+  for _ in $(seq $(($1 * 10))); do
     [ -z "$(ours)" ] && return 0
     sleep 0.1
   done

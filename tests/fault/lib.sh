@@ -34,7 +34,7 @@ learn_answer() { client submit --ignore-eos --max-tokens "$1" --temperature 0 "c
 # (how many ended so) and LAST (ms from SINCE to the last end; of those with an error, LAST_ERROR).
 clients_end() {
   local i code end since=$1 limit=$2
-  RIGHT=0 WRONG=0 LAST=0 LAST_ERROR=0
+  RIGHT=0 WRONG=0 LAST=0 LAST_ERROR=0 WORDS=
   for i in $(seq "$NUMBER"); do
     while [ ! -e "$RUN/job.$i.end" ]; do
       [ $(($(now_ms) - since)) -lt $((limit + 500)) ] || fail "client $i still hangs $((limit + 500)) ms after the fault"

@@ -596,6 +596,9 @@ Suite *suite_tokenizer(void) {
   tcase_add_test(c, token_limit);
   tcase_add_loop_test(c, long_words, 0, FIXTURES);
   tcase_add_test(c, long_and_short_words_merge_alike);
+  suite_add_tcase(suite, c);
+  c = tcase_create("threads"); /* alone under the thread sanitizer */
+  tcase_set_timeout(c, 120);
   tcase_add_loop_test(c, two_threads, 0, FIXTURES);
   suite_add_tcase(suite, c);
   return suite;

@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# cluster-configs/trireme.sbatch under a real Slurm on this machine: a file of prompts through mpirun and through srun, serving and draining by
+# scancel, and cancelling.
+here=$(dirname "$0")
+for tool in slurmctld slurmd munged sbatch srun scancel; do command -v $tool >/dev/null || { echo "skipped: $tool is missing" && exit 77; }; done
+[ "$(id -u)" = 0 ] || { echo "skipped: a Slurm of one's own needs root" && exit 77; }
+. "$here/lib.sh"
+export TRIREME_SLURM_DIR=$RUN/slurm
+tool=$SRC/tests/tools/slurm.sh script=$SRC/cluster-configs/trireme.sbatch
+end() {
+  local status=$?
+  "$tool" down
+  (exit $status)
+  cleanup
+}
+trap end EXIT
+"$tool" up 1 || exit $?
+eval "$("$tool" env)"
+unset OMPI_MCA_mpi_yield_when_idle
+sed 's/^{"prompt": *\("[^"]*"\).*/{"prompt": \1, "temperature": 0, "max_tokens": 200}/; 60q' "$MODEL/questions.jsonl" >"$RUN/prompts.jsonl"
+sed 's/.*"reference": *"\([^"]*\)".*/\1/; 60q' "$MODEL/questions.jsonl" >"$RUN/reference"
+
+state() { squeue --noheader --states=all --job "$1" --format=%T 2>/dev/null; }
+# submit NAME=VALUE...: prints the job's number. --export of names whose values may hold commas: through the environment.
+submit() { env BIN="$BIN" MODEL="$MODEL" ENDPOINT="$TRIREME_ENDPOINT" "$@" sbatch --parsable --export=ALL --ntasks=3 --output="$RUN/log" "$script"; }
+# ends JOB STATES SECONDS
+ends() {
+  for _ in $(seq $(($3 * 5))); do
+    case $(state "$1") in
+    PENDING | RUNNING | COMPLETING | CONFIGURING) ;;
+    *) break ;;
+    esac
+    sleep 0.2
+  done
+  grep -qx "$2" <<<"$(state "$1")" || fail "job $1 is $(state "$1") after $3 s, expected $2"
+}
+wait_serving() {
+  for _ in $(seq 100); do
+    "$BIN/trireme" status --json --connect-timeout-ms 300 2>/dev/null | grep -q '"state":"serving"' && return
+    sleep 0.1
+  done
+  fail "job $1 does not serve: $(state "$1")"
+}
+
+for launcher in mpirun srun; do
+  start=$(date +%s%3N)
+  job=$(submit TP=2 PP=1 LAUNCHER=$launcher PROMPTS="$RUN/prompts.jsonl" ANSWERS="$RUN/answers.$launcher") || fail "sbatch"
+  ends "$job" COMPLETED 20
+  json_field text <"$RUN/answers.$launcher" | diff "$RUN/reference" - >"$RUN/diff" || fail "$launcher: $(head -4 "$RUN/diff")"
+  nothing_left 3
+  echo "sbatch, prompts through $launcher: 60 answers, completed after $(($(date +%s%3N) - start)) ms"
+
+  # Serving; a running job ends well when it drains.
+  job=$(submit TP=2 PP=1 LAUNCHER=$launcher) || fail "sbatch"
+  wait_serving "$job"
+  "$BIN/trireme" submit --ignore-eos --max-tokens 900 --temperature 0 "count 1 to 40=" >"$RUN/last" &
+  client=$!
+  for _ in $(seq 100); do [ -s "$RUN/last" ] && break; sleep 0.02; done
+  start=$(date +%s%3N)
+  scancel --signal=USR1 --full "$job"
+  wait $client || fail "$launcher: a job that ran when the drain began did not finish"
+  ends "$job" COMPLETED 10
+  nothing_left 3
+  echo "sbatch, serving through $launcher: drained by scancel --signal=USR1 --full in $(($(date +%s%3N) - start)) ms"
+
+  # Cancelled.
+  job=$(submit TP=2 PP=1 LAUNCHER=$launcher) || fail "sbatch"
+  wait_serving "$job"
+  start=$(date +%s%3N)
+  scancel "$job"
+  ends "$job" CANCELLED 15
+  nothing_left 10
+  echo "sbatch, serving through $launcher: gone $(($(date +%s%3N) - start)) ms after scancel"
+done
+
+# By hand: one step of two programs.
+args="--launch mpi --model $MODEL -tp 2"
+printf '0 %s/trireme-coordinator %s\n1-2 %s/trireme-worker %s\n' "$BIN" "$args" "$BIN" "$args" >"$RUN/tasks"
+srun -n 3 --mpi=pmix --kill-on-bad-exit=1 --multi-prog "$RUN/tasks" >>"$RUN/log" 2>&1 &
+# shellcheck disable=SC2034
+CLUSTER=$!
+wait_ready
+[ "$("$BIN/trireme" submit --temperature 0 "37+48=")" = 85 ] || fail "srun: wrong answer"
+stop_cluster USR1
+echo "srun --multi-prog: answers and drains on SIGUSR1"
