@@ -26,17 +26,22 @@ tri_status tri_boot_save(const char *path, const tri_boot *b, tri_error *err) {
 }
 
 /* One scanf for both forms: four words. */
-static void word_format(char *out, size_t cap) { snprintf(out, cap, "%%255s %%%ds %%%ds %%%ds", TRI_Z_KEY - 1, TRI_Z_KEY - 1, TRI_Z_KEY - 1); }
+static void word_format(char *out, size_t cap) {
+  snprintf(out, cap, "%%255s %%%ds %%%ds %%%ds", TRI_Z_KEY - 1, TRI_Z_KEY - 1, TRI_Z_KEY - 1);
+}
 
 static tri_status read_file(const char *path, tri_boot *out, tri_error *err) {
   char format[32];
   struct stat sb;
   FILE *f = fopen(path, "re");
-  if (!f) return errno == ENOENT ? TRI_AGAIN : tri_fail(err, TRI_IO, "boot_file", "cannot read %s: %s", path, strerror(errno));
+  if (!f)
+    return errno == ENOENT ? TRI_AGAIN
+                           : tri_fail(err, TRI_IO, "boot_file", "cannot read %s: %s", path, strerror(errno));
   tri_status st = TRI_OK;
   word_format(format, sizeof format);
   if (fstat(fileno(f), &sb) || sb.st_mode & 077)
-    st = tri_fail(err, TRI_PERMISSION, "boot_file", "%s holds keys and may be read by its owner alone (mode 0600)", path);
+    st = tri_fail(err, TRI_PERMISSION, "boot_file", "%s holds keys and may be read by its owner alone (mode 0600)",
+                  path);
   else if (fscanf(f, format, out->endpoint, out->server_key, out->worker.public_key, out->worker.secret_key) != 4)
     st = tri_fail(err, TRI_CORRUPT, "boot_file", "%s is no boot file", path);
   fclose(f);
@@ -48,7 +53,8 @@ tri_status tri_boot_load(const char *path, int64_t deadline_ns, tri_boot *out, t
   tri_wait w = tri_wait_begin(&policy, deadline_ns);
   tri_status st;
   while ((st = read_file(path, out, err)) == TRI_AGAIN)
-    if (tri_wait_pause(&w) != TRI_OK) return tri_fail(err, TRI_TIMEOUT, "boot_file", "%s did not appear: is the coordinator running?", path);
+    if (tri_wait_pause(&w) != TRI_OK)
+      return tri_fail(err, TRI_TIMEOUT, "boot_file", "%s did not appear: is the coordinator running?", path);
   return st;
 }
 
@@ -75,7 +81,8 @@ void tri_boot_host_address(char *out, size_t cap) {
   snprintf(out, cap, "127.0.0.1");
   if (getifaddrs(&all)) return;
   for (struct ifaddrs *a = all; a; a = a->ifa_next) {
-    if (!a->ifa_addr || a->ifa_addr->sa_family != AF_INET || a->ifa_flags & IFF_LOOPBACK || !(a->ifa_flags & IFF_UP)) continue;
+    if (!a->ifa_addr || a->ifa_addr->sa_family != AF_INET || a->ifa_flags & IFF_LOOPBACK || !(a->ifa_flags & IFF_UP))
+      continue;
     inet_ntop(AF_INET, &((struct sockaddr_in *)a->ifa_addr)->sin_addr, out, (socklen_t)cap);
     break;
   }

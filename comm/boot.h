@@ -8,8 +8,8 @@
 /* Plain bytes, so that it can be broadcast or written to a file. Secret: it lets a process join as a worker. */
 typedef struct tri_boot {
   char endpoint[256];
-  char server_key[TRI_Z_KEY];  /* the worker socket's public key */
-  tri_zkeypair worker;         /* that workers present */
+  char server_key[TRI_Z_KEY]; /* the worker socket's public key */
+  tri_zkeypair worker;        /* that workers present */
 } tri_boot;
 
 /* Mode 0600, replaced at once (written beside and renamed). */
@@ -26,7 +26,8 @@ tri_status tri_boot_from_env(tri_boot *out, tri_error *err);
 /* Whether a launcher (mpirun, srun with PMIx) started this process as one of several ranks. */
 int tri_boot_under_mpi(void);
 
-/* An address of this host that other hosts can reach (the first non-loopback IPv4 one), or 127.0.0.1 when there is none. */
+/* An address of this host that other hosts can reach (the first non-loopback IPv4 one), or 127.0.0.1 when there is
+ * none. */
 void tri_boot_host_address(char *out, size_t cap);
 
 #endif

@@ -43,7 +43,9 @@ static void models(tri_core *c, const tri_zpeer *from, uint64_t id) {
   tri_wire_str name = wire_str(c->cfg.model_name);
   uint32_t index;
   const group *g = member_pick(c, &index);
-  tri_server_msg m = {.op = TRI_REPLY_MODELS, .id = id, .models = {1, &name, g ? g->max_model_len : (uint64_t)c->cfg.model->max_position_embeddings}};
+  tri_server_msg m = {.op = TRI_REPLY_MODELS,
+                      .id = id,
+                      .models = {1, &name, g ? g->max_model_len : (uint64_t)c->cfg.model->max_position_embeddings}};
   c->cfg.io.to_client(c->cfg.io.ctx, from, &m);
 }
 
@@ -79,7 +81,10 @@ void tri_core_encoded(tri_core *c, int64_t now, uint64_t id, tri_status st, cons
   if (st == TRI_OK) {
     job_prompt(c, now, j, ids, count);
   } else {
-    tri_fail(&err, st == TRI_TOO_LARGE ? TRI_NO_CAPACITY : st, "prompt", st == TRI_TOO_LARGE ? "the prompt has more tokens than the model's length" : "the prompt cannot be encoded: %s", tri_status_text(st));
+    tri_fail(&err, st == TRI_TOO_LARGE ? TRI_NO_CAPACITY : st, "prompt",
+             st == TRI_TOO_LARGE ? "the prompt has more tokens than the model's length"
+                                 : "the prompt cannot be encoded: %s",
+             tri_status_text(st));
     job_fail(c, now, j, &err);
   }
   deliver_all(c, now);
@@ -117,7 +122,9 @@ bool tri_core_is_idle(const tri_core *c) { return !c->num_active && !c->dirty; }
 
 bool tri_core_any_group(const tri_core *c) {
   for (uint32_t i = 0; i < c->cfg.num_groups; i++)
-    if (c->groups[i].state == GROUP_STARTING || c->groups[i].state == GROUP_READY || c->groups[i].state == GROUP_DRAINING) return true;
+    if (c->groups[i].state == GROUP_STARTING || c->groups[i].state == GROUP_READY ||
+        c->groups[i].state == GROUP_DRAINING)
+      return true;
   return false;
 }
 

@@ -1,7 +1,7 @@
 /* The coordinator's core: a state machine without sockets, clocks, threads or files.
  *
- * Inputs are events with the time they happened; outputs are calls on tri_core_io. The same inputs in the same order give the same
- * outputs, so that a log of inputs (the journal, later) is the state. One thread owns it. */
+ * Inputs are events with the time they happened; outputs are calls on tri_core_io. The same inputs in the same order
+ * give the same outputs, so that a log of inputs (the journal, later) is the state. One thread owns it. */
 #ifndef TRI_COORDINATOR_CORE_H
 #define TRI_COORDINATOR_CORE_H
 
@@ -28,7 +28,7 @@ typedef struct tri_core_io {
 
 typedef struct tri_core_config {
   const char *model_name;
-  const tri_model_config *model; /* borrowed */
+  const tri_model_config *model;  /* borrowed */
   const tri_tokenizer *tokenizer; /* borrowed; NULL: token ids only */
   uint32_t num_groups;
   uint64_t seed;
@@ -58,7 +58,7 @@ void tri_core_abandon(tri_core *c, int64_t now, const char *reason);
 
 /* ---- questions ---- */
 
-bool tri_core_is_idle(const tri_core *c); /* no job that has not ended, none whose end is undelivered */
+bool tri_core_is_idle(const tri_core *c);   /* no job that has not ended, none whose end is undelivered */
 bool tri_core_any_group(const tri_core *c); /* a group that has not left */
 /* What the shell knows and the core does not, for status replies. */
 typedef struct tri_core_facts {

@@ -1,5 +1,6 @@
-/* What clients get. A job that has news is marked; deliver_all sends what each client has not had yet. A client that reads slowly keeps its
- * job marked: its tokens merge into larger messages, and memory is bounded by the jobs' own output. */
+/* What clients get. A job that has news is marked; deliver_all sends what each client has not had yet. A client that
+ * reads slowly keeps its job marked: its tokens merge into larger messages, and memory is bounded by the jobs' own
+ * output. */
 #include <string.h>
 
 #include "coordinator/state.h"
@@ -23,12 +24,17 @@ static tri_wire_str lower_code(tri_status st, char *buf, size_t cap) {
 
 void deliver_error(tri_core *c, const tri_zpeer *to, uint64_t id, const tri_error *err) {
   char code[64];
-  tri_server_msg m = {.op = TRI_REPLY_ERROR, .id = id, .error = {lower_code(err->status, code, sizeof code), wire_str(err->message), wire_str(err->field)}};
+  tri_server_msg m = {
+      .op = TRI_REPLY_ERROR,
+      .id = id,
+      .error = {lower_code(err->status, code, sizeof code), wire_str(err->message), wire_str(err->field)}};
   c->cfg.io.to_client(c->cfg.io.ctx, to, &m);
 }
 
 static tri_status send_accepted(tri_core *c, job *j) {
-  tri_server_msg m = {.op = TRI_REPLY_ACCEPTED, .id = j->client_id, .accepted = {.request_id = j->request_id, .prompt_tokens = j->num_prompt, .existing = j->known}};
+  tri_server_msg m = {.op = TRI_REPLY_ACCEPTED,
+                      .id = j->client_id,
+                      .accepted = {.request_id = j->request_id, .prompt_tokens = j->num_prompt, .existing = j->known}};
   return c->cfg.io.to_client(c->cfg.io.ctx, &j->peer, &m);
 }
 
@@ -45,10 +51,15 @@ static tri_status send_piece(tri_core *c, job *j, uint32_t i) {
   for (; n > 1 && end - ch->sent_text > TEXT_PER_MESSAGE; end = ch->safe_after[ch->sent + n - 1]) n /= 2;
   for (size_t k = 0; logprobs && k < n; k++) {
     const float *p = ch->logprobs + (ch->sent + k) * (1 + TRI_WIRE_MAX_LOGPROBS);
-    lp[k] = (tri_token_logprobs){p[0], ch->num_top[ch->sent + k], ch->top_ids + (ch->sent + k) * TRI_WIRE_MAX_LOGPROBS, p + 1};
+    lp[k] = (tri_token_logprobs){p[0], ch->num_top[ch->sent + k], ch->top_ids + (ch->sent + k) * TRI_WIRE_MAX_LOGPROBS,
+                                 p + 1};
   }
-  tri_choice_tokens t = {.index = i, .offset = ch->sent, .text = {ch->text ? ch->text + ch->sent_text : "", end - ch->sent_text},
-                         .ids = ch->ids + ch->sent, .num_ids = n, .logprobs = logprobs ? lp : NULL};
+  tri_choice_tokens t = {.index = i,
+                         .offset = ch->sent,
+                         .text = {ch->text ? ch->text + ch->sent_text : "", end - ch->sent_text},
+                         .ids = ch->ids + ch->sent,
+                         .num_ids = n,
+                         .logprobs = logprobs ? lp : NULL};
   tri_server_msg m = {.op = TRI_REPLY_TOKENS, .id = j->client_id, .tokens = {1, &t}};
   tri_status st = c->cfg.io.to_client(c->cfg.io.ctx, &j->peer, &m);
   if (st != TRI_OK) return st;
@@ -94,8 +105,10 @@ static char *echoed_texts(const job *j) {
 static tri_status send_done(tri_core *c, job *j, bool with_text) {
   if (j->has_error) {
     char code[64];
-    tri_server_msg e = {.op = TRI_REPLY_ERROR, .id = j->client_id,
-                        .error = {lower_code(j->error.status, code, sizeof code), wire_str(j->error.message), wire_str(j->error.field)}};
+    tri_server_msg e = {.op = TRI_REPLY_ERROR,
+                        .id = j->client_id,
+                        .error = {lower_code(j->error.status, code, sizeof code), wire_str(j->error.message),
+                                  wire_str(j->error.field)}};
     return c->cfg.io.to_client(c->cfg.io.ctx, &j->peer, &e);
   }
   tri_server_msg m = {.op = TRI_REPLY_DONE, .id = j->client_id};

@@ -45,8 +45,10 @@ static void encode(const tri_encoder *e, tri_tokenizer_scratch *scratch, tri_enc
   r->status = tri_tokenizer_encode(e->tokenizer, scratch, r->text, r->len, true, e->max_tokens, &ids, &r->count);
   if (r->status != TRI_OK) return;
   r->ids = tri_malloc(r->count, sizeof *ids);
-  if (r->ids) memcpy(r->ids, ids, r->count * sizeof *ids);
-  else r->status = TRI_NO_MEMORY;
+  if (r->ids)
+    memcpy(r->ids, ids, r->count * sizeof *ids);
+  else
+    r->status = TRI_NO_MEMORY;
 }
 
 static void *thread_main(void *arg) {
@@ -74,7 +76,8 @@ static void *thread_main(void *arg) {
   return NULL;
 }
 
-tri_status tri_encoder_create(const tri_tokenizer *t, int threads, size_t max_tokens, size_t max_waiting, tri_encoder **out) {
+tri_status tri_encoder_create(const tri_tokenizer *t, int threads, size_t max_tokens, size_t max_waiting,
+                              tri_encoder **out) {
   tri_encoder *e = tri_calloc(1, sizeof *e);
   if (!e) return TRI_NO_MEMORY;
   e->tokenizer = t;

@@ -21,7 +21,8 @@ typedef struct tri_encoded {
 } tri_encoded;
 
 /* max_tokens: a prompt with more is TRI_TOO_LARGE. max_waiting: prompts in the queue. */
-tri_status tri_encoder_create(const tri_tokenizer *t, int threads, size_t max_tokens, size_t max_waiting, tri_encoder **out);
+tri_status tri_encoder_create(const tri_tokenizer *t, int threads, size_t max_tokens, size_t max_waiting,
+                              tri_encoder **out);
 void tri_encoder_destroy(tri_encoder *e); /* NULL is fine */
 /* Copies the text. TRI_AGAIN: the queue is full. */
 tri_status tri_encoder_push(tri_encoder *e, uint64_t job, const char *text, size_t len);

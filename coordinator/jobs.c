@@ -32,7 +32,9 @@ static job *find_request(tri_core *c, const tri_request_id *r) {
   return j;
 }
 
-static bool same_peer(const tri_zpeer *a, const tri_zpeer *b) { return a->len == b->len && !memcmp(a->bytes, b->bytes, a->len); }
+static bool same_peer(const tri_zpeer *a, const tri_zpeer *b) {
+  return a->len == b->len && !memcmp(a->bytes, b->bytes, a->len);
+}
 
 static void free_job(job *j) {
   for (int64_t i = 0; j->choices && i < j->sampling.n; i++) choice_free(&j->choices[i]);
@@ -50,11 +52,14 @@ static void forget(tri_core *c, job *j) {
   *(j->prev ? &j->prev->next : &c->jobs) = j->next;
   *(j->next ? &j->next->prev : &c->jobs_tail) = j->prev;
   if (j->dirty) {
-    for (p = &c->dirty; *p != j; p = &(*p)->dirty_next) {}
+    for (p = &c->dirty; *p != j; p = &(*p)->dirty_next) {
+    }
     *p = j->dirty_next;
   }
-  if (j->state == JOB_ENDED) c->num_retained--;
-  else c->num_active--;
+  if (j->state == JOB_ENDED)
+    c->num_retained--;
+  else
+    c->num_active--;
   free_job(j);
 }
 
@@ -91,20 +96,25 @@ static void apply_defaults(const tri_model_config *m, tri_sampling *s) {
   if (!s->has_temperature && !isnan(m->gen_temperature)) s->temperature = m->gen_temperature;
   if (!s->has_top_p && !isnan(m->gen_top_p)) s->top_p = m->gen_top_p;
   if (!s->has_top_k && m->gen_top_k > 0) s->top_k = m->gen_top_k;
-  if (!s->has_repetition_penalty && !isnan(m->gen_repetition_penalty)) s->repetition_penalty = m->gen_repetition_penalty;
+  if (!s->has_repetition_penalty && !isnan(m->gen_repetition_penalty))
+    s->repetition_penalty = m->gen_repetition_penalty;
 }
 
 static tri_status check_submit(tri_core *c, const tri_submit *s, tri_error *err) {
   if (c->draining) return tri_fail(err, TRI_DRAINING, "", "the cluster is shutting down and takes no new jobs");
   if (c->num_active >= c->cfg.max_queue)
-    return tri_fail(err, TRI_NO_CAPACITY, "", "%lld jobs are waiting or running, the limit is max_queue %lld", (long long)c->num_active, (long long)c->cfg.max_queue);
+    return tri_fail(err, TRI_NO_CAPACITY, "", "%lld jobs are waiting or running, the limit is max_queue %lld",
+                    (long long)c->num_active, (long long)c->cfg.max_queue);
   if (s->model.s && (s->model.len != strlen(c->cfg.model_name) || memcmp(s->model.s, c->cfg.model_name, s->model.len)))
-    return tri_fail(err, TRI_NOT_FOUND, "model", "no model \"%.*s\" here, only \"%s\"", (int)(s->model.len < 100 ? s->model.len : 100), s->model.s, c->cfg.model_name);
+    return tri_fail(err, TRI_NOT_FOUND, "model", "no model \"%.*s\" here, only \"%s\"",
+                    (int)(s->model.len < 100 ? s->model.len : 100), s->model.s, c->cfg.model_name);
   if (s->prompt.s && !c->cfg.tokenizer)
     return tri_fail(err, TRI_UNSUPPORTED, "prompt", "this model has no tokenizer.json: send token_ids");
-  if (s->sampling.num_stop && !c->cfg.tokenizer) return tri_fail(err, TRI_UNSUPPORTED, "stop", "stop strings need a tokenizer, and this model has none");
+  if (s->sampling.num_stop && !c->cfg.tokenizer)
+    return tri_fail(err, TRI_UNSUPPORTED, "stop", "stop strings need a tokenizer, and this model has none");
   if (s->sampling.min_tokens > s->sampling.max_tokens && s->sampling.max_tokens >= 0)
-    return tri_fail(err, TRI_OUT_OF_RANGE, "min_tokens", "min_tokens %lld exceeds max_tokens %lld", (long long)s->sampling.min_tokens, (long long)s->sampling.max_tokens);
+    return tri_fail(err, TRI_OUT_OF_RANGE, "min_tokens", "min_tokens %lld exceeds max_tokens %lld",
+                    (long long)s->sampling.min_tokens, (long long)s->sampling.max_tokens);
   return TRI_OK;
 }
 
@@ -133,7 +143,8 @@ static job *make_job(tri_core *c, int64_t now, const tri_zpeer *from, const tri_
   j->num_open = (uint32_t)s->sampling.n;
   j->choices = tri_calloc((size_t)s->sampling.n, sizeof *j->choices);
   bool ok = j->choices && own_stops(j);
-  for (int64_t i = 0; ok && c->cfg.tokenizer && i < s->sampling.n; i++) ok = tri_detokenizer_create(c->cfg.tokenizer, true, &j->choices[i].detok) == TRI_OK;
+  for (int64_t i = 0; ok && c->cfg.tokenizer && i < s->sampling.n; i++)
+    ok = tri_detokenizer_create(c->cfg.tokenizer, true, &j->choices[i].detok) == TRI_OK;
   if (ok && j->echo && s->prompt.s) {
     ok = (j->prompt = tri_strndup(s->prompt.s, s->prompt.len)) != NULL;
     j->prompt_len = s->prompt.len;
@@ -197,14 +208,16 @@ void job_attach(tri_core *c, int64_t now, const tri_zpeer *from, const tri_clien
     adopt(c, j, from, m->id, m->attach.offset);
     return;
   }
-  tri_fail(&err, TRI_NOT_FOUND, "request_id", "no such job: it was never submitted here, or it ended more than %lld s ago", RETAIN_NS / 1000000000);
+  tri_fail(&err, TRI_NOT_FOUND, "request_id",
+           "no such job: it was never submitted here, or it ended more than %lld s ago", RETAIN_NS / 1000000000);
   deliver_error(c, from, m->id, &err);
 }
 
 void job_cancel(tri_core *c, int64_t now, const tri_zpeer *from, const tri_client_msg *m) {
   tri_error err = {0};
   job *j = NULL;
-  if (m->cancel.has_request_id) j = find_request(c, &m->cancel.request_id);
+  if (m->cancel.has_request_id)
+    j = find_request(c, &m->cancel.request_id);
   else
     for (j = c->jobs; j && !(j->client_id == m->cancel.target && same_peer(&j->peer, from));) j = j->next;
   if (!j) {
@@ -214,19 +227,24 @@ void job_cancel(tri_core *c, int64_t now, const tri_zpeer *from, const tri_clien
   }
   job_abort(c, now, j);
   /* The canceller gets an answer under its own id; the job's own stream ends with `done`. */
-  tri_server_msg reply = {.op = TRI_REPLY_ACCEPTED, .id = m->id, .accepted = {.request_id = j->request_id, .prompt_tokens = j->num_prompt, .existing = true}};
+  tri_server_msg reply = {.op = TRI_REPLY_ACCEPTED,
+                          .id = m->id,
+                          .accepted = {.request_id = j->request_id, .prompt_tokens = j->num_prompt, .existing = true}};
   c->cfg.io.to_client(c->cfg.io.ctx, from, &reply);
 }
 
 static tri_status check_fit(const tri_core *c, const job *j, const group *g, tri_error *err) {
   (void)c;
   if (j->num_prompt >= g->max_model_len)
-    return tri_fail(err, TRI_NO_CAPACITY, "prompt", "the prompt has %zu tokens; max_model_len is %llu, and an answer needs room for one at least", j->num_prompt,
-                    (unsigned long long)g->max_model_len);
+    return tri_fail(err, TRI_NO_CAPACITY, "prompt",
+                    "the prompt has %zu tokens; max_model_len is %llu, and an answer needs room for one at least",
+                    j->num_prompt, (unsigned long long)g->max_model_len);
   if ((uint64_t)j->sampling.n > g->max_num_seqs)
-    return tri_fail(err, TRI_NO_CAPACITY, "n", "n is %lld, the limit is max_num_seqs %llu", (long long)j->sampling.n, (unsigned long long)g->max_num_seqs);
+    return tri_fail(err, TRI_NO_CAPACITY, "n", "n is %lld, the limit is max_num_seqs %llu", (long long)j->sampling.n,
+                    (unsigned long long)g->max_num_seqs);
   if (j->num_prompt >= g->kv_pages * g->block_size)
-    return tri_fail(err, TRI_NO_CAPACITY, "prompt", "the prompt has %zu tokens, the KV cache holds %llu", j->num_prompt, (unsigned long long)(g->kv_pages * g->block_size));
+    return tri_fail(err, TRI_NO_CAPACITY, "prompt", "the prompt has %zu tokens, the KV cache holds %llu", j->num_prompt,
+                    (unsigned long long)(g->kv_pages * g->block_size));
   return TRI_OK;
 }
 
@@ -235,11 +253,14 @@ void job_prompt(tri_core *c, int64_t now, job *j, const uint32_t *ids, size_t co
   if (!count) tri_fail(&err, TRI_INVALID_ARGUMENT, "prompt", "the prompt has no tokens");
   for (size_t i = 0; i < count && err.status == TRI_OK; i++)
     if (ids[i] >= (uint64_t)c->cfg.model->vocab_size)
-      tri_fail(&err, TRI_OUT_OF_RANGE, "token_ids", "token_ids[%zu] is %u, the vocabulary has %lld tokens", i, ids[i], (long long)c->cfg.model->vocab_size);
+      tri_fail(&err, TRI_OUT_OF_RANGE, "token_ids", "token_ids[%zu] is %u, the vocabulary has %lld tokens", i, ids[i],
+               (long long)c->cfg.model->vocab_size);
   for (int i = 0; i < j->sampling.num_logit_bias && err.status == TRI_OK; i++)
     if (j->sampling.logit_bias[i].id >= (uint64_t)c->cfg.model->vocab_size)
-      tri_fail(&err, TRI_OUT_OF_RANGE, "logit_bias", "logit_bias names token %u, the vocabulary has %lld tokens", j->sampling.logit_bias[i].id, (long long)c->cfg.model->vocab_size);
-  if (err.status == TRI_OK && !(j->prompt_ids = tri_malloc(count, sizeof *ids))) tri_fail(&err, TRI_NO_MEMORY, "prompt", "no memory for the prompt");
+      tri_fail(&err, TRI_OUT_OF_RANGE, "logit_bias", "logit_bias names token %u, the vocabulary has %lld tokens",
+               j->sampling.logit_bias[i].id, (long long)c->cfg.model->vocab_size);
+  if (err.status == TRI_OK && !(j->prompt_ids = tri_malloc(count, sizeof *ids)))
+    tri_fail(&err, TRI_NO_MEMORY, "prompt", "no memory for the prompt");
   uint32_t index;
   group *g = member_pick(c, &index);
   j->num_prompt = count;
@@ -258,11 +279,16 @@ void job_prompt(tri_core *c, int64_t now, job *j, const uint32_t *ids, size_t co
 
 static bool assign(tri_core *c, int64_t now, job *j, group *g, uint32_t index) {
   tri_group_msg m = {.op = TRI_GROUP_ASSIGN,
-                     .assign = {.job = j->id, .epoch = g->epoch, .seed = j->seed, .remaining_ms = j->deadline_ns == TRI_NEVER ? -1 : (j->deadline_ns - now) / 1000000,
-                                .token_ids = j->prompt_ids, .num_token_ids = j->num_prompt, .sampling = j->sampling}};
+                     .assign = {.job = j->id,
+                                .epoch = g->epoch,
+                                .seed = j->seed,
+                                .remaining_ms = j->deadline_ns == TRI_NEVER ? -1 : (j->deadline_ns - now) / 1000000,
+                                .token_ids = j->prompt_ids,
+                                .num_token_ids = j->num_prompt,
+                                .sampling = j->sampling}};
   m.assign.sampling.num_stop = 0;
-  /* A leader whose queue is full, or that is just going, leaves the job where it is: the next tick tries again, and a group that does not come
-   * back is soon lost. */
+  /* A leader whose queue is full, or that is just going, leaves the job where it is: the next tick tries again, and a
+   * group that does not come back is soon lost. */
   if (c->cfg.io.to_worker(c->cfg.io.ctx, &g->ranks[0].peer, &m) != TRI_OK) return false;
   j->state = JOB_ASSIGNED;
   c->num_queued--;
@@ -284,9 +310,12 @@ void job_dispatch(tri_core *c, int64_t now) {
     if (j->state != JOB_QUEUED) continue;
     group *g = member_pick(c, &index);
     if (!g) return;
-    if (now >= j->deadline_ns) job_abort(c, now, j);
-    else if (check_fit(c, j, g, &err) != TRI_OK) job_fail(c, now, j, &err);
-    else if (!assign(c, now, j, g, index)) return;
+    if (now >= j->deadline_ns)
+      job_abort(c, now, j);
+    else if (check_fit(c, j, g, &err) != TRI_OK)
+      job_fail(c, now, j, &err);
+    else if (!assign(c, now, j, g, index))
+      return;
   }
 }
 
@@ -322,7 +351,8 @@ void job_finish(tri_core *c, int64_t now, job *j) {
 static void tell_abort(tri_core *c, const job *j) {
   const group *g = &c->groups[j->group];
   tri_group_msg m = {.op = TRI_GROUP_ABORT, .abort = {.job = j->id}};
-  if (j->state == JOB_ASSIGNED && g->epoch == j->epoch && g->world) c->cfg.io.to_worker(c->cfg.io.ctx, &g->ranks[0].peer, &m);
+  if (j->state == JOB_ASSIGNED && g->epoch == j->epoch && g->world)
+    c->cfg.io.to_worker(c->cfg.io.ctx, &g->ranks[0].peer, &m);
 }
 
 void job_abort(tri_core *c, int64_t now, job *j) {
@@ -350,14 +380,18 @@ void job_tokens(tri_core *c, int64_t now, uint32_t index, const tri_group_tokens
     const tri_group_token *t = &tokens->tokens[i];
     if (!j || j->id != t->job) j = job_find(c, t->job);
     /* What an earlier life of the group still says, or what comes after a cancellation, has no owner any more. */
-    if (!j || j->state != JOB_ASSIGNED || j->group != index || j->epoch != tokens->epoch || t->choice >= (uint32_t)j->sampling.n) continue;
+    if (!j || j->state != JOB_ASSIGNED || j->group != index || j->epoch != tokens->epoch ||
+        t->choice >= (uint32_t)j->sampling.n)
+      continue;
     job_choice *ch = &j->choices[t->choice];
     if (ch->ended) continue;
     bool none = t->flags & TRI_TOKEN_NONE;
-    if (none) choice_end(j, ch, t->reason);
+    if (none)
+      choice_end(j, ch, t->reason);
     else if (t->offset != ch->num || choice_push(c, j, ch, t) != TRI_OK) {
       tri_error err = {0};
-      tri_fail(&err, TRI_INTERNAL, "", "token %llu came where %zu was expected, or memory is out", (unsigned long long)t->offset, ch->num);
+      tri_fail(&err, TRI_INTERNAL, "", "token %llu came where %zu was expected, or memory is out",
+               (unsigned long long)t->offset, ch->num);
       tell_abort(c, j);
       job_fail(c, now, j, &err);
       continue;

@@ -1,5 +1,5 @@
-/* trireme-coordinator: the front door. This file is the shell around the core: sockets, signals, clocks, the tokenizer's threads and the
- * memory watch. */
+/* trireme-coordinator: the front door. This file is the shell around the core: sockets, signals, clocks, the
+ * tokenizer's threads and the memory watch. */
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
@@ -113,13 +113,18 @@ static tri_status open_model(struct shell *s, tri_error *err) {
   tri_status st = tri_model_config_load(s->opts.model, &s->model, err);
   if (st != TRI_OK) return st;
   snprintf(path, sizeof path, "%s/tokenizer.json", s->opts.model);
-  if (access(path, F_OK)) tri_log(TRI_LOG_WARN, "coordinator", "%s is missing: prompts must come as token_ids", path);
-  else if ((st = tri_tokenizer_load(path, &s->tokenizer, err)) != TRI_OK) return st;
+  if (access(path, F_OK))
+    tri_log(TRI_LOG_WARN, "coordinator", "%s is missing: prompts must come as token_ids", path);
+  else if ((st = tri_tokenizer_load(path, &s->tokenizer, err)) != TRI_OK)
+    return st;
   char *copy = tri_strdup(s->opts.model);
   if (!copy) return TRI_NO_MEMORY;
   for (size_t n = strlen(copy); n > 1 && copy[n - 1] == '/';) copy[--n] = '\0';
   const char *slash = strrchr(copy, '/');
-  snprintf(s->model_name, sizeof s->model_name, "%s", s->opts.served_model_name ? s->opts.served_model_name : slash ? slash + 1 : copy);
+  snprintf(s->model_name, sizeof s->model_name, "%s",
+           s->opts.served_model_name ? s->opts.served_model_name
+           : slash                   ? slash + 1
+                                     : copy);
   tri_free(copy);
   if (!s->tokenizer) return TRI_OK;
   int64_t len = s->opts.max_model_len ? s->opts.max_model_len : s->model.max_position_embeddings;
@@ -150,14 +155,16 @@ static tri_status open_client_socket(struct shell *s, tri_error *err) {
   tri_zkeypair pair;
   tri_status st = tri_endpoint_resolve(s->opts.endpoint, endpoint, err);
   if (st != TRI_OK) return st;
-  tri_zserver_config zc = {.endpoint = endpoint, .insecure_tcp = s->opts.insecure_tcp, .max_message = TRI_WIRE_MAX_MESSAGE, .backlog = 1000};
+  tri_zserver_config zc = {
+      .endpoint = endpoint, .insecure_tcp = s->opts.insecure_tcp, .max_message = TRI_WIRE_MAX_MESSAGE, .backlog = 1000};
   if (s->opts.key_file) {
     if ((st = tri_zkeypair_load(s->opts.key_file, &pair, err)) != TRI_OK) return st;
     zc.curve = &pair;
     zc.allowed = allowed;
     zc.num_allowed = s->opts.allowed_keys ? read_allowed(s->opts.allowed_keys, keys, allowed, MAX_ALLOWED_KEYS) : 0;
     if (zc.num_allowed < 1)
-      return tri_fail(err, TRI_INVALID_ARGUMENT, "allowed_keys", "--key-file needs --allowed-keys with a file that names at least one client's public key");
+      return tri_fail(err, TRI_INVALID_ARGUMENT, "allowed_keys",
+                      "--key-file needs --allowed-keys with a file that names at least one client's public key");
   }
   return tri_zserver_open(s->z, &zc, &s->clients, err);
 }
@@ -172,8 +179,12 @@ static tri_status open_worker_socket(struct shell *s, bool one_host, tri_error *
   if (!one_host) tri_boot_host_address(host, sizeof host);
   snprintf(endpoint, sizeof endpoint, "tcp://%s:*", host);
   const char *allowed[] = {s->boot.worker.public_key};
-  tri_zserver_config zc = {.endpoint = strcmp(s->opts.worker_endpoint, "auto") ? s->opts.worker_endpoint : endpoint, .curve = &pair, .allowed = allowed,
-                           .num_allowed = 1, .max_message = TRI_WIRE_MAX_MESSAGE, .backlog = 65536};
+  tri_zserver_config zc = {.endpoint = strcmp(s->opts.worker_endpoint, "auto") ? s->opts.worker_endpoint : endpoint,
+                           .curve = &pair,
+                           .allowed = allowed,
+                           .num_allowed = 1,
+                           .max_message = TRI_WIRE_MAX_MESSAGE,
+                           .backlog = 65536};
   TRI_TRY(tri_zserver_open(s->z, &zc, &s->workers, err));
   snprintf(s->boot.endpoint, sizeof s->boot.endpoint, "%s", tri_zserver_endpoint(s->workers));
   if (s->opts.boot_file) TRI_TRY(tri_boot_save(s->opts.boot_file, &s->boot, err));
@@ -184,9 +195,14 @@ cleanup:
 static tri_status open_core(struct shell *s, tri_error *err) {
   uint64_t seed = s->opts.seed;
   if (!seed && getrandom(&seed, sizeof seed, 0) != sizeof seed) seed = (uint64_t)tri_now_ns();
-  tri_core_config cc = {.model_name = s->model_name, .model = &s->model, .tokenizer = s->tokenizer,
-                        .num_groups = s->opts.launch == TRI_LAUNCH_MPI ? 1 : (uint32_t)s->opts.dp, .seed = seed, .max_queue = s->opts.max_queue,
-                        .watchdog_ns = (int64_t)(s->opts.watchdog_timeout * 1e9), .silence_ns = (int64_t)(s->opts.watchdog_timeout * 0.75e9),
+  tri_core_config cc = {.model_name = s->model_name,
+                        .model = &s->model,
+                        .tokenizer = s->tokenizer,
+                        .num_groups = s->opts.launch == TRI_LAUNCH_MPI ? 1 : (uint32_t)s->opts.dp,
+                        .seed = seed,
+                        .max_queue = s->opts.max_queue,
+                        .watchdog_ns = (int64_t)(s->opts.watchdog_timeout * 1e9),
+                        .silence_ns = (int64_t)(s->opts.watchdog_timeout * 0.75e9),
                         .io = {s, to_client, to_worker, encode, group_lost, group_ready}};
   tri_status st = tri_core_create(&cc, tri_now_ns(), &s->core);
   return st == TRI_OK ? st : tri_fail(err, st, "coordinator", "no memory");
@@ -207,8 +223,10 @@ static void read_clients(struct shell *s) {
     tri_arena_reset(s->arena);
     if (frames > 1) st = tri_fail(&err, TRI_CORRUPT, "", "a request is one frame, this message has several");
     if (st == TRI_OK) st = tri_client_msg_decode(data, len, s->arena, &m, &id, &err);
-    if (st == TRI_OK) tri_core_client(s->core, tri_now_ns(), &from, &m);
-    else tri_core_client_error(s->core, tri_now_ns(), &from, id, &err);
+    if (st == TRI_OK)
+      tri_core_client(s->core, tri_now_ns(), &from, &m);
+    else
+      tri_core_client_error(s->core, tri_now_ns(), &from, id, &err);
   }
 }
 
@@ -223,7 +241,8 @@ static void read_workers(struct shell *s) {
     tri_arena_reset(s->arena);
     if (tri_group_msg_decode(data, len, s->arena, &m, &err) == TRI_OK)
       tri_core_worker(s->core, tri_now_ns(), &from, &m);
-    else tri_log(TRI_LOG_WARN, "coordinator", "unreadable message from a worker: %s", err.message);
+    else
+      tri_log(TRI_LOG_WARN, "coordinator", "unreadable message from a worker: %s", err.message);
   }
 }
 
@@ -252,11 +271,13 @@ static void read_signals(struct shell *s) {
     } else if (number == SIGHUP) {
       tri_core_abandon(s->core, now, "the cluster's supervisor is gone");
       s->leaving = s->failed = true;
-    } else if (number == SIGTERM && s->opts.launch == TRI_LAUNCH_MPI && s->last_cont && now - s->last_cont > 500000000 && now - s->last_cont < 5000000000) {
+    } else if (number == SIGTERM && s->opts.launch == TRI_LAUNCH_MPI && s->last_cont &&
+               now - s->last_cont > 500000000 && now - s->last_cont < 5000000000) {
       /* mpirun announces the end of an aborted job with SIGCONT, SIGTERM a second later and SIGKILL soon after. */
       tri_core_abandon(s->core, now, "the MPI job is being ended: a rank has died, or mpirun was told to stop");
       s->leaving = s->failed = true;
-    } else if (number != SIGUSR1 || !s->draining) { /* Slurm, its script and mpirun may each pass SIGUSR1 on: that is no hurry */
+    } else if (number != SIGUSR1 ||
+               !s->draining) { /* Slurm, its script and mpirun may each pass SIGUSR1 on: that is no hurry */
       begin_drain(s, number == SIGUSR1 ? "SIGUSR1" : number == SIGINT ? "SIGINT" : "SIGTERM");
     }
   }
@@ -271,14 +292,17 @@ static double resident_mb(void) {
   return (double)pages * (double)sysconf(_SC_PAGESIZE) / 0x1p20;
 }
 
-/* A message without end fills the library's memory before anything is readable: give up the socket and its peers. Memory that does not come
- * back is somebody else's and no reason to throw everybody out again: growth counts from the least seen since. */
+/* A message without end fills the library's memory before anything is readable: give up the socket and its peers.
+ * Memory that does not come back is somebody else's and no reason to throw everybody out again: growth counts from the
+ * least seen since. */
 static void watch_memory(struct shell *s, double mb) {
   tri_error err = {0};
-  if (s->trims > 0) s->trims--, malloc_trim(0); /* the library frees in a thread of its own, some time after the close */
+  if (s->trims > 0)
+    s->trims--, malloc_trim(0); /* the library frees in a thread of its own, some time after the close */
   if (mb < s->low_mb) s->low_mb = mb;
   if (mb - s->low_mb < (double)s->opts.memory_cap / 0x1p20) return;
-  tri_log(TRI_LOG_WARN, "coordinator", "%.0f MiB resident, %.0f before: closing the client socket and binding it anew", mb, s->low_mb);
+  tri_log(TRI_LOG_WARN, "coordinator", "%.0f MiB resident, %.0f before: closing the client socket and binding it anew",
+          mb, s->low_mb);
   if (tri_zserver_rebind(s->clients, &err) != TRI_OK) {
     tri_log(TRI_LOG_ERROR, "coordinator", "cannot bind again: %s", err.message);
     s->leaving = s->failed = true;
@@ -293,13 +317,16 @@ static void count_second(struct shell *s, int64_t now, double mb) {
   double cpu = (double)t.tv_sec + (double)t.tv_nsec / 1e9, sum_cpu = 0, sum_wall = 0;
   uint64_t tokens = tri_core_generated_tokens(s->core), sum_tokens = 0;
   if (tokens > s->tokens_before)
-    s->window[s->num_seconds++ % WINDOW_S] = (struct second){tokens - s->tokens_before, cpu - s->cpu_before, (double)(now - s->last_second) / 1e9};
-  for (unsigned i = 0; i < WINDOW_S && i < s->num_seconds; i++) sum_tokens += s->window[i].tokens, sum_cpu += s->window[i].cpu_s, sum_wall += s->window[i].wall_s;
+    s->window[s->num_seconds++ % WINDOW_S] =
+        (struct second){tokens - s->tokens_before, cpu - s->cpu_before, (double)(now - s->last_second) / 1e9};
+  for (unsigned i = 0; i < WINDOW_S && i < s->num_seconds; i++)
+    sum_tokens += s->window[i].tokens, sum_cpu += s->window[i].cpu_s, sum_wall += s->window[i].wall_s;
   s->tokens_before = tokens;
   s->cpu_before = cpu;
   s->last_second = now;
   tri_core_facts f = {.resident_mb = mb};
-  if (sum_tokens) f.cpu_us_per_token = sum_cpu * 1e6 / (double)sum_tokens, f.tokens_per_second = (double)sum_tokens / sum_wall;
+  if (sum_tokens)
+    f.cpu_us_per_token = sum_cpu * 1e6 / (double)sum_tokens, f.tokens_per_second = (double)sum_tokens / sum_wall;
   tri_core_set_facts(s->core, &f);
   tell(s, "alive");
 }
@@ -323,7 +350,10 @@ static void tick(struct shell *s) {
 static void serve(struct shell *s) {
   while (!s->leaving) {
     int ready = 0;
-    tri_zpoll items[] = {{.server = s->clients, .fd = -1}, {.server = s->workers, .fd = -1}, {.fd = s->signal_fd}, {.fd = s->encoder ? tri_encoder_fd(s->encoder) : -1}};
+    tri_zpoll items[] = {{.server = s->clients, .fd = -1},
+                         {.server = s->workers, .fd = -1},
+                         {.fd = s->signal_fd},
+                         {.fd = s->encoder ? tri_encoder_fd(s->encoder) : -1}};
     tri_zpoll_wait(items, 4, TICK_MS, &ready);
     if (items[0].ready) read_clients(s);
     if (items[1].ready) read_workers(s);
@@ -346,7 +376,8 @@ static const tri_options_spec spec = {
     .usage = "--model DIR [OPTION]...",
     .summary = "The front door of a Trireme cluster: takes jobs over ZeroMQ and hands them to groups of workers.",
     .epilog = "Examples:\n"
-              "  mpirun -n 1 trireme-coordinator --launch mpi --model DIR : -n 4 trireme-worker --launch mpi --model DIR -tp 2 -pp 2\n"
+              "  mpirun -n 1 trireme-coordinator --launch mpi --model DIR : -n 4 trireme-worker --launch mpi --model "
+              "DIR -tp 2 -pp 2\n"
               "  trireme up --model DIR -tp 2 -pp 2        starts this program and its workers\n",
     .version = "trireme-coordinator 0.1.0",
     .config_file = true,
@@ -363,15 +394,17 @@ static void note_signal(int number) {
   errno = saved;
 }
 
-/* Signals become bytes in a pipe. A signalfd would not do: a library may have started threads before main (OpenBLAS does), which block nothing,
- * and there the default action would end the process. This thread hears of them once serve begins. */
+/* Signals become bytes in a pipe. A signalfd would not do: a library may have started threads before main (OpenBLAS
+ * does), which block nothing, and there the default action would end the process. This thread hears of them once serve
+ * begins. */
 static tri_status catch_signals(struct shell *s, tri_error *err) {
   static const int numbers[] = {SIGTERM, SIGINT, SIGUSR1, SIGHUP, SIGCONT};
   struct sigaction action = {.sa_handler = note_signal, .sa_flags = SA_RESTART};
   if (pipe2(signal_pipe, O_NONBLOCK | O_CLOEXEC)) return tri_fail(err, TRI_IO, "pipe", "no pipe: %s", strerror(errno));
   s->signal_fd = signal_pipe[0];
   sigemptyset(&signals);
-  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) sigaddset(&signals, numbers[i]), sigaction(numbers[i], &action, NULL);
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+    sigaddset(&signals, numbers[i]), sigaction(numbers[i], &action, NULL);
   signal(SIGPIPE, SIG_IGN);
   pthread_sigmask(SIG_BLOCK, &signals, NULL);
   return TRI_OK;
@@ -422,10 +455,12 @@ int main(int argc, char **argv) {
   if (st == TRI_OK) st = open_core(&s, &err);
   if (st == TRI_OK && mpi) st = tri_mpi_launch_hand_out(&s.boot, &err);
   if (st != TRI_OK) {
-    tri_log(TRI_LOG_ERROR, "coordinator", "%s%s%s", err.status ? err.message : tri_status_text(st), err.field[0] ? " -- " : "", err.field);
+    tri_log(TRI_LOG_ERROR, "coordinator", "%s%s%s", err.status ? err.message : tri_status_text(st),
+            err.field[0] ? " -- " : "", err.field);
     tell(&s, "failed %s", err.message);
     clean_up(&s);
-    _exit(st == TRI_UNSUPPORTED || st == TRI_UNKNOWN_FIELD || st == TRI_OUT_OF_RANGE ? TRI_EXIT_REFUSED : TRI_EXIT_FAILED);
+    _exit(st == TRI_UNSUPPORTED || st == TRI_UNKNOWN_FIELD || st == TRI_OUT_OF_RANGE ? TRI_EXIT_REFUSED
+                                                                                     : TRI_EXIT_FAILED);
   }
   tell(&s, "listening %s", tri_zserver_endpoint(s.clients));
   s.low_mb = resident_mb();

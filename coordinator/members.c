@@ -84,8 +84,8 @@ static void take_ready(tri_core *c, int64_t now, uint32_t index, uint64_t epoch,
       return;
     }
   g->state = GROUP_READY;
-  tri_log(TRI_LOG_INFO, "members", "group %u is ready: tp %u pp %u, %llu KV pages of %llu tokens, loaded in %.2f s", index, g->tp, g->pp,
-          (unsigned long long)g->kv_pages, (unsigned long long)g->block_size, load_seconds);
+  tri_log(TRI_LOG_INFO, "members", "group %u is ready: tp %u pp %u, %llu KV pages of %llu tokens, loaded in %.2f s",
+          index, g->tp, g->pp, (unsigned long long)g->kv_pages, (unsigned long long)g->block_size, load_seconds);
   c->cfg.io.group_ready(c->cfg.io.ctx, index, epoch);
   if (c->drain_sent) members_drain(c); /* too late: the last job has ended */
   job_dispatch(c, now);
@@ -110,7 +110,8 @@ static void take_health(tri_core *c, int64_t now, const tri_group_health *h) {
 static bool leader_index(const tri_core *c, const tri_zpeer *from, uint32_t *index) {
   for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
     const group *g = &c->groups[i];
-    if (g->world && g->ranks[0].known && g->ranks[0].peer.len == from->len && !memcmp(g->ranks[0].peer.bytes, from->bytes, from->len)) {
+    if (g->world && g->ranks[0].known && g->ranks[0].peer.len == from->len &&
+        !memcmp(g->ranks[0].peer.bytes, from->bytes, from->len)) {
       *index = i;
       return true;
     }
@@ -129,7 +130,9 @@ void member_message(tri_core *c, int64_t now, const tri_zpeer *from, const tri_g
     if (leader_index(c, from, &index)) job_tokens(c, now, index, &m->tokens);
     break;
   case TRI_GROUP_FAILED:
-    snprintf(reason, sizeof reason, "rank %u: %.*s", m->failed.rank, (int)(m->failed.message.len < 250 ? m->failed.message.len : 250), m->failed.message.s ? m->failed.message.s : "");
+    snprintf(reason, sizeof reason, "rank %u: %.*s", m->failed.rank,
+             (int)(m->failed.message.len < 250 ? m->failed.message.len : 250),
+             m->failed.message.s ? m->failed.message.s : "");
     if (group_of(c, m->failed.group, m->failed.epoch)) lose(c, now, m->failed.group, reason);
     break;
   default: break;
@@ -145,7 +148,8 @@ static void watch(tri_core *c, int64_t now, uint32_t index) {
     const rank_info *k = &g->ranks[r];
     if (!k->known) continue;
     if (now - k->last_report > c->cfg.silence_ns) {
-      snprintf(reason, sizeof reason, "rank %u (%s, pid %lld) has been silent for %.1f s", r, k->host, (long long)k->pid, (double)(now - k->last_report) / 1e9);
+      snprintf(reason, sizeof reason, "rank %u (%s, pid %lld) has been silent for %.1f s", r, k->host,
+               (long long)k->pid, (double)(now - k->last_report) / 1e9);
       lose(c, now, index, reason);
       return;
     }
@@ -153,15 +157,17 @@ static void watch(tri_core *c, int64_t now, uint32_t index) {
   }
   if (g->state == GROUP_STARTING || !g->busy_since || now - last_progress < c->cfg.watchdog_ns) return;
   const rank_info *k = &g->ranks[0];
-  snprintf(reason, sizeof reason, "no progress for %.1f s (rank 0 at step %llu, block %lld, collective %llu)", (double)(now - last_progress) / 1e9,
-           (unsigned long long)k->step, k->block == UINT32_MAX ? -1 : (long long)k->block, (unsigned long long)k->collective);
+  snprintf(reason, sizeof reason, "no progress for %.1f s (rank 0 at step %llu, block %lld, collective %llu)",
+           (double)(now - last_progress) / 1e9, (unsigned long long)k->step,
+           k->block == UINT32_MAX ? -1 : (long long)k->block, (unsigned long long)k->collective);
   lose(c, now, index, reason);
 }
 
 void members_tick(tri_core *c, int64_t now) {
   for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
     group *g = &c->groups[i];
-    if (g->state == GROUP_ABSENT || g->state == GROUP_LOST) continue; /* a lost group gets no lease, so that what is left of it ends itself */
+    if (g->state == GROUP_ABSENT || g->state == GROUP_LOST)
+      continue; /* a lost group gets no lease, so that what is left of it ends itself */
     if (g->state == GROUP_DRAINING && !g->jobs && c->draining) continue;
     watch(c, now, i);
     if (g->state == GROUP_LOST || now - g->last_lease < LEASE_NS) continue;

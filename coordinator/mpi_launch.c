@@ -12,11 +12,14 @@ tri_status tri_mpi_launch_join(int *argc, char ***argv, bool *one_host, tri_erro
   TRI_TRY(tri_mpi_init(argc, argv, err));
   TRI_TRY(tri_comm_mpi_world(&cc, &world));
   if (world->rank != 0 || world->size < 2)
-    return tri_fail(err, TRI_INVALID_ARGUMENT, "launch", "with --launch mpi the coordinator is the first process, and workers follow: mpirun -n 1 trireme-coordinator ... : -n N trireme-worker ...");
+    return tri_fail(err, TRI_INVALID_ARGUMENT, "launch",
+                    "with --launch mpi the coordinator is the first process, and workers follow: mpirun -n 1 "
+                    "trireme-coordinator ... : -n N trireme-worker ...");
   TRI_TRY(tri_comm_mpi_local(world, &local_rank, &local_size));
   *one_host = local_size == world->size;
 cleanup:
-  return st == TRI_OK || err->status ? st : tri_fail(err, st, "mpi", "cannot join the MPI job: %s", tri_status_text(st));
+  return st == TRI_OK || err->status ? st
+                                     : tri_fail(err, st, "mpi", "cannot join the MPI job: %s", tri_status_text(st));
 }
 
 tri_status tri_mpi_launch_hand_out(tri_boot *boot, tri_error *err) {

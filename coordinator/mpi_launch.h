@@ -1,5 +1,5 @@
-/* --launch mpi: the coordinator is rank 0 of the MPI job whose other ranks are the workers. MPI serves to hand out the coordinator's address
- * and keys, and for nothing else. */
+/* --launch mpi: the coordinator is rank 0 of the MPI job whose other ranks are the workers. MPI serves to hand out the
+ * coordinator's address and keys, and for nothing else. */
 #ifndef TRI_COORDINATOR_MPI_LAUNCH_H
 #define TRI_COORDINATOR_MPI_LAUNCH_H
 

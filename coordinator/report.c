@@ -14,10 +14,19 @@ static tri_wire_str group_state_name(group_state s) {
 
 static void fill_group(const group *g, uint32_t index, tri_group_status *out) {
   uint64_t steps = g->world ? g->ranks[0].step : 0;
-  *out = (tri_group_status){.group = index, .epoch = g->epoch, .state = group_state_name(g->state), .tp = g->tp, .pp = g->pp,
-                            .running = g->running, .waiting = g->waiting, .kv_pages = g->kv_pages, .kv_pages_used = g->kv_pages_used,
-                            .steps = steps, .tokens = g->tokens,
-                            .scheduler_us_per_token = g->tokens ? (double)g->scheduler_ns / 1e3 / (double)g->tokens : 0};
+  *out =
+      (tri_group_status){.group = index,
+                         .epoch = g->epoch,
+                         .state = group_state_name(g->state),
+                         .tp = g->tp,
+                         .pp = g->pp,
+                         .running = g->running,
+                         .waiting = g->waiting,
+                         .kv_pages = g->kv_pages,
+                         .kv_pages_used = g->kv_pages_used,
+                         .steps = steps,
+                         .tokens = g->tokens,
+                         .scheduler_us_per_token = g->tokens ? (double)g->scheduler_ns / 1e3 / (double)g->tokens : 0};
 }
 
 static void fill_jobs(const tri_core *c, tri_cluster_status *s) {
@@ -44,8 +53,14 @@ void report_status(tri_core *c, int64_t now, const tri_zpeer *to, uint64_t id) {
     for (uint32_t r = 0; r < g->world && s->num_ranks < TRI_STATUS_MAX_RANKS; r++) {
       const rank_info *k = &g->ranks[r];
       if (!k->known) continue;
-      s->ranks[s->num_ranks++] = (tri_rank_status){.group = i, .rank = r, .host = wire_str(k->host), .pid = k->pid, .step = k->step, .block = k->block,
-                                                   .collective = k->collective, .seconds_since_report = (double)(now - k->last_report) / 1e9};
+      s->ranks[s->num_ranks++] = (tri_rank_status){.group = i,
+                                                   .rank = r,
+                                                   .host = wire_str(k->host),
+                                                   .pid = k->pid,
+                                                   .step = k->step,
+                                                   .block = k->block,
+                                                   .collective = k->collective,
+                                                   .seconds_since_report = (double)(now - k->last_report) / 1e9};
     }
   }
   s->version = wire_str("0.1.0");
@@ -80,8 +95,8 @@ static void add_histogram(char *buf, size_t *n, const char *name, const char *he
     cumulative += h->counts[i];
     add(buf, n, "trireme:%s_bucket{le=\"%g\"} %llu\n", name, h->bounds[i], (unsigned long long)cumulative);
   }
-  add(buf, n, "trireme:%s_bucket{le=\"+Inf\"} %llu\ntrireme:%s_sum %.9g\ntrireme:%s_count %llu\n", name, (unsigned long long)h->total, name, h->sum, name,
-      (unsigned long long)h->total);
+  add(buf, n, "trireme:%s_bucket{le=\"+Inf\"} %llu\ntrireme:%s_sum %.9g\ntrireme:%s_count %llu\n", name,
+      (unsigned long long)h->total, name, h->sum, name, (unsigned long long)h->total);
 }
 
 static void add_value(char *buf, size_t *n, const char *name, const char *type, const char *help, double v) {
@@ -97,16 +112,25 @@ void report_stats(tri_core *c, const tri_zpeer *to, uint64_t id) {
   fill_jobs(c, &s);
   for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
     const group *g = &c->groups[i];
-    pages += g->kv_pages, used += g->kv_pages_used, running += g->running, waiting += g->waiting, preemptions += g->preemptions;
+    pages += g->kv_pages, used += g->kv_pages_used, running += g->running, waiting += g->waiting,
+        preemptions += g->preemptions;
   }
   add_value(buf, &n, "num_requests_running", "gauge", "Sequences that run in the groups.", (double)running);
-  add_value(buf, &n, "num_requests_waiting", "gauge", "Sequences that wait in the groups, and jobs that wait for one.", (double)(waiting + (s.waiting > waiting + running ? s.waiting - waiting - running : 0)));
-  add_value(buf, &n, "kv_cache_usage_perc", "gauge", "Share of the KV pages in use; 1 is all.", pages ? (double)used / (double)pages : 0);
-  add_value(buf, &n, "num_preemptions_total", "counter", "Sequences that gave their KV pages back and were computed again.", (double)preemptions);
+  add_value(buf, &n, "num_requests_waiting", "gauge", "Sequences that wait in the groups, and jobs that wait for one.",
+            (double)(waiting + (s.waiting > waiting + running ? s.waiting - waiting - running : 0)));
+  add_value(buf, &n, "kv_cache_usage_perc", "gauge", "Share of the KV pages in use; 1 is all.",
+            pages ? (double)used / (double)pages : 0);
+  add_value(buf, &n, "num_preemptions_total", "counter",
+            "Sequences that gave their KV pages back and were computed again.", (double)preemptions);
   add_value(buf, &n, "prompt_tokens_total", "counter", "Prompt tokens accepted.", (double)c->prompt_tokens);
   add_value(buf, &n, "generation_tokens_total", "counter", "Tokens generated.", (double)c->generation_tokens);
-  add(buf, &n, "# HELP trireme:request_success_total Requests that ended, by reason.\n# TYPE trireme:request_success_total counter\n");
-  add(buf, &n, "trireme:request_success_total{finished_reason=\"stop\"} %llu\ntrireme:request_success_total{finished_reason=\"length\"} %llu\ntrireme:request_success_total{finished_reason=\"abort\"} %llu\n",
+  add(buf, &n,
+      "# HELP trireme:request_success_total Requests that ended, by reason.\n# TYPE trireme:request_success_total "
+      "counter\n");
+  add(buf, &n,
+      "trireme:request_success_total{finished_reason=\"stop\"} "
+      "%llu\ntrireme:request_success_total{finished_reason=\"length\"} "
+      "%llu\ntrireme:request_success_total{finished_reason=\"abort\"} %llu\n",
       (unsigned long long)c->done_stop, (unsigned long long)c->done_length, (unsigned long long)c->done_abort);
   add_value(buf, &n, "request_failure_total", "counter", "Requests that ended with an error.", (double)c->failed);
   add_histogram(buf, &n, "time_to_first_token_seconds", "From submission to the first token.", &c->ttft);

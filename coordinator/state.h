@@ -13,13 +13,13 @@ enum { NUM_BUCKETS = 4096, MAX_RANKS = 1024, MAX_RETAINED = 4096 };
 
 typedef enum job_state { JOB_ENCODING, JOB_QUEUED, JOB_ASSIGNED, JOB_ENDED } job_state;
 
-/* One choice's output so far. Everything is kept until the job is forgotten, so that a slow client's tokens can be merged and a
- * client that comes back can be given what it missed. */
+/* One choice's output so far. Everything is kept until the job is forgotten, so that a slow client's tokens can be
+ * merged and a client that comes back can be given what it missed. */
 typedef struct job_choice {
   tri_detokenizer *detok;
   char *text;
   size_t text_len, text_cap;
-  size_t safe_len;      /* of text: cannot become part of a stop string any more */
+  size_t safe_len; /* of text: cannot become part of a stop string any more */
   size_t sent_text;
   uint32_t *ids;
   uint32_t *safe_after; /* safe_len after each token */
@@ -32,7 +32,7 @@ typedef struct job_choice {
 } job_choice;
 
 typedef struct job {
-  struct job *next, *prev;             /* all jobs, oldest first */
+  struct job *next, *prev;              /* all jobs, oldest first */
   struct job *id_chain, *request_chain; /* hash chains */
   struct job *dirty_next;
   bool dirty;
@@ -41,8 +41,8 @@ typedef struct job {
   tri_zpeer peer;
   uint64_t client_id;
   bool attached, stream, accepted_sent, done_sent, has_error, echo;
-  bool known; /* asked for again: the answer says that it existed */
-  bool cut;   /* a stop string ended a choice that its group still computes */
+  bool known;         /* asked for again: the answer says that it existed */
+  bool cut;           /* a stop string ended a choice that its group still computes */
   uint32_t echo_sent; /* choices whose client has the prompt's text */
   tri_on_disconnect on_disconnect;
   job_state state;

@@ -85,7 +85,8 @@ void choice_end(job *j, job_choice *ch, tri_finish reason) {
   const char *rest;
   size_t n;
   /* An unfinished character shows as one; held-back text cannot become a stop string any more. */
-  if (ch->detok && tri_detokenizer_finish(ch->detok, &rest, &n) == TRI_OK && reason != TRI_FINISH_ERROR) append_text(ch, rest, n);
+  if (ch->detok && tri_detokenizer_finish(ch->detok, &rest, &n) == TRI_OK && reason != TRI_FINISH_ERROR)
+    append_text(ch, rest, n);
   ch->safe_len = ch->text_len;
   ch->ended = true;
   ch->reason = reason;
@@ -118,12 +119,14 @@ tri_status choice_push(tri_core *c, job *j, job_choice *ch, const tri_group_toke
   size_t safe = ch->text_len - held_back(j, ch);
   if (safe > ch->safe_len) ch->safe_len = safe;
   if (t->flags & TRI_TOKEN_LAST) choice_end(j, ch, t->reason);
-  /* What a choice that ends without a token lets go later belongs to no token: who attaches behind the last one gets it. */
+  /* What a choice that ends without a token lets go later belongs to no token: who attaches behind the last one gets
+   * it. */
   ch->safe_after[ch->num - 1] = (uint32_t)ch->safe_len;
   return TRI_OK;
 }
 
 void choice_free(job_choice *ch) {
   tri_detokenizer_destroy(ch->detok);
-  tri_free(ch->text), tri_free(ch->ids), tri_free(ch->safe_after), tri_free(ch->logprobs), tri_free(ch->top_ids), tri_free(ch->num_top);
+  tri_free(ch->text), tri_free(ch->ids), tri_free(ch->safe_after), tri_free(ch->logprobs), tri_free(ch->top_ids),
+      tri_free(ch->num_top);
 }

@@ -1,18 +1,18 @@
 /* The table of kernels behind which a backend stands.
  *
  * One generic executor (runtime/forward.c) calls these slots and nothing else; it never asks which backend it has. The
- * table is filled at init, reference first: tri_backend_create() copies kernels/ref's slots and lets the chosen backend put
- * its own on top, so no slot is ever NULL.
+ * table is filled at init, reference first: tri_backend_create() copies kernels/ref's slots and lets the chosen backend
+ * put its own on top, so no slot is ever NULL.
  *
- * Every op has two halves. `plan` runs on the host when shapes change: it looks only at the shape and type fields of the
- * arguments (never through a data pointer), chooses a kernel and says how much workspace that needs. `launch` enqueues the
- * planned kernel on the stream with the actual pointers, allocates nothing and may be captured into a graph. The CPU backends
- * execute inside launch.
+ * Every op has two halves. `plan` runs on the host when shapes change: it looks only at the shape and type fields of
+ * the arguments (never through a data pointer), chooses a kernel and says how much workspace that needs. `launch`
+ * enqueues the planned kernel on the stream with the actual pointers, allocates nothing and may be captured into a
+ * graph. The CPU backends execute inside launch.
  *
- * Conventions: matrices are row-major. A weight is [n, k] (out features, in features). M is the number of tokens (rows).
- * Activations are float32 on the CPU backends. Accumulation, softmax, norms, rotary angles and logits are float32 or wider
- * everywhere. T tokens, S sequences, hq query heads and hkv KV heads are those of this rank. Pointers are device pointers unless a
- * comment says host. Nothing here owns what it points to. */
+ * Conventions: matrices are row-major. A weight is [n, k] (out features, in features). M is the number of tokens
+ * (rows). Activations are float32 on the CPU backends. Accumulation, softmax, norms, rotary angles and logits are
+ * float32 or wider everywhere. T tokens, S sequences, hq query heads and hkv KV heads are those of this rank. Pointers
+ * are device pointers unless a comment says host. Nothing here owns what it points to. */
 #ifndef TRI_KERNELS_BACKEND_H
 #define TRI_KERNELS_BACKEND_H
 
@@ -29,7 +29,8 @@
 typedef struct tri_backend tri_backend;
 typedef struct tri_stream tri_stream;
 
-/* A row-major weight [n, k], rows contiguous. dtype F32, F16, BF16, or I8 with one float32 scale per row: w = q * scale. */
+/* A row-major weight [n, k], rows contiguous. dtype F32, F16, BF16, or I8 with one float32 scale per row: w = q *
+ * scale. */
 typedef struct tri_weight {
   const void *data;
   const float *scale; /* [n]; I8 only */
@@ -68,8 +69,9 @@ typedef struct tri_batch {
   const int32_t *logit_rows;  /* [num_logits] rows of the batch whose logits are wanted */
 } tri_batch;
 
-/* out[t] = scale * table[ids[t] - first_id] (zero where the id is outside this rank's rows: the vocabulary is cut over the
- * tensor group and an all-reduce follows) + positions_table[positions[t] + position_offset] where that table is given. */
+/* out[t] = scale * table[ids[t] - first_id] (zero where the id is outside this rank's rows: the vocabulary is cut over
+ * the tensor group and an all-reduce follows) + positions_table[positions[t] + position_offset] where that table is
+ * given. */
 typedef struct tri_embed_args {
   const uint32_t *ids;      /* [T] */
   const int32_t *positions; /* [T] */
@@ -82,8 +84,9 @@ typedef struct tri_embed_args {
 } tri_embed_args;
 
 /* x += delta (delta.data NULL: no addition), then out = norm(x) * (weight + weight_offset) + bias.
- * RMS: x / sqrt(mean(x^2) + eps). LAYER: (x - mean) / sqrt(var + eps). The norm reads the unrounded sum. out may be x itself
- * (then x holds the normed value afterwards). out.data NULL: only the addition. weight, bias: float32 [hidden], may be NULL. */
+ * RMS: x / sqrt(mean(x^2) + eps). LAYER: (x - mean) / sqrt(var + eps). The norm reads the unrounded sum. out may be x
+ * itself (then x holds the normed value afterwards). out.data NULL: only the addition. weight, bias: float32 [hidden],
+ * may be NULL. */
 typedef struct tri_norm_args {
   tri_mat x;
   tri_mat delta;
@@ -103,10 +106,10 @@ typedef struct tri_linear_args {
   tri_mat out; /* [M, n] */
 } tri_linear_args;
 
-/* How positions become angles. Once per step, for all layers: cos[t][i], sin[t][i] = attention_scale * cos/sin(positions[t] *
- * inv_freq[i]), product and function in float32 as the reference implementations have it.
- * FIXED: inv_freq. DYNAMIC (dynamic NTK): for rope_len <= original_max_len inv_freq, else base is stretched to
- * base * (factor * len / original - (factor - 1))^(d / (d - 2)) with d = rotary_dim. BY_LENGTH (longrope): inv_freq up to
+/* How positions become angles. Once per step, for all layers: cos[t][i], sin[t][i] = attention_scale *
+ * cos/sin(positions[t] * inv_freq[i]), product and function in float32 as the reference implementations have it. FIXED:
+ * inv_freq. DYNAMIC (dynamic NTK): for rope_len <= original_max_len inv_freq, else base is stretched to base * (factor
+ * * len / original - (factor - 1))^(d / (d - 2)) with d = rotary_dim. BY_LENGTH (longrope): inv_freq up to
  * original_max_len, inv_freq_long beyond. */
 typedef struct tri_rope_angles_args {
   const int32_t *positions, *rope_len; /* [T] */
@@ -118,9 +121,10 @@ typedef struct tri_rope_angles_args {
   float *cos, *sin; /* [T, rotary_dim / 2] */
 } tri_rope_angles_args;
 
-/* One row of qkv is hq*d queries, hkv*d keys, hkv*d values. Optional per-head RMS norms of q and k (weights float32 [d],
- * NULL: none), then rotation of the first rotary_dim elements of each head (0: none), then k and v are written to the cache
- * at kv_slot and q stays in place, rotated. Rotation pairs (i, i + rotary_dim/2), or (2i, 2i+1) when interleaved. */
+/* One row of qkv is hq*d queries, hkv*d keys, hkv*d values. Optional per-head RMS norms of q and k (weights float32
+ * [d], NULL: none), then rotation of the first rotary_dim elements of each head (0: none), then k and v are written to
+ * the cache at kv_slot and q stays in place, rotated. Rotation pairs (i, i + rotary_dim/2), or (2i, 2i+1) when
+ * interleaved. */
 typedef struct tri_qkv_rope_append_args {
   tri_mat qkv; /* [T, (hq + 2 hkv) d] in place */
   int num_heads, num_kv_heads, head_dim;
@@ -128,15 +132,16 @@ typedef struct tri_qkv_rope_append_args {
   float norm_eps, norm_weight_offset;
   int rotary_dim;
   bool interleaved;
-  const float *cos, *sin;  /* from rope_angles */
-  const int64_t *kv_slot;  /* [T] */
+  const float *cos, *sin; /* from rope_angles */
+  const int64_t *kv_slot; /* [T] */
   tri_kv_layer kv;
 } tri_qkv_rope_append_args;
 
-/* Attention of every sequence's new tokens over its paged keys, prompt chunks and decodes mixed in one batch. Token j (of n) of
- * sequence s sees the keys 0 .. context_len[s] - n + j, of those the last `window` (0: all). score = scale * q.k, then
- * softcap * tanh(score / softcap) (softcap 0: none), plus alibi_slopes[h] * (key position - query position). sinks[h]: one more logit
- * in the softmax's denominator without a value. causal false: every token sees all context_len keys. */
+/* Attention of every sequence's new tokens over its paged keys, prompt chunks and decodes mixed in one batch. Token j
+ * (of n) of sequence s sees the keys 0 .. context_len[s] - n + j, of those the last `window` (0: all). score = scale *
+ * q.k, then softcap * tanh(score / softcap) (softcap 0: none), plus alibi_slopes[h] * (key position - query position).
+ * sinks[h]: one more logit in the softmax's denominator without a value. causal false: every token sees all context_len
+ * keys. */
 typedef struct tri_attention_args {
   tri_mat q; /* [T, hq d], ld may be that of the qkv buffer */
   tri_kv_layer kv;
@@ -176,9 +181,10 @@ typedef struct tri_logit_bias {
   float bias;
 } tri_logit_bias;
 
-/* What one sequence asked of the sampler. Order of application: logit bias and banned ids, repetition / presence / frequency
- * penalties, temperature, then min_p, top_k, top_p on the tempered distribution; one draw from a counter-based generator
- * keyed by (seed, counter). temperature 0: arg-max of the penalised logits, lowest id on a tie. */
+/* What one sequence asked of the sampler. Order of application: logit bias and banned ids, repetition / presence /
+ * frequency penalties, temperature, then min_p, top_k, top_p on the tempered distribution; one draw from a
+ * counter-based generator keyed by (seed, counter). temperature 0: arg-max of the penalised logits, lowest id on a tie.
+ */
 typedef struct tri_sample_params {
   float temperature, top_p, min_p;
   int top_k; /* 0: all */
@@ -201,10 +207,10 @@ typedef struct tri_sample_result {
   float top_logprobs[TRI_MAX_LOGPROBS];
 } tri_sample_result;
 
-/* One draw per row of logits. history[r] (host): the row's prompt and generated ids, for the penalties: repetition counts
- * prompt and output, presence and frequency only the output (ids from num_prompt[r] on). */
+/* One draw per row of logits. history[r] (host): the row's prompt and generated ids, for the penalties: repetition
+ * counts prompt and output, presence and frequency only the output (ids from num_prompt[r] on). */
 typedef struct tri_sample_args {
-  tri_mat logits; /* [R, vocab]; may be overwritten */
+  tri_mat logits;                         /* [R, vocab]; may be overwritten */
   const tri_sample_params *const *params; /* [R] host */
   const uint32_t *const *history;         /* [R] host */
   const int *num_prompt, *num_history;    /* [R] host */
@@ -235,15 +241,15 @@ const char *tri_op_name(tri_op op);
 
 /* What plan decided. Plain data: may be copied and kept as long as the shapes stay. */
 typedef struct tri_op_plan {
-  int variant;             /* the backend's own number of the chosen kernel */
-  int split;               /* the backend's own: parts a row or a sequence is cut into */
-  size_t workspace;        /* bytes of scratch the launch uses; the backend keeps the largest it was asked for */
+  int variant;      /* the backend's own number of the chosen kernel */
+  int split;        /* the backend's own: parts a row or a sequence is cut into */
+  size_t workspace; /* bytes of scratch the launch uses; the backend keeps the largest it was asked for */
 } tri_op_plan;
 
 typedef struct tri_backend_ops {
 #define X(op)                                                                                                          \
-  tri_status (*op##_plan)(tri_backend *be, const tri_##op##_args *args, tri_op_plan *plan);                            \
-  void (*op##_launch)(tri_backend *be, const tri_op_plan *plan, const tri_##op##_args *args, tri_stream *stream);
+  tri_status (*op##_plan)(tri_backend * be, const tri_##op##_args *args, tri_op_plan *plan);                           \
+  void (*op##_launch)(tri_backend * be, const tri_op_plan *plan, const tri_##op##_args *args, tri_stream *stream);
   TRI_OP_LIST(X)
 #undef X
   /* Device memory, zeroed; bytes are counted under the tag. */

@@ -14,7 +14,9 @@ typedef struct tri_limits {
   int max_num_logits; /* rows of logits in one step; 0: max_num_seqs */
 } tri_limits;
 
-static inline int tri_limits_logits(const tri_limits *l) { return l->max_num_logits ? l->max_num_logits : l->max_num_seqs; }
+static inline int tri_limits_logits(const tri_limits *l) {
+  return l->max_num_logits ? l->max_num_logits : l->max_num_seqs;
+}
 
 typedef struct tri_slot {
   int length;        /* tokens whose K and V are in the cache */

@@ -34,9 +34,16 @@ static tri_status send_msg(struct control *c, tri_group_msg *m) {
 static void send_register(struct control *c) {
   tri_worker *w = c->w;
   tri_group_msg m = {.op = TRI_GROUP_REGISTER,
-                     .reg = {.version = str("0.1.0"), .host = str(c->host.nodename), .backend = str(w->backend ? w->backend->name : ""),
-                             .group = (uint32_t)w->opts.group, .rank = (uint32_t)w->rank, .world = (uint32_t)w->world,
-                             .tp = (uint32_t)w->opts.tp, .pp = (uint32_t)w->opts.pp, .epoch = w->opts.epoch, .pid = getpid()}};
+                     .reg = {.version = str("0.1.0"),
+                             .host = str(c->host.nodename),
+                             .backend = str(w->backend ? w->backend->name : ""),
+                             .group = (uint32_t)w->opts.group,
+                             .rank = (uint32_t)w->rank,
+                             .world = (uint32_t)w->world,
+                             .tp = (uint32_t)w->opts.tp,
+                             .pp = (uint32_t)w->opts.pp,
+                             .epoch = w->opts.epoch,
+                             .pid = getpid()}};
   if (atomic_load(&w->loaded)) {
     const tri_limits *l = &w->engine->limits;
     m.reg.model_hash = tri_engine_hash(w->engine);
@@ -53,10 +60,14 @@ static void send_register(struct control *c) {
 static void send_health(struct control *c) {
   tri_worker *w = c->w;
   tri_group_msg m = {.op = TRI_GROUP_HEALTH,
-                     .health = {.group = (uint32_t)w->opts.group, .rank = (uint32_t)w->rank, .epoch = w->opts.epoch,
+                     .health = {.group = (uint32_t)w->opts.group,
+                                .rank = (uint32_t)w->rank,
+                                .epoch = w->opts.epoch,
                                 .busy = atomic_load(&w->busy),
-                                .running = atomic_load(&w->running), .waiting = atomic_load(&w->waiting),
-                                .kv_pages_used = atomic_load(&w->pages_used), .tokens = atomic_load(&w->tokens),
+                                .running = atomic_load(&w->running),
+                                .waiting = atomic_load(&w->waiting),
+                                .kv_pages_used = atomic_load(&w->pages_used),
+                                .tokens = atomic_load(&w->tokens),
                                 .preemptions = atomic_load(&w->preemptions),
                                 /* what the control thread itself costs belongs to scheduling, too */
                                 .scheduler_ns = atomic_load(&w->scheduler_ns) + (uint64_t)tri_thread_cpu_ns()}};
@@ -68,7 +79,8 @@ static void send_health(struct control *c) {
   send_msg(c, &m);
 }
 
-/* A job that cannot be: its coordinator should have known, so it gets the reason through the log and the job its end. */
+/* A job that cannot be: its coordinator should have known, so it gets the reason through the log and the job its end.
+ */
 static void refuse_job(struct control *c, const tri_group_assign *a, const tri_error *err) {
   tri_log(TRI_LOG_WARN, "control", "job %llu refused: %s", (unsigned long long)a->job, err->message);
   tri_group_token t = {.job = a->job, .flags = TRI_TOKEN_LAST | TRI_TOKEN_NONE, .reason = TRI_FINISH_ERROR};
@@ -85,8 +97,10 @@ static void take_job(struct control *c, const tri_group_assign *a) {
   tri_job *job = NULL;
   if (a->epoch != w->opts.epoch || !atomic_load(&w->loaded)) return; /* meant for an earlier life of this group */
   const tri_model_config *m = &w->engine->model;
-  tri_status st = tri_job_create(a, &w->engine->limits, m->eos_token_ids, m->num_eos_token_ids, tri_now_ns(), &job, &err);
-  if (st == TRI_OK && !tri_ring_push(&w->jobs, job)) st = tri_fail(&err, TRI_NO_CAPACITY, "job", "the leader's ring of jobs is full");
+  tri_status st =
+      tri_job_create(a, &w->engine->limits, m->eos_token_ids, m->num_eos_token_ids, tri_now_ns(), &job, &err);
+  if (st == TRI_OK && !tri_ring_push(&w->jobs, job))
+    st = tri_fail(&err, TRI_NO_CAPACITY, "job", "the leader's ring of jobs is full");
   if (st != TRI_OK) {
     tri_job_destroy(job);
     refuse_job(c, a, &err);
@@ -100,13 +114,12 @@ static void handle(struct control *c, const tri_group_msg *m) {
   switch (m->op) {
   case TRI_GROUP_WELCOME:
     if (m->welcome.ok) break;
-    tri_log(TRI_LOG_ERROR, "control", "the coordinator refuses this worker: %.*s", (int)m->welcome.message.len, m->welcome.message.s);
+    tri_log(TRI_LOG_ERROR, "control", "the coordinator refuses this worker: %.*s", (int)m->welcome.message.len,
+            m->welcome.message.s);
     atomic_store(&w->stop, true);
     break;
   case TRI_GROUP_ASSIGN: take_job(c, &m->assign); break;
-  case TRI_GROUP_ABORT:
-    tri_ring_push(&w->aborts, (void *)(uintptr_t)m->abort.job);
-    break;
+  case TRI_GROUP_ABORT: tri_ring_push(&w->aborts, (void *)(uintptr_t)m->abort.job); break;
   case TRI_GROUP_DRAIN: atomic_store(&w->drain, true); break;
   default: break;
   }
@@ -121,8 +134,10 @@ static void receive(struct control *c) {
     tri_error err = {0};
     tri_arena_reset(c->arena);
     c->last_lease = tri_now_ns(); /* any word from the coordinator shows that it lives */
-    if (tri_group_msg_decode(data, len, c->arena, &m, &err) == TRI_OK) handle(c, &m);
-    else tri_log(TRI_LOG_WARN, "control", "unreadable message from the coordinator: %s", err.message);
+    if (tri_group_msg_decode(data, len, c->arena, &m, &err) == TRI_OK)
+      handle(c, &m);
+    else
+      tri_log(TRI_LOG_WARN, "control", "unreadable message from the coordinator: %s", err.message);
   }
 }
 
@@ -131,7 +146,8 @@ static void send_outboxes(struct control *c) {
   for (;;) {
     tri_outbox *o = c->unsent ? c->unsent : tri_ring_pop(&w->outbox_full);
     if (!o) return;
-    tri_group_msg m = {.op = TRI_GROUP_TOKENS, .tokens = {.epoch = w->opts.epoch, .step = o->step, .num = o->num, .tokens = o->tokens}};
+    tri_group_msg m = {.op = TRI_GROUP_TOKENS,
+                       .tokens = {.epoch = w->opts.epoch, .step = o->step, .num = o->num, .tokens = o->tokens}};
     c->unsent = send_msg(c, &m) == TRI_AGAIN ? o : NULL;
     if (c->unsent) return;
     o->num = 0;
@@ -144,7 +160,9 @@ static void report(struct control *c) {
   int64_t now = tri_now_ns();
   if (atomic_load(&w->loaded) && !c->registered_facts) send_register(c);
   if (atomic_load(&w->ready) && !c->told_ready && w->rank == 0) {
-    tri_group_msg m = {.op = TRI_GROUP_READY, .ready = {.group = (uint32_t)w->opts.group, .epoch = w->opts.epoch, .load_seconds = w->load_seconds}};
+    tri_group_msg m = {
+        .op = TRI_GROUP_READY,
+        .ready = {.group = (uint32_t)w->opts.group, .epoch = w->opts.epoch, .load_seconds = w->load_seconds}};
     c->told_ready = send_msg(c, &m) == TRI_OK;
   }
   if (now - c->last_health >= HEALTH_MS * 1000000LL) {
@@ -166,8 +184,13 @@ static void send_failure(struct control *c) {
   char code[64];
   snprintf(code, sizeof code, "%s", tri_status_name(w->failure.status));
   for (char *p = code; *p; p++) *p = (char)(*p >= 'A' && *p <= 'Z' ? *p + 32 : *p);
-  tri_group_msg m = {.op = TRI_GROUP_FAILED, .failed = {.group = (uint32_t)w->opts.group, .rank = (uint32_t)w->rank, .epoch = w->opts.epoch,
-                                                        .code = str(code), .message = str(w->failure.message), .field = str(w->failure.field)}};
+  tri_group_msg m = {.op = TRI_GROUP_FAILED,
+                     .failed = {.group = (uint32_t)w->opts.group,
+                                .rank = (uint32_t)w->rank,
+                                .epoch = w->opts.epoch,
+                                .code = str(code),
+                                .message = str(w->failure.message),
+                                .field = str(w->failure.field)}};
   send_msg(c, &m);
 }
 
@@ -197,7 +220,11 @@ static void *control_main(void *arg) {
   tri_worker *w = c.w;
   TRI_TRY(tri_arena_create(64 << 10, &c.arena));
   TRI_TRY(tri_zcontext_create(&c.z, &err));
-  tri_zlink_config lc = {.endpoint = w->boot.endpoint, .own = &w->boot.worker, .server_key = w->boot.server_key, .max_message = TRI_WIRE_MAX_MESSAGE, .backlog = 4096};
+  tri_zlink_config lc = {.endpoint = w->boot.endpoint,
+                         .own = &w->boot.worker,
+                         .server_key = w->boot.server_key,
+                         .max_message = TRI_WIRE_MAX_MESSAGE,
+                         .backlog = 4096};
   TRI_TRY(tri_zlink_open(c.z, &lc, &c.link, &err));
   run(&c);
 cleanup:
@@ -221,7 +248,8 @@ void tri_control_notify(tri_worker *w) {
 
 tri_status tri_control_start(tri_worker *w, tri_error *err) {
   w->notify_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-  if (w->notify_fd < 0 || pthread_create(&w->control, NULL, control_main, w)) return tri_fail(err, TRI_NO_MEMORY, "control", "cannot start the control thread: %s", strerror(errno));
+  if (w->notify_fd < 0 || pthread_create(&w->control, NULL, control_main, w))
+    return tri_fail(err, TRI_NO_MEMORY, "control", "cannot start the control thread: %s", strerror(errno));
   w->control_started = true;
   return TRI_OK;
 }

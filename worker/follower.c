@@ -1,4 +1,5 @@
-/* The step loop of every rank but the leader: take a plan, run it, and, on the sampling rank, send back what was drawn. */
+/* The step loop of every rank but the leader: take a plan, run it, and, on the sampling rank, send back what was drawn.
+ */
 #include "worker/worker.h"
 
 struct follower {
@@ -46,7 +47,8 @@ tri_status tri_follower_run(tri_worker *w, tri_error *err) {
   int lanes = w->engine->num_lanes;
   tri_plan_writer *sizes = NULL;
   const tri_limits *l = &w->engine->limits;
-  TRI_TRY(tri_plan_writer_create(2 * (size_t)l->max_num_seqs, (size_t)l->max_num_batched_tokens, tri_plan_pages(l->max_num_seqs, l->max_num_batched_tokens, l->block_size), &sizes));
+  TRI_TRY(tri_plan_writer_create(2 * (size_t)l->max_num_seqs, (size_t)l->max_num_batched_tokens,
+                                 tri_plan_pages(l->max_num_seqs, l->max_num_batched_tokens, l->block_size), &sizes));
   f.plan_cap = tri_plan_max_bytes(sizes);
   f.result_cap = tri_result_max_bytes((size_t)l->max_num_seqs);
   f.plan = tri_malloc(f.plan_cap, 1);
@@ -61,7 +63,9 @@ tri_status tri_follower_run(tri_worker *w, tri_error *err) {
   while (!stop) TRI_TRY(run_one(&f, &stop));
 cleanup:
   if (st == TRI_ABORTED && atomic_load(&w->stop)) st = TRI_OK; /* told to leave */
-  if (st != TRI_OK) tri_fail(err, st, "step", "rank %d: step %llu failed: %s", w->rank, (unsigned long long)atomic_load(&w->engine->progress.step), tri_status_text(st));
+  if (st != TRI_OK)
+    tri_fail(err, st, "step", "rank %d: step %llu failed: %s", w->rank,
+             (unsigned long long)atomic_load(&w->engine->progress.step), tri_status_text(st));
   for (int i = 0; f.results && i < lanes; i++) tri_free(f.results[i]);
   tri_free(f.results), tri_free(f.sends), tri_free(f.plan);
   tri_plan_writer_destroy(sizes);

@@ -5,7 +5,7 @@
 #include "worker/worker.h"
 
 struct lane {
-  void *plan; /* copy that the transfers to the other ranks read */
+  void *plan;          /* copy that the transfers to the other ranks read */
   tri_comm_req *sends; /* [world] */
 };
 
@@ -26,9 +26,12 @@ static tri_status create(struct leader *ld, tri_error *err) {
   tri_worker *w = ld->w;
   const tri_limits *l = &w->engine->limits;
   tri_status st;
-  tri_sched_config sc = {.limits = *l, .num_lanes = w->engine->num_lanes, .by_priority = w->opts.scheduling_policy == 1};
+  tri_sched_config sc = {
+      .limits = *l, .num_lanes = w->engine->num_lanes, .by_priority = w->opts.scheduling_policy == 1};
   TRI_TRY(tri_sched_create(&sc, &ld->sched));
-  TRI_TRY(tri_plan_writer_create(2 * (size_t)l->max_num_seqs, (size_t)l->max_num_batched_tokens, tri_plan_pages(l->max_num_seqs, l->max_num_batched_tokens, l->block_size), &ld->writer));
+  TRI_TRY(tri_plan_writer_create(2 * (size_t)l->max_num_seqs, (size_t)l->max_num_batched_tokens,
+                                 tri_plan_pages(l->max_num_seqs, l->max_num_batched_tokens, l->block_size),
+                                 &ld->writer));
   ld->packed_cap = tri_result_max_bytes((size_t)l->max_num_seqs);
   ld->packed = tri_malloc(ld->packed_cap, 1);
   ld->result.tokens = tri_calloc((size_t)l->max_num_seqs, sizeof *ld->result.tokens);
@@ -49,7 +52,8 @@ cleanup:
 }
 
 static void destroy(struct leader *ld) {
-  for (int i = 0; ld->lanes && i < ld->w->engine->num_lanes; i++) tri_free(ld->lanes[i].plan), tri_free(ld->lanes[i].sends);
+  for (int i = 0; ld->lanes && i < ld->w->engine->num_lanes; i++)
+    tri_free(ld->lanes[i].plan), tri_free(ld->lanes[i].sends);
   tri_free(ld->lanes), tri_free(ld->packed), tri_free(ld->result.tokens);
   tri_plan_writer_destroy(ld->writer);
   tri_sched_destroy(ld->sched);
@@ -78,13 +82,16 @@ static tri_status send_plan(struct leader *ld, int lane, const void **plan, size
 }
 
 /* CPU time, not wall time: on a busy host the thread may be off its core in between. */
-static void count_time(tri_worker *w, int64_t since) { atomic_fetch_add_explicit(&w->scheduler_ns, (uint64_t)(tri_thread_cpu_ns() - since), memory_order_relaxed); }
+static void count_time(tri_worker *w, int64_t since) {
+  atomic_fetch_add_explicit(&w->scheduler_ns, (uint64_t)(tri_thread_cpu_ns() - since), memory_order_relaxed);
+}
 
 /* The outbox goes to the control thread; an empty one takes its place. Waits while the control thread is behind. */
 static tri_status flush(struct leader *ld) {
   tri_worker *w = ld->w;
   for (tri_job *j; (j = tri_sched_retired(ld->sched));) {
-    /* A full ring is destroyed from here: it means that the control thread is far behind, and memory matters more then. */
+    /* A full ring is destroyed from here: it means that the control thread is far behind, and memory matters more then.
+     */
     if (!tri_ring_push(&w->retired, j)) tri_job_destroy(j);
   }
   if (!ld->out->num) return TRI_OK;
@@ -189,7 +196,8 @@ static tri_status canary(struct leader *ld) {
   tri_worker *w = ld->w;
   uint32_t id = 0;
   int32_t page = 0;
-  tri_plan_seq s = {.kind = TRI_SEQ_CHUNK, .flags = TRI_SEQ_FIRST | TRI_SEQ_PARAMS | TRI_SEQ_SAMPLE, .num_tokens = 1, .num_pages = 1};
+  tri_plan_seq s = {
+      .kind = TRI_SEQ_CHUNK, .flags = TRI_SEQ_FIRST | TRI_SEQ_PARAMS | TRI_SEQ_SAMPLE, .num_tokens = 1, .num_pages = 1};
   const void *plan;
   size_t len;
   const tri_step_result *result;
@@ -227,8 +235,11 @@ tri_status tri_leader_run(tri_worker *w, tri_error *err) {
     st = serve(&ld);
   }
   if (st == TRI_ABORTED && atomic_load(&w->stop)) st = TRI_OK;
-  if (st == TRI_OK) dismiss(&ld);
-  else tri_fail(err, st, "step", "leader: step %llu failed: %s", (unsigned long long)atomic_load(&w->engine->progress.step), tri_status_text(st));
+  if (st == TRI_OK)
+    dismiss(&ld);
+  else
+    tri_fail(err, st, "step", "leader: step %llu failed: %s",
+             (unsigned long long)atomic_load(&w->engine->progress.step), tri_status_text(st));
   tri_control_stop(w); /* it may hold an outbox or a job of this scheduler */
   destroy(&ld);
   return st;

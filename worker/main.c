@@ -21,15 +21,19 @@ static const tri_options_spec spec = {
     .config_file = true,
 };
 
-/* Joins MPI where there is one and learns the coordinator's address. With --launch mpi the coordinator is rank 0 of the same job. */
-static tri_status join(tri_worker *w, int *argc, char ***argv, const tri_comm_config *cc, tri_comm **out, tri_error *err) {
+/* Joins MPI where there is one and learns the coordinator's address. With --launch mpi the coordinator is rank 0 of the
+ * same job. */
+static tri_status join(tri_worker *w, int *argc, char ***argv, const tri_comm_config *cc, tri_comm **out,
+                       tri_error *err) {
   tri_status st = TRI_OK;
   tri_comm *all = NULL;
   if (w->opts.launch == TRI_LAUNCH_AUTO) w->opts.launch = tri_boot_under_mpi() ? TRI_LAUNCH_GROUP : TRI_LAUNCH_SELF;
   if (w->opts.launch != TRI_LAUNCH_MPI) {
     st = tri_boot_from_env(&w->boot, err);
-    if (st == TRI_NOT_FOUND && w->opts.boot_file) st = tri_boot_load(w->opts.boot_file, tri_deadline_after_ms(BOOT_WAIT_MS), &w->boot, err);
-    if (st == TRI_NOT_FOUND) tri_fail(err, st, "boot_file", "--boot-file is missing: it holds the coordinator's address and keys");
+    if (st == TRI_NOT_FOUND && w->opts.boot_file)
+      st = tri_boot_load(w->opts.boot_file, tri_deadline_after_ms(BOOT_WAIT_MS), &w->boot, err);
+    if (st == TRI_NOT_FOUND)
+      tri_fail(err, st, "boot_file", "--boot-file is missing: it holds the coordinator's address and keys");
     TRI_TRY(st);
   }
   if (w->opts.launch == TRI_LAUNCH_SELF) return tri_comm_self_create(cc, out);
@@ -41,12 +45,16 @@ static tri_status join(tri_worker *w, int *argc, char ***argv, const tri_comm_co
   }
   int32_t is_coordinator = 0, local_rank, local_size;
   if (all->size < 2 || all->rank == 0)
-    return tri_fail(err, TRI_INVALID_ARGUMENT, "launch", "--launch mpi needs the coordinator as the first process: mpirun -n 1 trireme-coordinator ... : -n N trireme-worker ...");
-  TRI_TRY(tri_comm_mpi_local(all, &local_rank, &local_size)); /* the coordinator takes part, to learn whether one host has all */
+    return tri_fail(err, TRI_INVALID_ARGUMENT, "launch",
+                    "--launch mpi needs the coordinator as the first process: mpirun -n 1 trireme-coordinator ... : -n "
+                    "N trireme-worker ...");
+  TRI_TRY(tri_comm_mpi_local(all, &local_rank,
+                             &local_size)); /* the coordinator takes part, to learn whether one host has all */
   TRI_TRY(all->ops->broadcast(all, &w->boot, sizeof w->boot, 0, NULL));
   TRI_TRY(all->ops->split(all, is_coordinator, all->rank, out));
 cleanup:
-  return st == TRI_OK || err->status ? st : tri_fail(err, st, "mpi", "cannot join the MPI job: %s", tri_status_text(st));
+  return st == TRI_OK || err->status ? st
+                                     : tri_fail(err, st, "mpi", "cannot join the MPI job: %s", tri_status_text(st));
 }
 
 static tri_status make_pool(tri_worker *w, int local_rank, int local_size, tri_wait_policy *policy, tri_error *err) {
@@ -58,13 +66,15 @@ static tri_status make_pool(tri_worker *w, int local_rank, int local_size, tri_w
   policy->yield_us = oversubscribed ? 500 : 2000;
   if (st == TRI_OK) st = tri_pool_create(threads, pins, oversubscribed ? 0 : 100, &w->pool);
   if (st == TRI_OK && w->rank == 0)
-    tri_log(TRI_LOG_INFO, "worker", "%d ranks, %d on this host with %d threads each on %d cores%s", w->world, local_size, threads, cores, oversubscribed ? " (oversubscribed)" : "");
+    tri_log(TRI_LOG_INFO, "worker", "%d ranks, %d on this host with %d threads each on %d cores%s", w->world,
+            local_size, threads, cores, oversubscribed ? " (oversubscribed)" : "");
   return st == TRI_OK ? st : tri_fail(err, st, "threads", "cannot start %d threads", threads);
 }
 
 static tri_status load(tri_worker *w, int local_size, tri_error *err) {
   const tri_serve_options *o = &w->opts;
-  tri_backend_config bc = {.name = strcmp(o->backend, "auto") ? o->backend : "cpu", .deterministic = o->deterministic, .pool = w->pool};
+  tri_backend_config bc = {
+      .name = strcmp(o->backend, "auto") ? o->backend : "cpu", .deterministic = o->deterministic, .pool = w->pool};
   tri_status st = tri_backend_create(&bc, &w->backend, err);
   if (st != TRI_OK) return st;
   tri_engine_config ec = {
@@ -86,15 +96,20 @@ static tri_status load(tri_worker *w, int local_size, tri_error *err) {
   w->load_seconds = (double)(tri_now_ns() - start) / 1e9;
   if (st != TRI_OK) return st;
   atomic_store(&w->loaded, true);
-  tri_log(TRI_LOG_INFO, "worker", "tp %d/%d pp %d/%d: %.1f MiB weights, %d KV pages of %d tokens (%.1f MiB), %.1f MiB activations, backend %s %s, loaded in %.2f s",
-          w->group.p.tp_rank, w->group.p.tp, w->group.p.pp_rank, w->group.p.pp, (double)w->engine->weights->bytes / 0x1p20, w->engine->limits.num_pages,
-          w->engine->limits.block_size, (double)w->engine->kv->bytes / 0x1p20, (double)w->backend->allocated[TRI_MEM_ACTIVATIONS] / 0x1p20, w->backend->name,
-          w->backend->isa ? w->backend->isa : "", w->load_seconds);
+  tri_log(TRI_LOG_INFO, "worker",
+          "tp %d/%d pp %d/%d: %.1f MiB weights, %d KV pages of %d tokens (%.1f MiB), %.1f MiB activations, backend %s "
+          "%s, loaded in %.2f s",
+          w->group.p.tp_rank, w->group.p.tp, w->group.p.pp_rank, w->group.p.pp,
+          (double)w->engine->weights->bytes / 0x1p20, w->engine->limits.num_pages, w->engine->limits.block_size,
+          (double)w->engine->kv->bytes / 0x1p20, (double)w->backend->allocated[TRI_MEM_ACTIVATIONS] / 0x1p20,
+          w->backend->name, w->backend->isa ? w->backend->isa : "", w->load_seconds);
   return TRI_OK;
 }
 
 static tri_status start(tri_worker *w, int *argc, char ***argv, tri_error *err) {
-  tri_comm_config cc = {.deterministic = w->opts.deterministic, .policy = {.yield_us = 1000, .stop = &w->stop}, .timeout_ms = COMM_TIMEOUT_MS};
+  tri_comm_config cc = {.deterministic = w->opts.deterministic,
+                        .policy = {.yield_us = 1000, .stop = &w->stop},
+                        .timeout_ms = COMM_TIMEOUT_MS};
   tri_comm *world = NULL;
   tri_status st;
   int local_rank = 0, local_size = 1;
@@ -116,8 +131,9 @@ cleanup:
 
 static tri_status init(tri_worker *w, tri_error *err) {
   enum { MAX_JOBS = 1 << 14 };
-  if (tri_ring_init(&w->jobs, MAX_JOBS) != TRI_OK || tri_ring_init(&w->aborts, MAX_JOBS) != TRI_OK || tri_ring_init(&w->retired, MAX_JOBS) != TRI_OK ||
-      tri_ring_init(&w->outbox_full, TRI_NUM_OUTBOXES) != TRI_OK || tri_ring_init(&w->outbox_free, TRI_NUM_OUTBOXES) != TRI_OK)
+  if (tri_ring_init(&w->jobs, MAX_JOBS) != TRI_OK || tri_ring_init(&w->aborts, MAX_JOBS) != TRI_OK ||
+      tri_ring_init(&w->retired, MAX_JOBS) != TRI_OK || tri_ring_init(&w->outbox_full, TRI_NUM_OUTBOXES) != TRI_OK ||
+      tri_ring_init(&w->outbox_free, TRI_NUM_OUTBOXES) != TRI_OK)
     return tri_fail(err, TRI_NO_MEMORY, "worker", "no memory for the rings");
   if (!w->opts.model) return tri_fail(err, TRI_INVALID_ARGUMENT, "model", "--model is missing");
   return TRI_OK;
@@ -145,7 +161,8 @@ int main(int argc, char **argv) {
   s.count = tri_serve_option_count;
   int code = tri_options_main(&s, &w.opts, argc, argv, &opts);
   if (code >= 0) return code;
-  /* The launcher's end is ours; draining is the coordinator's business, so that the signals which ask for it pass by. */
+  /* The launcher's end is ours; draining is the coordinator's business, so that the signals which ask for it pass by.
+   */
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   signal(SIGTERM, SIG_IGN);
   signal(SIGINT, SIG_IGN);

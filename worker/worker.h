@@ -1,7 +1,8 @@
 /* One worker process: what its two threads share.
  *
- * The step thread (main) owns MPI, the engine and, on the leader, the scheduler. The control thread owns ZeroMQ: it talks to the
- * coordinator, reports health and watches the lease. They meet in single-producer rings and atomics, nothing else. */
+ * The step thread (main) owns MPI, the engine and, on the leader, the scheduler. The control thread owns ZeroMQ: it
+ * talks to the coordinator, reports health and watches the lease. They meet in single-producer rings and atomics,
+ * nothing else. */
 #ifndef TRI_WORKER_WORKER_H
 #define TRI_WORKER_WORKER_H
 
@@ -38,9 +39,9 @@ typedef struct tri_worker {
   tri_ring outbox_full, outbox_free; /* tri_outbox *; _free runs the other way */
   tri_ring retired;                  /* tri_job * to destroy */
   tri_outbox outboxes[TRI_NUM_OUTBOXES];
-  int notify_fd;                     /* eventfd: there is something for the control thread */
-  atomic_bool loaded, ready;         /* the engine stands (its facts may be read); the canary has passed */
-  atomic_bool leaving;               /* the control thread sends what is left and ends */
+  int notify_fd;             /* eventfd: there is something for the control thread */
+  atomic_bool loaded, ready; /* the engine stands (its facts may be read); the canary has passed */
+  atomic_bool leaving;       /* the control thread sends what is left and ends */
   _Atomic uint64_t scheduler_ns, tokens, preemptions, pages_used;
   _Atomic uint32_t running, waiting;
   _Atomic bool busy;

@@ -19,17 +19,22 @@ enum { START_MS = 60000, SOON_MS = 10000, STOP_GRACE_MS = 5000, LOST_GRACE_MS = 
 static const char *const launchers[] = {"mpirun", "srun", NULL};
 
 static const tri_option own_options[] = {
-    {TRI_OPT(tri_up_options, hosts), .name = "hosts", .metavar = "H:N,...", .group = "Groups", .help = "hosts and ranks on each, as mpirun's --host; default: this host"},
-    {TRI_OPT(tri_up_options, launcher), .name = "launcher", .choices = launchers, .fallback = "mpirun", .group = "Groups", .help = "what starts the ranks of a group"},
-    {TRI_OPT(tri_up_options, launcher_args), .name = "launcher-args", .metavar = "\"ARG...\"", .group = "Groups", .help = "more arguments for the launcher"},
-    {TRI_OPT(tri_up_options, max_restarts), .name = "max-restarts", .min = 0, .max = 1000, .fallback = "5", .metavar = "N", .group = "Groups", .help = "starts of a group in a row that may fail"},
+    {TRI_OPT(tri_up_options, hosts), .name = "hosts", .metavar = "H:N,...", .group = "Groups",
+     .help = "hosts and ranks on each, as mpirun's --host; default: this host"},
+    {TRI_OPT(tri_up_options, launcher), .name = "launcher", .choices = launchers, .fallback = "mpirun",
+     .group = "Groups", .help = "what starts the ranks of a group"},
+    {TRI_OPT(tri_up_options, launcher_args), .name = "launcher-args", .metavar = "\"ARG...\"", .group = "Groups",
+     .help = "more arguments for the launcher"},
+    {TRI_OPT(tri_up_options, max_restarts), .name = "max-restarts", .min = 0, .max = 1000, .fallback = "5",
+     .metavar = "N", .group = "Groups", .help = "starts of a group in a row that may fail"},
 };
 enum { NUM_OWN = sizeof own_options / sizeof *own_options };
 
 static tri_options_spec spec = {
     .program = "trireme up",
     .usage = "--model DIR [OPTION]...",
-    .summary = "Starts a coordinator and its groups of workers, and restarts groups that die. SIGTERM or Ctrl-C drains.",
+    .summary =
+        "Starts a coordinator and its groups of workers, and restarts groups that die. SIGTERM or Ctrl-C drains.",
     .epilog = "Examples:\n"
               "  trireme up --model DIR                         one worker on this host\n"
               "  trireme up --model DIR -tp 2 -pp 2 -dp 2       two groups of four\n"
@@ -54,8 +59,10 @@ static bool pass_arguments(tri_up *u, int argc, char **argv) {
   u->pass = tri_calloc((size_t)argc, sizeof *u->pass);
   for (int i = 1; u->pass && i < argc; i++) {
     bool has_value;
-    if (argv[i][0] == '-' && is_own(argv[i], &has_value)) i += !has_value;
-    else u->pass[u->num_pass++] = argv[i];
+    if (argv[i][0] == '-' && is_own(argv[i], &has_value))
+      i += !has_value;
+    else
+      u->pass[u->num_pass++] = argv[i];
   }
   return u->pass && u->num_pass < TRI_UP_MAX_ARGS - 64;
 }
@@ -144,13 +151,15 @@ static void group_ended(tri_up *u, int index, int status) {
   if (u->draining || u->stopping) return;
   g->failures = soon ? g->failures + 1 : 1;
   if (code == TRI_EXIT_REFUSED || code == TRI_EXIT_USAGE || code == 127 || g->failures > u->opts.max_restarts) {
-    tri_log(TRI_LOG_ERROR, "up", "group %d ended with code %d%s: giving up", index, code, code == TRI_EXIT_REFUSED ? " (refused)" : "");
+    tri_log(TRI_LOG_ERROR, "up", "group %d ended with code %d%s: giving up", index, code,
+            code == TRI_EXIT_REFUSED ? " (refused)" : "");
     stop_all(u, code == TRI_EXIT_REFUSED || code == TRI_EXIT_USAGE ? code : TRI_EXIT_FAILED);
     return;
   }
   int64_t delay = g->failures > 1 ? 1000000000LL << (g->failures - 2 < 4 ? g->failures - 2 : 4) : 0;
   g->restart_ns = now + delay;
-  tri_log(TRI_LOG_WARN, "up", "group %d ended with code %d, starting it again%s", index, code, delay ? " after a pause" : "");
+  tri_log(TRI_LOG_WARN, "up", "group %d ended with code %d, starting it again%s", index, code,
+          delay ? " after a pause" : "");
 }
 
 static void reap(tri_up *u) {
@@ -177,8 +186,10 @@ static void reap(tri_up *u) {
 static void read_signals(tri_up *u) {
   struct signalfd_siginfo info;
   while (read(u->signal_fd, &info, sizeof info) == sizeof info) {
-    if (info.ssi_signo == SIGCHLD) reap(u);
-    else if (info.ssi_signo != SIGUSR1 || !u->draining) drain(u); /* Slurm may deliver SIGUSR1 more than once */
+    if (info.ssi_signo == SIGCHLD)
+      reap(u);
+    else if (info.ssi_signo != SIGUSR1 || !u->draining)
+      drain(u); /* Slurm may deliver SIGUSR1 more than once */
   }
 }
 
@@ -192,7 +203,8 @@ static void check_times(tri_up *u) {
   int64_t now = tri_now_ns();
   tri_error err = {0};
   if ((u->draining || !u->listening) && now > u->deadline_ns && !u->stopping) {
-    tri_log(TRI_LOG_ERROR, "up", "%s took too long: ending everything", u->draining ? "draining" : "the coordinator's start");
+    tri_log(TRI_LOG_ERROR, "up", "%s took too long: ending everything",
+            u->draining ? "draining" : "the coordinator's start");
     stop_all(u, TRI_EXIT_FAILED);
   }
   if (u->listening && u->coordinator && !u->stopping && now - u->last_word_ns > SILENCE_MS * 1000000LL) {
@@ -205,7 +217,8 @@ static void check_times(tri_up *u) {
       tri_up_kill(u->groups[g].pid);
     }
   for (int g = 0; g < u->opts.serve.dp && !u->stopping && !u->draining; g++)
-    if (!u->groups[g].pid && u->groups[g].restart_ns && now >= u->groups[g].restart_ns && tri_up_spawn_group(u, g, &err) != TRI_OK) {
+    if (!u->groups[g].pid && u->groups[g].restart_ns && now >= u->groups[g].restart_ns &&
+        tri_up_spawn_group(u, g, &err) != TRI_OK) {
       tri_log(TRI_LOG_ERROR, "up", "%s", err.message);
       stop_all(u, TRI_EXIT_FAILED);
     }
@@ -213,7 +226,8 @@ static void check_times(tri_up *u) {
 
 static int supervise(tri_up *u) {
   while (anything_runs(u) || (!u->stopping && !u->draining)) {
-    struct pollfd fds[] = {{.fd = u->signal_fd, .events = POLLIN}, {.fd = u->coordinator > 0 ? u->event_fd : -1, .events = POLLIN}};
+    struct pollfd fds[] = {{.fd = u->signal_fd, .events = POLLIN},
+                           {.fd = u->coordinator > 0 ? u->event_fd : -1, .events = POLLIN}};
     poll(fds, 2, 200);
     if (fds[1].revents & POLLIN) read_events(u);
     read_signals(u);
@@ -229,7 +243,8 @@ int main(int argc, char **argv) {
   tri_options *opts = NULL;
   tri_error err = {0};
   size_t n = 0;
-  for (size_t i = 0; i < tri_serve_option_count; i++) table[n++] = tri_serve_option_table[i]; /* serve is the first member: the offsets hold */
+  for (size_t i = 0; i < tri_serve_option_count; i++)
+    table[n++] = tri_serve_option_table[i]; /* serve is the first member: the offsets hold */
   for (int i = 0; i < NUM_OWN; i++) table[n++] = own_options[i];
   spec.options = table;
   spec.count = n;
@@ -238,12 +253,14 @@ int main(int argc, char **argv) {
   tri_log_setup((tri_log_level)u.opts.serve.log_level, "-");
   sigset_t set;
   sigemptyset(&set);
-  sigaddset(&set, SIGTERM), sigaddset(&set, SIGINT), sigaddset(&set, SIGUSR1), sigaddset(&set, SIGHUP), sigaddset(&set, SIGCHLD);
+  sigaddset(&set, SIGTERM), sigaddset(&set, SIGINT), sigaddset(&set, SIGUSR1), sigaddset(&set, SIGHUP),
+      sigaddset(&set, SIGCHLD);
   sigprocmask(SIG_BLOCK, &set, NULL);
   u.signal_fd = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
   u.event_fd = -1;
   u.deadline_ns = tri_deadline_after_ms(START_MS);
-  tri_status st = pass_arguments(&u, argc, argv) ? prepare(&u, &err) : tri_fail(&err, TRI_TOO_LARGE, "arguments", "too many arguments");
+  tri_status st = pass_arguments(&u, argc, argv) ? prepare(&u, &err)
+                                                 : tri_fail(&err, TRI_TOO_LARGE, "arguments", "too many arguments");
   if (st == TRI_OK) st = tri_up_spawn_coordinator(&u, &err);
   if (st != TRI_OK) {
     tri_log(TRI_LOG_ERROR, "up", "%s", err.message);

@@ -34,16 +34,22 @@ static void add_passed(struct command *c, const tri_up *u) {
   for (int i = 0; i < u->num_pass; i++) add(c, u->pass[i]);
 }
 
-/* Open MPI refuses to start inside an MPI rank or a step whose variables it inherits; its settings (OMPI_MCA_*, OMPI_ALLOW_*) stay. */
+/* Open MPI refuses to start inside an MPI rank or a step whose variables it inherits; its settings (OMPI_MCA_*,
+ * OMPI_ALLOW_*) stay. */
 static void clean_environment(void) {
-  static const char *const prefixes[] = {"OMPI_COMM_WORLD", "OMPI_UNIVERSE", "OMPI_APP", "OMPI_FILE", "OMPI_FIRST", "OMPI_NUM", "OMPI_ARGV", "OMPI_COMMAND", "PMIX_", "PMI_", "ORTE_", "OPAL_"};
+  static const char *const prefixes[] = {"OMPI_COMM_WORLD", "OMPI_UNIVERSE", "OMPI_APP",  "OMPI_FILE",
+                                         "OMPI_FIRST",      "OMPI_NUM",      "OMPI_ARGV", "OMPI_COMMAND",
+                                         "PMIX_",           "PMI_",          "ORTE_",     "OPAL_"};
   for (char **e = environ; *e;) {
     char name[256];
     bool drop = false;
     snprintf(name, sizeof name, "%.*s", (int)strcspn(*e, "="), *e);
-    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) drop |= !strncmp(name, prefixes[i], strlen(prefixes[i]));
-    if (drop) unsetenv(name);
-    else e++;
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
+      drop |= !strncmp(name, prefixes[i], strlen(prefixes[i]));
+    if (drop)
+      unsetenv(name);
+    else
+      e++;
   }
   if (!geteuid()) { /* whoever runs `trireme up` as root has decided that already */
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
@@ -104,12 +110,30 @@ static void add_mpirun(struct command *c, const tri_up *u, int world, char *args
   add(c, "mpirun");
   add_number(c, "-n", world);
   /* The workers pin their threads themselves. A rank's death must end the others without delay. */
-  static const char *const fixed[] = {"--bind-to", "none", "--mca", "mpi_yield_when_idle", "1", "--mca", "odls_base_sigkill_timeout", "0",
-                                      "--mca", "oob_tcp_keepalive_time", "2", "--mca", "oob_tcp_keepalive_intvl", "1", "--mca", "oob_tcp_keepalive_probes", "3",
-                                      "-x", TRI_BOOT_ENV};
+  static const char *const fixed[] = {"--bind-to",
+                                      "none",
+                                      "--mca",
+                                      "mpi_yield_when_idle",
+                                      "1",
+                                      "--mca",
+                                      "odls_base_sigkill_timeout",
+                                      "0",
+                                      "--mca",
+                                      "oob_tcp_keepalive_time",
+                                      "2",
+                                      "--mca",
+                                      "oob_tcp_keepalive_intvl",
+                                      "1",
+                                      "--mca",
+                                      "oob_tcp_keepalive_probes",
+                                      "3",
+                                      "-x",
+                                      TRI_BOOT_ENV};
   for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) add(c, fixed[i]);
-  if (u->opts.hosts) add(c, "--host"), add(c, u->opts.hosts);
-  else add(c, "--oversubscribe");
+  if (u->opts.hosts)
+    add(c, "--host"), add(c, u->opts.hosts);
+  else
+    add(c, "--oversubscribe");
   for (char *save = NULL, *a = strtok_r(args, " ", &save); a; a = strtok_r(NULL, " ", &save)) add(c, a);
 }
 
@@ -129,8 +153,10 @@ tri_status tri_up_spawn_group(tri_up *u, int group, tri_error *err) {
   bool alone = world == 1 && !u->opts.hosts && strcmp(u->opts.launcher, "srun");
   snprintf(program, sizeof program, "%s/trireme-worker", u->bin_dir);
   snprintf(args, sizeof args, "%s", u->opts.launcher_args ? u->opts.launcher_args : "");
-  if (!alone && !strcmp(u->opts.launcher, "srun")) add_srun(&c, world, args);
-  else if (!alone) add_mpirun(&c, u, world, args);
+  if (!alone && !strcmp(u->opts.launcher, "srun"))
+    add_srun(&c, world, args);
+  else if (!alone)
+    add_mpirun(&c, u, world, args);
   add(&c, program);
   add_passed(&c, u);
   add(&c, "--launch");

@@ -1,4 +1,5 @@
-/* `trireme up`: starts a coordinator and its replica groups, restarts groups that die, and ends all of them together. */
+/* `trireme up`: starts a coordinator and its replica groups, restarts groups that die, and ends all of them together.
+ */
 #ifndef TRI_COORDINATOR_UP_UP_H
 #define TRI_COORDINATOR_UP_UP_H
 
@@ -21,24 +22,24 @@ typedef struct tri_up_group {
   pid_t pid; /* of mpirun, srun or the one worker; 0: not running */
   uint64_t epoch;
   bool ready;
-  int failures;        /* starts in a row that ended before they were ready, or soon after */
+  int failures; /* starts in a row that ended before they were ready, or soon after */
   int64_t started_ns, restart_ns, kill_ns;
 } tri_up_group;
 
 typedef struct tri_up {
   tri_up_options opts;
-  char **pass;         /* arguments for the children */
+  char **pass; /* arguments for the children */
   int num_pass;
   char bin_dir[4096], run_dir[256], boot_path[300];
   tri_boot boot;
   pid_t coordinator;
   int event_fd, signal_fd;
-  char line[1024];     /* of events, until its end has come */
+  char line[1024]; /* of events, until its end has come */
   size_t line_len;
   tri_up_group groups[TRI_UP_MAX_GROUPS];
   bool listening, draining, stopping;
   int exit_code;
-  int64_t deadline_ns; /* of draining or of the coordinator's start */
+  int64_t deadline_ns;  /* of draining or of the coordinator's start */
   int64_t last_word_ns; /* of the coordinator */
 } tri_up;
 

@@ -118,8 +118,10 @@ void tri_arena_reset(tri_arena *a) {
   struct chunk *keep = NULL;
   for (struct chunk *c = a->head, *next; c; c = next) {
     next = c->next;
-    if (!keep && c->size <= a->chunk_bytes) keep = c;
-    else tri_free(c);
+    if (!keep && c->size <= a->chunk_bytes)
+      keep = c;
+    else
+      tri_free(c);
   }
   if (keep) {
     memset(keep->data, 0, keep->used);

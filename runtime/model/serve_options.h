@@ -1,5 +1,6 @@
-/* What a deployment is: the options that the coordinator, the workers and `trireme up` share. Each program reads what concerns it and
- * accepts the rest, so that one list of arguments (or one file of cluster-configs/) serves all of them. */
+/* What a deployment is: the options that the coordinator, the workers and `trireme up` share. Each program reads what
+ * concerns it and accepts the rest, so that one list of arguments (or one file of cluster-configs/) serves all of them.
+ */
 #ifndef TRI_MODEL_SERVE_OPTIONS_H
 #define TRI_MODEL_SERVE_OPTIONS_H
 

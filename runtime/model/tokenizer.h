@@ -32,16 +32,16 @@ bool tri_tokenizer_is_special(const tri_tokenizer *t, uint32_t id);
 tri_status tri_tokenizer_scratch_create(const tri_tokenizer *t, tri_tokenizer_scratch **out);
 void tri_tokenizer_scratch_destroy(tri_tokenizer_scratch *s); /* NULL is fine */
 
-/* Ids of a text. *ids points into the scratch and stays valid until its next use. Added and special tokens that stand in
- * the text are recognised; add_special applies the post-processor's template. max_tokens 0 means no limit; beyond it
+/* Ids of a text. *ids points into the scratch and stays valid until its next use. Added and special tokens that stand
+ * in the text are recognised; add_special applies the post-processor's template. max_tokens 0 means no limit; beyond it
  * TRI_TOO_LARGE (encoding stops early, so that a hostile text costs no more than its limit). */
 tri_status tri_tokenizer_encode(const tri_tokenizer *t, tri_tokenizer_scratch *s, const char *text, size_t len,
                                 bool add_special, size_t max_tokens, const uint32_t **ids, size_t *count);
 
-/* Text of ids, as Hugging Face's decode(): malloc-style ownership, free with tri_free; NUL-terminated, *len excludes it.
- * An id outside the vocabulary gives TRI_OUT_OF_RANGE. */
-tri_status tri_tokenizer_decode(const tri_tokenizer *t, const uint32_t *ids, size_t count, bool skip_special, char **text,
-                                size_t *len);
+/* Text of ids, as Hugging Face's decode(): malloc-style ownership, free with tri_free; NUL-terminated, *len excludes
+ * it. An id outside the vocabulary gives TRI_OUT_OF_RANGE. */
+tri_status tri_tokenizer_decode(const tri_tokenizer *t, const uint32_t *ids, size_t count, bool skip_special,
+                                char **text, size_t *len);
 
 /* Incremental decoding: each push returns the bytes that became certain, never a part of a UTF-8 character. The pieces
  * together with finish() are exactly tri_tokenizer_decode of all ids. */

@@ -53,8 +53,7 @@ start_mpi() {
   wait_ready
 }
 wait_ready() {
-  local i
-  for i in $(seq 300); do
+  for _ in $(seq 300); do
     "$BIN/trireme" status --json --connect-timeout-ms 500 2>/dev/null | grep -q '"state": *"serving"' && return 0
     kill -0 "$CLUSTER" 2>/dev/null || fail "the cluster ended before it was ready"
     sleep 0.1

@@ -1,12 +1,13 @@
-/* A client that means ill, on a unix socket, without the ZeroMQ library: it speaks ZMTP 3 itself, so that it can speak it wrongly.
+/* A client that means ill, on a unix socket, without the ZeroMQ library: it speaks ZMTP 3 itself, so that it can speak
+ * it wrongly.
  *
- *   hostile_client PATH noise N            N connections of random bytes, every cut of a greeting, wrong greetings and commands
- *   hostile_client PATH half N MS          N connections that say nothing for MS ms
- *   hostile_client PATH payloads           proper connections, then bytes that are no request: each gets an error or a closed connection
- *   hostile_client PATH multipart          messages of several frames: the same
- *   hostile_client PATH endless N BYTES MS N connections send one message without end in frames of BYTES, for MS ms, again when thrown out
- *   hostile_client PATH mute N MS          N clients submit large jobs and read nothing for MS ms
- *   hostile_client PATH vanish N           N clients submit, read a little and are gone
+ *   hostile_client PATH noise N            N connections of random bytes, every cut of a greeting, wrong greetings and
+ * commands hostile_client PATH half N MS          N connections that say nothing for MS ms hostile_client PATH payloads
+ * proper connections, then bytes that are no request: each gets an error or a closed connection hostile_client PATH
+ * multipart          messages of several frames: the same hostile_client PATH endless N BYTES MS N connections send one
+ * message without end in frames of BYTES, for MS ms, again when thrown out hostile_client PATH mute N MS          N
+ * clients submit large jobs and read nothing for MS ms hostile_client PATH vanish N           N clients submit, read a
+ * little and are gone
  *
  * Exit code 0: the other side did what it should. Everything is bounded in count and time. */
 #include <errno.h>
@@ -24,7 +25,15 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { GREETING = 64, MAX_REQUEST = 1 << 20, ANSWER_MS = 2000, MAX_CONNECTIONS = 4096, MORE = 1, LONG = 2, COMMAND = 4 };
+enum {
+  GREETING = 64,
+  MAX_REQUEST = 1 << 20,
+  ANSWER_MS = 2000,
+  MAX_CONNECTIONS = 4096,
+  MORE = 1,
+  LONG = 2,
+  COMMAND = 4
+};
 
 typedef struct bytes {
   uint8_t *p;
@@ -153,7 +162,8 @@ static int shake_hands(void) {
   greeting(g);
   put(&b, g, sizeof g);
   put_frame(&b, COMMAND, ready, sizeof ready - 1);
-  bool ok = send_all(fd, b.p, b.len) && read_all(fd, g, sizeof g, until) && read_frame(fd, &flags, body, sizeof body, until) > 5;
+  bool ok = send_all(fd, b.p, b.len) && read_all(fd, g, sizeof g, until) &&
+            read_frame(fd, &flags, body, sizeof body, until) > 5;
   free(b.p);
   if (ok && flags & COMMAND && !memcmp(body + 1, "READY", 5)) return fd;
   close(fd);
@@ -195,7 +205,8 @@ static int await(int fd, const char *word) {
   }
 }
 
-/* Sends frames; an `error` must come back or the connection must be closed. The connection is used again while it lives. */
+/* Sends frames; an `error` must come back or the connection must be closed. The connection is used again while it
+ * lives. */
 static int send_bad(int fd, const bytes *frames, const char *what) {
   if (fd < 0) fd = must_shake_hands();
   int got = send_all(fd, frames->p, frames->len) ? await(fd, "error") : 0;
@@ -203,8 +214,10 @@ static int send_bad(int fd, const bytes *frames, const char *what) {
     answered++;
     return fd;
   }
-  if (!got) closed++;
-  else failures++, fprintf(stderr, "hostile_client: no answer to %s\n", what);
+  if (!got)
+    closed++;
+  else
+    failures++, fprintf(stderr, "hostile_client: no answer to %s\n", what);
   close(fd);
   return -1;
 }
@@ -217,7 +230,9 @@ static int send_payload(int fd, const bytes *payload, const char *what) {
   return fd;
 }
 
-static void report(const char *what) { printf("%s: %u answered with an error, %u closed, %u neither\n", what, answered, closed, failures); }
+static void report(const char *what) {
+  printf("%s: %u answered with an error, %u closed, %u neither\n", what, answered, closed, failures);
+}
 
 /* ---- what it does ---- */
 
@@ -273,9 +288,10 @@ static void half_open(int count, int ms) {
 }
 
 static void payloads(void) {
-  static const uint8_t claims[][5] = {{0xdd, 255, 255, 255, 255}, {0xdf, 255, 255, 255, 255}, {0xdb, 255, 255, 255, 255}, {0xc6, 255, 255, 255, 255},
-                                      {0xc9, 255, 255, 255, 255}, {0xdc, 255, 255, 0, 0},     {0xde, 255, 255, 0, 0},     {0xd8, 1, 2, 3, 4},
-                                      {0xc1, 0, 0, 0, 0},         {0xc7, 255, 1, 2, 3}};
+  static const uint8_t claims[][5] = {
+      {0xdd, 255, 255, 255, 255}, {0xdf, 255, 255, 255, 255}, {0xdb, 255, 255, 255, 255}, {0xc6, 255, 255, 255, 255},
+      {0xc9, 255, 255, 255, 255}, {0xdc, 255, 255, 0, 0},     {0xde, 255, 255, 0, 0},     {0xd8, 1, 2, 3, 4},
+      {0xc1, 0, 0, 0, 0},         {0xc7, 255, 1, 2, 3}};
   bytes good = {0}, b = {0};
   int fd = -1;
   put_submit(&good, 7, 4, 1);
@@ -284,7 +300,8 @@ static void payloads(void) {
     fd = send_payload(fd, &(bytes){(uint8_t *)claims[i], 5, 0}, "a claim alone");
     /* as the value of a field */
     b.len = 0;
-    put8(&b, 0x84), put_text(&b, "v"), put8(&b, 1), put_text(&b, "op"), put_text(&b, "submit"), put_text(&b, "id"), put8(&b, 9);
+    put8(&b, 0x84), put_text(&b, "v"), put8(&b, 1), put_text(&b, "op"), put_text(&b, "submit"), put_text(&b, "id"),
+        put8(&b, 9);
     put_text(&b, i % 2 ? "token_ids" : "stop"), put(&b, claims[i], 5), put_fill(&b, 0, 300);
     fd = send_payload(fd, &b, "a claim in a field");
   }
@@ -318,7 +335,8 @@ static void payloads(void) {
   if (fd < 0) fd = must_shake_hands();
   b.len = 0;
   put_frame(&b, 0, good.p, good.len);
-  if (!send_all(fd, b.p, b.len) || await(fd, "done") != 1) failures++, fprintf(stderr, "hostile_client: a good request after the bad ones is not answered\n");
+  if (!send_all(fd, b.p, b.len) || await(fd, "done") != 1)
+    failures++, fprintf(stderr, "hostile_client: a good request after the bad ones is not answered\n");
   close(fd);
   free(b.p);
   free(good.p);
@@ -377,7 +395,8 @@ static void endless(int count, size_t frame, int ms) {
   }
   for (int i = 0; i < count; i++)
     if (fds[i] >= 0) close(fds[i]);
-  printf("endless: %d connections, frames of %zu bytes: %.0f MiB sent in %.1f s, thrown out %u times\n", count, frame, (double)sent / 0x1p20, ms / 1000.0, thrown_out);
+  printf("endless: %d connections, frames of %zu bytes: %.0f MiB sent in %.1f s, thrown out %u times\n", count, frame,
+         (double)sent / 0x1p20, ms / 1000.0, thrown_out);
   free(b.p);
   free(body.p);
 }
@@ -413,13 +432,21 @@ int main(int argc, char **argv) {
   files.rlim_cur = files.rlim_max;
   setrlimit(RLIMIT_NOFILE, &files);
   const char *what = argv[2];
-  if (!strcmp(what, "noise")) noise(number(argv, argc, 3, 500));
-  else if (!strcmp(what, "half")) half_open(number(argv, argc, 3, 2000), number(argv, argc, 4, 2000));
-  else if (!strcmp(what, "payloads")) payloads();
-  else if (!strcmp(what, "multipart")) multipart();
-  else if (!strcmp(what, "endless")) endless(number(argv, argc, 3, 4), (size_t)number(argv, argc, 4, 65536), number(argv, argc, 5, 2000));
-  else if (!strcmp(what, "mute")) submit_from(number(argv, argc, 3, 4), 900, 32, false, number(argv, argc, 4, 1000));
-  else if (!strcmp(what, "vanish")) submit_from(number(argv, argc, 3, 16), 900, 4, true, 0);
-  else return 2;
+  if (!strcmp(what, "noise"))
+    noise(number(argv, argc, 3, 500));
+  else if (!strcmp(what, "half"))
+    half_open(number(argv, argc, 3, 2000), number(argv, argc, 4, 2000));
+  else if (!strcmp(what, "payloads"))
+    payloads();
+  else if (!strcmp(what, "multipart"))
+    multipart();
+  else if (!strcmp(what, "endless"))
+    endless(number(argv, argc, 3, 4), (size_t)number(argv, argc, 4, 65536), number(argv, argc, 5, 2000));
+  else if (!strcmp(what, "mute"))
+    submit_from(number(argv, argc, 3, 4), 900, 32, false, number(argv, argc, 4, 1000));
+  else if (!strcmp(what, "vanish"))
+    submit_from(number(argv, argc, 3, 16), 900, 4, true, 0);
+  else
+    return 2;
   return failures > 0;
 }

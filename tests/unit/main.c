@@ -1,4 +1,5 @@
-/* Runs the suite that this program was built for (TRI_SUITE, set by CMakeLists.txt). One test case alone: CK_RUN_CASE=NAME. */
+/* Runs the suite that this program was built for (TRI_SUITE, set by CMakeLists.txt). One test case alone:
+ * CK_RUN_CASE=NAME. */
 #include <check.h>
 #include <stdlib.h>
 

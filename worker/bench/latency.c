@@ -1,7 +1,8 @@
 /* `trireme bench latency`: one batch through one rank's engine, without a server, against the machine's floors.
  *
- * Decode reads every weight and the KV cache once per step: its floor is those bytes over what a plain read gets. A prompt's floor is
- * its multiplications over the BLAS's best rate. Floors are measured between the rounds, and medians compared. */
+ * Decode reads every weight and the KV cache once per step: its floor is those bytes over what a plain read gets. A
+ * prompt's floor is its multiplications over the BLAS's best rate. Floors are measured between the rounds, and medians
+ * compared. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,11 +23,16 @@ struct bench_options {
 };
 
 static const tri_option own_options[] = {
-    {TRI_OPT(struct bench_options, input_len), .name = "input-len", .min = 1, .max = 1 << 20, .fallback = "512", .metavar = "N", .group = "Benchmark", .help = "prompt tokens of each sequence, fed in one step"},
-    {TRI_OPT(struct bench_options, output_len), .name = "output-len", .min = 2, .max = MAX_ROUNDS, .fallback = "64", .metavar = "N", .group = "Benchmark", .help = "decode steps"},
-    {TRI_OPT(struct bench_options, batch_size), .name = "batch-size", .min = 1, .max = 1024, .fallback = "1", .metavar = "N", .group = "Benchmark", .help = "sequences that decode together"},
-    {TRI_OPT(struct bench_options, rounds), .name = "num-iters", .min = 1, .max = MAX_ROUNDS, .fallback = "7", .metavar = "N", .group = "Benchmark", .help = "prompts that are timed"},
-    {TRI_OPT(struct bench_options, json), .name = "json", .fallback = "false", .group = "Benchmark", .help = "one JSON object instead of a table"},
+    {TRI_OPT(struct bench_options, input_len), .name = "input-len", .min = 1, .max = 1 << 20, .fallback = "512",
+     .metavar = "N", .group = "Benchmark", .help = "prompt tokens of each sequence, fed in one step"},
+    {TRI_OPT(struct bench_options, output_len), .name = "output-len", .min = 2, .max = MAX_ROUNDS, .fallback = "64",
+     .metavar = "N", .group = "Benchmark", .help = "decode steps"},
+    {TRI_OPT(struct bench_options, batch_size), .name = "batch-size", .min = 1, .max = 1024, .fallback = "1",
+     .metavar = "N", .group = "Benchmark", .help = "sequences that decode together"},
+    {TRI_OPT(struct bench_options, rounds), .name = "num-iters", .min = 1, .max = MAX_ROUNDS, .fallback = "7",
+     .metavar = "N", .group = "Benchmark", .help = "prompts that are timed"},
+    {TRI_OPT(struct bench_options, json), .name = "json", .fallback = "false", .group = "Benchmark",
+     .help = "one JSON object instead of a table"},
 };
 enum { NUM_OWN = sizeof own_options / sizeof *own_options };
 
@@ -53,14 +59,22 @@ struct bench {
 
 static const tri_sample_params greedy = {.top_p = 1, .repetition_penalty = 1, .num_logprobs = -1};
 
-static int pages_per_seq(const struct bench *b) { return (b->o.input_len + b->o.output_len + b->o.serve.block_size) / b->o.serve.block_size + 1; }
+static int pages_per_seq(const struct bench *b) {
+  return (b->o.input_len + b->o.output_len + b->o.serve.block_size) / b->o.serve.block_size + 1;
+}
 
 static void add(struct bench *b, int slot, tri_seq_kind kind, int start, int n) {
   int bs = b->o.serve.block_size, first = (start + bs - 1) / bs, end = (start + n + bs - 1) / bs;
   for (int i = first; i < end; i++) b->pages[i - first] = slot * pages_per_seq(b) + i;
   bool prompt = kind == TRI_SEQ_CHUNK;
-  tri_plan_seq s = {.slot = (uint32_t)slot, .kind = (uint8_t)kind, .flags = TRI_SEQ_SAMPLE | (prompt ? TRI_SEQ_FIRST | TRI_SEQ_PARAMS : TRI_SEQ_TOKEN_IN_SLOT), .num_tokens = (uint32_t)n,
-                    .start = (uint32_t)start, .first_page = (uint32_t)first, .num_pages = (uint32_t)(end - first), .counter = (uint64_t)start};
+  tri_plan_seq s = {.slot = (uint32_t)slot,
+                    .kind = (uint8_t)kind,
+                    .flags = TRI_SEQ_SAMPLE | (prompt ? TRI_SEQ_FIRST | TRI_SEQ_PARAMS : TRI_SEQ_TOKEN_IN_SLOT),
+                    .num_tokens = (uint32_t)n,
+                    .start = (uint32_t)start,
+                    .first_page = (uint32_t)first,
+                    .num_pages = (uint32_t)(end - first),
+                    .counter = (uint64_t)start};
   tri_plan_add(b->writer, &s, b->ids, b->pages, &greedy, (uint32_t)n);
 }
 
@@ -94,7 +108,8 @@ static double products_per_token(const struct bench *b, bool head) {
 
 static double weight_bytes(const struct bench *b) {
   const tri_weights *w = b->engine->weights;
-  double n = (double)w->global[TRI_W_HEAD].n * w->global[TRI_W_HEAD].k * (double)tri_dtype_size(w->global[TRI_W_HEAD].dtype);
+  double n =
+      (double)w->global[TRI_W_HEAD].n * w->global[TRI_W_HEAD].k * (double)tri_dtype_size(w->global[TRI_W_HEAD].dtype);
   for (int l = 0; l < b->engine->shard.layers.count; l++)
     for (int id = 0; id < TRI_W_COUNT; id++) {
       const tri_weight *m = &w->layers[l].w[id];
@@ -121,7 +136,8 @@ static tri_status time_prompts(struct bench *b, double *op, double *floor) {
 
 static tri_status time_decode(struct bench *b, double *op, double *floor) {
   const tri_model_config *c = &b->engine->model;
-  double ignored, kv_token = 2.0 * (double)(c->num_kv_heads * c->head_dim * c->num_layers) * (double)tri_dtype_size(b->engine->kv->layers[0].dtype);
+  double ignored, kv_token = 2.0 * (double)(c->num_kv_heads * c->head_dim * c->num_layers) *
+                             (double)tri_dtype_size(b->engine->kv->layers[0].dtype);
   tri_status st = TRI_OK;
   for (int s = 0; st == TRI_OK && s < b->o.batch_size; s++) st = feed(b, s, &ignored);
   for (int i = 0; st == TRI_OK && i < b->o.output_len; i++) {
@@ -147,40 +163,57 @@ static tri_status set_up(struct bench *b, int *threads, tri_error *err) {
   TRI_TRY(tri_pool_create(*threads, pins, oversubscribed ? 0 : 200, &b->pool));
   TRI_TRY(tri_comm_self_create(&cc, &world));
   TRI_TRY(tri_group_create(world, 1, 1, &b->group, err));
-  tri_backend_config bc = {.name = strcmp(o->backend, "auto") ? o->backend : "cpu", .deterministic = o->deterministic, .pool = b->pool};
+  tri_backend_config bc = {
+      .name = strcmp(o->backend, "auto") ? o->backend : "cpu", .deterministic = o->deterministic, .pool = b->pool};
   TRI_TRY(tri_backend_create(&bc, &b->backend, err));
   int len = b->o.input_len + b->o.output_len + 1;
-  tri_engine_config ec = {.model_dir = o->model, .load_format = (tri_load_format)o->load_format, .seed = o->seed, .dtype = o->dtype == TRI_SERVE_AUTO ? TRI_DTYPE_COUNT : (tri_dtype)o->dtype,
-                          .kv_dtype = o->kv_cache_dtype == TRI_SERVE_AUTO ? TRI_F32 : (tri_dtype)o->kv_cache_dtype, .max_num_seqs = b->o.batch_size,
-                          .max_num_batched_tokens = b->o.input_len > b->o.batch_size ? b->o.input_len : b->o.batch_size, .block_size = o->block_size, .max_model_len = len,
-                          .num_kv_pages = pages_per_seq(b) * b->o.batch_size, .local_ranks = 1};
+  tri_engine_config ec = {.model_dir = o->model,
+                          .load_format = (tri_load_format)o->load_format,
+                          .seed = o->seed,
+                          .dtype = o->dtype == TRI_SERVE_AUTO ? TRI_DTYPE_COUNT : (tri_dtype)o->dtype,
+                          .kv_dtype = o->kv_cache_dtype == TRI_SERVE_AUTO ? TRI_F32 : (tri_dtype)o->kv_cache_dtype,
+                          .max_num_seqs = b->o.batch_size,
+                          .max_num_batched_tokens = b->o.input_len > b->o.batch_size ? b->o.input_len : b->o.batch_size,
+                          .block_size = o->block_size,
+                          .max_model_len = len,
+                          .num_kv_pages = pages_per_seq(b) * b->o.batch_size,
+                          .local_ranks = 1};
   TRI_TRY(tri_engine_create(&ec, b->backend, &b->group, &b->engine, err));
-  TRI_TRY(tri_plan_writer_create((size_t)b->o.batch_size + 1, (size_t)ec.max_num_batched_tokens, (size_t)pages_per_seq(b) * (size_t)b->o.batch_size + 8, &b->writer));
+  TRI_TRY(tri_plan_writer_create((size_t)b->o.batch_size + 1, (size_t)ec.max_num_batched_tokens,
+                                 (size_t)pages_per_seq(b) * (size_t)b->o.batch_size + 8, &b->writer));
   b->ids = tri_calloc((size_t)len, sizeof *b->ids);
   b->pages = tri_calloc((size_t)pages_per_seq(b) + 1, sizeof *b->pages);
   if (!b->ids || !b->pages) st = TRI_NO_MEMORY;
-  for (int i = 0; b->ids && i < len; i++) b->ids[i] = (uint32_t)(((uint64_t)i * 7919 + 13) % (uint64_t)b->engine->model.vocab_size);
+  for (int i = 0; b->ids && i < len; i++)
+    b->ids[i] = (uint32_t)(((uint64_t)i * 7919 + 13) % (uint64_t)b->engine->model.vocab_size);
   if (st == TRI_OK) st = tri_floor_create(b->pool, (size_t)512 << 20, &b->floor);
 cleanup:
   return st == TRI_OK || err->status ? st : tri_fail(err, st, "", "%s", tri_status_text(st));
 }
 
-static void print(const struct bench *b, int threads, double prompt, double prompt_floor, double decode, double decode_floor) {
+static void print(const struct bench *b, int threads, double prompt, double prompt_floor, double decode,
+                  double decode_floor) {
   const tri_engine *e = b->engine;
   int in = b->o.input_len, batch = b->o.batch_size;
   if (b->o.json) {
-    printf("{\"model\":\"%s\",\"backend\":\"%s\",\"isa\":\"%s\",\"threads\":%d,\"weight_bytes\":%.0f,\"input_len\":%d,\"batch_size\":%d,\"prefill_ms\":%.3f,\"prefill_floor_ms\":%.3f,"
+    printf("{\"model\":\"%s\",\"backend\":\"%s\",\"isa\":\"%s\",\"threads\":%d,\"weight_bytes\":%.0f,\"input_len\":%d,"
+           "\"batch_size\":%d,\"prefill_ms\":%.3f,\"prefill_floor_ms\":%.3f,"
            "\"prefill_ratio\":%.3f,\"decode_ms\":%.3f,\"decode_floor_ms\":%.3f,\"decode_ratio\":%.3f}\n",
-           e->model.arch->model_type, b->backend->name, b->backend->isa ? b->backend->isa : "", threads, weight_bytes(b), in, batch, prompt * 1e3, prompt_floor * 1e3, prompt_floor / prompt,
-           decode * 1e3, decode_floor * 1e3, decode_floor / decode);
+           e->model.arch->model_type, b->backend->name, b->backend->isa ? b->backend->isa : "", threads,
+           weight_bytes(b), in, batch, prompt * 1e3, prompt_floor * 1e3, prompt_floor / prompt, decode * 1e3,
+           decode_floor * 1e3, decode_floor / decode);
     return;
   }
-  printf("%s, %.1f M weights in matrices (%.1f MB), backend %s %s, %d threads\n", e->model.arch->model_type, products_per_token(b, true) / 1e6, weight_bytes(b) / 1e6, b->backend->name,
+  printf("%s, %.1f M weights in matrices (%.1f MB), backend %s %s, %d threads\n", e->model.arch->model_type,
+         products_per_token(b, true) / 1e6, weight_bytes(b) / 1e6, b->backend->name,
          b->backend->isa ? b->backend->isa : "", threads);
-  printf("prefill %d tokens:        %9.3f ms   floor %9.3f ms (BLAS's best sgemm rate, at %d)   ratio %.2f   %.0f tokens/s\n", in, prompt * 1e3, prompt_floor * 1e3,
-         tri_floor_gemm_size(b->floor), prompt_floor / prompt, in / prompt);
-  printf("decode %d sequence%s, a step: %9.3f ms   floor %9.3f ms (memory read, %.1f GB/s)       ratio %.2f   %.1f tokens/s\n", batch, batch > 1 ? "s" : "", decode * 1e3, decode_floor * 1e3,
-         weight_bytes(b) / decode_floor / 1e9, decode_floor / decode, batch / decode);
+  printf("prefill %d tokens:        %9.3f ms   floor %9.3f ms (BLAS's best sgemm rate, at %d)   ratio %.2f   %.0f "
+         "tokens/s\n",
+         in, prompt * 1e3, prompt_floor * 1e3, tri_floor_gemm_size(b->floor), prompt_floor / prompt, in / prompt);
+  printf("decode %d sequence%s, a step: %9.3f ms   floor %9.3f ms (memory read, %.1f GB/s)       ratio %.2f   %.1f "
+         "tokens/s\n",
+         batch, batch > 1 ? "s" : "", decode * 1e3, decode_floor * 1e3, weight_bytes(b) / decode_floor / 1e9,
+         decode_floor / decode, batch / decode);
 }
 
 static void tear_down(struct bench *b) {
@@ -211,8 +244,10 @@ int main(int argc, char **argv) {
   if (st == TRI_OK) st = set_up(&b, &threads, &err);
   if (st == TRI_OK) st = time_prompts(&b, &prompt, &prompt_floor);
   if (st == TRI_OK) st = time_decode(&b, &decode, &decode_floor);
-  if (st == TRI_OK) print(&b, threads, prompt, prompt_floor, decode, decode_floor);
-  else fprintf(stderr, "trireme bench latency: %s\n", err.status ? err.message : tri_status_text(st));
+  if (st == TRI_OK)
+    print(&b, threads, prompt, prompt_floor, decode, decode_floor);
+  else
+    fprintf(stderr, "trireme bench latency: %s\n", err.status ? err.message : tri_status_text(st));
   tear_down(&b);
   tri_options_free(opts);
   return st == TRI_OK ? TRI_EXIT_OK : TRI_EXIT_FAILED;

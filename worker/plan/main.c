@@ -13,15 +13,18 @@ struct plan_options {
 };
 
 static const tri_option own_options[] = {
-    {TRI_OPT(struct plan_options, memory), .name = "memory-per-rank", .fallback = "0", .metavar = "BYTES", .group = "Plan", .help = "what each rank may use; 0: this host's free memory over the ranks"},
-    {TRI_OPT(struct plan_options, json), .name = "json", .fallback = "false", .group = "Plan", .help = "one JSON object instead of a table"},
+    {TRI_OPT(struct plan_options, memory), .name = "memory-per-rank", .fallback = "0", .metavar = "BYTES",
+     .group = "Plan", .help = "what each rank may use; 0: this host's free memory over the ranks"},
+    {TRI_OPT(struct plan_options, json), .name = "json", .fallback = "false", .group = "Plan",
+     .help = "one JSON object instead of a table"},
 };
 enum { NUM_OWN = sizeof own_options / sizeof *own_options };
 
 static tri_options_spec spec = {
     .program = "trireme plan",
     .usage = "--model DIR [-tp N] [-pp N] [OPTION]...",
-    .summary = "What each rank would need: weights, activations, KV cache, and the tokens of KV that fit. Exit code 3 when it does not fit.",
+    .summary = "What each rank would need: weights, activations, KV cache, and the tokens of KV that fit. Exit code 3 "
+               "when it does not fit.",
     .version = "trireme plan 0.1.0",
     .config_file = true,
 };
@@ -30,37 +33,53 @@ static double mib(size_t n) { return (double)n / 0x1p20; }
 
 static void print_rank(const struct plan_options *o, const tri_shard *s, const tri_ledger *l, int rank) {
   if (o->json) {
-    printf("%s{\"rank\":%d,\"tp_rank\":%d,\"pp_rank\":%d,\"layers\":[%d,%d],\"q_heads\":%d,\"kv_heads\":%d,\"weights\":%zu,\"activations\":%zu,\"kv_cache\":%zu,"
+    printf("%s{\"rank\":%d,\"tp_rank\":%d,\"pp_rank\":%d,\"layers\":[%d,%d],\"q_heads\":%d,\"kv_heads\":%d,\"weights\":"
+           "%zu,\"activations\":%zu,\"kv_cache\":%zu,"
            "\"kv_pages\":%lld,\"kv_tokens\":%lld}",
-           rank ? "," : "", rank, s->p.tp_rank, s->p.pp_rank, s->layers.first, s->layers.first + s->layers.count, s->q_heads.count, s->kv_heads.count, l->weights,
-           l->activations, l->kv, (long long)l->num_pages, (long long)l->kv_tokens);
+           rank ? "," : "", rank, s->p.tp_rank, s->p.pp_rank, s->layers.first, s->layers.first + s->layers.count,
+           s->q_heads.count, s->kv_heads.count, l->weights, l->activations, l->kv, (long long)l->num_pages,
+           (long long)l->kv_tokens);
     return;
   }
-  printf("%4d %3d %3d %5d-%-5d %7d %8d %12.1f %12.1f %12.1f %12.1f %12lld\n", rank, s->p.pp_rank, s->p.tp_rank, s->layers.first, s->layers.first + s->layers.count - 1,
-         s->q_heads.count, s->kv_heads.count, mib(l->weights), mib(l->activations), mib(l->kv), mib(l->weights + l->activations + l->kv), (long long)l->kv_tokens);
+  printf("%4d %3d %3d %5d-%-5d %7d %8d %12.1f %12.1f %12.1f %12.1f %12lld\n", rank, s->p.pp_rank, s->p.tp_rank,
+         s->layers.first, s->layers.first + s->layers.count - 1, s->q_heads.count, s->kv_heads.count, mib(l->weights),
+         mib(l->activations), mib(l->kv), mib(l->weights + l->activations + l->kv), (long long)l->kv_tokens);
 }
 
-static tri_status plan_ranks(const struct plan_options *o, const tri_model_config *c, const tri_checkpoint *ckpt, tri_error *err) {
+static tri_status plan_ranks(const struct plan_options *o, const tri_model_config *c, const tri_checkpoint *ckpt,
+                             tri_error *err) {
   const tri_serve_options *v = &o->serve;
   int world = v->tp * v->pp;
   int64_t len = v->max_model_len ? v->max_model_len : c->max_position_embeddings, memory = (int64_t)o->memory;
-  tri_limits limits = {.max_num_seqs = v->max_num_seqs, .max_num_batched_tokens = v->max_num_batched_tokens, .max_model_len = (int)len,
-                       .block_size = v->block_size, .vocab_size = (int)c->vocab_size};
+  tri_limits limits = {.max_num_seqs = v->max_num_seqs,
+                       .max_num_batched_tokens = v->max_num_batched_tokens,
+                       .max_model_len = (int)len,
+                       .block_size = v->block_size,
+                       .vocab_size = (int)c->vocab_size};
   if (!memory) memory = tri_host_memory_available() / world;
-  tri_ledger_config lc = {.dtype = v->dtype == TRI_SERVE_AUTO ? TRI_DTYPE_COUNT : (tri_dtype)v->dtype, .kv_dtype = v->kv_cache_dtype == TRI_SERVE_AUTO ? TRI_F32 : (tri_dtype)v->kv_cache_dtype,
-                          .memory = memory, .kv_bytes = (int64_t)v->kv_cache_memory, .num_kv_pages = v->num_kv_blocks};
+  tri_ledger_config lc = {.dtype = v->dtype == TRI_SERVE_AUTO ? TRI_DTYPE_COUNT : (tri_dtype)v->dtype,
+                          .kv_dtype = v->kv_cache_dtype == TRI_SERVE_AUTO ? TRI_F32 : (tri_dtype)v->kv_cache_dtype,
+                          .memory = memory,
+                          .kv_bytes = (int64_t)v->kv_cache_memory,
+                          .num_kv_pages = v->num_kv_blocks};
   tri_status worst = TRI_OK;
   int64_t tokens = INT64_MAX;
-  if (o->json) printf("{\"model\":\"%s\",\"tp\":%d,\"pp\":%d,\"memory_per_rank\":%lld,\"ranks\":[", c->arch->model_type, v->tp, v->pp, (long long)memory);
+  if (o->json)
+    printf("{\"model\":\"%s\",\"tp\":%d,\"pp\":%d,\"memory_per_rank\":%lld,\"ranks\":[", c->arch->model_type, v->tp,
+           v->pp, (long long)memory);
   else
-    printf("%s: %lld layers, hidden %lld, %lld heads over %lld KV heads, vocabulary %lld\n%d ranks with %.1f MiB each, %lld tokens per sequence, %d tokens per step\n\n"
-           "rank  pp  tp   layers     q heads kv heads  weights MiB  activ. MiB  KV cache MiB    total MiB    KV tokens\n",
-           c->arch->model_type, (long long)c->num_layers, (long long)c->hidden_size, (long long)c->num_heads, (long long)c->num_kv_heads, (long long)c->vocab_size, world,
-           mib((size_t)memory), (long long)len, v->max_num_batched_tokens);
+    printf(
+        "%s: %lld layers, hidden %lld, %lld heads over %lld KV heads, vocabulary %lld\n%d ranks with %.1f MiB each, "
+        "%lld tokens per sequence, %d tokens per step\n\n"
+        "rank  pp  tp   layers     q heads kv heads  weights MiB  activ. MiB  KV cache MiB    total MiB    KV tokens\n",
+        c->arch->model_type, (long long)c->num_layers, (long long)c->hidden_size, (long long)c->num_heads,
+        (long long)c->num_kv_heads, (long long)c->vocab_size, world, mib((size_t)memory), (long long)len,
+        v->max_num_batched_tokens);
   for (int rank = 0; rank < world; rank++) {
     tri_shard shard;
     tri_ledger l = {0};
-    tri_status st = tri_shard_make(c, (tri_parallel){.tp = v->tp, .pp = v->pp, .tp_rank = rank % v->tp, .pp_rank = rank / v->tp}, &shard, err);
+    tri_status st = tri_shard_make(
+        c, (tri_parallel){.tp = v->tp, .pp = v->pp, .tp_rank = rank % v->tp, .pp_rank = rank / v->tp}, &shard, err);
     if (st == TRI_OK) st = tri_ledger_make(c, &shard, ckpt, &limits, v->pp, &lc, &l, err);
     if (st != TRI_OK) worst = st;
     if (st != TRI_OK && st != TRI_NO_CAPACITY) break;
@@ -68,8 +87,11 @@ static tri_status plan_ranks(const struct plan_options *o, const tri_model_confi
     print_rank(o, &shard, &l, rank);
   }
   if (worst == TRI_OK && !o->json)
-    printf("\nfits: %lld tokens of KV in the group (the smallest rank's), %lld sequences of full length\n", (long long)tokens, (long long)(tokens / len));
-  if (o->json) printf("],\"fits\":%s,\"kv_tokens\":%lld}\n", worst == TRI_OK ? "true" : "false", worst == TRI_OK ? (long long)tokens : 0LL);
+    printf("\nfits: %lld tokens of KV in the group (the smallest rank's), %lld sequences of full length\n",
+           (long long)tokens, (long long)(tokens / len));
+  if (o->json)
+    printf("],\"fits\":%s,\"kv_tokens\":%lld}\n", worst == TRI_OK ? "true" : "false",
+           worst == TRI_OK ? (long long)tokens : 0LL);
   return worst;
 }
 
@@ -87,13 +109,18 @@ int main(int argc, char **argv) {
   spec.count = n;
   int code = tri_options_main(&spec, &o, argc, argv, &opts);
   if (code < 0) {
-    tri_status st = !config ? TRI_NO_MEMORY : o.serve.model ? tri_model_config_load(o.serve.model, config, &err) : tri_fail(&err, TRI_INVALID_ARGUMENT, "model", "--model is missing");
+    tri_status st = !config         ? TRI_NO_MEMORY
+                    : o.serve.model ? tri_model_config_load(o.serve.model, config, &err)
+                                    : tri_fail(&err, TRI_INVALID_ARGUMENT, "model", "--model is missing");
     code = st == TRI_INVALID_ARGUMENT && !o.serve.model ? TRI_EXIT_USAGE : TRI_EXIT_REFUSED;
     if (st == TRI_OK && o.serve.load_format != 2) st = tri_checkpoint_open(o.serve.model, &ckpt, &err);
     if (st == TRI_OK) st = plan_ranks(&o, config, ckpt, &err);
-    if (st == TRI_OK) code = TRI_EXIT_OK;
-    else if (st == TRI_NOT_FOUND || st == TRI_IO) code = TRI_EXIT_FAILED;
-    if (st != TRI_OK) fprintf(stderr, "trireme plan: %s%s (%s)\n", code == TRI_EXIT_REFUSED ? "refused: " : "", err.message, err.field);
+    if (st == TRI_OK)
+      code = TRI_EXIT_OK;
+    else if (st == TRI_NOT_FOUND || st == TRI_IO)
+      code = TRI_EXIT_FAILED;
+    if (st != TRI_OK)
+      fprintf(stderr, "trireme plan: %s%s (%s)\n", code == TRI_EXIT_REFUSED ? "refused: " : "", err.message, err.field);
   }
   tri_checkpoint_close(ckpt);
   tri_free(config);
