@@ -24,7 +24,7 @@
 #include "runtime/base/wait.h"
 #include "runtime/model/serve_options.h"
 
-enum { TICK_MS = 100, TRIM_TICKS = 5, BATCH = 256, WINDOW_S = 10, FLUSH_MS = 300, MAX_ALLOWED_KEYS = 1024 };
+enum { TICK_MS = 100, TRIM_TICKS = 5, PATIENCE_TICKS = 20, BATCH = 256, WINDOW_S = 10, FLUSH_MS = 300, MAX_ALLOWED_KEYS = 1024 };
 
 struct second {
   uint64_t tokens;
@@ -51,8 +51,9 @@ struct shell {
   unsigned num_seconds;
   uint64_t tokens_before;
   double cpu_before;
-  double low_mb; /* least resident since the start, or since the client socket was last bound anew */
-  int trims;     /* ticks in which freed memory is still given back */
+  double base_mb; /* resident at the start */
+  int trims;      /* ticks in which freed memory is still given back */
+  int ticks_above; /* in a row with memory above the cap */
 };
 
 /* ---- what the core asks for ---- */
@@ -292,22 +293,25 @@ static double resident_mb(void) {
   return (double)pages * (double)sysconf(_SC_PAGESIZE) / 0x1p20;
 }
 
-/* A message without end fills the library's memory before anything is readable: give up the socket and its peers.
- * Memory that does not come back is somebody else's and no reason to throw everybody out again: growth counts from the
- * least seen since. */
+/* A message without end fills the library's memory before anything is readable: give up the socket and its peers. What does not come back
+ * thereby is held by somebody else, and no reason to throw everybody out for ever. */
 static void watch_memory(struct shell *s, double mb) {
   tri_error err = {0};
-  if (s->trims > 0)
-    s->trims--, malloc_trim(0); /* the library frees in a thread of its own, some time after the close */
-  if (mb < s->low_mb) s->low_mb = mb;
-  if (mb - s->low_mb < (double)s->opts.memory_cap / 0x1p20) return;
-  tri_log(TRI_LOG_WARN, "coordinator", "%.0f MiB resident, %.0f before: closing the client socket and binding it anew",
-          mb, s->low_mb);
+  if (s->trims > 0) s->trims--, malloc_trim(0); /* the library frees in a thread of its own, some time after the close */
+  if (mb - s->base_mb < (double)s->opts.memory_cap / 0x1p20) {
+    s->ticks_above = 0;
+    return;
+  }
+  if (++s->ticks_above > PATIENCE_TICKS) {
+    tri_log(TRI_LOG_WARN, "coordinator", "%.0f MiB resident, %.0f before, whatever is closed: counting from here", mb, s->base_mb);
+    s->base_mb = mb;
+    return;
+  }
+  tri_log(TRI_LOG_WARN, "coordinator", "%.0f MiB resident, %.0f before: closing the client socket and binding it anew", mb, s->base_mb);
   if (tri_zserver_rebind(s->clients, &err) != TRI_OK) {
     tri_log(TRI_LOG_ERROR, "coordinator", "cannot bind again: %s", err.message);
     s->leaving = s->failed = true;
   }
-  s->low_mb = mb;
   s->trims = TRIM_TICKS;
 }
 
@@ -463,7 +467,7 @@ int main(int argc, char **argv) {
                                                                                      : TRI_EXIT_FAILED);
   }
   tell(&s, "listening %s", tri_zserver_endpoint(s.clients));
-  s.low_mb = resident_mb();
+  s.base_mb = resident_mb();
   s.last_second = tri_now_ns();
   pthread_sigmask(SIG_UNBLOCK, &signals, NULL);
   serve(&s);

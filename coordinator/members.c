@@ -6,6 +6,7 @@
 #include "runtime/base/log.h"
 
 enum { LEASE_NS = 1000000000 };
+#define JOIN_NS (60 * 1000000000LL) /* ranks of a group start together */
 
 static void refuse(tri_core *c, const tri_zpeer *to, const char *why) {
   tri_group_msg m = {.op = TRI_GROUP_WELCOME, .welcome = {.ok = false, .message = wire_str(why)}};
@@ -33,7 +34,7 @@ static bool begin_epoch(tri_core *c, int64_t now, uint32_t index, const tri_grou
   group *g = &c->groups[index];
   if (g->state != GROUP_ABSENT && g->state != GROUP_LOST) fail_jobs(c, now, index, "it was started again");
   tri_free(g->ranks);
-  *g = (group){.state = GROUP_STARTING, .epoch = r->epoch, .tp = r->tp, .pp = r->pp, .world = r->world};
+  *g = (group){.state = GROUP_STARTING, .epoch = r->epoch, .tp = r->tp, .pp = r->pp, .world = r->world, .began_ns = now};
   g->ranks = tri_calloc(r->world, sizeof *g->ranks);
   if (g->ranks) return true;
   g->state = GROUP_ABSENT;
@@ -146,6 +147,11 @@ static void watch(tri_core *c, int64_t now, uint32_t index) {
   int64_t last_progress = g->busy_since;
   for (uint32_t r = 0; r < g->world; r++) {
     const rank_info *k = &g->ranks[r];
+    if (!k->known && now - g->began_ns > JOIN_NS) {
+      snprintf(reason, sizeof reason, "rank %u did not register within %.0f s of the first one", r, (double)JOIN_NS / 1e9);
+      lose(c, now, index, reason);
+      return;
+    }
     if (!k->known) continue;
     if (now - k->last_report > c->cfg.silence_ns) {
       snprintf(reason, sizeof reason, "rank %u (%s, pid %lld) has been silent for %.1f s", r, k->host,

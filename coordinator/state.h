@@ -80,7 +80,7 @@ typedef struct group {
   uint64_t model_hash, max_model_len, vocab_size, kv_pages, block_size, max_num_seqs;
   uint32_t running, waiting, jobs;
   uint64_t kv_pages_used, tokens, scheduler_ns, preemptions;
-  int64_t last_lease, busy_since;
+  int64_t began_ns, last_lease, busy_since;
 } group;
 
 struct tri_core {

@@ -5,7 +5,9 @@
 here=$(dirname "$0")
 . "$here/lib.sh"
 HOSTILE=${HOSTILE:?the hostile client}
-CAP_MB=128 PEAK_MB=600
+CAP_MB=128 PEAK_MB=600 SOON=2
+# What the sanitizer keeps of freed memory looks like an attack, for two seconds.
+if grep -q __asan_init "$BIN/trireme-coordinator"; then SOON=8 PEAK_MB=4000; fi
 
 start_up --memory-cap ${CAP_MB}M "$@"
 socket=$RUN/c.sock
@@ -32,7 +34,7 @@ free_again() {
 }
 
 attack noise 500
-served 2 "after noise"
+served $SOON "after noise"
 "$HOSTILE" "$socket" half 3000 1500 >"$RUN/half" &
 half=$!
 for _ in $(seq 50); do [ -s "$RUN/half" ] && break; sleep 0.05; done
@@ -40,24 +42,22 @@ served 8 "among $(cut -d' ' -f2 "$RUN/half") half-open connections"
 wait $half || fail "half: code $?"
 attack payloads
 attack multipart
-served 2 "after nonsense"
+served $SOON "after nonsense"
 before=$(memory VmRSS)
 
 for frame in 65536 16 1000000; do
   attack endless 4 "$frame" 1500
-  served 2 "after messages without end"
+  served $SOON "after messages without end"
 done
 peak=$(memory VmHWM)
 echo "  resident: $before MiB before messages without end, at most $peak MiB, $(memory VmRSS) MiB now"
-if ! grep -q __asan_init "$BIN/trireme-coordinator"; then
-  [ "$peak" -lt $PEAK_MB ] || fail "the coordinator's memory grew to $peak MiB with a cap of $CAP_MB MiB"
-  [ "$(memory VmRSS)" -lt $((before + CAP_MB)) ] || fail "the coordinator keeps $(memory VmRSS) MiB"
-fi
+[ "$peak" -lt $PEAK_MB ] || fail "the coordinator's memory grew to $peak MiB with a cap of $CAP_MB MiB"
+if [ $SOON = 2 ] && [ "$(memory VmRSS)" -ge $((before + CAP_MB)) ]; then fail "the coordinator keeps $(memory VmRSS) MiB"; fi
 
 attack vanish 16
 free_again "clients that vanished"
 attack mute 3 1500
-served 2 "after clients that read nothing"
+served $SOON "after clients that read nothing"
 free_again "clients that read nothing"
 grep -q "ERROR: AddressSanitizer\|runtime error" "$RUN/log" && fail "a sanitizer spoke"
 stop_cluster TERM
