@@ -369,8 +369,11 @@ static void ipc_unlisten(tri_zserver *s) {
 static tri_status server_start(tri_zserver *s, tri_error *err) {
   int fd = -1, on = 1, rc = -1;
   void *k = zmq_socket(s->z->ctx, ZMQ_ROUTER);
-  bool ok = k && set_common(k, s->max_message, s->backlog) && set_int(k, ZMQ_ROUTER_MANDATORY, 1) &&
-            set_int(k, ZMQ_BACKLOG, LISTEN_BACKLOG) && (!s->is_tcp || set_heartbeat(k));
+  /* No lingering while it serves: the queue of a client that has gone would keep its place in the table, and look full
+   * instead of gone. */
+  bool ok = k && set_common(k, s->max_message, s->backlog) && set_int(k, ZMQ_LINGER, 0) &&
+            set_int(k, ZMQ_ROUTER_MANDATORY, 1) && set_int(k, ZMQ_BACKLOG, LISTEN_BACKLOG) &&
+            (!s->is_tcp || set_heartbeat(k));
   if (ok && s->has_curve)
     ok = !zmq_setsockopt(k, ZMQ_CURVE_SERVER, &on, sizeof on) &&
          !zmq_setsockopt(k, ZMQ_CURVE_SECRETKEY, s->curve.secret_key, TRI_Z_KEY) &&
@@ -523,7 +526,10 @@ void tri_zserver_close(tri_zserver *s) {
     }
   pthread_mutex_unlock(&z->lock);
   zmq_msg_close(&s->msg);
-  if (s->socket) zmq_close(s->socket);
+  if (s->socket) {
+    set_int(s->socket, ZMQ_LINGER, LINGER_MS); /* last words may still go out */
+    zmq_close(s->socket);
+  }
   ipc_unlisten(s);
   domain_free(z, s->domain);
   explicit_bzero(&s->curve, sizeof s->curve);

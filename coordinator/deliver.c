@@ -7,6 +7,8 @@
 
 enum { IDS_PER_MESSAGE = 2048, IDS_WITH_LOGPROBS = 128, TEXT_PER_MESSAGE = 256 << 10, DONE_TEXT = 512 << 10 };
 
+#define STUCK_NS (30 * 1000000000LL)
+
 void deliver_mark(tri_core *c, job *j) {
   if (j->dirty) return;
   j->dirty = true;
@@ -168,6 +170,13 @@ void deliver_all(tri_core *c, int64_t now) {
     j->dirty = false;
     if (!j->attached) continue;
     tri_status st = deliver(c, j);
+    /* Who reads nothing for so long is taken for gone. */
+    if (st != TRI_AGAIN)
+      j->stuck_ns = 0;
+    else if (!j->stuck_ns)
+      j->stuck_ns = now;
+    else if (now - j->stuck_ns > STUCK_NS)
+      st = TRI_CLOSED;
     if (st == TRI_AGAIN) {
       deliver_mark(c, j);
     } else if (st == TRI_CLOSED) {

@@ -24,7 +24,15 @@
 #include "runtime/base/wait.h"
 #include "runtime/model/serve_options.h"
 
-enum { TICK_MS = 100, TRIM_TICKS = 5, PATIENCE_TICKS = 20, BATCH = 256, WINDOW_S = 10, FLUSH_MS = 300, MAX_ALLOWED_KEYS = 1024 };
+enum {
+  TICK_MS = 100,
+  TRIM_TICKS = 5,
+  PATIENCE_TICKS = 20,
+  BATCH = 256,
+  WINDOW_S = 10,
+  FLUSH_MS = 300,
+  MAX_ALLOWED_KEYS = 1024
+};
 
 struct second {
   uint64_t tokens;
@@ -51,8 +59,8 @@ struct shell {
   unsigned num_seconds;
   uint64_t tokens_before;
   double cpu_before;
-  double base_mb; /* resident at the start */
-  int trims;      /* ticks in which freed memory is still given back */
+  double base_mb;  /* resident at the start */
+  int trims;       /* ticks in which freed memory is still given back */
   int ticks_above; /* in a row with memory above the cap */
 };
 
@@ -293,21 +301,24 @@ static double resident_mb(void) {
   return (double)pages * (double)sysconf(_SC_PAGESIZE) / 0x1p20;
 }
 
-/* A message without end fills the library's memory before anything is readable: give up the socket and its peers. What does not come back
- * thereby is held by somebody else, and no reason to throw everybody out for ever. */
+/* A message without end fills the library's memory before anything is readable: give up the socket and its peers. What
+ * does not come back thereby is held by somebody else, and no reason to throw everybody out for ever. */
 static void watch_memory(struct shell *s, double mb) {
   tri_error err = {0};
-  if (s->trims > 0) s->trims--, malloc_trim(0); /* the library frees in a thread of its own, some time after the close */
+  if (s->trims > 0)
+    s->trims--, malloc_trim(0); /* the library frees in a thread of its own, some time after the close */
   if (mb - s->base_mb < (double)s->opts.memory_cap / 0x1p20) {
     s->ticks_above = 0;
     return;
   }
   if (++s->ticks_above > PATIENCE_TICKS) {
-    tri_log(TRI_LOG_WARN, "coordinator", "%.0f MiB resident, %.0f before, whatever is closed: counting from here", mb, s->base_mb);
+    tri_log(TRI_LOG_WARN, "coordinator", "%.0f MiB resident, %.0f before, whatever is closed: counting from here", mb,
+            s->base_mb);
     s->base_mb = mb;
     return;
   }
-  tri_log(TRI_LOG_WARN, "coordinator", "%.0f MiB resident, %.0f before: closing the client socket and binding it anew", mb, s->base_mb);
+  tri_log(TRI_LOG_WARN, "coordinator", "%.0f MiB resident, %.0f before: closing the client socket and binding it anew",
+          mb, s->base_mb);
   if (tri_zserver_rebind(s->clients, &err) != TRI_OK) {
     tri_log(TRI_LOG_ERROR, "coordinator", "cannot bind again: %s", err.message);
     s->leaving = s->failed = true;

@@ -34,7 +34,8 @@ static bool begin_epoch(tri_core *c, int64_t now, uint32_t index, const tri_grou
   group *g = &c->groups[index];
   if (g->state != GROUP_ABSENT && g->state != GROUP_LOST) fail_jobs(c, now, index, "it was started again");
   tri_free(g->ranks);
-  *g = (group){.state = GROUP_STARTING, .epoch = r->epoch, .tp = r->tp, .pp = r->pp, .world = r->world, .began_ns = now};
+  *g =
+      (group){.state = GROUP_STARTING, .epoch = r->epoch, .tp = r->tp, .pp = r->pp, .world = r->world, .began_ns = now};
   g->ranks = tri_calloc(r->world, sizeof *g->ranks);
   if (g->ranks) return true;
   g->state = GROUP_ABSENT;
@@ -148,7 +149,8 @@ static void watch(tri_core *c, int64_t now, uint32_t index) {
   for (uint32_t r = 0; r < g->world; r++) {
     const rank_info *k = &g->ranks[r];
     if (!k->known && now - g->began_ns > JOIN_NS) {
-      snprintf(reason, sizeof reason, "rank %u did not register within %.0f s of the first one", r, (double)JOIN_NS / 1e9);
+      snprintf(reason, sizeof reason, "rank %u did not register within %.0f s of the first one", r,
+               (double)JOIN_NS / 1e9);
       lose(c, now, index, reason);
       return;
     }

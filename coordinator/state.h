@@ -57,7 +57,7 @@ typedef struct job {
   size_t num_prompt;
   job_choice *choices;
   uint32_t num_open;
-  int64_t submitted_ns, assigned_ns, first_token_ns, last_token_ns, ended_ns, deadline_ns;
+  int64_t submitted_ns, assigned_ns, first_token_ns, last_token_ns, ended_ns, deadline_ns, stuck_ns;
   tri_error error;
 } job;
 

@@ -20,9 +20,24 @@
 #define TRI_WEIGHT_LIST(X)                                                                                             \
   X(EMBED, 0)                                                                                                          \
   X(POSITIONS, 0)                                                                                                      \
-  X(FINAL_NORM, 0) X(FINAL_NORM_BIAS, 0) X(HEAD, 0) X(HEAD_BIAS, 0) X(NORM1, 1) X(NORM1_BIAS, 1) X(QKV, 1)             \
-      X(QKV_BIAS, 1) X(Q_NORM, 1) X(K_NORM, 1) X(O, 1) X(O_BIAS, 1) X(NORM2, 1) X(NORM2_BIAS, 1) X(UP, 1)              \
-          X(UP_BIAS, 1) X(DOWN, 1) X(DOWN_BIAS, 1)
+  X(FINAL_NORM, 0)                                                                                                     \
+  X(FINAL_NORM_BIAS, 0)                                                                                                \
+  X(HEAD, 0)                                                                                                           \
+  X(HEAD_BIAS, 0)                                                                                                      \
+  X(NORM1, 1)                                                                                                          \
+  X(NORM1_BIAS, 1)                                                                                                     \
+  X(QKV, 1)                                                                                                            \
+  X(QKV_BIAS, 1)                                                                                                       \
+  X(Q_NORM, 1)                                                                                                         \
+  X(K_NORM, 1)                                                                                                         \
+  X(O, 1)                                                                                                              \
+  X(O_BIAS, 1)                                                                                                         \
+  X(NORM2, 1)                                                                                                          \
+  X(NORM2_BIAS, 1)                                                                                                     \
+  X(UP, 1)                                                                                                             \
+  X(UP_BIAS, 1)                                                                                                        \
+  X(DOWN, 1)                                                                                                           \
+  X(DOWN_BIAS, 1)
 
 typedef enum tri_weight_id {
 #define X(name, per_layer) TRI_W_##name,

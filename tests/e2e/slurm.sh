@@ -5,7 +5,7 @@ here=$(dirname "$0")
 for tool in slurmctld slurmd munged sbatch srun scancel; do command -v $tool >/dev/null || { echo "skipped: $tool is missing" && exit 77; }; done
 [ "$(id -u)" = 0 ] || { echo "skipped: a Slurm of one's own needs root" && exit 77; }
 . "$here/lib.sh"
-export TRIREME_SLURM_DIR=$RUN/slurm
+export TRIREME_SLURM_DIR=$RUN/slurm TRIREME_SLURM_PORT=$((17100 + $$ % 200 * 10))
 tool=$SRC/tests/tools/slurm.sh script=$SRC/cluster-configs/trireme.sbatch
 end() {
   local status=$?
