@@ -147,7 +147,7 @@ static int read_allowed(const char *path, char keys[][TRI_Z_KEY], const char **l
   char line[256];
   if (!f) return -1;
   while (n < max && fgets(line, sizeof line, f)) {
-    line[strcspn(line, "# \t\r\n")] = '\0';
+    line[strcspn(line, " \t\r\n")] = '\0'; /* '#' is a character of keys, too: a comment is what is no key */
     if (strlen(line) != TRI_Z_KEY - 1) continue;
     memcpy(keys[n], line, TRI_Z_KEY);
     list[n] = keys[n];

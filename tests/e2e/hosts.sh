@@ -104,8 +104,14 @@ up() {
 # Clients on another host, with keys.
 keys() {
   local server refused
-  for k in server me other; do "$BIN/trireme" keygen "$RUN/$k.key" >"$RUN/$k.pub" || fail keygen; done
-  cp "$RUN/me.pub" "$RUN/allowed"
+  for k in server other; do "$BIN/trireme" keygen "$RUN/$k.key" >"$RUN/$k.pub" || fail keygen; done
+  # A key with a character that begins a comment elsewhere.
+  for _ in $(seq 100); do
+    rm -f "$RUN/me.key"
+    "$BIN/trireme" keygen "$RUN/me.key" >"$RUN/me.pub" || fail keygen
+    grep -q "#" "$RUN/me.pub" && break
+  done
+  { echo "# who may connect" && echo && sed 's/$/ me/' "$RUN/me.pub"; } >"$RUN/allowed"
   server=$(cat "$RUN/server.pub")
   TRIREME_ENDPOINT=tcp://$net.254:5555
   export TRIREME_ENDPOINT

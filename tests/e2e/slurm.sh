@@ -74,8 +74,8 @@ for launcher in mpirun srun; do
 done
 
 # By hand: one step of two programs.
-args="--launch mpi --model $MODEL -tp 2"
-printf '0 %s/trireme-coordinator %s\n1-2 %s/trireme-worker %s\n' "$BIN" "$args" "$BIN" "$args" >"$RUN/tasks"
+options="--launch mpi --model $MODEL -tp 2"
+printf '0 %s/trireme-coordinator %s\n1-2 %s/trireme-worker %s\n' "$BIN" "$options" "$BIN" "$options" >"$RUN/tasks"
 srun -n 3 --mpi=pmix --kill-on-bad-exit=1 --multi-prog "$RUN/tasks" >>"$RUN/log" 2>&1 &
 # shellcheck disable=SC2034
 CLUSTER=$!
