@@ -38,8 +38,9 @@ tri_status tri_cpu_linear_plan(tri_backend *be, const tri_linear_args *a, tri_op
     floats = (size_t)plan->split * (size_t)tri_min(m, PACK_M);
     if (plan->variant == OWN_PACKED) floats += (size_t)(tri_min(m, PACK_M) + OWN_N) * PACK_LD;
   } else {
-    int share = (int)tri_round_up((size_t)tri_max(1, n / (threads * 2)), 32);
-    plan->split = tri_min(PANEL_N, share);
+    /* The same number of panels for every thread: a third panel for two of them would leave one waiting. */
+    int each = (n + threads - 1) / threads, panels = (each + PANEL_N - 1) / PANEL_N;
+    plan->split = tri_min(PANEL_N, (int)tri_round_up((size_t)((each + panels - 1) / panels), 16));
     floats = a->w.dtype == TRI_F32 ? 0 : (size_t)plan->split * PANEL_K;
   }
   plan->workspace = (size_t)threads * tri_round_up(floats * sizeof(float), 64);
