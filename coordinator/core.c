@@ -81,10 +81,12 @@ void tri_core_encoded(tri_core *c, int64_t now, uint64_t id, tri_status st, cons
   if (st == TRI_OK) {
     job_prompt(c, now, j, ids, count);
   } else {
-    tri_fail(&err, st == TRI_TOO_LARGE ? TRI_NO_CAPACITY : st, "prompt",
-             st == TRI_TOO_LARGE ? "the prompt has more tokens than the model's length"
-                                 : "the prompt cannot be encoded: %s",
-             tri_status_text(st));
+    if (st == TRI_TOO_LARGE)
+      tri_fail(&err, TRI_NO_CAPACITY, "prompt",
+               "the prompt has more than %lld tokens; prompt and answer share max_model_len",
+               (long long)c->cfg.max_prompt);
+    else
+      tri_fail(&err, st, "prompt", "the prompt cannot be encoded: %s", tri_status_text(st));
     job_fail(c, now, j, &err);
   }
   deliver_all(c, now);

@@ -33,6 +33,7 @@ typedef struct tri_core_config {
   uint32_t num_groups;
   uint64_t seed;
   int64_t max_queue;
+  int64_t max_prompt;  /* tokens at which the encoder gives up */
   int64_t silence_ns;  /* a rank that reports nothing for so long is lost */
   int64_t watchdog_ns; /* a busy group without progress for so long is stalled */
   tri_core_io io;

@@ -210,6 +210,7 @@ static tri_status open_core(struct shell *s, tri_error *err) {
                         .num_groups = s->opts.launch == TRI_LAUNCH_MPI ? 1 : (uint32_t)s->opts.dp,
                         .seed = seed,
                         .max_queue = s->opts.max_queue,
+                        .max_prompt = s->opts.max_model_len ? s->opts.max_model_len : s->model.max_position_embeddings,
                         .watchdog_ns = (int64_t)(s->opts.watchdog_timeout * 1e9),
                         .silence_ns = (int64_t)(s->opts.watchdog_timeout * 0.75e9),
                         .io = {s, to_client, to_worker, encode, group_lost, group_ready}};

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "runtime/base/log.h"
 #include "runtime/ledger.h"
 
 /* All ranks learn whether all succeeded, so that none waits for one that has left. */
@@ -34,6 +35,9 @@ static tri_status set_limits(tri_engine *e, const tri_engine_config *config, con
   if (c->position == TRI_POS_LEARNED && len > c->max_position_embeddings)
     return tri_fail(err, TRI_OUT_OF_RANGE, "max_model_len", "max_model_len %lld exceeds the model's %lld positions",
                     (long long)len, (long long)c->max_position_embeddings);
+  if (len > c->max_position_embeddings && c->rope.kind == TRI_ROPE_FIXED && e->group->world->rank == 0)
+    tri_log(TRI_LOG_WARN, "engine", "max_model_len %lld exceeds the %lld positions that the model was made for",
+            (long long)len, (long long)c->max_position_embeddings);
   if (len > 1 << 24)
     return tri_fail(err, TRI_OUT_OF_RANGE, "max_model_len", "max_model_len %lld, the limit is %d", (long long)len,
                     1 << 24);

@@ -85,7 +85,7 @@ static int end_of(const trireme_event *e) {
 static int stream(trireme *c, uint64_t id, const cmd_submit_options *o) {
   texts t = {.n = o->request.r.n};
   trireme_error error = {0};
-  bool cancelled = false, written = true;
+  bool cancelled = false, ended = false, written = true;
   int code = -1;
   while (code < 0 && written) {
     trireme_event e;
@@ -104,7 +104,7 @@ static int stream(trireme *c, uint64_t id, const cmd_submit_options *o) {
     else if (e.kind == TRIREME_EVENT_ERROR)
       code = cmd_fail(&e.error);
     else if (e.kind == TRIREME_EVENT_DONE)
-      code = end_of(&e);
+      code = end_of(&e), ended = true;
     if (r) continue;
     if (o->json)
       written = print_json(&e);
@@ -113,7 +113,11 @@ static int stream(trireme *c, uint64_t id, const cmd_submit_options *o) {
     else if (e.kind == TRIREME_EVENT_DONE)
       written = print_done(&e, &t);
   }
-  if (cancelled) fprintf(stderr, "trireme: cancelled\n");
+  if (cancelled)
+    fprintf(stderr, "trireme: cancelled\n");
+  else if (ended && code)
+    fprintf(stderr,
+            "trireme: the job was ended before it was complete: cancelled elsewhere, or past its deadline_ms\n");
   for (int i = 0; i < 64; i++) cmd_buf_free(&t.choice[i]);
   if (!written) perror("trireme: standard output");
   return written ? code : TRI_EXIT_FAILED;

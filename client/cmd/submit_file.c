@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "client/cmd/cmd.h"
@@ -303,7 +304,14 @@ static int open_files(batch *b) {
     b->in_size = ftello(b->in);
     rewind(b->in);
   }
-  b->out = o->output && strcmp(o->output, "-") ? fopen(o->output, "we") : stdout;
+  struct stat in, out;
+  if (fstat(fileno(b->in), &in) || S_ISDIR(in.st_mode))
+    return cmd_usage("trireme submit", "%s is a folder, not a file of prompts", o->file);
+  bool to_file = o->output && strcmp(o->output, "-");
+  if (to_file && !stat(o->output, &out) && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
+    return cmd_usage("trireme submit", "--output %s is the file of prompts itself", o->output);
+  /* Not truncated yet: without a coordinator what was there stays. */
+  b->out = to_file ? fopen(o->output, "ae") : stdout;
   if (!b->out) return cmd_usage("trireme submit", "cannot write %s: %s", o->output, strerror(errno));
   return TRI_EXIT_OK;
 }
@@ -316,6 +324,7 @@ int cmd_submit_file(const cmd_submit_options *o) {
   int code = b.by_id ? open_files(&b) : TRI_EXIT_FAILED;
   if (code == TRI_EXIT_OK) code = cmd_connect(&o->connection, &b.c);
   cmd_catch_signals();
+  if (code == TRI_EXIT_OK && b.out != stdout && ftruncate(fileno(b.out), 0) && errno != EINVAL) code = TRI_EXIT_FAILED;
   if (code == TRI_EXIT_OK) code = run(&b);
   trireme_close(b.c);
   if (b.out && b.out != stdout && fclose(b.out) && code == TRI_EXIT_OK) {

@@ -13,6 +13,7 @@
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
 #include "runtime/base/wait.h"
+#include "runtime/model/layout.h"
 
 enum { START_MS = 60000, SOON_MS = 10000, STOP_GRACE_MS = 5000, LOST_GRACE_MS = 500, SILENCE_MS = 5000 };
 
@@ -76,7 +77,20 @@ static tri_status prepare(tri_up *u, tri_error *err) {
   snprintf(u->run_dir, sizeof u->run_dir, "%.200s/trireme-up-XXXXXX", base);
   if (!mkdtemp(u->run_dir)) return tri_fail(err, TRI_IO, "run_dir", "cannot make %s: %s", u->run_dir, strerror(errno));
   snprintf(u->boot_path, sizeof u->boot_path, "%s/boot", u->run_dir);
-  return u->opts.serve.model ? TRI_OK : tri_fail(err, TRI_INVALID_ARGUMENT, "model", "--model is missing");
+  return TRI_OK;
+}
+
+/* What every rank would refuse is refused here, once, before any of them starts. */
+static tri_status check_layout(const tri_up *u, tri_error *err) {
+  const tri_serve_options *o = &u->opts.serve;
+  tri_shard shard;
+  if (!o->model) return tri_fail(err, TRI_INVALID_ARGUMENT, "model", "--model is missing");
+  tri_model_config *config = tri_calloc(1, sizeof *config);
+  if (!config) return tri_fail(err, TRI_NO_MEMORY, "model", "no memory");
+  tri_status st = tri_model_config_load(o->model, config, err);
+  if (st == TRI_OK) st = tri_shard_make(config, (tri_parallel){.tp = o->tp, .pp = o->pp}, &shard, err);
+  tri_free(config);
+  return st;
 }
 
 static void stop_all(tri_up *u, int code) {
@@ -261,10 +275,12 @@ int main(int argc, char **argv) {
   u.deadline_ns = tri_deadline_after_ms(START_MS);
   tri_status st = pass_arguments(&u, argc, argv) ? prepare(&u, &err)
                                                  : tri_fail(&err, TRI_TOO_LARGE, "arguments", "too many arguments");
+  if (st == TRI_OK) st = check_layout(&u, &err);
   if (st == TRI_OK) st = tri_up_spawn_coordinator(&u, &err);
   if (st != TRI_OK) {
+    bool refused = st == TRI_UNSUPPORTED || st == TRI_UNKNOWN_FIELD || st == TRI_OUT_OF_RANGE;
     tri_log(TRI_LOG_ERROR, "up", "%s", err.message);
-    code = st == TRI_INVALID_ARGUMENT ? TRI_EXIT_USAGE : TRI_EXIT_FAILED;
+    code = !u.opts.serve.model ? TRI_EXIT_USAGE : refused ? TRI_EXIT_REFUSED : TRI_EXIT_FAILED;
   } else {
     code = supervise(&u);
   }

@@ -215,7 +215,8 @@ static tri_status read_strings(const tri_json *root, tri_model_config *c, tri_er
   if (act && !tri_act_from_name(act, &c->act))
     return tri_fail(err, TRI_UNSUPPORTED, "hidden_act", "activation \"%.40s\" is not supported", act);
   if (tri_json_kind_of(tri_json_get(root, "quantization_config")) != TRI_JSON_NULL)
-    return tri_fail(err, TRI_UNSUPPORTED, "quantization_config", "quantized checkpoints are not supported yet");
+    return tri_fail(err, TRI_UNSUPPORTED, "quantization_config",
+                    "quantization_config: quantized checkpoints are not supported yet");
   return TRI_OK;
 }
 

@@ -56,7 +56,7 @@ static tri_status plan_ranks(const struct plan_options *o, const tri_model_confi
                        .max_model_len = (int)len,
                        .block_size = v->block_size,
                        .vocab_size = (int)c->vocab_size};
-  if (!memory) memory = tri_host_memory_available() / world;
+  if (!memory) memory = tri_host_memory_available() / (world * v->dp);
   tri_ledger_config lc = {.dtype = v->dtype == TRI_SERVE_AUTO ? TRI_DTYPE_COUNT : (tri_dtype)v->dtype,
                           .kv_dtype = v->kv_cache_dtype == TRI_SERVE_AUTO ? TRI_F32 : (tri_dtype)v->kv_cache_dtype,
                           .memory = memory,
