@@ -38,7 +38,7 @@ fixed_addresses() {
 }
 
 part "packages"
-scripts/install-deps.sh --test || exit 1
+scripts/install-deps.sh --test --slurm || exit 1
 mkdir -p build
 
 part "release build"

@@ -104,6 +104,11 @@ static void take_health(tri_core *c, int64_t now, const tri_group_health *h) {
   if (h->rank) return;
   if (h->busy && !g->busy_since) g->busy_since = now;
   if (!h->busy) g->busy_since = 0;
+  if (h->tokens > g->tokens) {
+    unsigned i = g->cost.count++ % COST_REPORTS;
+    g->cost.tokens[i] = h->tokens - g->tokens;
+    g->cost.ns[i] = h->scheduler_ns - g->scheduler_ns;
+  }
   g->running = h->running, g->waiting = h->waiting, g->kv_pages_used = h->kv_pages_used;
   g->tokens = h->tokens, g->scheduler_ns = h->scheduler_ns, g->preemptions = h->preemptions;
 }

@@ -12,21 +12,26 @@ static tri_wire_str group_state_name(group_state s) {
   return wire_str(names[s]);
 }
 
+static double scheduler_us_per_token(const cost_window *w) {
+  uint64_t tokens = 0, ns = 0;
+  for (unsigned i = 0; i < COST_REPORTS && i < w->count; i++) tokens += w->tokens[i], ns += w->ns[i];
+  return tokens ? (double)ns / 1e3 / (double)tokens : 0;
+}
+
 static void fill_group(const group *g, uint32_t index, tri_group_status *out) {
   uint64_t steps = g->world ? g->ranks[0].step : 0;
-  *out =
-      (tri_group_status){.group = index,
-                         .epoch = g->epoch,
-                         .state = group_state_name(g->state),
-                         .tp = g->tp,
-                         .pp = g->pp,
-                         .running = g->running,
-                         .waiting = g->waiting,
-                         .kv_pages = g->kv_pages,
-                         .kv_pages_used = g->kv_pages_used,
-                         .steps = steps,
-                         .tokens = g->tokens,
-                         .scheduler_us_per_token = g->tokens ? (double)g->scheduler_ns / 1e3 / (double)g->tokens : 0};
+  *out = (tri_group_status){.group = index,
+                            .epoch = g->epoch,
+                            .state = group_state_name(g->state),
+                            .tp = g->tp,
+                            .pp = g->pp,
+                            .running = g->running,
+                            .waiting = g->waiting,
+                            .kv_pages = g->kv_pages,
+                            .kv_pages_used = g->kv_pages_used,
+                            .steps = steps,
+                            .tokens = g->tokens,
+                            .scheduler_us_per_token = scheduler_us_per_token(&g->cost)};
 }
 
 static void fill_jobs(const tri_core *c, tri_cluster_status *s) {

@@ -72,6 +72,13 @@ typedef struct rank_info {
   int64_t progress_ns; /* when step, block or collective last changed */
 } rank_info;
 
+/* What the scheduler cost in the last reports in which tokens were drawn. */
+enum { COST_REPORTS = 10 };
+typedef struct cost_window {
+  uint64_t tokens[COST_REPORTS], ns[COST_REPORTS];
+  unsigned count;
+} cost_window;
+
 typedef struct group {
   group_state state;
   uint64_t epoch;
@@ -80,6 +87,7 @@ typedef struct group {
   uint64_t model_hash, max_model_len, vocab_size, kv_pages, block_size, max_num_seqs;
   uint32_t running, waiting, jobs;
   uint64_t kv_pages_used, tokens, scheduler_ns, preemptions;
+  cost_window cost;
   int64_t began_ns, last_lease, busy_since;
 } group;
 
