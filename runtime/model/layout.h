@@ -56,7 +56,7 @@ typedef struct tri_slice {
 /* The shape that a rule's whole tensor must have, in the weight's orientation. */
 tri_weight_shape tri_rule_full_shape(const tri_model_config *c, const tri_tensor_rule *rule);
 
-/* Calls fn for every rectangle of a rule's tensor that the shard needs; rectangles of one tensor come in source order.
+/* Calls fn for every rectangle of a rule's tensor that the shard needs; each row of the shard is covered once.
  */
 tri_status tri_shard_slices(const tri_model_config *c, const tri_shard *s, const tri_tensor_rule *rule,
                             tri_status (*fn)(void *ctx, const tri_slice *slice), void *ctx);

@@ -146,6 +146,9 @@ static tri_status apply(tri_model_config *c, const char *type, struct params *p,
   if (!strcmp(type, "linear")) {
     for (int i = 0; i < half; i++) r->inv_freq[i] = (float)(r->inv_freq[i] / p->factor);
   } else if (!strcmp(type, "dynamic")) {
+    if (r->rotary_dim < 4) /* the stretched base is a power of d / (d - 2) */
+      return tri_fail(err, TRI_OUT_OF_RANGE, "rope_scaling.rope_type",
+                      "rope type dynamic needs 4 rotary dimensions, not %d", r->rotary_dim);
     r->kind = TRI_ROPE_DYNAMIC;
     r->base = (float)p->theta, r->factor = (float)p->factor, r->original_max_len = (int)p->original;
   } else if (!strcmp(type, "llama3")) {
