@@ -169,8 +169,7 @@ static tri_status check_all_known(const struct load *l) {
     const char *name = tri_checkpoint_tensor(l->ckpt, i)->name;
     bool known = false;
     for (const tri_tensor_rule *r = a->tensors; r->name && !known; r++) {
-      bool applies = !r->if_field || *(const bool *)((const char *)l->c + r->if_field);
-      known = applies && matches(r->name, a->prefix, (int)l->c->num_layers, name);
+      known = tri_rule_applies(l->c, r) && matches(r->name, a->prefix, (int)l->c->num_layers, name);
     }
     for (const char *const *p = a->ignored_tensors; p && *p && !known; p++)
       known = matches(*p, a->prefix, 1 << 20, name);

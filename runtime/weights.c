@@ -6,7 +6,7 @@
 
 enum { ALIGN = 64 };
 
-static bool rule_applies(const tri_model_config *c, const tri_tensor_rule *rule) {
+bool tri_rule_applies(const tri_model_config *c, const tri_tensor_rule *rule) {
   return !rule->if_field || *(const bool *)((const char *)c + rule->if_field);
 }
 
@@ -24,7 +24,7 @@ static tri_dtype stored_dtype(const tri_model_config *c, const tri_checkpoint *c
   tri_dtype found = TRI_DTYPE_COUNT;
   tri_weight_id source = id == TRI_W_HEAD && c->tie_word_embeddings ? TRI_W_EMBED : id;
   for (const tri_tensor_rule *r = c->arch->tensors; ckpt && r->name; r++) {
-    const tri_st_tensor *t = r->weight == source && rule_applies(c, r) ? tri_rule_find(c, ckpt, r, layer) : NULL;
+    const tri_st_tensor *t = r->weight == source && tri_rule_applies(c, r) ? tri_rule_find(c, ckpt, r, layer) : NULL;
     if (!t || t->dtype == TRI_DTYPE_COUNT) continue;
     if (found != TRI_DTYPE_COUNT && found != t->dtype) return TRI_F32;
     found = t->dtype;
@@ -76,7 +76,7 @@ void tri_weight_map_free(tri_weight_map *m) {
 tri_status tri_weights_each(const tri_model_config *c, const tri_shard *s, const tri_weight_map *m,
                             tri_status (*fn)(void *ctx, const tri_weight_target *t), void *ctx) {
   for (const tri_tensor_rule *r = c->arch->tensors; r->name; r++) {
-    if (!rule_applies(c, r)) continue;
+    if (!tri_rule_applies(c, r)) continue;
     tri_weight_target t = {.rule = *r};
     if (r->weight == TRI_W_HEAD && c->tie_word_embeddings)
       continue; /* a copy of the embedding, where it is stored at all */

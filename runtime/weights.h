@@ -48,6 +48,9 @@ tri_status tri_weights_dummy(tri_backend *be, const tri_model_config *c, const t
                              tri_dtype dtype, tri_weights **out, tri_error *err);
 void tri_weights_destroy(tri_weights *w); /* NULL is fine */
 
+/* Whether the model that c describes has the rule's tensor. */
+bool tri_rule_applies(const tri_model_config *c, const tri_tensor_rule *rule);
+
 /* The checkpoint's tensor for a rule and a layer, with or without the family's prefix; NULL when absent. */
 const tri_st_tensor *tri_rule_find(const tri_model_config *c, const tri_checkpoint *ckpt, const tri_tensor_rule *rule,
                                    int layer);
