@@ -308,7 +308,9 @@ static void watch_memory(struct shell *s, double mb) {
   tri_error err = {0};
   if (s->trims > 0)
     s->trims--, malloc_trim(0); /* the library frees in a thread of its own, some time after the close */
-  if (mb - s->base_mb < (double)s->opts.memory_cap / 0x1p20) {
+  double cap_mb = (double)s->opts.memory_cap / 0x1p20;
+  if (mb - s->base_mb >= cap_mb) malloc_trim(0), mb = resident_mb(); /* what is free already needs no victims */
+  if (mb - s->base_mb < cap_mb) {
     s->ticks_above = 0;
     return;
   }

@@ -49,6 +49,7 @@ typedef struct cmd_connection {
                                       .group = "Connection", .help = "how long to wait for the coordinator"            \
   }
 
+trireme_result cmd_try_connect(const cmd_connection *connection, trireme **out, trireme_error *error);
 /* TRI_EXIT_OK, or the exit code after the error has been printed. */
 int cmd_connect(const cmd_connection *connection, trireme **out);
 

@@ -43,16 +43,20 @@ int cmd_usage(const char *program, const char *fmt, ...) {
   return TRI_EXIT_USAGE;
 }
 
-int cmd_connect(const cmd_connection *connection, trireme **out) {
+trireme_result cmd_try_connect(const cmd_connection *connection, trireme **out, trireme_error *error) {
   trireme_config config;
-  trireme_error error = {0};
   trireme_config_init(&config);
   config.endpoint = connection->endpoint;
   config.key_file = connection->key_file;
   config.server_key = connection->server_key;
   config.connect_timeout_ms = (int)connection->connect_timeout_ms;
   config.client_name = "trireme";
-  return trireme_connect(&config, out, &error) ? cmd_fail(&error) : TRI_EXIT_OK;
+  return trireme_connect(&config, out, error);
+}
+
+int cmd_connect(const cmd_connection *connection, trireme **out) {
+  trireme_error error = {0};
+  return cmd_try_connect(connection, out, &error) ? cmd_fail(&error) : TRI_EXIT_OK;
 }
 
 int cmd_ask_status(trireme *c, int timeout_ms, trireme_event *e) {

@@ -1,11 +1,13 @@
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "client/cmd/cmd.h"
 #include "runtime/base/mem.h"
+#include "runtime/base/wait.h"
 
-enum { CANCEL_MS = 2000, STDIN_MAX = 1 << 20 };
+enum { CANCEL_MS = 2000, STDIN_MAX = 1 << 20, RETRY_MS = 50 };
 
 static const tri_option own_options[] = {
     {TRI_OPT(cmd_submit_options, json), .name = "json", .help = "print one JSON line per event instead of text"},
@@ -82,10 +84,11 @@ static int end_of(const trireme_event *e) {
   return ok ? TRI_EXIT_OK : TRI_EXIT_FAILED;
 }
 
-static int stream(trireme *c, uint64_t id, const cmd_submit_options *o) {
+/* *lost: the connection ended before anything was printed; nothing is said about it then. */
+static int stream(trireme *c, uint64_t id, const cmd_submit_options *o, bool *lost) {
   texts t = {.n = o->request.r.n};
   trireme_error error = {0};
-  bool cancelled = false, ended = false, written = true;
+  bool cancelled = false, ended = false, written = true, silent = true;
   int code = -1;
   while (code < 0 && written) {
     trireme_event e;
@@ -97,6 +100,8 @@ static int stream(trireme *c, uint64_t id, const cmd_submit_options *o) {
     if (r == TRIREME_INTERRUPTED) continue;
     if (r == TRIREME_TIMEOUT && cancelled)
       code = TRI_EXIT_FAILED;
+    else if (r == TRIREME_CLOSED && silent && !cancelled)
+      code = TRI_EXIT_FAILED, *lost = true;
     else if (r)
       code = cmd_fail(&error);
     else if (e.id != id)
@@ -106,6 +111,7 @@ static int stream(trireme *c, uint64_t id, const cmd_submit_options *o) {
     else if (e.kind == TRIREME_EVENT_DONE)
       code = end_of(&e), ended = true;
     if (r) continue;
+    silent &= !o->json && e.kind != TRIREME_EVENT_TOKENS && e.kind != TRIREME_EVENT_DONE;
     if (o->json)
       written = print_json(&e);
     else if (e.kind == TRIREME_EVENT_TOKENS)
@@ -123,6 +129,21 @@ static int stream(trireme *c, uint64_t id, const cmd_submit_options *o) {
   return written ? code : TRI_EXIT_FAILED;
 }
 
+/* One try. *lost: as for stream, or the connection ended before the request was taken. */
+static int try_once(const cmd_submit_options *o, bool *lost) {
+  trireme_error error = {0};
+  trireme *c = NULL;
+  uint64_t id;
+  *lost = false;
+  trireme_result r = cmd_try_connect(&o->connection, &c, &error);
+  if (!r) cmd_catch_signals();
+  if (!r) r = trireme_submit(c, &o->request.r, &id, &error);
+  *lost = r == TRIREME_CLOSED;
+  int code = *lost ? TRI_EXIT_FAILED : r ? cmd_fail(&error) : stream(c, id, o, lost);
+  trireme_close(c);
+  return code;
+}
+
 static int submit_one(cmd_submit_options *o, const char *prompt) {
   char *input = NULL;
   size_t len = prompt ? strlen(prompt) : 0;
@@ -133,15 +154,15 @@ static int submit_one(cmd_submit_options *o, const char *prompt) {
   }
   o->request.r.prompt = prompt;
   o->request.r.prompt_len = len;
-  trireme *c = NULL;
-  int code = cmd_connect(&o->connection, &c);
-  if (code == TRI_EXIT_OK) {
-    trireme_error error = {0};
-    uint64_t id;
-    cmd_catch_signals();
-    code = trireme_submit(c, &o->request.r, &id, &error) ? cmd_fail(&error) : stream(c, id, o);
-  }
-  trireme_close(c);
+  /* A coordinator that starts anew, or that has thrown everybody out because somebody attacked it, has cancelled the
+   * job with the connection: while nothing of it was shown, asking again is the same as asking later. */
+  bool again = !o->request.r.continue_on_disconnect;
+  int64_t deadline = tri_deadline_after_ms(o->connection.connect_timeout_ms);
+  bool lost;
+  int code;
+  while (code = try_once(o, &lost), lost && again && !cmd_signal && tri_now_ns() < deadline)
+    nanosleep(&(struct timespec){.tv_nsec = RETRY_MS * 1000000L}, NULL);
+  if (lost) fprintf(stderr, "trireme: the connection to the coordinator was lost\n");
   tri_free(input);
   return code;
 }
