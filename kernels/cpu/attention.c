@@ -12,7 +12,8 @@
 
 #include "kernels/cpu/cpu.h"
 
-enum { TILE = 64, BLOCK = 64, FIXED_CHUNK = 512, DIRECT_ROWS = 4, AHEAD = 32 };
+enum { TILE = 64, BLOCK = 64, FIXED_CHUNK = 512, DIRECT_ROWS = 4, PANEL_ROWS = 12, AHEAD = 32 };
+enum { PAD = 32 }; /* a multiple of every panel's width */
 
 /* A thread's part of the workspace. */
 typedef struct tile_state {
@@ -70,7 +71,7 @@ tri_status tri_cpu_attention_plan(tri_backend *be, const tri_attention_args *a, 
   }
   plan->variant = chunk;
   plan->split = chunks;
-  size_t state = tri_round_up(state_floats(tri_round_up((size_t)a->kv.head_dim, 16)) * sizeof(float), 64);
+  size_t state = tri_round_up(state_floats(tri_round_up((size_t)a->kv.head_dim, PAD)) * sizeof(float), 64);
   plan->workspace = heads_bytes(a) + partial_bytes(a, chunks) + (size_t)threads * state;
   return TRI_OK;
 }
@@ -127,49 +128,88 @@ static ptrdiff_t ahead_of(const attention_run *r, const tile *t, const char *now
   return (ptrdiff_t)((uintptr_t)next - (uintptr_t)now);
 }
 
-/* scores[i][j] = q_i . k_(block + j). Many rows: the keys are widened once for all of them. */
-static void score_block(const attention_run *r, const tile *t, tile_state *s, int block, int keys) {
+/* Keys or values of a block, widened: row j at out + j * ld, elements from .. from + n - 1 of it. */
+static void widen_block(const attention_run *r, const tile *t, const void *pages, int block, int keys, int from, int n,
+                        float *out, size_t ld) {
   const tri_kv_layer *kv = &r->a->kv;
-  int d = kv->head_dim;
-  size_t pad = (size_t)r->pad;
-  tri_dot dot = {.x = s->q, .ldx = pad, .m = t->rows, .k = d, .ldy = BLOCK};
+  size_t element = tri_dtype_size(kv->dtype), row = (size_t)kv->head_dim * element;
   for (int j = 0, run; j < keys; j += run) {
     run = tri_min(keys - j, kv->block_size - (block + j) % kv->block_size);
-    const char *k = kv_at(r, t, kv->k, block + j);
-    if (t->rows > DIRECT_ROWS) {
-      size_t row = (size_t)d * tri_dtype_size(kv->dtype);
-      for (int i = 0; i < run; i++)
-        r->isa->expand(s->keys + (size_t)(j + i) * pad, k + (size_t)i * row, kv->dtype, d, 1);
-      continue;
-    }
-    dot.w = k, dot.ldw = (size_t)d, dot.dtype = kv->dtype, dot.n = run, dot.y = s->scores + j;
-    dot.ahead = ahead_of(r, t, k, false, block, j);
-    r->isa->dot(&dot);
+    const char *at = kv_at(r, t, pages, block + j) + (size_t)from * element;
+    for (int i = 0; i < run; i++) r->isa->expand(out + (size_t)(j + i) * ld, at + (size_t)i * row, kv->dtype, n, 1);
   }
-  if (t->rows <= DIRECT_ROWS) return;
-  dot.ahead = 0, dot.w = s->keys, dot.ldw = pad, dot.dtype = TRI_F32, dot.n = keys, dot.y = s->scores;
-  r->isa->dot(&dot);
+}
+
+/* The ways to work on a block, by the number of query rows. Few: keys and values as they lie in their pages. More: they
+ * are widened once for all rows. Many: as panels for outer products, whose sums have another order, which deterministic
+ * mode must not switch to. */
+typedef enum way { DIRECT, WIDENED, PANELS } way;
+static way way_of(const attention_run *r, const tile *t) {
+  if (t->rows <= DIRECT_ROWS) return DIRECT;
+  return t->rows >= PANEL_ROWS && !r->be->deterministic ? PANELS : WIDENED;
+}
+
+/* scores[i][j] = q_i . k_(block + j) */
+static void score_block(const attention_run *r, const tile *t, tile_state *s, int block, int keys) {
+  const tri_kv_layer *kv = &r->a->kv;
+  int d = kv->head_dim, cols = r->isa->panel_cols;
+  size_t pad = (size_t)r->pad;
+  tri_dot dot = {.x = s->q, .ldx = pad, .m = t->rows, .k = d, .ldy = BLOCK};
+  if (way_of(r, t) == DIRECT) {
+    for (int j = 0, run; j < keys; j += run) {
+      run = tri_min(keys - j, kv->block_size - (block + j) % kv->block_size);
+      const char *k = kv_at(r, t, kv->k, block + j);
+      dot.w = k, dot.ldw = (size_t)d, dot.dtype = kv->dtype, dot.n = run, dot.y = s->scores + j;
+      dot.ahead = ahead_of(r, t, k, false, block, j);
+      r->isa->dot(&dot);
+    }
+    return;
+  }
+  widen_block(r, t, kv->k, block, keys, 0, d, s->keys, pad);
+  if (way_of(r, t) == WIDENED) {
+    dot.w = s->keys, dot.ldw = pad, dot.dtype = TRI_F32, dot.n = keys, dot.y = s->scores;
+    r->isa->dot(&dot);
+    return;
+  }
+  tri_panel p = {.x = s->q, .ldx = pad, .w = s->values, .ldy = BLOCK, .m = t->rows, .k = d};
+  tri_pack pack = {.out = s->values, .ldw = pad, .dtype = TRI_F32, .k = d};
+  for (int j = 0; j < keys; j += cols) {
+    pack.w = s->keys + (size_t)j * pad, pack.n = p.n = tri_min(cols, keys - j), p.y = s->scores + j;
+    r->isa->pack(&pack);
+    r->isa->panel(&p);
+  }
 }
 
 static void weigh_block(const attention_run *r, const tile *t, tile_state *s, float *factor, int block, int keys) {
   const tri_kv_layer *kv = &r->a->kv;
-  int d = kv->head_dim;
+  int d = kv->head_dim, cols = r->isa->panel_cols;
   size_t pad = (size_t)r->pad;
-  for (int j = 0, run; j < keys; j += run) {
-    run = tri_min(keys - j, kv->block_size - (block + j) % kv->block_size);
-    const char *v = kv_at(r, t, kv->v, block + j);
-    if (t->rows > DIRECT_ROWS) {
-      size_t row = (size_t)d * tri_dtype_size(kv->dtype);
-      for (int i = 0; i < run; i++)
-        r->isa->expand(s->values + (size_t)(j + i) * pad, v + (size_t)i * row, kv->dtype, d, 1);
-      continue;
+  if (way_of(r, t) == DIRECT) {
+    for (int j = 0, run; j < keys; j += run) {
+      run = tri_min(keys - j, kv->block_size - (block + j) % kv->block_size);
+      const char *v = kv_at(r, t, kv->v, block + j);
+      r->isa->weigh(s->part, pad, factor, s->scores + j, BLOCK, t->rows, v, (size_t)d, kv->dtype, run, d,
+                    ahead_of(r, t, v, true, block, j));
+      for (int i = 0; i < t->rows; i++) factor[i] = 1;
     }
-    r->isa->weigh(s->part, pad, factor, s->scores + j, BLOCK, t->rows, v, (size_t)d, kv->dtype, run, d,
-                  ahead_of(r, t, v, true, block, j));
-    for (int i = 0; i < t->rows; i++) factor[i] = 1;
+    return;
   }
-  if (t->rows > DIRECT_ROWS)
+  if (way_of(r, t) == WIDENED) {
+    widen_block(r, t, kv->v, block, keys, 0, d, s->values, pad);
     r->isa->weigh(s->part, pad, factor, s->scores, BLOCK, t->rows, s->values, pad, TRI_F32, keys, d, 0);
+    return;
+  }
+  for (int i = 0; i < t->rows; i++) {
+    float *sums = s->part + (size_t)i * pad;
+    if (factor[i] != 1) r->isa->expand(sums, sums, TRI_F32, d, factor[i]);
+  }
+  tri_panel p = {.x = s->scores, .ldx = BLOCK, .w = s->values, .ldy = pad, .m = t->rows, .k = keys, .add = true};
+  for (int e = 0; e < d;
+       e += cols) { /* a row of values is a row of the panel; what lies behind its end is not stored */
+    p.n = tri_min(cols, d - e), p.y = s->part + e;
+    widen_block(r, t, kv->v, block, keys, e, p.n, s->values, (size_t)cols);
+    r->isa->panel(&p);
+  }
 }
 
 static void attend_block(const attention_run *r, const tile *t, tile_state *s, int block, int keys) {
@@ -333,7 +373,7 @@ void tri_cpu_attention_launch(tri_backend *be, const tri_op_plan *plan, const tr
   (void)stream;
   const tri_batch *b = a->batch;
   attention_run r = {.be = be, .isa = tri_cpu_isa_of(be), .a = a, .chunk = plan->variant, .max_chunks = plan->split};
-  r.pad = (int)tri_round_up((size_t)a->kv.head_dim, 16);
+  r.pad = (int)tri_round_up((size_t)a->kv.head_dim, PAD);
   r.heads = be->workspace;
   r.first = r.heads + a->num_heads;
   r.partial = (float *)((char *)be->workspace + heads_bytes(a));

@@ -28,6 +28,26 @@ typedef struct tri_dot {
   ptrdiff_t ahead; /* bytes from what is read of w to what will be read next, which is prefetched; 0: nothing is */
 } tri_dot;
 
+/* n <= panel_cols rows of w, k elements each, into a panel [k][panel_cols] of float32, zeros where n ends. */
+typedef struct tri_pack {
+  float *out;
+  const void *w;
+  size_t ldw; /* elements */
+  tri_dtype dtype;
+  const float *scale; /* [n] factors of the rows; NULL: none */
+  int n, k;
+  ptrdiff_t ahead; /* as in tri_dot */
+} tri_pack;
+
+/* y[i * ldy + j] (+)= sum over p of x[i * ldx + p] w[p * panel_cols + j] for i < m, j < n <= panel_cols, p < k. */
+typedef struct tri_panel {
+  const float *x, *w;
+  size_t ldx, ldy;
+  float *y;
+  int m, n, k;
+  bool add;
+} tri_panel;
+
 /* One query row against one block of keys: see kern_attn.h. */
 typedef struct tri_softmax_row {
   float *s;                       /* scores in, probabilities out; n rounded up to whole vectors */
@@ -55,6 +75,9 @@ typedef struct tri_epilogue {
 typedef struct tri_cpu_isa {
   const char *name;
   void (*dot)(const tri_dot *d);
+  int panel_cols;
+  void (*pack)(const tri_pack *p);
+  void (*panel)(const tri_panel *t);
   /* out = act(sum * scale + bias), or += */
   void (*epilogue)(const tri_epilogue *e);
   /* n elements at src widened to float32, times factor */

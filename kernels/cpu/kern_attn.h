@@ -9,15 +9,18 @@
 /* s has room for whole vectors: n is rounded up here, and what the row does not see becomes probability 0. */
 static float isa_softmax_row(tri_softmax_row *r) {
   float *s = r->s;
-  int n = (int)tri_round_up((size_t)r->n, (size_t)W);
-  for (int j = 0; j < r->begin; j++) s[j] = -__builtin_inff();
+  int whole = (int)tri_round_up((size_t)r->n, (size_t)W), n = (int)tri_round_up((size_t)r->end, (size_t)W);
+  int from = r->begin / W * W; /* whole vectors that the row does not see are not worked on */
+  for (int j = 0; j < from; j++) s[j] = 0;
+  for (int j = from; j < r->begin; j++) s[j] = -__builtin_inff();
   for (int j = r->end; j < n; j++) s[j] = -__builtin_inff();
+  for (int j = n; j < whole; j++) s[j] = 0;
   vf top = v_set1(-__builtin_inff());
   if (r->softcap > 0 || r->slope != 0) {
     vf cap = v_set1(r->softcap), inverse = v_set1(1 / r->softcap), slope = v_set1(r->slope);
     float ramp[W];
     for (int u = 0; u < W; u++) ramp[u] = (float)u;
-    for (int j = 0; j < n; j += W) {
+    for (int j = from; j < n; j += W) {
       vf a = v_load(s + j), hidden = a;
       if (r->softcap > 0) a = v_mul(cap, v_tanh(v_mul(a, inverse)));
       if (r->slope != 0) a = v_fma(slope, v_add(v_load(ramp), v_set1(r->distance + (float)j)), a);
@@ -25,11 +28,11 @@ static float isa_softmax_row(tri_softmax_row *r) {
       v_store(s + j, a);
     }
   }
-  for (int j = 0; j < n; j += W) top = v_max(v_load(s + j), top);
+  for (int j = from; j < n; j += W) top = v_max(v_load(s + j), top);
   float max = v_maximum(top);
   if (max < r->max) max = r->max;
   vf m = v_set1(max), sum = v_zero();
-  for (int j = 0; j < n; j += W) {
+  for (int j = from; j < n; j += W) {
     vf p = v_exp(v_sub(v_load(s + j), m));
     v_store(s + j, p);
     sum = v_add(sum, p);

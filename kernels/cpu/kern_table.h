@@ -7,6 +7,9 @@
 const tri_cpu_isa TRI_ISA_TABLE(TRI_ISA) = {
     .name = TRI_ISA_NAME(TRI_ISA),
     .dot = isa_dot,
+    .panel_cols = PANEL_COLS,
+    .pack = isa_pack,
+    .panel = isa_panel,
     .epilogue = isa_epilogue,
     .expand = isa_expand,
     .narrow = isa_narrow,

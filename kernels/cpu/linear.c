@@ -1,20 +1,19 @@
-/* Linear layers. Few rows: our own products, which read every weight once and convert it in registers. Many rows:
- * panels of output columns, one thread each, through single-threaded BLAS, the weights widened to float32 piece by
- * piece in a workspace that fits the second-level cache. */
+/* Linear layers. Few rows of x: dot products, which read every weight once and convert it in registers. More: outer
+ * products with panels of weights, widened and turned in a workspace that fits the first-level cache. Many: the same
+ * columns through single-threaded BLAS, the weights widened piece by piece for the second-level cache. Deterministic
+ * mode does everything with dot products, whose sums do not depend on the number of rows. */
 #include <string.h>
 
 #include "kernels/cpu/cpu.h"
 
-enum { OWN, OWN_PACKED, BLAS };
+enum { OWN, OWN_PACKED, PANEL, BLAS };
 
-/* From here on BLAS wins (measured with opcheck --bench on Zen 3 with AVX2): sooner where it can read the weights as
- * they are, and where short sums leave our own kernel little to do between one horizontal addition and the next. */
-enum { BLAS_ROWS_F32 = 16, BLAS_ROWS = 160, BLAS_ROWS_SHORT = 40, SHORT_K = 512 };
+/* Rows of x from which the next way wins, measured on Zen 3 with AVX2. Short sums leave dot products little to do
+ * between one horizontal addition and the next, and BLAS little between one visit to its result and the next. */
+enum { SHORT_K = 512, PANEL_FROM = 64, PANEL_FROM_SHORT = 24, BLAS_FROM = 160, BLAS_FROM_SHORT = 640 };
+/* An own panel's share of k, and the most columns that one item takes. */
+enum { OWN_PANEL_K = 256, OWN_PANEL_N = 96 };
 
-static int blas_rows(const tri_weight *w) {
-  if (w->dtype == TRI_F32) return BLAS_ROWS_F32;
-  return w->k <= SHORT_K ? BLAS_ROWS_SHORT : BLAS_ROWS;
-}
 /* A piece of a BLAS panel: k's share is one pass of the library's own blocking, together they are 576 KiB. */
 enum { PANEL_N = 384, PANEL_K = 384 };
 /* Columns of an own item: a multiple of the twelve rows of w that the kernel takes at a time. */
@@ -22,26 +21,45 @@ enum { OWN_N = 12, OWN_N_MAX = 96 };
 /* With more than a few rows, pieces of x (and from WIDEN_ROWS on of w, widened) are first copied side by side: rows a
  * power of two apart would all fall into the same few sets of the caches. The pad keeps the copies from doing the same.
  */
-enum { PACK_ROWS = 4, WIDEN_ROWS = 32, PACK_M = 64, PACK_LD = TRI_DOT_CHUNK + 16 };
+enum { PACK_ROWS = 4, WIDEN_ROWS = 32, PACK_M = 64, PACK_LD = TRI_DOT_CHUNK + 16, PANEL_LD = OWN_PANEL_K + 16 };
+
+/* Whether rows so far apart (in floats) meet in a few sets of the first-level cache. */
+static bool rows_collide(size_t ld) { return ld % 256 == 0; }
+
+static int variant_of(const tri_backend *be, const tri_linear_args *a) {
+  int m = a->x.rows;
+  bool is_short = a->w.k <= SHORT_K;
+  /* With an activation between product and accumulation the product needs a place of its own, which only dot products
+   * have. */
+  bool direct = !be->deterministic && a->w.k > 0 && !(a->accumulate && a->act != TRI_ACT_NONE);
+  if (direct && m >= (is_short ? BLAS_FROM_SHORT : BLAS_FROM)) return BLAS;
+  if (direct && m >= (is_short ? PANEL_FROM_SHORT : PANEL_FROM)) return PANEL;
+  return m >= PACK_ROWS && a->w.k > 0 ? OWN_PACKED : OWN;
+}
 
 tri_status tri_cpu_linear_plan(tri_backend *be, const tri_linear_args *a, tri_op_plan *plan) {
   tri_status st = tri_ref_linear_plan(be, a, plan);
   if (st != TRI_OK) return st;
-  int m = a->x.rows, n = a->w.n, threads = tri_pool_size(be->pool);
-  /* With an activation between product and accumulation the product needs a place of its own: BLAS has none. */
-  bool own = be->deterministic || m < blas_rows(&a->w) || a->w.k == 0 || (a->accumulate && a->act != TRI_ACT_NONE);
-  plan->variant = !own ? BLAS : m >= PACK_ROWS && a->w.k > 0 ? OWN_PACKED : OWN;
-  size_t floats;
-  if (own) {
-    int share = (int)tri_round_up((size_t)tri_max(1, n / (threads * 8)), OWN_N);
-    plan->split = tri_min(share, OWN_N_MAX);
-    floats = (size_t)plan->split * (size_t)tri_min(m, PACK_M);
-    if (plan->variant == OWN_PACKED) floats += (size_t)(tri_min(m, PACK_M) + OWN_N) * PACK_LD;
-  } else {
+  int m = a->x.rows, n = a->w.n, threads = tri_pool_size(be->pool), cols = tri_cpu_isa_of(be)->panel_cols;
+  int share = tri_max(1, n / (threads * 8)); /* a few items for every thread */
+  size_t floats = 0;
+  plan->variant = variant_of(be, a);
+  switch (plan->variant) {
+  case BLAS: {
     /* The same number of panels for every thread: a third panel for two of them would leave one waiting. */
     int each = (n + threads - 1) / threads, panels = (each + PANEL_N - 1) / PANEL_N;
     plan->split = tri_min(PANEL_N, (int)tri_round_up((size_t)((each + panels - 1) / panels), 16));
-    floats = a->w.dtype == TRI_F32 ? 0 : (size_t)plan->split * PANEL_K;
+    if (a->w.dtype != TRI_F32) floats = (size_t)plan->split * PANEL_K;
+    break;
+  }
+  case PANEL:
+    plan->split = tri_min(OWN_PANEL_N, (int)tri_round_up((size_t)share, (size_t)cols));
+    floats = (size_t)cols * OWN_PANEL_K + (rows_collide((size_t)a->x.ld) ? (size_t)m * PANEL_LD : 0);
+    break;
+  default:
+    plan->split = tri_min((int)tri_round_up((size_t)share, OWN_N), OWN_N_MAX);
+    floats = (size_t)plan->split * (size_t)tri_min(m, PACK_M);
+    if (plan->variant == OWN_PACKED) floats += (size_t)(tri_min(m, PACK_M) + OWN_N) * PACK_LD;
   }
   plan->workspace = (size_t)threads * tri_round_up(floats * sizeof(float), 64);
   return TRI_OK;
@@ -81,9 +99,6 @@ static void own_item(const linear_run *r, float *sums, int column, int n) {
   finish_rows(r, sums, 0, a->x.rows, column, n);
 }
 
-/* Whether rows so far apart (in floats) meet in a few sets of the first-level cache. */
-static bool rows_collide(size_t ld) { return ld % 256 == 0; }
-
 /* One piece of the sums of up to PACK_M rows. Cut at TRI_DOT_CHUNK as the kernel itself does, so the bits are the same.
  */
 static void packed_piece(const linear_run *r, float *sums, float *x, float *wide, int row, int m, int column, int n,
@@ -121,6 +136,44 @@ static void packed_item(const linear_run *r, float *scratch, int column, int n) 
   }
 }
 
+/* Bias and activation of columns whose sums are already where they belong. */
+static void finish_in_place(const linear_run *r, int column, int n) {
+  const tri_linear_args *a = r->a;
+  if (!a->bias && a->act == TRI_ACT_NONE) return;
+  for (int i = 0; i < a->x.rows; i++) {
+    float *row = a->out.data + (size_t)i * (size_t)a->out.ld + column;
+    tri_epilogue e = {.sum = row, .bias = a->bias ? a->bias + column : NULL, .out = row, .n = n, .act = a->act};
+    tri_cpu_isa_of(r->be)->epilogue(&e);
+  }
+}
+
+static void panel_item(const linear_run *r, float *scratch, int column, int n) {
+  const tri_linear_args *a = r->a;
+  const tri_cpu_isa *isa = tri_cpu_isa_of(r->be);
+  int m = a->x.rows, cols = isa->panel_cols;
+  float *copy = scratch + (size_t)cols * OWN_PANEL_K;
+  tri_panel t = {.w = scratch, .ldy = (size_t)a->out.ld, .m = m};
+  for (int p = 0; p < a->w.k; p += OWN_PANEL_K) {
+    t.k = tri_min(OWN_PANEL_K, a->w.k - p);
+    t.x = a->x.data + p, t.ldx = (size_t)a->x.ld, t.add = a->accumulate || p > 0;
+    if (rows_collide(t.ldx)) {
+      for (int i = 0; i < m; i++)
+        memcpy(copy + (size_t)i * PANEL_LD, t.x + (size_t)i * t.ldx, (size_t)t.k * sizeof *copy);
+      t.x = copy, t.ldx = PANEL_LD;
+    }
+    tri_pack pack = {.out = scratch, .ldw = (size_t)a->w.k, .dtype = a->w.dtype, .k = t.k};
+    if (a->w.k - p > OWN_PANEL_K) pack.ahead = (ptrdiff_t)(OWN_PANEL_K * tri_dtype_size(a->w.dtype));
+    for (int j = column; j < column + n; j += cols) {
+      pack.n = t.n = tri_min(cols, column + n - j);
+      pack.w = weight_row(&a->w, j, p), pack.scale = a->w.dtype == TRI_I8 ? a->w.scale + j : NULL;
+      isa->pack(&pack);
+      t.y = a->out.data + j;
+      isa->panel(&t);
+    }
+  }
+  finish_in_place(r, column, n);
+}
+
 static void blas_item(const linear_run *r, float *wide, int column, int n) {
   const tri_linear_args *a = r->a;
   const tri_cpu_isa *isa = tri_cpu_isa_of(r->be);
@@ -138,12 +191,7 @@ static void blas_item(const linear_run *r, float *wide, int column, int n) {
     }
     tri_blas_gemm(m, n, piece, a->x.data + p, (size_t)a->x.ld, wide, PANEL_K, beta, out, (size_t)a->out.ld);
   }
-  if (!a->bias && a->act == TRI_ACT_NONE) return;
-  for (int i = 0; i < m; i++) {
-    float *row = out + (size_t)i * (size_t)a->out.ld;
-    tri_epilogue e = {.sum = row, .bias = a->bias ? a->bias + column : NULL, .out = row, .n = n, .act = a->act};
-    isa->epilogue(&e);
-  }
+  finish_in_place(r, column, n);
 }
 
 static void linear_thread(void *ctx, int index, int count) {
@@ -156,6 +204,8 @@ static void linear_thread(void *ctx, int index, int count) {
     int width = tri_min(step, n - (int)column);
     if (r->plan->variant == BLAS)
       blas_item(r, scratch, (int)column, width);
+    else if (r->plan->variant == PANEL)
+      panel_item(r, scratch, (int)column, width);
     else if (r->plan->variant == OWN_PACKED)
       packed_item(r, scratch, (int)column, width);
     else

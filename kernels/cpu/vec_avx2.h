@@ -2,6 +2,7 @@
 #ifndef TRI_KERNELS_CPU_VEC_AVX2_H
 #define TRI_KERNELS_CPU_VEC_AVX2_H
 
+#define V_REGISTERS 16
 enum { W = 8 };
 typedef __m256 vf;
 typedef __m256 vm; /* lanes all ones or all zeros */
@@ -64,5 +65,22 @@ static inline float v_maximum(vf a) {
   return _mm_cvtss_f32(_mm_max_ss(t, _mm_shuffle_ps(t, t, 1)));
 }
 static inline void v_sum4_to(float *out, vf a, vf b, vf c, vf d) { _mm_storeu_ps(out, v_sum4(a, b, c, d)); }
+
+/* Lane j of a[i] becomes lane i of a[j]. */
+static inline void v_transpose(vf a[W]) {
+  vf t[W];
+  for (int i = 0; i < 8; i += 4) { /* pairs of rows, then pairs of pairs, within each half */
+    vf low0 = _mm256_unpacklo_ps(a[i], a[i + 1]), high0 = _mm256_unpackhi_ps(a[i], a[i + 1]);
+    vf low1 = _mm256_unpacklo_ps(a[i + 2], a[i + 3]), high1 = _mm256_unpackhi_ps(a[i + 2], a[i + 3]);
+    t[i] = _mm256_shuffle_ps(low0, low1, _MM_SHUFFLE(1, 0, 1, 0));
+    t[i + 1] = _mm256_shuffle_ps(low0, low1, _MM_SHUFFLE(3, 2, 3, 2));
+    t[i + 2] = _mm256_shuffle_ps(high0, high1, _MM_SHUFFLE(1, 0, 1, 0));
+    t[i + 3] = _mm256_shuffle_ps(high0, high1, _MM_SHUFFLE(3, 2, 3, 2));
+  }
+  for (int i = 0; i < 4; i++) {
+    a[i] = _mm256_permute2f128_ps(t[i], t[i + 4], 0x20);
+    a[i + 4] = _mm256_permute2f128_ps(t[i], t[i + 4], 0x31);
+  }
+}
 
 #endif

@@ -2,6 +2,7 @@
 #ifndef TRI_KERNELS_CPU_VEC_AVX512_H
 #define TRI_KERNELS_CPU_VEC_AVX512_H
 
+#define V_REGISTERS 32
 enum { W = 16 };
 typedef __m512 vf;
 typedef __mmask16 vm;
@@ -59,5 +60,28 @@ static inline __m128 v_sum4(vf a, vf b, vf c, vf d) {
 static inline float v_sum(vf a) { return _mm_cvtss_f32(v_sum4(a, a, a, a)); }
 static inline float v_maximum(vf a) { return _mm512_reduce_max_ps(a); }
 static inline void v_sum4_to(float *out, vf a, vf b, vf c, vf d) { _mm_storeu_ps(out, v_sum4(a, b, c, d)); }
+
+/* Lane j of a[i] becomes lane i of a[j]. */
+static inline void v_transpose(vf a[W]) {
+  vf t[W];
+  for (int i = 0; i < 16; i += 4) { /* pairs of rows, then pairs of pairs, within each quarter */
+    vf low0 = _mm512_unpacklo_ps(a[i], a[i + 1]), high0 = _mm512_unpackhi_ps(a[i], a[i + 1]);
+    vf low1 = _mm512_unpacklo_ps(a[i + 2], a[i + 3]), high1 = _mm512_unpackhi_ps(a[i + 2], a[i + 3]);
+    t[i] = _mm512_shuffle_ps(low0, low1, _MM_SHUFFLE(1, 0, 1, 0));
+    t[i + 1] = _mm512_shuffle_ps(low0, low1, _MM_SHUFFLE(3, 2, 3, 2));
+    t[i + 2] = _mm512_shuffle_ps(high0, high1, _MM_SHUFFLE(1, 0, 1, 0));
+    t[i + 3] = _mm512_shuffle_ps(high0, high1, _MM_SHUFFLE(3, 2, 3, 2));
+  }
+  for (int i = 0; i < 4; i++) { /* quarter q of t[4 r + i] to quarter r of a[4 q + i] */
+    vf even0 = _mm512_shuffle_f32x4(t[i], t[i + 4], _MM_SHUFFLE(2, 0, 2, 0));
+    vf odd0 = _mm512_shuffle_f32x4(t[i], t[i + 4], _MM_SHUFFLE(3, 1, 3, 1));
+    vf even1 = _mm512_shuffle_f32x4(t[i + 8], t[i + 12], _MM_SHUFFLE(2, 0, 2, 0));
+    vf odd1 = _mm512_shuffle_f32x4(t[i + 8], t[i + 12], _MM_SHUFFLE(3, 1, 3, 1));
+    a[i] = _mm512_shuffle_f32x4(even0, even1, _MM_SHUFFLE(2, 0, 2, 0));
+    a[i + 8] = _mm512_shuffle_f32x4(even0, even1, _MM_SHUFFLE(3, 1, 3, 1));
+    a[i + 4] = _mm512_shuffle_f32x4(odd0, odd1, _MM_SHUFFLE(2, 0, 2, 0));
+    a[i + 12] = _mm512_shuffle_f32x4(odd0, odd1, _MM_SHUFFLE(3, 1, 3, 1));
+  }
+}
 
 #endif

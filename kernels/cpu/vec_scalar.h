@@ -9,6 +9,7 @@
 
 #include "runtime/base/dtype.h"
 
+#define V_REGISTERS 16
 enum { W = 4 };
 typedef float vf __attribute__((vector_size(16)));
 typedef int32_t vm __attribute__((vector_size(16)));
@@ -75,6 +76,13 @@ static inline float v_sum(vf a) { return (a[0] + a[1]) + (a[2] + a[3]); }
 static inline float v_maximum(vf a) { return fmaxf(fmaxf(a[0], a[1]), fmaxf(a[2], a[3])); }
 static inline void v_sum4_to(float *out, vf a, vf b, vf c, vf d) {
   out[0] = v_sum(a), out[1] = v_sum(b), out[2] = v_sum(c), out[3] = v_sum(d);
+}
+
+/* Lane j of a[i] becomes lane i of a[j]. */
+static inline void v_transpose(vf a[W]) {
+  vf t[W];
+  for (int i = 0; i < 4; i++) t[i] = (vf){a[0][i], a[1][i], a[2][i], a[3][i]};
+  memcpy(a, t, sizeof t);
 }
 
 #endif
