@@ -122,18 +122,22 @@ static void preempt(tri_sched *s, tri_sequence *q) {
   s->preemptions++;
 }
 
-/* Frees pages by preempting the last in order that is not under way and comes after `for_whom`. */
-static bool preempt_one(tri_sched *s, const tri_sequence *for_whom) {
-  tri_sequence *victim = NULL;
+/* The last in order of the running sequences that are not under way and come after q; NULL when there is none. */
+static tri_sequence *last_idle(const tri_sched *s, const tri_sequence *q) {
+  tri_sequence *last = NULL;
   for (int l = 0; l < s->cfg.num_lanes; l++)
-    for (tri_sequence *q = s->lanes[l].running.tail; q; q = q->prev) {
-      if (q->in_flight || !q->num_pages || !before(s, for_whom, q)) continue;
-      if (!victim || before(s, victim, q)) victim = q;
+    for (tri_sequence *v = s->lanes[l].running.tail; v; v = v->prev) {
+      if (v->in_flight || !v->num_pages || !before(s, q, v)) continue;
+      if (!last || before(s, last, v)) last = v;
       break; /* a lane's list is in order */
     }
-  if (!victim) return false;
-  preempt(s, victim);
-  return true;
+  return last;
+}
+
+static bool preempt_one(tri_sched *s, const tri_sequence *for_whom) {
+  tri_sequence *victim = last_idle(s, for_whom);
+  if (victim) preempt(s, victim);
+  return victim != NULL;
 }
 
 static bool take_page(tri_sched *s, const tri_sequence *q, int32_t *page, bool may_preempt) {
@@ -273,15 +277,36 @@ static bool lane_is_full(const tri_sched *s, const struct lane *lane) {
   return lane->running.count * s->cfg.num_lanes >= all + s->cfg.num_lanes - 1;
 }
 
+/* The whole prompt must find pages, or it would only push others out and be pushed out again. */
+static bool finds_pages(const tri_sched *s, const tri_sequence *q, int more) {
+  int bs = s->cfg.limits.block_size, need = (q->num_tokens + bs - 1) / bs;
+  return s->pool.num_free + more >= need + (s->num_running > 0);
+}
+
+/* By priority, the first in the queue takes the places of running sequences that matter less, where that is enough to
+ * let it in. Sequences under way are left alone: their lane's next step sees to them. */
+static void make_way(tri_sched *s) {
+  const tri_sequence *q = s->waiting.head;
+  if (!q || !s->cfg.by_priority) return;
+  int victims = 0, pages = 0;
+  for (int l = 0; l < s->cfg.num_lanes; l++)
+    for (const tri_sequence *v = s->lanes[l].running.tail; v && v->job->priority > q->job->priority; v = v->prev)
+      if (!v->in_flight) victims++, pages += v->num_pages;
+  if ((!victims && free_slot(s) < 0) || !finds_pages(s, q, pages)) return;
+  while (victims > 0 && (free_slot(s) < 0 || !finds_pages(s, q, 0))) {
+    tri_sequence *last = last_idle(s, q);
+    if (!last || last->job->priority <= q->job->priority) return;
+    preempt(s, last);
+    victims--;
+  }
+}
+
 static void admit(tri_sched *s, tri_plan_writer *plan, int lane, int *budget) {
   int bs = s->cfg.limits.block_size;
   while (s->waiting.head && *budget > 0 && !lane_is_full(s, &s->lanes[lane])) {
     tri_sequence *q = s->waiting.head;
     int slot = free_slot(s), n = remaining(q) < *budget ? remaining(q) : *budget;
-    /* The whole prompt must find pages, or it would only push others out and be pushed out again. */
-    int need = (q->num_tokens + bs - 1) / bs;
-    if (slot < 0 || s->pool.num_free < need + (s->num_running > 0) || n < 1 ||
-        !tri_plan_has_room(plan, (size_t)n, (size_t)(n / bs + 3), 1))
+    if (slot < 0 || !finds_pages(s, q, 0) || n < 1 || !tri_plan_has_room(plan, (size_t)n, (size_t)(n / bs + 3), 1))
       return;
     list_remove(&s->waiting, q);
     enter_lane(s, q, lane, slot);
@@ -297,6 +322,7 @@ bool tri_sched_compose(tri_sched *s, int lane_index, tri_plan_writer *plan) {
   if (!lane->running.count && !s->waiting.count) return false;
   int budget = s->cfg.limits.max_num_batched_tokens;
   tri_plan_begin(plan, (uint32_t)lane_index, ++s->step);
+  make_way(s);
   run_decodes(s, plan, lane, &budget);
   run_prompts(s, plan, lane, &budget);
   admit(s, plan, lane_index, &budget);

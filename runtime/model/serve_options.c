@@ -43,7 +43,8 @@ const tri_option tri_serve_option_table[] = {
     {TRI_OPT(S, num_kv_blocks), .name = "num-kv-blocks-override", .min = 0, .max = 1 << 30, .fallback = "0",
      .metavar = "N", .group = "Scheduling", .help = "exactly so many KV pages; 0: by memory"},
     {TRI_OPT(S, scheduling_policy), .name = "scheduling-policy", .choices = policies, .fallback = "fcfs",
-     .group = "Scheduling", .help = "priority: lower `priority` of a request is sooner"},
+     .group = "Scheduling",
+     .help = "priority: lower `priority` of a request is sooner, and preempts what runs with a higher one"},
     {TRI_OPT(S, deterministic), .name = "deterministic", .fallback = "false", .group = "Scheduling",
      .help = "the same bits whatever the batch, chunking or preemption"},
 

@@ -568,6 +568,40 @@ START_TEST(test_priority) {
 }
 END_TEST
 
+/* Running requests make way for one that matters more: for want of a slot as many as it takes, for want of pages only
+ * where that lets it in, and never for one that matters as much. */
+START_TEST(test_urgent) {
+  static const struct {
+    int slots, pages, prompt, preempted;
+    int64_t priority;
+  } cases[] = {{2, 60, 10, 1, -1}, {4, 24, 66, 2, -1}, {2, 60, 10, 0, 0}, {2, 60, 10, 0, 1}};
+  for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
+    for (int lanes = 1; lanes <= 2; lanes++) {
+      struct config c = simple_config(cases[k].slots, 64, 80, 4, cases[k].pages, 3);
+      c.by_priority = true;
+      c.lanes = lanes;
+      struct sim *s = sim_create(&c, k);
+      for (int i = 0; i < c.jobs; i++) {
+        bool urgent = i == c.jobs - 1;
+        struct request *r = request_init(s, i, urgent ? cases[k].prompt : 20, urgent ? 4 : 30, 1);
+        r->assign.sampling.ignore_eos = true;
+        r->assign.sampling.priority = urgent ? cases[k].priority : 0;
+        r->arrive_at = urgent ? 10 : 0;
+        request_expect(s, r);
+      }
+      run(s);
+      check_answers(s);
+      const struct choice *late = &s->requests[c.jobs - 1].choice[0], *other = &s->requests[0].choice[0];
+      uint64_t preempted = tri_sched_get_stats(s->sched).preemptions;
+      if (!cases[k].preempted) ck_assert_uint_eq(preempted, 0);
+      if (lanes == 1) ck_assert_uint_ge(preempted, (uint64_t)cases[k].preempted); /* coming back may take more */
+      if (cases[k].preempted) ck_assert_int_le(late->first_step, 10 * lanes + 3);
+      ck_assert_int_lt(other->first_step, late->first_step);
+      sim_destroy(s);
+    }
+}
+END_TEST
+
 /* An abort at every iteration of a job's life: its pages and slots are free one iteration later. */
 START_TEST(test_abort_from_any_state) {
   for (int at = 0; at < 40; at++)
@@ -748,6 +782,7 @@ Suite *suite_scheduler(void) {
   tcase_add_loop_test(random, test_random_workloads, 0, 5);
   tcase_add_test(cases, test_first_come_first_served);
   tcase_add_test(cases, test_priority);
+  tcase_add_test(cases, test_urgent);
   tcase_add_test(cases, test_abort_from_any_state);
   tcase_add_test(cases, test_deadline);
   tcase_add_test(cases, test_chunked_prefill);
