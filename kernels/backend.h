@@ -70,8 +70,8 @@ typedef struct tri_batch {
 } tri_batch;
 
 /* out[t] = scale * table[ids[t] - first_id] (zero where the id is outside this rank's rows: the vocabulary is cut over
- * the tensor group and an all-reduce follows) + positions_table[positions[t] + position_offset] where that table is
- * given. */
+ * the tensor group and an all-reduce follows; zero too with table.n = 0) + positions_table[positions[t] +
+ * position_offset] where that table is given. */
 typedef struct tri_embed_args {
   const uint32_t *ids;      /* [T] */
   const int32_t *positions; /* [T] */
@@ -83,18 +83,34 @@ typedef struct tri_embed_args {
   tri_mat out; /* [T, hidden] */
 } tri_embed_args;
 
-/* x += delta (delta.data NULL: no addition), then out = norm(x) * (weight + weight_offset) + bias.
+/* x += delta_scale * delta (delta.data NULL: no addition), then out = norm(x) * (weight + weight_offset) + bias.
  * RMS: x / sqrt(mean(x^2) + eps). LAYER: (x - mean) / sqrt(var + eps). The norm reads the unrounded sum. out may be x
  * itself (then x holds the normed value afterwards). out.data NULL: only the addition. weight, bias: float32 [hidden],
- * may be NULL. */
+ * may be NULL. Where x is a part of longer rows (RMS only), square_sums holds the whole rows' sums of squares and
+ * whole_cols their length. */
 typedef struct tri_norm_args {
   tri_mat x;
   tri_mat delta;
+  float delta_scale;
   const float *weight, *bias;
+  const float *square_sums; /* [T] or NULL */
+  int whole_cols;
   float eps, weight_offset;
   tri_norm_kind kind;
   tri_mat out;
 } tri_norm_args;
+
+/* sums[t] = sum of x[t][j]^2 */
+typedef struct tri_square_sums_args {
+  tri_mat x;
+  float *sums; /* [T] */
+} tri_square_sums_args;
+
+/* x = cap * tanh(scale * x / cap), or scale * x with cap 0. */
+typedef struct tri_softcap_args {
+  tri_mat x;
+  float scale, cap;
+} tri_softcap_args;
 
 /* out = act(x w^T + bias), or out += act(...) with accumulate. bias: float32 [n] or NULL. */
 typedef struct tri_linear_args {
@@ -121,15 +137,17 @@ typedef struct tri_rope_angles_args {
   float *cos, *sin; /* [T, rotary_dim / 2] */
 } tri_rope_angles_args;
 
-/* One row of qkv is hq*d queries, hkv*d keys, hkv*d values. Optional per-head RMS norms of q and k (weights float32
- * [d], NULL: none), then rotation of the first rotary_dim elements of each head (0: none), then k and v are written to
- * the cache at kv_slot and q stays in place, rotated. Rotation pairs (i, i + rotary_dim/2), or (2i, 2i+1) when
- * interleaved. */
+/* One row of qkv is hq*d queries, hkv*d keys, hkv*d values. Optional norms of each head of q and k (weights float32,
+ * head h's at h * norm_stride: 0 for one [d] for all heads; NULL: none), then rotation of the first rotary_dim elements
+ * of each head (0: none), then k and v are written to the cache at kv_slot and q stays in place, rotated. Rotation
+ * pairs (i, i + rotary_dim/2), or (2i, 2i+1) when interleaved. */
 typedef struct tri_qkv_rope_append_args {
   tri_mat qkv; /* [T, (hq + 2 hkv) d] in place */
   int num_heads, num_kv_heads, head_dim;
   const float *q_norm, *k_norm;
   float norm_eps, norm_weight_offset;
+  tri_norm_kind norm_kind;
+  int norm_stride;
   int rotary_dim;
   bool interleaved;
   const float *cos, *sin; /* from rope_angles */
@@ -222,6 +240,8 @@ typedef struct tri_sample_args {
 #define TRI_OP_LIST(X)                                                                                                 \
   X(embed)                                                                                                             \
   X(norm)                                                                                                              \
+  X(square_sums)                                                                                                       \
+  X(softcap)                                                                                                           \
   X(linear)                                                                                                            \
   X(rope_angles)                                                                                                       \
   X(qkv_rope_append)                                                                                                   \

@@ -126,6 +126,7 @@ static tri_norm_args norm_args(const tri_forward *f, tri_mat x, tri_mat delta, c
                                const tri_weight *bias, tri_mat out) {
   return (tri_norm_args){.x = x,
                          .delta = delta,
+                         .delta_scale = 1,
                          .weight = tri_vector(w),
                          .bias = tri_vector(bias),
                          .eps = (float)f->cfg.model->norm_eps,

@@ -60,7 +60,8 @@ typedef struct tri_norm_row {
   float *x, *out;
   const float *delta, *weight, *bias;
   int n;
-  float eps, weight_offset;
+  float delta_scale, eps, weight_offset;
+  float mean_square; /* of the whole row; negative: of x */
   tri_norm_kind kind;
 } tri_norm_row;
 
@@ -85,6 +86,8 @@ typedef struct tri_cpu_isa {
   /* n floats rounded to a KV type */
   void (*narrow)(void *out, tri_dtype dtype, const float *src, int n);
   void (*norm)(const tri_norm_row *r);
+  float (*square_sum)(const float *x, int n);
+  void (*softcap)(float *x, int n, float scale, float cap);
   void (*glu)(float *out, const float *gate, const float *up, int n, tri_act act);
   void (*rotate)(float *x, int half, const float *cosine, const float *sine); /* pairs (i, i + half) */
   /* Turns scores into exp(score - new max) and updates max and sum; returns the factor that older sums must be scaled

@@ -103,16 +103,29 @@ V_INLINE float row_sum(const float *x, int n, float shift, bool square) {
 
 static void isa_norm(const tri_norm_row *r) {
   int n = r->n;
-  if (r->delta) V_EACH(i, c, n) store_some(r->x + i, v_add(load_some(r->x + i, c), load_some(r->delta + i, c)), c);
+  vf share = v_set1(r->delta_scale);
+  if (r->delta)
+    V_EACH(i, c, n) store_some(r->x + i, v_fma(share, load_some(r->delta + i, c), load_some(r->x + i, c)), c);
   if (!r->out) return;
   float mean = r->kind == TRI_NORM_LAYER ? row_sum(r->x, n, 0, false) / (float)n : 0;
-  float factor = 1 / __builtin_sqrtf(row_sum(r->x, n, mean, true) / (float)n + r->eps);
+  float square = r->mean_square < 0 ? row_sum(r->x, n, mean, true) / (float)n : r->mean_square;
+  float factor = 1 / __builtin_sqrtf(square + r->eps);
   vf f = v_set1(factor), m = v_set1(mean), offset = v_set1(r->weight_offset);
   V_EACH(i, c, n) {
     vf a = v_mul(v_sub(load_some(r->x + i, c), m), f);
     if (r->weight) a = v_mul(a, v_add(load_some(r->weight + i, c), offset));
     if (r->bias) a = v_add(a, load_some(r->bias + i, c));
     store_some(r->out + i, a, c);
+  }
+}
+
+static float isa_square_sum(const float *x, int n) { return row_sum(x, n, 0, true); }
+
+static void isa_softcap(float *x, int n, float scale, float cap) {
+  vf s = v_set1(cap > 0 ? scale / cap : scale), c = v_set1(cap);
+  V_EACH(i, m, n) {
+    vf a = v_mul(load_some(x + i, m), s);
+    store_some(x + i, cap > 0 ? v_mul(c, v_tanh(a)) : a, m);
   }
 }
 

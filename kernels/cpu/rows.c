@@ -78,7 +78,8 @@ static void norm_rows(const row_run *r, int begin, int end, int index) {
     tri_norm_row n = {.x = row_of(&a->x, t), .weight = a->weight, .bias = a->bias, .n = a->x.cols, .kind = a->kind};
     n.delta = a->delta.data ? row_of(&a->delta, t) : NULL;
     n.out = a->out.data ? row_of(&a->out, t) : NULL;
-    n.eps = a->eps, n.weight_offset = a->weight_offset;
+    n.delta_scale = a->delta_scale, n.eps = a->eps, n.weight_offset = a->weight_offset;
+    n.mean_square = a->square_sums ? a->square_sums[t] / (float)a->whole_cols : -1;
     r->isa->norm(&n);
   }
 }
@@ -90,6 +91,37 @@ tri_status tri_cpu_norm_plan(tri_backend *be, const tri_norm_args *a, tri_op_pla
 void tri_cpu_norm_launch(tri_backend *be, const tri_op_plan *plan, const tri_norm_args *a, tri_stream *stream) {
   (void)plan, (void)stream;
   run_rows(be, a, a->x.rows, a->x.cols * 0.4 + 30, norm_rows);
+}
+
+static void square_rows(const row_run *r, int begin, int end, int index) {
+  (void)index;
+  const tri_square_sums_args *a = r->args;
+  for (int t = begin; t < end; t++) a->sums[t] = r->isa->square_sum(row_of(&a->x, t), a->x.cols);
+}
+
+tri_status tri_cpu_square_sums_plan(tri_backend *be, const tri_square_sums_args *a, tri_op_plan *plan) {
+  return tri_ref_square_sums_plan(be, a, plan);
+}
+
+void tri_cpu_square_sums_launch(tri_backend *be, const tri_op_plan *plan, const tri_square_sums_args *a,
+                                tri_stream *stream) {
+  (void)plan, (void)stream;
+  run_rows(be, a, a->x.rows, a->x.cols * 0.2 + 20, square_rows);
+}
+
+static void cap_rows(const row_run *r, int begin, int end, int index) {
+  (void)index;
+  const tri_softcap_args *a = r->args;
+  for (int t = begin; t < end; t++) r->isa->softcap(row_of(&a->x, t), a->x.cols, a->scale, a->cap);
+}
+
+tri_status tri_cpu_softcap_plan(tri_backend *be, const tri_softcap_args *a, tri_op_plan *plan) {
+  return tri_ref_softcap_plan(be, a, plan);
+}
+
+void tri_cpu_softcap_launch(tri_backend *be, const tri_op_plan *plan, const tri_softcap_args *a, tri_stream *stream) {
+  (void)plan, (void)stream;
+  run_rows(be, a, a->x.rows, a->x.cols * 1.5, cap_rows);
 }
 
 /* Rows are long here and often single: the items are pieces of rows. */
@@ -200,9 +232,13 @@ static void append_rows(const row_run *r, int begin, int end, int index) {
     const float *si = half ? a->sin + (size_t)t * (size_t)half : NULL;
     for (int h = 0; h < hq + hkv; h++) {
       float *x = row + (size_t)h * (size_t)d;
-      tri_norm_row n = {.x = x, .out = x, .weight = h < hq ? a->q_norm : a->k_norm, .n = d, .kind = TRI_NORM_RMS};
-      n.eps = a->norm_eps, n.weight_offset = a->norm_weight_offset;
-      if (n.weight) r->isa->norm(&n);
+      const float *gain = h < hq ? a->q_norm : a->k_norm;
+      if (gain) {
+        tri_norm_row n = {.x = x, .out = x, .n = d, .kind = a->norm_kind, .mean_square = -1};
+        n.weight = gain + (size_t)(h < hq ? h : h - hq) * (size_t)a->norm_stride;
+        n.eps = a->norm_eps, n.weight_offset = a->norm_weight_offset;
+        r->isa->norm(&n);
+      }
       if (half && a->interleaved)
         rotate_pairs(x, half, co, si);
       else if (half)

@@ -54,11 +54,13 @@ tri_status tri_ref_qkv_rope_append_plan(tri_backend *be, const tri_qkv_rope_appe
   return kv_ok(&a->kv) && rotary && fits ? TRI_OK : TRI_INVALID_ARGUMENT;
 }
 
-static void norm_head(float *x, int d, const float *weight, float eps, float offset) {
-  double square = 0;
-  for (int i = 0; i < d; i++) square += (double)x[i] * x[i];
-  double factor = 1 / sqrt(square / d + eps);
-  for (int i = 0; i < d; i++) x[i] = (float)(x[i] * factor * ((double)weight[i] + offset));
+static void norm_head(const tri_qkv_rope_append_args *a, float *x, const float *weight) {
+  int d = a->head_dim;
+  double mean = 0, square = 0;
+  for (int i = 0; i < d && a->norm_kind == TRI_NORM_LAYER; i++) mean += (double)x[i] / d;
+  for (int i = 0; i < d; i++) square += (x[i] - mean) * (x[i] - mean);
+  double factor = 1 / sqrt(square / d + a->norm_eps);
+  for (int i = 0; i < d; i++) x[i] = (float)((x[i] - mean) * factor * ((double)weight[i] + a->norm_weight_offset));
 }
 
 static void rotate_head(float *x, int rotary_dim, bool interleaved, const float *cosine, const float *sine) {
@@ -80,7 +82,7 @@ void tri_ref_qkv_rope_append_launch(tri_backend *be, const tri_op_plan *plan, co
     for (int h = 0; h < hq + hkv; h++) {
       float *x = row + (size_t)h * (size_t)d;
       const float *weight = h < hq ? a->q_norm : a->k_norm;
-      if (weight) norm_head(x, d, weight, a->norm_eps, a->norm_weight_offset);
+      if (weight) norm_head(a, x, weight + (size_t)(h < hq ? h : h - hq) * (size_t)a->norm_stride);
       size_t angle = (size_t)t * (size_t)half;
       if (half) rotate_head(x, a->rotary_dim, a->interleaved, a->cos + angle, a->sin + angle);
     }

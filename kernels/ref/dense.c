@@ -31,7 +31,8 @@ static double weight_at(const tri_weight *w, size_t row, size_t col) {
 tri_status tri_ref_embed_plan(tri_backend *be, const tri_embed_args *a, tri_op_plan *plan) {
   (void)be;
   *plan = (tri_op_plan){0};
-  return mat_ok(&a->out) && weight_ok(&a->table) && a->table.k == a->out.cols ? TRI_OK : TRI_INVALID_ARGUMENT;
+  bool fits = !a->table.n || a->table.k == a->out.cols;
+  return mat_ok(&a->out) && weight_ok(&a->table) && fits ? TRI_OK : TRI_INVALID_ARGUMENT;
 }
 
 void tri_ref_embed_launch(tri_backend *be, const tri_op_plan *plan, const tri_embed_args *a, tri_stream *stream) {
@@ -53,6 +54,7 @@ tri_status tri_ref_norm_plan(tri_backend *be, const tri_norm_args *a, tri_op_pla
   *plan = (tri_op_plan){0};
   bool same = (!a->delta.data || (a->delta.rows == a->x.rows && a->delta.cols == a->x.cols)) &&
               (!a->out.data || (a->out.rows == a->x.rows && a->out.cols == a->x.cols));
+  same = same && (!a->square_sums || (a->kind == TRI_NORM_RMS && a->whole_cols >= a->x.cols));
   return mat_ok(&a->x) && same ? TRI_OK : TRI_INVALID_ARGUMENT;
 }
 
@@ -62,7 +64,7 @@ void tri_ref_norm_launch(tri_backend *be, const tri_op_plan *plan, const tri_nor
   for (int t = 0; t < a->x.rows; t++) {
     float *x = row_of(&a->x, t);
     if (a->delta.data)
-      for (int j = 0; j < n; j++) x[j] += row_of(&a->delta, t)[j];
+      for (int j = 0; j < n; j++) x[j] += a->delta_scale * row_of(&a->delta, t)[j];
     if (!a->out.data) continue;
     double mean = 0, square = 0;
     if (a->kind == TRI_NORM_LAYER) {
@@ -70,11 +72,45 @@ void tri_ref_norm_launch(tri_backend *be, const tri_op_plan *plan, const tri_nor
       mean /= n;
     }
     for (int j = 0; j < n; j++) square += (x[j] - mean) * (x[j] - mean);
-    double factor = 1 / sqrt(square / n + a->eps);
+    double factor = 1 / sqrt((a->square_sums ? a->square_sums[t] / a->whole_cols : square / n) + a->eps);
     float *out = row_of(&a->out, t);
     for (int j = 0; j < n; j++) {
       double gain = a->weight ? (double)a->weight[j] + a->weight_offset : 1;
       out[j] = (float)((x[j] - mean) * factor * gain + (a->bias ? a->bias[j] : 0));
+    }
+  }
+}
+
+tri_status tri_ref_square_sums_plan(tri_backend *be, const tri_square_sums_args *a, tri_op_plan *plan) {
+  (void)be;
+  *plan = (tri_op_plan){0};
+  return mat_ok(&a->x) ? TRI_OK : TRI_INVALID_ARGUMENT;
+}
+
+void tri_ref_square_sums_launch(tri_backend *be, const tri_op_plan *plan, const tri_square_sums_args *a,
+                                tri_stream *stream) {
+  (void)be, (void)plan, (void)stream;
+  for (int t = 0; t < a->x.rows; t++) {
+    const float *x = row_of(&a->x, t);
+    double sum = 0;
+    for (int j = 0; j < a->x.cols; j++) sum += (double)x[j] * x[j];
+    a->sums[t] = (float)sum;
+  }
+}
+
+tri_status tri_ref_softcap_plan(tri_backend *be, const tri_softcap_args *a, tri_op_plan *plan) {
+  (void)be;
+  *plan = (tri_op_plan){0};
+  return mat_ok(&a->x) ? TRI_OK : TRI_INVALID_ARGUMENT;
+}
+
+void tri_ref_softcap_launch(tri_backend *be, const tri_op_plan *plan, const tri_softcap_args *a, tri_stream *stream) {
+  (void)be, (void)plan, (void)stream;
+  for (int t = 0; t < a->x.rows; t++) {
+    float *x = row_of(&a->x, t);
+    for (int j = 0; j < a->x.cols; j++) {
+      double v = (double)a->scale * x[j];
+      x[j] = (float)(a->cap > 0 ? a->cap * tanh(v / a->cap) : v);
     }
   }
 }

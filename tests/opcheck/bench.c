@@ -135,10 +135,17 @@ static void bench_rows(bench *b, int m) {
   size_t rows = (size_t)m;
   float *x = filled(b, rows * 2 * F), *y = filled(b, rows * F), *w = filled(b, H);
   char name[80];
-  tri_norm_args n = {.x = {x, m, H, H}, .delta = {y, m, H, H}, .weight = w, .eps = 1e-5f, .kind = TRI_NORM_RMS};
+  tri_norm_args n = {.x = {x, m, H, H}, .delta = {y, m, H, H}, .weight = w, .eps = 1e-5f, .delta_scale = 1};
+  n.kind = TRI_NORM_RMS;
   n.out = (tri_mat){y + rows * H, m, H, H};
   snprintf(name, sizeof name, "norm rms with addition %d x %d", m, H);
   if (wanted(b, "norm")) report(b, name, run_norm, &n, 4.0 * 4 * H * m, 0);
+  tri_square_sums_args ss = {.x = n.x, .sums = y};
+  snprintf(name, sizeof name, "square_sums %d x %d", m, H);
+  if (wanted(b, "square_sums")) report(b, name, run_square_sums, &ss, 4.0 * H * m, 0);
+  tri_softcap_args cap = {.x = n.x, .scale = 1, .cap = 30};
+  snprintf(name, sizeof name, "softcap %d x %d", m, H);
+  if (wanted(b, "softcap")) report(b, name, run_softcap, &cap, 2.0 * 4 * H * m, 0);
   tri_glu_args g = {.gate_up = {x, m, 2 * F, 2 * F}, .act = TRI_ACT_SILU, .out = {y, m, F, F}};
   snprintf(name, sizeof name, "glu silu %d x %d", m, F);
   if (wanted(b, "glu")) report(b, name, run_glu, &g, 3.0 * 4 * F * m, 0);

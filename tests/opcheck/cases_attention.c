@@ -131,8 +131,11 @@ void oc_case_qkv_rope_append(oc *c, int i) {
   a.qkv = oc_matrix(c, tokens, (hq + 2 * hkv) * d, false);
   a.rotary_dim = oc_chance(c, 60) ? d / 2 * 2 : oc_range(c, 0, d / 2) * 2;
   a.interleaved = oc_chance(c, 40);
-  if (oc_chance(c, 40)) a.q_norm = oc_normals(c, (size_t)d, 1);
-  if (oc_chance(c, 40)) a.k_norm = oc_normals(c, (size_t)d, 1);
+  a.norm_stride = oc_chance(c, 30) ? d : 0;
+  a.norm_kind = (tri_norm_kind)oc_range(c, 0, 1);
+  size_t gains = (size_t)(a.norm_stride ? hq : 1) * (size_t)d;
+  if (oc_chance(c, 40)) a.q_norm = oc_normals(c, gains, 1);
+  if (oc_chance(c, 40)) a.k_norm = oc_normals(c, gains, 1);
   if (oc_chance(c, 30)) a.norm_weight_offset = 1;
   size_t half = (size_t)a.rotary_dim / 2, angles = (size_t)tokens * half, bytes;
   float *co = oc_host(c, angles * 4), *si = oc_host(c, angles * 4);
@@ -149,7 +152,7 @@ void oc_case_qkv_rope_append(oc *c, int i) {
            tokens, hq, hkv, d, a.rotary_dim, a.interleaved ? " interleaved" : "", a.q_norm ? " q norm" : "");
   tri_qkv_rope_append_args b = a;
   b.qkv = oc_device_matrix(c, &a.qkv);
-  b.q_norm = oc_device(c, a.q_norm, (size_t)d * 4), b.k_norm = oc_device(c, a.k_norm, (size_t)d * 4);
+  b.q_norm = oc_device(c, a.q_norm, gains * 4), b.k_norm = oc_device(c, a.k_norm, gains * 4);
   b.cos = oc_device(c, co, angles * 4), b.sin = oc_device(c, si, angles * 4);
   b.kv_slot = oc_device(c, slots, (size_t)tokens * sizeof *slots);
   b.kv.k = oc_device(c, a.kv.k, bytes), b.kv.v = oc_device(c, a.kv.v, bytes);

@@ -51,6 +51,7 @@ void oc_case_embed(oc *c, int i) {
   a.ids = ids, a.positions = positions;
   if (oc_chance(c, 50)) a.position_table = oc_weight(c, pt, 24, hidden);
   snprintf(c->what, sizeof c->what, "embed %s rows %d hidden %d", tri_dtype_name(t), rows, hidden);
+  if (oc_chance(c, 10)) a.table = (tri_weight){0};
   tri_embed_args b = a;
   b.ids = oc_device(c, ids, (size_t)rows * sizeof *ids);
   b.positions = oc_device(c, positions, (size_t)rows * sizeof *positions);
@@ -65,6 +66,12 @@ void oc_case_norm(oc *c, int i) {
   int rows = some_rows(c, i), n = some_width(c, i + 1);
   tri_norm_args a = {.x = oc_matrix(c, rows, n, false), .eps = 1e-5f, .kind = (tri_norm_kind)(i % 2)};
   if (oc_chance(c, 60)) a.delta = oc_matrix(c, rows, n, false);
+  a.delta_scale = oc_chance(c, 70) ? 1 : 0.22f;
+  if (a.kind == TRI_NORM_RMS && oc_chance(c, 30)) {
+    float *sums = oc_normals(c, (size_t)rows, 1);
+    for (int r = 0; r < rows; r++) sums[r] = (float)n * (1 + fabsf(sums[r]));
+    a.square_sums = sums, a.whole_cols = n + oc_range(c, 0, n);
+  }
   if (oc_chance(c, 80)) a.weight = oc_normals(c, (size_t)n, 1);
   if (oc_chance(c, 50)) a.bias = oc_normals(c, (size_t)n, 1);
   if (oc_chance(c, 30)) a.weight_offset = 1;
@@ -81,9 +88,32 @@ void oc_case_norm(oc *c, int i) {
   if (!in_place && !only_add) b.out = oc_device_matrix(c, &a.out);
   b.weight = oc_device(c, a.weight, (size_t)n * sizeof(float));
   b.bias = oc_device(c, a.bias, (size_t)n * sizeof(float));
+  b.square_sums = oc_device(c, a.square_sums, (size_t)rows * sizeof(float));
   oc_status(c, tri_run_norm(c->ref, &a, NULL), tri_run_norm(c->be, &b, NULL));
   oc_compare(c, &a.x, &b.x, LIMIT);
   if (a.out.data) oc_compare(c, &a.out, &b.out, LIMIT);
+}
+
+void oc_case_square_sums(oc *c, int i) {
+  int rows = some_rows(c, i), n = some_width(c, i + 1);
+  tri_mat sums = {oc_normals(c, (size_t)rows, 1), rows, 1, 1};
+  tri_square_sums_args a = {.x = oc_matrix(c, rows, n, false), .sums = sums.data};
+  snprintf(c->what, sizeof c->what, "square_sums rows %d n %d", rows, n);
+  tri_mat got = oc_device_matrix(c, &sums);
+  tri_square_sums_args b = {.x = oc_device_matrix(c, &a.x), .sums = got.data};
+  oc_status(c, tri_run_square_sums(c->ref, &a, NULL), tri_run_square_sums(c->be, &b, NULL));
+  oc_compare(c, &sums, &got, LIMIT);
+}
+
+void oc_case_softcap(oc *c, int i) {
+  int rows = some_rows(c, i), n = some_width(c, i + 1);
+  tri_softcap_args a = {.x = oc_matrix(c, rows, n, false), .scale = oc_chance(c, 50) ? 1 : 0.0625f};
+  a.cap = oc_chance(c, 70) ? 0.5f : 0;
+  snprintf(c->what, sizeof c->what, "softcap rows %d n %d scale %g cap %g", rows, n, (double)a.scale, (double)a.cap);
+  tri_softcap_args b = a;
+  b.x = oc_device_matrix(c, &a.x);
+  oc_status(c, tri_run_softcap(c->ref, &a, NULL), tri_run_softcap(c->be, &b, NULL));
+  oc_compare(c, &a.x, &b.x, LIMIT);
 }
 
 void oc_case_glu(oc *c, int i) {

@@ -48,7 +48,8 @@ void oc_deterministic_linear(oc *c, tri_backend **others, int num_others, int i)
 /* Norm and gated activation take rows one by one: their bits against those of rows on their own. */
 void oc_deterministic_rows(oc *c, tri_backend **others, int num_others, int i) {
   int m = oc_range(c, 2, 60), n = oc_range(c, 1, 3000);
-  tri_norm_args a = {.x = oc_matrix(c, m, n, false), .eps = 1e-5f, .kind = (tri_norm_kind)(i % 2)};
+  tri_norm_args a = {.x = oc_matrix(c, m, n, false), .eps = 1e-5f, .delta_scale = 1};
+  a.kind = (tri_norm_kind)(i % 2);
   a.weight = oc_normals(c, (size_t)n, 1);
   a.out = oc_matrix(c, m, n, true);
   tri_glu_args g = {.gate_up = oc_matrix(c, m, 2 * n, false), .act = (tri_act)(i % 6), .out = oc_matrix(c, m, n, true)};

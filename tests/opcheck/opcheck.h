@@ -76,6 +76,8 @@ void oc_attention_device(oc *c, oc_attention *x, const oc_attention *host);
 
 void oc_case_embed(oc *c, int i);
 void oc_case_norm(oc *c, int i);
+void oc_case_square_sums(oc *c, int i);
+void oc_case_softcap(oc *c, int i);
 void oc_case_linear(oc *c, int i);
 void oc_case_rope_angles(oc *c, int i);
 void oc_case_qkv_rope_append(oc *c, int i);
