@@ -90,7 +90,8 @@ static tri_status load_plain(void *ctx, const tri_slice *s) {
 static tri_status load_vector(void *ctx, const tri_slice *s) {
   struct load *l = ctx;
   tri_slice row = {.src_col = s->src_row, .dst_col = s->dst_row, .rows = 1, .cols = s->rows};
-  l->file_cols = l->tensor->shape[0];
+  l->file_cols = 1;
+  for (int i = 0; i < l->tensor->rank; i++) l->file_cols *= l->tensor->shape[i];
   return load_plain(l, &row);
 }
 
@@ -128,8 +129,11 @@ static tri_status load_tensor(void *ctx, const tri_weight_target *t) {
   tri_weight_shape full = tri_rule_full_shape(l->c, &t->rule);
   bool transposed = t->rule.flags & TRI_TENSOR_TRANSPOSED;
   int64_t rows = transposed ? full.k : full.n, cols = transposed ? full.n : full.k;
-  bool fits = full.vector ? src->rank == 1 && src->shape[0] == full.n
-                          : src->rank == 2 && src->shape[0] == rows && src->shape[1] == cols;
+  tri_weight_id id = t->rule.weight;
+  bool by_head = (id == TRI_W_Q_NORM || id == TRI_W_K_NORM) && src->rank == 2; /* gains stored [heads, head_dim] */
+  bool fits = full.vector
+                  ? (by_head ? src->shape[0] * src->shape[1] : src->shape[0]) == full.n && src->rank == 1 + by_head
+                  : src->rank == 2 && src->shape[0] == rows && src->shape[1] == cols;
   if (!fits)
     return tri_fail(l->err, TRI_CORRUPT, src->name,
                     "tensor %.80s has %d dimensions of %lld x %lld, the config asks for %lld x %lld", src->name,

@@ -7,7 +7,9 @@
 enum { ALIGN = 64 };
 
 bool tri_rule_applies(const tri_model_config *c, const tri_tensor_rule *rule) {
-  return !rule->if_field || *(const bool *)((const char *)c + rule->if_field);
+  const char *at = (const char *)c;
+  return (!rule->if_field || *(const bool *)(at + rule->if_field)) &&
+         !(rule->unless_field && *(const bool *)(at + rule->unless_field));
 }
 
 const tri_st_tensor *tri_rule_find(const tri_model_config *c, const tri_checkpoint *ckpt, const tri_tensor_rule *rule,

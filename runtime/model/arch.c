@@ -2,9 +2,37 @@
 
 #include <string.h>
 
-extern const tri_arch tri_arch_gpt2, tri_arch_gpt_neox, tri_arch_llama;
+#define ARCHITECTURES(X)                                                                                               \
+  X(bloom)                                                                                                             \
+  X(cohere)                                                                                                            \
+  X(falcon)                                                                                                            \
+  X(gemma)                                                                                                             \
+  X(gemma2)                                                                                                            \
+  X(gpt2)                                                                                                              \
+  X(gpt_neo)                                                                                                           \
+  X(gpt_neox)                                                                                                          \
+  X(gptj)                                                                                                              \
+  X(granite)                                                                                                           \
+  X(llama)                                                                                                             \
+  X(mistral)                                                                                                           \
+  X(olmo2)                                                                                                             \
+  X(opt)                                                                                                               \
+  X(phi)                                                                                                               \
+  X(phi3)                                                                                                              \
+  X(qwen2)                                                                                                             \
+  X(qwen3)                                                                                                             \
+  X(stablelm)                                                                                                          \
+  X(starcoder2)
 
-const tri_arch *const tri_arch_list[] = {&tri_arch_gpt2, &tri_arch_gpt_neox, &tri_arch_llama, NULL};
+#define X(name) extern const tri_arch tri_arch_##name;
+ARCHITECTURES(X)
+#undef X
+
+const tri_arch *const tri_arch_list[] = {
+#define X(name) &tri_arch_##name,
+    ARCHITECTURES(X)
+#undef X
+        NULL};
 
 const tri_arch *tri_arch_find(const char *model_type) {
   for (const tri_arch *const *a = tri_arch_list; *a; a++)

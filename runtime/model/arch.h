@@ -15,13 +15,17 @@
 /* Where the executor finds a tensor. Matrices keep a 16-bit type; vectors are float32. Cut over the tensor group:
  *   by vocabulary: EMBED, HEAD (rows)       by query and KV heads: QKV (rows), O (columns)
  *   by intermediate size: UP (rows; gate rows first when gated), DOWN (columns)
- *   replicated: norms, POSITIONS            on tensor rank 0 alone: biases added after an all-reduce (O_BIAS,
- * DOWN_BIAS) */
+ *   replicated: norms, projections; on tensor rank 0 alone: what is added before an all-reduce (O_BIAS, DOWN_BIAS,
+ *   POSITIONS). NORM1, NORM2: of a branch's input, or of the sum with it; BRANCH_NORM1, 2: of what a branch gives. */
 #define TRI_WEIGHT_LIST(X)                                                                                             \
   X(EMBED, 0)                                                                                                          \
+  X(EMBED_NORM, 0)                                                                                                     \
+  X(EMBED_NORM_BIAS, 0)                                                                                                \
+  X(PROJECT_IN, 0)                                                                                                     \
   X(POSITIONS, 0)                                                                                                      \
   X(FINAL_NORM, 0)                                                                                                     \
   X(FINAL_NORM_BIAS, 0)                                                                                                \
+  X(PROJECT_OUT, 0)                                                                                                    \
   X(HEAD, 0)                                                                                                           \
   X(HEAD_BIAS, 0)                                                                                                      \
   X(NORM1, 1)                                                                                                          \
@@ -32,12 +36,16 @@
   X(K_NORM, 1)                                                                                                         \
   X(O, 1)                                                                                                              \
   X(O_BIAS, 1)                                                                                                         \
+  X(BRANCH_NORM1, 1)                                                                                                   \
+  X(BRANCH_NORM1_BIAS, 1)                                                                                              \
   X(NORM2, 1)                                                                                                          \
   X(NORM2_BIAS, 1)                                                                                                     \
   X(UP, 1)                                                                                                             \
   X(UP_BIAS, 1)                                                                                                        \
   X(DOWN, 1)                                                                                                           \
-  X(DOWN_BIAS, 1)
+  X(DOWN_BIAS, 1)                                                                                                      \
+  X(BRANCH_NORM2, 1)                                                                                                   \
+  X(BRANCH_NORM2_BIAS, 1)
 
 typedef enum tri_weight_id {
 #define X(name, per_layer) TRI_W_##name,
@@ -55,7 +63,7 @@ typedef enum tri_part {
   TRI_PART_K,
   TRI_PART_V,
   TRI_PART_QKV_CONCAT,      /* q rows, k rows, v rows */
-  TRI_PART_QKV_INTERLEAVED, /* per head: q, k, v (GPT-NeoX) */
+  TRI_PART_QKV_INTERLEAVED, /* per KV head: its q heads, k, v (GPT-NeoX, BLOOM, Falcon) */
   TRI_PART_GATE,
   TRI_PART_UP,
   TRI_PART_GATE_UP_CONCAT /* gate rows, then up rows */
@@ -70,8 +78,9 @@ typedef struct tri_tensor_rule {
   tri_weight_id weight;
   tri_part part;
   int flags;
-  /* offset of a bool in tri_model_config that says whether this model has the tensor; 0: always */
-  size_t if_field;
+  /* offsets of bools in tri_model_config: the model has the tensor if the one is true and unless the other is; 0:
+   * always */
+  size_t if_field, unless_field;
 } tri_tensor_rule;
 #define TRI_IF(field) offsetof(tri_model_config, field)
 
@@ -102,12 +111,23 @@ typedef struct tri_arch {
   const tri_tensor_rule *tensors; /* ends with name NULL */
   /* Values before the file is read; what the file does not name stays. */
   tri_model_config defaults;
+  /* Between the keys and what is derived from them: keys that mean something else here. May be NULL. */
+  tri_status (*prepare)(tri_model_config *c, const tri_json *root, tri_error *err);
   /* After the keys: derived values and checks that a table cannot say. May be NULL. */
   tri_status (*finish)(tri_model_config *c, const tri_json *root, tri_error *err);
 } tri_arch;
 
 extern const tri_arch *const tri_arch_list[]; /* NULL-terminated */
 const tri_arch *tri_arch_find(const char *model_type);
+
+/* For prepare and finish: a key of config.json that no table reads. Absent or null leaves *out as it is. */
+tri_status tri_config_bool(const tri_json *root, const char *key, bool *out, tri_error *err);
+tri_status tri_config_number(const tri_json *root, const char *key, double min, double max, double *out,
+                             tri_error *err);
+/* Refuses the key where it is true: a feature that this family's table lacks. */
+tri_status tri_config_must_be_off(const tri_json *root, const char *key, tri_error *err);
+/* Every layer from `first` on in steps of `step` is LOCAL, unless layer_types has said which are. */
+void tri_config_local_layers(tri_model_config *c, const tri_json *root, int first, int step);
 
 /* "gelu_new", "silu", ...: false when unknown. */
 bool tri_act_from_name(const char *name, tri_act *out);

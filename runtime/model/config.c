@@ -13,7 +13,7 @@ enum { MAX_CONFIG_BYTES = 4 << 20 };
 /* What most families share. */
 static const tri_config_key common_keys[] = {
     TRI_INT_KEY("hidden_size", hidden_size, 1, 1 << 20),
-    TRI_INT_KEY("num_hidden_layers", num_layers, 1, 4096),
+    TRI_INT_KEY("num_hidden_layers", num_layers, 1, TRI_MAX_LAYERS),
     TRI_INT_KEY("num_attention_heads", num_heads, 1, 1 << 16),
     TRI_INT_KEY("intermediate_size", intermediate_size, 1, 1 << 24),
     TRI_INT_KEY("vocab_size", vocab_size, 1, 1 << 28),
@@ -32,6 +32,9 @@ static const char *const known_keys[] = {
     "torch_dtype",
     "hidden_act",
     "activation_function",
+    "activation",
+    "hidden_activation",
+    "layer_types",
     "rope_parameters",
     "rope_scaling",
     "original_max_position_embeddings",
@@ -170,21 +173,75 @@ static tri_status read_arch(const tri_json *root, tri_model_config *c, tri_error
   if (!c->partial_rotary_factor) c->partial_rotary_factor = 1;
   if (!c->rope_theta) c->rope_theta = 10000;
   if (!c->embed_scale) c->embed_scale = 1;
+  if (!c->residual_scale) c->residual_scale = 1;
+  if (!c->logit_scale) c->logit_scale = 1;
   c->bos_token_id = -1;
   c->gen_temperature = c->gen_top_p = c->gen_repetition_penalty = NAN;
   c->gen_top_k = -1;
   return TRI_OK;
 }
 
-/* The first of two spellings that stands there, NULL without; anything but a string is refused. */
-static tri_status read_either(const tri_json *root, const char *key, const char *other, const char **out,
-                              tri_error *err) {
+/* The first of some spellings that stands there, NULL without; anything but a string is refused. */
+static tri_status read_name(const tri_json *root, const char *const *keys, const char **out, tri_error *err) {
+  *out = NULL;
+  for (; *keys; keys++) {
+    const tri_json *v = tri_json_get(root, *keys);
+    if (tri_json_kind_of(v) == TRI_JSON_NULL) continue;
+    *out = tri_json_as_str(v, NULL);
+    return *out ? TRI_OK : tri_fail(err, TRI_INVALID_ARGUMENT, *keys, "%s must be a string", *keys);
+  }
+  return TRI_OK;
+}
+
+tri_status tri_config_bool(const tri_json *root, const char *key, bool *out, tri_error *err) {
   const tri_json *v = tri_json_get(root, key);
-  const char *name = tri_json_kind_of(v) == TRI_JSON_NULL ? other : key;
-  v = tri_json_get(root, name);
-  *out = tri_json_as_str(v, NULL);
-  if (!*out && tri_json_kind_of(v) != TRI_JSON_NULL)
-    return tri_fail(err, TRI_INVALID_ARGUMENT, name, "%s must be a string", name);
+  if (tri_json_kind_of(v) == TRI_JSON_NULL || tri_json_as_bool(v, out)) return TRI_OK;
+  return tri_fail(err, TRI_INVALID_ARGUMENT, key, "%s must be true or false", key);
+}
+
+tri_status tri_config_number(const tri_json *root, const char *key, double min, double max, double *out,
+                             tri_error *err) {
+  const tri_json *v = tri_json_get(root, key);
+  double x;
+  if (tri_json_kind_of(v) == TRI_JSON_NULL) return TRI_OK;
+  if (!tri_json_as_num(v, &x)) return tri_fail(err, TRI_INVALID_ARGUMENT, key, "%s must be a number", key);
+  if (!(x >= min && x <= max))
+    return tri_fail(err, TRI_OUT_OF_RANGE, key, "%s is %g, the range is %g to %g", key, x, min, max);
+  *out = x;
+  return TRI_OK;
+}
+
+tri_status tri_config_must_be_off(const tri_json *root, const char *key, tri_error *err) {
+  bool on = false;
+  tri_status st = tri_config_bool(root, key, &on, err);
+  return st == TRI_OK && on ? tri_fail(err, TRI_UNSUPPORTED, key, "%s is not supported", key) : st;
+}
+
+void tri_config_local_layers(tri_model_config *c, const tri_json *root, int first, int step) {
+  if (!c->window || tri_json_kind_of(tri_json_get(root, "layer_types")) != TRI_JSON_NULL) return;
+  for (int l = first; l < c->num_layers; l += step) c->layer_flags[l] |= TRI_LAYER_LOCAL;
+}
+
+/* One name per layer. */
+static tri_status read_layer_types(const tri_json *root, tri_model_config *c, tri_error *err) {
+  static const char key[] = "layer_types";
+  const tri_json *list = tri_json_get(root, key);
+  if (tri_json_kind_of(list) == TRI_JSON_NULL) return TRI_OK;
+  if (tri_json_kind_of(list) != TRI_JSON_ARRAY || tri_json_size(list) != (size_t)c->num_layers)
+    return tri_fail(err, TRI_INVALID_ARGUMENT, key, "%s must be a list of %lld names", key, (long long)c->num_layers);
+  for (size_t l = 0; l < (size_t)c->num_layers; l++) {
+    const char *name = tri_json_as_str(tri_json_at(list, l), NULL);
+    bool local = name && !strcmp(name, "sliding_attention");
+    if (!local && (!name || strcmp(name, "full_attention")))
+      return tri_fail(err, TRI_UNSUPPORTED, key,
+                      "%s[%zu] is \"%.40s\": only full_attention and sliding_attention are "
+                      "supported",
+                      key, l, name ? name : "?");
+    if (local) c->layer_flags[l] |= TRI_LAYER_LOCAL;
+    if (local && !c->window)
+      return tri_fail(err, TRI_INVALID_ARGUMENT, key, "%s[%zu] is sliding_attention, but there is no sliding_window",
+                      key, l);
+  }
   return TRI_OK;
 }
 
@@ -204,9 +261,11 @@ static tri_status check_off(const tri_json *root, tri_error *err) {
 }
 
 static tri_status read_strings(const tri_json *root, tri_model_config *c, tri_error *err) {
+  static const char *const dtypes[] = {"dtype", "torch_dtype", NULL};
+  static const char *const acts[] = {"hidden_activation", "hidden_act", "activation_function", "activation", NULL};
   const char *dtype, *act;
-  tri_status st = read_either(root, "dtype", "torch_dtype", &dtype, err);
-  if (st == TRI_OK) st = read_either(root, "hidden_act", "activation_function", &act, err);
+  tri_status st = read_name(root, dtypes, &dtype, err);
+  if (st == TRI_OK) st = read_name(root, acts, &act, err);
   if (st == TRI_OK) st = check_off(root, err);
   if (st != TRI_OK) return st;
   if (dtype && !(tri_dtype_from_name(dtype, &c->dtype) && c->dtype <= TRI_BF16))
@@ -264,6 +323,10 @@ static tri_status derive(tri_model_config *c, const tri_json *root, tri_error *e
     return tri_fail(err, TRI_OUT_OF_RANGE, "head_dim", "head size %lld, the limit is 1024", (long long)c->head_dim);
   if (!c->intermediate_size) c->intermediate_size = 4 * c->hidden_size;
   if (!c->attn_scale) c->attn_scale = 1 / sqrt((double)c->head_dim);
+  if (!c->embed_size) c->embed_size = c->hidden_size;
+  c->projected = c->embed_size != c->hidden_size;
+  tri_status st = read_layer_types(root, c, err);
+  if (st != TRI_OK) return st;
   return c->position == TRI_POS_ROPE ? tri_rope_read(c, root, err) : TRI_OK;
 }
 
@@ -302,8 +365,10 @@ static tri_status parse_docs(const tri_json *root, const tri_json *generation, t
   TRI_TRY(read_strings(root, &c, err));
   TRI_TRY(read_eos(root, &c, err));
   TRI_TRY(read_bos(root, &c, err));
+  if (c.arch->prepare) TRI_TRY(c.arch->prepare(&c, root, err));
   TRI_TRY(derive(&c, root, err));
   if (c.arch->finish) TRI_TRY(c.arch->finish(&c, root, err));
+  c.has_qk_norm = c.qk_norm != TRI_QK_NORM_NONE;
   if (generation && tri_json_kind_of(generation) != TRI_JSON_OBJECT) {
     st = tri_fail(err, TRI_CORRUPT, "generation_config.json", "generation_config.json is not an object");
     goto cleanup;

@@ -15,10 +15,31 @@
 
 #define TRI_MAX_STOP_IDS 16
 #define TRI_MAX_ROTARY 1024 /* largest rotary_dim */
+#define TRI_MAX_LAYERS 4096
 
 struct tri_arch;
 
-typedef enum tri_position_kind { TRI_POS_NONE, TRI_POS_LEARNED, TRI_POS_ROPE } tri_position_kind;
+/* ALIBI: a bias that falls with the distance of a key (Press et al., 2022). ALIBI_SCALED: the same times attn_scale. */
+typedef enum tri_position_kind {
+  TRI_POS_NONE,
+  TRI_POS_LEARNED,
+  TRI_POS_ROPE,
+  TRI_POS_ALIBI,
+  TRI_POS_ALIBI_SCALED
+} tri_position_kind;
+
+/* Where a branch f (attention or MLP) of a block has its norm, x being the residual stream. */
+typedef enum tri_norm_place {
+  TRI_NORM_INPUT,  /* x + f(norm x), most */
+  TRI_NORM_BOTH,   /* x + norm'(f(norm x)), Gemma-2 */
+  TRI_NORM_RESULT, /* x + norm'(f(x)), OLMo-2 */
+  TRI_NORM_SUM     /* norm(x + f(x)), the first Transformer, BERT, OPT-350M */
+} tri_norm_place;
+
+/* Norms of queries and keys: one gain for all heads, a gain for each head, or a norm over all heads together. */
+typedef enum tri_qk_norm { TRI_QK_NORM_NONE, TRI_QK_NORM_HEAD, TRI_QK_NORM_EACH_HEAD, TRI_QK_NORM_WHOLE } tri_qk_norm;
+
+enum { TRI_LAYER_LOCAL = 1 }; /* layer_flags: attention sees the last `window` keys only */
 
 /* Rotary positions, every scaling kind reduced to one or two tables of inverse frequencies. */
 typedef struct tri_rope {
@@ -40,13 +61,29 @@ typedef struct tri_model_config {
   bool tie_word_embeddings;
 
   tri_norm_kind norm;
-  bool parallel_residual; /* x + attn(ln1 x) + mlp(ln2 x), as GPT-J and GPT-NeoX */
+  tri_norm_place norm_place;
+  bool norm_bias;
+  double norm_weight_offset;         /* gain = stored weight + this */
+  bool parallel_residual, one_norm;  /* x + attn(norm1 x) + mlp(norm2 x); one_norm: norm1 feeds both */
+  bool named_norms;                  /* Falcon: its two norms have names of their own */
+  bool embed_norm, no_final_norm;    /* a norm behind the embedding; none in front of the head */
+  double residual_scale;             /* of what a branch adds */
+  double logit_scale, logit_softcap; /* softcap 0: none */
   tri_act act;
   bool gated; /* act(gate) * up */
-  bool attention_bias, o_bias, mlp_bias;
+  bool attention_bias, o_bias, mlp_bias, head_bias;
+  tri_qk_norm qk_norm;
+  bool has_qk_norm; /* qk_norm is not NONE: for the tables */
+  double attn_softcap;
+  int64_t window; /* of LOCAL layers; 0: none */
+  uint8_t layer_flags[TRI_MAX_LAYERS];
+  int64_t embed_size; /* width of the embedding's table; projected where it is not hidden_size */
+  bool projected;
+  int64_t position_offset; /* of the row in the table of learned positions */
   tri_position_kind position;
   tri_rope rope;
   double partial_rotary_factor; /* share of each head that rotates */
+  int64_t rotary_dim;           /* the same as a number, where a family says it so */
   double rope_theta;
   double attn_scale;        /* of q.k; 1/sqrt(head_dim) unless the family says otherwise */
   bool scale_attn_by_layer; /* GPT-2: divides attn_scale by layer + 1 */

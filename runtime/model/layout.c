@@ -38,26 +38,40 @@ tri_status tri_shard_make(const tri_model_config *c, tri_parallel p, tri_shard *
 static tri_weight_shape matrix(int64_t n, int64_t k) { return (tri_weight_shape){n, k, false}; }
 static tri_weight_shape vector(bool present, int64_t n) { return (tri_weight_shape){present ? n : 0, 1, true}; }
 
+/* Rows of the table of positions. */
+static int64_t positions_of(const tri_model_config *c) { return c->max_position_embeddings + c->position_offset; }
+
 tri_weight_shape tri_shard_weight_shape(const tri_model_config *c, const tri_shard *s, tri_weight_id id) {
-  int64_t h = c->hidden_size, d = c->head_dim, f = s->ff.count, up = c->gated ? 2 * f : f;
+  int64_t h = c->hidden_size, e = c->embed_size, d = c->head_dim, f = s->ff.count, up = c->gated ? 2 * f : f;
   int64_t qkv = (s->q_heads.count + 2 * (int64_t)s->kv_heads.count) * d;
-  bool layer_norm = c->norm == TRI_NORM_LAYER, adds_bias = s->p.tp_rank == 0;
+  bool adds_bias = s->p.tp_rank == 0, first = s->first_stage, last = s->last_stage;
+  bool two_norms = !c->one_norm && c->norm_place != TRI_NORM_RESULT;
+  bool branch_norms = c->norm_place == TRI_NORM_BOTH || c->norm_place == TRI_NORM_RESULT;
   switch (id) {
-  case TRI_W_EMBED: return matrix(s->first_stage ? s->vocab.count : 0, h);
-  case TRI_W_POSITIONS: /* added by one tensor rank, before the all-reduce */
-    return matrix(s->first_stage && adds_bias && c->position == TRI_POS_LEARNED ? c->max_position_embeddings : 0, h);
-  case TRI_W_FINAL_NORM: return vector(s->last_stage, h);
-  case TRI_W_FINAL_NORM_BIAS: return vector(s->last_stage && layer_norm, h);
-  case TRI_W_HEAD: return matrix(s->last_stage ? s->vocab.count : 0, h);
-  case TRI_W_HEAD_BIAS: return vector(false, s->vocab.count);
-  case TRI_W_NORM1:
-  case TRI_W_NORM2: return vector(true, h);
-  case TRI_W_NORM1_BIAS:
-  case TRI_W_NORM2_BIAS: return vector(layer_norm, h);
+  case TRI_W_EMBED: return matrix(first ? s->vocab.count : 0, e);
+  case TRI_W_EMBED_NORM: return vector(first && c->embed_norm, h);
+  case TRI_W_EMBED_NORM_BIAS: return vector(first && c->embed_norm && c->norm_bias, h);
+  case TRI_W_PROJECT_IN: return matrix(first && c->projected ? h : 0, e);
+  case TRI_W_POSITIONS:
+    /* Added by one tensor rank before the all-reduce, or behind the projection by all. */
+    return matrix(first && (adds_bias || c->projected) && c->position == TRI_POS_LEARNED ? positions_of(c) : 0, h);
+  case TRI_W_FINAL_NORM: return vector(last && !c->no_final_norm, h);
+  case TRI_W_FINAL_NORM_BIAS: return vector(last && !c->no_final_norm && c->norm_bias, h);
+  case TRI_W_PROJECT_OUT: return matrix(last && c->projected ? e : 0, h);
+  case TRI_W_HEAD: return matrix(last ? s->vocab.count : 0, e);
+  case TRI_W_HEAD_BIAS: return vector(last && c->head_bias, s->vocab.count);
+  case TRI_W_NORM1: return vector(c->norm_place != TRI_NORM_RESULT, h);
+  case TRI_W_NORM1_BIAS: return vector(c->norm_place != TRI_NORM_RESULT && c->norm_bias, h);
+  case TRI_W_NORM2: return vector(two_norms, h);
+  case TRI_W_NORM2_BIAS: return vector(two_norms && c->norm_bias, h);
+  case TRI_W_BRANCH_NORM1:
+  case TRI_W_BRANCH_NORM2: return vector(branch_norms, h);
+  case TRI_W_BRANCH_NORM1_BIAS:
+  case TRI_W_BRANCH_NORM2_BIAS: return vector(branch_norms && c->norm_bias, h);
   case TRI_W_QKV: return matrix(qkv, h);
   case TRI_W_QKV_BIAS: return vector(c->attention_bias, qkv);
-  case TRI_W_Q_NORM:
-  case TRI_W_K_NORM: return vector(false, d);
+  case TRI_W_Q_NORM: return vector(c->has_qk_norm, c->qk_norm == TRI_QK_NORM_HEAD ? d : s->q_heads.count * d);
+  case TRI_W_K_NORM: return vector(c->has_qk_norm, c->qk_norm == TRI_QK_NORM_HEAD ? d : s->kv_heads.count * d);
   case TRI_W_O: return matrix(h, s->q_heads.count * d);
   case TRI_W_O_BIAS: return vector(c->o_bias && adds_bias, h);
   case TRI_W_UP: return matrix(up, h);
@@ -69,16 +83,15 @@ tri_weight_shape tri_shard_weight_shape(const tri_model_config *c, const tri_sha
   return vector(false, 0);
 }
 
-/* How a fused QKV tensor's rows run: row of (part, head) is base[part] + head * step[part]. */
-struct qkv_rows {
-  int64_t base[3], step[3];
-};
-
-static struct qkv_rows qkv_rows_of(const tri_model_config *c, tri_part part) {
-  int64_t d = c->head_dim, q = c->num_heads * d, kv = c->num_kv_heads * d;
-  if (part == TRI_PART_QKV_INTERLEAVED) return (struct qkv_rows){{0, d, 2 * d}, {3 * d, 3 * d, 3 * d}};
-  if (part == TRI_PART_QKV_CONCAT) return (struct qkv_rows){{0, q, q + kv}, {d, d, d}};
-  return (struct qkv_rows){{0, 0, 0}, {d, d, d}}; /* a tensor of its own */
+/* Where a QKV tensor has the rows of a head; which: 0 q, 1 k, 2 v. */
+static int64_t qkv_row(const tri_model_config *c, tri_part part, int which, int64_t head) {
+  int64_t d = c->head_dim, group = c->num_heads / c->num_kv_heads;
+  if (part == TRI_PART_QKV_INTERLEAVED) {
+    int64_t kv_head = which ? head : head / group, within = which ? group + which - 1 : head % group;
+    return (kv_head * (group + 2) + within) * d;
+  }
+  int64_t before = which == 0 ? 0 : which == 1 ? c->num_heads : c->num_heads + c->num_kv_heads;
+  return ((part == TRI_PART_QKV_CONCAT ? before : 0) + head) * d; /* else a tensor of its own */
 }
 
 struct emit {
@@ -94,15 +107,15 @@ static tri_status emit_rows(const struct emit *e, int64_t src, int64_t dst, int6
 static tri_status emit_qkv(const tri_model_config *c, const tri_shard *s, tri_part part, int64_t cols,
                            const struct emit *e) {
   int64_t d = c->head_dim;
-  struct qkv_rows rows = qkv_rows_of(c, part);
   int64_t dst[3] = {0, s->q_heads.count * d, (s->q_heads.count + (int64_t)s->kv_heads.count) * d};
   for (int p = 0; p < 3; p++) {
     if ((part == TRI_PART_Q && p != 0) || (part == TRI_PART_K && p != 1) || (part == TRI_PART_V && p != 2)) continue;
     tri_range heads = p ? s->kv_heads : s->q_heads;
-    bool contiguous = rows.step[p] == d;
-    int runs = contiguous ? 1 : heads.count, per_run = contiguous ? heads.count : 1;
-    for (int i = 0; i < runs; i++) {
-      tri_status st = emit_rows(e, rows.base[p] + (heads.first + i) * rows.step[p], dst[p] + i * d, per_run * d, cols);
+    /* Heads that follow one another are one rectangle. */
+    for (int i = 0, run; i < heads.count; i += run) {
+      int64_t at = qkv_row(c, part, p, heads.first + i);
+      for (run = 1; i + run < heads.count && qkv_row(c, part, p, heads.first + i + run) == at + run * d;) run++;
+      tri_status st = emit_rows(e, at, dst[p] + i * d, run * d, cols);
       if (st != TRI_OK) return st;
     }
   }
@@ -137,11 +150,12 @@ static int64_t full_rows(const tri_model_config *c, const tri_tensor_rule *rule)
   case TRI_W_EMBED:
   case TRI_W_HEAD:
   case TRI_W_HEAD_BIAS: return c->vocab_size;
-  case TRI_W_POSITIONS: return c->max_position_embeddings;
+  case TRI_W_POSITIONS: return positions_of(c);
+  case TRI_W_PROJECT_OUT: return c->embed_size;
   case TRI_W_UP:
   case TRI_W_UP_BIAS: return c->intermediate_size;
-  case TRI_W_Q_NORM:
-  case TRI_W_K_NORM: return d;
+  case TRI_W_Q_NORM: return c->qk_norm == TRI_QK_NORM_HEAD ? d : c->num_heads * d;
+  case TRI_W_K_NORM: return c->qk_norm == TRI_QK_NORM_HEAD ? d : c->num_kv_heads * d;
   default: return c->hidden_size;
   }
 }
@@ -151,6 +165,8 @@ tri_weight_shape tri_rule_full_shape(const tri_model_config *c, const tri_tensor
   switch (rule->weight) {
   case TRI_W_EMBED:
   case TRI_W_HEAD:
+  case TRI_W_PROJECT_IN: full.k = c->embed_size; break;
+  case TRI_W_PROJECT_OUT:
   case TRI_W_POSITIONS:
   case TRI_W_QKV:
   case TRI_W_UP: break;
@@ -175,6 +191,8 @@ tri_status tri_shard_slices(const tri_model_config *c, const tri_shard *s, const
   case TRI_W_EMBED:
   case TRI_W_HEAD:
   case TRI_W_HEAD_BIAS: return emit_rows(&e, s->vocab.first, 0, s->vocab.count, mine.k);
+  case TRI_W_Q_NORM: slice.src_row = c->qk_norm == TRI_QK_NORM_HEAD ? 0 : s->q_heads.first * c->head_dim; break;
+  case TRI_W_K_NORM: slice.src_row = c->qk_norm == TRI_QK_NORM_HEAD ? 0 : s->kv_heads.first * c->head_dim; break;
   case TRI_W_O: slice.src_col = s->q_heads.first * c->head_dim; break;
   case TRI_W_DOWN: slice.src_col = s->ff.first; break;
   default: break;

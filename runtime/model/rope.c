@@ -203,7 +203,7 @@ tri_status tri_rope_read(tri_model_config *c, const tri_json *root, tri_error *e
   tri_rope *r = &c->rope;
   r->kind = TRI_ROPE_FIXED;
   r->attention_scale = 1;
-  r->rotary_dim = (int)((double)c->head_dim * p.partial);
+  r->rotary_dim = c->rotary_dim ? (int)c->rotary_dim : (int)((double)c->head_dim * p.partial);
   if (r->rotary_dim < 2 || r->rotary_dim % 2 || r->rotary_dim > TRI_MAX_ROTARY || r->rotary_dim > c->head_dim)
     return tri_fail(err, TRI_OUT_OF_RANGE, "partial_rotary_factor",
                     "%d rotary dimensions of a head of %lld: must be even, at least 2 and at most %d", r->rotary_dim,

@@ -198,8 +198,11 @@ START_TEST(family_tables) {
       ck_assert_msg(!percent || (percent[1] == 'd' && !strchr(percent + 1, '%')), "%s: %s", a->model_type, r->name);
       for (const tri_tensor_rule *other = a->tensors; other != r; other++) ck_assert_str_ne(r->name, other->name);
     }
-    static const tri_weight_id needed[] = {TRI_W_EMBED, TRI_W_FINAL_NORM, TRI_W_HEAD, TRI_W_NORM1, TRI_W_QKV,
-                                           TRI_W_O,     TRI_W_NORM2,      TRI_W_UP,   TRI_W_DOWN};
+    static const tri_weight_id needed[] = {TRI_W_EMBED, TRI_W_FINAL_NORM, TRI_W_HEAD, TRI_W_QKV,
+                                           TRI_W_O,     TRI_W_UP,         TRI_W_DOWN};
+    bool input_norms = a->defaults.norm_place != TRI_NORM_RESULT;
+    ck_assert(has[TRI_W_NORM1] == input_norms && (has[TRI_W_NORM2] || a->defaults.one_norm || !input_norms));
+    ck_assert(has[TRI_W_BRANCH_NORM1] == has[TRI_W_BRANCH_NORM2] && (has[TRI_W_BRANCH_NORM1] || input_norms));
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
       ck_assert_msg(has[needed[i]], "%s has no %s", a->model_type, tri_weight_name(needed[i]));
   }

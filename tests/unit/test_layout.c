@@ -7,6 +7,7 @@
 #include "runtime/base/mem.h"
 #include "runtime/model/arch.h"
 #include "runtime/model/layout.h"
+#include "runtime/weights.h"
 
 Suite *suite_layout(void);
 
@@ -23,6 +24,9 @@ static tri_model_config make(const tri_arch *arch, int heads, int kv_heads, int 
   c.vocab_size = vocab;
   c.max_position_embeddings = 6;
   c.attention_bias = c.o_bias = c.mlp_bias = true;
+  c.embed_size = arch == tri_arch_find("opt") ? 5 : c.hidden_size;
+  c.projected = c.embed_size != c.hidden_size;
+  c.has_qk_norm = c.qk_norm != TRI_QK_NORM_NONE;
   return c;
 }
 
@@ -64,8 +68,9 @@ static bool place_qkv(const tri_model_config *c, tri_parallel p, tri_part part, 
   int64_t d = c->head_dim, q_rows = c->num_heads * d, kv_rows = c->num_kv_heads * d, head = row / d;
   int which = part == TRI_PART_Q ? 0 : part == TRI_PART_K ? 1 : 2;
   if (part == TRI_PART_QKV_INTERLEAVED) {
-    which = (int)(head % 3);
-    head /= 3;
+    int64_t group = c->num_heads / c->num_kv_heads, kv = head / (group + 2), i = head % (group + 2);
+    which = i < group ? 0 : i == group ? 1 : 2;
+    head = which ? kv : kv * group + i;
   } else if (part == TRI_PART_QKV_CONCAT) {
     which = row < q_rows ? 0 : row < q_rows + kv_rows ? 1 : 2;
     head = (row - (which > 0 ? q_rows : 0) - (which > 1 ? kv_rows : 0)) / d;
@@ -100,7 +105,17 @@ static bool place(const tri_model_config *c, tri_parallel p, const tri_tensor_ru
   case TRI_W_HEAD_BIAS:
     *dst_row = local(c->vocab_size, p.tp, row);
     return (rule->weight == TRI_W_EMBED ? first : last) && owner(c->vocab_size, p.tp, row) == p.tp_rank;
-  case TRI_W_POSITIONS: return first && p.tp_rank == 0;
+  case TRI_W_EMBED_NORM:
+  case TRI_W_EMBED_NORM_BIAS:
+  case TRI_W_PROJECT_IN: return first;
+  case TRI_W_PROJECT_OUT: return last;
+  case TRI_W_POSITIONS: return first && (c->projected || p.tp_rank == 0);
+  case TRI_W_Q_NORM:
+    *dst_row = c->qk_norm == TRI_QK_NORM_HEAD ? row : local(c->num_heads, p.tp, row / 2) * 2 + row % 2;
+    return c->qk_norm == TRI_QK_NORM_HEAD || owner(c->num_heads, p.tp, row / 2) == p.tp_rank;
+  case TRI_W_K_NORM:
+    *dst_row = c->qk_norm == TRI_QK_NORM_HEAD ? row : count_kv(c, p, row / 2) * 2 + row % 2;
+    return c->qk_norm == TRI_QK_NORM_HEAD || needs_kv(c, p, row / 2);
   case TRI_W_FINAL_NORM:
   case TRI_W_FINAL_NORM_BIAS: return last;
   case TRI_W_QKV:
@@ -158,7 +173,7 @@ static void check_weight(const tri_model_config *c, const tri_shard *s, tri_weig
   int64_t held = 0;
   bool any = false;
   for (const tri_tensor_rule *r = c->arch->tensors; r->name; r++) {
-    if (r->weight != id) continue;
+    if (r->weight != id || !tri_rule_applies(c, r)) continue;
     any = true;
     f.rule = (int)(r - c->arch->tensors);
     f.full = tri_rule_full_shape(c, r);
@@ -298,6 +313,7 @@ START_TEST(an_error_ends_the_slices) {
   tri_shard s;
   ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){2, 1, 0, 0}, &s, NULL), TRI_OK);
   for (const tri_tensor_rule *r = c.arch->tensors; r->name; r++) {
+    if (!tri_rule_applies(&c, r)) continue;
     int calls = 0;
     ck_assert_int_eq(tri_shard_slices(&c, &s, r, stop_at_once, &calls), TRI_IO);
     ck_assert_int_eq(calls, 1);

@@ -5,7 +5,7 @@ static const char *const classes[] = {"GPT2LMHeadModel", NULL};
 
 static const tri_config_key keys[] = {
     TRI_INT_KEY("n_embd", hidden_size, 1, 1 << 20),
-    TRI_INT_KEY("n_layer", num_layers, 1, 4096),
+    TRI_INT_KEY("n_layer", num_layers, 1, TRI_MAX_LAYERS),
     TRI_INT_KEY("n_head", num_heads, 1, 1 << 16),
     TRI_INT_KEY("n_positions", max_position_embeddings, 1, 1 << 28),
     TRI_INT_KEY("n_inner", intermediate_size, 1, 1 << 24),
@@ -69,6 +69,7 @@ const tri_arch tri_arch_gpt2 = {
     .tensors = tensors,
     .ignored_tensors = ignored,
     .defaults = {.norm = TRI_NORM_LAYER,
+                 .norm_bias = true,
                  .norm_eps = 1e-5,
                  .act = TRI_ACT_GELU_TANH,
                  .attention_bias = true,

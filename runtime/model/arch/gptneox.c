@@ -53,6 +53,7 @@ const tri_arch tri_arch_gpt_neox = {
     .tensors = tensors,
     .ignored_tensors = ignored,
     .defaults = {.norm = TRI_NORM_LAYER,
+                 .norm_bias = true,
                  .norm_eps = 1e-5,
                  .act = TRI_ACT_GELU_ERF,
                  .parallel_residual = true,

@@ -1,0 +1,88 @@
+/* Inside of the forward pass: what it keeps, and the arguments of its ops. Plan and launch of an op build their
+ * arguments with the same function, so they cannot differ. */
+#ifndef TRI_RUNTIME_FORWARD_STATE_H
+#define TRI_RUNTIME_FORWARD_STATE_H
+
+#include "runtime/forward.h"
+
+/* Activations of one step. x has a copy per lane, since a lane's last transfer to the next stage may still be under way
+ * while another lane computes. */
+typedef struct tri_buffers {
+  tri_mat *x; /* [lanes] residual stream, [T, hidden] */
+  tri_mat h;  /* normed input of a product */
+  tri_mat qkv, attn, up, act, delta;
+  tri_mat embed; /* [T, embed_size] where the embedding is projected */
+  float *cos, *sin;
+  float *square_sums;   /* [2 T] of q and of k, where they are normed over all heads */
+  tri_mat rows;         /* the hidden states whose logits are wanted */
+  tri_mat narrow_rows;  /* the same projected to embed_size */
+  tri_mat local_logits; /* this rank's part of the vocabulary */
+  tri_mat logits;       /* sampling rank: the whole vocabulary */
+  float *part;          /* sampling rank: another rank's part on arrival */
+} tri_buffers;
+
+/* One plan per op and shape; all layers share them. */
+typedef struct tri_plans {
+  tri_op_plan embed, positions, project_in, norm, settle, qkv, q_norm, k_norm, q_squares, k_squares, append, attention;
+  tri_op_plan o, up, glu, down, gather, final_norm, project_out, head, cap, rope, copy;
+} tri_plans;
+
+struct tri_forward {
+  tri_forward_config cfg;
+  tri_buffers buf;
+  tri_plans plan;
+  int32_t *kv_head_of;  /* [q_heads.count] */
+  float *slopes;        /* [q_heads.count] ALiBi's, else NULL */
+  tri_range counted_kv; /* local KV heads that no lower rank has too: each is counted once in a sum over the ranks */
+  int num_tokens;       /* of the step under way */
+  tri_comm_req *sends;  /* [lanes] */
+  void *memory;
+  size_t bytes;
+  size_t reserved;
+};
+
+/* block.c: layers first .. last - 1 of this shard. On entry x plus *pending (which may be empty) is the residual
+ * stream, and on return. */
+tri_status tri_forward_blocks(tri_forward *f, const tri_batch *b, int first, int last, tri_mat x, tri_mat *pending);
+/* forward_plan.c: chooses the kernels of a step's shapes and makes room for their workspace. */
+tri_status tri_forward_plan(tri_forward *f, const tri_batch *b, int lane);
+/* Sum of m over the tensor group. */
+static inline tri_status tri_forward_sum(tri_forward *f, tri_mat m) {
+  tri_comm *c = f->cfg.group->tensor;
+  return c->ops->all_reduce(c, m.data, (size_t)m.rows * (size_t)m.cols, NULL);
+}
+
+/* ---- views ---- */
+
+static inline tri_mat tri_rows(tri_mat m, int rows) {
+  m.rows = rows;
+  return m;
+}
+static inline tri_mat tri_columns(tri_mat m, int from, int n) {
+  m.data += from;
+  m.cols = n;
+  return m;
+}
+static const tri_mat tri_no_mat;
+static const tri_weight tri_no_weight;
+
+/* ---- arguments (forward_plan.c) ---- */
+
+tri_norm_args tri_norm_of(const tri_forward *f, tri_mat x, tri_mat delta, const tri_weight *w, const tri_weight *bias,
+                          tri_mat out);
+tri_linear_args tri_linear_of(tri_mat x, const tri_weight *w, const tri_weight *bias, tri_act act, bool accumulate,
+                              tri_mat out);
+tri_embed_args tri_embed_of(const tri_forward *f, const tri_batch *b, int lane);
+tri_embed_args tri_positions_of(const tri_forward *f, const tri_batch *b, int lane); /* behind the projection */
+tri_rope_angles_args tri_rope_of(const tri_forward *f, const tri_batch *b);
+/* The queries or keys of the step, and their norm over all heads of all ranks. */
+tri_mat tri_queries_of(const tri_forward *f, int t);
+tri_mat tri_keys_of(const tri_forward *f, int t);
+tri_norm_args tri_whole_norm_of(const tri_forward *f, tri_mat x, const tri_weight *w, const float *sums, int64_t whole);
+tri_qkv_rope_append_args tri_append_of(const tri_forward *f, const tri_batch *b, int layer);
+tri_attention_args tri_attention_of(const tri_forward *f, const tri_batch *b, int layer);
+tri_glu_args tri_glu_of(const tri_forward *f, int t);
+
+static inline bool tri_has_rope(const tri_model_config *c) { return c->position == TRI_POS_ROPE; }
+
+#endif

@@ -1,0 +1,62 @@
+/* BLOOM: ALiBi, a norm behind the embedding, QKV interleaved by head. */
+#include "runtime/model/arch/rules.h"
+
+static const char *const classes[] = {"BloomForCausalLM", NULL};
+
+static const tri_config_key keys[] = {
+    TRI_INT_KEY("n_embed", hidden_size, 1, 1 << 20),
+    TRI_INT_KEY("n_layer", num_layers, 1, TRI_MAX_LAYERS),
+    TRI_INT_KEY("n_head", num_heads, 1, 1 << 16),
+    TRI_NUM_KEY("layer_norm_epsilon", norm_eps, 0, 1),
+    TRI_INT_KEY("seq_length", max_position_embeddings, 1, 1 << 28),
+    TRI_IGNORED_KEY("apply_residual_connection_post_layernorm"), /* read by finish */
+    TRI_IGNORED_KEY("pretraining_tp"),
+    TRI_IGNORED_KEY("slow_but_exact"),
+    TRI_IGNORED_KEY("n_inner"),
+    TRI_IGNORED_KEY("offset_alibi"),
+    TRI_IGNORED_KEY("skip_bias_add"),
+    TRI_IGNORED_KEY("skip_bias_add_qkv"),
+    TRI_IGNORED_KEY("attention_softmax_in_fp32"),
+    TRI_IGNORED_KEY("bias_dropout_fusion"),
+    TRI_IGNORED_KEY("masked_softmax_fusion"),
+    {0},
+};
+
+static const tri_tensor_rule tensors[] = {
+    TRI_RULE("word_embeddings.weight", EMBED),
+    TRI_RULES_NORM("word_embeddings_layernorm", EMBED_NORM),
+    TRI_RULES_NORM("h.%d.input_layernorm", NORM1),
+    TRI_RULE_PART("h.%d.self_attention.query_key_value.weight", QKV, QKV_INTERLEAVED),
+    TRI_RULE_PART("h.%d.self_attention.query_key_value.bias", QKV_BIAS, QKV_INTERLEAVED),
+    TRI_RULES_O("h.%d.self_attention.dense"),
+    TRI_RULES_NORM("h.%d.post_attention_layernorm", NORM2),
+    TRI_RULES_MLP("h.%d.mlp.dense_h_to_4h", "h.%d.mlp.dense_4h_to_h"),
+    TRI_RULES_NORM("ln_f", FINAL_NORM),
+    TRI_RULE("lm_head.weight", HEAD),
+    {0},
+};
+
+static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) {
+  (void)c;
+  return tri_config_must_be_off(root, "apply_residual_connection_post_layernorm", err);
+}
+
+const tri_arch tri_arch_bloom = {
+    .model_type = "bloom",
+    .class_names = classes,
+    .prefix = "transformer.",
+    .keys = keys,
+    .tensors = tensors,
+    .defaults = {.norm = TRI_NORM_LAYER,
+                 .norm_bias = true,
+                 .norm_eps = 1e-5,
+                 .embed_norm = true,
+                 .act = TRI_ACT_GELU_TANH,
+                 .attention_bias = true,
+                 .o_bias = true,
+                 .mlp_bias = true,
+                 .position = TRI_POS_ALIBI,
+                 .tie_word_embeddings = true,
+                 .max_position_embeddings = 2048},
+    .finish = finish,
+};

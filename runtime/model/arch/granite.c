@@ -1,0 +1,39 @@
+/* Granite: Llama with factors on the embedding, the scores, what each branch adds, and the logits. */
+#include "runtime/model/arch/rules.h"
+
+static const char *const classes[] = {"GraniteForCausalLM", NULL};
+
+static const tri_config_key keys[] = {TRI_KEYS_LLAMA,
+                                      TRI_BOOL_KEY("attention_bias", attention_bias),
+                                      TRI_BOOL_KEY("mlp_bias", mlp_bias),
+                                      TRI_NUM_KEY("embedding_multiplier", embed_scale, -1e6, 1e6),
+                                      TRI_NUM_KEY("attention_multiplier", attn_scale, 1e-6, 1e6),
+                                      TRI_NUM_KEY("residual_multiplier", residual_scale, -1e6, 1e6),
+                                      TRI_IGNORED_KEY("logits_scaling"), /* read by finish */
+                                      {0}};
+
+static const tri_tensor_rule tensors[] = {TRI_RULES_LLAMA, {0}};
+
+static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) {
+  double scaling = 1;
+  tri_status st = tri_config_number(root, "logits_scaling", 1e-6, 1e6, &scaling, err);
+  c->logit_scale = 1 / scaling;
+  c->o_bias = c->attention_bias;
+  return st;
+}
+
+const tri_arch tri_arch_granite = {
+    .model_type = "granite",
+    .class_names = classes,
+    .prefix = "model.",
+    .keys = keys,
+    .tensors = tensors,
+    .defaults = {.norm = TRI_NORM_RMS,
+                 .norm_eps = 1e-6,
+                 .act = TRI_ACT_SILU,
+                 .gated = true,
+                 .attn_scale = 1,
+                 .position = TRI_POS_ROPE,
+                 .max_position_embeddings = 2048},
+    .finish = finish,
+};

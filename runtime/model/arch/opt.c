@@ -1,0 +1,65 @@
+/* OPT: learned positions that begin at row 2, ReLU; the smallest but one (350M) has its norms behind the additions, no
+ * final norm, and an embedding narrower than the blocks. */
+#include "runtime/model/arch/rules.h"
+
+static const char *const classes[] = {"OPTForCausalLM", NULL};
+
+static const tri_config_key keys[] = {
+    TRI_INT_KEY("ffn_dim", intermediate_size, 1, 1 << 24),
+    TRI_INT_KEY("word_embed_proj_dim", embed_size, 1, 1 << 20),
+    TRI_IGNORED_KEY("do_layer_norm_before"),          /* read by prepare */
+    TRI_IGNORED_KEY("enable_bias"),                   /* the same */
+    TRI_IGNORED_KEY("layer_norm_elementwise_affine"), /* the same */
+    TRI_IGNORED_KEY("dropout"),
+    TRI_IGNORED_KEY("activation_dropout"),
+    TRI_IGNORED_KEY("layerdrop"),
+    TRI_IGNORED_KEY("init_std"),
+    {0},
+};
+
+static const tri_tensor_rule tensors[] = {
+    TRI_RULE("decoder.embed_tokens.weight", EMBED),
+    TRI_RULE("decoder.embed_positions.weight", POSITIONS),
+    TRI_RULE_IF("decoder.project_in.weight", PROJECT_IN, projected),
+    TRI_RULE_IF("decoder.project_out.weight", PROJECT_OUT, projected),
+    TRI_RULES_NORM("decoder.layers.%d.self_attn_layer_norm", NORM1),
+    TRI_RULES_QKV("decoder.layers.%d.self_attn."),
+    TRI_RULES_O("decoder.layers.%d.self_attn.out_proj"),
+    TRI_RULES_NORM("decoder.layers.%d.final_layer_norm", NORM2),
+    TRI_RULES_MLP("decoder.layers.%d.fc1", "decoder.layers.%d.fc2"),
+    TRI_RULE_UNLESS("decoder.final_layer_norm.weight", FINAL_NORM, no_final_norm),
+    TRI_RULE_UNLESS("decoder.final_layer_norm.bias", FINAL_NORM_BIAS, no_final_norm),
+    TRI_RULE("lm_head.weight", HEAD),
+    {0},
+};
+
+static tri_status prepare(tri_model_config *c, const tri_json *root, tri_error *err) {
+  bool before = true, bias = true, affine = true;
+  tri_status st = tri_config_bool(root, "do_layer_norm_before", &before, err);
+  if (st == TRI_OK) st = tri_config_bool(root, "enable_bias", &bias, err);
+  if (st == TRI_OK) st = tri_config_bool(root, "layer_norm_elementwise_affine", &affine, err);
+  if (st == TRI_OK) st = tri_config_bool(root, "_remove_final_layer_norm", &c->no_final_norm, err);
+  if (st != TRI_OK) return st;
+  if (!affine)
+    return tri_fail(err, TRI_UNSUPPORTED, "layer_norm_elementwise_affine", "norms without a gain are not supported");
+  c->attention_bias = c->o_bias = c->mlp_bias = bias;
+  if (!before) c->norm_place = TRI_NORM_SUM, c->no_final_norm = true;
+  return TRI_OK;
+}
+
+const tri_arch tri_arch_opt = {
+    .model_type = "opt",
+    .class_names = classes,
+    .prefix = "model.",
+    .keys = keys,
+    .tensors = tensors,
+    .defaults = {.norm = TRI_NORM_LAYER,
+                 .norm_bias = true,
+                 .norm_eps = 1e-5,
+                 .act = TRI_ACT_RELU,
+                 .position = TRI_POS_LEARNED,
+                 .position_offset = 2,
+                 .tie_word_embeddings = true,
+                 .max_position_embeddings = 2048},
+    .prepare = prepare,
+};

@@ -1,0 +1,90 @@
+/* Phi (1, 1.5, 2): LayerNorm, partial rotary halves, attention and MLP side by side behind one norm, biases throughout.
+ * Phi-3 and Phi-4: Llama with fused projections, a sliding window and LongRoPE. */
+#include "runtime/model/arch/rules.h"
+
+static const char *const classes[] = {"PhiForCausalLM", NULL};
+static const char *const classes3[] = {"Phi3ForCausalLM", NULL};
+
+static const tri_config_key keys[] = {
+    TRI_NUM_KEY("layer_norm_eps", norm_eps, 0, 1),
+    TRI_INT_KEY("num_key_value_heads", num_kv_heads, 1, 1 << 16),
+    TRI_IGNORED_KEY("qk_layernorm"), /* refused by finish */
+    TRI_IGNORED_KEY("embd_pdrop"),
+    TRI_IGNORED_KEY("resid_pdrop"),
+    {0},
+};
+static const tri_config_key keys3[] = {TRI_KEYS_LLAMA,
+                                       TRI_KEY_WINDOW,
+                                       TRI_IGNORED_KEY("embd_pdrop"),
+                                       TRI_IGNORED_KEY("resid_pdrop"),
+                                       TRI_IGNORED_KEY("attention_bias"),
+                                       {0}};
+
+static const tri_tensor_rule tensors[] = {
+    TRI_RULE("embed_tokens.weight", EMBED),
+    TRI_RULES_NORM("layers.%d.input_layernorm", NORM1),
+    TRI_RULES_QKV("layers.%d.self_attn."),
+    TRI_RULES_O("layers.%d.self_attn.dense"),
+    TRI_RULES_MLP("layers.%d.mlp.fc1", "layers.%d.mlp.fc2"),
+    TRI_RULES_NORM("final_layernorm", FINAL_NORM),
+    TRI_RULE("lm_head.weight", HEAD),
+    TRI_RULE("lm_head.bias", HEAD_BIAS),
+    {0},
+};
+static const tri_tensor_rule tensors3[] = {
+    TRI_RULES_LLAMA_ENDS,
+    TRI_RULE("layers.%d.input_layernorm.weight", NORM1),
+    TRI_RULE_PART("layers.%d.self_attn.qkv_proj.weight", QKV, QKV_CONCAT),
+    TRI_RULE("layers.%d.self_attn.o_proj.weight", O),
+    TRI_RULE("layers.%d.post_attention_layernorm.weight", NORM2),
+    TRI_RULE_PART("layers.%d.mlp.gate_up_proj.weight", UP, GATE_UP_CONCAT),
+    TRI_RULE("layers.%d.mlp.down_proj.weight", DOWN),
+    {0},
+};
+
+static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) {
+  (void)c;
+  return tri_config_must_be_off(root, "qk_layernorm", err);
+}
+
+static tri_status finish3(tri_model_config *c, const tri_json *root, tri_error *err) {
+  tri_config_local_layers(c, root, 0, 1);
+  return tri_config_must_be_off(root, "attention_bias", err);
+}
+
+const tri_arch tri_arch_phi = {
+    .model_type = "phi",
+    .class_names = classes,
+    .prefix = "model.",
+    .keys = keys,
+    .tensors = tensors,
+    .defaults = {.norm = TRI_NORM_LAYER,
+                 .norm_bias = true,
+                 .norm_eps = 1e-5,
+                 .act = TRI_ACT_GELU_TANH,
+                 .parallel_residual = true,
+                 .one_norm = true,
+                 .attention_bias = true,
+                 .o_bias = true,
+                 .mlp_bias = true,
+                 .head_bias = true,
+                 .position = TRI_POS_ROPE,
+                 .partial_rotary_factor = 0.5,
+                 .max_position_embeddings = 2048},
+    .finish = finish,
+};
+
+const tri_arch tri_arch_phi3 = {
+    .model_type = "phi3",
+    .class_names = classes3,
+    .prefix = "model.",
+    .keys = keys3,
+    .tensors = tensors3,
+    .defaults = {.norm = TRI_NORM_RMS,
+                 .norm_eps = 1e-5,
+                 .act = TRI_ACT_SILU,
+                 .gated = true,
+                 .position = TRI_POS_ROPE,
+                 .max_position_embeddings = 4096},
+    .finish = finish3,
+};

@@ -1,0 +1,55 @@
+/* Rows that many tables of tensors share. Each macro ends without a comma. */
+#ifndef TRI_MODEL_ARCH_RULES_H
+#define TRI_MODEL_ARCH_RULES_H
+
+#include "runtime/model/arch.h"
+
+#define TRI_RULE(n, w)                                                                                                 \
+  { .name = n, .weight = TRI_W_##w }
+#define TRI_RULE_IF(n, w, field)                                                                                       \
+  { .name = n, .weight = TRI_W_##w, .if_field = TRI_IF(field) }
+#define TRI_RULE_UNLESS(n, w, field)                                                                                   \
+  { .name = n, .weight = TRI_W_##w, .unless_field = TRI_IF(field) }
+#define TRI_RULE_PART(n, w, p)                                                                                         \
+  { .name = n, .weight = TRI_W_##w, .part = TRI_PART_##p }
+#define TRI_RULE_PART_IF(n, w, p, field)                                                                               \
+  { .name = n, .weight = TRI_W_##w, .part = TRI_PART_##p, .if_field = TRI_IF(field) }
+
+/* A norm and, where the model's norms have one, its bias. */
+#define TRI_RULES_NORM(n, w) TRI_RULE(n ".weight", w), TRI_RULE_IF(n ".bias", w##_BIAS, norm_bias)
+
+/* Separate projections of queries, keys and values. */
+#define TRI_RULES_QKV(p)                                                                                               \
+  TRI_RULE_PART(p "q_proj.weight", QKV, Q), TRI_RULE_PART(p "k_proj.weight", QKV, K),                                  \
+      TRI_RULE_PART(p "v_proj.weight", QKV, V), TRI_RULE_PART_IF(p "q_proj.bias", QKV_BIAS, Q, attention_bias),        \
+      TRI_RULE_PART_IF(p "k_proj.bias", QKV_BIAS, K, attention_bias),                                                  \
+      TRI_RULE_PART_IF(p "v_proj.bias", QKV_BIAS, V, attention_bias)
+
+#define TRI_RULES_O(n) TRI_RULE(n ".weight", O), TRI_RULE_IF(n ".bias", O_BIAS, o_bias)
+
+/* A plain MLP of two layers. */
+#define TRI_RULES_MLP(up, down)                                                                                        \
+  TRI_RULE(up ".weight", UP), TRI_RULE_IF(up ".bias", UP_BIAS, mlp_bias), TRI_RULE(down ".weight", DOWN),              \
+      TRI_RULE_IF(down ".bias", DOWN_BIAS, mlp_bias)
+
+/* A gated MLP whose projections are stored apart. */
+#define TRI_RULES_GATED(p)                                                                                             \
+  TRI_RULE_PART(p "gate_proj.weight", UP, GATE), TRI_RULE_PART(p "up_proj.weight", UP, UP),                            \
+      TRI_RULE(p "down_proj.weight", DOWN), TRI_RULE_PART_IF(p "gate_proj.bias", UP_BIAS, GATE, mlp_bias),             \
+      TRI_RULE_PART_IF(p "up_proj.bias", UP_BIAS, UP, mlp_bias), TRI_RULE_IF(p "down_proj.bias", DOWN_BIAS, mlp_bias)
+
+/* What Llama and its descendants call the parts of a decoder. */
+#define TRI_RULES_LLAMA_ATTENTION TRI_RULES_QKV("layers.%d.self_attn."), TRI_RULES_O("layers.%d.self_attn.o_proj")
+#define TRI_RULES_LLAMA_ENDS                                                                                           \
+  TRI_RULE("embed_tokens.weight", EMBED), TRI_RULES_NORM("norm", FINAL_NORM), TRI_RULE("lm_head.weight", HEAD)
+#define TRI_RULES_LLAMA                                                                                                \
+  TRI_RULES_LLAMA_ENDS, TRI_RULES_LLAMA_ATTENTION, TRI_RULES_NORM("layers.%d.input_layernorm", NORM1),                 \
+      TRI_RULES_NORM("layers.%d.post_attention_layernorm", NORM2), TRI_RULES_GATED("layers.%d.mlp.")
+
+/* Its keys that most descendants have. */
+#define TRI_KEYS_LLAMA                                                                                                 \
+  TRI_NUM_KEY("rms_norm_eps", norm_eps, 0, 1), TRI_INT_KEY("num_key_value_heads", num_kv_heads, 1, 1 << 16),           \
+      TRI_INT_KEY("head_dim", head_dim, 1, 1024), TRI_IGNORED_KEY("pretraining_tp")
+#define TRI_KEY_WINDOW TRI_INT_KEY("sliding_window", window, 0, 1 << 30)
+
+#endif

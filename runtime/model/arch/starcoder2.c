@@ -1,0 +1,45 @@
+/* StarCoder2: LayerNorm, rotary halves, grouped-query attention with a sliding window, a plain MLP, biases. */
+#include "runtime/model/arch/rules.h"
+
+static const char *const classes[] = {"Starcoder2ForCausalLM", NULL};
+
+static const tri_config_key keys[] = {
+    TRI_NUM_KEY("norm_epsilon", norm_eps, 0, 1), TRI_INT_KEY("num_key_value_heads", num_kv_heads, 1, 1 << 16),
+    TRI_INT_KEY("head_dim", head_dim, 1, 1024),  TRI_KEY_WINDOW,
+    TRI_BOOL_KEY("use_bias", attention_bias),    TRI_IGNORED_KEY("embedding_dropout"),
+    TRI_IGNORED_KEY("residual_dropout"),         {0},
+};
+
+static const tri_tensor_rule tensors[] = {
+    TRI_RULES_LLAMA_ENDS,
+    TRI_RULES_LLAMA_ATTENTION,
+    TRI_RULES_NORM("layers.%d.input_layernorm", NORM1),
+    TRI_RULES_NORM("layers.%d.post_attention_layernorm", NORM2),
+    TRI_RULES_MLP("layers.%d.mlp.c_fc", "layers.%d.mlp.c_proj"),
+    {0},
+};
+
+static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) {
+  (void)err;
+  c->o_bias = c->mlp_bias = c->attention_bias;
+  tri_config_local_layers(c, root, 0, 1);
+  return TRI_OK;
+}
+
+const tri_arch tri_arch_starcoder2 = {
+    .model_type = "starcoder2",
+    .class_names = classes,
+    .prefix = "model.",
+    .keys = keys,
+    .tensors = tensors,
+    .defaults = {.norm = TRI_NORM_LAYER,
+                 .norm_bias = true,
+                 .norm_eps = 1e-5,
+                 .act = TRI_ACT_GELU_TANH,
+                 .num_kv_heads = 2,
+                 .attention_bias = true,
+                 .tie_word_embeddings = true,
+                 .position = TRI_POS_ROPE,
+                 .max_position_embeddings = 4096},
+    .finish = finish,
+};
