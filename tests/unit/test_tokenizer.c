@@ -299,6 +299,10 @@ END_TEST
 #define VOCAB(v) "{\"model\":{\"type\":\"BPE\",\"vocab\":" v ",\"merges\":[]}}"
 #define MERGE(m) "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":" m "}}"
 #define OPTION(o) "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]," o "}}"
+#define UNIGRAM(vocab, unk) "{\"model\":{\"type\":\"Unigram\",\"vocab\":" vocab ",\"unk_id\":" unk "}}"
+#define WORDPIECE(unk, prefix, max)                                                                                    \
+  "{\"model\":{\"type\":\"WordPiece\",\"vocab\":{\"a\":0},\"unk_token\":" unk ",\"continuing_subword_prefix\":" prefix \
+  ",\"max_input_chars_per_word\":" max "}}"
 #define REGEX(r)                                                                                                       \
   WITH("\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"" r                                             \
        "\"},\"behavior\":\"Isolated\",\"invert\":false}")
@@ -335,8 +339,23 @@ static const struct {
     {OPTION("\"dropout\":\"0\""), "model.dropout"},
     {OPTION("\"unk_token\":\"zzz\""), "model.unk_token"},
     {OPTION("\"unk_token\":0"), "model.unk_token"},
-    {OPTION("\"continuing_subword_prefix\":\"##\""), "model.continuing_subword_prefix"},
-    {OPTION("\"end_of_word_suffix\":\"</w>\""), "model.end_of_word_suffix"},
+    {OPTION("\"continuing_subword_prefix\":1"), "model.continuing_subword_prefix"},
+    {OPTION("\"end_of_word_suffix\":false"), "model.end_of_word_suffix"},
+    {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1},\"merges\":[\"a "
+     "b\"],\"continuing_subword_prefix\":\"##\"}}",
+     "model.merges[0]"},
+    {UNIGRAM("[]", "0"), "model.vocab"},
+    {UNIGRAM("{}", "0"), "model.vocab"},
+    {UNIGRAM("[1]", "0"), "model.vocab[0]"},
+    {UNIGRAM("[[\"a\"]]", "0"), "model.vocab[0]"},
+    {UNIGRAM("[[\"a\",\"-1\"]]", "0"), "model.vocab[0]"},
+    {UNIGRAM("[[1,-1]]", "0"), "model.vocab[0][0]"},
+    {UNIGRAM("[[\"a\",-1]]", "1"), "model.unk_id"},
+    {UNIGRAM("[[\"a\",-1]]", "null"), "model.unk_id"},
+    {WORDPIECE("\"b\"", "\"##\"", "100"), "model.unk_token"},
+    {WORDPIECE("null", "\"##\"", "100"), "model.unk_token"},
+    {WORDPIECE("\"a\"", "null", "100"), "model.continuing_subword_prefix"},
+    {WORDPIECE("\"a\"", "\"##\"", "-1"), "model.max_input_chars_per_word"},
     {OPTION("\"byte_fallback\":1"), "model.byte_fallback"},
     {OPTION("\"sparkle\":null"), "model.sparkle"},
     {WITH("\"added_tokens\":{}"), "added_tokens"},
