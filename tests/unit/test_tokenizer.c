@@ -303,6 +303,7 @@ END_TEST
 #define WORDPIECE(unk, prefix, max)                                                                                    \
   "{\"model\":{\"type\":\"WordPiece\",\"vocab\":{\"a\":0},\"unk_token\":" unk ",\"continuing_subword_prefix\":" prefix \
   ",\"max_input_chars_per_word\":" max "}}"
+#define CHARSMAP(base64) WITH("\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"" base64 "\"}")
 #define REGEX(r)                                                                                                       \
   WITH("\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"" r                                             \
        "\"},\"behavior\":\"Isolated\",\"invert\":false}")
@@ -368,13 +369,32 @@ static const struct {
     {WITH("\"added_tokens\":[{\"id\":0,\"content\":\"a\"},{\"id\":0,\"content\":\"a\"}]"), "added_tokens"},
     {WITH("\"added_tokens\":[{\"id\":3,\"content\":\"x\",\"lstrip\":\"yes\"}]"), "added_tokens[0].lstrip"},
     {WITH("\"added_tokens\":[{\"id\":3,\"content\":\"x\",\"color\":1}]"), "added_tokens[0].color"},
-    {WITH("\"normalizer\":{\"type\":\"BertNormalizer\"}"), "normalizer.type"},
+    {WITH("\"normalizer\":{\"type\":\"BertNormaliser\"}"), "normalizer.type"},
+    {WITH("\"normalizer\":{\"type\":\"BertNormalizer\",\"lowercase\":\"yes\"}"), "normalizer.lowercase"},
     {WITH("\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Precompiled\"}]}"),
-     "normalizer.normalizers[0].type"},
+     "normalizer.normalizers[0].precompiled_charsmap"},
+    {CHARSMAP("AAAA"), "normalizer.precompiled_charsmap"},
+    {CHARSMAP("AAAAA==="), "normalizer.precompiled_charsmap"},
+    {CHARSMAP("AA=AAAAA"), "normalizer.precompiled_charsmap"},
+    {CHARSMAP("BAAAAA=="), "normalizer.precompiled_charsmap"},
+    {CHARSMAP("AAAAAP8="), "normalizer.precompiled_charsmap"},
+    {WITH("\"normalizer\":{\"type\":\"Prepend\"}"), "normalizer.prepend"},
+    {WITH("\"normalizer\":{\"type\":\"Strip\",\"strip_left\":1}"), "normalizer.strip_left"},
+    {WITH("\"normalizer\":{\"type\":\"Replace\",\"pattern\":\"a\",\"content\":\"b\"}"), "normalizer.pattern"},
+    {WITH("\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"(\"},\"content\":\"b\"}"),
+     "normalizer.pattern.Regex"},
     {WITH("\"normalizer\":{\"type\":\"Sequence\"}"), "normalizer.normalizers"},
     {WITH("\"normalizer\":{\"type\":\"NFC\",\"form\":2}"), "normalizer.form"},
     {WITH("\"pre_tokenizer\":[]"), "pre_tokenizer"},
     {WITH("\"pre_tokenizer\":{\"type\":\"Metaphysics\"}"), "pre_tokenizer.type"},
+    {WITH("\"pre_tokenizer\":{\"type\":\"Metaspace\"}"), "pre_tokenizer.replacement"},
+    {WITH("\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"__\"}"), "pre_tokenizer.replacement"},
+    {WITH("\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":\"last\"}"),
+     "pre_tokenizer.prepend_scheme"},
+    {WITH("\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":\"first\","
+          "\"add_prefix_space\":false}"),
+     "pre_tokenizer.prepend_scheme"},
+    {WITH("\"pre_tokenizer\":{\"type\":\"CharDelimiterSplit\",\"delimiter\":\"\"}"), "pre_tokenizer.delimiter"},
     {WITH("\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"ByteLevel\",\"x\":1}]}"),
      "pre_tokenizer.pretokenizers[0].x"},
     {WITH("\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"use_regex\":\"\"}"), "pre_tokenizer.use_regex"},
