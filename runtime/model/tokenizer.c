@@ -75,7 +75,7 @@ static tri_status load_parts(tri_tokenizer *t, const tok_field *root, tri_error 
   TRI_TRY(tok_postprocessor_load(&t->postprocessor, &postprocessor, (uint32_t)t->vocab.size, err));
   TRI_TRY(check_special_ids(&t->vocab, &t->postprocessor.prefix, &postprocessor, err));
   TRI_TRY(check_special_ids(&t->vocab, &t->postprocessor.suffix, &postprocessor, err));
-  TRI_TRY(tok_decoder_load(&t->decoder, &decoder, &t->vocab, err));
+  TRI_TRY(tok_decoder_load(&t->decoder, &decoder, &t->vocab, &t->added, err));
 cleanup:
   return st;
 }
@@ -255,6 +255,7 @@ tri_status tri_tokenizer_decode(const tri_tokenizer *t, const uint32_t *ids, siz
   tok_decode_stream stream = {0};
   tok_buf out = {0};
   tri_status st;
+  TRI_TRY(tok_decode_stream_init(&t->decoder, &stream));
   for (size_t i = 0; i < count; i++) TRI_TRY(push_id(t, &stream, ids[i], skip_special, &out));
   TRI_TRY(tok_decode_finish(&stream, &out));
   TRI_TRY(tok_buf_append(&out, "", 1));
@@ -262,6 +263,7 @@ tri_status tri_tokenizer_decode(const tri_tokenizer *t, const uint32_t *ids, siz
   *len = out.len - 1;
   out = (tok_buf){0};
 cleanup:
+  tok_decode_stream_free(&stream);
   tok_buf_free(&out);
   return st;
 }
@@ -272,6 +274,7 @@ tri_status tri_detokenizer_create(const tri_tokenizer *t, bool skip_special, tri
   d->tokenizer = t;
   d->skip_special = skip_special;
   tri_status st = tok_buf_reserve(&d->out, 256);
+  if (st == TRI_OK) st = tok_decode_stream_init(&t->decoder, &d->stream);
   if (st != TRI_OK) {
     tri_detokenizer_destroy(d);
     return st;
@@ -300,6 +303,7 @@ tri_status tri_detokenizer_finish(tri_detokenizer *d, const char **text, size_t 
 
 void tri_detokenizer_destroy(tri_detokenizer *d) {
   if (!d) return;
+  tok_decode_stream_free(&d->stream);
   tok_buf_free(&d->out);
   tri_free(d);
 }

@@ -11,8 +11,11 @@
 
 Suite *suite_tokenizer(void);
 
-static const char *const fixtures[] = {"bytelevel_bpe_gpt2", "bytelevel_bpe_llama3"};
-enum { FIXTURES = sizeof fixtures / sizeof *fixtures };
+/* The first two give every text back. */
+static const char *const fixtures[] = {"bytelevel_bpe_gpt2",      "bytelevel_bpe_llama3", "spm_bpe_llama2",
+                                       "spm_bpe_metaspace_first", "unigram_precompiled",  "unigram_t5",
+                                       "wordpiece_bert"};
+enum { FIXTURES = sizeof fixtures / sizeof *fixtures, LOSSLESS = 2 };
 
 /* ---- helpers ---- */
 
@@ -422,8 +425,12 @@ static const struct {
      "post_processor.cls[1]"},
     {WITH("\"post_processor\":{\"type\":\"BertProcessing\",\"cls\":[\"c\",0],\"sep\":\"s\"}"), "post_processor.sep"},
     {WITH("\"decoder\":{\"type\":\"Rot13\"}"), "decoder.type"},
-    {WITH("\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"ByteLevel\"},{\"type\":\"ByteLevel\"}]}"),
-     "decoder.decoders[1]"},
+    {WITH("\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Fuse\"},{\"type\":\"CTC\"}]}"),
+     "decoder.decoders[1].type"},
+    {WITH("\"decoder\":{\"type\":\"Strip\",\"content\":\" \",\"start\":-1,\"stop\":0}"), "decoder.start"},
+    {WITH("\"decoder\":{\"type\":\"Strip\",\"content\":\" \",\"start\":1}"), "decoder.stop"},
+    {WITH("\"decoder\":{\"type\":\"WordPiece\"}"), "decoder.prefix"},
+    {WITH("\"decoder\":{\"type\":\"BPEDecoder\",\"suffix\":\"\"}"), "decoder.suffix"},
 };
 
 START_TEST(hostile_files) {
@@ -524,10 +531,13 @@ START_TEST(long_words) {
     for (; len + unit <= N; len += unit) memcpy(text + len, units[u], unit);
     ck_assert_int_eq(tri_tokenizer_encode(t, s, text, len, false, 0, &ids, &count), TRI_OK);
     ck_assert_int_eq(tri_tokenizer_decode(t, ids, count, false, &back, &back_len), TRI_OK);
-    ck_assert_uint_eq(back_len, len);
-    ck_assert_mem_eq(back, text, len);
+    if (_i < LOSSLESS) {
+      ck_assert_uint_eq(back_len, len);
+      ck_assert_mem_eq(back, text, len);
+    }
     tri_free(back);
-    ck_assert_int_eq(tri_tokenizer_encode(t, s, text, len, false, 100, &ids, &count), TRI_TOO_LARGE);
+    tri_status st = count > 100 ? TRI_TOO_LARGE : TRI_OK; /* a word may be one unknown token */
+    ck_assert_int_eq(tri_tokenizer_encode(t, s, text, len, false, 100, &ids, &count), st);
   }
   tri_free(text);
   tri_tokenizer_scratch_destroy(s);
