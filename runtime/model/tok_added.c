@@ -75,14 +75,16 @@ static tri_status build_set(tok_added_vocab *a, tok_added_set *set, bool normali
   set->patterns = tri_calloc(a->count ? a->count : 1, sizeof *set->patterns);
   if (!set->patterns) return TRI_NO_MEMORY;
   for (size_t i = 0; i < a->count; i++) {
-    const tok_added *t = &a->tokens[i];
+    tok_added *t = &a->tokens[i];
     if (t->normalized != normalized) continue;
     struct tok_added_pattern p = {t->text, t->len, t};
     if (normalized) {
-      tri_status st = tok_normalize(n, scratch, t->text, t->len, &p.text, &p.len);
+      tri_status st = tok_normalize(n, scratch, t->text, t->len, NULL, &p.text, &p.len);
       if (st != TRI_OK) return st;
       if (p.text != t->text && !(p.text = tri_arena_strndup(a->texts, p.text, p.len))) return TRI_NO_MEMORY;
     }
+    t->spelling = p.text;
+    t->spelling_len = p.len;
     if (p.len) set->patterns[set->count++] = p;
   }
   qsort(set->patterns, set->count, sizeof *set->patterns, compare_patterns);
@@ -191,13 +193,19 @@ bool tok_added_next(tok_added_scan *s, size_t *start, size_t *end, uint32_t *id)
     size_t from = s->at, to = from + p->len, n;
     s->at = to; /* also behind a match that is discarded below */
     if (p->token->single_word && !stands_alone(s->text, s->len, from, to)) continue;
-    if (p->token->lstrip)
+    if (p->token->lstrip) {
       for (size_t before; from > s->done; from = before) {
         before = tok_utf8_before(s->text, from);
         if (!tok_is_space(tok_utf8_decode(s->text + before, &n))) break;
       }
+      if (from < s->done) from = s->done; /* the previous match took white space that is part of this one */
+    }
     if (p->token->rstrip)
       while (to < s->len && tok_is_space(tok_utf8_decode(s->text + to, &n))) to += n;
+    if (from >= to) {
+      s->done = to;
+      continue;
+    }
     *start = from;
     *end = to;
     *id = p->token->id;

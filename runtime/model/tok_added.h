@@ -9,6 +9,9 @@
 typedef struct tok_added {
   const char *text; /* borrowed from the vocabulary */
   size_t len;
+  const char
+      *spelling; /* what stands in the text that is encoded, and what decoders see: normalized where that is due */
+  size_t spelling_len;
   uint32_t id;
   bool special, normalized;
   bool lstrip, rstrip; /* the match takes the white space before, behind it along */

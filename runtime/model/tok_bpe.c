@@ -1,6 +1,5 @@
 /* The BPE model: symbols of one character each, merged by rank. The vocabulary's own alphabet (byte-level or plain) is
  * the pre-tokenizer's affair; here a word is characters. */
-#include <stdio.h>
 #include <string.h>
 
 #include "runtime/base/mem.h"
@@ -10,6 +9,11 @@
 
 enum { DIRECT = 0x800 }; /* characters of one and two bytes, the whole byte-level alphabet among them */
 
+typedef struct span {
+  const char *s;
+  size_t len;
+} span;
+
 typedef struct bpe {
   const tok_vocab *vocab;
   tok_merges merges;
@@ -17,40 +21,11 @@ typedef struct bpe {
   uint32_t byte_tokens[256]; /* "<0x00>".., for byte_fallback */
   uint32_t unk;              /* TOK_NO_ID: unknown characters vanish */
   size_t longest;            /* characters of the longest token */
+  span prefix, suffix;       /* of symbols inside a word, and of a word's last one; in the vocabulary's arena */
   bool fuse_unk, byte_fallback, ignore_merges;
 } bpe;
 
 /* ---- loading ---- */
-
-struct vocab_loader {
-  const tok_field *field;
-  tok_vocab *vocab;
-  tri_error *err;
-};
-
-static tri_status load_token(void *ctx, const char *text, const tri_json *value) {
-  struct vocab_loader *l = ctx;
-  uint32_t id;
-  tok_field f = {.node = value};
-  snprintf(f.path, sizeof f.path, "%.40s[\"%.40s\"]", l->field->path, text);
-  tri_status st = tok_field_id(&f, TOK_MAX_IDS, &id, l->err);
-  if (st != TRI_OK) return st;
-  st = tok_vocab_add(l->vocab, text, strlen(text), id);
-  if (st == TRI_INVALID_ARGUMENT) return tok_field_fail(&f, TRI_CORRUPT, l->err, "id %u is used twice", id);
-  return st == TRI_OK ? st : tok_field_no_memory(&f, l->err);
-}
-
-static tri_status load_vocab(const tok_field *model, tok_vocab *vocab, tri_error *err) {
-  tok_field f = tok_field_get(model, "vocab");
-  if (tri_json_kind_of(f.node) != TRI_JSON_OBJECT) return tok_field_fail(&f, TRI_CORRUPT, err, "must be an object");
-  struct vocab_loader l = {&f, vocab, err};
-  return tri_json_each(f.node, load_token, &l);
-}
-
-typedef struct span {
-  const char *s;
-  size_t len;
-} span;
 
 /* "a b" or ["a", "b"]. */
 static tri_status read_pair(const tok_field *f, span *left, span *right, tri_error *err) {
@@ -87,9 +62,11 @@ static tri_status load_merge(bpe *b, const tok_field *f, uint32_t rank, tok_buf 
   TRI_TRY(read_pair(f, &left, &right, err));
   TRI_TRY(find_part(b->vocab, left, f, &m.left, err));
   TRI_TRY(find_part(b->vocab, right, f, &m.right, err));
+  if (right.len < b->prefix.len)
+    return tok_field_fail(f, TRI_CORRUPT, err, "the second token lacks the subword prefix");
   joined->len = 0;
   TRI_TRY(tok_buf_append(joined, left.s, left.len));
-  TRI_TRY(tok_buf_append(joined, right.s, right.len));
+  TRI_TRY(tok_buf_append(joined, right.s + b->prefix.len, right.len - b->prefix.len));
   TRI_TRY(find_part(b->vocab, (span){joined->data, joined->len}, f, &m.id, err));
   tok_merges_put(&b->merges, m);
 cleanup:
@@ -133,20 +110,21 @@ static tri_status load_unk(bpe *b, const tok_field *model, tri_error *err) {
   return TRI_OK;
 }
 
-/* Options that only their neutral values are supported of. */
-static tri_status refuse_options(const tok_field *model, tri_error *err) {
-  static const char *const affixes[] = {"continuing_subword_prefix", "end_of_word_suffix"};
-  for (size_t i = 0; i < sizeof affixes / sizeof *affixes; i++) {
-    tok_field f = tok_field_get(model, affixes[i]);
-    size_t len = 1;
-    if (tok_field_is_null(&f) || (tri_json_as_str(f.node, &len) && !len)) continue;
-    return tok_field_fail(&f, TRI_UNSUPPORTED, err, "only null is supported");
-  }
+static tri_status refuse_dropout(const tok_field *model, tri_error *err) {
   tok_field f = tok_field_get(model, "dropout");
   double dropout = 0;
   if (!tok_field_is_null(&f) && (!tri_json_as_num(f.node, &dropout) || dropout != 0))
     return tok_field_fail(&f, TRI_UNSUPPORTED, err, "only null and 0 are supported: encoding is deterministic");
   return TRI_OK;
+}
+
+static tri_status load_affix(const tok_field *model, const char *key, const tok_vocab *vocab, span *out,
+                             tri_error *err) {
+  tok_field f = tok_field_get(model, key);
+  if (tok_field_is_null(&f)) return TRI_OK;
+  tri_status st = tok_field_string(&f, &out->s, &out->len, err);
+  if (st == TRI_OK && !(out->s = tri_arena_strndup(vocab->texts, out->s, out->len))) st = TRI_NO_MEMORY;
+  return st;
 }
 
 /* Tables that spare the encoder its look-ups. */
@@ -163,11 +141,7 @@ static void index_characters(bpe *b) {
     }
     if (chars > b->longest) b->longest = chars;
   }
-  for (unsigned i = 0; i < 256; i++) {
-    char name[8];
-    int n = snprintf(name, sizeof name, "<0x%02X>", i);
-    b->byte_tokens[i] = tok_vocab_find(v, name, (size_t)n);
-  }
+  tok_vocab_find_bytes(v, b->byte_tokens);
 }
 
 static void bpe_destroy(void *model) {
@@ -194,11 +168,14 @@ static tri_status bpe_load(const tok_field *f, tok_vocab *vocab, void **model, t
   if (!b) return tok_field_no_memory(f, err);
   b->vocab = vocab;
   TRI_TRY(tok_field_object(f, keys, err));
-  TRI_TRY(refuse_options(f, err));
+  TRI_TRY(refuse_dropout(f, err));
+  TRI_TRY(load_affix(f, "continuing_subword_prefix", vocab, &b->prefix, err));
+  TRI_TRY(load_affix(f, "end_of_word_suffix", vocab, &b->suffix, err));
   TRI_TRY(tok_field_bool(f, "fuse_unk", &b->fuse_unk, err));
   TRI_TRY(tok_field_bool(f, "byte_fallback", &b->byte_fallback, err));
   TRI_TRY(tok_field_bool(f, "ignore_merges", &b->ignore_merges, err));
-  TRI_TRY(load_vocab(f, vocab, err));
+  tok_field tokens = tok_field_get(f, "vocab");
+  TRI_TRY(tok_vocab_load(vocab, &tokens, err));
   TRI_TRY(load_merges(b, f, err));
   TRI_TRY(load_unk(b, f, err));
   index_characters(b);
@@ -225,6 +202,7 @@ typedef struct cached_word {
 typedef struct bpe_work {
   tok_merge_work merge;
   tok_ids symbols;
+  tok_buf spelled;
   cached_word cache[CACHE_SLOTS];
 } bpe_work;
 
@@ -241,37 +219,53 @@ static void bpe_work_destroy(void *work) {
   if (!w) return;
   tok_merge_work_free(&w->merge);
   tok_ids_free(&w->symbols);
+  tok_buf_free(&w->spelled);
   tri_free(w);
 }
 
-static uint32_t character_id(const bpe *b, const char *s, size_t *len) {
-  uint32_t c = tok_utf8_decode(s, len);
-  return c < DIRECT ? b->direct[c] : tok_vocab_find(b->vocab, s, *len);
+/* A character as the vocabulary spells it at its place in the word. */
+static tri_status spell(const bpe *b, bpe_work *w, span c, bool first, bool last, span *out) {
+  span prefix = first ? (span){0} : b->prefix, suffix = last ? b->suffix : (span){0};
+  tri_status st = TRI_OK;
+  *out = c;
+  if (!prefix.len && !suffix.len) return st;
+  w->spelled.len = 0;
+  TRI_TRY(tok_buf_append(&w->spelled, prefix.s, prefix.len));
+  TRI_TRY(tok_buf_append(&w->spelled, c.s, c.len));
+  TRI_TRY(tok_buf_append(&w->spelled, suffix.s, suffix.len));
+  *out = (span){w->spelled.data, w->spelled.len};
+cleanup:
+  return st;
 }
 
-/* A character outside the vocabulary as byte tokens, if all of them exist. */
-static bool fall_back(const bpe *b, const char *s, size_t len, uint32_t *ids) {
-  if (!b->byte_fallback) return false;
-  for (size_t i = 0; i < len; i++) {
-    ids[i] = b->byte_tokens[(unsigned char)s[i]];
-    if (ids[i] == TOK_NO_ID) return false;
-  }
-  return true;
+static uint32_t symbol_id(const bpe *b, span symbol) {
+  size_t len;
+  uint32_t c = tok_utf8_decode(symbol.s, &len);
+  return len == symbol.len && c < DIRECT ? b->direct[c] : tok_vocab_find(b->vocab, symbol.s, symbol.len);
+}
+
+static bool falls_back(const bpe *b, span symbol) {
+  bool all = b->byte_fallback;
+  for (size_t i = 0; all && i < symbol.len; i++) all = b->byte_tokens[(unsigned char)symbol.s[i]] != TOK_NO_ID;
+  return all;
 }
 
 /* The word's characters as symbols. An unknown one is held back until the next known character, so that a run of them
  * can become one; byte tokens in between overtake it, which is odd but what the format's reference does. */
-static tri_status split_characters(const bpe *b, const char *word, size_t len, tok_ids *out) {
+static tri_status split_characters(const bpe *b, bpe_work *w, const char *word, size_t len, tok_ids *out) {
   bool unk_pending = false;
   tri_status st = TRI_OK;
   for (size_t i = 0, n; i < len; i += n) {
-    uint32_t id = character_id(b, word + i, &n), bytes[4];
+    span symbol;
+    tok_utf8_decode(word + i, &n);
+    TRI_TRY(spell(b, w, (span){word + i, n}, i == 0, i + n == len, &symbol));
+    uint32_t id = symbol_id(b, symbol);
     if (id != TOK_NO_ID) {
       if (unk_pending) TRI_TRY(tok_ids_push(out, b->unk));
       unk_pending = false;
       TRI_TRY(tok_ids_push(out, id));
-    } else if (fall_back(b, word + i, n, bytes)) {
-      TRI_TRY(tok_ids_append(out, bytes, n));
+    } else if (falls_back(b, symbol)) {
+      for (size_t k = 0; k < symbol.len; k++) TRI_TRY(tok_ids_push(out, b->byte_tokens[(unsigned char)symbol.s[k]]));
     } else if (b->unk != TOK_NO_ID) {
       if (unk_pending && !b->fuse_unk) TRI_TRY(tok_ids_push(out, b->unk));
       unk_pending = true;
@@ -287,7 +281,7 @@ static tri_status merge_uncached(const bpe *b, bpe_work *w, const char *word, si
    * caller's limit is given up before its merges are worked out. */
   w->symbols.len = 0;
   if (!tri_size_mul(room, b->longest, &w->symbols.max)) w->symbols.max = SIZE_MAX;
-  tri_status st = split_characters(b, word, len, &w->symbols);
+  tri_status st = split_characters(b, w, word, len, &w->symbols);
   if (st != TRI_OK) return st;
   return tok_merge_word(&b->merges, &w->merge, w->symbols.data, &w->symbols.len);
 }

@@ -15,6 +15,7 @@ static tri_status grown(size_t len, size_t cap, size_t extra, size_t *out) {
 }
 
 tri_status tok_buf_reserve(tok_buf *b, size_t extra) {
+  if (b->max && (b->len > b->max || extra > b->max - b->len)) return TRI_TOO_LARGE;
   if (b->cap - b->len >= extra) return TRI_OK;
   size_t cap;
   tri_status st = grown(b->len, b->cap, extra, &cap);

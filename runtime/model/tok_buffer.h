@@ -10,6 +10,7 @@
 typedef struct tok_buf {
   char *data;
   size_t len, cap;
+  size_t max; /* beyond it TRI_TOO_LARGE, so that no chain of steps can blow a text up; 0: no limit */
 } tok_buf;
 
 /* Makes room for extra bytes behind len. */

@@ -73,6 +73,23 @@ tri_status tok_field_bool(const tok_field *object, const char *key, bool *out, t
   return tok_field_fail(&f, TRI_CORRUPT, err, "must be true or false");
 }
 
+tri_status tok_field_char(const tok_field *f, const char **out, size_t *len, tri_error *err) {
+  tri_status st = tok_field_string(f, out, len, err);
+  size_t chars = 0;
+  if (st != TRI_OK) return st;
+  for (size_t i = 0; i < *len; i++) chars += ((unsigned char)(*out)[i] & 0xc0) != 0x80;
+  if (chars == 1 && *len <= 4) return TRI_OK;
+  return tok_field_fail(f, TRI_CORRUPT, err, "must be one character");
+}
+
+tri_status tok_field_count(const tok_field *f, uint64_t *out, tri_error *err) {
+  int64_t n;
+  if (!tri_json_as_int(f->node, &n) || n < 0)
+    return tok_field_fail(f, TRI_CORRUPT, err, "must be an integer that is not negative");
+  *out = (uint64_t)n;
+  return TRI_OK;
+}
+
 tri_status tok_field_id(const tok_field *f, uint32_t limit, uint32_t *out, tri_error *err) {
   int64_t id;
   if (!tri_json_as_int(f->node, &id)) return tok_field_fail(f, TRI_CORRUPT, err, "must be a token id");

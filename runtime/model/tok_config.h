@@ -34,6 +34,10 @@ tri_status tok_field_array(const tok_field *f, tri_error *err);
 tri_status tok_field_string(const tok_field *f, const char **out, size_t *len, tri_error *err);
 /* A boolean member; absent or null leaves *out as it is. */
 tri_status tok_field_bool(const tok_field *object, const char *key, bool *out, tri_error *err);
+/* A string of exactly one character. */
+tri_status tok_field_char(const tok_field *f, const char **out, size_t *len, tri_error *err);
+/* An integer that is not negative. */
+tri_status tok_field_count(const tok_field *f, uint64_t *out, tri_error *err);
 /* A token id: an integer of 0 <= id < limit. */
 tri_status tok_field_id(const tok_field *f, uint32_t limit, uint32_t *out, tri_error *err);
 /* The object's "type". */

@@ -2,126 +2,204 @@
 
 #include <string.h>
 
-#include "runtime/model/tok_bytelevel.h"
-#include "runtime/model/tok_normalize.h"
-#include "runtime/model/tok_unicode.h"
+#include "runtime/base/mem.h"
 
-/* ---- steps ---- */
-
-/* The bytes that a token's characters stand for. A token with a character outside the alphabet (an added one) is taken
- * as it is written, whole. */
-static tri_status byte_level_piece(const char *text, size_t len, tok_buf *out) {
-  size_t mark = out->len;
-  tri_status st = tok_buf_reserve(out, len);
-  if (st != TRI_OK) return st;
-  for (size_t i = 0, n; i < len; i += n) {
-    int byte = tok_bytelevel_byte(tok_utf8_decode(text + i, &n));
-    if (byte < 0) {
-      out->len = mark;
-      return tok_buf_append(out, text, len);
-    }
-    out->data[out->len++] = (char)byte;
-  }
-  return TRI_OK;
-}
+enum {
+  MAX_PIECES = 256 << 20, /* bytes of all tokens' texts together, and what a stream may keep */
+  MAX_PIECE_GROWTH = 64 << 10
+};
 
 /* ---- loading ---- */
-
-typedef struct decoder_chain {
-  tok_piece_fn steps[TOK_MAX_STEPS];
-  size_t count;
-} decoder_chain;
 
 /* One row per type. load appends the type's steps. */
 typedef struct decoder_type {
   const char *name;
-  tri_status (*load)(decoder_chain *c, const tok_field *f, tri_error *err);
+  tri_status (*load)(tok_decoder *d, const struct decoder_type *type, const tok_field *f, tri_error *err);
+  const tok_decode_kind *kind;
 } decoder_type;
 
-static tri_status load_byte_level(decoder_chain *c, const tok_field *f, tri_error *err) {
-  static const char *const keys[] = {"type", "add_prefix_space", "trim_offsets", "use_regex", NULL};
-  tri_status st = tok_field_object(f, keys, err);
-  if (st != TRI_OK) return st;
-  /* ByteLevel joins all tokens, so what follows it would see the text as one token. */
-  if (c->count) return tok_field_fail(f, TRI_UNSUPPORTED, err, "a decoder behind ByteLevel is not supported");
-  c->steps[c->count++] = byte_level_piece;
+/* The decoder owns what step has from here on, also on failure. */
+static tri_status add_step(tok_decoder *d, tok_decode_step step, const tok_field *f, tri_error *err) {
+  if (d->count == TOK_MAX_STEPS) {
+    tok_decode_step_free(&step);
+    return tok_field_fail(f, TRI_TOO_LARGE, err, "more than %d decoders", TOK_MAX_STEPS);
+  }
+  d->steps[d->count++] = step;
   return TRI_OK;
 }
 
-static tri_status load_any(decoder_chain *c, const tok_field *f, tri_error *err);
+static tri_status load_plain(tok_decoder *d, const decoder_type *type, const tok_field *f, tri_error *err) {
+  static const char *const keys[] = {"type", NULL};
+  tri_status st = tok_field_object(f, keys, err);
+  return st == TRI_OK ? add_step(d, (tok_decode_step){.kind = type->kind}, f, err) : st;
+}
 
-static tri_status load_sequence(decoder_chain *c, const tok_field *f, tri_error *err) {
+static tri_status load_byte_level(tok_decoder *d, const decoder_type *type, const tok_field *f, tri_error *err) {
+  static const char *const keys[] = {"type", "add_prefix_space", "trim_offsets", "use_regex", NULL};
+  tri_status st;
+  TRI_TRY(tok_field_object(f, keys, err));
+  TRI_TRY(add_step(d, (tok_decode_step){.kind = type->kind}, f, err));
+  st = add_step(d, (tok_decode_step){.kind = &tok_decode_repair}, f, err);
+cleanup:
+  return st;
+}
+
+static tri_status load_replace(tok_decoder *d, const decoder_type *type, const tok_field *f, tri_error *err) {
+  static const char *const keys[] = {"type", "pattern", "content", NULL};
+  tok_decode_step step = {.kind = type->kind};
+  tri_status st;
+  TRI_TRY(tok_field_object(f, keys, err));
+  TRI_TRY(tok_replace_load(f, &step.replace, err));
+  st = add_step(d, step, f, err);
+cleanup:
+  return st;
+}
+
+static tri_status load_strip(tok_decoder *d, const decoder_type *type, const tok_field *f, tri_error *err) {
+  static const char *const keys[] = {"type", "content", "start", "stop", NULL};
+  tok_decode_step step = {.kind = type->kind};
+  const char *text;
+  size_t len;
+  tri_status st;
+  TRI_TRY(tok_field_object(f, keys, err));
+  tok_field content = tok_field_get(f, "content"), start = tok_field_get(f, "start"), stop = tok_field_get(f, "stop");
+  TRI_TRY(tok_field_char(&content, &text, &len, err));
+  if (!*text) return tok_field_fail(&content, TRI_UNSUPPORTED, err, "stripping NULs is not supported");
+  memcpy(step.character, text, len);
+  TRI_TRY(tok_field_count(&start, &step.start, err));
+  TRI_TRY(tok_field_count(&stop, &step.stop, err));
+  st = add_step(d, step, f, err);
+cleanup:
+  return st;
+}
+
+static tri_status load_metaspace(tok_decoder *d, const decoder_type *type, const tok_field *f, tri_error *err) {
+  tok_decode_step step = {.kind = type->kind};
+  tri_status st = tok_metaspace_load(f, &step.metaspace, err);
+  return st == TRI_OK ? add_step(d, step, f, err) : st;
+}
+
+static tri_status read_affix(const tok_field *f, tok_buf *out, tri_error *err) {
+  const char *text;
+  size_t len;
+  tri_status st = tok_field_string(f, &text, &len, err);
+  return st == TRI_OK ? tok_buf_append(out, text, len) : st;
+}
+
+static tri_status load_wordpiece(tok_decoder *d, const decoder_type *type, const tok_field *f, tri_error *err) {
+  static const char *const keys[] = {"type", "prefix", "cleanup", NULL};
+  tok_decode_step step = {.kind = type->kind};
+  bool cleanup_wanted = true;
+  tri_status st;
+  TRI_TRY(tok_field_object(f, keys, err));
+  TRI_TRY(tok_field_bool(f, "cleanup", &cleanup_wanted, err));
+  tok_field prefix = tok_field_get(f, "prefix");
+  TRI_TRY(read_affix(&prefix, &step.affix, err));
+  if (cleanup_wanted) TRI_TRY(tok_decode_load_cleanup(&step));
+  return add_step(d, step, f, err);
+cleanup:
+  tok_decode_step_free(&step);
+  return st;
+}
+
+static tri_status load_bpe(tok_decoder *d, const decoder_type *type, const tok_field *f, tri_error *err) {
+  static const char *const keys[] = {"type", "suffix", NULL};
+  tok_decode_step step = {.kind = type->kind};
+  tri_status st;
+  TRI_TRY(tok_field_object(f, keys, err));
+  tok_field suffix = tok_field_get(f, "suffix");
+  TRI_TRY(read_affix(&suffix, &step.affix, err));
+  if (!step.affix.len) return tok_field_fail(&suffix, TRI_UNSUPPORTED, err, "an empty suffix is not supported");
+  st = add_step(d, step, f, err);
+cleanup:
+  return st;
+}
+
+static tri_status load_any(tok_decoder *d, const tok_field *f, tri_error *err);
+
+static tri_status load_sequence(tok_decoder *d, const decoder_type *type, const tok_field *f, tri_error *err) {
   static const char *const keys[] = {"type", "decoders", NULL};
+  (void)type;
   tri_status st;
   TRI_TRY(tok_field_object(f, keys, err));
   tok_field members = tok_field_get(f, "decoders");
   TRI_TRY(tok_field_array(&members, err));
   for (size_t i = 0; i < tri_json_size(members.node); i++) {
     tok_field member = tok_field_at(&members, i);
-    TRI_TRY(load_any(c, &member, err));
+    TRI_TRY(load_any(d, &member, err));
   }
 cleanup:
   return st;
 }
 
 static const decoder_type types[] = {
-    {"ByteLevel", load_byte_level},
-    {"Sequence", load_sequence},
+    {"ByteLevel", load_byte_level, &tok_decode_byte_level},
+    {"ByteFallback", load_plain, &tok_decode_byte_fallback},
+    {"Fuse", load_plain, &tok_decode_fuse},
+    {"Replace", load_replace, &tok_decode_replace},
+    {"Strip", load_strip, &tok_decode_strip},
+    {"Metaspace", load_metaspace, &tok_decode_metaspace},
+    {"WordPiece", load_wordpiece, &tok_decode_wordpiece},
+    {"BPEDecoder", load_bpe, &tok_decode_bpe},
+    {"Sequence", load_sequence, NULL},
 };
 
-static tri_status load_any(decoder_chain *c, const tok_field *f, tri_error *err) {
+static tri_status load_any(tok_decoder *d, const tok_field *f, tri_error *err) {
   const char *type;
   tri_status st = tok_field_type(f, &type, err);
   if (st != TRI_OK) return st;
   for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-    if (!strcmp(types[i].name, type)) return types[i].load(c, f, err);
+    if (!strcmp(types[i].name, type)) return types[i].load(d, &types[i], f, err);
   return tok_field_unsupported_type(f, type, "decoder", err);
 }
 
-/* One token through the chain; a and b take turns as a step's input and output. */
-static tri_status make_piece(const decoder_chain *c, const tok_entry *e, tok_buf *a, tok_buf *b, tok_buf *out) {
-  const char *text = e->text;
-  size_t len = e->len;
-  for (size_t i = 0; i < c->count; i++) {
-    tok_buf *to = i & 1 ? b : a;
-    to->len = 0;
-    tri_status st = c->steps[i](text, len, to);
-    if (st != TRI_OK) return st;
-    text = to->data;
-    len = to->len;
-  }
-  return tok_buf_append(out, text, len);
-}
-
-tri_status tok_decoder_load(tok_decoder *d, const tok_field *f, const tok_vocab *vocab, tri_error *err) {
-  decoder_chain chain = {0};
-  tok_buf a = {0}, b = {0};
-  tri_status st;
-  if (tok_field_is_null(f))
-    d->spaced = true;
-  else
-    TRI_TRY(load_any(&chain, f, err));
-  d->offsets = tri_calloc(vocab->size + 1, sizeof *d->offsets);
-  st = d->offsets ? tok_buf_reserve(&d->pieces, 1) : TRI_NO_MEMORY;
-  if (st != TRI_OK) goto cleanup;
+/* Every token through the leading steps. */
+static tri_status make_pieces(tok_decoder *d, const tok_vocab *vocab, const tok_added_vocab *added) {
+  tok_decode_run run = {0};
+  tri_status st = TRI_NO_MEMORY;
+  size_t longest = 0;
   for (uint32_t id = 0; id < vocab->size; id++) {
     const tok_entry *e = tok_vocab_at(vocab, id);
-    if (e) TRI_TRY(make_piece(&chain, e, &a, &b, &d->pieces));
-    if (d->pieces.len > UINT32_MAX) {
-      st = TRI_TOO_LARGE;
-      goto cleanup;
+    if (e && e->len > longest) longest = e->len; /* a normalized spelling is bounded by its token */
+  }
+  d->offsets = tri_calloc(vocab->size + 1, sizeof *d->offsets);
+  if (!d->offsets) goto cleanup;
+  TRI_TRY(tok_decode_run_init(&run, d->steps, d->leading, longest + MAX_PIECE_GROWTH));
+  d->pieces.max = MAX_PIECES;
+  TRI_TRY(tok_buf_reserve(&d->pieces, 1));
+  run.out = &d->pieces;
+  for (uint32_t id = 0; id < vocab->size; id++) {
+    const tok_entry *e = tok_vocab_at(vocab, id);
+    if (e) {
+      const tok_added *a = tok_added_vocab_find(added, e->text, e->len);
+      if (a && a->id != id) a = NULL; /* of two tokens with one spelling the one that is found */
+      TRI_TRY(tok_decode_text(&run, 0, a ? a->spelling : e->text, a ? a->spelling_len : e->len));
+      TRI_TRY(tok_decode_end(&run, 0));
     }
     d->offsets[id + 1] = (uint32_t)d->pieces.len;
   }
 cleanup:
+  tok_decode_run_free(&run);
+  return st;
+}
+
+tri_status tok_decoder_load(tok_decoder *d, const tok_field *f, const tok_vocab *vocab, const tok_added_vocab *added,
+                            tri_error *err) {
+  tri_status st;
+  if (tok_field_is_null(f))
+    d->spaced = true;
+  else
+    TRI_TRY(load_any(d, f, err));
+  while (d->leading < d->count && d->steps[d->leading].kind->per_token) d->leading++;
+  st = make_pieces(d, vocab, added);
+cleanup:
   if (st == TRI_NO_MEMORY) tok_field_no_memory(f, err);
-  if (st == TRI_TOO_LARGE) tok_field_fail(f, st, err, "the vocabulary's text exceeds 4 GiB");
-  tok_buf_free(&a);
-  tok_buf_free(&b);
+  if (st == TRI_TOO_LARGE) tok_field_fail(f, st, err, "the vocabulary's decoded text is too long");
   return st;
 }
 
 void tok_decoder_free(tok_decoder *d) {
+  for (size_t i = 0; i < d->count; i++) tok_decode_step_free(&d->steps[i]);
   tok_buf_free(&d->pieces);
   tri_free(d->offsets);
   *d = (tok_decoder){0};
@@ -129,59 +207,25 @@ void tok_decoder_free(tok_decoder *d) {
 
 /* ---- streaming ---- */
 
-/* Takes from piece what completes (or spoils) the character in the tail. */
-static tri_status complete_tail(tok_decode_stream *s, const char **piece, size_t *len, tok_buf *out) {
-  size_t n;
-  while (s->tail_len && *len) {
-    s->tail[s->tail_len] = **piece;
-    tok_utf8 kind = tok_utf8_step(s->tail, s->tail_len + 1, &n);
-    if (kind == TOK_UTF8_INVALID) { /* the new byte does not continue it and begins something itself */
-      s->tail_len = 0;
-      return tok_buf_append(out, "\xef\xbf\xbd", 3);
-    }
-    s->tail_len++;
-    (*piece)++;
-    (*len)--;
-    if (kind == TOK_UTF8_TRUNCATED) continue;
-    n = s->tail_len;
-    s->tail_len = 0;
-    return tok_buf_append(out, s->tail, n);
-  }
-  return TRI_OK;
+tri_status tok_decode_stream_init(const tok_decoder *d, tok_decode_stream *s) {
+  return tok_decode_run_init(&s->run, d->steps + d->leading, d->count - d->leading, MAX_PIECES);
 }
 
-/* How many bytes at the end of s are an unfinished character. */
-static size_t unfinished(const char *s, size_t n) {
-  for (size_t back = 1; back <= 3 && back <= n; back++) {
-    size_t len;
-    unsigned char c = (unsigned char)s[n - back];
-    if ((c & 0xc0) == 0x80) continue;
-    return tok_utf8_step(s + n - back, back, &len) == TOK_UTF8_TRUNCATED ? back : 0;
-  }
-  return 0;
-}
+void tok_decode_stream_free(tok_decode_stream *s) { tok_decode_run_free(&s->run); }
 
 tri_status tok_decode_push(const tok_decoder *d, tok_decode_stream *s, uint32_t id, tok_buf *out) {
-  const char *piece = d->pieces.data + d->offsets[id];
-  size_t len = d->offsets[id + 1] - d->offsets[id], room;
-  /* Each byte may become a replacement character. With the room made here, nothing below fails. */
-  if (!tri_size_mul(len + sizeof s->tail + 1, 3, &room)) return TRI_OVERFLOW;
-  tri_status st = tok_buf_reserve(out, room);
-  if (st != TRI_OK) return st;
+  tri_status st;
+  s->run.out = out;
   if (d->spaced && s->begun) TRI_TRY(tok_buf_append(out, " ", 1));
   s->begun = true;
-  TRI_TRY(complete_tail(s, &piece, &len, out));
-  if (s->tail_len) return TRI_OK; /* the piece ended within the character */
-  size_t keep = unfinished(piece, len);
-  TRI_TRY(tok_utf8_append_lossy(out, piece, len - keep));
-  memcpy(s->tail, piece + len - keep, keep);
-  s->tail_len = keep;
+  TRI_TRY(tok_decode_text(&s->run, 0, d->pieces.data + d->offsets[id], d->offsets[id + 1] - d->offsets[id]));
+  st = tok_decode_end(&s->run, 0);
 cleanup:
   return st;
 }
 
 tri_status tok_decode_finish(tok_decode_stream *s, tok_buf *out) {
-  tri_status st = tok_utf8_append_lossy(out, s->tail, s->tail_len);
-  if (st == TRI_OK) *s = (tok_decode_stream){0};
-  return st;
+  s->run.out = out;
+  s->begun = false;
+  return tok_decode_end_all(&s->run);
 }

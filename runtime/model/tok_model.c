@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-static const tok_model_type *const models[] = {&tok_model_bpe};
+static const tok_model_type *const models[] = {&tok_model_bpe, &tok_model_wordpiece, &tok_model_unigram};
 
 tri_status tok_model_find(const tok_field *f, const tok_model_type **out, tri_error *err) {
   if (tri_json_kind_of(f->node) != TRI_JSON_OBJECT) return tok_field_fail(f, TRI_CORRUPT, err, "must be an object");

@@ -20,7 +20,8 @@ typedef struct tok_model_type {
   tri_status (*encode)(const void *model, void *work, const char *word, size_t len, tok_ids *out);
 } tok_model_type;
 
-extern const tok_model_type tok_model_bpe; /* tok_bpe.c */
+/* tok_bpe.c, tok_wordpiece.c, tok_unigram.c */
+extern const tok_model_type tok_model_bpe, tok_model_wordpiece, tok_model_unigram;
 
 tri_status tok_model_find(const tok_field *f, const tok_model_type **out, tri_error *err);
 

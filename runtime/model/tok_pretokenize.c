@@ -14,10 +14,10 @@ typedef struct tok_pretok_run {
 } tok_pretok_run;
 
 /* Hands a piece to the given step; behind the last one it is a word. */
-static tri_status give(tok_pretok_run *run, size_t step, const char *text, size_t len) {
+static tri_status give(tok_pretok_run *run, size_t step, const char *text, size_t len, bool at_start) {
   if (!len) return TRI_OK;
   if (step == run->chain->count) return run->fn(run->ctx, text, len);
-  return run->chain->steps[step].apply(run, step, text, len);
+  return run->chain->steps[step].apply(run, step, text, len, at_start);
 }
 
 /* ---- splitting by a pattern ---- */
@@ -27,16 +27,17 @@ static tri_status give(tok_pretok_run *run, size_t step, const char *text, size_
 typedef struct splitter {
   tok_pretok_run *run;
   const tok_pretok_step *step;
-  tri_status (*out)(tok_pretok_run *run, size_t index, const char *text, size_t len);
+  tri_status (*out)(tok_pretok_run *run, size_t index, const char *text, size_t len, bool at_start);
   size_t index;
   const char *text;
   size_t held_start, held_end;
+  bool at_start;
   bool holding, held_match; /* held_match: of the last segment that went into it */
 } splitter;
 
 static tri_status flush(splitter *s) {
   if (!s->holding || s->held_start == s->held_end) return TRI_OK;
-  return s->out(s->run, s->index, s->text + s->held_start, s->held_end - s->held_start);
+  return s->out(s->run, s->index, s->text + s->held_start, s->held_end - s->held_start, s->at_start && !s->held_start);
 }
 
 static tri_status segment(splitter *s, size_t start, size_t end, bool match) {
@@ -62,25 +63,17 @@ static tri_status segment(splitter *s, size_t start, size_t end, bool match) {
   return TRI_OK;
 }
 
-/* All segments of a piece. An empty match right behind the previous match is skipped, as Oniguruma's iterator does; any
- * other empty match is a segment of its own and so a cut. */
+/* All segments of a piece. An empty match is a segment of its own and so a cut. */
 static tri_status split(splitter *s, size_t len) {
-  size_t from = 0, done = 0, last_end = SIZE_MAX, start, end;
-  tri_status st = TRI_OK;
-  while (from <= len) {
-    st = tok_regex_find(s->step->regex, s->run->scratch->regex, s->text, len, from, &start, &end);
-    if (st == TRI_NOT_FOUND) break;
-    if (st != TRI_OK) return st;
-    if (start == end && end == last_end) {
-      size_t skip = 1;
-      if (from < len) tok_utf8_decode(s->text + from, &skip);
-      from += skip;
-      continue;
-    }
+  tok_regex_walk walk = {.regex = s->step->regex, .scratch = s->run->scratch->regex, .text = s->text, .len = len};
+  size_t done = 0, start, end;
+  tri_status st;
+  while ((st = tok_regex_next(&walk, &start, &end)) == TRI_OK) {
     if (done != start) TRI_TRY(segment(s, done, start, false));
     TRI_TRY(segment(s, start, end, true));
-    from = done = last_end = end;
+    done = end;
   }
+  if (st != TRI_NOT_FOUND) return st;
   st = TRI_OK;
   if (done != len) TRI_TRY(segment(s, done, len, false));
   st = flush(s);
@@ -88,18 +81,19 @@ cleanup:
   return st;
 }
 
-static tri_status give_next(tok_pretok_run *run, size_t index, const char *text, size_t len) {
-  return give(run, index + 1, text, len);
+static tri_status give_next(tok_pretok_run *run, size_t index, const char *text, size_t len, bool at_start) {
+  return give(run, index + 1, text, len, at_start);
 }
 
-static tri_status apply_split(tok_pretok_run *run, size_t index, const char *text, size_t len) {
-  splitter s = {.run = run, .step = &run->chain->steps[index], .out = give_next, .index = index, .text = text};
+static tri_status apply_split(tok_pretok_run *run, size_t index, const char *text, size_t len, bool at_start) {
+  const tok_pretok_step *step = &run->chain->steps[index];
+  splitter s = {.run = run, .step = step, .out = give_next, .index = index, .text = text, .at_start = at_start};
   return split(&s, len);
 }
 
 /* ---- the byte-level alphabet ---- */
 
-static tri_status give_mapped(tok_pretok_run *run, size_t index, const char *text, size_t len) {
+static tri_status give_mapped(tok_pretok_run *run, size_t index, const char *text, size_t len, bool at_start) {
   tok_buf *b = &run->scratch->steps[index].mapped;
   size_t room;
   if (!tri_size_mul(len, 2, &room)) return TRI_OVERFLOW;
@@ -116,10 +110,10 @@ static tri_status give_mapped(tok_pretok_run *run, size_t index, const char *tex
       *out++ = (char)(0x80 | (c & 0x3f));
     }
   }
-  return give(run, index + 1, b->data, (size_t)(out - b->data));
+  return give(run, index + 1, b->data, (size_t)(out - b->data), at_start);
 }
 
-static tri_status apply_byte_level(tok_pretok_run *run, size_t index, const char *text, size_t len) {
+static tri_status apply_byte_level(tok_pretok_run *run, size_t index, const char *text, size_t len, bool at_start) {
   const tok_pretok_step *step = &run->chain->steps[index];
   if (step->prefix_space && text[0] != ' ') {
     tok_buf *b = &run->scratch->steps[index].prefixed;
@@ -129,9 +123,48 @@ static tri_status apply_byte_level(tok_pretok_run *run, size_t index, const char
     text = b->data;
     len = b->len;
   }
-  if (!step->regex) return give_mapped(run, index, text, len);
-  splitter s = {.run = run, .step = step, .out = give_mapped, .index = index, .text = text};
+  if (!step->regex) return give_mapped(run, index, text, len, at_start);
+  splitter s = {.run = run, .step = step, .out = give_mapped, .index = index, .text = text, .at_start = at_start};
   return split(&s, len);
+}
+
+/* ---- Metaspace ---- */
+
+/* text with visible spaces, and one before it where the scheme wants it. */
+static tri_status show_spaces(const tok_metaspace *m, const char *text, size_t len, bool at_start, tok_buf *out) {
+  bool wanted = m->scheme == TOK_PREPEND_ALWAYS || (m->scheme == TOK_PREPEND_FIRST && at_start);
+  bool has = text[0] == ' ' || (len >= m->len && !memcmp(text, m->replacement, m->len));
+  tri_status st = TRI_OK;
+  out->len = 0;
+  if (wanted && !has) TRI_TRY(tok_buf_append(out, m->replacement, m->len));
+  for (size_t i = 0, n; i < len; i += n) {
+    const char *space = memchr(text + i, ' ', len - i);
+    n = space ? (size_t)(space - text) - i : len - i;
+    TRI_TRY(tok_buf_append(out, text + i, n));
+    if (!space) break;
+    TRI_TRY(tok_buf_append(out, m->replacement, m->len));
+    n++;
+  }
+cleanup:
+  return st;
+}
+
+/* Cuts before each visible space. The replacement is a whole character, so that no other can have it inside. */
+static tri_status apply_metaspace(tok_pretok_run *run, size_t index, const char *text, size_t len, bool at_start) {
+  const tok_metaspace *m = &run->chain->steps[index].metaspace;
+  tok_buf *b = &run->scratch->steps[index].mapped;
+  tri_status st;
+  TRI_TRY(show_spaces(m, text, len, at_start, b));
+  if (!m->split) return give(run, index + 1, b->data, b->len, at_start);
+  size_t start = 0;
+  for (size_t i = 1; i + m->len <= b->len; i++) {
+    if (b->data[i] != m->replacement[0] || memcmp(b->data + i, m->replacement, m->len) != 0) continue;
+    if (i > start) TRI_TRY(give(run, index + 1, b->data + start, i - start, at_start && !start));
+    start = i;
+  }
+  st = give(run, index + 1, b->data + start, b->len - start, at_start && !start);
+cleanup:
+  return st;
 }
 
 /* ---- loading ---- */
@@ -191,23 +224,6 @@ static tri_status read_behavior(const tok_field *object, tok_split_behavior *out
   return tok_field_fail(&f, TRI_UNSUPPORTED, err, "%.64s is not a split behavior", name);
 }
 
-/* {"Regex": "..."} or {"String": "..."} */
-static tri_status read_pattern(const tok_field *f, tok_regex **out, tri_error *err) {
-  static const char *const keys[] = {"Regex", "String", NULL};
-  const char *pattern;
-  size_t len;
-  tri_status st;
-  TRI_TRY(tok_field_object(f, keys, err));
-  if (tri_json_size(f->node) != 1)
-    return tok_field_fail(f, TRI_CORRUPT, err, "must have exactly one of Regex and String");
-  bool literal = tri_json_get(f->node, "String") != NULL;
-  tok_field text = tok_field_get(f, literal ? "String" : "Regex");
-  TRI_TRY(tok_field_string(&text, &pattern, &len, err));
-  st = tok_regex_compile(pattern, len, literal, &text, out, err);
-cleanup:
-  return st;
-}
-
 static tri_status load_split(tok_pretokenizer *p, const pretok_type *type, const tok_field *f, tri_error *err) {
   static const char *const keys[] = {"type", "pattern", "behavior", "invert", NULL};
   (void)type;
@@ -217,7 +233,7 @@ static tri_status load_split(tok_pretokenizer *p, const pretok_type *type, const
   TRI_TRY(tok_field_bool(f, "invert", &step.invert, err));
   TRI_TRY(read_behavior(f, &step.behavior, err));
   tok_field pattern = tok_field_get(f, "pattern");
-  TRI_TRY(read_pattern(&pattern, &step.regex, err));
+  TRI_TRY(tok_pattern_load(&pattern, &step.regex, err));
   st = add_step(p, step, f, err);
 cleanup:
   return st;
@@ -261,6 +277,56 @@ cleanup:
   return st;
 }
 
+static tri_status load_delimiter(tok_pretokenizer *p, const pretok_type *type, const tok_field *f, tri_error *err) {
+  static const char *const keys[] = {"type", "delimiter", NULL};
+  tok_pretok_step step = {.apply = apply_split, .behavior = type->behavior};
+  const char *text;
+  size_t len;
+  tri_status st;
+  TRI_TRY(tok_field_object(f, keys, err));
+  tok_field delimiter = tok_field_get(f, "delimiter");
+  TRI_TRY(tok_field_char(&delimiter, &text, &len, err));
+  TRI_TRY(tok_regex_compile(text, len, true, &delimiter, &step.regex, err));
+  st = add_step(p, step, f, err);
+cleanup:
+  return st;
+}
+
+static tri_status load_metaspace(tok_pretokenizer *p, const pretok_type *type, const tok_field *f, tri_error *err) {
+  (void)type;
+  tok_pretok_step step = {.apply = apply_metaspace};
+  tri_status st = tok_metaspace_load(f, &step.metaspace, err);
+  return st == TRI_OK ? add_step(p, step, f, err) : st;
+}
+
+#define SPACE "\\s"
+/* ASCII's punctuation and symbols, and what Unicode 8 calls punctuation: the reference's table has stayed there, so
+ * that later additions are none and two characters that were reclassified still are. */
+#define LATER_PUNCTUATION                                                                                              \
+  "\\x{61d}\\x{9fd}\\x{a76}\\x{c77}\\x{c84}\\x{1b7d}\\x{1b7e}\\x{2e43}-\\x{2e5d}\\x{10ead}\\x{10f55}-\\x{10f59}"       \
+  "\\x{10f86}-\\x{10f89}\\x{1144b}-\\x{1144f}\\x{1145a}-\\x{1145d}\\x{11660}-\\x{1166c}\\x{116b9}\\x{1183b}"           \
+  "\\x{11944}-\\x{11946}\\x{119e2}\\x{11a3f}-\\x{11a46}\\x{11a9a}-\\x{11aa2}\\x{11b00}-\\x{11b09}\\x{11c41}-\\x{"      \
+  "11c45}"                                                                                                             \
+  "\\x{11c70}\\x{11c71}\\x{11ef7}\\x{11ef8}\\x{11f43}-\\x{11f4f}\\x{11fff}\\x{12ff1}\\x{12ff2}\\x{16e97}-\\x{16e9a}"   \
+  "\\x{16fe2}\\x{1e95e}\\x{1e95f}"
+#define PUNCTUATION "(?![" LATER_PUNCTUATION "])[!-/:-@\\[-`{-~\\p{P}\\x{166d}\\x{111c9}]"
+
+/* Words between white space, and each punctuation mark on its own. */
+static tri_status load_bert(tok_pretokenizer *p, const pretok_type *type, const tok_field *f, tri_error *err) {
+  static const char *const keys[] = {"type", NULL};
+  (void)type;
+  tok_pretok_step space = {.apply = apply_split, .behavior = TOK_SPLIT_REMOVED};
+  tok_pretok_step punctuation = {.apply = apply_split, .behavior = TOK_SPLIT_ISOLATED};
+  tri_status st;
+  TRI_TRY(tok_field_object(f, keys, err));
+  TRI_TRY(compile_known(SPACE, f, &space.regex, err));
+  TRI_TRY(add_step(p, space, f, err));
+  TRI_TRY(compile_known(PUNCTUATION, f, &punctuation.regex, err));
+  st = add_step(p, punctuation, f, err);
+cleanup:
+  return st;
+}
+
 static tri_status load_any(tok_pretokenizer *p, const tok_field *f, tri_error *err);
 
 static tri_status load_sequence(tok_pretokenizer *p, const pretok_type *type, const tok_field *f, tri_error *err) {
@@ -284,12 +350,12 @@ static const pretok_type types[] = {
      .pattern = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"},
     {.name = "Split", .load = load_split},
     {.name = "Sequence", .load = load_sequence},
+    {.name = "Metaspace", .load = load_metaspace},
+    {.name = "BertPreTokenizer", .load = load_bert},
+    {.name = "CharDelimiterSplit", .load = load_delimiter, .behavior = TOK_SPLIT_REMOVED},
     {.name = "Digits", .load = load_digits, .pattern = "\\p{N}"},
-    {.name = "Punctuation",
-     .load = load_punctuation,
-     .pattern = "[!-/:-@\\[-`{-~\\p{P}]",
-     .behavior = TOK_SPLIT_ISOLATED},
-    {.name = "WhitespaceSplit", .load = load_known_split, .pattern = "\\s", .behavior = TOK_SPLIT_REMOVED},
+    {.name = "Punctuation", .load = load_punctuation, .pattern = PUNCTUATION, .behavior = TOK_SPLIT_ISOLATED},
+    {.name = "WhitespaceSplit", .load = load_known_split, .pattern = SPACE, .behavior = TOK_SPLIT_REMOVED},
     {.name = "Whitespace", /* by Rust's \w, which has the two joiners in it */
      .load = load_known_split,
      .pattern = "[\\w\\x{200c}\\x{200d}]+|[^\\w\\x{200c}\\x{200d}\\s]+",
@@ -329,7 +395,8 @@ void tok_pretok_scratch_free(tok_pretok_scratch *s) {
 }
 
 tri_status tok_pretokenize(const tok_pretokenizer *p, tok_pretok_scratch *s, const char *text, size_t len,
-                           tok_word_fn fn, void *ctx) {
+                           bool at_start, tok_word_fn fn, void *ctx) {
   tok_pretok_run run = {p, s, fn, ctx};
-  return give(&run, 0, text, len);
+  for (size_t i = 0; i < p->count; i++) s->steps[i].prefixed.max = s->steps[i].mapped.max = tok_growth_limit(len);
+  return give(&run, 0, text, len, at_start);
 }

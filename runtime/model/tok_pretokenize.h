@@ -7,6 +7,7 @@
 
 #include "runtime/model/tok_buffer.h"
 #include "runtime/model/tok_config.h"
+#include "runtime/model/tok_metaspace.h"
 #include "runtime/model/tok_normalize.h"
 #include "runtime/model/tok_regex.h"
 
@@ -21,11 +22,13 @@ typedef enum tok_split_behavior {
 struct tok_pretok_run;
 
 typedef struct tok_pretok_step {
-  tri_status (*apply)(struct tok_pretok_run *run, size_t step, const char *text, size_t len);
+  /* at_start: text begins where the whole text did. */
+  tri_status (*apply)(struct tok_pretok_run *run, size_t step, const char *text, size_t len, bool at_start);
   tok_regex *regex; /* owned; NULL: the step does not split */
   tok_split_behavior behavior;
   bool invert;       /* the pattern describes the words, not what lies between them */
   bool prefix_space; /* ByteLevel */
+  tok_metaspace metaspace;
 } tok_pretok_step;
 
 typedef struct tok_pretokenizer {
@@ -50,8 +53,8 @@ void tok_pretokenizer_free(tok_pretokenizer *p);
 tri_status tok_pretok_scratch_init(tok_pretok_scratch *s);
 void tok_pretok_scratch_free(tok_pretok_scratch *s);
 
-/* Calls fn for each word (never empty) of text in order, until it fails. */
+/* Calls fn for each word (never empty) of text in order, until it fails. at_start: nothing stood before text. */
 tri_status tok_pretokenize(const tok_pretokenizer *p, tok_pretok_scratch *s, const char *text, size_t len,
-                           tok_word_fn fn, void *ctx);
+                           bool at_start, tok_word_fn fn, void *ctx);
 
 #endif

@@ -5,6 +5,7 @@
 
 #include "runtime/base/mem.h"
 #include "runtime/model/tok_regex.h"
+#include "runtime/model/tok_unicode.h"
 
 enum {
   JIT_STACK_START = 32 << 10,
@@ -114,4 +115,21 @@ tri_status tok_regex_find(const tok_regex *re, tok_regex_scratch *s, const char 
   *start = pair[0];
   *end = pair[1];
   return TRI_OK;
+}
+
+tri_status tok_regex_next(tok_regex_walk *w, size_t *start, size_t *end) {
+  while (w->at <= w->len) {
+    tri_status st = tok_regex_find(w->regex, w->scratch, w->text, w->len, w->at, start, end);
+    if (st != TRI_OK) return st;
+    if (*start == *end && w->begun && *end == w->last_end) {
+      size_t skip = 1;
+      if (w->at < w->len) tok_utf8_decode(w->text + w->at, &skip);
+      w->at += skip;
+      continue;
+    }
+    w->begun = true;
+    w->at = w->last_end = *end;
+    return TRI_OK;
+  }
+  return TRI_NOT_FOUND;
 }

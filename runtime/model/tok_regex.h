@@ -1,4 +1,4 @@
-/* Regular expressions of pre-tokenizers. tok_regex.c is the only user of PCRE2.
+/* Regular expressions of the tokenizer's parts. tok_regex.c is the only user of PCRE2.
  *
  * tokenizer.json holds patterns in Oniguruma's dialect; tok_dialect.c rewrites them for PCRE2 and refuses by name what
  * means something else there. */
@@ -26,6 +26,21 @@ void tok_regex_scratch_destroy(tok_regex_scratch *s); /* NULL is fine */
  * backtracking exceeds a bound proportional to len. */
 tri_status tok_regex_find(const tok_regex *re, tok_regex_scratch *s, const char *text, size_t len, size_t from,
                           size_t *start, size_t *end);
+
+/* All matches of a text from left to right. An empty match right behind the previous one is skipped, as Oniguruma's
+ * iterator does. */
+typedef struct tok_regex_walk {
+  const tok_regex *regex;
+  tok_regex_scratch *scratch;
+  const char *text;
+  size_t len;
+  size_t at;  /* where the search goes on */
+  bool begun; /* there is a previous match, and it ended at `last_end` */
+  size_t last_end;
+} tok_regex_walk;
+
+/* TRI_NOT_FOUND when there are no more. */
+tri_status tok_regex_next(tok_regex_walk *w, size_t *start, size_t *end);
 
 /* Appends to out the PCRE2 spelling of an Oniguruma pattern. */
 tri_status tok_dialect_translate(const char *pattern, size_t len, const tok_field *where, tok_buf *out, tri_error *err);

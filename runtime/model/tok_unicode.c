@@ -115,6 +115,40 @@ bool tok_is_word(uint32_t c) {
   }
 }
 
+bool tok_is_mark(uint32_t c) {
+  utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
+  return k == UTF8PROC_CATEGORY_MN || k == UTF8PROC_CATEGORY_MC || k == UTF8PROC_CATEGORY_ME;
+}
+
+bool tok_is_nonspacing_mark(uint32_t c) { return utf8proc_category((utf8proc_int32_t)c) == UTF8PROC_CATEGORY_MN; }
+
+bool tok_is_other(uint32_t c) {
+  utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
+  return k == UTF8PROC_CATEGORY_CC || k == UTF8PROC_CATEGORY_CF || k == UTF8PROC_CATEGORY_CO;
+}
+
+size_t tok_lower(uint32_t c, uint32_t out[2]) {
+  if (c == 0x130) { /* the only one that becomes two: i with a dot above */
+    out[0] = 'i';
+    out[1] = 0x307;
+    return 2;
+  }
+  out[0] = (uint32_t)utf8proc_tolower((utf8proc_int32_t)c);
+  return 1;
+}
+
+size_t tok_grapheme_end(const char *s, size_t n, size_t from) {
+  utf8proc_int32_t state = 0;
+  size_t len;
+  uint32_t c = tok_utf8_decode(s + from, &len);
+  for (size_t end = from + len; end < n; end += len) {
+    uint32_t next = tok_utf8_decode(s + end, &len);
+    if (utf8proc_grapheme_break_stateful((utf8proc_int32_t)c, (utf8proc_int32_t)next, &state)) return end;
+    c = next;
+  }
+  return n;
+}
+
 void tok_codepoints_free(tok_codepoints *w) {
   tri_free(w->data);
   tri_free(w->sorted);
@@ -133,16 +167,17 @@ static tri_status reserve(int32_t **data, size_t *cap, size_t used, size_t need)
   return TRI_OK;
 }
 
-static tri_status decompose(tok_codepoints *w, const char *s, size_t n, size_t *count) {
-  enum { LONGEST = 32 }; /* more than any canonical decomposition has */
+static tri_status decompose(tok_codepoints *w, tok_normal_form form, const char *s, size_t n, size_t *count) {
+  enum { LONGEST = 32 }; /* more than any character decomposes to */
+  bool compatible = form == TOK_NFKC || form == TOK_NFKD;
+  utf8proc_option_t options = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (compatible ? UTF8PROC_COMPAT : 0);
   size_t used = 0;
   for (size_t i = 0, len; i < n; i += len) {
     uint32_t c = tok_utf8_decode(s + i, &len);
     tri_status st = reserve(&w->data, &w->cap, used, used + LONGEST);
     if (st != TRI_OK) return st;
     int boundary = 0;
-    utf8proc_ssize_t got = utf8proc_decompose_char((utf8proc_int32_t)c, w->data + used, LONGEST,
-                                                   UTF8PROC_STABLE | UTF8PROC_COMPOSE, &boundary);
+    utf8proc_ssize_t got = utf8proc_decompose_char((utf8proc_int32_t)c, w->data + used, LONGEST, options, &boundary);
     if (got < 0 || got > LONGEST) return TRI_INTERNAL;
     used += (size_t)got;
   }
@@ -185,26 +220,29 @@ static tri_status order_marks(tok_codepoints *w, size_t count) {
   return TRI_OK;
 }
 
-/* Nothing below U+0300 changes under NFC, and their lead bytes are below 0xcc. */
-static bool is_nfc_at_a_glance(const char *s, size_t n) {
+/* Nothing below U+0300 changes under NFC, and their lead bytes are below 0xcc. Nothing in ASCII changes at all. */
+static bool is_normal_at_a_glance(tok_normal_form form, const char *s, size_t n) {
+  unsigned char limit = form == TOK_NFC ? 0xcc : 0x80;
   for (size_t i = 0; i < n; i++)
-    if ((unsigned char)s[i] >= 0xcc) return false;
+    if ((unsigned char)s[i] >= limit) return false;
   return true;
 }
 
-tri_status tok_nfc(tok_codepoints *w, const char *s, size_t n, tok_buf *out) {
-  if (is_nfc_at_a_glance(s, n)) return tok_buf_append(out, s, n);
+tri_status tok_normal(tok_codepoints *w, tok_normal_form form, const char *s, size_t n, tok_buf *out) {
+  if (is_normal_at_a_glance(form, s, n)) return tok_buf_append(out, s, n);
   size_t count, bytes;
   tri_status st;
-  TRI_TRY(decompose(w, s, n, &count));
+  TRI_TRY(decompose(w, form, s, n, &count));
   TRI_TRY(order_marks(w, count));
-  utf8proc_ssize_t composed =
-      utf8proc_normalize_utf32(w->data, (utf8proc_ssize_t)count, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
-  if (composed < 0) return TRI_INTERNAL;
-  if (!tri_size_mul((size_t)composed, 4, &bytes)) return TRI_OVERFLOW;
+  if (form == TOK_NFC || form == TOK_NFKC) {
+    utf8proc_ssize_t composed =
+        utf8proc_normalize_utf32(w->data, (utf8proc_ssize_t)count, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+    if (composed < 0) return TRI_INTERNAL;
+    count = (size_t)composed;
+  }
+  if (!tri_size_mul(count, 4, &bytes)) return TRI_OVERFLOW;
   TRI_TRY(tok_buf_reserve(out, bytes));
-  for (utf8proc_ssize_t i = 0; i < composed; i++)
-    out->len += tok_utf8_encode((uint32_t)w->data[i], out->data + out->len);
+  for (size_t i = 0; i < count; i++) out->len += tok_utf8_encode((uint32_t)w->data[i], out->data + out->len);
 cleanup:
   return st;
 }

@@ -33,9 +33,17 @@ size_t tok_utf8_encode(uint32_t c, char *out);
 /* Where the character that ends before s[end] begins (end >= 1). */
 size_t tok_utf8_before(const char *s, size_t end);
 
+/* Where the user-perceived character (extended grapheme cluster) that begins at s[from] ends. */
+size_t tok_grapheme_end(const char *s, size_t n, size_t from);
+
 /* White_Space, and \w as the Rust regex crate defines them; added tokens (lstrip, single_word) go by these. */
 bool tok_is_space(uint32_t c);
 bool tok_is_word(uint32_t c);
+bool tok_is_mark(uint32_t c);            /* M */
+bool tok_is_nonspacing_mark(uint32_t c); /* Mn */
+bool tok_is_other(uint32_t c);           /* Cc, Cf, Co */
+/* Full lower case, without regard to the neighbours: one or two characters. */
+size_t tok_lower(uint32_t c, uint32_t out[2]);
 
 /* Code points between the steps of normalization; one per thread. */
 typedef struct tok_codepoints {
@@ -44,7 +52,9 @@ typedef struct tok_codepoints {
 } tok_codepoints;
 void tok_codepoints_free(tok_codepoints *w);
 
-/* Appends the NFC form of s. Linear also for long runs of combining marks. */
-tri_status tok_nfc(tok_codepoints *w, const char *s, size_t n, tok_buf *out);
+typedef enum tok_normal_form { TOK_NFC, TOK_NFD, TOK_NFKC, TOK_NFKD } tok_normal_form;
+
+/* Appends the normal form of s. Linear also for long runs of combining marks. */
+tri_status tok_normal(tok_codepoints *w, tok_normal_form form, const char *s, size_t n, tok_buf *out);
 
 #endif

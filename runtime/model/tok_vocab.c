@@ -1,5 +1,6 @@
 #include "runtime/model/tok_vocab.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -81,4 +82,43 @@ uint32_t tok_vocab_find(const tok_vocab *v, const char *text, size_t len) {
     if (e->len == len && !memcmp(e->text, text, len)) return v->slots[i].id;
   }
   return TOK_NO_ID;
+}
+
+tri_status tok_vocab_add_or_shadow(tok_vocab *v, const char *text, size_t len, uint32_t id) {
+  if (tok_vocab_find(v, text, len) == TOK_NO_ID) return tok_vocab_add(v, text, len, id);
+  tri_status st = tok_vocab_add_unlisted(v, text, len, id);
+  if (st == TRI_OK) v->count++;
+  return st;
+}
+
+struct vocab_loader {
+  const tok_field *field;
+  tok_vocab *vocab;
+  tri_error *err;
+};
+
+static tri_status load_token(void *ctx, const char *text, const tri_json *value) {
+  struct vocab_loader *l = ctx;
+  uint32_t id;
+  tok_field f = {.node = value};
+  snprintf(f.path, sizeof f.path, "%.40s[\"%.40s\"]", l->field->path, text);
+  tri_status st = tok_field_id(&f, TOK_MAX_IDS, &id, l->err);
+  if (st != TRI_OK) return st;
+  st = tok_vocab_add(l->vocab, text, strlen(text), id);
+  if (st == TRI_INVALID_ARGUMENT) return tok_field_fail(&f, TRI_CORRUPT, l->err, "id %u is used twice", id);
+  return st == TRI_OK ? st : tok_field_no_memory(&f, l->err);
+}
+
+tri_status tok_vocab_load(tok_vocab *v, const tok_field *f, tri_error *err) {
+  if (tri_json_kind_of(f->node) != TRI_JSON_OBJECT) return tok_field_fail(f, TRI_CORRUPT, err, "must be an object");
+  struct vocab_loader l = {f, v, err};
+  return tri_json_each(f->node, load_token, &l);
+}
+
+void tok_vocab_find_bytes(const tok_vocab *v, uint32_t out[256]) {
+  for (unsigned i = 0; i < 256; i++) {
+    char name[8];
+    int n = snprintf(name, sizeof name, "<0x%02X>", i);
+    out[i] = tok_vocab_find(v, name, (size_t)n);
+  }
 }

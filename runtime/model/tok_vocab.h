@@ -8,6 +8,7 @@
 
 #include "runtime/base/mem.h"
 #include "runtime/base/status.h"
+#include "runtime/model/tok_config.h"
 
 /* Ids index dense tables, so a single huge id must not make them huge: real vocabularies stay below a million. */
 enum { TOK_MAX_IDS = 1 << 22 };
@@ -23,7 +24,7 @@ typedef struct tok_vocab {
   tri_arena *texts;
   tok_entry *entries; /* [cap], by id */
   size_t size, cap;   /* size: one more than the largest id */
-  size_t count;       /* tokens that tok_vocab_find finds */
+  size_t count;       /* tokens of the model */
   struct tok_vocab_slot *slots;
   size_t slot_mask;
 } tok_vocab;
@@ -35,6 +36,13 @@ void tok_vocab_free(tok_vocab *v);
 tri_status tok_vocab_add(tok_vocab *v, const char *text, size_t len, uint32_t id);
 /* Gives an id its text without making it findable: an added token that the model must not produce by itself. */
 tri_status tok_vocab_add_unlisted(tok_vocab *v, const char *text, size_t len, uint32_t id);
+/* A token of the model that gives way to one of the same text which is there already: it keeps its id and is not found.
+ */
+tri_status tok_vocab_add_or_shadow(tok_vocab *v, const char *text, size_t len, uint32_t id);
+/* {"token": id, ...} */
+tri_status tok_vocab_load(tok_vocab *v, const tok_field *f, tri_error *err);
+/* The ids of "<0x00>".."<0xFF>", TOK_NO_ID for those that are missing. */
+void tok_vocab_find_bytes(const tok_vocab *v, uint32_t out[256]);
 /* TOK_NO_ID when the model has no such token. */
 uint32_t tok_vocab_find(const tok_vocab *v, const char *text, size_t len);
 

@@ -75,7 +75,7 @@ static tri_status load_parts(tri_tokenizer *t, const tok_field *root, tri_error 
   TRI_TRY(tok_postprocessor_load(&t->postprocessor, &postprocessor, (uint32_t)t->vocab.size, err));
   TRI_TRY(check_special_ids(&t->vocab, &t->postprocessor.prefix, &postprocessor, err));
   TRI_TRY(check_special_ids(&t->vocab, &t->postprocessor.suffix, &postprocessor, err));
-  TRI_TRY(tok_decoder_load(&t->decoder, &decoder, &t->vocab, err));
+  TRI_TRY(tok_decoder_load(&t->decoder, &decoder, &t->vocab, &t->added, err));
 cleanup:
   return st;
 }
@@ -177,20 +177,22 @@ typedef struct encoding {
   tri_tokenizer_scratch *s;
 } encoding;
 
-typedef tri_status (*gap_fn)(encoding *e, const char *text, size_t len);
+/* at_start: nothing stood before text. */
+typedef tri_status (*gap_fn)(encoding *e, const char *text, size_t len, bool at_start);
 
 /* Appends the ids of the set's tokens in text and hands what lies between them to gap. */
-static tri_status around_added(encoding *e, const tok_added_set *set, const char *text, size_t len, gap_fn gap) {
+static tri_status around_added(encoding *e, const tok_added_set *set, const char *text, size_t len, bool at_start,
+                               gap_fn gap) {
   tok_added_scan scan = {.set = set, .text = text, .len = len};
   size_t start, end;
   uint32_t id;
   tri_status st = TRI_OK;
   while (tok_added_next(&scan, &start, &end, &id)) {
-    if (scan.done < start) TRI_TRY(gap(e, text + scan.done, start - scan.done));
+    if (scan.done < start) TRI_TRY(gap(e, text + scan.done, start - scan.done, at_start && !scan.done));
     TRI_TRY(tok_ids_push(&e->s->ids, id));
     scan.done = end;
   }
-  if (scan.done < len) st = gap(e, text + scan.done, len - scan.done);
+  if (scan.done < len) st = gap(e, text + scan.done, len - scan.done, at_start && !scan.done);
 cleanup:
   return st;
 }
@@ -200,13 +202,13 @@ static tri_status encode_word(void *ctx, const char *word, size_t len) {
   return e->t->model_type->encode(e->t->model, e->s->model_work, word, len, &e->s->ids);
 }
 
-static tri_status encode_words(encoding *e, const char *text, size_t len) {
-  return tok_pretokenize(&e->t->pretokenizer, &e->s->pretok, text, len, encode_word, e);
+static tri_status encode_words(encoding *e, const char *text, size_t len, bool at_start) {
+  return tok_pretokenize(&e->t->pretokenizer, &e->s->pretok, text, len, at_start, encode_word, e);
 }
 
-static tri_status encode_normalized(encoding *e, const char *text, size_t len) {
-  tri_status st = tok_normalize(&e->t->normalizer, &e->s->normalize, text, len, &text, &len);
-  return st == TRI_OK ? around_added(e, &e->t->added.normalized, text, len, encode_words) : st;
+static tri_status encode_normalized(encoding *e, const char *text, size_t len, bool at_start) {
+  tri_status st = tok_normalize(&e->t->normalizer, &e->s->normalize, text, len, &at_start, &text, &len);
+  return st == TRI_OK ? around_added(e, &e->t->added.normalized, text, len, at_start, encode_words) : st;
 }
 
 /* Text with ill-formed UTF-8 is replaced by a repaired copy; behind this, everything is valid. */
@@ -231,7 +233,7 @@ tri_status tri_tokenizer_encode(const tri_tokenizer *t, tri_tokenizer_scratch *s
   s->ids.max = max_tokens ? max_tokens : SIZE_MAX;
   TRI_TRY(repair(&s->repaired, &text, &len));
   TRI_TRY(tok_ids_append(&s->ids, prefix->data, prefix->len));
-  TRI_TRY(around_added(&e, &t->added.raw, text, len, encode_normalized));
+  TRI_TRY(around_added(&e, &t->added.raw, text, len, true, encode_normalized));
   TRI_TRY(tok_ids_append(&s->ids, suffix->data, suffix->len));
   *ids = s->ids.data;
   *count = s->ids.len;
@@ -253,13 +255,15 @@ tri_status tri_tokenizer_decode(const tri_tokenizer *t, const uint32_t *ids, siz
   tok_decode_stream stream = {0};
   tok_buf out = {0};
   tri_status st;
+  TRI_TRY(tok_decode_stream_init(&t->decoder, &stream));
   for (size_t i = 0; i < count; i++) TRI_TRY(push_id(t, &stream, ids[i], skip_special, &out));
   TRI_TRY(tok_decode_finish(&stream, &out));
   TRI_TRY(tok_buf_append(&out, "", 1));
   *text = out.data;
   *len = out.len - 1;
-  return TRI_OK;
+  out = (tok_buf){0};
 cleanup:
+  tok_decode_stream_free(&stream);
   tok_buf_free(&out);
   return st;
 }
@@ -270,6 +274,7 @@ tri_status tri_detokenizer_create(const tri_tokenizer *t, bool skip_special, tri
   d->tokenizer = t;
   d->skip_special = skip_special;
   tri_status st = tok_buf_reserve(&d->out, 256);
+  if (st == TRI_OK) st = tok_decode_stream_init(&t->decoder, &d->stream);
   if (st != TRI_OK) {
     tri_detokenizer_destroy(d);
     return st;
@@ -298,6 +303,7 @@ tri_status tri_detokenizer_finish(tri_detokenizer *d, const char **text, size_t 
 
 void tri_detokenizer_destroy(tri_detokenizer *d) {
   if (!d) return;
+  tok_decode_stream_free(&d->stream);
   tok_buf_free(&d->out);
   tri_free(d);
 }

@@ -1,5 +1,5 @@
-/* Any bytes as text: limits hold, ids exist, and a stream's pieces are the whole text. The first byte picks options;
- * the text's bytes are also used as ids, which cuts characters anywhere. */
+/* Any bytes as text: limits hold, ids exist, and a stream's pieces are the whole text. The first byte picks a tokenizer
+ * and options; the text's bytes are also used as ids, which cuts characters anywhere. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,6 +21,37 @@ static const char head[] =
     "{\"id\":261,\"content\":\"<s\",\"special\":true,\"lstrip\":true},"
     "{\"id\":262,\"content\":\"wo\",\"single_word\":true}],\"model\":{\"type\":\"BPE\",\"merges\":[\"a b\",\"ab "
     "ab\",\"\\u0120 a\",\"- -\"],\"vocab\":{\"ab\":256,\"abab\":257,\"\\u0120a\":258,\"--\":259";
+
+/* One of each other model, with the parts that usually come with it. */
+static const char *const others[] = {
+    "{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Prepend\",\"prepend\":\"_\"},{\"type\":"
+    "\"Replace\","
+    "\"pattern\":{\"String\":\" "
+    "\"},\"content\":\"_\"}]},\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\","
+    "\"pattern\":{\"String\":\"_\"},\"content\":\" "
+    "\"},{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"},{\"type\":\"Strip\","
+    "\"content\":\" \",\"start\":1,\"stop\":1}]},\"model\":{\"type\":\"BPE\",\"unk_token\":\"<u>\",\"fuse_unk\":true,"
+    "\"byte_fallback\":true,\"merges\":[\"a b\",\"_ "
+    "ab\"],\"vocab\":{\"<u>\":0,\"_\":1,\"a\":2,\"b\":3,\"ab\":4,\"_ab\":5,"
+    "\"<0xC3>\":6,\"<0xA9>\":7,\"<0xF0>\":8,\"<0x9F>\":9,\"<0x98>\":10,\"<0x80>\":11,\"<0x41>\":12}}}",
+    "{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFKC\"},{\"type\":\"Nmt\"},{\"type\":"
+    "\"Strip\"},{"
+    "\"type\":\"Replace\",\"pattern\":{\"Regex\":\" {2,}\"},\"content\":\" "
+    "\"}]},\"pre_tokenizer\":{\"type\":\"Metaspace\","
+    "\"replacement\":\"_\",\"prepend_scheme\":\"first\"},\"decoder\":{\"type\":\"Metaspace\",\"replacement\":\"_\"},"
+    "\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"byte_fallback\":true,\"vocab\":[[\"<u>\",0],[\"_\",-2],[\"a\",-3],["
+    "\"b\",-4],"
+    "[\"ab\",-5],[\"_ab\",-6],[\"<0xC3>\",-9],[\"<0xA9>\",-9],[\"é\",-4]]}}",
+    "{\"normalizer\":{\"type\":\"BertNormalizer\"},\"pre_tokenizer\":{\"type\":\"BertPreTokenizer\"},\"decoder\":{"
+    "\"type\":"
+    "\"WordPiece\",\"prefix\":\"##\",\"cleanup\":true},\"added_tokens\":[{\"id\":9,\"content\":\" "
+    "É\",\"lstrip\":true,\"rstrip\":"
+    "true}],\"model\":{\"type\":\"WordPiece\",\"unk_token\":\"[UNK]\",\"continuing_subword_prefix\":\"##\","
+    "\"max_input_chars_per_word\":9,\"vocab\":{\"[UNK]\":0,\"a\":1,\"##a\":2,\"##ab\":3,\"'\":4,\"s\":5,\".\":6,\"do\":"
+    "7,"
+    "\"not .\":8}}}",
+};
+enum { TOKENIZERS = 1 + sizeof others / sizeof *others };
 
 static tri_tokenizer *make_tokenizer(void) {
   static char json[1 << 14];
@@ -67,15 +98,20 @@ static void check_stream(const tri_tokenizer *t, const uint32_t *ids, size_t cou
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-  static tri_tokenizer *t;
-  static tri_tokenizer_scratch *s;
-  if (!t) {
-    t = make_tokenizer();
-    if (tri_tokenizer_scratch_create(t, &s) != TRI_OK) abort();
+  static tri_tokenizer *tokenizers[TOKENIZERS];
+  static tri_tokenizer_scratch *scratches[TOKENIZERS];
+  for (size_t i = 0; i < TOKENIZERS && !scratches[i]; i++) {
+    if (!i)
+      tokenizers[i] = make_tokenizer();
+    else if (tri_tokenizer_parse(others[i - 1], strlen(others[i - 1]), &tokenizers[i], NULL) != TRI_OK)
+      abort();
+    if (tri_tokenizer_scratch_create(tokenizers[i], &scratches[i]) != TRI_OK) abort();
   }
   if (!size) return 0;
+  const tri_tokenizer *t = tokenizers[data[0] >> 1 & 3];
+  tri_tokenizer_scratch *s = scratches[data[0] >> 1 & 3];
   const uint32_t *ids;
-  size_t count, limit = data[0] >> 1;
+  size_t count, limit = data[0] >> 3;
   const char *text = (const char *)data + 1;
   tri_status st = tri_tokenizer_encode(t, s, text, size - 1, data[0] & 1, limit, &ids, &count);
   if (st == TRI_OK) {
@@ -86,7 +122,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   }
   uint32_t *soup = tri_malloc(size, sizeof *soup);
   if (!soup) return 0;
-  for (size_t i = 0; i < size; i++) soup[i] = data[i];
+  for (size_t i = 0; i < size; i++) soup[i] = data[i] % tri_tokenizer_vocab_size(t);
   check_stream(t, soup, size, false);
   tri_free(soup);
   return 0;

@@ -11,8 +11,11 @@
 
 Suite *suite_tokenizer(void);
 
-static const char *const fixtures[] = {"bytelevel_bpe_gpt2", "bytelevel_bpe_llama3"};
-enum { FIXTURES = sizeof fixtures / sizeof *fixtures };
+/* The first two give every text back. */
+static const char *const fixtures[] = {"bytelevel_bpe_gpt2",      "bytelevel_bpe_llama3", "spm_bpe_llama2",
+                                       "spm_bpe_metaspace_first", "unigram_precompiled",  "unigram_t5",
+                                       "wordpiece_bert"};
+enum { FIXTURES = sizeof fixtures / sizeof *fixtures, LOSSLESS = 2 };
 
 /* ---- helpers ---- */
 
@@ -299,6 +302,11 @@ END_TEST
 #define VOCAB(v) "{\"model\":{\"type\":\"BPE\",\"vocab\":" v ",\"merges\":[]}}"
 #define MERGE(m) "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":" m "}}"
 #define OPTION(o) "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]," o "}}"
+#define UNIGRAM(vocab, unk) "{\"model\":{\"type\":\"Unigram\",\"vocab\":" vocab ",\"unk_id\":" unk "}}"
+#define WORDPIECE(unk, prefix, max)                                                                                    \
+  "{\"model\":{\"type\":\"WordPiece\",\"vocab\":{\"a\":0},\"unk_token\":" unk ",\"continuing_subword_prefix\":" prefix \
+  ",\"max_input_chars_per_word\":" max "}}"
+#define CHARSMAP(base64) WITH("\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"" base64 "\"}")
 #define REGEX(r)                                                                                                       \
   WITH("\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"" r                                             \
        "\"},\"behavior\":\"Isolated\",\"invert\":false}")
@@ -335,8 +343,23 @@ static const struct {
     {OPTION("\"dropout\":\"0\""), "model.dropout"},
     {OPTION("\"unk_token\":\"zzz\""), "model.unk_token"},
     {OPTION("\"unk_token\":0"), "model.unk_token"},
-    {OPTION("\"continuing_subword_prefix\":\"##\""), "model.continuing_subword_prefix"},
-    {OPTION("\"end_of_word_suffix\":\"</w>\""), "model.end_of_word_suffix"},
+    {OPTION("\"continuing_subword_prefix\":1"), "model.continuing_subword_prefix"},
+    {OPTION("\"end_of_word_suffix\":false"), "model.end_of_word_suffix"},
+    {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1},\"merges\":[\"a "
+     "b\"],\"continuing_subword_prefix\":\"##\"}}",
+     "model.merges[0]"},
+    {UNIGRAM("[]", "0"), "model.vocab"},
+    {UNIGRAM("{}", "0"), "model.vocab"},
+    {UNIGRAM("[1]", "0"), "model.vocab[0]"},
+    {UNIGRAM("[[\"a\"]]", "0"), "model.vocab[0]"},
+    {UNIGRAM("[[\"a\",\"-1\"]]", "0"), "model.vocab[0]"},
+    {UNIGRAM("[[1,-1]]", "0"), "model.vocab[0][0]"},
+    {UNIGRAM("[[\"a\",-1]]", "1"), "model.unk_id"},
+    {UNIGRAM("[[\"a\",-1]]", "null"), "model.unk_id"},
+    {WORDPIECE("\"b\"", "\"##\"", "100"), "model.unk_token"},
+    {WORDPIECE("null", "\"##\"", "100"), "model.unk_token"},
+    {WORDPIECE("\"a\"", "null", "100"), "model.continuing_subword_prefix"},
+    {WORDPIECE("\"a\"", "\"##\"", "-1"), "model.max_input_chars_per_word"},
     {OPTION("\"byte_fallback\":1"), "model.byte_fallback"},
     {OPTION("\"sparkle\":null"), "model.sparkle"},
     {WITH("\"added_tokens\":{}"), "added_tokens"},
@@ -349,13 +372,32 @@ static const struct {
     {WITH("\"added_tokens\":[{\"id\":0,\"content\":\"a\"},{\"id\":0,\"content\":\"a\"}]"), "added_tokens"},
     {WITH("\"added_tokens\":[{\"id\":3,\"content\":\"x\",\"lstrip\":\"yes\"}]"), "added_tokens[0].lstrip"},
     {WITH("\"added_tokens\":[{\"id\":3,\"content\":\"x\",\"color\":1}]"), "added_tokens[0].color"},
-    {WITH("\"normalizer\":{\"type\":\"BertNormalizer\"}"), "normalizer.type"},
+    {WITH("\"normalizer\":{\"type\":\"BertNormaliser\"}"), "normalizer.type"},
+    {WITH("\"normalizer\":{\"type\":\"BertNormalizer\",\"lowercase\":\"yes\"}"), "normalizer.lowercase"},
     {WITH("\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Precompiled\"}]}"),
-     "normalizer.normalizers[0].type"},
+     "normalizer.normalizers[0].precompiled_charsmap"},
+    {CHARSMAP("AAAA"), "normalizer.precompiled_charsmap"},
+    {CHARSMAP("AAAAA==="), "normalizer.precompiled_charsmap"},
+    {CHARSMAP("AA=AAAAA"), "normalizer.precompiled_charsmap"},
+    {CHARSMAP("BAAAAA=="), "normalizer.precompiled_charsmap"},
+    {CHARSMAP("AAAAAP8="), "normalizer.precompiled_charsmap"},
+    {WITH("\"normalizer\":{\"type\":\"Prepend\"}"), "normalizer.prepend"},
+    {WITH("\"normalizer\":{\"type\":\"Strip\",\"strip_left\":1}"), "normalizer.strip_left"},
+    {WITH("\"normalizer\":{\"type\":\"Replace\",\"pattern\":\"a\",\"content\":\"b\"}"), "normalizer.pattern"},
+    {WITH("\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"(\"},\"content\":\"b\"}"),
+     "normalizer.pattern.Regex"},
     {WITH("\"normalizer\":{\"type\":\"Sequence\"}"), "normalizer.normalizers"},
     {WITH("\"normalizer\":{\"type\":\"NFC\",\"form\":2}"), "normalizer.form"},
     {WITH("\"pre_tokenizer\":[]"), "pre_tokenizer"},
     {WITH("\"pre_tokenizer\":{\"type\":\"Metaphysics\"}"), "pre_tokenizer.type"},
+    {WITH("\"pre_tokenizer\":{\"type\":\"Metaspace\"}"), "pre_tokenizer.replacement"},
+    {WITH("\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"__\"}"), "pre_tokenizer.replacement"},
+    {WITH("\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":\"last\"}"),
+     "pre_tokenizer.prepend_scheme"},
+    {WITH("\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":\"first\","
+          "\"add_prefix_space\":false}"),
+     "pre_tokenizer.prepend_scheme"},
+    {WITH("\"pre_tokenizer\":{\"type\":\"CharDelimiterSplit\",\"delimiter\":\"\"}"), "pre_tokenizer.delimiter"},
     {WITH("\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"ByteLevel\",\"x\":1}]}"),
      "pre_tokenizer.pretokenizers[0].x"},
     {WITH("\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"use_regex\":\"\"}"), "pre_tokenizer.use_regex"},
@@ -383,8 +425,12 @@ static const struct {
      "post_processor.cls[1]"},
     {WITH("\"post_processor\":{\"type\":\"BertProcessing\",\"cls\":[\"c\",0],\"sep\":\"s\"}"), "post_processor.sep"},
     {WITH("\"decoder\":{\"type\":\"Rot13\"}"), "decoder.type"},
-    {WITH("\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"ByteLevel\"},{\"type\":\"ByteLevel\"}]}"),
-     "decoder.decoders[1]"},
+    {WITH("\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Fuse\"},{\"type\":\"CTC\"}]}"),
+     "decoder.decoders[1].type"},
+    {WITH("\"decoder\":{\"type\":\"Strip\",\"content\":\" \",\"start\":-1,\"stop\":0}"), "decoder.start"},
+    {WITH("\"decoder\":{\"type\":\"Strip\",\"content\":\" \",\"start\":1}"), "decoder.stop"},
+    {WITH("\"decoder\":{\"type\":\"WordPiece\"}"), "decoder.prefix"},
+    {WITH("\"decoder\":{\"type\":\"BPEDecoder\",\"suffix\":\"\"}"), "decoder.suffix"},
 };
 
 START_TEST(hostile_files) {
@@ -485,10 +531,13 @@ START_TEST(long_words) {
     for (; len + unit <= N; len += unit) memcpy(text + len, units[u], unit);
     ck_assert_int_eq(tri_tokenizer_encode(t, s, text, len, false, 0, &ids, &count), TRI_OK);
     ck_assert_int_eq(tri_tokenizer_decode(t, ids, count, false, &back, &back_len), TRI_OK);
-    ck_assert_uint_eq(back_len, len);
-    ck_assert_mem_eq(back, text, len);
+    if (_i < LOSSLESS) {
+      ck_assert_uint_eq(back_len, len);
+      ck_assert_mem_eq(back, text, len);
+    }
     tri_free(back);
-    ck_assert_int_eq(tri_tokenizer_encode(t, s, text, len, false, 100, &ids, &count), TRI_TOO_LARGE);
+    tri_status st = count > 100 ? TRI_TOO_LARGE : TRI_OK; /* a word may be one unknown token */
+    ck_assert_int_eq(tri_tokenizer_encode(t, s, text, len, false, 100, &ids, &count), st);
   }
   tri_free(text);
   tri_tokenizer_scratch_destroy(s);
