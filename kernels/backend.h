@@ -158,8 +158,9 @@ typedef struct tri_qkv_rope_append_args {
 /* Attention of every sequence's new tokens over its paged keys, prompt chunks and decodes mixed in one batch. Token j
  * (of n) of sequence s sees the keys 0 .. context_len[s] - n + j, of those the last `window` (0: all). score = scale *
  * q.k, then softcap * tanh(score / softcap) (softcap 0: none), plus alibi_slopes[h] * (key position - query position).
- * sinks[h]: one more logit in the softmax's denominator without a value. causal false: every token sees all context_len
- * keys. */
+ * position_bias[h * bias_len + i] is added with i = key position + bias_offset, less the query position with
+ * bias_relative, clamped to the table (not together with a soft cap). sinks[h]: one more logit in the softmax's
+ * denominator without a value. causal false: every token sees all context_len keys. */
 typedef struct tri_attention_args {
   tri_mat q; /* [T, hq d], ld may be that of the qkv buffer */
   tri_kv_layer kv;
@@ -170,7 +171,10 @@ typedef struct tri_attention_args {
   int window;
   bool causal;
   const float *alibi_slopes, *sinks; /* [hq] or NULL */
-  tri_mat out;                       /* [T, hq d] */
+  const float *position_bias;        /* [hq, bias_len] or NULL */
+  int bias_len, bias_offset;
+  bool bias_relative;
+  tri_mat out; /* [T, hq d] */
 } tri_attention_args;
 
 /* out[:, j] = act(gate_up[:, j]) * gate_up[:, f + j] for j < f: the gate's columns come first. */

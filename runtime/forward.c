@@ -52,15 +52,34 @@ bool tri_forward_bytes(const tri_model_config *c, const tri_shard *s, const tri_
 
 /* The slopes of Press et al. (2022): a geometric series for a power of two of heads; for other numbers the series of
  * the next lower power, then every second term of the next higher one's. */
-static void set_slopes(const tri_model_config *c, tri_range heads, float *out) {
+static float slope_of(int64_t num_heads, int64_t head) {
   int64_t power = 1;
-  while (2 * power <= c->num_heads) power *= 2;
-  for (int i = 0; i < heads.count; i++) {
-    int64_t h = heads.first + i;
-    double exponent =
-        h < power ? -8.0 * (double)(h + 1) / (double)power : -4.0 * (double)(2 * (h - power) + 1) / (double)power;
-    out[i] = (float)(exp2(exponent) * (c->position == TRI_POS_ALIBI_SCALED ? c->attn_scale : 1));
+  while (2 * power <= num_heads) power *= 2;
+  double exponent = head < power ? -8.0 * (double)(head + 1) / (double)power
+                                 : -4.0 * (double)(2 * (head - power) + 1) / (double)power;
+  return (float)exp2(exponent);
+}
+
+static float round_bf16(float x) { return tri_bf16_to_f32(tri_f32_to_bf16(x)); }
+
+/* Tables of what is added to the scores by position. */
+static bool make_biases(tri_forward *f) {
+  const tri_model_config *c = f->cfg.model;
+  tri_range heads = f->cfg.shard.q_heads;
+  if (c->position == TRI_POS_ALIBI) {
+    f->slopes = tri_calloc((size_t)heads.count, sizeof *f->slopes);
+    for (int i = 0; f->slopes && i < heads.count; i++) f->slopes[i] = slope_of(c->num_heads, heads.first + i);
+    return f->slopes != NULL;
   }
+  if (c->position != TRI_POS_ALIBI_ROUNDED) return true;
+  f->bias_len = f->cfg.limits.max_model_len;
+  f->bias = tri_malloc((size_t)heads.count * sizeof *f->bias, (size_t)f->bias_len);
+  for (int i = 0; f->bias && i < heads.count; i++) {
+    float slope = round_bf16(slope_of(c->num_heads, heads.first + i));
+    for (int p = 0; p < f->bias_len; p++)
+      f->bias[(size_t)i * (size_t)f->bias_len + (size_t)p] = (float)c->attn_scale * round_bf16(slope * (float)p);
+  }
+  return f->bias != NULL;
 }
 
 tri_status tri_forward_create(const tri_forward_config *config, tri_forward **out, tri_error *err) {
@@ -72,10 +91,8 @@ tri_status tri_forward_create(const tri_forward_config *config, tri_forward **ou
   f->buf.x = tri_calloc((size_t)config->num_lanes, sizeof *f->buf.x);
   f->sends = tri_calloc((size_t)config->num_lanes, sizeof *f->sends);
   f->kv_head_of = tri_calloc((size_t)s->q_heads.count, sizeof *f->kv_head_of);
-  bool alibi = c->position == TRI_POS_ALIBI || c->position == TRI_POS_ALIBI_SCALED;
-  if (alibi) f->slopes = tri_calloc((size_t)s->q_heads.count, sizeof *f->slopes);
   tri_backend *be = config->backend;
-  if ((alibi && !f->slopes) || !f->buf.x || !f->sends || !f->kv_head_of ||
+  if (!make_biases(f) || !f->buf.x || !f->sends || !f->kv_head_of ||
       !tri_forward_bytes(c, s, &config->limits, config->num_lanes, &f->bytes) ||
       be->ops.mem_alloc(be, TRI_MEM_ACTIVATIONS, f->bytes, &f->memory) != TRI_OK) {
     tri_fail(err, TRI_NO_MEMORY, "max_num_batched_tokens",
@@ -91,7 +108,6 @@ tri_status tri_forward_create(const tri_forward_config *config, tri_forward **ou
   /* The first KV head may be the last one of the rank before. */
   int shared = s->q_heads.first % group != 0;
   f->counted_kv = (tri_range){shared, s->kv_heads.count - shared};
-  if (alibi) set_slopes(c, s->q_heads, f->slopes);
   *out = f;
   return TRI_OK;
 }
@@ -99,7 +115,7 @@ tri_status tri_forward_create(const tri_forward_config *config, tri_forward **ou
 void tri_forward_destroy(tri_forward *f) {
   if (!f) return;
   if (f->memory) f->cfg.backend->ops.mem_free(f->cfg.backend, TRI_MEM_ACTIVATIONS, f->memory, f->bytes);
-  tri_free(f->buf.x), tri_free(f->sends), tri_free(f->kv_head_of), tri_free(f->slopes);
+  tri_free(f->buf.x), tri_free(f->sends), tri_free(f->kv_head_of), tri_free(f->slopes), tri_free(f->bias);
   tri_free(f);
 }
 

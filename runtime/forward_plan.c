@@ -120,6 +120,8 @@ tri_attention_args tri_attention_of(const tri_forward *f, const tri_batch *b, in
       .window = c->layer_flags[l] & TRI_LAYER_LOCAL ? (int)c->window : 0,
       .causal = true,
       .alibi_slopes = f->slopes,
+      .position_bias = f->bias,
+      .bias_len = f->bias_len,
       .out = tri_rows(f->buf.attn, b->num_tokens),
   };
 }

@@ -31,8 +31,10 @@ struct tri_forward {
   tri_forward_config cfg;
   tri_buffers buf;
   tri_plans plan;
-  int32_t *kv_head_of;  /* [q_heads.count] */
-  float *slopes;        /* [q_heads.count] ALiBi's, else NULL */
+  int32_t *kv_head_of; /* [q_heads.count] */
+  float *slopes;       /* [q_heads.count] ALiBi's, else NULL */
+  float *bias;         /* [q_heads.count, bias_len] by position, else NULL */
+  int bias_len;
   tri_range counted_kv; /* local KV heads that no lower rank has too: each is counted once in a sum over the ranks */
   int num_tokens;       /* of the step under way */
   tri_comm_req *sends;  /* [lanes] */

@@ -212,6 +212,13 @@ static void weigh_block(const attention_run *r, const tile *t, tile_state *s, fl
   }
 }
 
+/* Adds the position bias to keys from .. to - 1 of a block's scores. */
+static void add_bias(const tri_attention_args *a, int head, int position, int block, int from, int to, float *scores) {
+  const float *bias = a->position_bias + (size_t)head * (size_t)a->bias_len;
+  int shift = block + a->bias_offset - (a->bias_relative ? position : 0);
+  for (int j = from; j < to; j++) scores[j] += bias[tri_max(0, tri_min(a->bias_len - 1, j + shift))];
+}
+
 static void attend_block(const attention_run *r, const tile *t, tile_state *s, int block, int keys) {
   const tri_attention_args *a = r->a;
   float factor[TILE];
@@ -229,6 +236,8 @@ static void attend_block(const attention_run *r, const tile *t, tile_state *s, i
       factor[i] = 1;
       continue;
     }
+    if (a->position_bias)
+      add_bias(a, row_head(r, t, i), t->context - t->tokens + token, block, soft.begin, soft.end, row);
     factor[i] = r->isa->softmax_row(&soft);
     s->part_max[i] = soft.max;
     s->part_sum[i] = soft.sum;

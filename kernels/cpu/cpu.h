@@ -111,8 +111,10 @@ extern const tri_cpu_isa tri_cpu_avx2, tri_cpu_avx512;
 
 typedef struct tri_cpu_impl {
   const tri_cpu_isa *isa;
+  bool use_blas;
 } tri_cpu_impl;
 
+static inline bool tri_cpu_use_blas(const tri_backend *be) { return ((const tri_cpu_impl *)be->impl)->use_blas; }
 static inline const tri_cpu_isa *tri_cpu_isa_of(const tri_backend *be) { return ((const tri_cpu_impl *)be->impl)->isa; }
 
 /* Runs fn on the pool, or on the caller's thread alone (count 1) when the work, in rough nanoseconds of one thread,
@@ -137,6 +139,9 @@ static inline size_t tri_round_up(size_t a, size_t to) { return (a + to - 1) / t
 
 /* blas.c, the only file that knows the BLAS: y[m, n] = x[m, k] w[n, k]^T + beta y on the caller's thread. */
 void tri_blas_setup(void);
+/* False where the library does not know the processor and takes more than twice as long as our own outer products: then
+ * it is not used at all. Takes a few milliseconds. */
+bool tri_blas_pays(const tri_cpu_isa *isa);
 void tri_blas_gemm(int m, int n, int k, const float *x, size_t ldx, const float *w, size_t ldw, float beta, float *y,
                    size_t ldy);
 

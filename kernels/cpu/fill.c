@@ -53,5 +53,6 @@ tri_status tri_backend_fill_cpu(tri_backend *be, const char *isa, tri_error *err
   TRI_OP_LIST(X)
 #undef X
   tri_blas_setup();
+  impl->use_blas = !be->deterministic && tri_blas_pays(chosen);
   return TRI_OK;
 }

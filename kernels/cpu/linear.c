@@ -32,7 +32,7 @@ static int variant_of(const tri_backend *be, const tri_linear_args *a) {
   /* With an activation between product and accumulation the product needs a place of its own, which only dot products
    * have. */
   bool direct = !be->deterministic && a->w.k > 0 && !(a->accumulate && a->act != TRI_ACT_NONE);
-  if (direct && m >= (is_short ? BLAS_FROM_SHORT : BLAS_FROM)) return BLAS;
+  if (direct && m >= (is_short ? BLAS_FROM_SHORT : BLAS_FROM) && tri_cpu_use_blas(be)) return BLAS;
   if (direct && m >= (is_short ? PANEL_FROM_SHORT : PANEL_FROM)) return PANEL;
   return m >= PACK_ROWS && a->w.k > 0 ? OWN_PACKED : OWN;
 }

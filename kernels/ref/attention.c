@@ -105,7 +105,15 @@ tri_status tri_ref_attention_plan(tri_backend *be, const tri_attention_args *a, 
   int width = a->num_heads * a->kv.head_dim;
   bool fits = a->q.cols == width && a->out.cols == width && a->q.ld >= width && a->out.ld >= width &&
               a->q.rows == a->batch->num_tokens && a->out.rows == a->batch->num_tokens;
+  fits = fits && (!a->position_bias || (a->bias_len > 0 && a->softcap == 0));
   return kv_ok(&a->kv) && fits && a->window >= 0 ? TRI_OK : TRI_INVALID_ARGUMENT;
+}
+
+static double bias_of(const tri_attention_args *a, int head, int key, int position) {
+  if (!a->position_bias) return 0;
+  int i = key + a->bias_offset - (a->bias_relative ? position : 0);
+  i = i < 0 ? 0 : i < a->bias_len ? i : a->bias_len - 1;
+  return a->position_bias[(size_t)head * (size_t)a->bias_len + (size_t)i];
 }
 
 static double score_of(const tri_attention_args *a, const float *q, size_t key, int head, int distance) {
@@ -123,12 +131,13 @@ static void attend(const tri_attention_args *a, const int32_t *pages, int t, int
   const float *q = a->q.data + (size_t)t * (size_t)a->q.ld + (size_t)head * (size_t)d;
   double max = a->sinks ? a->sinks[head] : -INFINITY;
   for (int j = first; j <= last; j++)
-    max = fmax(max, score_of(a, q, tri_ref_kv_offset(&a->kv, pages, j, kv_head), head, j - position));
+    max = fmax(max, score_of(a, q, tri_ref_kv_offset(&a->kv, pages, j, kv_head), head, j - position) +
+                        bias_of(a, head, j, position));
   double sum = a->sinks ? exp(a->sinks[head] - max) : 0;
   for (int i = 0; i < d; i++) acc[i] = 0;
   for (int j = first; j <= last; j++) {
     size_t key = tri_ref_kv_offset(&a->kv, pages, j, kv_head);
-    double p = exp(score_of(a, q, key, head, j - position) - max);
+    double p = exp(score_of(a, q, key, head, j - position) + bias_of(a, head, j, position) - max);
     sum += p;
     for (int i = 0; i < d; i++) acc[i] += p * tri_load_f32(a->kv.v, a->kv.dtype, key + (size_t)i);
   }

@@ -19,13 +19,14 @@
 
 struct tri_arch;
 
-/* ALIBI: a bias that falls with the distance of a key (Press et al., 2022). ALIBI_SCALED: the same times attn_scale. */
+/* ALIBI: a bias that falls with the distance of a key (Press et al., 2022). ALIBI_ROUNDED: Falcon's, slope times key
+ * position rounded to bfloat16 as in its reference, times attn_scale. */
 typedef enum tri_position_kind {
   TRI_POS_NONE,
   TRI_POS_LEARNED,
   TRI_POS_ROPE,
   TRI_POS_ALIBI,
-  TRI_POS_ALIBI_SCALED
+  TRI_POS_ALIBI_ROUNDED
 } tri_position_kind;
 
 /* Where a branch f (attention or MLP) of a block has its norm, x being the residual stream. */

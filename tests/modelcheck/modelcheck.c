@@ -127,12 +127,17 @@ static tri_status read_expected(const char *dir, struct expected *x, tri_error *
   return st;
 }
 
+static size_t widest(const tri_model_config *c) {
+  return (size_t)(c->embed_size > c->hidden_size ? c->embed_size : c->hidden_size);
+}
+
 static void see_hidden(void *ctx, int layer, tri_mat x) {
   struct trace *t = ctx;
   if (!t->on) return;
-  size_t h = (size_t)t->e->model.hidden_size, rows = (size_t)x.rows;
-  float *to = t->hidden + ((size_t)layer * 4096 + (size_t)t->row) * h;
-  for (size_t i = 0; i < rows; i++) memcpy(to + i * h, x.data + i * (size_t)x.ld, h * sizeof *to);
+  /* The last state may be projected: each layer's rows follow one another in their own width. */
+  size_t width = (size_t)x.cols, rows = (size_t)x.rows;
+  float *to = t->hidden + (size_t)layer * 4096 * widest(&t->e->model) + (size_t)t->row * width;
+  for (size_t i = 0; i < rows; i++) memcpy(to + i * width, x.data + i * (size_t)x.ld, width * sizeof *to);
 }
 
 static void see_logits(void *ctx, tri_mat logits) {
@@ -232,13 +237,14 @@ static tri_status collect(struct check *c, int from, float *data, size_t count) 
 }
 
 static tri_status compare_hidden(struct check *c, double *worst) {
-  size_t h = (size_t)c->engine->model.hidden_size, n = (size_t)c->exp.len[0] * h;
+  const tri_model_config *model = &c->engine->model;
+  size_t h = widest(model), most = (size_t)c->exp.len[0] * h;
   int layers = (int)c->engine->model.num_layers;
   for (int s = 0; s < c->a.pp; s++) {
     tri_range r = tri_range_part(layers, c->a.pp, s);
     int end = r.first + r.count + (s == c->a.pp - 1);
     for (int l = r.first; l < end; l++) {
-      tri_status st = collect(c, tri_group_rank(&c->group, s, 0), c->trace.hidden + (size_t)l * 4096 * h, n);
+      tri_status st = collect(c, tri_group_rank(&c->group, s, 0), c->trace.hidden + (size_t)l * 4096 * h, most);
       if (st != TRI_OK) return st;
     }
   }
@@ -248,6 +254,7 @@ static tri_status compare_hidden(struct check *c, double *worst) {
     snprintf(name, sizeof name, "hidden.0.%d", l);
     float *want = read_tensor(&c->exp, name, &t);
     if (!want) continue;
+    size_t n = (size_t)c->exp.len[0] * (size_t)(l == layers ? model->embed_size : model->hidden_size);
     double e = nmse(c->trace.hidden + (size_t)l * 4096 * h, want, n);
     printf("layer %-3d %s nmse %.2e\n", l, l == layers ? "(after the final norm)" : "(input)", e);
     *worst = !(e <= *worst) ? e : *worst;
@@ -322,7 +329,7 @@ static tri_status set_up(struct check *c, tri_pool *pool, tri_error *err) {
   for (int i = 0; i < c->exp.num_prompts; i++)
     if (c->exp.len[i] > longest) longest = c->exp.len[i];
   int len = longest + c->exp.num_greedy + 1, per_prompt = (len + c->a.block_size - 1) / c->a.block_size;
-  c->trace.hidden = tri_calloc((size_t)(model.num_layers + 1) * 4096 * (size_t)model.hidden_size, sizeof(float));
+  c->trace.hidden = tri_calloc((size_t)(model.num_layers + 1) * 4096 * widest(&model), sizeof(float));
   c->trace.logits = tri_calloc(4096 * (size_t)model.vocab_size, sizeof(float));
   if (!c->trace.hidden || !c->trace.logits) return tri_fail(err, TRI_NO_MEMORY, "modelcheck", "no memory");
   tri_engine_config ec = {

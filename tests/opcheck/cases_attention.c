@@ -77,6 +77,7 @@ void oc_attention_device(oc *c, oc_attention *x, const oc_attention *host) {
   x->args.kv_head_of = oc_device(c, host->args.kv_head_of, hq * 4);
   x->args.alibi_slopes = oc_device(c, host->args.alibi_slopes, hq * 4);
   x->args.sinks = oc_device(c, host->args.sinks, hq * 4);
+  x->args.position_bias = oc_device(c, host->args.position_bias, hq * (size_t)host->args.bias_len * 4);
 }
 
 static void some_sequences(oc *c, oc_sequences *s, int i, int block) {
@@ -111,6 +112,11 @@ void oc_case_attention(oc *c, int i) {
   if (oc_chance(c, 25)) x.args.alibi_slopes = oc_normals(c, (size_t)hq, 0.1f);
   if (oc_chance(c, 25)) x.args.sinks = oc_normals(c, (size_t)hq, 2);
   if (oc_chance(c, 15)) x.args.causal = false;
+  if (x.args.softcap == 0 && oc_chance(c, 25)) {
+    x.args.bias_len = oc_range(c, 1, 400), x.args.bias_offset = oc_range(c, -10, 200);
+    x.args.bias_relative = oc_chance(c, 50);
+    x.args.position_bias = oc_normals(c, (size_t)hq * (size_t)x.args.bias_len, 1);
+  }
   if (oc_chance(c, 20)) x.args.scale *= 20; /* sharp: the running maximum matters */
   snprintf(c->what, sizeof c->what,
            "attention %s seqs %d tokens %d context %d hq %d hkv %d d %d block %d window %d%s%s%s%s",

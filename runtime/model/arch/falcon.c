@@ -55,7 +55,7 @@ static tri_status prepare(tri_model_config *c, const tri_json *root, tri_error *
   c->named_norms = new_layout && norms != 1;
   c->one_norm = c->parallel_residual && !c->named_norms;
   c->attention_bias = c->o_bias = c->mlp_bias;
-  if (alibi) c->position = TRI_POS_ALIBI_SCALED;
+  if (alibi) c->position = TRI_POS_ALIBI_ROUNDED;
 cleanup:
   return st;
 }
