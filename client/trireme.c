@@ -110,17 +110,28 @@ static trireme_result send_buf(trireme *c, trireme_error *error) {
   }
 }
 
+/* The next message of the frame at hand, into c->msg. */
+static trireme_result decode_next(trireme *c, trireme_error *error) {
+  tri_error err = {0};
+  const char *at = c->rest;
+  size_t used = c->rest_len; /* where a message has no end, nothing behind it can be found */
+  tri_status st = tri_server_msg_first(at, c->rest_len, &used, &err);
+  c->rest += used;
+  c->rest_len -= used;
+  tri_arena_reset(c->arena);
+  if (!st) st = tri_server_msg_decode(at, used, c->arena, c->msg, &err);
+  return st ? tri_client_fail(error, st == TRI_NO_MEMORY ? TRIREME_NO_MEMORY : TRIREME_PROTOCOL, &err) : TRIREME_OK;
+}
+
 /* Waits for a message and decodes it into c->msg. */
 static trireme_result receive(trireme *c, int64_t deadline_ns, trireme_error *error) {
   const void *data;
-  size_t len;
   for (;;) {
-    tri_status st = tri_zlink_recv(c->link, &data, &len);
+    if (c->rest_len) return decode_next(c, error);
+    tri_status st = tri_zlink_recv(c->link, &data, &c->rest_len);
     if (st == TRI_OK) {
-      tri_error err = {0};
-      tri_arena_reset(c->arena);
-      st = tri_server_msg_decode(data, len, c->arena, c->msg, &err);
-      return st ? tri_client_fail(error, st == TRI_NO_MEMORY ? TRIREME_NO_MEMORY : TRIREME_PROTOCOL, &err) : TRIREME_OK;
+      c->rest = data;
+      return decode_next(c, error);
     }
     if (st != TRI_AGAIN) return fail_status(error, st, &(tri_error){.status = st});
     unsigned losses;
@@ -237,7 +248,7 @@ static trireme_result put_request_id(const char *text, tri_request_id *out, trir
                         "request_id must be 32 hexadecimal digits");
 }
 
-static trireme_result put_lists(const trireme_request *r, tri_sampling *p, trireme_error *error) {
+static trireme_result put_lists(const trireme_request *r, tri_sampling *p, tri_arena *arena, trireme_error *error) {
   if (r->num_stop > TRI_WIRE_MAX_STOP) return too_many(error, "stop", r->num_stop, TRI_WIRE_MAX_STOP);
   if (r->num_stop_token_ids > TRI_WIRE_MAX_STOP_IDS)
     return too_many(error, "stop_token_ids", r->num_stop_token_ids, TRI_WIRE_MAX_STOP_IDS);
@@ -245,15 +256,19 @@ static trireme_result put_lists(const trireme_request *r, tri_sampling *p, trire
     return too_many(error, "logit_bias", r->num_logit_bias, TRI_WIRE_MAX_LOGIT_BIAS);
   for (size_t i = 0; i < r->num_stop; i++) p->stop[i] = (tri_wire_str){r->stop[i].s, r->stop[i].len};
   for (size_t i = 0; i < r->num_stop_token_ids; i++) p->stop_token_ids[i] = r->stop_token_ids[i];
+  struct tri_wire_bias *bias = r->num_logit_bias ? tri_arena_alloc(arena, r->num_logit_bias, sizeof *bias) : NULL;
+  if (r->num_logit_bias && !bias)
+    return tri_client_say(error, TRIREME_NO_MEMORY, TRI_NO_MEMORY, "logit_bias", "no memory for logit_bias");
   for (size_t i = 0; i < r->num_logit_bias; i++)
-    p->logit_bias[i] = (struct tri_wire_bias){r->logit_bias[i].id, r->logit_bias[i].bias};
+    bias[i] = (struct tri_wire_bias){r->logit_bias[i].id, r->logit_bias[i].bias};
+  p->logit_bias = bias;
   p->num_stop = (int)r->num_stop;
   p->num_stop_token_ids = (int)r->num_stop_token_ids;
   p->num_logit_bias = (int)r->num_logit_bias;
   return TRIREME_OK;
 }
 
-static trireme_result put_submit(const trireme_request *r, tri_submit *s, trireme_error *error) {
+static trireme_result put_submit(const trireme_request *r, tri_submit *s, tri_arena *arena, trireme_error *error) {
   tri_submit_init(s);
   tri_sampling *p = &s->sampling;
   s->model = wire_str(r->model);
@@ -280,7 +295,7 @@ static trireme_result put_submit(const trireme_request *r, tri_submit *s, trirem
   p->echo = r->echo;
   p->priority = r->priority;
   p->deadline_ms = r->deadline_ms;
-  trireme_result st = put_lists(r, p, error);
+  trireme_result st = put_lists(r, p, arena, error);
   if (st) return st;
   s->has_request_id = true;
   if (r->request_id) return put_request_id(r->request_id, &s->request_id, error);
@@ -305,7 +320,7 @@ static trireme_result send_out(trireme *c, uint64_t *id, trireme_error *error) {
 
 trireme_result trireme_submit(trireme *c, const trireme_request *r, uint64_t *id, trireme_error *error) {
   c->out->op = TRI_OP_SUBMIT;
-  trireme_result st = put_submit(r, &c->out->submit, error);
+  trireme_result st = put_submit(r, &c->out->submit, c->arena, error);
   return st ? st : send_out(c, id, error);
 }
 

@@ -380,6 +380,10 @@ tri_status tri_server_msg_encode(const tri_server_msg *m, tri_wire_buf *out) {
   return tri_pack_end(&p);
 }
 
+tri_status tri_server_msg_first(const void *data, size_t len, size_t *used, tri_error *err) {
+  return tri_unpack_first(data, len, used, err);
+}
+
 tri_status tri_server_msg_decode(const void *data, size_t len, tri_arena *arena, tri_server_msg *out, tri_error *err) {
   tri_decoder d = {.arena = arena, .err = err};
   tri_unpack u;

@@ -1,4 +1,5 @@
-/* Messages between clients and the coordinator: one msgpack map per ZeroMQ frame, at most TRI_WIRE_MAX_MESSAGE bytes.
+/* Messages between clients and the coordinator: one msgpack map per ZeroMQ frame, at most TRI_WIRE_MAX_MESSAGE bytes;
+ * to a client, several maps may share a frame.
  * docs/protocol.md describes every field; this header is the C view of it.
  *
  * Bytes from the network are hostile: wire.c walks them once (depth <= 8, counts <= bytes left, no extension types)
@@ -63,6 +64,11 @@ typedef struct tri_wire_str {
 
 typedef enum tri_on_disconnect { TRI_DISCONNECT_CANCEL, TRI_DISCONNECT_CONTINUE } tri_on_disconnect;
 
+struct tri_wire_bias {
+  uint32_t id;
+  float bias;
+};
+
 /* Sampling and limits of a submit. Ranges: tri_wire_fields(). NaN / -1 where "absent" differs from every value. */
 typedef struct tri_sampling {
   int64_t max_tokens;                                             /* default 16; -1: as many as fit */
@@ -81,10 +87,7 @@ typedef struct tri_sampling {
   int num_stop;
   uint32_t stop_token_ids[TRI_WIRE_MAX_STOP_IDS];
   int num_stop_token_ids;
-  struct tri_wire_bias {
-    uint32_t id;
-    float bias;
-  } logit_bias[TRI_WIRE_MAX_LOGIT_BIAS];
+  const struct tri_wire_bias *logit_bias; /* borrowed; of a decoder's arena */
   int num_logit_bias;
   int64_t priority;    /* 0; lower is sooner */
   int64_t deadline_ms; /* 0: none */
@@ -251,6 +254,8 @@ typedef struct tri_server_msg {
 
 /* The caller keeps a message below the limit (tokens and done may be split by choice). */
 tri_status tri_server_msg_encode(const tri_server_msg *m, tri_wire_buf *out);
+/* A frame from the server holds one message or several, one behind the other: *used is the first one's length. */
+tri_status tri_server_msg_first(const void *data, size_t len, size_t *used, tri_error *err);
 tri_status tri_server_msg_decode(const void *data, size_t len, tri_arena *arena, tri_server_msg *out, tri_error *err);
 
 #endif

@@ -31,6 +31,7 @@ enum {
   BATCH = 256,
   WINDOW_S = 10,
   FLUSH_MS = 300,
+  ENCODE_NOW_BYTES = 1024,
   MAX_ALLOWED_KEYS = 1024
 };
 
@@ -73,17 +74,19 @@ static tri_status to_client(void *ctx, const tri_zpeer *to, const tri_server_msg
     tri_log(TRI_LOG_ERROR, "coordinator", "a reply could not be encoded: %s", tri_status_text(st));
     return TRI_OK; /* trying again would fail again */
   }
-  return tri_zserver_send(s->clients, to, s->buf.data, s->buf.len);
+  return tri_zserver_queue(s->clients, to, s->buf.data, s->buf.len);
 }
 
 static tri_status to_worker(void *ctx, const tri_zpeer *to, tri_group_msg *m) {
   struct shell *s = ctx;
   tri_status st = tri_group_msg_encode(m, &s->buf);
-  return st == TRI_OK ? tri_zserver_send(s->workers, to, s->buf.data, s->buf.len) : st;
+  return st == TRI_OK ? tri_zserver_queue(s->workers, to, s->buf.data, s->buf.len) : st;
 }
 
-static tri_status encode(void *ctx, uint64_t job, const char *text, size_t len) {
+/* Handing a short prompt to a thread and taking it back costs more than its tokens do. */
+static tri_status encode(void *ctx, uint64_t job, const char *text, size_t len, const uint32_t **ids, size_t *count) {
   struct shell *s = ctx;
+  if (len <= ENCODE_NOW_BYTES) return tri_encoder_now(s->encoder, text, len, ids, count);
   return tri_encoder_push(s->encoder, job, text, len);
 }
 
@@ -365,6 +368,12 @@ static void tick(struct shell *s) {
   }
 }
 
+/* What one round has made leaves together: a frame to each worker and client instead of one for each message. */
+static void flush(struct shell *s) {
+  tri_zserver_flush(s->workers);
+  tri_zserver_flush(s->clients);
+}
+
 static void serve(struct shell *s) {
   while (!s->leaving) {
     int ready = 0;
@@ -378,7 +387,9 @@ static void serve(struct shell *s) {
     if (items[2].ready) read_signals(s);
     if (items[3].ready) read_encoder(s);
     tick(s);
+    flush(s);
   }
+  flush(s);
   /* Last words on their way; then the workers' leases end with this process. */
   int64_t until = tri_deadline_after_ms(FLUSH_MS);
   while (tri_now_ns() < until) {
@@ -386,6 +397,7 @@ static void serve(struct shell *s) {
     tri_zpoll_wait(items, 1, 20, NULL);
     if (items[0].ready) read_workers(s);
     tri_core_tick(s->core, tri_now_ns());
+    flush(s);
   }
 }
 

@@ -17,8 +17,10 @@ static void refuse(tri_core *c, const tri_zpeer *to, const char *why) {
 static void fail_jobs(tri_core *c, int64_t now, uint32_t index, const char *reason) {
   tri_error err = {0};
   tri_fail(&err, TRI_PEER_LOST, "", "the group that ran this job was lost: %s", reason);
-  for (job *j = c->jobs; j; j = j->next)
+  for (job *j = c->active.head, *next; j; j = next) {
+    next = j->next;
     if (j->state == JOB_ASSIGNED && j->group == index) job_fail(c, now, j, &err);
+  }
 }
 
 static void lose(tri_core *c, int64_t now, uint32_t index, const char *reason) {

@@ -106,7 +106,6 @@ static void take_job(struct control *c, const tri_group_assign *a) {
     refuse_job(c, a, &err);
     return;
   }
-  tri_waker_wake(&w->waker);
 }
 
 static void handle(struct control *c, const tri_group_msg *m) {
@@ -123,21 +122,33 @@ static void handle(struct control *c, const tri_group_msg *m) {
   case TRI_GROUP_DRAIN: atomic_store(&w->drain, true); break;
   default: break;
   }
-  tri_waker_wake(&w->waker);
+}
+
+/* The messages of one frame. */
+static void read_frame(struct control *c, const char *data, size_t len) {
+  do {
+    tri_group_msg m;
+    tri_error err = {0};
+    size_t used = len; /* where a message has no end, nothing behind it can be found */
+    tri_arena_reset(c->arena);
+    tri_status st = tri_group_msg_first(data, len, &used, &err);
+    if (st == TRI_OK) st = tri_group_msg_decode(data, used, c->arena, &m, &err);
+    if (st == TRI_OK)
+      handle(c, &m);
+    else
+      tri_log(TRI_LOG_WARN, "control", "unreadable message from the coordinator: %s", err.message);
+    data += used;
+    len -= used;
+  } while (len);
 }
 
 static void receive(struct control *c) {
   const void *data;
   size_t len;
   while (tri_zlink_recv(c->link, &data, &len) == TRI_OK) {
-    tri_group_msg m;
-    tri_error err = {0};
-    tri_arena_reset(c->arena);
     c->last_lease = tri_now_ns(); /* any word from the coordinator shows that it lives */
-    if (tri_group_msg_decode(data, len, c->arena, &m, &err) == TRI_OK)
-      handle(c, &m);
-    else
-      tri_log(TRI_LOG_WARN, "control", "unreadable message from the coordinator: %s", err.message);
+    read_frame(c, data, len);
+    tri_waker_wake(&c->w->waker);
   }
 }
 

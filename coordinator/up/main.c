@@ -77,6 +77,7 @@ static tri_status prepare(tri_up *u, tri_error *err) {
   snprintf(u->run_dir, sizeof u->run_dir, "%.200s/trireme-up-XXXXXX", base);
   if (!mkdtemp(u->run_dir)) return tri_fail(err, TRI_IO, "run_dir", "cannot make %s: %s", u->run_dir, strerror(errno));
   snprintf(u->boot_path, sizeof u->boot_path, "%s/boot", u->run_dir);
+  snprintf(u->workers_path, sizeof u->workers_path, "%s/workers", u->run_dir);
   return TRI_OK;
 }
 
@@ -284,7 +285,7 @@ int main(int argc, char **argv) {
   } else {
     code = supervise(&u);
   }
-  if (u.boot_path[0]) unlink(u.boot_path);
+  if (u.boot_path[0]) unlink(u.boot_path), unlink(u.workers_path);
   if (u.run_dir[0]) rmdir(u.run_dir);
   tri_free(u.pass);
   tri_options_free(opts);

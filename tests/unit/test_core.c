@@ -61,7 +61,10 @@ struct world {
   int num_assigns;
   uint64_t aborts[MAX_ASSIGNS];
   int num_aborts, drains, leases, lost, ready;
-  bool welcome, refuse_encoding;
+  bool welcome, refuse_encoding, encode_now;
+  const uint32_t *now_ids;
+  size_t num_now_ids;
+  tri_status encode_now_status;
   char welcome_text[256], lost_reason[400];
   uint64_t encode_job;
   char encode_text[MAX_TEXT];
@@ -183,9 +186,14 @@ static tri_status to_worker(void *ctx, const tri_zpeer *to, tri_group_msg *m) {
   return TRI_OK;
 }
 
-static tri_status encode(void *ctx, uint64_t job, const char *text, size_t len) {
+static tri_status encode(void *ctx, uint64_t job, const char *text, size_t len, const uint32_t **ids, size_t *count) {
   struct world *w = ctx;
   if (w->refuse_encoding) return TRI_AGAIN;
+  if (w->encode_now) {
+    *ids = w->now_ids;
+    *count = w->num_now_ids;
+    return w->encode_now_status;
+  }
   w->encode_job = job;
   memcpy(w->encode_text, text, len);
   w->encode_len = len;
@@ -412,6 +420,27 @@ START_TEST(test_submit) {
   ck_assert_int_eq(w->num_aborts, 0);
   ck_assert(tri_core_is_idle(w->core));
   ck_assert_uint_eq(tri_core_generated_tokens(w->core), 4);
+  world_destroy(w);
+}
+END_TEST
+
+/* A prompt that the encoder does at once needs no event of its own; so do its refusals. */
+START_TEST(test_prompt_encoded_at_once) {
+  struct world *w = world_create(1);
+  start_group(w, 0, 1, 1);
+  w->encode_now = true;
+  w->now_ids = some_ids;
+  w->num_now_ids = 3;
+  tri_client_msg m = submit_msg(1);
+  m.submit.prompt = (tri_wire_str){"Hello", 5};
+  struct stream *s = submit(w, "a", &m);
+  ck_assert(s->accepted == 1 && s->prompt_tokens == 3);
+  ck_assert_int_eq(w->num_assigns, 1);
+  ck_assert_uint_eq(w->assigns[0].a.num_token_ids, 3);
+  m.id = 2, w->num_now_ids = 0;
+  expect_error(submit(w, "a", &m), "invalid_argument", "prompt");
+  m.id = 3, w->now_ids = NULL, w->encode_now_status = TRI_TOO_LARGE;
+  expect_error(submit(w, "a", &m), "no_capacity", "prompt");
   world_destroy(w);
 }
 END_TEST
@@ -902,7 +931,8 @@ START_TEST(test_refused_submits) {
   refuse(w, &m, "no_capacity", "prompt");
   m = good, m.id = 6, m.submit.sampling.n = SLOTS + 1;
   refuse(w, &m, "no_capacity", "n");
-  m = good, m.id = 7, m.submit.sampling.num_logit_bias = 1, m.submit.sampling.logit_bias[0].id = 4000;
+  struct tri_wire_bias bias = {.id = 4000};
+  m = good, m.id = 7, m.submit.sampling.num_logit_bias = 1, m.submit.sampling.logit_bias = &bias;
   refuse(w, &m, "out_of_range", "logit_bias");
   m = good, m.id = 8, m.submit.sampling.min_tokens = 17;
   refuse(w, &m, "out_of_range", "min_tokens");
@@ -1285,6 +1315,7 @@ Suite *suite_core(void) {
         *groups = add_case(suite, "groups");
   tcase_add_test(jobs, test_submit);
   tcase_add_test(jobs, test_text_prompt);
+  tcase_add_test(jobs, test_prompt_encoded_at_once);
   tcase_add_test(jobs, test_echo_slow);
   tcase_add_test(jobs, test_not_streamed);
   tcase_add_test(jobs, test_several_choices);

@@ -77,8 +77,8 @@ static void fill_submit(tri_submit *s) {
   p->num_stop = 2;
   p->stop_token_ids[0] = 2;
   p->num_stop_token_ids = 1;
-  p->logit_bias[0] = (struct tri_wire_bias){50, -100};
-  p->logit_bias[1] = (struct tri_wire_bias){51, 1.5f};
+  static const struct tri_wire_bias bias[] = {{50, -100}, {51, 1.5f}};
+  p->logit_bias = bias;
   p->num_logit_bias = 2;
   p->priority = -7;
   p->deadline_ms = 60000;
@@ -788,6 +788,40 @@ START_TEST(depth) {
 }
 END_TEST
 
+/* Frames of several messages: each is found, in order, and what is behind a whole one does not count against it. */
+START_TEST(several_in_a_frame) {
+  char frame[1000];
+  size_t len = 0, used = 0, ends[3];
+  tri_wire_buf buf = {0};
+  tri_error err = {0};
+  tri_arena *a = arena();
+  static tri_server_msg m;
+  for (uint64_t i = 0; i < 3; i++) {
+    m.op = TRI_REPLY_ACCEPTED;
+    m.id = 70 + i;
+    ck_assert_int_eq(tri_server_msg_encode(&m, &buf), TRI_OK);
+    memcpy(frame + len, buf.data, buf.len);
+    ends[i] = len += buf.len;
+  }
+  for (size_t at = 0, i = 0; i < 3; i++, at += used) {
+    ck_assert_int_eq(tri_server_msg_first(frame + at, len - at, &used, &err), TRI_OK);
+    ck_assert_uint_eq(at + used, ends[i]);
+    ck_assert_int_eq(tri_server_msg_decode(frame + at, used, a, &m, &err), TRI_OK);
+    ck_assert_uint_eq(m.id, 70 + i);
+  }
+  /* One decoder call is one message, and a message that is cut off has no end. */
+  ck_assert_int_eq(tri_server_msg_decode(frame, len, a, &m, &err), TRI_CORRUPT);
+  ck_assert_int_eq(tri_client_msg_decode(frame, len, a, &(tri_client_msg){0}, &(uint64_t){0}, &err), TRI_CORRUPT);
+  for (size_t n = 0; n < ends[0]; n++) ck_assert_int_eq(tri_server_msg_first(frame, n, &used, &err), TRI_CORRUPT);
+  frame[ends[0]] = 1; /* what follows is looked at when its turn comes */
+  ck_assert_int_eq(tri_group_msg_first(frame, len, &used, &err), TRI_OK);
+  ck_assert_uint_eq(used, ends[0]);
+  ck_assert_int_eq(tri_group_msg_first(frame + used, len - used, &used, &err), TRI_CORRUPT);
+  tri_wire_buf_free(&buf);
+  tri_arena_destroy(a);
+}
+END_TEST
+
 START_TEST(too_large) {
   char *b = calloc(1, TRI_WIRE_MAX_MESSAGE + 1);
   tri_error err = {0};
@@ -970,7 +1004,7 @@ Suite *suite_wire(void) {
   TCase *c = tcase_create("fields");
   tcase_add_loop_test(c, fields_refused, 0, sizeof refusals / sizeof *refusals);
   suite_add_tcase(s, c);
-  ADD_CASE("hostile", malformed, depth, too_large, truncated, bit_flips);
+  ADD_CASE("hostile", malformed, depth, several_in_a_frame, too_large, truncated, bit_flips);
   ADD_CASE("cost", costs);
   return s;
 }
