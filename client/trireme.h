@@ -140,6 +140,8 @@ trireme_result trireme_attach(trireme *c, const char *request_id, uint64_t offse
 trireme_result trireme_cancel(trireme *c, uint64_t target, const char *request_id, uint64_t *id, trireme_error *error);
 trireme_result trireme_ask_status(trireme *c, uint64_t *id, trireme_error *error);
 trireme_result trireme_ask_stats(trireme *c, uint64_t *id, trireme_error *error);
+/* What the cluster's machines could do at best; while no job is there they measure it, which takes seconds. */
+trireme_result trireme_ask_floors(trireme *c, uint64_t *id, trireme_error *error);
 trireme_result trireme_ask_models(trireme *c, uint64_t *id, trireme_error *error);
 
 /* ---- events ---- */
@@ -152,6 +154,7 @@ typedef enum trireme_event_kind {
   TRIREME_EVENT_STATUS,
   TRIREME_EVENT_STATS,
   TRIREME_EVENT_MODELS,
+  TRIREME_EVENT_FLOORS,
 } trireme_event_kind;
 
 typedef struct trireme_logprobs {
@@ -208,6 +211,14 @@ typedef struct trireme_status {
   const trireme_rank_status *ranks;
 } trireme_status;
 
+/* Sums over a group's ranks. */
+typedef struct trireme_group_floors {
+  uint32_t group, ranks, measured; /* measured < ranks: not all have answered, or the cluster was busy */
+  double read_bytes_per_s, flops_per_s;
+  double weight_bytes;                           /* that a decode step reads */
+  double prompt_token_flops, output_token_flops; /* matrices alone */
+} trireme_group_floors;
+
 typedef struct trireme_event {
   trireme_event_kind kind;
   uint64_t id; /* the request's number */
@@ -239,6 +250,10 @@ typedef struct trireme_event {
       const char *const *names;
       uint64_t max_model_len;
     } models;
+    struct {
+      size_t num;
+      const trireme_group_floors *groups;
+    } floors;
   };
 } trireme_event;
 

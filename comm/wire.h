@@ -55,6 +55,7 @@ typedef enum tri_client_op {
   TRI_OP_MODELS,
   TRI_OP_EMBED,
   TRI_OP_CLASSIFY, /* known, refused as unsupported until encoders run */
+  TRI_OP_FLOORS,   /* what the machines could do at best */
 } tri_client_op;
 
 typedef struct tri_wire_str {
@@ -152,6 +153,7 @@ typedef enum tri_server_op {
   TRI_REPLY_STATUS,
   TRI_REPLY_STATS,
   TRI_REPLY_MODELS,
+  TRI_REPLY_FLOORS,
 } tri_server_op;
 
 typedef enum tri_finish { TRI_FINISH_STOP, TRI_FINISH_LENGTH, TRI_FINISH_ABORT, TRI_FINISH_ERROR } tri_finish;
@@ -221,6 +223,23 @@ typedef struct tri_cluster_status {
   uint64_t max_model_len, vocab_size;
 } tri_cluster_status;
 
+/* What a rank's, or all ranks' of a group, machines could do at best, and what a token costs there at least. */
+typedef struct tri_floors {
+  double read_bytes_per_s, flops_per_s;          /* of memory; of the BLAS's best product in single precision */
+  double weight_bytes;                           /* that a decode step reads */
+  double prompt_token_flops, output_token_flops; /* of matrices: a drawn token needs the output layer as well */
+} tri_floors;
+
+typedef struct tri_group_floors {
+  uint32_t group, ranks, measured; /* ranks; those in the sums */
+  tri_floors sum;
+} tri_group_floors;
+
+typedef struct tri_cluster_floors {
+  uint32_t num_groups;
+  tri_group_floors groups[TRI_STATUS_MAX_GROUPS];
+} tri_cluster_floors;
+
 typedef struct tri_server_msg {
   tri_server_op op;
   uint64_t id;
@@ -249,6 +268,7 @@ typedef struct tri_server_msg {
       const tri_wire_str *names;
       uint64_t max_model_len;
     } models;
+    tri_cluster_floors floors;
   };
 } tri_server_msg;
 

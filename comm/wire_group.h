@@ -12,12 +12,14 @@ typedef enum tri_group_op {
   TRI_GROUP_TOKENS,   /* leader: everything one step drew */
   TRI_GROUP_HEALTH,   /* every rank, once a second */
   TRI_GROUP_FAILED,   /* any rank: what ended it */
+  TRI_GROUP_FLOORS,   /* any rank: what it has measured */
   /* coordinator to worker */
   TRI_GROUP_WELCOME, /* answer to register; refused with an error text when the group or epoch is not expected */
   TRI_GROUP_ASSIGN,  /* a job */
   TRI_GROUP_ABORT,   /* a job, from any state */
   TRI_GROUP_DRAIN,   /* finish what is there, then leave */
   TRI_GROUP_LEASE,   /* once a second: the coordinator lives */
+  TRI_GROUP_MEASURE, /* find out what the machine could do at best, if nothing runs */
 } tri_group_op;
 
 typedef struct tri_group_register {
@@ -96,6 +98,11 @@ typedef struct tri_group_msg {
       bool ok;
       tri_wire_str message;
     } welcome;
+    struct {
+      uint32_t group, rank;
+      uint64_t epoch;
+      tri_floors floors;
+    } floors;
     tri_group_assign assign;
     struct {
       uint64_t job;

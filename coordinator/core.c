@@ -59,6 +59,7 @@ void tri_core_client(tri_core *c, int64_t now, const tri_zpeer *from, const tri_
   case TRI_OP_STATUS: report_status(c, now, from, m->id); break;
   case TRI_OP_STATS: report_stats(c, from, m->id); break;
   case TRI_OP_MODELS: models(c, from, m->id); break;
+  case TRI_OP_FLOORS: floors_request(c, now, from, m->id); break;
   case TRI_OP_EMBED:
   case TRI_OP_CLASSIFY:
     tri_fail(&err, TRI_UNSUPPORTED, "op", "the model served here is a decoder: it neither embeds nor classifies");
@@ -89,6 +90,7 @@ void tri_core_worker(tri_core *c, int64_t now, const tri_zpeer *from, const tri_
 void tri_core_tick(tri_core *c, int64_t now) {
   members_tick(c, now);
   jobs_tick(c, now);
+  floors_tick(c, now);
   deliver_all(c, now);
   if (c->draining && !c->drain_sent && !c->num_active) {
     c->drain_sent = true;

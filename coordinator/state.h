@@ -6,7 +6,7 @@
 #include "coordinator/histogram.h"
 #include "runtime/base/wait.h"
 
-enum { NUM_BUCKETS = 4096, MAX_RANKS = 1024, MAX_RETAINED = 4096 };
+enum { NUM_BUCKETS = 4096, MAX_RANKS = 1024, MAX_RETAINED = 4096, MAX_ASKS = 8 };
 
 /* How long an ended job can still be attached to or asked for again. */
 #define RETAIN_NS (60 * 1000000000LL)
@@ -75,7 +75,16 @@ typedef struct rank_info {
   int64_t pid, last_report;
   uint64_t step, block, collective;
   int64_t progress_ns; /* when step, block or collective last changed */
+  bool measured;       /* floors: since they were last asked for, or earlier where they could not be */
+  tri_floors floors;
 } rank_info;
+
+/* A client that waits for floors. */
+typedef struct floors_ask {
+  tri_zpeer peer;
+  uint64_t id;
+  int64_t until_ns;
+} floors_ask;
 
 /* What the scheduler cost in the last reports in which tokens were drawn. */
 enum { COST_REPORTS = 10 };
@@ -108,6 +117,8 @@ struct tri_core {
   bool draining, drain_sent, lagging;
   int64_t started_ns;
   tri_core_facts facts;
+  floors_ask asks[MAX_ASKS];
+  int num_asks;
   /* totals */
   uint64_t done_stop, done_length, done_abort, failed, prompt_tokens, generation_tokens;
   tri_histogram ttft, itl, e2e, queue_time, step_tokens;
@@ -148,6 +159,11 @@ void members_destroy(tri_core *c);
 /* report.c */
 void report_status(tri_core *c, int64_t now, const tri_zpeer *to, uint64_t id);
 void report_stats(tri_core *c, const tri_zpeer *to, uint64_t id);
+
+/* floors.c */
+void floors_request(tri_core *c, int64_t now, const tri_zpeer *from, uint64_t id);
+void floors_take(tri_core *c, int64_t now, rank_info *rank, const tri_floors *floors);
+void floors_tick(tri_core *c, int64_t now);
 
 static inline tri_wire_str wire_str(const char *s) { return (tri_wire_str){s, s ? __builtin_strlen(s) : 0}; }
 

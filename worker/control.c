@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "runtime/base/log.h"
+#include "worker/measure.h"
 #include "worker/worker.h"
 
 enum { HEALTH_MS = 1000, LEASE_MS = 8000, POLL_MS = 250 };
@@ -79,6 +80,15 @@ static void send_health(struct control *c) {
   send_msg(c, &m);
 }
 
+static void send_floors(struct control *c) {
+  const tri_worker *w = c->w;
+  tri_group_msg m = {
+      .op = TRI_GROUP_FLOORS,
+      .floors = {
+          .group = (uint32_t)w->opts.group, .rank = (uint32_t)w->rank, .epoch = w->opts.epoch, .floors = w->floors}};
+  send_msg(c, &m);
+}
+
 /* A job that cannot be: its coordinator should have known, so it gets the reason through the log and the job its end.
  */
 static void refuse_job(struct control *c, const tri_group_assign *a, const tri_error *err) {
@@ -120,6 +130,7 @@ static void handle(struct control *c, const tri_group_msg *m) {
   case TRI_GROUP_ASSIGN: take_job(c, &m->assign); break;
   case TRI_GROUP_ABORT: tri_ring_push(&w->aborts, (void *)(uintptr_t)m->abort.job); break;
   case TRI_GROUP_DRAIN: atomic_store(&w->drain, true); break;
+  case TRI_GROUP_MEASURE: atomic_store(&w->measure, true); break;
   default: break;
   }
 }
@@ -176,6 +187,7 @@ static void report(struct control *c) {
         .ready = {.group = (uint32_t)w->opts.group, .epoch = w->opts.epoch, .load_seconds = w->load_seconds}};
     c->told_ready = send_msg(c, &m) == TRI_OK;
   }
+  if (atomic_exchange(&w->measured, false)) send_floors(c);
   if (now - c->last_health >= HEALTH_MS * 1000000LL) {
     send_health(c);
     c->last_health = now;
@@ -249,6 +261,14 @@ cleanup:
   tri_arena_destroy(c.arena);
   tri_wire_buf_free(&c.buf);
   return NULL;
+}
+
+void tri_worker_measure(tri_worker *w) {
+  if (!atomic_exchange(&w->measure, false) || atomic_load(&w->measured)) return;
+  if (tri_measure_floors(w->engine, w->pool, &w->floors) != TRI_OK)
+    return; /* no memory: who asked hears of no floors */
+  atomic_store(&w->measured, true);
+  tri_control_notify(w);
 }
 
 void tri_control_notify(tri_worker *w) {

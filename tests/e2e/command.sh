@@ -70,7 +70,21 @@ want 1 'bad.jsonl:202: n is 1000' "$trireme" submit --file bad.jsonl --output ba
 want 0 '"completion_tokens":4' sed -n 3p good.out
 want 0 '"code":"unsupported"' sed -n 203p bad.out
 want 0 '"completed":300,"failed":0' "$trireme" bench serve --num-prompts 300 --random-output-len 20 --json
+# 20 prompts of 128 and answers of 10, of which each last token is drawn only: 2760 tokens for the work of 2740
+want 0 '"floor_total_token_throughput":503.6' "$trireme" bench serve --num-prompts 20 --random-output-len 10 --json
+want 0 '^Floor  *503.65 /s of all tokens' "$trireme" bench throughput --num-prompts 20 --random-output-len 10
+want 0 '^Floor  *1.000 ms per output token' "$trireme" bench serve --num-prompts 3 --random-output-len 10 --max-concurrency 1
+want 0 '^All tokens  *[0-9.]* /s$' "$trireme" bench serve --num-prompts 3 --random-output-len 10 --no-floors
 want 0 'at most 4 at a time' "$trireme" bench throughput --num-prompts 20 --max-concurrency 4 --prompt-file good.jsonl
+
+# An interrupted benchmark tells what it has.
+"$trireme" bench serve --num-prompts 100000 --max-concurrency 10 --random-output-len 10 >bench.out 2>bench.err &
+bench=$!
+sleep 1
+kill -INT $bench
+wait $bench
+[[ $? == 1 ]] && grep -q '^Partial results' bench.out && grep -q 'Time to first token' bench.out && grep -q 'of 100000 requests done' bench.err ||
+  { echo "FAILED: interrupted benchmark" && cat bench.out bench.err && failures=$((failures + 1)); }
 
 # The first interrupt cancels.
 "$trireme" submit "a long one" --max-tokens 100000 >long.out 2>long.err &

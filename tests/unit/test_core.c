@@ -61,6 +61,8 @@ struct world {
   int num_assigns;
   uint64_t aborts[MAX_ASSIGNS];
   int num_aborts, drains, leases, lost, ready;
+  int measures, floors_answers;
+  tri_cluster_floors floors;
   bool welcome, refuse_encoding, encode_now;
   const uint32_t *now_ids;
   size_t num_now_ids;
@@ -158,6 +160,10 @@ static tri_status to_client(void *ctx, const tri_zpeer *to, const tri_server_msg
     copy_str(s->message, sizeof s->message, m->error.message);
     s->done = true;
     break;
+  case TRI_REPLY_FLOORS:
+    w->floors = m->floors;
+    w->floors_answers++;
+    break;
   default: break;
   }
   return TRI_OK;
@@ -181,6 +187,7 @@ static tri_status to_worker(void *ctx, const tri_zpeer *to, tri_group_msg *m) {
   case TRI_GROUP_ABORT: w->aborts[w->num_aborts++] = m->abort.job; break;
   case TRI_GROUP_DRAIN: w->drains++; break;
   case TRI_GROUP_LEASE: w->leases++; break;
+  case TRI_GROUP_MEASURE: w->measures++; break;
   default: ck_abort_msg("the core sends op %d to a worker", (int)m->op);
   }
   return TRI_OK;
@@ -952,6 +959,58 @@ START_TEST(test_refused_submits) {
 }
 END_TEST
 
+static void ask_floors(struct world *w, uint64_t id) {
+  tri_client_msg m = {.op = TRI_OP_FLOORS, .id = id};
+  struct stream *s = open_stream(w, "f", id);
+  tri_core_client(w->core, w->now, &s->peer, &m);
+}
+
+static void send_floors(struct world *w, uint32_t group, uint32_t rank, double x) {
+  tri_group_msg m = {.op = TRI_GROUP_FLOORS,
+                     .floors = {.group = group, .rank = rank, .epoch = 1, .floors = {x, 2 * x, 3 * x, 4 * x, 5 * x}}};
+  send_worker(w, group, 1, rank, &m);
+}
+
+START_TEST(test_floors) {
+  struct world *w = world_create(2);
+  ask_floors(w, 1); /* nobody is there to measure */
+  ck_assert(w->floors_answers == 1 && !w->floors.num_groups);
+  start_group(w, 0, 1, 2);
+  start_group(w, 1, 1, 1);
+  /* All ranks of all groups measure; the answer comes when the last one has. */
+  ask_floors(w, 2);
+  ask_floors(w, 3);
+  ck_assert(w->measures == 3 && w->floors_answers == 1);
+  send_floors(w, 0, 1, 10);
+  send_floors(w, 1, 0, 100);
+  send_floors(w, 0, 7, 1000); /* there is no such rank */
+  ck_assert_int_eq(w->floors_answers, 1);
+  send_floors(w, 0, 0, 1);
+  ck_assert(w->floors_answers == 3 && w->floors.num_groups == 2);
+  ck_assert(w->floors.groups[0].measured == 2 && w->floors.groups[0].sum.read_bytes_per_s == 11);
+  ck_assert(w->floors.groups[1].ranks == 1 && w->floors.groups[1].sum.output_token_flops == 500);
+  /* While a job is there nothing is measured: the answer is what was. */
+  tri_client_msg m = submit_msg(4);
+  submit(w, "a", &m);
+  ask_floors(w, 5);
+  ck_assert(w->measures == 3 && w->floors_answers == 4 && w->floors.groups[0].measured == 2);
+  token(w, last_job(w), 0, 0, 65, TRI_TOKEN_LAST, TRI_FINISH_LENGTH);
+  /* A rank that does not answer is not waited for without end, and those who wait are not without number. */
+  for (uint64_t id = 10; id < 18; id++) ask_floors(w, id);
+  m = (tri_client_msg){.op = TRI_OP_FLOORS, .id = 18};
+  expect_error(submit(w, "f", &m), "no_capacity", "op");
+  send_floors(w, 0, 0, 1);
+  ck_assert(w->measures == 6 && w->floors_answers == 4);
+  for (int i = 0; i < 31; i++) {
+    for (uint32_t r = 0; r < 2; r++) send_health(w, 0, 1, r, 1, false);
+    send_health(w, 1, 1, 0, 1, false);
+    tick(w, 1000000000);
+  }
+  ck_assert(w->floors_answers == 12 && w->floors.groups[0].measured == 1 && w->floors.groups[1].measured == 0);
+  world_destroy(w);
+}
+END_TEST
+
 START_TEST(test_max_queue) {
   struct world *w = world_create(1);
   struct stream *s[21];
@@ -1316,6 +1375,7 @@ Suite *suite_core(void) {
   tcase_add_test(jobs, test_submit);
   tcase_add_test(jobs, test_text_prompt);
   tcase_add_test(jobs, test_prompt_encoded_at_once);
+  tcase_add_test(jobs, test_floors);
   tcase_add_test(jobs, test_echo_slow);
   tcase_add_test(jobs, test_not_streamed);
   tcase_add_test(jobs, test_several_choices);
