@@ -19,6 +19,7 @@ struct trireme {
   uint64_t next_id;
   unsigned losses; /* connections lost when this one was made */
   int timeout_ms;
+  bool has_keys;
   uint64_t max_message;
   char endpoint[TRI_ENDPOINT_BYTES];
   char server_version[64];

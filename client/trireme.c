@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 
 #include "client/internal.h"
 #include "runtime/base/mem.h"
@@ -82,7 +83,12 @@ static void copy_str(char *out, size_t cap, tri_wire_str s) {
 }
 
 static trireme_result lost(trireme *c, trireme_error *error) {
-  if (tri_zlink_look(c->link, NULL) == TRI_ZLINK_REFUSED)
+  bool refused = tri_zlink_look(c->link, NULL) == TRI_ZLINK_REFUSED;
+  if (refused && !c->has_keys)
+    return tri_client_say(error, TRIREME_REFUSED, TRI_PERMISSION, "key-file",
+                          "the coordinator at %s wants keys: --key-file, made by trireme keygen, and --server-key",
+                          c->endpoint);
+  if (refused)
     return tri_client_say(error, TRIREME_REFUSED, TRI_PERMISSION, "key-file",
                           "the coordinator at %s does not let this key in", c->endpoint);
   return tri_client_say(error, TRIREME_CLOSED, TRI_CLOSED, NULL, "the connection to %s was lost", c->endpoint);
@@ -156,8 +162,10 @@ static trireme_result say_hello(trireme *c, const char *name, trireme_error *err
   trireme_result r = send_buf(c, error);
   if (!r) r = receive(c, deadline, error);
   if (r == TRIREME_TIMEOUT)
-    return tri_client_say(error, r, TRI_TIMEOUT, "endpoint", "no coordinator answers at %s within %d ms", c->endpoint,
-                          c->timeout_ms);
+    return tri_client_say(
+        error, r, TRI_TIMEOUT, "endpoint", "no coordinator answers at %s within %d ms%s", c->endpoint, c->timeout_ms,
+        !c->has_keys && !strncmp(c->endpoint, "tcp:", 4) ? "; one that wants keys needs --key-file and --server-key"
+                                                         : "");
   if (r) return r;
   if (c->msg->op == TRI_REPLY_ERROR) {
     tri_client_say(error, TRIREME_REFUSED, TRI_PERMISSION, NULL, "%.*s", (int)c->msg->error.message.len,
@@ -170,6 +178,16 @@ static trireme_result say_hello(trireme *c, const char *name, trireme_error *err
   copy_str(c->server_version, sizeof c->server_version, c->msg->hello.version);
   c->max_message = c->msg->hello.max_message;
   return TRIREME_OK;
+}
+
+/* A socket file that is not there will not answer; who starts a coordinator and a client together waits for the file.
+ */
+static tri_status check_socket(const char *endpoint, tri_error *err) {
+  struct stat sb;
+  const char *path = endpoint + strlen("ipc://");
+  if (strncmp(endpoint, "ipc://", strlen("ipc://")) || !lstat(path, &sb) || errno != ENOENT) return TRI_OK;
+  return tri_fail(err, TRI_NOT_FOUND, "endpoint",
+                  "no coordinator runs here: there is no socket %s; `trireme up --model DIR` starts one", path);
 }
 
 trireme_result trireme_connect(const trireme_config *config, trireme **out, trireme_error *error) {
@@ -185,6 +203,8 @@ trireme_result trireme_connect(const trireme_config *config, trireme **out, trir
   c->out = tri_malloc(1, sizeof *c->out);
   if (!c->msg || !c->out || tri_arena_create(4096, &c->arena)) st = TRI_NO_MEMORY;
   if (!st) st = tri_endpoint_resolve(config->endpoint, c->endpoint, &err);
+  if (!st) st = check_socket(c->endpoint, &err);
+  c->has_keys = config->key_file != NULL;
   if (!st && config->key_file) st = tri_zkeypair_load(config->key_file, &own, &err);
   if (!st) st = tri_zcontext_create(&c->z, &err);
   if (!st) {

@@ -132,7 +132,8 @@ void trireme_request_init(trireme_request *r);
 /* These send a request and do not wait for its answer, which comes as an event of the number *id. They wait at most
  * connect_timeout_ms for room in the connection. */
 trireme_result trireme_submit(trireme *c, const trireme_request *r, uint64_t *id, trireme_error *error);
-/* Continues the stream of an earlier request at token `offset` of its first choice; *id is its new number. */
+/* Continues the stream of an earlier request at token `offset` (0 where it has several choices); *id is its new number.
+ */
 trireme_result trireme_attach(trireme *c, const char *request_id, uint64_t offset, uint64_t *id, trireme_error *error);
 /* Cancels a request of this connection (by its number; request_id NULL), or any (by request_id). The request then ends
  * with an event DONE whose finish_reason is "abort". The cancel itself is answered only when it fails, with an ERROR of

@@ -180,7 +180,7 @@ static void adopt(tri_core *c, job *j, const tri_zpeer *from, uint64_t client_id
   j->echo_sent = 0;
   for (int64_t i = 0; i < j->sampling.n; i++) {
     job_choice *ch = &j->choices[i];
-    ch->sent = i == 0 && offset < ch->num ? offset : i == 0 && offset ? ch->num : 0;
+    ch->sent = offset < ch->num ? offset : ch->num;
     ch->sent_text = ch->sent ? ch->safe_after[ch->sent - 1] : 0;
   }
   deliver_mark(c, j);
@@ -216,6 +216,12 @@ void job_attach(tri_core *c, int64_t now, const tri_zpeer *from, const tri_clien
   tri_error err = {0};
   job *j = find_request(c, &m->attach.request_id);
   (void)now;
+  if (j && m->attach.offset && j->sampling.n > 1) {
+    tri_fail(&err, TRI_INVALID_ARGUMENT, "offset",
+             "the job has %lld choices, and an offset is that of one: attach from 0 for all", (long long)j->sampling.n);
+    deliver_error(c, from, m->id, &err);
+    return;
+  }
   if (j) {
     adopt(c, j, from, m->id, m->attach.offset);
     return;

@@ -452,6 +452,26 @@ START_TEST(test_prompt_encoded_at_once) {
 }
 END_TEST
 
+/* An offset counts the tokens of one choice: a job with several refuses it rather than repeat the others' in silence.
+ */
+START_TEST(test_attach_several_choices) {
+  struct world *w = world_create(1);
+  start_group(w, 0, 1, 1);
+  tri_client_msg m = submit_msg(1);
+  m.submit.sampling.n = 2;
+  struct stream *s = submit(w, "a", &m);
+  bytes(w, last_job(w), 0, "ab");
+  bytes(w, last_job(w), 1, "xy");
+  ck_assert(s->done);
+  expect_error(attach(w, 2, s, 1), "invalid_argument", "offset");
+  struct stream *t = attach(w, 3, s, 0);
+  expect_text(t, 0, "ab");
+  expect_text(t, 1, "xy");
+  ck_assert(t->done && !t->code[0]);
+  world_destroy(w);
+}
+END_TEST
+
 START_TEST(test_text_prompt) {
   struct world *w = world_create(1);
   start_group(w, 0, 1, 1);
@@ -1376,6 +1396,7 @@ Suite *suite_core(void) {
   tcase_add_test(jobs, test_text_prompt);
   tcase_add_test(jobs, test_prompt_encoded_at_once);
   tcase_add_test(jobs, test_floors);
+  tcase_add_test(jobs, test_attach_several_choices);
   tcase_add_test(jobs, test_echo_slow);
   tcase_add_test(jobs, test_not_streamed);
   tcase_add_test(jobs, test_several_choices);

@@ -212,12 +212,19 @@ int main(int argc, char **argv) {
   size_t n = 0;
   int threads;
   double prompt, prompt_floor, decode, decode_floor;
-  for (size_t i = 0; i < tri_serve_option_count; i++) table[n++] = tri_serve_option_table[i];
+  for (size_t i = 0; i < tri_serve_option_count; i++)
+    if (strcmp(tri_serve_option_table[i].group, "Launch")) table[n++] = tri_serve_option_table[i];
   for (int i = 0; i < NUM_OWN; i++) table[n++] = own_options[i];
   spec.options = table;
   spec.count = n;
   int code = tri_options_main(&spec, &b.o, argc, argv, &opts);
   if (code >= 0) return code;
+  if (b.o.serve.tp * b.o.serve.pp * b.o.serve.dp != 1) {
+    fprintf(stderr, "trireme bench latency: it times one rank: --tensor-parallel-size, --pipeline-parallel-size and "
+                    "--data-parallel-size can only be 1; trireme up and trireme bench serve measure several\n");
+    tri_options_free(opts);
+    return TRI_EXIT_USAGE;
+  }
   tri_status st = b.o.serve.model ? TRI_OK : tri_fail(&err, TRI_INVALID_ARGUMENT, "model", "--model is missing");
   if (st == TRI_OK) st = set_up(&b, &threads, &err);
   if (st == TRI_OK) st = time_prompts(&b, &prompt, &prompt_floor);
