@@ -105,6 +105,26 @@ static bool models_event(trireme *c, trireme_event *e) {
   return true;
 }
 
+static bool floors_event(trireme *c, trireme_event *e) {
+  const tri_cluster_floors *f = &c->msg->floors;
+  trireme_group_floors *out = tri_arena_alloc(c->arena, f->num_groups + 1, sizeof *out);
+  if (!out) return false;
+  for (uint32_t i = 0; i < f->num_groups; i++) {
+    const tri_group_floors *g = &f->groups[i];
+    out[i] = (trireme_group_floors){.group = g->group,
+                                    .ranks = g->ranks,
+                                    .measured = g->measured,
+                                    .read_bytes_per_s = g->sum.read_bytes_per_s,
+                                    .flops_per_s = g->sum.flops_per_s,
+                                    .weight_bytes = g->sum.weight_bytes,
+                                    .prompt_token_flops = g->sum.prompt_token_flops,
+                                    .output_token_flops = g->sum.output_token_flops};
+  }
+  e->floors.num = f->num_groups;
+  e->floors.groups = out;
+  return true;
+}
+
 static void copy(char *out, size_t cap, tri_wire_str s) {
   snprintf(out, cap, "%.*s", (int)(s.len < cap ? s.len : cap - 1), s.s ? s.s : "");
 }
@@ -147,6 +167,10 @@ trireme_result tri_client_event(trireme *c, trireme_event *out, trireme_error *e
   case TRI_REPLY_MODELS:
     out->kind = TRIREME_EVENT_MODELS;
     ok = models_event(c, out);
+    break;
+  case TRI_REPLY_FLOORS:
+    out->kind = TRIREME_EVENT_FLOORS;
+    ok = floors_event(c, out);
     break;
   }
   return ok ? TRIREME_OK : tri_client_say(error, TRIREME_NO_MEMORY, TRI_NO_MEMORY, NULL, "no memory for an event");

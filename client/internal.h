@@ -12,11 +12,14 @@ struct trireme {
   tri_zlink *link;
   tri_wire_buf buf;
   tri_arena *arena; /* of the last event */
+  const char *rest; /* of the last frame: messages that have not been looked at */
+  size_t rest_len;
   tri_server_msg *msg;
   tri_client_msg *out;
   uint64_t next_id;
   unsigned losses; /* connections lost when this one was made */
   int timeout_ms;
+  bool has_keys;
   uint64_t max_message;
   char endpoint[TRI_ENDPOINT_BYTES];
   char server_version[64];

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 
 #include "client/internal.h"
 #include "runtime/base/mem.h"
@@ -82,7 +83,12 @@ static void copy_str(char *out, size_t cap, tri_wire_str s) {
 }
 
 static trireme_result lost(trireme *c, trireme_error *error) {
-  if (tri_zlink_look(c->link, NULL) == TRI_ZLINK_REFUSED)
+  bool refused = tri_zlink_look(c->link, NULL) == TRI_ZLINK_REFUSED;
+  if (refused && !c->has_keys)
+    return tri_client_say(error, TRIREME_REFUSED, TRI_PERMISSION, "key-file",
+                          "the coordinator at %s wants keys: --key-file, made by trireme keygen, and --server-key",
+                          c->endpoint);
+  if (refused)
     return tri_client_say(error, TRIREME_REFUSED, TRI_PERMISSION, "key-file",
                           "the coordinator at %s does not let this key in", c->endpoint);
   return tri_client_say(error, TRIREME_CLOSED, TRI_CLOSED, NULL, "the connection to %s was lost", c->endpoint);
@@ -110,17 +116,28 @@ static trireme_result send_buf(trireme *c, trireme_error *error) {
   }
 }
 
+/* The next message of the frame at hand, into c->msg. */
+static trireme_result decode_next(trireme *c, trireme_error *error) {
+  tri_error err = {0};
+  const char *at = c->rest;
+  size_t used = c->rest_len; /* where a message has no end, nothing behind it can be found */
+  tri_status st = tri_server_msg_first(at, c->rest_len, &used, &err);
+  c->rest += used;
+  c->rest_len -= used;
+  tri_arena_reset(c->arena);
+  if (!st) st = tri_server_msg_decode(at, used, c->arena, c->msg, &err);
+  return st ? tri_client_fail(error, st == TRI_NO_MEMORY ? TRIREME_NO_MEMORY : TRIREME_PROTOCOL, &err) : TRIREME_OK;
+}
+
 /* Waits for a message and decodes it into c->msg. */
 static trireme_result receive(trireme *c, int64_t deadline_ns, trireme_error *error) {
   const void *data;
-  size_t len;
   for (;;) {
-    tri_status st = tri_zlink_recv(c->link, &data, &len);
+    if (c->rest_len) return decode_next(c, error);
+    tri_status st = tri_zlink_recv(c->link, &data, &c->rest_len);
     if (st == TRI_OK) {
-      tri_error err = {0};
-      tri_arena_reset(c->arena);
-      st = tri_server_msg_decode(data, len, c->arena, c->msg, &err);
-      return st ? tri_client_fail(error, st == TRI_NO_MEMORY ? TRIREME_NO_MEMORY : TRIREME_PROTOCOL, &err) : TRIREME_OK;
+      c->rest = data;
+      return decode_next(c, error);
     }
     if (st != TRI_AGAIN) return fail_status(error, st, &(tri_error){.status = st});
     unsigned losses;
@@ -145,8 +162,10 @@ static trireme_result say_hello(trireme *c, const char *name, trireme_error *err
   trireme_result r = send_buf(c, error);
   if (!r) r = receive(c, deadline, error);
   if (r == TRIREME_TIMEOUT)
-    return tri_client_say(error, r, TRI_TIMEOUT, "endpoint", "no coordinator answers at %s within %d ms", c->endpoint,
-                          c->timeout_ms);
+    return tri_client_say(
+        error, r, TRI_TIMEOUT, "endpoint", "no coordinator answers at %s within %d ms%s", c->endpoint, c->timeout_ms,
+        !c->has_keys && !strncmp(c->endpoint, "tcp:", 4) ? "; one that wants keys needs --key-file and --server-key"
+                                                         : "");
   if (r) return r;
   if (c->msg->op == TRI_REPLY_ERROR) {
     tri_client_say(error, TRIREME_REFUSED, TRI_PERMISSION, NULL, "%.*s", (int)c->msg->error.message.len,
@@ -159,6 +178,16 @@ static trireme_result say_hello(trireme *c, const char *name, trireme_error *err
   copy_str(c->server_version, sizeof c->server_version, c->msg->hello.version);
   c->max_message = c->msg->hello.max_message;
   return TRIREME_OK;
+}
+
+/* A socket file that is not there will not answer; who starts a coordinator and a client together waits for the file.
+ */
+static tri_status check_socket(const char *endpoint, tri_error *err) {
+  struct stat sb;
+  const char *path = endpoint + strlen("ipc://");
+  if (strncmp(endpoint, "ipc://", strlen("ipc://")) || !lstat(path, &sb) || errno != ENOENT) return TRI_OK;
+  return tri_fail(err, TRI_NOT_FOUND, "endpoint",
+                  "no coordinator runs here: there is no socket %s; `trireme up --model DIR` starts one", path);
 }
 
 trireme_result trireme_connect(const trireme_config *config, trireme **out, trireme_error *error) {
@@ -174,6 +203,8 @@ trireme_result trireme_connect(const trireme_config *config, trireme **out, trir
   c->out = tri_malloc(1, sizeof *c->out);
   if (!c->msg || !c->out || tri_arena_create(4096, &c->arena)) st = TRI_NO_MEMORY;
   if (!st) st = tri_endpoint_resolve(config->endpoint, c->endpoint, &err);
+  if (!st) st = check_socket(c->endpoint, &err);
+  c->has_keys = config->key_file != NULL;
   if (!st && config->key_file) st = tri_zkeypair_load(config->key_file, &own, &err);
   if (!st) st = tri_zcontext_create(&c->z, &err);
   if (!st) {
@@ -237,7 +268,7 @@ static trireme_result put_request_id(const char *text, tri_request_id *out, trir
                         "request_id must be 32 hexadecimal digits");
 }
 
-static trireme_result put_lists(const trireme_request *r, tri_sampling *p, trireme_error *error) {
+static trireme_result put_lists(const trireme_request *r, tri_sampling *p, tri_arena *arena, trireme_error *error) {
   if (r->num_stop > TRI_WIRE_MAX_STOP) return too_many(error, "stop", r->num_stop, TRI_WIRE_MAX_STOP);
   if (r->num_stop_token_ids > TRI_WIRE_MAX_STOP_IDS)
     return too_many(error, "stop_token_ids", r->num_stop_token_ids, TRI_WIRE_MAX_STOP_IDS);
@@ -245,15 +276,19 @@ static trireme_result put_lists(const trireme_request *r, tri_sampling *p, trire
     return too_many(error, "logit_bias", r->num_logit_bias, TRI_WIRE_MAX_LOGIT_BIAS);
   for (size_t i = 0; i < r->num_stop; i++) p->stop[i] = (tri_wire_str){r->stop[i].s, r->stop[i].len};
   for (size_t i = 0; i < r->num_stop_token_ids; i++) p->stop_token_ids[i] = r->stop_token_ids[i];
+  struct tri_wire_bias *bias = r->num_logit_bias ? tri_arena_alloc(arena, r->num_logit_bias, sizeof *bias) : NULL;
+  if (r->num_logit_bias && !bias)
+    return tri_client_say(error, TRIREME_NO_MEMORY, TRI_NO_MEMORY, "logit_bias", "no memory for logit_bias");
   for (size_t i = 0; i < r->num_logit_bias; i++)
-    p->logit_bias[i] = (struct tri_wire_bias){r->logit_bias[i].id, r->logit_bias[i].bias};
+    bias[i] = (struct tri_wire_bias){r->logit_bias[i].id, r->logit_bias[i].bias};
+  p->logit_bias = bias;
   p->num_stop = (int)r->num_stop;
   p->num_stop_token_ids = (int)r->num_stop_token_ids;
   p->num_logit_bias = (int)r->num_logit_bias;
   return TRIREME_OK;
 }
 
-static trireme_result put_submit(const trireme_request *r, tri_submit *s, trireme_error *error) {
+static trireme_result put_submit(const trireme_request *r, tri_submit *s, tri_arena *arena, trireme_error *error) {
   tri_submit_init(s);
   tri_sampling *p = &s->sampling;
   s->model = wire_str(r->model);
@@ -280,7 +315,7 @@ static trireme_result put_submit(const trireme_request *r, tri_submit *s, trirem
   p->echo = r->echo;
   p->priority = r->priority;
   p->deadline_ms = r->deadline_ms;
-  trireme_result st = put_lists(r, p, error);
+  trireme_result st = put_lists(r, p, arena, error);
   if (st) return st;
   s->has_request_id = true;
   if (r->request_id) return put_request_id(r->request_id, &s->request_id, error);
@@ -305,7 +340,7 @@ static trireme_result send_out(trireme *c, uint64_t *id, trireme_error *error) {
 
 trireme_result trireme_submit(trireme *c, const trireme_request *r, uint64_t *id, trireme_error *error) {
   c->out->op = TRI_OP_SUBMIT;
-  trireme_result st = put_submit(r, &c->out->submit, error);
+  trireme_result st = put_submit(r, &c->out->submit, c->arena, error);
   return st ? st : send_out(c, id, error);
 }
 
@@ -334,6 +369,9 @@ trireme_result trireme_ask_status(trireme *c, uint64_t *id, trireme_error *error
 }
 trireme_result trireme_ask_stats(trireme *c, uint64_t *id, trireme_error *error) {
   return ask(c, TRI_OP_STATS, id, error);
+}
+trireme_result trireme_ask_floors(trireme *c, uint64_t *id, trireme_error *error) {
+  return ask(c, TRI_OP_FLOORS, id, error);
 }
 trireme_result trireme_ask_models(trireme *c, uint64_t *id, trireme_error *error) {
   return ask(c, TRI_OP_MODELS, id, error);

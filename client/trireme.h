@@ -132,7 +132,8 @@ void trireme_request_init(trireme_request *r);
 /* These send a request and do not wait for its answer, which comes as an event of the number *id. They wait at most
  * connect_timeout_ms for room in the connection. */
 trireme_result trireme_submit(trireme *c, const trireme_request *r, uint64_t *id, trireme_error *error);
-/* Continues the stream of an earlier request at token `offset` of its first choice; *id is its new number. */
+/* Continues the stream of an earlier request at token `offset` (0 where it has several choices); *id is its new number.
+ */
 trireme_result trireme_attach(trireme *c, const char *request_id, uint64_t offset, uint64_t *id, trireme_error *error);
 /* Cancels a request of this connection (by its number; request_id NULL), or any (by request_id). The request then ends
  * with an event DONE whose finish_reason is "abort". The cancel itself is answered only when it fails, with an ERROR of
@@ -140,6 +141,8 @@ trireme_result trireme_attach(trireme *c, const char *request_id, uint64_t offse
 trireme_result trireme_cancel(trireme *c, uint64_t target, const char *request_id, uint64_t *id, trireme_error *error);
 trireme_result trireme_ask_status(trireme *c, uint64_t *id, trireme_error *error);
 trireme_result trireme_ask_stats(trireme *c, uint64_t *id, trireme_error *error);
+/* What the cluster's machines could do at best; while no job is there they measure it, which takes seconds. */
+trireme_result trireme_ask_floors(trireme *c, uint64_t *id, trireme_error *error);
 trireme_result trireme_ask_models(trireme *c, uint64_t *id, trireme_error *error);
 
 /* ---- events ---- */
@@ -152,6 +155,7 @@ typedef enum trireme_event_kind {
   TRIREME_EVENT_STATUS,
   TRIREME_EVENT_STATS,
   TRIREME_EVENT_MODELS,
+  TRIREME_EVENT_FLOORS,
 } trireme_event_kind;
 
 typedef struct trireme_logprobs {
@@ -208,6 +212,14 @@ typedef struct trireme_status {
   const trireme_rank_status *ranks;
 } trireme_status;
 
+/* Sums over a group's ranks. */
+typedef struct trireme_group_floors {
+  uint32_t group, ranks, measured; /* measured < ranks: not all have answered, or the cluster was busy */
+  double read_bytes_per_s, flops_per_s;
+  double weight_bytes;                           /* that a decode step reads */
+  double prompt_token_flops, output_token_flops; /* matrices alone */
+} trireme_group_floors;
+
 typedef struct trireme_event {
   trireme_event_kind kind;
   uint64_t id; /* the request's number */
@@ -239,6 +251,10 @@ typedef struct trireme_event {
       const char *const *names;
       uint64_t max_model_len;
     } models;
+    struct {
+      size_t num;
+      const trireme_group_floors *groups;
+    } floors;
   };
 } trireme_event;
 

@@ -19,7 +19,7 @@ add_executable(trireme-plan worker/plan/main.c)
 target_link_libraries(trireme-plan PRIVATE tri_runtime)
 
 add_executable(trireme-bench-latency worker/bench/latency.c)
-target_link_libraries(trireme-bench-latency PRIVATE tri_runtime)
+target_link_libraries(trireme-bench-latency PRIVATE tri_worker)
 
 # libtrireme, the C client library, and the command that is built on it.
 file(GLOB client_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/client/*.c)

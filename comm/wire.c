@@ -12,9 +12,9 @@ static const char *const envelope[] = {"v", "op", "id", NULL};
 /* ---- requests ---- */
 
 static const char *const client_ops[] = {
-    [TRI_OP_HELLO] = "hello",   [TRI_OP_SUBMIT] = "submit", [TRI_OP_ATTACH] = "attach",
-    [TRI_OP_CANCEL] = "cancel", [TRI_OP_STATUS] = "status", [TRI_OP_STATS] = "stats",
-    [TRI_OP_MODELS] = "models", [TRI_OP_EMBED] = "embed",   [TRI_OP_CLASSIFY] = "classify",
+    [TRI_OP_HELLO] = "hello",       [TRI_OP_SUBMIT] = "submit", [TRI_OP_ATTACH] = "attach", [TRI_OP_CANCEL] = "cancel",
+    [TRI_OP_STATUS] = "status",     [TRI_OP_STATS] = "stats",   [TRI_OP_MODELS] = "models", [TRI_OP_EMBED] = "embed",
+    [TRI_OP_CLASSIFY] = "classify", [TRI_OP_FLOORS] = "floors",
 };
 enum { CLIENT_OPS = sizeof client_ops / sizeof *client_ops };
 
@@ -69,9 +69,13 @@ static const tri_field cancel_fields[] = {
 #define REQUEST(fields)                                                                                                \
   { TRI_FIELDS(fields), .strict = true, .nil_is_absent = true }
 static const tri_fields client_tables[CLIENT_OPS] = {
-    [TRI_OP_HELLO] = REQUEST(hello_fields),   [TRI_OP_SUBMIT] = REQUEST(submit_fields),
-    [TRI_OP_ATTACH] = REQUEST(attach_fields), [TRI_OP_CANCEL] = REQUEST(cancel_fields),
-    [TRI_OP_STATUS] = {.strict = true},       [TRI_OP_STATS] = {.strict = true},
+    [TRI_OP_HELLO] = REQUEST(hello_fields),
+    [TRI_OP_SUBMIT] = REQUEST(submit_fields),
+    [TRI_OP_ATTACH] = REQUEST(attach_fields),
+    [TRI_OP_CANCEL] = REQUEST(cancel_fields),
+    [TRI_OP_STATUS] = {.strict = true},
+    [TRI_OP_STATS] = {.strict = true},
+    [TRI_OP_FLOORS] = {.strict = true},
     [TRI_OP_MODELS] = {.strict = true}, /* embed and classify are refused whatever they hold, so their fields are not
                                            looked at */
 };
@@ -156,7 +160,7 @@ tri_status tri_client_msg_encode(const tri_client_msg *m, tri_wire_buf *out) {
 static const char *const server_ops[] = {
     [TRI_REPLY_HELLO] = "hello", [TRI_REPLY_ACCEPTED] = "accepted", [TRI_REPLY_TOKENS] = "tokens",
     [TRI_REPLY_DONE] = "done",   [TRI_REPLY_ERROR] = "error",       [TRI_REPLY_STATUS] = "status",
-    [TRI_REPLY_STATS] = "stats", [TRI_REPLY_MODELS] = "models",
+    [TRI_REPLY_STATS] = "stats", [TRI_REPLY_MODELS] = "models",     [TRI_REPLY_FLOORS] = "floors",
 };
 enum { SERVER_OPS = sizeof server_ops / sizeof *server_ops };
 
@@ -310,6 +314,25 @@ static const tri_field status_fields[] = {
      .max_count = TRI_STATUS_MAX_RANKS, .elem_size = sizeof(tri_rank_status), .sub = &rank_table},
 };
 
+#define F_F64(m)                                                                                                       \
+  { TRI_F(TRI_FT_F64, #m, tri_group_floors, sum.m) }
+static const tri_field group_floors_fields[] = {
+    S_U32(tri_group_floors, group),
+    S_U32(tri_group_floors, ranks),
+    S_U32(tri_group_floors, measured),
+    F_F64(read_bytes_per_s),
+    F_F64(flops_per_s),
+    F_F64(weight_bytes),
+    F_F64(prompt_token_flops),
+    F_F64(output_token_flops),
+};
+static const tri_fields group_floors_table = {TRI_FIELDS(group_floors_fields)};
+static const tri_field floors_fields[] = {
+    {TRI_F(TRI_FT_RECORDS, "groups", tri_cluster_floors, groups),
+     .count_offset = offsetof(tri_cluster_floors, num_groups), .max_count = TRI_STATUS_MAX_GROUPS,
+     .elem_size = sizeof(tri_group_floors), .sub = &group_floors_table, .flags = TRI_FF_REQUIRED},
+};
+
 #define R_F(type_, name_, m)                                                                                           \
   { TRI_F(type_, name_, tri_server_msg, m) }
 #define R_STR(name_, m)                                                                                                \
@@ -365,6 +388,7 @@ static const struct {
     [TRI_REPLY_STATUS] = REPLY(status_fields, offsetof(tri_server_msg, status), status),
     [TRI_REPLY_STATS] = REPLY(r_stats_fields, 0, stats),
     [TRI_REPLY_MODELS] = REPLY(r_models_fields, 0, models),
+    [TRI_REPLY_FLOORS] = REPLY(floors_fields, offsetof(tri_server_msg, floors), floors),
 };
 
 tri_status tri_server_msg_encode(const tri_server_msg *m, tri_wire_buf *out) {
@@ -373,11 +397,16 @@ tri_status tri_server_msg_encode(const tri_server_msg *m, tri_wire_buf *out) {
   if (m->op == TRI_REPLY_STATUS &&
       (m->status.num_groups > TRI_STATUS_MAX_GROUPS || m->status.num_ranks > TRI_STATUS_MAX_RANKS))
     return TRI_INVALID_ARGUMENT;
+  if (m->op == TRI_REPLY_FLOORS && m->floors.num_groups > TRI_STATUS_MAX_GROUPS) return TRI_INVALID_ARGUMENT;
   tri_pack p = tri_pack_begin(out);
   size_t mark = tri_envelope_write(&p, server_ops[m->op], "id", m->id);
   uint32_t n = tri_fields_write(&p, &server_tables[m->op].table, (const char *)m + server_tables[m->op].base);
   tri_pack_map_close(&p, mark, 3 + n);
   return tri_pack_end(&p);
+}
+
+tri_status tri_server_msg_first(const void *data, size_t len, size_t *used, tri_error *err) {
+  return tri_unpack_first(data, len, used, err);
 }
 
 tri_status tri_server_msg_decode(const void *data, size_t len, tri_arena *arena, tri_server_msg *out, tri_error *err) {

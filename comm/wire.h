@@ -1,4 +1,5 @@
-/* Messages between clients and the coordinator: one msgpack map per ZeroMQ frame, at most TRI_WIRE_MAX_MESSAGE bytes.
+/* Messages between clients and the coordinator: one msgpack map per ZeroMQ frame, at most TRI_WIRE_MAX_MESSAGE bytes;
+ * to a client, several maps may share a frame.
  * docs/protocol.md describes every field; this header is the C view of it.
  *
  * Bytes from the network are hostile: wire.c walks them once (depth <= 8, counts <= bytes left, no extension types)
@@ -54,6 +55,7 @@ typedef enum tri_client_op {
   TRI_OP_MODELS,
   TRI_OP_EMBED,
   TRI_OP_CLASSIFY, /* known, refused as unsupported until encoders run */
+  TRI_OP_FLOORS,   /* what the machines could do at best */
 } tri_client_op;
 
 typedef struct tri_wire_str {
@@ -62,6 +64,11 @@ typedef struct tri_wire_str {
 } tri_wire_str;
 
 typedef enum tri_on_disconnect { TRI_DISCONNECT_CANCEL, TRI_DISCONNECT_CONTINUE } tri_on_disconnect;
+
+struct tri_wire_bias {
+  uint32_t id;
+  float bias;
+};
 
 /* Sampling and limits of a submit. Ranges: tri_wire_fields(). NaN / -1 where "absent" differs from every value. */
 typedef struct tri_sampling {
@@ -81,10 +88,7 @@ typedef struct tri_sampling {
   int num_stop;
   uint32_t stop_token_ids[TRI_WIRE_MAX_STOP_IDS];
   int num_stop_token_ids;
-  struct tri_wire_bias {
-    uint32_t id;
-    float bias;
-  } logit_bias[TRI_WIRE_MAX_LOGIT_BIAS];
+  const struct tri_wire_bias *logit_bias; /* borrowed; of a decoder's arena */
   int num_logit_bias;
   int64_t priority;    /* 0; lower is sooner */
   int64_t deadline_ms; /* 0: none */
@@ -149,6 +153,7 @@ typedef enum tri_server_op {
   TRI_REPLY_STATUS,
   TRI_REPLY_STATS,
   TRI_REPLY_MODELS,
+  TRI_REPLY_FLOORS,
 } tri_server_op;
 
 typedef enum tri_finish { TRI_FINISH_STOP, TRI_FINISH_LENGTH, TRI_FINISH_ABORT, TRI_FINISH_ERROR } tri_finish;
@@ -218,6 +223,23 @@ typedef struct tri_cluster_status {
   uint64_t max_model_len, vocab_size;
 } tri_cluster_status;
 
+/* What a rank's, or all ranks' of a group, machines could do at best, and what a token costs there at least. */
+typedef struct tri_floors {
+  double read_bytes_per_s, flops_per_s;          /* of memory; of the BLAS's best product in single precision */
+  double weight_bytes;                           /* that a decode step reads */
+  double prompt_token_flops, output_token_flops; /* of matrices: a drawn token needs the output layer as well */
+} tri_floors;
+
+typedef struct tri_group_floors {
+  uint32_t group, ranks, measured; /* ranks; those in the sums */
+  tri_floors sum;
+} tri_group_floors;
+
+typedef struct tri_cluster_floors {
+  uint32_t num_groups;
+  tri_group_floors groups[TRI_STATUS_MAX_GROUPS];
+} tri_cluster_floors;
+
 typedef struct tri_server_msg {
   tri_server_op op;
   uint64_t id;
@@ -246,11 +268,14 @@ typedef struct tri_server_msg {
       const tri_wire_str *names;
       uint64_t max_model_len;
     } models;
+    tri_cluster_floors floors;
   };
 } tri_server_msg;
 
 /* The caller keeps a message below the limit (tokens and done may be split by choice). */
 tri_status tri_server_msg_encode(const tri_server_msg *m, tri_wire_buf *out);
+/* A frame from the server holds one message or several, one behind the other: *used is the first one's length. */
+tri_status tri_server_msg_first(const void *data, size_t len, size_t *used, tri_error *err);
 tri_status tri_server_msg_decode(const void *data, size_t len, tri_arena *arena, tri_server_msg *out, tri_error *err);
 
 #endif

@@ -11,7 +11,7 @@ static const char *const group_ops[] = {
     [TRI_GROUP_REGISTER] = "register", [TRI_GROUP_READY] = "ready",   [TRI_GROUP_TOKENS] = "tokens",
     [TRI_GROUP_HEALTH] = "health",     [TRI_GROUP_FAILED] = "failed", [TRI_GROUP_WELCOME] = "welcome",
     [TRI_GROUP_ASSIGN] = "assign",     [TRI_GROUP_ABORT] = "abort",   [TRI_GROUP_DRAIN] = "drain",
-    [TRI_GROUP_LEASE] = "lease",
+    [TRI_GROUP_LEASE] = "lease",       [TRI_GROUP_FLOORS] = "floors", [TRI_GROUP_MEASURE] = "measure",
 };
 enum { GROUP_OPS = sizeof group_ops / sizeof *group_ops, TOKEN_PARTS = 6, TOKEN_PARTS_LOGPROB = 9, MAX_NAME = 256 };
 
@@ -181,6 +181,17 @@ static const tri_field assign_fields[] = {
     TRI_SAMPLING_FIELDS(tri_group_assign, TRI_FF_UNLESS_GIVEN),
 };
 
+static const tri_field floors_fields[] = {
+    M_F(TRI_FT_U32, "group", floors.group),
+    M_F(TRI_FT_U32, "rank", floors.rank),
+    M_F(TRI_FT_U64, "epoch", floors.epoch),
+    M_F(TRI_FT_F64, "read_bytes_per_s", floors.floors.read_bytes_per_s),
+    M_F(TRI_FT_F64, "flops_per_s", floors.floors.flops_per_s),
+    M_F(TRI_FT_F64, "weight_bytes", floors.floors.weight_bytes),
+    M_F(TRI_FT_F64, "prompt_token_flops", floors.floors.prompt_token_flops),
+    M_F(TRI_FT_F64, "output_token_flops", floors.floors.output_token_flops),
+};
+
 static const tri_field abort_fields[] = {M_F(TRI_FT_U64, "job", abort.job)};
 static const tri_field lease_fields[] = {M_F(TRI_FT_U64, "time_ms", lease.time_ms)};
 
@@ -200,6 +211,7 @@ static const struct {
     [TRI_GROUP_ASSIGN] = {{TRI_FIELDS(assign_fields)}, offsetof(tri_group_msg, assign), 0},
     [TRI_GROUP_ABORT] = TABLE(abort_fields, 0, abort),
     [TRI_GROUP_LEASE] = TABLE(lease_fields, 0, lease),
+    [TRI_GROUP_FLOORS] = TABLE(floors_fields, 0, floors),
 };
 
 tri_status tri_group_msg_encode(const tri_group_msg *m, tri_wire_buf *out) {
@@ -209,6 +221,10 @@ tri_status tri_group_msg_encode(const tri_group_msg *m, tri_wire_buf *out) {
   uint32_t n = tri_fields_write(&p, &group_tables[m->op].table, (const char *)m + group_tables[m->op].base);
   tri_pack_map_close(&p, mark, 3 + n);
   return tri_pack_end(&p);
+}
+
+tri_status tri_group_msg_first(const void *data, size_t len, size_t *used, tri_error *err) {
+  return tri_unpack_first(data, len, used, err);
 }
 
 tri_status tri_group_msg_decode(const void *data, size_t len, tri_arena *arena, tri_group_msg *out, tri_error *err) {

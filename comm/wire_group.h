@@ -12,12 +12,14 @@ typedef enum tri_group_op {
   TRI_GROUP_TOKENS,   /* leader: everything one step drew */
   TRI_GROUP_HEALTH,   /* every rank, once a second */
   TRI_GROUP_FAILED,   /* any rank: what ended it */
+  TRI_GROUP_FLOORS,   /* any rank: what it has measured */
   /* coordinator to worker */
   TRI_GROUP_WELCOME, /* answer to register; refused with an error text when the group or epoch is not expected */
   TRI_GROUP_ASSIGN,  /* a job */
   TRI_GROUP_ABORT,   /* a job, from any state */
   TRI_GROUP_DRAIN,   /* finish what is there, then leave */
   TRI_GROUP_LEASE,   /* once a second: the coordinator lives */
+  TRI_GROUP_MEASURE, /* find out what the machine could do at best, if nothing runs */
 } tri_group_op;
 
 typedef struct tri_group_register {
@@ -96,6 +98,11 @@ typedef struct tri_group_msg {
       bool ok;
       tri_wire_str message;
     } welcome;
+    struct {
+      uint32_t group, rank;
+      uint64_t epoch;
+      tri_floors floors;
+    } floors;
     tri_group_assign assign;
     struct {
       uint64_t job;
@@ -107,6 +114,8 @@ typedef struct tri_group_msg {
 } tri_group_msg;
 
 tri_status tri_group_msg_encode(const tri_group_msg *m, tri_wire_buf *out);
+/* A frame to a worker holds one message or several, one behind the other: *used is the first one's length. */
+tri_status tri_group_msg_first(const void *data, size_t len, size_t *used, tri_error *err);
 tri_status tri_group_msg_decode(const void *data, size_t len, tri_arena *arena, tri_group_msg *out, tri_error *err);
 
 #endif

@@ -247,7 +247,7 @@ static bool walk(tri_unpack *u, int max_depth) {
 
 bool tri_unpack_skip(tri_unpack *u) { return walk(u, TRI_WIRE_MAX_DEPTH); }
 
-tri_status tri_unpack_check(const void *data, size_t len, tri_error *err) {
+tri_status tri_unpack_first(const void *data, size_t len, size_t *used, tri_error *err) {
   tri_unpack u = {data, (const uint8_t *)data + len};
   tri_value v;
   if (len > TRI_WIRE_MAX_MESSAGE)
@@ -261,8 +261,15 @@ tri_status tri_unpack_check(const void *data, size_t len, tri_error *err) {
         err, TRI_CORRUPT, NULL,
         "the msgpack is cut off, is nested deeper than %d or has a type that is not allowed (near byte %zu of %zu)",
         TRI_WIRE_MAX_DEPTH, (size_t)(u.p - (const uint8_t *)data), len);
-  if (u.p != u.end)
-    return tri_fail(err, TRI_CORRUPT, NULL, "%zu bytes follow the message's map", (size_t)(u.end - u.p));
+  *used = (size_t)(u.p - (const uint8_t *)data);
+  return TRI_OK;
+}
+
+tri_status tri_unpack_check(const void *data, size_t len, tri_error *err) {
+  size_t used = 0;
+  tri_status st = tri_unpack_first(data, len, &used, err);
+  if (st) return st;
+  if (used != len) return tri_fail(err, TRI_CORRUPT, NULL, "%zu bytes follow the message's map", len - used);
   return TRI_OK;
 }
 

@@ -41,6 +41,7 @@ void tri_sampling_init(tri_sampling *s) {
   s->logprobs = -1;
   s->ignore_eos = s->echo = false;
   s->num_stop = s->num_stop_token_ids = s->num_logit_bias = 0;
+  s->logit_bias = NULL;
   s->priority = s->deadline_ms = 0;
 }
 
@@ -149,11 +150,11 @@ static bool bias_id(const tri_value *v, uint32_t *out) {
 enum { BIAS_SLOTS = 2 * TRI_WIRE_MAX_LOGIT_BIAS };
 
 /* Remembers id in an open hash table of indices + 1; false when it is there already. */
-static bool bias_remember(uint16_t slots[BIAS_SLOTS], const tri_sampling *s, uint32_t id) {
+static bool bias_remember(uint16_t slots[BIAS_SLOTS], const struct tri_wire_bias *all, uint32_t count, uint32_t id) {
   uint32_t h = (id * 2654435761u) % BIAS_SLOTS;
   for (; slots[h]; h = (h + 1) % BIAS_SLOTS)
-    if (s->logit_bias[slots[h] - 1].id == id) return false;
-  slots[h] = (uint16_t)(s->num_logit_bias + 1);
+    if (all[slots[h] - 1].id == id) return false;
+  slots[h] = (uint16_t)(count + 1);
   return true;
 }
 
@@ -165,6 +166,8 @@ tri_status tri_sampling_read_bias(tri_decoder *d, const tri_field *f, tri_unpack
   if (v->count > TRI_WIRE_MAX_LOGIT_BIAS)
     return tri_fail(d->err, TRI_OUT_OF_RANGE, "logit_bias", "%u entries; allowed are 0 to %d", v->count,
                     TRI_WIRE_MAX_LOGIT_BIAS);
+  struct tri_wire_bias *all = tri_arena_alloc(d->arena, v->count ? v->count : 1, sizeof *all);
+  if (!all) return TRI_NO_MEMORY;
   for (uint32_t i = 0; i < v->count; i++) {
     tri_value key, x;
     uint32_t id;
@@ -177,10 +180,12 @@ tri_status tri_sampling_read_bias(tri_decoder *d, const tri_field *f, tri_unpack
 #define READ_LIMITED(pair) tri_read_num(d, "logit_bias", &x, pair, &bias)
     tri_status st = READ_LIMITED(TRI_LIMIT_logit_bias);
     if (st) return st;
-    if (!bias_remember(slots, s, id))
+    if (!bias_remember(slots, all, i, id))
       return tri_fail(d->err, TRI_INVALID_ARGUMENT, "logit_bias", "token id %u is there twice", id);
-    s->logit_bias[s->num_logit_bias++] = (struct tri_wire_bias){id, (float)bias};
+    all[i] = (struct tri_wire_bias){id, (float)bias};
   }
+  s->logit_bias = all;
+  s->num_logit_bias = (int)v->count;
   return TRI_OK;
 }
 

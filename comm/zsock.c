@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -28,6 +29,7 @@ enum {
   MAX_POLL = 32,
   ENDPOINT_BYTES = 512,
   DISCARDS_PER_CALL = 64,
+  FRAME_BYTES = 32 << 10, /* what is queued for one peer before it leaves */
 };
 
 /* The keys that one server lets in; the ZAP thread looks them up by the server's domain. */
@@ -66,6 +68,11 @@ struct tri_zserver {
   dev_t dev;
   ino_t ino;
   char endpoint[ENDPOINT_BYTES];
+  /* queued; the address of frame_to has been sent, frame[] is what follows it */
+  bool has_frame;
+  tri_zpeer frame_to;
+  size_t frame_len;
+  char frame[FRAME_BYTES];
 };
 
 struct tri_zlink {
@@ -303,6 +310,12 @@ static bool set_heartbeat(void *s) {
 
 static bool starts_with(const char *s, const char *prefix) { return !strncmp(s, prefix, strlen(prefix)); }
 
+static int64_t now_ms(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
 static void pause_ms(long ms) { nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL); }
 
 /* ---- server ---- */
@@ -499,15 +512,45 @@ const char *tri_zserver_sender_key(tri_zserver *s) {
   return user ? user : "";
 }
 
-tri_status tri_zserver_send(tri_zserver *s, const tri_zpeer *to, const void *data, size_t len) {
+static tri_status send_address(tri_zserver *s, const tri_zpeer *to) {
   if (!s->socket) return TRI_CLOSED;
-  if (zmq_send(s->socket, to->bytes, to->len, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0)
-    return zmq_errno() == EHOSTUNREACH ? TRI_CLOSED : recv_status();
+  if (zmq_send(s->socket, to->bytes, to->len, ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0) return TRI_OK;
+  return zmq_errno() == EHOSTUNREACH ? TRI_CLOSED : recv_status();
+}
+
+tri_status tri_zserver_send(tri_zserver *s, const tri_zpeer *to, const void *data, size_t len) {
+  tri_zserver_flush(s);
+  tri_status st = send_address(s, to);
+  if (st) return st;
   return zmq_send(s->socket, data, len, ZMQ_DONTWAIT) < 0 ? recv_status() : TRI_OK;
+}
+
+tri_status tri_zserver_queue(tri_zserver *s, const tri_zpeer *to, const void *data, size_t len) {
+  bool same = s->has_frame && s->frame_to.len == to->len && !memcmp(s->frame_to.bytes, to->bytes, to->len);
+  if (!same || len > FRAME_BYTES - s->frame_len) tri_zserver_flush(s);
+  if (len > FRAME_BYTES) return tri_zserver_send(s, to, data, len);
+  if (!s->has_frame) {
+    /* Ahead of its frame, the address tells whether the peer is there and has room: each message's sender learns it. */
+    tri_status st = send_address(s, to);
+    if (st) return st;
+    s->has_frame = true;
+    s->frame_to = *to;
+    s->frame_len = 0;
+  }
+  memcpy(s->frame + s->frame_len, data, len);
+  s->frame_len += len;
+  return TRI_OK;
+}
+
+void tri_zserver_flush(tri_zserver *s) {
+  if (!s->has_frame) return;
+  s->has_frame = false;
+  zmq_send(s->socket, s->frame, s->frame_len, ZMQ_DONTWAIT); /* fails only with the library itself */
 }
 
 tri_status tri_zserver_rebind(tri_zserver *s, tri_error *err) {
   void *old = s->socket;
+  s->has_frame = false;
   zmq_msg_close(&s->msg);
   zmq_msg_init(&s->msg);
   if (old) {
@@ -529,6 +572,7 @@ void tri_zserver_close(tri_zserver *s) {
       break;
     }
   pthread_mutex_unlock(&z->lock);
+  tri_zserver_flush(s);
   zmq_msg_close(&s->msg);
   if (s->socket) {
     set_int(s->socket, ZMQ_LINGER, LINGER_MS); /* last words may still go out */
@@ -621,7 +665,6 @@ cleanup:
 }
 
 tri_status tri_zlink_recv(tri_zlink *l, const void **data, size_t *len) {
-  link_drain_monitor(l);
   for (int i = 0; i < DISCARDS_PER_CALL; i++) {
     if (zmq_msg_recv(&l->msg, l->socket, ZMQ_DONTWAIT) < 0) return recv_status();
     if (discard_rest(l->socket, &l->msg)) continue; /* a server of ours sends single frames */
@@ -638,9 +681,7 @@ tri_status tri_zlink_send(tri_zlink *l, const void *data, size_t len) {
 
 tri_status tri_zlink_send_wait(tri_zlink *l, const void *data, size_t len, int timeout_ms) {
   zmq_pollitem_t item[2] = {{.socket = l->socket, .events = ZMQ_POLLOUT}, {.socket = l->monitor, .events = ZMQ_POLLIN}};
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  int64_t now = t.tv_sec * 1000 + t.tv_nsec / 1000000, end = now + timeout_ms;
+  int64_t now = now_ms(), end = now + timeout_ms;
   for (;;) {
     tri_status st = tri_zlink_send(l, data, len);
     if (st != TRI_AGAIN) return st;
@@ -648,8 +689,7 @@ tri_status tri_zlink_send_wait(tri_zlink *l, const void *data, size_t len, int t
     if (l->state == TRI_ZLINK_REFUSED) return TRI_PERMISSION;
     if (timeout_ms >= 0 && now >= end) return TRI_TIMEOUT;
     if (zmq_poll(item, 2, timeout_ms < 0 ? -1 : (long)(end - now)) < 0 && zmq_errno() == EINTR) return TRI_ABORTED;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    now = t.tv_sec * 1000 + t.tv_nsec / 1000000;
+    now = now_ms();
   }
 }
 
@@ -678,24 +718,72 @@ void tri_zlink_close(tri_zlink *l) {
 
 /* ---- waiting ---- */
 
-tri_status tri_zpoll_wait(tri_zpoll *items, int n, int timeout_ms, int *ready) {
-  zmq_pollitem_t poll[MAX_POLL];
-  int owner[MAX_POLL], count = 0, found = 0;
-  for (int i = 0; i < n; i++) {
-    items[i].ready = false;
-    if (count + 4 > MAX_POLL) return TRI_INVALID_ARGUMENT;
-#define ADD(member, value) (owner[count] = i, poll[count++] = (zmq_pollitem_t){.member = (value), .events = ZMQ_POLLIN})
-    if (items[i].server && items[i].server->socket) ADD(socket, items[i].server->socket);
-    if (items[i].link) ADD(socket, items[i].link->socket), ADD(socket, items[i].link->monitor);
-    if (items[i].fd >= 0 && !items[i].server && !items[i].link) ADD(fd, items[i].fd);
-#undef ADD
+/* What zmq_poll does, with half of its system calls: those are most of what a message costs. A socket's file descriptor
+ * tells only that the library's thread has sent news since this side last took them in, which sending does as well;
+ * ZMQ_EVENTS takes them in and tells whether there is a message. A monitor is never sent to, and read until it is
+ * empty, so that its descriptor is enough. */
+struct wait_set {
+  struct pollfd fds[MAX_POLL];
+  void *sockets[MAX_POLL]; /* NULL: a file descriptor of the caller's */
+  int owner[MAX_POLL], count;
+};
+
+static bool wait_add(struct wait_set *w, int owner, void *socket, int fd) {
+  size_t size = sizeof fd;
+  if (w->count == MAX_POLL || (socket && zmq_getsockopt(socket, ZMQ_FD, &fd, &size))) return false;
+  w->owner[w->count] = owner;
+  w->sockets[w->count] = socket;
+  w->fds[w->count++] = (struct pollfd){.fd = fd, .events = POLLIN};
+  return true;
+}
+
+static bool has_message(void *socket) {
+  int events = 0;
+  size_t size = sizeof events;
+  return !zmq_getsockopt(socket, ZMQ_EVENTS, &events, &size) && (events & ZMQ_POLLIN);
+}
+
+static int mark(tri_zpoll *item) {
+  int fresh = !item->ready;
+  item->ready = true;
+  return fresh;
+}
+
+/* After poll: how many items have become ready. */
+static int wait_look(const struct wait_set *w, tri_zpoll *items) {
+  int found = 0;
+  for (int i = 0; i < w->count; i++) {
+    tri_zpoll *item = &items[w->owner[i]];
+    if (!w->fds[i].revents) continue;
+    bool is_monitor = item->link && w->sockets[i] == item->link->monitor;
+    if (is_monitor) link_drain_monitor(item->link);
+    if (!w->sockets[i] || is_monitor || has_message(w->sockets[i])) found += mark(item);
   }
-  int rc = zmq_poll(poll, count, timeout_ms);
-  if (rc < 0 && zmq_errno() != EINTR) return zmq_errno() == ETERM ? TRI_CLOSED : TRI_IO;
-  for (int i = 0; rc > 0 && i < count; i++) {
-    if (!poll[i].revents || items[owner[i]].ready) continue;
-    items[owner[i]].ready = true;
-    found++;
+  return found;
+}
+
+tri_status tri_zpoll_wait(tri_zpoll *items, int n, int timeout_ms, int *ready) {
+  struct wait_set w = {.count = 0};
+  int found = 0;
+  if (ready) *ready = 0;
+  for (int i = 0; i < n; i++) {
+    tri_zpoll *item = &items[i];
+    void *socket = item->server ? item->server->socket : item->link ? item->link->socket : NULL;
+    bool ok = true;
+    item->ready = false;
+    if (socket) ok = wait_add(&w, i, socket, -1);
+    if (item->link && !item->server) ok = ok && wait_add(&w, i, item->link->monitor, -1);
+    if (!item->server && !item->link && item->fd >= 0) ok = wait_add(&w, i, NULL, item->fd);
+    if (!ok) return w.count == MAX_POLL ? TRI_INVALID_ARGUMENT : TRI_CLOSED;
+    if (socket && has_message(socket)) found += mark(item);
+  }
+  int64_t end = timeout_ms > 0 ? now_ms() + timeout_ms : 0;
+  for (int left = timeout_ms;;) {
+    int rc = poll(w.fds, (nfds_t)w.count, found ? 0 : left);
+    if (rc < 0 && errno != EINTR) return TRI_IO;
+    if (rc > 0) found += wait_look(&w, items);
+    if (rc <= 0 || found || timeout_ms == 0) break;
+    if (timeout_ms > 0 && (left = (int)(end - now_ms())) < 0) left = 0; /* news, but no message yet */
   }
   if (ready) *ready = found;
   return TRI_OK;

@@ -1,8 +1,8 @@
 /* Sockets. zsock.c is the only user of ZeroMQ; nothing above it knows the library.
  *
  * Two shapes: a `server` (ROUTER) that many peers connect to, and a `link` (DEALER) from one peer to a server. Messages
- * are single frames; a peer that sends several frames in one message has broken the protocol and is answered by the
- * caller with an error. */
+ * are single frames (those of a server may hold several, see tri_zserver_queue); a peer that sends several frames in
+ * one message has broken the protocol and is answered by the caller with an error. */
 #ifndef TRI_COMM_ZSOCK_H
 #define TRI_COMM_ZSOCK_H
 
@@ -59,6 +59,10 @@ tri_status tri_zserver_recv(tri_zserver *s, tri_zpeer *from, const void **data, 
 const char *tri_zserver_sender_key(tri_zserver *s);
 /* TRI_AGAIN: the peer's queue is full. TRI_CLOSED: the peer is gone. */
 tri_status tri_zserver_send(tri_zserver *s, const tri_zpeer *to, const void *data, size_t len);
+/* The same for one of several messages in a row: what goes to one peer leaves as one frame, one message behind the
+ * other, once the frame is full, another peer's turn comes, or tri_zserver_flush is called. */
+tri_status tri_zserver_queue(tri_zserver *s, const tri_zpeer *to, const void *data, size_t len);
+void tri_zserver_flush(tri_zserver *s);
 int tri_zserver_fd(const tri_zserver *s);
 /* Closes and binds again at the same address: frees what hostile peers made the library hold. */
 tri_status tri_zserver_rebind(tri_zserver *s, tri_error *err);

@@ -59,6 +59,7 @@ void tri_core_client(tri_core *c, int64_t now, const tri_zpeer *from, const tri_
   case TRI_OP_STATUS: report_status(c, now, from, m->id); break;
   case TRI_OP_STATS: report_stats(c, from, m->id); break;
   case TRI_OP_MODELS: models(c, from, m->id); break;
+  case TRI_OP_FLOORS: floors_request(c, now, from, m->id); break;
   case TRI_OP_EMBED:
   case TRI_OP_CLASSIFY:
     tri_fail(&err, TRI_UNSUPPORTED, "op", "the model served here is a decoder: it neither embeds nor classifies");
@@ -76,19 +77,8 @@ void tri_core_client_error(tri_core *c, int64_t now, const tri_zpeer *from, uint
 
 void tri_core_encoded(tri_core *c, int64_t now, uint64_t id, tri_status st, const uint32_t *ids, size_t count) {
   job *j = job_find(c, id);
-  tri_error err = {0};
   if (!j || j->state != JOB_ENCODING) return; /* cancelled meanwhile */
-  if (st == TRI_OK) {
-    job_prompt(c, now, j, ids, count);
-  } else {
-    if (st == TRI_TOO_LARGE)
-      tri_fail(&err, TRI_NO_CAPACITY, "prompt",
-               "the prompt has more than %lld tokens; prompt and answer share max_model_len",
-               (long long)c->cfg.max_prompt);
-    else
-      tri_fail(&err, st, "prompt", "the prompt cannot be encoded: %s", tri_status_text(st));
-    job_fail(c, now, j, &err);
-  }
+  job_encoded(c, now, j, st, ids, count);
   deliver_all(c, now);
 }
 
@@ -100,6 +90,7 @@ void tri_core_worker(tri_core *c, int64_t now, const tri_zpeer *from, const tri_
 void tri_core_tick(tri_core *c, int64_t now) {
   members_tick(c, now);
   jobs_tick(c, now);
+  floors_tick(c, now);
   deliver_all(c, now);
   if (c->draining && !c->drain_sent && !c->num_active) {
     c->drain_sent = true;
@@ -116,7 +107,7 @@ void tri_core_abandon(tri_core *c, int64_t now, const char *reason) {
   tri_error err = {0};
   tri_fail(&err, TRI_PEER_LOST, "", "%s", reason);
   c->draining = true;
-  for (job *j = c->jobs; j; j = j->next) job_fail(c, now, j, &err);
+  while (c->active.head) job_fail(c, now, c->active.head, &err);
   deliver_all(c, now);
 }
 

@@ -19,8 +19,9 @@ typedef struct tri_core_io {
   /* TRI_AGAIN: the client is slow, the core tries again later. TRI_CLOSED: it is gone. */
   tri_status (*to_client)(void *ctx, const tri_zpeer *to, const tri_server_msg *m);
   tri_status (*to_worker)(void *ctx, const tri_zpeer *to, tri_group_msg *m);
-  /* Encode a prompt elsewhere and come back with tri_core_encoded. TRI_AGAIN: the queue is full. */
-  tri_status (*encode)(void *ctx, uint64_t job, const char *text, size_t len);
+  /* Encode a prompt: at once into *ids (valid until the next call), or elsewhere, leaving *ids NULL and coming back
+   * with tri_core_encoded. TRI_AGAIN: the queue is full. */
+  tri_status (*encode)(void *ctx, uint64_t job, const char *text, size_t len, const uint32_t **ids, size_t *count);
   /* A group is beyond help: whoever started it should end it (and may start it again under the next epoch). */
   void (*group_lost)(void *ctx, uint32_t group, uint64_t epoch, const char *reason);
   void (*group_ready)(void *ctx, uint32_t group, uint64_t epoch);

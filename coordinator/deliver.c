@@ -33,11 +33,26 @@ void deliver_error(tri_core *c, const tri_zpeer *to, uint64_t id, const tri_erro
   c->cfg.io.to_client(c->cfg.io.ctx, to, &m);
 }
 
+/* A reply has room for a whole status: what goes out with every token is filled in, not cleared first. */
+static tri_status reply(tri_core *c, const job *j, tri_server_op op, tri_server_msg *m) {
+  m->op = op;
+  m->id = j->client_id;
+  return c->cfg.io.to_client(c->cfg.io.ctx, &j->peer, m);
+}
+
 static tri_status send_accepted(tri_core *c, job *j) {
-  tri_server_msg m = {.op = TRI_REPLY_ACCEPTED,
-                      .id = j->client_id,
-                      .accepted = {.request_id = j->request_id, .prompt_tokens = j->num_prompt, .existing = j->known}};
-  return c->cfg.io.to_client(c->cfg.io.ctx, &j->peer, &m);
+  tri_server_msg m;
+  m.accepted.request_id = j->request_id;
+  m.accepted.prompt_tokens = j->num_prompt;
+  m.accepted.existing = j->known;
+  return reply(c, j, TRI_REPLY_ACCEPTED, &m);
+}
+
+static tri_status send_tokens(tri_core *c, const job *j, const tri_choice_tokens *t) {
+  tri_server_msg m;
+  m.tokens.num = 1;
+  m.tokens.choices = t;
+  return reply(c, j, TRI_REPLY_TOKENS, &m);
 }
 
 /* One message of choice i from its cursor on. */
@@ -62,8 +77,7 @@ static tri_status send_piece(tri_core *c, job *j, uint32_t i) {
                          .ids = ch->ids + ch->sent,
                          .num_ids = n,
                          .logprobs = logprobs ? lp : NULL};
-  tri_server_msg m = {.op = TRI_REPLY_TOKENS, .id = j->client_id, .tokens = {1, &t}};
-  tri_status st = c->cfg.io.to_client(c->cfg.io.ctx, &j->peer, &m);
+  tri_status st = send_tokens(c, j, &t);
   if (st != TRI_OK) return st;
   ch->sent += n;
   ch->sent_text = end;
@@ -79,8 +93,7 @@ static tri_status send_echo(tri_core *c, job *j) {
     uint32_t i = j->echo_sent;
     if (j->choices[i].sent) continue;
     tri_choice_tokens t = {.index = i, .text = {j->prompt, j->prompt_len}};
-    tri_server_msg m = {.op = TRI_REPLY_TOKENS, .id = j->client_id, .tokens = {1, &t}};
-    tri_status st = c->cfg.io.to_client(c->cfg.io.ctx, &j->peer, &m);
+    tri_status st = send_tokens(c, j, &t);
     if (st != TRI_OK) return st;
   }
   return TRI_OK;
@@ -105,21 +118,22 @@ static char *echoed_texts(const job *j) {
 }
 
 static tri_status send_done(tri_core *c, job *j, bool with_text) {
-  if (j->has_error) {
+  tri_server_msg m;
+  if (j->error) {
     char code[64];
-    tri_server_msg e = {.op = TRI_REPLY_ERROR,
-                        .id = j->client_id,
-                        .error = {lower_code(j->error.status, code, sizeof code), wire_str(j->error.message),
-                                  wire_str(j->error.field)}};
-    return c->cfg.io.to_client(c->cfg.io.ctx, &j->peer, &e);
+    m.error.code = lower_code(j->error->status, code, sizeof code);
+    m.error.message = wire_str(j->error->message);
+    m.error.field = wire_str(j->error->field);
+    return reply(c, j, TRI_REPLY_ERROR, &m);
   }
-  tri_server_msg m = {.op = TRI_REPLY_DONE, .id = j->client_id};
   tri_done *d = &m.done;
   char *echoed = NULL, *next;
   if (with_text && j->echo && j->prompt && !(echoed = echoed_texts(j))) return TRI_AGAIN;
   next = echoed;
   d->num_choices = (uint32_t)j->sampling.n;
   d->prompt_tokens = j->num_prompt;
+  d->completion_tokens = 0;
+  d->preemptions = 0;
   for (uint32_t i = 0; i < d->num_choices; i++) {
     const job_choice *ch = &j->choices[i];
     d->choices[i].reason = ch->reason;
@@ -134,7 +148,7 @@ static tri_status send_done(tri_core *c, job *j, bool with_text) {
   d->queue_ms = j->assigned_ns ? (double)(j->assigned_ns - j->submitted_ns) / 1e6 : 0;
   d->first_token_ms = j->first_token_ns ? (double)(j->first_token_ns - j->submitted_ns) / 1e6 : 0;
   d->total_ms = (double)(j->ended_ns - j->submitted_ns) / 1e6;
-  tri_status st = c->cfg.io.to_client(c->cfg.io.ctx, &j->peer, &m);
+  tri_status st = reply(c, j, TRI_REPLY_DONE, &m);
   tri_free(echoed);
   return st;
 }
@@ -142,13 +156,13 @@ static tri_status send_done(tri_core *c, job *j, bool with_text) {
 static tri_status deliver(tri_core *c, job *j) {
   tri_status st = TRI_OK;
   if (j->state == JOB_ENCODING) return TRI_OK;
-  bool accepted = !(j->has_error && !j->assigned_ns); /* an error before the job ran is the only answer */
+  bool accepted = !(j->error && !j->assigned_ns); /* an error before the job ran is the only answer */
   if (accepted && !j->accepted_sent) {
     if ((st = send_accepted(c, j)) != TRI_OK) return st;
     j->accepted_sent = true;
   }
   bool ended = j->state == JOB_ENDED, whole = !j->stream && j->sampling.logprobs < 0 && total_text(j) <= DONE_TEXT;
-  bool pieces = accepted && (j->stream || (ended && !whole && !j->has_error));
+  bool pieces = accepted && (j->stream || (ended && !whole && !j->error));
   if (pieces && (st = send_echo(c, j)) != TRI_OK) return st;
   if (pieces)
     for (uint32_t i = 0; i < (uint32_t)j->sampling.n; i++)

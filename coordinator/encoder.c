@@ -15,6 +15,7 @@ struct queue {
 
 struct tri_encoder {
   const tri_tokenizer *tokenizer;
+  tri_tokenizer_scratch *scratch; /* of tri_encoder_now */
   size_t max_tokens, max_waiting;
   pthread_mutex_t lock;
   pthread_cond_t work;
@@ -90,7 +91,7 @@ tri_status tri_encoder_create(const tri_tokenizer *t, int threads, size_t max_to
   e->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   for (; e->fd >= 0 && e->num_threads < threads && e->num_threads < 64; e->num_threads++)
     if (pthread_create(&e->threads[e->num_threads], NULL, thread_main, e)) break;
-  if (e->num_threads < 1) {
+  if (e->num_threads < 1 || tri_tokenizer_scratch_create(t, &e->scratch) != TRI_OK) {
     tri_encoder_destroy(e);
     return TRI_NO_MEMORY;
   }
@@ -108,6 +109,7 @@ void tri_encoder_destroy(tri_encoder *e) {
   for (tri_encoded *r; (r = queue_pop(&e->in));) tri_encoded_free(r);
   for (tri_encoded *r; (r = queue_pop(&e->out));) tri_encoded_free(r);
   if (e->fd >= 0) close(e->fd);
+  tri_tokenizer_scratch_destroy(e->scratch);
   pthread_cond_destroy(&e->work);
   pthread_mutex_destroy(&e->lock);
   tri_free(e);
@@ -127,6 +129,14 @@ tri_status tri_encoder_push(tri_encoder *e, uint64_t job, const char *text, size
   pthread_mutex_unlock(&e->lock);
   if (full) tri_encoded_free(r);
   return full ? TRI_AGAIN : TRI_OK;
+}
+
+tri_status tri_encoder_now(tri_encoder *e, const char *text, size_t len, const uint32_t **ids, size_t *count) {
+  static const uint32_t none;
+  *ids = NULL;
+  tri_status st = tri_tokenizer_encode(e->tokenizer, e->scratch, text, len, true, e->max_tokens, ids, count);
+  if (st == TRI_OK && !*ids) *ids = &none; /* no tokens, and yet an answer */
+  return st;
 }
 
 tri_encoded *tri_encoder_pop(tri_encoder *e) {

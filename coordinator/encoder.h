@@ -26,6 +26,8 @@ tri_status tri_encoder_create(const tri_tokenizer *t, int threads, size_t max_to
 void tri_encoder_destroy(tri_encoder *e); /* NULL is fine */
 /* Copies the text. TRI_AGAIN: the queue is full. */
 tri_status tri_encoder_push(tri_encoder *e, uint64_t job, const char *text, size_t len);
+/* A short text, by the caller's own thread (one at a time). *ids stays valid until the next call and is never NULL. */
+tri_status tri_encoder_now(tri_encoder *e, const char *text, size_t len, const uint32_t **ids, size_t *count);
 /* A finished one, to be given to tri_encoded_free; NULL when there is none. */
 tri_encoded *tri_encoder_pop(tri_encoder *e);
 void tri_encoded_free(tri_encoded *r);

@@ -37,9 +37,21 @@ static bool same_peer(const tri_zpeer *a, const tri_zpeer *b) {
 }
 
 static void free_job(job *j) {
-  for (int64_t i = 0; j->choices && i < j->sampling.n; i++) choice_free(&j->choices[i]);
-  tri_free(j->choices), tri_free(j->stop_text), tri_free(j->prompt), tri_free(j->prompt_ids);
+  for (int64_t i = 0; i < j->sampling.n; i++) choice_free(&j->choices[i]);
+  tri_free(j->stop_text), tri_free(j->bias), tri_free(j->prompt), tri_free(j->prompt_ids), tri_free(j->error);
   tri_free(j);
+}
+
+static void list_append(job_list *l, job *j) {
+  j->next = NULL;
+  j->prev = l->tail;
+  *(l->tail ? &l->tail->next : &l->head) = j;
+  l->tail = j;
+}
+
+static void list_remove(job_list *l, job *j) {
+  *(j->prev ? &j->prev->next : &l->head) = j->next;
+  *(j->next ? &j->next->prev : &l->tail) = j->prev;
 }
 
 static void forget(tri_core *c, job *j) {
@@ -49,8 +61,7 @@ static void forget(tri_core *c, job *j) {
   p = request_bucket(c, &j->request_id);
   while (*p != j) p = &(*p)->request_chain;
   *p = j->request_chain;
-  *(j->prev ? &j->prev->next : &c->jobs) = j->next;
-  *(j->next ? &j->next->prev : &c->jobs_tail) = j->prev;
+  list_remove(j->state == JOB_ENDED ? &c->ended : &c->active, j);
   if (j->dirty) {
     for (p = &c->dirty; *p != j; p = &(*p)->dirty_next) {
     }
@@ -70,16 +81,20 @@ static void enlist(tri_core *c, job *j) {
   p = request_bucket(c, &j->request_id);
   j->request_chain = *p;
   *p = j;
-  j->prev = c->jobs_tail;
-  *(c->jobs_tail ? &c->jobs_tail->next : &c->jobs) = j;
-  c->jobs_tail = j;
+  list_append(&c->active, j);
   c->num_active++;
 }
 
-/* Takes stop strings out of the message's memory. */
-static bool own_stops(job *j) {
-  size_t total = 1;
+/* Takes stop strings and biases out of the message's memory. */
+static bool own_lists(job *j) {
+  size_t total = 0, biases = (size_t)j->sampling.num_logit_bias;
+  if (biases) {
+    if (!(j->bias = tri_malloc(biases, sizeof *j->bias))) return false;
+    memcpy(j->bias, j->sampling.logit_bias, biases * sizeof *j->bias);
+    j->sampling.logit_bias = j->bias;
+  }
   for (int i = 0; i < j->sampling.num_stop; i++) total += j->sampling.stop[i].len;
+  if (!total) return true;
   char *p = j->stop_text = tri_malloc(total, 1);
   for (int i = 0; p && i < j->sampling.num_stop; i++) {
     tri_wire_str *s = &j->sampling.stop[i];
@@ -120,7 +135,8 @@ static tri_status check_submit(tri_core *c, const tri_submit *s, tri_error *err)
 
 static job *make_job(tri_core *c, int64_t now, const tri_zpeer *from, const tri_client_msg *m) {
   const tri_submit *s = &m->submit;
-  job *j = tri_calloc(1, sizeof *j);
+  size_t size = sizeof(job) + (size_t)s->sampling.n * sizeof(job_choice); /* n is at most TRI_WIRE_MAX_N */
+  job *j = tri_calloc(1, size);
   if (!j) return NULL;
   j->id = ++c->next_id;
   j->request_id = s->request_id;
@@ -141,8 +157,7 @@ static job *make_job(tri_core *c, int64_t now, const tri_zpeer *from, const tri_
   j->submitted_ns = now;
   j->deadline_ns = s->sampling.deadline_ms ? now + s->sampling.deadline_ms * 1000000 : TRI_NEVER;
   j->num_open = (uint32_t)s->sampling.n;
-  j->choices = tri_calloc((size_t)s->sampling.n, sizeof *j->choices);
-  bool ok = j->choices && own_stops(j);
+  bool ok = own_lists(j);
   for (int64_t i = 0; ok && c->cfg.tokenizer && i < s->sampling.n; i++)
     ok = tri_detokenizer_create(c->cfg.tokenizer, true, &j->choices[i].detok) == TRI_OK;
   if (ok && j->echo && s->prompt.s) {
@@ -150,7 +165,6 @@ static job *make_job(tri_core *c, int64_t now, const tri_zpeer *from, const tri_
     j->prompt_len = s->prompt.len;
   }
   if (ok) return j;
-  j->sampling.n = j->choices ? j->sampling.n : 0;
   free_job(j);
   return NULL;
 }
@@ -166,7 +180,7 @@ static void adopt(tri_core *c, job *j, const tri_zpeer *from, uint64_t client_id
   j->echo_sent = 0;
   for (int64_t i = 0; i < j->sampling.n; i++) {
     job_choice *ch = &j->choices[i];
-    ch->sent = i == 0 && offset < ch->num ? offset : i == 0 && offset ? ch->num : 0;
+    ch->sent = offset < ch->num ? offset : ch->num;
     ch->sent_text = ch->sent ? ch->safe_after[ch->sent - 1] : 0;
   }
   deliver_mark(c, j);
@@ -188,22 +202,26 @@ void job_submit(tri_core *c, int64_t now, const tri_zpeer *from, const tri_clien
     return;
   }
   enlist(c, j);
-  if (!s->prompt.s) {
-    job_prompt(c, now, j, s->token_ids, s->num_token_ids);
-    return;
+  const uint32_t *ids = s->token_ids;
+  size_t count = s->num_token_ids;
+  if (s->prompt.s) {
+    j->state = JOB_ENCODING;
+    ids = NULL;
+    st = c->cfg.io.encode(c->cfg.io.ctx, j->id, s->prompt.s, s->prompt.len, &ids, &count);
   }
-  j->state = JOB_ENCODING;
-  st = c->cfg.io.encode(c->cfg.io.ctx, j->id, s->prompt.s, s->prompt.len);
-  if (st != TRI_OK) {
-    tri_fail(&err, TRI_NO_CAPACITY, "prompt", "too many prompts wait for the tokenizer");
-    job_fail(c, now, j, &err);
-  }
+  if (st != TRI_OK || ids || !s->prompt.s) job_encoded(c, now, j, st, ids, count);
 }
 
 void job_attach(tri_core *c, int64_t now, const tri_zpeer *from, const tri_client_msg *m) {
   tri_error err = {0};
   job *j = find_request(c, &m->attach.request_id);
   (void)now;
+  if (j && m->attach.offset && j->sampling.n > 1) {
+    tri_fail(&err, TRI_INVALID_ARGUMENT, "offset",
+             "the job has %lld choices, and an offset is that of one: attach from 0 for all", (long long)j->sampling.n);
+    deliver_error(c, from, m->id, &err);
+    return;
+  }
   if (j) {
     adopt(c, j, from, m->id, m->attach.offset);
     return;
@@ -213,13 +231,21 @@ void job_attach(tri_core *c, int64_t now, const tri_zpeer *from, const tri_clien
   deliver_error(c, from, m->id, &err);
 }
 
+static job *find_target(const tri_core *c, const tri_zpeer *from, uint64_t target) {
+  const job_list *lists[] = {&c->active, &c->ended};
+  for (int i = 0; i < 2; i++)
+    for (job *j = lists[i]->head; j; j = j->next)
+      if (j->client_id == target && same_peer(&j->peer, from)) return j;
+  return NULL;
+}
+
 void job_cancel(tri_core *c, int64_t now, const tri_zpeer *from, const tri_client_msg *m) {
   tri_error err = {0};
   job *j = NULL;
   if (m->cancel.has_request_id)
     j = find_request(c, &m->cancel.request_id);
   else
-    for (j = c->jobs; j && !(j->client_id == m->cancel.target && same_peer(&j->peer, from));) j = j->next;
+    j = find_target(c, from, m->cancel.target);
   if (!j) {
     tri_fail(&err, TRI_NOT_FOUND, "request_id", "no such job");
     deliver_error(c, from, m->id, &err);
@@ -248,7 +274,7 @@ static tri_status check_fit(const tri_core *c, const job *j, const group *g, tri
   return TRI_OK;
 }
 
-void job_prompt(tri_core *c, int64_t now, job *j, const uint32_t *ids, size_t count) {
+static void take_prompt(tri_core *c, int64_t now, job *j, const uint32_t *ids, size_t count) {
   tri_error err = {0};
   if (!count) tri_fail(&err, TRI_INVALID_ARGUMENT, "prompt", "the prompt has no tokens");
   for (size_t i = 0; i < count && err.status == TRI_OK; i++)
@@ -277,6 +303,23 @@ void job_prompt(tri_core *c, int64_t now, job *j, const uint32_t *ids, size_t co
   job_dispatch(c, now);
 }
 
+void job_encoded(tri_core *c, int64_t now, job *j, tri_status st, const uint32_t *ids, size_t count) {
+  tri_error err = {0};
+  if (st == TRI_OK) {
+    take_prompt(c, now, j, ids, count);
+    return;
+  }
+  if (st == TRI_AGAIN)
+    tri_fail(&err, TRI_NO_CAPACITY, "prompt", "too many prompts wait for the tokenizer");
+  else if (st == TRI_TOO_LARGE)
+    tri_fail(&err, TRI_NO_CAPACITY, "prompt",
+             "the prompt has more than %lld tokens; prompt and answer share max_model_len",
+             (long long)c->cfg.max_prompt);
+  else
+    tri_fail(&err, st, "prompt", "the prompt cannot be encoded: %s", tri_status_text(st));
+  job_fail(c, now, j, &err);
+}
+
 static bool assign(tri_core *c, int64_t now, job *j, group *g, uint32_t index) {
   tri_group_msg m = {.op = TRI_GROUP_ASSIGN,
                      .assign = {.job = j->id,
@@ -301,7 +344,7 @@ static bool assign(tri_core *c, int64_t now, job *j, group *g, uint32_t index) {
 
 void job_dispatch(tri_core *c, int64_t now) {
   /* The queued ones are the newest: walk back to the first of them. */
-  job *j = c->jobs_tail;
+  job *j = c->active.tail;
   for (int64_t left = c->num_queued; j && left > 0 && (left -= j->state == JOB_QUEUED) > 0;) j = j->prev;
   for (job *next; c->num_queued && j; j = next) {
     uint32_t index;
@@ -323,6 +366,11 @@ static void end_job(tri_core *c, int64_t now, job *j) {
   if (j->state == JOB_ENDED) return;
   if (j->state == JOB_ASSIGNED && c->groups[j->group].jobs) c->groups[j->group].jobs--;
   if (j->state == JOB_QUEUED) c->num_queued--;
+  list_remove(&c->active, j);
+  list_append(&c->ended, j);
+  tri_free(j->prompt_ids), tri_free(j->bias);
+  j->prompt_ids = NULL, j->bias = NULL;
+  j->sampling.num_logit_bias = 0;
   j->state = JOB_ENDED;
   j->ended_ns = now;
   c->num_active--;
@@ -333,8 +381,7 @@ static void end_job(tri_core *c, int64_t now, job *j) {
 void job_fail(tri_core *c, int64_t now, job *j, const tri_error *err) {
   if (j->state == JOB_ENDED) return;
   for (int64_t i = 0; i < j->sampling.n; i++) choice_end(j, &j->choices[i], TRI_FINISH_ERROR);
-  j->error = *err;
-  j->has_error = true;
+  if ((j->error = tri_malloc(1, sizeof *err))) *j->error = *err; /* without memory the reason stays unsaid */
   c->failed++;
   end_job(c, now, j);
 }
@@ -409,18 +456,22 @@ void job_tokens(tri_core *c, int64_t now, uint32_t index, const tri_group_tokens
 }
 
 void jobs_tick(tri_core *c, int64_t now) {
-  for (job *j = c->jobs, *next; j; j = next) {
+  for (job *j = c->active.head, *next; j && c->num_queued; j = next) {
     next = j->next;
     /* Assigned jobs are ended by their leader, which knows what is under way. */
     if (j->state == JOB_QUEUED && now >= j->deadline_ns) job_abort(c, now, j);
-    if (j->state != JOB_ENDED) continue;
+  }
+  for (job *j = c->ended.head, *next; j; j = next) {
+    next = j->next;
     /* A client that reads nothing gets as long as one that may come back. */
-    bool expired = now - j->ended_ns > RETAIN_NS, crowded = c->num_retained > MAX_RETAINED && !j->dirty;
-    if (expired || crowded) forget(c, j);
+    bool expired = now - j->ended_ns > RETAIN_NS, crowded = c->num_retained > MAX_RETAINED;
+    if (!expired && !crowded) break;
+    if (expired || !j->dirty) forget(c, j);
   }
   job_dispatch(c, now);
 }
 
 void jobs_destroy(tri_core *c) {
-  while (c->jobs) forget(c, c->jobs);
+  while (c->active.head) forget(c, c->active.head);
+  while (c->ended.head) forget(c, c->ended.head);
 }

@@ -31,6 +31,7 @@ enum {
   BATCH = 256,
   WINDOW_S = 10,
   FLUSH_MS = 300,
+  ENCODE_NOW_BYTES = 1024,
   MAX_ALLOWED_KEYS = 1024
 };
 
@@ -52,7 +53,7 @@ struct shell {
   tri_wire_buf buf;
   tri_boot boot;
   int signal_fd;
-  bool draining, leaving, failed;
+  bool draining, leaving, failed, said_where;
   int64_t drain_deadline, last_tick, last_second, last_cont;
   /* the last seconds in which tokens were generated */
   struct second window[WINDOW_S];
@@ -73,17 +74,19 @@ static tri_status to_client(void *ctx, const tri_zpeer *to, const tri_server_msg
     tri_log(TRI_LOG_ERROR, "coordinator", "a reply could not be encoded: %s", tri_status_text(st));
     return TRI_OK; /* trying again would fail again */
   }
-  return tri_zserver_send(s->clients, to, s->buf.data, s->buf.len);
+  return tri_zserver_queue(s->clients, to, s->buf.data, s->buf.len);
 }
 
 static tri_status to_worker(void *ctx, const tri_zpeer *to, tri_group_msg *m) {
   struct shell *s = ctx;
   tri_status st = tri_group_msg_encode(m, &s->buf);
-  return st == TRI_OK ? tri_zserver_send(s->workers, to, s->buf.data, s->buf.len) : st;
+  return st == TRI_OK ? tri_zserver_queue(s->workers, to, s->buf.data, s->buf.len) : st;
 }
 
-static tri_status encode(void *ctx, uint64_t job, const char *text, size_t len) {
+/* Handing a short prompt to a thread and taking it back costs more than its tokens do. */
+static tri_status encode(void *ctx, uint64_t job, const char *text, size_t len, const uint32_t **ids, size_t *count) {
   struct shell *s = ctx;
+  if (len <= ENCODE_NOW_BYTES) return tri_encoder_now(s->encoder, text, len, ids, count);
   return tri_encoder_push(s->encoder, job, text, len);
 }
 
@@ -112,6 +115,8 @@ static void group_lost(void *ctx, uint32_t group, uint64_t epoch, const char *re
 static void group_ready(void *ctx, uint32_t group, uint64_t epoch) {
   struct shell *s = ctx;
   tell(s, "ready %u %llu", group, (unsigned long long)epoch);
+  if (s->said_where) return;
+  s->said_where = true;
   tri_log(TRI_LOG_INFO, "coordinator", "serving \"%s\" at %s", s->model_name, tri_zserver_endpoint(s->clients));
 }
 
@@ -141,20 +146,34 @@ static tri_status open_model(struct shell *s, tri_error *err) {
   return st == TRI_OK ? st : tri_fail(err, st, "tokenizer_threads", "cannot start the tokenizer's threads");
 }
 
-static int read_allowed(const char *path, char keys[][TRI_Z_KEY], const char **list, int max) {
+/* A key a line, and what follows it is a remark. A line that is no key and begins with '#', which may also begin a key,
+ * is a comment. */
+static tri_status read_allowed(const char *path, char keys[][TRI_Z_KEY], const char **list, int *count,
+                               tri_error *err) {
   FILE *f = fopen(path, "re");
-  int n = 0;
+  tri_status st = TRI_OK;
   char line[256];
-  if (!f) return -1;
-  while (n < max && fgets(line, sizeof line, f)) {
-    line[strcspn(line, " \t\r\n")] = '\0'; /* '#' is a character of keys, too: a comment is what is no key */
-    if (strlen(line) != TRI_Z_KEY - 1) continue;
-    memcpy(keys[n], line, TRI_Z_KEY);
-    list[n] = keys[n];
-    n++;
+  int n = 0;
+  if (!f) return tri_fail(err, TRI_IO, "allowed_keys", "cannot open --allowed-keys %s: %s", path, strerror(errno));
+  for (int number = 1; st == TRI_OK && fgets(line, sizeof line, f); number++) {
+    line[strcspn(line, " \t\r\n")] = '\0';
+    tri_error why = {0};
+    bool is_key = tri_zkey_check(line, "allowed_keys", &why) == TRI_OK;
+    if (!line[0] || (!is_key && line[0] == '#')) continue;
+    if (!is_key) {
+      st = tri_fail(err, TRI_INVALID_ARGUMENT, "allowed_keys", "%s:%d: %s", path, number, why.message);
+    } else if (n == MAX_ALLOWED_KEYS) {
+      st = tri_fail(err, TRI_TOO_LARGE, "allowed_keys", "%s:%d: at most %d keys", path, number, MAX_ALLOWED_KEYS);
+    } else {
+      memcpy(keys[n], line, TRI_Z_KEY);
+      list[n] = keys[n];
+      n++;
+    }
   }
   fclose(f);
-  return n;
+  if (st == TRI_OK && !n) st = tri_fail(err, TRI_INVALID_ARGUMENT, "allowed_keys", "%s names no public key", path);
+  *count = n;
+  return st;
 }
 
 static tri_status open_client_socket(struct shell *s, tri_error *err) {
@@ -166,14 +185,20 @@ static tri_status open_client_socket(struct shell *s, tri_error *err) {
   if (st != TRI_OK) return st;
   tri_zserver_config zc = {
       .endpoint = endpoint, .insecure_tcp = s->opts.insecure_tcp, .max_message = TRI_WIRE_MAX_MESSAGE, .backlog = 1000};
+  if (!strncmp(endpoint, "tcp://", 6) && !s->opts.key_file && !s->opts.insecure_tcp)
+    return tri_fail(
+        err, TRI_PERMISSION, "endpoint",
+        "%s without keys would let anybody in: --key-file (trireme keygen FILE makes one) and --allowed-keys "
+        "(a file of the clients' public keys)",
+        endpoint);
   if (s->opts.key_file) {
     if ((st = tri_zkeypair_load(s->opts.key_file, &pair, err)) != TRI_OK) return st;
     zc.curve = &pair;
     zc.allowed = allowed;
-    zc.num_allowed = s->opts.allowed_keys ? read_allowed(s->opts.allowed_keys, keys, allowed, MAX_ALLOWED_KEYS) : 0;
-    if (zc.num_allowed < 1)
+    if (!s->opts.allowed_keys)
       return tri_fail(err, TRI_INVALID_ARGUMENT, "allowed_keys",
                       "--key-file needs --allowed-keys with a file that names at least one client's public key");
+    if ((st = read_allowed(s->opts.allowed_keys, keys, allowed, &zc.num_allowed, err)) != TRI_OK) return st;
   }
   return tri_zserver_open(s->z, &zc, &s->clients, err);
 }
@@ -365,6 +390,12 @@ static void tick(struct shell *s) {
   }
 }
 
+/* What one round has made leaves together: a frame to each worker and client instead of one for each message. */
+static void flush(struct shell *s) {
+  tri_zserver_flush(s->workers);
+  tri_zserver_flush(s->clients);
+}
+
 static void serve(struct shell *s) {
   while (!s->leaving) {
     int ready = 0;
@@ -378,7 +409,9 @@ static void serve(struct shell *s) {
     if (items[2].ready) read_signals(s);
     if (items[3].ready) read_encoder(s);
     tick(s);
+    flush(s);
   }
+  flush(s);
   /* Last words on their way; then the workers' leases end with this process. */
   int64_t until = tri_deadline_after_ms(FLUSH_MS);
   while (tri_now_ns() < until) {
@@ -386,6 +419,7 @@ static void serve(struct shell *s) {
     tri_zpoll_wait(items, 1, 20, NULL);
     if (items[0].ready) read_workers(s);
     tri_core_tick(s->core, tri_now_ns());
+    flush(s);
   }
 }
 

@@ -17,8 +17,10 @@ static void refuse(tri_core *c, const tri_zpeer *to, const char *why) {
 static void fail_jobs(tri_core *c, int64_t now, uint32_t index, const char *reason) {
   tri_error err = {0};
   tri_fail(&err, TRI_PEER_LOST, "", "the group that ran this job was lost: %s", reason);
-  for (job *j = c->jobs; j; j = j->next)
+  for (job *j = c->active.head, *next; j; j = next) {
+    next = j->next;
     if (j->state == JOB_ASSIGNED && j->group == index) job_fail(c, now, j, &err);
+  }
 }
 
 static void lose(tri_core *c, int64_t now, uint32_t index, const char *reason) {
@@ -136,6 +138,11 @@ void member_message(tri_core *c, int64_t now, const tri_zpeer *from, const tri_g
   case TRI_GROUP_TOKENS:
     if (leader_index(c, from, &index)) job_tokens(c, now, index, &m->tokens);
     break;
+  case TRI_GROUP_FLOORS: {
+    group *g = group_of(c, m->floors.group, m->floors.epoch);
+    if (g && m->floors.rank < g->world) floors_take(c, now, &g->ranks[m->floors.rank], &m->floors.floors);
+    break;
+  }
   case TRI_GROUP_FAILED:
     snprintf(reason, sizeof reason, "rank %u: %.*s", m->failed.rank,
              (int)(m->failed.message.len < 250 ? m->failed.message.len : 250),

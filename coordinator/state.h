@@ -6,7 +6,7 @@
 #include "coordinator/histogram.h"
 #include "runtime/base/wait.h"
 
-enum { NUM_BUCKETS = 4096, MAX_RANKS = 1024, MAX_RETAINED = 4096 };
+enum { NUM_BUCKETS = 4096, MAX_RANKS = 1024, MAX_RETAINED = 4096, MAX_ASKS = 8 };
 
 /* How long an ended job can still be attached to or asked for again. */
 #define RETAIN_NS (60 * 1000000000LL)
@@ -32,7 +32,7 @@ typedef struct job_choice {
 } job_choice;
 
 typedef struct job {
-  struct job *next, *prev;              /* all jobs, oldest first */
+  struct job *next, *prev;              /* of active or ended */
   struct job *id_chain, *request_chain; /* hash chains */
   struct job *dirty_next;
   bool dirty;
@@ -40,7 +40,7 @@ typedef struct job {
   tri_request_id request_id;
   tri_zpeer peer;
   uint64_t client_id;
-  bool attached, stream, accepted_sent, done_sent, has_error, echo;
+  bool attached, stream, accepted_sent, done_sent, echo;
   bool known;         /* asked for again: the answer says that it existed */
   bool cut;           /* a stop string ended a choice that its group still computes */
   uint32_t echo_sent; /* choices whose client has the prompt's text */
@@ -48,18 +48,23 @@ typedef struct job {
   job_state state;
   uint32_t group;
   uint64_t epoch, seed;
-  tri_sampling sampling; /* stop strings owned: stop_text */
-  char *stop_text;
+  tri_sampling sampling; /* stop strings and biases owned: stop_text, bias */
+  char *stop_text;       /* NULL: no stop strings */
+  struct tri_wire_bias *bias;
   size_t longest_stop;
   char *prompt; /* for echo */
   size_t prompt_len;
-  uint32_t *prompt_ids;
+  uint32_t *prompt_ids; /* until it has ended */
   size_t num_prompt;
-  job_choice *choices;
   uint32_t num_open;
   int64_t submitted_ns, assigned_ns, first_token_ns, last_token_ns, ended_ns, deadline_ns, stuck_ns;
-  tri_error error;
+  tri_error *error;     /* NULL: none */
+  job_choice choices[]; /* [sampling.n] */
 } job;
+
+typedef struct job_list {
+  job *head, *tail;
+} job_list;
 
 typedef enum group_state { GROUP_ABSENT, GROUP_STARTING, GROUP_READY, GROUP_DRAINING, GROUP_LOST } group_state;
 
@@ -70,7 +75,16 @@ typedef struct rank_info {
   int64_t pid, last_report;
   uint64_t step, block, collective;
   int64_t progress_ns; /* when step, block or collective last changed */
+  bool measured;       /* floors: since they were last asked for, or earlier where they could not be */
+  tri_floors floors;
 } rank_info;
+
+/* A client that waits for floors. */
+typedef struct floors_ask {
+  tri_zpeer peer;
+  uint64_t id;
+  int64_t until_ns;
+} floors_ask;
 
 /* What the scheduler cost in the last reports in which tokens were drawn. */
 enum { COST_REPORTS = 10 };
@@ -94,7 +108,8 @@ typedef struct group {
 struct tri_core {
   tri_core_config cfg;
   group *groups;
-  job *jobs, *jobs_tail;
+  job_list active; /* oldest first */
+  job_list ended;  /* in the order of their end: nothing that happens often walks these, which are many */
   job *by_id[NUM_BUCKETS], *by_request[NUM_BUCKETS];
   job *dirty;
   uint64_t next_id;
@@ -102,6 +117,8 @@ struct tri_core {
   bool draining, drain_sent, lagging;
   int64_t started_ns;
   tri_core_facts facts;
+  floors_ask asks[MAX_ASKS];
+  int num_asks;
   /* totals */
   uint64_t done_stop, done_length, done_abort, failed, prompt_tokens, generation_tokens;
   tri_histogram ttft, itl, e2e, queue_time, step_tokens;
@@ -118,7 +135,7 @@ void job_submit(tri_core *c, int64_t now, const tri_zpeer *from, const tri_clien
 void job_attach(tri_core *c, int64_t now, const tri_zpeer *from, const tri_client_msg *m);
 void job_cancel(tri_core *c, int64_t now, const tri_zpeer *from, const tri_client_msg *m);
 job *job_find(const tri_core *c, uint64_t id);
-void job_prompt(tri_core *c, int64_t now, job *j, const uint32_t *ids, size_t count);
+void job_encoded(tri_core *c, int64_t now, job *j, tri_status st, const uint32_t *ids, size_t count);
 void job_fail(tri_core *c, int64_t now, job *j, const tri_error *err);
 void job_finish(tri_core *c, int64_t now, job *j); /* all choices have ended */
 void job_abort(tri_core *c, int64_t now, job *j);
@@ -142,6 +159,11 @@ void members_destroy(tri_core *c);
 /* report.c */
 void report_status(tri_core *c, int64_t now, const tri_zpeer *to, uint64_t id);
 void report_stats(tri_core *c, const tri_zpeer *to, uint64_t id);
+
+/* floors.c */
+void floors_request(tri_core *c, int64_t now, const tri_zpeer *from, uint64_t id);
+void floors_take(tri_core *c, int64_t now, rank_info *rank, const tri_floors *floors);
+void floors_tick(tri_core *c, int64_t now);
 
 static inline tri_wire_str wire_str(const char *s) { return (tri_wire_str){s, s ? __builtin_strlen(s) : 0}; }
 

@@ -5,7 +5,7 @@
 
 static bool grow_tokens(job *j, job_choice *ch) {
   if (ch->num < ch->cap) return true;
-  size_t cap = ch->cap ? 2 * ch->cap : 64;
+  size_t cap = ch->cap ? 2 * ch->cap : 16;
   uint32_t *ids = tri_grow(ch->ids, ch->cap, cap, sizeof *ids);
   if (ids) ch->ids = ids;
   uint32_t *safe = tri_grow(ch->safe_after, ch->cap, cap, sizeof *safe);
@@ -80,6 +80,15 @@ static void keep_logprobs(job_choice *ch, size_t at, const tri_group_token *t) {
   memcpy(ch->top_ids + at * TRI_WIRE_MAX_LOGPROBS, t->top_ids, (size_t)n * sizeof *ch->top_ids);
 }
 
+/* What an ended choice keeps until it is forgotten is its output alone. */
+static void close_choice(job *j, job_choice *ch, tri_finish reason) {
+  tri_detokenizer_destroy(ch->detok);
+  ch->detok = NULL;
+  ch->ended = true;
+  ch->reason = reason;
+  j->num_open--;
+}
+
 void choice_end(job *j, job_choice *ch, tri_finish reason) {
   if (ch->ended) return;
   const char *rest;
@@ -88,9 +97,7 @@ void choice_end(job *j, job_choice *ch, tri_finish reason) {
   if (ch->detok && tri_detokenizer_finish(ch->detok, &rest, &n) == TRI_OK && reason != TRI_FINISH_ERROR)
     append_text(ch, rest, n);
   ch->safe_len = ch->text_len;
-  ch->ended = true;
-  ch->reason = reason;
-  j->num_open--;
+  close_choice(j, ch, reason);
 }
 
 tri_status choice_push(tri_core *c, job *j, job_choice *ch, const tri_group_token *t) {
@@ -110,9 +117,7 @@ tri_status choice_push(tri_core *c, job *j, job_choice *ch, const tri_group_toke
   if (n && j->sampling.num_stop && generated > (uint64_t)j->sampling.min_tokens && cut_at_stop(j, ch, n)) {
     ch->safe_len = ch->text_len;
     ch->safe_after[ch->num - 1] = (uint32_t)ch->safe_len;
-    ch->ended = true;
-    ch->reason = TRI_FINISH_STOP;
-    j->num_open--;
+    close_choice(j, ch, TRI_FINISH_STOP);
     j->cut |= !(t->flags & TRI_TOKEN_LAST);
     return TRI_OK;
   }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "runtime/base/log.h"
+#include "worker/measure.h"
 #include "worker/worker.h"
 
 enum { HEALTH_MS = 1000, LEASE_MS = 8000, POLL_MS = 250 };
@@ -79,6 +80,15 @@ static void send_health(struct control *c) {
   send_msg(c, &m);
 }
 
+static void send_floors(struct control *c) {
+  const tri_worker *w = c->w;
+  tri_group_msg m = {
+      .op = TRI_GROUP_FLOORS,
+      .floors = {
+          .group = (uint32_t)w->opts.group, .rank = (uint32_t)w->rank, .epoch = w->opts.epoch, .floors = w->floors}};
+  send_msg(c, &m);
+}
+
 /* A job that cannot be: its coordinator should have known, so it gets the reason through the log and the job its end.
  */
 static void refuse_job(struct control *c, const tri_group_assign *a, const tri_error *err) {
@@ -106,7 +116,6 @@ static void take_job(struct control *c, const tri_group_assign *a) {
     refuse_job(c, a, &err);
     return;
   }
-  tri_waker_wake(&w->waker);
 }
 
 static void handle(struct control *c, const tri_group_msg *m) {
@@ -121,23 +130,36 @@ static void handle(struct control *c, const tri_group_msg *m) {
   case TRI_GROUP_ASSIGN: take_job(c, &m->assign); break;
   case TRI_GROUP_ABORT: tri_ring_push(&w->aborts, (void *)(uintptr_t)m->abort.job); break;
   case TRI_GROUP_DRAIN: atomic_store(&w->drain, true); break;
+  case TRI_GROUP_MEASURE: atomic_store(&w->measure, true); break;
   default: break;
   }
-  tri_waker_wake(&w->waker);
+}
+
+/* The messages of one frame. */
+static void read_frame(struct control *c, const char *data, size_t len) {
+  do {
+    tri_group_msg m;
+    tri_error err = {0};
+    size_t used = len; /* where a message has no end, nothing behind it can be found */
+    tri_arena_reset(c->arena);
+    tri_status st = tri_group_msg_first(data, len, &used, &err);
+    if (st == TRI_OK) st = tri_group_msg_decode(data, used, c->arena, &m, &err);
+    if (st == TRI_OK)
+      handle(c, &m);
+    else
+      tri_log(TRI_LOG_WARN, "control", "unreadable message from the coordinator: %s", err.message);
+    data += used;
+    len -= used;
+  } while (len);
 }
 
 static void receive(struct control *c) {
   const void *data;
   size_t len;
   while (tri_zlink_recv(c->link, &data, &len) == TRI_OK) {
-    tri_group_msg m;
-    tri_error err = {0};
-    tri_arena_reset(c->arena);
     c->last_lease = tri_now_ns(); /* any word from the coordinator shows that it lives */
-    if (tri_group_msg_decode(data, len, c->arena, &m, &err) == TRI_OK)
-      handle(c, &m);
-    else
-      tri_log(TRI_LOG_WARN, "control", "unreadable message from the coordinator: %s", err.message);
+    read_frame(c, data, len);
+    tri_waker_wake(&c->w->waker);
   }
 }
 
@@ -165,6 +187,7 @@ static void report(struct control *c) {
         .ready = {.group = (uint32_t)w->opts.group, .epoch = w->opts.epoch, .load_seconds = w->load_seconds}};
     c->told_ready = send_msg(c, &m) == TRI_OK;
   }
+  if (atomic_exchange(&w->measured, false)) send_floors(c);
   if (now - c->last_health >= HEALTH_MS * 1000000LL) {
     send_health(c);
     c->last_health = now;
@@ -238,6 +261,14 @@ cleanup:
   tri_arena_destroy(c.arena);
   tri_wire_buf_free(&c.buf);
   return NULL;
+}
+
+void tri_worker_measure(tri_worker *w) {
+  if (!atomic_exchange(&w->measure, false) || atomic_load(&w->measured)) return;
+  if (tri_measure_floors(w->engine, w->pool, &w->floors) != TRI_OK)
+    return; /* no memory: who asked hears of no floors */
+  atomic_store(&w->measured, true);
+  tri_control_notify(w);
 }
 
 void tri_control_notify(tri_worker *w) {

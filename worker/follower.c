@@ -27,8 +27,10 @@ static tri_status run_one(struct follower *f, bool *stop) {
   tri_status st;
   tri_wait wait = tri_wait_begin(&c->policy, TRI_NEVER); /* idle until the leader has work; the lease ends it */
   atomic_store_explicit(&w->busy, false, memory_order_relaxed);
-  while ((st = c->ops->try_recv(c, f->plan, f->plan_cap, 0, TRI_TAG_PLAN, &len)) == TRI_AGAIN)
+  while ((st = c->ops->try_recv(c, f->plan, f->plan_cap, 0, TRI_TAG_PLAN, &len)) == TRI_AGAIN) {
+    tri_worker_measure(w);
     if ((st = tri_wait_pause(&wait)) != TRI_OK) return st;
+  }
   if (st != TRI_OK) return st;
   atomic_store_explicit(&w->busy, true, memory_order_relaxed);
   tri_plan_view view;

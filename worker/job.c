@@ -39,21 +39,30 @@ static tri_status check_fit(const tri_group_assign *a, const tri_limits *l, tri_
   return TRI_OK;
 }
 
-static bool allocate(tri_job *j, const tri_limits *l, int num_bias) {
-  int pages = (j->capacity + l->block_size - 1) / l->block_size;
-  j->seqs = tri_calloc((size_t)j->num_choices, sizeof *j->seqs);
-  j->bias = tri_calloc((size_t)num_bias, sizeof *j->bias);
-  uint32_t *tokens = tri_calloc((size_t)j->num_choices, (size_t)j->capacity * sizeof *tokens);
-  int32_t *page_list = tri_calloc((size_t)j->num_choices, (size_t)pages * sizeof *page_list);
-  if (!j->seqs || !j->bias || !tokens || !page_list) {
-    tri_free(tokens), tri_free(page_list);
-    return false;
+/* One block for all of it: the job, its sequences and biases, then every sequence's tokens and pages. Tokens and pages
+ * are written before they are read. */
+static tri_job *allocate(const tri_sampling *s, int capacity, int block_size) {
+  size_t n = (size_t)s->n, bias = (size_t)s->num_logit_bias, total = sizeof(tri_job), bytes;
+  int pages = (capacity + block_size - 1) / block_size;
+  const size_t parts[][2] = {{n, sizeof(tri_sequence)},
+                             {bias, sizeof(tri_logit_bias)},
+                             {n, (size_t)capacity * sizeof(uint32_t)},
+                             {n, (size_t)pages * sizeof(int32_t)}};
+  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+    if (!tri_size_mul(parts[i][0], parts[i][1], &bytes) || !tri_size_add(total, bytes, &total)) return NULL;
+  tri_job *j = tri_malloc(total, 1);
+  if (!j) return NULL;
+  memset(j, 0, sizeof *j + n * sizeof *j->seqs);
+  j->seqs = (tri_sequence *)(j + 1);
+  j->bias = (tri_logit_bias *)(j->seqs + n);
+  uint32_t *tokens = (uint32_t *)(j->bias + bias);
+  int32_t *page_list = (int32_t *)(tokens + n * (size_t)capacity);
+  for (size_t i = 0; i < n; i++) {
+    j->seqs[i].tokens = tokens + i * (size_t)capacity;
+    j->seqs[i].pages = page_list + i * (size_t)pages;
   }
-  for (int i = 0; i < j->num_choices; i++) {
-    j->seqs[i].tokens = tokens + (size_t)i * (size_t)j->capacity;
-    j->seqs[i].pages = page_list + (size_t)i * (size_t)pages;
-  }
-  return true;
+  j->capacity = capacity;
+  return j;
 }
 
 static void set_stops(tri_job *j, const tri_sampling *s, const uint32_t *eos, int num_eos) {
@@ -68,24 +77,20 @@ tri_status tri_job_create(const tri_group_assign *a, const tri_limits *l, const 
   const tri_sampling *s = &a->sampling;
   tri_status st = check_fit(a, l, err);
   if (st != TRI_OK) return st;
-  tri_job *j = tri_calloc(1, sizeof *j);
-  if (!j) return tri_fail(err, TRI_NO_MEMORY, "job", "no memory for a job");
   int64_t room = l->max_model_len - (int64_t)a->num_token_ids;
+  int max_tokens = (int)(s->max_tokens < 0 || s->max_tokens > room ? room : s->max_tokens);
+  tri_job *j = allocate(s, (int)a->num_token_ids + max_tokens, l->block_size);
+  if (!j) return tri_fail(err, TRI_NO_MEMORY, "job", "no memory for a job of %lld choices", (long long)s->n);
   j->id = a->job;
   j->seed = a->seed;
   j->priority = s->priority;
   j->deadline_ns = a->remaining_ms < 0 ? TRI_NEVER : now_ns + a->remaining_ms * 1000000;
   j->num_prompt = (int)a->num_token_ids;
-  j->max_tokens = (int)(s->max_tokens < 0 || s->max_tokens > room ? room : s->max_tokens);
+  j->max_tokens = max_tokens;
   j->min_tokens = (int)s->min_tokens;
-  j->capacity = j->num_prompt + j->max_tokens;
   j->ignore_eos = s->ignore_eos;
   j->logprobs = s->logprobs >= 0;
   j->num_choices = j->num_open = (int)s->n;
-  if (!allocate(j, l, s->num_logit_bias)) {
-    tri_job_destroy(j);
-    return tri_fail(err, TRI_NO_MEMORY, "job", "no memory for a job of %lld choices", (long long)s->n);
-  }
   set_stops(j, s, eos, num_eos);
   for (int i = 0; i < s->num_logit_bias; i++) j->bias[i] = (tri_logit_bias){s->logit_bias[i].id, s->logit_bias[i].bias};
   j->params = params_of(s, a->seed);
@@ -107,13 +112,7 @@ tri_status tri_job_create(const tri_group_assign *a, const tri_limits *l, const 
   return TRI_OK;
 }
 
-void tri_job_destroy(tri_job *j) {
-  if (!j) return;
-  if (j->seqs) tri_free(j->seqs[0].tokens), tri_free(j->seqs[0].pages);
-  tri_free(j->seqs);
-  tri_free(j->bias);
-  tri_free(j);
-}
+void tri_job_destroy(tri_job *j) { tri_free(j); }
 
 tri_status tri_outbox_init(tri_outbox *o, int max_num_seqs) {
   /* A step's draws, and as many choices that ended without one. */

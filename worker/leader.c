@@ -176,6 +176,7 @@ static tri_status serve(struct leader *ld) {
     publish(ld);
     if (st != TRI_OK) return st;
     if (worked) {
+      atomic_store_explicit(&w->measure, false, memory_order_relaxed); /* asked for in vain: work has come */
       wait = tri_wait_begin(policy, TRI_NEVER);
       continue;
     }
@@ -184,6 +185,7 @@ static tri_status serve(struct leader *ld) {
       continue;
     }
     if (atomic_load(&w->drain)) return TRI_OK;
+    tri_worker_measure(w);
     tri_waker_sleep(&w->waker, 500000000); /* a command wakes it */
     wait = tri_wait_begin(policy, TRI_NEVER);
   }

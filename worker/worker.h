@@ -29,11 +29,12 @@ typedef struct tri_worker {
   tri_engine *engine;
 
   /* control -> step (leader) */
-  tri_ring jobs;     /* tri_job * */
-  tri_ring aborts;   /* job ids as pointers */
-  tri_waker waker;   /* the leader's step thread sleeps here when idle */
-  atomic_bool stop;  /* leave at once: no coordinator any more */
-  atomic_bool drain; /* leave when nothing runs */
+  tri_ring jobs;       /* tri_job * */
+  tri_ring aborts;     /* job ids as pointers */
+  tri_waker waker;     /* the leader's step thread sleeps here when idle */
+  atomic_bool stop;    /* leave at once: no coordinator any more */
+  atomic_bool drain;   /* leave when nothing runs */
+  atomic_bool measure; /* every rank: find out the machine's floors, if nothing runs */
 
   /* step -> control */
   tri_ring outbox_full, outbox_free; /* tri_outbox *; _free runs the other way */
@@ -46,6 +47,8 @@ typedef struct tri_worker {
   _Atomic uint32_t running, waiting;
   _Atomic bool busy;
   double load_seconds;
+  tri_floors floors;    /* written before measured */
+  atomic_bool measured; /* floors are for the control thread to send */
 
   tri_error failure; /* set before `leaving` by a worker that could not start or go on */
   pthread_t control;
@@ -56,6 +59,9 @@ typedef struct tri_worker {
 tri_status tri_control_start(tri_worker *w, tri_error *err);
 void tri_control_stop(tri_worker *w); /* sends what is left; at most a second */
 void tri_control_notify(tri_worker *w);
+
+/* For step threads that have nothing to do: measures when that has been asked for. */
+void tri_worker_measure(tri_worker *w);
 
 /* leader.c, follower.c: the step loops; they return when it is time to leave. */
 tri_status tri_leader_run(tri_worker *w, tri_error *err);

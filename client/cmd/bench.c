@@ -3,6 +3,8 @@
 
 #include "client/cmd/bench.h"
 
+enum { FLOORS_MS = 40000 };
+
 static const tri_option bench_table[] = {
     {TRI_OPT(bench_options, num_prompts), .name = "num-prompts", .min = 1, .max = 10000000, .fallback = "200",
      .group = "Load", .help = "requests in all"},
@@ -22,9 +24,41 @@ static const tri_option bench_table[] = {
      .help = "of the sampling"},
     {TRI_OPT(bench_options, seed), .name = "seed", .fallback = "0", .metavar = "N", .group = "Load",
      .help = "of prompts and arrivals"},
+    {TRI_OPT(bench_options, floors), .name = "floors", .fallback = "true", .group = "Load",
+     .help = "have the workers measure their machines first, if nothing runs, for the floors beside the figures"},
     {TRI_OPT(bench_options, json), .name = "json", .help = "print one JSON object"},
     CMD_CONNECTION_OPTIONS(bench_options, connection),
 };
+
+/* Without an answer there are no floors, and the benchmark runs all the same. */
+static void ask_floors(bench_run *b) {
+  trireme_event e;
+  uint64_t id;
+  if (trireme_ask_floors(b->c, &id, NULL)) return;
+  do
+    if (trireme_next(b->c, FLOORS_MS, &e, NULL)) return;
+  while (e.id != id);
+  if (e.kind != TRIREME_EVENT_FLOORS) return;
+  if (!e.floors.num) fprintf(stderr, "trireme: no group is ready: no floors are shown\n");
+  bench_floors f = {0};
+  double soonest = 0;
+  for (size_t i = 0; i < e.floors.num; i++) {
+    const trireme_group_floors *g = &e.floors.groups[i];
+    if (g->measured < g->ranks || !(g->flops_per_s > 0) || !(g->weight_bytes > 0)) {
+      fprintf(stderr, "trireme: group %u has not measured its floors, as where work is under way: none are shown\n",
+              g->group);
+      return;
+    }
+    f.flops_per_s += g->flops_per_s;
+    f.prompt_token_flops = g->prompt_token_flops;
+    f.output_token_flops = g->output_token_flops;
+    if (g->read_bytes_per_s / g->weight_bytes <= soonest) continue;
+    soonest = g->read_bytes_per_s / g->weight_bytes;
+    f.read_bytes_per_s = g->read_bytes_per_s;
+    f.weight_bytes = g->weight_bytes;
+  }
+  b->floors = f;
+}
 
 static int run_load(const bench_options *o, const char *kind) {
   bench_run b = {.o = o};
@@ -34,11 +68,17 @@ static int run_load(const bench_options *o, const char *kind) {
   if (!code) {
     b.vocab_size = e.status.vocab_size;
     cmd_catch_signals();
-    code = bench_load(&b);
+    if (o->floors) ask_floors(&b);
+    code = cmd_signal ? TRI_EXIT_FAILED : bench_load(&b);
   }
   if (!code) {
     bool has_status = !cmd_ask_status(b.c, (int)o->connection.connect_timeout_ms, &e);
     bench_report(&b, kind, has_status ? &e.status : NULL);
+    if (b.interrupted) {
+      fprintf(stderr, "trireme: interrupted with %zu of %zu requests done: the results are partial\n", b.finished,
+              b.num);
+      code = TRI_EXIT_FAILED;
+    }
     if (b.failed) {
       fprintf(stderr, "trireme: %zu of %zu requests failed; the first: %s\n", b.failed, b.num, b.first_error.message);
       code = TRI_EXIT_FAILED;

@@ -10,7 +10,7 @@ typedef struct bench_options {
   uint64_t seed;
   double request_rate, temperature;
   const char *prompt_file;
-  bool ignore_eos, json;
+  bool ignore_eos, floors, json;
 } bench_options;
 
 typedef struct bench_request {
@@ -18,6 +18,13 @@ typedef struct bench_request {
   uint64_t prompt_tokens, output_tokens;
   bool ok;
 } bench_request;
+
+/* The cluster's floors before the load; all 0 where they are not known. */
+typedef struct bench_floors {
+  double flops_per_s;                            /* of all groups */
+  double prompt_token_flops, output_token_flops; /* of any group: they serve the same model */
+  double weight_bytes, read_bytes_per_s;         /* of the group that reads its weights soonest */
+} bench_floors;
 
 typedef struct bench_run {
   const bench_options *o;
@@ -31,9 +38,11 @@ typedef struct bench_run {
   cmd_request *from_file; /* [num_from_file], used in turn */
   size_t num_from_file;
   trireme_error first_error;
+  bench_floors floors;
+  bool interrupted; /* by a signal: the results are partial */
 } bench_run;
 
-/* Runs the load; TRI_EXIT_OK also when requests failed (see failed). */
+/* Runs the load; TRI_EXIT_OK also when requests failed (see failed) and after an interrupt. */
 int bench_load(bench_run *b);
 void bench_run_free(bench_run *b);
 /* status: of after the run, or NULL. */

@@ -48,7 +48,7 @@ static int read_prompts(bench_run *b) {
     if (code) break;
     cmd_request *q = &b->from_file[b->num_from_file];
     cmd_request_init(q);
-    tri_status st = tri_json_parse(line, (size_t)n, &doc, &err);
+    tri_status st = cmd_parse_line(line, (size_t)n, &doc, &err);
     if (!st) st = cmd_request_json(&defaults, tri_json_root(doc), q, &err);
     if (st) {
       cmd_request_free(q);
@@ -179,8 +179,8 @@ static int loop(bench_run *b, uint32_t *ids, uint64_t *random) {
       return cmd_fail(&error);
   }
   b->end_ns = tri_now_ns() - b->start_ns;
-  if (cmd_signal) fprintf(stderr, "trireme: interrupted\n");
-  return cmd_signal ? TRI_EXIT_FAILED : TRI_EXIT_OK;
+  b->interrupted = b->finished < b->num;
+  return TRI_EXIT_OK;
 }
 
 int bench_load(bench_run *b) {

@@ -67,6 +67,12 @@ static size_t utf8_length(const unsigned char *s, size_t left) {
   return 0;
 }
 
+size_t cmd_utf8_prefix(const char *s, size_t len) {
+  size_t i = 0;
+  for (size_t n; i < len && (n = utf8_length((const unsigned char *)s + i, len - i)); i += n) continue;
+  return i;
+}
+
 void cmd_buf_json(cmd_buf *b, const char *s, size_t len) {
   cmd_buf_add(b, "\"", 1);
   for (size_t i = 0, n; i < len; i += n) {

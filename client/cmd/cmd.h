@@ -70,6 +70,8 @@ void cmd_buf_add(cmd_buf *b, const char *s, size_t len);
 void cmd_buf_printf(cmd_buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* As a quoted JSON string; bytes that are not UTF-8 become U+FFFD. */
 void cmd_buf_json(cmd_buf *b, const char *s, size_t len);
+/* How many bytes from s on are UTF-8. */
+size_t cmd_utf8_prefix(const char *s, size_t len);
 /* `"key":` with a comma before it unless an object or array has just begun. */
 void cmd_buf_key(cmd_buf *b, const char *key);
 void cmd_buf_num(cmd_buf *b, double x); /* shortest text that reads back; null when not finite */
@@ -100,6 +102,9 @@ tri_status cmd_request_finish(cmd_request *q, const tri_options *parsed, tri_err
 /* Starts from `defaults` (after finish) and applies a JSON object. Free *out in any case. */
 tri_status cmd_request_json(const cmd_request *defaults, const tri_json *object, cmd_request *out, tri_error *err);
 void cmd_request_free(cmd_request *q);
+
+/* One line of a file of requests, which must be UTF-8 and JSON: the error names the place in the line. */
+tri_status cmd_parse_line(const char *line, size_t len, tri_json_doc **out, tri_error *err);
 
 /* ---- submit, two ways ---- */
 

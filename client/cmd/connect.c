@@ -30,6 +30,8 @@ int cmd_fail(const trireme_error *e) {
     fprintf(stderr, "trireme: %s: %s\n", e->field, message);
   else
     fprintf(stderr, "trireme: %s\n", message);
+  /* A model that is not served here is one that cannot be; another thing that is not there may just have gone. */
+  if (!strcmp(e->code, "not_found") && !strcmp(e->field, "model")) return TRI_EXIT_REFUSED;
   return cmd_exit_code(e->code);
 }
 

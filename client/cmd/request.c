@@ -345,3 +345,20 @@ tri_status cmd_request_json(const cmd_request *defaults, const tri_json *object,
     return tri_fail(err, TRI_INVALID_ARGUMENT, "token_ids", "prompt and token_ids exclude each other");
   return TRI_OK;
 }
+
+/* ---- lines ---- */
+
+tri_status cmd_parse_line(const char *line, size_t len, tri_json_doc **out, tri_error *err) {
+  static const char prefix[] = "JSON line 1 ";
+  size_t valid = cmd_utf8_prefix(line, len);
+  if (valid < len) return tri_fail(err, TRI_INVALID_ARGUMENT, "", "byte %zu of the line is not UTF-8", valid + 1);
+  tri_status st = tri_json_parse(line, len, out, err);
+  /* The file's lines are counted by whoever reads it. */
+  if (st && !strncmp(err->message, prefix, sizeof prefix - 1)) {
+    char rest[sizeof err->message];
+    snprintf(rest, sizeof rest, "%s", err->message + sizeof prefix - 1);
+    *err = (tri_error){0}; /* said anew */
+    st = tri_fail(err, TRI_INVALID_ARGUMENT, "", "not JSON, %s", rest);
+  }
+  return st;
+}

@@ -115,7 +115,6 @@ int cmd_cancel(int argc, char **argv) {
   const tri_options_spec spec = {.program = "trireme cancel",
                                  .usage = "[OPTION]... REQUEST_ID",
                                  TRI_OPTIONS(cancel_table),
-                                 .min_args = 1,
                                  .max_args = 1,
                                  .summary =
                                      "Cancels a request, whoever submitted it; its client is told that it was aborted.",
@@ -125,7 +124,10 @@ int cmd_cancel(int argc, char **argv) {
   trireme *c = NULL;
   int code = tri_options_main(&spec, &o, argc, argv, &parsed);
   if (code >= 0) return code;
-  code = cmd_connect(&o.connection, &c);
+  if (!tri_options_arg(parsed, 0))
+    code = cmd_usage(spec.program, "which request? Its id is missing");
+  else
+    code = cmd_connect(&o.connection, &c);
   if (!code) code = cancel(c, tri_options_arg(parsed, 0), (int)o.connection.connect_timeout_ms);
   trireme_close(c);
   tri_options_free(parsed);
@@ -138,7 +140,6 @@ int cmd_keygen(int argc, char **argv) {
   const tri_options_spec spec = {
       .program = "trireme keygen",
       .usage = "FILE",
-      .min_args = 1,
       .max_args = 1,
       .summary = "Makes a CURVE key pair: FILE (mode 0600) gets both keys, the standard output the public one.",
       .epilog = "Example: a client of a coordinator on another host\n"
@@ -150,6 +151,10 @@ int cmd_keygen(int argc, char **argv) {
   tri_zkeypair k = {0};
   int code = tri_options_main(&spec, &nothing, argc, argv, &parsed);
   if (code >= 0) return code;
+  if (!tri_options_arg(parsed, 0)) {
+    tri_options_free(parsed);
+    return cmd_usage(spec.program, "which file? Its name is missing");
+  }
   tri_status st = tri_zkeypair_make(&k, &err);
   if (!st) st = tri_zkeypair_save(tri_options_arg(parsed, 0), &k, &err);
   if (st)

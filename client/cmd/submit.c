@@ -152,6 +152,11 @@ static int submit_one(cmd_submit_options *o, const char *prompt) {
     if (!input)
       return cmd_usage("trireme submit", "cannot read a prompt of at most %d bytes from the standard input", STDIN_MAX);
   }
+  size_t valid = cmd_utf8_prefix(prompt ? prompt : "", len);
+  if (valid < len) {
+    tri_free(input);
+    return cmd_usage("trireme submit", "byte %zu of the prompt is not UTF-8", valid + 1);
+  }
   o->request.r.prompt = prompt;
   o->request.r.prompt_len = len;
   /* A coordinator that starts anew, or that has thrown everybody out because somebody attacked it, has cancelled the

@@ -179,7 +179,7 @@ static bool submit_line(batch *b, slot *s, size_t len, trireme_error *error) {
   tri_error err = {0};
   cmd_request q;
   char code[64];
-  tri_status st = tri_json_parse(b->line, len, &doc, &err);
+  tri_status st = cmd_parse_line(b->line, len, &doc, &err);
   cmd_request_init(&q);
   if (!st) st = cmd_request_json(&b->o->request, tri_json_root(doc), &q, &err);
   if (!st) {

@@ -11,6 +11,8 @@
 #include "runtime/base/log.h"
 #include "runtime/base/wait.h"
 
+enum { MAX_SOCKET_PATH = 100 }; /* what the system allows is a little more */
+
 extern char **environ;
 
 struct command {
@@ -92,11 +94,17 @@ tri_status tri_up_spawn_coordinator(tri_up *u, tri_error *err) {
   add(&c, "--boot-file");
   add(&c, u->boot_path);
   add_number(&c, "--event-fd", fds[1]);
-  char endpoint[300], host[128];
+  char endpoint[320], host[128];
   if (u->opts.hosts && !strcmp(u->opts.serve.worker_endpoint, "auto")) {
     /* Workers on other hosts must reach it. */
     tri_boot_host_address(host, sizeof host);
     snprintf(endpoint, sizeof endpoint, "tcp://%s:*", host);
+    add(&c, "--worker-endpoint");
+    add(&c, endpoint);
+  } else if (!strcmp(u->opts.launcher, "mpirun") && !strcmp(u->opts.serve.worker_endpoint, "auto") &&
+             strlen(u->workers_path) <= MAX_SOCKET_PATH) {
+    /* All are on this host, where a socket file costs less than a loopback connection. */
+    snprintf(endpoint, sizeof endpoint, "ipc://%s", u->workers_path);
     add(&c, "--worker-endpoint");
     add(&c, endpoint);
   }

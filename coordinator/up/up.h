@@ -30,7 +30,7 @@ typedef struct tri_up {
   tri_up_options opts;
   char **pass; /* arguments for the children */
   int num_pass;
-  char bin_dir[4096], run_dir[256], boot_path[300];
+  char bin_dir[4096], run_dir[256], boot_path[300], workers_path[300];
   tri_boot boot;
   pid_t coordinator;
   int event_fd, signal_fd;

@@ -48,6 +48,12 @@ want 3 'prompt: asked for' "$trireme" submit "error no_capacity"
 want 1 'asked for' "$trireme" submit "error internal"
 want 2 'n is 65; allowed are 1 to 64' "$trireme" submit x --n 65
 want 2 'did you mean --temperature' "$trireme" submit x --temprature 1
+want 2 'n is 0' "$trireme" submit "error out_of_range" --n 0
+want 2 'asked for' "$trireme" submit "error out_of_range"
+want 3 'asked for' "$trireme" submit "error draining"
+want 2 'byte 3 of the prompt is not UTF-8' "$trireme" submit $'ab\xff'
+want 2 '^trireme cancel: which request' "$trireme" cancel
+want 2 '^trireme keygen: which file' "$trireme" keygen
 want 2 'what is the prompt' "$trireme" submit
 want 2 'did you mean submit' "$trireme" submti
 want 2 'Usage' "$trireme"
@@ -64,13 +70,31 @@ done
 
 for i in $(seq 200); do echo "{\"prompt\":\"p $i\",\"max_tokens\":$((i % 7 + 1))}"; done >good.jsonl
 { cat good.jsonl && echo garbage && echo '{"prompt":"x","n":1000}' && echo '{"prompt":"x","messages":[]}'; } >bad.jsonl
+{ echo '{"prompt":"x"}' && echo && echo '{"prompt":"x",}' && printf '{"prompt":"\xff"}\n'; } >wrong.jsonl
+want 1 'wrong.jsonl:3: not JSON, column 15' "$trireme" submit --file wrong.jsonl
+want 1 'wrong.jsonl:4: byte 12 of the line is not UTF-8' "$trireme" submit --file wrong.jsonl
+want 2 'wrong.jsonl:3: not JSON' "$trireme" bench serve --num-prompts 9 --prompt-file wrong.jsonl
 want 0 '' "$trireme" submit --file good.jsonl --output good.out --concurrency 30
 want 1 'bad.jsonl:202: n is 1000' "$trireme" submit --file bad.jsonl --output bad.out
 [[ $(sed 's/.*"line":\([0-9]*\),.*/\1/' bad.out | tr '\n' ' ') == "$(seq -s ' ' 203) " ]] || { echo "FAILED: results out of order" && failures=$((failures + 1)); }
 want 0 '"completion_tokens":4' sed -n 3p good.out
 want 0 '"code":"unsupported"' sed -n 203p bad.out
 want 0 '"completed":300,"failed":0' "$trireme" bench serve --num-prompts 300 --random-output-len 20 --json
+# 20 prompts of 128 and answers of 10, of which each last token is drawn only: 2760 tokens for the work of 2740
+want 0 '"floor_total_token_throughput":503.6' "$trireme" bench serve --num-prompts 20 --random-output-len 10 --json
+want 0 '^Floor  *503.65 /s of all tokens' "$trireme" bench throughput --num-prompts 20 --random-output-len 10
+want 0 '^Floor  *1.000 ms per output token' "$trireme" bench serve --num-prompts 3 --random-output-len 10 --max-concurrency 1
+want 0 '^All tokens  *[0-9.]* /s$' "$trireme" bench serve --num-prompts 3 --random-output-len 10 --no-floors
 want 0 'at most 4 at a time' "$trireme" bench throughput --num-prompts 20 --max-concurrency 4 --prompt-file good.jsonl
+
+# An interrupted benchmark tells what it has.
+"$trireme" bench serve --num-prompts 100000 --max-concurrency 10 --random-output-len 10 >bench.out 2>bench.err &
+bench=$!
+sleep 1
+kill -INT $bench
+wait $bench
+[[ $? == 1 ]] && grep -q '^Partial results' bench.out && grep -q 'Time to first token' bench.out && grep -q 'of 100000 requests done' bench.err ||
+  { echo "FAILED: interrupted benchmark" && cat bench.out bench.err && failures=$((failures + 1)); }
 
 # The first interrupt cancels.
 "$trireme" submit "a long one" --max-tokens 100000 >long.out 2>long.err &
@@ -83,7 +107,7 @@ want 0 '1 aborted' "$trireme" status
 want 1 'was lost' "$trireme" submit drop
 stop
 [[ ! -e t.sock ]] || { echo "FAILED: the socket file was left behind" && failures=$((failures + 1)); }
-want 1 'no coordinator answers' "$trireme" status --connect-timeout-ms 200
+want 1 'no socket .*t.sock; `trireme up --model DIR` starts one' timeout 2 "$trireme" status
 
 # tcp with keys
 "$trireme" keygen server.key >server.pub && "$trireme" keygen client.key >client.pub && "$trireme" keygen other.key >/dev/null
@@ -92,6 +116,7 @@ export TRIREME_ENDPOINT
 TRIREME_ENDPOINT=$(cat endpoint)
 want 0 '0 running' "$trireme" status --key-file client.key --server-key "$(cat server.pub)"
 want 3 'does not let this key in' "$trireme" status --key-file other.key --server-key "$(cat server.pub)"
+want 3 'wants keys: --key-file' "$trireme" status
 want 2 'CURVE needs both' "$trireme" status --key-file client.key
 want 1 'cannot create' "$trireme" keygen client.key
 chmod 644 client.key

@@ -26,7 +26,37 @@ up() {
 starts() { grep -c "worker: .* ranks" "$RUN/log"; }
 touch "$RUN/begin"
 
+# What a supervisor that was killed has left goes when the next one starts; what is young, or somebody's, stays.
+base=${XDG_RUNTIME_DIR:-/tmp}
+[ -w "$base" ] || base=/tmp
+mkdir "$base/trireme-up-testA1" "$base/trireme-up-testB1"
+touch "$base/trireme-up-testA1/boot" "$base/trireme-up-testB1/workers"
+exec 7<"$base/trireme-up-testB1"
+flock -x 7
+sleep 11.1
+mkdir "$base/trireme-up-testC1"
+touch "$RUN/begin"
+
 # Refused from the start.
+up --model "$MODEL" --endpoint 'tcp://127.0.0.1:*'
+ends_with 1 "without keys.*--key-file.*--allowed-keys" 10
+[ ! -e "$base/trireme-up-testA1" ] || fail "a dead supervisor's folder stays"
+[ -e "$base/trireme-up-testB1/workers" ] || fail "a living supervisor's folder is gone"
+[ -e "$base/trireme-up-testC1" ] || fail "a young folder is gone"
+flock -u 7
+exec 7<&-
+rm -r "$base/trireme-up-testB1" "$base/trireme-up-testC1"
+"$BIN/trireme" keygen "$RUN/server.key" >"$RUN/server.pub"
+{ echo "# clients" && echo && sed 's/$/ me/' "$RUN/server.pub" && echo "no-key"; } >"$RUN/allowed"
+up --model "$MODEL" --endpoint 'tcp://127.0.0.1:*' --key-file "$RUN/server.key" --allowed-keys "$RUN/allowed"
+ends_with 1 "$RUN/allowed:4: a key is 40 characters" 10
+up --model "$MODEL" --launch mpi
+ends_with 2 "launch" 10
+echo "tcp without keys, a wrong list of keys, an option of another program: refused by name"
+"$BIN/trireme" plan --model "$MODEL" --memory-per-rank 10000 >"$RUN/plan" 2>&1
+[ $? = 3 ] && grep -q -- "--memory-per-rank" "$RUN/plan" || fail "the plan's refusal does not name --memory-per-rank: $(tail -1 "$RUN/plan")"
+"$BIN/trireme" bench latency --model "$MODEL" -tp 2 >"$RUN/plan" 2>&1
+[ $? = 2 ] && grep -q -- "--tensor-parallel-size" "$RUN/plan" || fail "bench latency takes -tp 2"
 up --model "$RUN/nothing" -tp 2
 ends_with 1 "$RUN/nothing" 10
 echo "no such model: code 1 after $ENDED ms"

@@ -42,10 +42,24 @@ static void try_server(const uint8_t *data, size_t size, tri_wire_buf *one, tri_
   tri_arena_destroy(a);
 }
 
+/* A frame from the server may hold several messages: each as a client would find it. */
+static void try_frame(const uint8_t *data, size_t size, tri_wire_buf *one, tri_wire_buf *two) {
+  tri_error err = {0};
+  size_t used = 0;
+  while (size && tri_server_msg_first(data, size, &used, &err) == TRI_OK) {
+    check(used > 0 && used <= size);
+    try_server(data, used, one, two);
+    data += used;
+    size -= used;
+  }
+  check(!size || err.message[0]);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   tri_wire_buf one = {0}, two = {0};
   try_client(data, size, &one, &two);
   try_server(data, size, &one, &two);
+  try_frame(data, size, &one, &two);
   tri_wire_buf_free(&one);
   tri_wire_buf_free(&two);
   return 0;

@@ -12,7 +12,7 @@ static void check(bool ok) {
   if (!ok) abort();
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+static void try_one(const uint8_t *data, size_t size) {
   static tri_group_msg m;
   tri_wire_buf one = {0}, two = {0};
   tri_arena *a = NULL;
@@ -27,5 +27,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   tri_arena_destroy(a);
   tri_wire_buf_free(&one);
   tri_wire_buf_free(&two);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  try_one(data, size);
+  /* A frame to a worker may hold several messages. */
+  size_t used = 0;
+  tri_error err = {0};
+  while (size && tri_group_msg_first(data, size, &used, &err) == TRI_OK) {
+    check(used > 0 && used <= size);
+    try_one(data, used);
+    data += used;
+    size -= used;
+  }
+  check(!size || err.message[0]);
   return 0;
 }

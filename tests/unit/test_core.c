@@ -61,7 +61,12 @@ struct world {
   int num_assigns;
   uint64_t aborts[MAX_ASSIGNS];
   int num_aborts, drains, leases, lost, ready;
-  bool welcome, refuse_encoding;
+  int measures, floors_answers;
+  tri_cluster_floors floors;
+  bool welcome, refuse_encoding, encode_now;
+  const uint32_t *now_ids;
+  size_t num_now_ids;
+  tri_status encode_now_status;
   char welcome_text[256], lost_reason[400];
   uint64_t encode_job;
   char encode_text[MAX_TEXT];
@@ -155,6 +160,10 @@ static tri_status to_client(void *ctx, const tri_zpeer *to, const tri_server_msg
     copy_str(s->message, sizeof s->message, m->error.message);
     s->done = true;
     break;
+  case TRI_REPLY_FLOORS:
+    w->floors = m->floors;
+    w->floors_answers++;
+    break;
   default: break;
   }
   return TRI_OK;
@@ -178,14 +187,20 @@ static tri_status to_worker(void *ctx, const tri_zpeer *to, tri_group_msg *m) {
   case TRI_GROUP_ABORT: w->aborts[w->num_aborts++] = m->abort.job; break;
   case TRI_GROUP_DRAIN: w->drains++; break;
   case TRI_GROUP_LEASE: w->leases++; break;
+  case TRI_GROUP_MEASURE: w->measures++; break;
   default: ck_abort_msg("the core sends op %d to a worker", (int)m->op);
   }
   return TRI_OK;
 }
 
-static tri_status encode(void *ctx, uint64_t job, const char *text, size_t len) {
+static tri_status encode(void *ctx, uint64_t job, const char *text, size_t len, const uint32_t **ids, size_t *count) {
   struct world *w = ctx;
   if (w->refuse_encoding) return TRI_AGAIN;
+  if (w->encode_now) {
+    *ids = w->now_ids;
+    *count = w->num_now_ids;
+    return w->encode_now_status;
+  }
   w->encode_job = job;
   memcpy(w->encode_text, text, len);
   w->encode_len = len;
@@ -412,6 +427,47 @@ START_TEST(test_submit) {
   ck_assert_int_eq(w->num_aborts, 0);
   ck_assert(tri_core_is_idle(w->core));
   ck_assert_uint_eq(tri_core_generated_tokens(w->core), 4);
+  world_destroy(w);
+}
+END_TEST
+
+/* A prompt that the encoder does at once needs no event of its own; so do its refusals. */
+START_TEST(test_prompt_encoded_at_once) {
+  struct world *w = world_create(1);
+  start_group(w, 0, 1, 1);
+  w->encode_now = true;
+  w->now_ids = some_ids;
+  w->num_now_ids = 3;
+  tri_client_msg m = submit_msg(1);
+  m.submit.prompt = (tri_wire_str){"Hello", 5};
+  struct stream *s = submit(w, "a", &m);
+  ck_assert(s->accepted == 1 && s->prompt_tokens == 3);
+  ck_assert_int_eq(w->num_assigns, 1);
+  ck_assert_uint_eq(w->assigns[0].a.num_token_ids, 3);
+  m.id = 2, w->num_now_ids = 0;
+  expect_error(submit(w, "a", &m), "invalid_argument", "prompt");
+  m.id = 3, w->now_ids = NULL, w->encode_now_status = TRI_TOO_LARGE;
+  expect_error(submit(w, "a", &m), "no_capacity", "prompt");
+  world_destroy(w);
+}
+END_TEST
+
+/* An offset counts the tokens of one choice: a job with several refuses it rather than repeat the others' in silence.
+ */
+START_TEST(test_attach_several_choices) {
+  struct world *w = world_create(1);
+  start_group(w, 0, 1, 1);
+  tri_client_msg m = submit_msg(1);
+  m.submit.sampling.n = 2;
+  struct stream *s = submit(w, "a", &m);
+  bytes(w, last_job(w), 0, "ab");
+  bytes(w, last_job(w), 1, "xy");
+  ck_assert(s->done);
+  expect_error(attach(w, 2, s, 1), "invalid_argument", "offset");
+  struct stream *t = attach(w, 3, s, 0);
+  expect_text(t, 0, "ab");
+  expect_text(t, 1, "xy");
+  ck_assert(t->done && !t->code[0]);
   world_destroy(w);
 }
 END_TEST
@@ -902,7 +958,8 @@ START_TEST(test_refused_submits) {
   refuse(w, &m, "no_capacity", "prompt");
   m = good, m.id = 6, m.submit.sampling.n = SLOTS + 1;
   refuse(w, &m, "no_capacity", "n");
-  m = good, m.id = 7, m.submit.sampling.num_logit_bias = 1, m.submit.sampling.logit_bias[0].id = 4000;
+  struct tri_wire_bias bias = {.id = 4000};
+  m = good, m.id = 7, m.submit.sampling.num_logit_bias = 1, m.submit.sampling.logit_bias = &bias;
   refuse(w, &m, "out_of_range", "logit_bias");
   m = good, m.id = 8, m.submit.sampling.min_tokens = 17;
   refuse(w, &m, "out_of_range", "min_tokens");
@@ -918,6 +975,58 @@ START_TEST(test_refused_submits) {
   refuse(w, &m, "unsupported", "op");
   ck_assert_int_eq(w->num_assigns, 0);
   ck_assert(tri_core_is_idle(w->core));
+  world_destroy(w);
+}
+END_TEST
+
+static void ask_floors(struct world *w, uint64_t id) {
+  tri_client_msg m = {.op = TRI_OP_FLOORS, .id = id};
+  struct stream *s = open_stream(w, "f", id);
+  tri_core_client(w->core, w->now, &s->peer, &m);
+}
+
+static void send_floors(struct world *w, uint32_t group, uint32_t rank, double x) {
+  tri_group_msg m = {.op = TRI_GROUP_FLOORS,
+                     .floors = {.group = group, .rank = rank, .epoch = 1, .floors = {x, 2 * x, 3 * x, 4 * x, 5 * x}}};
+  send_worker(w, group, 1, rank, &m);
+}
+
+START_TEST(test_floors) {
+  struct world *w = world_create(2);
+  ask_floors(w, 1); /* nobody is there to measure */
+  ck_assert(w->floors_answers == 1 && !w->floors.num_groups);
+  start_group(w, 0, 1, 2);
+  start_group(w, 1, 1, 1);
+  /* All ranks of all groups measure; the answer comes when the last one has. */
+  ask_floors(w, 2);
+  ask_floors(w, 3);
+  ck_assert(w->measures == 3 && w->floors_answers == 1);
+  send_floors(w, 0, 1, 10);
+  send_floors(w, 1, 0, 100);
+  send_floors(w, 0, 7, 1000); /* there is no such rank */
+  ck_assert_int_eq(w->floors_answers, 1);
+  send_floors(w, 0, 0, 1);
+  ck_assert(w->floors_answers == 3 && w->floors.num_groups == 2);
+  ck_assert(w->floors.groups[0].measured == 2 && w->floors.groups[0].sum.read_bytes_per_s == 11);
+  ck_assert(w->floors.groups[1].ranks == 1 && w->floors.groups[1].sum.output_token_flops == 500);
+  /* While a job is there nothing is measured: the answer is what was. */
+  tri_client_msg m = submit_msg(4);
+  submit(w, "a", &m);
+  ask_floors(w, 5);
+  ck_assert(w->measures == 3 && w->floors_answers == 4 && w->floors.groups[0].measured == 2);
+  token(w, last_job(w), 0, 0, 65, TRI_TOKEN_LAST, TRI_FINISH_LENGTH);
+  /* A rank that does not answer is not waited for without end, and those who wait are not without number. */
+  for (uint64_t id = 10; id < 18; id++) ask_floors(w, id);
+  m = (tri_client_msg){.op = TRI_OP_FLOORS, .id = 18};
+  expect_error(submit(w, "f", &m), "no_capacity", "op");
+  send_floors(w, 0, 0, 1);
+  ck_assert(w->measures == 6 && w->floors_answers == 4);
+  for (int i = 0; i < 31; i++) {
+    for (uint32_t r = 0; r < 2; r++) send_health(w, 0, 1, r, 1, false);
+    send_health(w, 1, 1, 0, 1, false);
+    tick(w, 1000000000);
+  }
+  ck_assert(w->floors_answers == 12 && w->floors.groups[0].measured == 1 && w->floors.groups[1].measured == 0);
   world_destroy(w);
 }
 END_TEST
@@ -1285,6 +1394,9 @@ Suite *suite_core(void) {
         *groups = add_case(suite, "groups");
   tcase_add_test(jobs, test_submit);
   tcase_add_test(jobs, test_text_prompt);
+  tcase_add_test(jobs, test_prompt_encoded_at_once);
+  tcase_add_test(jobs, test_floors);
+  tcase_add_test(jobs, test_attach_several_choices);
   tcase_add_test(jobs, test_echo_slow);
   tcase_add_test(jobs, test_not_streamed);
   tcase_add_test(jobs, test_several_choices);

@@ -730,7 +730,8 @@ START_TEST(test_refused_jobs) {
     tri_job *job = NULL;
     if (i == 0) r->assign.num_token_ids = 0;
     if (i == 3) r->prompt[30] = VOCAB;
-    if (i == 4) r->assign.sampling.num_logit_bias = 1, r->assign.sampling.logit_bias[0].id = VOCAB;
+    struct tri_wire_bias bias = {.id = VOCAB};
+    if (i == 4) r->assign.sampling.num_logit_bias = 1, r->assign.sampling.logit_bias = &bias;
     ck_assert_int_eq(tri_job_create(&r->assign, &c.limits, eos, 2, 0, &job, &err), want[i].st);
     ck_assert_str_eq(err.field, want[i].field);
     ck_assert_int_eq(err.status, want[i].st);

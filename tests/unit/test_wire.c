@@ -77,8 +77,8 @@ static void fill_submit(tri_submit *s) {
   p->num_stop = 2;
   p->stop_token_ids[0] = 2;
   p->num_stop_token_ids = 1;
-  p->logit_bias[0] = (struct tri_wire_bias){50, -100};
-  p->logit_bias[1] = (struct tri_wire_bias){51, 1.5f};
+  static const struct tri_wire_bias bias[] = {{50, -100}, {51, 1.5f}};
+  p->logit_bias = bias;
   p->num_logit_bias = 2;
   p->priority = -7;
   p->deadline_ms = 60000;
@@ -170,7 +170,7 @@ static int make_samples(sample out[MAX_SAMPLES]) {
   keep_client(out, &n, "cancel by target", &c);
   c.cancel.has_request_id = true;
   keep_client(out, &n, "cancel by request", &c);
-  for (tri_client_op op = TRI_OP_STATUS; op <= TRI_OP_CLASSIFY; op++) {
+  for (tri_client_op op = TRI_OP_STATUS; op <= TRI_OP_FLOORS; op++) {
     c = (tri_client_msg){.op = op, .id = UINT64_MAX};
     keep_client(out, &n, "plain", &c);
   }
@@ -204,6 +204,9 @@ static int make_samples(sample out[MAX_SAMPLES]) {
   tri_wire_str names[] = {str("a"), str("b")};
   s = (tri_server_msg){.op = TRI_REPLY_MODELS, .id = 2, .models = {2, names, 2048}};
   keep_server(out, &n, "models reply", &s);
+  s = (tri_server_msg){.op = TRI_REPLY_FLOORS, .id = 2, .floors = {.num_groups = 2}};
+  s.floors.groups[1] = (tri_group_floors){.group = 1, .ranks = 4, .measured = 3, .sum = {1e10, 2e11, 3, 4, 5.5}};
+  keep_server(out, &n, "floors reply", &s);
 
   g = (tri_group_msg){.op = TRI_GROUP_REGISTER,
                       .seq = 1,
@@ -244,6 +247,10 @@ static int make_samples(sample out[MAX_SAMPLES]) {
   keep_group(out, &n, "health", &g);
   g = (tri_group_msg){.op = TRI_GROUP_FAILED, .seq = 5, .failed = {1, 2, 3, str("io"), str("disk"), str("f")}};
   keep_group(out, &n, "failed", &g);
+  g = (tri_group_msg){.op = TRI_GROUP_FLOORS, .seq = 5, .floors = {1, 2, 3, {1e10, 2e11, 3, 4, 5.5}}};
+  keep_group(out, &n, "floors", &g);
+  g = (tri_group_msg){.op = TRI_GROUP_MEASURE, .seq = 5};
+  keep_group(out, &n, "measure", &g);
   g = (tri_group_msg){.op = TRI_GROUP_WELCOME, .seq = 6, .welcome = {false, str("no")}};
   keep_group(out, &n, "welcome", &g);
   g = (tri_group_msg){.op = TRI_GROUP_ASSIGN, .seq = 7};
@@ -375,6 +382,16 @@ START_TEST(round_trip_server) {
             out.status.vocab_size == 50257);
   ck_str(out.status.groups[1].state, "ready");
   ck_assert_double_eq(out.status.groups[1].scheduler_us_per_token, 0.25);
+
+  in = (tri_server_msg){.op = TRI_REPLY_FLOORS, .id = 8, .floors = {.num_groups = 1}};
+  in.floors.groups[0] = (tri_group_floors){.group = 3, .ranks = 4, .measured = 2, .sum = {1e10, 2e11, 3, 4, 5.5}};
+  ck_assert_int_eq(tri_server_msg_encode(&in, &buf), TRI_OK);
+  ck_assert_int_eq(tri_server_msg_decode(buf.data, buf.len, a, &out, &err), TRI_OK);
+  ck_assert(out.floors.num_groups == 1 && out.floors.groups[0].ranks == 4 && out.floors.groups[0].measured == 2);
+  ck_assert_double_eq(out.floors.groups[0].sum.flops_per_s, 2e11);
+  ck_assert_double_eq(out.floors.groups[0].sum.output_token_flops, 5.5);
+  in.floors.num_groups = TRI_STATUS_MAX_GROUPS + 1;
+  ck_assert_int_eq(tri_server_msg_encode(&in, &buf), TRI_INVALID_ARGUMENT);
 
   in = (tri_server_msg){.op = TRI_REPLY_DONE, .id = 2, .done = {.num_choices = 1, .prompt_tokens = 5, .total_ms = 30}};
   in.done.choices[0] = (struct tri_done_choice){TRI_FINISH_ABORT, str("whole"), 16};
@@ -788,6 +805,40 @@ START_TEST(depth) {
 }
 END_TEST
 
+/* Frames of several messages: each is found, in order, and what is behind a whole one does not count against it. */
+START_TEST(several_in_a_frame) {
+  char frame[1000];
+  size_t len = 0, used = 0, ends[3];
+  tri_wire_buf buf = {0};
+  tri_error err = {0};
+  tri_arena *a = arena();
+  static tri_server_msg m;
+  for (uint64_t i = 0; i < 3; i++) {
+    m.op = TRI_REPLY_ACCEPTED;
+    m.id = 70 + i;
+    ck_assert_int_eq(tri_server_msg_encode(&m, &buf), TRI_OK);
+    memcpy(frame + len, buf.data, buf.len);
+    ends[i] = len += buf.len;
+  }
+  for (size_t at = 0, i = 0; i < 3; i++, at += used) {
+    ck_assert_int_eq(tri_server_msg_first(frame + at, len - at, &used, &err), TRI_OK);
+    ck_assert_uint_eq(at + used, ends[i]);
+    ck_assert_int_eq(tri_server_msg_decode(frame + at, used, a, &m, &err), TRI_OK);
+    ck_assert_uint_eq(m.id, 70 + i);
+  }
+  /* One decoder call is one message, and a message that is cut off has no end. */
+  ck_assert_int_eq(tri_server_msg_decode(frame, len, a, &m, &err), TRI_CORRUPT);
+  ck_assert_int_eq(tri_client_msg_decode(frame, len, a, &(tri_client_msg){0}, &(uint64_t){0}, &err), TRI_CORRUPT);
+  for (size_t n = 0; n < ends[0]; n++) ck_assert_int_eq(tri_server_msg_first(frame, n, &used, &err), TRI_CORRUPT);
+  frame[ends[0]] = 1; /* what follows is looked at when its turn comes */
+  ck_assert_int_eq(tri_group_msg_first(frame, len, &used, &err), TRI_OK);
+  ck_assert_uint_eq(used, ends[0]);
+  ck_assert_int_eq(tri_group_msg_first(frame + used, len - used, &used, &err), TRI_CORRUPT);
+  tri_wire_buf_free(&buf);
+  tri_arena_destroy(a);
+}
+END_TEST
+
 START_TEST(too_large) {
   char *b = calloc(1, TRI_WIRE_MAX_MESSAGE + 1);
   tri_error err = {0};
@@ -970,7 +1021,7 @@ Suite *suite_wire(void) {
   TCase *c = tcase_create("fields");
   tcase_add_loop_test(c, fields_refused, 0, sizeof refusals / sizeof *refusals);
   suite_add_tcase(s, c);
-  ADD_CASE("hostile", malformed, depth, too_large, truncated, bit_flips);
+  ADD_CASE("hostile", malformed, depth, several_in_a_frame, too_large, truncated, bit_flips);
   ADD_CASE("cost", costs);
   return s;
 }

@@ -251,6 +251,61 @@ START_TEST(gone_and_full) {
 }
 END_TEST
 
+/* What is queued for one peer shares a frame until somebody else's turn comes, it is full, or it is flushed. */
+START_TEST(queued) {
+  tri_zpeer from[2];
+  const void *data;
+  size_t len;
+  tri_zserver_config c = {.endpoint = ipc("q.sock"), .max_message = 1 << 20, .backlog = 100};
+  tri_zserver *s = open_server(&c);
+  tri_zlink *l[2];
+  for (int i = 0; i < 2; i++) {
+    l[i] = open_link(ipc("q.sock"), NULL, NULL);
+    ck_assert_int_eq(tri_zlink_send_wait(l[i], "hi", 2, 5000), TRI_OK);
+    ck_assert_int_eq(server_next(s, 5000, &from[i], &data, &len, NULL), TRI_OK);
+  }
+  ck_assert_int_eq(tri_zserver_queue(s, &from[0], "one", 3), TRI_OK);
+  ck_assert_int_eq(tri_zserver_queue(s, &from[0], "two", 3), TRI_OK);
+  ck_assert_int_eq(link_next(l[0], 100, &data, &len), TRI_AGAIN);
+  ck_assert_int_eq(tri_zserver_queue(s, &from[1], "three", 5), TRI_OK);
+  ck_assert_int_eq(link_next(l[0], 5000, &data, &len), TRI_OK);
+  ck_assert(len == 6 && !memcmp(data, "onetwo", 6));
+  ck_assert_int_eq(tri_zserver_send(s, &from[1], "four", 4),
+                   TRI_OK); /* behind what was queued, in a frame of its own */
+  ck_assert_int_eq(link_next(l[1], 5000, &data, &len), TRI_OK);
+  ck_assert(len == 5 && !memcmp(data, "three", 5));
+  ck_assert_int_eq(link_next(l[1], 5000, &data, &len), TRI_OK);
+  ck_assert(len == 4 && !memcmp(data, "four", 4));
+  /* A large one goes alone, in its turn; many small ones make several frames, and nothing is lost or reordered. */
+  static char big[100000];
+  ck_assert_int_eq(tri_zserver_queue(s, &from[0], "small", 5), TRI_OK);
+  ck_assert_int_eq(tri_zserver_queue(s, &from[0], big, sizeof big), TRI_OK);
+  ck_assert_int_eq(link_next(l[0], 5000, &data, &len), TRI_OK);
+  ck_assert_uint_eq(len, 5);
+  ck_assert_int_eq(link_next(l[0], 5000, &data, &len), TRI_OK);
+  ck_assert_uint_eq(len, sizeof big);
+  uint32_t next = 0;
+  for (uint32_t i = 0; i < 20000; i++) ck_assert_int_eq(tri_zserver_queue(s, &from[0], &i, sizeof i), TRI_OK);
+  tri_zserver_flush(s);
+  while (next < 20000 && link_next(l[0], 5000, &data, &len) == TRI_OK)
+    for (size_t at = 0; at < len; at += sizeof next, next++)
+      if (memcmp((const char *)data + at, &next, sizeof next)) ck_abort_msg("out of order at %u", next);
+  ck_assert_uint_eq(next, 20000);
+  /* Who is gone is known when the first message of a frame is queued. */
+  tri_zlink_close(l[1]);
+  int64_t end = tri_deadline_after_ms(5000);
+  tri_status st;
+  while ((st = tri_zserver_queue(s, &from[1], "x", 1)) != TRI_CLOSED && tri_now_ns() < end) {
+    tri_zserver_flush(s);
+    tri_zserver_recv(s, &from[0], &data, &len, NULL);
+    usleep(1000);
+  }
+  ck_assert_int_eq(st, TRI_CLOSED);
+  tri_zserver_close(s);
+  tri_zlink_close(l[0]);
+}
+END_TEST
+
 START_TEST(rebind) {
   tri_error err = {0};
   struct stat before, after;
@@ -489,9 +544,10 @@ Suite *suite_zsock(void) {
   TCase *c = tcase_create("zsock");
   tcase_set_timeout(c, 60);
   tcase_add_checked_fixture(c, setup, teardown);
-  const TTest *const tests[] = {ipc_mode,       ipc_live_and_stale, bad_endpoints, multipart, gone_and_full,
-                                rebind,         connection_states,  poll,          curve,     key_files,
-                                destroy_closes, endpoint_rule};
+  const TTest *const tests[] = {
+      ipc_mode,     ipc_live_and_stale, bad_endpoints, multipart, gone_and_full, queued,
+      rebind,       connection_states,  poll,          curve,     key_files,     destroy_closes,
+      endpoint_rule};
   for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(c, tests[i]);
   suite_add_tcase(s, c);
   return s;

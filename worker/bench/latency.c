@@ -13,6 +13,7 @@
 #include "runtime/base/wait.h"
 #include "runtime/engine.h"
 #include "runtime/model/serve_options.h"
+#include "worker/measure.h"
 
 enum { MAX_ROUNDS = 1024 };
 
@@ -94,35 +95,12 @@ static tri_status feed(struct bench *b, int slot, double *seconds) {
   return step(b, seconds);
 }
 
-/* Matrix products of one token: every weight matrix once, without the embedding's lookup. */
-static double products_per_token(const struct bench *b, bool head) {
-  const tri_weights *w = b->engine->weights;
-  double n = 0;
-  for (int l = 0; l < b->engine->shard.layers.count; l++)
-    for (int id = 0; id < TRI_W_COUNT; id++) {
-      const tri_weight *m = &w->layers[l].w[id];
-      if (m->data && m->k > 1) n += (double)m->n * m->k;
-    }
-  return n + (head ? (double)w->global[TRI_W_HEAD].n * w->global[TRI_W_HEAD].k : 0);
-}
-
-static double weight_bytes(const struct bench *b) {
-  const tri_weights *w = b->engine->weights;
-  double n =
-      (double)w->global[TRI_W_HEAD].n * w->global[TRI_W_HEAD].k * (double)tri_dtype_size(w->global[TRI_W_HEAD].dtype);
-  for (int l = 0; l < b->engine->shard.layers.count; l++)
-    for (int id = 0; id < TRI_W_COUNT; id++) {
-      const tri_weight *m = &w->layers[l].w[id];
-      if (m->data) n += (double)m->n * m->k * (double)tri_dtype_size(m->dtype);
-    }
-  return n;
-}
-
 static tri_status time_prompts(struct bench *b, double *op, double *floor) {
   const tri_model_config *c = &b->engine->model;
   double t = b->o.input_len, ignored;
   /* Causal attention: each token sees half of the prompt on average, in two products. */
-  double work = t * products_per_token(b, false) + products_per_token(b, true) - products_per_token(b, false) +
+  double work = t * tri_measure_products(b->engine, false) + tri_measure_products(b->engine, true) -
+                tri_measure_products(b->engine, false) +
                 2 * t * (t + 1) / 2 * (double)(c->num_heads * c->head_dim * c->num_layers);
   tri_status st = feed(b, 0, &ignored);
   for (int i = 0; st == TRI_OK && i < b->o.rounds; i++) {
@@ -141,7 +119,7 @@ static tri_status time_decode(struct bench *b, double *op, double *floor) {
   tri_status st = TRI_OK;
   for (int s = 0; st == TRI_OK && s < b->o.batch_size; s++) st = feed(b, s, &ignored);
   for (int i = 0; st == TRI_OK && i < b->o.output_len; i++) {
-    double bytes = weight_bytes(b) + kv_token * (b->o.input_len + i + 1) * b->o.batch_size;
+    double bytes = tri_measure_weight_bytes(b->engine) + kv_token * (b->o.input_len + i + 1) * b->o.batch_size;
     b->floors[i] = tri_floor_read(b->floor, bytes);
     tri_plan_begin(b->writer, 0, (uint64_t)i + 2);
     for (int s = 0; s < b->o.batch_size; s++) add(b, s, TRI_SEQ_DECODE, b->o.input_len + i, 1);
@@ -200,20 +178,20 @@ static void print(const struct bench *b, int threads, double prompt, double prom
            "\"batch_size\":%d,\"prefill_ms\":%.3f,\"prefill_floor_ms\":%.3f,"
            "\"prefill_ratio\":%.3f,\"decode_ms\":%.3f,\"decode_floor_ms\":%.3f,\"decode_ratio\":%.3f}\n",
            e->model.arch->model_type, b->backend->name, b->backend->isa ? b->backend->isa : "", threads,
-           weight_bytes(b), in, batch, prompt * 1e3, prompt_floor * 1e3, prompt_floor / prompt, decode * 1e3,
-           decode_floor * 1e3, decode_floor / decode);
+           tri_measure_weight_bytes(b->engine), in, batch, prompt * 1e3, prompt_floor * 1e3, prompt_floor / prompt,
+           decode * 1e3, decode_floor * 1e3, decode_floor / decode);
     return;
   }
   printf("%s, %.1f M weights in matrices (%.1f MB), backend %s %s, %d threads\n", e->model.arch->model_type,
-         products_per_token(b, true) / 1e6, weight_bytes(b) / 1e6, b->backend->name,
+         tri_measure_products(b->engine, true) / 1e6, tri_measure_weight_bytes(b->engine) / 1e6, b->backend->name,
          b->backend->isa ? b->backend->isa : "", threads);
   printf("prefill %d tokens:        %9.3f ms   floor %9.3f ms (BLAS's best sgemm rate, at %d)   ratio %.2f   %.0f "
          "tokens/s\n",
          in, prompt * 1e3, prompt_floor * 1e3, tri_floor_gemm_size(b->floor), prompt_floor / prompt, in / prompt);
   printf("decode %d sequence%s, a step: %9.3f ms   floor %9.3f ms (memory read, %.1f GB/s)       ratio %.2f   %.1f "
          "tokens/s\n",
-         batch, batch > 1 ? "s" : "", decode * 1e3, decode_floor * 1e3, weight_bytes(b) / decode_floor / 1e9,
-         decode_floor / decode, batch / decode);
+         batch, batch > 1 ? "s" : "", decode * 1e3, decode_floor * 1e3,
+         tri_measure_weight_bytes(b->engine) / decode_floor / 1e9, decode_floor / decode, batch / decode);
 }
 
 static void tear_down(struct bench *b) {
@@ -234,12 +212,19 @@ int main(int argc, char **argv) {
   size_t n = 0;
   int threads;
   double prompt, prompt_floor, decode, decode_floor;
-  for (size_t i = 0; i < tri_serve_option_count; i++) table[n++] = tri_serve_option_table[i];
+  for (size_t i = 0; i < tri_serve_option_count; i++)
+    if (strcmp(tri_serve_option_table[i].group, "Launch")) table[n++] = tri_serve_option_table[i];
   for (int i = 0; i < NUM_OWN; i++) table[n++] = own_options[i];
   spec.options = table;
   spec.count = n;
   int code = tri_options_main(&spec, &b.o, argc, argv, &opts);
   if (code >= 0) return code;
+  if (b.o.serve.tp * b.o.serve.pp * b.o.serve.dp != 1) {
+    fprintf(stderr, "trireme bench latency: it times one rank: --tensor-parallel-size, --pipeline-parallel-size and "
+                    "--data-parallel-size can only be 1; trireme up and trireme bench serve measure several\n");
+    tri_options_free(opts);
+    return TRI_EXIT_USAGE;
+  }
   tri_status st = b.o.serve.model ? TRI_OK : tri_fail(&err, TRI_INVALID_ARGUMENT, "model", "--model is missing");
   if (st == TRI_OK) st = set_up(&b, &threads, &err);
   if (st == TRI_OK) st = time_prompts(&b, &prompt, &prompt_floor);

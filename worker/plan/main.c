@@ -120,7 +120,8 @@ int main(int argc, char **argv) {
     else if (st == TRI_NOT_FOUND || st == TRI_IO)
       code = TRI_EXIT_FAILED;
     if (st != TRI_OK)
-      fprintf(stderr, "trireme plan: %s%s (%s)\n", code == TRI_EXIT_REFUSED ? "refused: " : "", err.message, err.field);
+      fprintf(stderr, "trireme plan: %s%s (%s)%s\n", code == TRI_EXIT_REFUSED ? "refused: " : "", err.message,
+              err.field, st == TRI_NO_CAPACITY ? "; --memory-per-rank says what each rank may use" : "");
   }
   tri_checkpoint_close(ckpt);
   tri_free(config);

@@ -1,0 +1,48 @@
+#include "worker/measure.h"
+
+#include "kernels/floor.h"
+
+enum { ROUNDS = 9, STREAM_BYTES = 128 << 20 };
+
+double tri_measure_products(const tri_engine *e, bool head) {
+  const tri_weights *w = e->weights;
+  double n = 0;
+  for (int l = 0; l < e->shard.layers.count; l++)
+    for (int id = 0; id < TRI_W_COUNT; id++) {
+      const tri_weight *m = &w->layers[l].w[id];
+      if (m->data && m->k > 1) n += (double)m->n * m->k;
+    }
+  const tri_weight *out = &w->global[TRI_W_HEAD];
+  return n + (head && out->data ? (double)out->n * out->k : 0);
+}
+
+double tri_measure_weight_bytes(const tri_engine *e) {
+  const tri_weights *w = e->weights;
+  const tri_weight *out = &w->global[TRI_W_HEAD];
+  double n = out->data ? (double)out->n * out->k * (double)tri_dtype_size(out->dtype) : 0;
+  for (int l = 0; l < e->shard.layers.count; l++)
+    for (int id = 0; id < TRI_W_COUNT; id++) {
+      const tri_weight *m = &w->layers[l].w[id];
+      if (m->data) n += (double)m->n * m->k * (double)tri_dtype_size(m->dtype);
+    }
+  return n;
+}
+
+tri_status tri_measure_floors(const tri_engine *e, tri_pool *pool, tri_floors *out) {
+  tri_floor *floor;
+  double read[ROUNDS], gemm[ROUNDS], piece = STREAM_BYTES / 4;
+  tri_status st = tri_floor_create(pool, STREAM_BYTES, &floor);
+  if (st != TRI_OK) return st;
+  /* Medians: the best round of a rank that shares cores is one in which it was alone, and would be counted for each. */
+  for (int i = 0; i < ROUNDS; i++) {
+    read[i] = tri_floor_read(floor, piece);
+    gemm[i] = tri_floor_gemm(floor);
+  }
+  *out = (tri_floors){.read_bytes_per_s = piece / tri_median(read, ROUNDS),
+                      .flops_per_s = 2 / tri_median(gemm, ROUNDS),
+                      .weight_bytes = tri_measure_weight_bytes(e),
+                      .prompt_token_flops = 2 * tri_measure_products(e, false),
+                      .output_token_flops = 2 * tri_measure_products(e, true)};
+  tri_floor_destroy(floor);
+  return TRI_OK;
+}

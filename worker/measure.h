@@ -1,0 +1,15 @@
+/* What the machine could do at best, for the figures beside a benchmark's: measured on request, while nothing runs. */
+#ifndef TRI_WORKER_MEASURE_H
+#define TRI_WORKER_MEASURE_H
+
+#include "comm/wire.h"
+#include "runtime/engine.h"
+
+/* Multiply-adds of this rank's matrices for one token; head: the output layer's too, which only drawn tokens need. */
+double tri_measure_products(const tri_engine *e, bool head);
+/* Bytes of weights that one decode step reads: matrices, without the embedding's lookup. */
+double tri_measure_weight_bytes(const tri_engine *e);
+/* About a second on every thread of the pool. Fills in the rates and this rank's work per token. */
+tri_status tri_measure_floors(const tri_engine *e, tri_pool *pool, tri_floors *out);
+
+#endif
