@@ -155,12 +155,55 @@ typedef struct tri_attention_args {
   tri_mat out;                       /* [T, hq d] */
 } tri_attention_args;
 
-/* out[:, j] = act(gate_up[:, j]) * gate_up[:, f + j] for j < f: the gate's columns come first. */
+/* out[:, j] = act(gate_up[:, j]) * gate_up[:, f + j] for j < f: the gate's columns come first. SWIGLU_OAI: with gate =
+ * min(gate, limit) and up = clamp(up, -limit, limit), gate * sigmoid(1.702 gate) * (up + 1). */
 typedef struct tri_glu_args {
   tri_mat gate_up; /* [T, 2 f] */
   tri_act act;
+  float limit; /* SWIGLU_OAI only, > 0; 7 in gpt-oss */
   tri_mat out; /* [T, f] */
 } tri_glu_args;
+
+/* Which experts each token goes to, and with what weights. Scores: SOFTMAX over all experts (Mixtral, OLMoE, Qwen,
+ * DeepSeek-V2), SIGMOID of each (DeepSeek-V3), TOPK_SOFTMAX the logits themselves (gpt-oss). Chosen are the top_k with
+ * the best score + bias, of equal ones the lowest ids; they come best first. Their weights are the scores without the
+ * bias (TOPK_SOFTMAX: the softmax of the chosen logits), divided by their sum with renormalize (SIGMOID: by the sum +
+ * 1e-20), times scale.
+ *
+ * Groups (DeepSeek-V3, section 2.1.2): the experts are num_groups equal runs, and only those of the top_groups best
+ * runs can be chosen. A run is as good as the sum of its group_best best score + bias (V3: 2, V2: 1). Experts of other
+ * runs are out of the question however low the chosen ones' biased scores are; the reference implementation once set
+ * them to 0 instead, which let one win against a negative sum. */
+typedef struct tri_moe_route_args {
+  tri_mat logits;    /* [T, E] */
+  const float *bias; /* [E] or NULL */
+  tri_moe_score score;
+  int top_k;
+  int num_groups, top_groups, group_best; /* num_groups 1: no groups, the others mean nothing */
+  bool renormalize;
+  float scale;
+  int32_t *experts; /* [T, top_k] */
+  float *weights;   /* [T, top_k] */
+} tri_moe_route_args;
+
+/* out[t] = sum over the token's choices c, in their order, of weights[t][c] * expert(x[t]), or out += with accumulate.
+ * expert(x) = down act(up x + up_bias) + down_bias; gated: down glu(up x + up_bias), the rows of up_n being F gates and
+ * then F ups. Choices outside first_expert .. first_expert + num_experts - 1 are other ranks' and add nothing. */
+typedef struct tri_moe_experts_args {
+  tri_mat x;              /* [T, H] */
+  const int32_t *experts; /* [T, top_k] */
+  const float *weights;   /* [T, top_k] */
+  int top_k;
+  int num_experts, first_expert;
+  tri_weight up;                    /* [num_experts * up_n, H], expert below expert; up_n = gated ? 2 F : F */
+  tri_weight down;                  /* [num_experts * H, F] */
+  const float *up_bias, *down_bias; /* [num_experts * up_n], [num_experts * H], or NULL */
+  tri_act act;
+  bool gated;
+  float glu_limit; /* as in tri_glu_args */
+  bool accumulate;
+  tri_mat out; /* [T, H], not x */
+} tri_moe_experts_args;
 
 /* out[i] = x[rows[i]] */
 typedef struct tri_gather_rows_args {
@@ -227,6 +270,8 @@ typedef struct tri_sample_args {
   X(qkv_rope_append)                                                                                                   \
   X(attention)                                                                                                         \
   X(glu)                                                                                                               \
+  X(moe_route)                                                                                                         \
+  X(moe_experts)                                                                                                       \
   X(gather_rows)                                                                                                       \
   X(copy_pages)                                                                                                        \
   X(sample)

@@ -85,7 +85,7 @@ typedef struct tri_cpu_isa {
   /* n floats rounded to a KV type */
   void (*narrow)(void *out, tri_dtype dtype, const float *src, int n);
   void (*norm)(const tri_norm_row *r);
-  void (*glu)(float *out, const float *gate, const float *up, int n, tri_act act);
+  void (*glu)(float *out, const float *gate, const float *up, int n, tri_act act, float limit);
   void (*rotate)(float *x, int half, const float *cosine, const float *sine); /* pairs (i, i + half) */
   /* Turns scores into exp(score - new max) and updates max and sum; returns the factor that older sums must be scaled
    * by. */

@@ -108,7 +108,7 @@ static void glu_thread(void *ctx, int index, int count) {
   for (int64_t item = items * index / count; item < end; item++) {
     int t = (int)(item / r->pieces), j = (int)(item % r->pieces) * GLU_PIECE;
     const float *gate = row_of(&r->a->gate_up, t) + j;
-    r->isa->glu(row_of(&r->a->out, t) + j, gate, gate + f, tri_min(GLU_PIECE, f - j), r->a->act);
+    r->isa->glu(row_of(&r->a->out, t) + j, gate, gate + f, tri_min(GLU_PIECE, f - j), r->a->act, r->a->limit);
   }
 }
 

@@ -10,18 +10,25 @@ double tri_ref_act(tri_act act, double x) {
   case TRI_ACT_GELU_TANH: return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
   case TRI_ACT_SILU: return x / (1 + exp(-x));
   case TRI_ACT_QUICK_GELU: return x / (1 + exp(-1.702 * x));
+  case TRI_ACT_SWIGLU_OAI: break;
   }
   return x;
 }
+
+double tri_ref_glu(tri_act act, double limit, double gate, double up) {
+  if (act != TRI_ACT_SWIGLU_OAI) return tri_ref_act(act, gate) * up;
+  gate = gate > limit ? limit : gate; /* NaN stays NaN */
+  up = up > limit ? limit : up < -limit ? -limit : up;
+  return gate / (1 + exp(-1.702 * gate)) * (up + 1);
+}
+
+bool tri_ref_glu_ok(tri_act act, float limit) { return act != TRI_ACT_SWIGLU_OAI || limit > 0; }
 
 static float *row_of(const tri_mat *m, int i) { return m->data + (size_t)i * (size_t)m->ld; }
 
 static bool mat_ok(const tri_mat *m) { return m->rows >= 0 && m->cols >= 0 && m->ld >= m->cols; }
 
-static bool weight_ok(const tri_weight *w) {
-  return w->n >= 0 && w->k >= 0 &&
-         (w->dtype == TRI_F32 || w->dtype == TRI_F16 || w->dtype == TRI_BF16 || w->dtype == TRI_I8);
-}
+static bool weight_ok(const tri_weight *w) { return w->n >= 0 && w->k >= 0 && tri_ref_weight_type_ok(w->dtype); }
 
 static double weight_at(const tri_weight *w, size_t row, size_t col) {
   double q = tri_load_f32(w->data, w->dtype, row * (size_t)w->k + col);
@@ -83,7 +90,8 @@ tri_status tri_ref_linear_plan(tri_backend *be, const tri_linear_args *a, tri_op
   (void)be;
   *plan = (tri_op_plan){0};
   bool fits = a->x.rows == a->out.rows && a->x.cols == a->w.k && a->out.cols == a->w.n;
-  return mat_ok(&a->x) && mat_ok(&a->out) && weight_ok(&a->w) && fits ? TRI_OK : TRI_INVALID_ARGUMENT;
+  bool ok = mat_ok(&a->x) && mat_ok(&a->out) && weight_ok(&a->w) && fits && a->act != TRI_ACT_SWIGLU_OAI;
+  return ok ? TRI_OK : TRI_INVALID_ARGUMENT;
 }
 
 void tri_ref_linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_linear_args *a, tri_stream *stream) {
@@ -106,6 +114,7 @@ tri_status tri_ref_glu_plan(tri_backend *be, const tri_glu_args *a, tri_op_plan 
   (void)be;
   *plan = (tri_op_plan){0};
   bool fits = a->gate_up.rows == a->out.rows && a->gate_up.cols == 2 * a->out.cols;
+  fits = fits && tri_ref_glu_ok(a->act, a->limit);
   return mat_ok(&a->gate_up) && mat_ok(&a->out) && fits ? TRI_OK : TRI_INVALID_ARGUMENT;
 }
 
@@ -114,7 +123,7 @@ void tri_ref_glu_launch(tri_backend *be, const tri_op_plan *plan, const tri_glu_
   int f = a->out.cols;
   for (int t = 0; t < a->out.rows; t++) {
     const float *in = row_of(&a->gate_up, t);
-    for (int j = 0; j < f; j++) row_of(&a->out, t)[j] = (float)(tri_ref_act(a->act, in[j]) * in[f + j]);
+    for (int j = 0; j < f; j++) row_of(&a->out, t)[j] = (float)tri_ref_glu(a->act, a->limit, in[j], in[f + j]);
   }
 }
 

@@ -142,6 +142,9 @@ static void bench_rows(bench *b, int m) {
   tri_glu_args g = {.gate_up = {x, m, 2 * F, 2 * F}, .act = TRI_ACT_SILU, .out = {y, m, F, F}};
   snprintf(name, sizeof name, "glu silu %d x %d", m, F);
   if (wanted(b, "glu")) report(b, name, run_glu, &g, 3.0 * 4 * F * m, 0);
+  g.act = TRI_ACT_SWIGLU_OAI, g.limit = 7;
+  snprintf(name, sizeof name, "glu swiglu_oai %d x %d", m, F);
+  if (wanted(b, "glu")) report(b, name, run_glu, &g, 3.0 * 4 * F * m, 0);
   g.act = TRI_ACT_GELU_TANH;
   snprintf(name, sizeof name, "glu gelu_tanh %d x %d", m, F);
   if (wanted(b, "glu")) report(b, name, run_glu, &g, 3.0 * 4 * F * m, 0);
@@ -171,6 +174,63 @@ static void bench_rows(bench *b, int m) {
   tri_pages_free(k, kv_bytes), tri_pages_free(v, kv_bytes);
   tri_pages_free(index, rows * 4), tri_pages_free(positions, rows * 4), tri_pages_free(slots, rows * 8);
   tri_pages_free(x, rows * 2 * F * 4), tri_pages_free(y, rows * F * 4), tri_pages_free(w, H * 4);
+}
+
+/* Every token draws its experts anew; the memory floor counts those that at least one token wants, once. */
+static void bench_experts(bench *b, tri_dtype t, int m, int h, int f, int experts, int top_k) {
+  size_t up_bytes = (size_t)experts * 2 * (size_t)f * (size_t)h * tri_dtype_size(t), down_bytes = up_bytes / 2;
+  uint16_t *up = pages(up_bytes), *down = pages(down_bytes);
+  for (size_t i = 0; i < up_bytes / 2; i++) up[i] = (uint16_t)(0x3c00 + i * 37 % 251);
+  for (size_t i = 0; i < down_bytes / 2; i++) down[i] = (uint16_t)(0x3c00 + i * 37 % 251);
+  size_t choices = (size_t)m * (size_t)top_k;
+  int32_t *ids = pages(choices * 4);
+  float *weights = filled(b, choices), *scale = filled(b, (size_t)experts * 2 * (size_t)(f + h));
+  float *x = filled(b, (size_t)m * (size_t)h), *y = filled(b, (size_t)m * (size_t)h);
+  char seen[512] = {0}, name[96];
+  int wanted_experts = 0;
+  for (int i = 0; i < m; i++)
+    for (int k = 0, at = oc_range(b->c, 0, experts - 1); k < top_k; k++, at += oc_range(b->c, 1, experts / top_k)) {
+      ids[i * top_k + k] = at % experts;
+      wanted_experts += !seen[at % experts], seen[at % experts] = 1;
+    }
+  tri_moe_experts_args a = {.x = {x, m, h, h}, .experts = ids, .weights = weights, .top_k = top_k};
+  a.num_experts = experts, a.act = TRI_ACT_SILU, a.gated = true, a.out = (tri_mat){y, m, h, h};
+  a.up = (tri_weight){up, t == TRI_I8 ? scale : NULL, t, experts * 2 * f, h};
+  a.down = (tri_weight){down, t == TRI_I8 ? scale : NULL, t, experts * h, f};
+  snprintf(name, sizeof name, "moe_experts %s m %d h %d f %d, %d of %d", tri_dtype_name(t), m, h, f, top_k, experts);
+  double bytes = (double)(up_bytes + down_bytes) * wanted_experts / experts;
+  report(b, name, run_moe_experts, &a, bytes + 8.0 * m * h, 3.0 * (double)choices * h * f);
+  tri_pages_free(up, up_bytes), tri_pages_free(down, down_bytes), tri_pages_free(ids, choices * 4);
+  tri_pages_free(weights, choices * 4), tri_pages_free(scale, (size_t)experts * 8 * (size_t)(f + h));
+  tri_pages_free(x, (size_t)m * (size_t)h * 4), tri_pages_free(y, (size_t)m * (size_t)h * 4);
+}
+
+static void bench_moe(bench *b) {
+  static const int rows[] = {1, 2, 4, 8, 32, 128, 512};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows && wanted(b, "moe_experts"); i++) {
+    if (b->c->opt.quick && rows[i] != 1 && rows[i] != 8 && rows[i] != 512) continue;
+    bench_experts(b, TRI_BF16, rows[i], 2048, 1024, 64, 8); /* OLMoE's shape */
+    bench_experts(b, TRI_BF16, rows[i], 2048, 768, 128, 8); /* Qwen3-30B-A3B's */
+    bench_experts(b, TRI_BF16, rows[i], 4096, 3584, 8, 2);  /* a quarter of Mixtral's */
+    bench_experts(b, TRI_I8, rows[i], 2048, 768, 128, 8);
+  }
+  for (int m = 1; m <= 512 && wanted(b, "moe_route"); m *= 512) {
+    enum { E = 256, K = 8 };
+    float *logits = filled(b, (size_t)m * E), *weights = filled(b, (size_t)m * K);
+    int32_t *ids = pages((size_t)m * K * 4);
+    tri_moe_route_args a = {.logits = {logits, m, E, E}, .bias = weights, .score = TRI_MOE_SIGMOID, .top_k = K};
+    float *bias = filled(b, E);
+    a.bias = bias, a.num_groups = 8, a.top_groups = 4, a.group_best = 2, a.renormalize = true, a.scale = 2.5f;
+    a.experts = ids, a.weights = weights;
+    char name[80];
+    snprintf(name, sizeof name, "moe_route sigmoid, groups, %d x %d", m, E);
+    report(b, name, run_moe_route, &a, 4.0 * m * E, 0);
+    a.bias = NULL, a.score = TRI_MOE_SOFTMAX, a.num_groups = 1;
+    snprintf(name, sizeof name, "moe_route softmax %d x %d", m, E);
+    report(b, name, run_moe_route, &a, 4.0 * m * E, 0);
+    tri_pages_free(logits, (size_t)m * E * 4), tri_pages_free(weights, (size_t)m * K * 4);
+    tri_pages_free(ids, (size_t)m * K * 4), tri_pages_free(bias, E * 4);
+  }
 }
 
 static void bench_copy_pages(bench *b) {
@@ -240,6 +300,7 @@ int oc_bench(oc *c) {
       bench_attention(&b, types[t], 1, 512, 4096, 16);
     }
   }
+  bench_moe(&b);
   bench_rows(&b, 1);
   bench_rows(&b, 512);
   if (wanted(&b, "copy_pages")) bench_copy_pages(&b);
