@@ -45,12 +45,17 @@ typedef struct tri_mat {
   int ld;
 } tri_mat;
 
-/* Keys and values of one layer: [page][kv_head][token in page][head_dim], the same layout for both. */
+/* Keys and values of one layer: [page][kv_head][token in page][head_dim], the same layout for both. With v_dim > 0
+ * there are only keys, and the first v_dim elements of a key are its value (a latent cache, see tri_mla_append_args); v
+ * is not looked at. */
 typedef struct tri_kv_layer {
   void *k, *v;
   tri_dtype dtype; /* F32, F16, BF16 */
   int num_pages, num_kv_heads, block_size, head_dim;
+  int v_dim; /* 0: values are on their own, as long as keys */
 } tri_kv_layer;
+static inline void *tri_kv_values(const tri_kv_layer *kv) { return kv->v_dim ? kv->k : kv->v; }
+static inline int tri_kv_value_dim(const tri_kv_layer *kv) { return kv->v_dim ? kv->v_dim : kv->head_dim; }
 
 /* The flattened token batch of one step, at fixed addresses for the life of an engine. Sequence s owns the tokens
  * seq_start[s] .. seq_start[s+1]-1; its last token's key is key number context_len[s]-1. Rows are in sequence order. */
@@ -106,6 +111,15 @@ typedef struct tri_linear_args {
   tri_mat out; /* [M, n] */
 } tri_linear_args;
 
+/* A product of its own for each head: out[t][h * out_stride + j] = sum over i < k of w[h * n + j][i] * x[t][h *
+ * x_stride + i] for j < n. What lies between the heads' parts of out stays as it is. */
+typedef struct tri_head_linear_args {
+  tri_mat x;    /* [T, at least (num_heads - 1) * x_stride + k] */
+  tri_weight w; /* [num_heads * n, k] */
+  int num_heads, x_stride, out_stride;
+  tri_mat out; /* [T, at least (num_heads - 1) * out_stride + n], not x */
+} tri_head_linear_args;
+
 /* How positions become angles. Once per step, for all layers: cos[t][i], sin[t][i] = attention_scale *
  * cos/sin(positions[t] * inv_freq[i]), product and function in float32 as the reference implementations have it. FIXED:
  * inv_freq. DYNAMIC (dynamic NTK): for rope_len <= original_max_len inv_freq, else base is stretched to base * (factor
@@ -137,6 +151,25 @@ typedef struct tri_qkv_rope_append_args {
   tri_kv_layer kv;
 } tri_qkv_rope_append_args;
 
+/* What goes before latent attention (DeepSeek-V2, section 2.1). Its cache has one row for all heads: the RMS-normed
+ * latent of `rank` elements and behind it the rotated key of rope_dim elements that the heads share. In the absorbed
+ * form a head's query is its first nope_dim elements times its part of the keys' up-projection (head_linear, to the
+ * front of the head's part of q_out), then its own rotated rope_dim elements (here, behind them); attention over the
+ * cached rows gives a latent per head, which the values' up-projection (head_linear again) turns into the head's
+ * output. Pairs rotate as in qkv_rope_append and stay where they are. */
+typedef struct tri_mla_append_args {
+  tri_mat q;    /* [T, num_heads * (nope_dim + rope_dim)] */
+  tri_mat kv_a; /* [T, rank + rope_dim]; afterwards undefined */
+  int num_heads, nope_dim, rope_dim, rank;
+  const float *norm; /* [rank] */
+  float norm_eps;
+  bool interleaved;
+  const float *cos, *sin; /* [T, rope_dim / 2] from rope_angles */
+  const int64_t *kv_slot; /* [T] */
+  tri_kv_layer kv;        /* num_kv_heads 1, head_dim rank + rope_dim, v_dim rank */
+  tri_mat q_out;          /* [T, num_heads * (rank + rope_dim)]; only the rotated parts are written */
+} tri_mla_append_args;
+
 /* Attention of every sequence's new tokens over its paged keys, prompt chunks and decodes mixed in one batch. Token j
  * (of n) of sequence s sees the keys 0 .. context_len[s] - n + j, of those the last `window` (0: all). score = scale *
  * q.k, then softcap * tanh(score / softcap) (softcap 0: none), plus alibi_slopes[h] * (key position - query position).
@@ -152,7 +185,7 @@ typedef struct tri_attention_args {
   int window;
   bool causal;
   const float *alibi_slopes, *sinks; /* [hq] or NULL */
-  tri_mat out;                       /* [T, hq d] */
+  tri_mat out;                       /* [T, hq d], with v_dim [T, hq v_dim] */
 } tri_attention_args;
 
 /* out[:, j] = act(gate_up[:, j]) * gate_up[:, f + j] for j < f: the gate's columns come first. SWIGLU_OAI: with gate =
@@ -266,8 +299,10 @@ typedef struct tri_sample_args {
   X(embed)                                                                                                             \
   X(norm)                                                                                                              \
   X(linear)                                                                                                            \
+  X(head_linear)                                                                                                       \
   X(rope_angles)                                                                                                       \
   X(qkv_rope_append)                                                                                                   \
+  X(mla_append)                                                                                                        \
   X(attention)                                                                                                         \
   X(glu)                                                                                                               \
   X(moe_route)                                                                                                         \

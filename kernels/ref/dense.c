@@ -110,6 +110,34 @@ void tri_ref_linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_l
   }
 }
 
+tri_status tri_ref_head_linear_plan(tri_backend *be, const tri_head_linear_args *a, tri_op_plan *plan) {
+  (void)be;
+  *plan = (tri_op_plan){0};
+  bool ok = mat_ok(&a->x) && mat_ok(&a->out) && weight_ok(&a->w) && a->x.rows == a->out.rows && a->num_heads > 0;
+  if (!ok || a->w.n % a->num_heads || a->x_stride < 0) return TRI_INVALID_ARGUMENT;
+  int n = a->w.n / a->num_heads;
+  int64_t others = a->num_heads - 1;
+  bool fits =
+      a->out_stride >= n && others * a->x_stride + a->w.k <= a->x.cols && others * a->out_stride + n <= a->out.cols;
+  return fits ? TRI_OK : TRI_INVALID_ARGUMENT;
+}
+
+void tri_ref_head_linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_head_linear_args *a,
+                                tri_stream *stream) {
+  (void)be, (void)plan, (void)stream;
+  size_t n = (size_t)(a->w.n / a->num_heads);
+  for (int t = 0; t < a->x.rows; t++)
+    for (int h = 0; h < a->num_heads; h++) {
+      const float *x = row_of(&a->x, t) + (size_t)h * (size_t)a->x_stride;
+      float *out = row_of(&a->out, t) + (size_t)h * (size_t)a->out_stride;
+      for (size_t j = 0; j < n; j++) {
+        double sum = 0;
+        for (int i = 0; i < a->w.k; i++) sum += x[i] * weight_at(&a->w, (size_t)h * n + j, (size_t)i);
+        out[j] = (float)sum;
+      }
+    }
+}
+
 tri_status tri_ref_glu_plan(tri_backend *be, const tri_glu_args *a, tri_op_plan *plan) {
   (void)be;
   *plan = (tri_op_plan){0};

@@ -99,35 +99,91 @@ static void bench_linears(bench *b) {
     }
 }
 
-static void bench_attention(bench *b, tri_dtype t, int seqs, int tokens, int context, int block) {
-  enum { HQ = 32, HKV = 8, D = 128 };
-  int per_seq = (context + block - 1) / block;
-  size_t kv_bytes = (size_t)seqs * (size_t)per_seq * HKV * (size_t)block * D * tri_dtype_size(t);
-  size_t width = (size_t)seqs * (size_t)tokens * HQ * D;
+/* Heads and sizes of what attention is timed for: Llama 3 8B's, and DeepSeek-V2-Lite's and V3's latent ones. */
+typedef struct heads {
+  const char *name;
+  int hq, hkv, d, v_dim;
+} heads;
+
+static void bench_attention(bench *b, const heads *g, tri_dtype t, int seqs, int tokens, int context) {
+  enum { BLOCK = 16 };
+  int per_seq = (context + BLOCK - 1) / BLOCK, v_dim = g->v_dim ? g->v_dim : g->d, rows = seqs * tokens;
+  size_t kv_bytes = (size_t)(seqs * per_seq * g->hkv) * BLOCK * (size_t)g->d * tri_dtype_size(t);
+  size_t width = (size_t)rows * (size_t)(g->hq * g->d);
   uint16_t *k = pages(kv_bytes), *v = pages(kv_bytes);
   for (size_t i = 0; i < kv_bytes / 2; i++)
     k[i] = v[i] = (uint16_t)(0x3c00 + i * 37 % 251); /* about one in every type */
   float *q = filled(b, width), *out = filled(b, width);
-  int32_t start[65] = {0}, contexts[64], map[HQ], *table = pages((size_t)seqs * (size_t)per_seq * 4);
+  int32_t start[65] = {0}, contexts[64], map[128], *table = pages((size_t)seqs * (size_t)per_seq * 4);
   for (int s = 0; s < seqs; s++) {
     start[s + 1] = start[s] + tokens, contexts[s] = context;
     for (int i = 0; i < per_seq; i++) table[s * per_seq + i] = i * seqs + s;
   }
-  for (int h = 0; h < HQ; h++) map[h] = h / (HQ / HKV);
-  tri_batch batch = {
-      .num_tokens = seqs * tokens, .num_seqs = seqs, .block_table_stride = per_seq, .max_context = context};
+  for (int h = 0; h < g->hq; h++) map[h] = h / (g->hq / g->hkv);
+  tri_batch batch = {.num_tokens = rows, .num_seqs = seqs, .block_table_stride = per_seq, .max_context = context};
   batch.max_query = tokens, batch.seq_start = start, batch.context_len = contexts, batch.block_table = table;
-  tri_attention_args a = {.kv = {k, v, t, seqs * per_seq, HKV, block, D}, .batch = &batch, .num_heads = HQ};
-  a.q = (tri_mat){q, seqs * tokens, HQ * D, HQ * D}, a.out = (tri_mat){out, seqs * tokens, HQ * D, HQ * D};
-  a.kv_head_of = map, a.scale = 0.088f, a.causal = true;
+  tri_attention_args a = {.kv = {k, v, t, seqs * per_seq, g->hkv, BLOCK, g->d, g->v_dim}, .batch = &batch};
+  a.q = (tri_mat){q, rows, g->hq * g->d, g->hq * g->d}, a.out = (tri_mat){out, rows, g->hq * v_dim, g->hq * v_dim};
+  a.num_heads = g->hq, a.kv_head_of = map, a.scale = 0.088f, a.causal = true;
   double seen = 0;
   for (int j = 0; j < tokens; j++) seen += context - tokens + j + 1;
   char name[80];
-  snprintf(name, sizeof name, "attention %s %d x %d tokens, context %d/%d", tri_dtype_name(t), seqs, tokens, context,
-           block);
-  report(b, name, run_attention, &a, 2.0 * (double)kv_bytes, 2.0 * seqs * seen * HQ * D);
+  snprintf(name, sizeof name, "attention%s %s %d x %d tokens, context %d", g->name, tri_dtype_name(t), seqs, tokens,
+           context);
+  report(b, name, run_attention, &a, (g->v_dim ? 1.0 : 2.0) * (double)kv_bytes, seqs * seen * g->hq * (g->d + v_dim));
   tri_pages_free(k, kv_bytes), tri_pages_free(v, kv_bytes), tri_pages_free(table, (size_t)seqs * (size_t)per_seq * 4);
   tri_pages_free(q, width * 4), tri_pages_free(out, width * 4);
+}
+
+static void bench_attentions(bench *b) {
+  static const tri_dtype types[] = {TRI_BF16, TRI_F16, TRI_F32};
+  static const heads plain = {"", 32, 8, 128, 0};
+  static const heads latent[] = {{" latent, 16 heads,", 16, 1, 576, 512}, {" latent, 128 heads,", 128, 1, 576, 512}};
+  for (int t = 0; t < 3; t++) {
+    bench_attention(b, &plain, types[t], 1, 1, 1024);
+    bench_attention(b, &plain, types[t], 1, 1, 16384);
+    bench_attention(b, &plain, types[t], 8, 1, 4096);
+    bench_attention(b, &plain, types[t], 1, 512, 512);
+    bench_attention(b, &plain, types[t], 1, 512, 4096);
+  }
+  for (int g = 0; g < 2; g++) {
+    bench_attention(b, &latent[g], TRI_BF16, 1, 1, 1024);
+    bench_attention(b, &latent[g], TRI_BF16, 1, 1, 16384);
+    bench_attention(b, &latent[g], TRI_BF16, 8, 1, 4096);
+    bench_attention(b, &latent[g], TRI_BF16, 1, 512, 512);
+  }
+}
+
+/* DeepSeek-V3's: queries to latents, and latents to values. */
+static void bench_latent(bench *b, int m) {
+  enum { HEADS = 128, RANK = 512, NOPE = 128, ROPE = 64, BLOCK = 16 };
+  size_t rows = (size_t)m, w_bytes = (size_t)HEADS * RANK * NOPE * 2, row = RANK + ROPE;
+  size_t kv_bytes = (rows + BLOCK) * row * 2;
+  uint16_t *w = pages(w_bytes);
+  for (size_t i = 0; i < w_bytes / 2; i++) w[i] = (uint16_t)(0x3c00 + i * 37 % 251);
+  float *x = filled(b, rows * HEADS * row), *y = filled(b, rows * HEADS * row), *angles = filled(b, rows * ROPE);
+  tri_mat narrow = {x, m, HEADS * (NOPE + ROPE), HEADS * (NOPE + ROPE)},
+          wide = {y, m, HEADS * (int)row, HEADS * (int)row};
+  tri_head_linear_args h = {.x = narrow, .w = {w, NULL, TRI_BF16, HEADS * RANK, NOPE}, .num_heads = HEADS, .out = wide};
+  h.x_stride = NOPE + ROPE, h.out_stride = RANK + ROPE;
+  char name[80];
+  snprintf(name, sizeof name, "head_linear bfloat16 %d x 128, n 512 k 128", m);
+  double in_out = 4.0 * m * HEADS * (RANK + NOPE), products = (double)m * HEADS * RANK * NOPE;
+  if (wanted(b, "head_linear")) report(b, name, run_head_linear, &h, (double)w_bytes + in_out, products);
+  h.w.n = HEADS * NOPE, h.w.k = RANK, h.x = wide, h.out = narrow, h.x_stride = RANK, h.out_stride = NOPE;
+  snprintf(name, sizeof name, "head_linear bfloat16 %d x 128, n 128 k 512", m);
+  if (wanted(b, "head_linear")) report(b, name, run_head_linear, &h, (double)w_bytes + in_out, products);
+  int64_t *slots = pages(rows * 8);
+  for (int i = 0; i < m; i++) slots[i] = i;
+  char *k = pages(kv_bytes);
+  tri_mla_append_args a = {.q = narrow, .kv_a = {y, m, (int)row, (int)row}, .num_heads = HEADS, .nope_dim = NOPE};
+  a.rope_dim = ROPE, a.rank = RANK, a.norm = x, a.interleaved = true, a.cos = angles, a.sin = angles, a.kv_slot = slots;
+  a.kv = (tri_kv_layer){k, NULL, TRI_BF16, m / BLOCK + 1, 1, BLOCK, (int)row, RANK}, a.q_out = wide;
+  snprintf(name, sizeof name, "mla_append bfloat16 %d x 128 heads", m);
+  if (wanted(b, "mla_append")) report(b, name, run_mla_append, &a, 8.0 * m * HEADS * ROPE + 6.0 * m * (double)row, 0);
+  tri_pages_free(w, w_bytes), tri_pages_free(k, kv_bytes), tri_pages_free(slots, rows * 8);
+  tri_pages_free(x, rows * HEADS * row * 4), tri_pages_free(y, rows * HEADS * row * 4);
+  tri_pages_free(angles, rows * ROPE * 4);
 }
 
 static void bench_rows(bench *b, int m) {
@@ -167,7 +223,7 @@ static void bench_rows(bench *b, int m) {
   char *k = pages(kv_bytes), *v = pages(kv_bytes);
   tri_qkv_rope_append_args q = {.qkv = {x, m, width, width}, .num_heads = HQ, .num_kv_heads = HKV, .head_dim = D};
   q.rotary_dim = D, q.cos = y, q.sin = y, q.kv_slot = slots;
-  q.kv = (tri_kv_layer){k, v, TRI_BF16, m / BLOCK + 1, HKV, BLOCK, D};
+  q.kv = (tri_kv_layer){k, v, TRI_BF16, m / BLOCK + 1, HKV, BLOCK, D, 0};
   snprintf(name, sizeof name, "qkv_rope_append bfloat16 %d x %d", m, width);
   if (wanted(b, "qkv_rope_append"))
     report(b, name, run_qkv_rope_append, &q, 4.0 * m * D * (2 * HQ + 3 * HKV) + 4.0 * m * D * HKV, 0);
@@ -239,7 +295,7 @@ static void bench_copy_pages(bench *b) {
   char *k = pages(bytes), *v = pages(bytes);
   int32_t pairs[PAGES];
   for (int i = 0; i < PAGES; i++) pairs[i] = i % 2 ? i : PAGES - 2 - i;
-  tri_copy_pages_args a = {.kv = {k, v, TRI_BF16, PAGES, HKV, BLOCK, D}, .pairs = pairs, .num_pairs = PAGES / 2};
+  tri_copy_pages_args a = {.kv = {k, v, TRI_BF16, PAGES, HKV, BLOCK, D, 0}, .pairs = pairs, .num_pairs = PAGES / 2};
   report(b, "copy_pages bfloat16 32 pages", run_copy_pages, &a, 2.0 * (double)bytes, 0);
   tri_pages_free(k, bytes), tri_pages_free(v, bytes);
 }
@@ -290,16 +346,9 @@ int oc_bench(oc *c) {
     exit(2);
   }
   if (wanted(&b, "linear")) bench_linears(&b);
-  if (wanted(&b, "attention")) {
-    static const tri_dtype types[] = {TRI_BF16, TRI_F16, TRI_F32};
-    for (int t = 0; t < 3; t++) {
-      bench_attention(&b, types[t], 1, 1, 1024, 16);
-      bench_attention(&b, types[t], 1, 1, 16384, 16);
-      bench_attention(&b, types[t], 8, 1, 4096, 16);
-      bench_attention(&b, types[t], 1, 512, 512, 16);
-      bench_attention(&b, types[t], 1, 512, 4096, 16);
-    }
-  }
+  if (wanted(&b, "attention")) bench_attentions(&b);
+  bench_latent(&b, 1);
+  bench_latent(&b, 512);
   bench_moe(&b);
   bench_rows(&b, 1);
   bench_rows(&b, 512);

@@ -103,6 +103,7 @@ static int check_deterministic(oc *c) {
     const char *name;
     void (*fn)(oc *, tri_backend **, int, int);
   } tests[] = {{"linear", oc_deterministic_linear},
+               {"head_linear", oc_deterministic_heads},
                {"attention", oc_deterministic_attention},
                {"moe_experts", oc_deterministic_experts},
                {"norm", oc_deterministic_rows}};

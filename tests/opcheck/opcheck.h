@@ -71,6 +71,8 @@ typedef struct oc_attention {
   size_t kv_bytes;
 } oc_attention;
 void oc_attention_build(oc *c, oc_attention *x, const oc_sequences *s, int hq, int hkv, int d, int block, tri_dtype t);
+/* Makes it a latent cache: the first v_dim elements of a key are its value. */
+void oc_attention_latent(oc *c, oc_attention *x, int v_dim);
 /* The same in the device's memory. */
 void oc_attention_device(oc *c, oc_attention *x, const oc_attention *host);
 
@@ -90,6 +92,7 @@ TRI_OP_LIST(X)
 /* deterministic.c: `others` are backends with other numbers of threads. */
 void oc_deterministic_linear(oc *c, tri_backend **others, int num_others, int i);
 void oc_deterministic_attention(oc *c, tri_backend **others, int num_others, int i);
+void oc_deterministic_heads(oc *c, tri_backend **others, int num_others, int i);
 void oc_deterministic_experts(oc *c, tri_backend **others, int num_others, int i);
 void oc_deterministic_rows(oc *c, tri_backend **others, int num_others, int i);
 

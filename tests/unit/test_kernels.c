@@ -115,6 +115,93 @@ START_TEST(logits_that_are_no_numbers_choose_some_expert) {
 }
 END_TEST
 
+enum { HEADS = 3, NOPE = 4, ROPE = 6, RANK = 5, VALUE = 2, LENGTH = 4, QUERY = NOPE + ROPE, ROW = RANK + ROPE };
+
+/* Any numbers will do. */
+static void fill(float *v, size_t n, unsigned seed) {
+  for (size_t i = 0; i < n; i++) v[i] = (float)((i * 37 + seed * 101) % 61) / 30 - 1;
+}
+
+/* Latent attention as DeepSeek-V2's paper writes it down (equations 9 to 19 without the query's own compression): keys
+ * and values of every head are computed from the latents. up: [HEADS * (NOPE + VALUE), RANK], a head's keys first. */
+static void attend_expanded(const float *q, const float *kv_a, const float *norm, const float *up, const float *co,
+                            const float *si, double out[LENGTH][HEADS][VALUE]) {
+  double latent[LENGTH][RANK], key_rope[LENGTH][ROPE];
+  for (int t = 0; t < LENGTH; t++) {
+    double square = 0;
+    for (int i = 0; i < RANK; i++) square += (double)kv_a[t * ROW + i] * kv_a[t * ROW + i];
+    for (int i = 0; i < RANK; i++) latent[t][i] = kv_a[t * ROW + i] / sqrt(square / RANK + 1e-6) * norm[i];
+    for (int i = 0; i < ROPE; i++) {
+      double c = co[t * ROPE / 2 + i / 2], s = si[t * ROPE / 2 + i / 2], x = kv_a[t * ROW + RANK + i];
+      double other = kv_a[t * ROW + RANK + (i ^ 1)];
+      key_rope[t][i] = i % 2 ? x * c + other * s : x * c - other * s;
+    }
+  }
+  for (int t = 0; t < LENGTH; t++)
+    for (int h = 0; h < HEADS; h++) {
+      double p[LENGTH], sum = 0;
+      for (int j = 0; j <= t; j++) {
+        double score = 0;
+        for (int i = 0; i < NOPE; i++)
+          for (int r = 0; r < RANK; r++)
+            score += q[t * HEADS * QUERY + h * QUERY + i] * up[(h * (NOPE + VALUE) + i) * RANK + r] * latent[j][r];
+        for (int i = 0; i < ROPE; i++) {
+          const float *x = q + t * HEADS * QUERY + h * QUERY + NOPE;
+          double c = co[t * ROPE / 2 + i / 2], s = si[t * ROPE / 2 + i / 2];
+          score += (i % 2 ? x[i] * c + x[i - 1] * s : x[i] * c - x[i + 1] * s) * key_rope[j][i];
+        }
+        sum += p[j] = exp(0.3 * score);
+      }
+      for (int v = 0; v < VALUE; v++) {
+        out[t][h][v] = 0;
+        for (int j = 0; j <= t; j++)
+          for (int r = 0; r < RANK; r++)
+            out[t][h][v] += p[j] / sum * up[(h * (NOPE + VALUE) + NOPE + v) * RANK + r] * latent[j][r];
+      }
+    }
+}
+
+START_TEST(absorbed_latent_attention_is_the_expanded_one) {
+  float q[LENGTH * HEADS * QUERY], kv_a[LENGTH * ROW], norm[RANK], up[HEADS * (NOPE + VALUE) * RANK];
+  float co[LENGTH * ROPE / 2], si[LENGTH * ROPE / 2], to_latent[HEADS * RANK * NOPE], to_value[HEADS * VALUE * RANK];
+  float q_out[LENGTH * HEADS * ROW], mixed[LENGTH * HEADS * RANK], got[LENGTH * HEADS * VALUE], cache[2 * 2 * ROW];
+  double want[LENGTH][HEADS][VALUE];
+  fill(q, sizeof q / 4, 1), fill(kv_a, sizeof kv_a / 4, 2), fill(norm, RANK, 3), fill(up, sizeof up / 4, 4);
+  for (int i = 0; i < LENGTH * ROPE / 2; i++) co[i] = cosf((float)i), si[i] = sinf((float)i);
+  attend_expanded(q, kv_a, norm, up, co, si, want);
+  for (int h = 0; h < HEADS; h++)
+    for (int r = 0; r < RANK; r++) {
+      for (int i = 0; i < NOPE; i++) to_latent[(h * RANK + r) * NOPE + i] = up[(h * (NOPE + VALUE) + i) * RANK + r];
+      for (int v = 0; v < VALUE; v++)
+        to_value[(h * VALUE + v) * RANK + r] = up[(h * (NOPE + VALUE) + NOPE + v) * RANK + r];
+    }
+  tri_kv_layer kv = {cache, NULL, TRI_F32, 2, 1, 2, ROW, RANK};
+  int64_t slots[LENGTH] = {2, 3, 0, 1};
+  int32_t table[2] = {1, 0}, start[2] = {0, LENGTH}, context = LENGTH, map[HEADS] = {0};
+  tri_batch batch = {.num_tokens = LENGTH, .num_seqs = 1, .block_table_stride = 2, .max_context = LENGTH};
+  batch.max_query = LENGTH, batch.seq_start = start, batch.context_len = &context, batch.block_table = table;
+  tri_mat queries = {q, LENGTH, HEADS * QUERY, HEADS * QUERY}, rows = {q_out, LENGTH, HEADS * ROW, HEADS * ROW};
+  tri_mat latents = {mixed, LENGTH, HEADS * RANK, HEADS * RANK}, values = {got, LENGTH, HEADS * VALUE, HEADS * VALUE};
+  tri_mla_append_args append = {.q = queries, .kv_a = {kv_a, LENGTH, ROW, ROW}, .num_heads = HEADS, .nope_dim = NOPE};
+  append.rope_dim = ROPE, append.rank = RANK, append.norm = norm, append.norm_eps = 1e-6f, append.interleaved = true;
+  append.cos = co, append.sin = si, append.kv_slot = slots, append.kv = kv, append.q_out = rows;
+  tri_head_linear_args absorb = {.x = queries, .w = {to_latent, NULL, TRI_F32, HEADS * RANK, NOPE}, .out = rows};
+  absorb.num_heads = HEADS, absorb.x_stride = QUERY, absorb.out_stride = ROW;
+  tri_attention_args attend = {.q = rows, .kv = kv, .batch = &batch, .num_heads = HEADS, .kv_head_of = map};
+  attend.scale = 0.3f, attend.causal = true, attend.out = latents;
+  tri_head_linear_args value = {.x = latents, .w = {to_value, NULL, TRI_F32, HEADS * VALUE, RANK}, .out = values};
+  value.num_heads = HEADS, value.x_stride = RANK, value.out_stride = VALUE;
+  tri_backend *be = reference();
+  ck_assert_int_eq(tri_run_mla_append(be, &append, NULL), TRI_OK);
+  ck_assert_int_eq(tri_run_head_linear(be, &absorb, NULL), TRI_OK);
+  ck_assert_int_eq(tri_run_attention(be, &attend, NULL), TRI_OK);
+  ck_assert_int_eq(tri_run_head_linear(be, &value, NULL), TRI_OK);
+  for (int i = 0; i < LENGTH * HEADS * VALUE; i++)
+    ck_assert_msg(fabs(got[i] - (&want[0][0][0])[i]) < 1e-6, "%d: %g, not %g", i, got[i], (&want[0][0][0])[i]);
+  tri_backend_destroy(be);
+}
+END_TEST
+
 Suite *suite_kernels(void) {
   Suite *s = suite_create("kernels");
   TCase *route = tcase_create("moe_route");
@@ -122,5 +209,8 @@ Suite *suite_kernels(void) {
   tcase_add_test(route, other_groups_stay_out_of_the_question);
   tcase_add_test(route, logits_that_are_no_numbers_choose_some_expert);
   suite_add_tcase(s, route);
+  TCase *latent = tcase_create("latent_attention");
+  tcase_add_test(latent, absorbed_latent_attention_is_the_expanded_one);
+  suite_add_tcase(s, latent);
   return s;
 }
