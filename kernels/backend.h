@@ -45,12 +45,17 @@ typedef struct tri_mat {
   int ld;
 } tri_mat;
 
-/* Keys and values of one layer: [page][kv_head][token in page][head_dim], the same layout for both. */
+/* Keys and values of one layer: [page][kv_head][token in page][head_dim], the same layout for both. With v_dim > 0
+ * there are only keys, and the first v_dim elements of a key are its value (a latent cache, see tri_mla_append_args); v
+ * is not looked at. */
 typedef struct tri_kv_layer {
   void *k, *v;
   tri_dtype dtype; /* F32, F16, BF16 */
   int num_pages, num_kv_heads, block_size, head_dim;
+  int v_dim; /* 0: values are on their own, as long as keys */
 } tri_kv_layer;
+static inline void *tri_kv_values(const tri_kv_layer *kv) { return kv->v_dim ? kv->k : kv->v; }
+static inline int tri_kv_value_dim(const tri_kv_layer *kv) { return kv->v_dim ? kv->v_dim : kv->head_dim; }
 
 /* The flattened token batch of one step, at fixed addresses for the life of an engine. Sequence s owns the tokens
  * seq_start[s] .. seq_start[s+1]-1; its last token's key is key number context_len[s]-1. Rows are in sequence order. */
@@ -122,6 +127,15 @@ typedef struct tri_linear_args {
   tri_mat out; /* [M, n] */
 } tri_linear_args;
 
+/* A product of its own for each head: out[t][h * out_stride + j] = sum over i < k of w[h * n + j][i] * x[t][h *
+ * x_stride + i] for j < n. What lies between the heads' parts of out stays as it is. */
+typedef struct tri_head_linear_args {
+  tri_mat x;    /* [T, at least (num_heads - 1) * x_stride + k] */
+  tri_weight w; /* [num_heads * n, k] */
+  int num_heads, x_stride, out_stride;
+  tri_mat out; /* [T, at least (num_heads - 1) * out_stride + n], not x */
+} tri_head_linear_args;
+
 /* How positions become angles. Once per step, for all layers: cos[t][i], sin[t][i] = attention_scale *
  * cos/sin(positions[t] * inv_freq[i]), product and function in float32 as the reference implementations have it. FIXED:
  * inv_freq. DYNAMIC (dynamic NTK): for rope_len <= original_max_len inv_freq, else base is stretched to base * (factor
@@ -155,6 +169,25 @@ typedef struct tri_qkv_rope_append_args {
   tri_kv_layer kv;
 } tri_qkv_rope_append_args;
 
+/* What goes before latent attention (DeepSeek-V2, section 2.1). Its cache has one row for all heads: the RMS-normed
+ * latent of `rank` elements and behind it the rotated key of rope_dim elements that the heads share. In the absorbed
+ * form a head's query is its first nope_dim elements times its part of the keys' up-projection (head_linear, to the
+ * front of the head's part of q_out), then its own rotated rope_dim elements (here, behind them); attention over the
+ * cached rows gives a latent per head, which the values' up-projection (head_linear again) turns into the head's
+ * output. Pairs rotate as in qkv_rope_append and stay where they are. */
+typedef struct tri_mla_append_args {
+  tri_mat q;    /* [T, num_heads * (nope_dim + rope_dim)] */
+  tri_mat kv_a; /* [T, rank + rope_dim]; afterwards undefined */
+  int num_heads, nope_dim, rope_dim, rank;
+  const float *norm; /* [rank] */
+  float norm_eps;
+  bool interleaved;
+  const float *cos, *sin; /* [T, rope_dim / 2] from rope_angles */
+  const int64_t *kv_slot; /* [T] */
+  tri_kv_layer kv;        /* num_kv_heads 1, head_dim rank + rope_dim, v_dim rank */
+  tri_mat q_out;          /* [T, num_heads * (rank + rope_dim)]; only the rotated parts are written */
+} tri_mla_append_args;
+
 /* Attention of every sequence's new tokens over its paged keys, prompt chunks and decodes mixed in one batch. Token j
  * (of n) of sequence s sees the keys 0 .. context_len[s] - n + j, of those the last `window` (0: all). score = scale *
  * q.k, then softcap * tanh(score / softcap) (softcap 0: none), plus alibi_slopes[h] * (key position - query position).
@@ -174,15 +207,58 @@ typedef struct tri_attention_args {
   const float *position_bias;        /* [hq, bias_len] or NULL */
   int bias_len, bias_offset;
   bool bias_relative;
-  tri_mat out; /* [T, hq d] */
+  tri_mat out; /* [T, hq d], with v_dim [T, hq v_dim] */
 } tri_attention_args;
 
-/* out[:, j] = act(gate_up[:, j]) * gate_up[:, f + j] for j < f: the gate's columns come first. */
+/* out[:, j] = act(gate_up[:, j]) * gate_up[:, f + j] for j < f: the gate's columns come first. SWIGLU_OAI: with gate =
+ * min(gate, limit) and up = clamp(up, -limit, limit), gate * sigmoid(1.702 gate) * (up + 1). */
 typedef struct tri_glu_args {
   tri_mat gate_up; /* [T, 2 f] */
   tri_act act;
+  float limit; /* SWIGLU_OAI only, > 0; 7 in gpt-oss */
   tri_mat out; /* [T, f] */
 } tri_glu_args;
+
+/* Which experts each token goes to, and with what weights. Scores: SOFTMAX over all experts (Mixtral, OLMoE, Qwen,
+ * DeepSeek-V2), SIGMOID of each (DeepSeek-V3), TOPK_SOFTMAX the logits themselves (gpt-oss). Chosen are the top_k with
+ * the best score + bias, of equal ones the lowest ids; they come best first. Their weights are the scores without the
+ * bias (TOPK_SOFTMAX: the softmax of the chosen logits), divided by their sum with renormalize (SIGMOID: by the sum +
+ * 1e-20), times scale.
+ *
+ * Groups (DeepSeek-V3, section 2.1.2): the experts are num_groups equal runs, and only those of the top_groups best
+ * runs can be chosen. A run is as good as the sum of its group_best best score + bias (V3: 2, V2: 1). Experts of other
+ * runs are out of the question however low the chosen ones' biased scores are; the reference implementation once set
+ * them to 0 instead, which let one win against a negative sum. */
+typedef struct tri_moe_route_args {
+  tri_mat logits;    /* [T, E] */
+  const float *bias; /* [E] or NULL */
+  tri_moe_score score;
+  int top_k;
+  int num_groups, top_groups, group_best; /* num_groups 1: no groups, the others mean nothing */
+  bool renormalize;
+  float scale;
+  int32_t *experts; /* [T, top_k] */
+  float *weights;   /* [T, top_k] */
+} tri_moe_route_args;
+
+/* out[t] = sum over the token's choices c, in their order, of weights[t][c] * expert(x[t]), or out += with accumulate.
+ * expert(x) = down act(up x + up_bias) + down_bias; gated: down glu(up x + up_bias), the rows of up_n being F gates and
+ * then F ups. Choices outside first_expert .. first_expert + num_experts - 1 are other ranks' and add nothing. */
+typedef struct tri_moe_experts_args {
+  tri_mat x;              /* [T, H] */
+  const int32_t *experts; /* [T, top_k] */
+  const float *weights;   /* [T, top_k] */
+  int top_k;
+  int num_experts, first_expert;
+  tri_weight up;                    /* [num_experts * up_n, H], expert below expert; up_n = gated ? 2 F : F */
+  tri_weight down;                  /* [num_experts * H, F] */
+  const float *up_bias, *down_bias; /* [num_experts * up_n], [num_experts * H], or NULL */
+  tri_act act;
+  bool gated;
+  float glu_limit; /* as in tri_glu_args */
+  bool accumulate;
+  tri_mat out; /* [T, H], not x */
+} tri_moe_experts_args;
 
 /* out[i] = x[rows[i]] */
 typedef struct tri_gather_rows_args {
@@ -247,10 +323,14 @@ typedef struct tri_sample_args {
   X(square_sums)                                                                                                       \
   X(softcap)                                                                                                           \
   X(linear)                                                                                                            \
+  X(head_linear)                                                                                                       \
   X(rope_angles)                                                                                                       \
   X(qkv_rope_append)                                                                                                   \
+  X(mla_append)                                                                                                        \
   X(attention)                                                                                                         \
   X(glu)                                                                                                               \
+  X(moe_route)                                                                                                         \
+  X(moe_experts)                                                                                                       \
   X(gather_rows)                                                                                                       \
   X(copy_pages)                                                                                                        \
   X(sample)

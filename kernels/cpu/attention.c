@@ -29,8 +29,10 @@ typedef struct attention_run {
   const tri_attention_args *a;
   int chunk, max_chunks; /* keys of a chunk; chunks a decoding sequence is cut into at most, 1: not cut */
   int pad;               /* head_dim rounded up, in floats */
-  int *heads, *first;    /* query heads ordered by KV head; [hkv + 1] where each KV head's begin */
-  float *partial;        /* [S][hq][max_chunks][2 + head_dim]: max, sum, weighted values */
+  int value_dim;
+  const void *values;
+  int *heads, *first; /* query heads ordered by KV head; [hkv + 1] where each KV head's begin */
+  float *partial;     /* [S][hq][max_chunks][2 + value_dim]: max, sum, weighted values */
   char *threads;
   size_t thread_bytes;
   tri_ticket ticket, merge_ticket;
@@ -51,7 +53,7 @@ static size_t heads_bytes(const tri_attention_args *a) {
 
 static size_t partial_bytes(const tri_attention_args *a, int chunks) {
   size_t rows = (size_t)a->batch->num_seqs * (size_t)a->num_heads * (size_t)chunks;
-  return chunks > 1 ? tri_round_up(rows * ((size_t)a->kv.head_dim + 2) * sizeof(float), 64) : 0;
+  return chunks > 1 ? tri_round_up(rows * ((size_t)tri_kv_value_dim(&a->kv) + 2) * sizeof(float), 64) : 0;
 }
 
 tri_status tri_cpu_attention_plan(tri_backend *be, const tri_attention_args *a, tri_op_plan *plan) {
@@ -124,7 +126,7 @@ static ptrdiff_t ahead_of(const attention_run *r, const tile *t, const char *now
     values = !values;
   }
   if (block + j >= t->context) return 0;
-  const char *next = kv_at(r, t, values ? r->a->kv.v : r->a->kv.k, block + j);
+  const char *next = kv_at(r, t, values ? r->values : r->a->kv.k, block + j);
   return (ptrdiff_t)((uintptr_t)next - (uintptr_t)now);
 }
 
@@ -182,21 +184,22 @@ static void score_block(const attention_run *r, const tile *t, tile_state *s, in
 
 static void weigh_block(const attention_run *r, const tile *t, tile_state *s, float *factor, int block, int keys) {
   const tri_kv_layer *kv = &r->a->kv;
-  int d = kv->head_dim, cols = r->isa->panel_cols;
-  size_t pad = (size_t)r->pad;
+  int d = r->value_dim, cols = r->isa->panel_cols;
+  size_t pad = (size_t)r->pad, row = (size_t)kv->head_dim;
   if (way_of(r, t) == DIRECT) {
     for (int j = 0, run; j < keys; j += run) {
       run = tri_min(keys - j, kv->block_size - (block + j) % kv->block_size);
-      const char *v = kv_at(r, t, kv->v, block + j);
-      r->isa->weigh(s->part, pad, factor, s->scores + j, BLOCK, t->rows, v, (size_t)d, kv->dtype, run, d,
+      const char *v = kv_at(r, t, r->values, block + j);
+      r->isa->weigh(s->part, pad, factor, s->scores + j, BLOCK, t->rows, v, row, kv->dtype, run, d,
                     ahead_of(r, t, v, true, block, j));
       for (int i = 0; i < t->rows; i++) factor[i] = 1;
     }
     return;
   }
   if (way_of(r, t) == WIDENED) {
-    widen_block(r, t, kv->v, block, keys, 0, d, s->values, pad);
-    r->isa->weigh(s->part, pad, factor, s->scores, BLOCK, t->rows, s->values, pad, TRI_F32, keys, d, 0);
+    const float *wide = kv->v_dim ? s->keys : s->values; /* a latent cache's values have been widened as keys */
+    if (!kv->v_dim) widen_block(r, t, r->values, block, keys, 0, d, s->values, pad);
+    r->isa->weigh(s->part, pad, factor, s->scores, BLOCK, t->rows, wide, pad, TRI_F32, keys, d, 0);
     return;
   }
   for (int i = 0; i < t->rows; i++) {
@@ -207,7 +210,7 @@ static void weigh_block(const attention_run *r, const tile *t, tile_state *s, fl
   for (int e = 0; e < d;
        e += cols) { /* a row of values is a row of the panel; what lies behind its end is not stored */
     p.n = tri_min(cols, d - e), p.y = s->part + e;
-    widen_block(r, t, kv->v, block, keys, e, p.n, s->values, (size_t)cols);
+    widen_block(r, t, r->values, block, keys, e, p.n, s->values, (size_t)cols);
     r->isa->panel(&p);
   }
 }
@@ -268,7 +271,7 @@ static void merge(const tri_cpu_isa *isa, float *max, float *sum, float *acc, fl
 
 static void finish_row(const attention_run *r, int token, int head, float max, float sum, const float *acc) {
   const tri_attention_args *a = r->a;
-  int d = a->kv.head_dim;
+  int d = r->value_dim;
   float scale = 1;
   if (a->sinks) {
     float top = fmaxf(max, a->sinks[head]);
@@ -282,12 +285,12 @@ static void finish_row(const attention_run *r, int token, int head, float max, f
 
 static float *partial_of(const attention_run *r, int seq, int head, int chunk) {
   size_t row = ((size_t)seq * (size_t)r->a->num_heads + (size_t)head) * (size_t)r->max_chunks + (size_t)chunk;
-  return r->partial + row * ((size_t)r->a->kv.head_dim + 2);
+  return r->partial + row * ((size_t)r->value_dim + 2);
 }
 
 static void attend_tile(const attention_run *r, const tile *t, tile_state *s) {
   const tri_attention_args *a = r->a;
-  int d = a->kv.head_dim, begin, end, other;
+  int d = r->value_dim, begin, end, other;
   size_t pad = (size_t)r->pad;
   visible(a, t, row_token(t, 0), &begin, &other);
   visible(a, t, row_token(t, t->rows - 1), &other, &end);
@@ -358,7 +361,7 @@ static void merge_items(attention_run *r, tile_state *s) {
     clear(s->max, s->sum, s->acc, 1, (size_t)r->pad);
     for (int c = 0; c < (t.context + r->chunk - 1) / r->chunk; c++) {
       const float *p = partial_of(r, t.seq, head, c);
-      merge(r->isa, s->max, s->sum, s->acc, p[0], p[1], p + 2, a->kv.head_dim);
+      merge(r->isa, s->max, s->sum, s->acc, p[0], p[1], p + 2, r->value_dim);
     }
     finish_row(r, t.start, head, s->max[0], s->sum[0], s->acc);
   }
@@ -383,6 +386,7 @@ void tri_cpu_attention_launch(tri_backend *be, const tri_op_plan *plan, const tr
   const tri_batch *b = a->batch;
   attention_run r = {.be = be, .isa = tri_cpu_isa_of(be), .a = a, .chunk = plan->variant, .max_chunks = plan->split};
   r.pad = (int)tri_round_up((size_t)a->kv.head_dim, PAD);
+  r.value_dim = tri_kv_value_dim(&a->kv), r.values = tri_kv_values(&a->kv);
   r.heads = be->workspace;
   r.first = r.heads + a->num_heads;
   r.partial = (float *)((char *)be->workspace + heads_bytes(a));

@@ -88,7 +88,7 @@ typedef struct tri_cpu_isa {
   void (*norm)(const tri_norm_row *r);
   float (*square_sum)(const float *x, int n);
   void (*softcap)(float *x, int n, float scale, float cap);
-  void (*glu)(float *out, const float *gate, const float *up, int n, tri_act act);
+  void (*glu)(float *out, const float *gate, const float *up, int n, tri_act act, float limit);
   void (*rotate)(float *x, int half, const float *cosine, const float *sine); /* pairs (i, i + half) */
   /* Turns scores into exp(score - new max) and updates max and sum; returns the factor that older sums must be scaled
    * by. */

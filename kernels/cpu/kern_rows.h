@@ -66,6 +66,7 @@ V_INLINE void epilogue_as(tri_act act, const tri_epilogue *e) {
   case TRI_ACT_GELU_TANH: call(TRI_ACT_GELU_TANH); return;                                                             \
   case TRI_ACT_SILU: call(TRI_ACT_SILU); return;                                                                       \
   case TRI_ACT_QUICK_GELU: call(TRI_ACT_QUICK_GELU); return;                                                           \
+  case TRI_ACT_SWIGLU_OAI: call(TRI_ACT_SWIGLU_OAI); return;                                                           \
   }
 
 static void isa_epilogue(const tri_epilogue *e) {
@@ -75,12 +76,22 @@ static void isa_epilogue(const tri_epilogue *e) {
 #undef CALL
 }
 
-V_INLINE void glu_as(tri_act act, float *out, const float *gate, const float *up, int n) {
-  V_EACH(i, c, n) store_some(out + i, v_mul(v_act(act, load_some(gate + i, c)), load_some(up + i, c)), c);
+V_INLINE void glu_as(tri_act act, float limit, float *out, const float *gate, const float *up, int n) {
+  vf most = v_set1(limit), least = v_set1(-limit);
+  V_EACH(i, c, n) {
+    vf g = load_some(gate + i, c), u = load_some(up + i, c);
+    if (act == TRI_ACT_SWIGLU_OAI) {
+      g = v_logistic_times(v_min(most, g), v_set1(1.702f));
+      u = v_add(v_max(least, v_min(most, u)), v_set1(1.0f));
+    } else {
+      g = v_act(act, g);
+    }
+    store_some(out + i, v_mul(g, u), c);
+  }
 }
 
-static void isa_glu(float *out, const float *gate, const float *up, int n, tri_act act){
-#define CALL(a) glu_as(a, out, gate, up, n)
+static void isa_glu(float *out, const float *gate, const float *up, int n, tri_act act, float limit){
+#define CALL(a) glu_as(a, limit, out, gate, up, n)
     EACH_ACT(CALL)
 #undef CALL
 }

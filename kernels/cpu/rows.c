@@ -140,7 +140,7 @@ static void glu_thread(void *ctx, int index, int count) {
   for (int64_t item = items * index / count; item < end; item++) {
     int t = (int)(item / r->pieces), j = (int)(item % r->pieces) * GLU_PIECE;
     const float *gate = row_of(&r->a->gate_up, t) + j;
-    r->isa->glu(row_of(&r->a->out, t) + j, gate, gate + f, tri_min(GLU_PIECE, f - j), r->a->act);
+    r->isa->glu(row_of(&r->a->out, t) + j, gate, gate + f, tri_min(GLU_PIECE, f - j), r->a->act, r->a->limit);
   }
 }
 
@@ -221,6 +221,14 @@ static void rotate_pairs(float *x, int half, const float *cosine, const float *s
   }
 }
 
+static void rotate(const tri_cpu_isa *isa, bool interleaved, float *x, int half, const float *cosine,
+                   const float *sine) {
+  if (interleaved)
+    rotate_pairs(x, half, cosine, sine);
+  else
+    isa->rotate(x, half, cosine, sine);
+}
+
 static void append_rows(const row_run *r, int begin, int end, int index) {
   (void)index;
   const tri_qkv_rope_append_args *a = r->args;
@@ -239,10 +247,7 @@ static void append_rows(const row_run *r, int begin, int end, int index) {
         n.eps = a->norm_eps, n.weight_offset = a->norm_weight_offset;
         r->isa->norm(&n);
       }
-      if (half && a->interleaved)
-        rotate_pairs(x, half, co, si);
-      else if (half)
-        r->isa->rotate(x, half, co, si);
+      if (half) rotate(r->isa, a->interleaved, x, half, co, si);
     }
     int64_t slot = a->kv_slot[t];
     if (slot < 0) continue; /* a padding row */
@@ -263,4 +268,38 @@ void tri_cpu_qkv_rope_append_launch(tri_backend *be, const tri_op_plan *plan, co
                                     tri_stream *stream) {
   (void)plan, (void)stream;
   run_rows(be, a, a->qkv.rows, a->qkv.cols * 0.6 + 100, append_rows);
+}
+
+static void append_latents(const row_run *r, int begin, int end, int index) {
+  (void)index;
+  const tri_mla_append_args *a = r->args;
+  int half = a->rope_dim / 2;
+  size_t rope = (size_t)a->rope_dim, width = (size_t)a->rank + rope;
+  for (int t = begin; t < end; t++) {
+    float *latent = row_of(&a->kv_a, t);
+    const float *co = half ? a->cos + (size_t)t * (size_t)half : NULL;
+    const float *si = half ? a->sin + (size_t)t * (size_t)half : NULL;
+    for (size_t h = 0; h < (size_t)a->num_heads && half; h++) {
+      float *to = row_of(&a->q_out, t) + h * width + a->rank;
+      memcpy(to, row_of(&a->q, t) + h * ((size_t)a->nope_dim + rope) + a->nope_dim, rope * sizeof *to);
+      rotate(r->isa, a->interleaved, to, half, co, si);
+    }
+    if (a->kv_slot[t] < 0) continue; /* a padding row */
+    tri_norm_row n = {.x = latent, .out = latent, .weight = a->norm, .n = a->rank, .eps = a->norm_eps};
+    n.kind = TRI_NORM_RMS, n.mean_square = -1;
+    r->isa->norm(&n);
+    if (half) rotate(r->isa, a->interleaved, latent + a->rank, half, co, si);
+    size_t at = (size_t)a->kv_slot[t] * width * tri_dtype_size(a->kv.dtype);
+    r->isa->narrow((char *)a->kv.k + at, a->kv.dtype, latent, (int)width);
+  }
+}
+
+tri_status tri_cpu_mla_append_plan(tri_backend *be, const tri_mla_append_args *a, tri_op_plan *plan) {
+  return tri_ref_mla_append_plan(be, a, plan);
+}
+
+void tri_cpu_mla_append_launch(tri_backend *be, const tri_op_plan *plan, const tri_mla_append_args *a,
+                               tri_stream *stream) {
+  (void)plan, (void)stream;
+  run_rows(be, a, a->q.rows, (a->num_heads * a->rope_dim + a->kv_a.cols) * 0.6 + 100, append_latents);
 }

@@ -41,7 +41,7 @@ void tri_ref_rope_angles_launch(tri_backend *be, const tri_op_plan *plan, const 
 
 static bool kv_ok(const tri_kv_layer *kv) {
   return (kv->dtype == TRI_F32 || kv->dtype == TRI_F16 || kv->dtype == TRI_BF16) && kv->block_size > 0 &&
-         kv->num_kv_heads > 0 && kv->head_dim > 0;
+         kv->num_kv_heads > 0 && kv->head_dim > 0 && kv->v_dim >= 0 && kv->v_dim <= kv->head_dim;
 }
 
 tri_status tri_ref_qkv_rope_append_plan(tri_backend *be, const tri_qkv_rope_append_args *a, tri_op_plan *plan) {
@@ -51,16 +51,16 @@ tri_status tri_ref_qkv_rope_append_plan(tri_backend *be, const tri_qkv_rope_appe
   bool rotary = a->rotary_dim >= 0 && a->rotary_dim <= d && a->rotary_dim % 2 == 0;
   bool fits =
       a->qkv.cols == width && a->qkv.ld >= width && a->kv.head_dim == d && a->kv.num_kv_heads == a->num_kv_heads;
+  fits = fits && a->kv.v_dim == 0;
   return kv_ok(&a->kv) && rotary && fits ? TRI_OK : TRI_INVALID_ARGUMENT;
 }
 
-static void norm_head(const tri_qkv_rope_append_args *a, float *x, const float *weight) {
-  int d = a->head_dim;
+static void norm_head(float *x, int d, const float *weight, tri_norm_kind kind, float eps, float offset) {
   double mean = 0, square = 0;
-  for (int i = 0; i < d && a->norm_kind == TRI_NORM_LAYER; i++) mean += (double)x[i] / d;
+  for (int i = 0; i < d && kind == TRI_NORM_LAYER; i++) mean += (double)x[i] / d;
   for (int i = 0; i < d; i++) square += (x[i] - mean) * (x[i] - mean);
-  double factor = 1 / sqrt(square / d + a->norm_eps);
-  for (int i = 0; i < d; i++) x[i] = (float)((x[i] - mean) * factor * ((double)weight[i] + a->norm_weight_offset));
+  double factor = 1 / sqrt(square / d + eps);
+  for (int i = 0; i < d; i++) x[i] = (float)((x[i] - mean) * factor * ((double)weight[i] + offset));
 }
 
 static void rotate_head(float *x, int rotary_dim, bool interleaved, const float *cosine, const float *sine) {
@@ -82,7 +82,8 @@ void tri_ref_qkv_rope_append_launch(tri_backend *be, const tri_op_plan *plan, co
     for (int h = 0; h < hq + hkv; h++) {
       float *x = row + (size_t)h * (size_t)d;
       const float *weight = h < hq ? a->q_norm : a->k_norm;
-      if (weight) norm_head(a, x, weight + (size_t)(h < hq ? h : h - hq) * (size_t)a->norm_stride);
+      size_t own = (size_t)(h < hq ? h : h - hq) * (size_t)a->norm_stride;
+      if (weight) norm_head(x, d, weight + own, a->norm_kind, a->norm_eps, a->norm_weight_offset);
       size_t angle = (size_t)t * (size_t)half;
       if (half) rotate_head(x, a->rotary_dim, a->interleaved, a->cos + angle, a->sin + angle);
     }
@@ -99,11 +100,45 @@ void tri_ref_qkv_rope_append_launch(tri_backend *be, const tri_op_plan *plan, co
   }
 }
 
+tri_status tri_ref_mla_append_plan(tri_backend *be, const tri_mla_append_args *a, tri_op_plan *plan) {
+  (void)be;
+  *plan = (tri_op_plan){0};
+  bool dims = a->num_heads > 0 && a->nope_dim >= 0 && a->rope_dim >= 0 && a->rope_dim % 2 == 0 && a->rank > 0;
+  if (!dims || !kv_ok(&a->kv)) return TRI_INVALID_ARGUMENT;
+  int row = a->rank + a->rope_dim;
+  bool cache = a->kv.num_kv_heads == 1 && a->kv.head_dim == row && a->kv.v_dim == a->rank;
+  bool fits = a->q.cols == a->num_heads * (a->nope_dim + a->rope_dim) && a->q_out.cols == a->num_heads * row &&
+              a->kv_a.cols == row && a->q.rows == a->kv_a.rows && a->q.rows == a->q_out.rows && a->q.ld >= a->q.cols &&
+              a->kv_a.ld >= row && a->q_out.ld >= a->q_out.cols;
+  return cache && fits ? TRI_OK : TRI_INVALID_ARGUMENT;
+}
+
+void tri_ref_mla_append_launch(tri_backend *be, const tri_op_plan *plan, const tri_mla_append_args *a,
+                               tri_stream *stream) {
+  (void)be, (void)plan, (void)stream;
+  size_t rank = (size_t)a->rank, rope = (size_t)a->rope_dim, nope = (size_t)a->nope_dim;
+  for (size_t t = 0; t < (size_t)a->q.rows; t++) {
+    const float *q = a->q.data + t * (size_t)a->q.ld, *co = NULL, *si = NULL;
+    float *out = a->q_out.data + t * (size_t)a->q_out.ld, *latent = a->kv_a.data + t * (size_t)a->kv_a.ld;
+    if (rope) co = a->cos + t * (rope / 2), si = a->sin + t * (rope / 2);
+    for (size_t h = 0; h < (size_t)a->num_heads; h++) {
+      float *to = out + h * (rank + rope) + rank;
+      memcpy(to, q + h * (nope + rope) + nope, rope * sizeof *to);
+      rotate_head(to, a->rope_dim, a->interleaved, co, si);
+    }
+    norm_head(latent, a->rank, a->norm, TRI_NORM_RMS, a->norm_eps, 0);
+    rotate_head(latent + rank, a->rope_dim, a->interleaved, co, si);
+    if (a->kv_slot[t] < 0) continue; /* a padding row */
+    for (size_t i = 0; i < rank + rope; i++)
+      tri_store_f32(a->kv.k, a->kv.dtype, (size_t)a->kv_slot[t] * (rank + rope) + i, latent[i]);
+  }
+}
+
 tri_status tri_ref_attention_plan(tri_backend *be, const tri_attention_args *a, tri_op_plan *plan) {
   (void)be;
   *plan = (tri_op_plan){.workspace = (size_t)(a->kv.head_dim > 0 ? a->kv.head_dim : 0) * sizeof(double)};
-  int width = a->num_heads * a->kv.head_dim;
-  bool fits = a->q.cols == width && a->out.cols == width && a->q.ld >= width && a->out.ld >= width &&
+  int width = a->num_heads * a->kv.head_dim, out_width = a->num_heads * tri_kv_value_dim(&a->kv);
+  bool fits = a->q.cols == width && a->out.cols == out_width && a->q.ld >= width && a->out.ld >= out_width &&
               a->q.rows == a->batch->num_tokens && a->out.rows == a->batch->num_tokens;
   fits = fits && (!a->position_bias || (a->bias_len > 0 && a->softcap == 0));
   return kv_ok(&a->kv) && fits && a->window >= 0 ? TRI_OK : TRI_INVALID_ARGUMENT;
@@ -127,8 +162,9 @@ static double score_of(const tri_attention_args *a, const float *q, size_t key, 
 /* One query head of one token over the keys first..last. */
 static void attend(const tri_attention_args *a, const int32_t *pages, int t, int head, int position, int first,
                    int last, double *acc) {
-  int d = a->kv.head_dim, kv_head = a->kv_head_of[head];
-  const float *q = a->q.data + (size_t)t * (size_t)a->q.ld + (size_t)head * (size_t)d;
+  int d = tri_kv_value_dim(&a->kv), kv_head = a->kv_head_of[head];
+  const void *values = tri_kv_values(&a->kv);
+  const float *q = a->q.data + (size_t)t * (size_t)a->q.ld + (size_t)head * (size_t)a->kv.head_dim;
   double max = a->sinks ? a->sinks[head] : -INFINITY;
   for (int j = first; j <= last; j++)
     max = fmax(max, score_of(a, q, tri_ref_kv_offset(&a->kv, pages, j, kv_head), head, j - position) +
@@ -139,7 +175,7 @@ static void attend(const tri_attention_args *a, const int32_t *pages, int t, int
     size_t key = tri_ref_kv_offset(&a->kv, pages, j, kv_head);
     double p = exp(score_of(a, q, key, head, j - position) + bias_of(a, head, j, position) - max);
     sum += p;
-    for (int i = 0; i < d; i++) acc[i] += p * tri_load_f32(a->kv.v, a->kv.dtype, key + (size_t)i);
+    for (int i = 0; i < d; i++) acc[i] += p * tri_load_f32(values, a->kv.dtype, key + (size_t)i);
   }
   float *out = a->out.data + (size_t)t * (size_t)a->out.ld + (size_t)head * (size_t)d;
   for (int i = 0; i < d; i++) out[i] = (float)(acc[i] / sum);
@@ -175,6 +211,6 @@ void tri_ref_copy_pages_launch(tri_backend *be, const tri_op_plan *plan, const t
     size_t from = (size_t)a->pairs[2 * i] * bytes, to = (size_t)a->pairs[2 * i + 1] * bytes;
     if (from == to) continue;
     memcpy((char *)a->kv.k + to, (const char *)a->kv.k + from, bytes);
-    memcpy((char *)a->kv.v + to, (const char *)a->kv.v + from, bytes);
+    if (!a->kv.v_dim) memcpy((char *)a->kv.v + to, (const char *)a->kv.v + from, bytes);
   }
 }

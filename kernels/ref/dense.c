@@ -10,18 +10,25 @@ double tri_ref_act(tri_act act, double x) {
   case TRI_ACT_GELU_TANH: return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
   case TRI_ACT_SILU: return x / (1 + exp(-x));
   case TRI_ACT_QUICK_GELU: return x / (1 + exp(-1.702 * x));
+  case TRI_ACT_SWIGLU_OAI: break;
   }
   return x;
 }
+
+double tri_ref_glu(tri_act act, double limit, double gate, double up) {
+  if (act != TRI_ACT_SWIGLU_OAI) return tri_ref_act(act, gate) * up;
+  gate = gate > limit ? limit : gate; /* NaN stays NaN */
+  up = up > limit ? limit : up < -limit ? -limit : up;
+  return gate / (1 + exp(-1.702 * gate)) * (up + 1);
+}
+
+bool tri_ref_glu_ok(tri_act act, float limit) { return act != TRI_ACT_SWIGLU_OAI || limit > 0; }
 
 static float *row_of(const tri_mat *m, int i) { return m->data + (size_t)i * (size_t)m->ld; }
 
 static bool mat_ok(const tri_mat *m) { return m->rows >= 0 && m->cols >= 0 && m->ld >= m->cols; }
 
-static bool weight_ok(const tri_weight *w) {
-  return w->n >= 0 && w->k >= 0 &&
-         (w->dtype == TRI_F32 || w->dtype == TRI_F16 || w->dtype == TRI_BF16 || w->dtype == TRI_I8);
-}
+static bool weight_ok(const tri_weight *w) { return w->n >= 0 && w->k >= 0 && tri_ref_weight_type_ok(w->dtype); }
 
 static double weight_at(const tri_weight *w, size_t row, size_t col) {
   double q = tri_load_f32(w->data, w->dtype, row * (size_t)w->k + col);
@@ -119,7 +126,8 @@ tri_status tri_ref_linear_plan(tri_backend *be, const tri_linear_args *a, tri_op
   (void)be;
   *plan = (tri_op_plan){0};
   bool fits = a->x.rows == a->out.rows && a->x.cols == a->w.k && a->out.cols == a->w.n;
-  return mat_ok(&a->x) && mat_ok(&a->out) && weight_ok(&a->w) && fits ? TRI_OK : TRI_INVALID_ARGUMENT;
+  bool ok = mat_ok(&a->x) && mat_ok(&a->out) && weight_ok(&a->w) && fits && a->act != TRI_ACT_SWIGLU_OAI;
+  return ok ? TRI_OK : TRI_INVALID_ARGUMENT;
 }
 
 void tri_ref_linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_linear_args *a, tri_stream *stream) {
@@ -138,10 +146,39 @@ void tri_ref_linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_l
   }
 }
 
+tri_status tri_ref_head_linear_plan(tri_backend *be, const tri_head_linear_args *a, tri_op_plan *plan) {
+  (void)be;
+  *plan = (tri_op_plan){0};
+  bool ok = mat_ok(&a->x) && mat_ok(&a->out) && weight_ok(&a->w) && a->x.rows == a->out.rows && a->num_heads > 0;
+  if (!ok || a->w.n % a->num_heads || a->x_stride < 0) return TRI_INVALID_ARGUMENT;
+  int n = a->w.n / a->num_heads;
+  int64_t others = a->num_heads - 1;
+  bool fits =
+      a->out_stride >= n && others * a->x_stride + a->w.k <= a->x.cols && others * a->out_stride + n <= a->out.cols;
+  return fits ? TRI_OK : TRI_INVALID_ARGUMENT;
+}
+
+void tri_ref_head_linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_head_linear_args *a,
+                                tri_stream *stream) {
+  (void)be, (void)plan, (void)stream;
+  size_t n = (size_t)(a->w.n / a->num_heads);
+  for (int t = 0; t < a->x.rows; t++)
+    for (int h = 0; h < a->num_heads; h++) {
+      const float *x = row_of(&a->x, t) + (size_t)h * (size_t)a->x_stride;
+      float *out = row_of(&a->out, t) + (size_t)h * (size_t)a->out_stride;
+      for (size_t j = 0; j < n; j++) {
+        double sum = 0;
+        for (int i = 0; i < a->w.k; i++) sum += x[i] * weight_at(&a->w, (size_t)h * n + j, (size_t)i);
+        out[j] = (float)sum;
+      }
+    }
+}
+
 tri_status tri_ref_glu_plan(tri_backend *be, const tri_glu_args *a, tri_op_plan *plan) {
   (void)be;
   *plan = (tri_op_plan){0};
   bool fits = a->gate_up.rows == a->out.rows && a->gate_up.cols == 2 * a->out.cols;
+  fits = fits && tri_ref_glu_ok(a->act, a->limit);
   return mat_ok(&a->gate_up) && mat_ok(&a->out) && fits ? TRI_OK : TRI_INVALID_ARGUMENT;
 }
 
@@ -150,7 +187,7 @@ void tri_ref_glu_launch(tri_backend *be, const tri_op_plan *plan, const tri_glu_
   int f = a->out.cols;
   for (int t = 0; t < a->out.rows; t++) {
     const float *in = row_of(&a->gate_up, t);
-    for (int j = 0; j < f; j++) row_of(&a->out, t)[j] = (float)(tri_ref_act(a->act, in[j]) * in[f + j]);
+    for (int j = 0; j < f; j++) row_of(&a->out, t)[j] = (float)tri_ref_glu(a->act, a->limit, in[j], in[f + j]);
   }
 }
 

@@ -12,7 +12,18 @@
 TRI_OP_LIST(X)
 #undef X
 
-double tri_ref_act(tri_act act, double x);
+double tri_ref_act(tri_act act, double x); /* not SWIGLU_OAI, which needs both halves */
+double tri_ref_glu(tri_act act, double limit, double gate, double up);
+bool tri_ref_glu_ok(tri_act act, float limit); /* whether a gated activation can be computed with this limit */
+
+static inline bool tri_ref_weight_type_ok(tri_dtype t) {
+  return t == TRI_F32 || t == TRI_F16 || t == TRI_BF16 || t == TRI_I8;
+}
+
+/* The choices of token t, in double: host backends all use this one, so that two of them never choose differently.
+ * scratch: tri_ref_moe_scratch() doubles. */
+void tri_ref_moe_route_row(const tri_moe_route_args *a, int t, double *scratch);
+size_t tri_ref_moe_scratch(const tri_moe_route_args *a);
 
 /* The distribution the sampler draws row `row` from, after adjustment and the cuts: weight[id] up to a common factor, 0
  * for ids that were cut. Returns the sum. adjusted: [vocab] logits; order: scratch of vocab entries. */

@@ -2,19 +2,24 @@
 #ifndef TRI_BASE_KINDS_H
 #define TRI_BASE_KINDS_H
 
-/* GELU_TANH is GPT-2's gelu_new; GELU_ERF the exact one; QUICK_GELU x * sigmoid(1.702 x). */
+/* GELU_TANH is GPT-2's gelu_new; GELU_ERF the exact one; QUICK_GELU x * sigmoid(1.702 x). SWIGLU_OAI exists only gated:
+ * gpt-oss clamps gate and up at a limit and returns gate * sigmoid(1.702 gate) * (up + 1). */
 typedef enum tri_act {
   TRI_ACT_NONE,
   TRI_ACT_RELU,
   TRI_ACT_GELU_ERF,
   TRI_ACT_GELU_TANH,
   TRI_ACT_SILU,
-  TRI_ACT_QUICK_GELU
+  TRI_ACT_QUICK_GELU,
+  TRI_ACT_SWIGLU_OAI
 } tri_act;
 
 typedef enum tri_norm_kind { TRI_NORM_LAYER, TRI_NORM_RMS } tri_norm_kind;
 
 /* How a position's length-dependence enters the rotary angles; see tri_rope_angles_args. */
 typedef enum tri_rope_kind { TRI_ROPE_FIXED, TRI_ROPE_DYNAMIC, TRI_ROPE_BY_LENGTH } tri_rope_kind;
+
+/* How a router's logits become scores; see tri_moe_route_args. */
+typedef enum tri_moe_score { TRI_MOE_SOFTMAX, TRI_MOE_SIGMOID, TRI_MOE_TOPK_SOFTMAX } tri_moe_score;
 
 #endif

@@ -99,35 +99,91 @@ static void bench_linears(bench *b) {
     }
 }
 
-static void bench_attention(bench *b, tri_dtype t, int seqs, int tokens, int context, int block) {
-  enum { HQ = 32, HKV = 8, D = 128 };
-  int per_seq = (context + block - 1) / block;
-  size_t kv_bytes = (size_t)seqs * (size_t)per_seq * HKV * (size_t)block * D * tri_dtype_size(t);
-  size_t width = (size_t)seqs * (size_t)tokens * HQ * D;
+/* Heads and sizes of what attention is timed for: Llama 3 8B's, and DeepSeek-V2-Lite's and V3's latent ones. */
+typedef struct heads {
+  const char *name;
+  int hq, hkv, d, v_dim;
+} heads;
+
+static void bench_attention(bench *b, const heads *g, tri_dtype t, int seqs, int tokens, int context) {
+  enum { BLOCK = 16 };
+  int per_seq = (context + BLOCK - 1) / BLOCK, v_dim = g->v_dim ? g->v_dim : g->d, rows = seqs * tokens;
+  size_t kv_bytes = (size_t)(seqs * per_seq * g->hkv) * BLOCK * (size_t)g->d * tri_dtype_size(t);
+  size_t width = (size_t)rows * (size_t)(g->hq * g->d);
   uint16_t *k = pages(kv_bytes), *v = pages(kv_bytes);
   for (size_t i = 0; i < kv_bytes / 2; i++)
     k[i] = v[i] = (uint16_t)(0x3c00 + i * 37 % 251); /* about one in every type */
   float *q = filled(b, width), *out = filled(b, width);
-  int32_t start[65] = {0}, contexts[64], map[HQ], *table = pages((size_t)seqs * (size_t)per_seq * 4);
+  int32_t start[65] = {0}, contexts[64], map[128], *table = pages((size_t)seqs * (size_t)per_seq * 4);
   for (int s = 0; s < seqs; s++) {
     start[s + 1] = start[s] + tokens, contexts[s] = context;
     for (int i = 0; i < per_seq; i++) table[s * per_seq + i] = i * seqs + s;
   }
-  for (int h = 0; h < HQ; h++) map[h] = h / (HQ / HKV);
-  tri_batch batch = {
-      .num_tokens = seqs * tokens, .num_seqs = seqs, .block_table_stride = per_seq, .max_context = context};
+  for (int h = 0; h < g->hq; h++) map[h] = h / (g->hq / g->hkv);
+  tri_batch batch = {.num_tokens = rows, .num_seqs = seqs, .block_table_stride = per_seq, .max_context = context};
   batch.max_query = tokens, batch.seq_start = start, batch.context_len = contexts, batch.block_table = table;
-  tri_attention_args a = {.kv = {k, v, t, seqs * per_seq, HKV, block, D}, .batch = &batch, .num_heads = HQ};
-  a.q = (tri_mat){q, seqs * tokens, HQ * D, HQ * D}, a.out = (tri_mat){out, seqs * tokens, HQ * D, HQ * D};
-  a.kv_head_of = map, a.scale = 0.088f, a.causal = true;
+  tri_attention_args a = {.kv = {k, v, t, seqs * per_seq, g->hkv, BLOCK, g->d, g->v_dim}, .batch = &batch};
+  a.q = (tri_mat){q, rows, g->hq * g->d, g->hq * g->d}, a.out = (tri_mat){out, rows, g->hq * v_dim, g->hq * v_dim};
+  a.num_heads = g->hq, a.kv_head_of = map, a.scale = 0.088f, a.causal = true;
   double seen = 0;
   for (int j = 0; j < tokens; j++) seen += context - tokens + j + 1;
   char name[80];
-  snprintf(name, sizeof name, "attention %s %d x %d tokens, context %d/%d", tri_dtype_name(t), seqs, tokens, context,
-           block);
-  report(b, name, run_attention, &a, 2.0 * (double)kv_bytes, 2.0 * seqs * seen * HQ * D);
+  snprintf(name, sizeof name, "attention%s %s %d x %d tokens, context %d", g->name, tri_dtype_name(t), seqs, tokens,
+           context);
+  report(b, name, run_attention, &a, (g->v_dim ? 1.0 : 2.0) * (double)kv_bytes, seqs * seen * g->hq * (g->d + v_dim));
   tri_pages_free(k, kv_bytes), tri_pages_free(v, kv_bytes), tri_pages_free(table, (size_t)seqs * (size_t)per_seq * 4);
   tri_pages_free(q, width * 4), tri_pages_free(out, width * 4);
+}
+
+static void bench_attentions(bench *b) {
+  static const tri_dtype types[] = {TRI_BF16, TRI_F16, TRI_F32};
+  static const heads plain = {"", 32, 8, 128, 0};
+  static const heads latent[] = {{" latent, 16 heads,", 16, 1, 576, 512}, {" latent, 128 heads,", 128, 1, 576, 512}};
+  for (int t = 0; t < 3; t++) {
+    bench_attention(b, &plain, types[t], 1, 1, 1024);
+    bench_attention(b, &plain, types[t], 1, 1, 16384);
+    bench_attention(b, &plain, types[t], 8, 1, 4096);
+    bench_attention(b, &plain, types[t], 1, 512, 512);
+    bench_attention(b, &plain, types[t], 1, 512, 4096);
+  }
+  for (int g = 0; g < 2; g++) {
+    bench_attention(b, &latent[g], TRI_BF16, 1, 1, 1024);
+    bench_attention(b, &latent[g], TRI_BF16, 1, 1, 16384);
+    bench_attention(b, &latent[g], TRI_BF16, 8, 1, 4096);
+    bench_attention(b, &latent[g], TRI_BF16, 1, 512, 512);
+  }
+}
+
+/* DeepSeek-V3's: queries to latents, and latents to values. */
+static void bench_latent(bench *b, int m) {
+  enum { HEADS = 128, RANK = 512, NOPE = 128, ROPE = 64, BLOCK = 16 };
+  size_t rows = (size_t)m, w_bytes = (size_t)HEADS * RANK * NOPE * 2, row = RANK + ROPE;
+  size_t kv_bytes = (rows + BLOCK) * row * 2;
+  uint16_t *w = pages(w_bytes);
+  for (size_t i = 0; i < w_bytes / 2; i++) w[i] = (uint16_t)(0x3c00 + i * 37 % 251);
+  float *x = filled(b, rows * HEADS * row), *y = filled(b, rows * HEADS * row), *angles = filled(b, rows * ROPE);
+  tri_mat narrow = {x, m, HEADS * (NOPE + ROPE), HEADS * (NOPE + ROPE)},
+          wide = {y, m, HEADS * (int)row, HEADS * (int)row};
+  tri_head_linear_args h = {.x = narrow, .w = {w, NULL, TRI_BF16, HEADS * RANK, NOPE}, .num_heads = HEADS, .out = wide};
+  h.x_stride = NOPE + ROPE, h.out_stride = RANK + ROPE;
+  char name[80];
+  snprintf(name, sizeof name, "head_linear bfloat16 %d x 128, n 512 k 128", m);
+  double in_out = 4.0 * m * HEADS * (RANK + NOPE), products = (double)m * HEADS * RANK * NOPE;
+  if (wanted(b, "head_linear")) report(b, name, run_head_linear, &h, (double)w_bytes + in_out, products);
+  h.w.n = HEADS * NOPE, h.w.k = RANK, h.x = wide, h.out = narrow, h.x_stride = RANK, h.out_stride = NOPE;
+  snprintf(name, sizeof name, "head_linear bfloat16 %d x 128, n 128 k 512", m);
+  if (wanted(b, "head_linear")) report(b, name, run_head_linear, &h, (double)w_bytes + in_out, products);
+  int64_t *slots = pages(rows * 8);
+  for (int i = 0; i < m; i++) slots[i] = i;
+  char *k = pages(kv_bytes);
+  tri_mla_append_args a = {.q = narrow, .kv_a = {y, m, (int)row, (int)row}, .num_heads = HEADS, .nope_dim = NOPE};
+  a.rope_dim = ROPE, a.rank = RANK, a.norm = x, a.interleaved = true, a.cos = angles, a.sin = angles, a.kv_slot = slots;
+  a.kv = (tri_kv_layer){k, NULL, TRI_BF16, m / BLOCK + 1, 1, BLOCK, (int)row, RANK}, a.q_out = wide;
+  snprintf(name, sizeof name, "mla_append bfloat16 %d x 128 heads", m);
+  if (wanted(b, "mla_append")) report(b, name, run_mla_append, &a, 8.0 * m * HEADS * ROPE + 6.0 * m * (double)row, 0);
+  tri_pages_free(w, w_bytes), tri_pages_free(k, kv_bytes), tri_pages_free(slots, rows * 8);
+  tri_pages_free(x, rows * HEADS * row * 4), tri_pages_free(y, rows * HEADS * row * 4);
+  tri_pages_free(angles, rows * ROPE * 4);
 }
 
 static void bench_rows(bench *b, int m) {
@@ -148,6 +204,9 @@ static void bench_rows(bench *b, int m) {
   if (wanted(b, "softcap")) report(b, name, run_softcap, &cap, 2.0 * 4 * H * m, 0);
   tri_glu_args g = {.gate_up = {x, m, 2 * F, 2 * F}, .act = TRI_ACT_SILU, .out = {y, m, F, F}};
   snprintf(name, sizeof name, "glu silu %d x %d", m, F);
+  if (wanted(b, "glu")) report(b, name, run_glu, &g, 3.0 * 4 * F * m, 0);
+  g.act = TRI_ACT_SWIGLU_OAI, g.limit = 7;
+  snprintf(name, sizeof name, "glu swiglu_oai %d x %d", m, F);
   if (wanted(b, "glu")) report(b, name, run_glu, &g, 3.0 * 4 * F * m, 0);
   g.act = TRI_ACT_GELU_TANH;
   snprintf(name, sizeof name, "glu gelu_tanh %d x %d", m, F);
@@ -171,7 +230,7 @@ static void bench_rows(bench *b, int m) {
   char *k = pages(kv_bytes), *v = pages(kv_bytes);
   tri_qkv_rope_append_args q = {.qkv = {x, m, width, width}, .num_heads = HQ, .num_kv_heads = HKV, .head_dim = D};
   q.rotary_dim = D, q.cos = y, q.sin = y, q.kv_slot = slots;
-  q.kv = (tri_kv_layer){k, v, TRI_BF16, m / BLOCK + 1, HKV, BLOCK, D};
+  q.kv = (tri_kv_layer){k, v, TRI_BF16, m / BLOCK + 1, HKV, BLOCK, D, 0};
   snprintf(name, sizeof name, "qkv_rope_append bfloat16 %d x %d", m, width);
   if (wanted(b, "qkv_rope_append"))
     report(b, name, run_qkv_rope_append, &q, 4.0 * m * D * (2 * HQ + 3 * HKV) + 4.0 * m * D * HKV, 0);
@@ -180,13 +239,70 @@ static void bench_rows(bench *b, int m) {
   tri_pages_free(x, rows * 2 * F * 4), tri_pages_free(y, rows * F * 4), tri_pages_free(w, H * 4);
 }
 
+/* Every token draws its experts anew; the memory floor counts those that at least one token wants, once. */
+static void bench_experts(bench *b, tri_dtype t, int m, int h, int f, int experts, int top_k) {
+  size_t up_bytes = (size_t)experts * 2 * (size_t)f * (size_t)h * tri_dtype_size(t), down_bytes = up_bytes / 2;
+  uint16_t *up = pages(up_bytes), *down = pages(down_bytes);
+  for (size_t i = 0; i < up_bytes / 2; i++) up[i] = (uint16_t)(0x3c00 + i * 37 % 251);
+  for (size_t i = 0; i < down_bytes / 2; i++) down[i] = (uint16_t)(0x3c00 + i * 37 % 251);
+  size_t choices = (size_t)m * (size_t)top_k;
+  int32_t *ids = pages(choices * 4);
+  float *weights = filled(b, choices), *scale = filled(b, (size_t)experts * 2 * (size_t)(f + h));
+  float *x = filled(b, (size_t)m * (size_t)h), *y = filled(b, (size_t)m * (size_t)h);
+  char seen[512] = {0}, name[96];
+  int wanted_experts = 0;
+  for (int i = 0; i < m; i++)
+    for (int k = 0, at = oc_range(b->c, 0, experts - 1); k < top_k; k++, at += oc_range(b->c, 1, experts / top_k)) {
+      ids[i * top_k + k] = at % experts;
+      wanted_experts += !seen[at % experts], seen[at % experts] = 1;
+    }
+  tri_moe_experts_args a = {.x = {x, m, h, h}, .experts = ids, .weights = weights, .top_k = top_k};
+  a.num_experts = experts, a.act = TRI_ACT_SILU, a.gated = true, a.out = (tri_mat){y, m, h, h};
+  a.up = (tri_weight){up, t == TRI_I8 ? scale : NULL, t, experts * 2 * f, h};
+  a.down = (tri_weight){down, t == TRI_I8 ? scale : NULL, t, experts * h, f};
+  snprintf(name, sizeof name, "moe_experts %s m %d h %d f %d, %d of %d", tri_dtype_name(t), m, h, f, top_k, experts);
+  double bytes = (double)(up_bytes + down_bytes) * wanted_experts / experts;
+  report(b, name, run_moe_experts, &a, bytes + 8.0 * m * h, 3.0 * (double)choices * h * f);
+  tri_pages_free(up, up_bytes), tri_pages_free(down, down_bytes), tri_pages_free(ids, choices * 4);
+  tri_pages_free(weights, choices * 4), tri_pages_free(scale, (size_t)experts * 8 * (size_t)(f + h));
+  tri_pages_free(x, (size_t)m * (size_t)h * 4), tri_pages_free(y, (size_t)m * (size_t)h * 4);
+}
+
+static void bench_moe(bench *b) {
+  static const int rows[] = {1, 2, 4, 8, 32, 128, 512};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows && wanted(b, "moe_experts"); i++) {
+    if (b->c->opt.quick && rows[i] != 1 && rows[i] != 8 && rows[i] != 512) continue;
+    bench_experts(b, TRI_BF16, rows[i], 2048, 1024, 64, 8); /* OLMoE's shape */
+    bench_experts(b, TRI_BF16, rows[i], 2048, 768, 128, 8); /* Qwen3-30B-A3B's */
+    bench_experts(b, TRI_BF16, rows[i], 4096, 3584, 8, 2);  /* a quarter of Mixtral's */
+    bench_experts(b, TRI_I8, rows[i], 2048, 768, 128, 8);
+  }
+  for (int m = 1; m <= 512 && wanted(b, "moe_route"); m *= 512) {
+    enum { E = 256, K = 8 };
+    float *logits = filled(b, (size_t)m * E), *weights = filled(b, (size_t)m * K);
+    int32_t *ids = pages((size_t)m * K * 4);
+    tri_moe_route_args a = {.logits = {logits, m, E, E}, .bias = weights, .score = TRI_MOE_SIGMOID, .top_k = K};
+    float *bias = filled(b, E);
+    a.bias = bias, a.num_groups = 8, a.top_groups = 4, a.group_best = 2, a.renormalize = true, a.scale = 2.5f;
+    a.experts = ids, a.weights = weights;
+    char name[80];
+    snprintf(name, sizeof name, "moe_route sigmoid, groups, %d x %d", m, E);
+    report(b, name, run_moe_route, &a, 4.0 * m * E, 0);
+    a.bias = NULL, a.score = TRI_MOE_SOFTMAX, a.num_groups = 1;
+    snprintf(name, sizeof name, "moe_route softmax %d x %d", m, E);
+    report(b, name, run_moe_route, &a, 4.0 * m * E, 0);
+    tri_pages_free(logits, (size_t)m * E * 4), tri_pages_free(weights, (size_t)m * K * 4);
+    tri_pages_free(ids, (size_t)m * K * 4), tri_pages_free(bias, E * 4);
+  }
+}
+
 static void bench_copy_pages(bench *b) {
   enum { PAGES = 64, HKV = 8, BLOCK = 16, D = 128 };
   size_t bytes = (size_t)PAGES * HKV * BLOCK * D * 2;
   char *k = pages(bytes), *v = pages(bytes);
   int32_t pairs[PAGES];
   for (int i = 0; i < PAGES; i++) pairs[i] = i % 2 ? i : PAGES - 2 - i;
-  tri_copy_pages_args a = {.kv = {k, v, TRI_BF16, PAGES, HKV, BLOCK, D}, .pairs = pairs, .num_pairs = PAGES / 2};
+  tri_copy_pages_args a = {.kv = {k, v, TRI_BF16, PAGES, HKV, BLOCK, D, 0}, .pairs = pairs, .num_pairs = PAGES / 2};
   report(b, "copy_pages bfloat16 32 pages", run_copy_pages, &a, 2.0 * (double)bytes, 0);
   tri_pages_free(k, bytes), tri_pages_free(v, bytes);
 }
@@ -237,16 +353,10 @@ int oc_bench(oc *c) {
     exit(2);
   }
   if (wanted(&b, "linear")) bench_linears(&b);
-  if (wanted(&b, "attention")) {
-    static const tri_dtype types[] = {TRI_BF16, TRI_F16, TRI_F32};
-    for (int t = 0; t < 3; t++) {
-      bench_attention(&b, types[t], 1, 1, 1024, 16);
-      bench_attention(&b, types[t], 1, 1, 16384, 16);
-      bench_attention(&b, types[t], 8, 1, 4096, 16);
-      bench_attention(&b, types[t], 1, 512, 512, 16);
-      bench_attention(&b, types[t], 1, 512, 4096, 16);
-    }
-  }
+  if (wanted(&b, "attention")) bench_attentions(&b);
+  bench_latent(&b, 1);
+  bench_latent(&b, 512);
+  bench_moe(&b);
   bench_rows(&b, 1);
   bench_rows(&b, 512);
   if (wanted(&b, "copy_pages")) bench_copy_pages(&b);

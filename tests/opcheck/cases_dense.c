@@ -118,7 +118,7 @@ void oc_case_softcap(oc *c, int i) {
 
 void oc_case_glu(oc *c, int i) {
   int rows = some_rows(c, i), f = i % 7 == 0 ? 4099 : some_width(c, i + 2);
-  tri_glu_args a = {.gate_up = oc_matrix(c, rows, 2 * f, false), .act = (tri_act)(i % 6)};
+  tri_glu_args a = {.gate_up = oc_matrix(c, rows, 2 * f, false), .act = (tri_act)(i % 7), .limit = 7};
   a.out = oc_matrix(c, rows, f, true);
   float spread = oc_chance(c, 30) ? 30 : 2;
   for (int r = 0; r < rows; r++)

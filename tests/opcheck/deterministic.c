@@ -45,6 +45,49 @@ void oc_deterministic_linear(oc *c, tri_backend **others, int num_others, int i)
     }
 }
 
+void oc_deterministic_heads(oc *c, tri_backend **others, int num_others, int i) {
+  int m = i % 4 == 0 ? 650 : oc_range(c, 2, 70), heads = oc_range(c, 1, 5), n = oc_range(c, 1, 60);
+  tri_head_linear_args a = {.num_heads = heads, .x_stride = oc_range(c, 1, 300), .out_stride = n};
+  a.w = oc_weight(c, oc_weight_type(c, i), heads * n, a.x_stride);
+  a.x = oc_matrix(c, m, heads * a.x_stride, false), a.out = oc_matrix(c, m, heads * n, true);
+  snprintf(c->what, sizeof c->what, "head_linear m %d heads %d n %d k %d", m, heads, n, a.w.k);
+  oc_expect(c, tri_run_head_linear(c->be, &a, NULL) == TRI_OK, "does not run");
+  tri_mat out = oc_matrix(c, m, heads * n, true);
+  for (int o = 0; o < num_others; o++)
+    for (int row = 0, rows; row < m; row += rows) {
+      rows = oc_range(c, 1, o == 0 && m < 100 ? 1 : m - row);
+      tri_head_linear_args b = a;
+      b.x = rows_of(&a.x, row, rows), b.out = rows_of(&out, row, rows);
+      oc_expect(c, tri_run_head_linear(others[o], &b, NULL) == TRI_OK, "does not run");
+      size_t bad = differing(&a.out, &out, row, row, rows);
+      oc_expect(c, bad == 0, "%zu of %d rows differ when run as %d rows", bad, rows, rows);
+    }
+}
+
+/* A token's bits must not depend on who else goes to its experts. */
+void oc_deterministic_experts(oc *c, tri_backend **others, int num_others, int i) {
+  oc_moe_shape s = {.type = oc_weight_type(c, i), .h = oc_range(c, 1, 1200), .f = oc_range(c, 1, 120), .gated = i % 3};
+  s.tokens = oc_range(c, 2, 80), s.experts = oc_range(c, 1, 6), s.top_k = oc_range(c, 1, s.experts);
+  s.act = TRI_ACT_SILU, s.bias = i % 2, s.first = i % 4 ? 0 : 3;
+  if (i % 5 == 4) s.tokens = 300, s.experts = 2, s.top_k = 1;
+  tri_moe_experts_args a;
+  oc_moe_build(c, &a, &s);
+  snprintf(c->what, sizeof c->what, "moe_experts %s tokens %d h %d f %d experts %d top_k %d", tri_dtype_name(s.type),
+           s.tokens, s.h, s.f, s.experts, s.top_k);
+  oc_expect(c, tri_run_moe_experts(c->be, &a, NULL) == TRI_OK, "does not run");
+  tri_mat out = oc_matrix(c, s.tokens, s.h, true);
+  for (int o = 0; o < num_others; o++)
+    for (int row = 0, rows; row < s.tokens; row += rows) {
+      rows = oc_range(c, 1, o == 0 ? 1 : s.tokens - row);
+      tri_moe_experts_args b = a;
+      b.x = rows_of(&a.x, row, rows), b.out = rows_of(&out, row, rows);
+      b.experts += row * s.top_k, b.weights += row * s.top_k;
+      oc_expect(c, tri_run_moe_experts(others[o], &b, NULL) == TRI_OK, "does not run");
+      size_t bad = differing(&a.out, &out, row, row, rows);
+      oc_expect(c, bad == 0, "%zu of %d rows differ when run as %d rows", bad, rows, rows);
+    }
+}
+
 /* Norm and gated activation take rows one by one: their bits against those of rows on their own. */
 void oc_deterministic_rows(oc *c, tri_backend **others, int num_others, int i) {
   int m = oc_range(c, 2, 60), n = oc_range(c, 1, 3000);
@@ -52,7 +95,8 @@ void oc_deterministic_rows(oc *c, tri_backend **others, int num_others, int i) {
   a.kind = (tri_norm_kind)(i % 2);
   a.weight = oc_normals(c, (size_t)n, 1);
   a.out = oc_matrix(c, m, n, true);
-  tri_glu_args g = {.gate_up = oc_matrix(c, m, 2 * n, false), .act = (tri_act)(i % 6), .out = oc_matrix(c, m, n, true)};
+  tri_glu_args g = {
+      .gate_up = oc_matrix(c, m, 2 * n, false), .act = (tri_act)(i % 7), .limit = 7, .out = oc_matrix(c, m, n, true)};
   snprintf(c->what, sizeof c->what, "norm and glu m %d n %d", m, n);
   oc_expect(c, tri_run_norm(c->be, &a, NULL) == TRI_OK && tri_run_glu(c->be, &g, NULL) == TRI_OK, "does not run");
   tri_norm_args b = a;
@@ -79,6 +123,7 @@ void oc_deterministic_attention(oc *c, tri_backend **others, int num_others, int
   int hkv = oc_range(c, 1, 3), hq = hkv * oc_range(c, 1, 8), d = oc_chance(c, 50) ? 64 : oc_range(c, 1, 140);
   oc_attention x;
   oc_attention_build(c, &x, &s, hq, hkv, d, i % 2 ? 16 : oc_range(c, 1, 100), oc_kv_type(i));
+  if (i % 4 == 3) oc_attention_latent(c, &x, oc_range(c, 1, d));
   if (oc_chance(c, 30)) x.args.window = oc_range(c, 1, 600);
   if (oc_chance(c, 20)) x.args.softcap = 5;
   if (oc_chance(c, 20)) x.args.sinks = oc_normals(c, (size_t)hq, 2);
@@ -86,7 +131,7 @@ void oc_deterministic_attention(oc *c, tri_backend **others, int num_others, int
   snprintf(c->what, sizeof c->what, "attention seqs %d hq %d hkv %d d %d window %d", s.count, hq, hkv, d,
            x.args.window);
   oc_expect(c, tri_run_attention(c->be, &x.args, NULL) == TRI_OK, "does not run");
-  tri_mat out = oc_matrix(c, x.batch.num_tokens, hq * d, true);
+  tri_mat out = oc_matrix(c, x.batch.num_tokens, x.args.out.cols, true);
   for (int k = 0; k < s.count; k++)
     for (int o = 0; o < num_others; o++)
       for (int done = 0; done < s.tokens[k];) {

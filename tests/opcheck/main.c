@@ -102,8 +102,11 @@ static int check_deterministic(oc *c) {
   static const struct {
     const char *name;
     void (*fn)(oc *, tri_backend **, int, int);
-  } tests[] = {
-      {"linear", oc_deterministic_linear}, {"attention", oc_deterministic_attention}, {"norm", oc_deterministic_rows}};
+  } tests[] = {{"linear", oc_deterministic_linear},
+               {"head_linear", oc_deterministic_heads},
+               {"attention", oc_deterministic_attention},
+               {"moe_experts", oc_deterministic_experts},
+               {"norm", oc_deterministic_rows}};
   enum { OTHERS = 3 };
   static const int threads[OTHERS] = {1, 2, 5};
   tri_pool *pools[OTHERS];

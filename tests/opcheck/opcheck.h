@@ -71,25 +71,29 @@ typedef struct oc_attention {
   size_t kv_bytes;
 } oc_attention;
 void oc_attention_build(oc *c, oc_attention *x, const oc_sequences *s, int hq, int hkv, int d, int block, tri_dtype t);
+/* Makes it a latent cache: the first v_dim elements of a key are its value. */
+void oc_attention_latent(oc *c, oc_attention *x, int v_dim);
 /* The same in the device's memory. */
 void oc_attention_device(oc *c, oc_attention *x, const oc_attention *host);
 
-void oc_case_embed(oc *c, int i);
-void oc_case_norm(oc *c, int i);
-void oc_case_square_sums(oc *c, int i);
-void oc_case_softcap(oc *c, int i);
-void oc_case_linear(oc *c, int i);
-void oc_case_rope_angles(oc *c, int i);
-void oc_case_qkv_rope_append(oc *c, int i);
-void oc_case_attention(oc *c, int i);
-void oc_case_glu(oc *c, int i);
-void oc_case_gather_rows(oc *c, int i);
-void oc_case_copy_pages(oc *c, int i);
-void oc_case_sample(oc *c, int i);
+/* Experts in host memory with random choices; see cases_moe.c. */
+typedef struct oc_moe_shape {
+  tri_dtype type;
+  int tokens, h, f, experts, first, top_k;
+  tri_act act;
+  bool gated, bias, accumulate;
+} oc_moe_shape;
+void oc_moe_build(oc *c, tri_moe_experts_args *a, const oc_moe_shape *s);
+
+#define X(op) void oc_case_##op(oc *c, int i);
+TRI_OP_LIST(X)
+#undef X
 
 /* deterministic.c: `others` are backends with other numbers of threads. */
 void oc_deterministic_linear(oc *c, tri_backend **others, int num_others, int i);
 void oc_deterministic_attention(oc *c, tri_backend **others, int num_others, int i);
+void oc_deterministic_heads(oc *c, tri_backend **others, int num_others, int i);
+void oc_deterministic_experts(oc *c, tri_backend **others, int num_others, int i);
 void oc_deterministic_rows(oc *c, tri_backend **others, int num_others, int i);
 
 int oc_bench(oc *c);

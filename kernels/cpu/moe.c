@@ -1,0 +1,236 @@
+/* Mixture of experts: the router's choice, and the chosen experts' work.
+ *
+ * The choices of a pass are ordered by expert, so that each expert's weights are read once for all the tokens that want
+ * it. Then there are three phases, in each of which the threads draw items: blocks of columns of the first product,
+ * whose gate and up halves meet while they are in the cache; blocks of columns of the second; and, because a token's
+ * sum must not depend on who its experts' other tokens are, the sum over each token's choices in their order. */
+#include <string.h>
+
+#include "kernels/cpu/product.h"
+
+typedef struct route_run {
+  tri_backend *be;
+  const tri_moe_route_args *a;
+} route_run;
+
+static void route_thread(void *ctx, int index, int count) {
+  const route_run *r = ctx;
+  int64_t rows = r->a->logits.rows, end = rows * (index + 1) / count;
+  double *scratch = (double *)r->be->workspace + (size_t)index * tri_round_up(tri_ref_moe_scratch(r->a), 8);
+  for (int64_t t = rows * index / count; t < end; t++) tri_ref_moe_route_row(r->a, (int)t, scratch);
+}
+
+tri_status tri_cpu_moe_route_plan(tri_backend *be, const tri_moe_route_args *a, tri_op_plan *plan) {
+  tri_status st = tri_ref_moe_route_plan(be, a, plan);
+  if (st == TRI_OK)
+    plan->workspace = (size_t)tri_pool_size(be->pool) * tri_round_up(tri_ref_moe_scratch(a), 8) * sizeof(double);
+  return st;
+}
+
+void tri_cpu_moe_route_launch(tri_backend *be, const tri_op_plan *plan, const tri_moe_route_args *a,
+                              tri_stream *stream) {
+  (void)plan, (void)stream;
+  route_run r = {be, a};
+  if (a->logits.rows) tri_cpu_run(be, 20.0 * a->logits.rows * a->logits.cols, route_thread, &r);
+}
+
+/* Choices that one pass takes up (at least one token's), rows of an expert that go through a block of columns at a
+ * time, and columns of a token that one item sums up. */
+enum { PASS_CHOICES = 4096, ROWS = 256, SUM_PIECE = 512 };
+
+/* Everything about a launch that follows from the shapes: where the parts of the workspace begin, in bytes. */
+typedef struct experts_layout {
+  int pass_tokens, block_up, block_down;
+  size_t ld_act, ld_down; /* floats */
+  size_t act, down, threads, thread_bytes, bytes;
+} experts_layout;
+
+/* A row length whose rows do not all meet in a few sets of the first-level cache. */
+static size_t spread(int n) {
+  size_t ld = tri_round_up((size_t)n, 16);
+  return ld % 256 ? ld : ld + 16;
+}
+
+static tri_product_way way_of(const tri_backend *be, const tri_moe_experts_args *a, int m, bool up) {
+  tri_product_shape s = {.m = m, .k = up ? a->x.cols : a->down.k, .deterministic = be->deterministic, .direct = true};
+  s.scattered = true; /* of the second product's rows it is not true, but they are too few for the library, too */
+  return tri_product_choose(&s);
+}
+
+/* The most scratch that any number of rows up to m asks for. */
+static size_t product_floats(const tri_backend *be, const tri_moe_experts_args *a, int m, int n) {
+  const tri_cpu_isa *isa = tri_cpu_isa_of(be);
+  size_t most = 0;
+  for (int way = TRI_WAY_DOTS; way <= TRI_WAY_PANELS; way++) {
+    size_t floats = tri_product_scratch(isa, (tri_product_way)way, a->up.dtype, m, n, 0, true);
+    if (floats > most) most = floats;
+  }
+  return most;
+}
+
+static bool lay_out(const tri_backend *be, const tri_moe_experts_args *a, experts_layout *l) {
+  const tri_cpu_isa *isa = tri_cpu_isa_of(be);
+  int f = a->down.k, h = a->x.cols, threads = tri_pool_size(be->pool);
+  l->pass_tokens = tri_min(tri_max(1, a->x.rows), tri_max(1, PASS_CHOICES / a->top_k));
+  size_t choices = (size_t)l->pass_tokens * (size_t)a->top_k, act, down, lists;
+  int busy = (int)(choices < (size_t)a->num_experts ? choices : (size_t)a->num_experts); /* experts, at most */
+  int rows = tri_min(ROWS, (int)((choices + (size_t)busy - 1) / (size_t)busy));
+  l->block_up = tri_product_block(isa, way_of(be, a, rows, true), f, tri_max(1, threads / busy));
+  l->block_down = tri_product_block(isa, way_of(be, a, rows, false), h, tri_max(1, threads / busy));
+  l->ld_act = spread(f), l->ld_down = spread(h);
+  int m = choices < ROWS ? (int)choices : ROWS, widest = tri_max(l->block_up, l->block_down);
+  size_t halves = (size_t)m * 2 * (size_t)l->block_up;
+  l->thread_bytes = tri_round_up((halves + product_floats(be, a, m, widest)) * sizeof(float), 64);
+  if (!tri_size_mul(choices * sizeof(float), l->ld_act, &act) ||
+      !tri_size_mul(choices * sizeof(float), l->ld_down, &down) ||
+      !tri_size_mul(l->thread_bytes, (size_t)threads, &l->bytes))
+    return false;
+  lists = (2 * choices + 2 * (size_t)a->num_experts + 1) * sizeof(int32_t);
+  l->act = tri_round_up(lists, 64);
+  return tri_size_add(l->act, act, &l->down) && tri_size_add(l->down, down, &l->threads) &&
+         tri_size_add(l->bytes, l->threads, &l->bytes);
+}
+
+tri_status tri_cpu_moe_experts_plan(tri_backend *be, const tri_moe_experts_args *a, tri_op_plan *plan) {
+  tri_status st = tri_ref_moe_experts_plan(be, a, plan);
+  experts_layout l;
+  if (st != TRI_OK) return st;
+  if (a->top_k > PASS_CHOICES || !lay_out(be, a, &l)) return TRI_OUT_OF_RANGE;
+  plan->workspace = l.bytes;
+  return TRI_OK;
+}
+
+typedef struct experts_run {
+  tri_backend *be;
+  const tri_cpu_isa *isa;
+  const tri_moe_experts_args *a;
+  experts_layout l;
+  int token, tokens; /* of this pass */
+  int num_active;
+  int32_t *active; /* experts that somebody wants */
+  int32_t *first;  /* [num_experts + 1] where each expert's rows begin */
+  int32_t *source; /* row -> token */
+  int32_t *place;  /* choice of the pass -> row, or -1 */
+  float *act, *down;
+  tri_ticket up_ticket, down_ticket, sum_ticket;
+} experts_run;
+
+/* A counting sort of the pass's choices by expert; tokens stay in order. */
+static void order_choices(experts_run *r) {
+  const tri_moe_experts_args *a = r->a;
+  int choices = r->tokens * a->top_k;
+  const int32_t *chosen = a->experts + (size_t)r->token * (size_t)a->top_k;
+  memset(r->first, 0, ((size_t)a->num_experts + 1) * sizeof *r->first);
+  for (int c = 0; c < choices; c++) {
+    int64_t e = (int64_t)chosen[c] - a->first_expert;
+    bool local = e >= 0 && e < a->num_experts;
+    r->place[c] = local ? r->first[e + 1]++ : -1; /* its number among the expert's */
+  }
+  r->num_active = 0;
+  for (int e = 0; e < a->num_experts; e++) {
+    if (r->first[e + 1]) r->active[r->num_active++] = e;
+    r->first[e + 1] += r->first[e];
+  }
+  for (int c = 0; c < choices; c++) {
+    if (r->place[c] < 0) continue;
+    r->place[c] += r->first[chosen[c] - a->first_expert];
+    r->source[r->place[c]] = r->token + c / a->top_k;
+  }
+}
+
+/* Columns column .. column + n - 1 of the hidden layer, for up to ROWS of an expert's rows. */
+static void up_rows(const experts_run *r, float *scratch, int expert, int row, int m, int column, int n) {
+  const tri_moe_experts_args *a = r->a;
+  size_t f = (size_t)a->down.k, w_row = (size_t)expert * (a->gated ? 2 * f : f) + (size_t)column;
+  size_t half = (size_t)m * (size_t)n;
+  float *act = r->act + (size_t)row * r->l.ld_act + column;
+  tri_product p = {.isa = r->isa, .way = way_of(r->be, a, m, true), .x = a->x.data, .ldx = (size_t)a->x.ld, .m = m};
+  p.rows = r->source + row;
+  p.w = tri_weight_rows(&a->up, w_row, n), p.bias = a->up_bias ? a->up_bias + w_row : NULL;
+  if (!a->gated) {
+    p.act = a->act, p.out = act, p.ldo = r->l.ld_act;
+    tri_product_run(&p, scratch);
+    return;
+  }
+  p.out = scratch, p.ldo = (size_t)n;
+  tri_product_run(&p, scratch + 2 * half);
+  p.w = tri_weight_rows(&a->up, w_row + f, n), p.bias = a->up_bias ? a->up_bias + w_row + f : NULL;
+  p.out = scratch + half;
+  tri_product_run(&p, scratch + 2 * half);
+  for (int i = 0; i < m; i++) {
+    const float *gate = scratch + (size_t)i * (size_t)n;
+    r->isa->glu(act + (size_t)i * r->l.ld_act, gate, gate + half, n, a->act, a->glu_limit);
+  }
+}
+
+static void up_item(const experts_run *r, float *scratch, int expert, int column, int n) {
+  int end = r->first[expert + 1];
+  for (int row = r->first[expert]; row < end; row += ROWS)
+    up_rows(r, scratch, expert, row, tri_min(ROWS, end - row), column, n);
+}
+
+static void down_item(const experts_run *r, float *scratch, int expert, int column, int n) {
+  const tri_moe_experts_args *a = r->a;
+  size_t w_row = (size_t)expert * (size_t)a->x.cols + (size_t)column;
+  for (int row = r->first[expert]; row < r->first[expert + 1]; row += ROWS) {
+    int m = tri_min(ROWS, r->first[expert + 1] - row);
+    tri_product p = {.isa = r->isa, .way = way_of(r->be, a, m, false), .ldx = r->l.ld_act, .m = m};
+    p.x = r->act + (size_t)row * r->l.ld_act;
+    p.w = tri_weight_rows(&a->down, w_row, n), p.bias = a->down_bias ? a->down_bias + w_row : NULL;
+    p.out = r->down + (size_t)row * r->l.ld_down + column, p.ldo = r->l.ld_down;
+    tri_product_run(&p, scratch);
+  }
+}
+
+static void run_blocks(experts_run *r, tri_ticket *ticket, float *scratch, int columns, int step,
+                       void (*item)(const experts_run *, float *, int, int, int)) {
+  int64_t blocks = ((int64_t)columns + step - 1) / step, items = blocks * r->num_active;
+  for (int64_t i; (i = tri_take(ticket)) < items;) {
+    int column = (int)(i % blocks) * step;
+    item(r, scratch, r->active[i / blocks], column, tri_min(step, columns - column));
+  }
+}
+
+static void sum_items(experts_run *r) {
+  const tri_moe_experts_args *a = r->a;
+  int64_t pieces = ((int64_t)a->x.cols + SUM_PIECE - 1) / SUM_PIECE, items = pieces * r->tokens;
+  for (int64_t i; (i = tri_take(&r->sum_ticket)) < items;) {
+    int t = (int)(i / pieces), column = (int)(i % pieces) * SUM_PIECE, n = tri_min(SUM_PIECE, a->x.cols - column);
+    float *out = a->out.data + (size_t)(r->token + t) * (size_t)a->out.ld + column;
+    if (!a->accumulate) memset(out, 0, (size_t)n * sizeof *out);
+    for (int c = 0; c < a->top_k; c++) {
+      int32_t row = r->place[t * a->top_k + c];
+      float weight = a->weights[(size_t)(r->token + t) * (size_t)a->top_k + (size_t)c];
+      if (row >= 0) r->isa->blend(out, 1, r->down + (size_t)row * r->l.ld_down + column, weight, n);
+    }
+  }
+}
+
+static void experts_thread(void *ctx, int index, int count) {
+  experts_run *r = ctx;
+  float *scratch = (float *)((char *)r->be->workspace + r->l.threads + (size_t)index * r->l.thread_bytes);
+  run_blocks(r, &r->up_ticket, scratch, r->a->down.k, r->l.block_up, up_item);
+  if (count > 1) tri_pool_barrier(r->be->pool);
+  run_blocks(r, &r->down_ticket, scratch, r->a->x.cols, r->l.block_down, down_item);
+  if (count > 1) tri_pool_barrier(r->be->pool);
+  sum_items(r);
+}
+
+void tri_cpu_moe_experts_launch(tri_backend *be, const tri_op_plan *plan, const tri_moe_experts_args *a,
+                                tri_stream *stream) {
+  (void)plan, (void)stream;
+  experts_layout l;
+  if (!a->x.rows || !lay_out(be, a, &l)) return; /* plan saw that it can be laid out */
+  size_t choices = (size_t)l.pass_tokens * (size_t)a->top_k;
+  char *base = be->workspace;
+  for (int token = 0; token < a->x.rows; token += l.pass_tokens) {
+    experts_run r = {.be = be, .isa = tri_cpu_isa_of(be), .a = a, .l = l, .token = token};
+    r.tokens = tri_min(l.pass_tokens, a->x.rows - token);
+    r.source = be->workspace, r.place = r.source + choices;
+    r.active = r.place + choices, r.first = r.active + a->num_experts;
+    r.act = (float *)(base + l.act), r.down = (float *)(base + l.down);
+    order_choices(&r);
+    double rows = r.first[a->num_experts];
+    tri_cpu_run(be, rows * a->x.cols * (a->down.k * 3.0 + 16) / 16, experts_thread, &r);
+  }
+}

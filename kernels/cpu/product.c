@@ -1,0 +1,182 @@
+#include "kernels/cpu/product.h"
+
+#include <string.h>
+
+/* Rows of x from which the next way wins, measured on Zen 3 with AVX2. Short sums leave dot products little to do
+ * between one horizontal addition and the next, and BLAS little between one visit to its result and the next. */
+enum { SHORT_K = 512, PANEL_FROM = 64, PANEL_FROM_SHORT = 24, BLAS_FROM = 160, BLAS_FROM_SHORT = 640 };
+/* An own panel's share of k, and the most columns that one item takes. */
+enum { OWN_PANEL_K = 256, OWN_PANEL_N = 96 };
+
+/* A piece of a BLAS panel: k's share is one pass of the library's own blocking, together they are 576 KiB. */
+enum { PANEL_N = 384, PANEL_K = 384 };
+/* Columns of an own item: a multiple of the twelve rows of w that the kernel takes at a time. */
+enum { OWN_N = 12, OWN_N_MAX = 96 };
+/* With more than a few rows, pieces of x (and from WIDEN_ROWS on of w, widened) are first copied side by side: rows a
+ * power of two apart would all fall into the same few sets of the caches. The pad keeps the copies from doing the same.
+ */
+enum { PACK_ROWS = 4, WIDEN_ROWS = 32, PACK_M = 64, PACK_LD = TRI_DOT_CHUNK + 16, PANEL_LD = OWN_PANEL_K + 16 };
+
+/* Whether rows so far apart (in floats) meet in a few sets of the first-level cache. */
+static bool rows_collide(size_t ld) { return ld % 256 == 0; }
+
+tri_product_way tri_product_choose(const tri_product_shape *s) {
+  bool is_short = s->k <= SHORT_K, direct = s->direct && !s->deterministic && s->k > 0;
+  if (direct && s->use_blas && !s->scattered && s->m >= (is_short ? BLAS_FROM_SHORT : BLAS_FROM)) return TRI_WAY_BLAS;
+  if (direct && s->m >= (is_short ? PANEL_FROM_SHORT : PANEL_FROM)) return TRI_WAY_PANELS;
+  /* Plain dots want rows of x at even distances, and a single row always is. */
+  return s->m >= (s->scattered ? 2 : PACK_ROWS) && s->k > 0 ? TRI_WAY_PACKED_DOTS : TRI_WAY_DOTS;
+}
+
+int tri_product_block(const tri_cpu_isa *isa, tri_product_way way, int total, int threads) {
+  int share = tri_max(1, total / (threads * 8)), cols = isa->panel_cols;
+  if (way == TRI_WAY_BLAS) {
+    /* The same number of panels for every thread: a third panel for two of them would leave one waiting. */
+    int each = (total + threads - 1) / threads, panels = (each + PANEL_N - 1) / PANEL_N;
+    return tri_min(PANEL_N, (int)tri_round_up((size_t)((each + panels - 1) / panels), 16));
+  }
+  if (way == TRI_WAY_PANELS) return tri_min(OWN_PANEL_N, (int)tri_round_up((size_t)share, (size_t)cols));
+  return tri_min((int)tri_round_up((size_t)share, OWN_N), OWN_N_MAX);
+}
+
+size_t tri_product_scratch(const tri_cpu_isa *isa, tri_product_way way, tri_dtype dtype, int m, int n, size_t ldx,
+                           bool scattered) {
+  size_t rows = (size_t)tri_min(m, PACK_M);
+  switch (way) {
+  case TRI_WAY_BLAS: return dtype != TRI_F32 ? (size_t)n * PANEL_K : 0;
+  case TRI_WAY_PANELS:
+    return (size_t)isa->panel_cols * OWN_PANEL_K + (scattered || rows_collide(ldx) ? (size_t)m * PANEL_LD : 0);
+  case TRI_WAY_PACKED_DOTS: return (size_t)n * rows + (rows + OWN_N) * PACK_LD;
+  case TRI_WAY_DOTS: return (size_t)n * rows;
+  }
+  return 0;
+}
+
+static const void *weight_at(const tri_weight *w, int row, int col) {
+  return (const char *)w->data + ((size_t)row * (size_t)w->k + (size_t)col) * tri_dtype_size(w->dtype);
+}
+
+tri_weight tri_weight_rows(const tri_weight *w, size_t first, int n) {
+  tri_weight part = *w;
+  part.data = (const char *)w->data + first * (size_t)w->k * tri_dtype_size(w->dtype);
+  if (w->scale) part.scale = w->scale + first;
+  part.n = n;
+  return part;
+}
+
+static const float *x_row(const tri_product *p, int i) { return p->x + (size_t)(p->rows ? p->rows[i] : i) * p->ldx; }
+
+/* k elements from column `from` on of m rows of x, side by side where they are not fit to be read in place. */
+static const float *gather_x(const tri_product *p, int row, int m, int from, int k, float *copy, size_t ld_copy,
+                             size_t *ld) {
+  *ld = p->ldx;
+  if (!p->rows && !rows_collide(p->ldx)) return x_row(p, row) + from;
+  for (int i = 0; i < m; i++) memcpy(copy + (size_t)i * ld_copy, x_row(p, row + i) + from, (size_t)k * sizeof *copy);
+  *ld = ld_copy;
+  return copy;
+}
+
+static void finish_rows(const tri_product *p, const float *sums, int row, int m) {
+  int n = p->w.n;
+  for (int i = 0; i < m; i++) {
+    tri_epilogue e = {.sum = sums + (size_t)i * (size_t)n, .bias = p->bias, .n = n, .act = p->act};
+    e.scale = p->w.dtype == TRI_I8 ? p->w.scale : NULL;
+    e.accumulate = p->accumulate;
+    e.out = p->out + (size_t)(row + i) * p->ldo;
+    p->isa->epilogue(&e);
+  }
+}
+
+/* Fewer than PACK_ROWS rows, straight from where they are. */
+static void dots(const tri_product *p, float *sums) {
+  tri_dot d = {.x = p->m ? x_row(p, 0) : p->x, .ldx = p->ldx, .m = p->m, .n = p->w.n, .k = p->w.k};
+  d.w = p->w.data, d.ldw = (size_t)p->w.k, d.dtype = p->w.dtype;
+  /* The rows of w that the kernel takes up next. */
+  d.ahead = (ptrdiff_t)((size_t)6 * (size_t)p->w.k * tri_dtype_size(p->w.dtype));
+  d.y = sums, d.ldy = (size_t)p->w.n;
+  p->isa->dot(&d);
+  finish_rows(p, sums, 0, p->m);
+}
+
+/* One piece of the sums of up to PACK_M rows. Cut at TRI_DOT_CHUNK as the kernel itself does, so the bits are the same.
+ */
+static void packed_piece(const tri_product *p, float *sums, float *x, float *wide, int row, int m, int from) {
+  int k = tri_min(TRI_DOT_CHUNK, p->w.k - from), n = p->w.n;
+  size_t ldx;
+  const float *rows = gather_x(p, row, m, from, k, x, PACK_LD, &ldx);
+  for (int j = 0; j < n; j += OWN_N) {
+    tri_dot d = {.x = rows, .ldx = ldx, .m = m, .n = tri_min(OWN_N, n - j), .k = k, .add = from > 0};
+    d.y = sums + j, d.ldy = (size_t)n;
+    d.w = weight_at(&p->w, j, from), d.ldw = (size_t)p->w.k, d.dtype = p->w.dtype;
+    d.ahead = (ptrdiff_t)((size_t)6 * (size_t)p->w.k * tri_dtype_size(p->w.dtype));
+    if (m >= WIDEN_ROWS) {
+      for (int i = 0; i < d.n; i++)
+        p->isa->expand(wide + (size_t)i * PACK_LD, weight_at(&p->w, j + i, from), p->w.dtype, k, 1);
+      d.w = wide, d.ldw = PACK_LD, d.dtype = TRI_F32, d.ahead = 0;
+    }
+    p->isa->dot(&d);
+  }
+}
+
+static void packed_dots(const tri_product *p, float *scratch) {
+  for (int row = 0; row < p->m; row += PACK_M) {
+    int m = tri_min(PACK_M, p->m - row);
+    float *x = scratch, *wide = x + (size_t)m * PACK_LD, *sums = wide + OWN_N * PACK_LD;
+    for (int from = 0; from < p->w.k; from += TRI_DOT_CHUNK) packed_piece(p, sums, x, wide, row, m, from);
+    finish_rows(p, sums, row, m);
+  }
+}
+
+/* Bias and activation of columns whose sums are already where they belong. */
+static void finish_in_place(const tri_product *p) {
+  if (!p->bias && p->act == TRI_ACT_NONE) return;
+  for (int i = 0; i < p->m; i++) {
+    float *row = p->out + (size_t)i * p->ldo;
+    tri_epilogue e = {.sum = row, .bias = p->bias, .out = row, .n = p->w.n, .act = p->act};
+    p->isa->epilogue(&e);
+  }
+}
+
+static void panels(const tri_product *p, float *scratch) {
+  int cols = p->isa->panel_cols, k = p->w.k, n = p->w.n;
+  float *copy = scratch + (size_t)cols * OWN_PANEL_K;
+  tri_panel t = {.w = scratch, .ldy = p->ldo, .m = p->m};
+  for (int from = 0; from < k; from += OWN_PANEL_K) {
+    t.k = tri_min(OWN_PANEL_K, k - from), t.add = p->accumulate || from > 0;
+    t.x = gather_x(p, 0, p->m, from, t.k, copy, PANEL_LD, &t.ldx);
+    tri_pack pack = {.out = scratch, .ldw = (size_t)k, .dtype = p->w.dtype, .k = t.k};
+    if (k - from > OWN_PANEL_K) pack.ahead = (ptrdiff_t)(OWN_PANEL_K * tri_dtype_size(p->w.dtype));
+    for (int j = 0; j < n; j += cols) {
+      pack.n = t.n = tri_min(cols, n - j);
+      pack.w = weight_at(&p->w, j, from), pack.scale = p->w.dtype == TRI_I8 ? p->w.scale + j : NULL;
+      p->isa->pack(&pack);
+      t.y = p->out + j;
+      p->isa->panel(&t);
+    }
+  }
+  finish_in_place(p);
+}
+
+static void blas(const tri_product *p, float *wide) {
+  int m = p->m, n = p->w.n, k = p->w.k;
+  float beta = p->accumulate ? 1 : 0;
+  if (p->w.dtype == TRI_F32) tri_blas_gemm(m, n, k, p->x, p->ldx, p->w.data, (size_t)k, beta, p->out, p->ldo);
+  for (int from = 0; from < k && p->w.dtype != TRI_F32; from += PANEL_K, beta = 1) {
+    int piece = tri_min(PANEL_K, k - from);
+    for (int j = 0; j < n; j++) {
+      float scale = p->w.dtype == TRI_I8 ? p->w.scale[j] : 1;
+      p->isa->expand(wide + (size_t)j * PANEL_K, weight_at(&p->w, j, from), p->w.dtype, piece, scale);
+    }
+    tri_blas_gemm(m, n, piece, p->x + from, p->ldx, wide, PANEL_K, beta, p->out, p->ldo);
+  }
+  finish_in_place(p);
+}
+
+void tri_product_run(const tri_product *p, float *scratch) {
+  switch (p->way) {
+  case TRI_WAY_DOTS: dots(p, scratch); return;
+  case TRI_WAY_PACKED_DOTS: packed_dots(p, scratch); return;
+  case TRI_WAY_PANELS: panels(p, scratch); return;
+  case TRI_WAY_BLAS: blas(p, scratch); return;
+  }
+}

@@ -1,0 +1,49 @@
+/* A block of columns of a product with a weight, on the caller's thread: what linear layers, experts and per-head
+ * products have in common. Few rows of x: dot products, which read every weight once and convert it in registers. More:
+ * outer products with panels of weights, widened and turned in a workspace that fits the first-level cache. Many: the
+ * same columns through single-threaded BLAS, the weights widened piece by piece for the second-level cache. */
+#ifndef TRI_KERNELS_CPU_PRODUCT_H
+#define TRI_KERNELS_CPU_PRODUCT_H
+
+#include "kernels/cpu/cpu.h"
+
+typedef enum tri_product_way { TRI_WAY_DOTS, TRI_WAY_PACKED_DOTS, TRI_WAY_PANELS, TRI_WAY_BLAS } tri_product_way;
+
+/* out = act(x w^T + bias), or out +=, for n columns of out: those of the rows of w. */
+typedef struct tri_product {
+  const tri_cpu_isa *isa;
+  tri_product_way way;
+  const float *x; /* row i is at x + i * ldx, or, where rows is given, at x + rows[i] * ldx */
+  size_t ldx;
+  const int32_t *rows;
+  int m;
+  tri_weight w;      /* the rows of this block alone, and their scales */
+  const float *bias; /* [n] or NULL */
+  tri_act act;
+  bool accumulate;
+  float *out;
+  size_t ldo;
+} tri_product;
+
+/* What a way is chosen by. Deterministic mode knows only dot products, whose sums do not depend on the number of rows.
+ * scattered: the rows of x are given one by one. */
+typedef struct tri_product_shape {
+  int m, k;
+  bool deterministic, scattered, use_blas;
+  bool direct; /* no activation between product and accumulation: it would need a place of its own for the product */
+} tri_product_shape;
+tri_product_way tri_product_choose(const tri_product_shape *s);
+
+/* Floats of scratch for a block of up to n columns and m rows; ldx tells whether rows must be moved apart. */
+size_t tri_product_scratch(const tri_cpu_isa *isa, tri_product_way way, tri_dtype dtype, int m, int n, size_t ldx,
+                           bool scattered);
+
+void tri_product_run(const tri_product *p, float *scratch);
+
+/* The rows first .. first + n - 1 of a weight. */
+tri_weight tri_weight_rows(const tri_weight *w, size_t first, int n);
+
+/* Columns of a block of `total` ones, a few blocks for each of the threads, on whose sizes the ways work best. */
+int tri_product_block(const tri_cpu_isa *isa, tri_product_way way, int total, int threads);
+
+#endif

@@ -1,0 +1,94 @@
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/opcheck/opcheck.h"
+
+void oc_case_moe_route(oc *c, int i) {
+  static const int experts[] = {8, 64, 128, 256, 6, 1, 32};
+  int e = experts[i % 7], tokens = i % 4 == 0 ? 1 : oc_range(c, 0, 60);
+  tri_moe_route_args a = {.score = (tri_moe_score)(i % 3), .num_groups = 1, .scale = oc_chance(c, 50) ? 1 : 2.5f};
+  int candidates = e;
+  if (e >= 8 && oc_chance(c, 40)) {
+    a.num_groups = e / oc_range(c, 1, 2) / 4, a.top_groups = oc_range(c, 1, a.num_groups);
+    int size = e / a.num_groups;
+    a.group_best = oc_range(c, 1, size < 3 ? size : 3);
+    if (a.num_groups > 1) candidates = a.top_groups * size;
+  }
+  a.top_k = oc_range(c, 1, candidates < 9 ? candidates : 9);
+  a.renormalize = oc_chance(c, 50);
+  a.logits = oc_matrix(c, tokens, e, false);
+  if (i % 5 == 0) /* ties: the lowest id wins */
+    for (int j = 0; j < tokens * a.logits.ld; j++) a.logits.data[j] = roundf(a.logits.data[j]);
+  if (oc_chance(c, 40)) a.bias = oc_normals(c, (size_t)e, 0.3f);
+  size_t n = (size_t)tokens * (size_t)a.top_k;
+  a.experts = oc_host(c, n * sizeof *a.experts), a.weights = oc_host(c, n * sizeof *a.weights);
+  memset(a.experts, 0xff, n * sizeof *a.experts);
+  for (size_t j = 0; j < n; j++) a.weights[j] = NAN;
+  snprintf(c->what, sizeof c->what, "moe_route score %d tokens %d experts %d top_k %d groups %d/%d%s%s", a.score,
+           tokens, e, a.top_k, a.top_groups, a.num_groups, a.bias ? " bias" : "", a.renormalize ? " renormalize" : "");
+  tri_moe_route_args b = a;
+  b.logits = oc_device_matrix(c, &a.logits), b.bias = oc_device(c, a.bias, (size_t)e * sizeof *a.bias);
+  b.experts = oc_device(c, a.experts, n * sizeof *a.experts), b.weights = oc_device(c, a.weights, n * sizeof(float));
+  oc_status(c, tri_run_moe_route(c->ref, &a, NULL), tri_run_moe_route(c->be, &b, NULL));
+  int32_t *ids = oc_host(c, n * sizeof *ids);
+  oc_download(c, ids, b.experts, n * sizeof *ids);
+  oc_expect(c, !memcmp(ids, a.experts, n * sizeof *ids), "other experts");
+  tri_mat want = {a.weights, tokens, a.top_k, a.top_k}, got = {b.weights, tokens, a.top_k, a.top_k};
+  oc_compare(c, &want, &got, 1e-12);
+}
+
+/* Distinct experts for every token, some of them in front of and behind the local range. */
+static int32_t *some_choices(oc *c, int tokens, int top_k, int experts, int first) {
+  int32_t *ids = oc_host(c, (size_t)tokens * (size_t)top_k * sizeof *ids);
+  int around = first ? 2 : 0, low = first - around, span = experts + 2 * around;
+  for (int t = 0; t < tokens; t++)
+    for (int k = 0, at = oc_range(c, 0, span - 1); k < top_k; k++, at += oc_range(c, 1, span / top_k))
+      ids[t * top_k + k] = low + at % span;
+  return ids;
+}
+
+void oc_moe_build(oc *c, tri_moe_experts_args *a, const oc_moe_shape *s) {
+  int up_n = s->gated ? 2 * s->f : s->f;
+  *a = (tri_moe_experts_args){.top_k = s->top_k, .num_experts = s->experts, .first_expert = s->first};
+  a->act = s->act, a->gated = s->gated, a->glu_limit = 7;
+  a->x = oc_matrix(c, s->tokens, s->h, false);
+  a->experts = some_choices(c, s->tokens, s->top_k, s->experts, s->first);
+  float *weights = oc_normals(c, (size_t)s->tokens * (size_t)s->top_k, 0.3f);
+  a->weights = weights;
+  a->up = oc_weight(c, s->type, s->experts * up_n, s->h), a->down = oc_weight(c, s->type, s->experts * s->h, s->f);
+  if (s->bias) {
+    a->up_bias = oc_normals(c, (size_t)s->experts * (size_t)up_n, 1);
+    a->down_bias = oc_normals(c, (size_t)s->experts * (size_t)s->h, 1);
+  }
+  a->accumulate = s->accumulate;
+  a->out = oc_matrix(c, s->tokens, s->h, !s->accumulate);
+}
+
+void oc_case_moe_experts(oc *c, int i) {
+  static const int hidden[] = {64, 33, 128, 7, 256, 100}, inner[] = {32, 96, 5, 200, 64, 130};
+  oc_moe_shape s = {.type = oc_weight_type(c, i), .h = hidden[i / 2 % 6], .f = inner[i % 6], .gated = i % 3 != 0};
+  s.tokens = i % 4 == 1 ? 1 : i % 4 == 2 ? oc_range(c, 0, 8) : oc_range(c, 9, 70);
+  s.experts = oc_range(c, 1, 9), s.top_k = oc_range(c, 1, s.experts > 6 ? 6 : s.experts);
+  if (i % 20 == 19) s.tokens = 300, s.h = 40, s.f = 24, s.experts = 20, s.top_k = 16; /* more than one pass */
+  if (i % 20 == 11) s.tokens = 300, s.experts = 2, s.top_k = 1;                       /* many rows of one expert */
+  if (i % 20 == 6) s.h = 1100, s.f = 300;                                             /* sums of more than one piece */
+  if (oc_chance(c, 40)) s.first = oc_range(c, 2, 20);
+  s.act = s.gated ? (tri_act)(i % 7) : (tri_act)(i % 6);
+  s.bias = oc_chance(c, 50), s.accumulate = oc_chance(c, 40);
+  tri_moe_experts_args a;
+  oc_moe_build(c, &a, &s);
+  snprintf(c->what, sizeof c->what, "moe_experts %s tokens %d h %d f %d experts %d+%d top_k %d act %d%s%s%s",
+           tri_dtype_name(s.type), s.tokens, s.h, s.f, s.first, s.experts, s.top_k, s.act, s.gated ? " gated" : "",
+           s.bias ? " bias" : "", s.accumulate ? " accumulate" : "");
+  tri_moe_experts_args b = a;
+  size_t choices = (size_t)s.tokens * (size_t)s.top_k;
+  b.x = oc_device_matrix(c, &a.x), b.out = oc_device_matrix(c, &a.out);
+  b.up = oc_device_weight(c, &a.up), b.down = oc_device_weight(c, &a.down);
+  b.experts = oc_device(c, a.experts, choices * sizeof *a.experts);
+  b.weights = oc_device(c, a.weights, choices * sizeof *a.weights);
+  b.up_bias = oc_device(c, a.up_bias, (size_t)a.up.n * sizeof(float));
+  b.down_bias = oc_device(c, a.down_bias, (size_t)a.down.n * sizeof(float));
+  oc_status(c, tri_run_moe_experts(c->ref, &a, NULL), tri_run_moe_experts(c->be, &b, NULL));
+  oc_compare(c, &a.out, &b.out, 1e-12);
+}

@@ -1,0 +1,216 @@
+/* What the reference itself is checked against: answers worked out elsewhere. */
+#include <check.h>
+#include <math.h>
+
+#include "kernels/backend.h"
+
+enum { EXPERTS = 16, TOKENS = 2 };
+
+static tri_backend *reference(void) {
+  tri_backend *be = NULL;
+  tri_error err = {0};
+  ck_assert_int_eq(tri_backend_create(&(tri_backend_config){.name = "ref"}, &be, &err), TRI_OK);
+  return be;
+}
+
+/* The routers of Hugging Face transformers (Mixtral, OLMoE, gpt-oss, DeepSeek-V3, DeepSeek-V2), followed step by step
+ * in double on the logits and biases below. */
+static const struct {
+  const char *name;
+  tri_moe_route_args args;
+  bool biased;
+  int32_t experts[TOKENS][4];
+  float weights[TOKENS][4];
+} routers[] = {
+    {"mixtral",
+     {.score = TRI_MOE_SOFTMAX, .top_k = 2, .num_groups = 1, .renormalize = true, .scale = 1},
+     false,
+     {{4, 13}, {1, 10}},
+     {{0.527316523f, 0.472683477f}, {0.527316523f, 0.472683477f}}},
+    {"olmoe",
+     {.score = TRI_MOE_SOFTMAX, .top_k = 4, .num_groups = 1, .scale = 1},
+     false,
+     {{4, 13, 6, 15}, {1, 10, 3, 12}},
+     {{0.211334511f, 0.189439031f, 0.132249757f, 0.118547916f},
+      {0.206993051f, 0.185547372f, 0.129532941f, 0.116112578f}}},
+    {"gpt-oss",
+     {.score = TRI_MOE_TOPK_SOFTMAX, .top_k = 4, .num_groups = 1, .scale = 1},
+     false,
+     {{4, 13, 6, 15}, {1, 10, 3, 12}},
+     {{0.32434599f, 0.290741866f, 0.202970534f, 0.181941611f},
+      {0.32434599f, 0.290741866f, 0.202970534f, 0.181941611f}}},
+    {"deepseek-v3",
+     {.score = TRI_MOE_SIGMOID,
+      .top_k = 4,
+      .num_groups = 4,
+      .top_groups = 2,
+      .group_best = 2,
+      .renormalize = true,
+      .scale = 2.5f},
+     true,
+     {{15, 4, 13, 12}, {12, 1, 14, 3}},
+     {{0.653200527f, 0.72494818f, 0.713377096f, 0.408474197f},
+      {0.622426751f, 0.693595915f, 0.546105581f, 0.637871752f}}},
+    {"deepseek-v2",
+     {.score = TRI_MOE_SOFTMAX, .top_k = 3, .num_groups = 4, .top_groups = 2, .group_best = 1, .scale = 16},
+     false,
+     {{4, 13, 6}, {1, 10, 3}},
+     {{3.38135217f, 3.03102449f, 2.11599612f}, {3.31188881f, 2.96875795f, 2.07252706f}}},
+};
+
+START_TEST(routes_as_the_models_do) {
+  float logits[TOKENS][EXPERTS], bias[EXPERTS], weights[TOKENS * 4];
+  int32_t experts[TOKENS * 4];
+  for (int e = 0; e < EXPERTS; e++) {
+    bias[e] = (float)((e * 5 + 2) % 16 / 40.0 - 0.2);
+    for (int t = 0; t < TOKENS; t++) logits[t][e] = (float)((e * 7 + 5 * t + 3) % 16 / 4.0 - 2 + e / 64.0);
+  }
+  tri_moe_route_args a = routers[_i].args;
+  a.logits = (tri_mat){logits[0], TOKENS, EXPERTS, EXPERTS};
+  a.bias = routers[_i].biased ? bias : NULL;
+  a.experts = experts, a.weights = weights;
+  tri_backend *be = reference();
+  ck_assert_int_eq(tri_run_moe_route(be, &a, NULL), TRI_OK);
+  for (int i = 0; i < TOKENS * a.top_k; i++) {
+    int t = i / a.top_k, c = i % a.top_k;
+    ck_assert_msg(experts[i] == routers[_i].experts[t][c], "%s: expert %d", routers[_i].name, experts[i]);
+    float want = routers[_i].weights[t][c];
+    ck_assert_msg(fabsf(weights[i] - want) <= 3e-7f * want, "%s: %.9g, not %.9g", routers[_i].name, weights[i], want);
+  }
+  tri_backend_destroy(be);
+}
+END_TEST
+
+/* All biased scores of the chosen groups below zero, which is what experts of the other groups must not be taken for.
+ */
+START_TEST(other_groups_stay_out_of_the_question) {
+  float logits[4] = {1, 1, 0, 0}, bias[4] = {-3, -3, -4, -4}, weights[2];
+  int32_t experts[2];
+  tri_moe_route_args a = {.logits = {logits, 1, 4, 4}, .bias = bias, .score = TRI_MOE_SIGMOID, .top_k = 2, .scale = 1};
+  a.num_groups = 2, a.top_groups = 1, a.group_best = 2, a.experts = experts, a.weights = weights;
+  tri_backend *be = reference();
+  ck_assert_int_eq(tri_run_moe_route(be, &a, NULL), TRI_OK);
+  ck_assert(experts[0] == 0 && experts[1] == 1);
+  a.top_k = 3; /* more than one group has */
+  ck_assert_int_eq(tri_run_moe_route(be, &a, NULL), TRI_INVALID_ARGUMENT);
+  tri_backend_destroy(be);
+}
+END_TEST
+
+/* Whatever the logits are, the ids are those of experts: they become addresses. */
+START_TEST(logits_that_are_no_numbers_choose_some_expert) {
+  float logits[4] = {NAN, NAN, NAN, NAN}, weights[3];
+  int32_t experts[3];
+  tri_backend *be = reference();
+  for (int score = TRI_MOE_SOFTMAX; score <= TRI_MOE_TOPK_SOFTMAX; score++)
+    for (int groups = 1; groups <= 2; groups++)
+      for (int numbers = 0; numbers < 3; numbers++) {
+        tri_moe_route_args a = {.logits = {logits, 1, 4, 4}, .score = (tri_moe_score)score, .top_k = 2, .scale = 1};
+        logits[0] = numbers == 1 ? 1 : NAN, logits[3] = numbers == 2 ? INFINITY : NAN;
+        a.num_groups = groups, a.top_groups = 1, a.group_best = 2, a.experts = experts, a.weights = weights;
+        ck_assert_int_eq(tri_run_moe_route(be, &a, NULL), TRI_OK);
+        ck_assert(experts[0] >= 0 && experts[0] < 4 && experts[1] >= 0 && experts[1] < 4 && experts[0] != experts[1]);
+      }
+  tri_backend_destroy(be);
+}
+END_TEST
+
+enum { HEADS = 3, NOPE = 4, ROPE = 6, RANK = 5, VALUE = 2, LENGTH = 4, QUERY = NOPE + ROPE, ROW = RANK + ROPE };
+
+/* Any numbers will do. */
+static void fill(float *v, size_t n, unsigned seed) {
+  for (size_t i = 0; i < n; i++) v[i] = (float)((i * 37 + seed * 101) % 61) / 30 - 1;
+}
+
+/* Latent attention as DeepSeek-V2's paper writes it down (equations 9 to 19 without the query's own compression): keys
+ * and values of every head are computed from the latents. up: [HEADS * (NOPE + VALUE), RANK], a head's keys first. */
+static void attend_expanded(const float *q, const float *kv_a, const float *norm, const float *up, const float *co,
+                            const float *si, double out[LENGTH][HEADS][VALUE]) {
+  double latent[LENGTH][RANK], key_rope[LENGTH][ROPE];
+  for (int t = 0; t < LENGTH; t++) {
+    double square = 0;
+    for (int i = 0; i < RANK; i++) square += (double)kv_a[t * ROW + i] * kv_a[t * ROW + i];
+    for (int i = 0; i < RANK; i++) latent[t][i] = kv_a[t * ROW + i] / sqrt(square / RANK + 1e-6) * norm[i];
+    for (int i = 0; i < ROPE; i++) {
+      double c = co[t * ROPE / 2 + i / 2], s = si[t * ROPE / 2 + i / 2], x = kv_a[t * ROW + RANK + i];
+      double other = kv_a[t * ROW + RANK + (i ^ 1)];
+      key_rope[t][i] = i % 2 ? x * c + other * s : x * c - other * s;
+    }
+  }
+  for (int t = 0; t < LENGTH; t++)
+    for (int h = 0; h < HEADS; h++) {
+      double p[LENGTH], sum = 0;
+      for (int j = 0; j <= t; j++) {
+        double score = 0;
+        for (int i = 0; i < NOPE; i++)
+          for (int r = 0; r < RANK; r++)
+            score += q[t * HEADS * QUERY + h * QUERY + i] * up[(h * (NOPE + VALUE) + i) * RANK + r] * latent[j][r];
+        for (int i = 0; i < ROPE; i++) {
+          const float *x = q + t * HEADS * QUERY + h * QUERY + NOPE;
+          double c = co[t * ROPE / 2 + i / 2], s = si[t * ROPE / 2 + i / 2];
+          score += (i % 2 ? x[i] * c + x[i - 1] * s : x[i] * c - x[i + 1] * s) * key_rope[j][i];
+        }
+        sum += p[j] = exp(0.3 * score);
+      }
+      for (int v = 0; v < VALUE; v++) {
+        out[t][h][v] = 0;
+        for (int j = 0; j <= t; j++)
+          for (int r = 0; r < RANK; r++)
+            out[t][h][v] += p[j] / sum * up[(h * (NOPE + VALUE) + NOPE + v) * RANK + r] * latent[j][r];
+      }
+    }
+}
+
+START_TEST(absorbed_latent_attention_is_the_expanded_one) {
+  float q[LENGTH * HEADS * QUERY], kv_a[LENGTH * ROW], norm[RANK], up[HEADS * (NOPE + VALUE) * RANK];
+  float co[LENGTH * ROPE / 2], si[LENGTH * ROPE / 2], to_latent[HEADS * RANK * NOPE], to_value[HEADS * VALUE * RANK];
+  float q_out[LENGTH * HEADS * ROW], mixed[LENGTH * HEADS * RANK], got[LENGTH * HEADS * VALUE], cache[2 * 2 * ROW];
+  double want[LENGTH][HEADS][VALUE];
+  fill(q, sizeof q / 4, 1), fill(kv_a, sizeof kv_a / 4, 2), fill(norm, RANK, 3), fill(up, sizeof up / 4, 4);
+  for (int i = 0; i < LENGTH * ROPE / 2; i++) co[i] = cosf((float)i), si[i] = sinf((float)i);
+  attend_expanded(q, kv_a, norm, up, co, si, want);
+  for (int h = 0; h < HEADS; h++)
+    for (int r = 0; r < RANK; r++) {
+      for (int i = 0; i < NOPE; i++) to_latent[(h * RANK + r) * NOPE + i] = up[(h * (NOPE + VALUE) + i) * RANK + r];
+      for (int v = 0; v < VALUE; v++)
+        to_value[(h * VALUE + v) * RANK + r] = up[(h * (NOPE + VALUE) + NOPE + v) * RANK + r];
+    }
+  tri_kv_layer kv = {cache, NULL, TRI_F32, 2, 1, 2, ROW, RANK};
+  int64_t slots[LENGTH] = {2, 3, 0, 1};
+  int32_t table[2] = {1, 0}, start[2] = {0, LENGTH}, context = LENGTH, map[HEADS] = {0};
+  tri_batch batch = {.num_tokens = LENGTH, .num_seqs = 1, .block_table_stride = 2, .max_context = LENGTH};
+  batch.max_query = LENGTH, batch.seq_start = start, batch.context_len = &context, batch.block_table = table;
+  tri_mat queries = {q, LENGTH, HEADS * QUERY, HEADS * QUERY}, rows = {q_out, LENGTH, HEADS * ROW, HEADS * ROW};
+  tri_mat latents = {mixed, LENGTH, HEADS * RANK, HEADS * RANK}, values = {got, LENGTH, HEADS * VALUE, HEADS * VALUE};
+  tri_mla_append_args append = {.q = queries, .kv_a = {kv_a, LENGTH, ROW, ROW}, .num_heads = HEADS, .nope_dim = NOPE};
+  append.rope_dim = ROPE, append.rank = RANK, append.norm = norm, append.norm_eps = 1e-6f, append.interleaved = true;
+  append.cos = co, append.sin = si, append.kv_slot = slots, append.kv = kv, append.q_out = rows;
+  tri_head_linear_args absorb = {.x = queries, .w = {to_latent, NULL, TRI_F32, HEADS * RANK, NOPE}, .out = rows};
+  absorb.num_heads = HEADS, absorb.x_stride = QUERY, absorb.out_stride = ROW;
+  tri_attention_args attend = {.q = rows, .kv = kv, .batch = &batch, .num_heads = HEADS, .kv_head_of = map};
+  attend.scale = 0.3f, attend.causal = true, attend.out = latents;
+  tri_head_linear_args value = {.x = latents, .w = {to_value, NULL, TRI_F32, HEADS * VALUE, RANK}, .out = values};
+  value.num_heads = HEADS, value.x_stride = RANK, value.out_stride = VALUE;
+  tri_backend *be = reference();
+  ck_assert_int_eq(tri_run_mla_append(be, &append, NULL), TRI_OK);
+  ck_assert_int_eq(tri_run_head_linear(be, &absorb, NULL), TRI_OK);
+  ck_assert_int_eq(tri_run_attention(be, &attend, NULL), TRI_OK);
+  ck_assert_int_eq(tri_run_head_linear(be, &value, NULL), TRI_OK);
+  for (int i = 0; i < LENGTH * HEADS * VALUE; i++)
+    ck_assert_msg(fabs(got[i] - (&want[0][0][0])[i]) < 1e-6, "%d: %g, not %g", i, got[i], (&want[0][0][0])[i]);
+  tri_backend_destroy(be);
+}
+END_TEST
+
+Suite *suite_kernels(void) {
+  Suite *s = suite_create("kernels");
+  TCase *route = tcase_create("moe_route");
+  tcase_add_loop_test(route, routes_as_the_models_do, 0, sizeof routers / sizeof *routers);
+  tcase_add_test(route, other_groups_stay_out_of_the_question);
+  tcase_add_test(route, logits_that_are_no_numbers_choose_some_expert);
+  suite_add_tcase(s, route);
+  TCase *latent = tcase_create("latent_attention");
+  tcase_add_test(latent, absorbed_latent_attention_is_the_expanded_one);
+  suite_add_tcase(s, latent);
+  return s;
+}
