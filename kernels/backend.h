@@ -111,6 +111,12 @@ typedef struct tri_square_sums_args {
   float *sums; /* [T] */
 } tri_square_sums_args;
 
+/* x[t] *= sigmoid(gate[t]), row by row. */
+typedef struct tri_gate_rows_args {
+  tri_mat x;
+  const float *gate; /* [T] */
+} tri_gate_rows_args;
+
 /* x = cap * tanh(scale * x / cap), or scale * x with cap 0. */
 typedef struct tri_softcap_args {
   tri_mat x;
@@ -321,6 +327,7 @@ typedef struct tri_sample_args {
   X(embed)                                                                                                             \
   X(norm)                                                                                                              \
   X(square_sums)                                                                                                       \
+  X(gate_rows)                                                                                                         \
   X(softcap)                                                                                                           \
   X(linear)                                                                                                            \
   X(head_linear)                                                                                                       \

@@ -47,20 +47,46 @@ static tri_status run_attention(tri_forward *f, const tri_batch *b, int l, const
   return TRI_OK;
 }
 
-static void run_mlp(tri_forward *f, const tri_weight *w, tri_mat in, tri_mat delta, bool accumulate) {
+static void run_mlp(tri_forward *f, const tri_weight *w, tri_mat in) {
   tri_backend *be = f->cfg.backend;
   const tri_model_config *c = f->cfg.model;
-  tri_linear_args up = tri_linear_of(in, &w[TRI_W_UP], &w[TRI_W_UP_BIAS], c->gated ? TRI_ACT_NONE : c->act, false,
-                                     tri_rows(f->buf.up, in.rows));
+  int units = f->cfg.shard.ff.count;
+  tri_linear_args up = tri_up_of(f, in, &w[TRI_W_UP], &w[TRI_W_UP_BIAS], units);
+  tri_linear_args down = tri_down_of(f, in.rows, &w[TRI_W_DOWN], &w[TRI_W_DOWN_BIAS], units, c->parallel_residual);
+  tri_glu_args glu = tri_glu_of(f, in.rows, units);
   be->ops.linear_launch(be, &f->plan.up, &up, NULL);
-  tri_mat middle = up.out;
-  if (c->gated) {
-    tri_glu_args glu = tri_glu_of(f, in.rows);
-    be->ops.glu_launch(be, &f->plan.glu, &glu, NULL);
-    middle = glu.out;
-  }
-  tri_linear_args down = tri_linear_of(middle, &w[TRI_W_DOWN], &w[TRI_W_DOWN_BIAS], TRI_ACT_NONE, accumulate, delta);
+  if (c->gated) be->ops.glu_launch(be, &f->plan.glu, &glu, NULL);
   be->ops.linear_launch(be, &f->plan.down, &down, NULL);
+}
+
+/* The expert that every token takes, added to what the chosen ones gave. */
+static void run_shared(tri_forward *f, const tri_weight *w, tri_mat in) {
+  tri_backend *be = f->cfg.backend;
+  const tri_model_config *c = f->cfg.model;
+  int units = f->cfg.shard.shared_ff.count;
+  tri_linear_args up = tri_up_of(f, in, &w[TRI_W_SHARED_UP], &tri_no_weight, units);
+  tri_linear_args down = tri_down_of(f, in.rows, &w[TRI_W_SHARED_DOWN], &tri_no_weight, units, true);
+  tri_glu_args glu = tri_glu_of(f, in.rows, units);
+  be->ops.linear_launch(be, &f->plan.shared_up, &up, NULL);
+  if (c->gated) be->ops.glu_launch(be, &f->plan.shared_glu, &glu, NULL);
+  if (c->moe.shared_gate) {
+    tri_linear_args gate = tri_shared_gate_of(f, w, in);
+    tri_gate_rows_args gated = {.x = down.x, .gate = f->buf.shared_gate};
+    be->ops.linear_launch(be, &f->plan.shared_gate, &gate, NULL);
+    be->ops.gate_rows_launch(be, &f->plan.shared_gated, &gated, NULL);
+  }
+  be->ops.linear_launch(be, &f->plan.shared_down, &down, NULL);
+}
+
+static void run_experts(tri_forward *f, const tri_weight *w, tri_mat in) {
+  tri_backend *be = f->cfg.backend;
+  tri_linear_args router = tri_router_of(f, w, in);
+  tri_moe_route_args route = tri_route_of(f, w, in.rows);
+  tri_moe_experts_args experts = tri_experts_of(f, w, in);
+  be->ops.linear_launch(be, &f->plan.router, &router, NULL);
+  be->ops.moe_route_launch(be, &f->plan.route, &route, NULL);
+  be->ops.moe_experts_launch(be, &f->plan.experts, &experts, NULL);
+  if (f->cfg.model->moe.has_shared) run_shared(f, w, in);
 }
 
 static void norm(tri_forward *f, tri_mat x, tri_mat delta, const tri_weight *gain, const tri_weight *bias,
@@ -115,7 +141,10 @@ static tri_status run_block(tri_forward *f, const tri_batch *b, int l, tri_mat x
                          &w[TRI_W_BRANCH_NORM1_BIAS], pending));
   /* A parallel residual sums both branches before the one all-reduce. */
   if (!c->one_norm) in = open_branch(f, x, pending, &w[TRI_W_NORM2], &w[TRI_W_NORM2_BIAS]);
-  run_mlp(f, w, in, delta, c->parallel_residual);
+  if (c->layer_flags[f->cfg.shard.layers.first + l] & TRI_LAYER_SPARSE)
+    run_experts(f, w, in);
+  else
+    run_mlp(f, w, in);
   TRI_TRY(close_branch(f, x, delta, &w[TRI_W_NORM2], &w[TRI_W_NORM2_BIAS], &w[TRI_W_BRANCH_NORM2],
                        &w[TRI_W_BRANCH_NORM2_BIAS], pending));
 cleanup:

@@ -32,7 +32,7 @@ static tri_status fill_slice(void *ctx, const tri_slice *s) {
     for (int64_t c0 = 0; c0 < s->cols; c0 += BUF) {
       int64_t n = s->cols - c0 < BUF ? s->cols - c0 : BUF;
       for (int64_t i = 0; i < n; i++) {
-        uint64_t h = mix(f->key ^ ((uint64_t)(s->src_row + r) << 32 | (uint64_t)(s->src_col + c0 + i)));
+        uint64_t h = mix(f->key ^ ((uint64_t)(s->src_row + r * s->row_step) << 32 | (uint64_t)(s->src_col + c0 + i)));
         tri_store_f32(buf, f->t->place.dtype, (size_t)i, f->mean + f->width * ((float)(h >> 40) * 0x1p-23f - 1));
       }
       size_t at = f->t->place.offset + (size_t)((s->dst_row + r) * f->t->k + s->dst_col + c0) * size;
@@ -45,14 +45,16 @@ static tri_status fill_tensor(void *ctx, const tri_weight_target *t) {
   struct fill *f = ctx;
   tri_weight_shape full = tri_rule_full_shape(f->c, &t->rule);
   tri_weight_id id = t->rule.weight;
-  bool norm = id == TRI_W_NORM1 || id == TRI_W_NORM2 || id == TRI_W_FINAL_NORM;
+  bool norm = id == TRI_W_NORM1 || id == TRI_W_NORM2 || id == TRI_W_FINAL_NORM || id == TRI_W_EMBED_NORM ||
+              id == TRI_W_BRANCH_NORM1 || id == TRI_W_BRANCH_NORM2 || id == TRI_W_Q_NORM || id == TRI_W_K_NORM;
   tri_weight_id source = id == TRI_W_HEAD && f->c->tie_word_embeddings ? TRI_W_EMBED : id;
   f->t = t;
-  f->mean = norm ? 1 : 0;
+  f->mean = norm ? 1 - (float)f->c->norm_weight_offset : 0;
   /* Variance 1/k keeps activations near one through any depth. */
   f->width = full.vector ? 0.02f : (float)sqrt(3.0 / (double)full.k);
-  f->key = mix(f->seed ^ mix((uint64_t)source << 40 | (uint64_t)t->rule.part << 32 | (uint64_t)t->layer));
-  return tri_shard_slices(f->c, f->s, &t->rule, fill_slice, f);
+  f->key = mix(f->seed ^ mix((uint64_t)source << 40 | (uint64_t)t->rule.part << 32 | (uint64_t)t->layer << 16) ^
+               mix((uint64_t)t->expert));
+  return tri_shard_slices(f->c, f->s, &t->rule, t->expert, fill_slice, f);
 }
 
 tri_status tri_weights_dummy(tri_backend *be, const tri_model_config *c, const tri_shard *s, uint64_t seed,

@@ -7,7 +7,8 @@
 static bool carve(tri_buffers *b, const tri_model_config *c, const tri_shard *s, const tri_limits *l, int lanes,
                   char *base, size_t *total) {
   int t = l->max_num_batched_tokens, hidden = (int)c->hidden_size, d = (int)c->head_dim;
-  int q = s->q_heads.count * d, qkv = q + 2 * s->kv_heads.count * d, up = (c->gated ? 2 : 1) * s->ff.count;
+  int q = s->q_heads.count * d, qkv = q + 2 * s->kv_heads.count * d;
+  int units = s->ff.count > s->shared_ff.count ? s->ff.count : s->shared_ff.count, up = (c->gated ? 2 : 1) * units;
   bool sampler = s->last_stage && s->p.tp_rank == 0;
   int vocab = (int)c->vocab_size, local = s->last_stage ? s->vocab.count : 0;
   int rows = s->last_stage ? tri_limits_logits(l) : 0, half = c->rope.rotary_dim / 2;
@@ -27,9 +28,13 @@ static bool carve(tri_buffers *b, const tri_model_config *c, const tri_shard *s,
   PLACE(b->qkv, t, qkv);
   PLACE(b->attn, t, q);
   PLACE(b->up, t, up);
-  PLACE(b->act, c->gated ? t : 0, s->ff.count);
+  PLACE(b->act, c->gated ? t : 0, units);
+  PLACE(b->router, c->moe.num_experts ? t : 0, c->moe.num_experts);
   PLACE(b->embed, s->first_stage && c->projected ? t : 0, c->embed_size);
-  tri_mat cos = {0}, sin = {0}, part = {0}, squares = {0};
+  tri_mat cos = {0}, sin = {0}, part = {0}, squares = {0}, experts = {0}, weights = {0}, gate = {0};
+  PLACE(experts, c->moe.num_experts ? t : 0, c->moe.top_k); /* 32-bit numbers as floats are */
+  PLACE(weights, c->moe.num_experts ? t : 0, c->moe.top_k);
+  PLACE(gate, c->moe.shared_gate ? t : 0, 1);
   PLACE(squares, c->qk_norm == TRI_QK_NORM_WHOLE ? 2 : 0, t);
   PLACE(cos, t, half);
   PLACE(sin, t, half);
@@ -41,6 +46,7 @@ static bool carve(tri_buffers *b, const tri_model_config *c, const tri_shard *s,
   PLACE(part, sampler && s->p.tp > 1 ? rows : 0, vocab / s->p.tp + 1);
 #undef PLACE
   if (b) b->cos = cos.data, b->sin = sin.data, b->part = part.data, b->square_sums = squares.data;
+  if (b) b->experts = (int32_t *)experts.data, b->expert_weights = weights.data, b->shared_gate = gate.data;
   *total = at;
   return ok;
 }
@@ -105,6 +111,9 @@ tri_status tri_forward_create(const tri_forward_config *config, tri_forward **ou
   carve(&f->buf, c, s, &config->limits, config->num_lanes, f->memory, &total);
   int group = (int)(c->num_heads / c->num_kv_heads);
   for (int i = 0; i < s->q_heads.count; i++) f->kv_head_of[i] = (s->q_heads.first + i) / group - s->kv_heads.first;
+  f->dense_layer = f->sparse_layer = -1;
+  for (int l = 0; l < s->layers.count; l++)
+    *(c->layer_flags[s->layers.first + l] & TRI_LAYER_SPARSE ? &f->sparse_layer : &f->dense_layer) = l;
   /* The first KV head may be the last one of the rank before. */
   int shared = s->q_heads.first % group != 0;
   f->counted_kv = (tri_range){shared, s->kv_heads.count - shared};

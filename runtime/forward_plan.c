@@ -120,14 +120,79 @@ tri_attention_args tri_attention_of(const tri_forward *f, const tri_batch *b, in
       .window = c->layer_flags[l] & TRI_LAYER_LOCAL ? (int)c->window : 0,
       .causal = true,
       .alibi_slopes = f->slopes,
+      .sinks = tri_vector(&f->cfg.weights->layers[layer].w[TRI_W_SINKS]),
       .position_bias = f->bias,
       .bias_len = f->bias_len,
       .out = tri_rows(f->buf.attn, b->num_tokens),
   };
 }
 
-tri_glu_args tri_glu_of(const tri_forward *f, int t) {
-  return (tri_glu_args){.gate_up = tri_rows(f->buf.up, t), .act = f->cfg.model->act, .out = tri_rows(f->buf.act, t)};
+static tri_mat packed(tri_mat m, int rows, int cols) { return (tri_mat){m.data, rows, cols, cols}; }
+
+tri_glu_args tri_glu_of(const tri_forward *f, int t, int units) {
+  return (tri_glu_args){.gate_up = packed(f->buf.up, t, 2 * units),
+                        .act = f->cfg.model->act,
+                        .limit = (float)f->cfg.model->moe.glu_limit,
+                        .out = packed(f->buf.act, t, units)};
+}
+
+tri_linear_args tri_up_of(const tri_forward *f, tri_mat in, const tri_weight *w, const tri_weight *bias, int units) {
+  const tri_model_config *c = f->cfg.model;
+  return tri_linear_of(in, w, bias, c->gated ? TRI_ACT_NONE : c->act, false,
+                       packed(f->buf.up, in.rows, c->gated ? 2 * units : units));
+}
+
+tri_linear_args tri_down_of(const tri_forward *f, int t, const tri_weight *w, const tri_weight *bias, int units,
+                            bool accumulate) {
+  tri_mat middle = packed(f->cfg.model->gated ? f->buf.act : f->buf.up, t, units);
+  return tri_linear_of(middle, w, bias, TRI_ACT_NONE, accumulate, tri_rows(f->buf.delta, t));
+}
+
+tri_linear_args tri_router_of(const tri_forward *f, const tri_weight *w, tri_mat in) {
+  return tri_linear_of(in, &w[TRI_W_ROUTER], &w[TRI_W_ROUTER_BIAS], TRI_ACT_NONE, false,
+                       tri_rows(f->buf.router, in.rows));
+}
+
+tri_linear_args tri_shared_gate_of(const tri_forward *f, const tri_weight *w, tri_mat in) {
+  return tri_linear_of(in, &w[TRI_W_SHARED_GATE], &tri_no_weight, TRI_ACT_NONE, false,
+                       (tri_mat){f->buf.shared_gate, in.rows, 1, 1});
+}
+
+tri_moe_route_args tri_route_of(const tri_forward *f, const tri_weight *w, int t) {
+  const tri_moe *m = &f->cfg.model->moe;
+  return (tri_moe_route_args){
+      .logits = tri_rows(f->buf.router, t),
+      .bias = tri_vector(&w[TRI_W_CHOICE_BIAS]),
+      .score = m->score,
+      .top_k = (int)m->top_k,
+      .num_groups = (int)m->num_groups,
+      .top_groups = (int)m->top_groups,
+      .group_best = (int)m->group_best,
+      .renormalize = m->renormalize,
+      .scale = (float)m->scale,
+      .experts = f->buf.experts,
+      .weights = f->buf.expert_weights,
+  };
+}
+
+tri_moe_experts_args tri_experts_of(const tri_forward *f, const tri_weight *w, tri_mat in) {
+  const tri_model_config *c = f->cfg.model;
+  return (tri_moe_experts_args){
+      .x = in,
+      .experts = f->buf.experts,
+      .weights = f->buf.expert_weights,
+      .top_k = (int)c->moe.top_k,
+      .num_experts = (int)c->moe.num_experts,
+      .up = w[TRI_W_EXPERT_UP],
+      .down = w[TRI_W_EXPERT_DOWN],
+      .up_bias = tri_vector(&w[TRI_W_EXPERT_UP_BIAS]),
+      .down_bias = tri_vector(&w[TRI_W_EXPERT_DOWN_BIAS]),
+      .act = c->act,
+      .gated = c->gated,
+      .glu_limit = (float)c->moe.glu_limit,
+      .accumulate = c->parallel_residual,
+      .out = tri_rows(f->buf.delta, in.rows),
+  };
 }
 
 /* ---- planning ---- */
@@ -184,19 +249,45 @@ cleanup:
 static tri_status plan_mlp(tri_forward *f, int t) {
   tri_backend *be = f->cfg.backend;
   const tri_model_config *c = f->cfg.model;
-  const tri_weight *w = f->cfg.weights->layers->w;
+  int units = f->cfg.shard.ff.count;
   tri_status st = TRI_OK;
-  tri_linear_args up = tri_linear_of(tri_rows(f->buf.h, t), &w[TRI_W_UP], &w[TRI_W_UP_BIAS],
-                                     c->gated ? TRI_ACT_NONE : c->act, false, tri_rows(f->buf.up, t));
-  tri_linear_args down =
-      tri_linear_of(tri_rows(c->gated ? f->buf.act : f->buf.up, t), &w[TRI_W_DOWN], &w[TRI_W_DOWN_BIAS], TRI_ACT_NONE,
-                    c->parallel_residual, tri_rows(f->buf.delta, t));
+  if (f->dense_layer < 0) return TRI_OK;
+  const tri_weight *w = f->cfg.weights->layers[f->dense_layer].w;
+  tri_linear_args up = tri_up_of(f, tri_rows(f->buf.h, t), &w[TRI_W_UP], &w[TRI_W_UP_BIAS], units);
+  tri_linear_args down = tri_down_of(f, t, &w[TRI_W_DOWN], &w[TRI_W_DOWN_BIAS], units, c->parallel_residual);
+  tri_glu_args glu = tri_glu_of(f, t, units);
   TRI_TRY(be->ops.linear_plan(be, &up, &f->plan.up));
   TRI_TRY(be->ops.linear_plan(be, &down, &f->plan.down));
-  if (c->gated) {
-    tri_glu_args glu = tri_glu_of(f, t);
-    TRI_TRY(be->ops.glu_plan(be, &glu, &f->plan.glu));
-  }
+  if (c->gated) TRI_TRY(be->ops.glu_plan(be, &glu, &f->plan.glu));
+cleanup:
+  return st;
+}
+
+static tri_status plan_experts(tri_forward *f, int t) {
+  tri_backend *be = f->cfg.backend;
+  const tri_model_config *c = f->cfg.model;
+  int units = f->cfg.shard.shared_ff.count;
+  tri_mat h = tri_rows(f->buf.h, t);
+  tri_status st = TRI_OK;
+  if (f->sparse_layer < 0) return TRI_OK;
+  const tri_weight *w = f->cfg.weights->layers[f->sparse_layer].w;
+  tri_linear_args router = tri_router_of(f, w, h);
+  tri_moe_route_args route = tri_route_of(f, w, t);
+  tri_moe_experts_args experts = tri_experts_of(f, w, h);
+  TRI_TRY(be->ops.linear_plan(be, &router, &f->plan.router));
+  TRI_TRY(be->ops.moe_route_plan(be, &route, &f->plan.route));
+  TRI_TRY(be->ops.moe_experts_plan(be, &experts, &f->plan.experts));
+  if (!c->moe.has_shared) return TRI_OK;
+  tri_linear_args up = tri_up_of(f, h, &w[TRI_W_SHARED_UP], &tri_no_weight, units);
+  tri_linear_args down = tri_down_of(f, t, &w[TRI_W_SHARED_DOWN], &tri_no_weight, units, true);
+  tri_glu_args glu = tri_glu_of(f, t, units);
+  tri_linear_args gate = tri_shared_gate_of(f, w, h);
+  tri_gate_rows_args gated = {.x = down.x};
+  TRI_TRY(be->ops.linear_plan(be, &up, &f->plan.shared_up));
+  TRI_TRY(be->ops.linear_plan(be, &down, &f->plan.shared_down));
+  if (c->gated) TRI_TRY(be->ops.glu_plan(be, &glu, &f->plan.shared_glu));
+  if (c->moe.shared_gate) TRI_TRY(be->ops.linear_plan(be, &gate, &f->plan.shared_gate));
+  if (c->moe.shared_gate) TRI_TRY(be->ops.gate_rows_plan(be, &gated, &f->plan.shared_gated));
 cleanup:
   return st;
 }
@@ -234,6 +325,7 @@ static tri_status plan_tokens(tri_forward *f, const tri_batch *b, int lane) {
   if (f->cfg.shard.first_stage) TRI_TRY(plan_entrance(f, b, lane));
   TRI_TRY(plan_attention(f, b));
   TRI_TRY(plan_mlp(f, t));
+  TRI_TRY(plan_experts(f, t));
 cleanup:
   return st;
 }

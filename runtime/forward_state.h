@@ -11,7 +11,10 @@ typedef struct tri_buffers {
   tri_mat *x; /* [lanes] residual stream, [T, hidden] */
   tri_mat h;  /* normed input of a product */
   tri_mat qkv, attn, up, act, delta;
-  tri_mat embed; /* [T, embed_size] where the embedding is projected */
+  tri_mat embed;                       /* [T, embed_size] where the embedding is projected */
+  tri_mat router;                      /* [T, num_experts] */
+  int32_t *experts;                    /* [T, top_k] */
+  float *expert_weights, *shared_gate; /* [T, top_k], [T] */
   float *cos, *sin;
   float *square_sums;   /* [2 T] of q and of k, where they are normed over all heads */
   tri_mat rows;         /* the hidden states whose logits are wanted */
@@ -25,6 +28,7 @@ typedef struct tri_buffers {
 typedef struct tri_plans {
   tri_op_plan embed, positions, project_in, norm, settle, qkv, q_norm, k_norm, q_squares, k_squares, append, attention;
   tri_op_plan o, up, glu, down, gather, final_norm, project_out, head, cap, rope, copy;
+  tri_op_plan router, route, experts, shared_up, shared_glu, shared_gate, shared_gated, shared_down;
 } tri_plans;
 
 struct tri_forward {
@@ -36,8 +40,9 @@ struct tri_forward {
   float *bias;         /* [q_heads.count, bias_len] by position, else NULL */
   int bias_len;
   tri_range counted_kv; /* local KV heads that no lower rank has too: each is counted once in a sum over the ranks */
-  int num_tokens;       /* of the step under way */
-  tri_comm_req *sends;  /* [lanes] */
+  int dense_layer, sparse_layer; /* a layer of this shard with one MLP, one with experts; -1: it has none */
+  int num_tokens;                /* of the step under way */
+  tri_comm_req *sends;           /* [lanes] */
   void *memory;
   size_t bytes;
   size_t reserved;
@@ -83,7 +88,15 @@ tri_mat tri_keys_of(const tri_forward *f, int t);
 tri_norm_args tri_whole_norm_of(const tri_forward *f, tri_mat x, const tri_weight *w, const float *sums, int64_t whole);
 tri_qkv_rope_append_args tri_append_of(const tri_forward *f, const tri_batch *b, int layer);
 tri_attention_args tri_attention_of(const tri_forward *f, const tri_batch *b, int layer);
-tri_glu_args tri_glu_of(const tri_forward *f, int t);
+tri_glu_args tri_glu_of(const tri_forward *f, int t, int units);
+/* A gated or plain MLP of `units` local units: its first and second product. */
+tri_linear_args tri_up_of(const tri_forward *f, tri_mat in, const tri_weight *w, const tri_weight *bias, int units);
+tri_linear_args tri_down_of(const tri_forward *f, int t, const tri_weight *w, const tri_weight *bias, int units,
+                            bool accumulate);
+tri_linear_args tri_router_of(const tri_forward *f, const tri_weight *w, tri_mat in);
+tri_linear_args tri_shared_gate_of(const tri_forward *f, const tri_weight *w, tri_mat in);
+tri_moe_route_args tri_route_of(const tri_forward *f, const tri_weight *w, int t);
+tri_moe_experts_args tri_experts_of(const tri_forward *f, const tri_weight *w, tri_mat in);
 
 static inline bool tri_has_rope(const tri_model_config *c) { return c->position == TRI_POS_ROPE; }
 

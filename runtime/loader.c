@@ -24,12 +24,13 @@ struct load {
   const tri_st_tensor *tensor;
   const tri_weight_target *target;
   int64_t file_cols; /* columns of the tensor as stored */
+  uint64_t base;     /* where the expert at hand begins in a stacked tensor, in bytes */
 };
 
 static tri_status read_range(struct load *l, uint64_t offset, char *to, size_t bytes) {
   int fd = tri_checkpoint_fd(l->ckpt, l->tensor->file);
   for (size_t done = 0; done < bytes;) {
-    ssize_t n = pread(fd, to + done, bytes - done, (off_t)(l->tensor->offset + offset + done));
+    ssize_t n = pread(fd, to + done, bytes - done, (off_t)(l->tensor->offset + l->base + offset + done));
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0)
       return tri_fail(l->err, TRI_IO, l->tensor->name, "cannot read tensor %.80s from %s: %s", l->tensor->name,
@@ -65,14 +66,14 @@ static tri_status load_plain(void *ctx, const tri_slice *s) {
          stride = (size_t)l->file_cols * esize;
   tri_dtype to = l->target->place.dtype;
   bool whole_rows = piece < DIRECT_PIECE_BYTES || s->cols == l->file_cols;
-  size_t row_bytes = whole_rows ? stride : piece;
+  size_t row_bytes = whole_rows ? stride * (size_t)s->row_step : piece;
   int64_t rows_at_once = whole_rows ? (int64_t)(STAGING_BYTES / row_bytes) : 1;
   if (row_bytes > STAGING_BYTES)
     return tri_fail(l->err, TRI_TOO_LARGE, l->tensor->name, "a row of %.80s has %zu bytes, the limit is %d",
                     l->tensor->name, row_bytes, STAGING_BYTES);
   for (int64_t r = 0; r < s->rows; r += rows_at_once) {
     int64_t n = s->rows - r < rows_at_once ? s->rows - r : rows_at_once;
-    uint64_t at = (uint64_t)(s->src_row + r) * stride + (whole_rows ? 0 : (uint64_t)s->src_col * esize);
+    uint64_t at = (uint64_t)(s->src_row + r * s->row_step) * stride + (whole_rows ? 0 : (uint64_t)s->src_col * esize);
     size_t skip = whole_rows ? (size_t)s->src_col : 0;
     /* The last row of a run ends with this slice's columns. */
     size_t bytes = (size_t)(n - 1) * row_bytes + (skip + (size_t)s->cols) * esize;
@@ -86,13 +87,20 @@ static tri_status load_plain(void *ctx, const tri_slice *s) {
   return TRI_OK;
 }
 
-/* A vector is one row of the file. */
+/* A vector is one row of the file, and one of the weight. */
 static tri_status load_vector(void *ctx, const tri_slice *s) {
   struct load *l = ctx;
-  tri_slice row = {.src_col = s->src_row, .dst_col = s->dst_row, .rows = 1, .cols = s->rows};
-  l->file_cols = 1;
-  for (int i = 0; i < l->tensor->rank; i++) l->file_cols *= l->tensor->shape[i];
-  return load_plain(l, &row);
+  size_t esize = tri_dtype_size(l->tensor->dtype);
+  int64_t at_once = (int64_t)(STAGING_BYTES / esize) / s->row_step;
+  for (int64_t r = 0; r < s->rows; r += at_once) {
+    int64_t n = s->rows - r < at_once ? s->rows - r : at_once;
+    size_t span = (size_t)((n - 1) * s->row_step + 1);
+    tri_status st = read_range(l, (uint64_t)(s->src_row + r * s->row_step) * esize, l->raw, span * esize);
+    if (st != TRI_OK) return st;
+    convert(l->raw, l->tensor->dtype, 0, (size_t)s->row_step, l->converted, l->target->place.dtype, (size_t)n);
+    put_row(l, s->dst_row + r, 0, (size_t)n);
+  }
+  return TRI_OK;
 }
 
 /* The same where the file holds [in, out]: a run of file rows is read and its columns become weight rows. */
@@ -106,45 +114,58 @@ static tri_status load_transposed(void *ctx, const tri_slice *s) {
                     l->tensor->name, stride, STAGING_BYTES);
   for (int64_t k = 0; k < s->cols; k += at_once) {
     int64_t n = s->cols - k < at_once ? s->cols - k : at_once;
-    size_t bytes = (size_t)(n - 1) * stride + (size_t)(s->src_row + s->rows) * esize;
+    size_t bytes = (size_t)(n - 1) * stride + (size_t)(s->src_row + (s->rows - 1) * s->row_step + 1) * esize;
     tri_status st = read_range(l, (uint64_t)(s->src_col + k) * stride, l->raw, bytes);
     if (st != TRI_OK) return st;
     for (int64_t r = 0; r < s->rows; r++) {
-      convert(l->raw, l->tensor->dtype, (size_t)(s->src_row + r), (size_t)l->file_cols, l->converted, to, (size_t)n);
+      convert(l->raw, l->tensor->dtype, (size_t)(s->src_row + r * s->row_step), (size_t)l->file_cols, l->converted, to,
+              (size_t)n);
       put_row(l, s->dst_row + r, s->dst_col + k, (size_t)n);
     }
   }
   return TRI_OK;
 }
 
+/* Whether the tensor has the shape that the rule wants of it. */
+static bool shape_fits(const struct load *l, const tri_tensor_rule *rule, const tri_st_tensor *t) {
+  tri_weight_shape full = tri_rule_full_shape(l->c, rule);
+  bool transposed = rule->flags & TRI_TENSOR_TRANSPOSED;
+  int64_t rows = transposed ? full.k : full.n, cols = transposed ? full.n : full.k;
+  bool stacked = rule->flags & TRI_TENSOR_STACKED;
+  /* A gain for each head may be stored as [heads, head_dim]. */
+  bool by_head = (rule->weight == TRI_W_Q_NORM || rule->weight == TRI_W_K_NORM) && t->rank == 2;
+  if (stacked && (t->rank < 1 || t->shape[0] != l->c->moe.num_experts)) return false;
+  const int64_t *shape = t->shape + stacked;
+  int rank = t->rank - stacked;
+  if (full.vector) return rank == 1 + by_head && (by_head ? shape[0] * shape[1] : shape[0]) == full.n;
+  return rank == 2 && shape[0] == rows && shape[1] == cols;
+}
+
 static tri_status load_tensor(void *ctx, const tri_weight_target *t) {
   struct load *l = ctx;
-  const tri_st_tensor *src = tri_rule_find(l->c, l->ckpt, &t->rule, t->layer);
+  const tri_st_tensor *src = tri_rule_find(l->c, l->ckpt, &t->rule, t->layer, t->expert);
   char name[160];
-  snprintf(name, sizeof name, "%s", t->rule.name);
   if (!src) {
-    snprintf(name, sizeof name, t->rule.name, t->layer);
+    snprintf(name, sizeof name, t->rule.name, t->layer, t->expert);
     return tri_fail(l->err, TRI_NOT_FOUND, name, "the checkpoint has no tensor %s%s", l->c->arch->prefix, name);
   }
   tri_weight_shape full = tri_rule_full_shape(l->c, &t->rule);
   bool transposed = t->rule.flags & TRI_TENSOR_TRANSPOSED;
-  int64_t rows = transposed ? full.k : full.n, cols = transposed ? full.n : full.k;
-  tri_weight_id id = t->rule.weight;
-  bool by_head = (id == TRI_W_Q_NORM || id == TRI_W_K_NORM) && src->rank == 2; /* gains stored [heads, head_dim] */
-  bool fits = full.vector
-                  ? (by_head ? src->shape[0] * src->shape[1] : src->shape[0]) == full.n && src->rank == 1 + by_head
-                  : src->rank == 2 && src->shape[0] == rows && src->shape[1] == cols;
-  if (!fits)
+  if (!shape_fits(l, &t->rule, src))
     return tri_fail(l->err, TRI_CORRUPT, src->name,
                     "tensor %.80s has %d dimensions of %lld x %lld, the config asks for %lld x %lld", src->name,
                     src->rank, src->rank > 0 ? (long long)src->shape[0] : 1,
-                    src->rank > 1 ? (long long)src->shape[1] : 1, (long long)rows, (long long)cols);
+                    src->rank > 1 ? (long long)src->shape[1] : 1, (long long)(transposed ? full.k : full.n),
+                    (long long)(transposed ? full.n : full.k));
   if (src->dtype > TRI_BF16)
     return tri_fail(l->err, TRI_UNSUPPORTED, src->name, "tensor %.80s is neither F32, F16 nor BF16", src->name);
   l->tensor = src;
   l->target = t;
-  l->file_cols = cols;
-  tri_status st = tri_shard_slices(l->c, l->s, &t->rule,
+  l->file_cols = transposed ? full.n : full.k;
+  l->base = t->rule.flags & TRI_TENSOR_STACKED
+                ? (uint64_t)t->expert * (uint64_t)full.n * (uint64_t)full.k * tri_dtype_size(src->dtype)
+                : 0;
+  tri_status st = tri_shard_slices(l->c, l->s, &t->rule, t->expert,
                                    full.vector  ? load_vector
                                    : transposed ? load_transposed
                                                 : load_plain,
@@ -152,18 +173,27 @@ static tri_status load_tensor(void *ctx, const tri_weight_target *t) {
   return st == TRI_OK ? l->w->backend->ops.stream_sync(l->w->backend, NULL) : st;
 }
 
-static bool matches(const char *pattern, const char *prefix, int layers, const char *name) {
-  char want[256];
+/* Whether name, with or without the prefix, is the pattern with a layer below `layers` (into *layer) and an expert
+ * below `experts` for its first and second %d. */
+static bool matches(const char *pattern, const char *prefix, int64_t layers, int64_t experts, const char *name,
+                    int *layer) {
+  int64_t limits[] = {layers, experts};
   size_t p = strlen(prefix);
+  *layer = 0;
   if (!strncmp(name, prefix, p)) name += p;
-  if (!strchr(pattern, '%')) return !strcmp(pattern, name);
-  /* The layer's digits stand where the pattern has %d. */
-  size_t head = (size_t)(strchr(pattern, '%') - pattern);
-  if (strncmp(pattern, name, head)) return false;
-  int layer = 0, used = 0;
-  if (sscanf(name + head, "%9d%n", &layer, &used) != 1 || layer < 0 || layer >= layers) return false;
-  snprintf(want, sizeof want, pattern, layer);
-  return !strcmp(want, name);
+  for (int number = 0; *pattern;) {
+    if (*pattern != '%') {
+      if (*pattern++ != *name++) return false;
+      continue;
+    }
+    int64_t value = 0;
+    const char *digits = name;
+    while (*name >= '0' && *name <= '9' && name - digits < 9) value = 10 * value + (*name++ - '0');
+    if (name == digits || (*digits == '0' && name - digits > 1) || value >= limits[number]) return false;
+    if (!number++) *layer = (int)value;
+    pattern += 2;
+  }
+  return !*name;
 }
 
 /* A tensor that nobody asks for would be a part of the model that is left out. */
@@ -172,11 +202,14 @@ static tri_status check_all_known(const struct load *l) {
   for (size_t i = 0; i < tri_checkpoint_num_tensors(l->ckpt); i++) {
     const char *name = tri_checkpoint_tensor(l->ckpt, i)->name;
     bool known = false;
+    int layer;
     for (const tri_tensor_rule *r = a->tensors; r->name && !known; r++) {
-      known = tri_rule_applies(l->c, r) && matches(r->name, a->prefix, (int)l->c->num_layers, name);
+      known = tri_rule_applies(l->c, r) &&
+              matches(r->name, a->prefix, l->c->num_layers, l->c->moe.num_experts, name, &layer) &&
+              tri_weight_in_layer(l->c, r->weight, layer);
     }
     for (const char *const *p = a->ignored_tensors; p && *p && !known; p++)
-      known = matches(*p, a->prefix, 1 << 20, name);
+      known = matches(*p, a->prefix, 1 << 20, 1 << 20, name, &layer);
     if (!known)
       return tri_fail(l->err, TRI_UNSUPPORTED, name, "the checkpoint's tensor %.80s is not a part of %s", name,
                       a->model_type);

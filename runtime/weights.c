@@ -13,10 +13,10 @@ bool tri_rule_applies(const tri_model_config *c, const tri_tensor_rule *rule) {
 }
 
 const tri_st_tensor *tri_rule_find(const tri_model_config *c, const tri_checkpoint *ckpt, const tri_tensor_rule *rule,
-                                   int layer) {
+                                   int layer, int expert) {
   char name[256];
   int n = snprintf(name, sizeof name, "%s", c->arch->prefix);
-  snprintf(name + n, sizeof name - (size_t)n, rule->name, layer); /* heads stand outside the prefix */
+  snprintf(name + n, sizeof name - (size_t)n, rule->name, layer, expert); /* heads stand outside the prefix */
   const tri_st_tensor *t = tri_checkpoint_find(ckpt, name);
   return t ? t : tri_checkpoint_find(ckpt, name + n);
 }
@@ -26,7 +26,7 @@ static tri_dtype stored_dtype(const tri_model_config *c, const tri_checkpoint *c
   tri_dtype found = TRI_DTYPE_COUNT;
   tri_weight_id source = id == TRI_W_HEAD && c->tie_word_embeddings ? TRI_W_EMBED : id;
   for (const tri_tensor_rule *r = c->arch->tensors; ckpt && r->name; r++) {
-    const tri_st_tensor *t = r->weight == source && tri_rule_applies(c, r) ? tri_rule_find(c, ckpt, r, layer) : NULL;
+    const tri_st_tensor *t = r->weight == source && tri_rule_applies(c, r) ? tri_rule_find(c, ckpt, r, layer, 0) : NULL;
     if (!t || t->dtype == TRI_DTYPE_COUNT) continue;
     if (found != TRI_DTYPE_COUNT && found != t->dtype) return TRI_F32;
     found = t->dtype;
@@ -38,6 +38,7 @@ static tri_status place(const tri_model_config *c, const tri_shard *s, const tri
                         tri_weight_id id, int layer, tri_weight_map *m, tri_weight_place *out) {
   tri_weight_shape shape = tri_shard_weight_shape(c, s, id);
   size_t bytes;
+  if (!tri_weight_in_layer(c, id, layer)) shape.n = 0;
   tri_dtype t = shape.vector ? TRI_F32 : dtype != TRI_DTYPE_COUNT ? dtype : stored_dtype(c, ckpt, id, layer);
   if (!tri_size_mul((size_t)shape.n, (size_t)shape.k, &bytes) || !tri_size_mul(bytes, tri_dtype_size(t), &bytes))
     return TRI_OVERFLOW;
@@ -85,10 +86,15 @@ tri_status tri_weights_each(const tri_model_config *c, const tri_shard *s, const
     bool per_layer = tri_weight_is_per_layer(r->weight);
     for (int l = 0; l < (per_layer ? s->layers.count : 1); l++) {
       t.layer = per_layer ? s->layers.first + l : 0;
+      if (!tri_weight_in_layer(c, r->weight, t.layer)) continue;
       t.place = per_layer ? m->layers[l * TRI_W_COUNT + r->weight] : m->global[r->weight];
       t.k = tri_shard_weight_shape(c, s, r->weight).k;
-      tri_status st = fn(ctx, &t);
-      if (st != TRI_OK) return st;
+      bool experts = r->flags & (TRI_TENSOR_PER_EXPERT | TRI_TENSOR_STACKED);
+      for (t.expert = 0; t.expert < (experts ? c->moe.num_experts : 1); t.expert++) {
+        tri_status st = fn(ctx, &t);
+        if (st != TRI_OK) return st;
+      }
+      t.expert = 0;
     }
     if (r->weight == TRI_W_EMBED && c->tie_word_embeddings && s->last_stage && !s->first_stage) {
       t.rule.weight = TRI_W_HEAD;
@@ -106,6 +112,7 @@ static void bind(const tri_model_config *c, const tri_shard *s, const tri_weight
       if (tri_weight_is_per_layer((tri_weight_id)id) != (l >= 0)) continue;
       const tri_weight_place *at = l < 0 ? &m->global[id] : &m->layers[l * TRI_W_COUNT + id];
       tri_weight_shape shape = tri_shard_weight_shape(c, s, (tri_weight_id)id);
+      if (l >= 0 && !tri_weight_in_layer(c, (tri_weight_id)id, s->layers.first + l)) shape.n = 0;
       tri_weight *to = l < 0 ? &w->global[id] : &w->layers[l].w[id];
       *to = (tri_weight){.data = shape.n ? (char *)w->memory + at->offset : NULL,
                          .dtype = at->dtype,

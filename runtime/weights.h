@@ -53,13 +53,13 @@ bool tri_rule_applies(const tri_model_config *c, const tri_tensor_rule *rule);
 
 /* The checkpoint's tensor for a rule and a layer, with or without the family's prefix; NULL when absent. */
 const tri_st_tensor *tri_rule_find(const tri_model_config *c, const tri_checkpoint *ckpt, const tri_tensor_rule *rule,
-                                   int layer);
+                                   int layer, int expert);
 
 /* Calls fn for every tensor of the model that this shard reads: the rule (its weight is the destination, so a tied head
  * appears as the embedding's rule with weight HEAD), the layer, and where the weight lies. */
 typedef struct tri_weight_target {
   tri_tensor_rule rule;
-  int layer;
+  int layer, expert;
   tri_weight_place place;
   int64_t k; /* columns of the destination */
 } tri_weight_target;

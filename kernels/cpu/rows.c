@@ -109,6 +109,25 @@ void tri_cpu_square_sums_launch(tri_backend *be, const tri_op_plan *plan, const 
   run_rows(be, a, a->x.rows, a->x.cols * 0.2 + 20, square_rows);
 }
 
+static void gate_some(const row_run *r, int begin, int end, int index) {
+  (void)index;
+  const tri_gate_rows_args *a = r->args;
+  for (int t = begin; t < end; t++) {
+    float *x = row_of(&a->x, t);
+    r->isa->expand(x, x, TRI_F32, a->x.cols, 1 / (1 + expf(-a->gate[t])));
+  }
+}
+
+tri_status tri_cpu_gate_rows_plan(tri_backend *be, const tri_gate_rows_args *a, tri_op_plan *plan) {
+  return tri_ref_gate_rows_plan(be, a, plan);
+}
+
+void tri_cpu_gate_rows_launch(tri_backend *be, const tri_op_plan *plan, const tri_gate_rows_args *a,
+                              tri_stream *stream) {
+  (void)plan, (void)stream;
+  run_rows(be, a, a->x.rows, a->x.cols * 0.2 + 20, gate_some);
+}
+
 static void cap_rows(const row_run *r, int begin, int end, int index) {
   (void)index;
   const tri_softcap_args *a = r->args;

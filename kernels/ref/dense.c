@@ -105,6 +105,19 @@ void tri_ref_square_sums_launch(tri_backend *be, const tri_op_plan *plan, const 
   }
 }
 
+tri_status tri_ref_gate_rows_plan(tri_backend *be, const tri_gate_rows_args *a, tri_op_plan *plan) {
+  (void)be;
+  *plan = (tri_op_plan){0};
+  return mat_ok(&a->x) ? TRI_OK : TRI_INVALID_ARGUMENT;
+}
+
+void tri_ref_gate_rows_launch(tri_backend *be, const tri_op_plan *plan, const tri_gate_rows_args *a,
+                              tri_stream *stream) {
+  (void)be, (void)plan, (void)stream;
+  for (int t = 0; t < a->x.rows; t++)
+    for (int j = 0; j < a->x.cols; j++) row_of(&a->x, t)[j] = (float)(row_of(&a->x, t)[j] / (1 + exp(-a->gate[t])));
+}
+
 tri_status tri_ref_softcap_plan(tri_backend *be, const tri_softcap_args *a, tri_op_plan *plan) {
   (void)be;
   *plan = (tri_op_plan){0};

@@ -11,16 +11,21 @@
   X(gpt2)                                                                                                              \
   X(gpt_neo)                                                                                                           \
   X(gpt_neox)                                                                                                          \
+  X(gpt_oss)                                                                                                           \
   X(gptj)                                                                                                              \
   X(granite)                                                                                                           \
   X(llama)                                                                                                             \
   X(mistral)                                                                                                           \
+  X(mixtral)                                                                                                           \
   X(olmo2)                                                                                                             \
+  X(olmoe)                                                                                                             \
   X(opt)                                                                                                               \
   X(phi)                                                                                                               \
   X(phi3)                                                                                                              \
   X(qwen2)                                                                                                             \
+  X(qwen2_moe)                                                                                                         \
   X(qwen3)                                                                                                             \
+  X(qwen3_moe)                                                                                                         \
   X(stablelm)                                                                                                          \
   X(starcoder2)
 
@@ -51,6 +56,28 @@ static const struct {
 
 const char *tri_weight_name(tri_weight_id id) { return weights[id].name; }
 bool tri_weight_is_per_layer(tri_weight_id id) { return weights[id].per_layer; }
+
+bool tri_weight_in_layer(const tri_model_config *c, tri_weight_id id, int layer) {
+  if (!tri_weight_is_per_layer(id)) return true;
+  bool sparse = c->layer_flags[layer] & TRI_LAYER_SPARSE;
+  switch (id) {
+  case TRI_W_UP:
+  case TRI_W_UP_BIAS:
+  case TRI_W_DOWN:
+  case TRI_W_DOWN_BIAS: return !sparse;
+  case TRI_W_ROUTER:
+  case TRI_W_ROUTER_BIAS:
+  case TRI_W_CHOICE_BIAS:
+  case TRI_W_EXPERT_UP:
+  case TRI_W_EXPERT_UP_BIAS:
+  case TRI_W_EXPERT_DOWN:
+  case TRI_W_EXPERT_DOWN_BIAS:
+  case TRI_W_SHARED_UP:
+  case TRI_W_SHARED_DOWN:
+  case TRI_W_SHARED_GATE: return sparse;
+  default: return true;
+  }
+}
 
 bool tri_act_from_name(const char *name, tri_act *out) {
   static const struct {

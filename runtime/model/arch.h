@@ -15,8 +15,10 @@
 /* Where the executor finds a tensor. Matrices keep a 16-bit type; vectors are float32. Cut over the tensor group:
  *   by vocabulary: EMBED, HEAD (rows)       by query and KV heads: QKV (rows), O (columns)
  *   by intermediate size: UP (rows; gate rows first when gated), DOWN (columns)
- *   replicated: norms, projections; on tensor rank 0 alone: what is added before an all-reduce (O_BIAS, DOWN_BIAS,
- *   POSITIONS). NORM1, NORM2: of a branch's input, or of the sum with it; BRANCH_NORM1, 2: of what a branch gives. */
+ *   by each expert's intermediate size: EXPERT_UP (expert below expert), EXPERT_DOWN, the same for SHARED_*
+ *   replicated: norms, projections, routers; on tensor rank 0 alone: what is added before an all-reduce (O_BIAS,
+ * DOWN_BIAS, POSITIONS). NORM1, NORM2: of a branch's input, or of the sum with it; BRANCH_NORM1, 2: of what a branch
+ * gives. */
 #define TRI_WEIGHT_LIST(X)                                                                                             \
   X(EMBED, 0)                                                                                                          \
   X(EMBED_NORM, 0)                                                                                                     \
@@ -45,7 +47,18 @@
   X(DOWN, 1)                                                                                                           \
   X(DOWN_BIAS, 1)                                                                                                      \
   X(BRANCH_NORM2, 1)                                                                                                   \
-  X(BRANCH_NORM2_BIAS, 1)
+  X(BRANCH_NORM2_BIAS, 1)                                                                                              \
+  X(SINKS, 1)                                                                                                          \
+  X(ROUTER, 1)                                                                                                         \
+  X(ROUTER_BIAS, 1)                                                                                                    \
+  X(CHOICE_BIAS, 1)                                                                                                    \
+  X(EXPERT_UP, 1)                                                                                                      \
+  X(EXPERT_UP_BIAS, 1)                                                                                                 \
+  X(EXPERT_DOWN, 1)                                                                                                    \
+  X(EXPERT_DOWN_BIAS, 1)                                                                                               \
+  X(SHARED_UP, 1)                                                                                                      \
+  X(SHARED_DOWN, 1)                                                                                                    \
+  X(SHARED_GATE, 1)
 
 typedef enum tri_weight_id {
 #define X(name, per_layer) TRI_W_##name,
@@ -55,6 +68,8 @@ typedef enum tri_weight_id {
 } tri_weight_id;
 const char *tri_weight_name(tri_weight_id id);
 bool tri_weight_is_per_layer(tri_weight_id id);
+/* A sparse layer has experts instead of one MLP. Any layer will do for weights that are not per layer. */
+bool tri_weight_in_layer(const tri_model_config *c, tri_weight_id id, int layer);
 
 /* Which part of a fused weight a checkpoint's tensor fills. */
 typedef enum tri_part {
@@ -66,15 +81,18 @@ typedef enum tri_part {
   TRI_PART_QKV_INTERLEAVED, /* per KV head: its q heads, k, v (GPT-NeoX, BLOOM, Falcon) */
   TRI_PART_GATE,
   TRI_PART_UP,
-  TRI_PART_GATE_UP_CONCAT /* gate rows, then up rows */
+  TRI_PART_GATE_UP_CONCAT,     /* gate rows, then up rows */
+  TRI_PART_GATE_UP_INTERLEAVED /* gate and up rows in turn */
 } tri_part;
 
 enum {
   TRI_TENSOR_TRANSPOSED = 1, /* stored [in, out], as GPT-2's Conv1D */
+  TRI_TENSOR_PER_EXPERT = 2, /* one tensor for each expert: the name has a second %d */
+  TRI_TENSOR_STACKED = 4,    /* one tensor for all experts, with one more dimension in front */
 };
 
 typedef struct tri_tensor_rule {
-  const char *name; /* checkpoint name without the family's prefix; %d is the layer */
+  const char *name; /* checkpoint name without the family's prefix; %d is the layer, a second one the expert */
   tri_weight_id weight;
   tri_part part;
   int flags;
@@ -128,6 +146,11 @@ tri_status tri_config_number(const tri_json *root, const char *key, double min, 
 tri_status tri_config_must_be_off(const tri_json *root, const char *key, tri_error *err);
 /* Every layer from `first` on in steps of `step` is LOCAL, unless layer_types has said which are. */
 void tri_config_local_layers(tri_model_config *c, const tri_json *root, int first, int step);
+
+/* Every layer from `first` on in steps of `step` is SPARSE. */
+void tri_config_sparse_layers(tri_model_config *c, int first, int step);
+/* What Qwen's files say about the window; for prepare. */
+tri_status tri_qwen_window(tri_model_config *c, const tri_json *root, tri_error *err);
 
 /* "gelu_new", "silu", ...: false when unknown. */
 bool tri_act_from_name(const char *name, tri_act *out);

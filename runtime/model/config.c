@@ -175,6 +175,8 @@ static tri_status read_arch(const tri_json *root, tri_model_config *c, tri_error
   if (!c->embed_scale) c->embed_scale = 1;
   if (!c->residual_scale) c->residual_scale = 1;
   if (!c->logit_scale) c->logit_scale = 1;
+  if (!c->moe.scale) c->moe.scale = 1;
+  if (!c->moe.num_groups) c->moe.num_groups = 1;
   c->bos_token_id = -1;
   c->gen_temperature = c->gen_top_p = c->gen_repetition_penalty = NAN;
   c->gen_top_k = -1;
@@ -220,6 +222,10 @@ tri_status tri_config_must_be_off(const tri_json *root, const char *key, tri_err
 void tri_config_local_layers(tri_model_config *c, const tri_json *root, int first, int step) {
   if (!c->window || tri_json_kind_of(tri_json_get(root, "layer_types")) != TRI_JSON_NULL) return;
   for (int l = first; l < c->num_layers; l += step) c->layer_flags[l] |= TRI_LAYER_LOCAL;
+}
+
+void tri_config_sparse_layers(tri_model_config *c, int first, int step) {
+  for (int l = first; l < c->num_layers; l += step) c->layer_flags[l] |= TRI_LAYER_SPARSE;
 }
 
 /* One name per layer. */
@@ -369,6 +375,11 @@ static tri_status parse_docs(const tri_json *root, const tri_json *generation, t
   TRI_TRY(derive(&c, root, err));
   if (c.arch->finish) TRI_TRY(c.arch->finish(&c, root, err));
   c.has_qk_norm = c.qk_norm != TRI_QK_NORM_NONE;
+  if (c.moe.top_k > c.moe.num_experts) {
+    st = tri_fail(err, TRI_OUT_OF_RANGE, "num_experts_per_tok", "%lld of %lld experts per token",
+                  (long long)c.moe.top_k, (long long)c.moe.num_experts);
+    goto cleanup;
+  }
   if (generation && tri_json_kind_of(generation) != TRI_JSON_OBJECT) {
     st = tri_fail(err, TRI_CORRUPT, "generation_config.json", "generation_config.json is not an object");
     goto cleanup;

@@ -40,7 +40,19 @@ typedef enum tri_norm_place {
 /* Norms of queries and keys: one gain for all heads, a gain for each head, or a norm over all heads together. */
 typedef enum tri_qk_norm { TRI_QK_NORM_NONE, TRI_QK_NORM_HEAD, TRI_QK_NORM_EACH_HEAD, TRI_QK_NORM_WHOLE } tri_qk_norm;
 
-enum { TRI_LAYER_LOCAL = 1 }; /* layer_flags: attention sees the last `window` keys only */
+/* layer_flags. LOCAL: attention sees the last `window` keys only. SPARSE: experts instead of one MLP. */
+enum { TRI_LAYER_LOCAL = 1, TRI_LAYER_SPARSE = 2 };
+
+/* Experts of the SPARSE layers; num_experts 0: none. */
+typedef struct tri_moe {
+  int64_t num_experts, top_k, intermediate_size;
+  int64_t shared_size;          /* intermediate size of the expert that every token takes; 0: none */
+  bool has_shared, shared_gate; /* shared_gate: its result times sigmoid(gate . x) */
+  tri_moe_score score;
+  bool renormalize, router_bias, choice_bias, expert_bias;
+  double scale, glu_limit;
+  int64_t num_groups, top_groups, group_best;
+} tri_moe;
 
 /* Rotary positions, every scaling kind reduced to one or two tables of inverse frequencies. */
 typedef struct tri_rope {
@@ -74,12 +86,14 @@ typedef struct tri_model_config {
   bool gated; /* act(gate) * up */
   bool attention_bias, o_bias, mlp_bias, head_bias;
   tri_qk_norm qk_norm;
+  bool has_sinks;   /* one more logit per head in the softmax, without a value */
   bool has_qk_norm; /* qk_norm is not NONE: for the tables */
   double attn_softcap;
   int64_t window; /* of LOCAL layers; 0: none */
   uint8_t layer_flags[TRI_MAX_LAYERS];
   int64_t embed_size; /* width of the embedding's table; projected where it is not hidden_size */
   bool projected;
+  tri_moe moe;
   int64_t position_offset; /* of the row in the table of learned positions */
   tri_position_kind position;
   tri_rope rope;

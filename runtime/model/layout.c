@@ -19,6 +19,9 @@ tri_status tri_shard_make(const tri_model_config *c, tri_parallel p, tri_shard *
                     (long long)c->num_layers);
   if (p.tp_rank < 0 || p.tp_rank >= p.tp || p.pp_rank < 0 || p.pp_rank >= p.pp)
     return tri_fail(err, TRI_OUT_OF_RANGE, "rank", "rank outside the layout");
+  if (c->moe.num_experts && (p.tp > c->moe.intermediate_size || (c->moe.has_shared && p.tp > c->moe.shared_size)))
+    return tri_fail(err, TRI_OUT_OF_RANGE, "tensor_parallel_size",
+                    "%d tensor ranks exceed an expert's intermediate size", p.tp);
   int group = (int)(c->num_heads / c->num_kv_heads);
   tri_range q = tri_range_part(c->num_heads, p.tp, p.tp_rank);
   int kv_first = q.first / group, kv_end = (q.first + q.count - 1) / group + 1;
@@ -30,6 +33,8 @@ tri_status tri_shard_make(const tri_model_config *c, tri_parallel p, tri_shard *
       .q_heads = q,
       .kv_heads = {kv_first, kv_end - kv_first},
       .ff = tri_range_part(c->intermediate_size, p.tp, p.tp_rank),
+      .expert_ff = tri_range_part(c->moe.intermediate_size, p.tp, p.tp_rank),
+      .shared_ff = tri_range_part(c->moe.shared_size, p.tp, p.tp_rank),
       .vocab = tri_range_part(c->vocab_size, p.tp, p.tp_rank),
   };
   return TRI_OK;
@@ -40,6 +45,26 @@ static tri_weight_shape vector(bool present, int64_t n) { return (tri_weight_sha
 
 /* Rows of the table of positions. */
 static int64_t positions_of(const tri_model_config *c) { return c->max_position_embeddings + c->position_offset; }
+
+static tri_weight_shape expert_shape(const tri_model_config *c, const tri_shard *s, tri_weight_id id) {
+  const tri_moe *m = &c->moe;
+  int64_t h = c->hidden_size, e = m->num_experts, f = s->expert_ff.count, up = c->gated ? 2 * f : f;
+  int64_t shared = m->has_shared ? s->shared_ff.count : 0;
+  switch (id) {
+  case TRI_W_SINKS: return vector(c->has_sinks, s->q_heads.count);
+  case TRI_W_ROUTER: return matrix(e, h);
+  case TRI_W_ROUTER_BIAS: return vector(m->router_bias, e);
+  case TRI_W_CHOICE_BIAS: return vector(m->choice_bias, e);
+  case TRI_W_EXPERT_UP: return matrix(e * up, h);
+  case TRI_W_EXPERT_UP_BIAS: return vector(m->expert_bias, e * up);
+  case TRI_W_EXPERT_DOWN: return matrix(e * h, e ? f : 0);
+  case TRI_W_EXPERT_DOWN_BIAS: return vector(m->expert_bias && s->p.tp_rank == 0, e * h);
+  case TRI_W_SHARED_UP: return matrix(c->gated ? 2 * shared : shared, h);
+  case TRI_W_SHARED_DOWN: return matrix(shared ? h : 0, shared);
+  case TRI_W_SHARED_GATE: return matrix(m->shared_gate ? 1 : 0, h);
+  default: return vector(false, 0);
+  }
+}
 
 tri_weight_shape tri_shard_weight_shape(const tri_model_config *c, const tri_shard *s, tri_weight_id id) {
   int64_t h = c->hidden_size, e = c->embed_size, d = c->head_dim, f = s->ff.count, up = c->gated ? 2 * f : f;
@@ -78,9 +103,8 @@ tri_weight_shape tri_shard_weight_shape(const tri_model_config *c, const tri_sha
   case TRI_W_UP_BIAS: return vector(c->mlp_bias, up);
   case TRI_W_DOWN: return matrix(h, f);
   case TRI_W_DOWN_BIAS: return vector(c->mlp_bias && adds_bias, h);
-  case TRI_W_COUNT: break;
+  default: return expert_shape(c, s, id);
   }
-  return vector(false, 0);
 }
 
 /* Where a QKV tensor has the rows of a head; which: 0 q, 1 k, 2 v. */
@@ -100,7 +124,7 @@ struct emit {
 };
 
 static tri_status emit_rows(const struct emit *e, int64_t src, int64_t dst, int64_t rows, int64_t cols) {
-  tri_slice s = {.src_row = src, .dst_row = dst, .rows = rows, .cols = cols};
+  tri_slice s = {.src_row = src, .dst_row = dst, .rows = rows, .cols = cols, .row_step = 1};
   return rows ? e->fn(e->ctx, &s) : TRI_OK;
 }
 
@@ -122,15 +146,35 @@ static tri_status emit_qkv(const tri_model_config *c, const tri_shard *s, tri_pa
   return TRI_OK;
 }
 
-static tri_status emit_up(const tri_model_config *c, const tri_shard *s, tri_part part, int64_t cols,
+/* Rows of gates and ups of an MLP: `part` of its tensor, of whose `size` units this shard has `mine`, to rows from dst
+ * on. */
+static tri_status emit_up(bool gated, int64_t size, tri_range mine, tri_part part, int64_t cols, int64_t dst,
                           const struct emit *e) {
   tri_status st = TRI_OK;
-  bool gate = part == TRI_PART_GATE || part == TRI_PART_GATE_UP_CONCAT;
-  bool up = part != TRI_PART_GATE;
-  int64_t up_dst = c->gated ? s->ff.count : 0, up_src = part == TRI_PART_GATE_UP_CONCAT ? c->intermediate_size : 0;
-  if (gate) st = emit_rows(e, s->ff.first, 0, s->ff.count, cols);
-  if (st == TRI_OK && up) st = emit_rows(e, up_src + s->ff.first, up_dst, s->ff.count, cols);
+  int64_t up_dst = dst + (gated ? mine.count : 0);
+  if (part == TRI_PART_GATE_UP_INTERLEAVED) {
+    tri_slice s = {.src_row = 2 * (int64_t)mine.first, .dst_row = dst, .rows = mine.count, .cols = cols, .row_step = 2};
+    st = e->fn(e->ctx, &s);
+    s.src_row++, s.dst_row = up_dst;
+    return st == TRI_OK ? e->fn(e->ctx, &s) : st;
+  }
+  bool gate = part == TRI_PART_GATE || part == TRI_PART_GATE_UP_CONCAT, up = part != TRI_PART_GATE;
+  if (gate) st = emit_rows(e, mine.first, dst, mine.count, cols);
+  if (st == TRI_OK && up)
+    st = emit_rows(e, mine.first + (part == TRI_PART_GATE_UP_CONCAT ? size : 0), up_dst, mine.count, cols);
   return st;
+}
+
+/* Units of the MLP that a weight belongs to. */
+static int64_t units_of(const tri_model_config *c, tri_weight_id id) {
+  switch (id) {
+  case TRI_W_EXPERT_UP:
+  case TRI_W_EXPERT_UP_BIAS:
+  case TRI_W_EXPERT_DOWN: return c->moe.intermediate_size;
+  case TRI_W_SHARED_UP:
+  case TRI_W_SHARED_DOWN: return c->moe.shared_size;
+  default: return c->intermediate_size;
+  }
 }
 
 static int64_t full_rows(const tri_model_config *c, const tri_tensor_rule *rule) {
@@ -142,8 +186,9 @@ static int64_t full_rows(const tri_model_config *c, const tri_tensor_rule *rule)
   case TRI_PART_QKV_CONCAT:
   case TRI_PART_QKV_INTERLEAVED: return (c->num_heads + 2 * c->num_kv_heads) * d;
   case TRI_PART_GATE:
-  case TRI_PART_UP: return c->intermediate_size;
-  case TRI_PART_GATE_UP_CONCAT: return 2 * c->intermediate_size;
+  case TRI_PART_UP: return units_of(c, rule->weight);
+  case TRI_PART_GATE_UP_CONCAT:
+  case TRI_PART_GATE_UP_INTERLEAVED: return 2 * units_of(c, rule->weight);
   case TRI_PART_WHOLE: break;
   }
   switch (rule->weight) {
@@ -153,9 +198,17 @@ static int64_t full_rows(const tri_model_config *c, const tri_tensor_rule *rule)
   case TRI_W_POSITIONS: return positions_of(c);
   case TRI_W_PROJECT_OUT: return c->embed_size;
   case TRI_W_UP:
-  case TRI_W_UP_BIAS: return c->intermediate_size;
+  case TRI_W_UP_BIAS:
+  case TRI_W_EXPERT_UP:
+  case TRI_W_EXPERT_UP_BIAS:
+  case TRI_W_SHARED_UP: return units_of(c, rule->weight);
   case TRI_W_Q_NORM: return c->qk_norm == TRI_QK_NORM_HEAD ? d : c->num_heads * d;
   case TRI_W_K_NORM: return c->qk_norm == TRI_QK_NORM_HEAD ? d : c->num_kv_heads * d;
+  case TRI_W_SINKS: return c->num_heads;
+  case TRI_W_ROUTER:
+  case TRI_W_ROUTER_BIAS:
+  case TRI_W_CHOICE_BIAS: return c->moe.num_experts;
+  case TRI_W_SHARED_GATE: return 1;
   default: return c->hidden_size;
   }
 }
@@ -169,30 +222,50 @@ tri_weight_shape tri_rule_full_shape(const tri_model_config *c, const tri_tensor
   case TRI_W_PROJECT_OUT:
   case TRI_W_POSITIONS:
   case TRI_W_QKV:
-  case TRI_W_UP: break;
+  case TRI_W_UP:
+  case TRI_W_ROUTER:
+  case TRI_W_EXPERT_UP:
+  case TRI_W_SHARED_UP:
+  case TRI_W_SHARED_GATE: break;
   case TRI_W_O: full.k = c->num_heads * c->head_dim; break;
-  case TRI_W_DOWN: full.k = c->intermediate_size; break;
+  case TRI_W_DOWN:
+  case TRI_W_EXPERT_DOWN:
+  case TRI_W_SHARED_DOWN: full.k = units_of(c, rule->weight); break;
   default: full.k = 1, full.vector = true; break;
   }
   return full;
 }
 
-tri_status tri_shard_slices(const tri_model_config *c, const tri_shard *s, const tri_tensor_rule *rule,
+tri_status tri_shard_slices(const tri_model_config *c, const tri_shard *s, const tri_tensor_rule *rule, int expert,
                             tri_status (*fn)(void *ctx, const tri_slice *slice), void *ctx) {
   tri_weight_shape mine = tri_shard_weight_shape(c, s, rule->weight);
   struct emit e = {fn, ctx};
-  tri_slice slice = {.rows = mine.n, .cols = mine.k};
+  tri_slice slice = {.rows = mine.n, .cols = mine.k, .row_step = 1};
   if (!mine.n) return TRI_OK;
+  int64_t experts = c->moe.num_experts;
   switch (rule->weight) {
   case TRI_W_QKV:
   case TRI_W_QKV_BIAS: return emit_qkv(c, s, rule->part, mine.k, &e);
   case TRI_W_UP:
-  case TRI_W_UP_BIAS: return emit_up(c, s, rule->part, mine.k, &e);
+  case TRI_W_UP_BIAS: return emit_up(c->gated, c->intermediate_size, s->ff, rule->part, mine.k, 0, &e);
+  case TRI_W_SHARED_UP: return emit_up(c->gated, c->moe.shared_size, s->shared_ff, rule->part, mine.k, 0, &e);
+  case TRI_W_EXPERT_UP:
+  case TRI_W_EXPERT_UP_BIAS:
+    return emit_up(c->gated, c->moe.intermediate_size, s->expert_ff, rule->part, mine.k, expert * (mine.n / experts),
+                   &e);
+  case TRI_W_EXPERT_DOWN:
+  case TRI_W_EXPERT_DOWN_BIAS:
+    if (rule->weight == TRI_W_EXPERT_DOWN) slice.src_col = s->expert_ff.first;
+    slice.rows = mine.n / experts;
+    slice.dst_row = expert * slice.rows;
+    break;
+  case TRI_W_SHARED_DOWN: slice.src_col = s->shared_ff.first; break;
   case TRI_W_EMBED:
   case TRI_W_HEAD:
   case TRI_W_HEAD_BIAS: return emit_rows(&e, s->vocab.first, 0, s->vocab.count, mine.k);
   case TRI_W_Q_NORM: slice.src_row = c->qk_norm == TRI_QK_NORM_HEAD ? 0 : s->q_heads.first * c->head_dim; break;
   case TRI_W_K_NORM: slice.src_row = c->qk_norm == TRI_QK_NORM_HEAD ? 0 : s->kv_heads.first * c->head_dim; break;
+  case TRI_W_SINKS: slice.src_row = s->q_heads.first; break;
   case TRI_W_O: slice.src_col = s->q_heads.first * c->head_dim; break;
   case TRI_W_DOWN: slice.src_col = s->ff.first; break;
   default: break;

@@ -32,8 +32,9 @@ typedef struct tri_shard {
   bool first_stage, last_stage;
   tri_range layers;
   tri_range q_heads, kv_heads;
-  tri_range ff;    /* of the intermediate size */
-  tri_range vocab; /* rows of embedding and head */
+  tri_range ff;                   /* of the intermediate size */
+  tri_range expert_ff, shared_ff; /* of each expert's, and the shared expert's */
+  tri_range vocab;                /* rows of embedding and head */
 } tri_shard;
 
 /* Refuses what cannot be cut: tp over the number of heads, pp over the number of layers. */
@@ -51,14 +52,15 @@ tri_weight_shape tri_shard_weight_shape(const tri_model_config *c, const tri_sha
  * ([out, in]), also where the file stores the transpose. */
 typedef struct tri_slice {
   int64_t src_row, src_col, dst_row, dst_col, rows, cols;
+  int64_t row_step; /* from one row of the source to the next */
 } tri_slice;
 
-/* The shape that a rule's whole tensor must have, in the weight's orientation. */
+/* The shape that a rule's whole tensor must have, in the weight's orientation; of experts, that of one. */
 tri_weight_shape tri_rule_full_shape(const tri_model_config *c, const tri_tensor_rule *rule);
 
-/* Calls fn for every rectangle of a rule's tensor that the shard needs; each row of the shard is covered once.
- */
-tri_status tri_shard_slices(const tri_model_config *c, const tri_shard *s, const tri_tensor_rule *rule,
+/* Calls fn for every rectangle of a rule's tensor (of experts: of this one's) that the shard needs; each row of the
+ * shard is covered once. */
+tri_status tri_shard_slices(const tri_model_config *c, const tri_shard *s, const tri_tensor_rule *rule, int expert,
                             tri_status (*fn)(void *ctx, const tri_slice *slice), void *ctx);
 
 #endif

@@ -199,6 +199,9 @@ static void bench_rows(bench *b, int m) {
   tri_square_sums_args ss = {.x = n.x, .sums = y};
   snprintf(name, sizeof name, "square_sums %d x %d", m, H);
   if (wanted(b, "square_sums")) report(b, name, run_square_sums, &ss, 4.0 * H * m, 0);
+  tri_gate_rows_args gate = {.x = n.x, .gate = w};
+  snprintf(name, sizeof name, "gate_rows %d x %d", m, H);
+  if (wanted(b, "gate_rows")) report(b, name, run_gate_rows, &gate, 2.0 * 4 * H * m, 0);
   tri_softcap_args cap = {.x = n.x, .scale = 1, .cap = 30};
   snprintf(name, sizeof name, "softcap %d x %d", m, H);
   if (wanted(b, "softcap")) report(b, name, run_softcap, &cap, 2.0 * 4 * H * m, 0);

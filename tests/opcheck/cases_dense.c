@@ -105,6 +105,16 @@ void oc_case_square_sums(oc *c, int i) {
   oc_compare(c, &sums, &got, LIMIT);
 }
 
+void oc_case_gate_rows(oc *c, int i) {
+  int rows = some_rows(c, i), n = some_width(c, i + 1);
+  float *gate = oc_normals(c, (size_t)rows, 3);
+  tri_gate_rows_args a = {.x = oc_matrix(c, rows, n, false), .gate = gate};
+  snprintf(c->what, sizeof c->what, "gate_rows rows %d n %d", rows, n);
+  tri_gate_rows_args b = {.x = oc_device_matrix(c, &a.x), .gate = oc_device(c, gate, (size_t)rows * sizeof *gate)};
+  oc_status(c, tri_run_gate_rows(c->ref, &a, NULL), tri_run_gate_rows(c->be, &b, NULL));
+  oc_compare(c, &a.x, &b.x, LIMIT);
+}
+
 void oc_case_softcap(oc *c, int i) {
   int rows = some_rows(c, i), n = some_width(c, i + 1);
   tri_softcap_args a = {.x = oc_matrix(c, rows, n, false), .scale = oc_chance(c, 50) ? 1 : 0.0625f};

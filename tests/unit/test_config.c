@@ -195,11 +195,15 @@ START_TEST(family_tables) {
       has[r->weight] = true;
       ck_assert_msg(tri_weight_is_per_layer(r->weight) == !!strstr(r->name, "%d"), "%s: %s", a->model_type, r->name);
       const char *percent = strchr(r->name, '%');
-      ck_assert_msg(!percent || (percent[1] == 'd' && !strchr(percent + 1, '%')), "%s: %s", a->model_type, r->name);
+      int numbers = 0;
+      for (; percent; percent = strchr(percent + 1, '%'), numbers++)
+        ck_assert_msg(percent[1] == 'd', "%s: %s", a->model_type, r->name);
+      ck_assert_msg(numbers <= 1 + !!(r->flags & TRI_TENSOR_PER_EXPERT), "%s: %s", a->model_type, r->name);
       for (const tri_tensor_rule *other = a->tensors; other != r; other++) ck_assert_str_ne(r->name, other->name);
     }
-    static const tri_weight_id needed[] = {TRI_W_EMBED, TRI_W_FINAL_NORM, TRI_W_HEAD, TRI_W_QKV,
-                                           TRI_W_O,     TRI_W_UP,         TRI_W_DOWN};
+    static const tri_weight_id needed[] = {TRI_W_EMBED, TRI_W_FINAL_NORM, TRI_W_HEAD, TRI_W_O};
+    ck_assert(has[TRI_W_UP] == has[TRI_W_DOWN] && has[TRI_W_EXPERT_UP] == has[TRI_W_EXPERT_DOWN]);
+    ck_assert((has[TRI_W_UP] || has[TRI_W_EXPERT_UP]) && has[TRI_W_ROUTER] == has[TRI_W_EXPERT_UP]);
     bool input_norms = a->defaults.norm_place != TRI_NORM_RESULT;
     ck_assert(has[TRI_W_NORM1] == input_norms && (has[TRI_W_NORM2] || a->defaults.one_norm || !input_norms));
     ck_assert(has[TRI_W_BRANCH_NORM1] == has[TRI_W_BRANCH_NORM2] && (has[TRI_W_BRANCH_NORM1] || input_norms));

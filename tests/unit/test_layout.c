@@ -27,6 +27,7 @@ static tri_model_config make(const tri_arch *arch, int heads, int kv_heads, int 
   c.embed_size = arch == tri_arch_find("opt") ? 5 : c.hidden_size;
   c.projected = c.embed_size != c.hidden_size;
   c.has_qk_norm = c.qk_norm != TRI_QK_NORM_NONE;
+  if (c.moe.num_experts) c.moe.num_experts = 3, c.moe.intermediate_size = ff, c.moe.shared_size = ff + 1;
   return c;
 }
 
@@ -85,18 +86,48 @@ static bool place_qkv(const tri_model_config *c, tri_parallel p, tri_part part, 
   return needs_kv(c, p, head);
 }
 
-static bool place_up(const tri_model_config *c, tri_parallel p, tri_part part, int64_t row, int64_t *dst) {
-  int64_t f = c->intermediate_size, mine = 0;
-  bool gate = part == TRI_PART_GATE || (part == TRI_PART_GATE_UP_CONCAT && row < f);
-  int64_t unit = part == TRI_PART_GATE_UP_CONCAT && !gate ? row - f : row;
+static int64_t count_units(int64_t f, tri_parallel p) {
+  int64_t mine = 0;
   for (int64_t i = 0; i < f; i++) mine += owner(f, p.tp, i) == p.tp_rank;
-  *dst = local(f, p.tp, unit) + (c->gated && !gate ? mine : 0);
+  return mine;
+}
+
+/* Of an MLP of f units, or of one expert. */
+static bool place_up(bool gated, int64_t f, tri_parallel p, tri_part part, int64_t row, int64_t *dst) {
+  bool gate = part == TRI_PART_GATE || (part == TRI_PART_GATE_UP_CONCAT && row < f) ||
+              (part == TRI_PART_GATE_UP_INTERLEAVED && row % 2 == 0);
+  int64_t unit = part == TRI_PART_GATE_UP_CONCAT && !gate ? row - f : row;
+  if (part == TRI_PART_GATE_UP_INTERLEAVED) unit = row / 2;
+  *dst = local(f, p.tp, unit) + (gated && !gate ? count_units(f, p) : 0);
   return owner(f, p.tp, unit) == p.tp_rank;
 }
 
+static bool place_expert(const tri_model_config *c, tri_parallel p, const tri_tensor_rule *rule, int expert,
+                         int64_t row, int64_t col, int64_t *dst_row, int64_t *dst_col) {
+  int64_t f = rule->weight == TRI_W_SHARED_UP || rule->weight == TRI_W_SHARED_DOWN ? c->moe.shared_size
+                                                                                   : c->moe.intermediate_size;
+  bool mine;
+  switch (rule->weight) {
+  case TRI_W_EXPERT_UP:
+  case TRI_W_EXPERT_UP_BIAS:
+    mine = place_up(c->gated, f, p, rule->part, row, dst_row);
+    *dst_row += expert * count_units(f, p) * (c->gated ? 2 : 1);
+    return mine;
+  case TRI_W_SHARED_UP: return place_up(c->gated, f, p, rule->part, row, dst_row);
+  case TRI_W_EXPERT_DOWN:
+  case TRI_W_SHARED_DOWN:
+    *dst_row += expert * c->hidden_size;
+    *dst_col = local(f, p.tp, col);
+    return owner(f, p.tp, col) == p.tp_rank;
+  case TRI_W_EXPERT_DOWN_BIAS: *dst_row += expert * c->hidden_size; return p.tp_rank == 0;
+  case TRI_W_SINKS: *dst_row = local(c->num_heads, p.tp, row); return owner(c->num_heads, p.tp, row) == p.tp_rank;
+  default: return true;
+  }
+}
+
 /* Must this rank hold element (row, col) of the rule's tensor, and where? */
-static bool place(const tri_model_config *c, tri_parallel p, const tri_tensor_rule *rule, int64_t row, int64_t col,
-                  int64_t *dst_row, int64_t *dst_col) {
+static bool place(const tri_model_config *c, tri_parallel p, const tri_tensor_rule *rule, int expert, int64_t row,
+                  int64_t col, int64_t *dst_row, int64_t *dst_col) {
   bool first = p.pp_rank == 0, last = p.pp_rank == p.pp - 1;
   *dst_row = row, *dst_col = col;
   switch (rule->weight) {
@@ -121,7 +152,7 @@ static bool place(const tri_model_config *c, tri_parallel p, const tri_tensor_ru
   case TRI_W_QKV:
   case TRI_W_QKV_BIAS: return place_qkv(c, p, rule->part, row, dst_row);
   case TRI_W_UP:
-  case TRI_W_UP_BIAS: return place_up(c, p, rule->part, row, dst_row);
+  case TRI_W_UP_BIAS: return place_up(c->gated, c->intermediate_size, p, rule->part, row, dst_row);
   case TRI_W_O:
     *dst_col = local(c->num_heads, p.tp, col / c->head_dim) * c->head_dim + col % c->head_dim;
     return owner(c->num_heads, p.tp, col / c->head_dim) == p.tp_rank;
@@ -129,8 +160,8 @@ static bool place(const tri_model_config *c, tri_parallel p, const tri_tensor_ru
     *dst_col = local(c->intermediate_size, p.tp, col);
     return owner(c->intermediate_size, p.tp, col) == p.tp_rank;
   case TRI_W_O_BIAS:
-  case TRI_W_DOWN_BIAS: return p.tp_rank == 0; /* added once, after the all-reduce */
-  default: return true;                        /* norms are everywhere */
+  case TRI_W_DOWN_BIAS: return p.tp_rank == 0;                                  /* added once, after the all-reduce */
+  default: return place_expert(c, p, rule, expert, row, col, dst_row, dst_col); /* norms are everywhere */
   }
 }
 
@@ -148,7 +179,7 @@ struct filled {
 static tri_status fill(void *ctx, const tri_slice *s) {
   struct filled *f = ctx;
   ck_assert_msg(s->rows > 0 && s->cols > 0, "%s: an empty slice", f->name);
-  ck_assert_msg(s->src_row >= 0 && s->src_col >= 0 && s->src_row + s->rows <= f->full.n &&
+  ck_assert_msg(s->src_row >= 0 && s->src_col >= 0 && s->src_row + (s->rows - 1) * s->row_step < f->full.n &&
                     s->src_col + s->cols <= f->full.k,
                 "%s: a slice outside the tensor", f->name);
   ck_assert_msg(s->dst_row >= 0 && s->dst_col >= 0 && s->dst_row + s->rows <= f->n && s->dst_col + s->cols <= f->k,
@@ -156,7 +187,7 @@ static tri_status fill(void *ctx, const tri_slice *s) {
   for (int64_t r = 0; r < s->rows; r++)
     for (int64_t c = 0; c < s->cols; c++) {
       int64_t at = (s->dst_row + r) * f->k + s->dst_col + c;
-      f->source[at] = (s->src_row + r) * f->full.k + s->src_col + c;
+      f->source[at] = (s->src_row + r * s->row_step) * f->full.k + s->src_col + c;
       f->which[at] = f->rule;
       f->writes[at]++;
     }
@@ -175,15 +206,20 @@ static void check_weight(const tri_model_config *c, const tri_shard *s, tri_weig
   for (const tri_tensor_rule *r = c->arch->tensors; r->name; r++) {
     if (r->weight != id || !tri_rule_applies(c, r)) continue;
     any = true;
-    f.rule = (int)(r - c->arch->tensors);
     f.full = tri_rule_full_shape(c, r);
     f.name = r->name;
     ck_assert(f.full.vector == mine.vector);
-    ck_assert_int_eq(tri_shard_slices(c, s, r, fill, &f), TRI_OK);
-    for (int64_t row = 0; row < f.full.n; row++)
+    int experts = r->flags & (TRI_TENSOR_PER_EXPERT | TRI_TENSOR_STACKED) ? (int)c->moe.num_experts : 1;
+    for (int e = 0; e < experts; e++) {
+      f.rule = (int)(r - c->arch->tensors) * 8 + e;
+      ck_assert_int_eq(tri_shard_slices(c, s, r, e, fill, &f), TRI_OK);
+    }
+    for (int64_t at_row = 0; at_row < f.full.n * experts; at_row++)
       for (int64_t col = 0; col < f.full.k; col++) {
-        int64_t to_row, to_col;
-        if (!place(c, s->p, r, row, col, &to_row, &to_col)) continue;
+        int64_t to_row, to_col, row = at_row % f.full.n;
+        int e = (int)(at_row / f.full.n);
+        f.rule = (int)(r - c->arch->tensors) * 8 + e;
+        if (!place(c, s->p, r, e, row, col, &to_row, &to_col)) continue;
         int64_t at = to_row * f.k + to_col;
         held++;
         if (to_row >= f.n || to_col >= f.k || f.writes[at] != 1 || f.which[at] != f.rule ||
@@ -315,7 +351,7 @@ START_TEST(an_error_ends_the_slices) {
   for (const tri_tensor_rule *r = c.arch->tensors; r->name; r++) {
     if (!tri_rule_applies(&c, r)) continue;
     int calls = 0;
-    ck_assert_int_eq(tri_shard_slices(&c, &s, r, stop_at_once, &calls), TRI_IO);
+    ck_assert_int_eq(tri_shard_slices(&c, &s, r, 0, stop_at_once, &calls), TRI_IO);
     ck_assert_int_eq(calls, 1);
   }
 }

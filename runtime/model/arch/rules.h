@@ -43,8 +43,26 @@
 #define TRI_RULES_LLAMA_ENDS                                                                                           \
   TRI_RULE("embed_tokens.weight", EMBED), TRI_RULES_NORM("norm", FINAL_NORM), TRI_RULE("lm_head.weight", HEAD)
 #define TRI_RULES_LLAMA                                                                                                \
-  TRI_RULES_LLAMA_ENDS, TRI_RULES_LLAMA_ATTENTION, TRI_RULES_NORM("layers.%d.input_layernorm", NORM1),                 \
-      TRI_RULES_NORM("layers.%d.post_attention_layernorm", NORM2), TRI_RULES_GATED("layers.%d.mlp.")
+  TRI_RULES_LLAMA_ENDS, TRI_RULES_LLAMA_ATTENTION, TRI_RULES_LLAMA_NORMS, TRI_RULES_GATED("layers.%d.mlp.")
+
+/* Experts, each with tensors of its own. */
+#define TRI_RULE_EXPERT(n, w, p)                                                                                       \
+  { .name = n, .weight = TRI_W_##w, .part = TRI_PART_##p, .flags = TRI_TENSOR_PER_EXPERT }
+#define TRI_RULES_EXPERTS(p, gate, up, down)                                                                           \
+  TRI_RULE_EXPERT(p gate ".weight", EXPERT_UP, GATE), TRI_RULE_EXPERT(p up ".weight", EXPERT_UP, UP),                  \
+      TRI_RULE_EXPERT(p down ".weight", EXPERT_DOWN, WHOLE)
+/* A gated expert for every token. */
+#define TRI_RULES_SHARED(p)                                                                                            \
+  TRI_RULE_PART_IF(p "gate_proj.weight", SHARED_UP, GATE, moe.has_shared),                                             \
+      TRI_RULE_PART_IF(p "up_proj.weight", SHARED_UP, UP, moe.has_shared),                                             \
+      TRI_RULE_IF(p "down_proj.weight", SHARED_DOWN, moe.has_shared)
+#define TRI_RULES_LLAMA_NORMS                                                                                          \
+  TRI_RULES_NORM("layers.%d.input_layernorm", NORM1), TRI_RULES_NORM("layers.%d.post_attention_layernorm", NORM2)
+
+/* Keys of training alone. */
+#define TRI_KEYS_ROUTER                                                                                                \
+  TRI_IGNORED_KEY("output_router_logits"), TRI_IGNORED_KEY("router_aux_loss_coef"),                                    \
+      TRI_IGNORED_KEY("router_jitter_noise")
 
 /* Its keys that most descendants have. */
 #define TRI_KEYS_LLAMA                                                                                                 \

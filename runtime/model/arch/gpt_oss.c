@@ -1,0 +1,69 @@
+/* gpt-oss: experts with biases and a clamped gated activation, attention sinks, a sliding window in every second layer.
+ */
+#include "runtime/model/arch/rules.h"
+
+static const char *const classes[] = {"GptOssForCausalLM", NULL};
+
+static const tri_config_key keys[] = {TRI_KEYS_LLAMA,
+                                      TRI_KEYS_ROUTER,
+                                      TRI_KEY_WINDOW,
+                                      TRI_BOOL_KEY("attention_bias", attention_bias),
+                                      TRI_INT_KEY("num_local_experts", moe.num_experts, 1, 4096),
+                                      TRI_INT_KEY("num_experts_per_tok", moe.top_k, 1, 256),
+                                      TRI_INT_KEY("experts_per_token", moe.top_k, 1, 256),
+                                      TRI_NUM_KEY("swiglu_limit", moe.glu_limit, 1e-3, 1e6),
+                                      TRI_IGNORED_KEY("initial_context_length"), /* of the training */
+                                      {0}};
+
+#define STACKED(n, w, p, f)                                                                                            \
+  { .name = "layers.%d.mlp.experts." n, .weight = TRI_W_##w, .part = TRI_PART_##p, .flags = TRI_TENSOR_STACKED | (f) }
+
+static const tri_tensor_rule tensors[] = {
+    TRI_RULES_LLAMA_ENDS,
+    TRI_RULES_LLAMA_ATTENTION,
+    TRI_RULE("layers.%d.self_attn.sinks", SINKS),
+    TRI_RULES_LLAMA_NORMS,
+    TRI_RULE("layers.%d.mlp.router.weight", ROUTER),
+    TRI_RULE("layers.%d.mlp.router.bias", ROUTER_BIAS),
+    STACKED("gate_up_proj", EXPERT_UP, GATE_UP_INTERLEAVED, TRI_TENSOR_TRANSPOSED),
+    STACKED("gate_up_proj_bias", EXPERT_UP_BIAS, GATE_UP_INTERLEAVED, 0),
+    STACKED("down_proj", EXPERT_DOWN, WHOLE, TRI_TENSOR_TRANSPOSED),
+    STACKED("down_proj_bias", EXPERT_DOWN_BIAS, WHOLE, 0),
+    {0}};
+
+static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) {
+  (void)err;
+  c->act = TRI_ACT_SWIGLU_OAI; /* the file calls it silu */
+  c->o_bias = c->attention_bias;
+  c->moe.intermediate_size = c->intermediate_size;
+  tri_config_sparse_layers(c, 0, 1);
+  tri_config_local_layers(c, root, 0, 2);
+  return TRI_OK;
+}
+
+const tri_arch tri_arch_gpt_oss = {
+    .model_type = "gpt_oss",
+    .class_names = classes,
+    .prefix = "model.",
+    .keys = keys,
+    .tensors = tensors,
+    .defaults = {.norm = TRI_NORM_RMS,
+                 .norm_eps = 1e-5,
+                 .act = TRI_ACT_SILU,
+                 .gated = true,
+                 .num_kv_heads = 8,
+                 .head_dim = 64,
+                 .attention_bias = true,
+                 .has_sinks = true,
+                 .window = 128,
+                 .moe = {.num_experts = 128,
+                         .top_k = 4,
+                         .score = TRI_MOE_TOPK_SOFTMAX,
+                         .router_bias = true,
+                         .expert_bias = true,
+                         .glu_limit = 7},
+                 .position = TRI_POS_ROPE,
+                 .rope_theta = 150000,
+                 .max_position_embeddings = 131072},
+    .finish = finish,
+};

@@ -1,0 +1,84 @@
+/* Qwen2-MoE and Qwen3-MoE: Qwen2 and Qwen3 with experts in some or all layers; Qwen2-MoE has a gated expert for every
+ * token beside them. */
+#include "runtime/model/arch/rules.h"
+
+static const char *const classes2[] = {"Qwen2MoeForCausalLM", NULL};
+static const char *const classes3[] = {"Qwen3MoeForCausalLM", NULL};
+
+#define QWEN_MOE_KEYS                                                                                                  \
+  TRI_KEYS_LLAMA, TRI_KEYS_ROUTER, TRI_KEY_WINDOW, TRI_IGNORED_KEY("use_sliding_window"),                              \
+      TRI_IGNORED_KEY("max_window_layers"), TRI_INT_KEY("num_experts", moe.num_experts, 1, 4096),                      \
+      TRI_INT_KEY("num_local_experts", moe.num_experts, 1, 4096),                                                      \
+      TRI_INT_KEY("num_experts_per_tok", moe.top_k, 1, 256),                                                           \
+      TRI_INT_KEY("moe_intermediate_size", moe.intermediate_size, 1, 1 << 24),                                         \
+      TRI_BOOL_KEY("norm_topk_prob", moe.renormalize), TRI_IGNORED_KEY("decoder_sparse_step"),                         \
+      TRI_IGNORED_KEY("mlp_only_layers") /* both read by finish */
+
+static const tri_config_key keys2[] = {QWEN_MOE_KEYS,
+                                       TRI_BOOL_KEY("qkv_bias", attention_bias),
+                                       TRI_INT_KEY("shared_expert_intermediate_size", moe.shared_size, 1, 1 << 24),
+                                       {0}};
+static const tri_config_key keys3[] = {QWEN_MOE_KEYS, TRI_BOOL_KEY("attention_bias", attention_bias), {0}};
+
+static const tri_tensor_rule tensors[] = {
+    TRI_RULES_LLAMA,
+    TRI_RULE_IF("layers.%d.self_attn.q_norm.weight", Q_NORM, has_qk_norm),
+    TRI_RULE_IF("layers.%d.self_attn.k_norm.weight", K_NORM, has_qk_norm),
+    TRI_RULE("layers.%d.mlp.gate.weight", ROUTER),
+    TRI_RULES_EXPERTS("layers.%d.mlp.experts.%d.", "gate_proj", "up_proj", "down_proj"),
+    TRI_RULES_SHARED("layers.%d.mlp.shared_expert."),
+    TRI_RULE_IF("layers.%d.mlp.shared_expert_gate.weight", SHARED_GATE, moe.shared_gate),
+    {0}};
+
+/* Every decoder_sparse_step-th layer has experts, but for those of mlp_only_layers. */
+static tri_status finish2(tri_model_config *c, const tri_json *root, tri_error *err) {
+  double step = 1;
+  tri_status st = tri_config_number(root, "decoder_sparse_step", 1, TRI_MAX_LAYERS, &step, err);
+  const tri_json *dense = tri_json_get(root, "mlp_only_layers");
+  if (st == TRI_OK) tri_config_sparse_layers(c, (int)step - 1, (int)step);
+  for (size_t i = 0; st == TRI_OK && i < tri_json_size(dense); i++) {
+    int64_t layer;
+    if (!tri_json_as_int(tri_json_at(dense, i), &layer) || layer < 0 || layer >= c->num_layers)
+      return tri_fail(err, TRI_OUT_OF_RANGE, "mlp_only_layers", "mlp_only_layers[%zu] is not a layer", i);
+    c->layer_flags[layer] &= (uint8_t)~TRI_LAYER_SPARSE;
+  }
+  return st;
+}
+
+static tri_status finish3(tri_model_config *c, const tri_json *root, tri_error *err) {
+  c->o_bias = c->attention_bias;
+  return finish2(c, root, err);
+}
+
+#define QWEN_MOE_DEFAULTS                                                                                              \
+  .norm = TRI_NORM_RMS, .norm_eps = 1e-6, .act = TRI_ACT_SILU, .gated = true, .window = 4096,                          \
+  .position = TRI_POS_ROPE, .max_position_embeddings = 32768
+
+const tri_arch tri_arch_qwen2_moe = {
+    .model_type = "qwen2_moe",
+    .class_names = classes2,
+    .prefix = "model.",
+    .keys = keys2,
+    .tensors = tensors,
+    .defaults = {QWEN_MOE_DEFAULTS, .attention_bias = true, .num_kv_heads = 16,
+                 .moe = {.num_experts = 60,
+                         .top_k = 4,
+                         .intermediate_size = 1408,
+                         .shared_size = 5632,
+                         .has_shared = true,
+                         .shared_gate = true}},
+    .prepare = tri_qwen_window,
+    .finish = finish2,
+};
+
+const tri_arch tri_arch_qwen3_moe = {
+    .model_type = "qwen3_moe",
+    .class_names = classes3,
+    .prefix = "model.",
+    .keys = keys3,
+    .tensors = tensors,
+    .defaults = {QWEN_MOE_DEFAULTS, .num_kv_heads = 4, .head_dim = 128, .qk_norm = TRI_QK_NORM_HEAD,
+                 .moe = {.num_experts = 128, .top_k = 8, .intermediate_size = 768}},
+    .prepare = tri_qwen_window,
+    .finish = finish3,
+};
