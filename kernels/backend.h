@@ -123,13 +123,17 @@ typedef struct tri_softcap_args {
   float scale, cap;
 } tri_softcap_args;
 
-/* out = act(x w^T + bias), or out += act(...) with accumulate. bias: float32 [n] or NULL. */
+/* out = act(x w^T + bias), or out += act(...) with accumulate. bias: float32 [n] or NULL. int8_activations, with
+ * weights of I8 and k <= TRI_INT8_MAX_K: each row of x is rounded to int8 as kernels/quantize.h has it, products and
+ * sums are integers, and the sum is multiplied with the row's and the weight's scales. A row with an element that is
+ * not finite gives NaN. */
+enum { TRI_INT8_MAX_K = 1 << 17 }; /* sums of 127 * 128 fit into 32 bits */
 typedef struct tri_linear_args {
   tri_mat x; /* [M, k] */
   tri_weight w;
   const float *bias;
   tri_act act;
-  bool accumulate;
+  bool accumulate, int8_activations;
   tri_mat out; /* [M, n] */
 } tri_linear_args;
 

@@ -48,6 +48,19 @@ typedef struct tri_panel {
   bool add;
 } tri_panel;
 
+/* y[i * ldy + j] (+)= x_i . w_j for i < m, j < n, over k elements; rows of x can be read up to a multiple of 64. */
+typedef struct tri_int8_dot {
+  const int16_t *x;
+  size_t ldx;
+  const int8_t *w;
+  size_t ldw;
+  int32_t *y;
+  size_t ldy;
+  int m, n, k;
+  bool add;
+  ptrdiff_t ahead; /* as in tri_dot */
+} tri_int8_dot;
+
 /* One query row against one block of keys: see kern_attn.h. */
 typedef struct tri_softmax_row {
   float *s;                       /* scores in, probabilities out; n rounded up to whole vectors */
@@ -76,6 +89,9 @@ typedef struct tri_epilogue {
 typedef struct tri_cpu_isa {
   const char *name;
   void (*dot)(const tri_dot *d);
+  void (*int8_dot)(const tri_int8_dot *d);
+  float (*quantize)(int16_t *out, const float *x, int k, int n); /* see kern_int8.h */
+  void (*dequantize)(float *out, const int32_t *sum, float scale, int n);
   int panel_cols;
   void (*pack)(const tri_pack *p);
   void (*panel)(const tri_panel *t);
@@ -144,6 +160,10 @@ void tri_blas_setup(void);
 bool tri_blas_pays(const tri_cpu_isa *isa);
 void tri_blas_gemm(int m, int n, int k, const float *x, size_t ldx, const float *w, size_t ldw, float beta, float *y,
                    size_t ldy);
+
+/* linear_int8.c: linear with int8_activations */
+tri_status tri_cpu_linear_int8_plan(tri_backend *be, const tri_linear_args *a, tri_op_plan *plan);
+void tri_cpu_linear_int8_launch(tri_backend *be, const tri_linear_args *a);
 
 #define X(op)                                                                                                          \
   tri_status tri_cpu_##op##_plan(tri_backend *be, const tri_##op##_args *a, tri_op_plan *plan);                        \

@@ -17,6 +17,7 @@
 
 #include "kernels/cpu/kern_attn.h"
 #include "kernels/cpu/kern_dot.h"
+#include "kernels/cpu/kern_int8.h"
 #include "kernels/cpu/kern_panel.h"
 #include "kernels/cpu/kern_sample.h"
 

@@ -4,6 +4,7 @@
 tri_status tri_cpu_linear_plan(tri_backend *be, const tri_linear_args *a, tri_op_plan *plan) {
   tri_status st = tri_ref_linear_plan(be, a, plan);
   if (st != TRI_OK) return st;
+  if (a->int8_activations) return tri_cpu_linear_int8_plan(be, a, plan);
   const tri_cpu_isa *isa = tri_cpu_isa_of(be);
   int threads = tri_pool_size(be->pool);
   tri_product_shape s = {
@@ -44,6 +45,10 @@ static void linear_thread(void *ctx, int index, int count) {
 void tri_cpu_linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_linear_args *a, tri_stream *stream) {
   (void)stream;
   if (a->x.rows == 0 || a->w.n == 0) return;
+  if (a->int8_activations) {
+    tri_cpu_linear_int8_launch(be, a);
+    return;
+  }
   linear_run r = {.be = be, .a = a, .plan = plan};
   double work = (double)a->x.rows * a->w.n * a->w.k;
   tri_cpu_run(be, work / 16, linear_thread, &r);

@@ -2,6 +2,8 @@
 
 #include <math.h>
 
+#include "kernels/quantize.h"
+
 double tri_ref_act(tri_act act, double x) {
   switch (act) {
   case TRI_ACT_NONE: return x;
@@ -140,18 +142,40 @@ tri_status tri_ref_linear_plan(tri_backend *be, const tri_linear_args *a, tri_op
   *plan = (tri_op_plan){0};
   bool fits = a->x.rows == a->out.rows && a->x.cols == a->w.k && a->out.cols == a->w.n;
   bool ok = mat_ok(&a->x) && mat_ok(&a->out) && weight_ok(&a->w) && fits && a->act != TRI_ACT_SWIGLU_OAI;
-  return ok ? TRI_OK : TRI_INVALID_ARGUMENT;
+  if (!ok) return TRI_INVALID_ARGUMENT;
+  if (!a->int8_activations) return TRI_OK;
+  plan->workspace = (size_t)a->w.k * sizeof(float);
+  return a->w.dtype == TRI_I8 && a->w.k <= TRI_INT8_MAX_K ? TRI_OK : TRI_INVALID_ARGUMENT;
+}
+
+/* A row as integers; returns their scale. */
+static float round_row(const float *x, int n, float *out) {
+  float max = 0;
+  for (int j = 0; j < n; j++) {
+    if (!isfinite(x[j])) return NAN;
+    max = fmaxf(max, fabsf(x[j]));
+  }
+  for (int j = 0; j < n; j++) {
+    float scaled = x[j] * tri_quantize_factor(max);
+    out[j] = rintf(scaled);
+  }
+  return tri_quantize_scale(max);
 }
 
 void tri_ref_linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_linear_args *a, tri_stream *stream) {
-  (void)be, (void)plan, (void)stream;
+  (void)plan, (void)stream;
   for (int t = 0; t < a->x.rows; t++) {
     const float *x = row_of(&a->x, t);
+    double x_scale = 1;
+    if (a->int8_activations) {
+      x_scale = round_row(x, a->w.k, be->workspace);
+      x = be->workspace;
+    }
     for (int i = 0; i < a->w.n; i++) {
       double sum = 0;
       for (int j = 0; j < a->w.k; j++)
         sum += x[j] * (double)tri_load_f32(a->w.data, a->w.dtype, (size_t)i * (size_t)a->w.k + (size_t)j);
-      if (a->w.dtype == TRI_I8) sum *= a->w.scale[i];
+      if (a->w.dtype == TRI_I8) sum *= x_scale * a->w.scale[i];
       sum = tri_ref_act(a->act, sum + (a->bias ? a->bias[i] : 0));
       float *out = row_of(&a->out, t) + i;
       *out = (float)(a->accumulate ? *out + sum : sum);

@@ -70,7 +70,7 @@ static float *filled(bench *b, size_t n) {
   return p;
 }
 
-static void bench_linear(bench *b, tri_dtype t, int m, int n, int k) {
+static void bench_linear(bench *b, tri_dtype t, bool int8, int m, int n, int k) {
   size_t count = (size_t)n * (size_t)k, bytes = count * tri_dtype_size(t);
   char *w = pages(bytes), name[80];
   for (size_t i = 0; i < count; i++) {
@@ -82,7 +82,8 @@ static void bench_linear(bench *b, tri_dtype t, int m, int n, int k) {
   float *scale = filled(b, (size_t)n), *x = filled(b, (size_t)m * (size_t)k), *y = filled(b, (size_t)m * (size_t)n);
   tri_linear_args a = {.x = {x, m, k, k}, .w = {w, scale, t, n, k}, .out = {y, m, n, n}};
   if (t != TRI_I8) a.w.scale = NULL;
-  snprintf(name, sizeof name, "linear %s m %d n %d k %d", tri_dtype_name(t), m, n, k);
+  a.int8_activations = int8;
+  snprintf(name, sizeof name, "linear %s%s m %d n %d k %d", tri_dtype_name(t), int8 ? " x int8" : "", m, n, k);
   report(b, name, run_linear, &a, (double)bytes + 4.0 * m * (n + k), (double)m * n * k);
   tri_pages_free(w, bytes);
   tri_pages_free(scale, (size_t)n * 4), tri_pages_free(x, (size_t)m * (size_t)k * 4);
@@ -90,12 +91,12 @@ static void bench_linear(bench *b, tri_dtype t, int m, int n, int k) {
 }
 
 static void bench_linears(bench *b) {
-  static const tri_dtype types[] = {TRI_BF16, TRI_F16, TRI_I8, TRI_F32};
+  static const tri_dtype types[] = {TRI_BF16, TRI_F16, TRI_I8, TRI_F32, TRI_I8};
   static const int rows[] = {1, 2, 4, 8, 16, 24, 32, 48, 64, 128, 512};
-  for (int t = 0; t < 4; t++)
+  for (int t = 0; t < 5; t++)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
       if (b->c->opt.quick && rows[i] != 1 && rows[i] != 8 && rows[i] != 512) continue;
-      bench_linear(b, types[t], rows[i], rows[i] < 64 ? 14336 : 4096, 4096);
+      bench_linear(b, types[t], t == 4, rows[i], rows[i] < 64 ? 14336 : 4096, 4096);
     }
 }
 

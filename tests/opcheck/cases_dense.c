@@ -24,9 +24,12 @@ void oc_case_linear(oc *c, int i) {
   tri_linear_args a = {.x = oc_matrix(c, m, k, false), .w = oc_weight(c, t, n, k), .act = (tri_act)(i / 4 % 6)};
   a.bias = oc_chance(c, 50) ? oc_normals(c, (size_t)n, 1) : NULL;
   a.accumulate = oc_chance(c, 40);
+  a.int8_activations = t == TRI_I8 && oc_chance(c, 50);
+  if (a.int8_activations && m > 2 && k) /* a row of nothing, and one with a large element */
+    memset(a.x.data, 0, (size_t)k * sizeof(float)), a.x.data[a.x.ld] = -300;
   a.out = oc_matrix(c, m, n, !a.accumulate);
-  snprintf(c->what, sizeof c->what, "linear %s m %d n %d k %d act %d%s%s", tri_dtype_name(t), m, n, k, a.act,
-           a.bias ? " bias" : "", a.accumulate ? " accumulate" : "");
+  snprintf(c->what, sizeof c->what, "linear %s m %d n %d k %d act %d%s%s%s", tri_dtype_name(t), m, n, k, a.act,
+           a.bias ? " bias" : "", a.accumulate ? " accumulate" : "", a.int8_activations ? " int8 activations" : "");
   tri_linear_args b = a;
   b.x = oc_device_matrix(c, &a.x), b.out = oc_device_matrix(c, &a.out), b.w = oc_device_weight(c, &a.w);
   b.bias = oc_device(c, a.bias, (size_t)n * sizeof *a.bias);

@@ -26,6 +26,7 @@ void oc_deterministic_linear(oc *c, tri_backend **others, int num_others, int i)
   int m = i % 3 == 0 ? 300 : oc_range(c, 2, 70), n = oc_range(c, 1, 200), k = i % 2 ? oc_range(c, 1, 3000) : 1024;
   tri_linear_args a = {.x = oc_matrix(c, m, k, false), .w = oc_weight(c, t, n, k), .act = (tri_act)(i % 6)};
   a.bias = oc_normals(c, (size_t)n, 1);
+  a.int8_activations = t == TRI_I8 && i % 8 > 3;
   a.out = oc_matrix(c, m, n, true);
   snprintf(c->what, sizeof c->what, "linear %s m %d n %d k %d", tri_dtype_name(t), m, n, k);
   oc_expect(c, tri_run_linear(c->be, &a, NULL) == TRI_OK, "does not run");

@@ -1,8 +1,10 @@
 /* What the reference itself is checked against: answers worked out elsewhere. */
 #include <check.h>
 #include <math.h>
+#include <stdlib.h>
 
 #include "kernels/backend.h"
+#include "kernels/quantize.h"
 
 enum { EXPERTS = 16, TOKENS = 2 };
 
@@ -202,6 +204,59 @@ START_TEST(absorbed_latent_attention_is_the_expanded_one) {
 }
 END_TEST
 
+START_TEST(quantised_rows_are_within_half_a_step) {
+  enum { N = 5, K = 700 };
+  static float src[N * K];
+  static uint16_t narrow[N * K];
+  static int8_t q[N * K];
+  float scale[N];
+  static const tri_dtype types[] = {TRI_F32, TRI_F16, TRI_BF16};
+  fill(src, N * K, 9);
+  for (int i = 0; i < K; i++) src[2 * K + i] = 0, src[3 * K + i] *= 1e-3f;
+  src[K + 650] = -20; /* one large element in the row's second half */
+  for (int t = 0; t < 3; t++) {
+    const void *from = src;
+    for (size_t i = 0; i < N * K && types[t] != TRI_F32; i++) tri_store_f32(narrow, types[t], i, src[i]), from = narrow;
+    ck_assert_int_eq(tri_quantize_rows(from, types[t], N, K, q, scale), TRI_OK);
+    for (int r = 0; r < N; r++) {
+      int most = 0, wrong = 0;
+      for (int i = 0; i < K; i++) {
+        int v = q[r * K + i];
+        most = abs(v) > most ? abs(v) : most;
+        wrong += fabsf((float)v * scale[r] - tri_load_f32(from, types[t], (size_t)(r * K + i))) > 0.50001f * scale[r];
+      }
+      ck_assert_msg(wrong == 0 && most == (r == 2 ? 0 : 127), "row %d: %d wrong, most %d", r, wrong, most);
+    }
+  }
+  ck_assert_int_eq(tri_quantize_rows(src, TRI_I8, N, K, q, scale), TRI_INVALID_ARGUMENT);
+  src[4 * K + 3] = INFINITY;
+  ck_assert_int_eq(tri_quantize_rows(src, TRI_F32, N, K, q, scale), TRI_INVALID_ARGUMENT);
+  src[4 * K + 3] = NAN;
+  ck_assert_int_eq(tri_quantize_rows(src, TRI_F32, N, K, q, scale), TRI_INVALID_ARGUMENT);
+}
+END_TEST
+
+/* int8 activations: NaN must not get lost on the way through integers. */
+START_TEST(rows_that_are_no_numbers_stay_so) {
+  float x[3 * 40], out[3 * 2], scale[2] = {0.5f, 0.25f};
+  int8_t w[2 * 40];
+  fill(x, 120, 1);
+  for (int i = 0; i < 80; i++) w[i] = (int8_t)(i - 40);
+  x[40 + 39] = NAN, x[80] = -INFINITY;
+  tri_linear_args a = {.x = {x, 3, 40, 40}, .w = {w, scale, TRI_I8, 2, 40}, .out = {out, 3, 2, 2}};
+  a.int8_activations = true;
+  for (int cpu = 0; cpu < 2; cpu++) {
+    tri_backend *be = NULL;
+    tri_error err = {0};
+    ck_assert_int_eq(tri_backend_create(&(tri_backend_config){.name = cpu ? "cpu" : "ref"}, &be, &err), TRI_OK);
+    ck_assert_int_eq(tri_run_linear(be, &a, NULL), TRI_OK);
+    ck_assert(isfinite(out[0]) && isfinite(out[1]));
+    ck_assert(isnan(out[2]) && isnan(out[3]) && isnan(out[4]) && isnan(out[5]));
+    tri_backend_destroy(be);
+  }
+}
+END_TEST
+
 Suite *suite_kernels(void) {
   Suite *s = suite_create("kernels");
   TCase *route = tcase_create("moe_route");
@@ -212,5 +267,9 @@ Suite *suite_kernels(void) {
   TCase *latent = tcase_create("latent_attention");
   tcase_add_test(latent, absorbed_latent_attention_is_the_expanded_one);
   suite_add_tcase(s, latent);
+  TCase *int8 = tcase_create("int8");
+  tcase_add_test(int8, quantised_rows_are_within_half_a_step);
+  tcase_add_test(int8, rows_that_are_no_numbers_stay_so);
+  suite_add_tcase(s, int8);
   return s;
 }

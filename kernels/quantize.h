@@ -1,0 +1,21 @@
+/* Symmetric int8: a row's numbers are q * scale with q in -127 .. 127, its largest magnitude at 127. Weights are
+ * quantised per output channel when they are loaded, activations per token as they come (the scheme of Dettmers et al.,
+ * "LLM.int8()", 2022, section 2.1, row-wise on both sides and without its outliers). */
+#ifndef TRI_KERNELS_QUANTIZE_H
+#define TRI_KERNELS_QUANTIZE_H
+
+#include <stdint.h>
+
+#include "runtime/base/dtype.h"
+#include "runtime/base/status.h"
+
+/* What a row is multiplied with before it is rounded to the nearest integer, to even on a tie, all in float32. A row of
+ * next to nothing becomes zeros. */
+static inline float tri_quantize_factor(float max) { return max > 1e-30f ? 127 / max : 0; }
+static inline float tri_quantize_scale(float max) { return max > 1e-30f ? max / 127 : 0; }
+
+/* n rows of k elements of F32, F16 or BF16 to int8 and one scale each. TRI_INVALID_ARGUMENT for another type, and where
+ * an element is not finite. */
+tri_status tri_quantize_rows(const void *src, tri_dtype dtype, size_t n, size_t k, int8_t *out, float *scale);
+
+#endif
