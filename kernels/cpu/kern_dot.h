@@ -34,7 +34,7 @@ V_INLINE void dot_tile(const int MR, const int NR, const tri_dtype DT, const dot
   /* One row of x is bound by memory alone: a cache line of each row of w at a time, and one prefetch for it. Rows are
    * short against what the hardware's own prefetcher needs to find its stride. */
   const size_t line = 64 / v_bytes(DT);
-  for (; MR == 1 && p + line <= k; p += line) {
+  for (; MR == 1 && k - p >= line; p += line) {
     V_UNROLL for (int j = 0; j < NR; j++) v_prefetch(w[j] + p * v_bytes(DT), ahead);
     V_UNROLL for (size_t q = 0; q < line; q += W) {
       vf xv = v_load(x[0] + p + q);
