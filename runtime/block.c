@@ -27,15 +27,14 @@ static tri_status norm_whole(tri_forward *f, int t, const tri_weight *w) {
   return TRI_OK;
 }
 
-static tri_status run_attention(tri_forward *f, const tri_batch *b, int l, const tri_weight *w, tri_mat in,
-                                tri_mat delta) {
+/* From a branch's input to f->buf.attn. */
+static tri_status run_heads(tri_forward *f, const tri_batch *b, int l, const tri_weight *w, tri_mat in) {
   tri_backend *be = f->cfg.backend;
   int t = b->num_tokens;
   tri_linear_args qkv =
       tri_linear_of(in, &w[TRI_W_QKV], &w[TRI_W_QKV_BIAS], TRI_ACT_NONE, false, tri_rows(f->buf.qkv, t));
   tri_qkv_rope_append_args append = tri_append_of(f, b, l);
   tri_attention_args attention = tri_attention_of(f, b, l);
-  tri_linear_args o = tri_linear_of(attention.out, &w[TRI_W_O], &w[TRI_W_O_BIAS], TRI_ACT_NONE, false, delta);
   be->ops.linear_launch(be, &f->plan.qkv, &qkv, NULL);
   if (f->cfg.model->qk_norm == TRI_QK_NORM_WHOLE) {
     tri_status st = norm_whole(f, t, w);
@@ -43,8 +42,21 @@ static tri_status run_attention(tri_forward *f, const tri_batch *b, int l, const
   }
   be->ops.qkv_rope_append_launch(be, &f->plan.append, &append, NULL);
   be->ops.attention_launch(be, &f->plan.attention, &attention, NULL);
-  be->ops.linear_launch(be, &f->plan.o, &o, NULL);
   return TRI_OK;
+}
+
+static tri_status run_attention(tri_forward *f, const tri_batch *b, int l, const tri_weight *w, tri_mat in,
+                                tri_mat delta) {
+  tri_backend *be = f->cfg.backend;
+  tri_mat heads = tri_rows(f->buf.attn, b->num_tokens);
+  tri_linear_args o = tri_linear_of(heads, &w[TRI_W_O], &w[TRI_W_O_BIAS], TRI_ACT_NONE, false, delta);
+  tri_status st = TRI_OK;
+  if (f->cfg.model->mla.on)
+    tri_latent_run(f, b, l, w, in);
+  else
+    st = run_heads(f, b, l, w, in);
+  if (st == TRI_OK) be->ops.linear_launch(be, &f->plan.o, &o, NULL);
+  return st;
 }
 
 static void run_mlp(tri_forward *f, const tri_weight *w, tri_mat in) {

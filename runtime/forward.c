@@ -7,7 +7,8 @@
 static bool carve(tri_buffers *b, const tri_model_config *c, const tri_shard *s, const tri_limits *l, int lanes,
                   char *base, size_t *total) {
   int t = l->max_num_batched_tokens, hidden = (int)c->hidden_size, d = (int)c->head_dim;
-  int q = s->q_heads.count * d, qkv = q + 2 * s->kv_heads.count * d;
+  int heads = s->q_heads.count, qkv = (c->mla.on ? heads : heads + 2 * s->kv_heads.count) * d;
+  int latent = (int)c->mla.rank, rope_dim = (int)c->mla.rope_dim, v_dim = c->mla.on ? (int)c->mla.v_dim : d;
   int units = s->ff.count > s->shared_ff.count ? s->ff.count : s->shared_ff.count, up = (c->gated ? 2 : 1) * units;
   bool sampler = s->last_stage && s->p.tp_rank == 0;
   int vocab = (int)c->vocab_size, local = s->last_stage ? s->vocab.count : 0;
@@ -26,7 +27,11 @@ static bool carve(tri_buffers *b, const tri_model_config *c, const tri_shard *s,
   PLACE(b->h, t, hidden);
   PLACE(b->delta, t, hidden);
   PLACE(b->qkv, t, qkv);
-  PLACE(b->attn, t, q);
+  PLACE(b->attn, t, heads * v_dim);
+  PLACE(b->q_a, c->mla.low_rank_q ? t : 0, c->mla.q_rank);
+  PLACE(b->kv_a, c->mla.on ? t : 0, latent + rope_dim);
+  PLACE(b->absorbed, c->mla.on ? t : 0, heads * (latent + rope_dim));
+  PLACE(b->latent, c->mla.on ? t : 0, heads * latent);
   PLACE(b->up, t, up);
   PLACE(b->act, c->gated ? t : 0, units);
   PLACE(b->router, c->moe.num_experts ? t : 0, c->moe.num_experts);
@@ -110,7 +115,8 @@ tri_status tri_forward_create(const tri_forward_config *config, tri_forward **ou
   size_t total;
   carve(&f->buf, c, s, &config->limits, config->num_lanes, f->memory, &total);
   int group = (int)(c->num_heads / c->num_kv_heads);
-  for (int i = 0; i < s->q_heads.count; i++) f->kv_head_of[i] = (s->q_heads.first + i) / group - s->kv_heads.first;
+  for (int i = 0; i < s->q_heads.count; i++)
+    f->kv_head_of[i] = c->mla.on ? 0 : (s->q_heads.first + i) / group - s->kv_heads.first;
   f->dense_layer = f->sparse_layer = -1;
   for (int l = 0; l < s->layers.count; l++)
     *(c->layer_flags[s->layers.first + l] & TRI_LAYER_SPARSE ? &f->sparse_layer : &f->dense_layer) = l;

@@ -220,18 +220,19 @@ static tri_status plan_attention(tri_forward *f, const tri_batch *b) {
   const tri_weight *w = f->cfg.weights->layers->w;
   int t = b->num_tokens;
   tri_status st = TRI_OK;
-  tri_linear_args qkv = tri_linear_of(tri_rows(f->buf.h, t), &w[TRI_W_QKV], &w[TRI_W_QKV_BIAS], TRI_ACT_NONE, false,
-                                      tri_rows(f->buf.qkv, t));
   tri_linear_args o = tri_linear_of(tri_rows(f->buf.attn, t), &w[TRI_W_O], &w[TRI_W_O_BIAS], TRI_ACT_NONE, false,
                                     tri_rows(f->buf.delta, t));
-  tri_qkv_rope_append_args append = tri_append_of(f, b, 0);
-  TRI_TRY(be->ops.linear_plan(be, &qkv, &f->plan.qkv));
   TRI_TRY(be->ops.linear_plan(be, &o, &f->plan.o));
-  TRI_TRY(be->ops.qkv_rope_append_plan(be, &append, &f->plan.append));
   if (tri_has_rope(c)) {
     tri_rope_angles_args rope = tri_rope_of(f, b);
     TRI_TRY(be->ops.rope_angles_plan(be, &rope, &f->plan.rope));
   }
+  if (c->mla.on) return tri_latent_plan(f, b);
+  tri_linear_args qkv = tri_linear_of(tri_rows(f->buf.h, t), &w[TRI_W_QKV], &w[TRI_W_QKV_BIAS], TRI_ACT_NONE, false,
+                                      tri_rows(f->buf.qkv, t));
+  tri_qkv_rope_append_args append = tri_append_of(f, b, 0);
+  TRI_TRY(be->ops.linear_plan(be, &qkv, &f->plan.qkv));
+  TRI_TRY(be->ops.qkv_rope_append_plan(be, &append, &f->plan.append));
   if (c->qk_norm == TRI_QK_NORM_WHOLE) {
     tri_mat q = tri_queries_of(f, t), k = tri_keys_of(f, t);
     tri_norm_args qn = tri_whole_norm_of(f, q, &w[TRI_W_Q_NORM], f->buf.square_sums, c->num_heads * c->head_dim);
@@ -339,7 +340,10 @@ tri_status tri_forward_plan(tri_forward *f, const tri_batch *b, int lane) {
     f->num_tokens = b->num_tokens;
   }
   tri_attention_args attention = tri_attention_of(f, b, 0);
-  TRI_TRY(be->ops.attention_plan(be, &attention, &f->plan.attention));
+  if (f->cfg.model->mla.on)
+    TRI_TRY(tri_latent_plan_attention(f, b));
+  else
+    TRI_TRY(be->ops.attention_plan(be, &attention, &f->plan.attention));
   if (f->cfg.shard.last_stage && b->num_logits) TRI_TRY(plan_head(f, b, tri_rows(f->buf.x[lane], b->num_tokens)));
   size_t need = 0;
   const tri_op_plan *all = (const tri_op_plan *)&f->plan;

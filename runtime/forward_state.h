@@ -12,6 +12,7 @@ typedef struct tri_buffers {
   tri_mat h;  /* normed input of a product */
   tri_mat qkv, attn, up, act, delta;
   tri_mat embed;                       /* [T, embed_size] where the embedding is projected */
+  tri_mat q_a, kv_a, absorbed, latent; /* latent attention */
   tri_mat router;                      /* [T, num_experts] */
   int32_t *experts;                    /* [T, top_k] */
   float *expert_weights, *shared_gate; /* [T, top_k], [T] */
@@ -28,6 +29,7 @@ typedef struct tri_buffers {
 typedef struct tri_plans {
   tri_op_plan embed, positions, project_in, norm, settle, qkv, q_norm, k_norm, q_squares, k_squares, append, attention;
   tri_op_plan o, up, glu, down, gather, final_norm, project_out, head, cap, rope, copy;
+  tri_op_plan q_a, q_a_norm, q_b, kv_a, absorb, mla_append, expand;
   tri_op_plan router, route, experts, shared_up, shared_glu, shared_gate, shared_gated, shared_down;
 } tri_plans;
 
@@ -51,6 +53,10 @@ struct tri_forward {
 /* block.c: layers first .. last - 1 of this shard. On entry x plus *pending (which may be empty) is the residual
  * stream, and on return. */
 tri_status tri_forward_blocks(tri_forward *f, const tri_batch *b, int first, int last, tri_mat x, tri_mat *pending);
+/* latent.c: attention over compressed keys and values, from a branch's input to f->buf.attn. */
+tri_status tri_latent_plan(tri_forward *f, const tri_batch *b);
+tri_status tri_latent_plan_attention(tri_forward *f, const tri_batch *b);
+void tri_latent_run(tri_forward *f, const tri_batch *b, int layer, const tri_weight *w, tri_mat in);
 /* forward_plan.c: chooses the kernels of a step's shapes and makes room for their workspace. */
 tri_status tri_forward_plan(tri_forward *f, const tri_batch *b, int lane);
 /* Sum of m over the tensor group. */

@@ -1,9 +1,12 @@
 #include "runtime/kv_cache.h"
 
 bool tri_kv_page_bytes(const tri_model_config *c, const tri_shard *s, tri_dtype dtype, int block_size, size_t *out) {
-  size_t b = 2 * tri_dtype_size(dtype); /* keys and values */
-  return tri_size_mul(b, (size_t)s->layers.count, &b) && tri_size_mul(b, (size_t)s->kv_heads.count, &b) &&
-         tri_size_mul(b, (size_t)c->head_dim, &b) && tri_size_mul(b, (size_t)block_size, out);
+  /* A latent is key and value in one, for all heads, on every tensor rank. */
+  size_t per_token =
+      c->mla.on ? (size_t)(c->mla.rank + c->mla.rope_dim) : 2 * (size_t)s->kv_heads.count * (size_t)c->head_dim;
+  size_t b = tri_dtype_size(dtype);
+  return tri_size_mul(b, (size_t)s->layers.count, &b) && tri_size_mul(b, per_token, &b) &&
+         tri_size_mul(b, (size_t)block_size, out);
 }
 
 tri_status tri_kv_cache_create(tri_backend *be, const tri_model_config *c, const tri_shard *s, tri_dtype dtype,
@@ -17,16 +20,17 @@ tri_status tri_kv_cache_create(tri_backend *be, const tri_model_config *c, const
   kv->backend = be;
   kv->num_layers = s->layers.count, kv->num_pages = num_pages, kv->block_size = block_size;
   if (be->ops.mem_alloc(be, TRI_MEM_KV, kv->bytes, &kv->memory) != TRI_OK) goto cleanup;
-  size_t half = kv->bytes / (size_t)s->layers.count / 2;
+  size_t each = kv->bytes / (size_t)s->layers.count;
   for (int l = 0; l < kv->num_layers; l++)
     kv->layers[l] = (tri_kv_layer){
-        .k = (char *)kv->memory + 2 * half * (size_t)l,
-        .v = (char *)kv->memory + 2 * half * (size_t)l + half,
+        .k = (char *)kv->memory + each * (size_t)l,
+        .v = c->mla.on ? NULL : (char *)kv->memory + each * (size_t)l + each / 2,
         .dtype = dtype,
         .num_pages = num_pages,
-        .num_kv_heads = s->kv_heads.count,
+        .num_kv_heads = c->mla.on ? 1 : s->kv_heads.count,
         .block_size = block_size,
-        .head_dim = (int)c->head_dim,
+        .head_dim = (int)(c->mla.on ? c->mla.rank + c->mla.rope_dim : c->head_dim),
+        .v_dim = (int)c->mla.rank,
     };
   *out = kv;
   return TRI_OK;

@@ -5,6 +5,7 @@
 #define ARCHITECTURES(X)                                                                                               \
   X(bloom)                                                                                                             \
   X(cohere)                                                                                                            \
+  X(deepseek_v3)                                                                                                       \
   X(falcon)                                                                                                            \
   X(gemma)                                                                                                             \
   X(gemma2)                                                                                                            \

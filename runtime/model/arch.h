@@ -16,9 +16,10 @@
  *   by vocabulary: EMBED, HEAD (rows)       by query and KV heads: QKV (rows), O (columns)
  *   by intermediate size: UP (rows; gate rows first when gated), DOWN (columns)
  *   by each expert's intermediate size: EXPERT_UP (expert below expert), EXPERT_DOWN, the same for SHARED_*
- *   replicated: norms, projections, routers; on tensor rank 0 alone: what is added before an all-reduce (O_BIAS,
- * DOWN_BIAS, POSITIONS). NORM1, NORM2: of a branch's input, or of the sum with it; BRANCH_NORM1, 2: of what a branch
- * gives. */
+ *   by heads: Q_B, V_UP (rows), K_UP ([rank, nope_dim] for each head: what a query is multiplied with to meet the
+ * latent) replicated: norms, projections, routers, projections to a latent (Q_A, KV_A); on tensor rank 0 alone: what is
+ * added before an all-reduce (O_BIAS, DOWN_BIAS, POSITIONS). NORM1, NORM2: of a branch's input, or of the sum with it;
+ * BRANCH_NORM1, 2: of what a branch gives. */
 #define TRI_WEIGHT_LIST(X)                                                                                             \
   X(EMBED, 0)                                                                                                          \
   X(EMBED_NORM, 0)                                                                                                     \
@@ -49,6 +50,13 @@
   X(BRANCH_NORM2, 1)                                                                                                   \
   X(BRANCH_NORM2_BIAS, 1)                                                                                              \
   X(SINKS, 1)                                                                                                          \
+  X(Q_A, 1)                                                                                                            \
+  X(Q_A_NORM, 1)                                                                                                       \
+  X(Q_B, 1)                                                                                                            \
+  X(KV_A, 1)                                                                                                           \
+  X(KV_A_NORM, 1)                                                                                                      \
+  X(K_UP, 1)                                                                                                           \
+  X(V_UP, 1)                                                                                                           \
   X(ROUTER, 1)                                                                                                         \
   X(ROUTER_BIAS, 1)                                                                                                    \
   X(CHOICE_BIAS, 1)                                                                                                    \
@@ -81,8 +89,10 @@ typedef enum tri_part {
   TRI_PART_QKV_INTERLEAVED, /* per KV head: its q heads, k, v (GPT-NeoX, BLOOM, Falcon) */
   TRI_PART_GATE,
   TRI_PART_UP,
-  TRI_PART_GATE_UP_CONCAT,     /* gate rows, then up rows */
-  TRI_PART_GATE_UP_INTERLEAVED /* gate and up rows in turn */
+  TRI_PART_GATE_UP_CONCAT,      /* gate rows, then up rows */
+  TRI_PART_GATE_UP_INTERLEAVED, /* gate and up rows in turn */
+  TRI_PART_KEY_UP,  /* of rows that are, per head, nope_dim for the key and v_dim for the value: the former, */
+  TRI_PART_VALUE_UP /* the latter */
 } tri_part;
 
 enum {

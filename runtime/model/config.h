@@ -43,6 +43,14 @@ typedef enum tri_qk_norm { TRI_QK_NORM_NONE, TRI_QK_NORM_HEAD, TRI_QK_NORM_EACH_
 /* layer_flags. LOCAL: attention sees the last `window` keys only. SPARSE: experts instead of one MLP. */
 enum { TRI_LAYER_LOCAL = 1, TRI_LAYER_SPARSE = 2 };
 
+/* Latent attention (DeepSeek-V2, section 2.1); rank 0: none. A head's query and key have nope_dim elements without
+ * position and rope_dim with, so head_dim is their sum; its value has v_dim. */
+typedef struct tri_mla {
+  int64_t rank, q_rank, nope_dim, rope_dim, v_dim; /* q_rank 0: queries straight from the stream */
+  bool on, low_rank_q;
+  double norm_eps; /* of the two latents */
+} tri_mla;
+
 /* Experts of the SPARSE layers; num_experts 0: none. */
 typedef struct tri_moe {
   int64_t num_experts, top_k, intermediate_size;
@@ -94,6 +102,7 @@ typedef struct tri_model_config {
   int64_t embed_size; /* width of the embedding's table; projected where it is not hidden_size */
   bool projected;
   tri_moe moe;
+  tri_mla mla;
   int64_t position_offset; /* of the row in the table of learned positions */
   tri_position_kind position;
   tri_rope rope;

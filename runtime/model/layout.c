@@ -43,8 +43,26 @@ tri_status tri_shard_make(const tri_model_config *c, tri_parallel p, tri_shard *
 static tri_weight_shape matrix(int64_t n, int64_t k) { return (tri_weight_shape){n, k, false}; }
 static tri_weight_shape vector(bool present, int64_t n) { return (tri_weight_shape){present ? n : 0, 1, true}; }
 
+static int64_t value_dim(const tri_model_config *c) { return c->mla.on ? c->mla.v_dim : c->head_dim; }
+
 /* Rows of the table of positions. */
 static int64_t positions_of(const tri_model_config *c) { return c->max_position_embeddings + c->position_offset; }
+
+static tri_weight_shape latent_shape(const tri_model_config *c, const tri_shard *s, tri_weight_id id) {
+  const tri_mla *m = &c->mla;
+  int64_t h = c->hidden_size, heads = s->q_heads.count;
+  if (!m->on) return vector(false, 0);
+  switch (id) {
+  case TRI_W_Q_A: return matrix(m->q_rank, h);
+  case TRI_W_Q_A_NORM: return vector(m->low_rank_q, m->q_rank);
+  case TRI_W_Q_B: return matrix(heads * c->head_dim, m->low_rank_q ? m->q_rank : h);
+  case TRI_W_KV_A: return matrix(m->rank + m->rope_dim, h);
+  case TRI_W_KV_A_NORM: return vector(true, m->rank);
+  case TRI_W_K_UP: return matrix(heads * m->rank, m->nope_dim);
+  case TRI_W_V_UP: return matrix(heads * m->v_dim, m->rank);
+  default: return vector(false, 0);
+  }
+}
 
 static tri_weight_shape expert_shape(const tri_model_config *c, const tri_shard *s, tri_weight_id id) {
   const tri_moe *m = &c->moe;
@@ -62,7 +80,7 @@ static tri_weight_shape expert_shape(const tri_model_config *c, const tri_shard 
   case TRI_W_SHARED_UP: return matrix(c->gated ? 2 * shared : shared, h);
   case TRI_W_SHARED_DOWN: return matrix(shared ? h : 0, shared);
   case TRI_W_SHARED_GATE: return matrix(m->shared_gate ? 1 : 0, h);
-  default: return vector(false, 0);
+  default: return latent_shape(c, s, id);
   }
 }
 
@@ -93,11 +111,11 @@ tri_weight_shape tri_shard_weight_shape(const tri_model_config *c, const tri_sha
   case TRI_W_BRANCH_NORM2: return vector(branch_norms, h);
   case TRI_W_BRANCH_NORM1_BIAS:
   case TRI_W_BRANCH_NORM2_BIAS: return vector(branch_norms && c->norm_bias, h);
-  case TRI_W_QKV: return matrix(qkv, h);
+  case TRI_W_QKV: return matrix(c->mla.on ? 0 : qkv, h);
   case TRI_W_QKV_BIAS: return vector(c->attention_bias, qkv);
   case TRI_W_Q_NORM: return vector(c->has_qk_norm, c->qk_norm == TRI_QK_NORM_HEAD ? d : s->q_heads.count * d);
   case TRI_W_K_NORM: return vector(c->has_qk_norm, c->qk_norm == TRI_QK_NORM_HEAD ? d : s->kv_heads.count * d);
-  case TRI_W_O: return matrix(h, s->q_heads.count * d);
+  case TRI_W_O: return matrix(h, s->q_heads.count * value_dim(c));
   case TRI_W_O_BIAS: return vector(c->o_bias && adds_bias, h);
   case TRI_W_UP: return matrix(up, h);
   case TRI_W_UP_BIAS: return vector(c->mlp_bias, up);
@@ -165,6 +183,20 @@ static tri_status emit_up(bool gated, int64_t size, tri_range mine, tri_part par
   return st;
 }
 
+/* The parts of the up-projection of keys and values: head by head, the keys' turned. */
+static tri_status emit_latent(const tri_model_config *c, const tri_shard *s, tri_weight_id id, const struct emit *e) {
+  const tri_mla *m = &c->mla;
+  for (int i = 0; i < s->q_heads.count; i++) {
+    int64_t at = (s->q_heads.first + i) * (m->nope_dim + m->v_dim);
+    tri_slice keys = {.src_col = at, .dst_row = i * m->rank, .rows = m->rank, .cols = m->nope_dim, .row_step = 1};
+    tri_slice values = {
+        .src_row = at + m->nope_dim, .dst_row = i * m->v_dim, .rows = m->v_dim, .cols = m->rank, .row_step = 1};
+    tri_status st = e->fn(e->ctx, id == TRI_W_K_UP ? &keys : &values);
+    if (st != TRI_OK) return st;
+  }
+  return TRI_OK;
+}
+
 /* Units of the MLP that a weight belongs to. */
 static int64_t units_of(const tri_model_config *c, tri_weight_id id) {
   switch (id) {
@@ -189,6 +221,8 @@ static int64_t full_rows(const tri_model_config *c, const tri_tensor_rule *rule)
   case TRI_PART_UP: return units_of(c, rule->weight);
   case TRI_PART_GATE_UP_CONCAT:
   case TRI_PART_GATE_UP_INTERLEAVED: return 2 * units_of(c, rule->weight);
+  case TRI_PART_KEY_UP: return c->mla.rank;
+  case TRI_PART_VALUE_UP: return c->num_heads * (c->mla.nope_dim + c->mla.v_dim);
   case TRI_PART_WHOLE: break;
   }
   switch (rule->weight) {
@@ -209,6 +243,11 @@ static int64_t full_rows(const tri_model_config *c, const tri_tensor_rule *rule)
   case TRI_W_ROUTER_BIAS:
   case TRI_W_CHOICE_BIAS: return c->moe.num_experts;
   case TRI_W_SHARED_GATE: return 1;
+  case TRI_W_Q_A:
+  case TRI_W_Q_A_NORM: return c->mla.q_rank;
+  case TRI_W_Q_B: return c->num_heads * d;
+  case TRI_W_KV_A: return c->mla.rank + c->mla.rope_dim;
+  case TRI_W_KV_A_NORM: return c->mla.rank;
   default: return c->hidden_size;
   }
 }
@@ -226,8 +265,13 @@ tri_weight_shape tri_rule_full_shape(const tri_model_config *c, const tri_tensor
   case TRI_W_ROUTER:
   case TRI_W_EXPERT_UP:
   case TRI_W_SHARED_UP:
-  case TRI_W_SHARED_GATE: break;
-  case TRI_W_O: full.k = c->num_heads * c->head_dim; break;
+  case TRI_W_SHARED_GATE:
+  case TRI_W_Q_A:
+  case TRI_W_KV_A: break;
+  case TRI_W_Q_B: full.k = c->mla.low_rank_q ? c->mla.q_rank : c->hidden_size; break;
+  case TRI_W_K_UP: full.k = c->num_heads * (c->mla.nope_dim + c->mla.v_dim); break; /* the tensor's transpose */
+  case TRI_W_V_UP: full.k = c->mla.rank; break;
+  case TRI_W_O: full.k = c->num_heads * value_dim(c); break;
   case TRI_W_DOWN:
   case TRI_W_EXPERT_DOWN:
   case TRI_W_SHARED_DOWN: full.k = units_of(c, rule->weight); break;
@@ -266,7 +310,10 @@ tri_status tri_shard_slices(const tri_model_config *c, const tri_shard *s, const
   case TRI_W_Q_NORM: slice.src_row = c->qk_norm == TRI_QK_NORM_HEAD ? 0 : s->q_heads.first * c->head_dim; break;
   case TRI_W_K_NORM: slice.src_row = c->qk_norm == TRI_QK_NORM_HEAD ? 0 : s->kv_heads.first * c->head_dim; break;
   case TRI_W_SINKS: slice.src_row = s->q_heads.first; break;
-  case TRI_W_O: slice.src_col = s->q_heads.first * c->head_dim; break;
+  case TRI_W_O: slice.src_col = s->q_heads.first * value_dim(c); break;
+  case TRI_W_Q_B: slice.src_row = s->q_heads.first * c->head_dim; break;
+  case TRI_W_K_UP:
+  case TRI_W_V_UP: return emit_latent(c, s, rule->weight, &e);
   case TRI_W_DOWN: slice.src_col = s->ff.first; break;
   default: break;
   }

@@ -54,7 +54,7 @@ up() {
   kill -9 "$(rank_pid 1 0)"
   [ "$(client submit --temperature 0 "37+48=")" = 85 ] || fail "no answer while one of two groups is away"
   meanwhile=$(($(now_ms) - since))
-  clients_end "$since" 20000
+  clients_end "$since" 60000 # those of the other group run to their end, however busy the machine
   [ "$LAST_ERROR" -le 5000 ] || fail "the last error came after $LAST_ERROR ms"
   [ "$RIGHT $WRONG" = "6 6" ] || fail "$RIGHT clients were answered and $WRONG were not, of 6 in each group"
   [ "$(rank_pid 0 0) $(epoch_of 0)" = "$other 1" ] || fail "the other group has noticed"

@@ -27,6 +27,9 @@ static tri_model_config make(const tri_arch *arch, int heads, int kv_heads, int 
   c.embed_size = arch == tri_arch_find("opt") ? 5 : c.hidden_size;
   c.projected = c.embed_size != c.hidden_size;
   c.has_qk_norm = c.qk_norm != TRI_QK_NORM_NONE;
+  if (c.mla.on) c.mla = (tri_mla){.on = true, .rank = 5, .q_rank = 4, .nope_dim = 3, .rope_dim = 2, .v_dim = 2};
+  if (c.mla.on) c.mla.low_rank_q = true, c.head_dim = 5, c.num_kv_heads = heads;
+  if (c.moe.num_experts) c.moe.has_shared = c.moe.shared_size > 0;
   if (c.moe.num_experts) c.moe.num_experts = 3, c.moe.intermediate_size = ff, c.moe.shared_size = ff + 1;
   return c;
 }
@@ -120,6 +123,19 @@ static bool place_expert(const tri_model_config *c, tri_parallel p, const tri_te
     *dst_col = local(f, p.tp, col);
     return owner(f, p.tp, col) == p.tp_rank;
   case TRI_W_EXPERT_DOWN_BIAS: *dst_row += expert * c->hidden_size; return p.tp_rank == 0;
+  case TRI_W_Q_B:
+    *dst_row = local(c->num_heads, p.tp, row / c->head_dim) * c->head_dim + row % c->head_dim;
+    return owner(c->num_heads, p.tp, row / c->head_dim) == p.tp_rank;
+  case TRI_W_K_UP: { /* the tensor's columns are here its rows: keys of a head, then values of it */
+    int64_t each = c->mla.nope_dim + c->mla.v_dim, head = col / each;
+    *dst_row = local(c->num_heads, p.tp, head) * c->mla.rank + row, *dst_col = col % each;
+    return *dst_col < c->mla.nope_dim && owner(c->num_heads, p.tp, head) == p.tp_rank;
+  }
+  case TRI_W_V_UP: {
+    int64_t each = c->mla.nope_dim + c->mla.v_dim, head = row / each, in_head = row % each - c->mla.nope_dim;
+    *dst_row = local(c->num_heads, p.tp, head) * c->mla.v_dim + in_head;
+    return in_head >= 0 && owner(c->num_heads, p.tp, head) == p.tp_rank;
+  }
   case TRI_W_SINKS: *dst_row = local(c->num_heads, p.tp, row); return owner(c->num_heads, p.tp, row) == p.tp_rank;
   default: return true;
   }
@@ -153,9 +169,11 @@ static bool place(const tri_model_config *c, tri_parallel p, const tri_tensor_ru
   case TRI_W_QKV_BIAS: return place_qkv(c, p, rule->part, row, dst_row);
   case TRI_W_UP:
   case TRI_W_UP_BIAS: return place_up(c->gated, c->intermediate_size, p, rule->part, row, dst_row);
-  case TRI_W_O:
-    *dst_col = local(c->num_heads, p.tp, col / c->head_dim) * c->head_dim + col % c->head_dim;
-    return owner(c->num_heads, p.tp, col / c->head_dim) == p.tp_rank;
+  case TRI_W_O: {
+    int64_t d = c->mla.on ? c->mla.v_dim : c->head_dim;
+    *dst_col = local(c->num_heads, p.tp, col / d) * d + col % d;
+    return owner(c->num_heads, p.tp, col / d) == p.tp_rank;
+  }
   case TRI_W_DOWN:
     *dst_col = local(c->intermediate_size, p.tp, col);
     return owner(c->intermediate_size, p.tp, col) == p.tp_rank;

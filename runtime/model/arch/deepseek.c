@@ -1,0 +1,147 @@
+/* DeepSeek-V3 and R1: latent attention, experts chosen by groups with a bias that balances their load, experts for
+ * every token, and plain MLPs in the first layers. */
+#include <math.h>
+#include <string.h>
+
+#include "runtime/model/arch/rules.h"
+
+static const char *const classes[] = {"DeepseekV3ForCausalLM", NULL};
+
+static const tri_config_key keys[] = {
+    TRI_NUM_KEY("rms_norm_eps", norm_eps, 0, 1),
+    TRI_INT_KEY("q_lora_rank", mla.q_rank, 1, 1 << 20),
+    TRI_INT_KEY("kv_lora_rank", mla.rank, 1, 1 << 20),
+    TRI_INT_KEY("qk_nope_head_dim", mla.nope_dim, 1, 1024),
+    TRI_INT_KEY("qk_rope_head_dim", mla.rope_dim, 2, TRI_MAX_ROTARY),
+    TRI_INT_KEY("v_head_dim", mla.v_dim, 1, 1024),
+    TRI_BOOL_KEY("rope_interleave", rope.interleaved),
+    TRI_INT_KEY("n_routed_experts", moe.num_experts, 1, 4096),
+    TRI_INT_KEY("num_local_experts", moe.num_experts, 1, 4096),
+    TRI_INT_KEY("num_experts_per_tok", moe.top_k, 1, 256),
+    TRI_INT_KEY("moe_intermediate_size", moe.intermediate_size, 1, 1 << 24),
+    TRI_INT_KEY("n_group", moe.num_groups, 1, 4096),
+    TRI_INT_KEY("topk_group", moe.top_groups, 1, 4096),
+    TRI_BOOL_KEY("norm_topk_prob", moe.renormalize),
+    TRI_NUM_KEY("routed_scaling_factor", moe.scale, 1e-6, 1e6),
+    TRI_IGNORED_KEY("n_shared_experts"), /* this one and the next five: prepare and finish */
+    TRI_IGNORED_KEY("first_k_dense_replace"),
+    TRI_IGNORED_KEY("moe_layer_freq"),
+    TRI_IGNORED_KEY("attention_bias"),
+    TRI_IGNORED_KEY("scoring_func"),
+    TRI_IGNORED_KEY("topk_method"),
+    TRI_IGNORED_KEY("num_key_value_heads"), /* the cache has one row for all heads */
+    TRI_IGNORED_KEY("head_dim"),            /* the sum of its parts */
+    TRI_IGNORED_KEY("qk_head_dim"),
+    TRI_IGNORED_KEY("num_nextn_predict_layers"), /* for training and speculation */
+    TRI_IGNORED_KEY("ep_size"),
+    TRI_IGNORED_KEY("pretraining_tp"),
+    TRI_IGNORED_KEY("aux_loss_alpha"),
+    TRI_IGNORED_KEY("seq_aux"),
+    TRI_KEYS_ROUTER,
+    {0},
+};
+
+static const tri_tensor_rule tensors[] = {
+    TRI_RULES_LLAMA_ENDS,
+    TRI_RULE_IF("layers.%d.self_attn.q_a_proj.weight", Q_A, mla.low_rank_q),
+    TRI_RULE_IF("layers.%d.self_attn.q_a_layernorm.weight", Q_A_NORM, mla.low_rank_q),
+    TRI_RULE_IF("layers.%d.self_attn.q_b_proj.weight", Q_B, mla.low_rank_q),
+    TRI_RULE_UNLESS("layers.%d.self_attn.q_proj.weight", Q_B, mla.low_rank_q),
+    TRI_RULE("layers.%d.self_attn.kv_a_proj_with_mqa.weight", KV_A),
+    TRI_RULE("layers.%d.self_attn.kv_a_layernorm.weight", KV_A_NORM),
+    {.name = "layers.%d.self_attn.kv_b_proj.weight",
+     .weight = TRI_W_K_UP,
+     .part = TRI_PART_KEY_UP,
+     .flags = TRI_TENSOR_TRANSPOSED},
+    TRI_RULE_PART("layers.%d.self_attn.kv_b_proj.weight", V_UP, VALUE_UP),
+    TRI_RULES_O("layers.%d.self_attn.o_proj"),
+    TRI_RULES_LLAMA_NORMS,
+    TRI_RULES_GATED("layers.%d.mlp."),
+    TRI_RULE("layers.%d.mlp.gate.weight", ROUTER),
+    TRI_RULE("layers.%d.mlp.gate.e_score_correction_bias", CHOICE_BIAS),
+    TRI_RULES_EXPERTS("layers.%d.mlp.experts.%d.", "gate_proj", "up_proj", "down_proj"),
+    TRI_RULES_SHARED("layers.%d.mlp.shared_experts."),
+    {0}};
+
+static tri_status prepare(tri_model_config *c, const tri_json *root, tri_error *err) {
+  double shared = 1;
+  const tri_json *q_rank = tri_json_get(root, "q_lora_rank");
+  if (q_rank && tri_json_kind_of(q_rank) == TRI_JSON_NULL) c->mla.q_rank = 0; /* null: no low rank */
+  c->mla.low_rank_q = c->mla.q_rank > 0;
+  c->head_dim = c->mla.nope_dim + c->mla.rope_dim;
+  c->num_kv_heads = c->num_heads;
+  c->rotary_dim = c->mla.rope_dim;
+  tri_status st = tri_config_number(root, "n_shared_experts", 0, 1024, &shared, err);
+  c->moe.shared_size = (int64_t)shared * c->moe.intermediate_size;
+  c->moe.has_shared = c->moe.shared_size > 0;
+  return st == TRI_OK ? tri_config_must_be_off(root, "attention_bias", err) : st;
+}
+
+/* What yarn does to the scores: DeepSeek multiplies the scale with the square of a factor of its own. */
+static tri_status scale_scores(tri_model_config *c, const tri_json *root, tri_error *err) {
+  const tri_json *rope = tri_json_get(root, "rope_parameters");
+  double factor = 1, mscale = 0;
+  if (tri_json_kind_of(rope) != TRI_JSON_OBJECT) rope = tri_json_get(root, "rope_scaling");
+  if (tri_json_kind_of(rope) != TRI_JSON_OBJECT) return TRI_OK;
+  tri_status st = tri_config_number(rope, "factor", 1e-6, 1e6, &factor, err);
+  if (st == TRI_OK) st = tri_config_number(rope, "mscale_all_dim", 0, 1e6, &mscale, err);
+  if (st == TRI_OK && factor > 1 && mscale > 0) {
+    double m = 0.1 * mscale * log(factor) + 1;
+    c->attn_scale *= m * m;
+  }
+  return st;
+}
+
+static tri_status must_be(const tri_json *root, const char *key, const char *value, tri_error *err) {
+  const char *is = tri_json_get_str(root, key);
+  if (!is || !strcmp(is, value)) return TRI_OK;
+  return tri_fail(err, TRI_UNSUPPORTED, key, "%s \"%.40s\" is not supported, only \"%s\"", key, is, value);
+}
+
+static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) {
+  double dense = 3, every = 1;
+  tri_status st;
+  TRI_TRY(tri_config_number(root, "first_k_dense_replace", 0, TRI_MAX_LAYERS, &dense, err));
+  TRI_TRY(tri_config_number(root, "moe_layer_freq", 1, 1, &every, err));
+  TRI_TRY(must_be(root, "scoring_func", "sigmoid", err));
+  TRI_TRY(must_be(root, "topk_method", "noaux_tc", err));
+  TRI_TRY(scale_scores(c, root, err));
+  if (c->moe.num_experts % c->moe.num_groups || c->moe.top_groups > c->moe.num_groups ||
+      c->moe.top_k > c->moe.top_groups * (c->moe.num_experts / c->moe.num_groups))
+    return tri_fail(err, TRI_OUT_OF_RANGE, "n_group",
+                    "%lld experts in %lld groups, %lld of them open, for %lld choices", (long long)c->moe.num_experts,
+                    (long long)c->moe.num_groups, (long long)c->moe.top_groups, (long long)c->moe.top_k);
+  tri_config_sparse_layers(c, (int)dense, 1);
+cleanup:
+  return st;
+}
+
+const tri_arch tri_arch_deepseek_v3 = {
+    .model_type = "deepseek_v3",
+    .class_names = classes,
+    .prefix = "model.",
+    .keys = keys,
+    .tensors = tensors,
+    .defaults =
+        {.norm = TRI_NORM_RMS,
+         .norm_eps = 1e-6,
+         .act = TRI_ACT_SILU,
+         .gated = true,
+         .mla =
+             {.on = true, .rank = 512, .q_rank = 1536, .nope_dim = 128, .rope_dim = 64, .v_dim = 128, .norm_eps = 1e-6},
+         .moe = {.num_experts = 256,
+                 .top_k = 8,
+                 .intermediate_size = 2048,
+                 .score = TRI_MOE_SIGMOID,
+                 .renormalize = true,
+                 .choice_bias = true,
+                 .scale = 2.5,
+                 .num_groups = 8,
+                 .top_groups = 4,
+                 .group_best = 2},
+         .position = TRI_POS_ROPE,
+         .rope = {.interleaved = true},
+         .max_position_embeddings = 4096},
+    .prepare = prepare,
+    .finish = finish,
+};
