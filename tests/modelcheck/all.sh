@@ -21,11 +21,12 @@ check() {
   echo "$out" | tail -n 20
 }
 
-# every SKIPPED RANKS ARG...: all checkpoints but those named in SKIPPED
+# every SKIPPED RANKS ARG...: all checkpoints but those named in SKIPPED, or of those that match $pattern
+pattern='*'
 every() {
   skipped=$1 n=$2
   shift 2
-  for dir in "$checkpoints"/*/; do
+  for dir in "$checkpoints"/$pattern/; do
     case " $skipped " in *" $(basename "$dir") "*) continue ;; esac
     check 0 "$n" "$dir" "$@"
   done
@@ -38,11 +39,13 @@ single() {
   every '' 0 --deterministic --chunk 3 --block-size 5
   every '' 0 --threads 2 --chunk 7 --block-size 1
   every '' 0 --block-size 33
-  # What narrow types round away decides a greedy token of the models that are left out.
+  # What narrow types round away decides a greedy token, or an expert, of the models that are left out.
   every '' 0 --dtype float16 --limit 1e-5
-  every 'llama llama_odd' 0 --dtype bfloat16 --limit 1e-3
-  every '' 0 --kv-cache-dtype float16 --limit 1e-5
-  every 'gpt2 gpt_neox' 0 --kv-cache-dtype bfloat16 --limit 1e-3
+  every mistral_odd 0 --kv-cache-dtype float16 --limit 1e-5
+  for pattern in 'gpt2*' 'gpt_neox*' 'llama*'; do
+    every 'llama llama_odd' 0 --dtype bfloat16 --limit 1e-3
+    every 'gpt2 gpt_neox' 0 --kv-cache-dtype bfloat16 --limit 1e-3
+  done
 }
 
 # damage CHECKPOINT FOLDER: a copy with some of its weights zeroed

@@ -36,6 +36,7 @@ from transformers import (AutoModelForCausalLM, BloomConfig, CohereConfig, Deeps
 PROMPT_LENGTHS = (19, 7, 33, 1)
 GREEDY = 24
 LEAST_LEAD = 5e-3
+STEADY = dict(opt_narrow=8e-10, gpt_oss_odd=6e-10)   # families whose random draws are easily moved
 
 IDS = dict(bos_token_id=1, eos_token_id=2, pad_token_id=0)
 # Three layers, three key heads, head_dim 12: nothing splits evenly in two.
@@ -89,7 +90,7 @@ CHECKPOINTS.update({
                                     tie_word_embeddings=False, **IDS), "float16", {}),
     "opt_odd": (lambda: OPTConfig(**DECODER, ffn_dim=200, word_embed_proj_dim=H), "float16", {}),
     # As OPT-350M: norms behind the additions, no final norm, a narrow embedding.
-    "opt_narrow": (lambda: OPTConfig(**DECODER, ffn_dim=200, word_embed_proj_dim=40, do_layer_norm_before=False), "float16", {}),
+    "opt_narrow": (lambda: OPTConfig(**{**DECODER, "num_hidden_layers": 2}, ffn_dim=200, word_embed_proj_dim=40, do_layer_norm_before=False), "float16", {}),
     "bloom_odd": (lambda: BloomConfig(hidden_size=H, n_layer=L, n_head=NH, vocab_size=V, **IDS), "bfloat16", {}),
     "falcon_odd": (lambda: FalconConfig(**FALCON, multi_query=True, parallel_attn=True), "bfloat16", {}),
     # As Falcon-40B, Falcon2-11B and Falcon-RW.
@@ -227,7 +228,7 @@ def answers(path, rng, vocab, length_dependent, patient):
     for i, length in enumerate(PROMPT_LENGTHS):
         ids = torch.randint(3, vocab, (length,), generator=rng).tolist()
         moved = ref.sensitivity(ids, rng)
-        if moved > 3e-9:
+        if moved > STEADY.get(os.path.basename(path), 3e-9):
             return None, f"a small change moves the logits by {moved:.0e}"
         tokens, lead = ref.greedy(ids)
         if lead < least_lead or len(set(tokens)) < distinct:
