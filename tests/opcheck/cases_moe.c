@@ -74,7 +74,7 @@ void oc_case_moe_experts(oc *c, int i) {
   if (i % 20 == 11) s.tokens = 300, s.experts = 2, s.top_k = 1;                       /* many rows of one expert */
   if (i % 20 == 6) s.h = 1100, s.f = 300;                                             /* sums of more than one piece */
   if (oc_chance(c, 40)) s.first = oc_range(c, 2, 20);
-  s.act = s.gated ? (tri_act)(i % 7) : (tri_act)(i % 6);
+  s.act = s.gated ? (tri_act)(i % 8) : (tri_act)(i % 7);
   s.bias = oc_chance(c, 50), s.accumulate = oc_chance(c, 40);
   tri_moe_experts_args a;
   oc_moe_build(c, &a, &s);
