@@ -76,7 +76,7 @@ typedef struct tri_batch {
 
 /* out[t] = scale * table[ids[t] - first_id] (zero where the id is outside this rank's rows: the vocabulary is cut over
  * the tensor group and an all-reduce follows; zero too with table.n = 0) + positions_table[positions[t] +
- * position_offset] where that table is given. */
+ * position_offset] and + type_table[0] where those tables are given: every token is of the first type. */
 typedef struct tri_embed_args {
   const uint32_t *ids;      /* [T] */
   const int32_t *positions; /* [T] */
@@ -85,7 +85,8 @@ typedef struct tri_embed_args {
   float scale;
   tri_weight position_table; /* data NULL: none */
   int position_offset;
-  tri_mat out; /* [T, hidden] */
+  tri_weight type_table; /* data NULL: none */
+  tri_mat out;           /* [T, hidden] */
 } tri_embed_args;
 
 /* x += delta_scale * delta (delta.data NULL: no addition), then out = norm(x) * (weight + weight_offset) + bias.
@@ -277,6 +278,13 @@ typedef struct tri_gather_rows_args {
   tri_mat out;
 } tri_gather_rows_args;
 
+/* out[s] = mean of the rows start[s] .. start[s + 1] - 1 of x; zero where there are none. */
+typedef struct tri_mean_rows_args {
+  tri_mat x;
+  const int32_t *start; /* [out.rows + 1] */
+  tri_mat out;
+} tri_mean_rows_args;
+
 /* Copies whole KV pages inside a layer's cache (copy-on-write of shared pages). Pairs run in order. */
 typedef struct tri_copy_pages_args {
   tri_kv_layer kv;
@@ -343,6 +351,7 @@ typedef struct tri_sample_args {
   X(moe_route)                                                                                                         \
   X(moe_experts)                                                                                                       \
   X(gather_rows)                                                                                                       \
+  X(mean_rows)                                                                                                         \
   X(copy_pages)                                                                                                        \
   X(sample)
 

@@ -130,6 +130,9 @@ static tri_status add_tokens(tri_batch_builder *b, const tri_slots *slots, tri_s
                              const uint32_t **ids) {
   tri_batch *v = &b->batch;
   int n = (int)q->num_tokens, block = slots->limits.block_size;
+  bool whole =
+      q->kind == TRI_SEQ_CHUNK && q->flags & TRI_SEQ_FIRST && !(q->flags & (TRI_SEQ_SAMPLE | TRI_SEQ_ALL_LOGITS));
+  if (slots->limits.whole_sequences && !whole) return TRI_CORRUPT;
   if (n < 1 || (int)q->start != slot->length || n > slots->limits.max_model_len - slot->length) return TRI_CORRUPT;
   if (q->kind == TRI_SEQ_CHUNK || !(q->flags & TRI_SEQ_TOKEN_IN_SLOT)) {
     memcpy(slot->history + slot->length, *ids, (size_t)n * sizeof **ids);
@@ -187,7 +190,7 @@ tri_status tri_batch_build(tri_batch_builder *b, tri_slots *slots, const tri_pla
       return TRI_CORRUPT;
     tri_slot *slot = &slots->slots[q->slot];
     if (q->flags & TRI_SEQ_FIRST) slot->length = slot->num_history = 0;
-    if (q->kind == TRI_SEQ_FORK && q->source_slot == q->slot) return TRI_CORRUPT;
+    if (q->kind == TRI_SEQ_FORK && (q->source_slot == q->slot || slots->limits.whole_sequences)) return TRI_CORRUPT;
     if (q->kind == TRI_SEQ_FORK) fork_slot(slots, slot, &slots->slots[q->source_slot]);
     st = place_pages(slots, slot, q, pages);
     pages += q->num_pages;

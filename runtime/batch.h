@@ -11,7 +11,8 @@ typedef struct tri_limits {
   int max_model_len;          /* tokens of one sequence */
   int block_size, num_pages;
   int vocab_size;
-  int max_num_logits; /* rows of logits in one step; 0: max_num_seqs */
+  bool whole_sequences; /* encoders: a sequence's tokens come in one step and nothing is drawn */
+  int max_num_logits;   /* rows of logits in one step; 0: max_num_seqs */
 } tri_limits;
 
 static inline int tri_limits_logits(const tri_limits *l) {

@@ -31,6 +31,13 @@ static tri_status set_limits(tri_engine *e, const tri_engine_config *config, con
                              tri_error *err) {
   const tri_model_config *c = &e->model;
   int64_t len = config->max_model_len ? config->max_model_len : c->max_position_embeddings;
+  if (c->encoder && len > config->max_num_batched_tokens) {
+    if (config->max_model_len)
+      return tri_fail(err, TRI_OUT_OF_RANGE, "max_num_batched_tokens",
+                      "max_num_batched_tokens %d is below max_model_len %lld: an encoder takes a sequence in one step",
+                      config->max_num_batched_tokens, (long long)len);
+    len = config->max_num_batched_tokens;
+  }
   /* Learned positions end with their table; rotary ones can be stretched on request. */
   if (c->position == TRI_POS_LEARNED && len > c->max_position_embeddings)
     return tri_fail(err, TRI_OUT_OF_RANGE, "max_model_len", "max_model_len %lld exceeds the model's %lld positions",
@@ -47,6 +54,7 @@ static tri_status set_limits(tri_engine *e, const tri_engine_config *config, con
       .max_model_len = (int)len,
       .block_size = config->block_size,
       .vocab_size = (int)c->vocab_size,
+      .whole_sequences = c->encoder,
       /* An observer may ask for the logits of every token. */
       .max_num_logits = config->observer.logits ? config->max_num_batched_tokens : config->max_num_seqs,
   };
@@ -65,9 +73,23 @@ static tri_status set_limits(tri_engine *e, const tri_engine_config *config, con
   return st;
 }
 
+/* Whether the caller can use such a model, and how it wants sequences pooled. */
+static tri_status set_use(tri_model_config *c, const tri_engine_config *config, tri_error *err) {
+  if (c->encoder && !config->encoders)
+    return tri_fail(err, TRI_UNSUPPORTED, "model", "model_type %s is an encoder: it does not generate text",
+                    c->arch->model_type);
+  if (config->pooling == TRI_POOL_NONE) return TRI_OK;
+  if (!c->encoder || c->has_classifier)
+    return tri_fail(err, TRI_INVALID_ARGUMENT, "pooling", "pooling is for encoders without a classifier");
+  c->pooling = config->pooling;
+  c->has_pooler = false; /* its tensors are then of no use */
+  return TRI_OK;
+}
+
 static tri_status prepare(tri_engine *e, const tri_engine_config *config, tri_checkpoint **ckpt, tri_error *err) {
   tri_status st;
   TRI_TRY(tri_model_config_load(config->model_dir, &e->model, err));
+  TRI_TRY(set_use(&e->model, config, err));
   TRI_TRY(tri_shard_make(&e->model, e->group->p, &e->shard, err));
   if (config->load_format != TRI_LOAD_DUMMY) TRI_TRY(tri_checkpoint_open(config->model_dir, ckpt, err));
   TRI_TRY(set_limits(e, config, *ckpt, err));
@@ -196,7 +218,7 @@ tri_status tri_engine_step(tri_engine *e, const void *bytes, size_t len, const t
   if (plan.h.lane >= (uint32_t)e->num_lanes) return TRI_CORRUPT;
   atomic_store_explicit(&e->progress.step, plan.h.step, memory_order_relaxed);
   TRI_TRY(tri_batch_build(e->batch, e->slots, &plan));
-  TRI_TRY(tri_forward_run(e->forward, e->batch, (int)plan.h.lane, &logits));
+  TRI_TRY(tri_forward_run(e->forward, e->batch, (int)plan.h.lane, &logits, &e->encoded));
   if (!tri_group_is_sampler(e->group)) return TRI_OK;
   e->result.step = plan.h.step;
   e->result.lane = plan.h.lane;
@@ -226,6 +248,8 @@ uint64_t tri_engine_hash(const tri_engine *e) {
                            c->intermediate_size,
                            c->vocab_size,
                            c->max_position_embeddings,
+                           c->num_labels,
+                           c->pooling,
                            e->limits.max_model_len,
                            e->limits.block_size};
   uint64_t h = hash_bytes(0xcbf29ce484222325u, c->arch->model_type, strlen(c->arch->model_type));

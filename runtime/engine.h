@@ -20,8 +20,10 @@ typedef struct tri_engine_config {
   int64_t max_model_len; /* 0: the model's */
   int64_t
       kv_bytes; /* for this rank's KV pages; 0: enough for every slot at full length, at most a fourth of free memory */
-  int num_kv_pages; /* not 0: exactly so many */
-  int local_ranks;  /* processes that share this host's memory */
+  int num_kv_pages;    /* not 0: exactly so many */
+  int local_ranks;     /* processes that share this host's memory */
+  bool encoders;       /* the caller runs encoders; others refuse them here, since they generate nothing */
+  tri_pooling pooling; /* not NONE: of an encoder without a classifier, instead of what the model does itself */
   tri_observer observer;
 } tri_engine_config;
 
@@ -39,6 +41,7 @@ typedef struct tri_engine {
   tri_forward *forward;
   tri_progress progress;
   tri_step_result result;
+  tri_encoded encoded; /* of the last step of an encoder, on the sampling rank */
   /* arguments of the sampler, [max_num_seqs] */
   const tri_sample_params **sample_params;
   tri_sample_params *row_params;

@@ -12,7 +12,8 @@ static bool carve(tri_buffers *b, const tri_model_config *c, const tri_shard *s,
   int units = s->ff.count > s->shared_ff.count ? s->ff.count : s->shared_ff.count, up = (c->gated ? 2 : 1) * units;
   bool sampler = s->last_stage && s->p.tp_rank == 0;
   int vocab = (int)c->vocab_size, local = s->last_stage ? s->vocab.count : 0;
-  int rows = s->last_stage ? tri_limits_logits(l) : 0, half = c->rope.rotary_dim / 2;
+  bool encodes = tri_is_encoding_rank(c, s), pools = encodes && c->pooling != TRI_POOL_NONE;
+  int rows = s->last_stage && !c->encoder ? tri_limits_logits(l) : 0, half = c->rope.rotary_dim / 2;
   size_t at = 0;
   bool ok = true;
 #define PLACE(mat, r, n)                                                                                               \
@@ -45,6 +46,9 @@ static bool carve(tri_buffers *b, const tri_model_config *c, const tri_shard *s,
   PLACE(sin, t, half);
   PLACE(b->rows, rows, hidden);
   PLACE(b->narrow_rows, c->projected ? rows : 0, c->embed_size);
+  PLACE(b->chosen, pools ? l->max_num_seqs : 0, hidden);
+  PLACE(b->pooled, pools && c->has_pooler ? l->max_num_seqs : 0, hidden);
+  PLACE(b->scores, encodes && c->has_classifier ? (c->token_head ? t : l->max_num_seqs) : 0, c->num_labels);
   PLACE(b->local_logits, rows, local);
   /* With one tensor rank its part is the whole. */
   PLACE(b->logits, sampler && s->p.tp > 1 ? rows : 0, vocab);
@@ -148,16 +152,18 @@ static tri_status embed(tri_forward *f, const tri_batch *b, int lane, tri_mat x)
   be->ops.embed_launch(be, &f->plan.embed, &embed, NULL);
   tri_status st = tri_forward_sum(f, embed.out);
   if (st != TRI_OK) return st;
-  if (c->projected) {
+  tri_mat normed = c->projects_last ? embed.out : x;
+  tri_norm_args norm = tri_norm_of(f, normed, tri_no_mat, &w[TRI_W_EMBED_NORM], &w[TRI_W_EMBED_NORM_BIAS], normed);
+  if (c->embed_norm && c->projects_last) be->ops.norm_launch(be, &f->plan.embed_norm, &norm, NULL);
+  if (tri_adds_positions_late(c)) {
     tri_embed_args positions = tri_positions_of(f, b, lane);
-    tri_linear_args in = tri_linear_of(embed.out, &w[TRI_W_PROJECT_IN], &tri_no_weight, TRI_ACT_NONE, true, x);
     be->ops.embed_launch(be, &f->plan.positions, &positions, NULL);
+  }
+  if (c->projected) {
+    tri_linear_args in = tri_project_in_of(f, embed.out, x);
     be->ops.linear_launch(be, &f->plan.project_in, &in, NULL);
   }
-  if (c->embed_norm) {
-    tri_norm_args norm = tri_norm_of(f, x, tri_no_mat, &w[TRI_W_EMBED_NORM], &w[TRI_W_EMBED_NORM_BIAS], x);
-    be->ops.norm_launch(be, &f->plan.norm, &norm, NULL);
-  }
+  if (c->embed_norm && !c->projects_last) be->ops.norm_launch(be, &f->plan.embed_norm, &norm, NULL);
   return TRI_OK;
 }
 
@@ -242,6 +248,23 @@ static tri_status run_head(tri_forward *f, const tri_batch *b, tri_mat x, tri_ma
   return st;
 }
 
+/* An encoder's last stage. Every rank has the final states, one the ends. */
+static tri_status finish_encoding(tri_forward *f, const tri_batch *b, tri_mat x, tri_mat pending, tri_encoded *out) {
+  const tri_observer *o = &f->cfg.observer;
+  settle(f, x, pending);
+  if (o->hidden) o->hidden(o->ctx, (int)f->cfg.model->num_layers, x);
+  if (!tri_is_encoding_rank(f->cfg.model, &f->cfg.shard)) return TRI_OK;
+  tri_encoder_run(f, b, x, out);
+  if (o->encoded) o->encoded(o->ctx, out);
+  return TRI_OK;
+}
+
+static tri_status leave(tri_forward *f, const tri_batch *b, int lane, tri_mat x, tri_mat pending, tri_mat *logits,
+                        tri_encoded *encoded) {
+  if (!f->cfg.shard.last_stage) return leave_stage(f, lane, x, pending);
+  return f->cfg.model->encoder ? finish_encoding(f, b, x, pending, encoded) : run_head(f, b, x, pending, logits);
+}
+
 static void copy_pages(tri_forward *f, const tri_batch_builder *b) {
   tri_backend *be = f->cfg.backend;
   for (int l = 0; b->num_copies && l < f->cfg.kv->num_layers; l++) {
@@ -250,13 +273,15 @@ static void copy_pages(tri_forward *f, const tri_batch_builder *b) {
   }
 }
 
-tri_status tri_forward_run(tri_forward *f, const tri_batch_builder *builder, int lane, tri_mat *logits) {
+tri_status tri_forward_run(tri_forward *f, const tri_batch_builder *builder, int lane, tri_mat *logits,
+                           tri_encoded *encoded) {
   const tri_batch *b = &builder->batch;
   tri_backend *be = f->cfg.backend;
   tri_comm *world = f->cfg.group->world;
   tri_mat x = tri_rows(f->buf.x[lane], b->num_tokens), pending = {0};
   tri_status st = TRI_OK;
   *logits = (tri_mat){0};
+  *encoded = (tri_encoded){0};
   copy_pages(f, builder);
   if (!b->num_tokens) return TRI_OK;
   TRI_TRY(tri_forward_plan(f, b, lane));
@@ -267,7 +292,7 @@ tri_status tri_forward_run(tri_forward *f, const tri_batch_builder *builder, int
   }
   TRI_TRY(enter_stage(f, b, lane, x));
   TRI_TRY(tri_forward_blocks(f, b, 0, f->cfg.shard.layers.count, x, &pending));
-  TRI_TRY(f->cfg.shard.last_stage ? run_head(f, b, x, pending, logits) : leave_stage(f, lane, x, pending));
+  TRI_TRY(leave(f, b, lane, x, pending, logits, encoded));
   st = be->ops.stream_sync(be, NULL);
 cleanup:
   atomic_store_explicit(&f->cfg.progress->block, TRI_BLOCK_IDLE, memory_order_relaxed);

@@ -16,11 +16,19 @@ typedef struct tri_progress {
 } tri_progress;
 #define TRI_BLOCK_IDLE UINT32_MAX
 
+/* What an encoder makes of a step, on the sampling rank: views into buffers, good until the next step. */
+typedef struct tri_encoded {
+  tri_mat hidden; /* [T, hidden] final states; data NULL: this rank has no results */
+  tri_mat pooled; /* [S, hidden]; data NULL: the model does not pool */
+  tri_mat scores; /* a classifier's logits, [S, labels], of a token classifier [T, labels]; data NULL: none */
+} tri_encoded;
+
 /* For tests: sees the residual stream in front of every layer and the logits. NULL functions are not called. */
 typedef struct tri_observer {
   void *ctx;
-  void (*hidden)(void *ctx, int layer, tri_mat x); /* layer = num_layers: after the final norm */
-  void (*logits)(void *ctx, tri_mat logits);       /* on the sampling rank: whole vocabulary */
+  void (*hidden)(void *ctx, int layer, tri_mat x);  /* layer = num_layers: after the final norm */
+  void (*logits)(void *ctx, tri_mat logits);        /* on the sampling rank: whole vocabulary */
+  void (*encoded)(void *ctx, const tri_encoded *e); /* on the sampling rank */
 } tri_observer;
 
 typedef struct tri_forward tri_forward;
@@ -42,8 +50,8 @@ tri_status tri_forward_create(const tri_forward_config *config, tri_forward **ou
 void tri_forward_destroy(tri_forward *f); /* NULL is fine */
 
 /* Runs this rank's share of one step. On the sampling rank *logits is [num_logits, vocab_size] afterwards; elsewhere
- * its data is NULL. Allocates nothing. */
-tri_status tri_forward_run(tri_forward *f, const tri_batch_builder *b, int lane, tri_mat *logits);
+ * its data is NULL, as for an encoder, whose results are in *encoded. Allocates nothing. */
+tri_status tri_forward_run(tri_forward *f, const tri_batch_builder *b, int lane, tri_mat *logits, tri_encoded *encoded);
 
 /* Bytes of activations that such a rank needs: the ledger's line. False on overflow. */
 bool tri_forward_bytes(const tri_model_config *c, const tri_shard *s, const tri_limits *limits, int num_lanes,

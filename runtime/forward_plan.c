@@ -21,6 +21,8 @@ tri_linear_args tri_linear_of(tri_mat x, const tri_weight *w, const tri_weight *
   return (tri_linear_args){.x = x, .w = *w, .bias = tri_vector(bias), .act = act, .accumulate = accumulate, .out = out};
 }
 
+bool tri_adds_positions_late(const tri_model_config *c) { return c->projected && !c->projects_last; }
+
 tri_embed_args tri_embed_of(const tri_forward *f, const tri_batch *b, int lane) {
   const tri_weights *w = f->cfg.weights;
   const tri_model_config *c = f->cfg.model;
@@ -30,7 +32,8 @@ tri_embed_args tri_embed_of(const tri_forward *f, const tri_batch *b, int lane) 
       .table = w->global[TRI_W_EMBED],
       .first_id = (uint32_t)f->cfg.shard.vocab.first,
       .scale = (float)c->embed_scale,
-      .position_table = c->projected ? tri_no_weight : w->global[TRI_W_POSITIONS],
+      .position_table = tri_adds_positions_late(c) ? tri_no_weight : w->global[TRI_W_POSITIONS],
+      .type_table = tri_adds_positions_late(c) ? tri_no_weight : w->global[TRI_W_TYPES],
       .position_offset = (int)c->position_offset,
       .out = tri_rows(c->projected ? f->buf.embed : f->buf.x[lane], b->num_tokens),
   };
@@ -40,8 +43,15 @@ tri_embed_args tri_positions_of(const tri_forward *f, const tri_batch *b, int la
   tri_embed_args a = tri_embed_of(f, b, lane);
   a.table = tri_no_weight;
   a.position_table = f->cfg.weights->global[TRI_W_POSITIONS];
+  a.type_table = f->cfg.weights->global[TRI_W_TYPES];
   a.out = tri_rows(f->buf.x[lane], b->num_tokens);
   return a;
+}
+
+tri_linear_args tri_project_in_of(const tri_forward *f, tri_mat embedded, tri_mat x) {
+  const tri_weight *w = f->cfg.weights->global;
+  return tri_linear_of(embedded, &w[TRI_W_PROJECT_IN], &w[TRI_W_PROJECT_IN_BIAS], TRI_ACT_NONE,
+                       tri_adds_positions_late(f->cfg.model), x);
 }
 
 tri_rope_angles_args tri_rope_of(const tri_forward *f, const tri_batch *b) {
@@ -118,7 +128,7 @@ tri_attention_args tri_attention_of(const tri_forward *f, const tri_batch *b, in
       .scale = (float)scale,
       .softcap = (float)c->attn_softcap,
       .window = c->layer_flags[l] & TRI_LAYER_LOCAL ? (int)c->window : 0,
-      .causal = true,
+      .causal = !c->encoder,
       .alibi_slopes = f->slopes,
       .sinks = tri_vector(&f->cfg.weights->layers[layer].w[TRI_W_SINKS]),
       .position_bias = f->bias,
@@ -203,11 +213,15 @@ static tri_status plan_entrance(tri_forward *f, const tri_batch *b, int lane) {
   tri_status st = TRI_OK;
   tri_embed_args embed = tri_embed_of(f, b, lane);
   TRI_TRY(be->ops.embed_plan(be, &embed, &f->plan.embed));
+  if (c->embed_norm) {
+    tri_mat at = c->projects_last ? embed.out : tri_rows(f->buf.x[lane], b->num_tokens);
+    tri_norm_args norm = tri_norm_of(f, at, tri_no_mat, &tri_no_weight, &tri_no_weight, at);
+    TRI_TRY(be->ops.norm_plan(be, &norm, &f->plan.embed_norm));
+  }
   if (c->projected) {
     tri_embed_args positions = tri_positions_of(f, b, lane);
-    tri_linear_args in = tri_linear_of(embed.out, &f->cfg.weights->global[TRI_W_PROJECT_IN], &tri_no_weight,
-                                       TRI_ACT_NONE, true, positions.out);
-    TRI_TRY(be->ops.embed_plan(be, &positions, &f->plan.positions));
+    tri_linear_args in = tri_project_in_of(f, embed.out, positions.out);
+    if (tri_adds_positions_late(c)) TRI_TRY(be->ops.embed_plan(be, &positions, &f->plan.positions));
     TRI_TRY(be->ops.linear_plan(be, &in, &f->plan.project_in));
   }
 cleanup:
@@ -344,7 +358,9 @@ tri_status tri_forward_plan(tri_forward *f, const tri_batch *b, int lane) {
     TRI_TRY(tri_latent_plan_attention(f, b));
   else
     TRI_TRY(be->ops.attention_plan(be, &attention, &f->plan.attention));
-  if (f->cfg.shard.last_stage && b->num_logits) TRI_TRY(plan_head(f, b, tri_rows(f->buf.x[lane], b->num_tokens)));
+  tri_mat x = tri_rows(f->buf.x[lane], b->num_tokens);
+  if (tri_is_encoding_rank(f->cfg.model, &f->cfg.shard)) TRI_TRY(tri_encoder_plan(f, b, x));
+  if (f->cfg.shard.last_stage && b->num_logits) TRI_TRY(plan_head(f, b, x));
   size_t need = 0;
   const tri_op_plan *all = (const tri_op_plan *)&f->plan;
   for (size_t i = 0; i < sizeof f->plan / sizeof *all; i++)

@@ -22,14 +22,18 @@ typedef struct tri_buffers {
   tri_mat narrow_rows;  /* the same projected to embed_size */
   tri_mat local_logits; /* this rank's part of the vocabulary */
   tri_mat logits;       /* sampling rank: the whole vocabulary */
-  float *part;          /* sampling rank: another rank's part on arrival */
+  tri_mat chosen;       /* encoders: [S, hidden] what the pooler reads */
+  tri_mat pooled, scores;
+  float *part; /* sampling rank: another rank's part on arrival */
 } tri_buffers;
 
 /* One plan per op and shape; all layers share them. */
 typedef struct tri_plans {
-  tri_op_plan embed, positions, project_in, norm, settle, qkv, q_norm, k_norm, q_squares, k_squares, append, attention;
+  tri_op_plan embed, embed_norm, positions, project_in, norm, settle, qkv, q_norm, k_norm, q_squares, k_squares, append,
+      attention;
   tri_op_plan o, up, glu, down, gather, final_norm, project_out, head, cap, rope, copy;
   tri_op_plan q_a, q_a_norm, q_b, kv_a, absorb, mla_append, expand;
+  tri_op_plan first_rows, mean_rows, pooler, classifier;
   tri_op_plan router, route, experts, shared_up, shared_glu, shared_gate, shared_gated, shared_down;
 } tri_plans;
 
@@ -57,6 +61,10 @@ tri_status tri_forward_blocks(tri_forward *f, const tri_batch *b, int first, int
 tri_status tri_latent_plan(tri_forward *f, const tri_batch *b);
 tri_status tri_latent_plan_attention(tri_forward *f, const tri_batch *b);
 void tri_latent_run(tri_forward *f, const tri_batch *b, int layer, const tri_weight *w, tri_mat in);
+/* encoder.c: from the final states to what is pooled and to a classifier's logits. */
+bool tri_is_encoding_rank(const tri_model_config *c, const tri_shard *s);
+tri_status tri_encoder_plan(tri_forward *f, const tri_batch *b, tri_mat x);
+void tri_encoder_run(tri_forward *f, const tri_batch *b, tri_mat x, tri_encoded *out);
 /* forward_plan.c: chooses the kernels of a step's shapes and makes room for their workspace. */
 tri_status tri_forward_plan(tri_forward *f, const tri_batch *b, int lane);
 /* Sum of m over the tensor group. */
@@ -86,6 +94,8 @@ tri_norm_args tri_norm_of(const tri_forward *f, tri_mat x, tri_mat delta, const 
 tri_linear_args tri_linear_of(tri_mat x, const tri_weight *w, const tri_weight *bias, tri_act act, bool accumulate,
                               tri_mat out);
 tri_embed_args tri_embed_of(const tri_forward *f, const tri_batch *b, int lane);
+bool tri_adds_positions_late(const tri_model_config *c); /* behind the projection */
+tri_linear_args tri_project_in_of(const tri_forward *f, tri_mat embedded, tri_mat x);
 tri_embed_args tri_positions_of(const tri_forward *f, const tri_batch *b, int lane); /* behind the projection */
 tri_rope_angles_args tri_rope_of(const tri_forward *f, const tri_batch *b);
 /* The queries or keys of the step, and their norm over all heads of all ranks. */

@@ -205,7 +205,8 @@ static tri_status check_all_known(const struct load *l) {
     int layer;
     for (const tri_tensor_rule *r = a->tensors; r->name && !known; r++) {
       known = tri_rule_applies(l->c, r) &&
-              matches(r->name, a->prefix, l->c->num_layers, l->c->moe.num_experts, name, &layer) &&
+              matches(r->name, a->prefix, l->c->shared_layers ? 1 : l->c->num_layers, l->c->moe.num_experts, name,
+                      &layer) &&
               tri_weight_in_layer(l->c, r->weight, layer);
     }
     for (const char *const *p = a->ignored_tensors; p && *p && !known; p++)

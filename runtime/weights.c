@@ -61,9 +61,14 @@ tri_status tri_weight_map_make(const tri_model_config *c, const tri_shard *s, co
     TRI_TRY(place(c, s, ckpt, dtype, (tri_weight_id)id, 0, &m, &m.global[id]));
   }
   for (int l = 0; l < s->layers.count; l++)
-    for (int id = 0; id < TRI_W_COUNT; id++)
-      if (tri_weight_is_per_layer((tri_weight_id)id))
-        TRI_TRY(place(c, s, ckpt, dtype, (tri_weight_id)id, s->layers.first + l, &m, &m.layers[l * TRI_W_COUNT + id]));
+    for (int id = 0; id < TRI_W_COUNT; id++) {
+      tri_weight_place *at = &m.layers[l * TRI_W_COUNT + id];
+      if (!tri_weight_is_per_layer((tri_weight_id)id)) continue;
+      if (c->shared_layers && l)
+        *at = m.layers[id];
+      else
+        TRI_TRY(place(c, s, ckpt, dtype, (tri_weight_id)id, c->shared_layers ? 0 : s->layers.first + l, &m, at));
+    }
   *out = m;
   return TRI_OK;
 cleanup:
@@ -83,9 +88,9 @@ tri_status tri_weights_each(const tri_model_config *c, const tri_shard *s, const
     tri_weight_target t = {.rule = *r};
     if (r->weight == TRI_W_HEAD && c->tie_word_embeddings)
       continue; /* a copy of the embedding, where it is stored at all */
-    bool per_layer = tri_weight_is_per_layer(r->weight);
-    for (int l = 0; l < (per_layer ? s->layers.count : 1); l++) {
-      t.layer = per_layer ? s->layers.first + l : 0;
+    bool per_layer = tri_weight_is_per_layer(r->weight), many = per_layer && !c->shared_layers;
+    for (int l = 0; l < (many ? s->layers.count : 1); l++) {
+      t.layer = many ? s->layers.first + l : 0;
       if (!tri_weight_in_layer(c, r->weight, t.layer)) continue;
       t.place = per_layer ? m->layers[l * TRI_W_COUNT + r->weight] : m->global[r->weight];
       t.k = tri_shard_weight_shape(c, s, r->weight).k;

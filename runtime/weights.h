@@ -34,7 +34,8 @@ typedef struct tri_weight_map {
 } tri_weight_map;
 
 /* ckpt NULL: every matrix has c->dtype. dtype TRI_DTYPE_COUNT ("auto"): the stored types. The head of a tied model
- * shares the embedding's memory where one stage has both. */
+ * shares the embedding's memory where one stage has both; layers that share their weights are all placed on the first.
+ */
 tri_status tri_weight_map_make(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
                                tri_dtype dtype, tri_weight_map *out, tri_error *err);
 void tri_weight_map_free(tri_weight_map *m);

@@ -66,6 +66,7 @@ V_INLINE void epilogue_as(tri_act act, const tri_epilogue *e) {
   case TRI_ACT_GELU_TANH: call(TRI_ACT_GELU_TANH); return;                                                             \
   case TRI_ACT_SILU: call(TRI_ACT_SILU); return;                                                                       \
   case TRI_ACT_QUICK_GELU: call(TRI_ACT_QUICK_GELU); return;                                                           \
+  case TRI_ACT_TANH: call(TRI_ACT_TANH); return;                                                                       \
   case TRI_ACT_SWIGLU_OAI: call(TRI_ACT_SWIGLU_OAI); return;                                                           \
   }
 

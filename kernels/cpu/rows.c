@@ -59,6 +59,7 @@ static void embed_rows(const row_run *r, int begin, int end, int index) {
       memset(out, 0, (size_t)a->out.cols * sizeof *out);
     if (a->position_table.data)
       add_row(r->isa, out, &a->position_table, (size_t)(a->positions[t] + a->position_offset));
+    if (a->type_table.data) add_row(r->isa, out, &a->type_table, 0);
   }
 }
 
@@ -189,6 +190,30 @@ void tri_cpu_gather_rows_launch(tri_backend *be, const tri_op_plan *plan, const 
                                 tri_stream *stream) {
   (void)plan, (void)stream;
   if (a->x.cols) run_rows(be, a, a->out.rows, a->x.cols * 0.3, gather_some);
+}
+
+static void mean_some(const row_run *r, int begin, int end, int index) {
+  (void)index;
+  const tri_mean_rows_args *a = r->args;
+  for (int s = begin; s < end; s++) {
+    float *out = row_of(&a->out, s);
+    int n = a->start[s + 1] - a->start[s];
+    memset(out, 0, (size_t)a->out.cols * sizeof *out);
+    for (int i = a->start[s]; i < a->start[s + 1]; i++) r->isa->blend(out, 1, row_of(&a->x, i), 1, a->x.cols);
+    if (n > 0) r->isa->expand(out, out, TRI_F32, a->out.cols, 1 / (float)n);
+  }
+}
+
+tri_status tri_cpu_mean_rows_plan(tri_backend *be, const tri_mean_rows_args *a, tri_op_plan *plan) {
+  return tri_ref_mean_rows_plan(be, a, plan);
+}
+
+void tri_cpu_mean_rows_launch(tri_backend *be, const tri_op_plan *plan, const tri_mean_rows_args *a,
+                              tri_stream *stream) {
+  (void)plan, (void)stream;
+  if (!a->x.cols || !a->out.rows) return;
+  double rows = (double)a->x.rows / a->out.rows + 1;
+  run_rows(be, a, a->out.rows, rows * a->x.cols * 0.3, mean_some);
 }
 
 tri_status tri_cpu_copy_pages_plan(tri_backend *be, const tri_copy_pages_args *a, tri_op_plan *plan) {

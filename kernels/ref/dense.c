@@ -12,6 +12,7 @@ double tri_ref_act(tri_act act, double x) {
   case TRI_ACT_GELU_TANH: return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
   case TRI_ACT_SILU: return x / (1 + exp(-x));
   case TRI_ACT_QUICK_GELU: return x / (1 + exp(-1.702 * x));
+  case TRI_ACT_TANH: return tanh(x);
   case TRI_ACT_SWIGLU_OAI: break;
   }
   return x;
@@ -41,6 +42,7 @@ tri_status tri_ref_embed_plan(tri_backend *be, const tri_embed_args *a, tri_op_p
   (void)be;
   *plan = (tri_op_plan){0};
   bool fits = !a->table.n || a->table.k == a->out.cols;
+  fits = fits && (!a->type_table.n || a->type_table.k == a->out.cols);
   return mat_ok(&a->out) && weight_ok(&a->table) && fits ? TRI_OK : TRI_INVALID_ARGUMENT;
 }
 
@@ -53,6 +55,7 @@ void tri_ref_embed_launch(tri_backend *be, const tri_op_plan *plan, const tri_em
       double v = row < (uint32_t)a->table.n ? a->scale * weight_at(&a->table, row, (size_t)j) : 0;
       if (a->position_table.data)
         v += weight_at(&a->position_table, (size_t)(a->positions[t] + a->position_offset), (size_t)j);
+      if (a->type_table.data) v += weight_at(&a->type_table, 0, (size_t)j);
       out[j] = (float)v;
     }
   }
@@ -239,4 +242,23 @@ void tri_ref_gather_rows_launch(tri_backend *be, const tri_op_plan *plan, const 
   (void)be, (void)plan, (void)stream;
   for (int t = 0; t < a->out.rows; t++)
     for (int j = 0; j < a->out.cols; j++) row_of(&a->out, t)[j] = row_of(&a->x, a->rows[t])[j];
+}
+
+tri_status tri_ref_mean_rows_plan(tri_backend *be, const tri_mean_rows_args *a, tri_op_plan *plan) {
+  (void)be;
+  *plan = (tri_op_plan){0};
+  return mat_ok(&a->x) && mat_ok(&a->out) && a->x.cols == a->out.cols ? TRI_OK : TRI_INVALID_ARGUMENT;
+}
+
+void tri_ref_mean_rows_launch(tri_backend *be, const tri_op_plan *plan, const tri_mean_rows_args *a,
+                              tri_stream *stream) {
+  (void)be, (void)plan, (void)stream;
+  for (int s = 0; s < a->out.rows; s++) {
+    int n = a->start[s + 1] - a->start[s];
+    for (int j = 0; j < a->out.cols; j++) {
+      double sum = 0;
+      for (int i = a->start[s]; i < a->start[s + 1]; i++) sum += row_of(&a->x, i)[j];
+      row_of(&a->out, s)[j] = (float)(n > 0 ? sum / n : 0);
+    }
+  }
 }

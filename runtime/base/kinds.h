@@ -11,6 +11,7 @@ typedef enum tri_act {
   TRI_ACT_GELU_TANH,
   TRI_ACT_SILU,
   TRI_ACT_QUICK_GELU,
+  TRI_ACT_TANH,
   TRI_ACT_SWIGLU_OAI
 } tri_act;
 

@@ -3,9 +3,12 @@
 #include <string.h>
 
 #define ARCHITECTURES(X)                                                                                               \
+  X(albert)                                                                                                            \
+  X(bert)                                                                                                              \
   X(bloom)                                                                                                             \
   X(cohere)                                                                                                            \
   X(deepseek_v3)                                                                                                       \
+  X(distilbert)                                                                                                        \
   X(falcon)                                                                                                            \
   X(gemma)                                                                                                             \
   X(gemma2)                                                                                                            \
@@ -27,6 +30,7 @@
   X(qwen2_moe)                                                                                                         \
   X(qwen3)                                                                                                             \
   X(qwen3_moe)                                                                                                         \
+  X(roberta)                                                                                                           \
   X(stablelm)                                                                                                          \
   X(starcoder2)
 

@@ -18,19 +18,25 @@
  *   by each expert's intermediate size: EXPERT_UP (expert below expert), EXPERT_DOWN, the same for SHARED_*
  *   by heads: Q_B, V_UP (rows), K_UP ([rank, nope_dim] for each head: what a query is multiplied with to meet the
  * latent) replicated: norms, projections, routers, projections to a latent (Q_A, KV_A); on tensor rank 0 alone: what is
- * added before an all-reduce (O_BIAS, DOWN_BIAS, POSITIONS). NORM1, NORM2: of a branch's input, or of the sum with it;
- * BRANCH_NORM1, 2: of what a branch gives. */
+ * added before an all-reduce (O_BIAS, DOWN_BIAS, POSITIONS, TYPES) and an encoder's ends (POOLER, CLASSIFIER). NORM1,
+ * NORM2: of a branch's input, or of the sum with it; BRANCH_NORM1, 2: of what a branch gives. */
 #define TRI_WEIGHT_LIST(X)                                                                                             \
   X(EMBED, 0)                                                                                                          \
   X(EMBED_NORM, 0)                                                                                                     \
   X(EMBED_NORM_BIAS, 0)                                                                                                \
   X(PROJECT_IN, 0)                                                                                                     \
+  X(PROJECT_IN_BIAS, 0)                                                                                                \
   X(POSITIONS, 0)                                                                                                      \
+  X(TYPES, 0)                                                                                                          \
   X(FINAL_NORM, 0)                                                                                                     \
   X(FINAL_NORM_BIAS, 0)                                                                                                \
   X(PROJECT_OUT, 0)                                                                                                    \
   X(HEAD, 0)                                                                                                           \
   X(HEAD_BIAS, 0)                                                                                                      \
+  X(POOLER, 0)                                                                                                         \
+  X(POOLER_BIAS, 0)                                                                                                    \
+  X(CLASSIFIER, 0)                                                                                                     \
+  X(CLASSIFIER_BIAS, 0)                                                                                                \
   X(NORM1, 1)                                                                                                          \
   X(NORM1_BIAS, 1)                                                                                                     \
   X(QKV, 1)                                                                                                            \
@@ -154,6 +160,8 @@ tri_status tri_config_number(const tri_json *root, const char *key, double min, 
                              tri_error *err);
 /* Refuses the key where it is true: a feature that this family's table lacks. */
 tri_status tri_config_must_be_off(const tri_json *root, const char *key, tri_error *err);
+/* For finish of an encoder: which head its class has, and the keys that must be as these tables have it. */
+tri_status tri_config_encoder(tri_model_config *c, const tri_json *root, tri_error *err);
 /* Every layer from `first` on in steps of `step` is LOCAL, unless layer_types has said which are. */
 void tri_config_local_layers(tri_model_config *c, const tri_json *root, int first, int step);
 

@@ -219,6 +219,39 @@ tri_status tri_config_must_be_off(const tri_json *root, const char *key, tri_err
   return st == TRI_OK && on ? tri_fail(err, TRI_UNSUPPORTED, key, "%s is not supported", key) : st;
 }
 
+static bool ends_with(const char *s, const char *end) {
+  size_t n = strlen(s), m = strlen(end);
+  return n >= m && !strcmp(s + n - m, end);
+}
+
+/* Labels have names in id2label; without them and without a number there are two. */
+static tri_status read_labels(const tri_json *root, tri_model_config *c, tri_error *err) {
+  const tri_json *names = tri_json_get(root, "id2label");
+  double n = tri_json_kind_of(names) == TRI_JSON_OBJECT ? (double)tri_json_size(names) : 2;
+  tri_status st = tri_config_number(root, "num_labels", 1, 1 << 20, &n, err);
+  if (st != TRI_OK) return st;
+  if (n != floor(n) || n < 1 || n > 1 << 20)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "num_labels", "%g labels, the range is 1 to %d", n, 1 << 20);
+  c->num_labels = (int64_t)n;
+  return TRI_OK;
+}
+
+tri_status tri_config_encoder(tri_model_config *c, const tri_json *root, tri_error *err) {
+  const char *name = tri_json_as_str(tri_json_at(tri_json_get(root, "architectures"), 0), NULL);
+  const tri_json *kind = tri_json_get(root, "position_embedding_type");
+  const char *positions = tri_json_as_str(kind, NULL);
+  if (tri_json_kind_of(kind) != TRI_JSON_NULL && (!positions || strcmp(positions, "absolute")))
+    return tri_fail(err, TRI_UNSUPPORTED, "position_embedding_type",
+                    "position_embedding_type \"%.40s\" is not supported: only absolute", positions ? positions : "?");
+  tri_status st = tri_config_must_be_off(root, "is_decoder", err);
+  if (st != TRI_OK) return st;
+  c->sequence_head = name && ends_with(name, "ForSequenceClassification");
+  c->token_head = name && ends_with(name, "ForTokenClassification");
+  c->has_classifier = c->sequence_head || c->token_head;
+  c->tie_word_embeddings = false; /* there is no head to share the embedding */
+  return c->has_classifier ? read_labels(root, c, err) : TRI_OK;
+}
+
 void tri_config_local_layers(tri_model_config *c, const tri_json *root, int first, int step) {
   if (!c->window || tri_json_kind_of(tri_json_get(root, "layer_types")) != TRI_JSON_NULL) return;
   for (int l = first; l < c->num_layers; l += step) c->layer_flags[l] |= TRI_LAYER_LOCAL;
@@ -374,6 +407,7 @@ static tri_status parse_docs(const tri_json *root, const tri_json *generation, t
   if (c.arch->prepare) TRI_TRY(c.arch->prepare(&c, root, err));
   TRI_TRY(derive(&c, root, err));
   if (c.arch->finish) TRI_TRY(c.arch->finish(&c, root, err));
+  if (c.has_pooler) c.pooling = TRI_POOL_FIRST;
   c.has_qk_norm = c.qk_norm != TRI_QK_NORM_NONE;
   if (c.moe.top_k > c.moe.num_experts) {
     st = tri_fail(err, TRI_OUT_OF_RANGE, "num_experts_per_tok", "%lld of %lld experts per token",

@@ -62,6 +62,9 @@ typedef struct tri_moe {
   int64_t num_groups, top_groups, group_best;
 } tri_moe;
 
+/* What an encoder makes of a sequence's final states: nothing, its first one, or their mean. */
+typedef enum tri_pooling { TRI_POOL_NONE, TRI_POOL_FIRST, TRI_POOL_MEAN } tri_pooling;
+
 /* Rotary positions, every scaling kind reduced to one or two tables of inverse frequencies. */
 typedef struct tri_rope {
   tri_rope_kind kind;
@@ -103,7 +106,16 @@ typedef struct tri_model_config {
   bool projected;
   tri_moe moe;
   tri_mla mla;
-  int64_t position_offset; /* of the row in the table of learned positions */
+  bool projects_last; /* positions, types and norm have the embedding's width and come before its projection */
+  /* An encoder: every token sees the whole sequence, and the states themselves are the result instead of logits. Behind
+   * them may be a pooler, act(W . pooled + b), and a classifier of what is pooled or, as a token_head, of every state.
+   */
+  bool encoder, shared_layers; /* shared_layers: all layers have the same weights */
+  bool has_pooler, has_classifier, sequence_head, token_head;
+  tri_pooling pooling;
+  tri_act pool_act;
+  int64_t num_labels, type_vocab_size; /* types of tokens, e.g. first and second sentence; 0: none */
+  int64_t position_offset;             /* of the row in the table of learned positions */
   tri_position_kind position;
   tri_rope rope;
   double partial_rotary_factor; /* share of each head that rotates */

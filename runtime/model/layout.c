@@ -48,10 +48,31 @@ static int64_t value_dim(const tri_model_config *c) { return c->mla.on ? c->mla.
 /* Rows of the table of positions. */
 static int64_t positions_of(const tri_model_config *c) { return c->max_position_embeddings + c->position_offset; }
 
+/* Where positions and types are added to a projected embedding, and where it is normed. */
+static int64_t entrance_width(const tri_model_config *c) { return c->projects_last ? c->embed_size : c->hidden_size; }
+
+/* Positions and types are added by one tensor rank before the all-reduce, or by all behind the projection. */
+static bool adds_positions(const tri_model_config *c, const tri_shard *s) {
+  return s->first_stage && (s->p.tp_rank == 0 || (c->projected && !c->projects_last));
+}
+
+/* The ends of an encoder: one rank has all of them. */
+static tri_weight_shape encoder_shape(const tri_model_config *c, const tri_shard *s, tri_weight_id id) {
+  bool mine = s->last_stage && s->p.tp_rank == 0, pooler = mine && c->has_pooler,
+       classifier = mine && c->has_classifier;
+  switch (id) {
+  case TRI_W_POOLER: return matrix(pooler ? c->hidden_size : 0, c->hidden_size);
+  case TRI_W_POOLER_BIAS: return vector(pooler, c->hidden_size);
+  case TRI_W_CLASSIFIER: return matrix(classifier ? c->num_labels : 0, c->hidden_size);
+  case TRI_W_CLASSIFIER_BIAS: return vector(classifier, c->num_labels);
+  default: return vector(false, 0);
+  }
+}
+
 static tri_weight_shape latent_shape(const tri_model_config *c, const tri_shard *s, tri_weight_id id) {
   const tri_mla *m = &c->mla;
   int64_t h = c->hidden_size, heads = s->q_heads.count;
-  if (!m->on) return vector(false, 0);
+  if (!m->on) return encoder_shape(c, s, id);
   switch (id) {
   case TRI_W_Q_A: return matrix(m->q_rank, h);
   case TRI_W_Q_A_NORM: return vector(m->low_rank_q, m->q_rank);
@@ -60,7 +81,7 @@ static tri_weight_shape latent_shape(const tri_model_config *c, const tri_shard 
   case TRI_W_KV_A_NORM: return vector(true, m->rank);
   case TRI_W_K_UP: return matrix(heads * m->rank, m->nope_dim);
   case TRI_W_V_UP: return matrix(heads * m->v_dim, m->rank);
-  default: return vector(false, 0);
+  default: return encoder_shape(c, s, id);
   }
 }
 
@@ -92,16 +113,17 @@ tri_weight_shape tri_shard_weight_shape(const tri_model_config *c, const tri_sha
   bool branch_norms = c->norm_place == TRI_NORM_BOTH || c->norm_place == TRI_NORM_RESULT;
   switch (id) {
   case TRI_W_EMBED: return matrix(first ? s->vocab.count : 0, e);
-  case TRI_W_EMBED_NORM: return vector(first && c->embed_norm, h);
-  case TRI_W_EMBED_NORM_BIAS: return vector(first && c->embed_norm && c->norm_bias, h);
+  case TRI_W_EMBED_NORM: return vector(first && c->embed_norm, entrance_width(c));
+  case TRI_W_EMBED_NORM_BIAS: return vector(first && c->embed_norm && c->norm_bias, entrance_width(c));
   case TRI_W_PROJECT_IN: return matrix(first && c->projected ? h : 0, e);
+  case TRI_W_PROJECT_IN_BIAS: return vector(first && c->projected && c->projects_last, h);
   case TRI_W_POSITIONS:
-    /* Added by one tensor rank before the all-reduce, or behind the projection by all. */
-    return matrix(first && (adds_bias || c->projected) && c->position == TRI_POS_LEARNED ? positions_of(c) : 0, h);
+    return matrix(adds_positions(c, s) && c->position == TRI_POS_LEARNED ? positions_of(c) : 0, entrance_width(c));
+  case TRI_W_TYPES: return matrix(adds_positions(c, s) ? c->type_vocab_size : 0, entrance_width(c));
   case TRI_W_FINAL_NORM: return vector(last && !c->no_final_norm, h);
   case TRI_W_FINAL_NORM_BIAS: return vector(last && !c->no_final_norm && c->norm_bias, h);
-  case TRI_W_PROJECT_OUT: return matrix(last && c->projected ? e : 0, h);
-  case TRI_W_HEAD: return matrix(last ? s->vocab.count : 0, e);
+  case TRI_W_PROJECT_OUT: return matrix(last && c->projected && !c->encoder ? e : 0, h);
+  case TRI_W_HEAD: return matrix(last && !c->encoder ? s->vocab.count : 0, e);
   case TRI_W_HEAD_BIAS: return vector(last && c->head_bias, s->vocab.count);
   case TRI_W_NORM1: return vector(c->norm_place != TRI_NORM_RESULT, h);
   case TRI_W_NORM1_BIAS: return vector(c->norm_place != TRI_NORM_RESULT && c->norm_bias, h);
@@ -230,6 +252,11 @@ static int64_t full_rows(const tri_model_config *c, const tri_tensor_rule *rule)
   case TRI_W_HEAD:
   case TRI_W_HEAD_BIAS: return c->vocab_size;
   case TRI_W_POSITIONS: return positions_of(c);
+  case TRI_W_TYPES: return c->type_vocab_size;
+  case TRI_W_EMBED_NORM:
+  case TRI_W_EMBED_NORM_BIAS: return entrance_width(c);
+  case TRI_W_CLASSIFIER:
+  case TRI_W_CLASSIFIER_BIAS: return c->num_labels;
   case TRI_W_PROJECT_OUT: return c->embed_size;
   case TRI_W_UP:
   case TRI_W_UP_BIAS:
@@ -258,8 +285,11 @@ tri_weight_shape tri_rule_full_shape(const tri_model_config *c, const tri_tensor
   case TRI_W_EMBED:
   case TRI_W_HEAD:
   case TRI_W_PROJECT_IN: full.k = c->embed_size; break;
-  case TRI_W_PROJECT_OUT:
   case TRI_W_POSITIONS:
+  case TRI_W_TYPES: full.k = entrance_width(c); break;
+  case TRI_W_PROJECT_OUT:
+  case TRI_W_POOLER:
+  case TRI_W_CLASSIFIER:
   case TRI_W_QKV:
   case TRI_W_UP:
   case TRI_W_ROUTER:

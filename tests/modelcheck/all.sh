@@ -46,6 +46,10 @@ single() {
     every 'llama llama_odd' 0 --dtype bfloat16 --limit 1e-3
     every 'gpt2 gpt_neox' 0 --kv-cache-dtype bfloat16 --limit 1e-3
   done
+  for name in bert albert_odd distilbert; do
+    check 0 0 "$checkpoints/$name" --pooling mean
+    check 0 0 "$checkpoints/$name" --pooling first --backend ref
+  done
 }
 
 # damage CHECKPOINT FOLDER: a copy with some of its weights zeroed
@@ -61,7 +65,9 @@ must_fail() {
   trap 'rm -rf "$scratch"' EXIT
   check 3 0 "$scratch"
   check 3 0 "$checkpoints/llama" -tp 2 # with one rank
-  for name in gpt2 gpt_neox llama; do
+  check 3 0 "$checkpoints/llama" --pooling mean # not an encoder
+  check 3 0 "$checkpoints/bert_classifier" --pooling mean
+  for name in gpt2 gpt_neox llama bert_classifier albert; do
     check 1 0 "$checkpoints/$name" --limit 1e-20
     damage "$checkpoints/$name" "$scratch"
     check 1 0 "$scratch/damaged"

@@ -14,41 +14,35 @@
 #include "runtime/base/log.h"
 #include "runtime/base/options.h"
 #include "runtime/base/topo.h"
-#include "runtime/engine.h"
-
-enum { MAX_PROMPTS = 16, MAX_GREEDY = 64, MAX_LAYERS = 512 };
-
-struct args {
-  int tp, pp, threads, chunk, block_size;
-  const char *backend;
-  int dtype, kv_dtype;
-  bool deterministic;
-  double limit;
-};
+#include "tests/modelcheck/modelcheck.h"
 
 static const char *const dtypes[] = {"float32", "float16", "bfloat16", "auto", NULL}; /* in the order of tri_dtype */
 static const char *const backends[] = {"cpu", "ref", NULL};
 
+static const char *const poolings[] = {"model", "first", "mean", NULL}; /* in the order of tri_pooling */
+
 static const tri_option options[] = {
-    {TRI_OPT(struct args, tp), .name = "tensor-parallel-size", .alias = "tp", .min = 1, .max = 64, .fallback = "1",
+    {TRI_OPT(struct mc_args, tp), .name = "tensor-parallel-size", .alias = "tp", .min = 1, .max = 64, .fallback = "1",
      .help = "tensor-parallel ranks"},
-    {TRI_OPT(struct args, pp), .name = "pipeline-parallel-size", .alias = "pp", .min = 1, .max = 64, .fallback = "1",
+    {TRI_OPT(struct mc_args, pp), .name = "pipeline-parallel-size", .alias = "pp", .min = 1, .max = 64, .fallback = "1",
      .help = "pipeline stages"},
-    {TRI_OPT(struct args, threads), .name = "threads", .min = 1, .max = 256, .fallback = "1",
+    {TRI_OPT(struct mc_args, threads), .name = "threads", .min = 1, .max = 256, .fallback = "1",
      .help = "threads of each rank"},
-    {TRI_OPT(struct args, chunk), .name = "chunk", .min = 0, .max = 4096, .fallback = "0",
+    {TRI_OPT(struct mc_args, chunk), .name = "chunk", .min = 0, .max = MAX_ROWS, .fallback = "0",
      .help = "feed prompts in chunks of so many tokens; 0: whole"},
-    {TRI_OPT(struct args, block_size), .name = "block-size", .min = 1, .max = 256, .fallback = "16",
+    {TRI_OPT(struct mc_args, block_size), .name = "block-size", .min = 1, .max = 256, .fallback = "16",
      .help = "tokens of a KV page"},
-    {TRI_OPT(struct args, backend), .name = "backend", .choices = backends, .fallback = "cpu",
+    {TRI_OPT(struct mc_args, backend), .name = "backend", .choices = backends, .fallback = "cpu",
      .help = "kernels to check"},
-    {TRI_OPT(struct args, dtype), .name = "dtype", .choices = dtypes, .fallback = "auto",
+    {TRI_OPT(struct mc_args, dtype), .name = "dtype", .choices = dtypes, .fallback = "auto",
      .help = "type of the weights in memory; auto: as stored"},
-    {TRI_OPT(struct args, kv_dtype), .name = "kv-cache-dtype", .choices = dtypes, .fallback = "float32",
+    {TRI_OPT(struct mc_args, kv_dtype), .name = "kv-cache-dtype", .choices = dtypes, .fallback = "float32",
      .help = "type of the KV cache"},
-    {TRI_OPT(struct args, deterministic), .name = "deterministic", .fallback = "false",
+    {TRI_OPT(struct mc_args, deterministic), .name = "deterministic", .fallback = "false",
      .help = "the same bits whatever the batch"},
-    {TRI_OPT(struct args, limit), .name = "limit", .min = 0, .max = 1, .fallback = "0",
+    {TRI_OPT(struct mc_args, pooling), .name = "pooling", .choices = poolings, .fallback = "model",
+     .help = "what an encoder without a classifier makes of a sequence"},
+    {TRI_OPT(struct mc_args, limit), .name = "limit", .min = 0, .max = 1, .fallback = "0",
      .help = "largest normalised squared error; 0: by type (float32 1e-11)"},
 };
 
@@ -59,39 +53,7 @@ static const tri_options_spec spec = {.program = "modelcheck",
                                       .min_args = 1,
                                       .max_args = 1};
 
-/* What the reference answered. */
-struct expected {
-  tri_checkpoint *file;
-  int num_prompts, num_greedy;
-  int len[MAX_PROMPTS];
-  int64_t *prompt[MAX_PROMPTS], *greedy[MAX_PROMPTS];
-};
-
-/* What a rank keeps for the comparison. */
-struct trace {
-  const tri_engine *e;
-  bool on; /* prompt 0 is being fed */
-  int row;
-  float *hidden; /* [layers + 1][T0][H] */
-  float *logits; /* [T][V] of the prompt at hand */
-  int logit_row;
-};
-
-struct check {
-  struct args a;
-  const char *dir;
-  tri_group group;
-  tri_backend *backend;
-  tri_engine *engine;
-  struct expected exp;
-  struct trace trace;
-  tri_plan_writer *writer;
-  uint64_t step;
-  char *plan;
-  size_t plan_cap;
-};
-
-static void *read_tensor(const struct expected *x, const char *name, const tri_st_tensor **info) {
+void *mc_read_tensor(const struct mc_expected *x, const char *name, const tri_st_tensor **info) {
   const tri_st_tensor *t = tri_checkpoint_find(x->file, name);
   if (!t) return NULL;
   void *p = tri_malloc(t->bytes ? t->bytes : 1, 1);
@@ -103,7 +65,7 @@ static void *read_tensor(const struct expected *x, const char *name, const tri_s
   return p;
 }
 
-static tri_status read_expected(const char *dir, struct expected *x, tri_error *err) {
+static tri_status read_expected(const char *dir, bool encoder, struct mc_expected *x, tri_error *err) {
   char path[4200];
   const tri_st_tensor *t = NULL;
   snprintf(path, sizeof path, "%s/expected.safetensors", dir);
@@ -112,13 +74,14 @@ static tri_status read_expected(const char *dir, struct expected *x, tri_error *
     int i = x->num_prompts;
     char name[64];
     snprintf(name, sizeof name, "prompt.%d", i);
-    if (!(x->prompt[i] = read_tensor(x, name, &t))) break;
+    if (!(x->prompt[i] = mc_read_tensor(x, name, &t))) break;
     x->len[i] = (int)t->shape[0];
     /* Where the rotary angles depend on the length, a KV cache gives answers of its own. */
     snprintf(name, sizeof name, "greedy_cached.%d", i);
-    x->greedy[i] = read_tensor(x, name, &t);
+    x->greedy[i] = mc_read_tensor(x, name, &t);
     snprintf(name, sizeof name, "greedy.%d", i);
-    if (!x->greedy[i]) x->greedy[i] = read_tensor(x, name, &t);
+    if (!x->greedy[i]) x->greedy[i] = mc_read_tensor(x, name, &t);
+    if (encoder) continue;
     if (!x->greedy[i] || t->shape[0] > MAX_GREEDY)
       return tri_fail(err, TRI_CORRUPT, name, "%s has no usable %s", path, name);
     x->num_greedy = (int)t->shape[0];
@@ -132,23 +95,27 @@ static size_t widest(const tri_model_config *c) {
 }
 
 static void see_hidden(void *ctx, int layer, tri_mat x) {
-  struct trace *t = ctx;
+  struct mc_trace *t = ctx;
   if (!t->on) return;
   /* The last state may be projected: each layer's rows follow one another in their own width. */
   size_t width = (size_t)x.cols, rows = (size_t)x.rows;
-  float *to = t->hidden + (size_t)layer * 4096 * widest(&t->e->model) + (size_t)t->row * width;
+  float *to = t->hidden + (size_t)layer * MAX_ROWS * widest(&t->e->model) + (size_t)t->row * width;
   for (size_t i = 0; i < rows; i++) memcpy(to + i * width, x.data + i * (size_t)x.ld, width * sizeof *to);
 }
 
 static void see_logits(void *ctx, tri_mat logits) {
-  struct trace *t = ctx;
+  struct mc_trace *t = ctx;
   size_t v = (size_t)logits.cols;
-  for (int i = 0; i < logits.rows && t->logit_row < 4096; i++)
+  for (int i = 0; i < logits.rows && t->logit_row < MAX_ROWS; i++)
     memcpy(t->logits + (size_t)t->logit_row++ * v, logits.data + (size_t)i * (size_t)logits.ld, v * sizeof(float));
 }
 
-/* Every rank runs the leader's plan; the leader gets what was drawn. */
-static tri_status run_step(struct check *c, tri_step_result *result) {
+void mc_begin_step(struct mc_check *c) {
+  if (tri_group_is_leader(&c->group)) tri_plan_begin(c->writer, (uint32_t)(c->step % (uint64_t)c->a.pp), c->step);
+  c->step++;
+}
+
+tri_status mc_run_step(struct mc_check *c, tri_step_result *result) {
   tri_comm *w = c->group.world;
   size_t len = 0;
   tri_status st;
@@ -169,12 +136,12 @@ cleanup:
   return st;
 }
 
-static int pages_per_prompt(const struct check *c) { return c->engine->limits.num_pages / MAX_PROMPTS; }
+static int pages_per_prompt(const struct mc_check *c) { return c->engine->limits.num_pages / MAX_PROMPTS; }
 
-static void add(struct check *c, int slot, tri_seq_kind kind, int flags, int start, int n, const uint32_t *ids,
-                int rope_len) {
+void mc_add(struct mc_check *c, int slot, tri_seq_kind kind, int flags, int start, int n, const uint32_t *ids,
+            int rope_len) {
   if (!tri_group_is_leader(&c->group)) return;
-  int32_t pages[4096];
+  int32_t pages[MAX_ROWS];
   int bs = c->engine->limits.block_size, first = (start + bs - 1) / bs, end = (start + n + bs - 1) / bs;
   /* Pages run backwards: nothing may depend on their order. */
   for (int i = first; i < end; i++) pages[i - first] = slot * pages_per_prompt(c) + (pages_per_prompt(c) - 1 - i);
@@ -190,7 +157,7 @@ static void add(struct check *c, int slot, tri_seq_kind kind, int flags, int sta
   tri_plan_add(c->writer, &s, ids, pages, flags & TRI_SEQ_PARAMS ? &greedy : NULL, (uint32_t)(start + n));
 }
 
-static double nmse(const float *got, const float *want, size_t n) {
+double mc_nmse(const float *got, const float *want, size_t n) {
   double err = 0, norm = 0;
   for (size_t i = 0; i < n; i++) {
     double d = (double)got[i] - want[i];
@@ -200,8 +167,8 @@ static double nmse(const float *got, const float *want, size_t n) {
 }
 
 /* Feeds prompt i; *token is the first greedy one. */
-static tri_status feed_prompt(struct check *c, int i, uint32_t *token) {
-  uint32_t ids[4096];
+static tri_status feed_prompt(struct mc_check *c, int i, uint32_t *token) {
+  uint32_t ids[MAX_ROWS];
   int n = c->exp.len[i], chunk = c->a.chunk ? c->a.chunk : n;
   tri_step_token drawn[MAX_PROMPTS];
   tri_step_result r = {.tokens = drawn};
@@ -212,12 +179,11 @@ static tri_status feed_prompt(struct check *c, int i, uint32_t *token) {
     int m = n - at < chunk ? n - at : chunk;
     bool last = at + m == n;
     c->trace.row = at;
-    if (tri_group_is_leader(&c->group)) tri_plan_begin(c->writer, (uint32_t)(c->step % (uint64_t)c->a.pp), c->step);
-    c->step++;
-    add(c, i, TRI_SEQ_CHUNK,
-        (at ? 0 : TRI_SEQ_FIRST | TRI_SEQ_PARAMS) | TRI_SEQ_ALL_LOGITS | (last ? TRI_SEQ_SAMPLE : 0), at, m, ids + at,
-        n);
-    tri_status st = run_step(c, &r);
+    mc_begin_step(c);
+    mc_add(c, i, TRI_SEQ_CHUNK,
+           (at ? 0 : TRI_SEQ_FIRST | TRI_SEQ_PARAMS) | TRI_SEQ_ALL_LOGITS | (last ? TRI_SEQ_SAMPLE : 0), at, m,
+           ids + at, n);
+    tri_status st = mc_run_step(c, &r);
     if (st != TRI_OK) return st;
   }
   c->trace.on = false;
@@ -225,8 +191,7 @@ static tri_status feed_prompt(struct check *c, int i, uint32_t *token) {
   return TRI_OK;
 }
 
-/* The leader needs what other ranks saw. */
-static tri_status collect(struct check *c, int from, float *data, size_t count) {
+tri_status mc_collect(struct mc_check *c, int from, float *data, size_t count) {
   tri_comm *w = c->group.world;
   tri_comm_req req = {0};
   if (from == 0 || !count) return TRI_OK;
@@ -236,7 +201,7 @@ static tri_status collect(struct check *c, int from, float *data, size_t count) 
   return st == TRI_OK ? w->ops->wait(w, &req) : st;
 }
 
-static tri_status compare_hidden(struct check *c, double *worst) {
+tri_status mc_compare_hidden(struct mc_check *c, double *worst) {
   const tri_model_config *model = &c->engine->model;
   size_t h = widest(model), most = (size_t)c->exp.len[0] * h;
   int layers = (int)c->engine->model.num_layers;
@@ -244,7 +209,7 @@ static tri_status compare_hidden(struct check *c, double *worst) {
     tri_range r = tri_range_part(layers, c->a.pp, s);
     int end = r.first + r.count + (s == c->a.pp - 1);
     for (int l = r.first; l < end; l++) {
-      tri_status st = collect(c, tri_group_rank(&c->group, s, 0), c->trace.hidden + (size_t)l * 4096 * h, most);
+      tri_status st = mc_collect(c, tri_group_rank(&c->group, s, 0), c->trace.hidden + (size_t)l * MAX_ROWS * h, most);
       if (st != TRI_OK) return st;
     }
   }
@@ -252,10 +217,11 @@ static tri_status compare_hidden(struct check *c, double *worst) {
     char name[64];
     const tri_st_tensor *t;
     snprintf(name, sizeof name, "hidden.0.%d", l);
-    float *want = read_tensor(&c->exp, name, &t);
+    float *want = mc_read_tensor(&c->exp, name, &t);
     if (!want) continue;
-    size_t n = (size_t)c->exp.len[0] * (size_t)(l == layers ? model->embed_size : model->hidden_size);
-    double e = nmse(c->trace.hidden + (size_t)l * 4096 * h, want, n);
+    size_t n =
+        (size_t)c->exp.len[0] * (size_t)(l == layers && !model->encoder ? model->embed_size : model->hidden_size);
+    double e = mc_nmse(c->trace.hidden + (size_t)l * MAX_ROWS * h, want, n);
     printf("layer %-3d %s nmse %.2e\n", l, l == layers ? "(after the final norm)" : "(input)", e);
     *worst = !(e <= *worst) ? e : *worst;
     tri_free(want);
@@ -263,41 +229,42 @@ static tri_status compare_hidden(struct check *c, double *worst) {
   return TRI_OK;
 }
 
-static tri_status check_prompts(struct check *c, bool *right) {
-  double limit = c->a.limit, worst = 0, worst_hidden = 0;
+double mc_limit(const struct mc_args *a) {
+  if (a->limit > 0) return a->limit;
+  if (a->dtype == TRI_BF16 || a->kv_dtype == TRI_BF16) return 1e-2;
+  return a->dtype == TRI_F16 || a->kv_dtype == TRI_F16 ? 1e-4 : 1e-11;
+}
+
+static tri_status check_prompts(struct mc_check *c, bool *right) {
+  double limit = mc_limit(&c->a), worst = 0, worst_hidden = 0;
   uint32_t tokens[MAX_PROMPTS][MAX_GREEDY];
   double errors[MAX_PROMPTS] = {0};
   size_t v = (size_t)c->engine->model.vocab_size;
   tri_status st = TRI_OK;
-  if (!(limit > 0))
-    limit = c->a.dtype == TRI_BF16 || c->a.kv_dtype == TRI_BF16 ? 1e-2
-            : c->a.dtype == TRI_F16 || c->a.kv_dtype == TRI_F16 ? 1e-4
-                                                                : 1e-11;
   for (int i = 0; i < c->exp.num_prompts; i++) {
     TRI_TRY(feed_prompt(c, i, &tokens[i][0]));
-    TRI_TRY(collect(c, tri_group_sampler(&c->group), c->trace.logits, (size_t)c->exp.len[i] * v));
+    TRI_TRY(mc_collect(c, tri_group_sampler(&c->group), c->trace.logits, (size_t)c->exp.len[i] * v));
     if (tri_group_is_leader(&c->group)) {
       char name[64];
       const tri_st_tensor *t;
       snprintf(name, sizeof name, "logits.%d", i);
-      float *want = read_tensor(&c->exp, name, &t);
+      float *want = mc_read_tensor(&c->exp, name, &t);
       errors[i] = want && t->bytes == (size_t)c->exp.len[i] * v * 4
-                      ? nmse(c->trace.logits, want, (size_t)c->exp.len[i] * v)
+                      ? mc_nmse(c->trace.logits, want, (size_t)c->exp.len[i] * v)
                       : NAN;
       tri_free(want);
     }
-    if (i == 0) TRI_TRY(compare_hidden(c, &worst_hidden));
+    if (i == 0) TRI_TRY(mc_compare_hidden(c, &worst_hidden));
   }
   /* Then all sequences decode together. */
   for (int k = 1; k < c->exp.num_greedy; k++) {
     tri_step_token drawn[MAX_PROMPTS];
     tri_step_result r = {.tokens = drawn};
-    if (tri_group_is_leader(&c->group)) tri_plan_begin(c->writer, (uint32_t)(c->step % (uint64_t)c->a.pp), c->step);
-    c->step++;
+    mc_begin_step(c);
     for (int i = 0; i < c->exp.num_prompts; i++)
-      add(c, i, TRI_SEQ_DECODE, TRI_SEQ_SAMPLE, c->exp.len[i] + k - 1, 1, &tokens[i][k - 1], 0);
+      mc_add(c, i, TRI_SEQ_DECODE, TRI_SEQ_SAMPLE, c->exp.len[i] + k - 1, 1, &tokens[i][k - 1], 0);
     c->trace.logit_row = 0;
-    TRI_TRY(run_step(c, &r));
+    TRI_TRY(mc_run_step(c, &r));
     for (int i = 0; i < c->exp.num_prompts; i++) tokens[i][k] = drawn[i].sample.token;
   }
   *right = true;
@@ -318,33 +285,41 @@ cleanup:
   return st;
 }
 
-static tri_status set_up(struct check *c, tri_pool *pool, tri_error *err) {
+static tri_status set_up(struct mc_check *c, tri_pool *pool, tri_error *err) {
   tri_status st;
-  TRI_TRY(read_expected(c->dir, &c->exp, err));
-  tri_backend_config bc = {.name = c->a.backend, .deterministic = c->a.deterministic, .pool = pool};
-  TRI_TRY(tri_backend_create(&bc, &c->backend, err));
   tri_model_config model;
   TRI_TRY(tri_model_config_load(c->dir, &model, err));
-  int longest = 0;
-  for (int i = 0; i < c->exp.num_prompts; i++)
+  TRI_TRY(read_expected(c->dir, model.encoder, &c->exp, err));
+  tri_backend_config bc = {.name = c->a.backend, .deterministic = c->a.deterministic, .pool = pool};
+  TRI_TRY(tri_backend_create(&bc, &c->backend, err));
+  int longest = 0, all = 0;
+  for (int i = 0; i < c->exp.num_prompts; i++) {
     if (c->exp.len[i] > longest) longest = c->exp.len[i];
+    all += c->exp.len[i];
+  }
+  if (longest > MAX_ROWS) return tri_fail(err, TRI_TOO_LARGE, "prompt", "a prompt of %d tokens", longest);
   int len = longest + c->exp.num_greedy + 1, per_prompt = (len + c->a.block_size - 1) / c->a.block_size;
-  c->trace.hidden = tri_calloc((size_t)(model.num_layers + 1) * 4096 * widest(&model), sizeof(float));
-  c->trace.logits = tri_calloc(4096 * (size_t)model.vocab_size, sizeof(float));
-  if (!c->trace.hidden || !c->trace.logits) return tri_fail(err, TRI_NO_MEMORY, "modelcheck", "no memory");
-  tri_engine_config ec = {
-      .model_dir = c->dir,
-      .dtype = c->a.dtype == 3 ? TRI_DTYPE_COUNT : (tri_dtype)c->a.dtype,
-      .kv_dtype = c->a.kv_dtype == 3 ? TRI_F32 : (tri_dtype)c->a.kv_dtype,
-      .max_num_seqs = MAX_PROMPTS,
-      .max_num_batched_tokens = longest > MAX_PROMPTS ? longest : MAX_PROMPTS,
-      .block_size = c->a.block_size,
-      .max_model_len = len,
-      .num_kv_pages = per_prompt * MAX_PROMPTS,
-      .observer = {.ctx = &c->trace, .hidden = c->group.p.tp_rank == 0 ? see_hidden : NULL, .logits = see_logits}};
+  c->trace.hidden = tri_calloc((size_t)(model.num_layers + 1) * MAX_ROWS * widest(&model), sizeof(float));
+  c->trace.logits = tri_calloc(MAX_ROWS * (size_t)model.vocab_size, sizeof(float));
+  if (!c->trace.hidden || !c->trace.logits || mc_encoder_prepare(c, &model) != TRI_OK)
+    return tri_fail(err, TRI_NO_MEMORY, "modelcheck", "no memory");
+  tri_engine_config ec = {.model_dir = c->dir,
+                          .dtype = c->a.dtype == 3 ? TRI_DTYPE_COUNT : (tri_dtype)c->a.dtype,
+                          .kv_dtype = c->a.kv_dtype == 3 ? TRI_F32 : (tri_dtype)c->a.kv_dtype,
+                          .max_num_seqs = MAX_PROMPTS,
+                          .max_num_batched_tokens = all > MAX_PROMPTS ? all : MAX_PROMPTS,
+                          .block_size = c->a.block_size,
+                          .max_model_len = len,
+                          .num_kv_pages = per_prompt * MAX_PROMPTS,
+                          .encoders = true,
+                          .pooling = (tri_pooling)c->a.pooling,
+                          .observer = {.ctx = &c->trace,
+                                       .hidden = c->group.p.tp_rank == 0 ? see_hidden : NULL,
+                                       .logits = see_logits,
+                                       .encoded = mc_see_encoded}};
   TRI_TRY(tri_engine_create(&ec, c->backend, &c->group, &c->engine, err));
   c->trace.e = c->engine;
-  TRI_TRY(tri_plan_writer_create(MAX_PROMPTS, 4096, 4096, &c->writer));
+  TRI_TRY(tri_plan_writer_create(MAX_PROMPTS, MAX_ROWS, MAX_ROWS, &c->writer));
   c->plan_cap = tri_plan_max_bytes(c->writer);
   c->plan = tri_malloc(c->plan_cap, 1);
   if (!c->plan) st = TRI_NO_MEMORY;
@@ -352,17 +327,18 @@ cleanup:
   return st;
 }
 
-static void tear_down(struct check *c) {
+static void tear_down(struct mc_check *c) {
   tri_plan_writer_destroy(c->writer);
   tri_engine_destroy(c->engine);
   tri_backend_destroy(c->backend);
   for (int i = 0; i < c->exp.num_prompts; i++) tri_free(c->exp.prompt[i]), tri_free(c->exp.greedy[i]);
   tri_checkpoint_close(c->exp.file);
   tri_free(c->trace.hidden), tri_free(c->trace.logits), tri_free(c->plan);
+  tri_free(c->trace.encoded), tri_free(c->trace.pooled), tri_free(c->trace.scores);
 }
 
 int main(int argc, char **argv) {
-  struct check c = {0};
+  struct mc_check c = {0};
   tri_options *opts = NULL;
   tri_error err = {0};
   bool right = false, mpi = getenv("OMPI_COMM_WORLD_SIZE") != NULL;
@@ -378,7 +354,7 @@ int main(int argc, char **argv) {
   TRI_TRY(tri_group_create(world, c.a.tp, c.a.pp, &c.group, &err));
   TRI_TRY(tri_pool_create(c.a.threads, NULL, mpi ? 0 : 50, &pool));
   TRI_TRY(set_up(&c, pool, &err));
-  TRI_TRY(check_prompts(&c, &right));
+  TRI_TRY(c.engine->model.encoder ? mc_check_encoder(&c, &right) : check_prompts(&c, &right));
   code = !world->rank && !right ? TRI_EXIT_FAILED : TRI_EXIT_OK;
 cleanup:
   if (st != TRI_OK) {

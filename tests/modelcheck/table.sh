@@ -16,9 +16,9 @@ cat <<'TEXT'
 
 Written by `tests/modelcheck/table.sh` from a run of modelcheck; not by hand. Each row is a small random checkpoint with what Hugging Face
 transformers answers for it in float32 (`tests/data/checkpoints`): four prompts of 19, 7, 33 and 1 tokens, the logits at every position, the state
-before every layer, and 24 greedy tokens each. The error is the worst normalised squared error of the logits (the sum of squared differences over
-the sum of squared references) of all prompts, under each layout, tensor x pipeline parallel; a layout is listed when it is at most 1e-11 and every greedy
-token is the reference's.
+before every layer, and 24 greedy tokens each; of encoders the last state at every position, the pooled one, or the logits of the classes. The error is the worst
+normalised squared error of the logits or states (the sum of squared differences over the sum of squared references) of all prompts, under each layout, tensor x
+pipeline parallel; a layout is listed when it is at most 1e-11 and every greedy token is the reference's.
 
 | family | checkpoint | stored as | worst error | greedy tokens | layouts (tp x pp) that are right |
 |---|---|---|---|---|---|
@@ -39,7 +39,7 @@ for dir in "$checkpoints"/*/; do
     RIGHT*) right="$right $layout" ;;
     *) failed=1 ;;
     esac
-    [ $layout = 1x1 ] && tokens=$(printf '%s\n' "$out" | sed -n 's/.*greedy \([0-9]*\) of \([0-9]*\).*/\1 \2/p' | awk '{ a += $1; b += $2 } END { print a " of " b }')
+    [ $layout = 1x1 ] && tokens=$(printf '%s\n' "$out" | sed -n 's/.*greedy \([0-9]*\) of \([0-9]*\).*/\1 \2/p' | awk '{ a += $1; b += $2 } END { print b ? a " of " b : "-" }')
   done
   echo "| $family | \`$name\` | $stored | $worst | $tokens |$right |"
 done

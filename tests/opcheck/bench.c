@@ -221,6 +221,10 @@ static void bench_rows(bench *b, int m) {
   tri_gather_rows_args ga = {.x = {x, m, H, H}, .rows = index, .out = {y, m, H, H}};
   snprintf(name, sizeof name, "gather_rows %d x %d", m, H);
   if (wanted(b, "gather_rows")) report(b, name, run_gather_rows, &ga, 2.0 * 4 * H * m, 0);
+  const int32_t whole[] = {0, m};
+  tri_mean_rows_args me = {.x = {x, m, H, H}, .start = whole, .out = {y, 1, H, H}};
+  snprintf(name, sizeof name, "mean_rows %d x %d", m, H);
+  if (wanted(b, "mean_rows")) report(b, name, run_mean_rows, &me, 1.0 * 4 * H * m, 0);
   tri_embed_args e = {.ids = (uint32_t *)index, .table = {x, NULL, TRI_BF16, m, H}, .scale = 1, .out = {y, m, H, H}};
   snprintf(name, sizeof name, "embed bfloat16 %d x %d", m, H);
   if (wanted(b, "embed")) report(b, name, run_embed, &e, 6.0 * H * m, 0);

@@ -24,7 +24,7 @@ static tri_mat rows_of(const tri_mat *m, int first, int rows) {
 void oc_deterministic_linear(oc *c, tri_backend **others, int num_others, int i) {
   tri_dtype t = oc_weight_type(c, i);
   int m = i % 3 == 0 ? 300 : oc_range(c, 2, 70), n = oc_range(c, 1, 200), k = i % 2 ? oc_range(c, 1, 3000) : 1024;
-  tri_linear_args a = {.x = oc_matrix(c, m, k, false), .w = oc_weight(c, t, n, k), .act = (tri_act)(i % 6)};
+  tri_linear_args a = {.x = oc_matrix(c, m, k, false), .w = oc_weight(c, t, n, k), .act = (tri_act)(i % 7)};
   a.bias = oc_normals(c, (size_t)n, 1);
   a.int8_activations = t == TRI_I8 && i % 8 > 3;
   a.out = oc_matrix(c, m, n, true);
@@ -97,7 +97,7 @@ void oc_deterministic_rows(oc *c, tri_backend **others, int num_others, int i) {
   a.weight = oc_normals(c, (size_t)n, 1);
   a.out = oc_matrix(c, m, n, true);
   tri_glu_args g = {
-      .gate_up = oc_matrix(c, m, 2 * n, false), .act = (tri_act)(i % 7), .limit = 7, .out = oc_matrix(c, m, n, true)};
+      .gate_up = oc_matrix(c, m, 2 * n, false), .act = (tri_act)(i % 8), .limit = 7, .out = oc_matrix(c, m, n, true)};
   snprintf(c->what, sizeof c->what, "norm and glu m %d n %d", m, n);
   oc_expect(c, tri_run_norm(c->be, &a, NULL) == TRI_OK && tri_run_glu(c->be, &g, NULL) == TRI_OK, "does not run");
   tri_norm_args b = a;

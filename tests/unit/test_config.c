@@ -49,6 +49,37 @@ static const member llama[] = {{"model_type", "\"llama\""},
                                {"hidden_act", "\"silu\""},
                                {"rms_norm_eps", "1e-05"},
                                {NULL, NULL}};
+static const member bert[] = {
+    {"model_type", "\"bert\""}, {"architectures", "[\"BertModel\"]"}, {"hidden_size", "64"},
+    {"num_hidden_layers", "4"}, {"num_attention_heads", "8"},         {"intermediate_size", "176"},
+    {"vocab_size", "509"},      {"hidden_act", "\"gelu\""},           {NULL, NULL}};
+static const member roberta[] = {{"model_type", "\"roberta\""},
+                                 {"architectures", "[\"RobertaModel\"]"},
+                                 {"hidden_size", "64"},
+                                 {"num_hidden_layers", "4"},
+                                 {"num_attention_heads", "8"},
+                                 {"intermediate_size", "176"},
+                                 {"max_position_embeddings", "514"},
+                                 {"vocab_size", "509"},
+                                 {NULL, NULL}};
+static const member distilbert[] = {{"model_type", "\"distilbert\""},
+                                    {"architectures", "[\"DistilBertModel\"]"},
+                                    {"dim", "64"},
+                                    {"n_layers", "4"},
+                                    {"n_heads", "8"},
+                                    {"hidden_dim", "176"},
+                                    {"vocab_size", "509"},
+                                    {"activation", "\"gelu\""},
+                                    {NULL, NULL}};
+static const member albert[] = {{"model_type", "\"albert\""},
+                                {"architectures", "[\"AlbertModel\"]"},
+                                {"embedding_size", "32"},
+                                {"hidden_size", "64"},
+                                {"num_hidden_layers", "4"},
+                                {"num_attention_heads", "8"},
+                                {"intermediate_size", "176"},
+                                {"vocab_size", "509"},
+                                {NULL, NULL}};
 static const member none[] = {{NULL, NULL}};
 
 static const char *find(const member *list, const char *key, bool *found) {
@@ -203,7 +234,14 @@ START_TEST(family_tables) {
       for (const tri_tensor_rule *other = a->tensors; other != r; other++) /* a tensor may fill two weights */
         ck_assert_msg(strcmp(r->name, other->name) || r->weight != other->weight, "%s: %s", a->model_type, r->name);
     }
-    static const tri_weight_id needed[] = {TRI_W_EMBED, TRI_W_FINAL_NORM, TRI_W_HEAD, TRI_W_O};
+    static const tri_weight_id needed[] = {TRI_W_EMBED, TRI_W_O};
+    static const tri_weight_id of_generators[] = {TRI_W_FINAL_NORM, TRI_W_HEAD};
+    static const tri_weight_id of_encoders[] = {TRI_W_EMBED_NORM, TRI_W_POSITIONS, TRI_W_POOLER, TRI_W_CLASSIFIER};
+    bool encoder = a->defaults.encoder;
+    for (size_t i = 0; i < 2; i++) ck_assert_msg(has[of_generators[i]] == !encoder, "%s", a->model_type);
+    for (size_t i = 0; encoder && i < 4; i++) ck_assert_msg(has[of_encoders[i]], "%s", a->model_type);
+    ck_assert(has[TRI_W_TYPES] == (a->defaults.type_vocab_size > 0));
+    ck_assert(has[TRI_W_POOLER] == has[TRI_W_POOLER_BIAS] && has[TRI_W_CLASSIFIER] == has[TRI_W_CLASSIFIER_BIAS]);
     ck_assert(has[TRI_W_UP] == has[TRI_W_DOWN] && has[TRI_W_EXPERT_UP] == has[TRI_W_EXPERT_DOWN]);
     ck_assert((has[TRI_W_UP] || has[TRI_W_EXPERT_UP]) && has[TRI_W_ROUTER] == has[TRI_W_EXPERT_UP]);
     bool input_norms = a->defaults.norm_place != TRI_NORM_RESULT;
@@ -267,6 +305,23 @@ static const struct {
     {llama, "n_embd", "64", TRI_UNKNOWN_FIELD, "n_embd"}, /* another family's key */
     {llama, "layer_norm_eps", "1e-6", TRI_UNKNOWN_FIELD, "layer_norm_eps"},
     {gpt_neox, "rms_norm_eps", "1e-6", TRI_UNKNOWN_FIELD, "rms_norm_eps"},
+    {bert, "is_decoder", "true", TRI_UNSUPPORTED, "is_decoder"},
+    {bert, "is_decoder", "1", TRI_INVALID_ARGUMENT, "is_decoder"},
+    {albert, "is_decoder", "true", TRI_UNSUPPORTED, "is_decoder"},
+    {roberta, "add_cross_attention", "true", TRI_UNSUPPORTED, "add_cross_attention"},
+    {bert, "position_embedding_type", "\"relative_key\"", TRI_UNSUPPORTED, "position_embedding_type"},
+    {albert, "position_embedding_type", "\"relative_key_query\"", TRI_UNSUPPORTED, "position_embedding_type"},
+    {distilbert, "position_embedding_type", "1", TRI_UNSUPPORTED, "position_embedding_type"},
+    {bert, "architectures", "[\"BertForMaskedLM\"]", TRI_UNSUPPORTED, "architectures"},
+    {bert, "architectures", "[\"BertLMHeadModel\"]", TRI_UNSUPPORTED, "architectures"},
+    {roberta, "architectures", "[\"BertModel\"]", TRI_UNSUPPORTED, "architectures"},
+    {roberta, "architectures", "[\"RobertaForQuestionAnswering\"]", TRI_UNSUPPORTED, "architectures"},
+    {roberta, "max_position_embeddings", "2", TRI_OUT_OF_RANGE, "max_position_embeddings"},
+    {roberta, "pad_token_id", "600", TRI_OUT_OF_RANGE, "max_position_embeddings"},
+    {bert, "embedding_size", "32", TRI_UNKNOWN_FIELD, "embedding_size"},
+    {distilbert, "type_vocab_size", "2", TRI_UNKNOWN_FIELD, "type_vocab_size"},
+    {albert, "num_hidden_groups", "2", TRI_UNSUPPORTED, "num_hidden_groups"},
+    {albert, "inner_group_num", "2", TRI_UNSUPPORTED, "inner_group_num"},
     {llama, "eos_token_id", "\"2\"", TRI_INVALID_ARGUMENT, "eos_token_id"},
     {llama, "eos_token_id", "-1", TRI_INVALID_ARGUMENT, "eos_token_id"},
     {llama, "eos_token_id", "4294967296", TRI_INVALID_ARGUMENT, "eos_token_id"},
@@ -379,6 +434,69 @@ START_TEST(values_reach_their_fields) {
   c = accept(gpt_neox, CHANGES({"use_parallel_residual", "false"}, {"rotary_pct", "0.5"}, {"rotary_emb_base", "5000"},
                                {"attention_bias", "false"}));
   ck_assert(!c.parallel_residual && c.rope.rotary_dim == 4 && c.rope_theta == 5000 && !c.attention_bias && !c.o_bias);
+}
+END_TEST
+
+static tri_model_config of_class(const member *base, const char *name) {
+  char list[100];
+  snprintf(list, sizeof list, "[\"%s\"]", name);
+  return accept(base, CHANGES({"architectures", list}, {"id2label", "{\"0\":\"A\",\"1\":\"B\",\"2\":\"C\"}"}));
+}
+
+/* What a class ends with. */
+START_TEST(encoders) {
+  static const struct {
+    const member *base;
+    const char *name;
+    bool pooler, sequence, token;
+    tri_act act;
+  } classes[] = {
+      {bert, "BertModel", true, false, false, TRI_ACT_TANH},
+      {bert, "BertForSequenceClassification", true, true, false, TRI_ACT_TANH},
+      {bert, "BertForTokenClassification", false, false, true, TRI_ACT_TANH},
+      {roberta, "RobertaModel", true, false, false, TRI_ACT_TANH},
+      {roberta, "RobertaForSequenceClassification", true, true, false, TRI_ACT_TANH},
+      {roberta, "RobertaForTokenClassification", false, false, true, TRI_ACT_TANH},
+      {distilbert, "DistilBertModel", false, false, false, TRI_ACT_RELU},
+      {distilbert, "DistilBertForSequenceClassification", true, true, false, TRI_ACT_RELU},
+      {distilbert, "DistilBertForTokenClassification", false, false, true, TRI_ACT_RELU},
+      {albert, "AlbertModel", true, false, false, TRI_ACT_TANH},
+      {albert, "AlbertForSequenceClassification", true, true, false, TRI_ACT_TANH},
+      {albert, "AlbertForTokenClassification", false, false, true, TRI_ACT_TANH},
+  };
+  for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) {
+    tri_model_config c = of_class(classes[i].base, classes[i].name);
+    bool classifies = classes[i].sequence || classes[i].token;
+    ck_assert_msg(c.encoder && c.has_pooler == classes[i].pooler && c.sequence_head == classes[i].sequence &&
+                      c.token_head == classes[i].token && c.has_classifier == classifies &&
+                      c.num_labels == (classifies ? 3 : 0) && c.pool_act == classes[i].act &&
+                      c.pooling == (classes[i].pooler ? TRI_POOL_FIRST : TRI_POOL_NONE),
+                  "%s", classes[i].name);
+    ck_assert(!c.tie_word_embeddings && c.norm_place == TRI_NORM_SUM && c.embed_norm && c.no_final_norm);
+    ck_assert(c.shared_layers == (classes[i].base == albert) && c.projected == (classes[i].base == albert));
+  }
+}
+END_TEST
+
+START_TEST(encoder_fields) {
+  tri_model_config c = accept(roberta, none);
+  ck_assert(c.position_offset == 2 && c.max_position_embeddings == 512);
+  c = accept(roberta, CHANGES({"pad_token_id", "0"}));
+  ck_assert(c.position_offset == 1 && c.max_position_embeddings == 513);
+  c = accept(bert, CHANGES({"architectures", NULL}, {"position_embedding_type", "\"absolute\""}));
+  ck_assert(c.has_pooler && !c.has_classifier && c.position_offset == 0 && c.type_vocab_size == 2);
+  c = accept(bert, CHANGES({"architectures", "[\"BertForSequenceClassification\"]"}));
+  ck_assert_int_eq(c.num_labels, 2);
+  c = accept(bert, CHANGES({"architectures", "[\"BertForSequenceClassification\"]"}, {"num_labels", "7"}));
+  ck_assert_int_eq(c.num_labels, 7);
+  refuse(bert, CHANGES({"architectures", "[\"BertForTokenClassification\"]"}, {"num_labels", "0"}), TRI_OUT_OF_RANGE,
+         "num_labels");
+  refuse(bert, CHANGES({"architectures", "[\"BertForTokenClassification\"]"}, {"id2label", "{}"}), TRI_OUT_OF_RANGE,
+         "num_labels");
+  c = accept(albert, CHANGES({"embedding_size", "64"}));
+  ck_assert(c.projected && c.projects_last && c.embed_size == 64);
+  c = accept(distilbert, none);
+  ck_assert(c.hidden_size == 64 && c.num_layers == 4 && c.intermediate_size == 176 && c.act == TRI_ACT_GELU_ERF);
 }
 END_TEST
 
@@ -626,7 +744,7 @@ START_TEST(every_checkpoint_of_the_tests) {
     tri_model_config c;
     tri_error err = {0};
     ck_assert_msg(tri_model_config_parse(text, n, NULL, 0, &c, &err) == TRI_OK, "%s: %s", path, err.message);
-    ck_assert_int_gt(c.num_eos_token_ids, 0);
+    ck_assert(c.encoder || c.num_eos_token_ids > 0);
     for (size_t i = 0; i < families; i++)
       if (tri_arch_list[i] == c.arch && !seen[i]) seen[i] = true, met++;
     char *brace = memchr(text, '{', n);
@@ -660,6 +778,8 @@ Suite *suite_config(void) {
   tcase_add_test(c, not_a_config);
   tcase_add_test(c, bookkeeping_is_ignored);
   tcase_add_test(c, values_reach_their_fields);
+  tcase_add_test(c, encoders);
+  tcase_add_test(c, encoder_fields);
   tcase_add_test(c, activations);
   tcase_add_test(c, dtype_in_both_spellings);
   tcase_add_test(c, partial_rotary_in_both_spellings);

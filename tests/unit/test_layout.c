@@ -24,8 +24,9 @@ static tri_model_config make(const tri_arch *arch, int heads, int kv_heads, int 
   c.vocab_size = vocab;
   c.max_position_embeddings = 6;
   c.attention_bias = c.o_bias = c.mlp_bias = true;
-  c.embed_size = arch == tri_arch_find("opt") ? 5 : c.hidden_size;
+  c.embed_size = arch == tri_arch_find("opt") || c.projects_last ? 5 : c.hidden_size;
   c.projected = c.embed_size != c.hidden_size;
+  if (c.encoder) c.has_pooler = c.has_classifier = c.sequence_head = true, c.num_labels = 4;
   c.has_qk_norm = c.qk_norm != TRI_QK_NORM_NONE;
   if (c.mla.on) c.mla = (tri_mla){.on = true, .rank = 5, .q_rank = 4, .nope_dim = 3, .rope_dim = 2, .v_dim = 2};
   if (c.mla.on) c.mla.low_rank_q = true, c.head_dim = 5, c.num_kv_heads = heads;
@@ -154,9 +155,15 @@ static bool place(const tri_model_config *c, tri_parallel p, const tri_tensor_ru
     return (rule->weight == TRI_W_EMBED ? first : last) && owner(c->vocab_size, p.tp, row) == p.tp_rank;
   case TRI_W_EMBED_NORM:
   case TRI_W_EMBED_NORM_BIAS:
-  case TRI_W_PROJECT_IN: return first;
+  case TRI_W_PROJECT_IN:
+  case TRI_W_PROJECT_IN_BIAS: return first;
   case TRI_W_PROJECT_OUT: return last;
-  case TRI_W_POSITIONS: return first && (c->projected || p.tp_rank == 0);
+  case TRI_W_POSITIONS:
+  case TRI_W_TYPES: return first && ((c->projected && !c->projects_last) || p.tp_rank == 0);
+  case TRI_W_POOLER:
+  case TRI_W_POOLER_BIAS:
+  case TRI_W_CLASSIFIER:
+  case TRI_W_CLASSIFIER_BIAS: return last && p.tp_rank == 0;
   case TRI_W_Q_NORM:
     *dst_row = c->qk_norm == TRI_QK_NORM_HEAD ? row : local(c->num_heads, p.tp, row / 2) * 2 + row % 2;
     return c->qk_norm == TRI_QK_NORM_HEAD || owner(c->num_heads, p.tp, row / 2) == p.tp_rank;

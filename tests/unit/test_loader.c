@@ -209,13 +209,50 @@ static float neox_source(void *ctx, const tri_model_config *c, const struct elem
   return stored(ctx, c, name, e->layer, 0, at);
 }
 
+#define BLOCK "encoder.layer.%d."
+static float bert_source(void *ctx, const tri_model_config *c, const struct element *e) {
+  static const char *const qkv[] = {BLOCK "attention.self.query.weight", BLOCK "attention.self.key.weight",
+                                    BLOCK "attention.self.value.weight"};
+  static const char *const qkv_bias[] = {BLOCK "attention.self.query.bias", BLOCK "attention.self.key.bias",
+                                         BLOCK "attention.self.value.bias"};
+  const char *name = NULL;
+  switch (e->id) {
+  case TRI_W_EMBED: return stored(ctx, c, "embeddings.word_embeddings.weight", 0, e->row, e->col);
+  case TRI_W_POSITIONS: return stored(ctx, c, "embeddings.position_embeddings.weight", 0, e->row, e->col);
+  case TRI_W_TYPES: return stored(ctx, c, "embeddings.token_type_embeddings.weight", 0, e->row, e->col);
+  case TRI_W_POOLER: return stored(ctx, c, "pooler.dense.weight", 0, e->row, e->col);
+  case TRI_W_CLASSIFIER: return stored(ctx, c, "classifier.weight", 0, e->row, e->col);
+  case TRI_W_QKV: return stored(ctx, c, qkv[e->which], e->layer, e->row, e->col);
+  case TRI_W_O: return stored(ctx, c, BLOCK "attention.output.dense.weight", e->layer, e->row, e->col);
+  case TRI_W_UP: return stored(ctx, c, BLOCK "intermediate.dense.weight", e->layer, e->row, e->col);
+  case TRI_W_DOWN: return stored(ctx, c, BLOCK "output.dense.weight", e->layer, e->row, e->col);
+  case TRI_W_EMBED_NORM: name = "embeddings.LayerNorm.weight"; break;
+  case TRI_W_EMBED_NORM_BIAS: name = "embeddings.LayerNorm.bias"; break;
+  case TRI_W_POOLER_BIAS: name = "pooler.dense.bias"; break;
+  case TRI_W_CLASSIFIER_BIAS: name = "classifier.bias"; break;
+  case TRI_W_QKV_BIAS: name = qkv_bias[e->which]; break;
+  case TRI_W_O_BIAS: name = BLOCK "attention.output.dense.bias"; break;
+  case TRI_W_UP_BIAS: name = BLOCK "intermediate.dense.bias"; break;
+  case TRI_W_DOWN_BIAS: name = BLOCK "output.dense.bias"; break;
+  case TRI_W_NORM1: name = BLOCK "attention.output.LayerNorm.weight"; break;
+  case TRI_W_NORM1_BIAS: name = BLOCK "attention.output.LayerNorm.bias"; break;
+  case TRI_W_NORM2: name = BLOCK "output.LayerNorm.weight"; break;
+  case TRI_W_NORM2_BIAS: name = BLOCK "output.LayerNorm.bias"; break;
+  default: ck_abort_msg("BERT has no %s", tri_weight_name(e->id));
+  }
+  return stored(ctx, c, name, e->layer, 0, e->row);
+}
+
 static const struct {
   const char *dir;
   source_fn source;
-} folders[] = {{"gpt2", gpt2_source},           {"gpt2_odd", gpt2_source},     {"gpt2_bare", gpt2_source},
-               {"gpt_neox", neox_source},       {"gpt_neox_odd", neox_source}, {"llama", llama_source},
-               {"llama3", llama_source},        {"llama_odd", llama_source},   {"llama_bias", llama_source},
-               {"llama_head_dim", llama_source}};
+} folders[] = {{"gpt2", gpt2_source},         {"gpt2_odd", gpt2_source},
+               {"gpt2_bare", gpt2_source},    {"gpt_neox", neox_source},
+               {"gpt_neox_odd", neox_source}, {"llama", llama_source},
+               {"llama3", llama_source},      {"llama_odd", llama_source},
+               {"llama_bias", llama_source},  {"llama_head_dim", llama_source},
+               {"bert_odd", bert_source},     {"bert_classifier_odd", bert_source},
+               {"roberta", bert_source}};
 
 static tri_backend *make_backend(void) {
   tri_backend *be = NULL;
@@ -272,6 +309,35 @@ START_TEST(a_tied_head_shares_the_embeddings_memory) {
   ck_assert_int_eq(tri_weights_load(be, &c, &s, f.ckpt, TRI_DTYPE_COUNT, &w, NULL), TRI_OK);
   ck_assert_ptr_eq(w->global[TRI_W_HEAD].data, w->global[TRI_W_EMBED].data);
   tri_weights_destroy(w);
+  tri_backend_destroy(be);
+  close_file(&f);
+}
+END_TEST
+
+START_TEST(layers_share_their_weights) {
+  char dir[700];
+  snprintf(dir, sizeof dir, "%s/checkpoints/albert_odd", TRI_TEST_DATA);
+  tri_model_config c;
+  ck_assert_int_eq(tri_model_config_load(dir, &c, NULL), TRI_OK);
+  ck_assert(c.shared_layers && c.num_layers == 3);
+  struct file f = open_file(dir);
+  tri_backend *be = make_backend();
+  size_t bytes[3];
+  for (int k = 0; k < 3; k++) { /* three layers, two of them, and the other one on the next stage */
+    tri_shard s;
+    tri_weights *w = NULL;
+    ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){1, k ? 2 : 1, 0, k == 1}, &s, NULL), TRI_OK);
+    ck_assert_int_eq(tri_weights_load(be, &c, &s, f.ckpt, TRI_DTYPE_COUNT, &w, NULL), TRI_OK);
+    for (int l = 0; l < s.layers.count; l++)
+      ck_assert_mem_eq(&w->layers[l], &w->layers[0], sizeof w->layers[0]); /* the same pointers */
+    float first = stored(&f, &c, "encoder.albert_layer_groups.%d.albert_layers.0.ffn.weight", 0, 1, 2);
+    const tri_weight *up = &w->layers[s.layers.count - 1].w[TRI_W_UP];
+    ck_assert(tri_load_f32(up->data, up->dtype, (size_t)up->k + 2) == first);
+    bytes[k] = w->bytes;
+    tri_weights_destroy(w);
+  }
+  /* Both stages hold the layer, so together they have more than the whole model. */
+  ck_assert(bytes[1] < bytes[0] && bytes[2] < bytes[0] && bytes[1] + bytes[2] > bytes[0]);
   tri_backend_destroy(be);
   close_file(&f);
 }
@@ -561,6 +627,7 @@ Suite *suite_loader(void) {
   tcase_set_timeout(c, 120);
   tcase_add_loop_test(c, every_element_of_every_shard, 0, sizeof folders / sizeof *folders);
   tcase_add_test(c, a_tied_head_shares_the_embeddings_memory);
+  tcase_add_test(c, layers_share_their_weights);
   suite_add_tcase(s, c);
   c = tcase_create("dummy");
   tcase_set_timeout(c, 120);

@@ -365,6 +365,36 @@ START_TEST(refused_plans) {
 }
 END_TEST
 
+/* An encoder's plans: whole sequences, nothing drawn. */
+START_TEST(whole_sequences) {
+  static const struct {
+    tri_status st;
+    tri_plan_seq q;
+  } plans[] = {
+      {TRI_OK, {.flags = TRI_SEQ_FIRST, .num_tokens = 2, .num_pages = 1}},
+      {TRI_CORRUPT, {.num_tokens = 1, .start = 2}}, /* more of the sequence */
+      {TRI_OK, {.flags = TRI_SEQ_FIRST, .num_tokens = 1}},
+      {TRI_CORRUPT, {.flags = TRI_SEQ_FIRST | TRI_SEQ_SAMPLE, .num_tokens = 2}},
+      {TRI_CORRUPT, {.flags = TRI_SEQ_FIRST | TRI_SEQ_ALL_LOGITS, .num_tokens = 2}},
+      {TRI_CORRUPT, {.kind = TRI_SEQ_DECODE, .flags = TRI_SEQ_FIRST, .num_tokens = 1}},
+      {TRI_CORRUPT, {.slot = 1, .kind = TRI_SEQ_FORK}},
+  };
+  static const uint32_t ids[] = {1, 2};
+  static const int32_t pages[] = {1};
+  struct kit k = make_kit();
+  k.slots->limits.whole_sequences = true;
+  for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
+    size_t n;
+    tri_plan_begin(k.w, 0, 1);
+    tri_plan_add(k.w, &plans[i].q, ids, pages, NULL, 0);
+    const void *bytes = tri_plan_finish(k.w, &n);
+    ck_assert_msg(apply(&k, bytes, n) == plans[i].st, "plan %zu", i);
+    if (plans[i].st == TRI_OK) ck_assert(k.b->batch.num_logits == 0 && k.b->num_draws == 0);
+  }
+  free_kit(&k);
+}
+END_TEST
+
 /* ---- results ---- */
 
 START_TEST(results) {
@@ -421,6 +451,7 @@ Suite *suite_step_plan(void) {
   tcase_add_test(c, bit_flips);
   tcase_add_test(c, plans_of_any_content);
   tcase_add_test(c, refused_plans);
+  tcase_add_test(c, whole_sequences);
   suite_add_tcase(s, c);
   c = tcase_create("result");
   tcase_add_test(c, results);

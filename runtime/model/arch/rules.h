@@ -19,11 +19,12 @@
 #define TRI_RULES_NORM(n, w) TRI_RULE(n ".weight", w), TRI_RULE_IF(n ".bias", w##_BIAS, norm_bias)
 
 /* Separate projections of queries, keys and values. */
-#define TRI_RULES_QKV(p)                                                                                               \
-  TRI_RULE_PART(p "q_proj.weight", QKV, Q), TRI_RULE_PART(p "k_proj.weight", QKV, K),                                  \
-      TRI_RULE_PART(p "v_proj.weight", QKV, V), TRI_RULE_PART_IF(p "q_proj.bias", QKV_BIAS, Q, attention_bias),        \
-      TRI_RULE_PART_IF(p "k_proj.bias", QKV_BIAS, K, attention_bias),                                                  \
-      TRI_RULE_PART_IF(p "v_proj.bias", QKV_BIAS, V, attention_bias)
+#define TRI_RULES_QKV_NAMED(q, k, v)                                                                                   \
+  TRI_RULE_PART(q ".weight", QKV, Q), TRI_RULE_PART(k ".weight", QKV, K), TRI_RULE_PART(v ".weight", QKV, V),          \
+      TRI_RULE_PART_IF(q ".bias", QKV_BIAS, Q, attention_bias),                                                        \
+      TRI_RULE_PART_IF(k ".bias", QKV_BIAS, K, attention_bias),                                                        \
+      TRI_RULE_PART_IF(v ".bias", QKV_BIAS, V, attention_bias)
+#define TRI_RULES_QKV(p) TRI_RULES_QKV_NAMED(p "q_proj", p "k_proj", p "v_proj")
 
 #define TRI_RULES_O(n) TRI_RULE(n ".weight", O), TRI_RULE_IF(n ".bias", O_BIAS, o_bias)
 
@@ -69,5 +70,26 @@
   TRI_NUM_KEY("rms_norm_eps", norm_eps, 0, 1), TRI_INT_KEY("num_key_value_heads", num_kv_heads, 1, 1 << 16),           \
       TRI_INT_KEY("head_dim", head_dim, 1, 1024), TRI_IGNORED_KEY("pretraining_tp")
 #define TRI_KEY_WINDOW TRI_INT_KEY("sliding_window", window, 0, 1 << 30)
+
+/* What BERT and its descendants share. */
+#define TRI_RULES_BERT_EMBEDDINGS                                                                                      \
+  TRI_RULE("embeddings.word_embeddings.weight", EMBED), TRI_RULE("embeddings.position_embeddings.weight", POSITIONS),  \
+      TRI_RULE("embeddings.token_type_embeddings.weight", TYPES), TRI_RULES_NORM("embeddings.LayerNorm", EMBED_NORM)
+#define TRI_RULES_BERT                                                                                                 \
+  TRI_RULES_BERT_EMBEDDINGS,                                                                                           \
+      TRI_RULES_QKV_NAMED("encoder.layer.%d.attention.self.query", "encoder.layer.%d.attention.self.key",              \
+                          "encoder.layer.%d.attention.self.value"),                                                    \
+      TRI_RULES_O("encoder.layer.%d.attention.output.dense"),                                                          \
+      TRI_RULES_NORM("encoder.layer.%d.attention.output.LayerNorm", NORM1),                                            \
+      TRI_RULES_MLP("encoder.layer.%d.intermediate.dense", "encoder.layer.%d.output.dense"),                           \
+      TRI_RULES_NORM("encoder.layer.%d.output.LayerNorm", NORM2)
+#define TRI_KEYS_ENCODER                                                                                               \
+  TRI_NUM_KEY("layer_norm_eps", norm_eps, 0, 1),                                                                       \
+      TRI_IGNORED_KEY("position_embedding_type"), /* read by tri_config_encoder */                                     \
+      TRI_IGNORED_KEY("hidden_dropout_prob"), TRI_IGNORED_KEY("attention_probs_dropout_prob")
+#define TRI_ENCODER_DEFAULTS                                                                                           \
+  .encoder = true, .norm = TRI_NORM_LAYER, .norm_bias = true, .norm_place = TRI_NORM_SUM, .norm_eps = 1e-12,           \
+  .embed_norm = true, .no_final_norm = true, .attention_bias = true, .o_bias = true, .mlp_bias = true,                 \
+  .position = TRI_POS_LEARNED, .max_position_embeddings = 512
 
 #endif

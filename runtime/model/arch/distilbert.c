@@ -1,0 +1,56 @@
+/* DistilBERT (Sanh et al., 2019): half of BERT's layers, no token types, no pooler but the classifier's own. */
+#include "runtime/model/arch/rules.h"
+
+static const char *const classes[] = {"DistilBertModel", "DistilBertForSequenceClassification",
+                                      "DistilBertForTokenClassification", NULL};
+
+static const tri_config_key keys[] = {
+    TRI_INT_KEY("dim", hidden_size, 1, 1 << 20),
+    TRI_INT_KEY("n_layers", num_layers, 1, TRI_MAX_LAYERS),
+    TRI_INT_KEY("n_heads", num_heads, 1, 1 << 16),
+    TRI_INT_KEY("hidden_dim", intermediate_size, 1, 1 << 24),
+    TRI_IGNORED_KEY("position_embedding_type"), /* read by tri_config_encoder */
+    TRI_IGNORED_KEY("dropout"),
+    TRI_IGNORED_KEY("qa_dropout"),
+    TRI_IGNORED_KEY("seq_classif_dropout"),
+    TRI_IGNORED_KEY("sinusoidal_pos_embds"), /* how the stored table was made */
+    TRI_IGNORED_KEY("tie_weights_"),
+    TRI_IGNORED_KEY("output_past"),
+    {0},
+};
+
+#define A "transformer.layer.%d.attention."
+static const tri_tensor_rule tensors[] = {
+    TRI_RULE("embeddings.word_embeddings.weight", EMBED),
+    TRI_RULE("embeddings.position_embeddings.weight", POSITIONS),
+    TRI_RULES_NORM("embeddings.LayerNorm", EMBED_NORM),
+    TRI_RULES_QKV_NAMED(A "q_lin", A "k_lin", A "v_lin"),
+    TRI_RULES_O(A "out_lin"),
+    TRI_RULES_NORM("transformer.layer.%d.sa_layer_norm", NORM1),
+    TRI_RULES_MLP("transformer.layer.%d.ffn.lin1", "transformer.layer.%d.ffn.lin2"),
+    TRI_RULES_NORM("transformer.layer.%d.output_layer_norm", NORM2),
+    TRI_RULE_IF("pre_classifier.weight", POOLER, has_pooler),
+    TRI_RULE_IF("pre_classifier.bias", POOLER_BIAS, has_pooler),
+    TRI_RULE_IF("classifier.weight", CLASSIFIER, has_classifier),
+    TRI_RULE_IF("classifier.bias", CLASSIFIER_BIAS, has_classifier),
+    {0},
+};
+
+static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) {
+  tri_status st = tri_config_encoder(c, root, err);
+  c->has_pooler = c->sequence_head;
+  return st;
+}
+
+static const char *const ignored[] = {"embeddings.position_ids", NULL};
+
+const tri_arch tri_arch_distilbert = {
+    .model_type = "distilbert",
+    .class_names = classes,
+    .prefix = "distilbert.",
+    .keys = keys,
+    .ignored_tensors = ignored,
+    .tensors = tensors,
+    .defaults = {TRI_ENCODER_DEFAULTS, .act = TRI_ACT_GELU_ERF, .pool_act = TRI_ACT_RELU},
+    .finish = finish,
+};

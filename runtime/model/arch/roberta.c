@@ -1,0 +1,61 @@
+/* RoBERTa (Liu et al., 2019): BERT whose positions begin behind the padding's id. Its classifier of sequences has a
+ * dense layer of its own in place of the pooler. A padding id inside of a text counts as any other token here. */
+#include "runtime/model/arch/rules.h"
+
+static const char *const classes[] = {"RobertaModel", "RobertaForSequenceClassification",
+                                      "RobertaForTokenClassification", NULL};
+
+static const tri_config_key keys[] = {
+    TRI_KEYS_ENCODER,
+    TRI_INT_KEY("type_vocab_size", type_vocab_size, 1, 1 << 16),
+    TRI_INT_KEY("pad_token_id", position_offset, 0, 1 << 20), /* finish adds one */
+    TRI_IGNORED_KEY("output_past"),
+    {0},
+};
+
+/* The classifiers have no pooler, but early files have stored one. */
+static const char *const ignored[] = {"embeddings.position_ids", "pooler.dense.weight", "pooler.dense.bias", NULL};
+
+static const tri_tensor_rule tensors[] = {
+    TRI_RULES_BERT,
+    {.name = "pooler.dense.weight",
+     .weight = TRI_W_POOLER,
+     .if_field = TRI_IF(has_pooler),
+     .unless_field = TRI_IF(sequence_head)},
+    {.name = "pooler.dense.bias",
+     .weight = TRI_W_POOLER_BIAS,
+     .if_field = TRI_IF(has_pooler),
+     .unless_field = TRI_IF(sequence_head)},
+    TRI_RULE_IF("classifier.dense.weight", POOLER, sequence_head),
+    TRI_RULE_IF("classifier.dense.bias", POOLER_BIAS, sequence_head),
+    TRI_RULE_IF("classifier.out_proj.weight", CLASSIFIER, sequence_head),
+    TRI_RULE_IF("classifier.out_proj.bias", CLASSIFIER_BIAS, sequence_head),
+    TRI_RULE_IF("classifier.weight", CLASSIFIER, token_head),
+    TRI_RULE_IF("classifier.bias", CLASSIFIER_BIAS, token_head),
+    {0},
+};
+
+static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) {
+  tri_status st = tri_config_encoder(c, root, err);
+  if (st != TRI_OK) return st;
+  c->has_pooler = !c->token_head;
+  c->position_offset++;
+  /* The stated number counts the rows of the table, of which texts use those from the offset on. */
+  if (c->max_position_embeddings <= c->position_offset)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "max_position_embeddings", "%lld positions, of which %lld are not for use",
+                    (long long)c->max_position_embeddings, (long long)c->position_offset);
+  c->max_position_embeddings -= c->position_offset;
+  return TRI_OK;
+}
+
+const tri_arch tri_arch_roberta = {
+    .model_type = "roberta",
+    .class_names = classes,
+    .prefix = "roberta.",
+    .keys = keys,
+    .ignored_tensors = ignored,
+    .tensors = tensors,
+    .defaults = {TRI_ENCODER_DEFAULTS, .act = TRI_ACT_GELU_ERF, .type_vocab_size = 2, .position_offset = 1,
+                 .has_pooler = true, .pool_act = TRI_ACT_TANH},
+    .finish = finish,
+};

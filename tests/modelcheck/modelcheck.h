@@ -1,0 +1,68 @@
+/* What the files of modelcheck share. */
+#ifndef TRI_TESTS_MODELCHECK_H
+#define TRI_TESTS_MODELCHECK_H
+
+#include "runtime/engine.h"
+
+enum { MAX_PROMPTS = 16, MAX_GREEDY = 64, MAX_ROWS = 4096 };
+
+struct mc_args {
+  int tp, pp, threads, chunk, block_size;
+  const char *backend;
+  int dtype, kv_dtype, pooling;
+  bool deterministic;
+  double limit;
+};
+
+/* What the reference answered. */
+struct mc_expected {
+  tri_checkpoint *file;
+  int num_prompts, num_greedy;
+  int len[MAX_PROMPTS];
+  int64_t *prompt[MAX_PROMPTS], *greedy[MAX_PROMPTS];
+};
+
+/* What a rank keeps for the comparison. */
+struct mc_trace {
+  const tri_engine *e;
+  bool on; /* prompt 0 is being fed */
+  int row;
+  float *hidden; /* [layers + 1][T0][H] */
+  float *logits; /* [T][V] of the prompt at hand */
+  int logit_row;
+  float *encoded, *pooled, *scores; /* an encoder's results of the last step, MAX_ROWS rows each */
+};
+
+struct mc_check {
+  struct mc_args a;
+  const char *dir;
+  tri_group group;
+  tri_backend *backend;
+  tri_engine *engine;
+  struct mc_expected exp;
+  struct mc_trace trace;
+  tri_plan_writer *writer;
+  uint64_t step;
+  char *plan;
+  size_t plan_cap;
+};
+
+/* NULL where there is none; the caller frees it. */
+void *mc_read_tensor(const struct mc_expected *x, const char *name, const tri_st_tensor **info);
+/* Every rank runs the leader's plan, which add has filled; the leader gets what was drawn. */
+void mc_begin_step(struct mc_check *c);
+void mc_add(struct mc_check *c, int slot, tri_seq_kind kind, int flags, int start, int n, const uint32_t *ids,
+            int rope_len);
+tri_status mc_run_step(struct mc_check *c, tri_step_result *result);
+double mc_nmse(const float *got, const float *want, size_t n);
+/* The leader needs what other ranks saw. */
+tri_status mc_collect(struct mc_check *c, int from, float *data, size_t count);
+tri_status mc_compare_hidden(struct mc_check *c, double *worst);
+double mc_limit(const struct mc_args *a);
+
+/* encoders.c */
+tri_status mc_encoder_prepare(struct mc_check *c, const tri_model_config *model);
+void mc_see_encoded(void *ctx, const tri_encoded *e);
+tri_status mc_check_encoder(struct mc_check *c, bool *right);
+
+#endif
