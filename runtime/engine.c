@@ -240,17 +240,9 @@ static uint64_t hash_bytes(uint64_t h, const void *p, size_t n) {
 
 uint64_t tri_engine_hash(const tri_engine *e) {
   const tri_model_config *c = &e->model;
-  const int64_t facts[] = {c->hidden_size,
-                           c->num_layers,
-                           c->num_heads,
-                           c->num_kv_heads,
-                           c->head_dim,
-                           c->intermediate_size,
-                           c->vocab_size,
-                           c->max_position_embeddings,
-                           c->num_labels,
-                           c->pooling,
-                           e->limits.max_model_len,
+  const int64_t facts[] = {c->hidden_size,      c->num_layers,        c->num_heads,  c->num_kv_heads,
+                           c->head_dim,         c->intermediate_size, c->vocab_size, c->max_position_embeddings,
+                           c->num_labels,       c->pooling,           c->has_pooler, e->limits.max_model_len,
                            e->limits.block_size};
   uint64_t h = hash_bytes(0xcbf29ce484222325u, c->arch->model_type, strlen(c->arch->model_type));
   return hash_bytes(h, facts, sizeof facts);

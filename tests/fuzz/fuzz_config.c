@@ -20,6 +20,8 @@ static void check(const tri_model_config *c) {
   need(c->intermediate_size >= 1 && c->vocab_size >= 1 && c->max_position_embeddings >= 1);
   need(c->norm_eps >= 0 && isfinite(c->attn_scale) && c->dtype <= TRI_BF16);
   need(c->num_eos_token_ids >= 0 && c->num_eos_token_ids <= TRI_MAX_STOP_IDS);
+  need(c->embed_size >= 1 && c->position_offset >= 0 && c->type_vocab_size >= 0);
+  need(!c->has_classifier || (c->encoder && c->num_labels >= 1));
   need(c->bos_token_id >= -1 && c->bos_token_id <= UINT32_MAX);
   if (c->position == TRI_POS_ROPE) {
     const tri_rope *r = &c->rope;
