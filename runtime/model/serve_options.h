@@ -16,6 +16,7 @@ typedef struct tri_serve_options {
   /* model */
   const char *model, *served_model_name;
   int dtype, kv_cache_dtype; /* tri_dtype, or TRI_SERVE_AUTO */
+  int quantization;          /* tri_quantization */
   int load_format;           /* tri_load_format */
   uint64_t seed;
   int64_t max_model_len;
