@@ -43,6 +43,9 @@ single() {
   every 'llama llama_odd' 0 --dtype bfloat16 --limit 1e-3
   every '' 0 --kv-cache-dtype float16 --limit 1e-5
   every 'gpt2 gpt_neox' 0 --kv-cache-dtype bfloat16 --limit 1e-3
+  every '' 0 --quantization int8 --limit 5e-3
+  every '' 0 --quantization w8a8 --limit 2e-2
+  every '' 0 --quantization w8a8 --limit 2e-2 --backend ref --chunk 3
 }
 
 # damage CHECKPOINT FOLDER: a copy with some of its weights zeroed
@@ -58,6 +61,7 @@ must_fail() {
   trap 'rm -rf "$scratch"' EXIT
   check 3 0 "$scratch"
   check 3 0 "$checkpoints/llama" -tp 2 # with one rank
+  check 1 0 "$checkpoints/llama" --quantization int8 --limit 1e-6
   for name in gpt2 gpt_neox llama; do
     check 1 0 "$checkpoints/$name" --limit 1e-20
     damage "$checkpoints/$name" "$scratch"
@@ -73,6 +77,7 @@ must-fail) must_fail ;;
 *x*)
   tp=${what%x*} pp=${what#*x}
   every '' $((tp * pp)) -tp "$tp" -pp "$pp" --chunk 5
+  every '' $((tp * pp)) -tp "$tp" -pp "$pp" --quantization int8 --limit 5e-3
   ;;
 *)
   echo "all.sh: what is '$what'?" >&2

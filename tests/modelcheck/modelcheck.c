@@ -18,6 +18,7 @@
 #include "runtime/base/options.h"
 #include "runtime/base/topo.h"
 #include "runtime/engine.h"
+#include "runtime/model/serve_options.h"
 
 enum { MAX_PROMPTS = 16, MAX_GREEDY = 64, MAX_LAYERS = 512 };
 
@@ -30,7 +31,6 @@ struct args {
 };
 
 static const char *const dtypes[] = {"float32", "float16", "bfloat16", "auto", NULL}; /* in the order of tri_dtype */
-static const char *const quantizations[] = {"none", "int8", "w8a8", NULL}; /* in the order of tri_quantization */
 static const char *const backends[] = {"cpu", "ref", NULL};
 
 static const tri_option options[] = {
@@ -48,14 +48,14 @@ static const tri_option options[] = {
      .help = "kernels to check"},
     {TRI_OPT(struct args, dtype), .name = "dtype", .choices = dtypes, .fallback = "auto",
      .help = "type of the weights in memory; auto: as stored"},
-    {TRI_OPT(struct args, quantization), .name = "quantization", .alias = "q", .choices = quantizations,
+    {TRI_OPT(struct args, quantization), .name = "quantization", .alias = "q", .choices = tri_quantization_names,
      .fallback = "none", .help = "int8 weights (int8) and inputs (w8a8) of linear layers: what they cost"},
     {TRI_OPT(struct args, kv_dtype), .name = "kv-cache-dtype", .choices = dtypes, .fallback = "float32",
      .help = "type of the KV cache"},
     {TRI_OPT(struct args, deterministic), .name = "deterministic", .fallback = "false",
      .help = "the same bits whatever the batch"},
     {TRI_OPT(struct args, limit), .name = "limit", .min = 0, .max = 1, .fallback = "0",
-     .help = "largest normalised squared error; 0: by type (float32 1e-11, quantized 5e-2)"},
+     .help = "largest normalised squared error; 0: by type (float32 1e-11, int8 5e-2, w8a8 1e-1)"},
 };
 
 static const tri_options_spec spec = {.program = "modelcheck",
@@ -276,7 +276,8 @@ static tri_status check_prompts(struct check *c, bool *right) {
   size_t v = (size_t)c->engine->model.vocab_size;
   tri_status st = TRI_OK;
   if (!(limit > 0))
-    limit = c->a.quantization                                     ? 5e-2
+    limit = c->a.quantization == TRI_QUANTIZE_W8A8                ? 1e-1
+            : c->a.quantization                                   ? 5e-2
             : c->a.dtype == TRI_BF16 || c->a.kv_dtype == TRI_BF16 ? 1e-2
             : c->a.dtype == TRI_F16 || c->a.kv_dtype == TRI_F16   ? 1e-4
                                                                   : 1e-11;
@@ -322,8 +323,8 @@ static tri_status check_prompts(struct check *c, bool *right) {
   if (!c->a.quantization)
     *right &= worst_hidden <= limit * 10; /* early layers are smaller than what grows out of them */
   else if (tri_group_is_leader(&c->group))
-    printf("quantization %s: worst nmse %.2e, greedy %d of %d\n", quantizations[c->a.quantization], worst, agreed,
-           c->exp.num_prompts * c->exp.num_greedy);
+    printf("quantization %s: worst nmse %.2e, greedy %d of %d\n", tri_quantization_names[c->a.quantization], worst,
+           agreed, c->exp.num_prompts * c->exp.num_greedy);
   if (tri_group_is_leader(&c->group))
     printf("%s %s tp %d pp %d %s: worst nmse %.2e (limit %.0e)\n", *right ? "RIGHT" : "WRONG", c->dir, c->a.tp, c->a.pp,
            c->a.backend, worst, limit);

@@ -283,7 +283,7 @@ START_TEST(dummy_weights_are_the_float_ones_rounded) {
     tri_weights_destroy(wide);
     tri_weights_destroy(narrow);
   }
-  ck_assert_msg(rows > 0 && !bad, "%s: %zu of %zu rows are not the float weights", models[_i].name, bad, rows);
+  ck_assert_msg(rows > 0 && !bad, "%s: %zu numbers in %zu rows are not the float weights", models[_i].name, bad, rows);
   tri_backend_destroy(be);
   tri_checkpoint_close(ckpt);
 }
