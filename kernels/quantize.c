@@ -1,9 +1,6 @@
 #include "kernels/quantize.h"
 
-#include <math.h>
-
-/* Elements first .. first + n - 1, widened. */
-static void widen(float *out, const void *src, tri_dtype dtype, size_t first, size_t n) {
+void tri_widen(float *out, const void *src, tri_dtype dtype, size_t first, size_t n) {
   const uint16_t *half = (const uint16_t *)src + first;
   switch (dtype) {
   case TRI_BF16:
@@ -16,6 +13,18 @@ static void widen(float *out, const void *src, tri_dtype dtype, size_t first, si
   }
 }
 
+bool tri_quantize_max(const float *x, size_t n, float *max) {
+  bool finite = true;
+  float m = *max;
+  for (size_t i = 0; i < n; i++) {
+    float a = fabsf(x[i]);
+    finite &= a <= 3.402823466e+38f;
+    m = a > m ? a : m;
+  }
+  *max = m;
+  return finite;
+}
+
 tri_status tri_quantize_rows(const void *src, tri_dtype dtype, size_t n, size_t k, int8_t *out, float *scale) {
   enum { PIECE = 512 };
   float piece[PIECE];
@@ -24,19 +33,15 @@ tri_status tri_quantize_rows(const void *src, tri_dtype dtype, size_t n, size_t 
     float max = 0;
     for (size_t i = 0; i < k; i += PIECE) {
       size_t m = k - i < PIECE ? k - i : PIECE;
-      widen(piece, src, dtype, row * k + i, m);
-      for (size_t j = 0; j < m; j++) {
-        float a = fabsf(piece[j]);
-        if (!(a <= 3.402823466e+38f)) return TRI_INVALID_ARGUMENT;
-        max = a > max ? a : max;
-      }
+      tri_widen(piece, src, dtype, row * k + i, m);
+      if (!tri_quantize_max(piece, m, &max)) return TRI_INVALID_ARGUMENT;
     }
     float factor = tri_quantize_factor(max);
     scale[row] = tri_quantize_scale(max);
     for (size_t i = 0; i < k; i += PIECE) {
       size_t m = k - i < PIECE ? k - i : PIECE;
-      widen(piece, src, dtype, row * k + i, m);
-      for (size_t j = 0; j < m; j++) out[i + j] = (int8_t)lrintf(piece[j] * factor);
+      tri_widen(piece, src, dtype, row * k + i, m);
+      for (size_t j = 0; j < m; j++) out[i + j] = tri_quantize_one(piece[j], factor);
     }
   }
   return TRI_OK;

@@ -4,6 +4,8 @@
 #ifndef TRI_KERNELS_QUANTIZE_H
 #define TRI_KERNELS_QUANTIZE_H
 
+#include <math.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "runtime/base/dtype.h"
@@ -13,6 +15,14 @@
  * next to nothing becomes zeros. */
 static inline float tri_quantize_factor(float max) { return max > 1e-30f ? 127 / max : 0; }
 static inline float tri_quantize_scale(float max) { return max > 1e-30f ? max / 127 : 0; }
+
+static inline int8_t tri_quantize_one(float x, float factor) { return (int8_t)lrintf(x * factor); }
+
+/* The largest magnitude of x and *max. False where an element is not finite: such a row has no scale. */
+bool tri_quantize_max(const float *x, size_t n, float *max);
+
+/* Elements first .. first + n - 1 of F32, F16 or BF16 as float32. */
+void tri_widen(float *out, const void *src, tri_dtype dtype, size_t first, size_t n);
 
 /* n rows of k elements of F32, F16 or BF16 to int8 and one scale each. TRI_INVALID_ARGUMENT for another type, and where
  * an element is not finite. */

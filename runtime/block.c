@@ -32,7 +32,7 @@ static tri_status run_heads(tri_forward *f, const tri_batch *b, int l, const tri
   tri_backend *be = f->cfg.backend;
   int t = b->num_tokens;
   tri_linear_args qkv =
-      tri_linear_of(in, &w[TRI_W_QKV], &w[TRI_W_QKV_BIAS], TRI_ACT_NONE, false, tri_rows(f->buf.qkv, t));
+      tri_linear_of(f, in, &w[TRI_W_QKV], &w[TRI_W_QKV_BIAS], TRI_ACT_NONE, false, tri_rows(f->buf.qkv, t));
   tri_qkv_rope_append_args append = tri_append_of(f, b, l);
   tri_attention_args attention = tri_attention_of(f, b, l);
   be->ops.linear_launch(be, &f->plan.qkv, &qkv, NULL);
@@ -49,7 +49,7 @@ static tri_status run_attention(tri_forward *f, const tri_batch *b, int l, const
                                 tri_mat delta) {
   tri_backend *be = f->cfg.backend;
   tri_mat heads = tri_rows(f->buf.attn, b->num_tokens);
-  tri_linear_args o = tri_linear_of(heads, &w[TRI_W_O], &w[TRI_W_O_BIAS], TRI_ACT_NONE, false, delta);
+  tri_linear_args o = tri_linear_of(f, heads, &w[TRI_W_O], &w[TRI_W_O_BIAS], TRI_ACT_NONE, false, delta);
   tri_status st = TRI_OK;
   if (f->cfg.model->mla.on)
     tri_latent_run(f, b, l, w, in);

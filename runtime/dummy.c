@@ -1,6 +1,7 @@
 /* Load format `dummy`: a model of the right shape and size from nothing but its config. */
 #include <math.h>
 
+#include "kernels/quantize.h"
 #include "runtime/weights.h"
 
 /* A counter-based generator (the finaliser of SplitMix64, Steele et al. 2014): no state, any order. */
@@ -22,18 +23,35 @@ struct fill {
   float mean, width;
 };
 
+/* Every number is below f->width: the scale of every row of every layout, without a look at the numbers. */
+static void fill_scales(struct fill *f, const tri_slice *s) {
+  tri_backend *be = f->w->backend;
+  float scale = tri_quantize_scale(f->width);
+  for (int64_t r = 0; r < s->rows; r++) {
+    size_t at = f->t->place.scale_offset + (size_t)(s->dst_row + r) * sizeof scale;
+    be->ops.upload(be, (char *)f->w->memory + at, &scale, sizeof scale, NULL);
+  }
+}
+
 static tri_status fill_slice(void *ctx, const tri_slice *s) {
   struct fill *f = ctx;
   tri_backend *be = f->w->backend;
   enum { BUF = 4096 };
   uint32_t buf[BUF];
-  size_t size = tri_dtype_size(f->t->place.dtype);
+  tri_dtype type = f->t->place.dtype;
+  size_t size = tri_dtype_size(type);
+  float factor = tri_quantize_factor(f->width);
+  if (type == TRI_I8) fill_scales(f, s);
   for (int64_t r = 0; r < s->rows; r++)
     for (int64_t c0 = 0; c0 < s->cols; c0 += BUF) {
       int64_t n = s->cols - c0 < BUF ? s->cols - c0 : BUF;
       for (int64_t i = 0; i < n; i++) {
         uint64_t h = mix(f->key ^ ((uint64_t)(s->src_row + r * s->row_step) << 32 | (uint64_t)(s->src_col + c0 + i)));
-        tri_store_f32(buf, f->t->place.dtype, (size_t)i, f->mean + f->width * ((float)(h >> 40) * 0x1p-23f - 1));
+        float x = f->mean + f->width * ((float)(h >> 40) * 0x1p-23f - 1);
+        if (type == TRI_I8)
+          ((int8_t *)buf)[i] = tri_quantize_one(x, factor);
+        else
+          tri_store_f32(buf, type, (size_t)i, x);
       }
       size_t at = f->t->place.offset + (size_t)((s->dst_row + r) * f->t->k + s->dst_col + c0) * size;
       be->ops.upload(be, (char *)f->w->memory + at, buf, (size_t)n * size, NULL);
@@ -58,9 +76,9 @@ static tri_status fill_tensor(void *ctx, const tri_weight_target *t) {
 }
 
 tri_status tri_weights_dummy(tri_backend *be, const tri_model_config *c, const tri_shard *s, uint64_t seed,
-                             tri_dtype dtype, tri_weights **out, tri_error *err) {
+                             tri_dtype dtype, tri_quantization quantization, tri_weights **out, tri_error *err) {
   tri_weight_map m;
-  tri_status st = tri_weight_map_make(c, s, NULL, dtype, &m, err);
+  tri_status st = tri_weight_map_make(c, s, NULL, dtype, quantization, &m, err);
   if (st != TRI_OK) return st;
   struct fill f = {.c = c, .s = s, .seed = seed};
   TRI_TRY(tri_weights_alloc(be, c, s, &m, &f.w, err));

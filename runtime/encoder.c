@@ -21,8 +21,8 @@ static struct ends ends_of(const tri_forward *f, const tri_batch *b, tri_mat x) 
   return (struct ends){
       .first = {.x = x, .rows = b->seq_start, .out = chosen},
       .mean = {.x = x, .start = b->seq_start, .out = chosen},
-      .pooler = tri_linear_of(chosen, &w[TRI_W_POOLER], &w[TRI_W_POOLER_BIAS], c->pool_act, false, pooled),
-      .classifier = tri_linear_of(classified, &w[TRI_W_CLASSIFIER], &w[TRI_W_CLASSIFIER_BIAS], TRI_ACT_NONE, false,
+      .pooler = tri_linear_of(f, chosen, &w[TRI_W_POOLER], &w[TRI_W_POOLER_BIAS], c->pool_act, false, pooled),
+      .classifier = tri_linear_of(f, classified, &w[TRI_W_CLASSIFIER], &w[TRI_W_CLASSIFIER_BIAS], TRI_ACT_NONE, false,
                                   tri_rows(f->buf.scores, classified.rows)),
   };
 }

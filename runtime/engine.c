@@ -64,6 +64,7 @@ static tri_status set_limits(tri_engine *e, const tri_engine_config *config, con
                     e->limits.max_num_seqs);
   tri_ledger_config lc = {.dtype = config->dtype,
                           .kv_dtype = config->kv_dtype,
+                          .quantization = config->quantization,
                           .kv_bytes = config->kv_bytes,
                           .num_kv_pages = config->num_kv_pages,
                           .memory = tri_host_memory_available() / (config->local_ranks ? config->local_ranks : 1)};
@@ -131,6 +132,7 @@ static tri_status allocate(tri_engine *e, const tri_engine_config *config, tri_e
                            .weights = e->weights,
                            .kv = e->kv,
                            .group = e->group,
+                           .int8_activations = config->quantization == TRI_QUANTIZE_W8A8,
                            .progress = &e->progress,
                            .observer = config->observer};
   st = tri_forward_create(&fc, &e->forward, err);
@@ -150,9 +152,10 @@ tri_status tri_engine_create(const tri_engine_config *config, tri_backend *backe
   atomic_store(&e->progress.block, TRI_BLOCK_IDLE);
   TRI_TRY(agree(group, prepare(e, config, &ckpt, err), err));
   TRI_TRY(agree_pages(group, &e->limits.num_pages));
-  st = config->load_format == TRI_LOAD_DUMMY
-           ? tri_weights_dummy(backend, &e->model, &e->shard, config->seed, config->dtype, &e->weights, err)
-           : tri_weights_load(backend, &e->model, &e->shard, ckpt, config->dtype, &e->weights, err);
+  st = config->load_format == TRI_LOAD_DUMMY ? tri_weights_dummy(backend, &e->model, &e->shard, config->seed,
+                                                                 config->dtype, config->quantization, &e->weights, err)
+                                             : tri_weights_load(backend, &e->model, &e->shard, ckpt, config->dtype,
+                                                                config->quantization, &e->weights, err);
   if (st == TRI_OK) st = allocate(e, config, err);
   TRI_TRY(agree(group, st, err));
   *out = e;

@@ -16,6 +16,7 @@ typedef struct tri_engine_config {
   uint64_t seed;   /* of dummy weights */
   tri_dtype dtype; /* of matrices in memory; TRI_DTYPE_COUNT: as stored */
   tri_dtype kv_dtype;
+  tri_quantization quantization;
   int max_num_seqs, max_num_batched_tokens, block_size;
   int64_t max_model_len; /* 0: the model's */
   int64_t

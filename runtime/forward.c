@@ -232,11 +232,11 @@ static tri_status run_head(tri_forward *f, const tri_batch *b, tri_mat x, tri_ma
   }
   if (c->projected) {
     in = tri_rows(f->buf.narrow_rows, b->num_logits);
-    tri_linear_args out = tri_linear_of(rows, &w[TRI_W_PROJECT_OUT], &tri_no_weight, TRI_ACT_NONE, false, in);
+    tri_linear_args out = tri_linear_of(f, rows, &w[TRI_W_PROJECT_OUT], &tri_no_weight, TRI_ACT_NONE, false, in);
     be->ops.linear_launch(be, &f->plan.project_out, &out, NULL);
   }
   if (f->cfg.observer.hidden) f->cfg.observer.hidden(f->cfg.observer.ctx, (int)c->num_layers, in);
-  tri_linear_args head = tri_linear_of(in, &w[TRI_W_HEAD], &w[TRI_W_HEAD_BIAS], TRI_ACT_NONE, false,
+  tri_linear_args head = tri_linear_of(f, in, &w[TRI_W_HEAD], &w[TRI_W_HEAD_BIAS], TRI_ACT_NONE, false,
                                        tri_rows(f->buf.local_logits, b->num_logits));
   be->ops.linear_launch(be, &f->plan.head, &head, NULL);
   if (c->logit_scale != 1 || c->logit_softcap > 0) {

@@ -16,9 +16,15 @@ tri_norm_args tri_norm_of(const tri_forward *f, tri_mat x, tri_mat delta, const 
                          .out = out};
 }
 
-tri_linear_args tri_linear_of(tri_mat x, const tri_weight *w, const tri_weight *bias, tri_act act, bool accumulate,
-                              tri_mat out) {
-  return (tri_linear_args){.x = x, .w = *w, .bias = tri_vector(bias), .act = act, .accumulate = accumulate, .out = out};
+tri_linear_args tri_linear_of(const tri_forward *f, tri_mat x, const tri_weight *w, const tri_weight *bias, tri_act act,
+                              bool accumulate, tri_mat out) {
+  return (tri_linear_args){.x = x,
+                           .w = *w,
+                           .bias = tri_vector(bias),
+                           .act = act,
+                           .accumulate = accumulate,
+                           .int8_activations = f->cfg.int8_activations && w->dtype == TRI_I8 && w->k <= TRI_INT8_MAX_K,
+                           .out = out};
 }
 
 bool tri_adds_positions_late(const tri_model_config *c) { return c->projected && !c->projects_last; }
@@ -50,7 +56,7 @@ tri_embed_args tri_positions_of(const tri_forward *f, const tri_batch *b, int la
 
 tri_linear_args tri_project_in_of(const tri_forward *f, tri_mat embedded, tri_mat x) {
   const tri_weight *w = f->cfg.weights->global;
-  return tri_linear_of(embedded, &w[TRI_W_PROJECT_IN], &w[TRI_W_PROJECT_IN_BIAS], TRI_ACT_NONE,
+  return tri_linear_of(f, embedded, &w[TRI_W_PROJECT_IN], &w[TRI_W_PROJECT_IN_BIAS], TRI_ACT_NONE,
                        tri_adds_positions_late(f->cfg.model), x);
 }
 
@@ -148,23 +154,23 @@ tri_glu_args tri_glu_of(const tri_forward *f, int t, int units) {
 
 tri_linear_args tri_up_of(const tri_forward *f, tri_mat in, const tri_weight *w, const tri_weight *bias, int units) {
   const tri_model_config *c = f->cfg.model;
-  return tri_linear_of(in, w, bias, c->gated ? TRI_ACT_NONE : c->act, false,
+  return tri_linear_of(f, in, w, bias, c->gated ? TRI_ACT_NONE : c->act, false,
                        packed(f->buf.up, in.rows, c->gated ? 2 * units : units));
 }
 
 tri_linear_args tri_down_of(const tri_forward *f, int t, const tri_weight *w, const tri_weight *bias, int units,
                             bool accumulate) {
   tri_mat middle = packed(f->cfg.model->gated ? f->buf.act : f->buf.up, t, units);
-  return tri_linear_of(middle, w, bias, TRI_ACT_NONE, accumulate, tri_rows(f->buf.delta, t));
+  return tri_linear_of(f, middle, w, bias, TRI_ACT_NONE, accumulate, tri_rows(f->buf.delta, t));
 }
 
 tri_linear_args tri_router_of(const tri_forward *f, const tri_weight *w, tri_mat in) {
-  return tri_linear_of(in, &w[TRI_W_ROUTER], &w[TRI_W_ROUTER_BIAS], TRI_ACT_NONE, false,
+  return tri_linear_of(f, in, &w[TRI_W_ROUTER], &w[TRI_W_ROUTER_BIAS], TRI_ACT_NONE, false,
                        tri_rows(f->buf.router, in.rows));
 }
 
 tri_linear_args tri_shared_gate_of(const tri_forward *f, const tri_weight *w, tri_mat in) {
-  return tri_linear_of(in, &w[TRI_W_SHARED_GATE], &tri_no_weight, TRI_ACT_NONE, false,
+  return tri_linear_of(f, in, &w[TRI_W_SHARED_GATE], &tri_no_weight, TRI_ACT_NONE, false,
                        (tri_mat){f->buf.shared_gate, in.rows, 1, 1});
 }
 
@@ -234,7 +240,7 @@ static tri_status plan_attention(tri_forward *f, const tri_batch *b) {
   const tri_weight *w = f->cfg.weights->layers->w;
   int t = b->num_tokens;
   tri_status st = TRI_OK;
-  tri_linear_args o = tri_linear_of(tri_rows(f->buf.attn, t), &w[TRI_W_O], &w[TRI_W_O_BIAS], TRI_ACT_NONE, false,
+  tri_linear_args o = tri_linear_of(f, tri_rows(f->buf.attn, t), &w[TRI_W_O], &w[TRI_W_O_BIAS], TRI_ACT_NONE, false,
                                     tri_rows(f->buf.delta, t));
   TRI_TRY(be->ops.linear_plan(be, &o, &f->plan.o));
   if (tri_has_rope(c)) {
@@ -242,7 +248,7 @@ static tri_status plan_attention(tri_forward *f, const tri_batch *b) {
     TRI_TRY(be->ops.rope_angles_plan(be, &rope, &f->plan.rope));
   }
   if (c->mla.on) return tri_latent_plan(f, b);
-  tri_linear_args qkv = tri_linear_of(tri_rows(f->buf.h, t), &w[TRI_W_QKV], &w[TRI_W_QKV_BIAS], TRI_ACT_NONE, false,
+  tri_linear_args qkv = tri_linear_of(f, tri_rows(f->buf.h, t), &w[TRI_W_QKV], &w[TRI_W_QKV_BIAS], TRI_ACT_NONE, false,
                                       tri_rows(f->buf.qkv, t));
   tri_qkv_rope_append_args append = tri_append_of(f, b, 0);
   TRI_TRY(be->ops.linear_plan(be, &qkv, &f->plan.qkv));
@@ -315,9 +321,9 @@ static tri_status plan_head(tri_forward *f, const tri_batch *b, tri_mat x) {
   tri_status st = TRI_OK;
   tri_gather_rows_args gather = {.x = x, .rows = b->logit_rows, .out = rows};
   tri_norm_args norm = tri_norm_of(f, rows, tri_no_mat, &w[TRI_W_FINAL_NORM], &w[TRI_W_FINAL_NORM_BIAS], rows);
-  tri_linear_args out = tri_linear_of(rows, &w[TRI_W_PROJECT_OUT], &tri_no_weight, TRI_ACT_NONE, false, narrow);
-  tri_linear_args head = tri_linear_of(c->projected ? narrow : rows, &w[TRI_W_HEAD], &w[TRI_W_HEAD_BIAS], TRI_ACT_NONE,
-                                       false, tri_rows(f->buf.local_logits, b->num_logits));
+  tri_linear_args out = tri_linear_of(f, rows, &w[TRI_W_PROJECT_OUT], &tri_no_weight, TRI_ACT_NONE, false, narrow);
+  tri_linear_args head = tri_linear_of(f, c->projected ? narrow : rows, &w[TRI_W_HEAD], &w[TRI_W_HEAD_BIAS],
+                                       TRI_ACT_NONE, false, tri_rows(f->buf.local_logits, b->num_logits));
   tri_softcap_args cap = {.x = head.out};
   TRI_TRY(be->ops.gather_rows_plan(be, &gather, &f->plan.gather));
   TRI_TRY(be->ops.norm_plan(be, &norm, &f->plan.final_norm));

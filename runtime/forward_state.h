@@ -91,8 +91,8 @@ static const tri_weight tri_no_weight;
 
 tri_norm_args tri_norm_of(const tri_forward *f, tri_mat x, tri_mat delta, const tri_weight *w, const tri_weight *bias,
                           tri_mat out);
-tri_linear_args tri_linear_of(tri_mat x, const tri_weight *w, const tri_weight *bias, tri_act act, bool accumulate,
-                              tri_mat out);
+tri_linear_args tri_linear_of(const tri_forward *f, tri_mat x, const tri_weight *w, const tri_weight *bias, tri_act act,
+                              bool accumulate, tri_mat out);
 tri_embed_args tri_embed_of(const tri_forward *f, const tri_batch *b, int lane);
 bool tri_adds_positions_late(const tri_model_config *c); /* behind the projection */
 tri_linear_args tri_project_in_of(const tri_forward *f, tri_mat embedded, tri_mat x);

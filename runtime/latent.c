@@ -18,9 +18,9 @@ static struct latent_args args_of(const tri_forward *f, const tri_batch *b, int 
   tri_mat q_a = tri_rows(f->buf.q_a, t), q = tri_rows(f->buf.qkv, t), kv_a = tri_rows(f->buf.kv_a, t);
   tri_mat absorbed = tri_rows(f->buf.absorbed, t);
   struct latent_args a = {
-      .q_a = tri_linear_of(in, &w[TRI_W_Q_A], none, TRI_ACT_NONE, false, q_a),
-      .q_b = tri_linear_of(m->low_rank_q ? q_a : in, &w[TRI_W_Q_B], none, TRI_ACT_NONE, false, q),
-      .kv_a = tri_linear_of(in, &w[TRI_W_KV_A], none, TRI_ACT_NONE, false, kv_a),
+      .q_a = tri_linear_of(f, in, &w[TRI_W_Q_A], none, TRI_ACT_NONE, false, q_a),
+      .q_b = tri_linear_of(f, m->low_rank_q ? q_a : in, &w[TRI_W_Q_B], none, TRI_ACT_NONE, false, q),
+      .kv_a = tri_linear_of(f, in, &w[TRI_W_KV_A], none, TRI_ACT_NONE, false, kv_a),
       .q_a_norm = tri_norm_of(f, q_a, tri_no_mat, &w[TRI_W_Q_A_NORM], none, q_a),
       .absorb = {.x = q, .w = w[TRI_W_K_UP], .num_heads = heads, .out = absorbed},
       .expand = {.x = tri_rows(f->buf.latent, t), .w = w[TRI_W_V_UP], .num_heads = heads},

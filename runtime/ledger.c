@@ -12,7 +12,7 @@ tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const 
                            tri_error *err) {
   tri_weight_map m;
   tri_ledger l = {0};
-  tri_status st = tri_weight_map_make(c, s, ckpt, config->dtype, &m, err);
+  tri_status st = tri_weight_map_make(c, s, ckpt, config->dtype, config->quantization, &m, err);
   if (st != TRI_OK) return st;
   l.weights = m.bytes;
   tri_weight_map_free(&m);

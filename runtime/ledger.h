@@ -3,15 +3,17 @@
 #ifndef TRI_RUNTIME_LEDGER_H
 #define TRI_RUNTIME_LEDGER_H
 
+#include "runtime/base/kinds.h"
 #include "runtime/batch.h"
 #include "runtime/model/layout.h"
 #include "runtime/model/safetensors.h"
 
 typedef struct tri_ledger_config {
   tri_dtype dtype, kv_dtype; /* dtype TRI_DTYPE_COUNT: as stored */
-  int64_t memory;            /* bytes that the rank may use; 0: no limit known */
-  int64_t kv_bytes;          /* asked for; 0: what full slots need, at most a fourth of memory */
-  int num_kv_pages;          /* not 0: exactly so many */
+  tri_quantization quantization;
+  int64_t memory;   /* bytes that the rank may use; 0: no limit known */
+  int64_t kv_bytes; /* asked for; 0: what full slots need, at most a fourth of memory */
+  int num_kv_pages; /* not 0: exactly so many */
 } tri_ledger_config;
 
 typedef struct tri_ledger {

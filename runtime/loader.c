@@ -3,12 +3,14 @@
  * Every rank reads only the byte ranges of its own slices. Rows that are needed whole are read in requests of up to
  * STAGING_BYTES; a cut by columns reads each row's piece by itself when pieces are large, and otherwise whole runs of
  * rows, of which it keeps its columns: a disk and a page cache serve one large request faster than a thousand small
- * ones. */
+ * ones. To quantise a row its whole is read, for its largest magnitude; of a stored transpose, whose rows are columns
+ * of the file, that takes a pass of its own before the one that fills the weight. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "kernels/quantize.h"
 #include "runtime/weights.h"
 
 enum { STAGING_BYTES = 4 << 20, DIRECT_PIECE_BYTES = 64 << 10 };
@@ -23,8 +25,8 @@ struct load {
   /* of the tensor at hand */
   const tri_st_tensor *tensor;
   const tri_weight_target *target;
-  int64_t file_cols; /* columns of the tensor as stored */
-  uint64_t base;     /* where the expert at hand begins in a stacked tensor, in bytes */
+  int64_t file_rows, file_cols; /* of the tensor as stored; of experts, of one */
+  uint64_t base;                /* where the expert at hand begins in a stacked tensor, in bytes */
 };
 
 static tri_status read_range(struct load *l, uint64_t offset, char *to, size_t bytes) {
@@ -52,11 +54,32 @@ static void convert(const void *src, tri_dtype from, size_t first, size_t stride
   for (size_t i = 0; i < n; i++) tri_store_f32(dst, to, i, tri_load_f32(src, from, first + i * stride));
 }
 
-static void put_row(struct load *l, int64_t row, int64_t col, size_t elements) {
+static void put_row(struct load *l, int64_t row, int64_t col, const void *from, size_t elements) {
   const tri_weight_place *p = &l->target->place;
   size_t size = tri_dtype_size(p->dtype), at = p->offset + (size_t)(row * l->target->k + col) * size;
   tri_backend *be = l->w->backend;
-  be->ops.upload(be, (char *)l->w->memory + at, l->converted, elements * size, NULL);
+  be->ops.upload(be, (char *)l->w->memory + at, from, elements * size, NULL);
+}
+
+/* Columns of a row whose largest magnitude is max: every stride-th number of x, by way of `room` (n bytes). */
+static void put_quantized(struct load *l, int64_t row, int64_t col, const float *x, size_t stride, size_t n, float max,
+                          int8_t *room) {
+  tri_backend *be = l->w->backend;
+  float scale = tri_quantize_scale(max), factor = tri_quantize_factor(max);
+  for (size_t i = 0; i < n; i++) room[i] = tri_quantize_one(x[i * stride], factor);
+  put_row(l, row, col, room, n);
+  be->ops.upload(be, (char *)l->w->memory + l->target->place.scale_offset + (size_t)row * sizeof scale, &scale,
+                 sizeof scale, NULL);
+}
+
+static tri_status row_too_long(struct load *l, size_t bytes) {
+  return tri_fail(l->err, TRI_TOO_LARGE, l->tensor->name, "a row of %.80s has %zu bytes, the limit is %d",
+                  l->tensor->name, bytes, STAGING_BYTES);
+}
+
+static tri_status not_finite(struct load *l) {
+  return tri_fail(l->err, TRI_UNSUPPORTED, l->tensor->name,
+                  "tensor %.80s has an element that is not finite: it cannot be quantized", l->tensor->name);
 }
 
 /* A rectangle of a tensor stored in the weight's own orientation. */
@@ -68,9 +91,7 @@ static tri_status load_plain(void *ctx, const tri_slice *s) {
   bool whole_rows = piece < DIRECT_PIECE_BYTES || s->cols == l->file_cols;
   size_t row_bytes = whole_rows ? stride * (size_t)s->row_step : piece;
   int64_t rows_at_once = whole_rows ? (int64_t)(STAGING_BYTES / row_bytes) : 1;
-  if (row_bytes > STAGING_BYTES)
-    return tri_fail(l->err, TRI_TOO_LARGE, l->tensor->name, "a row of %.80s has %zu bytes, the limit is %d",
-                    l->tensor->name, row_bytes, STAGING_BYTES);
+  if (row_bytes > STAGING_BYTES) return row_too_long(l, row_bytes);
   for (int64_t r = 0; r < s->rows; r += rows_at_once) {
     int64_t n = s->rows - r < rows_at_once ? s->rows - r : rows_at_once;
     uint64_t at = (uint64_t)(s->src_row + r * s->row_step) * stride + (whole_rows ? 0 : (uint64_t)s->src_col * esize);
@@ -81,7 +102,31 @@ static tri_status load_plain(void *ctx, const tri_slice *s) {
     if (st != TRI_OK) return st;
     for (int64_t i = 0; i < n; i++) {
       convert(l->raw, l->tensor->dtype, (size_t)i * (row_bytes / esize) + skip, 1, l->converted, to, (size_t)s->cols);
-      put_row(l, s->dst_row + r + i, s->dst_col, (size_t)s->cols);
+      put_row(l, s->dst_row + r + i, s->dst_col, l->converted, (size_t)s->cols);
+    }
+  }
+  return TRI_OK;
+}
+
+/* The same, quantised. */
+static tri_status load_plain_int8(void *ctx, const tri_slice *s) {
+  struct load *l = ctx;
+  size_t stride = (size_t)l->file_cols * tri_dtype_size(l->tensor->dtype), row_bytes = stride * (size_t)s->row_step;
+  float *row = (float *)l->converted;
+  if (row_bytes > STAGING_BYTES) return row_too_long(l, row_bytes);
+  int64_t rows_at_once = (int64_t)(STAGING_BYTES / row_bytes);
+  for (int64_t r = 0; r < s->rows; r += rows_at_once) {
+    int64_t n = s->rows - r < rows_at_once ? s->rows - r : rows_at_once;
+    tri_status st =
+        read_range(l, (uint64_t)(s->src_row + r * s->row_step) * stride, l->raw, (size_t)(n - 1) * row_bytes + stride);
+    if (st != TRI_OK) return st;
+    for (int64_t i = 0; i < n; i++) {
+      char *stored = l->raw + (size_t)i * row_bytes;
+      float max = 0;
+      tri_widen(row, stored, l->tensor->dtype, 0, (size_t)l->file_cols);
+      if (!tri_quantize_max(row, (size_t)l->file_cols, &max)) return not_finite(l);
+      /* The stored row, widened by now, is room enough. */
+      put_quantized(l, s->dst_row + r + i, s->dst_col, row + s->src_col, 1, (size_t)s->cols, max, (int8_t *)stored);
     }
   }
   return TRI_OK;
@@ -98,7 +143,7 @@ static tri_status load_vector(void *ctx, const tri_slice *s) {
     tri_status st = read_range(l, (uint64_t)(s->src_row + r * s->row_step) * esize, l->raw, span * esize);
     if (st != TRI_OK) return st;
     convert(l->raw, l->tensor->dtype, 0, (size_t)s->row_step, l->converted, l->target->place.dtype, (size_t)n);
-    put_row(l, s->dst_row + r, 0, (size_t)n);
+    put_row(l, s->dst_row + r, 0, l->converted, (size_t)n);
   }
   return TRI_OK;
 }
@@ -109,9 +154,7 @@ static tri_status load_transposed(void *ctx, const tri_slice *s) {
   size_t esize = tri_dtype_size(l->tensor->dtype), stride = (size_t)l->file_cols * esize;
   tri_dtype to = l->target->place.dtype;
   int64_t at_once = (int64_t)(STAGING_BYTES / stride);
-  if (at_once < 1)
-    return tri_fail(l->err, TRI_TOO_LARGE, l->tensor->name, "a row of %.80s has %zu bytes, the limit is %d",
-                    l->tensor->name, stride, STAGING_BYTES);
+  if (at_once < 1) return row_too_long(l, stride);
   for (int64_t k = 0; k < s->cols; k += at_once) {
     int64_t n = s->cols - k < at_once ? s->cols - k : at_once;
     size_t bytes = (size_t)(n - 1) * stride + (size_t)(s->src_row + (s->rows - 1) * s->row_step + 1) * esize;
@@ -120,10 +163,57 @@ static tri_status load_transposed(void *ctx, const tri_slice *s) {
     for (int64_t r = 0; r < s->rows; r++) {
       convert(l->raw, l->tensor->dtype, (size_t)(s->src_row + r * s->row_step), (size_t)l->file_cols, l->converted, to,
               (size_t)n);
-      put_row(l, s->dst_row + r, s->dst_col + k, (size_t)n);
+      put_row(l, s->dst_row + r, s->dst_col + k, l->converted, (size_t)n);
     }
   }
   return TRI_OK;
+}
+
+/* Reads rows of the file from `first` on, up to the last column of the slice, as float32: l->converted has
+ * l->file_cols of them a row. */
+static tri_status read_wide(struct load *l, const tri_slice *s, int64_t first, int64_t rows) {
+  size_t esize = tri_dtype_size(l->tensor->dtype);
+  size_t n = (size_t)((rows - 1) * l->file_cols + s->src_row + (s->rows - 1) * s->row_step + 1);
+  tri_status st = read_range(l, (uint64_t)(first * l->file_cols) * esize, l->raw, n * esize);
+  if (st == TRI_OK) tri_widen((float *)l->converted, l->raw, l->tensor->dtype, 0, n);
+  return st;
+}
+
+/* The largest magnitude of each row of the weight, a column of the file. */
+static tri_status column_maxima(struct load *l, const tri_slice *s, int64_t at_once, float *max) {
+  for (int64_t k = 0; k < l->file_rows; k += at_once) {
+    int64_t n = l->file_rows - k < at_once ? l->file_rows - k : at_once;
+    tri_status st = read_wide(l, s, k, n);
+    if (st != TRI_OK) return st;
+    for (int64_t i = 0; i < n; i++) {
+      const float *x = (const float *)l->converted + i * l->file_cols + s->src_row;
+      bool finite = true;
+      for (int64_t r = 0; r < s->rows; r++) finite &= tri_quantize_max(x + r * s->row_step, 1, &max[r]);
+      if (!finite) return not_finite(l);
+    }
+  }
+  return TRI_OK;
+}
+
+static tri_status load_transposed_int8(void *ctx, const tri_slice *s) {
+  struct load *l = ctx;
+  size_t stride = (size_t)l->file_cols * tri_dtype_size(l->tensor->dtype);
+  if (stride > STAGING_BYTES) return row_too_long(l, stride);
+  int64_t at_once = (int64_t)(STAGING_BYTES / stride);
+  float *max = tri_calloc((size_t)s->rows, sizeof *max);
+  tri_status st =
+      max ? TRI_OK : tri_fail(l->err, TRI_NO_MEMORY, "model", "no memory for %lld scales", (long long)s->rows);
+  if (st == TRI_OK) TRI_TRY(column_maxima(l, s, at_once, max));
+  for (int64_t k = 0; st == TRI_OK && k < s->cols; k += at_once) {
+    int64_t n = s->cols - k < at_once ? s->cols - k : at_once;
+    TRI_TRY(read_wide(l, s, s->src_col + k, n));
+    for (int64_t r = 0; r < s->rows; r++)
+      put_quantized(l, s->dst_row + r, s->dst_col + k, (const float *)l->converted + s->src_row + r * s->row_step,
+                    (size_t)l->file_cols, (size_t)n, max[r], (int8_t *)l->raw);
+  }
+cleanup:
+  tri_free(max);
+  return st;
 }
 
 /* Whether the tensor has the shape that the rule wants of it. */
@@ -161,14 +251,18 @@ static tri_status load_tensor(void *ctx, const tri_weight_target *t) {
     return tri_fail(l->err, TRI_UNSUPPORTED, src->name, "tensor %.80s is neither F32, F16 nor BF16", src->name);
   l->tensor = src;
   l->target = t;
+  l->file_rows = transposed ? full.k : full.n;
   l->file_cols = transposed ? full.n : full.k;
   l->base = t->rule.flags & TRI_TENSOR_STACKED
                 ? (uint64_t)t->expert * (uint64_t)full.n * (uint64_t)full.k * tri_dtype_size(src->dtype)
                 : 0;
+  bool int8 = t->place.dtype == TRI_I8;
   tri_status st = tri_shard_slices(l->c, l->s, &t->rule, t->expert,
-                                   full.vector  ? load_vector
-                                   : transposed ? load_transposed
-                                                : load_plain,
+                                   full.vector          ? load_vector
+                                   : transposed && int8 ? load_transposed_int8
+                                   : transposed         ? load_transposed
+                                   : int8               ? load_plain_int8
+                                                        : load_plain,
                                    l);
   return st == TRI_OK ? l->w->backend->ops.stream_sync(l->w->backend, NULL) : st;
 }
@@ -219,9 +313,9 @@ static tri_status check_all_known(const struct load *l) {
 }
 
 tri_status tri_weights_load(tri_backend *be, const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
-                            tri_dtype dtype, tri_weights **out, tri_error *err) {
+                            tri_dtype dtype, tri_quantization quantization, tri_weights **out, tri_error *err) {
   tri_weight_map m;
-  tri_status st = tri_weight_map_make(c, s, ckpt, dtype, &m, err);
+  tri_status st = tri_weight_map_make(c, s, ckpt, dtype, quantization, &m, err);
   if (st != TRI_OK) return st;
   struct load l = {.c = c, .s = s, .ckpt = ckpt, .err = err};
   l.raw = tri_malloc(STAGING_BYTES, 1);

@@ -34,45 +34,91 @@ static tri_dtype stored_dtype(const tri_model_config *c, const tri_checkpoint *c
   return found == TRI_DTYPE_COUNT ? c->dtype : found;
 }
 
-static tri_status place(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt, tri_dtype dtype,
-                        tri_weight_id id, int layer, tri_weight_map *m, tri_weight_place *out) {
-  tri_weight_shape shape = tri_shard_weight_shape(c, s, id);
-  size_t bytes;
+bool tri_weight_is_quantized(const tri_model_config *c, tri_weight_id id) {
+  switch (id) {
+  case TRI_W_QKV:
+  case TRI_W_O:
+  case TRI_W_UP:
+  case TRI_W_DOWN:
+  case TRI_W_Q_A:
+  case TRI_W_Q_B:
+  case TRI_W_KV_A:
+  case TRI_W_EXPERT_UP:
+  case TRI_W_EXPERT_DOWN:
+  case TRI_W_SHARED_UP:
+  case TRI_W_SHARED_DOWN: return true;
+  case TRI_W_HEAD: return !c->tie_word_embeddings;
+  default: return false;
+  }
+}
+
+/* The next free place for so many bytes. */
+static tri_status reserve(tri_weight_map *m, size_t bytes, size_t *offset) {
+  *offset = m->bytes;
+  if (bytes > SIZE_MAX - ALIGN) return TRI_OVERFLOW;
+  return tri_size_add(m->bytes, (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1), &m->bytes) ? TRI_OK : TRI_OVERFLOW;
+}
+
+/* What a map is made of, and the map. */
+struct mapping {
+  const tri_model_config *c;
+  const tri_shard *s;
+  const tri_checkpoint *ckpt;
+  tri_dtype dtype;
+  bool quantized;
+  tri_weight_map m;
+};
+
+static tri_status place(struct mapping *p, tri_weight_id id, int layer, tri_weight_place *out) {
+  const tri_model_config *c = p->c;
+  tri_weight_shape shape = tri_shard_weight_shape(c, p->s, id);
+  tri_weight_place at = {.dtype = p->dtype};
+  size_t scales;
   if (!tri_weight_in_layer(c, id, layer)) shape.n = 0;
-  tri_dtype t = shape.vector ? TRI_F32 : dtype != TRI_DTYPE_COUNT ? dtype : stored_dtype(c, ckpt, id, layer);
-  if (!tri_size_mul((size_t)shape.n, (size_t)shape.k, &bytes) || !tri_size_mul(bytes, tri_dtype_size(t), &bytes))
+  if (shape.vector)
+    at.dtype = TRI_F32;
+  else if (p->quantized && tri_weight_is_quantized(c, id))
+    at.dtype = TRI_I8;
+  else if (p->dtype == TRI_DTYPE_COUNT)
+    at.dtype = stored_dtype(c, p->ckpt, id, layer);
+  if (!tri_size_mul((size_t)shape.n, (size_t)shape.k, &at.bytes) ||
+      !tri_size_mul(at.bytes, tri_dtype_size(at.dtype), &at.bytes) ||
+      !tri_size_mul((size_t)shape.n, sizeof(float), &scales))
     return TRI_OVERFLOW;
-  *out = (tri_weight_place){m->bytes, bytes, t};
-  if (!tri_size_add(m->bytes, (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1), &m->bytes)) return TRI_OVERFLOW;
-  return TRI_OK;
+  tri_status st = reserve(&p->m, at.bytes, &at.offset);
+  if (st == TRI_OK && at.dtype == TRI_I8) st = reserve(&p->m, scales, &at.scale_offset);
+  *out = at;
+  return st;
 }
 
 tri_status tri_weight_map_make(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
-                               tri_dtype dtype, tri_weight_map *out, tri_error *err) {
+                               tri_dtype dtype, tri_quantization quantization, tri_weight_map *out, tri_error *err) {
   tri_status st = TRI_OK;
-  tri_weight_map m = {.layers = tri_calloc((size_t)s->layers.count * TRI_W_COUNT, sizeof *m.layers)};
-  if (!m.layers) return tri_fail(err, TRI_NO_MEMORY, "model", "no memory for the table of weights");
+  struct mapping p = {.c = c, .s = s, .ckpt = ckpt, .dtype = dtype, .quantized = quantization != TRI_QUANTIZE_NONE};
+  tri_weight_map *m = &p.m;
+  m->layers = tri_calloc((size_t)s->layers.count * TRI_W_COUNT, sizeof *m->layers);
+  if (!m->layers) return tri_fail(err, TRI_NO_MEMORY, "model", "no memory for the table of weights");
   for (int id = 0; id < TRI_W_COUNT; id++) {
     if (tri_weight_is_per_layer((tri_weight_id)id)) continue;
     if (id == TRI_W_HEAD && c->tie_word_embeddings && s->first_stage && s->last_stage) {
-      m.global[id] = m.global[TRI_W_EMBED];
+      m->global[id] = m->global[TRI_W_EMBED];
       continue;
     }
-    TRI_TRY(place(c, s, ckpt, dtype, (tri_weight_id)id, 0, &m, &m.global[id]));
+    TRI_TRY(place(&p, (tri_weight_id)id, 0, &m->global[id]));
   }
   for (int l = 0; l < s->layers.count; l++)
     for (int id = 0; id < TRI_W_COUNT; id++) {
-      tri_weight_place *at = &m.layers[l * TRI_W_COUNT + id];
+      tri_weight_place *at = &m->layers[l * TRI_W_COUNT + id];
       if (!tri_weight_is_per_layer((tri_weight_id)id)) continue;
       if (c->shared_layers && l)
-        *at = m.layers[id];
+        *at = m->layers[id];
       else
-        TRI_TRY(place(c, s, ckpt, dtype, (tri_weight_id)id, c->shared_layers ? 0 : s->layers.first + l, &m, at));
+        TRI_TRY(place(&p, (tri_weight_id)id, c->shared_layers ? 0 : s->layers.first + l, at));
     }
-  *out = m;
+  *out = *m;
   return TRI_OK;
 cleanup:
-  tri_weight_map_free(&m);
+  tri_weight_map_free(m);
   return tri_fail(err, st, "model", "the weights' size overflows");
 }
 
@@ -120,6 +166,8 @@ static void bind(const tri_model_config *c, const tri_shard *s, const tri_weight
       if (l >= 0 && !tri_weight_in_layer(c, (tri_weight_id)id, s->layers.first + l)) shape.n = 0;
       tri_weight *to = l < 0 ? &w->global[id] : &w->layers[l].w[id];
       *to = (tri_weight){.data = shape.n ? (char *)w->memory + at->offset : NULL,
+                         .scale = shape.n && at->dtype == TRI_I8 ? (const float *)((char *)w->memory + at->scale_offset)
+                                                                 : NULL,
                          .dtype = at->dtype,
                          .n = (int)shape.n,
                          .k = (int)shape.k};

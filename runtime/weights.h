@@ -7,7 +7,9 @@
 #include "runtime/model/safetensors.h"
 
 /* In memory: matrices keep their stored type unless asked otherwise; vectors are float32 with data in .data. A weight
- * that the shard or the model lacks has data NULL. */
+ * that the shard or the model lacks has data NULL. Quantised matrices (tri_weight_is_quantized) are int8 with a scale
+ * for each row, as kernels/quantize.h has it. The scale is that of the model's whole row, also where a shard has only
+ * some of its columns, so that every layout multiplies with the same numbers. */
 typedef struct tri_layer_weights {
   tri_weight w[TRI_W_COUNT];
 } tri_layer_weights;
@@ -24,7 +26,8 @@ static inline const float *tri_vector(const tri_weight *w) { return w->data; }
 
 /* Where every weight lies inside one block of memory. Also what `trireme plan` adds up. */
 typedef struct tri_weight_place {
-  size_t offset, bytes;
+  size_t offset, bytes; /* of the elements */
+  size_t scale_offset;  /* TRI_I8 only: of one float32 per row */
   tri_dtype dtype;
 } tri_weight_place;
 typedef struct tri_weight_map {
@@ -33,20 +36,25 @@ typedef struct tri_weight_map {
   size_t bytes;
 } tri_weight_map;
 
-/* ckpt NULL: every matrix has c->dtype. dtype TRI_DTYPE_COUNT ("auto"): the stored types. The head of a tied model
- * shares the embedding's memory where one stage has both; layers that share their weights are all placed on the first.
- */
+/* Whether a quantised model has this weight in int8: the matrices of linear layers and experts. What is looked up or
+ * chosen with (embeddings, positions, routers), is small (norms, biases, a gate) or belongs to a per-head product stays
+ * as it is. So does a head tied to the embedding: beside the table, int8 would be one more copy and no saving. */
+bool tri_weight_is_quantized(const tri_model_config *c, tri_weight_id id);
+
+/* ckpt NULL: every matrix has c->dtype. dtype TRI_DTYPE_COUNT ("auto"): the stored types; either way of what is not
+ * quantised. The head of a tied model shares the embedding's memory where one stage has both; layers that share their
+ * weights are all placed on the first. */
 tri_status tri_weight_map_make(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
-                               tri_dtype dtype, tri_weight_map *out, tri_error *err);
+                               tri_dtype dtype, tri_quantization quantization, tri_weight_map *out, tri_error *err);
 void tri_weight_map_free(tri_weight_map *m);
 
 /* Every tensor of the checkpoint must be known, present and of the right shape. */
 tri_status tri_weights_load(tri_backend *be, const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
-                            tri_dtype dtype, tri_weights **out, tri_error *err);
+                            tri_dtype dtype, tri_quantization quantization, tri_weights **out, tri_error *err);
 /* Seeded random weights: each element is a function of (seed, weight, layer, row, column) of the whole model, so that
  * every layout makes the same model. */
 tri_status tri_weights_dummy(tri_backend *be, const tri_model_config *c, const tri_shard *s, uint64_t seed,
-                             tri_dtype dtype, tri_weights **out, tri_error *err);
+                             tri_dtype dtype, tri_quantization quantization, tri_weights **out, tri_error *err);
 void tri_weights_destroy(tri_weights *w); /* NULL is fine */
 
 /* Whether the model that c describes has the rule's tensor. */

@@ -83,6 +83,7 @@ static tri_status load(tri_worker *w, int local_size, tri_error *err) {
       .seed = o->seed,
       .dtype = o->dtype == TRI_SERVE_AUTO ? TRI_DTYPE_COUNT : (tri_dtype)o->dtype,
       .kv_dtype = o->kv_cache_dtype == TRI_SERVE_AUTO ? TRI_F32 : (tri_dtype)o->kv_cache_dtype,
+      .quantization = (tri_quantization)o->quantization,
       .max_num_seqs = o->max_num_seqs,
       .max_num_batched_tokens = o->max_num_batched_tokens,
       .block_size = o->block_size,
@@ -97,12 +98,14 @@ static tri_status load(tri_worker *w, int local_size, tri_error *err) {
   if (st != TRI_OK) return st;
   atomic_store(&w->loaded, true);
   tri_log(TRI_LOG_INFO, "worker",
-          "tp %d/%d pp %d/%d: %.1f MiB weights, %d KV pages of %d tokens (%.1f MiB), %.1f MiB activations, backend %s "
+          "tp %d/%d pp %d/%d: %.1f MiB weights (quantization %s), %d KV pages of %d tokens (%.1f MiB), %.1f MiB "
+          "activations, backend %s "
           "%s, loaded in %.2f s",
           w->group.p.tp_rank, w->group.p.tp, w->group.p.pp_rank, w->group.p.pp,
-          (double)w->engine->weights->bytes / 0x1p20, w->engine->limits.num_pages, w->engine->limits.block_size,
-          (double)w->engine->kv->bytes / 0x1p20, (double)w->backend->allocated[TRI_MEM_ACTIVATIONS] / 0x1p20,
-          w->backend->name, w->backend->isa ? w->backend->isa : "", w->load_seconds);
+          (double)w->engine->weights->bytes / 0x1p20, tri_quantization_names[o->quantization],
+          w->engine->limits.num_pages, w->engine->limits.block_size, (double)w->engine->kv->bytes / 0x1p20,
+          (double)w->backend->allocated[TRI_MEM_ACTIVATIONS] / 0x1p20, w->backend->name,
+          w->backend->isa ? w->backend->isa : "", w->load_seconds);
   return TRI_OK;
 }
 

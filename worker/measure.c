@@ -16,15 +16,16 @@ double tri_measure_products(const tri_engine *e, bool head) {
   return n + (head && out->data ? (double)out->n * out->k : 0);
 }
 
+static double matrix_bytes(const tri_weight *m) {
+  double scales = m->scale ? (double)m->n * sizeof *m->scale : 0;
+  return m->data ? (double)m->n * m->k * (double)tri_dtype_size(m->dtype) + scales : 0;
+}
+
 double tri_measure_weight_bytes(const tri_engine *e) {
   const tri_weights *w = e->weights;
-  const tri_weight *out = &w->global[TRI_W_HEAD];
-  double n = out->data ? (double)out->n * out->k * (double)tri_dtype_size(out->dtype) : 0;
+  double n = matrix_bytes(&w->global[TRI_W_HEAD]);
   for (int l = 0; l < e->shard.layers.count; l++)
-    for (int id = 0; id < TRI_W_COUNT; id++) {
-      const tri_weight *m = &w->layers[l].w[id];
-      if (m->data) n += (double)m->n * m->k * (double)tri_dtype_size(m->dtype);
-    }
+    for (int id = 0; id < TRI_W_COUNT; id++) n += matrix_bytes(&w->layers[l].w[id]);
   return n;
 }
 

@@ -23,4 +23,8 @@ typedef enum tri_rope_kind { TRI_ROPE_FIXED, TRI_ROPE_DYNAMIC, TRI_ROPE_BY_LENGT
 /* How a router's logits become scores; see tri_moe_route_args. */
 typedef enum tri_moe_score { TRI_MOE_SOFTMAX, TRI_MOE_SIGMOID, TRI_MOE_TOPK_SOFTMAX } tri_moe_score;
 
+/* INT8: the matrices of linear layers are int8 in memory. W8A8: what they are multiplied with is rounded to int8, too.
+ */
+typedef enum tri_quantization { TRI_QUANTIZE_NONE, TRI_QUANTIZE_INT8, TRI_QUANTIZE_W8A8 } tri_quantization;
+
 #endif

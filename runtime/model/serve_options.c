@@ -3,6 +3,7 @@
 /* In the order of tri_dtype. */
 static const char *const dtypes[] = {"float32", "float16", "bfloat16", "auto", NULL};
 static const char *const load_formats[] = {"auto", "safetensors", "dummy", NULL};
+const char *const tri_quantization_names[] = {"none", "int8", "w8a8", NULL};
 static const char *const backends[] = {"auto", "cpu", "ref", NULL};
 static const char *const policies[] = {"fcfs", "priority", NULL};
 static const char *const levels[] = {"error", "warn", "info", "debug", NULL};
@@ -16,6 +17,9 @@ const tri_option tri_serve_option_table[] = {
      .help = "the name that clients use; default: the folder's"},
     {TRI_OPT(S, dtype), .name = "dtype", .choices = dtypes, .fallback = "auto", .group = "Model",
      .help = "type of the weights in memory; auto: as stored"},
+    {TRI_OPT(S, quantization), .name = "quantization", .alias = "q", .choices = tri_quantization_names,
+     .fallback = "none", .group = "Model",
+     .help = "int8: linear layers' weights, a scale for each output; w8a8: their inputs too, one for each token"},
     {TRI_OPT(S, kv_cache_dtype), .name = "kv-cache-dtype", .choices = dtypes, .fallback = "auto", .group = "Model",
      .help = "type of the KV cache; auto: float32 on a CPU"},
     {TRI_OPT(S, load_format), .name = "load-format", .choices = load_formats, .fallback = "auto", .group = "Model",

@@ -16,6 +16,7 @@ typedef struct tri_serve_options {
   /* model */
   const char *model, *served_model_name;
   int dtype, kv_cache_dtype; /* tri_dtype, or TRI_SERVE_AUTO */
+  int quantization;          /* tri_quantization */
   int load_format;           /* tri_load_format */
   uint64_t seed;
   int64_t max_model_len;
@@ -46,6 +47,7 @@ typedef struct tri_serve_options {
 
 enum { TRI_SERVE_AUTO = 3 }; /* of dtype and kv_cache_dtype: follows the names of float32, float16, bfloat16 */
 
+extern const char *const tri_quantization_names[]; /* by tri_quantization; NULL-terminated */
 extern const tri_option tri_serve_option_table[];
 extern const size_t tri_serve_option_count;
 

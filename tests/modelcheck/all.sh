@@ -45,6 +45,9 @@ single() {
   for pattern in 'gpt2*' 'gpt_neox*' 'llama*'; do
     every 'llama llama_odd' 0 --dtype bfloat16 --limit 1e-3
     every 'gpt2 gpt_neox' 0 --kv-cache-dtype bfloat16 --limit 1e-3
+    every '' 0 --quantization int8 --limit 5e-3
+    every '' 0 --quantization w8a8 --limit 2e-2
+    every '' 0 --quantization w8a8 --limit 2e-2 --backend ref --chunk 3
   done
   for name in bert albert_odd distilbert; do
     check 0 0 "$checkpoints/$name" --pooling mean
@@ -67,6 +70,7 @@ must_fail() {
   check 3 0 "$checkpoints/llama" -tp 2 # with one rank
   check 3 0 "$checkpoints/llama" --pooling mean # not an encoder
   check 3 0 "$checkpoints/bert_classifier" --pooling mean
+  check 1 0 "$checkpoints/llama" --quantization int8 --limit 1e-6
   for name in gpt2 gpt_neox llama bert_classifier albert; do
     check 1 0 "$checkpoints/$name" --limit 1e-20
     damage "$checkpoints/$name" "$scratch"
@@ -82,6 +86,7 @@ must-fail) must_fail ;;
 *x*)
   tp=${what%x*} pp=${what#*x}
   every '' $((tp * pp)) -tp "$tp" -pp "$pp" --chunk 5
+  every '' $((tp * pp)) -tp "$tp" -pp "$pp" --quantization int8 --limit 5e-3
   ;;
 *)
   echo "all.sh: what is '$what'?" >&2

@@ -282,7 +282,7 @@ START_TEST(every_element_of_every_shard) {
         tri_weights *w = NULL;
         if (tri_shard_make(&c, (tri_parallel){layouts[k].tp, layouts[k].pp, rank, stage}, &s, &err) != TRI_OK)
           ck_abort_msg("%s", err.message);
-        tri_status st = tri_weights_load(be, &c, &s, f.ckpt, layouts[k].dtype, &w, &err);
+        tri_status st = tri_weights_load(be, &c, &s, f.ckpt, layouts[k].dtype, TRI_QUANTIZE_NONE, &w, &err);
         ck_assert_msg(st == TRI_OK, "%s: %s: %s", folders[_i].dir, err.field, err.message);
         if (layouts[k].dtype != TRI_DTYPE_COUNT) ck_assert_int_eq(w->layers[0].w[TRI_W_QKV].dtype, layouts[k].dtype);
         ck_assert_uint_eq(be->allocated[TRI_MEM_WEIGHTS], w->bytes);
@@ -306,7 +306,7 @@ START_TEST(a_tied_head_shares_the_embeddings_memory) {
   struct file f = open_file(dir);
   tri_backend *be = make_backend();
   ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){1, 1, 0, 0}, &s, NULL), TRI_OK);
-  ck_assert_int_eq(tri_weights_load(be, &c, &s, f.ckpt, TRI_DTYPE_COUNT, &w, NULL), TRI_OK);
+  ck_assert_int_eq(tri_weights_load(be, &c, &s, f.ckpt, TRI_DTYPE_COUNT, TRI_QUANTIZE_NONE, &w, NULL), TRI_OK);
   ck_assert_ptr_eq(w->global[TRI_W_HEAD].data, w->global[TRI_W_EMBED].data);
   tri_weights_destroy(w);
   tri_backend_destroy(be);
@@ -327,7 +327,7 @@ START_TEST(layers_share_their_weights) {
     tri_shard s;
     tri_weights *w = NULL;
     ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){1, k ? 2 : 1, 0, k == 1}, &s, NULL), TRI_OK);
-    ck_assert_int_eq(tri_weights_load(be, &c, &s, f.ckpt, TRI_DTYPE_COUNT, &w, NULL), TRI_OK);
+    ck_assert_int_eq(tri_weights_load(be, &c, &s, f.ckpt, TRI_DTYPE_COUNT, TRI_QUANTIZE_NONE, &w, NULL), TRI_OK);
     for (int l = 0; l < s.layers.count; l++)
       ck_assert_mem_eq(&w->layers[l], &w->layers[0], sizeof w->layers[0]); /* the same pointers */
     float first = stored(&f, &c, "encoder.albert_layer_groups.%d.albert_layers.0.ffn.weight", 0, 1, 2);
@@ -365,19 +365,19 @@ START_TEST(dummy_weights_are_the_same_in_every_layout) {
   ck_assert_int_eq(tri_model_config_load(dir, &c, NULL), TRI_OK);
   tri_backend *be = make_backend();
   ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){1, 1, 0, 0}, &s, NULL), TRI_OK);
-  ck_assert_int_eq(tri_weights_dummy(be, &c, &s, 7, TRI_F32, &whole, NULL), TRI_OK);
+  ck_assert_int_eq(tri_weights_dummy(be, &c, &s, 7, TRI_F32, TRI_QUANTIZE_NONE, &whole, NULL), TRI_OK);
   static const tri_parallel shapes[] = {{1, 2, 0, 0}, {2, 1, 0, 0}, {3, 2, 0, 0}, {4, 1, 0, 0}};
   for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++)
     for (int stage = 0; stage < shapes[k].pp; stage++)
       for (int rank = 0; rank < shapes[k].tp; rank++) {
         ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){shapes[k].tp, shapes[k].pp, rank, stage}, &s, NULL), TRI_OK);
-        ck_assert_int_eq(tri_weights_dummy(be, &c, &s, 7, TRI_F32, &other, NULL), TRI_OK);
+        ck_assert_int_eq(tri_weights_dummy(be, &c, &s, 7, TRI_F32, TRI_QUANTIZE_NONE, &other, NULL), TRI_OK);
         compare(&c, &s, other, whole_source, whole, folders[_i].dir);
         tri_weights_destroy(other);
       }
   /* Not constant, of the width that keeps activations near one, another model for another seed. */
   ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){1, 1, 0, 0}, &s, NULL), TRI_OK);
-  ck_assert_int_eq(tri_weights_dummy(be, &c, &s, 8, TRI_F32, &other, NULL), TRI_OK);
+  ck_assert_int_eq(tri_weights_dummy(be, &c, &s, 8, TRI_F32, TRI_QUANTIZE_NONE, &other, NULL), TRI_OK);
   const tri_weight *a = &whole->layers[0].w[TRI_W_O], *b = &other->layers[0].w[TRI_W_O],
                    *l1 = &whole->layers[1].w[TRI_W_O];
   double squares = 0;
@@ -478,7 +478,7 @@ static tri_status load_tiny(const char *config, tri_parallel p, tri_error *err) 
   tri_error_clear(err);
   ck_assert_msg(tri_model_config_parse(config, strlen(config), NULL, 0, &c, err) == TRI_OK, "%s", err->message);
   ck_assert_int_eq(tri_shard_make(&c, p, &s, err), TRI_OK);
-  tri_status st = tri_weights_load(be, &c, &s, f.ckpt, TRI_DTYPE_COUNT, &w, err);
+  tri_status st = tri_weights_load(be, &c, &s, f.ckpt, TRI_DTYPE_COUNT, TRI_QUANTIZE_NONE, &w, err);
   ck_assert((st == TRI_OK) == (w != NULL) && (st == TRI_OK) == (err->status == TRI_OK));
   tri_weights_destroy(w);
   ck_assert_uint_eq(be->allocated[TRI_MEM_WEIGHTS], 0); /* nothing is kept after a failure */
@@ -584,7 +584,7 @@ START_TEST(a_file_that_shrinks) {
   struct stat sb;
   ck_assert_int_eq(stat(DIR "/model.safetensors", &sb), 0);
   ck_assert_int_eq(truncate(DIR "/model.safetensors", sb.st_size - 4), 0);
-  ck_assert_int_eq(tri_weights_load(be, &c, &s, f.ckpt, TRI_DTYPE_COUNT, &w, &err), TRI_IO);
+  ck_assert_int_eq(tri_weights_load(be, &c, &s, f.ckpt, TRI_DTYPE_COUNT, TRI_QUANTIZE_NONE, &w, &err), TRI_IO);
   ck_assert_str_eq(err.field, "lm_head.weight");
   ck_assert_ptr_null(w);
   tri_backend_destroy(be);

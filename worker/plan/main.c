@@ -59,6 +59,7 @@ static tri_status plan_ranks(const struct plan_options *o, const tri_model_confi
   if (!memory) memory = tri_host_memory_available() / (world * v->dp);
   tri_ledger_config lc = {.dtype = v->dtype == TRI_SERVE_AUTO ? TRI_DTYPE_COUNT : (tri_dtype)v->dtype,
                           .kv_dtype = v->kv_cache_dtype == TRI_SERVE_AUTO ? TRI_F32 : (tri_dtype)v->kv_cache_dtype,
+                          .quantization = (tri_quantization)v->quantization,
                           .memory = memory,
                           .kv_bytes = (int64_t)v->kv_cache_memory,
                           .num_kv_pages = v->num_kv_blocks};
