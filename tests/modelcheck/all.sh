@@ -45,10 +45,10 @@ single() {
   for pattern in 'gpt2*' 'gpt_neox*' 'llama*'; do
     every 'llama llama_odd' 0 --dtype bfloat16 --limit 1e-3
     every 'gpt2 gpt_neox' 0 --kv-cache-dtype bfloat16 --limit 1e-3
-    every '' 0 --quantization int8 --limit 5e-3
-    every '' 0 --quantization w8a8 --limit 2e-2
-    every '' 0 --quantization w8a8 --limit 2e-2 --backend ref --chunk 3
   done
+  pattern='*'
+  every '' 0 --quantization int8
+  every '' 0 --quantization w8a8
   for name in bert albert_odd distilbert; do
     check 0 0 "$checkpoints/$name" --pooling mean
     check 0 0 "$checkpoints/$name" --pooling first --backend ref
@@ -86,7 +86,8 @@ must-fail) must_fail ;;
 *x*)
   tp=${what%x*} pp=${what#*x}
   every '' $((tp * pp)) -tp "$tp" -pp "$pp" --chunk 5
-  every '' $((tp * pp)) -tp "$tp" -pp "$pp" --quantization int8 --limit 5e-3
+  pattern='g*_odd' # Conv1D, fused, grouped, stacked
+  every '' $((tp * pp)) -tp "$tp" -pp "$pp" --quantization int8
   ;;
 *)
   echo "all.sh: what is '$what'?" >&2
