@@ -12,7 +12,9 @@ mode=${1-}
 failed=0
 
 sources() {
-  find runtime kernels comm offload worker coordinator client tests \( -name '*.c' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \) | sort
+  for folder in runtime kernels comm offload worker coordinator client tests; do # git keeps no empty folder
+    [ ! -d $folder ] || find $folder \( -name '*.c' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \)
+  done | sort
 }
 scripts() {
   find . -path ./build -prune -o -path ./.git -prune -o -type f \( -name '*.sh' -o -path './.ci/run' \) -print | sort
