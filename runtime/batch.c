@@ -13,13 +13,15 @@ tri_status tri_slots_create(const tri_limits *limits, tri_slots **out) {
   s->slots = tri_calloc(n, sizeof *s->slots);
   s->history = tri_calloc(n * history, sizeof *s->history);
   s->pages = tri_calloc(n * (size_t)s->pages_per_seq, sizeof *s->pages);
-  if (!s->slots || !s->history || !s->pages) {
+  s->source_pages = tri_calloc(limits->has_source ? n * (size_t)s->pages_per_seq : 1, sizeof *s->source_pages);
+  if (!s->slots || !s->history || !s->pages || !s->source_pages) {
     tri_slots_destroy(s);
     return TRI_NO_MEMORY;
   }
   for (size_t i = 0; i < n; i++) {
     s->slots[i].history = s->history + i * history;
     s->slots[i].pages = s->pages + i * (size_t)s->pages_per_seq;
+    s->slots[i].source_pages = limits->has_source ? s->source_pages + i * (size_t)s->pages_per_seq : NULL;
   }
   *out = s;
   return TRI_OK;
@@ -27,50 +29,62 @@ tri_status tri_slots_create(const tri_limits *limits, tri_slots **out) {
 
 void tri_slots_destroy(tri_slots *s) {
   if (!s) return;
-  tri_free(s->slots), tri_free(s->history), tri_free(s->pages);
+  tri_free(s->slots), tri_free(s->history), tri_free(s->pages), tri_free(s->source_pages);
   tri_free(s);
+}
+
+static void free_arrays(tri_batch_arrays *a) {
+  tri_free(a->token_ids), tri_free(a->positions), tri_free(a->rope_len), tri_free(a->kv_slot), tri_free(a->logit_rows);
+  tri_free(a->seq_start), tri_free(a->context_len), tri_free(a->block_table);
+}
+
+static bool make_arrays(const tri_limits *l, tri_batch_arrays *a, tri_batch *view) {
+  size_t t = (size_t)l->max_num_batched_tokens, s = (size_t)l->max_num_seqs;
+  size_t stride = (size_t)((l->max_model_len + l->block_size - 1) / l->block_size);
+  a->token_ids = tri_calloc(t, sizeof *a->token_ids);
+  a->positions = tri_calloc(t, sizeof *a->positions);
+  a->rope_len = tri_calloc(t, sizeof *a->rope_len);
+  a->kv_slot = tri_calloc(t, sizeof *a->kv_slot);
+  a->logit_rows = tri_calloc(t, sizeof *a->logit_rows);
+  a->seq_start = tri_calloc(s + 1, sizeof *a->seq_start);
+  a->context_len = tri_calloc(s, sizeof *a->context_len);
+  a->block_table = tri_calloc(s * stride, sizeof *a->block_table);
+  *view = (tri_batch){
+      .block_table_stride = (int)stride,
+      .token_ids = a->token_ids,
+      .positions = a->positions,
+      .rope_len = a->rope_len,
+      .kv_slot = a->kv_slot,
+      .seq_start = a->seq_start,
+      .context_len = a->context_len,
+      .block_table = a->block_table,
+      .logit_rows = a->logit_rows,
+  };
+  return a->token_ids && a->positions && a->rope_len && a->kv_slot && a->logit_rows && a->seq_start && a->context_len &&
+         a->block_table;
 }
 
 tri_status tri_batch_builder_create(const tri_limits *l, tri_batch_builder **out) {
   tri_batch_builder *b = tri_calloc(1, sizeof *b);
   if (!b) return TRI_NO_MEMORY;
-  size_t t = (size_t)l->max_num_batched_tokens, s = (size_t)l->max_num_seqs;
-  size_t stride = (size_t)((l->max_model_len + l->block_size - 1) / l->block_size);
-  b->token_ids = tri_calloc(t, sizeof *b->token_ids);
-  b->positions = tri_calloc(t, sizeof *b->positions);
-  b->rope_len = tri_calloc(t, sizeof *b->rope_len);
-  b->kv_slot = tri_calloc(t, sizeof *b->kv_slot);
-  b->logit_rows = tri_calloc(t, sizeof *b->logit_rows);
-  b->seq_start = tri_calloc(s + 1, sizeof *b->seq_start);
-  b->context_len = tri_calloc(s, sizeof *b->context_len);
-  b->block_table = tri_calloc(s * stride, sizeof *b->block_table);
-  b->draws = tri_calloc(s, sizeof *b->draws);
-  b->draw_rows = tri_calloc(s, sizeof *b->draw_rows);
-  if (!b->token_ids || !b->positions || !b->rope_len || !b->kv_slot || !b->logit_rows || !b->seq_start ||
-      !b->context_len || !b->block_table || !b->draws || !b->draw_rows) {
+  b->draws = tri_calloc((size_t)l->max_num_seqs, sizeof *b->draws);
+  b->draw_rows = tri_calloc((size_t)l->max_num_seqs, sizeof *b->draw_rows);
+  bool ok = b->draws && b->draw_rows && make_arrays(l, &b->rows, &b->batch);
+  if (ok && l->has_source)
+    ok = make_arrays(l, &b->source_rows, &b->source) && make_arrays(l, &b->cross_rows, &b->cross);
+  if (!ok) {
     tri_batch_builder_destroy(b);
     return TRI_NO_MEMORY;
   }
-  b->batch = (tri_batch){
-      .block_table_stride = (int)stride,
-      .token_ids = b->token_ids,
-      .positions = b->positions,
-      .rope_len = b->rope_len,
-      .kv_slot = b->kv_slot,
-      .seq_start = b->seq_start,
-      .context_len = b->context_len,
-      .block_table = b->block_table,
-      .logit_rows = b->logit_rows,
-  };
+  b->cross.seq_start = b->rows.seq_start;
   *out = b;
   return TRI_OK;
 }
 
 void tri_batch_builder_destroy(tri_batch_builder *b) {
   if (!b) return;
-  tri_free(b->token_ids), tri_free(b->positions), tri_free(b->rope_len), tri_free(b->kv_slot), tri_free(b->logit_rows);
-  tri_free(b->seq_start), tri_free(b->context_len), tri_free(b->block_table), tri_free(b->draws),
-      tri_free(b->draw_rows);
+  free_arrays(&b->rows), free_arrays(&b->source_rows), free_arrays(&b->cross_rows);
+  tri_free(b->draws), tri_free(b->draw_rows);
   tri_free(b);
 }
 
@@ -111,10 +125,11 @@ static tri_status read_params(tri_slot *slot, const char **at, const char *end) 
 }
 
 static tri_status place_pages(const tri_slots *slots, tri_slot *slot, const tri_plan_seq *q, const int32_t *pages) {
+  int32_t *to = q->kind == TRI_SEQ_ENCODE ? slot->source_pages : slot->pages;
   if ((uint64_t)q->first_page + q->num_pages > (uint64_t)slots->pages_per_seq) return TRI_CORRUPT;
   for (uint32_t i = 0; i < q->num_pages; i++) {
     if (pages[i] < 0 || pages[i] >= slots->limits.num_pages) return TRI_CORRUPT;
-    slot->pages[q->first_page + i] = pages[i];
+    to[q->first_page + i] = pages[i];
   }
   return TRI_OK;
 }
@@ -124,15 +139,57 @@ static void fork_slot(const tri_slots *slots, tri_slot *to, const tri_slot *from
   to->num_history = from->num_history;
   memcpy(to->history, from->history, (size_t)from->num_history * sizeof *to->history);
   memcpy(to->pages, from->pages, (size_t)slots->pages_per_seq * sizeof *to->pages);
+  if (!slots->limits.has_source) return;
+  to->source_len = from->source_len;
+  memcpy(to->source_pages, from->source_pages, (size_t)slots->pages_per_seq * sizeof *to->source_pages);
+}
+
+/* The batch's next token. */
+static tri_status add_token(const tri_slots *slots, const tri_batch_arrays *a, int t, uint32_t id, int pos,
+                            const int32_t *pages, int rope_len) {
+  int block = slots->limits.block_size;
+  if (id >= (uint32_t)slots->limits.vocab_size) return TRI_CORRUPT;
+  a->token_ids[t] = id;
+  a->positions[t] = pos;
+  a->rope_len[t] = rope_len > pos + 1 ? rope_len : pos + 1;
+  a->kv_slot[t] = (int64_t)pages[pos / block] * block + pos % block;
+  return TRI_OK;
+}
+
+/* The sequence whose n tokens have been added. */
+static void add_sequence(const tri_slots *slots, const tri_batch_arrays *a, tri_batch *v, int n, int context,
+                         const int32_t *pages) {
+  memcpy(a->block_table + (size_t)v->num_seqs * (size_t)v->block_table_stride, pages,
+         (size_t)slots->pages_per_seq * sizeof *pages);
+  v->num_tokens += n;
+  a->context_len[v->num_seqs++] = context;
+  a->seq_start[v->num_seqs] = v->num_tokens;
+  if (context > v->max_context) v->max_context = context;
+  if (n > v->max_query) v->max_query = n;
+}
+
+/* Which of a sequence's logits are wanted, and whether there is a draw. */
+static tri_status add_logits(tri_batch_builder *b, const tri_slots *slots, const tri_plan_seq *q, int n) {
+  tri_batch *v = &b->batch;
+  bool sample = q->flags & TRI_SEQ_SAMPLE, all = q->flags & TRI_SEQ_ALL_LOGITS;
+  if (v->num_logits + (all ? n : sample) > tri_limits_logits(&slots->limits)) return TRI_CORRUPT;
+  for (int i = sample || all ? (all ? 0 : n - 1) : n; i < n; i++)
+    b->rows.logit_rows[v->num_logits++] = v->num_tokens + i;
+  if (sample) {
+    b->draw_rows[b->num_draws] = v->num_logits - 1;
+    b->draws[b->num_draws++] = (tri_draw){q->slot, q->counter, q->flags & TRI_SEQ_BAN};
+  }
+  return TRI_OK;
 }
 
 static tri_status add_tokens(tri_batch_builder *b, const tri_slots *slots, tri_slot *slot, const tri_plan_seq *q,
                              const uint32_t **ids) {
   tri_batch *v = &b->batch;
-  int n = (int)q->num_tokens, block = slots->limits.block_size;
+  int n = (int)q->num_tokens;
   bool whole =
       q->kind == TRI_SEQ_CHUNK && q->flags & TRI_SEQ_FIRST && !(q->flags & (TRI_SEQ_SAMPLE | TRI_SEQ_ALL_LOGITS));
   if (slots->limits.whole_sequences && !whole) return TRI_CORRUPT;
+  if (slots->limits.has_source && !slot->source_len) return TRI_CORRUPT;
   if (n < 1 || (int)q->start != slot->length || n > slots->limits.max_model_len - slot->length) return TRI_CORRUPT;
   if (q->kind == TRI_SEQ_CHUNK || !(q->flags & TRI_SEQ_TOKEN_IN_SLOT)) {
     memcpy(slot->history + slot->length, *ids, (size_t)n * sizeof **ids);
@@ -141,45 +198,48 @@ static tri_status add_tokens(tri_batch_builder *b, const tri_slots *slots, tri_s
   } else if (slot->num_history < slot->length + n) {
     return TRI_CORRUPT;
   }
+  tri_status st = TRI_OK;
   for (int i = 0; i < n; i++) {
-    int t = v->num_tokens + i, pos = slot->length + i;
-    uint32_t id = slot->history[pos];
-    if (id >= (uint32_t)slots->limits.vocab_size) return TRI_CORRUPT;
-    b->token_ids[t] = id;
-    b->positions[t] = pos;
-    b->rope_len[t] = (int32_t)q->rope_len > pos + 1 ? (int32_t)q->rope_len : pos + 1;
-    b->kv_slot[t] = (int64_t)slot->pages[pos / block] * block + pos % block;
+    int pos = slot->length + i;
+    TRI_TRY(add_token(slots, &b->rows, v->num_tokens + i, slot->history[pos], pos, slot->pages, (int)q->rope_len));
   }
-  bool sample = q->flags & TRI_SEQ_SAMPLE, all = q->flags & TRI_SEQ_ALL_LOGITS;
-  if (v->num_logits + (all ? n : sample) > tri_limits_logits(&slots->limits)) return TRI_CORRUPT;
-  for (int i = sample || all ? (all ? 0 : n - 1) : n; i < n; i++) b->logit_rows[v->num_logits++] = v->num_tokens + i;
-  if (sample) {
-    b->draw_rows[b->num_draws] = v->num_logits - 1;
-    b->draws[b->num_draws++] = (tri_draw){q->slot, q->counter, q->flags & TRI_SEQ_BAN};
-  }
+  TRI_TRY(add_logits(b, slots, q, n));
   slot->length += n;
-  memcpy(b->block_table + (size_t)v->num_seqs * (size_t)v->block_table_stride, slot->pages,
-         (size_t)slots->pages_per_seq * sizeof *slot->pages);
-  v->num_tokens += n;
-  b->context_len[v->num_seqs++] = slot->length;
-  b->seq_start[v->num_seqs] = v->num_tokens;
-  if (slot->length > v->max_context) v->max_context = slot->length;
-  if (n > v->max_query) v->max_query = n;
-  return TRI_OK;
+  add_sequence(slots, &b->rows, v, n, slot->length, slot->pages);
+  if (slots->limits.has_source) add_sequence(slots, &b->cross_rows, &b->cross, n, slot->source_len, slot->source_pages);
+cleanup:
+  return st;
 }
 
+/* A source replaces what the slot held. */
+static tri_status add_source(tri_batch_builder *b, const tri_slots *slots, tri_slot *slot, const tri_plan_seq *q,
+                             const uint32_t **ids) {
+  tri_batch *v = &b->source;
+  int n = (int)q->num_tokens;
+  tri_status st = TRI_OK;
+  if (n < 1 || n > slots->limits.max_model_len || v->num_seqs >= slots->limits.max_num_seqs) return TRI_CORRUPT;
+  for (int i = 0; i < n; i++)
+    TRI_TRY(add_token(slots, &b->source_rows, v->num_tokens + i, (*ids)[i], i, slot->source_pages, 0));
+  *ids += n;
+  slot->length = slot->num_history = 0;
+  slot->source_len = n;
+  add_sequence(slots, &b->source_rows, v, n, n, slot->source_pages);
+cleanup:
+  return st;
+}
+
+static void clear(tri_batch *v) { v->num_tokens = v->num_seqs = v->num_logits = v->max_context = v->max_query = 0; }
+
 tri_status tri_batch_build(tri_batch_builder *b, tri_slots *slots, const tri_plan_view *plan) {
-  tri_batch *v = &b->batch;
   const uint32_t *ids = plan->ids;
   const int32_t *pages = plan->pages;
   const char *params = plan->params, *params_end = params + plan->h.params_bytes;
-  v->num_tokens = v->num_seqs = v->num_logits = v->max_context = v->max_query = 0;
+  clear(&b->batch), clear(&b->source), clear(&b->cross);
   b->num_draws = 0;
-  b->seq_start[0] = 0;
   b->copies = plan->copies;
   b->num_copies = (int)plan->h.num_copies;
   if (plan->h.num_tokens > (uint32_t)slots->limits.max_num_batched_tokens ||
-      plan->h.num_seqs > 2 * (uint32_t)slots->limits.max_num_seqs)
+      plan->h.num_seqs > 3 * (uint32_t)slots->limits.max_num_seqs)
     return TRI_CORRUPT;
   for (int i = 0; i < 2 * b->num_copies; i++)
     if (plan->copies[i] < 0 || plan->copies[i] >= slots->limits.num_pages) return TRI_CORRUPT;
@@ -191,12 +251,15 @@ tri_status tri_batch_build(tri_batch_builder *b, tri_slots *slots, const tri_pla
     tri_slot *slot = &slots->slots[q->slot];
     if (q->flags & TRI_SEQ_FIRST) slot->length = slot->num_history = 0;
     if (q->kind == TRI_SEQ_FORK && (q->source_slot == q->slot || slots->limits.whole_sequences)) return TRI_CORRUPT;
+    if (q->kind == TRI_SEQ_ENCODE && !slots->limits.has_source) return TRI_CORRUPT;
     if (q->kind == TRI_SEQ_FORK) fork_slot(slots, slot, &slots->slots[q->source_slot]);
     st = place_pages(slots, slot, q, pages);
     pages += q->num_pages;
     if (st == TRI_OK && q->flags & TRI_SEQ_PARAMS) st = read_params(slot, &params, params_end);
-    if (st == TRI_OK && q->kind != TRI_SEQ_FORK) {
-      if (v->num_seqs >= slots->limits.max_num_seqs) return TRI_CORRUPT;
+    if (st == TRI_OK && q->kind == TRI_SEQ_ENCODE) {
+      st = add_source(b, slots, slot, q, &ids);
+    } else if (st == TRI_OK && q->kind != TRI_SEQ_FORK) {
+      if (b->batch.num_seqs >= slots->limits.max_num_seqs) return TRI_CORRUPT;
       st = add_tokens(b, slots, slot, q, &ids);
     }
     if (st != TRI_OK) return st;

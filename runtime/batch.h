@@ -12,6 +12,7 @@ typedef struct tri_limits {
   int block_size, num_pages;
   int vocab_size;
   bool whole_sequences; /* encoders: a sequence's tokens come in one step and nothing is drawn */
+  bool has_source;      /* encoder-decoders: a slot has a source of up to max_model_len tokens, encoded in one step */
   int max_num_logits;   /* rows of logits in one step; 0: max_num_seqs */
 } tri_limits;
 
@@ -20,11 +21,13 @@ static inline int tri_limits_logits(const tri_limits *l) {
 }
 
 typedef struct tri_slot {
-  int length;        /* tokens whose K and V are in the cache */
-  int num_prompt;    /* of history, for the penalties */
-  int num_history;   /* ids known: length, plus the drawn token not fed yet */
-  uint32_t *history; /* [max_model_len + 1] */
-  int32_t *pages;    /* [pages_per_seq] */
+  int length;            /* tokens whose K and V are in the cache */
+  int num_prompt;        /* of history, for the penalties */
+  int num_history;       /* ids known: length, plus the drawn token not fed yet */
+  uint32_t *history;     /* [max_model_len + 1] */
+  int32_t *pages;        /* [pages_per_seq] */
+  int source_len;        /* tokens of the source, whose keys for cross-attention are in the cache */
+  int32_t *source_pages; /* [pages_per_seq] */
   tri_sample_params params;
   tri_logit_bias bias[TRI_MAX_LOGIT_BIAS];
   uint32_t banned[TRI_MAX_BANNED];
@@ -35,7 +38,7 @@ typedef struct tri_slots {
   int pages_per_seq;
   tri_slot *slots;
   uint32_t *history;
-  int32_t *pages;
+  int32_t *pages, *source_pages;
 } tri_slots;
 
 tri_status tri_slots_create(const tri_limits *limits, tri_slots **out);
@@ -48,12 +51,19 @@ typedef struct tri_draw {
   bool ban;
 } tri_draw;
 
-/* The batch's arrays, of fixed capacity at fixed addresses. */
-typedef struct tri_batch_builder {
-  tri_batch batch; /* views into the arrays below */
+/* The arrays of a batch, of fixed capacity at fixed addresses. */
+typedef struct tri_batch_arrays {
   uint32_t *token_ids;
   int32_t *positions, *rope_len, *seq_start, *context_len, *block_table, *logit_rows;
   int64_t *kv_slot;
+} tri_batch_arrays;
+
+typedef struct tri_batch_builder {
+  tri_batch batch; /* views into the arrays below */
+  /* Of an encoder-decoder. source: the tokens that its encoder gets, whose pages are the sources'. cross: the batch's
+   * queries, as attention to the pages of the sources sees them. */
+  tri_batch source, cross;
+  tri_batch_arrays rows, source_rows, cross_rows;
   tri_draw *draws;
   int *draw_rows; /* index into the batch's logits of each draw */
   int num_draws;

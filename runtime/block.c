@@ -151,6 +151,12 @@ static tri_status run_block(tri_forward *f, const tri_batch *b, int l, tri_mat x
   if (!c->parallel_residual)
     TRI_TRY(close_branch(f, x, delta, &w[TRI_W_NORM1], &w[TRI_W_NORM1_BIAS], &w[TRI_W_BRANCH_NORM1],
                          &w[TRI_W_BRANCH_NORM1_BIAS], pending));
+  if (c->seq2seq.on) {
+    in = open_branch(f, x, pending, &w[TRI_W_CROSS_NORM], &w[TRI_W_CROSS_NORM_BIAS]);
+    tri_cross_run(f, l, w, in);
+    TRI_TRY(close_branch(f, x, delta, &w[TRI_W_CROSS_NORM], &w[TRI_W_CROSS_NORM_BIAS], &tri_no_weight, &tri_no_weight,
+                         pending));
+  }
   /* A parallel residual sums both branches before the one all-reduce. */
   if (!c->one_norm) in = open_branch(f, x, pending, &w[TRI_W_NORM2], &w[TRI_W_NORM2_BIAS]);
   if (c->layer_flags[f->cfg.shard.layers.first + l] & TRI_LAYER_SPARSE)

@@ -64,13 +64,15 @@ static tri_status fill_tensor(void *ctx, const tri_weight_target *t) {
   tri_weight_shape full = tri_rule_full_shape(f->c, &t->rule);
   tri_weight_id id = t->rule.weight;
   bool norm = id == TRI_W_NORM1 || id == TRI_W_NORM2 || id == TRI_W_FINAL_NORM || id == TRI_W_EMBED_NORM ||
-              id == TRI_W_BRANCH_NORM1 || id == TRI_W_BRANCH_NORM2 || id == TRI_W_Q_NORM || id == TRI_W_K_NORM;
+              id == TRI_W_BRANCH_NORM1 || id == TRI_W_BRANCH_NORM2 || id == TRI_W_Q_NORM || id == TRI_W_K_NORM ||
+              id == TRI_W_CROSS_NORM;
   tri_weight_id source = id == TRI_W_HEAD && f->c->tie_word_embeddings ? TRI_W_EMBED : id;
   f->t = t;
   f->mean = norm ? 1 - (float)f->c->norm_weight_offset : 0;
   /* Variance 1/k keeps activations near one through any depth. */
   f->width = full.vector ? 0.02f : (float)sqrt(3.0 / (double)full.k);
-  f->key = mix(f->seed ^ mix((uint64_t)source << 40 | (uint64_t)t->rule.part << 32 | (uint64_t)t->layer << 16) ^
+  f->key = mix(f->seed ^ (uint64_t)f->c->feeds_decoder ^
+               mix((uint64_t)source << 40 | (uint64_t)t->rule.part << 32 | (uint64_t)t->layer << 16) ^
                mix((uint64_t)t->expert));
   return tri_shard_slices(f->c, f->s, &t->rule, t->expert, fill_slice, f);
 }

@@ -39,7 +39,7 @@ static tri_status set_limits(tri_engine *e, const tri_engine_config *config, con
     len = config->max_num_batched_tokens;
   }
   /* Learned positions end with their table; rotary ones can be stretched on request. */
-  if (c->position == TRI_POS_LEARNED && len > c->max_position_embeddings)
+  if ((c->position == TRI_POS_LEARNED || c->position == TRI_POS_SINUSOID) && len > c->max_position_embeddings)
     return tri_fail(err, TRI_OUT_OF_RANGE, "max_model_len", "max_model_len %lld exceeds the model's %lld positions",
                     (long long)len, (long long)c->max_position_embeddings);
   if (len > c->max_position_embeddings && c->rope.kind == TRI_ROPE_FIXED && e->group->world->rank == 0)
@@ -55,6 +55,7 @@ static tri_status set_limits(tri_engine *e, const tri_engine_config *config, con
       .block_size = config->block_size,
       .vocab_size = (int)c->vocab_size,
       .whole_sequences = c->encoder,
+      .has_source = c->seq2seq.on,
       /* An observer may ask for the logits of every token. */
       .max_num_logits = config->observer.logits ? config->max_num_batched_tokens : config->max_num_seqs,
   };
@@ -72,6 +73,13 @@ static tri_status set_limits(tri_engine *e, const tri_engine_config *config, con
   tri_status st = tri_ledger_make(c, &e->shard, ckpt, &e->limits, e->num_lanes, &lc, &ledger, err);
   if (st == TRI_OK) e->limits.num_pages = (int)ledger.num_pages;
   return st;
+}
+
+/* Files of encoder-decoders whose config says that the head is the embedding may have a head all the same: the
+ * reference then takes what is stored. */
+static void find_head(tri_model_config *c, const tri_checkpoint *ckpt) {
+  for (const tri_tensor_rule *r = c->arch->tensors; c->seq2seq.on && ckpt && r->name; r++)
+    if (r->weight == TRI_W_HEAD && tri_rule_find(c, ckpt, r, 0, 0)) c->tie_word_embeddings = false;
 }
 
 /* Whether the caller can use such a model, and how it wants sequences pooled. */
@@ -93,12 +101,13 @@ static tri_status prepare(tri_engine *e, const tri_engine_config *config, tri_ch
   TRI_TRY(set_use(&e->model, config, err));
   TRI_TRY(tri_shard_make(&e->model, e->group->p, &e->shard, err));
   if (config->load_format != TRI_LOAD_DUMMY) TRI_TRY(tri_checkpoint_open(config->model_dir, ckpt, err));
+  find_head(&e->model, *ckpt);
   TRI_TRY(set_limits(e, config, *ckpt, err));
 cleanup:
   return st;
 }
 
-static tri_status allocate(tri_engine *e, const tri_engine_config *config, tri_error *err) {
+static tri_status allocate(tri_engine *e, const tri_engine_config *config, const tri_checkpoint *ckpt, tri_error *err) {
   tri_status st;
   size_t n = (size_t)config->max_num_seqs;
   TRI_TRY(tri_kv_cache_create(e->backend, &e->model, &e->shard, config->kv_dtype, e->limits.block_size,
@@ -135,7 +144,9 @@ static tri_status allocate(tri_engine *e, const tri_engine_config *config, tri_e
                            .int8_activations = config->quantization == TRI_QUANTIZE_W8A8,
                            .progress = &e->progress,
                            .observer = config->observer};
-  st = tri_forward_create(&fc, &e->forward, err);
+  TRI_TRY(tri_forward_create(&fc, &e->forward, err));
+  if (e->model.seq2seq.on)
+    st = tri_source_create(&fc, ckpt, config->dtype, config->quantization, config->seed, &e->source, err);
 cleanup:
   return st;
 }
@@ -156,7 +167,7 @@ tri_status tri_engine_create(const tri_engine_config *config, tri_backend *backe
                                                                  config->dtype, config->quantization, &e->weights, err)
                                              : tri_weights_load(backend, &e->model, &e->shard, ckpt, config->dtype,
                                                                 config->quantization, &e->weights, err);
-  if (st == TRI_OK) st = allocate(e, config, err);
+  if (st == TRI_OK) st = allocate(e, config, ckpt, err);
   TRI_TRY(agree(group, st, err));
   *out = e;
   e = NULL;
@@ -168,6 +179,7 @@ cleanup:
 
 void tri_engine_destroy(tri_engine *e) {
   if (!e) return;
+  tri_source_destroy(e->source);
   tri_forward_destroy(e->forward);
   tri_batch_builder_destroy(e->batch);
   tri_slots_destroy(e->slots);
@@ -221,6 +233,7 @@ tri_status tri_engine_step(tri_engine *e, const void *bytes, size_t len, const t
   if (plan.h.lane >= (uint32_t)e->num_lanes) return TRI_CORRUPT;
   atomic_store_explicit(&e->progress.step, plan.h.step, memory_order_relaxed);
   TRI_TRY(tri_batch_build(e->batch, e->slots, &plan));
+  if (e->source) TRI_TRY(tri_source_run(e->source, e->batch, (int)plan.h.lane, e->forward));
   TRI_TRY(tri_forward_run(e->forward, e->batch, (int)plan.h.lane, &logits, &e->encoded));
   if (!tri_group_is_sampler(e->group)) return TRI_OK;
   e->result.step = plan.h.step;

@@ -6,6 +6,7 @@
 #include "runtime/batch.h"
 #include "runtime/forward.h"
 #include "runtime/group.h"
+#include "runtime/source.h"
 #include "runtime/step_plan.h"
 
 typedef enum tri_load_format { TRI_LOAD_AUTO, TRI_LOAD_SAFETENSORS, TRI_LOAD_DUMMY } tri_load_format;
@@ -40,6 +41,7 @@ typedef struct tri_engine {
   tri_slots *slots;
   tri_batch_builder *batch;
   tri_forward *forward;
+  tri_source *source; /* NULL but for encoder-decoders */
   tri_progress progress;
   tri_step_result result;
   tri_encoded encoded; /* of the last step of an encoder, on the sampling rank */

@@ -77,6 +77,47 @@ static float slope_of(int64_t num_heads, int64_t head) {
 
 static float round_bf16(float x) { return tri_bf16_to_f32(tri_f32_to_bf16(x)); }
 
+/* The bucket of a distance between a key and a query (Raffel et al., 2020): one for each short distance, then ever
+ * wider ones, the last for bias_max_distance and beyond; an encoder's first half is for keys before the query. Single
+ * precision as in the reference, whose bounds between buckets depend on it. */
+static int bucket_of(const tri_model_config *c, int distance) {
+  int buckets = (int)c->bias_buckets, first = 0, away = distance < 0 ? -distance : distance;
+  if (c->encoder) {
+    buckets /= 2;
+    if (distance > 0) first = buckets;
+  } else if (distance > 0) {
+    away = 0;
+  }
+  int exact = buckets / 2;
+  if (away < exact) return first + away;
+  float scale = (float)log((double)c->bias_max_distance / exact);
+  int wide = exact + (int)(logf((float)away / (float)exact) / scale * (float)(buckets - exact));
+  return first + (wide < buckets ? wide : buckets - 1);
+}
+
+/* A bias for each head and each distance up to that where the last bucket begins. */
+static bool make_relative_bias(tri_forward *f) {
+  tri_backend *be = f->cfg.backend;
+  const tri_model_config *c = f->cfg.model;
+  const tri_weight *w = &f->cfg.weights->global[TRI_W_RELATIVE_BIAS];
+  int reach = (int)c->bias_max_distance;
+  size_t n = (size_t)w->n * (size_t)w->k, len = 2 * (size_t)reach + 1;
+  void *stored = tri_malloc(n, tri_dtype_size(w->dtype));
+  f->bias_len = (int)len, f->bias_offset = reach;
+  f->bias = tri_malloc((size_t)w->k * sizeof *f->bias, len);
+  if (stored && f->bias) {
+    be->ops.download(be, stored, w->data, n * tri_dtype_size(w->dtype), NULL);
+    bool ok = be->ops.stream_sync(be, NULL) == TRI_OK;
+    for (int h = 0; ok && h < w->k; h++)
+      for (size_t i = 0; i < len; i++)
+        f->bias[(size_t)h * len + i] =
+            tri_load_f32(stored, w->dtype, (size_t)(bucket_of(c, (int)i - reach) * w->k + h));
+    if (!ok) tri_free(f->bias), f->bias = NULL;
+  }
+  tri_free(stored);
+  return f->bias != NULL;
+}
+
 /* Tables of what is added to the scores by position. */
 static bool make_biases(tri_forward *f) {
   const tri_model_config *c = f->cfg.model;
@@ -86,6 +127,7 @@ static bool make_biases(tri_forward *f) {
     for (int i = 0; f->slopes && i < heads.count; i++) f->slopes[i] = slope_of(c->num_heads, heads.first + i);
     return f->slopes != NULL;
   }
+  if (c->position == TRI_POS_RELATIVE) return make_relative_bias(f);
   if (c->position != TRI_POS_ALIBI_ROUNDED) return true;
   f->bias_len = f->cfg.limits.max_model_len;
   f->bias = tri_malloc((size_t)heads.count * sizeof *f->bias, (size_t)f->bias_len);
@@ -250,10 +292,18 @@ static tri_status run_head(tri_forward *f, const tri_batch *b, tri_mat x, tri_ma
 
 /* An encoder's last stage. Every rank has the final states, one the ends. */
 static tri_status finish_encoding(tri_forward *f, const tri_batch *b, tri_mat x, tri_mat pending, tri_encoded *out) {
+  tri_backend *be = f->cfg.backend;
+  const tri_model_config *c = f->cfg.model;
   const tri_observer *o = &f->cfg.observer;
-  settle(f, x, pending);
-  if (o->hidden) o->hidden(o->ctx, (int)f->cfg.model->num_layers, x);
-  if (!tri_is_encoding_rank(f->cfg.model, &f->cfg.shard)) return TRI_OK;
+  const tri_weight *w = f->cfg.weights->global;
+  tri_norm_args norm = tri_norm_of(f, x, pending, &w[TRI_W_FINAL_NORM], &w[TRI_W_FINAL_NORM_BIAS], x);
+  if (c->no_final_norm)
+    settle(f, x, pending);
+  else
+    be->ops.norm_launch(be, &f->plan.norm, &norm, NULL);
+  if (o->hidden) o->hidden(o->ctx, (int)c->num_layers, x);
+  if (c->feeds_decoder) out->hidden = x;
+  if (!tri_is_encoding_rank(c, &f->cfg.shard)) return TRI_OK;
   tri_encoder_run(f, b, x, out);
   if (o->encoded) o->encoded(o->ctx, out);
   return TRI_OK;
@@ -275,14 +325,16 @@ static void copy_pages(tri_forward *f, const tri_batch_builder *b) {
 
 tri_status tri_forward_run(tri_forward *f, const tri_batch_builder *builder, int lane, tri_mat *logits,
                            tri_encoded *encoded) {
-  const tri_batch *b = &builder->batch;
+  const tri_model_config *c = f->cfg.model;
+  const tri_batch *b = c->feeds_decoder ? &builder->source : &builder->batch;
   tri_backend *be = f->cfg.backend;
   tri_comm *world = f->cfg.group->world;
   tri_mat x = tri_rows(f->buf.x[lane], b->num_tokens), pending = {0};
   tri_status st = TRI_OK;
   *logits = (tri_mat){0};
   *encoded = (tri_encoded){0};
-  copy_pages(f, builder);
+  f->cross = c->seq2seq.on ? &builder->cross : NULL;
+  if (!c->feeds_decoder) copy_pages(f, builder);
   if (!b->num_tokens) return TRI_OK;
   TRI_TRY(tri_forward_plan(f, b, lane));
   TRI_TRY(world->ops->wait(world, &f->sends[lane])); /* the lane's last transfer out of x */

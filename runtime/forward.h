@@ -18,7 +18,8 @@ typedef struct tri_progress {
 
 /* What an encoder makes of a step, on the sampling rank: views into buffers, good until the next step. */
 typedef struct tri_encoded {
-  tri_mat hidden; /* [T, hidden] final states; data NULL: this rank has no results */
+  tri_mat hidden; /* [T, hidden] final states; data NULL: this rank has no results. Of an encoder that feeds a decoder
+                     every tensor rank has them. */
   tri_mat pooled; /* [S, hidden]; data NULL: the model does not pool */
   tri_mat scores; /* a classifier's logits, [S, labels], of a token classifier [T, labels]; data NULL: none */
 } tri_encoded;
@@ -50,9 +51,14 @@ typedef struct tri_forward_config {
 tri_status tri_forward_create(const tri_forward_config *config, tri_forward **out, tri_error *err);
 void tri_forward_destroy(tri_forward *f); /* NULL is fine */
 
-/* Runs this rank's share of one step. On the sampling rank *logits is [num_logits, vocab_size] afterwards; elsewhere
- * its data is NULL, as for an encoder, whose results are in *encoded. Allocates nothing. */
+/* Runs this rank's share of one step; an encoder that feeds a decoder takes the builder's sources. On the sampling rank
+ * *logits is [num_logits, vocab_size] afterwards; elsewhere its data is NULL, as for an encoder, whose results are in
+ * *encoded. Allocates nothing. */
 tri_status tri_forward_run(tri_forward *f, const tri_batch_builder *b, int lane, tri_mat *logits, tri_encoded *encoded);
+
+/* Turns the states that the encoder of an encoder-decoder made of the builder's sources into keys and values for the
+ * cross-attention of every layer. Before the step that has the sequences' first tokens. */
+tri_status tri_forward_fill_cross(tri_forward *f, const tri_batch *source, tri_mat states);
 
 /* Bytes of activations that such a rank needs: the ledger's line. False on overflow. */
 bool tri_forward_bytes(const tri_model_config *c, const tri_shard *s, const tri_limits *limits, int num_lanes,

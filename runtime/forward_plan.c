@@ -139,6 +139,8 @@ tri_attention_args tri_attention_of(const tri_forward *f, const tri_batch *b, in
       .sinks = tri_vector(&f->cfg.weights->layers[layer].w[TRI_W_SINKS]),
       .position_bias = f->bias,
       .bias_len = f->bias_len,
+      .bias_offset = f->bias_offset,
+      .bias_relative = c->position == TRI_POS_RELATIVE,
       .out = tri_rows(f->buf.attn, b->num_tokens),
   };
 }
@@ -345,6 +347,7 @@ static tri_status plan_tokens(tri_forward *f, const tri_batch *b, int lane) {
   TRI_TRY(be->ops.norm_plan(be, &settle, &f->plan.settle));
   if (f->cfg.shard.first_stage) TRI_TRY(plan_entrance(f, b, lane));
   TRI_TRY(plan_attention(f, b));
+  if (f->cfg.model->seq2seq.on) TRI_TRY(tri_cross_plan(f, t));
   TRI_TRY(plan_mlp(f, t));
   TRI_TRY(plan_experts(f, t));
 cleanup:
@@ -364,17 +367,22 @@ tri_status tri_forward_plan(tri_forward *f, const tri_batch *b, int lane) {
     TRI_TRY(tri_latent_plan_attention(f, b));
   else
     TRI_TRY(be->ops.attention_plan(be, &attention, &f->plan.attention));
+  if (f->cfg.model->seq2seq.on) TRI_TRY(tri_cross_plan_attention(f));
   tri_mat x = tri_rows(f->buf.x[lane], b->num_tokens);
   if (tri_is_encoding_rank(f->cfg.model, &f->cfg.shard)) TRI_TRY(tri_encoder_plan(f, b, x));
   if (f->cfg.shard.last_stage && b->num_logits) TRI_TRY(plan_head(f, b, x));
+  TRI_TRY(tri_forward_reserve(f));
+cleanup:
+  return st;
+}
+
+tri_status tri_forward_reserve(tri_forward *f) {
   size_t need = 0;
   const tri_op_plan *all = (const tri_op_plan *)&f->plan;
   for (size_t i = 0; i < sizeof f->plan / sizeof *all; i++)
     if (all[i].workspace > need) need = all[i].workspace;
-  if (need > f->reserved) {
-    TRI_TRY(be->ops.reserve(be, need));
-    f->reserved = need;
-  }
-cleanup:
+  if (need <= f->reserved) return TRI_OK;
+  tri_status st = f->cfg.backend->ops.reserve(f->cfg.backend, need);
+  if (st == TRI_OK) f->reserved = need;
   return st;
 }

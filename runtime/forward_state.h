@@ -34,6 +34,7 @@ typedef struct tri_plans {
   tri_op_plan o, up, glu, down, gather, final_norm, project_out, head, cap, rope, copy;
   tri_op_plan q_a, q_a_norm, q_b, kv_a, absorb, mla_append, expand;
   tri_op_plan first_rows, mean_rows, pooler, classifier;
+  tri_op_plan cross_kv, cross_append, cross_q, cross_attention, cross_o;
   tri_op_plan router, route, experts, shared_up, shared_glu, shared_gate, shared_gated, shared_down;
 } tri_plans;
 
@@ -44,8 +45,9 @@ struct tri_forward {
   int32_t *kv_head_of; /* [q_heads.count] */
   float *slopes;       /* [q_heads.count] ALiBi's, else NULL */
   float *bias;         /* [q_heads.count, bias_len] by position, else NULL */
-  int bias_len;
-  tri_range counted_kv; /* local KV heads that no lower rank has too: each is counted once in a sum over the ranks */
+  int bias_len, bias_offset;
+  const tri_batch *cross; /* the step's queries against the sources of an encoder-decoder */
+  tri_range counted_kv;   /* local KV heads that no lower rank has too: each is counted once in a sum over the ranks */
   int dense_layer, sparse_layer; /* a layer of this shard with one MLP, one with experts; -1: it has none */
   int num_tokens;                /* of the step under way */
   tri_comm_req *sends;           /* [lanes] */
@@ -61,12 +63,18 @@ tri_status tri_forward_blocks(tri_forward *f, const tri_batch *b, int first, int
 tri_status tri_latent_plan(tri_forward *f, const tri_batch *b);
 tri_status tri_latent_plan_attention(tri_forward *f, const tri_batch *b);
 void tri_latent_run(tri_forward *f, const tri_batch *b, int layer, const tri_weight *w, tri_mat in);
+/* cross.c: attention to the encoder's states, from a branch's input to f->buf.delta. */
+tri_status tri_cross_plan(tri_forward *f, int tokens);
+tri_status tri_cross_plan_attention(tri_forward *f);
+void tri_cross_run(tri_forward *f, int layer, const tri_weight *w, tri_mat in);
 /* encoder.c: from the final states to what is pooled and to a classifier's logits. */
 bool tri_is_encoding_rank(const tri_model_config *c, const tri_shard *s);
 tri_status tri_encoder_plan(tri_forward *f, const tri_batch *b, tri_mat x);
 void tri_encoder_run(tri_forward *f, const tri_batch *b, tri_mat x, tri_encoded *out);
 /* forward_plan.c: chooses the kernels of a step's shapes and makes room for their workspace. */
 tri_status tri_forward_plan(tri_forward *f, const tri_batch *b, int lane);
+/* Makes room for the largest workspace of all plans. */
+tri_status tri_forward_reserve(tri_forward *f);
 /* Sum of m over the tensor group. */
 static inline tri_status tri_forward_sum(tri_forward *f, tri_mat m) {
   tri_comm *c = f->cfg.group->tensor;

@@ -40,9 +40,21 @@ cleanup:
   return tri_fail(err, st, "kv_cache", "no memory for %d KV pages", num_pages);
 }
 
+tri_status tri_kv_cache_borrow(const tri_kv_cache *from, int num_layers, tri_kv_cache **out) {
+  tri_kv_cache *kv = tri_calloc(1, sizeof *kv);
+  if (!kv || !(kv->layers = tri_calloc((size_t)num_layers, sizeof *kv->layers))) {
+    tri_free(kv);
+    return TRI_NO_MEMORY;
+  }
+  kv->num_layers = num_layers, kv->num_pages = from->num_pages, kv->block_size = from->block_size;
+  for (int l = 0; l < num_layers; l++) kv->layers[l] = from->layers[0];
+  *out = kv;
+  return TRI_OK;
+}
+
 void tri_kv_cache_destroy(tri_kv_cache *kv) {
   if (!kv) return;
-  kv->backend->ops.mem_free(kv->backend, TRI_MEM_KV, kv->memory, kv->bytes);
+  if (kv->memory) kv->backend->ops.mem_free(kv->backend, TRI_MEM_KV, kv->memory, kv->bytes);
   tri_free(kv->layers);
   tri_free(kv);
 }

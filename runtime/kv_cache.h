@@ -19,6 +19,9 @@ bool tri_kv_page_bytes(const tri_model_config *c, const tri_shard *s, tri_dtype 
 
 tri_status tri_kv_cache_create(tri_backend *be, const tri_model_config *c, const tri_shard *s, tri_dtype dtype,
                                int block_size, int num_pages, tri_kv_cache **out, tri_error *err);
+/* A cache for an encoder that feeds a decoder: its layers use the memory of the decoder's first one, in turn, since
+ * nobody reads a layer's keys once the next one runs. `from` must outlive it. */
+tri_status tri_kv_cache_borrow(const tri_kv_cache *from, int num_layers, tri_kv_cache **out);
 void tri_kv_cache_destroy(tri_kv_cache *kv); /* NULL is fine */
 
 #endif

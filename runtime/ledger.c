@@ -7,6 +7,27 @@
 #include "runtime/forward.h"
 #include "runtime/kv_cache.h"
 
+/* What the encoder of an encoder-decoder takes beside it. */
+static tri_status add_source(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
+                             const tri_limits *limits, int num_lanes, const tri_ledger_config *config, tri_ledger *l,
+                             tri_error *err) {
+  tri_model_config source;
+  tri_shard shard;
+  tri_weight_map m;
+  size_t activations;
+  if (!c->seq2seq.on) return TRI_OK;
+  tri_model_config_source(c, &source);
+  tri_status st = tri_shard_make(&source, s->p, &shard, err);
+  if (st == TRI_OK) st = tri_weight_map_make(&source, &shard, ckpt, config->dtype, config->quantization, &m, err);
+  if (st != TRI_OK) return st;
+  l->weights += m.bytes;
+  tri_weight_map_free(&m);
+  if (!tri_forward_bytes(&source, &shard, limits, num_lanes, &activations))
+    return tri_fail(err, TRI_OVERFLOW, "max_num_batched_tokens", "the sizes overflow");
+  l->activations += activations;
+  return TRI_OK;
+}
+
 tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
                            const tri_limits *limits, int num_lanes, const tri_ledger_config *config, tri_ledger *out,
                            tri_error *err) {
@@ -19,7 +40,11 @@ tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const 
   if (!tri_forward_bytes(c, s, limits, num_lanes, &l.activations) ||
       !tri_kv_page_bytes(c, s, config->kv_dtype, limits->block_size, &l.page_bytes))
     return tri_fail(err, TRI_OVERFLOW, "max_num_batched_tokens", "the sizes overflow");
-  int64_t pages_per_seq = (limits->max_model_len + limits->block_size - 1) / limits->block_size;
+  st = add_source(c, s, ckpt, limits, num_lanes, config, &l, err);
+  if (st != TRI_OK) return st;
+  /* An encoder-decoder's sequence has pages for its source, too. */
+  int64_t pages_per_seq =
+      (limits->max_model_len + limits->block_size - 1) / limits->block_size * (c->seq2seq.on ? 2 : 1);
   int64_t full = pages_per_seq * limits->max_num_seqs;
   int64_t page = (int64_t)l.page_bytes, fixed = (int64_t)(l.weights + l.activations);
   int64_t room = config->memory ? config->memory - fixed : INT64_MAX;

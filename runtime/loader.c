@@ -222,8 +222,9 @@ static bool shape_fits(const struct load *l, const tri_tensor_rule *rule, const 
   bool transposed = rule->flags & TRI_TENSOR_TRANSPOSED;
   int64_t rows = transposed ? full.k : full.n, cols = transposed ? full.n : full.k;
   bool stacked = rule->flags & TRI_TENSOR_STACKED;
-  /* A gain for each head may be stored as [heads, head_dim]. */
-  bool by_head = (rule->weight == TRI_W_Q_NORM || rule->weight == TRI_W_K_NORM) && t->rank == 2;
+  /* A gain for each head may be stored as [heads, head_dim], what is added to logits as [1, vocabulary]. */
+  bool by_head =
+      (rule->weight == TRI_W_Q_NORM || rule->weight == TRI_W_K_NORM || rule->weight == TRI_W_HEAD_BIAS) && t->rank == 2;
   if (stacked && (t->rank < 1 || t->shape[0] != l->c->moe.num_experts)) return false;
   const int64_t *shape = t->shape + stacked;
   int rank = t->rank - stacked;
@@ -290,24 +291,30 @@ static bool matches(const char *pattern, const char *prefix, int64_t layers, int
   return !*name;
 }
 
-/* A tensor that nobody asks for would be a part of the model that is left out. */
+static bool is_known(const tri_model_config *c, const char *name) {
+  const tri_arch *a = c->arch;
+  int64_t layers = c->shared_layers ? 1 : c->num_layers;
+  int layer;
+  for (const tri_tensor_rule *r = a->tensors; r->name; r++)
+    if (tri_rule_applies(c, r) && matches(r->name, a->prefix, layers, c->moe.num_experts, name, &layer) &&
+        tri_weight_in_layer(c, r->weight, layer))
+      return true;
+  for (const char *const *p = a->ignored_tensors; p && *p; p++)
+    if (matches(*p, a->prefix, 1 << 20, 1 << 20, name, &layer)) return true;
+  return false;
+}
+
+/* A tensor that nobody asks for would be a part of the model that is left out. Those of an encoder-decoder are looked
+ * through for both. */
 static tri_status check_all_known(const struct load *l) {
-  const tri_arch *a = l->c->arch;
+  tri_model_config source;
+  if (l->c->feeds_decoder) return TRI_OK;
+  if (l->c->seq2seq.on) tri_model_config_source(l->c, &source);
   for (size_t i = 0; i < tri_checkpoint_num_tensors(l->ckpt); i++) {
     const char *name = tri_checkpoint_tensor(l->ckpt, i)->name;
-    bool known = false;
-    int layer;
-    for (const tri_tensor_rule *r = a->tensors; r->name && !known; r++) {
-      known = tri_rule_applies(l->c, r) &&
-              matches(r->name, a->prefix, l->c->shared_layers ? 1 : l->c->num_layers, l->c->moe.num_experts, name,
-                      &layer) &&
-              tri_weight_in_layer(l->c, r->weight, layer);
-    }
-    for (const char *const *p = a->ignored_tensors; p && *p && !known; p++)
-      known = matches(*p, a->prefix, 1 << 20, 1 << 20, name, &layer);
-    if (!known)
+    if (!is_known(l->c, name) && !(l->c->seq2seq.on && is_known(&source, name)))
       return tri_fail(l->err, TRI_UNSUPPORTED, name, "the checkpoint's tensor %.80s is not a part of %s", name,
-                      a->model_type);
+                      l->c->arch->model_type);
   }
   return TRI_OK;
 }

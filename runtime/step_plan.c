@@ -54,7 +54,8 @@ void tri_plan_add(tri_plan_writer *w, const tri_plan_seq *seq, const uint32_t *i
                   const tri_sample_params *params, uint32_t num_prompt) {
   w->seqs[w->h.num_seqs++] = *seq;
   if (seq->kind != TRI_SEQ_FORK) w->h.num_tokens += seq->num_tokens;
-  if (seq->kind == TRI_SEQ_CHUNK || (seq->kind == TRI_SEQ_DECODE && !(seq->flags & TRI_SEQ_TOKEN_IN_SLOT))) {
+  if (seq->kind == TRI_SEQ_CHUNK || seq->kind == TRI_SEQ_ENCODE ||
+      (seq->kind == TRI_SEQ_DECODE && !(seq->flags & TRI_SEQ_TOKEN_IN_SLOT))) {
     memcpy(w->ids + w->h.num_ids, ids, seq->num_tokens * sizeof *ids);
     w->h.num_ids += seq->num_tokens;
   }
@@ -132,7 +133,7 @@ tri_status tri_plan_read(const void *bytes, size_t len, tri_plan_view *out) {
     params += !!(s->flags & TRI_SEQ_PARAMS);
     if (s->kind == TRI_SEQ_FORK) continue;
     tokens += s->num_tokens;
-    if (s->kind == TRI_SEQ_CHUNK || !(s->flags & TRI_SEQ_TOKEN_IN_SLOT)) ids += s->num_tokens;
+    if (s->kind != TRI_SEQ_DECODE || !(s->flags & TRI_SEQ_TOKEN_IN_SLOT)) ids += s->num_tokens;
   }
   if (ids != v.h.num_ids || pages != v.h.num_pages || tokens != v.h.num_tokens || params != v.h.num_params)
     return TRI_CORRUPT;

@@ -22,7 +22,8 @@ enum {
 typedef enum tri_seq_kind {
   TRI_SEQ_CHUNK,  /* tokens of a prompt, ids in the plan */
   TRI_SEQ_DECODE, /* one token, that of the last draw */
-  TRI_SEQ_FORK,   /* slot becomes a copy of source_slot: history and pages (shared); no tokens */
+  TRI_SEQ_ENCODE, /* all tokens of an encoder-decoder's source, ids in the plan; new_pages are the source's */
+  TRI_SEQ_FORK,   /* slot becomes a copy of source_slot: history, source and pages (shared); no tokens */
 } tri_seq_kind;
 
 enum {

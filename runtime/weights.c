@@ -1,6 +1,7 @@
 /* Where weights lie. What is put there: loader.c, or dummy.c. */
 #include "runtime/weights.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -43,6 +44,9 @@ bool tri_weight_is_quantized(const tri_model_config *c, tri_weight_id id) {
   case TRI_W_Q_A:
   case TRI_W_Q_B:
   case TRI_W_KV_A:
+  case TRI_W_CROSS_Q:
+  case TRI_W_CROSS_KV:
+  case TRI_W_CROSS_O:
   case TRI_W_EXPERT_UP:
   case TRI_W_EXPERT_DOWN:
   case TRI_W_SHARED_UP:
@@ -75,7 +79,7 @@ static tri_status place(struct mapping *p, tri_weight_id id, int layer, tri_weig
   tri_weight_place at = {.dtype = p->dtype};
   size_t scales;
   if (!tri_weight_in_layer(c, id, layer)) shape.n = 0;
-  if (shape.vector)
+  if (shape.vector || (id == TRI_W_POSITIONS && c->position == TRI_POS_SINUSOID))
     at.dtype = TRI_F32;
   else if (p->quantized && tri_weight_is_quantized(c, id))
     at.dtype = TRI_I8;
@@ -174,6 +178,26 @@ static void bind(const tri_model_config *c, const tri_shard *s, const tri_weight
     }
 }
 
+/* Row p of a table of sinusoids: sin(p / 10000^(2i / width)) for i < width / 2, then the cosines; an odd width has one
+ * sine more. */
+static tri_status put_sinusoids(tri_backend *be, const tri_weight *to) {
+  float *row = tri_malloc((size_t)to->k, sizeof *row);
+  if (!row) return TRI_NO_MEMORY;
+  int sines = (to->k + 1) / 2;
+  for (int p = 0; p < to->n; p++) {
+    for (int i = 0; i < to->k; i++) {
+      int pair = i < sines ? i : i - sines;
+      double angle = p / pow(10000, 2.0 * pair / to->k);
+      row[i] = (float)(i < sines ? sin(angle) : cos(angle));
+    }
+    be->ops.upload(be, (char *)to->data + (size_t)p * (size_t)to->k * sizeof *row, row, (size_t)to->k * sizeof *row,
+                   NULL);
+  }
+  tri_status st = be->ops.stream_sync(be, NULL);
+  tri_free(row);
+  return st;
+}
+
 tri_status tri_weights_alloc(tri_backend *be, const tri_model_config *c, const tri_shard *s, const tri_weight_map *m,
                              tri_weights **out, tri_error *err) {
   tri_weights *w = tri_calloc(1, sizeof *w);
@@ -186,6 +210,11 @@ tri_status tri_weights_alloc(tri_backend *be, const tri_model_config *c, const t
   w->backend = be;
   w->bytes = m->bytes;
   bind(c, s, m, w);
+  const tri_weight *positions = &w->global[TRI_W_POSITIONS];
+  if (c->position == TRI_POS_SINUSOID && positions->data && put_sinusoids(be, positions) != TRI_OK) {
+    tri_weights_destroy(w);
+    return tri_fail(err, TRI_NO_MEMORY, "model", "cannot make the table of positions");
+  }
   *out = w;
   return TRI_OK;
 }

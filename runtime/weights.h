@@ -75,7 +75,8 @@ typedef struct tri_weight_target {
 tri_status tri_weights_each(const tri_model_config *c, const tri_shard *s, const tri_weight_map *m,
                             tri_status (*fn)(void *ctx, const tri_weight_target *t), void *ctx);
 
-/* Memory for a map, with the views set and the contents zero. */
+/* Memory for a map, with the views set and the contents zero, but for tables of sinusoids, which are no checkpoint's.
+ */
 tri_status tri_weights_alloc(tri_backend *be, const tri_model_config *c, const tri_shard *s, const tri_weight_map *m,
                              tri_weights **out, tri_error *err);
 

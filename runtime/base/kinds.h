@@ -27,4 +27,7 @@ typedef enum tri_moe_score { TRI_MOE_SOFTMAX, TRI_MOE_SIGMOID, TRI_MOE_TOPK_SOFT
  */
 typedef enum tri_quantization { TRI_QUANTIZE_NONE, TRI_QUANTIZE_INT8, TRI_QUANTIZE_W8A8 } tri_quantization;
 
+/* When a beam search ends that has as many finished answers as beams; see runtime/beam.h. */
+typedef enum tri_early_stopping { TRI_EARLY_FALSE, TRI_EARLY_TRUE, TRI_EARLY_NEVER } tri_early_stopping;
+
 #endif

@@ -4,6 +4,7 @@
 
 #define ARCHITECTURES(X)                                                                                               \
   X(albert)                                                                                                            \
+  X(bart)                                                                                                              \
   X(bert)                                                                                                              \
   X(bloom)                                                                                                             \
   X(cohere)                                                                                                            \
@@ -19,6 +20,7 @@
   X(gptj)                                                                                                              \
   X(granite)                                                                                                           \
   X(llama)                                                                                                             \
+  X(marian)                                                                                                            \
   X(mistral)                                                                                                           \
   X(mixtral)                                                                                                           \
   X(olmo2)                                                                                                             \
@@ -32,7 +34,8 @@
   X(qwen3_moe)                                                                                                         \
   X(roberta)                                                                                                           \
   X(stablelm)                                                                                                          \
-  X(starcoder2)
+  X(starcoder2)                                                                                                        \
+  X(t5)
 
 #define X(name) extern const tri_arch tri_arch_##name;
 ARCHITECTURES(X)

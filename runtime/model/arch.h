@@ -16,10 +16,11 @@
  *   by vocabulary: EMBED, HEAD (rows)       by query and KV heads: QKV (rows), O (columns)
  *   by intermediate size: UP (rows; gate rows first when gated), DOWN (columns)
  *   by each expert's intermediate size: EXPERT_UP (expert below expert), EXPERT_DOWN, the same for SHARED_*
- *   by heads: Q_B, V_UP (rows), K_UP ([rank, nope_dim] for each head: what a query is multiplied with to meet the
- * latent) replicated: norms, projections, routers, projections to a latent (Q_A, KV_A); on tensor rank 0 alone: what is
- * added before an all-reduce (O_BIAS, DOWN_BIAS, POSITIONS, TYPES) and an encoder's ends (POOLER, CLASSIFIER). NORM1,
- * NORM2: of a branch's input, or of the sum with it; BRANCH_NORM1, 2: of what a branch gives. */
+ *   by heads: Q_B, V_UP, CROSS_Q, CROSS_KV (keys above values; rows), CROSS_O, RELATIVE_BIAS (columns), K_UP
+ * ([rank, nope_dim] for each head: what a query is multiplied with to meet the latent) replicated: norms, projections,
+ * routers, projections to a latent (Q_A, KV_A); on tensor rank 0 alone: what is added before an all-reduce (O_BIAS,
+ * CROSS_O_BIAS, DOWN_BIAS, POSITIONS, TYPES) and an encoder's ends (POOLER, CLASSIFIER). NORM1, NORM2: of a branch's
+ * input, or of the sum with it; BRANCH_NORM1, 2: of what a branch gives. */
 #define TRI_WEIGHT_LIST(X)                                                                                             \
   X(EMBED, 0)                                                                                                          \
   X(EMBED_NORM, 0)                                                                                                     \
@@ -72,7 +73,16 @@
   X(EXPERT_DOWN_BIAS, 1)                                                                                               \
   X(SHARED_UP, 1)                                                                                                      \
   X(SHARED_DOWN, 1)                                                                                                    \
-  X(SHARED_GATE, 1)
+  X(SHARED_GATE, 1)                                                                                                    \
+  X(RELATIVE_BIAS, 0)                                                                                                  \
+  X(CROSS_NORM, 1)                                                                                                     \
+  X(CROSS_NORM_BIAS, 1)                                                                                                \
+  X(CROSS_Q, 1)                                                                                                        \
+  X(CROSS_Q_BIAS, 1)                                                                                                   \
+  X(CROSS_KV, 1)                                                                                                       \
+  X(CROSS_KV_BIAS, 1)                                                                                                  \
+  X(CROSS_O, 1)                                                                                                        \
+  X(CROSS_O_BIAS, 1)
 
 typedef enum tri_weight_id {
 #define X(name, per_layer) TRI_W_##name,
@@ -149,6 +159,9 @@ typedef struct tri_arch {
   tri_status (*prepare)(tri_model_config *c, const tri_json *root, tri_error *err);
   /* After the keys: derived values and checks that a table cannot say. May be NULL. */
   tri_status (*finish)(tri_model_config *c, const tri_json *root, tri_error *err);
+  /* Of an encoder-decoder: the table of its encoder, of which only tensors and prefix are looked at. NULL for others.
+   */
+  const struct tri_arch *source;
 } tri_arch;
 
 extern const tri_arch *const tri_arch_list[]; /* NULL-terminated */
@@ -162,6 +175,11 @@ tri_status tri_config_number(const tri_json *root, const char *key, double min, 
 tri_status tri_config_must_be_off(const tri_json *root, const char *key, tri_error *err);
 /* For finish of an encoder: which head its class has, and the keys that must be as these tables have it. */
 tri_status tri_config_encoder(tri_model_config *c, const tri_json *root, tri_error *err);
+/* Fills in and checks what an encoder-decoder's config says of its encoder and of how answers begin. */
+tri_status tri_config_seq2seq(tri_model_config *c, tri_error *err);
+/* For prepare of BART and its descendants: the scale of the embedding, and switches that must be as the tables have it.
+ */
+tri_status tri_config_bart(tri_model_config *c, const tri_json *root, tri_error *err);
 /* Every layer from `first` on in steps of `step` is LOCAL, unless layer_types has said which are. */
 void tri_config_local_layers(tri_model_config *c, const tri_json *root, int first, int step);
 

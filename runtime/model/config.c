@@ -177,9 +177,11 @@ static tri_status read_arch(const tri_json *root, tri_model_config *c, tri_error
   if (!c->logit_scale) c->logit_scale = 1;
   if (!c->moe.scale) c->moe.scale = 1;
   if (!c->moe.num_groups) c->moe.num_groups = 1;
-  c->bos_token_id = -1;
+  c->bos_token_id = c->seq2seq.decoder_start_token_id = c->seq2seq.forced_bos_token_id = -1;
   c->gen_temperature = c->gen_top_p = c->gen_repetition_penalty = NAN;
   c->gen_top_k = -1;
+  c->gen_num_beams = 1;
+  c->gen_length_penalty = 1;
   return TRI_OK;
 }
 
@@ -285,14 +287,14 @@ static tri_status read_layer_types(const tri_json *root, tri_model_config *c, tr
 }
 
 /* Switches of encoder-decoder and pruned models: off, or another model than the one that these tables describe. */
-static tri_status check_off(const tri_json *root, tri_error *err) {
+static tri_status check_off(const tri_json *root, const tri_model_config *c, tri_error *err) {
   static const char *const switches[] = {"add_cross_attention", "is_encoder_decoder", "tie_encoder_decoder",
                                          "pruned_heads"};
   for (size_t i = 0; i < sizeof switches / sizeof *switches; i++) {
     const tri_json *v = tri_json_get(root, switches[i]);
     tri_json_kind kind = tri_json_kind_of(v);
-    bool on = false;
-    if (kind == TRI_JSON_NULL || (tri_json_as_bool(v, &on) && !on)) continue;
+    bool on = false, expected = c->seq2seq.on && !strcmp(switches[i], "is_encoder_decoder");
+    if (kind == TRI_JSON_NULL || (tri_json_as_bool(v, &on) && on == expected)) continue;
     if ((kind == TRI_JSON_OBJECT || kind == TRI_JSON_ARRAY) && !tri_json_size(v)) continue;
     return tri_fail(err, TRI_UNSUPPORTED, switches[i], "%s is not supported", switches[i]);
   }
@@ -305,7 +307,7 @@ static tri_status read_strings(const tri_json *root, tri_model_config *c, tri_er
   const char *dtype, *act;
   tri_status st = read_name(root, dtypes, &dtype, err);
   if (st == TRI_OK) st = read_name(root, acts, &act, err);
-  if (st == TRI_OK) st = check_off(root, err);
+  if (st == TRI_OK) st = check_off(root, c, err);
   if (st != TRI_OK) return st;
   if (dtype && !(tri_dtype_from_name(dtype, &c->dtype) && c->dtype <= TRI_BF16))
     return tri_fail(err, TRI_UNSUPPORTED, "dtype", "dtype \"%.40s\" is not supported: float32, float16 or bfloat16",
@@ -369,11 +371,56 @@ static tri_status derive(tri_model_config *c, const tri_json *root, tri_error *e
   return c->position == TRI_POS_ROPE ? tri_rope_read(c, root, err) : TRI_OK;
 }
 
-static tri_status read_bos(const tri_json *root, tri_model_config *c, tri_error *err) {
-  const tri_json *v = tri_json_get(root, "bos_token_id");
-  if (tri_json_kind_of(v) != TRI_JSON_NULL &&
-      (!tri_json_as_int(v, &c->bos_token_id) || c->bos_token_id < 0 || c->bos_token_id > UINT32_MAX))
-    return tri_fail(err, TRI_INVALID_ARGUMENT, "bos_token_id", "bos_token_id must be a token id");
+static tri_status read_token_id(const tri_json *root, const char *key, int64_t *out, tri_error *err) {
+  const tri_json *v = tri_json_get(root, key);
+  if (tri_json_kind_of(v) != TRI_JSON_NULL && (!tri_json_as_int(v, out) || *out < 0 || *out > UINT32_MAX))
+    return tri_fail(err, TRI_INVALID_ARGUMENT, key, "%s must be a token id", key);
+  return TRI_OK;
+}
+
+/* A list of lists of token ids. */
+static tri_status read_bad_words(const tri_json *root, tri_model_config *c, tri_error *err) {
+  static const char key[] = "bad_words_ids";
+  const tri_json *list = tri_json_get(root, key);
+  if (tri_json_kind_of(list) == TRI_JSON_NULL) return TRI_OK;
+  size_t n = tri_json_size(list);
+  if (n > TRI_MAX_STOP_IDS)
+    return tri_fail(err, TRI_TOO_LARGE, key, "%zu %s, the limit is %d", n, key, TRI_MAX_STOP_IDS);
+  c->num_bad_token_ids = 0;
+  for (size_t i = 0; i < n; i++) {
+    const tri_json *word = tri_json_at(list, i);
+    int64_t id;
+    if (tri_json_size(word) != 1 || !tri_json_as_int(tri_json_at(word, 0), &id) || id < 0 || id >= c->vocab_size)
+      return tri_fail(err, TRI_UNSUPPORTED, key, "%s[%zu] is not a list of one token id: only those are supported", key,
+                      i);
+    c->bad_token_ids[c->num_bad_token_ids++] = (uint32_t)id;
+  }
+  return TRI_OK;
+}
+
+/* Ids of special meaning, which stand in config.json, in generation_config.json or in both. */
+static tri_status read_special_ids(const tri_json *root, tri_model_config *c, tri_error *err) {
+  tri_status st = read_token_id(root, "bos_token_id", &c->bos_token_id, err);
+  if (st == TRI_OK) st = read_eos(root, c, err);
+  if (st == TRI_OK) st = read_bad_words(root, c, err);
+  if (st != TRI_OK || !c->seq2seq.on) return st;
+  st = read_token_id(root, "decoder_start_token_id", &c->seq2seq.decoder_start_token_id, err);
+  if (st == TRI_OK) st = read_token_id(root, "forced_bos_token_id", &c->seq2seq.forced_bos_token_id, err);
+  return st;
+}
+
+/* false, true or "never" */
+static tri_status read_early_stopping(const tri_json *root, tri_model_config *c, tri_error *err) {
+  const tri_json *v = tri_json_get(root, "early_stopping");
+  const char *name = tri_json_as_str(v, NULL);
+  bool on;
+  if (tri_json_kind_of(v) == TRI_JSON_NULL) return TRI_OK;
+  if (tri_json_as_bool(v, &on))
+    c->gen_early_stopping = on ? TRI_EARLY_TRUE : TRI_EARLY_FALSE;
+  else if (name && !strcmp(name, "never"))
+    c->gen_early_stopping = TRI_EARLY_NEVER;
+  else
+    return tri_fail(err, TRI_INVALID_ARGUMENT, "early_stopping", "early_stopping must be true, false or \"never\"");
   return TRI_OK;
 }
 
@@ -383,6 +430,8 @@ static tri_status read_generation(const tri_json *root, tri_model_config *c, tri
       TRI_NUM_KEY("top_p", gen_top_p, 0, 1),
       TRI_NUM_KEY("repetition_penalty", gen_repetition_penalty, 1e-3, 1e3),
       TRI_INT_KEY("top_k", gen_top_k, -1, 1 << 28),
+      TRI_INT_KEY("num_beams", gen_num_beams, 1, 1 << 16),
+      TRI_NUM_KEY("length_penalty", gen_length_penalty, -100, 100),
       TRI_BOOL_KEY("do_sample", gen_do_sample),
   };
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
@@ -390,7 +439,8 @@ static tri_status read_generation(const tri_json *root, tri_model_config *c, tri
     tri_status st = tri_json_kind_of(v) == TRI_JSON_NULL ? TRI_OK : set_field(c, &keys[i], v, err);
     if (st != TRI_OK) return st;
   }
-  return read_eos(root, c, err);
+  tri_status st = read_early_stopping(root, c, err);
+  return st == TRI_OK ? read_special_ids(root, c, err) : st;
 }
 
 static tri_status parse_docs(const tri_json *root, const tri_json *generation, tri_model_config *out, tri_error *err) {
@@ -402,8 +452,7 @@ static tri_status parse_docs(const tri_json *root, const tri_json *generation, t
   struct reader r = {.c = &c, .err = err};
   TRI_TRY(tri_json_each(root, read_key, &r));
   TRI_TRY(read_strings(root, &c, err));
-  TRI_TRY(read_eos(root, &c, err));
-  TRI_TRY(read_bos(root, &c, err));
+  TRI_TRY(read_special_ids(root, &c, err));
   if (c.arch->prepare) TRI_TRY(c.arch->prepare(&c, root, err));
   TRI_TRY(derive(&c, root, err));
   if (c.arch->finish) TRI_TRY(c.arch->finish(&c, root, err));
@@ -419,6 +468,7 @@ static tri_status parse_docs(const tri_json *root, const tri_json *generation, t
     goto cleanup;
   }
   if (generation) TRI_TRY(read_generation(generation, &c, err));
+  TRI_TRY(tri_config_seq2seq(&c, err));
   *out = c;
 cleanup:
   return st;

@@ -20,10 +20,14 @@
 struct tri_arch;
 
 /* ALIBI: a bias that falls with the distance of a key (Press et al., 2022). ALIBI_ROUNDED: Falcon's, slope times key
- * position rounded to bfloat16 as in its reference, times attn_scale. */
+ * position rounded to bfloat16 as in its reference, times attn_scale. SINUSOID: a table as learned positions have, but
+ * computed (Vaswani et al., 2017, section 3.5; all sines in front of all cosines). RELATIVE: learned biases of buckets
+ * of distances (Raffel et al., "Exploring the Limits of Transfer Learning", 2020, section 2.1). */
 typedef enum tri_position_kind {
   TRI_POS_NONE,
   TRI_POS_LEARNED,
+  TRI_POS_SINUSOID,
+  TRI_POS_RELATIVE,
   TRI_POS_ROPE,
   TRI_POS_ALIBI,
   TRI_POS_ALIBI_ROUNDED
@@ -61,6 +65,15 @@ typedef struct tri_moe {
   double scale, glu_limit;
   int64_t num_groups, top_groups, group_best;
 } tri_moe;
+
+/* An encoder-decoder (Vaswani et al., 2017). The config describes its decoder, in whose blocks a cross-attention to the
+ * encoder's final states stands between self-attention and MLP; here are the encoder's sizes. What the encoder is in
+ * full says tri_model_config_source. */
+typedef struct tri_seq2seq {
+  bool on;
+  int64_t num_layers, num_heads, intermediate_size;
+  int64_t decoder_start_token_id, forced_bos_token_id; /* how every answer begins; -1: not so */
+} tri_seq2seq;
 
 /* What an encoder makes of a sequence's final states: nothing, its first one, or their mean. */
 typedef enum tri_pooling { TRI_POOL_NONE, TRI_POOL_FIRST, TRI_POOL_MEAN } tri_pooling;
@@ -106,6 +119,8 @@ typedef struct tri_model_config {
   bool projected;
   tri_moe moe;
   tri_mla mla;
+  tri_seq2seq seq2seq;
+  bool feeds_decoder; /* the encoder of an encoder-decoder: it has the decoder's embedding and KV pages */
   bool projects_last; /* positions, types and norm have the embedding's width and come before its projection */
   /* An encoder: every token sees the whole sequence, and the states themselves are the result instead of logits. Behind
    * them may be a pooler, act(W . pooled + b), and a classifier of what is pooled or, as a token_head, of every state.
@@ -114,8 +129,9 @@ typedef struct tri_model_config {
   bool has_pooler, has_classifier, sequence_head, token_head;
   tri_pooling pooling;
   tri_act pool_act;
-  int64_t num_labels, type_vocab_size; /* types of tokens, e.g. first and second sentence; 0: none */
-  int64_t position_offset;             /* of the row in the table of learned positions */
+  int64_t num_labels, type_vocab_size;     /* types of tokens, e.g. first and second sentence; 0: none */
+  int64_t position_offset;                 /* of the row in the table of learned positions */
+  int64_t bias_buckets, bias_max_distance; /* RELATIVE */
   tri_position_kind position;
   tri_rope rope;
   double partial_rotary_factor; /* share of each head that rotates */
@@ -127,11 +143,15 @@ typedef struct tri_model_config {
 
   tri_dtype dtype;      /* of the stored weights, as config.json claims; the tensors' own types are what counts */
   int64_t bos_token_id; /* -1: none */
+  uint32_t bad_token_ids[TRI_MAX_STOP_IDS]; /* never generated: bad_words_ids of one token each */
+  int num_bad_token_ids;
   uint32_t eos_token_ids[TRI_MAX_STOP_IDS];
   int num_eos_token_ids;
   /* generation_config.json's sampling defaults; NaN or -1 where the file says nothing */
   double gen_temperature, gen_top_p, gen_repetition_penalty;
-  int64_t gen_top_k;
+  int64_t gen_top_k, gen_num_beams;
+  double gen_length_penalty;
+  tri_early_stopping gen_early_stopping;
   bool gen_do_sample;
 } tri_model_config;
 
@@ -140,5 +160,8 @@ tri_status tri_model_config_load(const char *dir, tri_model_config *out, tri_err
 /* The same from texts; generation may be NULL. */
 tri_status tri_model_config_parse(const char *config, size_t config_len, const char *generation, size_t generation_len,
                                   tri_model_config *out, tri_error *err);
+
+/* The encoder of an encoder-decoder, as a model of its own. */
+void tri_model_config_source(const tri_model_config *c, tri_model_config *out);
 
 #endif

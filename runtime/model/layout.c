@@ -17,6 +17,9 @@ tri_status tri_shard_make(const tri_model_config *c, tri_parallel p, tri_shard *
     return tri_fail(err, TRI_OUT_OF_RANGE, "pipeline_parallel_size",
                     "%d pipeline stages for %lld layers: the range is 1 to %lld", p.pp, (long long)c->num_layers,
                     (long long)c->num_layers);
+  if (p.pp > 1 && (c->seq2seq.on || c->feeds_decoder))
+    return tri_fail(err, TRI_UNSUPPORTED, "pipeline_parallel_size",
+                    "an encoder-decoder is not cut into stages: pipeline_parallel_size must be 1");
   if (p.tp_rank < 0 || p.tp_rank >= p.tp || p.pp_rank < 0 || p.pp_rank >= p.pp)
     return tri_fail(err, TRI_OUT_OF_RANGE, "rank", "rank outside the layout");
   if (c->moe.num_experts && (p.tp > c->moe.intermediate_size || (c->moe.has_shared && p.tp > c->moe.shared_size)))
@@ -46,7 +49,10 @@ static tri_weight_shape vector(bool present, int64_t n) { return (tri_weight_sha
 static int64_t value_dim(const tri_model_config *c) { return c->mla.on ? c->mla.v_dim : c->head_dim; }
 
 /* Rows of the table of positions. */
-static int64_t positions_of(const tri_model_config *c) { return c->max_position_embeddings + c->position_offset; }
+static int64_t positions_of(const tri_model_config *c) {
+  bool table = c->position == TRI_POS_LEARNED || c->position == TRI_POS_SINUSOID;
+  return table ? c->max_position_embeddings + c->position_offset : 0;
+}
 
 /* Where positions and types are added to a projected embedding, and where it is normed. */
 static int64_t entrance_width(const tri_model_config *c) { return c->projects_last ? c->embed_size : c->hidden_size; }
@@ -69,10 +75,28 @@ static tri_weight_shape encoder_shape(const tri_model_config *c, const tri_shard
   }
 }
 
+/* Attention to the encoder's states, and learned biases of distances. */
+static tri_weight_shape cross_shape(const tri_model_config *c, const tri_shard *s, tri_weight_id id) {
+  bool on = c->seq2seq.on;
+  int64_t h = c->hidden_size, q = s->q_heads.count * c->head_dim, kv = 2 * s->kv_heads.count * c->head_dim;
+  switch (id) {
+  case TRI_W_RELATIVE_BIAS: return matrix(c->position == TRI_POS_RELATIVE ? c->bias_buckets : 0, s->q_heads.count);
+  case TRI_W_CROSS_NORM: return vector(on, h);
+  case TRI_W_CROSS_NORM_BIAS: return vector(on && c->norm_bias, h);
+  case TRI_W_CROSS_Q: return matrix(on ? q : 0, h);
+  case TRI_W_CROSS_Q_BIAS: return vector(on && c->attention_bias, q);
+  case TRI_W_CROSS_KV: return matrix(on ? kv : 0, h);
+  case TRI_W_CROSS_KV_BIAS: return vector(on && c->attention_bias, kv);
+  case TRI_W_CROSS_O: return matrix(on ? h : 0, q);
+  case TRI_W_CROSS_O_BIAS: return vector(on && c->o_bias && s->p.tp_rank == 0, h);
+  default: return encoder_shape(c, s, id);
+  }
+}
+
 static tri_weight_shape latent_shape(const tri_model_config *c, const tri_shard *s, tri_weight_id id) {
   const tri_mla *m = &c->mla;
   int64_t h = c->hidden_size, heads = s->q_heads.count;
-  if (!m->on) return encoder_shape(c, s, id);
+  if (!m->on) return cross_shape(c, s, id);
   switch (id) {
   case TRI_W_Q_A: return matrix(m->q_rank, h);
   case TRI_W_Q_A_NORM: return vector(m->low_rank_q, m->q_rank);
@@ -81,7 +105,7 @@ static tri_weight_shape latent_shape(const tri_model_config *c, const tri_shard 
   case TRI_W_KV_A_NORM: return vector(true, m->rank);
   case TRI_W_K_UP: return matrix(heads * m->rank, m->nope_dim);
   case TRI_W_V_UP: return matrix(heads * m->v_dim, m->rank);
-  default: return encoder_shape(c, s, id);
+  default: return cross_shape(c, s, id);
   }
 }
 
@@ -112,13 +136,12 @@ tri_weight_shape tri_shard_weight_shape(const tri_model_config *c, const tri_sha
   bool two_norms = !c->one_norm && c->norm_place != TRI_NORM_RESULT;
   bool branch_norms = c->norm_place == TRI_NORM_BOTH || c->norm_place == TRI_NORM_RESULT;
   switch (id) {
-  case TRI_W_EMBED: return matrix(first ? s->vocab.count : 0, e);
+  case TRI_W_EMBED: return matrix(first && !c->feeds_decoder ? s->vocab.count : 0, e);
   case TRI_W_EMBED_NORM: return vector(first && c->embed_norm, entrance_width(c));
   case TRI_W_EMBED_NORM_BIAS: return vector(first && c->embed_norm && c->norm_bias, entrance_width(c));
   case TRI_W_PROJECT_IN: return matrix(first && c->projected ? h : 0, e);
   case TRI_W_PROJECT_IN_BIAS: return vector(first && c->projected && c->projects_last, h);
-  case TRI_W_POSITIONS:
-    return matrix(adds_positions(c, s) && c->position == TRI_POS_LEARNED ? positions_of(c) : 0, entrance_width(c));
+  case TRI_W_POSITIONS: return matrix(adds_positions(c, s) ? positions_of(c) : 0, entrance_width(c));
   case TRI_W_TYPES: return matrix(adds_positions(c, s) ? c->type_vocab_size : 0, entrance_width(c));
   case TRI_W_FINAL_NORM: return vector(last && !c->no_final_norm, h);
   case TRI_W_FINAL_NORM_BIAS: return vector(last && !c->no_final_norm && c->norm_bias, h);
@@ -184,6 +207,13 @@ static tri_status emit_qkv(const tri_model_config *c, const tri_shard *s, tri_pa
     }
   }
   return TRI_OK;
+}
+
+/* Keys or values of all local heads, the keys first. */
+static tri_status emit_cross_kv(const tri_model_config *c, const tri_shard *s, tri_part part, int64_t cols,
+                                const struct emit *e) {
+  int64_t d = c->head_dim, rows = s->kv_heads.count * d;
+  return emit_rows(e, s->kv_heads.first * d, part == TRI_PART_V ? rows : 0, rows, cols);
 }
 
 /* Rows of gates and ups of an MLP: `part` of its tensor, of whose `size` units this shard has `mine`, to rows from dst
@@ -266,6 +296,9 @@ static int64_t full_rows(const tri_model_config *c, const tri_tensor_rule *rule)
   case TRI_W_Q_NORM: return c->qk_norm == TRI_QK_NORM_HEAD ? d : c->num_heads * d;
   case TRI_W_K_NORM: return c->qk_norm == TRI_QK_NORM_HEAD ? d : c->num_kv_heads * d;
   case TRI_W_SINKS: return c->num_heads;
+  case TRI_W_RELATIVE_BIAS: return c->bias_buckets;
+  case TRI_W_CROSS_Q:
+  case TRI_W_CROSS_Q_BIAS: return c->num_heads * d;
   case TRI_W_ROUTER:
   case TRI_W_ROUTER_BIAS:
   case TRI_W_CHOICE_BIAS: return c->moe.num_experts;
@@ -297,11 +330,15 @@ tri_weight_shape tri_rule_full_shape(const tri_model_config *c, const tri_tensor
   case TRI_W_SHARED_UP:
   case TRI_W_SHARED_GATE:
   case TRI_W_Q_A:
-  case TRI_W_KV_A: break;
+  case TRI_W_KV_A:
+  case TRI_W_CROSS_Q:
+  case TRI_W_CROSS_KV: break;
+  case TRI_W_RELATIVE_BIAS: full.k = c->num_heads; break;
   case TRI_W_Q_B: full.k = c->mla.low_rank_q ? c->mla.q_rank : c->hidden_size; break;
   case TRI_W_K_UP: full.k = c->num_heads * (c->mla.nope_dim + c->mla.v_dim); break; /* the tensor's transpose */
   case TRI_W_V_UP: full.k = c->mla.rank; break;
-  case TRI_W_O: full.k = c->num_heads * value_dim(c); break;
+  case TRI_W_O:
+  case TRI_W_CROSS_O: full.k = c->num_heads * value_dim(c); break;
   case TRI_W_DOWN:
   case TRI_W_EXPERT_DOWN:
   case TRI_W_SHARED_DOWN: full.k = units_of(c, rule->weight); break;
@@ -340,6 +377,12 @@ tri_status tri_shard_slices(const tri_model_config *c, const tri_shard *s, const
   case TRI_W_Q_NORM: slice.src_row = c->qk_norm == TRI_QK_NORM_HEAD ? 0 : s->q_heads.first * c->head_dim; break;
   case TRI_W_K_NORM: slice.src_row = c->qk_norm == TRI_QK_NORM_HEAD ? 0 : s->kv_heads.first * c->head_dim; break;
   case TRI_W_SINKS: slice.src_row = s->q_heads.first; break;
+  case TRI_W_RELATIVE_BIAS: slice.src_col = s->q_heads.first; break;
+  case TRI_W_CROSS_Q:
+  case TRI_W_CROSS_Q_BIAS: slice.src_row = s->q_heads.first * c->head_dim; break;
+  case TRI_W_CROSS_KV:
+  case TRI_W_CROSS_KV_BIAS: return emit_cross_kv(c, s, rule->part, mine.k, &e);
+  case TRI_W_CROSS_O:
   case TRI_W_O: slice.src_col = s->q_heads.first * value_dim(c); break;
   case TRI_W_Q_B: slice.src_row = s->q_heads.first * c->head_dim; break;
   case TRI_W_K_UP:

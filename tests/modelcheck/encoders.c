@@ -6,7 +6,7 @@
 #include "tests/modelcheck/modelcheck.h"
 
 tri_status mc_encoder_prepare(struct mc_check *c, const tri_model_config *model) {
-  if (!model->encoder) return TRI_OK;
+  if (!model->encoder && !model->seq2seq.on) return TRI_OK;
   size_t h = (size_t)model->hidden_size, labels = (size_t)model->num_labels + 1;
   c->trace.encoded = tri_calloc(MAX_ROWS * h, sizeof(float));
   c->trace.pooled = tri_calloc(MAX_ROWS * h, sizeof(float));

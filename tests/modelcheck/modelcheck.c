@@ -307,11 +307,18 @@ static tri_status set_up(struct mc_check *c, tri_pool *pool, tri_error *err) {
   TRI_TRY(tri_backend_create(&bc, &c->backend, err));
   int longest = 0, all = 0;
   for (int i = 0; i < c->exp.num_prompts; i++) {
-    if (c->exp.len[i] > longest) longest = c->exp.len[i];
-    all += c->exp.len[i];
+    char name[64];
+    const tri_st_tensor *source;
+    snprintf(name, sizeof name, "source.%d", i);
+    source = tri_checkpoint_find(c->exp.file, name);
+    int encoded = model.seq2seq.on && source ? (int)source->shape[0] : 0;
+    longest = c->exp.len[i] > longest ? c->exp.len[i] : longest;
+    longest = encoded > longest ? encoded : longest;
+    all += c->exp.len[i] + encoded;
   }
   if (longest > MAX_ROWS) return tri_fail(err, TRI_TOO_LARGE, "prompt", "a prompt of %d tokens", longest);
-  int len = longest + c->exp.num_greedy + 1, per_prompt = (len + c->a.block_size - 1) / c->a.block_size;
+  int len = longest + c->exp.num_greedy + 1;
+  int per_prompt = (len + c->a.block_size - 1) / c->a.block_size * (model.seq2seq.on ? 2 : 1);
   c->trace.hidden = tri_calloc((size_t)(model.num_layers + 1) * MAX_ROWS * widest(&model), sizeof(float));
   c->trace.logits = tri_calloc(MAX_ROWS * (size_t)model.vocab_size, sizeof(float));
   if (!c->trace.hidden || !c->trace.logits || mc_encoder_prepare(c, &model) != TRI_OK)
@@ -333,7 +340,7 @@ static tri_status set_up(struct mc_check *c, tri_pool *pool, tri_error *err) {
                                        .encoded = mc_see_encoded}};
   TRI_TRY(tri_engine_create(&ec, c->backend, &c->group, &c->engine, err));
   c->trace.e = c->engine;
-  TRI_TRY(tri_plan_writer_create(MAX_PROMPTS, MAX_ROWS, MAX_ROWS, &c->writer));
+  TRI_TRY(tri_plan_writer_create(3 * MAX_PROMPTS, MAX_ROWS, MAX_ROWS, &c->writer));
   c->plan_cap = tri_plan_max_bytes(c->writer);
   c->plan = tri_malloc(c->plan_cap, 1);
   if (!c->plan) st = TRI_NO_MEMORY;
@@ -368,7 +375,9 @@ int main(int argc, char **argv) {
   TRI_TRY(tri_group_create(world, c.a.tp, c.a.pp, &c.group, &err));
   TRI_TRY(tri_pool_create(c.a.threads, NULL, mpi ? 0 : 50, &pool));
   TRI_TRY(set_up(&c, pool, &err));
-  TRI_TRY(c.engine->model.encoder ? mc_check_encoder(&c, &right) : check_prompts(&c, &right));
+  TRI_TRY(c.engine->model.encoder      ? mc_check_encoder(&c, &right)
+          : c.engine->model.seq2seq.on ? mc_check_seq2seq(&c, &right)
+                                       : check_prompts(&c, &right));
   code = !world->rank && !right ? TRI_EXIT_FAILED : TRI_EXIT_OK;
 cleanup:
   if (st != TRI_OK) {

@@ -64,5 +64,7 @@ double mc_limit(const struct mc_args *a);
 tri_status mc_encoder_prepare(struct mc_check *c, const tri_model_config *model);
 void mc_see_encoded(void *ctx, const tri_encoded *e);
 tri_status mc_check_encoder(struct mc_check *c, bool *right);
+/* seq2seq.c */
+tri_status mc_check_seq2seq(struct mc_check *c, bool *right);
 
 #endif

@@ -235,10 +235,13 @@ START_TEST(family_tables) {
         ck_assert_msg(strcmp(r->name, other->name) || r->weight != other->weight, "%s: %s", a->model_type, r->name);
     }
     static const tri_weight_id needed[] = {TRI_W_EMBED, TRI_W_O};
-    static const tri_weight_id of_generators[] = {TRI_W_FINAL_NORM, TRI_W_HEAD};
     static const tri_weight_id of_encoders[] = {TRI_W_EMBED_NORM, TRI_W_POSITIONS, TRI_W_POOLER, TRI_W_CLASSIFIER};
     bool encoder = a->defaults.encoder;
-    for (size_t i = 0; i < 2; i++) ck_assert_msg(has[of_generators[i]] == !encoder, "%s", a->model_type);
+    ck_assert_msg(has[TRI_W_HEAD] == !encoder, "%s", a->model_type);
+    ck_assert_msg(has[TRI_W_FINAL_NORM] == (!encoder && !(a->defaults.seq2seq.on && a->defaults.no_final_norm)), "%s",
+                  a->model_type);
+    ck_assert_msg(has[TRI_W_CROSS_Q] == a->defaults.seq2seq.on && a->defaults.seq2seq.on == !!a->source, "%s",
+                  a->model_type);
     for (size_t i = 0; encoder && i < 4; i++) ck_assert_msg(has[of_encoders[i]], "%s", a->model_type);
     ck_assert(has[TRI_W_TYPES] == (a->defaults.type_vocab_size > 0));
     ck_assert(has[TRI_W_POOLER] == has[TRI_W_POOLER_BIAS] && has[TRI_W_CLASSIFIER] == has[TRI_W_CLASSIFIER_BIAS]);

@@ -106,6 +106,29 @@ static bool place_up(bool gated, int64_t f, tri_parallel p, tri_part part, int64
   return owner(f, p.tp, unit) == p.tp_rank;
 }
 
+static bool place_cross(const tri_model_config *c, tri_parallel p, const tri_tensor_rule *rule, int64_t row,
+                        int64_t col, int64_t *dst_row, int64_t *dst_col) {
+  int64_t d = c->head_dim, head = row / d;
+  switch (rule->weight) {
+  case TRI_W_RELATIVE_BIAS:
+    *dst_col = local(c->num_heads, p.tp, col);
+    return owner(c->num_heads, p.tp, col) == p.tp_rank;
+  case TRI_W_CROSS_Q:
+  case TRI_W_CROSS_Q_BIAS:
+    *dst_row = local(c->num_heads, p.tp, head) * d + row % d;
+    return owner(c->num_heads, p.tp, head) == p.tp_rank;
+  case TRI_W_CROSS_KV:
+  case TRI_W_CROSS_KV_BIAS:
+    *dst_row = (count_kv(c, p, head) + (rule->part == TRI_PART_V ? count_kv(c, p, c->num_kv_heads) : 0)) * d + row % d;
+    return needs_kv(c, p, head);
+  case TRI_W_CROSS_O:
+    *dst_col = local(c->num_heads, p.tp, col / d) * d + col % d;
+    return owner(c->num_heads, p.tp, col / d) == p.tp_rank;
+  case TRI_W_CROSS_O_BIAS: return p.tp_rank == 0;
+  default: return true;
+  }
+}
+
 static bool place_expert(const tri_model_config *c, tri_parallel p, const tri_tensor_rule *rule, int expert,
                          int64_t row, int64_t col, int64_t *dst_row, int64_t *dst_col) {
   int64_t f = rule->weight == TRI_W_SHARED_UP || rule->weight == TRI_W_SHARED_DOWN ? c->moe.shared_size
@@ -138,7 +161,7 @@ static bool place_expert(const tri_model_config *c, tri_parallel p, const tri_te
     return in_head >= 0 && owner(c->num_heads, p.tp, head) == p.tp_rank;
   }
   case TRI_W_SINKS: *dst_row = local(c->num_heads, p.tp, row); return owner(c->num_heads, p.tp, row) == p.tp_rank;
-  default: return true;
+  default: return place_cross(c, p, rule, row, col, dst_row, dst_col);
   }
 }
 
@@ -296,8 +319,17 @@ START_TEST(every_element_has_its_place) {
     tri_model_config c = make(*a, sizes[_i].heads, grouped ? sizes[_i].kv : sizes[_i].heads, sizes[_i].ff,
                               sizes[_i].vocab, sizes[_i].layers);
     for (int tp = 1; tp <= c.num_heads && tp <= c.intermediate_size && tp <= c.vocab_size; tp++)
-      for (int pp = 1; pp <= c.num_layers; pp++)
+      for (int pp = 1; pp <= (c.seq2seq.on ? 1 : c.num_layers); pp++)
         if ((tp < 4 || pp < 3) && (tp < 5 || tp == c.num_heads)) check_all(&c, tp, pp);
+    if (!c.seq2seq.on) continue;
+    tri_model_config source;
+    c.seq2seq.num_layers = c.num_layers + 1, c.seq2seq.num_heads = c.num_heads;
+    c.seq2seq.intermediate_size = c.intermediate_size + 2;
+    tri_model_config_source(&c, &source);
+    for (int tp = 1; tp <= c.num_heads && tp <= c.intermediate_size && tp <= c.vocab_size; tp++)
+      check_all(&source, tp, 1);
+    ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){.tp = 1, .pp = 2}, &(tri_shard){0}, NULL),
+                     c.num_layers > 1 ? TRI_UNSUPPORTED : TRI_OUT_OF_RANGE);
   }
 }
 END_TEST

@@ -207,31 +207,31 @@ static void check_same_batch(const tri_batch_builder *a, const tri_batch_builder
   MUST(a->batch.num_seqs == b->batch.num_seqs);
   MUST(a->batch.num_logits == b->batch.num_logits);
   MUST(a->num_draws == b->num_draws);
-  MUST(!memcmp(a->token_ids, b->token_ids, t * sizeof *a->token_ids));
-  MUST(!memcmp(a->positions, b->positions, t * sizeof *a->positions));
-  MUST(!memcmp(a->rope_len, b->rope_len, t * sizeof *a->rope_len));
-  MUST(!memcmp(a->kv_slot, b->kv_slot, t * sizeof *a->kv_slot));
-  MUST(!memcmp(a->context_len, b->context_len, n * sizeof *a->context_len));
-  MUST(!memcmp(a->seq_start, b->seq_start, (n + 1) * sizeof *a->seq_start));
+  MUST(!memcmp(a->batch.token_ids, b->batch.token_ids, t * sizeof *a->batch.token_ids));
+  MUST(!memcmp(a->batch.positions, b->batch.positions, t * sizeof *a->batch.positions));
+  MUST(!memcmp(a->batch.rope_len, b->batch.rope_len, t * sizeof *a->batch.rope_len));
+  MUST(!memcmp(a->batch.kv_slot, b->batch.kv_slot, t * sizeof *a->batch.kv_slot));
+  MUST(!memcmp(a->batch.context_len, b->batch.context_len, n * sizeof *a->batch.context_len));
+  MUST(!memcmp(a->batch.seq_start, b->batch.seq_start, (n + 1) * sizeof *a->batch.seq_start));
 }
 
 /* One sequence's tokens: writes their entries and checks all entries that attention would read. */
 static void execute_sequence(struct sim *s, const tri_batch_builder *b, int q, const tri_plan_seq *p) {
   const tri_slot *slot = &s->ranks[0].slots->slots[p->slot];
-  const int32_t *pages = b->block_table + q * b->batch.block_table_stride;
-  int first = b->seq_start[q], n = b->seq_start[q + 1] - first;
+  const int32_t *pages = b->batch.block_table + q * b->batch.block_table_stride;
+  int first = b->batch.seq_start[q], n = b->batch.seq_start[q + 1] - first;
   MUST(n >= 1);
-  MUST(b->context_len[q] == (int)p->start + n);
+  MUST(b->batch.context_len[q] == (int)p->start + n);
   for (int i = 0; i < n; i++) {
     int pos = (int)p->start + i, t = first + i;
-    MUST(b->positions[t] == pos);
-    MUST(b->rope_len[t] == (pos + 1 > slot->num_prompt ? pos + 1 : slot->num_prompt));
+    MUST(b->batch.positions[t] == pos);
+    MUST(b->batch.rope_len[t] == (pos + 1 > slot->num_prompt ? pos + 1 : slot->num_prompt));
     uint64_t *e = entry(s, pages, pos);
-    MUST(e == &s->content[b->kv_slot[t]]);
-    *e = extend(pos ? *entry(s, pages, pos - 1) : 1, b->token_ids[t]);
+    MUST(e == &s->content[b->batch.kv_slot[t]]);
+    *e = extend(pos ? *entry(s, pages, pos - 1) : 1, b->batch.token_ids[t]);
   }
   uint64_t h = 1;
-  for (int pos = 0; pos < b->context_len[q]; pos++) {
+  for (int pos = 0; pos < b->batch.context_len[q]; pos++) {
     h = extend(h, slot->history[pos]);
     MUST_SAY(*entry(s, pages, pos) == h, "slot %u: the entry of position %d is not its own", p->slot, pos);
   }

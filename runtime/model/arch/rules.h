@@ -92,4 +92,41 @@
   .embed_norm = true, .no_final_norm = true, .attention_bias = true, .o_bias = true, .mlp_bias = true,                 \
   .position = TRI_POS_LEARNED, .max_position_embeddings = 512
 
+/* What BART and its descendants share: one block of a stack ("encoder" or "decoder"), and a decoder's cross-attention.
+ */
+#define TRI_RULES_BART_BLOCKS(stack)                                                                                   \
+  TRI_RULES_QKV(stack ".layers.%d.self_attn."), TRI_RULES_O(stack ".layers.%d.self_attn.out_proj"),                    \
+      TRI_RULES_NORM(stack ".layers.%d.self_attn_layer_norm", NORM1),                                                  \
+      TRI_RULES_MLP(stack ".layers.%d.fc1", stack ".layers.%d.fc2"),                                                   \
+      TRI_RULES_NORM(stack ".layers.%d.final_layer_norm", NORM2)
+#define TRI_RULES_BART_CROSS                                                                                           \
+  TRI_RULES_NORM("decoder.layers.%d.encoder_attn_layer_norm", CROSS_NORM),                                             \
+      TRI_RULE("decoder.layers.%d.encoder_attn.q_proj.weight", CROSS_Q),                                               \
+      TRI_RULE("decoder.layers.%d.encoder_attn.q_proj.bias", CROSS_Q_BIAS),                                            \
+      TRI_RULE_PART("decoder.layers.%d.encoder_attn.k_proj.weight", CROSS_KV, K),                                      \
+      TRI_RULE_PART("decoder.layers.%d.encoder_attn.v_proj.weight", CROSS_KV, V),                                      \
+      TRI_RULE_PART("decoder.layers.%d.encoder_attn.k_proj.bias", CROSS_KV_BIAS, K),                                   \
+      TRI_RULE_PART("decoder.layers.%d.encoder_attn.v_proj.bias", CROSS_KV_BIAS, V),                                   \
+      TRI_RULE("decoder.layers.%d.encoder_attn.out_proj.weight", CROSS_O),                                             \
+      TRI_RULE("decoder.layers.%d.encoder_attn.out_proj.bias", CROSS_O_BIAS)
+#define TRI_KEYS_BART                                                                                                  \
+  TRI_INT_KEY("d_model", hidden_size, 1, 1 << 20), TRI_INT_KEY("decoder_layers", num_layers, 1, TRI_MAX_LAYERS),       \
+      TRI_INT_KEY("decoder_attention_heads", num_heads, 1, 1 << 16),                                                   \
+      TRI_INT_KEY("decoder_ffn_dim", intermediate_size, 1, 1 << 24),                                                   \
+      TRI_INT_KEY("encoder_layers", seq2seq.num_layers, 1, TRI_MAX_LAYERS),                                            \
+      TRI_INT_KEY("encoder_attention_heads", seq2seq.num_heads, 1, 1 << 16),                                           \
+      TRI_INT_KEY("encoder_ffn_dim", seq2seq.intermediate_size, 1, 1 << 24),                                           \
+      TRI_IGNORED_KEY("num_hidden_layers"), /* the encoder's once more */                                              \
+      TRI_IGNORED_KEY("scale_embedding"),   /* this and those below are read by tri_config_bart */                     \
+      TRI_IGNORED_KEY("normalize_before"), TRI_IGNORED_KEY("add_final_layer_norm"),                                    \
+      TRI_IGNORED_KEY("normalize_embedding"), TRI_IGNORED_KEY("static_position_embeddings"),                           \
+      TRI_IGNORED_KEY("add_bias_logits"), TRI_IGNORED_KEY("extra_pos_embeddings"), TRI_IGNORED_KEY("dropout"),         \
+      TRI_IGNORED_KEY("activation_dropout"), TRI_IGNORED_KEY("decoder_layerdrop"),                                     \
+      TRI_IGNORED_KEY("encoder_layerdrop"), TRI_IGNORED_KEY("init_std"), TRI_IGNORED_KEY("classif_dropout"),           \
+      TRI_IGNORED_KEY("force_bos_token_to_be_generated"), TRI_IGNORED_KEY("save_step"), TRI_IGNORED_KEY("output_past")
+#define TRI_BART_DEFAULTS                                                                                              \
+  .seq2seq = {.on = true}, .norm = TRI_NORM_LAYER, .norm_bias = true, .norm_place = TRI_NORM_SUM, .norm_eps = 1e-5,    \
+  .no_final_norm = true, .attention_bias = true, .o_bias = true, .mlp_bias = true, .head_bias = true,                  \
+  .act = TRI_ACT_GELU_ERF, .tie_word_embeddings = true, .max_position_embeddings = 1024
+
 #endif
