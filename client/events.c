@@ -125,6 +125,36 @@ static bool floors_event(trireme *c, trireme_event *e) {
   return true;
 }
 
+static void embedding_event(const trireme *c, trireme_event *e) {
+  const tri_encoded_reply *r = &c->msg->encoded;
+  e->embedding.values = r->values;
+  e->embedding.num = r->num_values;
+  e->embedding.prompt_tokens = r->prompt_tokens;
+  e->embedding.queue_ms = r->queue_ms;
+  e->embedding.total_ms = r->total_ms;
+}
+
+static const char *const *texts(trireme *c, const tri_wire_str *in, uint32_t n) {
+  const char **out = tri_arena_alloc(c->arena, n ? n : 1, sizeof *out);
+  for (uint32_t i = 0; out && i < n; i++) out[i] = text(c, in[i]);
+  return out;
+}
+
+static bool scores_event(trireme *c, trireme_event *e) {
+  const tri_encoded_reply *r = &c->msg->encoded;
+  const char *activation = tri_activation_name(r->activation);
+  e->scores.values = r->values;
+  e->scores.num_labels = r->num_labels;
+  e->scores.labels = texts(c, r->labels, r->num_labels);
+  e->scores.num_rows = r->num_tokens ? r->num_tokens : 1;
+  e->scores.tokens = r->num_tokens ? texts(c, r->tokens, r->num_tokens) : NULL;
+  e->scores.activation = activation ? activation : "";
+  e->scores.prompt_tokens = r->prompt_tokens;
+  e->scores.queue_ms = r->queue_ms;
+  e->scores.total_ms = r->total_ms;
+  return e->scores.labels && (e->scores.tokens || !r->num_tokens);
+}
+
 static void copy(char *out, size_t cap, tri_wire_str s) {
   snprintf(out, cap, "%.*s", (int)(s.len < cap ? s.len : cap - 1), s.s ? s.s : "");
 }
@@ -171,6 +201,14 @@ trireme_result tri_client_event(trireme *c, trireme_event *out, trireme_error *e
   case TRI_REPLY_FLOORS:
     out->kind = TRIREME_EVENT_FLOORS;
     ok = floors_event(c, out);
+    break;
+  case TRI_REPLY_EMBEDDING:
+    out->kind = TRIREME_EVENT_EMBEDDING;
+    embedding_event(c, out);
+    break;
+  case TRI_REPLY_SCORES:
+    out->kind = TRIREME_EVENT_SCORES;
+    ok = scores_event(c, out);
     break;
   }
   return ok ? TRIREME_OK : tri_client_say(error, TRIREME_NO_MEMORY, TRI_NO_MEMORY, NULL, "no memory for an event");

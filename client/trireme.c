@@ -344,6 +344,35 @@ trireme_result trireme_submit(trireme *c, const trireme_request *r, uint64_t *id
   return st ? st : send_out(c, id, error);
 }
 
+void trireme_encode_request_init(trireme_encode_request *r) { *r = (trireme_encode_request){0}; }
+
+static trireme_result send_encode(trireme *c, tri_client_op op, const trireme_encode_request *r, uint64_t *id,
+                                  trireme_error *error) {
+  tri_encode *e = &c->out->encode;
+  c->out->op = op;
+  *e = (tri_encode){.model = wire_str(r->model),
+                    .text = {r->text, r->text_len},
+                    .token_ids = r->token_ids,
+                    .num_token_ids = r->num_token_ids,
+                    .normalize = r->normalize,
+                    .priority = r->priority,
+                    .deadline_ms = r->deadline_ms};
+  if (r->pooling && !tri_pool_choice_parse(r->pooling, &e->pooling))
+    return tri_client_say(error, TRIREME_INVALID, TRI_INVALID_ARGUMENT, "pooling",
+                          "pooling is \"%.40s\"; allowed are model, cls and mean", r->pooling);
+  if (r->activation && !tri_activation_parse(r->activation, &e->activation))
+    return tri_client_say(error, TRIREME_INVALID, TRI_INVALID_ARGUMENT, "activation",
+                          "activation is \"%.40s\"; allowed are none, softmax and sigmoid", r->activation);
+  return send_out(c, id, error);
+}
+
+trireme_result trireme_embed(trireme *c, const trireme_encode_request *r, uint64_t *id, trireme_error *error) {
+  return send_encode(c, TRI_OP_EMBED, r, id, error);
+}
+trireme_result trireme_classify(trireme *c, const trireme_encode_request *r, uint64_t *id, trireme_error *error) {
+  return send_encode(c, TRI_OP_CLASSIFY, r, id, error);
+}
+
 trireme_result trireme_attach(trireme *c, const char *request_id, uint64_t offset, uint64_t *id, trireme_error *error) {
   c->out->op = TRI_OP_ATTACH;
   c->out->attach.offset = offset;

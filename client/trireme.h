@@ -129,15 +129,35 @@ typedef struct trireme_request {
 
 void trireme_request_init(trireme_request *r);
 
+/* What an embed or a classify can say: for a served encoder. */
+typedef struct trireme_encode_request {
+  /* Either a text or token ids, as of a trireme_request; a text gets the special tokens of the tokenizer's template. */
+  const char *text;
+  size_t text_len;
+  const uint32_t *token_ids;
+  size_t num_token_ids;
+  const char *model;      /* NULL: the one that is served */
+  const char *pooling;    /* embed: "model" "cls" "mean"; NULL: as the server was told */
+  bool normalize;         /* embed: to length 1 */
+  const char *activation; /* classify: "none" "softmax" "sigmoid"; NULL: as the checkpoint says */
+  int64_t priority;       /* 0; lower is sooner */
+  int64_t deadline_ms;    /* 0: none */
+} trireme_encode_request;
+
+void trireme_encode_request_init(trireme_encode_request *r);
+
 /* These send a request and do not wait for its answer, which comes as an event of the number *id. They wait at most
  * connect_timeout_ms for room in the connection. */
 trireme_result trireme_submit(trireme *c, const trireme_request *r, uint64_t *id, trireme_error *error);
+/* Answered by one EMBEDDING, SCORES or ERROR. */
+trireme_result trireme_embed(trireme *c, const trireme_encode_request *r, uint64_t *id, trireme_error *error);
+trireme_result trireme_classify(trireme *c, const trireme_encode_request *r, uint64_t *id, trireme_error *error);
 /* Continues the stream of an earlier request at token `offset` (0 where it has several choices); *id is its new number.
  */
 trireme_result trireme_attach(trireme *c, const char *request_id, uint64_t offset, uint64_t *id, trireme_error *error);
 /* Cancels a request of this connection (by its number; request_id NULL), or any (by request_id). The request then ends
- * with an event DONE whose finish_reason is "abort". The cancel itself is answered only when it fails, with an ERROR of
- * the number *id (may be NULL). */
+ * with an event DONE whose finish_reason is "abort", an embed or classify with an ERROR "aborted". The cancel itself is
+ * answered only when it fails, with an ERROR of the number *id (may be NULL). */
 trireme_result trireme_cancel(trireme *c, uint64_t target, const char *request_id, uint64_t *id, trireme_error *error);
 trireme_result trireme_ask_status(trireme *c, uint64_t *id, trireme_error *error);
 trireme_result trireme_ask_stats(trireme *c, uint64_t *id, trireme_error *error);
@@ -156,6 +176,8 @@ typedef enum trireme_event_kind {
   TRIREME_EVENT_STATS,
   TRIREME_EVENT_MODELS,
   TRIREME_EVENT_FLOORS,
+  TRIREME_EVENT_EMBEDDING, /* the answer to an embed */
+  TRIREME_EVENT_SCORES,    /* to a classify */
 } trireme_event_kind;
 
 typedef struct trireme_logprobs {
@@ -255,6 +277,22 @@ typedef struct trireme_event {
       size_t num;
       const trireme_group_floors *groups;
     } floors;
+    struct {
+      const float *values;
+      size_t num;
+      uint64_t prompt_tokens;
+      double queue_ms, total_ms;
+    } embedding;
+    struct {
+      const float *values; /* [num_rows][num_labels] */
+      size_t num_labels;
+      const char *const *labels; /* their names */
+      size_t num_rows;           /* 1, or of a classifier of tokens the number of tokens */
+      const char *const *tokens; /* [num_rows] as they stand in the vocabulary, or NULL */
+      const char *activation;    /* what was applied to the logits */
+      uint64_t prompt_tokens;
+      double queue_ms, total_ms;
+    } scores;
   };
 } trireme_event;
 

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "comm/wire_encode.h"
 #include "comm/wire_pack.h"
 #include "comm/wire_sampling.h"
 
@@ -66,18 +67,36 @@ static const tri_field cancel_fields[] = {
     {TRI_F(TRI_FT_U64, "target", tri_client_msg, cancel.target), .flags = TRI_FF_OMIT},
 };
 
+#define ENCODE_FIELDS                                                                                                  \
+  {TRI_F(TRI_FT_STR, "model", tri_encode, model), .flags = TRI_FF_OMIT, .max = MAX_NAME},                              \
+      {TRI_F(TRI_FT_TEXT, "text", tri_encode, text), .flags = TRI_FF_OMIT},                                            \
+      {TRI_F(TRI_FT_IDS, "token_ids", tri_encode, token_ids), .count_offset = offsetof(tri_encode, num_token_ids),     \
+       .flags = TRI_FF_OMIT},                                                                                          \
+      {TRI_F(TRI_FT_I64, "priority", tri_encode, priority), .flags = TRI_FF_OMIT, TRI_LIMIT(priority)}, {              \
+    TRI_F(TRI_FT_I64, "deadline_ms", tri_encode, deadline_ms), .flags = TRI_FF_OMIT, TRI_LIMIT(deadline_ms)            \
+  }
+
+static const tri_field embed_fields[] = {
+    ENCODE_FIELDS,
+    {TRI_F(TRI_FT_CUSTOM, "pooling", tri_encode, pooling), .flags = TRI_FF_OMIT, .read = tri_encode_read_pooling,
+     .write = tri_encode_write_pooling, .present = tri_encode_has_pooling},
+    {TRI_F(TRI_FT_BOOL, "normalize", tri_encode, normalize), .flags = TRI_FF_OMIT},
+};
+
+static const tri_field classify_fields[] = {
+    ENCODE_FIELDS,
+    {TRI_F(TRI_FT_CUSTOM, "activation", tri_encode, activation), .flags = TRI_FF_OMIT,
+     .read = tri_encode_read_activation, .write = tri_encode_write_activation, .present = tri_encode_has_activation},
+};
+
 #define REQUEST(fields)                                                                                                \
   { TRI_FIELDS(fields), .strict = true, .nil_is_absent = true }
 static const tri_fields client_tables[CLIENT_OPS] = {
-    [TRI_OP_HELLO] = REQUEST(hello_fields),
-    [TRI_OP_SUBMIT] = REQUEST(submit_fields),
-    [TRI_OP_ATTACH] = REQUEST(attach_fields),
-    [TRI_OP_CANCEL] = REQUEST(cancel_fields),
-    [TRI_OP_STATUS] = {.strict = true},
-    [TRI_OP_STATS] = {.strict = true},
-    [TRI_OP_FLOORS] = {.strict = true},
-    [TRI_OP_MODELS] = {.strict = true}, /* embed and classify are refused whatever they hold, so their fields are not
-                                           looked at */
+    [TRI_OP_HELLO] = REQUEST(hello_fields),   [TRI_OP_SUBMIT] = REQUEST(submit_fields),
+    [TRI_OP_ATTACH] = REQUEST(attach_fields), [TRI_OP_CANCEL] = REQUEST(cancel_fields),
+    [TRI_OP_STATUS] = {.strict = true},       [TRI_OP_STATS] = {.strict = true},
+    [TRI_OP_FLOORS] = {.strict = true},       [TRI_OP_MODELS] = {.strict = true},
+    [TRI_OP_EMBED] = REQUEST(embed_fields),   [TRI_OP_CLASSIFY] = REQUEST(classify_fields),
 };
 
 void tri_submit_init(tri_submit *s) {
@@ -92,12 +111,17 @@ void tri_submit_init(tri_submit *s) {
 }
 
 /* Where the table of an op finds its fields. */
-static void *client_base(tri_client_msg *m) { return m->op == TRI_OP_SUBMIT ? (void *)&m->submit : (void *)m; }
+static size_t client_base(tri_client_op op) {
+  if (op == TRI_OP_SUBMIT) return offsetof(tri_client_msg, submit);
+  return op == TRI_OP_EMBED || op == TRI_OP_CLASSIFY ? offsetof(tri_client_msg, encode) : 0;
+}
 
 static void client_init(tri_client_msg *m) {
   switch (m->op) {
   case TRI_OP_HELLO: memset(&m->hello, 0, sizeof m->hello); break;
   case TRI_OP_SUBMIT: tri_submit_init(&m->submit); break;
+  case TRI_OP_EMBED:
+  case TRI_OP_CLASSIFY: memset(&m->encode, 0, sizeof m->encode); break;
   case TRI_OP_ATTACH: memset(&m->attach, 0, sizeof m->attach); break;
   case TRI_OP_CANCEL: memset(&m->cancel, 0, sizeof m->cancel); break;
   default: break;
@@ -114,6 +138,17 @@ static tri_status submit_finish(tri_decoder *d, tri_submit *s) {
   return tri_sampling_finish(d, &s->sampling, d->extra);
 }
 
+static tri_status encode_finish(tri_decoder *d, const tri_encode *e) {
+  if (!e->text.s && !e->token_ids)
+    return tri_fail(d->err, TRI_INVALID_ARGUMENT, "text", "text (or token_ids) is missing");
+  if (e->text.s && e->token_ids)
+    return tri_fail(d->err, TRI_INVALID_ARGUMENT, "token_ids", "text and token_ids exclude each other");
+  if (e->text.s && !e->text.len) return tri_fail(d->err, TRI_INVALID_ARGUMENT, "text", "text is empty");
+  if (e->token_ids && !e->num_token_ids)
+    return tri_fail(d->err, TRI_INVALID_ARGUMENT, "token_ids", "token_ids is empty");
+  return TRI_OK;
+}
+
 tri_status tri_client_msg_decode(const void *data, size_t len, tri_arena *arena, tri_client_msg *out, uint64_t *id,
                                  tri_error *err) {
   tri_sampling_extra extra = {0};
@@ -127,8 +162,9 @@ tri_status tri_client_msg_decode(const void *data, size_t len, tri_arena *arena,
   out->op = (tri_client_op)e.op;
   out->id = e.seq;
   client_init(out);
-  st = tri_fields_read(&d, &client_tables[e.op], &u, e.pairs, envelope, client_base(out), &seen);
+  st = tri_fields_read(&d, &client_tables[e.op], &u, e.pairs, envelope, (char *)out + client_base(out->op), &seen);
   if (st) return st;
+  if (out->op == TRI_OP_EMBED || out->op == TRI_OP_CLASSIFY) return encode_finish(&d, &out->encode);
   if (out->op == TRI_OP_SUBMIT) return submit_finish(&d, &out->submit);
   if (out->op == TRI_OP_CANCEL && out->cancel.has_request_id == (bool)(seen & 2))
     return tri_fail(err, TRI_INVALID_ARGUMENT, "request_id",
@@ -148,8 +184,7 @@ tri_status tri_client_msg_encode(const tri_client_msg *m, tri_wire_buf *out) {
   } else if (m->op == TRI_OP_CANCEL) {
     n += tri_fields_write(&p, &(tri_fields){.field = cancel_fields, .count = 1}, m);
   } else {
-    n += tri_fields_write(&p, &client_tables[m->op],
-                          m->op == TRI_OP_SUBMIT ? (const void *)&m->submit : (const void *)m);
+    n += tri_fields_write(&p, &client_tables[m->op], (const char *)m + client_base(m->op));
   }
   tri_pack_map_close(&p, mark, n);
   return tri_pack_end(&p);
@@ -158,9 +193,10 @@ tri_status tri_client_msg_encode(const tri_client_msg *m, tri_wire_buf *out) {
 /* ---- replies ---- */
 
 static const char *const server_ops[] = {
-    [TRI_REPLY_HELLO] = "hello", [TRI_REPLY_ACCEPTED] = "accepted", [TRI_REPLY_TOKENS] = "tokens",
-    [TRI_REPLY_DONE] = "done",   [TRI_REPLY_ERROR] = "error",       [TRI_REPLY_STATUS] = "status",
-    [TRI_REPLY_STATS] = "stats", [TRI_REPLY_MODELS] = "models",     [TRI_REPLY_FLOORS] = "floors",
+    [TRI_REPLY_HELLO] = "hello",         [TRI_REPLY_ACCEPTED] = "accepted", [TRI_REPLY_TOKENS] = "tokens",
+    [TRI_REPLY_DONE] = "done",           [TRI_REPLY_ERROR] = "error",       [TRI_REPLY_STATUS] = "status",
+    [TRI_REPLY_STATS] = "stats",         [TRI_REPLY_MODELS] = "models",     [TRI_REPLY_FLOORS] = "floors",
+    [TRI_REPLY_EMBEDDING] = "embedding", [TRI_REPLY_SCORES] = "scores",
 };
 enum { SERVER_OPS = sizeof server_ops / sizeof *server_ops };
 
@@ -374,6 +410,29 @@ static const tri_field r_models_fields[] = {
     R_F(TRI_FT_U64, "max_model_len", models.max_model_len),
 };
 
+#define E_FIELD(m, what)                                                                                               \
+  {                                                                                                                    \
+    TRI_F(TRI_FT_CUSTOM, #m, tri_encoded_reply, m), .flags = TRI_FF_REQUIRED, .read = tri_encoded_read_##what,         \
+                                                    .write = tri_encoded_write_##what                                  \
+  }
+#define E_TIMES                                                                                                        \
+  S_U64(tri_encoded_reply, prompt_tokens), S_F64(tri_encoded_reply, queue_ms), S_F64(tri_encoded_reply, total_ms)
+/* Values have their labels before them, by which their number is checked. */
+static const tri_field r_embedding_fields[] = {{TRI_F(TRI_FT_CUSTOM, "embedding", tri_encoded_reply, values),
+                                                .flags = TRI_FF_REQUIRED, .read = tri_encoded_read_values,
+                                                .write = tri_encoded_write_values},
+                                               E_TIMES};
+static const tri_field r_scores_fields[] = {
+    E_FIELD(labels, labels),
+    {TRI_F(TRI_FT_CUSTOM, "tokens", tri_encoded_reply, tokens), .flags = TRI_FF_OMIT, .read = tri_encoded_read_tokens,
+     .write = tri_encoded_write_tokens, .present = tri_encoded_has_tokens},
+    {TRI_F(TRI_FT_CUSTOM, "scores", tri_encoded_reply, values), .flags = TRI_FF_REQUIRED,
+     .read = tri_encoded_read_values, .write = tri_encoded_write_values},
+    {TRI_F(TRI_FT_CUSTOM, "activation", tri_encoded_reply, activation), .flags = TRI_FF_REQUIRED,
+     .read = tri_encode_read_activation, .write = tri_encode_write_activation},
+    E_TIMES,
+};
+
 static const struct {
   tri_fields table;
   size_t base, size; /* what a decode clears first */
@@ -389,6 +448,8 @@ static const struct {
     [TRI_REPLY_STATS] = REPLY(r_stats_fields, 0, stats),
     [TRI_REPLY_MODELS] = REPLY(r_models_fields, 0, models),
     [TRI_REPLY_FLOORS] = REPLY(floors_fields, offsetof(tri_server_msg, floors), floors),
+    [TRI_REPLY_EMBEDDING] = REPLY(r_embedding_fields, offsetof(tri_server_msg, encoded), encoded),
+    [TRI_REPLY_SCORES] = REPLY(r_scores_fields, offsetof(tri_server_msg, encoded), encoded),
 };
 
 tri_status tri_server_msg_encode(const tri_server_msg *m, tri_wire_buf *out) {
@@ -418,6 +479,7 @@ tri_status tri_server_msg_decode(const void *data, size_t len, tri_arena *arena,
   out->op = (tri_server_op)e.op;
   out->id = e.seq;
   memset(&out->hello, 0, server_tables[e.op].size); /* every member of the union starts there */
-  return tri_fields_read(&d, &server_tables[e.op].table, &u, e.pairs, envelope, (char *)out + server_tables[e.op].base,
-                         NULL);
+  st = tri_fields_read(&d, &server_tables[e.op].table, &u, e.pairs, envelope, (char *)out + server_tables[e.op].base,
+                       NULL);
+  return st || out->op != TRI_REPLY_SCORES ? st : tri_encoded_finish(&d, &out->encoded);
 }

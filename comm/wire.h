@@ -25,6 +25,9 @@ enum {
   TRI_WIRE_MAX_LOGIT_BIAS = 512,
   TRI_WIRE_MAX_LOGPROBS = 20,
   TRI_WIRE_MAX_N = 64,
+  /* Of one embed or classify: numbers, names of labels and texts of tokens, with 8 bytes for each text. The rest of a
+   * message is for what is around them. */
+  TRI_WIRE_MAX_RESULT = 1000000,
 };
 
 /* A growing buffer for one outgoing message; reuse it. */
@@ -54,8 +57,8 @@ typedef enum tri_client_op {
   TRI_OP_STATS,
   TRI_OP_MODELS,
   TRI_OP_EMBED,
-  TRI_OP_CLASSIFY, /* known, refused as unsupported until encoders run */
-  TRI_OP_FLOORS,   /* what the machines could do at best */
+  TRI_OP_CLASSIFY,
+  TRI_OP_FLOORS, /* what the machines could do at best */
 } tri_client_op;
 
 typedef struct tri_wire_str {
@@ -106,6 +109,32 @@ typedef struct tri_submit {
   tri_on_disconnect on_disconnect;
 } tri_submit;
 
+/* What is made of an encoder's states, and of a classifier's logits. UNSET: what the model's files say. */
+typedef enum tri_pool_choice { TRI_POOL_UNSET, TRI_POOL_MODEL, TRI_POOL_CLS, TRI_POOL_AVERAGE } tri_pool_choice;
+typedef enum tri_activation {
+  TRI_ACTIVATION_UNSET,
+  TRI_ACTIVATION_NONE,
+  TRI_ACTIVATION_SOFTMAX,
+  TRI_ACTIVATION_SIGMOID
+} tri_activation;
+/* By the enums; UNSET has no name that can be sent. NULL: no such value. */
+const char *tri_pool_choice_name(tri_pool_choice p);
+const char *tri_activation_name(tri_activation a);
+bool tri_pool_choice_parse(const char *name, tri_pool_choice *out);
+bool tri_activation_parse(const char *name, tri_activation *out);
+
+/* An embed or a classify. */
+typedef struct tri_encode {
+  tri_wire_str model;        /* absent: the one served */
+  tri_wire_str text;         /* either a text ... */
+  const uint32_t *token_ids; /* ... or ids */
+  size_t num_token_ids;
+  tri_pool_choice pooling;   /* embed */
+  bool normalize;            /* embed: to length 1 */
+  tri_activation activation; /* classify */
+  int64_t priority, deadline_ms;
+} tri_encode;
+
 typedef struct tri_client_msg {
   tri_client_op op;
   uint64_t id; /* the client's own number of this request, unique per connection */
@@ -114,6 +143,7 @@ typedef struct tri_client_msg {
       tri_wire_str client;
     } hello;
     tri_submit submit;
+    tri_encode encode;
     struct {
       tri_request_id request_id;
       uint64_t offset;
@@ -154,6 +184,8 @@ typedef enum tri_server_op {
   TRI_REPLY_STATS,
   TRI_REPLY_MODELS,
   TRI_REPLY_FLOORS,
+  TRI_REPLY_EMBEDDING,
+  TRI_REPLY_SCORES,
 } tri_server_op;
 
 typedef enum tri_finish { TRI_FINISH_STOP, TRI_FINISH_LENGTH, TRI_FINISH_ABORT, TRI_FINISH_ERROR } tri_finish;
@@ -240,6 +272,19 @@ typedef struct tri_cluster_floors {
   tri_group_floors groups[TRI_STATUS_MAX_GROUPS];
 } tri_cluster_floors;
 
+/* The answer to an embed (values alone) or a classify. */
+typedef struct tri_encoded_reply {
+  const float *values; /* an embedding, or [rows, num_labels] */
+  size_t num_values;
+  uint32_t num_labels;
+  const tri_wire_str *labels;
+  uint32_t num_tokens; /* 0, or of a classifier of tokens as many as rows */
+  const tri_wire_str *tokens;
+  tri_activation activation; /* that was applied */
+  uint64_t prompt_tokens;
+  double queue_ms, total_ms;
+} tri_encoded_reply;
+
 typedef struct tri_server_msg {
   tri_server_op op;
   uint64_t id;
@@ -269,6 +314,7 @@ typedef struct tri_server_msg {
       uint64_t max_model_len;
     } models;
     tri_cluster_floors floors;
+    tri_encoded_reply encoded;
   };
 } tri_server_msg;
 

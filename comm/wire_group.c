@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "comm/wire_encode.h"
 #include "comm/wire_pack.h"
 #include "comm/wire_sampling.h"
 
@@ -12,6 +13,7 @@ static const char *const group_ops[] = {
     [TRI_GROUP_HEALTH] = "health",     [TRI_GROUP_FAILED] = "failed", [TRI_GROUP_WELCOME] = "welcome",
     [TRI_GROUP_ASSIGN] = "assign",     [TRI_GROUP_ABORT] = "abort",   [TRI_GROUP_DRAIN] = "drain",
     [TRI_GROUP_LEASE] = "lease",       [TRI_GROUP_FLOORS] = "floors", [TRI_GROUP_MEASURE] = "measure",
+    [TRI_GROUP_ENCODED] = "encoded",
 };
 enum { GROUP_OPS = sizeof group_ops / sizeof *group_ops, TOKEN_PARTS = 6, TOKEN_PARTS_LOGPROB = 9, MAX_NAME = 256 };
 
@@ -139,6 +141,16 @@ static const tri_field tokens_fields[] = {
      .write = write_tokens},
 };
 
+static const tri_field encoded_fields[] = {
+    G_U64(tri_group_results, epoch),
+    {.name = "results",
+     .name_len = 7,
+     .type = TRI_FT_CUSTOM,
+     .flags = TRI_FF_REQUIRED,
+     .read = tri_encoded_read_results,
+     .write = tri_encoded_write_results},
+};
+
 static const tri_field health_fields[] = {
     G_U32(tri_group_health, group),
     G_U32(tri_group_health, rank),
@@ -212,6 +224,7 @@ static const struct {
     [TRI_GROUP_ABORT] = TABLE(abort_fields, 0, abort),
     [TRI_GROUP_LEASE] = TABLE(lease_fields, 0, lease),
     [TRI_GROUP_FLOORS] = TABLE(floors_fields, 0, floors),
+    [TRI_GROUP_ENCODED] = TABLE(encoded_fields, offsetof(tri_group_msg, encoded), encoded),
 };
 
 tri_status tri_group_msg_encode(const tri_group_msg *m, tri_wire_buf *out) {

@@ -13,6 +13,7 @@ typedef enum tri_group_op {
   TRI_GROUP_HEALTH,   /* every rank, once a second */
   TRI_GROUP_FAILED,   /* any rank: what ended it */
   TRI_GROUP_FLOORS,   /* any rank: what it has measured */
+  TRI_GROUP_ENCODED,  /* leader: results of an encoder's step */
   /* coordinator to worker */
   TRI_GROUP_WELCOME, /* answer to register; refused with an error text when the group or epoch is not expected */
   TRI_GROUP_ASSIGN,  /* a job */
@@ -66,6 +67,19 @@ typedef struct tri_group_tokens {
   const tri_group_token *tokens;
 } tri_group_tokens;
 
+/* An encoder's result for one job: rows of numbers, one behind the other, TRI_WIRE_MAX_RESULT bytes at most. */
+typedef struct tri_group_result {
+  uint64_t job;
+  const float *values;
+  size_t num_values;
+} tri_group_result;
+
+typedef struct tri_group_results {
+  uint64_t epoch;
+  uint32_t num;
+  const tri_group_result *results;
+} tri_group_results;
+
 /* A job for a leader. sampling's stop strings are the coordinator's business and stay there. */
 typedef struct tri_group_assign {
   uint64_t job, epoch;
@@ -88,6 +102,7 @@ typedef struct tri_group_msg {
       double load_seconds;
     } ready;
     tri_group_tokens tokens;
+    tri_group_results encoded;
     tri_group_health health;
     struct {
       uint32_t group, rank;

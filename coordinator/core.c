@@ -20,6 +20,10 @@ tri_status tri_core_create(const tri_core_config *config, int64_t now, tri_core 
     by_seconds[i]->bounds = seconds_bounds;
     by_seconds[i]->num_bounds = sizeof seconds_bounds / sizeof *seconds_bounds;
   }
+  if (encode_open(c) != TRI_OK) {
+    tri_core_destroy(c);
+    return TRI_NO_MEMORY;
+  }
   c->step_tokens.bounds = tokens_bounds;
   c->step_tokens.num_bounds = sizeof tokens_bounds / sizeof *tokens_bounds;
   *out = c;
@@ -30,7 +34,7 @@ void tri_core_destroy(tri_core *c) {
   if (!c) return;
   jobs_destroy(c);
   members_destroy(c);
-  tri_free(c->groups), tri_free(c->stats);
+  tri_free(c->groups), tri_free(c->stats), tri_free(c->labels);
   tri_free(c);
 }
 
@@ -50,21 +54,17 @@ static void models(tri_core *c, const tri_zpeer *from, uint64_t id) {
 }
 
 void tri_core_client(tri_core *c, int64_t now, const tri_zpeer *from, const tri_client_msg *m) {
-  tri_error err = {0};
   switch (m->op) {
   case TRI_OP_HELLO: hello(c, from, m->id); break;
-  case TRI_OP_SUBMIT: job_submit(c, now, from, m); break;
+  case TRI_OP_SUBMIT:
+  case TRI_OP_EMBED:
+  case TRI_OP_CLASSIFY: job_submit(c, now, from, m); break;
   case TRI_OP_ATTACH: job_attach(c, now, from, m); break;
   case TRI_OP_CANCEL: job_cancel(c, now, from, m); break;
   case TRI_OP_STATUS: report_status(c, now, from, m->id); break;
   case TRI_OP_STATS: report_stats(c, from, m->id); break;
   case TRI_OP_MODELS: models(c, from, m->id); break;
   case TRI_OP_FLOORS: floors_request(c, now, from, m->id); break;
-  case TRI_OP_EMBED:
-  case TRI_OP_CLASSIFY:
-    tri_fail(&err, TRI_UNSUPPORTED, "op", "the model served here is a decoder: it neither embeds nor classifies");
-    deliver_error(c, from, m->id, &err);
-    break;
   }
   deliver_all(c, now);
 }

@@ -9,6 +9,7 @@
 #include "comm/wire_group.h"
 #include "comm/zsock.h"
 #include "runtime/model/config.h"
+#include "runtime/model/labels.h"
 #include "runtime/model/tokenizer.h"
 
 typedef struct tri_core tri_core;
@@ -31,6 +32,8 @@ typedef struct tri_core_config {
   const char *model_name;
   const tri_model_config *model;  /* borrowed */
   const tri_tokenizer *tokenizer; /* borrowed; NULL: token ids only */
+  const tri_labels *labels;       /* borrowed; of a classifier */
+  bool pools_as_model;            /* an encoder's pooling is not another than that of its checkpoint */
   uint32_t num_groups;
   uint64_t seed;
   int64_t max_queue;

@@ -24,13 +24,13 @@ static tri_wire_str lower_code(tri_status st, char *buf, size_t cap) {
   return (tri_wire_str){buf, n};
 }
 
-void deliver_error(tri_core *c, const tri_zpeer *to, uint64_t id, const tri_error *err) {
+tri_status deliver_error(tri_core *c, const tri_zpeer *to, uint64_t id, const tri_error *err) {
   char code[64];
   tri_server_msg m = {
       .op = TRI_REPLY_ERROR,
       .id = id,
       .error = {lower_code(err->status, code, sizeof code), wire_str(err->message), wire_str(err->field)}};
-  c->cfg.io.to_client(c->cfg.io.ctx, to, &m);
+  return c->cfg.io.to_client(c->cfg.io.ctx, to, &m);
 }
 
 /* A reply has room for a whole status: what goes out with every token is filled in, not cleared first. */
@@ -155,6 +155,7 @@ static tri_status send_done(tri_core *c, job *j, bool with_text) {
 
 static tri_status deliver(tri_core *c, job *j) {
   tri_status st = TRI_OK;
+  if (j->encode) return encode_deliver(c, j);
   if (j->state == JOB_ENCODING) return TRI_OK;
   bool accepted = !(j->error && !j->assigned_ns); /* an error before the job ran is the only answer */
   if (accepted && !j->accepted_sent) {
@@ -175,6 +176,23 @@ static tri_status deliver(tri_core *c, job *j) {
   return TRI_OK;
 }
 
+static void deliver_job(tri_core *c, int64_t now, job *j) {
+  tri_status st = deliver(c, j);
+  /* Who reads nothing for so long is taken for gone. */
+  if (st != TRI_AGAIN)
+    j->stuck_ns = 0;
+  else if (!j->stuck_ns)
+    j->stuck_ns = now;
+  else if (now - j->stuck_ns > STUCK_NS)
+    st = TRI_CLOSED;
+  if (st == TRI_AGAIN) {
+    deliver_mark(c, j);
+  } else if (st == TRI_CLOSED) {
+    j->attached = false;
+    if (j->on_disconnect == TRI_DISCONNECT_CANCEL) job_abort(c, now, j);
+  }
+}
+
 void deliver_all(tri_core *c, int64_t now) {
   job *list = c->dirty;
   c->dirty = NULL;
@@ -182,20 +200,8 @@ void deliver_all(tri_core *c, int64_t now) {
     job *j = list;
     list = j->dirty_next;
     j->dirty = false;
-    if (!j->attached) continue;
-    tri_status st = deliver(c, j);
-    /* Who reads nothing for so long is taken for gone. */
-    if (st != TRI_AGAIN)
-      j->stuck_ns = 0;
-    else if (!j->stuck_ns)
-      j->stuck_ns = now;
-    else if (now - j->stuck_ns > STUCK_NS)
-      st = TRI_CLOSED;
-    if (st == TRI_AGAIN) {
-      deliver_mark(c, j);
-    } else if (st == TRI_CLOSED) {
-      j->attached = false;
-      if (j->on_disconnect == TRI_DISCONNECT_CANCEL) job_abort(c, now, j);
-    }
+    if (j->attached) deliver_job(c, now, j);
+    /* Nobody can come back for an encoder's answer, which may be large. */
+    if (j->encode && j->state == JOB_ENDED && !j->dirty && (j->done_sent || !j->attached)) job_forget(c, j);
   }
 }

@@ -39,6 +39,7 @@ static bool same_peer(const tri_zpeer *a, const tri_zpeer *b) {
 static void free_job(job *j) {
   for (int64_t i = 0; i < j->sampling.n; i++) choice_free(&j->choices[i]);
   tri_free(j->stop_text), tri_free(j->bias), tri_free(j->prompt), tri_free(j->prompt_ids), tri_free(j->error);
+  encode_free(j->encode);
   tri_free(j);
 }
 
@@ -54,7 +55,7 @@ static void list_remove(job_list *l, job *j) {
   *(j->next ? &j->next->prev : &l->tail) = j->prev;
 }
 
-static void forget(tri_core *c, job *j) {
+void job_forget(tri_core *c, job *j) {
   job **p = id_bucket(c, j->id);
   while (*p != j) p = &(*p)->id_chain;
   *p = j->id_chain;
@@ -71,6 +72,7 @@ static void forget(tri_core *c, job *j) {
     c->num_retained--;
   else
     c->num_active--;
+  encode_release(c, j);
   free_job(j);
 }
 
@@ -115,6 +117,13 @@ static void apply_defaults(const tri_model_config *m, tri_sampling *s) {
     s->repetition_penalty = m->gen_repetition_penalty;
 }
 
+static tri_status check_generates(const tri_core *c, tri_error *err) {
+  const tri_model_config *m = c->cfg.model;
+  if (!m->encoder) return TRI_OK;
+  return tri_fail(err, TRI_UNSUPPORTED, "op", "the model served here is an encoder: it does not generate text, it %s",
+                  m->has_classifier ? "classifies" : "embeds");
+}
+
 static tri_status check_submit(tri_core *c, const tri_submit *s, tri_error *err) {
   if (c->draining) return tri_fail(err, TRI_DRAINING, "", "the cluster is shutting down and takes no new jobs");
   if (c->num_active >= c->cfg.max_queue)
@@ -133,8 +142,9 @@ static tri_status check_submit(tri_core *c, const tri_submit *s, tri_error *err)
   return TRI_OK;
 }
 
-static job *make_job(tri_core *c, int64_t now, const tri_zpeer *from, const tri_client_msg *m) {
-  const tri_submit *s = &m->submit;
+/* encode: NULL for a job that generates text. */
+static job *make_job(tri_core *c, int64_t now, const tri_zpeer *from, const tri_client_msg *m, const tri_submit *s,
+                     const tri_encode *encode) {
   size_t size = sizeof(job) + (size_t)s->sampling.n * sizeof(job_choice); /* n is at most TRI_WIRE_MAX_N */
   job *j = tri_calloc(1, size);
   if (!j) return NULL;
@@ -157,8 +167,8 @@ static job *make_job(tri_core *c, int64_t now, const tri_zpeer *from, const tri_
   j->submitted_ns = now;
   j->deadline_ns = s->sampling.deadline_ms ? now + s->sampling.deadline_ms * 1000000 : TRI_NEVER;
   j->num_open = (uint32_t)s->sampling.n;
-  bool ok = own_lists(j);
-  for (int64_t i = 0; ok && c->cfg.tokenizer && i < s->sampling.n; i++)
+  bool ok = own_lists(j) && (!encode || encode_begin(c, j, m->op, encode));
+  for (int64_t i = 0; ok && !encode && c->cfg.tokenizer && i < s->sampling.n; i++)
     ok = tri_detokenizer_create(c->cfg.tokenizer, true, &j->choices[i].detok) == TRI_OK;
   if (ok && j->echo && s->prompt.s) {
     ok = (j->prompt = tri_strndup(s->prompt.s, s->prompt.len)) != NULL;
@@ -186,16 +196,32 @@ static void adopt(tri_core *c, job *j, const tri_zpeer *from, uint64_t client_id
   deliver_mark(c, j);
 }
 
+/* An embed or classify has the life of a submit with little to say. */
+static void submit_of(const tri_encode *e, tri_submit *s) {
+  tri_submit_init(s);
+  s->model = e->model;
+  s->prompt = e->text;
+  s->token_ids = e->token_ids;
+  s->num_token_ids = e->num_token_ids;
+  s->sampling.priority = e->priority;
+  s->sampling.deadline_ms = e->deadline_ms;
+}
+
 void job_submit(tri_core *c, int64_t now, const tri_zpeer *from, const tri_client_msg *m) {
-  const tri_submit *s = &m->submit;
+  const tri_encode *encode = m->op == TRI_OP_SUBMIT ? NULL : &m->encode;
+  tri_submit of_encode;
+  const tri_submit *s = encode ? &of_encode : &m->submit;
   tri_error err = {0};
+  if (encode) submit_of(encode, &of_encode);
   job *j = s->has_request_id ? find_request(c, &s->request_id) : NULL;
   if (j) {
     adopt(c, j, from, m->id, 0);
     return;
   }
-  tri_status st = check_submit(c, s, &err);
-  if (st == TRI_OK && !(j = make_job(c, now, from, m))) st = tri_fail(&err, TRI_NO_MEMORY, "", "no memory for the job");
+  tri_status st = encode ? encode_check(c, m->op, encode, &err) : check_generates(c, &err);
+  if (st == TRI_OK) st = check_submit(c, s, &err);
+  if (st == TRI_OK && !(j = make_job(c, now, from, m, s, encode)))
+    st = tri_fail(&err, TRI_NO_MEMORY, "", "no memory for the job");
   if (st != TRI_OK) {
     c->failed++;
     deliver_error(c, from, m->id, &err);
@@ -261,6 +287,7 @@ void job_cancel(tri_core *c, int64_t now, const tri_zpeer *from, const tri_clien
 
 static tri_status check_fit(const tri_core *c, const job *j, const group *g, tri_error *err) {
   (void)c;
+  if (j->encode) return encode_check_fit(j, g, err);
   if (j->num_prompt >= g->max_model_len)
     return tri_fail(err, TRI_NO_CAPACITY, "prompt",
                     "the prompt has %zu tokens; max_model_len is %llu, and an answer needs room for one at least",
@@ -274,9 +301,12 @@ static tri_status check_fit(const tri_core *c, const job *j, const group *g, tri
   return TRI_OK;
 }
 
+/* The field that the prompt came in, for messages. */
+static const char *prompt_field(const job *j) { return j->encode ? "text" : "prompt"; }
+
 static void take_prompt(tri_core *c, int64_t now, job *j, const uint32_t *ids, size_t count) {
   tri_error err = {0};
-  if (!count) tri_fail(&err, TRI_INVALID_ARGUMENT, "prompt", "the prompt has no tokens");
+  if (!count) tri_fail(&err, TRI_INVALID_ARGUMENT, prompt_field(j), "the %s has no tokens", prompt_field(j));
   for (size_t i = 0; i < count && err.status == TRI_OK; i++)
     if (ids[i] >= (uint64_t)c->cfg.model->vocab_size)
       tri_fail(&err, TRI_OUT_OF_RANGE, "token_ids", "token_ids[%zu] is %u, the vocabulary has %lld tokens", i, ids[i],
@@ -286,11 +316,12 @@ static void take_prompt(tri_core *c, int64_t now, job *j, const uint32_t *ids, s
       tri_fail(&err, TRI_OUT_OF_RANGE, "logit_bias", "logit_bias names token %u, the vocabulary has %lld tokens",
                j->sampling.logit_bias[i].id, (long long)c->cfg.model->vocab_size);
   if (err.status == TRI_OK && !(j->prompt_ids = tri_malloc(count, sizeof *ids)))
-    tri_fail(&err, TRI_NO_MEMORY, "prompt", "no memory for the prompt");
+    tri_fail(&err, TRI_NO_MEMORY, prompt_field(j), "no memory for the %s", prompt_field(j));
   uint32_t index;
   group *g = member_pick(c, &index);
   j->num_prompt = count;
   if (err.status == TRI_OK && g) check_fit(c, j, g, &err);
+  if (err.status == TRI_OK && j->encode) encode_reserve(c, j, ids, count, &err);
   if (err.status != TRI_OK) {
     job_fail(c, now, j, &err);
     return;
@@ -309,14 +340,18 @@ void job_encoded(tri_core *c, int64_t now, job *j, tri_status st, const uint32_t
     take_prompt(c, now, j, ids, count);
     return;
   }
+  const char *field = prompt_field(j);
   if (st == TRI_AGAIN)
-    tri_fail(&err, TRI_NO_CAPACITY, "prompt", "too many prompts wait for the tokenizer");
+    tri_fail(&err, TRI_NO_CAPACITY, field, "too many prompts wait for the tokenizer");
+  else if (st == TRI_TOO_LARGE && j->encode)
+    tri_fail(&err, TRI_NO_CAPACITY, field, "the text has more than %lld tokens, the limit of max_model_len",
+             (long long)c->cfg.max_prompt);
   else if (st == TRI_TOO_LARGE)
-    tri_fail(&err, TRI_NO_CAPACITY, "prompt",
+    tri_fail(&err, TRI_NO_CAPACITY, field,
              "the prompt has more than %lld tokens; prompt and answer share max_model_len",
              (long long)c->cfg.max_prompt);
   else
-    tri_fail(&err, st, "prompt", "the prompt cannot be encoded: %s", tri_status_text(st));
+    tri_fail(&err, st, field, "the %s cannot be encoded: %s", field, tri_status_text(st));
   job_fail(c, now, j, &err);
 }
 
@@ -368,8 +403,12 @@ static void end_job(tri_core *c, int64_t now, job *j) {
   if (j->state == JOB_QUEUED) c->num_queued--;
   list_remove(&c->active, j);
   list_append(&c->ended, j);
-  tri_free(j->prompt_ids), tri_free(j->bias);
-  j->prompt_ids = NULL, j->bias = NULL;
+  if (!j->encode) { /* whose answer names its tokens */
+    tri_free(j->prompt_ids);
+    j->prompt_ids = NULL;
+  }
+  tri_free(j->bias);
+  j->bias = NULL;
   j->sampling.num_logit_bias = 0;
   j->state = JOB_ENDED;
   j->ended_ns = now;
@@ -433,6 +472,7 @@ void job_tokens(tri_core *c, int64_t now, uint32_t index, const tri_group_tokens
     job_choice *ch = &j->choices[t->choice];
     if (ch->ended) continue;
     bool none = t->flags & TRI_TOKEN_NONE;
+    if (j->encode && !none) continue; /* there are no tokens to draw */
     if (none)
       choice_end(j, ch, t->reason);
     else if (t->offset != ch->num || choice_push(c, j, ch, t) != TRI_OK) {
@@ -466,12 +506,12 @@ void jobs_tick(tri_core *c, int64_t now) {
     /* A client that reads nothing gets as long as one that may come back. */
     bool expired = now - j->ended_ns > RETAIN_NS, crowded = c->num_retained > MAX_RETAINED;
     if (!expired && !crowded) break;
-    if (expired || !j->dirty) forget(c, j);
+    if (expired || !j->dirty) job_forget(c, j);
   }
   job_dispatch(c, now);
 }
 
 void jobs_destroy(tri_core *c) {
-  while (c->active.head) forget(c, c->active.head);
-  while (c->ended.head) forget(c, c->ended.head);
+  while (c->active.head) job_forget(c, c->active.head);
+  while (c->ended.head) job_forget(c, c->ended.head);
 }

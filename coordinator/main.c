@@ -45,6 +45,7 @@ struct shell {
   char model_name[256];
   tri_model_config model;
   tri_tokenizer *tokenizer;
+  tri_labels labels;
   tri_zcontext *z;
   tri_zserver *clients, *workers;
   tri_encoder *encoder;
@@ -125,6 +126,9 @@ static void group_ready(void *ctx, uint32_t group, uint64_t epoch) {
 static tri_status open_model(struct shell *s, tri_error *err) {
   char path[4200];
   tri_status st = tri_model_config_load(s->opts.model, &s->model, err);
+  if (st == TRI_OK) st = tri_model_config_pool(&s->model, (tri_pooling)s->opts.pooling, err);
+  if (st == TRI_OK && s->model.has_classifier)
+    st = tri_labels_load(s->opts.model, (size_t)s->model.num_labels, &s->labels, err);
   if (st != TRI_OK) return st;
   snprintf(path, sizeof path, "%s/tokenizer.json", s->opts.model);
   if (access(path, F_OK))
@@ -232,6 +236,8 @@ static tri_status open_core(struct shell *s, tri_error *err) {
   tri_core_config cc = {.model_name = s->model_name,
                         .model = &s->model,
                         .tokenizer = s->tokenizer,
+                        .labels = s->model.has_classifier ? &s->labels : NULL,
+                        .pools_as_model = s->opts.pooling == TRI_POOL_NONE,
                         .num_groups = s->opts.launch == TRI_LAUNCH_MPI ? 1 : (uint32_t)s->opts.dp,
                         .seed = seed,
                         .max_queue = s->opts.max_queue,
@@ -477,6 +483,7 @@ static void clean_up(struct shell *s) {
   tri_zserver_close(s->workers);
   tri_zcontext_destroy(s->z);
   tri_tokenizer_destroy(s->tokenizer);
+  tri_labels_free(&s->labels);
   tri_arena_destroy(s->arena);
   tri_wire_buf_free(&s->buf);
   if (s->opts.boot_file) unlink(s->opts.boot_file);

@@ -138,6 +138,9 @@ void member_message(tri_core *c, int64_t now, const tri_zpeer *from, const tri_g
   case TRI_GROUP_TOKENS:
     if (leader_index(c, from, &index)) job_tokens(c, now, index, &m->tokens);
     break;
+  case TRI_GROUP_ENCODED:
+    if (leader_index(c, from, &index)) encode_results(c, now, index, &m->encoded);
+    break;
   case TRI_GROUP_FLOORS: {
     group *g = group_of(c, m->floors.group, m->floors.epoch);
     if (g && m->floors.rank < g->world) floors_take(c, now, &g->ranks[m->floors.rank], &m->floors.floors);

@@ -37,7 +37,8 @@ static void fill_group(const group *g, uint32_t index, tri_group_status *out) {
 static void fill_jobs(const tri_core *c, tri_cluster_status *s) {
   const job *clients[256];
   for (const job *j = c->active.head; j; j = j->next) {
-    *(j->first_token_ns ? &s->running : &s->waiting) += 1;
+    bool runs = j->first_token_ns || (j->encode && j->state == JOB_ASSIGNED);
+    *(runs ? &s->running : &s->waiting) += 1;
     uint64_t i = 0;
     while (i < s->clients && memcmp(&clients[i]->peer, &j->peer, sizeof j->peer)) i++;
     if (i == s->clients && i < 256) clients[s->clients++] = j;

@@ -31,6 +31,15 @@ typedef struct job_choice {
   tri_finish reason;
 } job_choice;
 
+/* What an encoder's job asks for and gets. */
+typedef struct job_encode {
+  bool classify, normalize;
+  tri_activation activation;
+  float *values; /* NULL: not yet */
+  size_t num_values;
+  size_t reserved; /* of tri_core's answer_bytes */
+} job_encode;
+
 typedef struct job {
   struct job *next, *prev;              /* of active or ended */
   struct job *id_chain, *request_chain; /* hash chains */
@@ -54,11 +63,12 @@ typedef struct job {
   size_t longest_stop;
   char *prompt; /* for echo */
   size_t prompt_len;
-  uint32_t *prompt_ids; /* until it has ended */
+  uint32_t *prompt_ids; /* until it has ended; of an encoder's job always */
   size_t num_prompt;
   uint32_t num_open;
   int64_t submitted_ns, assigned_ns, first_token_ns, last_token_ns, ended_ns, deadline_ns, stuck_ns;
   tri_error *error;     /* NULL: none */
+  job_encode *encode;   /* NULL: the job generates text */
   job_choice choices[]; /* [sampling.n] */
 } job;
 
@@ -121,6 +131,8 @@ struct tri_core {
   int num_asks;
   /* totals */
   uint64_t done_stop, done_length, done_abort, failed, prompt_tokens, generation_tokens;
+  tri_wire_str *labels; /* of a classifier */
+  size_t label_bytes, answer_bytes;
   tri_histogram ttft, itl, e2e, queue_time, step_tokens;
   char *stats;
 };
@@ -132,6 +144,7 @@ void choice_free(job_choice *ch);
 
 /* jobs.c */
 void job_submit(tri_core *c, int64_t now, const tri_zpeer *from, const tri_client_msg *m);
+void job_forget(tri_core *c, job *j);
 void job_attach(tri_core *c, int64_t now, const tri_zpeer *from, const tri_client_msg *m);
 void job_cancel(tri_core *c, int64_t now, const tri_zpeer *from, const tri_client_msg *m);
 job *job_find(const tri_core *c, uint64_t id);
@@ -144,10 +157,22 @@ void job_tokens(tri_core *c, int64_t now, uint32_t group, const tri_group_tokens
 void jobs_tick(tri_core *c, int64_t now);
 void jobs_destroy(tri_core *c);
 
+/* encode.c: jobs of an encoder */
+tri_status encode_open(tri_core *c);
+tri_status encode_check(const tri_core *c, tri_client_op op, const tri_encode *e, tri_error *err);
+bool encode_begin(const tri_core *c, job *j, tri_client_op op, const tri_encode *e);
+/* Counts the memory of an answer to so many tokens, or refuses what is too large. */
+tri_status encode_reserve(tri_core *c, job *j, const uint32_t *ids, size_t count, tri_error *err);
+void encode_release(tri_core *c, job *j);
+void encode_free(job_encode *e); /* NULL is fine */
+tri_status encode_check_fit(const job *j, const group *g, tri_error *err);
+void encode_results(tri_core *c, int64_t now, uint32_t group, const tri_group_results *results);
+tri_status encode_deliver(tri_core *c, job *j);
+
 /* deliver.c: what goes to clients */
 void deliver_mark(tri_core *c, job *j);
 void deliver_all(tri_core *c, int64_t now); /* every marked job */
-void deliver_error(tri_core *c, const tri_zpeer *to, uint64_t id, const tri_error *err);
+tri_status deliver_error(tri_core *c, const tri_zpeer *to, uint64_t id, const tri_error *err);
 
 /* members.c */
 void member_message(tri_core *c, int64_t now, const tri_zpeer *from, const tri_group_msg *m);

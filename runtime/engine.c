@@ -4,6 +4,7 @@
 
 #include "runtime/base/log.h"
 #include "runtime/ledger.h"
+#include "runtime/limits.h"
 
 /* All ranks learn whether all succeeded, so that none waits for one that has left. */
 static tri_status agree(tri_group *g, tri_status st, tri_error *err) {
@@ -30,39 +31,18 @@ static tri_status agree_pages(tri_group *g, int *pages) {
 static tri_status set_limits(tri_engine *e, const tri_engine_config *config, const tri_checkpoint *ckpt,
                              tri_error *err) {
   const tri_model_config *c = &e->model;
-  int64_t len = config->max_model_len ? config->max_model_len : c->max_position_embeddings;
-  if (c->encoder && len > config->max_num_batched_tokens) {
-    if (config->max_model_len)
-      return tri_fail(err, TRI_OUT_OF_RANGE, "max_num_batched_tokens",
-                      "max_num_batched_tokens %d is below max_model_len %lld: an encoder takes a sequence in one step",
-                      config->max_num_batched_tokens, (long long)len);
-    len = config->max_num_batched_tokens;
-  }
-  /* Learned positions end with their table; rotary ones can be stretched on request. */
-  if ((c->position == TRI_POS_LEARNED || c->position == TRI_POS_SINUSOID) && len > c->max_position_embeddings)
-    return tri_fail(err, TRI_OUT_OF_RANGE, "max_model_len", "max_model_len %lld exceeds the model's %lld positions",
-                    (long long)len, (long long)c->max_position_embeddings);
+  tri_limits_config limits = {.max_num_seqs = config->max_num_seqs,
+                              .max_num_batched_tokens = config->max_num_batched_tokens,
+                              .block_size = config->block_size,
+                              .max_model_len = config->max_model_len};
+  tri_status st = tri_limits_make(c, &limits, &e->limits, err);
+  if (st != TRI_OK) return st;
+  /* An observer may ask for the logits of every token. */
+  e->limits.max_num_logits = config->observer.logits ? config->max_num_batched_tokens : config->max_num_seqs;
+  int len = e->limits.max_model_len;
   if (len > c->max_position_embeddings && c->rope.kind == TRI_ROPE_FIXED && e->group->world->rank == 0)
-    tri_log(TRI_LOG_WARN, "engine", "max_model_len %lld exceeds the %lld positions that the model was made for",
-            (long long)len, (long long)c->max_position_embeddings);
-  if (len > 1 << 24)
-    return tri_fail(err, TRI_OUT_OF_RANGE, "max_model_len", "max_model_len %lld, the limit is %d", (long long)len,
-                    1 << 24);
-  e->limits = (tri_limits){
-      .max_num_seqs = config->max_num_seqs,
-      .max_num_batched_tokens = config->max_num_batched_tokens,
-      .max_model_len = (int)len,
-      .block_size = config->block_size,
-      .vocab_size = (int)c->vocab_size,
-      .whole_sequences = c->encoder,
-      .has_source = c->seq2seq.on,
-      /* An observer may ask for the logits of every token. */
-      .max_num_logits = config->observer.logits ? config->max_num_batched_tokens : config->max_num_seqs,
-  };
-  if (e->limits.max_num_batched_tokens < e->limits.max_num_seqs)
-    return tri_fail(err, TRI_OUT_OF_RANGE, "max_num_batched_tokens",
-                    "max_num_batched_tokens %d is below max_num_seqs %d", e->limits.max_num_batched_tokens,
-                    e->limits.max_num_seqs);
+    tri_log(TRI_LOG_WARN, "engine", "max_model_len %d exceeds the %lld positions that the model was made for", len,
+            (long long)c->max_position_embeddings);
   tri_ledger_config lc = {.dtype = config->dtype,
                           .kv_dtype = config->kv_dtype,
                           .quantization = config->quantization,
@@ -70,7 +50,7 @@ static tri_status set_limits(tri_engine *e, const tri_engine_config *config, con
                           .num_kv_pages = config->num_kv_pages,
                           .memory = tri_host_memory_available() / (config->local_ranks ? config->local_ranks : 1)};
   tri_ledger ledger;
-  tri_status st = tri_ledger_make(c, &e->shard, ckpt, &e->limits, e->num_lanes, &lc, &ledger, err);
+  st = tri_ledger_make(c, &e->shard, ckpt, &e->limits, e->num_lanes, &lc, &ledger, err);
   if (st == TRI_OK) e->limits.num_pages = (int)ledger.num_pages;
   return st;
 }
@@ -87,12 +67,7 @@ static tri_status set_use(tri_model_config *c, const tri_engine_config *config, 
   if (c->encoder && !config->encoders)
     return tri_fail(err, TRI_UNSUPPORTED, "model", "model_type %s is an encoder: it does not generate text",
                     c->arch->model_type);
-  if (config->pooling == TRI_POOL_NONE) return TRI_OK;
-  if (!c->encoder || c->has_classifier)
-    return tri_fail(err, TRI_INVALID_ARGUMENT, "pooling", "pooling is for encoders without a classifier");
-  c->pooling = config->pooling;
-  c->has_pooler = false; /* its tensors are then of no use */
-  return TRI_OK;
+  return tri_model_config_pool(c, config->pooling, err);
 }
 
 static tri_status prepare(tri_engine *e, const tri_engine_config *config, tri_checkpoint **ckpt, tri_error *err) {

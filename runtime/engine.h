@@ -25,7 +25,7 @@ typedef struct tri_engine_config {
   int num_kv_pages;    /* not 0: exactly so many */
   int local_ranks;     /* processes that share this host's memory */
   bool encoders;       /* the caller runs encoders; others refuse them here, since they generate nothing */
-  tri_pooling pooling; /* not NONE: of an encoder without a classifier, instead of what the model does itself */
+  tri_pooling pooling; /* see tri_model_config_pool */
   tri_observer observer;
 } tri_engine_config;
 

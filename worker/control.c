@@ -163,6 +163,25 @@ static void receive(struct control *c) {
   }
 }
 
+/* As many of an encoder's results as fit into one message. */
+static tri_status send_results(struct control *c, tri_outbox *o) {
+  enum { AROUND = 32 }; /* bytes of a result besides its numbers, at most */
+  tri_status st = TRI_OK;
+  while (st == TRI_OK && o->num_sent < o->num_results) {
+    size_t bytes = 0;
+    uint32_t n = 0, left = o->num_results - o->num_sent;
+    const tri_group_result *first = o->results + o->num_sent;
+    for (; n < left; n++) {
+      bytes += first[n].num_values * sizeof *first[n].values + AROUND;
+      if (n && bytes > TRI_WIRE_MAX_RESULT) break;
+    }
+    tri_group_msg m = {.op = TRI_GROUP_ENCODED, .encoded = {.epoch = c->w->opts.epoch, .num = n, .results = first}};
+    st = send_msg(c, &m);
+    if (st != TRI_AGAIN) o->num_sent += n;
+  }
+  return st == TRI_AGAIN ? st : TRI_OK;
+}
+
 static void send_outboxes(struct control *c) {
   tri_worker *w = c->w;
   for (;;) {
@@ -170,9 +189,12 @@ static void send_outboxes(struct control *c) {
     if (!o) return;
     tri_group_msg m = {.op = TRI_GROUP_TOKENS,
                        .tokens = {.epoch = w->opts.epoch, .step = o->step, .num = o->num, .tokens = o->tokens}};
-    c->unsent = send_msg(c, &m) == TRI_AGAIN ? o : NULL;
-    if (c->unsent) return;
-    o->num = 0;
+    bool again = o->num_results ? send_results(c, o) == TRI_AGAIN : false;
+    if (!again && o->num) again = send_msg(c, &m) == TRI_AGAIN;
+    c->unsent = again ? o : NULL;
+    if (again) return;
+    o->num = o->num_results = o->num_sent = 0;
+    o->num_values = 0;
     tri_ring_push(&w->outbox_free, o);
   }
 }

@@ -15,7 +15,10 @@ static tri_status send_result(struct follower *f, const tri_step_result *r) {
   tri_comm *c = f->w->group.world;
   tri_status st = c->ops->wait(c, &f->sends[r->lane]);
   if (st != TRI_OK) return st;
-  size_t n = tri_result_pack(r, f->results[r->lane], f->result_cap);
+  const tri_engine *e = f->w->engine;
+  tri_encoded_result encoded = {.step = r->step, .lane = r->lane, .values = tri_encoded_answer(&e->encoded)};
+  size_t n = e->model.encoder ? tri_encoded_pack(&encoded, f->results[r->lane], f->result_cap)
+                              : tri_result_pack(r, f->results[r->lane], f->result_cap);
   return c->ops->isend(c, f->results[r->lane], n, 0, TRI_TAG_RESULT, &f->sends[r->lane], NULL);
 }
 
@@ -53,6 +56,11 @@ tri_status tri_follower_run(tri_worker *w, tri_error *err) {
                                  tri_plan_pages(l->max_num_seqs, l->max_num_batched_tokens, l->block_size), &sizes));
   f.plan_cap = tri_plan_max_bytes(sizes);
   f.result_cap = tri_result_max_bytes((size_t)l->max_num_seqs);
+  if (w->engine->model.encoder) {
+    size_t rows, cols;
+    TRI_TRY(tri_encoded_most(&w->engine->model, l, &rows, &cols) ? TRI_OK : TRI_OVERFLOW);
+    f.result_cap = tri_encoded_bytes(rows, cols);
+  }
   f.plan = tri_malloc(f.plan_cap, 1);
   f.results = tri_calloc((size_t)lanes, sizeof *f.results);
   f.sends = tri_calloc((size_t)lanes, sizeof *f.sends);

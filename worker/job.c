@@ -21,7 +21,12 @@ static tri_sample_params params_of(const tri_sampling *s, uint64_t seed) {
 
 static tri_status check_fit(const tri_group_assign *a, const tri_limits *l, tri_error *err) {
   if (!a->num_token_ids) return tri_fail(err, TRI_INVALID_ARGUMENT, "prompt", "the prompt has no tokens");
-  if (a->num_token_ids >= (size_t)l->max_model_len)
+  if (l->whole_sequences && a->num_token_ids > (size_t)l->max_model_len)
+    return tri_fail(err, TRI_NO_CAPACITY, "text", "the text has %zu tokens, the limit is max_model_len %d",
+                    a->num_token_ids, l->max_model_len);
+  if (l->whole_sequences && a->sampling.n != 1)
+    return tri_fail(err, TRI_UNSUPPORTED, "n", "an encoder has one result, not %lld", (long long)a->sampling.n);
+  if (!l->whole_sequences && a->num_token_ids >= (size_t)l->max_model_len)
     return tri_fail(err, TRI_NO_CAPACITY, "prompt",
                     "the prompt has %zu tokens, at most %d leave room for an answer (max_model_len %d)",
                     a->num_token_ids, l->max_model_len - 1, l->max_model_len);
@@ -78,6 +83,7 @@ tri_status tri_job_create(const tri_group_assign *a, const tri_limits *l, const 
   tri_status st = check_fit(a, l, err);
   if (st != TRI_OK) return st;
   int64_t room = l->max_model_len - (int64_t)a->num_token_ids;
+  if (l->whole_sequences) room = 0;
   int max_tokens = (int)(s->max_tokens < 0 || s->max_tokens > room ? room : s->max_tokens);
   tri_job *j = allocate(s, (int)a->num_token_ids + max_tokens, l->block_size);
   if (!j) return tri_fail(err, TRI_NO_MEMORY, "job", "no memory for a job of %lld choices", (long long)s->n);
@@ -126,7 +132,20 @@ tri_status tri_outbox_init(tri_outbox *o, int max_num_seqs) {
   return TRI_NO_MEMORY;
 }
 
+tri_status tri_outbox_init_results(tri_outbox *o, int max_num_seqs, size_t num_values) {
+  tri_status st = tri_outbox_init(o, max_num_seqs);
+  if (st != TRI_OK) return st;
+  o->max_results = (uint32_t)max_num_seqs;
+  o->max_values = num_values;
+  o->results = tri_calloc(o->max_results, sizeof *o->results);
+  o->values = tri_malloc(num_values, sizeof *o->values);
+  if (o->results && o->values) return TRI_OK;
+  tri_outbox_free(o);
+  return TRI_NO_MEMORY;
+}
+
 void tri_outbox_free(tri_outbox *o) {
+  tri_free(o->results), tri_free(o->values);
   tri_free(o->tokens), tri_free(o->top_ids), tri_free(o->top_logprobs);
   *o = (tri_outbox){0};
 }

@@ -18,6 +18,8 @@ struct leader {
   tri_step_result result; /* of a sampling rank elsewhere */
   void *packed;
   size_t packed_cap;
+  bool encodes;           /* instead of drawing tokens, */
+  size_t max_rows, width; /* with so many rows of numbers in one step at most */
 };
 
 /* ---- set-up ---- */
@@ -33,6 +35,9 @@ static tri_status create(struct leader *ld, tri_error *err) {
                                  tri_plan_pages(l->max_num_seqs, l->max_num_batched_tokens, l->block_size),
                                  &ld->writer));
   ld->packed_cap = tri_result_max_bytes((size_t)l->max_num_seqs);
+  if (ld->encodes && !tri_encoded_most(&w->engine->model, l, &ld->max_rows, &ld->width)) st = TRI_OVERFLOW;
+  if (ld->encodes) ld->packed_cap = tri_encoded_bytes(ld->max_rows, ld->width);
+  TRI_TRY(st);
   ld->packed = tri_malloc(ld->packed_cap, 1);
   ld->result.tokens = tri_calloc((size_t)l->max_num_seqs, sizeof *ld->result.tokens);
   ld->lanes = tri_calloc((size_t)sc.num_lanes, sizeof *ld->lanes);
@@ -43,7 +48,8 @@ static tri_status create(struct leader *ld, tri_error *err) {
     if (!ld->lanes[i].plan || !ld->lanes[i].sends) st = TRI_NO_MEMORY;
   }
   for (int i = 0; st == TRI_OK && i < TRI_NUM_OUTBOXES; i++) {
-    st = tri_outbox_init(&w->outboxes[i], l->max_num_seqs);
+    st = ld->encodes ? tri_outbox_init_results(&w->outboxes[i], l->max_num_seqs, ld->max_rows * ld->width)
+                     : tri_outbox_init(&w->outboxes[i], l->max_num_seqs);
     tri_ring_push(&w->outbox_free, &w->outboxes[i]);
   }
   ld->out = tri_ring_pop(&w->outbox_free);
@@ -94,7 +100,7 @@ static tri_status flush(struct leader *ld) {
      */
     if (!tri_ring_push(&w->retired, j)) tri_job_destroy(j);
   }
-  if (!ld->out->num) return TRI_OK;
+  if (!ld->out->num && !ld->out->num_results) return TRI_OK;
   tri_ring_push(&w->outbox_full, ld->out);
   tri_control_notify(w);
   tri_wait wait = tri_wait_begin(&w->group.world->policy, TRI_NEVER);
@@ -113,6 +119,33 @@ static tri_status absorb(struct leader *ld, int lane, const tri_step_result *res
   return st;
 }
 
+static tri_status absorb_encoded(struct leader *ld, int lane, const tri_encoded_result *result) {
+  int64_t t = tri_thread_cpu_ns();
+  tri_status st = tri_sched_absorb_encoded(ld->sched, lane, result, ld->w->engine->model.token_head, ld->out);
+  if (st == TRI_OK) st = flush(ld);
+  count_time(ld->w, t);
+  return st;
+}
+
+/* The result of a step on this rank. */
+static tri_status absorb_own(struct leader *ld, int lane, const tri_step_result *result) {
+  tri_encoded_result encoded = {
+      .step = result->step, .lane = result->lane, .values = tri_encoded_answer(&ld->w->engine->encoded)};
+  return ld->encodes ? absorb_encoded(ld, lane, &encoded) : absorb(ld, lane, result);
+}
+
+/* The result of a step on another rank, whose bytes are in ld->packed. */
+static tri_status absorb_packed(struct leader *ld, size_t len) {
+  const tri_engine *e = ld->w->engine;
+  tri_encoded_result encoded;
+  tri_status st = ld->encodes ? tri_encoded_unpack(ld->packed, len, ld->max_rows, ld->width, &encoded)
+                              : tri_result_unpack(ld->packed, len, &ld->result, (size_t)e->limits.max_num_seqs);
+  if (st != TRI_OK) return st;
+  uint32_t lane = ld->encodes ? encoded.lane : ld->result.lane;
+  if (lane >= (uint32_t)e->num_lanes) return TRI_CORRUPT;
+  return ld->encodes ? absorb_encoded(ld, (int)lane, &encoded) : absorb(ld, (int)lane, &ld->result);
+}
+
 static tri_status start_lane(struct leader *ld, int lane, bool *worked) {
   tri_worker *w = ld->w;
   const void *plan;
@@ -123,7 +156,7 @@ static tri_status start_lane(struct leader *ld, int lane, bool *worked) {
   tri_status st = send_plan(ld, lane, &plan, &len);
   count_time(w, t);
   if (st == TRI_OK) st = tri_engine_step(w->engine, plan, len, &result);
-  if (st == TRI_OK && result) st = absorb(ld, lane, result);
+  if (st == TRI_OK && result) st = absorb_own(ld, lane, result);
   *worked = true;
   return st;
 }
@@ -136,10 +169,9 @@ static tri_status poll_result(struct leader *ld, bool *worked) {
   if (tri_group_is_sampler(&w->group)) return TRI_OK;
   tri_status st = c->ops->try_recv(c, ld->packed, ld->packed_cap, tri_group_sampler(&w->group), TRI_TAG_RESULT, &len);
   if (st == TRI_AGAIN) return TRI_OK;
-  if (st == TRI_OK) st = tri_result_unpack(ld->packed, len, &ld->result, (size_t)w->engine->limits.max_num_seqs);
-  if (st != TRI_OK || ld->result.lane >= (uint32_t)w->engine->num_lanes) return st == TRI_OK ? TRI_CORRUPT : st;
+  if (st != TRI_OK) return st;
   *worked = true;
-  return absorb(ld, (int)ld->result.lane, &ld->result);
+  return absorb_packed(ld, len);
 }
 
 static void take_commands(struct leader *ld) {
@@ -198,8 +230,8 @@ static tri_status canary(struct leader *ld) {
   tri_worker *w = ld->w;
   uint32_t id = 0;
   int32_t page = 0;
-  tri_plan_seq s = {
-      .kind = TRI_SEQ_CHUNK, .flags = TRI_SEQ_FIRST | TRI_SEQ_PARAMS | TRI_SEQ_SAMPLE, .num_tokens = 1, .num_pages = 1};
+  uint8_t flags = ld->encodes ? TRI_SEQ_FIRST : TRI_SEQ_FIRST | TRI_SEQ_PARAMS | TRI_SEQ_SAMPLE;
+  tri_plan_seq s = {.kind = TRI_SEQ_CHUNK, .flags = flags, .num_tokens = 1, .num_pages = 1};
   const void *plan;
   size_t len;
   const tri_step_result *result;
@@ -228,7 +260,7 @@ static void dismiss(struct leader *ld) {
 }
 
 tri_status tri_leader_run(tri_worker *w, tri_error *err) {
-  struct leader ld = {.w = w};
+  struct leader ld = {.w = w, .encodes = w->engine->model.encoder};
   tri_status st = create(&ld, err);
   if (st == TRI_OK) st = canary(&ld);
   if (st == TRI_OK) {

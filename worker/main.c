@@ -91,6 +91,8 @@ static tri_status load(tri_worker *w, int local_size, tri_error *err) {
       .kv_bytes = (int64_t)o->kv_cache_memory,
       .num_kv_pages = o->num_kv_blocks,
       .local_ranks = local_size,
+      .encoders = true,
+      .pooling = (tri_pooling)o->pooling,
   };
   int64_t start = tri_now_ns();
   st = tri_engine_create(&ec, w->backend, &w->group, &w->engine, err);

@@ -193,7 +193,8 @@ static int remaining(const tri_sequence *q) { return q->num_tokens - q->num_comp
 
 static uint64_t choice_seed(const tri_job *j, uint32_t choice) { return j->seed + choice * 0x9e3779b97f4a7c15u; }
 
-static void emit(tri_plan_writer *plan, tri_sequence *q, int n, int first_page) {
+/* whole: an encoder's sequence, of which nothing is drawn. */
+static void emit(tri_plan_writer *plan, tri_sequence *q, int n, int first_page, bool whole) {
   const tri_job *j = q->job;
   tri_sample_params params = j->params;
   params.seed = choice_seed(j, q->choice);
@@ -202,8 +203,9 @@ static void emit(tri_plan_writer *plan, tri_sequence *q, int n, int first_page) 
   tri_plan_seq e = {
       .slot = (uint32_t)q->slot,
       .kind = decode ? TRI_SEQ_DECODE : TRI_SEQ_CHUNK,
-      .flags = (uint8_t)((q->fresh ? TRI_SEQ_FIRST | TRI_SEQ_PARAMS : 0) | (last ? TRI_SEQ_SAMPLE : 0) |
-                         (generated < j->min_tokens ? TRI_SEQ_BAN : 0)),
+      .flags = whole ? TRI_SEQ_FIRST
+                     : (uint8_t)((q->fresh ? TRI_SEQ_FIRST | TRI_SEQ_PARAMS : 0) | (last ? TRI_SEQ_SAMPLE : 0) |
+                                 (generated < j->min_tokens ? TRI_SEQ_BAN : 0)),
       .num_tokens = (uint32_t)n,
       .start = (uint32_t)q->num_computed,
       .first_page = (uint32_t)first_page,
@@ -222,7 +224,7 @@ static bool schedule(tri_sched *s, tri_plan_writer *plan, tri_sequence *q, int n
   int bs = s->cfg.limits.block_size, first, pages = n / bs + 2;
   if (!tri_plan_has_room(plan, (size_t)n, (size_t)pages + 1, 1)) return false;
   if (!secure_pages(s, q, n, may_preempt, plan, &first)) return false;
-  emit(plan, q, n, first);
+  emit(plan, q, n, first, s->cfg.limits.whole_sequences);
   *budget -= n;
   return true;
 }
@@ -277,10 +279,11 @@ static bool lane_is_full(const tri_sched *s, const struct lane *lane) {
   return lane->running.count * s->cfg.num_lanes >= all + s->cfg.num_lanes - 1;
 }
 
-/* The whole prompt must find pages, or it would only push others out and be pushed out again. */
+/* The whole prompt must find pages, or it would only push others out and be pushed out again. Decoders that run will
+ * soon want one more. */
 static bool finds_pages(const tri_sched *s, const tri_sequence *q, int more) {
   int bs = s->cfg.limits.block_size, need = (q->num_tokens + bs - 1) / bs;
-  return s->pool.num_free + more >= need + (s->num_running > 0);
+  return s->pool.num_free + more >= need + (s->num_running > 0 && !s->cfg.limits.whole_sequences);
 }
 
 /* By priority, the first in the queue takes the places of running sequences that matter less, where that is enough to
@@ -306,6 +309,7 @@ static void admit(tri_sched *s, tri_plan_writer *plan, int lane, int *budget) {
   while (s->waiting.head && *budget > 0 && !lane_is_full(s, &s->lanes[lane])) {
     tri_sequence *q = s->waiting.head;
     int slot = free_slot(s), n = remaining(q) < *budget ? remaining(q) : *budget;
+    if (s->cfg.limits.whole_sequences && n < remaining(q)) return; /* the next step has room for all of it */
     if (slot < 0 || !finds_pages(s, q, 0) || n < 1 || !tri_plan_has_room(plan, (size_t)n, (size_t)(n / bs + 3), 1))
       return;
     list_remove(&s->waiting, q);
@@ -400,6 +404,40 @@ void tri_sched_absorb(tri_sched *s, int lane_index, const tri_step_result *resul
         result->tokens[i].slot < (uint32_t)s->cfg.limits.max_num_seqs ? s->slot_owner[result->tokens[i].slot] : NULL;
     if (q && !q->job->aborted && out->num < out->cap) take_token(s, q, &result->tokens[i].sample, out);
   }
+}
+
+static void take_rows(tri_sched *s, tri_sequence *q, const tri_mat *m, int row, int rows, tri_outbox *out) {
+  size_t width = (size_t)m->cols, n = (size_t)rows * width;
+  float *to = out->values + out->num_values;
+  for (int i = 0; i < rows; i++)
+    memcpy(to + (size_t)i * width, m->data + (size_t)(row + i) * (size_t)m->ld, width * sizeof *to);
+  out->results[out->num_results++] = (tri_group_result){.job = q->job->id, .values = to, .num_values = n};
+  out->num_values += n;
+  s->tokens += (uint64_t)q->num_tokens;
+  end_sequence(s, q);
+  retire_if_done(s, q->job);
+}
+
+/* A lane's sequences are in the order of the queue, in which the plan took them. Those of aborted jobs stay until the
+ * next reap ends them. */
+tri_status tri_sched_absorb_encoded(tri_sched *s, int lane_index, const tri_encoded_result *r, bool by_token,
+                                    tri_outbox *out) {
+  struct lane *lane = &s->lanes[lane_index];
+  int row = 0;
+  lane->busy = false;
+  out->step = r->step;
+  for (tri_sequence *q = lane->running.head, *next; q; q = next) {
+    next = q->next;
+    if (!q->in_flight) continue;
+    int rows = by_token ? q->num_tokens : 1;
+    size_t n = (size_t)rows * (size_t)r->values.cols;
+    q->in_flight = false;
+    if (rows > r->values.rows - row || out->num_results == out->max_results || n > out->max_values - out->num_values)
+      return TRI_CORRUPT;
+    if (!q->job->aborted) take_rows(s, q, &r->values, row, rows, out);
+    row += rows;
+  }
+  return row == r->values.rows ? TRI_OK : TRI_CORRUPT;
 }
 
 /* Ends the choices of a job that are not under way. False when out is full. */

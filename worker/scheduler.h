@@ -5,6 +5,9 @@
  * KV pages are taken as they are needed; when they run out, the running sequence that came last gives its pages back
  * and is computed again later.
  *
+ * Encoders (tri_limits.whole_sequences) need less of it: a sequence is taken whole, in the order of the queue, when all
+ * of its tokens and pages fit into the step; it has its pages for that step alone, and its result ends it.
+ *
  * No threads, clocks or sockets here: the caller passes the time. Nothing allocates but tri_job_create. */
 #ifndef TRI_WORKER_SCHEDULER_H
 #define TRI_WORKER_SCHEDULER_H
@@ -12,6 +15,7 @@
 #include "comm/wire_group.h"
 #include "runtime/batch.h"
 #include "runtime/block_pool.h"
+#include "runtime/encoded_result.h"
 #include "runtime/step_plan.h"
 
 typedef struct tri_job tri_job;
@@ -61,8 +65,16 @@ typedef struct tri_outbox {
   tri_group_token *tokens;
   uint32_t *top_ids;
   float *top_logprobs;
+  /* of an encoder: results, whose numbers lie one behind the other in values */
+  uint32_t num_results, max_results;
+  uint32_t num_sent; /* of them */
+  tri_group_result *results;
+  float *values;
+  size_t num_values, max_values;
 } tri_outbox;
 tri_status tri_outbox_init(tri_outbox *o, int max_num_seqs);
+/* Room for an encoder's results as well: so many numbers at most in one step. */
+tri_status tri_outbox_init_results(tri_outbox *o, int max_num_seqs, size_t num_values);
 void tri_outbox_free(tri_outbox *o);
 
 typedef struct tri_sched_stats {
@@ -88,6 +100,10 @@ bool tri_sched_abort(tri_sched *s, uint64_t job_id);
 bool tri_sched_compose(tri_sched *s, int lane, tri_plan_writer *plan);
 /* Takes in what a lane's step drew and appends the news to out. */
 void tri_sched_absorb(tri_sched *s, int lane, const tri_step_result *result, tri_outbox *out);
+/* The same for what an encoder's step gave; by_token: a row for each token instead of each sequence. TRI_CORRUPT: the
+ * rows are not those of the lane's sequences. */
+tri_status tri_sched_absorb_encoded(tri_sched *s, int lane, const tri_encoded_result *result, bool by_token,
+                                    tri_outbox *out);
 /* Ends aborted jobs and those past their deadline. Call once per step, and now and then when idle. False when out is
  * full. */
 bool tri_sched_reap(tri_sched *s, int64_t now_ns, tri_outbox *out);

@@ -13,6 +13,8 @@
 /* ---- subcommands: argv[0] is the name; they return the exit code ---- */
 
 int cmd_submit(int argc, char **argv);
+int cmd_embed(int argc, char **argv);
+int cmd_classify(int argc, char **argv);
 int cmd_status(int argc, char **argv);
 int cmd_top(int argc, char **argv);
 int cmd_cancel(int argc, char **argv);
@@ -103,6 +105,9 @@ tri_status cmd_request_finish(cmd_request *q, const tri_options *parsed, tri_err
 tri_status cmd_request_json(const cmd_request *defaults, const tri_json *object, cmd_request *out, tri_error *err);
 void cmd_request_free(cmd_request *q);
 
+/* "1,2,3": *out is the caller's to tri_free. */
+tri_status cmd_parse_ids(const char *text, uint32_t **out, size_t *count, tri_error *err);
+
 /* One line of a file of requests, which must be UTF-8 and JSON: the error names the place in the line. */
 tri_status cmd_parse_line(const char *line, size_t len, tri_json_doc **out, tri_error *err);
 
@@ -118,6 +123,23 @@ typedef struct cmd_submit_options {
 } cmd_submit_options;
 
 int cmd_submit_file(const cmd_submit_options *o);
+
+/* ---- embed and classify ---- */
+
+typedef struct cmd_encode_options {
+  cmd_connection connection;
+  const char *program; /* for messages */
+  bool classify, json;
+  trireme_encode_request request; /* of which lines of a file start */
+  const char *token_ids, *file, *output;
+  int64_t concurrency, top_k;
+} cmd_encode_options;
+
+/* encode_run.c: sends the request, or those of the file, and prints the answers. */
+int cmd_encode_run(const cmd_encode_options *o);
+/* encode_print.c: an answer as a line, or lines, of text, or as members of an open JSON object. */
+void cmd_print_encoded(cmd_buf *b, const trireme_event *e, int64_t top_k);
+void cmd_json_encoded(cmd_buf *b, const trireme_event *e, int64_t top_k);
 
 /* ---- JSON of events ---- */
 

@@ -172,7 +172,8 @@ static void floors(cmd_buf *b, const trireme_event *e) {
 }
 
 void cmd_json_event(cmd_buf *b, const trireme_event *e) {
-  static const char *const names[] = {"accepted", "tokens", "done", "error", "status", "stats", "models", "floors"};
+  static const char *const names[] = {"accepted", "tokens", "done",   "error",     "status",
+                                      "stats",    "models", "floors", "embedding", "scores"};
   cmd_buf_add(b, "{", 1);
   word(b, "event", names[e->kind]);
   switch (e->kind) {
@@ -205,6 +206,8 @@ void cmd_json_event(cmd_buf *b, const trireme_event *e) {
     integer(b, "max_model_len", e->models.max_model_len);
     break;
   case TRIREME_EVENT_FLOORS: floors(b, e); break;
+  case TRIREME_EVENT_EMBEDDING:
+  case TRIREME_EVENT_SCORES: cmd_json_encoded(b, e, 0); break;
   }
   cmd_buf_add(b, "}\n", 2);
 }

@@ -17,6 +17,8 @@ static const struct command {
 } commands[] = {
     {"up", run_up, "start a coordinator and its replica groups"},
     {"submit", cmd_submit, "generate text for a prompt, or for a file of prompts"},
+    {"embed", cmd_embed, "turn texts into vectors, with a served encoder"},
+    {"classify", cmd_classify, "label texts or their tokens, with a served classifier"},
     {"status", cmd_status, "show the cluster's state"},
     {"top", cmd_top, "show the cluster's state, live"},
     {"cancel", cmd_cancel, "cancel a request"},

@@ -113,14 +113,21 @@ static bool parse_ids(const char *text, uint32_t *out, size_t cap, size_t *count
   return !*text;
 }
 
+tri_status cmd_parse_ids(const char *text, uint32_t **out, size_t *count, tri_error *err) {
+  size_t n;
+  if (!parse_ids(text, NULL, 0, &n))
+    return tri_fail(err, TRI_INVALID_ARGUMENT, "token-ids", "--token-ids needs ids with commas between them");
+  *out = tri_malloc(n, sizeof **out);
+  if (!*out) return TRI_NO_MEMORY;
+  parse_ids(text, *out, n, count);
+  return TRI_OK;
+}
+
 static tri_status option_ids(cmd_request *q, tri_error *err) {
   size_t n;
   if (q->token_ids) {
-    if (!parse_ids(q->token_ids, NULL, 0, &n))
-      return tri_fail(err, TRI_INVALID_ARGUMENT, "token-ids", "--token-ids needs ids with commas between them");
-    q->ids = tri_malloc(n, sizeof *q->ids);
-    if (!q->ids) return TRI_NO_MEMORY;
-    parse_ids(q->token_ids, q->ids, n, &n);
+    tri_status st = cmd_parse_ids(q->token_ids, &q->ids, &n, err);
+    if (st) return st;
     q->r.token_ids = q->ids;
     q->r.num_token_ids = n;
   }

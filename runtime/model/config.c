@@ -505,3 +505,13 @@ cleanup:
   tri_json_free(gen);
   return st;
 }
+
+tri_status tri_model_config_pool(tri_model_config *c, tri_pooling pooling, tri_error *err) {
+  bool free_choice = c->encoder && !c->has_classifier;
+  if (!free_choice && pooling != TRI_POOL_NONE)
+    return tri_fail(err, TRI_UNSUPPORTED, "pooling", "pooling is for encoders without a classifier");
+  if (!free_choice || (c->has_pooler && pooling == TRI_POOL_NONE)) return TRI_OK;
+  c->pooling = pooling == TRI_POOL_NONE ? TRI_POOL_MEAN : pooling;
+  c->has_pooler = false; /* its tensors are then of no use */
+  return TRI_OK;
+}

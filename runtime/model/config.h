@@ -160,6 +160,9 @@ tri_status tri_model_config_load(const char *dir, tri_model_config *out, tri_err
 /* The same from texts; generation may be NULL. */
 tri_status tri_model_config_parse(const char *config, size_t config_len, const char *generation, size_t generation_len,
                                   tri_model_config *out, tri_error *err);
+/* How an encoder without a classifier pools. NONE: as the checkpoint does, by its pooler, else the mean. Others have no
+ * choice. */
+tri_status tri_model_config_pool(tri_model_config *c, tri_pooling pooling, tri_error *err);
 
 /* The encoder of an encoder-decoder, as a model of its own. */
 void tri_model_config_source(const tri_model_config *c, tri_model_config *out);

@@ -4,6 +4,7 @@
 static const char *const dtypes[] = {"float32", "float16", "bfloat16", "auto", NULL};
 static const char *const load_formats[] = {"auto", "safetensors", "dummy", NULL};
 const char *const tri_quantization_names[] = {"none", "int8", "w8a8", NULL};
+const char *const tri_pooling_names[] = {"model", "cls", "mean", NULL};
 static const char *const backends[] = {"auto", "cpu", "ref", NULL};
 static const char *const policies[] = {"fcfs", "priority", NULL};
 static const char *const levels[] = {"error", "warn", "info", "debug", NULL};
@@ -24,6 +25,8 @@ const tri_option tri_serve_option_table[] = {
      .help = "type of the KV cache; auto: float32 on a CPU"},
     {TRI_OPT(S, load_format), .name = "load-format", .choices = load_formats, .fallback = "auto", .group = "Model",
      .help = "dummy: seeded random weights of the config's shapes"},
+    {TRI_OPT(S, pooling), .name = "pooling", .choices = tri_pooling_names, .fallback = "model", .group = "Model",
+     .help = "of encoders: cls: the first token's state; mean: of all states; model: its pooler, else mean"},
     {TRI_OPT(S, max_model_len), .name = "max-model-len", .min = 0, .max = 1 << 24, .fallback = "0", .metavar = "N",
      .group = "Model", .help = "tokens of one sequence, prompt and answer; 0: the model's"},
     {TRI_OPT(S, seed), .name = "seed", .fallback = "0", .metavar = "N", .group = "Model",

@@ -18,6 +18,7 @@ typedef struct tri_serve_options {
   int dtype, kv_cache_dtype; /* tri_dtype, or TRI_SERVE_AUTO */
   int quantization;          /* tri_quantization */
   int load_format;           /* tri_load_format */
+  int pooling;               /* tri_pooling */
   uint64_t seed;
   int64_t max_model_len;
   /* layout */
@@ -48,6 +49,7 @@ typedef struct tri_serve_options {
 enum { TRI_SERVE_AUTO = 3 }; /* of dtype and kv_cache_dtype: follows the names of float32, float16, bfloat16 */
 
 extern const char *const tri_quantization_names[]; /* by tri_quantization; NULL-terminated */
+extern const char *const tri_pooling_names[];      /* by tri_pooling, of which NONE is "model" */
 extern const tri_option tri_serve_option_table[];
 extern const size_t tri_serve_option_count;
 

@@ -326,7 +326,7 @@ START_TEST(every_element_has_its_place) {
     c.seq2seq.num_layers = c.num_layers + 1, c.seq2seq.num_heads = c.num_heads;
     c.seq2seq.intermediate_size = c.intermediate_size + 2;
     tri_model_config_source(&c, &source);
-    for (int tp = 1; tp <= c.num_heads && tp <= c.intermediate_size && tp <= c.vocab_size; tp++)
+    for (int tp = 1; tp <= c.num_heads && tp <= c.intermediate_size && tp <= c.vocab_size && tp < 4; tp++)
       check_all(&source, tp, 1);
     ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){.tp = 1, .pp = 2}, &(tri_shard){0}, NULL),
                      c.num_layers > 1 ? TRI_UNSUPPORTED : TRI_OUT_OF_RANGE);

@@ -4,6 +4,7 @@
 
 #include "runtime/base/log.h"
 #include "runtime/ledger.h"
+#include "runtime/limits.h"
 #include "runtime/model/serve_options.h"
 
 struct plan_options {
@@ -50,12 +51,15 @@ static tri_status plan_ranks(const struct plan_options *o, const tri_model_confi
                              tri_error *err) {
   const tri_serve_options *v = &o->serve;
   int world = v->tp * v->pp;
-  int64_t len = v->max_model_len ? v->max_model_len : c->max_position_embeddings, memory = (int64_t)o->memory;
-  tri_limits limits = {.max_num_seqs = v->max_num_seqs,
-                       .max_num_batched_tokens = v->max_num_batched_tokens,
-                       .max_model_len = (int)len,
-                       .block_size = v->block_size,
-                       .vocab_size = (int)c->vocab_size};
+  int64_t memory = (int64_t)o->memory;
+  tri_limits limits;
+  tri_limits_config config = {.max_num_seqs = v->max_num_seqs,
+                              .max_num_batched_tokens = v->max_num_batched_tokens,
+                              .block_size = v->block_size,
+                              .max_model_len = v->max_model_len};
+  tri_status worst = tri_limits_make(c, &config, &limits, err);
+  if (worst != TRI_OK) return worst;
+  int64_t len = limits.max_model_len;
   if (!memory) memory = tri_host_memory_available() / (world * v->dp);
   tri_ledger_config lc = {.dtype = v->dtype == TRI_SERVE_AUTO ? TRI_DTYPE_COUNT : (tri_dtype)v->dtype,
                           .kv_dtype = v->kv_cache_dtype == TRI_SERVE_AUTO ? TRI_F32 : (tri_dtype)v->kv_cache_dtype,
@@ -63,7 +67,6 @@ static tri_status plan_ranks(const struct plan_options *o, const tri_model_confi
                           .memory = memory,
                           .kv_bytes = (int64_t)v->kv_cache_memory,
                           .num_kv_pages = v->num_kv_blocks};
-  tri_status worst = TRI_OK;
   int64_t tokens = INT64_MAX;
   if (o->json)
     printf("{\"model\":\"%s\",\"tp\":%d,\"pp\":%d,\"memory_per_rank\":%lld,\"ranks\":[", c->arch->model_type, v->tp,
@@ -115,6 +118,7 @@ int main(int argc, char **argv) {
                                     : tri_fail(&err, TRI_INVALID_ARGUMENT, "model", "--model is missing");
     code = st == TRI_INVALID_ARGUMENT && !o.serve.model ? TRI_EXIT_USAGE : TRI_EXIT_REFUSED;
     if (st == TRI_OK && o.serve.load_format != 2) st = tri_checkpoint_open(o.serve.model, &ckpt, &err);
+    if (st == TRI_OK) st = tri_model_config_pool(config, (tri_pooling)o.serve.pooling, &err);
     if (st == TRI_OK) st = plan_ranks(&o, config, ckpt, &err);
     if (st == TRI_OK)
       code = TRI_EXIT_OK;

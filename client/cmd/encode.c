@@ -1,0 +1,99 @@
+/* trireme embed and trireme classify: their options. */
+#include <string.h>
+
+#include "client/cmd/cmd.h"
+#include "runtime/base/mem.h"
+
+static const char *const poolings[] = {"model", "cls", "mean", NULL};
+static const char *const activations[] = {"none", "softmax", "sigmoid", NULL};
+
+#define O(m) TRI_OPT(cmd_encode_options, m)
+/* What both have. */
+#define ENCODE_OPTIONS                                                                                                 \
+  {O(request.text), .name = "text", .metavar = "TEXT", .help = "the input"},                                           \
+      {O(token_ids), .name = "token-ids", .metavar = "ID,ID,...", .help = "the input as token ids"},                   \
+      {O(request.model), .name = "model", .metavar = "NAME",                                                           \
+       .help = "which model; by default the one that is served"},                                                      \
+      {O(request.priority), .name = "priority", .min = -2147483648.0,                                                  \
+       .max = 2147483647,   .fallback = "0",    .help = "lower is sooner"},                                            \
+      {O(request.deadline_ms), .name = "deadline-ms", .max = 604800000, .fallback = "0",                               \
+       .help = "give up after this time; 0: never"},                                                                   \
+      {O(json), .name = "json", .help = "print a JSON object per input instead of text"},                              \
+      {O(file), .name = "file", .metavar = "FILE", .group = "Many inputs",                                             \
+       .help = "a JSON object per line: {\"text\": ..., any request field}; - is the standard input"},                 \
+      {O(output), .name = "output", .metavar = "FILE", .group = "Many inputs",                                         \
+       .help = "where the answers go, in the order of the input; default the standard output"},                        \
+      {O(concurrency),         .name = "concurrency",       .min = 1, .max = 65536, .fallback = "64",                  \
+       .group = "Many inputs", .help = "requests at a time"},                                                          \
+      CMD_CONNECTION_OPTIONS(cmd_encode_options, connection)
+
+static const tri_option embed_options[] = {
+    {O(request.pooling), .name = "pooling", .choices = poolings,
+     .help = "insist on this pooling; the server's option of the same name decides it"},
+    {O(request.normalize), .name = "normalize", .help = "vectors of length 1"},
+    ENCODE_OPTIONS,
+};
+
+static const tri_option classify_options[] = {
+    {O(request.activation), .name = "activation", .choices = activations,
+     .help = "from logits to scores; by default what the checkpoint's problem_type asks for"},
+    {O(top_k), .name = "top-k", .max = 1048576, .fallback = "0",
+     .help = "labels to print; 0: all of a text, the best of a token"},
+    ENCODE_OPTIONS,
+};
+
+static const tri_options_spec embed_spec = {
+    .program = "trireme embed",
+    .usage = "[OPTION]... --text TEXT | --token-ids IDS | --file FILE",
+    .summary = "Prints a vector for each input, one line of numbers each. The served model must be an encoder.",
+    .epilog = "Examples:\n"
+              "  trireme embed --text \"A sentence\" --normalize\n"
+              "  trireme embed --file texts.jsonl --output vectors.jsonl --json --concurrency 256\n",
+    TRI_OPTIONS(embed_options),
+    .config_file = true};
+
+static const tri_options_spec classify_spec = {
+    .program = "trireme classify",
+    .usage = "[OPTION]... --text TEXT | --token-ids IDS | --file FILE",
+    .summary = "Prints labels and scores, the best first: of each input on one line, or of each of its tokens. The "
+               "served model must be a classifier.",
+    .epilog = "Examples:\n"
+              "  trireme classify --text \"What a day\" --top-k 1\n"
+              "  trireme classify --file texts.jsonl --output labels.jsonl --json\n",
+    TRI_OPTIONS(classify_options),
+    .config_file = true};
+
+/* Exactly one input; a text is UTF-8 and not empty. */
+static int check(const cmd_encode_options *o) {
+  const char *text = o->request.text;
+  int ways = (text != NULL) + (o->token_ids != NULL) + (o->file != NULL);
+  size_t len = text ? strlen(text) : 0, valid = cmd_utf8_prefix(text ? text : "", len);
+  if (ways != 1)
+    return cmd_usage(o->program, ways ? "--text, --token-ids and --file exclude each other"
+                                      : "what is the input? --text, --token-ids or --file");
+  if (o->output && !o->file) return cmd_usage(o->program, "--output belongs to --file");
+  if (valid < len) return cmd_usage(o->program, "byte %zu of the text is not UTF-8", valid + 1);
+  return text && !len ? cmd_usage(o->program, "text is empty") : TRI_EXIT_OK;
+}
+
+static int run(const tri_options_spec *spec, bool classify, int argc, char **argv) {
+  cmd_encode_options o = {.program = spec->program, .classify = classify};
+  tri_options *parsed = NULL;
+  tri_error err = {0};
+  uint32_t *ids = NULL;
+  trireme_encode_request_init(&o.request);
+  int code = tri_options_main(spec, &o, argc, argv, &parsed);
+  if (code >= 0) return code;
+  code = check(&o);
+  o.request.text_len = o.request.text ? strlen(o.request.text) : 0;
+  if (code == TRI_EXIT_OK && o.token_ids && cmd_parse_ids(o.token_ids, &ids, &o.request.num_token_ids, &err))
+    code = cmd_usage(spec->program, "%s", err.message[0] ? err.message : tri_status_text(err.status));
+  o.request.token_ids = ids;
+  if (code == TRI_EXIT_OK) code = cmd_encode_run(&o);
+  tri_free(ids);
+  tri_options_free(parsed);
+  return code;
+}
+
+int cmd_embed(int argc, char **argv) { return run(&embed_spec, false, argc, argv); }
+int cmd_classify(int argc, char **argv) { return run(&classify_spec, true, argc, argv); }

@@ -1,0 +1,130 @@
+/* Answers to embed and classify as text and as JSON. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/cmd/cmd.h"
+#include "runtime/base/mem.h"
+
+/* The shortest text that reads back as the same float32. */
+static void add_float(cmd_buf *b, float x, const char *otherwise) {
+  char text[40];
+  if (!isfinite(x)) {
+    cmd_buf_add(b, otherwise, strlen(otherwise));
+    return;
+  }
+  for (int digits = 6; digits <= 9; digits++) {
+    snprintf(text, sizeof text, "%.*g", digits, (double)x);
+    if (strtof(text, NULL) == x) break;
+  }
+  cmd_buf_add(b, text, strlen(text));
+}
+
+static void add_floats(cmd_buf *b, const float *v, size_t n, const char *between, const char *otherwise) {
+  for (size_t i = 0; i < n; i++) {
+    cmd_buf_add(b, between, i ? strlen(between) : 0);
+    add_float(b, v[i], otherwise);
+  }
+}
+
+/* ---- labels, best first ---- */
+
+typedef struct ranked {
+  float score;
+  size_t label;
+} ranked;
+
+/* By score; equal ones, and what is no number, by their label. */
+static int compare(const void *a, const void *b) {
+  const ranked *x = a, *y = b;
+  if (x->score > y->score || (isnan(y->score) && !isnan(x->score))) return -1;
+  if (x->score < y->score || (isnan(x->score) && !isnan(y->score))) return 1;
+  return x->label < y->label ? -1 : x->label > y->label;
+}
+
+/* The labels of a row in order; *count of them are wanted. */
+static ranked *rank_row(const trireme_event *e, size_t row, int64_t top_k, size_t *count) {
+  size_t n = e->scores.num_labels;
+  ranked *all = tri_malloc(n, sizeof *all);
+  for (size_t i = 0; all && i < n; i++) all[i] = (ranked){e->scores.values[row * n + i], i};
+  if (all) qsort(all, n, sizeof *all, compare);
+  *count = top_k > 0 && (size_t)top_k < n ? (size_t)top_k : n;
+  return all;
+}
+
+static void print_row(cmd_buf *b, const trireme_event *e, size_t row, int64_t top_k) {
+  size_t n;
+  ranked *r = rank_row(e, row, top_k, &n);
+  b->failed |= !r;
+  for (size_t i = 0; r && i < n; i++) {
+    cmd_buf_printf(b, "%s%s\t", i ? "\t" : "", e->scores.labels[r[i].label]);
+    add_float(b, r[i].score, "nan");
+  }
+  tri_free(r);
+}
+
+static void json_row(cmd_buf *b, const trireme_event *e, size_t row, int64_t top_k) {
+  size_t n;
+  ranked *r = rank_row(e, row, top_k, &n);
+  b->failed |= !r;
+  cmd_buf_add(b, "[", 1);
+  for (size_t i = 0; r && i < n; i++) {
+    const char *label = e->scores.labels[r[i].label];
+    cmd_buf_printf(b, "%s{\"label\":", i ? "," : "");
+    cmd_buf_json(b, label, strlen(label));
+    cmd_buf_add(b, ",\"score\":", 9);
+    add_float(b, r[i].score, "null");
+    cmd_buf_add(b, "}", 1);
+  }
+  cmd_buf_add(b, "]", 1);
+  tri_free(r);
+}
+
+/* ---- answers ---- */
+
+void cmd_print_encoded(cmd_buf *b, const trireme_event *e, int64_t top_k) {
+  if (e->kind == TRIREME_EVENT_EMBEDDING) {
+    add_floats(b, e->embedding.values, e->embedding.num, " ", "nan");
+    cmd_buf_add(b, "\n", 1);
+    return;
+  }
+  for (size_t i = 0; i < e->scores.num_rows; i++) {
+    if (e->scores.tokens) cmd_buf_printf(b, "%s\t", e->scores.tokens[i]);
+    print_row(b, e, i, e->scores.tokens && !top_k ? 1 : top_k);
+    cmd_buf_add(b, "\n", 1);
+  }
+}
+
+static void json_tokens(cmd_buf *b, const trireme_event *e, int64_t top_k) {
+  cmd_buf_key(b, "tokens");
+  cmd_buf_add(b, "[", 1);
+  for (size_t i = 0; i < e->scores.num_rows; i++) {
+    cmd_buf_printf(b, "%s{\"token\":", i ? "," : "");
+    cmd_buf_json(b, e->scores.tokens[i], strlen(e->scores.tokens[i]));
+    cmd_buf_add(b, ",\"scores\":", 10);
+    json_row(b, e, i, top_k);
+    cmd_buf_add(b, "}", 1);
+  }
+  cmd_buf_add(b, "]", 1);
+}
+
+void cmd_json_encoded(cmd_buf *b, const trireme_event *e, int64_t top_k) {
+  bool embedding = e->kind == TRIREME_EVENT_EMBEDDING;
+  if (embedding) {
+    cmd_buf_key(b, "embedding");
+    cmd_buf_add(b, "[", 1);
+    add_floats(b, e->embedding.values, e->embedding.num, ",", "null");
+    cmd_buf_add(b, "]", 1);
+  } else if (e->scores.tokens) {
+    json_tokens(b, e, top_k ? top_k : 1);
+  } else {
+    cmd_buf_key(b, "scores");
+    json_row(b, e, 0, top_k);
+  }
+  if (!embedding) {
+    cmd_buf_key(b, "activation");
+    cmd_buf_json(b, e->scores.activation, strlen(e->scores.activation));
+  }
+  cmd_buf_key(b, "prompt_tokens");
+  cmd_buf_printf(b, "%llu", (unsigned long long)(embedding ? e->embedding.prompt_tokens : e->scores.prompt_tokens));
+}

@@ -1,0 +1,274 @@
+/* embed and classify: inputs are sent as long as there is room for their answers, which come out in the inputs' order.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "client/cmd/cmd.h"
+#include "runtime/base/mem.h"
+
+enum { MAX_LINE = 4 << 20, MAX_IDS = 1 << 18 };
+
+/* One input from its reading to its writing. */
+typedef struct slot {
+  uint64_t line, id;
+  bool done;
+  cmd_buf text; /* what is printed */
+} slot;
+
+/* Requests get consecutive numbers, and no more are under way than there are slots: the rest of a number by their count
+ * is a slot of its own in by_id. */
+typedef struct runner {
+  const cmd_encode_options *o;
+  trireme *c;
+  FILE *in, *out;
+  char *line;
+  size_t line_cap, room;
+  slot *slots;  /* [room] */
+  slot **by_id; /* [room] */
+  uint64_t read, written, lines;
+  int64_t in_flight;
+  bool end, failed;
+  int code; /* of an input without a file */
+} runner;
+
+/* ---- answers ---- */
+
+static void fail_slot(runner *r, slot *s, const trireme_error *e) {
+  s->done = true;
+  r->failed = true;
+  if (!r->in) {
+    r->code = cmd_fail(e);
+    return;
+  }
+  bool named = !e->field[0] || strstr(e->message, e->field);
+  fprintf(stderr, "trireme: %s:%llu: %s%s%s\n", r->o->file, (unsigned long long)s->line, named ? "" : e->field,
+          named ? "" : ": ", e->message);
+  if (r->o->json) {
+    cmd_buf_printf(&s->text, "{\"line\":%llu,\"error\":{\"code\":\"%s\",\"field\":", (unsigned long long)s->line,
+                   e->code);
+    cmd_buf_json(&s->text, e->field, strlen(e->field));
+    cmd_buf_key(&s->text, "message");
+    cmd_buf_json(&s->text, e->message, strlen(e->message));
+    cmd_buf_add(&s->text, "}}", 2);
+  }
+  cmd_buf_add(&s->text, "\n", 1); /* every input has its line */
+}
+
+static void finish_slot(runner *r, slot *s, const trireme_event *e) {
+  s->done = true;
+  if (!r->o->json) {
+    cmd_print_encoded(&s->text, e, r->o->top_k);
+    /* Tokens take several lines: an empty one ends them. */
+    if (r->in && e->kind == TRIREME_EVENT_SCORES && e->scores.tokens) cmd_buf_add(&s->text, "\n", 1);
+    return;
+  }
+  cmd_buf_add(&s->text, "{", 1);
+  if (r->in) cmd_buf_printf(&s->text, "\"line\":%llu", (unsigned long long)s->line);
+  cmd_json_encoded(&s->text, e, r->o->top_k);
+  cmd_buf_add(&s->text, "}\n", 2);
+}
+
+static void on_event(runner *r, const trireme_event *e) {
+  slot *s = r->by_id[e->id % r->room];
+  bool answer = e->kind == TRIREME_EVENT_EMBEDDING || e->kind == TRIREME_EVENT_SCORES;
+  if (!s || s->id != e->id || s->done || (!answer && e->kind != TRIREME_EVENT_ERROR)) return;
+  r->in_flight--;
+  if (answer)
+    finish_slot(r, s, e);
+  else
+    fail_slot(r, s, &e->error);
+}
+
+/* Writes the oldest answers as far as they are there. */
+static bool write_answers(runner *r) {
+  for (; r->written < r->read && r->slots[r->written % r->room].done; r->written++) {
+    slot *s = &r->slots[r->written % r->room];
+    bool ok = !s->text.failed && fwrite(s->text.data ? s->text.data : "", 1, s->text.len, r->out) == s->text.len;
+    cmd_buf_free(&s->text);
+    if (!ok) return false;
+  }
+  return r->in_flight || !fflush(r->out);
+}
+
+/* ---- inputs ---- */
+
+typedef struct line_reader {
+  trireme_encode_request *r;
+  bool classify;
+  uint32_t *ids;
+  tri_error *err;
+} line_reader;
+
+static tri_status wrong(tri_error *err, const char *key, const char *wanted) {
+  return tri_fail(err, TRI_INVALID_ARGUMENT, key, "%s must be %s", key, wanted);
+}
+
+static tri_status read_ids(line_reader *l, const tri_json *v) {
+  size_t n = tri_json_size(v);
+  if (tri_json_kind_of(v) != TRI_JSON_ARRAY || n > MAX_IDS) return wrong(l->err, "token_ids", "an array of token ids");
+  l->r->token_ids = l->ids = tri_malloc(n, sizeof *l->ids);
+  l->r->num_token_ids = n;
+  if (!l->ids) return TRI_NO_MEMORY;
+  for (size_t i = 0; i < n; i++) {
+    int64_t id;
+    if (!tri_json_as_int(tri_json_at(v, i), &id) || id < 0 || id > UINT32_MAX)
+      return wrong(l->err, "token_ids", "an array of token ids");
+    l->ids[i] = (uint32_t)id;
+  }
+  return TRI_OK;
+}
+
+static tri_status read_name(line_reader *l, const char *key, const tri_json *v, const char **out) {
+  *out = tri_json_as_str(v, NULL);
+  return *out ? TRI_OK : wrong(l->err, key, "a string");
+}
+
+/* Strings stay where the document has them. */
+static tri_status read_field(void *ctx, const char *key, const tri_json *v) {
+  line_reader *l = ctx;
+  trireme_encode_request *r = l->r;
+  if (tri_json_kind_of(v) == TRI_JSON_NULL) return TRI_OK;
+  if (!strcmp(key, "text")) {
+    r->text = tri_json_as_str(v, &r->text_len);
+    return r->text ? TRI_OK : wrong(l->err, key, "a string");
+  }
+  if (!strcmp(key, "token_ids")) return l->ids ? wrong(l->err, key, "there once") : read_ids(l, v);
+  if (!strcmp(key, "model")) return read_name(l, key, v, &r->model);
+  if (!l->classify && !strcmp(key, "pooling")) return read_name(l, key, v, &r->pooling);
+  if (l->classify && !strcmp(key, "activation")) return read_name(l, key, v, &r->activation);
+  if (!l->classify && !strcmp(key, "normalize"))
+    return tri_json_as_bool(v, &r->normalize) ? TRI_OK : wrong(l->err, key, "true or false");
+  if (!strcmp(key, "priority")) return tri_json_as_int(v, &r->priority) ? TRI_OK : wrong(l->err, key, "an integer");
+  if (!strcmp(key, "deadline_ms"))
+    return tri_json_as_int(v, &r->deadline_ms) ? TRI_OK : wrong(l->err, key, "an integer");
+  return tri_fail(l->err, TRI_UNKNOWN_FIELD, key, "there is no request field named \"%.60s\"", key);
+}
+
+static trireme_result send_request(runner *r, slot *s, const trireme_encode_request *q, trireme_error *error) {
+  trireme_result st = r->o->classify ? trireme_classify(r->c, q, &s->id, error) : trireme_embed(r->c, q, &s->id, error);
+  if (st == TRIREME_OK) {
+    r->by_id[s->id % r->room] = s;
+    r->in_flight++;
+  }
+  return st;
+}
+
+static void say_status(const tri_error *err, trireme_error *error) {
+  snprintf(error->code, sizeof error->code, "%s", tri_status_name(err->status));
+  for (char *p = error->code; *p; p++) *p = (char)(*p >= 'A' && *p <= 'Z' ? *p + 32 : *p);
+  snprintf(error->field, sizeof error->field, "%s", err->field);
+  snprintf(error->message, sizeof error->message, "%s", err->message[0] ? err->message : tri_status_text(err->status));
+}
+
+/* Parses and sends one line. Other than OK and INVALID: the connection is of no use any more. */
+static trireme_result send_line(runner *r, slot *s, size_t len, trireme_error *error) {
+  trireme_encode_request q = r->o->request;
+  tri_json_doc *doc = NULL;
+  tri_error err = {0};
+  line_reader l = {.r = &q, .classify = r->o->classify, .err = &err};
+  tri_status st = len > MAX_LINE ? tri_fail(&err, TRI_TOO_LARGE, "", "the line is too long")
+                                 : cmd_parse_line(r->line, len, &doc, &err);
+  if (!st && tri_json_kind_of(tri_json_root(doc)) != TRI_JSON_OBJECT)
+    st = tri_fail(&err, TRI_INVALID_ARGUMENT, "", "a line must be a JSON object like {\"text\": \"...\"}");
+  if (!st) st = tri_json_each(tri_json_root(doc), read_field, &l);
+  if (st) err.status = st, say_status(&err, error);
+  trireme_result sent = st ? TRIREME_INVALID : send_request(r, s, &q, error);
+  tri_free(l.ids);
+  tri_json_free(doc);
+  return sent;
+}
+
+static slot *next_slot(runner *r) {
+  slot *s = &r->slots[r->read++ % r->room];
+  *s = (slot){.line = r->lines};
+  return s;
+}
+
+static bool is_blank(const char *s) { return s[strspn(s, " \t\r\n")] == '\0'; }
+
+/* Sends inputs while there are slots for them. */
+static trireme_result feed(runner *r, trireme_error *error) {
+  while (!r->end && !cmd_signal && r->read - r->written < r->room) {
+    trireme_result st;
+    slot *s;
+    ssize_t n = r->in ? getline(&r->line, &r->line_cap, r->in) : 0;
+    if (n < 0 || !r->in) r->end = true;
+    if (n < 0) break;
+    r->lines++;
+    if (r->in && is_blank(r->line) && strlen(r->line) == (size_t)n) continue;
+    s = next_slot(r);
+    st = r->in ? send_line(r, s, (size_t)n, error) : send_request(r, s, &r->o->request, error);
+    if (st == TRIREME_INVALID)
+      fail_slot(r, s, error);
+    else if (st)
+      return st;
+  }
+  return TRIREME_OK;
+}
+
+/* ---- the loop ---- */
+
+static int run(runner *r) {
+  trireme_error error = {0};
+  while (!cmd_signal) {
+    trireme_event e;
+    trireme_result st = feed(r, &error);
+    if (!write_answers(r)) return perror("trireme: output"), TRI_EXIT_FAILED;
+    if (!st && r->end && r->written == r->read) return r->failed ? (r->in ? TRI_EXIT_FAILED : r->code) : TRI_EXIT_OK;
+    if (!st && r->in_flight)
+      st = trireme_next(r->c, -1, &e, &error);
+    else if (!st)
+      continue;
+    if (st == TRIREME_OK)
+      on_event(r, &e);
+    else if (st != TRIREME_INTERRUPTED)
+      return cmd_fail(&error);
+  }
+  fprintf(stderr, "trireme: interrupted; requests under way are cancelled\n");
+  return TRI_EXIT_FAILED;
+}
+
+static int open_input(runner *r) {
+  const cmd_encode_options *o = r->o;
+  struct stat in, out;
+  if (!o->file) return TRI_EXIT_OK;
+  r->in = strcmp(o->file, "-") ? fopen(o->file, "re") : stdin;
+  if (!r->in) return cmd_usage(o->program, "cannot open %s: %s", o->file, strerror(errno));
+  if (fstat(fileno(r->in), &in) || S_ISDIR(in.st_mode))
+    return cmd_usage(o->program, "%s is a folder, not a file of texts", o->file);
+  if (o->output && strcmp(o->output, "-") && !stat(o->output, &out) && in.st_dev == out.st_dev &&
+      in.st_ino == out.st_ino)
+    return cmd_usage(o->program, "--output %s is the file of texts itself", o->output);
+  return TRI_EXIT_OK;
+}
+
+/* Once there is a coordinator: without one, what was in the file stays. */
+static int open_output(runner *r) {
+  const char *path = r->o->output;
+  bool to_file = path && strcmp(path, "-");
+  r->out = to_file ? fopen(path, "we") : stdout;
+  return r->out ? TRI_EXIT_OK : cmd_usage(r->o->program, "cannot write %s: %s", path, strerror(errno));
+}
+
+int cmd_encode_run(const cmd_encode_options *o) {
+  runner r = {.o = o, .room = o->file ? (size_t)o->concurrency : 1};
+  r.slots = tri_calloc(r.room, sizeof *r.slots);
+  r.by_id = tri_calloc(r.room, sizeof *r.by_id);
+  int code = r.slots && r.by_id ? open_input(&r) : TRI_EXIT_FAILED;
+  if (code == TRI_EXIT_OK) code = cmd_connect(&o->connection, &r.c);
+  if (code == TRI_EXIT_OK) code = open_output(&r);
+  cmd_catch_signals();
+  if (code == TRI_EXIT_OK) code = run(&r);
+  trireme_close(r.c);
+  if (r.out && r.out != stdout && fclose(r.out) && code == TRI_EXIT_OK) {
+    perror("trireme: output");
+    code = TRI_EXIT_FAILED;
+  }
+  if (r.in && r.in != stdin) fclose(r.in);
+  for (size_t i = 0; r.slots && i < r.room; i++) cmd_buf_free(&r.slots[i].text);
+  tri_free(r.slots), tri_free(r.by_id);
+  free(r.line); /* getline's */
+  return code;
+}

@@ -1,0 +1,455 @@
+/* The coordinator's core with an encoder: what is let in, what comes back, and that nothing is kept of it. */
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "coordinator/core.h"
+#include "runtime/base/log.h"
+#include "runtime/base/mem.h"
+
+Suite *suite_encode(void);
+
+enum { HIDDEN = 3, MODEL_LEN = 64, MAX_REPLIES = 64, MAX_ASSIGNS = 16, MAX_QUEUE = 300 };
+#define SECOND 1000000000LL
+
+struct reply {
+  uint64_t id;
+  tri_server_op op;
+  tri_encoded_reply encoded; /* values, labels and tokens below */
+  float values[256];
+  char labels[64], tokens[256]; /* with a blank behind each */
+  char code[64], field[64], message[400];
+};
+
+struct world {
+  tri_core *core;
+  tri_model_config model;
+  tri_labels labels;
+  tri_tokenizer *tokenizer;
+  int64_t now;
+  struct reply replies[MAX_REPLIES];
+  int num_replies;
+  tri_group_assign assigns[MAX_ASSIGNS];
+  int num_assigns, aborts, again;
+  bool closed;
+};
+
+static const tri_zpeer client = {.len = 1, .bytes = "c"}, leader = {.len = 1, .bytes = "w"};
+
+static void list(char *out, size_t cap, const tri_wire_str *s, uint32_t n) {
+  size_t used = 0;
+  for (uint32_t i = 0; i < n && used < cap; i++)
+    used += (size_t)snprintf(out + used, cap - used, "%.*s ", (int)s[i].len, s[i].s);
+}
+
+static tri_status to_client(void *ctx, const tri_zpeer *to, const tri_server_msg *m) {
+  struct world *w = ctx;
+  (void)to;
+  if (w->closed) return TRI_CLOSED;
+  if (w->again && w->again--) return TRI_AGAIN;
+  ck_assert_int_lt(w->num_replies, MAX_REPLIES);
+  struct reply *r = &w->replies[w->num_replies++];
+  *r = (struct reply){.id = m->id, .op = m->op};
+  if (m->op == TRI_REPLY_ERROR) {
+    snprintf(r->code, sizeof r->code, "%.*s", (int)m->error.code.len, m->error.code.s);
+    snprintf(r->field, sizeof r->field, "%.*s", (int)m->error.field.len, m->error.field.s);
+    snprintf(r->message, sizeof r->message, "%.*s", (int)m->error.message.len, m->error.message.s);
+  }
+  if (m->op != TRI_REPLY_EMBEDDING && m->op != TRI_REPLY_SCORES) return TRI_OK;
+  r->encoded = m->encoded;
+  if (m->encoded.num_values <= 256) memcpy(r->values, m->encoded.values, m->encoded.num_values * sizeof(float));
+  list(r->labels, sizeof r->labels, m->encoded.labels, m->encoded.num_labels);
+  list(r->tokens, sizeof r->tokens, m->encoded.tokens, m->encoded.num_tokens);
+  return TRI_OK;
+}
+
+static tri_status to_worker(void *ctx, const tri_zpeer *to, tri_group_msg *m) {
+  struct world *w = ctx;
+  (void)to;
+  if (m->op == TRI_GROUP_ASSIGN) w->assigns[w->num_assigns++ % MAX_ASSIGNS] = m->assign;
+  w->aborts += m->op == TRI_GROUP_ABORT;
+  return TRI_OK;
+}
+
+static const uint32_t text_ids[] = {5, 300, 7};
+
+static tri_status encode(void *ctx, uint64_t job, const char *text, size_t len, const uint32_t **ids, size_t *count) {
+  (void)ctx, (void)job;
+  if (len > 3) return TRI_TOO_LARGE;
+  *ids = text_ids;
+  *count = len == 3 && !memcmp(text, "no ", 3) ? 0 : 3;
+  return TRI_OK;
+}
+
+static void group_lost(void *ctx, uint32_t group, uint64_t epoch, const char *reason) {
+  (void)ctx, (void)group, (void)epoch, (void)reason;
+}
+static void group_ready(void *ctx, uint32_t group, uint64_t epoch) { (void)ctx, (void)group, (void)epoch; }
+
+static void send_worker(struct world *w, const tri_group_msg *m) { tri_core_worker(w->core, w->now, &leader, m); }
+
+typedef enum kind { DECODER, EMBEDDER, CLASSIFIER, TOKEN_CLASSIFIER } kind;
+
+/* config: of a classifier, for its labels. */
+static struct world *create(kind k, const char *config, int num_labels, bool with_tokenizer) {
+  struct world *w = calloc(1, sizeof *w);
+  tri_error err = {0};
+  w->now = 1000 * SECOND;
+  w->model = (tri_model_config){.vocab_size = 1000, .hidden_size = HIDDEN, .max_position_embeddings = MODEL_LEN};
+  w->model.encoder = k != DECODER;
+  w->model.has_classifier = k > EMBEDDER;
+  w->model.sequence_head = k == CLASSIFIER;
+  w->model.token_head = k == TOKEN_CLASSIFIER;
+  w->model.has_pooler = k == EMBEDDER;
+  w->model.pooling = TRI_POOL_FIRST;
+  w->model.num_labels = num_labels;
+  if (k > EMBEDDER)
+    ck_assert_int_eq(tri_labels_parse(config, strlen(config), (size_t)num_labels, &w->labels, &err), TRI_OK);
+  if (with_tokenizer)
+    ck_assert_int_eq(
+        tri_tokenizer_load(TRI_TEST_DATA "/tokenizers/bytelevel_bpe_gpt2/tokenizer.json", &w->tokenizer, &err), TRI_OK);
+  tri_core_config c = {.model_name = "toy",
+                       .model = &w->model,
+                       .tokenizer = w->tokenizer,
+                       .labels = k > EMBEDDER ? &w->labels : NULL,
+                       .pools_as_model = true,
+                       .num_groups = 1,
+                       .seed = 7,
+                       .max_queue = MAX_QUEUE,
+                       .max_prompt = MODEL_LEN,
+                       .silence_ns = 400 * SECOND,
+                       .watchdog_ns = 1000 * SECOND,
+                       .io = {w, to_client, to_worker, encode, group_lost, group_ready}};
+  ck_assert_int_eq(tri_core_create(&c, w->now, &w->core), TRI_OK);
+  tri_group_msg reg = {.op = TRI_GROUP_REGISTER,
+                       .reg = {.world = 1,
+                               .tp = 1,
+                               .pp = 1,
+                               .epoch = 1,
+                               .max_model_len = MODEL_LEN,
+                               .kv_pages = 3,
+                               .block_size = 16,
+                               .max_num_seqs = 4}};
+  tri_group_msg ready = {.op = TRI_GROUP_READY, .ready = {.epoch = 1}};
+  send_worker(w, &reg);
+  send_worker(w, &ready);
+  return w;
+}
+
+static void destroy(struct world *w) {
+  tri_core_destroy(w->core);
+  tri_labels_free(&w->labels);
+  tri_tokenizer_destroy(w->tokenizer);
+  free(w);
+}
+
+static const uint32_t zeros[MODEL_LEN + 1];
+
+static struct reply *last(struct world *w) {
+  ck_assert_int_gt(w->num_replies, 0);
+  return &w->replies[w->num_replies - 1];
+}
+
+static void ask(struct world *w, tri_client_op op, uint64_t id, const tri_encode *e) {
+  tri_client_msg m = {.op = op, .id = id, .encode = *e};
+  tri_core_client(w->core, w->now, &client, &m);
+}
+
+static tri_encode of_ids(size_t n) { return (tri_encode){.token_ids = zeros, .num_token_ids = n}; }
+
+static void result(struct world *w, uint64_t job, uint64_t epoch, const float *values, size_t n) {
+  tri_group_result r = {job, values, n};
+  tri_group_msg m = {.op = TRI_GROUP_ENCODED, .encoded = {.epoch = epoch, .num = 1, .results = &r}};
+  send_worker(w, &m);
+}
+
+static uint64_t last_job(const struct world *w) { return w->assigns[(w->num_assigns - 1) % MAX_ASSIGNS].job; }
+
+static void expect_error(struct world *w, uint64_t id, const char *code, const char *field) {
+  const struct reply *r = last(w);
+  ck_assert(r->op == TRI_REPLY_ERROR && r->id == id);
+  ck_assert_str_eq(r->code, code);
+  ck_assert_str_eq(r->field, field);
+  ck_assert(r->message[0]);
+}
+
+static const float v345[] = {0, 3, -4};
+
+START_TEST(test_embed) {
+  struct world *w = create(EMBEDDER, NULL, 0, false);
+  tri_encode e = of_ids(5);
+  e.priority = -2;
+  ask(w, TRI_OP_EMBED, 9, &e);
+  ck_assert_int_eq(w->num_assigns, 1);
+  ck_assert(w->assigns[0].num_token_ids == 5 && w->assigns[0].sampling.n == 1 && w->assigns[0].sampling.priority == -2);
+  ck_assert_int_eq(w->num_replies, 0); /* one answer, and nothing before it */
+  ck_assert(!tri_core_is_idle(w->core));
+  result(w, last_job(w), 1, v345, 3);
+  const struct reply *r = last(w);
+  ck_assert(r->op == TRI_REPLY_EMBEDDING && r->id == 9 && r->encoded.num_values == 3 && r->encoded.prompt_tokens == 5);
+  ck_assert(!memcmp(r->values, v345, sizeof v345));
+  ck_assert(tri_core_is_idle(w->core));
+  e.normalize = true;
+  ask(w, TRI_OP_EMBED, 10, &e);
+  result(w, last_job(w), 1, v345, 3);
+  ck_assert(fabsf(last(w)->values[1] - 0.6f) < 1e-6f && fabsf(last(w)->values[2] + 0.8f) < 1e-6f);
+  const float nothing[3] = {0};
+  ask(w, TRI_OP_EMBED, 11, &e);
+  result(w, last_job(w), 1, nothing, 3);
+  ck_assert(last(w)->values[0] == 0 && last(w)->values[2] == 0); /* not NaN */
+  ck_assert_int_eq(w->num_replies, 3);
+  result(w, last_job(w), 1, v345, 3); /* a second result of one job has no owner */
+  ck_assert_int_eq(w->num_replies, 3);
+  destroy(w);
+}
+END_TEST
+
+START_TEST(test_classify) {
+  struct world *w = create(CLASSIFIER, "{\"id2label\":{\"0\":\"no\",\"2\":\"yes\"}}", 3, false);
+  tri_encode e = of_ids(2);
+  const float logits[] = {0, logf(2), logf(5)};
+  ask(w, TRI_OP_CLASSIFY, 1, &e);
+  result(w, last_job(w), 1, logits, 3);
+  const struct reply *r = last(w);
+  ck_assert(r->op == TRI_REPLY_SCORES && r->encoded.num_labels == 3 && !r->encoded.num_tokens);
+  ck_assert_str_eq(r->labels, "no LABEL_1 yes ");
+  ck_assert_int_eq(r->encoded.activation, TRI_ACTIVATION_SOFTMAX);
+  ck_assert(fabsf(r->values[0] - 0.125f) < 1e-6f && fabsf(r->values[2] - 0.625f) < 1e-6f);
+  e.activation = TRI_ACTIVATION_SIGMOID;
+  ask(w, TRI_OP_CLASSIFY, 2, &e);
+  result(w, last_job(w), 1, logits, 3);
+  ck_assert(last(w)->values[0] == 0.5f && fabsf(last(w)->values[2] - 5.f / 6) < 1e-6f);
+  e.activation = TRI_ACTIVATION_NONE;
+  ask(w, TRI_OP_CLASSIFY, 3, &e);
+  result(w, last_job(w), 1, logits, 3);
+  ck_assert(!memcmp(last(w)->values, logits, sizeof logits));
+  destroy(w);
+}
+END_TEST
+
+START_TEST(test_default_activations) {
+  static const struct {
+    kind k;
+    const char *config;
+    int labels;
+    tri_activation want;
+  } cases[] = {
+      {CLASSIFIER, "{}", 2, TRI_ACTIVATION_SOFTMAX},
+      {CLASSIFIER, "{}", 1, TRI_ACTIVATION_SIGMOID},
+      {CLASSIFIER, "{\"problem_type\":\"multi_label_classification\"}", 3, TRI_ACTIVATION_SIGMOID},
+      {CLASSIFIER, "{\"problem_type\":\"single_label_classification\"}", 3, TRI_ACTIVATION_SOFTMAX},
+      {CLASSIFIER, "{\"problem_type\":\"regression\"}", 1, TRI_ACTIVATION_NONE},
+      {TOKEN_CLASSIFIER, "{}", 3, TRI_ACTIVATION_SOFTMAX},
+  };
+  const float logits[3] = {1, 2, 3};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct world *w = create(cases[i].k, cases[i].config, cases[i].labels, false);
+    tri_encode e = of_ids(1);
+    ask(w, TRI_OP_CLASSIFY, 1, &e);
+    result(w, last_job(w), 1, logits, (size_t)cases[i].labels);
+    ck_assert_msg(last(w)->encoded.activation == cases[i].want, "case %zu", i);
+    destroy(w);
+  }
+}
+END_TEST
+
+START_TEST(test_token_classification) {
+  for (int with = 0; with < 2; with++) {
+    struct world *w = create(TOKEN_CLASSIFIER, "{}", 2, with);
+    tri_encode e = {.text = {"abc", 3}};
+    if (!with) e = (tri_encode){.token_ids = text_ids, .num_token_ids = 3};
+    const float logits[] = {0, 0, 1, 1, 100, -100};
+    ask(w, TRI_OP_CLASSIFY, 1, &e);
+    result(w, last_job(w), 1, logits, 6);
+    const struct reply *r = last(w);
+    ck_assert(r->op == TRI_REPLY_SCORES && r->encoded.num_tokens == 3 && r->encoded.num_values == 6);
+    ck_assert(r->values[0] == 0.5f && r->values[3] == 0.5f && r->values[4] == 1 && r->values[5] < 1e-30f);
+    if (!with) ck_assert_str_eq(r->tokens, "5 300 7 ");
+    if (with) ck_assert_str_ne(r->tokens, "5 300 7 ");
+    destroy(w);
+  }
+}
+END_TEST
+
+/* Of the wrong kind, too long, empty, with numbers that no token has, or another pooling than the one served. */
+START_TEST(test_refused) {
+  struct world *w = create(EMBEDDER, NULL, 0, true);
+  tri_encode e = of_ids(MODEL_LEN);
+  ask(w, TRI_OP_CLASSIFY, 1, &e);
+  expect_error(w, 1, "unsupported", "op");
+  tri_client_msg m = {.op = TRI_OP_SUBMIT, .id = 2};
+  tri_submit_init(&m.submit);
+  m.submit.token_ids = zeros;
+  m.submit.num_token_ids = 1;
+  tri_core_client(w->core, w->now, &client, &m);
+  expect_error(w, 2, "unsupported", "op");
+  ck_assert_ptr_nonnull(strstr(last(w)->message, "does not generate text"));
+  ask(w, TRI_OP_EMBED, 3, &e); /* 64 tokens, three pages of 16 */
+  expect_error(w, 3, "no_capacity", "text");
+  e = of_ids(MODEL_LEN + 1);
+  ask(w, TRI_OP_EMBED, 4, &e);
+  expect_error(w, 4, "no_capacity", "text");
+  ck_assert_ptr_nonnull(strstr(last(w)->message, "max_model_len 64"));
+  e = (tri_encode){.text = {"long", 4}};
+  ask(w, TRI_OP_EMBED, 5, &e);
+  expect_error(w, 5, "no_capacity", "text");
+  e.text.s = "no ", e.text.len = 3;
+  ask(w, TRI_OP_EMBED, 6, &e);
+  expect_error(w, 6, "invalid_argument", "text");
+  const uint32_t large = 1000;
+  e = (tri_encode){.token_ids = &large, .num_token_ids = 1};
+  ask(w, TRI_OP_EMBED, 7, &e);
+  expect_error(w, 7, "out_of_range", "token_ids");
+  e = of_ids(1);
+  e.model = (tri_wire_str){"other", 5};
+  ask(w, TRI_OP_EMBED, 8, &e);
+  expect_error(w, 8, "not_found", "model");
+  e = of_ids(1);
+  e.pooling = TRI_POOL_AVERAGE;
+  ask(w, TRI_OP_EMBED, 9, &e);
+  expect_error(w, 9, "unsupported", "pooling");
+  ck_assert_int_eq(w->num_assigns, 0);
+  e.pooling = TRI_POOL_MODEL;
+  ask(w, TRI_OP_EMBED, 10, &e);
+  ck_assert_int_eq(w->num_assigns, 1);
+  tri_core_drain(w->core, w->now);
+  ask(w, TRI_OP_EMBED, 11, &e);
+  expect_error(w, 11, "draining", "");
+  result(w, last_job(w), 1, v345, 3); /* what ran before is answered */
+  ck_assert(last(w)->op == TRI_REPLY_EMBEDDING && last(w)->id == 10);
+  destroy(w);
+
+  w = create(DECODER, NULL, 0, true);
+  e = of_ids(1);
+  ask(w, TRI_OP_EMBED, 1, &e);
+  expect_error(w, 1, "unsupported", "op");
+  destroy(w);
+  w = create(CLASSIFIER, "{}", 2, false);
+  ask(w, TRI_OP_EMBED, 1, &e);
+  expect_error(w, 1, "unsupported", "op");
+  e = (tri_encode){.text = {"abc", 3}};
+  ask(w, TRI_OP_CLASSIFY, 2, &e); /* no tokenizer */
+  expect_error(w, 2, "unsupported", "text");
+  destroy(w);
+}
+END_TEST
+
+START_TEST(test_poolings) {
+  struct world *w = create(EMBEDDER, NULL, 0, false);
+  w->model.has_pooler = false; /* and its --pooling is still "model" */
+  w->model.pooling = TRI_POOL_MEAN;
+  tri_encode e = of_ids(1);
+  const tri_pool_choice fine[] = {TRI_POOL_UNSET, TRI_POOL_MODEL, TRI_POOL_AVERAGE};
+  for (int i = 0; i < 3; i++) {
+    e.pooling = fine[i];
+    ask(w, TRI_OP_EMBED, 1, &e);
+  }
+  ck_assert_int_eq(w->num_assigns, 3);
+  e.pooling = TRI_POOL_CLS;
+  ask(w, TRI_OP_EMBED, 1, &e);
+  expect_error(w, 1, "unsupported", "pooling");
+  destroy(w);
+}
+END_TEST
+
+/* What can never fit into an answer, and what does not fit beside the others. */
+START_TEST(test_answers_are_bounded) {
+  struct world *w = create(TOKEN_CLASSIFIER, "{}", 10000, false);
+  tri_encode e = of_ids(30);
+  ask(w, TRI_OP_CLASSIFY, 1, &e); /* 1.2 million bytes of numbers */
+  expect_error(w, 1, "no_capacity", "text");
+  ck_assert_ptr_nonnull(strstr(last(w)->message, "1000000"));
+  e = of_ids(20);
+  int refused = 0;
+  for (uint64_t i = 0; i < 290 && !refused; i++) {
+    ask(w, TRI_OP_CLASSIFY, 2 + i, &e); /* about 0.97 MB each: 256 MiB are reached before max_queue */
+    refused = w->num_replies > 1;
+  }
+  ck_assert(refused && w->num_assigns > 200);
+  expect_error(w, last(w)->id, "no_capacity", "");
+  uint64_t job = last_job(w);
+  int assigns = w->num_assigns;
+  float *logits = calloc(200000, sizeof *logits);
+  result(w, job, 1, logits, 200000);
+  ck_assert(last(w)->op == TRI_REPLY_SCORES && last(w)->encoded.num_values == 200000);
+  ask(w, TRI_OP_CLASSIFY, 999, &e); /* its room is free again */
+  ck_assert_int_eq(w->num_assigns, assigns + 1);
+  free(logits);
+  destroy(w);
+}
+END_TEST
+
+START_TEST(test_ends) {
+  struct world *w = create(EMBEDDER, NULL, 0, false);
+  tri_encode e = of_ids(1);
+  ask(w, TRI_OP_EMBED, 1, &e); /* cancelled by its number */
+  tri_client_msg cancel = {.op = TRI_OP_CANCEL, .id = 50, .cancel = {.target = 1}};
+  tri_core_client(w->core, w->now, &client, &cancel);
+  ck_assert_int_eq(w->aborts, 1);
+  expect_error(w, 1, "aborted", "");
+  ask(w, TRI_OP_EMBED, 2, &e); /* past its deadline, says the leader; or refused there */
+  for (int i = 0; i < 2; i++) {
+    tri_group_token t = {.job = last_job(w),
+                         .flags = TRI_TOKEN_LAST | TRI_TOKEN_NONE,
+                         .reason = i ? TRI_FINISH_ERROR : TRI_FINISH_ABORT};
+    tri_group_msg m = {.op = TRI_GROUP_TOKENS, .tokens = {.epoch = 1, .num = 1, .tokens = &t}};
+    send_worker(w, &m);
+    expect_error(w, 2 + (uint64_t)i, i ? "internal" : "aborted", "");
+    ask(w, TRI_OP_EMBED, 3 + (uint64_t)i, &e);
+  }
+  result(w, last_job(w), 2, v345, 3); /* of another life of the group */
+  result(w, last_job(w), 1, v345, 2); /* not as many numbers as there must be */
+  expect_error(w, 4, "internal", "");
+  ask(w, TRI_OP_EMBED, 5, &e);
+  tri_group_token drawn = {.job = last_job(w), .token = 3};
+  tri_group_msg m = {.op = TRI_GROUP_TOKENS, .tokens = {.epoch = 1, .num = 1, .tokens = &drawn}};
+  send_worker(w, &m); /* an encoder draws nothing */
+  tri_group_msg failed = {.op = TRI_GROUP_FAILED, .failed = {.epoch = 1, .message = {"no disk", 7}}};
+  send_worker(w, &failed);
+  expect_error(w, 5, "peer_lost", "");
+  ck_assert(tri_core_is_idle(w->core));
+  destroy(w);
+}
+END_TEST
+
+/* A slow client gets its answer later, one that is gone not at all; nothing of either stays. */
+START_TEST(test_slow_and_closed) {
+  struct world *w = create(EMBEDDER, NULL, 0, false);
+  tri_encode e = of_ids(1);
+  ask(w, TRI_OP_EMBED, 1, &e);
+  w->again = 1;
+  result(w, last_job(w), 1, v345, 3);
+  ck_assert(w->num_replies == 0 && !tri_core_is_idle(w->core));
+  tri_core_tick(w->core, w->now += SECOND / 10);
+  ck_assert(w->num_replies == 1 && last(w)->op == TRI_REPLY_EMBEDDING && tri_core_is_idle(w->core));
+  ask(w, TRI_OP_EMBED, 2, &e);
+  w->closed = true;
+  result(w, last_job(w), 1, v345, 3);
+  ck_assert(tri_core_is_idle(w->core));
+  w->closed = false;
+  tri_client_msg status = {.op = TRI_OP_CANCEL, .id = 60, .cancel = {.target = 2}};
+  tri_core_client(w->core, w->now, &client, &status);
+  expect_error(w, 60, "not_found", "request_id"); /* forgotten */
+  destroy(w);
+}
+END_TEST
+
+Suite *suite_encode(void) {
+  Suite *suite = suite_create("encode");
+  TCase *t = tcase_create("encode");
+  tri_log_setup(TRI_LOG_ERROR, "encode");
+  tcase_set_timeout(t, 60);
+  tcase_add_test(t, test_embed);
+  tcase_add_test(t, test_classify);
+  tcase_add_test(t, test_default_activations);
+  tcase_add_test(t, test_token_classification);
+  tcase_add_test(t, test_refused);
+  tcase_add_test(t, test_poolings);
+  tcase_add_test(t, test_answers_are_bounded);
+  tcase_add_test(t, test_ends);
+  tcase_add_test(t, test_slow_and_closed);
+  suite_add_tcase(suite, t);
+  return suite;
+}

@@ -1,0 +1,343 @@
+/* The leader's scheduler with an encoder: sequences go whole, once, in order, and every result finds its job. */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/wait.h"
+#include "worker/scheduler.h"
+
+Suite *suite_encode_schedule(void);
+
+enum { VOCAB = 50, MAX_JOBS = 200, MAX_LANES = 3, MAX_LEN = 24, COLS = 2, MAX_ROWS = 512 };
+
+/* ck_assert notes every call in a file, which is too slow for what is checked often. */
+#define MUST(condition)                                                                                                \
+  do {                                                                                                                 \
+    if (!(condition)) ck_abort_msg("%s", #condition);                                                                  \
+  } while (0)
+
+struct request {
+  uint32_t ids[MAX_LEN];
+  int len;
+  int results, ends, step; /* step: in which it ran; 0: not yet */
+};
+
+struct sim {
+  tri_limits limits;
+  int lanes;
+  bool by_token;
+  tri_sched *sched;
+  tri_plan_writer *writer;
+  tri_slots *slots;
+  tri_batch_builder *batch;
+  tri_outbox out;
+  struct request requests[MAX_JOBS];
+  int num_requests, steps;
+  struct late {
+    bool on;
+    float values[MAX_ROWS * COLS];
+    tri_encoded_result r;
+  } late[MAX_LANES];
+  /* of the last step */
+  int seqs, tokens, order[MAX_JOBS];
+};
+
+static struct sim *create(tri_limits limits, int lanes, bool by_token, bool by_priority) {
+  struct sim *s = calloc(1, sizeof *s);
+  ck_assert_ptr_nonnull(s);
+  limits.whole_sequences = true;
+  limits.vocab_size = VOCAB;
+  tri_sched_config sc = {.limits = limits, .num_lanes = lanes, .by_priority = by_priority};
+  s->limits = limits;
+  s->lanes = lanes;
+  s->by_token = by_token;
+  size_t seqs = (size_t)limits.max_num_seqs, tokens = (size_t)limits.max_num_batched_tokens;
+  ck_assert_int_eq(tri_sched_create(&sc, &s->sched), TRI_OK);
+  ck_assert_int_eq(
+      tri_plan_writer_create(2 * seqs, tokens, tri_plan_pages((int)seqs, (int)tokens, limits.block_size), &s->writer),
+      TRI_OK);
+  ck_assert_int_eq(tri_slots_create(&limits, &s->slots), TRI_OK);
+  ck_assert_int_eq(tri_batch_builder_create(&limits, &s->batch), TRI_OK);
+  ck_assert_int_eq(tri_outbox_init_results(&s->out, (int)seqs, (by_token ? tokens : seqs) * COLS), TRI_OK);
+  return s;
+}
+
+static void destroy(struct sim *s) {
+  tri_sched_destroy(s->sched);
+  tri_plan_writer_destroy(s->writer);
+  tri_slots_destroy(s->slots);
+  tri_batch_builder_destroy(s->batch);
+  tri_outbox_free(&s->out);
+  free(s);
+}
+
+static void add(struct sim *s, int len, int64_t priority, int64_t remaining_ms) {
+  struct request *r = &s->requests[s->num_requests];
+  tri_group_assign a = {.job = (uint64_t)s->num_requests++, .token_ids = r->ids, .remaining_ms = remaining_ms};
+  tri_job *job;
+  tri_error err = {0};
+  *r = (struct request){.len = len};
+  for (int i = 0; i < len; i++) r->ids[i] = (uint32_t)(rand() % VOCAB);
+  a.num_token_ids = (size_t)len;
+  a.sampling = (tri_sampling){.n = 1, .logprobs = -1, .max_tokens = 16, .priority = priority};
+  ck_assert_msg(tri_job_create(&a, &s->limits, NULL, 0, 0, &job, &err) == TRI_OK, "%s", err.message);
+  tri_sched_add(s->sched, job);
+}
+
+static float row_value(const struct request *r, int token, int col, bool by_token) {
+  float sum = (float)(col * 1000);
+  for (int i = 0; !by_token && i < r->len; i++) sum += (float)r->ids[i];
+  return by_token ? sum + (float)r->ids[token] : sum;
+}
+
+/* The first request with these tokens that has not run. */
+static int find(const struct sim *s, const uint32_t *ids, int len) {
+  for (int i = 0; i < s->num_requests; i++)
+    if (s->requests[i].len == len && !s->requests[i].step &&
+        !memcmp(s->requests[i].ids, ids, (size_t)len * sizeof *ids))
+      return i;
+  return -1;
+}
+
+/* Runs a lane's next step as a rank would; its result waits in late. False: there was none. */
+static bool step(struct sim *s, int lane) {
+  size_t bytes;
+  tri_plan_view plan;
+  struct late *l = &s->late[lane];
+  if (tri_sched_lane_busy(s->sched, lane) || !tri_sched_compose(s->sched, lane, s->writer)) return false;
+  const void *finished = tri_plan_finish(s->writer, &bytes);
+  MUST(tri_plan_read(finished, bytes, &plan) == TRI_OK);
+  MUST(tri_batch_build(s->batch, s->slots, &plan) == TRI_OK);
+  MUST(s->batch->num_draws == 0 && s->batch->batch.num_logits == 0);
+  MUST((int)plan.h.num_tokens <= s->limits.max_num_batched_tokens);
+  MUST((int)plan.h.num_seqs <= s->limits.max_num_seqs && plan.h.num_seqs > 0);
+  s->steps++;
+  s->seqs = (int)plan.h.num_seqs;
+  s->tokens = (int)plan.h.num_tokens;
+  int rows = 0;
+  for (int q = 0; q < s->seqs; q++) {
+    int first = s->batch->batch.seq_start[q], len = s->batch->batch.seq_start[q + 1] - first;
+    int i = find(s, s->batch->batch.token_ids + first, len);
+    MUST(i >= 0);
+    s->order[q] = i;
+    s->requests[i].step = s->steps;
+    for (int t = 0; t < (s->by_token ? len : 1); t++, rows++)
+      for (int c = 0; c < COLS; c++) l->values[rows * COLS + c] = row_value(&s->requests[i], t, c, s->by_token);
+  }
+  l->r = (tri_encoded_result){plan.h.step, plan.h.lane, {l->values, rows, COLS, COLS}};
+  l->on = true;
+  return true;
+}
+
+static void read_outbox(struct sim *s) {
+  for (uint32_t i = 0; i < s->out.num_results; i++) {
+    const tri_group_result *g = &s->out.results[i];
+    struct request *r = &s->requests[g->job];
+    int rows = s->by_token ? r->len : 1;
+    MUST(!r->results && !r->ends && g->num_values == (size_t)(rows * COLS));
+    r->results++;
+    for (int k = 0; k < rows * COLS; k++) MUST(g->values[k] == row_value(r, k / COLS, k % COLS, s->by_token));
+  }
+  for (uint32_t i = 0; i < s->out.num; i++) {
+    const tri_group_token *t = &s->out.tokens[i];
+    MUST(t->flags == (TRI_TOKEN_LAST | TRI_TOKEN_NONE) && t->reason == TRI_FINISH_ABORT);
+    MUST(!s->requests[t->job].results && !s->requests[t->job].ends);
+    s->requests[t->job].ends++;
+  }
+  s->out.num = s->out.num_results = 0;
+  s->out.num_values = 0;
+  for (tri_job *j; (j = tri_sched_retired(s->sched));) tri_job_destroy(j);
+}
+
+static void absorb(struct sim *s, int lane) {
+  struct late *l = &s->late[lane];
+  MUST(tri_sched_absorb_encoded(s->sched, lane, &l->r, s->by_token, &s->out) == TRI_OK);
+  l->on = false;
+  read_outbox(s);
+}
+
+static const tri_limits small = {
+    .max_num_seqs = 4, .max_num_batched_tokens = 30, .max_model_len = MAX_LEN, .block_size = 4, .num_pages = 100};
+
+/* What fits into a step goes with it, in the order of arrival; the first that does not fit waits, and all behind it. */
+START_TEST(test_whole_and_in_order) {
+  struct sim *s = create(small, 1, false, false);
+  const int lens[] = {10, 20, 5, 24, 1, 1, 1, 1, 1};
+  const int want[][4] = {{0, 1}, {2, 3, 4}, {5, 6, 7, 8}};
+  const int counts[] = {2, 3, 4};
+  srand(1);
+  for (int i = 0; i < 9; i++) add(s, lens[i], 0, -1);
+  for (int k = 0; k < 3; k++) {
+    ck_assert(step(s, 0));
+    ck_assert_int_eq(s->seqs, counts[k]);
+    for (int q = 0; q < s->seqs && k < 2; q++) ck_assert_int_eq(s->order[q], want[k][q]); /* the last are alike */
+    ck_assert(!step(s, 0));
+    ck_assert_uint_gt(tri_sched_get_stats(s->sched).pages_used, 0);
+    absorb(s, 0);
+    ck_assert_uint_eq(tri_sched_get_stats(s->sched).pages_used, 0); /* for one step alone */
+  }
+  ck_assert(!step(s, 0) && !tri_sched_has_work(s->sched));
+  ck_assert_uint_eq(tri_sched_get_stats(s->sched).tokens, 64);
+  ck_assert_uint_eq(tri_sched_get_stats(s->sched).preemptions, 0);
+  destroy(s);
+}
+END_TEST
+
+START_TEST(test_limits_of_a_step) {
+  tri_limits pages = small;
+  pages.num_pages = 6; /* one full sequence */
+  struct sim *s = create(pages, 1, false, false);
+  srand(2);
+  for (int i = 0; i < 3; i++) add(s, 12, 0, -1);
+  ck_assert(step(s, 0));
+  ck_assert_int_eq(s->seqs, 2); /* three pages each */
+  absorb(s, 0);
+  ck_assert(step(s, 0));
+  ck_assert_int_eq(s->seqs, 1);
+  absorb(s, 0);
+  for (int i = 0; i < 6; i++) add(s, 2, 0, -1);
+  ck_assert(step(s, 0));
+  ck_assert_int_eq(s->seqs, 4); /* max_num_seqs */
+  absorb(s, 0);
+  destroy(s);
+}
+END_TEST
+
+START_TEST(test_by_priority) {
+  struct sim *s = create(small, 1, false, true);
+  srand(3);
+  add(s, 20, 5, -1);
+  add(s, 21, 0, -1);
+  add(s, 22, -3, -1);
+  const int want[] = {2, 1, 0};
+  for (int i = 0; i < 3; i++) {
+    ck_assert(step(s, 0));
+    ck_assert_int_eq(s->seqs, 1);
+    ck_assert_int_eq(s->order[0], want[i]);
+    absorb(s, 0);
+  }
+  destroy(s);
+}
+END_TEST
+
+/* Waiting, under way, or past its deadline: each ends once, and the others get their own results. */
+START_TEST(test_aborts) {
+  struct sim *s = create(small, 1, true, false);
+  srand(4);
+  for (int i = 0; i < 4; i++) add(s, 10, 0, i == 3 ? 5 : -1);
+  ck_assert(step(s, 0)); /* 0, 1, 2 */
+  ck_assert(tri_sched_abort(s->sched, 1));
+  ck_assert(tri_sched_reap(s->sched, 4 * 1000000, &s->out));
+  read_outbox(s);
+  ck_assert_int_eq(s->requests[1].ends + s->requests[3].ends, 0);
+  absorb(s, 0);
+  ck_assert(s->requests[0].results && !s->requests[1].results && s->requests[2].results);
+  ck_assert(tri_sched_reap(s->sched, 6 * 1000000, &s->out));
+  read_outbox(s);
+  ck_assert(s->requests[1].ends == 1 && s->requests[3].ends == 1);
+  ck_assert(!tri_sched_has_work(s->sched) && !step(s, 0));
+  ck_assert_uint_eq(tri_sched_get_stats(s->sched).pages_used, 0);
+  destroy(s);
+}
+END_TEST
+
+START_TEST(test_wrong_rows) {
+  for (int change = -1; change <= 1; change += 2) {
+    struct sim *s = create(small, 1, true, false);
+    srand(5);
+    add(s, 10, 0, -1);
+    ck_assert(step(s, 0));
+    s->late[0].r.values.rows += change;
+    ck_assert_int_eq(tri_sched_absorb_encoded(s->sched, 0, &s->late[0].r, true, &s->out), TRI_CORRUPT);
+    destroy(s);
+  }
+}
+END_TEST
+
+START_TEST(test_refused) {
+  uint32_t ids[MAX_LEN + 1] = {0};
+  tri_limits l = small;
+  l.whole_sequences = true;
+  l.vocab_size = VOCAB;
+  tri_group_assign a = {.remaining_ms = -1, .token_ids = ids, .num_token_ids = MAX_LEN, .sampling = {.n = 1}};
+  tri_job *job = NULL;
+  tri_error err = {0};
+  ck_assert_int_eq(tri_job_create(&a, &l, NULL, 0, 0, &job, &err), TRI_OK); /* needs no room for an answer */
+  tri_job_destroy(job);
+  a.num_token_ids++;
+  ck_assert_int_eq(tri_job_create(&a, &l, NULL, 0, 0, &job, &err), TRI_NO_CAPACITY);
+  ck_assert_str_eq(err.field, "text");
+  err = (tri_error){0};
+  a.num_token_ids = 3;
+  a.sampling.n = 2;
+  ck_assert_int_eq(tri_job_create(&a, &l, NULL, 0, 0, &job, &err), TRI_UNSUPPORTED);
+}
+END_TEST
+
+/* Any number of lanes, results that come late, arrivals and aborts in between. */
+START_TEST(test_random) {
+  srand((unsigned)_i + 10);
+  int lanes = 1 + _i % MAX_LANES;
+  tri_limits l = small;
+  l.max_num_seqs = 2 + rand() % 10;
+  l.max_num_batched_tokens = MAX_LEN + rand() % 60;
+  l.num_pages = 6 + rand() % 20;
+  struct sim *s = create(l, lanes, _i % 2, _i % 3 == 0);
+  for (int round = 0; round < 3000; round++) {
+    if (s->num_requests < MAX_JOBS && rand() % 3 == 0) add(s, 1 + rand() % MAX_LEN, rand() % 3, -1);
+    if (s->num_requests && rand() % 20 == 0) tri_sched_abort(s->sched, (uint64_t)(rand() % s->num_requests));
+    MUST(tri_sched_reap(s->sched, 0, &s->out));
+    read_outbox(s);
+    int lane = rand() % lanes;
+    if (s->late[lane].on)
+      absorb(s, lane);
+    else
+      step(s, lane);
+  }
+  for (int lane = 0; lane < lanes; lane++)
+    if (s->late[lane].on) absorb(s, lane);
+  while (tri_sched_has_work(s->sched)) {
+    tri_sched_reap(s->sched, 0, &s->out);
+    read_outbox(s);
+    if (step(s, 0)) absorb(s, 0);
+  }
+  for (int i = 0; i < s->num_requests; i++) MUST(s->requests[i].results + s->requests[i].ends == 1);
+  tri_sched_stats stats = tri_sched_get_stats(s->sched);
+  ck_assert(!stats.pages_used && !stats.running && !stats.waiting && !stats.preemptions);
+  ck_assert_int_gt(s->steps, 20);
+  destroy(s);
+}
+END_TEST
+
+/* Rows of a matrix with gaps, there and back; and bytes that are none. */
+START_TEST(test_packed) {
+  float values[3][4] = {{1, 2, 9, 9}, {3, 4, 9, 9}, {5, 6, 9, 9}};
+  tri_encoded_result in = {7, 2, {values[0], 3, 2, 4}}, out;
+  _Alignas(16) char buf[256];
+  size_t n = tri_encoded_pack(&in, buf, sizeof buf);
+  ck_assert_uint_eq(n, tri_encoded_bytes(3, 2));
+  ck_assert_uint_eq(tri_encoded_pack(&in, buf, n - 1), 0);
+  ck_assert_int_eq(tri_encoded_unpack(buf, n, 3, 2, &out), TRI_OK);
+  ck_assert(out.step == 7 && out.lane == 2 && out.values.rows == 3 && out.values.cols == 2 && out.values.ld == 2);
+  for (int i = 0; i < 6; i++) ck_assert_float_eq(out.values.data[i], (float)(i + 1));
+  ck_assert_int_eq(tri_encoded_unpack(buf, n, 2, 2, &out), TRI_CORRUPT);
+  ck_assert_int_eq(tri_encoded_unpack(buf, n, 3, 3, &out), TRI_CORRUPT);
+  for (size_t k = 0; k < n; k++) ck_assert_int_eq(tri_encoded_unpack(buf, k, 3, 2, &out), TRI_CORRUPT);
+}
+END_TEST
+
+Suite *suite_encode_schedule(void) {
+  Suite *suite = suite_create("encode_schedule");
+  TCase *t = tcase_create("encode_schedule");
+  tcase_set_timeout(t, 60);
+  tcase_add_test(t, test_whole_and_in_order);
+  tcase_add_test(t, test_limits_of_a_step);
+  tcase_add_test(t, test_by_priority);
+  tcase_add_test(t, test_aborts);
+  tcase_add_test(t, test_wrong_rows);
+  tcase_add_test(t, test_refused);
+  tcase_add_loop_test(t, test_random, 0, 12);
+  tcase_add_test(t, test_packed);
+  suite_add_tcase(suite, t);
+  return suite;
+}
