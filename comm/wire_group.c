@@ -128,6 +128,7 @@ static const tri_field ready_fields[] = {
     M_F(TRI_FT_U32, "group", ready.group),
     M_F(TRI_FT_U64, "epoch", ready.epoch),
     M_F(TRI_FT_F64, "load_seconds", ready.load_seconds),
+    M_F(TRI_FT_F64, "block_seconds", ready.block_seconds),
 };
 
 static const tri_field tokens_fields[] = {

@@ -100,6 +100,7 @@ typedef struct tri_group_msg {
       uint32_t group;
       uint64_t epoch;
       double load_seconds;
+      double block_seconds; /* that a layer takes for the largest step, predicted from the canary's time */
     } ready;
     tri_group_tokens tokens;
     tri_group_results encoded;

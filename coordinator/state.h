@@ -112,6 +112,7 @@ typedef struct group {
   uint32_t running, waiting, jobs;
   uint64_t kv_pages_used, tokens, scheduler_ns, preemptions;
   cost_window cost;
+  int64_t stalled_ns; /* so long without progress, though busy */
   int64_t began_ns, last_lease, busy_since;
 } group;
 

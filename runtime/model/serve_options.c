@@ -60,7 +60,9 @@ const tri_option tri_serve_option_table[] = {
     {TRI_OPT(S, threads), .name = "threads", .min = 0, .max = 1024, .fallback = "0", .metavar = "N",
      .group = "Execution", .help = "threads of each worker; 0: this host's cores over its workers"},
     {TRI_OPT(S, watchdog_timeout), .name = "watchdog-timeout", .min = 0.5, .max = 3600, .fallback = "4", .metavar = "S",
-     .group = "Execution", .help = "seconds without progress after which a group counts as lost"},
+     .group = "Execution",
+     .help = "seconds without progress after which a group counts as lost, or ten times what its slowest layer should "
+             "take"},
 
     {TRI_OPT(S, endpoint), .name = "endpoint", .env = "TRIREME_ENDPOINT", .metavar = "URL", .group = "Service",
      .help = "where clients connect: ipc://PATH or tcp://ADDRESS:PORT"},

@@ -72,6 +72,7 @@ struct world {
   char encode_text[MAX_TEXT];
   size_t encode_len;
   int encodes;
+  double block_seconds; /* that groups say when they are ready */
 };
 
 static tri_zpeer peer_of(const char *name) {
@@ -284,6 +285,7 @@ static bool send_register(struct world *w, uint32_t group, uint64_t epoch, uint3
 
 static void send_ready(struct world *w, uint32_t group, uint64_t epoch) {
   tri_group_msg m = {.op = TRI_GROUP_READY, .ready = {.group = group, .epoch = epoch, .load_seconds = 1}};
+  m.ready.block_seconds = w->block_seconds;
   send_worker(w, group, epoch, 0, &m);
 }
 
@@ -1258,6 +1260,11 @@ START_TEST(test_stalled_group) {
   int64_t t = time_of_loss(w, false, true);
   ck_assert_msg(t >= 13 * SECOND && t <= 13 * SECOND + 200 * MS, "noticed after %.1f s", (double)t / 1e9);
   ck_assert(strstr(w->lost_reason, "no progress") && strstr(w->lost_reason, "step 30"));
+  world_destroy(w);
+  w = world_create(1); /* whose layers take long */
+  w->block_seconds = 2;
+  t = time_of_loss(w, false, true);
+  ck_assert_msg(t >= 23 * SECOND && t <= 23 * SECOND + 200 * MS, "noticed after %.1f s", (double)t / 1e9);
   world_destroy(w);
   w = world_create(1); /* an idle group may stand still */
   time_of_loss(w, false, false);

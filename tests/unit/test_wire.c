@@ -255,7 +255,7 @@ static int make_samples(sample out[MAX_SAMPLES]) {
                               .block_size = 16,
                               .max_num_seqs = 8}};
   keep_group(out, &n, "register", &g);
-  g = (tri_group_msg){.op = TRI_GROUP_READY, .seq = 2, .ready = {1, 2, 3.5}};
+  g = (tri_group_msg){.op = TRI_GROUP_READY, .seq = 2, .ready = {1, 2, 3.5, 0.25}};
   keep_group(out, &n, "ready", &g);
   tri_group_token t[3] = {{.job = 1, .choice = 2, .token = 3, .offset = 4},
                           {.job = UINT64_MAX,
