@@ -518,8 +518,7 @@ int main(int argc, char **argv) {
             err.field[0] ? " -- " : "", err.field);
     tell(&s, "failed %s", err.message);
     clean_up(&s);
-    _exit(st == TRI_UNSUPPORTED || st == TRI_UNKNOWN_FIELD || st == TRI_OUT_OF_RANGE ? TRI_EXIT_REFUSED
-                                                                                     : TRI_EXIT_FAILED);
+    _exit(tri_exit_code(st));
   }
   tell(&s, "listening %s", tri_zserver_endpoint(s.clients));
   s.base_mb = resident_mb();
