@@ -379,17 +379,26 @@ typedef struct tri_backend_ops {
   /* Device memory, zeroed; bytes are counted under the tag. */
   tri_status (*mem_alloc)(tri_backend *be, tri_mem_tag tag, size_t bytes, void **out);
   void (*mem_free)(tri_backend *be, tri_mem_tag tag, void *p, size_t bytes);
-  /* Stream-ordered copies; host memory must stay until stream_sync. On the CPU both are memcpy. */
+  /* Stream-ordered copies; host memory must stay until stream_sync. An upload may come from the backend's own memory,
+   * too. On the CPU both are memcpy. */
   void (*upload)(tri_backend *be, void *device, const void *host, size_t bytes, tri_stream *stream);
   void (*download)(tri_backend *be, void *host, const void *device, size_t bytes, tri_stream *stream);
   tri_status (*stream_sync)(tri_backend *be, tri_stream *stream);
+  /* Brings a batch's arrays to where the ops read them; *out is as *host with its pointers there, good until the next
+   * batch of the same number. On the CPU a copy of the struct. */
+  tri_status (*bind_batch)(tri_backend *be, int number, const tri_batch *host, tri_batch *out);
   /* Makes room for the largest workspace that any plan asked for. Called between plan and launch, only when it grew. */
   tri_status (*reserve)(tri_backend *be, size_t workspace);
+  /* Bytes of memory that mem_alloc could give at most now; NULL: the host's. */
+  int64_t (*mem_available)(tri_backend *be);
   void (*destroy)(tri_backend *be);
 } tri_backend_ops;
 
+enum { TRI_BOUND_BATCHES = 3 }; /* numbers for bind_batch are below this */
+
 typedef struct tri_backend_config {
-  const char *name;   /* "ref", "cpu" ("cuda", "auto" later) */
+  const char *name;   /* "ref", "cpu", "cuda", or "auto": cuda where it can be had, else cpu */
+  int device;         /* of cuda: its number among the visible ones */
   bool deterministic; /* the same bits whatever the batch; a backend that cannot refuses */
   tri_pool *pool;     /* CPU threads; borrowed, NULL: the caller's thread alone */
   const char *isa;    /* "avx512", "avx2", "scalar": refuses where the processor lacks it; NULL: the best it has */
@@ -400,11 +409,14 @@ struct tri_backend {
   const char *name;
   const char *isa; /* what the CPU code runs on ("avx2", "avx512", "scalar"), for logs and benchmarks */
   bool deterministic;
+  bool host_memory;  /* what mem_alloc gives can be read and written by the caller */
+  char failure[192]; /* what stream_sync's TRI_DEVICE_LOST means */
   tri_pool *pool;
   size_t allocated[TRI_MEM_TAGS]; /* bytes now */
   void *workspace;
   size_t workspace_bytes;
-  void *impl; /* the backend's own state */
+  void *impl;   /* the backend's own state */
+  void *module; /* the shared library that a backend came from */
 };
 
 tri_status tri_backend_create(const tri_backend_config *config, tri_backend **out, tri_error *err);
@@ -418,5 +430,8 @@ TRI_OP_LIST(X)
 /* Each backend's hook: puts its slots over those already there. */
 void tri_backend_fill_ref(tri_backend *be);
 tri_status tri_backend_fill_cpu(tri_backend *be, const char *isa, tri_error *err);
+/* Loads the CUDA module, which lies beside the program or in the library folder beside its own, and lets it put its
+ * slots there. TRI_UNSUPPORTED with the reason where it is not there or cannot work here. */
+tri_status tri_backend_load_cuda(tri_backend *be, int device, tri_error *err);
 
 #endif

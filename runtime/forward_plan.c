@@ -65,8 +65,8 @@ tri_rope_angles_args tri_rope_of(const tri_forward *f, const tri_batch *b) {
   return (tri_rope_angles_args){
       .positions = b->positions,
       .rope_len = b->rope_len,
-      .inv_freq = r->inv_freq,
-      .inv_freq_long = r->inv_freq_long,
+      .inv_freq = f->inv_freq,
+      .inv_freq_long = f->inv_freq_long,
       .kind = r->kind,
       .num_tokens = b->num_tokens,
       .rotary_dim = r->rotary_dim,
