@@ -85,6 +85,21 @@ static inline float v_maximum(vf a) {
 }
 static inline void v_sum4_to(float *out, vf a, vf b, vf c, vf d) { _mm_storeu_ps(out, v_sum4(a, b, c, d)); }
 
+/* The sums of eight vectors' lanes, always added in the same order: first halves, then quarters. */
+static inline vf v_fold2(vf a, vf b) {
+  return _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x21), _mm256_blend_ps(a, b, 0xf0));
+}
+static inline vf v_fold4(vf a, vf b) {
+  return _mm256_add_ps(_mm256_shuffle_ps(a, b, _MM_SHUFFLE(1, 0, 3, 2)), _mm256_blend_ps(a, b, 0xcc));
+}
+static inline void v_sum8_to(float *low, float *high, const vf a[8]) {
+  vf t = v_fold4(v_fold2(a[0], a[4]), v_fold2(a[1], a[5])), u = v_fold4(v_fold2(a[2], a[6]), v_fold2(a[3], a[7]));
+  vf even = _mm256_shuffle_ps(t, u, _MM_SHUFFLE(2, 0, 2, 0)), odd = _mm256_shuffle_ps(t, u, _MM_SHUFFLE(3, 1, 3, 1));
+  vf sum = _mm256_add_ps(even, odd);
+  _mm_storeu_ps(low, _mm256_castps256_ps128(sum));
+  _mm_storeu_ps(high, _mm256_extractf128_ps(sum, 1));
+}
+
 /* Lane j of a[i] becomes lane i of a[j]. */
 static inline void v_transpose(vf a[W]) {
   vf t[W];

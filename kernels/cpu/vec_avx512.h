@@ -75,6 +75,12 @@ static inline float v_sum(vf a) { return _mm_cvtss_f32(v_sum4(a, a, a, a)); }
 static inline float v_maximum(vf a) { return _mm512_reduce_max_ps(a); }
 static inline void v_sum4_to(float *out, vf a, vf b, vf c, vf d) { _mm_storeu_ps(out, v_sum4(a, b, c, d)); }
 
+/* The sums of eight vectors' lanes, always added in the same order. */
+static inline void v_sum8_to(float *low, float *high, const vf a[8]) {
+  v_sum4_to(low, a[0], a[1], a[2], a[3]);
+  v_sum4_to(high, a[4], a[5], a[6], a[7]);
+}
+
 /* Lane j of a[i] becomes lane i of a[j]. */
 static inline void v_transpose(vf a[W]) {
   vf t[W];

@@ -92,6 +92,12 @@ static inline void v_sum4_to(float *out, vf a, vf b, vf c, vf d) {
   out[0] = v_sum(a), out[1] = v_sum(b), out[2] = v_sum(c), out[3] = v_sum(d);
 }
 
+/* The sums of eight vectors' lanes, always added in the same order. */
+static inline void v_sum8_to(float *low, float *high, const vf a[8]) {
+  v_sum4_to(low, a[0], a[1], a[2], a[3]);
+  v_sum4_to(high, a[4], a[5], a[6], a[7]);
+}
+
 /* Lane j of a[i] becomes lane i of a[j]. */
 static inline void v_transpose(vf a[W]) {
   vf t[W];
