@@ -33,7 +33,7 @@ static float isa_softmax_row(tri_softmax_row *r) {
   if (max < r->max) max = r->max;
   vf m = v_set1(max), sum = v_zero();
   for (int j = from; j < n; j += W) {
-    vf p = v_exp(v_sub(v_load(s + j), m));
+    vf p = v_exp_below(v_sub(v_load(s + j), m));
     v_store(s + j, p);
     sum = v_add(sum, p);
   }

@@ -27,9 +27,11 @@ static inline vf v_copysign(vf a, vf sign) {
 static inline vm v_ge(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_GE_OQ); }
 static inline vf v_select(vm m, vf yes, vf no) { return _mm256_blendv_ps(no, yes, m); }
 static inline unsigned v_bits(vm m) { return (unsigned)_mm256_movemask_ps(m); }
-/* 2^n for integral n in [-126, 127] */
-static inline vf v_pow2(vf n) {
-  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
+/* 2^n for t = V_SHIFT + n, integral n in [-126, 127]: the last bits of t are n */
+#define V_SHIFT 0x1.8p23f
+static inline vf v_pow2(vf t) {
+  __m256i n = _mm256_slli_epi32(_mm256_castps_si256(t), 23);
+  return _mm256_castsi256_ps(_mm256_add_epi32(n, _mm256_castps_si256(_mm256_set1_ps(1.0f))));
 }
 
 static inline __m256i v_first(int n) { /* the first n lanes */
