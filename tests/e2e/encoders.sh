@@ -97,6 +97,15 @@ serve "up 1 1" "$RUN/model" --load-format dummy
 printf '%s\n' '{"text": "the first of many"}' '{"text": ""}' >"$RUN/ask.jsonl"
 "$BIN/trireme" classify --json --top-k 3 --file "$RUN/ask.jsonl" >"$RUN/out" 2>"$RUN/err" && fail "an empty text"
 head -1 "$RUN/out" | grep -q '"token":"\[CLS\]","scores":\[{"label":.*"NAME OF 2".*"activation":"softmax","prompt_tokens":6}' || fail "$(cat "$RUN/out")"
+# A pair has the template for pairs, and the type of its second text changes what comes out.
+"$BIN/trireme" classify --json --text "the first" --text-pair "of many" >"$RUN/pair" || fail "a pair"
+"$BIN/trireme" classify --json --text "the first [SEP] of many" >"$RUN/single" || fail "a text with a separator"
+for f in pair single; do
+  [ "$(grep -o '"token":"[^"]*"' "$RUN/$f" | cut -d'"' -f4 | tr '\n' ' ')" = "[CLS] the first [SEP] of many [SEP] " ] || fail "$(cat "$RUN/$f")"
+done
+cmp -s "$RUN/pair" "$RUN/single" && fail "a pair is as one text"
+refused 2 "text_pair is empty" classify --text a --text-pair ""
+refused 2 "belongs to --text" classify --token-ids 1 --text-pair a
 refused 3 "more than 256 tokens" classify --text "$(seq -s ' ' 1 600)"
 stop_cluster TERM
 
