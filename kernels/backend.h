@@ -66,6 +66,7 @@ typedef struct tri_batch {
   int max_query;              /* max tokens of one sequence in this step */
   const uint32_t *token_ids;  /* [T] */
   const int32_t *positions;   /* [T] */
+  const int32_t *types;       /* [T] of tokens: 0, or 1 from the second text of a pair on */
   const int32_t *rope_len;    /* [T] the sequence length that length-dependent rotary scalings use for this token */
   const int64_t *kv_slot;     /* [T] page * block_size + offset in page where this token's K and V go */
   const int32_t *seq_start;   /* [S + 1] */
@@ -76,7 +77,7 @@ typedef struct tri_batch {
 
 /* out[t] = scale * table[ids[t] - first_id] (zero where the id is outside this rank's rows: the vocabulary is cut over
  * the tensor group and an all-reduce follows; zero too with table.n = 0) + positions_table[positions[t] +
- * position_offset] and + type_table[0] where those tables are given: every token is of the first type. */
+ * position_offset] and + type_table[types[t]] where those tables are given. */
 typedef struct tri_embed_args {
   const uint32_t *ids;      /* [T] */
   const int32_t *positions; /* [T] */
@@ -86,6 +87,7 @@ typedef struct tri_embed_args {
   tri_weight position_table; /* data NULL: none */
   int position_offset;
   tri_weight type_table; /* data NULL: none */
+  const int32_t *types;  /* [T]; NULL: every token is of type 0 */
   tri_mat out;           /* [T, hidden] */
 } tri_embed_args;
 

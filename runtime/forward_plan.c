@@ -40,6 +40,7 @@ tri_embed_args tri_embed_of(const tri_forward *f, const tri_batch *b, int lane) 
       .scale = (float)c->embed_scale,
       .position_table = tri_adds_positions_late(c) ? tri_no_weight : w->global[TRI_W_POSITIONS],
       .type_table = tri_adds_positions_late(c) ? tri_no_weight : w->global[TRI_W_TYPES],
+      .types = b->types,
       .position_offset = (int)c->position_offset,
       .out = tri_rows(c->projected ? f->buf.embed : f->buf.x[lane], b->num_tokens),
   };

@@ -26,6 +26,9 @@ static tri_status check_fit(const tri_group_assign *a, const tri_limits *l, tri_
                     a->num_token_ids, l->max_model_len);
   if (l->whole_sequences && a->sampling.n != 1)
     return tri_fail(err, TRI_UNSUPPORTED, "n", "an encoder has one result, not %lld", (long long)a->sampling.n);
+  if (a->second_start && (l->num_types < 2 || a->second_start > a->num_token_ids))
+    return tri_fail(err, TRI_OUT_OF_RANGE, "text_pair", "a second text from token %llu on, of %zu; %d types of tokens",
+                    (unsigned long long)a->second_start, a->num_token_ids, l->num_types);
   if (!l->whole_sequences && a->num_token_ids >= (size_t)l->max_model_len)
     return tri_fail(err, TRI_NO_CAPACITY, "prompt",
                     "the prompt has %zu tokens, at most %d leave room for an answer (max_model_len %d)",
@@ -92,6 +95,7 @@ tri_status tri_job_create(const tri_group_assign *a, const tri_limits *l, const 
   j->priority = s->priority;
   j->deadline_ns = a->remaining_ms < 0 ? TRI_NEVER : now_ns + a->remaining_ms * 1000000;
   j->num_prompt = (int)a->num_token_ids;
+  j->second_start = (int)a->second_start;
   j->max_tokens = max_tokens;
   j->min_tokens = (int)s->min_tokens;
   j->ignore_eos = s->ignore_eos;

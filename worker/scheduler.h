@@ -41,6 +41,7 @@ typedef struct tri_sequence {
 struct tri_job {
   uint64_t id, seed, arrival;
   int64_t priority, deadline_ns; /* TRI_NEVER: none */
+  int second_start;              /* number of the first token of the second type; 0: all are of the first */
   int num_prompt, max_tokens, min_tokens, capacity;
   bool aborted, ignore_eos, logprobs;
   int num_choices, num_open; /* choices not ended */

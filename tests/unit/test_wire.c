@@ -285,8 +285,14 @@ static int make_samples(sample out[MAX_SAMPLES]) {
   g = (tri_group_msg){.op = TRI_GROUP_WELCOME, .seq = 6, .welcome = {false, str("no")}};
   keep_group(out, &n, "welcome", &g);
   g = (tri_group_msg){.op = TRI_GROUP_ASSIGN, .seq = 7};
-  g.assign = (tri_group_assign){
-      .job = 1, .epoch = 2, .seed = UINT64_MAX, .offset = 4, .remaining_ms = -1, .token_ids = ids4, .num_token_ids = 4};
+  g.assign = (tri_group_assign){.job = 1,
+                                .epoch = 2,
+                                .seed = UINT64_MAX,
+                                .offset = 4,
+                                .remaining_ms = -1,
+                                .token_ids = ids4,
+                                .num_token_ids = 4,
+                                .second_start = 3};
   tri_submit sub;
   fill_submit(&sub);
   g.assign.sampling = sub.sampling;
