@@ -87,6 +87,7 @@ static tri_status device_bind_batch(tri_backend *be, int number, const tri_batch
       {(const void **)&out->kv_slot, t * sizeof *host->kv_slot},
       {(const void **)&out->token_ids, t * sizeof *host->token_ids},
       {(const void **)&out->positions, t * sizeof *host->positions},
+      {(const void **)&out->types, t * sizeof *host->types},
       {(const void **)&out->rope_len, t * sizeof *host->rope_len},
       {(const void **)&out->seq_start, (s + 1) * sizeof *host->seq_start},
       {(const void **)&out->context_len, s * sizeof *host->context_len},

@@ -12,7 +12,7 @@ __global__ static void embed_kernel(tri_embed_args a) {
     float v = row < (uint32_t)a.table.n ? a.scale * weight_at(&a.table, row, (size_t)j) : 0;
     if (a.position_table.data)
       v += weight_at(&a.position_table, (size_t)(a.positions[t] + a.position_offset), (size_t)j);
-    if (a.type_table.data) v += weight_at(&a.type_table, 0, (size_t)j);
+    if (a.type_table.data) v += weight_at(&a.type_table, a.types ? (size_t)a.types[t] : 0, (size_t)j);
     out[j] = v;
   }
 }
