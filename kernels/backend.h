@@ -213,6 +213,7 @@ typedef struct tri_attention_args {
   const tri_batch *batch;
   int num_heads;
   const int32_t *kv_head_of; /* [hq] local KV head of each local query head: groups need not be even */
+  int heads_per_kv;          /* where they are, and in order; 0: kv_head_of alone says */
   float scale, softcap;
   int window;
   bool causal;

@@ -170,6 +170,8 @@ static bool make_tables(tri_forward *f) {
   struct staged staged = {0};
   int heads = s->q_heads.count, group = (int)(c->num_heads / c->num_kv_heads);
   size_t half = (size_t)c->rope.rotary_dim / 2 * sizeof(float);
+  bool even = s->q_heads.first % group == 0 && heads % group == 0 && !c->mla.on;
+  f->heads_per_kv = even ? group : 0;
   bool ok = (staged.kv_head_of = tri_calloc((size_t)heads, sizeof *staged.kv_head_of)) != NULL;
   for (int i = 0; ok && i < heads; i++)
     staged.kv_head_of[i] = c->mla.on ? 0 : (s->q_heads.first + i) / group - s->kv_heads.first;

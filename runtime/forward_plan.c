@@ -132,6 +132,7 @@ tri_attention_args tri_attention_of(const tri_forward *f, const tri_batch *b, in
       .batch = b,
       .num_heads = f->cfg.shard.q_heads.count,
       .kv_head_of = f->kv_head_of,
+      .heads_per_kv = f->heads_per_kv,
       .scale = (float)scale,
       .softcap = (float)c->attn_softcap,
       .window = c->layer_flags[l] & TRI_LAYER_LOCAL ? (int)c->window : 0,

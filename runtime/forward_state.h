@@ -44,6 +44,7 @@ struct tri_forward {
   tri_plans plan;
   /* tables in the backend's memory */
   int32_t *kv_head_of; /* [q_heads.count] */
+  int heads_per_kv;    /* 0: not the same for all */
   float *slopes;       /* [q_heads.count] ALiBi's, else NULL */
   float *bias;         /* [q_heads.count, bias_len] by position, else NULL */
   int bias_len, bias_offset;

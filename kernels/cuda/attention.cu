@@ -48,20 +48,21 @@ __device__ static void rotate_head(float *x, int rotary_dim, bool interleaved, c
   __syncwarp();
 }
 
-/* A block for each token; its warps take the heads in turn. */
+/* A warp for each head of each token. */
 __global__ static void append_kernel(tri_qkv_rope_append_args a) {
   int t = blockIdx.x, d = a.head_dim, hq = a.num_heads, hkv = a.num_kv_heads, half = a.rotary_dim / 2;
   int lane = threadIdx.x % WARP;
   float *row = row_at(a.qkv, t);
   int64_t slot = a.kv_slot[t];
-  for (int h = threadIdx.x / WARP; h < hq + 2 * hkv; h += blockDim.x / WARP) {
+  int h = blockIdx.y * (THREADS / WARP) + threadIdx.x / WARP;
+  if (h < hq + 2 * hkv) {
     float *x = row + (size_t)h * (size_t)d;
     bool value = h >= hq + hkv;
     const float *weight = value ? NULL : h < hq ? a.q_norm : a.k_norm;
     size_t own = (size_t)(h < hq ? h : h - hq) * (size_t)a.norm_stride, angle = (size_t)t * (size_t)half;
     if (weight) norm_head(x, d, weight + own, a.norm_kind, a.norm_eps, a.norm_weight_offset);
     if (half && !value) rotate_head(x, a.rotary_dim, a.interleaved, a.cos + angle, a.sin + angle);
-    if (h < hq || slot < 0) continue; /* a query, or a padding row */
+    if (h < hq || slot < 0) return; /* a query, or a padding row */
     size_t page = (size_t)(slot / a.kv.block_size), in_page = (size_t)(slot % a.kv.block_size);
     size_t head = (size_t)(h - hq - (value ? hkv : 0));
     size_t at = ((page * (size_t)hkv + head) * (size_t)a.kv.block_size + in_page) * (size_t)d;
@@ -71,7 +72,9 @@ __global__ static void append_kernel(tri_qkv_rope_append_args a) {
 
 void tri_cuda_qkv_rope_append(cudaStream_t stream, const tri_qkv_rope_append_args *a, void *workspace) {
   (void)workspace;
-  if (a->qkv.rows) append_kernel<<<a->qkv.rows, THREADS, 0, stream>>>(*a);
+  if (a->qkv.rows)
+    append_kernel<<<dim3(a->qkv.rows, blocks_for((size_t)(a->num_heads + 2 * a->num_kv_heads), THREADS / WARP)),
+                    THREADS, 0, stream>>>(*a);
 }
 
 /* Warp 0 makes the latent and the shared key, the others the queries' rotated parts. */
@@ -171,8 +174,7 @@ template <typename T> __global__ static void attention_kernel(tri_attention_args
   for (int e = threadIdx.x, i = 0; e < d; e += THREADS, i++) out[e] = acc[i] / sum;
 }
 
-void tri_cuda_attention(cudaStream_t stream, const tri_attention_args *a, void *workspace) {
-  (void)workspace;
+void tri_cuda_attention(cudaStream_t stream, const tri_attention_args *a) {
   dim3 grid(a->q.rows, a->num_heads);
   if (!a->q.rows || !a->batch->num_seqs) return;
   switch (a->kv.dtype) {

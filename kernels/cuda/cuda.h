@@ -36,6 +36,12 @@ static inline void tri_cuda_note(const tri_backend *be, cudaError_t e) {
   if (e != cudaSuccess && impl->error == cudaSuccess) impl->error = e;
 }
 
+/* attention.c chooses between decode.cu and attention.cu. */
+bool tri_cuda_decode_fits(const tri_attention_args *a);
+int tri_cuda_decode_splits(const tri_attention_args *a);
+size_t tri_cuda_decode_workspace(const tri_attention_args *a, int splits);
+void tri_cuda_decode(cudaStream_t stream, const tri_attention_args *a, float *partial, int splits);
+
 /* sample.c, sample.cu */
 void tri_cuda_argmax(cudaStream_t stream, const tri_mat *logits, int32_t *ids);
 tri_status tri_cuda_sample_plan(tri_backend *be, const tri_sample_args *a, tri_op_plan *plan);
@@ -66,13 +72,13 @@ size_t tri_cuda_moe_experts_workspace(const tri_moe_experts_args *a);
   X(rope_angles)                                                                                                       \
   X(qkv_rope_append)                                                                                                   \
   X(mla_append)                                                                                                        \
-  X(attention)                                                                                                         \
   X(glu)                                                                                                               \
   X(moe_route)                                                                                                         \
   X(moe_experts)                                                                                                       \
   X(gather_rows)                                                                                                       \
   X(mean_rows)                                                                                                         \
   X(copy_pages)
+void tri_cuda_attention(cudaStream_t stream, const tri_attention_args *a);
 #define X(op) void tri_cuda_##op(cudaStream_t stream, const tri_##op##_args *a, void *workspace);
 TRI_CUDA_OP_LIST(X)
 #undef X

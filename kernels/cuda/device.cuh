@@ -62,6 +62,25 @@ __device__ static inline float block_max(float x, float *room) {
   return all;
 }
 
+/* The activations in float32; the formulas are those of kernels/ref/formulas.h. */
+__device__ static inline float act_of(tri_act act, float x) {
+  switch (act) {
+  case TRI_ACT_RELU: return x > 0 ? x : 0;
+  case TRI_ACT_GELU_ERF: return 0.5f * x * erfcf(-x * 0.70710678f);
+  case TRI_ACT_GELU_TANH: return 0.5f * x * (1 + tanhf(0.79788456f * (x + 0.044715f * x * x * x)));
+  case TRI_ACT_SILU: return x / (1 + expf(-x));
+  case TRI_ACT_QUICK_GELU: return x / (1 + expf(-1.702f * x));
+  case TRI_ACT_TANH: return tanhf(x);
+  default: return x;
+  }
+}
+__device__ static inline float glu_of(tri_act act, float limit, float gate, float up) {
+  if (act != TRI_ACT_SWIGLU_OAI) return act_of(act, gate) * up;
+  gate = gate > limit ? limit : gate; /* NaN stays NaN */
+  up = up > limit ? limit : up < -limit ? -limit : up;
+  return gate / (1 + expf(-1.702f * gate)) * (up + 1);
+}
+
 __device__ static inline float *row_at(const tri_mat &m, int i) { return m.data + (size_t)i * (size_t)m.ld; }
 
 __device__ static inline size_t kv_offset(const tri_kv_layer &kv, const int32_t *pages, int pos, int kv_head) {

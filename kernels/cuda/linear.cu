@@ -2,7 +2,6 @@
  * column, which reads its weights once for all of them. More: tiles through shared memory. Both add the same numbers as
  * the reference does in another order; no tensor cores, whose inputs would be rounded. */
 #include "kernels/cuda/skinny.cuh"
-#include "kernels/ref/formulas.h"
 
 enum { FEW = 8, COLUMN_WARPS = 8, TILE = 64, DEPTH = 16, TILE_THREADS = 256, INT8_THREADS = 256 };
 
@@ -11,32 +10,42 @@ __device__ static inline void finish(const tri_linear_args &a, int row, int col,
   float *out = row_at(a.out, row) + col;
   if (a.w.dtype == TRI_I8) sum *= a.w.scale[col];
   if (a.bias) sum += a.bias[col];
-  if (a.act != TRI_ACT_NONE) sum = (float)tri_formula_act(a.act, sum);
+  if (a.act != TRI_ACT_NONE) sum = act_of(a.act, sum);
   *out = a.accumulate ? *out + sum : sum;
 }
 
-template <typename T, int ROWS, int COLS> __global__ static void skinny_kernel(tri_linear_args a, int first) {
-  int col = (blockIdx.x * SKINNY_WARPS + threadIdx.x / WARP) * COLS, lane = threadIdx.x % WARP;
-  float sum[ROWS][COLS];
+/* CUT: the warps of a block share one set of columns and cut k among themselves; else each has columns of its own. */
+template <typename T, int ROWS, int COLS, bool CUT> __global__ static void skinny_kernel(tri_linear_args a, int first) {
+  __shared__ float room[SKINNY_WARPS][ROWS * COLS];
+  int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+  int col = (CUT ? blockIdx.x : blockIdx.x * SKINNY_WARPS + warp) * COLS;
+  float sum[ROWS][COLS], all = 0;
   if (col >= a.w.n) return;
-  skinny_sums<T, ROWS, COLS>(a, first, col, sum);
+  skinny_sums<T, ROWS, COLS>(a, first, col, CUT ? warp : 0, CUT ? SKINNY_WARPS : 1, sum);
 #pragma unroll
-  for (int r = 0; r < ROWS; r++)
-#pragma unroll
-    for (int c = 0; c < COLS; c++)
-      if (lane == r * COLS + c) finish(a, first + r, col + c, sum[r][c]);
+  for (int i = 0; i < ROWS * COLS; i++)
+    if (lane == i) all = sum[i / COLS][i % COLS];
+  if (CUT) {
+    if (lane < ROWS * COLS) room[warp][lane] = all;
+    __syncthreads();
+    if (warp) return;
+    all = 0;
+    for (int w = 0; w < SKINNY_WARPS && lane < ROWS * COLS; w++) all += room[w][lane];
+  }
+  if (lane < ROWS * COLS) finish(a, first + lane / COLS, col + lane % COLS, all);
 }
 
 template <typename T, int ROWS> static void skinny_rows(cudaStream_t stream, const tri_linear_args &a, int first) {
-  enum { ENOUGH_WARPS = 4096 }; /* to fill a device */
-  if (a.w.n % 4 == 0 && a.w.n / 4 >= ENOUGH_WARPS)
-    skinny_kernel<T, ROWS, 4>
-        <<<blocks_for((size_t)a.w.n, 4 * SKINNY_WARPS), SKINNY_WARPS * WARP, 0, stream>>>(a, first);
-  else if (a.w.n % 2 == 0)
-    skinny_kernel<T, ROWS, 2>
-        <<<blocks_for((size_t)a.w.n, 2 * SKINNY_WARPS), SKINNY_WARPS * WARP, 0, stream>>>(a, first);
+  enum { ENOUGH_WARPS = 4096, THREADS = SKINNY_WARPS * WARP }; /* that many fill a device */
+  unsigned n = (unsigned)a.w.n;
+  if (n % 4 == 0 && n / 4 >= ENOUGH_WARPS)
+    skinny_kernel<T, ROWS, 4, false><<<blocks_for(n, 4 * SKINNY_WARPS), THREADS, 0, stream>>>(a, first);
+  else if (n % 2 == 0 && n / 2 >= ENOUGH_WARPS)
+    skinny_kernel<T, ROWS, 2, false><<<blocks_for(n, 2 * SKINNY_WARPS), THREADS, 0, stream>>>(a, first);
+  else if (n % 2 == 0)
+    skinny_kernel<T, ROWS, 2, true><<<n / 2, THREADS, 0, stream>>>(a, first);
   else
-    skinny_kernel<T, ROWS, 1><<<blocks_for((size_t)a.w.n, SKINNY_WARPS), SKINNY_WARPS * WARP, 0, stream>>>(a, first);
+    skinny_kernel<T, ROWS, 1, true><<<n, THREADS, 0, stream>>>(a, first);
 }
 
 template <typename T> static void skinny(cudaStream_t stream, const tri_linear_args &a) {
@@ -190,7 +199,7 @@ __global__ static void epilogue_kernel(tri_linear_args a) {
   float *out = row_at(a.out, blockIdx.x);
   for (int j = threadIdx.x; j < a.out.cols; j += blockDim.x) {
     float x = out[j] + (a.bias ? a.bias[j] : 0);
-    out[j] = a.act == TRI_ACT_NONE ? x : (float)tri_formula_act(a.act, x);
+    out[j] = a.act == TRI_ACT_NONE ? x : act_of(a.act, x);
   }
 }
 

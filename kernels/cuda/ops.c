@@ -14,7 +14,6 @@ NO_WORKSPACE(head_linear)
 NO_WORKSPACE(rope_angles)
 NO_WORKSPACE(qkv_rope_append)
 NO_WORKSPACE(mla_append)
-NO_WORKSPACE(attention)
 NO_WORKSPACE(glu)
 NO_WORKSPACE(gather_rows)
 NO_WORKSPACE(mean_rows)
@@ -47,10 +46,31 @@ static void linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_li
   tri_cuda_note(be, cudaGetLastError());
 }
 
+static tri_status attention_plan(tri_backend *be, const tri_attention_args *a, tri_op_plan *plan) {
+  tri_status st = tri_ref_attention_plan(be, a, plan);
+  plan->workspace = 0;
+  plan->split = st == TRI_OK && tri_cuda_decode_fits(a) ? tri_cuda_decode_splits(a) : 0;
+  if (plan->split) plan->workspace = tri_cuda_decode_workspace(a, plan->split);
+  return st;
+}
+static void attention_launch(tri_backend *be, const tri_op_plan *plan, const tri_attention_args *a,
+                             tri_stream *stream) {
+  (void)stream;
+  cudaStream_t own = tri_cuda_of(be)->stream;
+  if (!a->q.rows || !a->batch->num_seqs) return;
+  if (plan->split)
+    tri_cuda_decode(own, a, be->workspace, plan->split);
+  else
+    tri_cuda_attention(own, a);
+  tri_cuda_note(be, cudaGetLastError());
+}
+
 void tri_cuda_fill_ops(tri_backend *be) {
 #define X(op) be->ops.op##_plan = op##_plan, be->ops.op##_launch = op##_launch;
   TRI_CUDA_OP_LIST(X)
 #undef X
+  be->ops.attention_plan = attention_plan;
+  be->ops.attention_launch = attention_launch;
   be->ops.linear_plan = linear_plan;
   be->ops.linear_launch = linear_launch;
   be->ops.sample_plan = tri_cuda_sample_plan;

@@ -49,17 +49,19 @@ template <> struct piece<int8_t> {
   }
 };
 
-/* Sums of ROWS rows of x from `first` on with COLS columns; every lane gets all of them. k is a multiple of PIECE. */
+/* Sums of ROWS rows of x from `first` on with COLS columns, over every step-th of the warps' pieces from `from` on;
+ * every lane gets all of them. k is a multiple of PIECE. */
 template <typename T, int ROWS, int COLS>
-__device__ static void skinny_sums(const tri_linear_args &a, int first, int col, float (&sum)[ROWS][COLS]) {
-  int lane = threadIdx.x % WARP;
+__device__ static void skinny_sums(const tri_linear_args &a, int first, int col, int from, int step,
+                                   float (&sum)[ROWS][COLS]) {
+  int lane = from * WARP + threadIdx.x % WARP;
   const T *w = (const T *)a.w.data + (size_t)col * (size_t)a.w.k;
 #pragma unroll
   for (int r = 0; r < ROWS; r++)
 #pragma unroll
     for (int c = 0; c < COLS; c++) sum[r][c] = 0;
 #pragma unroll 2
-  for (int k = lane * PIECE; k < a.w.k; k += WARP * PIECE) {
+  for (int k = lane * PIECE; k < a.w.k; k += step * WARP * PIECE) {
     piece<T> raw[COLS];
 #pragma unroll
     for (int c = 0; c < COLS; c++) raw[c].load(w + (size_t)c * (size_t)a.w.k + (size_t)k);

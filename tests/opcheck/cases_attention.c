@@ -59,6 +59,7 @@ void oc_attention_build(oc *c, oc_attention *x, const oc_sequences *s, int hq, i
   for (int h = 0; h < hq; h++) map[h] = h * hkv / hq;
   x->args =
       (tri_attention_args){.kv = kv, .num_heads = hq, .kv_head_of = map, .scale = 1 / sqrtf((float)d), .causal = true};
+  x->args.heads_per_kv = hq % hkv ? 0 : hq / hkv;
   x->args.q = oc_matrix(c, b->num_tokens, hq * d, false), x->args.out = oc_matrix(c, b->num_tokens, hq * d, true);
   x->args.batch = b;
 }
@@ -101,7 +102,7 @@ static void some_sequences(oc *c, oc_sequences *s, int i, int block) {
 static void awkward_heads(oc *c, oc_attention *x, int hq, int hkv) {
   int32_t *map = oc_host(c, (size_t)hq * sizeof *map);
   for (int h = 0; h < hq; h++) map[h] = oc_range(c, 0, hkv - 1);
-  x->args.kv_head_of = map;
+  x->args.kv_head_of = map, x->args.heads_per_kv = 0;
 }
 
 void oc_case_attention(oc *c, int i) {
