@@ -286,9 +286,11 @@ void job_cancel(tri_core *c, int64_t now, const tri_zpeer *from, const tri_clien
 }
 
 static tri_status check_fit(const tri_core *c, const job *j, const group *g, tri_error *err) {
-  (void)c;
   if (j->encode) return encode_check_fit(j, g, err);
-  if (j->num_prompt >= g->max_model_len)
+  if (c->cfg.model->seq2seq.on && j->num_prompt > g->max_model_len)
+    return tri_fail(err, TRI_NO_CAPACITY, "prompt", "the source has %zu tokens, the limit is max_model_len %llu",
+                    j->num_prompt, (unsigned long long)g->max_model_len);
+  if (!c->cfg.model->seq2seq.on && j->num_prompt >= g->max_model_len)
     return tri_fail(err, TRI_NO_CAPACITY, "prompt",
                     "the prompt has %zu tokens; max_model_len is %llu, and an answer needs room for one at least",
                     j->num_prompt, (unsigned long long)g->max_model_len);
@@ -345,6 +347,9 @@ void job_encoded(tri_core *c, int64_t now, job *j, tri_status st, const uint32_t
     tri_fail(&err, TRI_NO_CAPACITY, field, "too many prompts wait for the tokenizer");
   else if (st == TRI_TOO_LARGE && j->encode)
     tri_fail(&err, TRI_NO_CAPACITY, field, "the text has more than %lld tokens, the limit of max_model_len",
+             (long long)c->cfg.max_prompt);
+  else if (st == TRI_TOO_LARGE && c->cfg.model->seq2seq.on)
+    tri_fail(&err, TRI_NO_CAPACITY, field, "the source has more than %lld tokens, the limit of max_model_len",
              (long long)c->cfg.max_prompt);
   else if (st == TRI_TOO_LARGE)
     tri_fail(&err, TRI_NO_CAPACITY, field,
@@ -423,6 +428,26 @@ void job_fail(tri_core *c, int64_t now, job *j, const tri_error *err) {
   if ((j->error = tri_malloc(1, sizeof *err))) *j->error = *err; /* without memory the reason stays unsaid */
   c->failed++;
   end_job(c, now, j);
+}
+
+static bool is_code(const char *name, const tri_wire_str *code) {
+  for (size_t i = 0; i < code->len; i++)
+    if (name[i] != (code->s[i] >= 'a' && code->s[i] <= 'z' ? code->s[i] - 32 : code->s[i])) return false;
+  return !name[code->len];
+}
+
+void job_refused(tri_core *c, int64_t now, uint32_t index, const tri_group_msg *m) {
+  job *j = job_find(c, m->refused.job);
+  const tri_wire_str *why = &m->refused.message, *field = &m->refused.field;
+  tri_error err = {0};
+  tri_status st = TRI_INTERNAL;
+  char name[TRI_ERROR_FIELD];
+  if (!j || j->state != JOB_ASSIGNED || j->group != index || j->epoch != m->refused.epoch) return;
+  for (int i = TRI_OK + 1; i < TRI_STATUS_COUNT; i++)
+    if (is_code(tri_status_name((tri_status)i), &m->refused.code)) st = (tri_status)i;
+  snprintf(name, sizeof name, "%.*s", (int)(field->len < sizeof name ? field->len : 0), field->s ? field->s : "");
+  tri_fail(&err, st, name, "%.*s", (int)(why->len < TRI_ERROR_MESSAGE ? why->len : 0), why->s ? why->s : "");
+  job_fail(c, now, j, &err);
 }
 
 void job_finish(tri_core *c, int64_t now, job *j) {

@@ -15,7 +15,7 @@
 
 enum {
   TRI_PLAN_MAGIC = 0x54504c31,
-  TRI_MAX_LOGIT_BIAS = 512,
+  TRI_MAX_LOGIT_BIAS = 512 + 16, /* of a request, and tokens that a model must never say */
   TRI_MAX_BANNED = 64,
 };
 
@@ -82,9 +82,11 @@ typedef struct tri_plan_writer {
 
 tri_status tri_plan_writer_create(size_t max_seqs, size_t max_tokens, size_t max_pages, tri_plan_writer **out);
 void tri_plan_writer_destroy(tri_plan_writer *w); /* NULL is fine */
-/* Pages that the sequences of one step can need at most: every leader and follower sizes its buffers with it. */
+/* Entries and pages that the sequences of one step can need at most, a source, a fork and tokens for each: every leader
+ * and follower sizes its buffers with them. */
+static inline size_t tri_plan_entries(int max_num_seqs) { return 3 * (size_t)max_num_seqs; }
 static inline size_t tri_plan_pages(int max_num_seqs, int max_num_batched_tokens, int block_size) {
-  return (size_t)max_num_batched_tokens / (size_t)block_size + 3 * (size_t)max_num_seqs;
+  return (size_t)max_num_batched_tokens / (size_t)block_size + 5 * (size_t)max_num_seqs;
 }
 void tri_plan_begin(tri_plan_writer *w, uint32_t lane, uint64_t step);
 /* Room for one more sequence with so many ids, pages and copies. */

@@ -19,17 +19,56 @@ static tri_sample_params params_of(const tri_sampling *s, uint64_t seed) {
   };
 }
 
-static tri_status check_fit(const tri_group_assign *a, const tri_limits *l, tri_error *err) {
+_Static_assert((int)TRI_WIRE_MAX_LOGIT_BIAS + TRI_MAX_STOP_IDS <= (int)TRI_MAX_LOGIT_BIAS,
+               "a request's biases and the model's bad tokens fit into a slot");
+
+tri_job_model tri_job_model_of(const tri_model_config *c) {
+  tri_job_model m = {.eos = c->eos_token_ids,
+                     .num_eos = c->num_eos_token_ids,
+                     .bad = c->bad_token_ids,
+                     .num_bad = c->num_bad_token_ids};
+  if (!c->seq2seq.on) return m;
+  m.start[m.num_start++] = (uint32_t)c->seq2seq.decoder_start_token_id;
+  if (c->seq2seq.forced_bos_token_id >= 0) m.start[m.num_start++] = (uint32_t)c->seq2seq.forced_bos_token_id;
+  return m;
+}
+
+/* An encoder takes a text, and an encoder-decoder its source, whole and in one step. */
+static tri_status check_source(const tri_group_assign *a, const tri_limits *l, const tri_job_model *m, tri_error *err) {
+  int room = l->max_num_batched_tokens - m->num_start;
+  if (a->num_token_ids > (size_t)l->max_model_len)
+    return tri_fail(err, TRI_NO_CAPACITY, "prompt", "the source has %zu tokens, the limit is max_model_len %d",
+                    a->num_token_ids, l->max_model_len);
+  if (room < 0 || a->num_token_ids > (size_t)room)
+    return tri_fail(
+        err, TRI_NO_CAPACITY, "prompt",
+        "the source has %zu tokens and is encoded in one step, which has room for %d (max_num_batched_tokens "
+        "%d)",
+        a->num_token_ids, room, l->max_num_batched_tokens);
+  if (m->num_start >= l->max_model_len)
+    return tri_fail(err, TRI_NO_CAPACITY, "max_tokens", "max_model_len %d leaves no room for an answer",
+                    l->max_model_len);
+  return TRI_OK;
+}
+
+static tri_status check_prompt(const tri_group_assign *a, const tri_limits *l, const tri_job_model *m, tri_error *err) {
   if (!a->num_token_ids) return tri_fail(err, TRI_INVALID_ARGUMENT, "prompt", "the prompt has no tokens");
+  if (l->has_source) return check_source(a, l, m, err);
   if (l->whole_sequences && a->num_token_ids > (size_t)l->max_model_len)
     return tri_fail(err, TRI_NO_CAPACITY, "text", "the text has %zu tokens, the limit is max_model_len %d",
                     a->num_token_ids, l->max_model_len);
-  if (l->whole_sequences && a->sampling.n != 1)
-    return tri_fail(err, TRI_UNSUPPORTED, "n", "an encoder has one result, not %lld", (long long)a->sampling.n);
   if (!l->whole_sequences && a->num_token_ids >= (size_t)l->max_model_len)
     return tri_fail(err, TRI_NO_CAPACITY, "prompt",
                     "the prompt has %zu tokens, at most %d leave room for an answer (max_model_len %d)",
                     a->num_token_ids, l->max_model_len - 1, l->max_model_len);
+  return TRI_OK;
+}
+
+static tri_status check_fit(const tri_group_assign *a, const tri_limits *l, const tri_job_model *m, tri_error *err) {
+  tri_status st = check_prompt(a, l, m, err);
+  if (st != TRI_OK) return st;
+  if (l->whole_sequences && a->sampling.n != 1)
+    return tri_fail(err, TRI_UNSUPPORTED, "n", "an encoder has one result, not %lld", (long long)a->sampling.n);
   if (a->sampling.n > l->max_num_seqs)
     return tri_fail(err, TRI_NO_CAPACITY, "n", "n is %lld, the limit is max_num_seqs %d", (long long)a->sampling.n,
                     l->max_num_seqs);
@@ -44,15 +83,25 @@ static tri_status check_fit(const tri_group_assign *a, const tri_limits *l, tri_
   return TRI_OK;
 }
 
-/* One block for all of it: the job, its sequences and biases, then every sequence's tokens and pages. Tokens and pages
- * are written before they are read. */
-static tri_job *allocate(const tri_sampling *s, int capacity, int block_size) {
-  size_t n = (size_t)s->n, bias = (size_t)s->num_logit_bias, total = sizeof(tri_job), bytes;
-  int pages = (capacity + block_size - 1) / block_size;
+/* One block for all of it: the job, its sequences and biases, then the source, and every sequence's tokens and pages.
+ * What is not the job or a sequence is written before it is read. */
+struct sizes {
+  size_t seqs, biases, source;
+  int capacity, block_size;
+};
+
+static int pages_for(const struct sizes *z, size_t tokens) {
+  return (int)((tokens + (size_t)z->block_size - 1) / (size_t)z->block_size);
+}
+
+static tri_job *allocate(const struct sizes *z) {
+  size_t total = sizeof(tri_job), bytes, n = z->seqs, tokens = (size_t)z->capacity;
+  size_t pages = (size_t)pages_for(z, tokens), source_pages = (size_t)pages_for(z, z->source);
   const size_t parts[][2] = {{n, sizeof(tri_sequence)},
-                             {bias, sizeof(tri_logit_bias)},
-                             {n, (size_t)capacity * sizeof(uint32_t)},
-                             {n, (size_t)pages * sizeof(int32_t)}};
+                             {z->biases, sizeof(tri_logit_bias)},
+                             {z->source, sizeof(uint32_t)},
+                             {n, tokens * sizeof(uint32_t)},
+                             {n, (pages + source_pages) * sizeof(int32_t)}};
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
     if (!tri_size_mul(parts[i][0], parts[i][1], &bytes) || !tri_size_add(total, bytes, &total)) return NULL;
   tri_job *j = tri_malloc(total, 1);
@@ -60,60 +109,82 @@ static tri_job *allocate(const tri_sampling *s, int capacity, int block_size) {
   memset(j, 0, sizeof *j + n * sizeof *j->seqs);
   j->seqs = (tri_sequence *)(j + 1);
   j->bias = (tri_logit_bias *)(j->seqs + n);
-  uint32_t *tokens = (uint32_t *)(j->bias + bias);
-  int32_t *page_list = (int32_t *)(tokens + n * (size_t)capacity);
+  j->source = (uint32_t *)(j->bias + z->biases);
+  uint32_t *token = j->source + z->source;
+  int32_t *page = (int32_t *)(token + n * tokens);
   for (size_t i = 0; i < n; i++) {
-    j->seqs[i].tokens = tokens + i * (size_t)capacity;
-    j->seqs[i].pages = page_list + i * (size_t)pages;
+    j->seqs[i].tokens = token + i * tokens;
+    j->seqs[i].pages = page + i * (pages + source_pages);
+    j->seqs[i].source_pages = j->seqs[i].pages + pages;
   }
-  j->capacity = capacity;
+  j->capacity = z->capacity;
   return j;
 }
 
-static void set_stops(tri_job *j, const tri_sampling *s, const uint32_t *eos, int num_eos) {
-  if (!s->ignore_eos)
-    for (int i = 0; i < num_eos && j->num_stop_ids < TRI_MAX_BANNED; i++) j->stop_ids[j->num_stop_ids++] = eos[i];
-  for (int i = 0; i < s->num_stop_token_ids && j->num_stop_ids < TRI_MAX_BANNED; i++)
-    j->stop_ids[j->num_stop_ids++] = s->stop_token_ids[i];
+static void add_stop(tri_job *j, uint32_t id) {
+  for (int i = 0; i < j->num_stop_ids; i++)
+    if (j->stop_ids[i] == id) return;
+  if (j->num_stop_ids < TRI_MAX_BANNED) j->stop_ids[j->num_stop_ids++] = id;
 }
 
-tri_status tri_job_create(const tri_group_assign *a, const tri_limits *l, const uint32_t *eos, int num_eos,
-                          int64_t now_ns, tri_job **out, tri_error *err) {
-  const tri_sampling *s = &a->sampling;
-  tri_status st = check_fit(a, l, err);
-  if (st != TRI_OK) return st;
-  int64_t room = l->max_model_len - (int64_t)a->num_token_ids;
-  if (l->whole_sequences) room = 0;
-  int max_tokens = (int)(s->max_tokens < 0 || s->max_tokens > room ? room : s->max_tokens);
-  tri_job *j = allocate(s, (int)a->num_token_ids + max_tokens, l->block_size);
-  if (!j) return tri_fail(err, TRI_NO_MEMORY, "job", "no memory for a job of %lld choices", (long long)s->n);
-  j->id = a->job;
-  j->seed = a->seed;
-  j->priority = s->priority;
-  j->deadline_ns = a->remaining_ms < 0 ? TRI_NEVER : now_ns + a->remaining_ms * 1000000;
-  j->num_prompt = (int)a->num_token_ids;
-  j->max_tokens = max_tokens;
-  j->min_tokens = (int)s->min_tokens;
-  j->ignore_eos = s->ignore_eos;
-  j->logprobs = s->logprobs >= 0;
-  j->num_choices = j->num_open = (int)s->n;
-  set_stops(j, s, eos, num_eos);
-  for (int i = 0; i < s->num_logit_bias; i++) j->bias[i] = (tri_logit_bias){s->logit_bias[i].id, s->logit_bias[i].bias};
-  j->params = params_of(s, a->seed);
+static void set_params(tri_job *j, const tri_sampling *s, const tri_job_model *m, uint64_t seed) {
+  int n = 0;
+  for (int i = 0; i < m->num_eos && !s->ignore_eos; i++) add_stop(j, m->eos[i]);
+  for (int i = 0; i < s->num_stop_token_ids; i++) add_stop(j, s->stop_token_ids[i]);
+  for (int i = 0; i < s->num_logit_bias; i++)
+    j->bias[n++] = (tri_logit_bias){s->logit_bias[i].id, s->logit_bias[i].bias};
+  for (int i = 0; i < m->num_bad; i++) j->bias[n++] = (tri_logit_bias){m->bad[i], -INFINITY};
+  j->params = params_of(s, seed);
   j->params.logit_bias = j->bias;
-  j->params.num_logit_bias = s->num_logit_bias;
+  j->params.num_logit_bias = n;
   j->params.banned = j->stop_ids;
   j->params.num_banned = j->num_stop_ids;
+}
+
+/* The first choice computes the prompt, or has the source encoded; the others wait to be forked from it. */
+static void set_sequences(tri_job *j, const uint32_t *prompt) {
+  bool forks = j->num_prompt > 1 || j->num_source;
   for (int i = 0; i < j->num_choices; i++) {
     tri_sequence *q = &j->seqs[i];
     q->job = j;
     q->choice = (uint32_t)i;
     q->slot = q->lane = -1;
-    /* The first choice computes the prompt; the others wait to be forked from it. */
-    q->state = i && j->num_prompt > 1 ? TRI_SEQ_HELD : TRI_SEQ_WAITING;
+    q->state = i && forks ? TRI_SEQ_HELD : TRI_SEQ_WAITING;
     q->num_tokens = j->num_prompt;
-    memcpy(q->tokens, a->token_ids, a->num_token_ids * sizeof *q->tokens);
+    memcpy(q->tokens, prompt, (size_t)j->num_prompt * sizeof *prompt);
   }
+}
+
+tri_status tri_job_create(const tri_group_assign *a, const tri_limits *l, const tri_job_model *m, int64_t now_ns,
+                          tri_job **out, tri_error *err) {
+  const tri_sampling *s = &a->sampling;
+  tri_status st = check_fit(a, l, m, err);
+  if (st != TRI_OK) return st;
+  const uint32_t *prompt = l->has_source ? m->start : a->token_ids;
+  int num_prompt = l->has_source ? m->num_start : (int)a->num_token_ids, room = l->max_model_len - num_prompt;
+  if (l->whole_sequences) room = 0;
+  int max_tokens = (int)(s->max_tokens < 0 || s->max_tokens > room ? room : s->max_tokens);
+  struct sizes sizes = {.seqs = (size_t)s->n,
+                        .biases = (size_t)(s->num_logit_bias + m->num_bad),
+                        .source = l->has_source ? a->num_token_ids : 0,
+                        .capacity = num_prompt + max_tokens,
+                        .block_size = l->block_size};
+  tri_job *j = allocate(&sizes);
+  if (!j) return tri_fail(err, TRI_NO_MEMORY, "job", "no memory for a job of %lld choices", (long long)s->n);
+  j->id = a->job;
+  j->seed = a->seed;
+  j->priority = s->priority;
+  j->deadline_ns = a->remaining_ms < 0 ? TRI_NEVER : now_ns + a->remaining_ms * 1000000;
+  j->num_prompt = num_prompt;
+  j->num_source = (int)sizes.source;
+  if (sizes.source) memcpy(j->source, a->token_ids, sizes.source * sizeof *j->source);
+  j->max_tokens = max_tokens;
+  j->min_tokens = (int)s->min_tokens;
+  j->ignore_eos = s->ignore_eos;
+  j->logprobs = s->logprobs >= 0;
+  j->num_choices = j->num_open = (int)s->n;
+  set_params(j, s, m, a->seed);
+  set_sequences(j, prompt);
   *out = j;
   return TRI_OK;
 }
