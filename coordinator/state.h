@@ -158,6 +158,9 @@ void job_tokens(tri_core *c, int64_t now, uint32_t group, const tri_group_tokens
 void jobs_tick(tri_core *c, int64_t now);
 void jobs_destroy(tri_core *c);
 
+/* defaults.c: what a request leaves open, the model's generation_config says */
+void defaults_apply(const tri_model_config *m, tri_sampling *s);
+
 /* encode.c: jobs of an encoder */
 tri_status encode_open(tri_core *c);
 tri_status encode_check(const tri_core *c, tri_client_op op, const tri_encode *e, tri_error *err);

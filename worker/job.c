@@ -72,6 +72,9 @@ static tri_status check_fit(const tri_group_assign *a, const tri_limits *l, cons
   if (a->sampling.n > l->max_num_seqs)
     return tri_fail(err, TRI_NO_CAPACITY, "n", "n is %lld, the limit is max_num_seqs %d", (long long)a->sampling.n,
                     l->max_num_seqs);
+  if (a->sampling.num_beams > l->max_num_seqs)
+    return tri_fail(err, TRI_NO_CAPACITY, "num_beams", "num_beams is %lld, the limit is max_num_seqs %d",
+                    (long long)a->sampling.num_beams, l->max_num_seqs);
   for (size_t i = 0; i < a->num_token_ids; i++)
     if (a->token_ids[i] >= (uint32_t)l->vocab_size)
       return tri_fail(err, TRI_OUT_OF_RANGE, "token_ids", "token_ids[%zu] is %u, the vocabulary has %d tokens", i,
@@ -86,7 +89,7 @@ static tri_status check_fit(const tri_group_assign *a, const tri_limits *l, cons
 /* One block for all of it: the job, its sequences and biases, then the source, and every sequence's tokens and pages.
  * What is not the job or a sequence is written before it is read. */
 struct sizes {
-  size_t seqs, biases, source;
+  size_t seqs, searches, biases, source;
   int capacity, block_size;
 };
 
@@ -97,18 +100,18 @@ static int pages_for(const struct sizes *z, size_t tokens) {
 static tri_job *allocate(const struct sizes *z) {
   size_t total = sizeof(tri_job), bytes, n = z->seqs, tokens = (size_t)z->capacity;
   size_t pages = (size_t)pages_for(z, tokens), source_pages = (size_t)pages_for(z, z->source);
-  const size_t parts[][2] = {{n, sizeof(tri_sequence)},
-                             {z->biases, sizeof(tri_logit_bias)},
-                             {z->source, sizeof(uint32_t)},
-                             {n, tokens * sizeof(uint32_t)},
-                             {n, (pages + source_pages) * sizeof(int32_t)}};
+  const size_t parts[][2] = {{n, sizeof(tri_sequence)},           {z->searches, sizeof(tri_search)},
+                             {z->biases, sizeof(tri_logit_bias)}, {z->source, sizeof(uint32_t)},
+                             {n, tokens * sizeof(uint32_t)},      {n, (pages + source_pages) * sizeof(int32_t)}};
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
     if (!tri_size_mul(parts[i][0], parts[i][1], &bytes) || !tri_size_add(total, bytes, &total)) return NULL;
   tri_job *j = tri_malloc(total, 1);
   if (!j) return NULL;
-  memset(j, 0, sizeof *j + n * sizeof *j->seqs);
+  memset(j, 0, sizeof *j + n * sizeof *j->seqs + z->searches * sizeof *j->search);
   j->seqs = (tri_sequence *)(j + 1);
-  j->bias = (tri_logit_bias *)(j->seqs + n);
+  tri_search *search = (tri_search *)(j->seqs + n);
+  if (z->searches) j->search = search;
+  j->bias = (tri_logit_bias *)(search + z->searches);
   j->source = (uint32_t *)(j->bias + z->biases);
   uint32_t *token = j->source + z->source;
   int32_t *page = (int32_t *)(token + n * tokens);
@@ -141,10 +144,11 @@ static void set_params(tri_job *j, const tri_sampling *s, const tri_job_model *m
   j->params.num_banned = j->num_stop_ids;
 }
 
-/* The first choice computes the prompt, or has the source encoded; the others wait to be forked from it. */
+/* The first choice computes the prompt, or has the source encoded; the others, and other beams, wait to be forked from
+ * it. */
 static void set_sequences(tri_job *j, const uint32_t *prompt) {
-  bool forks = j->num_prompt > 1 || j->num_source;
-  for (int i = 0; i < j->num_choices; i++) {
+  bool forks = j->num_prompt > 1 || j->num_source || j->search;
+  for (int i = 0; i < j->num_seqs; i++) {
     tri_sequence *q = &j->seqs[i];
     q->job = j;
     q->choice = (uint32_t)i;
@@ -153,6 +157,41 @@ static void set_sequences(tri_job *j, const uint32_t *prompt) {
     q->num_tokens = j->num_prompt;
     memcpy(q->tokens, prompt, (size_t)j->num_prompt * sizeof *prompt);
   }
+}
+
+/* Pages of a search whose beams share nothing but the prompt's full pages and the source: enough in any case. */
+static int64_t most_pages(const tri_job *j, const tri_limits *l) {
+  int64_t bs = l->block_size, shared = j->num_prompt / bs, all = (j->capacity - 1 + bs - 1) / bs;
+  return (j->num_source + bs - 1) / bs + shared + j->num_seqs * (all - shared);
+}
+
+static tri_status begin_search(tri_job *j, const tri_sampling *s, const tri_limits *l, const tri_job_model *m,
+                               tri_error *err) {
+  int given = l->has_source ? j->num_prompt - 1 : 0; /* behind the start token they count as the answer's */
+  tri_beam_params p = {.num_beams = (int)s->num_beams,
+                       .length_penalty = s->length_penalty,
+                       .early_stopping = s->early_stopping,
+                       .max_tokens = j->max_tokens + given,
+                       .min_tokens = j->min_tokens ? j->min_tokens + given : 0,
+                       .given = given,
+                       .eos = j->stop_ids,
+                       .num_eos = j->num_stop_ids,
+                       .bad = m->bad,
+                       .num_bad = m->num_bad};
+  int alternatives = tri_beam_alternatives(&p);
+  if (alternatives > TRI_MAX_LOGPROBS)
+    return tri_fail(err, TRI_NO_CAPACITY, "num_beams",
+                    "%d beams, %d tokens that end an answer and %d that may not come need the %d best tokens of each "
+                    "beam, the limit is %d",
+                    p.num_beams, p.num_eos, p.num_bad, alternatives, TRI_MAX_LOGPROBS);
+  if (most_pages(j, l) > l->num_pages)
+    return tri_fail(err, TRI_NO_CAPACITY, "num_beams",
+                    "%d beams of %d tokens can need %lld KV pages, there are %d: ask for less max_tokens or num_beams",
+                    p.num_beams, j->max_tokens, (long long)most_pages(j, l), l->num_pages);
+  j->params.temperature = 0;
+  j->params.num_logprobs = alternatives;
+  tri_status st = tri_beams_create(&p, &j->search->beams);
+  return st == TRI_OK ? st : tri_fail(err, st, "num_beams", "no memory for a search of %d beams", p.num_beams);
 }
 
 tri_status tri_job_create(const tri_group_assign *a, const tri_limits *l, const tri_job_model *m, int64_t now_ns,
@@ -164,7 +203,9 @@ tri_status tri_job_create(const tri_group_assign *a, const tri_limits *l, const 
   int num_prompt = l->has_source ? m->num_start : (int)a->num_token_ids, room = l->max_model_len - num_prompt;
   if (l->whole_sequences) room = 0;
   int max_tokens = (int)(s->max_tokens < 0 || s->max_tokens > room ? room : s->max_tokens);
-  struct sizes sizes = {.seqs = (size_t)s->n,
+  bool searches = s->num_beams > 1;
+  struct sizes sizes = {.seqs = (size_t)(searches ? s->num_beams : s->n),
+                        .searches = searches,
                         .biases = (size_t)(s->num_logit_bias + m->num_bad),
                         .source = l->has_source ? a->num_token_ids : 0,
                         .capacity = num_prompt + max_tokens,
@@ -183,13 +224,21 @@ tri_status tri_job_create(const tri_group_assign *a, const tri_limits *l, const 
   j->ignore_eos = s->ignore_eos;
   j->logprobs = s->logprobs >= 0;
   j->num_choices = j->num_open = (int)s->n;
+  j->num_seqs = (int)sizes.seqs;
   set_params(j, s, m, a->seed);
   set_sequences(j, prompt);
+  if (searches) TRI_TRY(begin_search(j, s, l, m, err));
   *out = j;
-  return TRI_OK;
+  j = NULL;
+cleanup:
+  tri_job_destroy(j);
+  return st;
 }
 
-void tri_job_destroy(tri_job *j) { tri_free(j); }
+void tri_job_destroy(tri_job *j) {
+  if (j && j->search) tri_beams_destroy(j->search->beams);
+  tri_free(j);
+}
 
 tri_status tri_outbox_init(tri_outbox *o, int max_num_seqs) {
   /* A step's draws, and as many choices that ended without one. */

@@ -41,7 +41,7 @@ static bool is_decoding(const tri_sequence *q) {
 
 /* Whether other choices wait for what the first one computes. */
 static bool has_held(const tri_sequence *q) {
-  return !q->choice && q->job->num_choices > 1 && q->job->seqs[1].state == TRI_SEQ_HELD;
+  return !q->choice && !q->job->search && q->job->num_choices > 1 && q->job->seqs[1].state == TRI_SEQ_HELD;
 }
 
 /* The first choice stops one token short of its prompt's end, so that every choice can draw its own first token. */
@@ -60,8 +60,7 @@ static int fitting(const tri_sequence *q, int budget) {
 
 static uint64_t choice_seed(const tri_job *j, uint32_t choice) { return j->seed + choice * 0x9e3779b97f4a7c15u; }
 
-/* whole: an encoder's sequence, of which nothing is drawn. */
-static void emit(tri_plan_writer *plan, tri_sequence *q, int n, int first_page, bool whole) {
+void tri_sched_emit(tri_plan_writer *plan, tri_sequence *q, int n, int first_page, bool whole) {
   const tri_job *j = q->job;
   tri_sample_params params = j->params;
   params.seed = choice_seed(j, q->choice);
@@ -141,7 +140,7 @@ static bool schedule(tri_sched *s, tri_plan_writer *plan, tri_sequence *q, int n
     return false;
   }
   if (source) emit_source(plan, q);
-  emit(plan, q, n, first, s->cfg.limits.whole_sequences);
+  tri_sched_emit(plan, q, n, first, s->cfg.limits.whole_sequences);
   *budget -= n + source;
   if (source && has_held(q) && !waits_to_fork(q)) fork_choices(s, plan, q);
   return true;
@@ -149,14 +148,18 @@ static bool schedule(tri_sched *s, tri_plan_writer *plan, tri_sequence *q, int n
 
 static void run_decodes(tri_sched *s, tri_plan_writer *plan, tri_sched_lane *lane, int *budget) {
   for (tri_sequence *q = lane->running.head, *next; q && *budget > 0; q = next) {
-    if (is_decoding(q) && !q->in_flight) schedule(s, plan, q, 1, true, budget);
+    if (q->job->search) {
+      if (!q->choice) tri_search_decode(s, plan, q->job, budget); /* for all beams */
+    } else if (is_decoding(q) && !q->in_flight) {
+      schedule(s, plan, q, 1, true, budget);
+    }
     next = q->next; /* after schedule: it may have preempted what followed */
   }
 }
 
 static void run_prompts(tri_sched *s, tri_plan_writer *plan, tri_sched_lane *lane, int *budget) {
   for (tri_sequence *q = lane->running.head, *next; q && *budget > 0; q = next) {
-    if (!is_decoding(q) && !q->in_flight) {
+    if ((q->job->search ? tri_search_in_prompt(q) : !is_decoding(q)) && !q->in_flight) {
       if (waits_to_fork(q) && !remaining(q)) fork_choices(s, plan, q);
       int n = fitting(q, *budget);
       if (n > 0) schedule(s, plan, q, n, true, budget);
@@ -172,9 +175,10 @@ static bool lane_is_full(const tri_sched *s, const tri_sched_lane *lane) {
 }
 
 /* The whole prompt, with its source, must find pages, or it would only push others out and be pushed out again.
- * Decoders that run will soon want one more. */
+ * Decoders that run will soon want one more, and so will the beams of a search. */
 static bool finds_pages(const tri_sched *s, const tri_sequence *q, int more) {
   int need = tri_sched_pages_for(s, q->num_tokens) + tri_sched_pages_for(s, source_cost(q));
+  if (q->job->search && q->job->max_tokens > 1) need += q->job->num_seqs - 1;
   return s->pool.num_free + more >= need + (s->num_running > 0 && !s->cfg.limits.whole_sequences);
 }
 
@@ -186,25 +190,27 @@ static void make_way(tri_sched *s) {
   int victims = 0, pages = 0;
   for (int l = 0; l < s->cfg.num_lanes; l++)
     for (const tri_sequence *v = s->lanes[l].running.tail; v && v->job->priority > q->job->priority; v = v->prev)
-      if (!v->in_flight) victims++, pages += v->num_pages + v->num_source_pages;
-  if ((!victims && tri_sched_free_slot(s) < 0) || !finds_pages(s, q, pages)) return;
-  while (victims > 0 && (tri_sched_free_slot(s) < 0 || !finds_pages(s, q, 0))) {
+      if (tri_seq_is_idle(v)) victims++, pages += v->num_pages + v->num_source_pages;
+  if (victims + tri_sched_num_free(s) < tri_seq_slots(q) || !finds_pages(s, q, pages)) return;
+  while (tri_sched_num_free(s) < tri_seq_slots(q) || !finds_pages(s, q, 0)) {
     tri_sequence *last = tri_sched_last_idle(s, q);
     if (!last || last->job->priority <= q->job->priority) return;
     tri_sched_preempt(s, last);
-    victims--;
   }
 }
 
 static void admit(tri_sched *s, tri_plan_writer *plan, int lane, int *budget) {
   while (s->waiting.head && *budget > 0 && !lane_is_full(s, &s->lanes[lane])) {
     tri_sequence *q = s->waiting.head;
-    int slot = tri_sched_free_slot(s), n = fitting(q, *budget);
+    int n = fitting(q, *budget);
     /* What has to go in one piece waits for a step with room for all of it. */
     if (n < 1 || (s->cfg.limits.whole_sequences && n < remaining(q))) return;
-    if (slot < 0 || !finds_pages(s, q, 0) || !has_room(s, plan, q, n)) return;
+    if (tri_sched_num_free(s) < tri_seq_slots(q) || !finds_pages(s, q, 0) || !has_room(s, plan, q, n)) return;
     tri_seq_list_remove(&s->waiting, q);
-    tri_sched_enter_lane(s, q, lane, slot);
+    if (q->job->search)
+      tri_search_enter(s, q->job, lane);
+    else
+      tri_sched_enter_lane(s, q, lane, tri_sched_free_slot(s));
     if (!schedule(s, plan, q, n, false, budget)) {
       tri_sched_preempt(s, q);
       return;
@@ -228,7 +234,7 @@ bool tri_sched_compose(tri_sched *s, int lane_index, tri_plan_writer *plan) {
 
 /* ---- absorbing ---- */
 
-static bool is_stop(const tri_job *j, uint32_t token) {
+bool tri_job_stops_at(const tri_job *j, uint32_t token) {
   for (int i = 0; i < j->num_stop_ids; i++)
     if (j->stop_ids[i] == token) return true;
   return false;
@@ -261,7 +267,7 @@ static void take_token(tri_sched *s, tri_sequence *q, const tri_sample_result *r
   q->num_tokens++;
   s->tokens++;
   int generated = q->num_tokens - j->num_prompt;
-  bool stop = is_stop(j, r->token);
+  bool stop = tri_job_stops_at(j, r->token);
   if (!stop && generated < j->max_tokens) return;
   t->flags |= TRI_TOKEN_LAST | (stop ? TRI_TOKEN_STOP_ID : 0);
   t->reason = stop ? TRI_FINISH_STOP : TRI_FINISH_LENGTH;
@@ -277,7 +283,11 @@ void tri_sched_absorb(tri_sched *s, int lane_index, const tri_step_result *resul
   for (uint32_t i = 0; i < result->num_tokens; i++) {
     tri_sequence *q =
         result->tokens[i].slot < (uint32_t)s->cfg.limits.max_num_seqs ? s->slot_owner[result->tokens[i].slot] : NULL;
-    if (q && !q->job->aborted && out->num < out->cap) take_token(s, q, &result->tokens[i].sample, out);
+    if (!q || q->job->aborted) continue;
+    if (q->job->search)
+      tri_search_take(s, q, &result->tokens[i].sample);
+    else if (out->num < out->cap)
+      take_token(s, q, &result->tokens[i].sample, out);
   }
 }
 
@@ -317,6 +327,7 @@ tri_status tri_sched_absorb_encoded(tri_sched *s, int lane_index, const tri_enco
 
 /* Ends the choices of a job that are not under way. False when out is full. */
 static bool end_job(tri_sched *s, tri_job *j, tri_outbox *out) {
+  if (j->search) return tri_search_end(s, j, out);
   for (int i = 0; i < j->num_choices; i++) {
     tri_sequence *q = &j->seqs[i];
     if (q->state == TRI_SEQ_ENDED || q->in_flight) continue;
@@ -335,6 +346,7 @@ bool tri_sched_reap(tri_sched *s, int64_t now_ns, tri_outbox *out) {
     next = j->next;
     if (now_ns >= j->deadline_ns) j->aborted = true;
     if (j->aborted && !end_job(s, j, out)) return false;
+    if (!j->aborted && j->search && j->search->beams->done && !tri_search_deliver(s, j, out)) return false;
   }
   return true;
 }
@@ -345,7 +357,7 @@ void tri_sched_add(tri_sched *s, tri_job *j) {
   j->next = s->jobs;
   if (s->jobs) s->jobs->prev = j;
   s->jobs = j;
-  for (int i = 0; i < j->num_choices; i++)
+  for (int i = 0; i < j->num_seqs; i++)
     if (j->seqs[i].state == TRI_SEQ_WAITING) tri_seq_list_insert(s, &s->waiting, &j->seqs[i]);
 }
 

@@ -11,11 +11,14 @@
  * With encoder-decoders (tri_limits.has_source) a job's prompt is its source: it is encoded whole in the step in which
  * the first tokens of the answer are computed, and has pages of its own for as long as the answer grows.
  *
+ * A job with a beam search has a sequence for each beam (beam_schedule.c); its answers go out when the search is done.
+ *
  * No threads, clocks or sockets here: the caller passes the time. Nothing allocates but tri_job_create. */
 #ifndef TRI_WORKER_SCHEDULER_H
 #define TRI_WORKER_SCHEDULER_H
 
 #include "comm/wire_group.h"
+#include "runtime/beam.h"
 #include "runtime/batch.h"
 #include "runtime/block_pool.h"
 #include "runtime/encoded_result.h"
@@ -26,7 +29,7 @@ typedef struct tri_job tri_job;
 
 typedef enum tri_seq_state { TRI_SEQ_HELD, TRI_SEQ_WAITING, TRI_SEQ_RUNNING, TRI_SEQ_ENDED } tri_seq_state;
 
-/* One choice of a job. */
+/* One choice of a job, or one beam of its search. */
 typedef struct tri_sequence {
   struct tri_sequence *next, *prev; /* of the waiting queue or of a lane */
   tri_job *job;
@@ -42,7 +45,17 @@ typedef struct tri_sequence {
   int num_pages;
   int32_t *source_pages; /* of an encoder-decoder */
   int num_source_pages;  /* 0: the source has yet to be encoded */
+  struct tri_sequence
+      *fork_of; /* a beam's slot is to become a copy of this one's before its next token; NULL: not so */
 } tri_sequence;
+
+typedef struct tri_search {
+  tri_beams *beams;
+  int seq[TRI_MAX_BEAMS]; /* index of each live beam's sequence */
+  const tri_sample_result *drawn[TRI_MAX_BEAMS];
+  int num_drawn;
+  int answer, sent; /* how far the answers have gone out: this one's token */
+} tri_search;
 
 struct tri_job {
   uint64_t id, seed, arrival;
@@ -53,11 +66,13 @@ struct tri_job {
   uint32_t *source;
   bool aborted, ignore_eos, logprobs;
   int num_choices, num_open; /* choices not ended */
+  tri_search *search;        /* NULL: none */
   tri_sample_params params;
   tri_logit_bias *bias; /* the request's, then the model's bad tokens */
   uint32_t stop_ids[TRI_MAX_BANNED];
   int num_stop_ids;     /* the model's end-of-sequence ids first */
-  tri_sequence *seqs;   /* [num_choices] */
+  tri_sequence *seqs;   /* [num_seqs] */
+  int num_seqs;         /* as many as choices, or as beams */
   tri_job *next, *prev; /* of all jobs */
 };
 
