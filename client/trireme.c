@@ -363,6 +363,7 @@ static trireme_result send_encode(trireme *c, tri_client_op op, const trireme_en
   c->out->op = op;
   *e = (tri_encode){.model = wire_str(r->model),
                     .text = {r->text, r->text_len},
+                    .text_pair = {r->text_pair, r->text_pair_len},
                     .token_ids = r->token_ids,
                     .num_token_ids = r->num_token_ids,
                     .normalize = r->normalize,

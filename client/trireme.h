@@ -146,6 +146,8 @@ typedef struct trireme_encode_request {
   /* Either a text or token ids, as of a trireme_request; a text gets the special tokens of the tokenizer's template. */
   const char *text;
   size_t text_len;
+  const char *text_pair; /* NULL: none; a second text, for models of pairs such as a question and an answer */
+  size_t text_pair_len;
   const uint32_t *token_ids;
   size_t num_token_ids;
   const char *model;      /* NULL: the one that is served */

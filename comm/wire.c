@@ -66,6 +66,7 @@ static const tri_field cancel_fields[] = {
 #define ENCODE_FIELDS                                                                                                  \
   {TRI_F(TRI_FT_STR, "model", tri_encode, model), .flags = TRI_FF_OMIT, .max = MAX_NAME},                              \
       {TRI_F(TRI_FT_TEXT, "text", tri_encode, text), .flags = TRI_FF_OMIT},                                            \
+      {TRI_F(TRI_FT_TEXT, "text_pair", tri_encode, text_pair), .flags = TRI_FF_OMIT},                                  \
       {TRI_F(TRI_FT_IDS, "token_ids", tri_encode, token_ids), .count_offset = offsetof(tri_encode, num_token_ids),     \
        .flags = TRI_FF_OMIT},                                                                                          \
       {TRI_F(TRI_FT_I64, "priority", tri_encode, priority), .flags = TRI_FF_OMIT, TRI_LIMIT(priority)}, {              \
@@ -140,6 +141,10 @@ static tri_status encode_finish(tri_decoder *d, const tri_encode *e) {
   if (e->text.s && e->token_ids)
     return tri_fail(d->err, TRI_INVALID_ARGUMENT, "token_ids", "text and token_ids exclude each other");
   if (e->text.s && !e->text.len) return tri_fail(d->err, TRI_INVALID_ARGUMENT, "text", "text is empty");
+  if (e->text_pair.s && !e->text.s)
+    return tri_fail(d->err, TRI_INVALID_ARGUMENT, "text_pair", "text_pair belongs to a text");
+  if (e->text_pair.s && !e->text_pair.len)
+    return tri_fail(d->err, TRI_INVALID_ARGUMENT, "text_pair", "text_pair is empty");
   if (e->token_ids && !e->num_token_ids)
     return tri_fail(d->err, TRI_INVALID_ARGUMENT, "token_ids", "token_ids is empty");
   return TRI_OK;

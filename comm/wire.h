@@ -137,6 +137,7 @@ bool tri_activation_parse(const char *name, tri_activation *out);
 typedef struct tri_encode {
   tri_wire_str model;        /* absent: the one served */
   tri_wire_str text;         /* either a text ... */
+  tri_wire_str text_pair;    /* (and one behind it, of which the model knows that it is another) */
   const uint32_t *token_ids; /* ... or ids */
   size_t num_token_ids;
   tri_pool_choice pooling;   /* embed */

@@ -128,6 +128,7 @@ static const tri_field ready_fields[] = {
     M_F(TRI_FT_U32, "group", ready.group),
     M_F(TRI_FT_U64, "epoch", ready.epoch),
     M_F(TRI_FT_F64, "load_seconds", ready.load_seconds),
+    M_F(TRI_FT_F64, "block_seconds", ready.block_seconds),
 };
 
 static const tri_field tokens_fields[] = {
@@ -197,6 +198,7 @@ static const tri_field assign_fields[] = {
     {TRI_F(TRI_FT_I64, "remaining_ms", tri_group_assign, remaining_ms), .flags = TRI_FF_REQUIRED},
     {TRI_F(TRI_FT_IDS, "token_ids", tri_group_assign, token_ids),
      .count_offset = offsetof(tri_group_assign, num_token_ids), .flags = TRI_FF_REQUIRED},
+    {TRI_F(TRI_FT_U64, "second_start", tri_group_assign, second_start), .flags = TRI_FF_OMIT},
     /* The coordinator may fill in the model's own values without calling them the client's. */
     TRI_SAMPLING_FIELDS(tri_group_assign, TRI_FF_UNLESS_GIVEN),
 };
@@ -262,6 +264,7 @@ tri_status tri_group_msg_decode(const void *data, size_t len, tri_arena *arena, 
   if (out->op == TRI_GROUP_ASSIGN) {
     out->assign.token_ids = NULL;
     out->assign.num_token_ids = 0;
+    out->assign.second_start = 0;
     tri_sampling_init(&out->assign.sampling);
   }
   st = tri_fields_read(&d, &group_tables[e.op].table, &u, e.pairs, envelope, (char *)out + group_tables[e.op].base,

@@ -89,6 +89,7 @@ typedef struct tri_group_assign {
   int64_t remaining_ms; /* to the deadline; -1: none */
   const uint32_t *token_ids;
   size_t num_token_ids;
+  uint64_t second_start; /* number of the first token of the second type, of a pair of texts; 0: all are of the first */
   tri_sampling sampling;
 } tri_group_assign;
 
@@ -101,6 +102,7 @@ typedef struct tri_group_msg {
       uint32_t group;
       uint64_t epoch;
       double load_seconds;
+      double block_seconds; /* that a layer takes for the largest step, predicted from the canary's time */
     } ready;
     tri_group_tokens tokens;
     tri_group_results encoded;

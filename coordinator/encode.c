@@ -46,6 +46,8 @@ tri_status encode_check(const tri_core *c, tri_client_op op, const tri_encode *e
     return tri_fail(err, TRI_UNSUPPORTED, "op", "the model served here embeds: it has no classifier");
   if (e->text.s && !c->cfg.tokenizer)
     return tri_fail(err, TRI_UNSUPPORTED, "text", "this model has no tokenizer.json: send token_ids");
+  if (e->text_pair.s && !tri_tokenizer_has_pairs(c->cfg.tokenizer))
+    return tri_fail(err, TRI_UNSUPPORTED, "text_pair", "this model's tokenizer has no template for a pair of texts");
   return op == TRI_OP_EMBED ? check_pooling(c, e->pooling, err) : TRI_OK;
 }
 
@@ -94,6 +96,11 @@ tri_status encode_reserve(tri_core *c, job *j, const uint32_t *ids, size_t count
   e->reserved = needs;
   c->answer_bytes += needs;
   return TRI_OK;
+}
+
+size_t encode_second_start(const tri_core *c, const job *j) {
+  size_t second = j->encode->second_start;
+  return c->cfg.model->type_vocab_size > 1 && second < j->num_prompt ? second : 0;
 }
 
 void encode_release(tri_core *c, job *j) {

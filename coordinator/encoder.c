@@ -41,9 +41,18 @@ static tri_encoded *queue_pop(struct queue *q) {
   return r;
 }
 
+/* A text, or a pair. */
+static tri_status encode_any(const tri_encoder *e, tri_tokenizer_scratch *scratch, const char *text, size_t len,
+                             const char *pair, size_t pair_len, const uint32_t **ids, size_t *count, size_t *second) {
+  *second = 0;
+  if (!pair) return tri_tokenizer_encode(e->tokenizer, scratch, text, len, true, e->max_tokens, ids, count);
+  return tri_tokenizer_encode_pair(e->tokenizer, scratch, text, len, pair, pair_len, e->max_tokens, ids, count, second);
+}
+
 static void encode(const tri_encoder *e, tri_tokenizer_scratch *scratch, tri_encoded *r) {
   const uint32_t *ids;
-  r->status = tri_tokenizer_encode(e->tokenizer, scratch, r->text, r->len, true, e->max_tokens, &ids, &r->count);
+  r->status = encode_any(e, scratch, r->text, r->len, r->has_pair ? r->text + r->len : NULL, r->pair_len, &ids,
+                         &r->count, &r->second);
   if (r->status != TRI_OK) return;
   r->ids = tri_malloc(r->count, sizeof *ids);
   if (r->ids)
@@ -115,13 +124,17 @@ void tri_encoder_destroy(tri_encoder *e) {
   tri_free(e);
 }
 
-tri_status tri_encoder_push(tri_encoder *e, uint64_t job, const char *text, size_t len) {
-  tri_encoded *r = tri_malloc(sizeof *r + len, 1);
+tri_status tri_encoder_push(tri_encoder *e, uint64_t job, const char *text, size_t len, const char *pair,
+                            size_t pair_len) {
+  tri_encoded *r = tri_malloc(sizeof *r + len + pair_len, 1); /* both came in one message */
   if (!r) return TRI_NO_MEMORY;
   memset(r, 0, sizeof *r);
   r->job = job;
   r->len = len;
   memcpy(r->text, text, len);
+  r->has_pair = pair != NULL;
+  r->pair_len = pair_len;
+  if (pair_len) memcpy(r->text + len, pair, pair_len);
   pthread_mutex_lock(&e->lock);
   bool full = e->in.count >= e->max_waiting;
   if (!full) queue_push(&e->in, r);
@@ -131,10 +144,11 @@ tri_status tri_encoder_push(tri_encoder *e, uint64_t job, const char *text, size
   return full ? TRI_AGAIN : TRI_OK;
 }
 
-tri_status tri_encoder_now(tri_encoder *e, const char *text, size_t len, const uint32_t **ids, size_t *count) {
+tri_status tri_encoder_now(tri_encoder *e, const char *text, size_t len, const char *pair, size_t pair_len,
+                           const uint32_t **ids, size_t *count, size_t *second) {
   static const uint32_t none;
   *ids = NULL;
-  tri_status st = tri_tokenizer_encode(e->tokenizer, e->scratch, text, len, true, e->max_tokens, ids, count);
+  tri_status st = encode_any(e, e->scratch, text, len, pair, pair_len, ids, count, second);
   if (st == TRI_OK && !*ids) *ids = &none; /* no tokens, and yet an answer */
   return st;
 }

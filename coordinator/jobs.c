@@ -224,7 +224,10 @@ void job_submit(tri_core *c, int64_t now, const tri_zpeer *from, const tri_clien
   if (s->prompt.s) {
     j->state = JOB_ENCODING;
     ids = NULL;
-    st = c->cfg.io.encode(c->cfg.io.ctx, j->id, s->prompt.s, s->prompt.len, &ids, &count);
+    tri_wire_str pair = encode ? encode->text_pair : (tri_wire_str){0};
+    size_t second = 0;
+    st = c->cfg.io.encode(c->cfg.io.ctx, j->id, s->prompt, pair, &ids, &count, &second);
+    if (encode) j->encode->second_start = second;
   }
   if (st != TRI_OK || ids || !s->prompt.s) job_encoded(c, now, j, st, ids, count);
 }
@@ -362,6 +365,7 @@ static bool assign(tri_core *c, int64_t now, job *j, group *g, uint32_t index) {
                                 .remaining_ms = j->deadline_ns == TRI_NEVER ? -1 : (j->deadline_ns - now) / 1000000,
                                 .token_ids = j->prompt_ids,
                                 .num_token_ids = j->num_prompt,
+                                .second_start = j->encode ? encode_second_start(c, j) : 0,
                                 .sampling = j->sampling}};
   m.assign.sampling.num_stop = 0;
   /* A leader whose queue is full, or that is just going, leaves the job where it is: the next tick tries again, and a

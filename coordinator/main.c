@@ -85,10 +85,12 @@ static tri_status to_worker(void *ctx, const tri_zpeer *to, tri_group_msg *m) {
 }
 
 /* Handing a short prompt to a thread and taking it back costs more than its tokens do. */
-static tri_status encode(void *ctx, uint64_t job, const char *text, size_t len, const uint32_t **ids, size_t *count) {
+static tri_status encode(void *ctx, uint64_t job, tri_wire_str text, tri_wire_str pair, const uint32_t **ids,
+                         size_t *count, size_t *second) {
   struct shell *s = ctx;
-  if (len <= ENCODE_NOW_BYTES) return tri_encoder_now(s->encoder, text, len, ids, count);
-  return tri_encoder_push(s->encoder, job, text, len);
+  if (text.len + pair.len <= ENCODE_NOW_BYTES)
+    return tri_encoder_now(s->encoder, text.s, text.len, pair.s, pair.len, ids, count, second);
+  return tri_encoder_push(s->encoder, job, text.s, text.len, pair.s, pair.len);
 }
 
 /* One line per event for whoever started this process. */
@@ -289,7 +291,7 @@ static void read_workers(struct shell *s) {
 
 static void read_encoder(struct shell *s) {
   for (tri_encoded *r; s->encoder && (r = tri_encoder_pop(s->encoder)); tri_encoded_free(r))
-    tri_core_encoded(s->core, tri_now_ns(), r->job, r->status, r->ids, r->count);
+    tri_core_encoded(s->core, tri_now_ns(), r->job, r->status, r->ids, r->count, r->second);
 }
 
 static void begin_drain(struct shell *s, const char *why) {
@@ -518,8 +520,7 @@ int main(int argc, char **argv) {
             err.field[0] ? " -- " : "", err.field);
     tell(&s, "failed %s", err.message);
     clean_up(&s);
-    _exit(st == TRI_UNSUPPORTED || st == TRI_UNKNOWN_FIELD || st == TRI_OUT_OF_RANGE ? TRI_EXIT_REFUSED
-                                                                                     : TRI_EXIT_FAILED);
+    _exit(tri_exit_code(st));
   }
   tell(&s, "listening %s", tri_zserver_endpoint(s.clients));
   s.base_mb = resident_mb();

@@ -1,4 +1,5 @@
 /* Replica groups: who has registered, who is alive, who is ready, and what happens when one is not. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -79,7 +80,15 @@ static group *group_of(tri_core *c, uint32_t index, uint64_t epoch) {
   return g && g->epoch == epoch && g->state != GROUP_ABSENT && g->state != GROUP_LOST ? g : NULL;
 }
 
-static void take_ready(tri_core *c, int64_t now, uint32_t index, uint64_t epoch, double load_seconds) {
+/* A group counts as stalled after the configured time, or after ten times what its slowest layer should take. */
+static int64_t stalled_after(const tri_core *c, double block_seconds) {
+  const double longest = 3600;
+  double predicted = block_seconds > 0 ? fmin(10 * block_seconds, longest) * 1e9 : 0;
+  return predicted > (double)c->cfg.watchdog_ns ? (int64_t)predicted : c->cfg.watchdog_ns;
+}
+
+static void take_ready(tri_core *c, int64_t now, uint32_t index, uint64_t epoch, double load_seconds,
+                       double block_seconds) {
   group *g = group_of(c, index, epoch);
   if (!g || g->state != GROUP_STARTING) return;
   for (uint32_t i = 0; i < c->cfg.num_groups; i++)
@@ -88,6 +97,7 @@ static void take_ready(tri_core *c, int64_t now, uint32_t index, uint64_t epoch,
       return;
     }
   g->state = GROUP_READY;
+  g->stalled_ns = stalled_after(c, block_seconds);
   tri_log(TRI_LOG_INFO, "members", "group %u is ready: tp %u pp %u, %llu KV pages of %llu tokens, loaded in %.2f s",
           index, g->tp, g->pp, (unsigned long long)g->kv_pages, (unsigned long long)g->block_size, load_seconds);
   c->cfg.io.group_ready(c->cfg.io.ctx, index, epoch);
@@ -133,7 +143,9 @@ void member_message(tri_core *c, int64_t now, const tri_zpeer *from, const tri_g
   char reason[300];
   switch (m->op) {
   case TRI_GROUP_REGISTER: take_register(c, now, from, &m->reg); break;
-  case TRI_GROUP_READY: take_ready(c, now, m->ready.group, m->ready.epoch, m->ready.load_seconds); break;
+  case TRI_GROUP_READY:
+    take_ready(c, now, m->ready.group, m->ready.epoch, m->ready.load_seconds, m->ready.block_seconds);
+    break;
   case TRI_GROUP_HEALTH: take_health(c, now, &m->health); break;
   case TRI_GROUP_TOKENS:
     if (leader_index(c, from, &index)) job_tokens(c, now, index, &m->tokens);
@@ -181,7 +193,7 @@ static void watch(tri_core *c, int64_t now, uint32_t index) {
     }
     if (k->progress_ns > last_progress) last_progress = k->progress_ns;
   }
-  if (g->state == GROUP_STARTING || !g->busy_since || now - last_progress < c->cfg.watchdog_ns) return;
+  if (g->state == GROUP_STARTING || !g->busy_since || now - last_progress < g->stalled_ns) return;
   const rank_info *k = &g->ranks[0];
   snprintf(reason, sizeof reason, "no progress for %.1f s (rank 0 at step %llu, block %lld, collective %llu)",
            (double)(now - last_progress) / 1e9, (unsigned long long)k->step,

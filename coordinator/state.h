@@ -35,7 +35,8 @@ typedef struct job_choice {
 typedef struct job_encode {
   bool classify, normalize;
   tri_activation activation;
-  float *values; /* NULL: not yet */
+  size_t second_start; /* number of the first token of the second type; 0: all are of the first */
+  float *values;       /* NULL: not yet */
   size_t num_values;
   size_t reserved; /* of tri_core's answer_bytes */
 } job_encode;
@@ -112,6 +113,7 @@ typedef struct group {
   uint32_t running, waiting, jobs;
   uint64_t kv_pages_used, tokens, scheduler_ns, preemptions;
   cost_window cost;
+  int64_t stalled_ns; /* so long without progress, though busy */
   int64_t began_ns, last_lease, busy_since;
 } group;
 
@@ -167,6 +169,7 @@ tri_status encode_check(const tri_core *c, tri_client_op op, const tri_encode *e
 bool encode_begin(const tri_core *c, job *j, tri_client_op op, const tri_encode *e);
 /* Counts the memory of an answer to so many tokens, or refuses what is too large. */
 tri_status encode_reserve(tri_core *c, job *j, const uint32_t *ids, size_t count, tri_error *err);
+size_t encode_second_start(const tri_core *c, const job *j); /* as the model tells types apart */
 void encode_release(tri_core *c, job *j);
 void encode_free(job_encode *e); /* NULL is fine */
 tri_status encode_check_fit(const job *j, const group *g, tri_error *err);

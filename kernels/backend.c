@@ -1,5 +1,6 @@
 #include "kernels/backend.h"
 
+#include <dlfcn.h>
 #include <string.h>
 
 const char *tri_op_name(tri_op op) {
@@ -39,6 +40,12 @@ static tri_status host_sync(tri_backend *be, tri_stream *stream) {
   return TRI_OK;
 }
 
+static tri_status host_bind_batch(tri_backend *be, int number, const tri_batch *host, tri_batch *out) {
+  (void)be, (void)number;
+  *out = *host;
+  return TRI_OK;
+}
+
 static tri_status host_reserve(tri_backend *be, size_t workspace) {
   if (workspace <= be->workspace_bytes) return TRI_OK;
   void *p;
@@ -56,14 +63,13 @@ static void host_destroy(tri_backend *be) {
   be->workspace_bytes = 0;
 }
 
-tri_status tri_backend_create(const tri_backend_config *config, tri_backend **out, tri_error *err) {
-  const char *name = config->name ? config->name : "cpu";
-  bool cpu = !strcmp(name, "cpu");
-  if (!cpu && strcmp(name, "ref"))
-    return tri_fail(err, TRI_UNSUPPORTED, "backend", "backend %s is not in this build; known: ref, cpu", name);
+static tri_status create(const tri_backend_config *config, const char *name, tri_backend **out, tri_error *err) {
+  bool cpu = !strcmp(name, "cpu"), cuda = !strcmp(name, "cuda");
+  if (!cpu && !cuda && strcmp(name, "ref"))
+    return tri_fail(err, TRI_UNSUPPORTED, "backend", "no backend %s; known: auto, cpu, cuda, ref", name);
   tri_backend *be = tri_calloc(1, sizeof *be);
   if (!be) return tri_fail(err, TRI_NO_MEMORY, "backend", "no memory for backend %s", name);
-  be->name = cpu ? "cpu" : "ref";
+  be->name = cuda ? "cuda" : cpu ? "cpu" : "ref";
   be->isa = "scalar";
   be->deterministic = config->deterministic;
   be->pool = config->pool;
@@ -72,24 +78,34 @@ tri_status tri_backend_create(const tri_backend_config *config, tri_backend **ou
   be->ops.upload = host_upload;
   be->ops.download = host_download;
   be->ops.stream_sync = host_sync;
+  be->ops.bind_batch = host_bind_batch;
+  be->host_memory = true;
   be->ops.reserve = host_reserve;
   be->ops.destroy = host_destroy;
   tri_backend_fill_ref(be);
-  if (cpu) {
-    tri_status st = tri_backend_fill_cpu(be, config->isa, err);
-    if (st != TRI_OK) {
-      tri_backend_destroy(be);
-      return st;
-    }
+  tri_status st = cuda  ? tri_backend_load_cuda(be, config->device, err)
+                  : cpu ? tri_backend_fill_cpu(be, config->isa, err)
+                        : TRI_OK;
+  if (st != TRI_OK) {
+    tri_backend_destroy(be);
+    return st;
   }
   *out = be;
   return TRI_OK;
 }
 
+tri_status tri_backend_create(const tri_backend_config *config, tri_backend **out, tri_error *err) {
+  const char *name = config->name ? config->name : "cpu";
+  if (strcmp(name, "auto")) return create(config, name, out, err);
+  return create(config, "cuda", out, NULL) == TRI_OK ? TRI_OK : create(config, "cpu", out, err);
+}
+
 void tri_backend_destroy(tri_backend *be) {
   if (!be) return;
+  void *module = be->module;
   be->ops.destroy(be);
   tri_free(be);
+  if (module) dlclose(module); /* behind the last call into it */
 }
 
 #define X(op)                                                                                                          \

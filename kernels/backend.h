@@ -66,6 +66,7 @@ typedef struct tri_batch {
   int max_query;              /* max tokens of one sequence in this step */
   const uint32_t *token_ids;  /* [T] */
   const int32_t *positions;   /* [T] */
+  const int32_t *types;       /* [T] of tokens: 0, or 1 from the second text of a pair on */
   const int32_t *rope_len;    /* [T] the sequence length that length-dependent rotary scalings use for this token */
   const int64_t *kv_slot;     /* [T] page * block_size + offset in page where this token's K and V go */
   const int32_t *seq_start;   /* [S + 1] */
@@ -76,7 +77,7 @@ typedef struct tri_batch {
 
 /* out[t] = scale * table[ids[t] - first_id] (zero where the id is outside this rank's rows: the vocabulary is cut over
  * the tensor group and an all-reduce follows; zero too with table.n = 0) + positions_table[positions[t] +
- * position_offset] and + type_table[0] where those tables are given: every token is of the first type. */
+ * position_offset] and + type_table[types[t]] where those tables are given. */
 typedef struct tri_embed_args {
   const uint32_t *ids;      /* [T] */
   const int32_t *positions; /* [T] */
@@ -86,6 +87,7 @@ typedef struct tri_embed_args {
   tri_weight position_table; /* data NULL: none */
   int position_offset;
   tri_weight type_table; /* data NULL: none */
+  const int32_t *types;  /* [T]; NULL: every token is of type 0 */
   tri_mat out;           /* [T, hidden] */
 } tri_embed_args;
 
@@ -379,17 +381,26 @@ typedef struct tri_backend_ops {
   /* Device memory, zeroed; bytes are counted under the tag. */
   tri_status (*mem_alloc)(tri_backend *be, tri_mem_tag tag, size_t bytes, void **out);
   void (*mem_free)(tri_backend *be, tri_mem_tag tag, void *p, size_t bytes);
-  /* Stream-ordered copies; host memory must stay until stream_sync. On the CPU both are memcpy. */
+  /* Stream-ordered copies; host memory must stay until stream_sync. An upload may come from the backend's own memory,
+   * too. On the CPU both are memcpy. */
   void (*upload)(tri_backend *be, void *device, const void *host, size_t bytes, tri_stream *stream);
   void (*download)(tri_backend *be, void *host, const void *device, size_t bytes, tri_stream *stream);
   tri_status (*stream_sync)(tri_backend *be, tri_stream *stream);
+  /* Brings a batch's arrays to where the ops read them; *out is as *host with its pointers there, good until the next
+   * batch of the same number. On the CPU a copy of the struct. */
+  tri_status (*bind_batch)(tri_backend *be, int number, const tri_batch *host, tri_batch *out);
   /* Makes room for the largest workspace that any plan asked for. Called between plan and launch, only when it grew. */
   tri_status (*reserve)(tri_backend *be, size_t workspace);
+  /* Bytes of memory that mem_alloc could give at most now; NULL: the host's. */
+  int64_t (*mem_available)(tri_backend *be);
   void (*destroy)(tri_backend *be);
 } tri_backend_ops;
 
+enum { TRI_BOUND_BATCHES = 3 }; /* numbers for bind_batch are below this */
+
 typedef struct tri_backend_config {
-  const char *name;   /* "ref", "cpu" ("cuda", "auto" later) */
+  const char *name;   /* "ref", "cpu", "cuda", or "auto": cuda where it can be had, else cpu */
+  int device;         /* of cuda: its number among the visible ones */
   bool deterministic; /* the same bits whatever the batch; a backend that cannot refuses */
   tri_pool *pool;     /* CPU threads; borrowed, NULL: the caller's thread alone */
   const char *isa;    /* "avx512", "avx2", "scalar": refuses where the processor lacks it; NULL: the best it has */
@@ -400,11 +411,14 @@ struct tri_backend {
   const char *name;
   const char *isa; /* what the CPU code runs on ("avx2", "avx512", "scalar"), for logs and benchmarks */
   bool deterministic;
+  bool host_memory;  /* what mem_alloc gives can be read and written by the caller */
+  char failure[192]; /* what stream_sync's TRI_DEVICE_LOST means */
   tri_pool *pool;
   size_t allocated[TRI_MEM_TAGS]; /* bytes now */
   void *workspace;
   size_t workspace_bytes;
-  void *impl; /* the backend's own state */
+  void *impl;   /* the backend's own state */
+  void *module; /* the shared library that a backend came from */
 };
 
 tri_status tri_backend_create(const tri_backend_config *config, tri_backend **out, tri_error *err);
@@ -418,5 +432,8 @@ TRI_OP_LIST(X)
 /* Each backend's hook: puts its slots over those already there. */
 void tri_backend_fill_ref(tri_backend *be);
 tri_status tri_backend_fill_cpu(tri_backend *be, const char *isa, tri_error *err);
+/* Loads the CUDA module, which lies beside the program or in the library folder beside its own, and lets it put its
+ * slots there. TRI_UNSUPPORTED with the reason where it is not there or cannot work here. */
+tri_status tri_backend_load_cuda(tri_backend *be, int device, tri_error *err);
 
 #endif

@@ -34,7 +34,8 @@ void tri_slots_destroy(tri_slots *s) {
 }
 
 static void free_arrays(tri_batch_arrays *a) {
-  tri_free(a->token_ids), tri_free(a->positions), tri_free(a->rope_len), tri_free(a->kv_slot), tri_free(a->logit_rows);
+  tri_free(a->token_ids), tri_free(a->positions), tri_free(a->types), tri_free(a->rope_len), tri_free(a->kv_slot),
+      tri_free(a->logit_rows);
   tri_free(a->seq_start), tri_free(a->context_len), tri_free(a->block_table);
 }
 
@@ -43,6 +44,7 @@ static bool make_arrays(const tri_limits *l, tri_batch_arrays *a, tri_batch *vie
   size_t stride = (size_t)((l->max_model_len + l->block_size - 1) / l->block_size);
   a->token_ids = tri_calloc(t, sizeof *a->token_ids);
   a->positions = tri_calloc(t, sizeof *a->positions);
+  a->types = tri_calloc(t, sizeof *a->types);
   a->rope_len = tri_calloc(t, sizeof *a->rope_len);
   a->kv_slot = tri_calloc(t, sizeof *a->kv_slot);
   a->logit_rows = tri_calloc(t, sizeof *a->logit_rows);
@@ -53,6 +55,7 @@ static bool make_arrays(const tri_limits *l, tri_batch_arrays *a, tri_batch *vie
       .block_table_stride = (int)stride,
       .token_ids = a->token_ids,
       .positions = a->positions,
+      .types = a->types,
       .rope_len = a->rope_len,
       .kv_slot = a->kv_slot,
       .seq_start = a->seq_start,
@@ -60,8 +63,8 @@ static bool make_arrays(const tri_limits *l, tri_batch_arrays *a, tri_batch *vie
       .block_table = a->block_table,
       .logit_rows = a->logit_rows,
   };
-  return a->token_ids && a->positions && a->rope_len && a->kv_slot && a->logit_rows && a->seq_start && a->context_len &&
-         a->block_table;
+  return a->token_ids && a->positions && a->types && a->rope_len && a->kv_slot && a->logit_rows && a->seq_start &&
+         a->context_len && a->block_table;
 }
 
 tri_status tri_batch_builder_create(const tri_limits *l, tri_batch_builder **out) {
@@ -190,6 +193,7 @@ static tri_status add_tokens(tri_batch_builder *b, const tri_slots *slots, tri_s
       q->kind == TRI_SEQ_CHUNK && q->flags & TRI_SEQ_FIRST && !(q->flags & (TRI_SEQ_SAMPLE | TRI_SEQ_ALL_LOGITS));
   if (slots->limits.whole_sequences && !whole) return TRI_CORRUPT;
   if (slots->limits.has_source && !slot->source_len) return TRI_CORRUPT;
+  if (q->second_start && (slots->limits.num_types < 2 || q->second_start > INT32_MAX)) return TRI_CORRUPT;
   if (n < 1 || (int)q->start != slot->length || n > slots->limits.max_model_len - slot->length) return TRI_CORRUPT;
   if (q->kind == TRI_SEQ_CHUNK || !(q->flags & TRI_SEQ_TOKEN_IN_SLOT)) {
     memcpy(slot->history + slot->length, *ids, (size_t)n * sizeof **ids);
@@ -202,6 +206,7 @@ static tri_status add_tokens(tri_batch_builder *b, const tri_slots *slots, tri_s
   for (int i = 0; i < n; i++) {
     int pos = slot->length + i;
     TRI_TRY(add_token(slots, &b->rows, v->num_tokens + i, slot->history[pos], pos, slot->pages, (int)q->rope_len));
+    b->rows.types[v->num_tokens + i] = q->second_start && pos >= (int)q->second_start;
   }
   TRI_TRY(add_logits(b, slots, q, n));
   slot->length += n;

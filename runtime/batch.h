@@ -12,6 +12,7 @@ typedef struct tri_limits {
   int block_size, num_pages;
   int vocab_size;
   bool whole_sequences; /* encoders: a sequence's tokens come in one step and nothing is drawn */
+  int num_types;        /* of tokens, where the model tells them apart */
   bool has_source;      /* encoder-decoders: a slot has a source of up to max_model_len tokens, encoded in one step */
   int max_num_logits;   /* rows of logits in one step; 0: max_num_seqs */
 } tri_limits;
@@ -54,7 +55,7 @@ typedef struct tri_draw {
 /* The arrays of a batch, of fixed capacity at fixed addresses. */
 typedef struct tri_batch_arrays {
   uint32_t *token_ids;
-  int32_t *positions, *rope_len, *seq_start, *context_len, *block_table, *logit_rows;
+  int32_t *positions, *types, *rope_len, *seq_start, *context_len, *block_table, *logit_rows;
   int64_t *kv_slot;
 } tri_batch_arrays;
 

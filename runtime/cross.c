@@ -26,7 +26,8 @@ static tri_qkv_rope_append_args append_of(const tri_forward *f, const tri_batch 
   };
 }
 
-tri_status tri_forward_fill_cross(tri_forward *f, const tri_batch *source, tri_mat states) {
+tri_status tri_forward_fill_cross(tri_forward *f, const tri_forward *encoder, tri_mat states) {
+  const tri_batch *source = &encoder->bound;
   tri_backend *be = f->cfg.backend;
   tri_linear_args kv = kv_of(f, states, 0);
   tri_qkv_rope_append_args append = append_of(f, source, 0);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "runtime/base/log.h"
+#include "runtime/encoded_result.h"
 #include "runtime/ledger.h"
 #include "runtime/limits.h"
 
@@ -48,7 +49,10 @@ static tri_status set_limits(tri_engine *e, const tri_engine_config *config, con
                           .quantization = config->quantization,
                           .kv_bytes = config->kv_bytes,
                           .num_kv_pages = config->num_kv_pages,
-                          .memory = tri_host_memory_available() / (config->local_ranks ? config->local_ranks : 1)};
+                          .memory =
+                              e->backend->ops.mem_available
+                                  ? e->backend->ops.mem_available(e->backend)
+                                  : tri_host_memory_available() / (config->local_ranks ? config->local_ranks : 1)};
   tri_ledger ledger;
   st = tri_ledger_make(c, &e->shard, ckpt, &e->limits, e->num_lanes, &lc, &ledger, err);
   if (st == TRI_OK) e->limits.num_pages = (int)ledger.num_pages;
@@ -75,6 +79,11 @@ static tri_status prepare(tri_engine *e, const tri_engine_config *config, tri_ch
   TRI_TRY(tri_model_config_load(config->model_dir, &e->model, err));
   TRI_TRY(set_use(&e->model, config, err));
   TRI_TRY(tri_shard_make(&e->model, e->group->p, &e->shard, err));
+  if (!e->backend->host_memory && e->group->world->size > 1) {
+    st = tri_fail(err, TRI_UNSUPPORTED, "backend", "backend %s runs on one rank, not on %d", e->backend->name,
+                  e->group->world->size);
+    goto cleanup;
+  }
   if (config->load_format != TRI_LOAD_DUMMY) TRI_TRY(tri_checkpoint_open(config->model_dir, ckpt, err));
   find_head(&e->model, *ckpt);
   TRI_TRY(set_limits(e, config, *ckpt, err));
@@ -101,12 +110,18 @@ static tri_status allocate(tri_engine *e, const tri_engine_config *config, const
       !e->counters || !e->samples)
     st = TRI_NO_MEMORY;
   if (st == TRI_OK && tri_group_is_sampler(e->group) && config->observer.logits) {
-    e->draw_logits = tri_malloc(n * (size_t)e->model.vocab_size, sizeof(float));
-    if (!e->draw_logits) st = TRI_NO_MEMORY;
+    e->draw_bytes = n * (size_t)e->model.vocab_size * sizeof(float);
+    st = e->backend->ops.mem_alloc(e->backend, TRI_MEM_ACTIVATIONS, e->draw_bytes, (void **)&e->draw_logits);
   }
   if (st != TRI_OK) {
     tri_fail(err, st, "max_num_seqs", "no memory for the state of %d sequences", config->max_num_seqs);
     goto cleanup;
+  }
+  size_t rows = 0, cols = 0;
+  if (e->model.encoder && !e->backend->host_memory) {
+    st = tri_encoded_most(&e->model, &e->limits, &rows, &cols) ? TRI_OK : TRI_OVERFLOW;
+    if (st == TRI_OK && !(e->answer = tri_malloc(rows * cols, sizeof *e->answer))) st = TRI_NO_MEMORY;
+    if (st != TRI_OK) goto cleanup;
   }
   tri_forward_config fc = {.model = &e->model,
                            .shard = e->shard,
@@ -162,7 +177,8 @@ void tri_engine_destroy(tri_engine *e) {
   tri_weights_destroy(e->weights);
   tri_free(e->result.tokens), tri_free(e->sample_params), tri_free(e->row_params), tri_free(e->history),
       tri_free(e->num_prompt);
-  tri_free(e->num_history), tri_free(e->counters), tri_free(e->samples), tri_free(e->draw_logits);
+  tri_free(e->num_history), tri_free(e->counters), tri_free(e->samples), tri_free(e->answer);
+  if (e->draw_logits) e->backend->ops.mem_free(e->backend, TRI_MEM_ACTIVATIONS, e->draw_logits, e->draw_bytes);
   tri_free(e);
 }
 
@@ -172,8 +188,8 @@ static tri_mat draw_rows(tri_engine *e, tri_mat logits) {
   if (b->num_draws == logits.rows) return logits;
   size_t width = (size_t)logits.cols * sizeof(float);
   for (int i = 0; i < b->num_draws; i++)
-    memcpy(e->draw_logits + (size_t)i * (size_t)logits.cols, logits.data + (size_t)b->draw_rows[i] * (size_t)logits.ld,
-           width);
+    e->backend->ops.upload(e->backend, e->draw_logits + (size_t)i * (size_t)logits.cols,
+                           logits.data + (size_t)b->draw_rows[i] * (size_t)logits.ld, width, NULL);
   return (tri_mat){e->draw_logits, b->num_draws, logits.cols, logits.cols};
 }
 
@@ -199,6 +215,19 @@ static tri_status draw(tri_engine *e, tri_mat logits) {
   return tri_run_sample(e->backend, &args, NULL);
 }
 
+/* An encoder's answer, from the backend's memory to the host's. */
+static tri_status bring_answer(tri_engine *e) {
+  tri_backend *be = e->backend;
+  tri_mat *m = e->encoded.scores.data ? &e->encoded.scores : &e->encoded.pooled;
+  size_t width = (size_t)m->cols;
+  if (!m->data) return TRI_OK;
+  for (int i = 0; i < m->rows; i++)
+    be->ops.download(be, e->answer + (size_t)i * width, m->data + (size_t)i * (size_t)m->ld, width * sizeof(float),
+                     NULL);
+  *m = (tri_mat){e->answer, m->rows, m->cols, m->cols};
+  return be->ops.stream_sync(be, NULL);
+}
+
 tri_status tri_engine_step(tri_engine *e, const void *bytes, size_t len, const tri_step_result **result) {
   tri_plan_view plan;
   tri_mat logits;
@@ -210,6 +239,7 @@ tri_status tri_engine_step(tri_engine *e, const void *bytes, size_t len, const t
   TRI_TRY(tri_batch_build(e->batch, e->slots, &plan));
   if (e->source) TRI_TRY(tri_source_run(e->source, e->batch, (int)plan.h.lane, e->forward));
   TRI_TRY(tri_forward_run(e->forward, e->batch, (int)plan.h.lane, &logits, &e->encoded));
+  if (e->answer) TRI_TRY(bring_answer(e));
   if (!tri_group_is_sampler(e->group)) return TRI_OK;
   e->result.step = plan.h.step;
   e->result.lane = plan.h.lane;

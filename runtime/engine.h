@@ -52,7 +52,9 @@ typedef struct tri_engine {
   int *num_prompt, *num_history;
   uint64_t *counters;
   tri_sample_result *samples;
-  float *draw_logits; /* gathered rows where not every row of logits is drawn from */
+  float *draw_logits; /* gathered rows where not every row of logits is drawn from; the backend's memory */
+  size_t draw_bytes;
+  float *answer; /* an encoder's, on the host, where the backend's memory is elsewhere */
 } tri_engine;
 
 /* Collective over the group: every rank calls it, and all fail together when one does. backend and group stay the

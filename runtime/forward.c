@@ -95,8 +95,26 @@ static int bucket_of(const tri_model_config *c, int distance) {
   return first + (wide < buckets ? wide : buckets - 1);
 }
 
+/* Host memory that create's uploads read; freed once they are done. */
+struct staged {
+  float *slopes, *bias;
+  int32_t *kv_head_of;
+};
+
+/* A copy of a table in the backend's memory. */
+static bool put_table(tri_forward *f, const void *host, size_t bytes, void *out) {
+  tri_backend *be = f->cfg.backend;
+  struct tri_table *t = &f->tables[f->num_tables];
+  if (be->ops.mem_alloc(be, TRI_MEM_ACTIVATIONS, bytes, &t->p) != TRI_OK) return false;
+  t->bytes = bytes;
+  f->num_tables++;
+  be->ops.upload(be, t->p, host, bytes, NULL);
+  memcpy(out, &t->p, sizeof t->p);
+  return true;
+}
+
 /* A bias for each head and each distance up to that where the last bucket begins. */
-static bool make_relative_bias(tri_forward *f) {
+static bool make_relative_bias(tri_forward *f, struct staged *s) {
   tri_backend *be = f->cfg.backend;
   const tri_model_config *c = f->cfg.model;
   const tri_weight *w = &f->cfg.weights->global[TRI_W_RELATIVE_BIAS];
@@ -104,39 +122,65 @@ static bool make_relative_bias(tri_forward *f) {
   size_t n = (size_t)w->n * (size_t)w->k, len = 2 * (size_t)reach + 1;
   void *stored = tri_malloc(n, tri_dtype_size(w->dtype));
   f->bias_len = (int)len, f->bias_offset = reach;
-  f->bias = tri_malloc((size_t)w->k * sizeof *f->bias, len);
-  if (stored && f->bias) {
-    be->ops.download(be, stored, w->data, n * tri_dtype_size(w->dtype), NULL);
-    bool ok = be->ops.stream_sync(be, NULL) == TRI_OK;
-    for (int h = 0; ok && h < w->k; h++)
-      for (size_t i = 0; i < len; i++)
-        f->bias[(size_t)h * len + i] =
-            tri_load_f32(stored, w->dtype, (size_t)(bucket_of(c, (int)i - reach) * w->k + h));
-    if (!ok) tri_free(f->bias), f->bias = NULL;
-  }
+  s->bias = tri_malloc((size_t)w->k * sizeof *s->bias, len);
+  bool ok = stored && s->bias;
+  if (ok) be->ops.download(be, stored, w->data, n * tri_dtype_size(w->dtype), NULL);
+  ok = ok && be->ops.stream_sync(be, NULL) == TRI_OK;
+  for (int h = 0; ok && h < w->k; h++)
+    for (size_t i = 0; i < len; i++)
+      s->bias[(size_t)h * len + i] = tri_load_f32(stored, w->dtype, (size_t)(bucket_of(c, (int)i - reach) * w->k + h));
   tri_free(stored);
-  return f->bias != NULL;
+  return ok;
+}
+
+/* Falcon's: of key positions alone. */
+static bool make_rounded_bias(tri_forward *f, struct staged *s) {
+  const tri_model_config *c = f->cfg.model;
+  tri_range heads = f->cfg.shard.q_heads;
+  f->bias_len = f->cfg.limits.max_model_len;
+  s->bias = tri_malloc((size_t)heads.count * sizeof *s->bias, (size_t)f->bias_len);
+  for (int i = 0; s->bias && i < heads.count; i++) {
+    float slope = round_bf16(slope_of(c->num_heads, heads.first + i));
+    for (int p = 0; p < f->bias_len; p++)
+      s->bias[(size_t)i * (size_t)f->bias_len + (size_t)p] = (float)c->attn_scale * round_bf16(slope * (float)p);
+  }
+  return s->bias != NULL;
 }
 
 /* Tables of what is added to the scores by position. */
-static bool make_biases(tri_forward *f) {
+static bool make_biases(tri_forward *f, struct staged *s) {
   const tri_model_config *c = f->cfg.model;
   tri_range heads = f->cfg.shard.q_heads;
+  bool ok = true;
   if (c->position == TRI_POS_ALIBI) {
-    f->slopes = tri_calloc((size_t)heads.count, sizeof *f->slopes);
-    for (int i = 0; f->slopes && i < heads.count; i++) f->slopes[i] = slope_of(c->num_heads, heads.first + i);
-    return f->slopes != NULL;
+    ok = (s->slopes = tri_calloc((size_t)heads.count, sizeof *s->slopes)) != NULL;
+    for (int i = 0; ok && i < heads.count; i++) s->slopes[i] = slope_of(c->num_heads, heads.first + i);
+    return ok && put_table(f, s->slopes, (size_t)heads.count * sizeof *s->slopes, &f->slopes);
   }
-  if (c->position == TRI_POS_RELATIVE) return make_relative_bias(f);
-  if (c->position != TRI_POS_ALIBI_ROUNDED) return true;
-  f->bias_len = f->cfg.limits.max_model_len;
-  f->bias = tri_malloc((size_t)heads.count * sizeof *f->bias, (size_t)f->bias_len);
-  for (int i = 0; f->bias && i < heads.count; i++) {
-    float slope = round_bf16(slope_of(c->num_heads, heads.first + i));
-    for (int p = 0; p < f->bias_len; p++)
-      f->bias[(size_t)i * (size_t)f->bias_len + (size_t)p] = (float)c->attn_scale * round_bf16(slope * (float)p);
-  }
-  return f->bias != NULL;
+  if (c->position == TRI_POS_RELATIVE) ok = make_relative_bias(f, s);
+  if (c->position == TRI_POS_ALIBI_ROUNDED) ok = make_rounded_bias(f, s);
+  size_t bytes = (size_t)heads.count * (size_t)f->bias_len * sizeof *s->bias;
+  return ok && (!s->bias || put_table(f, s->bias, bytes, &f->bias));
+}
+
+static bool make_tables(tri_forward *f) {
+  tri_backend *be = f->cfg.backend;
+  const tri_model_config *c = f->cfg.model;
+  const tri_shard *s = &f->cfg.shard;
+  struct staged staged = {0};
+  int heads = s->q_heads.count, group = (int)(c->num_heads / c->num_kv_heads);
+  size_t half = (size_t)c->rope.rotary_dim / 2 * sizeof(float);
+  bool ok = (staged.kv_head_of = tri_calloc((size_t)heads, sizeof *staged.kv_head_of)) != NULL;
+  for (int i = 0; ok && i < heads; i++)
+    staged.kv_head_of[i] = c->mla.on ? 0 : (s->q_heads.first + i) / group - s->kv_heads.first;
+  ok = ok && put_table(f, staged.kv_head_of, (size_t)heads * sizeof *staged.kv_head_of, &f->kv_head_of);
+  if (tri_has_rope(c))
+    ok = ok && put_table(f, c->rope.inv_freq, half, &f->inv_freq) &&
+         put_table(f, c->rope.inv_freq_long, half, &f->inv_freq_long);
+  ok = ok && make_biases(f, &staged);
+  ok = be->ops.stream_sync(be, NULL) == TRI_OK && ok;
+  tri_free(staged.kv_head_of), tri_free(staged.slopes), tri_free(staged.bias);
+  return ok;
 }
 
 tri_status tri_forward_create(const tri_forward_config *config, tri_forward **out, tri_error *err) {
@@ -147,9 +191,8 @@ tri_status tri_forward_create(const tri_forward_config *config, tri_forward **ou
   f->cfg = *config;
   f->buf.x = tri_calloc((size_t)config->num_lanes, sizeof *f->buf.x);
   f->sends = tri_calloc((size_t)config->num_lanes, sizeof *f->sends);
-  f->kv_head_of = tri_calloc((size_t)s->q_heads.count, sizeof *f->kv_head_of);
   tri_backend *be = config->backend;
-  if (!make_biases(f) || !f->buf.x || !f->sends || !f->kv_head_of ||
+  if (!make_tables(f) || !f->buf.x || !f->sends ||
       !tri_forward_bytes(c, s, &config->limits, config->num_lanes, &f->bytes) ||
       be->ops.mem_alloc(be, TRI_MEM_ACTIVATIONS, f->bytes, &f->memory) != TRI_OK) {
     tri_fail(err, TRI_NO_MEMORY, "max_num_batched_tokens",
@@ -160,14 +203,11 @@ tri_status tri_forward_create(const tri_forward_config *config, tri_forward **ou
   }
   size_t total;
   carve(&f->buf, c, s, &config->limits, config->num_lanes, f->memory, &total);
-  int group = (int)(c->num_heads / c->num_kv_heads);
-  for (int i = 0; i < s->q_heads.count; i++)
-    f->kv_head_of[i] = c->mla.on ? 0 : (s->q_heads.first + i) / group - s->kv_heads.first;
   f->dense_layer = f->sparse_layer = -1;
   for (int l = 0; l < s->layers.count; l++)
     *(c->layer_flags[s->layers.first + l] & TRI_LAYER_SPARSE ? &f->sparse_layer : &f->dense_layer) = l;
   /* The first KV head may be the last one of the rank before. */
-  int shared = s->q_heads.first % group != 0;
+  int shared = s->q_heads.first % (int)(c->num_heads / c->num_kv_heads) != 0;
   f->counted_kv = (tri_range){shared, s->kv_heads.count - shared};
   *out = f;
   return TRI_OK;
@@ -175,8 +215,10 @@ tri_status tri_forward_create(const tri_forward_config *config, tri_forward **ou
 
 void tri_forward_destroy(tri_forward *f) {
   if (!f) return;
-  if (f->memory) f->cfg.backend->ops.mem_free(f->cfg.backend, TRI_MEM_ACTIVATIONS, f->memory, f->bytes);
-  tri_free(f->buf.x), tri_free(f->sends), tri_free(f->kv_head_of), tri_free(f->slopes), tri_free(f->bias);
+  tri_backend *be = f->cfg.backend;
+  if (f->memory) be->ops.mem_free(be, TRI_MEM_ACTIVATIONS, f->memory, f->bytes);
+  for (int i = 0; i < f->num_tables; i++) be->ops.mem_free(be, TRI_MEM_ACTIVATIONS, f->tables[i].p, f->tables[i].bytes);
+  tri_free(f->buf.x), tri_free(f->sends);
   tri_free(f);
 }
 
@@ -333,10 +375,13 @@ tri_status tri_forward_run(tri_forward *f, const tri_batch_builder *builder, int
   tri_status st = TRI_OK;
   *logits = (tri_mat){0};
   *encoded = (tri_encoded){0};
-  f->cross = c->seq2seq.on ? &builder->cross : NULL;
   /* A source may be encoded into a page that has just been given up, so that its copy was made before. */
   if (!c->feeds_decoder && !builder->source.num_tokens) tri_forward_copy_pages(f, builder);
   if (!b->num_tokens) return TRI_OK;
+  TRI_TRY(be->ops.bind_batch(be, c->feeds_decoder ? 2 : 0, b, &f->bound));
+  b = &f->bound;
+  if (c->seq2seq.on) TRI_TRY(be->ops.bind_batch(be, 1, &builder->cross, &f->bound_cross));
+  f->cross = c->seq2seq.on ? &f->bound_cross : NULL;
   TRI_TRY(tri_forward_plan(f, b, lane));
   TRI_TRY(world->ops->wait(world, &f->sends[lane])); /* the lane's last transfer out of x */
   if (tri_has_rope(f->cfg.model)) {

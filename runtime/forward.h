@@ -59,9 +59,9 @@ tri_status tri_forward_run(tri_forward *f, const tri_batch_builder *b, int lane,
 /* The builder's copies of pages. tri_forward_run makes them itself where the step encodes no sources: those are to be
  * encoded after it. */
 void tri_forward_copy_pages(tri_forward *f, const tri_batch_builder *b);
-/* Turns the states that the encoder of an encoder-decoder made of the builder's sources into keys and values for the
- * cross-attention of every layer. Before the step that has the sequences' first tokens. */
-tri_status tri_forward_fill_cross(tri_forward *f, const tri_batch *source, tri_mat states);
+/* Turns the states that the encoder of an encoder-decoder has just made of the step's sources into keys and values for
+ * the cross-attention of every layer. Before the step that has the sequences' first tokens. */
+tri_status tri_forward_fill_cross(tri_forward *f, const tri_forward *encoder, tri_mat states);
 
 /* Bytes of activations that such a rank needs: the ledger's line. False on overflow. */
 bool tri_forward_bytes(const tri_model_config *c, const tri_shard *s, const tri_limits *limits, int num_lanes,

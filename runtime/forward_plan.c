@@ -40,6 +40,7 @@ tri_embed_args tri_embed_of(const tri_forward *f, const tri_batch *b, int lane) 
       .scale = (float)c->embed_scale,
       .position_table = tri_adds_positions_late(c) ? tri_no_weight : w->global[TRI_W_POSITIONS],
       .type_table = tri_adds_positions_late(c) ? tri_no_weight : w->global[TRI_W_TYPES],
+      .types = b->types,
       .position_offset = (int)c->position_offset,
       .out = tri_rows(c->projected ? f->buf.embed : f->buf.x[lane], b->num_tokens),
   };
@@ -65,8 +66,8 @@ tri_rope_angles_args tri_rope_of(const tri_forward *f, const tri_batch *b) {
   return (tri_rope_angles_args){
       .positions = b->positions,
       .rope_len = b->rope_len,
-      .inv_freq = r->inv_freq,
-      .inv_freq_long = r->inv_freq_long,
+      .inv_freq = f->inv_freq,
+      .inv_freq_long = f->inv_freq_long,
       .kind = r->kind,
       .num_tokens = b->num_tokens,
       .rotary_dim = r->rotary_dim,

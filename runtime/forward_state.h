@@ -42,12 +42,20 @@ struct tri_forward {
   tri_forward_config cfg;
   tri_buffers buf;
   tri_plans plan;
+  /* tables in the backend's memory */
   int32_t *kv_head_of; /* [q_heads.count] */
   float *slopes;       /* [q_heads.count] ALiBi's, else NULL */
   float *bias;         /* [q_heads.count, bias_len] by position, else NULL */
   int bias_len, bias_offset;
-  const tri_batch *cross; /* the step's queries against the sources of an encoder-decoder */
-  tri_range counted_kv;   /* local KV heads that no lower rank has too: each is counted once in a sum over the ranks */
+  float *inv_freq, *inv_freq_long; /* [rotary_dim / 2] */
+  struct tri_table {
+    void *p;
+    size_t bytes;
+  } tables[8];
+  int num_tables;
+  tri_batch bound, bound_cross; /* the step's batch where the ops read it */
+  const tri_batch *cross;       /* the step's queries against the sources of an encoder-decoder */
+  tri_range counted_kv; /* local KV heads that no lower rank has too: each is counted once in a sum over the ranks */
   int dense_layer, sparse_layer; /* a layer of this shard with one MLP, one with experts; -1: it has none */
   int num_tokens;                /* of the step under way */
   tri_comm_req *sends;           /* [lanes] */

@@ -38,6 +38,7 @@ tri_status tri_limits_make(const tri_model_config *c, const tri_limits_config *c
       .block_size = config->block_size,
       .vocab_size = (int)c->vocab_size,
       .whole_sequences = c->encoder,
+      .num_types = (int)c->type_vocab_size,
       .has_source = c->seq2seq.on,
   };
   return TRI_OK;

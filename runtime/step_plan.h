@@ -47,7 +47,10 @@ typedef struct tri_plan_seq {
   uint32_t source_slot; /* FORK */
   uint32_t rope_len; /* least sequence length for length-dependent rotary scalings; a token counts as max(this, position
                         + 1) */
-  uint64_t counter;  /* number of the draw within the sequence */
+  uint32_t
+      second_start; /* position of the first token of the second type, of a pair of texts; 0: all are of the first */
+  uint32_t unused;
+  uint64_t counter; /* number of the draw within the sequence */
 } tri_plan_seq;
 
 typedef struct tri_plan_header {

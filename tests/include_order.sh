@@ -37,11 +37,11 @@ check() {
       own["mpi.h"] = "^comm/mpi\\.c$"
       own["liburing.h"] = "^offload/aio[a-z_]*\\.c$"
       own["curses.h"] = own["ncurses.h"] = "^client/cmd/(top|term)[a-z_]*\\.c$"
-      own["cuda_runtime.h"] = own["cuda.h"] = own["cuda_bf16.h"] = own["cuda_fp16.h"] = "^(kernels/cuda|comm)/"
+      own["cuda_runtime.h"] = own["cuda_runtime_api.h"] = own["cuda.h"] = own["cuda_bf16.h"] = own["cuda_fp16.h"] = "^(kernels/cuda|comm)/"
       own["cublas_v2.h"] = own["cublasLt.h"] = "^kernels/cuda/"
       own["nccl.h"] = "^comm/nccl"
       # besides these, angle brackets hold the C library and the kernel only
-      system_header = "^(assert|ctype|dirent|errno|fcntl|fenv|float|getopt|glob|inttypes|langinfo|libgen|limits|locale|malloc|" \
+      system_header = "^(assert|ctype|dirent|dlfcn|errno|fcntl|fenv|float|getopt|glob|inttypes|langinfo|libgen|limits|locale|malloc|" \
         "math|netdb|poll|pthread|pwd|grp|sched|semaphore|signal|spawn|stdalign|stdarg|stdatomic|stdbool|stddef|stdint|stdio|" \
         "stdlib|string|strings|syslog|termios|time|unistd|ucontext|wchar|wctype|ifaddrs|immintrin|x86intrin|cpuid|arm_neon|" \
         "linux/.*|sys/.*|net/.*|netinet/.*|arpa/.*|asm/.*)\\.h$"

@@ -210,9 +210,11 @@ static void report(struct control *c) {
   int64_t now = tri_now_ns();
   if (atomic_load(&w->loaded) && !c->registered_facts) send_register(c);
   if (atomic_load(&w->ready) && !c->told_ready && w->rank == 0) {
-    tri_group_msg m = {
-        .op = TRI_GROUP_READY,
-        .ready = {.group = (uint32_t)w->opts.group, .epoch = w->opts.epoch, .load_seconds = w->load_seconds}};
+    tri_group_msg m = {.op = TRI_GROUP_READY,
+                       .ready = {.group = (uint32_t)w->opts.group,
+                                 .epoch = w->opts.epoch,
+                                 .load_seconds = w->load_seconds,
+                                 .block_seconds = w->block_seconds}};
     c->told_ready = send_msg(c, &m) == TRI_OK;
   }
   if (atomic_exchange(&w->measured, false)) send_floors(c);

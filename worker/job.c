@@ -57,6 +57,9 @@ static tri_status check_prompt(const tri_group_assign *a, const tri_limits *l, c
   if (l->whole_sequences && a->num_token_ids > (size_t)l->max_model_len)
     return tri_fail(err, TRI_NO_CAPACITY, "text", "the text has %zu tokens, the limit is max_model_len %d",
                     a->num_token_ids, l->max_model_len);
+  if (a->second_start && (l->num_types < 2 || a->second_start > a->num_token_ids))
+    return tri_fail(err, TRI_OUT_OF_RANGE, "text_pair", "a second text from token %llu on, of %zu; %d types of tokens",
+                    (unsigned long long)a->second_start, a->num_token_ids, l->num_types);
   if (!l->whole_sequences && a->num_token_ids >= (size_t)l->max_model_len)
     return tri_fail(err, TRI_NO_CAPACITY, "prompt",
                     "the prompt has %zu tokens, at most %d leave room for an answer (max_model_len %d)",
@@ -219,6 +222,7 @@ tri_status tri_job_create(const tri_group_assign *a, const tri_limits *l, const 
   j->num_prompt = num_prompt;
   j->num_source = (int)sizes.source;
   if (sizes.source) memcpy(j->source, a->token_ids, sizes.source * sizeof *j->source);
+  j->second_start = (int)a->second_start;
   j->max_tokens = max_tokens;
   j->min_tokens = (int)s->min_tokens;
   j->ignore_eos = s->ignore_eos;

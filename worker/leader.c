@@ -1,4 +1,5 @@
 /* The leader's step loop: commands in, plans out, results in, tokens out. */
+#include <math.h>
 #include <string.h>
 
 #include "runtime/base/log.h"
@@ -251,6 +252,14 @@ static tri_status canary(struct leader *ld) {
   return st;
 }
 
+/* How long a layer takes for the largest step, from what the canary's one token took. That one waited for the weights;
+ * many tokens share each reading of them, so that one of many takes a quarter of the time at most. */
+static double predict_block(const tri_worker *w, double canary_seconds) {
+  const tri_engine *e = w->engine;
+  double layers = (double)(e->model.num_layers + (e->model.seq2seq.on ? e->model.seq2seq.num_layers : 0));
+  return canary_seconds / layers * fmax(1, e->limits.max_num_batched_tokens / 4.0);
+}
+
 static void dismiss(struct leader *ld) {
   const void *plan;
   size_t len;
@@ -264,8 +273,10 @@ static void dismiss(struct leader *ld) {
 tri_status tri_leader_run(tri_worker *w, tri_error *err) {
   struct leader ld = {.w = w, .encodes = w->engine->model.encoder};
   tri_status st = create(&ld, err);
+  int64_t start = tri_now_ns();
   if (st == TRI_OK) st = canary(&ld);
   if (st == TRI_OK) {
+    w->block_seconds = predict_block(w, (double)(tri_now_ns() - start) / 1e9);
     atomic_store(&w->ready, true);
     tri_control_notify(w);
     st = serve(&ld);

@@ -183,8 +183,9 @@ int main(int argc, char **argv) {
     w.failure = err;
     tri_control_stop(&w);
     /* Others may wait in a collective for this rank: leave without finalizing, and let the launcher end them. */
-    bool refused = st == TRI_NO_CAPACITY || st == TRI_UNSUPPORTED || st == TRI_UNKNOWN_FIELD || st == TRI_OUT_OF_RANGE;
-    _exit(refused ? TRI_EXIT_REFUSED : TRI_EXIT_FAILED);
+    /* A folder that is gone may come back: that the supervisor tries again. */
+    bool again = st == TRI_OK || st == TRI_NOT_FOUND || atomic_load(&w.loaded);
+    _exit(again ? TRI_EXIT_FAILED : tri_exit_code(st));
   }
   bool mpi = w.opts.launch != TRI_LAUNCH_SELF;
   clean_up(&w);

@@ -76,6 +76,7 @@ void tri_sched_emit(tri_plan_writer *plan, tri_sequence *q, int n, int first_pag
       .start = (uint32_t)q->num_computed,
       .first_page = (uint32_t)first_page,
       .num_pages = (uint32_t)(q->num_pages - first_page),
+      .second_start = (uint32_t)j->second_start,
       .rope_len = decode ? 0 : (uint32_t)j->num_prompt,
       .counter = (uint64_t)generated,
   };

@@ -60,6 +60,7 @@ typedef struct tri_search {
 struct tri_job {
   uint64_t id, seed, arrival;
   int64_t priority, deadline_ns; /* TRI_NEVER: none */
+  int second_start;              /* number of the first token of the second type; 0: all are of the first */
   int num_prompt; /* tokens that the answer is computed behind; of an encoder-decoder those that begin every answer */
   int max_tokens, min_tokens, capacity;
   int num_source; /* of an encoder-decoder, else 0 */

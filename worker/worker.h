@@ -46,9 +46,9 @@ typedef struct tri_worker {
   _Atomic uint64_t scheduler_ns, tokens, preemptions, pages_used;
   _Atomic uint32_t running, waiting;
   _Atomic bool busy;
-  double load_seconds;
-  tri_floors floors;    /* written before measured */
-  atomic_bool measured; /* floors are for the control thread to send */
+  double load_seconds, block_seconds; /* written before ready */
+  tri_floors floors;                  /* written before measured */
+  atomic_bool measured;               /* floors are for the control thread to send */
 
   tri_error failure; /* set before `leaving` by a worker that could not start or go on */
   pthread_t control;

@@ -11,6 +11,8 @@ static const char *const activations[] = {"none", "softmax", "sigmoid", NULL};
 /* What both have. */
 #define ENCODE_OPTIONS                                                                                                 \
   {O(request.text), .name = "text", .metavar = "TEXT", .help = "the input"},                                           \
+      {O(request.text_pair), .name = "text-pair", .metavar = "TEXT",                                                   \
+       .help = "a second text behind it, for models of pairs"},                                                        \
       {O(token_ids), .name = "token-ids", .metavar = "ID,ID,...", .help = "the input as token ids"},                   \
       {O(request.model), .name = "model", .metavar = "NAME",                                                           \
        .help = "which model; by default the one that is served"},                                                      \
@@ -68,10 +70,14 @@ static int check(const cmd_encode_options *o) {
   const char *text = o->request.text;
   int ways = (text != NULL) + (o->token_ids != NULL) + (o->file != NULL);
   size_t len = text ? strlen(text) : 0, valid = cmd_utf8_prefix(text ? text : "", len);
+  const char *pair = o->request.text_pair;
+  size_t pair_len = pair ? strlen(pair) : 0;
   if (ways != 1)
     return cmd_usage(o->program, ways ? "--text, --token-ids and --file exclude each other"
                                       : "what is the input? --text, --token-ids or --file");
   if (o->output && !o->file) return cmd_usage(o->program, "--output belongs to --file");
+  if (pair && !text) return cmd_usage(o->program, "--text-pair belongs to --text");
+  if (pair && cmd_utf8_prefix(pair, pair_len) < pair_len) return cmd_usage(o->program, "text-pair is not UTF-8");
   if (valid < len) return cmd_usage(o->program, "byte %zu of the text is not UTF-8", valid + 1);
   return text && !len ? cmd_usage(o->program, "text is empty") : TRI_EXIT_OK;
 }
@@ -86,6 +92,7 @@ static int run(const tri_options_spec *spec, bool classify, int argc, char **arg
   if (code >= 0) return code;
   code = check(&o);
   o.request.text_len = o.request.text ? strlen(o.request.text) : 0;
+  o.request.text_pair_len = o.request.text_pair ? strlen(o.request.text_pair) : 0;
   if (code == TRI_EXIT_OK && o.token_ids && cmd_parse_ids(o.token_ids, &ids, &o.request.num_token_ids, &err))
     code = cmd_usage(spec->program, "%s", err.message[0] ? err.message : tri_status_text(err.status));
   o.request.token_ids = ids;

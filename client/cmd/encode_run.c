@@ -134,6 +134,10 @@ static tri_status read_field(void *ctx, const char *key, const tri_json *v) {
     r->text = tri_json_as_str(v, &r->text_len);
     return r->text ? TRI_OK : wrong(l->err, key, "a string");
   }
+  if (!strcmp(key, "text_pair")) {
+    r->text_pair = tri_json_as_str(v, &r->text_pair_len);
+    return r->text_pair ? TRI_OK : wrong(l->err, key, "a string");
+  }
   if (!strcmp(key, "token_ids")) return l->ids ? wrong(l->err, key, "there once") : read_ids(l, v);
   if (!strcmp(key, "model")) return read_name(l, key, v, &r->model);
   if (!l->classify && !strcmp(key, "pooling")) return read_name(l, key, v, &r->pooling);

@@ -314,9 +314,8 @@ int main(int argc, char **argv) {
   if (st == TRI_OK) st = check_layout(&u, &err);
   if (st == TRI_OK) st = tri_up_spawn_coordinator(&u, &err);
   if (st != TRI_OK) {
-    bool refused = st == TRI_UNSUPPORTED || st == TRI_UNKNOWN_FIELD || st == TRI_OUT_OF_RANGE;
     tri_log(TRI_LOG_ERROR, "up", "%s", err.message);
-    code = !u.opts.serve.model ? TRI_EXIT_USAGE : refused ? TRI_EXIT_REFUSED : TRI_EXIT_FAILED;
+    code = u.opts.serve.model ? tri_exit_code(st) : TRI_EXIT_USAGE;
   } else {
     code = supervise(&u);
   }

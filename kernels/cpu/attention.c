@@ -13,14 +13,18 @@
 #include "kernels/cpu/cpu.h"
 
 enum { TILE = 64, BLOCK = 64, FIXED_CHUNK = 512, DIRECT_ROWS = 4, PANEL_ROWS = 12, AHEAD = 32 };
-enum { PAD = 32 }; /* a multiple of every panel's width */
+enum { DIRECT_BLOCK = 256 }; /* keys of a block for few rows: fewer rounds of the running softmax */
+enum { PAD = 32 };           /* a multiple of every panel's width */
 
 /* A thread's part of the workspace. */
 typedef struct tile_state {
   float *q, *acc, *part; /* [TILE][pad]: scaled queries, sums, sums of the chunk */
   float *keys, *values;  /* [BLOCK][pad] widened */
-  float *scores;         /* [TILE][BLOCK] */
+  float *scores;         /* [TILE][BLOCK], or [DIRECT_ROWS][DIRECT_BLOCK] */
   float max[TILE], sum[TILE], part_max[TILE], part_sum[TILE];
+  int token[TILE], head[TILE];                                /* of each row: token of the sequence, query head */
+  int block;                                                  /* keys of a block, and places of a row of scores */
+  const char *at[2 * DIRECT_BLOCK + AHEAD + TRI_SCORE_GROUP]; /* see list_rows */
 } tile_state;
 
 typedef struct attention_run {
@@ -89,11 +93,6 @@ static void order_heads(attention_run *r) {
   r->first[a->kv.num_kv_heads] = n;
 }
 
-static int row_token(const tile *t, int i) { return (t->row + i) / t->group; }
-static int row_head(const attention_run *r, const tile *t, int i) {
-  return r->heads[r->first[t->kv_head] + (t->row + i) % t->group];
-}
-
 /* The keys that a token of the sequence sees: begin .. end - 1. */
 static void visible(const tri_attention_args *a, const tile *t, int token, int *begin, int *end) {
   *end = a->causal ? t->context - t->tokens + token + 1 : t->context;
@@ -102,10 +101,13 @@ static void visible(const tri_attention_args *a, const tile *t, int token, int *
 
 static void load_queries(const attention_run *r, const tile *t, tile_state *s) {
   const tri_attention_args *a = r->a;
-  int d = a->kv.head_dim;
-  for (int i = 0; i < t->rows; i++) {
-    const float *q = a->q.data + (size_t)(t->start + row_token(t, i)) * (size_t)a->q.ld;
-    r->isa->expand(s->q + (size_t)i * (size_t)r->pad, q + (size_t)row_head(r, t, i) * (size_t)d, TRI_F32, d, a->scale);
+  int d = a->kv.head_dim, token = t->row / t->group, member = t->row % t->group;
+  for (int i = 0; i < t->rows; i++, member++) {
+    if (member == t->group) member = 0, token++;
+    int head = r->heads[r->first[t->kv_head] + member];
+    const float *q = a->q.data + (size_t)(t->start + token) * (size_t)a->q.ld + (size_t)head * (size_t)d;
+    r->isa->expand(s->q + (size_t)i * (size_t)r->pad, q, TRI_F32, d, a->scale);
+    s->token[i] = token, s->head[i] = head;
   }
 }
 
@@ -113,21 +115,6 @@ static const char *kv_at(const attention_run *r, const tile *t, const void *base
   const tri_batch *b = r->a->batch;
   const int32_t *pages = b->block_table + (size_t)t->seq * (size_t)b->block_table_stride;
   return (const char *)base + tri_ref_kv_offset(&r->a->kv, pages, key, t->kv_head) * tri_dtype_size(r->a->kv.dtype);
-}
-
-/* Pages lie anywhere, and the processor's own prefetch starts anew at each. So while the keys (or values) from block +
- * j on are worked on, what comes AHEAD keys later in the order of work is fetched: the keys of a block, then its
- * values, then the next block. Returns how far that is from `now`, in bytes. */
-static ptrdiff_t ahead_of(const attention_run *r, const tile *t, const char *now, bool values, int block, int j) {
-  j += AHEAD;
-  if (j >= BLOCK) {
-    j -= BLOCK;
-    if (values) block += BLOCK;
-    values = !values;
-  }
-  if (block + j >= t->context) return 0;
-  const char *next = kv_at(r, t, values ? r->values : r->a->kv.k, block + j);
-  return (ptrdiff_t)((uintptr_t)next - (uintptr_t)now);
 }
 
 /* Keys or values of a block, widened: row j at out + j * ld, elements from .. from + n - 1 of it. */
@@ -151,26 +138,49 @@ static way way_of(const attention_run *r, const tile *t) {
   return t->rows >= PANEL_ROWS && !r->be->deterministic ? PANELS : WIDENED;
 }
 
+/* The rows that a block's work reads, in the order of work: its keys, its values, the next block's first keys. Pages
+ * lie anywhere, and the processor's own prefetch starts anew at each, so what comes AHEAD rows later is fetched. */
+static void list_rows(const attention_run *r, const tile *t, tile_state *s, int block, int keys) {
+  const tri_kv_layer *kv = &r->a->kv;
+  size_t row = (size_t)kv->head_dim * tri_dtype_size(kv->dtype);
+  int known = tri_min(keys + AHEAD, t->context - block);
+  for (int j = 0, run; j < known; j += run) {
+    run = tri_min((j < keys ? keys : known) - j, kv->block_size - (block + j) % kv->block_size);
+    const char *k = kv_at(r, t, kv->k, block + j), *v = kv_at(r, t, r->values, block + j);
+    const char **at = s->at + (j < keys ? j : keys + j);
+    for (int i = 0; i < run; i++) at[i] = k + (size_t)i * row;
+    if (j < keys)
+      for (int i = 0; i < run; i++) at[keys + i] = v + (size_t)i * row;
+  }
+  for (int j = known; j < keys + AHEAD + TRI_SCORE_GROUP; j++) s->at[keys + j] = s->at[0];
+}
+
+/* The same, but widened. */
+static void list_widened(const attention_run *r, tile_state *s, int keys) {
+  const float *values = r->a->kv.v_dim ? s->keys : s->values; /* a latent cache's values have been widened as keys */
+  for (int j = 0; j < keys; j++) {
+    s->at[j] = (const char *)(s->keys + (size_t)j * (size_t)r->pad);
+    s->at[keys + j] = (const char *)(values + (size_t)j * (size_t)r->pad);
+  }
+  for (int j = 0; j < TRI_SCORE_GROUP; j++) s->at[2 * keys + j] = s->at[0];
+}
+
 /* scores[i][j] = q_i . k_(block + j) */
 static void score_block(const attention_run *r, const tile *t, tile_state *s, int block, int keys) {
   const tri_kv_layer *kv = &r->a->kv;
   int d = kv->head_dim, cols = r->isa->panel_cols;
   size_t pad = (size_t)r->pad;
-  tri_dot dot = {.x = s->q, .ldx = pad, .m = t->rows, .k = d, .ldy = BLOCK};
-  if (way_of(r, t) == DIRECT) {
-    for (int j = 0, run; j < keys; j += run) {
-      run = tri_min(keys - j, kv->block_size - (block + j) % kv->block_size);
-      const char *k = kv_at(r, t, kv->k, block + j);
-      dot.w = k, dot.ldw = (size_t)d, dot.dtype = kv->dtype, dot.n = run, dot.y = s->scores + j;
-      dot.ahead = ahead_of(r, t, k, false, block, j);
-      r->isa->dot(&dot);
-    }
-    return;
-  }
-  widen_block(r, t, kv->k, block, keys, 0, d, s->keys, pad);
-  if (way_of(r, t) == WIDENED) {
-    dot.w = s->keys, dot.ldw = pad, dot.dtype = TRI_F32, dot.n = keys, dot.y = s->scores;
-    r->isa->dot(&dot);
+  way how = way_of(r, t);
+  if (how != DIRECT) widen_block(r, t, kv->k, block, keys, 0, d, s->keys, pad);
+  if (how != PANELS) {
+    if (how == DIRECT)
+      list_rows(r, t, s, block, keys);
+    else
+      list_widened(r, s, keys);
+    tri_scores scores = {.q = s->q, .ldq = pad, .at = s->at, .dtype = TRI_F32, .s = s->scores, .ld = (size_t)s->block};
+    scores.rows = t->rows, scores.keys = keys, scores.d = d;
+    if (how == DIRECT) scores.dtype = kv->dtype, scores.ahead = AHEAD;
+    r->isa->scores(&scores);
     return;
   }
   tri_panel p = {.x = s->q, .ldx = pad, .w = s->values, .ldy = BLOCK, .m = t->rows, .k = d};
@@ -182,24 +192,18 @@ static void score_block(const attention_run *r, const tile *t, tile_state *s, in
   }
 }
 
-static void weigh_block(const attention_run *r, const tile *t, tile_state *s, float *factor, int block, int keys) {
+static void weigh_block(const attention_run *r, const tile *t, tile_state *s, const float *factor, int block,
+                        int keys) {
   const tri_kv_layer *kv = &r->a->kv;
   int d = r->value_dim, cols = r->isa->panel_cols;
-  size_t pad = (size_t)r->pad, row = (size_t)kv->head_dim;
-  if (way_of(r, t) == DIRECT) {
-    for (int j = 0, run; j < keys; j += run) {
-      run = tri_min(keys - j, kv->block_size - (block + j) % kv->block_size);
-      const char *v = kv_at(r, t, r->values, block + j);
-      r->isa->weigh(s->part, pad, factor, s->scores + j, BLOCK, t->rows, v, row, kv->dtype, run, d,
-                    ahead_of(r, t, v, true, block, j));
-      for (int i = 0; i < t->rows; i++) factor[i] = 1;
-    }
-    return;
-  }
-  if (way_of(r, t) == WIDENED) {
-    const float *wide = kv->v_dim ? s->keys : s->values; /* a latent cache's values have been widened as keys */
-    if (!kv->v_dim) widen_block(r, t, r->values, block, keys, 0, d, s->values, pad);
-    r->isa->weigh(s->part, pad, factor, s->scores, BLOCK, t->rows, wide, pad, TRI_F32, keys, d, 0);
+  size_t pad = (size_t)r->pad;
+  way how = way_of(r, t);
+  if (how == WIDENED && !kv->v_dim) widen_block(r, t, r->values, block, keys, 0, d, s->values, pad);
+  if (how != PANELS) {
+    tri_weigh weigh = {.acc = s->part, .ld = pad, .factor = factor, .p = s->scores, .ldp = (size_t)s->block};
+    weigh.at = s->at + keys, weigh.dtype = TRI_F32, weigh.rows = t->rows, weigh.keys = keys, weigh.d = d;
+    if (how == DIRECT) weigh.dtype = kv->dtype, weigh.ahead = AHEAD;
+    r->isa->weigh(&weigh);
     return;
   }
   for (int i = 0; i < t->rows; i++) {
@@ -227,20 +231,19 @@ static void attend_block(const attention_run *r, const tile *t, tile_state *s, i
   float factor[TILE];
   score_block(r, t, s, block, keys);
   for (int i = 0; i < t->rows; i++) {
-    float *row = s->scores + i * BLOCK;
-    int begin, end, token = row_token(t, i);
+    float *row = s->scores + i * s->block;
+    int begin, end, token = s->token[i], position = t->context - t->tokens + token;
     visible(a, t, token, &begin, &end);
     tri_softmax_row soft = {.s = row, .n = keys, .softcap = a->softcap, .max = s->part_max[i], .sum = s->part_sum[i]};
     soft.begin = tri_max(0, begin - block), soft.end = tri_min(keys, end - block);
-    if (a->alibi_slopes) soft.slope = a->alibi_slopes[row_head(r, t, i)];
-    soft.distance = (float)(block - (t->context - t->tokens + token));
+    if (a->alibi_slopes) soft.slope = a->alibi_slopes[s->head[i]];
+    soft.distance = (float)(block - position);
     if (soft.begin >= soft.end) { /* sees nothing here: its sums must come out as they were */
-      memset(row, 0, BLOCK * sizeof *row);
+      memset(row, 0, (size_t)keys * sizeof *row);
       factor[i] = 1;
       continue;
     }
-    if (a->position_bias)
-      add_bias(a, row_head(r, t, i), t->context - t->tokens + token, block, soft.begin, soft.end, row);
+    if (a->position_bias) add_bias(a, s->head[i], position, block, soft.begin, soft.end, row);
     factor[i] = r->isa->softmax_row(&soft);
     s->part_max[i] = soft.max;
     s->part_sum[i] = soft.sum;
@@ -288,37 +291,42 @@ static float *partial_of(const attention_run *r, int seq, int head, int chunk) {
   return r->partial + row * ((size_t)r->value_dim + 2);
 }
 
+/* In deterministic mode a row's chunks are merged whoever computes them; otherwise whoever has all keys needs none. */
 static void attend_tile(const attention_run *r, const tile *t, tile_state *s) {
   const tri_attention_args *a = r->a;
   int d = r->value_dim, begin, end, other;
   size_t pad = (size_t)r->pad;
-  visible(a, t, row_token(t, 0), &begin, &other);
-  visible(a, t, row_token(t, t->rows - 1), &other, &end);
+  load_queries(r, t, s);
+  visible(a, t, s->token[0], &begin, &other);
+  visible(a, t, s->token[t->rows - 1], &other, &end);
   if (t->chunk >= 0) {
     begin = tri_max(begin, t->chunk * r->chunk);
     end = (int)tri_min(end, t->chunk * r->chunk + r->chunk);
   }
-  load_queries(r, t, s);
-  clear(s->max, s->sum, s->acc, t->rows, pad);
+  /* In deterministic mode a row's blocks may not depend on the rows beside it. */
+  s->block = way_of(r, t) == DIRECT && !r->be->deterministic ? DIRECT_BLOCK : BLOCK;
+  bool merging = r->be->deterministic && t->chunk < 0 && end > r->chunk;
+  if (merging) clear(s->max, s->sum, s->acc, t->rows, pad);
   clear(s->part_max, s->part_sum, s->part, t->rows, pad);
-  for (int block = begin / BLOCK * BLOCK; block < end; block += BLOCK) {
-    attend_block(r, t, s, block, tri_min(BLOCK, end - block));
-    if ((block + BLOCK) % r->chunk && block + BLOCK < end) continue;
-    if (t->chunk >= 0) break; /* the one chunk is done */
+  for (int block = begin / BLOCK * BLOCK; block < end; block += s->block) {
+    attend_block(r, t, s, block, tri_min(s->block, end - block));
+    if (!merging || ((block + BLOCK) % r->chunk && block + BLOCK < end)) continue;
     for (int i = 0; i < t->rows; i++)
       merge(r->isa, &s->max[i], &s->sum[i], s->acc + (size_t)i * pad, s->part_max[i], s->part_sum[i],
             s->part + (size_t)i * pad, d);
     clear(s->part_max, s->part_sum, s->part, t->rows, pad);
   }
   for (int i = 0; i < t->rows; i++) {
-    int token = t->start + row_token(t, i), head = row_head(r, t, i);
-    if (t->chunk < 0) {
-      finish_row(r, token, head, s->max[i], s->sum[i], s->acc + (size_t)i * pad);
-      continue;
+    const float *part = s->part + (size_t)i * pad;
+    if (merging) {
+      finish_row(r, t->start + s->token[i], s->head[i], s->max[i], s->sum[i], s->acc + (size_t)i * pad);
+    } else if (t->chunk < 0) {
+      finish_row(r, t->start + s->token[i], s->head[i], s->part_max[i], s->part_sum[i], part);
+    } else {
+      float *p = partial_of(r, t->seq, s->head[i], t->chunk);
+      p[0] = s->part_max[i], p[1] = s->part_sum[i];
+      memcpy(p + 2, part, (size_t)d * sizeof *p);
     }
-    float *p = partial_of(r, t->seq, head, t->chunk);
-    p[0] = s->part_max[i], p[1] = s->part_sum[i];
-    memcpy(p + 2, s->part + (size_t)i * pad, (size_t)d * sizeof *p);
   }
 }
 

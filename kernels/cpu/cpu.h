@@ -61,6 +61,31 @@ typedef struct tri_int8_dot {
   ptrdiff_t ahead; /* as in tri_dot */
 } tri_int8_dot;
 
+/* s[i * ld + j] = q_i . k_j for i < rows, j < keys, keys rounded up to whole groups of TRI_SCORE_GROUP: there are as
+ * many places in s and entries in `at`. at[j] is where row j lies; with `ahead`, row at[j + ahead] is prefetched. The
+ * bits of a score depend on its row and its key alone. */
+enum { TRI_SCORE_GROUP = 8 };
+typedef struct tri_scores {
+  const float *q;
+  size_t ldq;
+  const char *const *at;
+  tri_dtype dtype;
+  float *s;
+  size_t ld;
+  int rows, keys, d, ahead;
+} tri_scores;
+
+/* acc_i = acc_i * factor_i + sum over j of p[i * ldp + j] v_j, in the order of j; at and ahead as in tri_scores. */
+typedef struct tri_weigh {
+  float *acc;
+  size_t ld;
+  const float *factor, *p;
+  size_t ldp;
+  const char *const *at;
+  tri_dtype dtype;
+  int rows, keys, d, ahead;
+} tri_weigh;
+
 /* One query row against one block of keys: see kern_attn.h. */
 typedef struct tri_softmax_row {
   float *s;                       /* scores in, probabilities out; n rounded up to whole vectors */
@@ -109,9 +134,8 @@ typedef struct tri_cpu_isa {
   /* Turns scores into exp(score - new max) and updates max and sum; returns the factor that older sums must be scaled
    * by. */
   float (*softmax_row)(tri_softmax_row *r);
-  /* acc_i = acc_i * factor_i + sum over j of p[i][j] v_j, in the order of j. Rows of v are d elements apart. */
-  void (*weigh)(float *acc, size_t ld_acc, const float *factor, const float *p, size_t ld_p, int rows, const void *v,
-                size_t ld_v, tri_dtype dtype, int keys, int d, ptrdiff_t ahead);
+  void (*scores)(const tri_scores *t);
+  void (*weigh)(const tri_weigh *t);
   void (*blend)(float *y, float a, const float *x, float b, int n); /* y = a y + b x */
   float (*maximum)(const float *x, int n);                          /* -inf when there is nothing but NaN */
   double (*sum_exp)(const float *x, int n, float max, float inverse_temperature);

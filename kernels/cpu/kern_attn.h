@@ -33,7 +33,7 @@ static float isa_softmax_row(tri_softmax_row *r) {
   if (max < r->max) max = r->max;
   vf m = v_set1(max), sum = v_zero();
   for (int j = from; j < n; j += W) {
-    vf p = v_exp(v_sub(v_load(s + j), m));
+    vf p = v_exp_below(v_sub(v_load(s + j), m));
     v_store(s + j, p);
     sum = v_add(sum, p);
   }
@@ -43,72 +43,134 @@ static float isa_softmax_row(tri_softmax_row *r) {
   return factor;
 }
 
-/* MR rows times VN vectors of the value's elements; with n < W only the first n of the last vector. */
-V_INLINE void weigh_tile(const int MR, const int VN, const tri_dtype DT, float *acc, size_t ld_acc, const float *factor,
-                         const float *p, size_t ld_p, const char *v, size_t ld_v, int keys, int n, ptrdiff_t ahead) {
-  vf a[4][2];
+/* MR rows times VN vectors of the value's elements; with n < W only the first n of the one vector. */
+V_INLINE void weigh_tile(const int MR, const int VN, const tri_dtype DT, const tri_weigh *t, int row, int e, int n) {
+  vf a[4][3];
+  float *acc = t->acc + (size_t)row * t->ld + e;
+  const float *p = t->p + (size_t)row * t->ldp;
+  const char *const *at = t->at;
+  const size_t from = (size_t)e * v_bytes(DT);
+  const int ahead = row == 0 ? t->ahead : 0; /* the first rows fetch for all */
   V_UNROLL for (int i = 0; i < MR; i++) {
-    vf f = v_set1(factor[i]);
-    V_UNROLL for (int u = 0; u < VN; u++) {
-      const float *at = acc + (size_t)i * ld_acc + u * W;
-      a[i][u] = v_mul(f, load_some(at, VN == 1 ? n : W));
-    }
+    vf f = v_set1(t->factor ? t->factor[row + i] : 1);
+    V_UNROLL for (int u = 0; u < VN; u++) a[i][u] =
+        v_mul(f, load_some(acc + (size_t)i * t->ld + u * W, VN == 1 ? n : W));
   }
-  for (int j = 0; j < keys; j++) {
-    const char *row = v + (size_t)j * ld_v;
-    vf x[2];
-    if (ahead) v_prefetch(row, ahead);
+  for (int j = 0; j < t->keys; j++) {
+    const char *v = at[j] + from;
+    vf x[3];
+    if (ahead)
+      for (size_t b = 0; b < VN * W * v_bytes(DT); b += 64) v_prefetch(at[j + ahead] + from + b, 0);
     V_UNROLL for (int u = 0; u < VN; u++) {
-      const char *at = row + (size_t)(u * W) * v_bytes(DT);
-      x[u] = VN > 1 || n == W ? v_load_as(DT, at) : v_loadn_as(DT, at, n);
+      const char *part = v + (size_t)(u * W) * v_bytes(DT);
+      x[u] = VN > 1 || n == W ? v_load_as(DT, part) : v_loadn_as(DT, part, n);
     }
     V_UNROLL for (int i = 0; i < MR; i++) {
-      vf weight = v_set1(p[(size_t)i * ld_p + (size_t)j]);
+      vf weight = v_set1(p[(size_t)i * t->ldp + (size_t)j]);
       V_UNROLL for (int u = 0; u < VN; u++) a[i][u] = v_fma(weight, x[u], a[i][u]);
     }
   }
   V_UNROLL for (int i = 0; i < MR; i++) {
-    V_UNROLL for (int u = 0; u < VN; u++) store_some(acc + (size_t)i * ld_acc + u * W, a[i][u], VN == 1 ? n : W);
+    V_UNROLL for (int u = 0; u < VN; u++) store_some(acc + (size_t)i * t->ld + u * W, a[i][u], VN == 1 ? n : W);
   }
 }
 
-V_INLINE void weigh_rows(const int MR, const tri_dtype DT, float *acc, size_t ld_acc, const float *factor,
-                         const float *p, size_t ld_p, const char *v, size_t ld_v, int keys, int d, ptrdiff_t ahead) {
+/* Two vectors at a time; three where one would be left over, whose few sums could not hide their latency. */
+V_INLINE void weigh_rows(const int MR, const tri_dtype DT, const tri_weigh *t, int row) {
   int e = 0;
-  for (; e + 2 * W <= d; e += 2 * W)
-    weigh_tile(MR, 2, DT, acc + e, ld_acc, factor, p, ld_p, v + (size_t)e * v_bytes(DT), ld_v, keys, W, ahead);
-  for (; e < d; e += W)
-    weigh_tile(MR, 1, DT, acc + e, ld_acc, factor, p, ld_p, v + (size_t)e * v_bytes(DT), ld_v, keys, tri_min(W, d - e),
-               ahead);
+  for (; t->d - e >= 2 * W; e += 2 * W) {
+    if (t->d - e == 3 * W) {
+      weigh_tile(MR, 3, DT, t, row, e, W);
+      return;
+    }
+    weigh_tile(MR, 2, DT, t, row, e, W);
+  }
+  for (; e < t->d; e += W) weigh_tile(MR, 1, DT, t, row, e, tri_min(W, t->d - e));
 }
 
-#define WEIGH(dt)                                                                                                      \
-  static void weigh_##dt(float *acc, size_t ld_acc, const float *factor, const float *p, size_t ld_p, int rows,        \
-                         const char *v, size_t ld_v, int keys, int d, ptrdiff_t ahead) {                               \
-    int i = 0;                                                                                                         \
-    for (; i + 4 <= rows; i += 4)                                                                                      \
-      weigh_rows(4, TRI_##dt, acc + (size_t)i * ld_acc, ld_acc, factor + i, p + (size_t)i * ld_p, ld_p, v, ld_v, keys, \
-                 d, ahead);                                                                                            \
-    for (; i + 2 <= rows; i += 2)                                                                                      \
-      weigh_rows(2, TRI_##dt, acc + (size_t)i * ld_acc, ld_acc, factor + i, p + (size_t)i * ld_p, ld_p, v, ld_v, keys, \
-                 d, ahead);                                                                                            \
-    for (; i < rows; i++)                                                                                              \
-      weigh_rows(1, TRI_##dt, acc + (size_t)i * ld_acc, ld_acc, factor + i, p + (size_t)i * ld_p, ld_p, v, ld_v, keys, \
-                 d, ahead);                                                                                            \
+/* MR rows of q with TRI_SCORE_GROUP / MR keys. */
+V_INLINE void score_tile(const int MR, const tri_dtype DT, const float *q, size_t ldq, const char *const *at, size_t d,
+                         float *s, size_t ld, int ahead) {
+  enum { GROUP = TRI_SCORE_GROUP };
+  const int KEYS = GROUP / MR;
+  const char *k[GROUP];
+  vf acc[GROUP], x[2];
+  V_UNROLL for (int u = 0; u < GROUP; u++) acc[u] = v_zero();
+  V_UNROLL for (int u = 0; u < KEYS; u++) k[u] = at[u];
+  ptrdiff_t next = (ptrdiff_t)((uintptr_t)at[ahead] - (uintptr_t)at[0]);
+  size_t p = 0;
+  for (; p + W <= d; p += W) {
+    V_UNROLL for (int i = 0; i < MR; i++) x[i] = v_load(q + (size_t)i * ldq + p);
+    V_UNROLL for (int u = 0; u < KEYS; u++) {
+      vf key = v_load_as(DT, k[u] + p * v_bytes(DT));
+      if (ahead) v_prefetch(k[u] + p * v_bytes(DT), next);
+      V_UNROLL for (int i = 0; i < MR; i++) acc[i * KEYS + u] = v_fma(x[i], key, acc[i * KEYS + u]);
+    }
   }
-WEIGH(F32)
-WEIGH(F16)
-WEIGH(BF16)
+  if (p < d) {
+    int n = (int)(d - p);
+    V_UNROLL for (int i = 0; i < MR; i++) x[i] = v_loadn(q + (size_t)i * ldq + p, n);
+    V_UNROLL for (int u = 0; u < KEYS; u++) {
+      vf key = v_loadn_as(DT, k[u] + p * v_bytes(DT), n);
+      V_UNROLL for (int i = 0; i < MR; i++) acc[i * KEYS + u] = v_fma(x[i], key, acc[i * KEYS + u]);
+    }
+  }
+  v_sum8_to(s, MR == 2 ? s + ld : s + GROUP / 2, acc);
+}
 
-static void isa_weigh(float *acc, size_t ld_acc, const float *factor, const float *p, size_t ld_p, int rows,
-                      const void *v, size_t ld_v, tri_dtype dtype, int keys, int d, ptrdiff_t ahead) {
-  size_t bytes = ld_v * v_bytes(dtype);
-  if (dtype == TRI_BF16)
-    weigh_BF16(acc, ld_acc, factor, p, ld_p, rows, v, bytes, keys, d, ahead);
-  else if (dtype == TRI_F16)
-    weigh_F16(acc, ld_acc, factor, p, ld_p, rows, v, bytes, keys, d, ahead);
+V_INLINE void score_keys(const tri_dtype DT, const tri_scores *args) {
+  const tri_scores t = *args; /* a copy that no store to s can change */
+  size_t d = (size_t)t.d;
+  for (int j = 0; j < t.keys; j += TRI_SCORE_GROUP) {
+    const char *const *at = t.at + j;
+    const float *q = t.q;
+    float *s = t.s + j;
+    int left = t.rows, ahead = t.ahead; /* the first rows fetch for all */
+    for (; left >= 2; left -= 2, q += 2 * t.ldq, s += 2 * t.ld, ahead = 0) {
+      score_tile(2, DT, q, t.ldq, at, d, s, t.ld, ahead);
+      score_tile(2, DT, q, t.ldq, at + TRI_SCORE_GROUP / 2, d, s + TRI_SCORE_GROUP / 2, t.ld, ahead);
+    }
+    if (left) score_tile(1, DT, q, t.ldq, at, d, s, t.ld, ahead);
+  }
+}
+
+/* Values in their pages are read page by page or so, not one column of all of them after the other. */
+V_INLINE void weigh_keys(const tri_dtype DT, const tri_weigh *args) {
+  enum { GROUP = 16 };
+  int group = args->ahead && args->d > 3 * W ? GROUP : args->keys;
+  tri_weigh t = *args;
+  for (int j = 0; j < args->keys; j += group, t.at += group, t.p += group, t.factor = NULL) {
+    int i = 0;
+    t.keys = tri_min(group, args->keys - j);
+    for (; i + 4 <= t.rows; i += 4) weigh_rows(4, DT, &t, i);
+    for (; i + 2 <= t.rows; i += 2) weigh_rows(2, DT, &t, i);
+    for (; i < t.rows; i++) weigh_rows(1, DT, &t, i);
+  }
+}
+
+#define ATTEND(dt)                                                                                                     \
+  static void scores_##dt(const tri_scores *t) { score_keys(TRI_##dt, t); }                                            \
+  static void weigh_##dt(const tri_weigh *t) { weigh_keys(TRI_##dt, t); }
+ATTEND(F32)
+ATTEND(F16)
+ATTEND(BF16)
+
+static void isa_scores(const tri_scores *t) {
+  if (t->dtype == TRI_BF16)
+    scores_BF16(t);
+  else if (t->dtype == TRI_F16)
+    scores_F16(t);
   else
-    weigh_F32(acc, ld_acc, factor, p, ld_p, rows, v, bytes, keys, d, ahead);
+    scores_F32(t);
+}
+
+static void isa_weigh(const tri_weigh *t) {
+  if (t->dtype == TRI_BF16)
+    weigh_BF16(t);
+  else if (t->dtype == TRI_F16)
+    weigh_F16(t);
+  else
+    weigh_F32(t);
 }
 
 #endif

@@ -24,18 +24,29 @@ V_INLINE vf v_poly(vf x, const float *p, int terms) {
   return r;
 }
 
+/* exp(x) = p 2^n, p returned and n as the last bits of *shifted (see v_pow2). The shift of v_round is added with the
+ * first product; log 2 comes in a short and a long part, so that the product with the first is exact. */
+V_INLINE vf v_exp_parts(vf x, vf *shifted) {
+  static const float tail[] = {5.000000000e-01f, 1.666657685e-01f, 4.166655444e-02f, 8.363202972e-03f,
+                               1.392621347e-03f};
+  vf shift = v_set1(V_SHIFT), t = v_fma(x, v_set1(0x1.715476p+0f), shift), n = v_sub(t, shift);
+  vf r = v_fma(n, v_set1(-0x1.62ep-1f), x);
+  r = v_fma(n, v_set1(-0x1.0bfbe8p-15f), r);
+  *shifted = t;
+  return v_add(v_fma(v_mul(r, r), v_poly(r, tail, 5), r), v_set1(1.0f));
+}
+
 /* 0 below -104, infinity above 89, NaN for NaN. */
 V_INLINE vf v_exp(vf x) {
-  static const float tail[] = {5.000000014e-01f, 1.666666668e-01f, 4.166646420e-02f,
-                               8.333310845e-03f, 1.393373072e-03f, 1.989108045e-04f};
-  x = v_min(v_set1(89.0f), v_max(v_set1(-104.0f), x));
-  vf n = v_round(v_mul(x, v_set1(0x1.715476p+0f)));
-  vf r = v_fma(n, v_set1(-0x1.62ep-1f), x); /* log 2 in a short and a long part: the first product is exact */
-  r = v_fma(n, v_set1(-0x1.0bfbe8p-15f), r);
-  vf p = v_fma(v_mul(r, r), v_poly(r, tail, 6), r);
-  p = v_add(p, v_set1(1.0f));
-  vf half = v_round(v_mul(n, v_set1(0.5f))); /* two factors reach denormals and infinity */
-  return v_mul(v_mul(p, v_pow2(half)), v_pow2(v_sub(n, half)));
+  vf t, p = v_exp_parts(v_min(v_set1(89.0f), v_max(v_set1(-104.0f), x)), &t), shift = v_set1(V_SHIFT);
+  vf half = v_fma(v_sub(t, shift), v_set1(0.5f), shift); /* two factors reach denormals and infinity */
+  return v_mul(v_mul(p, v_pow2(half)), v_pow2(v_add(v_sub(t, half), shift)));
+}
+
+/* For x <= 0, as a softmax has them: where the result would not be a normal number it is 0. */
+V_INLINE vf v_exp_below(vf x) {
+  vf t, p = v_exp_parts(x, &t);
+  return v_select(v_ge(v_set1(-87.3f), x), v_zero(), v_mul(p, v_pow2(t)));
 }
 
 V_INLINE vf v_tanh(vf x) {

@@ -53,7 +53,26 @@ PACK(F16)
 PACK(BF16)
 PACK(I8)
 
+#ifdef V_TURN_BF16
+/* A whole panel of the commonest type, two squares at a time and one prefetch per cache line. */
+static void pack_whole_BF16(const tri_pack *p) {
+  const size_t element = v_bytes(TRI_BF16), ldw = p->ldw * element;
+  const char *w = p->w;
+  for (int i = 0; i < p->k; i += W, w += W * element) {
+    if (p->ahead && (size_t)i * element % 64 == 0)
+      for (int j = 0; j < PANEL_COLS; j++) v_prefetch(w + (size_t)j * ldw, p->ahead);
+    v_turn_bf16(p->out + (size_t)i * PANEL_COLS, w, ldw);
+  }
+}
+#endif
+
 static void isa_pack(const tri_pack *p) {
+#ifdef V_TURN_BF16
+  if (p->dtype == TRI_BF16 && p->n == PANEL_COLS && p->k % W == 0) {
+    pack_whole_BF16(p);
+    return;
+  }
+#endif
   switch (p->dtype) {
   case TRI_BF16: pack_BF16(p); return;
   case TRI_F16: pack_F16(p); return;

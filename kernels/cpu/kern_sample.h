@@ -26,10 +26,10 @@ static double isa_sum_exp(const float *x, int n, float max, float inverse_temper
   for (int i = 0; i < n; i += PIECE) {
     int end = tri_min(n, i + PIECE), j = i;
     vf sum = v_zero();
-    for (; j + W <= end; j += W) sum = v_add(sum, v_exp(v_max(v_mul(v_sub(v_load(x + j), m), t), low)));
+    for (; j + W <= end; j += W) sum = v_add(sum, v_exp_below(v_max(v_mul(v_sub(v_load(x + j), m), t), low)));
     if (j < end) {
       float rest[W], e[W];
-      v_store(rest, v_exp(v_max(v_mul(v_sub(v_loadn(x + j, end - j), m), t), low)));
+      v_store(rest, v_exp_below(v_max(v_mul(v_sub(v_loadn(x + j, end - j), m), t), low)));
       memset(e, 0, sizeof e);
       memcpy(e, rest, (size_t)(end - j) * sizeof *e);
       sum = v_add(sum, v_load(e));

@@ -21,6 +21,7 @@ const tri_cpu_isa TRI_ISA_TABLE(TRI_ISA) = {
     .softcap = isa_softcap,
     .glu = isa_glu,
     .rotate = isa_rotate,
+    .scores = isa_scores,
     .softmax_row = isa_softmax_row,
     .weigh = isa_weigh,
     .blend = isa_blend,

@@ -59,7 +59,7 @@ static void embed_rows(const row_run *r, int begin, int end, int index) {
       memset(out, 0, (size_t)a->out.cols * sizeof *out);
     if (a->position_table.data)
       add_row(r->isa, out, &a->position_table, (size_t)(a->positions[t] + a->position_offset));
-    if (a->type_table.data) add_row(r->isa, out, &a->type_table, 0);
+    if (a->type_table.data) add_row(r->isa, out, &a->type_table, a->types ? (size_t)a->types[t] : 0);
   }
 }
 

@@ -27,9 +27,11 @@ static inline vf v_copysign(vf a, vf sign) {
 static inline vm v_ge(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_GE_OQ); }
 static inline vf v_select(vm m, vf yes, vf no) { return _mm256_blendv_ps(no, yes, m); }
 static inline unsigned v_bits(vm m) { return (unsigned)_mm256_movemask_ps(m); }
-/* 2^n for integral n in [-126, 127] */
-static inline vf v_pow2(vf n) {
-  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
+/* 2^n for t = V_SHIFT + n, integral n in [-126, 127]: the last bits of t are n */
+#define V_SHIFT 0x1.8p23f
+static inline vf v_pow2(vf t) {
+  __m256i n = _mm256_slli_epi32(_mm256_castps_si256(t), 23);
+  return _mm256_castsi256_ps(_mm256_add_epi32(n, _mm256_castps_si256(_mm256_set1_ps(1.0f))));
 }
 
 static inline __m256i v_first(int n) { /* the first n lanes */
@@ -85,6 +87,21 @@ static inline float v_maximum(vf a) {
 }
 static inline void v_sum4_to(float *out, vf a, vf b, vf c, vf d) { _mm_storeu_ps(out, v_sum4(a, b, c, d)); }
 
+/* The sums of eight vectors' lanes, always added in the same order: first halves, then quarters. */
+static inline vf v_fold2(vf a, vf b) {
+  return _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x21), _mm256_blend_ps(a, b, 0xf0));
+}
+static inline vf v_fold4(vf a, vf b) {
+  return _mm256_add_ps(_mm256_shuffle_ps(a, b, _MM_SHUFFLE(1, 0, 3, 2)), _mm256_blend_ps(a, b, 0xcc));
+}
+static inline void v_sum8_to(float *low, float *high, const vf a[8]) {
+  vf t = v_fold4(v_fold2(a[0], a[4]), v_fold2(a[1], a[5])), u = v_fold4(v_fold2(a[2], a[6]), v_fold2(a[3], a[7]));
+  vf even = _mm256_shuffle_ps(t, u, _MM_SHUFFLE(2, 0, 2, 0)), odd = _mm256_shuffle_ps(t, u, _MM_SHUFFLE(3, 1, 3, 1));
+  vf sum = _mm256_add_ps(even, odd);
+  _mm_storeu_ps(low, _mm256_castps256_ps128(sum));
+  _mm_storeu_ps(high, _mm256_extractf128_ps(sum, 1));
+}
+
 /* Lane j of a[i] becomes lane i of a[j]. */
 static inline void v_transpose(vf a[W]) {
   vf t[W];
@@ -100,6 +117,38 @@ static inline void v_transpose(vf a[W]) {
     a[i] = _mm256_permute2f128_ps(t[i], t[i + 4], 0x20);
     a[i + 4] = _mm256_permute2f128_ps(t[i], t[i + 4], 0x31);
   }
+}
+
+/* Eight elements of sixteen rows of bfloat16, ldw bytes apart, into eight rows of sixteen floats. They are turned while
+ * they are narrow, the lower halves apart from the upper ones: three times vector i is interleaved with vector i + 4,
+ * in names and not in arrays, which the compiler would keep in memory. The rows are dealt out to the halves so that
+ * widening, which does not cross them either, leaves them in order. */
+#define V_TURN_BF16 1
+static inline __m256i v_two_rows(const char *w, size_t ldw, size_t row) {
+  return _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const void *)(w + row * ldw))),
+                                 _mm_loadu_si128((const void *)(w + (row + 4) * ldw)), 1);
+}
+static inline void v_widen_two(float *out, __m256i a) {
+  __m256i zero = _mm256_setzero_si256();
+  v_store(out, _mm256_castsi256_ps(_mm256_unpacklo_epi16(zero, a)));
+  v_store(out + 8, _mm256_castsi256_ps(_mm256_unpackhi_epi16(zero, a)));
+}
+static inline void v_turn_bf16(float *out, const char *w, size_t ldw) {
+  __m256i a0 = v_two_rows(w, ldw, 0), a1 = v_two_rows(w, ldw, 1), a2 = v_two_rows(w, ldw, 2);
+  __m256i a3 = v_two_rows(w, ldw, 3), a4 = v_two_rows(w, ldw, 8), a5 = v_two_rows(w, ldw, 9);
+  __m256i a6 = v_two_rows(w, ldw, 10), a7 = v_two_rows(w, ldw, 11);
+  __m256i b0 = _mm256_unpacklo_epi16(a0, a4), b1 = _mm256_unpackhi_epi16(a0, a4);
+  __m256i b2 = _mm256_unpacklo_epi16(a1, a5), b3 = _mm256_unpackhi_epi16(a1, a5);
+  __m256i b4 = _mm256_unpacklo_epi16(a2, a6), b5 = _mm256_unpackhi_epi16(a2, a6);
+  __m256i b6 = _mm256_unpacklo_epi16(a3, a7), b7 = _mm256_unpackhi_epi16(a3, a7);
+  a0 = _mm256_unpacklo_epi16(b0, b4), a1 = _mm256_unpackhi_epi16(b0, b4);
+  a2 = _mm256_unpacklo_epi16(b1, b5), a3 = _mm256_unpackhi_epi16(b1, b5);
+  a4 = _mm256_unpacklo_epi16(b2, b6), a5 = _mm256_unpackhi_epi16(b2, b6);
+  a6 = _mm256_unpacklo_epi16(b3, b7), a7 = _mm256_unpackhi_epi16(b3, b7);
+  v_widen_two(out, _mm256_unpacklo_epi16(a0, a4)), v_widen_two(out + 16, _mm256_unpackhi_epi16(a0, a4));
+  v_widen_two(out + 32, _mm256_unpacklo_epi16(a1, a5)), v_widen_two(out + 48, _mm256_unpackhi_epi16(a1, a5));
+  v_widen_two(out + 64, _mm256_unpacklo_epi16(a2, a6)), v_widen_two(out + 80, _mm256_unpackhi_epi16(a2, a6));
+  v_widen_two(out + 96, _mm256_unpacklo_epi16(a3, a7)), v_widen_two(out + 112, _mm256_unpackhi_epi16(a3, a7));
 }
 
 #endif

@@ -27,9 +27,11 @@ static inline vf v_copysign(vf a, vf sign) {
 static inline vm v_ge(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ); }
 static inline vf v_select(vm m, vf yes, vf no) { return _mm512_mask_blend_ps(m, no, yes); }
 static inline unsigned v_bits(vm m) { return m; }
-/* 2^n for integral n in [-126, 127] */
-static inline vf v_pow2(vf n) {
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127)), 23));
+/* 2^n for t = V_SHIFT + n, integral n in [-126, 127]: the last bits of t are n */
+#define V_SHIFT 0x1.8p23f
+static inline vf v_pow2(vf t) {
+  __m512i n = _mm512_slli_epi32(_mm512_castps_si512(t), 23);
+  return _mm512_castsi512_ps(_mm512_add_epi32(n, _mm512_castps_si512(_mm512_set1_ps(1.0f))));
 }
 
 static inline __mmask16 v_first(int n) { return (__mmask16)((1u << n) - 1); } /* the first n < 16 lanes */
@@ -74,6 +76,12 @@ static inline __m128 v_sum4(vf a, vf b, vf c, vf d) {
 static inline float v_sum(vf a) { return _mm_cvtss_f32(v_sum4(a, a, a, a)); }
 static inline float v_maximum(vf a) { return _mm512_reduce_max_ps(a); }
 static inline void v_sum4_to(float *out, vf a, vf b, vf c, vf d) { _mm_storeu_ps(out, v_sum4(a, b, c, d)); }
+
+/* The sums of eight vectors' lanes, always added in the same order. */
+static inline void v_sum8_to(float *low, float *high, const vf a[8]) {
+  v_sum4_to(low, a[0], a[1], a[2], a[3]);
+  v_sum4_to(high, a[4], a[5], a[6], a[7]);
+}
 
 /* Lane j of a[i] becomes lane i of a[j]. */
 static inline void v_transpose(vf a[W]) {

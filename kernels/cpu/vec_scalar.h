@@ -47,8 +47,12 @@ static inline vf v_copysign(vf a, vf sign) { return (vf)(((vm)a & 0x7fffffff) | 
 static inline unsigned v_bits(vm m) {
   return (m[0] < 0 ? 1u : 0) | (m[1] < 0 ? 2u : 0) | (m[2] < 0 ? 4u : 0) | (m[3] < 0 ? 8u : 0);
 }
-/* 2^n for integral n in [-126, 127] */
-static inline vf v_pow2(vf n) { return (vf)((__builtin_convertvector(n, vm) + 127) << 23); }
+/* 2^n for t = V_SHIFT + n, integral n in [-126, 127]: the last bits of t are n */
+#define V_SHIFT 0x1.8p23f
+static inline vf v_pow2(vf t) {
+  typedef uint32_t vu __attribute__((vector_size(16)));
+  return (vf)(((vu)t << 23) + (vu)v_set1(1.0f));
+}
 
 static inline vf v_load_any(const void *p, tri_dtype t) {
   return (vf){tri_load_f32(p, t, 0), tri_load_f32(p, t, 1), tri_load_f32(p, t, 2), tri_load_f32(p, t, 3)};
@@ -90,6 +94,12 @@ static inline float v_sum(vf a) { return (a[0] + a[1]) + (a[2] + a[3]); }
 static inline float v_maximum(vf a) { return fmaxf(fmaxf(a[0], a[1]), fmaxf(a[2], a[3])); }
 static inline void v_sum4_to(float *out, vf a, vf b, vf c, vf d) {
   out[0] = v_sum(a), out[1] = v_sum(b), out[2] = v_sum(c), out[3] = v_sum(d);
+}
+
+/* The sums of eight vectors' lanes, always added in the same order. */
+static inline void v_sum8_to(float *low, float *high, const vf a[8]) {
+  v_sum4_to(low, a[0], a[1], a[2], a[3]);
+  v_sum4_to(high, a[4], a[5], a[6], a[7]);
 }
 
 /* Lane j of a[i] becomes lane i of a[j]. */

@@ -1,3 +1,4 @@
+#include "kernels/ref/formulas.h"
 #include "kernels/ref/ref.h"
 
 #include <math.h>
@@ -7,9 +8,8 @@ void tri_ref_rope_frequencies(const tri_rope_angles_args *a, int rope_len, float
   int half = a->rotary_dim / 2, d = a->rotary_dim;
   bool beyond = rope_len > a->original_max_len;
   if (a->kind == TRI_ROPE_DYNAMIC && beyond) {
-    double stretch = (double)a->factor * rope_len / a->original_max_len - ((double)a->factor - 1);
-    double base = a->base * pow(stretch, d / (d - 2.0));
-    for (int i = 0; i < half; i++) inv_freq[i] = (float)pow(base, -2.0 * i / d);
+    for (int i = 0; i < half; i++)
+      inv_freq[i] = tri_formula_dynamic_frequency(a->base, a->factor, rope_len, a->original_max_len, d, i);
   } else {
     memcpy(inv_freq, a->kind == TRI_ROPE_BY_LENGTH && beyond ? a->inv_freq_long : a->inv_freq,
            (size_t)half * sizeof *inv_freq);

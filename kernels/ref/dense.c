@@ -3,27 +3,10 @@
 #include <math.h>
 
 #include "kernels/quantize.h"
+#include "kernels/ref/formulas.h"
 
-double tri_ref_act(tri_act act, double x) {
-  switch (act) {
-  case TRI_ACT_NONE: return x;
-  case TRI_ACT_RELU: return x > 0 ? x : 0;
-  case TRI_ACT_GELU_ERF: return 0.5 * x * erfc(-x * M_SQRT1_2);
-  case TRI_ACT_GELU_TANH: return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
-  case TRI_ACT_SILU: return x / (1 + exp(-x));
-  case TRI_ACT_QUICK_GELU: return x / (1 + exp(-1.702 * x));
-  case TRI_ACT_TANH: return tanh(x);
-  case TRI_ACT_SWIGLU_OAI: break;
-  }
-  return x;
-}
-
-double tri_ref_glu(tri_act act, double limit, double gate, double up) {
-  if (act != TRI_ACT_SWIGLU_OAI) return tri_ref_act(act, gate) * up;
-  gate = gate > limit ? limit : gate; /* NaN stays NaN */
-  up = up > limit ? limit : up < -limit ? -limit : up;
-  return gate / (1 + exp(-1.702 * gate)) * (up + 1);
-}
+double tri_ref_act(tri_act act, double x) { return tri_formula_act(act, x); }
+double tri_ref_glu(tri_act act, double limit, double gate, double up) { return tri_formula_glu(act, limit, gate, up); }
 
 bool tri_ref_glu_ok(tri_act act, float limit) { return act != TRI_ACT_SWIGLU_OAI || limit > 0; }
 
@@ -55,7 +38,7 @@ void tri_ref_embed_launch(tri_backend *be, const tri_op_plan *plan, const tri_em
       double v = row < (uint32_t)a->table.n ? a->scale * weight_at(&a->table, row, (size_t)j) : 0;
       if (a->position_table.data)
         v += weight_at(&a->position_table, (size_t)(a->positions[t] + a->position_offset), (size_t)j);
-      if (a->type_table.data) v += weight_at(&a->type_table, 0, (size_t)j);
+      if (a->type_table.data) v += weight_at(&a->type_table, a->types ? (size_t)a->types[t] : 0, (size_t)j);
       out[j] = (float)v;
     }
   }

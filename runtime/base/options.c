@@ -394,3 +394,18 @@ bool tri_options_given(const tri_options *o, const char *name) {
   const tri_option *t = tri_options_find(o->spec->options, o->spec->count, name, strlen(name));
   return t && o->state[t - o->spec->options].source > TRI_FROM_FALLBACK;
 }
+
+int tri_exit_code(tri_status st) {
+  switch (st) {
+  case TRI_OK: return TRI_EXIT_OK;
+  case TRI_INVALID_ARGUMENT:
+  case TRI_OUT_OF_RANGE:
+  case TRI_UNKNOWN_FIELD:
+  case TRI_UNSUPPORTED:
+  case TRI_NOT_FOUND:
+  case TRI_CORRUPT:
+  case TRI_TOO_LARGE:
+  case TRI_NO_CAPACITY: return TRI_EXIT_REFUSED;
+  default: return TRI_EXIT_FAILED;
+  }
+}

@@ -30,6 +30,8 @@
 
 /* Exit codes of every program. */
 enum { TRI_EXIT_OK = 0, TRI_EXIT_FAILED = 1, TRI_EXIT_USAGE = 2, TRI_EXIT_REFUSED = 3 };
+/* Of a program that cannot start: REFUSED where trying again would change nothing. */
+int tri_exit_code(tri_status st);
 
 /* Values of an option that may be repeated. The strings belong to the tri_options. */
 typedef struct tri_opt_list {

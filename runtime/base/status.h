@@ -28,6 +28,7 @@ extern "C" {
   X(AGAIN, "nothing to do yet")                                                                                        \
   X(CLOSED, "closed by the other side")                                                                                \
   X(PEER_LOST, "a peer is gone")                                                                                       \
+  X(DEVICE_LOST, "the device has failed")                                                                              \
   X(PERMISSION, "not permitted")                                                                                       \
   X(DRAINING, "shutting down, takes no new work")                                                                      \
   X(ABORTED, "aborted")                                                                                                \

@@ -167,6 +167,11 @@ typedef struct tri_arch {
 extern const tri_arch *const tri_arch_list[]; /* NULL-terminated */
 const tri_arch *tri_arch_find(const char *model_type);
 
+/* Puts a value where its key says, within the key's range. */
+tri_status tri_config_set(tri_model_config *c, const tri_config_key *k, const tri_json *v, tri_error *err);
+/* generation.c: ids of special meaning out of either file, and the defaults of generation_config.json. */
+tri_status tri_config_special_ids(const tri_json *root, tri_model_config *c, tri_error *err);
+tri_status tri_config_generation(const tri_json *root, tri_model_config *c, tri_error *err);
 /* For prepare and finish: a key of config.json that no table reads. Absent or null leaves *out as it is. */
 tri_status tri_config_bool(const tri_json *root, const char *key, bool *out, tri_error *err);
 tri_status tri_config_number(const tri_json *root, const char *key, double min, double max, double *out,

@@ -5,7 +5,7 @@ static const char *const dtypes[] = {"float32", "float16", "bfloat16", "auto", N
 static const char *const load_formats[] = {"auto", "safetensors", "dummy", NULL};
 const char *const tri_quantization_names[] = {"none", "int8", "w8a8", NULL};
 const char *const tri_pooling_names[] = {"model", "cls", "mean", NULL};
-static const char *const backends[] = {"auto", "cpu", "ref", NULL};
+static const char *const backends[] = {"auto", "cpu", "cuda", "ref", NULL};
 static const char *const policies[] = {"fcfs", "priority", NULL};
 static const char *const levels[] = {"error", "warn", "info", "debug", NULL};
 static const char *const launches[] = {"auto", "mpi", "group", "self", NULL};
@@ -56,11 +56,13 @@ const tri_option tri_serve_option_table[] = {
      .help = "the same bits whatever the batch, chunking or preemption"},
 
     {TRI_OPT(S, backend), .name = "backend", .choices = backends, .fallback = "auto", .group = "Execution",
-     .help = "auto: the fastest that works here"},
+     .help = "cuda: an NVIDIA device, one rank so far; auto: cpu, with the fastest code for its processor"},
     {TRI_OPT(S, threads), .name = "threads", .min = 0, .max = 1024, .fallback = "0", .metavar = "N",
      .group = "Execution", .help = "threads of each worker; 0: this host's cores over its workers"},
     {TRI_OPT(S, watchdog_timeout), .name = "watchdog-timeout", .min = 0.5, .max = 3600, .fallback = "4", .metavar = "S",
-     .group = "Execution", .help = "seconds without progress after which a group counts as lost"},
+     .group = "Execution",
+     .help = "seconds without progress after which a group counts as lost, or ten times what its slowest layer should "
+             "take"},
 
     {TRI_OPT(S, endpoint), .name = "endpoint", .env = "TRIREME_ENDPOINT", .metavar = "URL", .group = "Service",
      .help = "where clients connect: ipc://PATH or tcp://ADDRESS:PORT"},

@@ -75,6 +75,9 @@ static tri_status load_parts(tri_tokenizer *t, const tok_field *root, tri_error 
   TRI_TRY(tok_postprocessor_load(&t->postprocessor, &postprocessor, (uint32_t)t->vocab.size, err));
   TRI_TRY(check_special_ids(&t->vocab, &t->postprocessor.prefix, &postprocessor, err));
   TRI_TRY(check_special_ids(&t->vocab, &t->postprocessor.suffix, &postprocessor, err));
+  tok_pair *pair = &t->postprocessor.pair;
+  const tok_ids *of_pair[] = {&pair->before, &pair->between, &pair->behind};
+  for (int i = 0; i < 3; i++) pair->known &= check_special_ids(&t->vocab, of_pair[i], &postprocessor, NULL) == TRI_OK;
   TRI_TRY(tok_decoder_load(&t->decoder, &decoder, &t->vocab, &t->added, err));
 cleanup:
   return st;
@@ -222,6 +225,12 @@ static tri_status repair(tok_buf *copy, const char **text, size_t *len) {
   return TRI_OK;
 }
 
+/* Appends a text's ids. */
+static tri_status encode_text(encoding *e, const char *text, size_t len) {
+  tri_status st = repair(&e->s->repaired, &text, &len);
+  return st == TRI_OK ? around_added(e, &e->t->added.raw, text, len, true, encode_normalized) : st;
+}
+
 tri_status tri_tokenizer_encode(const tri_tokenizer *t, tri_tokenizer_scratch *s, const char *text, size_t len,
                                 bool add_special, size_t max_tokens, const uint32_t **ids, size_t *count) {
   encoding e = {t, s};
@@ -231,12 +240,35 @@ tri_status tri_tokenizer_encode(const tri_tokenizer *t, tri_tokenizer_scratch *s
   tri_status st;
   s->ids.len = 0;
   s->ids.max = max_tokens ? max_tokens : SIZE_MAX;
-  TRI_TRY(repair(&s->repaired, &text, &len));
   TRI_TRY(tok_ids_append(&s->ids, prefix->data, prefix->len));
-  TRI_TRY(around_added(&e, &t->added.raw, text, len, true, encode_normalized));
+  TRI_TRY(encode_text(&e, text, len));
   TRI_TRY(tok_ids_append(&s->ids, suffix->data, suffix->len));
   *ids = s->ids.data;
   *count = s->ids.len;
+cleanup:
+  return st;
+}
+
+bool tri_tokenizer_has_pairs(const tri_tokenizer *t) { return t->postprocessor.pair.known; }
+
+tri_status tri_tokenizer_encode_pair(const tri_tokenizer *t, tri_tokenizer_scratch *s, const char *text, size_t len,
+                                     const char *pair, size_t pair_len, size_t max_tokens, const uint32_t **ids,
+                                     size_t *count, size_t *second) {
+  const tok_pair *p = &t->postprocessor.pair;
+  encoding e = {t, s};
+  tri_status st;
+  if (!p->known) return TRI_UNSUPPORTED;
+  s->ids.len = 0;
+  s->ids.max = max_tokens ? max_tokens : SIZE_MAX;
+  TRI_TRY(tok_ids_append(&s->ids, p->before.data, p->before.len));
+  TRI_TRY(encode_text(&e, text, len));
+  size_t first = s->ids.len + p->first_between;
+  TRI_TRY(tok_ids_append(&s->ids, p->between.data, p->between.len));
+  TRI_TRY(encode_text(&e, pair, pair_len));
+  TRI_TRY(tok_ids_append(&s->ids, p->behind.data, p->behind.len));
+  *ids = s->ids.data;
+  *count = s->ids.len;
+  *second = p->has_second_type ? first : 0;
 cleanup:
   return st;
 }

@@ -38,6 +38,13 @@ void tri_tokenizer_scratch_destroy(tri_tokenizer_scratch *s); /* NULL is fine */
 tri_status tri_tokenizer_encode(const tri_tokenizer *t, tri_tokenizer_scratch *s, const char *text, size_t len,
                                 bool add_special, size_t max_tokens, const uint32_t **ids, size_t *count);
 
+bool tri_tokenizer_has_pairs(const tri_tokenizer *t);
+/* Ids of two texts with the template for pairs. *second: number of the first id of the second type; 0: all are of the
+ * first. TRI_UNSUPPORTED without such a template. */
+tri_status tri_tokenizer_encode_pair(const tri_tokenizer *t, tri_tokenizer_scratch *s, const char *text, size_t len,
+                                     const char *pair, size_t pair_len, size_t max_tokens, const uint32_t **ids,
+                                     size_t *count, size_t *second);
+
 /* Text of ids, as Hugging Face's decode(): malloc-style ownership, free with tri_free; NUL-terminated, *len excludes
  * it. An id outside the vocabulary gives TRI_OUT_OF_RANGE. */
 tri_status tri_tokenizer_decode(const tri_tokenizer *t, const uint32_t *ids, size_t count, bool skip_special,

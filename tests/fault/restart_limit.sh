@@ -49,7 +49,7 @@ rm -r "$base/trireme-up-testB1" "$base/trireme-up-testC1"
 "$BIN/trireme" keygen "$RUN/server.key" >"$RUN/server.pub"
 { echo "# clients" && echo && sed 's/$/ me/' "$RUN/server.pub" && echo "no-key"; } >"$RUN/allowed"
 up --model "$MODEL" --endpoint 'tcp://127.0.0.1:*' --key-file "$RUN/server.key" --allowed-keys "$RUN/allowed"
-ends_with 1 "$RUN/allowed:4: a key is 40 characters" 10
+ends_with 3 "$RUN/allowed:4: a key is 40 characters" 10
 up --model "$MODEL" --launch mpi
 ends_with 2 "launch" 10
 echo "tcp without keys, a wrong list of keys, an option of another program: refused by name"
@@ -58,8 +58,8 @@ echo "tcp without keys, a wrong list of keys, an option of another program: refu
 "$BIN/trireme" bench latency --model "$MODEL" -tp 2 >"$RUN/plan" 2>&1
 [ $? = 2 ] && grep -q -- "--tensor-parallel-size" "$RUN/plan" || fail "bench latency takes -tp 2"
 up --model "$RUN/nothing" -tp 2
-ends_with 1 "$RUN/nothing" 10
-echo "no such model: code 1 after $ENDED ms"
+ends_with 3 "$RUN/nothing" 10
+echo "no such model: code 3 after $ENDED ms"
 mkdir "$RUN/odd"
 cp "$MODEL"/*.json "$MODEL"/*.safetensors "$RUN/odd"
 sed -i 's/{/{"quantization_config": {"quant_method": "gptq"},/' "$RUN/odd/config.json"

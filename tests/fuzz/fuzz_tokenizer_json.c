@@ -43,6 +43,12 @@ static void use(const tri_tokenizer *t) {
     }
     check_stream(t, first, count);
   }
+  size_t second = 0;
+  tri_status st = tri_tokenizer_encode_pair(t, s, text, sizeof text - 1, text, 5, 1000, &ids, &count, &second);
+  if ((st == TRI_UNSUPPORTED) == tri_tokenizer_has_pairs(t)) abort();
+  if (st == TRI_OK && second > count) abort();
+  for (size_t i = 0; st == TRI_OK && i < count; i++)
+    if (!tri_tokenizer_token(t, ids[i])) abort();
   tri_tokenizer_scratch_destroy(s);
 }
 

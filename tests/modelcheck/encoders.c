@@ -14,16 +14,16 @@ tri_status mc_encoder_prepare(struct mc_check *c, const tri_model_config *model)
   return c->trace.encoded && c->trace.pooled && c->trace.scores ? TRI_OK : TRI_NO_MEMORY;
 }
 
-static void keep(float *to, const tri_mat *m) {
+static void keep(const struct mc_trace *t, float *to, const tri_mat *m) {
   for (int i = 0; m->data && i < m->rows && i < MAX_ROWS; i++)
-    memcpy(to + (size_t)i * (size_t)m->cols, m->data + (size_t)i * (size_t)m->ld, (size_t)m->cols * sizeof *to);
+    mc_fetch(t, to + (size_t)i * (size_t)m->cols, m->data + (size_t)i * (size_t)m->ld, (size_t)m->cols);
 }
 
 void mc_see_encoded(void *ctx, const tri_encoded *e) {
   struct mc_trace *t = ctx;
-  keep(t->encoded, &e->hidden);
-  keep(t->pooled, &e->pooled);
-  keep(t->scores, &e->scores);
+  keep(t, t->encoded, &e->hidden);
+  keep(t, t->pooled, &e->pooled);
+  keep(t, t->scores, &e->scores);
 }
 
 /* One step with prompts first .. last - 1. */

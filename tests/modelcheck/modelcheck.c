@@ -21,7 +21,7 @@
 #include "tests/modelcheck/modelcheck.h"
 
 static const char *const dtypes[] = {"float32", "float16", "bfloat16", "auto", NULL}; /* in the order of tri_dtype */
-static const char *const backends[] = {"cpu", "ref", NULL};
+static const char *const backends[] = {"auto", "cpu", "cuda", "ref", NULL};
 
 static const char *const poolings[] = {"model", "first", "mean", NULL}; /* in the order of tri_pooling */
 
@@ -100,20 +100,26 @@ static size_t widest(const tri_model_config *c) {
   return (size_t)(c->embed_size > c->hidden_size ? c->embed_size : c->hidden_size);
 }
 
+void mc_fetch(const struct mc_trace *t, float *to, const float *from, size_t n) {
+  tri_backend *be = t->e->backend;
+  be->ops.download(be, to, from, n * sizeof *to, NULL);
+  be->ops.stream_sync(be, NULL);
+}
+
 static void see_hidden(void *ctx, int layer, tri_mat x) {
   struct mc_trace *t = ctx;
   if (!t->on) return;
   /* The last state may be projected: each layer's rows follow one another in their own width. */
   size_t width = (size_t)x.cols, rows = (size_t)x.rows;
   float *to = t->hidden + (size_t)layer * MAX_ROWS * widest(&t->e->model) + (size_t)t->row * width;
-  for (size_t i = 0; i < rows; i++) memcpy(to + i * width, x.data + i * (size_t)x.ld, width * sizeof *to);
+  for (size_t i = 0; i < rows; i++) mc_fetch(t, to + i * width, x.data + i * (size_t)x.ld, width);
 }
 
 static void see_logits(void *ctx, tri_mat logits) {
   struct mc_trace *t = ctx;
   size_t v = (size_t)logits.cols;
   for (int i = 0; i < logits.rows && t->logit_row < MAX_ROWS; i++)
-    memcpy(t->logits + (size_t)t->logit_row++ * v, logits.data + (size_t)i * (size_t)logits.ld, v * sizeof(float));
+    mc_fetch(t, t->logits + (size_t)t->logit_row++ * v, logits.data + (size_t)i * (size_t)logits.ld, v);
 }
 
 void mc_begin_step(struct mc_check *c) {

@@ -47,6 +47,8 @@ struct mc_check {
   size_t plan_cap;
 };
 
+/* n numbers out of the backend's memory. */
+void mc_fetch(const struct mc_trace *t, float *to, const float *from, size_t n);
 /* NULL where there is none; the caller frees it. */
 void *mc_read_tensor(const struct mc_expected *x, const char *name, const tri_st_tensor **info);
 /* Every rank runs the leader's plan, which add has filled; the leader gets what was drawn. */

@@ -100,7 +100,8 @@ static void bench_linears(bench *b) {
     }
 }
 
-/* Heads and sizes of what attention is timed for: Llama 3 8B's, and DeepSeek-V2-Lite's and V3's latent ones. */
+/* Heads and sizes of what attention is timed for: Llama 3 8B's, the bundled model's short ones, and DeepSeek-V2-Lite's
+ * and V3's latent ones. */
 typedef struct heads {
   const char *name;
   int hq, hkv, d, v_dim;
@@ -138,7 +139,7 @@ static void bench_attention(bench *b, const heads *g, tri_dtype t, int seqs, int
 
 static void bench_attentions(bench *b) {
   static const tri_dtype types[] = {TRI_BF16, TRI_F16, TRI_F32};
-  static const heads plain = {"", 32, 8, 128, 0};
+  static const heads plain = {"", 32, 8, 128, 0}, small = {" heads of 24,", 8, 2, 24, 0};
   static const heads latent[] = {{" latent, 16 heads,", 16, 1, 576, 512}, {" latent, 128 heads,", 128, 1, 576, 512}};
   for (int t = 0; t < 3; t++) {
     bench_attention(b, &plain, types[t], 1, 1, 1024);
@@ -147,6 +148,8 @@ static void bench_attentions(bench *b) {
     bench_attention(b, &plain, types[t], 1, 512, 512);
     bench_attention(b, &plain, types[t], 1, 512, 4096);
   }
+  bench_attention(b, &small, TRI_F32, 60, 1, 110);
+  bench_attention(b, &small, TRI_F32, 1, 48, 48);
   for (int g = 0; g < 2; g++) {
     bench_attention(b, &latent[g], TRI_BF16, 1, 1, 1024);
     bench_attention(b, &latent[g], TRI_BF16, 1, 1, 16384);

@@ -48,13 +48,15 @@ void oc_case_embed(oc *c, int i) {
   a.scale = oc_chance(c, 50) ? 1 : 5.5f;
   a.position_offset = oc_range(c, 0, 2);
   uint32_t *ids = oc_host(c, (size_t)rows * sizeof *ids);
-  int32_t *positions = oc_host(c, (size_t)rows * sizeof *positions);
+  int32_t *positions = oc_host(c, (size_t)rows * sizeof *positions), *types = oc_host(c, (size_t)rows * sizeof *types);
   for (int r = 0; r < rows; r++) {
     ids[r] = a.first_id + (uint32_t)oc_range(c, 0, vocab - 1);
     if (oc_chance(c, 20)) ids[r] = oc_chance(c, 50) ? a.first_id + (uint32_t)vocab : a.first_id - 1;
     positions[r] = oc_range(c, 0, 20);
+    types[r] = oc_range(c, 0, 1);
   }
   a.ids = ids, a.positions = positions;
+  if (oc_chance(c, 50)) a.types = types;
   if (oc_chance(c, 50)) a.position_table = oc_weight(c, pt, 24, hidden);
   if (oc_chance(c, 40)) a.type_table = oc_weight(c, oc_weight_type(c, i / 3), 2, hidden);
   snprintf(c->what, sizeof c->what, "embed %s rows %d hidden %d", tri_dtype_name(t), rows, hidden);
@@ -62,6 +64,7 @@ void oc_case_embed(oc *c, int i) {
   tri_embed_args b = a;
   b.ids = oc_device(c, ids, (size_t)rows * sizeof *ids);
   b.positions = oc_device(c, positions, (size_t)rows * sizeof *positions);
+  if (a.types) b.types = oc_device(c, types, (size_t)rows * sizeof *types);
   b.table = oc_device_weight(c, &a.table);
   if (a.position_table.data) b.position_table = oc_device_weight(c, &a.position_table);
   if (a.type_table.data) b.type_table = oc_device_weight(c, &a.type_table);

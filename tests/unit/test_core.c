@@ -72,6 +72,7 @@ struct world {
   char encode_text[MAX_TEXT];
   size_t encode_len;
   int encodes;
+  double block_seconds; /* that groups say when they are ready */
 };
 
 static tri_zpeer peer_of(const char *name) {
@@ -193,8 +194,10 @@ static tri_status to_worker(void *ctx, const tri_zpeer *to, tri_group_msg *m) {
   return TRI_OK;
 }
 
-static tri_status encode(void *ctx, uint64_t job, const char *text, size_t len, const uint32_t **ids, size_t *count) {
+static tri_status encode(void *ctx, uint64_t job, tri_wire_str text, tri_wire_str pair, const uint32_t **ids,
+                         size_t *count, size_t *second) {
   struct world *w = ctx;
+  (void)pair, (void)second;
   if (w->refuse_encoding) return TRI_AGAIN;
   if (w->encode_now) {
     *ids = w->now_ids;
@@ -202,8 +205,8 @@ static tri_status encode(void *ctx, uint64_t job, const char *text, size_t len, 
     return w->encode_now_status;
   }
   w->encode_job = job;
-  memcpy(w->encode_text, text, len);
-  w->encode_len = len;
+  memcpy(w->encode_text, text.s, text.len);
+  w->encode_len = text.len;
   w->encodes++;
   return TRI_OK;
 }
@@ -284,6 +287,7 @@ static bool send_register(struct world *w, uint32_t group, uint64_t epoch, uint3
 
 static void send_ready(struct world *w, uint32_t group, uint64_t epoch) {
   tri_group_msg m = {.op = TRI_GROUP_READY, .ready = {.group = group, .epoch = epoch, .load_seconds = 1}};
+  m.ready.block_seconds = w->block_seconds;
   send_worker(w, group, epoch, 0, &m);
 }
 
@@ -483,7 +487,7 @@ START_TEST(test_text_prompt) {
   ck_assert_int_eq(s->messages, 0); /* the prompt's length is not known yet */
   ck_assert_int_eq(w->encodes, 1);
   ck_assert_mem_eq(w->encode_text, "Hello", 5);
-  tri_core_encoded(w->core, w->now, w->encode_job, TRI_OK, some_ids, 3);
+  tri_core_encoded(w->core, w->now, w->encode_job, TRI_OK, some_ids, 3, 0);
   expect_text(s, 0, "Hello");
   expect_text(s, 1, "Hello");
   bytes(w, last_job(w), 1, "xy");
@@ -510,7 +514,7 @@ START_TEST(test_echo_slow) {
       m.submit.sampling.n = 3;
       struct stream *s = submit(w, "a", &m);
       s->pass = pass, s->again = again;
-      tri_core_encoded(w->core, w->now, w->encode_job, TRI_OK, some_ids, 3);
+      tri_core_encoded(w->core, w->now, w->encode_job, TRI_OK, some_ids, 3, 0);
       for (uint32_t i = 0; i < 3; i++) bytes(w, last_job(w), i, "ab");
       for (int i = 0; i < 4; i++) tick(w, MS);
       for (int i = 0; i < 3; i++) expect_text(s, i, "Hiab");
@@ -531,7 +535,7 @@ START_TEST(test_not_streamed) {
     m.submit.sampling.n = 2;
     m.submit.sampling.logprobs = logprobs;
     struct stream *s = submit(w, "a", &m);
-    tri_core_encoded(w->core, w->now, w->encode_job, TRI_OK, some_ids, 3);
+    tri_core_encoded(w->core, w->now, w->encode_job, TRI_OK, some_ids, 3, 0);
     bytes(w, last_job(w), 0, "one");
     ck_assert_int_eq(s->messages, 1); /* accepted */
     bytes(w, last_job(w), 1, "two");
@@ -915,7 +919,7 @@ START_TEST(test_cancel) {
     ck_assert(s->done && !s->code[0]);
     ck_assert_int_eq(s->choice[0].reason, state == 3 ? TRI_FINISH_LENGTH : TRI_FINISH_ABORT);
     ck_assert_int_eq(w->num_aborts, state >= 2);
-    if (!state) tri_core_encoded(w->core, w->now, w->encode_job, TRI_OK, some_ids, 3); /* comes to nobody */
+    if (!state) tri_core_encoded(w->core, w->now, w->encode_job, TRI_OK, some_ids, 3, 0); /* comes to nobody */
     if (state == 2) token(w, last_job(w), 0, 1, byte_token['b'], 0, 0);
   }
   ck_assert(tri_core_is_idle(w->core));
@@ -969,7 +973,7 @@ START_TEST(test_refused_submits) {
   w->refuse_encoding = false;
   m.id = 10;
   struct stream *s = submit(w, "a", &m);
-  tri_core_encoded(w->core, w->now, w->encode_job, TRI_TOO_LARGE, NULL, 0);
+  tri_core_encoded(w->core, w->now, w->encode_job, TRI_TOO_LARGE, NULL, 0, 0);
   expect_error(s, "no_capacity", "prompt");
   m.id = 11, m.op = TRI_OP_EMBED;
   refuse(w, &m, "unsupported", "op");
@@ -1323,6 +1327,11 @@ START_TEST(test_stalled_group) {
   int64_t t = time_of_loss(w, false, true);
   ck_assert_msg(t >= 13 * SECOND && t <= 13 * SECOND + 200 * MS, "noticed after %.1f s", (double)t / 1e9);
   ck_assert(strstr(w->lost_reason, "no progress") && strstr(w->lost_reason, "step 30"));
+  world_destroy(w);
+  w = world_create(1); /* whose layers take long */
+  w->block_seconds = 2;
+  t = time_of_loss(w, false, true);
+  ck_assert_msg(t >= 23 * SECOND && t <= 23 * SECOND + 200 * MS, "noticed after %.1f s", (double)t / 1e9);
   world_destroy(w);
   w = world_create(1); /* an idle group may stand still */
   time_of_loss(w, false, false);

@@ -75,11 +75,13 @@ static tri_status to_worker(void *ctx, const tri_zpeer *to, tri_group_msg *m) {
 
 static const uint32_t text_ids[] = {5, 300, 7};
 
-static tri_status encode(void *ctx, uint64_t job, const char *text, size_t len, const uint32_t **ids, size_t *count) {
+static tri_status encode(void *ctx, uint64_t job, tri_wire_str text, tri_wire_str pair, const uint32_t **ids,
+                         size_t *count, size_t *second) {
   (void)ctx, (void)job;
-  if (len > 3) return TRI_TOO_LARGE;
+  if (text.len > 3) return TRI_TOO_LARGE;
   *ids = text_ids;
-  *count = len == 3 && !memcmp(text, "no ", 3) ? 0 : 3;
+  *count = text.len == 3 && !memcmp(text.s, "no ", 3) ? 0 : 3;
+  *second = pair.s ? 2 : 0;
   return TRI_OK;
 }
 
@@ -92,8 +94,8 @@ static void send_worker(struct world *w, const tri_group_msg *m) { tri_core_work
 
 typedef enum kind { DECODER, EMBEDDER, CLASSIFIER, TOKEN_CLASSIFIER } kind;
 
-/* config: of a classifier, for its labels. */
-static struct world *create(kind k, const char *config, int num_labels, bool with_tokenizer) {
+/* config: of a classifier, for its labels. tokenizer: a folder, or NULL. */
+static struct world *create_with(kind k, const char *config, int num_labels, const char *tokenizer) {
   struct world *w = calloc(1, sizeof *w);
   tri_error err = {0};
   w->now = 1000 * SECOND;
@@ -107,9 +109,9 @@ static struct world *create(kind k, const char *config, int num_labels, bool wit
   w->model.num_labels = num_labels;
   if (k > EMBEDDER)
     ck_assert_int_eq(tri_labels_parse(config, strlen(config), (size_t)num_labels, &w->labels, &err), TRI_OK);
-  if (with_tokenizer)
-    ck_assert_int_eq(
-        tri_tokenizer_load(TRI_TEST_DATA "/tokenizers/bytelevel_bpe_gpt2/tokenizer.json", &w->tokenizer, &err), TRI_OK);
+  char path[500];
+  snprintf(path, sizeof path, "%s/tokenizers/%s/tokenizer.json", TRI_TEST_DATA, tokenizer ? tokenizer : "");
+  if (tokenizer) ck_assert_int_eq(tri_tokenizer_load(path, &w->tokenizer, &err), TRI_OK);
   tri_core_config c = {.model_name = "toy",
                        .model = &w->model,
                        .tokenizer = w->tokenizer,
@@ -136,6 +138,10 @@ static struct world *create(kind k, const char *config, int num_labels, bool wit
   send_worker(w, &reg);
   send_worker(w, &ready);
   return w;
+}
+
+static struct world *create(kind k, const char *config, int num_labels, bool with_tokenizer) {
+  return create_with(k, config, num_labels, with_tokenizer ? "bytelevel_bpe_gpt2" : NULL);
 }
 
 static void destroy(struct world *w) {
@@ -225,6 +231,24 @@ START_TEST(test_classify) {
   ask(w, TRI_OP_CLASSIFY, 3, &e);
   result(w, last_job(w), 1, logits, 3);
   ck_assert(!memcmp(last(w)->values, logits, sizeof logits));
+  destroy(w);
+}
+END_TEST
+
+/* A pair of texts: its second type begins where the tokenizer says, for a model that tells types apart. */
+START_TEST(test_pairs) {
+  tri_encode e = {.text = {"abc", 3}, .text_pair = {"d", 1}};
+  for (int types = 0; types < 3; types++) {
+    struct world *w = create_with(CLASSIFIER, "{}", 2, "wordpiece_bert");
+    w->model.type_vocab_size = types;
+    ask(w, TRI_OP_CLASSIFY, 1, &e);
+    ck_assert_int_eq(w->num_assigns, 1);
+    ck_assert_uint_eq(w->assigns[0].second_start, types == 2 ? 2 : 0);
+    destroy(w);
+  }
+  struct world *w = create(CLASSIFIER, "{}", 2, true); /* no template for pairs */
+  ask(w, TRI_OP_CLASSIFY, 1, &e);
+  expect_error(w, 1, "unsupported", "text_pair");
   destroy(w);
 }
 END_TEST
@@ -443,6 +467,7 @@ Suite *suite_encode(void) {
   tcase_set_timeout(t, 60);
   tcase_add_test(t, test_embed);
   tcase_add_test(t, test_classify);
+  tcase_add_test(t, test_pairs);
   tcase_add_test(t, test_default_activations);
   tcase_add_test(t, test_token_classification);
   tcase_add_test(t, test_refused);

@@ -311,6 +311,39 @@ START_TEST(test_random) {
 }
 END_TEST
 
+/* Types of tokens reach the batch, and are refused where the model has one. */
+START_TEST(test_types) {
+  tri_limits l = small;
+  l.num_types = 2;
+  struct sim *s = create(l, 1, false, false);
+  uint32_t ids[5] = {1, 2, 3, 4, 5};
+  tri_group_assign a = {.token_ids = ids, .num_token_ids = 5, .second_start = 3, .remaining_ms = -1};
+  a.sampling.n = 1;
+  tri_job *job;
+  tri_error err = {0};
+  for (int i = 0; i < 2; i++, a.second_start = 0) {
+    ck_assert_int_eq(tri_job_create(&a, &s->limits, &model, 0, &job, &err), TRI_OK);
+    tri_sched_add(s->sched, job);
+  }
+  tri_plan_view plan;
+  size_t bytes;
+  ck_assert(tri_sched_compose(s->sched, 0, s->writer));
+  const void *finished = tri_plan_finish(s->writer, &bytes);
+  ck_assert_int_eq(tri_plan_read(finished, bytes, &plan), TRI_OK);
+  ck_assert_int_eq(tri_batch_build(s->batch, s->slots, &plan), TRI_OK);
+  ck_assert_int_eq(s->batch->batch.num_tokens, 10);
+  for (int t = 0; t < 10; t++) ck_assert_int_eq(s->batch->batch.types[t], t == 3 || t == 4);
+  a.second_start = 6;
+  ck_assert_int_eq(tri_job_create(&a, &s->limits, &model, 0, &job, &err), TRI_OUT_OF_RANGE);
+  ck_assert_str_eq(err.field, "text_pair");
+  a.second_start = 3;
+  s->slots->limits.num_types = s->limits.num_types = 1;
+  ck_assert_int_eq(tri_job_create(&a, &s->limits, &model, 0, &job, &err), TRI_OUT_OF_RANGE);
+  ck_assert_int_eq(tri_batch_build(s->batch, s->slots, &plan), TRI_CORRUPT);
+  destroy(s);
+}
+END_TEST
+
 /* Rows of a matrix with gaps, there and back; and bytes that are none. */
 START_TEST(test_packed) {
   float values[3][4] = {{1, 2, 9, 9}, {3, 4, 9, 9}, {5, 6, 9, 9}};
@@ -339,6 +372,7 @@ Suite *suite_encode_schedule(void) {
   tcase_add_test(t, test_wrong_rows);
   tcase_add_test(t, test_refused);
   tcase_add_loop_test(t, test_random, 0, 12);
+  tcase_add_test(t, test_types);
   tcase_add_test(t, test_packed);
   suite_add_tcase(suite, t);
   return suite;

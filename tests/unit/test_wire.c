@@ -255,7 +255,7 @@ static int make_samples(sample out[MAX_SAMPLES]) {
                               .block_size = 16,
                               .max_num_seqs = 8}};
   keep_group(out, &n, "register", &g);
-  g = (tri_group_msg){.op = TRI_GROUP_READY, .seq = 2, .ready = {1, 2, 3.5}};
+  g = (tri_group_msg){.op = TRI_GROUP_READY, .seq = 2, .ready = {1, 2, 3.5, 0.25}};
   keep_group(out, &n, "ready", &g);
   tri_group_token t[3] = {{.job = 1, .choice = 2, .token = 3, .offset = 4},
                           {.job = UINT64_MAX,
@@ -287,8 +287,14 @@ static int make_samples(sample out[MAX_SAMPLES]) {
   g = (tri_group_msg){.op = TRI_GROUP_WELCOME, .seq = 6, .welcome = {false, str("no")}};
   keep_group(out, &n, "welcome", &g);
   g = (tri_group_msg){.op = TRI_GROUP_ASSIGN, .seq = 7};
-  g.assign = (tri_group_assign){
-      .job = 1, .epoch = 2, .seed = UINT64_MAX, .offset = 4, .remaining_ms = -1, .token_ids = ids4, .num_token_ids = 4};
+  g.assign = (tri_group_assign){.job = 1,
+                                .epoch = 2,
+                                .seed = UINT64_MAX,
+                                .offset = 4,
+                                .remaining_ms = -1,
+                                .token_ids = ids4,
+                                .num_token_ids = 4,
+                                .second_start = 3};
   tri_submit sub;
   fill_submit(&sub);
   g.assign.sampling = sub.sampling;

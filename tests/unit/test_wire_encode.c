@@ -49,6 +49,10 @@ START_TEST(test_embed) {
   tri_encode e = through_client(&m, a).encode;
   ck_assert(same(e.model, "bert") && same(e.text, "a \xc3\xa9") && !e.token_ids);
   ck_assert(e.pooling == TRI_POOL_AVERAGE && e.normalize && e.priority == -7 && e.deadline_ms == 1000);
+  ck_assert(!e.text_pair.s);
+  m.encode.text_pair = str("b");
+  e = through_client(&m, a).encode;
+  ck_assert(same(e.text_pair, "b"));
   m.encode = (tri_encode){.token_ids = ids, .num_token_ids = 3};
   e = through_client(&m, a).encode;
   ck_assert(!e.text.s && !e.model.s && e.num_token_ids == 3 && !memcmp(e.token_ids, ids, sizeof ids));
@@ -93,6 +97,10 @@ static const struct refusal {
     {"embed", "text", v_empty, NULL, NULL, TRI_INVALID_ARGUMENT, "text"},
     {"embed", "text", v_1, NULL, NULL, TRI_INVALID_ARGUMENT, "text"},
     {"embed", "text", v_cls, "token_ids", v_ids, TRI_INVALID_ARGUMENT, "token_ids"},
+    {"embed", "text", v_cls, "text_pair", v_cls, TRI_OK, ""},
+    {"classify", "text", v_cls, "text_pair", v_empty, TRI_INVALID_ARGUMENT, "text_pair"},
+    {"embed", "token_ids", v_ids, "text_pair", v_cls, TRI_INVALID_ARGUMENT, "text_pair"},
+    {"embed", "text", v_cls, "text_pair", v_1, TRI_INVALID_ARGUMENT, "text_pair"},
     {"embed", "token_ids", v_ids, NULL, NULL, TRI_OK, ""},
     {"embed", "token_ids", v_no_ids, NULL, NULL, TRI_INVALID_ARGUMENT, "token_ids"},
     {"embed", "token_ids", v_cls, NULL, NULL, TRI_INVALID_ARGUMENT, "token_ids"},

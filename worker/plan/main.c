@@ -116,14 +116,10 @@ int main(int argc, char **argv) {
     tri_status st = !config         ? TRI_NO_MEMORY
                     : o.serve.model ? tri_model_config_load(o.serve.model, config, &err)
                                     : tri_fail(&err, TRI_INVALID_ARGUMENT, "model", "--model is missing");
-    code = st == TRI_INVALID_ARGUMENT && !o.serve.model ? TRI_EXIT_USAGE : TRI_EXIT_REFUSED;
     if (st == TRI_OK && o.serve.load_format != 2) st = tri_checkpoint_open(o.serve.model, &ckpt, &err);
     if (st == TRI_OK) st = tri_model_config_pool(config, (tri_pooling)o.serve.pooling, &err);
     if (st == TRI_OK) st = plan_ranks(&o, config, ckpt, &err);
-    if (st == TRI_OK)
-      code = TRI_EXIT_OK;
-    else if (st == TRI_NOT_FOUND || st == TRI_IO)
-      code = TRI_EXIT_FAILED;
+    code = o.serve.model ? tri_exit_code(st) : TRI_EXIT_USAGE;
     if (st != TRI_OK)
       fprintf(stderr, "trireme plan: %s%s (%s)%s\n", code == TRI_EXIT_REFUSED ? "refused: " : "", err.message,
               err.field, st == TRI_NO_CAPACITY ? "; --memory-per-rank says what each rank may use" : "");

@@ -1,0 +1,76 @@
+/* Inside of the CUDA backend: its state, and the launchers that the .cu files give to the C files. A header of both
+ * languages. */
+#ifndef TRI_KERNELS_CUDA_CUDA_H
+#define TRI_KERNELS_CUDA_CUDA_H
+
+#include <cuda_runtime_api.h>
+
+#include "kernels/backend.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A batch's arrays, side by side in pinned memory and on the device. */
+typedef struct tri_cuda_bound {
+  char *host, *device;
+  size_t bytes;
+} tri_cuda_bound;
+
+typedef struct tri_cuda_impl {
+  int device;
+  cudaStream_t stream; /* of all ops: they run in the order of their launches */
+  cudaError_t error;   /* the first one that a launch or a copy met; told by the next stream_sync */
+  char isa[32];
+  tri_cuda_bound bound[TRI_BOUND_BATCHES];
+  /* what the sampler works on */
+  float *host_logits; /* pinned */
+  size_t host_floats;
+  void *host_scratch;
+  size_t scratch_bytes;
+} tri_cuda_impl;
+
+static inline tri_cuda_impl *tri_cuda_of(const tri_backend *be) { return (tri_cuda_impl *)be->impl; }
+/* Keeps the first error. */
+static inline void tri_cuda_note(const tri_backend *be, cudaError_t e) {
+  tri_cuda_impl *impl = tri_cuda_of(be);
+  if (e != cudaSuccess && impl->error == cudaSuccess) impl->error = e;
+}
+
+/* sample.c: on the host, with the reference's sampler. */
+tri_status tri_cuda_sample_plan(tri_backend *be, const tri_sample_args *a, tri_op_plan *plan);
+void tri_cuda_sample_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_args *a, tri_stream *stream);
+
+/* Bytes of workspace that the ops of the same name need beyond none. */
+size_t tri_cuda_linear_workspace(const tri_linear_args *a);
+size_t tri_cuda_moe_route_workspace(const tri_moe_route_args *a);
+size_t tri_cuda_moe_experts_workspace(const tri_moe_experts_args *a);
+
+/* One kernel or a few; the caller looks for errors afterwards. */
+#define TRI_CUDA_OP_LIST(X)                                                                                            \
+  X(embed)                                                                                                             \
+  X(norm)                                                                                                              \
+  X(square_sums)                                                                                                       \
+  X(gate_rows)                                                                                                         \
+  X(softcap)                                                                                                           \
+  X(linear)                                                                                                            \
+  X(head_linear)                                                                                                       \
+  X(rope_angles)                                                                                                       \
+  X(qkv_rope_append)                                                                                                   \
+  X(mla_append)                                                                                                        \
+  X(attention)                                                                                                         \
+  X(glu)                                                                                                               \
+  X(moe_route)                                                                                                         \
+  X(moe_experts)                                                                                                       \
+  X(gather_rows)                                                                                                       \
+  X(mean_rows)                                                                                                         \
+  X(copy_pages)
+#define X(op) void tri_cuda_##op(cudaStream_t stream, const tri_##op##_args *a, void *workspace);
+TRI_CUDA_OP_LIST(X)
+#undef X
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,195 @@
+/* The device: memory, copies, the stream, and the errors that come late. */
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/fill.h"
+
+enum { MIN_MAJOR = 8 };
+
+/* ---- memory ---- */
+
+static tri_status device_alloc(tri_backend *be, tri_mem_tag tag, size_t bytes, void **out) {
+  size_t room = bytes ? bytes : 1;
+  cudaError_t e = cudaMalloc(out, room);
+  if (e == cudaErrorMemoryAllocation) {
+    cudaGetLastError(); /* it does not stick */
+    return TRI_NO_MEMORY;
+  }
+  if (e == cudaSuccess) e = cudaMemsetAsync(*out, 0, room, tri_cuda_of(be)->stream);
+  tri_cuda_note(be, e);
+  if (e != cudaSuccess) return TRI_DEVICE_LOST;
+  be->allocated[tag] += bytes;
+  return TRI_OK;
+}
+
+static void device_free(tri_backend *be, tri_mem_tag tag, void *p, size_t bytes) {
+  if (!p) return;
+  be->allocated[tag] -= bytes;
+  tri_cuda_note(be, cudaFree(p));
+}
+
+static int64_t device_available(tri_backend *be) {
+  size_t available = 0, total;
+  tri_cuda_note(be, cudaMemGetInfo(&available, &total));
+  return (int64_t)available;
+}
+
+static void device_upload(tri_backend *be, void *device, const void *host, size_t bytes, tri_stream *stream) {
+  (void)stream;
+  if (bytes) tri_cuda_note(be, cudaMemcpyAsync(device, host, bytes, cudaMemcpyDefault, tri_cuda_of(be)->stream));
+}
+
+static void device_download(tri_backend *be, void *host, const void *device, size_t bytes, tri_stream *stream) {
+  (void)stream;
+  if (bytes) tri_cuda_note(be, cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, tri_cuda_of(be)->stream));
+}
+
+/* Errors of kernels show here, once; nothing that comes after one means anything. */
+static tri_status device_sync(tri_backend *be, tri_stream *stream) {
+  (void)stream;
+  tri_cuda_impl *impl = tri_cuda_of(be);
+  cudaError_t before = impl->error;
+  tri_cuda_note(be, cudaStreamSynchronize(impl->stream));
+  if (impl->error == cudaSuccess) return TRI_OK;
+  if (before == cudaSuccess || !be->failure[0])
+    snprintf(be->failure, sizeof be->failure, "device %d: %s (%s)", impl->device, cudaGetErrorString(impl->error),
+             cudaGetErrorName(impl->error));
+  return TRI_DEVICE_LOST;
+}
+
+/* ---- batches ---- */
+
+static tri_status bound_grow(tri_backend *be, tri_cuda_bound *b, size_t bytes) {
+  if (bytes <= b->bytes) return TRI_OK;
+  tri_status st = device_sync(be, NULL);
+  if (st != TRI_OK) return st;
+  if (b->host) cudaFreeHost(b->host);
+  device_free(be, TRI_MEM_STAGING, b->device, b->bytes);
+  *b = (tri_cuda_bound){0};
+  bytes *= 2;
+  if (cudaMallocHost((void **)&b->host, bytes) != cudaSuccess) return TRI_NO_MEMORY;
+  st = device_alloc(be, TRI_MEM_STAGING, bytes, (void **)&b->device);
+  if (st == TRI_OK) b->bytes = bytes;
+  return st;
+}
+
+/* One copy for all arrays: a step's transfers cost by their number. */
+static tri_status device_bind_batch(tri_backend *be, int number, const tri_batch *host, tri_batch *out) {
+  tri_cuda_impl *impl = tri_cuda_of(be);
+  tri_cuda_bound *b = &impl->bound[number];
+  size_t t = (size_t)host->num_tokens, s = (size_t)host->num_seqs, at = 0;
+  *out = *host;
+  struct {
+    const void **to;
+    size_t bytes;
+  } arrays[] = {
+      {(const void **)&out->kv_slot, t * sizeof *host->kv_slot},
+      {(const void **)&out->token_ids, t * sizeof *host->token_ids},
+      {(const void **)&out->positions, t * sizeof *host->positions},
+      {(const void **)&out->types, t * sizeof *host->types},
+      {(const void **)&out->rope_len, t * sizeof *host->rope_len},
+      {(const void **)&out->seq_start, (s + 1) * sizeof *host->seq_start},
+      {(const void **)&out->context_len, s * sizeof *host->context_len},
+      {(const void **)&out->block_table, s * (size_t)host->block_table_stride * sizeof *host->block_table},
+      {(const void **)&out->logit_rows, (size_t)host->num_logits * sizeof *host->logit_rows},
+  };
+  enum { NUM = sizeof arrays / sizeof *arrays, ALIGN = 16 };
+  for (int i = 0; i < NUM; i++) at += (arrays[i].bytes + ALIGN - 1) / ALIGN * ALIGN;
+  tri_status st = bound_grow(be, b, at);
+  if (st != TRI_OK) return st;
+  at = 0;
+  for (int i = 0; i < NUM; i++) {
+    if (arrays[i].bytes) memcpy(b->host + at, *arrays[i].to, arrays[i].bytes);
+    *arrays[i].to = b->device + at;
+    at += (arrays[i].bytes + ALIGN - 1) / ALIGN * ALIGN;
+  }
+  device_upload(be, b->device, b->host, at, NULL);
+  return TRI_OK;
+}
+
+static tri_status device_reserve(tri_backend *be, size_t workspace) {
+  void *p;
+  if (workspace <= be->workspace_bytes) return TRI_OK;
+  tri_status st = device_sync(be, NULL); /* nobody uses the old one any more */
+  if (st == TRI_OK) st = device_alloc(be, TRI_MEM_STAGING, workspace, &p);
+  if (st != TRI_OK) return st;
+  device_free(be, TRI_MEM_STAGING, be->workspace, be->workspace_bytes);
+  be->workspace = p;
+  be->workspace_bytes = workspace;
+  return TRI_OK;
+}
+
+static void device_destroy(tri_backend *be) {
+  tri_cuda_impl *impl = tri_cuda_of(be);
+  if (impl->stream) cudaStreamSynchronize(impl->stream);
+  device_free(be, TRI_MEM_STAGING, be->workspace, be->workspace_bytes);
+  for (int i = 0; i < TRI_BOUND_BATCHES; i++) {
+    device_free(be, TRI_MEM_STAGING, impl->bound[i].device, impl->bound[i].bytes);
+    if (impl->bound[i].host) cudaFreeHost(impl->bound[i].host);
+  }
+  if (impl->host_logits) cudaFreeHost(impl->host_logits);
+  if (impl->stream) cudaStreamDestroy(impl->stream);
+  tri_free(impl->host_scratch);
+  tri_free(impl);
+  be->impl = NULL;
+}
+
+/* ---- opening ---- */
+
+static tri_status refuse(cudaError_t e, const char *what, tri_error *err) {
+  return tri_fail(err, TRI_UNSUPPORTED, "backend", "backend cuda: %s: %s (%s)", what, cudaGetErrorString(e),
+                  cudaGetErrorName(e));
+}
+
+static tri_status open_device(tri_cuda_impl *impl, tri_error *err) {
+  struct cudaDeviceProp p;
+  int driver = 0, runtime = 0, count = 0;
+  cudaError_t e = cudaDriverGetVersion(&driver);
+  if (e == cudaSuccess) e = cudaRuntimeGetVersion(&runtime);
+  if (e != cudaSuccess) return refuse(e, "no version of the driver", err);
+  if (!driver) return tri_fail(err, TRI_UNSUPPORTED, "backend", "backend cuda: no NVIDIA driver is installed");
+  if (driver / 1000 < runtime / 1000)
+    return tri_fail(err, TRI_UNSUPPORTED, "backend", "backend cuda: the driver knows CUDA %d.%d, this build needs %d",
+                    driver / 1000, driver % 1000 / 10, runtime / 1000);
+  e = cudaGetDeviceCount(&count);
+  if (e != cudaSuccess) return refuse(e, "no device", err);
+  if (impl->device >= count)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "device", "device %d of %d visible ones", impl->device, count);
+  if ((e = cudaGetDeviceProperties(&p, impl->device)) != cudaSuccess) return refuse(e, "its properties", err);
+  if (p.major < MIN_MAJOR)
+    return tri_fail(err, TRI_UNSUPPORTED, "backend",
+                    "device %d (%s) has compute capability %d.%d, at least %d.0 is needed", impl->device, p.name,
+                    p.major, p.minor, MIN_MAJOR);
+  snprintf(impl->isa, sizeof impl->isa, "sm_%d%d", p.major, p.minor);
+  e = cudaSetDevice(impl->device);
+  if (e == cudaSuccess) e = cudaStreamCreateWithFlags(&impl->stream, cudaStreamNonBlocking);
+  return e == cudaSuccess ? TRI_OK : refuse(e, "cannot use the device", err);
+}
+
+__attribute__((visibility("default"))) tri_status tri_backend_fill_cuda(tri_backend *be, int device, tri_error *err) {
+  if (be->deterministic)
+    return tri_fail(err, TRI_UNSUPPORTED, "deterministic", "backend cuda cannot be deterministic yet");
+  tri_cuda_impl *impl = tri_calloc(1, sizeof *impl);
+  if (!impl) return tri_fail(err, TRI_NO_MEMORY, "backend", "no memory for backend cuda");
+  impl->device = device;
+  tri_status st = open_device(impl, err);
+  if (st != TRI_OK) {
+    tri_free(impl);
+    return st;
+  }
+  be->impl = impl;
+  be->isa = impl->isa;
+  be->ops.mem_alloc = device_alloc;
+  be->ops.mem_free = device_free;
+  be->ops.mem_available = device_available;
+  be->ops.upload = device_upload;
+  be->ops.download = device_download;
+  be->ops.stream_sync = device_sync;
+  be->ops.bind_batch = device_bind_batch;
+  be->host_memory = false;
+  be->ops.reserve = device_reserve;
+  be->ops.destroy = device_destroy;
+  tri_cuda_fill_ops(be);
+  return TRI_OK;
+}

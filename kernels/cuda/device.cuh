@@ -1,0 +1,74 @@
+/* What the kernels share: stored elements, and sums over a warp and a block. */
+#ifndef TRI_KERNELS_CUDA_DEVICE_CUH
+#define TRI_KERNELS_CUDA_DEVICE_CUH
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <stdint.h>
+
+#include "kernels/cuda/cuda.h"
+
+enum { WARP = 32 };
+
+__device__ static inline float load_as(const void *base, tri_dtype t, size_t i) {
+  switch (t) {
+  case TRI_F16: return __half2float(((const __half *)base)[i]);
+  case TRI_BF16: return __bfloat162float(((const __nv_bfloat16 *)base)[i]);
+  case TRI_I8: return (float)((const int8_t *)base)[i];
+  default: return ((const float *)base)[i];
+  }
+}
+
+__device__ static inline void store_as(void *base, tri_dtype t, size_t i, float x) {
+  switch (t) {
+  case TRI_F16: ((__half *)base)[i] = __float2half_rn(x); break;
+  case TRI_BF16: ((__nv_bfloat16 *)base)[i] = __float2bfloat16_rn(x); break;
+  default: ((float *)base)[i] = x; break;
+  }
+}
+
+__device__ static inline float weight_at(const tri_weight *w, size_t row, size_t col) {
+  float q = load_as(w->data, w->dtype, row * (size_t)w->k + col);
+  return w->dtype == TRI_I8 ? q * w->scale[row] : q;
+}
+
+__device__ static inline float warp_sum(float x) {
+  for (int o = WARP / 2; o; o /= 2) x += __shfl_xor_sync(0xffffffffu, x, o);
+  return x;
+}
+__device__ static inline float warp_max(float x) {
+  for (int o = WARP / 2; o; o /= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, o));
+  return x;
+}
+
+/* Over a block of whole warps, 1024 threads at most; every thread gets the result. room: [32], free for the next call
+ * once all threads have gone through a barrier. */
+__device__ static inline float block_sum(float x, float *room) {
+  int warps = blockDim.x / WARP, lane = threadIdx.x % WARP;
+  x = warp_sum(x);
+  if (!lane) room[threadIdx.x / WARP] = x;
+  __syncthreads();
+  float all = warp_sum(lane < warps ? room[lane] : 0.0f);
+  __syncthreads();
+  return all;
+}
+__device__ static inline float block_max(float x, float *room) {
+  int warps = blockDim.x / WARP, lane = threadIdx.x % WARP;
+  x = warp_max(x);
+  if (!lane) room[threadIdx.x / WARP] = x;
+  __syncthreads();
+  float all = warp_max(lane < warps ? room[lane] : -INFINITY);
+  __syncthreads();
+  return all;
+}
+
+__device__ static inline float *row_at(const tri_mat &m, int i) { return m.data + (size_t)i * (size_t)m.ld; }
+
+__device__ static inline size_t kv_offset(const tri_kv_layer &kv, const int32_t *pages, int pos, int kv_head) {
+  size_t page = (size_t)pages[pos / kv.block_size], in_page = (size_t)(pos % kv.block_size);
+  return ((page * (size_t)kv.num_kv_heads + (size_t)kv_head) * (size_t)kv.block_size + in_page) * (size_t)kv.head_dim;
+}
+
+static inline unsigned blocks_for(size_t n, unsigned threads) { return (unsigned)((n + threads - 1) / threads); }
+
+#endif

@@ -1,0 +1,46 @@
+/* The table of ops: shapes are checked as the reference checks them, launches go to the .cu files. */
+#include "kernels/cuda/fill.h"
+#include "kernels/cuda/cuda.h"
+#include "kernels/ref/ref.h"
+
+#define NO_WORKSPACE(op)                                                                                               \
+  static size_t op##_bytes(const tri_##op##_args *a) { return (void)a, 0; }
+NO_WORKSPACE(embed)
+NO_WORKSPACE(norm)
+NO_WORKSPACE(square_sums)
+NO_WORKSPACE(gate_rows)
+NO_WORKSPACE(softcap)
+NO_WORKSPACE(head_linear)
+NO_WORKSPACE(rope_angles)
+NO_WORKSPACE(qkv_rope_append)
+NO_WORKSPACE(mla_append)
+NO_WORKSPACE(attention)
+NO_WORKSPACE(glu)
+NO_WORKSPACE(gather_rows)
+NO_WORKSPACE(mean_rows)
+NO_WORKSPACE(copy_pages)
+#define linear_bytes tri_cuda_linear_workspace
+#define moe_route_bytes tri_cuda_moe_route_workspace
+#define moe_experts_bytes tri_cuda_moe_experts_workspace
+
+#define X(op)                                                                                                          \
+  static tri_status op##_plan(tri_backend *be, const tri_##op##_args *a, tri_op_plan *plan) {                          \
+    tri_status st = tri_ref_##op##_plan(be, a, plan);                                                                  \
+    plan->workspace = st == TRI_OK ? op##_bytes(a) : 0;                                                                \
+    return st;                                                                                                         \
+  }                                                                                                                    \
+  static void op##_launch(tri_backend *be, const tri_op_plan *plan, const tri_##op##_args *a, tri_stream *stream) {    \
+    (void)plan, (void)stream;                                                                                          \
+    tri_cuda_##op(tri_cuda_of(be)->stream, a, be->workspace);                                                          \
+    tri_cuda_note(be, cudaGetLastError());                                                                             \
+  }
+TRI_CUDA_OP_LIST(X)
+#undef X
+
+void tri_cuda_fill_ops(tri_backend *be) {
+#define X(op) be->ops.op##_plan = op##_plan, be->ops.op##_launch = op##_launch;
+  TRI_CUDA_OP_LIST(X)
+#undef X
+  be->ops.sample_plan = tri_cuda_sample_plan;
+  be->ops.sample_launch = tri_cuda_sample_launch;
+}

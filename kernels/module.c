@@ -1,0 +1,37 @@
+/* The CUDA backend is a shared module: one build serves machines with and without a driver. */
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "kernels/cuda/fill.h"
+
+/* The folder of the running program, with a slash at its end; empty where that cannot be found out. */
+static void program_folder(char out[PATH_MAX]) {
+  ssize_t n = readlink("/proc/self/exe", out, PATH_MAX - 1);
+  out[n > 0 ? n : 0] = 0;
+  char *slash = strrchr(out, '/');
+  *(slash ? slash + 1 : out) = 0;
+}
+
+tri_status tri_backend_load_cuda(tri_backend *be, int device, tri_error *err) {
+  static const char *const places[] = {"", "../lib/", "../lib/x86_64-linux-gnu/", "../lib64/"};
+  char folder[PATH_MAX], path[PATH_MAX + 64], why[256] = "";
+  void *module = NULL;
+  program_folder(folder);
+  for (size_t i = 0; i < sizeof places / sizeof *places && !module; i++) {
+    snprintf(path, sizeof path, "%s%s" TRI_CUDA_MODULE, folder, places[i]);
+    if (access(path, R_OK)) continue;
+    module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!module) snprintf(why, sizeof why, "%s", dlerror());
+  }
+  if (!module)
+    return tri_fail(err, TRI_UNSUPPORTED, "backend", "backend cuda: %s",
+                    why[0] ? why : "this build has no module " TRI_CUDA_MODULE);
+  tri_cuda_fill_fn fill;
+  *(void **)&fill = dlsym(module, TRI_CUDA_FILL);
+  be->module = module;
+  return fill ? fill(be, device, err)
+              : tri_fail(err, TRI_UNSUPPORTED, "backend", "backend cuda: %s is not a module of this program", path);
+}

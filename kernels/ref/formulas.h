@@ -1,0 +1,43 @@
+/* Formulas in double that the host's reference and a device's kernels share. */
+#ifndef TRI_KERNELS_REF_FORMULAS_H
+#define TRI_KERNELS_REF_FORMULAS_H
+
+#include <math.h>
+
+#include "kernels/backend.h"
+
+#ifdef __CUDACC__
+#define TRI_FORMULA __host__ __device__ static inline
+#else
+#define TRI_FORMULA static inline
+#endif
+
+TRI_FORMULA double tri_formula_act(tri_act act, double x) {
+  switch (act) {
+  case TRI_ACT_NONE: return x;
+  case TRI_ACT_RELU: return x > 0 ? x : 0;
+  case TRI_ACT_GELU_ERF: return 0.5 * x * erfc(-x * M_SQRT1_2);
+  case TRI_ACT_GELU_TANH: return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+  case TRI_ACT_SILU: return x / (1 + exp(-x));
+  case TRI_ACT_QUICK_GELU: return x / (1 + exp(-1.702 * x));
+  case TRI_ACT_TANH: return tanh(x);
+  case TRI_ACT_SWIGLU_OAI: break;
+  }
+  return x;
+}
+
+TRI_FORMULA double tri_formula_glu(tri_act act, double limit, double gate, double up) {
+  if (act != TRI_ACT_SWIGLU_OAI) return tri_formula_act(act, gate) * up;
+  gate = gate > limit ? limit : gate; /* NaN stays NaN */
+  up = up > limit ? limit : up < -limit ? -limit : up;
+  return gate / (1 + exp(-1.702 * gate)) * (up + 1);
+}
+
+/* The inverse frequency of pair i under a rotary scaling that stretches the base with the sequence's length. */
+TRI_FORMULA float tri_formula_dynamic_frequency(float base, float factor, int rope_len, int original_max_len, int d,
+                                                int i) {
+  double stretch = (double)factor * rope_len / original_max_len - ((double)factor - 1);
+  return (float)pow(base * pow(stretch, d / (d - 2.0)), -2.0 * i / d);
+}
+
+#endif

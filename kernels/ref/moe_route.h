@@ -1,0 +1,89 @@
+/* The routing of one token in double: one text for the host and for a device, so that no two backends choose
+ * differently but by the rounding of exp. */
+#ifndef TRI_KERNELS_REF_MOE_ROUTE_H
+#define TRI_KERNELS_REF_MOE_ROUTE_H
+
+#include "kernels/ref/formulas.h"
+
+TRI_FORMULA void scores_of(const tri_moe_route_args *a, const float *logits, double *score) {
+  int n = a->logits.cols;
+  double max = -INFINITY, sum = 0;
+  for (int e = 0; e < n; e++) max = fmax(max, (double)logits[e]);
+  for (int e = 0; e < n; e++) {
+    switch (a->score) {
+    case TRI_MOE_SOFTMAX: sum += score[e] = exp(logits[e] - max); break;
+    case TRI_MOE_SIGMOID: score[e] = 1 / (1 + exp(-(double)logits[e])); break;
+    case TRI_MOE_TOPK_SOFTMAX: score[e] = logits[e]; break;
+    }
+  }
+  for (int e = 0; e < n && a->score == TRI_MOE_SOFTMAX; e++) score[e] /= sum;
+}
+
+/* The sum of the `best` largest of v[0..n-1]. */
+TRI_FORMULA double best_sum(const double *v, int n, int best) {
+  double sum = 0, last = INFINITY;
+  for (int taken = 0; taken < best;) { /* a value at a time, as often as it occurs */
+    double top = -INFINITY;
+    int times = 0;
+    for (int i = 0; i < n; i++) {
+      if (v[i] >= last) continue;
+      if (v[i] > top) top = v[i], times = 0;
+      times += v[i] == top;
+    }
+    if (!times) return NAN; /* NaN among them */
+    for (; times > 0 && taken < best; times--, taken++) sum += top;
+    last = top;
+  }
+  return sum;
+}
+
+/* Sets the choice scores of all but the best groups to -infinity. */
+TRI_FORMULA void cut_groups(const tri_moe_route_args *a, double *choice, double *group) {
+  int size = a->logits.cols / a->num_groups;
+  for (int g = 0; g < a->num_groups; g++) group[g] = best_sum(choice + (size_t)g * (size_t)size, size, a->group_best);
+  for (int g = 0; g < a->num_groups; g++) {
+    int better = 0;
+    for (int o = 0; o < a->num_groups; o++) better += group[o] > group[g] || (group[o] == group[g] && o < g);
+    if (better < a->top_groups) continue;
+    for (int i = 0; i < size; i++) choice[g * size + i] = -INFINITY;
+  }
+}
+
+/* Ids of the k best, best first, of equal ones the lowest id first; NaN comes after everything that is there before it.
+ */
+TRI_FORMULA void take_best(const double *choice, int n, int k, int32_t *ids) {
+  int have = 0;
+  for (int e = 0; e < n; e++) {
+    int at = have;
+    while (at > 0 && choice[e] > choice[ids[at - 1]]) at--;
+    if (at == k) continue;
+    if (have < k) have++;
+    for (int i = have - 1; i > at; i--) ids[i] = ids[i - 1];
+    ids[at] = e;
+  }
+}
+
+TRI_FORMULA void weights_of(const tri_moe_route_args *a, const double *score, const int32_t *ids, float *weights) {
+  double sum = 0, top = score[ids[0]];
+  for (int c = 1; c < a->top_k; c++) top = fmax(top, score[ids[c]]); /* with a bias the first need not be the largest */
+  bool softmax = a->score == TRI_MOE_TOPK_SOFTMAX;
+  for (int c = 0; c < a->top_k; c++) sum += softmax ? exp(score[ids[c]] - top) : score[ids[c]];
+  if (!softmax) sum = !a->renormalize ? 1 : a->score == TRI_MOE_SIGMOID ? sum + 1e-20 : sum;
+  for (int c = 0; c < a->top_k; c++) {
+    double w = softmax ? exp(score[ids[c]] - top) : score[ids[c]];
+    weights[c] = (float)(w / sum * a->scale);
+  }
+}
+
+TRI_FORMULA void tri_moe_route_row(const tri_moe_route_args *a, int t, double *scratch) {
+  int n = a->logits.cols;
+  double *score = scratch, *choice = score + n, *group = choice + n;
+  int32_t *ids = a->experts + (size_t)t * (size_t)a->top_k;
+  scores_of(a, a->logits.data + (size_t)t * (size_t)a->logits.ld, score);
+  for (int e = 0; e < n; e++) choice[e] = score[e] + (a->bias ? a->bias[e] : 0);
+  if (a->num_groups > 1) cut_groups(a, choice, group);
+  take_best(choice, n, a->top_k, ids);
+  weights_of(a, score, ids, a->weights + (size_t)t * (size_t)a->top_k);
+}
+
+#endif

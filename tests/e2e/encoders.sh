@@ -1,0 +1,124 @@
+#!/usr/bin/env bash
+# Encoders end to end: embed and classify against the stored answers of a reference, in several layouts; many at a time as one at a time;
+# texts; what is refused, and with which words.
+#   encoders.sh ENCODER_ANSWERS
+here=$(dirname "$0")
+. "$here/lib.sh"
+tool=$1
+checkpoints=$SRC/tests/data/checkpoints
+
+# run COMMAND ARGS...: a trireme command over $RUN/ask.jsonl, its answers in $RUN/answers.jsonl.
+run() { "$BIN/trireme" "$@" --json --file "$RUN/ask.jsonl" --output "$RUN/answers.jsonl" || fail "trireme $* failed"; }
+# right WHAT: the answers are those of the reference for the model that runs.
+right() {
+  local said
+  said=$("$tool" check "$MODEL" "$1" "$RUN/answers.jsonl") || fail "$(basename "$MODEL"), $1: $said"
+  echo "$(basename "$MODEL"), $layout, $1: $said"
+}
+# serve LAYOUT MODEL ARGS...: LAYOUT is "up TP PP" or "mpi TP PP".
+serve() {
+  layout=$1 MODEL=$2
+  shift 2
+  local how tp pp
+  read -r how tp pp <<<"$layout"
+  if [ "$how" = up ]; then start_up -tp "$tp" -pp "$pp" "$@"; else start_mpi "$tp" "$pp" "$@"; fi
+  "$tool" ask "$MODEL" 64 >"$RUN/ask.jsonl" 2>/dev/null
+}
+# refused CODE WORDS ARGS...: the command's exit code and message.
+refused() {
+  local code=$1 words=$2 said
+  shift 2
+  said=$("$BIN/trireme" "$@" 2>&1)
+  [ $? = "$code" ] || fail "trireme $* ended with another code than $code: $said"
+  case $said in *"$words"*) ;; *) fail "trireme $* says \"$said\", not \"$words\"" ;; esac
+}
+
+# One worker: the pooler's vectors; 64 at a time to the bit as one at a time.
+serve "up 1 1" "$checkpoints/bert" --deterministic
+run embed --concurrency 1
+right pooled
+mv "$RUN/answers.jsonl" "$RUN/one"
+run embed --concurrency 64
+diff "$RUN/one" "$RUN/answers.jsonl" >"$RUN/diff" || fail "64 at a time differ from one at a time: $(head -c 300 "$RUN/diff")"
+"$BIN/trireme" embed --token-ids 5,6,7 --normalize | awk '{ for (i = 1; i <= NF; i++) s += $i * $i } END { exit !(NF == 64 && s > 0.99999 && s < 1.00001) }' ||
+  fail "a normalised vector has not the length 1"
+"$BIN/trireme" embed --file "$RUN/ask.jsonl" | awk 'NF != 64 { bad++ } END { exit bad || NR != 64 }' || fail "not a line of 64 numbers for each of 64 inputs"
+"$BIN/trireme" status --stats | grep -q '^trireme:request_success_total{finished_reason="stop"} 193$' || fail "$("$BIN/trireme" status --stats | grep request_success)"
+tokens=$("$BIN/trireme" status --stats | sed -n 's/^trireme:prompt_tokens_total //p')
+[ "$tokens" = $((3 * 16 * (19 + 7 + 33 + 2) + 3)) ] || fail "$tokens prompt tokens counted"
+refused 3 "does not generate text" submit --token-ids 1,2
+refused 3 "no classifier" classify --token-ids 1,2
+refused 3 "no tokenizer.json" embed --text hello
+refused 3 "--pooling" embed --token-ids 1 --pooling mean
+refused 2 "vocabulary has 509 tokens" embed --token-ids 1,509
+refused 2 "text is empty" embed --text ""
+refused 3 "limit is max_model_len 256" embed --token-ids "$(seq -s, 1 257)"
+refused 3 "no model" embed --token-ids 1 --model other
+refused 2 "exclude each other" embed --token-ids 1 --text x
+"$BIN/trireme" embed --token-ids "$(seq -s, 1 256)" >/dev/null || fail "a text as long as max_model_len"
+printf '%s\n' '{"token_ids":[1]}' 'no JSON' '{"token_ids":[]}' '{"token_ids":[9999]}' '{"token_ids":[1],"activation":"none"}' '{"token_ids":[2]}' >"$RUN/bad.jsonl"
+"$BIN/trireme" embed --file "$RUN/bad.jsonl" --json >"$RUN/out" 2>"$RUN/err" && fail "a file with bad lines counts as done"
+[ "$(sed 's/.*"line":\([0-9]\).*\(embedding\|error\)":.*/\1\2/' "$RUN/out" | tr '\n' ' ')" = "1embedding 2error 3error 4error 5error 6embedding " ] || fail "$(cut -c-120 "$RUN/out")"
+stop_cluster TERM
+
+serve "up 2 1" "$checkpoints/roberta_sequences"
+run classify --activation none
+right logits
+"$BIN/trireme" classify --token-ids 5,6,7 | awk -F'\t' '{ exit !(NF == 6 && $2 >= $4 && $4 >= $6 && $2 + $4 + $6 > 0.9999 && $2 + $4 + $6 < 1.0001) }' ||
+  fail "probabilities of labels, the best first"
+[ "$("$BIN/trireme" classify --token-ids 5,6,7 --top-k 1 | awk -F'\t' '{ print NF }')" = 2 ] || fail "--top-k 1"
+refused 3 "does not embed" embed --token-ids 1
+refused 3 "it classifies" submit --token-ids 1
+stop_cluster TERM
+
+serve "mpi 1 2" "$checkpoints/albert_tokens"
+run classify --activation none --top-k 3
+right logits
+[ "$("$BIN/trireme" classify --token-ids 5,6,7 | grep -c '^[567]	LABEL_[012]	0')" = 3 ] || fail "a line for each token"
+stop_cluster USR1
+
+serve "up 2 2" "$checkpoints/distilbert" --max-num-batched-tokens 64 --max-num-seqs 8 # many steps, on two lanes
+run embed
+right mean
+stop_cluster TERM
+
+serve "up 1 1" "$checkpoints/bert_odd" --pooling cls -dp 2
+run embed --pooling cls
+right cls
+stop_cluster TERM
+
+# Texts, with made-up weights: the template's special tokens, and the tokens' texts beside their labels.
+mkdir "$RUN/model"
+cp "$SRC/tests/data/tokenizers/wordpiece_bert/tokenizer.json" "$RUN/model"
+sed 's/"vocab_size": [0-9]*/"vocab_size": 3000/; s/"LABEL_2"/"NAME OF 2"/' "$checkpoints/bert_tokens/config.json" >"$RUN/model/config.json"
+serve "up 1 1" "$RUN/model" --load-format dummy
+"$BIN/trireme" classify --text "the first of many" >"$RUN/out" || fail "a text"
+[ "$(cut -f1 "$RUN/out" | tr '\n' ' ')" = "[CLS] the first of many [SEP] " ] || fail "$(cat "$RUN/out")"
+printf '%s\n' '{"text": "the first of many"}' '{"text": ""}' >"$RUN/ask.jsonl"
+"$BIN/trireme" classify --json --top-k 3 --file "$RUN/ask.jsonl" >"$RUN/out" 2>"$RUN/err" && fail "an empty text"
+head -1 "$RUN/out" | grep -q '"token":"\[CLS\]","scores":\[{"label":.*"NAME OF 2".*"activation":"softmax","prompt_tokens":6}' || fail "$(cat "$RUN/out")"
+# A pair has the template for pairs, and the type of its second text changes what comes out.
+"$BIN/trireme" classify --json --text "the first" --text-pair "of many" >"$RUN/pair" || fail "a pair"
+"$BIN/trireme" classify --json --text "the first [SEP] of many" >"$RUN/single" || fail "a text with a separator"
+for f in pair single; do
+  [ "$(grep -o '"token":"[^"]*"' "$RUN/$f" | cut -d'"' -f4 | tr '\n' ' ')" = "[CLS] the first [SEP] of many [SEP] " ] || fail "$(cat "$RUN/$f")"
+done
+cmp -s "$RUN/pair" "$RUN/single" && fail "a pair is as one text"
+refused 2 "text_pair is empty" classify --text a --text-pair ""
+refused 2 "belongs to --text" classify --token-ids 1 --text-pair a
+refused 3 "more than 256 tokens" classify --text "$(seq -s ' ' 1 600)"
+stop_cluster TERM
+
+# A decoder embeds nothing.
+serve "up 1 1" "$SRC/tests/models/abacus"
+refused 3 "neither embeds nor classifies" embed --text hello
+stop_cluster TERM
+
+# plan says what up then does.
+MODEL=$checkpoints/bert
+"$BIN/trireme" plan --model "$MODEL" --max-num-batched-tokens 128 | grep -q "128 tokens per sequence" || fail "plan: max_model_len is what fits into a step"
+refused 3 "an encoder takes a sequence in one step" plan --model "$MODEL" --max-num-batched-tokens 128 --max-model-len 200
+refused 3 "pooling is for encoders" plan --model "$SRC/tests/models/abacus" --pooling mean
+"$BIN/trireme" up --model "$SRC/tests/models/abacus" --pooling mean >"$RUN/log" 2>&1
+[ $? != 0 ] && grep -q "pooling is for encoders" "$RUN/log" || fail "up with a decoder and --pooling"
+echo "refusals name the field and the limit"
