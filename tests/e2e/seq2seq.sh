@@ -63,6 +63,22 @@ for field in logprobs logit_bias repetition_penalty presence_penalty frequency_p
 done
 stop_cluster TERM
 
+# Where a request says nothing, the model's own search; behind two start tokens as well.
+cp -r "$SRC/tests/data/checkpoints/bart_odd" "$RUN/own"
+sed -i 's/"_from_model_config": true,/"num_beams": 4, "length_penalty": 2.0, "early_stopping": true, "forced_bos_token_id": 7,/' "$RUN/own/generation_config.json"
+MODEL=$RUN/own
+"$answers" ask "$SRC/tests/data/checkpoints/bart_odd" 64 >"$RUN/prompts"
+start_up
+ask 64 many
+ask 1 one
+diff <(texts "$RUN/one") <(texts "$RUN/many") >"$RUN/diff" || fail "two start tokens: 64 at a time differ from one at a time: $(head -c 600 "$RUN/diff")"
+ids() { "$BIN/trireme" submit --json --token-ids 5,6,7 "$@" | grep -o '"token_ids":[^]]*'; }
+asked=$(ids --num-beams 4 --length-penalty 2 --early-stopping true)
+[ -n "$asked" ] || fail "no ids"
+[ "$(ids)" = "$asked" ] || fail "without fields: $(ids), the model's own search: $asked"
+[ "$(ids --temperature 0)" = "$(ids --num-beams 1 --temperature 0)" ] || fail "a temperature still searches"
+stop_cluster TERM
+
 # Decoders: the trained model's answers are what the search finds as well, and a stop string cuts them.
 MODEL=$SRC/tests/models/abacus
 start_up
