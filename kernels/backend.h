@@ -411,8 +411,9 @@ struct tri_backend {
   const char *name;
   const char *isa; /* what the CPU code runs on ("avx2", "avx512", "scalar"), for logs and benchmarks */
   bool deterministic;
-  bool host_memory;  /* what mem_alloc gives can be read and written by the caller */
-  char failure[192]; /* what stream_sync's TRI_DEVICE_LOST means */
+  bool host_memory;    /* what mem_alloc gives can be read and written by the caller */
+  bool narrows_inputs; /* products with 16-bit weights may round their inputs to that type */
+  char failure[192];   /* what stream_sync's TRI_DEVICE_LOST means */
   tri_pool *pool;
   size_t allocated[TRI_MEM_TAGS]; /* bytes now */
   void *workspace;

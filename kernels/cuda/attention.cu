@@ -1,6 +1,6 @@
 /* Rotary angles, the cache's new entries, and attention over it. Written to be right first: a block for each query head
  * of each token, with a running maximum over blocks of keys. */
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/skinny.cuh"
 #include "kernels/ref/formulas.h"
 
 enum { THREADS = 128, MAX_HEAD = 1024 };
@@ -112,11 +112,28 @@ __device__ static int sequence_of(const tri_batch &b, int t) {
   return low;
 }
 
+/* q . key, in pieces where the head's size allows it. */
+template <typename T> __device__ static float dot_key(const float *q, const T *key, int d) {
+  float s = 0;
+  if (d % PIECE == 0) {
+    for (int i = 0; i < d; i += PIECE) {
+      piece<T> raw;
+      float wide[PIECE];
+      raw.load(key + i);
+      raw.widen(wide);
+#pragma unroll
+      for (int u = 0; u < PIECE; u++) s += q[i + u] * wide[u];
+    }
+  } else {
+    for (int i = 0; i < d; i++) s += q[i] * (float)key[i];
+  }
+  return s;
+}
+
+template <typename T>
 __device__ static float score_of(const tri_attention_args &a, const float *q, size_t key, int head, int j,
                                  int position) {
-  float s = 0;
-  for (int i = 0; i < a.kv.head_dim; i++) s += q[i] * load_as(a.kv.k, a.kv.dtype, key + (size_t)i);
-  s *= a.scale;
+  float s = dot_key(q, (const T *)a.kv.k + key, a.kv.head_dim) * a.scale;
   if (a.softcap > 0) s = a.softcap * tanhf(s / a.softcap);
   if (a.alibi_slopes) s += a.alibi_slopes[head] * (j - position);
   if (!a.position_bias) return s;
@@ -124,28 +141,27 @@ __device__ static float score_of(const tri_attention_args &a, const float *q, si
   return s + a.position_bias[(size_t)head * (size_t)a.bias_len + (size_t)max(0, min(a.bias_len - 1, i))];
 }
 
-__global__ static void attention_kernel(tri_attention_args a, tri_batch b) {
+template <typename T> __global__ static void attention_kernel(tri_attention_args a, tri_batch b) {
   __shared__ float q[MAX_HEAD], p[THREADS], room[WARP];
   int t = blockIdx.x, head = blockIdx.y, seq = sequence_of(b, t), d = a.kv.v_dim ? a.kv.v_dim : a.kv.head_dim;
   int context = b.context_len[seq], position = context - (b.seq_start[seq + 1] - t);
   int last = a.causal ? position : context - 1, kv_head = a.kv_head_of[head];
   int first = a.window > 0 && last - a.window + 1 > 0 ? last - a.window + 1 : 0;
   const int32_t *pages = b.block_table + (size_t)seq * (size_t)b.block_table_stride;
-  const void *values = a.kv.v_dim ? a.kv.k : a.kv.v;
+  const T *values = (const T *)(a.kv.v_dim ? a.kv.k : a.kv.v);
   float acc[MAX_HEAD / THREADS] = {0}, top = a.sinks ? a.sinks[head] : -INFINITY, sum = a.sinks ? 1 : 0;
   for (int i = threadIdx.x; i < a.kv.head_dim; i += THREADS)
     q[i] = row_at(a.q, t)[(size_t)head * (size_t)a.kv.head_dim + (size_t)i];
   __syncthreads();
   for (int block = first; block <= last; block += THREADS) {
     int j = block + (int)threadIdx.x, keys = min(THREADS, last + 1 - block);
-    float s = j <= last ? score_of(a, q, kv_offset(a.kv, pages, j, kv_head), head, j, position) : -INFINITY;
+    float s = j <= last ? score_of<T>(a, q, kv_offset(a.kv, pages, j, kv_head), head, j, position) : -INFINITY;
     float fresh = fmaxf(top, block_max(s, room)), factor = expf(top - fresh);
     p[threadIdx.x] = j <= last ? expf(s - fresh) : 0;
     sum = sum * factor + block_sum(p[threadIdx.x], room); /* ends with a barrier: all of p stands */
     for (int e = threadIdx.x, i = 0; e < d; e += THREADS, i++) {
       float v = acc[i] * factor;
-      for (int k = 0; k < keys; k++)
-        v += p[k] * load_as(values, a.kv.dtype, kv_offset(a.kv, pages, block + k, kv_head) + (size_t)e);
+      for (int k = 0; k < keys; k++) v += p[k] * (float)values[kv_offset(a.kv, pages, block + k, kv_head) + (size_t)e];
       acc[i] = v;
     }
     top = fresh;
@@ -157,8 +173,13 @@ __global__ static void attention_kernel(tri_attention_args a, tri_batch b) {
 
 void tri_cuda_attention(cudaStream_t stream, const tri_attention_args *a, void *workspace) {
   (void)workspace;
-  if (a->q.rows && a->batch->num_seqs)
-    attention_kernel<<<dim3(a->q.rows, a->num_heads), THREADS, 0, stream>>>(*a, *a->batch);
+  dim3 grid(a->q.rows, a->num_heads);
+  if (!a->q.rows || !a->batch->num_seqs) return;
+  switch (a->kv.dtype) {
+  case TRI_BF16: attention_kernel<__nv_bfloat16><<<grid, THREADS, 0, stream>>>(*a, *a->batch); break;
+  case TRI_F16: attention_kernel<__half><<<grid, THREADS, 0, stream>>>(*a, *a->batch); break;
+  default: attention_kernel<float><<<grid, THREADS, 0, stream>>>(*a, *a->batch); break;
+  }
 }
 
 void tri_cuda_copy_pages(cudaStream_t stream, const tri_copy_pages_args *a, void *workspace) {

@@ -20,14 +20,13 @@ typedef struct tri_cuda_bound {
 typedef struct tri_cuda_impl {
   int device;
   cudaStream_t stream; /* of all ops: they run in the order of their launches */
-  cudaError_t error;   /* the first one that a launch or a copy met; told by the next stream_sync */
+  void *blas;
+  cudaError_t error; /* the first one that a launch or a copy met; told by the next stream_sync */
   char isa[32];
   tri_cuda_bound bound[TRI_BOUND_BATCHES];
   /* what the sampler works on */
-  float *host_logits; /* pinned */
-  size_t host_floats;
-  void *host_scratch;
-  size_t scratch_bytes;
+  void *pinned, *host_scratch;
+  size_t pinned_bytes, scratch_bytes;
 } tri_cuda_impl;
 
 static inline tri_cuda_impl *tri_cuda_of(const tri_backend *be) { return (tri_cuda_impl *)be->impl; }
@@ -37,12 +36,22 @@ static inline void tri_cuda_note(const tri_backend *be, cudaError_t e) {
   if (e != cudaSuccess && impl->error == cudaSuccess) impl->error = e;
 }
 
-/* sample.c: on the host, with the reference's sampler. */
+/* sample.c, sample.cu */
+void tri_cuda_argmax(cudaStream_t stream, const tri_mat *logits, int32_t *ids);
 tri_status tri_cuda_sample_plan(tri_backend *be, const tri_sample_args *a, tri_op_plan *plan);
 void tri_cuda_sample_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_args *a, tri_stream *stream);
 
 /* Bytes of workspace that the ops of the same name need beyond none. */
+/* linear.c, the only file that knows cuBLAS, and its helpers in linear.cu. */
+tri_status tri_cuda_blas_open(tri_cuda_impl *impl);
+void tri_cuda_blas_close(tri_cuda_impl *impl);
 size_t tri_cuda_linear_workspace(const tri_linear_args *a);
+void tri_cuda_linear(tri_backend *be, const tri_linear_args *a);
+size_t tri_cuda_own_linear_workspace(const tri_linear_args *a);
+void tri_cuda_own_linear(cudaStream_t stream, const tri_linear_args *a, void *workspace);
+void tri_cuda_narrow(cudaStream_t stream, const tri_mat *x, tri_dtype dtype, void *out);
+void tri_cuda_epilogue(cudaStream_t stream, const tri_linear_args *a);
+
 size_t tri_cuda_moe_route_workspace(const tri_moe_route_args *a);
 size_t tri_cuda_moe_experts_workspace(const tri_moe_experts_args *a);
 
@@ -53,7 +62,6 @@ size_t tri_cuda_moe_experts_workspace(const tri_moe_experts_args *a);
   X(square_sums)                                                                                                       \
   X(gate_rows)                                                                                                         \
   X(softcap)                                                                                                           \
-  X(linear)                                                                                                            \
   X(head_linear)                                                                                                       \
   X(rope_angles)                                                                                                       \
   X(qkv_rope_append)                                                                                                   \

@@ -120,6 +120,13 @@ static tri_status device_reserve(tri_backend *be, size_t workspace) {
   return TRI_OK;
 }
 
+static void close_device(tri_cuda_impl *impl) {
+  tri_cuda_blas_close(impl);
+  if (impl->stream) cudaStreamDestroy(impl->stream);
+  tri_free(impl->host_scratch);
+  tri_free(impl);
+}
+
 static void device_destroy(tri_backend *be) {
   tri_cuda_impl *impl = tri_cuda_of(be);
   if (impl->stream) cudaStreamSynchronize(impl->stream);
@@ -128,10 +135,8 @@ static void device_destroy(tri_backend *be) {
     device_free(be, TRI_MEM_STAGING, impl->bound[i].device, impl->bound[i].bytes);
     if (impl->bound[i].host) cudaFreeHost(impl->bound[i].host);
   }
-  if (impl->host_logits) cudaFreeHost(impl->host_logits);
-  if (impl->stream) cudaStreamDestroy(impl->stream);
-  tri_free(impl->host_scratch);
-  tri_free(impl);
+  if (impl->pinned) cudaFreeHost(impl->pinned);
+  close_device(impl);
   be->impl = NULL;
 }
 
@@ -174,8 +179,10 @@ __attribute__((visibility("default"))) tri_status tri_backend_fill_cuda(tri_back
   if (!impl) return tri_fail(err, TRI_NO_MEMORY, "backend", "no memory for backend cuda");
   impl->device = device;
   tri_status st = open_device(impl, err);
+  if (st == TRI_OK && tri_cuda_blas_open(impl) != TRI_OK)
+    st = tri_fail(err, TRI_UNSUPPORTED, "backend", "backend cuda: cuBLAS cannot be initialised on device %d", device);
   if (st != TRI_OK) {
-    tri_free(impl);
+    close_device(impl);
     return st;
   }
   be->impl = impl;
@@ -188,6 +195,7 @@ __attribute__((visibility("default"))) tri_status tri_backend_fill_cuda(tri_back
   be->ops.stream_sync = device_sync;
   be->ops.bind_batch = device_bind_batch;
   be->host_memory = false;
+  be->narrows_inputs = true;
   be->ops.reserve = device_reserve;
   be->ops.destroy = device_destroy;
   tri_cuda_fill_ops(be);

@@ -1,7 +1,7 @@
 /* Products with weights of any stored type, in float32 on the stored values. Few rows of x: a warp for each output
  * column, which reads its weights once for all of them. More: tiles through shared memory. Both add the same numbers as
  * the reference does in another order; no tensor cores, whose inputs would be rounded. */
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/skinny.cuh"
 #include "kernels/ref/formulas.h"
 
 enum { FEW = 8, COLUMN_WARPS = 8, TILE = 64, DEPTH = 16, TILE_THREADS = 256, INT8_THREADS = 256 };
@@ -15,6 +15,58 @@ __device__ static inline void finish(const tri_linear_args &a, int row, int col,
   *out = a.accumulate ? *out + sum : sum;
 }
 
+template <typename T, int ROWS, int COLS> __global__ static void skinny_kernel(tri_linear_args a, int first) {
+  int col = (blockIdx.x * SKINNY_WARPS + threadIdx.x / WARP) * COLS, lane = threadIdx.x % WARP;
+  float sum[ROWS][COLS];
+  if (col >= a.w.n) return;
+  skinny_sums<T, ROWS, COLS>(a, first, col, sum);
+#pragma unroll
+  for (int r = 0; r < ROWS; r++)
+#pragma unroll
+    for (int c = 0; c < COLS; c++)
+      if (lane == r * COLS + c) finish(a, first + r, col + c, sum[r][c]);
+}
+
+template <typename T, int ROWS> static void skinny_rows(cudaStream_t stream, const tri_linear_args &a, int first) {
+  enum { ENOUGH_WARPS = 4096 }; /* to fill a device */
+  if (a.w.n % 4 == 0 && a.w.n / 4 >= ENOUGH_WARPS)
+    skinny_kernel<T, ROWS, 4>
+        <<<blocks_for((size_t)a.w.n, 4 * SKINNY_WARPS), SKINNY_WARPS * WARP, 0, stream>>>(a, first);
+  else if (a.w.n % 2 == 0)
+    skinny_kernel<T, ROWS, 2>
+        <<<blocks_for((size_t)a.w.n, 2 * SKINNY_WARPS), SKINNY_WARPS * WARP, 0, stream>>>(a, first);
+  else
+    skinny_kernel<T, ROWS, 1><<<blocks_for((size_t)a.w.n, SKINNY_WARPS), SKINNY_WARPS * WARP, 0, stream>>>(a, first);
+}
+
+template <typename T> static void skinny(cudaStream_t stream, const tri_linear_args &a) {
+  for (int first = 0, rows; first < a.x.rows; first += rows) {
+    int left = a.x.rows - first;
+    rows = left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
+    switch (rows) {
+    case 8: skinny_rows<T, 8>(stream, a, first); break;
+    case 4: skinny_rows<T, 4>(stream, a, first); break;
+    case 2: skinny_rows<T, 2>(stream, a, first); break;
+    default: skinny_rows<T, 1>(stream, a, first); break;
+    }
+  }
+}
+
+static void skinny_as_stored(cudaStream_t stream, const tri_linear_args &a) {
+  switch (a.w.dtype) {
+  case TRI_BF16: skinny<__nv_bfloat16>(stream, a); break;
+  case TRI_F16: skinny<__half>(stream, a); break;
+  case TRI_I8: skinny<int8_t>(stream, a); break;
+  default: skinny<float>(stream, a); break;
+  }
+}
+
+/* Whether rows can be read in pieces. */
+static bool is_aligned(const tri_linear_args &a) {
+  return a.w.k % PIECE == 0 && a.x.ld % 4 == 0 && (uintptr_t)a.x.data % 16 == 0 && (uintptr_t)a.w.data % 16 == 0;
+}
+
+/* The same for what is not aligned. */
 __global__ static void columns_kernel(tri_linear_args a, int first) {
   int col = blockIdx.x * COLUMN_WARPS + threadIdx.x / WARP, lane = threadIdx.x % WARP;
   int rows = min(FEW, a.x.rows - first);
@@ -95,11 +147,11 @@ __global__ static void int8_kernel(tri_linear_args a, const int8_t *x, const flo
 
 static size_t int8_bytes(const tri_linear_args *a) { return ((size_t)a->x.rows * (size_t)a->w.k + 255) & ~(size_t)255; }
 
-size_t tri_cuda_linear_workspace(const tri_linear_args *a) {
+size_t tri_cuda_own_linear_workspace(const tri_linear_args *a) {
   return a->int8_activations ? int8_bytes(a) + (size_t)a->x.rows * sizeof(float) : 0;
 }
 
-void tri_cuda_linear(cudaStream_t stream, const tri_linear_args *a, void *workspace) {
+void tri_cuda_own_linear(cudaStream_t stream, const tri_linear_args *a, void *workspace) {
   int m = a->x.rows, n = a->w.n;
   unsigned columns = blocks_for((size_t)n, COLUMN_WARPS);
   if (!m || !n) return;
@@ -108,12 +160,42 @@ void tri_cuda_linear(cudaStream_t stream, const tri_linear_args *a, void *worksp
     float *scales = (float *)(x + int8_bytes(a));
     quantize_kernel<<<m, INT8_THREADS, 0, stream>>>(a->x, x, scales);
     int8_kernel<<<dim3(columns, m), COLUMN_WARPS * WARP, 0, stream>>>(*a, x, scales);
+  } else if (m <= 2 * FEW && is_aligned(*a)) {
+    skinny_as_stored(stream, *a);
   } else if (m <= 2 * FEW) {
     for (int i = 0; i < m; i += FEW) columns_kernel<<<columns, COLUMN_WARPS * WARP, 0, stream>>>(*a, i);
   } else {
     dim3 grid(blocks_for((size_t)n, TILE), blocks_for((size_t)m, TILE));
     tiles_kernel<<<grid, TILE_THREADS, 0, stream>>>(*a);
   }
+}
+
+/* ---- around the library's products ---- */
+
+template <typename T> __global__ static void narrow_kernel(tri_mat x, T *out) {
+  const float *row = row_at(x, blockIdx.x);
+  for (int j = threadIdx.x; j < x.cols; j += blockDim.x)
+    out[(size_t)blockIdx.x * (size_t)x.cols + (size_t)j] = (T)row[j];
+}
+
+void tri_cuda_narrow(cudaStream_t stream, const tri_mat *x, tri_dtype dtype, void *out) {
+  if (dtype == TRI_BF16)
+    narrow_kernel<<<x->rows, TILE_THREADS, 0, stream>>>(*x, (__nv_bfloat16 *)out);
+  else
+    narrow_kernel<<<x->rows, TILE_THREADS, 0, stream>>>(*x, (__half *)out);
+}
+
+/* Bias and activation of sums that are in their place. */
+__global__ static void epilogue_kernel(tri_linear_args a) {
+  float *out = row_at(a.out, blockIdx.x);
+  for (int j = threadIdx.x; j < a.out.cols; j += blockDim.x) {
+    float x = out[j] + (a.bias ? a.bias[j] : 0);
+    out[j] = a.act == TRI_ACT_NONE ? x : (float)tri_formula_act(a.act, x);
+  }
+}
+
+void tri_cuda_epilogue(cudaStream_t stream, const tri_linear_args *a) {
+  if (a->bias || a->act != TRI_ACT_NONE) epilogue_kernel<<<a->out.rows, TILE_THREADS, 0, stream>>>(*a);
 }
 
 /* A warp for each output of each head. */

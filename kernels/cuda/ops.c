@@ -19,7 +19,6 @@ NO_WORKSPACE(glu)
 NO_WORKSPACE(gather_rows)
 NO_WORKSPACE(mean_rows)
 NO_WORKSPACE(copy_pages)
-#define linear_bytes tri_cuda_linear_workspace
 #define moe_route_bytes tri_cuda_moe_route_workspace
 #define moe_experts_bytes tri_cuda_moe_experts_workspace
 
@@ -37,10 +36,23 @@ NO_WORKSPACE(copy_pages)
 TRI_CUDA_OP_LIST(X)
 #undef X
 
+static tri_status linear_plan(tri_backend *be, const tri_linear_args *a, tri_op_plan *plan) {
+  tri_status st = tri_ref_linear_plan(be, a, plan);
+  plan->workspace = st == TRI_OK ? tri_cuda_linear_workspace(a) : 0;
+  return st;
+}
+static void linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_linear_args *a, tri_stream *stream) {
+  (void)plan, (void)stream;
+  tri_cuda_linear(be, a);
+  tri_cuda_note(be, cudaGetLastError());
+}
+
 void tri_cuda_fill_ops(tri_backend *be) {
 #define X(op) be->ops.op##_plan = op##_plan, be->ops.op##_launch = op##_launch;
   TRI_CUDA_OP_LIST(X)
 #undef X
+  be->ops.linear_plan = linear_plan;
+  be->ops.linear_launch = linear_launch;
   be->ops.sample_plan = tri_cuda_sample_plan;
   be->ops.sample_launch = tri_cuda_sample_launch;
 }

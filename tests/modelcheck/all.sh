@@ -1,6 +1,7 @@
 #!/bin/sh
 # all.sh MODELCHECK CHECKPOINTS WHAT: modelcheck on every checkpoint of a folder. WHAT is a set of layouts:
 #   single       one rank: ref, cpu, and cpu with other chunks, page sizes, types and threads
+#   cuda         one rank on an NVIDIA device, in float32; skipped (77) where there is none
 #   TPxPP        that many ranks, e.g. 2x1: cpu, whole prompts and chunks
 #   must-fail    wrong weights and an impossible limit, which modelcheck must call wrong (exit 1), and no checkpoint (3)
 modelcheck=$1 checkpoints=$2 what=$3
@@ -82,8 +83,16 @@ must_fail() {
   done
 }
 
+on_cuda() {
+  "$modelcheck" --backend cuda "$checkpoints/llama" 2>&1 | grep 'backend cuda: ' && exit 77
+  every '' 0 --backend cuda --dtype float32
+  every '' 0 --backend cuda --dtype float32 --chunk 5 --block-size 3
+  every 't5 bart' 0 --backend cuda --quantization int8
+}
+
 case $what in
 single) single ;;
+cuda) on_cuda ;;
 must-fail) must_fail ;;
 *x*)
   tp=${what%x*} pp=${what#*x}

@@ -1,0 +1,54 @@
+/* Which way a product goes: few rows, and int8, through our own kernels, many through cuBLAS, whose inputs are then of
+ * the weights' type and whose sums are float32 (never TF32). */
+#include <cublas_v2.h>
+
+#include "kernels/cuda/cuda.h"
+
+enum { LIBRARY_FROM = 17 }; /* rows; below, each weight is read once or twice anyway */
+
+tri_status tri_cuda_blas_open(tri_cuda_impl *impl) {
+  cublasHandle_t handle;
+  if (cublasCreate(&handle) != CUBLAS_STATUS_SUCCESS) return TRI_UNSUPPORTED;
+  impl->blas = handle;
+  cublasSetStream(handle, impl->stream);
+  return cublasSetMathMode(handle, CUBLAS_DEFAULT_MATH) == CUBLAS_STATUS_SUCCESS ? TRI_OK : TRI_UNSUPPORTED;
+}
+
+void tri_cuda_blas_close(tri_cuda_impl *impl) {
+  if (impl->blas) cublasDestroy(impl->blas);
+}
+
+static bool uses_library(const tri_linear_args *a) {
+  bool sums_in_place = !a->accumulate || (!a->bias && a->act == TRI_ACT_NONE);
+  return a->x.rows >= LIBRARY_FROM && a->w.dtype != TRI_I8 && sums_in_place && a->w.k > 0 && a->w.n > 0;
+}
+
+size_t tri_cuda_linear_workspace(const tri_linear_args *a) {
+  if (!uses_library(a)) return tri_cuda_own_linear_workspace(a);
+  return a->w.dtype == TRI_F32 ? 0 : (size_t)a->x.rows * (size_t)a->w.k * 2;
+}
+
+/* Row-major out[m, n] = x[m, k] w[n, k]^T is column-major out[n, m] = w^T x. */
+static cublasStatus_t product(tri_cuda_impl *impl, const tri_linear_args *a, const void *x, int ldx,
+                              cudaDataType_t type) {
+  float one = 1, beta = a->accumulate ? 1 : 0;
+  return cublasGemmEx(impl->blas, CUBLAS_OP_T, CUBLAS_OP_N, a->w.n, a->x.rows, a->w.k, &one, a->w.data, type, a->w.k, x,
+                      type, ldx, &beta, a->out.data, CUDA_R_32F, a->out.ld, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+}
+
+void tri_cuda_linear(tri_backend *be, const tri_linear_args *a) {
+  tri_cuda_impl *impl = tri_cuda_of(be);
+  cublasStatus_t st;
+  if (!uses_library(a)) {
+    tri_cuda_own_linear(impl->stream, a, be->workspace);
+    return;
+  }
+  if (a->w.dtype == TRI_F32) {
+    st = product(impl, a, a->x.data, a->x.ld, CUDA_R_32F);
+  } else {
+    tri_cuda_narrow(impl->stream, &a->x, a->w.dtype, be->workspace);
+    st = product(impl, a, be->workspace, a->w.k, a->w.dtype == TRI_BF16 ? CUDA_R_16BF : CUDA_R_16F);
+  }
+  tri_cuda_epilogue(impl->stream, a);
+  if (st != CUBLAS_STATUS_SUCCESS) tri_cuda_note(be, cudaErrorUnknown);
+}

@@ -1,0 +1,90 @@
+/* Products of up to eight rows of x: bound by reading the weights, so each warp streams whole columns of them (rows of
+ * w) in 16-byte pieces, several columns at a time, and multiplies every piece with all rows of x. */
+#ifndef TRI_KERNELS_CUDA_SKINNY_CUH
+#define TRI_KERNELS_CUDA_SKINNY_CUH
+
+#include "kernels/cuda/device.cuh"
+
+enum { PIECE = 8, SKINNY_WARPS = 4 };
+
+/* Eight stored elements, widened. */
+template <typename T> struct piece;
+template <> struct piece<__nv_bfloat16> {
+  uint4 raw;
+  __device__ void load(const void *p) { raw = __ldcs((const uint4 *)p); }
+  __device__ void widen(float *out) const {
+    const uint32_t u[4] = {raw.x, raw.y, raw.z, raw.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+      out[2 * i] = __uint_as_float(u[i] << 16), out[2 * i + 1] = __uint_as_float(u[i] & 0xffff0000u);
+  }
+};
+template <> struct piece<__half> {
+  uint4 raw;
+  __device__ void load(const void *p) { raw = __ldcs((const uint4 *)p); }
+  __device__ void widen(float *out) const {
+    const __half2 *h = (const __half2 *)&raw;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      float2 f = __half22float2(h[i]);
+      out[2 * i] = f.x, out[2 * i + 1] = f.y;
+    }
+  }
+};
+template <> struct piece<float> {
+  float4 raw[2];
+  __device__ void load(const void *p) { raw[0] = __ldcs((const float4 *)p), raw[1] = __ldcs((const float4 *)p + 1); }
+  __device__ void widen(float *out) const {
+    out[0] = raw[0].x, out[1] = raw[0].y, out[2] = raw[0].z, out[3] = raw[0].w;
+    out[4] = raw[1].x, out[5] = raw[1].y, out[6] = raw[1].z, out[7] = raw[1].w;
+  }
+};
+template <> struct piece<int8_t> {
+  uint2 raw;
+  __device__ void load(const void *p) { raw = __ldcs((const uint2 *)p); }
+  __device__ void widen(float *out) const {
+    const int8_t *q = (const int8_t *)&raw;
+#pragma unroll
+    for (int i = 0; i < 8; i++) out[i] = (float)q[i];
+  }
+};
+
+/* Sums of ROWS rows of x from `first` on with COLS columns; every lane gets all of them. k is a multiple of PIECE. */
+template <typename T, int ROWS, int COLS>
+__device__ static void skinny_sums(const tri_linear_args &a, int first, int col, float (&sum)[ROWS][COLS]) {
+  int lane = threadIdx.x % WARP;
+  const T *w = (const T *)a.w.data + (size_t)col * (size_t)a.w.k;
+#pragma unroll
+  for (int r = 0; r < ROWS; r++)
+#pragma unroll
+    for (int c = 0; c < COLS; c++) sum[r][c] = 0;
+#pragma unroll 2
+  for (int k = lane * PIECE; k < a.w.k; k += WARP * PIECE) {
+    piece<T> raw[COLS];
+#pragma unroll
+    for (int c = 0; c < COLS; c++) raw[c].load(w + (size_t)c * (size_t)a.w.k + (size_t)k);
+    float x[ROWS][PIECE];
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+      const float4 *from = (const float4 *)(row_at(a.x, first + r) + k);
+      float4 low = from[0], high = from[1];
+      x[r][0] = low.x, x[r][1] = low.y, x[r][2] = low.z, x[r][3] = low.w;
+      x[r][4] = high.x, x[r][5] = high.y, x[r][6] = high.z, x[r][7] = high.w;
+    }
+#pragma unroll
+    for (int c = 0; c < COLS; c++) {
+      float wide[PIECE];
+      raw[c].widen(wide);
+#pragma unroll
+      for (int r = 0; r < ROWS; r++)
+#pragma unroll
+        for (int i = 0; i < PIECE; i++) sum[r][c] += x[r][i] * wide[i];
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < ROWS; r++)
+#pragma unroll
+    for (int c = 0; c < COLS; c++) sum[r][c] = warp_sum(sum[r][c]);
+}
+
+#endif

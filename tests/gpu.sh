@@ -1,0 +1,33 @@
+#!/bin/bash
+# Tests for a machine with an NVIDIA device, where the CUDA toolkit and the packages of scripts/install-deps.sh are:
+#   tests/gpu.sh quick     builds; every op against the reference, every checkpoint in float32
+#   tests/gpu.sh sanitize  builds; every op on small shapes under compute-sanitizer (memcheck, initcheck, racecheck)
+# TRIREME_GPU_BIN=FOLDER takes the programs and the module from there instead of building them. Exit code 77: no device.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 1
+bin=${TRIREME_GPU_BIN:-build/gpu/bin}
+
+build() {
+  [ -z "${TRIREME_GPU_BIN:-}" ] || return 0
+  mkdir -p build
+  cmake -S . -B build/gpu -G Ninja -DTRIREME_CUDA=ON >build/gpu.cmake.log 2>&1 || { cat build/gpu.cmake.log; return 1; }
+  cmake --build build/gpu -j "$(nproc)" --target opcheck modelcheck trireme-cuda >build/gpu.build.log || { tail -40 build/gpu.build.log; return 1; }
+}
+
+quick() {
+  "$bin/opcheck" --backend cuda --cases 60 || return
+  tests/modelcheck/all.sh "$bin/modelcheck" tests/data/checkpoints cuda
+}
+
+sanitize() {
+  local tool
+  for tool in memcheck initcheck racecheck; do
+    echo "== $tool"
+    compute-sanitizer --tool "$tool" --error-exitcode 1 "$bin/opcheck" --backend cuda --cases 8 | tail -3 || return
+  done
+}
+
+case ${1:-} in
+quick | sanitize) build && "$1" ;;
+*) sed -n '2,5s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+esac
