@@ -246,6 +246,9 @@ void trireme_request_init(trireme_request *r) {
                          .top_k = TRIREME_UNSET,
                          .repetition_penalty = NAN,
                          .n = 1,
+                         .num_beams = TRIREME_UNSET,
+                         .length_penalty = NAN,
+                         .early_stopping = TRIREME_EARLY_UNSET,
                          .logprobs = -1};
 }
 
@@ -288,6 +291,9 @@ static trireme_result put_lists(const trireme_request *r, tri_sampling *p, tri_a
   return TRIREME_OK;
 }
 
+_Static_assert((int)TRIREME_EARLY_TRUE == (int)TRI_EARLY_TRUE && (int)TRIREME_EARLY_NEVER == (int)TRI_EARLY_NEVER,
+               "the same names");
+
 static trireme_result put_submit(const trireme_request *r, tri_submit *s, tri_arena *arena, trireme_error *error) {
   tri_submit_init(s);
   tri_sampling *p = &s->sampling;
@@ -310,6 +316,11 @@ static trireme_result put_submit(const trireme_request *r, tri_submit *s, tri_ar
   p->has_seed = r->has_seed;
   p->seed = r->seed;
   p->n = r->n;
+  p->has_num_beams = r->num_beams != TRIREME_UNSET;
+  if (p->has_num_beams) p->num_beams = r->num_beams;
+  put_num(r->length_penalty, &p->length_penalty, &p->has_length_penalty);
+  p->has_early_stopping = r->early_stopping < TRIREME_EARLY_UNSET;
+  if (p->has_early_stopping) p->early_stopping = (tri_early_stopping)r->early_stopping;
   p->logprobs = r->logprobs;
   p->ignore_eos = r->ignore_eos;
   p->echo = r->echo;

@@ -90,6 +90,15 @@ typedef struct trireme_string {
   size_t len;
 } trireme_string;
 
+/* When a beam search ends that has found num_beams texts: when no other can become better by going on, as far as its
+ * score so far tells; at once; when none can become better at any length. */
+typedef enum trireme_early_stopping {
+  TRIREME_EARLY_FALSE,
+  TRIREME_EARLY_TRUE,
+  TRIREME_EARLY_NEVER,
+  TRIREME_EARLY_UNSET, /* the model's own value, else FALSE */
+} trireme_early_stopping;
+
 /* Everything that a submit can say. The ranges are those of `trireme submit --help`; the coordinator checks them and
  * names the field. */
 typedef struct trireme_request {
@@ -112,11 +121,14 @@ typedef struct trireme_request {
   uint64_t seed;                              /* with has_seed */
   bool has_seed;                              /* false: the coordinator draws a seed */
   int64_t n;                                  /* 1: texts for this prompt */
-  int64_t logprobs;                           /* -1: none; 0 .. 20: of each token and that many alternatives */
-  bool ignore_eos, echo;                      /* go on after the end of the text; repeat the prompt's text first */
-  bool no_stream;                             /* no events but the last one, which holds the whole text */
-  bool continue_on_disconnect;                /* go on when this connection ends: trireme_attach finds it again */
-  const trireme_string *stop;                 /* texts that end the generation */
+  int64_t num_beams;     /* TRIREME_UNSET: the model's own where temperature is NaN, else 1: no beam search */
+  double length_penalty; /* of a beam search. NaN: the model's own value, else 1 */
+  trireme_early_stopping early_stopping;
+  int64_t logprobs;            /* -1: none; 0 .. 20: of each token and that many alternatives */
+  bool ignore_eos, echo;       /* go on after the end of the text; repeat the prompt's text first */
+  bool no_stream;              /* no events but the last one, which holds the whole text */
+  bool continue_on_disconnect; /* go on when this connection ends: trireme_attach finds it again */
+  const trireme_string *stop;  /* texts that end the generation */
   size_t num_stop;
   const uint32_t *stop_token_ids;
   size_t num_stop_token_ids;

@@ -43,11 +43,7 @@ static const tri_field submit_fields[] = {
     {TRI_F(TRI_FT_BOOL, "stream", tri_submit, stream), .flags = TRI_FF_OMIT, .def = 1},
     {TRI_F(TRI_FT_ENUM, "on_disconnect", tri_submit, on_disconnect), .flags = TRI_FF_OMIT, .def = TRI_DISCONNECT_CANCEL,
      .names = on_disconnect_names, .num_names = 2},
-    NEUTRAL("num_beams", 1),
     NEUTRAL("best_of", 1),
-    NEUTRAL("length_penalty", 1),
-    {TRI_F(TRI_FT_CUSTOM, "early_stopping", tri_submit, sampling), .flags = TRI_FF_OMIT, .max = 1,
-     .read = tri_sampling_read_neutral, .present = tri_sampling_never},
     {TRI_F(TRI_FT_CUSTOM, "messages", tri_submit, sampling), .flags = TRI_FF_OMIT, .names = no_messages,
      .read = tri_sampling_read_neutral, .present = tri_sampling_never},
 };

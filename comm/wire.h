@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "runtime/base/kinds.h"
 #include "runtime/base/mem.h"
 #include "runtime/base/status.h"
 
@@ -25,6 +26,8 @@ enum {
   TRI_WIRE_MAX_LOGIT_BIAS = 512,
   TRI_WIRE_MAX_LOGPROBS = 20,
   TRI_WIRE_MAX_N = 64,
+  TRI_WIRE_MAX_BEAMS = 10,
+  TRI_WIRE_MAX_LENGTH_PENALTY = 10,
   /* Of one embed or classify: numbers, names of labels and texts of tokens, with 8 bytes for each text. The rest of a
    * message is for what is around them. */
   TRI_WIRE_MAX_RESULT = 1000000,
@@ -84,7 +87,11 @@ typedef struct tri_sampling {
   bool has_temperature, has_top_p, has_top_k, has_repetition_penalty;
   bool has_seed;
   uint64_t seed;
-  int64_t n;        /* 1 */
+  int64_t n;             /* 1 */
+  int64_t num_beams;     /* 1: none; absent: where the temperature is absent, too, the model's generation_config */
+  double length_penalty; /* 1; absent: the model's */
+  tri_early_stopping early_stopping; /* false; absent: the model's */
+  bool has_num_beams, has_length_penalty, has_early_stopping;
   int64_t logprobs; /* -1: none; 0..20: that many alternatives (`logprobs`: true or a number; `top_logprobs`) */
   bool ignore_eos, echo;
   tri_wire_str stop[TRI_WIRE_MAX_STOP];
@@ -96,6 +103,9 @@ typedef struct tri_sampling {
   int64_t priority;    /* 0; lower is sooner */
   int64_t deadline_ms; /* 0: none */
 } tri_sampling;
+
+/* Whether a beam search can do what is asked of it: names the first field with which it has no meaning. */
+tri_status tri_sampling_check_beams(const tri_sampling *s, tri_error *err);
 
 typedef struct tri_submit {
   tri_request_id request_id;

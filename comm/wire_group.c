@@ -9,11 +9,11 @@
 static const char *const envelope[] = {"v", "op", "seq", NULL};
 
 static const char *const group_ops[] = {
-    [TRI_GROUP_REGISTER] = "register", [TRI_GROUP_READY] = "ready",   [TRI_GROUP_TOKENS] = "tokens",
-    [TRI_GROUP_HEALTH] = "health",     [TRI_GROUP_FAILED] = "failed", [TRI_GROUP_WELCOME] = "welcome",
-    [TRI_GROUP_ASSIGN] = "assign",     [TRI_GROUP_ABORT] = "abort",   [TRI_GROUP_DRAIN] = "drain",
-    [TRI_GROUP_LEASE] = "lease",       [TRI_GROUP_FLOORS] = "floors", [TRI_GROUP_MEASURE] = "measure",
-    [TRI_GROUP_ENCODED] = "encoded",
+    [TRI_GROUP_REGISTER] = "register", [TRI_GROUP_READY] = "ready",     [TRI_GROUP_TOKENS] = "tokens",
+    [TRI_GROUP_HEALTH] = "health",     [TRI_GROUP_FAILED] = "failed",   [TRI_GROUP_WELCOME] = "welcome",
+    [TRI_GROUP_ASSIGN] = "assign",     [TRI_GROUP_ABORT] = "abort",     [TRI_GROUP_DRAIN] = "drain",
+    [TRI_GROUP_LEASE] = "lease",       [TRI_GROUP_FLOORS] = "floors",   [TRI_GROUP_MEASURE] = "measure",
+    [TRI_GROUP_ENCODED] = "encoded",   [TRI_GROUP_REFUSED] = "refused",
 };
 enum { GROUP_OPS = sizeof group_ops / sizeof *group_ops, TOKEN_PARTS = 6, TOKEN_PARTS_LOGPROB = 9, MAX_NAME = 256 };
 
@@ -177,6 +177,14 @@ static const tri_field failed_fields[] = {
     {TRI_F(TRI_FT_STR, "field", tri_group_msg, failed.field), .flags = TRI_FF_OMIT},
 };
 
+static const tri_field refused_fields[] = {
+    M_F(TRI_FT_U64, "job", refused.job),
+    M_F(TRI_FT_U64, "epoch", refused.epoch),
+    {TRI_F(TRI_FT_STR, "code", tri_group_msg, refused.code), .flags = TRI_FF_OMIT},
+    {TRI_F(TRI_FT_STR, "message", tri_group_msg, refused.message), .flags = TRI_FF_OMIT},
+    {TRI_F(TRI_FT_STR, "field", tri_group_msg, refused.field), .flags = TRI_FF_OMIT},
+};
+
 static const tri_field welcome_fields[] = {
     M_F(TRI_FT_BOOL, "ok", welcome.ok),
     {TRI_F(TRI_FT_STR, "message", tri_group_msg, welcome.message), .flags = TRI_FF_OMIT},
@@ -221,6 +229,7 @@ static const struct {
     [TRI_GROUP_TOKENS] = TABLE(tokens_fields, offsetof(tri_group_msg, tokens), tokens),
     [TRI_GROUP_HEALTH] = TABLE(health_fields, offsetof(tri_group_msg, health), health),
     [TRI_GROUP_FAILED] = TABLE(failed_fields, 0, failed),
+    [TRI_GROUP_REFUSED] = TABLE(refused_fields, 0, refused),
     [TRI_GROUP_WELCOME] = TABLE(welcome_fields, 0, welcome),
     [TRI_GROUP_ASSIGN] = {{TRI_FIELDS(assign_fields)}, offsetof(tri_group_msg, assign), 0},
     [TRI_GROUP_ABORT] = TABLE(abort_fields, 0, abort),

@@ -14,6 +14,7 @@ typedef enum tri_group_op {
   TRI_GROUP_FAILED,   /* any rank: what ended it */
   TRI_GROUP_FLOORS,   /* any rank: what it has measured */
   TRI_GROUP_ENCODED,  /* leader: results of an encoder's step */
+  TRI_GROUP_REFUSED,  /* leader: a job that can never run here, and why */
   /* coordinator to worker */
   TRI_GROUP_WELCOME, /* answer to register; refused with an error text when the group or epoch is not expected */
   TRI_GROUP_ASSIGN,  /* a job */
@@ -111,6 +112,10 @@ typedef struct tri_group_msg {
       uint64_t epoch;
       tri_wire_str code, message, field;
     } failed;
+    struct {
+      uint64_t job, epoch;
+      tri_wire_str code, message, field;
+    } refused;
     struct {
       bool ok;
       tri_wire_str message;

@@ -17,6 +17,8 @@ static const tri_wire_field limits[] = {
     LIMIT_ENTRY(frequency_penalty, "subtract per occurrence of the token"),
     LIMIT_ENTRY(seed, "random seed; absent: the coordinator draws one"),
     LIMIT_ENTRY(n, "how many texts to generate for the prompt"),
+    LIMIT_ENTRY(num_beams, "search for the most probable texts with so many beams; 1: none; absent: the model's own"),
+    LIMIT_ENTRY(length_penalty, "of a beam search: above 0 longer texts are better, below 0 shorter ones"),
     LIMIT_ENTRY(logprobs, "alternatives to report per token (top_logprobs means the same)"),
     LIMIT_ENTRY(logit_bias, "a map of token id to what is added to its logit"),
     LIMIT_ENTRY(priority, "lower is sooner"),
@@ -38,6 +40,10 @@ void tri_sampling_init(tri_sampling *s) {
   s->has_temperature = s->has_top_p = s->has_top_k = s->has_repetition_penalty = s->has_seed = false;
   s->seed = 0;
   s->n = 1;
+  s->num_beams = 1;
+  s->length_penalty = 1;
+  s->early_stopping = TRI_EARLY_FALSE;
+  s->has_num_beams = s->has_length_penalty = s->has_early_stopping = false;
   s->logprobs = -1;
   s->ignore_eos = s->echo = false;
   s->num_stop = s->num_stop_token_ids = s->num_logit_bias = 0;
@@ -200,18 +206,59 @@ void tri_sampling_write_bias(tri_pack *p, const void *at) {
 
 bool tri_sampling_has_bias(const void *at) { return ((const tri_sampling *)at)->num_logit_bias > 0; }
 
+/* ---- beam search ---- */
+
+tri_status tri_sampling_read_early(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
+  (void)u;
+  tri_early_stopping *out = at;
+  bool never = v->kind == TRI_V_STR && v->len == 5 && !memcmp(v->s, "never", 5);
+  if (v->kind != TRI_V_BOOL && v->kind != TRI_V_STR) return tri_read_wrong(d, f->name, "false, true or \"never\"", v);
+  if (v->kind == TRI_V_STR && !never)
+    return tri_fail(d->err, TRI_INVALID_ARGUMENT, f->name, "early_stopping must be false, true or \"never\"");
+  *out = never ? TRI_EARLY_NEVER : v->b ? TRI_EARLY_TRUE : TRI_EARLY_FALSE;
+  return TRI_OK;
+}
+
+void tri_sampling_write_early(tri_pack *p, const void *at) {
+  tri_early_stopping e = *(const tri_early_stopping *)at;
+  if (e == TRI_EARLY_NEVER)
+    tri_pack_lit(p, "never");
+  else
+    tri_pack_bool(p, e == TRI_EARLY_TRUE);
+}
+
+bool tri_sampling_has_early(const void *at) { return *(const tri_early_stopping *)at != TRI_EARLY_FALSE; }
+
+tri_status tri_sampling_check_beams(const tri_sampling *s, tri_error *err) {
+  const struct {
+    const char *name;
+    bool there;
+  } without[] = {{"logprobs", s->logprobs >= 0},
+                 {"logit_bias", s->num_logit_bias > 0},
+                 {"repetition_penalty", s->repetition_penalty != 1},
+                 {"presence_penalty", s->presence_penalty != 0},
+                 {"frequency_penalty", s->frequency_penalty != 0}};
+  if (s->num_beams <= 1) return TRI_OK;
+  for (size_t i = 0; i < sizeof without / sizeof *without; i++)
+    if (without[i].there)
+      return tri_fail(err, TRI_UNSUPPORTED, without[i].name, "a beam search (num_beams %lld) has no %s",
+                      (long long)s->num_beams, without[i].name);
+  if (s->n > s->num_beams)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "n", "n is %lld, more than num_beams, which is %lld", (long long)s->n,
+                    (long long)s->num_beams);
+  return TRI_OK;
+}
+
 /* ---- known, and not supported yet ---- */
 
 tri_status tri_sampling_read_neutral(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
   (void)u, (void)at;
   if (f->names) return tri_fail(d->err, TRI_UNSUPPORTED, f->name, "%s", f->names[0]);
   double x = -1;
-  if (v->kind == TRI_V_BOOL) x = v->b;
   if (v->kind == TRI_V_UINT) x = (double)v->u;
   if (v->kind == TRI_V_FLOAT) x = v->f;
   if (x == f->def) return TRI_OK;
-  return tri_fail(d->err, TRI_UNSUPPORTED, f->name, "beam search is not supported yet: %s can only be %s", f->name,
-                  f->max > 0 ? "false" : "1");
+  return tri_fail(d->err, TRI_UNSUPPORTED, f->name, "%s is not supported: it can only be %g", f->name, f->def);
 }
 
 bool tri_sampling_never(const void *at) { return (void)at, false; }
@@ -238,5 +285,5 @@ tri_status tri_sampling_finish(tri_decoder *d, tri_sampling *s, const tri_sampli
   if (s->max_tokens > 0 && s->min_tokens > s->max_tokens)
     return tri_fail(d->err, TRI_OUT_OF_RANGE, "min_tokens", "min_tokens is %lld, more than max_tokens, which is %lld",
                     (long long)s->min_tokens, (long long)s->max_tokens);
-  return TRI_OK;
+  return tri_sampling_check_beams(s, d->err);
 }

@@ -16,6 +16,8 @@
 #define TRI_LIMIT_presence_penalty -2, 2
 #define TRI_LIMIT_frequency_penalty -2, 2
 #define TRI_LIMIT_n 1, TRI_WIRE_MAX_N
+#define TRI_LIMIT_num_beams 1, TRI_WIRE_MAX_BEAMS
+#define TRI_LIMIT_length_penalty -TRI_WIRE_MAX_LENGTH_PENALTY, TRI_WIRE_MAX_LENGTH_PENALTY
 #define TRI_LIMIT_logprobs 0, TRI_WIRE_MAX_LOGPROBS
 #define TRI_LIMIT_logit_bias -100, 100
 #define TRI_LIMIT_priority -2147483648.0, 2147483647
@@ -44,6 +46,9 @@ bool tri_sampling_has_stop_ids(const void *at);
 tri_status tri_sampling_read_bias(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at);
 void tri_sampling_write_bias(tri_pack *p, const void *at);
 bool tri_sampling_has_bias(const void *at);
+tri_status tri_sampling_read_early(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at);
+void tri_sampling_write_early(tri_pack *p, const void *at);
+bool tri_sampling_has_early(const void *at);
 /* Fields that are known and have one value so far, or none. */
 tri_status tri_sampling_read_neutral(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at);
 bool tri_sampling_never(const void *at);
@@ -65,6 +70,13 @@ tri_status tri_sampling_finish(tri_decoder *d, tri_sampling *s, const tri_sampli
                                               .write = tri_sampling_write_##what, .present = tri_sampling_has_##what   \
   }
 
+#define TRI_SAMPLING_EARLY_(S, flags_)                                                                                 \
+  {                                                                                                                    \
+    TRI_F(TRI_FT_CUSTOM, "early_stopping", S, sampling.early_stopping),                                                \
+        .has = offsetof(S, sampling.has_early_stopping) + 1, .flags = (flags_), .read = tri_sampling_read_early,       \
+        .write = tri_sampling_write_early, .present = tri_sampling_has_early                                           \
+  }
+
 /* Entries of a tri_field table for a struct S with a member `sampling`; flags_ of the fields with a has_*. */
 #define TRI_SAMPLING_FIELDS(S, flags_)                                                                                 \
   TRI_SAMPLING_DEF_(TRI_FT_I64, S, max_tokens, 16), TRI_SAMPLING_DEF_(TRI_FT_I64, S, min_tokens, 0),                   \
@@ -72,7 +84,9 @@ tri_status tri_sampling_finish(tri_decoder *d, tri_sampling *s, const tri_sampli
       TRI_SAMPLING_NUM_(TRI_FT_I64, S, top_k, 0, flags_), TRI_SAMPLING_DEF_(TRI_FT_F64, S, min_p, 0),                  \
       TRI_SAMPLING_NUM_(TRI_FT_F64, S, repetition_penalty, 1, flags_),                                                 \
       TRI_SAMPLING_DEF_(TRI_FT_F64, S, presence_penalty, 0), TRI_SAMPLING_DEF_(TRI_FT_F64, S, frequency_penalty, 0),   \
-      TRI_SAMPLING_DEF_(TRI_FT_I64, S, n, 1), TRI_SAMPLING_CUSTOM_(S, "logprobs", logprobs),                           \
+      TRI_SAMPLING_DEF_(TRI_FT_I64, S, n, 1), TRI_SAMPLING_NUM_(TRI_FT_I64, S, num_beams, 1, flags_),                  \
+      TRI_SAMPLING_NUM_(TRI_FT_F64, S, length_penalty, 1, flags_), TRI_SAMPLING_EARLY_(S, flags_),                     \
+      TRI_SAMPLING_CUSTOM_(S, "logprobs", logprobs),                                                                   \
       {TRI_F(TRI_FT_BOOL, "ignore_eos", S, sampling.ignore_eos), .flags = TRI_FF_OMIT},                                \
       {TRI_F(TRI_FT_BOOL, "echo", S, sampling.echo), .flags = TRI_FF_OMIT},                                            \
       TRI_SAMPLING_CUSTOM_(S, "stop_token_ids", stop_ids), TRI_SAMPLING_CUSTOM_(S, "logit_bias", bias),                \

@@ -1,5 +1,4 @@
 /* A job's life: submitted, encoded, queued, assigned to a group, ended, forgotten. */
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -108,15 +107,6 @@ static bool own_lists(job *j) {
   return j->stop_text != NULL;
 }
 
-/* What the request leaves open, the model's generation_config says. */
-static void apply_defaults(const tri_model_config *m, tri_sampling *s) {
-  if (!s->has_temperature && !isnan(m->gen_temperature)) s->temperature = m->gen_temperature;
-  if (!s->has_top_p && !isnan(m->gen_top_p)) s->top_p = m->gen_top_p;
-  if (!s->has_top_k && m->gen_top_k > 0) s->top_k = m->gen_top_k;
-  if (!s->has_repetition_penalty && !isnan(m->gen_repetition_penalty))
-    s->repetition_penalty = m->gen_repetition_penalty;
-}
-
 static tri_status check_generates(const tri_core *c, tri_error *err) {
   const tri_model_config *m = c->cfg.model;
   if (!m->encoder) return TRI_OK;
@@ -161,7 +151,7 @@ static job *make_job(tri_core *c, int64_t now, const tri_zpeer *from, const tri_
   j->on_disconnect = s->on_disconnect;
   j->sampling = s->sampling;
   j->echo = s->sampling.echo;
-  apply_defaults(c->cfg.model, &j->sampling);
+  if (!encode) defaults_apply(c->cfg.model, &j->sampling);
   /* Fixed here, before any group sees the job: whoever runs it, or runs it again, draws the same. */
   j->seed = s->sampling.has_seed ? s->sampling.seed : mix(c->cfg.seed + 0x51ed2701 * j->id);
   j->submitted_ns = now;
@@ -222,6 +212,7 @@ void job_submit(tri_core *c, int64_t now, const tri_zpeer *from, const tri_clien
   if (st == TRI_OK) st = check_submit(c, s, &err);
   if (st == TRI_OK && !(j = make_job(c, now, from, m, s, encode)))
     st = tri_fail(&err, TRI_NO_MEMORY, "", "no memory for the job");
+  if (st == TRI_OK && (st = tri_sampling_check_beams(&j->sampling, &err)) != TRI_OK) free_job(j);
   if (st != TRI_OK) {
     c->failed++;
     deliver_error(c, from, m->id, &err);
@@ -289,15 +280,20 @@ void job_cancel(tri_core *c, int64_t now, const tri_zpeer *from, const tri_clien
 }
 
 static tri_status check_fit(const tri_core *c, const job *j, const group *g, tri_error *err) {
-  (void)c;
   if (j->encode) return encode_check_fit(j, g, err);
-  if (j->num_prompt >= g->max_model_len)
+  if (c->cfg.model->seq2seq.on && j->num_prompt > g->max_model_len)
+    return tri_fail(err, TRI_NO_CAPACITY, "prompt", "the source has %zu tokens, the limit is max_model_len %llu",
+                    j->num_prompt, (unsigned long long)g->max_model_len);
+  if (!c->cfg.model->seq2seq.on && j->num_prompt >= g->max_model_len)
     return tri_fail(err, TRI_NO_CAPACITY, "prompt",
                     "the prompt has %zu tokens; max_model_len is %llu, and an answer needs room for one at least",
                     j->num_prompt, (unsigned long long)g->max_model_len);
   if ((uint64_t)j->sampling.n > g->max_num_seqs)
     return tri_fail(err, TRI_NO_CAPACITY, "n", "n is %lld, the limit is max_num_seqs %llu", (long long)j->sampling.n,
                     (unsigned long long)g->max_num_seqs);
+  if ((uint64_t)j->sampling.num_beams > g->max_num_seqs)
+    return tri_fail(err, TRI_NO_CAPACITY, "num_beams", "num_beams is %lld, the limit is max_num_seqs %llu",
+                    (long long)j->sampling.num_beams, (unsigned long long)g->max_num_seqs);
   if (j->num_prompt >= g->kv_pages * g->block_size)
     return tri_fail(err, TRI_NO_CAPACITY, "prompt", "the prompt has %zu tokens, the KV cache holds %llu", j->num_prompt,
                     (unsigned long long)(g->kv_pages * g->block_size));
@@ -348,6 +344,9 @@ void job_encoded(tri_core *c, int64_t now, job *j, tri_status st, const uint32_t
     tri_fail(&err, TRI_NO_CAPACITY, field, "too many prompts wait for the tokenizer");
   else if (st == TRI_TOO_LARGE && j->encode)
     tri_fail(&err, TRI_NO_CAPACITY, field, "the text has more than %lld tokens, the limit of max_model_len",
+             (long long)c->cfg.max_prompt);
+  else if (st == TRI_TOO_LARGE && c->cfg.model->seq2seq.on)
+    tri_fail(&err, TRI_NO_CAPACITY, field, "the source has more than %lld tokens, the limit of max_model_len",
              (long long)c->cfg.max_prompt);
   else if (st == TRI_TOO_LARGE)
     tri_fail(&err, TRI_NO_CAPACITY, field,
@@ -427,6 +426,26 @@ void job_fail(tri_core *c, int64_t now, job *j, const tri_error *err) {
   if ((j->error = tri_malloc(1, sizeof *err))) *j->error = *err; /* without memory the reason stays unsaid */
   c->failed++;
   end_job(c, now, j);
+}
+
+static bool is_code(const char *name, const tri_wire_str *code) {
+  for (size_t i = 0; i < code->len; i++)
+    if (name[i] != (code->s[i] >= 'a' && code->s[i] <= 'z' ? code->s[i] - 32 : code->s[i])) return false;
+  return !name[code->len];
+}
+
+void job_refused(tri_core *c, int64_t now, uint32_t index, const tri_group_msg *m) {
+  job *j = job_find(c, m->refused.job);
+  const tri_wire_str *why = &m->refused.message, *field = &m->refused.field;
+  tri_error err = {0};
+  tri_status st = TRI_INTERNAL;
+  char name[TRI_ERROR_FIELD];
+  if (!j || j->state != JOB_ASSIGNED || j->group != index || j->epoch != m->refused.epoch) return;
+  for (int i = TRI_OK + 1; i < TRI_STATUS_COUNT; i++)
+    if (is_code(tri_status_name((tri_status)i), &m->refused.code)) st = (tri_status)i;
+  snprintf(name, sizeof name, "%.*s", (int)(field->len < sizeof name ? field->len : 0), field->s ? field->s : "");
+  tri_fail(&err, st, name, "%.*s", (int)(why->len < TRI_ERROR_MESSAGE ? why->len : 0), why->s ? why->s : "");
+  job_fail(c, now, j, &err);
 }
 
 void job_finish(tri_core *c, int64_t now, job *j) {

@@ -150,6 +150,9 @@ void member_message(tri_core *c, int64_t now, const tri_zpeer *from, const tri_g
   case TRI_GROUP_TOKENS:
     if (leader_index(c, from, &index)) job_tokens(c, now, index, &m->tokens);
     break;
+  case TRI_GROUP_REFUSED:
+    if (leader_index(c, from, &index)) job_refused(c, now, index, m);
+    break;
   case TRI_GROUP_ENCODED:
     if (leader_index(c, from, &index)) encode_results(c, now, index, &m->encoded);
     break;

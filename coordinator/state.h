@@ -152,12 +152,16 @@ void job_cancel(tri_core *c, int64_t now, const tri_zpeer *from, const tri_clien
 job *job_find(const tri_core *c, uint64_t id);
 void job_encoded(tri_core *c, int64_t now, job *j, tri_status st, const uint32_t *ids, size_t count);
 void job_fail(tri_core *c, int64_t now, job *j, const tri_error *err);
-void job_finish(tri_core *c, int64_t now, job *j); /* all choices have ended */
+void job_refused(tri_core *c, int64_t now, uint32_t group, const tri_group_msg *m); /* by its group's leader */
+void job_finish(tri_core *c, int64_t now, job *j);                                  /* all choices have ended */
 void job_abort(tri_core *c, int64_t now, job *j);
 void job_dispatch(tri_core *c, int64_t now); /* queued jobs to ready groups */
 void job_tokens(tri_core *c, int64_t now, uint32_t group, const tri_group_tokens *tokens);
 void jobs_tick(tri_core *c, int64_t now);
 void jobs_destroy(tri_core *c);
+
+/* defaults.c: what a request leaves open, the model's generation_config says */
+void defaults_apply(const tri_model_config *m, tri_sampling *s);
 
 /* encode.c: jobs of an encoder */
 tri_status encode_open(tri_core *c);

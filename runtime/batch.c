@@ -244,7 +244,7 @@ tri_status tri_batch_build(tri_batch_builder *b, tri_slots *slots, const tri_pla
   b->copies = plan->copies;
   b->num_copies = (int)plan->h.num_copies;
   if (plan->h.num_tokens > (uint32_t)slots->limits.max_num_batched_tokens ||
-      plan->h.num_seqs > 3 * (uint32_t)slots->limits.max_num_seqs)
+      plan->h.num_seqs > tri_plan_entries(slots->limits.max_num_seqs))
     return TRI_CORRUPT;
   for (int i = 0; i < 2 * b->num_copies; i++)
     if (plan->copies[i] < 0 || plan->copies[i] >= slots->limits.num_pages) return TRI_CORRUPT;

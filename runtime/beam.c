@@ -28,8 +28,6 @@ tri_status tri_beams_create(const tri_beam_params *p, tri_beams **out) {
   size_t n = (size_t)p->num_beams, each = (size_t)p->max_tokens;
   if (!b) return TRI_NO_MEMORY;
   b->p = *p;
-  b->num_live = 1;
-  b->improvable = true;
   b->beams = tri_calloc(3 * n, sizeof *b->beams);
   b->tokens = tri_calloc(3 * n * each, sizeof *b->tokens);
   if (!b->beams || !b->tokens) {
@@ -38,9 +36,18 @@ tri_status tri_beams_create(const tri_beam_params *p, tri_beams **out) {
   }
   b->answers = b->beams + n, b->spare = b->answers + n;
   for (size_t i = 0; i < 3 * n; i++) b->beams[i].tokens = b->tokens + i * each;
-  for (size_t i = 0; i < n; i++) b->answers[i].score = OUT;
+  tri_beams_reset(b);
   *out = b;
   return TRI_OK;
+}
+
+void tri_beams_reset(tri_beams *b) {
+  int n = b->p.num_beams;
+  b->num_live = 1;
+  b->improvable = true;
+  b->done = false;
+  for (int i = 0; i < 3 * n; i++) b->beams[i].score = 0, b->beams[i].length = 0, b->beams[i].finished = false;
+  for (int i = 0; i < n; i++) b->answers[i].score = OUT;
 }
 
 void tri_beams_destroy(tri_beams *b) {

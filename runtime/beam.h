@@ -52,6 +52,7 @@ typedef struct tri_beams {
 int tri_beam_alternatives(const tri_beam_params *p);
 tri_status tri_beams_create(const tri_beam_params *p, tri_beams **out);
 void tri_beams_destroy(tri_beams *b); /* NULL is fine */
+void tri_beams_reset(tri_beams *b);   /* as it was created */
 
 /* drawn[i]: what the sampler says of beam i < num_live, with its alternatives. Afterwards either done, and the answers
  * stand, or every beam i is the old beam parent[i] and behind it token[i]. Allocates nothing. */

@@ -359,7 +359,7 @@ static tri_status leave(tri_forward *f, const tri_batch *b, int lane, tri_mat x,
   return f->cfg.model->encoder ? finish_encoding(f, b, x, pending, encoded) : run_head(f, b, x, pending, logits);
 }
 
-static void copy_pages(tri_forward *f, const tri_batch_builder *b) {
+void tri_forward_copy_pages(tri_forward *f, const tri_batch_builder *b) {
   tri_backend *be = f->cfg.backend;
   for (int l = 0; b->num_copies && l < f->cfg.kv->num_layers; l++) {
     tri_copy_pages_args copy = {.kv = f->cfg.kv->layers[l], .pairs = b->copies, .num_pairs = b->num_copies};
@@ -377,7 +377,8 @@ tri_status tri_forward_run(tri_forward *f, const tri_batch_builder *builder, int
   tri_status st = TRI_OK;
   *logits = (tri_mat){0};
   *encoded = (tri_encoded){0};
-  if (!c->feeds_decoder) copy_pages(f, builder);
+  /* A source may be encoded into a page that has just been given up, so that its copy was made before. */
+  if (!c->feeds_decoder && !builder->source.num_tokens) tri_forward_copy_pages(f, builder);
   if (!b->num_tokens) return TRI_OK;
   TRI_TRY(be->ops.bind_batch(be, c->feeds_decoder ? 2 : 0, b, &f->bound));
   b = &f->bound;

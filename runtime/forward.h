@@ -56,6 +56,9 @@ void tri_forward_destroy(tri_forward *f); /* NULL is fine */
  * *encoded. Allocates nothing. */
 tri_status tri_forward_run(tri_forward *f, const tri_batch_builder *b, int lane, tri_mat *logits, tri_encoded *encoded);
 
+/* The builder's copies of pages. tri_forward_run makes them itself where the step encodes no sources: those are to be
+ * encoded after it. */
+void tri_forward_copy_pages(tri_forward *f, const tri_batch_builder *b);
 /* Turns the states that the encoder of an encoder-decoder has just made of the step's sources into keys and values for
  * the cross-attention of every layer. Before the step that has the sequences' first tokens. */
 tri_status tri_forward_fill_cross(tri_forward *f, const tri_forward *encoder, tri_mat states);

@@ -31,6 +31,10 @@ tri_status tri_limits_make(const tri_model_config *c, const tri_limits_config *c
     return tri_fail(err, TRI_OUT_OF_RANGE, "max_num_batched_tokens",
                     "max_num_batched_tokens %d is below max_num_seqs %d", config->max_num_batched_tokens,
                     config->max_num_seqs);
+  if (c->seq2seq.on && config->max_num_batched_tokens < 3)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "max_num_batched_tokens",
+                    "max_num_batched_tokens is %d, at least 3 are needed for a source and what begins its answer",
+                    config->max_num_batched_tokens);
   *out = (tri_limits){
       .max_num_seqs = config->max_num_seqs,
       .max_num_batched_tokens = config->max_num_batched_tokens,

@@ -45,6 +45,11 @@ bool tri_plan_has_room(const tri_plan_writer *w, size_t ids, size_t pages, size_
          w->max_copies - w->h.num_copies >= copies && w->max_params - w->h.params_bytes >= largest_params;
 }
 
+size_t tri_plan_params_bytes(const tri_sample_params *p) {
+  return sizeof(tri_plan_params) + (size_t)p->num_logit_bias * sizeof *p->logit_bias +
+         (size_t)p->num_banned * sizeof *p->banned;
+}
+
 static void put(tri_plan_writer *w, const void *p, size_t n) {
   if (n) memcpy(w->params + w->h.params_bytes, p, n);
   w->h.params_bytes += (uint32_t)n;

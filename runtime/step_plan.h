@@ -15,7 +15,7 @@
 
 enum {
   TRI_PLAN_MAGIC = 0x54504c31,
-  TRI_MAX_LOGIT_BIAS = 512,
+  TRI_MAX_LOGIT_BIAS = 512 + 16, /* of a request, and tokens that a model must never say */
   TRI_MAX_BANNED = 64,
 };
 
@@ -85,13 +85,17 @@ typedef struct tri_plan_writer {
 
 tri_status tri_plan_writer_create(size_t max_seqs, size_t max_tokens, size_t max_pages, tri_plan_writer **out);
 void tri_plan_writer_destroy(tri_plan_writer *w); /* NULL is fine */
-/* Pages that the sequences of one step can need at most: every leader and follower sizes its buffers with it. */
+/* Entries and pages that the sequences of one step can need at most, a source, a fork and tokens for each: every leader
+ * and follower sizes its buffers with them. */
+static inline size_t tri_plan_entries(int max_num_seqs) { return 3 * (size_t)max_num_seqs; }
 static inline size_t tri_plan_pages(int max_num_seqs, int max_num_batched_tokens, int block_size) {
-  return (size_t)max_num_batched_tokens / (size_t)block_size + 3 * (size_t)max_num_seqs;
+  return (size_t)max_num_batched_tokens / (size_t)block_size + 5 * (size_t)max_num_seqs;
 }
 void tri_plan_begin(tri_plan_writer *w, uint32_t lane, uint64_t step);
 /* Room for one more sequence with so many ids, pages and copies. */
 bool tri_plan_has_room(const tri_plan_writer *w, size_t ids, size_t pages, size_t copies);
+/* What parameters take in a plan. */
+size_t tri_plan_params_bytes(const tri_sample_params *params);
 /* ids: num_tokens of them for a CHUNK, one for a DECODE without TOKEN_IN_SLOT, else ignored. params: NULL without
  * TRI_SEQ_PARAMS. */
 void tri_plan_add(tri_plan_writer *w, const tri_plan_seq *seq, const uint32_t *ids, const int32_t *pages,

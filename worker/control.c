@@ -89,16 +89,23 @@ static void send_floors(struct control *c) {
   send_msg(c, &m);
 }
 
-/* A job that cannot be: its coordinator should have known, so it gets the reason through the log and the job its end.
- */
+/* "no_capacity" of a status, in buf. */
+static tri_wire_str code_of(tri_status st, char buf[64]) {
+  snprintf(buf, 64, "%s", tri_status_name(st));
+  for (char *p = buf; *p; p++) *p = (char)(*p >= 'A' && *p <= 'Z' ? *p + 32 : *p);
+  return str(buf);
+}
+
+/* A job that cannot be, for a limit that the coordinator does not know. */
 static void refuse_job(struct control *c, const tri_group_assign *a, const tri_error *err) {
-  tri_log(TRI_LOG_WARN, "control", "job %llu refused: %s", (unsigned long long)a->job, err->message);
-  tri_group_token t = {.job = a->job, .flags = TRI_TOKEN_LAST | TRI_TOKEN_NONE, .reason = TRI_FINISH_ERROR};
-  for (uint32_t i = 0; i < (uint32_t)a->sampling.n; i++) {
-    t.choice = i;
-    tri_group_msg m = {.op = TRI_GROUP_TOKENS, .tokens = {.epoch = c->w->opts.epoch, .num = 1, .tokens = &t}};
-    send_msg(c, &m);
-  }
+  char code[64];
+  tri_group_msg m = {.op = TRI_GROUP_REFUSED,
+                     .refused = {.job = a->job,
+                                 .epoch = c->w->opts.epoch,
+                                 .code = code_of(err->status, code),
+                                 .message = str(err->message),
+                                 .field = str(err->field)}};
+  send_msg(c, &m);
 }
 
 static void take_job(struct control *c, const tri_group_assign *a) {
@@ -106,9 +113,8 @@ static void take_job(struct control *c, const tri_group_assign *a) {
   tri_error err = {0};
   tri_job *job = NULL;
   if (a->epoch != w->opts.epoch || !atomic_load(&w->loaded)) return; /* meant for an earlier life of this group */
-  const tri_model_config *m = &w->engine->model;
-  tri_status st =
-      tri_job_create(a, &w->engine->limits, m->eos_token_ids, m->num_eos_token_ids, tri_now_ns(), &job, &err);
+  tri_job_model m = tri_job_model_of(&w->engine->model);
+  tri_status st = tri_job_create(a, &w->engine->limits, &m, tri_now_ns(), &job, &err);
   if (st == TRI_OK && !tri_ring_push(&w->jobs, job))
     st = tri_fail(&err, TRI_NO_CAPACITY, "job", "the leader's ring of jobs is full");
   if (st != TRI_OK) {
@@ -229,13 +235,11 @@ static void send_failure(struct control *c) {
   tri_worker *w = c->w;
   if (w->failure.status == TRI_OK) return;
   char code[64];
-  snprintf(code, sizeof code, "%s", tri_status_name(w->failure.status));
-  for (char *p = code; *p; p++) *p = (char)(*p >= 'A' && *p <= 'Z' ? *p + 32 : *p);
   tri_group_msg m = {.op = TRI_GROUP_FAILED,
                      .failed = {.group = (uint32_t)w->opts.group,
                                 .rank = (uint32_t)w->rank,
                                 .epoch = w->opts.epoch,
-                                .code = str(code),
+                                .code = code_of(w->failure.status, code),
                                 .message = str(w->failure.message),
                                 .field = str(w->failure.field)}};
   send_msg(c, &m);

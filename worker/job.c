@@ -19,13 +19,44 @@ static tri_sample_params params_of(const tri_sampling *s, uint64_t seed) {
   };
 }
 
-static tri_status check_fit(const tri_group_assign *a, const tri_limits *l, tri_error *err) {
+_Static_assert((int)TRI_WIRE_MAX_LOGIT_BIAS + TRI_MAX_STOP_IDS <= (int)TRI_MAX_LOGIT_BIAS,
+               "a request's biases and the model's bad tokens fit into a slot");
+
+tri_job_model tri_job_model_of(const tri_model_config *c) {
+  tri_job_model m = {.eos = c->eos_token_ids,
+                     .num_eos = c->num_eos_token_ids,
+                     .bad = c->bad_token_ids,
+                     .num_bad = c->num_bad_token_ids};
+  if (!c->seq2seq.on) return m;
+  m.start[m.num_start++] = (uint32_t)c->seq2seq.decoder_start_token_id;
+  if (c->seq2seq.forced_bos_token_id >= 0) m.start[m.num_start++] = (uint32_t)c->seq2seq.forced_bos_token_id;
+  return m;
+}
+
+/* An encoder takes a text, and an encoder-decoder its source, whole and in one step. */
+static tri_status check_source(const tri_group_assign *a, const tri_limits *l, const tri_job_model *m, tri_error *err) {
+  int room = l->max_num_batched_tokens - m->num_start;
+  if (a->num_token_ids > (size_t)l->max_model_len)
+    return tri_fail(err, TRI_NO_CAPACITY, "prompt", "the source has %zu tokens, the limit is max_model_len %d",
+                    a->num_token_ids, l->max_model_len);
+  if (room < 0 || a->num_token_ids > (size_t)room)
+    return tri_fail(
+        err, TRI_NO_CAPACITY, "prompt",
+        "the source has %zu tokens and is encoded in one step, which has room for %d (max_num_batched_tokens "
+        "%d)",
+        a->num_token_ids, room, l->max_num_batched_tokens);
+  if (m->num_start >= l->max_model_len)
+    return tri_fail(err, TRI_NO_CAPACITY, "max_tokens", "max_model_len %d leaves no room for an answer",
+                    l->max_model_len);
+  return TRI_OK;
+}
+
+static tri_status check_prompt(const tri_group_assign *a, const tri_limits *l, const tri_job_model *m, tri_error *err) {
   if (!a->num_token_ids) return tri_fail(err, TRI_INVALID_ARGUMENT, "prompt", "the prompt has no tokens");
+  if (l->has_source) return check_source(a, l, m, err);
   if (l->whole_sequences && a->num_token_ids > (size_t)l->max_model_len)
     return tri_fail(err, TRI_NO_CAPACITY, "text", "the text has %zu tokens, the limit is max_model_len %d",
                     a->num_token_ids, l->max_model_len);
-  if (l->whole_sequences && a->sampling.n != 1)
-    return tri_fail(err, TRI_UNSUPPORTED, "n", "an encoder has one result, not %lld", (long long)a->sampling.n);
   if (a->second_start && (l->num_types < 2 || a->second_start > a->num_token_ids))
     return tri_fail(err, TRI_OUT_OF_RANGE, "text_pair", "a second text from token %llu on, of %zu; %d types of tokens",
                     (unsigned long long)a->second_start, a->num_token_ids, l->num_types);
@@ -33,9 +64,20 @@ static tri_status check_fit(const tri_group_assign *a, const tri_limits *l, tri_
     return tri_fail(err, TRI_NO_CAPACITY, "prompt",
                     "the prompt has %zu tokens, at most %d leave room for an answer (max_model_len %d)",
                     a->num_token_ids, l->max_model_len - 1, l->max_model_len);
+  return TRI_OK;
+}
+
+static tri_status check_fit(const tri_group_assign *a, const tri_limits *l, const tri_job_model *m, tri_error *err) {
+  tri_status st = check_prompt(a, l, m, err);
+  if (st != TRI_OK) return st;
+  if (l->whole_sequences && a->sampling.n != 1)
+    return tri_fail(err, TRI_UNSUPPORTED, "n", "an encoder has one result, not %lld", (long long)a->sampling.n);
   if (a->sampling.n > l->max_num_seqs)
     return tri_fail(err, TRI_NO_CAPACITY, "n", "n is %lld, the limit is max_num_seqs %d", (long long)a->sampling.n,
                     l->max_num_seqs);
+  if (a->sampling.num_beams > l->max_num_seqs)
+    return tri_fail(err, TRI_NO_CAPACITY, "num_beams", "num_beams is %lld, the limit is max_num_seqs %d",
+                    (long long)a->sampling.num_beams, l->max_num_seqs);
   for (size_t i = 0; i < a->num_token_ids; i++)
     if (a->token_ids[i] >= (uint32_t)l->vocab_size)
       return tri_fail(err, TRI_OUT_OF_RANGE, "token_ids", "token_ids[%zu] is %u, the vocabulary has %d tokens", i,
@@ -47,82 +89,160 @@ static tri_status check_fit(const tri_group_assign *a, const tri_limits *l, tri_
   return TRI_OK;
 }
 
-/* One block for all of it: the job, its sequences and biases, then every sequence's tokens and pages. Tokens and pages
- * are written before they are read. */
-static tri_job *allocate(const tri_sampling *s, int capacity, int block_size) {
-  size_t n = (size_t)s->n, bias = (size_t)s->num_logit_bias, total = sizeof(tri_job), bytes;
-  int pages = (capacity + block_size - 1) / block_size;
-  const size_t parts[][2] = {{n, sizeof(tri_sequence)},
-                             {bias, sizeof(tri_logit_bias)},
-                             {n, (size_t)capacity * sizeof(uint32_t)},
-                             {n, (size_t)pages * sizeof(int32_t)}};
+/* One block for all of it: the job, its sequences and biases, then the source, and every sequence's tokens and pages.
+ * What is not the job or a sequence is written before it is read. */
+struct sizes {
+  size_t seqs, searches, biases, source;
+  int capacity, block_size;
+};
+
+static int pages_for(const struct sizes *z, size_t tokens) {
+  return (int)((tokens + (size_t)z->block_size - 1) / (size_t)z->block_size);
+}
+
+static tri_job *allocate(const struct sizes *z) {
+  size_t total = sizeof(tri_job), bytes, n = z->seqs, tokens = (size_t)z->capacity;
+  size_t pages = (size_t)pages_for(z, tokens), source_pages = (size_t)pages_for(z, z->source);
+  const size_t parts[][2] = {{n, sizeof(tri_sequence)},           {z->searches, sizeof(tri_search)},
+                             {z->biases, sizeof(tri_logit_bias)}, {z->source, sizeof(uint32_t)},
+                             {n, tokens * sizeof(uint32_t)},      {n, (pages + source_pages) * sizeof(int32_t)}};
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
     if (!tri_size_mul(parts[i][0], parts[i][1], &bytes) || !tri_size_add(total, bytes, &total)) return NULL;
   tri_job *j = tri_malloc(total, 1);
   if (!j) return NULL;
-  memset(j, 0, sizeof *j + n * sizeof *j->seqs);
+  memset(j, 0, sizeof *j + n * sizeof *j->seqs + z->searches * sizeof *j->search);
   j->seqs = (tri_sequence *)(j + 1);
-  j->bias = (tri_logit_bias *)(j->seqs + n);
-  uint32_t *tokens = (uint32_t *)(j->bias + bias);
-  int32_t *page_list = (int32_t *)(tokens + n * (size_t)capacity);
+  tri_search *search = (tri_search *)(j->seqs + n);
+  if (z->searches) j->search = search;
+  j->bias = (tri_logit_bias *)(search + z->searches);
+  j->source = (uint32_t *)(j->bias + z->biases);
+  uint32_t *token = j->source + z->source;
+  int32_t *page = (int32_t *)(token + n * tokens);
   for (size_t i = 0; i < n; i++) {
-    j->seqs[i].tokens = tokens + i * (size_t)capacity;
-    j->seqs[i].pages = page_list + i * (size_t)pages;
+    j->seqs[i].tokens = token + i * tokens;
+    j->seqs[i].pages = page + i * (pages + source_pages);
+    j->seqs[i].source_pages = j->seqs[i].pages + pages;
   }
-  j->capacity = capacity;
+  j->capacity = z->capacity;
   return j;
 }
 
-static void set_stops(tri_job *j, const tri_sampling *s, const uint32_t *eos, int num_eos) {
-  if (!s->ignore_eos)
-    for (int i = 0; i < num_eos && j->num_stop_ids < TRI_MAX_BANNED; i++) j->stop_ids[j->num_stop_ids++] = eos[i];
-  for (int i = 0; i < s->num_stop_token_ids && j->num_stop_ids < TRI_MAX_BANNED; i++)
-    j->stop_ids[j->num_stop_ids++] = s->stop_token_ids[i];
+static void add_stop(tri_job *j, uint32_t id) {
+  for (int i = 0; i < j->num_stop_ids; i++)
+    if (j->stop_ids[i] == id) return;
+  if (j->num_stop_ids < TRI_MAX_BANNED) j->stop_ids[j->num_stop_ids++] = id;
 }
 
-tri_status tri_job_create(const tri_group_assign *a, const tri_limits *l, const uint32_t *eos, int num_eos,
-                          int64_t now_ns, tri_job **out, tri_error *err) {
+static void set_params(tri_job *j, const tri_sampling *s, const tri_job_model *m, uint64_t seed) {
+  int n = 0;
+  for (int i = 0; i < m->num_eos && !s->ignore_eos; i++) add_stop(j, m->eos[i]);
+  for (int i = 0; i < s->num_stop_token_ids; i++) add_stop(j, s->stop_token_ids[i]);
+  for (int i = 0; i < s->num_logit_bias; i++)
+    j->bias[n++] = (tri_logit_bias){s->logit_bias[i].id, s->logit_bias[i].bias};
+  for (int i = 0; i < m->num_bad; i++) j->bias[n++] = (tri_logit_bias){m->bad[i], -INFINITY};
+  j->params = params_of(s, seed);
+  j->params.logit_bias = j->bias;
+  j->params.num_logit_bias = n;
+  j->params.banned = j->stop_ids;
+  j->params.num_banned = j->num_stop_ids;
+}
+
+/* The first choice computes the prompt, or has the source encoded; the others, and other beams, wait to be forked from
+ * it. */
+static void set_sequences(tri_job *j, const uint32_t *prompt) {
+  bool forks = j->num_prompt > 1 || j->num_source || j->search;
+  for (int i = 0; i < j->num_seqs; i++) {
+    tri_sequence *q = &j->seqs[i];
+    q->job = j;
+    q->choice = (uint32_t)i;
+    q->slot = q->lane = -1;
+    q->state = i && forks ? TRI_SEQ_HELD : TRI_SEQ_WAITING;
+    q->num_tokens = j->num_prompt;
+    memcpy(q->tokens, prompt, (size_t)j->num_prompt * sizeof *prompt);
+  }
+}
+
+/* Pages of a search whose beams share nothing but the prompt's full pages and the source: enough in any case. */
+static int64_t most_pages(const tri_job *j, const tri_limits *l) {
+  int64_t bs = l->block_size, shared = j->num_prompt / bs, all = (j->capacity - 1 + bs - 1) / bs;
+  return (j->num_source + bs - 1) / bs + shared + j->num_seqs * (all - shared);
+}
+
+static tri_status begin_search(tri_job *j, const tri_sampling *s, const tri_limits *l, const tri_job_model *m,
+                               tri_error *err) {
+  int given = l->has_source ? j->num_prompt - 1 : 0; /* behind the start token they count as the answer's */
+  tri_beam_params p = {.num_beams = (int)s->num_beams,
+                       .length_penalty = s->length_penalty,
+                       .early_stopping = s->early_stopping,
+                       .max_tokens = j->max_tokens + given,
+                       .min_tokens = j->min_tokens ? j->min_tokens + given : 0,
+                       .given = given,
+                       .eos = j->stop_ids,
+                       .num_eos = j->num_stop_ids,
+                       .bad = m->bad,
+                       .num_bad = m->num_bad};
+  int alternatives = tri_beam_alternatives(&p);
+  if (alternatives > TRI_MAX_LOGPROBS)
+    return tri_fail(err, TRI_NO_CAPACITY, "num_beams",
+                    "%d beams, %d tokens that end an answer and %d that may not come need the %d best tokens of each "
+                    "beam, the limit is %d",
+                    p.num_beams, p.num_eos, p.num_bad, alternatives, TRI_MAX_LOGPROBS);
+  if (most_pages(j, l) > l->num_pages)
+    return tri_fail(err, TRI_NO_CAPACITY, "num_beams",
+                    "%d beams of %d tokens can need %lld KV pages, there are %d: ask for less max_tokens or num_beams",
+                    p.num_beams, j->max_tokens, (long long)most_pages(j, l), l->num_pages);
+  j->params.temperature = 0;
+  j->params.num_logprobs = alternatives;
+  tri_status st = tri_beams_create(&p, &j->search->beams);
+  return st == TRI_OK ? st : tri_fail(err, st, "num_beams", "no memory for a search of %d beams", p.num_beams);
+}
+
+tri_status tri_job_create(const tri_group_assign *a, const tri_limits *l, const tri_job_model *m, int64_t now_ns,
+                          tri_job **out, tri_error *err) {
   const tri_sampling *s = &a->sampling;
-  tri_status st = check_fit(a, l, err);
+  tri_status st = check_fit(a, l, m, err);
   if (st != TRI_OK) return st;
-  int64_t room = l->max_model_len - (int64_t)a->num_token_ids;
+  const uint32_t *prompt = l->has_source ? m->start : a->token_ids;
+  int num_prompt = l->has_source ? m->num_start : (int)a->num_token_ids, room = l->max_model_len - num_prompt;
   if (l->whole_sequences) room = 0;
   int max_tokens = (int)(s->max_tokens < 0 || s->max_tokens > room ? room : s->max_tokens);
-  tri_job *j = allocate(s, (int)a->num_token_ids + max_tokens, l->block_size);
+  bool searches = s->num_beams > 1;
+  struct sizes sizes = {.seqs = (size_t)(searches ? s->num_beams : s->n),
+                        .searches = searches,
+                        .biases = (size_t)(s->num_logit_bias + m->num_bad),
+                        .source = l->has_source ? a->num_token_ids : 0,
+                        .capacity = num_prompt + max_tokens,
+                        .block_size = l->block_size};
+  tri_job *j = allocate(&sizes);
   if (!j) return tri_fail(err, TRI_NO_MEMORY, "job", "no memory for a job of %lld choices", (long long)s->n);
   j->id = a->job;
   j->seed = a->seed;
   j->priority = s->priority;
   j->deadline_ns = a->remaining_ms < 0 ? TRI_NEVER : now_ns + a->remaining_ms * 1000000;
-  j->num_prompt = (int)a->num_token_ids;
+  j->num_prompt = num_prompt;
+  j->num_source = (int)sizes.source;
+  if (sizes.source) memcpy(j->source, a->token_ids, sizes.source * sizeof *j->source);
   j->second_start = (int)a->second_start;
   j->max_tokens = max_tokens;
   j->min_tokens = (int)s->min_tokens;
   j->ignore_eos = s->ignore_eos;
   j->logprobs = s->logprobs >= 0;
   j->num_choices = j->num_open = (int)s->n;
-  set_stops(j, s, eos, num_eos);
-  for (int i = 0; i < s->num_logit_bias; i++) j->bias[i] = (tri_logit_bias){s->logit_bias[i].id, s->logit_bias[i].bias};
-  j->params = params_of(s, a->seed);
-  j->params.logit_bias = j->bias;
-  j->params.num_logit_bias = s->num_logit_bias;
-  j->params.banned = j->stop_ids;
-  j->params.num_banned = j->num_stop_ids;
-  for (int i = 0; i < j->num_choices; i++) {
-    tri_sequence *q = &j->seqs[i];
-    q->job = j;
-    q->choice = (uint32_t)i;
-    q->slot = q->lane = -1;
-    /* The first choice computes the prompt; the others wait to be forked from it. */
-    q->state = i && j->num_prompt > 1 ? TRI_SEQ_HELD : TRI_SEQ_WAITING;
-    q->num_tokens = j->num_prompt;
-    memcpy(q->tokens, a->token_ids, a->num_token_ids * sizeof *q->tokens);
-  }
+  j->num_seqs = (int)sizes.seqs;
+  set_params(j, s, m, a->seed);
+  set_sequences(j, prompt);
+  if (searches) TRI_TRY(begin_search(j, s, l, m, err));
   *out = j;
-  return TRI_OK;
+  j = NULL;
+cleanup:
+  tri_job_destroy(j);
+  return st;
 }
 
-void tri_job_destroy(tri_job *j) { tri_free(j); }
+void tri_job_destroy(tri_job *j) {
+  if (j && j->search) tri_beams_destroy(j->search->beams);
+  tri_free(j);
+}
 
 tri_status tri_outbox_init(tri_outbox *o, int max_num_seqs) {
   /* A step's draws, and as many choices that ended without one. */

@@ -32,7 +32,7 @@ static tri_status create(struct leader *ld, tri_error *err) {
   tri_sched_config sc = {
       .limits = *l, .num_lanes = w->engine->num_lanes, .by_priority = w->opts.scheduling_policy == 1};
   TRI_TRY(tri_sched_create(&sc, &ld->sched));
-  TRI_TRY(tri_plan_writer_create(2 * (size_t)l->max_num_seqs, (size_t)l->max_num_batched_tokens,
+  TRI_TRY(tri_plan_writer_create(tri_plan_entries(l->max_num_seqs), (size_t)l->max_num_batched_tokens,
                                  tri_plan_pages(l->max_num_seqs, l->max_num_batched_tokens, l->block_size),
                                  &ld->writer));
   ld->packed_cap = tri_result_max_bytes((size_t)l->max_num_seqs);
@@ -230,13 +230,15 @@ static tri_status canary(struct leader *ld) {
   static const tri_sample_params greedy = {.top_p = 1, .repetition_penalty = 1, .num_logprobs = -1};
   tri_worker *w = ld->w;
   uint32_t id = 0;
-  int32_t page = 0;
+  int32_t page = 0, source_page = 1;
   uint8_t flags = ld->encodes ? TRI_SEQ_FIRST : TRI_SEQ_FIRST | TRI_SEQ_PARAMS | TRI_SEQ_SAMPLE;
   tri_plan_seq s = {.kind = TRI_SEQ_CHUNK, .flags = flags, .num_tokens = 1, .num_pages = 1};
   const void *plan;
   size_t len;
   const tri_step_result *result;
+  tri_plan_seq source = {.kind = TRI_SEQ_ENCODE, .num_tokens = 1, .num_pages = 1};
   tri_plan_begin(ld->writer, 0, 0);
+  if (w->engine->limits.has_source) tri_plan_add(ld->writer, &source, &id, &source_page, NULL, 0);
   tri_plan_add(ld->writer, &s, &id, &page, &greedy, 1);
   tri_status st = send_plan(ld, 0, &plan, &len);
   if (st == TRI_OK) st = tri_engine_step(w->engine, plan, len, &result);

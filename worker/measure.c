@@ -4,16 +4,31 @@
 
 enum { ROUNDS = 9, STREAM_BYTES = 128 << 20 };
 
-double tri_measure_products(const tri_engine *e, bool head) {
-  const tri_weights *w = e->weights;
+/* Keys and values for cross-attention are computed for the tokens of a source, and from then on lie in the cache. */
+static bool is_of_source(int id) { return id == TRI_W_CROSS_KV; }
+
+/* What one token of the sequence, or else of the source, is multiplied with. */
+static double layer_products(const tri_weights *w, int layers, bool source) {
   double n = 0;
-  for (int l = 0; l < e->shard.layers.count; l++)
+  for (int l = 0; l < layers; l++)
     for (int id = 0; id < TRI_W_COUNT; id++) {
       const tri_weight *m = &w->layers[l].w[id];
-      if (m->data && m->k > 1) n += (double)m->n * m->k;
+      if (m->data && m->k > 1 && is_of_source(id) == source) n += (double)m->n * m->k;
     }
-  const tri_weight *out = &w->global[TRI_W_HEAD];
+  return n;
+}
+
+double tri_measure_products(const tri_engine *e, bool head) {
+  double n = layer_products(e->weights, e->shard.layers.count, false);
+  const tri_weight *out = &e->weights->global[TRI_W_HEAD];
   return n + (head && out->data ? (double)out->n * out->k : 0);
+}
+
+static double prompt_products(const tri_engine *e) {
+  const tri_source *s = e->source;
+  if (!s) return tri_measure_products(e, false);
+  return layer_products(s->weights, (int)s->model.num_layers, false) +
+         layer_products(e->weights, e->shard.layers.count, true);
 }
 
 static double matrix_bytes(const tri_weight *m) {
@@ -25,7 +40,7 @@ double tri_measure_weight_bytes(const tri_engine *e) {
   const tri_weights *w = e->weights;
   double n = matrix_bytes(&w->global[TRI_W_HEAD]);
   for (int l = 0; l < e->shard.layers.count; l++)
-    for (int id = 0; id < TRI_W_COUNT; id++) n += matrix_bytes(&w->layers[l].w[id]);
+    for (int id = 0; id < TRI_W_COUNT; id++) n += is_of_source(id) ? 0 : matrix_bytes(&w->layers[l].w[id]);
   return n;
 }
 
@@ -42,7 +57,7 @@ tri_status tri_measure_floors(const tri_engine *e, tri_pool *pool, tri_floors *o
   *out = (tri_floors){.read_bytes_per_s = piece / tri_median(read, ROUNDS),
                       .flops_per_s = 2 / tri_median(gemm, ROUNDS),
                       .weight_bytes = tri_measure_weight_bytes(e),
-                      .prompt_token_flops = 2 * tri_measure_products(e, false),
+                      .prompt_token_flops = 2 * prompt_products(e),
                       .output_token_flops = 2 * tri_measure_products(e, true)};
   tri_floor_destroy(floor);
   return TRI_OK;

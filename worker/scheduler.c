@@ -1,30 +1,7 @@
-#include "worker/scheduler.h"
-
 #include <string.h>
 
 #include "runtime/base/wait.h"
-
-struct list {
-  tri_sequence *head, *tail;
-  int count;
-};
-
-struct lane {
-  struct list running; /* oldest first */
-  bool busy;
-};
-
-struct tri_sched {
-  tri_sched_config cfg;
-  tri_block_pool pool;
-  struct list waiting; /* by (priority, arrival) */
-  struct lane *lanes;
-  tri_sequence **slot_owner; /* [max_num_seqs]; NULL: free */
-  int num_running;
-  tri_job *jobs, *retired;
-  uint64_t arrivals, tokens, preemptions;
-  uint64_t step;
-};
+#include "worker/schedule.h"
 
 tri_status tri_sched_create(const tri_sched_config *config, tri_sched **out) {
   tri_sched *s = tri_calloc(1, sizeof *s);
@@ -56,145 +33,34 @@ void tri_sched_destroy(tri_sched *s) {
   tri_free(s);
 }
 
-/* ---- lists ---- */
-
-static void list_remove(struct list *l, tri_sequence *q) {
-  *(q->prev ? &q->prev->next : &l->head) = q->next;
-  *(q->next ? &q->next->prev : &l->tail) = q->prev;
-  q->next = q->prev = NULL;
-  l->count--;
-}
-
-/* a runs before b. */
-static bool before(const tri_sched *s, const tri_sequence *a, const tri_sequence *b) {
-  if (s->cfg.by_priority && a->job->priority != b->job->priority) return a->job->priority < b->job->priority;
-  if (a->job->arrival != b->job->arrival) return a->job->arrival < b->job->arrival;
-  return a->choice < b->choice;
-}
-
-static void list_insert(const tri_sched *s, struct list *l, tri_sequence *q) {
-  tri_sequence *after = l->tail; /* most come last */
-  while (after && before(s, q, after)) after = after->prev;
-  q->prev = after;
-  q->next = after ? after->next : l->head;
-  *(q->prev ? &q->prev->next : &l->head) = q;
-  *(q->next ? &q->next->prev : &l->tail) = q;
-  l->count++;
-}
-
-/* ---- pages and slots ---- */
-
-static void drop_pages(tri_sched *s, tri_sequence *q) {
-  for (int i = 0; i < q->num_pages; i++) tri_block_drop(&s->pool, q->pages[i]);
-  q->num_pages = 0;
-}
-
-static void leave_lane(tri_sched *s, tri_sequence *q) {
-  list_remove(&s->lanes[q->lane].running, q);
-  s->slot_owner[q->slot] = NULL;
-  s->num_running--;
-  drop_pages(s, q);
-  q->slot = q->lane = -1;
-}
-
-static void enter_lane(tri_sched *s, tri_sequence *q, int lane, int slot) {
-  q->state = TRI_SEQ_RUNNING;
-  q->lane = lane;
-  q->slot = slot;
-  q->fresh = true;
-  s->slot_owner[slot] = q;
-  s->num_running++;
-  list_insert(s, &s->lanes[lane].running, q);
-}
-
-static int free_slot(const tri_sched *s) {
-  for (int i = 0; i < s->cfg.limits.max_num_seqs; i++)
-    if (!s->slot_owner[i]) return i;
-  return -1;
-}
-
-/* Back to the queue; its tokens, the generated ones too, are the prompt of its second computation. */
-static void preempt(tri_sched *s, tri_sequence *q) {
-  leave_lane(s, q);
-  q->state = TRI_SEQ_WAITING;
-  q->num_computed = 0;
-  list_insert(s, &s->waiting, q);
-  s->preemptions++;
-}
-
-/* The last in order of the running sequences that are not under way and come after q; NULL when there is none. */
-static tri_sequence *last_idle(const tri_sched *s, const tri_sequence *q) {
-  tri_sequence *last = NULL;
-  for (int l = 0; l < s->cfg.num_lanes; l++)
-    for (tri_sequence *v = s->lanes[l].running.tail; v; v = v->prev) {
-      if (v->in_flight || !v->num_pages || !before(s, q, v)) continue;
-      if (!last || before(s, last, v)) last = v;
-      break; /* a lane's list is in order */
-    }
-  return last;
-}
-
-static bool preempt_one(tri_sched *s, const tri_sequence *for_whom) {
-  tri_sequence *victim = last_idle(s, for_whom);
-  if (victim) preempt(s, victim);
-  return victim != NULL;
-}
-
-static bool take_page(tri_sched *s, const tri_sequence *q, int32_t *page, bool may_preempt) {
-  while ((*page = tri_block_take(&s->pool)) < 0)
-    if (!may_preempt || !preempt_one(s, q)) return false;
-  return true;
-}
-
-static bool is_shared(const tri_sched *s, const tri_sequence *q, int index) {
-  return q->num_computed % s->cfg.limits.block_size && s->pool.refs[q->pages[index]] > 1;
-}
-
-/* Pages for tokens num_computed .. +n-1 of q. *first is the index of the first page that the plan must name. A page
- * that is shared and about to be written is copied. On failure q has the pages that it had: the plan names only those
- * taken for it, so none may be left over from a plan that did not come. */
-static bool secure_pages(tri_sched *s, tri_sequence *q, int n, bool may_preempt, tri_plan_writer *plan, int *first) {
-  int bs = s->cfg.limits.block_size, need = (q->num_computed + n + bs - 1) / bs, at = q->num_computed / bs;
-  int had = q->num_pages;
-  int32_t copy;
-  while (q->num_pages < need) {
-    if (!take_page(s, q, &q->pages[q->num_pages], may_preempt)) goto fail;
-    q->num_pages++;
-  }
-  *first = had;
-  if (!is_shared(s, q, at)) return true;
-  if (take_page(s, q, &copy, may_preempt)) {
-    tri_plan_add_copy(plan, q->pages[at], copy);
-    tri_block_drop(&s->pool, q->pages[at]);
-    q->pages[at] = copy;
-    *first = at;
-  } else if (is_shared(s, q, at)) { /* those who shared it may just have been preempted */
-    goto fail;
-  }
-  return true;
-fail:
-  while (q->num_pages > had) tri_block_drop(&s->pool, q->pages[--q->num_pages]);
-  return false;
-}
-
 /* ---- composing ---- */
 
 static bool is_decoding(const tri_sequence *q) {
   return q->num_computed == q->num_tokens - 1 && q->num_tokens > q->job->num_prompt && !q->fresh;
 }
 
-/* The first choice stops one token short of its prompt's end, so that every choice can draw its own first token. */
-static bool waits_to_fork(const tri_sequence *q) {
-  if (q->choice || q->job->num_choices == 1 || q->job->num_prompt < 2) return false;
-  return q->job->seqs[1].state == TRI_SEQ_HELD;
+/* Whether other choices wait for what the first one computes. */
+static bool has_held(const tri_sequence *q) {
+  return !q->choice && !q->job->search && q->job->num_choices > 1 && q->job->seqs[1].state == TRI_SEQ_HELD;
 }
+
+/* The first choice stops one token short of its prompt's end, so that every choice can draw its own first token. */
+static bool waits_to_fork(const tri_sequence *q) { return has_held(q) && q->job->num_prompt > 1; }
 
 static int remaining(const tri_sequence *q) { return q->num_tokens - q->num_computed - (waits_to_fork(q) ? 1 : 0); }
 
+/* What the first tokens of q cost besides themselves. */
+static int source_cost(const tri_sequence *q) { return tri_seq_needs_source(q) ? q->job->num_source : 0; }
+
+/* How many tokens of q fit into what is left of a step; less than 1: none. */
+static int fitting(const tri_sequence *q, int budget) {
+  int left = remaining(q), room = budget - source_cost(q);
+  return left < room ? left : room;
+}
+
 static uint64_t choice_seed(const tri_job *j, uint32_t choice) { return j->seed + choice * 0x9e3779b97f4a7c15u; }
 
-/* whole: an encoder's sequence, of which nothing is drawn. */
-static void emit(tri_plan_writer *plan, tri_sequence *q, int n, int first_page, bool whole) {
+void tri_sched_emit(tri_plan_writer *plan, tri_sequence *q, int n, int first_page, bool whole) {
   const tri_job *j = q->job;
   tri_sample_params params = j->params;
   params.seed = choice_seed(j, q->choice);
@@ -220,54 +86,83 @@ static void emit(tri_plan_writer *plan, tri_sequence *q, int n, int first_page, 
   q->num_computed += n;
 }
 
-/* Schedules up to n tokens of q. False when pages are missing. */
-static bool schedule(tri_sched *s, tri_plan_writer *plan, tri_sequence *q, int n, bool may_preempt, int *budget) {
-  int bs = s->cfg.limits.block_size, first, pages = n / bs + 2;
-  if (!tri_plan_has_room(plan, (size_t)n, (size_t)pages + 1, 1)) return false;
-  if (!secure_pages(s, q, n, may_preempt, plan, &first)) return false;
-  emit(plan, q, n, first, s->cfg.limits.whole_sequences);
-  *budget -= n;
-  return true;
+static void emit_source(tri_plan_writer *plan, const tri_sequence *q) {
+  tri_plan_seq e = {.slot = (uint32_t)q->slot,
+                    .kind = TRI_SEQ_ENCODE,
+                    .num_tokens = (uint32_t)q->job->num_source,
+                    .num_pages = (uint32_t)q->num_source_pages};
+  tri_plan_add(plan, &e, q->job->source, q->source_pages, NULL, 0);
 }
 
+/* The other choices get slots of their own beside q and share what it has: the pages of the prompt, or, where the first
+ * token is the whole prompt, those of the source. */
 static void fork_choices(tri_sched *s, tri_plan_writer *plan, tri_sequence *q) {
   tri_job *j = q->job;
+  bool prompt = j->num_prompt > 1;
   for (int i = 1; i < j->num_choices; i++) {
     tri_sequence *c = &j->seqs[i];
     if (c->state != TRI_SEQ_HELD) continue;
-    int slot = free_slot(s);
+    int slot = tri_sched_free_slot(s);
     /* Without a slot, or room in the plan, the choice computes the prompt by itself later. */
     if (slot < 0 || !tri_plan_has_room(plan, 0, 0, 1)) {
       c->state = TRI_SEQ_WAITING;
-      list_insert(s, &s->waiting, c);
+      tri_seq_list_insert(s, &s->waiting, c);
       continue;
     }
-    memcpy(c->pages, q->pages, (size_t)q->num_pages * sizeof *c->pages);
-    c->num_pages = q->num_pages;
-    for (int p = 0; p < c->num_pages; p++) tri_block_share(&s->pool, c->pages[p]);
-    c->num_computed = q->num_computed;
-    enter_lane(s, c, q->lane, slot);
-    c->fresh = false;
+    if (prompt) tri_sched_share_pages(s, c, q);
+    tri_sched_share_source(s, c, q);
+    c->num_computed = prompt ? q->num_computed : 0;
+    tri_sched_enter_lane(s, c, q->lane, slot);
+    c->fresh = !prompt; /* its first chunk then brings the parameters */
     tri_sample_params params = j->params;
     params.seed = choice_seed(j, c->choice);
-    tri_plan_seq e = {
-        .slot = (uint32_t)slot, .kind = TRI_SEQ_FORK, .flags = TRI_SEQ_PARAMS, .source_slot = (uint32_t)q->slot};
+    tri_plan_seq e = {.slot = (uint32_t)slot,
+                      .kind = TRI_SEQ_FORK,
+                      .flags = prompt ? TRI_SEQ_PARAMS : 0,
+                      .source_slot = (uint32_t)q->slot};
     tri_plan_add(plan, &e, NULL, NULL, &params, (uint32_t)j->num_prompt);
   }
 }
 
-static void run_decodes(tri_sched *s, tri_plan_writer *plan, struct lane *lane, int *budget) {
+/* Room in the plan for n tokens of q and what comes in front of them. */
+static bool has_room(const tri_sched *s, const tri_plan_writer *plan, const tri_sequence *q, int n) {
+  int source = source_cost(q), pages = n / s->cfg.limits.block_size + 3 + tri_sched_pages_for(s, source);
+  return plan->h.num_seqs + !!source < plan->max_seqs &&
+         tri_plan_has_room(plan, (size_t)(n + source), (size_t)pages, 1);
+}
+
+/* Schedules n tokens of q, its source in front of them where that is due. False when pages are missing. */
+static bool schedule(tri_sched *s, tri_plan_writer *plan, tri_sequence *q, int n, bool may_preempt, int *budget) {
+  int source = source_cost(q), first;
+  if (!has_room(s, plan, q, n)) return false;
+  if (source && !tri_sched_secure_source(s, q, may_preempt)) return false;
+  if (!tri_sched_secure_pages(s, q, n, may_preempt, plan, &first)) {
+    if (source) tri_sched_drop_source(s, q);
+    return false;
+  }
+  if (source) emit_source(plan, q);
+  tri_sched_emit(plan, q, n, first, s->cfg.limits.whole_sequences);
+  *budget -= n + source;
+  if (source && has_held(q) && !waits_to_fork(q)) fork_choices(s, plan, q);
+  return true;
+}
+
+static void run_decodes(tri_sched *s, tri_plan_writer *plan, tri_sched_lane *lane, int *budget) {
   for (tri_sequence *q = lane->running.head, *next; q && *budget > 0; q = next) {
-    if (is_decoding(q) && !q->in_flight) schedule(s, plan, q, 1, true, budget);
+    if (q->job->search) {
+      if (!q->choice) tri_search_decode(s, plan, q->job, budget); /* for all beams */
+    } else if (is_decoding(q) && !q->in_flight) {
+      schedule(s, plan, q, 1, true, budget);
+    }
     next = q->next; /* after schedule: it may have preempted what followed */
   }
 }
 
-static void run_prompts(tri_sched *s, tri_plan_writer *plan, struct lane *lane, int *budget) {
+static void run_prompts(tri_sched *s, tri_plan_writer *plan, tri_sched_lane *lane, int *budget) {
   for (tri_sequence *q = lane->running.head, *next; q && *budget > 0; q = next) {
-    if (!is_decoding(q) && !q->in_flight) {
+    if ((q->job->search ? tri_search_in_prompt(q) : !is_decoding(q)) && !q->in_flight) {
       if (waits_to_fork(q) && !remaining(q)) fork_choices(s, plan, q);
-      int n = remaining(q) < *budget ? remaining(q) : *budget;
+      int n = fitting(q, *budget);
       if (n > 0) schedule(s, plan, q, n, true, budget);
     }
     next = q->next;
@@ -275,15 +170,16 @@ static void run_prompts(tri_sched *s, tri_plan_writer *plan, struct lane *lane, 
 }
 
 /* Lanes share the sequences evenly: an uneven split leaves stages waiting. */
-static bool lane_is_full(const tri_sched *s, const struct lane *lane) {
+static bool lane_is_full(const tri_sched *s, const tri_sched_lane *lane) {
   int all = s->num_running + s->waiting.count;
   return lane->running.count * s->cfg.num_lanes >= all + s->cfg.num_lanes - 1;
 }
 
-/* The whole prompt must find pages, or it would only push others out and be pushed out again. Decoders that run will
- * soon want one more. */
+/* The whole prompt, with its source, must find pages, or it would only push others out and be pushed out again.
+ * Decoders that run will soon want one more, and so will the beams of a search. */
 static bool finds_pages(const tri_sched *s, const tri_sequence *q, int more) {
-  int bs = s->cfg.limits.block_size, need = (q->num_tokens + bs - 1) / bs;
+  int need = tri_sched_pages_for(s, q->num_tokens) + tri_sched_pages_for(s, source_cost(q));
+  if (q->job->search && q->job->max_tokens > 1) need += q->job->num_seqs - 1;
   return s->pool.num_free + more >= need + (s->num_running > 0 && !s->cfg.limits.whole_sequences);
 }
 
@@ -295,35 +191,36 @@ static void make_way(tri_sched *s) {
   int victims = 0, pages = 0;
   for (int l = 0; l < s->cfg.num_lanes; l++)
     for (const tri_sequence *v = s->lanes[l].running.tail; v && v->job->priority > q->job->priority; v = v->prev)
-      if (!v->in_flight) victims++, pages += v->num_pages;
-  if ((!victims && free_slot(s) < 0) || !finds_pages(s, q, pages)) return;
-  while (victims > 0 && (free_slot(s) < 0 || !finds_pages(s, q, 0))) {
-    tri_sequence *last = last_idle(s, q);
+      if (tri_seq_is_idle(v)) victims++, pages += v->num_pages + v->num_source_pages;
+  if (victims + tri_sched_num_free(s) < tri_seq_slots(q) || !finds_pages(s, q, pages)) return;
+  while (tri_sched_num_free(s) < tri_seq_slots(q) || !finds_pages(s, q, 0)) {
+    tri_sequence *last = tri_sched_last_idle(s, q);
     if (!last || last->job->priority <= q->job->priority) return;
-    preempt(s, last);
-    victims--;
+    tri_sched_preempt(s, last);
   }
 }
 
 static void admit(tri_sched *s, tri_plan_writer *plan, int lane, int *budget) {
-  int bs = s->cfg.limits.block_size;
   while (s->waiting.head && *budget > 0 && !lane_is_full(s, &s->lanes[lane])) {
     tri_sequence *q = s->waiting.head;
-    int slot = free_slot(s), n = remaining(q) < *budget ? remaining(q) : *budget;
-    if (s->cfg.limits.whole_sequences && n < remaining(q)) return; /* the next step has room for all of it */
-    if (slot < 0 || !finds_pages(s, q, 0) || n < 1 || !tri_plan_has_room(plan, (size_t)n, (size_t)(n / bs + 3), 1))
-      return;
-    list_remove(&s->waiting, q);
-    enter_lane(s, q, lane, slot);
+    int n = fitting(q, *budget);
+    /* What has to go in one piece waits for a step with room for all of it. */
+    if (n < 1 || (s->cfg.limits.whole_sequences && n < remaining(q))) return;
+    if (tri_sched_num_free(s) < tri_seq_slots(q) || !finds_pages(s, q, 0) || !has_room(s, plan, q, n)) return;
+    tri_seq_list_remove(&s->waiting, q);
+    if (q->job->search)
+      tri_search_enter(s, q->job, lane);
+    else
+      tri_sched_enter_lane(s, q, lane, tri_sched_free_slot(s));
     if (!schedule(s, plan, q, n, false, budget)) {
-      preempt(s, q);
+      tri_sched_preempt(s, q);
       return;
     }
   }
 }
 
 bool tri_sched_compose(tri_sched *s, int lane_index, tri_plan_writer *plan) {
-  struct lane *lane = &s->lanes[lane_index];
+  tri_sched_lane *lane = &s->lanes[lane_index];
   if (!lane->running.count && !s->waiting.count) return false;
   int budget = s->cfg.limits.max_num_batched_tokens;
   tri_plan_begin(plan, (uint32_t)lane_index, ++s->step);
@@ -338,26 +235,10 @@ bool tri_sched_compose(tri_sched *s, int lane_index, tri_plan_writer *plan) {
 
 /* ---- absorbing ---- */
 
-static bool is_stop(const tri_job *j, uint32_t token) {
+bool tri_job_stops_at(const tri_job *j, uint32_t token) {
   for (int i = 0; i < j->num_stop_ids; i++)
     if (j->stop_ids[i] == token) return true;
   return false;
-}
-
-static void retire_if_done(tri_sched *s, tri_job *j) {
-  if (j->num_open) return;
-  *(j->prev ? &j->prev->next : &s->jobs) = j->next;
-  if (j->next) j->next->prev = j->prev;
-  j->prev = NULL;
-  j->next = s->retired;
-  s->retired = j;
-}
-
-static void end_sequence(tri_sched *s, tri_sequence *q) {
-  if (q->state == TRI_SEQ_RUNNING) leave_lane(s, q);
-  if (q->state == TRI_SEQ_WAITING) list_remove(&s->waiting, q);
-  q->state = TRI_SEQ_ENDED;
-  q->job->num_open--;
 }
 
 static tri_group_token *next_entry(tri_outbox *out, const tri_sequence *q) {
@@ -387,23 +268,27 @@ static void take_token(tri_sched *s, tri_sequence *q, const tri_sample_result *r
   q->num_tokens++;
   s->tokens++;
   int generated = q->num_tokens - j->num_prompt;
-  bool stop = is_stop(j, r->token);
+  bool stop = tri_job_stops_at(j, r->token);
   if (!stop && generated < j->max_tokens) return;
   t->flags |= TRI_TOKEN_LAST | (stop ? TRI_TOKEN_STOP_ID : 0);
   t->reason = stop ? TRI_FINISH_STOP : TRI_FINISH_LENGTH;
-  end_sequence(s, q);
-  retire_if_done(s, j);
+  tri_sched_end_sequence(s, q);
+  tri_sched_retire_if_done(s, j);
 }
 
 void tri_sched_absorb(tri_sched *s, int lane_index, const tri_step_result *result, tri_outbox *out) {
-  struct lane *lane = &s->lanes[lane_index];
+  tri_sched_lane *lane = &s->lanes[lane_index];
   lane->busy = false;
   out->step = result->step;
   for (tri_sequence *q = lane->running.head; q; q = q->next) q->in_flight = false;
   for (uint32_t i = 0; i < result->num_tokens; i++) {
     tri_sequence *q =
         result->tokens[i].slot < (uint32_t)s->cfg.limits.max_num_seqs ? s->slot_owner[result->tokens[i].slot] : NULL;
-    if (q && !q->job->aborted && out->num < out->cap) take_token(s, q, &result->tokens[i].sample, out);
+    if (!q || q->job->aborted) continue;
+    if (q->job->search)
+      tri_search_take(s, q, &result->tokens[i].sample);
+    else if (out->num < out->cap)
+      take_token(s, q, &result->tokens[i].sample, out);
   }
 }
 
@@ -415,15 +300,15 @@ static void take_rows(tri_sched *s, tri_sequence *q, const tri_mat *m, int row, 
   out->results[out->num_results++] = (tri_group_result){.job = q->job->id, .values = to, .num_values = n};
   out->num_values += n;
   s->tokens += (uint64_t)q->num_tokens;
-  end_sequence(s, q);
-  retire_if_done(s, q->job);
+  tri_sched_end_sequence(s, q);
+  tri_sched_retire_if_done(s, q->job);
 }
 
 /* A lane's sequences are in the order of the queue, in which the plan took them. Those of aborted jobs stay until the
  * next reap ends them. */
 tri_status tri_sched_absorb_encoded(tri_sched *s, int lane_index, const tri_encoded_result *r, bool by_token,
                                     tri_outbox *out) {
-  struct lane *lane = &s->lanes[lane_index];
+  tri_sched_lane *lane = &s->lanes[lane_index];
   int row = 0;
   lane->busy = false;
   out->step = r->step;
@@ -443,6 +328,7 @@ tri_status tri_sched_absorb_encoded(tri_sched *s, int lane_index, const tri_enco
 
 /* Ends the choices of a job that are not under way. False when out is full. */
 static bool end_job(tri_sched *s, tri_job *j, tri_outbox *out) {
+  if (j->search) return tri_search_end(s, j, out);
   for (int i = 0; i < j->num_choices; i++) {
     tri_sequence *q = &j->seqs[i];
     if (q->state == TRI_SEQ_ENDED || q->in_flight) continue;
@@ -450,9 +336,9 @@ static bool end_job(tri_sched *s, tri_job *j, tri_outbox *out) {
     tri_group_token *t = next_entry(out, q);
     t->flags = TRI_TOKEN_LAST | TRI_TOKEN_NONE;
     t->reason = TRI_FINISH_ABORT;
-    end_sequence(s, q);
+    tri_sched_end_sequence(s, q);
   }
-  retire_if_done(s, j);
+  tri_sched_retire_if_done(s, j);
   return true;
 }
 
@@ -461,6 +347,7 @@ bool tri_sched_reap(tri_sched *s, int64_t now_ns, tri_outbox *out) {
     next = j->next;
     if (now_ns >= j->deadline_ns) j->aborted = true;
     if (j->aborted && !end_job(s, j, out)) return false;
+    if (!j->aborted && j->search && j->search->beams->done && !tri_search_deliver(s, j, out)) return false;
   }
   return true;
 }
@@ -471,8 +358,8 @@ void tri_sched_add(tri_sched *s, tri_job *j) {
   j->next = s->jobs;
   if (s->jobs) s->jobs->prev = j;
   s->jobs = j;
-  for (int i = 0; i < j->num_choices; i++)
-    if (j->seqs[i].state == TRI_SEQ_WAITING) list_insert(s, &s->waiting, &j->seqs[i]);
+  for (int i = 0; i < j->num_seqs; i++)
+    if (j->seqs[i].state == TRI_SEQ_WAITING) tri_seq_list_insert(s, &s->waiting, &j->seqs[i]);
 }
 
 bool tri_sched_abort(tri_sched *s, uint64_t job_id) {

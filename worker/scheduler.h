@@ -8,21 +8,28 @@
  * Encoders (tri_limits.whole_sequences) need less of it: a sequence is taken whole, in the order of the queue, when all
  * of its tokens and pages fit into the step; it has its pages for that step alone, and its result ends it.
  *
+ * With encoder-decoders (tri_limits.has_source) a job's prompt is its source: it is encoded whole in the step in which
+ * the first tokens of the answer are computed, and has pages of its own for as long as the answer grows.
+ *
+ * A job with a beam search has a sequence for each beam (beam_schedule.c); its answers go out when the search is done.
+ *
  * No threads, clocks or sockets here: the caller passes the time. Nothing allocates but tri_job_create. */
 #ifndef TRI_WORKER_SCHEDULER_H
 #define TRI_WORKER_SCHEDULER_H
 
 #include "comm/wire_group.h"
+#include "runtime/beam.h"
 #include "runtime/batch.h"
 #include "runtime/block_pool.h"
 #include "runtime/encoded_result.h"
+#include "runtime/model/config.h"
 #include "runtime/step_plan.h"
 
 typedef struct tri_job tri_job;
 
 typedef enum tri_seq_state { TRI_SEQ_HELD, TRI_SEQ_WAITING, TRI_SEQ_RUNNING, TRI_SEQ_ENDED } tri_seq_state;
 
-/* One choice of a job. */
+/* One choice of a job, or one beam of its search. */
 typedef struct tri_sequence {
   struct tri_sequence *next, *prev; /* of the waiting queue or of a lane */
   tri_job *job;
@@ -36,20 +43,37 @@ typedef struct tri_sequence {
   uint32_t *tokens; /* [capacity] */
   int32_t *pages;
   int num_pages;
+  int32_t *source_pages; /* of an encoder-decoder */
+  int num_source_pages;  /* 0: the source has yet to be encoded */
+  struct tri_sequence
+      *fork_of; /* a beam's slot is to become a copy of this one's before its next token; NULL: not so */
 } tri_sequence;
+
+typedef struct tri_search {
+  tri_beams *beams;
+  int seq[TRI_MAX_BEAMS]; /* index of each live beam's sequence */
+  const tri_sample_result *drawn[TRI_MAX_BEAMS];
+  int num_drawn;
+  int answer, sent; /* how far the answers have gone out: this one's token */
+} tri_search;
 
 struct tri_job {
   uint64_t id, seed, arrival;
   int64_t priority, deadline_ns; /* TRI_NEVER: none */
   int second_start;              /* number of the first token of the second type; 0: all are of the first */
-  int num_prompt, max_tokens, min_tokens, capacity;
+  int num_prompt; /* tokens that the answer is computed behind; of an encoder-decoder those that begin every answer */
+  int max_tokens, min_tokens, capacity;
+  int num_source; /* of an encoder-decoder, else 0 */
+  uint32_t *source;
   bool aborted, ignore_eos, logprobs;
   int num_choices, num_open; /* choices not ended */
+  tri_search *search;        /* NULL: none */
   tri_sample_params params;
-  tri_logit_bias *bias;
+  tri_logit_bias *bias; /* the request's, then the model's bad tokens */
   uint32_t stop_ids[TRI_MAX_BANNED];
   int num_stop_ids;     /* the model's end-of-sequence ids first */
-  tri_sequence *seqs;   /* [num_choices] */
+  tri_sequence *seqs;   /* [num_seqs] */
+  int num_seqs;         /* as many as choices, or as beams */
   tri_job *next, *prev; /* of all jobs */
 };
 
@@ -88,8 +112,17 @@ typedef struct tri_sched tri_sched;
 tri_status tri_sched_create(const tri_sched_config *config, tri_sched **out);
 void tri_sched_destroy(tri_sched *s); /* with the jobs that it still holds; NULL is fine */
 
-/* Builds a job from the coordinator's message. eos: the model's ids. Refuses with a reason what can never fit. */
-tri_status tri_job_create(const tri_group_assign *a, const tri_limits *limits, const uint32_t *eos, int num_eos,
+/* What every job must know of the model. */
+typedef struct tri_job_model {
+  const uint32_t *eos, *bad; /* ids that end an answer; that never come. Borrowed */
+  int num_eos, num_bad;
+  uint32_t start[2]; /* of an encoder-decoder: what every answer begins with, unsaid */
+  int num_start;
+} tri_job_model;
+tri_job_model tri_job_model_of(const tri_model_config *c); /* borrows its lists */
+
+/* Builds a job from the coordinator's message. Refuses with a reason what can never fit. */
+tri_status tri_job_create(const tri_group_assign *a, const tri_limits *limits, const tri_job_model *model,
                           int64_t now_ns, tri_job **out, tri_error *err);
 void tri_job_destroy(tri_job *job); /* NULL is fine */
 

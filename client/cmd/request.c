@@ -14,6 +14,7 @@ _Static_assert(sizeof(((cmd_request *)0)->stop_ids) / sizeof(uint32_t) == MAX_ST
                "as many stop ids as the protocol has");
 
 static const char *const disconnect_names[] = {"cancel", "continue", NULL};
+static const char *const early_names[] = {"false", "true", "never", NULL};
 
 #define R(m) TRI_OPT(cmd_request, m)
 /* Limits and help of the numbers come from the protocol's own table. */
@@ -29,6 +30,10 @@ static const tri_option request_table[] = {
     {R(r.frequency_penalty), .name = "frequency-penalty", .fallback = "0"},
     {R(r.seed), .name = "seed", .metavar = "N"},
     {R(r.n), .name = "n", .fallback = "1"},
+    {R(r.num_beams), .name = "num-beams"},
+    {R(r.length_penalty), .name = "length-penalty"},
+    {R(r.early_stopping), .name = "early-stopping", .choices = early_names,
+     .help = "when a beam search ends that has found enough texts"},
     {R(r.logprobs), .name = "logprobs", .alias = "top-logprobs"},
     {R(r.priority), .name = "priority", .fallback = "0"},
     {R(r.deadline_ms), .name = "deadline-ms", .fallback = "0"},
@@ -283,7 +288,7 @@ static tri_status json_option(cmd_request *q, const tri_option *o, const char *k
     if (!tri_json_as_num(v, &x)) return wrong(err, key, "a number");
     snprintf(text, sizeof text, "%.17g", x);
   } else {
-    const char *s = tri_json_as_str(v, NULL);
+    const char *s = tri_json_as_bool(v, &b) ? (b ? "true" : "false") : tri_json_as_str(v, NULL);
     if (!s || strlen(s) >= sizeof text) return wrong(err, key, "a string");
     snprintf(text, sizeof text, "%s", s);
   }

@@ -983,6 +983,71 @@ START_TEST(test_refused_submits) {
 }
 END_TEST
 
+/* A leader that cannot run a job says why. */
+START_TEST(test_refused_by_leader) {
+  struct world *w = world_create(1);
+  start_group(w, 0, 1, 1);
+  tri_client_msg m = submit_msg(1);
+  struct stream *s = submit(w, "a", &m);
+  tri_group_msg r = {.op = TRI_GROUP_REFUSED,
+                     .refused = {.job = last_job(w), .epoch = 2, .code = {"no_capacity", 11}, .field = {"prompt", 6}}};
+  r.refused.message = (tri_wire_str){"too long", 8};
+  send_worker(w, 0, 1, 0, &r); /* of another epoch */
+  tick(w, 0);
+  ck_assert(!s->done);
+  r.refused.epoch = 1;
+  send_worker(w, 0, 1, 0, &r);
+  tick(w, 0);
+  expect_error(s, "no_capacity", "prompt");
+  ck_assert_str_eq(s->message, "too long");
+  m.id = 2;
+  s = submit(w, "a", &m);
+  r.refused.job = last_job(w);
+  r.refused.code = (tri_wire_str){"no_such_code", 12};
+  send_worker(w, 0, 1, 0, &r);
+  tick(w, 0);
+  expect_error(s, "internal", "prompt");
+  ck_assert(tri_core_is_idle(w->core));
+  world_destroy(w);
+}
+END_TEST
+
+/* The model's own beams are used where nothing in the request speaks against them, its other values in any search. */
+START_TEST(test_model_beams) {
+  struct world *w = world_create(1);
+  start_group(w, 0, 1, 1);
+  w->model.gen_num_beams = 3;
+  w->model.gen_length_penalty = 2;
+  w->model.gen_early_stopping = TRI_EARLY_NEVER;
+  static const int64_t want[] = {3, 1, 1, 1, 3, 2, 1, 1};
+  for (uint64_t i = 0; i < 8; i++) {
+    tri_client_msg m = submit_msg(i);
+    tri_sampling *p = &m.submit.sampling;
+    if (i == 1) p->has_temperature = true;
+    if (i == 2) p->n = 4;
+    if (i == 3) p->logprobs = 1;
+    if (i == 4) p->n = 3, p->has_length_penalty = true, p->length_penalty = 0.5;
+    if (i == 5) p->has_num_beams = true, p->num_beams = 2, p->has_temperature = true;
+    if (i == 6) p->has_num_beams = true;
+    if (i == 7) w->model.gen_num_beams = TRI_WIRE_MAX_BEAMS + 1;
+    submit(w, "a", &m);
+    const tri_sampling *got = &w->assigns[w->num_assigns - 1].a.sampling;
+    ck_assert_int_eq(w->num_assigns, (int)i + 1);
+    ck_assert_int_eq(got->num_beams, want[i]);
+    if (got->num_beams == 1) continue;
+    ck_assert_double_eq(got->length_penalty, i == 4 ? 0.5 : 2);
+    ck_assert_int_eq(got->early_stopping, TRI_EARLY_NEVER);
+  }
+  tri_client_msg m = submit_msg(9);
+  m.submit.sampling.has_num_beams = true, m.submit.sampling.num_beams = SLOTS + 1;
+  refuse(w, &m, "no_capacity", "num_beams");
+  w->model.gen_repetition_penalty = 1.2;
+  m.id = 10, m.submit.sampling.num_beams = 2;
+  refuse(w, &m, "unsupported", "repetition_penalty");
+  world_destroy(w);
+}
+END_TEST
+
 static void ask_floors(struct world *w, uint64_t id) {
   tri_client_msg m = {.op = TRI_OP_FLOORS, .id = id};
   struct stream *s = open_stream(w, "f", id);
@@ -1411,6 +1476,8 @@ Suite *suite_core(void) {
   tcase_add_test(jobs, test_several_choices);
   tcase_add_test(jobs, test_tokens_without_text);
   tcase_add_test(jobs, test_refused_submits);
+  tcase_add_test(jobs, test_refused_by_leader);
+  tcase_add_test(jobs, test_model_beams);
   tcase_add_test(jobs, test_max_queue);
   tcase_add_test(jobs, test_queued_deadline);
   tcase_add_test(jobs, test_seed);

@@ -10,6 +10,8 @@ Suite *suite_encode_schedule(void);
 
 enum { VOCAB = 50, MAX_JOBS = 200, MAX_LANES = 3, MAX_LEN = 24, COLS = 2, MAX_ROWS = 512 };
 
+static const tri_job_model model; /* no ids that mean anything */
+
 /* ck_assert notes every call in a file, which is too slow for what is checked often. */
 #define MUST(condition)                                                                                                \
   do {                                                                                                                 \
@@ -80,7 +82,7 @@ static void add(struct sim *s, int len, int64_t priority, int64_t remaining_ms) 
   for (int i = 0; i < len; i++) r->ids[i] = (uint32_t)(rand() % VOCAB);
   a.num_token_ids = (size_t)len;
   a.sampling = (tri_sampling){.n = 1, .logprobs = -1, .max_tokens = 16, .priority = priority};
-  ck_assert_msg(tri_job_create(&a, &s->limits, NULL, 0, 0, &job, &err) == TRI_OK, "%s", err.message);
+  ck_assert_msg(tri_job_create(&a, &s->limits, &model, 0, &job, &err) == TRI_OK, "%s", err.message);
   tri_sched_add(s->sched, job);
 }
 
@@ -262,15 +264,15 @@ START_TEST(test_refused) {
   tri_group_assign a = {.remaining_ms = -1, .token_ids = ids, .num_token_ids = MAX_LEN, .sampling = {.n = 1}};
   tri_job *job = NULL;
   tri_error err = {0};
-  ck_assert_int_eq(tri_job_create(&a, &l, NULL, 0, 0, &job, &err), TRI_OK); /* needs no room for an answer */
+  ck_assert_int_eq(tri_job_create(&a, &l, &model, 0, &job, &err), TRI_OK); /* needs no room for an answer */
   tri_job_destroy(job);
   a.num_token_ids++;
-  ck_assert_int_eq(tri_job_create(&a, &l, NULL, 0, 0, &job, &err), TRI_NO_CAPACITY);
+  ck_assert_int_eq(tri_job_create(&a, &l, &model, 0, &job, &err), TRI_NO_CAPACITY);
   ck_assert_str_eq(err.field, "text");
   err = (tri_error){0};
   a.num_token_ids = 3;
   a.sampling.n = 2;
-  ck_assert_int_eq(tri_job_create(&a, &l, NULL, 0, 0, &job, &err), TRI_UNSUPPORTED);
+  ck_assert_int_eq(tri_job_create(&a, &l, &model, 0, &job, &err), TRI_UNSUPPORTED);
 }
 END_TEST
 
@@ -320,7 +322,7 @@ START_TEST(test_types) {
   tri_job *job;
   tri_error err = {0};
   for (int i = 0; i < 2; i++, a.second_start = 0) {
-    ck_assert_int_eq(tri_job_create(&a, &s->limits, NULL, 0, 0, &job, &err), TRI_OK);
+    ck_assert_int_eq(tri_job_create(&a, &s->limits, &model, 0, &job, &err), TRI_OK);
     tri_sched_add(s->sched, job);
   }
   tri_plan_view plan;
@@ -332,11 +334,11 @@ START_TEST(test_types) {
   ck_assert_int_eq(s->batch->batch.num_tokens, 10);
   for (int t = 0; t < 10; t++) ck_assert_int_eq(s->batch->batch.types[t], t == 3 || t == 4);
   a.second_start = 6;
-  ck_assert_int_eq(tri_job_create(&a, &s->limits, NULL, 0, 0, &job, &err), TRI_OUT_OF_RANGE);
+  ck_assert_int_eq(tri_job_create(&a, &s->limits, &model, 0, &job, &err), TRI_OUT_OF_RANGE);
   ck_assert_str_eq(err.field, "text_pair");
   a.second_start = 3;
   s->slots->limits.num_types = s->limits.num_types = 1;
-  ck_assert_int_eq(tri_job_create(&a, &s->limits, NULL, 0, 0, &job, &err), TRI_OUT_OF_RANGE);
+  ck_assert_int_eq(tri_job_create(&a, &s->limits, &model, 0, &job, &err), TRI_OUT_OF_RANGE);
   ck_assert_int_eq(tri_batch_build(s->batch, s->slots, &plan), TRI_CORRUPT);
   destroy(s);
 }

@@ -24,6 +24,7 @@ enum { MS = 1000000 };
   } while (0)
 
 static const uint32_t eos[] = {3, 5};
+static const tri_job_model model = {.eos = eos, .num_eos = 2};
 
 /* ---- requests and their answers ---- */
 
@@ -143,7 +144,7 @@ static struct sim *sim_create(const struct config *cfg, uint64_t seed) {
   ck_assert_int_le(l->max_model_len, MAX_LEN);
   tri_sched_config sc = {.limits = *l, .num_lanes = cfg->lanes, .by_priority = cfg->by_priority};
   ck_assert_int_eq(tri_sched_create(&sc, &s->sched), TRI_OK);
-  ck_assert_int_eq(tri_plan_writer_create(2 * (size_t)l->max_num_seqs, (size_t)l->max_num_batched_tokens,
+  ck_assert_int_eq(tri_plan_writer_create(tri_plan_entries(l->max_num_seqs), (size_t)l->max_num_batched_tokens,
                                           tri_plan_pages(l->max_num_seqs, l->max_num_batched_tokens, l->block_size),
                                           &s->writer),
                    TRI_OK);
@@ -367,7 +368,7 @@ static void check_books(const struct sim *s) {
 
 static void arrive(struct sim *s, struct request *r) {
   tri_error err = {0};
-  ck_assert_msg(tri_job_create(&r->assign, &s->cfg.limits, eos, 2, (int64_t)s->iteration * MS, &r->job, &err) == TRI_OK,
+  ck_assert_msg(tri_job_create(&r->assign, &s->cfg.limits, &model, (int64_t)s->iteration * MS, &r->job, &err) == TRI_OK,
                 "%s: %s", err.field, err.message);
   r->arrived = true;
   tri_sched_add(s->sched, r->job);
@@ -732,7 +733,7 @@ START_TEST(test_refused_jobs) {
     if (i == 3) r->prompt[30] = VOCAB;
     struct tri_wire_bias bias = {.id = VOCAB};
     if (i == 4) r->assign.sampling.num_logit_bias = 1, r->assign.sampling.logit_bias = &bias;
-    ck_assert_int_eq(tri_job_create(&r->assign, &c.limits, eos, 2, 0, &job, &err), want[i].st);
+    ck_assert_int_eq(tri_job_create(&r->assign, &c.limits, &model, 0, &job, &err), want[i].st);
     ck_assert_str_eq(err.field, want[i].field);
     ck_assert_int_eq(err.status, want[i].st);
     ck_assert_ptr_null(job);

@@ -278,6 +278,8 @@ static int make_samples(sample out[MAX_SAMPLES]) {
   keep_group(out, &n, "health", &g);
   g = (tri_group_msg){.op = TRI_GROUP_FAILED, .seq = 5, .failed = {1, 2, 3, str("io"), str("disk"), str("f")}};
   keep_group(out, &n, "failed", &g);
+  g = (tri_group_msg){.op = TRI_GROUP_REFUSED, .seq = 5, .refused = {1, 2, str("io"), str("disk"), str("f")}};
+  keep_group(out, &n, "refused", &g);
   g = (tri_group_msg){.op = TRI_GROUP_FLOORS, .seq = 5, .floors = {1, 2, 3, {1e10, 2e11, 3, 4, 5.5}}};
   keep_group(out, &n, "floors", &g);
   g = (tri_group_msg){.op = TRI_GROUP_MEASURE, .seq = 5};
@@ -320,6 +322,12 @@ static void check_sampling(const tri_sampling *a, const tri_sampling *b, bool wi
   SAME_INT(min_tokens);
   SAME_INT(top_k);
   SAME_INT(n);
+  SAME_INT(num_beams);
+  SAME_INT(has_num_beams);
+  SAME_NUM(length_penalty);
+  SAME_INT(has_length_penalty);
+  SAME_INT(early_stopping);
+  SAME_INT(has_early_stopping);
   SAME_INT(logprobs);
   SAME_INT(priority);
   SAME_INT(deadline_ms);
@@ -551,6 +559,7 @@ typedef struct refusal {
 
 static void v_str(msgpack_packer *k) { msgpack_pack_str_with_body(k, "text", 4); }
 static void v_empty(msgpack_packer *k) { msgpack_pack_str_with_body(k, "", 0); }
+static void v_never(msgpack_packer *k) { msgpack_pack_str_with_body(k, "never", 5); }
 static void v_true(msgpack_packer *k) { msgpack_pack_true(k); }
 static void v_false(msgpack_packer *k) { msgpack_pack_false(k); }
 static void v_nil(msgpack_packer *k) { msgpack_pack_nil(k); }
@@ -672,11 +681,23 @@ static const refusal refusals[] = {
     {"model", v_1, BAD, "model"},
     {"token_ids", v_ints33, BAD, "token_ids"}, /* beside prompt */
     {"num_beams", v_1, TRI_OK, ""},
-    {"num_beams", v_4, TRI_UNSUPPORTED, "num_beams"},
+    {"num_beams", v_4, TRI_OK, ""},
+    {"num_beams", v_0, RANGE, "num_beams"},
+    {"num_beams", v_65, RANGE, "num_beams"},
+    {"num_beams", v_1_5, BAD, "num_beams"},
     {"best_of", v_4, TRI_UNSUPPORTED, "best_of"},
-    {"length_penalty", v_1_5, TRI_UNSUPPORTED, "length_penalty"},
+    {"best_of", v_1, TRI_OK, ""},
+    {"length_penalty", v_1_5, TRI_OK, ""},
+    {"length_penalty", v_minus_2, TRI_OK, ""},
+    {"length_penalty", v_101, RANGE, "length_penalty"},
+    {"length_penalty", v_nan, RANGE, "length_penalty"},
+    {"length_penalty", v_true, BAD, "length_penalty"},
     {"early_stopping", v_false, TRI_OK, ""},
-    {"early_stopping", v_true, TRI_UNSUPPORTED, "early_stopping"},
+    {"early_stopping", v_true, TRI_OK, ""},
+    {"early_stopping", v_never, TRI_OK, ""},
+    {"early_stopping", v_str, BAD, "early_stopping"},
+    {"early_stopping", v_empty, BAD, "early_stopping"},
+    {"early_stopping", v_1, BAD, "early_stopping"},
     {"messages", v_array0, TRI_UNSUPPORTED, "messages"},
     {"input", v_str, TRI_UNKNOWN_FIELD, "input"},
     {"temprature", v_1, TRI_UNKNOWN_FIELD, "temprature"},
@@ -968,6 +989,83 @@ START_TEST(request_ids) {
 }
 END_TEST
 
+static tri_submit beam_submit(void) {
+  tri_submit s;
+  tri_submit_init(&s);
+  s.prompt = str("x");
+  s.sampling.num_beams = 4;
+  s.sampling.n = 3;
+  s.sampling.length_penalty = -0.5;
+  return s;
+}
+
+/* As a client gives them and as the coordinator fills them in, every value of early_stopping. */
+START_TEST(beams_round_trip) {
+  tri_arena *a = arena();
+  tri_wire_buf buf = {0};
+  tri_error err = {0};
+  uint64_t id;
+  static tri_client_msg c, c_out;
+  static tri_group_msg g, g_out;
+  for (tri_early_stopping e = TRI_EARLY_FALSE; e <= TRI_EARLY_NEVER; e++)
+    for (int given = 0; given < 2; given++) {
+      tri_submit s = beam_submit();
+      s.sampling.early_stopping = e;
+      s.sampling.has_num_beams = s.sampling.has_length_penalty = s.sampling.has_early_stopping = given;
+      g = (tri_group_msg){.op = TRI_GROUP_ASSIGN, .assign = {.token_ids = ids4, .num_token_ids = 4}};
+      g.assign.sampling = s.sampling;
+      ck_assert_int_eq(tri_group_msg_encode(&g, &buf), TRI_OK);
+      ck_assert_msg(tri_group_msg_decode(buf.data, buf.len, a, &g_out, &err) == TRI_OK, "%s", err.message);
+      ck_assert_int_eq(g_out.assign.sampling.num_beams, 4);
+      ck_assert_double_eq(g_out.assign.sampling.length_penalty, -0.5);
+      ck_assert_int_eq(g_out.assign.sampling.early_stopping, e);
+      c = (tri_client_msg){.op = TRI_OP_SUBMIT, .id = 1, .submit = s};
+      if (!given) c.submit.sampling.n = 1; /* the default of num_beams goes along */
+      ck_assert_int_eq(tri_client_msg_encode(&c, &buf), TRI_OK);
+      ck_assert_msg(tri_client_msg_decode(buf.data, buf.len, a, &c_out, &id, &err) == TRI_OK, "%s", err.message);
+      const tri_sampling *p = &c_out.submit.sampling;
+      ck_assert_int_eq(p->num_beams, given ? 4 : 1);
+      ck_assert_double_eq(p->length_penalty, given ? -0.5 : 1);
+      ck_assert_int_eq(p->early_stopping, given ? e : TRI_EARLY_FALSE);
+      ck_assert(p->has_num_beams == given && p->has_length_penalty == given && p->has_early_stopping == given);
+    }
+  tri_wire_buf_free(&buf);
+  tri_arena_destroy(a);
+}
+END_TEST
+
+/* What has no meaning beside a search is refused by its name, from a client and from a coordinator. */
+START_TEST(beams_refused) {
+  static const char *const fields[] = {"logprobs",         "logit_bias",        "repetition_penalty",
+                                       "presence_penalty", "frequency_penalty", "n"};
+  struct tri_wire_bias bias = {1, 1};
+  static tri_client_msg c, out;
+  uint64_t id;
+  for (int i = 0; i < 6; i++)
+    for (int beams = 1; beams <= 4; beams += 3) {
+      tri_arena *a = arena();
+      tri_wire_buf buf = {0};
+      tri_error err = {0};
+      tri_submit s = beam_submit();
+      tri_sampling *p = &s.sampling;
+      p->num_beams = beams, p->has_num_beams = true;
+      if (i == 0) p->logprobs = 0;
+      if (i == 1) p->logit_bias = &bias, p->num_logit_bias = 1;
+      if (i == 2) p->repetition_penalty = 1.5, p->has_repetition_penalty = true;
+      if (i == 3) p->presence_penalty = 1;
+      if (i == 4) p->frequency_penalty = 1;
+      if (i == 5) p->n = 5;
+      c = (tri_client_msg){.op = TRI_OP_SUBMIT, .id = 1, .submit = s};
+      ck_assert_int_eq(tri_client_msg_encode(&c, &buf), TRI_OK);
+      tri_status st = tri_client_msg_decode(buf.data, buf.len, a, &out, &id, &err);
+      ck_assert_int_eq(st, beams == 1 ? TRI_OK : i == 5 ? TRI_OUT_OF_RANGE : TRI_UNSUPPORTED);
+      if (st) ck_assert_str_eq(err.field, fields[i]);
+      tri_wire_buf_free(&buf);
+      tri_arena_destroy(a);
+    }
+}
+END_TEST
+
 START_TEST(field_table) {
   size_t n;
   const tri_wire_field *f = tri_wire_fields(&n);
@@ -1052,7 +1150,8 @@ static void add_case(Suite *s, const char *name, const TTest *const *tests, size
 
 Suite *suite_wire(void) {
   Suite *s = suite_create("wire");
-  ADD_CASE("round_trip", round_trip_client, round_trip_server, round_trip_group, stable, request_ids, field_table);
+  ADD_CASE("round_trip", round_trip_client, round_trip_server, round_trip_group, stable, request_ids, field_table,
+           beams_round_trip, beams_refused);
   ADD_CASE("refused", envelope_refused, unknown_reply_fields);
   TCase *c = tcase_create("fields");
   tcase_add_loop_test(c, fields_refused, 0, sizeof refusals / sizeof *refusals);

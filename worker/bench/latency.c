@@ -133,9 +133,14 @@ static tri_status time_decode(struct bench *b, double *op, double *floor) {
 static tri_status set_up(struct bench *b, int *threads, tri_error *err) {
   tri_serve_options *o = &b->o.serve;
   int pins[1024], oversubscribed;
+  tri_model_config model;
   tri_comm *world;
   tri_status st;
   tri_comm_config cc = {.timeout_ms = 1000};
+  TRI_TRY(tri_model_config_load(o->model, &model, err));
+  if (model.seq2seq.on)
+    return tri_fail(err, TRI_UNSUPPORTED, "model", "model_type %s is an encoder-decoder: only decoders are timed here",
+                    model.arch->model_type);
   *threads = o->threads ? o->threads : tri_topo_num_cores();
   TRI_TRY(tri_topo_assign(0, 1, *threads, pins, &oversubscribed));
   TRI_TRY(tri_pool_create(*threads, pins, oversubscribed ? 0 : 200, &b->pool));

@@ -90,9 +90,10 @@ static tri_status plan_ranks(const struct plan_options *o, const tri_model_confi
     if (l.kv_tokens < tokens) tokens = l.kv_tokens;
     print_rank(o, &shard, &l, rank);
   }
+  bool sources = c->seq2seq.on; /* each with as many tokens as a sequence, and KV of its own */
   if (worst == TRI_OK && !o->json)
-    printf("\nfits: %lld tokens of KV in the group (the smallest rank's), %lld sequences of full length\n",
-           (long long)tokens, (long long)(tokens / len));
+    printf("\nfits: %lld tokens of KV in the group (the smallest rank's), %lld sequences of full length%s\n",
+           (long long)tokens, (long long)(tokens / len / (sources ? 2 : 1)), sources ? " with their sources" : "");
   if (o->json)
     printf("],\"fits\":%s,\"kv_tokens\":%lld}\n", worst == TRI_OK ? "true" : "false",
            worst == TRI_OK ? (long long)tokens : 0LL);

@@ -1,0 +1,100 @@
+/* What the scheduler's files share: its state, and the lists, slots and pages that all of them move (schedule_pages.c).
+ */
+#ifndef TRI_WORKER_SCHEDULE_H
+#define TRI_WORKER_SCHEDULE_H
+
+#include "worker/scheduler.h"
+
+typedef struct tri_seq_list {
+  tri_sequence *head, *tail;
+  int count;
+} tri_seq_list;
+
+typedef struct tri_sched_lane {
+  tri_seq_list running; /* oldest first */
+  bool busy;
+} tri_sched_lane;
+
+struct tri_sched {
+  tri_sched_config cfg;
+  tri_block_pool pool;
+  tri_seq_list waiting; /* by (priority, arrival) */
+  tri_sched_lane *lanes;
+  tri_sequence **slot_owner; /* [max_num_seqs]; NULL: free */
+  int num_running;
+  tri_job *jobs, *retired;
+  uint64_t arrivals, tokens, preemptions;
+  uint64_t step;
+};
+
+static inline int tri_sched_pages_for(const tri_sched *s, int tokens) {
+  return (tokens + s->cfg.limits.block_size - 1) / s->cfg.limits.block_size;
+}
+
+/* Its source has yet to be encoded, or to be encoded again. */
+static inline bool tri_seq_needs_source(const tri_sequence *q) { return q->job->num_source && !q->num_source_pages; }
+
+static inline bool tri_job_under_way(const tri_job *j) {
+  for (int i = 0; i < j->num_seqs; i++)
+    if (j->seqs[i].in_flight) return true;
+  return false;
+}
+
+/* May be preempted: no step with it is under way. */
+static inline bool tri_seq_is_idle(const tri_sequence *q) {
+  return q->job->search ? !tri_job_under_way(q->job) : !q->in_flight;
+}
+
+/* How many slots it takes to let q in: a search takes all of its own at once. */
+static inline int tri_seq_slots(const tri_sequence *q) { return q->job->search ? q->job->num_seqs : 1; }
+
+void tri_seq_list_remove(tri_seq_list *l, tri_sequence *q);
+void tri_seq_list_insert(const tri_sched *s, tri_seq_list *l, tri_sequence *q); /* in its place */
+bool tri_seq_before(const tri_sched *s, const tri_sequence *a, const tri_sequence *b);
+
+static inline int tri_sched_num_free(const tri_sched *s) { return s->cfg.limits.max_num_seqs - s->num_running; }
+int tri_sched_free_slot(const tri_sched *s); /* -1: none */
+void tri_sched_enter_lane(tri_sched *s, tri_sequence *q, int lane, int slot);
+void tri_sched_leave_lane(tri_sched *s, tri_sequence *q); /* drops its pages */
+
+/* Back to the queue; its tokens, the generated ones too, are the prompt of its second computation. A search goes with
+ * all of its beams. */
+void tri_sched_preempt(tri_sched *s, tri_sequence *q);
+/* The last in order of the running sequences that are not under way and come after q; NULL when there is none. The
+ * beams of a search spare one another. */
+tri_sequence *tri_sched_last_idle(const tri_sched *s, const tri_sequence *q);
+bool tri_sched_preempt_one(tri_sched *s, const tri_sequence *for_whom);
+
+void tri_sched_drop_pages(tri_sched *s, tri_sequence *q);
+void tri_sched_drop_source(tri_sched *s, tri_sequence *q);
+/* `to` holds what `from` holds, by reference. */
+void tri_sched_share_pages(tri_sched *s, tri_sequence *to, const tri_sequence *from);
+void tri_sched_share_source(tri_sched *s, tri_sequence *to, const tri_sequence *from);
+/* Pages for the source of q, all or none. */
+bool tri_sched_secure_source(tri_sched *s, tri_sequence *q, bool may_preempt);
+/* Pages for tokens num_computed .. +n-1 of q. *first is the index of the first page that the plan must name. A page
+ * that is shared and about to be written is copied. On failure q has the pages that it had: the plan names only those
+ * taken for it, so none may be left over from a plan that did not come. */
+bool tri_sched_secure_pages(tri_sched *s, tri_sequence *q, int n, bool may_preempt, tri_plan_writer *plan, int *first);
+
+/* Adds n tokens of q to the plan. whole: an encoder's sequence, of which nothing is drawn. */
+void tri_sched_emit(tri_plan_writer *plan, tri_sequence *q, int n, int first_page, bool whole);
+bool tri_job_stops_at(const tri_job *j, uint32_t token);
+
+void tri_sched_end_sequence(tri_sched *s, tri_sequence *q);
+void tri_sched_retire_if_done(tri_sched *s, tri_job *j);
+
+/* ---- beam_schedule.c: jobs with a search ---- */
+
+void tri_search_enter(tri_sched *s, tri_job *j, int lane); /* there are slots enough */
+bool tri_search_in_prompt(const tri_sequence *q);          /* q is the sequence that computes it, and has not drawn */
+/* The next token of every live beam, if there are pages for all. */
+void tri_search_decode(tri_sched *s, tri_plan_writer *plan, tri_job *j, int *budget);
+void tri_search_preempt(tri_sched *s, tri_job *j);
+/* What was drawn for one of the beams. */
+void tri_search_take(tri_sched *s, tri_sequence *q, const tri_sample_result *drawn);
+/* The answers of a search that is done; the end of one that is aborted. False: out is full, call again. */
+bool tri_search_deliver(tri_sched *s, tri_job *j, tri_outbox *out);
+bool tri_search_end(tri_sched *s, tri_job *j, tri_outbox *out);
+
+#endif

@@ -1,0 +1,175 @@
+/* The scheduler's lists, slots and pages: who holds what. */
+#include <string.h>
+
+#include "worker/schedule.h"
+
+/* ---- lists ---- */
+
+void tri_seq_list_remove(tri_seq_list *l, tri_sequence *q) {
+  *(q->prev ? &q->prev->next : &l->head) = q->next;
+  *(q->next ? &q->next->prev : &l->tail) = q->prev;
+  q->next = q->prev = NULL;
+  l->count--;
+}
+
+/* a runs before b. */
+bool tri_seq_before(const tri_sched *s, const tri_sequence *a, const tri_sequence *b) {
+  if (s->cfg.by_priority && a->job->priority != b->job->priority) return a->job->priority < b->job->priority;
+  if (a->job->arrival != b->job->arrival) return a->job->arrival < b->job->arrival;
+  return a->choice < b->choice;
+}
+
+void tri_seq_list_insert(const tri_sched *s, tri_seq_list *l, tri_sequence *q) {
+  tri_sequence *after = l->tail; /* most come last */
+  while (after && tri_seq_before(s, q, after)) after = after->prev;
+  q->prev = after;
+  q->next = after ? after->next : l->head;
+  *(q->prev ? &q->prev->next : &l->head) = q;
+  *(q->next ? &q->next->prev : &l->tail) = q;
+  l->count++;
+}
+
+/* ---- slots ---- */
+
+void tri_sched_leave_lane(tri_sched *s, tri_sequence *q) {
+  tri_seq_list_remove(&s->lanes[q->lane].running, q);
+  s->slot_owner[q->slot] = NULL;
+  s->num_running--;
+  tri_sched_drop_pages(s, q);
+  tri_sched_drop_source(s, q);
+  q->slot = q->lane = -1;
+}
+
+void tri_sched_enter_lane(tri_sched *s, tri_sequence *q, int lane, int slot) {
+  q->state = TRI_SEQ_RUNNING;
+  q->lane = lane;
+  q->slot = slot;
+  q->fresh = true;
+  s->slot_owner[slot] = q;
+  s->num_running++;
+  tri_seq_list_insert(s, &s->lanes[lane].running, q);
+}
+
+int tri_sched_free_slot(const tri_sched *s) {
+  for (int i = 0; i < s->cfg.limits.max_num_seqs; i++)
+    if (!s->slot_owner[i]) return i;
+  return -1;
+}
+
+void tri_sched_end_sequence(tri_sched *s, tri_sequence *q) {
+  if (q->state == TRI_SEQ_RUNNING) tri_sched_leave_lane(s, q);
+  if (q->state == TRI_SEQ_WAITING) tri_seq_list_remove(&s->waiting, q);
+  q->state = TRI_SEQ_ENDED;
+  q->job->num_open--;
+}
+
+void tri_sched_retire_if_done(tri_sched *s, tri_job *j) {
+  if (j->num_open) return;
+  *(j->prev ? &j->prev->next : &s->jobs) = j->next;
+  if (j->next) j->next->prev = j->prev;
+  j->prev = NULL;
+  j->next = s->retired;
+  s->retired = j;
+}
+
+/* ---- preemption ---- */
+
+void tri_sched_preempt(tri_sched *s, tri_sequence *q) {
+  if (q->job->search) {
+    tri_search_preempt(s, q->job);
+    return;
+  }
+  tri_sched_leave_lane(s, q);
+  q->state = TRI_SEQ_WAITING;
+  q->num_computed = 0;
+  tri_seq_list_insert(s, &s->waiting, q);
+  s->preemptions++;
+}
+
+tri_sequence *tri_sched_last_idle(const tri_sched *s, const tri_sequence *q) {
+  tri_sequence *last = NULL;
+  for (int l = 0; l < s->cfg.num_lanes; l++)
+    for (tri_sequence *v = s->lanes[l].running.tail; v; v = v->prev) {
+      if (!tri_seq_is_idle(v) || !(v->num_pages + v->num_source_pages) || !tri_seq_before(s, q, v)) continue;
+      if (v->job->search && v->job == q->job) continue;
+      if (!last || tri_seq_before(s, last, v)) last = v;
+      break; /* a lane's list is in order */
+    }
+  return last;
+}
+
+bool tri_sched_preempt_one(tri_sched *s, const tri_sequence *for_whom) {
+  tri_sequence *victim = tri_sched_last_idle(s, for_whom);
+  if (victim) tri_sched_preempt(s, victim);
+  return victim != NULL;
+}
+
+/* ---- pages ---- */
+
+static void drop(tri_sched *s, const int32_t *pages, int *n) {
+  for (int i = 0; i < *n; i++) tri_block_drop(&s->pool, pages[i]);
+  *n = 0;
+}
+
+void tri_sched_drop_pages(tri_sched *s, tri_sequence *q) { drop(s, q->pages, &q->num_pages); }
+void tri_sched_drop_source(tri_sched *s, tri_sequence *q) { drop(s, q->source_pages, &q->num_source_pages); }
+
+static void share(tri_sched *s, int32_t *to, const int32_t *from, int n) {
+  for (int i = 0; i < n; i++) tri_block_share(&s->pool, to[i] = from[i]);
+}
+
+void tri_sched_share_pages(tri_sched *s, tri_sequence *to, const tri_sequence *from) {
+  share(s, to->pages, from->pages, from->num_pages);
+  to->num_pages = from->num_pages;
+}
+
+void tri_sched_share_source(tri_sched *s, tri_sequence *to, const tri_sequence *from) {
+  share(s, to->source_pages, from->source_pages, from->num_source_pages);
+  to->num_source_pages = from->num_source_pages;
+}
+
+static bool take_page(tri_sched *s, const tri_sequence *q, int32_t *page, bool may_preempt) {
+  while ((*page = tri_block_take(&s->pool)) < 0)
+    if (!may_preempt || !tri_sched_preempt_one(s, q)) return false;
+  return true;
+}
+
+bool tri_sched_secure_source(tri_sched *s, tri_sequence *q, bool may_preempt) {
+  int need = tri_sched_pages_for(s, q->job->num_source);
+  while (q->num_source_pages < need) {
+    if (!take_page(s, q, &q->source_pages[q->num_source_pages], may_preempt)) {
+      tri_sched_drop_source(s, q);
+      return false;
+    }
+    q->num_source_pages++;
+  }
+  return true;
+}
+
+static bool is_shared(const tri_sched *s, const tri_sequence *q, int index) {
+  return q->num_computed % s->cfg.limits.block_size && s->pool.refs[q->pages[index]] > 1;
+}
+
+bool tri_sched_secure_pages(tri_sched *s, tri_sequence *q, int n, bool may_preempt, tri_plan_writer *plan, int *first) {
+  int need = tri_sched_pages_for(s, q->num_computed + n), at = q->num_computed / s->cfg.limits.block_size;
+  int had = q->num_pages;
+  int32_t copy;
+  while (q->num_pages < need) {
+    if (!take_page(s, q, &q->pages[q->num_pages], may_preempt)) goto fail;
+    q->num_pages++;
+  }
+  *first = had;
+  if (!is_shared(s, q, at)) return true;
+  if (take_page(s, q, &copy, may_preempt)) {
+    tri_plan_add_copy(plan, q->pages[at], copy);
+    tri_block_drop(&s->pool, q->pages[at]);
+    q->pages[at] = copy;
+    *first = at;
+  } else if (is_shared(s, q, at)) { /* those who shared it may just have been preempted */
+    goto fail;
+  }
+  return true;
+fail:
+  while (q->num_pages > had) tri_block_drop(&s->pool, q->pages[--q->num_pages]);
+  return false;
+}
