@@ -166,7 +166,8 @@ void tri_cuda_own_linear(cudaStream_t stream, const tri_linear_args *a, void *wo
   unsigned columns = blocks_for((size_t)n, COLUMN_WARPS);
   if (!m || !n) return;
   if (a->int8_activations) {
-    int8_kernel<<<dim3(columns, m), COLUMN_WARPS * WARP, 0, stream>>>(*a, tri_cuda_round(stream, a->x, workspace));
+    tri_cuda_rounded x = tri_cuda_round(stream, a->x, workspace);
+    int8_kernel<<<dim3(columns, m), COLUMN_WARPS * WARP, 0, stream>>>(*a, x);
   } else if (m <= 2 * FEW && is_aligned(*a)) {
     skinny_as_stored(stream, *a);
   } else if (m <= 2 * FEW) {
