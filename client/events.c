@@ -170,6 +170,7 @@ trireme_result tri_client_event(trireme *c, trireme_event *out, trireme_error *e
     tri_request_id_format(&m->accepted.request_id, out->accepted.request_id);
     out->accepted.prompt_tokens = m->accepted.prompt_tokens;
     out->accepted.existing = m->accepted.existing;
+    out->accepted.token_ids_only = m->accepted.token_ids_only;
     break;
   case TRI_REPLY_TOKENS:
     out->kind = TRIREME_EVENT_TOKENS;

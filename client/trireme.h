@@ -263,7 +263,8 @@ typedef struct trireme_event {
     struct {
       char request_id[33];
       uint64_t prompt_tokens;
-      bool existing; /* it was known already: submitted before under the same request_id */
+      bool existing;       /* it was known already: submitted before under the same request_id */
+      bool token_ids_only; /* the model has no tokenizer: choices have ids, but no text */
     } accepted;
     struct {
       size_t num;

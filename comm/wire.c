@@ -381,6 +381,7 @@ static const tri_field r_accepted_fields[] = {
     {TRI_F(TRI_FT_RID, "request_id", tri_server_msg, accepted.request_id), .flags = TRI_FF_REQUIRED},
     R_F(TRI_FT_U64, "prompt_tokens", accepted.prompt_tokens),
     R_F(TRI_FT_BOOL, "existing", accepted.existing),
+    {TRI_F(TRI_FT_BOOL, "token_ids_only", tri_server_msg, accepted.token_ids_only), .flags = TRI_FF_OMIT},
 };
 static const tri_field r_tokens_fields[] = {
     {TRI_F(TRI_FT_RECORDS, "choices", tri_server_msg, tokens.choices),

@@ -307,7 +307,7 @@ typedef struct tri_server_msg {
     struct {
       tri_request_id request_id;
       uint64_t prompt_tokens;
-      bool existing;
+      bool existing, token_ids_only; /* token_ids_only: the model has no tokenizer, and the answer no text */
     } accepted;
     struct {
       uint32_t num;

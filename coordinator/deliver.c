@@ -45,6 +45,7 @@ static tri_status send_accepted(tri_core *c, job *j) {
   m.accepted.request_id = j->request_id;
   m.accepted.prompt_tokens = j->num_prompt;
   m.accepted.existing = j->known;
+  m.accepted.token_ids_only = !c->cfg.tokenizer;
   return reply(c, j, TRI_REPLY_ACCEPTED, &m);
 }
 
@@ -162,7 +163,9 @@ static tri_status deliver(tri_core *c, job *j) {
     if ((st = send_accepted(c, j)) != TRI_OK) return st;
     j->accepted_sent = true;
   }
-  bool ended = j->state == JOB_ENDED, whole = !j->stream && j->sampling.logprobs < 0 && total_text(j) <= DONE_TEXT;
+  bool ended = j->state == JOB_ENDED;
+  /* `done` has the text, but neither token ids nor log probabilities. */
+  bool whole = !j->stream && c->cfg.tokenizer && j->sampling.logprobs < 0 && total_text(j) <= DONE_TEXT;
   bool pieces = accepted && (j->stream || (ended && !whole && !j->error));
   if (pieces && (st = send_echo(c, j)) != TRI_OK) return st;
   if (pieces)

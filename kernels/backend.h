@@ -257,7 +257,9 @@ typedef struct tri_moe_route_args {
 
 /* out[t] = sum over the token's choices c, in their order, of weights[t][c] * expert(x[t]), or out += with accumulate.
  * expert(x) = down act(up x + up_bias) + down_bias; gated: down glu(up x + up_bias), the rows of up_n being F gates and
- * then F ups. Choices outside first_expert .. first_expert + num_experts - 1 are other ranks' and add nothing. */
+ * then F ups. Choices outside first_expert .. first_expert + num_experts - 1 are other ranks' and add nothing.
+ * int8_activations, with weights of I8 and H and F <= TRI_INT8_MAX_K: both products are as tri_linear_args has them;
+ * x's rows are rounded, and of each choice the hidden row, which is float32, before `down`. */
 typedef struct tri_moe_experts_args {
   tri_mat x;              /* [T, H] */
   const int32_t *experts; /* [T, top_k] */
@@ -270,7 +272,7 @@ typedef struct tri_moe_experts_args {
   tri_act act;
   bool gated;
   float glu_limit; /* as in tri_glu_args */
-  bool accumulate;
+  bool accumulate, int8_activations;
   tri_mat out; /* [T, H], not x */
 } tri_moe_experts_args;
 

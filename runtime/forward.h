@@ -43,7 +43,7 @@ typedef struct tri_forward_config {
   tri_weights *weights;
   tri_kv_cache *kv;
   tri_group *group;
-  bool int8_activations; /* of every linear layer whose weights are int8 */
+  bool int8_activations; /* of every linear layer and expert whose weights are int8 */
   tri_progress *progress;
   tri_observer observer;
 } tri_forward_config;

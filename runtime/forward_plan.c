@@ -197,20 +197,23 @@ tri_moe_route_args tri_route_of(const tri_forward *f, const tri_weight *w, int t
 
 tri_moe_experts_args tri_experts_of(const tri_forward *f, const tri_weight *w, tri_mat in) {
   const tri_model_config *c = f->cfg.model;
+  const tri_weight *up = &w[TRI_W_EXPERT_UP], *down = &w[TRI_W_EXPERT_DOWN];
+  bool int8 = up->dtype == TRI_I8 && down->dtype == TRI_I8 && up->k <= TRI_INT8_MAX_K && down->k <= TRI_INT8_MAX_K;
   return (tri_moe_experts_args){
       .x = in,
       .experts = f->buf.experts,
       .weights = f->buf.expert_weights,
       .top_k = (int)c->moe.top_k,
       .num_experts = (int)c->moe.num_experts,
-      .up = w[TRI_W_EXPERT_UP],
-      .down = w[TRI_W_EXPERT_DOWN],
+      .up = *up,
+      .down = *down,
       .up_bias = tri_vector(&w[TRI_W_EXPERT_UP_BIAS]),
       .down_bias = tri_vector(&w[TRI_W_EXPERT_DOWN_BIAS]),
       .act = c->act,
       .gated = c->gated,
       .glu_limit = (float)c->moe.glu_limit,
       .accumulate = c->parallel_residual,
+      .int8_activations = f->cfg.int8_activations && int8,
       .out = tri_rows(f->buf.delta, in.rows),
   };
 }

@@ -9,7 +9,8 @@
 #include "worker/measure.h"
 #include "worker/worker.h"
 
-enum { HEALTH_MS = 1000, LEASE_MS = 8000, POLL_MS = 250 };
+/* IDLED_MS: between two reports because the leader has run out of work, which short jobs make it do often. */
+enum { HEALTH_MS = 1000, IDLED_MS = 100, LEASE_MS = 8000, POLL_MS = 250 };
 
 struct control {
   tri_worker *w;
@@ -19,7 +20,7 @@ struct control {
   tri_wire_buf buf;
   tri_outbox *unsent; /* popped, but the socket was full */
   uint64_t seq;
-  int64_t last_health, last_lease;
+  int64_t last_health, last_idled, last_lease;
   bool registered_facts, told_ready;
   struct utsname host;
 };
@@ -218,7 +219,9 @@ static void report(struct control *c) {
     c->told_ready = send_msg(c, &m) == TRI_OK;
   }
   if (atomic_exchange(&w->measured, false)) send_floors(c);
-  if (now - c->last_health >= HEALTH_MS * 1000000LL) {
+  bool idled = now - c->last_idled >= IDLED_MS * 1000000LL && atomic_exchange(&w->idled, false);
+  if (idled) c->last_idled = now;
+  if (idled || now - c->last_health >= HEALTH_MS * 1000000LL) {
     send_health(c);
     c->last_health = now;
   }
@@ -252,7 +255,7 @@ static void run(struct control *c) {
     tri_zpoll items[] = {{.link = c->link, .fd = -1}, {.fd = w->notify_fd}};
     int ready = 0;
     uint64_t count;
-    tri_zpoll_wait(items, 2, POLL_MS, &ready);
+    tri_zpoll_wait(items, 2, atomic_load(&w->idled) ? IDLED_MS : POLL_MS, &ready);
     if (items[1].ready && read(w->notify_fd, &count, sizeof count) < 0 && errno != EAGAIN) break;
     receive(c);
     send_outboxes(c);

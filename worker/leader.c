@@ -196,6 +196,7 @@ static tri_status serve(struct leader *ld) {
   tri_worker *w = ld->w;
   const tri_wait_policy *policy = &w->group.world->policy;
   tri_wait wait = tri_wait_begin(policy, TRI_NEVER);
+  bool idle = true;
   while (!atomic_load_explicit(&w->stop, memory_order_relaxed)) {
     bool worked = false;
     tri_status st = TRI_OK;
@@ -209,6 +210,7 @@ static tri_status serve(struct leader *ld) {
     publish(ld);
     if (st != TRI_OK) return st;
     if (worked) {
+      idle = false;
       atomic_store_explicit(&w->measure, false, memory_order_relaxed); /* asked for in vain: work has come */
       wait = tri_wait_begin(policy, TRI_NEVER);
       continue;
@@ -218,6 +220,11 @@ static tri_status serve(struct leader *ld) {
       continue;
     }
     if (atomic_load(&w->drain)) return TRI_OK;
+    if (!idle) {
+      idle = true;
+      atomic_store(&w->idled, true);
+      tri_control_notify(w);
+    }
     tri_worker_measure(w);
     tri_waker_sleep(&w->waker, 500000000); /* a command wakes it */
     wait = tri_wait_begin(policy, TRI_NEVER);

@@ -46,6 +46,7 @@ typedef struct tri_worker {
   _Atomic uint64_t scheduler_ns, tokens, preemptions, pages_used;
   _Atomic uint32_t running, waiting;
   _Atomic bool busy;
+  atomic_bool idled; /* the leader has run out of work: its counters are for the control thread to send */
   double load_seconds, block_seconds; /* written before ready */
   tri_floors floors;                  /* written before measured */
   atomic_bool measured;               /* floors are for the control thread to send */

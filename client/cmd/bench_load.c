@@ -25,7 +25,7 @@ static double uniform(uint64_t *state) { return (double)(next_random(state) >> 1
 static int read_prompts(bench_run *b) {
   const char *path = b->o->prompt_file;
   FILE *f = fopen(path, "re");
-  if (!f) return cmd_usage("trireme bench", "cannot open %s: %s", path, strerror(errno));
+  if (!f) return cmd_failed("trireme bench", "cannot open %s: %s", path, strerror(errno));
   cmd_request defaults;
   cmd_request_init(&defaults);
   defaults.r.max_tokens = b->o->random_output_len;

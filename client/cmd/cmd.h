@@ -57,7 +57,12 @@ int cmd_connect(const cmd_connection *connection, trireme **out);
 
 /* One line on stderr; returns the exit code that suits the error's code. */
 int cmd_fail(const trireme_error *error);
+/* The same of an error that the coordinator answered with: what it does not take was refused, and is not bad usage. */
+int cmd_refused(const trireme_error *error);
+/* Also prints where help is. */
 int cmd_usage(const char *program, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* For what is wrong with a file. */
+int cmd_failed(const char *program, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 int cmd_exit_code(const char *code);
 
 /* ---- text that grows (also JSON) ---- */

@@ -35,6 +35,21 @@ int cmd_fail(const trireme_error *e) {
   return cmd_exit_code(e->code);
 }
 
+int cmd_refused(const trireme_error *e) {
+  int code = cmd_fail(e);
+  return code == TRI_EXIT_USAGE ? TRI_EXIT_REFUSED : code;
+}
+
+int cmd_failed(const char *program, const char *fmt, ...) {
+  va_list ap;
+  fprintf(stderr, "%s: ", program);
+  va_start(ap, fmt);
+  vfprintf(stderr, fmt, ap);
+  va_end(ap);
+  fputc('\n', stderr);
+  return TRI_EXIT_FAILED;
+}
+
 int cmd_usage(const char *program, const char *fmt, ...) {
   va_list ap;
   fprintf(stderr, "%s: ", program);
@@ -70,5 +85,5 @@ int cmd_ask_status(trireme *c, int timeout_ms, trireme_event *e) {
     if (r) return cmd_fail(&error);
   } while (e->id != id);
   if (e->kind == TRIREME_EVENT_STATUS) return TRI_EXIT_OK;
-  return e->kind == TRIREME_EVENT_ERROR ? cmd_fail(&e->error) : TRI_EXIT_FAILED;
+  return e->kind == TRIREME_EVENT_ERROR ? cmd_refused(&e->error) : TRI_EXIT_FAILED;
 }

@@ -77,6 +77,7 @@ static int check(const cmd_encode_options *o) {
                                       : "what is the input? --text, --token-ids or --file");
   if (o->output && !o->file) return cmd_usage(o->program, "--output belongs to --file");
   if (pair && !text) return cmd_usage(o->program, "--text-pair belongs to --text");
+  if (pair && !pair_len) return cmd_usage(o->program, "text_pair is empty");
   if (pair && cmd_utf8_prefix(pair, pair_len) < pair_len) return cmd_usage(o->program, "text-pair is not UTF-8");
   if (valid < len) return cmd_usage(o->program, "byte %zu of the text is not UTF-8", valid + 1);
   return text && !len ? cmd_usage(o->program, "text is empty") : TRI_EXIT_OK;

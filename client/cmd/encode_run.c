@@ -35,11 +35,11 @@ typedef struct runner {
 
 /* ---- answers ---- */
 
-static void fail_slot(runner *r, slot *s, const trireme_error *e) {
+static void fail_slot(runner *r, slot *s, const trireme_error *e, bool answered) {
   s->done = true;
   r->failed = true;
   if (!r->in) {
-    r->code = cmd_fail(e);
+    r->code = answered ? cmd_refused(e) : cmd_fail(e);
     return;
   }
   bool named = !e->field[0] || strstr(e->message, e->field);
@@ -78,7 +78,7 @@ static void on_event(runner *r, const trireme_event *e) {
   if (answer)
     finish_slot(r, s, e);
   else
-    fail_slot(r, s, &e->error);
+    fail_slot(r, s, &e->error, true);
 }
 
 /* Writes the oldest answers as far as they are there. */
@@ -205,7 +205,7 @@ static trireme_result feed(runner *r, trireme_error *error) {
     s = next_slot(r);
     st = r->in ? send_line(r, s, (size_t)n, error) : send_request(r, s, &r->o->request, error);
     if (st == TRIREME_INVALID)
-      fail_slot(r, s, error);
+      fail_slot(r, s, error, false);
     else if (st)
       return st;
   }
@@ -239,9 +239,9 @@ static int open_input(runner *r) {
   struct stat in, out;
   if (!o->file) return TRI_EXIT_OK;
   r->in = strcmp(o->file, "-") ? fopen(o->file, "re") : stdin;
-  if (!r->in) return cmd_usage(o->program, "cannot open %s: %s", o->file, strerror(errno));
+  if (!r->in) return cmd_failed(o->program, "cannot open %s: %s", o->file, strerror(errno));
   if (fstat(fileno(r->in), &in) || S_ISDIR(in.st_mode))
-    return cmd_usage(o->program, "%s is a folder, not a file of texts", o->file);
+    return cmd_failed(o->program, "%s is a folder, not a file of texts", o->file);
   if (o->output && strcmp(o->output, "-") && !stat(o->output, &out) && in.st_dev == out.st_dev &&
       in.st_ino == out.st_ino)
     return cmd_usage(o->program, "--output %s is the file of texts itself", o->output);
@@ -253,7 +253,7 @@ static int open_output(runner *r) {
   const char *path = r->o->output;
   bool to_file = path && strcmp(path, "-");
   r->out = to_file ? fopen(path, "we") : stdout;
-  return r->out ? TRI_EXIT_OK : cmd_usage(r->o->program, "cannot write %s: %s", path, strerror(errno));
+  return r->out ? TRI_EXIT_OK : cmd_failed(r->o->program, "cannot write %s: %s", path, strerror(errno));
 }
 
 int cmd_encode_run(const cmd_encode_options *o) {

@@ -46,7 +46,7 @@ static int show_stats(trireme *c, int timeout_ms) {
   trireme_event e;
   trireme_error error = {0};
   if (trireme_ask_stats(c, NULL, &error) || trireme_next(c, timeout_ms, &e, &error)) return cmd_fail(&error);
-  if (e.kind == TRIREME_EVENT_ERROR) return cmd_fail(&e.error);
+  if (e.kind == TRIREME_EVENT_ERROR) return cmd_refused(&e.error);
   if (e.kind == TRIREME_EVENT_STATS) fwrite(e.stats.text, 1, e.stats.text_len, stdout);
   return fflush(stdout) ? TRI_EXIT_FAILED : TRI_EXIT_OK;
 }
@@ -105,7 +105,7 @@ static int cancel(trireme *c, const char *request_id, int timeout_ms) {
   while (!r) {
     r = trireme_next(c, timeout_ms, &e, &error);
     if (r) break;
-    if (e.id == cancel_id && e.kind == TRIREME_EVENT_ERROR) return cmd_fail(&e.error);
+    if (e.id == cancel_id && e.kind == TRIREME_EVENT_ERROR) return cmd_refused(&e.error);
     if (e.id == status_id) return TRI_EXIT_OK;
   }
   return cmd_fail(&error);

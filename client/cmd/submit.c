@@ -18,7 +18,7 @@ static const tri_option own_options[] = {
     {TRI_OPT(cmd_submit_options, concurrency), .name = "concurrency", .min = 1, .max = 65536, .fallback = "64",
      .group = "Many prompts", .help = "requests at a time"},
     {TRI_OPT(cmd_submit_options, progress), .name = "progress", .fallback = "true", .group = "Many prompts",
-     .help = "draw a progress bar when the standard error is a terminal"},
+     .help = "draw a progress bar when the standard error is a terminal, and sum up at the end"},
     CMD_CONNECTION_OPTIONS(cmd_submit_options, connection),
 };
 enum { NUM_OWN = sizeof own_options / sizeof *own_options };
@@ -52,16 +52,30 @@ static bool print_json(const trireme_event *e) {
 typedef struct texts {
   cmd_buf choice[64];
   int64_t n;
+  bool ids; /* there is no text: what is printed are token ids */
 } texts;
+
+static bool print_piece(texts *t, const trireme_choice *c, const char *s, size_t len) {
+  if (t->n <= 1) return fwrite(s, 1, len, stdout) == len;
+  cmd_buf_add(&t->choice[c->index % 64], s, len);
+  return true;
+}
+
+static bool print_ids(texts *t, const trireme_choice *c) {
+  bool ok = true;
+  for (size_t i = 0; i < c->num_ids; i++) {
+    char id[16];
+    int len = snprintf(id, sizeof id, c->offset + i ? " %u" : "%u", c->ids[i]);
+    ok &= print_piece(t, c, id, (size_t)len);
+  }
+  return ok;
+}
 
 static bool print_tokens(const trireme_event *e, texts *t) {
   bool ok = true;
   for (size_t i = 0; i < e->tokens.num; i++) {
     const trireme_choice *c = &e->tokens.choices[i];
-    if (t->n > 1)
-      cmd_buf_add(&t->choice[c->index % 64], c->text, c->text_len);
-    else
-      ok &= fwrite(c->text, 1, c->text_len, stdout) == c->text_len;
+    ok &= t->ids ? print_ids(t, c) : print_piece(t, c, c->text, c->text_len);
   }
   return ok && (t->n > 1 || !fflush(stdout));
 }
@@ -107,11 +121,12 @@ static int stream(trireme *c, uint64_t id, const cmd_submit_options *o, bool *lo
     else if (e.id != id)
       continue;
     else if (e.kind == TRIREME_EVENT_ERROR)
-      code = cmd_fail(&e.error);
+      code = cmd_refused(&e.error);
     else if (e.kind == TRIREME_EVENT_DONE)
       code = end_of(&e), ended = true;
     if (r) continue;
     silent &= !o->json && e.kind != TRIREME_EVENT_TOKENS && e.kind != TRIREME_EVENT_DONE;
+    if (e.kind == TRIREME_EVENT_ACCEPTED) t.ids = e.accepted.token_ids_only;
     if (o->json)
       written = print_json(&e);
     else if (e.kind == TRIREME_EVENT_TOKENS)

@@ -240,22 +240,36 @@ static bool feed(batch *b, trireme_error *error) {
 
 /* ---- progress ---- */
 
+static void sum_up(const batch *b, int64_t now) {
+  uint64_t over = b->succeeded + b->failed;
+  double seconds = (double)(now - b->started_ns) * 1e-9 + 1e-9;
+  fprintf(stderr, "%llu done, %llu failed, %lld running, %.1f req/s, %.0f tok/s", (unsigned long long)b->succeeded,
+          (unsigned long long)b->failed, (long long)b->in_flight, (double)over / seconds, (double)b->tokens / seconds);
+}
+
 static void draw(batch *b, bool last) {
   int64_t now = tri_now_ns();
   if (!b->bar || (!last && now - b->drawn_ns < PROGRESS_MS * 1000000LL)) return;
   b->drawn_ns = now;
   char bar[BAR + 1];
   uint64_t over = b->succeeded + b->failed;
-  double seconds = (double)(now - b->started_ns) * 1e-9 + 1e-9;
   /* The number of lines is not known before the file has been read: its bytes stand in for it. */
   double total = b->in_size > 0 && b->in_read > 0 ? (double)b->lines * (double)b->in_size / (double)b->in_read : 0;
   int full = b->end && !b->in_flight ? BAR : total > 0 ? (int)((double)over / total * BAR) : 0;
   for (int i = 0; i < BAR; i++) bar[i] = i < full ? '#' : '.';
   bar[BAR] = '\0';
-  fprintf(stderr, "\r\033[K[%s] %llu done, %llu failed, %lld running, %.1f req/s, %.0f tok/s", bar,
-          (unsigned long long)b->succeeded, (unsigned long long)b->failed, (long long)b->in_flight,
-          (double)over / seconds, (double)b->tokens / seconds);
+  fprintf(stderr, "\r\033[K[%s] ", bar);
+  sum_up(b, now);
   if (last) fputc('\n', stderr);
+}
+
+/* The last line: the bar as it ended, or, where there was none, what stood beside it. */
+static void draw_end(batch *b) {
+  draw(b, true);
+  if (b->bar || !b->o->progress) return;
+  fprintf(stderr, "trireme: ");
+  sum_up(b, tri_now_ns());
+  fputc('\n', stderr);
 }
 
 /* ---- the loop ---- */
@@ -292,27 +306,27 @@ static int run(batch *b) {
   if (cmd_signal) fprintf(stderr, "\ntrireme: interrupted; requests under way are cancelled\n");
   abandon(b, cmd_signal ? "aborted" : error.code, cmd_signal ? "interrupted" : error.message);
   if (!write_results(b)) return perror("trireme: output"), TRI_EXIT_FAILED;
-  draw(b, true);
+  draw_end(b);
   return code == TRI_EXIT_OK && (cmd_signal || b->failed) ? TRI_EXIT_FAILED : code;
 }
 
 static int open_files(batch *b) {
   const cmd_submit_options *o = b->o;
   b->in = strcmp(o->file, "-") ? fopen(o->file, "re") : stdin;
-  if (!b->in) return cmd_usage("trireme submit", "cannot open %s: %s", o->file, strerror(errno));
+  if (!b->in) return cmd_failed("trireme submit", "cannot open %s: %s", o->file, strerror(errno));
   if (!fseeko(b->in, 0, SEEK_END)) {
     b->in_size = ftello(b->in);
     rewind(b->in);
   }
   struct stat in, out;
   if (fstat(fileno(b->in), &in) || S_ISDIR(in.st_mode))
-    return cmd_usage("trireme submit", "%s is a folder, not a file of prompts", o->file);
+    return cmd_failed("trireme submit", "%s is a folder, not a file of prompts", o->file);
   bool to_file = o->output && strcmp(o->output, "-");
   if (to_file && !stat(o->output, &out) && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
     return cmd_usage("trireme submit", "--output %s is the file of prompts itself", o->output);
   /* Not truncated yet: without a coordinator what was there stays. */
   b->out = to_file ? fopen(o->output, "ae") : stdout;
-  if (!b->out) return cmd_usage("trireme submit", "cannot write %s: %s", o->output, strerror(errno));
+  if (!b->out) return cmd_failed("trireme submit", "cannot write %s: %s", o->output, strerror(errno));
   return TRI_EXIT_OK;
 }
 

@@ -3,7 +3,8 @@
  * The choices of a pass are ordered by expert, so that each expert's weights are read once for all the tokens that want
  * it. Then there are three phases, in each of which the threads draw items: blocks of columns of the first product,
  * whose gate and up halves meet while they are in the cache; blocks of columns of the second; and, because a token's
- * sum must not depend on who its experts' other tokens are, the sum over each token's choices in their order. */
+ * sum must not depend on who its experts' other tokens are, the sum over each token's choices in their order. With int8
+ * activations a phase of rounding goes before each product. */
 #include <string.h>
 
 #include "kernels/cpu/product.h"
@@ -42,7 +43,7 @@ enum { PASS_CHOICES = 4096, ROWS = 256, SUM_PIECE = 512 };
 typedef struct experts_layout {
   int pass_tokens, block_up, block_down;
   size_t ld_act, ld_down; /* floats */
-  size_t act, down, threads, thread_bytes, bytes;
+  size_t act, down, rounded, scales, threads, thread_bytes, bytes;
 } experts_layout;
 
 /* A row length whose rows do not all meet in a few sets of the first-level cache. */
@@ -52,6 +53,7 @@ static size_t spread(int n) {
 }
 
 static tri_product_way way_of(const tri_backend *be, const tri_moe_experts_args *a, int m, bool up) {
+  if (a->int8_activations) return TRI_WAY_DOTS; /* of which it has the blocks */
   tri_product_shape s = {.m = m, .k = up ? a->x.cols : a->down.k, .deterministic = be->deterministic, .direct = true};
   s.scattered = true; /* of the second product's rows it is not true, but they are too few for the library, too */
   return tri_product_choose(&s);
@@ -61,6 +63,7 @@ static tri_product_way way_of(const tri_backend *be, const tri_moe_experts_args 
 static size_t product_floats(const tri_backend *be, const tri_moe_experts_args *a, int m, int n) {
   const tri_cpu_isa *isa = tri_cpu_isa_of(be);
   size_t most = 0;
+  if (a->int8_activations) return (tri_int8_scratch(n) + sizeof(float) - 1) / sizeof(float);
   for (int way = TRI_WAY_DOTS; way <= TRI_WAY_PANELS; way++) {
     size_t floats = tri_product_scratch(isa, (tri_product_way)way, a->up.dtype, m, n, 0, true);
     if (floats > most) most = floats;
@@ -72,7 +75,7 @@ static bool lay_out(const tri_backend *be, const tri_moe_experts_args *a, expert
   const tri_cpu_isa *isa = tri_cpu_isa_of(be);
   int f = a->down.k, h = a->x.cols, threads = tri_pool_size(be->pool);
   l->pass_tokens = tri_min(tri_max(1, a->x.rows), tri_max(1, PASS_CHOICES / a->top_k));
-  size_t choices = (size_t)l->pass_tokens * (size_t)a->top_k, act, down, lists;
+  size_t choices = (size_t)l->pass_tokens * (size_t)a->top_k, act, down, rounded, lists;
   int busy = (int)(choices < (size_t)a->num_experts ? choices : (size_t)a->num_experts); /* experts, at most */
   int rows = tri_min(ROWS, (int)((choices + (size_t)busy - 1) / (size_t)busy));
   l->block_up = tri_product_block(isa, way_of(be, a, rows, true), f, tri_max(1, threads / busy));
@@ -83,12 +86,16 @@ static bool lay_out(const tri_backend *be, const tri_moe_experts_args *a, expert
   l->thread_bytes = tri_round_up((halves + product_floats(be, a, m, widest)) * sizeof(float), 64);
   if (!tri_size_mul(choices * sizeof(float), l->ld_act, &act) ||
       !tri_size_mul(choices * sizeof(float), l->ld_down, &down) ||
-      !tri_size_mul(l->thread_bytes, (size_t)threads, &l->bytes))
+      !tri_size_mul(l->thread_bytes, (size_t)threads, &l->bytes) ||
+      !tri_size_mul(a->int8_activations ? choices * sizeof(int16_t) : 0, tri_int8_row(tri_max(f, h)), &rounded))
     return false;
   lists = (2 * choices + 2 * (size_t)a->num_experts + 1) * sizeof(int32_t);
   l->act = tri_round_up(lists, 64);
-  return tri_size_add(l->act, act, &l->down) && tri_size_add(l->down, down, &l->threads) &&
-         tri_size_add(l->bytes, l->threads, &l->bytes);
+  if (!tri_size_add(l->act, act, &l->down) || !tri_size_add(l->down, down, &l->rounded) ||
+      !tri_size_add(l->rounded, tri_round_up(rounded, 64), &l->scales))
+    return false;
+  size_t scales = a->int8_activations ? tri_round_up(choices * sizeof(float), 64) : 0;
+  return tri_size_add(l->scales, scales, &l->threads) && tri_size_add(l->bytes, l->threads, &l->bytes);
 }
 
 tri_status tri_cpu_moe_experts_plan(tri_backend *be, const tri_moe_experts_args *a, tri_op_plan *plan) {
@@ -112,7 +119,9 @@ typedef struct experts_run {
   int32_t *source; /* row -> token */
   int32_t *place;  /* choice of the pass -> row, or -1 */
   float *act, *down;
-  tri_ticket up_ticket, down_ticket, sum_ticket;
+  int16_t *rounded; /* int8 activations: the rows of the product that comes next */
+  float *scales;    /* of these rows */
+  tri_ticket x_ticket, up_ticket, act_ticket, down_ticket, sum_ticket;
 } experts_run;
 
 /* A counting sort of the pass's choices by expert; tokens stay in order. */
@@ -138,6 +147,47 @@ static void order_choices(experts_run *r) {
   }
 }
 
+/* Each token's row, rounded once, to the places of all its choices: an expert's rows must lie side by side. */
+static void round_tokens(experts_run *r) {
+  const tri_moe_experts_args *a = r->a;
+  size_t ld = tri_int8_row(a->x.cols);
+  for (int t; (t = tri_take(&r->x_ticket)) < r->tokens;) {
+    const float *x = a->x.data + (size_t)(r->token + t) * (size_t)a->x.ld;
+    const int32_t *place = r->place + (size_t)t * (size_t)a->top_k;
+    int32_t done = -1;
+    for (int c = 0; c < a->top_k; c++) {
+      if (place[c] < 0) continue;
+      int16_t *row = r->rounded + (size_t)place[c] * ld;
+      if (done < 0) {
+        done = place[c];
+        r->scales[done] = r->isa->quantize(row, x, a->x.cols, (int)ld);
+        continue;
+      }
+      memcpy(row, r->rounded + (size_t)done * ld, ld * sizeof *row);
+      r->scales[place[c]] = r->scales[done];
+    }
+  }
+}
+
+static void round_hidden(experts_run *r) {
+  size_t ld = tri_int8_row(r->a->down.k);
+  for (int row; (row = tri_take(&r->act_ticket)) < r->first[r->a->num_experts];)
+    r->scales[row] =
+        r->isa->quantize(r->rounded + (size_t)row * ld, r->act + (size_t)row * r->l.ld_act, r->a->down.k, (int)ld);
+}
+
+/* p for an expert's rows from `row` on, which were rounded with int8 activations; then p's x is not looked at. */
+static void multiply(const experts_run *r, const tri_product *p, int row, float *scratch) {
+  if (!r->a->int8_activations) {
+    tri_product_run(p, scratch);
+    return;
+  }
+  tri_int8_product q = {.isa = r->isa, .scales = r->scales + row, .m = p->m, .w = p->w, .bias = p->bias, .act = p->act};
+  q.x = r->rounded + (size_t)row * tri_int8_row(p->w.k);
+  q.out = p->out, q.ldo = p->ldo;
+  tri_int8_product_run(&q, scratch);
+}
+
 /* Columns column .. column + n - 1 of the hidden layer, for up to ROWS of an expert's rows. */
 static void up_rows(const experts_run *r, float *scratch, int expert, int row, int m, int column, int n) {
   const tri_moe_experts_args *a = r->a;
@@ -149,14 +199,14 @@ static void up_rows(const experts_run *r, float *scratch, int expert, int row, i
   p.w = tri_weight_rows(&a->up, w_row, n), p.bias = a->up_bias ? a->up_bias + w_row : NULL;
   if (!a->gated) {
     p.act = a->act, p.out = act, p.ldo = r->l.ld_act;
-    tri_product_run(&p, scratch);
+    multiply(r, &p, row, scratch);
     return;
   }
   p.out = scratch, p.ldo = (size_t)n;
-  tri_product_run(&p, scratch + 2 * half);
+  multiply(r, &p, row, scratch + 2 * half);
   p.w = tri_weight_rows(&a->up, w_row + f, n), p.bias = a->up_bias ? a->up_bias + w_row + f : NULL;
   p.out = scratch + half;
-  tri_product_run(&p, scratch + 2 * half);
+  multiply(r, &p, row, scratch + 2 * half);
   for (int i = 0; i < m; i++) {
     const float *gate = scratch + (size_t)i * (size_t)n;
     r->isa->glu(act + (size_t)i * r->l.ld_act, gate, gate + half, n, a->act, a->glu_limit);
@@ -178,7 +228,7 @@ static void down_item(const experts_run *r, float *scratch, int expert, int colu
     p.x = r->act + (size_t)row * r->l.ld_act;
     p.w = tri_weight_rows(&a->down, w_row, n), p.bias = a->down_bias ? a->down_bias + w_row : NULL;
     p.out = r->down + (size_t)row * r->l.ld_down + column, p.ldo = r->l.ld_down;
-    tri_product_run(&p, scratch);
+    multiply(r, &p, row, scratch);
   }
 }
 
@@ -209,8 +259,16 @@ static void sum_items(experts_run *r) {
 static void experts_thread(void *ctx, int index, int count) {
   experts_run *r = ctx;
   float *scratch = (float *)((char *)r->be->workspace + r->l.threads + (size_t)index * r->l.thread_bytes);
+  if (r->a->int8_activations) {
+    round_tokens(r);
+    if (count > 1) tri_pool_barrier(r->be->pool);
+  }
   run_blocks(r, &r->up_ticket, scratch, r->a->down.k, r->l.block_up, up_item);
   if (count > 1) tri_pool_barrier(r->be->pool);
+  if (r->a->int8_activations) {
+    round_hidden(r);
+    if (count > 1) tri_pool_barrier(r->be->pool);
+  }
   run_blocks(r, &r->down_ticket, scratch, r->a->x.cols, r->l.block_down, down_item);
   if (count > 1) tri_pool_barrier(r->be->pool);
   sum_items(r);
@@ -229,6 +287,7 @@ void tri_cpu_moe_experts_launch(tri_backend *be, const tri_op_plan *plan, const 
     r.source = be->workspace, r.place = r.source + choices;
     r.active = r.place + choices, r.first = r.active + a->num_experts;
     r.act = (float *)(base + l.act), r.down = (float *)(base + l.down);
+    r.rounded = (int16_t *)(base + l.rounded), r.scales = (float *)(base + l.scales);
     order_choices(&r);
     double rows = r.first[a->num_experts];
     tri_cpu_run(be, rows * a->x.cols * (a->down.k * 3.0 + 16) / 16, experts_thread, &r);

@@ -40,6 +40,25 @@ size_t tri_product_scratch(const tri_cpu_isa *isa, tri_product_way way, tri_dtyp
 
 void tri_product_run(const tri_product *p, float *scratch);
 
+/* The same with rows of x that are integers already (see tri_linear_args' int8_activations), in dot products only: sums
+ * of integers have no order, so a row's bits never depend on the batch. */
+typedef struct tri_int8_product {
+  const tri_cpu_isa *isa;
+  const int16_t *x;    /* [m, tri_int8_row(k)] */
+  const float *scales; /* [m] */
+  int m;
+  tri_weight w; /* TRI_INT8_BLOCK rows at most */
+  const float *bias;
+  tri_act act;
+  bool accumulate;
+  float *out;
+  size_t ldo;
+} tri_int8_product;
+enum { TRI_INT8_BLOCK = 96 };
+size_t tri_int8_row(int k);     /* elements */
+size_t tri_int8_scratch(int n); /* bytes, for a block of up to n columns */
+void tri_int8_product_run(const tri_int8_product *p, void *scratch);
+
 /* The rows first .. first + n - 1 of a weight. */
 tri_weight tri_weight_rows(const tri_weight *w, size_t first, int n);
 

@@ -61,6 +61,14 @@ void tri_cuda_epilogue(cudaStream_t stream, const tri_linear_args *a);
 size_t tri_cuda_moe_route_workspace(const tri_moe_route_args *a);
 size_t tri_cuda_moe_experts_workspace(const tri_moe_experts_args *a);
 
+/* A matrix's rows as integers, as kernels/quantize.h has them; a scale is NaN where an element is not finite. */
+typedef struct tri_cuda_rounded {
+  const int8_t *q;     /* [rows, cols] */
+  const float *scales; /* [rows] */
+} tri_cuda_rounded;
+tri_cuda_rounded tri_cuda_round(cudaStream_t stream, tri_mat x, void *workspace);
+size_t tri_cuda_rounded_bytes(int rows, int k); /* of the workspace, a multiple of 256 */
+
 /* One kernel or a few; the caller looks for errors afterwards. */
 #define TRI_CUDA_OP_LIST(X)                                                                                            \
   X(embed)                                                                                                             \

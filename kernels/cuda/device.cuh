@@ -1,4 +1,4 @@
-/* What the kernels share: stored elements, and sums over a warp and a block. */
+/* What the kernels share: stored elements, rows of integers, and sums over a warp and a block. */
 #ifndef TRI_KERNELS_CUDA_DEVICE_CUH
 #define TRI_KERNELS_CUDA_DEVICE_CUH
 
@@ -36,9 +36,20 @@ __device__ static inline float warp_sum(float x) {
   for (int o = WARP / 2; o; o /= 2) x += __shfl_xor_sync(0xffffffffu, x, o);
   return x;
 }
+__device__ static inline int warp_sum(int x) {
+  for (int o = WARP / 2; o; o /= 2) x += __shfl_xor_sync(0xffffffffu, x, o);
+  return x;
+}
 __device__ static inline float warp_max(float x) {
   for (int o = WARP / 2; o; o /= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, o));
   return x;
+}
+
+/* Of two rows of integers, over a warp. */
+__device__ static inline int int8_dot(const int8_t *x, const int8_t *w, int k) {
+  int sum = 0;
+  for (int j = threadIdx.x % WARP; j < k; j += WARP) sum += (int)x[j] * (int)w[j];
+  return warp_sum(sum);
 }
 
 /* Over a block of whole warps, 1024 threads at most; every thread gets the result. room: [32], free for the next call

@@ -3,7 +3,7 @@
  * the reference does in another order; no tensor cores, whose inputs would be rounded. */
 #include "kernels/cuda/skinny.cuh"
 
-enum { FEW = 8, COLUMN_WARPS = 8, TILE = 64, DEPTH = 16, TILE_THREADS = 256, INT8_THREADS = 256 };
+enum { FEW = 8, COLUMN_WARPS = 8, TILE = 64, DEPTH = 16, TILE_THREADS = 256, ROUND_THREADS = 256 };
 
 /* Bias, activation, and the old value of out. */
 __device__ static inline void finish(const tri_linear_args &a, int row, int col, float sum) {
@@ -144,20 +144,30 @@ __global__ static void quantize_kernel(tri_mat x, int8_t *out, float *scales) {
   if (!threadIdx.x) scales[blockIdx.x] = odd ? NAN : max > 1e-30f ? max / 127 : 0;
 }
 
-__global__ static void int8_kernel(tri_linear_args a, const int8_t *x, const float *scales) {
-  int col = blockIdx.x * COLUMN_WARPS + threadIdx.x / WARP, lane = threadIdx.x % WARP, row = blockIdx.y, sum = 0;
-  if (col >= a.w.n) return;
-  const int8_t *w = (const int8_t *)a.w.data + (size_t)col * (size_t)a.w.k;
-  x += (size_t)row * (size_t)a.w.k;
-  for (int j = lane; j < a.w.k; j += WARP) sum += (int)x[j] * (int)w[j];
-  for (int o = WARP / 2; o; o /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, o);
-  if (!lane) finish(a, row, col, (float)sum * scales[row]);
+/* Behind the integers, in bytes that keep what follows them aligned. */
+static size_t scales_at(int rows, int k) { return ((size_t)rows * (size_t)k + 255) & ~(size_t)255; }
+
+size_t tri_cuda_rounded_bytes(int rows, int k) {
+  return (scales_at(rows, k) + (size_t)rows * sizeof(float) + 255) & ~(size_t)255;
 }
 
-static size_t int8_bytes(const tri_linear_args *a) { return ((size_t)a->x.rows * (size_t)a->w.k + 255) & ~(size_t)255; }
+tri_cuda_rounded tri_cuda_round(cudaStream_t stream, tri_mat x, void *workspace) {
+  int8_t *q = (int8_t *)workspace;
+  float *scales = (float *)(q + scales_at(x.rows, x.cols));
+  if (x.rows) quantize_kernel<<<x.rows, ROUND_THREADS, 0, stream>>>(x, q, scales);
+  return {q, scales};
+}
+
+__global__ static void int8_kernel(tri_linear_args a, tri_cuda_rounded x) {
+  int col = blockIdx.x * COLUMN_WARPS + threadIdx.x / WARP, lane = threadIdx.x % WARP, row = blockIdx.y;
+  if (col >= a.w.n) return;
+  size_t k = (size_t)a.w.k;
+  int sum = int8_dot(x.q + (size_t)row * k, (const int8_t *)a.w.data + (size_t)col * k, a.w.k);
+  if (!lane) finish(a, row, col, (float)sum * x.scales[row]);
+}
 
 size_t tri_cuda_own_linear_workspace(const tri_linear_args *a) {
-  return a->int8_activations ? int8_bytes(a) + (size_t)a->x.rows * sizeof(float) : 0;
+  return a->int8_activations ? tri_cuda_rounded_bytes(a->x.rows, a->w.k) : 0;
 }
 
 void tri_cuda_own_linear(cudaStream_t stream, const tri_linear_args *a, void *workspace) {
@@ -165,10 +175,8 @@ void tri_cuda_own_linear(cudaStream_t stream, const tri_linear_args *a, void *wo
   unsigned columns = blocks_for((size_t)n, COLUMN_WARPS);
   if (!m || !n) return;
   if (a->int8_activations) {
-    int8_t *x = (int8_t *)workspace;
-    float *scales = (float *)(x + int8_bytes(a));
-    quantize_kernel<<<m, INT8_THREADS, 0, stream>>>(a->x, x, scales);
-    int8_kernel<<<dim3(columns, m), COLUMN_WARPS * WARP, 0, stream>>>(*a, x, scales);
+    tri_cuda_rounded x = tri_cuda_round(stream, a->x, workspace);
+    int8_kernel<<<dim3(columns, m), COLUMN_WARPS * WARP, 0, stream>>>(*a, x);
   } else if (m <= 2 * FEW && is_aligned(*a)) {
     skinny_as_stored(stream, *a);
   } else if (m <= 2 * FEW) {

@@ -134,8 +134,7 @@ tri_status tri_ref_linear_plan(tri_backend *be, const tri_linear_args *a, tri_op
   return a->w.dtype == TRI_I8 && a->w.k <= TRI_INT8_MAX_K ? TRI_OK : TRI_INVALID_ARGUMENT;
 }
 
-/* A row as integers; returns their scale. */
-static float round_row(const float *x, int n, float *out) {
+float tri_ref_round_row(const float *x, int n, float *out) {
   float max = 0;
   for (int j = 0; j < n; j++) {
     if (!isfinite(x[j])) return NAN;
@@ -154,7 +153,7 @@ void tri_ref_linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_l
     const float *x = row_of(&a->x, t);
     double x_scale = 1;
     if (a->int8_activations) {
-      x_scale = round_row(x, a->w.k, be->workspace);
+      x_scale = tri_ref_round_row(x, a->w.k, be->workspace);
       x = be->workspace;
     }
     for (int i = 0; i < a->w.n; i++) {

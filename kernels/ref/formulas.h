@@ -15,7 +15,7 @@
 TRI_FORMULA double tri_formula_act(tri_act act, double x) {
   switch (act) {
   case TRI_ACT_NONE: return x;
-  case TRI_ACT_RELU: return x > 0 ? x : 0;
+  case TRI_ACT_RELU: return x < 0 ? 0 : x; /* NaN stays NaN */
   case TRI_ACT_GELU_ERF: return 0.5 * x * erfc(-x * M_SQRT1_2);
   case TRI_ACT_GELU_TANH: return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
   case TRI_ACT_SILU: return x / (1 + exp(-x));

@@ -20,6 +20,10 @@ static inline bool tri_ref_weight_type_ok(tri_dtype t) {
   return t == TRI_F32 || t == TRI_F16 || t == TRI_BF16 || t == TRI_I8;
 }
 
+/* A row as integers in out, which may be x, as kernels/quantize.h has it. Returns their scale: NaN where an element is
+ * not finite. */
+float tri_ref_round_row(const float *x, int n, float *out);
+
 /* The choices of token t, in double: host backends all use this one, so that two of them never choose differently.
  * scratch: tri_ref_moe_scratch() doubles. */
 void tri_ref_moe_route_row(const tri_moe_route_args *a, int t, double *scratch);

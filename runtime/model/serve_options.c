@@ -67,7 +67,7 @@ const tri_option tri_serve_option_table[] = {
     {TRI_OPT(S, endpoint), .name = "endpoint", .env = "TRIREME_ENDPOINT", .metavar = "URL", .group = "Service",
      .help = "where clients connect: ipc://PATH or tcp://ADDRESS:PORT"},
     {TRI_OPT(S, worker_endpoint), .name = "worker-endpoint", .fallback = "auto", .metavar = "URL", .group = "Service",
-     .help = "where workers connect; auto: a free TCP port, loopback for one host"},
+     .help = "where workers connect; auto: with trireme up on one host a socket file, else a free TCP port"},
     {TRI_OPT(S, key_file), .name = "key-file", .env = "TRIREME_KEY_FILE", .metavar = "FILE", .group = "Service",
      .help = "the server's CURVE keys (trireme keygen FILE); needed for tcp://"},
     {TRI_OPT(S, allowed_keys), .name = "allowed-keys", .metavar = "FILE", .group = "Service",

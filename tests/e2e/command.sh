@@ -49,7 +49,7 @@ want 1 'asked for' "$trireme" submit "error internal"
 want 2 'n is 65; allowed are 1 to 64' "$trireme" submit x --n 65
 want 2 'did you mean --temperature' "$trireme" submit x --temprature 1
 want 2 'n is 0' "$trireme" submit "error out_of_range" --n 0
-want 2 'asked for' "$trireme" submit "error out_of_range"
+want 3 'asked for' "$trireme" submit "error out_of_range"
 want 3 'asked for' "$trireme" submit "error draining"
 want 2 'byte 3 of the prompt is not UTF-8' "$trireme" submit $'ab\xff'
 want 2 '^trireme cancel: which request' "$trireme" cancel
@@ -74,8 +74,15 @@ for i in $(seq 200); do echo "{\"prompt\":\"p $i\",\"max_tokens\":$((i % 7 + 1))
 want 1 'wrong.jsonl:3: not JSON, column 15' "$trireme" submit --file wrong.jsonl
 want 1 'wrong.jsonl:4: byte 12 of the line is not UTF-8' "$trireme" submit --file wrong.jsonl
 want 2 'wrong.jsonl:3: not JSON' "$trireme" bench serve --num-prompts 9 --prompt-file wrong.jsonl
-want 0 '' "$trireme" submit --file good.jsonl --output good.out --concurrency 30
+want 0 '^trireme: 200 done, 0 failed, 0 running, [0-9.]* req/s, [0-9]* tok/s$' "$trireme" submit --file good.jsonl --output good.out --concurrency 30
+[[ -z $("$trireme" submit --file good.jsonl --output good.out --no-progress 2>&1) ]] || { echo "FAILED: --no-progress" && failures=$((failures + 1)); }
 want 1 'bad.jsonl:202: n is 1000' "$trireme" submit --file bad.jsonl --output bad.out
+for c in "submit --file" "embed --file" "bench serve --num-prompts 1 --prompt-file"; do
+  # shellcheck disable=SC2086
+  want 1 'cannot open missing.jsonl: No such file' "$trireme" $c missing.jsonl
+  # shellcheck disable=SC2086
+  "$trireme" $c missing.jsonl 2>&1 | grep -q 'Try' && echo "FAILED: $c: help for a missing file" && failures=$((failures + 1))
+done
 [[ $(sed 's/.*"line":\([0-9]*\),.*/\1/' bad.out | tr '\n' ' ') == "$(seq -s ' ' 203) " ]] || { echo "FAILED: results out of order" && failures=$((failures + 1)); }
 want 0 '"completion_tokens":4' sed -n 3p good.out
 want 0 '"code":"unsupported"' sed -n 203p bad.out
@@ -108,6 +115,11 @@ want 1 'was lost' "$trireme" submit drop
 stop
 [[ ! -e t.sock ]] || { echo "FAILED: the socket file was left behind" && failures=$((failures + 1)); }
 want 1 'no socket .*t.sock; `trireme up --model DIR` starts one' timeout 2 "$trireme" status
+
+start --token-ids-only
+want 0 '^0 7 14$' "$trireme" submit --token-ids 1,2,3 --max-tokens 3
+want 0 '^\[1\] 31 38$' "$trireme" submit --token-ids 1,2,3 --max-tokens 2 --n 2
+stop
 
 # tcp with keys
 "$trireme" keygen server.key >server.pub && "$trireme" keygen client.key >client.pub && "$trireme" keygen other.key >/dev/null

@@ -50,7 +50,7 @@ refused 3 "does not generate text" submit --token-ids 1,2
 refused 3 "no classifier" classify --token-ids 1,2
 refused 3 "no tokenizer.json" embed --text hello
 refused 3 "--pooling" embed --token-ids 1 --pooling mean
-refused 2 "vocabulary has 509 tokens" embed --token-ids 1,509
+refused 3 "vocabulary has 509 tokens" embed --token-ids 1,509
 refused 2 "text is empty" embed --text ""
 refused 3 "limit is max_model_len 256" embed --token-ids "$(seq -s, 1 257)"
 refused 3 "no model" embed --token-ids 1 --model other

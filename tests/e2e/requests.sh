@@ -11,6 +11,9 @@ refused() { # FIELD ARGS...
 
 start_up --max-model-len 256 --max-num-seqs 16
 [ "$("$BIN/trireme" submit --temperature 0 "37+48=")" = 85 ] || fail "37+48"
+# The group's counters are those of after the job, at once.
+"$BIN/trireme" status --json >"$RUN/status"
+grep -q '"steps":[1-9][0-9]*,"tokens":[1-9]' "$RUN/status" || fail "right after a job: $(cat "$RUN/status")"
 [ "$("$BIN/trireme" submit --temperature 0 --no-stream "reverse stone=")" = enots ] || fail "reverse"
 [ "$("$BIN/trireme" submit --temperature 0 --max-tokens 60 --stop " 12" "count 7 to 19=")" = "7 8 9 10 11" ] || fail "stop string"
 [ "$("$BIN/trireme" submit --temperature 0 --echo "1+1=")" = "1+1=2" ] || fail "echo"
@@ -22,6 +25,8 @@ refused "n is 17" --n 17 x
 refused model --model other x
 refused token_ids --token-ids 5,509
 refused logit_bias --logit-bias 600=1 x
+"$BIN/trireme" submit --token-ids 5,509 2>/dev/null
+[ $? = 3 ] || fail "a token outside of the vocabulary is refused with exit code 3"
 
 # Cancelling frees the slot and ends the stream.
 "$BIN/trireme" submit --request-id 000102030405060708090a0b0c0d0e0f --ignore-eos --max-tokens 240 --temperature 0 "count 1 to 40=" >"$RUN/cancelled" 2>&1 &
@@ -56,4 +61,13 @@ job=$!
 sleep 0.02
 stop_cluster TERM
 wait $job || fail "a job that ran when the drain began did not finish"
+
+# A model without a tokenizer answers with token ids, streamed or not.
+# shellcheck disable=SC2034
+MODEL=$SRC/tests/data/checkpoints/llama # start_up's
+start_up
+ids=$("$BIN/trireme" submit --temperature 0 --ignore-eos --max-tokens 3 --token-ids 1,2,3)
+[[ $ids =~ ^[0-9]+\ [0-9]+\ [0-9]+$ ]] || fail "token ids: $ids"
+[ "$("$BIN/trireme" submit --temperature 0 --ignore-eos --max-tokens 3 --token-ids 1,2,3 --no-stream)" = "$ids" ] || fail "token ids of --no-stream"
+stop_cluster TERM
 echo "requests: all as expected"

@@ -251,7 +251,7 @@ static void bench_rows(bench *b, int m) {
 }
 
 /* Every token draws its experts anew; the memory floor counts those that at least one token wants, once. */
-static void bench_experts(bench *b, tri_dtype t, int m, int h, int f, int experts, int top_k) {
+static void bench_experts(bench *b, tri_dtype t, bool int8, int m, int h, int f, int experts, int top_k) {
   size_t up_bytes = (size_t)experts * 2 * (size_t)f * (size_t)h * tri_dtype_size(t), down_bytes = up_bytes / 2;
   uint16_t *up = pages(up_bytes), *down = pages(down_bytes);
   for (size_t i = 0; i < up_bytes / 2; i++) up[i] = (uint16_t)(0x3c00 + i * 37 % 251);
@@ -269,9 +269,11 @@ static void bench_experts(bench *b, tri_dtype t, int m, int h, int f, int expert
     }
   tri_moe_experts_args a = {.x = {x, m, h, h}, .experts = ids, .weights = weights, .top_k = top_k};
   a.num_experts = experts, a.act = TRI_ACT_SILU, a.gated = true, a.out = (tri_mat){y, m, h, h};
+  a.int8_activations = int8;
   a.up = (tri_weight){up, t == TRI_I8 ? scale : NULL, t, experts * 2 * f, h};
   a.down = (tri_weight){down, t == TRI_I8 ? scale : NULL, t, experts * h, f};
-  snprintf(name, sizeof name, "moe_experts %s m %d h %d f %d, %d of %d", tri_dtype_name(t), m, h, f, top_k, experts);
+  snprintf(name, sizeof name, "moe_experts %s%s m %d h %d f %d, %d of %d", tri_dtype_name(t), int8 ? " x int8" : "", m,
+           h, f, top_k, experts);
   double bytes = (double)(up_bytes + down_bytes) * wanted_experts / experts;
   report(b, name, run_moe_experts, &a, bytes + 8.0 * m * h, 3.0 * (double)choices * h * f);
   tri_pages_free(up, up_bytes), tri_pages_free(down, down_bytes), tri_pages_free(ids, choices * 4);
@@ -283,10 +285,11 @@ static void bench_moe(bench *b) {
   static const int rows[] = {1, 2, 4, 8, 32, 128, 512};
   for (size_t i = 0; i < sizeof rows / sizeof *rows && wanted(b, "moe_experts"); i++) {
     if (b->c->opt.quick && rows[i] != 1 && rows[i] != 8 && rows[i] != 512) continue;
-    bench_experts(b, TRI_BF16, rows[i], 2048, 1024, 64, 8); /* OLMoE's shape */
-    bench_experts(b, TRI_BF16, rows[i], 2048, 768, 128, 8); /* Qwen3-30B-A3B's */
-    bench_experts(b, TRI_BF16, rows[i], 4096, 3584, 8, 2);  /* a quarter of Mixtral's */
-    bench_experts(b, TRI_I8, rows[i], 2048, 768, 128, 8);
+    bench_experts(b, TRI_BF16, false, rows[i], 2048, 1024, 64, 8); /* OLMoE's shape */
+    bench_experts(b, TRI_BF16, false, rows[i], 2048, 768, 128, 8); /* Qwen3-30B-A3B's */
+    bench_experts(b, TRI_BF16, false, rows[i], 4096, 3584, 8, 2);  /* a quarter of Mixtral's */
+    bench_experts(b, TRI_I8, false, rows[i], 2048, 768, 128, 8);
+    bench_experts(b, TRI_I8, true, rows[i], 2048, 768, 128, 8);
   }
   for (int m = 1; m <= 512 && wanted(b, "moe_route"); m *= 512) {
     enum { E = 256, K = 8 };

@@ -21,7 +21,7 @@ enum { MAX_PIECE = 64, KEEP_ENDED = 4096 };
 typedef struct options {
   const char *endpoint, *key_file;
   tri_opt_list allow;
-  bool insecure_tcp;
+  bool insecure_tcp, token_ids_only;
   int64_t step_us, backlog, max_model_len;
 } options;
 
@@ -30,6 +30,7 @@ static const tri_option table[] = {
     {TRI_OPT(options, key_file), .name = "key-file", .metavar = "FILE", .help = "own CURVE key pair"},
     {TRI_OPT(options, allow), .name = "allow", .metavar = "KEY", .help = "public key of a client that may connect"},
     {TRI_OPT(options, insecure_tcp), .name = "insecure-tcp", .help = "tcp:// without keys"},
+    {TRI_OPT(options, token_ids_only), .name = "token-ids-only", .help = "no tokenizer, no text"},
     {TRI_OPT(options, step_us), .name = "step-us", .min = 0, .max = 10000000, .fallback = "1000",
      .help = "time between two tokens of a request"},
     {TRI_OPT(options, backlog), .name = "backlog", .min = 1, .max = 1000000, .fallback = "1000",
@@ -101,6 +102,7 @@ static void accept_job(server *s, job *j, bool existing) {
   s->out.accepted.request_id = j->request_id;
   s->out.accepted.prompt_tokens = j->prompt_tokens;
   s->out.accepted.existing = existing;
+  s->out.accepted.token_ids_only = s->o.token_ids_only;
   reply(s, &j->peer);
 }
 
@@ -281,7 +283,7 @@ static tri_status send_token(server *s, job *j) {
     ids[k] = token_of((uint64_t)k, j->sent);
     c[k] = (tri_choice_tokens){.index = (uint32_t)k,
                                .offset = j->sent,
-                               .text = str(text[k]),
+                               .text = str(s->o.token_ids_only ? "" : text[k]),
                                .ids = &ids[k],
                                .num_ids = 1,
                                .logprobs = j->logprobs >= 0 ? &l : NULL};

@@ -192,6 +192,8 @@ static int make_samples(sample out[MAX_SAMPLES]) {
   keep_server(out, &n, "hello reply", &s);
   s = (tri_server_msg){.op = TRI_REPLY_ACCEPTED, .id = 2, .accepted = {.prompt_tokens = 5, .existing = true}};
   keep_server(out, &n, "accepted", &s);
+  s.accepted.token_ids_only = true;
+  keep_server(out, &n, "accepted without a tokenizer", &s);
   tri_token_logprobs l[2] = {{-0.25f, 2, ids4, floats2}, {-INFINITY, 0, NULL, NULL}};
   tri_choice_tokens ct[2] = {choice_tokens(l), choice_tokens(NULL)};
   s = (tri_server_msg){.op = TRI_REPLY_TOKENS, .id = 2, .tokens = {2, ct}};
@@ -417,6 +419,13 @@ START_TEST(round_trip_server) {
   ck_assert_float_eq(c[0].logprobs[0].logprob, -0.25f);
   ck_assert_float_eq(c[0].logprobs[0].top_logprobs[1], -1.25f);
   ck_assert(isinf(c[0].logprobs[1].logprob) && !c[0].logprobs[1].num_top);
+
+  for (int only = 0; only < 2; only++) {
+    in = (tri_server_msg){.op = TRI_REPLY_ACCEPTED, .id = 3, .accepted = {.prompt_tokens = 5, .token_ids_only = only}};
+    ck_assert_int_eq(tri_server_msg_encode(&in, &buf), TRI_OK);
+    ck_assert_int_eq(tri_server_msg_decode(buf.data, buf.len, a, &out, &err), TRI_OK);
+    ck_assert(out.accepted.prompt_tokens == 5 && out.accepted.token_ids_only == only && !out.accepted.existing);
+  }
 
   in = (tri_server_msg){.op = TRI_REPLY_STATUS, .id = 7};
   fill_status(&in.status);
