@@ -175,7 +175,9 @@ static void take_event(tri_up *u, char *line) {
 
 static void read_events(tri_up *u) {
   for (;;) {
-    ssize_t n = read(u->event_fd, u->line + u->line_len, sizeof u->line - 1 - u->line_len);
+    const size_t most = sizeof u->line - 1;
+    if (u->line_len >= most) u->line_len = 0; /* no event is so long */
+    ssize_t n = read(u->event_fd, u->line + u->line_len, most - u->line_len);
     if (n <= 0) return;
     u->line_len += (size_t)n;
     u->line[u->line_len] = '\0';
@@ -186,7 +188,6 @@ static void read_events(tri_up *u) {
       u->line_len -= (size_t)(end + 1 - u->line);
       memmove(u->line, end + 1, u->line_len + 1);
     }
-    if (u->line_len == sizeof u->line - 1) u->line_len = 0; /* no event is so long */
   }
 }
 
