@@ -42,15 +42,14 @@ single() {
   every '' 0 --block-size 33
   # What narrow types round away decides a greedy token, or an expert, of the models that are left out.
   every '' 0 --dtype float16 --limit 1e-5
-  every 'mistral_odd bart marian t5' 0 --kv-cache-dtype float16 --limit 1e-5
+  every mistral_odd 0 --kv-cache-dtype float16 --limit 1e-5
   for pattern in 'gpt2*' 'gpt_neox*' 'llama*'; do
     every 'llama llama_odd' 0 --dtype bfloat16 --limit 1e-3
     every 'gpt2 gpt_neox' 0 --kv-cache-dtype bfloat16 --limit 1e-3
   done
   pattern='*'
-  # Of the random weights of these two, int8 leaves little.
-  every 't5 bart' 0 --quantization int8
-  every 't5 bart' 0 --quantization w8a8
+  every '' 0 --quantization int8
+  every '' 0 --quantization w8a8
   for name in bert albert_odd distilbert; do
     check 0 0 "$checkpoints/$name" --pooling mean
     check 0 0 "$checkpoints/$name" --pooling first --backend ref
@@ -73,7 +72,7 @@ must_fail() {
   check 3 0 "$checkpoints/llama" --pooling mean # not an encoder
   check 3 0 "$checkpoints/bert_classifier" --pooling mean
   check 1 0 "$checkpoints/llama" --quantization int8 --limit 1e-6
-  check 3 2 "$checkpoints/t5" -pp 2
+  check 3 2 "$checkpoints/t5_odd" -pp 2
   for name in gpt2 gpt_neox llama bert_classifier albert t5_odd bart_odd; do
     check 1 0 "$checkpoints/$name" --limit 1e-20
     damage "$checkpoints/$name" "$scratch"
@@ -87,7 +86,7 @@ on_cuda() {
   "$modelcheck" --backend cuda "$checkpoints/llama" 2>&1 | grep 'backend cuda: ' && exit 77
   every '' 0 --backend cuda --dtype float32
   every '' 0 --backend cuda --dtype float32 --chunk 5 --block-size 3
-  every 't5 bart' 0 --backend cuda --quantization int8
+  every '' 0 --backend cuda --quantization int8 --limit 6e-2 # sums in another order move deepseek_v3_direct from 4.8e-2 to 5.4e-2
 }
 
 case $what in
@@ -97,7 +96,7 @@ must-fail) must_fail ;;
 *x*)
   tp=${what%x*} pp=${what#*x}
   whole=
-  [ "$pp" = 1 ] || whole='t5 t5_odd t5_plain bart bart_odd marian marian_odd' # encoder-decoders are not cut into stages
+  [ "$pp" = 1 ] || whole='t5_odd t5_plain bart_odd marian_odd' # encoder-decoders are not cut into stages
   every "$whole" $((tp * pp)) -tp "$tp" -pp "$pp" --chunk 5
   pattern='[gm]*_odd' # Conv1D, fused, grouped, stacked
   every "$whole" $((tp * pp)) -tp "$tp" -pp "$pp" --quantization int8

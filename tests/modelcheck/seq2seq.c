@@ -81,19 +81,6 @@ static void add_fork(struct mc_check *c, int to, int from, int length) {
 
 static void worse(double *worst, double e) { *worst = !(e <= *worst) ? e : *worst; }
 
-/* Where the reference's own rounding is stored, two programs that round alike may be twice as far from one another as
- * each is from the exact answer: four times in squares. */
-static double limit_of(const struct mc_check *c, int i) {
-  char name[64];
-  const tri_st_tensor *t;
-  double limit = mc_limit(&c->a);
-  snprintf(name, sizeof name, "rounding.%d", i);
-  double *rounding = c->a.limit > 0 ? NULL : mc_read_tensor(&c->exp, name, &t);
-  if (rounding && t->bytes == sizeof *rounding) limit = fmax(limit, 4 * *rounding);
-  tri_free(rounding);
-  return limit;
-}
-
 /* Source i and the answer that it is given, in one step. */
 static tri_status check_logits(struct mc_check *c, int i, double *error) {
   int n, len;
@@ -216,7 +203,7 @@ cleanup:
 
 tri_status mc_check_seq2seq(struct mc_check *c, bool *right) {
   enum { NUM_SEARCHES = sizeof searches / sizeof *searches };
-  double worst = 0, error[MAX_PROMPTS];
+  double limit = mc_limit(&c->a), worst = 0, error[MAX_PROMPTS];
   int same[MAX_PROMPTS];
   bool leader = tri_group_is_leader(&c->group), found[MAX_PROMPTS][NUM_SEARCHES];
   tri_status st = TRI_OK;
@@ -228,7 +215,6 @@ tri_status mc_check_seq2seq(struct mc_check *c, bool *right) {
   for (int i = 0; leader && i < c->exp.num_prompts; i++) {
     int beams = found[i][0] + found[i][1] + found[i][2];
     bool same_text = same[i] == c->exp.num_greedy && beams == NUM_SEARCHES;
-    double limit = limit_of(c, i);
     bool ok = error[i] <= limit && (c->a.quantization || same_text);
     printf("source %d: nmse %.2e (limit %.0e), greedy %d of %d, beam searches %d of %d%s\n", i, error[i], limit,
            same[i], c->exp.num_greedy, beams, NUM_SEARCHES, ok ? "" : "   <-- wrong");
@@ -236,8 +222,8 @@ tri_status mc_check_seq2seq(struct mc_check *c, bool *right) {
     *right &= ok;
   }
   if (leader)
-    printf("%s %s tp %d pp %d %s: worst nmse %.2e\n", *right ? "RIGHT" : "WRONG", c->dir, c->a.tp, c->a.pp,
-           c->a.backend, worst);
+    printf("%s %s tp %d pp %d %s: worst nmse %.2e (limit %.0e)\n", *right ? "RIGHT" : "WRONG", c->dir, c->a.tp, c->a.pp,
+           c->a.backend, worst, limit);
 cleanup:
   return st;
 }

@@ -19,8 +19,7 @@ transformers answers for it in float32 (`tests/data/checkpoints`): four prompts 
 before every layer, and 24 greedy tokens each; of encoders the last state at every position, the pooled one, or the logits of the classes; of encoder-decoders
 (which are not cut into stages) also the encoder's last states, 16 greedy tokens and three beam searches per source. The error is the worst normalised squared
 error of the logits or states (the sum of squared differences over the sum of squared references) of all prompts, under each layout, tensor x pipeline parallel; a
-layout is listed when it is at most 1e-11 and every greedy token and beam search is the reference's. The weights of `bart` and `t5` are wilder than float32
-is precise: the reference itself is 2.5e-10 and 4.3e-11 from its answers in float64 (`rounding.I` beside the answers), and the limit is four times that.
+layout is listed when it is at most 1e-11 and every greedy token and beam search is the reference's.
 
 | family | checkpoint | stored as | worst error | greedy tokens | beam searches | layouts (tp x pp) that are right |
 |---|---|---|---|---|---|---|
