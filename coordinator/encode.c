@@ -38,7 +38,8 @@ static tri_status check_pooling(const tri_core *c, tri_pool_choice wanted, tri_e
 tri_status encode_check(const tri_core *c, tri_client_op op, const tri_encode *e, tri_error *err) {
   const tri_model_config *m = c->cfg.model;
   if (!m->encoder)
-    return tri_fail(err, TRI_UNSUPPORTED, "op", "the model served here is a decoder: it neither embeds nor classifies");
+    return tri_fail(err, TRI_UNSUPPORTED, "op",
+                    "the model served here generates text: it neither embeds nor classifies");
   if (op == TRI_OP_EMBED && m->has_classifier)
     return tri_fail(err, TRI_UNSUPPORTED, "op", "the model served here classifies %s: it does not embed",
                     m->token_head ? "tokens" : "texts");

@@ -1,6 +1,6 @@
 /* Rotary angles, the cache's new entries, and attention over it. Written to be right first: a block for each query head
  * of each token, with a running maximum over blocks of keys. */
-#include "kernels/cuda/skinny.cuh"
+#include "kernels/cuda/attention.cuh"
 #include "kernels/ref/formulas.h"
 
 enum { THREADS = 128, MAX_HEAD = 1024 };
@@ -102,19 +102,6 @@ void tri_cuda_mla_append(cudaStream_t stream, const tri_mla_append_args *a, void
   if (a->q.rows) mla_append_kernel<<<a->q.rows, THREADS, 0, stream>>>(*a);
 }
 
-/* The sequence that token t belongs to. */
-__device__ static int sequence_of(const tri_batch &b, int t) {
-  int low = 0, high = b.num_seqs - 1;
-  while (low < high) {
-    int middle = (low + high + 1) / 2;
-    if (b.seq_start[middle] <= t)
-      low = middle;
-    else
-      high = middle - 1;
-  }
-  return low;
-}
-
 /* q . key, in pieces where the head's size allows it. */
 template <typename T> __device__ static float dot_key(const float *q, const T *key, int d) {
   float s = 0;
@@ -133,39 +120,29 @@ template <typename T> __device__ static float dot_key(const float *q, const T *k
   return s;
 }
 
-template <typename T>
-__device__ static float score_of(const tri_attention_args &a, const float *q, size_t key, int head, int j,
-                                 int position) {
-  float s = dot_key(q, (const T *)a.kv.k + key, a.kv.head_dim) * a.scale;
-  if (a.softcap > 0) s = a.softcap * tanhf(s / a.softcap);
-  if (a.alibi_slopes) s += a.alibi_slopes[head] * (j - position);
-  if (!a.position_bias) return s;
-  int i = j + a.bias_offset - (a.bias_relative ? position : 0);
-  return s + a.position_bias[(size_t)head * (size_t)a.bias_len + (size_t)max(0, min(a.bias_len - 1, i))];
-}
-
 template <typename T> __global__ static void attention_kernel(tri_attention_args a, tri_batch b) {
   __shared__ float q[MAX_HEAD], p[THREADS], room[WARP];
-  int t = blockIdx.x, head = blockIdx.y, seq = sequence_of(b, t), d = a.kv.v_dim ? a.kv.v_dim : a.kv.head_dim;
-  int context = b.context_len[seq], position = context - (b.seq_start[seq + 1] - t);
-  int last = a.causal ? position : context - 1, kv_head = a.kv_head_of[head];
-  int first = a.window > 0 && last - a.window + 1 > 0 ? last - a.window + 1 : 0;
-  const int32_t *pages = b.block_table + (size_t)seq * (size_t)b.block_table_stride;
+  int t = blockIdx.x, head = blockIdx.y, d = a.kv.v_dim ? a.kv.v_dim : a.kv.head_dim, kv_head = a.kv_head_of[head];
+  view v = view_of(a, b, t);
   const T *values = (const T *)(a.kv.v_dim ? a.kv.k : a.kv.v);
   float acc[MAX_HEAD / THREADS] = {0}, top = a.sinks ? a.sinks[head] : -INFINITY, sum = a.sinks ? 1 : 0;
   for (int i = threadIdx.x; i < a.kv.head_dim; i += THREADS)
     q[i] = row_at(a.q, t)[(size_t)head * (size_t)a.kv.head_dim + (size_t)i];
   __syncthreads();
-  for (int block = first; block <= last; block += THREADS) {
-    int j = block + (int)threadIdx.x, keys = min(THREADS, last + 1 - block);
-    float s = j <= last ? score_of<T>(a, q, kv_offset(a.kv, pages, j, kv_head), head, j, position) : -INFINITY;
+  for (int block = v.first; block <= v.last; block += THREADS) {
+    int j = block + (int)threadIdx.x, keys = min(THREADS, v.last + 1 - block);
+    float s = -INFINITY;
+    if (j <= v.last)
+      s = adjust(a, dot_key(q, (const T *)a.kv.k + kv_offset(a.kv, v.pages, j, kv_head), a.kv.head_dim), head, j,
+                 v.position);
     float fresh = fmaxf(top, block_max(s, room)), factor = expf(top - fresh);
-    p[threadIdx.x] = j <= last ? expf(s - fresh) : 0;
+    p[threadIdx.x] = j <= v.last ? expf(s - fresh) : 0;
     sum = sum * factor + block_sum(p[threadIdx.x], room); /* ends with a barrier: all of p stands */
     for (int e = threadIdx.x, i = 0; e < d; e += THREADS, i++) {
-      float v = acc[i] * factor;
-      for (int k = 0; k < keys; k++) v += p[k] * (float)values[kv_offset(a.kv, pages, block + k, kv_head) + (size_t)e];
-      acc[i] = v;
+      float x = acc[i] * factor;
+      for (int k = 0; k < keys; k++)
+        x += p[k] * (float)values[kv_offset(a.kv, v.pages, block + k, kv_head) + (size_t)e];
+      acc[i] = x;
     }
     top = fresh;
     __syncthreads();

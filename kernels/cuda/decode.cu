@@ -4,7 +4,7 @@
  * A block has a token, a KV head with up to MAX_GROUP of its query heads, and a split. A key's row is read by as many
  * neighbouring lanes as it has 16-byte pieces, so that a warp reads whole lines; each such set of lanes has a running
  * maximum, sum and weighted values of its own for every query head, merged once at the end. */
-#include "kernels/cuda/skinny.cuh"
+#include "kernels/cuda/attention.cuh"
 
 enum { THREADS = 128, MAX_GROUP = 4, MIN_SPLIT = 64, MAX_SPLITS = 64, ENOUGH_BLOCKS = 528 };
 
@@ -32,38 +32,6 @@ int tri_cuda_decode_splits(const tri_attention_args *a) {
 /* [token][head][split][2 + head_dim]: maximum, sum, weighted values */
 size_t tri_cuda_decode_workspace(const tri_attention_args *a, int splits) {
   return (size_t)a->q.rows * (size_t)a->num_heads * (size_t)splits * ((size_t)a->kv.head_dim + 2) * sizeof(float);
-}
-
-/* What a token sees, and where its keys are. */
-struct view {
-  int position, first, last;
-  const int32_t *pages;
-};
-
-__device__ static view view_of(const tri_attention_args &a, const tri_batch &b, int t) {
-  int low = 0, high = b.num_seqs - 1;
-  while (low < high) {
-    int middle = (low + high + 1) / 2;
-    if (b.seq_start[middle] <= t)
-      low = middle;
-    else
-      high = middle - 1;
-  }
-  view v;
-  v.position = b.context_len[low] - (b.seq_start[low + 1] - t);
-  v.last = a.causal ? v.position : b.context_len[low] - 1;
-  v.first = a.window > 0 && v.last - a.window + 1 > 0 ? v.last - a.window + 1 : 0;
-  v.pages = b.block_table + (size_t)low * (size_t)b.block_table_stride;
-  return v;
-}
-
-__device__ static inline float adjust(const tri_attention_args &a, float s, int head, int j, int position) {
-  s *= a.scale;
-  if (a.softcap > 0) s = a.softcap * tanhf(s / a.softcap);
-  if (a.alibi_slopes) s += a.alibi_slopes[head] * (j - position);
-  if (!a.position_bias) return s;
-  int i = j + a.bias_offset - (a.bias_relative ? position : 0);
-  return s + a.position_bias[(size_t)head * (size_t)a.bias_len + (size_t)max(0, min(a.bias_len - 1, i))];
 }
 
 /* Running results of some query heads: of a set of lanes, or of more. */

@@ -241,5 +241,5 @@ int main(int argc, char **argv) {
     fprintf(stderr, "trireme bench latency: %s\n", err.status ? err.message : tri_status_text(st));
   tear_down(&b);
   tri_options_free(opts);
-  return st == TRI_OK ? TRI_EXIT_OK : TRI_EXIT_FAILED;
+  return b.o.serve.model ? tri_exit_code(st) : TRI_EXIT_USAGE;
 }

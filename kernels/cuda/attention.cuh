@@ -1,0 +1,40 @@
+/* What both kinds of attention share: which keys a token sees, and what a score is. */
+#ifndef TRI_KERNELS_CUDA_ATTENTION_CUH
+#define TRI_KERNELS_CUDA_ATTENTION_CUH
+
+#include "kernels/cuda/skinny.cuh"
+
+/* What a token sees, and where its keys are. */
+struct view {
+  int position, first, last;
+  const int32_t *pages;
+};
+
+__device__ static view view_of(const tri_attention_args &a, const tri_batch &b, int t) {
+  int low = 0, high = b.num_seqs - 1;
+  while (low < high) {
+    int middle = (low + high + 1) / 2;
+    if (b.seq_start[middle] <= t)
+      low = middle;
+    else
+      high = middle - 1;
+  }
+  view v;
+  v.position = b.context_len[low] - (b.seq_start[low + 1] - t);
+  v.last = a.causal ? v.position : b.context_len[low] - 1;
+  v.first = a.window > 0 && v.last - a.window + 1 > 0 ? v.last - a.window + 1 : 0;
+  v.pages = b.block_table + (size_t)low * (size_t)b.block_table_stride;
+  return v;
+}
+
+/* A score out of q . k of head `head` and key j. */
+__device__ static inline float adjust(const tri_attention_args &a, float s, int head, int j, int position) {
+  s *= a.scale;
+  if (a.softcap > 0) s = a.softcap * tanhf(s / a.softcap);
+  if (a.alibi_slopes) s += a.alibi_slopes[head] * (j - position);
+  if (!a.position_bias) return s;
+  int i = j + a.bias_offset - (a.bias_relative ? position : 0);
+  return s + a.position_bias[(size_t)head * (size_t)a.bias_len + (size_t)max(0, min(a.bias_len - 1, i))];
+}
+
+#endif
