@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "comm/endpoint.h"
 #include "coordinator/up/up.h"
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
@@ -108,6 +109,13 @@ static tri_status prepare(tri_up *u, tri_error *err) {
   snprintf(u->boot_path, sizeof u->boot_path, "%s/boot", u->run_dir);
   snprintf(u->workers_path, sizeof u->workers_path, "%s/workers", u->run_dir);
   return TRI_OK;
+}
+
+/* A coordinator that was killed leaves its socket, at which clients would wait for somebody to answer. */
+static void remove_socket(const tri_up *u) {
+  char endpoint[TRI_ENDPOINT_BYTES];
+  if (!u->stopping || !u->listening || tri_endpoint_resolve(u->opts.serve.endpoint, endpoint, NULL) != TRI_OK) return;
+  if (!strncmp(endpoint, "ipc://", 6)) unlink(endpoint + 6);
 }
 
 static void remove_run_dir(const tri_up *u) {
@@ -320,6 +328,7 @@ int main(int argc, char **argv) {
   } else {
     code = supervise(&u);
   }
+  remove_socket(&u);
   remove_run_dir(&u);
   tri_free(u.pass);
   tri_options_free(opts);
