@@ -47,7 +47,7 @@ mpi() {
   echo "mpirun over two hosts, tp 2 pp 2: answers and drains"
 
   start_mpi_hosts
-  clients_start 4 $TOKENS
+  clients_start 12 $TOKENS # so many that they outlast a slow machine
   since=$(now_ms)
   kill -9 "$(cat "$TRIREME_HOSTS_DIR/h2.pid")"
   clients_end "$since" 5000
@@ -65,7 +65,7 @@ up() {
   learn_answer $TOKENS
 
   # A cut link: the group is given up. It comes back when the link does.
-  clients_start 4 $TOKENS
+  clients_start 12 $TOKENS # so many that they outlast a slow machine
   epoch=$(epoch_of 0)
   since=$(now_ms)
   ip link set trih2 down
@@ -82,7 +82,7 @@ up() {
   echo "up, the link is back: served again after $(($(now_ms) - since)) ms, epoch $(epoch_of 0)"
 
   # A lost host: noticed, and the end when it stays away.
-  clients_start 4 $TOKENS
+  clients_start 12 $TOKENS # so many that they outlast a slow machine
   since=$(now_ms)
   kill -9 "$(cat "$TRIREME_HOSTS_DIR/h2.pid")"
   clients_end "$since" 5000
