@@ -384,8 +384,8 @@ typedef struct tri_backend_ops {
   /* Device memory, zeroed; bytes are counted under the tag. */
   tri_status (*mem_alloc)(tri_backend *be, tri_mem_tag tag, size_t bytes, void **out);
   void (*mem_free)(tri_backend *be, tri_mem_tag tag, void *p, size_t bytes);
-  /* Stream-ordered copies; host memory must stay until stream_sync. An upload may come from the backend's own memory,
-   * too. On the CPU both are memcpy. */
+  /* Stream-ordered copies. An upload has read its source when it returns, unless that is pinned or, as it may be, the
+   * backend's own memory; what a download writes to must stay until stream_sync. On the CPU both are memcpy. */
   void (*upload)(tri_backend *be, void *device, const void *host, size_t bytes, tri_stream *stream);
   void (*download)(tri_backend *be, void *host, const void *device, size_t bytes, tri_stream *stream);
   tri_status (*stream_sync)(tri_backend *be, tri_stream *stream);

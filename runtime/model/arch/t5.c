@@ -87,6 +87,11 @@ static tri_status prepare(tri_model_config *c, const tri_json *root, tri_error *
   tri_status st = read_mlp(c, root, err);
   if (st == TRI_OK) st = tri_config_bool(root, "scale_decoder_outputs", &scaled, err);
   if (st != TRI_OK) return st;
+  /* Half of the buckets, one for each distance, must end before the others do. */
+  if (c->bias_max_distance <= c->bias_buckets / 2)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "relative_attention_max_distance",
+                    "relative_attention_max_distance is %lld, more than half of the %lld buckets are needed",
+                    (long long)c->bias_max_distance, (long long)c->bias_buckets);
   if (!c->num_layers) c->num_layers = c->seq2seq.num_layers;
   c->seq2seq.num_heads = c->num_heads, c->seq2seq.intermediate_size = c->intermediate_size;
   if (scaled) c->logit_scale = 1 / sqrt((double)c->hidden_size);
