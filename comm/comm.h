@@ -1,6 +1,6 @@
 /* Collectives and point-to-point transfers among the ranks of a group, behind one table.
  *
- * Backends: `self` (one rank), `mpi` (host memory); NCCL and peer-to-peer kernels come behind the same table. Calls are
+ * Backends: `self` (one rank), `mpi` (host memory, shared between the ranks of one host); NCCL and peer-to-peer kernels come behind the same table. Calls are
  * ordered on the stream they get. An error is asynchronous: the call that hits it returns it, every later call on the
  * communicator returns it at once, and query() tells it at any time, so that a step may run to its end and look once.
  * abort() makes pending and later calls fail from any thread.
@@ -49,7 +49,7 @@ typedef struct tri_comm_ops {
 struct tri_comm {
   const tri_comm_ops *ops;
   int rank, size;
-  bool deterministic;
+  bool deterministic, messages_only;
   tri_wait_policy policy;
   int64_t timeout_ms;        /* of one wait inside a collective */
   _Atomic int error;         /* tri_status */
@@ -63,6 +63,7 @@ static inline tri_status tri_comm_query(const tri_comm *c) { return (tri_status)
 
 typedef struct tri_comm_config {
   bool deterministic;
+  bool messages_only; /* no shared memory even among the ranks of one host */
   tri_wait_policy policy;
   int64_t timeout_ms;
 } tri_comm_config;

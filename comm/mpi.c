@@ -1,4 +1,5 @@
-/* Collectives over MPI on host memory. The only file that knows mpi.h.
+/* Collectives over MPI on host memory. The only file that knows mpi.h. Ranks that are all of one host use its shared
+ * memory instead (comm/shm.h), where it can be had; MPI then carries the messages between two ranks.
  *
  * Blocking MPI calls spin without end, notice no dead peer and know no deadline, so every operation is started with its
  * non-blocking form and waited for through tri_wait. */
@@ -7,19 +8,23 @@
 #include <string.h>
 
 #include "comm/comm.h"
+#include "comm/shm.h"
 #include "runtime/base/mem.h"
 
 enum {
   MAX_RANKS_DIRECT = 16,
   DIRECT_BYTES = 64 << 10, /* up to here every rank sends its addend to every other: one latency instead of log(p) */
   TAG_DIRECT = 1 << 14,    /* above every tag of the callers */
+  TAG_NONE,                /* nothing comes with it */
 };
 
 struct impl {
   MPI_Comm comm;
+  tri_shm *shm; /* NULL: more than one host, or none to be had */
 };
 
 static MPI_Comm handle_of(tri_comm *c) { return ((struct impl *)c->impl)->comm; }
+static tri_shm *shm_of(tri_comm *c) { return ((struct impl *)c->impl)->shm; }
 
 /* The first error stays: everything after it fails the same way. */
 static tri_status fail(tri_comm *c, tri_status st) {
@@ -27,6 +32,8 @@ static tri_status fail(tri_comm *c, tri_status st) {
   atomic_compare_exchange_strong(&c->error, &none, (int)st);
   return tri_comm_query(c);
 }
+
+static tri_status noted(tri_comm *c, tri_status st) { return st == TRI_OK ? st : fail(c, st); }
 
 static tri_status begin(tri_comm *c) {
   atomic_fetch_add_explicit(&c->sequence, 1, memory_order_relaxed);
@@ -111,6 +118,7 @@ static tri_status mpi_all_reduce(tri_comm *c, float *buf, size_t count, tri_stre
   (void)stream;
   tri_status st = begin(c);
   if (st != TRI_OK || c->size == 1 || !count) return st;
+  if (shm_of(c)) return noted(c, tri_shm_all_reduce(shm_of(c), c, buf, count));
   if (c->size <= MAX_RANKS_DIRECT && count * sizeof *buf <= DIRECT_BYTES) {
     st = grow_scratch(c, count * (size_t)c->size);
     return st == TRI_OK ? reduce_direct(c, buf, count) : fail(c, st);
@@ -131,6 +139,7 @@ static tri_status mpi_all_gather(tri_comm *c, const void *send, void *recv, size
   tri_status st = begin(c);
   if (st != TRI_OK) return st;
   if (bytes > INT_MAX) return fail(c, TRI_TOO_LARGE);
+  if (shm_of(c)) return noted(c, tri_shm_all_gather(shm_of(c), c, send, recv, bytes));
   return check(c, MPI_Iallgather(send, (int)bytes, MPI_BYTE, recv, (int)bytes, MPI_BYTE, handle_of(c), &req), &req);
 }
 
@@ -140,13 +149,16 @@ static tri_status mpi_broadcast(tri_comm *c, void *buf, size_t bytes, int root, 
   tri_status st = begin(c);
   if (st != TRI_OK) return st;
   if (bytes > INT_MAX) return fail(c, TRI_TOO_LARGE);
+  if (shm_of(c)) return noted(c, tri_shm_broadcast(shm_of(c), c, buf, bytes, root));
   return check(c, MPI_Ibcast(buf, (int)bytes, MPI_BYTE, root, handle_of(c), &req), &req);
 }
 
 static tri_status mpi_barrier(tri_comm *c) {
   MPI_Request req;
   tri_status st = begin(c);
-  return st == TRI_OK ? check(c, MPI_Ibarrier(handle_of(c), &req), &req) : st;
+  if (st != TRI_OK) return st;
+  if (shm_of(c)) return noted(c, tri_shm_barrier(shm_of(c), c));
+  return check(c, MPI_Ibarrier(handle_of(c), &req), &req);
 }
 
 static tri_status mpi_isend(tri_comm *c, const void *buf, size_t bytes, int peer, int tag, tri_comm_req *req,
@@ -201,6 +213,7 @@ static void mpi_destroy(tri_comm *c) {
   struct impl *impl = c->impl;
   /* A communicator in error has operations that never end: freeing it could wait for them. */
   if (impl->comm != MPI_COMM_WORLD && tri_comm_query(c) == TRI_OK) MPI_Comm_free(&impl->comm);
+  tri_shm_close(impl->shm);
   tri_free(impl);
   tri_free(c->scratch);
   tri_free(c);
@@ -213,7 +226,10 @@ static tri_status mpi_split(tri_comm *c, int color, int key, tri_comm **out) {
   tri_status st = begin(c); /* the call below has no deadline */
   if (st != TRI_OK) return st;
   if (MPI_Comm_split(handle_of(c), color, key, &comm) != MPI_SUCCESS) return fail(c, TRI_PEER_LOST);
-  tri_comm_config config = {.deterministic = c->deterministic, .policy = c->policy, .timeout_ms = c->timeout_ms};
+  tri_comm_config config = {.deterministic = c->deterministic,
+                            .messages_only = c->messages_only,
+                            .policy = c->policy,
+                            .timeout_ms = c->timeout_ms};
   return wrap(comm, &config, out);
 }
 
@@ -232,6 +248,33 @@ static const tri_comm_ops mpi_ops = {
     .destroy = mpi_destroy,
 };
 
+/* Probing for nothing lets MPI move what is under way. */
+static void progress(void *comm) {
+  int there;
+  MPI_Iprobe(MPI_ANY_SOURCE, TAG_NONE, *(MPI_Comm *)comm, &there, MPI_STATUS_IGNORE);
+}
+
+/* Shared memory for all of comm's ranks, or none for any of them. Blocking calls, as in MPI_Comm_split before it. */
+static tri_status open_shm(MPI_Comm comm, int rank, int size, tri_shm **out) {
+  MPI_Comm local;
+  int local_size, opened, all = 0;
+  char name[TRI_SHM_NAME_BYTES] = "";
+  if (size < 2 || size > TRI_SHM_MAX_RANKS) return TRI_OK;
+  if (MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &local) != MPI_SUCCESS) return TRI_PEER_LOST;
+  MPI_Comm_size(local, &local_size);
+  MPI_Comm_free(&local);
+  if (rank == 0 && local_size == size) tri_shm_create(name, size, out);
+  if (MPI_Bcast(name, sizeof name, MPI_CHAR, 0, comm) != MPI_SUCCESS) return TRI_PEER_LOST;
+  if (rank && local_size == size && *name) tri_shm_open(name, rank, size, out);
+  opened = *out != NULL;
+  int rc = MPI_Allreduce(&opened, &all, 1, MPI_INT, MPI_MIN, comm);
+  if (rank == 0 && *name) tri_shm_unlink(name);
+  if (rc == MPI_SUCCESS && all) return TRI_OK;
+  tri_shm_close(*out);
+  *out = NULL;
+  return rc == MPI_SUCCESS ? TRI_OK : TRI_PEER_LOST;
+}
+
 static tri_status wrap(MPI_Comm comm, const tri_comm_config *config, tri_comm **out) {
   tri_comm *c = tri_calloc(1, sizeof *c);
   struct impl *impl = tri_calloc(1, sizeof *impl);
@@ -248,6 +291,13 @@ static tri_status wrap(MPI_Comm comm, const tri_comm_config *config, tri_comm **
   c->deterministic = config->deterministic;
   c->policy = config->policy;
   c->timeout_ms = config->timeout_ms;
+  c->messages_only = config->messages_only;
+  tri_status st = config->messages_only ? TRI_OK : open_shm(comm, c->rank, c->size, &impl->shm);
+  if (st != TRI_OK) {
+    mpi_destroy(c);
+    return st;
+  }
+  if (impl->shm) tri_shm_set_progress(impl->shm, progress, &impl->comm);
   *out = c;
   return TRI_OK;
 }

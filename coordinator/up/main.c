@@ -1,16 +1,11 @@
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/signalfd.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "comm/endpoint.h"
@@ -20,8 +15,7 @@
 #include "runtime/base/wait.h"
 #include "runtime/model/layout.h"
 
-enum { START_MS = 60000, SOON_MS = 10000, STOP_GRACE_MS = 5000, LOST_GRACE_MS = 500, SILENCE_MS = 5000, YOUNG_S = 10 };
-#define RUN_DIR "trireme-up-"
+enum { START_MS = 60000, SOON_MS = 10000, STOP_GRACE_MS = 5000, LOST_GRACE_MS = 500, SILENCE_MS = 5000 };
 
 static const char *const launchers[] = {"mpirun", "srun", NULL};
 
@@ -74,41 +68,16 @@ static bool pass_arguments(tri_up *u, int argc, char **argv) {
   return u->pass && u->num_pass < TRI_UP_MAX_ARGS - 64;
 }
 
-/* Removes the folders that supervisors of this user have left who were killed: nobody holds their lock. One that is
- * just being made may not have it yet, so that young folders stay. */
-static void remove_stale(const char *base) {
-  DIR *dir = opendir(base);
-  struct stat sb;
-  for (struct dirent *e; dir && (e = readdir(dir));) {
-    if (strncmp(e->d_name, RUN_DIR, strlen(RUN_DIR))) continue;
-    int fd = openat(dirfd(dir), e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0) continue;
-    if (!fstat(fd, &sb) && sb.st_uid == geteuid() && time(NULL) - sb.st_ctime > YOUNG_S &&
-        !flock(fd, LOCK_EX | LOCK_NB)) {
-      unlinkat(fd, "boot", 0);
-      unlinkat(fd, "workers", 0);
-      unlinkat(dirfd(dir), e->d_name, AT_REMOVEDIR);
-    }
-    close(fd);
-  }
-  if (dir) closedir(dir);
-}
-
 static tri_status prepare(tri_up *u, tri_error *err) {
   ssize_t n = readlink("/proc/self/exe", u->bin_dir, sizeof u->bin_dir - 1);
   if (n <= 0) return tri_fail(err, TRI_IO, "exe", "cannot find my own program");
   *strrchr(u->bin_dir, '/') = '\0';
   const char *base = getenv("XDG_RUNTIME_DIR");
   if (!base || access(base, W_OK)) base = "/tmp";
-  remove_stale(base);
-  snprintf(u->run_dir, sizeof u->run_dir, "%.200s/" RUN_DIR "XXXXXX", base);
-  if (!mkdtemp(u->run_dir)) return tri_fail(err, TRI_IO, "run_dir", "cannot make %s: %s", u->run_dir, strerror(errno));
-  /* Held as long as this process lives, and closed in those that it starts. */
-  int fd = open(u->run_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd >= 0) flock(fd, LOCK_EX | LOCK_NB);
-  snprintf(u->boot_path, sizeof u->boot_path, "%s/boot", u->run_dir);
-  snprintf(u->workers_path, sizeof u->workers_path, "%s/workers", u->run_dir);
-  return TRI_OK;
+  tri_status st = tri_up_folder_make(base, &u->run_dir, err);
+  snprintf(u->boot_path, sizeof u->boot_path, "%s/boot", u->run_dir.path);
+  snprintf(u->workers_path, sizeof u->workers_path, "%s/workers", u->run_dir.path);
+  return st;
 }
 
 /* A coordinator that was killed leaves its socket, at which clients would wait for somebody to answer. */
@@ -116,11 +85,6 @@ static void remove_socket(const tri_up *u) {
   char endpoint[TRI_ENDPOINT_BYTES];
   if (!u->stopping || !u->listening || tri_endpoint_resolve(u->opts.serve.endpoint, endpoint, NULL) != TRI_OK) return;
   if (!strncmp(endpoint, "ipc://", 6)) unlink(endpoint + 6);
-}
-
-static void remove_run_dir(const tri_up *u) {
-  if (u->boot_path[0]) unlink(u->boot_path), unlink(u->workers_path);
-  if (u->run_dir[0]) rmdir(u->run_dir);
 }
 
 /* What every rank would refuse is refused here, once, before any of them starts. */
@@ -206,6 +170,7 @@ static void group_ended(tri_up *u, int index, int status) {
   int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   g->pid = 0;
   g->kill_ns = 0;
+  tri_up_folder_remove(&g->segments);
   if (u->draining || u->stopping) return;
   g->failures = soon ? g->failures + 1 : 1;
   if (code == TRI_EXIT_REFUSED || code == TRI_EXIT_USAGE || code == 127 || g->failures > u->opts.max_restarts) {
@@ -329,7 +294,8 @@ int main(int argc, char **argv) {
     code = supervise(&u);
   }
   remove_socket(&u);
-  remove_run_dir(&u);
+  for (int g = 0; g < TRI_UP_MAX_GROUPS; g++) tri_up_folder_remove(&u.groups[g].segments);
+  tri_up_folder_remove(&u.run_dir);
   tri_free(u.pass);
   tri_options_free(opts);
   return code;

@@ -114,7 +114,7 @@ tri_status tri_up_spawn_coordinator(tri_up *u, tri_error *err) {
   return st;
 }
 
-static void add_mpirun(struct command *c, const tri_up *u, int world, char *args) {
+static void add_mpirun(struct command *c, const tri_up *u, const tri_up_group *g, int world, char *args) {
   add(c, "mpirun");
   add_number(c, "-n", world);
   /* The workers pin their threads themselves. A rank's death must end the others without delay. */
@@ -138,6 +138,8 @@ static void add_mpirun(struct command *c, const tri_up *u, int world, char *args
                                       "-x",
                                       TRI_BOOT_ENV};
   for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) add(c, fixed[i]);
+  if (g->segments.path[0])
+    add(c, "--mca"), add(c, "btl_vader_backing_directory"), add(c, g->segments.path);
   if (u->opts.hosts)
     add(c, "--host"), add(c, u->opts.hosts);
   else
@@ -161,10 +163,13 @@ tri_status tri_up_spawn_group(tri_up *u, int group, tri_error *err) {
   bool alone = world == 1 && !u->opts.hosts && strcmp(u->opts.launcher, "srun");
   snprintf(program, sizeof program, "%s/trireme-worker", u->bin_dir);
   snprintf(args, sizeof args, "%s", u->opts.launcher_args ? u->opts.launcher_args : "");
-  if (!alone && !strcmp(u->opts.launcher, "srun"))
+  if (!alone && !strcmp(u->opts.launcher, "srun")) {
     add_srun(&c, world, args);
-  else if (!alone)
-    add_mpirun(&c, u, world, args);
+  } else if (!alone) {
+    /* Elsewhere the folder would be missing. Without one Open MPI takes /dev/shm itself. */
+    if (!u->opts.hosts) tri_up_folder_make("/dev/shm", &g->segments, NULL);
+    add_mpirun(&c, u, g, world, args);
+  }
   add(&c, program);
   add_passed(&c, u);
   add(&c, "--launch");

@@ -18,7 +18,14 @@ typedef struct tri_up_options {
   int max_restarts;
 } tri_up_options;
 
+/* A folder of this process in /tmp or /dev/shm, locked as long as it lives. No path: none. */
+typedef struct tri_up_folder {
+  char path[256];
+  int fd;
+} tri_up_folder;
+
 typedef struct tri_up_group {
+  tri_up_folder segments; /* of the ranks' shared memory, which ranks that are killed leave behind */
   pid_t pid; /* of mpirun, srun or the one worker; 0: not running */
   uint64_t epoch;
   bool ready;
@@ -30,7 +37,8 @@ typedef struct tri_up {
   tri_up_options opts;
   char **pass; /* arguments for the children */
   int num_pass;
-  char bin_dir[4096], run_dir[256], boot_path[300], workers_path[300];
+  char bin_dir[4096], boot_path[300], workers_path[300];
+  tri_up_folder run_dir;
   tri_boot boot;
   pid_t coordinator;
   int event_fd, signal_fd;
@@ -47,5 +55,9 @@ typedef struct tri_up {
 tri_status tri_up_spawn_coordinator(tri_up *u, tri_error *err);
 tri_status tri_up_spawn_group(tri_up *u, int group, tri_error *err);
 void tri_up_kill(pid_t pid); /* the whole process group, at once */
+
+/* folders.c: a fresh folder under base, where those that killed supervisors have left are removed first. */
+tri_status tri_up_folder_make(const char *base, tri_up_folder *f, tri_error *err);
+void tri_up_folder_remove(tri_up_folder *f); /* with the files in it */
 
 #endif

@@ -1,0 +1,157 @@
+#include "comm/shm.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "runtime/base/mem.h"
+
+enum { LINE = 128 }; /* two cache lines: neighbours are fetched in pairs */
+
+struct round_counter {
+  _Alignas(LINE) _Atomic uint64_t published;
+};
+
+struct tri_shm {
+  struct round_counter *counters; /* one per rank */
+  char *slots;                    /* [rank][parity][TRI_SHM_SLOT_BYTES] */
+  size_t mapped;
+  uint64_t round;
+  int rank, size;
+  void (*progress)(void *arg);
+  void *progress_arg;
+};
+
+static size_t bytes_of(int size) {
+  return (size_t)size * (sizeof(struct round_counter) + 2 * (size_t)TRI_SHM_SLOT_BYTES);
+}
+
+static tri_status map(int fd, int rank, int size, tri_shm **out) {
+  tri_shm *s = tri_calloc(1, sizeof *s);
+  if (!s) return TRI_NO_MEMORY;
+  void *base = mmap(NULL, bytes_of(size), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (base == MAP_FAILED) {
+    tri_free(s);
+    return TRI_NO_MEMORY;
+  }
+  *s = (tri_shm){.counters = base, .mapped = bytes_of(size), .rank = rank, .size = size};
+  s->slots = (char *)base + (size_t)size * sizeof(struct round_counter);
+  *out = s;
+  return TRI_OK;
+}
+
+tri_status tri_shm_create(char name[TRI_SHM_NAME_BYTES], int size, tri_shm **out) {
+  uint64_t id[2];
+  if (getrandom(id, sizeof id, 0) != (ssize_t)sizeof id) return TRI_IO;
+  snprintf(name, TRI_SHM_NAME_BYTES, "/trireme-%" PRIx64 "%08" PRIx64, id[0], id[1] & 0xffffffff);
+  int fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
+  if (fd < 0) return TRI_IO;
+  tri_status st = posix_fallocate(fd, 0, (off_t)bytes_of(size)) ? TRI_NO_MEMORY : map(fd, 0, size, out);
+  if (st != TRI_OK) shm_unlink(name);
+  close(fd);
+  return st;
+}
+
+tri_status tri_shm_open(const char *name, int rank, int size, tri_shm **out) {
+  int fd = shm_open(name, O_RDWR, 0);
+  if (fd < 0) return TRI_IO;
+  tri_status st = map(fd, rank, size, out);
+  close(fd);
+  return st;
+}
+
+void tri_shm_unlink(const char *name) { shm_unlink(name); }
+
+void tri_shm_close(tri_shm *s) {
+  if (!s) return;
+  munmap(s->counters, s->mapped);
+  tri_free(s);
+}
+
+void tri_shm_set_progress(tri_shm *s, void (*progress)(void *arg), void *arg) {
+  s->progress = progress;
+  s->progress_arg = arg;
+}
+
+/* This round's slot of a rank. */
+static char *slot(const tri_shm *s, int rank) {
+  return s->slots + (2 * (size_t)rank + s->round % 2) * TRI_SHM_SLOT_BYTES;
+}
+
+/* Begins a round; the caller then fills its slot and calls meet(). */
+static char *begin_round(tri_shm *s) {
+  s->round++;
+  return slot(s, s->rank);
+}
+
+static tri_status meet(tri_shm *s, tri_comm *c) {
+  atomic_store_explicit(&s->counters[s->rank].published, s->round, memory_order_release);
+  tri_wait w = {0};
+  for (int r = 0, polls = 0; r < s->size; r++) {
+    while (atomic_load_explicit(&s->counters[r].published, memory_order_acquire) < s->round) {
+      if (!w.policy) w = tri_wait_begin(&c->policy, tri_deadline_after_ms(c->timeout_ms));
+      if (++polls % 32 == 0 && s->progress) s->progress(s->progress_arg);
+      tri_status st = tri_wait_pause(&w);
+      if (st == TRI_OK) st = tri_comm_query(c);
+      if (st != TRI_OK) return st;
+    }
+  }
+  return TRI_OK;
+}
+
+/* A block at a time, so that the sums stay in the first cache while the ranks' addends pass. */
+static void sum_slots(const tri_shm *s, float *restrict buf, size_t count) {
+  enum { BLOCK = 1024 };
+  for (size_t at = 0; at < count; at += BLOCK) {
+    size_t n = count - at < BLOCK ? count - at : BLOCK;
+    memcpy(buf + at, (const float *)slot(s, 0) + at, n * sizeof *buf);
+    for (int r = 1; r < s->size; r++) {
+      const float *restrict part = (const float *)slot(s, r) + at;
+      for (size_t i = 0; i < n; i++) buf[at + i] += part[i];
+    }
+  }
+}
+
+tri_status tri_shm_all_reduce(tri_shm *s, tri_comm *c, float *buf, size_t count) {
+  const size_t most = TRI_SHM_SLOT_BYTES / sizeof *buf;
+  for (size_t at = 0; at < count; at += most) {
+    size_t n = count - at < most ? count - at : most;
+    memcpy(begin_round(s), buf + at, n * sizeof *buf);
+    tri_status st = meet(s, c);
+    if (st != TRI_OK) return st;
+    sum_slots(s, buf + at, n);
+  }
+  return TRI_OK;
+}
+
+tri_status tri_shm_all_gather(tri_shm *s, tri_comm *c, const void *send, void *recv, size_t bytes) {
+  for (size_t at = 0; at < bytes; at += TRI_SHM_SLOT_BYTES) {
+    size_t n = bytes - at < TRI_SHM_SLOT_BYTES ? bytes - at : TRI_SHM_SLOT_BYTES;
+    memcpy(begin_round(s), (const char *)send + at, n);
+    tri_status st = meet(s, c);
+    if (st != TRI_OK) return st;
+    for (int r = 0; r < s->size; r++) memcpy((char *)recv + (size_t)r * bytes + at, slot(s, r), n);
+  }
+  return TRI_OK;
+}
+
+tri_status tri_shm_broadcast(tri_shm *s, tri_comm *c, void *buf, size_t bytes, int root) {
+  for (size_t at = 0; at < bytes; at += TRI_SHM_SLOT_BYTES) {
+    size_t n = bytes - at < TRI_SHM_SLOT_BYTES ? bytes - at : TRI_SHM_SLOT_BYTES;
+    char *mine = begin_round(s);
+    if (s->rank == root) memcpy(mine, (char *)buf + at, n);
+    tri_status st = meet(s, c);
+    if (st != TRI_OK) return st;
+    if (s->rank != root) memcpy((char *)buf + at, slot(s, root), n);
+  }
+  return TRI_OK;
+}
+
+tri_status tri_shm_barrier(tri_shm *s, tri_comm *c) {
+  begin_round(s);
+  return meet(s, c);
+}
