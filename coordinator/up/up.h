@@ -26,7 +26,7 @@ typedef struct tri_up_folder {
 
 typedef struct tri_up_group {
   tri_up_folder segments; /* of the ranks' shared memory, which ranks that are killed leave behind */
-  pid_t pid; /* of mpirun, srun or the one worker; 0: not running */
+  pid_t pid;              /* of mpirun, srun or the one worker; 0: not running */
   uint64_t epoch;
   bool ready;
   int failures; /* starts in a row that ended before they were ready, or soon after */

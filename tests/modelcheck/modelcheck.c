@@ -1,10 +1,11 @@
-/* modelcheck: a checkpoint against the answers that a reference implementation stored beside it.
+/* modelcheck: checkpoints against the answers that a reference implementation stored beside them.
  *
- *   modelcheck DIR [-tp N] [-pp N] [--backend cpu|ref] [--dtype auto] ...        mpirun -n W modelcheck DIR ...
+ *   modelcheck DIR... [-tp N] [-pp N] [--backend cpu|ref] [--dtype auto] ...     mpirun -n W modelcheck DIR... ...
  *
- * DIR holds config.json, the weights and expected.safetensors (tests/data/checkpoints/README.md has the format). Prints
- * one line per prompt (normalised squared error of all logits, greedy agreement), one per layer for prompt 0 (so that
- * the first wrong layer shows), and a verdict, which is also the exit status: 0 right, 1 wrong, 3 refused.
+ * A DIR holds config.json, the weights and expected.safetensors (tests/data/checkpoints/README.md has the format).
+ * Prints one line per prompt (normalised squared error of all logits, greedy agreement), one per layer for prompt 0 (so
+ * that the first wrong layer shows), and a verdict, which is also the exit status: 0 all right, 1 one wrong, 3 one
+ * refused (those after it are not looked at).
  *
  * With --quantization the same lines say what it costs: greedy tokens may differ, and the verdict is that of the worst
  * prompt's error alone. */
@@ -19,6 +20,8 @@
 #include "runtime/base/topo.h"
 #include "runtime/model/serve_options.h"
 #include "tests/modelcheck/modelcheck.h"
+
+enum { MAX_DIRS = 1024 };
 
 static const char *const dtypes[] = {"float32", "float16", "bfloat16", "auto", NULL}; /* in the order of tri_dtype */
 static const char *const backends[] = {"auto", "cpu", "cuda", "ref", NULL};
@@ -53,11 +56,11 @@ static const tri_option options[] = {
 };
 
 static const tri_options_spec spec = {.program = "modelcheck",
-                                      .usage = "[OPTION]... DIR",
-                                      .summary = "Checks a model's logits against stored reference answers.",
+                                      .usage = "[OPTION]... DIR...",
+                                      .summary = "Checks models' logits against stored reference answers.",
                                       TRI_OPTIONS(options),
                                       .min_args = 1,
-                                      .max_args = 1};
+                                      .max_args = MAX_DIRS};
 
 void *mc_read_tensor(const struct mc_expected *x, const char *name, const tri_st_tensor **info) {
   const tri_st_tensor *t = tri_checkpoint_find(x->file, name);
@@ -364,14 +367,29 @@ static void tear_down(struct mc_check *c) {
   tri_free(c->trace.encoded), tri_free(c->trace.pooled), tri_free(c->trace.scores);
 }
 
+static tri_status check_one(const struct mc_check *common, const char *dir, tri_pool *pool, bool *right,
+                            tri_error *err) {
+  struct mc_check c = *common;
+  tri_status st;
+  c.dir = dir;
+  *right = false;
+  TRI_TRY(set_up(&c, pool, err));
+  TRI_TRY(c.engine->model.encoder      ? mc_check_encoder(&c, right)
+          : c.engine->model.seq2seq.on ? mc_check_seq2seq(&c, right)
+                                       : check_prompts(&c, right));
+cleanup:
+  tear_down(&c);
+  return st;
+}
+
 int main(int argc, char **argv) {
   struct mc_check c = {0};
+  const char *dir = NULL;
   tri_options *opts = NULL;
   tri_error err = {0};
-  bool right = false, mpi = getenv("OMPI_COMM_WORLD_SIZE") != NULL;
+  bool all_right = true, mpi = getenv("OMPI_COMM_WORLD_SIZE") != NULL;
   int code = tri_options_main(&spec, &c.a, argc, argv, &opts);
   if (code >= 0) return code;
-  c.dir = tri_options_arg(opts, 0);
   if (mpi && tri_mpi_init(&argc, &argv, &err) != TRI_OK) return TRI_EXIT_FAILED;
   tri_comm_config cc = {.deterministic = c.a.deterministic, .policy = {.yield_us = 200000}, .timeout_ms = 60000};
   tri_comm *world = NULL;
@@ -380,18 +398,19 @@ int main(int argc, char **argv) {
   TRI_TRY(mpi ? tri_comm_mpi_world(&cc, &world) : tri_comm_self_create(&cc, &world));
   TRI_TRY(tri_group_create(world, c.a.tp, c.a.pp, &c.group, &err));
   TRI_TRY(tri_pool_create(c.a.threads, NULL, mpi ? 0 : 50, &pool));
-  TRI_TRY(set_up(&c, pool, &err));
-  TRI_TRY(c.engine->model.encoder      ? mc_check_encoder(&c, &right)
-          : c.engine->model.seq2seq.on ? mc_check_seq2seq(&c, &right)
-                                       : check_prompts(&c, &right));
-  code = !world->rank && !right ? TRI_EXIT_FAILED : TRI_EXIT_OK;
+  for (int i = 0; (dir = tri_options_arg(opts, i)); i++) {
+    bool right;
+    TRI_TRY(check_one(&c, dir, pool, &right, &err));
+    all_right &= right;
+  }
+  code = !world->rank && !all_right ? TRI_EXIT_FAILED : TRI_EXIT_OK;
 cleanup:
   if (st != TRI_OK) {
-    tri_log(TRI_LOG_ERROR, "modelcheck", "%s", err.status ? err.message : tri_status_text(st));
+    tri_log(TRI_LOG_ERROR, "modelcheck", "%s%s%s", dir ? dir : "", dir ? ": " : "",
+            err.status ? err.message : tri_status_text(st));
     code = TRI_EXIT_REFUSED;
     if (mpi) tri_mpi_abort(code); /* the other ranks wait for this one */
   }
-  tear_down(&c);
   if (world && !c.group.world) world->ops->destroy(world); /* the group did not take it */
   tri_group_destroy(&c.group);
   tri_pool_destroy(pool);
