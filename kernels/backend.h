@@ -28,6 +28,7 @@
 
 typedef struct tri_backend tri_backend;
 typedef struct tri_stream tri_stream;
+struct tri_comm; /* comm/comm.h */
 
 /* A row-major weight [n, k], rows contiguous. dtype F32, F16, BF16, or I8 with one float32 scale per row: w = q *
  * scale. */
@@ -375,6 +376,9 @@ typedef struct tri_op_plan {
   size_t workspace; /* bytes of scratch the launch uses; the backend keeps the largest it was asked for */
 } tri_op_plan;
 
+/* LAUNCH: as ever. RECORD: the ops launched until graph_end run there. REPLAY: they are under way already. */
+typedef enum tri_graph_mode { TRI_GRAPH_LAUNCH, TRI_GRAPH_RECORD, TRI_GRAPH_REPLAY } tri_graph_mode;
+
 typedef struct tri_backend_ops {
 #define X(op)                                                                                                          \
   tri_status (*op##_plan)(tri_backend * be, const tri_##op##_args *args, tri_op_plan *plan);                           \
@@ -389,6 +393,16 @@ typedef struct tri_backend_ops {
   void (*upload)(tri_backend *be, void *device, const void *host, size_t bytes, tri_stream *stream);
   void (*download)(tri_backend *be, void *host, const void *device, size_t bytes, tri_stream *stream);
   tri_status (*stream_sync)(tri_backend *be, tri_stream *stream);
+  /* Rows of `width` bytes inside the backend's memory, which lie `pitch` bytes apart. */
+  void (*copy_rows)(tri_backend *be, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
+                    size_t rows);
+  /* A communicator of the same ranks as host, which must outlive it, for buffers of this backend's memory; collective
+   * over host. NULL: host serves itself. */
+  tri_status (*comm_create)(tri_backend *be, struct tri_comm *host, struct tri_comm **out, tri_error *err);
+  /* Steps of one key launch the same ops with the same arguments. graph_begin says what the caller is to do with this
+   * one; after TRI_GRAPH_RECORD, graph_end follows in any case. NULL: every step is launched op by op. */
+  tri_graph_mode (*graph_begin)(tri_backend *be, uint64_t key);
+  tri_status (*graph_end)(tri_backend *be);
   /* Brings a batch's arrays to where the ops read them; *out is as *host with its pointers there, good until the next
    * batch of the same number. On the CPU a copy of the struct. */
   tri_status (*bind_batch)(tri_backend *be, int number, const tri_batch *host, tri_batch *out);
@@ -403,7 +417,7 @@ enum { TRI_BOUND_BATCHES = 3 }; /* numbers for bind_batch are below this */
 
 typedef struct tri_backend_config {
   const char *name;   /* "ref", "cpu", "cuda", or "auto": cuda where it can be had, else cpu */
-  int device;         /* of cuda: its number among the visible ones */
+  int device;         /* of cuda: which of the host's processes this is; with one visible device it is that one */
   bool deterministic; /* the same bits whatever the batch; a backend that cannot refuses */
   tri_pool *pool;     /* CPU threads; borrowed, NULL: the caller's thread alone */
   const char *isa;    /* "avx512", "avx2", "scalar": refuses where the processor lacks it; NULL: the best it has */

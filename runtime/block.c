@@ -146,7 +146,8 @@ static tri_status run_block(tri_forward *f, const tri_batch *b, int l, tri_mat x
   tri_mat delta = tri_rows(f->buf.delta, b->num_tokens);
   tri_status st = TRI_OK;
   tri_mat in = open_branch(f, x, pending, &w[TRI_W_NORM1], &w[TRI_W_NORM1_BIAS]);
-  if (f->cfg.observer.hidden) f->cfg.observer.hidden(f->cfg.observer.ctx, f->cfg.shard.layers.first + l, x);
+  const tri_observer *o = tri_observer_of(f);
+  if (o && o->hidden) o->hidden(o->ctx, f->cfg.shard.layers.first + l, x);
   TRI_TRY(run_attention(f, b, l, w, in, delta));
   if (!c->parallel_residual)
     TRI_TRY(close_branch(f, x, delta, &w[TRI_W_NORM1], &w[TRI_W_NORM1_BIAS], &w[TRI_W_BRANCH_NORM1],

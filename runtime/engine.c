@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "runtime/base/hash.h"
 #include "runtime/base/log.h"
 #include "runtime/encoded_result.h"
 #include "runtime/ledger.h"
@@ -79,14 +80,20 @@ static tri_status prepare(tri_engine *e, const tri_engine_config *config, tri_ch
   TRI_TRY(tri_model_config_load(config->model_dir, &e->model, err));
   TRI_TRY(set_use(&e->model, config, err));
   TRI_TRY(tri_shard_make(&e->model, e->group->p, &e->shard, err));
-  if (!e->backend->host_memory && e->group->world->size > 1) {
-    st = tri_fail(err, TRI_UNSUPPORTED, "backend", "backend %s runs on one rank, not on %d", e->backend->name,
-                  e->group->world->size);
-    goto cleanup;
-  }
   if (config->load_format != TRI_LOAD_DUMMY) TRI_TRY(tri_checkpoint_open(config->model_dir, ckpt, err));
   find_head(&e->model, *ckpt);
   TRI_TRY(set_limits(e, config, *ckpt, err));
+cleanup:
+  return st;
+}
+
+/* Communicators for buffers that the host's do not reach. */
+static tri_status connect(tri_engine *e, tri_error *err) {
+  tri_backend *be = e->backend;
+  tri_group *g = e->group;
+  tri_status st = TRI_OK;
+  if (be->ops.comm_create && g->p.tp > 1) TRI_TRY(be->ops.comm_create(be, g->tensor, &e->device_tensor, err));
+  if (be->ops.comm_create && g->p.pp > 1) TRI_TRY(be->ops.comm_create(be, g->world, &e->device_world, err));
 cleanup:
   return st;
 }
@@ -131,6 +138,8 @@ static tri_status allocate(tri_engine *e, const tri_engine_config *config, const
                            .weights = e->weights,
                            .kv = e->kv,
                            .group = e->group,
+                           .tensor = e->device_tensor ? e->device_tensor : e->group->tensor,
+                           .stages = e->device_world ? e->device_world : e->group->world,
                            .int8_activations = config->quantization == TRI_QUANTIZE_W8A8,
                            .progress = &e->progress,
                            .observer = config->observer};
@@ -152,6 +161,7 @@ tri_status tri_engine_create(const tri_engine_config *config, tri_backend *backe
   e->num_lanes = group->p.pp;
   atomic_store(&e->progress.block, TRI_BLOCK_IDLE);
   TRI_TRY(agree(group, prepare(e, config, &ckpt, err), err));
+  TRI_TRY(agree(group, connect(e, err), err));
   TRI_TRY(agree_pages(group, &e->limits.num_pages));
   st = config->load_format == TRI_LOAD_DUMMY ? tri_weights_dummy(backend, &e->model, &e->shard, config->seed,
                                                                  config->dtype, config->quantization, &e->weights, err)
@@ -175,6 +185,8 @@ void tri_engine_destroy(tri_engine *e) {
   tri_slots_destroy(e->slots);
   tri_kv_cache_destroy(e->kv);
   tri_weights_destroy(e->weights);
+  if (e->device_tensor) e->device_tensor->ops->destroy(e->device_tensor);
+  if (e->device_world) e->device_world->ops->destroy(e->device_world);
   tri_free(e->result.tokens), tri_free(e->sample_params), tri_free(e->row_params), tri_free(e->history),
       tri_free(e->num_prompt);
   tri_free(e->num_history), tri_free(e->counters), tri_free(e->samples), tri_free(e->answer);
@@ -254,17 +266,12 @@ cleanup:
   return st;
 }
 
-static uint64_t hash_bytes(uint64_t h, const void *p, size_t n) {
-  for (size_t i = 0; i < n; i++) h = (h ^ ((const uint8_t *)p)[i]) * 0x100000001b3u; /* FNV-1a */
-  return h;
-}
-
 uint64_t tri_engine_hash(const tri_engine *e) {
   const tri_model_config *c = &e->model;
   const int64_t facts[] = {c->hidden_size,      c->num_layers,        c->num_heads,  c->num_kv_heads,
                            c->head_dim,         c->intermediate_size, c->vocab_size, c->max_position_embeddings,
                            c->num_labels,       c->pooling,           c->has_pooler, e->limits.max_model_len,
                            e->limits.block_size};
-  uint64_t h = hash_bytes(0xcbf29ce484222325u, c->arch->model_type, strlen(c->arch->model_type));
-  return hash_bytes(h, facts, sizeof facts);
+  uint64_t h = tri_hash_bytes(TRI_HASH_SEED, c->arch->model_type, strlen(c->arch->model_type));
+  return tri_hash_bytes(h, facts, sizeof facts);
 }

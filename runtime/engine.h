@@ -36,6 +36,7 @@ typedef struct tri_engine {
   int num_lanes;     /* as many as stages */
   tri_backend *backend;
   tri_group *group;
+  tri_comm *device_tensor, *device_world; /* the group's, for the backend's memory; NULL where the host's serve */
   tri_weights *weights;
   tri_kv_cache *kv;
   tri_slots *slots;

@@ -17,6 +17,14 @@ typedef struct tri_cuda_bound {
   size_t bytes;
 } tri_cuda_bound;
 
+/* A recorded step, kept as long as what its ops point to stays where it is. */
+typedef struct tri_cuda_graph {
+  uint64_t key;
+  uint64_t used;        /* number of the last use */
+  cudaGraphExec_t exec; /* NULL: seen once, not recorded yet */
+} tri_cuda_graph;
+enum { TRI_CUDA_GRAPHS = 128 };
+
 typedef struct tri_cuda_impl {
   int device;
   cudaStream_t stream; /* of all ops: they run in the order of their launches */
@@ -27,6 +35,9 @@ typedef struct tri_cuda_impl {
   /* what the sampler works on */
   void *pinned, *host_scratch;
   size_t pinned_bytes, scratch_bytes;
+  tri_cuda_graph graphs[TRI_CUDA_GRAPHS];
+  tri_cuda_graph *recording;
+  uint64_t graph_uses;
 } tri_cuda_impl;
 
 static inline tri_cuda_impl *tri_cuda_of(const tri_backend *be) { return (tri_cuda_impl *)be->impl; }
@@ -35,6 +46,14 @@ static inline void tri_cuda_note(const tri_backend *be, cudaError_t e) {
   tri_cuda_impl *impl = tri_cuda_of(be);
   if (e != cudaSuccess && impl->error == cudaSuccess) impl->error = e;
 }
+
+/* graph.c */
+tri_graph_mode tri_cuda_graph_begin(tri_backend *be, uint64_t key);
+tri_status tri_cuda_graph_end(tri_backend *be);
+void tri_cuda_graphs_drop(tri_backend *be);
+/* comm/nccl.c */
+struct tri_comm;
+tri_status tri_comm_nccl_create(tri_backend *be, struct tri_comm *host, struct tri_comm **out, tri_error *err);
 
 /* attention.c chooses between decode.cu and attention.cu. */
 bool tri_cuda_decode_fits(const tri_attention_args *a);

@@ -24,9 +24,10 @@ static int chunks_of(const tri_attention_args *a) { return (a->heads_per_kv + MA
 int tri_cuda_decode_splits(const tri_attention_args *a) {
   int units = a->q.rows * a->kv.num_kv_heads * chunks_of(a) + 1,
       most = (a->batch->max_context + MIN_SPLIT - 1) / MIN_SPLIT;
-  int splits = (ENOUGH_BLOCKS + units - 1) / units;
-  splits = splits < most ? splits : most;
-  return splits < 1 ? 1 : splits > MAX_SPLITS ? MAX_SPLITS : splits;
+  int wanted = (ENOUGH_BLOCKS + units - 1) / units, splits = 1;
+  /* A power of two: recorded steps serve a range of lengths. */
+  while (2 * splits <= wanted && splits < most && splits < MAX_SPLITS) splits *= 2;
+  return splits;
 }
 
 /* [token][head][split][2 + head_dim]: maximum, sum, weighted values */
