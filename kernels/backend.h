@@ -65,6 +65,7 @@ typedef struct tri_batch {
   int block_table_stride;     /* pages per row of block_table */
   int max_context;            /* max of context_len, so that plan can size things without reading the array */
   int max_query;              /* max tokens of one sequence in this step */
+  int num_single;             /* sequences that have one token in this step */
   const uint32_t *token_ids;  /* [T] */
   const int32_t *positions;   /* [T] */
   const int32_t *types;       /* [T] of tokens: 0, or 1 from the second text of a pair on */

@@ -169,6 +169,7 @@ static void add_sequence(const tri_slots *slots, const tri_batch_arrays *a, tri_
   a->seq_start[v->num_seqs] = v->num_tokens;
   if (context > v->max_context) v->max_context = context;
   if (n > v->max_query) v->max_query = n;
+  v->num_single += n == 1;
 }
 
 /* Which of a sequence's logits are wanted, and whether there is a draw. */
@@ -233,7 +234,9 @@ cleanup:
   return st;
 }
 
-static void clear(tri_batch *v) { v->num_tokens = v->num_seqs = v->num_logits = v->max_context = v->max_query = 0; }
+static void clear(tri_batch *v) {
+  v->num_tokens = v->num_seqs = v->num_logits = v->max_context = v->max_query = v->num_single = 0;
+}
 
 tri_status tri_batch_build(tri_batch_builder *b, tri_slots *slots, const tri_plan_view *plan) {
   const uint32_t *ids = plan->ids;
@@ -297,5 +300,5 @@ void tri_batch_pad(const tri_batch_builder *b, const tri_limits *limits, tri_bat
            (size_t)b->batch.block_table_stride * sizeof *a->block_table);
   }
   *out = b->batch;
-  out->num_tokens = out->num_seqs = out->num_logits = to;
+  out->num_tokens = out->num_seqs = out->num_logits = out->num_single = to;
 }

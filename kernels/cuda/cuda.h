@@ -55,11 +55,14 @@ void tri_cuda_graphs_drop(tri_backend *be);
 struct tri_comm;
 tri_status tri_comm_nccl_create(tri_backend *be, struct tri_comm *host, struct tri_comm **out, tri_error *err);
 
-/* attention.c chooses between decode.cu and attention.cu. */
+/* ops.c chooses between decode.cu and prompt.cu, of which a mixed batch needs both, and attention.cu. */
 bool tri_cuda_decode_fits(const tri_attention_args *a);
 int tri_cuda_decode_splits(const tri_attention_args *a);
 size_t tri_cuda_decode_workspace(const tri_attention_args *a, int splits);
-void tri_cuda_decode(cudaStream_t stream, const tri_attention_args *a, float *partial, int splits);
+/* single: leaves out the sequences of more than one token, which go to prompt.cu. */
+void tri_cuda_decode(cudaStream_t stream, const tri_attention_args *a, float *partial, int splits, bool single);
+bool tri_cuda_prompt_fits(const tri_attention_args *a);
+cudaError_t tri_cuda_prompt(cudaStream_t stream, const tri_attention_args *a);
 
 /* sample.c, sample.cu */
 void tri_cuda_argmax(cudaStream_t stream, const tri_mat *logits, int32_t *ids);

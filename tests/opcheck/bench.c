@@ -123,7 +123,8 @@ static void bench_attention(bench *b, const heads *g, tri_dtype t, int seqs, int
   }
   for (int h = 0; h < g->hq; h++) map[h] = h / (g->hq / g->hkv);
   tri_batch batch = {.num_tokens = rows, .num_seqs = seqs, .block_table_stride = per_seq, .max_context = context};
-  batch.max_query = tokens, batch.seq_start = start, batch.context_len = contexts, batch.block_table = table;
+  batch.max_query = tokens, batch.num_single = tokens == 1, batch.seq_start = start, batch.context_len = contexts,
+  batch.block_table = table;
   tri_attention_args a = {.kv = {k, v, t, seqs * per_seq, g->hkv, BLOCK, g->d, g->v_dim}, .batch = &batch};
   a.q = (tri_mat){q, rows, g->hq * g->d, g->hq * g->d}, a.out = (tri_mat){out, rows, g->hq * v_dim, g->hq * v_dim};
   a.num_heads = g->hq, a.kv_head_of = map, a.scale = 0.088f, a.causal = true;

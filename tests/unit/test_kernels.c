@@ -181,7 +181,8 @@ START_TEST(absorbed_latent_attention_is_the_expanded_one) {
   int64_t slots[LENGTH] = {2, 3, 0, 1};
   int32_t table[2] = {1, 0}, start[2] = {0, LENGTH}, context = LENGTH, map[HEADS] = {0};
   tri_batch batch = {.num_tokens = LENGTH, .num_seqs = 1, .block_table_stride = 2, .max_context = LENGTH};
-  batch.max_query = LENGTH, batch.seq_start = start, batch.context_len = &context, batch.block_table = table;
+  batch.max_query = LENGTH, batch.num_single = LENGTH == 1, batch.seq_start = start, batch.context_len = &context,
+  batch.block_table = table;
   tri_mat queries = {q, LENGTH, HEADS * QUERY, HEADS * QUERY}, rows = {q_out, LENGTH, HEADS * ROW, HEADS * ROW};
   tri_mat latents = {mixed, LENGTH, HEADS * RANK, HEADS * RANK}, values = {got, LENGTH, HEADS * VALUE, HEADS * VALUE};
   tri_mla_append_args append = {.q = queries, .kv_a = {kv_a, LENGTH, ROW, ROW}, .num_heads = HEADS, .nope_dim = NOPE};
