@@ -30,6 +30,10 @@ static tri_status agree_pages(tri_group *g, int *pages) {
   return st;
 }
 
+static tri_dtype kv_dtype_of(const tri_engine *e, const tri_engine_config *config) {
+  return tri_kv_dtype(&e->model, config->kv_dtype, config->dtype, e->backend->narrows_inputs);
+}
+
 static tri_status set_limits(tri_engine *e, const tri_engine_config *config, const tri_checkpoint *ckpt,
                              tri_error *err) {
   const tri_model_config *c = &e->model;
@@ -46,7 +50,7 @@ static tri_status set_limits(tri_engine *e, const tri_engine_config *config, con
     tri_log(TRI_LOG_WARN, "engine", "max_model_len %d exceeds the %lld positions that the model was made for", len,
             (long long)c->max_position_embeddings);
   tri_ledger_config lc = {.dtype = config->dtype,
-                          .kv_dtype = config->kv_dtype,
+                          .kv_dtype = kv_dtype_of(e, config),
                           .quantization = config->quantization,
                           .kv_bytes = config->kv_bytes,
                           .num_kv_pages = config->num_kv_pages,
@@ -101,7 +105,7 @@ cleanup:
 static tri_status allocate(tri_engine *e, const tri_engine_config *config, const tri_checkpoint *ckpt, tri_error *err) {
   tri_status st;
   size_t n = (size_t)config->max_num_seqs;
-  TRI_TRY(tri_kv_cache_create(e->backend, &e->model, &e->shard, config->kv_dtype, e->limits.block_size,
+  TRI_TRY(tri_kv_cache_create(e->backend, &e->model, &e->shard, kv_dtype_of(e, config), e->limits.block_size,
                               e->limits.num_pages, &e->kv, err));
   TRI_TRY(tri_slots_create(&e->limits, &e->slots));
   TRI_TRY(tri_batch_builder_create(&e->limits, &e->batch));

@@ -85,7 +85,7 @@ static tri_status load(tri_worker *w, int local_rank, int local_size, tri_error 
       .load_format = (tri_load_format)o->load_format,
       .seed = o->seed,
       .dtype = o->dtype == TRI_SERVE_AUTO ? TRI_DTYPE_COUNT : (tri_dtype)o->dtype,
-      .kv_dtype = o->kv_cache_dtype == TRI_SERVE_AUTO ? TRI_F32 : (tri_dtype)o->kv_cache_dtype,
+      .kv_dtype = o->kv_cache_dtype == TRI_SERVE_AUTO ? TRI_DTYPE_COUNT : (tri_dtype)o->kv_cache_dtype,
       .quantization = (tri_quantization)o->quantization,
       .max_num_seqs = o->max_num_seqs,
       .max_num_batched_tokens = o->max_num_batched_tokens,

@@ -9,7 +9,8 @@ enum { WARPS = 4, THREADS = WARPS * 32, ROWS = WARPS * 16, MAX_DEPTH = 16, STAGE
 
 bool tri_cuda_prompt_fits(const tri_attention_args *a) {
   return (a->kv.dtype == TRI_BF16 || a->kv.dtype == TRI_F16) && a->kv.head_dim % PIECE == 0 &&
-         a->kv.head_dim <= MAX_DEPTH * 16 && !a->kv.v_dim && a->q.ld % 2 == 0 && (uintptr_t)a->q.data % 8 == 0;
+         a->kv.head_dim <= MAX_DEPTH * 16 && !a->kv.v_dim && a->q.ld % 2 == 0 && a->out.ld % 2 == 0 &&
+         (uintptr_t)a->q.data % 8 == 0 && (uintptr_t)a->out.data % 8 == 0;
 }
 
 /* What a head of DEPTH * 16 elements needs. A row of a tile has CHUNKS pieces, whose places are exchanged so that eight

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "runtime/base/log.h"
+#include "runtime/kv_cache.h"
 #include "runtime/ledger.h"
 #include "runtime/limits.h"
 #include "runtime/model/serve_options.h"
@@ -62,11 +63,13 @@ static tri_status plan_ranks(const struct plan_options *o, const tri_model_confi
   int64_t len = limits.max_model_len;
   if (!memory) memory = tri_host_memory_available() / (world * v->dp);
   tri_ledger_config lc = {.dtype = v->dtype == TRI_SERVE_AUTO ? TRI_DTYPE_COUNT : (tri_dtype)v->dtype,
-                          .kv_dtype = v->kv_cache_dtype == TRI_SERVE_AUTO ? TRI_F32 : (tri_dtype)v->kv_cache_dtype,
+                          .kv_dtype =
+                              v->kv_cache_dtype == TRI_SERVE_AUTO ? TRI_DTYPE_COUNT : (tri_dtype)v->kv_cache_dtype,
                           .quantization = (tri_quantization)v->quantization,
                           .memory = memory,
                           .kv_bytes = (int64_t)v->kv_cache_memory,
                           .num_kv_pages = v->num_kv_blocks};
+  lc.kv_dtype = tri_kv_dtype(c, lc.kv_dtype, lc.dtype, !strcmp(v->backend, "cuda"));
   int64_t tokens = INT64_MAX;
   if (o->json)
     printf("{\"model\":\"%s\",\"tp\":%d,\"pp\":%d,\"memory_per_rank\":%lld,\"ranks\":[", c->arch->model_type, v->tp,
