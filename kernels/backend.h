@@ -39,11 +39,14 @@ typedef struct tri_weight {
   int n, k;
 } tri_weight;
 
-/* A float32 activation matrix: element (i, j) is data[i * ld + j]. */
+/* An activation matrix: element (i, j) is data[i * ld + j], float32. Backends with narrow_activations take matrices of
+ * F16 and BF16, too, where elements of that type lie at data: as the inputs of a product whose weights have the same
+ * type, as its output if it does not accumulate, as the outputs of norm and attention and as both of glu. */
 typedef struct tri_mat {
   float *data;
   int rows, cols;
   int ld;
+  tri_dtype dtype;
 } tri_mat;
 
 /* Keys and values of one layer: [page][kv_head][token in page][head_dim], the same layout for both. With v_dim > 0
@@ -429,9 +432,10 @@ struct tri_backend {
   const char *name;
   const char *isa; /* what the CPU code runs on ("avx2", "avx512", "scalar"), for logs and benchmarks */
   bool deterministic;
-  bool host_memory;    /* what mem_alloc gives can be read and written by the caller */
-  bool narrows_inputs; /* products with 16-bit weights may round their inputs to that type */
-  char failure[192];   /* what stream_sync's TRI_DEVICE_LOST means */
+  bool host_memory;        /* what mem_alloc gives can be read and written by the caller */
+  bool narrows_inputs;     /* products with 16-bit weights may round their inputs to that type */
+  bool narrow_activations; /* see tri_mat */
+  char failure[192];       /* what stream_sync's TRI_DEVICE_LOST means */
   tri_pool *pool;
   size_t allocated[TRI_MEM_TAGS]; /* bytes now */
   void *workspace;

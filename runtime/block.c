@@ -17,7 +17,7 @@ static tri_status norm_whole(tri_forward *f, int t, const tri_weight *w) {
     tri_square_sums_args ks = {.x = tri_columns(k, f->counted_kv.first * d, f->counted_kv.count * d), .sums = k_sums};
     be->ops.square_sums_launch(be, &f->plan.q_squares, &qs, NULL);
     be->ops.square_sums_launch(be, &f->plan.k_squares, &ks, NULL);
-    tri_status st = tri_forward_sum(f, (tri_mat){q_sums, 1, 2 * t, 2 * t});
+    tri_status st = tri_forward_sum(f, (tri_mat){q_sums, 1, 2 * t, 2 * t, TRI_F32});
     if (st != TRI_OK) return st;
   }
   tri_norm_args qn = tri_whole_norm_of(f, q, &w[TRI_W_Q_NORM], q_sums, c->num_heads * c->head_dim);

@@ -206,7 +206,7 @@ static tri_mat draw_rows(tri_engine *e, tri_mat logits) {
   for (int i = 0; i < b->num_draws; i++)
     e->backend->ops.upload(e->backend, e->draw_logits + (size_t)i * (size_t)logits.cols,
                            logits.data + (size_t)b->draw_rows[i] * (size_t)logits.ld, width, NULL);
-  return (tri_mat){e->draw_logits, b->num_draws, logits.cols, logits.cols};
+  return (tri_mat){e->draw_logits, b->num_draws, logits.cols, logits.cols, TRI_F32};
 }
 
 static tri_status draw(tri_engine *e, tri_mat logits) {
@@ -240,7 +240,7 @@ static tri_status bring_answer(tri_engine *e) {
   for (int i = 0; i < m->rows; i++)
     be->ops.download(be, e->answer + (size_t)i * width, m->data + (size_t)i * (size_t)m->ld, width * sizeof(float),
                      NULL);
-  *m = (tri_mat){e->answer, m->rows, m->cols, m->cols};
+  *m = (tri_mat){e->answer, m->rows, m->cols, m->cols, TRI_F32};
   return be->ops.stream_sync(be, NULL);
 }
 

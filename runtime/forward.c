@@ -21,7 +21,7 @@ static bool carve(tri_buffers *b, const tri_model_config *c, const tri_shard *s,
   do {                                                                                                                 \
     size_t bytes_ = 0;                                                                                                 \
     ok = ok && tri_size_mul((size_t)(r), (size_t)(n), &bytes_) && tri_size_mul(bytes_, sizeof(float), &bytes_);        \
-    if (b) (mat) = (tri_mat){(float *)(base + at), (int)(r), (int)(n), (int)(n)};                                      \
+    if (b) (mat) = (tri_mat){(float *)(base + at), (int)(r), (int)(n), (int)(n), TRI_F32};                             \
     ok = ok && tri_size_add(at, (bytes_ + 63) & ~(size_t)63, &at);                                                     \
   } while (0)
   tri_mat unused;
@@ -186,6 +186,19 @@ static bool make_tables(tri_forward *f) {
   return ok;
 }
 
+/* The type of what goes straight into products: the weights', where the backend takes it and nothing else reads it. */
+static tri_dtype narrow_type(const tri_forward_config *config) {
+  static const tri_weight_id products[] = {TRI_W_QKV, TRI_W_O, TRI_W_UP, TRI_W_DOWN};
+  const tri_model_config *c = config->model;
+  if (!config->backend->narrow_activations || c->mla.on || c->seq2seq.on || c->feeds_decoder || c->moe.num_experts)
+    return TRI_F32;
+  tri_dtype type = config->weights->layers[0].w[TRI_W_QKV].dtype;
+  for (int l = 0; l < config->shard.layers.count; l++)
+    for (size_t i = 0; i < sizeof products / sizeof *products; i++)
+      if (config->weights->layers[l].w[products[i]].dtype != type) return TRI_F32;
+  return type == TRI_F16 || type == TRI_BF16 ? type : TRI_F32;
+}
+
 tri_status tri_forward_create(const tri_forward_config *config, tri_forward **out, tri_error *err) {
   const tri_shard *s = &config->shard;
   const tri_model_config *c = config->model;
@@ -206,6 +219,7 @@ tri_status tri_forward_create(const tri_forward_config *config, tri_forward **ou
   }
   size_t total;
   carve(&f->buf, c, s, &config->limits, config->num_lanes, f->memory, &total);
+  f->buf.h.dtype = f->buf.attn.dtype = f->buf.up.dtype = f->buf.act.dtype = narrow_type(config);
   f->dense_layer = f->sparse_layer = -1;
   for (int l = 0; l < s->layers.count; l++)
     *(c->layer_flags[s->layers.first + l] & TRI_LAYER_SPARSE ? &f->sparse_layer : &f->dense_layer) = l;

@@ -28,7 +28,7 @@ enum { TRI_CUDA_GRAPHS = 128 };
 typedef struct tri_cuda_impl {
   int device;
   cudaStream_t stream; /* of all ops: they run in the order of their launches */
-  void *blas;
+  void *blas, *blas_room;
   cudaError_t error; /* the first one that a launch or a copy met; told by the next stream_sync */
   char isa[32];
   tri_cuda_bound bound[TRI_BOUND_BATCHES];

@@ -6,7 +6,7 @@
  * maximum, sum and weighted values of its own for every query head, merged once at the end. */
 #include "kernels/cuda/attention.cuh"
 
-enum { THREADS = 128, MAX_GROUP = 4, MIN_SPLIT = 64, MAX_SPLITS = 64, ENOUGH_BLOCKS = 528 };
+enum { THREADS = 128, MAX_GROUP = 4, MIN_SPLIT = 16, MAX_SPLITS = 64, ENOUGH_BLOCKS = 528 };
 
 /* Lanes of a key: a power of two. */
 static int lanes_for(int head_dim) {
@@ -145,7 +145,7 @@ __global__ static void merge_kernel(tri_attention_args a, tri_batch b, const flo
     float x = 0;
     for (int s = 0; s < splits; s++)
       x += p[(size_t)s * (size_t)(d + 2) + 2 + (size_t)e] * expf(p[(size_t)s * (size_t)(d + 2)] - top);
-    row_at(a.out, t)[(size_t)head * (size_t)d + (size_t)e] = x / sum;
+    store_at(a.out, t, (size_t)head * (size_t)d + (size_t)e, x / sum);
   }
 }
 

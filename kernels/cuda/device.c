@@ -212,7 +212,7 @@ __attribute__((visibility("default"))) tri_status tri_backend_fill_cuda(tri_back
   be->ops.graph_end = tri_cuda_graph_end;
   be->ops.bind_batch = device_bind_batch;
   be->host_memory = false;
-  be->narrows_inputs = true;
+  be->narrows_inputs = be->narrow_activations = true;
   be->ops.reserve = device_reserve;
   be->ops.destroy = device_destroy;
   tri_cuda_fill_ops(be);

@@ -10,7 +10,8 @@ enum { WARPS = 4, THREADS = WARPS * 32, ROWS = WARPS * 16, MAX_DEPTH = 16, STAGE
 bool tri_cuda_prompt_fits(const tri_attention_args *a) {
   return (a->kv.dtype == TRI_BF16 || a->kv.dtype == TRI_F16) && a->kv.head_dim % PIECE == 0 &&
          a->kv.head_dim <= MAX_DEPTH * 16 && !a->kv.v_dim && a->q.ld % 2 == 0 && a->out.ld % 2 == 0 &&
-         (uintptr_t)a->q.data % 8 == 0 && (uintptr_t)a->out.data % 8 == 0;
+         (uintptr_t)a->q.data % 8 == 0 && (uintptr_t)a->out.data % 8 == 0 &&
+         (a->out.dtype == TRI_F32 || a->out.dtype == a->kv.dtype);
 }
 
 /* What a head of DEPTH * 16 elements needs. A row of a tile has CHUNKS pieces, whose places are exchanged so that eight
@@ -152,7 +153,7 @@ __device__ static inline void load_queries(const tri_attention_args &a, const ti
     }
 }
 
-template <int DEPTH>
+template <typename T, int DEPTH>
 __device__ static inline void store_rows(const tri_attention_args &a, const tile &t, int head, rows_state<DEPTH> &r) {
   int lane = threadIdx.x % WARP, row0 = threadIdx.x / WARP * 16 + lane / 4;
 #pragma unroll
@@ -161,12 +162,16 @@ __device__ static inline void store_rows(const tri_attention_args &a, const tile
     sum += __shfl_xor_sync(0xffffffffu, sum, 1);
     sum += __shfl_xor_sync(0xffffffffu, sum, 2);
     if (row0 + h * 8 >= t.rows) continue;
-    float *out = row_at(a.out, t.first + row0 + h * 8) + (size_t)head * (size_t)a.kv.head_dim;
+    size_t at = (size_t)(t.first + row0 + h * 8) * (size_t)a.out.ld + (size_t)head * (size_t)a.kv.head_dim;
 #pragma unroll
     for (int d = 0; d < DEPTH * 2; d++) {
       int column = d * 8 + lane % 4 * 2;
-      if (column < a.kv.head_dim)
-        *(float2 *)(out + column) = make_float2(r.out[d][2 * h] / sum, r.out[d][2 * h + 1] / sum);
+      float low = r.out[d][2 * h] / sum, high = r.out[d][2 * h + 1] / sum;
+      if (column >= a.kv.head_dim) continue;
+      if (a.out.dtype == TRI_F32)
+        *(float2 *)(a.out.data + at + (size_t)column) = make_float2(low, high);
+      else
+        *(uint32_t *)((T *)a.out.data + at + (size_t)column) = mma<T>::pack(low, high);
     }
   }
 }
@@ -218,7 +223,7 @@ __global__ __launch_bounds__(THREADS) static void prompt_kernel(tri_attention_ar
     add_values<T, DEPTH>(r, s, values + stage * TILE);
     __syncthreads();
   }
-  store_rows<DEPTH>(a, t, head, r);
+  store_rows<T, DEPTH>(a, t, head, r);
 }
 
 template <typename T, int DEPTH, bool PLAIN>
