@@ -143,6 +143,8 @@ void oc_case_attention(oc *c, int i) {
       q[j] = tri_load_f32(&bits, oc_kv_type(i), 0);
     }
   oc_attention_device(c, &y, &x);
+  if (c->be->narrow_activations && oc_kv_type(i) != TRI_F32 && oc_chance(c, 50))
+    y.args.out = oc_device_narrow(c, &x.args.out, oc_kv_type(i));
   oc_status(c, tri_run_attention(c->ref, &x.args, NULL), tri_run_attention(c->be, &y.args, NULL));
   /* A score of some tens, as slopes make them of distances, costs the last bits of its exponential. */
   bool large = x.args.scale > 2 / sqrtf((float)d) || x.args.alibi_slopes;
@@ -150,7 +152,7 @@ void oc_case_attention(oc *c, int i) {
   /* Weights in front of the values, rounded to their type: half a unit in the last place each. */
   if (c->be->narrows_inputs && oc_kv_type(i) == TRI_BF16) limit = 4e-6;
   if (c->be->narrows_inputs && oc_kv_type(i) == TRI_F16) limit = 6e-8;
-  oc_compare(c, &x.args.out, &y.args.out, limit);
+  oc_compare(c, &x.args.out, &y.args.out, oc_narrow_limit(y.args.out.dtype, limit));
 }
 
 void oc_case_qkv_rope_append(oc *c, int i) {

@@ -34,7 +34,9 @@ void oc_case_linear(oc *c, int i) {
   snprintf(c->what, sizeof c->what, "linear %s m %d n %d k %d act %d%s%s%s", tri_dtype_name(t), m, n, k, a.act,
            a.bias ? " bias" : "", a.accumulate ? " accumulate" : "", a.int8_activations ? " int8 activations" : "");
   tri_linear_args b = a;
-  b.x = oc_device_matrix(c, &a.x), b.out = oc_device_matrix(c, &a.out), b.w = oc_device_weight(c, &a.w);
+  bool narrow = (t == TRI_F16 || t == TRI_BF16) && oc_narrow_type(c) != TRI_F32;
+  b.x = oc_device_narrow(c, &a.x, narrow ? t : TRI_F32), b.w = oc_device_weight(c, &a.w);
+  b.out = oc_device_narrow(c, &a.out, narrow && !a.accumulate && oc_chance(c, 60) ? t : TRI_F32);
   b.bias = oc_device(c, a.bias, (size_t)n * sizeof *a.bias);
   oc_status(c, tri_run_linear(c->ref, &a, NULL), tri_run_linear(c->be, &b, NULL));
   /* Rounded inputs: two ulps of the type, squared, would be 6e-5 and 1e-6. */
@@ -98,13 +100,13 @@ void oc_case_norm(oc *c, int i) {
   b.x = oc_device_matrix(c, &a.x);
   b.delta.data = a.delta.data ? oc_device_matrix(c, &a.delta).data : NULL;
   b.out = in_place ? b.x : a.out;
-  if (!in_place && !only_add) b.out = oc_device_matrix(c, &a.out);
+  if (!in_place && !only_add) b.out = oc_device_narrow(c, &a.out, oc_narrow_type(c));
   b.weight = oc_device(c, a.weight, (size_t)n * sizeof(float));
   b.bias = oc_device(c, a.bias, (size_t)n * sizeof(float));
   b.square_sums = oc_device(c, a.square_sums, (size_t)rows * sizeof(float));
   oc_status(c, tri_run_norm(c->ref, &a, NULL), tri_run_norm(c->be, &b, NULL));
   oc_compare(c, &a.x, &b.x, LIMIT);
-  if (a.out.data) oc_compare(c, &a.out, &b.out, LIMIT);
+  if (a.out.data) oc_compare(c, &a.out, &b.out, oc_narrow_limit(b.out.dtype, LIMIT));
 }
 
 void oc_case_square_sums(oc *c, int i) {
@@ -148,9 +150,10 @@ void oc_case_glu(oc *c, int i) {
     for (int j = 0; j < 2 * f; j++) a.gate_up.data[(size_t)r * (size_t)a.gate_up.ld + (size_t)j] *= spread;
   snprintf(c->what, sizeof c->what, "glu act %d rows %d f %d", a.act, rows, f);
   tri_glu_args b = a;
-  b.gate_up = oc_device_matrix(c, &a.gate_up), b.out = oc_device_matrix(c, &a.out);
+  tri_dtype narrow = oc_narrow_type(c);
+  b.gate_up = oc_device_narrow(c, &a.gate_up, narrow), b.out = oc_device_narrow(c, &a.out, narrow);
   oc_status(c, tri_run_glu(c->ref, &a, NULL), tri_run_glu(c->be, &b, NULL));
-  oc_compare(c, &a.out, &b.out, LIMIT);
+  oc_compare(c, &a.out, &b.out, oc_narrow_limit(b.out.dtype, LIMIT));
 }
 
 void oc_case_gather_rows(oc *c, int i) {

@@ -51,6 +51,12 @@ tri_weight oc_device_weight(oc *c, const tri_weight *w);
 /* rows x cols, now and then with a gap of NaN behind each row; poisoned: all NaN. */
 tri_mat oc_matrix(oc *c, int rows, int cols, bool poisoned);
 tri_mat oc_device_matrix(oc *c, const tri_mat *m);
+/* The same as elements of a 16-bit type, to which *m is rounded. */
+tri_mat oc_device_narrow(oc *c, tri_mat *m, tri_dtype t);
+/* A type for an op's narrow matrices: F32 now and then, and where the backend has no others. */
+tri_dtype oc_narrow_type(oc *c);
+/* What rounding an output costs: at least `limit`. */
+double oc_narrow_limit(tri_dtype t, double limit);
 tri_dtype oc_weight_type(oc *c, int i);
 tri_dtype oc_kv_type(int i);
 

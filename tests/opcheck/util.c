@@ -114,6 +114,31 @@ tri_mat oc_device_matrix(oc *c, const tri_mat *m) {
   return d;
 }
 
+tri_mat oc_device_narrow(oc *c, tri_mat *m, tri_dtype t) {
+  size_t n = (size_t)m->rows * (size_t)m->ld;
+  if (t == TRI_F32) return oc_device_matrix(c, m);
+  tri_mat d = *m;
+  void *narrow = oc_host(c, n * tri_dtype_size(t));
+  for (size_t i = 0; i < n; i++) {
+    tri_store_f32(narrow, t, i, m->data[i]);
+    m->data[i] = tri_load_f32(narrow, t, i);
+  }
+  d.data = oc_device(c, narrow, n * tri_dtype_size(t));
+  d.dtype = t;
+  return d;
+}
+
+tri_dtype oc_narrow_type(oc *c) {
+  if (!c->be->narrow_activations || oc_chance(c, 40)) return TRI_F32;
+  return oc_chance(c, 50) ? TRI_F16 : TRI_BF16;
+}
+
+/* Half a unit in the last place of each element at most. */
+double oc_narrow_limit(tri_dtype t, double limit) {
+  double rounding = t == TRI_BF16 ? 5e-6 : t == TRI_F16 ? 8e-8 : 0;
+  return limit > rounding ? limit : rounding;
+}
+
 tri_dtype oc_weight_type(oc *c, int i) {
   static const tri_dtype types[] = {TRI_F32, TRI_BF16, TRI_F16, TRI_I8};
   (void)c;
@@ -150,7 +175,9 @@ static void judge(oc *c, double error, double square, size_t wrong, double limit
 void oc_compare(oc *c, const tri_mat *want, const tri_mat *got_device, double limit) {
   size_t n = (size_t)want->rows * (size_t)want->ld, wrong = 0;
   float *got = oc_host(c, n * sizeof *got);
-  oc_download(c, got, got_device->data, n * sizeof *got);
+  void *stored = oc_host(c, n * sizeof *got);
+  oc_download(c, stored, got_device->data, n * tri_dtype_size(got_device->dtype));
+  for (size_t i = 0; i < n; i++) got[i] = tri_load_f32(stored, got_device->dtype, i);
   double error = 0, square = 0;
   for (size_t i = 0; i < n; i++) {
     bool gap = i % (size_t)want->ld >= (size_t)want->cols;
