@@ -107,15 +107,20 @@ static void stop_all(tri_up *u, int code) {
   tri_up_kill(u->coordinator);
 }
 
-static void drain(tri_up *u) {
+static const char *signal_name(int number) {
+  return number == SIGINT ? "SIGINT" : number == SIGUSR1 ? "SIGUSR1" : number == SIGHUP ? "SIGHUP" : "SIGTERM";
+}
+
+static void drain(tri_up *u, int signal) {
   if (u->draining) { /* asked twice: at once */
     stop_all(u, TRI_EXIT_FAILED);
     return;
   }
-  tri_log(TRI_LOG_INFO, "up", "draining");
+  tri_log(TRI_LOG_INFO, "up", "%s: draining", signal_name(signal));
   u->draining = true;
   u->deadline_ns = tri_now_ns() + (int64_t)(u->opts.serve.drain_timeout * 1e9) + STOP_GRACE_MS * 1000000LL;
-  kill(u->coordinator, SIGTERM);
+  /* The coordinator names in its log what it got. To it SIGHUP means that its supervisor is gone. */
+  kill(u->coordinator, signal == SIGHUP ? SIGTERM : signal);
 }
 
 static void start_groups(tri_up *u) {
@@ -212,7 +217,7 @@ static void read_signals(tri_up *u) {
     if (info.ssi_signo == SIGCHLD)
       reap(u);
     else if (info.ssi_signo != SIGUSR1 || !u->draining)
-      drain(u); /* Slurm may deliver SIGUSR1 more than once */
+      drain(u, (int)info.ssi_signo); /* Slurm may deliver SIGUSR1 more than once */
   }
 }
 

@@ -69,5 +69,6 @@ start_up
 ids=$("$BIN/trireme" submit --temperature 0 --ignore-eos --max-tokens 3 --token-ids 1,2,3)
 [[ $ids =~ ^[0-9]+\ [0-9]+\ [0-9]+$ ]] || fail "token ids: $ids"
 [ "$("$BIN/trireme" submit --temperature 0 --ignore-eos --max-tokens 3 --token-ids 1,2,3 --no-stream)" = "$ids" ] || fail "token ids of --no-stream"
-stop_cluster TERM
+stop_cluster INT
+grep -q "up: SIGINT: draining" "$RUN/log" && grep -q "coordinator: SIGINT: finishing" "$RUN/log" || fail "the log does not say that it was SIGINT"
 echo "requests: all as expected"
