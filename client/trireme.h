@@ -231,7 +231,7 @@ typedef struct trireme_rank_status {
   uint32_t group, rank;
   const char *host;
   int64_t pid;
-  uint64_t step, block, collective;
+  uint64_t step, block, collective; /* block: the layer under way; UINT32_MAX: none, between steps */
   double seconds_since_report;
 } trireme_rank_status;
 

@@ -1,4 +1,5 @@
 /* Events and status as JSON. */
+#include <math.h>
 #include <string.h>
 
 #include "client/cmd/cmd.h"
@@ -108,7 +109,7 @@ static void rank(cmd_buf *b, const trireme_rank_status *r) {
   cmd_buf_key(b, "pid");
   cmd_buf_printf(b, "%lld", (long long)r->pid);
   integer(b, "step", r->step);
-  integer(b, "block", r->block);
+  number(b, "block", r->block >= UINT32_MAX ? NAN : (double)r->block); /* null between steps */
   integer(b, "collective", r->collective);
   number(b, "seconds_since_report", r->seconds_since_report);
 }

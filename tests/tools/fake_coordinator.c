@@ -210,8 +210,12 @@ static void on_status(server *s, const tri_zpeer *from) {
                                     .tokens = s->tokens,
                                     .scheduler_us_per_token = 0.5};
   for (uint32_t i = 0; i < 2; i++)
-    c->ranks[i] = (tri_rank_status){
-        .rank = i, .host = str("localhost"), .pid = 1000 + i, .step = s->tokens, .seconds_since_report = 0.1};
+    c->ranks[i] = (tri_rank_status){.rank = i,
+                                    .host = str("localhost"),
+                                    .pid = 1000 + i,
+                                    .step = s->tokens,
+                                    .block = i ? UINT32_MAX : 0, /* the second one idles */
+                                    .seconds_since_report = 0.1};
   reply(s, from);
 }
 
