@@ -10,6 +10,7 @@ unset TRIREME_KEY_FILE TRIREME_SERVER_KEY
 failures=0 server=
 
 start() { # start OPTION...: a coordinator that listens
+  rm -f endpoint # of the one before
   "$fake" "$@" >endpoint 2>fake.err &
   server=$!
   for _ in $(seq 100); do
