@@ -26,16 +26,19 @@ enum { NUM_OWN = sizeof own_options / sizeof *own_options };
 static const char epilog[] = "Examples:\n"
                              "  trireme submit \"Once upon a time\" --max-tokens 64\n"
                              "  trireme submit \"2 + 2 =\" --temperature 0 --stop . --json\n"
-                             "  echo -n \"Call me\" | trireme submit -\n"
+                             "  echo \"Call me\" | trireme submit -\n"
                              "  trireme submit --file prompts.jsonl --output results.jsonl --concurrency 256\n\n"
                              "The first Ctrl-C cancels the request, the second ends the program.\n";
 
-/* The whole standard input as a prompt. */
+/* The whole standard input as a prompt, but for the end of its last line, which echo and editors put there. */
 static char *read_stdin(size_t *len) {
   char *text = tri_malloc(STDIN_MAX + 1, 1);
   if (!text) return NULL;
   *len = fread(text, 1, STDIN_MAX + 1, stdin);
-  if (*len <= STDIN_MAX && !ferror(stdin)) return text;
+  if (*len <= STDIN_MAX && !ferror(stdin)) {
+    *len -= *len && text[*len - 1] == '\n';
+    return text;
+  }
   tri_free(text);
   return NULL;
 }
@@ -195,7 +198,8 @@ int cmd_submit(int argc, char **argv) {
       .program = "trireme submit",
       .usage = "[OPTION]... PROMPT | --token-ids IDS | --file FILE",
       .epilog = epilog,
-      .summary = "Generates text for a prompt and prints it as it comes. The prompt - is the standard input.",
+      .summary = "Generates text for a prompt and prints it as it comes. The prompt - is the standard input, "
+                 "without a newline at its end.",
       .options = table,
       .count = n + NUM_OWN,
       .config_file = true,

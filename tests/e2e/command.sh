@@ -52,6 +52,10 @@ want 2 'did you mean --temperature' "$trireme" submit x --temprature 1
 want 2 'n is 0' "$trireme" submit "error out_of_range" --n 0
 want 3 'asked for' "$trireme" submit "error out_of_range"
 want 3 'asked for' "$trireme" submit "error draining"
+# A prompt from a pipe loses one newline at its end, and no more.
+want 3 'asked for' bash -c "echo error no_capacity | '$trireme' submit -"
+want 3 'asked for' bash -c "printf 'error no_capacity' | '$trireme' submit -"
+want 1 'asked for' bash -c "printf 'error no_capacity\n\n' | '$trireme' submit -"
 want 2 'byte 3 of the prompt is not UTF-8' "$trireme" submit $'ab\xff'
 want 2 '^trireme cancel: which request' "$trireme" cancel
 want 2 '^trireme keygen: which file' "$trireme" keygen
