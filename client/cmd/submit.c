@@ -55,11 +55,15 @@ static bool print_json(const trireme_event *e) {
 typedef struct texts {
   cmd_buf choice[64];
   int64_t n;
-  bool ids; /* there is no text: what is printed are token ids */
+  bool ids;  /* there is no text: what is printed are token ids */
+  bool open; /* the line that was printed last has no end yet */
 } texts;
 
 static bool print_piece(texts *t, const trireme_choice *c, const char *s, size_t len) {
-  if (t->n <= 1) return fwrite(s, 1, len, stdout) == len;
+  if (t->n <= 1) {
+    if (len) t->open = s[len - 1] != '\n';
+    return fwrite(s, 1, len, stdout) == len;
+  }
   cmd_buf_add(&t->choice[c->index % 64], s, len);
   return true;
 }
@@ -91,7 +95,14 @@ static bool print_done(const trireme_event *e, texts *t) {
     fwrite(f->text, 1, f->text_len, stdout);
   }
   putchar('\n');
+  t->open = false;
   return !fflush(stdout);
+}
+
+/* What is said of an error begins a line of its own. */
+static void end_line(texts *t) {
+  if (t->open) putchar('\n'), fflush(stdout);
+  t->open = false;
 }
 
 static int end_of(const trireme_event *e) {
@@ -120,11 +131,11 @@ static int stream(trireme *c, uint64_t id, const cmd_submit_options *o, bool *lo
     else if (r == TRIREME_CLOSED && silent && !cancelled)
       code = TRI_EXIT_FAILED, *lost = true;
     else if (r)
-      code = cmd_fail(&error);
+      end_line(&t), code = cmd_fail(&error);
     else if (e.id != id)
       continue;
     else if (e.kind == TRIREME_EVENT_ERROR)
-      code = cmd_refused(&e.error);
+      end_line(&t), code = cmd_refused(&e.error);
     else if (e.kind == TRIREME_EVENT_DONE)
       code = end_of(&e), ended = true;
     if (r) continue;
@@ -137,6 +148,7 @@ static int stream(trireme *c, uint64_t id, const cmd_submit_options *o, bool *lo
     else if (e.kind == TRIREME_EVENT_DONE)
       written = print_done(&e, &t);
   }
+  end_line(&t);
   if (cancelled)
     fprintf(stderr, "trireme: cancelled\n");
   else if (ended && code)

@@ -118,6 +118,14 @@ wait $long
 [[ $? == 1 ]] && grep -q cancelled long.err || { echo "FAILED: interrupt" && failures=$((failures + 1)); }
 want 0 '1 aborted' "$trireme" status
 want 1 'was lost' "$trireme" submit drop
+
+# An error in the middle of a text begins a line of its own.
+"$trireme" submit "a long one" --max-tokens 100000 >long.out 2>&1 &
+long=$!
+for _ in $(seq 100); do [[ -s long.out ]] && break; sleep 0.05; done
+"$trireme" submit drop --connect-timeout-ms 200 >/dev/null 2>&1
+wait $long
+[[ $? == 1 ]] && [[ $(wc -l <long.out) == 2 ]] && tail -1 long.out | grep -q '^trireme: .*was lost' || { echo "FAILED: an error's line" && tail -c 300 long.out && failures=$((failures + 1)); }
 stop
 [[ ! -e t.sock ]] || { echo "FAILED: the socket file was left behind" && failures=$((failures + 1)); }
 want 1 'no socket .*t.sock; `trireme up --model DIR` starts one' timeout 2 "$trireme" status
