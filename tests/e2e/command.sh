@@ -75,6 +75,8 @@ for c in submit status top cancel keygen "bench serve" "bench throughput" bench;
 done
 
 for i in $(seq 200); do echo "{\"prompt\":\"p $i\",\"max_tokens\":$((i % 7 + 1))}"; done >good.jsonl
+echo '{"token_ids":[]}' >empty.jsonl
+want 1 'empty.jsonl:1: token_ids is empty' "$trireme" submit --file empty.jsonl
 { cat good.jsonl && echo garbage && echo '{"prompt":"x","n":1000}' && echo '{"prompt":"x","messages":[]}'; } >bad.jsonl
 { echo '{"prompt":"x"}' && echo && echo '{"prompt":"x",}' && printf '{"prompt":"\xff"}\n'; } >wrong.jsonl
 want 1 'wrong.jsonl:3: not JSON, column 15' "$trireme" submit --file wrong.jsonl

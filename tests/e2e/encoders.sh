@@ -58,6 +58,7 @@ refused 2 "exclude each other" embed --token-ids 1 --text x
 "$BIN/trireme" embed --token-ids "$(seq -s, 1 256)" >/dev/null || fail "a text as long as max_model_len"
 printf '%s\n' '{"token_ids":[1]}' 'no JSON' '{"token_ids":[]}' '{"token_ids":[9999]}' '{"token_ids":[1],"activation":"none"}' '{"token_ids":[2]}' >"$RUN/bad.jsonl"
 "$BIN/trireme" embed --file "$RUN/bad.jsonl" --json >"$RUN/out" 2>"$RUN/err" && fail "a file with bad lines counts as done"
+grep -q 'bad.jsonl:3: token_ids is empty' "$RUN/err" || fail "an empty list of token ids: $(cat "$RUN/err")"
 [ "$(sed 's/.*"line":\([0-9]\).*\(embedding\|error\)":.*/\1\2/' "$RUN/out" | tr '\n' ' ')" = "1embedding 2error 3error 4error 5error 6embedding " ] || fail "$(cut -c-120 "$RUN/out")"
 stop_cluster TERM
 
