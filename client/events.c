@@ -51,6 +51,7 @@ static bool done_event(trireme *c, trireme_event *e) {
   e->done.first_token_ms = d->first_token_ms;
   e->done.total_ms = d->total_ms;
   e->done.preemptions = d->preemptions;
+  e->done.timed_out = d->timed_out;
   return true;
 }
 

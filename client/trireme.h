@@ -170,8 +170,9 @@ trireme_result trireme_classify(trireme *c, const trireme_encode_request *r, uin
  */
 trireme_result trireme_attach(trireme *c, const char *request_id, uint64_t offset, uint64_t *id, trireme_error *error);
 /* Cancels a request of this connection (by its number; request_id NULL), or any (by request_id). The request then ends
- * with an event DONE whose finish_reason is "abort", an embed or classify with an ERROR "aborted". The cancel itself is
- * answered only when it fails, with an ERROR of the number *id (may be NULL). */
+ * with an event DONE whose finish_reason is "abort", an embed or classify with an ERROR "aborted" ("timeout" is that of
+ * a passed deadline). The cancel itself is answered only when it fails, with an ERROR of the number *id (may be NULL).
+ */
 trireme_result trireme_cancel(trireme *c, uint64_t target, const char *request_id, uint64_t *id, trireme_error *error);
 trireme_result trireme_ask_status(trireme *c, uint64_t *id, trireme_error *error);
 trireme_result trireme_ask_stats(trireme *c, uint64_t *id, trireme_error *error);
@@ -276,6 +277,7 @@ typedef struct trireme_event {
       uint64_t prompt_tokens, completion_tokens;
       double queue_ms, first_token_ms, total_ms;
       uint32_t preemptions;
+      bool timed_out; /* "abort" was the end because deadline_ms had passed; otherwise somebody cancelled it */
     } done;
     trireme_error error;
     trireme_status status;

@@ -229,6 +229,7 @@ typedef struct tri_done {
   uint64_t prompt_tokens, completion_tokens;
   double queue_ms, first_token_ms, total_ms;
   uint32_t preemptions;
+  bool timed_out; /* an abort was the deadline's */
 } tri_done;
 
 #define TRI_STATUS_MAX_GROUPS 64

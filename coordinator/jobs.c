@@ -380,6 +380,11 @@ static bool assign(tri_core *c, int64_t now, job *j, group *g, uint32_t index) {
   return true;
 }
 
+static void expire(tri_core *c, int64_t now, job *j) {
+  j->timed_out = true;
+  job_abort(c, now, j);
+}
+
 void job_dispatch(tri_core *c, int64_t now) {
   /* The queued ones are the newest: walk back to the first of them. */
   job *j = c->active.tail;
@@ -392,7 +397,7 @@ void job_dispatch(tri_core *c, int64_t now) {
     group *g = member_pick(c, &index);
     if (!g) return;
     if (now >= j->deadline_ns)
-      job_abort(c, now, j);
+      expire(c, now, j);
     else if (check_fit(c, j, g, &err) != TRI_OK)
       job_fail(c, now, j, &err);
     else if (!assign(c, now, j, g, index))
@@ -496,6 +501,8 @@ void job_tokens(tri_core *c, int64_t now, uint32_t index, const tri_group_tokens
     if (ch->ended) continue;
     bool none = t->flags & TRI_TOKEN_NONE;
     if (j->encode && !none) continue; /* there are no tokens to draw */
+    /* What is cancelled has ended here already: a leader that ends one by itself does so at its deadline. */
+    if (none && t->reason == TRI_FINISH_ABORT) j->timed_out = true;
     if (none)
       choice_end(j, ch, t->reason);
     else if (t->offset != ch->num || choice_push(c, j, ch, t) != TRI_OK) {
@@ -522,7 +529,7 @@ void jobs_tick(tri_core *c, int64_t now) {
   for (job *j = c->active.head, *next; j && c->num_queued; j = next) {
     next = j->next;
     /* Assigned jobs are ended by their leader, which knows what is under way. */
-    if (j->state == JOB_QUEUED && now >= j->deadline_ns) job_abort(c, now, j);
+    if (j->state == JOB_QUEUED && now >= j->deadline_ns) expire(c, now, j);
   }
   for (job *j = c->ended.head, *next; j; j = next) {
     next = j->next;

@@ -52,6 +52,7 @@ typedef struct job {
   uint64_t client_id;
   bool attached, stream, accepted_sent, done_sent, echo;
   bool known;         /* asked for again: the answer says that it existed */
+  bool timed_out;     /* its deadline has ended it */
   bool cut;           /* a stop string ended a choice that its group still computes */
   uint32_t echo_sent; /* choices whose client has the prompt's text */
   tri_on_disconnect on_disconnect;

@@ -85,6 +85,7 @@ static void done(cmd_buf *b, const trireme_event *e) {
   number(b, "first_token_ms", e->done.first_token_ms);
   number(b, "total_ms", e->done.total_ms);
   integer(b, "preemptions", e->done.preemptions);
+  if (e->done.timed_out) cmd_buf_printf(b, ",\"timed_out\":true");
 }
 
 static void group(cmd_buf *b, const trireme_group_status *g) {

@@ -116,7 +116,7 @@ static int end_of(const trireme_event *e) {
 static int stream(trireme *c, uint64_t id, const cmd_submit_options *o, bool *lost) {
   texts t = {.n = o->request.r.n};
   trireme_error error = {0};
-  bool cancelled = false, ended = false, written = true, silent = true;
+  bool cancelled = false, ended = false, timed_out = false, written = true, silent = true;
   int code = -1;
   while (code < 0 && written) {
     trireme_event e;
@@ -137,7 +137,7 @@ static int stream(trireme *c, uint64_t id, const cmd_submit_options *o, bool *lo
     else if (e.kind == TRIREME_EVENT_ERROR)
       end_line(&t), code = cmd_refused(&e.error);
     else if (e.kind == TRIREME_EVENT_DONE)
-      code = end_of(&e), ended = true;
+      code = end_of(&e), ended = true, timed_out = e.done.timed_out;
     if (r) continue;
     silent &= !o->json && e.kind != TRIREME_EVENT_TOKENS && e.kind != TRIREME_EVENT_DONE;
     if (e.kind == TRIREME_EVENT_ACCEPTED) t.ids = e.accepted.token_ids_only;
@@ -152,8 +152,8 @@ static int stream(trireme *c, uint64_t id, const cmd_submit_options *o, bool *lo
   if (cancelled)
     fprintf(stderr, "trireme: cancelled\n");
   else if (ended && code)
-    fprintf(stderr,
-            "trireme: the job was ended before it was complete: cancelled elsewhere, or past its deadline_ms\n");
+    fprintf(stderr, "trireme: the job was ended before it was complete: %s\n",
+            timed_out ? "its deadline_ms has passed" : "it was cancelled elsewhere");
   for (int i = 0; i < 64; i++) cmd_buf_free(&t.choice[i]);
   if (!written) perror("trireme: standard output");
   return written ? code : TRI_EXIT_FAILED;

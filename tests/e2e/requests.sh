@@ -41,6 +41,16 @@ for _ in $(seq 30); do
 done
 [ "$used" = 0 ] || fail "$used KV pages in use after everything has ended"
 
+# Past its deadline, and cancelled by somebody else: two different things to be told.
+said=$("$BIN/trireme" submit --deadline-ms 1 --ignore-eos --max-tokens 240 x 2>&1) && fail "a job past its deadline ended well: $said"
+grep -q "its deadline_ms has passed" <<<"$said" || fail "a passed deadline: $said"
+"$BIN/trireme" submit --json --deadline-ms 1 --ignore-eos --max-tokens 240 x | grep -q '"event":"done".*"finish_reason":"abort".*"timed_out":true' || fail "a passed deadline in JSON"
+"$BIN/trireme" submit --request-id 200102030405060708090a0b0c0d0e0f --n 16 --ignore-eos --max-tokens 240 --stop impossible "count 1 to 40=" >/dev/null 2>"$RUN/err" &
+job=$!
+for _ in $(seq 100); do "$BIN/trireme" cancel 200102030405060708090a0b0c0d0e0f 2>/dev/null && break; done
+wait $job && fail "a cancelled job ended well"
+grep -q "it was cancelled elsewhere" "$RUN/err" || fail "a cancelled job: $(cat "$RUN/err")"
+
 # The same request id gives the same job.
 a=$("$BIN/trireme" submit --request-id 100102030405060708090a0b0c0d0e0f --temperature 1 --max-tokens 20 --ignore-eos "sort 31=")
 b=$("$BIN/trireme" submit --request-id 100102030405060708090a0b0c0d0e0f --temperature 1 --max-tokens 20 --ignore-eos "sort 31=")

@@ -29,7 +29,7 @@ struct stream {
   tri_zpeer peer;
   uint64_t id;
   int accepted, messages;
-  bool existing, done, closed;
+  bool existing, done, timed_out, closed;
   int pass, again; /* after `pass` more messages, `again` meet a full queue */
   tri_request_id request_id;
   uint64_t prompt_tokens;
@@ -124,6 +124,7 @@ static void read_done(struct stream *s, const tri_done *d) {
   ck_assert_msg(s->accepted == 1, "done before accepted");
   s->completion_tokens = d->completion_tokens;
   s->prompt_tokens = d->prompt_tokens;
+  s->timed_out = d->timed_out;
   for (uint32_t i = 0; i < d->num_choices; i++) {
     s->choice[i].reason = d->choices[i].reason;
     add_text(&s->choice[i], d->choices[i].text);
@@ -918,6 +919,7 @@ START_TEST(test_cancel) {
     ck_assert_int_eq(t->accepted, 1);
     ck_assert(s->done && !s->code[0]);
     ck_assert_int_eq(s->choice[0].reason, state == 3 ? TRI_FINISH_LENGTH : TRI_FINISH_ABORT);
+    ck_assert(!s->timed_out);
     ck_assert_int_eq(w->num_aborts, state >= 2);
     if (!state) tri_core_encoded(w->core, w->now, w->encode_job, TRI_OK, some_ids, 3, 0); /* comes to nobody */
     if (state == 2) token(w, last_job(w), 0, 1, byte_token['b'], 0, 0);
@@ -1132,13 +1134,20 @@ START_TEST(test_queued_deadline) {
   tick(w, MS);
   ck_assert(s->done && !s->code[0]);
   ck_assert_int_eq(s->choice[0].reason, TRI_FINISH_ABORT);
+  ck_assert(s->timed_out);
   /* A group that becomes ready between the deadline and the next tick gets nothing: least of all a job without one. */
   m.id = 3;
   s = submit(w, "a", &m);
   w->now += 150 * MS;
   start_group(w, 0, 1, 1);
   ck_assert_int_eq(w->num_assigns, 0);
-  ck_assert(s->done);
+  ck_assert(s->done && s->timed_out);
+  /* Of a job that runs its leader watches the time. */
+  m.id = 4;
+  s = submit(w, "a", &m);
+  token(w, last_job(w), 0, 0, byte_token['a'], 0, 0);
+  token(w, last_job(w), 0, 1, 0, TRI_TOKEN_LAST | TRI_TOKEN_NONE, TRI_FINISH_ABORT);
+  ck_assert(s->done && s->timed_out);
   world_destroy(w);
 }
 END_TEST

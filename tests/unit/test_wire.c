@@ -206,7 +206,8 @@ static int make_samples(sample out[MAX_SAMPLES]) {
                                 .queue_ms = 0.5,
                                 .first_token_ms = 2,
                                 .total_ms = 30,
-                                .preemptions = 1}};
+                                .preemptions = 1,
+                                .timed_out = true}};
   s.done.choices[0] = (struct tri_done_choice){TRI_FINISH_LENGTH, str("whole"), 16};
   s.done.choices[1] = (struct tri_done_choice){TRI_FINISH_STOP, {0}, 24};
   keep_server(out, &n, "done", &s);
@@ -449,10 +450,11 @@ START_TEST(round_trip_server) {
 
   in = (tri_server_msg){.op = TRI_REPLY_DONE, .id = 2, .done = {.num_choices = 1, .prompt_tokens = 5, .total_ms = 30}};
   in.done.choices[0] = (struct tri_done_choice){TRI_FINISH_ABORT, str("whole"), 16};
+  in.done.timed_out = true;
   ck_assert_int_eq(tri_server_msg_encode(&in, &buf), TRI_OK);
   ck_assert_int_eq(tri_server_msg_decode(buf.data, buf.len, a, &out, &err), TRI_OK);
   ck_assert(out.done.num_choices == 1 && out.done.choices[0].reason == TRI_FINISH_ABORT &&
-            out.done.choices[0].completion_tokens == 16);
+            out.done.choices[0].completion_tokens == 16 && out.done.timed_out);
   ck_str(out.done.choices[0].text, "whole");
   tri_wire_buf_free(&buf);
   tri_arena_destroy(a);
