@@ -303,17 +303,30 @@ static tri_status check_fit(const tri_core *c, const job *j, const group *g, tri
 /* The field that the prompt came in, for messages. */
 static const char *prompt_field(const job *j) { return j->encode ? "text" : "prompt"; }
 
+/* Every id that the request names is a token's. */
+static tri_status check_vocabulary(const tri_core *c, const job *j, const uint32_t *ids, size_t count, tri_error *err) {
+  const tri_sampling *s = &j->sampling;
+  uint64_t vocab = (uint64_t)c->cfg.model->vocab_size;
+  for (size_t i = 0; i < count; i++)
+    if (ids[i] >= vocab)
+      return tri_fail(err, TRI_OUT_OF_RANGE, "token_ids", "token_ids[%zu] is %u, the vocabulary has %llu tokens", i,
+                      ids[i], (unsigned long long)vocab);
+  for (int i = 0; i < s->num_logit_bias; i++)
+    if (s->logit_bias[i].id >= vocab)
+      return tri_fail(err, TRI_OUT_OF_RANGE, "logit_bias", "logit_bias names token %u, the vocabulary has %llu tokens",
+                      s->logit_bias[i].id, (unsigned long long)vocab);
+  for (int i = 0; i < s->num_stop_token_ids; i++)
+    if (s->stop_token_ids[i] >= vocab)
+      return tri_fail(err, TRI_OUT_OF_RANGE, "stop_token_ids",
+                      "stop_token_ids names token %u, the vocabulary has %llu tokens", s->stop_token_ids[i],
+                      (unsigned long long)vocab);
+  return TRI_OK;
+}
+
 static void take_prompt(tri_core *c, int64_t now, job *j, const uint32_t *ids, size_t count) {
   tri_error err = {0};
   if (!count) tri_fail(&err, TRI_INVALID_ARGUMENT, prompt_field(j), "the %s has no tokens", prompt_field(j));
-  for (size_t i = 0; i < count && err.status == TRI_OK; i++)
-    if (ids[i] >= (uint64_t)c->cfg.model->vocab_size)
-      tri_fail(&err, TRI_OUT_OF_RANGE, "token_ids", "token_ids[%zu] is %u, the vocabulary has %lld tokens", i, ids[i],
-               (long long)c->cfg.model->vocab_size);
-  for (int i = 0; i < j->sampling.num_logit_bias && err.status == TRI_OK; i++)
-    if (j->sampling.logit_bias[i].id >= (uint64_t)c->cfg.model->vocab_size)
-      tri_fail(&err, TRI_OUT_OF_RANGE, "logit_bias", "logit_bias names token %u, the vocabulary has %lld tokens",
-               j->sampling.logit_bias[i].id, (long long)c->cfg.model->vocab_size);
+  if (err.status == TRI_OK) check_vocabulary(c, j, ids, count, &err);
   if (err.status == TRI_OK && !(j->prompt_ids = tri_malloc(count, sizeof *ids)))
     tri_fail(&err, TRI_NO_MEMORY, prompt_field(j), "no memory for the %s", prompt_field(j));
   uint32_t index;

@@ -25,6 +25,7 @@ refused "n is 17" --n 17 x
 refused model --model other x
 refused token_ids --token-ids 5,509
 refused logit_bias --logit-bias 600=1 x
+refused "stop_token_ids names token 600, the vocabulary has" --stop-token-ids 5,600 x
 "$BIN/trireme" submit --token-ids 5,509 2>/dev/null
 [ $? = 3 ] || fail "a token outside of the vocabulary is refused with exit code 3"
 

@@ -967,6 +967,8 @@ START_TEST(test_refused_submits) {
   struct tri_wire_bias bias = {.id = 4000};
   m = good, m.id = 7, m.submit.sampling.num_logit_bias = 1, m.submit.sampling.logit_bias = &bias;
   refuse(w, &m, "out_of_range", "logit_bias");
+  m = good, m.id = 12, m.submit.sampling.num_stop_token_ids = 2, m.submit.sampling.stop_token_ids[1] = 4000;
+  refuse(w, &m, "out_of_range", "stop_token_ids");
   m = good, m.id = 8, m.submit.sampling.min_tokens = 17;
   refuse(w, &m, "out_of_range", "min_tokens");
   w->refuse_encoding = true;
