@@ -124,9 +124,9 @@ typedef struct trireme_request {
   int64_t num_beams;     /* TRIREME_UNSET: the model's own where temperature is NaN, else 1: no beam search */
   double length_penalty; /* of a beam search. NaN: the model's own value, else 1 */
   trireme_early_stopping early_stopping;
-  int64_t logprobs;            /* -1: none; 0 .. 20: of each token and that many alternatives */
-  bool ignore_eos, echo;       /* go on after the end of the text; repeat the prompt's text first */
-  bool no_stream;              /* no events but the last one, which holds the whole text */
+  int64_t logprobs;      /* -1: none; 0 .. 20: of each token and that many alternatives */
+  bool ignore_eos, echo; /* go on after the end of the text; repeat the prompt's text, or that of its ids, first */
+  bool no_stream;        /* no events but the last one, which holds the whole text */
   bool continue_on_disconnect; /* go on when this connection ends: trireme_attach finds it again */
   const trireme_string *stop;  /* texts that end the generation */
   size_t num_stop;

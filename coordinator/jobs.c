@@ -178,6 +178,7 @@ static void adopt(tri_core *c, job *j, const tri_zpeer *from, uint64_t client_id
   j->accepted_sent = false;
   j->known = true;
   j->echo_sent = 0;
+  j->echo_at = 0;
   for (int64_t i = 0; i < j->sampling.n; i++) {
     job_choice *ch = &j->choices[i];
     ch->sent = offset < ch->num ? offset : ch->num;
@@ -333,12 +334,14 @@ static void take_prompt(tri_core *c, int64_t now, job *j, const uint32_t *ids, s
   group *g = member_pick(c, &index);
   j->num_prompt = count;
   if (err.status == TRI_OK && g) check_fit(c, j, g, &err);
+  if (err.status == TRI_OK) memcpy(j->prompt_ids, ids, count * sizeof *ids);
   if (err.status == TRI_OK && j->encode) encode_reserve(c, j, ids, count, &err);
+  if (err.status == TRI_OK && j->echo && !j->prompt && prompt_echo(c, j) != TRI_OK)
+    tri_fail(&err, TRI_NO_MEMORY, "echo", "no memory for the prompt's text");
   if (err.status != TRI_OK) {
     job_fail(c, now, j, &err);
     return;
   }
-  memcpy(j->prompt_ids, ids, count * sizeof *ids);
   c->prompt_tokens += count;
   j->state = JOB_QUEUED;
   c->num_queued++;

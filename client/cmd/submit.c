@@ -55,7 +55,7 @@ static bool print_json(const trireme_event *e) {
 typedef struct texts {
   cmd_buf choice[64];
   int64_t n;
-  bool ids;  /* there is no text: what is printed are token ids */
+  bool ids;  /* there is no text but an echo, which are ids, too: what is printed are token ids */
   bool open; /* the line that was printed last has no end yet */
 } texts;
 
@@ -82,7 +82,8 @@ static bool print_tokens(const trireme_event *e, texts *t) {
   bool ok = true;
   for (size_t i = 0; i < e->tokens.num; i++) {
     const trireme_choice *c = &e->tokens.choices[i];
-    ok &= t->ids ? print_ids(t, c) : print_piece(t, c, c->text, c->text_len);
+    ok &= print_piece(t, c, c->text, c->text_len);
+    if (t->ids) ok &= print_ids(t, c);
   }
   return ok && (t->n > 1 || !fflush(stdout));
 }

@@ -17,6 +17,7 @@ grep -q '"steps":[1-9][0-9]*,"tokens":[1-9]' "$RUN/status" || fail "right after 
 [ "$("$BIN/trireme" submit --temperature 0 --no-stream "reverse stone=")" = enots ] || fail "reverse"
 [ "$("$BIN/trireme" submit --temperature 0 --max-tokens 60 --stop " 12" "count 7 to 19=")" = "7 8 9 10 11" ] || fail "stop string"
 [ "$("$BIN/trireme" submit --temperature 0 --echo "1+1=")" = "1+1=2" ] || fail "echo"
+[ "$("$BIN/trireme" submit --temperature 0 --echo --token-ids 506,49,43,49,61)" = "1+1=2" ] || fail "echo of token ids"
 
 refused prompt "$(printf 'word %.0s' $(seq 600))"
 refused max_tokens --max-tokens 0 x
@@ -80,6 +81,10 @@ start_up
 ids=$("$BIN/trireme" submit --temperature 0 --ignore-eos --max-tokens 3 --token-ids 1,2,3)
 [[ $ids =~ ^[0-9]+\ [0-9]+\ [0-9]+$ ]] || fail "token ids: $ids"
 [ "$("$BIN/trireme" submit --temperature 0 --ignore-eos --max-tokens 3 --token-ids 1,2,3 --no-stream)" = "$ids" ] || fail "token ids of --no-stream"
+for stream in "" --no-stream; do
+  # shellcheck disable=SC2086
+  [ "$("$BIN/trireme" submit --temperature 0 --ignore-eos --max-tokens 3 --token-ids 1,2,3 --echo $stream)" = "1 2 3 $ids" ] || fail "token ids with --echo $stream"
+done
 stop_cluster INT
 grep -q "up: SIGINT: draining" "$RUN/log" && grep -q "coordinator: SIGINT: finishing" "$RUN/log" || fail "the log does not say that it was SIGINT"
 echo "requests: all as expected"

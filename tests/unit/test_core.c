@@ -503,6 +503,32 @@ START_TEST(test_text_prompt) {
 }
 END_TEST
 
+/* Token ids are repeated as their text, as far as they have one. */
+START_TEST(test_echo_of_ids) {
+  struct world *w = world_create(1);
+  start_group(w, 0, 1, 1);
+  w->model.vocab_size += 10; /* padded */
+  uint32_t ids[] = {byte_token['H'], byte_token[0xc3], byte_token[0xa9], (uint32_t)w->model.vocab_size - 1,
+                    byte_token['!']};
+  for (int stream = 0; stream < 2; stream++) {
+    tri_client_msg m = submit_msg(1 + (uint64_t)stream);
+    m.submit.token_ids = ids;
+    m.submit.num_token_ids = 5;
+    m.submit.sampling.echo = true;
+    m.submit.sampling.n = 2;
+    m.submit.stream = stream;
+    struct stream *s = submit(w, "a", &m);
+    expect_text(s, 1, stream ? "H\xc3\xa9!" : "");
+    bytes(w, last_job(w), 0, "a");
+    bytes(w, last_job(w), 1, "b");
+    expect_text(s, 0, "H\xc3\xa9!a");
+    expect_text(s, 1, "H\xc3\xa9!b");
+    ck_assert(s->done && s->prompt_tokens == 5 && s->completion_tokens == 2);
+  }
+  world_destroy(w);
+}
+END_TEST
+
 /* A full queue at any message of the echo neither loses nor repeats any of it. */
 START_TEST(test_echo_slow) {
   for (int pass = 0; pass < 6; pass++)
@@ -1482,6 +1508,7 @@ Suite *suite_core(void) {
   tcase_add_test(jobs, test_prompt_encoded_at_once);
   tcase_add_test(jobs, test_floors);
   tcase_add_test(jobs, test_attach_several_choices);
+  tcase_add_test(jobs, test_echo_of_ids);
   tcase_add_test(jobs, test_echo_slow);
   tcase_add_test(jobs, test_not_streamed);
   tcase_add_test(jobs, test_several_choices);
