@@ -240,7 +240,7 @@ void trireme_close(trireme *c) {
 /* ---- requests ---- */
 
 void trireme_request_init(trireme_request *r) {
-  *r = (trireme_request){.max_tokens = 16,
+  *r = (trireme_request){.max_tokens = TRIREME_UNSET,
                          .temperature = NAN,
                          .top_p = NAN,
                          .top_k = TRIREME_UNSET,
@@ -303,7 +303,8 @@ static trireme_result put_submit(const trireme_request *r, tri_submit *s, tri_ar
   s->num_token_ids = r->num_token_ids;
   s->stream = !r->no_stream;
   s->on_disconnect = r->continue_on_disconnect ? TRI_DISCONNECT_CONTINUE : TRI_DISCONNECT_CANCEL;
-  p->max_tokens = r->max_tokens;
+  p->has_max_tokens = r->max_tokens != TRIREME_UNSET;
+  if (p->has_max_tokens) p->max_tokens = r->max_tokens;
   p->min_tokens = r->min_tokens;
   put_num(r->temperature, &p->temperature, &p->has_temperature);
   put_num(r->top_p, &p->top_p, &p->has_top_p);

@@ -110,7 +110,7 @@ typedef struct trireme_request {
   const char *model; /* NULL: the one that is served */
   const char
       *request_id;    /* 32 hexadecimal digits: submitting it again gives the same job; NULL: the library draws one */
-  int64_t max_tokens; /* 16; -1: as many as the context holds */
+  int64_t max_tokens; /* TRIREME_UNSET: 16, or as many as fit; -1: as many as fit. More than that is refused */
   int64_t min_tokens; /* 0 */
   double temperature; /* NaN: the model's own value, else 1. 0: the most probable token */
   double top_p;       /* NaN: the model's own value, else 1 */

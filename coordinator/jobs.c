@@ -280,6 +280,19 @@ void job_cancel(tri_core *c, int64_t now, const tri_zpeer *from, const tri_clien
   c->cfg.io.to_client(c->cfg.io.ctx, from, &reply);
 }
 
+/* What was asked for must fit behind the prompt, or behind what begins an encoder-decoder's answer. What was not is cut
+ * by the group. */
+static tri_status check_max_tokens(const tri_core *c, const job *j, const group *g, tri_error *err) {
+  const tri_sampling *s = &j->sampling;
+  const tri_seq2seq *source = &c->cfg.model->seq2seq;
+  uint64_t before = source->on ? 1 + (source->forced_bos_token_id >= 0) : j->num_prompt;
+  if (!s->has_max_tokens || s->max_tokens < 0 || before + (uint64_t)s->max_tokens <= g->max_model_len) return TRI_OK;
+  return tri_fail(err, TRI_NO_CAPACITY, "max_tokens",
+                  "max_tokens is %lld, and %s %llu tokens; both together have at most max_model_len %llu",
+                  (long long)s->max_tokens, source->on ? "what begins an answer has" : "the prompt has",
+                  (unsigned long long)before, (unsigned long long)g->max_model_len);
+}
+
 static tri_status check_fit(const tri_core *c, const job *j, const group *g, tri_error *err) {
   if (j->encode) return encode_check_fit(j, g, err);
   if (c->cfg.model->seq2seq.on && j->num_prompt > g->max_model_len)
@@ -298,7 +311,7 @@ static tri_status check_fit(const tri_core *c, const job *j, const group *g, tri
   if (j->num_prompt >= g->kv_pages * g->block_size)
     return tri_fail(err, TRI_NO_CAPACITY, "prompt", "the prompt has %zu tokens, the KV cache holds %llu", j->num_prompt,
                     (unsigned long long)(g->kv_pages * g->block_size));
-  return TRI_OK;
+  return check_max_tokens(c, j, g, err);
 }
 
 /* The field that the prompt came in, for messages. */

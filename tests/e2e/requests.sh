@@ -21,6 +21,15 @@ grep -q '"steps":[1-9][0-9]*,"tokens":[1-9]' "$RUN/status" || fail "right after 
 
 refused prompt "$(printf 'word %.0s' $(seq 600))"
 refused max_tokens --max-tokens 0 x
+refused "max_tokens is 255, and the prompt has 2 tokens; .* max_model_len 256" --max-tokens 255 --token-ids 506,49
+# What fits is generated to the last token; a default that does not is cut.
+count() { "$BIN/trireme" submit --json --ignore-eos "$@" | sed -n 's/.*"completion_tokens":\([0-9]*\),"queue_ms".*/\1/p'; }
+[ "$(count --max-tokens 254 --token-ids 506,49)" = 254 ] || fail "as many tokens as fit"
+[ "$(count --max-tokens -1 --token-ids 506,49)" = 254 ] || fail "max_tokens -1"
+long=506$(printf ',49%.0s' $(seq 249))
+[ "$(count --token-ids "$long")" = 6 ] || fail "a default that does not fit"
+refused "max_tokens is 16," --max-tokens 16 --token-ids "$long"
+[ "$(count --token-ids 506,49)" = 16 ] || fail "the default"
 refused temperature --temperature -1 x
 refused "n is 17" --n 17 x
 refused model --model other x

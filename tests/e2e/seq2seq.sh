@@ -54,7 +54,8 @@ done
 refused "the source has 41 tokens, the limit is max_model_len 40" --token-ids "$(seq -s, 41)"
 refused -num-beams --num-beams 11 --token-ids 5
 refused "10 beams, .* the limit is 20" --num-beams 10 --stop-token-ids 8 --token-ids 5
-refused "KV pages, there are 36: .*num_beams" --num-beams 6 --max-tokens 40 --token-ids 5
+refused "KV pages, there are 36: .*num_beams" --num-beams 6 --max-tokens 39 --token-ids 5
+refused "max_tokens is 40, and what begins an answer has 1 tokens; .* max_model_len 40" --max-tokens 40 --token-ids 5
 refused "n is 3, more than num_beams" --num-beams 2 --n 3 --token-ids 5
 for field in logprobs logit_bias repetition_penalty presence_penalty frequency_penalty; do
   value=2

@@ -993,6 +993,8 @@ START_TEST(test_refused_submits) {
   struct tri_wire_bias bias = {.id = 4000};
   m = good, m.id = 7, m.submit.sampling.num_logit_bias = 1, m.submit.sampling.logit_bias = &bias;
   refuse(w, &m, "out_of_range", "logit_bias");
+  m = good, m.id = 13, m.submit.sampling.has_max_tokens = true, m.submit.sampling.max_tokens = MODEL_LEN - 2;
+  refuse(w, &m, "no_capacity", "max_tokens");
   m = good, m.id = 12, m.submit.sampling.num_stop_token_ids = 2, m.submit.sampling.stop_token_ids[1] = 4000;
   refuse(w, &m, "out_of_range", "stop_token_ids");
   m = good, m.id = 8, m.submit.sampling.min_tokens = 17;
@@ -1009,6 +1011,11 @@ START_TEST(test_refused_submits) {
   refuse(w, &m, "unsupported", "op");
   ck_assert_int_eq(w->num_assigns, 0);
   ck_assert(tri_core_is_idle(w->core));
+  m = good, m.id = 14, m.submit.sampling.has_max_tokens = true, m.submit.sampling.max_tokens = MODEL_LEN - 3;
+  submit(w, "a", &m);
+  m = good, m.id = 15, m.submit.token_ids = ids, m.submit.num_token_ids = MODEL_LEN - 1; /* room for one, not for 16 */
+  submit(w, "a", &m);
+  ck_assert_int_eq(w->num_assigns, 2);
   world_destroy(w);
 }
 END_TEST

@@ -60,7 +60,7 @@ static void fill_submit(tri_submit *s) {
   tri_sampling *p = &s->sampling;
   p->max_tokens = -1;
   p->min_tokens = 3;
-  p->has_temperature = p->has_top_p = p->has_top_k = p->has_repetition_penalty = p->has_seed = true;
+  p->has_max_tokens = p->has_temperature = p->has_top_p = p->has_top_k = p->has_repetition_penalty = p->has_seed = true;
   p->temperature = 0.7;
   p->top_p = 0.9;
   p->min_p = 0.05;
@@ -322,6 +322,7 @@ static void check_sampling(const tri_sampling *a, const tri_sampling *b, bool wi
 #define SAME_INT(m) ck_assert_msg(a->m == b->m, #m)
 #define SAME_NUM(m) ck_assert_msg(a->m == b->m, #m)
   SAME_INT(max_tokens);
+  SAME_INT(has_max_tokens);
   SAME_INT(min_tokens);
   SAME_INT(top_k);
   SAME_INT(n);
