@@ -102,6 +102,13 @@ want 0 '^Floor  *1.000 ms per output token' "$trireme" bench serve --num-prompts
 want 0 '^All tokens  *[0-9.]* /s$' "$trireme" bench serve --num-prompts 3 --random-output-len 10 --no-floors
 want 0 'at most 4 at a time' "$trireme" bench throughput --num-prompts 20 --max-concurrency 4 --prompt-file good.jsonl
 
+# A batch that is longer than the model can be, and one that is as long.
+abacus=$SRC/tests/models/abacus # 1024 positions
+want 3 '--input-len 1020 and --output-len 4 are 1025 tokens .* the limit is the model.s 1024$' \
+  "$trireme" bench latency --model "$abacus" --input-len 1020 --output-len 4
+want 3 'the limit is --max-model-len 100$' "$trireme" bench latency --model "$abacus" --input-len 96 --output-len 4 --max-model-len 100
+want 0 '"input_len":1019' "$trireme" bench latency --model "$abacus" --input-len 1019 --output-len 4 --num-iters 1 --json
+
 # An interrupted benchmark tells what it has.
 "$trireme" bench serve --num-prompts 100000 --max-concurrency 10 --random-output-len 10 >bench.out 2>bench.err &
 bench=$!
