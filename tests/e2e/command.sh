@@ -74,6 +74,19 @@ for c in submit status top cancel keygen "bench serve" "bench throughput" bench;
   want 0 'Usage: trireme' "$trireme" $c --help
 done
 
+# What has no meaning there is understood, as --config is shared, but not offered.
+for c in plan "bench latency"; do
+  # shellcheck disable=SC2086
+  help=$("$trireme" $c --help)
+  for option in model dtype quantization max-model-len block-size backend; do
+    grep -q -- "--$option " <<<"$help" || { echo "FAILED: $c --help without --$option" && failures=$((failures + 1)); }
+  done
+  for option in endpoint key-file served-model-name scheduling-policy watchdog-timeout drain-timeout launch event-fd Service Launch; do
+    grep -q -- "$option" <<<"$help" && echo "FAILED: $c --help with $option" && failures=$((failures + 1))
+  done
+done
+want 0 '^fits: ' "$trireme" plan --model "$SRC/tests/models/abacus" --endpoint ipc:///x --watchdog-timeout 5
+
 for i in $(seq 200); do echo "{\"prompt\":\"p $i\",\"max_tokens\":$((i % 7 + 1))}"; done >good.jsonl
 echo '{"token_ids":[]}' >empty.jsonl
 want 1 'empty.jsonl:1: token_ids is empty' "$trireme" submit --file empty.jsonl

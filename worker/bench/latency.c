@@ -37,10 +37,17 @@ static const tri_option own_options[] = {
 };
 enum { NUM_OWN = sizeof own_options / sizeof *own_options };
 
+/* One rank and one batch need no more. */
+static const char *const shown[] = {"model",         "dtype",         "quantization", "kv-cache-dtype",
+                                    "load-format",   "max-model-len", "seed",         "block-size",
+                                    "deterministic", "backend",       "threads",      NULL};
+
 static tri_options_spec spec = {
     .program = "trireme bench latency",
     .usage = "--model DIR [OPTION]...",
     .summary = "Times prompts and decode steps of one rank against the machine's floors, without a server.",
+    .epilog =
+        "The other options of trireme-worker are understood and change nothing; the layout can only be one rank.\n",
     .version = "trireme bench latency 0.1.0",
     .config_file = true,
 };
@@ -229,11 +236,9 @@ int main(int argc, char **argv) {
   static struct bench b;
   tri_options *opts = NULL;
   tri_error err = {0};
-  size_t n = 0;
+  size_t n = tri_serve_options_copy(table, shown);
   int threads;
   double prompt, prompt_floor, decode, decode_floor;
-  for (size_t i = 0; i < tri_serve_option_count; i++)
-    if (strcmp(tri_serve_option_table[i].group, "Launch")) table[n++] = tri_serve_option_table[i];
   for (int i = 0; i < NUM_OWN; i++) table[n++] = own_options[i];
   spec.options = table;
   spec.count = n;

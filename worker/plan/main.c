@@ -21,11 +21,31 @@ static const tri_option own_options[] = {
 };
 enum { NUM_OWN = sizeof own_options / sizeof *own_options };
 
+/* The others have nothing to do with memory. */
+static const char *const shown[] = {"model",
+                                    "dtype",
+                                    "quantization",
+                                    "kv-cache-dtype",
+                                    "load-format",
+                                    "pooling",
+                                    "max-model-len",
+                                    "tensor-parallel-size",
+                                    "pipeline-parallel-size",
+                                    "data-parallel-size",
+                                    "max-num-seqs",
+                                    "max-num-batched-tokens",
+                                    "block-size",
+                                    "kv-cache-memory-bytes",
+                                    "num-kv-blocks-override",
+                                    "backend",
+                                    NULL};
+
 static tri_options_spec spec = {
     .program = "trireme plan",
     .usage = "--model DIR [-tp N] [-pp N] [OPTION]...",
     .summary = "What each rank would need: weights, activations, KV cache, and the tokens of KV that fit. Exit code 3 "
                "when it does not fit.",
+    .epilog = "The other options of trireme-worker are understood and change nothing, so that a file can serve both.\n",
     .version = "trireme plan 0.1.0",
     .config_file = true,
 };
@@ -107,8 +127,7 @@ int main(int argc, char **argv) {
   tri_error err = {0};
   tri_model_config *config = tri_calloc(1, sizeof *config);
   tri_checkpoint *ckpt = NULL;
-  size_t n = 0;
-  for (size_t i = 0; i < tri_serve_option_count; i++) table[n++] = tri_serve_option_table[i];
+  size_t n = tri_serve_options_copy(table, shown);
   for (int i = 0; i < NUM_OWN; i++) table[n++] = own_options[i];
   spec.options = table;
   spec.count = n;
