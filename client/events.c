@@ -74,6 +74,7 @@ static bool status_event(trireme *c, trireme_event *e) {
   e->status = (trireme_status){.version = text(c, s->version),
                                .model = text(c, s->model),
                                .state = text(c, s->state),
+                               .task = text(c, s->task),
                                .uptime_s = s->uptime_s,
                                .clients = s->clients,
                                .running = s->running,

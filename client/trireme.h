@@ -238,6 +238,7 @@ typedef struct trireme_rank_status {
 
 typedef struct trireme_status {
   const char *version, *model, *state;
+  const char *task; /* what the model does: "generate" "embed" "classify" */
   double uptime_s;
   uint64_t clients, running, waiting;
   uint64_t requests_done, requests_failed, requests_aborted, prompt_tokens, generation_tokens;

@@ -330,6 +330,7 @@ static const tri_field status_fields[] = {
     S_STR(tri_cluster_status, version),
     S_STR(tri_cluster_status, model),
     S_STR(tri_cluster_status, state),
+    S_STR(tri_cluster_status, task),
     S_F64(tri_cluster_status, uptime_s),
     S_U64(tri_cluster_status, clients),
     S_U64(tri_cluster_status, running),

@@ -254,6 +254,7 @@ typedef struct tri_rank_status {
 
 typedef struct tri_cluster_status {
   tri_wire_str version, model, state; /* "starting" "serving" "draining" */
+  tri_wire_str task;                  /* of the model: "generate" "embed" "classify" */
   double uptime_s;
   uint64_t clients, running, waiting;
   uint64_t requests_done, requests_failed, requests_aborted, prompt_tokens, generation_tokens;

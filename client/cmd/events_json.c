@@ -120,6 +120,7 @@ void cmd_json_status(cmd_buf *b, const trireme_status *s) {
   word(b, "version", s->version);
   word(b, "model", s->model);
   word(b, "state", s->state);
+  word(b, "task", s->task);
   number(b, "uptime_s", s->uptime_s);
   integer(b, "clients", s->clients);
   integer(b, "running", s->running);

@@ -65,6 +65,7 @@ want 2 'Usage' "$trireme"
 want 0 'trireme [0-9]' "$trireme" --version
 want 0 '0 running' "$trireme" status
 want 0 '"model":"fake"' "$trireme" status --json
+want 0 'KV PAGES USED' "$trireme" status
 want 0 '"pid":1000,"step":[0-9]*,"block":0,.*"pid":1001,"step":[0-9]*,"block":null,' "$trireme" status --json
 want 0 '^trireme:fake 1' "$trireme" status --stats
 want 1 'no such request' "$trireme" cancel 00000000000000000000000000000000
@@ -151,6 +152,11 @@ wait $long
 stop
 [[ ! -e t.sock ]] || { echo "FAILED: the socket file was left behind" && failures=$((failures + 1)); }
 want 1 'no socket .*t.sock; `trireme up --model DIR` starts one' timeout 2 "$trireme" status
+
+start --task embed
+want 0 'STEPS$' "$trireme" status
+want 0 '"task":"embed"' "$trireme" status --json
+stop
 
 start --token-ids-only
 want 0 '^0 7 14$' "$trireme" submit --token-ids 1,2,3 --max-tokens 3

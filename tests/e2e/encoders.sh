@@ -47,6 +47,7 @@ diff "$RUN/one" "$RUN/answers.jsonl" >"$RUN/diff" || fail "64 at a time differ f
 tokens=$("$BIN/trireme" status --stats | sed -n 's/^trireme:prompt_tokens_total //p')
 [ "$tokens" = $((3 * 16 * (19 + 7 + 33 + 2) + 3)) ] || fail "$tokens prompt tokens counted"
 refused 3 "does not generate text" submit --token-ids 1,2
+"$BIN/trireme" status | grep -q "KV" && fail "status of an encoder tells of a KV cache: $("$BIN/trireme" status)"
 refused 3 "no classifier" classify --token-ids 1,2
 refused 3 "no tokenizer.json" embed --text hello
 refused 3 "--pooling" embed --token-ids 1 --pooling mean
@@ -70,6 +71,7 @@ right logits
 [ "$("$BIN/trireme" classify --token-ids 5,6,7 --top-k 1 | awk -F'\t' '{ print NF }')" = 2 ] || fail "--top-k 1"
 refused 3 "does not embed" embed --token-ids 1
 refused 3 "it classifies" submit --token-ids 1
+"$BIN/trireme" status --json | grep -q '"task":"classify"' || fail "the task in status: $("$BIN/trireme" status --json)"
 stop_cluster TERM
 
 serve "mpi 1 2" "$checkpoints/albert_tokens"

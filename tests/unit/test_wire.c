@@ -113,6 +113,7 @@ static void fill_status(tri_cluster_status *s) {
   *s = (tri_cluster_status){.version = str("0.1.0"),
                             .model = str("abacus"),
                             .state = str("serving"),
+                            .task = str("generate"),
                             .uptime_s = 12.5,
                             .clients = 3,
                             .running = 2,
@@ -434,6 +435,7 @@ START_TEST(round_trip_server) {
   ck_assert_int_eq(tri_server_msg_encode(&in, &buf), TRI_OK);
   ck_assert_int_eq(tri_server_msg_decode(buf.data, buf.len, a, &out, &err), TRI_OK);
   ck_str(out.status.model, "abacus");
+  ck_str(out.status.task, "generate");
   ck_assert(out.status.num_groups == 2 && out.status.groups[1].steps == 77 && out.status.ranks[0].pid == 4711 &&
             out.status.vocab_size == 50257);
   ck_str(out.status.groups[1].state, "ready");
