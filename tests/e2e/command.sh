@@ -156,6 +156,8 @@ want 1 'no socket .*t.sock; `trireme up --model DIR` starts one' timeout 2 "$tri
 start --task embed
 want 0 'STEPS$' "$trireme" status
 want 0 '"task":"embed"' "$trireme" status --json
+want 3 'the model served here, "fake", is an encoder: it does not generate' "$trireme" bench serve --num-prompts 3
+want 3 'is an encoder' "$trireme" bench throughput --num-prompts 3
 stop
 
 start --token-ids-only

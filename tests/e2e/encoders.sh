@@ -47,6 +47,7 @@ diff "$RUN/one" "$RUN/answers.jsonl" >"$RUN/diff" || fail "64 at a time differ f
 tokens=$("$BIN/trireme" status --stats | sed -n 's/^trireme:prompt_tokens_total //p')
 [ "$tokens" = $((3 * 16 * (19 + 7 + 33 + 2) + 3)) ] || fail "$tokens prompt tokens counted"
 refused 3 "does not generate text" submit --token-ids 1,2
+refused 3 "does not generate text" bench serve --num-prompts 2
 "$BIN/trireme" status | grep -q "KV" && fail "status of an encoder tells of a KV cache: $("$BIN/trireme" status)"
 refused 3 "no classifier" classify --token-ids 1,2
 refused 3 "no tokenizer.json" embed --text hello
