@@ -20,6 +20,7 @@ static tri_status add_source(const tri_model_config *c, const tri_shard *s, cons
   tri_status st = tri_shard_make(&source, s->p, &shard, err);
   if (st == TRI_OK) st = tri_weight_map_make(&source, &shard, ckpt, config->dtype, config->quantization, &m, err);
   if (st != TRI_OK) return st;
+  l->source_weights = m.bytes;
   l->weights += m.bytes;
   tri_weight_map_free(&m);
   if (!tri_forward_bytes(&source, &shard, limits, num_lanes, &activations))

@@ -30,6 +30,12 @@ for name in t5_odd bart_odd; do
   done
 done
 
+# plan has both stacks: what the workers load is the sum.
+MODEL=$SRC/tests/data/checkpoints/t5_odd
+"$BIN/trireme" plan --model "$MODEL" >"$RUN/plan" || fail "plan of an encoder-decoder"
+grep -q "^t5: 3 encoder layers and 2 decoder layers," "$RUN/plan" && grep -q "0.4 MiB for the encoder's layers 0-2, 0.4 MiB for the decoder" "$RUN/plan" ||
+  fail "plan of an encoder-decoder: $(cat "$RUN/plan")"
+
 # Pages for two sequences and less: searches are pushed out and begin anew.
 MODEL=$SRC/tests/data/checkpoints/t5_odd
 "$answers" ask "$MODEL" 64 >"$RUN/prompts"
