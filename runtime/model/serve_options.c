@@ -110,3 +110,9 @@ size_t tri_serve_options_copy(tri_option *table, const char *const *shown) {
   }
   return tri_serve_option_count;
 }
+
+tri_status tri_serve_check_backend(const tri_serve_options *o, tri_error *err) {
+  int ranks = o->tp * o->pp;
+  if (strcmp(o->backend, "cuda") || ranks == 1) return TRI_OK;
+  return tri_fail(err, TRI_UNSUPPORTED, "backend", "backend %s runs on one rank, not on %d", o->backend, ranks);
+}

@@ -88,6 +88,11 @@ for c in plan "bench latency"; do
 done
 want 0 '^fits: ' "$trireme" plan --model "$SRC/tests/models/abacus" --endpoint ipc:///x --watchdog-timeout 5
 
+# What the engine would refuse.
+want 3 'refused: backend cuda runs on one rank, not on 2 (backend)' "$trireme" plan --model "$SRC/tests/models/abacus" --backend cuda -tp 2 --memory-per-rank 80G
+want 3 'backend cuda runs on one rank, not on 4' "$trireme" up --model "$SRC/tests/models/abacus" --backend cuda -tp 2 -pp 2
+want 0 '^fits: ' "$trireme" plan --model "$SRC/tests/models/abacus" --backend cuda --memory-per-rank 80G
+
 for i in $(seq 200); do echo "{\"prompt\":\"p $i\",\"max_tokens\":$((i % 7 + 1))}"; done >good.jsonl
 echo '{"token_ids":[]}' >empty.jsonl
 want 1 'empty.jsonl:1: token_ids is empty' "$trireme" submit --file empty.jsonl

@@ -15,7 +15,8 @@ struct plan_options {
 
 static const tri_option own_options[] = {
     {TRI_OPT(struct plan_options, memory), .name = "memory-per-rank", .fallback = "0", .metavar = "BYTES",
-     .group = "Plan", .help = "what each rank may use; 0: this host's free memory over the ranks"},
+     .group = "Plan",
+     .help = "what each rank may use; 0: what is free, of this host shared by the ranks, or on its device"},
     {TRI_OPT(struct plan_options, json), .name = "json", .fallback = "false", .group = "Plan",
      .help = "one JSON object instead of a table"},
 };
@@ -147,6 +148,21 @@ static tri_status plan_ranks(struct plan *p, tri_error *err) {
   return worst;
 }
 
+/* What a rank may use: of a device its own memory, if this host has one. */
+static tri_status find_memory(const struct plan_options *o, int64_t *out, tri_error *err) {
+  const tri_serve_options *v = &o->serve;
+  tri_backend *be = NULL;
+  tri_error why = {0};
+  *out = o->memory ? (int64_t)o->memory : tri_host_memory_available() / (v->tp * v->pp * v->dp);
+  if (o->memory || strcmp(v->backend, "cuda")) return TRI_OK;
+  if (tri_backend_create(&(tri_backend_config){.name = v->backend}, &be, &why) != TRI_OK)
+    return tri_fail(err, TRI_UNSUPPORTED, "memory-per-rank",
+                    "--memory-per-rank must say what the device has, which cannot be asked here: %s", why.message);
+  *out = be->ops.mem_available(be);
+  tri_backend_destroy(be);
+  return TRI_OK;
+}
+
 static tri_status plan(const struct plan_options *o, const tri_model_config *c, const tri_checkpoint *ckpt,
                        tri_error *err) {
   const tri_serve_options *v = &o->serve;
@@ -155,9 +171,11 @@ static tri_status plan(const struct plan_options *o, const tri_model_config *c, 
                               .max_num_batched_tokens = v->max_num_batched_tokens,
                               .block_size = v->block_size,
                               .max_model_len = v->max_model_len};
-  tri_status st = tri_limits_make(c, &config, &p.limits, err);
+  int64_t memory = 0;
+  tri_status st = tri_serve_check_backend(v, err);
+  if (st == TRI_OK) st = tri_limits_make(c, &config, &p.limits, err);
+  if (st == TRI_OK) st = find_memory(o, &memory, err);
   if (st != TRI_OK) return st;
-  int64_t memory = o->memory ? (int64_t)o->memory : tri_host_memory_available() / (v->tp * v->pp * v->dp);
   p.ledger =
       (tri_ledger_config){.dtype = v->dtype == TRI_SERVE_AUTO ? TRI_DTYPE_COUNT : (tri_dtype)v->dtype,
                           .kv_dtype = v->kv_cache_dtype == TRI_SERVE_AUTO ? TRI_F32 : (tri_dtype)v->kv_cache_dtype,
