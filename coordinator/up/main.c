@@ -101,6 +101,18 @@ static tri_status check_layout(const tri_up *u, tri_error *err) {
   return st;
 }
 
+/* An agent that was named for the remote hosts may know names that the resolver does not. */
+static tri_status check_hosts(const tri_up_options *o, tri_error *err) {
+  bool agent = getenv("OMPI_MCA_plm_rsh_agent") || (o->launcher_args && strstr(o->launcher_args, "rsh_agent"));
+  if (!o->hosts || strcmp(o->launcher, "mpirun") || agent) return TRI_OK;
+  return tri_up_check_hosts(o->hosts, err);
+}
+
+/* Of a start that failed: options that cannot be right are bad usage. */
+static int exit_code(const tri_up *u, tri_status st, const tri_error *err) {
+  return !u->opts.serve.model || !strcmp(err->field, "hosts") ? TRI_EXIT_USAGE : tri_exit_code(st);
+}
+
 static void stop_all(tri_up *u, int code) {
   if (!u->stopping) u->exit_code = code;
   u->stopping = true;
@@ -292,10 +304,11 @@ int main(int argc, char **argv) {
   tri_status st = pass_arguments(&u, argc, argv) ? prepare(&u, &err)
                                                  : tri_fail(&err, TRI_TOO_LARGE, "arguments", "too many arguments");
   if (st == TRI_OK) st = check_layout(&u, &err);
+  if (st == TRI_OK) st = check_hosts(&u.opts, &err);
   if (st == TRI_OK) st = tri_up_spawn_coordinator(&u, &err);
   if (st != TRI_OK) {
     tri_log(TRI_LOG_ERROR, "up", "%s", err.message);
-    code = u.opts.serve.model ? tri_exit_code(st) : TRI_EXIT_USAGE;
+    code = exit_code(&u, st, &err);
   } else {
     code = supervise(&u);
   }

@@ -91,6 +91,8 @@ want 0 '^fits: ' "$trireme" plan --model "$SRC/tests/models/abacus" --endpoint i
 # What the engine would refuse.
 want 3 'refused: backend cuda runs on one rank, not on 2 (backend)' "$trireme" plan --model "$SRC/tests/models/abacus" --backend cuda -tp 2 --memory-per-rank 80G
 want 3 'backend cuda runs on one rank, not on 4' "$trireme" up --model "$SRC/tests/models/abacus" --backend cuda -tp 2 -pp 2
+want 2 '--hosts names "no-such-host.invalid", which has no address' "$trireme" up --model "$SRC/tests/models/abacus" -tp 2 --hosts localhost:1,no-such-host.invalid:1
+want 2 'entry without a name' "$trireme" up --model "$SRC/tests/models/abacus" -tp 2 --hosts localhost:1,:1
 want 0 '^fits: ' "$trireme" plan --model "$SRC/tests/models/abacus" --backend cuda --memory-per-rank 80G
 
 for i in $(seq 200); do echo "{\"prompt\":\"p $i\",\"max_tokens\":$((i % 7 + 1))}"; done >good.jsonl
