@@ -19,6 +19,10 @@ grep -q '"steps":[1-9][0-9]*,"tokens":[1-9]' "$RUN/status" || fail "right after 
 [ "$("$BIN/trireme" submit --temperature 0 --echo "1+1=")" = "1+1=2" ] || fail "echo"
 [ "$("$BIN/trireme" submit --temperature 0 --echo --token-ids 506,49,43,49,61)" = "1+1=2" ] || fail "echo of token ids"
 
+# README's file of prompts; not all of them are so short.
+sed 's/, "answer".*/}/' "$MODEL/questions.jsonl" | awk 'length < 50' | head -20 >"$RUN/prompts.jsonl"
+"$BIN/trireme" submit --file "$RUN/prompts.jsonl" --output "$RUN/answers.jsonl" 2>&1 | grep -q "20 done, 0 failed" || fail "a file of prompts: $(head -c 300 "$RUN/answers.jsonl")"
+
 refused prompt "$(printf 'word %.0s' $(seq 600))"
 refused max_tokens --max-tokens 0 x
 refused "max_tokens is 255, and the prompt has 2 tokens; .* max_model_len 256" --max-tokens 255 --token-ids 506,49
@@ -79,7 +83,7 @@ join <(sort "$RUN/cpu1") <(sort "$RUN/cpu2") | awk -v hz="$hz" '{ share = ($3 - 
 # Draining lets a running job finish.
 "$BIN/trireme" submit --ignore-eos --max-tokens 240 --temperature 0 "count 1 to 40=" >"$RUN/last" &
 job=$!
-sleep 0.02
+for _ in $(seq 500); do [ -s "$RUN/last" ] && break; sleep 0.01; done
 stop_cluster TERM
 wait $job || fail "a job that ran when the drain began did not finish"
 
