@@ -21,6 +21,11 @@ target_link_libraries(trireme-plan PRIVATE tri_runtime)
 add_executable(trireme-bench-latency worker/bench/latency.c)
 target_link_libraries(trireme-bench-latency PRIVATE tri_worker)
 
+# The allocators that activations are compared with; a library, so that tests can link them.
+tri_library(tri_bench FILES worker/bench/caching_allocator.c worker/bench/greedy_arena.c LINK tri_runtime)
+add_executable(trireme-bench-memory worker/bench/memory.c)
+target_link_libraries(trireme-bench-memory PRIVATE tri_bench)
+
 # libtrireme, the C client library, and the command that is built on it.
 file(GLOB client_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/client/*.c)
 add_library(libtrireme SHARED ${client_sources})
@@ -35,12 +40,12 @@ add_executable(trireme ${cmd_sources})
 target_link_libraries(trireme PRIVATE libtrireme tri_wire PkgConfig::NCURSES)
 
 # What demo.sh builds: everything that people run, and no tests.
-add_custom_target(programs DEPENDS trireme-coordinator trireme-worker trireme-up trireme-plan trireme-bench-latency trireme)
+add_custom_target(programs DEPENDS trireme-coordinator trireme-worker trireme-up trireme-plan trireme-bench-latency trireme-bench-memory trireme)
 
 include(CMakePackageConfigHelpers)
 set(TRIREME_SHARED ON)
 set_target_properties(libtrireme PROPERTIES EXPORT_NAME trireme)
-install(TARGETS trireme trireme-coordinator trireme-worker trireme-up trireme-plan trireme-bench-latency)
+install(TARGETS trireme trireme-coordinator trireme-worker trireme-up trireme-plan trireme-bench-latency trireme-bench-memory)
 install(TARGETS libtrireme EXPORT triremeTargets)
 install(EXPORT triremeTargets NAMESPACE trireme:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/trireme)
 file(RELATIVE_PATH TRIREME_PC_TO_PREFIX /p/${CMAKE_INSTALL_LIBDIR}/pkgconfig /p)

@@ -35,6 +35,12 @@ static void host_download(tri_backend *be, void *host, const void *device, size_
   if (bytes) memcpy(host, device, bytes);
 }
 
+static void host_copy_rows(tri_backend *be, void *to, size_t to_pitch, const void *from, size_t from_pitch,
+                           size_t width, size_t rows) {
+  (void)be;
+  for (size_t i = 0; i < rows; i++) memcpy((char *)to + i * to_pitch, (const char *)from + i * from_pitch, width);
+}
+
 static tri_status host_sync(tri_backend *be, tri_stream *stream) {
   (void)be, (void)stream;
   return TRI_OK;
@@ -78,6 +84,7 @@ static tri_status create(const tri_backend_config *config, const char *name, tri
   be->ops.upload = host_upload;
   be->ops.download = host_download;
   be->ops.stream_sync = host_sync;
+  be->ops.copy_rows = host_copy_rows;
   be->ops.bind_batch = host_bind_batch;
   be->host_memory = true;
   be->ops.reserve = host_reserve;

@@ -28,6 +28,7 @@
 
 typedef struct tri_backend tri_backend;
 typedef struct tri_stream tri_stream;
+struct tri_comm; /* comm/comm.h */
 
 /* A row-major weight [n, k], rows contiguous. dtype F32, F16, BF16, or I8 with one float32 scale per row: w = q *
  * scale. */
@@ -38,11 +39,14 @@ typedef struct tri_weight {
   int n, k;
 } tri_weight;
 
-/* A float32 activation matrix: element (i, j) is data[i * ld + j]. */
+/* An activation matrix: element (i, j) is data[i * ld + j], float32. Backends with narrow_activations take matrices of
+ * F16 and BF16, too, where elements of that type lie at data: as the inputs of a product whose weights have the same
+ * type, as its output if it does not accumulate, as the outputs of norm and attention and as both of glu. */
 typedef struct tri_mat {
   float *data;
   int rows, cols;
   int ld;
+  tri_dtype dtype;
 } tri_mat;
 
 /* Keys and values of one layer: [page][kv_head][token in page][head_dim], the same layout for both. With v_dim > 0
@@ -64,6 +68,7 @@ typedef struct tri_batch {
   int block_table_stride;     /* pages per row of block_table */
   int max_context;            /* max of context_len, so that plan can size things without reading the array */
   int max_query;              /* max tokens of one sequence in this step */
+  int num_single;             /* sequences that have one token in this step */
   const uint32_t *token_ids;  /* [T] */
   const int32_t *positions;   /* [T] */
   const int32_t *types;       /* [T] of tokens: 0, or 1 from the second text of a pair on */
@@ -375,6 +380,9 @@ typedef struct tri_op_plan {
   size_t workspace; /* bytes of scratch the launch uses; the backend keeps the largest it was asked for */
 } tri_op_plan;
 
+/* LAUNCH: as ever. RECORD: the ops launched until graph_end run there. REPLAY: they are under way already. */
+typedef enum tri_graph_mode { TRI_GRAPH_LAUNCH, TRI_GRAPH_RECORD, TRI_GRAPH_REPLAY } tri_graph_mode;
+
 typedef struct tri_backend_ops {
 #define X(op)                                                                                                          \
   tri_status (*op##_plan)(tri_backend * be, const tri_##op##_args *args, tri_op_plan *plan);                           \
@@ -389,6 +397,16 @@ typedef struct tri_backend_ops {
   void (*upload)(tri_backend *be, void *device, const void *host, size_t bytes, tri_stream *stream);
   void (*download)(tri_backend *be, void *host, const void *device, size_t bytes, tri_stream *stream);
   tri_status (*stream_sync)(tri_backend *be, tri_stream *stream);
+  /* Rows of `width` bytes inside the backend's memory, which lie `pitch` bytes apart. */
+  void (*copy_rows)(tri_backend *be, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
+                    size_t rows);
+  /* A communicator of the same ranks as host, which must outlive it, for buffers of this backend's memory; collective
+   * over host. NULL: host serves itself. */
+  tri_status (*comm_create)(tri_backend *be, struct tri_comm *host, struct tri_comm **out, tri_error *err);
+  /* Steps of one key launch the same ops with the same arguments. graph_begin says what the caller is to do with this
+   * one; after TRI_GRAPH_RECORD, graph_end follows in any case. NULL: every step is launched op by op. */
+  tri_graph_mode (*graph_begin)(tri_backend *be, uint64_t key);
+  tri_status (*graph_end)(tri_backend *be);
   /* Brings a batch's arrays to where the ops read them; *out is as *host with its pointers there, good until the next
    * batch of the same number. On the CPU a copy of the struct. */
   tri_status (*bind_batch)(tri_backend *be, int number, const tri_batch *host, tri_batch *out);
@@ -403,7 +421,7 @@ enum { TRI_BOUND_BATCHES = 3 }; /* numbers for bind_batch are below this */
 
 typedef struct tri_backend_config {
   const char *name;   /* "ref", "cpu", "cuda", or "auto": cuda where it can be had, else cpu */
-  int device;         /* of cuda: its number among the visible ones */
+  int device;         /* of cuda: which of the host's processes this is; with one visible device it is that one */
   bool deterministic; /* the same bits whatever the batch; a backend that cannot refuses */
   tri_pool *pool;     /* CPU threads; borrowed, NULL: the caller's thread alone */
   const char *isa;    /* "avx512", "avx2", "scalar": refuses where the processor lacks it; NULL: the best it has */
@@ -414,9 +432,10 @@ struct tri_backend {
   const char *name;
   const char *isa; /* what the CPU code runs on ("avx2", "avx512", "scalar"), for logs and benchmarks */
   bool deterministic;
-  bool host_memory;    /* what mem_alloc gives can be read and written by the caller */
-  bool narrows_inputs; /* products with 16-bit weights may round their inputs to that type */
-  char failure[192];   /* what stream_sync's TRI_DEVICE_LOST means */
+  bool host_memory;        /* what mem_alloc gives can be read and written by the caller */
+  bool narrows_inputs;     /* products with 16-bit weights may round their inputs to that type */
+  bool narrow_activations; /* see tri_mat */
+  char failure[192];       /* what stream_sync's TRI_DEVICE_LOST means */
   tri_pool *pool;
   size_t allocated[TRI_MEM_TAGS]; /* bytes now */
   void *workspace;

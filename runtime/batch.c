@@ -169,6 +169,7 @@ static void add_sequence(const tri_slots *slots, const tri_batch_arrays *a, tri_
   a->seq_start[v->num_seqs] = v->num_tokens;
   if (context > v->max_context) v->max_context = context;
   if (n > v->max_query) v->max_query = n;
+  v->num_single += n == 1;
 }
 
 /* Which of a sequence's logits are wanted, and whether there is a draw. */
@@ -233,7 +234,9 @@ cleanup:
   return st;
 }
 
-static void clear(tri_batch *v) { v->num_tokens = v->num_seqs = v->num_logits = v->max_context = v->max_query = 0; }
+static void clear(tri_batch *v) {
+  v->num_tokens = v->num_seqs = v->num_logits = v->max_context = v->max_query = v->num_single = 0;
+}
 
 tri_status tri_batch_build(tri_batch_builder *b, tri_slots *slots, const tri_plan_view *plan) {
   const uint32_t *ids = plan->ids;
@@ -270,4 +273,32 @@ tri_status tri_batch_build(tri_batch_builder *b, tri_slots *slots, const tri_pla
     if (st != TRI_OK) return st;
   }
   return TRI_OK;
+}
+
+/* The next of 1, 2, 4, 8, 16, 24, 32, 48, 64, ...: at most a third more than there are. */
+static int padded_rows(int n) {
+  int size = 1;
+  while (size < n) size *= 2;
+  if (size > 16 && n <= size / 4 * 3) size = size / 4 * 3;
+  return size;
+}
+
+void tri_batch_pad(const tri_batch_builder *b, const tri_limits *limits, tri_batch *out) {
+  const tri_batch_arrays *a = &b->rows;
+  int from = b->batch.num_tokens, to = padded_rows(from), most = limits->max_num_seqs;
+  if (limits->max_num_batched_tokens < most) most = limits->max_num_batched_tokens;
+  if (to > most) to = most;
+  if (to < from) to = from;
+  for (int i = from; i < to; i++) {
+    a->token_ids[i] = 0;
+    a->positions[i] = a->types[i] = 0;
+    a->rope_len[i] = a->context_len[i] = 1;
+    a->kv_slot[i] = -1;
+    a->seq_start[i + 1] = i + 1;
+    a->logit_rows[i] = i;
+    memset(a->block_table + (size_t)i * (size_t)b->batch.block_table_stride, 0,
+           (size_t)b->batch.block_table_stride * sizeof *a->block_table);
+  }
+  *out = b->batch;
+  out->num_tokens = out->num_seqs = out->num_logits = out->num_single = to;
 }

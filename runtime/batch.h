@@ -79,6 +79,11 @@ void tri_batch_builder_destroy(tri_batch_builder *b); /* NULL is fine */
  * lost step with one another. */
 tri_status tri_batch_build(tri_batch_builder *b, tri_slots *slots, const tri_plan_view *plan);
 
+/* The batch of a step in which every sequence has one token and its logits are wanted, with sequences that do not exist
+ * behind the others up to the next of a few numbers, so that few shapes come: they attend to one key and write none. In
+ * the builder's own arrays, within the limits. */
+void tri_batch_pad(const tri_batch_builder *b, const tri_limits *limits, tri_batch *out);
+
 /* Appends a drawn token to the slot's history. */
 void tri_slot_push(tri_slots *slots, uint32_t slot, uint32_t token);
 

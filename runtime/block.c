@@ -17,7 +17,7 @@ static tri_status norm_whole(tri_forward *f, int t, const tri_weight *w) {
     tri_square_sums_args ks = {.x = tri_columns(k, f->counted_kv.first * d, f->counted_kv.count * d), .sums = k_sums};
     be->ops.square_sums_launch(be, &f->plan.q_squares, &qs, NULL);
     be->ops.square_sums_launch(be, &f->plan.k_squares, &ks, NULL);
-    tri_status st = tri_forward_sum(f, (tri_mat){q_sums, 1, 2 * t, 2 * t});
+    tri_status st = tri_forward_sum(f, (tri_mat){q_sums, 1, 2 * t, 2 * t, TRI_F32});
     if (st != TRI_OK) return st;
   }
   tri_norm_args qn = tri_whole_norm_of(f, q, &w[TRI_W_Q_NORM], q_sums, c->num_heads * c->head_dim);
@@ -146,7 +146,8 @@ static tri_status run_block(tri_forward *f, const tri_batch *b, int l, tri_mat x
   tri_mat delta = tri_rows(f->buf.delta, b->num_tokens);
   tri_status st = TRI_OK;
   tri_mat in = open_branch(f, x, pending, &w[TRI_W_NORM1], &w[TRI_W_NORM1_BIAS]);
-  if (f->cfg.observer.hidden) f->cfg.observer.hidden(f->cfg.observer.ctx, f->cfg.shard.layers.first + l, x);
+  const tri_observer *o = tri_observer_of(f);
+  if (o && o->hidden) o->hidden(o->ctx, f->cfg.shard.layers.first + l, x);
   TRI_TRY(run_attention(f, b, l, w, in, delta));
   if (!c->parallel_residual)
     TRI_TRY(close_branch(f, x, delta, &w[TRI_W_NORM1], &w[TRI_W_NORM1_BIAS], &w[TRI_W_BRANCH_NORM1],

@@ -7,7 +7,7 @@
 
 static tri_mat keys_and_values(const tri_forward *f, int tokens) {
   int cols = 2 * f->cfg.shard.kv_heads.count * (int)f->cfg.model->head_dim;
-  return (tri_mat){f->buf.qkv.data, tokens, cols, cols};
+  return (tri_mat){f->buf.qkv.data, tokens, cols, cols, TRI_F32};
 }
 
 static tri_linear_args kv_of(const tri_forward *f, tri_mat states, int layer) {

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "runtime/base/hash.h"
 #include "runtime/base/log.h"
 #include "runtime/encoded_result.h"
 #include "runtime/ledger.h"
@@ -29,6 +30,10 @@ static tri_status agree_pages(tri_group *g, int *pages) {
   return st;
 }
 
+static tri_dtype kv_dtype_of(const tri_engine *e, const tri_engine_config *config) {
+  return tri_kv_dtype(&e->model, config->kv_dtype, config->dtype, e->backend->narrows_inputs);
+}
+
 static tri_status set_limits(tri_engine *e, const tri_engine_config *config, const tri_checkpoint *ckpt,
                              tri_error *err) {
   const tri_model_config *c = &e->model;
@@ -45,7 +50,7 @@ static tri_status set_limits(tri_engine *e, const tri_engine_config *config, con
     tri_log(TRI_LOG_WARN, "engine", "max_model_len %d exceeds the %lld positions that the model was made for", len,
             (long long)c->max_position_embeddings);
   tri_ledger_config lc = {.dtype = config->dtype,
-                          .kv_dtype = config->kv_dtype,
+                          .kv_dtype = kv_dtype_of(e, config),
                           .quantization = config->quantization,
                           .kv_bytes = config->kv_bytes,
                           .num_kv_pages = config->num_kv_pages,
@@ -79,11 +84,6 @@ static tri_status prepare(tri_engine *e, const tri_engine_config *config, tri_ch
   TRI_TRY(tri_model_config_load(config->model_dir, &e->model, err));
   TRI_TRY(set_use(&e->model, config, err));
   TRI_TRY(tri_shard_make(&e->model, e->group->p, &e->shard, err));
-  if (!e->backend->host_memory && e->group->world->size > 1) {
-    st = tri_fail(err, TRI_UNSUPPORTED, "backend", "backend %s runs on one rank, not on %d", e->backend->name,
-                  e->group->world->size);
-    goto cleanup;
-  }
   if (config->load_format != TRI_LOAD_DUMMY) TRI_TRY(tri_checkpoint_open(config->model_dir, ckpt, err));
   find_head(&e->model, *ckpt);
   TRI_TRY(set_limits(e, config, *ckpt, err));
@@ -91,10 +91,21 @@ cleanup:
   return st;
 }
 
+/* Communicators for buffers that the host's do not reach. */
+static tri_status connect(tri_engine *e, tri_error *err) {
+  tri_backend *be = e->backend;
+  tri_group *g = e->group;
+  tri_status st = TRI_OK;
+  if (be->ops.comm_create && g->p.tp > 1) TRI_TRY(be->ops.comm_create(be, g->tensor, &e->device_tensor, err));
+  if (be->ops.comm_create && g->p.pp > 1) TRI_TRY(be->ops.comm_create(be, g->world, &e->device_world, err));
+cleanup:
+  return st;
+}
+
 static tri_status allocate(tri_engine *e, const tri_engine_config *config, const tri_checkpoint *ckpt, tri_error *err) {
   tri_status st;
   size_t n = (size_t)config->max_num_seqs;
-  TRI_TRY(tri_kv_cache_create(e->backend, &e->model, &e->shard, config->kv_dtype, e->limits.block_size,
+  TRI_TRY(tri_kv_cache_create(e->backend, &e->model, &e->shard, kv_dtype_of(e, config), e->limits.block_size,
                               e->limits.num_pages, &e->kv, err));
   TRI_TRY(tri_slots_create(&e->limits, &e->slots));
   TRI_TRY(tri_batch_builder_create(&e->limits, &e->batch));
@@ -131,6 +142,8 @@ static tri_status allocate(tri_engine *e, const tri_engine_config *config, const
                            .weights = e->weights,
                            .kv = e->kv,
                            .group = e->group,
+                           .tensor = e->device_tensor ? e->device_tensor : e->group->tensor,
+                           .stages = e->device_world ? e->device_world : e->group->world,
                            .int8_activations = config->quantization == TRI_QUANTIZE_W8A8,
                            .progress = &e->progress,
                            .observer = config->observer};
@@ -152,6 +165,7 @@ tri_status tri_engine_create(const tri_engine_config *config, tri_backend *backe
   e->num_lanes = group->p.pp;
   atomic_store(&e->progress.block, TRI_BLOCK_IDLE);
   TRI_TRY(agree(group, prepare(e, config, &ckpt, err), err));
+  TRI_TRY(agree(group, connect(e, err), err));
   TRI_TRY(agree_pages(group, &e->limits.num_pages));
   st = config->load_format == TRI_LOAD_DUMMY ? tri_weights_dummy(backend, &e->model, &e->shard, config->seed,
                                                                  config->dtype, config->quantization, &e->weights, err)
@@ -175,6 +189,8 @@ void tri_engine_destroy(tri_engine *e) {
   tri_slots_destroy(e->slots);
   tri_kv_cache_destroy(e->kv);
   tri_weights_destroy(e->weights);
+  if (e->device_tensor) e->device_tensor->ops->destroy(e->device_tensor);
+  if (e->device_world) e->device_world->ops->destroy(e->device_world);
   tri_free(e->result.tokens), tri_free(e->sample_params), tri_free(e->row_params), tri_free(e->history),
       tri_free(e->num_prompt);
   tri_free(e->num_history), tri_free(e->counters), tri_free(e->samples), tri_free(e->answer);
@@ -190,7 +206,7 @@ static tri_mat draw_rows(tri_engine *e, tri_mat logits) {
   for (int i = 0; i < b->num_draws; i++)
     e->backend->ops.upload(e->backend, e->draw_logits + (size_t)i * (size_t)logits.cols,
                            logits.data + (size_t)b->draw_rows[i] * (size_t)logits.ld, width, NULL);
-  return (tri_mat){e->draw_logits, b->num_draws, logits.cols, logits.cols};
+  return (tri_mat){e->draw_logits, b->num_draws, logits.cols, logits.cols, TRI_F32};
 }
 
 static tri_status draw(tri_engine *e, tri_mat logits) {
@@ -224,7 +240,7 @@ static tri_status bring_answer(tri_engine *e) {
   for (int i = 0; i < m->rows; i++)
     be->ops.download(be, e->answer + (size_t)i * width, m->data + (size_t)i * (size_t)m->ld, width * sizeof(float),
                      NULL);
-  *m = (tri_mat){e->answer, m->rows, m->cols, m->cols};
+  *m = (tri_mat){e->answer, m->rows, m->cols, m->cols, TRI_F32};
   return be->ops.stream_sync(be, NULL);
 }
 
@@ -254,17 +270,12 @@ cleanup:
   return st;
 }
 
-static uint64_t hash_bytes(uint64_t h, const void *p, size_t n) {
-  for (size_t i = 0; i < n; i++) h = (h ^ ((const uint8_t *)p)[i]) * 0x100000001b3u; /* FNV-1a */
-  return h;
-}
-
 uint64_t tri_engine_hash(const tri_engine *e) {
   const tri_model_config *c = &e->model;
   const int64_t facts[] = {c->hidden_size,      c->num_layers,        c->num_heads,  c->num_kv_heads,
                            c->head_dim,         c->intermediate_size, c->vocab_size, c->max_position_embeddings,
                            c->num_labels,       c->pooling,           c->has_pooler, e->limits.max_model_len,
                            e->limits.block_size};
-  uint64_t h = hash_bytes(0xcbf29ce484222325u, c->arch->model_type, strlen(c->arch->model_type));
-  return hash_bytes(h, facts, sizeof facts);
+  uint64_t h = tri_hash_bytes(TRI_HASH_SEED, c->arch->model_type, strlen(c->arch->model_type));
+  return tri_hash_bytes(h, facts, sizeof facts);
 }

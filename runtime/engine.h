@@ -14,9 +14,9 @@ typedef enum tri_load_format { TRI_LOAD_AUTO, TRI_LOAD_SAFETENSORS, TRI_LOAD_DUM
 typedef struct tri_engine_config {
   const char *model_dir;
   tri_load_format load_format;
-  uint64_t seed;   /* of dummy weights */
-  tri_dtype dtype; /* of matrices in memory; TRI_DTYPE_COUNT: as stored */
-  tri_dtype kv_dtype;
+  uint64_t seed;      /* of dummy weights */
+  tri_dtype dtype;    /* of matrices in memory; TRI_DTYPE_COUNT: as stored */
+  tri_dtype kv_dtype; /* TRI_DTYPE_COUNT: see tri_kv_dtype */
   tri_quantization quantization;
   int max_num_seqs, max_num_batched_tokens, block_size;
   int64_t max_model_len; /* 0: the model's */
@@ -36,6 +36,7 @@ typedef struct tri_engine {
   int num_lanes;     /* as many as stages */
   tri_backend *backend;
   tri_group *group;
+  tri_comm *device_tensor, *device_world; /* the group's, for the backend's memory; NULL where the host's serve */
   tri_weights *weights;
   tri_kv_cache *kv;
   tri_slots *slots;

@@ -1,6 +1,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "runtime/base/hash.h"
 #include "runtime/forward_state.h"
 
 /* Walks the buffers in one order, to add them up (base NULL) or to place them. */
@@ -20,7 +21,7 @@ static bool carve(tri_buffers *b, const tri_model_config *c, const tri_shard *s,
   do {                                                                                                                 \
     size_t bytes_ = 0;                                                                                                 \
     ok = ok && tri_size_mul((size_t)(r), (size_t)(n), &bytes_) && tri_size_mul(bytes_, sizeof(float), &bytes_);        \
-    if (b) (mat) = (tri_mat){(float *)(base + at), (int)(r), (int)(n), (int)(n)};                                      \
+    if (b) (mat) = (tri_mat){(float *)(base + at), (int)(r), (int)(n), (int)(n), TRI_F32};                             \
     ok = ok && tri_size_add(at, (bytes_ + 63) & ~(size_t)63, &at);                                                     \
   } while (0)
   tri_mat unused;
@@ -185,6 +186,19 @@ static bool make_tables(tri_forward *f) {
   return ok;
 }
 
+/* The type of what goes straight into products: the weights', where the backend takes it and nothing else reads it. */
+static tri_dtype narrow_type(const tri_forward_config *config) {
+  static const tri_weight_id products[] = {TRI_W_QKV, TRI_W_O, TRI_W_UP, TRI_W_DOWN};
+  const tri_model_config *c = config->model;
+  if (!config->backend->narrow_activations || c->mla.on || c->seq2seq.on || c->feeds_decoder || c->moe.num_experts)
+    return TRI_F32;
+  tri_dtype type = config->weights->layers[0].w[TRI_W_QKV].dtype;
+  for (int l = 0; l < config->shard.layers.count; l++)
+    for (size_t i = 0; i < sizeof products / sizeof *products; i++)
+      if (config->weights->layers[l].w[products[i]].dtype != type) return TRI_F32;
+  return type == TRI_F16 || type == TRI_BF16 ? type : TRI_F32;
+}
+
 tri_status tri_forward_create(const tri_forward_config *config, tri_forward **out, tri_error *err) {
   const tri_shard *s = &config->shard;
   const tri_model_config *c = config->model;
@@ -205,6 +219,7 @@ tri_status tri_forward_create(const tri_forward_config *config, tri_forward **ou
   }
   size_t total;
   carve(&f->buf, c, s, &config->limits, config->num_lanes, f->memory, &total);
+  f->buf.h.dtype = f->buf.attn.dtype = f->buf.up.dtype = f->buf.act.dtype = narrow_type(config);
   f->dense_layer = f->sparse_layer = -1;
   for (int l = 0; l < s->layers.count; l++)
     *(c->layer_flags[s->layers.first + l] & TRI_LAYER_SPARSE ? &f->sparse_layer : &f->dense_layer) = l;
@@ -253,60 +268,57 @@ static tri_status embed(tri_forward *f, const tri_batch *b, int lane, tri_mat x)
   return TRI_OK;
 }
 
-static tri_status enter_stage(tri_forward *f, const tri_batch *b, int lane, tri_mat x) {
+static size_t bytes_of(tri_mat m) { return (size_t)m.rows * (size_t)m.cols * sizeof(float); }
+
+static tri_status receive_hidden(tri_forward *f, int lane, tri_mat x) {
   const tri_group *g = f->cfg.group;
-  if (!f->cfg.shard.first_stage) {
-    int from = tri_group_rank(g, g->p.pp_rank - 1, g->p.tp_rank);
-    return g->world->ops->recv(g->world, x.data, (size_t)x.rows * (size_t)x.cols * sizeof(float), from,
-                               TRI_TAG_HIDDEN + lane, NULL);
-  }
-  return embed(f, b, lane, x);
+  tri_comm *c = f->cfg.stages;
+  return c->ops->recv(c, x.data, bytes_of(x), tri_group_rank(g, g->p.pp_rank - 1, g->p.tp_rank), TRI_TAG_HIDDEN + lane,
+                      NULL);
 }
 
-static tri_status leave_stage(tri_forward *f, int lane, tri_mat x, tri_mat pending) {
+static tri_status send_hidden(tri_forward *f, int lane, tri_mat x) {
   const tri_group *g = f->cfg.group;
-  settle(f, x, pending);
-  int to = tri_group_rank(g, g->p.pp_rank + 1, g->p.tp_rank);
-  return g->world->ops->isend(g->world, x.data, (size_t)x.rows * (size_t)x.cols * sizeof(float), to,
-                              TRI_TAG_HIDDEN + lane, &f->sends[lane], NULL);
+  tri_comm *c = f->cfg.stages;
+  return c->ops->isend(c, x.data, bytes_of(x), tri_group_rank(g, g->p.pp_rank + 1, g->p.tp_rank), TRI_TAG_HIDDEN + lane,
+                       &f->sends[lane], NULL);
+}
+
+/* What the head of this rank leaves behind: all logits on the sampling rank, nothing on others. */
+static tri_mat logits_of(const tri_forward *f, int rows) {
+  const tri_group *g = f->cfg.group;
+  if (!f->cfg.shard.last_stage || g->p.tp_rank || f->cfg.model->encoder || !rows) return tri_no_mat;
+  return tri_rows(g->p.tp == 1 ? f->buf.local_logits : f->buf.logits, rows);
 }
 
 /* The sampling rank collects the parts of the vocabulary; they need not be of equal width. */
-static tri_status gather_logits(tri_forward *f, int rows, tri_mat *out) {
+static tri_status gather_logits(tri_forward *f, int rows) {
   const tri_group *g = f->cfg.group;
-  tri_comm *c = g->tensor;
+  tri_comm *c = f->cfg.tensor;
+  tri_backend *be = f->cfg.backend;
   tri_mat local = tri_rows(f->buf.local_logits, rows), all = tri_rows(f->buf.logits, rows);
-  if (g->p.tp == 1) {
-    *out = local;
-    return TRI_OK;
-  }
+  if (g->p.tp == 1) return TRI_OK;
   if (g->p.tp_rank) {
     tri_comm_req req = {0};
-    tri_status st =
-        c->ops->isend(c, local.data, (size_t)rows * (size_t)local.cols * sizeof(float), 0, TRI_TAG_LOGITS, &req, NULL);
+    tri_status st = c->ops->isend(c, local.data, bytes_of(local), 0, TRI_TAG_LOGITS, &req, NULL);
     return st == TRI_OK ? c->ops->wait(c, &req) : st;
   }
   for (int r = 0; r < g->p.tp; r++) {
     tri_range v = tri_range_part(f->cfg.model->vocab_size, g->p.tp, r);
-    const float *src = local.data;
-    if (r) {
-      tri_status st =
-          c->ops->recv(c, f->buf.part, (size_t)rows * (size_t)v.count * sizeof(float), r, TRI_TAG_LOGITS, NULL);
-      if (st != TRI_OK) return st;
-      src = f->buf.part;
-    }
-    for (int i = 0; i < rows; i++)
-      memcpy(all.data + (size_t)i * (size_t)all.ld + v.first, src + (size_t)i * (size_t)v.count,
-             (size_t)v.count * sizeof(float));
+    size_t width = (size_t)v.count * sizeof(float);
+    const float *src = r ? f->buf.part : local.data;
+    tri_status st = r ? c->ops->recv(c, f->buf.part, (size_t)rows * width, r, TRI_TAG_LOGITS, NULL) : TRI_OK;
+    if (st != TRI_OK) return st;
+    be->ops.copy_rows(be, all.data + v.first, (size_t)all.ld * sizeof(float), src, width, width, (size_t)rows);
   }
-  *out = all;
   return TRI_OK;
 }
 
-static tri_status run_head(tri_forward *f, const tri_batch *b, tri_mat x, tri_mat pending, tri_mat *logits) {
+static tri_status run_head(tri_forward *f, const tri_batch *b, tri_mat x, tri_mat pending) {
   tri_backend *be = f->cfg.backend;
   const tri_model_config *c = f->cfg.model;
   const tri_weight *w = f->cfg.weights->global;
+  const tri_observer *o = tri_observer_of(f);
   tri_mat rows = tri_rows(f->buf.rows, b->num_logits), in = rows;
   settle(f, x, pending);
   if (!b->num_logits) return TRI_OK;
@@ -321,7 +333,7 @@ static tri_status run_head(tri_forward *f, const tri_batch *b, tri_mat x, tri_ma
     tri_linear_args out = tri_linear_of(f, rows, &w[TRI_W_PROJECT_OUT], &tri_no_weight, TRI_ACT_NONE, false, in);
     be->ops.linear_launch(be, &f->plan.project_out, &out, NULL);
   }
-  if (f->cfg.observer.hidden) f->cfg.observer.hidden(f->cfg.observer.ctx, (int)c->num_layers, in);
+  if (o && o->hidden) o->hidden(o->ctx, (int)c->num_layers, in);
   tri_linear_args head = tri_linear_of(f, in, &w[TRI_W_HEAD], &w[TRI_W_HEAD_BIAS], TRI_ACT_NONE, false,
                                        tri_rows(f->buf.local_logits, b->num_logits));
   be->ops.linear_launch(be, &f->plan.head, &head, NULL);
@@ -329,8 +341,9 @@ static tri_status run_head(tri_forward *f, const tri_batch *b, tri_mat x, tri_ma
     tri_softcap_args cap = {.x = head.out, .scale = (float)c->logit_scale, .cap = (float)c->logit_softcap};
     be->ops.softcap_launch(be, &f->plan.cap, &cap, NULL);
   }
-  tri_status st = gather_logits(f, b->num_logits, logits);
-  if (st == TRI_OK && logits->data && f->cfg.observer.logits) f->cfg.observer.logits(f->cfg.observer.ctx, *logits);
+  tri_status st = gather_logits(f, b->num_logits);
+  tri_mat logits = logits_of(f, b->num_logits);
+  if (st == TRI_OK && logits.data && o && o->logits) o->logits(o->ctx, logits);
   return st;
 }
 
@@ -338,25 +351,62 @@ static tri_status run_head(tri_forward *f, const tri_batch *b, tri_mat x, tri_ma
 static tri_status finish_encoding(tri_forward *f, const tri_batch *b, tri_mat x, tri_mat pending, tri_encoded *out) {
   tri_backend *be = f->cfg.backend;
   const tri_model_config *c = f->cfg.model;
-  const tri_observer *o = &f->cfg.observer;
+  const tri_observer *o = tri_observer_of(f);
   const tri_weight *w = f->cfg.weights->global;
   tri_norm_args norm = tri_norm_of(f, x, pending, &w[TRI_W_FINAL_NORM], &w[TRI_W_FINAL_NORM_BIAS], x);
   if (c->no_final_norm)
     settle(f, x, pending);
   else
     be->ops.norm_launch(be, &f->plan.norm, &norm, NULL);
-  if (o->hidden) o->hidden(o->ctx, (int)c->num_layers, x);
+  if (o && o->hidden) o->hidden(o->ctx, (int)c->num_layers, x);
   if (c->feeds_decoder) out->hidden = x;
   if (!tri_is_encoding_rank(c, &f->cfg.shard)) return TRI_OK;
   tri_encoder_run(f, b, x, out);
-  if (o->encoded) o->encoded(o->ctx, out);
+  if (o && o->encoded) o->encoded(o->ctx, out);
   return TRI_OK;
 }
 
-static tri_status leave(tri_forward *f, const tri_batch *b, int lane, tri_mat x, tri_mat pending, tri_mat *logits,
-                        tri_encoded *encoded) {
-  if (!f->cfg.shard.last_stage) return leave_stage(f, lane, x, pending);
-  return f->cfg.model->encoder ? finish_encoding(f, b, x, pending, encoded) : run_head(f, b, x, pending, logits);
+/* From the batch's tokens, or from x where they come from the stage before, to what this stage leaves. */
+static tri_status run_stage(tri_forward *f, const tri_batch *b, int lane, tri_mat x, tri_encoded *encoded) {
+  tri_backend *be = f->cfg.backend;
+  tri_mat pending = {0};
+  tri_status st;
+  if (tri_has_rope(f->cfg.model)) {
+    tri_rope_angles_args rope = tri_rope_of(f, b);
+    be->ops.rope_angles_launch(be, &f->plan.rope, &rope, NULL);
+  }
+  if (f->cfg.shard.first_stage) TRI_TRY(embed(f, b, lane, x));
+  TRI_TRY(tri_forward_blocks(f, b, 0, f->cfg.shard.layers.count, x, &pending));
+  if (!f->cfg.shard.last_stage)
+    settle(f, x, pending);
+  else if (f->cfg.model->encoder)
+    st = finish_encoding(f, b, x, pending, encoded);
+  else
+    st = run_head(f, b, x, pending);
+cleanup:
+  return st;
+}
+
+/* Steps in which every sequence has one token come in few shapes, once they are padded; nobody looks into them. */
+static bool is_recordable(const tri_forward *f, const tri_batch *b) {
+  return f->cfg.backend->ops.graph_begin && b->max_query == 1 && b->num_logits == b->num_tokens &&
+         !tri_observer_of(f) && !f->cfg.model->encoder && !f->cfg.model->seq2seq.on;
+}
+
+/* Of everything that the ops' arguments are made from, but for the addresses, which stay. */
+static uint64_t key_of(const tri_forward *f, const tri_batch *b, int lane) {
+  const int32_t shape[] = {lane, b->num_tokens, b->block_table_stride};
+  uint64_t h = tri_hash_bytes(TRI_HASH_SEED, shape, sizeof shape);
+  return tri_hash_bytes(h, &f->plan, sizeof f->plan);
+}
+
+static tri_status run_recorded(tri_forward *f, const tri_batch *b, int lane, tri_mat x) {
+  tri_backend *be = f->cfg.backend;
+  tri_encoded none;
+  tri_graph_mode mode = be->ops.graph_begin(be, key_of(f, b, lane));
+  if (mode == TRI_GRAPH_REPLAY) return TRI_OK;
+  tri_status st = run_stage(f, b, lane, x, &none), ended = mode == TRI_GRAPH_RECORD ? be->ops.graph_end(be) : TRI_OK;
+  return st != TRI_OK ? st : ended;
 }
 
 void tri_forward_copy_pages(tri_forward *f, const tri_batch_builder *b) {
@@ -372,27 +422,28 @@ tri_status tri_forward_run(tri_forward *f, const tri_batch_builder *builder, int
   const tri_model_config *c = f->cfg.model;
   const tri_batch *b = c->feeds_decoder ? &builder->source : &builder->batch;
   tri_backend *be = f->cfg.backend;
-  tri_comm *world = f->cfg.group->world;
-  tri_mat x = tri_rows(f->buf.x[lane], b->num_tokens), pending = {0};
+  tri_comm *stages = f->cfg.stages;
+  bool recordable = is_recordable(f, b);
+  int wanted = b->num_logits;
+  tri_batch padded;
   tri_status st = TRI_OK;
   *logits = (tri_mat){0};
   *encoded = (tri_encoded){0};
   /* A source may be encoded into a page that has just been given up, so that its copy was made before. */
   if (!c->feeds_decoder && !builder->source.num_tokens) tri_forward_copy_pages(f, builder);
   if (!b->num_tokens) return TRI_OK;
+  if (recordable) tri_batch_pad(builder, &f->cfg.limits, &padded), b = &padded;
+  tri_mat x = tri_rows(f->buf.x[lane], b->num_tokens);
   TRI_TRY(be->ops.bind_batch(be, c->feeds_decoder ? 2 : 0, b, &f->bound));
   b = &f->bound;
   if (c->seq2seq.on) TRI_TRY(be->ops.bind_batch(be, 1, &builder->cross, &f->bound_cross));
   f->cross = c->seq2seq.on ? &f->bound_cross : NULL;
   TRI_TRY(tri_forward_plan(f, b, lane));
-  TRI_TRY(world->ops->wait(world, &f->sends[lane])); /* the lane's last transfer out of x */
-  if (tri_has_rope(f->cfg.model)) {
-    tri_rope_angles_args rope = tri_rope_of(f, b);
-    be->ops.rope_angles_launch(be, &f->plan.rope, &rope, NULL);
-  }
-  TRI_TRY(enter_stage(f, b, lane, x));
-  TRI_TRY(tri_forward_blocks(f, b, 0, f->cfg.shard.layers.count, x, &pending));
-  TRI_TRY(leave(f, b, lane, x, pending, logits, encoded));
+  TRI_TRY(stages->ops->wait(stages, &f->sends[lane])); /* the lane's last transfer out of x */
+  if (!f->cfg.shard.first_stage) TRI_TRY(receive_hidden(f, lane, x));
+  TRI_TRY(recordable ? run_recorded(f, b, lane, x) : run_stage(f, b, lane, x, encoded));
+  if (!f->cfg.shard.last_stage) TRI_TRY(send_hidden(f, lane, x));
+  *logits = logits_of(f, wanted);
   st = be->ops.stream_sync(be, NULL);
 cleanup:
   atomic_store_explicit(&f->cfg.progress->block, TRI_BLOCK_IDLE, memory_order_relaxed);

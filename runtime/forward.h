@@ -27,6 +27,7 @@ typedef struct tri_encoded {
 /* For tests: sees the residual stream in front of every layer and the logits. NULL functions are not called. */
 typedef struct tri_observer {
   void *ctx;
+  const bool *looks;                                /* false: calls nothing in this step; NULL: always looks */
   void (*hidden)(void *ctx, int layer, tri_mat x);  /* layer = num_layers: after the final norm */
   void (*logits)(void *ctx, tri_mat logits);        /* on the sampling rank: whole vocabulary */
   void (*encoded)(void *ctx, const tri_encoded *e); /* on the sampling rank */
@@ -43,7 +44,8 @@ typedef struct tri_forward_config {
   tri_weights *weights;
   tri_kv_cache *kv;
   tri_group *group;
-  bool int8_activations; /* of every linear layer and expert whose weights are int8 */
+  tri_comm *tensor, *stages; /* for activations: of the tensor group, and of all ranks */
+  bool int8_activations;     /* of every linear layer and expert whose weights are int8 */
   tri_progress *progress;
   tri_observer observer;
 } tri_forward_config;

@@ -147,7 +147,7 @@ tri_attention_args tri_attention_of(const tri_forward *f, const tri_batch *b, in
   };
 }
 
-static tri_mat packed(tri_mat m, int rows, int cols) { return (tri_mat){m.data, rows, cols, cols}; }
+static tri_mat packed(tri_mat m, int rows, int cols) { return (tri_mat){m.data, rows, cols, cols, m.dtype}; }
 
 tri_glu_args tri_glu_of(const tri_forward *f, int t, int units) {
   return (tri_glu_args){.gate_up = packed(f->buf.up, t, 2 * units),
@@ -175,7 +175,7 @@ tri_linear_args tri_router_of(const tri_forward *f, const tri_weight *w, tri_mat
 
 tri_linear_args tri_shared_gate_of(const tri_forward *f, const tri_weight *w, tri_mat in) {
   return tri_linear_of(f, in, &w[TRI_W_SHARED_GATE], &tri_no_weight, TRI_ACT_NONE, false,
-                       (tri_mat){f->buf.shared_gate, in.rows, 1, 1});
+                       (tri_mat){f->buf.shared_gate, in.rows, 1, 1, TRI_F32});
 }
 
 tri_moe_route_args tri_route_of(const tri_forward *f, const tri_weight *w, int t) {

@@ -84,9 +84,14 @@ void tri_encoder_run(tri_forward *f, const tri_batch *b, tri_mat x, tri_encoded 
 tri_status tri_forward_plan(tri_forward *f, const tri_batch *b, int lane);
 /* Makes room for the largest workspace of all plans. */
 tri_status tri_forward_reserve(tri_forward *f);
+/* Whom this step is to be shown to: NULL, nobody. */
+static inline const tri_observer *tri_observer_of(const tri_forward *f) {
+  const tri_observer *o = &f->cfg.observer;
+  return (o->hidden || o->logits || o->encoded) && (!o->looks || *o->looks) ? o : NULL;
+}
 /* Sum of m over the tensor group. */
 static inline tri_status tri_forward_sum(tri_forward *f, tri_mat m) {
-  tri_comm *c = f->cfg.group->tensor;
+  tri_comm *c = f->cfg.tensor;
   return c->ops->all_reduce(c, m.data, (size_t)m.rows * (size_t)m.cols, NULL);
 }
 

@@ -1,5 +1,11 @@
 #include "runtime/kv_cache.h"
 
+tri_dtype tri_kv_dtype(const tri_model_config *c, tri_dtype asked, tri_dtype weights, bool narrows_inputs) {
+  if (asked != TRI_DTYPE_COUNT) return asked;
+  if (weights == TRI_DTYPE_COUNT) weights = c->dtype;
+  return narrows_inputs && (weights == TRI_F16 || weights == TRI_BF16) ? weights : TRI_F32;
+}
+
 bool tri_kv_page_bytes(const tri_model_config *c, const tri_shard *s, tri_dtype dtype, int block_size, size_t *out) {
   /* A latent is key and value in one, for all heads, on every tensor rank. */
   size_t per_token =

@@ -14,6 +14,9 @@ typedef struct tri_kv_cache {
   size_t bytes;
 } tri_kv_cache;
 
+/* The type of keys and values where TRI_DTYPE_COUNT leaves it open: that of the weights (`weights`, or as the model has
+ * them stored) where 16-bit products round their inputs to it anyway, else float32. */
+tri_dtype tri_kv_dtype(const tri_model_config *c, tri_dtype asked, tri_dtype weights, bool narrows_inputs);
 /* Bytes that one page takes over all layers of a shard; false on overflow. */
 bool tri_kv_page_bytes(const tri_model_config *c, const tri_shard *s, tri_dtype dtype, int block_size, size_t *out);
 

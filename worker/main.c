@@ -71,10 +71,13 @@ static tri_status make_pool(tri_worker *w, int local_rank, int local_size, tri_w
   return st == TRI_OK ? st : tri_fail(err, st, "threads", "cannot start %d threads", threads);
 }
 
-static tri_status load(tri_worker *w, int local_size, tri_error *err) {
+static tri_status load(tri_worker *w, int local_rank, int local_size, tri_error *err) {
   const tri_serve_options *o = &w->opts;
-  tri_backend_config bc = {
-      .name = strcmp(o->backend, "auto") ? o->backend : "cpu", .deterministic = o->deterministic, .pool = w->pool};
+  tri_backend_config bc = {.name = strcmp(o->backend, "auto") ? o->backend : "cpu",
+                           .device = w->opts.group * local_size +
+                                     local_rank, /* groups of one host come one after the other */
+                           .deterministic = o->deterministic,
+                           .pool = w->pool};
   tri_status st = tri_backend_create(&bc, &w->backend, err);
   if (st != TRI_OK) return st;
   tri_engine_config ec = {
@@ -82,7 +85,7 @@ static tri_status load(tri_worker *w, int local_size, tri_error *err) {
       .load_format = (tri_load_format)o->load_format,
       .seed = o->seed,
       .dtype = o->dtype == TRI_SERVE_AUTO ? TRI_DTYPE_COUNT : (tri_dtype)o->dtype,
-      .kv_dtype = o->kv_cache_dtype == TRI_SERVE_AUTO ? TRI_F32 : (tri_dtype)o->kv_cache_dtype,
+      .kv_dtype = o->kv_cache_dtype == TRI_SERVE_AUTO ? TRI_DTYPE_COUNT : (tri_dtype)o->kv_cache_dtype,
       .quantization = (tri_quantization)o->quantization,
       .max_num_seqs = o->max_num_seqs,
       .max_num_batched_tokens = o->max_num_batched_tokens,
@@ -129,7 +132,7 @@ static tri_status start(tri_worker *w, int *argc, char ***argv, tri_error *err) 
   TRI_TRY(make_pool(w, local_rank, local_size, &cc.policy, err));
   world->policy = cc.policy;
   TRI_TRY(tri_group_create(world, w->opts.tp, w->opts.pp, &w->group, err));
-  TRI_TRY(load(w, local_size, err));
+  TRI_TRY(load(w, local_rank, local_size, err));
 cleanup:
   return st;
 }

@@ -136,6 +136,7 @@ static int throughput(int argc, char **argv) {
 }
 
 static int latency(int argc, char **argv) { return (void)argc, cmd_exec("trireme-bench-latency", argv); }
+static int memory(int argc, char **argv) { return (void)argc, cmd_exec("trireme-bench-memory", argv); }
 
 static const struct {
   const char *name;
@@ -145,6 +146,7 @@ static const struct {
     {"serve", serve, "latencies under a load of arriving requests"},
     {"throughput", throughput, "tokens per second when all requests are there at once"},
     {"latency", latency, "one batch without a coordinator (trireme-bench-latency)"},
+    {"memory", memory, "allocators for an encoder's activations (trireme-bench-memory)"},
 };
 enum { NUM_KINDS = sizeof kinds / sizeof *kinds };
 

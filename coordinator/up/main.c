@@ -95,7 +95,6 @@ static tri_status check_layout(const tri_up *u, tri_error *err) {
   tri_model_config *config = tri_calloc(1, sizeof *config);
   if (!config) return tri_fail(err, TRI_NO_MEMORY, "model", "no memory");
   tri_status st = tri_model_config_load(o->model, config, err);
-  if (st == TRI_OK) st = tri_serve_check_backend(o, err);
   if (st == TRI_OK) st = tri_shard_make(config, (tri_parallel){.tp = o->tp, .pp = o->pp}, &shard, err);
   tri_free(config);
   return st;

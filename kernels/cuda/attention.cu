@@ -147,8 +147,8 @@ template <typename T> __global__ static void attention_kernel(tri_attention_args
     top = fresh;
     __syncthreads();
   }
-  float *out = row_at(a.out, t) + (size_t)head * (size_t)d;
-  for (int e = threadIdx.x, i = 0; e < d; e += THREADS, i++) out[e] = acc[i] / sum;
+  for (int e = threadIdx.x, i = 0; e < d; e += THREADS, i++)
+    store_at(a.out, t, (size_t)head * (size_t)d + (size_t)e, acc[i] / sum);
 }
 
 void tri_cuda_attention(cudaStream_t stream, const tri_attention_args *a) {

@@ -6,7 +6,7 @@
 
 /* What a token sees, and where its keys are. */
 struct view {
-  int position, first, last;
+  int position, first, last, tokens; /* tokens: of its sequence in this step */
   const int32_t *pages;
 };
 
@@ -20,6 +20,7 @@ __device__ static view view_of(const tri_attention_args &a, const tri_batch &b, 
       high = middle - 1;
   }
   view v;
+  v.tokens = b.seq_start[low + 1] - b.seq_start[low];
   v.position = b.context_len[low] - (b.seq_start[low + 1] - t);
   v.last = a.causal ? v.position : b.context_len[low] - 1;
   v.first = a.window > 0 && v.last - a.window + 1 > 0 ? v.last - a.window + 1 : 0;

@@ -17,16 +17,27 @@ typedef struct tri_cuda_bound {
   size_t bytes;
 } tri_cuda_bound;
 
+/* A recorded step, kept as long as what its ops point to stays where it is. */
+typedef struct tri_cuda_graph {
+  uint64_t key;
+  uint64_t used;        /* number of the last use */
+  cudaGraphExec_t exec; /* NULL: seen once, not recorded yet */
+} tri_cuda_graph;
+enum { TRI_CUDA_GRAPHS = 128 };
+
 typedef struct tri_cuda_impl {
   int device;
   cudaStream_t stream; /* of all ops: they run in the order of their launches */
-  void *blas;
+  void *blas, *blas_room;
   cudaError_t error; /* the first one that a launch or a copy met; told by the next stream_sync */
   char isa[32];
   tri_cuda_bound bound[TRI_BOUND_BATCHES];
   /* what the sampler works on */
   void *pinned, *host_scratch;
   size_t pinned_bytes, scratch_bytes;
+  tri_cuda_graph graphs[TRI_CUDA_GRAPHS];
+  tri_cuda_graph *recording;
+  uint64_t graph_uses;
 } tri_cuda_impl;
 
 static inline tri_cuda_impl *tri_cuda_of(const tri_backend *be) { return (tri_cuda_impl *)be->impl; }
@@ -36,11 +47,22 @@ static inline void tri_cuda_note(const tri_backend *be, cudaError_t e) {
   if (e != cudaSuccess && impl->error == cudaSuccess) impl->error = e;
 }
 
-/* attention.c chooses between decode.cu and attention.cu. */
+/* graph.c */
+tri_graph_mode tri_cuda_graph_begin(tri_backend *be, uint64_t key);
+tri_status tri_cuda_graph_end(tri_backend *be);
+void tri_cuda_graphs_drop(tri_backend *be);
+/* comm/nccl.c */
+struct tri_comm;
+tri_status tri_comm_nccl_create(tri_backend *be, struct tri_comm *host, struct tri_comm **out, tri_error *err);
+
+/* ops.c chooses between decode.cu and prompt.cu, of which a mixed batch needs both, and attention.cu. */
 bool tri_cuda_decode_fits(const tri_attention_args *a);
 int tri_cuda_decode_splits(const tri_attention_args *a);
 size_t tri_cuda_decode_workspace(const tri_attention_args *a, int splits);
-void tri_cuda_decode(cudaStream_t stream, const tri_attention_args *a, float *partial, int splits);
+/* single: leaves out the sequences of more than one token, which go to prompt.cu. */
+void tri_cuda_decode(cudaStream_t stream, const tri_attention_args *a, float *partial, int splits, bool single);
+bool tri_cuda_prompt_fits(const tri_attention_args *a);
+cudaError_t tri_cuda_prompt(cudaStream_t stream, const tri_attention_args *a);
 
 /* sample.c, sample.cu */
 void tri_cuda_argmax(cudaStream_t stream, const tri_mat *logits, int32_t *ids);

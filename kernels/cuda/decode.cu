@@ -6,7 +6,7 @@
  * maximum, sum and weighted values of its own for every query head, merged once at the end. */
 #include "kernels/cuda/attention.cuh"
 
-enum { THREADS = 128, MAX_GROUP = 4, MIN_SPLIT = 64, MAX_SPLITS = 64, ENOUGH_BLOCKS = 528 };
+enum { THREADS = 128, MAX_GROUP = 4, MIN_SPLIT = 16, MAX_SPLITS = 64, ENOUGH_BLOCKS = 528 };
 
 /* Lanes of a key: a power of two. */
 static int lanes_for(int head_dim) {
@@ -24,9 +24,10 @@ static int chunks_of(const tri_attention_args *a) { return (a->heads_per_kv + MA
 int tri_cuda_decode_splits(const tri_attention_args *a) {
   int units = a->q.rows * a->kv.num_kv_heads * chunks_of(a) + 1,
       most = (a->batch->max_context + MIN_SPLIT - 1) / MIN_SPLIT;
-  int splits = (ENOUGH_BLOCKS + units - 1) / units;
-  splits = splits < most ? splits : most;
-  return splits < 1 ? 1 : splits > MAX_SPLITS ? MAX_SPLITS : splits;
+  int wanted = (ENOUGH_BLOCKS + units - 1) / units, splits = 1;
+  /* A power of two: recorded steps serve a range of lengths. */
+  while (2 * splits <= wanted && splits < most && splits < MAX_SPLITS) splits *= 2;
+  return splits;
 }
 
 /* [token][head][split][2 + head_dim]: maximum, sum, weighted values */
@@ -49,7 +50,7 @@ __device__ static inline void merge(running<GROUP> &r, int g, float max, float s
 
 template <typename T, int GROUP>
 __global__ static void decode_kernel(tri_attention_args a, tri_batch b, float *partial, int lanes, int splits,
-                                     int chunks) {
+                                     int chunks, bool single) {
   __shared__ float room[THREADS / WARP][GROUP][WARP * PIECE + 2];
   int t = blockIdx.x, kv_head = blockIdx.y / chunks, chunk = blockIdx.y % chunks, split = blockIdx.z, d = a.kv.head_dim;
   int head0 = kv_head * a.heads_per_kv + chunk * GROUP, heads = min(GROUP, a.heads_per_kv - chunk * GROUP);
@@ -57,6 +58,7 @@ __global__ static void decode_kernel(tri_attention_args a, tri_batch b, float *p
   int set = threadIdx.x / lanes;
   bool reads = part * PIECE < d;
   view v = view_of(a, b, t);
+  if (single && v.tokens > 1) return;
   int all = v.last + 1 - v.first, each = (all + splits - 1) / splits;
   int begin = v.first + split * each, end = min(v.last + 1, begin + each);
   running<GROUP> r;
@@ -130,8 +132,9 @@ __global__ static void decode_kernel(tri_attention_args a, tri_batch b, float *p
 }
 
 /* A block for each head of each token: the splits in their order, and the sink. */
-__global__ static void merge_kernel(tri_attention_args a, const float *partial, int splits) {
+__global__ static void merge_kernel(tri_attention_args a, tri_batch b, const float *partial, int splits, bool single) {
   int t = blockIdx.x, head = blockIdx.y, d = a.kv.head_dim;
+  if (single && view_of(a, b, t).tokens > 1) return;
   const float *p = partial + ((size_t)t * (size_t)a.num_heads + (size_t)head) * (size_t)splits * ((size_t)d + 2);
   float top = a.sinks ? a.sinks[head] : -INFINITY, sum;
   for (int s = 0; s < splits; s++) top = fmaxf(top, p[(size_t)s * (size_t)(d + 2)]);
@@ -142,24 +145,25 @@ __global__ static void merge_kernel(tri_attention_args a, const float *partial, 
     float x = 0;
     for (int s = 0; s < splits; s++)
       x += p[(size_t)s * (size_t)(d + 2) + 2 + (size_t)e] * expf(p[(size_t)s * (size_t)(d + 2)] - top);
-    row_at(a.out, t)[(size_t)head * (size_t)d + (size_t)e] = x / sum;
+    store_at(a.out, t, (size_t)head * (size_t)d + (size_t)e, x / sum);
   }
 }
 
-template <typename T> static void decode(cudaStream_t stream, const tri_attention_args &a, float *partial, int splits) {
+template <typename T>
+static void decode(cudaStream_t stream, const tri_attention_args &a, float *partial, int splits, bool single) {
   int lanes = lanes_for(a.kv.head_dim), chunks = chunks_of(&a);
   dim3 grid(a.q.rows, a.kv.num_kv_heads * chunks, splits);
   if (a.heads_per_kv == 1)
-    decode_kernel<T, 1><<<grid, THREADS, 0, stream>>>(a, *a.batch, partial, lanes, splits, 1);
+    decode_kernel<T, 1><<<grid, THREADS, 0, stream>>>(a, *a.batch, partial, lanes, splits, 1, single);
   else
-    decode_kernel<T, MAX_GROUP><<<grid, THREADS, 0, stream>>>(a, *a.batch, partial, lanes, splits, chunks);
+    decode_kernel<T, MAX_GROUP><<<grid, THREADS, 0, stream>>>(a, *a.batch, partial, lanes, splits, chunks, single);
 }
 
-void tri_cuda_decode(cudaStream_t stream, const tri_attention_args *a, float *partial, int splits) {
+void tri_cuda_decode(cudaStream_t stream, const tri_attention_args *a, float *partial, int splits, bool single) {
   switch (a->kv.dtype) {
-  case TRI_BF16: decode<__nv_bfloat16>(stream, *a, partial, splits); break;
-  case TRI_F16: decode<__half>(stream, *a, partial, splits); break;
-  default: decode<float>(stream, *a, partial, splits); break;
+  case TRI_BF16: decode<__nv_bfloat16>(stream, *a, partial, splits, single); break;
+  case TRI_F16: decode<__half>(stream, *a, partial, splits, single); break;
+  default: decode<float>(stream, *a, partial, splits, single); break;
   }
-  merge_kernel<<<dim3(a->q.rows, a->num_heads), THREADS, 0, stream>>>(*a, partial, splits);
+  merge_kernel<<<dim3(a->q.rows, a->num_heads), THREADS, 0, stream>>>(*a, *a->batch, partial, splits, single);
 }

@@ -45,6 +45,13 @@ static void device_download(tri_backend *be, void *host, const void *device, siz
   if (bytes) tri_cuda_note(be, cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, tri_cuda_of(be)->stream));
 }
 
+static void device_copy_rows(tri_backend *be, void *to, size_t to_pitch, const void *from, size_t from_pitch,
+                             size_t width, size_t rows) {
+  if (width && rows)
+    tri_cuda_note(be, cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, rows, cudaMemcpyDeviceToDevice,
+                                        tri_cuda_of(be)->stream));
+}
+
 /* Errors of kernels show here, once; nothing that comes after one means anything. */
 static tri_status device_sync(tri_backend *be, tri_stream *stream) {
   (void)stream;
@@ -64,6 +71,7 @@ static tri_status bound_grow(tri_backend *be, tri_cuda_bound *b, size_t bytes) {
   if (bytes <= b->bytes) return TRI_OK;
   tri_status st = device_sync(be, NULL);
   if (st != TRI_OK) return st;
+  tri_cuda_graphs_drop(be);
   if (b->host) cudaFreeHost(b->host);
   device_free(be, TRI_MEM_STAGING, b->device, b->bytes);
   *b = (tri_cuda_bound){0};
@@ -114,6 +122,7 @@ static tri_status device_reserve(tri_backend *be, size_t workspace) {
   tri_status st = device_sync(be, NULL); /* nobody uses the old one any more */
   if (st == TRI_OK) st = device_alloc(be, TRI_MEM_STAGING, workspace, &p);
   if (st != TRI_OK) return st;
+  tri_cuda_graphs_drop(be);
   device_free(be, TRI_MEM_STAGING, be->workspace, be->workspace_bytes);
   be->workspace = p;
   be->workspace_bytes = workspace;
@@ -130,6 +139,7 @@ static void close_device(tri_cuda_impl *impl) {
 static void device_destroy(tri_backend *be) {
   tri_cuda_impl *impl = tri_cuda_of(be);
   if (impl->stream) cudaStreamSynchronize(impl->stream);
+  tri_cuda_graphs_drop(be);
   device_free(be, TRI_MEM_STAGING, be->workspace, be->workspace_bytes);
   for (int i = 0; i < TRI_BOUND_BATCHES; i++) {
     device_free(be, TRI_MEM_STAGING, impl->bound[i].device, impl->bound[i].bytes);
@@ -159,8 +169,11 @@ static tri_status open_device(tri_cuda_impl *impl, tri_error *err) {
                     driver / 1000, driver % 1000 / 10, runtime / 1000);
   e = cudaGetDeviceCount(&count);
   if (e != cudaSuccess) return refuse(e, "no device", err);
+  if (count == 1) impl->device = 0; /* the launcher has given each process its own */
   if (impl->device >= count)
-    return tri_fail(err, TRI_OUT_OF_RANGE, "device", "device %d of %d visible ones", impl->device, count);
+    return tri_fail(err, TRI_UNSUPPORTED, "device",
+                    "backend cuda: %d devices are visible, none is left for process %d of this host", count,
+                    impl->device);
   if ((e = cudaGetDeviceProperties(&p, impl->device)) != cudaSuccess) return refuse(e, "its properties", err);
   if (p.major < MIN_MAJOR)
     return tri_fail(err, TRI_UNSUPPORTED, "backend",
@@ -193,9 +206,13 @@ __attribute__((visibility("default"))) tri_status tri_backend_fill_cuda(tri_back
   be->ops.upload = device_upload;
   be->ops.download = device_download;
   be->ops.stream_sync = device_sync;
+  be->ops.copy_rows = device_copy_rows;
+  be->ops.comm_create = tri_comm_nccl_create;
+  be->ops.graph_begin = tri_cuda_graph_begin;
+  be->ops.graph_end = tri_cuda_graph_end;
   be->ops.bind_batch = device_bind_batch;
   be->host_memory = false;
-  be->narrows_inputs = true;
+  be->narrows_inputs = be->narrow_activations = true;
   be->ops.reserve = device_reserve;
   be->ops.destroy = device_destroy;
   tri_cuda_fill_ops(be);

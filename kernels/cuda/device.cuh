@@ -93,6 +93,42 @@ __device__ static inline float glu_of(tri_act act, float limit, float gate, floa
 }
 
 __device__ static inline float *row_at(const tri_mat &m, int i) { return m.data + (size_t)i * (size_t)m.ld; }
+/* Of a matrix whose type is known. */
+template <typename T> __device__ static inline T *row_of(const tri_mat &m, int i) {
+  return (T *)m.data + (size_t)i * (size_t)m.ld;
+}
+__device__ static inline void store_at(const tri_mat &m, int i, size_t j, float x) {
+  store_as(m.data, m.dtype, (size_t)i * (size_t)m.ld + j, x);
+}
+__device__ static inline float load_at(const tri_mat &m, int i, size_t j) {
+  return load_as(m.data, m.dtype, (size_t)i * (size_t)m.ld + j);
+}
+
+/* Four elements at once, from and to places aligned to their size. */
+__device__ static inline float4 load4(const float *p) { return *(const float4 *)p; }
+__device__ static inline float4 load4(const __half *p) {
+  uint2 raw = *(const uint2 *)p;
+  float2 low = __half22float2(*(const __half2 *)&raw.x), high = __half22float2(*(const __half2 *)&raw.y);
+  return make_float4(low.x, low.y, high.x, high.y);
+}
+__device__ static inline float4 load4(const __nv_bfloat16 *p) {
+  uint2 raw = *(const uint2 *)p;
+  return make_float4(__uint_as_float(raw.x << 16), __uint_as_float(raw.x & 0xffff0000u), __uint_as_float(raw.y << 16),
+                     __uint_as_float(raw.y & 0xffff0000u));
+}
+__device__ static inline void store4(float *p, float4 x) { *(float4 *)p = x; }
+__device__ static inline void store4(__half *p, float4 x) {
+  __half2 low = __floats2half2_rn(x.x, x.y), high = __floats2half2_rn(x.z, x.w);
+  *(uint2 *)p = make_uint2(*(uint32_t *)&low, *(uint32_t *)&high);
+}
+__device__ static inline void store4(__nv_bfloat16 *p, float4 x) {
+  __nv_bfloat162 low = __floats2bfloat162_rn(x.x, x.y), high = __floats2bfloat162_rn(x.z, x.w);
+  *(uint2 *)p = make_uint2(*(uint32_t *)&low, *(uint32_t *)&high);
+}
+/* Whether rows of m can be read and written so. */
+static inline bool in_fours(const tri_mat &m) {
+  return m.cols % 4 == 0 && m.ld % 4 == 0 && (uintptr_t)m.data % 16 == 0;
+}
 
 __device__ static inline size_t kv_offset(const tri_kv_layer &kv, const int32_t *pages, int pos, int kv_head) {
   size_t page = (size_t)pages[pos / kv.block_size], in_page = (size_t)(pos % kv.block_size);

@@ -4,18 +4,24 @@
 
 #include "kernels/cuda/cuda.h"
 
-enum { LIBRARY_FROM = 17 }; /* rows; below, each weight is read once or twice anyway */
+enum { BLAS_ROOM = 32 << 20 }; /* bytes, as the library's documentation has it for sm_90 */
+enum { LIBRARY_FROM = 17 };    /* rows; below, each weight is read once or twice anyway */
 
 tri_status tri_cuda_blas_open(tri_cuda_impl *impl) {
   cublasHandle_t handle;
   if (cublasCreate(&handle) != CUBLAS_STATUS_SUCCESS) return TRI_UNSUPPORTED;
   impl->blas = handle;
   cublasSetStream(handle, impl->stream);
+  /* One of our own: the library would allocate inside a recorded step. */
+  if (cudaMalloc(&impl->blas_room, BLAS_ROOM) != cudaSuccess ||
+      cublasSetWorkspace(handle, impl->blas_room, BLAS_ROOM) != CUBLAS_STATUS_SUCCESS)
+    return TRI_UNSUPPORTED;
   return cublasSetMathMode(handle, CUBLAS_DEFAULT_MATH) == CUBLAS_STATUS_SUCCESS ? TRI_OK : TRI_UNSUPPORTED;
 }
 
 void tri_cuda_blas_close(tri_cuda_impl *impl) {
   if (impl->blas) cublasDestroy(impl->blas);
+  if (impl->blas_room) cudaFree(impl->blas_room);
 }
 
 static bool uses_library(const tri_linear_args *a) {
@@ -25,15 +31,20 @@ static bool uses_library(const tri_linear_args *a) {
 
 size_t tri_cuda_linear_workspace(const tri_linear_args *a) {
   if (!uses_library(a)) return tri_cuda_own_linear_workspace(a);
-  return a->w.dtype == TRI_F32 ? 0 : (size_t)a->x.rows * (size_t)a->w.k * 2;
+  return a->w.dtype == a->x.dtype ? 0 : (size_t)a->x.rows * (size_t)a->w.k * 2;
+}
+
+static cudaDataType_t type_of(tri_dtype t) {
+  return t == TRI_BF16 ? CUDA_R_16BF : t == TRI_F16 ? CUDA_R_16F : CUDA_R_32F;
 }
 
 /* Row-major out[m, n] = x[m, k] w[n, k]^T is column-major out[n, m] = w^T x. */
-static cublasStatus_t product(tri_cuda_impl *impl, const tri_linear_args *a, const void *x, int ldx,
-                              cudaDataType_t type) {
+static cublasStatus_t product(tri_cuda_impl *impl, const tri_linear_args *a, const void *x, int ldx) {
   float one = 1, beta = a->accumulate ? 1 : 0;
+  cudaDataType_t type = type_of(a->w.dtype);
   return cublasGemmEx(impl->blas, CUBLAS_OP_T, CUBLAS_OP_N, a->w.n, a->x.rows, a->w.k, &one, a->w.data, type, a->w.k, x,
-                      type, ldx, &beta, a->out.data, CUDA_R_32F, a->out.ld, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+                      type, ldx, &beta, a->out.data, type_of(a->out.dtype), a->out.ld, CUBLAS_COMPUTE_32F,
+                      CUBLAS_GEMM_DEFAULT);
 }
 
 void tri_cuda_linear(tri_backend *be, const tri_linear_args *a) {
@@ -43,11 +54,11 @@ void tri_cuda_linear(tri_backend *be, const tri_linear_args *a) {
     tri_cuda_own_linear(impl->stream, a, be->workspace);
     return;
   }
-  if (a->w.dtype == TRI_F32) {
-    st = product(impl, a, a->x.data, a->x.ld, CUDA_R_32F);
+  if (a->w.dtype == a->x.dtype) {
+    st = product(impl, a, a->x.data, a->x.ld);
   } else {
     tri_cuda_narrow(impl->stream, &a->x, a->w.dtype, be->workspace);
-    st = product(impl, a, be->workspace, a->w.k, a->w.dtype == TRI_BF16 ? CUDA_R_16BF : CUDA_R_16F);
+    st = product(impl, a, be->workspace, a->w.k);
   }
   tri_cuda_epilogue(impl->stream, a);
   if (st != CUBLAS_STATUS_SUCCESS) tri_cuda_note(be, cudaErrorUnknown);

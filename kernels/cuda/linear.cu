@@ -7,21 +7,21 @@ enum { FEW = 8, COLUMN_WARPS = 8, TILE = 64, DEPTH = 16, TILE_THREADS = 256, ROU
 
 /* Bias, activation, and the old value of out. */
 __device__ static inline void finish(const tri_linear_args &a, int row, int col, float sum) {
-  float *out = row_at(a.out, row) + col;
   if (a.w.dtype == TRI_I8) sum *= a.w.scale[col];
   if (a.bias) sum += a.bias[col];
   if (a.act != TRI_ACT_NONE) sum = act_of(a.act, sum);
-  *out = a.accumulate ? *out + sum : sum;
+  store_at(a.out, row, (size_t)col, a.accumulate ? load_at(a.out, row, (size_t)col) + sum : sum);
 }
 
 /* CUT: the warps of a block share one set of columns and cut k among themselves; else each has columns of its own. */
-template <typename T, int ROWS, int COLS, bool CUT> __global__ static void skinny_kernel(tri_linear_args a, int first) {
+template <typename T, typename X, int ROWS, int COLS, bool CUT>
+__global__ static void skinny_kernel(tri_linear_args a, int first) {
   __shared__ float room[SKINNY_WARPS][ROWS * COLS];
   int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
   int col = (CUT ? blockIdx.x : blockIdx.x * SKINNY_WARPS + warp) * COLS;
   float sum[ROWS][COLS], all = 0;
   if (col >= a.w.n) return;
-  skinny_sums<T, ROWS, COLS>(a, first, col, CUT ? warp : 0, CUT ? SKINNY_WARPS : 1, sum);
+  skinny_sums<T, X, ROWS, COLS>(a, first, col, CUT ? warp : 0, CUT ? SKINNY_WARPS : 1, sum);
 #pragma unroll
   for (int i = 0; i < ROWS * COLS; i++)
     if (lane == i) all = sum[i / COLS][i % COLS];
@@ -35,44 +35,49 @@ template <typename T, int ROWS, int COLS, bool CUT> __global__ static void skinn
   if (lane < ROWS * COLS) finish(a, first + lane / COLS, col + lane % COLS, all);
 }
 
-template <typename T, int ROWS> static void skinny_rows(cudaStream_t stream, const tri_linear_args &a, int first) {
+template <typename T, typename X, int ROWS>
+static void skinny_rows(cudaStream_t stream, const tri_linear_args &a, int first) {
   enum { ENOUGH_WARPS = 4096, THREADS = SKINNY_WARPS * WARP }; /* that many fill a device */
   unsigned n = (unsigned)a.w.n;
   if (n % 4 == 0 && n / 4 >= ENOUGH_WARPS)
-    skinny_kernel<T, ROWS, 4, false><<<blocks_for(n, 4 * SKINNY_WARPS), THREADS, 0, stream>>>(a, first);
+    skinny_kernel<T, X, ROWS, 4, false><<<blocks_for(n, 4 * SKINNY_WARPS), THREADS, 0, stream>>>(a, first);
   else if (n % 2 == 0 && n / 2 >= ENOUGH_WARPS)
-    skinny_kernel<T, ROWS, 2, false><<<blocks_for(n, 2 * SKINNY_WARPS), THREADS, 0, stream>>>(a, first);
+    skinny_kernel<T, X, ROWS, 2, false><<<blocks_for(n, 2 * SKINNY_WARPS), THREADS, 0, stream>>>(a, first);
   else if (n % 2 == 0)
-    skinny_kernel<T, ROWS, 2, true><<<n / 2, THREADS, 0, stream>>>(a, first);
+    skinny_kernel<T, X, ROWS, 2, true><<<n / 2, THREADS, 0, stream>>>(a, first);
   else
-    skinny_kernel<T, ROWS, 1, true><<<n, THREADS, 0, stream>>>(a, first);
+    skinny_kernel<T, X, ROWS, 1, true><<<n, THREADS, 0, stream>>>(a, first);
 }
 
-template <typename T> static void skinny(cudaStream_t stream, const tri_linear_args &a) {
+template <typename T, typename X> static void skinny(cudaStream_t stream, const tri_linear_args &a) {
   for (int first = 0, rows; first < a.x.rows; first += rows) {
     int left = a.x.rows - first;
     rows = left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
     switch (rows) {
-    case 8: skinny_rows<T, 8>(stream, a, first); break;
-    case 4: skinny_rows<T, 4>(stream, a, first); break;
-    case 2: skinny_rows<T, 2>(stream, a, first); break;
-    default: skinny_rows<T, 1>(stream, a, first); break;
+    case 8: skinny_rows<T, X, 8>(stream, a, first); break;
+    case 4: skinny_rows<T, X, 4>(stream, a, first); break;
+    case 2: skinny_rows<T, X, 2>(stream, a, first); break;
+    default: skinny_rows<T, X, 1>(stream, a, first); break;
     }
   }
 }
 
 static void skinny_as_stored(cudaStream_t stream, const tri_linear_args &a) {
+  bool narrow = a.x.dtype != TRI_F32; /* and then of the weights' type */
   switch (a.w.dtype) {
-  case TRI_BF16: skinny<__nv_bfloat16>(stream, a); break;
-  case TRI_F16: skinny<__half>(stream, a); break;
-  case TRI_I8: skinny<int8_t>(stream, a); break;
-  default: skinny<float>(stream, a); break;
+  case TRI_BF16:
+    narrow ? skinny<__nv_bfloat16, __nv_bfloat16>(stream, a) : skinny<__nv_bfloat16, float>(stream, a);
+    break;
+  case TRI_F16: narrow ? skinny<__half, __half>(stream, a) : skinny<__half, float>(stream, a); break;
+  case TRI_I8: skinny<int8_t, float>(stream, a); break;
+  default: skinny<float, float>(stream, a); break;
   }
 }
 
 /* Whether rows can be read in pieces. */
 static bool is_aligned(const tri_linear_args &a) {
-  return a.w.k % PIECE == 0 && a.x.ld % 4 == 0 && (uintptr_t)a.x.data % 16 == 0 && (uintptr_t)a.w.data % 16 == 0;
+  return a.w.k % PIECE == 0 && a.x.ld % (a.x.dtype == TRI_F32 ? 4 : PIECE) == 0 && (uintptr_t)a.x.data % 16 == 0 &&
+         (uintptr_t)a.w.data % 16 == 0;
 }
 
 /* The same for what is not aligned. */
@@ -85,7 +90,7 @@ __global__ static void columns_kernel(tri_linear_args a, int first) {
     float w = load_as(a.w.data, a.w.dtype, (size_t)col * (size_t)a.w.k + (size_t)j);
 #pragma unroll
     for (int i = 0; i < FEW; i++)
-      if (i < rows) sum[i] += w * row_at(a.x, first + i)[j];
+      if (i < rows) sum[i] += w * load_at(a.x, first + i, (size_t)j);
   }
 #pragma unroll
   for (int i = 0; i < FEW; i++) {
@@ -103,7 +108,7 @@ __global__ static void tiles_kernel(tri_linear_args a) {
     for (int i = threadIdx.x; i < TILE * DEPTH; i += TILE_THREADS) {
       int r = i / DEPTH, k = k0 + i % DEPTH;
       bool in = k < a.w.k;
-      xs[i % DEPTH][r] = in && row0 + r < a.x.rows ? row_at(a.x, row0 + r)[k] : 0;
+      xs[i % DEPTH][r] = in && row0 + r < a.x.rows ? load_at(a.x, row0 + r, (size_t)k) : 0;
       ws[i % DEPTH][r] =
           in && col0 + r < a.w.n ? load_as(a.w.data, a.w.dtype, (size_t)(col0 + r) * (size_t)a.w.k + (size_t)k) : 0;
     }
@@ -204,10 +209,9 @@ void tri_cuda_narrow(cudaStream_t stream, const tri_mat *x, tri_dtype dtype, voi
 
 /* Bias and activation of sums that are in their place. */
 __global__ static void epilogue_kernel(tri_linear_args a) {
-  float *out = row_at(a.out, blockIdx.x);
   for (int j = threadIdx.x; j < a.out.cols; j += blockDim.x) {
-    float x = out[j] + (a.bias ? a.bias[j] : 0);
-    out[j] = a.act == TRI_ACT_NONE ? x : act_of(a.act, x);
+    float x = load_at(a.out, blockIdx.x, (size_t)j) + (a.bias ? a.bias[j] : 0);
+    store_at(a.out, blockIdx.x, (size_t)j, a.act == TRI_ACT_NONE ? x : act_of(a.act, x));
   }
 }
 

@@ -46,22 +46,32 @@ static void linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_li
   tri_cuda_note(be, cudaGetLastError());
 }
 
+/* Kernels of an attention's plan: for any shape, for few tokens of long contexts, for prompts, and for both in one. */
+enum { ATTENTION_ANY, ATTENTION_DECODE, ATTENTION_PROMPT, ATTENTION_MIXED };
+
 static tri_status attention_plan(tri_backend *be, const tri_attention_args *a, tri_op_plan *plan) {
   tri_status st = tri_ref_attention_plan(be, a, plan);
-  plan->workspace = 0;
-  plan->split = st == TRI_OK && tri_cuda_decode_fits(a) ? tri_cuda_decode_splits(a) : 0;
-  if (plan->split) plan->workspace = tri_cuda_decode_workspace(a, plan->split);
+  const tri_batch *b = a->batch;
+  *plan = (tri_op_plan){.variant = ATTENTION_ANY};
+  if (st != TRI_OK || !tri_cuda_decode_fits(a)) return st;
+  plan->variant = b->max_query <= 1 || !tri_cuda_prompt_fits(a) ? ATTENTION_DECODE
+                  : b->num_single                               ? ATTENTION_MIXED
+                                                                : ATTENTION_PROMPT;
+  if (plan->variant == ATTENTION_PROMPT) return st;
+  plan->split = tri_cuda_decode_splits(a);
+  plan->workspace = tri_cuda_decode_workspace(a, plan->split);
   return st;
 }
+
 static void attention_launch(tri_backend *be, const tri_op_plan *plan, const tri_attention_args *a,
                              tri_stream *stream) {
   (void)stream;
   cudaStream_t own = tri_cuda_of(be)->stream;
   if (!a->q.rows || !a->batch->num_seqs) return;
-  if (plan->split)
-    tri_cuda_decode(own, a, be->workspace, plan->split);
-  else
-    tri_cuda_attention(own, a);
+  if (plan->variant == ATTENTION_ANY) tri_cuda_attention(own, a);
+  if (plan->variant == ATTENTION_DECODE || plan->variant == ATTENTION_MIXED)
+    tri_cuda_decode(own, a, be->workspace, plan->split, plan->variant == ATTENTION_MIXED);
+  if (plan->variant == ATTENTION_PROMPT || plan->variant == ATTENTION_MIXED) tri_cuda_note(be, tri_cuda_prompt(own, a));
   tri_cuda_note(be, cudaGetLastError());
 }
 

@@ -21,44 +21,6 @@ void tri_cuda_embed(cudaStream_t stream, const tri_embed_args *a, void *workspac
   if (a->out.rows) embed_kernel<<<a->out.rows, THREADS, 0, stream>>>(*a);
 }
 
-/* A block for each row, whose elements the threads keep in registers; what does not fit there is read again. */
-enum { KEPT = 8, NORM_THREADS = 512 };
-__global__ static void norm_kernel(tri_norm_args a) {
-  __shared__ float room[WARP];
-  int t = blockIdx.x, n = a.x.cols;
-  float *x = row_at(a.x, t), kept[KEPT], sum = 0, square = 0, mean = 0;
-  for (int j = threadIdx.x, i = 0; j < n; j += NORM_THREADS, i++) {
-    float v = x[j];
-    if (a.delta.data) x[j] = v += a.delta_scale * row_at(a.delta, t)[j];
-    sum += v;
-#pragma unroll
-    for (int u = 0; u < KEPT; u++)
-      if (u == i) kept[u] = v;
-  }
-  if (!a.out.data) return;
-  if (a.kind == TRI_NORM_LAYER) mean = block_sum(sum, room) / n;
-#pragma unroll
-  for (int u = 0; u < KEPT; u++)
-    if ((int)threadIdx.x + u * NORM_THREADS < n) square += (kept[u] - mean) * (kept[u] - mean);
-  for (int j = threadIdx.x + KEPT * NORM_THREADS; j < n; j += NORM_THREADS) square += (x[j] - mean) * (x[j] - mean);
-  square = block_sum(square, room);
-  float factor = 1 / sqrtf((a.square_sums ? a.square_sums[t] / a.whole_cols : square / n) + a.eps);
-  float *out = row_at(a.out, t);
-  for (int j = threadIdx.x, i = 0; j < n; j += NORM_THREADS, i++) {
-    float v = 0, gain = a.weight ? a.weight[j] + a.weight_offset : 1;
-#pragma unroll
-    for (int u = 0; u < KEPT; u++)
-      if (u == i) v = kept[u];
-    if (i >= KEPT) v = x[j];
-    out[j] = (v - mean) * factor * gain + (a.bias ? a.bias[j] : 0);
-  }
-}
-
-void tri_cuda_norm(cudaStream_t stream, const tri_norm_args *a, void *workspace) {
-  (void)workspace;
-  if (a->x.rows) norm_kernel<<<a->x.rows, NORM_THREADS, 0, stream>>>(*a);
-}
-
 __global__ static void square_sums_kernel(tri_square_sums_args a) {
   __shared__ float room[WARP];
   const float *x = row_at(a.x, blockIdx.x);
@@ -97,17 +59,34 @@ void tri_cuda_softcap(cudaStream_t stream, const tri_softcap_args *a, void *work
 }
 
 __global__ static void glu_kernel(tri_glu_args a) {
-  const float *in = row_at(a.gate_up, blockIdx.x);
-  float *out = row_at(a.out, blockIdx.x);
-  int f = a.out.cols;
+  int f = a.out.cols, t = blockIdx.x;
   for (int j = blockIdx.y * blockDim.x + threadIdx.x; j < f; j += gridDim.y * blockDim.x)
-    out[j] = glu_of(a.act, a.limit, in[j], in[f + j]);
+    store_at(a.out, t, (size_t)j,
+             glu_of(a.act, a.limit, load_at(a.gate_up, t, (size_t)j), load_at(a.gate_up, t, (size_t)(f + j))));
+}
+
+template <typename T> __global__ static void glu_kernel_by_four(tri_glu_args a) {
+  int f = a.out.cols, j = 4 * (int)(blockIdx.y * blockDim.x + threadIdx.x);
+  if (j >= f) return;
+  const T *in = row_of<T>(a.gate_up, blockIdx.x);
+  float4 gate = load4(in + j), up = load4(in + f + j);
+  store4(row_of<T>(a.out, blockIdx.x) + j,
+         make_float4(glu_of(a.act, a.limit, gate.x, up.x), glu_of(a.act, a.limit, gate.y, up.y),
+                     glu_of(a.act, a.limit, gate.z, up.z), glu_of(a.act, a.limit, gate.w, up.w)));
 }
 
 void tri_cuda_glu(cudaStream_t stream, const tri_glu_args *a, void *workspace) {
   (void)workspace;
-  if (a->out.rows)
-    glu_kernel<<<dim3(a->out.rows, blocks_for((size_t)a->out.cols, 4 * THREADS)), THREADS, 0, stream>>>(*a);
+  if (!a->out.rows) return;
+  dim3 grid(a->out.rows, blocks_for((size_t)a->out.cols, 4 * THREADS));
+  if (!in_fours(a->out) || !in_fours(a->gate_up) || a->out.dtype != a->gate_up.dtype)
+    glu_kernel<<<grid, THREADS, 0, stream>>>(*a);
+  else if (a->out.dtype == TRI_BF16)
+    glu_kernel_by_four<__nv_bfloat16><<<grid, THREADS, 0, stream>>>(*a);
+  else if (a->out.dtype == TRI_F16)
+    glu_kernel_by_four<__half><<<grid, THREADS, 0, stream>>>(*a);
+  else
+    glu_kernel_by_four<float><<<grid, THREADS, 0, stream>>>(*a);
 }
 
 __global__ static void gather_rows_kernel(tri_gather_rows_args a) {

@@ -49,9 +49,21 @@ template <> struct piece<int8_t> {
   }
 };
 
+/* Eight elements of x. */
+__device__ static inline void load_inputs(const float *p, float *out) {
+  float4 low = ((const float4 *)p)[0], high = ((const float4 *)p)[1];
+  out[0] = low.x, out[1] = low.y, out[2] = low.z, out[3] = low.w;
+  out[4] = high.x, out[5] = high.y, out[6] = high.z, out[7] = high.w;
+}
+template <typename X> __device__ static inline void load_inputs(const X *p, float *out) {
+  piece<X> raw;
+  raw.raw = *(const uint4 *)p;
+  raw.widen(out);
+}
+
 /* Sums of ROWS rows of x from `first` on with COLS columns, over every step-th of the warps' pieces from `from` on;
  * every lane gets all of them. k is a multiple of PIECE. */
-template <typename T, int ROWS, int COLS>
+template <typename T, typename X, int ROWS, int COLS>
 __device__ static void skinny_sums(const tri_linear_args &a, int first, int col, int from, int step,
                                    float (&sum)[ROWS][COLS]) {
   int lane = from * WARP + threadIdx.x % WARP;
@@ -67,12 +79,7 @@ __device__ static void skinny_sums(const tri_linear_args &a, int first, int col,
     for (int c = 0; c < COLS; c++) raw[c].load(w + (size_t)c * (size_t)a.w.k + (size_t)k);
     float x[ROWS][PIECE];
 #pragma unroll
-    for (int r = 0; r < ROWS; r++) {
-      const float4 *from = (const float4 *)(row_at(a.x, first + r) + k);
-      float4 low = from[0], high = from[1];
-      x[r][0] = low.x, x[r][1] = low.y, x[r][2] = low.z, x[r][3] = low.w;
-      x[r][4] = high.x, x[r][5] = high.y, x[r][6] = high.z, x[r][7] = high.w;
-    }
+    for (int r = 0; r < ROWS; r++) load_inputs(row_of<X>(a.x, first + r) + k, x[r]);
 #pragma unroll
     for (int c = 0; c < COLS; c++) {
       float wide[PIECE];

@@ -24,7 +24,7 @@ const tri_option tri_serve_option_table[] = {
      .fallback = "none", .group = "Model",
      .help = "int8: linear layers' weights, a scale for each output; w8a8: their inputs too, one for each token"},
     {TRI_OPT(S, kv_cache_dtype), .name = "kv-cache-dtype", .choices = dtypes, .fallback = "auto", .group = "Model",
-     .help = "type of the KV cache; auto: float32 on a CPU"},
+     .help = "type of the KV cache; auto: float32 on a CPU, the weights' type on a device"},
     {TRI_OPT(S, load_format), .name = "load-format", .choices = load_formats, .fallback = "auto", .group = "Model",
      .help = "dummy: seeded random weights of the config's shapes"},
     {TRI_OPT(S, pooling), .name = "pooling", .choices = tri_pooling_names, .fallback = "model", .group = "Model",
@@ -109,10 +109,4 @@ size_t tri_serve_options_copy(tri_option *table, const char *const *shown) {
       table[i].hidden = strcmp(*name, table[i].name) != 0;
   }
   return tri_serve_option_count;
-}
-
-tri_status tri_serve_check_backend(const tri_serve_options *o, tri_error *err) {
-  int ranks = o->tp * o->pp;
-  if (strcmp(o->backend, "cuda") || ranks == 1) return TRI_OK;
-  return tri_fail(err, TRI_UNSUPPORTED, "backend", "backend %s runs on one rank, not on %d", o->backend, ranks);
 }

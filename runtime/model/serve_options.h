@@ -57,7 +57,4 @@ extern const size_t tri_serve_option_count;
  * (NULL-terminated) names. Returns how many there are. */
 size_t tri_serve_options_copy(tri_option *table, const char *const *shown);
 
-/* Whether the backend can run the layout, as the engine will find: for programs that do not start one. */
-tri_status tri_serve_check_backend(const tri_serve_options *o, tri_error *err);
-
 #endif

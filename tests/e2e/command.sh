@@ -88,12 +88,10 @@ for c in plan "bench latency"; do
 done
 want 0 '^fits: ' "$trireme" plan --model "$SRC/tests/models/abacus" --endpoint ipc:///x --watchdog-timeout 5
 
-# What the engine would refuse.
-want 3 'refused: backend cuda runs on one rank, not on 2 (backend)' "$trireme" plan --model "$SRC/tests/models/abacus" --backend cuda -tp 2 --memory-per-rank 80G
-want 3 'backend cuda runs on one rank, not on 4' "$trireme" up --model "$SRC/tests/models/abacus" --backend cuda -tp 2 -pp 2
+# Hosts that are not there, and a device that is not here.
 want 2 '--hosts names "no-such-host.invalid", which has no address' "$trireme" up --model "$SRC/tests/models/abacus" -tp 2 --hosts localhost:1,no-such-host.invalid:1
 want 2 'entry without a name' "$trireme" up --model "$SRC/tests/models/abacus" -tp 2 --hosts localhost:1,:1
-want 0 '^fits: ' "$trireme" plan --model "$SRC/tests/models/abacus" --backend cuda --memory-per-rank 80G
+want 0 '^fits: ' "$trireme" plan --model "$SRC/tests/models/abacus" --backend cuda -tp 2 --memory-per-rank 80G
 
 for i in $(seq 200); do echo "{\"prompt\":\"p $i\",\"max_tokens\":$((i % 7 + 1))}"; done >good.jsonl
 echo '{"token_ids":[]}' >empty.jsonl

@@ -272,14 +272,14 @@ static tri_status check_prompts(struct mc_check *c, bool *right) {
     }
     if (i == 0) TRI_TRY(mc_compare_hidden(c, &worst_hidden));
   }
-  /* Then all sequences decode together. */
+  /* Then all sequences decode together, unobserved, so that a backend may record and replay the steps. */
+  c->trace.looks = false;
   for (int k = 1; k < c->exp.num_greedy; k++) {
     tri_step_token drawn[MAX_PROMPTS];
     tri_step_result r = {.tokens = drawn};
     mc_begin_step(c);
     for (int i = 0; i < c->exp.num_prompts; i++)
       mc_add(c, i, TRI_SEQ_DECODE, TRI_SEQ_SAMPLE, c->exp.len[i] + k - 1, 1, &tokens[i][k - 1], 0);
-    c->trace.logit_row = 0;
     TRI_TRY(mc_run_step(c, &r));
     for (int i = 0; i < c->exp.num_prompts; i++) tokens[i][k] = drawn[i].sample.token;
   }
@@ -312,7 +312,8 @@ static tri_status set_up(struct mc_check *c, tri_pool *pool, tri_error *err) {
   tri_model_config model;
   TRI_TRY(tri_model_config_load(c->dir, &model, err));
   TRI_TRY(read_expected(c->dir, model.encoder, &c->exp, err));
-  tri_backend_config bc = {.name = c->a.backend, .deterministic = c->a.deterministic, .pool = pool};
+  tri_backend_config bc = {
+      .name = c->a.backend, .device = c->local_rank, .deterministic = c->a.deterministic, .pool = pool};
   TRI_TRY(tri_backend_create(&bc, &c->backend, err));
   int longest = 0, all = 0;
   for (int i = 0; i < c->exp.num_prompts; i++) {
@@ -344,11 +345,13 @@ static tri_status set_up(struct mc_check *c, tri_pool *pool, tri_error *err) {
                           .encoders = true,
                           .pooling = (tri_pooling)c->a.pooling,
                           .observer = {.ctx = &c->trace,
+                                       .looks = &c->trace.looks,
                                        .hidden = c->group.p.tp_rank == 0 ? see_hidden : NULL,
                                        .logits = see_logits,
                                        .encoded = mc_see_encoded}};
   TRI_TRY(tri_engine_create(&ec, c->backend, &c->group, &c->engine, err));
   c->trace.e = c->engine;
+  c->trace.looks = true;
   TRI_TRY(tri_plan_writer_create(3 * MAX_PROMPTS, MAX_ROWS, MAX_ROWS, &c->writer));
   c->plan_cap = tri_plan_max_bytes(c->writer);
   c->plan = tri_malloc(c->plan_cap, 1);
@@ -385,6 +388,7 @@ cleanup:
 int main(int argc, char **argv) {
   struct mc_check c = {0};
   const char *dir = NULL;
+  int local_size;
   tri_options *opts = NULL;
   tri_error err = {0};
   bool all_right = true, mpi = getenv("OMPI_COMM_WORLD_SIZE") != NULL;
@@ -396,6 +400,7 @@ int main(int argc, char **argv) {
   tri_pool *pool = NULL;
   tri_status st;
   TRI_TRY(mpi ? tri_comm_mpi_world(&cc, &world) : tri_comm_self_create(&cc, &world));
+  if (mpi) TRI_TRY(tri_comm_mpi_local(world, &c.local_rank, &local_size));
   TRI_TRY(tri_group_create(world, c.a.tp, c.a.pp, &c.group, &err));
   TRI_TRY(tri_pool_create(c.a.threads, NULL, mpi ? 0 : 50, &pool));
   for (int i = 0; (dir = tri_options_arg(opts, i)); i++) {

@@ -25,6 +25,7 @@ struct mc_expected {
 /* What a rank keeps for the comparison. */
 struct mc_trace {
   const tri_engine *e;
+  bool looks;
   bool on; /* prompt 0 is being fed */
   int row;
   float *hidden; /* [layers + 1][T0][H] */
@@ -36,6 +37,7 @@ struct mc_trace {
 struct mc_check {
   struct mc_args a;
   const char *dir;
+  int local_rank;
   tri_group group;
   tri_backend *backend;
   tri_engine *engine;

@@ -123,9 +123,11 @@ static void bench_attention(bench *b, const heads *g, tri_dtype t, int seqs, int
   }
   for (int h = 0; h < g->hq; h++) map[h] = h / (g->hq / g->hkv);
   tri_batch batch = {.num_tokens = rows, .num_seqs = seqs, .block_table_stride = per_seq, .max_context = context};
-  batch.max_query = tokens, batch.seq_start = start, batch.context_len = contexts, batch.block_table = table;
+  batch.max_query = tokens, batch.num_single = tokens == 1, batch.seq_start = start, batch.context_len = contexts,
+  batch.block_table = table;
   tri_attention_args a = {.kv = {k, v, t, seqs * per_seq, g->hkv, BLOCK, g->d, g->v_dim}, .batch = &batch};
-  a.q = (tri_mat){q, rows, g->hq * g->d, g->hq * g->d}, a.out = (tri_mat){out, rows, g->hq * v_dim, g->hq * v_dim};
+  a.q = (tri_mat){q, rows, g->hq * g->d, g->hq * g->d, TRI_F32},
+  a.out = (tri_mat){out, rows, g->hq * v_dim, g->hq * v_dim, TRI_F32};
   a.num_heads = g->hq, a.kv_head_of = map, a.scale = 0.088f, a.causal = true;
   double seen = 0;
   for (int j = 0; j < tokens; j++) seen += context - tokens + j + 1;
@@ -166,8 +168,8 @@ static void bench_latent(bench *b, int m) {
   uint16_t *w = pages(w_bytes);
   for (size_t i = 0; i < w_bytes / 2; i++) w[i] = (uint16_t)(0x3c00 + i * 37 % 251);
   float *x = filled(b, rows * HEADS * row), *y = filled(b, rows * HEADS * row), *angles = filled(b, rows * ROPE);
-  tri_mat narrow = {x, m, HEADS * (NOPE + ROPE), HEADS * (NOPE + ROPE)},
-          wide = {y, m, HEADS * (int)row, HEADS * (int)row};
+  tri_mat narrow = {x, m, HEADS * (NOPE + ROPE), HEADS * (NOPE + ROPE), TRI_F32},
+          wide = {y, m, HEADS * (int)row, HEADS * (int)row, TRI_F32};
   tri_head_linear_args h = {.x = narrow, .w = {w, NULL, TRI_BF16, HEADS * RANK, NOPE}, .num_heads = HEADS, .out = wide};
   h.x_stride = NOPE + ROPE, h.out_stride = RANK + ROPE;
   char name[80];
@@ -197,7 +199,7 @@ static void bench_rows(bench *b, int m) {
   char name[80];
   tri_norm_args n = {.x = {x, m, H, H}, .delta = {y, m, H, H}, .weight = w, .eps = 1e-5f, .delta_scale = 1};
   n.kind = TRI_NORM_RMS;
-  n.out = (tri_mat){y + rows * H, m, H, H};
+  n.out = (tri_mat){y + rows * H, m, H, H, TRI_F32};
   snprintf(name, sizeof name, "norm rms with addition %d x %d", m, H);
   if (wanted(b, "norm")) report(b, name, run_norm, &n, 4.0 * 4 * H * m, 0);
   tri_square_sums_args ss = {.x = n.x, .sums = y};
@@ -268,7 +270,7 @@ static void bench_experts(bench *b, tri_dtype t, bool int8, int m, int h, int f,
       wanted_experts += !seen[at % experts], seen[at % experts] = 1;
     }
   tri_moe_experts_args a = {.x = {x, m, h, h}, .experts = ids, .weights = weights, .top_k = top_k};
-  a.num_experts = experts, a.act = TRI_ACT_SILU, a.gated = true, a.out = (tri_mat){y, m, h, h};
+  a.num_experts = experts, a.act = TRI_ACT_SILU, a.gated = true, a.out = (tri_mat){y, m, h, h, TRI_F32};
   a.int8_activations = int8;
   a.up = (tri_weight){up, t == TRI_I8 ? scale : NULL, t, experts * 2 * f, h};
   a.down = (tri_weight){down, t == TRI_I8 ? scale : NULL, t, experts * h, f};

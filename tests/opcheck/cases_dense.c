@@ -109,7 +109,7 @@ void oc_case_norm(oc *c, int i) {
 
 void oc_case_square_sums(oc *c, int i) {
   int rows = some_rows(c, i), n = some_width(c, i + 1);
-  tri_mat sums = {oc_normals(c, (size_t)rows, 1), rows, 1, 1};
+  tri_mat sums = {oc_normals(c, (size_t)rows, 1), rows, 1, 1, TRI_F32};
   tri_square_sums_args a = {.x = oc_matrix(c, rows, n, false), .sums = sums.data};
   snprintf(c->what, sizeof c->what, "square_sums rows %d n %d", rows, n);
   tri_mat got = oc_device_matrix(c, &sums);
@@ -209,7 +209,8 @@ void oc_case_rope_angles(oc *c, int i) {
   b.inv_freq = oc_device(c, inv, half * sizeof *inv), b.inv_freq_long = oc_device(c, longer, half * sizeof *inv);
   b.cos = oc_device(c, a.cos, count * sizeof(float)), b.sin = oc_device(c, a.sin, count * sizeof(float));
   oc_status(c, tri_run_rope_angles(c->ref, &a, NULL), tri_run_rope_angles(c->be, &b, NULL));
-  tri_mat wc = {a.cos, tokens, (int)half, (int)half}, ws = {a.sin, tokens, (int)half, (int)half}, gc = wc, gs = ws;
+  tri_mat wc = {a.cos, tokens, (int)half, (int)half, TRI_F32}, ws = {a.sin, tokens, (int)half, (int)half, TRI_F32},
+          gc = wc, gs = ws;
   gc.data = b.cos, gs.data = b.sin;
   oc_compare(c, &wc, &gc, LIMIT);
   oc_compare(c, &ws, &gs, LIMIT);

@@ -34,7 +34,7 @@ void oc_case_moe_route(oc *c, int i) {
   int32_t *ids = oc_host(c, n * sizeof *ids);
   oc_download(c, ids, b.experts, n * sizeof *ids);
   oc_expect(c, !memcmp(ids, a.experts, n * sizeof *ids), "other experts");
-  tri_mat want = {a.weights, tokens, a.top_k, a.top_k}, got = {b.weights, tokens, a.top_k, a.top_k};
+  tri_mat want = {a.weights, tokens, a.top_k, a.top_k, TRI_F32}, got = {b.weights, tokens, a.top_k, a.top_k, TRI_F32};
   oc_compare(c, &want, &got, 1e-12);
 }
 

@@ -139,7 +139,8 @@ void oc_deterministic_attention(oc *c, tri_backend **others, int num_others, int
       for (int done = 0; done < s.tokens[k];) {
         int piece = oc_range(c, 1, o == 0 ? 1 : s.tokens[k] - done), first = x.batch.seq_start[k] + done;
         int32_t start[2] = {0, piece}, context = s.context[k] - s.tokens[k] + done + piece;
-        tri_batch b = {.num_tokens = piece, .num_seqs = 1, .max_context = context, .max_query = piece};
+        tri_batch b = {
+            .num_tokens = piece, .num_seqs = 1, .max_context = context, .max_query = piece, .num_single = piece == 1};
         b.block_table_stride = x.batch.block_table_stride, b.seq_start = start, b.context_len = &context;
         b.block_table = x.batch.block_table + (size_t)k * (size_t)b.block_table_stride;
         tri_attention_args a = x.args;

@@ -126,7 +126,7 @@ static bool step(struct sim *s, int lane) {
     for (int t = 0; t < (s->by_token ? len : 1); t++, rows++)
       for (int c = 0; c < COLS; c++) l->values[rows * COLS + c] = row_value(&s->requests[i], t, c, s->by_token);
   }
-  l->r = (tri_encoded_result){plan.h.step, plan.h.lane, {l->values, rows, COLS, COLS}};
+  l->r = (tri_encoded_result){plan.h.step, plan.h.lane, {l->values, rows, COLS, COLS, TRI_F32}};
   l->on = true;
   return true;
 }
@@ -347,7 +347,7 @@ END_TEST
 /* Rows of a matrix with gaps, there and back; and bytes that are none. */
 START_TEST(test_packed) {
   float values[3][4] = {{1, 2, 9, 9}, {3, 4, 9, 9}, {5, 6, 9, 9}};
-  tri_encoded_result in = {7, 2, {values[0], 3, 2, 4}}, out;
+  tri_encoded_result in = {7, 2, {values[0], 3, 2, 4, TRI_F32}}, out;
   _Alignas(16) char buf[256];
   size_t n = tri_encoded_pack(&in, buf, sizeof buf);
   ck_assert_uint_eq(n, tri_encoded_bytes(3, 2));

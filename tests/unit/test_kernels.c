@@ -68,7 +68,7 @@ START_TEST(routes_as_the_models_do) {
     for (int t = 0; t < TOKENS; t++) logits[t][e] = (float)((e * 7 + 5 * t + 3) % 16 / 4.0 - 2 + e / 64.0);
   }
   tri_moe_route_args a = routers[_i].args;
-  a.logits = (tri_mat){logits[0], TOKENS, EXPERTS, EXPERTS};
+  a.logits = (tri_mat){logits[0], TOKENS, EXPERTS, EXPERTS, TRI_F32};
   a.bias = routers[_i].biased ? bias : NULL;
   a.experts = experts, a.weights = weights;
   tri_backend *be = reference();
@@ -181,9 +181,12 @@ START_TEST(absorbed_latent_attention_is_the_expanded_one) {
   int64_t slots[LENGTH] = {2, 3, 0, 1};
   int32_t table[2] = {1, 0}, start[2] = {0, LENGTH}, context = LENGTH, map[HEADS] = {0};
   tri_batch batch = {.num_tokens = LENGTH, .num_seqs = 1, .block_table_stride = 2, .max_context = LENGTH};
-  batch.max_query = LENGTH, batch.seq_start = start, batch.context_len = &context, batch.block_table = table;
-  tri_mat queries = {q, LENGTH, HEADS * QUERY, HEADS * QUERY}, rows = {q_out, LENGTH, HEADS * ROW, HEADS * ROW};
-  tri_mat latents = {mixed, LENGTH, HEADS * RANK, HEADS * RANK}, values = {got, LENGTH, HEADS * VALUE, HEADS * VALUE};
+  batch.max_query = LENGTH, batch.num_single = LENGTH == 1, batch.seq_start = start, batch.context_len = &context,
+  batch.block_table = table;
+  tri_mat queries = {q, LENGTH, HEADS * QUERY, HEADS * QUERY, TRI_F32},
+          rows = {q_out, LENGTH, HEADS * ROW, HEADS * ROW, TRI_F32};
+  tri_mat latents = {mixed, LENGTH, HEADS * RANK, HEADS * RANK, TRI_F32},
+          values = {got, LENGTH, HEADS * VALUE, HEADS * VALUE, TRI_F32};
   tri_mla_append_args append = {.q = queries, .kv_a = {kv_a, LENGTH, ROW, ROW}, .num_heads = HEADS, .nope_dim = NOPE};
   append.rope_dim = ROPE, append.rank = RANK, append.norm = norm, append.norm_eps = 1e-6f, append.interleaved = true;
   append.cos = co, append.sin = si, append.kv_slot = slots, append.kv = kv, append.q_out = rows;

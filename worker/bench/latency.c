@@ -175,7 +175,8 @@ static tri_status set_up(struct bench *b, int *threads, tri_error *err) {
                           .load_format = (tri_load_format)o->load_format,
                           .seed = o->seed,
                           .dtype = o->dtype == TRI_SERVE_AUTO ? TRI_DTYPE_COUNT : (tri_dtype)o->dtype,
-                          .kv_dtype = o->kv_cache_dtype == TRI_SERVE_AUTO ? TRI_F32 : (tri_dtype)o->kv_cache_dtype,
+                          .kv_dtype =
+                              o->kv_cache_dtype == TRI_SERVE_AUTO ? TRI_DTYPE_COUNT : (tri_dtype)o->kv_cache_dtype,
                           .quantization = (tri_quantization)o->quantization,
                           .max_num_seqs = b->o.batch_size,
                           .max_num_batched_tokens = b->o.input_len > b->o.batch_size ? b->o.input_len : b->o.batch_size,

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "runtime/base/log.h"
+#include "runtime/kv_cache.h"
 #include "runtime/ledger.h"
 #include "runtime/limits.h"
 #include "runtime/model/serve_options.h"
@@ -172,17 +173,17 @@ static tri_status plan(const struct plan_options *o, const tri_model_config *c, 
                               .block_size = v->block_size,
                               .max_model_len = v->max_model_len};
   int64_t memory = 0;
-  tri_status st = tri_serve_check_backend(v, err);
-  if (st == TRI_OK) st = tri_limits_make(c, &config, &p.limits, err);
+  tri_status st = tri_limits_make(c, &config, &p.limits, err);
   if (st == TRI_OK) st = find_memory(o, &memory, err);
   if (st != TRI_OK) return st;
-  p.ledger =
-      (tri_ledger_config){.dtype = v->dtype == TRI_SERVE_AUTO ? TRI_DTYPE_COUNT : (tri_dtype)v->dtype,
-                          .kv_dtype = v->kv_cache_dtype == TRI_SERVE_AUTO ? TRI_F32 : (tri_dtype)v->kv_cache_dtype,
-                          .quantization = (tri_quantization)v->quantization,
-                          .memory = memory,
-                          .kv_bytes = (int64_t)v->kv_cache_memory,
-                          .num_kv_pages = v->num_kv_blocks};
+  p.ledger = (tri_ledger_config){.dtype = v->dtype == TRI_SERVE_AUTO ? TRI_DTYPE_COUNT : (tri_dtype)v->dtype,
+                                 .kv_dtype = v->kv_cache_dtype == TRI_SERVE_AUTO ? TRI_DTYPE_COUNT
+                                                                                 : (tri_dtype)v->kv_cache_dtype,
+                                 .quantization = (tri_quantization)v->quantization,
+                                 .memory = memory,
+                                 .kv_bytes = (int64_t)v->kv_cache_memory,
+                                 .num_kv_pages = v->num_kv_blocks};
+  p.ledger.kv_dtype = tri_kv_dtype(c, p.ledger.kv_dtype, p.ledger.dtype, !strcmp(v->backend, "cuda"));
   return plan_ranks(&p, err);
 }
 

@@ -1,0 +1,257 @@
+/* Attention of prompts over 16-bit keys and values (FlashAttention-2's arrangement, Dao 2023): a block has ROWS tokens
+ * of one sequence and one query head, a warp 16 of them; keys and values pass through shared memory in tiles, two in
+ * flight, and scores never leave the registers. Queries are rounded to the keys' type, as are the weights in front of
+ * the values; sums and the softmax are float32. */
+#include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/mma.cuh"
+
+enum { WARPS = 4, THREADS = WARPS * 32, ROWS = WARPS * 16, MAX_DEPTH = 16, STAGES = 2 };
+
+bool tri_cuda_prompt_fits(const tri_attention_args *a) {
+  return (a->kv.dtype == TRI_BF16 || a->kv.dtype == TRI_F16) && a->kv.head_dim % PIECE == 0 &&
+         a->kv.head_dim <= MAX_DEPTH * 16 && !a->kv.v_dim && a->q.ld % 2 == 0 && a->out.ld % 2 == 0 &&
+         (uintptr_t)a->q.data % 8 == 0 && (uintptr_t)a->out.data % 8 == 0 &&
+         (a->out.dtype == TRI_F32 || a->out.dtype == a->kv.dtype);
+}
+
+/* What a head of DEPTH * 16 elements needs. A row of a tile has CHUNKS pieces, whose places are exchanged so that eight
+ * rows of one column lie in different banks. */
+template <int DEPTH> struct shape {
+  static constexpr int CHUNKS = DEPTH <= 4 ? 8 : DEPTH <= 8 ? 16 : 32, KEYS = DEPTH <= 8 ? 64 : 32;
+  static constexpr int TILE = KEYS * CHUNKS * PIECE; /* elements */
+  static constexpr size_t BYTES = (size_t)STAGES * 2 * TILE * 2;
+};
+
+template <int DEPTH> __device__ static inline int place(int row, int chunk) {
+  return (row * shape<DEPTH>::CHUNKS + (chunk ^ (row & 7))) * PIECE;
+}
+
+/* The tile of tokens of a block: every sequence of more than one token has as many as it fills. */
+struct tile {
+  int seq, first, rows; /* first: row of the batch */
+};
+__device__ static tile tile_of(const tri_batch &b, int number) {
+  for (int s = 0; s < b.num_seqs; s++) {
+    int begin = b.seq_start[s], n = b.seq_start[s + 1] - begin, tiles = n > 1 ? (n + ROWS - 1) / ROWS : 0;
+    if (number < tiles) return {s, begin + number * ROWS, min(ROWS, n - number * ROWS)};
+    number -= tiles;
+  }
+  return {0, 0, 0};
+}
+
+template <typename T, int DEPTH>
+__device__ static void fetch(const tri_attention_args &a, const int32_t *pages, int kv_head, int key0, int end, T *k,
+                             T *v) {
+  constexpr int CHUNKS = DEPTH * 2;
+  int pieces = a.kv.head_dim / PIECE;
+  for (int i = threadIdx.x; i < shape<DEPTH>::KEYS * CHUNKS; i += THREADS) {
+    int row = i / CHUNKS, chunk = i % CHUNKS;
+    bool there = key0 + row < end && chunk < pieces;
+    size_t at = there ? kv_offset(a.kv, pages, key0 + row, kv_head) + (size_t)(chunk * PIECE) : 0;
+    copy_async(k + place<DEPTH>(row, chunk), (const T *)a.kv.k + at, there);
+    copy_async(v + place<DEPTH>(row, chunk), (const T *)a.kv.v + at, there);
+  }
+  commit_copies();
+}
+
+/* What a lane has of 16 rows: rows lane / 4 and + 8. */
+template <int DEPTH> struct rows_state { float max[2], sum[2], out[DEPTH * 2][4]; };
+
+template <typename T, int DEPTH>
+__device__ static inline void scores(float (&s)[shape<DEPTH>::KEYS / 8][4], const uint32_t (&q)[DEPTH][4], const T *k) {
+  int lane = threadIdx.x % WARP, row = lane / 16 * 8 + lane % 8, half = lane / 8 % 2;
+#pragma unroll
+  for (int n = 0; n < shape<DEPTH>::KEYS / 16; n++) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) s[2 * n][i] = s[2 * n + 1][i] = 0;
+#pragma unroll
+    for (int d = 0; d < DEPTH; d++) {
+      uint32_t r[4];
+      load_matrices(r, k + place<DEPTH>(n * 16 + row, 2 * d + half));
+      mma<T>::run(s[2 * n], q[d], r[0], r[1]);
+      mma<T>::run(s[2 * n + 1], q[d], r[2], r[3]);
+    }
+  }
+}
+
+/* What a token may see, and from which position it looks. */
+struct sight {
+  int position, first, last;
+};
+
+/* Scales and masks; scores are in units of log 2 afterwards. */
+template <int KEYS, bool PLAIN>
+__device__ static inline void finish_scores(const tri_attention_args &a, float (&s)[KEYS / 8][4], int head, int key0,
+                                            const sight (&sees)[2], bool whole) {
+  constexpr float LOG2E = 1.44269504f;
+  int column = threadIdx.x % 4 * 2;
+  float factor = a.scale * LOG2E;
+#pragma unroll
+  for (int n = 0; n < KEYS / 8; n++)
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      int key = key0 + n * 8 + column + i % 2;
+      const sight &t = sees[i / 2];
+      float x = PLAIN ? s[n][i] * factor : adjust(a, s[n][i], head, key, t.position) * LOG2E;
+      s[n][i] = whole || (key >= t.first && key <= t.last) ? x : -INFINITY;
+    }
+}
+
+template <int DEPTH, int KEYS> __device__ static inline void soften(rows_state<DEPTH> &r, float (&s)[KEYS / 8][4]) {
+#pragma unroll
+  for (int h = 0; h < 2; h++) {
+    float top = r.max[h];
+#pragma unroll
+    for (int n = 0; n < KEYS / 8; n++) top = fmaxf(top, fmaxf(s[n][2 * h], s[n][2 * h + 1]));
+    top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
+    top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
+    float base = top == -INFINITY ? 0 : top, old = exp2f(r.max[h] - base), sum = 0;
+    r.max[h] = top;
+#pragma unroll
+    for (int n = 0; n < KEYS / 8; n++) {
+      s[n][2 * h] = exp2f(s[n][2 * h] - base), s[n][2 * h + 1] = exp2f(s[n][2 * h + 1] - base);
+      sum += s[n][2 * h] + s[n][2 * h + 1];
+    }
+    r.sum[h] = r.sum[h] * old + sum;
+#pragma unroll
+    for (int d = 0; d < DEPTH * 2; d++) r.out[d][2 * h] *= old, r.out[d][2 * h + 1] *= old;
+  }
+}
+
+template <typename T, int DEPTH>
+__device__ static inline void add_values(rows_state<DEPTH> &r, const float (&s)[shape<DEPTH>::KEYS / 8][4],
+                                         const T *v) {
+  int lane = threadIdx.x % WARP, row = lane % 16, half = lane / 16;
+#pragma unroll
+  for (int n = 0; n < shape<DEPTH>::KEYS / 16; n++) {
+    const float *low = s[2 * n], *high = s[2 * n + 1];
+    const uint32_t p[4] = {mma<T>::pack(low[0], low[1]), mma<T>::pack(low[2], low[3]), mma<T>::pack(high[0], high[1]),
+                           mma<T>::pack(high[2], high[3])};
+#pragma unroll
+    for (int d = 0; d < DEPTH; d++) {
+      uint32_t m[4];
+      load_transposed(m, v + place<DEPTH>(n * 16 + row, 2 * d + half));
+      mma<T>::run(r.out[2 * d], p, m[0], m[1]);
+      mma<T>::run(r.out[2 * d + 1], p, m[2], m[3]);
+    }
+  }
+}
+
+template <typename T, int DEPTH>
+__device__ static inline void load_queries(const tri_attention_args &a, const tile &t, int head,
+                                           uint32_t (&q)[DEPTH][4]) {
+  int lane = threadIdx.x % WARP, row0 = threadIdx.x / WARP * 16 + lane / 4;
+#pragma unroll
+  for (int d = 0; d < DEPTH; d++)
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      int row = row0 + i % 2 * 8, column = d * 16 + i / 2 * 8 + lane % 4 * 2;
+      bool there = row < t.rows && column < a.kv.head_dim;
+      const float *from = row_at(a.q, t.first + (there ? row : 0)) + (size_t)head * (size_t)a.kv.head_dim;
+      float2 x = there ? *(const float2 *)(from + column) : make_float2(0, 0);
+      q[d][i] = mma<T>::pack(x.x, x.y);
+    }
+}
+
+template <typename T, int DEPTH>
+__device__ static inline void store_rows(const tri_attention_args &a, const tile &t, int head, rows_state<DEPTH> &r) {
+  int lane = threadIdx.x % WARP, row0 = threadIdx.x / WARP * 16 + lane / 4;
+#pragma unroll
+  for (int h = 0; h < 2; h++) {
+    float sum = r.sum[h];
+    sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+    sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+    if (row0 + h * 8 >= t.rows) continue;
+    size_t at = (size_t)(t.first + row0 + h * 8) * (size_t)a.out.ld + (size_t)head * (size_t)a.kv.head_dim;
+#pragma unroll
+    for (int d = 0; d < DEPTH * 2; d++) {
+      int column = d * 8 + lane % 4 * 2;
+      float low = r.out[d][2 * h] / sum, high = r.out[d][2 * h + 1] / sum;
+      if (column >= a.kv.head_dim) continue;
+      if (a.out.dtype == TRI_F32)
+        *(float2 *)(a.out.data + at + (size_t)column) = make_float2(low, high);
+      else
+        *(uint32_t *)((T *)a.out.data + at + (size_t)column) = mma<T>::pack(low, high);
+    }
+  }
+}
+
+template <typename T, int DEPTH, bool PLAIN>
+__global__ __launch_bounds__(THREADS) static void prompt_kernel(tri_attention_args a, tri_batch b) {
+  constexpr int KEYS = shape<DEPTH>::KEYS, TILE = shape<DEPTH>::TILE;
+  extern __shared__ __align__(128) char room[];
+  T *keys = (T *)room, *values = keys + STAGES * TILE;
+  int head = blockIdx.x, kv_head = a.kv_head_of[head], lane = threadIdx.x % WARP;
+  tile t = tile_of(b, (int)(gridDim.y - 1 - blockIdx.y)); /* the longest first */
+  if (!t.rows) return;
+  int context = b.context_len[t.seq], position0 = context - (b.seq_start[t.seq + 1] - t.first);
+  const int32_t *pages = b.block_table + (size_t)t.seq * (size_t)b.block_table_stride;
+  int end = a.causal ? position0 + t.rows : context, begin = 0; /* of the keys that any row sees */
+  int first_last = a.causal ? position0 : context - 1;          /* the last key of the first row */
+  if (a.window > 0) begin = max(0, first_last - a.window + 1) / KEYS * KEYS;
+  sight sees[2];
+  for (int h = 0; h < 2; h++) {
+    int position = position0 + (int)threadIdx.x / WARP * 16 + lane / 4 + h * 8,
+        last = a.causal ? position : context - 1;
+    sees[h] = {position, a.window > 0 ? last - a.window + 1 : 0, min(last, context - 1)};
+  }
+  uint32_t q[DEPTH][4];
+  rows_state<DEPTH> r;
+  load_queries<T, DEPTH>(a, t, head, q);
+  for (int h = 0; h < 2; h++) {
+    r.max[h] = a.sinks ? a.sinks[head] * 1.44269504f : -INFINITY;
+    r.sum[h] = a.sinks && lane % 4 == 0 ? 1 : 0;
+  }
+#pragma unroll
+  for (int d = 0; d < DEPTH * 2; d++)
+#pragma unroll
+    for (int i = 0; i < 4; i++) r.out[d][i] = 0;
+  fetch<T, DEPTH>(a, pages, kv_head, begin, end, keys, values);
+  for (int key0 = begin, stage = 0; key0 < end; key0 += KEYS, stage ^= 1) {
+    if (key0 + KEYS < end) {
+      fetch<T, DEPTH>(a, pages, kv_head, key0 + KEYS, end, keys + (stage ^ 1) * TILE, values + (stage ^ 1) * TILE);
+      wait_copies<1>();
+    } else {
+      wait_copies<0>();
+    }
+    __syncthreads();
+    float s[KEYS / 8][4];
+    scores<T, DEPTH>(s, q, keys + stage * TILE);
+    bool whole = key0 + KEYS - 1 <= min(first_last, context - 1) && a.window <= 0;
+    finish_scores<KEYS, PLAIN>(a, s, head, key0, sees, whole);
+    soften<DEPTH, KEYS>(r, s);
+    add_values<T, DEPTH>(r, s, values + stage * TILE);
+    __syncthreads();
+  }
+  store_rows<T, DEPTH>(a, t, head, r);
+}
+
+template <typename T, int DEPTH, bool PLAIN>
+static cudaError_t start(cudaStream_t stream, const tri_attention_args &a) {
+  constexpr size_t bytes = shape<DEPTH>::BYTES;
+  /* No sequence of one token has a tile; every other one has at most one that is not full. */
+  dim3 grid(a.num_heads, a.q.rows / ROWS + min(a.batch->num_seqs, a.q.rows / 2));
+  cudaError_t e =
+      cudaFuncSetAttribute(prompt_kernel<T, DEPTH, PLAIN>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+  if (e == cudaSuccess) prompt_kernel<T, DEPTH, PLAIN><<<grid, THREADS, bytes, stream>>>(a, *a.batch);
+  return e;
+}
+
+template <typename T, int DEPTH> static cudaError_t start_plain(cudaStream_t stream, const tri_attention_args &a) {
+  bool plain = a.softcap <= 0 && !a.alibi_slopes && !a.position_bias;
+  constexpr int ANY = DEPTH <= 4 ? 4 : DEPTH <= 8 ? 8 : 16; /* rarer ones share code */
+  return plain ? start<T, DEPTH, true>(stream, a) : start<T, ANY, false>(stream, a);
+}
+
+template <typename T> static cudaError_t start_depth(cudaStream_t stream, const tri_attention_args &a) {
+  int depth = (a.kv.head_dim + 15) / 16;
+  return depth <= 4   ? start_plain<T, 4>(stream, a)
+         : depth <= 5 ? start_plain<T, 5>(stream, a)
+         : depth <= 6 ? start_plain<T, 6>(stream, a)
+         : depth <= 8 ? start_plain<T, 8>(stream, a)
+                      : start_plain<T, 16>(stream, a);
+}
+
+cudaError_t tri_cuda_prompt(cudaStream_t stream, const tri_attention_args *a) {
+  return a->kv.dtype == TRI_BF16 ? start_depth<__nv_bfloat16>(stream, *a) : start_depth<__half>(stream, *a);
+}

@@ -1,0 +1,315 @@
+/* `trireme bench memory`: how much memory the activations of an encoder take, and how often it is asked for, when
+ * sequences of random lengths come one batch after the other: the chunked plan of runtime/activation_plan.h beside
+ * other allocators, on the same lengths.
+ *
+ * Nothing is computed and nothing is really allocated: the memory only counts. Times are those of the allocators' own
+ * work; what a device takes for an allocation comes on top, for each that is counted. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/floor.h"
+#include "runtime/base/mem.h"
+#include "runtime/base/options.h"
+#include "runtime/base/wait.h"
+#include "runtime/encoder_lives.h"
+#include "runtime/forward.h"
+#include "runtime/limits.h"
+#include "worker/bench/caching_allocator.h"
+#include "worker/bench/greedy_arena.h"
+
+enum { ALIGNMENT = 64, MAX_REQUESTS = 1 << 20, MAX_LEN = 1 << 20, MAX_BATCH = 1024 };
+
+struct bench_options {
+  const char *model;
+  int requests, min_len, max_len, batch, idle_every, release_after;
+  uint64_t seed;
+  bool json;
+};
+
+static const tri_option options[] = {
+    {TRI_OPT(struct bench_options, model), .name = "model", .metavar = "DIR",
+     .help = "an encoder, or an encoder-decoder for its encoder; only its config.json is read. Default: the shape of "
+             "BERT-base"},
+    {TRI_OPT(struct bench_options, requests), .name = "requests", .min = 1, .max = MAX_REQUESTS, .fallback = "1000",
+     .metavar = "N", .help = "batches, one after the other"},
+    {TRI_OPT(struct bench_options, min_len), .name = "min-len", .min = 1, .max = MAX_LEN, .fallback = "5",
+     .metavar = "N", .help = "tokens of the shortest sequence"},
+    {TRI_OPT(struct bench_options, max_len), .name = "max-len", .min = 1, .max = MAX_LEN, .fallback = "500",
+     .metavar = "N", .help = "tokens of the longest; every length between is as likely"},
+    {TRI_OPT(struct bench_options, batch), .name = "batch", .min = 1, .max = MAX_BATCH, .fallback = "1", .metavar = "N",
+     .help = "sequences of a batch, each with a length of its own, without padding"},
+    {TRI_OPT(struct bench_options, idle_every), .name = "idle-every", .min = 1, .max = MAX_REQUESTS, .fallback = "1",
+     .metavar = "N", .help = "after so many batches there is a moment to give memory back"},
+    {TRI_OPT(struct bench_options, release_after), .name = "release-after", .min = 1, .max = MAX_REQUESTS,
+     .fallback = "64", .metavar = "N", .help = "batches that a chunk must have gone unused before it is given back"},
+    {TRI_OPT(struct bench_options, seed), .name = "seed", .fallback = "0", .metavar = "N", .help = "of the lengths"},
+    {TRI_OPT(struct bench_options, json), .name = "json", .fallback = "false",
+     .help = "one JSON object instead of a table"},
+};
+
+static const tri_options_spec spec = {
+    .program = "trireme bench memory",
+    .usage = "[OPTION]...",
+    .summary = "Compares allocators for an encoder's activations on sequences of random lengths, without running it.",
+    .version = "trireme bench memory 0.1.0",
+    TRI_OPTIONS(options),
+};
+
+static const char bert_base[] =
+    "{\"architectures\":[\"BertModel\"],\"model_type\":\"bert\",\"hidden_size\":768,\"num_hidden_layers\":12,"
+    "\"num_attention_heads\":12,\"intermediate_size\":3072,\"vocab_size\":30522,\"max_position_embeddings\":512,"
+    "\"hidden_act\":\"gelu\"}";
+
+/* ---- memory that only counts ---- */
+
+struct device {
+  size_t held, high_water;
+  uint64_t allocs, frees, alloc_bytes;
+  uintptr_t next;
+};
+
+static tri_status device_alloc(void *ctx, size_t bytes, void **out) {
+  struct device *d = ctx;
+  d->held += bytes;
+  if (d->held > d->high_water) d->high_water = d->held;
+  d->allocs++;
+  d->alloc_bytes += bytes;
+  d->next += ((bytes | 0xfff) + 1); /* addresses that nobody follows, aligned as pages are */
+  *out = (void *)d->next;
+  return TRI_OK;
+}
+
+static void device_free(void *ctx, void *p, size_t bytes) {
+  struct device *d = ctx;
+  (void)p;
+  d->held -= bytes;
+  d->frees++;
+}
+
+/* ---- the contenders ---- */
+
+enum { CHUNKS, CHUNKS_PAPER, CACHING, GREEDY_GROW, GREEDY_EXACT, NUM_CONTENDERS };
+static const char *const names[] = {"chunks", "chunks_paper", "caching", "greedy_grow", "greedy_exact"};
+static const char *const titles[] = {"chunks", "chunks, as in the paper", "caching, as PyTorch",
+                                     "greedy by size, grown", "greedy by size, exact"};
+
+struct contender {
+  struct device device;
+  tri_activation_plan *plan;
+  tri_caching_allocator *caching;
+  tri_greedy_arena *greedy;
+  double held_sum; /* bytes, over the batches */
+  double *us;      /* [requests] */
+};
+
+struct bench {
+  struct bench_options o;
+  tri_model_config model;
+  tri_shard shard;
+  tri_encoder_lives *lives;
+  int *events; /* [2 count] in the order of operators: i + 1 for the beginning of tensor i, -(i + 1) behind its end */
+  tri_caching_block **blocks; /* [count] */
+  struct contender all[NUM_CONTENDERS];
+  size_t floor_most, fixed;
+  double floor_sum;
+  uint64_t random;
+};
+
+static uint64_t draw(struct bench *b) { /* SplitMix64 (Steele et al., 2014) */
+  uint64_t z = b->random += 0x9e3779b97f4a7c15u;
+  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+  return z ^ z >> 31;
+}
+
+static void order_events(struct bench *b) {
+  const tri_encoder_lives *l = b->lives;
+  int n = 0;
+  for (int op = 0; op < l->num_ops; op++) {
+    for (int i = 0; i < l->count; i++)
+      if (l->lives[i].first_op == op) b->events[n++] = i + 1;
+    for (int i = 0; i < l->count; i++)
+      if (l->lives[i].last_op == op) b->events[n++] = -(i + 1);
+  }
+}
+
+static tri_status run_caching(struct bench *b, tri_caching_allocator *a) {
+  for (int e = 0; e < 2 * b->lives->count; e++) {
+    int i = b->events[e];
+    if (i < 0) {
+      tri_caching_free(a, b->blocks[-i - 1]);
+      continue;
+    }
+    tri_status st = tri_caching_alloc(a, b->lives->lives[i - 1].bytes, &b->blocks[i - 1]);
+    if (st != TRI_OK) return st;
+  }
+  return TRI_OK;
+}
+
+static tri_status run_one(struct bench *b, struct contender *c, int request, tri_error *err) {
+  int64_t start = tri_now_ns();
+  tri_status st = c->plan      ? tri_activation_plan_make(c->plan, b->lives->lives, b->lives->count, err)
+                  : c->caching ? run_caching(b, c->caching)
+                               : tri_greedy_make(c->greedy, b->lives->lives, b->lives->count);
+  c->us[request] = (double)(tri_now_ns() - start) * 1e-3;
+  c->held_sum += (double)c->device.held;
+  return st;
+}
+
+static tri_status run_batch(struct bench *b, int request, tri_error *err) {
+  const struct bench_options *o = &b->o;
+  int tokens = 0;
+  for (int i = 0; i < o->batch; i++) tokens += o->min_len + (int)(draw(b) % (uint64_t)(o->max_len - o->min_len + 1));
+  if (!tri_encoder_lives_resize(b->lives, tokens, o->batch))
+    return tri_fail(err, TRI_OVERFLOW, "max-len", "the activations of %d tokens overflow", tokens);
+  size_t live = tri_live_bytes(b->lives->lives, b->lives->count);
+  if (live > b->floor_most) b->floor_most = live;
+  b->floor_sum += (double)live;
+  for (int i = 0; i < NUM_CONTENDERS; i++) {
+    tri_status st = run_one(b, &b->all[i], request, err);
+    if (st != TRI_OK) return tri_fail(err, st, names[i], "%s: %s", names[i], tri_status_text(st));
+  }
+  tri_activation_plan_release(b->all[CHUNKS_PAPER].plan, 1);
+  if ((request + 1) % o->idle_every == 0) tri_activation_plan_release(b->all[CHUNKS].plan, o->release_after);
+  return TRI_OK;
+}
+
+/* ---- from the options to the contenders ---- */
+
+static tri_status load_model(struct bench *b, tri_error *err) {
+  static tri_model_config whole;
+  const struct bench_options *o = &b->o;
+  tri_limits limits;
+  tri_limits_config lc = {.max_num_seqs = o->batch,
+                          .max_num_batched_tokens = o->batch * o->max_len,
+                          .block_size = 16,
+                          .max_model_len = o->max_len};
+  tri_status st;
+  TRI_TRY(o->model ? tri_model_config_load(o->model, &whole, err)
+                   : tri_model_config_parse(bert_base, strlen(bert_base), NULL, 0, &whole, err));
+  b->model = whole;
+  if (whole.seq2seq.on) tri_model_config_source(&whole, &b->model);
+  TRI_TRY(tri_limits_make(&b->model, &lc, &limits, err));
+  TRI_TRY(tri_shard_make(&b->model, (tri_parallel){.tp = 1, .pp = 1}, &b->shard, err));
+  TRI_TRY(tri_encoder_lives_create(&b->model, &b->shard, &b->lives, err));
+  if (!tri_forward_bytes(&b->model, &b->shard, &limits, 1, &b->fixed))
+    st = tri_fail(err, TRI_OVERFLOW, "max-len", "the activations of %d tokens overflow", lc.max_num_batched_tokens);
+cleanup:
+  return st;
+}
+
+static tri_status make_contenders(struct bench *b, tri_error *err) {
+  tri_status st = TRI_OK;
+  for (int i = 0; i < NUM_CONTENDERS; i++) {
+    struct contender *c = &b->all[i];
+    tri_activation_memory memory = {&c->device, device_alloc, device_free};
+    tri_activation_config config = tri_activation_config_default(memory);
+    config.alignment = ALIGNMENT;
+    config.keep_small = i == CHUNKS_PAPER;
+    if (i == CHUNKS || i == CHUNKS_PAPER) TRI_TRY(tri_activation_plan_create(&config, &c->plan, err));
+    if (i == CACHING) TRI_TRY(tri_caching_create(memory, &c->caching));
+    if (i == GREEDY_GROW || i == GREEDY_EXACT)
+      TRI_TRY(tri_greedy_create(memory, ALIGNMENT, i == GREEDY_EXACT, &c->greedy));
+    if (!(c->us = tri_calloc((size_t)b->o.requests, sizeof *c->us))) st = TRI_NO_MEMORY;
+    if (st != TRI_OK) goto cleanup;
+  }
+  b->events = tri_calloc(2 * (size_t)b->lives->count, sizeof *b->events);
+  b->blocks = tri_calloc((size_t)b->lives->count, sizeof *b->blocks);
+  if (!b->events || !b->blocks) st = TRI_NO_MEMORY;
+cleanup:
+  return st;
+}
+
+static void tear_down(struct bench *b) {
+  for (int i = 0; i < NUM_CONTENDERS; i++) {
+    tri_activation_plan_destroy(b->all[i].plan);
+    tri_caching_destroy(b->all[i].caching);
+    tri_greedy_destroy(b->all[i].greedy);
+    tri_free(b->all[i].us);
+  }
+  tri_encoder_lives_destroy(b->lives);
+  tri_free(b->events), tri_free(b->blocks);
+}
+
+/* ---- the report ---- */
+
+static int by_value(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+/* Of sorted times, by nearest rank. */
+static double percentile(const double *sorted, int n, int percent) {
+  return sorted[((int64_t)n * percent + 99) / 100 - 1];
+}
+
+static void print_json(const struct bench *b) {
+  const struct bench_options *o = &b->o;
+  printf("{\"model\":\"%s\",\"tensors\":%d,\"operators\":%d,\"requests\":%d,\"batch\":%d,\"min_len\":%d,\"max_len\":%d,"
+         "\"seed\":%llu,\"idle_every\":%d,\"release_after\":%d,\"floor_peak_bytes\":%zu,\"floor_mean_bytes\":%.0f,"
+         "\"static_bytes\":%zu,\"allocators\":[",
+         b->model.arch->model_type, b->lives->count, b->lives->num_ops, o->requests, o->batch, o->min_len, o->max_len,
+         (unsigned long long)o->seed, o->idle_every, o->release_after, b->floor_most, b->floor_sum / o->requests,
+         b->fixed);
+  for (int i = 0; i < NUM_CONTENDERS; i++) {
+    const struct contender *c = &b->all[i];
+    printf(
+        "%s{\"name\":\"%s\",\"peak_bytes\":%zu,\"mean_bytes\":%.0f,\"allocs\":%llu,\"alloc_bytes\":%llu,\"frees\":%llu,"
+        "\"plan_us_median\":%.2f,\"plan_us_p99\":%.2f}",
+        i ? "," : "", names[i], c->device.high_water, c->held_sum / o->requests, (unsigned long long)c->device.allocs,
+        (unsigned long long)c->device.alloc_bytes, (unsigned long long)c->device.frees,
+        percentile(c->us, o->requests, 50), percentile(c->us, o->requests, 99));
+  }
+  printf("]}\n");
+}
+
+static double mib(double bytes) { return bytes / 0x1p20; }
+
+static void print_table(const struct bench *b) {
+  const struct bench_options *o = &b->o;
+  printf("%s, %d layers, hidden %lld: %d tensors over %d operators\n"
+         "%d batches of %d x %d to %d tokens, seed %llu; idle every %d, chunks are given back after %d\n\n"
+         "%-26s%10s%10s%9s%12s%9s%13s%9s\n",
+         b->model.arch->model_type, b->shard.layers.count, (long long)b->model.hidden_size, b->lives->count,
+         b->lives->num_ops, o->requests, o->batch, o->min_len, o->max_len, (unsigned long long)o->seed, o->idle_every,
+         o->release_after, "", "peak MiB", "mean MiB", "allocs", "MiB alloc.", "frees", "us, median", "p99");
+  for (int i = 0; i < NUM_CONTENDERS; i++) {
+    const struct contender *c = &b->all[i];
+    printf("%-26s%10.2f%10.2f%9llu%12.1f%9llu%13.1f%9.1f\n", titles[i], mib((double)c->device.high_water),
+           mib(c->held_sum / o->requests), (unsigned long long)c->device.allocs, mib((double)c->device.alloc_bytes),
+           (unsigned long long)c->device.frees, percentile(c->us, o->requests, 50), percentile(c->us, o->requests, 99));
+  }
+  printf("%-26s%10.2f%10.2f\n%-26s%10.2f%10.2f%9d%12.1f\n", "floor: what lives at once", mib((double)b->floor_most),
+         mib(b->floor_sum / o->requests), "static, for the longest", mib((double)b->fixed), mib((double)b->fixed), 1,
+         mib((double)b->fixed));
+}
+
+static tri_status run(struct bench *b, tri_error *err) {
+  tri_status st;
+  if (b->o.min_len > b->o.max_len)
+    return tri_fail(err, TRI_INVALID_ARGUMENT, "min-len", "--min-len %d is above --max-len %d", b->o.min_len,
+                    b->o.max_len);
+  TRI_TRY(load_model(b, err));
+  TRI_TRY(make_contenders(b, err));
+  order_events(b);
+  b->random = b->o.seed;
+  for (int i = 0; i < b->o.requests; i++) TRI_TRY(run_batch(b, i, err));
+  for (int i = 0; i < NUM_CONTENDERS; i++) qsort(b->all[i].us, (size_t)b->o.requests, sizeof *b->all[i].us, by_value);
+  (b->o.json ? print_json : print_table)(b);
+cleanup:
+  return st;
+}
+
+int main(int argc, char **argv) {
+  static struct bench b;
+  tri_options *opts = NULL;
+  tri_error err = {0};
+  int code = tri_options_main(&spec, &b.o, argc, argv, &opts);
+  if (code >= 0) return code;
+  tri_status st = run(&b, &err);
+  if (st != TRI_OK) fprintf(stderr, "trireme bench memory: %s\n", err.status ? err.message : tri_status_text(st));
+  tear_down(&b);
+  tri_options_free(opts);
+  return st == TRI_INVALID_ARGUMENT ? TRI_EXIT_USAGE : tri_exit_code(st);
+}
