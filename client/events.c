@@ -51,6 +51,7 @@ static bool done_event(trireme *c, trireme_event *e) {
   e->done.first_token_ms = d->first_token_ms;
   e->done.total_ms = d->total_ms;
   e->done.preemptions = d->preemptions;
+  e->done.timed_out = d->timed_out;
   return true;
 }
 
@@ -73,6 +74,7 @@ static bool status_event(trireme *c, trireme_event *e) {
   e->status = (trireme_status){.version = text(c, s->version),
                                .model = text(c, s->model),
                                .state = text(c, s->state),
+                               .task = text(c, s->task),
                                .uptime_s = s->uptime_s,
                                .clients = s->clients,
                                .running = s->running,

@@ -240,7 +240,7 @@ void trireme_close(trireme *c) {
 /* ---- requests ---- */
 
 void trireme_request_init(trireme_request *r) {
-  *r = (trireme_request){.max_tokens = 16,
+  *r = (trireme_request){.max_tokens = TRIREME_UNSET,
                          .temperature = NAN,
                          .top_p = NAN,
                          .top_k = TRIREME_UNSET,
@@ -303,7 +303,8 @@ static trireme_result put_submit(const trireme_request *r, tri_submit *s, tri_ar
   s->num_token_ids = r->num_token_ids;
   s->stream = !r->no_stream;
   s->on_disconnect = r->continue_on_disconnect ? TRI_DISCONNECT_CONTINUE : TRI_DISCONNECT_CANCEL;
-  p->max_tokens = r->max_tokens;
+  p->has_max_tokens = r->max_tokens != TRIREME_UNSET;
+  if (p->has_max_tokens) p->max_tokens = r->max_tokens;
   p->min_tokens = r->min_tokens;
   put_num(r->temperature, &p->temperature, &p->has_temperature);
   put_num(r->top_p, &p->top_p, &p->has_top_p);
@@ -335,6 +336,12 @@ static trireme_result put_submit(const trireme_request *r, tri_submit *s, tri_ar
   return TRIREME_OK;
 }
 
+/* An empty list is not sent, and the coordinator would ask for what seems to be missing. */
+static trireme_result check_ids(const char *text, const uint32_t *ids, size_t count, trireme_error *error) {
+  if (text || !ids || count) return TRIREME_OK;
+  return tri_client_say(error, TRIREME_INVALID, TRI_INVALID_ARGUMENT, "token_ids", "token_ids is empty");
+}
+
 /* Numbers and sends c->out. */
 static trireme_result send_out(trireme *c, uint64_t *id, trireme_error *error) {
   c->out->id = c->next_id;
@@ -351,7 +358,8 @@ static trireme_result send_out(trireme *c, uint64_t *id, trireme_error *error) {
 
 trireme_result trireme_submit(trireme *c, const trireme_request *r, uint64_t *id, trireme_error *error) {
   c->out->op = TRI_OP_SUBMIT;
-  trireme_result st = put_submit(r, &c->out->submit, c->arena, error);
+  trireme_result st = check_ids(r->prompt, r->token_ids, r->num_token_ids, error);
+  if (!st) st = put_submit(r, &c->out->submit, c->arena, error);
   return st ? st : send_out(c, id, error);
 }
 
@@ -375,7 +383,8 @@ static trireme_result send_encode(trireme *c, tri_client_op op, const trireme_en
   if (r->activation && !tri_activation_parse(r->activation, &e->activation))
     return tri_client_say(error, TRIREME_INVALID, TRI_INVALID_ARGUMENT, "activation",
                           "activation is \"%.40s\"; allowed are none, softmax and sigmoid", r->activation);
-  return send_out(c, id, error);
+  trireme_result st = check_ids(r->text, r->token_ids, r->num_token_ids, error);
+  return st ? st : send_out(c, id, error);
 }
 
 trireme_result trireme_embed(trireme *c, const trireme_encode_request *r, uint64_t *id, trireme_error *error) {

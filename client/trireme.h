@@ -110,7 +110,7 @@ typedef struct trireme_request {
   const char *model; /* NULL: the one that is served */
   const char
       *request_id;    /* 32 hexadecimal digits: submitting it again gives the same job; NULL: the library draws one */
-  int64_t max_tokens; /* 16; -1: as many as the context holds */
+  int64_t max_tokens; /* TRIREME_UNSET: 16, or as many as fit; -1: as many as fit. More than that is refused */
   int64_t min_tokens; /* 0 */
   double temperature; /* NaN: the model's own value, else 1. 0: the most probable token */
   double top_p;       /* NaN: the model's own value, else 1 */
@@ -124,9 +124,9 @@ typedef struct trireme_request {
   int64_t num_beams;     /* TRIREME_UNSET: the model's own where temperature is NaN, else 1: no beam search */
   double length_penalty; /* of a beam search. NaN: the model's own value, else 1 */
   trireme_early_stopping early_stopping;
-  int64_t logprobs;            /* -1: none; 0 .. 20: of each token and that many alternatives */
-  bool ignore_eos, echo;       /* go on after the end of the text; repeat the prompt's text first */
-  bool no_stream;              /* no events but the last one, which holds the whole text */
+  int64_t logprobs;      /* -1: none; 0 .. 20: of each token and that many alternatives */
+  bool ignore_eos, echo; /* go on after the end of the text; repeat the prompt's text, or that of its ids, first */
+  bool no_stream;        /* no events but the last one, which holds the whole text */
   bool continue_on_disconnect; /* go on when this connection ends: trireme_attach finds it again */
   const trireme_string *stop;  /* texts that end the generation */
   size_t num_stop;
@@ -170,8 +170,9 @@ trireme_result trireme_classify(trireme *c, const trireme_encode_request *r, uin
  */
 trireme_result trireme_attach(trireme *c, const char *request_id, uint64_t offset, uint64_t *id, trireme_error *error);
 /* Cancels a request of this connection (by its number; request_id NULL), or any (by request_id). The request then ends
- * with an event DONE whose finish_reason is "abort", an embed or classify with an ERROR "aborted". The cancel itself is
- * answered only when it fails, with an ERROR of the number *id (may be NULL). */
+ * with an event DONE whose finish_reason is "abort", an embed or classify with an ERROR "aborted" ("timeout" is that of
+ * a passed deadline). The cancel itself is answered only when it fails, with an ERROR of the number *id (may be NULL).
+ */
 trireme_result trireme_cancel(trireme *c, uint64_t target, const char *request_id, uint64_t *id, trireme_error *error);
 trireme_result trireme_ask_status(trireme *c, uint64_t *id, trireme_error *error);
 trireme_result trireme_ask_stats(trireme *c, uint64_t *id, trireme_error *error);
@@ -231,12 +232,13 @@ typedef struct trireme_rank_status {
   uint32_t group, rank;
   const char *host;
   int64_t pid;
-  uint64_t step, block, collective;
+  uint64_t step, block, collective; /* block: the layer under way; UINT32_MAX: none, between steps */
   double seconds_since_report;
 } trireme_rank_status;
 
 typedef struct trireme_status {
   const char *version, *model, *state;
+  const char *task; /* what the model does: "generate" "embed" "classify" */
   double uptime_s;
   uint64_t clients, running, waiting;
   uint64_t requests_done, requests_failed, requests_aborted, prompt_tokens, generation_tokens;
@@ -276,6 +278,7 @@ typedef struct trireme_event {
       uint64_t prompt_tokens, completion_tokens;
       double queue_ms, first_token_ms, total_ms;
       uint32_t preemptions;
+      bool timed_out; /* "abort" was the end because deadline_ms had passed; otherwise somebody cancelled it */
     } done;
     trireme_error error;
     trireme_status status;

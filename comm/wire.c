@@ -330,6 +330,7 @@ static const tri_field status_fields[] = {
     S_STR(tri_cluster_status, version),
     S_STR(tri_cluster_status, model),
     S_STR(tri_cluster_status, state),
+    S_STR(tri_cluster_status, task),
     S_F64(tri_cluster_status, uptime_s),
     S_U64(tri_cluster_status, clients),
     S_U64(tri_cluster_status, running),
@@ -398,6 +399,7 @@ static const tri_field r_done_fields[] = {
     R_F(TRI_FT_F64, "first_token_ms", done.first_token_ms),
     R_F(TRI_FT_F64, "total_ms", done.total_ms),
     R_F(TRI_FT_U32, "preemptions", done.preemptions),
+    {TRI_F(TRI_FT_BOOL, "timed_out", tri_server_msg, done.timed_out), .flags = TRI_FF_OMIT},
 };
 static const tri_field r_error_fields[] = {R_STR("code", error.code), R_STR("message", error.message),
                                            R_STR("field", error.field)};

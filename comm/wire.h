@@ -78,13 +78,13 @@ struct tri_wire_bias {
 
 /* Sampling and limits of a submit. Ranges: tri_wire_fields(). NaN / -1 where "absent" differs from every value. */
 typedef struct tri_sampling {
-  int64_t max_tokens;                                             /* default 16; -1: as many as fit */
-  int64_t min_tokens;                                             /* 0 */
-  double temperature;                                             /* absent: the model's generation_config, else 1 */
-  double top_p, min_p;                                            /* 1, 0 */
-  int64_t top_k;                                                  /* 0: all */
+  int64_t max_tokens;  /* absent: 16, or fewer where no more fit; -1: as many as fit */
+  int64_t min_tokens;  /* 0 */
+  double temperature;  /* absent: the model's generation_config, else 1 */
+  double top_p, min_p; /* 1, 0 */
+  int64_t top_k;       /* 0: all */
   double repetition_penalty, presence_penalty, frequency_penalty; /* 1, 0, 0 */
-  bool has_temperature, has_top_p, has_top_k, has_repetition_penalty;
+  bool has_max_tokens, has_temperature, has_top_p, has_top_k, has_repetition_penalty;
   bool has_seed;
   uint64_t seed;
   int64_t n;             /* 1 */
@@ -229,6 +229,7 @@ typedef struct tri_done {
   uint64_t prompt_tokens, completion_tokens;
   double queue_ms, first_token_ms, total_ms;
   uint32_t preemptions;
+  bool timed_out; /* an abort was the deadline's */
 } tri_done;
 
 #define TRI_STATUS_MAX_GROUPS 64
@@ -253,6 +254,7 @@ typedef struct tri_rank_status {
 
 typedef struct tri_cluster_status {
   tri_wire_str version, model, state; /* "starting" "serving" "draining" */
+  tri_wire_str task;                  /* of the model: "generate" "embed" "classify" */
   double uptime_s;
   uint64_t clients, running, waiting;
   uint64_t requests_done, requests_failed, requests_aborted, prompt_tokens, generation_tokens;

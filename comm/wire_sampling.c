@@ -6,7 +6,7 @@
   { .name = #name_, TRI_LIMIT(name_), .help = help_ }
 
 static const tri_wire_field limits[] = {
-    LIMIT_ENTRY(max_tokens, "most tokens to generate; -1: as many as the context holds; not 0"),
+    LIMIT_ENTRY(max_tokens, "most tokens to generate; -1: as many as the context holds; not 0; absent: 16"),
     LIMIT_ENTRY(min_tokens, "no end of the text before this many tokens"),
     LIMIT_ENTRY(temperature, "0 takes the most probable token; absent: the model's own, else 1"),
     LIMIT_ENTRY(top_p, "sample from the smallest set of tokens with this much probability"),
@@ -37,7 +37,8 @@ void tri_sampling_init(tri_sampling *s) {
   s->temperature = s->top_p = s->repetition_penalty = 1;
   s->min_p = s->presence_penalty = s->frequency_penalty = 0;
   s->top_k = 0;
-  s->has_temperature = s->has_top_p = s->has_top_k = s->has_repetition_penalty = s->has_seed = false;
+  s->has_max_tokens = s->has_temperature = s->has_top_p = s->has_top_k = s->has_repetition_penalty = false;
+  s->has_seed = false;
   s->seed = 0;
   s->n = 1;
   s->num_beams = 1;

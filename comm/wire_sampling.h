@@ -79,7 +79,7 @@ tri_status tri_sampling_finish(tri_decoder *d, tri_sampling *s, const tri_sampli
 
 /* Entries of a tri_field table for a struct S with a member `sampling`; flags_ of the fields with a has_*. */
 #define TRI_SAMPLING_FIELDS(S, flags_)                                                                                 \
-  TRI_SAMPLING_DEF_(TRI_FT_I64, S, max_tokens, 16), TRI_SAMPLING_DEF_(TRI_FT_I64, S, min_tokens, 0),                   \
+  TRI_SAMPLING_NUM_(TRI_FT_I64, S, max_tokens, 16, flags_), TRI_SAMPLING_DEF_(TRI_FT_I64, S, min_tokens, 0),           \
       TRI_SAMPLING_NUM_(TRI_FT_F64, S, temperature, 1, flags_), TRI_SAMPLING_NUM_(TRI_FT_F64, S, top_p, 1, flags_),    \
       TRI_SAMPLING_NUM_(TRI_FT_I64, S, top_k, 0, flags_), TRI_SAMPLING_DEF_(TRI_FT_F64, S, min_p, 0),                  \
       TRI_SAMPLING_NUM_(TRI_FT_F64, S, repetition_penalty, 1, flags_),                                                 \

@@ -87,16 +87,24 @@ static tri_status send_piece(tri_core *c, job *j, uint32_t i) {
 
 static bool has_news(const job_choice *ch) { return ch->sent < ch->num || ch->sent_text < ch->safe_len; }
 
+/* How much of the prompt's text from echo_at on fits into a message, in whole characters. */
+static size_t echo_piece(const job *j) {
+  size_t left = j->prompt_len - j->echo_at, n = TEXT_PER_MESSAGE;
+  if (left <= n) return left;
+  while (n > TEXT_PER_MESSAGE - 3 && ((unsigned char)j->prompt[j->echo_at + n] & 0xc0) == 0x80) n--;
+  return n;
+}
+
 /* The prompt's text comes first, but not again for who attaches behind it. */
 static tri_status send_echo(tri_core *c, job *j) {
   if (!j->echo || !j->prompt) return TRI_OK;
-  for (; j->echo_sent < (uint32_t)j->sampling.n; j->echo_sent++) {
-    uint32_t i = j->echo_sent;
-    if (j->choices[i].sent) continue;
-    tri_choice_tokens t = {.index = i, .text = {j->prompt, j->prompt_len}};
-    tri_status st = send_tokens(c, j, &t);
-    if (st != TRI_OK) return st;
-  }
+  for (; j->echo_sent < (uint32_t)j->sampling.n; j->echo_sent++, j->echo_at = 0)
+    while (!j->choices[j->echo_sent].sent && j->echo_at < j->prompt_len) {
+      tri_choice_tokens t = {.index = j->echo_sent, .text = {j->prompt + j->echo_at, echo_piece(j)}};
+      tri_status st = send_tokens(c, j, &t);
+      if (st != TRI_OK) return st;
+      j->echo_at += t.text.len;
+    }
   return TRI_OK;
 }
 
@@ -135,6 +143,7 @@ static tri_status send_done(tri_core *c, job *j, bool with_text) {
   d->prompt_tokens = j->num_prompt;
   d->completion_tokens = 0;
   d->preemptions = 0;
+  d->timed_out = j->timed_out;
   for (uint32_t i = 0; i < d->num_choices; i++) {
     const job_choice *ch = &j->choices[i];
     d->choices[i].reason = ch->reason;

@@ -226,8 +226,10 @@ tri_status encode_deliver(tri_core *c, job *j) {
   if (j->state != JOB_ENDED || j->done_sent) return TRI_OK;
   if (j->error)
     err = *j->error;
+  else if (j->timed_out)
+    tri_fail(&err, TRI_TIMEOUT, "deadline_ms", "deadline_ms passed before the request was answered");
   else if (!j->encode->values && j->choices[0].reason == TRI_FINISH_ABORT)
-    tri_fail(&err, TRI_ABORTED, "", "the request was cancelled, or its deadline_ms passed");
+    tri_fail(&err, TRI_ABORTED, "", "the request was cancelled");
   else if (!j->encode->values)
     tri_fail(&err, TRI_INTERNAL, "", "the group that got the request could not run it");
   st = err.status == TRI_OK ? send_values(c, j) : deliver_error(c, &j->peer, j->client_id, &err);

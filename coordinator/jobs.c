@@ -178,6 +178,7 @@ static void adopt(tri_core *c, job *j, const tri_zpeer *from, uint64_t client_id
   j->accepted_sent = false;
   j->known = true;
   j->echo_sent = 0;
+  j->echo_at = 0;
   for (int64_t i = 0; i < j->sampling.n; i++) {
     job_choice *ch = &j->choices[i];
     ch->sent = offset < ch->num ? offset : ch->num;
@@ -279,6 +280,19 @@ void job_cancel(tri_core *c, int64_t now, const tri_zpeer *from, const tri_clien
   c->cfg.io.to_client(c->cfg.io.ctx, from, &reply);
 }
 
+/* What was asked for must fit behind the prompt, or behind what begins an encoder-decoder's answer. What was not is cut
+ * by the group. */
+static tri_status check_max_tokens(const tri_core *c, const job *j, const group *g, tri_error *err) {
+  const tri_sampling *s = &j->sampling;
+  const tri_seq2seq *source = &c->cfg.model->seq2seq;
+  uint64_t before = source->on ? 1 + (source->forced_bos_token_id >= 0) : j->num_prompt;
+  if (!s->has_max_tokens || s->max_tokens < 0 || before + (uint64_t)s->max_tokens <= g->max_model_len) return TRI_OK;
+  return tri_fail(err, TRI_NO_CAPACITY, "max_tokens",
+                  "max_tokens is %lld, and %s %llu tokens; both together have at most max_model_len %llu",
+                  (long long)s->max_tokens, source->on ? "what begins an answer has" : "the prompt has",
+                  (unsigned long long)before, (unsigned long long)g->max_model_len);
+}
+
 static tri_status check_fit(const tri_core *c, const job *j, const group *g, tri_error *err) {
   if (j->encode) return encode_check_fit(j, g, err);
   if (c->cfg.model->seq2seq.on && j->num_prompt > g->max_model_len)
@@ -297,35 +311,50 @@ static tri_status check_fit(const tri_core *c, const job *j, const group *g, tri
   if (j->num_prompt >= g->kv_pages * g->block_size)
     return tri_fail(err, TRI_NO_CAPACITY, "prompt", "the prompt has %zu tokens, the KV cache holds %llu", j->num_prompt,
                     (unsigned long long)(g->kv_pages * g->block_size));
-  return TRI_OK;
+  return check_max_tokens(c, j, g, err);
 }
 
 /* The field that the prompt came in, for messages. */
 static const char *prompt_field(const job *j) { return j->encode ? "text" : "prompt"; }
 
+/* Every id that the request names is a token's. */
+static tri_status check_vocabulary(const tri_core *c, const job *j, const uint32_t *ids, size_t count, tri_error *err) {
+  const tri_sampling *s = &j->sampling;
+  uint64_t vocab = (uint64_t)c->cfg.model->vocab_size;
+  for (size_t i = 0; i < count; i++)
+    if (ids[i] >= vocab)
+      return tri_fail(err, TRI_OUT_OF_RANGE, "token_ids", "token_ids[%zu] is %u, the vocabulary has %llu tokens", i,
+                      ids[i], (unsigned long long)vocab);
+  for (int i = 0; i < s->num_logit_bias; i++)
+    if (s->logit_bias[i].id >= vocab)
+      return tri_fail(err, TRI_OUT_OF_RANGE, "logit_bias", "logit_bias names token %u, the vocabulary has %llu tokens",
+                      s->logit_bias[i].id, (unsigned long long)vocab);
+  for (int i = 0; i < s->num_stop_token_ids; i++)
+    if (s->stop_token_ids[i] >= vocab)
+      return tri_fail(err, TRI_OUT_OF_RANGE, "stop_token_ids",
+                      "stop_token_ids names token %u, the vocabulary has %llu tokens", s->stop_token_ids[i],
+                      (unsigned long long)vocab);
+  return TRI_OK;
+}
+
 static void take_prompt(tri_core *c, int64_t now, job *j, const uint32_t *ids, size_t count) {
   tri_error err = {0};
   if (!count) tri_fail(&err, TRI_INVALID_ARGUMENT, prompt_field(j), "the %s has no tokens", prompt_field(j));
-  for (size_t i = 0; i < count && err.status == TRI_OK; i++)
-    if (ids[i] >= (uint64_t)c->cfg.model->vocab_size)
-      tri_fail(&err, TRI_OUT_OF_RANGE, "token_ids", "token_ids[%zu] is %u, the vocabulary has %lld tokens", i, ids[i],
-               (long long)c->cfg.model->vocab_size);
-  for (int i = 0; i < j->sampling.num_logit_bias && err.status == TRI_OK; i++)
-    if (j->sampling.logit_bias[i].id >= (uint64_t)c->cfg.model->vocab_size)
-      tri_fail(&err, TRI_OUT_OF_RANGE, "logit_bias", "logit_bias names token %u, the vocabulary has %lld tokens",
-               j->sampling.logit_bias[i].id, (long long)c->cfg.model->vocab_size);
+  if (err.status == TRI_OK) check_vocabulary(c, j, ids, count, &err);
   if (err.status == TRI_OK && !(j->prompt_ids = tri_malloc(count, sizeof *ids)))
     tri_fail(&err, TRI_NO_MEMORY, prompt_field(j), "no memory for the %s", prompt_field(j));
   uint32_t index;
   group *g = member_pick(c, &index);
   j->num_prompt = count;
   if (err.status == TRI_OK && g) check_fit(c, j, g, &err);
+  if (err.status == TRI_OK) memcpy(j->prompt_ids, ids, count * sizeof *ids);
   if (err.status == TRI_OK && j->encode) encode_reserve(c, j, ids, count, &err);
+  if (err.status == TRI_OK && j->echo && !j->prompt && prompt_echo(c, j) != TRI_OK)
+    tri_fail(&err, TRI_NO_MEMORY, "echo", "no memory for the prompt's text");
   if (err.status != TRI_OK) {
     job_fail(c, now, j, &err);
     return;
   }
-  memcpy(j->prompt_ids, ids, count * sizeof *ids);
   c->prompt_tokens += count;
   j->state = JOB_QUEUED;
   c->num_queued++;
@@ -380,6 +409,11 @@ static bool assign(tri_core *c, int64_t now, job *j, group *g, uint32_t index) {
   return true;
 }
 
+static void expire(tri_core *c, int64_t now, job *j) {
+  j->timed_out = true;
+  job_abort(c, now, j);
+}
+
 void job_dispatch(tri_core *c, int64_t now) {
   /* The queued ones are the newest: walk back to the first of them. */
   job *j = c->active.tail;
@@ -392,7 +426,7 @@ void job_dispatch(tri_core *c, int64_t now) {
     group *g = member_pick(c, &index);
     if (!g) return;
     if (now >= j->deadline_ns)
-      job_abort(c, now, j);
+      expire(c, now, j);
     else if (check_fit(c, j, g, &err) != TRI_OK)
       job_fail(c, now, j, &err);
     else if (!assign(c, now, j, g, index))
@@ -496,6 +530,8 @@ void job_tokens(tri_core *c, int64_t now, uint32_t index, const tri_group_tokens
     if (ch->ended) continue;
     bool none = t->flags & TRI_TOKEN_NONE;
     if (j->encode && !none) continue; /* there are no tokens to draw */
+    /* What is cancelled has ended here already: a leader that ends one by itself does so at its deadline. */
+    if (none && t->reason == TRI_FINISH_ABORT) j->timed_out = true;
     if (none)
       choice_end(j, ch, t->reason);
     else if (t->offset != ch->num || choice_push(c, j, ch, t) != TRI_OK) {
@@ -522,7 +558,7 @@ void jobs_tick(tri_core *c, int64_t now) {
   for (job *j = c->active.head, *next; j && c->num_queued; j = next) {
     next = j->next;
     /* Assigned jobs are ended by their leader, which knows what is under way. */
-    if (j->state == JOB_QUEUED && now >= j->deadline_ns) job_abort(c, now, j);
+    if (j->state == JOB_QUEUED && now >= j->deadline_ns) expire(c, now, j);
   }
   for (job *j = c->ended.head, *next; j; j = next) {
     next = j->next;

@@ -34,6 +34,10 @@ static void fill_group(const group *g, uint32_t index, tri_group_status *out) {
                             .scheduler_us_per_token = scheduler_us_per_token(&g->cost)};
 }
 
+static tri_wire_str task_name(const tri_model_config *m) {
+  return wire_str(!m->encoder ? "generate" : m->has_classifier ? "classify" : "embed");
+}
+
 static void fill_jobs(const tri_core *c, tri_cluster_status *s) {
   const job *clients[256];
   for (const job *j = c->active.head; j; j = j->next) {
@@ -71,6 +75,7 @@ void report_status(tri_core *c, int64_t now, const tri_zpeer *to, uint64_t id) {
   s->version = wire_str("0.1.0");
   s->model = wire_str(c->cfg.model_name);
   s->state = wire_str(c->draining ? "draining" : serving ? "serving" : "starting");
+  s->task = task_name(c->cfg.model);
   s->uptime_s = (double)(now - c->started_ns) / 1e9;
   s->requests_done = c->done_stop + c->done_length;
   s->requests_failed = c->failed;

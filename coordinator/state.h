@@ -52,8 +52,10 @@ typedef struct job {
   uint64_t client_id;
   bool attached, stream, accepted_sent, done_sent, echo;
   bool known;         /* asked for again: the answer says that it existed */
+  bool timed_out;     /* its deadline has ended it */
   bool cut;           /* a stop string ended a choice that its group still computes */
   uint32_t echo_sent; /* choices whose client has the prompt's text */
+  size_t echo_at;     /* bytes of it that the client of the next one has */
   tri_on_disconnect on_disconnect;
   job_state state;
   uint32_t group;
@@ -140,6 +142,7 @@ struct tri_core {
 };
 
 /* text.c: a choice's tokens and text */
+tri_status prompt_echo(const tri_core *c, job *j); /* the text of prompt_ids into prompt, for an echo */
 tri_status choice_push(tri_core *c, job *j, job_choice *ch, const tri_group_token *t);
 void choice_end(job *j, job_choice *ch, tri_finish reason);
 void choice_free(job_choice *ch);

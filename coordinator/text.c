@@ -1,4 +1,5 @@
 /* From token ids to text that may be shown: incremental detokenization and stop strings. */
+#include <stdio.h>
 #include <string.h>
 
 #include "coordinator/state.h"
@@ -128,6 +129,39 @@ tri_status choice_push(tri_core *c, job *j, job_choice *ch, const tri_group_toke
    * it. */
   ch->safe_after[ch->num - 1] = (uint32_t)ch->safe_len;
   return TRI_OK;
+}
+
+/* Without a tokenizer: the ids, each with a space behind it. */
+static char *ids_text(const uint32_t *ids, size_t count, size_t *len) {
+  enum { ID_BYTES = 12 };
+  char *text = tri_malloc(count, ID_BYTES);
+  for (size_t i = *len = 0; text && i < count; i++) *len += (size_t)snprintf(text + *len, ID_BYTES, "%u ", ids[i]);
+  return text;
+}
+
+/* As of generated tokens: special ones, and ids that a padded vocabulary has no text for, add none. */
+static char *decoded_text(const tri_tokenizer *tokenizer, const uint32_t *ids, size_t count, size_t *len) {
+  job_choice all = {0};
+  tri_detokenizer *d;
+  const char *piece;
+  size_t n;
+  if (tri_detokenizer_create(tokenizer, true, &d) != TRI_OK) return NULL;
+  bool ok = (all.text = tri_malloc(64, 1)) != NULL; /* also where nothing adds to it */
+  all.text_cap = 64;
+  for (size_t i = 0; ok && i < count; i++)
+    ok = tri_detokenizer_push(d, ids[i], &piece, &n) != TRI_OK || append_text(&all, piece, n);
+  ok = ok && (tri_detokenizer_finish(d, &piece, &n) != TRI_OK || append_text(&all, piece, n));
+  tri_detokenizer_destroy(d);
+  *len = all.text_len;
+  if (ok) return all.text;
+  tri_free(all.text);
+  return NULL;
+}
+
+tri_status prompt_echo(const tri_core *c, job *j) {
+  j->prompt = c->cfg.tokenizer ? decoded_text(c->cfg.tokenizer, j->prompt_ids, j->num_prompt, &j->prompt_len)
+                               : ids_text(j->prompt_ids, j->num_prompt, &j->prompt_len);
+  return j->prompt ? TRI_OK : TRI_NO_MEMORY;
 }
 
 void choice_free(job_choice *ch) {

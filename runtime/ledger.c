@@ -20,12 +20,20 @@ static tri_status add_source(const tri_model_config *c, const tri_shard *s, cons
   tri_status st = tri_shard_make(&source, s->p, &shard, err);
   if (st == TRI_OK) st = tri_weight_map_make(&source, &shard, ckpt, config->dtype, config->quantization, &m, err);
   if (st != TRI_OK) return st;
+  l->source_weights = m.bytes;
   l->weights += m.bytes;
   tri_weight_map_free(&m);
   if (!tri_forward_bytes(&source, &shard, limits, num_lanes, &activations))
     return tri_fail(err, TRI_OVERFLOW, "max_num_batched_tokens", "the sizes overflow");
   l->activations += activations;
   return TRI_OK;
+}
+
+/* Pages beyond which more would never be used. An encoder's sequences have theirs for a step, in which each of them may
+ * leave a page half full. */
+static int64_t most_pages(const tri_limits *l, int num_lanes, int64_t pages_per_seq) {
+  int64_t full = pages_per_seq * l->max_num_seqs, step = l->max_num_batched_tokens / l->block_size + l->max_num_seqs;
+  return l->whole_sequences && step * num_lanes < full ? step * num_lanes : full;
 }
 
 tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
@@ -45,7 +53,7 @@ tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const 
   /* An encoder-decoder's sequence has pages for its source, too. */
   int64_t pages_per_seq =
       (limits->max_model_len + limits->block_size - 1) / limits->block_size * (c->seq2seq.on ? 2 : 1);
-  int64_t full = pages_per_seq * limits->max_num_seqs;
+  int64_t full = most_pages(limits, num_lanes, pages_per_seq);
   int64_t page = (int64_t)l.page_bytes, fixed = (int64_t)(l.weights + l.activations);
   int64_t room = config->memory ? config->memory - fixed : INT64_MAX;
   if (config->num_kv_pages)

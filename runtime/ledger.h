@@ -18,6 +18,7 @@ typedef struct tri_ledger_config {
 
 typedef struct tri_ledger {
   size_t weights, activations, kv, page_bytes;
+  size_t source_weights; /* of the weights: those of an encoder-decoder's encoder */
   int64_t num_pages;
   int64_t kv_tokens; /* that fit */
 } tri_ledger;

@@ -86,6 +86,11 @@ static tri_status check_fit(const tri_group_assign *a, const tri_limits *l, cons
     if (a->sampling.logit_bias[i].id >= (uint32_t)l->vocab_size)
       return tri_fail(err, TRI_OUT_OF_RANGE, "logit_bias", "logit_bias names token %u, the vocabulary has %d tokens",
                       a->sampling.logit_bias[i].id, l->vocab_size);
+  for (int i = 0; i < a->sampling.num_stop_token_ids; i++)
+    if (a->sampling.stop_token_ids[i] >= (uint32_t)l->vocab_size)
+      return tri_fail(err, TRI_OUT_OF_RANGE, "stop_token_ids",
+                      "stop_token_ids names token %u, the vocabulary has %d tokens", a->sampling.stop_token_ids[i],
+                      l->vocab_size);
   return TRI_OK;
 }
 

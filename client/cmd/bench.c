@@ -60,11 +60,23 @@ static void ask_floors(bench_run *b) {
   b->floors = f;
 }
 
+/* Without tokens there is nothing that these benchmarks measure. */
+static int check_generates(const trireme_status *s) {
+  trireme_error error = {.code = "unsupported", .field = "model"};
+  if (!cmd_is_encoder(s)) return TRI_EXIT_OK;
+  snprintf(
+      error.message, sizeof error.message,
+      "the model served here, \"%.100s\", is an encoder: it does not generate text, which is what is measured here",
+      s->model);
+  return cmd_refused(&error);
+}
+
 static int run_load(const bench_options *o, const char *kind) {
   bench_run b = {.o = o};
   trireme_event e;
   int code = cmd_connect(&o->connection, &b.c);
   if (!code) code = cmd_ask_status(b.c, (int)o->connection.connect_timeout_ms, &e);
+  if (!code) code = check_generates(&e.status);
   if (!code) {
     b.vocab_size = e.status.vocab_size;
     cmd_catch_signals();

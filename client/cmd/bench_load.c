@@ -109,7 +109,8 @@ static void on_event(bench_run *b, const trireme_event *e, int64_t now) {
     if (e->kind == TRIREME_EVENT_ERROR)
       b->first_error = e->error;
     else
-      snprintf(b->first_error.message, sizeof b->first_error.message, "it was aborted");
+      snprintf(b->first_error.message, sizeof b->first_error.message,
+               e->done.timed_out ? "its deadline_ms has passed" : "it was cancelled");
   }
   b->in_flight--;
   b->finished++;

@@ -156,6 +156,9 @@ void cmd_json_logprobs(cmd_buf *b, const trireme_choice *c);
 /* Asks for the status and waits for it; e is valid until the next call on c. Events of other requests are dropped. */
 int cmd_ask_status(trireme *c, int timeout_ms, trireme_event *e);
 
+/* Whether the served model embeds or classifies: it generates nothing, and keeps no KV cache. */
+bool cmd_is_encoder(const trireme_status *s);
+
 /* A rank's layer under way as text; "-" between steps. */
 const char *cmd_block_text(uint64_t block, char out[24]);
 

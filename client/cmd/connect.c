@@ -87,3 +87,5 @@ int cmd_ask_status(trireme *c, int timeout_ms, trireme_event *e) {
   if (e->kind == TRIREME_EVENT_STATUS) return TRI_EXIT_OK;
   return e->kind == TRIREME_EVENT_ERROR ? cmd_refused(&e->error) : TRI_EXIT_FAILED;
 }
+
+bool cmd_is_encoder(const trireme_status *s) { return !strcmp(s->task, "embed") || !strcmp(s->task, "classify"); }

@@ -1,4 +1,5 @@
 /* Events and status as JSON. */
+#include <math.h>
 #include <string.h>
 
 #include "client/cmd/cmd.h"
@@ -84,6 +85,7 @@ static void done(cmd_buf *b, const trireme_event *e) {
   number(b, "first_token_ms", e->done.first_token_ms);
   number(b, "total_ms", e->done.total_ms);
   integer(b, "preemptions", e->done.preemptions);
+  if (e->done.timed_out) cmd_buf_printf(b, ",\"timed_out\":true");
 }
 
 static void group(cmd_buf *b, const trireme_group_status *g) {
@@ -108,7 +110,7 @@ static void rank(cmd_buf *b, const trireme_rank_status *r) {
   cmd_buf_key(b, "pid");
   cmd_buf_printf(b, "%lld", (long long)r->pid);
   integer(b, "step", r->step);
-  integer(b, "block", r->block);
+  number(b, "block", r->block >= UINT32_MAX ? NAN : (double)r->block); /* null between steps */
   integer(b, "collective", r->collective);
   number(b, "seconds_since_report", r->seconds_since_report);
 }
@@ -118,6 +120,7 @@ void cmd_json_status(cmd_buf *b, const trireme_status *s) {
   word(b, "version", s->version);
   word(b, "model", s->model);
   word(b, "state", s->state);
+  word(b, "task", s->task);
   number(b, "uptime_s", s->uptime_s);
   integer(b, "clients", s->clients);
   integer(b, "running", s->running);

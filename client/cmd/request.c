@@ -19,7 +19,7 @@ static const char *const early_names[] = {"false", "true", "never", NULL};
 #define R(m) TRI_OPT(cmd_request, m)
 /* Limits and help of the numbers come from the protocol's own table. */
 static const tri_option request_table[] = {
-    {R(r.max_tokens), .name = "max-tokens", .fallback = "16"},
+    {R(r.max_tokens), .name = "max-tokens"},
     {R(r.min_tokens), .name = "min-tokens", .fallback = "0"},
     {R(r.temperature), .name = "temperature"},
     {R(r.top_p), .name = "top-p"},

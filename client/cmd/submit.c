@@ -26,16 +26,19 @@ enum { NUM_OWN = sizeof own_options / sizeof *own_options };
 static const char epilog[] = "Examples:\n"
                              "  trireme submit \"Once upon a time\" --max-tokens 64\n"
                              "  trireme submit \"2 + 2 =\" --temperature 0 --stop . --json\n"
-                             "  echo -n \"Call me\" | trireme submit -\n"
+                             "  echo \"Call me\" | trireme submit -\n"
                              "  trireme submit --file prompts.jsonl --output results.jsonl --concurrency 256\n\n"
                              "The first Ctrl-C cancels the request, the second ends the program.\n";
 
-/* The whole standard input as a prompt. */
+/* The whole standard input as a prompt, but for the end of its last line, which echo and editors put there. */
 static char *read_stdin(size_t *len) {
   char *text = tri_malloc(STDIN_MAX + 1, 1);
   if (!text) return NULL;
   *len = fread(text, 1, STDIN_MAX + 1, stdin);
-  if (*len <= STDIN_MAX && !ferror(stdin)) return text;
+  if (*len <= STDIN_MAX && !ferror(stdin)) {
+    *len -= *len && text[*len - 1] == '\n';
+    return text;
+  }
   tri_free(text);
   return NULL;
 }
@@ -52,11 +55,15 @@ static bool print_json(const trireme_event *e) {
 typedef struct texts {
   cmd_buf choice[64];
   int64_t n;
-  bool ids; /* there is no text: what is printed are token ids */
+  bool ids;  /* there is no text but an echo, which are ids, too: what is printed are token ids */
+  bool open; /* the line that was printed last has no end yet */
 } texts;
 
 static bool print_piece(texts *t, const trireme_choice *c, const char *s, size_t len) {
-  if (t->n <= 1) return fwrite(s, 1, len, stdout) == len;
+  if (t->n <= 1) {
+    if (len) t->open = s[len - 1] != '\n';
+    return fwrite(s, 1, len, stdout) == len;
+  }
   cmd_buf_add(&t->choice[c->index % 64], s, len);
   return true;
 }
@@ -75,7 +82,8 @@ static bool print_tokens(const trireme_event *e, texts *t) {
   bool ok = true;
   for (size_t i = 0; i < e->tokens.num; i++) {
     const trireme_choice *c = &e->tokens.choices[i];
-    ok &= t->ids ? print_ids(t, c) : print_piece(t, c, c->text, c->text_len);
+    ok &= print_piece(t, c, c->text, c->text_len);
+    if (t->ids) ok &= print_ids(t, c);
   }
   return ok && (t->n > 1 || !fflush(stdout));
 }
@@ -88,7 +96,14 @@ static bool print_done(const trireme_event *e, texts *t) {
     fwrite(f->text, 1, f->text_len, stdout);
   }
   putchar('\n');
+  t->open = false;
   return !fflush(stdout);
+}
+
+/* What is said of an error begins a line of its own. */
+static void end_line(texts *t) {
+  if (t->open) putchar('\n'), fflush(stdout);
+  t->open = false;
 }
 
 static int end_of(const trireme_event *e) {
@@ -102,7 +117,7 @@ static int end_of(const trireme_event *e) {
 static int stream(trireme *c, uint64_t id, const cmd_submit_options *o, bool *lost) {
   texts t = {.n = o->request.r.n};
   trireme_error error = {0};
-  bool cancelled = false, ended = false, written = true, silent = true;
+  bool cancelled = false, ended = false, timed_out = false, written = true, silent = true;
   int code = -1;
   while (code < 0 && written) {
     trireme_event e;
@@ -117,13 +132,13 @@ static int stream(trireme *c, uint64_t id, const cmd_submit_options *o, bool *lo
     else if (r == TRIREME_CLOSED && silent && !cancelled)
       code = TRI_EXIT_FAILED, *lost = true;
     else if (r)
-      code = cmd_fail(&error);
+      end_line(&t), code = cmd_fail(&error);
     else if (e.id != id)
       continue;
     else if (e.kind == TRIREME_EVENT_ERROR)
-      code = cmd_refused(&e.error);
+      end_line(&t), code = cmd_refused(&e.error);
     else if (e.kind == TRIREME_EVENT_DONE)
-      code = end_of(&e), ended = true;
+      code = end_of(&e), ended = true, timed_out = e.done.timed_out;
     if (r) continue;
     silent &= !o->json && e.kind != TRIREME_EVENT_TOKENS && e.kind != TRIREME_EVENT_DONE;
     if (e.kind == TRIREME_EVENT_ACCEPTED) t.ids = e.accepted.token_ids_only;
@@ -134,11 +149,12 @@ static int stream(trireme *c, uint64_t id, const cmd_submit_options *o, bool *lo
     else if (e.kind == TRIREME_EVENT_DONE)
       written = print_done(&e, &t);
   }
+  end_line(&t);
   if (cancelled)
     fprintf(stderr, "trireme: cancelled\n");
   else if (ended && code)
-    fprintf(stderr,
-            "trireme: the job was ended before it was complete: cancelled elsewhere, or past its deadline_ms\n");
+    fprintf(stderr, "trireme: the job was ended before it was complete: %s\n",
+            timed_out ? "its deadline_ms has passed" : "it was cancelled elsewhere");
   for (int i = 0; i < 64; i++) cmd_buf_free(&t.choice[i]);
   if (!written) perror("trireme: standard output");
   return written ? code : TRI_EXIT_FAILED;
@@ -195,7 +211,8 @@ int cmd_submit(int argc, char **argv) {
       .program = "trireme submit",
       .usage = "[OPTION]... PROMPT | --token-ids IDS | --file FILE",
       .epilog = epilog,
-      .summary = "Generates text for a prompt and prints it as it comes. The prompt - is the standard input.",
+      .summary = "Generates text for a prompt and prints it as it comes. The prompt - is the standard input, "
+                 "without a newline at its end.",
       .options = table,
       .count = n + NUM_OWN,
       .config_file = true,

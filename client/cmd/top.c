@@ -32,6 +32,24 @@ __attribute__((format(printf, 3, 4))) static int line(int y, int attributes, con
   return y + 1;
 }
 
+/* Returns the next row. An encoder keeps no KV cache and draws no tokens. */
+static int draw_groups(const trireme_status *s, int y) {
+  bool generates = !cmd_is_encoder(s);
+  char more[80] = "";
+  if (generates) snprintf(more, sizeof more, " %12s %6s %9s", "TOKENS", "KV %", "us/TOKEN");
+  y = line(y, A_REVERSE, "%5s %5s %-9s %3s %3s %7s %7s %10s%s", "GROUP", "EPOCH", "STATE", "TP", "PP", "RUNNING",
+           "WAITING", "STEPS", more);
+  for (size_t i = 0; i < s->num_groups; i++) {
+    const trireme_group_status *g = &s->groups[i];
+    if (generates)
+      snprintf(more, sizeof more, " %12llu %6.1f %9.2f", (unsigned long long)g->tokens,
+               g->kv_pages ? 100.0 * (double)g->kv_pages_used / (double)g->kv_pages : 0.0, g->scheduler_us_per_token);
+    y = line(y, 0, "%5u %5llu %-9s %3u %3u %7u %7u %10llu%s", g->group, (unsigned long long)g->epoch, g->state, g->tp,
+             g->pp, g->running, g->waiting, (unsigned long long)g->steps, more);
+  }
+  return y;
+}
+
 static void draw(const trireme_status *s, const char *endpoint) {
   erase();
   int y =
@@ -42,15 +60,7 @@ static void draw(const trireme_status *s, const char *endpoint) {
            (unsigned long long)s->requests_aborted);
   y = line(y, 0, "%.1f tokens/s  %llu tokens generated  coordinator %.2f us/token, %.0f MB", s->tokens_per_second,
            (unsigned long long)s->generation_tokens, s->coordinator_us_per_token, s->resident_mb);
-  y = line(y + 1, A_REVERSE, "%5s %5s %-9s %3s %3s %7s %7s %6s %10s %12s %9s", "GROUP", "EPOCH", "STATE", "TP", "PP",
-           "RUNNING", "WAITING", "KV %", "STEPS", "TOKENS", "us/TOKEN");
-  for (size_t i = 0; i < s->num_groups; i++) {
-    const trireme_group_status *g = &s->groups[i];
-    y = line(y, 0, "%5u %5llu %-9s %3u %3u %7u %7u %6.1f %10llu %12llu %9.2f", g->group, (unsigned long long)g->epoch,
-             g->state, g->tp, g->pp, g->running, g->waiting,
-             g->kv_pages ? 100.0 * (double)g->kv_pages_used / (double)g->kv_pages : 0.0, (unsigned long long)g->steps,
-             (unsigned long long)g->tokens, g->scheduler_us_per_token);
-  }
+  y = draw_groups(s, y + 1);
   y = line(y + 1, A_REVERSE, "%5s %5s %-20s %8s %10s %6s %10s %8s", "GROUP", "RANK", "HOST", "PID", "STEP", "BLOCK",
            "COLLECTIVE", "REPORT s");
   for (size_t i = 0; i < s->num_ranks; i++) {

@@ -100,6 +100,18 @@ static tri_status check_layout(const tri_up *u, tri_error *err) {
   return st;
 }
 
+/* An agent that was named for the remote hosts may know names that the resolver does not. */
+static tri_status check_hosts(const tri_up_options *o, tri_error *err) {
+  bool agent = getenv("OMPI_MCA_plm_rsh_agent") || (o->launcher_args && strstr(o->launcher_args, "rsh_agent"));
+  if (!o->hosts || strcmp(o->launcher, "mpirun") || agent) return TRI_OK;
+  return tri_up_check_hosts(o->hosts, err);
+}
+
+/* Of a start that failed: options that cannot be right are bad usage. */
+static int exit_code(const tri_up *u, tri_status st, const tri_error *err) {
+  return !u->opts.serve.model || !strcmp(err->field, "hosts") ? TRI_EXIT_USAGE : tri_exit_code(st);
+}
+
 static void stop_all(tri_up *u, int code) {
   if (!u->stopping) u->exit_code = code;
   u->stopping = true;
@@ -107,15 +119,20 @@ static void stop_all(tri_up *u, int code) {
   tri_up_kill(u->coordinator);
 }
 
-static void drain(tri_up *u) {
+static const char *signal_name(int number) {
+  return number == SIGINT ? "SIGINT" : number == SIGUSR1 ? "SIGUSR1" : number == SIGHUP ? "SIGHUP" : "SIGTERM";
+}
+
+static void drain(tri_up *u, int signal) {
   if (u->draining) { /* asked twice: at once */
     stop_all(u, TRI_EXIT_FAILED);
     return;
   }
-  tri_log(TRI_LOG_INFO, "up", "draining");
+  tri_log(TRI_LOG_INFO, "up", "%s: draining", signal_name(signal));
   u->draining = true;
   u->deadline_ns = tri_now_ns() + (int64_t)(u->opts.serve.drain_timeout * 1e9) + STOP_GRACE_MS * 1000000LL;
-  kill(u->coordinator, SIGTERM);
+  /* The coordinator names in its log what it got. To it SIGHUP means that its supervisor is gone. */
+  kill(u->coordinator, signal == SIGHUP ? SIGTERM : signal);
 }
 
 static void start_groups(tri_up *u) {
@@ -212,7 +229,7 @@ static void read_signals(tri_up *u) {
     if (info.ssi_signo == SIGCHLD)
       reap(u);
     else if (info.ssi_signo != SIGUSR1 || !u->draining)
-      drain(u); /* Slurm may deliver SIGUSR1 more than once */
+      drain(u, (int)info.ssi_signo); /* Slurm may deliver SIGUSR1 more than once */
   }
 }
 
@@ -286,10 +303,11 @@ int main(int argc, char **argv) {
   tri_status st = pass_arguments(&u, argc, argv) ? prepare(&u, &err)
                                                  : tri_fail(&err, TRI_TOO_LARGE, "arguments", "too many arguments");
   if (st == TRI_OK) st = check_layout(&u, &err);
+  if (st == TRI_OK) st = check_hosts(&u.opts, &err);
   if (st == TRI_OK) st = tri_up_spawn_coordinator(&u, &err);
   if (st != TRI_OK) {
     tri_log(TRI_LOG_ERROR, "up", "%s", err.message);
-    code = u.opts.serve.model ? tri_exit_code(st) : TRI_EXIT_USAGE;
+    code = exit_code(&u, st, &err);
   } else {
     code = supervise(&u);
   }

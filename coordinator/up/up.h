@@ -56,6 +56,9 @@ tri_status tri_up_spawn_coordinator(tri_up *u, tri_error *err);
 tri_status tri_up_spawn_group(tri_up *u, int group, tri_error *err);
 void tri_up_kill(pid_t pid); /* the whole process group, at once */
 
+/* hosts.c: whether every host of a list as mpirun's --host takes it ("a:4,b:4") has an address. */
+tri_status tri_up_check_hosts(const char *hosts, tri_error *err);
+
 /* folders.c: a fresh folder under base, where those that killed supervisors have left are removed first. */
 tri_status tri_up_folder_make(const char *base, tri_up_folder *f, tri_error *err);
 void tri_up_folder_remove(tri_up_folder *f); /* with the files in it */

@@ -106,17 +106,25 @@ static void print_option(FILE *out, const tri_option *o) {
 
 static bool same_group(const char *a, const char *b) { return !strcmp(a ? a : "Options", b ? b : "Options"); }
 
+/* Whether option i is the first of its group that is shown. */
+static bool is_first(const tri_options_spec *s, size_t i) {
+  for (size_t j = 0; j < i; j++)
+    if (!s->options[j].hidden && same_group(s->options[j].group, s->options[i].group)) return false;
+  return true;
+}
+
+static void print_group(FILE *out, const tri_options_spec *s, size_t first) {
+  const char *group = s->options[first].group;
+  fprintf(out, "\n%s:\n", group ? group : "Options");
+  for (size_t i = first; i < s->count; i++)
+    if (!s->options[i].hidden && same_group(s->options[i].group, group)) print_option(out, &s->options[i]);
+}
+
 void tri_options_print_help(const tri_options_spec *s, FILE *out) {
   fprintf(out, "Usage: %s %s\n", s->program, s->usage ? s->usage : "[OPTION]...");
   if (s->summary) fprintf(out, "\n%s\n", s->summary);
-  for (size_t i = 0; i < s->count; i++) {
-    bool first = true;
-    for (size_t j = 0; j < i && first; j++) first = !same_group(s->options[j].group, s->options[i].group);
-    if (!first) continue;
-    fprintf(out, "\n%s:\n", s->options[i].group ? s->options[i].group : "Options");
-    for (size_t j = i; j < s->count; j++)
-      if (same_group(s->options[j].group, s->options[i].group)) print_option(out, &s->options[j]);
-  }
+  for (size_t i = 0; i < s->count; i++)
+    if (!s->options[i].hidden && is_first(s, i)) print_group(out, s, i);
   fputs("\nGeneral:\n", out);
   if (s->config_file)
     print_wrapped(out, "read options from a YAML file of \"name: value\" lines; the command line wins",

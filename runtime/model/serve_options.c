@@ -1,5 +1,7 @@
 #include "runtime/model/serve_options.h"
 
+#include <string.h>
+
 /* In the order of tri_dtype. */
 static const char *const dtypes[] = {"float32", "float16", "bfloat16", "auto", NULL};
 static const char *const load_formats[] = {"auto", "safetensors", "dummy", NULL};
@@ -98,3 +100,13 @@ const tri_option tri_serve_option_table[] = {
 };
 #undef S
 const size_t tri_serve_option_count = sizeof tri_serve_option_table / sizeof *tri_serve_option_table;
+
+size_t tri_serve_options_copy(tri_option *table, const char *const *shown) {
+  for (size_t i = 0; i < tri_serve_option_count; i++) {
+    table[i] = tri_serve_option_table[i];
+    table[i].hidden = true;
+    for (const char *const *name = shown; *name && table[i].hidden; name++)
+      table[i].hidden = strcmp(*name, table[i].name) != 0;
+  }
+  return tri_serve_option_count;
+}

@@ -53,4 +53,8 @@ extern const char *const tri_pooling_names[];      /* by tri_pooling, of which N
 extern const tri_option tri_serve_option_table[];
 extern const size_t tri_serve_option_count;
 
+/* For a program that has use for some of them only: copies the table, of which --help then shows those that `shown`
+ * (NULL-terminated) names. Returns how many there are. */
+size_t tri_serve_options_copy(tri_option *table, const char *const *shown);
+
 #endif

@@ -10,6 +10,7 @@ unset TRIREME_KEY_FILE TRIREME_SERVER_KEY
 failures=0 server=
 
 start() { # start OPTION...: a coordinator that listens
+  rm -f endpoint # of the one before
   "$fake" "$@" >endpoint 2>fake.err &
   server=$!
   for _ in $(seq 100); do
@@ -51,6 +52,10 @@ want 2 'did you mean --temperature' "$trireme" submit x --temprature 1
 want 2 'n is 0' "$trireme" submit "error out_of_range" --n 0
 want 3 'asked for' "$trireme" submit "error out_of_range"
 want 3 'asked for' "$trireme" submit "error draining"
+# A prompt from a pipe loses one newline at its end, and no more.
+want 3 'asked for' bash -c "echo error no_capacity | '$trireme' submit -"
+want 3 'asked for' bash -c "printf 'error no_capacity' | '$trireme' submit -"
+want 1 'asked for' bash -c "printf 'error no_capacity\n\n' | '$trireme' submit -"
 want 2 'byte 3 of the prompt is not UTF-8' "$trireme" submit $'ab\xff'
 want 2 '^trireme cancel: which request' "$trireme" cancel
 want 2 '^trireme keygen: which file' "$trireme" keygen
@@ -60,6 +65,8 @@ want 2 'Usage' "$trireme"
 want 0 'trireme [0-9]' "$trireme" --version
 want 0 '0 running' "$trireme" status
 want 0 '"model":"fake"' "$trireme" status --json
+want 0 'KV PAGES USED' "$trireme" status
+want 0 '"pid":1000,"step":[0-9]*,"block":0,.*"pid":1001,"step":[0-9]*,"block":null,' "$trireme" status --json
 want 0 '^trireme:fake 1' "$trireme" status --stats
 want 1 'no such request' "$trireme" cancel 00000000000000000000000000000000
 want 2 'needs a terminal' "$trireme" top
@@ -68,7 +75,27 @@ for c in submit status top cancel keygen "bench serve" "bench throughput" bench;
   want 0 'Usage: trireme' "$trireme" $c --help
 done
 
+# What has no meaning there is understood, as --config is shared, but not offered.
+for c in plan "bench latency"; do
+  # shellcheck disable=SC2086
+  help=$("$trireme" $c --help)
+  for option in model dtype quantization max-model-len block-size backend; do
+    grep -q -- "--$option " <<<"$help" || { echo "FAILED: $c --help without --$option" && failures=$((failures + 1)); }
+  done
+  for option in endpoint key-file served-model-name scheduling-policy watchdog-timeout drain-timeout launch event-fd Service Launch; do
+    grep -q -- "$option" <<<"$help" && echo "FAILED: $c --help with $option" && failures=$((failures + 1))
+  done
+done
+want 0 '^fits: ' "$trireme" plan --model "$SRC/tests/models/abacus" --endpoint ipc:///x --watchdog-timeout 5
+
+# Hosts that are not there, and a device that is not here.
+want 2 '--hosts names "no-such-host.invalid", which has no address' "$trireme" up --model "$SRC/tests/models/abacus" -tp 2 --hosts localhost:1,no-such-host.invalid:1
+want 2 'entry without a name' "$trireme" up --model "$SRC/tests/models/abacus" -tp 2 --hosts localhost:1,:1
+want 0 '^fits: ' "$trireme" plan --model "$SRC/tests/models/abacus" --backend cuda -tp 2 --memory-per-rank 80G
+
 for i in $(seq 200); do echo "{\"prompt\":\"p $i\",\"max_tokens\":$((i % 7 + 1))}"; done >good.jsonl
+echo '{"token_ids":[]}' >empty.jsonl
+want 1 'empty.jsonl:1: token_ids is empty' "$trireme" submit --file empty.jsonl
 { cat good.jsonl && echo garbage && echo '{"prompt":"x","n":1000}' && echo '{"prompt":"x","messages":[]}'; } >bad.jsonl
 { echo '{"prompt":"x"}' && echo && echo '{"prompt":"x",}' && printf '{"prompt":"\xff"}\n'; } >wrong.jsonl
 want 1 'wrong.jsonl:3: not JSON, column 15' "$trireme" submit --file wrong.jsonl
@@ -94,6 +121,13 @@ want 0 '^Floor  *1.000 ms per output token' "$trireme" bench serve --num-prompts
 want 0 '^All tokens  *[0-9.]* /s$' "$trireme" bench serve --num-prompts 3 --random-output-len 10 --no-floors
 want 0 'at most 4 at a time' "$trireme" bench throughput --num-prompts 20 --max-concurrency 4 --prompt-file good.jsonl
 
+# A batch that is longer than the model can be, and one that is as long.
+abacus=$SRC/tests/models/abacus # 1024 positions
+want 3 '--input-len 1020 and --output-len 4 are 1025 tokens .* the limit is the model.s 1024$' \
+  "$trireme" bench latency --model "$abacus" --input-len 1020 --output-len 4
+want 3 'the limit is --max-model-len 100$' "$trireme" bench latency --model "$abacus" --input-len 96 --output-len 4 --max-model-len 100
+want 0 '"input_len":1019' "$trireme" bench latency --model "$abacus" --input-len 1019 --output-len 4 --num-iters 1 --json
+
 # An interrupted benchmark tells what it has.
 "$trireme" bench serve --num-prompts 100000 --max-concurrency 10 --random-output-len 10 >bench.out 2>bench.err &
 bench=$!
@@ -112,9 +146,24 @@ wait $long
 [[ $? == 1 ]] && grep -q cancelled long.err || { echo "FAILED: interrupt" && failures=$((failures + 1)); }
 want 0 '1 aborted' "$trireme" status
 want 1 'was lost' "$trireme" submit drop
+
+# An error in the middle of a text begins a line of its own.
+"$trireme" submit "a long one" --max-tokens 100000 >long.out 2>&1 &
+long=$!
+for _ in $(seq 100); do [[ -s long.out ]] && break; sleep 0.05; done
+"$trireme" submit drop --connect-timeout-ms 200 >/dev/null 2>&1
+wait $long
+[[ $? == 1 ]] && [[ $(wc -l <long.out) == 2 ]] && tail -1 long.out | grep -q '^trireme: .*was lost' || { echo "FAILED: an error's line" && tail -c 300 long.out && failures=$((failures + 1)); }
 stop
 [[ ! -e t.sock ]] || { echo "FAILED: the socket file was left behind" && failures=$((failures + 1)); }
 want 1 'no socket .*t.sock; `trireme up --model DIR` starts one' timeout 2 "$trireme" status
+
+start --task embed
+want 0 'STEPS$' "$trireme" status
+want 0 '"task":"embed"' "$trireme" status --json
+want 3 'the model served here, "fake", is an encoder: it does not generate' "$trireme" bench serve --num-prompts 3
+want 3 'is an encoder' "$trireme" bench throughput --num-prompts 3
+stop
 
 start --token-ids-only
 want 0 '^0 7 14$' "$trireme" submit --token-ids 1,2,3 --max-tokens 3

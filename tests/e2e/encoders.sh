@@ -47,6 +47,8 @@ diff "$RUN/one" "$RUN/answers.jsonl" >"$RUN/diff" || fail "64 at a time differ f
 tokens=$("$BIN/trireme" status --stats | sed -n 's/^trireme:prompt_tokens_total //p')
 [ "$tokens" = $((3 * 16 * (19 + 7 + 33 + 2) + 3)) ] || fail "$tokens prompt tokens counted"
 refused 3 "does not generate text" submit --token-ids 1,2
+refused 3 "does not generate text" bench serve --num-prompts 2
+"$BIN/trireme" status | grep -q "KV" && fail "status of an encoder tells of a KV cache: $("$BIN/trireme" status)"
 refused 3 "no classifier" classify --token-ids 1,2
 refused 3 "no tokenizer.json" embed --text hello
 refused 3 "--pooling" embed --token-ids 1 --pooling mean
@@ -58,6 +60,7 @@ refused 2 "exclude each other" embed --token-ids 1 --text x
 "$BIN/trireme" embed --token-ids "$(seq -s, 1 256)" >/dev/null || fail "a text as long as max_model_len"
 printf '%s\n' '{"token_ids":[1]}' 'no JSON' '{"token_ids":[]}' '{"token_ids":[9999]}' '{"token_ids":[1],"activation":"none"}' '{"token_ids":[2]}' >"$RUN/bad.jsonl"
 "$BIN/trireme" embed --file "$RUN/bad.jsonl" --json >"$RUN/out" 2>"$RUN/err" && fail "a file with bad lines counts as done"
+grep -q 'bad.jsonl:3: token_ids is empty' "$RUN/err" || fail "an empty list of token ids: $(cat "$RUN/err")"
 [ "$(sed 's/.*"line":\([0-9]\).*\(embedding\|error\)":.*/\1\2/' "$RUN/out" | tr '\n' ' ')" = "1embedding 2error 3error 4error 5error 6embedding " ] || fail "$(cut -c-120 "$RUN/out")"
 stop_cluster TERM
 
@@ -69,6 +72,7 @@ right logits
 [ "$("$BIN/trireme" classify --token-ids 5,6,7 --top-k 1 | awk -F'\t' '{ print NF }')" = 2 ] || fail "--top-k 1"
 refused 3 "does not embed" embed --token-ids 1
 refused 3 "it classifies" submit --token-ids 1
+"$BIN/trireme" status --json | grep -q '"task":"classify"' || fail "the task in status: $("$BIN/trireme" status --json)"
 stop_cluster TERM
 
 serve "mpi 1 2" "$checkpoints/albert_tokens"
@@ -117,6 +121,10 @@ stop_cluster TERM
 # plan says what up then does.
 MODEL=$checkpoints/bert
 "$BIN/trireme" plan --model "$MODEL" --max-num-batched-tokens 128 | grep -q "128 tokens per sequence" || fail "plan: max_model_len is what fits into a step"
+"$BIN/trireme" plan --model "$MODEL" >"$RUN/plan" || fail "plan of an encoder"
+grep -q "^fits: texts of up to 256 tokens, 512 tokens of texts in a step" "$RUN/plan" && ! grep -q "KV cache MiB" "$RUN/plan" || fail "plan of an encoder: $(cat "$RUN/plan")"
+# Pages for the texts of a step, not for all that may wait: 512 tokens of 128 texts, each of which may leave a page half full.
+"$BIN/trireme" plan --model "$MODEL" --json | grep -q '"encoder":true.*"kv_pages":160,' || fail "pages of an encoder: $("$BIN/trireme" plan --model "$MODEL" --json)"
 refused 3 "an encoder takes a sequence in one step" plan --model "$MODEL" --max-num-batched-tokens 128 --max-model-len 200
 refused 3 "pooling is for encoders" plan --model "$SRC/tests/models/abacus" --pooling mean
 "$BIN/trireme" up --model "$SRC/tests/models/abacus" --pooling mean >"$RUN/log" 2>&1

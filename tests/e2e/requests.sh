@@ -17,14 +17,29 @@ grep -q '"steps":[1-9][0-9]*,"tokens":[1-9]' "$RUN/status" || fail "right after 
 [ "$("$BIN/trireme" submit --temperature 0 --no-stream "reverse stone=")" = enots ] || fail "reverse"
 [ "$("$BIN/trireme" submit --temperature 0 --max-tokens 60 --stop " 12" "count 7 to 19=")" = "7 8 9 10 11" ] || fail "stop string"
 [ "$("$BIN/trireme" submit --temperature 0 --echo "1+1=")" = "1+1=2" ] || fail "echo"
+[ "$("$BIN/trireme" submit --temperature 0 --echo --token-ids 506,49,43,49,61)" = "1+1=2" ] || fail "echo of token ids"
+
+# README's file of prompts; not all of them are so short.
+sed 's/, "answer".*/}/' "$MODEL/questions.jsonl" | awk 'length < 50' | head -20 >"$RUN/prompts.jsonl"
+"$BIN/trireme" submit --file "$RUN/prompts.jsonl" --output "$RUN/answers.jsonl" 2>&1 | grep -q "20 done, 0 failed" || fail "a file of prompts: $(head -c 300 "$RUN/answers.jsonl")"
 
 refused prompt "$(printf 'word %.0s' $(seq 600))"
 refused max_tokens --max-tokens 0 x
+refused "max_tokens is 255, and the prompt has 2 tokens; .* max_model_len 256" --max-tokens 255 --token-ids 506,49
+# What fits is generated to the last token; a default that does not is cut.
+count() { "$BIN/trireme" submit --json --ignore-eos "$@" | sed -n 's/.*"completion_tokens":\([0-9]*\),"queue_ms".*/\1/p'; }
+[ "$(count --max-tokens 254 --token-ids 506,49)" = 254 ] || fail "as many tokens as fit"
+[ "$(count --max-tokens -1 --token-ids 506,49)" = 254 ] || fail "max_tokens -1"
+long=506$(printf ',49%.0s' $(seq 249))
+[ "$(count --token-ids "$long")" = 6 ] || fail "a default that does not fit"
+refused "max_tokens is 16," --max-tokens 16 --token-ids "$long"
+[ "$(count --token-ids 506,49)" = 16 ] || fail "the default"
 refused temperature --temperature -1 x
 refused "n is 17" --n 17 x
 refused model --model other x
 refused token_ids --token-ids 5,509
 refused logit_bias --logit-bias 600=1 x
+refused "stop_token_ids names token 600, the vocabulary has" --stop-token-ids 5,600 x
 "$BIN/trireme" submit --token-ids 5,509 2>/dev/null
 [ $? = 3 ] || fail "a token outside of the vocabulary is refused with exit code 3"
 
@@ -40,6 +55,16 @@ for _ in $(seq 30); do
   sleep 0.1
 done
 [ "$used" = 0 ] || fail "$used KV pages in use after everything has ended"
+
+# Past its deadline, and cancelled by somebody else: two different things to be told.
+said=$("$BIN/trireme" submit --deadline-ms 1 --ignore-eos --max-tokens 240 x 2>&1) && fail "a job past its deadline ended well: $said"
+grep -q "its deadline_ms has passed" <<<"$said" || fail "a passed deadline: $said"
+"$BIN/trireme" submit --json --deadline-ms 1 --ignore-eos --max-tokens 240 x | grep -q '"event":"done".*"finish_reason":"abort".*"timed_out":true' || fail "a passed deadline in JSON"
+"$BIN/trireme" submit --request-id 200102030405060708090a0b0c0d0e0f --n 16 --ignore-eos --max-tokens 240 --stop impossible "count 1 to 40=" >/dev/null 2>"$RUN/err" &
+job=$!
+for _ in $(seq 100); do "$BIN/trireme" cancel 200102030405060708090a0b0c0d0e0f 2>/dev/null && break; done
+wait $job && fail "a cancelled job ended well"
+grep -q "it was cancelled elsewhere" "$RUN/err" || fail "a cancelled job: $(cat "$RUN/err")"
 
 # The same request id gives the same job.
 a=$("$BIN/trireme" submit --request-id 100102030405060708090a0b0c0d0e0f --temperature 1 --max-tokens 20 --ignore-eos "sort 31=")
@@ -58,7 +83,7 @@ join <(sort "$RUN/cpu1") <(sort "$RUN/cpu2") | awk -v hz="$hz" '{ share = ($3 - 
 # Draining lets a running job finish.
 "$BIN/trireme" submit --ignore-eos --max-tokens 240 --temperature 0 "count 1 to 40=" >"$RUN/last" &
 job=$!
-sleep 0.02
+for _ in $(seq 500); do [ -s "$RUN/last" ] && break; sleep 0.01; done
 stop_cluster TERM
 wait $job || fail "a job that ran when the drain began did not finish"
 
@@ -69,5 +94,10 @@ start_up
 ids=$("$BIN/trireme" submit --temperature 0 --ignore-eos --max-tokens 3 --token-ids 1,2,3)
 [[ $ids =~ ^[0-9]+\ [0-9]+\ [0-9]+$ ]] || fail "token ids: $ids"
 [ "$("$BIN/trireme" submit --temperature 0 --ignore-eos --max-tokens 3 --token-ids 1,2,3 --no-stream)" = "$ids" ] || fail "token ids of --no-stream"
-stop_cluster TERM
+for stream in "" --no-stream; do
+  # shellcheck disable=SC2086
+  [ "$("$BIN/trireme" submit --temperature 0 --ignore-eos --max-tokens 3 --token-ids 1,2,3 --echo $stream)" = "1 2 3 $ids" ] || fail "token ids with --echo $stream"
+done
+stop_cluster INT
+grep -q "up: SIGINT: draining" "$RUN/log" && grep -q "coordinator: SIGINT: finishing" "$RUN/log" || fail "the log does not say that it was SIGINT"
 echo "requests: all as expected"

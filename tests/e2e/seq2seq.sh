@@ -30,6 +30,12 @@ for name in t5_odd bart_odd; do
   done
 done
 
+# plan has both stacks: what the workers load is the sum.
+MODEL=$SRC/tests/data/checkpoints/t5_odd
+"$BIN/trireme" plan --model "$MODEL" >"$RUN/plan" || fail "plan of an encoder-decoder"
+grep -q "^t5: 3 encoder layers and 2 decoder layers," "$RUN/plan" && grep -q "0.4 MiB for the encoder's layers 0-2, 0.4 MiB for the decoder" "$RUN/plan" ||
+  fail "plan of an encoder-decoder: $(cat "$RUN/plan")"
+
 # Pages for two sequences and less: searches are pushed out and begin anew.
 MODEL=$SRC/tests/data/checkpoints/t5_odd
 "$answers" ask "$MODEL" 64 >"$RUN/prompts"
@@ -54,7 +60,8 @@ done
 refused "the source has 41 tokens, the limit is max_model_len 40" --token-ids "$(seq -s, 41)"
 refused -num-beams --num-beams 11 --token-ids 5
 refused "10 beams, .* the limit is 20" --num-beams 10 --stop-token-ids 8 --token-ids 5
-refused "KV pages, there are 36: .*num_beams" --num-beams 6 --max-tokens 40 --token-ids 5
+refused "KV pages, there are 36: .*num_beams" --num-beams 6 --max-tokens 39 --token-ids 5
+refused "max_tokens is 40, and what begins an answer has 1 tokens; .* max_model_len 40" --max-tokens 40 --token-ids 5
 refused "n is 3, more than num_beams" --num-beams 2 --n 3 --token-ids 5
 for field in logprobs logit_bias repetition_penalty presence_penalty frequency_penalty; do
   value=2

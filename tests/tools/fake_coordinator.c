@@ -19,7 +19,7 @@
 enum { MAX_PIECE = 64, KEEP_ENDED = 4096 };
 
 typedef struct options {
-  const char *endpoint, *key_file;
+  const char *endpoint, *key_file, *task;
   tri_opt_list allow;
   bool insecure_tcp, token_ids_only;
   int64_t step_us, backlog, max_model_len;
@@ -30,6 +30,7 @@ static const tri_option table[] = {
     {TRI_OPT(options, key_file), .name = "key-file", .metavar = "FILE", .help = "own CURVE key pair"},
     {TRI_OPT(options, allow), .name = "allow", .metavar = "KEY", .help = "public key of a client that may connect"},
     {TRI_OPT(options, insecure_tcp), .name = "insecure-tcp", .help = "tcp:// without keys"},
+    {TRI_OPT(options, task), .name = "task", .fallback = "generate", .help = "what the model does, told in status"},
     {TRI_OPT(options, token_ids_only), .name = "token-ids-only", .help = "no tokenizer, no text"},
     {TRI_OPT(options, step_us), .name = "step-us", .min = 0, .max = 10000000, .fallback = "1000",
      .help = "time between two tokens of a request"},
@@ -183,6 +184,7 @@ static void on_status(server *s, const tri_zpeer *from) {
   *c = (tri_cluster_status){.version = str("0.1.0"),
                             .model = str("fake"),
                             .state = str("serving"),
+                            .task = str(s->o.task),
                             .clients = 1,
                             .running = running,
                             .requests_done = s->done,
@@ -210,8 +212,12 @@ static void on_status(server *s, const tri_zpeer *from) {
                                     .tokens = s->tokens,
                                     .scheduler_us_per_token = 0.5};
   for (uint32_t i = 0; i < 2; i++)
-    c->ranks[i] = (tri_rank_status){
-        .rank = i, .host = str("localhost"), .pid = 1000 + i, .step = s->tokens, .seconds_since_report = 0.1};
+    c->ranks[i] = (tri_rank_status){.rank = i,
+                                    .host = str("localhost"),
+                                    .pid = 1000 + i,
+                                    .step = s->tokens,
+                                    .block = i ? UINT32_MAX : 0, /* the second one idles */
+                                    .seconds_since_report = 0.1};
   reply(s, from);
 }
 

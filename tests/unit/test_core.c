@@ -29,7 +29,7 @@ struct stream {
   tri_zpeer peer;
   uint64_t id;
   int accepted, messages;
-  bool existing, done, closed;
+  bool existing, done, timed_out, closed;
   int pass, again; /* after `pass` more messages, `again` meet a full queue */
   tri_request_id request_id;
   uint64_t prompt_tokens;
@@ -124,6 +124,7 @@ static void read_done(struct stream *s, const tri_done *d) {
   ck_assert_msg(s->accepted == 1, "done before accepted");
   s->completion_tokens = d->completion_tokens;
   s->prompt_tokens = d->prompt_tokens;
+  s->timed_out = d->timed_out;
   for (uint32_t i = 0; i < d->num_choices; i++) {
     s->choice[i].reason = d->choices[i].reason;
     add_text(&s->choice[i], d->choices[i].text);
@@ -498,6 +499,32 @@ START_TEST(test_text_prompt) {
   /* From the first token on the prompt has been read. */
   s = attach(w, 2, s, 1);
   expect_text(s, 0, "Helloz");
+  world_destroy(w);
+}
+END_TEST
+
+/* Token ids are repeated as their text, as far as they have one. */
+START_TEST(test_echo_of_ids) {
+  struct world *w = world_create(1);
+  start_group(w, 0, 1, 1);
+  w->model.vocab_size += 10; /* padded */
+  uint32_t ids[] = {byte_token['H'], byte_token[0xc3], byte_token[0xa9], (uint32_t)w->model.vocab_size - 1,
+                    byte_token['!']};
+  for (int stream = 0; stream < 2; stream++) {
+    tri_client_msg m = submit_msg(1 + (uint64_t)stream);
+    m.submit.token_ids = ids;
+    m.submit.num_token_ids = 5;
+    m.submit.sampling.echo = true;
+    m.submit.sampling.n = 2;
+    m.submit.stream = stream;
+    struct stream *s = submit(w, "a", &m);
+    expect_text(s, 1, stream ? "H\xc3\xa9!" : "");
+    bytes(w, last_job(w), 0, "a");
+    bytes(w, last_job(w), 1, "b");
+    expect_text(s, 0, "H\xc3\xa9!a");
+    expect_text(s, 1, "H\xc3\xa9!b");
+    ck_assert(s->done && s->prompt_tokens == 5 && s->completion_tokens == 2);
+  }
   world_destroy(w);
 }
 END_TEST
@@ -918,6 +945,7 @@ START_TEST(test_cancel) {
     ck_assert_int_eq(t->accepted, 1);
     ck_assert(s->done && !s->code[0]);
     ck_assert_int_eq(s->choice[0].reason, state == 3 ? TRI_FINISH_LENGTH : TRI_FINISH_ABORT);
+    ck_assert(!s->timed_out);
     ck_assert_int_eq(w->num_aborts, state >= 2);
     if (!state) tri_core_encoded(w->core, w->now, w->encode_job, TRI_OK, some_ids, 3, 0); /* comes to nobody */
     if (state == 2) token(w, last_job(w), 0, 1, byte_token['b'], 0, 0);
@@ -965,6 +993,10 @@ START_TEST(test_refused_submits) {
   struct tri_wire_bias bias = {.id = 4000};
   m = good, m.id = 7, m.submit.sampling.num_logit_bias = 1, m.submit.sampling.logit_bias = &bias;
   refuse(w, &m, "out_of_range", "logit_bias");
+  m = good, m.id = 13, m.submit.sampling.has_max_tokens = true, m.submit.sampling.max_tokens = MODEL_LEN - 2;
+  refuse(w, &m, "no_capacity", "max_tokens");
+  m = good, m.id = 12, m.submit.sampling.num_stop_token_ids = 2, m.submit.sampling.stop_token_ids[1] = 4000;
+  refuse(w, &m, "out_of_range", "stop_token_ids");
   m = good, m.id = 8, m.submit.sampling.min_tokens = 17;
   refuse(w, &m, "out_of_range", "min_tokens");
   w->refuse_encoding = true;
@@ -979,6 +1011,11 @@ START_TEST(test_refused_submits) {
   refuse(w, &m, "unsupported", "op");
   ck_assert_int_eq(w->num_assigns, 0);
   ck_assert(tri_core_is_idle(w->core));
+  m = good, m.id = 14, m.submit.sampling.has_max_tokens = true, m.submit.sampling.max_tokens = MODEL_LEN - 3;
+  submit(w, "a", &m);
+  m = good, m.id = 15, m.submit.token_ids = ids, m.submit.num_token_ids = MODEL_LEN - 1; /* room for one, not for 16 */
+  submit(w, "a", &m);
+  ck_assert_int_eq(w->num_assigns, 2);
   world_destroy(w);
 }
 END_TEST
@@ -1132,13 +1169,20 @@ START_TEST(test_queued_deadline) {
   tick(w, MS);
   ck_assert(s->done && !s->code[0]);
   ck_assert_int_eq(s->choice[0].reason, TRI_FINISH_ABORT);
+  ck_assert(s->timed_out);
   /* A group that becomes ready between the deadline and the next tick gets nothing: least of all a job without one. */
   m.id = 3;
   s = submit(w, "a", &m);
   w->now += 150 * MS;
   start_group(w, 0, 1, 1);
   ck_assert_int_eq(w->num_assigns, 0);
-  ck_assert(s->done);
+  ck_assert(s->done && s->timed_out);
+  /* Of a job that runs its leader watches the time. */
+  m.id = 4;
+  s = submit(w, "a", &m);
+  token(w, last_job(w), 0, 0, byte_token['a'], 0, 0);
+  token(w, last_job(w), 0, 1, 0, TRI_TOKEN_LAST | TRI_TOKEN_NONE, TRI_FINISH_ABORT);
+  ck_assert(s->done && s->timed_out);
   world_destroy(w);
 }
 END_TEST
@@ -1471,6 +1515,7 @@ Suite *suite_core(void) {
   tcase_add_test(jobs, test_prompt_encoded_at_once);
   tcase_add_test(jobs, test_floors);
   tcase_add_test(jobs, test_attach_several_choices);
+  tcase_add_test(jobs, test_echo_of_ids);
   tcase_add_test(jobs, test_echo_slow);
   tcase_add_test(jobs, test_not_streamed);
   tcase_add_test(jobs, test_several_choices);

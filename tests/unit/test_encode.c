@@ -420,7 +420,7 @@ START_TEST(test_ends) {
                          .reason = i ? TRI_FINISH_ERROR : TRI_FINISH_ABORT};
     tri_group_msg m = {.op = TRI_GROUP_TOKENS, .tokens = {.epoch = 1, .num = 1, .tokens = &t}};
     send_worker(w, &m);
-    expect_error(w, 2 + (uint64_t)i, i ? "internal" : "aborted", "");
+    expect_error(w, 2 + (uint64_t)i, i ? "internal" : "timeout", i ? "" : "deadline_ms");
     ask(w, TRI_OP_EMBED, 3 + (uint64_t)i, &e);
   }
   result(w, last_job(w), 2, v345, 3); /* of another life of the group */

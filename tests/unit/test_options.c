@@ -22,11 +22,13 @@ typedef struct config {
   const char *model, *load;
   color tint;
   tri_opt_list hosts;
+  int aside;
 } config;
 
 static const tri_option table[] = {
     {TRI_OPT(config, tp), .name = "tensor-parallel-size", .alias = "tp", .min = 1, .max = 64, .fallback = "1",
      .help = "ranks of a layer", .group = "Layout"},
+    {TRI_OPT(config, aside), .name = "aside", .group = "Elsewhere", .hidden = true},
     {TRI_OPT(config, offset), .name = "offset", .fallback = "0", .help = "any number"},
     {TRI_OPT(config, small), .name = "small"},
     {TRI_OPT(config, plain), .name = "plain"},
@@ -79,6 +81,9 @@ static void accept_line(const char *line, config *c, tri_options **o) {
 START_TEST(defaults) {
   config c;
   tri_options *o;
+  accept_line("--aside 3", &c, &o);
+  ck_assert_int_eq(c.aside, 3);
+  tri_options_free(o);
   accept_line("", &c, &o);
   ck_assert(c.tp == 1 && c.space == UINT64_C(4) << 30 && c.ratio == 0.9 && isinf(c.rate) && !c.eager && c.fast &&
             !c.model && c.tint == GREEN && !c.hosts.count);
@@ -296,6 +301,7 @@ START_TEST(help) {
                                       "Bye."};
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
     ck_assert_msg(strstr(text, parts[i]), "%s\n%s", parts[i], text);
+  ck_assert_msg(!strstr(text, "aside") && !strstr(text, "Elsewhere"), "%s", text);
   for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) ck_assert_msg(strlen(line) <= 100, "%s", line);
   free(text);
   accept_line("-tp 4 --help --modle", &c, &o); /* whatever else is wrong after it is not looked at */

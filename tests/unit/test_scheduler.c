@@ -720,12 +720,9 @@ START_TEST(test_refused_jobs) {
   struct {
     const char *field;
     tri_status st;
-  } want[] = {{"prompt", TRI_INVALID_ARGUMENT},
-              {"prompt", TRI_NO_CAPACITY},
-              {"n", TRI_NO_CAPACITY},
-              {"token_ids", TRI_OUT_OF_RANGE},
-              {"logit_bias", TRI_OUT_OF_RANGE}};
-  for (int i = 0; i < 5; i++) {
+  } want[] = {{"prompt", TRI_INVALID_ARGUMENT}, {"prompt", TRI_NO_CAPACITY},      {"n", TRI_NO_CAPACITY},
+              {"token_ids", TRI_OUT_OF_RANGE},  {"logit_bias", TRI_OUT_OF_RANGE}, {"stop_token_ids", TRI_OUT_OF_RANGE}};
+  for (int i = 0; i < 6; i++) {
     struct request *r = request_init(s, 0, i == 1 ? 32 : 31, 4, i == 2 ? 5 : 1);
     tri_error err = {0};
     tri_job *job = NULL;
@@ -733,6 +730,7 @@ START_TEST(test_refused_jobs) {
     if (i == 3) r->prompt[30] = VOCAB;
     struct tri_wire_bias bias = {.id = VOCAB};
     if (i == 4) r->assign.sampling.num_logit_bias = 1, r->assign.sampling.logit_bias = &bias;
+    if (i == 5) r->assign.sampling.num_stop_token_ids = 1, r->assign.sampling.stop_token_ids[0] = VOCAB;
     ck_assert_int_eq(tri_job_create(&r->assign, &c.limits, &model, 0, &job, &err), want[i].st);
     ck_assert_str_eq(err.field, want[i].field);
     ck_assert_int_eq(err.status, want[i].st);

@@ -60,7 +60,7 @@ static void fill_submit(tri_submit *s) {
   tri_sampling *p = &s->sampling;
   p->max_tokens = -1;
   p->min_tokens = 3;
-  p->has_temperature = p->has_top_p = p->has_top_k = p->has_repetition_penalty = p->has_seed = true;
+  p->has_max_tokens = p->has_temperature = p->has_top_p = p->has_top_k = p->has_repetition_penalty = p->has_seed = true;
   p->temperature = 0.7;
   p->top_p = 0.9;
   p->min_p = 0.05;
@@ -113,6 +113,7 @@ static void fill_status(tri_cluster_status *s) {
   *s = (tri_cluster_status){.version = str("0.1.0"),
                             .model = str("abacus"),
                             .state = str("serving"),
+                            .task = str("generate"),
                             .uptime_s = 12.5,
                             .clients = 3,
                             .running = 2,
@@ -206,7 +207,8 @@ static int make_samples(sample out[MAX_SAMPLES]) {
                                 .queue_ms = 0.5,
                                 .first_token_ms = 2,
                                 .total_ms = 30,
-                                .preemptions = 1}};
+                                .preemptions = 1,
+                                .timed_out = true}};
   s.done.choices[0] = (struct tri_done_choice){TRI_FINISH_LENGTH, str("whole"), 16};
   s.done.choices[1] = (struct tri_done_choice){TRI_FINISH_STOP, {0}, 24};
   keep_server(out, &n, "done", &s);
@@ -321,6 +323,7 @@ static void check_sampling(const tri_sampling *a, const tri_sampling *b, bool wi
 #define SAME_INT(m) ck_assert_msg(a->m == b->m, #m)
 #define SAME_NUM(m) ck_assert_msg(a->m == b->m, #m)
   SAME_INT(max_tokens);
+  SAME_INT(has_max_tokens);
   SAME_INT(min_tokens);
   SAME_INT(top_k);
   SAME_INT(n);
@@ -432,6 +435,7 @@ START_TEST(round_trip_server) {
   ck_assert_int_eq(tri_server_msg_encode(&in, &buf), TRI_OK);
   ck_assert_int_eq(tri_server_msg_decode(buf.data, buf.len, a, &out, &err), TRI_OK);
   ck_str(out.status.model, "abacus");
+  ck_str(out.status.task, "generate");
   ck_assert(out.status.num_groups == 2 && out.status.groups[1].steps == 77 && out.status.ranks[0].pid == 4711 &&
             out.status.vocab_size == 50257);
   ck_str(out.status.groups[1].state, "ready");
@@ -449,10 +453,11 @@ START_TEST(round_trip_server) {
 
   in = (tri_server_msg){.op = TRI_REPLY_DONE, .id = 2, .done = {.num_choices = 1, .prompt_tokens = 5, .total_ms = 30}};
   in.done.choices[0] = (struct tri_done_choice){TRI_FINISH_ABORT, str("whole"), 16};
+  in.done.timed_out = true;
   ck_assert_int_eq(tri_server_msg_encode(&in, &buf), TRI_OK);
   ck_assert_int_eq(tri_server_msg_decode(buf.data, buf.len, a, &out, &err), TRI_OK);
   ck_assert(out.done.num_choices == 1 && out.done.choices[0].reason == TRI_FINISH_ABORT &&
-            out.done.choices[0].completion_tokens == 16);
+            out.done.choices[0].completion_tokens == 16 && out.done.timed_out);
   ck_str(out.done.choices[0].text, "whole");
   tri_wire_buf_free(&buf);
   tri_arena_destroy(a);

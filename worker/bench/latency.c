@@ -37,10 +37,17 @@ static const tri_option own_options[] = {
 };
 enum { NUM_OWN = sizeof own_options / sizeof *own_options };
 
+/* One rank and one batch need no more. */
+static const char *const shown[] = {"model",         "dtype",         "quantization", "kv-cache-dtype",
+                                    "load-format",   "max-model-len", "seed",         "block-size",
+                                    "deterministic", "backend",       "threads",      NULL};
+
 static tri_options_spec spec = {
     .program = "trireme bench latency",
     .usage = "--model DIR [OPTION]...",
     .summary = "Times prompts and decode steps of one rank against the machine's floors, without a server.",
+    .epilog =
+        "The other options of trireme-worker are understood and change nothing; the layout can only be one rank.\n",
     .version = "trireme bench latency 0.1.0",
     .config_file = true,
 };
@@ -130,6 +137,22 @@ static tri_status time_decode(struct bench *b, double *op, double *floor) {
   return st;
 }
 
+/* Prompt, steps and the token that the last one draws: what a request for so many tokens would take. */
+static int length(const struct bench_options *o) { return o->input_len + o->output_len + 1; }
+
+static tri_status check(const struct bench_options *o, const tri_model_config *c, tri_error *err) {
+  int64_t most = o->serve.max_model_len ? o->serve.max_model_len : c->max_position_embeddings;
+  if (c->seq2seq.on)
+    return tri_fail(err, TRI_UNSUPPORTED, "model", "model_type %s is an encoder-decoder: only decoders are timed here",
+                    c->arch->model_type);
+  if (length(o) <= most) return TRI_OK;
+  return tri_fail(err, TRI_OUT_OF_RANGE, "input-len",
+                  "--input-len %d and --output-len %d are %d tokens with the one that is drawn last, the limit is %s "
+                  "%lld",
+                  o->input_len, o->output_len, length(o), o->serve.max_model_len ? "--max-model-len" : "the model's",
+                  (long long)most);
+}
+
 static tri_status set_up(struct bench *b, int *threads, tri_error *err) {
   tri_serve_options *o = &b->o.serve;
   int pins[1024], oversubscribed;
@@ -138,9 +161,7 @@ static tri_status set_up(struct bench *b, int *threads, tri_error *err) {
   tri_status st;
   tri_comm_config cc = {.timeout_ms = 1000};
   TRI_TRY(tri_model_config_load(o->model, &model, err));
-  if (model.seq2seq.on)
-    return tri_fail(err, TRI_UNSUPPORTED, "model", "model_type %s is an encoder-decoder: only decoders are timed here",
-                    model.arch->model_type);
+  TRI_TRY(check(&b->o, &model, err));
   *threads = o->threads ? o->threads : tri_topo_num_cores();
   TRI_TRY(tri_topo_assign(0, 1, *threads, pins, &oversubscribed));
   TRI_TRY(tri_pool_create(*threads, pins, oversubscribed ? 0 : 200, &b->pool));
@@ -149,7 +170,7 @@ static tri_status set_up(struct bench *b, int *threads, tri_error *err) {
   tri_backend_config bc = {
       .name = strcmp(o->backend, "auto") ? o->backend : "cpu", .deterministic = o->deterministic, .pool = b->pool};
   TRI_TRY(tri_backend_create(&bc, &b->backend, err));
-  int len = b->o.input_len + b->o.output_len + 1;
+  int len = length(&b->o);
   tri_engine_config ec = {.model_dir = o->model,
                           .load_format = (tri_load_format)o->load_format,
                           .seed = o->seed,
@@ -216,11 +237,9 @@ int main(int argc, char **argv) {
   static struct bench b;
   tri_options *opts = NULL;
   tri_error err = {0};
-  size_t n = 0;
+  size_t n = tri_serve_options_copy(table, shown);
   int threads;
   double prompt, prompt_floor, decode, decode_floor;
-  for (size_t i = 0; i < tri_serve_option_count; i++)
-    if (strcmp(tri_serve_option_table[i].group, "Launch")) table[n++] = tri_serve_option_table[i];
   for (int i = 0; i < NUM_OWN; i++) table[n++] = own_options[i];
   spec.options = table;
   spec.count = n;

@@ -16,91 +16,175 @@ struct plan_options {
 
 static const tri_option own_options[] = {
     {TRI_OPT(struct plan_options, memory), .name = "memory-per-rank", .fallback = "0", .metavar = "BYTES",
-     .group = "Plan", .help = "what each rank may use; 0: this host's free memory over the ranks"},
+     .group = "Plan",
+     .help = "what each rank may use; 0: what is free, of this host shared by the ranks, or on its device"},
     {TRI_OPT(struct plan_options, json), .name = "json", .fallback = "false", .group = "Plan",
      .help = "one JSON object instead of a table"},
 };
 enum { NUM_OWN = sizeof own_options / sizeof *own_options };
+
+/* The others have nothing to do with memory. */
+static const char *const shown[] = {"model",
+                                    "dtype",
+                                    "quantization",
+                                    "kv-cache-dtype",
+                                    "load-format",
+                                    "pooling",
+                                    "max-model-len",
+                                    "tensor-parallel-size",
+                                    "pipeline-parallel-size",
+                                    "data-parallel-size",
+                                    "max-num-seqs",
+                                    "max-num-batched-tokens",
+                                    "block-size",
+                                    "kv-cache-memory-bytes",
+                                    "num-kv-blocks-override",
+                                    "backend",
+                                    NULL};
 
 static tri_options_spec spec = {
     .program = "trireme plan",
     .usage = "--model DIR [-tp N] [-pp N] [OPTION]...",
     .summary = "What each rank would need: weights, activations, KV cache, and the tokens of KV that fit. Exit code 3 "
                "when it does not fit.",
+    .epilog = "The other options of trireme-worker are understood and change nothing, so that a file can serve both.\n",
     .version = "trireme plan 0.1.0",
     .config_file = true,
 };
 
 static double mib(size_t n) { return (double)n / 0x1p20; }
 
-static void print_rank(const struct plan_options *o, const tri_shard *s, const tri_ledger *l, int rank) {
-  if (o->json) {
-    printf("%s{\"rank\":%d,\"tp_rank\":%d,\"pp_rank\":%d,\"layers\":[%d,%d],\"q_heads\":%d,\"kv_heads\":%d,\"weights\":"
-           "%zu,\"activations\":%zu,\"kv_cache\":%zu,"
-           "\"kv_pages\":%lld,\"kv_tokens\":%lld}",
-           rank ? "," : "", rank, s->p.tp_rank, s->p.pp_rank, s->layers.first, s->layers.first + s->layers.count,
-           s->q_heads.count, s->kv_heads.count, l->weights, l->activations, l->kv, (long long)l->num_pages,
-           (long long)l->kv_tokens);
+/* What the ranks have in common. */
+struct plan {
+  const struct plan_options *o;
+  const tri_model_config *c;
+  const tri_checkpoint *ckpt;
+  tri_limits limits;
+  tri_ledger_config ledger;
+  int64_t tokens; /* of KV on the smallest rank */
+};
+
+static void print_head(const struct plan *p) {
+  const tri_serve_options *v = &p->o->serve;
+  const tri_model_config *c = p->c;
+  char source[64] = "";
+  const char *whose = c->seq2seq.on ? "decoder " : "";
+  if (p->o->json) {
+    printf("{\"model\":\"%s\",\"encoder\":%s,\"tp\":%d,\"pp\":%d,\"memory_per_rank\":%lld,\"ranks\":[",
+           c->arch->model_type, c->encoder ? "true" : "false", v->tp, v->pp, (long long)p->ledger.memory);
+    return;
+  }
+  if (c->seq2seq.on) snprintf(source, sizeof source, "%lld encoder layers and ", (long long)c->seq2seq.num_layers);
+  printf(
+      "%s: %s%lld %slayers, hidden %lld, %lld heads over %lld KV heads, vocabulary %lld\n%d ranks with %.1f MiB each, "
+      "%d tokens per sequence, %d tokens per step\n\n"
+      "rank  pp  tp   layers     q heads kv heads  weights MiB  activ. MiB  %12s    total MiB %12s\n",
+      c->arch->model_type, source, (long long)c->num_layers, whose, (long long)c->hidden_size, (long long)c->num_heads,
+      (long long)c->num_kv_heads, (long long)c->vocab_size, v->tp * v->pp, mib((size_t)p->ledger.memory),
+      p->limits.max_model_len, v->max_num_batched_tokens, c->encoder ? "K and V MiB" : "KV cache MiB",
+      c->encoder ? "of tokens" : "KV tokens");
+}
+
+static void print_json_rank(const struct plan *p, const tri_shard *s, const tri_ledger *l, int rank) {
+  printf("%s{\"rank\":%d,\"tp_rank\":%d,\"pp_rank\":%d,\"layers\":[%d,%d],\"q_heads\":%d,\"kv_heads\":%d,\"weights\":"
+         "%zu,\"activations\":%zu,\"kv_cache\":%zu,"
+         "\"kv_pages\":%lld,\"kv_tokens\":%lld",
+         rank ? "," : "", rank, s->p.tp_rank, s->p.pp_rank, s->layers.first, s->layers.first + s->layers.count,
+         s->q_heads.count, s->kv_heads.count, l->weights, l->activations, l->kv, (long long)l->num_pages,
+         (long long)l->kv_tokens);
+  if (p->c->seq2seq.on)
+    printf(",\"encoder_layers\":[0,%lld],\"encoder_weights\":%zu", (long long)p->c->seq2seq.num_layers,
+           l->source_weights);
+  printf("}");
+}
+
+static void print_rank(const struct plan *p, const tri_shard *s, const tri_ledger *l, int rank) {
+  if (p->o->json) {
+    print_json_rank(p, s, l, rank);
     return;
   }
   printf("%4d %3d %3d %5d-%-5d %7d %8d %12.1f %12.1f %12.1f %12.1f %12lld\n", rank, s->p.pp_rank, s->p.tp_rank,
          s->layers.first, s->layers.first + s->layers.count - 1, s->q_heads.count, s->kv_heads.count, mib(l->weights),
          mib(l->activations), mib(l->kv), mib(l->weights + l->activations + l->kv), (long long)l->kv_tokens);
+  if (p->c->seq2seq.on)
+    printf("              of the weights %.1f MiB for the encoder's layers 0-%lld, %.1f MiB for the decoder\n",
+           mib(l->source_weights), (long long)p->c->seq2seq.num_layers - 1, mib(l->weights - l->source_weights));
 }
 
-static tri_status plan_ranks(const struct plan_options *o, const tri_model_config *c, const tri_checkpoint *ckpt,
-                             tri_error *err) {
+static void print_fits(const struct plan *p) {
+  int64_t len = p->limits.max_model_len, step = p->limits.max_num_batched_tokens;
+  bool sources = p->c->seq2seq.on; /* each with as many tokens as a sequence, and KV of its own */
+  if (p->c->encoder)
+    printf(
+        "\nfits: texts of up to %lld tokens, %lld tokens of texts in a step. An encoder keeps no KV cache: its K and V "
+        "are those of the steps under way\n",
+        (long long)len, (long long)(p->tokens < step ? p->tokens : step));
+  else
+    printf("\nfits: %lld tokens of KV in the group (the smallest rank's), %lld sequences of full length%s\n",
+           (long long)p->tokens, (long long)(p->tokens / len / (sources ? 2 : 1)),
+           sources ? " with their sources" : "");
+}
+
+/* The worst of the ranks': TRI_NO_CAPACITY does not keep the others from being shown. */
+static tri_status plan_ranks(struct plan *p, tri_error *err) {
+  const tri_serve_options *v = &p->o->serve;
+  tri_status worst = TRI_OK;
+  p->tokens = INT64_MAX;
+  print_head(p);
+  for (int rank = 0; rank < v->tp * v->pp; rank++) {
+    tri_shard shard;
+    tri_ledger l = {0};
+    tri_status st = tri_shard_make(
+        p->c, (tri_parallel){.tp = v->tp, .pp = v->pp, .tp_rank = rank % v->tp, .pp_rank = rank / v->tp}, &shard, err);
+    if (st == TRI_OK) st = tri_ledger_make(p->c, &shard, p->ckpt, &p->limits, v->pp, &p->ledger, &l, err);
+    if (st != TRI_OK) worst = st;
+    if (st != TRI_OK && st != TRI_NO_CAPACITY) break;
+    if (l.kv_tokens < p->tokens) p->tokens = l.kv_tokens;
+    print_rank(p, &shard, &l, rank);
+  }
+  if (worst == TRI_OK && !p->o->json) print_fits(p);
+  if (p->o->json)
+    printf("],\"fits\":%s,\"kv_tokens\":%lld}\n", worst == TRI_OK ? "true" : "false",
+           worst == TRI_OK ? (long long)p->tokens : 0LL);
+  return worst;
+}
+
+/* What a rank may use: of a device its own memory, if this host has one. */
+static tri_status find_memory(const struct plan_options *o, int64_t *out, tri_error *err) {
   const tri_serve_options *v = &o->serve;
-  int world = v->tp * v->pp;
-  int64_t memory = (int64_t)o->memory;
-  tri_limits limits;
+  tri_backend *be = NULL;
+  tri_error why = {0};
+  *out = o->memory ? (int64_t)o->memory : tri_host_memory_available() / (v->tp * v->pp * v->dp);
+  if (o->memory || strcmp(v->backend, "cuda")) return TRI_OK;
+  if (tri_backend_create(&(tri_backend_config){.name = v->backend}, &be, &why) != TRI_OK)
+    return tri_fail(err, TRI_UNSUPPORTED, "memory-per-rank",
+                    "--memory-per-rank must say what the device has, which cannot be asked here: %s", why.message);
+  *out = be->ops.mem_available(be);
+  tri_backend_destroy(be);
+  return TRI_OK;
+}
+
+static tri_status plan(const struct plan_options *o, const tri_model_config *c, const tri_checkpoint *ckpt,
+                       tri_error *err) {
+  const tri_serve_options *v = &o->serve;
+  struct plan p = {.o = o, .c = c, .ckpt = ckpt};
   tri_limits_config config = {.max_num_seqs = v->max_num_seqs,
                               .max_num_batched_tokens = v->max_num_batched_tokens,
                               .block_size = v->block_size,
                               .max_model_len = v->max_model_len};
-  tri_status worst = tri_limits_make(c, &config, &limits, err);
-  if (worst != TRI_OK) return worst;
-  int64_t len = limits.max_model_len;
-  if (!memory) memory = tri_host_memory_available() / (world * v->dp);
-  tri_ledger_config lc = {.dtype = v->dtype == TRI_SERVE_AUTO ? TRI_DTYPE_COUNT : (tri_dtype)v->dtype,
-                          .kv_dtype =
-                              v->kv_cache_dtype == TRI_SERVE_AUTO ? TRI_DTYPE_COUNT : (tri_dtype)v->kv_cache_dtype,
-                          .quantization = (tri_quantization)v->quantization,
-                          .memory = memory,
-                          .kv_bytes = (int64_t)v->kv_cache_memory,
-                          .num_kv_pages = v->num_kv_blocks};
-  lc.kv_dtype = tri_kv_dtype(c, lc.kv_dtype, lc.dtype, !strcmp(v->backend, "cuda"));
-  int64_t tokens = INT64_MAX;
-  if (o->json)
-    printf("{\"model\":\"%s\",\"tp\":%d,\"pp\":%d,\"memory_per_rank\":%lld,\"ranks\":[", c->arch->model_type, v->tp,
-           v->pp, (long long)memory);
-  else
-    printf(
-        "%s: %lld layers, hidden %lld, %lld heads over %lld KV heads, vocabulary %lld\n%d ranks with %.1f MiB each, "
-        "%lld tokens per sequence, %d tokens per step\n\n"
-        "rank  pp  tp   layers     q heads kv heads  weights MiB  activ. MiB  KV cache MiB    total MiB    KV tokens\n",
-        c->arch->model_type, (long long)c->num_layers, (long long)c->hidden_size, (long long)c->num_heads,
-        (long long)c->num_kv_heads, (long long)c->vocab_size, world, mib((size_t)memory), (long long)len,
-        v->max_num_batched_tokens);
-  for (int rank = 0; rank < world; rank++) {
-    tri_shard shard;
-    tri_ledger l = {0};
-    tri_status st = tri_shard_make(
-        c, (tri_parallel){.tp = v->tp, .pp = v->pp, .tp_rank = rank % v->tp, .pp_rank = rank / v->tp}, &shard, err);
-    if (st == TRI_OK) st = tri_ledger_make(c, &shard, ckpt, &limits, v->pp, &lc, &l, err);
-    if (st != TRI_OK) worst = st;
-    if (st != TRI_OK && st != TRI_NO_CAPACITY) break;
-    if (l.kv_tokens < tokens) tokens = l.kv_tokens;
-    print_rank(o, &shard, &l, rank);
-  }
-  bool sources = c->seq2seq.on; /* each with as many tokens as a sequence, and KV of its own */
-  if (worst == TRI_OK && !o->json)
-    printf("\nfits: %lld tokens of KV in the group (the smallest rank's), %lld sequences of full length%s\n",
-           (long long)tokens, (long long)(tokens / len / (sources ? 2 : 1)), sources ? " with their sources" : "");
-  if (o->json)
-    printf("],\"fits\":%s,\"kv_tokens\":%lld}\n", worst == TRI_OK ? "true" : "false",
-           worst == TRI_OK ? (long long)tokens : 0LL);
-  return worst;
+  int64_t memory = 0;
+  tri_status st = tri_limits_make(c, &config, &p.limits, err);
+  if (st == TRI_OK) st = find_memory(o, &memory, err);
+  if (st != TRI_OK) return st;
+  p.ledger = (tri_ledger_config){.dtype = v->dtype == TRI_SERVE_AUTO ? TRI_DTYPE_COUNT : (tri_dtype)v->dtype,
+                                 .kv_dtype = v->kv_cache_dtype == TRI_SERVE_AUTO ? TRI_DTYPE_COUNT
+                                                                                 : (tri_dtype)v->kv_cache_dtype,
+                                 .quantization = (tri_quantization)v->quantization,
+                                 .memory = memory,
+                                 .kv_bytes = (int64_t)v->kv_cache_memory,
+                                 .num_kv_pages = v->num_kv_blocks};
+  p.ledger.kv_dtype = tri_kv_dtype(c, p.ledger.kv_dtype, p.ledger.dtype, !strcmp(v->backend, "cuda"));
+  return plan_ranks(&p, err);
 }
 
 int main(int argc, char **argv) {
@@ -110,8 +194,7 @@ int main(int argc, char **argv) {
   tri_error err = {0};
   tri_model_config *config = tri_calloc(1, sizeof *config);
   tri_checkpoint *ckpt = NULL;
-  size_t n = 0;
-  for (size_t i = 0; i < tri_serve_option_count; i++) table[n++] = tri_serve_option_table[i];
+  size_t n = tri_serve_options_copy(table, shown);
   for (int i = 0; i < NUM_OWN; i++) table[n++] = own_options[i];
   spec.options = table;
   spec.count = n;
@@ -122,7 +205,7 @@ int main(int argc, char **argv) {
                                     : tri_fail(&err, TRI_INVALID_ARGUMENT, "model", "--model is missing");
     if (st == TRI_OK && o.serve.load_format != 2) st = tri_checkpoint_open(o.serve.model, &ckpt, &err);
     if (st == TRI_OK) st = tri_model_config_pool(config, (tri_pooling)o.serve.pooling, &err);
-    if (st == TRI_OK) st = plan_ranks(&o, config, ckpt, &err);
+    if (st == TRI_OK) st = plan(&o, config, ckpt, &err);
     code = o.serve.model ? tri_exit_code(st) : TRI_EXIT_USAGE;
     if (st != TRI_OK)
       fprintf(stderr, "trireme plan: %s%s (%s)%s\n", code == TRI_EXIT_REFUSED ? "refused: " : "", err.message,
