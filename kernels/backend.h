@@ -330,7 +330,8 @@ typedef struct tri_sample_result {
 } tri_sample_result;
 
 /* One draw per row of logits. history[r] (host): the row's prompt and generated ids, for the penalties: repetition
- * counts prompt and output, presence and frequency only the output (ids from num_prompt[r] on). */
+ * counts prompt and output, presence and frequency only the output (ids from num_prompt[r] on). What plan may look at
+ * here beyond shapes: params and num_history, which say how much room the launch needs. */
 typedef struct tri_sample_args {
   tri_mat logits;                         /* [R, vocab]; may be overwritten */
   const tri_sample_params *const *params; /* [R] host */

@@ -72,6 +72,7 @@ typedef enum kind {
   FLAT,   /* cuts that leave thousands */
   STEEP,  /* as a sure model's: a handful far above the rest */
   BROKEN, /* infinite logits and such that are not numbers */
+  GREEDY, /* only the most probable token is wanted, of all rows */
   TOUCHED /* a long history that repeats itself, biases and bans on ids of it */
 } kind;
 
@@ -79,7 +80,7 @@ static void some_logits(oc *c, kind k, float *x, int vocab, float sigma) {
   bool all = oc_chance(c, 20);
   for (int j = 0; j < vocab; j++) {
     x[j] = oc_chance(c, 1) ? -INFINITY : sigma * x[j];
-    if (k == TIES || (k == MIXED && vocab % 5 == 2)) x[j] = floorf(x[j]);
+    if (k == TIES || ((k == MIXED || k == GREEDY) && vocab % 5 == 2)) x[j] = floorf(x[j]);
     if (k == STEEP) x[j] = oc_chance(c, 1) ? 18 + x[j] : x[j] - 5;
     if (k == BROKEN && (all || oc_chance(c, 30)))
       x[j] = oc_chance(c, 50) ? NAN : oc_chance(c, all ? 0 : 5) ? INFINITY : -INFINITY;
@@ -97,6 +98,7 @@ static int some_history(oc *c, kind k, int vocab, const uint32_t **out) {
 
 static void special_params(oc *c, kind k, tri_sample_params *p, int vocab) {
   some_params(c, p, vocab);
+  if (k == GREEDY) *p = (tri_sample_params){.top_p = 1, .repetition_penalty = 1, .num_logprobs = -1};
   if (k == FLAT) p->top_p = 0.99f, p->top_k = oc_chance(c, 30) ? vocab - vocab / 3 : 0, p->min_p = 0;
   if (k == TIES && oc_chance(c, 30)) p->top_p = 1e-6f;
   if (k == TIES && oc_chance(c, 50)) p->temperature = 1, p->top_k = oc_range(c, 1, vocab);
@@ -142,12 +144,13 @@ static void fill(oc *c, kind k, float sigma, tri_sample_args *a, tri_sample_para
 
 void oc_case_sample(oc *c, int i) {
   static const int vocabs[] = {1, 5, 17, 1000, 32000, 4099, 777};
-  static const kind kinds[] = {MIXED, TIES, MIXED, FLAT, STEEP, MIXED, BROKEN, TOUCHED};
+  static const kind kinds[] = {MIXED, TIES, GREEDY, FLAT, STEEP, MIXED, BROKEN, TOUCHED};
   kind k = kinds[i % 8];
   int vocab = i % 40 == 39 ? 262208 : i % 40 == 20 ? 128256 : vocabs[i % 7];
   int rows = i % 40 == 37 ? oc_range(c, 200, MOST_ROWS) : oc_range(c, 0, 6);
   if (rows > 6) vocab = 700;
   float sigma = (float)oc_range(c, 0, 4);
+  if (k == FLAT) vocab = 20000, sigma *= 0.3f;
   tri_sample_params *params = oc_host(c, MOST_ROWS * sizeof *params);
   tri_sample_result *want = oc_host(c, MOST_ROWS * sizeof *want), *got = oc_host(c, MOST_ROWS * sizeof *got);
   tri_sample_args a = {.logits = oc_matrix(c, rows, vocab, false)};
