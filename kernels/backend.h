@@ -309,8 +309,8 @@ typedef struct tri_logit_bias {
 
 /* What one sequence asked of the sampler. Order of application: logit bias and banned ids, repetition / presence /
  * frequency penalties, temperature, then min_p, top_k, top_p on the tempered distribution; one draw from a
- * counter-based generator keyed by (seed, counter). temperature 0: arg-max of the penalised logits, lowest id on a tie.
- */
+ * counter-based generator keyed by (seed, counter). temperature 0, or a largest logit that is infinite: arg-max of the
+ * penalised logits, lowest id on a tie. A logit that is not a number counts as minus infinity. */
 typedef struct tri_sample_params {
   float temperature, top_p, min_p;
   int top_k; /* 0: all */
@@ -334,7 +334,8 @@ typedef struct tri_sample_result {
 } tri_sample_result;
 
 /* One draw per row of logits. history[r] (host): the row's prompt and generated ids, for the penalties: repetition
- * counts prompt and output, presence and frequency only the output (ids from num_prompt[r] on). */
+ * counts prompt and output, presence and frequency only the output (ids from num_prompt[r] on). What plan may look at
+ * here beyond shapes: params and num_history, which say how much room the launch needs. */
 typedef struct tri_sample_args {
   tri_mat logits;                         /* [R, vocab]; may be overwritten */
   const tri_sample_params *const *params; /* [R] host */

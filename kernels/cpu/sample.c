@@ -186,7 +186,7 @@ static uint32_t draw(const tri_cpu_isa *isa, const tri_sample_params *p, const f
                      const sample_scratch *s) {
   float max = isa->maximum(x, vocab);
   if (max == -INFINITY) return 0;
-  if (p->temperature <= 0) {
+  if (p->temperature <= 0 || max == INFINITY) {
     int next;
     return isa->collect(x, 0, vocab, max, s->ids, SLACK, &next) ? s->ids[0] : 0;
   }
@@ -230,7 +230,8 @@ static void sample_thread(void *ctx, int index, int count) {
     s.raw = (float *)(s.ids + vocab + SLACK);
     const tri_sample_params *p = a->params[i];
     float *logits = a->logits.data + (size_t)i * (size_t)a->logits.ld;
-    if (p->num_logprobs >= 0) memcpy(s.raw, logits, vocab * sizeof *s.raw);
+    if (p->num_logprobs >= 0)
+      for (size_t j = 0; j < vocab; j++) s.raw[j] = logits[j] == logits[j] ? logits[j] : -INFINITY;
     tri_sample_adjust(logits, (int)vocab, p, a->history[i], a->num_prompt[i], a->num_history[i], s.counts);
     tri_sample_result *result = &a->results[i];
     memset(result, 0, sizeof *result);

@@ -25,6 +25,12 @@ typedef struct tri_cuda_graph {
 } tri_cuda_graph;
 enum { TRI_CUDA_GRAPHS = 128 };
 
+/* What the sampler works on: what goes to the device and comes back from it, pinned, and the same there. */
+typedef struct tri_cuda_drawing {
+  char *host, *device;
+  size_t host_bytes, device_bytes;
+} tri_cuda_drawing;
+
 typedef struct tri_cuda_impl {
   int device;
   cudaStream_t stream; /* of all ops: they run in the order of their launches */
@@ -32,9 +38,7 @@ typedef struct tri_cuda_impl {
   cudaError_t error; /* the first one that a launch or a copy met; told by the next stream_sync */
   char isa[32];
   tri_cuda_bound bound[TRI_BOUND_BATCHES];
-  /* what the sampler works on */
-  void *pinned, *host_scratch;
-  size_t pinned_bytes, scratch_bytes;
+  tri_cuda_drawing drawing;
   tri_cuda_graph graphs[TRI_CUDA_GRAPHS];
   tri_cuda_graph *recording;
   uint64_t graph_uses;
@@ -64,8 +68,31 @@ void tri_cuda_decode(cudaStream_t stream, const tri_attention_args *a, float *pa
 bool tri_cuda_prompt_fits(const tri_attention_args *a);
 cudaError_t tri_cuda_prompt(cudaStream_t stream, const tri_attention_args *a);
 
+/* What the sampler's kernel knows of a row. The row's words begin at `words`: ids with a bias, banned ids, history,
+ * biases. */
+typedef struct tri_cuda_draw {
+  float temperature, top_p, min_p;
+  float repetition_penalty, presence_penalty, frequency_penalty;
+  int top_k, num_logprobs;
+  int num_bias, num_banned, num_prompt, num_history;
+  size_t words;
+  uint64_t uniform; /* the random number, times 2^53 */
+} tri_cuda_draw;
+
+/* saved and counts are scratch of as many elements as there are words. */
+typedef struct tri_cuda_draw_args {
+  tri_mat logits;
+  const tri_cuda_draw *draws;
+  const uint32_t *words;
+  float *saved;
+  int32_t *counts;
+  tri_sample_result *results;
+} tri_cuda_draw_args;
+enum { TRI_CUDA_VOCAB_BITS = 21 }; /* ids that the sampler can tell apart */
+
 /* sample.c, sample.cu */
 void tri_cuda_argmax(cudaStream_t stream, const tri_mat *logits, int32_t *ids);
+void tri_cuda_draw_rows(cudaStream_t stream, const tri_cuda_draw_args *a);
 tri_status tri_cuda_sample_plan(tri_backend *be, const tri_sample_args *a, tri_op_plan *plan);
 void tri_cuda_sample_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_args *a, tri_stream *stream);
 

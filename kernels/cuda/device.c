@@ -132,7 +132,6 @@ static tri_status device_reserve(tri_backend *be, size_t workspace) {
 static void close_device(tri_cuda_impl *impl) {
   tri_cuda_blas_close(impl);
   if (impl->stream) cudaStreamDestroy(impl->stream);
-  tri_free(impl->host_scratch);
   tri_free(impl);
 }
 
@@ -145,7 +144,8 @@ static void device_destroy(tri_backend *be) {
     device_free(be, TRI_MEM_STAGING, impl->bound[i].device, impl->bound[i].bytes);
     if (impl->bound[i].host) cudaFreeHost(impl->bound[i].host);
   }
-  if (impl->pinned) cudaFreeHost(impl->pinned);
+  device_free(be, TRI_MEM_STAGING, impl->drawing.device, impl->drawing.device_bytes);
+  if (impl->drawing.host) cudaFreeHost(impl->drawing.host);
   close_device(impl);
   be->impl = NULL;
 }

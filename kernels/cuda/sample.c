@@ -1,30 +1,68 @@
-/* Sampling. A row of which nothing but the most probable token is wanted stays on the device; others come to the host,
- * where the reference's sampler draws. */
+/* Sampling, the host's part. What the rows ask for goes to the device in one copy and the results come back in one;
+ * where every row wants nothing but its most probable token, only the ids come. */
 #include <string.h>
 
 #include "kernels/cuda/cuda.h"
 #include "kernels/ref/ref.h"
+#include "kernels/sampling.h"
+
+enum { ALIGN = 16, LEAST = 1 << 20, DRAW = 0, ARGMAX = 1 };
+
+static bool has_penalties(const tri_sample_params *p) {
+  return p->repetition_penalty != 1 || p->presence_penalty != 0 || p->frequency_penalty != 0;
+}
 
 /* Whether the raw logits' maximum is the answer. */
 static bool is_plain(const tri_sample_params *p) {
-  return p->temperature <= 0 && p->num_logprobs < 0 && !p->num_logit_bias && !p->num_banned &&
-         p->repetition_penalty == 1 && p->presence_penalty == 0 && p->frequency_penalty == 0;
+  return p->temperature <= 0 && p->num_logprobs < 0 && !p->num_logit_bias && !p->num_banned && !has_penalties(p);
 }
 
-/* A row of logits and the ids of all rows, pinned; scratch for the host's sampler. */
-static tri_status make_room(tri_cuda_impl *impl, size_t rows, size_t width, size_t scratch) {
-  size_t bytes = width * sizeof(float) + rows * sizeof(int32_t);
-  if (bytes > impl->pinned_bytes) {
-    if (impl->pinned) cudaFreeHost(impl->pinned);
-    impl->pinned = NULL, impl->pinned_bytes = 0;
-    if (cudaMallocHost(&impl->pinned, bytes) != cudaSuccess) return TRI_NO_MEMORY;
-    impl->pinned_bytes = bytes;
+static int history_of(const tri_sample_args *a, int row) {
+  return has_penalties(a->params[row]) ? a->num_history[row] : 0;
+}
+
+/* Where things lie, in bytes from the beginning. The host's copy ends behind the results. */
+typedef struct layout {
+  size_t words, results, saved, counts, end;
+} layout;
+
+static size_t aligned(size_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
+
+static layout layout_of(const tri_sample_args *a) {
+  size_t rows = (size_t)a->logits.rows, words = 0;
+  layout l;
+  for (int i = 0; i < a->logits.rows; i++) {
+    const tri_sample_params *p = a->params[i];
+    words += 2 * (size_t)p->num_logit_bias + (size_t)p->num_banned + (size_t)history_of(a, i);
   }
-  if (scratch > impl->scratch_bytes) {
-    tri_free(impl->host_scratch);
-    impl->scratch_bytes = 0;
-    if (!(impl->host_scratch = tri_malloc(scratch, 1))) return TRI_NO_MEMORY;
-    impl->scratch_bytes = scratch;
+  l.words = aligned(rows * sizeof(tri_cuda_draw));
+  l.results = l.words + aligned(words * sizeof(uint32_t));
+  l.saved = l.results + aligned(rows * sizeof(tri_sample_result));
+  l.counts = l.saved + aligned(words * sizeof(float));
+  l.end = l.counts + aligned(words * sizeof(int32_t));
+  return l;
+}
+
+/* Twice what is needed, as histories grow with every step; without them the first time is mostly the last. */
+static tri_status make_room(tri_backend *be, size_t on_host, size_t on_device) {
+  tri_cuda_drawing *d = &tri_cuda_of(be)->drawing;
+  size_t host = 2 * on_host + LEAST, device = 2 * on_device + LEAST;
+  if (on_host > d->host_bytes) {
+    tri_cuda_note(be, cudaStreamSynchronize(tri_cuda_of(be)->stream));
+    if (d->host) cudaFreeHost(d->host);
+    d->host = NULL, d->host_bytes = 0;
+    if (cudaMallocHost((void **)&d->host, host) != cudaSuccess) {
+      cudaGetLastError(); /* it does not stick */
+      return TRI_NO_MEMORY;
+    }
+    d->host_bytes = host;
+  }
+  if (on_device > d->device_bytes) {
+    be->ops.mem_free(be, TRI_MEM_STAGING, d->device, d->device_bytes);
+    d->device = NULL, d->device_bytes = 0;
+    tri_status st = be->ops.mem_alloc(be, TRI_MEM_STAGING, device, (void **)&d->device);
+    if (st != TRI_OK) return st;
+    d->device_bytes = device;
   }
   return TRI_OK;
 }
@@ -32,45 +70,86 @@ static tri_status make_room(tri_cuda_impl *impl, size_t rows, size_t width, size
 tri_status tri_cuda_sample_plan(tri_backend *be, const tri_sample_args *a, tri_op_plan *plan) {
   tri_status st = tri_ref_sample_plan(be, a, plan);
   if (st != TRI_OK) return st;
-  st = make_room(tri_cuda_of(be), (size_t)a->logits.rows, (size_t)a->logits.cols, plan->workspace);
-  plan->workspace = (size_t)a->logits.rows * sizeof(int32_t); /* on the device */
-  return st;
+  plan->workspace = 0;
+  plan->variant = ARGMAX;
+  if (a->logits.cols > 1 << TRI_CUDA_VOCAB_BITS) return TRI_OUT_OF_RANGE;
+  for (int i = 0; i < a->logits.rows; i++)
+    if (!is_plain(a->params[i])) plan->variant = DRAW;
+  layout l = layout_of(a);
+  return make_room(be, l.saved, l.end);
 }
 
-static void draw_on_host(tri_backend *be, const tri_sample_args *a, int row) {
+static uint32_t *put(uint32_t *to, const void *from, int n) {
+  if (n) memcpy(to, from, (size_t)n * sizeof *to);
+  return to + n;
+}
+
+static void pack(const tri_sample_args *a, tri_cuda_draw *draws, uint32_t *words) {
+  uint32_t *at = words;
+  for (int i = 0; i < a->logits.rows; i++) {
+    const tri_sample_params *p = a->params[i];
+    draws[i] = (tri_cuda_draw){.temperature = p->temperature,
+                               .top_p = p->top_p,
+                               .min_p = p->min_p,
+                               .repetition_penalty = p->repetition_penalty,
+                               .presence_penalty = p->presence_penalty,
+                               .frequency_penalty = p->frequency_penalty,
+                               .top_k = p->top_k,
+                               .num_logprobs = p->num_logprobs,
+                               .num_bias = p->num_logit_bias,
+                               .num_banned = p->num_banned,
+                               .num_prompt = a->num_prompt[i],
+                               .num_history = history_of(a, i),
+                               .words = (size_t)(at - words),
+                               .uniform = (uint64_t)(tri_sample_uniform(p->seed, a->counter[i]) * 0x1p53)};
+    for (int j = 0; j < p->num_logit_bias; j++) *at++ = p->logit_bias[j].id;
+    at = put(at, p->banned, p->num_banned);
+    at = put(at, a->history[i], draws[i].num_history);
+    for (int j = 0; j < p->num_logit_bias; j++) at = put(at, &p->logit_bias[j].bias, 1);
+  }
+}
+
+/* Everything up to the copy of the results to pinned memory; nothing waits. One batch at a time is under way: the next
+ * one's begins after collect(). */
+static void enqueue(tri_backend *be, const tri_op_plan *plan, const tri_sample_args *a) {
   tri_cuda_impl *impl = tri_cuda_of(be);
-  size_t width = (size_t)a->logits.cols;
-  float *logits = impl->pinned;
-  tri_backend on_host = {.workspace = impl->host_scratch};
-  tri_op_plan plan = {0};
-  tri_sample_args one = {.logits = {logits, 1, a->logits.cols, a->logits.cols},
-                         .params = a->params + row,
-                         .history = a->history + row,
-                         .num_prompt = a->num_prompt + row,
-                         .num_history = a->num_history + row,
-                         .counter = a->counter + row,
-                         .results = a->results + row};
-  tri_cuda_note(be, cudaMemcpyAsync(logits, a->logits.data + (size_t)row * (size_t)a->logits.ld, width * sizeof *logits,
-                                    cudaMemcpyDeviceToHost, impl->stream));
+  char *host = impl->drawing.host, *device = impl->drawing.device;
+  layout l = layout_of(a);
+  size_t rows = (size_t)a->logits.rows, each = sizeof *a->results;
+  if (plan->variant == ARGMAX) {
+    each = sizeof(int32_t);
+    tri_cuda_argmax(impl->stream, &a->logits, (int32_t *)(device + l.results));
+  } else {
+    tri_cuda_draw_args args = {.logits = a->logits,
+                               .draws = (const tri_cuda_draw *)device,
+                               .words = (const uint32_t *)(device + l.words),
+                               .saved = (float *)(device + l.saved),
+                               .counts = (int32_t *)(device + l.counts),
+                               .results = (tri_sample_result *)(device + l.results)};
+    pack(a, (tri_cuda_draw *)host, (uint32_t *)(host + l.words));
+    tri_cuda_note(be, cudaMemcpyAsync(device, host, l.results, cudaMemcpyHostToDevice, impl->stream));
+    tri_cuda_draw_rows(impl->stream, &args);
+  }
+  tri_cuda_note(be, cudaGetLastError());
+  tri_cuda_note(
+      be, cudaMemcpyAsync(host + l.results, device + l.results, rows * each, cudaMemcpyDeviceToHost, impl->stream));
+}
+
+/* Waits for what enqueue() began. After an error the results mean nothing, but are ids all the same. */
+static void collect(tri_backend *be, const tri_op_plan *plan, const tri_sample_args *a) {
+  tri_cuda_impl *impl = tri_cuda_of(be);
+  const char *from = impl->drawing.host + layout_of(a).results;
+  size_t rows = (size_t)a->logits.rows;
   tri_cuda_note(be, cudaStreamSynchronize(impl->stream));
-  tri_ref_sample_launch(&on_host, &plan, &one, NULL);
+  memset(a->results, 0, rows * sizeof *a->results);
+  if (impl->error != cudaSuccess) return;
+  if (plan->variant == DRAW) memcpy(a->results, from, rows * sizeof *a->results);
+  for (size_t i = 0; i < rows && plan->variant == ARGMAX; i++) a->results[i].token = ((const uint32_t *)from)[i];
 }
 
 void tri_cuda_sample_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_args *a, tri_stream *stream) {
-  (void)plan, (void)stream;
-  tri_cuda_impl *impl = tri_cuda_of(be);
-  int32_t *ids = (int32_t *)((float *)impl->pinned + a->logits.cols);
+  (void)stream;
   if (!a->logits.rows) return;
-  tri_cuda_argmax(impl->stream, &a->logits, be->workspace);
-  tri_cuda_note(be, cudaMemcpyAsync(ids, be->workspace, (size_t)a->logits.rows * sizeof *ids, cudaMemcpyDeviceToHost,
-                                    impl->stream));
-  tri_cuda_note(be, cudaStreamSynchronize(impl->stream));
-  for (int i = 0; i < a->logits.rows; i++) {
-    if (!is_plain(a->params[i])) {
-      draw_on_host(be, a, i);
-      continue;
-    }
-    memset(&a->results[i], 0, sizeof a->results[i]);
-    a->results[i].token = (uint32_t)ids[i];
-  }
+  enqueue(be, plan, a);
+  collect(be, plan, a);
 }

@@ -1,35 +1,191 @@
-/* The most probable token of each row, the lowest id on a tie; what is not a number counts as minus infinity. */
-#include <limits.h>
+/* Sampling: a block for each row. Nothing is sorted. Two passes over a row are enough for most: one for its largest
+ * logit, and one for the sum of the weights, which also lists the few candidates that top_k or top_p can leave; all
+ * else happens among those. Where cuts leave more than a list has room for, the searches go over the whole row. */
+#include "kernels/cuda/sample.cuh"
 
-#include "kernels/cuda/device.cuh"
-
-enum { THREADS = 1024 };
-
-__device__ static inline void keep_better(float &value, int &id, float other, int other_id) {
-  if (other > value || (other == value && other_id < id)) value = other, id = other_id;
-}
+/* Largest ones of the threads that bound the candidates of top_p: of logits in no particular order, about a thousand
+ * are as large. */
+enum { GUESS = 640 };
 
 __global__ static void argmax_kernel(tri_mat logits, int32_t *ids) {
-  __shared__ float values[WARP];
-  __shared__ int where[WARP];
-  const float *row = row_at(logits, blockIdx.x);
-  int lane = threadIdx.x % WARP, id = INT_MAX;
-  float value = -INFINITY;
-  for (int j = threadIdx.x; j < logits.cols; j += THREADS) {
-    float x = row[j];
-    keep_better(value, id, x == x ? x : -INFINITY, j);
+  __shared__ uint64_t room[WARP];
+  view row = {row_at(logits, blockIdx.x), NULL, 0, logits.cols};
+  uint64_t best = first_of(row, NULL, room);
+  if (!threadIdx.x) ids[blockIdx.x] = (int32_t)(uint32_t)best;
+}
+
+/* ---- what changes logits, and back ---- */
+
+/* A row, its words and its part of the scratch. */
+typedef struct edits {
+  float *row;
+  uint32_t vocab;
+  const uint32_t *ids, *history; /* ids: with a bias, banned */
+  const float *biases;
+  float *saved, *saved_history;
+  int32_t *counts; /* of the history */
+} edits;
+
+__device__ static inline edits edits_of(const tri_cuda_draw_args &a, const tri_cuda_draw &d) {
+  const uint32_t *words = a.words + d.words;
+  int named = d.num_bias + d.num_banned;
+  edits e = {row_at(a.logits, blockIdx.x), (uint32_t)a.logits.cols, words, words + named};
+  e.biases = (const float *)(e.history + d.num_history);
+  e.saved = a.saved + d.words, e.saved_history = e.saved + named;
+  e.counts = a.counts + d.words;
+  return e;
+}
+
+/* The first entry of an id adds those of all entries of that id, in their order. */
+__device__ static void add_biases(const edits &e, int n) {
+  for (int i = threadIdx.x; i < n; i += THREADS) {
+    uint32_t id = e.ids[i];
+    bool first = id < e.vocab;
+    for (int j = 0; j < i; j++) first &= e.ids[j] != id;
+    if (!first) continue;
+    float x = e.row[id];
+    for (int j = i; j < n; j++)
+      if (e.ids[j] == id) x += e.biases[j];
+    e.row[id] = x;
   }
-  for (int pass = 0; pass < 2; pass++) {
-    for (int o = WARP / 2; o; o /= 2)
-      keep_better(value, id, __shfl_xor_sync(0xffffffffu, value, o), __shfl_xor_sync(0xffffffffu, id, o));
-    if (pass) break;
-    if (!lane) values[threadIdx.x / WARP] = value, where[threadIdx.x / WARP] = id;
-    __syncthreads();
-    value = values[lane], id = where[lane];
+}
+
+/* As kernels/sampling.c has it, every operation rounded. */
+__device__ static inline float penalised(const tri_cuda_draw &d, float x, int count) {
+  x = x > 0 ? __fdiv_rn(x, d.repetition_penalty) : __fmul_rn(x, d.repetition_penalty);
+  if (!count) return x;
+  x = __fsub_rn(x, __fmul_rn(d.frequency_penalty, (float)count));
+  return __fsub_rn(x, d.presence_penalty);
+}
+
+/* The place of an id's logit tells meanwhile which entry of the history counts for that id: whichever wrote last. */
+__device__ static void penalise(const edits &e, const tri_cuda_draw &d) {
+  int *owner = (int *)e.row;
+  for (int i = threadIdx.x; i < d.num_history; i += THREADS)
+    if (e.history[i] < e.vocab) e.saved_history[i] = e.row[e.history[i]], e.counts[i] = 0;
+  __syncthreads();
+  for (int i = threadIdx.x; i < d.num_history; i += THREADS)
+    if (e.history[i] < e.vocab) owner[e.history[i]] = i;
+  __syncthreads();
+  for (int i = threadIdx.x; i < d.num_history; i += THREADS) {
+    if (e.history[i] >= e.vocab) continue;
+    int mine = owner[e.history[i]];
+    if (mine != i) e.counts[i] = -1;
+    if (i >= d.num_prompt) atomicAdd(&e.counts[mine], 1);
   }
-  if (!threadIdx.x) ids[blockIdx.x] = id;
+  __syncthreads();
+  for (int i = threadIdx.x; i < d.num_history; i += THREADS)
+    if (e.history[i] < e.vocab && e.counts[i] >= 0) e.row[e.history[i]] = penalised(d, e.saved_history[i], e.counts[i]);
+  __syncthreads();
+}
+
+__device__ static void edit(const edits &e, const tri_cuda_draw &d) {
+  int named = d.num_bias + d.num_banned;
+  for (int i = threadIdx.x; i < named; i += THREADS)
+    if (e.ids[i] < e.vocab) e.saved[i] = e.row[e.ids[i]];
+  __syncthreads();
+  add_biases(e, d.num_bias);
+  __syncthreads();
+  for (int i = d.num_bias + threadIdx.x; i < named; i += THREADS)
+    if (e.ids[i] < e.vocab) e.row[e.ids[i]] = -INFINITY;
+  __syncthreads();
+  if (d.num_history) penalise(e, d);
+}
+
+/* Entries of one id saved one value. */
+__device__ static void undo(const edits &e, const tri_cuda_draw &d) {
+  __syncthreads();
+  for (int i = threadIdx.x; i < d.num_history; i += THREADS)
+    if (e.history[i] < e.vocab) e.row[e.history[i]] = e.saved_history[i];
+  __syncthreads();
+  for (int i = threadIdx.x; i < d.num_bias + d.num_banned; i += THREADS)
+    if (e.ids[i] < e.vocab) e.row[e.ids[i]] = e.saved[i];
+  __syncthreads();
+}
+
+/* ---- the draw ---- */
+
+/* The rank up to which logits have min_p times the best one's probability. */
+__device__ static uint64_t likely(const tri_cuda_draw &d, uint64_t best) {
+  double max = value_of(best), floor = max + d.temperature * log((double)d.min_p);
+  return floor > max ? best : last_of(place_of(__double2float_ru(floor)));
+}
+
+/* The least sum that is top_p of the whole, and of one element at least. */
+__device__ static inline uint64_t nucleus(float top_p, uint64_t mass) {
+  return max((uint64_t)__double2ull_ru((double)top_p * (double)mass), (uint64_t)1);
+}
+
+__device__ static int draw_row(sampler *s, view row, const tri_cuda_draw &d) {
+  uint64_t best = first_of(row, s->tops, s->room), to = UINT64_MAX, mass = 0;
+  float max = value_of(best);
+  if (d.temperature <= 0 || isinf(max)) return (int)(uint32_t)best;
+  bool top_k = d.top_k > 0 && d.top_k < row.n, top_p = d.top_p < 1;
+  scale w = scale_of(max, d.temperature);
+  view v = row;
+  if (d.min_p > 0) to = likely(d, best);
+  if (top_k || top_p) v = shorten(s, row, top_k ? d.top_k : GUESS, to, top_k ? ones() : w, &mass);
+  if (top_k) to = take(s, v, to, (uint64_t)d.top_k, ones());
+  if (top_k && top_p) mass = mass_of(s, v, to, w);
+  if (top_p) {
+    uint64_t need = nucleus(d.top_p, mass);
+    if (!top_k && v.ids && mass_of(s, v, to, w) < need) v = row;
+    to = take(s, v, to, need, w);
+  }
+  return draw(s, v, row.n, to, w, d.uniform);
+}
+
+/* ---- logprobs ---- */
+
+/* Each of the best, by one thread, to its place among them. */
+__device__ static void report_best(const sampler *s, int n, double log_sum, tri_sample_result *r) {
+  int i = threadIdx.x, before = 0;
+  if (i >= TRI_MAX_LOGPROBS) return;
+  if (i >= n) {
+    r->top_ids[i] = 0, r->top_logprobs[i] = 0;
+    return;
+  }
+  uint64_t rank = rank_of(s->best_x[i], s->best_ids[i]);
+  for (int j = 0; j < n; j++) before += rank_of(s->best_x[j], s->best_ids[j]) < rank;
+  r->top_ids[before] = (uint32_t)s->best_ids[i];
+  r->top_logprobs[before] = (float)(value_of(rank) - log_sum);
+}
+
+__device__ static void report(sampler *s, view row, int wanted, int token, tri_sample_result *r) {
+  list best = {s->best_x, s->best_ids, TRI_MAX_LOGPROBS};
+  float max = value_of(first_of(row, s->tops, s->room));
+  int n = min(min(wanted, (int)TRI_MAX_LOGPROBS), row.n);
+  uint64_t mass;
+  view v = shorten(s, row, (uint64_t)n, UINT64_MAX, scale_of(max, 1), &mass);
+  if (n) gather(s, v, best, take(s, v, UINT64_MAX, (uint64_t)n, ones()), 0, ones());
+  double log_sum = isinf(max) ? NAN : max + log((double)mass) - UNIT * 0.69314718055994531;
+  report_best(s, n, log_sum, r);
+  if (threadIdx.x) return;
+  r->num_top = n;
+  r->logprob = (float)(value_at(place_of(row.x[token])) - log_sum);
+}
+
+__global__ static void __launch_bounds__(THREADS) draw_kernel(tri_cuda_draw_args a) {
+  __shared__ sampler s;
+  tri_cuda_draw d = a.draws[blockIdx.x];
+  tri_sample_result *r = &a.results[blockIdx.x];
+  edits e = edits_of(a, d);
+  view row = {e.row, NULL, 0, a.logits.cols};
+  edit(e, d);
+  int token = draw_row(&s, row, d);
+  if (!threadIdx.x) r->token = (uint32_t)token, r->logprob = 0, r->num_top = 0;
+  if (d.num_logprobs < 0) {
+    report_best(&s, 0, 0, r);
+    return;
+  }
+  undo(e, d);
+  report(&s, row, d.num_logprobs, token, r);
 }
 
 void tri_cuda_argmax(cudaStream_t stream, const tri_mat *logits, int32_t *ids) {
   argmax_kernel<<<logits->rows, THREADS, 0, stream>>>(*logits, ids);
+}
+
+void tri_cuda_draw_rows(cudaStream_t stream, const tri_cuda_draw_args *a) {
+  draw_kernel<<<a->logits.rows, THREADS, 0, stream>>>(*a);
 }

@@ -30,7 +30,7 @@ double tri_ref_sample_weights(const tri_sample_params *p, const float *adjusted,
   sort_ids(order, adjusted, (size_t)vocab);
   memset(weight, 0, (size_t)vocab * sizeof *weight);
   double max = adjusted[order[0]];
-  if (p->temperature <= 0 || !(max > -INFINITY)) return weight[order[0]] = 1;
+  if (p->temperature <= 0 || !isfinite(max)) return weight[order[0]] = 1;
   /* Probability at least min_p times the best one's, as a bound on the logit. */
   double floor = p->min_p > 0 ? max + p->temperature * log(p->min_p) : -INFINITY, mass = 0;
   int kept = 0, limit = p->top_k > 0 && p->top_k < vocab ? p->top_k : vocab;
@@ -79,7 +79,7 @@ void tri_ref_sample_launch(tri_backend *be, const tri_op_plan *plan, const tri_s
     const tri_sample_params *p = a->params[i];
     float *logits = a->logits.data + (size_t)i * (size_t)a->logits.ld;
     tri_sample_result *r = &a->results[i];
-    memcpy(raw, logits, (size_t)vocab * sizeof *raw);
+    for (int id = 0; id < vocab; id++) raw[id] = isnan(logits[id]) ? -INFINITY : logits[id];
     tri_sample_adjust(logits, vocab, p, a->history[i], a->num_prompt[i], a->num_history[i], counts);
     double mass = tri_ref_sample_weights(p, logits, vocab, order, weight);
     /* The draw walks the kept ids in ascending order. */

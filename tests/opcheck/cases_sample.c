@@ -48,54 +48,123 @@ static void compare_draw(oc *c, const tri_sample_params *p, const float *adjuste
             (below + weight[got]) / mass);
 }
 
+/* 0 where both say the same of a logprob that is not finite. */
+static double difference(float a, float b) {
+  if (a == b || (isnan(a) && isnan(b))) return 0;
+  return isfinite(a) && isfinite(b) ? fabs((double)a - b) : INFINITY;
+}
+
 static void compare_logprobs(oc *c, const tri_sample_result *a, const tri_sample_result *b) {
   oc_expect(c, a->num_top == b->num_top, "%d logprobs, not %d", b->num_top, a->num_top);
   if (a->num_top != b->num_top) return;
-  double error = a->token == b->token ? fabs((double)a->logprob - b->logprob) : 0;
+  double error = a->token == b->token ? difference(a->logprob, b->logprob) : 0;
   for (int j = 0; j < a->num_top; j++) {
     oc_expect(c, a->top_ids[j] == b->top_ids[j], "top id %d is %u, not %u", j, b->top_ids[j], a->top_ids[j]);
-    error = fmax(error, fabs((double)a->top_logprobs[j] - b->top_logprobs[j]));
+    error = fmax(error, difference(a->top_logprobs[j], b->top_logprobs[j]));
   }
-  oc_expect(c, !(error > 1e-5), "logprob off by %g", error);
+  oc_expect(c, error <= 1e-5, "logprob off by %g", error);
   if (error * error > c->worst) c->worst = error * error;
+}
+
+typedef enum kind {
+  MIXED,
+  TIES,   /* few different logits, and cuts in the middle of equal ones */
+  FLAT,   /* cuts that leave thousands */
+  STEEP,  /* as a sure model's: a handful far above the rest */
+  BROKEN, /* infinite logits and such that are not numbers */
+  GREEDY, /* only the most probable token is wanted, of all rows */
+  TOUCHED /* a long history that repeats itself, biases and bans on ids of it */
+} kind;
+
+static void some_logits(oc *c, kind k, float *x, int vocab, float sigma) {
+  bool all = oc_chance(c, 20);
+  for (int j = 0; j < vocab; j++) {
+    x[j] = oc_chance(c, 1) ? -INFINITY : sigma * x[j];
+    if (k == TIES || ((k == MIXED || k == GREEDY) && vocab % 5 == 2)) x[j] = floorf(x[j]);
+    if (k == STEEP) x[j] = oc_chance(c, 1) ? 18 + x[j] : x[j] - 5;
+    if (k == BROKEN && (all || oc_chance(c, 30)))
+      x[j] = oc_chance(c, 50) ? NAN : oc_chance(c, all ? 0 : 5) ? INFINITY : -INFINITY;
+  }
+}
+
+/* History among few ids, some of them beyond the vocabulary. */
+static int some_history(oc *c, kind k, int vocab, const uint32_t **out) {
+  int n = oc_range(c, 0, k == TOUCHED ? 5000 : 60), ids = vocab < 40 ? vocab : oc_chance(c, 30) ? vocab : 40;
+  uint32_t *history = oc_host(c, (size_t)n * sizeof *history);
+  for (int j = 0; j < n; j++) history[j] = (uint32_t)oc_range(c, 0, ids);
+  *out = history;
+  return n;
+}
+
+static void special_params(oc *c, kind k, tri_sample_params *p, int vocab) {
+  some_params(c, p, vocab);
+  if (k == GREEDY) *p = (tri_sample_params){.top_p = 1, .repetition_penalty = 1, .num_logprobs = -1};
+  if (k == FLAT) p->top_p = 0.99f, p->top_k = oc_chance(c, 30) ? vocab - vocab / 3 : 0, p->min_p = 0;
+  if (k == TIES && oc_chance(c, 30)) p->top_p = 1e-6f;
+  if (k == TIES && oc_chance(c, 50)) p->temperature = 1, p->top_k = oc_range(c, 1, vocab);
+  if (k != TOUCHED) return;
+  enum { BIASES = 9 };
+  tri_logit_bias *bias = oc_host(c, BIASES * sizeof *bias);
+  uint32_t *banned = oc_host(c, BIASES * sizeof *banned);
+  for (int j = 0; j < BIASES; j++) {
+    bias[j] = (tri_logit_bias){(uint32_t)oc_range(c, 0, 3), 2 * oc_normal(c)};
+    banned[j] = oc_chance(c, 20) ? bias[j].id : (uint32_t)oc_range(c, 0, vocab);
+  }
+  p->logit_bias = bias, p->banned = banned, p->num_logit_bias = BIASES, p->num_banned = oc_range(c, 0, BIASES);
+  p->repetition_penalty = 1.2f, p->frequency_penalty = 0.01f, p->presence_penalty = -0.3f;
+}
+
+enum { MOST_ROWS = 1024 };
+
+static void fill(oc *c, kind k, float sigma, tri_sample_args *a, tri_sample_params *params) {
+  const tri_sample_params **pointers = oc_host(c, MOST_ROWS * sizeof *pointers);
+  const uint32_t **history = oc_host(c, MOST_ROWS * sizeof *history);
+  int *num_prompt = oc_host(c, MOST_ROWS * sizeof *num_prompt);
+  int *num_history = oc_host(c, MOST_ROWS * sizeof *num_history);
+  uint64_t *counter = oc_host(c, MOST_ROWS * sizeof *counter);
+  bool many = a->logits.rows > 40; /* then what rows point to is that of the first ones */
+  for (int r = 0; r < a->logits.rows; r++) {
+    int like = many ? r % 40 : r;
+    some_logits(c, k, a->logits.data + (size_t)r * (size_t)a->logits.ld, a->logits.cols, sigma);
+    if (r == like)
+      special_params(c, k, &params[r], a->logits.cols);
+    else
+      params[r] = params[like];
+    pointers[r] = &params[r];
+    if (r == like)
+      num_history[r] = some_history(c, k, a->logits.cols, &history[r]);
+    else
+      num_history[r] = num_history[like], history[r] = history[like];
+    num_prompt[r] = oc_range(c, 0, num_history[r]);
+    counter[r] = oc_random(c) % 1000;
+  }
+  a->params = pointers, a->history = history, a->num_prompt = num_prompt, a->num_history = num_history;
+  a->counter = counter;
 }
 
 void oc_case_sample(oc *c, int i) {
   static const int vocabs[] = {1, 5, 17, 1000, 32000, 4099, 777};
-  enum { ROWS = 6 };
-  int vocab = i % 40 == 39 ? 256000 : vocabs[i % 7], rows = oc_range(c, 0, ROWS);
-  tri_sample_params params[ROWS];
-  const tri_sample_params *pointers[ROWS];
-  const uint32_t *history[ROWS];
-  int num_prompt[ROWS], num_history[ROWS];
-  uint64_t counter[ROWS];
-  tri_sample_result want[ROWS], got[ROWS];
-  tri_sample_args a = {.params = pointers, .history = history, .num_prompt = num_prompt, .num_history = num_history};
-  a.counter = counter, a.results = want;
-  a.logits = oc_matrix(c, rows, vocab, false);
+  static const kind kinds[] = {MIXED, TIES, GREEDY, FLAT, STEEP, MIXED, BROKEN, TOUCHED};
+  kind k = kinds[i % 8];
+  int vocab = i % 40 == 39 ? 262208 : i % 40 == 20 ? 128256 : vocabs[i % 7];
+  int rows = i % 40 == 37 ? oc_range(c, 200, MOST_ROWS) : oc_range(c, 0, 6);
+  if (rows > 6) vocab = 700;
   float sigma = (float)oc_range(c, 0, 4);
-  for (int r = 0; r < rows; r++) {
-    float *x = a.logits.data + (size_t)r * (size_t)a.logits.ld;
-    for (int j = 0; j < vocab; j++) x[j] = oc_chance(c, 1) ? -INFINITY : sigma * x[j];
-    if (oc_chance(c, 20)) /* coarse values: many ties */
-      for (int j = 0; j < vocab; j++) x[j] = floorf(x[j]);
-    some_params(c, &params[r], vocab);
-    pointers[r] = &params[r];
-    num_history[r] = oc_range(c, 0, 60), num_prompt[r] = oc_range(c, 0, num_history[r]);
-    uint32_t *ids = oc_host(c, (size_t)num_history[r] * sizeof *ids);
-    for (int j = 0; j < num_history[r]; j++) ids[j] = (uint32_t)oc_range(c, 0, vocab < 40 ? vocab : 40);
-    history[r] = ids;
-    counter[r] = oc_random(c) % 1000;
-  }
+  if (k == FLAT) vocab = 20000, sigma *= 0.3f;
+  tri_sample_params *params = oc_host(c, MOST_ROWS * sizeof *params);
+  tri_sample_result *want = oc_host(c, MOST_ROWS * sizeof *want), *got = oc_host(c, MOST_ROWS * sizeof *got);
+  tri_sample_args a = {.logits = oc_matrix(c, rows, vocab, false)};
+  fill(c, k, sigma, &a, params);
   snprintf(c->what, sizeof c->what, "sample rows %d vocab %d sigma %g", rows, vocab, sigma);
   tri_sample_args b = a;
   b.logits = oc_device_matrix(c, &a.logits);
-  b.results = got;
+  a.results = want, b.results = got;
   oc_status(c, tri_run_sample(c->ref, &a, NULL), tri_run_sample(c->be, &b, NULL));
   for (int r = 0; r < rows; r++) {
-    snprintf(c->what, sizeof c->what, "sample vocab %d sigma %g temperature %g top_p %g top_k %d min_p %g", vocab,
-             sigma, params[r].temperature, params[r].top_p, params[r].top_k, params[r].min_p);
-    compare_draw(c, &params[r], a.logits.data + (size_t)r * (size_t)a.logits.ld, vocab, counter[r], want[r].token,
+    const tri_sample_params *p = &params[r];
+    snprintf(c->what, sizeof c->what, "sample kind %d vocab %d sigma %g temperature %g top_p %g top_k %d min_p %g",
+             (int)k, vocab, sigma, p->temperature, p->top_p, p->top_k, p->min_p);
+    compare_draw(c, p, a.logits.data + (size_t)r * (size_t)a.logits.ld, vocab, a.counter[r], want[r].token,
                  got[r].token);
     compare_logprobs(c, &want[r], &got[r]);
   }
