@@ -408,6 +408,8 @@ typedef struct tri_backend_ops {
    * one; after TRI_GRAPH_RECORD, graph_end follows in any case. NULL: every step is launched op by op. */
   tri_graph_mode (*graph_begin)(tri_backend *be, uint64_t key);
   tri_status (*graph_end)(tri_backend *be);
+  /* Forgets what is recorded: the memory and the communicators that it uses may go then. */
+  void (*graph_drop)(tri_backend *be);
   /* Brings a batch's arrays to where the ops read them; *out is as *host with its pointers there, good until the next
    * batch of the same number. On the CPU a copy of the struct. */
   tri_status (*bind_batch)(tri_backend *be, int number, const tri_batch *host, tri_batch *out);

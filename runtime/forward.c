@@ -233,6 +233,7 @@ tri_status tri_forward_create(const tri_forward_config *config, tri_forward **ou
 void tri_forward_destroy(tri_forward *f) {
   if (!f) return;
   tri_backend *be = f->cfg.backend;
+  if (be->ops.graph_drop) be->ops.graph_drop(be);
   if (f->memory) be->ops.mem_free(be, TRI_MEM_ACTIVATIONS, f->memory, f->bytes);
   for (int i = 0; i < f->num_tables; i++) be->ops.mem_free(be, TRI_MEM_ACTIVATIONS, f->tables[i].p, f->tables[i].bytes);
   tri_free(f->buf.x), tri_free(f->sends);

@@ -210,6 +210,7 @@ __attribute__((visibility("default"))) tri_status tri_backend_fill_cuda(tri_back
   be->ops.comm_create = tri_comm_nccl_create;
   be->ops.graph_begin = tri_cuda_graph_begin;
   be->ops.graph_end = tri_cuda_graph_end;
+  be->ops.graph_drop = tri_cuda_graphs_drop;
   be->ops.bind_batch = device_bind_batch;
   be->host_memory = false;
   be->narrows_inputs = be->narrow_activations = true;

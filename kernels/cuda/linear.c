@@ -5,7 +5,8 @@
 #include "kernels/cuda/cuda.h"
 
 enum { BLAS_ROOM = 32 << 20 }; /* bytes, as the library's documentation has it for sm_90 */
-enum { LIBRARY_FROM = 17 };    /* rows; below, each weight is read once or twice anyway */
+/* Rows from which the library is as fast as reading the weights: on its tensor cores, and on plain float32 ones. */
+enum { LIBRARY_FROM = 3, LIBRARY_FROM_F32 = 17 };
 
 tri_status tri_cuda_blas_open(tri_cuda_impl *impl) {
   cublasHandle_t handle;
@@ -26,7 +27,8 @@ void tri_cuda_blas_close(tri_cuda_impl *impl) {
 
 static bool uses_library(const tri_linear_args *a) {
   bool sums_in_place = !a->accumulate || (!a->bias && a->act == TRI_ACT_NONE);
-  return a->x.rows >= LIBRARY_FROM && a->w.dtype != TRI_I8 && sums_in_place && a->w.k > 0 && a->w.n > 0;
+  return a->x.rows >= (a->w.dtype == TRI_F32 ? LIBRARY_FROM_F32 : LIBRARY_FROM) && a->w.dtype != TRI_I8 &&
+         sums_in_place && a->w.k > 0 && a->w.n > 0;
 }
 
 size_t tri_cuda_linear_workspace(const tri_linear_args *a) {

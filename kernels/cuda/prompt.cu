@@ -39,17 +39,26 @@ __device__ static tile tile_of(const tri_batch &b, int number) {
   return {0, 0, 0};
 }
 
+/* Where the keys of a tile are, one for each row; -1: there is none. */
+template <int KEYS>
+__device__ static inline void locate(const tri_attention_args &a, const int32_t *pages, int kv_head, int key0, int end,
+                                     int64_t *offsets) {
+  int row = threadIdx.x;
+  if (row < KEYS) offsets[row] = key0 + row < end ? (int64_t)kv_offset(a.kv, pages, key0 + row, kv_head) : -1;
+}
+
 template <typename T, int DEPTH>
-__device__ static void fetch(const tri_attention_args &a, const int32_t *pages, int kv_head, int key0, int end, T *k,
-                             T *v) {
-  constexpr int CHUNKS = DEPTH * 2;
+__device__ static inline void fetch(const tri_attention_args &a, const int64_t *offsets, T *k, T *v) {
+  constexpr int CHUNKS = DEPTH * 2, KEYS = shape<DEPTH>::KEYS;
   int pieces = a.kv.head_dim / PIECE;
-  for (int i = threadIdx.x; i < shape<DEPTH>::KEYS * CHUNKS; i += THREADS) {
-    int row = i / CHUNKS, chunk = i % CHUNKS;
-    bool there = key0 + row < end && chunk < pieces;
-    size_t at = there ? kv_offset(a.kv, pages, key0 + row, kv_head) + (size_t)(chunk * PIECE) : 0;
-    copy_async(k + place<DEPTH>(row, chunk), (const T *)a.kv.k + at, there);
-    copy_async(v + place<DEPTH>(row, chunk), (const T *)a.kv.v + at, there);
+#pragma unroll
+  for (int i = 0; i < KEYS * CHUNKS / THREADS; i++) {
+    int at = i * THREADS + (int)threadIdx.x, row = at / CHUNKS, chunk = at % CHUNKS;
+    int64_t offset = offsets[row];
+    bool there = offset >= 0 && chunk < pieces;
+    size_t from = there ? (size_t)offset + (size_t)(chunk * PIECE) : 0;
+    copy_async(k + place<DEPTH>(row, chunk), (const T *)a.kv.k + from, there);
+    copy_async(v + place<DEPTH>(row, chunk), (const T *)a.kv.v + from, there);
   }
   commit_copies();
 }
@@ -61,11 +70,14 @@ template <typename T, int DEPTH>
 __device__ static inline void scores(float (&s)[shape<DEPTH>::KEYS / 8][4], const uint32_t (&q)[DEPTH][4], const T *k) {
   int lane = threadIdx.x % WARP, row = lane / 16 * 8 + lane % 8, half = lane / 8 % 2;
 #pragma unroll
-  for (int n = 0; n < shape<DEPTH>::KEYS / 16; n++) {
+  for (int n = 0; n < shape<DEPTH>::KEYS / 8; n++)
 #pragma unroll
-    for (int i = 0; i < 4; i++) s[2 * n][i] = s[2 * n + 1][i] = 0;
+    for (int i = 0; i < 4; i++) s[n][i] = 0;
+      /* Along the keys inside: a sum then waits for its last addition only after all others have had one. */
 #pragma unroll
-    for (int d = 0; d < DEPTH; d++) {
+  for (int d = 0; d < DEPTH; d++) {
+#pragma unroll
+    for (int n = 0; n < shape<DEPTH>::KEYS / 16; n++) {
       uint32_t r[4];
       load_matrices(r, k + place<DEPTH>(n * 16 + row, 2 * d + half));
       mma<T>::run(s[2 * n], q[d], r[0], r[1]);
@@ -97,6 +109,13 @@ __device__ static inline void finish_scores(const tri_attention_args &a, float (
     }
 }
 
+/* The hardware's, to two units in the last place: what follows is rounded to 16 bits. */
+__device__ static inline float power_of_two(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 template <int DEPTH, int KEYS> __device__ static inline void soften(rows_state<DEPTH> &r, float (&s)[KEYS / 8][4]) {
 #pragma unroll
   for (int h = 0; h < 2; h++) {
@@ -105,11 +124,11 @@ template <int DEPTH, int KEYS> __device__ static inline void soften(rows_state<D
     for (int n = 0; n < KEYS / 8; n++) top = fmaxf(top, fmaxf(s[n][2 * h], s[n][2 * h + 1]));
     top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
     top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
-    float base = top == -INFINITY ? 0 : top, old = exp2f(r.max[h] - base), sum = 0;
+    float base = top == -INFINITY ? 0 : top, old = power_of_two(r.max[h] - base), sum = 0;
     r.max[h] = top;
 #pragma unroll
     for (int n = 0; n < KEYS / 8; n++) {
-      s[n][2 * h] = exp2f(s[n][2 * h] - base), s[n][2 * h + 1] = exp2f(s[n][2 * h + 1] - base);
+      s[n][2 * h] = power_of_two(s[n][2 * h] - base), s[n][2 * h + 1] = power_of_two(s[n][2 * h + 1] - base);
       sum += s[n][2 * h] + s[n][2 * h + 1];
     }
     r.sum[h] = r.sum[h] * old + sum;
@@ -180,6 +199,7 @@ template <typename T, int DEPTH, bool PLAIN>
 __global__ __launch_bounds__(THREADS) static void prompt_kernel(tri_attention_args a, tri_batch b) {
   constexpr int KEYS = shape<DEPTH>::KEYS, TILE = shape<DEPTH>::TILE;
   extern __shared__ __align__(128) char room[];
+  __shared__ int64_t offsets[STAGES][KEYS];
   T *keys = (T *)room, *values = keys + STAGES * TILE;
   int head = blockIdx.x, kv_head = a.kv_head_of[head], lane = threadIdx.x % WARP;
   tile t = tile_of(b, (int)(gridDim.y - 1 - blockIdx.y)); /* the longest first */
@@ -206,14 +226,15 @@ __global__ __launch_bounds__(THREADS) static void prompt_kernel(tri_attention_ar
   for (int d = 0; d < DEPTH * 2; d++)
 #pragma unroll
     for (int i = 0; i < 4; i++) r.out[d][i] = 0;
-  fetch<T, DEPTH>(a, pages, kv_head, begin, end, keys, values);
+  locate<KEYS>(a, pages, kv_head, begin, end, offsets[0]);
+  __syncthreads();
+  fetch<T, DEPTH>(a, offsets[0], keys, values);
+  locate<KEYS>(a, pages, kv_head, begin + KEYS, end, offsets[1]);
   for (int key0 = begin, stage = 0; key0 < end; key0 += KEYS, stage ^= 1) {
-    if (key0 + KEYS < end) {
-      fetch<T, DEPTH>(a, pages, kv_head, key0 + KEYS, end, keys + (stage ^ 1) * TILE, values + (stage ^ 1) * TILE);
-      wait_copies<1>();
-    } else {
-      wait_copies<0>();
-    }
+    __syncthreads(); /* the other stage has been read, and where its next keys are is known */
+    fetch<T, DEPTH>(a, offsets[stage ^ 1], keys + (stage ^ 1) * TILE, values + (stage ^ 1) * TILE);
+    locate<KEYS>(a, pages, kv_head, key0 + 2 * KEYS, end, offsets[stage]);
+    wait_copies<1>();
     __syncthreads();
     float s[KEYS / 8][4];
     scores<T, DEPTH>(s, q, keys + stage * TILE);
@@ -221,8 +242,8 @@ __global__ __launch_bounds__(THREADS) static void prompt_kernel(tri_attention_ar
     finish_scores<KEYS, PLAIN>(a, s, head, key0, sees, whole);
     soften<DEPTH, KEYS>(r, s);
     add_values<T, DEPTH>(r, s, values + stage * TILE);
-    __syncthreads();
   }
+  wait_copies<0>();
   store_rows<T, DEPTH>(a, t, head, r);
 }
 
