@@ -1,8 +1,8 @@
 /* `trireme bench latency`: one batch through one rank's engine, without a server, against the machine's floors.
  *
  * Decode reads every weight and the KV cache once per step: its floor is those bytes over what a plain read gets. A
- * prompt's floor is its multiplications over the BLAS's best rate. Floors are measured between the rounds, and medians
- * compared. */
+ * prompt's floor is its multiplications over the BLAS's best rate. Both are of the backend: of the device's memory and
+ * library, where it has one. Floors are measured between the rounds, and medians compared. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,6 +56,7 @@ struct bench {
   uint32_t *ids;
   int32_t *pages;
   double op[MAX_ROUNDS], floors[MAX_ROUNDS];
+  double bytes; /* that the middle one of the decode steps reads */
 };
 
 static const tri_sample_params greedy = {.top_p = 1, .repetition_penalty = 1, .num_logprobs = -1};
@@ -120,6 +121,7 @@ static tri_status time_decode(struct bench *b, double *op, double *floor) {
   for (int s = 0; st == TRI_OK && s < b->o.batch_size; s++) st = feed(b, s, &ignored);
   for (int i = 0; st == TRI_OK && i < b->o.output_len; i++) {
     double bytes = tri_measure_weight_bytes(b->engine) + kv_token * (b->o.input_len + i + 1) * b->o.batch_size;
+    if (i == b->o.output_len / 2) b->bytes = bytes;
     b->floors[i] = tri_floor_read(b->floor, bytes);
     tri_plan_begin(b->writer, 0, (uint64_t)i + 2);
     for (int s = 0; s < b->o.batch_size; s++) add(b, s, TRI_SEQ_DECODE, b->o.input_len + i, 1);
@@ -171,7 +173,7 @@ static tri_status set_up(struct bench *b, int *threads, tri_error *err) {
   if (!b->ids || !b->pages) st = TRI_NO_MEMORY;
   for (int i = 0; b->ids && i < len; i++)
     b->ids[i] = (uint32_t)(((uint64_t)i * 7919 + 13) % (uint64_t)b->engine->model.vocab_size);
-  if (st == TRI_OK) st = tri_floor_create(b->pool, (size_t)512 << 20, &b->floor);
+  if (st == TRI_OK) st = tri_floor_create(b->backend, (size_t)512 << 20, tri_measure_type(b->engine), &b->floor);
 cleanup:
   return st == TRI_OK || err->status ? st : tri_fail(err, st, "", "%s", tri_status_text(st));
 }
@@ -192,13 +194,13 @@ static void print(const struct bench *b, int threads, double prompt, double prom
   printf("%s, %.1f M weights in matrices (%.1f MB), backend %s %s, %d threads\n", e->model.arch->model_type,
          tri_measure_products(b->engine, true) / 1e6, tri_measure_weight_bytes(b->engine) / 1e6, b->backend->name,
          b->backend->isa ? b->backend->isa : "", threads);
-  printf("prefill %d tokens:        %9.3f ms   floor %9.3f ms (BLAS's best sgemm rate, at %d)   ratio %.2f   %.0f "
+  printf("prefill %d tokens:        %9.3f ms   floor %9.3f ms (%s)   ratio %.2f   %.0f "
          "tokens/s\n",
-         in, prompt * 1e3, prompt_floor * 1e3, tri_floor_gemm_size(b->floor), prompt_floor / prompt, in / prompt);
-  printf("decode %d sequence%s, a step: %9.3f ms   floor %9.3f ms (memory read, %.1f GB/s)       ratio %.2f   %.1f "
+         in, prompt * 1e3, prompt_floor * 1e3, tri_floor_gemm_name(b->floor), prompt_floor / prompt, in / prompt);
+  printf("decode %d sequence%s, a step: %9.3f ms   floor %9.3f ms (%s, %.1f GB/s)       ratio %.2f   %.1f "
          "tokens/s\n",
-         batch, batch > 1 ? "s" : "", decode * 1e3, decode_floor * 1e3,
-         tri_measure_weight_bytes(b->engine) / decode_floor / 1e9, decode_floor / decode, batch / decode);
+         batch, batch > 1 ? "s" : "", decode * 1e3, decode_floor * 1e3, tri_floor_read_name(b->floor),
+         b->bytes / decode_floor / 1e9, decode_floor / decode, batch / decode);
 }
 
 static void tear_down(struct bench *b) {
