@@ -270,7 +270,7 @@ typedef struct tri_cluster_status {
 
 /* What a rank's, or all ranks' of a group, machines could do at best, and what a token costs there at least. */
 typedef struct tri_floors {
-  double read_bytes_per_s, flops_per_s;          /* of memory; of the BLAS's best product in single precision */
+  double read_bytes_per_s, flops_per_s;          /* of the backend's memory; of its BLAS's best product */
   double weight_bytes;                           /* that a decode step reads */
   double prompt_token_flops, output_token_flops; /* of matrices: a drawn token needs the output layer as well */
 } tri_floors;

@@ -28,7 +28,8 @@
 
 typedef struct tri_backend tri_backend;
 typedef struct tri_stream tri_stream;
-struct tri_comm; /* comm/comm.h */
+struct tri_comm;         /* comm/comm.h */
+struct tri_device_floor; /* kernels/floor.h */
 
 /* A row-major weight [n, k], rows contiguous. dtype F32, F16, BF16, or I8 with one float32 scale per row: w = q *
  * scale. */
@@ -417,6 +418,8 @@ typedef struct tri_backend_ops {
   tri_status (*reserve)(tri_backend *be, size_t workspace);
   /* Bytes of memory that mem_alloc could give at most now; NULL: the host's. */
   int64_t (*mem_available)(tri_backend *be);
+  /* Measures what the backend could do at best, in products of that type. NULL: the floors are the host's. */
+  tri_status (*floor_create)(tri_backend *be, tri_dtype type, struct tri_device_floor **out);
   void (*destroy)(tri_backend *be);
 } tri_backend_ops;
 

@@ -1,6 +1,7 @@
 #include "kernels/floor.h"
 
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "kernels/cpu/cpu.h"
@@ -9,6 +10,7 @@
 enum { MAX_GEMM = 1536 };
 
 struct tri_floor {
+  tri_device_floor *device; /* NULL: the host's, which is all that follows */
   tri_pool *pool;
   char *stream;
   size_t stream_bytes, at;
@@ -16,6 +18,7 @@ struct tri_floor {
   size_t gemm_bytes;
   int size; /* of the products */
   int how;  /* of reading */
+  char gemm_name[48];
 };
 
 struct reader {
@@ -71,6 +74,7 @@ static void read_thread(void *ctx, int index, int count) {
 }
 
 double tri_floor_read(tri_floor *f, double bytes) {
+  if (f->device) return f->device->read(f->device, bytes);
   size_t n = (size_t)bytes / 64 * 64 + 64;
   int turns = 1;
   for (; n > f->stream_bytes; n /= 2) turns *= 2;
@@ -98,12 +102,14 @@ static void gemm_thread(void *ctx, int index, int count) {
 }
 
 double tri_floor_gemm(tri_floor *f) {
+  if (f->device) return f->device->gemm(f->device);
   double start = now();
   tri_pool_run(f->pool, gemm_thread, f);
   return (now() - start) / ((double)f->size * f->size * f->size * tri_pool_size(f->pool));
 }
 
-int tri_floor_gemm_size(const tri_floor *f) { return f->size; }
+const char *tri_floor_read_name(const tri_floor *f) { return f->device ? f->device->read_name : "memory read"; }
+const char *tri_floor_gemm_name(const tri_floor *f) { return f->device ? f->device->gemm_name : f->gemm_name; }
 
 static double read_once(tri_floor *f) { return tri_floor_read(f, (double)f->stream_bytes / 4); }
 
@@ -120,30 +126,39 @@ static int fastest(tri_floor *f, double (*run)(tri_floor *), int *setting, const
   return winner;
 }
 
-tri_status tri_floor_create(tri_pool *pool, size_t stream_bytes, tri_floor **out) {
+static tri_status open_host(tri_floor *f, tri_pool *pool, size_t stream_bytes) {
   static const int sizes[] = {384, 512, 768, 1024, MAX_GEMM};
-  tri_floor *f = tri_calloc(1, sizeof *f);
-  if (!f) return TRI_NO_MEMORY;
   f->pool = pool;
   f->stream_bytes = stream_bytes;
   f->gemm_bytes = (size_t)tri_pool_size(pool) * 3 * MAX_GEMM * MAX_GEMM * sizeof *f->gemm;
   if (tri_pages_alloc(stream_bytes, (void **)&f->stream) != TRI_OK ||
-      tri_pages_alloc(f->gemm_bytes, (void **)&f->gemm) != TRI_OK) {
-    tri_floor_destroy(f);
+      tri_pages_alloc(f->gemm_bytes, (void **)&f->gemm) != TRI_OK)
     return TRI_NO_MEMORY;
-  }
   for (size_t i = 0; i < stream_bytes; i += 8) *(uint64_t *)(void *)(f->stream + i) = i * 0x9e3779b97f4a7c15u;
   for (size_t i = 0; i < f->gemm_bytes / sizeof *f->gemm; i++) f->gemm[i] = (float)(i % 1009) * 1e-3f - 0.5f;
   tri_blas_setup();
   f->size = fastest(f, tri_floor_gemm, &f->size, sizes, sizeof sizes / sizeof *sizes);
   static const int ways[NUM_READERS] = {0, 1, 2, 3};
   f->how = fastest(f, read_once, &f->how, ways, NUM_READERS);
-  *out = f;
+  snprintf(f->gemm_name, sizeof f->gemm_name, "BLAS's best sgemm rate, at %d", f->size);
   return TRI_OK;
+}
+
+tri_status tri_floor_create(tri_backend *be, size_t stream_bytes, tri_dtype type, tri_floor **out) {
+  tri_floor *f = tri_calloc(1, sizeof *f);
+  if (!f) return TRI_NO_MEMORY;
+  tri_status st =
+      be->ops.floor_create ? be->ops.floor_create(be, type, &f->device) : open_host(f, be->pool, stream_bytes);
+  if (st == TRI_OK)
+    *out = f;
+  else
+    tri_floor_destroy(f);
+  return st;
 }
 
 void tri_floor_destroy(tri_floor *f) {
   if (!f) return;
+  if (f->device) f->device->destroy(f->device);
   tri_pages_free(f->stream, f->stream_bytes);
   tri_pages_free(f->gemm, f->gemm_bytes);
   tri_free(f);

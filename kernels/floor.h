@@ -1,6 +1,6 @@
 /* The machine's ceilings, measured where and when the work runs: what a plain read gets out of memory and what the BLAS
- * gets out of the cores. Every benchmark interleaves these with its own rounds and compares medians, so that a busy
- * machine slows both alike. */
+ * gets out of the cores, of the host or, where the backend's memory is elsewhere, of the device. Every benchmark
+ * interleaves these with its own rounds and compares medians, so that a busy machine slows both alike. */
 #ifndef TRI_KERNELS_FLOOR_H
 #define TRI_KERNELS_FLOOR_H
 
@@ -8,16 +8,28 @@
 
 typedef struct tri_floor tri_floor;
 
-/* stream_bytes: size of the buffer that reads walk through; several times the caches. */
-tri_status tri_floor_create(tri_pool *pool, size_t stream_bytes, tri_floor **out);
+/* stream_bytes: size of the buffer that reads walk through, several times the caches; a device chooses its own. type:
+ * of the weights that products are compared with; the host's products are in single precision whatever it is. */
+tri_status tri_floor_create(tri_backend *be, size_t stream_bytes, tri_dtype type, tri_floor **out);
 void tri_floor_destroy(tri_floor *f); /* NULL is fine */
 
-/* Seconds that reading so many bytes takes, on all threads of the pool; each call goes on where the last one ended. */
+/* Seconds that reading so many bytes takes, on all threads of the backend's pool or by the whole device; each call goes
+ * on where the last one ended. */
 double tri_floor_read(tri_floor *f, double bytes);
-/* Seconds per multiply-add of the BLAS's single-precision product at the size that it does best (found at create), one
- * product per thread. */
+/* Seconds per multiply-add of the BLAS's product at the size that it does best (found at create): one product per
+ * thread, or one for the whole device. */
 double tri_floor_gemm(tri_floor *f);
-int tri_floor_gemm_size(const tri_floor *f);
+/* What the two measure, for people: "device memory read", "cuBLAS bfloat16 at 8192". */
+const char *tri_floor_read_name(const tri_floor *f);
+const char *tri_floor_gemm_name(const tri_floor *f);
+
+/* A backend's own, behind the slot floor_create. */
+typedef struct tri_device_floor {
+  double (*read)(struct tri_device_floor *f, double bytes);
+  double (*gemm)(struct tri_device_floor *f);
+  void (*destroy)(struct tri_device_floor *f);
+  char read_name[48], gemm_name[48];
+} tri_device_floor;
 
 double tri_median(double *v, int n); /* sorts v */
 

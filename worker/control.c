@@ -296,8 +296,7 @@ cleanup:
 
 void tri_worker_measure(tri_worker *w) {
   if (!atomic_exchange(&w->measure, false) || atomic_load(&w->measured)) return;
-  if (tri_measure_floors(w->engine, w->pool, &w->floors) != TRI_OK)
-    return; /* no memory: who asked hears of no floors */
+  if (tri_measure_floors(w->engine, &w->floors) != TRI_OK) return; /* no memory: who asked hears of no floors */
   atomic_store(&w->measured, true);
   tri_control_notify(w);
 }

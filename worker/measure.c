@@ -44,10 +44,19 @@ double tri_measure_weight_bytes(const tri_engine *e) {
   return n;
 }
 
-tri_status tri_measure_floors(const tri_engine *e, tri_pool *pool, tri_floors *out) {
+tri_dtype tri_measure_type(const tri_engine *e) {
+  const tri_weight *largest = &e->weights->global[TRI_W_HEAD];
+  for (int id = 0; e->shard.layers.count && id < TRI_W_COUNT; id++) {
+    const tri_weight *m = &e->weights->layers[0].w[id];
+    if (m->data && m->k > 1 && (!largest->data || (double)m->n * m->k > (double)largest->n * largest->k)) largest = m;
+  }
+  return largest->data ? largest->dtype : TRI_BF16;
+}
+
+tri_status tri_measure_floors(const tri_engine *e, tri_floors *out) {
   tri_floor *floor;
   double read[ROUNDS], gemm[ROUNDS], piece = STREAM_BYTES / 4;
-  tri_status st = tri_floor_create(pool, STREAM_BYTES, &floor);
+  tri_status st = tri_floor_create(e->backend, STREAM_BYTES, tri_measure_type(e), &floor);
   if (st != TRI_OK) return st;
   /* Medians: the best round of a rank that shares cores is one in which it was alone, and would be counted for each. */
   for (int i = 0; i < ROUNDS; i++) {

@@ -9,7 +9,10 @@
 double tri_measure_products(const tri_engine *e, bool head);
 /* Bytes of weights that one decode step reads: matrices, without the embedding's lookup. */
 double tri_measure_weight_bytes(const tri_engine *e);
-/* About a second on every thread of the pool. Fills in the rates and this rank's work per token. */
-tri_status tri_measure_floors(const tri_engine *e, tri_pool *pool, tri_floors *out);
+/* The type of the largest matrix. */
+tri_dtype tri_measure_type(const tri_engine *e);
+/* About a second on every thread of the backend's pool, or on its device. Fills in the rates and this rank's work per
+ * token. */
+tri_status tri_measure_floors(const tri_engine *e, tri_floors *out);
 
 #endif

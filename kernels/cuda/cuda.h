@@ -59,6 +59,13 @@ void tri_cuda_graphs_drop(tri_backend *be);
 struct tri_comm;
 tri_status tri_comm_nccl_create(tri_backend *be, struct tri_comm *host, struct tri_comm **out, tri_error *err);
 
+/* floor.c, floor.cu; bytes is a multiple of 32 KiB. */
+enum { TRI_CUDA_FLOOR_WAYS = 6 };
+struct tri_device_floor;
+tri_status tri_cuda_floor_create(tri_backend *be, tri_dtype type, struct tri_device_floor **out);
+void tri_cuda_floor_fill(cudaStream_t stream, void *p, tri_dtype type, size_t n);
+void tri_cuda_floor_read(cudaStream_t stream, const void *p, size_t bytes, int way, int processors, uint32_t *sink);
+
 /* ops.c chooses between decode.cu and prompt.cu, of which a mixed batch needs both, and attention.cu. */
 bool tri_cuda_decode_fits(const tri_attention_args *a);
 int tri_cuda_decode_splits(const tri_attention_args *a);
@@ -97,7 +104,7 @@ tri_status tri_cuda_sample_plan(tri_backend *be, const tri_sample_args *a, tri_o
 void tri_cuda_sample_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_args *a, tri_stream *stream);
 
 /* Bytes of workspace that the ops of the same name need beyond none. */
-/* linear.c, the only file that knows cuBLAS, and its helpers in linear.cu. */
+/* linear.c, the only file besides floor.c that knows cuBLAS, and its helpers in linear.cu. */
 tri_status tri_cuda_blas_open(tri_cuda_impl *impl);
 void tri_cuda_blas_close(tri_cuda_impl *impl);
 size_t tri_cuda_linear_workspace(const tri_linear_args *a);

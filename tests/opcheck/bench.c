@@ -364,7 +364,7 @@ static void bench_samples(bench *b) {
 int oc_bench(oc *c) {
   bench b = {.c = c, .be = c->be};
   c->rng = c->opt.seed;
-  if (tri_floor_create(c->be->pool, (size_t)256 << 20, &b.floor) != TRI_OK) {
+  if (tri_floor_create(c->be, (size_t)256 << 20, TRI_BF16, &b.floor) != TRI_OK) {
     fprintf(stderr, "opcheck: no memory for the floors\n");
     exit(2);
   }

@@ -147,7 +147,7 @@ int main(int argc, char **argv) {
          (unsigned long long)c->opt.seed, c->opt.deterministic ? ", deterministic" : "");
   int failures = 0;
   if (c->opt.bench)
-    failures = oc_bench(c);
+    failures = c->be->host_memory ? oc_bench(c) : oc_bench_device(c);
   else {
     failures = check(c);
     if (c->opt.deterministic) failures += check_deterministic(c);

@@ -103,5 +103,6 @@ void oc_deterministic_experts(oc *c, tri_backend **others, int num_others, int i
 void oc_deterministic_rows(oc *c, tri_backend **others, int num_others, int i);
 
 int oc_bench(oc *c);
+int oc_bench_device(oc *c); /* of a backend whose memory is not the host's */
 
 #endif

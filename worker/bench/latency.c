@@ -1,8 +1,10 @@
-/* `trireme bench latency`: one batch through one rank's engine, without a server, against the machine's floors.
+/* `trireme bench latency`: one batch through one rank's engine, without a server, against the machine's floors. Of an
+ * encoder the batch is one step.
  *
  * Decode reads every weight and the KV cache once per step: its floor is those bytes over what a plain read gets. A
- * prompt's floor is its multiplications over the BLAS's best rate. Floors are measured between the rounds, and medians
- * compared. */
+ * prompt's floor is its multiplications over the BLAS's best rate, or one reading of the weights if that takes longer.
+ * Both are of the backend: of the device's memory and library, where it has one. Floors are measured between the
+ * rounds, and medians compared. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,7 +47,9 @@ static const char *const shown[] = {"model",         "dtype",         "quantizat
 static tri_options_spec spec = {
     .program = "trireme bench latency",
     .usage = "--model DIR [OPTION]...",
-    .summary = "Times prompts and decode steps of one rank against the machine's floors, without a server.",
+    .summary =
+        "Times prompts and decode steps of one rank, or an encoder's batches, against the machine's floors, without "
+        "a server.",
     .epilog =
         "The other options of trireme-worker are understood and change nothing; the layout can only be one rank.\n",
     .version = "trireme bench latency 0.1.0",
@@ -63,6 +67,8 @@ struct bench {
   uint32_t *ids;
   int32_t *pages;
   double op[MAX_ROUNDS], floors[MAX_ROUNDS];
+  double bytes; /* that the middle one of the decode steps reads */
+  bool reads;   /* reading the weights is what bounds the last prompt */
 };
 
 static const tri_sample_params greedy = {.top_p = 1, .repetition_penalty = 1, .num_logprobs = -1};
@@ -74,10 +80,12 @@ static int pages_per_seq(const struct bench *b) {
 static void add(struct bench *b, int slot, tri_seq_kind kind, int start, int n) {
   int bs = b->o.serve.block_size, first = (start + bs - 1) / bs, end = (start + n + bs - 1) / bs;
   for (int i = first; i < end; i++) b->pages[i - first] = slot * pages_per_seq(b) + i;
-  bool prompt = kind == TRI_SEQ_CHUNK;
+  bool prompt = kind == TRI_SEQ_CHUNK, draws = !b->engine->model.encoder;
   tri_plan_seq s = {.slot = (uint32_t)slot,
                     .kind = (uint8_t)kind,
-                    .flags = TRI_SEQ_SAMPLE | (prompt ? TRI_SEQ_FIRST | TRI_SEQ_PARAMS : TRI_SEQ_TOKEN_IN_SLOT),
+                    .flags = !draws   ? TRI_SEQ_FIRST
+                             : prompt ? TRI_SEQ_SAMPLE | TRI_SEQ_FIRST | TRI_SEQ_PARAMS
+                                      : TRI_SEQ_SAMPLE | TRI_SEQ_TOKEN_IN_SLOT,
                     .num_tokens = (uint32_t)n,
                     .start = (uint32_t)start,
                     .first_page = (uint32_t)first,
@@ -96,23 +104,36 @@ static tri_status step(struct bench *b, double *seconds) {
   return st;
 }
 
-static tri_status feed(struct bench *b, int slot, double *seconds) {
+static tri_status feed(struct bench *b, int slot, int count, double *seconds) {
   tri_plan_begin(b->writer, 0, 1);
-  add(b, slot, TRI_SEQ_CHUNK, 0, b->o.input_len);
+  for (int i = 0; i < count; i++) add(b, slot + i, TRI_SEQ_CHUNK, 0, b->o.input_len);
   return step(b, seconds);
 }
 
-static tri_status time_prompts(struct bench *b, double *op, double *floor) {
+/* Multiply-adds of one prompt, or of a whole batch of an encoder. */
+static double prompt_work(const struct bench *b) {
   const tri_model_config *c = &b->engine->model;
-  double t = b->o.input_len, ignored;
-  /* Causal attention: each token sees half of the prompt on average, in two products. */
-  double work = t * tri_measure_products(b->engine, false) + tri_measure_products(b->engine, true) -
-                tri_measure_products(b->engine, false) +
-                2 * t * (t + 1) / 2 * (double)(c->num_heads * c->head_dim * c->num_layers);
-  tri_status st = feed(b, 0, &ignored);
+  double t = b->o.input_len, each = tri_measure_products(b->engine, false);
+  double pairs = (double)(c->num_heads * c->head_dim * c->num_layers); /* of tokens, in one of the two products */
+  if (c->encoder) return b->o.batch_size * (t * each + 2 * t * t * pairs);
+  /* Causal attention: each token sees half of the prompt on average. */
+  return t * each + tri_measure_products(b->engine, true) - each + t * (t + 1) * pairs;
+}
+
+static double measure_prompt(struct bench *b, double work) {
+  double products = work * tri_floor_gemm(b->floor);
+  double reading = tri_floor_read(b->floor, tri_measure_weight_bytes(b->engine));
+  b->reads = reading > products;
+  return b->reads ? reading : products;
+}
+
+static tri_status time_prompts(struct bench *b, double *op, double *floor) {
+  double work = prompt_work(b), ignored;
+  int count = b->engine->model.encoder ? b->o.batch_size : 1;
+  tri_status st = feed(b, 0, count, &ignored);
   for (int i = 0; st == TRI_OK && i < b->o.rounds; i++) {
-    b->floors[i] = work * tri_floor_gemm(b->floor);
-    st = feed(b, 0, &b->op[i]);
+    b->floors[i] = measure_prompt(b, work);
+    st = feed(b, 0, count, &b->op[i]);
   }
   *op = tri_median(b->op, b->o.rounds);
   *floor = tri_median(b->floors, b->o.rounds);
@@ -124,9 +145,10 @@ static tri_status time_decode(struct bench *b, double *op, double *floor) {
   double ignored, kv_token = 2.0 * (double)(c->num_kv_heads * c->head_dim * c->num_layers) *
                              (double)tri_dtype_size(b->engine->kv->layers[0].dtype);
   tri_status st = TRI_OK;
-  for (int s = 0; st == TRI_OK && s < b->o.batch_size; s++) st = feed(b, s, &ignored);
+  for (int s = 0; st == TRI_OK && s < b->o.batch_size; s++) st = feed(b, s, 1, &ignored);
   for (int i = 0; st == TRI_OK && i < b->o.output_len; i++) {
     double bytes = tri_measure_weight_bytes(b->engine) + kv_token * (b->o.input_len + i + 1) * b->o.batch_size;
+    if (i == b->o.output_len / 2) b->bytes = bytes;
     b->floors[i] = tri_floor_read(b->floor, bytes);
     tri_plan_begin(b->writer, 0, (uint64_t)i + 2);
     for (int s = 0; s < b->o.batch_size; s++) add(b, s, TRI_SEQ_DECODE, b->o.input_len + i, 1);
@@ -138,19 +160,25 @@ static tri_status time_decode(struct bench *b, double *op, double *floor) {
 }
 
 /* Prompt, steps and the token that the last one draws: what a request for so many tokens would take. */
-static int length(const struct bench_options *o) { return o->input_len + o->output_len + 1; }
+static int length(const struct bench_options *o, const tri_model_config *c) {
+  return c->encoder ? o->input_len : o->input_len + o->output_len + 1;
+}
 
 static tri_status check(const struct bench_options *o, const tri_model_config *c, tri_error *err) {
   int64_t most = o->serve.max_model_len ? o->serve.max_model_len : c->max_position_embeddings;
   if (c->seq2seq.on)
-    return tri_fail(err, TRI_UNSUPPORTED, "model", "model_type %s is an encoder-decoder: only decoders are timed here",
+    return tri_fail(err, TRI_UNSUPPORTED, "model",
+                    "model_type %s is an encoder-decoder: only decoders and encoders are timed here",
                     c->arch->model_type);
-  if (length(o) <= most) return TRI_OK;
+  if (length(o, c) <= most) return TRI_OK;
+  const char *whose = o->serve.max_model_len ? "--max-model-len" : "the model's";
+  if (c->encoder)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "input-len", "--input-len is %d, the limit is %s %lld", o->input_len, whose,
+                    (long long)most);
   return tri_fail(err, TRI_OUT_OF_RANGE, "input-len",
                   "--input-len %d and --output-len %d are %d tokens with the one that is drawn last, the limit is %s "
                   "%lld",
-                  o->input_len, o->output_len, length(o), o->serve.max_model_len ? "--max-model-len" : "the model's",
-                  (long long)most);
+                  o->input_len, o->output_len, length(o, c), whose, (long long)most);
 }
 
 static tri_status set_up(struct bench *b, int *threads, tri_error *err) {
@@ -170,7 +198,8 @@ static tri_status set_up(struct bench *b, int *threads, tri_error *err) {
   tri_backend_config bc = {
       .name = strcmp(o->backend, "auto") ? o->backend : "cpu", .deterministic = o->deterministic, .pool = b->pool};
   TRI_TRY(tri_backend_create(&bc, &b->backend, err));
-  int len = length(&b->o);
+  int len = length(&b->o, &model);
+  int tokens = model.encoder ? b->o.input_len * b->o.batch_size : b->o.input_len;
   tri_engine_config ec = {.model_dir = o->model,
                           .load_format = (tri_load_format)o->load_format,
                           .seed = o->seed,
@@ -179,11 +208,12 @@ static tri_status set_up(struct bench *b, int *threads, tri_error *err) {
                               o->kv_cache_dtype == TRI_SERVE_AUTO ? TRI_DTYPE_COUNT : (tri_dtype)o->kv_cache_dtype,
                           .quantization = (tri_quantization)o->quantization,
                           .max_num_seqs = b->o.batch_size,
-                          .max_num_batched_tokens = b->o.input_len > b->o.batch_size ? b->o.input_len : b->o.batch_size,
+                          .max_num_batched_tokens = tokens > b->o.batch_size ? tokens : b->o.batch_size,
                           .block_size = o->block_size,
                           .max_model_len = len,
                           .num_kv_pages = pages_per_seq(b) * b->o.batch_size,
-                          .local_ranks = 1};
+                          .local_ranks = 1,
+                          .encoders = true};
   TRI_TRY(tri_engine_create(&ec, b->backend, &b->group, &b->engine, err));
   TRI_TRY(tri_plan_writer_create((size_t)b->o.batch_size + 1, (size_t)ec.max_num_batched_tokens,
                                  (size_t)pages_per_seq(b) * (size_t)b->o.batch_size + 8, &b->writer));
@@ -192,9 +222,24 @@ static tri_status set_up(struct bench *b, int *threads, tri_error *err) {
   if (!b->ids || !b->pages) st = TRI_NO_MEMORY;
   for (int i = 0; b->ids && i < len; i++)
     b->ids[i] = (uint32_t)(((uint64_t)i * 7919 + 13) % (uint64_t)b->engine->model.vocab_size);
-  if (st == TRI_OK) st = tri_floor_create(b->pool, (size_t)512 << 20, &b->floor);
+  if (st == TRI_OK) st = tri_floor_create(b->backend, (size_t)512 << 20, tri_measure_type(b->engine), &b->floor);
 cleanup:
   return st == TRI_OK || err->status ? st : tri_fail(err, st, "", "%s", tri_status_text(st));
+}
+
+static void print_encoder(const struct bench *b, double op, double floor) {
+  const tri_engine *e = b->engine;
+  int in = b->o.input_len, batch = b->o.batch_size;
+  const char *what = b->reads ? tri_floor_read_name(b->floor) : tri_floor_gemm_name(b->floor);
+  if (b->o.json)
+    printf("{\"model\":\"%s\",\"backend\":\"%s\",\"isa\":\"%s\",\"weight_bytes\":%.0f,\"input_len\":%d,"
+           "\"batch_size\":%d,\"encode_ms\":%.3f,\"encode_floor_ms\":%.3f,\"encode_ratio\":%.3f}\n",
+           e->model.arch->model_type, b->backend->name, b->backend->isa ? b->backend->isa : "",
+           tri_measure_weight_bytes(e), in, batch, op * 1e3, floor * 1e3, floor / op);
+  else
+    printf("%s, backend %s %s\nencode %d x %d tokens: %9.3f ms   floor %9.3f ms (%s)   ratio %.2f   %.0f tokens/s\n",
+           e->model.arch->model_type, b->backend->name, b->backend->isa ? b->backend->isa : "", batch, in, op * 1e3,
+           floor * 1e3, what, floor / op, (double)in * batch / op);
 }
 
 static void print(const struct bench *b, int threads, double prompt, double prompt_floor, double decode,
@@ -213,13 +258,14 @@ static void print(const struct bench *b, int threads, double prompt, double prom
   printf("%s, %.1f M weights in matrices (%.1f MB), backend %s %s, %d threads\n", e->model.arch->model_type,
          tri_measure_products(b->engine, true) / 1e6, tri_measure_weight_bytes(b->engine) / 1e6, b->backend->name,
          b->backend->isa ? b->backend->isa : "", threads);
-  printf("prefill %d tokens:        %9.3f ms   floor %9.3f ms (BLAS's best sgemm rate, at %d)   ratio %.2f   %.0f "
+  printf("prefill %d tokens:        %9.3f ms   floor %9.3f ms (%s)   ratio %.2f   %.0f "
          "tokens/s\n",
-         in, prompt * 1e3, prompt_floor * 1e3, tri_floor_gemm_size(b->floor), prompt_floor / prompt, in / prompt);
-  printf("decode %d sequence%s, a step: %9.3f ms   floor %9.3f ms (memory read, %.1f GB/s)       ratio %.2f   %.1f "
+         in, prompt * 1e3, prompt_floor * 1e3, b->reads ? tri_floor_read_name(b->floor) : tri_floor_gemm_name(b->floor),
+         prompt_floor / prompt, in / prompt);
+  printf("decode %d sequence%s, a step: %9.3f ms   floor %9.3f ms (%s, %.1f GB/s)       ratio %.2f   %.1f "
          "tokens/s\n",
-         batch, batch > 1 ? "s" : "", decode * 1e3, decode_floor * 1e3,
-         tri_measure_weight_bytes(b->engine) / decode_floor / 1e9, decode_floor / decode, batch / decode);
+         batch, batch > 1 ? "s" : "", decode * 1e3, decode_floor * 1e3, tri_floor_read_name(b->floor),
+         b->bytes / decode_floor / 1e9, decode_floor / decode, batch / decode);
 }
 
 static void tear_down(struct bench *b) {
@@ -254,8 +300,11 @@ int main(int argc, char **argv) {
   tri_status st = b.o.serve.model ? TRI_OK : tri_fail(&err, TRI_INVALID_ARGUMENT, "model", "--model is missing");
   if (st == TRI_OK) st = set_up(&b, &threads, &err);
   if (st == TRI_OK) st = time_prompts(&b, &prompt, &prompt_floor);
-  if (st == TRI_OK) st = time_decode(&b, &decode, &decode_floor);
-  if (st == TRI_OK)
+  bool encoder = st == TRI_OK && b.engine->model.encoder;
+  if (st == TRI_OK && !encoder) st = time_decode(&b, &decode, &decode_floor);
+  if (encoder)
+    print_encoder(&b, prompt, prompt_floor);
+  else if (st == TRI_OK)
     print(&b, threads, prompt, prompt_floor, decode, decode_floor);
   else
     fprintf(stderr, "trireme bench latency: %s\n", err.status ? err.message : tri_status_text(st));

@@ -1,0 +1,159 @@
+/* The device's ceilings: what reading its memory takes, and products of its library. Times are those of events on the
+ * stream, behind work that keeps the device busy until all of them are there: the launches' own time is not in them. */
+#include <cublas_v2.h>
+#include <stdio.h>
+
+#include "kernels/cuda/cuda.h"
+#include "kernels/floor.h"
+
+enum {
+  PIECE = 1 << 15,        /* reads are in multiples of this: every way's tiles */
+  AHEAD = 32 << 20,       /* bytes read before the first event */
+  LEAST_READ = 256 << 20, /* a shorter read's beginning and end would count */
+  MOST_READ = 1 << 30,    /* a longer one goes no faster */
+  STREAM_CACHES = 4,      /* the buffer is at least so many times the L2 cache */
+  NUM_SIZES = 4,
+  ROUNDS = 4,
+};
+static const int sizes[NUM_SIZES] = {2048, 4096, 6144, 8192};
+
+struct device_floor {
+  tri_device_floor base;
+  tri_backend *be;
+  cudaEvent_t from, to;
+  char *stream; /* random numbers, and a word behind them for what was read */
+  size_t stream_bytes, at;
+  char *matrices; /* two inputs and an output of the largest size */
+  tri_dtype type;
+  int num_sizes, size, way, processors;
+};
+
+/* The next bytes of the buffer, all of them others than the last. */
+static const void *next(struct device_floor *f, size_t bytes) {
+  if (f->at + bytes > f->stream_bytes) f->at = 0;
+  const void *p = f->stream + f->at;
+  f->at += bytes;
+  return p;
+}
+
+static void read_next(struct device_floor *f, size_t bytes) {
+  tri_cuda_floor_read(tri_cuda_of(f->be)->stream, next(f, bytes), bytes, f->way, f->processors,
+                      (uint32_t *)(void *)(f->stream + f->stream_bytes));
+}
+
+static void begin(struct device_floor *f) {
+  read_next(f, AHEAD);
+  tri_cuda_note(f->be, cudaEventRecord(f->from, tri_cuda_of(f->be)->stream));
+}
+
+static double end(struct device_floor *f) {
+  float ms = 0;
+  tri_cuda_note(f->be, cudaGetLastError());
+  tri_cuda_note(f->be, cudaEventRecord(f->to, tri_cuda_of(f->be)->stream));
+  tri_cuda_note(f->be, cudaEventSynchronize(f->to));
+  tri_cuda_note(f->be, cudaEventElapsedTime(&ms, f->from, f->to));
+  return ms * 1e-3;
+}
+
+static double device_read(tri_device_floor *base, double bytes) {
+  struct device_floor *f = (struct device_floor *)base;
+  size_t most = f->stream_bytes / 2, n = LEAST_READ;
+  if (most > MOST_READ) most = MOST_READ;
+  if (bytes > LEAST_READ) n = bytes > MOST_READ ? MOST_READ : (size_t)bytes / PIECE * PIECE;
+  if (n > most) n = most;
+  begin(f);
+  read_next(f, n);
+  return end(f) * bytes / (double)n;
+}
+
+/* As linear.c has it: the weights' rows are as long as the inputs'. */
+static double device_gemm(tri_device_floor *base) {
+  struct device_floor *f = (struct device_floor *)base;
+  tri_cuda_impl *impl = tri_cuda_of(f->be);
+  cudaDataType_t t = f->type == TRI_F32 ? CUDA_R_32F : f->type == TRI_F16 ? CUDA_R_16F : CUDA_R_16BF;
+  int n = f->size;
+  size_t bytes = (size_t)n * (size_t)n * tri_dtype_size(f->type);
+  float one = 1, zero = 0;
+  begin(f);
+  cublasStatus_t st =
+      cublasGemmEx(impl->blas, CUBLAS_OP_T, CUBLAS_OP_N, n, n, n, &one, f->matrices, t, n, f->matrices + bytes, t, n,
+                   &zero, f->matrices + 2 * bytes, t, n, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+  if (st != CUBLAS_STATUS_SUCCESS) tri_cuda_note(f->be, cudaErrorUnknown);
+  return end(f) / ((double)n * n * n);
+}
+
+static double read_once(tri_device_floor *base) { return device_read(base, LEAST_READ); }
+
+/* The setting with the shortest of several rounds; the first round, which loads kernels, is as good as any other. */
+static int fastest(struct device_floor *f, double (*run)(tri_device_floor *), int *setting, const int *values, int n) {
+  double best = 1e9;
+  int winner = values[0];
+  for (int round = 0; round < ROUNDS; round++)
+    for (int i = 0; i < n; i++) {
+      *setting = values[i];
+      double t = run(&f->base);
+      if (t < best) best = t, winner = values[i];
+    }
+  return winner;
+}
+
+/* Not counted under a tag: floors come and go, and no budget has room for them. */
+static void *room(size_t bytes) {
+  void *p = NULL;
+  if (cudaMalloc(&p, bytes) == cudaSuccess) return p;
+  cudaGetLastError(); /* it does not stick */
+  return NULL;
+}
+
+static tri_status allocate(struct device_floor *f, size_t cache) {
+  size_t bytes = (size_t)2 * MOST_READ, least = STREAM_CACHES * cache > LEAST_READ ? STREAM_CACHES * cache : LEAST_READ;
+  while (!(f->stream = room(bytes + sizeof(uint32_t))) && bytes / 2 >= least) bytes /= 2;
+  f->stream_bytes = bytes;
+  for (f->num_sizes = NUM_SIZES; f->stream && !f->matrices && f->num_sizes; f->num_sizes -= !f->matrices) {
+    size_t n = (size_t)sizes[f->num_sizes - 1];
+    f->matrices = room(3 * n * n * tri_dtype_size(f->type));
+  }
+  return f->matrices ? TRI_OK : TRI_NO_MEMORY;
+}
+
+static void device_floor_destroy(tri_device_floor *base) {
+  struct device_floor *f = (struct device_floor *)base;
+  if (f->from) cudaEventDestroy(f->from);
+  if (f->to) cudaEventDestroy(f->to);
+  cudaFree(f->stream), cudaFree(f->matrices);
+  tri_free(f);
+}
+
+static void choose(struct device_floor *f) {
+  static const int ways[TRI_CUDA_FLOOR_WAYS] = {0, 1, 2, 3, 4, 5};
+  cudaStream_t stream = tri_cuda_of(f->be)->stream;
+  size_t n = (size_t)sizes[f->num_sizes - 1];
+  tri_cuda_floor_fill(stream, f->stream, TRI_F32, f->stream_bytes / sizeof(float));
+  tri_cuda_floor_fill(stream, f->matrices, f->type, 3 * n * n);
+  f->way = fastest(f, read_once, &f->way, ways, TRI_CUDA_FLOOR_WAYS);
+  f->size = fastest(f, device_gemm, &f->size, sizes, f->num_sizes);
+  snprintf(f->base.read_name, sizeof f->base.read_name, "device memory read");
+  snprintf(f->base.gemm_name, sizeof f->base.gemm_name, "cuBLAS %s at %d", tri_dtype_name(f->type), f->size);
+}
+
+tri_status tri_cuda_floor_create(tri_backend *be, tri_dtype type, tri_device_floor **out) {
+  struct device_floor *f = tri_calloc(1, sizeof *f);
+  int cache = 0, device = tri_cuda_of(be)->device;
+  if (!f) return TRI_NO_MEMORY;
+  f->base.read = device_read, f->base.gemm = device_gemm, f->base.destroy = device_floor_destroy;
+  f->be = be;
+  f->type = type == TRI_F32 || type == TRI_F16 ? type : TRI_BF16; /* int8 weights are widened by most products */
+  cudaSetDevice(device);                                          /* this may be another thread than the one before */
+  cudaDeviceGetAttribute(&cache, cudaDevAttrL2CacheSize, device);
+  cudaDeviceGetAttribute(&f->processors, cudaDevAttrMultiProcessorCount, device);
+  tri_status st = allocate(f, (size_t)cache);
+  if (st == TRI_OK && (cudaEventCreate(&f->from) != cudaSuccess || cudaEventCreate(&f->to) != cudaSuccess))
+    st = TRI_NO_MEMORY;
+  if (st == TRI_OK) choose(f);
+  if (st == TRI_OK) st = be->ops.stream_sync(be, NULL);
+  if (st == TRI_OK)
+    *out = &f->base;
+  else
+    device_floor_destroy(&f->base);
+  return st;
+}

@@ -1,0 +1,95 @@
+#!/usr/bin/env bash
+# Our programs and transformers in turn, on the same shapes, random weights and one device; prints a table in Markdown.
+#   run.sh FOLDER [--seconds N] [--rounds N] [--parts "8b-b1 gpt2 bert-20 ..."] [--out FILE]
+# FOLDER has trireme-bench-latency and the CUDA module. Each part takes --seconds (210) at most, for the rounds (3) that fit into it;
+# figures are medians over those. --out keeps every line of JSON, with the part's name. PYTHON and BACKEND are taken from the environment.
+set -uo pipefail
+here=$(dirname "$(realpath "$0")")
+parts="8b-b1 8b-b8 8b-b32 8b-prefill 1b-b1 gpt2 bert-1 bert-20" seconds=210 rounds=3 out=
+[[ $# -gt 0 && -d $1 ]] || { sed -n '2,5s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+bin=$(realpath "$1")
+shift
+while [[ $# -gt 1 ]]; do
+  case $1 in
+  --seconds) seconds=$2 ;;
+  --rounds) rounds=$2 ;;
+  --parts) parts=$2 ;;
+  --out) out=$2 ;;
+  *) break ;;
+  esac
+  shift 2
+done
+[[ $# = 0 ]] || { echo "run.sh: $1 is not known, or has no value" >&2; exit 2; }
+python=${PYTHON:-python3} backend=${BACKEND:-cuda} work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+: >"${out:=$work/lines}"
+
+shape() { # NAME JSON
+  mkdir "$work/$1" && echo "$2" >"$work/$1/config.json"
+}
+shape 8b '{"architectures":["LlamaForCausalLM"],"model_type":"llama","hidden_size":4096,"num_hidden_layers":32,"num_attention_heads":32,
+  "num_key_value_heads":8,"intermediate_size":14336,"vocab_size":128256,"max_position_embeddings":8192,"rope_theta":500000.0,
+  "rms_norm_eps":1e-05,"hidden_act":"silu","tie_word_embeddings":false,"torch_dtype":"bfloat16"}'
+shape 1b '{"architectures":["LlamaForCausalLM"],"model_type":"llama","hidden_size":2048,"num_hidden_layers":16,"num_attention_heads":32,
+  "num_key_value_heads":8,"head_dim":64,"intermediate_size":8192,"vocab_size":128256,"max_position_embeddings":131072,
+  "rope_theta":500000.0,"rope_scaling":{"rope_type":"llama3","factor":32.0,"low_freq_factor":1.0,"high_freq_factor":4.0,
+  "original_max_position_embeddings":8192},"rms_norm_eps":1e-05,"hidden_act":"silu","tie_word_embeddings":true,"torch_dtype":"bfloat16"}'
+shape gpt2 '{"architectures":["GPT2LMHeadModel"],"model_type":"gpt2","n_embd":768,"n_layer":12,"n_head":12,"n_positions":1024,
+  "vocab_size":50257,"activation_function":"gelu_new","layer_norm_epsilon":1e-05,"tie_word_embeddings":true}'
+shape bert '{"architectures":["BertModel"],"model_type":"bert","hidden_size":768,"num_hidden_layers":12,"num_attention_heads":12,
+  "intermediate_size":3072,"vocab_size":30522,"max_position_embeddings":512,"type_vocab_size":2,"hidden_act":"gelu","pad_token_id":0}'
+
+begun=0
+left() { echo $((seconds - (SECONDS - begun))); }
+# Runs a command for what is left of the part's time; its JSON goes to the lines, its complaints to a file that is shown if it fails.
+measure() { # PART COMMAND...
+  local part=$1 code now
+  shift
+  now=$(left)
+  [[ $now -gt 0 ]] || return 1
+  timeout "$now" "$@" >"$work/json" 2>"$work/complaints"
+  code=$?
+  sed -n "s/^{/{\"part\":\"$part\",/p" "$work/json" >>"$out"
+  [[ $code = 0 ]] && return 0
+  echo "$part: ${1##*/}: exit code $code" >&2
+  [[ $code = 124 ]] || tail -5 "$work/complaints" >&2
+  return 1
+}
+
+decoder() { # PART SHAPE TYPE BATCH INPUT OUTPUT [PEER OPTION...]
+  local part=$1 config=$work/$2 type=$3 batch=$4 input=$5 output=$6
+  shift 6
+  measure "$part" "$bin/trireme-bench-latency" --model "$config" --load-format dummy --backend "$backend" --dtype "$type" \
+    --batch-size "$batch" --input-len "$input" --output-len "$output" --json
+  measure "$part" "$python" "$here/decoder.py" --config "$config" --dtype "$type" --batch "$batch" --input-len "$input" \
+    --output-len "$output" --compile "$@"
+}
+encoder() { # PART SHAPE TYPE BATCH LENGTH
+  measure "$1" "$bin/trireme-bench-latency" --model "$work/$2" --load-format dummy --backend "$backend" --dtype "$3" --batch-size "$4" \
+    --input-len "$5" --num-iters 50 --json
+  measure "$1" "$python" "$here/encoder.py" --config "$work/$2" --dtype "$3" --shapes "$4x$5" --compile
+}
+run() { # PART
+  case $1 in
+  8b-b1) decoder "$1" 8b bfloat16 1 128 128 ;;
+  8b-b8) decoder "$1" 8b bfloat16 8 128 128 ;;
+  8b-b32) decoder "$1" 8b bfloat16 32 128 128 ;;
+  8b-prefill) decoder "$1" 8b bfloat16 1 2048 8 --no-generate ;;
+  1b-b1) decoder "$1" 1b bfloat16 1 128 128 ;;
+  gpt2) decoder "$1" gpt2 float16 1 374 300 ;;
+  bert-1) encoder "$1" bert float16 1 128 ;;
+  bert-20) encoder "$1" bert float16 20 128 ;;
+  *) echo "run.sh: no part $1" >&2; return 1 ;;
+  esac
+}
+
+for part in $parts; do
+  begun=$SECONDS
+  for ((round = 1; round <= rounds; round++)); do
+    echo "$part, round $round" >&2
+    run "$part" || break
+    # A round that would be cut off has no figures.
+    [[ $(((SECONDS - begun) * (round + 1) / round)) -lt $seconds ]] || break
+  done
+done
+"$python" "$here/table.py" "$out"

@@ -1,0 +1,468 @@
+/* The ops of a device against its floors. One launch takes less than a call and a wait, and its inputs would lie in the
+ * cache the next time: so a round is many launches, over copies of the inputs that do not fit into a cache together,
+ * recorded once where the backend can record. Single rows are so small that they stay in the cache all the same, as
+ * they do in a step. The floor of a round is that of as many bytes, or of as many products. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/floor.h"
+#include "runtime/base/wait.h"
+#include "tests/opcheck/opcheck.h"
+
+#define CACHES ((size_t)512 << 20) /* four times the largest L2 cache of today's devices */
+#define MANY ((size_t)1 << 30)     /* bytes that ops over many rows move */
+
+enum { ROUNDS = 9, MAX_COPIES = 256, MAX_ROOMS = 16, BLOCK = 16, PATTERN = 16 << 20 };
+
+typedef struct bench {
+  oc *c;
+  tri_backend *be;
+  tri_floor *narrow, *single; /* of products with bfloat16, and with float32 weights */
+  uint64_t key;               /* of the last recorded round */
+  int failed;
+  struct {
+    void *p;
+    size_t bytes;
+  } rooms[MAX_ROOMS];
+  int num_rooms;
+} bench;
+
+/* ---- memory ---- */
+
+static void give_up(const char *what) {
+  fprintf(stderr, "opcheck: %s\n", what);
+  exit(2);
+}
+
+/* Device memory until release(). */
+static void *room(bench *b, size_t bytes) {
+  void *p = NULL;
+  if (b->num_rooms == MAX_ROOMS || b->be->ops.mem_alloc(b->be, TRI_MEM_ACTIVATIONS, bytes, &p) != TRI_OK)
+    give_up("no memory on the device");
+  b->rooms[b->num_rooms].p = p, b->rooms[b->num_rooms++].bytes = bytes;
+  return p;
+}
+
+static void release(bench *b) {
+  if (b->be->ops.stream_sync(b->be, NULL) != TRI_OK) give_up(b->be->failure);
+  while (b->num_rooms--)
+    b->be->ops.mem_free(b->be, TRI_MEM_ACTIVATIONS, b->rooms[b->num_rooms].p, b->rooms[b->num_rooms].bytes);
+  b->num_rooms = 0;
+}
+
+static void *on_device(bench *b, const void *host, size_t bytes) {
+  void *p = room(b, bytes);
+  b->be->ops.upload(b->be, p, host, bytes, NULL);
+  if (b->be->ops.stream_sync(b->be, NULL) != TRI_OK) give_up(b->be->failure);
+  return p;
+}
+
+/* n random elements: a pattern longer than any row, over and over. */
+static void *elements(bench *b, tri_dtype t, size_t n) {
+  size_t size = tri_dtype_size(t), bytes = n * size, first = bytes < PATTERN ? bytes : PATTERN;
+  char *host = malloc(first ? first : 1), *p = room(b, bytes);
+  if (!host) give_up("no memory");
+  for (size_t i = 0; i < first / size; i++) {
+    uint64_t r = oc_random(b->c);
+    if (t == TRI_I8)
+      host[i] = (char)(r >> 56);
+    else
+      tri_store_f32(host, t, i, (float)(r >> 40) * 0x1p-23f - 1);
+  }
+  b->be->ops.upload(b->be, p, host, first, NULL);
+  for (size_t at = first; at < bytes; at += first) {
+    size_t part = bytes - at < first ? bytes - at : first;
+    b->be->ops.copy_rows(b->be, p + at, part, p, part, part, 1);
+  }
+  if (b->be->ops.stream_sync(b->be, NULL) != TRI_OK) give_up(b->be->failure);
+  free(host);
+  return p;
+}
+
+static int copies_of(double bytes) {
+  double n = ceil((double)CACHES / bytes);
+  return n < 1 ? 1 : n > MAX_COPIES ? MAX_COPIES : (int)n;
+}
+
+/* Rows of an op over many of them. */
+static int many_rows(const bench *b, double row_bytes) {
+  return (int)ceil((double)(b->c->opt.quick ? MANY / 8 : MANY) / row_bytes);
+}
+
+/* ---- timing ---- */
+
+#define X(op)                                                                                                          \
+  static tri_status plan_##op(tri_backend *be, const void *a, tri_op_plan *plan) {                                     \
+    return be->ops.op##_plan(be, a, plan);                                                                             \
+  }                                                                                                                    \
+  static void launch_##op(tri_backend *be, const tri_op_plan *plan, const void *a) {                                   \
+    be->ops.op##_launch(be, plan, a, NULL);                                                                            \
+  }
+TRI_OP_LIST(X)
+#undef X
+
+static const struct {
+  tri_status (*plan)(tri_backend *be, const void *a, tri_op_plan *plan);
+  void (*launch)(tri_backend *be, const tri_op_plan *plan, const void *a);
+} ops[] = {
+#define X(op) {plan_##op, launch_##op},
+    TRI_OP_LIST(X)
+#undef X
+};
+
+/* copies arguments of one shape, and what each launch must move and multiply. */
+typedef struct work {
+  tri_op op;
+  const void *args;
+  size_t arg_size;
+  int copies;
+  double bytes, products;
+  tri_dtype type; /* of the products */
+  tri_op_plan plan;
+} work;
+
+static void launch(bench *b, const work *w) {
+  for (int i = 0; i < w->copies; i++)
+    ops[w->op].launch(b->be, &w->plan, (const char *)w->args + (size_t)i * w->arg_size);
+}
+
+/* Samplers wait for their results, so they cannot be recorded. */
+static tri_status enqueue(bench *b, const work *w) {
+  bool records = b->be->ops.graph_begin && w->op != TRI_OP_sample && w->op != TRI_OP_copy_pages;
+  tri_graph_mode mode = records ? b->be->ops.graph_begin(b->be, b->key) : TRI_GRAPH_LAUNCH;
+  if (mode != TRI_GRAPH_REPLAY) launch(b, w);
+  return mode == TRI_GRAPH_RECORD ? b->be->ops.graph_end(b->be) : TRI_OK;
+}
+
+/* Seconds of all copies, `times` times over. */
+static double run(bench *b, const work *w, int times) {
+  tri_status st = b->be->ops.stream_sync(b->be, NULL);
+  int64_t start = tri_now_ns();
+  for (int i = 0; st == TRI_OK && i < times; i++) st = enqueue(b, w);
+  if (st == TRI_OK) st = b->be->ops.stream_sync(b->be, NULL);
+  if (st != TRI_OK) give_up(b->be->failure[0] ? b->be->failure : tri_status_text(st));
+  return (double)(tri_now_ns() - start) * 1e-9;
+}
+
+static void report(bench *b, const char *name, work w) {
+  double op[ROUNDS], memory[ROUNDS], arithmetic[ROUNDS], least = b->c->opt.quick ? 2e-3 : 10e-3;
+  tri_status st = ops[w.op].plan(b->be, w.args, &w.plan);
+  if (st == TRI_OK && w.plan.workspace > b->be->workspace_bytes) st = b->be->ops.reserve(b->be, w.plan.workspace);
+  if (st != TRI_OK) {
+    printf("%-52s %s\n", name, tri_status_name(st));
+    b->failed++;
+    return;
+  }
+  if (w.type == TRI_F32 && w.products > 0 && !b->single &&
+      tri_floor_create(b->be, CACHES, TRI_F32, &b->single) != TRI_OK)
+    give_up("no memory for the floors");
+  tri_floor *floor = w.type == TRI_F32 && w.products > 0 ? b->single : b->narrow;
+  b->key++;
+  run(b, &w, 2); /* loads kernels, then records */
+  double once = run(b, &w, 1);
+  int times = once > least ? 1 : (int)ceil(least / once), rounds = b->c->opt.quick ? 3 : ROUNDS;
+  for (int i = 0; i < rounds; i++) {
+    memory[i] = tri_floor_read(floor, w.bytes * w.copies) / w.copies;
+    arithmetic[i] = w.products > 0 ? w.products * tri_floor_gemm(floor) : 0;
+    op[i] = run(b, &w, times) / times / w.copies;
+  }
+  double m = tri_median(memory, rounds), a = tri_median(arithmetic, rounds), t = tri_median(op, rounds);
+  double best = m > a ? m : a;
+  printf("%-52s %10.2f us  floor %10.2f us  ratio %.2f  ", name, t * 1e6, best * 1e6, best / t);
+  if (m > a)
+    printf("%.0f of %.0f GB/s (%s)\n", w.bytes / t * 1e-9, w.bytes / m * 1e-9, tri_floor_read_name(floor));
+  else
+    printf("%.1f of %.1f TFLOP/s (%s)\n", 2 * w.products / t * 1e-12, 2 * w.products / a * 1e-12,
+           tri_floor_gemm_name(floor));
+  fflush(stdout);
+}
+
+static bool wanted(const bench *b, const char *op) { return !b->c->opt.op || !strcmp(op, b->c->opt.op); }
+
+#define WORK(o, a, n, ...) ((work){.op = TRI_OP_##o, .args = (a), .arg_size = sizeof *(a), .copies = (n), __VA_ARGS__})
+#define NAME(...) snprintf(name, sizeof name, __VA_ARGS__)
+
+static tri_mat matrix(float *data, int rows, int cols) { return (tri_mat){data, rows, cols, cols, TRI_F32}; }
+
+/* ---- products ---- */
+
+static void bench_linear(bench *b, tri_dtype t, int m, int n, int k) {
+  static tri_linear_args a[MAX_COPIES];
+  char name[80];
+  size_t count = (size_t)n * (size_t)k, in = (size_t)m * (size_t)k, out = (size_t)m * (size_t)n;
+  double bytes = (double)(count * tri_dtype_size(t)) + 4.0 * (double)(in + out);
+  int copies = copies_of(bytes);
+  char *w = elements(b, t, count * (size_t)copies);
+  float *x = elements(b, TRI_F32, in * (size_t)copies), *y = room(b, out * (size_t)copies * sizeof *y);
+  const float *scale = t == TRI_I8 ? elements(b, TRI_F32, (size_t)n) : NULL;
+  for (int i = 0; i < copies; i++) {
+    size_t at = (size_t)i;
+    a[i] = (tri_linear_args){.x = matrix(x + at * in, m, k), .out = matrix(y + at * out, m, n)};
+    a[i].w = (tri_weight){w + at * count * tri_dtype_size(t), scale, t, n, k};
+  }
+  NAME("linear %s m %d n %d k %d", tri_dtype_name(t), m, n, k);
+  report(b, name, WORK(linear, a, copies, .bytes = bytes, .products = (double)m * (double)count, .type = t));
+  release(b);
+}
+
+static void bench_linears(bench *b) {
+  static const int shapes[][2] = {{4096, 4096},  {14336, 4096}, {4096, 14336}, {6144, 4096},
+                                  {28672, 4096}, {4096, 6144},  {128256, 4096}};
+  static const int rows[] = {1, 2, 4, 8, 16, 24, 32, 64, 128, 256, 512, 1024, 2048};
+  static const tri_dtype others[] = {TRI_F16, TRI_I8, TRI_F32};
+  bool quick = b->c->opt.quick;
+  for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+      if (quick && (s > 1 || (rows[i] != 1 && rows[i] != 8 && rows[i] != 512))) continue;
+      if (rows[i] <= 512 || shapes[s][0] < 100000) bench_linear(b, TRI_BF16, rows[i], shapes[s][0], shapes[s][1]);
+    }
+  for (int t = 0; t < 3; t++)
+    for (int m = 1; m <= 512 && !quick; m *= 8) bench_linear(b, others[t], m, 14336, 4096);
+}
+
+/* ---- attention ---- */
+
+/* Sequences of one length in their own pages, scattered as a server's are. */
+static void bench_attention(bench *b, int seqs, int tokens, int context, int d) {
+  enum { HQ = 32, HKV = 8, MAX_SEQS = 64 };
+  static tri_attention_args a[MAX_COPIES];
+  int per_seq = (context + BLOCK - 1) / BLOCK, rows = seqs * tokens, map[HQ];
+  size_t kv = (size_t)(seqs * per_seq * HKV * BLOCK) * (size_t)d, width = (size_t)rows * HQ * (size_t)d;
+  double bytes = 4.0 * (double)kv + 8.0 * (double)width, seen = 0;
+  int copies = tokens > 1 ? 4 : copies_of(bytes);
+  int32_t start[MAX_SEQS + 1] = {0}, contexts[MAX_SEQS], *table = calloc((size_t)(seqs * per_seq), sizeof *table);
+  if (!table) give_up("no memory");
+  for (int s = 0; s < seqs; s++) {
+    start[s + 1] = start[s] + tokens, contexts[s] = context;
+    for (int i = 0; i < per_seq; i++) table[s * per_seq + i] = i * seqs + s;
+  }
+  for (int h = 0; h < HQ; h++) map[h] = h / (HQ / HKV);
+  for (int j = 0; j < tokens; j++) seen += context - tokens + j + 1;
+  tri_batch batch = {.num_tokens = rows, .num_seqs = seqs, .block_table_stride = per_seq, .max_context = context};
+  batch.max_query = tokens, batch.num_single = tokens == 1 ? seqs : 0;
+  batch.seq_start = on_device(b, start, (size_t)(seqs + 1) * sizeof *start);
+  batch.context_len = on_device(b, contexts, (size_t)seqs * sizeof *contexts);
+  batch.block_table = on_device(b, table, (size_t)(seqs * per_seq) * sizeof *table);
+  const int32_t *heads = on_device(b, map, sizeof map);
+  uint16_t *k = elements(b, TRI_BF16, kv * (size_t)copies), *v = elements(b, TRI_BF16, kv * (size_t)copies);
+  float *q = elements(b, TRI_F32, width), *out = room(b, width * sizeof *out);
+  for (int i = 0; i < copies; i++) {
+    a[i] = (tri_attention_args){.q = matrix(q, rows, HQ * d), .batch = &batch, .out = matrix(out, rows, HQ * d)};
+    a[i].kv = (tri_kv_layer){k + (size_t)i * kv, v + (size_t)i * kv, TRI_BF16, seqs * per_seq, HKV, BLOCK, d, 0};
+    a[i].num_heads = HQ, a[i].kv_head_of = heads, a[i].heads_per_kv = HQ / HKV;
+    a[i].scale = 1 / sqrtf((float)d), a[i].causal = true;
+  }
+  char name[80];
+  NAME("attention bfloat16 %d x %d tokens, context %d, d %d", seqs, tokens, context, d);
+  double products = 2 * seen * seqs * HQ * d;
+  report(b, name, WORK(attention, a, copies, .bytes = bytes, .products = products, .type = TRI_BF16));
+  release(b);
+  free(table);
+}
+
+static void bench_attentions(bench *b) {
+  bool quick = b->c->opt.quick;
+  for (int d = 128; d >= 64; d -= 64) {
+    for (int context = 512; context <= 4096; context *= 8) {
+      bench_attention(b, 1, 1, context, d);
+      if (!quick) bench_attention(b, 8, 1, context, d);
+      bench_attention(b, 32, 1, context, d);
+    }
+    for (int tokens = 512; tokens <= (quick ? 512 : 8192); tokens *= 4) bench_attention(b, 1, tokens, tokens, d);
+  }
+}
+
+static void bench_append(bench *b, int m) {
+  enum { HQ = 32, HKV = 8, D = 128, WIDTH = (HQ + 2 * HKV) * D };
+  static tri_qkv_rope_append_args a[MAX_COPIES];
+  char name[80];
+  size_t rows = (size_t)m, pages = rows / BLOCK + 1, kv = pages * BLOCK * HKV * D;
+  double bytes = 4.0 * m * D * (2 * HQ + 2 * HKV) + 4.0 * m * D * HKV;
+  int copies = copies_of(bytes);
+  int64_t *slots = calloc(rows, sizeof *slots);
+  if (!slots) give_up("no memory");
+  for (size_t i = 0; i < rows; i++) slots[i] = (int64_t)i;
+  const int64_t *where = on_device(b, slots, rows * sizeof *slots);
+  float *qkv = elements(b, TRI_F32, rows * WIDTH * (size_t)copies), *angles = elements(b, TRI_F32, rows * D / 2);
+  uint16_t *k = room(b, kv * (size_t)copies * 2), *v = room(b, kv * (size_t)copies * 2);
+  for (int i = 0; i < copies; i++) {
+    a[i] = (tri_qkv_rope_append_args){.qkv = matrix(qkv + (size_t)i * rows * WIDTH, m, WIDTH), .num_heads = HQ};
+    a[i].num_kv_heads = HKV, a[i].head_dim = D, a[i].rotary_dim = D, a[i].cos = angles, a[i].sin = angles;
+    a[i].kv_slot = where;
+    a[i].kv = (tri_kv_layer){k + (size_t)i * kv, v + (size_t)i * kv, TRI_BF16, (int)pages, HKV, BLOCK, D, 0};
+  }
+  NAME("qkv_rope_append bfloat16 %d x %d", m, WIDTH);
+  report(b, name, WORK(qkv_rope_append, a, copies, .bytes = bytes));
+  release(b);
+  free(slots);
+}
+
+/* ---- rows ---- */
+
+static void bench_norm(bench *b, tri_norm_kind kind, int m, int cols) {
+  static tri_norm_args a[MAX_COPIES];
+  char name[80];
+  size_t n = (size_t)m * (size_t)cols;
+  int copies = copies_of(16.0 * (double)n);
+  float *x = elements(b, TRI_F32, n * (size_t)copies), *delta = elements(b, TRI_F32, n * (size_t)copies);
+  float *out = room(b, n * (size_t)copies * sizeof *out), *weight = elements(b, TRI_F32, (size_t)cols);
+  for (int i = 0; i < copies; i++) {
+    size_t at = (size_t)i * n;
+    a[i] = (tri_norm_args){.x = matrix(x + at, m, cols), .delta = matrix(delta + at, m, cols), .delta_scale = 1};
+    a[i].out = matrix(out + at, m, cols), a[i].weight = weight, a[i].eps = 1e-5f, a[i].kind = kind;
+    if (kind == TRI_NORM_LAYER) a[i].bias = weight;
+  }
+  NAME("norm %s with addition %d x %d", kind == TRI_NORM_RMS ? "rms" : "layer", m, cols);
+  report(b, name, WORK(norm, a, copies, .bytes = 16.0 * (double)n));
+  release(b);
+}
+
+static void bench_softcap(bench *b, int m, int cols) {
+  static tri_softcap_args a[MAX_COPIES];
+  char name[80];
+  size_t n = (size_t)m * (size_t)cols;
+  int copies = copies_of(8.0 * (double)n);
+  float *x = elements(b, TRI_F32, n * (size_t)copies);
+  for (int i = 0; i < copies; i++)
+    a[i] = (tri_softcap_args){.x = matrix(x + (size_t)i * n, m, cols), .scale = 1, .cap = 30};
+  NAME("softcap %d x %d", m, cols);
+  report(b, name, WORK(softcap, a, copies, .bytes = 8.0 * (double)n));
+  release(b);
+}
+
+/* The softmax that is an op of its own. */
+static void bench_route(bench *b, int m, int experts) {
+  enum { K = 8 };
+  static tri_moe_route_args a[MAX_COPIES];
+  char name[80];
+  size_t n = (size_t)m * (size_t)experts, chosen = (size_t)m * K;
+  double bytes = 4.0 * (double)n + 8.0 * (double)chosen;
+  int copies = copies_of(bytes);
+  float *x = elements(b, TRI_F32, n * (size_t)copies), *weights = room(b, chosen * (size_t)copies * sizeof *weights);
+  int32_t *ids = room(b, chosen * (size_t)copies * sizeof *ids);
+  for (int i = 0; i < copies; i++) {
+    a[i] = (tri_moe_route_args){.logits = matrix(x + (size_t)i * n, m, experts), .score = TRI_MOE_SOFTMAX, .top_k = K};
+    a[i].num_groups = 1, a[i].scale = 1;
+    a[i].experts = ids + (size_t)i * chosen, a[i].weights = weights + (size_t)i * chosen;
+  }
+  NAME("moe_route softmax %d x %d", m, experts);
+  report(b, name, WORK(moe_route, a, copies, .bytes = bytes));
+  release(b);
+}
+
+static void bench_glu(bench *b, int m, int f) {
+  static tri_glu_args a[MAX_COPIES];
+  char name[80];
+  size_t n = (size_t)m * (size_t)f;
+  int copies = copies_of(12.0 * (double)n);
+  float *x = elements(b, TRI_F32, 2 * n * (size_t)copies), *y = room(b, n * (size_t)copies * sizeof *y);
+  for (int i = 0; i < copies; i++) {
+    a[i] = (tri_glu_args){.gate_up = matrix(x + (size_t)i * 2 * n, m, 2 * f), .act = TRI_ACT_SILU};
+    a[i].out = matrix(y + (size_t)i * n, m, f);
+  }
+  NAME("glu silu %d x %d", m, f);
+  report(b, name, WORK(glu, a, copies, .bytes = 12.0 * (double)n));
+  release(b);
+}
+
+static void bench_embed(bench *b, int m) {
+  enum { VOCAB = 128256, H = 4096 };
+  static tri_embed_args a[MAX_COPIES];
+  char name[80];
+  size_t rows = (size_t)m, n = rows * H;
+  int copies = copies_of(6.0 * (double)n);
+  uint32_t *ids = calloc(rows * (size_t)copies, sizeof *ids);
+  if (!ids) give_up("no memory");
+  for (size_t i = 0; i < rows * (size_t)copies; i++) ids[i] = (uint32_t)(oc_random(b->c) % VOCAB);
+  const uint32_t *where = on_device(b, ids, rows * (size_t)copies * sizeof *ids);
+  const void *table = elements(b, TRI_BF16, (size_t)VOCAB * H);
+  float *y = room(b, n * (size_t)copies * sizeof *y);
+  for (int i = 0; i < copies; i++) {
+    a[i] = (tri_embed_args){.ids = where + (size_t)i * rows, .table = {table, NULL, TRI_BF16, VOCAB, H}, .scale = 1};
+    a[i].out = matrix(y + (size_t)i * n, m, H);
+  }
+  NAME("embed bfloat16 %d x %d", m, H);
+  report(b, name, WORK(embed, a, copies, .bytes = 6.0 * (double)n));
+  release(b);
+  free(ids);
+}
+
+static void bench_rows(bench *b) {
+  static const int few[] = {1, 8, 32};
+  bool quick = b->c->opt.quick;
+  for (int cols = quick ? 4096 : 1024; cols <= (quick ? 4096 : 8192); cols *= cols == 1024 ? 4 : 2) {
+    if (wanted(b, "norm")) {
+      bench_norm(b, TRI_NORM_RMS, many_rows(b, 16.0 * cols), cols);
+      bench_norm(b, TRI_NORM_LAYER, many_rows(b, 16.0 * cols), cols);
+    }
+    if (wanted(b, "softcap")) bench_softcap(b, many_rows(b, 8.0 * cols), cols);
+  }
+  for (int i = 0; i < (quick ? 1 : 3); i++) {
+    if (wanted(b, "norm")) bench_norm(b, TRI_NORM_RMS, few[i], 4096);
+    if (wanted(b, "glu")) bench_glu(b, few[i], 14336);
+    if (wanted(b, "qkv_rope_append")) bench_append(b, few[i]);
+    if (wanted(b, "embed")) bench_embed(b, few[i]);
+  }
+  if (wanted(b, "glu")) bench_glu(b, many_rows(b, 12.0 * 14336), 14336);
+  if (wanted(b, "qkv_rope_append")) bench_append(b, quick ? 512 : 2048);
+  if (wanted(b, "qkv_rope_append") && !quick) bench_append(b, 32768);
+  if (wanted(b, "embed")) bench_embed(b, many_rows(b, 6.0 * 4096));
+  if (wanted(b, "moe_route")) bench_route(b, 32, 128);
+  if (wanted(b, "moe_route")) bench_route(b, many_rows(b, 4.0 * 128 + 64), 128);
+}
+
+/* ---- sampling ---- */
+
+static void bench_sample(bench *b, int rows, tri_sample_params p, const char *what) {
+  enum { VOCAB = 128256, ROWS = 32 };
+  static tri_sample_args a[MAX_COPIES];
+  const tri_sample_params *params[ROWS];
+  const uint32_t *history[ROWS];
+  uint32_t ids[64];
+  int num_prompt[ROWS], num_history[ROWS];
+  uint64_t counter[ROWS];
+  tri_sample_result results[ROWS];
+  char name[80];
+  size_t n = (size_t)rows * VOCAB;
+  int copies = copies_of(4.0 * (double)n);
+  if (p.temperature > 0 && copies > 8) copies = 8; /* it may take milliseconds */
+  for (int i = 0; i < 64; i++) ids[i] = (uint32_t)i * 100;
+  for (int i = 0; i < rows; i++)
+    params[i] = &p, history[i] = ids, num_prompt[i] = 10, num_history[i] = 64, counter[i] = (uint64_t)i;
+  float *x = elements(b, TRI_F32, n * (size_t)copies);
+  for (int i = 0; i < copies; i++) {
+    a[i] = (tri_sample_args){.logits = matrix(x + (size_t)i * n, rows, VOCAB), .params = params, .history = history};
+    a[i].num_prompt = num_prompt, a[i].num_history = num_history, a[i].counter = counter, a[i].results = results;
+  }
+  NAME("sample %s %d x %d", what, rows, VOCAB);
+  report(b, name, WORK(sample, a, copies, .bytes = 4.0 * (double)n));
+  release(b);
+}
+
+static void bench_samples(bench *b) {
+  static const int rows[] = {1, 8, 32};
+  for (int i = 0; i < (b->c->opt.quick ? 1 : 3); i++) {
+    tri_sample_params p = {.temperature = 0, .top_p = 1, .repetition_penalty = 1, .num_logprobs = -1};
+    bench_sample(b, rows[i], p, "greedy");
+    p.temperature = 0.8f;
+    bench_sample(b, rows[i], p, "plain");
+    p.top_p = 0.9f;
+    bench_sample(b, rows[i], p, "top_p");
+    p.top_k = 50, p.repetition_penalty = 1.1f;
+    bench_sample(b, rows[i], p, "top_k, top_p, penalty");
+  }
+}
+
+int oc_bench_device(oc *c) {
+  bench b = {.c = c, .be = c->be};
+  c->rng = c->opt.seed;
+  if (tri_floor_create(c->be, CACHES, TRI_BF16, &b.narrow) != TRI_OK) give_up("no memory for the floors");
+  if (wanted(&b, "linear")) bench_linears(&b);
+  if (wanted(&b, "attention")) bench_attentions(&b);
+  bench_rows(&b);
+  if (wanted(&b, "sample")) bench_samples(&b);
+  tri_floor_destroy(b.narrow), tri_floor_destroy(b.single);
+  return b.failed;
+}
