@@ -50,6 +50,8 @@ __device__ static void rotate_head(float *x, int rotary_dim, bool interleaved, c
 
 /* A warp for each head of each token. */
 __global__ static void append_kernel(tri_qkv_rope_append_args a) {
+  let_next_begin();
+  wait_for_previous();
   int t = blockIdx.x, d = a.head_dim, hq = a.num_heads, hkv = a.num_kv_heads, half = a.rotary_dim / 2;
   int lane = threadIdx.x % WARP;
   float *row = row_at(a.qkv, t);
@@ -72,9 +74,8 @@ __global__ static void append_kernel(tri_qkv_rope_append_args a) {
 
 void tri_cuda_qkv_rope_append(cudaStream_t stream, const tri_qkv_rope_append_args *a, void *workspace) {
   (void)workspace;
-  if (a->qkv.rows)
-    append_kernel<<<dim3(a->qkv.rows, blocks_for((size_t)(a->num_heads + 2 * a->num_kv_heads), THREADS / WARP)),
-                    THREADS, 0, stream>>>(*a);
+  dim3 grid(a->qkv.rows, blocks_for((size_t)(a->num_heads + 2 * a->num_kv_heads), THREADS / WARP));
+  if (a->qkv.rows) launch_overlapped(append_kernel, grid, THREADS, stream, *a);
 }
 
 /* Warp 0 makes the latent and the shared key, the others the queries' rotated parts. */

@@ -52,6 +52,8 @@ template <typename T, int GROUP>
 __global__ static void decode_kernel(tri_attention_args a, tri_batch b, float *partial, int lanes, int splits,
                                      int chunks, bool single) {
   __shared__ float room[THREADS / WARP][GROUP][WARP * PIECE + 2];
+  let_next_begin();
+  wait_for_previous();
   int t = blockIdx.x, kv_head = blockIdx.y / chunks, chunk = blockIdx.y % chunks, split = blockIdx.z, d = a.kv.head_dim;
   int head0 = kv_head * a.heads_per_kv + chunk * GROUP, heads = min(GROUP, a.heads_per_kv - chunk * GROUP);
   int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, part = lane % lanes, sets = THREADS / lanes;
@@ -133,6 +135,8 @@ __global__ static void decode_kernel(tri_attention_args a, tri_batch b, float *p
 
 /* A block for each head of each token: the splits in their order, and the sink. */
 __global__ static void merge_kernel(tri_attention_args a, tri_batch b, const float *partial, int splits, bool single) {
+  let_next_begin();
+  wait_for_previous();
   int t = blockIdx.x, head = blockIdx.y, d = a.kv.head_dim;
   if (single && view_of(a, b, t).tokens > 1) return;
   const float *p = partial + ((size_t)t * (size_t)a.num_heads + (size_t)head) * (size_t)splits * ((size_t)d + 2);
@@ -154,9 +158,10 @@ static void decode(cudaStream_t stream, const tri_attention_args &a, float *part
   int lanes = lanes_for(a.kv.head_dim), chunks = chunks_of(&a);
   dim3 grid(a.q.rows, a.kv.num_kv_heads * chunks, splits);
   if (a.heads_per_kv == 1)
-    decode_kernel<T, 1><<<grid, THREADS, 0, stream>>>(a, *a.batch, partial, lanes, splits, 1, single);
+    launch_overlapped(decode_kernel<T, 1>, grid, THREADS, stream, a, *a.batch, partial, lanes, splits, 1, single);
   else
-    decode_kernel<T, MAX_GROUP><<<grid, THREADS, 0, stream>>>(a, *a.batch, partial, lanes, splits, chunks, single);
+    launch_overlapped(decode_kernel<T, MAX_GROUP>, grid, THREADS, stream, a, *a.batch, partial, lanes, splits, chunks,
+                      single);
 }
 
 void tri_cuda_decode(cudaStream_t stream, const tri_attention_args *a, float *partial, int splits, bool single) {
@@ -165,5 +170,6 @@ void tri_cuda_decode(cudaStream_t stream, const tri_attention_args *a, float *pa
   case TRI_F16: decode<__half>(stream, *a, partial, splits, single); break;
   default: decode<float>(stream, *a, partial, splits, single); break;
   }
-  merge_kernel<<<dim3(a->q.rows, a->num_heads), THREADS, 0, stream>>>(*a, *a->batch, partial, splits, single);
+  launch_overlapped(merge_kernel, dim3(a->q.rows, a->num_heads), THREADS, stream, *a, *a->batch, (const float *)partial,
+                    splits, single);
 }

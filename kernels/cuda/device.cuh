@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/overlap.cuh"
 
 enum { WARP = 32 };
 

@@ -22,6 +22,8 @@ __device__ static inline float4 gains_of(const tri_norm_args &a, int j) {
 template <typename T, int THREADS, int FOURS>
 __global__ __launch_bounds__(THREADS) static void norm_kernel(tri_norm_args a) {
   __shared__ float room[WARP];
+  let_next_begin();
+  wait_for_previous();
   int t = blockIdx.x, n = a.x.cols;
   float *x = row_at(a.x, t), sum = 0, square = 0, mean = 0;
   const float *delta = a.delta.data ? row_at(a.delta, t) : NULL;
@@ -78,17 +80,17 @@ template <typename T> static bool norm_by_four(cudaStream_t stream, const tri_no
   enum { FEW_ROWS = 64, WIDE = 1024, NARROW = 256 };
   int n = a.x.cols, rows = a.x.rows;
   if (n <= 4 * NARROW)
-    norm_kernel<T, NARROW, 1><<<rows, NARROW, 0, stream>>>(a);
+    launch_overlapped(norm_kernel<T, NARROW, 1>, dim3(rows), NARROW, stream, a);
   else if (rows <= FEW_ROWS && n <= 4 * WIDE)
-    norm_kernel<T, WIDE, 1><<<rows, WIDE, 0, stream>>>(a);
+    launch_overlapped(norm_kernel<T, WIDE, 1>, dim3(rows), WIDE, stream, a);
   else if (rows <= FEW_ROWS && n <= 16 * WIDE)
-    norm_kernel<T, WIDE, 4><<<rows, WIDE, 0, stream>>>(a);
+    launch_overlapped(norm_kernel<T, WIDE, 4>, dim3(rows), WIDE, stream, a);
   else if (n <= 8 * NARROW)
-    norm_kernel<T, NARROW, 2><<<rows, NARROW, 0, stream>>>(a);
+    launch_overlapped(norm_kernel<T, NARROW, 2>, dim3(rows), NARROW, stream, a);
   else if (n <= 16 * NARROW)
-    norm_kernel<T, NARROW, 4><<<rows, NARROW, 0, stream>>>(a);
+    launch_overlapped(norm_kernel<T, NARROW, 4>, dim3(rows), NARROW, stream, a);
   else if (n <= 32 * NARROW)
-    norm_kernel<T, NARROW, 8><<<rows, NARROW, 0, stream>>>(a);
+    launch_overlapped(norm_kernel<T, NARROW, 8>, dim3(rows), NARROW, stream, a);
   else
     return false;
   return true;

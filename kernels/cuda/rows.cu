@@ -67,6 +67,8 @@ __global__ static void glu_kernel(tri_glu_args a) {
 
 template <typename T> __global__ static void glu_kernel_by_four(tri_glu_args a) {
   int f = a.out.cols, j = 4 * (int)(blockIdx.y * blockDim.x + threadIdx.x);
+  let_next_begin();
+  wait_for_previous();
   if (j >= f) return;
   const T *in = row_of<T>(a.gate_up, blockIdx.x);
   float4 gate = load4(in + j), up = load4(in + f + j);
@@ -82,11 +84,11 @@ void tri_cuda_glu(cudaStream_t stream, const tri_glu_args *a, void *workspace) {
   if (!in_fours(a->out) || !in_fours(a->gate_up) || a->out.dtype != a->gate_up.dtype)
     glu_kernel<<<grid, THREADS, 0, stream>>>(*a);
   else if (a->out.dtype == TRI_BF16)
-    glu_kernel_by_four<__nv_bfloat16><<<grid, THREADS, 0, stream>>>(*a);
+    launch_overlapped(glu_kernel_by_four<__nv_bfloat16>, grid, THREADS, stream, *a);
   else if (a->out.dtype == TRI_F16)
-    glu_kernel_by_four<__half><<<grid, THREADS, 0, stream>>>(*a);
+    launch_overlapped(glu_kernel_by_four<__half>, grid, THREADS, stream, *a);
   else
-    glu_kernel_by_four<float><<<grid, THREADS, 0, stream>>>(*a);
+    launch_overlapped(glu_kernel_by_four<float>, grid, THREADS, stream, *a);
 }
 
 __global__ static void gather_rows_kernel(tri_gather_rows_args a) {

@@ -61,35 +61,56 @@ template <typename X> __device__ static inline void load_inputs(const X *p, floa
   raw.widen(out);
 }
 
+/* Adds the products of one piece of each column. */
+template <typename T, typename X, int ROWS, int COLS>
+__device__ static inline void add_pieces(const tri_linear_args &a, int first, int k, const piece<T> (&raw)[COLS],
+                                         float (&sum)[ROWS][COLS]) {
+  float x[ROWS][PIECE];
+#pragma unroll
+  for (int r = 0; r < ROWS; r++) load_inputs(row_of<X>(a.x, first + r) + k, x[r]);
+#pragma unroll
+  for (int c = 0; c < COLS; c++) {
+    float wide[PIECE];
+    raw[c].widen(wide);
+#pragma unroll
+    for (int r = 0; r < ROWS; r++)
+#pragma unroll
+      for (int i = 0; i < PIECE; i++) sum[r][c] += x[r][i] * wide[i];
+  }
+}
+
 /* Sums of ROWS rows of x from `first` on with COLS columns, over every step-th of the warps' pieces from `from` on;
- * every lane gets all of them. k is a multiple of PIECE. */
+ * every lane gets all of them. k is a multiple of PIECE. The first weights are on their way before the kernel in front
+ * has made x. */
 template <typename T, typename X, int ROWS, int COLS>
 __device__ static void skinny_sums(const tri_linear_args &a, int first, int col, int from, int step,
                                    float (&sum)[ROWS][COLS]) {
-  int lane = from * WARP + threadIdx.x % WARP;
+  enum { AHEAD = 2 };
+  int stride = step * WARP * PIECE, k = (from * WARP + threadIdx.x % WARP) * PIECE;
   const T *w = (const T *)a.w.data + (size_t)col * (size_t)a.w.k;
+  piece<T> raw[AHEAD][COLS];
+#pragma unroll
+  for (int u = 0; u < AHEAD; u++)
+#pragma unroll
+    for (int c = 0; c < COLS; c++)
+      if (k + u * stride < a.w.k) raw[u][c].load(w + (size_t)c * (size_t)a.w.k + (size_t)(k + u * stride));
 #pragma unroll
   for (int r = 0; r < ROWS; r++)
 #pragma unroll
     for (int c = 0; c < COLS; c++) sum[r][c] = 0;
-#pragma unroll 2
-  for (int k = lane * PIECE; k < a.w.k; k += step * WARP * PIECE) {
-    piece<T> raw[COLS];
+  wait_for_previous();
+  for (; k < a.w.k; k += AHEAD * stride)
 #pragma unroll
-    for (int c = 0; c < COLS; c++) raw[c].load(w + (size_t)c * (size_t)a.w.k + (size_t)k);
-    float x[ROWS][PIECE];
+    for (int u = 0; u < AHEAD; u++) {
+      int now = k + u * stride, next = now + AHEAD * stride;
+      piece<T> here[COLS];
 #pragma unroll
-    for (int r = 0; r < ROWS; r++) load_inputs(row_of<X>(a.x, first + r) + k, x[r]);
+      for (int c = 0; c < COLS; c++) here[c] = raw[u][c];
 #pragma unroll
-    for (int c = 0; c < COLS; c++) {
-      float wide[PIECE];
-      raw[c].widen(wide);
-#pragma unroll
-      for (int r = 0; r < ROWS; r++)
-#pragma unroll
-        for (int i = 0; i < PIECE; i++) sum[r][c] += x[r][i] * wide[i];
+      for (int c = 0; c < COLS; c++)
+        if (next < a.w.k) raw[u][c].load(w + (size_t)c * (size_t)a.w.k + (size_t)next);
+      if (now < a.w.k) add_pieces<T, X, ROWS, COLS>(a, first, now, here, sum);
     }
-  }
 #pragma unroll
   for (int r = 0; r < ROWS; r++)
 #pragma unroll

@@ -1,0 +1,43 @@
+/* Programmatic dependent launch (sm_90): a kernel's blocks come onto the device while the one before it still runs, and
+ * wait there, so that the gap between two kernels shrinks to what the wait costs.
+ *
+ * A kernel that is launched with launch_overlapped begins with let_next_begin() and must go through wait_for_previous()
+ * before it touches anything that an earlier kernel writes or reads; only what nobody writes, such as weights, may be
+ * read in front of it. Since every kernel of the chain waits for the one before it, it has then waited for all. */
+#ifndef TRI_KERNELS_CUDA_OVERLAP_CUH
+#define TRI_KERNELS_CUDA_OVERLAP_CUH
+
+#include <cuda_runtime.h>
+
+__device__ static inline void let_next_begin(void) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+__device__ static inline void wait_for_previous(void) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/* Whether the code that runs is the one made for sm_90: other devices run code without the wait. */
+static inline bool can_overlap(void) {
+  int device = 0, major = 0;
+  return cudaGetDevice(&device) == cudaSuccess &&
+         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major == 9;
+}
+
+template <typename... Args>
+static inline void launch_overlapped(void (*kernel)(Args...), dim3 grid, unsigned threads, cudaStream_t stream,
+                                     Args... args) {
+  cudaLaunchAttribute overlap = {};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid, config.blockDim = dim3(threads), config.stream = stream;
+  config.attrs = &overlap, config.numAttrs = can_overlap() ? 1 : 0;
+  cudaLaunchKernelEx(&config, kernel, args...); /* its error is told by cudaGetLastError */
+}
+
+#endif
