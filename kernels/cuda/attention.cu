@@ -75,7 +75,7 @@ __global__ static void append_kernel(tri_qkv_rope_append_args a) {
 void tri_cuda_qkv_rope_append(cudaStream_t stream, const tri_qkv_rope_append_args *a, void *workspace) {
   (void)workspace;
   dim3 grid(a->qkv.rows, blocks_for((size_t)(a->num_heads + 2 * a->num_kv_heads), THREADS / WARP));
-  if (a->qkv.rows) launch_overlapped(append_kernel, grid, THREADS, stream, *a);
+  if (a->qkv.rows) launch_overlapped(append_kernel, grid, THREADS, 0, stream, *a);
 }
 
 /* Warp 0 makes the latent and the shared key, the others the queries' rotated parts. */

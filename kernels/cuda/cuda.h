@@ -66,12 +66,17 @@ tri_status tri_cuda_floor_create(tri_backend *be, tri_dtype type, struct tri_dev
 void tri_cuda_floor_fill(cudaStream_t stream, void *p, tri_dtype type, size_t n);
 void tri_cuda_floor_read(cudaStream_t stream, const void *p, size_t bytes, int way, int processors, uint32_t *sink);
 
-/* ops.c chooses between decode.cu and prompt.cu, of which a mixed batch needs both, and attention.cu. */
+/* ops.c chooses: single.cu for sequences of one token and prompt.cu for others, where they fit; decode.cu for few
+ * tokens of long contexts; attention.cu for the rest. Partial results of splits are decode.cu's to merge. */
 bool tri_cuda_decode_fits(const tri_attention_args *a);
 int tri_cuda_decode_splits(const tri_attention_args *a);
 size_t tri_cuda_decode_workspace(const tri_attention_args *a, int splits);
 /* single: leaves out the sequences of more than one token, which go to prompt.cu. */
 void tri_cuda_decode(cudaStream_t stream, const tri_attention_args *a, float *partial, int splits, bool single);
+void tri_cuda_merge(cudaStream_t stream, const tri_attention_args *a, const float *partial, int splits, bool single);
+bool tri_cuda_single_fits(const tri_attention_args *a);
+int tri_cuda_single_splits(const tri_attention_args *a);
+cudaError_t tri_cuda_single(cudaStream_t stream, const tri_attention_args *a, float *partial, int splits, bool single);
 bool tri_cuda_prompt_fits(const tri_attention_args *a);
 cudaError_t tri_cuda_prompt(cudaStream_t stream, const tri_attention_args *a);
 

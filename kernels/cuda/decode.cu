@@ -158,10 +158,10 @@ static void decode(cudaStream_t stream, const tri_attention_args &a, float *part
   int lanes = lanes_for(a.kv.head_dim), chunks = chunks_of(&a);
   dim3 grid(a.q.rows, a.kv.num_kv_heads * chunks, splits);
   if (a.heads_per_kv == 1)
-    launch_overlapped(decode_kernel<T, 1>, grid, THREADS, stream, a, *a.batch, partial, lanes, splits, 1, single);
+    launch_overlapped(decode_kernel<T, 1>, grid, THREADS, 0, stream, a, *a.batch, partial, lanes, splits, 1, single);
   else
-    launch_overlapped(decode_kernel<T, MAX_GROUP>, grid, THREADS, stream, a, *a.batch, partial, lanes, splits, chunks,
-                      single);
+    launch_overlapped(decode_kernel<T, MAX_GROUP>, grid, THREADS, 0, stream, a, *a.batch, partial, lanes, splits,
+                      chunks, single);
 }
 
 void tri_cuda_decode(cudaStream_t stream, const tri_attention_args *a, float *partial, int splits, bool single) {
@@ -170,6 +170,10 @@ void tri_cuda_decode(cudaStream_t stream, const tri_attention_args *a, float *pa
   case TRI_F16: decode<__half>(stream, *a, partial, splits, single); break;
   default: decode<float>(stream, *a, partial, splits, single); break;
   }
-  launch_overlapped(merge_kernel, dim3(a->q.rows, a->num_heads), THREADS, stream, *a, *a->batch, (const float *)partial,
-                    splits, single);
+  tri_cuda_merge(stream, a, partial, splits, single);
+}
+
+void tri_cuda_merge(cudaStream_t stream, const tri_attention_args *a, const float *partial, int splits, bool single) {
+  launch_overlapped(merge_kernel, dim3(a->q.rows, a->num_heads), THREADS, 0, stream, *a, *a->batch, partial, splits,
+                    single);
 }

@@ -41,15 +41,15 @@ static void skinny_rows(cudaStream_t stream, const tri_linear_args &a, int first
   enum { ENOUGH_WARPS = 4096, THREADS = SKINNY_WARPS * WARP }; /* that many fill a device */
   unsigned n = (unsigned)a.w.n;
   if (n % 4 == 0 && n / 4 >= ENOUGH_WARPS)
-    launch_overlapped(skinny_kernel<T, X, ROWS, 4, false>, dim3(blocks_for(n, 4 * SKINNY_WARPS)), THREADS, stream, a,
+    launch_overlapped(skinny_kernel<T, X, ROWS, 4, false>, dim3(blocks_for(n, 4 * SKINNY_WARPS)), THREADS, 0, stream, a,
                       first);
   else if (n % 2 == 0 && n / 2 >= ENOUGH_WARPS)
-    launch_overlapped(skinny_kernel<T, X, ROWS, 2, false>, dim3(blocks_for(n, 2 * SKINNY_WARPS)), THREADS, stream, a,
+    launch_overlapped(skinny_kernel<T, X, ROWS, 2, false>, dim3(blocks_for(n, 2 * SKINNY_WARPS)), THREADS, 0, stream, a,
                       first);
   else if (n % 2 == 0)
-    launch_overlapped(skinny_kernel<T, X, ROWS, 2, true>, dim3(n / 2), THREADS, stream, a, first);
+    launch_overlapped(skinny_kernel<T, X, ROWS, 2, true>, dim3(n / 2), THREADS, 0, stream, a, first);
   else
-    launch_overlapped(skinny_kernel<T, X, ROWS, 1, true>, dim3(n), THREADS, stream, a, first);
+    launch_overlapped(skinny_kernel<T, X, ROWS, 1, true>, dim3(n), THREADS, 0, stream, a, first);
 }
 
 template <typename T, typename X> static void skinny(cudaStream_t stream, const tri_linear_args &a) {

@@ -80,17 +80,17 @@ template <typename T> static bool norm_by_four(cudaStream_t stream, const tri_no
   enum { FEW_ROWS = 64, WIDE = 1024, NARROW = 256 };
   int n = a.x.cols, rows = a.x.rows;
   if (n <= 4 * NARROW)
-    launch_overlapped(norm_kernel<T, NARROW, 1>, dim3(rows), NARROW, stream, a);
+    launch_overlapped(norm_kernel<T, NARROW, 1>, dim3(rows), NARROW, 0, stream, a);
   else if (rows <= FEW_ROWS && n <= 4 * WIDE)
-    launch_overlapped(norm_kernel<T, WIDE, 1>, dim3(rows), WIDE, stream, a);
+    launch_overlapped(norm_kernel<T, WIDE, 1>, dim3(rows), WIDE, 0, stream, a);
   else if (rows <= FEW_ROWS && n <= 16 * WIDE)
-    launch_overlapped(norm_kernel<T, WIDE, 4>, dim3(rows), WIDE, stream, a);
+    launch_overlapped(norm_kernel<T, WIDE, 4>, dim3(rows), WIDE, 0, stream, a);
   else if (n <= 8 * NARROW)
-    launch_overlapped(norm_kernel<T, NARROW, 2>, dim3(rows), NARROW, stream, a);
+    launch_overlapped(norm_kernel<T, NARROW, 2>, dim3(rows), NARROW, 0, stream, a);
   else if (n <= 16 * NARROW)
-    launch_overlapped(norm_kernel<T, NARROW, 4>, dim3(rows), NARROW, stream, a);
+    launch_overlapped(norm_kernel<T, NARROW, 4>, dim3(rows), NARROW, 0, stream, a);
   else if (n <= 32 * NARROW)
-    launch_overlapped(norm_kernel<T, NARROW, 8>, dim3(rows), NARROW, stream, a);
+    launch_overlapped(norm_kernel<T, NARROW, 8>, dim3(rows), NARROW, 0, stream, a);
   else
     return false;
   return true;

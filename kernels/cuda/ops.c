@@ -46,19 +46,20 @@ static void linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_li
   tri_cuda_note(be, cudaGetLastError());
 }
 
-/* Kernels of an attention's plan: for any shape, for few tokens of long contexts, for prompts, and for both in one. */
-enum { ATTENTION_ANY, ATTENTION_DECODE, ATTENTION_PROMPT, ATTENTION_MIXED };
+/* The kernels of an attention's plan; none of these: the one for any shape. */
+enum { ATTENTION_DECODE = 1, ATTENTION_SINGLE = 2, ATTENTION_PROMPT = 4 };
 
 static tri_status attention_plan(tri_backend *be, const tri_attention_args *a, tri_op_plan *plan) {
   tri_status st = tri_ref_attention_plan(be, a, plan);
   const tri_batch *b = a->batch;
-  *plan = (tri_op_plan){.variant = ATTENTION_ANY};
+  bool prompts = b->max_query > 1 && tri_cuda_prompt_fits(a);
+  *plan = (tri_op_plan){0};
   if (st != TRI_OK || !tri_cuda_decode_fits(a)) return st;
-  plan->variant = b->max_query <= 1 || !tri_cuda_prompt_fits(a) ? ATTENTION_DECODE
-                  : b->num_single                               ? ATTENTION_MIXED
-                                                                : ATTENTION_PROMPT;
-  if (plan->variant == ATTENTION_PROMPT) return st;
-  plan->split = tri_cuda_decode_splits(a);
+  if (prompts) plan->variant = ATTENTION_PROMPT;
+  if (prompts && !b->num_single) return st;
+  bool on_tensor_cores = (prompts || b->max_query <= 1) && tri_cuda_single_fits(a);
+  plan->variant |= on_tensor_cores ? ATTENTION_SINGLE : ATTENTION_DECODE;
+  plan->split = on_tensor_cores ? tri_cuda_single_splits(a) : tri_cuda_decode_splits(a);
   plan->workspace = tri_cuda_decode_workspace(a, plan->split);
   return st;
 }
@@ -67,11 +68,12 @@ static void attention_launch(tri_backend *be, const tri_op_plan *plan, const tri
                              tri_stream *stream) {
   (void)stream;
   cudaStream_t own = tri_cuda_of(be)->stream;
+  bool mixed = plan->variant & ATTENTION_PROMPT;
   if (!a->q.rows || !a->batch->num_seqs) return;
-  if (plan->variant == ATTENTION_ANY) tri_cuda_attention(own, a);
-  if (plan->variant == ATTENTION_DECODE || plan->variant == ATTENTION_MIXED)
-    tri_cuda_decode(own, a, be->workspace, plan->split, plan->variant == ATTENTION_MIXED);
-  if (plan->variant == ATTENTION_PROMPT || plan->variant == ATTENTION_MIXED) tri_cuda_note(be, tri_cuda_prompt(own, a));
+  if (!plan->variant) tri_cuda_attention(own, a);
+  if (plan->variant & ATTENTION_DECODE) tri_cuda_decode(own, a, be->workspace, plan->split, mixed);
+  if (plan->variant & ATTENTION_SINGLE) tri_cuda_note(be, tri_cuda_single(own, a, be->workspace, plan->split, mixed));
+  if (mixed) tri_cuda_note(be, tri_cuda_prompt(own, a));
   tri_cuda_note(be, cudaGetLastError());
 }
 

@@ -29,13 +29,13 @@ static inline bool can_overlap(void) {
 }
 
 template <typename... Args>
-static inline void launch_overlapped(void (*kernel)(Args...), dim3 grid, unsigned threads, cudaStream_t stream,
-                                     Args... args) {
+static inline void launch_overlapped(void (*kernel)(Args...), dim3 grid, unsigned threads, size_t shared,
+                                     cudaStream_t stream, Args... args) {
   cudaLaunchAttribute overlap = {};
   overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   overlap.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config = {};
-  config.gridDim = grid, config.blockDim = dim3(threads), config.stream = stream;
+  config.gridDim = grid, config.blockDim = dim3(threads), config.dynamicSmemBytes = shared, config.stream = stream;
   config.attrs = &overlap, config.numAttrs = can_overlap() ? 1 : 0;
   cudaLaunchKernelEx(&config, kernel, args...); /* its error is told by cudaGetLastError */
 }

@@ -1,29 +1,14 @@
-/* Attention of prompts over 16-bit keys and values (FlashAttention-2's arrangement, Dao 2023): a block has ROWS tokens
- * of one sequence and one query head, a warp 16 of them; keys and values pass through shared memory in tiles, two in
- * flight, and scores never leave the registers. Queries are rounded to the keys' type, as are the weights in front of
- * the values; sums and the softmax are float32. */
-#include "kernels/cuda/attention.cuh"
-#include "kernels/cuda/mma.cuh"
+/* Attention of prompts over 16-bit keys and values: a block has ROWS tokens of one sequence and one query head, a warp
+ * 16 of them. */
+#include "kernels/cuda/tiles.cuh"
 
-enum { WARPS = 4, THREADS = WARPS * 32, ROWS = WARPS * 16, MAX_DEPTH = 16, STAGES = 2 };
+enum { THREADS = TILE_THREADS, ROWS = TILE_WARPS * 16 };
 
 bool tri_cuda_prompt_fits(const tri_attention_args *a) {
   return (a->kv.dtype == TRI_BF16 || a->kv.dtype == TRI_F16) && a->kv.head_dim % PIECE == 0 &&
          a->kv.head_dim <= MAX_DEPTH * 16 && !a->kv.v_dim && a->q.ld % 2 == 0 && a->out.ld % 2 == 0 &&
          (uintptr_t)a->q.data % 8 == 0 && (uintptr_t)a->out.data % 8 == 0 &&
          (a->out.dtype == TRI_F32 || a->out.dtype == a->kv.dtype);
-}
-
-/* What a head of DEPTH * 16 elements needs. A row of a tile has CHUNKS pieces, whose places are exchanged so that eight
- * rows of one column lie in different banks. */
-template <int DEPTH> struct shape {
-  static constexpr int CHUNKS = DEPTH <= 4 ? 8 : DEPTH <= 8 ? 16 : 32, KEYS = DEPTH <= 8 ? 64 : 32;
-  static constexpr int TILE = KEYS * CHUNKS * PIECE; /* elements */
-  static constexpr size_t BYTES = (size_t)STAGES * 2 * TILE * 2;
-};
-
-template <int DEPTH> __device__ static inline int place(int row, int chunk) {
-  return (row * shape<DEPTH>::CHUNKS + (chunk ^ (row & 7))) * PIECE;
 }
 
 /* The tile of tokens of a block: every sequence of more than one token has as many as it fills. */
@@ -37,123 +22,6 @@ __device__ static tile tile_of(const tri_batch &b, int number) {
     number -= tiles;
   }
   return {0, 0, 0};
-}
-
-/* Where the keys of a tile are, one for each row; -1: there is none. */
-template <int KEYS>
-__device__ static inline void locate(const tri_attention_args &a, const int32_t *pages, int kv_head, int key0, int end,
-                                     int64_t *offsets) {
-  int row = threadIdx.x;
-  if (row < KEYS) offsets[row] = key0 + row < end ? (int64_t)kv_offset(a.kv, pages, key0 + row, kv_head) : -1;
-}
-
-template <typename T, int DEPTH>
-__device__ static inline void fetch(const tri_attention_args &a, const int64_t *offsets, T *k, T *v) {
-  constexpr int CHUNKS = DEPTH * 2, KEYS = shape<DEPTH>::KEYS;
-  int pieces = a.kv.head_dim / PIECE;
-#pragma unroll
-  for (int i = 0; i < KEYS * CHUNKS / THREADS; i++) {
-    int at = i * THREADS + (int)threadIdx.x, row = at / CHUNKS, chunk = at % CHUNKS;
-    int64_t offset = offsets[row];
-    bool there = offset >= 0 && chunk < pieces;
-    size_t from = there ? (size_t)offset + (size_t)(chunk * PIECE) : 0;
-    copy_async(k + place<DEPTH>(row, chunk), (const T *)a.kv.k + from, there);
-    copy_async(v + place<DEPTH>(row, chunk), (const T *)a.kv.v + from, there);
-  }
-  commit_copies();
-}
-
-/* What a lane has of 16 rows: rows lane / 4 and + 8. */
-template <int DEPTH> struct rows_state { float max[2], sum[2], out[DEPTH * 2][4]; };
-
-template <typename T, int DEPTH>
-__device__ static inline void scores(float (&s)[shape<DEPTH>::KEYS / 8][4], const uint32_t (&q)[DEPTH][4], const T *k) {
-  int lane = threadIdx.x % WARP, row = lane / 16 * 8 + lane % 8, half = lane / 8 % 2;
-#pragma unroll
-  for (int n = 0; n < shape<DEPTH>::KEYS / 8; n++)
-#pragma unroll
-    for (int i = 0; i < 4; i++) s[n][i] = 0;
-      /* Along the keys inside: a sum then waits for its last addition only after all others have had one. */
-#pragma unroll
-  for (int d = 0; d < DEPTH; d++) {
-#pragma unroll
-    for (int n = 0; n < shape<DEPTH>::KEYS / 16; n++) {
-      uint32_t r[4];
-      load_matrices(r, k + place<DEPTH>(n * 16 + row, 2 * d + half));
-      mma<T>::run(s[2 * n], q[d], r[0], r[1]);
-      mma<T>::run(s[2 * n + 1], q[d], r[2], r[3]);
-    }
-  }
-}
-
-/* What a token may see, and from which position it looks. */
-struct sight {
-  int position, first, last;
-};
-
-/* Scales and masks; scores are in units of log 2 afterwards. */
-template <int KEYS, bool PLAIN>
-__device__ static inline void finish_scores(const tri_attention_args &a, float (&s)[KEYS / 8][4], int head, int key0,
-                                            const sight (&sees)[2], bool whole) {
-  constexpr float LOG2E = 1.44269504f;
-  int column = threadIdx.x % 4 * 2;
-  float factor = a.scale * LOG2E;
-#pragma unroll
-  for (int n = 0; n < KEYS / 8; n++)
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-      int key = key0 + n * 8 + column + i % 2;
-      const sight &t = sees[i / 2];
-      float x = PLAIN ? s[n][i] * factor : adjust(a, s[n][i], head, key, t.position) * LOG2E;
-      s[n][i] = whole || (key >= t.first && key <= t.last) ? x : -INFINITY;
-    }
-}
-
-/* The hardware's, to two units in the last place: what follows is rounded to 16 bits. */
-__device__ static inline float power_of_two(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
-template <int DEPTH, int KEYS> __device__ static inline void soften(rows_state<DEPTH> &r, float (&s)[KEYS / 8][4]) {
-#pragma unroll
-  for (int h = 0; h < 2; h++) {
-    float top = r.max[h];
-#pragma unroll
-    for (int n = 0; n < KEYS / 8; n++) top = fmaxf(top, fmaxf(s[n][2 * h], s[n][2 * h + 1]));
-    top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
-    top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
-    float base = top == -INFINITY ? 0 : top, old = power_of_two(r.max[h] - base), sum = 0;
-    r.max[h] = top;
-#pragma unroll
-    for (int n = 0; n < KEYS / 8; n++) {
-      s[n][2 * h] = power_of_two(s[n][2 * h] - base), s[n][2 * h + 1] = power_of_two(s[n][2 * h + 1] - base);
-      sum += s[n][2 * h] + s[n][2 * h + 1];
-    }
-    r.sum[h] = r.sum[h] * old + sum;
-#pragma unroll
-    for (int d = 0; d < DEPTH * 2; d++) r.out[d][2 * h] *= old, r.out[d][2 * h + 1] *= old;
-  }
-}
-
-template <typename T, int DEPTH>
-__device__ static inline void add_values(rows_state<DEPTH> &r, const float (&s)[shape<DEPTH>::KEYS / 8][4],
-                                         const T *v) {
-  int lane = threadIdx.x % WARP, row = lane % 16, half = lane / 16;
-#pragma unroll
-  for (int n = 0; n < shape<DEPTH>::KEYS / 16; n++) {
-    const float *low = s[2 * n], *high = s[2 * n + 1];
-    const uint32_t p[4] = {mma<T>::pack(low[0], low[1]), mma<T>::pack(low[2], low[3]), mma<T>::pack(high[0], high[1]),
-                           mma<T>::pack(high[2], high[3])};
-#pragma unroll
-    for (int d = 0; d < DEPTH; d++) {
-      uint32_t m[4];
-      load_transposed(m, v + place<DEPTH>(n * 16 + row, 2 * d + half));
-      mma<T>::run(r.out[2 * d], p, m[0], m[1]);
-      mma<T>::run(r.out[2 * d + 1], p, m[2], m[3]);
-    }
-  }
 }
 
 template <typename T, int DEPTH>
@@ -213,19 +81,13 @@ __global__ __launch_bounds__(THREADS) static void prompt_kernel(tri_attention_ar
   for (int h = 0; h < 2; h++) {
     int position = position0 + (int)threadIdx.x / WARP * 16 + lane / 4 + h * 8,
         last = a.causal ? position : context - 1;
-    sees[h] = {position, a.window > 0 ? last - a.window + 1 : 0, min(last, context - 1)};
+    sees[h] = {position, a.window > 0 ? last - a.window + 1 : 0, min(last, context - 1), head};
   }
   uint32_t q[DEPTH][4];
   rows_state<DEPTH> r;
   load_queries<T, DEPTH>(a, t, head, q);
-  for (int h = 0; h < 2; h++) {
-    r.max[h] = a.sinks ? a.sinks[head] * 1.44269504f : -INFINITY;
-    r.sum[h] = a.sinks && lane % 4 == 0 ? 1 : 0;
-  }
-#pragma unroll
-  for (int d = 0; d < DEPTH * 2; d++)
-#pragma unroll
-    for (int i = 0; i < 4; i++) r.out[d][i] = 0;
+  clear(r);
+  for (int h = 0; a.sinks && h < 2; h++) r.max[h] = a.sinks[head] * LOG2E, r.sum[h] = lane % 4 == 0 ? 1 : 0;
   locate<KEYS>(a, pages, kv_head, begin, end, offsets[0]);
   __syncthreads();
   fetch<T, DEPTH>(a, offsets[0], keys, values);
@@ -237,11 +99,11 @@ __global__ __launch_bounds__(THREADS) static void prompt_kernel(tri_attention_ar
     wait_copies<1>();
     __syncthreads();
     float s[KEYS / 8][4];
-    scores<T, DEPTH>(s, q, keys + stage * TILE);
+    scores<T, DEPTH, KEYS>(s, q, keys + stage * TILE);
     bool whole = key0 + KEYS - 1 <= min(first_last, context - 1) && a.window <= 0;
-    finish_scores<KEYS, PLAIN>(a, s, head, key0, sees, whole);
+    finish_scores<KEYS, PLAIN>(a, s, key0, sees, whole);
     soften<DEPTH, KEYS>(r, s);
-    add_values<T, DEPTH>(r, s, values + stage * TILE);
+    add_values<T, DEPTH, KEYS>(r, s, values + stage * TILE);
   }
   wait_copies<0>();
   store_rows<T, DEPTH>(a, t, head, r);

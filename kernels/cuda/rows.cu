@@ -84,11 +84,11 @@ void tri_cuda_glu(cudaStream_t stream, const tri_glu_args *a, void *workspace) {
   if (!in_fours(a->out) || !in_fours(a->gate_up) || a->out.dtype != a->gate_up.dtype)
     glu_kernel<<<grid, THREADS, 0, stream>>>(*a);
   else if (a->out.dtype == TRI_BF16)
-    launch_overlapped(glu_kernel_by_four<__nv_bfloat16>, grid, THREADS, stream, *a);
+    launch_overlapped(glu_kernel_by_four<__nv_bfloat16>, grid, THREADS, 0, stream, *a);
   else if (a->out.dtype == TRI_F16)
-    launch_overlapped(glu_kernel_by_four<__half>, grid, THREADS, stream, *a);
+    launch_overlapped(glu_kernel_by_four<__half>, grid, THREADS, 0, stream, *a);
   else
-    launch_overlapped(glu_kernel_by_four<float>, grid, THREADS, stream, *a);
+    launch_overlapped(glu_kernel_by_four<float>, grid, THREADS, 0, stream, *a);
 }
 
 __global__ static void gather_rows_kernel(tri_gather_rows_args a) {
