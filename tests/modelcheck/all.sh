@@ -1,9 +1,11 @@
 #!/bin/sh
 # all.sh MODELCHECK CHECKPOINTS WHAT: modelcheck on every checkpoint of a folder. WHAT is a set of layouts:
 #   single       one rank: ref, cpu, and cpu with other chunks, page sizes, types and threads
-#   cuda         one rank on an NVIDIA device, in float32; skipped (77) where there is none
+#   cuda         one rank on an NVIDIA device, in float32, 16 bits (where the limits are rounding.json's) and int8; skipped
+#                (77) where there is none
 #   TPxPP        that many ranks, e.g. 2x1: cpu, whole prompts and chunks
-#   must-fail    wrong weights and an impossible limit, which modelcheck must call wrong (exit 1), and no checkpoint (3)
+#   must-fail    wrong weights and impossible limits, which modelcheck must call wrong (exit 1), no checkpoint and a malformed
+#                rounding.json (3)
 modelcheck=$1 checkpoints=$2 what=$3
 ranks=$(dirname "$0")/../comm/ranks.sh
 failed=0 ran=0
@@ -76,6 +78,36 @@ damage() {
   head -c 4096 /dev/zero | dd of="$file" bs=1 seek=$((size / 2)) conv=notrunc status=none
 }
 
+# rounding EXPECTED-EXIT NMSE MAX_ABS CLOSE [WORD]: llama in bfloat16 with a rounding.json of these lists' entries, CLOSE for
+# prompt 2; what modelcheck says must have WORD
+rounding() {
+  printf '{"bfloat16": {"nmse": [%s], "max_abs": [%s]}, "close": [[], [], [%s], []]}\n' "$2" "$3" "$4" >"$scratch/llama/rounding.json"
+  check "$1" 0 "$scratch/llama" --dtype bfloat16
+  case $out in *"${5-}"*) return ;; esac
+  failed=$((failed + 1))
+  echo "FAILED ($5 is not named): $out"
+}
+
+# On a CPU bfloat16 rounds the weights alone: errors of up to 8e-5, and in prompt 2 token 19 is 31, 0.0119 behind in float32.
+rounding_rules() {
+  cp -r "$checkpoints/llama" "$scratch/llama" && chmod -R u+w "$scratch/llama" || exit 1
+  few='1e-9, 1e-9, 1e-9' close='[3, 1, 0.001], [19, 31, 0.0119]'
+  rounding 0 "$few, 2e-4" "$few, 0.006" "$close" # the worst prompt's is every prompt's
+  rounding 0 "1e-4, null, null, null" "$few, 0.006" "$close"
+  rounding 1 "$few, 2e-5" "$few, 0.006" "$close" '(limit 3e-05)'
+  rounding 1 "$few, 2e-4" "$few, 0.0059" "$close" 'it is 0.012   <-- wrong'
+  rounding 1 "$few, 2e-4" "$few, 0.006" '[19, 1, 0.0119], [18, 31, 0.0119]' 'far from'
+  rounding 1 "$few, 2e-4" 'null, null, null, null' "$close" 'it is 0.012   <-- wrong'
+  rounding 3 "$few" "$few, 1" "$close" bfloat16.nmse
+  rounding 3 "$few, -1" "$few, 1" "$close" bfloat16.nmse
+  rounding 3 "$few, 1" "$few, true" "$close" bfloat16.max_abs
+  rounding 3 "$few, 1" "$few, 1" '[24, 1, 0]' close
+  rounding 3 "$few, 1" "$few, 1" '[1, 0]' close
+  check 3 0 "$scratch/llama" --dtype float16 # not measured
+  rounding 3 "$few, 1" "$few, 1" '}' 'rounding.json'
+  check 0 0 "$scratch/llama" # as stored: not asked for
+}
+
 must_fail() {
   scratch=$(mktemp -d) || exit 1
   trap 'rm -rf "$scratch"' EXIT
@@ -85,6 +117,7 @@ must_fail() {
   check 3 0 "$checkpoints/bert_classifier" --pooling mean
   check 1 0 "$checkpoints/llama" --quantization int8 --limit 1e-6
   check 3 2 "$checkpoints/t5_odd" -pp 2
+  rounding_rules
   for name in gpt2 gpt_neox llama bert_classifier albert t5_odd bart_odd; do
     check 1 0 "$checkpoints/$name" --limit 1e-20
     damage "$checkpoints/$name" "$scratch"
@@ -98,8 +131,8 @@ on_cuda() {
   "$modelcheck" --backend cuda "$checkpoints/llama" 2>&1 | grep 'backend cuda: ' && exit 77
   every '' 0 --backend cuda --dtype float32
   every '' 0 --backend cuda --dtype float32 --chunk 5 --block-size 3
-  every '' 0 --backend cuda --dtype bfloat16 --limit 1e-3
-  every '' 0 --backend cuda --dtype float16 --limit 1e-5
+  every '' 0 --backend cuda --dtype bfloat16
+  every '' 0 --backend cuda --dtype float16
   every '' 0 --backend cuda --quantization int8 --limit 6e-2 # sums in another order move deepseek_v3_direct from 4.8e-2 to 5.4e-2
 }
 

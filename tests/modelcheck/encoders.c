@@ -103,7 +103,7 @@ static double compare_all(struct mc_check *c, int first, int last) {
 }
 
 tri_status mc_check_encoder(struct mc_check *c, bool *right) {
-  double limit = mc_limit(&c->a), worst = 0, worst_hidden = 0;
+  double limit = mc_limit(c), worst = 0, worst_hidden = 0;
   bool leader = tri_group_is_leader(&c->group);
   tri_status st = TRI_OK;
   for (int i = 0; i < c->exp.num_prompts; i++) {
@@ -118,7 +118,7 @@ tri_status mc_check_encoder(struct mc_check *c, bool *right) {
   TRI_TRY(run(c, 0, c->exp.num_prompts));
   double together = leader ? compare_all(c, 0, c->exp.num_prompts) : 0;
   worse(&worst, together);
-  *right = worst <= limit && worst_hidden <= limit * 10;
+  *right = mc_hidden_right(c, worst_hidden) && worst <= limit;
   if (leader) {
     printf("all in one step: nmse %.2e%s\n", together, together <= limit ? "" : "   <-- wrong");
     printf("%s %s tp %d pp %d %s: worst nmse %.2e (limit %.0e)\n", *right ? "RIGHT" : "WRONG", c->dir, c->a.tp, c->a.pp,

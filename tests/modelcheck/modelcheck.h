@@ -4,7 +4,7 @@
 
 #include "runtime/engine.h"
 
-enum { MAX_PROMPTS = 16, MAX_GREEDY = 64, MAX_ROWS = 4096 };
+enum { MAX_PROMPTS = 16, MAX_GREEDY = 64, MAX_ROWS = 4096, MC_SEARCHES = 3 };
 
 struct mc_args {
   int tp, pp, threads, chunk, block_size;
@@ -20,6 +20,21 @@ struct mc_expected {
   int num_prompts, num_greedy;
   int len[MAX_PROMPTS];
   int64_t *prompt[MAX_PROMPTS], *greedy[MAX_PROMPTS];
+};
+
+/* What rounding.json says of the type that is checked: the worst of all prompts. */
+struct mc_rounding {
+  bool known;
+  const char *type;
+  double nmse, hidden; /* the reference's errors; nmse -1: it overflowed */
+  double max_abs;      /* the most that a logit moves */
+  int missed;          /* beam searches that end elsewhere */
+  int num_close;
+  struct mc_close {
+    int prompt, step;
+    uint32_t token;
+    double gap; /* to the greedy token's logit in float32 */
+  } * close;
 };
 
 /* What a rank keeps for the comparison. */
@@ -42,6 +57,7 @@ struct mc_check {
   tri_backend *backend;
   tri_engine *engine;
   struct mc_expected exp;
+  struct mc_rounding rounding;
   struct mc_trace trace;
   tri_plan_writer *writer;
   uint64_t step;
@@ -62,7 +78,6 @@ double mc_nmse(const float *got, const float *want, size_t n);
 /* The leader needs what other ranks saw. */
 tri_status mc_collect(struct mc_check *c, int from, float *data, size_t count);
 tri_status mc_compare_hidden(struct mc_check *c, double *worst);
-double mc_limit(const struct mc_args *a);
 
 /* encoders.c */
 tri_status mc_encoder_prepare(struct mc_check *c, const tri_model_config *model);
@@ -70,5 +85,14 @@ void mc_see_encoded(void *ctx, const tri_encoded *e);
 tri_status mc_check_encoder(struct mc_check *c, bool *right);
 /* seq2seq.c */
 tri_status mc_check_seq2seq(struct mc_check *c, bool *right);
+/* rounding.c */
+/* Without such a file, or where something else is asked for, the limits are those by type. */
+tri_status mc_rounding_read(struct mc_check *c, bool seq2seq, tri_error *err);
+double mc_limit(const struct mc_check *c);
+bool mc_hidden_right(const struct mc_check *c, double worst); /* of the states between layers */
+/* Whether a prompt's greedy tokens may be ours, of which the first `same` are the reference's and the next is `token`;
+ * says what it finds where they differ. */
+bool mc_greedy_right(const struct mc_check *c, int prompt, int same, uint32_t token);
+bool mc_beams_right(const struct mc_check *c, int missed);
 
 #endif
