@@ -2,6 +2,7 @@
 # Tests for a machine with an NVIDIA device, where the CUDA toolkit and the packages of scripts/install-deps.sh are:
 #   tests/gpu.sh quick     builds; every op against the reference, every checkpoint in float32
 #   tests/gpu.sh sanitize  builds; every op on small shapes under compute-sanitizer (memcheck, initcheck, racecheck)
+#   tests/gpu.sh multi     builds; every checkpoint in float32 over two devices, tensor and pipeline parallel, and over four where they are
 # TRIREME_GPU_BIN=FOLDER takes the programs and the module from there instead of building them. Exit code 77: no device.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
@@ -27,7 +28,19 @@ sanitize() {
   done
 }
 
+multi() {
+  local devices layout failed=0
+  devices=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
+  [ "$devices" -ge 2 ] || { echo "two devices are needed, $devices found"; return 77; }
+  for layout in 2x1 1x2 2x2 4x1; do
+    [ $((${layout%x*} * ${layout#*x})) -le "$devices" ] || continue
+    echo "== tensor x pipeline parallel $layout"
+    tests/modelcheck/all.sh "$bin/modelcheck" tests/data/checkpoints "cuda-$layout" || failed=1
+  done
+  return $failed
+}
+
 case ${1:-} in
-quick | sanitize) build && "$1" ;;
-*) sed -n '2,5s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+quick | sanitize | multi) build && "$1" ;;
+*) sed -n '2,6s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

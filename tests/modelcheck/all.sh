@@ -3,6 +3,7 @@
 #   single       one rank: ref, cpu, and cpu with other chunks, page sizes, types and threads
 #   cuda         one rank on an NVIDIA device, in float32, 16 bits (where the limits are rounding.json's) and int8; skipped
 #                (77) where there is none
+#   cuda-TPxPP   so many ranks, each on a device of its own, in float32
 #   TPxPP        that many ranks, e.g. 2x1: cpu, whole prompts and chunks
 #   must-fail    wrong weights and impossible limits, which modelcheck must call wrong (exit 1), no checkpoint and a malformed
 #                rounding.json (3)
@@ -141,6 +142,12 @@ case $what in
 single) single ;;
 cuda) on_cuda ;;
 must-fail) must_fail ;;
+cuda-*x*)
+  layout=${what#cuda-}
+  tp=${layout%x*} pp=${layout#*x} whole=
+  [ "$pp" = 1 ] || whole='t5_odd t5_plain bart_odd marian_odd' # encoder-decoders are not cut into stages
+  every "$whole" $((tp * pp)) -tp "$tp" -pp "$pp" --backend cuda --dtype float32
+  ;;
 *x*)
   tp=${what%x*} pp=${what#*x}
   whole=
