@@ -35,7 +35,7 @@ static void print_help(FILE *out) {
   fprintf(out,
           "\n'trireme COMMAND --help' tells more. Options may be written with '-' or '_' between words.\n\n"
           "Environment: TRIREME_ENDPOINT, TRIREME_KEY_FILE, TRIREME_SERVER_KEY.\n"
-          "Exit codes: %d done, %d failed, %d bad usage, %d refused by the coordinator.\n",
+          "Exit codes: %d done, %d failed, %d bad usage, %d refused.\n",
           TRI_EXIT_OK, TRI_EXIT_FAILED, TRI_EXIT_USAGE, TRI_EXIT_REFUSED);
 }
 

@@ -12,14 +12,19 @@
 #include "coordinator/up/up.h"
 
 #define PREFIX "trireme-up-"
-enum { YOUNG_S = 10 };
+enum { YOUNG_S = 10, DEPTH = 8 /* of the sessions of Open MPI: host, process, job, rank */ };
 
-static void empty(int fd) {
+/* Everything in a folder, and what is in the folders there, `depth` levels down. Links are removed, not followed. */
+static void empty(int fd, int depth) {
   int own = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   DIR *dir = own >= 0 ? fdopendir(own) : NULL;
   if (!dir && own >= 0) close(own);
-  for (struct dirent *e; dir && (e = readdir(dir));)
-    if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..")) unlinkat(fd, e->d_name, 0);
+  for (struct dirent *e; dir && (e = readdir(dir));) {
+    if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..") || !unlinkat(fd, e->d_name, 0)) continue;
+    int sub = depth ? openat(fd, e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
+    if (sub >= 0) empty(sub, depth - 1), close(sub);
+    unlinkat(fd, e->d_name, AT_REMOVEDIR);
+  }
   if (dir) closedir(dir);
 }
 
@@ -34,7 +39,7 @@ static void remove_stale(const char *base) {
     if (fd < 0) continue;
     if (!fstat(fd, &sb) && sb.st_uid == geteuid() && time(NULL) - sb.st_ctime > YOUNG_S &&
         !flock(fd, LOCK_EX | LOCK_NB)) {
-      empty(fd);
+      empty(fd, DEPTH);
       unlinkat(dirfd(dir), e->d_name, AT_REMOVEDIR);
     }
     close(fd);
@@ -57,7 +62,7 @@ tri_status tri_up_folder_make(const char *base, tri_up_folder *f, tri_error *err
 
 void tri_up_folder_remove(tri_up_folder *f) {
   if (!f->path[0]) return;
-  if (f->fd >= 0) empty(f->fd), close(f->fd);
+  if (f->fd >= 0) empty(f->fd, DEPTH), close(f->fd);
   rmdir(f->path);
   *f = (tri_up_folder){0};
 }

@@ -125,6 +125,7 @@ static const char *signal_name(int number) {
 
 static void drain(tri_up *u, int signal) {
   if (u->draining) { /* asked twice: at once */
+    tri_log(TRI_LOG_WARN, "up", "%s again: ending everything at once", signal_name(signal));
     stop_all(u, TRI_EXIT_FAILED);
     return;
   }

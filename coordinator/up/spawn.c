@@ -138,7 +138,10 @@ static void add_mpirun(struct command *c, const tri_up *u, const tri_up_group *g
                                       "-x",
                                       TRI_BOOT_ENV};
   for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) add(c, fixed[i]);
-  if (g->segments.path[0]) add(c, "--mca"), add(c, "btl_vader_backing_directory"), add(c, g->segments.path);
+  if (g->segments.path[0]) { /* where ranks share memory, and where the launcher has its session */
+    add(c, "--mca"), add(c, "btl_vader_backing_directory"), add(c, g->segments.path);
+    add(c, "--mca"), add(c, "orte_tmpdir_base"), add(c, g->segments.path);
+  }
   if (u->opts.hosts)
     add(c, "--host"), add(c, u->opts.hosts);
   else

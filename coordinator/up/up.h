@@ -25,7 +25,7 @@ typedef struct tri_up_folder {
 } tri_up_folder;
 
 typedef struct tri_up_group {
-  tri_up_folder segments; /* of the ranks' shared memory, which ranks that are killed leave behind */
+  tri_up_folder segments; /* of the ranks' shared memory and the launcher's session, which stay when they are killed */
   pid_t pid;              /* of mpirun, srun or the one worker; 0: not running */
   uint64_t epoch;
   bool ready;

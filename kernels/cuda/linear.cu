@@ -52,16 +52,16 @@ static void skinny_rows(cudaStream_t stream, const tri_linear_args &a, int first
     launch_overlapped(skinny_kernel<T, X, ROWS, 1, true>, dim3(n), THREADS, 0, stream, a, first);
 }
 
+/* Of 16-bit weights more than two rows would seldom come, since the library has them; four is enough to be compiled. */
 template <typename T, typename X> static void skinny(cudaStream_t stream, const tri_linear_args &a) {
+  constexpr int MOST = sizeof(T) == 2 ? 2 : 4;
   for (int first = 0, rows; first < a.x.rows; first += rows) {
-    int left = a.x.rows - first;
-    rows = left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
-    switch (rows) {
-    case 8: skinny_rows<T, X, 8>(stream, a, first); break;
-    case 4: skinny_rows<T, X, 4>(stream, a, first); break;
-    case 2: skinny_rows<T, X, 2>(stream, a, first); break;
-    default: skinny_rows<T, X, 1>(stream, a, first); break;
-    }
+    int left = min(a.x.rows - first, MOST);
+    rows = left >= 4 ? 4 : left >= 2 ? 2 : 1;
+    if (rows == 1) skinny_rows<T, X, 1>(stream, a, first);
+    if (rows == 2) skinny_rows<T, X, 2>(stream, a, first);
+    if constexpr (MOST == 4)
+      if (rows == 4) skinny_rows<T, X, 4>(stream, a, first);
   }
 }
 

@@ -129,7 +129,6 @@ template <typename T, int DEPTH> static cudaError_t start_plain(cudaStream_t str
 template <typename T> static cudaError_t start_depth(cudaStream_t stream, const tri_attention_args &a) {
   int depth = (a.kv.head_dim + 15) / 16;
   return depth <= 4   ? start_plain<T, 4>(stream, a)
-         : depth <= 5 ? start_plain<T, 5>(stream, a)
          : depth <= 6 ? start_plain<T, 6>(stream, a)
          : depth <= 8 ? start_plain<T, 8>(stream, a)
                       : start_plain<T, 16>(stream, a);
