@@ -275,7 +275,7 @@ tri_status tri_batch_build(tri_batch_builder *b, tri_slots *slots, const tri_pla
   return TRI_OK;
 }
 
-/* The next of 1, 2, 4, 8, 16, 24, 32, 48, 64, ...: at most a third more than there are. */
+/* The next of 1, 2, 4, 8, 16, 24, 32, 48, 64, 96, ... */
 static int padded_rows(int n) {
   int size = 1;
   while (size < n) size *= 2;

@@ -397,6 +397,65 @@ END_TEST
 
 /* ---- results ---- */
 
+/* Prompts of one token each in `count` slots: what decode steps look like. */
+static void apply_singles(tri_plan_writer *w, tri_slots *slots, tri_batch_builder *b, int count) {
+  size_t n;
+  tri_plan_view v;
+  tri_plan_begin(w, 0, 1);
+  for (int i = 0; i < count; i++) {
+    int32_t page = i + 1;
+    uint32_t id = 200 + (uint32_t)i;
+    tri_plan_add(w,
+                 &(tri_plan_seq){.slot = (uint32_t)i,
+                                 .kind = TRI_SEQ_CHUNK,
+                                 .flags = TRI_SEQ_FIRST | TRI_SEQ_SAMPLE | TRI_SEQ_PARAMS,
+                                 .num_tokens = 1,
+                                 .num_pages = 1},
+                 &id, &page, &params, 1);
+  }
+  const void *bytes = tri_plan_finish(w, &n);
+  ck_assert_int_eq(tri_plan_read(bytes, n, &v), TRI_OK);
+  ck_assert_int_eq(tri_batch_build(b, slots, &v), TRI_OK);
+}
+
+static void check_padded(int count, int max_num_seqs, int wanted) {
+  tri_limits l = limits;
+  l.max_num_seqs = max_num_seqs, l.max_num_batched_tokens = l.max_num_logits = 100, l.num_pages = 101;
+  tri_plan_writer *w;
+  tri_slots *slots;
+  tri_batch_builder *b;
+  tri_batch padded;
+  ck_assert_int_eq(tri_plan_writer_create(100, 100, 100, &w), TRI_OK);
+  ck_assert_int_eq(tri_slots_create(&l, &slots), TRI_OK);
+  ck_assert_int_eq(tri_batch_builder_create(&l, &b), TRI_OK);
+  apply_singles(w, slots, b, count);
+  ck_assert(b->batch.max_query == 1 && b->batch.num_single == count && b->batch.num_logits == count);
+  tri_batch_pad(b, &l, &padded);
+  ck_assert_int_eq(padded.num_tokens, wanted);
+  ck_assert(padded.num_seqs == wanted && padded.num_logits == wanted && padded.num_single == wanted);
+  ck_assert(b->batch.num_tokens == count && padded.max_query == 1 && padded.max_context == 1);
+  for (int i = 0; i < wanted; i++) {
+    const int32_t *pages = padded.block_table + (size_t)i * (size_t)padded.block_table_stride;
+    bool real = i < count;
+    ck_assert_uint_eq(padded.token_ids[i], real ? 200u + (uint32_t)i : 0);
+    ck_assert(padded.seq_start[i] == i && padded.seq_start[i + 1] == i + 1 && padded.context_len[i] == 1);
+    ck_assert(padded.positions[i] == 0 && padded.types[i] == 0 && padded.rope_len[i] == 1 && padded.logit_rows[i] == i);
+    ck_assert_int_eq(padded.kv_slot[i], real ? (i + 1) * l.block_size : -1);
+    ck_assert_int_eq(pages[0], real ? i + 1 : 0);
+  }
+  tri_plan_writer_destroy(w);
+  tri_slots_destroy(slots);
+  tri_batch_builder_destroy(b);
+}
+
+START_TEST(padding) {
+  static const int steps[][2] = {{1, 1},   {2, 2},   {3, 4},   {5, 8},   {9, 16},  {16, 16}, {17, 24},
+                                 {24, 24}, {25, 32}, {33, 48}, {48, 48}, {49, 64}, {65, 96}, {97, 100}};
+  for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) check_padded(steps[i][0], 100, steps[i][1]);
+  check_padded(5, 6, 6); /* no more than there are slots */
+}
+END_TEST
+
 START_TEST(results) {
   enum { N = 5 };
   tri_step_token tokens[N], back[N];
@@ -454,6 +513,7 @@ Suite *suite_step_plan(void) {
   tcase_add_test(c, whole_sequences);
   suite_add_tcase(s, c);
   c = tcase_create("result");
+  tcase_add_test(c, padding);
   tcase_add_test(c, results);
   suite_add_tcase(s, c);
   return s;
