@@ -128,7 +128,11 @@ static void print_fits(const struct plan *p) {
 /* The worst of the ranks': TRI_NO_CAPACITY does not keep the others from being shown. */
 static tri_status plan_ranks(struct plan *p, tri_error *err) {
   const tri_serve_options *v = &p->o->serve;
-  tri_status worst = TRI_OK;
+  tri_shard first;
+  /* What no layout of this model can be has no table. */
+  tri_status worst = tri_shard_make(p->c, (tri_parallel){.tp = v->tp, .pp = v->pp}, &first, err);
+  if (worst != TRI_OK && !p->o->json) return worst;
+  worst = TRI_OK;
   p->tokens = INT64_MAX;
   print_head(p);
   for (int rank = 0; rank < v->tp * v->pp; rank++) {
