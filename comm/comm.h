@@ -42,6 +42,8 @@ typedef struct tri_comm_ops {
   tri_status (*try_recv)(tri_comm *c, void *buf, size_t cap, int peer, int tag, size_t *bytes);
   /* Members with the same color form a new communicator, ordered by key. */
   tri_status (*split)(tri_comm *c, int color, int key, tri_comm **out);
+  /* Looks for an error of what runs by itself on a device; never waits. NULL: nothing does. */
+  tri_status (*poll)(tri_comm *c);
   void (*abort)(tri_comm *c);
   void (*destroy)(tri_comm *c);
 } tri_comm_ops;
@@ -60,6 +62,8 @@ struct tri_comm {
 };
 
 static inline tri_status tri_comm_query(const tri_comm *c) { return (tri_status)atomic_load(&c->error); }
+
+static inline tri_status tri_comm_poll(tri_comm *c) { return c->ops->poll ? c->ops->poll(c) : tri_comm_query(c); }
 
 typedef struct tri_comm_config {
   bool deterministic;

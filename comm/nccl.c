@@ -46,12 +46,16 @@ static tri_status fail(tri_comm *c, tri_status st) {
 }
 
 /* An earlier failure, of this rank's calls or of what they set going, comes first. */
-static tri_status begin(tri_comm *c) {
+static tri_status nccl_poll(tri_comm *c) {
   ncclResult_t state = ncclSuccess;
-  atomic_fetch_add_explicit(&c->sequence, 1, memory_order_relaxed);
   if (tri_comm_query(c) != TRI_OK) return tri_comm_query(c);
   impl_of(c)->ncclCommGetAsyncError(impl_of(c)->comm, &state);
   return state == ncclSuccess || state == ncclInProgress ? TRI_OK : fail(c, TRI_PEER_LOST);
+}
+
+static tri_status begin(tri_comm *c) {
+  atomic_fetch_add_explicit(&c->sequence, 1, memory_order_relaxed);
+  return nccl_poll(c);
 }
 
 static ncclResult_t settle(tri_comm *c, ncclResult_t r) {
@@ -150,6 +154,7 @@ static const tri_comm_ops nccl_ops = {
     .recv = nccl_recv,
     .try_recv = no_try_recv,
     .split = no_split,
+    .poll = nccl_poll,
     .abort = nccl_abort,
     .destroy = nccl_destroy,
 };

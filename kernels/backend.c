@@ -25,6 +25,16 @@ static void host_free(tri_backend *be, tri_mem_tag tag, void *p, size_t bytes) {
   tri_pages_free(p, bytes ? bytes : 1);
 }
 
+static tri_status host_memory_alloc(tri_backend *be, size_t bytes, void **out) {
+  (void)be;
+  return (*out = tri_calloc(bytes, 1)) ? TRI_OK : TRI_NO_MEMORY;
+}
+
+static void host_memory_free(tri_backend *be, void *p) {
+  (void)be;
+  tri_free(p);
+}
+
 static void host_upload(tri_backend *be, void *device, const void *host, size_t bytes, tri_stream *stream) {
   (void)be, (void)stream;
   if (bytes) memcpy(device, host, bytes);
@@ -84,6 +94,8 @@ static tri_status create(const tri_backend_config *config, const char *name, tri
   be->ops.upload = host_upload;
   be->ops.download = host_download;
   be->ops.stream_sync = host_sync;
+  be->ops.host_alloc = host_memory_alloc;
+  be->ops.host_free = host_memory_free;
   be->ops.copy_rows = host_copy_rows;
   be->ops.bind_batch = host_bind_batch;
   be->host_memory = true;

@@ -84,8 +84,10 @@ typedef struct tri_batch {
 /* out[t] = scale * table[ids[t] - first_id] (zero where the id is outside this rank's rows: the vocabulary is cut over
  * the tensor group and an all-reduce follows; zero too with table.n = 0) + positions_table[positions[t] +
  * position_offset] and + type_table[types[t]] where those tables are given. */
+#define TRI_DRAWN_ID 0x80000000u
 typedef struct tri_embed_args {
-  const uint32_t *ids;      /* [T] */
+  const uint32_t *ids;      /* [T]; TRI_DRAWN_ID + i stands for drawn[i] */
+  const uint32_t *drawn;    /* what the step before drew; NULL where no id stands for another */
   const int32_t *positions; /* [T] */
   tri_weight table;         /* [rows of this rank, hidden] */
   uint32_t first_id;
@@ -96,6 +98,11 @@ typedef struct tri_embed_args {
   const int32_t *types;  /* [T]; NULL: every token is of type 0 */
   tri_mat out;           /* [T, hidden] */
 } tri_embed_args;
+
+static inline uint32_t tri_embed_id(const tri_embed_args *a, int t) {
+  uint32_t id = a->ids[t];
+  return id & TRI_DRAWN_ID && a->drawn ? a->drawn[id & ~TRI_DRAWN_ID] : id;
+}
 
 /* x += delta_scale * delta (delta.data NULL: no addition), then out = norm(x) * (weight + weight_offset) + bias.
  * RMS: x / sqrt(mean(x^2) + eps). LAYER: (x - mean) / sqrt(var + eps). The norm reads the unrounded sum. out may be x
@@ -343,7 +350,8 @@ typedef struct tri_sample_args {
   const uint32_t *const *history;         /* [R] host */
   const int *num_prompt, *num_history;    /* [R] host */
   const uint64_t *counter;                /* [R] host: number of the draw within the sequence */
-  tri_sample_result *results;             /* [R] host */
+  tri_sample_result *results;             /* [R] host; there after stream_sync, or an event behind the launch */
+  uint32_t *drawn; /* [R] or NULL: the tokens once more, where the next step's embed reads them */
 } tri_sample_args;
 
 /* Every op: name. The table below, the reference, opcheck and the benchmark are generated from this one list. */
@@ -399,6 +407,13 @@ typedef struct tri_backend_ops {
   void (*upload)(tri_backend *be, void *device, const void *host, size_t bytes, tri_stream *stream);
   void (*download)(tri_backend *be, void *host, const void *device, size_t bytes, tri_stream *stream);
   tri_status (*stream_sync)(tri_backend *be, tri_stream *stream);
+  /* Host memory that downloads reach without a copy in between. */
+  tri_status (*host_alloc)(tri_backend *be, size_t bytes, void **out);
+  void (*host_free)(tri_backend *be, void *p);
+  /* Marks a place in the stream. event_query: TRI_OK when everything in front of the last mark of that number is done,
+   * else TRI_AGAIN, or the error that stream_sync would give. NULL: whatever is launched is done. */
+  void (*event_record)(tri_backend *be, int number);
+  tri_status (*event_query)(tri_backend *be, int number);
   /* Rows of `width` bytes inside the backend's memory, which lie `pitch` bytes apart. */
   void (*copy_rows)(tri_backend *be, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
                     size_t rows);
@@ -423,7 +438,7 @@ typedef struct tri_backend_ops {
   void (*destroy)(tri_backend *be);
 } tri_backend_ops;
 
-enum { TRI_BOUND_BATCHES = 3 }; /* numbers for bind_batch are below this */
+enum { TRI_BOUND_BATCHES = 3, TRI_EVENTS = 2 }; /* numbers for bind_batch and for events are below these */
 
 typedef struct tri_backend_config {
   const char *name;   /* "ref", "cpu", "cuda", or "auto": cuda where it can be had, else cpu */

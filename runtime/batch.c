@@ -20,6 +20,7 @@ tri_status tri_slots_create(const tri_limits *limits, tri_slots **out) {
   }
   for (size_t i = 0; i < n; i++) {
     s->slots[i].history = s->history + i * history;
+    s->slots[i].drawn = -1;
     s->slots[i].pages = s->pages + i * (size_t)s->pages_per_seq;
     s->slots[i].source_pages = limits->has_source ? s->source_pages + i * (size_t)s->pages_per_seq : NULL;
   }
@@ -91,9 +92,12 @@ void tri_batch_builder_destroy(tri_batch_builder *b) {
   tri_free(b);
 }
 
-void tri_slot_push(tri_slots *slots, uint32_t slot, uint32_t token) {
-  tri_slot *s = &slots->slots[slot];
-  if (s->num_history <= slots->limits.max_model_len) s->history[s->num_history++] = token;
+void tri_slot_learn(tri_slots *slots, const tri_draw *draw, uint32_t token) {
+  tri_slot *s = &slots->slots[draw->slot];
+  if (s->life != draw->life || draw->position > slots->limits.max_model_len) return;
+  s->history[draw->position] = token;
+  if (s->num_history <= draw->position) s->num_history = draw->position + 1;
+  if (s->length <= draw->position) s->drawn = -1; /* else it has been fed, and another draw is behind it */
 }
 
 /* Reads the parameter block at *at and moves past it. */
@@ -137,7 +141,15 @@ static tri_status place_pages(const tri_slots *slots, tri_slot *slot, const tri_
   return TRI_OK;
 }
 
+/* Forgets the sequence that the slot held. */
+static void clear_slot(tri_slot *s) {
+  s->length = s->num_history = 0;
+  s->drawn = -1;
+  s->life++;
+}
+
 static void fork_slot(const tri_slots *slots, tri_slot *to, const tri_slot *from) {
+  clear_slot(to);
   to->length = from->length;
   to->num_history = from->num_history;
   memcpy(to->history, from->history, (size_t)from->num_history * sizeof *to->history);
@@ -147,16 +159,20 @@ static void fork_slot(const tri_slots *slots, tri_slot *to, const tri_slot *from
   memcpy(to->source_pages, from->source_pages, (size_t)slots->pages_per_seq * sizeof *to->source_pages);
 }
 
+static bool are_ids(const tri_slots *slots, const uint32_t *ids, int n) {
+  uint32_t most = 0;
+  for (int i = 0; i < n; i++) most = ids[i] > most ? ids[i] : most;
+  return most < (uint32_t)slots->limits.vocab_size;
+}
+
 /* The batch's next token. */
-static tri_status add_token(const tri_slots *slots, const tri_batch_arrays *a, int t, uint32_t id, int pos,
-                            const int32_t *pages, int rope_len) {
+static void add_token(const tri_slots *slots, const tri_batch_arrays *a, int t, uint32_t id, int pos,
+                      const int32_t *pages, int rope_len) {
   int block = slots->limits.block_size;
-  if (id >= (uint32_t)slots->limits.vocab_size) return TRI_CORRUPT;
   a->token_ids[t] = id;
   a->positions[t] = pos;
   a->rope_len[t] = rope_len > pos + 1 ? rope_len : pos + 1;
   a->kv_slot[t] = (int64_t)pages[pos / block] * block + pos % block;
-  return TRI_OK;
 }
 
 /* The sequence whose n tokens have been added. */
@@ -173,7 +189,8 @@ static void add_sequence(const tri_slots *slots, const tri_batch_arrays *a, tri_
 }
 
 /* Which of a sequence's logits are wanted, and whether there is a draw. */
-static tri_status add_logits(tri_batch_builder *b, const tri_slots *slots, const tri_plan_seq *q, int n) {
+static tri_status add_logits(tri_batch_builder *b, const tri_slots *slots, tri_slot *slot, const tri_plan_seq *q,
+                             int n) {
   tri_batch *v = &b->batch;
   bool sample = q->flags & TRI_SEQ_SAMPLE, all = q->flags & TRI_SEQ_ALL_LOGITS;
   if (v->num_logits + (all ? n : sample) > tri_limits_logits(&slots->limits)) return TRI_CORRUPT;
@@ -181,7 +198,9 @@ static tri_status add_logits(tri_batch_builder *b, const tri_slots *slots, const
     b->rows.logit_rows[v->num_logits++] = v->num_tokens + i;
   if (sample) {
     b->draw_rows[b->num_draws] = v->num_logits - 1;
-    b->draws[b->num_draws++] = (tri_draw){q->slot, q->counter, q->flags & TRI_SEQ_BAN};
+    slot->drawn = b->num_draws;
+    slot->drawn_in = b->number;
+    b->draws[b->num_draws++] = (tri_draw){q->slot, q->counter, q->flags & TRI_SEQ_BAN, slot->life, slot->length + n};
   }
   return TRI_OK;
 }
@@ -196,25 +215,28 @@ static tri_status add_tokens(tri_batch_builder *b, const tri_slots *slots, tri_s
   if (slots->limits.has_source && !slot->source_len) return TRI_CORRUPT;
   if (q->second_start && (slots->limits.num_types < 2 || q->second_start > INT32_MAX)) return TRI_CORRUPT;
   if (n < 1 || (int)q->start != slot->length || n > slots->limits.max_model_len - slot->length) return TRI_CORRUPT;
-  if (q->kind == TRI_SEQ_CHUNK || !(q->flags & TRI_SEQ_TOKEN_IN_SLOT)) {
+  bool given = q->kind == TRI_SEQ_CHUNK || !(q->flags & TRI_SEQ_TOKEN_IN_SLOT);
+  if (given) {
+    if (!are_ids(slots, *ids, n)) return TRI_CORRUPT;
     memcpy(slot->history + slot->length, *ids, (size_t)n * sizeof **ids);
     *ids += n;
     if (slot->num_history < slot->length + n) slot->num_history = slot->length + n;
   } else if (slot->num_history < slot->length + n) {
-    return TRI_CORRUPT;
+    if (slot->drawn < 0 || slot->drawn_in != b->number - 1 || n != 1) return TRI_CORRUPT;
+    slot->history[slot->length] = TRI_DRAWN_ID | (uint32_t)slot->drawn;
   }
-  tri_status st = TRI_OK;
   for (int i = 0; i < n; i++) {
     int pos = slot->length + i;
-    TRI_TRY(add_token(slots, &b->rows, v->num_tokens + i, slot->history[pos], pos, slot->pages, (int)q->rope_len));
+    add_token(slots, &b->rows, v->num_tokens + i, slot->history[pos], pos, slot->pages, (int)q->rope_len);
     b->rows.types[v->num_tokens + i] = q->second_start && pos >= (int)q->second_start;
   }
-  TRI_TRY(add_logits(b, slots, q, n));
+  slot->drawn = -1;
+  tri_status st = add_logits(b, slots, slot, q, n);
+  if (st != TRI_OK) return st;
   slot->length += n;
   add_sequence(slots, &b->rows, v, n, slot->length, slot->pages);
   if (slots->limits.has_source) add_sequence(slots, &b->cross_rows, &b->cross, n, slot->source_len, slot->source_pages);
-cleanup:
-  return st;
+  return TRI_OK;
 }
 
 /* A source replaces what the slot held. */
@@ -222,16 +244,14 @@ static tri_status add_source(tri_batch_builder *b, const tri_slots *slots, tri_s
                              const uint32_t **ids) {
   tri_batch *v = &b->source;
   int n = (int)q->num_tokens;
-  tri_status st = TRI_OK;
   if (n < 1 || n > slots->limits.max_model_len || v->num_seqs >= slots->limits.max_num_seqs) return TRI_CORRUPT;
-  for (int i = 0; i < n; i++)
-    TRI_TRY(add_token(slots, &b->source_rows, v->num_tokens + i, (*ids)[i], i, slot->source_pages, 0));
+  if (!are_ids(slots, *ids, n)) return TRI_CORRUPT;
+  for (int i = 0; i < n; i++) add_token(slots, &b->source_rows, v->num_tokens + i, (*ids)[i], i, slot->source_pages, 0);
   *ids += n;
-  slot->length = slot->num_history = 0;
+  clear_slot(slot);
   slot->source_len = n;
   add_sequence(slots, &b->source_rows, v, n, n, slot->source_pages);
-cleanup:
-  return st;
+  return TRI_OK;
 }
 
 static void clear(tri_batch *v) {
@@ -244,6 +264,7 @@ tri_status tri_batch_build(tri_batch_builder *b, tri_slots *slots, const tri_pla
   const char *params = plan->params, *params_end = params + plan->h.params_bytes;
   clear(&b->batch), clear(&b->source), clear(&b->cross);
   b->num_draws = 0;
+  b->number++;
   b->copies = plan->copies;
   b->num_copies = (int)plan->h.num_copies;
   if (plan->h.num_tokens > (uint32_t)slots->limits.max_num_batched_tokens ||
@@ -257,7 +278,7 @@ tri_status tri_batch_build(tri_batch_builder *b, tri_slots *slots, const tri_pla
     if (q->slot >= (uint32_t)slots->limits.max_num_seqs || q->source_slot >= (uint32_t)slots->limits.max_num_seqs)
       return TRI_CORRUPT;
     tri_slot *slot = &slots->slots[q->slot];
-    if (q->flags & TRI_SEQ_FIRST) slot->length = slot->num_history = 0;
+    if (q->flags & TRI_SEQ_FIRST) clear_slot(slot);
     if (q->kind == TRI_SEQ_FORK && (q->source_slot == q->slot || slots->limits.whole_sequences)) return TRI_CORRUPT;
     if (q->kind == TRI_SEQ_ENCODE && !slots->limits.has_source) return TRI_CORRUPT;
     if (q->kind == TRI_SEQ_FORK) fork_slot(slots, slot, &slots->slots[q->source_slot]);

@@ -26,6 +26,9 @@ typedef struct tri_slot {
   int num_prompt;        /* of history, for the penalties */
   int num_history;       /* ids known: length, plus the drawn token not fed yet */
   uint32_t *history;     /* [max_model_len + 1] */
+  uint64_t life;         /* how many sequences the slot has had */
+  int drawn;             /* the slot's draw that has not come back, by its number in its step; -1: none */
+  uint64_t drawn_in;     /* number of that step's batch */
   int32_t *pages;        /* [pages_per_seq] */
   int source_len;        /* tokens of the source, whose keys for cross-attention are in the cache */
   int32_t *source_pages; /* [pages_per_seq] */
@@ -50,6 +53,8 @@ typedef struct tri_draw {
   uint32_t slot;
   uint64_t counter;
   bool ban;
+  uint64_t life; /* the slot's */
+  int position;  /* of the token in the sequence */
 } tri_draw;
 
 /* The arrays of a batch, of fixed capacity at fixed addresses. */
@@ -68,6 +73,7 @@ typedef struct tri_batch_builder {
   tri_draw *draws;
   int *draw_rows; /* index into the batch's logits of each draw */
   int num_draws;
+  uint64_t number; /* of batches built */
   const int32_t *copies;
   int num_copies;
 } tri_batch_builder;
@@ -84,7 +90,8 @@ tri_status tri_batch_build(tri_batch_builder *b, tri_slots *slots, const tri_pla
  * the builder's own arrays, within the limits. */
 void tri_batch_pad(const tri_batch_builder *b, const tri_limits *limits, tri_batch *out);
 
-/* Appends a drawn token to the slot's history. */
-void tri_slot_push(tri_slots *slots, uint32_t slot, uint32_t token);
+/* What a draw gave, for its slot's history, if that still has the sequence. A step may be built before the draws of the
+ * one before it have come back: its ids for TRI_SEQ_TOKEN_IN_SLOT then are TRI_DRAWN_ID plus the draw's number. */
+void tri_slot_learn(tri_slots *slots, const tri_draw *draw, uint32_t token);
 
 #endif

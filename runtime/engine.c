@@ -102,6 +102,30 @@ cleanup:
   return st;
 }
 
+/* How far ahead of the device the host may be. Stages pass on what they drew from rank to rank, encoders what they made
+ * from the step's own buffers: those take their steps one by one. */
+static int depth_of(const tri_engine *e) {
+  bool ahead = e->backend->ops.event_query && e->group->p.pp == 1 && !e->model.encoder && !e->model.seq2seq.on;
+  return ahead ? TRI_ENGINE_DEPTH : 1;
+}
+
+static tri_status allocate_steps(tri_engine *e) {
+  tri_backend *be = e->backend;
+  size_t n = (size_t)e->limits.max_num_seqs;
+  tri_status st = TRI_OK;
+  const tri_wait_policy *p = &e->group->world->policy;
+  e->depth = depth_of(e);
+  e->wait_policy = (tri_wait_policy){.spin_us = p->spin_us, .yield_us = INT32_MAX - p->spin_us, .stop = p->stop};
+  for (int i = 0; i < e->depth && st == TRI_OK; i++) {
+    tri_engine_step_state *s = &e->steps[i];
+    if (!(s->draws = tri_calloc(n, sizeof *s->draws))) return TRI_NO_MEMORY;
+    st = be->ops.host_alloc(be, n * sizeof *s->samples, (void **)&s->samples);
+  }
+  if (st == TRI_OK && e->depth > 1)
+    st = be->ops.mem_alloc(be, TRI_MEM_ACTIVATIONS, n * sizeof *e->drawn, (void **)&e->drawn);
+  return st;
+}
+
 static tri_status allocate(tri_engine *e, const tri_engine_config *config, const tri_checkpoint *ckpt, tri_error *err) {
   tri_status st;
   size_t n = (size_t)config->max_num_seqs;
@@ -116,10 +140,10 @@ static tri_status allocate(tri_engine *e, const tri_engine_config *config, const
   e->num_prompt = tri_calloc(n, sizeof *e->num_prompt);
   e->num_history = tri_calloc(n, sizeof *e->num_history);
   e->counters = tri_calloc(n, sizeof *e->counters);
-  e->samples = tri_calloc(n, sizeof *e->samples);
   if (!e->result.tokens || !e->sample_params || !e->row_params || !e->history || !e->num_prompt || !e->num_history ||
-      !e->counters || !e->samples)
+      !e->counters)
     st = TRI_NO_MEMORY;
+  if (st == TRI_OK) st = allocate_steps(e);
   if (st == TRI_OK && tri_group_is_sampler(e->group) && config->observer.logits) {
     e->draw_bytes = n * (size_t)e->model.vocab_size * sizeof(float);
     st = e->backend->ops.mem_alloc(e->backend, TRI_MEM_ACTIVATIONS, e->draw_bytes, (void **)&e->draw_logits);
@@ -144,6 +168,7 @@ static tri_status allocate(tri_engine *e, const tri_engine_config *config, const
                            .group = e->group,
                            .tensor = e->device_tensor ? e->device_tensor : e->group->tensor,
                            .stages = e->device_world ? e->device_world : e->group->world,
+                           .drawn = e->drawn,
                            .int8_activations = config->quantization == TRI_QUANTIZE_W8A8,
                            .progress = &e->progress,
                            .observer = config->observer};
@@ -181,8 +206,19 @@ cleanup:
   return st;
 }
 
+static void free_steps(tri_engine *e) {
+  tri_backend *be = e->backend;
+  if (e->num_steps) be->ops.stream_sync(be, NULL);
+  for (int i = 0; i < TRI_ENGINE_DEPTH; i++) {
+    tri_free(e->steps[i].draws);
+    be->ops.host_free(be, e->steps[i].samples);
+  }
+  if (e->drawn) be->ops.mem_free(be, TRI_MEM_ACTIVATIONS, e->drawn, (size_t)e->limits.max_num_seqs * sizeof *e->drawn);
+}
+
 void tri_engine_destroy(tri_engine *e) {
   if (!e) return;
+  free_steps(e);
   tri_source_destroy(e->source);
   tri_forward_destroy(e->forward);
   tri_batch_builder_destroy(e->batch);
@@ -193,81 +229,9 @@ void tri_engine_destroy(tri_engine *e) {
   if (e->device_world) e->device_world->ops->destroy(e->device_world);
   tri_free(e->result.tokens), tri_free(e->sample_params), tri_free(e->row_params), tri_free(e->history),
       tri_free(e->num_prompt);
-  tri_free(e->num_history), tri_free(e->counters), tri_free(e->samples), tri_free(e->answer);
+  tri_free(e->num_history), tri_free(e->counters), tri_free(e->answer);
   if (e->draw_logits) e->backend->ops.mem_free(e->backend, TRI_MEM_ACTIVATIONS, e->draw_logits, e->draw_bytes);
   tri_free(e);
-}
-
-/* The rows that are drawn from, contiguous. Without observers every row of logits is one, in order. */
-static tri_mat draw_rows(tri_engine *e, tri_mat logits) {
-  const tri_batch_builder *b = e->batch;
-  if (b->num_draws == logits.rows) return logits;
-  size_t width = (size_t)logits.cols * sizeof(float);
-  for (int i = 0; i < b->num_draws; i++)
-    e->backend->ops.upload(e->backend, e->draw_logits + (size_t)i * (size_t)logits.cols,
-                           logits.data + (size_t)b->draw_rows[i] * (size_t)logits.ld, width, NULL);
-  return (tri_mat){e->draw_logits, b->num_draws, logits.cols, logits.cols, TRI_F32};
-}
-
-static tri_status draw(tri_engine *e, tri_mat logits) {
-  const tri_batch_builder *b = e->batch;
-  for (int i = 0; i < b->num_draws; i++) {
-    const tri_slot *slot = &e->slots->slots[b->draws[i].slot];
-    e->row_params[i] = slot->params;
-    if (!b->draws[i].ban) e->row_params[i].num_banned = 0;
-    e->sample_params[i] = &e->row_params[i];
-    e->history[i] = slot->history;
-    e->num_history[i] = slot->num_history;
-    e->num_prompt[i] = slot->num_prompt < slot->num_history ? slot->num_prompt : slot->num_history;
-    e->counters[i] = b->draws[i].counter;
-  }
-  tri_sample_args args = {.logits = draw_rows(e, logits),
-                          .params = e->sample_params,
-                          .history = e->history,
-                          .num_prompt = e->num_prompt,
-                          .num_history = e->num_history,
-                          .counter = e->counters,
-                          .results = e->samples};
-  return tri_run_sample(e->backend, &args, NULL);
-}
-
-/* An encoder's answer, from the backend's memory to the host's. */
-static tri_status bring_answer(tri_engine *e) {
-  tri_backend *be = e->backend;
-  tri_mat *m = e->encoded.scores.data ? &e->encoded.scores : &e->encoded.pooled;
-  size_t width = (size_t)m->cols;
-  if (!m->data) return TRI_OK;
-  for (int i = 0; i < m->rows; i++)
-    be->ops.download(be, e->answer + (size_t)i * width, m->data + (size_t)i * (size_t)m->ld, width * sizeof(float),
-                     NULL);
-  *m = (tri_mat){e->answer, m->rows, m->cols, m->cols, TRI_F32};
-  return be->ops.stream_sync(be, NULL);
-}
-
-tri_status tri_engine_step(tri_engine *e, const void *bytes, size_t len, const tri_step_result **result) {
-  tri_plan_view plan;
-  tri_mat logits;
-  *result = NULL;
-  tri_status st = tri_plan_read(bytes, len, &plan);
-  if (st != TRI_OK) return st;
-  if (plan.h.lane >= (uint32_t)e->num_lanes) return TRI_CORRUPT;
-  atomic_store_explicit(&e->progress.step, plan.h.step, memory_order_relaxed);
-  TRI_TRY(tri_batch_build(e->batch, e->slots, &plan));
-  if (e->source) TRI_TRY(tri_source_run(e->source, e->batch, (int)plan.h.lane, e->forward));
-  TRI_TRY(tri_forward_run(e->forward, e->batch, (int)plan.h.lane, &logits, &e->encoded));
-  if (e->answer) TRI_TRY(bring_answer(e));
-  if (!tri_group_is_sampler(e->group)) return TRI_OK;
-  e->result.step = plan.h.step;
-  e->result.lane = plan.h.lane;
-  e->result.num_tokens = (uint32_t)e->batch->num_draws;
-  if (e->batch->num_draws) TRI_TRY(draw(e, logits));
-  for (int i = 0; i < e->batch->num_draws; i++) {
-    e->result.tokens[i] = (tri_step_token){e->batch->draws[i].slot, e->samples[i]};
-    tri_slot_push(e->slots, e->batch->draws[i].slot, e->samples[i].token);
-  }
-  *result = &e->result;
-cleanup:
-  return st;
 }
 
 uint64_t tri_engine_hash(const tri_engine *e) {

@@ -29,6 +29,17 @@ typedef struct tri_engine_config {
   tri_observer observer;
 } tri_engine_config;
 
+enum { TRI_ENGINE_DEPTH = 2 };
+
+/* What a step that was begun leaves for its end. */
+typedef struct tri_engine_step_state {
+  uint64_t step;
+  uint32_t lane;
+  int num_draws;
+  tri_draw *draws;            /* [max_num_seqs] */
+  tri_sample_result *samples; /* [max_num_seqs], where the backend's downloads reach it */
+} tri_engine_step_state;
+
 typedef struct tri_engine {
   tri_model_config model;
   tri_shard shard;
@@ -44,6 +55,11 @@ typedef struct tri_engine {
   tri_forward *forward;
   tri_source *source; /* NULL but for encoder-decoders */
   tri_progress progress;
+  int depth;                                     /* steps that may be begun and not ended */
+  tri_engine_step_state steps[TRI_ENGINE_DEPTH]; /* the oldest of those under way is `first` */
+  int first, num_steps;
+  tri_wait_policy wait_policy; /* for who waits for a step: never asleep, as the next one may wait for that */
+  uint32_t *drawn;             /* [max_num_seqs] the last step's draws in the backend's memory; NULL where depth is 1 */
   tri_step_result result;
   tri_encoded encoded; /* of the last step of an encoder, on the sampling rank */
   /* arguments of the sampler, [max_num_seqs] */
@@ -52,7 +68,6 @@ typedef struct tri_engine {
   const uint32_t **history;
   int *num_prompt, *num_history;
   uint64_t *counters;
-  tri_sample_result *samples;
   float *draw_logits; /* gathered rows where not every row of logits is drawn from; the backend's memory */
   size_t draw_bytes;
   float *answer; /* an encoder's, on the host, where the backend's memory is elsewhere */
@@ -64,8 +79,14 @@ tri_status tri_engine_create(const tri_engine_config *config, tri_backend *backe
                              tri_error *err);
 void tri_engine_destroy(tri_engine *e); /* NULL is fine */
 
-/* Executes this rank's share of a plan. On the sampling rank *result points to what was drawn (until the next step);
- * elsewhere it is NULL. */
+/* Sets this rank's share of a plan going. Where the backend works by itself, `depth` steps may be under way, so that
+ * the device goes from one to the next without waiting for the host (ids that the host has yet to see go from step to
+ * step on the device); the caller sees to it that no more are. */
+tri_status tri_engine_begin(tri_engine *e, const void *plan, size_t bytes);
+/* TRI_OK: the oldest step under way has ended. On the sampling rank *result points to what was drawn (until the next
+ * poll); elsewhere it is NULL. TRI_AGAIN: not yet. */
+tri_status tri_engine_poll(tri_engine *e, const tri_step_result **result);
+/* Both in one, with nothing else under way. */
 tri_status tri_engine_step(tri_engine *e, const void *plan, size_t bytes, const tri_step_result **result);
 
 /* A hash of what must agree between the ranks of a group and between groups that share work: config and limits. */

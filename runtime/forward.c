@@ -445,7 +445,6 @@ tri_status tri_forward_run(tri_forward *f, const tri_batch_builder *builder, int
   TRI_TRY(recordable ? run_recorded(f, b, lane, x) : run_stage(f, b, lane, x, encoded));
   if (!f->cfg.shard.last_stage) TRI_TRY(send_hidden(f, lane, x));
   *logits = logits_of(f, wanted);
-  st = be->ops.stream_sync(be, NULL);
 cleanup:
   atomic_store_explicit(&f->cfg.progress->block, TRI_BLOCK_IDLE, memory_order_relaxed);
   return st;

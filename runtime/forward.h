@@ -45,6 +45,7 @@ typedef struct tri_forward_config {
   tri_kv_cache *kv;
   tri_group *group;
   tri_comm *tensor, *stages; /* for activations: of the tensor group, and of all ranks */
+  const uint32_t *drawn;     /* [max_num_seqs] what the step before drew, in the backend's memory; may be NULL */
   bool int8_activations;     /* of every linear layer and expert whose weights are int8 */
   tri_progress *progress;
   tri_observer observer;
@@ -53,9 +54,9 @@ typedef struct tri_forward_config {
 tri_status tri_forward_create(const tri_forward_config *config, tri_forward **out, tri_error *err);
 void tri_forward_destroy(tri_forward *f); /* NULL is fine */
 
-/* Runs this rank's share of one step; an encoder that feeds a decoder takes the builder's sources. On the sampling rank
- * *logits is [num_logits, vocab_size] afterwards; elsewhere its data is NULL, as for an encoder, whose results are in
- * *encoded. Allocates nothing. */
+/* Launches this rank's share of one step; an encoder that feeds a decoder takes the builder's sources. On the sampling
+ * rank *logits is [num_logits, vocab_size] afterwards; elsewhere its data is NULL, as for an encoder, whose results are
+ * in *encoded. Allocates nothing. */
 tri_status tri_forward_run(tri_forward *f, const tri_batch_builder *b, int lane, tri_mat *logits, tri_encoded *encoded);
 
 /* The builder's copies of pages. tri_forward_run makes them itself where the step encodes no sources: those are to be

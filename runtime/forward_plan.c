@@ -34,6 +34,7 @@ tri_embed_args tri_embed_of(const tri_forward *f, const tri_batch *b, int lane) 
   const tri_model_config *c = f->cfg.model;
   return (tri_embed_args){
       .ids = b->token_ids,
+      .drawn = f->cfg.drawn,
       .positions = b->positions,
       .table = w->global[TRI_W_EMBED],
       .first_id = (uint32_t)f->cfg.shard.vocab.first,

@@ -31,7 +31,7 @@ enum {
   TRI_SEQ_SAMPLE = 2,         /* draw after the last token */
   TRI_SEQ_PARAMS = 4,         /* sampling parameters follow */
   TRI_SEQ_ALL_LOGITS = 8,     /* logits of every token, for observers */
-  TRI_SEQ_TOKEN_IN_SLOT = 16, /* DECODE: the rank that embeds knows the token already */
+  TRI_SEQ_TOKEN_IN_SLOT = 16, /* DECODE: the token is the slot's last draw, which the plan's writer may not know yet */
   TRI_SEQ_BAN = 32,           /* the slot's banned ids may not come */
 };
 

@@ -107,7 +107,8 @@ static bool has_room(const tri_plan_writer *plan, const tri_job *j, int live) {
 void tri_search_decode(tri_sched *s, tri_plan_writer *plan, tri_job *j, int *budget) {
   tri_search *x = j->search;
   int live = x->beams->num_live, first;
-  if (tri_job_under_way(j) || tri_search_in_prompt(&j->seqs[0]) || *budget < live || !has_room(plan, j, live)) return;
+  if (tri_job_under_way(s, j) || tri_search_in_prompt(&j->seqs[0]) || *budget < live || !has_room(plan, j, live))
+    return;
   int need = missing_pages(s, j);
   while (s->pool.num_free < need)
     if (!tri_sched_preempt_one(s, &j->seqs[0])) return;
@@ -173,7 +174,7 @@ bool tri_search_deliver(tri_sched *s, tri_job *j, tri_outbox *out) {
 }
 
 bool tri_search_end(tri_sched *s, tri_job *j, tri_outbox *out) {
-  if (tri_job_under_way(j)) return true; /* the next call sees to it */
+  if (tri_job_under_way(s, j)) return true; /* the next call sees to it */
   release(s, j, TRI_SEQ_ENDED);
   while (j->num_open) {
     if (out->num == out->cap) return false;

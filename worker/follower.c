@@ -22,18 +22,42 @@ static tri_status send_result(struct follower *f, const tri_step_result *r) {
   return c->ops->isend(c, f->results[r->lane], n, 0, TRI_TAG_RESULT, &f->sends[r->lane], NULL);
 }
 
-static tri_status run_one(struct follower *f, bool *stop) {
+/* Sees to the oldest step under way, if it has ended, and waits for that where the engine takes no more. */
+static tri_status end_step(struct follower *f) {
+  tri_engine *e = f->w->engine;
+  const tri_step_result *result;
+  tri_wait wait = tri_wait_begin(&e->wait_policy, TRI_NEVER);
+  tri_status st;
+  if (!e->num_steps) return TRI_OK;
+  while ((st = tri_engine_poll(e, &result)) == TRI_AGAIN && e->num_steps == e->depth)
+    if ((st = tri_wait_pause(&wait)) != TRI_OK) return st;
+  if (st == TRI_AGAIN) return TRI_OK;
+  return st == TRI_OK && result ? send_result(f, result) : st;
+}
+
+/* Steps that are under way end meanwhile. */
+static tri_status receive_plan(struct follower *f, size_t *len) {
   tri_worker *w = f->w;
   tri_comm *c = w->group.world;
-  const tri_step_result *result;
-  size_t len;
   tri_status st;
   tri_wait wait = tri_wait_begin(&c->policy, TRI_NEVER); /* idle until the leader has work; the lease ends it */
-  atomic_store_explicit(&w->busy, false, memory_order_relaxed);
-  while ((st = c->ops->try_recv(c, f->plan, f->plan_cap, 0, TRI_TAG_PLAN, &len)) == TRI_AGAIN) {
-    tri_worker_measure(w);
-    if ((st = tri_wait_pause(&wait)) != TRI_OK) return st;
+  while ((st = c->ops->try_recv(c, f->plan, f->plan_cap, 0, TRI_TAG_PLAN, len)) == TRI_AGAIN) {
+    TRI_TRY(end_step(f));
+    if (!w->engine->num_steps) {
+      atomic_store_explicit(&w->busy, false, memory_order_relaxed);
+      tri_worker_measure(w);
+    }
+    if (w->engine->num_steps) wait = tri_wait_begin(&c->policy, TRI_NEVER);
+    TRI_TRY(tri_wait_pause(&wait));
   }
+cleanup:
+  return st;
+}
+
+static tri_status run_one(struct follower *f, bool *stop) {
+  tri_worker *w = f->w;
+  size_t len;
+  tri_status st = receive_plan(f, &len);
   if (st != TRI_OK) return st;
   atomic_store_explicit(&w->busy, true, memory_order_relaxed);
   tri_plan_view view;
@@ -41,8 +65,8 @@ static tri_status run_one(struct follower *f, bool *stop) {
   if (st != TRI_OK) return st;
   *stop = view.h.stop != 0;
   if (*stop) return TRI_OK;
-  st = tri_engine_step(w->engine, f->plan, len, &result);
-  return st == TRI_OK && result ? send_result(f, result) : st;
+  st = tri_engine_begin(w->engine, f->plan, len);
+  return st == TRI_OK ? end_step(f) : st;
 }
 
 tri_status tri_follower_run(tri_worker *w, tri_error *err) {

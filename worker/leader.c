@@ -29,8 +29,10 @@ static tri_status create(struct leader *ld, tri_error *err) {
   tri_worker *w = ld->w;
   const tri_limits *l = &w->engine->limits;
   tri_status st;
-  tri_sched_config sc = {
-      .limits = *l, .num_lanes = w->engine->num_lanes, .by_priority = w->opts.scheduling_policy == 1};
+  tri_sched_config sc = {.limits = *l,
+                         .num_lanes = w->engine->num_lanes,
+                         .depth = w->engine->depth,
+                         .by_priority = w->opts.scheduling_policy == 1};
   TRI_TRY(tri_sched_create(&sc, &ld->sched));
   TRI_TRY(tri_plan_writer_create(tri_plan_entries(l->max_num_seqs), (size_t)l->max_num_batched_tokens,
                                  tri_plan_pages(l->max_num_seqs, l->max_num_batched_tokens, l->block_size),
@@ -151,15 +153,28 @@ static tri_status start_lane(struct leader *ld, int lane, bool *worked) {
   tri_worker *w = ld->w;
   const void *plan;
   size_t len;
-  const tri_step_result *result;
   int64_t t = tri_thread_cpu_ns();
   if (tri_sched_lane_busy(ld->sched, lane) || !tri_sched_compose(ld->sched, lane, ld->writer)) return TRI_OK;
   tri_status st = send_plan(ld, lane, &plan, &len);
   count_time(w, t);
-  if (st == TRI_OK) st = tri_engine_step(w->engine, plan, len, &result);
-  if (st == TRI_OK && result) st = absorb_own(ld, lane, result);
+  if (st == TRI_OK) st = tri_engine_begin(w->engine, plan, len);
   *worked = true;
   return st;
+}
+
+/* The end of this rank's own oldest step. Its engine takes as many as the lane may have under way, so that with more
+ * lanes than one this waits. */
+static tri_status end_step(struct leader *ld, int lane, bool *worked) {
+  tri_engine *e = ld->w->engine;
+  const tri_step_result *result;
+  tri_wait wait = tri_wait_begin(&e->wait_policy, TRI_NEVER);
+  tri_status st;
+  if (!e->num_steps) return TRI_OK;
+  while ((st = tri_engine_poll(e, &result)) == TRI_AGAIN && e->num_lanes > 1)
+    if ((st = tri_wait_pause(&wait)) != TRI_OK) return st;
+  if (st == TRI_AGAIN) return TRI_OK;
+  *worked = true;
+  return st == TRI_OK && result ? absorb_own(ld, lane, result) : st;
 }
 
 /* A result from the sampling rank, if one has come. */
@@ -205,6 +220,7 @@ static tri_status serve(struct leader *ld) {
     if (ld->out->num) st = flush(ld);
     for (int lane = 0; st == TRI_OK && lane < w->engine->num_lanes; lane++) {
       st = start_lane(ld, lane, &worked);
+      if (st == TRI_OK) st = end_step(ld, lane, &worked);
       if (st == TRI_OK) st = poll_result(ld, &worked);
     }
     publish(ld);
@@ -212,7 +228,7 @@ static tri_status serve(struct leader *ld) {
     if (worked) {
       idle = false;
       atomic_store_explicit(&w->measure, false, memory_order_relaxed); /* asked for in vain: work has come */
-      wait = tri_wait_begin(policy, TRI_NEVER);
+      wait = tri_wait_begin(w->engine->num_steps ? &w->engine->wait_policy : policy, TRI_NEVER);
       continue;
     }
     if (tri_sched_has_work(ld->sched)) {

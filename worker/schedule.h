@@ -12,7 +12,9 @@ typedef struct tri_seq_list {
 
 typedef struct tri_sched_lane {
   tri_seq_list running; /* oldest first */
-  bool busy;
+  int under_way;        /* steps */
+  uint64_t done;        /* the last step whose result has come back */
+  int num_tied;         /* running sequences whose next step needs to know the last one's draws */
 } tri_sched_lane;
 
 struct tri_sched {
@@ -34,16 +36,26 @@ static inline int tri_sched_pages_for(const tri_sched *s, int tokens) {
 /* Its source has yet to be encoded, or to be encoded again. */
 static inline bool tri_seq_needs_source(const tri_sequence *q) { return q->job->num_source && !q->num_source_pages; }
 
-static inline bool tri_job_under_way(const tri_job *j) {
+/* A step with it is under way, or being composed. */
+static inline bool tri_seq_in_flight(const tri_sched *s, const tri_sequence *q) {
+  return q->state == TRI_SEQ_RUNNING && q->last_step > s->lanes[q->lane].done;
+}
+
+static inline bool tri_job_under_way(const tri_sched *s, const tri_job *j) {
   for (int i = 0; i < j->num_seqs; i++)
-    if (j->seqs[i].in_flight) return true;
+    if (tri_seq_in_flight(s, &j->seqs[i])) return true;
   return false;
 }
 
-/* May be preempted: no step with it is under way. */
-static inline bool tri_seq_is_idle(const tri_sequence *q) {
-  return q->job->search ? !tri_job_under_way(q->job) : !q->in_flight;
+/* May be preempted: it is in no step under way, or, where steps run one behind the other, not in the one that is being
+ * composed. */
+static inline bool tri_seq_is_idle(const tri_sched *s, const tri_sequence *q) {
+  if (q->job->search) return !tri_job_under_way(s, q->job);
+  return s->cfg.depth > 1 ? q->last_step != s->step : !tri_seq_in_flight(s, q);
 }
+
+/* Tokens known and pending. */
+static inline int tri_seq_length(const tri_sequence *q) { return q->num_tokens + q->num_pending; }
 
 /* How many slots it takes to let q in: a search takes all of its own at once. */
 static inline int tri_seq_slots(const tri_sequence *q) { return q->job->search ? q->job->num_seqs : 1; }

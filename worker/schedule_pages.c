@@ -31,13 +31,22 @@ void tri_seq_list_insert(const tri_sched *s, tri_seq_list *l, tri_sequence *q) {
 
 /* ---- slots ---- */
 
+/* The sampler's penalties look at all tokens before, and a search chooses among them. */
+static bool is_tied(const tri_job *j) {
+  const tri_sample_params *p = &j->params;
+  return j->search || p->repetition_penalty != 1 || p->presence_penalty != 0 || p->frequency_penalty != 0;
+}
+
 void tri_sched_leave_lane(tri_sched *s, tri_sequence *q) {
-  tri_seq_list_remove(&s->lanes[q->lane].running, q);
+  tri_sched_lane *lane = &s->lanes[q->lane];
+  tri_seq_list_remove(&lane->running, q);
+  lane->num_tied -= is_tied(q->job);
   s->slot_owner[q->slot] = NULL;
   s->num_running--;
   tri_sched_drop_pages(s, q);
   tri_sched_drop_source(s, q);
   q->slot = q->lane = -1;
+  q->num_pending = 0;
 }
 
 void tri_sched_enter_lane(tri_sched *s, tri_sequence *q, int lane, int slot) {
@@ -45,6 +54,9 @@ void tri_sched_enter_lane(tri_sched *s, tri_sequence *q, int lane, int slot) {
   q->lane = lane;
   q->slot = slot;
   q->fresh = true;
+  q->since = s->step;
+  q->last_step = 0;
+  s->lanes[lane].num_tied += is_tied(q->job);
   s->slot_owner[slot] = q;
   s->num_running++;
   tri_seq_list_insert(s, &s->lanes[lane].running, q);
@@ -90,7 +102,7 @@ tri_sequence *tri_sched_last_idle(const tri_sched *s, const tri_sequence *q) {
   tri_sequence *last = NULL;
   for (int l = 0; l < s->cfg.num_lanes; l++)
     for (tri_sequence *v = s->lanes[l].running.tail; v; v = v->prev) {
-      if (!tri_seq_is_idle(v) || !(v->num_pages + v->num_source_pages) || !tri_seq_before(s, q, v)) continue;
+      if (!tri_seq_is_idle(s, v) || !(v->num_pages + v->num_source_pages) || !tri_seq_before(s, q, v)) continue;
       if (v->job->search && v->job == q->job) continue;
       if (!last || tri_seq_before(s, last, v)) last = v;
       break; /* a lane's list is in order */

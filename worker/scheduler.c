@@ -7,6 +7,7 @@ tri_status tri_sched_create(const tri_sched_config *config, tri_sched **out) {
   tri_sched *s = tri_calloc(1, sizeof *s);
   if (!s) return TRI_NO_MEMORY;
   s->cfg = *config;
+  if (!s->cfg.depth) s->cfg.depth = 1;
   s->lanes = tri_calloc((size_t)config->num_lanes, sizeof *s->lanes);
   s->slot_owner = tri_calloc((size_t)config->limits.max_num_seqs, sizeof *s->slot_owner);
   if (!s->lanes || !s->slot_owner || tri_block_pool_init(&s->pool, config->limits.num_pages) != TRI_OK) {
@@ -36,7 +37,7 @@ void tri_sched_destroy(tri_sched *s) {
 /* ---- composing ---- */
 
 static bool is_decoding(const tri_sequence *q) {
-  return q->num_computed == q->num_tokens - 1 && q->num_tokens > q->job->num_prompt && !q->fresh;
+  return q->num_computed == tri_seq_length(q) - 1 && tri_seq_length(q) > q->job->num_prompt && !q->fresh;
 }
 
 /* Whether other choices wait for what the first one computes. */
@@ -64,14 +65,15 @@ void tri_sched_emit(tri_plan_writer *plan, tri_sequence *q, int n, int first_pag
   const tri_job *j = q->job;
   tri_sample_params params = j->params;
   params.seed = choice_seed(j, q->choice);
-  bool last = q->num_computed + n == q->num_tokens, decode = is_decoding(q);
-  int generated = q->num_tokens - j->num_prompt;
+  bool last = q->num_computed + n == tri_seq_length(q), decode = is_decoding(q);
+  bool unknown = q->num_computed == q->num_tokens;
+  int generated = tri_seq_length(q) - j->num_prompt;
   tri_plan_seq e = {
       .slot = (uint32_t)q->slot,
       .kind = decode ? TRI_SEQ_DECODE : TRI_SEQ_CHUNK,
       .flags = whole ? TRI_SEQ_FIRST
                      : (uint8_t)((q->fresh ? TRI_SEQ_FIRST | TRI_SEQ_PARAMS : 0) | (last ? TRI_SEQ_SAMPLE : 0) |
-                                 (generated < j->min_tokens ? TRI_SEQ_BAN : 0)),
+                                 (unknown ? TRI_SEQ_TOKEN_IN_SLOT : 0) | (generated < j->min_tokens ? TRI_SEQ_BAN : 0)),
       .num_tokens = (uint32_t)n,
       .start = (uint32_t)q->num_computed,
       .first_page = (uint32_t)first_page,
@@ -82,8 +84,9 @@ void tri_sched_emit(tri_plan_writer *plan, tri_sequence *q, int n, int first_pag
   };
   tri_plan_add(plan, &e, q->tokens + q->num_computed, q->pages + first_page, &params, (uint32_t)j->num_prompt);
   q->fresh = false;
-  q->in_flight = true;
+  q->last_step = plan->h.step;
   q->num_computed += n;
+  q->num_pending += last && !whole;
 }
 
 static void emit_source(tri_plan_writer *plan, const tri_sequence *q) {
@@ -147,11 +150,17 @@ static bool schedule(tri_sched *s, tri_plan_writer *plan, tri_sequence *q, int n
   return true;
 }
 
+/* Has a token to be fed in this step, whether that is known or still to be drawn. */
+static bool goes_on(const tri_sched *s, const tri_sequence *q) {
+  const tri_job *j = q->job;
+  return is_decoding(q) && q->last_step != s->step && !j->aborted && tri_seq_length(q) - j->num_prompt < j->max_tokens;
+}
+
 static void run_decodes(tri_sched *s, tri_plan_writer *plan, tri_sched_lane *lane, int *budget) {
   for (tri_sequence *q = lane->running.head, *next; q && *budget > 0; q = next) {
     if (q->job->search) {
       if (!q->choice) tri_search_decode(s, plan, q->job, budget); /* for all beams */
-    } else if (is_decoding(q) && !q->in_flight) {
+    } else if (goes_on(s, q)) {
       schedule(s, plan, q, 1, true, budget);
     }
     next = q->next; /* after schedule: it may have preempted what followed */
@@ -160,7 +169,8 @@ static void run_decodes(tri_sched *s, tri_plan_writer *plan, tri_sched_lane *lan
 
 static void run_prompts(tri_sched *s, tri_plan_writer *plan, tri_sched_lane *lane, int *budget) {
   for (tri_sequence *q = lane->running.head, *next; q && *budget > 0; q = next) {
-    if ((q->job->search ? tri_search_in_prompt(q) : !is_decoding(q)) && !q->in_flight) {
+    bool in_prompt = q->job->search ? tri_search_in_prompt(q) : !is_decoding(q);
+    if (in_prompt && q->last_step != s->step && !q->job->aborted) {
       if (waits_to_fork(q) && !remaining(q)) fork_choices(s, plan, q);
       int n = fitting(q, *budget);
       if (n > 0) schedule(s, plan, q, n, true, budget);
@@ -191,7 +201,7 @@ static void make_way(tri_sched *s) {
   int victims = 0, pages = 0;
   for (int l = 0; l < s->cfg.num_lanes; l++)
     for (const tri_sequence *v = s->lanes[l].running.tail; v && v->job->priority > q->job->priority; v = v->prev)
-      if (tri_seq_is_idle(v)) victims++, pages += v->num_pages + v->num_source_pages;
+      if (tri_seq_is_idle(s, v)) victims++, pages += v->num_pages + v->num_source_pages;
   if (victims + tri_sched_num_free(s) < tri_seq_slots(q) || !finds_pages(s, q, pages)) return;
   while (tri_sched_num_free(s) < tri_seq_slots(q) || !finds_pages(s, q, 0)) {
     tri_sequence *last = tri_sched_last_idle(s, q);
@@ -222,6 +232,7 @@ static void admit(tri_sched *s, tri_plan_writer *plan, int lane, int *budget) {
 bool tri_sched_compose(tri_sched *s, int lane_index, tri_plan_writer *plan) {
   tri_sched_lane *lane = &s->lanes[lane_index];
   if (!lane->running.count && !s->waiting.count) return false;
+  if (lane->under_way && lane->num_tied) return false;
   int budget = s->cfg.limits.max_num_batched_tokens;
   tri_plan_begin(plan, (uint32_t)lane_index, ++s->step);
   make_way(s);
@@ -229,7 +240,7 @@ bool tri_sched_compose(tri_sched *s, int lane_index, tri_plan_writer *plan) {
   run_prompts(s, plan, lane, &budget);
   admit(s, plan, lane_index, &budget);
   if (!plan->h.num_seqs && !plan->h.num_copies) return false;
-  lane->busy = true;
+  lane->under_way++;
   return true;
 }
 
@@ -278,13 +289,15 @@ static void take_token(tri_sched *s, tri_sequence *q, const tri_sample_result *r
 
 void tri_sched_absorb(tri_sched *s, int lane_index, const tri_step_result *result, tri_outbox *out) {
   tri_sched_lane *lane = &s->lanes[lane_index];
-  lane->busy = false;
-  out->step = result->step;
-  for (tri_sequence *q = lane->running.head; q; q = q->next) q->in_flight = false;
+  lane->under_way--;
+  lane->done = out->step = result->step;
   for (uint32_t i = 0; i < result->num_tokens; i++) {
     tri_sequence *q =
         result->tokens[i].slot < (uint32_t)s->cfg.limits.max_num_seqs ? s->slot_owner[result->tokens[i].slot] : NULL;
-    if (!q || q->job->aborted) continue;
+    /* A step may have been composed before its slot went to another sequence. */
+    if (!q || q->since > result->step) continue;
+    q->num_pending--;
+    if (q->job->aborted) continue;
     if (q->job->search)
       tri_search_take(s, q, &result->tokens[i].sample);
     else if (out->num < out->cap)
@@ -310,19 +323,19 @@ tri_status tri_sched_absorb_encoded(tri_sched *s, int lane_index, const tri_enco
                                     tri_outbox *out) {
   tri_sched_lane *lane = &s->lanes[lane_index];
   int row = 0;
-  lane->busy = false;
+  lane->under_way--;
   out->step = r->step;
   for (tri_sequence *q = lane->running.head, *next; q; q = next) {
     next = q->next;
-    if (!q->in_flight) continue;
+    if (!tri_seq_in_flight(s, q)) continue;
     int rows = by_token ? q->num_tokens : 1;
     size_t n = (size_t)rows * (size_t)r->values.cols;
-    q->in_flight = false;
     if (rows > r->values.rows - row || out->num_results == out->max_results || n > out->max_values - out->num_values)
       return TRI_CORRUPT;
     if (!q->job->aborted) take_rows(s, q, &r->values, row, rows, out);
     row += rows;
   }
+  lane->done = r->step;
   return row == r->values.rows ? TRI_OK : TRI_CORRUPT;
 }
 
@@ -331,7 +344,7 @@ static bool end_job(tri_sched *s, tri_job *j, tri_outbox *out) {
   if (j->search) return tri_search_end(s, j, out);
   for (int i = 0; i < j->num_choices; i++) {
     tri_sequence *q = &j->seqs[i];
-    if (q->state == TRI_SEQ_ENDED || q->in_flight) continue;
+    if (q->state == TRI_SEQ_ENDED || tri_seq_in_flight(s, q)) continue;
     if (out->num == out->cap) return false;
     tri_group_token *t = next_entry(out, q);
     t->flags = TRI_TOKEN_LAST | TRI_TOKEN_NONE;
@@ -378,7 +391,7 @@ tri_job *tri_sched_retired(tri_sched *s) {
 }
 
 bool tri_sched_has_work(const tri_sched *s) { return s->jobs != NULL; }
-bool tri_sched_lane_busy(const tri_sched *s, int lane) { return s->lanes[lane].busy; }
+bool tri_sched_lane_busy(const tri_sched *s, int lane) { return s->lanes[lane].under_way >= s->cfg.depth; }
 
 tri_sched_stats tri_sched_get_stats(const tri_sched *s) {
   return (tri_sched_stats){

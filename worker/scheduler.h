@@ -11,6 +11,11 @@
  * With encoder-decoders (tri_limits.has_source) a job's prompt is its source: it is encoded whole in the step in which
  * the first tokens of the answer are computed, and has pages of its own for as long as the answer grows.
  *
+ * With a depth of 2 a lane's next step is composed before the tokens of the one under way are known: a sequence whose
+ * draw is pending goes on with whatever it draws (TRI_SEQ_TOKEN_IN_SLOT). Should that end the sequence, what the next
+ * step does for it is for nothing and its draw is dropped; its slot and pages may be given away at once, as steps run
+ * one behind the other. Only what the sampler or a search must know of the drawn tokens keeps a lane's steps apart.
+ *
  * A job with a beam search has a sequence for each beam (beam_schedule.c); its answers go out when the search is done.
  *
  * No threads, clocks or sockets here: the caller passes the time. Nothing allocates but tri_job_create. */
@@ -36,11 +41,13 @@ typedef struct tri_sequence {
   uint32_t choice;
   tri_seq_state state;
   int slot, lane;
-  bool in_flight;   /* in a step whose result has not come back */
-  bool fresh;       /* the slot has not heard of this sequence yet */
-  int num_tokens;   /* prompt and generated so far */
-  int num_computed; /* tokens with K and V in the cache, the step under way included */
-  uint32_t *tokens; /* [capacity] */
+  bool fresh;         /* the slot has not heard of this sequence yet */
+  uint64_t since;     /* the step from which on the slot is its own */
+  uint64_t last_step; /* with it since then; 0: none */
+  int num_tokens;     /* prompt and generated so far */
+  int num_pending;    /* draws for it in steps whose results have not come back */
+  int num_computed;   /* tokens with K and V in the cache, the step under way included */
+  uint32_t *tokens;   /* [capacity] */
   int32_t *pages;
   int num_pages;
   int32_t *source_pages; /* of an encoder-decoder */
@@ -80,6 +87,7 @@ struct tri_job {
 typedef struct tri_sched_config {
   tri_limits limits;
   int num_lanes;
+  int depth;        /* steps of a lane that may be under way at a time: 0 or 1, or 2 where each runs behind the last */
   bool by_priority; /* else first come, first served */
 } tri_sched_config;
 
@@ -130,7 +138,7 @@ void tri_sched_add(tri_sched *s, tri_job *job); /* takes over */
 /* False when the job is unknown (it may just have ended). */
 bool tri_sched_abort(tri_sched *s, uint64_t job_id);
 
-/* Composes the next step of a lane whose last result has been absorbed. False: nothing to do. */
+/* Composes the next step of a lane that is not busy. False: nothing to do. */
 bool tri_sched_compose(tri_sched *s, int lane, tri_plan_writer *plan);
 /* Takes in what a lane's step drew and appends the news to out. */
 void tri_sched_absorb(tri_sched *s, int lane, const tri_step_result *result, tri_outbox *out);
@@ -145,7 +153,7 @@ bool tri_sched_reap(tri_sched *s, int64_t now_ns, tri_outbox *out);
 tri_job *tri_sched_retired(tri_sched *s);
 
 bool tri_sched_has_work(const tri_sched *s);
-bool tri_sched_lane_busy(const tri_sched *s, int lane); /* a step is under way */
+bool tri_sched_lane_busy(const tri_sched *s, int lane); /* as many steps are under way as may be */
 tri_sched_stats tri_sched_get_stats(const tri_sched *s);
 
 #endif

@@ -52,7 +52,7 @@ static void embed_rows(const row_run *r, int begin, int end, int index) {
   const tri_embed_args *a = r->args;
   for (int t = begin; t < end; t++) {
     float *out = row_of(&a->out, t);
-    uint32_t row = a->ids[t] - a->first_id; /* wraps to something huge below first_id */
+    uint32_t row = tri_embed_id(a, t) - a->first_id; /* wraps to something huge below first_id */
     if (row < (uint32_t)a->table.n)
       expand_row(r->isa, out, &a->table, row, a->scale);
     else

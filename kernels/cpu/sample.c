@@ -237,6 +237,7 @@ static void sample_thread(void *ctx, int index, int count) {
     memset(result, 0, sizeof *result);
     result->token = draw(isa, p, logits, (int)vocab, a->counter[i], &s);
     if (p->num_logprobs >= 0) report_logprobs(isa, p, (int)vocab, &s, result);
+    if (a->drawn) a->drawn[i] = result->token;
   }
 }
 

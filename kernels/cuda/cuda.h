@@ -11,10 +11,13 @@
 extern "C" {
 #endif
 
-/* A batch's arrays, side by side in pinned memory and on the device. */
+/* A batch's arrays, side by side in pinned memory and on the device. There the stream keeps steps apart; in pinned
+ * memory two take turns, as the copy of one may not have begun when the next one's is made ready. */
 typedef struct tri_cuda_bound {
-  char *host, *device;
+  char *host[2], *device;
+  cudaEvent_t sent[2];
   size_t bytes;
+  int turn;
 } tri_cuda_bound;
 
 /* A recorded step, kept as long as what its ops point to stays where it is. */
@@ -25,10 +28,12 @@ typedef struct tri_cuda_graph {
 } tri_cuda_graph;
 enum { TRI_CUDA_GRAPHS = 128 };
 
-/* What the sampler works on: what goes to the device and comes back from it, pinned, and the same there. */
+/* What the sampler works on: what goes to the device, pinned, in turns as with batches, and the same and more there. */
 typedef struct tri_cuda_drawing {
-  char *host, *device;
+  char *host[2], *device;
+  cudaEvent_t sent[2];
   size_t host_bytes, device_bytes;
+  int turn;
 } tri_cuda_drawing;
 
 typedef struct tri_cuda_impl {
@@ -37,6 +42,7 @@ typedef struct tri_cuda_impl {
   void *blas, *blas_room;
   cudaError_t error; /* the first one that a launch or a copy met; told by the next stream_sync */
   char isa[32];
+  cudaEvent_t events[TRI_EVENTS];
   tri_cuda_bound bound[TRI_BOUND_BATCHES];
   tri_cuda_drawing drawing;
   tri_cuda_graph graphs[TRI_CUDA_GRAPHS];
@@ -51,6 +57,9 @@ static inline void tri_cuda_note(const tri_backend *be, cudaError_t e) {
   if (e != cudaSuccess && impl->error == cudaSuccess) impl->error = e;
 }
 
+/* device.c: pinned memory in two equal parts, and an event for each. */
+tri_status tri_cuda_pinned_alloc(char *host[2], size_t bytes);
+void tri_cuda_pinned_free(char *host[2]);
 /* graph.c */
 tri_graph_mode tri_cuda_graph_begin(tri_backend *be, uint64_t key);
 tri_status tri_cuda_graph_end(tri_backend *be);
@@ -99,11 +108,12 @@ typedef struct tri_cuda_draw_args {
   float *saved;
   int32_t *counts;
   tri_sample_result *results;
+  uint32_t *drawn; /* or NULL */
 } tri_cuda_draw_args;
 enum { TRI_CUDA_VOCAB_BITS = 21 }; /* ids that the sampler can tell apart */
 
 /* sample.c, sample.cu */
-void tri_cuda_argmax(cudaStream_t stream, const tri_mat *logits, int32_t *ids);
+void tri_cuda_argmax(cudaStream_t stream, const tri_cuda_draw_args *a);
 void tri_cuda_draw_rows(cudaStream_t stream, const tri_cuda_draw_args *a);
 tri_status tri_cuda_sample_plan(tri_backend *be, const tri_sample_args *a, tri_op_plan *plan);
 void tri_cuda_sample_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_args *a, tri_stream *stream);

@@ -53,16 +53,74 @@ static void device_copy_rows(tri_backend *be, void *to, size_t to_pitch, const v
 }
 
 /* Errors of kernels show here, once; nothing that comes after one means anything. */
-static tri_status device_sync(tri_backend *be, tri_stream *stream) {
-  (void)stream;
+static tri_status status_of(tri_backend *be) {
   tri_cuda_impl *impl = tri_cuda_of(be);
-  cudaError_t before = impl->error;
-  tri_cuda_note(be, cudaStreamSynchronize(impl->stream));
   if (impl->error == cudaSuccess) return TRI_OK;
-  if (before == cudaSuccess || !be->failure[0])
+  if (!be->failure[0])
     snprintf(be->failure, sizeof be->failure, "device %d: %s (%s)", impl->device, cudaGetErrorString(impl->error),
              cudaGetErrorName(impl->error));
   return TRI_DEVICE_LOST;
+}
+
+static tri_status device_sync(tri_backend *be, tri_stream *stream) {
+  (void)stream;
+  tri_cuda_note(be, cudaStreamSynchronize(tri_cuda_of(be)->stream));
+  return status_of(be);
+}
+
+static void device_event_record(tri_backend *be, int number) {
+  tri_cuda_impl *impl = tri_cuda_of(be);
+  tri_cuda_note(be, cudaEventRecord(impl->events[number], impl->stream));
+}
+
+static tri_status device_event_query(tri_backend *be, int number) {
+  cudaError_t e = cudaEventQuery(tri_cuda_of(be)->events[number]);
+  if (e == cudaErrorNotReady) {
+    cudaGetLastError(); /* it is no error */
+    return TRI_AGAIN;
+  }
+  tri_cuda_note(be, e);
+  return status_of(be);
+}
+
+/* ---- pinned memory ---- */
+
+static tri_status device_host_alloc(tri_backend *be, size_t bytes, void **out) {
+  (void)be;
+  if (cudaMallocHost(out, bytes ? bytes : 1) == cudaSuccess) {
+    memset(*out, 0, bytes);
+    return TRI_OK;
+  }
+  cudaGetLastError(); /* it does not stick */
+  *out = NULL;
+  return TRI_NO_MEMORY;
+}
+
+static void device_host_free(tri_backend *be, void *p) {
+  if (p) tri_cuda_note(be, cudaFreeHost(p));
+}
+
+tri_status tri_cuda_pinned_alloc(char *host[2], size_t bytes) {
+  void *p;
+  tri_status st = bytes > SIZE_MAX / 2 ? TRI_OVERFLOW : device_host_alloc(NULL, 2 * bytes, &p);
+  if (st == TRI_OK) host[0] = p, host[1] = host[0] + bytes;
+  return st;
+}
+
+void tri_cuda_pinned_free(char *host[2]) {
+  if (host[0]) cudaFreeHost(host[0]);
+  host[0] = host[1] = NULL;
+}
+
+static cudaError_t make_events(cudaEvent_t *events, int n) {
+  cudaError_t e = cudaSuccess;
+  for (int i = 0; i < n && e == cudaSuccess; i++) e = cudaEventCreateWithFlags(&events[i], cudaEventDisableTiming);
+  return e;
+}
+
+static void free_events(cudaEvent_t *events, int n) {
+  for (int i = 0; i < n; i++)
+    if (events[i]) cudaEventDestroy(events[i]);
 }
 
 /* ---- batches ---- */
@@ -72,17 +130,18 @@ static tri_status bound_grow(tri_backend *be, tri_cuda_bound *b, size_t bytes) {
   tri_status st = device_sync(be, NULL);
   if (st != TRI_OK) return st;
   tri_cuda_graphs_drop(be);
-  if (b->host) cudaFreeHost(b->host);
+  tri_cuda_pinned_free(b->host);
   device_free(be, TRI_MEM_STAGING, b->device, b->bytes);
-  *b = (tri_cuda_bound){0};
+  b->device = NULL;
+  b->bytes = 0;
   bytes *= 2;
-  if (cudaMallocHost((void **)&b->host, bytes) != cudaSuccess) return TRI_NO_MEMORY;
-  st = device_alloc(be, TRI_MEM_STAGING, bytes, (void **)&b->device);
+  st = tri_cuda_pinned_alloc(b->host, bytes);
+  if (st == TRI_OK) st = device_alloc(be, TRI_MEM_STAGING, bytes, (void **)&b->device);
   if (st == TRI_OK) b->bytes = bytes;
   return st;
 }
 
-/* One copy for all arrays: a step's transfers cost by their number. */
+/* One copy for all arrays: a step's transfers cost by their number. Waits only where the host is two steps ahead. */
 static tri_status device_bind_batch(tri_backend *be, int number, const tri_batch *host, tri_batch *out) {
   tri_cuda_impl *impl = tri_cuda_of(be);
   tri_cuda_bound *b = &impl->bound[number];
@@ -106,13 +165,16 @@ static tri_status device_bind_batch(tri_backend *be, int number, const tri_batch
   for (int i = 0; i < NUM; i++) at += (arrays[i].bytes + ALIGN - 1) / ALIGN * ALIGN;
   tri_status st = bound_grow(be, b, at);
   if (st != TRI_OK) return st;
+  char *staging = b->host[b->turn ^= 1];
+  tri_cuda_note(be, cudaEventSynchronize(b->sent[b->turn]));
   at = 0;
   for (int i = 0; i < NUM; i++) {
-    if (arrays[i].bytes) memcpy(b->host + at, *arrays[i].to, arrays[i].bytes);
+    if (arrays[i].bytes) memcpy(staging + at, *arrays[i].to, arrays[i].bytes);
     *arrays[i].to = b->device + at;
     at += (arrays[i].bytes + ALIGN - 1) / ALIGN * ALIGN;
   }
-  device_upload(be, b->device, b->host, at, NULL);
+  device_upload(be, b->device, staging, at, NULL);
+  tri_cuda_note(be, cudaEventRecord(b->sent[b->turn], impl->stream));
   return TRI_OK;
 }
 
@@ -130,6 +192,13 @@ static tri_status device_reserve(tri_backend *be, size_t workspace) {
 }
 
 static void close_device(tri_cuda_impl *impl) {
+  for (int i = 0; i < TRI_BOUND_BATCHES; i++) {
+    tri_cuda_pinned_free(impl->bound[i].host);
+    free_events(impl->bound[i].sent, 2);
+  }
+  tri_cuda_pinned_free(impl->drawing.host);
+  free_events(impl->drawing.sent, 2);
+  free_events(impl->events, TRI_EVENTS);
   tri_cuda_blas_close(impl);
   if (impl->stream) cudaStreamDestroy(impl->stream);
   tri_free(impl);
@@ -140,12 +209,9 @@ static void device_destroy(tri_backend *be) {
   if (impl->stream) cudaStreamSynchronize(impl->stream);
   tri_cuda_graphs_drop(be);
   device_free(be, TRI_MEM_STAGING, be->workspace, be->workspace_bytes);
-  for (int i = 0; i < TRI_BOUND_BATCHES; i++) {
+  for (int i = 0; i < TRI_BOUND_BATCHES; i++)
     device_free(be, TRI_MEM_STAGING, impl->bound[i].device, impl->bound[i].bytes);
-    if (impl->bound[i].host) cudaFreeHost(impl->bound[i].host);
-  }
   device_free(be, TRI_MEM_STAGING, impl->drawing.device, impl->drawing.device_bytes);
-  if (impl->drawing.host) cudaFreeHost(impl->drawing.host);
   close_device(impl);
   be->impl = NULL;
 }
@@ -182,6 +248,9 @@ static tri_status open_device(tri_cuda_impl *impl, tri_error *err) {
   snprintf(impl->isa, sizeof impl->isa, "sm_%d%d", p.major, p.minor);
   e = cudaSetDevice(impl->device);
   if (e == cudaSuccess) e = cudaStreamCreateWithFlags(&impl->stream, cudaStreamNonBlocking);
+  if (e == cudaSuccess) e = make_events(impl->events, TRI_EVENTS);
+  if (e == cudaSuccess) e = make_events(impl->drawing.sent, 2);
+  for (int i = 0; i < TRI_BOUND_BATCHES && e == cudaSuccess; i++) e = make_events(impl->bound[i].sent, 2);
   return e == cudaSuccess ? TRI_OK : refuse(e, "cannot use the device", err);
 }
 
@@ -206,6 +275,10 @@ __attribute__((visibility("default"))) tri_status tri_backend_fill_cuda(tri_back
   be->ops.upload = device_upload;
   be->ops.download = device_download;
   be->ops.stream_sync = device_sync;
+  be->ops.host_alloc = device_host_alloc;
+  be->ops.host_free = device_host_free;
+  be->ops.event_record = device_event_record;
+  be->ops.event_query = device_event_query;
   be->ops.copy_rows = device_copy_rows;
   be->ops.comm_create = tri_comm_nccl_create;
   be->ops.graph_begin = tri_cuda_graph_begin;

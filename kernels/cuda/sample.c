@@ -21,7 +21,7 @@ static int history_of(const tri_sample_args *a, int row) {
   return has_penalties(a->params[row]) ? a->num_history[row] : 0;
 }
 
-/* Where things lie, in bytes from the beginning. The host's copy ends behind the results. */
+/* Where things lie on the device, in bytes from the beginning. The host's copy ends in front of the results. */
 typedef struct layout {
   size_t words, results, saved, counts, end;
 } layout;
@@ -49,12 +49,10 @@ static tri_status make_room(tri_backend *be, size_t on_host, size_t on_device) {
   size_t host = 2 * on_host + LEAST, device = 2 * on_device + LEAST;
   if (on_host > d->host_bytes) {
     tri_cuda_note(be, cudaStreamSynchronize(tri_cuda_of(be)->stream));
-    if (d->host) cudaFreeHost(d->host);
-    d->host = NULL, d->host_bytes = 0;
-    if (cudaMallocHost((void **)&d->host, host) != cudaSuccess) {
-      cudaGetLastError(); /* it does not stick */
-      return TRI_NO_MEMORY;
-    }
+    tri_cuda_pinned_free(d->host);
+    d->host_bytes = 0;
+    tri_status st = tri_cuda_pinned_alloc(d->host, host);
+    if (st != TRI_OK) return st;
     d->host_bytes = host;
   }
   if (on_device > d->device_bytes) {
@@ -76,7 +74,7 @@ tri_status tri_cuda_sample_plan(tri_backend *be, const tri_sample_args *a, tri_o
   for (int i = 0; i < a->logits.rows; i++)
     if (!is_plain(a->params[i])) plan->variant = DRAW;
   layout l = layout_of(a);
-  return make_room(be, l.saved, l.end);
+  return make_room(be, l.results, l.end);
 }
 
 static uint32_t *put(uint32_t *to, const void *from, int n) {
@@ -109,47 +107,39 @@ static void pack(const tri_sample_args *a, tri_cuda_draw *draws, uint32_t *words
   }
 }
 
-/* Everything up to the copy of the results to pinned memory; nothing waits. One batch at a time is under way: the next
- * one's begins after collect(). */
-static void enqueue(tri_backend *be, const tri_op_plan *plan, const tri_sample_args *a) {
+/* What the rows ask for, to the device. The copy out of this turn's memory that was begun two launches ago is over long
+ * since, or is waited for. */
+static void send(tri_backend *be, const tri_sample_args *a, layout l) {
   tri_cuda_impl *impl = tri_cuda_of(be);
-  char *host = impl->drawing.host, *device = impl->drawing.device;
+  tri_cuda_drawing *d = &impl->drawing;
+  char *host = d->host[d->turn ^= 1];
+  tri_cuda_note(be, cudaEventSynchronize(d->sent[d->turn]));
+  pack(a, (tri_cuda_draw *)host, (uint32_t *)(host + l.words));
+  tri_cuda_note(be, cudaMemcpyAsync(d->device, host, l.results, cudaMemcpyHostToDevice, impl->stream));
+  tri_cuda_note(be, cudaEventRecord(d->sent[d->turn], impl->stream));
+}
+
+/* Nothing waits. After an error the results mean nothing, but are ids all the same: zeros. */
+void tri_cuda_sample_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_args *a, tri_stream *stream) {
+  tri_cuda_impl *impl = tri_cuda_of(be);
+  char *device = impl->drawing.device;
+  size_t bytes = (size_t)a->logits.rows * sizeof *a->results;
   layout l = layout_of(a);
-  size_t rows = (size_t)a->logits.rows, each = sizeof *a->results;
+  tri_cuda_draw_args args = {.logits = a->logits,
+                             .draws = (const tri_cuda_draw *)device,
+                             .words = (const uint32_t *)(device + l.words),
+                             .saved = (float *)(device + l.saved),
+                             .counts = (int32_t *)(device + l.counts),
+                             .results = (tri_sample_result *)(device + l.results),
+                             .drawn = a->drawn};
+  if (!a->logits.rows) return;
+  memset(a->results, 0, bytes);
   if (plan->variant == ARGMAX) {
-    each = sizeof(int32_t);
-    tri_cuda_argmax(impl->stream, &a->logits, (int32_t *)(device + l.results));
+    tri_cuda_argmax(impl->stream, &args);
   } else {
-    tri_cuda_draw_args args = {.logits = a->logits,
-                               .draws = (const tri_cuda_draw *)device,
-                               .words = (const uint32_t *)(device + l.words),
-                               .saved = (float *)(device + l.saved),
-                               .counts = (int32_t *)(device + l.counts),
-                               .results = (tri_sample_result *)(device + l.results)};
-    pack(a, (tri_cuda_draw *)host, (uint32_t *)(host + l.words));
-    tri_cuda_note(be, cudaMemcpyAsync(device, host, l.results, cudaMemcpyHostToDevice, impl->stream));
+    send(be, a, l);
     tri_cuda_draw_rows(impl->stream, &args);
   }
   tri_cuda_note(be, cudaGetLastError());
-  tri_cuda_note(
-      be, cudaMemcpyAsync(host + l.results, device + l.results, rows * each, cudaMemcpyDeviceToHost, impl->stream));
-}
-
-/* Waits for what enqueue() began. After an error the results mean nothing, but are ids all the same. */
-static void collect(tri_backend *be, const tri_op_plan *plan, const tri_sample_args *a) {
-  tri_cuda_impl *impl = tri_cuda_of(be);
-  const char *from = impl->drawing.host + layout_of(a).results;
-  size_t rows = (size_t)a->logits.rows;
-  tri_cuda_note(be, cudaStreamSynchronize(impl->stream));
-  memset(a->results, 0, rows * sizeof *a->results);
-  if (impl->error != cudaSuccess) return;
-  if (plan->variant == DRAW) memcpy(a->results, from, rows * sizeof *a->results);
-  for (size_t i = 0; i < rows && plan->variant == ARGMAX; i++) a->results[i].token = ((const uint32_t *)from)[i];
-}
-
-void tri_cuda_sample_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_args *a, tri_stream *stream) {
-  (void)stream;
-  if (!a->logits.rows) return;
-  enqueue(be, plan, a);
-  collect(be, plan, a);
+  be->ops.download(be, a->results, args.results, bytes, stream);
 }

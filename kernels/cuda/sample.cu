@@ -7,11 +7,17 @@
  * are as large. */
 enum { GUESS = 640 };
 
-__global__ static void argmax_kernel(tri_mat logits, int32_t *ids) {
+__device__ static inline void report_token(const tri_cuda_draw_args &a, int token) {
+  tri_sample_result *r = &a.results[blockIdx.x];
+  r->token = (uint32_t)token, r->logprob = 0, r->num_top = 0;
+  if (a.drawn) a.drawn[blockIdx.x] = (uint32_t)token;
+}
+
+__global__ static void argmax_kernel(tri_cuda_draw_args a) {
   __shared__ uint64_t room[WARP];
-  view row = {row_at(logits, blockIdx.x), NULL, 0, logits.cols};
+  view row = {row_at(a.logits, blockIdx.x), NULL, 0, a.logits.cols};
   uint64_t best = first_of(row, NULL, room);
-  if (!threadIdx.x) ids[blockIdx.x] = (int32_t)(uint32_t)best;
+  if (!threadIdx.x) report_token(a, (int)(uint32_t)best);
 }
 
 /* ---- what changes logits, and back ---- */
@@ -173,7 +179,7 @@ __global__ static void __launch_bounds__(THREADS) draw_kernel(tri_cuda_draw_args
   view row = {e.row, NULL, 0, a.logits.cols};
   edit(e, d);
   int token = draw_row(&s, row, d);
-  if (!threadIdx.x) r->token = (uint32_t)token, r->logprob = 0, r->num_top = 0;
+  if (!threadIdx.x) report_token(a, token);
   if (d.num_logprobs < 0) {
     report_best(&s, 0, 0, r);
     return;
@@ -182,8 +188,8 @@ __global__ static void __launch_bounds__(THREADS) draw_kernel(tri_cuda_draw_args
   report(&s, row, d.num_logprobs, token, r);
 }
 
-void tri_cuda_argmax(cudaStream_t stream, const tri_mat *logits, int32_t *ids) {
-  argmax_kernel<<<logits->rows, THREADS, 0, stream>>>(*logits, ids);
+void tri_cuda_argmax(cudaStream_t stream, const tri_cuda_draw_args *a) {
+  argmax_kernel<<<a->logits.rows, THREADS, 0, stream>>>(*a);
 }
 
 void tri_cuda_draw_rows(cudaStream_t stream, const tri_cuda_draw_args *a) {

@@ -33,7 +33,7 @@ void tri_ref_embed_launch(tri_backend *be, const tri_op_plan *plan, const tri_em
   (void)be, (void)plan, (void)stream;
   for (int t = 0; t < a->out.rows; t++) {
     float *out = row_of(&a->out, t);
-    uint32_t row = a->ids[t] - a->first_id; /* wraps to something huge below first_id */
+    uint32_t row = tri_embed_id(a, t) - a->first_id; /* wraps to something huge below first_id */
     for (int j = 0; j < a->out.cols; j++) {
       double v = row < (uint32_t)a->table.n ? a->scale * weight_at(&a->table, row, (size_t)j) : 0;
       if (a->position_table.data)

@@ -91,5 +91,6 @@ void tri_ref_sample_launch(tri_backend *be, const tri_op_plan *plan, const tri_s
       if ((sum += weight[id]) > target) break;
     }
     if (p->num_logprobs >= 0) report_logprobs(p, raw, vocab, order, r);
+    if (a->drawn) a->drawn[i] = r->token;
   }
 }

@@ -159,7 +159,13 @@ void oc_case_sample(oc *c, int i) {
   tri_sample_args b = a;
   b.logits = oc_device_matrix(c, &a.logits);
   a.results = want, b.results = got;
+  uint32_t *again = oc_host(c, MOST_ROWS * sizeof *again);
+  if (oc_chance(c, 50)) b.drawn = oc_device(c, again, MOST_ROWS * sizeof *again);
   oc_status(c, tri_run_sample(c->ref, &a, NULL), tri_run_sample(c->be, &b, NULL));
+  if (b.drawn) oc_download(c, again, b.drawn, MOST_ROWS * sizeof *again);
+  oc_expect(c, c->be->ops.stream_sync(c->be, NULL) == TRI_OK, "the device: %s", c->be->failure);
+  for (int r = 0; r < rows && b.drawn; r++)
+    oc_expect(c, again[r] == got[r].token, "row %d draws %u, and %u for the next step", r, got[r].token, again[r]);
   for (int r = 0; r < rows; r++) {
     const tri_sample_params *p = &params[r];
     snprintf(c->what, sizeof c->what, "sample kind %d vocab %d sigma %g temperature %g top_p %g top_k %d min_p %g",

@@ -345,7 +345,7 @@ static void execute_draws(struct sim *s, const tri_batch_builder *b, struct resu
         .token = draw(h, p->seed, p->banned, d->ban ? p->num_banned : 0, p->logit_bias, p->num_logit_bias)};
     if (p->num_logprobs > 0) best_tokens(h, p->num_logprobs, &sample);
     out->tokens[out->r.num_tokens++] = (tri_step_token){d->slot, sample};
-    tri_slot_push(slots, d->slot, sample.token);
+    tri_slot_learn(slots, d, sample.token);
   }
 }
 

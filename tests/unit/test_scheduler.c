@@ -46,7 +46,7 @@ struct request {
 
 struct config {
   tri_limits limits;
-  int lanes, jobs;
+  int lanes, depth, jobs;
   int late_percent; /* of results that come back later */
   bool by_priority;
 };
@@ -55,6 +55,7 @@ struct result {
   int lane;
   tri_step_result r;
   tri_step_token tokens[MAX_SLOTS];
+  tri_draw draws[MAX_SLOTS];
 };
 
 /* What one rank keeps. The second rank never hears what was drawn, as a first stage does not. */
@@ -71,8 +72,9 @@ struct sim {
   tri_plan_writer *writer;
   tri_outbox out;
   uint64_t content[MAX_PAGES]; /* [page * block_size + offset] */
+  uint32_t drawn[MAX_SLOTS];   /* by the last step */
   struct result results[MAX_LANES];
-  int num_results, iteration, steps, copies, forks;
+  int num_results, iteration, steps, copies, forks, ahead;
   struct request requests[MAX_JOBS];
 };
 
@@ -142,7 +144,7 @@ static struct sim *sim_create(const struct config *cfg, uint64_t seed) {
   ck_assert_int_le(l->num_pages * l->block_size, MAX_PAGES);
   ck_assert_int_le(l->max_num_seqs, MAX_SLOTS);
   ck_assert_int_le(l->max_model_len, MAX_LEN);
-  tri_sched_config sc = {.limits = *l, .num_lanes = cfg->lanes, .by_priority = cfg->by_priority};
+  tri_sched_config sc = {.limits = *l, .num_lanes = cfg->lanes, .depth = cfg->depth, .by_priority = cfg->by_priority};
   ck_assert_int_eq(tri_sched_create(&sc, &s->sched), TRI_OK);
   ck_assert_int_eq(tri_plan_writer_create(tri_plan_entries(l->max_num_seqs), (size_t)l->max_num_batched_tokens,
                                           tri_plan_pages(l->max_num_seqs, l->max_num_batched_tokens, l->block_size),
@@ -176,6 +178,7 @@ static struct request *request_init(struct sim *s, int i, int prompt, int max_to
   r->assign.sampling.n = n;
   r->assign.sampling.max_tokens = max_tokens;
   r->assign.sampling.logprobs = -1;
+  r->assign.sampling.repetition_penalty = 1;
   for (int k = 0; k < prompt; k++) r->prompt[k] = (uint32_t)range(s, 0, VOCAB - 1);
   return r;
 }
@@ -216,6 +219,13 @@ static void check_same_batch(const tri_batch_builder *a, const tri_batch_builder
   MUST(!memcmp(a->batch.seq_start, b->batch.seq_start, (n + 1) * sizeof *a->batch.seq_start));
 }
 
+/* As the embedding takes it. */
+static uint32_t known(const struct sim *s, uint32_t id) {
+  uint32_t token = id & TRI_DRAWN_ID ? s->drawn[id & ~TRI_DRAWN_ID] : id;
+  MUST(token < VOCAB);
+  return token;
+}
+
 /* One sequence's tokens: writes their entries and checks all entries that attention would read. */
 static void execute_sequence(struct sim *s, const tri_batch_builder *b, int q, const tri_plan_seq *p) {
   const tri_slot *slot = &s->ranks[0].slots->slots[p->slot];
@@ -229,11 +239,11 @@ static void execute_sequence(struct sim *s, const tri_batch_builder *b, int q, c
     MUST(b->batch.rope_len[t] == (pos + 1 > slot->num_prompt ? pos + 1 : slot->num_prompt));
     uint64_t *e = entry(s, pages, pos);
     MUST(e == &s->content[b->batch.kv_slot[t]]);
-    *e = extend(pos ? *entry(s, pages, pos - 1) : 1, b->batch.token_ids[t]);
+    *e = extend(pos ? *entry(s, pages, pos - 1) : 1, known(s, b->batch.token_ids[t]));
   }
   uint64_t h = 1;
   for (int pos = 0; pos < b->batch.context_len[q]; pos++) {
-    h = extend(h, slot->history[pos]);
+    h = extend(h, known(s, slot->history[pos]));
     MUST_SAY(*entry(s, pages, pos) == h, "slot %u: the entry of position %d is not its own", p->slot, pos);
   }
 }
@@ -245,13 +255,16 @@ static void execute_draws(struct sim *s, const tri_batch_builder *b, struct resu
     const tri_draw *d = &b->draws[i];
     const tri_slot *slot = &slots->slots[d->slot];
     const tri_sample_params *p = &slot->params;
-    MUST((int)d->counter == (slot->num_history - slot->num_prompt));
+    MUST((int)d->counter == d->position - slot->num_prompt);
+    MUST(d->position == slot->length);
+    if (p->repetition_penalty != 1) MUST(slot->num_history == slot->length); /* the sampler must see them all */
     uint32_t t =
         draw(*entry(s, slot->pages, slot->length - 1), p->seed, d->counter, p->banned, d->ban ? p->num_banned : 0);
     tri_sample_result sample = {.token = t, .logprob = -(float)t, .num_top = p->num_logprobs > 0 ? p->num_logprobs : 0};
     for (int k = 0; k < sample.num_top; k++) sample.top_ids[k] = t + (uint32_t)k, sample.top_logprobs[k] = (float)k;
+    out->draws[i] = *d;
     out->tokens[out->r.num_tokens++] = (tri_step_token){d->slot, sample};
-    tri_slot_push(slots, d->slot, t);
+    s->drawn[i] = t;
   }
 }
 
@@ -277,6 +290,7 @@ static void execute(struct sim *s, int lane) {
     }
     MUST_SAY(!used[p->slot], "slot %u has tokens twice in one step", p->slot);
     used[p->slot] = true;
+    s->ahead += (p->flags & TRI_SEQ_TOKEN_IN_SLOT) != 0;
     execute_sequence(s, b, q++, p);
   }
   MUST(q == b->batch.num_seqs);
@@ -374,12 +388,18 @@ static void arrive(struct sim *s, struct request *r) {
   tri_sched_add(s->sched, r->job);
 }
 
+static bool under_way(const struct sim *s, const tri_sequence *q) {
+  for (int i = 0; i < s->num_results; i++)
+    if (q->state == TRI_SEQ_RUNNING && s->results[i].r.step == q->last_step) return true;
+  return false;
+}
+
 /* What is aborted holds nothing after the reap, unless a step of it is under way. */
 static void check_reaped(const struct sim *s) {
   for (int i = 0; i < s->cfg.jobs; i++) {
     const tri_job *j = s->requests[i].job;
     for (int k = 0; j && j->aborted && k < j->num_choices; k++)
-      ck_assert(j->seqs[k].state == TRI_SEQ_ENDED || j->seqs[k].in_flight);
+      ck_assert(j->seqs[k].state == TRI_SEQ_ENDED || under_way(s, &j->seqs[k]));
   }
 }
 
@@ -399,6 +419,8 @@ static void return_result(struct sim *s) {
   s->num_results--;
   memmove(s->results, s->results + 1, (size_t)s->num_results * sizeof *s->results);
   r.r.tokens = r.tokens;
+  for (uint32_t i = 0; i < r.r.num_tokens; i++)
+    tri_slot_learn(s->ranks[0].slots, &r.draws[i], r.tokens[i].sample.token);
   tri_sched_absorb(s->sched, r.lane, &r.r, &s->out);
   drain(s);
 }
@@ -413,12 +435,12 @@ static bool all_arrived(const struct sim *s) {
 static bool iterate(struct sim *s) {
   bool moved = s->num_results > 0;
   take_events(s);
-  for (int lane = 0; lane < s->cfg.lanes; lane++) {
-    if (tri_sched_lane_busy(s->sched, lane) || !tri_sched_compose(s->sched, lane, s->writer)) continue;
-    execute(s, lane);
-    check_books(s);
-    moved = true;
-  }
+  for (int lane = 0; lane < s->cfg.lanes; lane++)
+    while (!tri_sched_lane_busy(s->sched, lane) && tri_sched_compose(s->sched, lane, s->writer)) {
+      execute(s, lane);
+      check_books(s);
+      moved = true;
+    }
   do {
     if (s->num_results) return_result(s);
   } while (s->num_results && !chance(s, s->cfg.late_percent));
@@ -464,6 +486,7 @@ static struct config random_config(uint64_t seed) {
   struct sim r = {.rng = mix(seed * 3 + 1)};
   struct config c = {.lanes = chance(&r, 50) ? 1 : range(&r, 2, MAX_LANES), .by_priority = chance(&r, 30)};
   c.jobs = range(&r, 1, MAX_JOBS);
+  c.depth = c.lanes == 1 && chance(&r, 60) ? 2 : 1;
   c.late_percent = chance(&r, 50) ? 0 : 60;
   tri_limits *l = &c.limits;
   l->vocab_size = VOCAB;
@@ -488,6 +511,7 @@ static void random_request(struct sim *s, int i) {
   p->num_stop_token_ids = chance(s, 30) ? range(s, 1, 3) : 0;
   for (int k = 0; k < p->num_stop_token_ids; k++) p->stop_token_ids[k] = (uint32_t)range(s, 0, VOCAB - 1);
   if (chance(s, 20)) p->logprobs = range(s, 0, 5);
+  if (chance(s, 5)) p->repetition_penalty = 1.2f;
   p->priority = range(s, -2, 2);
   r->arrive_at = chance(s, 50) ? 0 : range(s, 0, 60);
   if (chance(s, 15)) r->abort_at = r->arrive_at + range(s, 0, 50);
@@ -497,7 +521,7 @@ static void random_request(struct sim *s, int i) {
 
 START_TEST(test_random_workloads) {
   uint64_t preemptions = 0;
-  int copies = 0, forks = 0;
+  int copies = 0, forks = 0, ahead = 0;
   for (uint64_t seed = (uint64_t)_i * 100; seed < (uint64_t)_i * 100 + 100; seed++) {
     struct config c = random_config(seed);
     struct sim *s = sim_create(&c, seed);
@@ -505,13 +529,14 @@ START_TEST(test_random_workloads) {
     run(s);
     check_answers(s);
     preemptions += tri_sched_get_stats(s->sched).preemptions;
-    copies += s->copies, forks += s->forks;
+    copies += s->copies, forks += s->forks, ahead += s->ahead;
     sim_destroy(s);
   }
   /* What the workloads are meant to provoke did happen. */
   ck_assert_uint_gt(preemptions, 100);
   ck_assert_int_gt(copies, 100);
   ck_assert_int_gt(forks, 100);
+  ck_assert_int_gt(ahead, 1000);
 }
 END_TEST
 

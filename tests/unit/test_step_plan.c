@@ -136,7 +136,7 @@ START_TEST(round_trip) {
 
   /* The drawn token lies in the slot; the rest of the other prompt comes in a second chunk; a page is replaced. */
   static const int32_t fresh[] = {20}, more[] = {4};
-  tri_slot_push(k.slots, 0, 42);
+  tri_slot_learn(k.slots, &k.b->draws[0], 42);
   tri_plan_begin(k.w, 1, 78);
   tri_plan_add(k.w,
                &(tri_plan_seq){.slot = 0,
@@ -222,6 +222,52 @@ static void reset(struct kit *k) {
   ck_assert_int_eq(tri_slots_create(&limits, &k->slots), TRI_OK);
 }
 
+static tri_status step_in_slot(struct kit *k, uint32_t slot, uint32_t start, uint8_t flags) {
+  static const uint32_t ids[] = {11, 12};
+  static const int32_t pages[] = {3};
+  bool first = flags & TRI_SEQ_FIRST;
+  tri_plan_view v;
+  size_t len;
+  tri_plan_begin(k->w, 0, 1);
+  tri_plan_add(k->w,
+               &(tri_plan_seq){.slot = slot,
+                               .kind = first ? TRI_SEQ_CHUNK : TRI_SEQ_DECODE,
+                               .flags = flags | TRI_SEQ_SAMPLE,
+                               .num_tokens = first ? 2 : 1,
+                               .start = start,
+                               .num_pages = first},
+               ids, pages, NULL, 0);
+  const void *bytes = tri_plan_finish(k->w, &len);
+  ck_assert_int_eq(tri_plan_read(bytes, len, &v), TRI_OK);
+  return tri_batch_build(k->b, k->slots, &v);
+}
+
+/* A step goes on with what the one before draws, before anybody knows it; with what an earlier one drew it does not. */
+START_TEST(pending_draws) {
+  struct kit k = make_kit();
+  ck_assert_int_eq(step_in_slot(&k, 2, 0, TRI_SEQ_FIRST), TRI_OK);
+  tri_draw first = k.b->draws[0];
+  ck_assert_int_eq(first.position, 2);
+  ck_assert_int_eq(step_in_slot(&k, 2, 2, TRI_SEQ_TOKEN_IN_SLOT), TRI_OK);
+  ck_assert_uint_eq(k.b->batch.token_ids[0], TRI_DRAWN_ID);
+  tri_slot_learn(k.slots, &first, 77);
+  const tri_slot *s = &k.slots->slots[2];
+  ck_assert(s->history[2] == 77 && s->num_history == 3 && s->drawn == 0);
+  tri_draw second = k.b->draws[0];
+  ck_assert_int_eq(step_in_slot(&k, 4, 0, TRI_SEQ_FIRST), TRI_OK);
+  ck_assert_int_eq(step_in_slot(&k, 2, 3, TRI_SEQ_TOKEN_IN_SLOT), TRI_CORRUPT);
+  tri_slot_learn(k.slots, &second, 78);
+  ck_assert_int_eq(step_in_slot(&k, 2, 3, TRI_SEQ_TOKEN_IN_SLOT), TRI_OK);
+  ck_assert_uint_eq(k.b->batch.token_ids[0], 78);
+  /* The slot's next sequence never hears of the draws of the one before. */
+  second = k.b->draws[0];
+  ck_assert_int_eq(step_in_slot(&k, 2, 0, TRI_SEQ_FIRST), TRI_OK);
+  tri_slot_learn(k.slots, &second, 79);
+  ck_assert_int_eq(s->num_history, 2);
+  free_kit(&k);
+}
+END_TEST
+
 START_TEST(truncations) {
   struct kit k = make_kit();
   size_t n;
@@ -304,7 +350,7 @@ START_TEST(plans_of_any_content) {
     if (st == TRI_OK) {
       accepted++;
       check_batch(&k);
-      for (int d = 0; d < k.b->num_draws; d++) tri_slot_push(k.slots, k.b->draws[d].slot, (uint32_t)(next() % 500));
+      for (int d = 0; d < k.b->num_draws; d++) tri_slot_learn(k.slots, &k.b->draws[d], (uint32_t)(next() % 500));
     }
     if (next() % 64 == 0) reset(&k);
   }
@@ -514,6 +560,7 @@ Suite *suite_step_plan(void) {
   suite_add_tcase(s, c);
   c = tcase_create("result");
   tcase_add_test(c, padding);
+  tcase_add_test(c, pending_draws);
   tcase_add_test(c, results);
   suite_add_tcase(s, c);
   return s;
