@@ -3,6 +3,7 @@
 #   tests/gpu.sh quick     builds; every op against the reference, every checkpoint in float32
 #   tests/gpu.sh sanitize  builds; every op on small shapes under compute-sanitizer (memcheck, initcheck, racecheck)
 #   tests/gpu.sh multi     builds; every checkpoint in float32 over two devices, tensor and pipeline parallel, and over four where they are
+#   tests/gpu.sh serve     builds; a cluster on one device, and over two where they are, answers the bundled model's questions
 # TRIREME_GPU_BIN=FOLDER takes the programs and the module from there instead of building them. Exit code 77: no device.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
@@ -11,8 +12,8 @@ bin=${TRIREME_GPU_BIN:-build/gpu/bin}
 build() {
   [ -z "${TRIREME_GPU_BIN:-}" ] || return 0
   mkdir -p build
-  cmake -S . -B build/gpu -G Ninja -DTRIREME_CUDA=ON >build/gpu.cmake.log 2>&1 || { cat build/gpu.cmake.log; return 1; }
-  cmake --build build/gpu -j "$(nproc)" --target opcheck modelcheck trireme-cuda >build/gpu.build.log || { tail -40 build/gpu.build.log; return 1; }
+  cmake -S . -B build/gpu -G Ninja -DTRIREME_CUDA=ON -DTRIREME_CUDA_ARCHITECTURES="${TRIREME_CUDA_ARCHITECTURES:-native}" >build/gpu.cmake.log 2>&1 || { cat build/gpu.cmake.log; return 1; }
+  cmake --build build/gpu -j "$(nproc)" >build/gpu.build.log || { tail -40 build/gpu.build.log; return 1; }
 }
 
 quick() {
@@ -40,7 +41,19 @@ multi() {
   return $failed
 }
 
+# Answers are those of the reference in float32; in 16 bits they may differ, but not be worse.
+serve() {
+  local devices failed=0
+  export BIN=$bin SRC=$PWD
+  devices=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
+  tests/e2e/answers.sh up 1 1 --backend cuda --dtype float32 || failed=1
+  [ "$devices" -lt 2 ] && return $failed
+  tests/e2e/answers.sh up 2 1 --backend cuda --dtype float32 || failed=1
+  tests/e2e/answers.sh up 1 2 --backend cuda --dtype float32 || failed=1
+  return $failed
+}
+
 case ${1:-} in
-quick | sanitize | multi) build && "$1" ;;
-*) sed -n '2,6s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+quick | sanitize | multi | serve) build && "$1" ;;
+*) sed -n '2,7s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

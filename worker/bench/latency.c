@@ -4,7 +4,10 @@
  * Decode reads every weight and the KV cache once per step: its floor is those bytes over what a plain read gets. A
  * prompt's floor is its multiplications over the BLAS's best rate, or one reading of the weights if that takes longer.
  * Both are of the backend: of the device's memory and library, where it has one. Floors are measured between the
- * rounds, and medians compared. */
+ * rounds, and medians compared.
+ *
+ * Decode steps come in runs between which floors are measured. Within a run they follow one another as in a server: on
+ * a device the next one is launched while the last one is under way, and a step takes from one end to the next. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +20,7 @@
 #include "runtime/model/serve_options.h"
 #include "worker/measure.h"
 
-enum { MAX_ROUNDS = 1024 };
+enum { MAX_ROUNDS = 1024, RUN = 8 };
 
 struct bench_options {
   tri_serve_options serve;
@@ -67,8 +70,10 @@ struct bench {
   uint32_t *ids;
   int32_t *pages;
   double op[MAX_ROUNDS], floors[MAX_ROUNDS];
-  double bytes; /* that the middle one of the decode steps reads */
-  bool reads;   /* reading the weights is what bounds the last prompt */
+  double launch[MAX_ROUNDS]; /* seconds of the host's for a decode step */
+  int num_hidden;            /* of them: the device was still busy with the step before when the host was done */
+  double bytes;              /* that the middle one of the decode steps reads */
+  bool reads;                /* reading the weights is what bounds the last prompt */
 };
 
 static const tri_sample_params greedy = {.top_p = 1, .repetition_penalty = 1, .num_logprobs = -1};
@@ -140,22 +145,60 @@ static tri_status time_prompts(struct bench *b, double *op, double *floor) {
   return st;
 }
 
+static tri_status begin_decode(struct bench *b, int i) {
+  size_t len;
+  int64_t t = tri_now_ns();
+  tri_plan_begin(b->writer, 0, (uint64_t)i + 2);
+  for (int s = 0; s < b->o.batch_size; s++) add(b, s, TRI_SEQ_DECODE, b->o.input_len + i, 1);
+  const void *plan = tri_plan_finish(b->writer, &len);
+  tri_status st = tri_engine_begin(b->engine, plan, len);
+  b->launch[i] = (double)(tri_now_ns() - t) * 1e-9;
+  return st;
+}
+
+static tri_status end_decode(struct bench *b) {
+  const tri_step_result *r;
+  tri_status st = tri_engine_poll(b->engine, &r);
+  tri_wait wait = tri_wait_begin(&b->engine->wait_policy, TRI_NEVER);
+  b->num_hidden += st == TRI_AGAIN;
+  for (; st == TRI_AGAIN; st = tri_engine_poll(b->engine, &r)) {
+    tri_status paused = tri_wait_pause(&wait);
+    if (paused != TRI_OK) return paused;
+  }
+  return st;
+}
+
+/* Steps first .. end - 1. */
+static tri_status run_decodes(struct bench *b, int first, int end) {
+  tri_status st = TRI_OK;
+  int64_t last = tri_now_ns();
+  for (int begun = first, ended = first; st == TRI_OK && ended < end; ended++) {
+    for (; st == TRI_OK && begun < end && begun - ended < b->engine->depth; begun++) st = begin_decode(b, begun);
+    if (st == TRI_OK) st = end_decode(b);
+    int64_t now = tri_now_ns();
+    b->op[ended] = (double)(now - last) * 1e-9;
+    last = now;
+  }
+  return st;
+}
+
 static tri_status time_decode(struct bench *b, double *op, double *floor) {
   const tri_model_config *c = &b->engine->model;
+  int n = b->o.output_len;
   double ignored, kv_token = 2.0 * (double)(c->num_kv_heads * c->head_dim * c->num_layers) *
                              (double)tri_dtype_size(b->engine->kv->layers[0].dtype);
   tri_status st = TRI_OK;
   for (int s = 0; st == TRI_OK && s < b->o.batch_size; s++) st = feed(b, s, 1, &ignored);
-  for (int i = 0; st == TRI_OK && i < b->o.output_len; i++) {
-    double bytes = tri_measure_weight_bytes(b->engine) + kv_token * (b->o.input_len + i + 1) * b->o.batch_size;
-    if (i == b->o.output_len / 2) b->bytes = bytes;
-    b->floors[i] = tri_floor_read(b->floor, bytes);
-    tri_plan_begin(b->writer, 0, (uint64_t)i + 2);
-    for (int s = 0; s < b->o.batch_size; s++) add(b, s, TRI_SEQ_DECODE, b->o.input_len + i, 1);
-    st = step(b, &b->op[i]);
+  for (int first = 0, run = 0; st == TRI_OK && first < n; first += RUN, run++) {
+    int end = first + RUN < n ? first + RUN : n;
+    double bytes =
+        tri_measure_weight_bytes(b->engine) + kv_token * (b->o.input_len + (first + end) / 2) * b->o.batch_size;
+    if (first <= n / 2) b->bytes = bytes;
+    b->floors[run] = tri_floor_read(b->floor, bytes);
+    st = run_decodes(b, first, end);
+    *floor = tri_median(b->floors, run + 1);
   }
-  *op = tri_median(b->op, b->o.output_len);
-  *floor = tri_median(b->floors, b->o.output_len);
+  *op = tri_median(b->op, n);
   return st;
 }
 
@@ -242,17 +285,21 @@ static void print_encoder(const struct bench *b, double op, double floor) {
            floor * 1e3, what, floor / op, (double)in * batch / op);
 }
 
-static void print(const struct bench *b, int threads, double prompt, double prompt_floor, double decode,
+/* Of the host for one step: its plan, its batch and its launch. */
+static double host_time(struct bench *b) { return tri_median(b->launch, b->o.output_len); }
+
+static void print(struct bench *b, int threads, double prompt, double prompt_floor, double decode,
                   double decode_floor) {
   const tri_engine *e = b->engine;
   int in = b->o.input_len, batch = b->o.batch_size;
   if (b->o.json) {
     printf("{\"model\":\"%s\",\"backend\":\"%s\",\"isa\":\"%s\",\"threads\":%d,\"weight_bytes\":%.0f,\"input_len\":%d,"
            "\"batch_size\":%d,\"prefill_ms\":%.3f,\"prefill_floor_ms\":%.3f,"
-           "\"prefill_ratio\":%.3f,\"decode_ms\":%.3f,\"decode_floor_ms\":%.3f,\"decode_ratio\":%.3f}\n",
+           "\"prefill_ratio\":%.3f,\"decode_ms\":%.3f,\"decode_floor_ms\":%.3f,\"decode_ratio\":%.3f,"
+           "\"host_ms\":%.3f,\"hidden_steps\":%d}\n",
            e->model.arch->model_type, b->backend->name, b->backend->isa ? b->backend->isa : "", threads,
            tri_measure_weight_bytes(b->engine), in, batch, prompt * 1e3, prompt_floor * 1e3, prompt_floor / prompt,
-           decode * 1e3, decode_floor * 1e3, decode_floor / decode);
+           decode * 1e3, decode_floor * 1e3, decode_floor / decode, host_time(b) * 1e3, b->num_hidden);
     return;
   }
   printf("%s, %.1f M weights in matrices (%.1f MB), backend %s %s, %d threads\n", e->model.arch->model_type,
@@ -266,6 +313,9 @@ static void print(const struct bench *b, int threads, double prompt, double prom
          "tokens/s\n",
          batch, batch > 1 ? "s" : "", decode * 1e3, decode_floor * 1e3, tri_floor_read_name(b->floor),
          b->bytes / decode_floor / 1e9, decode_floor / decode, batch / decode);
+  if (e->depth > 1)
+    printf("host, a step:             %9.3f ms   hidden behind the device in %d of %d steps\n", host_time(b) * 1e3,
+           b->num_hidden, b->o.output_len);
 }
 
 static void tear_down(struct bench *b) {
@@ -285,7 +335,7 @@ int main(int argc, char **argv) {
   tri_error err = {0};
   size_t n = tri_serve_options_copy(table, shown);
   int threads;
-  double prompt, prompt_floor, decode, decode_floor;
+  double prompt, prompt_floor, decode = 0, decode_floor = 0;
   for (int i = 0; i < NUM_OWN; i++) table[n++] = own_options[i];
   spec.options = table;
   spec.count = n;
