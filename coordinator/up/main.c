@@ -166,10 +166,10 @@ static void take_event(tri_up *u, char *line) {
 static void read_events(tri_up *u) {
   for (;;) {
     const size_t most = sizeof u->line - 1;
-    if (u->line_len >= most) u->line_len = 0; /* no event is so long */
-    ssize_t n = read(u->event_fd, u->line + u->line_len, most - u->line_len);
+    size_t held = u->line_len < most ? u->line_len : 0; /* no event is so long */
+    ssize_t n = read(u->event_fd, u->line + held, most - held);
     if (n <= 0) return;
-    u->line_len += (size_t)n;
+    u->line_len = held + (size_t)n;
     u->line[u->line_len] = '\0';
     u->last_word_ns = tri_now_ns();
     for (char *end; (end = strchr(u->line, '\n'));) {

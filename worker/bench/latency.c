@@ -335,7 +335,7 @@ int main(int argc, char **argv) {
   tri_error err = {0};
   size_t n = tri_serve_options_copy(table, shown);
   int threads;
-  double prompt, prompt_floor, decode = 0, decode_floor = 0;
+  double prompt = 0, prompt_floor = 0, decode = 0, decode_floor = 0;
   for (int i = 0; i < NUM_OWN; i++) table[n++] = own_options[i];
   spec.options = table;
   spec.count = n;
