@@ -246,6 +246,13 @@ typedef struct tri_glu_args {
   tri_mat out; /* [T, f] */
 } tri_glu_args;
 
+/* The first product of a gated MLP and the activation behind it in one: glu of the product, whose result need not show
+ * in up.out = glu.gate_up afterwards. */
+typedef struct tri_gated_linear_args {
+  tri_linear_args up; /* w [2 f, k]; no activation, does not accumulate */
+  tri_glu_args glu;
+} tri_gated_linear_args;
+
 /* Which experts each token goes to, and with what weights. Scores: SOFTMAX over all experts (Mixtral, OLMoE, Qwen,
  * DeepSeek-V2), SIGMOID of each (DeepSeek-V3), TOPK_SOFTMAX the logits themselves (gpt-oss). Chosen are the top_k with
  * the best score + bias, of equal ones the lowest ids; they come best first. Their weights are the scores without the
@@ -368,6 +375,7 @@ typedef struct tri_sample_args {
   X(mla_append)                                                                                                        \
   X(attention)                                                                                                         \
   X(glu)                                                                                                               \
+  X(gated_linear)                                                                                                      \
   X(moe_route)                                                                                                         \
   X(moe_experts)                                                                                                       \
   X(gather_rows)                                                                                                       \

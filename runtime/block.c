@@ -59,15 +59,24 @@ static tri_status run_attention(tri_forward *f, const tri_batch *b, int l, const
   return st;
 }
 
+/* The first product, gated or not. Leaves what the second one reads. */
+static void run_up(tri_forward *f, const tri_op_plan *plan, tri_linear_args up, int units) {
+  tri_backend *be = f->cfg.backend;
+  if (!f->cfg.model->gated) {
+    be->ops.linear_launch(be, plan, &up, NULL);
+    return;
+  }
+  tri_gated_linear_args gated = {.up = up, .glu = tri_glu_of(f, up.x.rows, units)};
+  be->ops.gated_linear_launch(be, plan, &gated, NULL);
+}
+
 static void run_mlp(tri_forward *f, const tri_weight *w, tri_mat in) {
   tri_backend *be = f->cfg.backend;
   const tri_model_config *c = f->cfg.model;
   int units = f->cfg.shard.ff.count;
   tri_linear_args up = tri_up_of(f, in, &w[TRI_W_UP], &w[TRI_W_UP_BIAS], units);
   tri_linear_args down = tri_down_of(f, in.rows, &w[TRI_W_DOWN], &w[TRI_W_DOWN_BIAS], units, c->parallel_residual);
-  tri_glu_args glu = tri_glu_of(f, in.rows, units);
-  be->ops.linear_launch(be, &f->plan.up, &up, NULL);
-  if (c->gated) be->ops.glu_launch(be, &f->plan.glu, &glu, NULL);
+  run_up(f, &f->plan.up, up, units);
   be->ops.linear_launch(be, &f->plan.down, &down, NULL);
 }
 
@@ -78,9 +87,7 @@ static void run_shared(tri_forward *f, const tri_weight *w, tri_mat in) {
   int units = f->cfg.shard.shared_ff.count;
   tri_linear_args up = tri_up_of(f, in, &w[TRI_W_SHARED_UP], &tri_no_weight, units);
   tri_linear_args down = tri_down_of(f, in.rows, &w[TRI_W_SHARED_DOWN], &tri_no_weight, units, true);
-  tri_glu_args glu = tri_glu_of(f, in.rows, units);
-  be->ops.linear_launch(be, &f->plan.shared_up, &up, NULL);
-  if (c->gated) be->ops.glu_launch(be, &f->plan.shared_glu, &glu, NULL);
+  run_up(f, &f->plan.shared_up, up, units);
   if (c->moe.shared_gate) {
     tri_linear_args gate = tri_shared_gate_of(f, w, in);
     tri_gate_rows_args gated = {.x = down.x, .gate = f->buf.shared_gate};

@@ -242,6 +242,12 @@ cleanup:
   return st;
 }
 
+/* What a branch reads: normed, or, where the family norms behind its branches, the stream itself. */
+static tri_mat branch_input(const tri_forward *f, int t) {
+  tri_norm_place place = f->cfg.model->norm_place;
+  return tri_rows(place == TRI_NORM_INPUT || place == TRI_NORM_BOTH ? f->buf.h : f->buf.x[0], t);
+}
+
 static tri_status plan_attention(tri_forward *f, const tri_batch *b) {
   tri_backend *be = f->cfg.backend;
   const tri_model_config *c = f->cfg.model;
@@ -256,7 +262,7 @@ static tri_status plan_attention(tri_forward *f, const tri_batch *b) {
     TRI_TRY(be->ops.rope_angles_plan(be, &rope, &f->plan.rope));
   }
   if (c->mla.on) return tri_latent_plan(f, b);
-  tri_linear_args qkv = tri_linear_of(f, tri_rows(f->buf.h, t), &w[TRI_W_QKV], &w[TRI_W_QKV_BIAS], TRI_ACT_NONE, false,
+  tri_linear_args qkv = tri_linear_of(f, branch_input(f, t), &w[TRI_W_QKV], &w[TRI_W_QKV_BIAS], TRI_ACT_NONE, false,
                                       tri_rows(f->buf.qkv, t));
   tri_qkv_rope_append_args append = tri_append_of(f, b, 0);
   TRI_TRY(be->ops.linear_plan(be, &qkv, &f->plan.qkv));
@@ -275,6 +281,13 @@ cleanup:
   return st;
 }
 
+static tri_status plan_up(tri_forward *f, tri_linear_args up, int units, tri_op_plan *plan) {
+  tri_backend *be = f->cfg.backend;
+  if (!f->cfg.model->gated) return be->ops.linear_plan(be, &up, plan);
+  tri_gated_linear_args gated = {.up = up, .glu = tri_glu_of(f, up.x.rows, units)};
+  return be->ops.gated_linear_plan(be, &gated, plan);
+}
+
 static tri_status plan_mlp(tri_forward *f, int t) {
   tri_backend *be = f->cfg.backend;
   const tri_model_config *c = f->cfg.model;
@@ -282,12 +295,10 @@ static tri_status plan_mlp(tri_forward *f, int t) {
   tri_status st = TRI_OK;
   if (f->dense_layer < 0) return TRI_OK;
   const tri_weight *w = f->cfg.weights->layers[f->dense_layer].w;
-  tri_linear_args up = tri_up_of(f, tri_rows(f->buf.h, t), &w[TRI_W_UP], &w[TRI_W_UP_BIAS], units);
+  tri_linear_args up = tri_up_of(f, branch_input(f, t), &w[TRI_W_UP], &w[TRI_W_UP_BIAS], units);
   tri_linear_args down = tri_down_of(f, t, &w[TRI_W_DOWN], &w[TRI_W_DOWN_BIAS], units, c->parallel_residual);
-  tri_glu_args glu = tri_glu_of(f, t, units);
-  TRI_TRY(be->ops.linear_plan(be, &up, &f->plan.up));
+  TRI_TRY(plan_up(f, up, units, &f->plan.up));
   TRI_TRY(be->ops.linear_plan(be, &down, &f->plan.down));
-  if (c->gated) TRI_TRY(be->ops.glu_plan(be, &glu, &f->plan.glu));
 cleanup:
   return st;
 }
@@ -296,7 +307,7 @@ static tri_status plan_experts(tri_forward *f, int t) {
   tri_backend *be = f->cfg.backend;
   const tri_model_config *c = f->cfg.model;
   int units = f->cfg.shard.shared_ff.count;
-  tri_mat h = tri_rows(f->buf.h, t);
+  tri_mat h = branch_input(f, t);
   tri_status st = TRI_OK;
   if (f->sparse_layer < 0) return TRI_OK;
   const tri_weight *w = f->cfg.weights->layers[f->sparse_layer].w;
@@ -309,12 +320,10 @@ static tri_status plan_experts(tri_forward *f, int t) {
   if (!c->moe.has_shared) return TRI_OK;
   tri_linear_args up = tri_up_of(f, h, &w[TRI_W_SHARED_UP], &tri_no_weight, units);
   tri_linear_args down = tri_down_of(f, t, &w[TRI_W_SHARED_DOWN], &tri_no_weight, units, true);
-  tri_glu_args glu = tri_glu_of(f, t, units);
   tri_linear_args gate = tri_shared_gate_of(f, w, h);
   tri_gate_rows_args gated = {.x = down.x};
-  TRI_TRY(be->ops.linear_plan(be, &up, &f->plan.shared_up));
+  TRI_TRY(plan_up(f, up, units, &f->plan.shared_up));
   TRI_TRY(be->ops.linear_plan(be, &down, &f->plan.shared_down));
-  if (c->gated) TRI_TRY(be->ops.glu_plan(be, &glu, &f->plan.shared_glu));
   if (c->moe.shared_gate) TRI_TRY(be->ops.linear_plan(be, &gate, &f->plan.shared_gate));
   if (c->moe.shared_gate) TRI_TRY(be->ops.gate_rows_plan(be, &gated, &f->plan.shared_gated));
 cleanup:

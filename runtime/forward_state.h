@@ -31,11 +31,11 @@ typedef struct tri_buffers {
 typedef struct tri_plans {
   tri_op_plan embed, embed_norm, positions, project_in, norm, settle, qkv, q_norm, k_norm, q_squares, k_squares, append,
       attention;
-  tri_op_plan o, up, glu, down, gather, final_norm, project_out, head, cap, rope, copy;
+  tri_op_plan o, up, down, gather, final_norm, project_out, head, cap, rope, copy;
   tri_op_plan q_a, q_a_norm, q_b, kv_a, absorb, mla_append, expand;
   tri_op_plan first_rows, mean_rows, pooler, classifier;
   tri_op_plan cross_kv, cross_append, cross_q, cross_attention, cross_o;
-  tri_op_plan router, route, experts, shared_up, shared_glu, shared_gate, shared_gated, shared_down;
+  tri_op_plan router, route, experts, shared_up, shared_gate, shared_gated, shared_down;
 } tri_plans;
 
 struct tri_forward {

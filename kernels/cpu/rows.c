@@ -347,3 +347,12 @@ void tri_cpu_mla_append_launch(tri_backend *be, const tri_op_plan *plan, const t
   (void)plan, (void)stream;
   run_rows(be, a, a->q.rows, (a->num_heads * a->rope_dim + a->kv_a.cols) * 0.6 + 100, append_latents);
 }
+
+tri_status tri_cpu_gated_linear_plan(tri_backend *be, const tri_gated_linear_args *a, tri_op_plan *plan) {
+  return tri_ref_gated_linear_plan(be, a, plan);
+}
+
+void tri_cpu_gated_linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_gated_linear_args *a,
+                                 tri_stream *stream) {
+  tri_ref_gated_linear_launch(be, plan, a, stream);
+}

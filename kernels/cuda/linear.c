@@ -1,12 +1,12 @@
-/* Which way a product goes: few rows, and int8, through our own kernels, many through cuBLAS, whose inputs are then of
- * the weights' type and whose sums are float32 (never TF32). */
+/* Which way a product goes: few rows, and int8, through our own kernels, many through cuBLAS. The inputs of products
+ * with 16-bit weights are rounded to their type; sums are float32 (never TF32). */
 #include <cublas_v2.h>
 
 #include "kernels/cuda/cuda.h"
 
 enum { BLAS_ROOM = 32 << 20 }; /* bytes, as the library's documentation has it for sm_90 */
 /* Rows from which the library is as fast as reading the weights: on its tensor cores, and on plain float32 ones. */
-enum { LIBRARY_FROM = 3, LIBRARY_FROM_F32 = 17 };
+enum { LIBRARY_FROM = 3, LIBRARY_FROM_F32 = 17 }; /* 16-bit weights: where streamed.cu does not take them */
 
 tri_status tri_cuda_blas_open(tri_cuda_impl *impl) {
   cublasHandle_t handle;
@@ -32,6 +32,7 @@ static bool uses_library(const tri_linear_args *a) {
 }
 
 size_t tri_cuda_linear_workspace(const tri_linear_args *a) {
+  if (tri_cuda_streamed_fits(a)) return 0;
   if (!uses_library(a)) return tri_cuda_own_linear_workspace(a);
   return a->w.dtype == a->x.dtype ? 0 : (size_t)a->x.rows * (size_t)a->w.k * 2;
 }
@@ -52,6 +53,10 @@ static cublasStatus_t product(tri_cuda_impl *impl, const tri_linear_args *a, con
 void tri_cuda_linear(tri_backend *be, const tri_linear_args *a) {
   tri_cuda_impl *impl = tri_cuda_of(be);
   cublasStatus_t st;
+  if (tri_cuda_streamed_fits(a)) {
+    tri_cuda_streamed(impl->stream, a);
+    return;
+  }
   if (!uses_library(a)) {
     tri_cuda_own_linear(impl->stream, a, be->workspace);
     return;

@@ -46,6 +46,22 @@ static void linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_li
   tri_cuda_note(be, cudaGetLastError());
 }
 
+/* One kernel where that streams the weights, else the product and what follows it. */
+static tri_status gated_linear_plan(tri_backend *be, const tri_gated_linear_args *a, tri_op_plan *plan) {
+  tri_status st = tri_ref_gated_linear_plan(be, a, plan);
+  plan->variant = st == TRI_OK && tri_cuda_streamed_gated_fits(a);
+  return st;
+}
+static void gated_linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_gated_linear_args *a,
+                                tri_stream *stream) {
+  if (!plan->variant) {
+    tri_ref_gated_linear_launch(be, plan, a, stream);
+    return;
+  }
+  tri_cuda_streamed_gated(tri_cuda_of(be)->stream, a);
+  tri_cuda_note(be, cudaGetLastError());
+}
+
 /* The kernels of an attention's plan; none of these: the one for any shape. */
 enum { ATTENTION_DECODE = 1, ATTENTION_SINGLE = 2, ATTENTION_PROMPT = 4 };
 
@@ -83,6 +99,8 @@ void tri_cuda_fill_ops(tri_backend *be) {
 #undef X
   be->ops.attention_plan = attention_plan;
   be->ops.attention_launch = attention_launch;
+  be->ops.gated_linear_plan = gated_linear_plan;
+  be->ops.gated_linear_launch = gated_linear_launch;
   be->ops.linear_plan = linear_plan;
   be->ops.linear_launch = linear_launch;
   be->ops.sample_plan = tri_cuda_sample_plan;

@@ -244,3 +244,19 @@ void tri_ref_mean_rows_launch(tri_backend *be, const tri_op_plan *plan, const tr
     }
   }
 }
+
+/* By way of the backend's own two halves. The glu's plan says nothing. */
+tri_status tri_ref_gated_linear_plan(tri_backend *be, const tri_gated_linear_args *a, tri_op_plan *plan) {
+  tri_op_plan glu;
+  bool fits = a->up.w.n == 2 * a->glu.out.cols && a->up.act == TRI_ACT_NONE && !a->up.accumulate &&
+              a->up.out.data == a->glu.gate_up.data && a->up.out.ld == a->glu.gate_up.ld;
+  tri_status st = fits ? be->ops.linear_plan(be, &a->up, plan) : TRI_INVALID_ARGUMENT;
+  return st == TRI_OK ? be->ops.glu_plan(be, &a->glu, &glu) : st;
+}
+
+void tri_ref_gated_linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_gated_linear_args *a,
+                                 tri_stream *stream) {
+  const tri_op_plan none = {0};
+  be->ops.linear_launch(be, plan, &a->up, stream);
+  be->ops.glu_launch(be, &none, &a->glu, stream);
+}

@@ -100,6 +100,19 @@ static void bench_linears(bench *b) {
     }
 }
 
+static void bench_gated(bench *b, int m) {
+  enum { F = 4096, K = 4096 };
+  size_t rows = (size_t)m;
+  float *w = filled(b, (size_t)2 * F * K), *x = filled(b, rows * K), *up = filled(b, rows * 2 * F);
+  tri_gated_linear_args a = {.up = {.x = {x, m, K, K, TRI_F32}, .w = {w, NULL, TRI_F32, 2 * F, K}}};
+  char name[80];
+  a.up.out = a.glu.gate_up = (tri_mat){up, m, 2 * F, 2 * F, TRI_F32};
+  a.glu.out = (tri_mat){up, m, F, 2 * F, TRI_F32},
+  a.glu.act = TRI_ACT_SILU; /* in place: a gate is read where it goes */
+  snprintf(name, sizeof name, "gated_linear float32 m %d f %d k %d", m, F, K);
+  report(b, name, run_gated_linear, &a, 4.0 * (2.0 * F * K + m * (K + 3.0 * F)), (double)m * 2 * F * K);
+}
+
 /* Heads and sizes of what attention is timed for: Llama 3 8B's, the bundled model's short ones, and DeepSeek-V2-Lite's
  * and V3's latent ones. */
 typedef struct heads {
@@ -369,6 +382,7 @@ int oc_bench(oc *c) {
     exit(2);
   }
   if (wanted(&b, "linear")) bench_linears(&b);
+  for (int m = 1; m <= 512 && wanted(&b, "gated_linear"); m *= 8) bench_gated(&b, m);
   if (wanted(&b, "attention")) bench_attentions(&b);
   bench_latent(&b, 1);
   bench_latent(&b, 512);

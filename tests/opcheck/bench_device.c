@@ -222,6 +222,28 @@ static void bench_linears(bench *b) {
     for (int m = 1; m <= 512 && !quick; m *= 8) bench_linear(b, others[t], m, 14336, 4096);
 }
 
+/* The first product of an MLP with 16-bit activations, as a step has it. */
+static void bench_gated(bench *b, int m, int f, int k) {
+  static tri_gated_linear_args a[MAX_COPIES];
+  char name[80];
+  size_t count = 2 * (size_t)f * (size_t)k, in = (size_t)m * (size_t)k, out = (size_t)m * (size_t)f, size = 2;
+  double bytes = (double)size * (double)(count + in + out);
+  int copies = copies_of(bytes);
+  char *w = elements(b, TRI_BF16, count * (size_t)copies), *x = elements(b, TRI_BF16, in * (size_t)copies);
+  char *up = room(b, 2 * out * (size_t)copies * size), *y = room(b, out * (size_t)copies * size);
+  for (int i = 0; i < copies; i++) {
+    size_t at = (size_t)i * size;
+    a[i].up = (tri_linear_args){.w = {w + at * count, NULL, TRI_BF16, 2 * f, k}};
+    a[i].up.x = (tri_mat){(float *)(x + at * in), m, k, k, TRI_BF16};
+    a[i].up.out = a[i].glu.gate_up = (tri_mat){(float *)(up + at * 2 * out), m, 2 * f, 2 * f, TRI_BF16};
+    a[i].glu.act = TRI_ACT_SILU, a[i].glu.out = (tri_mat){(float *)(y + at * out), m, f, f, TRI_BF16};
+  }
+  NAME("gated_linear bfloat16 m %d f %d k %d", m, f, k);
+  report(b, name,
+         WORK(gated_linear, a, copies, .bytes = bytes, .products = (double)m * (double)count, .type = TRI_BF16));
+  release(b);
+}
+
 /* ---- attention ---- */
 
 /* Sequences of one length in their own pages, scattered as a server's are. */
@@ -460,6 +482,7 @@ int oc_bench_device(oc *c) {
   c->rng = c->opt.seed;
   if (tri_floor_create(c->be, CACHES, TRI_BF16, &b.narrow) != TRI_OK) give_up("no memory for the floors");
   if (wanted(&b, "linear")) bench_linears(&b);
+  for (int m = 1; m <= 32 && wanted(&b, "gated_linear"); m *= 2) bench_gated(&b, m, 14336, 4096);
   if (wanted(&b, "attention")) bench_attentions(&b);
   bench_rows(&b);
   if (wanted(&b, "sample")) bench_samples(&b);
