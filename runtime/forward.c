@@ -446,6 +446,7 @@ tri_status tri_forward_run(tri_forward *f, const tri_batch_builder *builder, int
   if (!f->cfg.shard.last_stage) TRI_TRY(send_hidden(f, lane, x));
   *logits = logits_of(f, wanted);
   st = be->ops.stream_sync(be, NULL);
+  if (st == TRI_OK) st = tri_comm_query(f->cfg.tensor); /* what a sum met on the device */
 cleanup:
   atomic_store_explicit(&f->cfg.progress->block, TRI_BLOCK_IDLE, memory_order_relaxed);
   return st;

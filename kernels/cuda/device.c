@@ -207,7 +207,7 @@ __attribute__((visibility("default"))) tri_status tri_backend_fill_cuda(tri_back
   be->ops.download = device_download;
   be->ops.stream_sync = device_sync;
   be->ops.copy_rows = device_copy_rows;
-  be->ops.comm_create = tri_comm_nccl_create;
+  be->ops.comm_create = tri_comm_device_create;
   be->ops.graph_begin = tri_cuda_graph_begin;
   be->ops.graph_end = tri_cuda_graph_end;
   be->ops.graph_drop = tri_cuda_graphs_drop;
