@@ -2,7 +2,8 @@
 # Tests for a machine with an NVIDIA device, where the CUDA toolkit and the packages of scripts/install-deps.sh are:
 #   tests/gpu.sh quick     builds; every op against the reference, every checkpoint in float32
 #   tests/gpu.sh sanitize  builds; every op on small shapes under compute-sanitizer (memcheck, initcheck, racecheck)
-#   tests/gpu.sh multi     builds; every checkpoint in float32 over two devices, tensor and pipeline parallel, and over four where they are
+#   tests/gpu.sh multi     builds; all-reduces over two devices, and over four and eight where they are; every checkpoint in float32
+#                          over two devices, tensor and pipeline parallel, and over four where they are
 # TRIREME_GPU_BIN=FOLDER takes the programs and the module from there instead of building them. Exit code 77: no device.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
@@ -12,7 +13,7 @@ build() {
   [ -z "${TRIREME_GPU_BIN:-}" ] || return 0
   mkdir -p build
   cmake -S . -B build/gpu -G Ninja -DTRIREME_CUDA=ON >build/gpu.cmake.log 2>&1 || { cat build/gpu.cmake.log; return 1; }
-  cmake --build build/gpu -j "$(nproc)" --target opcheck modelcheck trireme-cuda >build/gpu.build.log || { tail -40 build/gpu.build.log; return 1; }
+  cmake --build build/gpu -j "$(nproc)" --target opcheck modelcheck trireme-cuda "$@" >build/gpu.build.log || { tail -40 build/gpu.build.log; return 1; }
 }
 
 quick() {
@@ -29,9 +30,14 @@ sanitize() {
 }
 
 multi() {
-  local devices layout failed=0
+  local devices ranks layout failed=0
   devices=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
   [ "$devices" -ge 2 ] || { echo "two devices are needed, $devices found"; return 77; }
+  for ranks in 2 4 8; do
+    [ "$ranks" -le "$devices" ] || continue
+    echo "== all-reduces over $ranks devices"
+    "$bin/device_comm" --fork "$ranks" || failed=1
+  done
   for layout in 2x1 1x2 2x2 4x1; do
     [ $((${layout%x*} * ${layout#*x})) -le "$devices" ] || continue
     echo "== tensor x pipeline parallel $layout"
@@ -41,6 +47,7 @@ multi() {
 }
 
 case ${1:-} in
-quick | sanitize | multi) build && "$1" ;;
-*) sed -n '2,6s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+quick | sanitize) build && "$1" ;;
+multi) build device_comm && multi ;;
+*) sed -n '2,7s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac
