@@ -21,6 +21,7 @@ endif()
 # Adds the module; after the programs, whose functions it uses.
 function(trireme_cuda_module)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/cuda/*.c ${CMAKE_SOURCE_DIR}/kernels/cuda/*.cu)
+  list(APPEND sources ${CMAKE_SOURCE_DIR}/comm/p2p.c ${CMAKE_SOURCE_DIR}/comm/p2p_measure.c)
   find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
   if(NCCL_INCLUDE_DIR)
     list(APPEND sources ${CMAKE_SOURCE_DIR}/comm/nccl.c)

@@ -1,9 +1,10 @@
 /* Collectives and point-to-point transfers among the ranks of a group, behind one table.
  *
- * Backends: `self` (one rank), `mpi` (host memory, shared between the ranks of one host); NCCL and peer-to-peer kernels
- * come behind the same table. Calls are ordered on the stream they get. An error is asynchronous: the call that hits it
- * returns it, every later call on the communicator returns it at once, and query() tells it at any time, so that a step
- * may run to its end and look once. abort() makes pending and later calls fail from any thread.
+ * Backends: `self` (one rank), `mpi` (host memory, shared between the ranks of one host), and on device memory `nccl`
+ * and `p2p` (kernels that write to each other's memory, for sums within a host). Calls are ordered on the stream they
+ * get. An error is asynchronous: the call that hits it returns it, every later call on the communicator returns it at
+ * once, and query() tells it at any time, so that a step may run to its end and look once. abort() makes pending and
+ * later calls fail from any thread.
  *
  * Every wait inside goes through tri_wait with the communicator's policy and time limit. */
 #ifndef TRI_COMM_COMM_H
@@ -59,6 +60,7 @@ struct tri_comm {
   float *scratch;            /* all_reduce in rank order */
   size_t scratch_count;
   void *impl;
+  char about[256]; /* what was chosen when it was made, for the log; empty: nothing */
 };
 
 static inline tri_status tri_comm_query(const tri_comm *c) { return (tri_status)atomic_load(&c->error); }

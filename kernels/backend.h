@@ -426,8 +426,8 @@ typedef struct tri_backend_ops {
   void (*copy_rows)(tri_backend *be, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
                     size_t rows);
   /* A communicator of the same ranks as host, which must outlive it, for buffers of this backend's memory; collective
-   * over host. NULL: host serves itself. */
-  tri_status (*comm_create)(tri_backend *be, struct tri_comm *host, struct tri_comm **out, tri_error *err);
+   * over host. `sums`: it is all_reduce that must be fast. NULL: host serves itself. */
+  tri_status (*comm_create)(tri_backend *be, struct tri_comm *host, bool sums, struct tri_comm **out, tri_error *err);
   /* Steps of one key launch the same ops with the same arguments. graph_begin says what the caller is to do with this
    * one; after TRI_GRAPH_RECORD, graph_end follows in any case. NULL: every step is launched op by op. */
   tri_graph_mode (*graph_begin)(tri_backend *be, uint64_t key);
@@ -454,13 +454,14 @@ typedef struct tri_backend_config {
   bool deterministic; /* the same bits whatever the batch; a backend that cannot refuses */
   tri_pool *pool;     /* CPU threads; borrowed, NULL: the caller's thread alone */
   const char *isa;    /* "avx512", "avx2", "scalar": refuses where the processor lacks it; NULL: the best it has */
+  bool no_peer_sums;  /* devices are summed over by the library alone, not by kernels of our own */
 } tri_backend_config;
 
 struct tri_backend {
   tri_backend_ops ops;
   const char *name;
   const char *isa; /* what the CPU code runs on ("avx2", "avx512", "scalar"), for logs and benchmarks */
-  bool deterministic;
+  bool deterministic, no_peer_sums;
   bool host_memory;        /* what mem_alloc gives can be read and written by the caller */
   bool narrows_inputs;     /* products with 16-bit weights may round their inputs to that type */
   bool narrow_activations; /* see tri_mat */

@@ -96,8 +96,10 @@ static tri_status connect(tri_engine *e, tri_error *err) {
   tri_backend *be = e->backend;
   tri_group *g = e->group;
   tri_status st = TRI_OK;
-  if (be->ops.comm_create && g->p.tp > 1) TRI_TRY(be->ops.comm_create(be, g->tensor, &e->device_tensor, err));
-  if (be->ops.comm_create && g->p.pp > 1) TRI_TRY(be->ops.comm_create(be, g->world, &e->device_world, err));
+  if (be->ops.comm_create && g->p.tp > 1) TRI_TRY(be->ops.comm_create(be, g->tensor, true, &e->device_tensor, err));
+  if (be->ops.comm_create && g->p.pp > 1) TRI_TRY(be->ops.comm_create(be, g->world, false, &e->device_world, err));
+  if (e->device_tensor && e->device_tensor->about[0] && g->world->rank == 0)
+    tri_log(TRI_LOG_INFO, "engine", "%s", e->device_tensor->about);
 cleanup:
   return st;
 }

@@ -2,7 +2,8 @@
 # Tests for a machine with an NVIDIA device, where the CUDA toolkit and the packages of scripts/install-deps.sh are:
 #   tests/gpu.sh quick     builds; every op against the reference, every checkpoint in float32
 #   tests/gpu.sh sanitize  builds; every op on small shapes under compute-sanitizer (memcheck, initcheck, racecheck)
-#   tests/gpu.sh multi     builds; every checkpoint in float32 over two devices, tensor and pipeline parallel, and over four where they are
+#   tests/gpu.sh multi     builds; all-reduces over two devices, and over four and eight where they are; every checkpoint in float32
+#                          over two devices, tensor and pipeline parallel, and over four where they are
 #   tests/gpu.sh serve     builds; a cluster on one device, and over two where they are, answers the bundled model's questions
 # TRIREME_GPU_BIN=FOLDER takes the programs and the module from there instead of building them. Exit code 77: no device.
 set -uo pipefail
@@ -30,9 +31,14 @@ sanitize() {
 }
 
 multi() {
-  local devices layout failed=0
+  local devices ranks layout failed=0
   devices=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
   [ "$devices" -ge 2 ] || { echo "two devices are needed, $devices found"; return 77; }
+  for ranks in 2 4 8; do
+    [ "$ranks" -le "$devices" ] || continue
+    echo "== all-reduces over $ranks devices"
+    "$bin/device_comm" --fork "$ranks" || failed=1
+  done
   for layout in 2x1 1x2 2x2 4x1; do
     [ $((${layout%x*} * ${layout#*x})) -le "$devices" ] || continue
     echo "== tensor x pipeline parallel $layout"
@@ -55,5 +61,5 @@ serve() {
 
 case ${1:-} in
 quick | sanitize | multi | serve) build && "$1" ;;
-*) sed -n '2,7s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+*) sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

@@ -77,6 +77,7 @@ static tri_status load(tri_worker *w, int local_rank, int local_size, tri_error 
                            .device = w->opts.group * local_size +
                                      local_rank, /* groups of one host come one after the other */
                            .deterministic = o->deterministic,
+                           .no_peer_sums = o->disable_custom_all_reduce,
                            .pool = w->pool};
   tri_status st = tri_backend_create(&bc, &w->backend, err);
   if (st != TRI_OK) return st;

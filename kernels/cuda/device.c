@@ -280,7 +280,7 @@ __attribute__((visibility("default"))) tri_status tri_backend_fill_cuda(tri_back
   be->ops.event_record = device_event_record;
   be->ops.event_query = device_event_query;
   be->ops.copy_rows = device_copy_rows;
-  be->ops.comm_create = tri_comm_nccl_create;
+  be->ops.comm_create = tri_comm_device_create;
   be->ops.graph_begin = tri_cuda_graph_begin;
   be->ops.graph_end = tri_cuda_graph_end;
   be->ops.graph_drop = tri_cuda_graphs_drop;

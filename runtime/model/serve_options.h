@@ -31,6 +31,7 @@ typedef struct tri_serve_options {
   /* execution */
   const char *backend;
   int threads;
+  bool disable_custom_all_reduce;
   /* service */
   const char *endpoint, *worker_endpoint, *key_file, *allowed_keys;
   bool insecure_tcp;
