@@ -11,8 +11,8 @@
  * With encoder-decoders (tri_limits.has_source) a job's prompt is its source: it is encoded whole in the step in which
  * the first tokens of the answer are computed, and has pages of its own for as long as the answer grows.
  *
- * With tri_sched_config.whole_batches batches are request-level instead, as FasterTransformer and other servers had them
- * before Orca: for comparison (`trireme bench batching`), not for service.
+ * With tri_sched_config.whole_batches batches are request-level instead, as FasterTransformer and other servers had
+ * them before Orca: for comparison (`trireme bench batching`), not for service.
  *
  * A job with a beam search has a sequence for each beam (beam_schedule.c); its answers go out when the search is done.
  *
@@ -84,9 +84,9 @@ typedef struct tri_sched_config {
   tri_limits limits;
   int num_lanes;
   bool by_priority; /* else first come, first served */
-  /* Request-level batches: a batch takes sequences from the queue for as long as only a step's budget keeps the next one
-   * out, that is until its slots or the KV pages are taken or nobody waits. Then nobody joins until its last sequence has
-   * ended; what is preempted comes back in a later batch. Not together with by_priority. */
+  /* Request-level batches: a batch takes sequences from the queue for as long as only a step's budget keeps the next
+   * one out, that is until its slots or the KV pages are taken or nobody waits. Then nobody joins until its last
+   * sequence has ended; what is preempted comes back in a later batch. Not together with by_priority. */
   bool whole_batches;
 } tri_sched_config;
 

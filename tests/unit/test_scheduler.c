@@ -142,10 +142,8 @@ static struct sim *sim_create(const struct config *cfg, uint64_t seed) {
   ck_assert_int_le(l->num_pages * l->block_size, MAX_PAGES);
   ck_assert_int_le(l->max_num_seqs, MAX_SLOTS);
   ck_assert_int_le(l->max_model_len, MAX_LEN);
-  tri_sched_config sc = {.limits = *l,
-                         .num_lanes = cfg->lanes,
-                         .by_priority = cfg->by_priority,
-                         .whole_batches = cfg->whole_batches};
+  tri_sched_config sc = {
+      .limits = *l, .num_lanes = cfg->lanes, .by_priority = cfg->by_priority, .whole_batches = cfg->whole_batches};
   ck_assert_int_eq(tri_sched_create(&sc, &s->sched), TRI_OK);
   ck_assert_int_eq(tri_plan_writer_create(tri_plan_entries(l->max_num_seqs), (size_t)l->max_num_batched_tokens,
                                           tri_plan_pages(l->max_num_seqs, l->max_num_batched_tokens, l->block_size),
