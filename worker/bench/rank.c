@@ -1,24 +1,22 @@
 #include "worker/bench/rank.h"
 
-#include <string.h>
-
-#include "runtime/base/topo.h"
+#include "worker/place.h"
 
 tri_status tri_bench_rank_open(const tri_serve_options *o, const tri_engine_config *sizes, tri_bench_rank *out,
                                tri_error *err) {
-  int pins[1024], oversubscribed;
   tri_comm *world;
   tri_comm_config cc = {.timeout_ms = 1000};
   tri_engine_config ec = *sizes;
+  tri_place place = {0};
   tri_status st;
-  *out = (tri_bench_rank){.threads = o->threads ? o->threads : tri_topo_num_cores()};
-  TRI_TRY(tri_topo_assign(0, 1, out->threads, pins, &oversubscribed));
-  TRI_TRY(tri_pool_create(out->threads, pins, oversubscribed ? 0 : 200, &out->pool));
+  *out = (tri_bench_rank){0};
   TRI_TRY(tri_comm_self_create(&cc, &world));
   TRI_TRY(tri_group_create(world, 1, 1, &out->group, err));
-  tri_backend_config bc = {
-      .name = strcmp(o->backend, "auto") ? o->backend : "cpu", .deterministic = o->deterministic, .pool = out->pool};
-  TRI_TRY(tri_backend_create(&bc, &out->backend, err));
+  st = tri_place_rank(o, world, 0, 1, 200, &place, err);
+  out->backend = place.backend;
+  out->pool = place.pool;
+  out->threads = place.threads;
+  TRI_TRY(st);
   ec.model_dir = o->model;
   ec.load_format = (tri_load_format)o->load_format;
   ec.seed = o->seed;
