@@ -38,7 +38,7 @@ static tri_status choose_backend(const tri_serve_options *o, tri_comm *world, in
   if (st != TRI_OK) return st;
   if (gathered != TRI_OK)
     return tri_fail(err, gathered, "comm", "the ranks cannot agree on a backend: %s", tri_status_text(gathered));
-  if (all || !(*out)->device[0]) return TRI_OK;
+  if (all || !strcmp((*out)->name, "cpu")) return TRI_OK;
   tri_log(TRI_LOG_INFO, "worker", "backend cpu: not every rank of the group has a device of its own");
   tri_backend_destroy(*out);
   *out = NULL;
