@@ -18,8 +18,12 @@ target_link_libraries(trireme-up PRIVATE tri_model tri_wire)
 add_executable(trireme-plan worker/plan/main.c)
 target_link_libraries(trireme-plan PRIVATE tri_runtime)
 
-add_executable(trireme-bench-latency worker/bench/latency.c)
-target_link_libraries(trireme-bench-latency PRIVATE tri_worker)
+# One rank without a coordinator.
+tri_library(tri_bench_rank FILES worker/bench/rank.c LINK tri_worker)
+foreach(bench latency batching)
+  add_executable(trireme-bench-${bench} worker/bench/${bench}.c)
+  target_link_libraries(trireme-bench-${bench} PRIVATE tri_bench_rank)
+endforeach()
 
 # The allocators that activations are compared with; a library, so that tests can link them.
 tri_library(tri_bench FILES worker/bench/caching_allocator.c worker/bench/greedy_arena.c LINK tri_runtime)
@@ -40,12 +44,12 @@ add_executable(trireme ${cmd_sources})
 target_link_libraries(trireme PRIVATE libtrireme tri_wire PkgConfig::NCURSES)
 
 # What demo.sh builds: everything that people run, and no tests.
-add_custom_target(programs DEPENDS trireme-coordinator trireme-worker trireme-up trireme-plan trireme-bench-latency trireme-bench-memory trireme)
+add_custom_target(programs DEPENDS trireme-coordinator trireme-worker trireme-up trireme-plan trireme-bench-latency trireme-bench-batching trireme-bench-memory trireme)
 
 include(CMakePackageConfigHelpers)
 set(TRIREME_SHARED ON)
 set_target_properties(libtrireme PROPERTIES EXPORT_NAME trireme)
-install(TARGETS trireme trireme-coordinator trireme-worker trireme-up trireme-plan trireme-bench-latency trireme-bench-memory)
+install(TARGETS trireme trireme-coordinator trireme-worker trireme-up trireme-plan trireme-bench-latency trireme-bench-batching trireme-bench-memory)
 install(TARGETS libtrireme EXPORT triremeTargets)
 install(EXPORT triremeTargets NAMESPACE trireme:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/trireme)
 file(RELATIVE_PATH TRIREME_PC_TO_PREFIX /p/${CMAKE_INSTALL_LIBDIR}/pkgconfig /p)

@@ -117,7 +117,9 @@ static tri_status create(const tri_backend_config *config, const char *name, tri
 tri_status tri_backend_create(const tri_backend_config *config, tri_backend **out, tri_error *err) {
   const char *name = config->name ? config->name : "cpu";
   if (strcmp(name, "auto")) return create(config, name, out, err);
-  return create(config, "cuda", out, NULL) == TRI_OK ? TRI_OK : create(config, "cpu", out, err);
+  /* cuda would refuse to be deterministic; it is not even asked, as opening a device takes its time. */
+  if (!config->deterministic && create(config, "cuda", out, NULL) == TRI_OK) return TRI_OK;
+  return create(config, "cpu", out, err);
 }
 
 void tri_backend_destroy(tri_backend *be) {

@@ -449,7 +449,7 @@ typedef struct tri_backend_ops {
 enum { TRI_BOUND_BATCHES = 3, TRI_EVENTS = 2 }; /* numbers for bind_batch and for events are below these */
 
 typedef struct tri_backend_config {
-  const char *name;   /* "ref", "cpu", "cuda", or "auto": cuda where it can be had, else cpu */
+  const char *name;   /* "ref", "cpu", "cuda", or "auto": cuda where it can be had and do what is asked, else cpu */
   int device;         /* of cuda: which of the host's processes this is; with one visible device it is that one */
   bool deterministic; /* the same bits whatever the batch; a backend that cannot refuses */
   tri_pool *pool;     /* CPU threads; borrowed, NULL: the caller's thread alone */
@@ -457,15 +457,21 @@ typedef struct tri_backend_config {
   bool no_peer_sums;  /* devices are summed over by the library alone, not by kernels of our own */
 } tri_backend_config;
 
+enum { TRI_DEVICE_NAME = 48 };
+
 struct tri_backend {
   tri_backend_ops ops;
   const char *name;
   const char *isa; /* what the CPU code runs on ("avx2", "avx512", "scalar"), for logs and benchmarks */
   bool deterministic, no_peer_sums;
-  bool host_memory;        /* what mem_alloc gives can be read and written by the caller */
-  bool narrows_inputs;     /* products with 16-bit weights may round their inputs to that type */
-  bool narrow_activations; /* see tri_mat */
-  char failure[192];       /* what stream_sync's TRI_DEVICE_LOST means */
+  bool host_memory;             /* what mem_alloc gives can be read and written by the caller */
+  bool narrows_inputs;          /* products with 16-bit weights may round their inputs to that type */
+  bool narrow_activations;      /* see tri_mat */
+  char failure[192];            /* what stream_sync's TRI_DEVICE_LOST means */
+  char device[TRI_DEVICE_NAME]; /* tells its device from every other one, of any host; empty: it has none, as those
+                                   below */
+  char pci[24];                 /* the device's PCI address, as its driver writes it */
+  char about[224];              /* the device in words, for the log */
   tri_pool *pool;
   size_t allocated[TRI_MEM_TAGS]; /* bytes now */
   void *workspace;

@@ -15,6 +15,13 @@ static void program_folder(char out[PATH_MAX]) {
   *(slash ? slash + 1 : out) = 0;
 }
 
+/* The driver's library: without it the module and the libraries that it brings need not be loaded. */
+static bool has_driver(void) {
+  void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+  if (driver) dlclose(driver);
+  return driver != NULL;
+}
+
 tri_status tri_backend_load_cuda(tri_backend *be, int device, tri_error *err) {
   static const char *const places[] = {"", "../lib/", "../lib/x86_64-linux-gnu/", "../lib64/"};
   char folder[PATH_MAX], path[PATH_MAX + 64], why[256] = "";
@@ -23,6 +30,7 @@ tri_status tri_backend_load_cuda(tri_backend *be, int device, tri_error *err) {
   for (size_t i = 0; i < sizeof places / sizeof *places && !module; i++) {
     snprintf(path, sizeof path, "%s%s" TRI_CUDA_MODULE, folder, places[i]);
     if (access(path, R_OK)) continue;
+    if (!has_driver()) return tri_fail(err, TRI_UNSUPPORTED, "backend", "backend cuda: no NVIDIA driver is installed");
     module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!module) snprintf(why, sizeof why, "%s", dlerror());
   }

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "runtime/base/log.h"
-#include "runtime/base/topo.h"
+#include "worker/place.h"
 #include "worker/worker.h"
 
 enum { COMM_TIMEOUT_MS = 300000, BOOT_WAIT_MS = 30000 };
@@ -57,30 +57,25 @@ cleanup:
                                      : tri_fail(err, st, "mpi", "cannot join the MPI job: %s", tri_status_text(st));
 }
 
-static tri_status make_pool(tri_worker *w, int local_rank, int local_size, tri_wait_policy *policy, tri_error *err) {
-  int cores = tri_topo_num_cores(), threads = w->opts.threads, oversubscribed, pins[1024];
-  if (!threads) threads = cores / local_size > 0 ? cores / local_size : 1;
-  tri_status st = tri_topo_assign(local_rank, local_size, threads, pins, &oversubscribed);
+/* The backend and the threads, and with them how this rank may wait. */
+static tri_status take_place(tri_worker *w, tri_comm *world, int local_rank, int local_size, tri_wait_policy *policy,
+                             tri_error *err) {
+  tri_place place;
+  tri_status st = tri_place_rank(&w->opts, world, local_rank, local_size, 100, &place, err);
+  w->backend = place.backend;
+  w->pool = place.pool;
+  if (st != TRI_OK) return st;
   /* Where processes outnumber cores, whoever spins takes the core from who computes. */
-  policy->spin_us = oversubscribed ? 0 : 20;
-  policy->yield_us = oversubscribed ? 500 : 2000;
-  if (st == TRI_OK) st = tri_pool_create(threads, pins, oversubscribed ? 0 : 100, &w->pool);
-  if (st == TRI_OK && w->rank == 0)
+  policy->spin_us = place.oversubscribed ? 0 : 20;
+  policy->yield_us = place.oversubscribed ? 500 : 2000;
+  if (w->rank == 0)
     tri_log(TRI_LOG_INFO, "worker", "%d ranks, %d on this host with %d threads each on %d cores%s", w->world,
-            local_size, threads, cores, oversubscribed ? " (oversubscribed)" : "");
-  return st == TRI_OK ? st : tri_fail(err, st, "threads", "cannot start %d threads", threads);
+            local_size, place.threads, place.cores, place.oversubscribed ? " (oversubscribed)" : "");
+  return TRI_OK;
 }
 
-static tri_status load(tri_worker *w, int local_rank, int local_size, tri_error *err) {
+static tri_status load(tri_worker *w, int local_size, tri_error *err) {
   const tri_serve_options *o = &w->opts;
-  tri_backend_config bc = {.name = strcmp(o->backend, "auto") ? o->backend : "cpu",
-                           .device = w->opts.group * local_size +
-                                     local_rank, /* groups of one host come one after the other */
-                           .deterministic = o->deterministic,
-                           .no_peer_sums = o->disable_custom_all_reduce,
-                           .pool = w->pool};
-  tri_status st = tri_backend_create(&bc, &w->backend, err);
-  if (st != TRI_OK) return st;
   tri_engine_config ec = {
       .model_dir = o->model,
       .load_format = (tri_load_format)o->load_format,
@@ -99,7 +94,7 @@ static tri_status load(tri_worker *w, int local_rank, int local_size, tri_error 
       .pooling = (tri_pooling)o->pooling,
   };
   int64_t start = tri_now_ns();
-  st = tri_engine_create(&ec, w->backend, &w->group, &w->engine, err);
+  tri_status st = tri_engine_create(&ec, w->backend, &w->group, &w->engine, err);
   w->load_seconds = (double)(tri_now_ns() - start) / 1e9;
   if (st != TRI_OK) return st;
   atomic_store(&w->loaded, true);
@@ -130,14 +125,14 @@ static tri_status start(tri_worker *w, int *argc, char ***argv, tri_error *err) 
   tri_log_setup((tri_log_level)w->opts.log_level, who);
   TRI_TRY(tri_control_start(w, err));
   if (w->opts.launch != TRI_LAUNCH_SELF) TRI_TRY(tri_comm_mpi_local(world, &local_rank, &local_size));
-  TRI_TRY(make_pool(w, local_rank, local_size, &cc.policy, err));
+  TRI_TRY(take_place(w, world, local_rank, local_size, &cc.policy, err));
   world->policy = cc.policy;
   /* Where ranks share cores, shared memory saves most of a collective. Where each has its own, a program beside them
    * that takes one makes rounds through shared memory ten times slower than MPI's messages, which is not understood
    * yet. */
   world->messages_only = cc.policy.spin_us > 0;
   TRI_TRY(tri_group_create(world, w->opts.tp, w->opts.pp, &w->group, err));
-  TRI_TRY(load(w, local_rank, local_size, err));
+  TRI_TRY(load(w, local_size, err));
 cleanup:
   return st;
 }

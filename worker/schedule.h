@@ -24,6 +24,7 @@ struct tri_sched {
   tri_sched_lane *lanes;
   tri_sequence **slot_owner; /* [max_num_seqs]; NULL: free */
   int num_running;
+  int batch_size; /* with whole_batches: sequences that the batch at hand has had, or all slots once it is closed */
   tri_job *jobs, *retired;
   uint64_t arrivals, tokens, preemptions;
   uint64_t step;

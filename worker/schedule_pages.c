@@ -59,6 +59,7 @@ void tri_sched_enter_lane(tri_sched *s, tri_sequence *q, int lane, int slot) {
   s->lanes[lane].num_tied += is_tied(q->job);
   s->slot_owner[slot] = q;
   s->num_running++;
+  s->batch_size++;
   tri_seq_list_insert(s, &s->lanes[lane].running, q);
 }
 

@@ -181,7 +181,8 @@ static void run_prompts(tri_sched *s, tri_plan_writer *plan, tri_sched_lane *lan
 
 /* Lanes share the sequences evenly: an uneven split leaves stages waiting. */
 static bool lane_is_full(const tri_sched *s, const tri_sched_lane *lane) {
-  int all = s->num_running + s->waiting.count;
+  int all = s->num_running + s->waiting.count, most = s->cfg.limits.max_num_seqs;
+  if (all > most) all = most; /* the others will find no slot */
   return lane->running.count * s->cfg.num_lanes >= all + s->cfg.num_lanes - 1;
 }
 
@@ -210,13 +211,19 @@ static void make_way(tri_sched *s) {
   }
 }
 
+/* A slot that a sequence of a whole batch has left stays empty. */
+static int slots_left(const tri_sched *s) {
+  int left = tri_sched_num_free(s), batch = s->cfg.limits.max_num_seqs - s->batch_size;
+  return s->cfg.whole_batches && batch < left ? batch : left;
+}
+
 static void admit(tri_sched *s, tri_plan_writer *plan, int lane, int *budget) {
   while (s->waiting.head && *budget > 0 && !lane_is_full(s, &s->lanes[lane])) {
     tri_sequence *q = s->waiting.head;
     int n = fitting(q, *budget);
     /* What has to go in one piece waits for a step with room for all of it. */
     if (n < 1 || (s->cfg.limits.whole_sequences && n < remaining(q))) return;
-    if (tri_sched_num_free(s) < tri_seq_slots(q) || !finds_pages(s, q, 0) || !has_room(s, plan, q, n)) return;
+    if (slots_left(s) < tri_seq_slots(q) || !finds_pages(s, q, 0) || !has_room(s, plan, q, n)) return;
     tri_seq_list_remove(&s->waiting, q);
     if (q->job->search)
       tri_search_enter(s, q->job, lane);
@@ -229,6 +236,15 @@ static void admit(tri_sched *s, tri_plan_writer *plan, int lane, int *budget) {
   }
 }
 
+/* Request-level batches. A lane that has its share leaves the batch open for the others. */
+static void admit_to_batch(tri_sched *s, tri_plan_writer *plan, int lane, int *budget) {
+  if (!s->num_running) s->batch_size = 0; /* the last one has ended */
+  admit(s, plan, lane, budget);
+  const tri_sequence *next = s->waiting.head;
+  if (!next || (fitting(next, *budget) > 0 && !lane_is_full(s, &s->lanes[lane])))
+    s->batch_size = s->cfg.limits.max_num_seqs;
+}
+
 bool tri_sched_compose(tri_sched *s, int lane_index, tri_plan_writer *plan) {
   tri_sched_lane *lane = &s->lanes[lane_index];
   if (!lane->running.count && !s->waiting.count) return false;
@@ -238,7 +254,7 @@ bool tri_sched_compose(tri_sched *s, int lane_index, tri_plan_writer *plan) {
   make_way(s);
   run_decodes(s, plan, lane, &budget);
   run_prompts(s, plan, lane, &budget);
-  admit(s, plan, lane_index, &budget);
+  (s->cfg.whole_batches ? admit_to_batch : admit)(s, plan, lane_index, &budget);
   if (!plan->h.num_seqs && !plan->h.num_copies) return false;
   lane->under_way++;
   return true;

@@ -16,6 +16,9 @@
  * step does for it is for nothing and its draw is dropped; its slot and pages may be given away at once, as steps run
  * one behind the other. Only what the sampler or a search must know of the drawn tokens keeps a lane's steps apart.
  *
+ * With tri_sched_config.whole_batches batches are request-level instead, as FasterTransformer and other servers had
+ * them before Orca: for comparison (`trireme bench batching`), not for service.
+ *
  * A job with a beam search has a sequence for each beam (beam_schedule.c); its answers go out when the search is done.
  *
  * No threads, clocks or sockets here: the caller passes the time. Nothing allocates but tri_job_create. */
@@ -89,6 +92,10 @@ typedef struct tri_sched_config {
   int num_lanes;
   int depth;        /* steps of a lane that may be under way at a time: 0 or 1, or 2 where each runs behind the last */
   bool by_priority; /* else first come, first served */
+  /* Request-level batches: a batch takes sequences from the queue for as long as only a step's budget keeps the next
+   * one out, that is until its slots or the KV pages are taken or nobody waits. Then nobody joins until its last
+   * sequence has ended; what is preempted comes back in a later batch. Not together with by_priority. */
+  bool whole_batches;
 } tri_sched_config;
 
 /* Tokens of one step on their way to the coordinator. The alternatives' arrays point into top_*. */

@@ -136,6 +136,7 @@ static int throughput(int argc, char **argv) {
 }
 
 static int latency(int argc, char **argv) { return (void)argc, cmd_exec("trireme-bench-latency", argv); }
+static int batching(int argc, char **argv) { return (void)argc, cmd_exec("trireme-bench-batching", argv); }
 static int memory(int argc, char **argv) { return (void)argc, cmd_exec("trireme-bench-memory", argv); }
 
 static const struct {
@@ -146,6 +147,7 @@ static const struct {
     {"serve", serve, "latencies under a load of arriving requests"},
     {"throughput", throughput, "tokens per second when all requests are there at once"},
     {"latency", latency, "one batch without a coordinator (trireme-bench-latency)"},
+    {"batching", batching, "a new batch at every step against whole batches (trireme-bench-batching)"},
     {"memory", memory, "allocators for an encoder's activations (trireme-bench-memory)"},
 };
 enum { NUM_KINDS = sizeof kinds / sizeof *kinds };

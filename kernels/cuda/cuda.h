@@ -60,6 +60,14 @@ static inline void tri_cuda_note(const tri_backend *be, cudaError_t e) {
 /* device.c: pinned memory in two equal parts, and an event for each. */
 tri_status tri_cuda_pinned_alloc(char *host[2], size_t bytes);
 void tri_cuda_pinned_free(char *host[2]);
+/* nvml.c */
+typedef struct tri_cuda_facts {
+  char driver[80];
+  unsigned pcie_generation, pcie_width, links; /* links: NVLinks that are up */
+} tri_cuda_facts;
+/* What is not known, all of it without NVML, is empty or 0. */
+tri_cuda_facts tri_cuda_ask_driver(const char *pci);
+
 /* graph.c */
 tri_graph_mode tri_cuda_graph_begin(tri_backend *be, uint64_t key);
 tri_status tri_cuda_graph_end(tri_backend *be);

@@ -1,4 +1,5 @@
 /* The device: memory, copies, the stream, and the errors that come late. */
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -254,6 +255,44 @@ static tri_status open_device(tri_cuda_impl *impl, tri_error *err) {
   return e == cudaSuccess ? TRI_OK : refuse(e, "cannot use the device", err);
 }
 
+/* Appends to the words about the device; what does not fit is left out. */
+__attribute__((format(printf, 2, 3))) static void say(tri_backend *be, const char *format, ...) {
+  size_t at = strlen(be->about);
+  va_list args;
+  va_start(args, format);
+  vsnprintf(be->about + at, sizeof be->about - at, format, args);
+  va_end(args);
+}
+
+/* Devices that this one can read and write directly, among those that are visible. */
+static int count_peers(int device, int count) {
+  int peers = 0, can;
+  for (int i = 0; i < count; i++)
+    peers += i != device && cudaDeviceCanAccessPeer(&can, device, i) == cudaSuccess && can;
+  return peers;
+}
+
+/* Which device it is. Nothing depends on it but threads' places and the log. */
+static void describe(tri_backend *be) {
+  const tri_cuda_impl *impl = tri_cuda_of(be);
+  struct cudaDeviceProp p;
+  int count = 0;
+  if (cudaGetDeviceProperties(&p, impl->device) != cudaSuccess || cudaGetDeviceCount(&count) != cudaSuccess) return;
+  const unsigned char *u = (const unsigned char *)p.uuid.bytes;
+  int at = snprintf(be->device, sizeof be->device, "GPU-");
+  for (int i = 0; i < 16; i++)
+    at += snprintf(be->device + at, sizeof be->device - (size_t)at, "%s%02x",
+                   i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", u[i]);
+  if (cudaDeviceGetPCIBusId(be->pci, sizeof be->pci, impl->device) != cudaSuccess) be->pci[0] = 0;
+  tri_cuda_facts f = tri_cuda_ask_driver(be->pci);
+  say(be, "device %d: %s, %s, PCI %s, %.1f GiB", impl->device, p.name, be->device, be->pci,
+      (double)p.totalGlobalMem / 0x1p30);
+  if (f.driver[0]) say(be, ", driver %s", f.driver);
+  if (f.pcie_generation && f.pcie_width) say(be, ", PCIe %u x%u", f.pcie_generation, f.pcie_width);
+  if (f.links) say(be, ", %u NVLinks", f.links);
+  if (count > 1) say(be, ", %d of %d peers within reach", count_peers(impl->device, count), count - 1);
+}
+
 __attribute__((visibility("default"))) tri_status tri_backend_fill_cuda(tri_backend *be, int device, tri_error *err) {
   if (be->deterministic)
     return tri_fail(err, TRI_UNSUPPORTED, "deterministic", "backend cuda cannot be deterministic yet");
@@ -269,6 +308,7 @@ __attribute__((visibility("default"))) tri_status tri_backend_fill_cuda(tri_back
   }
   be->impl = impl;
   be->isa = impl->isa;
+  describe(be);
   be->ops.mem_alloc = device_alloc;
   be->ops.mem_free = device_free;
   be->ops.mem_available = device_available;

@@ -1,6 +1,11 @@
 #include "runtime/base/topo.h"
 
+#include <ctype.h>
 #include <hwloc.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 static int load(hwloc_topology_t *topology, hwloc_cpuset_t *allowed) {
   if (hwloc_topology_init(topology)) return -1;
@@ -48,4 +53,72 @@ tri_status tri_topo_assign(int index, int count, int threads, int *cores, int *o
   hwloc_bitmap_free(allowed);
   hwloc_topology_destroy(topology);
   return TRI_OK;
+}
+
+bool tri_topo_pci_address(const char *text, char out[TRI_PCI_ADDRESS]) {
+  unsigned part[4] = {0}; /* domain, bus, device, function */
+  int colons = 0, n = 0, first;
+  for (const char *p = text; *p; p++) colons += *p == ':';
+  first = colons == 2 ? 0 : 1;
+  if (colons < 1 || colons > 2 || strspn(text, "0123456789abcdefABCDEF:.") != strlen(text)) return false;
+  int got = first ? sscanf(text, "%2x:%2x.%1x%n", &part[1], &part[2], &part[3], &n)
+                  : sscanf(text, "%8x:%2x:%2x.%1x%n", &part[0], &part[1], &part[2], &part[3], &n);
+  if (got != 4 - first || text[n] || part[0] > 0xffff || part[2] > 0x1f || part[3] > 7) return false;
+  snprintf(out, TRI_PCI_ADDRESS, "%04x:%02x:%02x.%x", part[0], part[1], part[2], part[3]);
+  return true;
+}
+
+static const char *read_number(const char *p, int *out) {
+  char *end;
+  if (!isdigit((unsigned char)*p)) return NULL;
+  long n = strtol(p, &end, 10);
+  if (n > INT_MAX - 1) return NULL;
+  *out = (int)n;
+  return end;
+}
+
+int tri_topo_read_list(const char *text, int *numbers, int cap) {
+  int count = 0, low, high;
+  for (const char *p = text; *p && *p != '\n';) {
+    if (!(p = read_number(p, &low))) return -1;
+    high = low;
+    if (*p == '-' && !(p = read_number(p + 1, &high))) return -1;
+    if (high < low || high - low >= cap - count) return -1;
+    for (int i = low; i <= high; i++) numbers[count++] = i;
+    if (*p == ',' && isdigit((unsigned char)p[1]))
+      p++;
+    else if (*p && *p != '\n')
+      return -1;
+  }
+  return count;
+}
+
+int tri_topo_cores_near(const char *sysfs, const char *address, int *cores, int cap) {
+  char path[PATH_MAX], text[4096] = "";
+  hwloc_topology_t topology;
+  hwloc_cpuset_t allowed;
+  int kept = 0;
+  if (snprintf(path, sizeof path, "%s/bus/pci/devices/%s/local_cpulist", sysfs, address) >= (int)sizeof path) return 0;
+  FILE *f = fopen(path, "r");
+  bool some = f && fgets(text, sizeof text, f);
+  if (f) fclose(f);
+  int n = some ? tri_topo_read_list(text, cores, cap) : 0;
+  if (n < 1 || load(&topology, &allowed)) return 0;
+  for (int i = 0; i < n; i++)
+    if (hwloc_bitmap_isset(allowed, (unsigned)cores[i])) cores[kept++] = cores[i];
+  hwloc_bitmap_free(allowed);
+  hwloc_topology_destroy(topology);
+  return kept;
+}
+
+bool tri_topo_bind(const int *cores, int count) {
+  hwloc_topology_t topology;
+  hwloc_cpuset_t allowed;
+  if (load(&topology, &allowed)) return false;
+  hwloc_bitmap_zero(allowed);
+  for (int i = 0; i < count; i++) hwloc_bitmap_set(allowed, (unsigned)cores[i]);
+  bool bound = !hwloc_set_cpubind(topology, allowed, HWLOC_CPUBIND_PROCESS);
+  hwloc_bitmap_free(allowed);
+  hwloc_topology_destroy(topology);
+  return bound;
 }

@@ -58,7 +58,7 @@ const tri_option tri_serve_option_table[] = {
      .help = "the same bits whatever the batch, chunking or preemption"},
 
     {TRI_OPT(S, backend), .name = "backend", .choices = backends, .fallback = "auto", .group = "Execution",
-     .help = "cuda: an NVIDIA device for each rank; auto: cpu, with the fastest code for its processor"},
+     .help = "cuda: an NVIDIA device for each rank; auto: that where it can be had, else cpu, with its fastest code"},
     {TRI_OPT(S, threads), .name = "threads", .min = 0, .max = 1024, .fallback = "0", .metavar = "N",
      .group = "Execution", .help = "threads of each worker; 0: this host's cores over its workers"},
     {TRI_OPT(S, disable_custom_all_reduce), .name = "disable-custom-all-reduce", .fallback = "false",

@@ -76,7 +76,7 @@ for c in submit status top cancel keygen "bench serve" "bench throughput" bench;
 done
 
 # What has no meaning there is understood, as --config is shared, but not offered.
-for c in plan "bench latency"; do
+for c in plan "bench latency" "bench batching"; do
   # shellcheck disable=SC2086
   help=$("$trireme" $c --help)
   for option in model dtype quantization max-model-len block-size backend; do

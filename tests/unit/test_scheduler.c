@@ -30,7 +30,7 @@ static const tri_job_model model = {.eos = eos, .num_eos = 2};
 
 struct choice {
   uint32_t want[MAX_LEN];
-  int num_want, got, first_step;
+  int num_want, got, first_step, last_step;
   tri_finish want_reason, reason;
   bool ended;
 };
@@ -48,7 +48,7 @@ struct config {
   tri_limits limits;
   int lanes, depth, jobs;
   int late_percent; /* of results that come back later */
-  bool by_priority;
+  bool by_priority, whole_batches;
 };
 
 struct result {
@@ -144,7 +144,11 @@ static struct sim *sim_create(const struct config *cfg, uint64_t seed) {
   ck_assert_int_le(l->num_pages * l->block_size, MAX_PAGES);
   ck_assert_int_le(l->max_num_seqs, MAX_SLOTS);
   ck_assert_int_le(l->max_model_len, MAX_LEN);
-  tri_sched_config sc = {.limits = *l, .num_lanes = cfg->lanes, .depth = cfg->depth, .by_priority = cfg->by_priority};
+  tri_sched_config sc = {.limits = *l,
+                         .num_lanes = cfg->lanes,
+                         .depth = cfg->depth,
+                         .by_priority = cfg->by_priority,
+                         .whole_batches = cfg->whole_batches};
   ck_assert_int_eq(tri_sched_create(&sc, &s->sched), TRI_OK);
   ck_assert_int_eq(tri_plan_writer_create(tri_plan_entries(l->max_num_seqs), (size_t)l->max_num_batched_tokens,
                                           tri_plan_pages(l->max_num_seqs, l->max_num_batched_tokens, l->block_size),
@@ -327,6 +331,7 @@ static void hear(struct sim *s, const tri_group_token *t) {
     MUST_SAY(c->got < c->num_want && t->token == c->want[c->got], "job %d choice %u: token %d is %u, alone %u",
              (int)t->job, t->choice, c->got, t->token, c->want[c->got]);
     if (!c->got++) c->first_step = s->steps;
+    c->last_step = s->steps;
     check_logprobs(r, t);
     MUST(!!(t->flags & TRI_TOKEN_LAST) == (c->got == c->num_want));
     MUST(!!(t->flags & TRI_TOKEN_STOP_ID) == (c->got == c->num_want && c->want_reason == TRI_FINISH_STOP));
@@ -497,6 +502,7 @@ static struct config random_config(uint64_t seed) {
   int full = (l->max_model_len + l->block_size - 1) / l->block_size; /* the least that an engine accepts */
   l->num_pages = chance(&r, 50) ? full + range(&r, 0, full) : full * range(&r, 2, l->max_num_seqs);
   if (l->num_pages * l->block_size > MAX_PAGES) l->num_pages = MAX_PAGES / l->block_size;
+  c.whole_batches = !c.by_priority && chance(&r, 20);
   return c;
 }
 
@@ -591,6 +597,42 @@ START_TEST(test_priority) {
       if (pa < pb || (pa == pb && i < k)) ck_assert_int_le(a->choice[0].first_step, b->choice[0].first_step);
     }
   sim_destroy(s);
+}
+END_TEST
+
+/* Request-level batches: prompts of 20 tokens join over several steps of 16, though the second request is done by then,
+ * and afterwards nobody before the last of the batch has ended. Slots, or pages, say how many a batch has. */
+START_TEST(test_whole_batches) {
+  static const struct {
+    int slots, pages, lanes, batch;
+  } cases[] = {{4, 60, 1, 4}, {6, 15, 1, 2}, {8, 60, 1, 8}, {7, 60, 2, 7}};
+  for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
+    for (int whole = 0; whole < 2; whole++) {
+      struct config c = simple_config(cases[k].slots, 16, 80, 4, cases[k].pages, 7);
+      c.lanes = cases[k].lanes;
+      c.whole_batches = whole;
+      struct sim *s = sim_create(&c, k);
+      for (int i = 0; i < c.jobs; i++) {
+        struct request *r = request_init(s, i, 20, i % 2 ? 1 : 20, 1);
+        r->assign.sampling.ignore_eos = true;
+        request_expect(s, r);
+      }
+      run(s);
+      check_answers(s);
+      if (whole) ck_assert_uint_eq(tri_sched_get_stats(s->sched).preemptions, 0);
+      int early = 0, together = 0;
+      for (int i = 0; i < c.jobs; i++)
+        for (int j = i + 1; j < c.jobs; j++) {
+          const struct choice *a = &s->requests[i].choice[0], *b = &s->requests[j].choice[0];
+          if (i / cases[k].batch == j / cases[k].batch)
+            together += i % 2 == 0 && b->first_step < a->last_step;
+          else
+            early += b->first_step <= a->last_step;
+        }
+      ck_assert_int_eq(early > 0, !whole && cases[k].batch < c.jobs);
+      ck_assert_int_gt(together, 0);
+      sim_destroy(s);
+    }
 }
 END_TEST
 
@@ -807,6 +849,7 @@ Suite *suite_scheduler(void) {
   tcase_add_loop_test(random, test_random_workloads, 0, 5);
   tcase_add_test(cases, test_first_come_first_served);
   tcase_add_test(cases, test_priority);
+  tcase_add_test(cases, test_whole_batches);
   tcase_add_test(cases, test_urgent);
   tcase_add_test(cases, test_abort_from_any_state);
   tcase_add_test(cases, test_deadline);

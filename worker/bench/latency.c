@@ -14,10 +14,8 @@
 
 #include "kernels/floor.h"
 #include "runtime/base/log.h"
-#include "runtime/base/topo.h"
 #include "runtime/base/wait.h"
-#include "runtime/engine.h"
-#include "runtime/model/serve_options.h"
+#include "worker/bench/rank.h"
 #include "worker/measure.h"
 
 enum { MAX_ROUNDS = 1024, RUN = 8 };
@@ -61,10 +59,8 @@ static tri_options_spec spec = {
 
 struct bench {
   struct bench_options o;
-  tri_pool *pool;
-  tri_backend *backend;
-  tri_group group;
-  tri_engine *engine;
+  tri_bench_rank rank;
+  tri_engine *engine; /* the rank's */
   tri_floor *floor;
   tri_plan_writer *writer;
   uint32_t *ids;
@@ -224,40 +220,20 @@ static tri_status check(const struct bench_options *o, const tri_model_config *c
                   o->input_len, o->output_len, length(o, c), whose, (long long)most);
 }
 
-static tri_status set_up(struct bench *b, int *threads, tri_error *err) {
-  tri_serve_options *o = &b->o.serve;
-  int pins[1024], oversubscribed;
+static tri_status set_up(struct bench *b, tri_error *err) {
   tri_model_config model;
-  tri_comm *world;
   tri_status st;
-  tri_comm_config cc = {.timeout_ms = 1000};
-  TRI_TRY(tri_model_config_load(o->model, &model, err));
+  TRI_TRY(tri_model_config_load(b->o.serve.model, &model, err));
   TRI_TRY(check(&b->o, &model, err));
-  *threads = o->threads ? o->threads : tri_topo_num_cores();
-  TRI_TRY(tri_topo_assign(0, 1, *threads, pins, &oversubscribed));
-  TRI_TRY(tri_pool_create(*threads, pins, oversubscribed ? 0 : 200, &b->pool));
-  TRI_TRY(tri_comm_self_create(&cc, &world));
-  TRI_TRY(tri_group_create(world, 1, 1, &b->group, err));
-  tri_backend_config bc = {
-      .name = strcmp(o->backend, "auto") ? o->backend : "cpu", .deterministic = o->deterministic, .pool = b->pool};
-  TRI_TRY(tri_backend_create(&bc, &b->backend, err));
   int len = length(&b->o, &model);
   int tokens = model.encoder ? b->o.input_len * b->o.batch_size : b->o.input_len;
-  tri_engine_config ec = {.model_dir = o->model,
-                          .load_format = (tri_load_format)o->load_format,
-                          .seed = o->seed,
-                          .dtype = o->dtype == TRI_SERVE_AUTO ? TRI_DTYPE_COUNT : (tri_dtype)o->dtype,
-                          .kv_dtype =
-                              o->kv_cache_dtype == TRI_SERVE_AUTO ? TRI_DTYPE_COUNT : (tri_dtype)o->kv_cache_dtype,
-                          .quantization = (tri_quantization)o->quantization,
-                          .max_num_seqs = b->o.batch_size,
+  tri_engine_config ec = {.max_num_seqs = b->o.batch_size,
                           .max_num_batched_tokens = tokens > b->o.batch_size ? tokens : b->o.batch_size,
-                          .block_size = o->block_size,
                           .max_model_len = len,
                           .num_kv_pages = pages_per_seq(b) * b->o.batch_size,
-                          .local_ranks = 1,
                           .encoders = true};
-  TRI_TRY(tri_engine_create(&ec, b->backend, &b->group, &b->engine, err));
+  TRI_TRY(tri_bench_rank_open(&b->o.serve, &ec, &b->rank, err));
+  b->engine = b->rank.engine;
   TRI_TRY(tri_plan_writer_create((size_t)b->o.batch_size + 1, (size_t)ec.max_num_batched_tokens,
                                  (size_t)pages_per_seq(b) * (size_t)b->o.batch_size + 8, &b->writer));
   b->ids = tri_calloc((size_t)len, sizeof *b->ids);
@@ -265,7 +241,7 @@ static tri_status set_up(struct bench *b, int *threads, tri_error *err) {
   if (!b->ids || !b->pages) st = TRI_NO_MEMORY;
   for (int i = 0; b->ids && i < len; i++)
     b->ids[i] = (uint32_t)(((uint64_t)i * 7919 + 13) % (uint64_t)b->engine->model.vocab_size);
-  if (st == TRI_OK) st = tri_floor_create(b->backend, (size_t)512 << 20, tri_measure_type(b->engine), &b->floor);
+  if (st == TRI_OK) st = tri_floor_create(b->rank.backend, (size_t)512 << 20, tri_measure_type(b->engine), &b->floor);
 cleanup:
   return st == TRI_OK || err->status ? st : tri_fail(err, st, "", "%s", tri_status_text(st));
 }
@@ -277,34 +253,33 @@ static void print_encoder(const struct bench *b, double op, double floor) {
   if (b->o.json)
     printf("{\"model\":\"%s\",\"backend\":\"%s\",\"isa\":\"%s\",\"weight_bytes\":%.0f,\"input_len\":%d,"
            "\"batch_size\":%d,\"encode_ms\":%.3f,\"encode_floor_ms\":%.3f,\"encode_ratio\":%.3f}\n",
-           e->model.arch->model_type, b->backend->name, b->backend->isa ? b->backend->isa : "",
+           e->model.arch->model_type, b->rank.backend->name, b->rank.backend->isa ? b->rank.backend->isa : "",
            tri_measure_weight_bytes(e), in, batch, op * 1e3, floor * 1e3, floor / op);
   else
     printf("%s, backend %s %s\nencode %d x %d tokens: %9.3f ms   floor %9.3f ms (%s)   ratio %.2f   %.0f tokens/s\n",
-           e->model.arch->model_type, b->backend->name, b->backend->isa ? b->backend->isa : "", batch, in, op * 1e3,
-           floor * 1e3, what, floor / op, (double)in * batch / op);
+           e->model.arch->model_type, b->rank.backend->name, b->rank.backend->isa ? b->rank.backend->isa : "", batch,
+           in, op * 1e3, floor * 1e3, what, floor / op, (double)in * batch / op);
 }
 
 /* Of the host for one step: its plan, its batch and its launch. */
 static double host_time(struct bench *b) { return tri_median(b->launch, b->o.output_len); }
 
-static void print(struct bench *b, int threads, double prompt, double prompt_floor, double decode,
-                  double decode_floor) {
+static void print(struct bench *b, double prompt, double prompt_floor, double decode, double decode_floor) {
   const tri_engine *e = b->engine;
-  int in = b->o.input_len, batch = b->o.batch_size;
+  int in = b->o.input_len, batch = b->o.batch_size, threads = b->rank.threads;
   if (b->o.json) {
     printf("{\"model\":\"%s\",\"backend\":\"%s\",\"isa\":\"%s\",\"threads\":%d,\"weight_bytes\":%.0f,\"input_len\":%d,"
            "\"batch_size\":%d,\"prefill_ms\":%.3f,\"prefill_floor_ms\":%.3f,"
            "\"prefill_ratio\":%.3f,\"decode_ms\":%.3f,\"decode_floor_ms\":%.3f,\"decode_ratio\":%.3f,"
            "\"host_ms\":%.3f,\"hidden_steps\":%d}\n",
-           e->model.arch->model_type, b->backend->name, b->backend->isa ? b->backend->isa : "", threads,
+           e->model.arch->model_type, b->rank.backend->name, b->rank.backend->isa ? b->rank.backend->isa : "", threads,
            tri_measure_weight_bytes(b->engine), in, batch, prompt * 1e3, prompt_floor * 1e3, prompt_floor / prompt,
            decode * 1e3, decode_floor * 1e3, decode_floor / decode, host_time(b) * 1e3, b->num_hidden);
     return;
   }
   printf("%s, %.1f M weights in matrices (%.1f MB), backend %s %s, %d threads\n", e->model.arch->model_type,
-         tri_measure_products(b->engine, true) / 1e6, tri_measure_weight_bytes(b->engine) / 1e6, b->backend->name,
-         b->backend->isa ? b->backend->isa : "", threads);
+         tri_measure_products(b->engine, true) / 1e6, tri_measure_weight_bytes(b->engine) / 1e6, b->rank.backend->name,
+         b->rank.backend->isa ? b->rank.backend->isa : "", threads);
   printf("prefill %d tokens:        %9.3f ms   floor %9.3f ms (%s)   ratio %.2f   %.0f "
          "tokens/s\n",
          in, prompt * 1e3, prompt_floor * 1e3, b->reads ? tri_floor_read_name(b->floor) : tri_floor_gemm_name(b->floor),
@@ -322,10 +297,7 @@ static void tear_down(struct bench *b) {
   tri_free(b->ids), tri_free(b->pages);
   tri_floor_destroy(b->floor);
   tri_plan_writer_destroy(b->writer);
-  tri_engine_destroy(b->engine);
-  tri_backend_destroy(b->backend);
-  tri_group_destroy(&b->group);
-  tri_pool_destroy(b->pool);
+  tri_bench_rank_close(&b->rank);
 }
 
 int main(int argc, char **argv) {
@@ -334,7 +306,6 @@ int main(int argc, char **argv) {
   tri_options *opts = NULL;
   tri_error err = {0};
   size_t n = tri_serve_options_copy(table, shown);
-  int threads;
   double prompt = 0, prompt_floor = 0, decode = 0, decode_floor = 0;
   for (int i = 0; i < NUM_OWN; i++) table[n++] = own_options[i];
   spec.options = table;
@@ -348,14 +319,14 @@ int main(int argc, char **argv) {
     return TRI_EXIT_USAGE;
   }
   tri_status st = b.o.serve.model ? TRI_OK : tri_fail(&err, TRI_INVALID_ARGUMENT, "model", "--model is missing");
-  if (st == TRI_OK) st = set_up(&b, &threads, &err);
+  if (st == TRI_OK) st = set_up(&b, &err);
   if (st == TRI_OK) st = time_prompts(&b, &prompt, &prompt_floor);
   bool encoder = st == TRI_OK && b.engine->model.encoder;
   if (st == TRI_OK && !encoder) st = time_decode(&b, &decode, &decode_floor);
   if (encoder)
     print_encoder(&b, prompt, prompt_floor);
   else if (st == TRI_OK)
-    print(&b, threads, prompt, prompt_floor, decode, decode_floor);
+    print(&b, prompt, prompt_floor, decode, decode_floor);
   else
     fprintf(stderr, "trireme bench latency: %s\n", err.status ? err.message : tri_status_text(st));
   tear_down(&b);

@@ -75,10 +75,11 @@ def measure(model, a, compiled):
     prefill = common.median_ms(lambda: decoder.feed(ids[:1]), a.num_iters)
     decode_times(decoder, ids, min(8, a.output_len))  # compiles and records
     decode = decode_times(decoder, ids, a.output_len)
-    fields = {"generate_ms": generate_ms(model, ids, a.output_len, compiled)} if a.generate else {}
-    common.show(model=model.config.model_type, backend="transformers" + (", compiled" if compiled else ""), isa=common.device(), dtype=a.dtype,
-                weight_bytes=common.matrix_bytes(model), input_len=a.input_len, output_len=a.output_len, batch_size=a.batch,
-                prefill_ms=prefill, decode_ms=decode, **fields)
+    names = dict(model=model.config.model_type, backend="transformers" + (", compiled" if compiled else ""), isa=common.device(), dtype=a.dtype,
+                 weight_bytes=common.matrix_bytes(model), input_len=a.input_len, output_len=a.output_len, batch_size=a.batch)
+    common.show(**names, prefill_ms=prefill, decode_ms=decode)
+    if a.generate:  # on a line of its own: it compiles once more, and may be cut off
+        common.show(**names, generate_ms=generate_ms(model, ids, a.output_len, compiled))
 
 
 def main():

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # Our programs and transformers in turn, on the same shapes, random weights and one device; prints a table in Markdown.
-#   run.sh FOLDER [--seconds N] [--rounds N] [--parts "8b-b1 gpt2 bert-20 ..."] [--out FILE]
-# FOLDER has trireme-bench-latency and the CUDA module. Each part takes --seconds (210) at most, for the rounds (3) that fit into it;
-# figures are medians over those. --out keeps every line of JSON, with the part's name. PYTHON and BACKEND are taken from the environment.
+#   run.sh FOLDER [--seconds N] [--rounds N] [--parts "8b-b1 gpt2 bert-20 ..."] [--out FILE] [--shapes FOLDER]
+# FOLDER has trireme-bench-latency and the CUDA module. Each part takes --seconds (220) at most, compiling and all, for the rounds (3)
+# that fit into it; figures are medians over those. Every line of JSON is shown as it comes, so that a part that is cut off has said
+# what it had, and --out keeps them, with the part's name. --shapes only writes the shapes' config.json files.
+# PYTHON and BACKEND are taken from the environment.
 set -uo pipefail
 here=$(dirname "$(realpath "$0")")
-parts="8b-b1 8b-b8 8b-b32 8b-prefill 1b-b1 gpt2 bert-1 bert-20" seconds=210 rounds=3 out=
-[[ $# -gt 0 && -d $1 ]] || { sed -n '2,5s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+parts="8b-b1 8b-b8 8b-b32 8b-prefill 1b-b1 gpt2 bert-1 bert-20" seconds=220 rounds=3 shapes='' out=
+[[ $# -gt 0 && -d $1 ]] || { sed -n '2,7s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 bin=$(realpath "$1")
 shift
 while [[ $# -gt 1 ]]; do
@@ -15,6 +17,7 @@ while [[ $# -gt 1 ]]; do
   --rounds) rounds=$2 ;;
   --parts) parts=$2 ;;
   --out) out=$2 ;;
+  --shapes) shapes=$2 ;;
   *) break ;;
   esac
   shift 2
@@ -25,7 +28,7 @@ trap 'rm -rf "$work"' EXIT
 : >"${out:=$work/lines}"
 
 shape() { # NAME JSON
-  mkdir "$work/$1" && echo "$2" >"$work/$1/config.json"
+  mkdir -p "${shapes:-$work}/$1" && echo "$2" >"${shapes:-$work}/$1/config.json"
 }
 shape 8b '{"architectures":["LlamaForCausalLM"],"model_type":"llama","hidden_size":4096,"num_hidden_layers":32,"num_attention_heads":32,
   "num_key_value_heads":8,"intermediate_size":14336,"vocab_size":128256,"max_position_embeddings":8192,"rope_theta":500000.0,
@@ -38,18 +41,19 @@ shape gpt2 '{"architectures":["GPT2LMHeadModel"],"model_type":"gpt2","n_embd":76
   "vocab_size":50257,"activation_function":"gelu_new","layer_norm_epsilon":1e-05,"tie_word_embeddings":true}'
 shape bert '{"architectures":["BertModel"],"model_type":"bert","hidden_size":768,"num_hidden_layers":12,"num_attention_heads":12,
   "intermediate_size":3072,"vocab_size":30522,"max_position_embeddings":512,"type_vocab_size":2,"hidden_act":"gelu","pad_token_id":0}'
+[[ -z $shapes ]] || exit 0
 
 begun=0
 left() { echo $((seconds - (SECONDS - begun))); }
-# Runs a command for what is left of the part's time; its JSON goes to the lines, its complaints to a file that is shown if it fails.
+# Runs a command for what is left of the part's time; each line of its JSON goes to the lines at once, its complaints to a file that is
+# shown if it fails.
 measure() { # PART COMMAND...
   local part=$1 code now
   shift
   now=$(left)
   [[ $now -gt 0 ]] || return 1
-  timeout "$now" "$@" >"$work/json" 2>"$work/complaints"
-  code=$?
-  sed -n "s/^{/{\"part\":\"$part\",/p" "$work/json" >>"$out"
+  timeout -k 5 "$now" "$@" 2>"$work/complaints" | sed -un "s/^{/{\"part\":\"$part\",/p" | tee -a "$out" >&2
+  code=${PIPESTATUS[0]}
   [[ $code = 0 ]] && return 0
   echo "$part: ${1##*/}: exit code $code" >&2
   [[ $code = 124 ]] || tail -5 "$work/complaints" >&2

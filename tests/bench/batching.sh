@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# What `trireme bench batching` says; of its figures the counts, which are the same on every machine. Times are not looked at.
+# Usage: batching.sh TRIREME CHECKPOINTS
+set -u
+trireme=$(realpath "$1") checkpoints=$(realpath "$2")
+failures=0 json=
+
+fail() {
+  echo "FAILED: $*"
+  failures=$((failures + 1))
+}
+measure() { # OPTION...
+  what="bench batching $*"
+  json=$("$trireme" bench batching --backend cpu --threads 1 --load-format dummy --num-iters-warmup 0 --json --model "$checkpoints/llama" "$@") ||
+    fail "$what: exit code $?"
+}
+total() { sed -n "s/.*\"$1\":\([0-9.]*\).*/\1/p" <<<"$json"; }
+value() { sed -n "s/.*\"$1\":{[^}]*\"$2\":\([0-9.]*\).*/\1/p" <<<"$json"; }
+want() { # EXPRESSION of awk
+  awk "BEGIN { exit !($1) }" || fail "$what: $1: $json"
+}
+shows() { # CODE PATTERN OPTION...
+  local code=$1 pattern=$2 out got
+  shift 2
+  out=$("$trireme" bench batching --backend cpu --threads 1 --num-iters-warmup 0 "$@" 2>&1)
+  got=$?
+  if [[ $got != "$code" ]] || ! grep -q -- "$pattern" <<<"$out"; then fail "bench batching $*: exit code $got: $out"; fi
+}
+lengths=(--min-input-len 4 --max-input-len 20 --min-output-len 2 --max-output-len 30)
+
+# Lengths that differ cost request-level batches steps with empty places.
+measure --num-prompts 40 --max-num-seqs 8 "${lengths[@]}"
+want "$(value request steps) > 1.2 * $(value iteration steps)"
+want "$(value iteration tokens_per_step) > $(value request tokens_per_step)"
+want "$(value iteration preemptions) == 0 && $(value request preemptions) == 0"
+want "$(total input_tokens) > 160 && $(total output_tokens) > 80"
+want "$(total ratio) > 0 && $(value iteration seconds) > 0 && $(value request mean_latency_s) > 0"
+steps="$(value iteration steps) $(value request steps)"
+measure --num-prompts 40 --max-num-seqs 8 "${lengths[@]}" --num-iters 2
+[[ $steps == "$(value iteration steps) $(value request steps)" ]] || fail "the same seed gives other steps"
+measure --num-prompts 40 --max-num-seqs 8 "${lengths[@]}" --seed 1
+[[ $steps != "$(value iteration steps) $(value request steps)" ]] || fail "the seed changes nothing"
+
+# Answers of one length in one batch: both do the same.
+measure --num-prompts 8 --max-num-seqs 8 --min-input-len 5 --max-input-len 5 --min-output-len 10 --max-output-len 10
+want "$(value request steps) == 10 && $(value iteration steps) == 10"
+# Too few pages for all: sequences are computed again, and nothing is lost.
+measure --num-prompts 12 --max-num-seqs 6 "${lengths[@]}" --block-size 4 --num-kv-blocks-override 30
+want "$(value iteration preemptions) > 0"
+
+shows 0 '^iteration-level .*' --model "$checkpoints/llama" --num-prompts 4 "${lengths[@]}"
+shows 0 '^ratio [0-9.]*$' --model "$checkpoints/llama" --num-prompts 4 "${lengths[@]}"
+shows 2 '--min-output-len 31 is above --max-output-len 30' --model "$checkpoints/llama" "${lengths[@]}" --min-output-len 31
+shows 2 '--model is missing'
+shows 2 'one rank' --model "$checkpoints/llama" -tp 2
+shows 3 'are 100060 tokens, the limit is the model.s' --model "$checkpoints/llama" --max-input-len 60 --max-output-len 100000
+shows 3 'bert is no decoder' --model "$checkpoints/bert"
+shows 3 't5 is no decoder' --model "$checkpoints/t5_plain"
+exit $((failures > 0))

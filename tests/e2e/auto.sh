@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Which backend `--backend auto` gives a group of two, with a module in the place of the CUDA one that only says that it has a device.
+# Usage: auto.sh MODULE; it needs no device, and takes none where there is one.
+here=$(dirname "$0")
+. "$here/lib.sh"
+mkdir "$RUN/bin" && cp "$BIN"/trireme "$BIN"/trireme-{up,coordinator,worker} "$RUN/bin" && cp "$1" "$RUN/bin/libtrireme-cuda.so" || fail "no copies of the programs"
+# A driver's library that nobody calls.
+cp "$1" "$RUN/bin/libcuda.so.1"
+export LD_LIBRARY_PATH=$RUN/bin${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+BIN=$RUN/bin
+
+gives() { # BACKEND WORDS-OF-THE-LOG OPTION...
+  local backend=$1 words=$2
+  shift 2
+  : >"$RUN/log"
+  start_up -tp 2 --threads 1 "$@"
+  [ "$("$BIN/trireme" submit --temperature 0 "37+48=")" = 85 ] || fail "$*: a wrong answer"
+  [ "$(grep -c "backend $backend " "$RUN/log")" = 2 ] || fail "$*: not two workers with backend $backend"
+  grep -q "$words" "$RUN/log" || fail "$*: nothing about \"$words\""
+  stop_cluster TERM
+}
+
+gives cuda 'device 1: imitation; the cores near it are not known' --backend auto
+pci=$(find /sys/bus/pci/devices/ -mindepth 1 2>/dev/null | sort | head -1)
+if [ -n "$pci" ] && grep -q '^[0-9]' "$pci/local_cpulist" 2>/dev/null; then
+  FAKE_PCI=$(basename "$pci" | tr a-f A-F) gives cuda 'device 0: imitation; on the [0-9]* cores near it'
+fi
+FAKE_DEVICE=GPU-0 gives cpu 'not every rank of the group has a device of its own'
+FAKE_DEVICE=none gives cpu 'not every rank'
+gives cpu '2 ranks' --deterministic
+gives cpu '2 ranks' --backend cpu
+echo "devices where each rank has one, else the CPU"

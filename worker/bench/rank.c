@@ -1,0 +1,39 @@
+#include "worker/bench/rank.h"
+
+#include "worker/place.h"
+
+tri_status tri_bench_rank_open(const tri_serve_options *o, const tri_engine_config *sizes, tri_bench_rank *out,
+                               tri_error *err) {
+  tri_comm *world;
+  tri_comm_config cc = {.timeout_ms = 1000};
+  tri_engine_config ec = *sizes;
+  tri_place place = {0};
+  tri_status st;
+  *out = (tri_bench_rank){0};
+  TRI_TRY(tri_comm_self_create(&cc, &world));
+  TRI_TRY(tri_group_create(world, 1, 1, &out->group, err));
+  st = tri_place_rank(o, world, 0, 1, 200, &place, err);
+  out->backend = place.backend;
+  out->pool = place.pool;
+  out->threads = place.threads;
+  TRI_TRY(st);
+  ec.model_dir = o->model;
+  ec.load_format = (tri_load_format)o->load_format;
+  ec.seed = o->seed;
+  ec.dtype = o->dtype == TRI_SERVE_AUTO ? TRI_DTYPE_COUNT : (tri_dtype)o->dtype;
+  ec.kv_dtype = o->kv_cache_dtype == TRI_SERVE_AUTO ? TRI_DTYPE_COUNT : (tri_dtype)o->kv_cache_dtype;
+  ec.quantization = (tri_quantization)o->quantization;
+  ec.block_size = o->block_size;
+  ec.local_ranks = 1;
+  TRI_TRY(tri_engine_create(&ec, out->backend, &out->group, &out->engine, err));
+cleanup:
+  return st;
+}
+
+void tri_bench_rank_close(tri_bench_rank *r) {
+  tri_engine_destroy(r->engine);
+  tri_backend_destroy(r->backend);
+  tri_group_destroy(&r->group);
+  tri_pool_destroy(r->pool);
+  *r = (tri_bench_rank){0};
+}

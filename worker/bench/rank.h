@@ -1,0 +1,22 @@
+/* What benchmarks of an engine begin with: one rank that is a group of its own, without a coordinator and without MPI.
+ */
+#ifndef TRI_BENCH_RANK_H
+#define TRI_BENCH_RANK_H
+
+#include "runtime/engine.h"
+#include "runtime/model/serve_options.h"
+
+typedef struct tri_bench_rank {
+  tri_pool *pool;
+  int threads;
+  tri_backend *backend;
+  tri_group group;
+  tri_engine *engine;
+} tri_bench_rank;
+
+/* sizes: what does not come from the options: of steps, sequences and the KV cache. Close it in either case. */
+tri_status tri_bench_rank_open(const tri_serve_options *o, const tri_engine_config *sizes, tri_bench_rank *out,
+                               tri_error *err);
+void tri_bench_rank_close(tri_bench_rank *r);
+
+#endif

@@ -1,0 +1,82 @@
+#include "worker/place.h"
+
+#include <string.h>
+
+#include "runtime/base/log.h"
+#include "runtime/base/topo.h"
+
+enum { MAX_CORES = 4096 };
+
+bool tri_place_devices_differ(const char *names, int count) {
+  for (int i = 0; i < count; i++) {
+    const char *name = names + (size_t)i * TRI_DEVICE_NAME;
+    if (!name[0]) return false;
+    for (int k = 0; k < i; k++)
+      if (!strcmp(name, names + (size_t)k * TRI_DEVICE_NAME)) return false;
+  }
+  return true;
+}
+
+/* Takes part even without a backend, as the others wait. */
+static tri_status all_have_devices(tri_comm *world, const tri_backend *be, bool *out) {
+  char mine[TRI_DEVICE_NAME] = "", *all = tri_calloc((size_t)world->size, TRI_DEVICE_NAME);
+  if (!all) return TRI_NO_MEMORY;
+  if (be) memcpy(mine, be->device, sizeof mine);
+  tri_status st = world->ops->all_gather(world, mine, all, sizeof mine, NULL);
+  *out = st == TRI_OK && tri_place_devices_differ(all, world->size);
+  tri_free(all);
+  return st;
+}
+
+static tri_status choose_backend(const tri_serve_options *o, tri_comm *world, int device, tri_backend **out,
+                                 tri_error *err) {
+  tri_backend_config bc = {.name = o->backend,
+                           .device = device,
+                           .deterministic = o->deterministic,
+                           .no_peer_sums = o->disable_custom_all_reduce};
+  tri_status st = tri_backend_create(&bc, out, err);
+  bool all;
+  if (strcmp(o->backend, "auto")) return st;
+  tri_status gathered = all_have_devices(world, st == TRI_OK ? *out : NULL, &all);
+  if (st != TRI_OK) return st;
+  if (gathered != TRI_OK)
+    return tri_fail(err, gathered, "comm", "the ranks cannot agree on a backend: %s", tri_status_text(gathered));
+  if (all || !strcmp((*out)->name, "cpu")) return TRI_OK;
+  tri_log(TRI_LOG_INFO, "worker", "backend cpu: not every rank of the group has a device of its own");
+  tri_backend_destroy(*out);
+  *out = NULL;
+  bc.name = "cpu";
+  return tri_backend_create(&bc, out, err);
+}
+
+/* How many cores there are near the backend's device, on which this process now is; 0: it stayed where it was. */
+static int move_near(const tri_backend *be) {
+  char address[TRI_PCI_ADDRESS];
+  int cores[MAX_CORES];
+  if (!tri_topo_pci_address(be->pci, address)) return 0;
+  int n = tri_topo_cores_near("/sys", address, cores, MAX_CORES);
+  return n > 0 && tri_topo_bind(cores, n) ? n : 0;
+}
+
+tri_status tri_place_rank(const tri_serve_options *o, tri_comm *world, int local_rank, int local_size, int spin_us,
+                          tri_place *out, tri_error *err) {
+  int pins[1024], oversubscribed;
+  *out = (tri_place){.cores = tri_topo_num_cores(), .threads = o->threads};
+  /* Groups of one host come one after the other. */
+  tri_status st = choose_backend(o, world, o->group * local_size + local_rank, &out->backend, err);
+  if (st != TRI_OK) return st;
+  if (!out->threads) out->threads = out->cores / local_size > 0 ? out->cores / local_size : 1;
+  st = tri_topo_assign(local_rank, local_size, out->threads, pins, &oversubscribed);
+  int near = move_near(out->backend);
+  if (near && !o->threads && out->threads > near) out->threads = near;
+  /* Several ranks' devices may hang on one node: they share its cores, and which rank has which is the kernel's. */
+  if (st == TRI_OK) st = tri_pool_create(out->threads, near ? NULL : pins, oversubscribed ? 0 : spin_us, &out->pool);
+  if (st != TRI_OK) return tri_fail(err, st, "threads", "cannot start %d threads", out->threads);
+  out->backend->pool = out->pool;
+  out->oversubscribed = oversubscribed;
+  if (out->backend->about[0] && near)
+    tri_log(TRI_LOG_INFO, "worker", "%s; on the %d cores near it", out->backend->about, near);
+  else if (out->backend->about[0])
+    tri_log(TRI_LOG_INFO, "worker", "%s; the cores near it are not known", out->backend->about);
+  return TRI_OK;
+}
