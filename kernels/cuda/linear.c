@@ -54,7 +54,7 @@ void tri_cuda_linear(tri_backend *be, const tri_linear_args *a) {
   tri_cuda_impl *impl = tri_cuda_of(be);
   cublasStatus_t st;
   if (tri_cuda_streamed_fits(a)) {
-    tri_cuda_streamed(impl->stream, a);
+    tri_cuda_note(be, tri_cuda_streamed(impl->stream, a));
     return;
   }
   if (!uses_library(a)) {

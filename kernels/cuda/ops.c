@@ -58,8 +58,7 @@ static void gated_linear_launch(tri_backend *be, const tri_op_plan *plan, const 
     tri_ref_gated_linear_launch(be, plan, a, stream);
     return;
   }
-  tri_cuda_streamed_gated(tri_cuda_of(be)->stream, a);
-  tri_cuda_note(be, cudaGetLastError());
+  tri_cuda_note(be, tri_cuda_streamed_gated(tri_cuda_of(be)->stream, a));
 }
 
 /* The kernels of an attention's plan; none of these: the one for any shape. */

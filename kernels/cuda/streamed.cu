@@ -1,207 +1,264 @@
-/* Products of up to 16 rows with 16-bit weights of the rows' own type: bound by reading the weights, so everything is
- * arranged around a stream of them. The tensor cores' first operand are 16 rows of w, the second one the rows of x, and
- * as a sum may take its elements in any order, both are loaded in 16-byte pieces straight into the registers in which
- * the tensor cores want them: which element of a piece counts as which one of a 16-element step is the same for both.
+/* Products of up to eight rows with 16-bit weights, on sm_90: bound by reading the weights, so everything is arranged
+ * around a stream of them that never pauses.
  *
- * The warps of a block have the same columns of the result (rows of w) and take turns along k; their sums are added in
- * order. Each warp has weights of AHEAD turns under way, the first ones before the kernel in front has made x. */
+ * There is one block for each processor, which goes from tile to tile of the result's columns (16 rows of w, the first
+ * operand of the tensor cores; the rows of x are the second). One warp does nothing but order the bulk copies of the
+ * weights into a ring of stages, across the tiles' ends and as far ahead as the ring allows; it needs nothing that the
+ * kernel in front computes and does not wait for it. The other warps share out the columns of a stage (elements of k)
+ * and add up their sums in a fixed order when a tile is complete. x stays in shared memory, where all of it must fit.
+ */
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/mma.cuh"
 
-enum { WARPS = 8, THREADS = WARPS * WARP, COLS = 16, ROWS = 8, TURN = 64, PIECE = 8, AHEAD = 2, PAD = 4 };
-enum { MOST_ROWS = 2 * ROWS, ENOUGH_BLOCKS = 264, FEW_ROWS = 4 };
+enum { WARPS = 8, WORKERS = WARPS * WARP, THREADS = WORKERS + WARP, ROWS = 16, MOST = 8 };
+enum { STAGES = 5, DEPTH = 512, SHARE = DEPTH / WARPS, STEP = 16, PIECE = 8, PAD = 8 };
+enum { PITCH = DEPTH + PAD, ROOM_PITCH = ROWS + 4 }; /* elements: neighbouring rows lie in different banks */
+enum { MOST_SHARED = 227 << 10 };
 
-/* A gated product has gates in front of as many ups in w; the block's two sets of columns then are a gate's and its
- * up's. */
+/* The sums of the warps, of two tiles in turn: one is read while the next one is written. */
+typedef float room_of[2][WARPS][MOST][ROOM_PITCH];
+
+/* A gated product has gates in front of as many ups in w; a tile then is eight of each. */
 struct streamed_job {
   tri_linear_args a;
   tri_act act;
   float limit;
+  int tiles, width; /* of the result: columns */
 };
 
-template <typename T> __device__ static inline uint4 load_piece(const T *p, bool there) {
-  return there ? __ldcs((const uint4 *)p) : make_uint4(0, 0, 0, 0);
+/* Other devices run code without any of this, and none of them comes here. */
+#if __CUDA_ARCH__ >= 900 || !defined(__CUDA_ARCH__)
+/* ---- barriers in shared memory that copies report to ---- */
+
+__device__ static inline uint32_t shared_at(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
+__device__ static inline void barrier_init(uint64_t *b, int count) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_at(b)), "r"(count));
 }
-template <typename T> __device__ static inline uint4 load_input(const T *p, bool there) {
-  return there ? *(const uint4 *)p : make_uint4(0, 0, 0, 0);
+__device__ static inline void barrier_expect(uint64_t *b, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_at(b)), "r"(bytes) : "memory");
 }
-/* Rounded to the weights' type, as the library's products have it. */
-template <typename T> __device__ static inline uint4 load_input(const float *p, bool there) {
-  if (!there) return make_uint4(0, 0, 0, 0);
-  float4 low = ((const float4 *)p)[0], high = ((const float4 *)p)[1];
-  return make_uint4(mma<T>::pack(low.x, low.y), mma<T>::pack(low.z, low.w), mma<T>::pack(high.x, high.y),
-                    mma<T>::pack(high.z, high.w));
+__device__ static inline void barrier_arrive(uint64_t *b) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_at(b)) : "memory");
+}
+__device__ static inline void barrier_wait(uint64_t *b, uint32_t parity) {
+  uint32_t done;
+  do
+    asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+                 : "=r"(done)
+                 : "r"(shared_at(b)), "r"(parity)
+                 : "memory");
+  while (!done);
+}
+/* Weights are read once in a step: they need not push anything else out of the second-level cache. */
+__device__ static inline uint64_t read_once(void) {
+  uint64_t policy;
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+__device__ static inline void bulk_copy(void *to, const void *from, uint32_t bytes, uint64_t *b, uint64_t policy) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], "
+               "%4;" ::"r"(shared_at(to)),
+               "l"(from), "r"(bytes), "r"(shared_at(b)), "l"(policy)
+               : "memory");
 }
 
-/* What a lane has of a turn: two rows of w in each set of columns, two pieces of each. */
-template <int SETS> struct turn {
-  uint4 w[SETS][2][2];
+/* Of the warps that compute. */
+__device__ static inline void meet(void) { asm volatile("bar.sync 1, %0;" ::"n"((int)WARPS * 32) : "memory"); }
 
-  template <typename T> __device__ inline void load(const tri_weight &weight, const int (&first)[SETS], int k) {
-    int lane = threadIdx.x % WARP;
-#pragma unroll
-    for (int s = 0; s < SETS; s++)
-#pragma unroll
-      for (int h = 0; h < 2; h++) {
-        int row = first[s] + lane / 4 + h * 8;
-        const T *from = (const T *)weight.data + (size_t)row * (size_t)weight.k;
-#pragma unroll
-        for (int p = 0; p < 2; p++) {
-          int at = k + p * (TURN / 2) + lane % 4 * PIECE;
-          w[s][h][p] = load_piece(from + at, row < weight.n && at < weight.k);
-        }
-      }
-  }
+/* ---- the stream ---- */
+
+template <typename T> struct ring {
+  T *stages;               /* [STAGES][ROWS][PITCH] */
+  uint64_t *full, *vacant; /* [STAGES] */
+
+  __device__ inline T *stage(int i) const { return stages + (size_t)(i % STAGES) * ROWS * PITCH; }
+  __device__ static inline uint32_t parity(int i) { return (uint32_t)(i / STAGES) & 1; }
 };
 
-__device__ static inline uint32_t part(const uint4 &v, int i) {
-  return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
+/* The row of w behind row r of a tile; -1: none. */
+template <bool GATED> __device__ static inline int row_of_tile(const streamed_job &job, int tile, int r) {
+  constexpr int COLS = GATED ? ROWS / 2 : ROWS;
+  int col = tile * COLS + r % COLS;
+  return col < job.width ? col + r / COLS * job.width : -1;
 }
 
-/* Adds a turn's products with each TILE of eight rows of x. */
-template <typename T, typename X, int TILES, int SETS>
-__device__ static inline void multiply(const tri_linear_args &a, const turn<SETS> &t, int k,
-                                       float (&sum)[SETS][TILES][4]) {
-  int lane = threadIdx.x % WARP;
-#pragma unroll
-  for (int p = 0; p < 2; p++) {
-    int at = k + p * (TURN / 2) + lane % 4 * PIECE;
-    uint4 x[TILES];
-#pragma unroll
-    for (int n = 0; n < TILES; n++) {
-      int row = n * ROWS + lane / 4;
-      x[n] = load_input<T>(row_of<X>(a.x, row) + at, row < a.x.rows && at < a.w.k);
+template <typename T, bool GATED> __device__ static void order_copies(const streamed_job &job, const ring<T> &ring) {
+  int lane = threadIdx.x % WARP, k = job.a.w.k, turn = 0;
+  uint64_t policy = read_once();
+  for (int tile = blockIdx.x; tile < job.tiles; tile += gridDim.x) {
+    int row = lane < ROWS ? row_of_tile<GATED>(job, tile, lane) : -1;
+    int rows = __popc(__ballot_sync(0xffffffffu, row >= 0));
+    const T *from = (const T *)job.a.w.data + (size_t)(row < 0 ? 0 : row) * (size_t)k;
+    for (int at = 0; at < k; at += DEPTH, turn++) {
+      uint32_t bytes = (uint32_t)min((int)DEPTH, k - at) * (uint32_t)sizeof(T);
+      uint64_t *full = &ring.full[turn % STAGES];
+      if (turn >= STAGES) barrier_wait(&ring.vacant[turn % STAGES], ring.parity(turn - STAGES));
+      if (!lane) barrier_expect(full, bytes * (uint32_t)rows);
+      __syncwarp();
+      if (row >= 0) bulk_copy(ring.stage(turn) + lane * PITCH, from + at, bytes, full, policy);
     }
-#pragma unroll
-    for (int s = 0; s < SETS; s++)
-#pragma unroll
-      for (int i = 0; i < 4; i += 2) {
-        const uint32_t w[4] = {part(t.w[s][0][p], i), part(t.w[s][1][p], i), part(t.w[s][0][p], i + 1),
-                               part(t.w[s][1][p], i + 1)};
-#pragma unroll
-        for (int n = 0; n < TILES; n++) mma<T>::run(sum[s][n], w, part(x[n], i), part(x[n], i + 1));
-      }
   }
 }
 
-/* The block's columns of the result: its sets side by side, for each row of x. */
-template <int TILES, int SETS> struct sums_of {
-  float of[WARPS][TILES * ROWS][SETS * COLS + PAD];
+/* ---- what is done with it ---- */
 
-  __device__ inline void put(const float (&sum)[SETS][TILES][4]) {
-    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-#pragma unroll
-    for (int s = 0; s < SETS; s++)
-#pragma unroll
-      for (int n = 0; n < TILES; n++)
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-          of[warp][n * ROWS + lane % 4 * 2 + i % 2][s * COLS + lane / 4 + i / 2 * 8] = sum[s][n][i];
+__device__ static inline int x_pitch(int k) { return k + PAD; }
+
+/* All of x, in the weights' type. */
+template <typename T, typename X> __device__ static void keep_inputs(const tri_linear_args &a, T *x) {
+  int pieces = a.w.k / PIECE;
+  for (int i = threadIdx.x; i < a.x.rows * pieces; i += WORKERS) {
+    int row = i / pieces, k = i % pieces * PIECE;
+    const X *from = row_of<X>(a.x, row) + k;
+    uint4 v;
+    if constexpr (sizeof(X) == sizeof(T)) {
+      v = *(const uint4 *)from;
+    } else {
+      float4 low = load4(from), high = load4(from + 4);
+      v = make_uint4(mma<T>::pack(low.x, low.y), mma<T>::pack(low.z, low.w), mma<T>::pack(high.x, high.y),
+                     mma<T>::pack(high.z, high.w));
+    }
+    *(uint4 *)(x + row * x_pitch(a.w.k) + k) = v;
   }
-  __device__ inline float all(int row, int col) const {
-    float x = 0;
+}
+
+/* This warp's share of a stage that begins at element `at`. */
+template <typename T>
+__device__ static inline void multiply(const tri_linear_args &a, const T *w, const T *x, int at, float (&sum)[4]) {
+  int lane = threadIdx.x % WARP, from = threadIdx.x / WARP * SHARE, n = min((int)SHARE, a.w.k - at - from);
+  const T *w_row = w + lane % ROWS * PITCH + from + lane / ROWS * PIECE;
+  const T *x_row = x + min(lane % MOST, a.x.rows - 1) * x_pitch(a.w.k) + at + from + lane / MOST * PIECE;
 #pragma unroll
-    for (int w = 0; w < WARPS; w++) x += of[w][row][col];
-    return x;
+  for (int k = 0; k < SHARE; k += 2 * STEP) {
+    uint32_t one[4], two[4], inputs[4];
+    if (k >= n) break;
+    bool whole = k + STEP < n; /* else the second half is not there, and its addresses are another's */
+    load_matrices(inputs, x_row + (whole || lane < WARP / 2 ? k : k - STEP));
+    load_matrices(one, w_row + k);
+    mma<T>::run(sum, one, inputs[0], inputs[1]);
+    if (!whole) break;
+    load_matrices(two, w_row + k + STEP);
+    mma<T>::run(sum, two, inputs[2], inputs[3]);
   }
-};
+}
+
+__device__ static inline float all_warps(const room_of &room, int turn, int row, int col) {
+  float x = 0;
+#pragma unroll
+  for (int w = 0; w < WARPS; w++) x += room[turn][w][row][col];
+  return x;
+}
 
 __device__ static inline float with_bias(const tri_linear_args &a, int col, float sum) {
   return a.bias ? sum + a.bias[col] : sum;
 }
 
-template <typename T, typename X, int TILES, int SETS, bool GATED>
-__global__ __launch_bounds__(THREADS) static void streamed_kernel(streamed_job job) {
-  __shared__ sums_of<TILES, SETS> room;
+/* The tile's sums, to where they belong. */
+template <bool GATED>
+__device__ static void finish_tile(const streamed_job &job, int tile, room_of &room, int turn, const float (&sum)[4]) {
+  constexpr int COLS = GATED ? ROWS / 2 : ROWS;
   const tri_linear_args &a = job.a;
-  constexpr int OUT = GATED ? COLS : SETS * COLS; /* columns of the result of a block */
-  int width = GATED ? a.w.n / 2 : a.w.n, col0 = blockIdx.x * OUT, k = threadIdx.x / WARP * TURN, first[SETS];
-  float sum[SETS][TILES][4] = {};
-  turn<SETS> turns[AHEAD];
+  int lane = threadIdx.x % WARP;
+#pragma unroll
+  for (int i = 0; i < 4; i++) room[turn][threadIdx.x / WARP][lane % 4 * 2 + i % 2][lane / 4 + i / 2 * 8] = sum[i];
+  meet();
+  int c = threadIdx.x % COLS, row = threadIdx.x / COLS, col = tile * COLS + c;
+  if (row >= a.x.rows || col >= job.width) return;
+  float x = with_bias(a, col, all_warps(room, turn, row, c));
+  if (GATED)
+    x = glu_of(job.act, job.limit, x, with_bias(a, job.width + col, all_warps(room, turn, row, COLS + c)));
+  else if (a.act != TRI_ACT_NONE)
+    x = act_of(a.act, x);
+  store_at(a.out, row, (size_t)col, a.accumulate ? load_at(a.out, row, (size_t)col) + x : x);
+}
+#endif
+
+template <typename T, typename X, bool GATED>
+__global__ __launch_bounds__(THREADS) static void streamed_kernel(const __grid_constant__ streamed_job job) {
+#if __CUDA_ARCH__ >= 900
+  extern __shared__ __align__(128) char memory[];
+  __shared__ room_of room;
+  __shared__ uint64_t full[STAGES], vacant[STAGES];
+  const ring<T> ring = {(T *)memory, full, vacant};
+  T *x = ring.stages + STAGES * ROWS * PITCH;
+  const tri_linear_args &a = job.a;
   let_next_begin();
-#pragma unroll
-  for (int s = 0; s < SETS; s++) first[s] = col0 + s * (GATED ? width : COLS);
-#pragma unroll
-  for (int u = 0; u < AHEAD; u++) turns[u].template load<T>(a.w, first, k + u * WARPS * TURN);
-  wait_for_previous();
-  for (; k < a.w.k; k += AHEAD * WARPS * TURN)
-#pragma unroll
-    for (int u = 0; u < AHEAD; u++) {
-      int now = k + u * WARPS * TURN;
-      turn<SETS> here = turns[u];
-      turns[u].template load<T>(a.w, first, now + AHEAD * WARPS * TURN);
-      multiply<T, X, TILES, SETS>(a, here, now, sum);
-    }
-  room.put(sum);
-  __syncthreads();
-  for (int i = threadIdx.x; i < a.x.rows * OUT; i += THREADS) {
-    int row = i / OUT, c = i % OUT, col = col0 + c;
-    if (col >= width) continue;
-    float x = with_bias(a, col, room.all(row, c));
-    if (GATED)
-      x = glu_of(job.act, job.limit, x, with_bias(a, width + col, room.all(row, COLS + c)));
-    else if (a.act != TRI_ACT_NONE)
-      x = act_of(a.act, x);
-    store_at(a.out, row, (size_t)col, a.accumulate ? load_at(a.out, row, (size_t)col) + x : x);
+  if (!threadIdx.x) {
+    for (int i = 0; i < STAGES; i++) barrier_init(&full[i], 1), barrier_init(&vacant[i], WARPS);
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
+  __syncthreads();
+  if (threadIdx.x >= WORKERS) {
+    order_copies<T, GATED>(job, ring);
+    return;
+  }
+  wait_for_previous();
+  keep_inputs<T, X>(a, x);
+  meet();
+  int turn = 0, done = 0;
+  for (int tile = blockIdx.x; tile < job.tiles; tile += gridDim.x, done ^= 1) {
+    float sum[4] = {};
+    for (int at = 0; at < a.w.k; at += DEPTH, turn++) {
+      barrier_wait(&full[turn % STAGES], ring.parity(turn));
+      multiply<T>(a, ring.stage(turn), x, at, sum);
+      __syncwarp();
+      if (threadIdx.x % WARP == 0) barrier_arrive(&vacant[turn % STAGES]);
+    }
+    finish_tile<GATED>(job, tile, room, done, sum);
+  }
+#endif
 }
 
-template <typename T, typename X, int TILES, int SETS, bool GATED>
-static void start(cudaStream_t stream, const streamed_job &job) {
-  unsigned width = (unsigned)(GATED ? job.a.w.n / 2 : job.a.w.n);
-  launch_overlapped(streamed_kernel<T, X, TILES, SETS, GATED>, dim3(blocks_for(width, GATED ? COLS : SETS * COLS)),
-                    THREADS, 0, stream, job);
+/* ---- host ---- */
+
+static size_t shared_bytes(const tri_linear_args &a) {
+  return 2 * ((size_t)STAGES * ROWS * PITCH + (size_t)a.x.rows * (size_t)(a.w.k + PAD));
 }
 
-/* One set of columns where two would leave processors without a block; with many rows x is then read too often. */
-template <typename T, typename X, int TILES> static void start_sets(cudaStream_t stream, const streamed_job &job) {
-  bool one = job.a.x.rows <= FEW_ROWS && blocks_for((size_t)job.a.w.n, 2 * COLS) < ENOUGH_BLOCKS;
-  if (TILES == 1 && one)
-    start<T, X, 1, 1, false>(stream, job);
-  else
-    start<T, X, TILES, 2, false>(stream, job);
+template <typename T, typename X, bool GATED> static cudaError_t start(cudaStream_t stream, streamed_job job) {
+  int device = 0, processors = 0;
+  size_t bytes = shared_bytes(job.a);
+  cudaError_t e = cudaGetDevice(&device);
+  if (e == cudaSuccess) e = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+  if (e == cudaSuccess)
+    e = cudaFuncSetAttribute(streamed_kernel<T, X, GATED>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+  if (e != cudaSuccess) return e;
+  job.width = GATED ? job.a.w.n / 2 : job.a.w.n;
+  job.tiles = (int)blocks_for((size_t)job.width, GATED ? ROWS / 2 : ROWS);
+  launch_overlapped(streamed_kernel<T, X, GATED>, dim3((unsigned)min(job.tiles, processors)), THREADS, bytes, stream,
+                    job);
+  return cudaGetLastError();
 }
 
-template <typename T, int TILES> static void start_inputs(cudaStream_t stream, const streamed_job &job, bool gated) {
-  if (gated)
-    start<T, T, TILES, 2, true>(stream, job);
-  else if (job.a.x.dtype == TRI_F32)
-    start_sets<T, float, TILES>(stream, job);
-  else
-    start_sets<T, T, TILES>(stream, job);
+template <typename T> static cudaError_t start_inputs(cudaStream_t stream, const streamed_job &job, bool gated) {
+  if (gated) return start<T, T, true>(stream, job);
+  return job.a.x.dtype == TRI_F32 ? start<T, float, false>(stream, job) : start<T, T, false>(stream, job);
 }
 
-template <typename T> static void start_tiles(cudaStream_t stream, const streamed_job &job, bool gated) {
-  if (job.a.x.rows <= ROWS)
-    start_inputs<T, 1>(stream, job, gated);
-  else
-    start_inputs<T, 2>(stream, job, gated);
+static cudaError_t start_type(cudaStream_t stream, const streamed_job &job, bool gated) {
+  return job.a.w.dtype == TRI_BF16 ? start_inputs<__nv_bfloat16>(stream, job, gated)
+                                   : start_inputs<__half>(stream, job, gated);
 }
 
-static void start_type(cudaStream_t stream, const streamed_job &job, bool gated) {
-  if (job.a.w.dtype == TRI_BF16)
-    start_tiles<__nv_bfloat16>(stream, job, gated);
-  else
-    start_tiles<__half>(stream, job, gated);
-}
-
+/* Only on the devices that the code was made for; its barriers and sums take some of the shared memory, too. */
 bool tri_cuda_streamed_fits(const tri_linear_args *a) {
   bool narrow = a->x.dtype == a->w.dtype;
-  return (a->w.dtype == TRI_F16 || a->w.dtype == TRI_BF16) && (narrow || a->x.dtype == TRI_F32) &&
-         a->x.rows <= MOST_ROWS && a->w.k % PIECE == 0 && a->x.ld % (narrow ? PIECE : 4) == 0 &&
-         (uintptr_t)a->x.data % 16 == 0 && (uintptr_t)a->w.data % 16 == 0;
+  return (a->w.dtype == TRI_F16 || a->w.dtype == TRI_BF16) && (narrow || a->x.dtype == TRI_F32) && a->x.rows <= MOST &&
+         a->w.k > 0 && a->w.k % STEP == 0 && a->x.ld % (narrow ? PIECE : 4) == 0 && (uintptr_t)a->x.data % 16 == 0 &&
+         (uintptr_t)a->w.data % 16 == 0 && shared_bytes(*a) + sizeof(room_of) + 1024 <= MOST_SHARED && can_overlap();
 }
 
-void tri_cuda_streamed(cudaStream_t stream, const tri_linear_args *a) {
-  if (a->x.rows && a->w.n) start_type(stream, {*a, TRI_ACT_NONE, 0}, false);
+cudaError_t tri_cuda_streamed(cudaStream_t stream, const tri_linear_args *a) {
+  streamed_job job = {*a, TRI_ACT_NONE, 0};
+  return a->x.rows && a->w.n ? start_type(stream, job, false) : cudaSuccess;
 }
 
 bool tri_cuda_streamed_gated_fits(const tri_gated_linear_args *a) {
   return a->up.x.dtype == a->up.w.dtype && tri_cuda_streamed_fits(&a->up);
 }
 
-void tri_cuda_streamed_gated(cudaStream_t stream, const tri_gated_linear_args *a) {
+cudaError_t tri_cuda_streamed_gated(cudaStream_t stream, const tri_gated_linear_args *a) {
   streamed_job job = {a->up, a->glu.act, a->glu.limit};
   job.a.out = a->glu.out;
-  if (a->up.x.rows && a->up.w.n) start_type(stream, job, true);
+  return a->up.x.rows && a->up.w.n ? start_type(stream, job, true) : cudaSuccess;
 }
