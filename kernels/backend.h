@@ -30,6 +30,7 @@ typedef struct tri_backend tri_backend;
 typedef struct tri_stream tri_stream;
 struct tri_comm;         /* comm/comm.h */
 struct tri_device_floor; /* kernels/floor.h */
+struct tri_random_fill;  /* kernels/random.h */
 
 /* A row-major weight [n, k], rows contiguous. dtype F32, F16, BF16, or I8 with one float32 scale per row: w = q *
  * scale. */
@@ -402,6 +403,19 @@ typedef struct tri_backend_ops {
   /* Rows of `width` bytes inside the backend's memory, which lie `pitch` bytes apart. */
   void (*copy_rows)(tri_backend *be, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
                     size_t rows);
+  /* Memory of the host that copies to the backend's go from by themselves and at full speed: pinned, for a device.
+   * Zeroed or not. TRI_NO_MEMORY where the system gives no more of it. */
+  tri_status (*host_alloc)(tri_backend *be, size_t bytes, void **out);
+  void (*host_free)(tri_backend *be, void *p, size_t bytes);
+  /* Rows of `width` bytes from host_alloc's memory, beside whatever the stream does: neither waits for the other. What
+   * was uploaded before upload_mark has arrived, and its source is free again, when upload_wait for the same ticket
+   * (below TRI_UPLOAD_TICKETS) returns. On the CPU all of it is memcpy. */
+  void (*upload_rows)(tri_backend *be, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
+                      size_t rows);
+  void (*upload_mark)(tri_backend *be, int ticket);
+  tri_status (*upload_wait)(tri_backend *be, int ticket);
+  /* Made-up weights; see kernels/random.h. Stream-ordered. */
+  void (*fill_random)(tri_backend *be, const struct tri_random_fill *fill);
   /* A communicator of the same ranks as host, which must outlive it, for buffers of this backend's memory; collective
    * over host. NULL: host serves itself. */
   tri_status (*comm_create)(tri_backend *be, struct tri_comm *host, struct tri_comm **out, tri_error *err);
@@ -424,6 +438,7 @@ typedef struct tri_backend_ops {
 } tri_backend_ops;
 
 enum { TRI_BOUND_BATCHES = 3 }; /* numbers for bind_batch are below this */
+enum { TRI_UPLOAD_TICKETS = 8 };
 
 typedef struct tri_backend_config {
   const char *name;   /* "ref", "cpu", "cuda", or "auto": cuda where it can be had, else cpu */

@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/fill.h"
+#include "kernels/random.h"
 
 enum { MIN_MAJOR = 8 };
 
@@ -50,6 +51,60 @@ static void device_copy_rows(tri_backend *be, void *to, size_t to_pitch, const v
   if (width && rows)
     tri_cuda_note(be, cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, rows, cudaMemcpyDeviceToDevice,
                                         tri_cuda_of(be)->stream));
+}
+
+/* ---- uploads beside the stream ---- */
+
+/* Ordinary pages that are then pinned: what a disk can write to by itself on every system. The driver's own are for
+ * where it cannot pin others'. */
+static tri_status device_host_alloc(tri_backend *be, size_t bytes, void **out) {
+  (void)be;
+  void *p = NULL;
+  if (tri_pages_alloc(bytes, &p) == TRI_OK && cudaHostRegister(p, bytes, cudaHostRegisterDefault) == cudaSuccess) {
+    *out = p;
+    return TRI_OK;
+  }
+  tri_pages_free(p, bytes);
+  cudaError_t e = cudaHostAlloc(out, bytes, cudaHostAllocDefault);
+  cudaGetLastError(); /* neither refusal sticks */
+  return e == cudaSuccess ? TRI_OK : TRI_NO_MEMORY;
+}
+
+static void device_host_free(tri_backend *be, void *p, size_t bytes) {
+  (void)be;
+  if (!p) return;
+  if (cudaHostUnregister(p) == cudaSuccess) {
+    tri_pages_free(p, bytes);
+    return;
+  }
+  cudaGetLastError();
+  cudaFreeHost(p); /* the driver's own */
+}
+
+static void device_upload_rows(tri_backend *be, void *to, size_t to_pitch, const void *from, size_t from_pitch,
+                               size_t width, size_t rows) {
+  tri_cuda_impl *impl = tri_cuda_of(be);
+  if (!width || !rows) return;
+  bool dense = rows == 1 || (to_pitch == width && from_pitch == width);
+  tri_cuda_note(
+      be, dense ? cudaMemcpyAsync(to, from, width * rows, cudaMemcpyHostToDevice, impl->copies)
+                : cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, rows, cudaMemcpyHostToDevice, impl->copies));
+}
+
+static void device_upload_mark(tri_backend *be, int ticket) {
+  tri_cuda_impl *impl = tri_cuda_of(be);
+  tri_cuda_note(be, cudaEventRecord(impl->tickets[ticket], impl->copies));
+}
+
+static tri_status device_upload_wait(tri_backend *be, int ticket) {
+  tri_cuda_impl *impl = tri_cuda_of(be);
+  tri_cuda_note(be, cudaEventSynchronize(impl->tickets[ticket]));
+  return impl->error == cudaSuccess ? TRI_OK : TRI_DEVICE_LOST;
+}
+
+static void device_fill_random(tri_backend *be, const tri_random_fill *fill) {
+  tri_cuda_fill_random(tri_cuda_of(be)->stream, fill);
+  tri_cuda_note(be, cudaGetLastError());
 }
 
 /* Errors of kernels show here, once; nothing that comes after one means anything. */
@@ -131,6 +186,9 @@ static tri_status device_reserve(tri_backend *be, size_t workspace) {
 
 static void close_device(tri_cuda_impl *impl) {
   tri_cuda_blas_close(impl);
+  for (int i = 0; i < TRI_UPLOAD_TICKETS; i++)
+    if (impl->tickets[i]) cudaEventDestroy(impl->tickets[i]);
+  if (impl->copies) cudaStreamDestroy(impl->copies);
   if (impl->stream) cudaStreamDestroy(impl->stream);
   tri_free(impl);
 }
@@ -182,6 +240,10 @@ static tri_status open_device(tri_cuda_impl *impl, tri_error *err) {
   snprintf(impl->isa, sizeof impl->isa, "sm_%d%d", p.major, p.minor);
   e = cudaSetDevice(impl->device);
   if (e == cudaSuccess) e = cudaStreamCreateWithFlags(&impl->stream, cudaStreamNonBlocking);
+  if (e == cudaSuccess) e = cudaStreamCreateWithFlags(&impl->copies, cudaStreamNonBlocking);
+  /* Who waits for a copy sleeps: the cores are for conversions. */
+  for (int i = 0; i < TRI_UPLOAD_TICKETS && e == cudaSuccess; i++)
+    e = cudaEventCreateWithFlags(&impl->tickets[i], cudaEventDisableTiming | cudaEventBlockingSync);
   return e == cudaSuccess ? TRI_OK : refuse(e, "cannot use the device", err);
 }
 
@@ -207,6 +269,12 @@ __attribute__((visibility("default"))) tri_status tri_backend_fill_cuda(tri_back
   be->ops.download = device_download;
   be->ops.stream_sync = device_sync;
   be->ops.copy_rows = device_copy_rows;
+  be->ops.host_alloc = device_host_alloc;
+  be->ops.host_free = device_host_free;
+  be->ops.upload_rows = device_upload_rows;
+  be->ops.upload_mark = device_upload_mark;
+  be->ops.upload_wait = device_upload_wait;
+  be->ops.fill_random = device_fill_random;
   be->ops.comm_create = tri_comm_nccl_create;
   be->ops.graph_begin = tri_cuda_graph_begin;
   be->ops.graph_end = tri_cuda_graph_end;
