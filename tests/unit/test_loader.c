@@ -654,6 +654,47 @@ START_TEST(a_file_that_shrinks) {
 }
 END_TEST
 
+/* ---- memory and copies that fail ---- */
+
+static tri_status no_host_memory(tri_backend *be, size_t bytes, void **out) {
+  (void)be, (void)bytes, (void)out;
+  return TRI_NO_MEMORY;
+}
+
+static tri_status lost(tri_backend *be, int ticket) {
+  (void)ticket;
+  snprintf(be->failure, sizeof be->failure, "the device is gone");
+  return TRI_DEVICE_LOST;
+}
+
+START_TEST(refused_before_and_lost_after) {
+  tri_model_config c;
+  tri_shard s;
+  tri_weights *w = NULL;
+  tri_reader_config much = {.piece_bytes = 32 << 20, .num_buffers = 8}, usual = tri_reader_config_default();
+  tiny_tensors();
+  write_checkpoint(-1);
+  struct file f = open_file(FOLDER);
+  ck_assert_int_eq(tri_model_config_parse(tiny, strlen(tiny), NULL, 0, &c, NULL), TRI_OK);
+  ck_assert_int_eq(tri_shard_make(&c, one, &s, NULL), TRI_OK);
+  for (int how = 0; how < 3; how++) {
+    static const tri_status want[] = {TRI_NO_MEMORY, TRI_TOO_LARGE, TRI_DEVICE_LOST};
+    static const char *const says[] = {"MiB of host memory", "exceed 256 MiB", "the device is gone"};
+    tri_error err = {0};
+    tri_backend *be = make_backend();
+    if (how == 0) be->ops.host_alloc = no_host_memory;
+    if (how == 2) be->ops.upload_wait = lost;
+    tri_status st = tri_weights_load_with(be, &c, &s, f.ckpt, TRI_DTYPE_COUNT, TRI_QUANTIZE_NONE,
+                                          how == 1 ? &much : &usual, &w, &err);
+    ck_assert_int_eq(st, want[how]);
+    ck_assert_msg(strstr(err.message, says[how]) != NULL, "%s", err.message);
+    ck_assert_uint_eq(be->allocated[TRI_MEM_WEIGHTS], 0);
+    tri_backend_destroy(be);
+  }
+  close_file(&f);
+}
+END_TEST
+
 /* A header of any length puts the tensors anywhere: what is read is what lies there. */
 START_TEST(tensors_at_odd_places) {
   for (int pad = 0; pad < 5; pad++) {
@@ -746,6 +787,7 @@ Suite *suite_loader(void) {
   tcase_add_test(c, tensors_that_nobody_asks_for);
   tcase_add_test(c, a_file_that_shrinks);
   tcase_add_test(c, tensors_at_odd_places);
+  tcase_add_test(c, refused_before_and_lost_after);
   tcase_add_test(c, rows_wider_than_the_staging_buffer);
   suite_add_tcase(s, c);
   return s;
