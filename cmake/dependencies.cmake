@@ -2,6 +2,7 @@
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
 find_package(MPI REQUIRED COMPONENTS C)
+pkg_check_modules(URING REQUIRED IMPORTED_TARGET liburing>=2.0)
 pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson>=2.13)
 pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc>=2.5)
 pkg_check_modules(YAML REQUIRED IMPORTED_TARGET yaml-0.1)

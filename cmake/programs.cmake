@@ -29,6 +29,8 @@ endforeach()
 tri_library(tri_bench FILES worker/bench/caching_allocator.c worker/bench/greedy_arena.c LINK tri_runtime)
 add_executable(trireme-bench-memory worker/bench/memory.c)
 target_link_libraries(trireme-bench-memory PRIVATE tri_bench)
+add_executable(trireme-bench-load worker/bench/load.c)
+target_link_libraries(trireme-bench-load PRIVATE tri_runtime)
 
 # libtrireme, the C client library, and the command that is built on it.
 file(GLOB client_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/client/*.c)
@@ -44,7 +46,7 @@ add_executable(trireme ${cmd_sources})
 target_link_libraries(trireme PRIVATE libtrireme tri_wire PkgConfig::NCURSES)
 
 # What demo.sh builds: everything that people run, and no tests.
-add_custom_target(programs DEPENDS trireme-coordinator trireme-worker trireme-up trireme-plan trireme-bench-latency trireme-bench-batching trireme-bench-memory trireme)
+add_custom_target(programs DEPENDS trireme-coordinator trireme-worker trireme-up trireme-plan trireme-bench-latency trireme-bench-batching trireme-bench-memory trireme-bench-load trireme)
 
 include(CMakePackageConfigHelpers)
 set(TRIREME_SHARED ON)

@@ -3,6 +3,8 @@
 #include <dlfcn.h>
 #include <string.h>
 
+#include "kernels/random.h"
+
 const char *tri_op_name(tri_op op) {
   static const char *const names[] = {
 #define X(op) #op,
@@ -25,16 +27,6 @@ static void host_free(tri_backend *be, tri_mem_tag tag, void *p, size_t bytes) {
   tri_pages_free(p, bytes ? bytes : 1);
 }
 
-static tri_status host_memory_alloc(tri_backend *be, size_t bytes, void **out) {
-  (void)be;
-  return (*out = tri_calloc(bytes, 1)) ? TRI_OK : TRI_NO_MEMORY;
-}
-
-static void host_memory_free(tri_backend *be, void *p) {
-  (void)be;
-  tri_free(p);
-}
-
 static void host_upload(tri_backend *be, void *device, const void *host, size_t bytes, tri_stream *stream) {
   (void)be, (void)stream;
   if (bytes) memcpy(device, host, bytes);
@@ -53,6 +45,54 @@ static void host_copy_rows(tri_backend *be, void *to, size_t to_pitch, const voi
 
 static tri_status host_sync(tri_backend *be, tri_stream *stream) {
   (void)be, (void)stream;
+  return TRI_OK;
+}
+
+/* ---- uploads: copies by the pool, finished when upload_rows returns ---- */
+
+static tri_status host_pages(tri_backend *be, size_t bytes, void **out) {
+  (void)be;
+  return tri_pages_alloc(bytes, out);
+}
+
+static void host_pages_free(tri_backend *be, void *p, size_t bytes) {
+  (void)be;
+  tri_pages_free(p, bytes);
+}
+
+struct rows {
+  char *to;
+  const char *from;
+  size_t to_pitch, from_pitch, width, rows;
+};
+
+/* A part of the bytes, in the order of rows. */
+static void copy_share(void *ctx, int index, int count) {
+  const struct rows *r = ctx;
+  size_t all = r->width * r->rows, share = all / (size_t)count, at = share * (size_t)index;
+  size_t end = index == count - 1 ? all : at + share;
+  while (at < end) {
+    size_t row = at / r->width, col = at % r->width, n = r->width - col < end - at ? r->width - col : end - at;
+    memcpy(r->to + row * r->to_pitch + col, r->from + row * r->from_pitch + col, n);
+    at += n;
+  }
+}
+
+static void host_upload_rows(tri_backend *be, void *to, size_t to_pitch, const void *from, size_t from_pitch,
+                             size_t width, size_t rows) {
+  enum { WORTH_THREADS = 256 << 10 };
+  struct rows r = {to, from, to_pitch, from_pitch, width, rows};
+  if (!width || !rows) return;
+  if (rows > WORTH_THREADS / width)
+    tri_pool_run(be->pool, copy_share, &r);
+  else
+    copy_share(&r, 0, 1);
+}
+
+static void host_upload_mark(tri_backend *be, int ticket) { (void)be, (void)ticket; }
+
+static tri_status host_upload_wait(tri_backend *be, int ticket) {
+  (void)be, (void)ticket;
   return TRI_OK;
 }
 
@@ -95,9 +135,13 @@ static tri_status create(const tri_backend_config *config, const char *name, tri
   be->ops.upload = host_upload;
   be->ops.download = host_download;
   be->ops.stream_sync = host_sync;
-  be->ops.host_alloc = host_memory_alloc;
-  be->ops.host_free = host_memory_free;
   be->ops.copy_rows = host_copy_rows;
+  be->ops.host_alloc = host_pages;
+  be->ops.host_free = host_pages_free;
+  be->ops.upload_rows = host_upload_rows;
+  be->ops.upload_mark = host_upload_mark;
+  be->ops.upload_wait = host_upload_wait;
+  be->ops.fill_random = tri_random_fill_host;
   be->ops.bind_batch = host_bind_batch;
   be->host_memory = true;
   be->ops.reserve = host_reserve;

@@ -30,6 +30,7 @@ typedef struct tri_backend tri_backend;
 typedef struct tri_stream tri_stream;
 struct tri_comm;         /* comm/comm.h */
 struct tri_device_floor; /* kernels/floor.h */
+struct tri_random_fill;  /* kernels/random.h */
 
 /* A row-major weight [n, k], rows contiguous. dtype F32, F16, BF16, or I8 with one float32 scale per row: w = q *
  * scale. */
@@ -415,9 +416,6 @@ typedef struct tri_backend_ops {
   void (*upload)(tri_backend *be, void *device, const void *host, size_t bytes, tri_stream *stream);
   void (*download)(tri_backend *be, void *host, const void *device, size_t bytes, tri_stream *stream);
   tri_status (*stream_sync)(tri_backend *be, tri_stream *stream);
-  /* Host memory that downloads reach without a copy in between. */
-  tri_status (*host_alloc)(tri_backend *be, size_t bytes, void **out);
-  void (*host_free)(tri_backend *be, void *p);
   /* Marks a place in the stream. event_query: TRI_OK when everything in front of the last mark of that number is done,
    * else TRI_AGAIN, or the error that stream_sync would give. NULL: whatever is launched is done. */
   void (*event_record)(tri_backend *be, int number);
@@ -425,6 +423,19 @@ typedef struct tri_backend_ops {
   /* Rows of `width` bytes inside the backend's memory, which lie `pitch` bytes apart. */
   void (*copy_rows)(tri_backend *be, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
                     size_t rows);
+  /* Memory of the host that copies to and from the backend's go by themselves and at full speed: pinned, for a device.
+   * Zeroed or not. TRI_NO_MEMORY where the system gives no more of it. */
+  tri_status (*host_alloc)(tri_backend *be, size_t bytes, void **out);
+  void (*host_free)(tri_backend *be, void *p, size_t bytes);
+  /* Rows of `width` bytes from host_alloc's memory, beside whatever the stream does: neither waits for the other. What
+   * was uploaded before upload_mark has arrived, and its source is free again, when upload_wait for the same ticket
+   * (below TRI_UPLOAD_TICKETS) returns. On the CPU all of it is memcpy. */
+  void (*upload_rows)(tri_backend *be, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
+                      size_t rows);
+  void (*upload_mark)(tri_backend *be, int ticket);
+  tri_status (*upload_wait)(tri_backend *be, int ticket);
+  /* Made-up weights; see kernels/random.h. Stream-ordered. */
+  void (*fill_random)(tri_backend *be, const struct tri_random_fill *fill);
   /* A communicator of the same ranks as host, which must outlive it, for buffers of this backend's memory; collective
    * over host. `sums`: it is all_reduce that must be fast. NULL: host serves itself. */
   tri_status (*comm_create)(tri_backend *be, struct tri_comm *host, bool sums, struct tri_comm **out, tri_error *err);
@@ -447,6 +458,7 @@ typedef struct tri_backend_ops {
 } tri_backend_ops;
 
 enum { TRI_BOUND_BATCHES = 3, TRI_EVENTS = 2 }; /* numbers for bind_batch and for events are below these */
+enum { TRI_UPLOAD_TICKETS = 8 };
 
 typedef struct tri_backend_config {
   const char *name;   /* "ref", "cpu", "cuda", or "auto": cuda where it can be had and do what is asked, else cpu */

@@ -1,16 +1,8 @@
 /* Load format `dummy`: a model of the right shape and size from nothing but its config. */
 #include <math.h>
 
-#include "kernels/quantize.h"
+#include "kernels/random.h"
 #include "runtime/weights.h"
-
-/* A counter-based generator (the finaliser of SplitMix64, Steele et al. 2014): no state, any order. */
-static uint64_t mix(uint64_t x) {
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
 
 struct fill {
   const tri_model_config *c;
@@ -24,39 +16,25 @@ struct fill {
 };
 
 /* Every number is below f->width: the scale of every row of every layout, without a look at the numbers. */
-static void fill_scales(struct fill *f, const tri_slice *s) {
-  tri_backend *be = f->w->backend;
-  float scale = tri_quantize_scale(f->width);
-  for (int64_t r = 0; r < s->rows; r++) {
-    size_t at = f->t->place.scale_offset + (size_t)(s->dst_row + r) * sizeof scale;
-    be->ops.upload(be, (char *)f->w->memory + at, &scale, sizeof scale, NULL);
-  }
-}
-
 static tri_status fill_slice(void *ctx, const tri_slice *s) {
   struct fill *f = ctx;
   tri_backend *be = f->w->backend;
-  enum { BUF = 4096 };
-  uint32_t buf[BUF];
-  tri_dtype type = f->t->place.dtype;
-  size_t size = tri_dtype_size(type);
-  float factor = tri_quantize_factor(f->width);
-  if (type == TRI_I8) fill_scales(f, s);
-  for (int64_t r = 0; r < s->rows; r++)
-    for (int64_t c0 = 0; c0 < s->cols; c0 += BUF) {
-      int64_t n = s->cols - c0 < BUF ? s->cols - c0 : BUF;
-      for (int64_t i = 0; i < n; i++) {
-        uint64_t h = mix(f->key ^ ((uint64_t)(s->src_row + r * s->row_step) << 32 | (uint64_t)(s->src_col + c0 + i)));
-        float x = f->mean + f->width * ((float)(h >> 40) * 0x1p-23f - 1);
-        if (type == TRI_I8)
-          ((int8_t *)buf)[i] = tri_quantize_one(x, factor);
-        else
-          tri_store_f32(buf, type, (size_t)i, x);
-      }
-      size_t at = f->t->place.offset + (size_t)((s->dst_row + r) * f->t->k + s->dst_col + c0) * size;
-      be->ops.upload(be, (char *)f->w->memory + at, buf, (size_t)n * size, NULL);
-    }
-  return be->ops.stream_sync(be, NULL);
+  const tri_weight_place *p = &f->t->place;
+  size_t first = (size_t)(s->dst_row * f->t->k + s->dst_col) * tri_dtype_size(p->dtype);
+  tri_random_fill fill = {.to = (char *)f->w->memory + p->offset + first,
+                          .dtype = p->dtype,
+                          .rows = s->rows,
+                          .cols = s->cols,
+                          .ld = f->t->k,
+                          .first_row = s->src_row,
+                          .row_step = s->row_step,
+                          .first_col = s->src_col,
+                          .key = f->key,
+                          .mean = f->mean,
+                          .width = f->width};
+  if (p->dtype == TRI_I8) fill.scales = (float *)((char *)f->w->memory + p->scale_offset) + s->dst_row;
+  be->ops.fill_random(be, &fill);
+  return TRI_OK;
 }
 
 static tri_status fill_tensor(void *ctx, const tri_weight_target *t) {
@@ -71,9 +49,10 @@ static tri_status fill_tensor(void *ctx, const tri_weight_target *t) {
   f->mean = norm ? 1 - (float)f->c->norm_weight_offset : 0;
   /* Variance 1/k keeps activations near one through any depth. */
   f->width = full.vector ? 0.02f : (float)sqrt(3.0 / (double)full.k);
-  f->key = mix(f->seed ^ (uint64_t)f->c->feeds_decoder ^
-               mix((uint64_t)source << 40 | (uint64_t)t->rule.part << 32 | (uint64_t)t->layer << 16) ^
-               mix((uint64_t)t->expert));
+  f->key =
+      tri_random_mix(f->seed ^ (uint64_t)f->c->feeds_decoder ^
+                     tri_random_mix((uint64_t)source << 40 | (uint64_t)t->rule.part << 32 | (uint64_t)t->layer << 16) ^
+                     tri_random_mix((uint64_t)t->expert));
   return tri_shard_slices(f->c, f->s, &t->rule, t->expert, fill_slice, f);
 }
 
@@ -85,6 +64,7 @@ tri_status tri_weights_dummy(tri_backend *be, const tri_model_config *c, const t
   struct fill f = {.c = c, .s = s, .seed = seed};
   TRI_TRY(tri_weights_alloc(be, c, s, &m, &f.w, err));
   TRI_TRY(tri_weights_each(c, s, &m, fill_tensor, &f));
+  TRI_TRY(be->ops.stream_sync(be, NULL));
   *out = f.w;
   f.w = NULL;
 cleanup:

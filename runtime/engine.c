@@ -5,7 +5,6 @@
 #include "runtime/base/hash.h"
 #include "runtime/base/log.h"
 #include "runtime/encoded_result.h"
-#include "runtime/ledger.h"
 #include "runtime/limits.h"
 
 /* All ranks learn whether all succeeded, so that none waits for one that has left. */
@@ -54,13 +53,13 @@ static tri_status set_limits(tri_engine *e, const tri_engine_config *config, con
                           .quantization = config->quantization,
                           .kv_bytes = config->kv_bytes,
                           .num_kv_pages = config->num_kv_pages,
+                          .device = !e->backend->host_memory,
                           .memory =
                               e->backend->ops.mem_available
                                   ? e->backend->ops.mem_available(e->backend)
                                   : tri_host_memory_available() / (config->local_ranks ? config->local_ranks : 1)};
-  tri_ledger ledger;
-  st = tri_ledger_make(c, &e->shard, ckpt, &e->limits, e->num_lanes, &lc, &ledger, err);
-  if (st == TRI_OK) e->limits.num_pages = (int)ledger.num_pages;
+  st = tri_ledger_make(c, &e->shard, ckpt, &e->limits, e->num_lanes, &lc, &e->ledger, err);
+  if (st == TRI_OK) e->limits.num_pages = (int)e->ledger.num_pages;
   return st;
 }
 
@@ -86,7 +85,6 @@ static tri_status prepare(tri_engine *e, const tri_engine_config *config, tri_ch
   TRI_TRY(tri_shard_make(&e->model, e->group->p, &e->shard, err));
   if (config->load_format != TRI_LOAD_DUMMY) TRI_TRY(tri_checkpoint_open(config->model_dir, ckpt, err));
   find_head(&e->model, *ckpt);
-  TRI_TRY(set_limits(e, config, *ckpt, err));
 cleanup:
   return st;
 }
@@ -181,6 +179,14 @@ cleanup:
   return st;
 }
 
+/* Somebody else has taken what the ledger counted on: says what it was for. */
+static tri_status refuse_memory(const tri_engine *e) {
+  char lines[TRI_LEDGER_TEXT];
+  tri_ledger_text(&e->ledger, lines);
+  tri_log(TRI_LOG_ERROR, "engine", "out of memory; this rank wants %s", lines);
+  return TRI_NO_CAPACITY;
+}
+
 tri_status tri_engine_create(const tri_engine_config *config, tri_backend *backend, tri_group *group, tri_engine **out,
                              tri_error *err) {
   tri_checkpoint *ckpt = NULL;
@@ -193,12 +199,15 @@ tri_status tri_engine_create(const tri_engine_config *config, tri_backend *backe
   atomic_store(&e->progress.block, TRI_BLOCK_IDLE);
   TRI_TRY(agree(group, prepare(e, config, &ckpt, err), err));
   TRI_TRY(agree(group, connect(e, err), err));
+  /* Behind the communicators, whose memory is not to be had any more. */
+  TRI_TRY(agree(group, set_limits(e, config, ckpt, err), err));
   TRI_TRY(agree_pages(group, &e->limits.num_pages));
   st = config->load_format == TRI_LOAD_DUMMY ? tri_weights_dummy(backend, &e->model, &e->shard, config->seed,
                                                                  config->dtype, config->quantization, &e->weights, err)
                                              : tri_weights_load(backend, &e->model, &e->shard, ckpt, config->dtype,
                                                                 config->quantization, &e->weights, err);
   if (st == TRI_OK) st = allocate(e, config, ckpt, err);
+  if (st == TRI_NO_MEMORY) st = refuse_memory(e);
   TRI_TRY(agree(group, st, err));
   *out = e;
   e = NULL;
@@ -213,7 +222,7 @@ static void free_steps(tri_engine *e) {
   if (e->num_steps) be->ops.stream_sync(be, NULL);
   for (int i = 0; i < TRI_ENGINE_DEPTH; i++) {
     tri_free(e->steps[i].draws);
-    be->ops.host_free(be, e->steps[i].samples);
+    be->ops.host_free(be, e->steps[i].samples, (size_t)e->limits.max_num_seqs * sizeof *e->steps[i].samples);
   }
   if (e->drawn) be->ops.mem_free(be, TRI_MEM_ACTIVATIONS, e->drawn, (size_t)e->limits.max_num_seqs * sizeof *e->drawn);
 }

@@ -6,6 +6,7 @@
 #include "runtime/batch.h"
 #include "runtime/forward.h"
 #include "runtime/group.h"
+#include "runtime/ledger.h"
 #include "runtime/source.h"
 #include "runtime/step_plan.h"
 
@@ -44,6 +45,7 @@ typedef struct tri_engine {
   tri_model_config model;
   tri_shard shard;
   tri_limits limits; /* the same on every rank of a group */
+  tri_ledger ledger; /* what this rank's memory is for, as it was known before anything was loaded */
   int num_lanes;     /* as many as stages */
   tri_backend *backend;
   tri_group *group;

@@ -7,6 +7,10 @@
 #include "runtime/forward.h"
 #include "runtime/kv_cache.h"
 
+/* What is known only once it is taken: recorded steps, what communicators grow by, the sampler's lists, the slack of
+ * the driver's allocations. A guess on the large side, and small beside a device's memory. */
+#define DEVICE_RESERVE ((size_t)384 << 20)
+
 /* What the encoder of an encoder-decoder takes beside it. */
 static tri_status add_source(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
                              const tri_limits *limits, int num_lanes, const tri_ledger_config *config, tri_ledger *l,
@@ -29,6 +33,26 @@ static tri_status add_source(const tri_model_config *c, const tri_shard *s, cons
   return TRI_OK;
 }
 
+/* An upper bound of what any op's plan asks for on a device (kernels/cuda): inputs that are rounded to the weights'
+ * type or to int8, partial results of attention whose keys are split among blocks, the hidden units of chosen experts.
+ */
+static bool workspace_bytes(const tri_model_config *c, const tri_shard *s, const tri_limits *limits, size_t *out) {
+  enum { BLOCKS = 2048, EXTRA = 8 }; /* of a split attention at most; bytes for a row's scale and alignment */
+  size_t rows = (size_t)limits->max_num_batched_tokens, heads = (size_t)s->q_heads.count, widest = 0, partial, hidden;
+  for (int id = 0; id < TRI_W_COUNT; id++) {
+    tri_weight_shape shape = tri_shard_weight_shape(c, s, (tri_weight_id)id);
+    if (!shape.vector && shape.n && (size_t)shape.k > widest) widest = (size_t)shape.k;
+  }
+  size_t per_expert = c->moe.num_experts ? (size_t)s->expert_ff.count * sizeof(float) * 2 : 0;
+  size_t head = (size_t)(c->mla.on ? c->mla.rank + c->mla.rope_dim : c->head_dim) + 2;
+  if (!tri_size_mul(rows, widest + EXTRA, &widest) || !tri_size_mul(widest, 2, &widest) ||
+      !tri_size_add(rows, BLOCKS, &partial) || !tri_size_mul(partial, heads * head * sizeof(float), &partial) ||
+      !tri_size_mul(rows, (size_t)c->moe.top_k * per_expert, &hidden) || !tri_size_add(hidden, widest, &hidden))
+    return false;
+  *out = hidden > partial ? hidden : partial;
+  return true;
+}
+
 /* Pages beyond which more would never be used. An encoder's sequences have theirs for a step, in which each of them may
  * leave a page half full. */
 static int64_t most_pages(const tri_limits *l, int num_lanes, int64_t pages_per_seq) {
@@ -48,13 +72,16 @@ tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const 
   if (!tri_forward_bytes(c, s, limits, num_lanes, &l.activations) ||
       !tri_kv_page_bytes(c, s, config->kv_dtype, limits->block_size, &l.page_bytes))
     return tri_fail(err, TRI_OVERFLOW, "max_num_batched_tokens", "the sizes overflow");
+  if (config->device && !workspace_bytes(c, s, limits, &l.workspace))
+    return tri_fail(err, TRI_OVERFLOW, "max_num_batched_tokens", "the sizes overflow");
+  if (config->device) l.reserve = DEVICE_RESERVE;
   st = add_source(c, s, ckpt, limits, num_lanes, config, &l, err);
   if (st != TRI_OK) return st;
   /* An encoder-decoder's sequence has pages for its source, too. */
   int64_t pages_per_seq =
       (limits->max_model_len + limits->block_size - 1) / limits->block_size * (c->seq2seq.on ? 2 : 1);
   int64_t full = most_pages(limits, num_lanes, pages_per_seq);
-  int64_t page = (int64_t)l.page_bytes, fixed = (int64_t)(l.weights + l.activations);
+  int64_t page = (int64_t)l.page_bytes, fixed = (int64_t)(l.weights + l.activations + l.workspace + l.reserve);
   int64_t room = config->memory ? config->memory - fixed : INT64_MAX;
   if (config->num_kv_pages)
     l.num_pages = config->num_kv_pages;
@@ -68,18 +95,27 @@ tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const 
   l.kv = (size_t)(l.num_pages * page);
   l.kv_tokens = l.num_pages * limits->block_size;
   *out = l;
-  if (room < 0 || l.num_pages * page > room)
-    return tri_fail(
-        err, TRI_NO_CAPACITY, "memory",
-        "weights %.1f MiB + activations %.1f MiB + KV cache %.1f MiB exceed the %.1f MiB that this rank may use",
-        (double)l.weights / 0x1p20, (double)l.activations / 0x1p20, (double)l.kv / 0x1p20,
-        (double)config->memory / 0x1p20);
+  if (room < 0 || l.num_pages * page > room) {
+    char lines[TRI_LEDGER_TEXT];
+    tri_ledger_text(&l, lines);
+    return tri_fail(err, TRI_NO_CAPACITY, "memory", "%s exceed the %.1f MiB that this rank may use", lines,
+                    (double)config->memory / 0x1p20);
+  }
   if (l.num_pages < pages_per_seq)
     return tri_fail(err, TRI_NO_CAPACITY, "max_model_len",
                     "%lld KV pages of %d tokens hold less than one sequence of max_model_len %d: give more memory or a "
                     "smaller --max-model-len",
                     (long long)l.num_pages, limits->block_size, limits->max_model_len);
   return TRI_OK;
+}
+
+void tri_ledger_text(const tri_ledger *l, char out[TRI_LEDGER_TEXT]) {
+  char device[80] = "";
+  if (l->reserve)
+    snprintf(device, sizeof device, " + workspace %.1f MiB + reserve %.1f MiB", (double)l->workspace / 0x1p20,
+             (double)l->reserve / 0x1p20);
+  snprintf(out, TRI_LEDGER_TEXT, "weights %.1f MiB + activations %.1f MiB%s + KV cache %.1f MiB",
+           (double)l->weights / 0x1p20, (double)l->activations / 0x1p20, device, (double)l->kv / 0x1p20);
 }
 
 static int64_t read_number(const char *path) {

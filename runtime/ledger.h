@@ -14,10 +14,13 @@ typedef struct tri_ledger_config {
   int64_t memory;   /* bytes that the rank may use; 0: no limit known */
   int64_t kv_bytes; /* asked for; 0: what full slots need, at most a fourth of memory */
   int num_kv_pages; /* not 0: exactly so many */
+  bool device;      /* memory is a device's, where workspaces and what the driver takes lie beside the rest */
 } tri_ledger_config;
 
 typedef struct tri_ledger {
   size_t weights, activations, kv, page_bytes;
+  size_t workspace;      /* device only: the most that one op's scratch takes */
+  size_t reserve;        /* device only: recorded steps, communicators, the sampler's lists, what copies go through */
   size_t source_weights; /* of the weights: those of an encoder-decoder's encoder */
   int64_t num_pages;
   int64_t kv_tokens; /* that fit */
@@ -28,6 +31,10 @@ typedef struct tri_ledger {
 tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
                            const tri_limits *limits, int num_lanes, const tri_ledger_config *config, tri_ledger *out,
                            tri_error *err);
+
+/* The lines in MiB, "weights 12.0 + activations 3.0 + ...", for messages. */
+enum { TRI_LEDGER_TEXT = 200 };
+void tri_ledger_text(const tri_ledger *l, char out[TRI_LEDGER_TEXT]);
 
 /* Memory of this host that is free for use (MemAvailable, or the control group's limit when that is lower), in bytes.
  */

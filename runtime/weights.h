@@ -3,6 +3,7 @@
 #define TRI_RUNTIME_WEIGHTS_H
 
 #include "kernels/backend.h"
+#include "offload/reader.h"
 #include "runtime/model/layout.h"
 #include "runtime/model/safetensors.h"
 
@@ -20,6 +21,7 @@ typedef struct tri_weights {
   tri_backend *backend;
   void *memory;
   size_t bytes;
+  uint64_t read_bytes; /* of files, to fill it */
 } tri_weights;
 
 static inline const float *tri_vector(const tri_weight *w) { return w->data; }
@@ -51,8 +53,12 @@ void tri_weight_map_free(tri_weight_map *m);
 /* Every tensor of the checkpoint must be known, present and of the right shape. */
 tri_status tri_weights_load(tri_backend *be, const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
                             tri_dtype dtype, tri_quantization quantization, tri_weights **out, tri_error *err);
-/* Seeded random weights: each element is a function of (seed, weight, layer, row, column) of the whole model, so that
- * every layout makes the same model. */
+/* The same with a reader that is not the default one: io's piece_bytes, num_buffers, kind and buffered count. */
+tri_status tri_weights_load_with(tri_backend *be, const tri_model_config *c, const tri_shard *s,
+                                 const tri_checkpoint *ckpt, tri_dtype dtype, tri_quantization quantization,
+                                 const tri_reader_config *io, tri_weights **out, tri_error *err);
+/* Seeded random weights, made where the backend keeps them: each element is a function of (seed, weight, layer, row,
+ * column) of the whole model, so that every layout makes the same model. */
 tri_status tri_weights_dummy(tri_backend *be, const tri_model_config *c, const tri_shard *s, uint64_t seed,
                              tri_dtype dtype, tri_quantization quantization, tri_weights **out, tri_error *err);
 void tri_weights_destroy(tri_weights *w); /* NULL is fine */

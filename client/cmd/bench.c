@@ -138,6 +138,7 @@ static int throughput(int argc, char **argv) {
 static int latency(int argc, char **argv) { return (void)argc, cmd_exec("trireme-bench-latency", argv); }
 static int batching(int argc, char **argv) { return (void)argc, cmd_exec("trireme-bench-batching", argv); }
 static int memory(int argc, char **argv) { return (void)argc, cmd_exec("trireme-bench-memory", argv); }
+static int load(int argc, char **argv) { return (void)argc, cmd_exec("trireme-bench-load", argv); }
 
 static const struct {
   const char *name;
@@ -149,6 +150,7 @@ static const struct {
     {"latency", latency, "one batch without a coordinator (trireme-bench-latency)"},
     {"batching", batching, "a new batch at every step against whole batches (trireme-bench-batching)"},
     {"memory", memory, "allocators for an encoder's activations (trireme-bench-memory)"},
+    {"load", load, "loading weights, beside the disk's rate (trireme-bench-load)"},
 };
 enum { NUM_KINDS = sizeof kinds / sizeof *kinds };
 

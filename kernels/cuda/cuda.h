@@ -39,6 +39,8 @@ typedef struct tri_cuda_drawing {
 typedef struct tri_cuda_impl {
   int device;
   cudaStream_t stream; /* of all ops: they run in the order of their launches */
+  cudaStream_t copies; /* of upload_rows */
+  cudaEvent_t tickets[TRI_UPLOAD_TICKETS];
   void *blas, *blas_room;
   cudaError_t error; /* the first one that a launch or a copy met; told by the next stream_sync */
   char isa[32];
@@ -126,6 +128,9 @@ void tri_cuda_argmax(cudaStream_t stream, const tri_cuda_draw_args *a);
 void tri_cuda_draw_rows(cudaStream_t stream, const tri_cuda_draw_args *a);
 tri_status tri_cuda_sample_plan(tri_backend *be, const tri_sample_args *a, tri_op_plan *plan);
 void tri_cuda_sample_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_args *a, tri_stream *stream);
+
+/* random.cu */
+void tri_cuda_fill_random(cudaStream_t stream, const struct tri_random_fill *fill);
 
 /* Bytes of workspace that the ops of the same name need beyond none. */
 /* linear.c, the only file besides floor.c that knows cuBLAS, and its helpers in linear.cu. */

@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/fill.h"
+#include "kernels/random.h"
 
 enum { MIN_MAJOR = 8 };
 
@@ -53,6 +54,60 @@ static void device_copy_rows(tri_backend *be, void *to, size_t to_pitch, const v
                                         tri_cuda_of(be)->stream));
 }
 
+/* ---- uploads beside the stream ---- */
+
+/* Ordinary pages that are then pinned: what a disk can write to by itself on every system. The driver's own are for
+ * where it cannot pin others'. */
+static tri_status device_host_alloc(tri_backend *be, size_t bytes, void **out) {
+  (void)be;
+  void *p = NULL;
+  if (tri_pages_alloc(bytes, &p) == TRI_OK && cudaHostRegister(p, bytes, cudaHostRegisterDefault) == cudaSuccess) {
+    *out = p;
+    return TRI_OK;
+  }
+  tri_pages_free(p, bytes);
+  cudaError_t e = cudaHostAlloc(out, bytes, cudaHostAllocDefault);
+  cudaGetLastError(); /* neither refusal sticks */
+  return e == cudaSuccess ? TRI_OK : TRI_NO_MEMORY;
+}
+
+static void device_host_free(tri_backend *be, void *p, size_t bytes) {
+  (void)be;
+  if (!p) return;
+  if (cudaHostUnregister(p) == cudaSuccess) {
+    tri_pages_free(p, bytes);
+    return;
+  }
+  cudaGetLastError();
+  cudaFreeHost(p); /* the driver's own */
+}
+
+static void device_upload_rows(tri_backend *be, void *to, size_t to_pitch, const void *from, size_t from_pitch,
+                               size_t width, size_t rows) {
+  tri_cuda_impl *impl = tri_cuda_of(be);
+  if (!width || !rows) return;
+  bool dense = rows == 1 || (to_pitch == width && from_pitch == width);
+  tri_cuda_note(
+      be, dense ? cudaMemcpyAsync(to, from, width * rows, cudaMemcpyHostToDevice, impl->copies)
+                : cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, rows, cudaMemcpyHostToDevice, impl->copies));
+}
+
+static void device_upload_mark(tri_backend *be, int ticket) {
+  tri_cuda_impl *impl = tri_cuda_of(be);
+  tri_cuda_note(be, cudaEventRecord(impl->tickets[ticket], impl->copies));
+}
+
+static tri_status device_upload_wait(tri_backend *be, int ticket) {
+  tri_cuda_impl *impl = tri_cuda_of(be);
+  tri_cuda_note(be, cudaEventSynchronize(impl->tickets[ticket]));
+  return impl->error == cudaSuccess ? TRI_OK : TRI_DEVICE_LOST;
+}
+
+static void device_fill_random(tri_backend *be, const tri_random_fill *fill) {
+  tri_cuda_fill_random(tri_cuda_of(be)->stream, fill);
+  tri_cuda_note(be, cudaGetLastError());
+}
+
 /* Errors of kernels show here, once; nothing that comes after one means anything. */
 static tri_status status_of(tri_backend *be) {
   tri_cuda_impl *impl = tri_cuda_of(be);
@@ -86,26 +141,15 @@ static tri_status device_event_query(tri_backend *be, int number) {
 
 /* ---- pinned memory ---- */
 
-static tri_status device_host_alloc(tri_backend *be, size_t bytes, void **out) {
-  (void)be;
-  if (cudaMallocHost(out, bytes ? bytes : 1) == cudaSuccess) {
-    memset(*out, 0, bytes);
-    return TRI_OK;
-  }
-  cudaGetLastError(); /* it does not stick */
-  *out = NULL;
-  return TRI_NO_MEMORY;
-}
-
-static void device_host_free(tri_backend *be, void *p) {
-  if (p) tri_cuda_note(be, cudaFreeHost(p));
-}
-
 tri_status tri_cuda_pinned_alloc(char *host[2], size_t bytes) {
   void *p;
-  tri_status st = bytes > SIZE_MAX / 2 ? TRI_OVERFLOW : device_host_alloc(NULL, 2 * bytes, &p);
-  if (st == TRI_OK) host[0] = p, host[1] = host[0] + bytes;
-  return st;
+  if (bytes > SIZE_MAX / 2) return TRI_OVERFLOW;
+  if (cudaMallocHost(&p, 2 * bytes) != cudaSuccess) {
+    cudaGetLastError(); /* it does not stick */
+    return TRI_NO_MEMORY;
+  }
+  host[0] = p, host[1] = host[0] + bytes;
+  return TRI_OK;
 }
 
 void tri_cuda_pinned_free(char *host[2]) {
@@ -201,6 +245,9 @@ static void close_device(tri_cuda_impl *impl) {
   free_events(impl->drawing.sent, 2);
   free_events(impl->events, TRI_EVENTS);
   tri_cuda_blas_close(impl);
+  for (int i = 0; i < TRI_UPLOAD_TICKETS; i++)
+    if (impl->tickets[i]) cudaEventDestroy(impl->tickets[i]);
+  if (impl->copies) cudaStreamDestroy(impl->copies);
   if (impl->stream) cudaStreamDestroy(impl->stream);
   tri_free(impl);
 }
@@ -252,6 +299,10 @@ static tri_status open_device(tri_cuda_impl *impl, tri_error *err) {
   if (e == cudaSuccess) e = make_events(impl->events, TRI_EVENTS);
   if (e == cudaSuccess) e = make_events(impl->drawing.sent, 2);
   for (int i = 0; i < TRI_BOUND_BATCHES && e == cudaSuccess; i++) e = make_events(impl->bound[i].sent, 2);
+  if (e == cudaSuccess) e = cudaStreamCreateWithFlags(&impl->copies, cudaStreamNonBlocking);
+  /* Who waits for a copy sleeps: the cores are for conversions. */
+  for (int i = 0; i < TRI_UPLOAD_TICKETS && e == cudaSuccess; i++)
+    e = cudaEventCreateWithFlags(&impl->tickets[i], cudaEventDisableTiming | cudaEventBlockingSync);
   return e == cudaSuccess ? TRI_OK : refuse(e, "cannot use the device", err);
 }
 
@@ -320,6 +371,10 @@ __attribute__((visibility("default"))) tri_status tri_backend_fill_cuda(tri_back
   be->ops.event_record = device_event_record;
   be->ops.event_query = device_event_query;
   be->ops.copy_rows = device_copy_rows;
+  be->ops.upload_rows = device_upload_rows;
+  be->ops.upload_mark = device_upload_mark;
+  be->ops.upload_wait = device_upload_wait;
+  be->ops.fill_random = device_fill_random;
   be->ops.comm_create = tri_comm_device_create;
   be->ops.graph_begin = tri_cuda_graph_begin;
   be->ops.graph_end = tri_cuda_graph_end;

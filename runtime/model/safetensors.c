@@ -328,6 +328,7 @@ void tri_checkpoint_close(tri_checkpoint *c) {
 
 size_t tri_checkpoint_num_tensors(const tri_checkpoint *c) { return c->num_tensors; }
 const tri_st_tensor *tri_checkpoint_tensor(const tri_checkpoint *c, size_t i) { return &c->tensors[i]; }
+int tri_checkpoint_num_files(const tri_checkpoint *c) { return c->num_files; }
 int tri_checkpoint_fd(const tri_checkpoint *c, int file) { return c->files[file].fd; }
 const char *tri_checkpoint_path(const tri_checkpoint *c, int file) { return c->files[file].path; }
 

@@ -35,6 +35,7 @@ void tri_checkpoint_close(tri_checkpoint *c); /* NULL is fine */
 size_t tri_checkpoint_num_tensors(const tri_checkpoint *c);
 const tri_st_tensor *tri_checkpoint_tensor(const tri_checkpoint *c, size_t i);       /* sorted by name */
 const tri_st_tensor *tri_checkpoint_find(const tri_checkpoint *c, const char *name); /* NULL when absent */
+int tri_checkpoint_num_files(const tri_checkpoint *c);
 int tri_checkpoint_fd(const tri_checkpoint *c, int file);
 const char *tri_checkpoint_path(const tri_checkpoint *c, int file);
 

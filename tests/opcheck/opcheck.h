@@ -95,6 +95,10 @@ void oc_moe_build(oc *c, tri_moe_experts_args *a, const oc_moe_shape *s);
 TRI_OP_LIST(X)
 #undef X
 
+/* Slots that are no ops; see cases_load.c. */
+void oc_case_upload_rows(oc *c, int i);
+void oc_case_fill_random(oc *c, int i);
+
 /* deterministic.c: `others` are backends with other numbers of threads. */
 void oc_deterministic_linear(oc *c, tri_backend **others, int num_others, int i);
 void oc_deterministic_attention(oc *c, tri_backend **others, int num_others, int i);

@@ -1,6 +1,8 @@
 /* Loading: every bound element of every shard against a slow reading of the file, name by name; what a checkpoint must
  * not lack, hold or claim; made-up weights that do not depend on the layout. */
 #include <check.h>
+#include <dirent.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +15,8 @@
 #include "runtime/weights.h"
 
 Suite *suite_loader(void);
+
+enum { PARTS = 8 }; /* of the folder of checkpoints, a test each */
 
 /* ---- where an element of a shard comes from ---- */
 
@@ -343,6 +347,64 @@ START_TEST(layers_share_their_weights) {
 }
 END_TEST
 
+/* ---- pieces ---- */
+
+/* Pieces of a block, so that every tensor is in many, and a page cache that other threads read; or the usual pieces,
+ * with what is in them shared by three threads. */
+static void same_by_every_way(const tri_model_config *c, const tri_checkpoint *ckpt, tri_parallel p, tri_dtype dtype,
+                              tri_quantization quantization, tri_pool *pool, const char *name) {
+  static const tri_reader_config ways[] = {
+      {.piece_bytes = TRI_READER_BLOCK, .num_buffers = 3, .kind = TRI_AIO_THREADS, .buffered = true},
+      {.piece_bytes = 2 * TRI_READER_BLOCK, .num_buffers = 1},
+      {.piece_bytes = 1 << 20, .num_buffers = 4}};
+  tri_weights *first = NULL;
+  tri_backend *be = make_backend();
+  tri_error err = {0};
+  tri_shard s;
+  ck_assert_int_eq(tri_shard_make(c, p, &s, &err), TRI_OK);
+  for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+    tri_weights *w = NULL;
+    be->pool = i == 2 ? pool : NULL;
+    tri_status st = tri_weights_load_with(be, c, &s, ckpt, dtype, quantization, &ways[i], &w, &err);
+    ck_assert_msg(st == TRI_OK, "%s: %s", name, err.message);
+    ck_assert_uint_gt(w->read_bytes, 0);
+    if (first && (first->bytes != w->bytes || memcmp(first->memory, w->memory, w->bytes)))
+      ck_abort_msg("%s, tp %d of %d: way %zu makes other weights", name, p.tp_rank, p.tp, i);
+    if (first) tri_weights_destroy(w);
+    if (!first) first = w;
+  }
+  tri_weights_destroy(first);
+  tri_backend_destroy(be);
+}
+
+START_TEST(pieces_change_nothing) {
+  static tri_model_config c;
+  DIR *dir = opendir(TRI_TEST_DATA "/checkpoints");
+  tri_pool *pool = NULL;
+  int models = 0, number = 0;
+  ck_assert_ptr_nonnull(dir);
+  ck_assert_int_eq(tri_pool_create(3, NULL, 0, &pool), TRI_OK);
+  for (struct dirent *e; (e = readdir(dir));) {
+    char path[700];
+    tri_checkpoint *ckpt = NULL;
+    snprintf(path, sizeof path, "%s/checkpoints/%.255s", TRI_TEST_DATA, e->d_name);
+    if (*e->d_name == '.' || number++ % PARTS != _i || tri_model_config_load(path, &c, NULL) != TRI_OK ||
+        c.seq2seq.on || tri_checkpoint_open(path, &ckpt, NULL) != TRI_OK)
+      continue;
+    for (int tp = 1; tp <= 2; tp++) {
+      tri_parallel p = {tp, 1, tp - 1, 0};
+      same_by_every_way(&c, ckpt, p, TRI_DTYPE_COUNT, TRI_QUANTIZE_NONE, pool, e->d_name);
+      same_by_every_way(&c, ckpt, p, tp == 1 ? TRI_F32 : TRI_F16, TRI_QUANTIZE_INT8, pool, e->d_name);
+    }
+    tri_checkpoint_close(ckpt);
+    models++;
+  }
+  ck_assert_int_gt(models, 5);
+  tri_pool_destroy(pool);
+  closedir(dir);
+}
+END_TEST
+
 /* ---- made-up weights ---- */
 
 /* The (1, 1) layout's weights as the source of the others. */
@@ -398,7 +460,7 @@ END_TEST
 
 /* ---- checkpoints that do not fit their config ---- */
 
-#define DIR TRI_TEST_SCRATCH "/loader"
+#define FOLDER TRI_TEST_SCRATCH "/loader"
 
 static const char tiny[] =
     "{\"model_type\":\"llama\",\"hidden_size\":4,\"num_hidden_layers\":2,\"num_attention_heads\":2,"
@@ -458,8 +520,8 @@ static void write_checkpoint(int without) {
   }
   header[n++] = '}';
   ck_assert_uint_lt(n, sizeof header);
-  mkdir(DIR, 0755);
-  FILE *f = fopen(DIR "/model.safetensors", "wb");
+  mkdir(FOLDER, 0755);
+  FILE *f = fopen(FOLDER "/model.safetensors", "wb");
   ck_assert_ptr_nonnull(f);
   uint64_t len = n;
   fwrite(&len, 1, 8, f);
@@ -473,7 +535,7 @@ static tri_status load_tiny(const char *config, tri_parallel p, tri_error *err) 
   tri_model_config c;
   tri_shard s;
   tri_weights *w = NULL;
-  struct file f = open_file(DIR);
+  struct file f = open_file(FOLDER);
   tri_backend *be = make_backend();
   tri_error_clear(err);
   ck_assert_msg(tri_model_config_parse(config, strlen(config), NULL, 0, &c, err) == TRI_OK, "%s", err->message);
@@ -577,18 +639,102 @@ START_TEST(a_file_that_shrinks) {
   tri_error err = {0};
   tiny_tensors();
   write_checkpoint(-1);
-  struct file f = open_file(DIR);
+  struct file f = open_file(FOLDER);
   tri_backend *be = make_backend();
   ck_assert_int_eq(tri_model_config_parse(tiny, strlen(tiny), NULL, 0, &c, &err), TRI_OK);
   ck_assert_int_eq(tri_shard_make(&c, one, &s, &err), TRI_OK);
   struct stat sb;
-  ck_assert_int_eq(stat(DIR "/model.safetensors", &sb), 0);
-  ck_assert_int_eq(truncate(DIR "/model.safetensors", sb.st_size - 4), 0);
+  ck_assert_int_eq(stat(FOLDER "/model.safetensors", &sb), 0);
+  ck_assert_int_eq(truncate(FOLDER "/model.safetensors", sb.st_size - 4), 0);
   ck_assert_int_eq(tri_weights_load(be, &c, &s, f.ckpt, TRI_DTYPE_COUNT, TRI_QUANTIZE_NONE, &w, &err), TRI_IO);
   ck_assert_str_eq(err.field, "lm_head.weight");
   ck_assert_ptr_null(w);
   tri_backend_destroy(be);
   close_file(&f);
+}
+END_TEST
+
+/* ---- memory and copies that fail ---- */
+
+static tri_status no_host_memory(tri_backend *be, size_t bytes, void **out) {
+  (void)be, (void)bytes, (void)out;
+  return TRI_NO_MEMORY;
+}
+
+static tri_status lost(tri_backend *be, int ticket) {
+  (void)ticket;
+  snprintf(be->failure, sizeof be->failure, "the device is gone");
+  return TRI_DEVICE_LOST;
+}
+
+START_TEST(refused_before_and_lost_after) {
+  tri_model_config c;
+  tri_shard s;
+  tri_weights *w = NULL;
+  tri_reader_config much = {.piece_bytes = 32 << 20, .num_buffers = 8}, usual = tri_reader_config_default();
+  tiny_tensors();
+  write_checkpoint(-1);
+  struct file f = open_file(FOLDER);
+  ck_assert_int_eq(tri_model_config_parse(tiny, strlen(tiny), NULL, 0, &c, NULL), TRI_OK);
+  ck_assert_int_eq(tri_shard_make(&c, one, &s, NULL), TRI_OK);
+  for (int how = 0; how < 3; how++) {
+    static const tri_status want[] = {TRI_NO_MEMORY, TRI_TOO_LARGE, TRI_DEVICE_LOST};
+    static const char *const says[] = {"MiB of host memory", "exceed 256 MiB", "the device is gone"};
+    tri_error err = {0};
+    tri_backend *be = make_backend();
+    if (how == 0) be->ops.host_alloc = no_host_memory;
+    if (how == 2) be->ops.upload_wait = lost;
+    tri_status st = tri_weights_load_with(be, &c, &s, f.ckpt, TRI_DTYPE_COUNT, TRI_QUANTIZE_NONE,
+                                          how == 1 ? &much : &usual, &w, &err);
+    ck_assert_int_eq(st, want[how]);
+    ck_assert_msg(strstr(err.message, says[how]) != NULL, "%s", err.message);
+    ck_assert_uint_eq(be->allocated[TRI_MEM_WEIGHTS], 0);
+    tri_backend_destroy(be);
+  }
+  close_file(&f);
+}
+END_TEST
+
+/* A header of any length puts the tensors anywhere: what is read is what lies there. */
+START_TEST(tensors_at_odd_places) {
+  for (int pad = 0; pad < 5; pad++) {
+    tri_error err = {0};
+    tiny_tensors();
+    add("F32", 1, 1, 0, "model.layers.%d.self_attn.rotary_emb.inv_freq", 1);
+    if (pad) snprintf(tensors[num_tensors - 1].name, sizeof tensors[0].name, "%.*s", pad, "rest");
+    write_checkpoint(pad ? num_tensors - 1 : -1);
+    int fd = open(FOLDER "/model.safetensors", O_RDWR | O_CLOEXEC);
+    struct stat sb;
+    ck_assert(fd >= 0 && !fstat(fd, &sb));
+    char *all = tri_calloc((size_t)sb.st_size + (size_t)pad, 1);
+    uint64_t len;
+    ck_assert_int_eq(pread(fd, all, (size_t)sb.st_size, 0), (ssize_t)sb.st_size);
+    memcpy(&len, all, 8);
+    /* Spaces behind the header, and numbers that count themselves as the data. */
+    size_t data = 8 + len + (size_t)pad, count = ((size_t)sb.st_size - 8 - len) / 4;
+    memset(all + 8 + len, ' ', (size_t)pad);
+    len += (uint64_t)pad;
+    memcpy(all, &len, 8);
+    for (size_t i = 0; i < count; i++) memcpy(all + data + 4 * i, &(float){(float)i}, 4);
+    ck_assert_int_eq(pwrite(fd, all, data + 4 * count, 0), (ssize_t)(data + 4 * count));
+    close(fd);
+    tri_free(all);
+    tri_model_config c;
+    tri_shard s;
+    tri_weights *w = NULL;
+    struct file f = open_file(FOLDER);
+    tri_backend *be = make_backend();
+    ck_assert_int_eq(tri_model_config_parse(tiny, strlen(tiny), NULL, 0, &c, &err), TRI_OK);
+    ck_assert_int_eq(tri_shard_make(&c, one, &s, &err), TRI_OK);
+    for (int narrow = 0; narrow < 2; narrow++) {
+      tri_dtype type = narrow ? TRI_BF16 : TRI_F32;
+      ck_assert_int_eq(tri_weights_load(be, &c, &s, f.ckpt, type, TRI_QUANTIZE_NONE, &w, &err), TRI_OK);
+      compare(&c, &s, w, llama_source, &f, "odd places");
+      tri_weights_destroy(w);
+    }
+    tri_backend_destroy(be);
+    close_file(&f);
+  }
 }
 END_TEST
 
@@ -617,7 +763,7 @@ START_TEST(rows_wider_than_the_staging_buffer) {
     ck_assert_msg(st == TRI_OK || st == TRI_TOO_LARGE, "%s: %s", tri_status_name(st), err.message);
     if (st != TRI_OK) ck_assert_ptr_nonnull(strstr(err.field, "down_proj"));
   }
-  unlink(DIR "/model.safetensors");
+  unlink(FOLDER "/model.safetensors");
 }
 END_TEST
 
@@ -628,6 +774,7 @@ Suite *suite_loader(void) {
   tcase_add_loop_test(c, every_element_of_every_shard, 0, sizeof folders / sizeof *folders);
   tcase_add_test(c, a_tied_head_shares_the_embeddings_memory);
   tcase_add_test(c, layers_share_their_weights);
+  tcase_add_loop_test(c, pieces_change_nothing, 0, PARTS);
   suite_add_tcase(s, c);
   c = tcase_create("dummy");
   tcase_set_timeout(c, 120);
@@ -639,6 +786,8 @@ Suite *suite_loader(void) {
   tcase_add_test(c, wrong_types);
   tcase_add_test(c, tensors_that_nobody_asks_for);
   tcase_add_test(c, a_file_that_shrinks);
+  tcase_add_test(c, tensors_at_odd_places);
+  tcase_add_test(c, refused_before_and_lost_after);
   tcase_add_test(c, rows_wider_than_the_staging_buffer);
   suite_add_tcase(s, c);
   return s;

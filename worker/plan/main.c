@@ -92,6 +92,7 @@ static void print_json_rank(const struct plan *p, const tri_shard *s, const tri_
          rank ? "," : "", rank, s->p.tp_rank, s->p.pp_rank, s->layers.first, s->layers.first + s->layers.count,
          s->q_heads.count, s->kv_heads.count, l->weights, l->activations, l->kv, (long long)l->num_pages,
          (long long)l->kv_tokens);
+  if (l->reserve) printf(",\"workspace\":%zu,\"reserve\":%zu", l->workspace, l->reserve);
   if (p->c->seq2seq.on)
     printf(",\"encoder_layers\":[0,%lld],\"encoder_weights\":%zu", (long long)p->c->seq2seq.num_layers,
            l->source_weights);
@@ -105,7 +106,12 @@ static void print_rank(const struct plan *p, const tri_shard *s, const tri_ledge
   }
   printf("%4d %3d %3d %5d-%-5d %7d %8d %12.1f %12.1f %12.1f %12.1f %12lld\n", rank, s->p.pp_rank, s->p.tp_rank,
          s->layers.first, s->layers.first + s->layers.count - 1, s->q_heads.count, s->kv_heads.count, mib(l->weights),
-         mib(l->activations), mib(l->kv), mib(l->weights + l->activations + l->kv), (long long)l->kv_tokens);
+         mib(l->activations), mib(l->kv), mib(l->weights + l->activations + l->workspace + l->reserve + l->kv),
+         (long long)l->kv_tokens);
+  if (l->reserve)
+    printf(
+        "              of the total %.1f MiB for the ops' workspace, %.1f MiB in reserve for the device's libraries\n",
+        mib(l->workspace), mib(l->reserve));
   if (p->c->seq2seq.on)
     printf("              of the weights %.1f MiB for the encoder's layers 0-%lld, %.1f MiB for the decoder\n",
            mib(l->source_weights), (long long)p->c->seq2seq.num_layers - 1, mib(l->weights - l->source_weights));
@@ -186,7 +192,8 @@ static tri_status plan(const struct plan_options *o, const tri_model_config *c, 
                                  .quantization = (tri_quantization)v->quantization,
                                  .memory = memory,
                                  .kv_bytes = (int64_t)v->kv_cache_memory,
-                                 .num_kv_pages = v->num_kv_blocks};
+                                 .num_kv_pages = v->num_kv_blocks,
+                                 .device = !strcmp(v->backend, "cuda")};
   p.ledger.kv_dtype = tri_kv_dtype(c, p.ledger.kv_dtype, p.ledger.dtype, !strcmp(v->backend, "cuda"));
   return plan_ranks(&p, err);
 }

@@ -1,0 +1,73 @@
+/* The byte ledger: what is refused and when, and that nothing is given to the KV cache that something else needs. */
+#include <check.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime/ledger.h"
+#include "runtime/limits.h"
+
+Suite *suite_ledger(void);
+
+struct ledger_case {
+  tri_model_config c;
+  tri_shard s;
+  tri_limits limits;
+};
+
+static void open_case(struct ledger_case *k, const char *name) {
+  char dir[700];
+  tri_error err = {0};
+  tri_limits_config lc = {.max_num_seqs = 4, .max_num_batched_tokens = 64, .block_size = 16, .max_model_len = 64};
+  snprintf(dir, sizeof dir, "%s/checkpoints/%s", TRI_TEST_DATA, name);
+  ck_assert_msg(tri_model_config_load(dir, &k->c, &err) == TRI_OK, "%s", err.message);
+  ck_assert_int_eq(tri_shard_make(&k->c, (tri_parallel){1, 1, 0, 0}, &k->s, &err), TRI_OK);
+  ck_assert_int_eq(tri_limits_make(&k->c, &lc, &k->limits, &err), TRI_OK);
+}
+
+static tri_status make(const struct ledger_case *k, int64_t memory, int64_t kv_bytes, bool device, tri_ledger *l,
+                       tri_error *err) {
+  tri_ledger_config config = {
+      .dtype = TRI_F32, .kv_dtype = TRI_F32, .memory = memory, .kv_bytes = kv_bytes, .device = device};
+  tri_error_clear(err);
+  return tri_ledger_make(&k->c, &k->s, NULL, &k->limits, 1, &config, l, err);
+}
+
+static int64_t fixed(const tri_ledger *l) { return (int64_t)(l->weights + l->activations + l->workspace + l->reserve); }
+
+static const char *const models[] = {"llama", "mixtral_odd", "deepseek_v3", "bert"};
+
+START_TEST(kv_gets_what_is_left) {
+  static struct ledger_case k;
+  tri_ledger host, device, l;
+  tri_error err;
+  open_case(&k, models[_i]);
+  ck_assert_int_eq(make(&k, 0, 0, false, &host, &err), TRI_OK);
+  ck_assert_int_eq(make(&k, 0, 0, true, &device, &err), TRI_OK);
+  ck_assert(!host.workspace && !host.reserve && device.workspace && device.reserve);
+  ck_assert(host.weights == device.weights && host.activations == device.activations && host.kv == device.kv);
+  int64_t kv = (int64_t)device.kv;
+  /* Exactly enough, and a byte less. */
+  ck_assert_int_eq(make(&k, fixed(&device) + kv, kv, true, &l, &err), TRI_OK);
+  ck_assert_int_eq(make(&k, fixed(&device) + kv - 1, kv, true, &l, &err), TRI_NO_CAPACITY);
+  const char *const lines[] = {"weights ", "activations ", "workspace ", "reserve ", "KV cache ", "may use"};
+  for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+    ck_assert_msg(strstr(err.message, lines[i]) != NULL, "no %sin: %s", lines[i], err.message);
+  ck_assert_int_eq(make(&k, fixed(&host) + kv, kv, false, &l, &err), TRI_OK);
+  ck_assert_int_eq(make(&k, fixed(&host) + kv - 1, kv, false, &l, &err), TRI_NO_CAPACITY);
+  ck_assert_ptr_null(strstr(err.message, "reserve"));
+  ck_assert_int_eq(make(&k, fixed(&device) - 1, 0, true, &l, &err), TRI_NO_CAPACITY);
+  /* Not asked for, a fourth of what is left is the most. */
+  ck_assert_int_eq(make(&k, fixed(&device) + 4 * kv, 0, true, &l, &err), TRI_OK);
+  ck_assert_int_eq((int64_t)l.kv, kv);
+  ck_assert_int_eq(make(&k, fixed(&device) + 4 * kv - 1, 0, true, &l, &err), TRI_OK);
+  ck_assert_int_lt((int64_t)l.kv, kv);
+}
+END_TEST
+
+Suite *suite_ledger(void) {
+  Suite *s = suite_create("ledger");
+  TCase *c = tcase_create("ledger");
+  tcase_add_loop_test(c, kv_gets_what_is_left, 0, sizeof models / sizeof *models);
+  suite_add_tcase(s, c);
+  return s;
+}
