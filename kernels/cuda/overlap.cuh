@@ -2,8 +2,10 @@
  * wait there, so that the gap between two kernels shrinks to what the wait costs.
  *
  * A kernel that is launched with launch_overlapped begins with let_next_begin() and must go through wait_for_previous()
- * before it touches anything that an earlier kernel writes or reads; only what nobody writes, such as weights, may be
- * read in front of it. Since every kernel of the chain waits for the one before it, it has then waited for all. */
+ * before it touches anything that an earlier kernel writes or reads; only what none of them writes may be read in front
+ * of it: weights, the batch's arrays, and keys of earlier steps. Copies keep steps apart: one begins when all in front
+ * of it has ended, and so does what follows it. Since every kernel of the chain waits for the one before it, it has
+ * then waited for all. */
 #ifndef TRI_KERNELS_CUDA_OVERLAP_CUH
 #define TRI_KERNELS_CUDA_OVERLAP_CUH
 

@@ -9,8 +9,10 @@
 #include "kernels/cuda/tiles.cuh"
 
 enum { HEADS = 16, OWN_KEYS = 16, MAX_HEAD_DIM = 128 };
-enum { ENOUGH_BLOCKS = 264 }; /* two for each processor, which have room beside a product's block */
-enum { EARLY_TOKENS = 64 };   /* of a batch whose new keys are few enough to be told from old ones */
+enum { EARLY_TOKENS = 64 }; /* of a batch whose new keys are few enough to be told from old ones */
+/* One block for each processor has room beside a product's: it is there before the wait, and leaves room for the next
+ * product's, which has its first weights then. Two are worth it where each still has more than LONG tiles. */
+enum { FEW_BLOCKS = 132, ENOUGH_BLOCKS = 264, LONG = 8 };
 
 bool tri_cuda_single_fits(const tri_attention_args *a) {
   return tri_cuda_prompt_fits(a) && a->heads_per_kv > 0 && a->kv.head_dim <= MAX_HEAD_DIM;
@@ -23,7 +25,9 @@ int tri_cuda_single_splits(const tri_attention_args *a) {
   int64_t parts = (int64_t)a->kv.num_kv_heads * chunks_of(a), units = max(a->batch->num_single, 1) * parts;
   int tiles = (a->batch->max_context + shape<8>::KEYS - 1) / shape<8>::KEYS, splits = 1;
   if (a->batch->num_seqs * parts > TRI_CUDA_MEETINGS) return 1;
-  while (2 * splits * units <= ENOUGH_BLOCKS && STAGES * splits < tiles && splits < MAX_SPLITS) splits *= 2;
+  while (STAGES * splits < tiles && splits < MAX_SPLITS &&
+         2 * splits * units <= (LONG * splits < tiles ? ENOUGH_BLOCKS : FEW_BLOCKS))
+    splits *= 2;
   return splits;
 }
 
@@ -175,18 +179,22 @@ __global__ __launch_bounds__(TILE_THREADS) static void single_kernel(tri_attenti
   load_heads<T, DEPTH>(a, t, head0, heads, q);
   const int own = warp * OWN_KEYS * shape<DEPTH>::CHUNKS * PIECE; /* where the warp's keys begin in a tile */
   for (int key0 = begin, stage = 0; key0 < end; key0 += KEYS, stage ^= 1) {
-    if (key0 + KEYS < end)
+    bool next_may_come = key0 + KEYS < end && !(early && key0 == begin); /* it came with the first one's last rows */
+    if (next_may_come)
       wait_copies<1>();
     else
       wait_copies<0>();
     __syncthreads();
+    int64_t next = NO_KEY; /* looked up now, for its latency */
+    int next_key = key0 + STAGES * KEYS + (int)threadIdx.x;
+    if (threadIdx.x < KEYS && next_key < end) next = (int64_t)kv_offset(a.kv, v.pages, next_key, kv_head);
     float s[OWN_KEYS / 8][4];
     scores<T, DEPTH, OWN_KEYS>(s, q, keys + stage * TILE + own);
     finish_scores<OWN_KEYS, PLAIN>(a, s, key0 + warp * OWN_KEYS, sees, key0 + KEYS <= end);
     soften<DEPTH, OWN_KEYS>(r, s);
     add_values<T, DEPTH, OWN_KEYS>(r, s, values + stage * TILE + own);
     if (key0 + STAGES * KEYS < end) {
-      locate<KEYS>(a, v.pages, kv_head, key0 + STAGES * KEYS, end, offsets[stage]);
+      if (threadIdx.x < KEYS) offsets[stage][threadIdx.x] = next;
       __syncthreads(); /* the stage has been read, and where its next keys are is known */
       fetch<T, DEPTH>(a, offsets[stage], keys + stage * TILE, values + stage * TILE);
     }

@@ -16,7 +16,8 @@ static tri_kv_layer kv_layer(oc *c, tri_dtype t, int pages, int heads, int block
   return kv;
 }
 
-/* Pages in random order, and of them no more than each sequence needs; keys beyond a context stay NaN. */
+/* Pages in random order, and of them no more than each sequence needs; keys beyond a context stay NaN. Now and then a
+ * sequence shares what the first one has filled, down to the keys of this step. */
 void oc_attention_build(oc *c, oc_attention *x, const oc_sequences *s, int hq, int hkv, int d, int block, tri_dtype t) {
   memset(x, 0, sizeof *x);
   tri_batch *b = &x->batch;
@@ -43,8 +44,11 @@ void oc_attention_build(oc *c, oc_attention *x, const oc_sequences *s, int hq, i
   }
   memset(table, 0x7f,
          (size_t)s->count * (size_t)most * sizeof *table); /* pages nobody owns: a read there would crash */
-  for (int i = 0, next = 0; i < s->count; i++)
-    for (int key = 0; key < s->context[i]; key++) {
+  for (int i = 0, next = 0; i < s->count; i++) {
+    int both = s->context[i] < s->context[0] ? s->context[i] : s->context[0];
+    int shared = i && oc_chance(c, 25) ? both / block * block : 0;
+    memcpy(table + (size_t)i * (size_t)most, table, (size_t)(shared / block) * sizeof *table);
+    for (int key = shared; key < s->context[i]; key++) {
       int32_t *page = &table[(size_t)i * (size_t)most + (size_t)(key / block)];
       if (key % block == 0) *page = order[next++];
       for (int h = 0; h < hkv; h++) {
@@ -55,6 +59,7 @@ void oc_attention_build(oc *c, oc_attention *x, const oc_sequences *s, int hq, i
         }
       }
     }
+  }
   b->block_table = table;
   int64_t *slots = oc_host(c, (size_t)b->num_tokens * sizeof *slots);
   for (int i = 0; i < s->count; i++)
