@@ -83,23 +83,23 @@ __device__ static inline two_of_head pair_of(int p, int half, int d, bool interl
   return {p + half, p + half + (d - 2 * half + 1) / 2};
 }
 
-/* PAIRS pairs of a lane. */
+/* PAIRS pairs of a lane; what is not there is 0. */
 template <int PAIRS> struct head_pairs { float u[PAIRS], v[PAIRS]; };
 
 template <int PAIRS>
-__device__ static inline head_pairs<PAIRS> load_pairs(const float *x, const two_of_head (&at)[PAIRS], int pairs, int d,
-                                                      float otherwise) {
+__device__ static inline head_pairs<PAIRS> load_pairs(const float *x, const two_of_head (&at)[PAIRS], int pairs,
+                                                      int d) {
   head_pairs<PAIRS> r;
 #pragma unroll
   for (int i = 0; i < PAIRS; i++) {
-    bool there = (int)threadIdx.x % WARP + i * WARP < pairs;
-    r.u[i] = x && there ? x[at[i].first] : otherwise;
-    r.v[i] = x && there && at[i].second < d ? x[at[i].second] : otherwise;
+    bool there = x && (int)threadIdx.x % WARP + i * WARP < pairs;
+    r.u[i] = there ? x[at[i].first] : 0;
+    r.v[i] = there && at[i].second < d ? x[at[i].second] : 0;
   }
   return r;
 }
 
-/* Elements that are not there are 0, and have to stay so. */
+/* What is not there stays 0. */
 template <int PAIRS>
 __device__ static inline void norm_pairs(const tri_qkv_rope_append_args &a, head_pairs<PAIRS> &x,
                                          const head_pairs<PAIRS> &gains, const two_of_head (&at)[PAIRS], int pairs) {
@@ -133,11 +133,12 @@ template <int PAIRS> __global__ __launch_bounds__(THREADS) static void append_ke
 #pragma unroll
   for (int i = 0; i < PAIRS; i++) at[i] = pair_of(lane + i * WARP, half, d, a.interleaved);
   int64_t slot = head.query ? -1 : a.kv_slot[t];
-  head_pairs<PAIRS> gains = load_pairs<PAIRS>(head.gains, at, pairs, d, 0);
+  size_t place = slot < 0 ? 0 : place_in(a.kv, slot, head.own);
+  head_pairs<PAIRS> gains = load_pairs<PAIRS>(head.gains, at, pairs, d);
   wait_for_previous();
   if (head.query ? !half && !head.gains : slot < 0) return; /* nothing to do, or a padding row */
   float *row = row_at(a.qkv, t) + (size_t)head.h * (size_t)d;
-  head_pairs<PAIRS> x = load_pairs<PAIRS>(row, at, pairs, d, 0);
+  head_pairs<PAIRS> x = load_pairs<PAIRS>(row, at, pairs, d);
   float cosine[PAIRS], sine[PAIRS];
 #pragma unroll
   for (int i = 0; i < PAIRS; i++) {
@@ -147,7 +148,6 @@ template <int PAIRS> __global__ __launch_bounds__(THREADS) static void append_ke
   }
   if (head.gains) norm_pairs<PAIRS>(a, x, gains, at, pairs);
   void *cache = head.value ? a.kv.v : a.kv.k;
-  size_t place = head.query ? 0 : place_in(a.kv, slot, head.own);
 #pragma unroll
   for (int i = 0; i < PAIRS; i++) {
     int p = lane + i * WARP;

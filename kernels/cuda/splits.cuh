@@ -23,16 +23,19 @@ __device__ static inline float *split_at(const tri_attention_args &a, const meet
   return m.partial + row * split_pitch(a);
 }
 
-/* Whether this block is the last one of its unit; then it sees what all of them have left, except through its first
- * level cache. The barrier makes the block's stores the first thread's to publish. */
+/* Whether this block is the last one of its unit; then it sees what all of them have left. The barriers make the
+ * block's stores the first thread's to publish, and what that acquires everybody's; a fence of every thread would cost
+ * more. */
 __device__ static inline bool is_last_split(const meeting &m, int unit) {
   __shared__ bool last;
   __syncthreads();
   if (!threadIdx.x) {
-    unsigned most = (unsigned)m.splits - 1;
-    __threadfence();
-    last = atomicInc(&m.counters[unit], most) == most; /* the last one's wraps to zero */
-    __threadfence();
+    unsigned most = (unsigned)m.splits - 1, before; /* the last one's wraps to zero */
+    asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
+                 : "=r"(before)
+                 : "l"(m.counters + unit), "r"(most)
+                 : "memory");
+    last = before == most;
   }
   __syncthreads();
   return last;
