@@ -68,21 +68,28 @@ __device__ static inline void fetch_later(const tri_attention_args &a, int64_t o
   }
 }
 
-/* Rows are heads. */
+/* Rows are heads. Loads are all on their way before the first one is used, and what is not there is somebody else's. */
 template <typename T, int DEPTH>
 __device__ static inline void load_heads(const tri_attention_args &a, int t, int head0, int heads,
                                          uint32_t (&q)[DEPTH][4]) {
-  int lane = threadIdx.x % WARP;
+  int lane = threadIdx.x % WARP, d = a.kv.head_dim;
 #pragma unroll
-  for (int d = 0; d < DEPTH; d++)
+  for (int h = 0; h < 2; h++) {
+    int row = lane / 4 + h * 8;
+    float2 x[DEPTH * 2];
+    const float *from = row_at(a.q, t) + (size_t)(head0 + min(row, heads - 1)) * (size_t)d;
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-      int row = lane / 4 + i % 2 * 8, column = d * 16 + i / 2 * 8 + lane % 4 * 2;
-      bool there = row < heads && column < a.kv.head_dim;
-      const float *from = row_at(a.q, t) + (size_t)(head0 + (there ? row : 0)) * (size_t)a.kv.head_dim;
-      float2 x = there ? *(const float2 *)(from + column) : make_float2(0, 0);
-      q[d][i] = mma<T>::pack(x.x, x.y);
+    for (int i = 0; i < DEPTH * 2; i++) x[i] = make_float2(0, 0);
+    if (h * 8 < heads) {
+#pragma unroll
+      for (int i = 0; i < DEPTH * 2; i++) x[i] = *(const float2 *)(from + min(i * 8 + lane % 4 * 2, d - 2));
     }
+#pragma unroll
+    for (int i = 0; i < DEPTH * 2; i++) {
+      uint32_t two = mma<T>::pack(x[i].x, x[i].y);
+      q[i / 2][h + i % 2 * 2] = row < heads && i * 8 + lane % 4 * 2 < d ? two : 0;
+    }
+  }
 }
 
 /* ---- the warps' results ---- */
