@@ -143,11 +143,9 @@ void tri_cuda_own_linear(cudaStream_t stream, const tri_linear_args *a, void *wo
 void tri_cuda_narrow(cudaStream_t stream, const tri_mat *x, tri_dtype dtype, void *out);
 void tri_cuda_epilogue(cudaStream_t stream, const tri_linear_args *a);
 
-/* streamed.cu: few rows with 16-bit weights. The activations' type is not looked at by fits but for x. */
-bool tri_cuda_streamed_fits(const tri_linear_args *a);
-cudaError_t tri_cuda_streamed(cudaStream_t stream, const tri_linear_args *a);
-bool tri_cuda_streamed_gated_fits(const tri_gated_linear_args *a);
-cudaError_t tri_cuda_streamed_gated(cudaStream_t stream, const tri_gated_linear_args *a);
+/* linear.cu: one or two rows of 16 bits. */
+bool tri_cuda_gated_fits(const tri_gated_linear_args *a);
+void tri_cuda_gated(cudaStream_t stream, const tri_gated_linear_args *a);
 
 size_t tri_cuda_moe_route_workspace(const tri_moe_route_args *a);
 size_t tri_cuda_moe_experts_workspace(const tri_moe_experts_args *a);

@@ -6,7 +6,7 @@
 
 enum { BLAS_ROOM = 32 << 20 }; /* bytes, as the library's documentation has it for sm_90 */
 /* Rows from which the library is as fast as reading the weights: on its tensor cores, and on plain float32 ones. */
-enum { LIBRARY_FROM = 3, LIBRARY_FROM_F32 = 17 }; /* 16-bit weights: where streamed.cu does not take them */
+enum { LIBRARY_FROM = 3, LIBRARY_FROM_F32 = 17 };
 
 tri_status tri_cuda_blas_open(tri_cuda_impl *impl) {
   cublasHandle_t handle;
@@ -32,7 +32,6 @@ static bool uses_library(const tri_linear_args *a) {
 }
 
 size_t tri_cuda_linear_workspace(const tri_linear_args *a) {
-  if (tri_cuda_streamed_fits(a)) return 0;
   if (!uses_library(a)) return tri_cuda_own_linear_workspace(a);
   return a->w.dtype == a->x.dtype ? 0 : (size_t)a->x.rows * (size_t)a->w.k * 2;
 }
@@ -53,10 +52,6 @@ static cublasStatus_t product(tri_cuda_impl *impl, const tri_linear_args *a, con
 void tri_cuda_linear(tri_backend *be, const tri_linear_args *a) {
   tri_cuda_impl *impl = tri_cuda_of(be);
   cublasStatus_t st;
-  if (tri_cuda_streamed_fits(a)) {
-    tri_cuda_note(be, tri_cuda_streamed(impl->stream, a));
-    return;
-  }
   if (!uses_library(a)) {
     tri_cuda_own_linear(impl->stream, a, be->workspace);
     return;
