@@ -79,7 +79,9 @@ void tri_cross_run(tri_forward *f, int layer, const tri_weight *w, tri_mat in);
 /* encoder.c: from the final states to what is pooled and to a classifier's logits. */
 bool tri_is_encoding_rank(const tri_model_config *c, const tri_shard *s);
 tri_status tri_encoder_plan(tri_forward *f, const tri_batch *b, tri_mat x);
-void tri_encoder_run(tri_forward *f, const tri_batch *b, tri_mat x, tri_encoded *out);
+void tri_encoder_run(tri_forward *f, const tri_batch *b, tri_mat x);
+/* Where that leaves what. */
+tri_encoded tri_encoder_ends(const tri_forward *f, const tri_batch *b, tri_mat x);
 /* forward_plan.c: chooses the kernels of a step's shapes and makes room for their workspace. */
 tri_status tri_forward_plan(tri_forward *f, const tri_batch *b, int lane);
 /* Makes room for the largest workspace of all plans. */

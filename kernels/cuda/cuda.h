@@ -24,9 +24,9 @@ typedef struct tri_cuda_bound {
 typedef struct tri_cuda_graph {
   uint64_t key;
   uint64_t used;        /* number of the last use */
-  cudaGraphExec_t exec; /* NULL: seen once, not recorded yet */
+  cudaGraphExec_t exec; /* NULL: empty */
 } tri_cuda_graph;
-enum { TRI_CUDA_GRAPHS = 128 };
+enum { TRI_CUDA_GRAPHS = 128, TRI_CUDA_KEYS = 256 };
 
 /* What the sampler works on: what goes to the device, pinned, in turns as with batches, and the same and more there. */
 typedef struct tri_cuda_drawing {
@@ -50,6 +50,7 @@ typedef struct tri_cuda_impl {
   tri_cuda_graph graphs[TRI_CUDA_GRAPHS];
   tri_cuda_graph *recording;
   uint64_t graph_uses;
+  uint64_t keys[TRI_CUDA_KEYS], next_key; /* of the steps that came last and had no graph yet */
 } tri_cuda_impl;
 
 static inline tri_cuda_impl *tri_cuda_of(const tri_backend *be) { return (tri_cuda_impl *)be->impl; }
