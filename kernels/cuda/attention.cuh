@@ -6,12 +6,14 @@
 
 /* What a token sees, and where its keys are. */
 struct view {
-  int position, first, last, tokens; /* tokens: of its sequence in this step */
+  int position, first, last, tokens, seq; /* tokens: of its sequence in this step */
   const int32_t *pages;
 };
 
+/* The batch's arrays come from the host, in front of a step's first kernel: it may be called before the wait. */
 __device__ static view view_of(const tri_attention_args &a, const tri_batch &b, int t) {
-  int low = 0, high = b.num_seqs - 1;
+  bool one_each = b.num_single == b.num_seqs; /* then rows are sequences */
+  int low = one_each ? t : 0, high = one_each ? t : b.num_seqs - 1;
   while (low < high) {
     int middle = (low + high + 1) / 2;
     if (b.seq_start[middle] <= t)
@@ -20,6 +22,7 @@ __device__ static view view_of(const tri_attention_args &a, const tri_batch &b, 
       high = middle - 1;
   }
   view v;
+  v.seq = low;
   v.tokens = b.seq_start[low + 1] - b.seq_start[low];
   v.position = b.context_len[low] - (b.seq_start[low + 1] - t);
   v.last = a.causal ? v.position : b.context_len[low] - 1;

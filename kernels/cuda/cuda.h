@@ -42,6 +42,7 @@ typedef struct tri_cuda_impl {
   cudaStream_t copies; /* of upload_rows */
   cudaEvent_t tickets[TRI_UPLOAD_TICKETS];
   void *blas, *blas_room;
+  unsigned *counters; /* [TRI_CUDA_MEETINGS] on the device, zero between two kernels */
   cudaError_t error; /* the first one that a launch or a copy met; told by the next stream_sync */
   char isa[32];
   cudaEvent_t events[TRI_EVENTS];
@@ -88,16 +89,19 @@ void tri_cuda_floor_fill(cudaStream_t stream, void *p, tri_dtype type, size_t n)
 void tri_cuda_floor_read(cudaStream_t stream, const void *p, size_t bytes, int way, int processors, uint32_t *sink);
 
 /* ops.c chooses: single.cu for sequences of one token and prompt.cu for others, where they fit; decode.cu for few
- * tokens of long contexts; attention.cu for the rest. Partial results of splits are decode.cu's to merge. */
+ * tokens of long contexts; attention.cu for the rest. The blocks of what is split meet in the workspace, at the
+ * backend's counters. */
+enum { TRI_CUDA_MEETINGS = 1 << 14 };
 bool tri_cuda_decode_fits(const tri_attention_args *a);
 int tri_cuda_decode_splits(const tri_attention_args *a);
 size_t tri_cuda_decode_workspace(const tri_attention_args *a, int splits);
 /* single: leaves out the sequences of more than one token, which go to prompt.cu. */
-void tri_cuda_decode(cudaStream_t stream, const tri_attention_args *a, float *partial, int splits, bool single);
-void tri_cuda_merge(cudaStream_t stream, const tri_attention_args *a, const float *partial, int splits, bool single);
+void tri_cuda_decode(cudaStream_t stream, const tri_attention_args *a, float *partial, unsigned *counters, int splits,
+                     bool single);
 bool tri_cuda_single_fits(const tri_attention_args *a);
 int tri_cuda_single_splits(const tri_attention_args *a);
-cudaError_t tri_cuda_single(cudaStream_t stream, const tri_attention_args *a, float *partial, int splits, bool single);
+cudaError_t tri_cuda_single(cudaStream_t stream, const tri_attention_args *a, float *partial, unsigned *counters,
+                            int splits, bool single);
 bool tri_cuda_prompt_fits(const tri_attention_args *a);
 cudaError_t tri_cuda_prompt(cudaStream_t stream, const tri_attention_args *a);
 

@@ -1,12 +1,13 @@
-/* Attention of single tokens over long contexts (Flash-Decoding's arrangement: the keys of a token are cut into splits
- * for several blocks, whose partial results are merged in order).
+/* Attention of single tokens over long contexts, which are cut into splits for several blocks (splits.cuh).
  *
  * A block has a token, a KV head with up to MAX_GROUP of its query heads, and a split. A key's row is read by as many
  * neighbouring lanes as it has 16-byte pieces, so that a warp reads whole lines; each such set of lanes has a running
  * maximum, sum and weighted values of its own for every query head, merged once at the end. */
 #include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/splits.cuh"
 
-enum { THREADS = 128, MAX_GROUP = 4, MIN_SPLIT = 16, MAX_SPLITS = 64, ENOUGH_BLOCKS = 528 };
+enum { THREADS = 128, MAX_GROUP = 4, MIN_SPLIT = 16, ENOUGH_BLOCKS = 528 };
+static_assert((int)ENOUGH_BLOCKS <= (int)TRI_CUDA_MEETINGS, "where there are more than that, none is split");
 
 /* Lanes of a key: a power of two. */
 static int lanes_for(int head_dim) {
@@ -30,9 +31,9 @@ int tri_cuda_decode_splits(const tri_attention_args *a) {
   return splits;
 }
 
-/* [token][head][split][2 + head_dim]: maximum, sum, weighted values */
 size_t tri_cuda_decode_workspace(const tri_attention_args *a, int splits) {
-  return (size_t)a->q.rows * (size_t)a->num_heads * (size_t)splits * ((size_t)a->kv.head_dim + 2) * sizeof(float);
+  size_t pitch = (size_t)a->kv.head_dim + SPLIT_EXTRA;
+  return splits == 1 ? 0 : (size_t)a->q.rows * (size_t)a->num_heads * (size_t)splits * pitch * sizeof(float);
 }
 
 /* Running results of some query heads: of a set of lanes, or of more. */
@@ -48,20 +49,45 @@ __device__ static inline void merge(running<GROUP> &r, int g, float max, float s
   for (int i = 0; i < PIECE; i++) r.acc[g][i] = r.acc[g][i] * old + acc[i] * fresh;
 }
 
+/* The warps' results for the query heads from head0 on, in the warps' order: to the output where there is one split,
+ * else to where the splits meet. */
+template <int GROUP>
+__device__ static inline void put_heads(const tri_attention_args &a, const meeting &m,
+                                        const float (&room)[THREADS / WARP][GROUP][WARP * PIECE + 2], int t, int head0,
+                                        int heads) {
+  int d = a.kv.head_dim;
+  for (int g = 0; g < heads; g++) {
+    float *out = m.splits > 1 ? split_at(a, m, t, head0 + g, (int)blockIdx.z) : NULL;
+    float sink = a.sinks && !out ? a.sinks[head0 + g] : -INFINITY, top = sink, sum = 0;
+    for (int w = 0; w < THREADS / WARP; w++) top = fmaxf(top, room[w][g][0]);
+    if (sink > -INFINITY) sum = expf(sink - top);
+    for (int w = 0; w < THREADS / WARP && top > -INFINITY; w++) sum += room[w][g][1] * expf(room[w][g][0] - top);
+    if (out && !threadIdx.x) out[d] = top, out[d + 1] = sum;
+    for (int e = threadIdx.x; e < d; e += THREADS) {
+      float x = 0;
+      for (int w = 0; w < THREADS / WARP && top > -INFINITY; w++) x += room[w][g][2 + e] * expf(room[w][g][0] - top);
+      if (out)
+        out[e] = x;
+      else
+        store_at(a.out, t, (size_t)(head0 + g) * (size_t)d + (size_t)e, x / sum);
+    }
+  }
+}
+
 template <typename T, int GROUP>
-__global__ static void decode_kernel(tri_attention_args a, tri_batch b, float *partial, int lanes, int splits,
-                                     int chunks, bool single) {
+__global__ static void decode_kernel(tri_attention_args a, tri_batch b, meeting m, int lanes, int chunks, bool single) {
   __shared__ float room[THREADS / WARP][GROUP][WARP * PIECE + 2];
+  static_assert(sizeof room >= (3 * MAX_SPLITS + 1) * GROUP * sizeof(float), "the splits' factors fit, too");
   let_next_begin();
-  wait_for_previous();
   int t = blockIdx.x, kv_head = blockIdx.y / chunks, chunk = blockIdx.y % chunks, split = blockIdx.z, d = a.kv.head_dim;
   int head0 = kv_head * a.heads_per_kv + chunk * GROUP, heads = min(GROUP, a.heads_per_kv - chunk * GROUP);
   int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, part = lane % lanes, sets = THREADS / lanes;
   int set = threadIdx.x / lanes;
   bool reads = part * PIECE < d;
   view v = view_of(a, b, t);
+  wait_for_previous();
   if (single && v.tokens > 1) return;
-  int all = v.last + 1 - v.first, each = (all + splits - 1) / splits;
+  int all = v.last + 1 - v.first, each = (all + m.splits - 1) / m.splits;
   int begin = v.first + split * each, end = min(v.last + 1, begin + each);
   running<GROUP> r;
   float q[GROUP][PIECE];
@@ -118,62 +144,27 @@ __global__ static void decode_kernel(tri_attention_args a, tri_batch b, float *p
     }
   }
   __syncthreads();
-  for (int g = 0; g < heads; g++) {
-    float *out = partial + (((size_t)t * (size_t)a.num_heads + (size_t)(head0 + g)) * (size_t)splits + (size_t)split) *
-                               ((size_t)d + 2);
-    float top = -INFINITY, sum = 0;
-    for (int w = 0; w < THREADS / WARP; w++) top = fmaxf(top, room[w][g][0]);
-    for (int w = 0; w < THREADS / WARP && top > -INFINITY; w++) sum += room[w][g][1] * expf(room[w][g][0] - top);
-    if (!threadIdx.x) out[0] = top, out[1] = sum;
-    for (int e = threadIdx.x; e < d; e += THREADS) {
-      float x = 0;
-      for (int w = 0; w < THREADS / WARP && top > -INFINITY; w++) x += room[w][g][2 + e] * expf(room[w][g][0] - top);
-      out[2 + e] = x;
-    }
-  }
-}
-
-/* A block for each head of each token: the splits in their order, and the sink. */
-__global__ static void merge_kernel(tri_attention_args a, tri_batch b, const float *partial, int splits, bool single) {
-  let_next_begin();
-  wait_for_previous();
-  int t = blockIdx.x, head = blockIdx.y, d = a.kv.head_dim;
-  if (single && view_of(a, b, t).tokens > 1) return;
-  const float *p = partial + ((size_t)t * (size_t)a.num_heads + (size_t)head) * (size_t)splits * ((size_t)d + 2);
-  float top = a.sinks ? a.sinks[head] : -INFINITY, sum;
-  for (int s = 0; s < splits; s++) top = fmaxf(top, p[(size_t)s * (size_t)(d + 2)]);
-  sum = a.sinks ? expf(a.sinks[head] - top) : 0;
-  for (int s = 0; s < splits; s++)
-    sum += p[(size_t)s * (size_t)(d + 2) + 1] * expf(p[(size_t)s * (size_t)(d + 2)] - top);
-  for (int e = threadIdx.x; e < d; e += blockDim.x) {
-    float x = 0;
-    for (int s = 0; s < splits; s++)
-      x += p[(size_t)s * (size_t)(d + 2) + 2 + (size_t)e] * expf(p[(size_t)s * (size_t)(d + 2)] - top);
-    store_at(a.out, t, (size_t)head * (size_t)d + (size_t)e, x / sum);
-  }
+  put_heads<GROUP>(a, m, room, t, head0, heads);
+  if (m.splits > 1 && is_last_split(m, t * (int)gridDim.y + (int)blockIdx.y))
+    merge_splits<THREADS>(a, m, t, head0, heads, &room[0][0][0]);
 }
 
 template <typename T>
-static void decode(cudaStream_t stream, const tri_attention_args &a, float *partial, int splits, bool single) {
+static void decode(cudaStream_t stream, const tri_attention_args &a, const meeting &m, bool single) {
   int lanes = lanes_for(a.kv.head_dim), chunks = chunks_of(&a);
-  dim3 grid(a.q.rows, a.kv.num_kv_heads * chunks, splits);
+  dim3 grid(a.q.rows, a.kv.num_kv_heads * chunks, m.splits);
   if (a.heads_per_kv == 1)
-    launch_overlapped(decode_kernel<T, 1>, grid, THREADS, 0, stream, a, *a.batch, partial, lanes, splits, 1, single);
+    launch_overlapped(decode_kernel<T, 1>, grid, THREADS, 0, stream, a, *a.batch, m, lanes, 1, single);
   else
-    launch_overlapped(decode_kernel<T, MAX_GROUP>, grid, THREADS, 0, stream, a, *a.batch, partial, lanes, splits,
-                      chunks, single);
+    launch_overlapped(decode_kernel<T, MAX_GROUP>, grid, THREADS, 0, stream, a, *a.batch, m, lanes, chunks, single);
 }
 
-void tri_cuda_decode(cudaStream_t stream, const tri_attention_args *a, float *partial, int splits, bool single) {
+void tri_cuda_decode(cudaStream_t stream, const tri_attention_args *a, float *partial, unsigned *counters, int splits,
+                     bool single) {
+  meeting m = {partial, counters, splits};
   switch (a->kv.dtype) {
-  case TRI_BF16: decode<__nv_bfloat16>(stream, *a, partial, splits, single); break;
-  case TRI_F16: decode<__half>(stream, *a, partial, splits, single); break;
-  default: decode<float>(stream, *a, partial, splits, single); break;
+  case TRI_BF16: decode<__nv_bfloat16>(stream, *a, m, single); break;
+  case TRI_F16: decode<__half>(stream, *a, m, single); break;
+  default: decode<float>(stream, *a, m, single); break;
   }
-  tri_cuda_merge(stream, a, partial, splits, single);
-}
-
-void tri_cuda_merge(cudaStream_t stream, const tri_attention_args *a, const float *partial, int splits, bool single) {
-  launch_overlapped(merge_kernel, dim3(a->q.rows, a->num_heads), THREADS, 0, stream, *a, *a->batch, partial, splits,
-                    single);
 }

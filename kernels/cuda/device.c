@@ -245,6 +245,7 @@ static void close_device(tri_cuda_impl *impl) {
   free_events(impl->drawing.sent, 2);
   free_events(impl->events, TRI_EVENTS);
   tri_cuda_blas_close(impl);
+  if (impl->counters) cudaFree(impl->counters);
   for (int i = 0; i < TRI_UPLOAD_TICKETS; i++)
     if (impl->tickets[i]) cudaEventDestroy(impl->tickets[i]);
   if (impl->copies) cudaStreamDestroy(impl->copies);
@@ -296,6 +297,9 @@ static tri_status open_device(tri_cuda_impl *impl, tri_error *err) {
   snprintf(impl->isa, sizeof impl->isa, "sm_%d%d", p.major, p.minor);
   e = cudaSetDevice(impl->device);
   if (e == cudaSuccess) e = cudaStreamCreateWithFlags(&impl->stream, cudaStreamNonBlocking);
+  if (e == cudaSuccess) e = cudaMalloc((void **)&impl->counters, TRI_CUDA_MEETINGS * sizeof *impl->counters);
+  if (e == cudaSuccess)
+    e = cudaMemsetAsync(impl->counters, 0, TRI_CUDA_MEETINGS * sizeof *impl->counters, impl->stream);
   if (e == cudaSuccess) e = make_events(impl->events, TRI_EVENTS);
   if (e == cudaSuccess) e = make_events(impl->drawing.sent, 2);
   for (int i = 0; i < TRI_BOUND_BATCHES && e == cudaSuccess; i++) e = make_events(impl->bound[i].sent, 2);

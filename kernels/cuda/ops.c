@@ -83,12 +83,15 @@ static tri_status attention_plan(tri_backend *be, const tri_attention_args *a, t
 static void attention_launch(tri_backend *be, const tri_op_plan *plan, const tri_attention_args *a,
                              tri_stream *stream) {
   (void)stream;
-  cudaStream_t own = tri_cuda_of(be)->stream;
+  tri_cuda_impl *impl = tri_cuda_of(be);
+  cudaStream_t own = impl->stream;
   bool mixed = plan->variant & ATTENTION_PROMPT;
   if (!a->q.rows || !a->batch->num_seqs) return;
   if (!plan->variant) tri_cuda_attention(own, a);
-  if (plan->variant & ATTENTION_DECODE) tri_cuda_decode(own, a, be->workspace, plan->split, mixed);
-  if (plan->variant & ATTENTION_SINGLE) tri_cuda_note(be, tri_cuda_single(own, a, be->workspace, plan->split, mixed));
+  if (plan->variant & ATTENTION_DECODE)
+    tri_cuda_decode(own, a, be->workspace, impl->counters, plan->split, mixed);
+  if (plan->variant & ATTENTION_SINGLE)
+    tri_cuda_note(be, tri_cuda_single(own, a, be->workspace, impl->counters, plan->split, mixed));
   if (mixed) tri_cuda_note(be, tri_cuda_prompt(own, a));
   tri_cuda_note(be, cudaGetLastError());
 }

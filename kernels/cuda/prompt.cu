@@ -91,10 +91,12 @@ __global__ __launch_bounds__(THREADS) static void prompt_kernel(tri_attention_ar
   locate<KEYS>(a, pages, kv_head, begin, end, offsets[0]);
   __syncthreads();
   fetch<T, DEPTH>(a, offsets[0], keys, values);
+  commit_copies();
   locate<KEYS>(a, pages, kv_head, begin + KEYS, end, offsets[1]);
   for (int key0 = begin, stage = 0; key0 < end; key0 += KEYS, stage ^= 1) {
     __syncthreads(); /* the other stage has been read, and where its next keys are is known */
     fetch<T, DEPTH>(a, offsets[stage ^ 1], keys + (stage ^ 1) * TILE, values + (stage ^ 1) * TILE);
+    commit_copies();
     locate<KEYS>(a, pages, kv_head, key0 + 2 * KEYS, end, offsets[stage]);
     wait_copies<1>();
     __syncthreads();

@@ -1,9 +1,16 @@
 /* Attention of single tokens over 16-bit keys and values on tensor cores: the query heads of one KV head are the 16
  * rows of a warp, and the four warps of a block take a quarter of each tile of keys; their results are merged at the
- * end, and those of the splits of a long context by decode.cu's second kernel. */
+ * end, and those of the splits of a long context by the last of its blocks (splits.cuh).
+ *
+ * A step has few such blocks and waits for each of them, so what counts is the chain of latencies behind the kernel in
+ * front. All but the newest keys were there before the step, and the first tiles of them are fetched before the wait.
+ */
+#include "kernels/cuda/splits.cuh"
 #include "kernels/cuda/tiles.cuh"
 
-enum { HEADS = 16, OWN_KEYS = 16, MAX_HEAD_DIM = 128, MAX_SPLITS = 64, ENOUGH_BLOCKS = 264 };
+enum { HEADS = 16, OWN_KEYS = 16, MAX_HEAD_DIM = 128 };
+enum { ENOUGH_BLOCKS = 264 }; /* two for each processor, which have room beside a product's block */
+enum { EARLY_TOKENS = 64 };   /* of a batch whose new keys are few enough to be told from old ones */
 
 bool tri_cuda_single_fits(const tri_attention_args *a) {
   return tri_cuda_prompt_fits(a) && a->heads_per_kv > 0 && a->kv.head_dim <= MAX_HEAD_DIM;
@@ -11,13 +18,50 @@ bool tri_cuda_single_fits(const tri_attention_args *a) {
 
 static int chunks_of(const tri_attention_args *a) { return (a->heads_per_kv + HEADS - 1) / HEADS; }
 
-/* A power of two: recorded steps serve a range of lengths. */
+/* A power of two: recorded steps serve a range of lengths. What a block fetches before the wait need not be split. */
 int tri_cuda_single_splits(const tri_attention_args *a) {
-  int units = (a->batch->num_single + 1) * a->kv.num_kv_heads * chunks_of(a), splits = 1;
-  int tiles = (a->batch->max_context + shape<8>::KEYS - 1) / shape<8>::KEYS;
-  while (2 * splits * units <= ENOUGH_BLOCKS + a->kv.num_kv_heads * splits && splits < tiles && splits < MAX_SPLITS)
-    splits *= 2;
+  int64_t parts = (int64_t)a->kv.num_kv_heads * chunks_of(a), units = max(a->batch->num_single, 1) * parts;
+  int tiles = (a->batch->max_context + shape<8>::KEYS - 1) / shape<8>::KEYS, splits = 1;
+  if (a->batch->num_seqs * parts > TRI_CUDA_MEETINGS) return 1;
+  while (2 * splits * units <= ENOUGH_BLOCKS && STAGES * splits < tiles && splits < MAX_SPLITS) splits *= 2;
   return splits;
+}
+
+/* ---- keys and queries ---- */
+
+/* Whether this step writes the key in that slot. */
+__device__ static inline bool is_new(const tri_batch &b, int64_t slot) {
+  bool found = false;
+#pragma unroll 8
+  for (int i = 0; b.kv_slot && i < b.num_tokens; i++) found |= b.kv_slot[i] == slot;
+  return found;
+}
+
+/* Where this thread's key of the first tiles is, one for each thread. */
+__device__ static inline int64_t locate_first(const tri_attention_args &a, const tri_batch &b, const view &v,
+                                              int kv_head, int key, int end, bool early, bool *later) {
+  *later = false;
+  if (key >= end) return NO_KEY;
+  int64_t page = v.pages[key / a.kv.block_size];
+  *later = early && is_new(b, page * a.kv.block_size + key % a.kv.block_size);
+  return (int64_t)kv_offset(a.kv, v.pages, key, kv_head);
+}
+
+/* Those of the warp's rows that were left out: a row of keys and one of values at once, or half of each. */
+template <typename T, int DEPTH>
+__device__ static inline void fetch_later(const tri_attention_args &a, int64_t offset, bool later, T *keys, T *values) {
+  constexpr int CHUNKS = DEPTH * 2, TILE = shape<DEPTH>::TILE, KEYS = shape<DEPTH>::KEYS;
+  int lane = threadIdx.x % WARP, row0 = threadIdx.x / WARP * WARP;
+  for (uint32_t left = __ballot_sync(0xffffffffu, later); left; left &= left - 1) {
+    int from_lane = __ffs((int)left) - 1, row = row0 + from_lane;
+    int64_t from = __shfl_sync(0xffffffffu, offset, from_lane);
+    for (int i = lane; i < 2 * CHUNKS; i += WARP) {
+      int chunk = i % CHUNKS;
+      bool there = chunk * PIECE < a.kv.head_dim;
+      T *to = (i < CHUNKS ? keys : values) + row / KEYS * TILE + place<DEPTH>(row % KEYS, chunk);
+      copy_async(to, (const T *)(i < CHUNKS ? a.kv.k : a.kv.v) + (there ? from + chunk * PIECE : 0), there);
+    }
+  }
 }
 
 /* Rows are heads. */
@@ -37,132 +81,156 @@ __device__ static inline void load_heads(const tri_attention_args &a, int t, int
     }
 }
 
-/* A warp's rows in shared memory: maximum, sum, weighted values. */
+/* ---- the warps' results ---- */
+
+/* A warp's row in shared memory: weighted values, maximum, sum. Rows lie eight banks apart. */
 template <int DEPTH> __device__ static inline float *row_in(float *room, int warp, int row) {
-  return room + (warp * HEADS + row) * (DEPTH * 16 + 2);
+  return room + (warp * HEADS + row) * (DEPTH * 16 + 8);
 }
 
-template <int DEPTH> __device__ static inline void put_rows(rows_state<DEPTH> &r, float *room) {
+template <int DEPTH> __device__ static inline void put_rows(rows_state<DEPTH> &r, int heads, float *room) {
   int lane = threadIdx.x % WARP;
 #pragma unroll
   for (int h = 0; h < 2; h++) {
-    float *to = row_in<DEPTH>(room, threadIdx.x / WARP, lane / 4 + h * 8), sum = r.sum[h];
+    int row = lane / 4 + h * 8;
+    float *to = row_in<DEPTH>(room, threadIdx.x / WARP, row), sum = r.sum[h];
     sum += __shfl_xor_sync(0xffffffffu, sum, 1);
     sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-    if (lane % 4 == 0) to[0] = r.max[h], to[1] = sum;
+    if (row >= heads) continue;
+    if (lane % 4 == 0) *(float2 *)(to + DEPTH * 16) = make_float2(r.max[h], sum);
 #pragma unroll
-    for (int d = 0; d < DEPTH * 2; d++) {
-      to[2 + d * 8 + lane % 4 * 2] = r.out[d][2 * h];
-      to[3 + d * 8 + lane % 4 * 2] = r.out[d][2 * h + 1];
-    }
+    for (int d = 0; d < DEPTH * 2; d++)
+      *(float2 *)(to + d * 8 + lane % 4 * 2) = make_float2(r.out[d][2 * h], r.out[d][2 * h + 1]);
   }
 }
 
-/* The warps' rows in their order: to the output where there is one split, else to the splits' partial results, whose
- * maxima are natural logarithms. */
+/* The warps' rows in their order: to the output where there is one split, else to where the splits meet, with maxima
+ * that are natural logarithms. */
 template <int DEPTH>
-__device__ static inline void merge_warps(const tri_attention_args &a, float *room, float *partial, int t, int head0,
-                                          int heads, int split, int splits) {
-  int d = a.kv.head_dim;
-  for (int i = threadIdx.x; i < heads * d; i += TILE_THREADS) {
-    int row = i / d, e = i % d, head = head0 + row;
-    float top = -INFINITY, sum = 0, x = 0;
-    if (a.sinks && splits == 1) top = a.sinks[head] * LOG2E;
-    for (int w = 0; w < TILE_WARPS; w++) top = fmaxf(top, row_in<DEPTH>(room, w, row)[0]);
-    if (a.sinks && splits == 1) sum = exp2f(a.sinks[head] * LOG2E - top);
-    for (int w = 0; w < TILE_WARPS && top > -INFINITY; w++) {
-      const float *from = row_in<DEPTH>(room, w, row);
-      float factor = exp2f(from[0] - top);
-      sum += from[1] * factor, x += from[2 + e] * factor;
+__device__ static inline void merge_warps(const tri_attention_args &a, const meeting &m, float *room, int t, int head0,
+                                          int heads) {
+  int d = a.kv.head_dim, fours = d / 4;
+  for (int i = threadIdx.x; i < heads * fours; i += TILE_THREADS) {
+    int row = i / fours, e = i % fours * 4, head = head0 + row;
+    float2 stats[TILE_WARPS];
+    float4 x = make_float4(0, 0, 0, 0);
+    float sink = a.sinks && m.splits == 1 ? a.sinks[head] * LOG2E : -INFINITY, top = sink;
+#pragma unroll
+    for (int w = 0; w < TILE_WARPS; w++) {
+      stats[w] = *(const float2 *)(row_in<DEPTH>(room, w, row) + DEPTH * 16);
+      top = fmaxf(top, stats[w].x);
     }
-    if (splits == 1) {
-      store_at(a.out, t, (size_t)head * (size_t)d + (size_t)e, x / sum);
+    float base = top == -INFINITY ? 0 : top, sum = exp2f(sink - base);
+#pragma unroll
+    for (int w = 0; w < TILE_WARPS; w++) {
+      float4 v = *(const float4 *)(row_in<DEPTH>(room, w, row) + e);
+      float factor = exp2f(stats[w].x - base);
+      x.x += v.x * factor, x.y += v.y * factor, x.z += v.z * factor, x.w += v.w * factor;
+      sum += stats[w].y * factor;
+    }
+    if (m.splits == 1) {
+      store_four(a.out, t, (size_t)head * (size_t)d + (size_t)e,
+                 make_float4(x.x / sum, x.y / sum, x.z / sum, x.w / sum));
       continue;
     }
-    float *out =
-        partial + (((size_t)t * (size_t)a.num_heads + (size_t)head) * (size_t)splits + (size_t)split) * ((size_t)d + 2);
-    if (!e) out[0] = top / LOG2E, out[1] = sum;
-    out[2 + e] = x;
+    float *out = split_at(a, m, t, head, (int)blockIdx.z);
+    if (!e) *(float2 *)(out + d) = make_float2(top / LOG2E, sum);
+    *(float4 *)(out + e) = x;
   }
 }
 
+/* ---- the kernel ---- */
+
 template <typename T, int DEPTH, bool PLAIN>
-__global__ __launch_bounds__(TILE_THREADS) static void single_kernel(tri_attention_args a, tri_batch b, float *partial,
-                                                                     int splits, int chunks, bool single) {
+__global__ __launch_bounds__(TILE_THREADS) static void single_kernel(tri_attention_args a, tri_batch b, meeting m,
+                                                                     int chunks, bool single, bool early) {
   constexpr int KEYS = shape<DEPTH>::KEYS, TILE = shape<DEPTH>::TILE;
   extern __shared__ __align__(128) char room[];
   __shared__ int64_t offsets[STAGES][KEYS];
+  static_assert(STAGES * KEYS == TILE_THREADS, "the first tiles have a key for each thread");
   let_next_begin();
-  wait_for_previous();
   T *keys = (T *)room, *values = keys + STAGES * TILE;
   int t = blockIdx.x, kv_head = blockIdx.y / chunks, chunk = blockIdx.y % chunks, warp = threadIdx.x / WARP;
   int head0 = kv_head * a.heads_per_kv + chunk * HEADS, heads = min((int)HEADS, a.heads_per_kv - chunk * HEADS);
   view v = view_of(a, b, t);
-  if (single && v.tokens > 1) return;
-  int tiles = (v.last - v.first + KEYS) / KEYS, each = (tiles + splits - 1) / splits * KEYS;
+  int tiles = (v.last - v.first + KEYS) / KEYS, each = (tiles + m.splits - 1) / m.splits * KEYS;
   int begin = v.first + (int)blockIdx.z * each, end = min(v.last + 1, begin + each), lane = threadIdx.x % WARP;
+  if (!early) wait_for_previous();
+  if (single && v.tokens > 1) return;
+  bool later;
+  int64_t offset = locate_first(a, b, v, kv_head, begin + (int)threadIdx.x, end, early, &later);
+  offsets[threadIdx.x / KEYS][threadIdx.x % KEYS] = later ? LATER : offset;
+  __syncthreads();
+  fetch<T, DEPTH>(a, offsets[0], keys, values);
+  commit_copies();
+  fetch<T, DEPTH>(a, offsets[1], keys + TILE, values + TILE);
+  if (early) wait_for_previous();
+  fetch_later<T, DEPTH>(a, offset, later, keys, values);
+  commit_copies();
   sight sees[2];
   for (int h = 0; h < 2; h++) sees[h] = {v.position, begin, end - 1, head0 + min(heads - 1, lane / 4 + h * 8)};
   uint32_t q[DEPTH][4];
   rows_state<DEPTH> r;
   clear(r);
   load_heads<T, DEPTH>(a, t, head0, heads, q);
-  locate<KEYS>(a, v.pages, kv_head, begin, end, offsets[0]);
-  locate<KEYS>(a, v.pages, kv_head, begin + KEYS, end, offsets[1]);
-  __syncthreads();
-  fetch<T, DEPTH>(a, offsets[0], keys, values);
   const int own = warp * OWN_KEYS * shape<DEPTH>::CHUNKS * PIECE; /* where the warp's keys begin in a tile */
   for (int key0 = begin, stage = 0; key0 < end; key0 += KEYS, stage ^= 1) {
-    __syncthreads(); /* the other stage has been read, and where its next keys are is known */
-    fetch<T, DEPTH>(a, offsets[stage ^ 1], keys + (stage ^ 1) * TILE, values + (stage ^ 1) * TILE);
-    locate<KEYS>(a, v.pages, kv_head, key0 + 2 * KEYS, end, offsets[stage]);
-    wait_copies<1>();
+    if (key0 + KEYS < end)
+      wait_copies<1>();
+    else
+      wait_copies<0>();
     __syncthreads();
     float s[OWN_KEYS / 8][4];
     scores<T, DEPTH, OWN_KEYS>(s, q, keys + stage * TILE + own);
     finish_scores<OWN_KEYS, PLAIN>(a, s, key0 + warp * OWN_KEYS, sees, key0 + KEYS <= end);
     soften<DEPTH, OWN_KEYS>(r, s);
     add_values<T, DEPTH, OWN_KEYS>(r, s, values + stage * TILE + own);
+    if (key0 + STAGES * KEYS < end) {
+      locate<KEYS>(a, v.pages, kv_head, key0 + STAGES * KEYS, end, offsets[stage]);
+      __syncthreads(); /* the stage has been read, and where its next keys are is known */
+      fetch<T, DEPTH>(a, offsets[stage], keys + stage * TILE, values + stage * TILE);
+    }
+    commit_copies();
   }
   wait_copies<0>();
   __syncthreads();
-  put_rows<DEPTH>(r, (float *)room);
+  put_rows<DEPTH>(r, heads, (float *)room);
   __syncthreads();
-  merge_warps<DEPTH>(a, (float *)room, partial, t, head0, heads, (int)blockIdx.z, splits);
+  merge_warps<DEPTH>(a, m, (float *)room, t, head0, heads);
+  if (m.splits > 1 && is_last_split(m, v.seq * (int)gridDim.y + (int)blockIdx.y))
+    merge_splits<TILE_THREADS>(a, m, t, head0, heads, (float *)room);
 }
 
 template <typename T, int DEPTH, bool PLAIN>
-static cudaError_t start(cudaStream_t stream, const tri_attention_args &a, float *partial, int splits, bool single) {
+static cudaError_t start(cudaStream_t stream, const tri_attention_args &a, const meeting &m, bool single) {
   constexpr size_t bytes = shape<DEPTH>::BYTES;
   static_assert(shape<DEPTH>::KEYS == TILE_WARPS * OWN_KEYS, "a tile has a quarter for each warp");
-  static_assert(TILE_WARPS * HEADS * (DEPTH * 16 + 2) * sizeof(float) <= bytes, "the warps' rows fit where tiles were");
+  static_assert(TILE_WARPS * HEADS * (DEPTH * 16 + 8) * sizeof(float) <= bytes, "the warps' rows fit where tiles were");
+  static_assert((3 * MAX_SPLITS + 1) * HEADS * sizeof(float) <= bytes, "and so do the splits' factors");
   int chunks = chunks_of(&a);
+  bool early = a.causal && a.batch->num_tokens <= EARLY_TOKENS;
   cudaError_t e =
       cudaFuncSetAttribute(single_kernel<T, DEPTH, PLAIN>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
   if (e == cudaSuccess)
-    launch_overlapped(single_kernel<T, DEPTH, PLAIN>, dim3(a.q.rows, a.kv.num_kv_heads * chunks, splits), TILE_THREADS,
-                      bytes, stream, a, *a.batch, partial, splits, chunks, single);
+    launch_overlapped(single_kernel<T, DEPTH, PLAIN>, dim3(a.q.rows, a.kv.num_kv_heads * chunks, m.splits),
+                      TILE_THREADS, bytes, stream, a, *a.batch, m, chunks, single, early);
   return e;
 }
 
 template <typename T, int DEPTH>
-static cudaError_t start_plain(cudaStream_t stream, const tri_attention_args &a, float *partial, int splits,
-                               bool single) {
+static cudaError_t start_plain(cudaStream_t stream, const tri_attention_args &a, const meeting &m, bool single) {
   bool plain = a.softcap <= 0 && !a.alibi_slopes && !a.position_bias;
-  return plain ? start<T, DEPTH, true>(stream, a, partial, splits, single)
-               : start<T, DEPTH, false>(stream, a, partial, splits, single);
+  return plain ? start<T, DEPTH, true>(stream, a, m, single) : start<T, DEPTH, false>(stream, a, m, single);
 }
 
 template <typename T>
-static cudaError_t start_depth(cudaStream_t stream, const tri_attention_args &a, float *partial, int splits,
-                               bool single) {
-  return a.kv.head_dim <= 64 ? start_plain<T, 4>(stream, a, partial, splits, single)
-                             : start_plain<T, 8>(stream, a, partial, splits, single);
+static cudaError_t start_depth(cudaStream_t stream, const tri_attention_args &a, const meeting &m, bool single) {
+  return a.kv.head_dim <= 64 ? start_plain<T, 4>(stream, a, m, single) : start_plain<T, 8>(stream, a, m, single);
 }
 
-cudaError_t tri_cuda_single(cudaStream_t stream, const tri_attention_args *a, float *partial, int splits, bool single) {
-  cudaError_t e = a->kv.dtype == TRI_BF16 ? start_depth<__nv_bfloat16>(stream, *a, partial, splits, single)
-                                          : start_depth<__half>(stream, *a, partial, splits, single);
-  if (e == cudaSuccess && splits > 1) tri_cuda_merge(stream, a, partial, splits, single);
-  return e;
+cudaError_t tri_cuda_single(cudaStream_t stream, const tri_attention_args *a, float *partial, unsigned *counters,
+                            int splits, bool single) {
+  meeting m = {partial, counters, splits};
+  return a->kv.dtype == TRI_BF16 ? start_depth<__nv_bfloat16>(stream, *a, m, single)
+                                 : start_depth<__half>(stream, *a, m, single);
 }

@@ -23,12 +23,15 @@ template <int DEPTH> __device__ static inline int place(int row, int chunk) {
   return (row * shape<DEPTH>::CHUNKS + (chunk ^ (row & 7))) * PIECE;
 }
 
-/* Where the keys of a tile are, one for each row; -1: there is none. */
+/* A key that fetch leaves alone; where there is none it puts zeros. */
+enum { NO_KEY = -1, LATER = -2 };
+
+/* Where the keys of a tile are, one for each row. */
 template <int KEYS>
 __device__ static inline void locate(const tri_attention_args &a, const int32_t *pages, int kv_head, int key0, int end,
                                      int64_t *offsets) {
   int row = threadIdx.x;
-  if (row < KEYS) offsets[row] = key0 + row < end ? (int64_t)kv_offset(a.kv, pages, key0 + row, kv_head) : -1;
+  if (row < KEYS) offsets[row] = key0 + row < end ? (int64_t)kv_offset(a.kv, pages, key0 + row, kv_head) : NO_KEY;
 }
 
 template <typename T, int DEPTH>
@@ -39,12 +42,12 @@ __device__ static inline void fetch(const tri_attention_args &a, const int64_t *
   for (int i = 0; i < KEYS * CHUNKS / TILE_THREADS; i++) {
     int at = i * TILE_THREADS + (int)threadIdx.x, row = at / CHUNKS, chunk = at % CHUNKS;
     int64_t offset = offsets[row];
+    if (offset == LATER) continue;
     bool there = offset >= 0 && chunk < pieces;
     size_t from = there ? (size_t)offset + (size_t)(chunk * PIECE) : 0;
     copy_async(k + place<DEPTH>(row, chunk), (const T *)a.kv.k + from, there);
     copy_async(v + place<DEPTH>(row, chunk), (const T *)a.kv.v + from, there);
   }
-  commit_copies();
 }
 
 /* What a lane has of 16 rows: rows lane / 4 and + 8. */

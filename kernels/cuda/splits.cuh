@@ -1,0 +1,125 @@
+/* Contexts that several blocks share (Flash-Decoding's arrangement, Dao et al. 2023): each block leaves the partial
+ * results of its split, and the one that finishes last merges all of them, in the order of the splits, so that the sums
+ * do not depend on which one that is. A kernel of its own for this would cost what a kernel's beginning and end cost.
+ */
+#ifndef TRI_KERNELS_CUDA_SPLITS_CUH
+#define TRI_KERNELS_CUDA_SPLITS_CUH
+
+#include "kernels/cuda/device.cuh"
+
+enum { MAX_SPLITS = 64, SPLIT_EXTRA = 4 }; /* splits are a power of two */
+
+/* Where the blocks of an attention meet. */
+struct meeting {
+  float *partial;     /* [token][head][split][head_dim values, maximum, sum, two for the alignment] */
+  unsigned *counters; /* [unit]: blocks that are done; zero before and after each kernel */
+  int splits;
+};
+
+__device__ static inline size_t split_pitch(const tri_attention_args &a) { return (size_t)a.kv.head_dim + SPLIT_EXTRA; }
+
+__device__ static inline float *split_at(const tri_attention_args &a, const meeting &m, int t, int head, int split) {
+  size_t row = ((size_t)t * (size_t)a.num_heads + (size_t)head) * (size_t)m.splits + (size_t)split;
+  return m.partial + row * split_pitch(a);
+}
+
+/* Whether this block is the last one of its unit; then it sees what all of them have left, except through its first
+ * level cache. The barrier makes the block's stores the first thread's to publish. */
+__device__ static inline bool is_last_split(const meeting &m, int unit) {
+  __shared__ bool last;
+  __syncthreads();
+  if (!threadIdx.x) {
+    unsigned most = (unsigned)m.splits - 1;
+    __threadfence();
+    last = atomicInc(&m.counters[unit], most) == most; /* the last one's wraps to zero */
+    __threadfence();
+  }
+  __syncthreads();
+  return last;
+}
+
+/* Four elements of a row of m, whose alignment is not known. */
+__device__ static inline void store_four(const tri_mat &m, int i, size_t j, float4 x) {
+  size_t size = m.dtype == TRI_F32 ? 4 : 2, at = (size_t)i * (size_t)m.ld + j;
+  char *to = (char *)m.data + at * size;
+  if ((uintptr_t)to % (4 * size)) {
+    store_as(m.data, m.dtype, at, x.x), store_as(m.data, m.dtype, at + 1, x.y);
+    store_as(m.data, m.dtype, at + 2, x.z), store_as(m.data, m.dtype, at + 3, x.w);
+  } else if (m.dtype == TRI_F32) {
+    store4((float *)to, x);
+  } else if (m.dtype == TRI_F16) {
+    store4((__half *)to, x);
+  } else {
+    store4((__nv_bfloat16 *)to, x);
+  }
+}
+
+/* ITEMS quadruples of one row, of the splits from `first` on. */
+template <int ITEMS>
+__device__ static inline void load_splits(float4 (&v)[ITEMS], const float *row, size_t pitch, int first, int splits) {
+#pragma unroll
+  for (int k = 0; k < ITEMS; k++)
+    if (first + k < splits) v[k] = __ldcg((const float4 *)(row + (size_t)(first + k) * pitch));
+}
+
+/* The factors of heads * splits partial results, and each head's share of the sink: in room, behind the sums. All
+ * threads must go through it, and through a barrier before they read. */
+template <int THREADS>
+__device__ static inline void weigh_splits(const tri_attention_args &a, const float *from, size_t pitch, int head0,
+                                           int heads, int splits, float *room) {
+  int all = heads * splits;
+  float *maxima = room, *sums = maxima + all, *factors = sums + all, *sinks = factors + all;
+  for (int p = threadIdx.x; p < all; p += THREADS) {
+    float2 s = __ldcg((const float2 *)(from + (size_t)p * pitch + a.kv.head_dim));
+    maxima[p] = s.x, sums[p] = s.y;
+  }
+  __syncthreads();
+  for (int p = threadIdx.x; p < all; p += THREADS) {
+    int row = p / splits;
+    float sink = a.sinks ? a.sinks[head0 + row] : -INFINITY, top = sink;
+#pragma unroll 8
+    for (int s = 0; s < splits; s++) top = fmaxf(top, maxima[row * splits + s]);
+    factors[p] = expf(maxima[p] - top);
+    if (p % splits == 0) sinks[row] = expf(sink - top);
+  }
+}
+
+/* The splits of a token's query heads from head0 on, to the output. room: 3 * heads * splits + heads floats, free once
+ * the block has met. What can be read at once is read at once: this is nothing but latencies. */
+template <int THREADS>
+__device__ static inline void merge_splits(const tri_attention_args &a, const meeting &m, int t, int head0, int heads,
+                                           float *room) {
+  enum { AHEAD = 16 };
+  int splits = m.splits, fours = a.kv.head_dim / 4;
+  size_t pitch = split_pitch(a);
+  const float *from = split_at(a, m, t, head0, 0), *sums = room + heads * splits, *factors = sums + heads * splits,
+              *sinks = factors + heads * splits;
+  float4 v[AHEAD];
+  for (int i = threadIdx.x; i - (int)threadIdx.x < heads * fours; i += THREADS) {
+    int row = min(i / fours, heads - 1), e = 4 * (i % fours);
+    const float *values = from + (size_t)(row * splits) * pitch + (size_t)e;
+    load_splits<AHEAD>(v, values, pitch, 0, splits);
+    if (i == (int)threadIdx.x) {
+      weigh_splits<THREADS>(a, from, pitch, head0, heads, splits, room);
+      __syncthreads();
+    }
+    float4 x = make_float4(0, 0, 0, 0);
+    float sum = sinks[row];
+    for (int first = 0; first < splits; first += AHEAD) {
+      if (first) load_splits<AHEAD>(v, values, pitch, first, splits);
+#pragma unroll
+      for (int k = 0; k < AHEAD; k++) {
+        if (first + k >= splits) continue;
+        int p = row * splits + first + k;
+        float factor = factors[p];
+        x.x += v[k].x * factor, x.y += v[k].y * factor, x.z += v[k].z * factor, x.w += v[k].w * factor;
+        sum += sums[p] * factor;
+      }
+    }
+    if (i >= heads * fours) continue;
+    store_four(a.out, t, (size_t)(head0 + row) * (size_t)a.kv.head_dim + (size_t)e,
+               make_float4(x.x / sum, x.y / sum, x.z / sum, x.w / sum));
+  }
+}
+
+#endif
