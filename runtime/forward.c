@@ -265,7 +265,7 @@ static tri_status embed(tri_forward *f, const tri_batch *b, int lane, tri_mat x)
     tri_linear_args in = tri_project_in_of(f, embed.out, x);
     be->ops.linear_launch(be, &f->plan.project_in, &in, NULL);
   }
-  if (c->embed_norm && !c->projects_last) be->ops.norm_launch(be, &f->plan.embed_norm, &norm, NULL);
+  if (c->embed_norm && !c->projects_last) tri_forward_norm_stream(f, &f->plan.embed_norm, norm);
   return TRI_OK;
 }
 
@@ -372,6 +372,7 @@ static tri_status run_stage(tri_forward *f, const tri_batch *b, int lane, tri_ma
   tri_backend *be = f->cfg.backend;
   tri_mat pending = {0};
   tri_status st;
+  f->copied = false;
   if (tri_has_rope(f->cfg.model)) {
     tri_rope_angles_args rope = tri_rope_of(f, b);
     be->ops.rope_angles_launch(be, &f->plan.rope, &rope, NULL);

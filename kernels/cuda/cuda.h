@@ -43,7 +43,7 @@ typedef struct tri_cuda_impl {
   cudaEvent_t tickets[TRI_UPLOAD_TICKETS];
   void *blas, *blas_room;
   unsigned *counters; /* [TRI_CUDA_MEETINGS] on the device, zero between two kernels */
-  cudaError_t error; /* the first one that a launch or a copy met; told by the next stream_sync */
+  cudaError_t error;  /* the first one that a launch or a copy met; told by the next stream_sync */
   char isa[32];
   cudaEvent_t events[TRI_EVENTS];
   tri_cuda_bound bound[TRI_BOUND_BATCHES];

@@ -49,8 +49,10 @@ __global__ __launch_bounds__(THREADS) static void norm_kernel(tri_norm_args a) {
     int j = 4 * ((int)threadIdx.x + i * THREADS);
     if (j >= n) continue;
     float4 w = gains_of(a, j), b = a.bias ? load4(a.bias + j) : make_float4(0, 0, 0, 0);
-    store4(out + j, make_float4(v[i].x * factor * w.x + b.x, v[i].y * factor * w.y + b.y, v[i].z * factor * w.z + b.z,
-                                v[i].w * factor * w.w + b.w));
+    float4 y = make_float4(v[i].x * factor * w.x + b.x, v[i].y * factor * w.y + b.y, v[i].z * factor * w.z + b.z,
+                           v[i].w * factor * w.w + b.w);
+    store4(out + j, y);
+    if (a.copy.data) store4_at(a.copy, t, j, y);
   }
 }
 
@@ -70,9 +72,12 @@ __global__ static void any_norm_kernel(tri_norm_args a) {
   for (int j = threadIdx.x; j < n; j += ANY_THREADS) square += (x[j] - mean) * (x[j] - mean);
   square = block_sum(square, room);
   float factor = 1 / sqrtf((a.square_sums ? a.square_sums[t] / a.whole_cols : square / n) + a.eps);
-  for (int j = threadIdx.x; j < n; j += ANY_THREADS)
-    store_at(a.out, t, (size_t)j,
-             (x[j] - mean) * factor * (a.weight ? a.weight[j] + a.weight_offset : 1) + (a.bias ? a.bias[j] : 0));
+  for (int j = threadIdx.x; j < n; j += ANY_THREADS) {
+    float gain = a.weight ? a.weight[j] + a.weight_offset : 1, y = (x[j] - mean) * factor * gain;
+    if (a.bias) y += a.bias[j];
+    store_at(a.out, t, (size_t)j, y);
+    if (a.copy.data) store_at(a.copy, t, (size_t)j, y);
+  }
 }
 
 /* One row wants many threads, for its latency; many rows want many elements in each, for their number. */
@@ -101,7 +106,7 @@ static bool is_aligned(const float *p) { return (uintptr_t)p % 16 == 0; }
 void tri_cuda_norm(cudaStream_t stream, const tri_norm_args *a, void *workspace) {
   (void)workspace;
   bool fours = a->out.data && in_fours(a->x) && in_fours(a->out) && (!a->delta.data || in_fours(a->delta)) &&
-               is_aligned(a->weight) && is_aligned(a->bias),
+               (!a->copy.data || in_fours(a->copy)) && is_aligned(a->weight) && is_aligned(a->bias),
        done = false;
   if (!a->x.rows) return;
   if (fours)

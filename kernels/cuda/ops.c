@@ -88,8 +88,7 @@ static void attention_launch(tri_backend *be, const tri_op_plan *plan, const tri
   bool mixed = plan->variant & ATTENTION_PROMPT;
   if (!a->q.rows || !a->batch->num_seqs) return;
   if (!plan->variant) tri_cuda_attention(own, a);
-  if (plan->variant & ATTENTION_DECODE)
-    tri_cuda_decode(own, a, be->workspace, impl->counters, plan->split, mixed);
+  if (plan->variant & ATTENTION_DECODE) tri_cuda_decode(own, a, be->workspace, impl->counters, plan->split, mixed);
   if (plan->variant & ATTENTION_SINGLE)
     tri_cuda_note(be, tri_cuda_single(own, a, be->workspace, impl->counters, plan->split, mixed));
   if (mixed) tri_cuda_note(be, tri_cuda_prompt(own, a));

@@ -111,12 +111,19 @@ void oc_case_norm(oc *c, int i) {
   b.delta.data = a.delta.data ? oc_device_matrix(c, &a.delta).data : NULL;
   b.out = in_place ? b.x : a.out;
   if (!in_place && !only_add) b.out = oc_device_narrow(c, &a.out, oc_narrow_type(c));
+  tri_mat copy = a.out; /* beside it: of the same shape, and unwritten */
+  size_t elements = (size_t)rows * (size_t)copy.ld;
+  copy.data = oc_host(c, (elements + 1) * sizeof *copy.data);
+  for (size_t k = 0; k < elements; k++) copy.data[k] = NAN;
+  if (b.out.data && c->be->narrow_activations && oc_chance(c, 40))
+    b.copy = oc_device_narrow(c, &copy, oc_narrow_type(c));
   b.weight = oc_device(c, a.weight, (size_t)n * sizeof(float));
   b.bias = oc_device(c, a.bias, (size_t)n * sizeof(float));
   b.square_sums = oc_device(c, a.square_sums, (size_t)rows * sizeof(float));
   oc_status(c, tri_run_norm(c->ref, &a, NULL), tri_run_norm(c->be, &b, NULL));
   oc_compare(c, &a.x, &b.x, LIMIT);
   if (a.out.data) oc_compare(c, &a.out, &b.out, oc_narrow_limit(b.out.dtype, LIMIT));
+  if (b.copy.data) oc_compare(c, &a.out, &b.copy, oc_narrow_limit(b.copy.dtype, LIMIT));
 }
 
 void oc_case_square_sums(oc *c, int i) {
