@@ -221,7 +221,8 @@ typedef struct tri_mla_append_args {
  * q.k, then softcap * tanh(score / softcap) (softcap 0: none), plus alibi_slopes[h] * (key position - query position).
  * position_bias[h * bias_len + i] is added with i = key position + bias_offset, less the query position with
  * bias_relative, clamped to the table (not together with a soft cap). sinks[h]: one more logit in the softmax's
- * denominator without a value. causal false: every token sees all context_len keys. */
+ * denominator without a value. causal false: every token sees all context_len keys. With causal, the batch's kv_slot names
+ * all keys that the step itself has written (NULL: none): the others may be read before the step's earlier ops end. */
 typedef struct tri_attention_args {
   tri_mat q; /* [T, hq d], ld may be that of the qkv buffer */
   tri_kv_layer kv;

@@ -75,7 +75,8 @@ __device__ static inline void put_heads(const tri_attention_args &a, const meeti
 }
 
 template <typename T, int GROUP>
-__global__ static void decode_kernel(tri_attention_args a, tri_batch b, meeting m, int lanes, int chunks, bool single) {
+__global__ __launch_bounds__(THREADS, 4) static void decode_kernel(tri_attention_args a, tri_batch b, meeting m,
+                                                                   int lanes, int chunks, bool single) {
   __shared__ float room[THREADS / WARP][GROUP][WARP * PIECE + 2];
   static_assert(sizeof room >= (3 * MAX_SPLITS + 1) * GROUP * sizeof(float), "the splits' factors fit, too");
   let_next_begin();

@@ -1,60 +1,169 @@
-/* Residual and norm in one pass: a block has a row, whose elements stay in its threads' registers between the sum and
- * the result, so that each is read and written once. */
+/* Residual and norm in one pass: a row's elements stay in the registers of its threads between the sum and the result,
+ * so that each is read and written once. Everything that a thread reads is under way before it waits for any of it. */
 #include "kernels/cuda/device.cuh"
 
-/* What is normed: x + delta_scale * delta, which goes back to x. */
-__device__ static inline float4 residual(const tri_norm_args &a, float *x, const float *delta, int j) {
-  float4 v = load4(x + j);
-  if (!delta) return v;
-  float4 d = load4(delta + j);
-  v.x += a.delta_scale * d.x, v.y += a.delta_scale * d.y, v.z += a.delta_scale * d.z, v.w += a.delta_scale * d.w;
-  store4(x + j, v);
-  return v;
+/* ---- parts of a row: FOURS quadruples of elements for each thread, `threads` of them apart ---- */
+
+template <int FOURS> struct part { float4 v[FOURS]; };
+
+template <int FOURS>
+__device__ static inline void load_part(part<FOURS> &p, const float *row, int first, int threads, int n) {
+#pragma unroll
+  for (int i = 0; i < FOURS; i++) {
+    int j = 4 * (first + i * threads);
+    p.v[i] = j < n ? load4(row + j) : make_float4(0, 0, 0, 0);
+  }
 }
 
+/* What is normed: x + delta_scale * delta, which goes back to x. */
+template <int FOURS>
+__device__ static inline void add_part(part<FOURS> &x, const part<FOURS> &delta, float scale, float *row, int first,
+                                       int threads, int n) {
+#pragma unroll
+  for (int i = 0; i < FOURS; i++) {
+    int j = 4 * (first + i * threads);
+    float4 &v = x.v[i], d = delta.v[i];
+    v.x += scale * d.x, v.y += scale * d.y, v.z += scale * d.z, v.w += scale * d.w;
+    if (j < n) store4(row + j, v);
+  }
+}
+
+template <int FOURS> __device__ static inline float sum_of(const part<FOURS> &p) {
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < FOURS; i++) sum += (p.v[i].x + p.v[i].y) + (p.v[i].z + p.v[i].w);
+  return sum;
+}
+
+/* Takes the mean away; what lies behind the row's end stays out of the squares. */
+template <int FOURS>
+__device__ static inline float squares_of(part<FOURS> &p, float mean, int first, int threads, int n) {
+  float square = 0;
+#pragma unroll
+  for (int i = 0; i < FOURS; i++) {
+    float4 &v = p.v[i];
+    if (4 * (first + i * threads) >= n) continue;
+    v.x -= mean, v.y -= mean, v.z -= mean, v.w -= mean;
+    square += (v.x * v.x + v.y * v.y) + (v.z * v.z + v.w * v.w);
+  }
+  return square;
+}
+
+__device__ static inline float factor_of(const tri_norm_args &a, int t, float square) {
+  return 1 / sqrtf((a.square_sums ? a.square_sums[t] / a.whole_cols : square / a.x.cols) + a.eps);
+}
+
+/* Weights and bias, which no kernel writes. */
 __device__ static inline float4 gains_of(const tri_norm_args &a, int j) {
   if (!a.weight) return make_float4(1, 1, 1, 1);
-  float4 w = load4(a.weight + j);
+  float4 w = __ldg((const float4 *)(a.weight + j));
   return make_float4(w.x + a.weight_offset, w.y + a.weight_offset, w.z + a.weight_offset, w.w + a.weight_offset);
 }
+__device__ static inline float4 bias_of(const tri_norm_args &a, int j) {
+  return a.bias ? __ldg((const float4 *)(a.bias + j)) : make_float4(0, 0, 0, 0);
+}
 
-/* FOURS: quadruples of elements that a thread has. */
-template <typename T, int THREADS, int FOURS>
+template <typename T>
+__device__ static inline void put(const tri_norm_args &a, int t, int j, float4 v, float factor, float4 w, float4 b) {
+  float4 y = make_float4(v.x * factor * w.x + b.x, v.y * factor * w.y + b.y, v.z * factor * w.z + b.z,
+                         v.w * factor * w.w + b.w);
+  store4(row_of<T>(a.out, t) + j, y);
+  if (a.copy.data) store4_at(a.copy, t, j, y);
+}
+
+/* ---- a block has a row ---- */
+
+/* One barrier; room is not used again. */
+template <int THREADS> __device__ static inline float sum_over_block(float x, float (&room)[WARP]) {
+  x = warp_sum(x);
+  if (threadIdx.x % WARP == 0) room[threadIdx.x / WARP] = x;
+  __syncthreads();
+  float sum = 0;
+#pragma unroll
+  for (int w = 0; w < THREADS / WARP; w += 4) {
+    float4 v = load4(room + w);
+    sum += (v.x + v.y) + (v.z + v.w);
+  }
+  return sum;
+}
+
+/* EARLY: weights and bias come before the wait, and need registers until the end. */
+template <typename T, int THREADS, int FOURS, bool EARLY>
 __global__ __launch_bounds__(THREADS) static void norm_kernel(tri_norm_args a) {
-  __shared__ float room[WARP];
+  __shared__ __align__(16) float sums[WARP], squares[WARP];
+  int t = blockIdx.x, n = a.x.cols, first = (int)threadIdx.x;
+  float4 gains[FOURS], bias[FOURS];
   let_next_begin();
+#pragma unroll
+  for (int i = 0; EARLY && i < FOURS; i++) {
+    int j = min(4 * (first + i * THREADS), n - 4);
+    gains[i] = gains_of(a, j), bias[i] = bias_of(a, j);
+  }
   wait_for_previous();
-  int t = blockIdx.x, n = a.x.cols;
-  float *x = row_at(a.x, t), sum = 0, square = 0, mean = 0;
-  const float *delta = a.delta.data ? row_at(a.delta, t) : NULL;
-  float4 v[FOURS];
-#pragma unroll
-  for (int i = 0; i < FOURS; i++) {
-    int j = 4 * ((int)threadIdx.x + i * THREADS);
-    v[i] = j < n ? residual(a, x, delta, j) : make_float4(0, 0, 0, 0);
-    sum += (v[i].x + v[i].y) + (v[i].z + v[i].w);
+  part<FOURS> x, delta;
+  load_part(x, row_at(a.x, t), first, THREADS, n);
+  if (a.delta.data) {
+    load_part(delta, row_at(a.delta, t), first, THREADS, n);
+    add_part(x, delta, a.delta_scale, row_at(a.x, t), first, THREADS, n);
   }
-  if (a.kind == TRI_NORM_LAYER) mean = block_sum(sum, room) / n;
+  float mean = a.kind == TRI_NORM_LAYER ? sum_over_block<THREADS>(sum_of(x), sums) / n : 0;
+  float factor = factor_of(a, t, sum_over_block<THREADS>(squares_of(x, mean, first, THREADS, n), squares));
 #pragma unroll
   for (int i = 0; i < FOURS; i++) {
-    if (4 * ((int)threadIdx.x + i * THREADS) >= n) continue;
-    v[i].x -= mean, v[i].y -= mean, v[i].z -= mean, v[i].w -= mean;
-    square += (v[i].x * v[i].x + v[i].y * v[i].y) + (v[i].z * v[i].z + v[i].w * v[i].w);
-  }
-  square = block_sum(square, room);
-  float factor = 1 / sqrtf((a.square_sums ? a.square_sums[t] / a.whole_cols : square / n) + a.eps);
-  T *out = row_of<T>(a.out, t);
-#pragma unroll
-  for (int i = 0; i < FOURS; i++) {
-    int j = 4 * ((int)threadIdx.x + i * THREADS);
-    if (j >= n) continue;
-    float4 w = gains_of(a, j), b = a.bias ? load4(a.bias + j) : make_float4(0, 0, 0, 0);
-    float4 y = make_float4(v[i].x * factor * w.x + b.x, v[i].y * factor * w.y + b.y, v[i].z * factor * w.z + b.z,
-                           v[i].w * factor * w.w + b.w);
-    store4(out + j, y);
-    if (a.copy.data) store4_at(a.copy, t, j, y);
+    int j = 4 * (first + i * THREADS);
+    if (j < n) put<T>(a, t, j, x.v[i], factor, EARLY ? gains[i] : gains_of(a, j), EARLY ? bias[i] : bias_of(a, j));
   }
 }
+
+/* ---- a warp has ROWS short rows, whose sums it makes together (TurboTransformers, Fang et al. 2021): their shuffles
+ * do not wait for one another, and no thread waits for another warp ---- */
+
+enum { ROWS_THREADS = 128 };
+
+template <int ROWS> __device__ static inline void warp_sums(float (&x)[ROWS]) {
+#pragma unroll
+  for (int o = WARP / 2; o; o /= 2)
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) x[r] += __shfl_xor_sync(0xffffffffu, x[r], o);
+}
+
+template <typename T, int FOURS, int ROWS>
+__global__ __launch_bounds__(ROWS_THREADS, 5) static void norm_rows_kernel(tri_norm_args a) {
+  int lane = threadIdx.x % WARP, n = a.x.cols;
+  int row0 = (int)(blockIdx.x * (ROWS_THREADS / WARP) + threadIdx.x / WARP) * ROWS;
+  part<FOURS> x[ROWS], delta[ROWS];
+  float mean[ROWS], square[ROWS];
+  let_next_begin();
+  wait_for_previous();
+#pragma unroll
+  for (int r = 0; r < ROWS; r++) load_part(x[r], row_at(a.x, row0 + r), lane, WARP, row0 + r < a.x.rows ? n : 0);
+#pragma unroll
+  for (int r = 0; r < ROWS && a.delta.data; r++)
+    load_part(delta[r], row_at(a.delta, row0 + r), lane, WARP, row0 + r < a.x.rows ? n : 0);
+#pragma unroll
+  for (int r = 0; r < ROWS && a.delta.data; r++)
+    add_part(x[r], delta[r], a.delta_scale, row_at(a.x, row0 + r), lane, WARP, row0 + r < a.x.rows ? n : 0);
+#pragma unroll
+  for (int r = 0; r < ROWS; r++) mean[r] = a.kind == TRI_NORM_LAYER ? sum_of(x[r]) : 0;
+  if (a.kind == TRI_NORM_LAYER) warp_sums(mean);
+#pragma unroll
+  for (int r = 0; r < ROWS; r++) square[r] = squares_of(x[r], mean[r] /= n, lane, WARP, n);
+  warp_sums(square);
+#pragma unroll
+  for (int r = 0; r < ROWS; r++)
+    if (row0 + r < a.x.rows) square[r] = factor_of(a, row0 + r, square[r]);
+#pragma unroll
+  for (int i = 0; i < FOURS; i++) {
+    int j = 4 * (lane + i * WARP);
+    if (j >= n) continue;
+    float4 gains = gains_of(a, j), bias = bias_of(a, j);
+#pragma unroll
+    for (int r = 0; r < ROWS; r++)
+      if (row0 + r < a.x.rows) put<T>(a, row0 + r, j, x[r].v[i], square[r], gains, bias);
+  }
+}
+
+/* ---- rows of any kind ---- */
 
 /* Rows of any length and alignment, read again where they are needed again; without out only the sum. */
 enum { ANY_THREADS = 512 };
@@ -80,24 +189,38 @@ __global__ static void any_norm_kernel(tri_norm_args a) {
   }
 }
 
-/* One row wants many threads, for its latency; many rows want many elements in each, for their number. */
+/* ---- which one ---- */
+
+template <typename T, int THREADS, int FOURS, bool EARLY>
+static void by_block(cudaStream_t stream, const tri_norm_args &a) {
+  launch_overlapped(norm_kernel<T, THREADS, FOURS, EARLY>, dim3(a.x.rows), THREADS, 0, stream, a);
+}
+template <typename T, int FOURS> static void by_warp(cudaStream_t stream, const tri_norm_args &a) {
+  constexpr int ROWS = 8 / FOURS;
+  dim3 grid(blocks_for((size_t)a.x.rows, ROWS_THREADS / WARP * ROWS));
+  launch_overlapped(norm_rows_kernel<T, FOURS, ROWS>, grid, ROWS_THREADS, 0, stream, a);
+}
+
+/* A few rows want many threads, for their latency; many rows want many elements in each, for their number. */
 template <typename T> static bool norm_by_four(cudaStream_t stream, const tri_norm_args &a) {
-  enum { FEW_ROWS = 64, WIDE = 1024, NARROW = 256 };
-  int n = a.x.cols, rows = a.x.rows;
-  if (n <= 4 * NARROW)
-    launch_overlapped(norm_kernel<T, NARROW, 1>, dim3(rows), NARROW, 0, stream, a);
-  else if (rows <= FEW_ROWS && n <= 4 * WIDE)
-    launch_overlapped(norm_kernel<T, WIDE, 1>, dim3(rows), WIDE, 0, stream, a);
-  else if (rows <= FEW_ROWS && n <= 16 * WIDE)
-    launch_overlapped(norm_kernel<T, WIDE, 4>, dim3(rows), WIDE, 0, stream, a);
-  else if (n <= 8 * NARROW)
-    launch_overlapped(norm_kernel<T, NARROW, 2>, dim3(rows), NARROW, 0, stream, a);
-  else if (n <= 16 * NARROW)
-    launch_overlapped(norm_kernel<T, NARROW, 4>, dim3(rows), NARROW, 0, stream, a);
-  else if (n <= 32 * NARROW)
-    launch_overlapped(norm_kernel<T, NARROW, 8>, dim3(rows), NARROW, 0, stream, a);
+  enum { FEW_ROWS = 128 };
+  int n = a.x.cols;
+  if (n > 16384) return false;
+  if (a.x.rows <= FEW_ROWS)
+    n <= 1024   ? by_block<T, 256, 1, true>(stream, a)
+    : n <= 4096 ? by_block<T, 512, 2, true>(stream, a)
+    : n <= 8192 ? by_block<T, 512, 4, true>(stream, a)
+                : by_block<T, 1024, 4, false>(stream, a);
+  else if (n <= 1024)
+    n <= 128   ? by_warp<T, 1>(stream, a)
+    : n <= 256 ? by_warp<T, 2>(stream, a)
+    : n <= 512 ? by_warp<T, 4>(stream, a)
+               : by_warp<T, 8>(stream, a);
   else
-    return false;
+    n <= 2048   ? by_block<T, 256, 2, false>(stream, a)
+    : n <= 4096 ? by_block<T, 256, 4, false>(stream, a)
+    : n <= 8192 ? by_block<T, 512, 4, false>(stream, a)
+                : by_block<T, 1024, 4, false>(stream, a);
   return true;
 }
 
@@ -108,7 +231,7 @@ void tri_cuda_norm(cudaStream_t stream, const tri_norm_args *a, void *workspace)
   bool fours = a->out.data && in_fours(a->x) && in_fours(a->out) && (!a->delta.data || in_fours(a->delta)) &&
                (!a->copy.data || in_fours(a->copy)) && is_aligned(a->weight) && is_aligned(a->bias),
        done = false;
-  if (!a->x.rows) return;
+  if (!a->x.rows || !a->x.cols) return;
   if (fours)
     done = a->out.dtype == TRI_BF16  ? norm_by_four<__nv_bfloat16>(stream, *a)
            : a->out.dtype == TRI_F16 ? norm_by_four<__half>(stream, *a)

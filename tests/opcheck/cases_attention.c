@@ -56,6 +56,13 @@ void oc_attention_build(oc *c, oc_attention *x, const oc_sequences *s, int hq, i
       }
     }
   b->block_table = table;
+  int64_t *slots = oc_host(c, (size_t)b->num_tokens * sizeof *slots);
+  for (int i = 0; i < s->count; i++)
+    for (int j = 0; j < s->tokens[i]; j++) {
+      int key = s->context[i] - s->tokens[i] + j;
+      slots[start[i] + j] = (int64_t)table[(size_t)i * (size_t)most + (size_t)(key / block)] * block + key % block;
+    }
+  b->kv_slot = slots;
   int32_t *map = oc_host(c, (size_t)hq * sizeof *map);
   for (int h = 0; h < hq; h++) map[h] = h * hkv / hq;
   x->args =
@@ -76,6 +83,7 @@ void oc_attention_device(oc *c, oc_attention *x, const oc_attention *host) {
   size_t s = (size_t)b->num_seqs, hq = (size_t)host->args.num_heads;
   x->batch.seq_start = oc_device(c, b->seq_start, (s + 1) * 4);
   x->batch.context_len = oc_device(c, b->context_len, s * 4);
+  x->batch.kv_slot = oc_device(c, b->kv_slot, (size_t)b->num_tokens * sizeof *b->kv_slot);
   x->batch.block_table = oc_device(c, b->block_table, s * (size_t)b->block_table_stride * 4);
   x->args.batch = &x->batch;
   x->args.q = oc_device_matrix(c, &host->args.q), x->args.out = oc_device_matrix(c, &host->args.out);
