@@ -36,12 +36,16 @@ typedef struct tri_cuda_drawing {
   int turn;
 } tri_cuda_drawing;
 
+struct tri_cuda_products;               /* matmul.c */
+enum { TRI_CUDA_BLAS_ROOM = 32 << 20 }; /* bytes, as the library's documentation has it for sm_90 */
+
 typedef struct tri_cuda_impl {
   int device;
   cudaStream_t stream; /* of all ops: they run in the order of their launches */
   cudaStream_t copies; /* of upload_rows */
   cudaEvent_t tickets[TRI_UPLOAD_TICKETS];
   void *blas, *blas_room;
+  struct tri_cuda_products *products;
   unsigned *counters; /* [TRI_CUDA_MEETINGS] on the device, zero between two kernels */
   cudaError_t error;  /* the first one that a launch or a copy met; told by the next stream_sync */
   char isa[32];
@@ -147,6 +151,13 @@ size_t tri_cuda_own_linear_workspace(const tri_linear_args *a);
 void tri_cuda_own_linear(cudaStream_t stream, const tri_linear_args *a, void *workspace);
 void tri_cuda_narrow(cudaStream_t stream, const tri_mat *x, tri_dtype dtype, void *out);
 void tri_cuda_epilogue(cudaStream_t stream, const tri_linear_args *a);
+
+/* matmul.c, the only file that knows cuBLASLt. x: a.x in the weights' type. False: the library has no such product, and
+ * nothing was done. Otherwise bias and activation are done as well where it finishes, else out has the sums alone. */
+tri_status tri_cuda_matmul_open(tri_cuda_impl *impl);
+void tri_cuda_matmul_close(tri_cuda_impl *impl);
+bool tri_cuda_matmul_finishes(const tri_linear_args *a);
+bool tri_cuda_matmul(tri_cuda_impl *impl, const tri_linear_args *a, const void *x, int ldx);
 
 /* linear.cu: one or two rows of 16 bits. */
 bool tri_cuda_gated_fits(const tri_gated_linear_args *a);
