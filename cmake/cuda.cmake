@@ -35,6 +35,6 @@ function(trireme_cuda_module)
   endif()
   set_target_properties(trireme-cuda PROPERTIES CUDA_ARCHITECTURES "${TRIREME_CUDA_ARCHITECTURES}" CUDA_STANDARD 17 CUDA_RUNTIME_LIBRARY Static
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin C_VISIBILITY_PRESET hidden)
-  target_link_libraries(trireme-cuda PRIVATE CUDA::cudart_static CUDA::cublas)
+  target_link_libraries(trireme-cuda PRIVATE CUDA::cudart_static CUDA::cublas CUDA::cublasLt)
   add_dependencies(programs trireme-cuda)
 endfunction()

@@ -108,7 +108,8 @@ static inline uint32_t tri_embed_id(const tri_embed_args *a, int t) {
 /* x += delta_scale * delta (delta.data NULL: no addition), then out = norm(x) * (weight + weight_offset) + bias.
  * RMS: x / sqrt(mean(x^2) + eps). LAYER: (x - mean) / sqrt(var + eps). The norm reads the unrounded sum. out may be x
  * itself (then x holds the normed value afterwards). out.data NULL: only the addition. weight, bias: float32 [hidden],
- * may be NULL. Where x is a part of longer rows (RMS only), square_sums holds the whole rows' sums of squares and
+ * may be NULL. copy.data, only with narrow_activations: out once more, in the type that a product takes. Where x is a
+ * part of longer rows (RMS only), square_sums holds the whole rows' sums of squares and
  * whole_cols their length. */
 typedef struct tri_norm_args {
   tri_mat x;
@@ -119,7 +120,7 @@ typedef struct tri_norm_args {
   int whole_cols;
   float eps, weight_offset;
   tri_norm_kind kind;
-  tri_mat out;
+  tri_mat out, copy;
 } tri_norm_args;
 
 /* sums[t] = sum of x[t][j]^2 */

@@ -115,6 +115,13 @@ static void norm(tri_forward *f, tri_mat x, tri_mat delta, const tri_weight *gai
   be->ops.norm_launch(be, out.data ? &f->plan.norm : &f->plan.settle, &a, NULL);
 }
 
+/* A norm whose result is the stream, which is F32, and what a product reads: that gets a copy in its own type. */
+void tri_forward_norm_stream(tri_forward *f, const tri_op_plan *plan, tri_norm_args a) {
+  f->copied = f->buf.h.dtype != TRI_F32 && f->cfg.model->norm_place == TRI_NORM_SUM;
+  if (f->copied) a.copy = tri_rows(f->buf.h, a.x.rows);
+  f->cfg.backend->ops.norm_launch(f->cfg.backend, plan, &a, NULL);
+}
+
 /* Adds what is pending and returns what a branch reads. Every addition is fused with the norm that follows it. */
 static tri_mat open_branch(tri_forward *f, tri_mat x, tri_mat *pending, const tri_weight *gain,
                            const tri_weight *bias) {
@@ -126,7 +133,7 @@ static tri_mat open_branch(tri_forward *f, tri_mat x, tri_mat *pending, const tr
     return h;
   }
   if (add.data) norm(f, x, add, &tri_no_weight, &tri_no_weight, tri_no_mat);
-  return x;
+  return f->copied ? h : x;
 }
 
 /* Sums a branch's parts over the ranks and leaves the result pending, or puts it into the stream where the norm follows
@@ -141,7 +148,7 @@ static tri_status close_branch(tri_forward *f, tri_mat x, tri_mat delta, const t
   if (place == TRI_NORM_BOTH || place == TRI_NORM_RESULT) {
     norm(f, delta, tri_no_mat, gain, bias, delta);
   } else if (place == TRI_NORM_SUM) {
-    norm(f, x, delta, sum_gain, sum_bias, x);
+    tri_forward_norm_stream(f, &f->plan.norm, tri_norm_of(f, x, delta, sum_gain, sum_bias, x));
     *pending = tri_no_mat;
   }
   return TRI_OK;

@@ -40,16 +40,26 @@ cleanup:
   return st;
 }
 
-void tri_encoder_run(tri_forward *f, const tri_batch *b, tri_mat x, tri_encoded *out) {
+void tri_encoder_run(tri_forward *f, const tri_batch *b, tri_mat x) {
   tri_backend *be = f->cfg.backend;
   const tri_model_config *c = f->cfg.model;
   struct ends e = ends_of(f, b, x);
-  out->hidden = x;
   if (c->pooling == TRI_POOL_FIRST) be->ops.gather_rows_launch(be, &f->plan.first_rows, &e.first, NULL);
   if (c->pooling == TRI_POOL_MEAN) be->ops.mean_rows_launch(be, &f->plan.mean_rows, &e.mean, NULL);
-  if (c->pooling != TRI_POOL_NONE) out->pooled = c->has_pooler ? e.pooler.out : e.first.out;
   if (c->has_pooler) be->ops.linear_launch(be, &f->plan.pooler, &e.pooler, NULL);
-  if (!c->has_classifier) return;
-  be->ops.linear_launch(be, &f->plan.classifier, &e.classifier, NULL);
-  out->scores = e.classifier.out;
+  if (c->has_classifier) be->ops.linear_launch(be, &f->plan.classifier, &e.classifier, NULL);
+}
+
+tri_encoded tri_encoder_ends(const tri_forward *f, const tri_batch *b, tri_mat x) {
+  const tri_model_config *c = f->cfg.model;
+  tri_encoded out = {0};
+  if (!tri_is_encoding_rank(c, &f->cfg.shard)) {
+    if (c->feeds_decoder) out.hidden = x;
+    return out;
+  }
+  struct ends e = ends_of(f, b, x);
+  out.hidden = x;
+  if (c->pooling != TRI_POOL_NONE) out.pooled = c->has_pooler ? e.pooler.out : e.first.out;
+  if (c->has_classifier) out.scores = e.classifier.out;
+  return out;
 }

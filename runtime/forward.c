@@ -265,7 +265,7 @@ static tri_status embed(tri_forward *f, const tri_batch *b, int lane, tri_mat x)
     tri_linear_args in = tri_project_in_of(f, embed.out, x);
     be->ops.linear_launch(be, &f->plan.project_in, &in, NULL);
   }
-  if (c->embed_norm && !c->projects_last) be->ops.norm_launch(be, &f->plan.embed_norm, &norm, NULL);
+  if (c->embed_norm && !c->projects_last) tri_forward_norm_stream(f, &f->plan.embed_norm, norm);
   return TRI_OK;
 }
 
@@ -349,7 +349,7 @@ static tri_status run_head(tri_forward *f, const tri_batch *b, tri_mat x, tri_ma
 }
 
 /* An encoder's last stage. Every rank has the final states, one the ends. */
-static tri_status finish_encoding(tri_forward *f, const tri_batch *b, tri_mat x, tri_mat pending, tri_encoded *out) {
+static tri_status finish_encoding(tri_forward *f, const tri_batch *b, tri_mat x, tri_mat pending) {
   tri_backend *be = f->cfg.backend;
   const tri_model_config *c = f->cfg.model;
   const tri_observer *o = tri_observer_of(f);
@@ -360,18 +360,19 @@ static tri_status finish_encoding(tri_forward *f, const tri_batch *b, tri_mat x,
   else
     be->ops.norm_launch(be, &f->plan.norm, &norm, NULL);
   if (o && o->hidden) o->hidden(o->ctx, (int)c->num_layers, x);
-  if (c->feeds_decoder) out->hidden = x;
   if (!tri_is_encoding_rank(c, &f->cfg.shard)) return TRI_OK;
-  tri_encoder_run(f, b, x, out);
-  if (o && o->encoded) o->encoded(o->ctx, out);
+  tri_encoder_run(f, b, x);
+  tri_encoded ends = tri_encoder_ends(f, b, x);
+  if (o && o->encoded) o->encoded(o->ctx, &ends);
   return TRI_OK;
 }
 
 /* From the batch's tokens, or from x where they come from the stage before, to what this stage leaves. */
-static tri_status run_stage(tri_forward *f, const tri_batch *b, int lane, tri_mat x, tri_encoded *encoded) {
+static tri_status run_stage(tri_forward *f, const tri_batch *b, int lane, tri_mat x) {
   tri_backend *be = f->cfg.backend;
   tri_mat pending = {0};
   tri_status st;
+  f->copied = false;
   if (tri_has_rope(f->cfg.model)) {
     tri_rope_angles_args rope = tri_rope_of(f, b);
     be->ops.rope_angles_launch(be, &f->plan.rope, &rope, NULL);
@@ -381,32 +382,38 @@ static tri_status run_stage(tri_forward *f, const tri_batch *b, int lane, tri_ma
   if (!f->cfg.shard.last_stage)
     settle(f, x, pending);
   else if (f->cfg.model->encoder)
-    st = finish_encoding(f, b, x, pending, encoded);
+    st = finish_encoding(f, b, x, pending);
   else
     st = run_head(f, b, x, pending);
 cleanup:
   return st;
 }
 
-/* Steps in which every sequence has one token come in few shapes, once they are padded; nobody looks into them. */
-static bool is_recordable(const tri_forward *f, const tri_batch *b) {
+/* Steps in which every sequence has one token come in few shapes, once they are padded. */
+static bool is_padded(const tri_forward *f, const tri_batch *b) {
   return f->cfg.backend->ops.graph_begin && b->max_query == 1 && b->num_logits == b->num_tokens &&
          !tri_observer_of(f) && !f->cfg.model->encoder && !f->cfg.model->seq2seq.on;
 }
 
-/* Of everything that the ops' arguments are made from, but for the addresses, which stay. */
+/* A step can be recorded where nobody looks into it. Whether it is worth it the backend sees by its key. */
+static bool is_recordable(const tri_forward *f) {
+  const tri_model_config *c = f->cfg.model;
+  return f->cfg.backend->ops.graph_begin && !tri_observer_of(f) && !c->seq2seq.on && !c->feeds_decoder;
+}
+
+/* Of everything that the ops' arguments are made from, but for the addresses, which stay, and for the lengths of
+ * sequences, which only plans look at. */
 static uint64_t key_of(const tri_forward *f, const tri_batch *b, int lane) {
-  const int32_t shape[] = {lane, b->num_tokens, b->block_table_stride};
+  const int32_t shape[] = {lane, b->num_tokens, b->num_seqs, b->num_logits, b->num_single, b->block_table_stride};
   uint64_t h = tri_hash_bytes(TRI_HASH_SEED, shape, sizeof shape);
   return tri_hash_bytes(h, &f->plan, sizeof f->plan);
 }
 
 static tri_status run_recorded(tri_forward *f, const tri_batch *b, int lane, tri_mat x) {
   tri_backend *be = f->cfg.backend;
-  tri_encoded none;
   tri_graph_mode mode = be->ops.graph_begin(be, key_of(f, b, lane));
   if (mode == TRI_GRAPH_REPLAY) return TRI_OK;
-  tri_status st = run_stage(f, b, lane, x, &none), ended = mode == TRI_GRAPH_RECORD ? be->ops.graph_end(be) : TRI_OK;
+  tri_status st = run_stage(f, b, lane, x), ended = mode == TRI_GRAPH_RECORD ? be->ops.graph_end(be) : TRI_OK;
   return st != TRI_OK ? st : ended;
 }
 
@@ -424,7 +431,6 @@ tri_status tri_forward_run(tri_forward *f, const tri_batch_builder *builder, int
   const tri_batch *b = c->feeds_decoder ? &builder->source : &builder->batch;
   tri_backend *be = f->cfg.backend;
   tri_comm *stages = f->cfg.stages;
-  bool recordable = is_recordable(f, b);
   int wanted = b->num_logits;
   tri_batch padded;
   tri_status st = TRI_OK;
@@ -433,7 +439,7 @@ tri_status tri_forward_run(tri_forward *f, const tri_batch_builder *builder, int
   /* A source may be encoded into a page that has just been given up, so that its copy was made before. */
   if (!c->feeds_decoder && !builder->source.num_tokens) tri_forward_copy_pages(f, builder);
   if (!b->num_tokens) return TRI_OK;
-  if (recordable) tri_batch_pad(builder, &f->cfg.limits, &padded), b = &padded;
+  if (is_padded(f, b)) tri_batch_pad(builder, &f->cfg.limits, &padded), b = &padded;
   tri_mat x = tri_rows(f->buf.x[lane], b->num_tokens);
   TRI_TRY(be->ops.bind_batch(be, c->feeds_decoder ? 2 : 0, b, &f->bound));
   b = &f->bound;
@@ -442,7 +448,8 @@ tri_status tri_forward_run(tri_forward *f, const tri_batch_builder *builder, int
   TRI_TRY(tri_forward_plan(f, b, lane));
   TRI_TRY(stages->ops->wait(stages, &f->sends[lane])); /* the lane's last transfer out of x */
   if (!f->cfg.shard.first_stage) TRI_TRY(receive_hidden(f, lane, x));
-  TRI_TRY(recordable ? run_recorded(f, b, lane, x) : run_stage(f, b, lane, x, encoded));
+  TRI_TRY(is_recordable(f) ? run_recorded(f, b, lane, x) : run_stage(f, b, lane, x));
+  if (c->encoder && f->cfg.shard.last_stage) *encoded = tri_encoder_ends(f, b, x);
   if (!f->cfg.shard.last_stage) TRI_TRY(send_hidden(f, lane, x));
   *logits = logits_of(f, wanted);
 cleanup:

@@ -59,6 +59,7 @@ struct tri_forward {
   tri_range counted_kv; /* local KV heads that no lower rank has too: each is counted once in a sum over the ranks */
   int dense_layer, sparse_layer; /* a layer of this shard with one MLP, one with experts; -1: it has none */
   int num_tokens;                /* of the step under way */
+  bool copied;                   /* h has the stream in the type of products */
   tri_comm_req *sends;           /* [lanes] */
   void *memory;
   size_t bytes;
@@ -68,6 +69,7 @@ struct tri_forward {
 /* block.c: layers first .. last - 1 of this shard. On entry x plus *pending (which may be empty) is the residual
  * stream, and on return. */
 tri_status tri_forward_blocks(tri_forward *f, const tri_batch *b, int first, int last, tri_mat x, tri_mat *pending);
+void tri_forward_norm_stream(tri_forward *f, const tri_op_plan *plan, tri_norm_args a);
 /* latent.c: attention over compressed keys and values, from a branch's input to f->buf.attn. */
 tri_status tri_latent_plan(tri_forward *f, const tri_batch *b);
 tri_status tri_latent_plan_attention(tri_forward *f, const tri_batch *b);
@@ -79,7 +81,9 @@ void tri_cross_run(tri_forward *f, int layer, const tri_weight *w, tri_mat in);
 /* encoder.c: from the final states to what is pooled and to a classifier's logits. */
 bool tri_is_encoding_rank(const tri_model_config *c, const tri_shard *s);
 tri_status tri_encoder_plan(tri_forward *f, const tri_batch *b, tri_mat x);
-void tri_encoder_run(tri_forward *f, const tri_batch *b, tri_mat x, tri_encoded *out);
+void tri_encoder_run(tri_forward *f, const tri_batch *b, tri_mat x);
+/* Where that leaves what. */
+tri_encoded tri_encoder_ends(const tri_forward *f, const tri_batch *b, tri_mat x);
 /* forward_plan.c: chooses the kernels of a step's shapes and makes room for their workspace. */
 tri_status tri_forward_plan(tri_forward *f, const tri_batch *b, int lane);
 /* Makes room for the largest workspace of all plans. */

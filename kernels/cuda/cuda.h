@@ -24,9 +24,9 @@ typedef struct tri_cuda_bound {
 typedef struct tri_cuda_graph {
   uint64_t key;
   uint64_t used;        /* number of the last use */
-  cudaGraphExec_t exec; /* NULL: seen once, not recorded yet */
+  cudaGraphExec_t exec; /* NULL: empty */
 } tri_cuda_graph;
-enum { TRI_CUDA_GRAPHS = 128 };
+enum { TRI_CUDA_GRAPHS = 128, TRI_CUDA_KEYS = 256 };
 
 /* What the sampler works on: what goes to the device, pinned, in turns as with batches, and the same and more there. */
 typedef struct tri_cuda_drawing {
@@ -36,12 +36,16 @@ typedef struct tri_cuda_drawing {
   int turn;
 } tri_cuda_drawing;
 
+struct tri_cuda_products;               /* matmul.c */
+enum { TRI_CUDA_BLAS_ROOM = 32 << 20 }; /* bytes, as the library's documentation has it for sm_90 */
+
 typedef struct tri_cuda_impl {
   int device;
   cudaStream_t stream; /* of all ops: they run in the order of their launches */
   cudaStream_t copies; /* of upload_rows */
   cudaEvent_t tickets[TRI_UPLOAD_TICKETS];
   void *blas, *blas_room;
+  struct tri_cuda_products *products;
   unsigned *counters; /* [TRI_CUDA_MEETINGS] on the device, zero between two kernels */
   cudaError_t error;  /* the first one that a launch or a copy met; told by the next stream_sync */
   char isa[32];
@@ -51,6 +55,7 @@ typedef struct tri_cuda_impl {
   tri_cuda_graph graphs[TRI_CUDA_GRAPHS];
   tri_cuda_graph *recording;
   uint64_t graph_uses;
+  uint64_t keys[TRI_CUDA_KEYS], next_key; /* of the steps that came last and had no graph yet */
 } tri_cuda_impl;
 
 static inline tri_cuda_impl *tri_cuda_of(const tri_backend *be) { return (tri_cuda_impl *)be->impl; }
@@ -147,11 +152,16 @@ void tri_cuda_own_linear(cudaStream_t stream, const tri_linear_args *a, void *wo
 void tri_cuda_narrow(cudaStream_t stream, const tri_mat *x, tri_dtype dtype, void *out);
 void tri_cuda_epilogue(cudaStream_t stream, const tri_linear_args *a);
 
-/* streamed.cu: few rows with 16-bit weights. The activations' type is not looked at by fits but for x. */
-bool tri_cuda_streamed_fits(const tri_linear_args *a);
-cudaError_t tri_cuda_streamed(cudaStream_t stream, const tri_linear_args *a);
-bool tri_cuda_streamed_gated_fits(const tri_gated_linear_args *a);
-cudaError_t tri_cuda_streamed_gated(cudaStream_t stream, const tri_gated_linear_args *a);
+/* matmul.c, the only file that knows cuBLASLt. x: a.x in the weights' type. False: the library has no such product, and
+ * nothing was done. Otherwise bias and activation are done as well where it finishes, else out has the sums alone. */
+tri_status tri_cuda_matmul_open(tri_cuda_impl *impl);
+void tri_cuda_matmul_close(tri_cuda_impl *impl);
+bool tri_cuda_matmul_finishes(const tri_linear_args *a);
+bool tri_cuda_matmul(tri_cuda_impl *impl, const tri_linear_args *a, const void *x, int ldx);
+
+/* linear.cu: one or two rows of 16 bits. */
+bool tri_cuda_gated_fits(const tri_gated_linear_args *a);
+void tri_cuda_gated(cudaStream_t stream, const tri_gated_linear_args *a);
 
 size_t tri_cuda_moe_route_workspace(const tri_moe_route_args *a);
 size_t tri_cuda_moe_experts_workspace(const tri_moe_experts_args *a);

@@ -126,6 +126,14 @@ __device__ static inline void store4(__nv_bfloat16 *p, float4 x) {
   __nv_bfloat162 low = __floats2bfloat162_rn(x.x, x.y), high = __floats2bfloat162_rn(x.z, x.w);
   *(uint2 *)p = make_uint2(*(uint32_t *)&low, *(uint32_t *)&high);
 }
+/* Of a matrix of any type. */
+__device__ static inline void store4_at(const tri_mat &m, int i, int j, float4 x) {
+  switch (m.dtype) {
+  case TRI_F16: store4((__half *)m.data + (size_t)i * (size_t)m.ld + (size_t)j, x); break;
+  case TRI_BF16: store4((__nv_bfloat16 *)m.data + (size_t)i * (size_t)m.ld + (size_t)j, x); break;
+  default: store4(m.data + (size_t)i * (size_t)m.ld + (size_t)j, x); break;
+  }
+}
 /* Whether rows of m can be read and written so. */
 static inline bool in_fours(const tri_mat &m) {
   return m.cols % 4 == 0 && m.ld % 4 == 0 && (uintptr_t)m.data % 16 == 0;

@@ -1,5 +1,5 @@
 /* Recorded steps. The first step of a key is launched op by op, which loads its kernels and warms the libraries; the
- * second is recorded; later ones cost one launch instead of hundreds. */
+ * second, if it comes soon enough, is recorded; later ones cost one launch instead of hundreds. */
 #include "kernels/cuda/cuda.h"
 
 void tri_cuda_graphs_drop(tri_backend *be) {
@@ -10,25 +10,39 @@ void tri_cuda_graphs_drop(tri_backend *be) {
   }
 }
 
-/* The graph of a key, or the place of the one that has been unused for longest. */
+/* The graph of a key; NULL: none. */
 static tri_cuda_graph *find(tri_cuda_impl *impl, uint64_t key) {
+  for (int i = 0; i < TRI_CUDA_GRAPHS; i++)
+    if (impl->graphs[i].exec && impl->graphs[i].key == key) return &impl->graphs[i];
+  return NULL;
+}
+
+/* An empty place, or that of the graph that has been unused for longest. One that still runs is freed when it has ended
+ * (cudaGraphExecDestroy sees to that). */
+static tri_cuda_graph *make_place(tri_backend *be, uint64_t key) {
+  tri_cuda_impl *impl = tri_cuda_of(be);
   tri_cuda_graph *oldest = impl->graphs;
-  for (int i = 0; i < TRI_CUDA_GRAPHS; i++) {
-    tri_cuda_graph *g = &impl->graphs[i];
-    if (g->used && g->key == key) return g;
-    if (g->used < oldest->used) oldest = g;
-  }
+  for (int i = 0; i < TRI_CUDA_GRAPHS; i++)
+    if (impl->graphs[i].used < oldest->used) oldest = &impl->graphs[i];
+  if (oldest->exec) tri_cuda_note(be, cudaGraphExecDestroy(oldest->exec));
+  *oldest = (tri_cuda_graph){.key = key};
   return oldest;
+}
+
+/* Whether the key has been seen not long ago; it has now. Shapes that never come again thus take no graph's place. */
+static bool was_seen(tri_cuda_impl *impl, uint64_t key) {
+  for (int i = 0; i < TRI_CUDA_KEYS; i++)
+    if (impl->keys[i] == key) return true;
+  impl->keys[impl->next_key++ % TRI_CUDA_KEYS] = key;
+  return false;
 }
 
 tri_graph_mode tri_cuda_graph_begin(tri_backend *be, uint64_t key) {
   tri_cuda_impl *impl = tri_cuda_of(be);
   tri_cuda_graph *g = find(impl, key);
-  bool seen = g->used && g->key == key;
-  if (!seen && g->exec) tri_cuda_note(be, cudaGraphExecDestroy(g->exec));
-  if (!seen) *g = (tri_cuda_graph){.key = key};
+  if (!g && !was_seen(impl, key)) return TRI_GRAPH_LAUNCH;
+  if (!g) g = make_place(be, key);
   g->used = ++impl->graph_uses;
-  if (!seen) return TRI_GRAPH_LAUNCH;
   if (g->exec) {
     tri_cuda_note(be, cudaGraphLaunch(g->exec, impl->stream));
     return TRI_GRAPH_REPLAY;

@@ -1,12 +1,12 @@
-/* Which way a product goes: few rows, and int8, through our own kernels, many through cuBLAS. The inputs of products
- * with 16-bit weights are rounded to their type; sums are float32 (never TF32). */
+/* Which way a product goes: few rows, and int8, through our own kernels; many through cuBLAS, or, where a bias or an
+ * activation follows, through cuBLASLt (matmul.c) if that takes it. The inputs of products with 16-bit weights are
+ * rounded to their type; sums are float32 (never TF32). */
 #include <cublas_v2.h>
 
 #include "kernels/cuda/cuda.h"
 
-enum { BLAS_ROOM = 32 << 20 }; /* bytes, as the library's documentation has it for sm_90 */
 /* Rows from which the library is as fast as reading the weights: on its tensor cores, and on plain float32 ones. */
-enum { LIBRARY_FROM = 3, LIBRARY_FROM_F32 = 17 }; /* 16-bit weights: where streamed.cu does not take them */
+enum { LIBRARY_FROM = 3, LIBRARY_FROM_F32 = 17 };
 
 tri_status tri_cuda_blas_open(tri_cuda_impl *impl) {
   cublasHandle_t handle;
@@ -14,25 +14,26 @@ tri_status tri_cuda_blas_open(tri_cuda_impl *impl) {
   impl->blas = handle;
   cublasSetStream(handle, impl->stream);
   /* One of our own: the library would allocate inside a recorded step. */
-  if (cudaMalloc(&impl->blas_room, BLAS_ROOM) != cudaSuccess ||
-      cublasSetWorkspace(handle, impl->blas_room, BLAS_ROOM) != CUBLAS_STATUS_SUCCESS)
+  if (cudaMalloc(&impl->blas_room, TRI_CUDA_BLAS_ROOM) != cudaSuccess ||
+      cublasSetWorkspace(handle, impl->blas_room, TRI_CUDA_BLAS_ROOM) != CUBLAS_STATUS_SUCCESS ||
+      cublasSetMathMode(handle, CUBLAS_DEFAULT_MATH) != CUBLAS_STATUS_SUCCESS)
     return TRI_UNSUPPORTED;
-  return cublasSetMathMode(handle, CUBLAS_DEFAULT_MATH) == CUBLAS_STATUS_SUCCESS ? TRI_OK : TRI_UNSUPPORTED;
+  return tri_cuda_matmul_open(impl);
 }
 
 void tri_cuda_blas_close(tri_cuda_impl *impl) {
+  tri_cuda_matmul_close(impl);
   if (impl->blas) cublasDestroy(impl->blas);
   if (impl->blas_room) cudaFree(impl->blas_room);
 }
 
 static bool uses_library(const tri_linear_args *a) {
-  bool sums_in_place = !a->accumulate || (!a->bias && a->act == TRI_ACT_NONE);
+  bool sums_in_place = !a->accumulate || a->act == TRI_ACT_NONE;
   return a->x.rows >= (a->w.dtype == TRI_F32 ? LIBRARY_FROM_F32 : LIBRARY_FROM) && a->w.dtype != TRI_I8 &&
          sums_in_place && a->w.k > 0 && a->w.n > 0;
 }
 
 size_t tri_cuda_linear_workspace(const tri_linear_args *a) {
-  if (tri_cuda_streamed_fits(a)) return 0;
   if (!uses_library(a)) return tri_cuda_own_linear_workspace(a);
   return a->w.dtype == a->x.dtype ? 0 : (size_t)a->x.rows * (size_t)a->w.k * 2;
 }
@@ -41,7 +42,7 @@ static cudaDataType_t type_of(tri_dtype t) {
   return t == TRI_BF16 ? CUDA_R_16BF : t == TRI_F16 ? CUDA_R_16F : CUDA_R_32F;
 }
 
-/* Row-major out[m, n] = x[m, k] w[n, k]^T is column-major out[n, m] = w^T x. */
+/* As tri_cuda_matmul has it, of sums alone. */
 static cublasStatus_t product(tri_cuda_impl *impl, const tri_linear_args *a, const void *x, int ldx) {
   float one = 1, beta = a->accumulate ? 1 : 0;
   cudaDataType_t type = type_of(a->w.dtype);
@@ -52,21 +53,20 @@ static cublasStatus_t product(tri_cuda_impl *impl, const tri_linear_args *a, con
 
 void tri_cuda_linear(tri_backend *be, const tri_linear_args *a) {
   tri_cuda_impl *impl = tri_cuda_of(be);
-  cublasStatus_t st;
-  if (tri_cuda_streamed_fits(a)) {
-    tri_cuda_note(be, tri_cuda_streamed(impl->stream, a));
-    return;
-  }
+  const void *x = a->x.data;
+  int ldx = a->x.ld;
   if (!uses_library(a)) {
     tri_cuda_own_linear(impl->stream, a, be->workspace);
     return;
   }
-  if (a->w.dtype == a->x.dtype) {
-    st = product(impl, a, a->x.data, a->x.ld);
-  } else {
+  if (a->w.dtype != a->x.dtype) {
     tri_cuda_narrow(impl->stream, &a->x, a->w.dtype, be->workspace);
-    st = product(impl, a, be->workspace, a->w.k);
+    x = be->workspace, ldx = a->w.k;
   }
+  bool plain =
+      !a->bias && a->act == TRI_ACT_NONE; /* then the older interface has the same kernels, and more for few rows */
+  bool done = !plain && tri_cuda_matmul(impl, a, x, ldx);
+  if (done && tri_cuda_matmul_finishes(a)) return;
+  if (!done && product(impl, a, x, ldx) != CUBLAS_STATUS_SUCCESS) tri_cuda_note(be, cudaErrorUnknown);
   tri_cuda_epilogue(impl->stream, a);
-  if (st != CUBLAS_STATUS_SUCCESS) tri_cuda_note(be, cudaErrorUnknown);
 }

@@ -13,43 +13,69 @@ __device__ static inline void finish(const tri_linear_args &a, int row, int col,
   store_at(a.out, row, (size_t)col, a.accumulate ? load_at(a.out, row, (size_t)col) + sum : sum);
 }
 
+/* A warp's sums, one for a lane. With CUT they are parts: those of all warps, in the first one. False: not for this
+ * warp. */
+template <int ROWS, int COLS, bool CUT>
+__device__ static inline bool spread(const float (&sum)[ROWS][COLS], float *all) {
+  __shared__ float room[SKINNY_WARPS][ROWS * COLS];
+  int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+  *all = 0;
+#pragma unroll
+  for (int i = 0; i < ROWS * COLS; i++)
+    if (lane == i) *all = sum[i / COLS][i % COLS];
+  if (!CUT) return true;
+  if (lane < ROWS * COLS) room[warp][lane] = *all;
+  __syncthreads();
+  *all = 0;
+  for (int w = 0; w < SKINNY_WARPS && lane < ROWS * COLS && !warp; w++) *all += room[w][lane];
+  return !warp;
+}
+
 /* CUT: the warps of a block share one set of columns and cut k among themselves; else each has columns of its own. */
 template <typename T, typename X, int ROWS, int COLS, bool CUT>
 __global__ static void skinny_kernel(tri_linear_args a, int first) {
-  __shared__ float room[SKINNY_WARPS][ROWS * COLS];
   int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
   int col = (CUT ? blockIdx.x : blockIdx.x * SKINNY_WARPS + warp) * COLS;
-  float sum[ROWS][COLS], all = 0;
+  float sum[ROWS][COLS], all;
   let_next_begin();
   if (col >= a.w.n) return;
-  skinny_sums<T, X, ROWS, COLS>(a, first, col, CUT ? warp : 0, CUT ? SKINNY_WARPS : 1, sum);
-#pragma unroll
-  for (int i = 0; i < ROWS * COLS; i++)
-    if (lane == i) all = sum[i / COLS][i % COLS];
-  if (CUT) {
-    if (lane < ROWS * COLS) room[warp][lane] = all;
-    __syncthreads();
-    if (warp) return;
-    all = 0;
-    for (int w = 0; w < SKINNY_WARPS && lane < ROWS * COLS; w++) all += room[w][lane];
-  }
-  if (lane < ROWS * COLS) finish(a, first + lane / COLS, col + lane % COLS, all);
+  skinny_sums<T, X, ROWS, COLS>(a, first, col, 0, CUT ? warp : 0, CUT ? SKINNY_WARPS : 1, sum);
+  if (spread<ROWS, COLS, CUT>(sum, &all) && lane < ROWS * COLS) finish(a, first + lane / COLS, col + lane % COLS, all);
 }
+
+/* Half of a warp's columns are gates and half their ups. */
+template <typename T, int ROWS, int COLS, bool CUT>
+__global__ static void skinny_gated_kernel(tri_linear_args a, tri_glu_args glu) {
+  enum { PAIRS = COLS / 2 };
+  int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, width = a.w.n / 2;
+  int col = (CUT ? blockIdx.x : blockIdx.x * SKINNY_WARPS + warp) * PAIRS;
+  float sum[ROWS][COLS], gate;
+  let_next_begin();
+  if (col >= width) return;
+  skinny_sums<T, T, ROWS, COLS>(a, 0, col, width - PAIRS, CUT ? warp : 0, CUT ? SKINNY_WARPS : 1, sum);
+  if (!spread<ROWS, COLS, CUT>(sum, &gate)) return;
+  float up = __shfl_down_sync(0xffffffffu, gate, PAIRS);
+  int c = col + lane % COLS;
+  if (lane >= ROWS * COLS || lane % COLS >= PAIRS) return;
+  if (a.bias) gate += a.bias[c], up += a.bias[width + c];
+  store_at(glu.out, lane / COLS, (size_t)c, glu_of(glu.act, glu.limit, gate, up));
+}
+
+enum { ENOUGH_WARPS = 4096, SKINNY_THREADS = SKINNY_WARPS * WARP }; /* that many fill a device */
 
 template <typename T, typename X, int ROWS>
 static void skinny_rows(cudaStream_t stream, const tri_linear_args &a, int first) {
-  enum { ENOUGH_WARPS = 4096, THREADS = SKINNY_WARPS * WARP }; /* that many fill a device */
   unsigned n = (unsigned)a.w.n;
   if (n % 4 == 0 && n / 4 >= ENOUGH_WARPS)
-    launch_overlapped(skinny_kernel<T, X, ROWS, 4, false>, dim3(blocks_for(n, 4 * SKINNY_WARPS)), THREADS, 0, stream, a,
-                      first);
+    launch_overlapped(skinny_kernel<T, X, ROWS, 4, false>, dim3(blocks_for(n, 4 * SKINNY_WARPS)), SKINNY_THREADS, 0,
+                      stream, a, first);
   else if (n % 2 == 0 && n / 2 >= ENOUGH_WARPS)
-    launch_overlapped(skinny_kernel<T, X, ROWS, 2, false>, dim3(blocks_for(n, 2 * SKINNY_WARPS)), THREADS, 0, stream, a,
-                      first);
+    launch_overlapped(skinny_kernel<T, X, ROWS, 2, false>, dim3(blocks_for(n, 2 * SKINNY_WARPS)), SKINNY_THREADS, 0,
+                      stream, a, first);
   else if (n % 2 == 0)
-    launch_overlapped(skinny_kernel<T, X, ROWS, 2, true>, dim3(n / 2), THREADS, 0, stream, a, first);
+    launch_overlapped(skinny_kernel<T, X, ROWS, 2, true>, dim3(n / 2), SKINNY_THREADS, 0, stream, a, first);
   else
-    launch_overlapped(skinny_kernel<T, X, ROWS, 1, true>, dim3(n), THREADS, 0, stream, a, first);
+    launch_overlapped(skinny_kernel<T, X, ROWS, 1, true>, dim3(n), SKINNY_THREADS, 0, stream, a, first);
 }
 
 /* Of 16-bit weights more than two rows would seldom come, since the library has them; four is enough to be compiled. */
@@ -81,6 +107,30 @@ static void skinny_as_stored(cudaStream_t stream, const tri_linear_args &a) {
 static bool is_aligned(const tri_linear_args &a) {
   return a.w.k % PIECE == 0 && a.x.ld % (a.x.dtype == TRI_F32 ? 4 : PIECE) == 0 && (uintptr_t)a.x.data % 16 == 0 &&
          (uintptr_t)a.w.data % 16 == 0;
+}
+
+template <typename T, int ROWS> static void skinny_gated(cudaStream_t stream, const tri_gated_linear_args &a) {
+  unsigned width = (unsigned)a.up.w.n / 2;
+  if (width % 2 == 0 && width / 2 >= ENOUGH_WARPS)
+    launch_overlapped(skinny_gated_kernel<T, ROWS, 4, false>, dim3(blocks_for(width, 2 * SKINNY_WARPS)), SKINNY_THREADS,
+                      0, stream, a.up, a.glu);
+  else
+    launch_overlapped(skinny_gated_kernel<T, ROWS, 2, true>, dim3(width), SKINNY_THREADS, 0, stream, a.up, a.glu);
+}
+
+bool tri_cuda_gated_fits(const tri_gated_linear_args *a) {
+  const tri_linear_args &up = a->up;
+  return (up.w.dtype == TRI_F16 || up.w.dtype == TRI_BF16) && up.x.dtype == up.w.dtype && up.x.rows <= 2 &&
+         is_aligned(up);
+}
+
+void tri_cuda_gated(cudaStream_t stream, const tri_gated_linear_args *a) {
+  bool one = a->up.x.rows == 1, bf16 = a->up.w.dtype == TRI_BF16;
+  if (!a->up.x.rows || !a->up.w.n) return;
+  if (bf16)
+    one ? skinny_gated<__nv_bfloat16, 1>(stream, *a) : skinny_gated<__nv_bfloat16, 2>(stream, *a);
+  else
+    one ? skinny_gated<__half, 1>(stream, *a) : skinny_gated<__half, 2>(stream, *a);
 }
 
 /* The same for what is not aligned. */

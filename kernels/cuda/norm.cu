@@ -63,9 +63,12 @@ __device__ static inline float4 bias_of(const tri_norm_args &a, int j) {
   return a.bias ? __ldg((const float4 *)(a.bias + j)) : make_float4(0, 0, 0, 0);
 }
 
-template <typename T> __device__ static inline void put(T *to, float4 v, float factor, float4 w, float4 b) {
-  store4(to, make_float4(v.x * factor * w.x + b.x, v.y * factor * w.y + b.y, v.z * factor * w.z + b.z,
-                         v.w * factor * w.w + b.w));
+template <typename T>
+__device__ static inline void put(const tri_norm_args &a, int t, int j, float4 v, float factor, float4 w, float4 b) {
+  float4 y = make_float4(v.x * factor * w.x + b.x, v.y * factor * w.y + b.y, v.z * factor * w.z + b.z,
+                         v.w * factor * w.w + b.w);
+  store4(row_of<T>(a.out, t) + j, y);
+  if (a.copy.data) store4_at(a.copy, t, j, y);
 }
 
 /* ---- a block has a row ---- */
@@ -105,11 +108,10 @@ __global__ __launch_bounds__(THREADS) static void norm_kernel(tri_norm_args a) {
   }
   float mean = a.kind == TRI_NORM_LAYER ? sum_over_block<THREADS>(sum_of(x), sums) / n : 0;
   float factor = factor_of(a, t, sum_over_block<THREADS>(squares_of(x, mean, first, THREADS, n), squares));
-  T *out = row_of<T>(a.out, t);
 #pragma unroll
   for (int i = 0; i < FOURS; i++) {
     int j = 4 * (first + i * THREADS);
-    if (j < n) put(out + j, x.v[i], factor, EARLY ? gains[i] : gains_of(a, j), EARLY ? bias[i] : bias_of(a, j));
+    if (j < n) put<T>(a, t, j, x.v[i], factor, EARLY ? gains[i] : gains_of(a, j), EARLY ? bias[i] : bias_of(a, j));
   }
 }
 
@@ -157,7 +159,7 @@ __global__ __launch_bounds__(ROWS_THREADS, 5) static void norm_rows_kernel(tri_n
     float4 gains = gains_of(a, j), bias = bias_of(a, j);
 #pragma unroll
     for (int r = 0; r < ROWS; r++)
-      if (row0 + r < a.x.rows) put(row_of<T>(a.out, row0 + r) + j, x[r].v[i], square[r], gains, bias);
+      if (row0 + r < a.x.rows) put<T>(a, row0 + r, j, x[r].v[i], square[r], gains, bias);
   }
 }
 
@@ -179,9 +181,12 @@ __global__ static void any_norm_kernel(tri_norm_args a) {
   for (int j = threadIdx.x; j < n; j += ANY_THREADS) square += (x[j] - mean) * (x[j] - mean);
   square = block_sum(square, room);
   float factor = 1 / sqrtf((a.square_sums ? a.square_sums[t] / a.whole_cols : square / n) + a.eps);
-  for (int j = threadIdx.x; j < n; j += ANY_THREADS)
-    store_at(a.out, t, (size_t)j,
-             (x[j] - mean) * factor * (a.weight ? a.weight[j] + a.weight_offset : 1) + (a.bias ? a.bias[j] : 0));
+  for (int j = threadIdx.x; j < n; j += ANY_THREADS) {
+    float gain = a.weight ? a.weight[j] + a.weight_offset : 1, y = (x[j] - mean) * factor * gain;
+    if (a.bias) y += a.bias[j];
+    store_at(a.out, t, (size_t)j, y);
+    if (a.copy.data) store_at(a.copy, t, (size_t)j, y);
+  }
 }
 
 /* ---- which one ---- */
@@ -224,7 +229,7 @@ static bool is_aligned(const float *p) { return (uintptr_t)p % 16 == 0; }
 void tri_cuda_norm(cudaStream_t stream, const tri_norm_args *a, void *workspace) {
   (void)workspace;
   bool fours = a->out.data && in_fours(a->x) && in_fours(a->out) && (!a->delta.data || in_fours(a->delta)) &&
-               is_aligned(a->weight) && is_aligned(a->bias),
+               (!a->copy.data || in_fours(a->copy)) && is_aligned(a->weight) && is_aligned(a->bias),
        done = false;
   if (!a->x.rows || !a->x.cols) return;
   if (fours)

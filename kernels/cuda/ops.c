@@ -49,7 +49,7 @@ static void linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_li
 /* One kernel where that streams the weights, else the product and what follows it. */
 static tri_status gated_linear_plan(tri_backend *be, const tri_gated_linear_args *a, tri_op_plan *plan) {
   tri_status st = tri_ref_gated_linear_plan(be, a, plan);
-  plan->variant = st == TRI_OK && tri_cuda_streamed_gated_fits(a);
+  plan->variant = st == TRI_OK && tri_cuda_gated_fits(a);
   return st;
 }
 static void gated_linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_gated_linear_args *a,
@@ -58,7 +58,8 @@ static void gated_linear_launch(tri_backend *be, const tri_op_plan *plan, const 
     tri_ref_gated_linear_launch(be, plan, a, stream);
     return;
   }
-  tri_cuda_note(be, tri_cuda_streamed_gated(tri_cuda_of(be)->stream, a));
+  tri_cuda_gated(tri_cuda_of(be)->stream, a);
+  tri_cuda_note(be, cudaGetLastError());
 }
 
 /* The kernels of an attention's plan; none of these: the one for any shape. */

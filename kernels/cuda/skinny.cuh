@@ -80,20 +80,23 @@ __device__ static inline void add_pieces(const tri_linear_args &a, int first, in
 }
 
 /* Sums of ROWS rows of x from `first` on with COLS columns, over every step-th of the warps' pieces from `from` on;
- * every lane gets all of them. k is a multiple of PIECE. The first weights are on their way before the kernel in front
- * has made x. */
+ * every lane gets all of them. The columns are col and the next ones, the second half of them `far` further on. k is a
+ * multiple of PIECE. The first weights are on their way before the kernel in front has made x. */
 template <typename T, typename X, int ROWS, int COLS>
-__device__ static void skinny_sums(const tri_linear_args &a, int first, int col, int from, int step,
+__device__ static void skinny_sums(const tri_linear_args &a, int first, int col, int far, int from, int step,
                                    float (&sum)[ROWS][COLS]) {
   enum { AHEAD = 2 };
   int stride = step * WARP * PIECE, k = (from * WARP + threadIdx.x % WARP) * PIECE;
-  const T *w = (const T *)a.w.data + (size_t)col * (size_t)a.w.k;
+  const T *w[COLS];
+#pragma unroll
+  for (int c = 0; c < COLS; c++)
+    w[c] = (const T *)a.w.data + (size_t)(col + c + (2 * c >= COLS ? far : 0)) * (size_t)a.w.k;
   piece<T> raw[AHEAD][COLS];
 #pragma unroll
   for (int u = 0; u < AHEAD; u++)
 #pragma unroll
     for (int c = 0; c < COLS; c++)
-      if (k + u * stride < a.w.k) raw[u][c].load(w + (size_t)c * (size_t)a.w.k + (size_t)(k + u * stride));
+      if (k + u * stride < a.w.k) raw[u][c].load(w[c] + (k + u * stride));
 #pragma unroll
   for (int r = 0; r < ROWS; r++)
 #pragma unroll
@@ -108,7 +111,7 @@ __device__ static void skinny_sums(const tri_linear_args &a, int first, int col,
       for (int c = 0; c < COLS; c++) here[c] = raw[u][c];
 #pragma unroll
       for (int c = 0; c < COLS; c++)
-        if (next < a.w.k) raw[u][c].load(w + (size_t)c * (size_t)a.w.k + (size_t)next);
+        if (next < a.w.k) raw[u][c].load(w[c] + next);
       if (now < a.w.k) add_pieces<T, X, ROWS, COLS>(a, first, now, here, sum);
     }
 #pragma unroll

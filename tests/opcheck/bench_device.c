@@ -188,7 +188,7 @@ static tri_mat matrix(float *data, int rows, int cols) { return (tri_mat){data, 
 
 /* ---- products ---- */
 
-static void bench_linear(bench *b, tri_dtype t, int m, int n, int k) {
+static void bench_linear(bench *b, tri_dtype t, bool biased, int m, int n, int k) {
   static tri_linear_args a[MAX_COPIES];
   char name[80];
   size_t count = (size_t)n * (size_t)k, in = (size_t)m * (size_t)k, out = (size_t)m * (size_t)n;
@@ -197,12 +197,13 @@ static void bench_linear(bench *b, tri_dtype t, int m, int n, int k) {
   char *w = elements(b, t, count * (size_t)copies);
   float *x = elements(b, TRI_F32, in * (size_t)copies), *y = room(b, out * (size_t)copies * sizeof *y);
   const float *scale = t == TRI_I8 ? elements(b, TRI_F32, (size_t)n) : NULL;
+  const float *bias = biased ? elements(b, TRI_F32, (size_t)n) : NULL;
   for (int i = 0; i < copies; i++) {
     size_t at = (size_t)i;
-    a[i] = (tri_linear_args){.x = matrix(x + at * in, m, k), .out = matrix(y + at * out, m, n)};
+    a[i] = (tri_linear_args){.x = matrix(x + at * in, m, k), .bias = bias, .out = matrix(y + at * out, m, n)};
     a[i].w = (tri_weight){w + at * count * tri_dtype_size(t), scale, t, n, k};
   }
-  NAME("linear %s m %d n %d k %d", tri_dtype_name(t), m, n, k);
+  NAME("linear %s%s m %d n %d k %d", tri_dtype_name(t), biased ? " bias" : "", m, n, k);
   report(b, name, WORK(linear, a, copies, .bytes = bytes, .products = (double)m * (double)count, .type = t));
   release(b);
 }
@@ -216,10 +217,12 @@ static void bench_linears(bench *b) {
   for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
       if (quick && (s > 1 || (rows[i] != 1 && rows[i] != 8 && rows[i] != 512))) continue;
-      if (rows[i] <= 512 || shapes[s][0] < 100000) bench_linear(b, TRI_BF16, rows[i], shapes[s][0], shapes[s][1]);
+      if (rows[i] <= 512 || shapes[s][0] < 100000)
+        bench_linear(b, TRI_BF16, false, rows[i], shapes[s][0], shapes[s][1]);
     }
   for (int t = 0; t < 3; t++)
-    for (int m = 1; m <= 512 && !quick; m *= 8) bench_linear(b, others[t], m, 14336, 4096);
+    for (int m = 1; m <= 512 && !quick; m *= 8) bench_linear(b, others[t], false, m, 14336, 4096);
+  for (int m = 8; m <= 2048; m *= 4) bench_linear(b, TRI_BF16, true, m, 6144, 4096);
 }
 
 /* The first product of an MLP with 16-bit activations, as a step has it. */

@@ -17,6 +17,16 @@ static int some_width(oc *c, int i) {
   return i % 3 == 0 ? oc_range(c, 1, 300) : widths[i % 13];
 }
 
+/* The same product with other biases, which may lie where no vector of them begins: what a backend remembers of a
+ * product is its shape. */
+static void other_biases(oc *c, tri_linear_args *a, tri_linear_args *b) {
+  size_t n = (size_t)a->w.n, at = oc_chance(c, 40);
+  const float *biases = oc_normals(c, n + 1, 1);
+  a->bias = biases + at;
+  b->bias = (const float *)oc_device(c, biases, (n + 1) * sizeof *biases) + at;
+  oc_status(c, tri_run_linear(c->ref, a, NULL), tri_run_linear(c->be, b, NULL));
+}
+
 void oc_case_linear(oc *c, int i) {
   tri_dtype t = oc_weight_type(c, i);
   int m = some_rows(c, i / 4), k = i == 9 ? 0 : some_width(c, i / 3 + 5), n = some_width(c, i / 2);
@@ -41,6 +51,9 @@ void oc_case_linear(oc *c, int i) {
   oc_status(c, tri_run_linear(c->ref, &a, NULL), tri_run_linear(c->be, &b, NULL));
   /* Rounded inputs: two ulps of the type, squared, would be 6e-5 and 1e-6. */
   double rounded = t == TRI_BF16 ? 1e-5 : t == TRI_F16 ? 1e-7 : LIMIT;
+  oc_compare(c, &a.out, &b.out, c->be->narrows_inputs ? rounded : LIMIT);
+  if (!a.bias) return;
+  other_biases(c, &a, &b);
   oc_compare(c, &a.out, &b.out, c->be->narrows_inputs ? rounded : LIMIT);
 }
 
@@ -111,12 +124,19 @@ void oc_case_norm(oc *c, int i) {
   b.delta.data = a.delta.data ? oc_device_matrix(c, &a.delta).data : NULL;
   b.out = in_place ? b.x : a.out;
   if (!in_place && !only_add) b.out = oc_device_narrow(c, &a.out, oc_narrow_type(c));
+  tri_mat copy = a.out; /* beside it: of the same shape, and unwritten */
+  size_t elements = (size_t)rows * (size_t)copy.ld;
+  copy.data = oc_host(c, (elements + 1) * sizeof *copy.data);
+  for (size_t k = 0; k < elements; k++) copy.data[k] = NAN;
+  if (b.out.data && c->be->narrow_activations && oc_chance(c, 40))
+    b.copy = oc_device_narrow(c, &copy, oc_narrow_type(c));
   b.weight = oc_device(c, a.weight, (size_t)n * sizeof(float));
   b.bias = oc_device(c, a.bias, (size_t)n * sizeof(float));
   b.square_sums = oc_device(c, a.square_sums, (size_t)rows * sizeof(float));
   oc_status(c, tri_run_norm(c->ref, &a, NULL), tri_run_norm(c->be, &b, NULL));
   oc_compare(c, &a.x, &b.x, LIMIT);
   if (a.out.data) oc_compare(c, &a.out, &b.out, oc_narrow_limit(b.out.dtype, LIMIT));
+  if (b.copy.data) oc_compare(c, &a.out, &b.copy, oc_narrow_limit(b.copy.dtype, LIMIT));
 }
 
 void oc_case_square_sums(oc *c, int i) {
