@@ -36,10 +36,9 @@ static inline void launch_overlapped(void (*kernel)(Args...), dim3 grid, unsigne
   cudaLaunchAttribute wishes[2] = {};
   wishes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   wishes[0].val.programmaticStreamSerializationAllowed = 1;
-  /* The same for all: a processor that would have to divide its memory in another way would first have to be empty. On
-   * sm_90 this is 164 KiB, two blocks of attention's, and leaves 92 KiB of first-level cache to products' inputs. */
+  /* The same for all: a processor that would have to divide its memory in another way would first have to be empty. */
   wishes[1].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
-  wishes[1].val.sharedMemCarveout = 71 /* percent */;
+  wishes[1].val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
   cudaLaunchConfig_t config = {};
   config.gridDim = grid, config.blockDim = dim3(threads), config.dynamicSmemBytes = shared, config.stream = stream;
   config.attrs = wishes, config.numAttrs = can_overlap() ? 2 : 0;
