@@ -33,15 +33,12 @@ static inline bool can_overlap(void) {
 template <typename... Args>
 static inline void launch_overlapped(void (*kernel)(Args...), dim3 grid, unsigned threads, size_t shared,
                                      cudaStream_t stream, Args... args) {
-  cudaLaunchAttribute wishes[2] = {};
-  wishes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  wishes[0].val.programmaticStreamSerializationAllowed = 1;
-  /* The same for all: a processor that would have to divide its memory in another way would first have to be empty. */
-  wishes[1].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
-  wishes[1].val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
+  cudaLaunchAttribute overlap = {};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config = {};
   config.gridDim = grid, config.blockDim = dim3(threads), config.dynamicSmemBytes = shared, config.stream = stream;
-  config.attrs = wishes, config.numAttrs = can_overlap() ? 2 : 0;
+  config.attrs = &overlap, config.numAttrs = can_overlap() ? 1 : 0;
   cudaLaunchKernelEx(&config, kernel, args...); /* its error is told by cudaGetLastError */
 }
 
