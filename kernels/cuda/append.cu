@@ -165,6 +165,38 @@ template <int PAIRS> __global__ __launch_bounds__(THREADS) static void append_ke
   }
 }
 
+/* Where nothing is normed or rotated: a block has a token, whose keys and values are only stored in another type. */
+template <typename T> __global__ __launch_bounds__(THREADS) static void store_kernel(tri_qkv_rope_append_args a) {
+  enum { PIECE = 8 };
+  let_next_begin();
+  int t = blockIdx.x, d = a.head_dim, elements = 2 * a.num_kv_heads * d;
+  int64_t slot = a.kv_slot[t];
+  wait_for_previous();
+  if (slot < 0) return; /* a padding row */
+  const float *row = row_at(a.qkv, t) + (size_t)a.num_heads * (size_t)d;
+  for (int e = threadIdx.x * PIECE; e < elements; e += THREADS * PIECE) {
+    int head = e / d;
+    bool value = head >= a.num_kv_heads;
+    T *to = (T *)(value ? a.kv.v : a.kv.k) + place_in(a.kv, slot, value ? head - a.num_kv_heads : head) + e % d;
+    float4 low = load4(row + e), high = load4(row + e + 4);
+    store4(to, low), store4(to + 4, high);
+  }
+}
+
+static bool only_stores(const tri_qkv_rope_append_args &a) {
+  return !a.rotary_dim && !a.q_norm && !a.k_norm && a.head_dim % 8 == 0 && a.qkv.ld % 4 == 0 &&
+         ((uintptr_t)a.qkv.data | (uintptr_t)a.kv.k | (uintptr_t)a.kv.v) % 16 == 0;
+}
+
+static void store(cudaStream_t stream, const tri_qkv_rope_append_args &a) {
+  dim3 grid(a.qkv.rows);
+  switch (a.kv.dtype) {
+  case TRI_F16: launch_overlapped(store_kernel<__half>, grid, THREADS, 0, stream, a); break;
+  case TRI_BF16: launch_overlapped(store_kernel<__nv_bfloat16>, grid, THREADS, 0, stream, a); break;
+  default: launch_overlapped(store_kernel<float>, grid, THREADS, 0, stream, a); break;
+  }
+}
+
 /* Heads of any size, in place first. */
 __global__ static void any_append_kernel(tri_qkv_rope_append_args a) {
   int t = blockIdx.x, d = a.head_dim, lane = threadIdx.x % WARP;
@@ -183,7 +215,9 @@ void tri_cuda_qkv_rope_append(cudaStream_t stream, const tri_qkv_rope_append_arg
   (void)workspace;
   dim3 grid(a->qkv.rows, blocks_for((size_t)(a->num_heads + 2 * a->num_kv_heads), THREADS / WARP));
   if (!a->qkv.rows) return;
-  if (a->head_dim <= 64)
+  if (only_stores(*a))
+    store(stream, *a);
+  else if (a->head_dim <= 64)
     launch_overlapped(append_kernel<1>, grid, THREADS, 0, stream, *a);
   else if (a->head_dim <= 128)
     launch_overlapped(append_kernel<2>, grid, THREADS, 0, stream, *a);

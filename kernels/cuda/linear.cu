@@ -268,8 +268,31 @@ __global__ static void epilogue_kernel(tri_linear_args a) {
   }
 }
 
+template <typename T> __global__ __launch_bounds__(TILE_THREADS) static void epilogue_by_four(tri_linear_args a) {
+  let_next_begin();
+  int j = 4 * (int)(blockIdx.y * TILE_THREADS + threadIdx.x);
+  if (j >= a.out.cols) return;
+  float4 b = a.bias ? __ldg((const float4 *)(a.bias + j)) : make_float4(0, 0, 0, 0);
+  wait_for_previous();
+  T *at = row_of<T>(a.out, blockIdx.x) + j;
+  float4 x = load4(at);
+  x.x += b.x, x.y += b.y, x.z += b.z, x.w += b.w;
+  if (a.act != TRI_ACT_NONE)
+    x = make_float4(act_of(a.act, x.x), act_of(a.act, x.y), act_of(a.act, x.z), act_of(a.act, x.w));
+  store4(at, x);
+}
+
 void tri_cuda_epilogue(cudaStream_t stream, const tri_linear_args *a) {
-  if (a->bias || a->act != TRI_ACT_NONE) epilogue_kernel<<<a->out.rows, TILE_THREADS, 0, stream>>>(*a);
+  dim3 grid((unsigned)a->out.rows, blocks_for((size_t)a->out.cols, 4 * TILE_THREADS));
+  if (!a->bias && a->act == TRI_ACT_NONE) return;
+  if (!in_fours(a->out) || (uintptr_t)a->bias % 16)
+    epilogue_kernel<<<a->out.rows, TILE_THREADS, 0, stream>>>(*a);
+  else if (a->out.dtype == TRI_BF16)
+    launch_overlapped(epilogue_by_four<__nv_bfloat16>, grid, TILE_THREADS, 0, stream, *a);
+  else if (a->out.dtype == TRI_F16)
+    launch_overlapped(epilogue_by_four<__half>, grid, TILE_THREADS, 0, stream, *a);
+  else
+    launch_overlapped(epilogue_by_four<float>, grid, TILE_THREADS, 0, stream, *a);
 }
 
 /* A warp for each output of each head. */
