@@ -213,8 +213,7 @@ void oc_case_qkv_rope_append(oc *c, int i) {
   q.data = want, q.cols = hq * d;
   got.data = oc_device(c, have, (size_t)tokens * (size_t)q.ld * 4);
   oc_compare(c, &q, &got, 1e-12);
-  /* A value that lies between two of a narrow type may go either way: one unit in the last place, rarely. */
-  double limit = t == TRI_F32 ? 1e-12 : t == TRI_F16 ? 1e-9 : 1e-7;
+  double limit = oc_either_way_limit(t, (size_t)(tokens * hkv * d), 1e-12);
   size_t n = bytes / tri_dtype_size(t);
   oc_compare_elements(c, t, a.kv.k, b.kv.k, n, limit);
   oc_compare_elements(c, t, a.kv.v, b.kv.v, n, limit);

@@ -57,6 +57,7 @@ tri_mat oc_device_narrow(oc *c, tri_mat *m, tri_dtype t);
 tri_dtype oc_narrow_type(oc *c);
 /* What rounding an output costs: at least `limit`. */
 double oc_narrow_limit(tri_dtype t, double limit);
+double oc_either_way_limit(tri_dtype t, size_t n, double limit);
 tri_dtype oc_weight_type(oc *c, int i);
 tri_dtype oc_kv_type(int i);
 

@@ -133,10 +133,18 @@ tri_dtype oc_narrow_type(oc *c) {
   return oc_chance(c, 50) ? TRI_F16 : TRI_BF16;
 }
 
-/* Half a unit in the last place of each element at most. */
-double oc_narrow_limit(tri_dtype t, double limit) {
-  double rounding = t == TRI_BF16 ? 5e-6 : t == TRI_F16 ? 8e-8 : 0;
-  return limit > rounding ? limit : rounding;
+/* Half a unit in the last place, of a number that is just above a power of two. */
+static double half_unit(tri_dtype t) { return t == TRI_BF16 ? 0x1p-8 : t == TRI_F16 ? 0x1p-11 : 0; }
+
+/* Half a unit in the last place of each element at most, beside what else there is: of many elements it would be a
+ * third of that, of few it may be all. */
+double oc_narrow_limit(tri_dtype t, double limit) { return limit + half_unit(t) * half_unit(t); }
+
+/* A value that lies between two of a narrow type may go either way, rarely: a whole unit of two of n elements, and of
+ * one in some hundred. */
+double oc_either_way_limit(tri_dtype t, size_t n, double limit) {
+  double unit = 2 * half_unit(t);
+  return limit + unit * unit * (n ? 2.0 / (double)n : 0) + unit * unit / 500;
 }
 
 tri_dtype oc_weight_type(oc *c, int i) {
