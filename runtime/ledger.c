@@ -88,8 +88,10 @@ tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const 
   else if (config->kv_bytes)
     l.num_pages = config->kv_bytes / page;
   else {
+    /* A device is there for nothing else; a host has other work, and a page cache to keep. */
+    int64_t most = room <= 0 ? 0 : config->device ? room / 10 * 9 : room / 4;
     l.num_pages = full;
-    if (config->memory && l.num_pages * page > room / 4) l.num_pages = room > 0 ? room / 4 / page : 0;
+    if (config->memory && l.num_pages * page > most) l.num_pages = most / page;
   }
   if (l.num_pages > INT32_MAX / limits->block_size) l.num_pages = INT32_MAX / limits->block_size;
   l.kv = (size_t)(l.num_pages * page);

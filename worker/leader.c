@@ -231,7 +231,8 @@ static tri_status serve(struct leader *ld) {
       wait = tri_wait_begin(w->engine->num_steps ? &w->engine->wait_policy : policy, TRI_NEVER);
       continue;
     }
-    if (tri_sched_has_work(ld->sched)) {
+    /* The last step may be one that was begun for sequences which have ended since. */
+    if (tri_sched_has_work(ld->sched) || w->engine->num_steps) {
       if ((st = tri_wait_pause(&wait)) != TRI_OK) return st;
       continue;
     }

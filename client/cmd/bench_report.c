@@ -71,8 +71,8 @@ typedef struct totals {
   double seconds;
 } totals;
 
-/* Tokens a second, in and out, if this load's matrix products ran at the BLAS's best rate and nothing else took time. A
- * request's last token is drawn and not computed with. 0: not known. */
+/* Tokens a second, in and out, if this load's matrix products ran at the workers' best rate and nothing else took time.
+ * A request's last token is drawn and not computed with. 0: not known. */
 static double floor_throughput(const bench_run *b, const totals *t) {
   const bench_floors *f = &b->floors;
   double head = f->output_token_flops - f->prompt_token_flops;
@@ -88,8 +88,9 @@ static double floor_tpot_ms(const bench_floors *f) {
 static void print_floors(const bench_run *b, const summary *s, const totals *t) {
   double all = (double)(t->input + t->output) / t->seconds, most = floor_throughput(b, t);
   if (most > 0)
-    printf("Floor             %10.2f /s of all tokens, at %.1f GFLOP/s, the BLAS's best rate here; ratio %.2f\n", most,
-           b->floors.flops_per_s * 1e-9, all / most);
+    printf("Floor             %10.2f /s of all tokens, at %.1f GFLOP/s, the best rate of the workers' matrix products; "
+           "ratio %.2f\n",
+           most, b->floors.flops_per_s * 1e-9, all / most);
   double least = floor_tpot_ms(&b->floors);
   if (least > 0 && b->most_in_flight == 1 && s[TPOT].median > 0)
     printf("Floor             %10.3f ms per output token, the weights read at %.1f GB/s; ratio %.2f\n", least,

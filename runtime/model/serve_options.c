@@ -48,7 +48,9 @@ const tri_option tri_serve_option_table[] = {
     {TRI_OPT(S, block_size), .name = "block-size", .min = 1, .max = 256, .fallback = "16", .metavar = "N",
      .group = "Scheduling", .help = "tokens of a KV page"},
     {TRI_OPT(S, kv_cache_memory), .name = "kv-cache-memory-bytes", .fallback = "0", .metavar = "BYTES",
-     .group = "Scheduling", .help = "KV cache of each rank; 0: full slots, at most a fourth of free memory"},
+     .group = "Scheduling",
+     .help =
+         "KV cache of each rank; 0: full slots, at most a fourth of what is free, of a device's memory nine tenths"},
     {TRI_OPT(S, num_kv_blocks), .name = "num-kv-blocks-override", .min = 0, .max = 1 << 30, .fallback = "0",
      .metavar = "N", .group = "Scheduling", .help = "exactly so many KV pages; 0: by memory"},
     {TRI_OPT(S, scheduling_policy), .name = "scheduling-policy", .choices = policies, .fallback = "fcfs",

@@ -159,17 +159,23 @@ static tri_status plan_ranks(struct plan *p, tri_error *err) {
   return worst;
 }
 
-/* What a rank may use: of a device its own memory, if this host has one. */
-static tri_status find_memory(const struct plan_options *o, int64_t *out, tri_error *err) {
+/* Whether ranks have devices, and what each may use: of a device its own memory, if this host has one. As with `up`,
+ * `auto` takes a device where there is one; whether there is one for each rank is not looked at. */
+static tri_status find_memory(const struct plan_options *o, int64_t *out, bool *device, tri_error *err) {
   const tri_serve_options *v = &o->serve;
   tri_backend *be = NULL;
   tri_error why = {0};
+  bool insists = !strcmp(v->backend, "cuda"), may = insists || !strcmp(v->backend, "auto");
   *out = o->memory ? (int64_t)o->memory : tri_host_memory_available() / (v->tp * v->pp * v->dp);
-  if (o->memory || strcmp(v->backend, "cuda")) return TRI_OK;
-  if (tri_backend_create(&(tri_backend_config){.name = v->backend}, &be, &why) != TRI_OK)
+  *device = insists;
+  if (!may || (insists && o->memory)) return TRI_OK;
+  tri_status st =
+      tri_backend_create(&(tri_backend_config){.name = v->backend, .deterministic = v->deterministic}, &be, &why);
+  if (st != TRI_OK)
     return tri_fail(err, TRI_UNSUPPORTED, "memory-per-rank",
                     "--memory-per-rank must say what the device has, which cannot be asked here: %s", why.message);
-  *out = be->ops.mem_available(be);
+  *device = be->ops.mem_available != NULL;
+  if (*device && !o->memory) *out = be->ops.mem_available(be);
   tri_backend_destroy(be);
   return TRI_OK;
 }
@@ -184,7 +190,8 @@ static tri_status plan(const struct plan_options *o, const tri_model_config *c, 
                               .max_model_len = v->max_model_len};
   int64_t memory = 0;
   tri_status st = tri_limits_make(c, &config, &p.limits, err);
-  if (st == TRI_OK) st = find_memory(o, &memory, err);
+  bool device = false;
+  if (st == TRI_OK) st = find_memory(o, &memory, &device, err);
   if (st != TRI_OK) return st;
   p.ledger = (tri_ledger_config){.dtype = v->dtype == TRI_SERVE_AUTO ? TRI_DTYPE_COUNT : (tri_dtype)v->dtype,
                                  .kv_dtype = v->kv_cache_dtype == TRI_SERVE_AUTO ? TRI_DTYPE_COUNT
@@ -193,8 +200,8 @@ static tri_status plan(const struct plan_options *o, const tri_model_config *c, 
                                  .memory = memory,
                                  .kv_bytes = (int64_t)v->kv_cache_memory,
                                  .num_kv_pages = v->num_kv_blocks,
-                                 .device = !strcmp(v->backend, "cuda")};
-  p.ledger.kv_dtype = tri_kv_dtype(c, p.ledger.kv_dtype, p.ledger.dtype, !strcmp(v->backend, "cuda"));
+                                 .device = device};
+  p.ledger.kv_dtype = tri_kv_dtype(c, p.ledger.kv_dtype, p.ledger.dtype, device);
   return plan_ranks(&p, err);
 }
 
