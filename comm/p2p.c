@@ -155,11 +155,13 @@ static void release(tri_comm *c) {
 static void p2p_destroy(tri_comm *c) {
   tri_comm *rest = impl_of(c)->rest, *host = impl_of(c)->host;
   bool sound = tri_comm_query(c) == TRI_OK && tri_comm_query(host) == TRI_OK;
-  if (!sound) rest->ops->abort(rest); /* who is gone must not be waited for */
+  /* Who is gone must not be waited for: neither by our kernels, which look at the error, nor by the other one's. */
+  if (!sound) fail(c, TRI_ABORTED);
+  if (!sound) rest->ops->abort(rest), rest->ops->destroy(rest);
   close_peers(c);
   if (sound) host->ops->barrier(host);
   release(c);
-  rest->ops->destroy(rest);
+  if (sound) rest->ops->destroy(rest);
 }
 
 static const tri_comm_ops p2p_ops = {
@@ -361,6 +363,7 @@ tri_status tri_comm_device_create(tri_backend *be, tri_comm *host, bool sums, tr
     snprintf(nccl->about, sizeof nccl->about, "all-reduce by NCCL alone: %.200s", why.message);
     return TRI_OK;
   }
+  *out = NULL;
   nccl->ops->abort(nccl);
   nccl->ops->destroy(nccl);
   return tri_fail(err, st, why.field, "%s", why.message);

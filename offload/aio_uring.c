@@ -56,6 +56,14 @@ static void uring_destroy(tri_aio *a) {
   tri_free(u);
 }
 
+/* Linux 5.1 to 5.5 have rings, but not this way to read. */
+static bool knows_reads(struct io_uring *ring) {
+  struct io_uring_probe *p = io_uring_get_probe_ring(ring);
+  bool knows = p && io_uring_opcode_supported(p, IORING_OP_READ);
+  io_uring_free_probe(p);
+  return knows;
+}
+
 int tri_aio_uring_create(int depth, tri_aio **out) {
   static const tri_aio_ops ops = {uring_submit, uring_wait, uring_destroy};
   struct uring *u = tri_calloc(1, sizeof *u);
@@ -65,6 +73,10 @@ int tri_aio_uring_create(int depth, tri_aio **out) {
   if (e) {
     tri_free(u);
     return e;
+  }
+  if (!knows_reads(&u->ring)) {
+    uring_destroy(&u->base);
+    return -ENOSYS;
   }
   *out = &u->base;
   return 0;

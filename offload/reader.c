@@ -165,7 +165,8 @@ tri_status tri_reader_start(tri_reader *r, int file, uint64_t offset, size_t byt
   return submit(r, *slot, err);
 }
 
-/* The file system has no direct reads after all, or none like these. The descriptor stays: others may be under way. */
+/* The file system has no direct reads after all, or none like these, or none into this memory. The descriptor stays:
+ * others may be under way. */
 static void leave_direct(tri_reader *r, struct slot *s) {
   struct file *f = &r->files[s->file];
   s->direct = false;
@@ -185,7 +186,7 @@ static tri_status absorb(tri_reader *r, int slot, int64_t result, tri_error *err
   } else if (result == -EINTR || result == -EAGAIN) {
     if (++s->retries > RETRIES) return fail(r, s, strerror((int)-result), err);
     sched_yield();
-  } else if (s->direct && (result == -EINVAL || result == -EOPNOTSUPP)) {
+  } else if (s->direct && (result == -EINVAL || result == -EOPNOTSUPP || result == -EFAULT)) {
     leave_direct(r, s);
   } else {
     return fail(r, s, strerror((int)-result), err);

@@ -22,9 +22,9 @@ static inline int tri_limits_logits(const tri_limits *l) {
 }
 
 typedef struct tri_slot {
-  int length;            /* tokens whose K and V are in the cache */
-  int num_prompt;        /* of history, for the penalties */
-  int num_history;       /* ids known: length, plus the drawn token not fed yet */
+  int length;      /* tokens whose K and V are in the cache */
+  int num_prompt;  /* of history, for the penalties */
+  int num_history; /* ids known: length, plus the drawn token not fed yet; on ranks that do not sample it may be less */
   uint32_t *history;     /* [max_model_len + 1] */
   uint64_t life;         /* how many sequences the slot has had */
   int drawn;             /* the slot's draw that has not come back, by its number in its step; -1: none */

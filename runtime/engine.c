@@ -219,7 +219,7 @@ cleanup:
 
 static void free_steps(tri_engine *e) {
   tri_backend *be = e->backend;
-  if (e->num_steps) be->ops.stream_sync(be, NULL);
+  be->ops.stream_sync(be, NULL); /* downloads may be under way even behind a step that failed to begin */
   for (int i = 0; i < TRI_ENGINE_DEPTH; i++) {
     tri_free(e->steps[i].draws);
     be->ops.host_free(be, e->steps[i].samples, (size_t)e->limits.max_num_seqs * sizeof *e->steps[i].samples);
@@ -227,8 +227,20 @@ static void free_steps(tri_engine *e) {
   if (e->drawn) be->ops.mem_free(be, TRI_MEM_ACTIVATIONS, e->drawn, (size_t)e->limits.max_num_seqs * sizeof *e->drawn);
 }
 
+static bool is_sound(const tri_engine *e) {
+  return (!e->device_tensor || tri_comm_query(e->device_tensor) == TRI_OK) &&
+         (!e->device_world || tri_comm_query(e->device_world) == TRI_OK);
+}
+
+static void disconnect(tri_engine *e) {
+  if (e->device_tensor) e->device_tensor->ops->destroy(e->device_tensor);
+  if (e->device_world) e->device_world->ops->destroy(e->device_world);
+  e->device_tensor = e->device_world = NULL;
+}
+
 void tri_engine_destroy(tri_engine *e) {
   if (!e) return;
+  if (!is_sound(e)) disconnect(e); /* first: kernels that wait for a lost peer would be waited for */
   free_steps(e);
   tri_source_destroy(e->source);
   tri_forward_destroy(e->forward);
@@ -236,8 +248,7 @@ void tri_engine_destroy(tri_engine *e) {
   tri_slots_destroy(e->slots);
   tri_kv_cache_destroy(e->kv);
   tri_weights_destroy(e->weights);
-  if (e->device_tensor) e->device_tensor->ops->destroy(e->device_tensor);
-  if (e->device_world) e->device_world->ops->destroy(e->device_world);
+  disconnect(e);
   tri_free(e->result.tokens), tri_free(e->sample_params), tri_free(e->row_params), tri_free(e->history),
       tri_free(e->num_prompt);
   tri_free(e->num_history), tri_free(e->counters), tri_free(e->answer);

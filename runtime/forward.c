@@ -395,10 +395,19 @@ static bool is_padded(const tri_forward *f, const tri_batch *b) {
          !tri_observer_of(f) && !f->cfg.model->encoder && !f->cfg.model->seq2seq.on;
 }
 
+/* The ranks of a tensor group have equal parts, and so make the same plans of a step: collectives must be recorded by
+ * all of them or by none. */
+static bool has_equal_shards(const tri_forward *f) {
+  const tri_model_config *c = f->cfg.model;
+  int64_t tp = f->cfg.group->p.tp, kv = c->num_kv_heads;
+  return tp == 1 || (c->num_heads % tp == 0 && (kv % tp == 0 || tp % kv == 0) && c->intermediate_size % tp == 0);
+}
+
 /* A step can be recorded where nobody looks into it. Whether it is worth it the backend sees by its key. */
 static bool is_recordable(const tri_forward *f) {
   const tri_model_config *c = f->cfg.model;
-  return f->cfg.backend->ops.graph_begin && !tri_observer_of(f) && !c->seq2seq.on && !c->feeds_decoder;
+  return has_equal_shards(f) && f->cfg.backend->ops.graph_begin && !tri_observer_of(f) && !c->seq2seq.on &&
+         !c->feeds_decoder;
 }
 
 /* Of everything that the ops' arguments are made from, but for the addresses, which stay, and for the lengths of
@@ -414,6 +423,7 @@ static tri_status run_recorded(tri_forward *f, const tri_batch *b, int lane, tri
   tri_graph_mode mode = be->ops.graph_begin(be, key_of(f, b, lane));
   if (mode == TRI_GRAPH_REPLAY) return TRI_OK;
   tri_status st = run_stage(f, b, lane, x), ended = mode == TRI_GRAPH_RECORD ? be->ops.graph_end(be) : TRI_OK;
+  if (st == TRI_OK && ended == TRI_AGAIN) return run_stage(f, b, lane, x);
   return st != TRI_OK ? st : ended;
 }
 

@@ -69,7 +69,9 @@ tri_status tri_load_pipe_room(tri_load_pipe *p, void **room) {
 
 /* ---- reads ---- */
 
+/* slot -1: no read in particular. */
 static tri_status cannot_read(tri_load_pipe *p, int slot, tri_status st, const tri_error *why) {
+  if (slot < 0) return tri_fail(p->err, st, "model", "cannot read the checkpoint: %.250s", why->message);
   const char *name = p->pieces[slot].tensor->name;
   return tri_fail(p->err, st, name, "cannot read tensor %.80s: %.250s", name, why->message);
 }
@@ -77,7 +79,7 @@ static tri_status cannot_read(tri_load_pipe *p, int slot, tri_status st, const t
 /* One read or one copy less under way. TRI_AGAIN: there was none. */
 static tri_status advance(tri_load_pipe *p) {
   tri_error why = {0};
-  int slot = 0;
+  int slot = -1;
   void *data;
   tri_status st = tri_reader_next(p->reader, &slot, &data, &why);
   if (st == TRI_AGAIN) return p->num_copies ? retire(p) : TRI_AGAIN;

@@ -1,10 +1,9 @@
 /* The way from a checkpoint's files to the backend's memory: reads under way, then what the loader makes of each, then
  * copies under way, all at once. Host memory is a ring of buffers of fixed size, pinned where the backend is a device.
  *
- *   tri_load_pipe_read(pipe, &piece, ...)  for every byte range that is needed; returns before it is there
- *   piece.finish(pipe, &piece, data)       called for each, in the order in which the disk gives them, from inside
- * these functions: sends them on with tri_load_pipe_send* tri_load_pipe_drain(pipe)              returns when
- * everything has arrived */
+ * tri_load_pipe_read is called for every byte range that is needed, and returns before it is there. piece.finish is
+ * called for each, in the order in which the disk gives them, from inside these functions, and sends them on with
+ * tri_load_pipe_send*. tri_load_pipe_drain returns when everything has arrived. */
 #ifndef TRI_RUNTIME_LOAD_PIPE_H
 #define TRI_RUNTIME_LOAD_PIPE_H
 

@@ -52,7 +52,8 @@ static inline bool tri_job_under_way(const tri_sched *s, const tri_job *j) {
  * composed. */
 static inline bool tri_seq_is_idle(const tri_sched *s, const tri_sequence *q) {
   if (q->job->search) return !tri_job_under_way(s, q->job);
-  return s->cfg.depth > 1 ? q->last_step != s->step : !tri_seq_in_flight(s, q);
+  bool ends = q->num_tokens + q->num_pending - q->job->num_prompt >= q->job->max_tokens; /* with what is pending */
+  return s->cfg.depth > 1 && !ends ? q->last_step != s->step : !tri_seq_in_flight(s, q);
 }
 
 /* Tokens known and pending. */
@@ -73,7 +74,7 @@ void tri_sched_leave_lane(tri_sched *s, tri_sequence *q); /* drops its pages */
 /* Back to the queue; its tokens, the generated ones too, are the prompt of its second computation. A search goes with
  * all of its beams. */
 void tri_sched_preempt(tri_sched *s, tri_sequence *q);
-/* The last in order of the running sequences that are not under way and come after q; NULL when there is none. The
+/* The last in order of the running sequences that are idle (above) and come after q; NULL when there is none. The
  * beams of a search spare one another. */
 tri_sequence *tri_sched_last_idle(const tri_sched *s, const tri_sequence *q);
 bool tri_sched_preempt_one(tri_sched *s, const tri_sequence *for_whom);

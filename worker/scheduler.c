@@ -195,7 +195,7 @@ static bool finds_pages(const tri_sched *s, const tri_sequence *q, int more) {
 }
 
 /* By priority, the first in the queue takes the places of running sequences that matter less, where that is enough to
- * let it in. Sequences under way are left alone: their lane's next step sees to them. */
+ * let it in. */
 static void make_way(tri_sched *s) {
   const tri_sequence *q = s->waiting.head;
   if (!q || !s->cfg.by_priority) return;

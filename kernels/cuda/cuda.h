@@ -47,7 +47,7 @@ typedef struct tri_cuda_impl {
   void *blas, *blas_room;
   struct tri_cuda_products *products;
   unsigned *counters; /* [TRI_CUDA_MEETINGS] on the device, zero between two kernels */
-  cudaError_t error;  /* the first one that a launch or a copy met; told by the next stream_sync */
+  cudaError_t error;  /* the first one that a launch or a copy met; told by whatever next waits */
   char isa[32];
   cudaEvent_t events[TRI_EVENTS];
   tri_cuda_bound bound[TRI_BOUND_BATCHES];
@@ -98,7 +98,10 @@ void tri_cuda_floor_read(cudaStream_t stream, const void *p, size_t bytes, int w
 enum { TRI_CUDA_MEETINGS = 1 << 14 };
 bool tri_cuda_decode_fits(const tri_attention_args *a);
 int tri_cuda_decode_splits(const tri_attention_args *a);
-size_t tri_cuda_decode_workspace(const tri_attention_args *a, int splits);
+/* Partial results: decode.cu has a row for each token, single.cu for each sequence. The ledger counts on there being no
+ * more rows of them, times splits, than this. */
+enum { TRI_CUDA_SPLIT_ROWS = 2048 };
+size_t tri_cuda_split_workspace(const tri_attention_args *a, int rows, int splits);
 /* single: leaves out the sequences of more than one token, which go to prompt.cu. */
 void tri_cuda_decode(cudaStream_t stream, const tri_attention_args *a, float *partial, unsigned *counters, int splits,
                      bool single);

@@ -31,9 +31,9 @@ int tri_cuda_decode_splits(const tri_attention_args *a) {
   return splits;
 }
 
-size_t tri_cuda_decode_workspace(const tri_attention_args *a, int splits) {
+size_t tri_cuda_split_workspace(const tri_attention_args *a, int rows, int splits) {
   size_t pitch = (size_t)a->kv.head_dim + SPLIT_EXTRA;
-  return splits == 1 ? 0 : (size_t)a->q.rows * (size_t)a->num_heads * (size_t)splits * pitch * sizeof(float);
+  return splits == 1 ? 0 : (size_t)rows * (size_t)a->num_heads * (size_t)splits * pitch * sizeof(float);
 }
 
 /* Running results of some query heads: of a set of lanes, or of more. */
@@ -147,7 +147,7 @@ __global__ __launch_bounds__(THREADS, 4) static void decode_kernel(tri_attention
   __syncthreads();
   put_heads<GROUP>(a, m, room, t, head0, heads);
   if (m.splits > 1 && is_last_split(m, t * (int)gridDim.y + (int)blockIdx.y))
-    merge_splits<THREADS>(a, m, t, head0, heads, &room[0][0][0]);
+    merge_splits<THREADS>(a, m, t, t, head0, heads, &room[0][0][0]);
 }
 
 template <typename T>

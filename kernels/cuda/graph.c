@@ -62,6 +62,12 @@ tri_status tri_cuda_graph_end(tri_backend *be) {
   cudaError_t e = cudaStreamEndCapture(impl->stream, &graph);
   if (e == cudaSuccess) e = cudaGraphInstantiate(&g->exec, graph, 0);
   if (graph) cudaGraphDestroy(graph);
+  if (e == cudaErrorMemoryAllocation) { /* steps can do without */
+    cudaGetLastError();
+    g->exec = NULL;
+    tri_cuda_graphs_drop(be);
+    return TRI_AGAIN;
+  }
   if (e == cudaSuccess) e = cudaGraphLaunch(g->exec, impl->stream);
   tri_cuda_note(be, e);
   return e == cudaSuccess ? TRI_OK : TRI_DEVICE_LOST;

@@ -76,7 +76,7 @@ static tri_status attention_plan(tri_backend *be, const tri_attention_args *a, t
   bool on_tensor_cores = (prompts || b->max_query <= 1) && tri_cuda_single_fits(a);
   plan->variant |= on_tensor_cores ? ATTENTION_SINGLE : ATTENTION_DECODE;
   plan->split = on_tensor_cores ? tri_cuda_single_splits(a) : tri_cuda_decode_splits(a);
-  plan->workspace = tri_cuda_decode_workspace(a, plan->split);
+  plan->workspace = tri_cuda_split_workspace(a, on_tensor_cores ? b->num_seqs : a->q.rows, plan->split);
   return st;
 }
 

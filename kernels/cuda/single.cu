@@ -25,7 +25,7 @@ int tri_cuda_single_splits(const tri_attention_args *a) {
   int64_t parts = (int64_t)a->kv.num_kv_heads * chunks_of(a), units = max(a->batch->num_single, 1) * parts;
   int tiles = (a->batch->max_context + shape<8>::KEYS - 1) / shape<8>::KEYS, splits = 1;
   if (a->batch->num_seqs * parts > TRI_CUDA_MEETINGS) return 1;
-  while (STAGES * splits < tiles && splits < MAX_SPLITS &&
+  while (STAGES * splits < tiles && splits < MAX_SPLITS && 2 * splits * a->batch->num_seqs <= TRI_CUDA_SPLIT_ROWS &&
          2 * splits * units <= (LONG * splits < tiles ? ENOUGH_BLOCKS : FEW_BLOCKS))
     splits *= 2;
   return splits;
@@ -118,8 +118,8 @@ template <int DEPTH> __device__ static inline void put_rows(rows_state<DEPTH> &r
 /* The warps' rows in their order: to the output where there is one split, else to where the splits meet, with maxima
  * that are natural logarithms. */
 template <int DEPTH>
-__device__ static inline void merge_warps(const tri_attention_args &a, const meeting &m, float *room, int t, int head0,
-                                          int heads) {
+__device__ static inline void merge_warps(const tri_attention_args &a, const meeting &m, float *room, int seq, int t,
+                                          int head0, int heads) {
   int d = a.kv.head_dim, fours = d / 4;
   for (int i = threadIdx.x; i < heads * fours; i += TILE_THREADS) {
     int row = i / fours, e = i % fours * 4, head = head0 + row;
@@ -144,7 +144,7 @@ __device__ static inline void merge_warps(const tri_attention_args &a, const mee
                  make_float4(x.x / sum, x.y / sum, x.z / sum, x.w / sum));
       continue;
     }
-    float *out = split_at(a, m, t, head, (int)blockIdx.z);
+    float *out = split_at(a, m, seq, head, (int)blockIdx.z);
     if (!e) *(float2 *)(out + d) = make_float2(top / LOG2E, sum);
     *(float4 *)(out + e) = x;
   }
@@ -211,9 +211,9 @@ __global__ __launch_bounds__(TILE_THREADS) static void single_kernel(tri_attenti
   __syncthreads();
   put_rows<DEPTH>(r, heads, (float *)room);
   __syncthreads();
-  merge_warps<DEPTH>(a, m, (float *)room, t, head0, heads);
+  merge_warps<DEPTH>(a, m, (float *)room, v.seq, t, head0, heads);
   if (m.splits > 1 && is_last_split(m, v.seq * (int)gridDim.y + (int)blockIdx.y))
-    merge_splits<TILE_THREADS>(a, m, t, head0, heads, (float *)room);
+    merge_splits<TILE_THREADS>(a, m, v.seq, t, head0, heads, (float *)room);
 }
 
 template <typename T, int DEPTH, bool PLAIN>

@@ -11,15 +11,16 @@ enum { MAX_SPLITS = 64, SPLIT_EXTRA = 4 }; /* splits are a power of two */
 
 /* Where the blocks of an attention meet. */
 struct meeting {
-  float *partial;     /* [token][head][split][head_dim values, maximum, sum, two for the alignment] */
+  float *partial;     /* [row][head][split][head_dim values, maximum, sum, two for the alignment] */
   unsigned *counters; /* [unit]: blocks that are done; zero before and after each kernel */
   int splits;
 };
 
 __device__ static inline size_t split_pitch(const tri_attention_args &a) { return (size_t)a.kv.head_dim + SPLIT_EXTRA; }
 
-__device__ static inline float *split_at(const tri_attention_args &a, const meeting &m, int t, int head, int split) {
-  size_t row = ((size_t)t * (size_t)a.num_heads + (size_t)head) * (size_t)m.splits + (size_t)split;
+__device__ static inline float *split_at(const tri_attention_args &a, const meeting &m, int unit_row, int head,
+                                         int split) {
+  size_t row = ((size_t)unit_row * (size_t)a.num_heads + (size_t)head) * (size_t)m.splits + (size_t)split;
   return m.partial + row * split_pitch(a);
 }
 
@@ -90,13 +91,13 @@ __device__ static inline void weigh_splits(const tri_attention_args &a, const fl
 /* The splits of a token's query heads from head0 on, to the output. room: 3 * heads * splits + heads floats, free once
  * the block has met. What can be read at once is read at once: this is nothing but latencies. */
 template <int THREADS>
-__device__ static inline void merge_splits(const tri_attention_args &a, const meeting &m, int t, int head0, int heads,
-                                           float *room) {
+__device__ static inline void merge_splits(const tri_attention_args &a, const meeting &m, int unit_row, int t,
+                                           int head0, int heads, float *room) {
   enum { AHEAD = 16 };
   int splits = m.splits, fours = a.kv.head_dim / 4;
   size_t pitch = split_pitch(a);
-  const float *from = split_at(a, m, t, head0, 0), *sums = room + heads * splits, *factors = sums + heads * splits,
-              *sinks = factors + heads * splits;
+  const float *from = split_at(a, m, unit_row, head0, 0), *sums = room + heads * splits,
+              *factors = sums + heads * splits, *sinks = factors + heads * splits;
   float4 v[AHEAD];
   for (int i = threadIdx.x; i - (int)threadIdx.x < heads * fours; i += THREADS) {
     int row = min(i / fours, heads - 1), e = 4 * (i % fours);
