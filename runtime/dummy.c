@@ -15,7 +15,8 @@ struct fill {
   float mean, width;
 };
 
-/* Every number is below width, which int8 rows therefore have as the largest in every layout, without a look at them. */
+/* Every number is below width, which int8 rows therefore have as the largest in every layout, without a look at them.
+ */
 static tri_status fill_slice(void *ctx, const tri_slice *s) {
   struct fill *f = ctx;
   tri_backend *be = f->w->backend;
