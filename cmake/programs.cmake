@@ -51,7 +51,7 @@ add_custom_target(programs DEPENDS trireme-coordinator trireme-worker trireme-up
 include(CMakePackageConfigHelpers)
 set(TRIREME_SHARED ON)
 set_target_properties(libtrireme PROPERTIES EXPORT_NAME trireme)
-install(TARGETS trireme trireme-coordinator trireme-worker trireme-up trireme-plan trireme-bench-latency trireme-bench-batching trireme-bench-memory)
+install(TARGETS trireme trireme-coordinator trireme-worker trireme-up trireme-plan trireme-bench-latency trireme-bench-batching trireme-bench-memory trireme-bench-load)
 install(TARGETS libtrireme EXPORT triremeTargets)
 install(EXPORT triremeTargets NAMESPACE trireme:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/trireme)
 file(RELATIVE_PATH TRIREME_PC_TO_PREFIX /p/${CMAKE_INSTALL_LIBDIR}/pkgconfig /p)

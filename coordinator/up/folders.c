@@ -30,7 +30,7 @@ static void empty(int fd, int depth) {
 
 /* Removes the folders that supervisors of this user have left who were killed: nobody holds their lock. One that is
  * just being made may not have it yet, so that young folders stay. */
-static void remove_stale(const char *base) {
+void tri_up_folders_clean(const char *base) {
   DIR *dir = opendir(base);
   struct stat sb;
   for (struct dirent *e; dir && (e = readdir(dir));) {
@@ -48,7 +48,7 @@ static void remove_stale(const char *base) {
 }
 
 tri_status tri_up_folder_make(const char *base, tri_up_folder *f, tri_error *err) {
-  remove_stale(base);
+  tri_up_folders_clean(base);
   snprintf(f->path, sizeof f->path, "%.200s/" PREFIX "XXXXXX", base);
   if (!mkdtemp(f->path)) {
     tri_status st = tri_fail(err, TRI_IO, "run_dir", "cannot make %s: %s", f->path, strerror(errno));

@@ -74,6 +74,7 @@ static tri_status prepare(tri_up *u, tri_error *err) {
   *strrchr(u->bin_dir, '/') = '\0';
   const char *base = getenv("XDG_RUNTIME_DIR");
   if (!base || access(base, W_OK)) base = "/tmp";
+  tri_up_folders_clean("/dev/shm"); /* where a group of several ranks has its segments (spawn.c) */
   tri_status st = tri_up_folder_make(base, &u->run_dir, err);
   snprintf(u->boot_path, sizeof u->boot_path, "%s/boot", u->run_dir.path);
   snprintf(u->workers_path, sizeof u->workers_path, "%s/workers", u->run_dir.path);
@@ -293,6 +294,7 @@ int main(int argc, char **argv) {
   int code = tri_options_main(&spec, &u.opts, argc, argv, &opts);
   if (code >= 0) return code;
   tri_log_setup((tri_log_level)u.opts.serve.log_level, "-");
+  signal(SIGPIPE, SIG_IGN); /* who read the log may be gone: what runs is to be drained all the same */
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGTERM), sigaddset(&set, SIGINT), sigaddset(&set, SIGUSR1), sigaddset(&set, SIGHUP),

@@ -66,7 +66,8 @@ static tri_status spawn(struct command *c, int death_signal, int keep_fd, pid_t 
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    setpgid(0, 0); /* a terminal's Ctrl-C is for the supervisor, who drains */
+    signal(SIGPIPE, SIG_DFL); /* for programs that are not ours */
+    setpgid(0, 0);            /* a terminal's Ctrl-C is for the supervisor, who drains */
     prctl(PR_SET_PDEATHSIG, death_signal);
     if (getppid() != parent) _exit(TRI_EXIT_FAILED); /* it died in between */
     if (keep_fd >= 0) fcntl(keep_fd, F_SETFD, 0);

@@ -60,6 +60,7 @@ void tri_up_kill(pid_t pid); /* the whole process group, at once */
 tri_status tri_up_check_hosts(const char *hosts, tri_error *err);
 
 /* folders.c: a fresh folder under base, where those that killed supervisors have left are removed first. */
+void tri_up_folders_clean(const char *base); /* of supervisors that were killed */
 tri_status tri_up_folder_make(const char *base, tri_up_folder *f, tri_error *err);
 void tri_up_folder_remove(tri_up_folder *f); /* with the files in it */
 

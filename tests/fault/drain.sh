@@ -29,6 +29,14 @@ drains "SIGTERM to the coordinator in an MPI job" TERM "$(pid_of trireme-coordin
 start_mpi 2 1
 drains "SIGUSR1 to mpirun" USR1 "$CLUSTER"
 
+# Nobody reads the log any more.
+mkfifo "$RUN/pipe"
+head -n 1 "$RUN/pipe" >/dev/null &
+"$BIN/trireme" up --model "$MODEL" >"$RUN/pipe" 2>&1 &
+CLUSTER=$!
+wait_ready
+drains "SIGTERM to trireme up whose log's reader is gone" TERM "$CLUSTER"
+
 # Twice.
 start_up -tp 2
 clients_start 8 $TOKENS

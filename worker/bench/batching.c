@@ -28,12 +28,16 @@ static const tri_option own_options[] = {
      .group = "Benchmark", .help = "requests, all of which wait at the start"},
     {TRI_OPT(B, min_in), .name = "min-input-len", .min = 1, .max = MAX_LEN, .fallback = "32", .metavar = "N",
      .group = "Benchmark", .help = "tokens of the shortest prompt"},
-    {TRI_OPT(B, max_in), .name = "max-input-len", .min = 1, .max = MAX_LEN, .fallback = "1024", .metavar = "N",
-     .group = "Benchmark", .help = "tokens of the longest; every length between is as likely"},
+    {TRI_OPT(B, max_in), .name = "max-input-len", .min = 0, .max = MAX_LEN, .fallback = "0", .metavar = "N",
+     .group = "Benchmark",
+     .help = "tokens of the longest, every length between is as likely; 0: 1024, or two thirds of what "
+             "the model takes"},
     {TRI_OPT(B, min_out), .name = "min-output-len", .min = 1, .max = MAX_LEN, .fallback = "16", .metavar = "N",
      .group = "Benchmark", .help = "tokens of the shortest answer"},
-    {TRI_OPT(B, max_out), .name = "max-output-len", .min = 1, .max = MAX_LEN, .fallback = "512", .metavar = "N",
-     .group = "Benchmark", .help = "tokens of the longest; every length between is as likely"},
+    {TRI_OPT(B, max_out), .name = "max-output-len", .min = 0, .max = MAX_LEN, .fallback = "0", .metavar = "N",
+     .group = "Benchmark",
+     .help = "tokens of the longest, every length between is as likely; 0: 512, or a third of what the "
+             "model takes"},
     {TRI_OPT(B, rounds), .name = "num-iters", .min = 1, .max = MAX_ROUNDS, .fallback = "1", .metavar = "N",
      .group = "Benchmark", .help = "how often each is timed, in turn; the medians count"},
     {TRI_OPT(B, warmups), .name = "num-iters-warmup", .min = 0, .max = MAX_ROUNDS, .fallback = "1", .metavar = "N",
@@ -219,8 +223,15 @@ static tri_status run(struct bench *b, tri_error *err) {
 
 /* ---- set-up ---- */
 
-static tri_status check(const struct bench_options *o, const tri_model_config *c, tri_error *err) {
+/* What was not asked for becomes what fits. */
+static void choose_lengths(struct bench_options *o, int64_t most) {
+  if (!o->max_in) o->max_in = most < 1536 ? (int)(most / 3 * 2) : 1024;
+  if (!o->max_out) o->max_out = most < 1536 ? (int)(most / 3) : 512;
+}
+
+static tri_status check(struct bench_options *o, const tri_model_config *c, tri_error *err) {
   int64_t most = o->serve.max_model_len ? o->serve.max_model_len : c->max_position_embeddings;
+  choose_lengths(o, most);
   if (c->encoder || c->seq2seq.on)
     return tri_fail(err, TRI_UNSUPPORTED, "model", "model_type %s is no decoder: only those are compared here",
                     c->arch->model_type);
