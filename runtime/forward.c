@@ -389,12 +389,6 @@ cleanup:
   return st;
 }
 
-/* Steps in which every sequence has one token come in few shapes, once they are padded. */
-static bool is_padded(const tri_forward *f, const tri_batch *b) {
-  return f->cfg.backend->ops.graph_begin && b->max_query == 1 && b->num_logits == b->num_tokens &&
-         !tri_observer_of(f) && !f->cfg.model->encoder && !f->cfg.model->seq2seq.on;
-}
-
 /* The ranks of a tensor group have equal parts, and so make the same plans of a step: collectives must be recorded by
  * all of them or by none. */
 static bool has_equal_shards(const tri_forward *f) {
@@ -408,6 +402,11 @@ static bool is_recordable(const tri_forward *f) {
   const tri_model_config *c = f->cfg.model;
   return has_equal_shards(f) && f->cfg.backend->ops.graph_begin && !tri_observer_of(f) && !c->seq2seq.on &&
          !c->feeds_decoder;
+}
+
+/* Steps in which every sequence has one token come in few shapes, once they are padded. */
+static bool is_padded(const tri_forward *f, const tri_batch *b) {
+  return is_recordable(f) && !f->cfg.model->encoder && b->max_query == 1 && b->num_logits == b->num_tokens;
 }
 
 /* Of everything that the ops' arguments are made from, but for the addresses, which stay, and for the lengths of
