@@ -35,6 +35,9 @@ want "$(value iteration tokens_per_step) > $(value request tokens_per_step)"
 want "$(value iteration preemptions) == 0 && $(value request preemptions) == 0"
 want "$(total input_tokens) > 160 && $(total output_tokens) > 80"
 want "$(total ratio) > 0 && $(value iteration seconds) > 0 && $(value request mean_latency_s) > 0"
+# Padded, as many steps at least, and in each of those that draw as many tokens as there are places; tokens that nobody asked for do not count.
+want "$(value padded_request steps) >= $(value request steps) && $(total padded_ratio) > 0"
+want "$(value padded_request tokens_per_step) * $(value padded_request steps) < 1.001 * $(total output_tokens)"
 steps="$(value iteration steps) $(value request steps)"
 measure --num-prompts 40 --max-num-seqs 8 "${lengths[@]}" --num-iters 2
 [[ $steps == "$(value iteration steps) $(value request steps)" ]] || fail "the same seed gives other steps"
@@ -49,7 +52,7 @@ measure --num-prompts 12 --max-num-seqs 6 "${lengths[@]}" --block-size 4 --num-k
 want "$(value iteration preemptions) > 0"
 
 shows 0 '^iteration-level .*' --model "$checkpoints/llama" --num-prompts 4 "${lengths[@]}"
-shows 0 '^ratio [0-9.]*$' --model "$checkpoints/llama" --num-prompts 4 "${lengths[@]}"
+shows 0 '^ratio [0-9.]*, to padded ones [0-9.]*$' --model "$checkpoints/llama" --num-prompts 4 "${lengths[@]}"
 shows 2 '--min-output-len 31 is above --max-output-len 30' --model "$checkpoints/llama" "${lengths[@]}" --min-output-len 31
 shows 2 '--model is missing'
 shows 2 'one rank' --model "$checkpoints/llama" -tp 2

@@ -1,10 +1,12 @@
 /* `trireme bench batching`: what iteration-level batches bring over request-level ones (Orca, Yu et al. 2022), on one
  * rank's engine, without a server.
  *
- * The same requests, all of them waiting at the start, go through the same scheduler, slots, engine and kernels twice:
- * once with a new batch at every step, once with batches that keep their members until the last one has ended. The
- * latter is kind to its original: prompts of different lengths are still packed without padding, and sequences that
- * have ended cost nothing but their places. Texts do not end by themselves, so that both do the same work. */
+ * The same requests, all of them waiting at the start, go through the same scheduler, slots, engine and kernels three
+ * times: with a new batch at every step; with batches that keep their members until the last one has ended; and with
+ * such batches as the paper describes them (sections 2 and 3.1) and engines of rectangular batches run them: prompts
+ * are padded to the batch's longest, and sequences that have ended are computed on until all have. The second kind is
+ * kinder than any such engine: its prompts are packed, and sequences that have ended cost nothing but their places.
+ * Texts do not end by themselves, so that all answer the same; padding is not counted. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,9 +84,9 @@ struct request {
   int in, out;
 };
 
-enum { ITERATION, REQUEST, NUM_LEVELS };
-static const char *const names[] = {"iteration", "request"};
-static const char *const titles[] = {"iteration-level", "request-level"};
+enum { ITERATION, REQUEST, PADDED, NUM_LEVELS };
+static const char *const names[] = {"iteration", "request", "padded_request"};
+static const char *const titles[] = {"iteration-level", "request-level", "request-level, padded"};
 
 struct level {
   double seconds[MAX_ROUNDS], waited[MAX_ROUNDS]; /* of a run; of a request in the mean, until its last token */
@@ -96,9 +98,9 @@ struct bench {
   tri_bench_rank rank;
   tri_plan_writer *writer;
   tri_outbox out;
-  struct request *requests;
-  uint32_t *ids; /* request i's prompt begins at i */
-  uint64_t tokens_in, tokens_out, random;
+  struct request *requests, *padded; /* as asked for, and as long as the longest of their batch */
+  uint32_t *ids;                     /* request i's prompt begins at i */
+  uint64_t tokens_in, tokens_out, padded_out, random;
   struct level levels[NUM_LEVELS];
 };
 
@@ -113,14 +115,14 @@ static int between(struct bench *b, int low, int high) { return low + (int)(draw
 
 /* ---- one run ---- */
 
-static tri_status add_jobs(struct bench *b, tri_sched *sched, tri_error *err) {
+static tri_status add_jobs(struct bench *b, const struct request *requests, tri_sched *sched, tri_error *err) {
   const tri_engine *e = b->rank.engine;
   const tri_job_model model = tri_job_model_of(&e->model);
   for (int i = 0; i < b->o.requests; i++) {
     tri_group_assign a = {.job = (uint64_t)i, .remaining_ms = -1, .token_ids = b->ids + i};
     tri_job *job;
-    a.num_token_ids = (size_t)b->requests[i].in;
-    a.sampling = (tri_sampling){.max_tokens = b->requests[i].out,
+    a.num_token_ids = (size_t)requests[i].in;
+    a.sampling = (tri_sampling){.max_tokens = requests[i].out,
                                 .top_p = 1,
                                 .repetition_penalty = 1,
                                 .n = 1,
@@ -165,8 +167,8 @@ static tri_status end_step(struct bench *b, tri_sched *sched) {
   return st;
 }
 
-static tri_status run_steps(struct bench *b, tri_sched *sched, uint64_t *steps, double *seconds, double *waited,
-                            tri_error *err) {
+static tri_status run_steps(struct bench *b, tri_sched *sched, uint64_t wanted, uint64_t *steps, double *seconds,
+                            double *waited, tri_error *err) {
   uint64_t tokens = 0;
   int64_t start = tri_now_ns();
   *steps = 0, *seconds = *waited = 0;
@@ -186,9 +188,9 @@ static tri_status run_steps(struct bench *b, tri_sched *sched, uint64_t *steps, 
     tri_status st = end_step(b, sched); /* of sequences that have ended */
     if (st != TRI_OK) return st;
   }
-  if (tokens != b->tokens_out)
+  if (tokens != wanted)
     return tri_fail(err, TRI_INTERNAL, "", "%llu tokens came, of %llu", (unsigned long long)tokens,
-                    (unsigned long long)b->tokens_out);
+                    (unsigned long long)wanted);
   return TRI_OK;
 }
 
@@ -197,13 +199,13 @@ static tri_status run_level(struct bench *b, int which, int round, tri_error *er
   tri_sched_config sc = {.limits = b->rank.engine->limits,
                          .num_lanes = 1,
                          .depth = b->rank.engine->depth,
-                         .whole_batches = which == REQUEST};
+                         .whole_batches = which != ITERATION};
   tri_sched *sched = NULL;
   double seconds, waited;
   tri_status st;
   TRI_TRY(tri_sched_create(&sc, &sched));
-  TRI_TRY(add_jobs(b, sched, err));
-  TRI_TRY(run_steps(b, sched, &l->steps, &seconds, &waited, err));
+  TRI_TRY(add_jobs(b, which == PADDED ? b->padded : b->requests, sched, err));
+  TRI_TRY(run_steps(b, sched, which == PADDED ? b->padded_out : b->tokens_out, &l->steps, &seconds, &waited, err));
   l->preemptions = tri_sched_get_stats(sched).preemptions;
   if (round >= 0) l->seconds[round] = seconds, l->waited[round] = waited / b->o.requests;
 cleanup:
@@ -215,7 +217,7 @@ cleanup:
 static tri_status run(struct bench *b, tri_error *err) {
   for (int round = -b->o.warmups; round < b->o.rounds; round++)
     for (int i = 0; i < NUM_LEVELS; i++) {
-      tri_status st = run_level(b, (i + (round & 1)) % NUM_LEVELS, round, err);
+      tri_status st = run_level(b, (i + round + b->o.warmups) % NUM_LEVELS, round, err);
       if (st != TRI_OK) return st;
     }
   return TRI_OK;
@@ -248,11 +250,27 @@ static tri_status check(struct bench_options *o, const tri_model_config *c, tri_
                   (long long)most);
 }
 
+/* Batches are filled in the order of arrival, so that who shares one is known beforehand. */
+static void pad_requests(struct bench *b) {
+  int slots = b->rank.engine->limits.max_num_seqs, n = b->o.requests;
+  for (int first = 0; first < n; first += slots) {
+    struct request longest = {0};
+    int end = first + slots < n ? first + slots : n;
+    for (int i = first; i < end; i++) {
+      if (b->requests[i].in > longest.in) longest.in = b->requests[i].in;
+      if (b->requests[i].out > longest.out) longest.out = b->requests[i].out;
+    }
+    for (int i = first; i < end; i++) b->padded[i] = longest;
+    b->padded_out += (uint64_t)(end - first) * (uint64_t)longest.out;
+  }
+}
+
 static tri_status make_requests(struct bench *b) {
   size_t n = (size_t)b->o.requests, num_ids = n + (size_t)b->o.max_in;
   b->requests = tri_calloc(n, sizeof *b->requests);
+  b->padded = tri_calloc(n, sizeof *b->padded);
   b->ids = tri_malloc(num_ids, sizeof *b->ids);
-  if (!b->requests || !b->ids) return TRI_NO_MEMORY;
+  if (!b->requests || !b->padded || !b->ids) return TRI_NO_MEMORY;
   b->random = b->o.serve.seed;
   for (size_t i = 0; i < n; i++) {
     b->requests[i].in = between(b, b->o.min_in, b->o.max_in);
@@ -261,6 +279,7 @@ static tri_status make_requests(struct bench *b) {
     b->tokens_out += (uint64_t)b->requests[i].out;
   }
   for (size_t i = 0; i < num_ids; i++) b->ids[i] = (uint32_t)(draw(b) % (uint64_t)b->rank.engine->model.vocab_size);
+  pad_requests(b);
   return TRI_OK;
 }
 
@@ -290,7 +309,7 @@ cleanup:
 }
 
 static void tear_down(struct bench *b) {
-  tri_free(b->requests), tri_free(b->ids);
+  tri_free(b->requests), tri_free(b->padded), tri_free(b->ids);
   tri_outbox_free(&b->out);
   tri_plan_writer_destroy(b->writer);
   tri_bench_rank_close(&b->rank);
@@ -328,7 +347,8 @@ static void print_json(const struct bench *b, const struct figures f[NUM_LEVELS]
            names[i], f[i].seconds, f[i].rate, (double)(b->tokens_in + b->tokens_out) / f[i].seconds,
            (unsigned long long)b->levels[i].steps, f[i].together, f[i].waited,
            (unsigned long long)b->levels[i].preemptions);
-  printf(",\"ratio\":%.3f}\n", f[ITERATION].rate / f[REQUEST].rate);
+  printf(",\"ratio\":%.3f,\"padded_ratio\":%.3f}\n", f[ITERATION].rate / f[REQUEST].rate,
+         f[ITERATION].rate / f[PADDED].rate);
 }
 
 static void print_table(const struct bench *b, const struct figures f[NUM_LEVELS]) {
@@ -337,17 +357,17 @@ static void print_table(const struct bench *b, const struct figures f[NUM_LEVELS
   printf("%s, backend %s %s, %d threads\n"
          "%d requests, %d to %d tokens in (%llu together), %d to %d out (%llu), seed %llu\n"
          "%d sequences and %d tokens a step at most\n\n"
-         "%-18s%10s%16s%10s%17s%20s%13s\n",
+         "%-22s%10s%16s%10s%17s%20s%13s\n",
          e->model.arch->model_type, b->rank.backend->name, b->rank.backend->isa ? b->rank.backend->isa : "",
          b->rank.threads, o->requests, o->min_in, o->max_in, (unsigned long long)b->tokens_in, o->min_out, o->max_out,
          (unsigned long long)b->tokens_out, (unsigned long long)o->serve.seed, e->limits.max_num_seqs,
          e->limits.max_num_batched_tokens, "", "s", "tokens out/s", "steps", "tokens a step", "a request, mean s",
          "preemptions");
   for (int i = 0; i < NUM_LEVELS; i++)
-    printf("%-18s%10.3f%16.1f%10llu%17.1f%20.3f%13llu\n", titles[i], f[i].seconds, f[i].rate,
+    printf("%-22s%10.3f%16.1f%10llu%17.1f%20.3f%13llu\n", titles[i], f[i].seconds, f[i].rate,
            (unsigned long long)b->levels[i].steps, f[i].together, f[i].waited,
            (unsigned long long)b->levels[i].preemptions);
-  printf("ratio %.2f\n", f[ITERATION].rate / f[REQUEST].rate);
+  printf("ratio %.2f, to padded ones %.2f\n", f[ITERATION].rate / f[REQUEST].rate, f[ITERATION].rate / f[PADDED].rate);
 }
 
 static void report(struct bench *b) {
