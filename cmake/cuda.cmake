@@ -21,7 +21,8 @@ endif()
 # Adds the module; after the programs, whose functions it uses.
 function(trireme_cuda_module)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/cuda/*.c ${CMAKE_SOURCE_DIR}/kernels/cuda/*.cu)
-  list(APPEND sources ${CMAKE_SOURCE_DIR}/comm/p2p.c ${CMAKE_SOURCE_DIR}/comm/p2p_measure.c)
+  list(APPEND sources ${CMAKE_SOURCE_DIR}/comm/p2p.c ${CMAKE_SOURCE_DIR}/comm/p2p_mail.c ${CMAKE_SOURCE_DIR}/comm/p2p_measure.c
+    ${CMAKE_SOURCE_DIR}/comm/p2p_open.c)
   find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
   if(NCCL_INCLUDE_DIR)
     list(APPEND sources ${CMAKE_SOURCE_DIR}/comm/nccl.c)

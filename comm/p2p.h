@@ -1,6 +1,6 @@
-/* A communicator on device memory of one host that sums small messages itself, through kernels that write to each
- * other's memory (kernels/cuda/reduce.h), and leaves everything else to another one, NCCL's. Part of the CUDA module.
- */
+/* A communicator on device memory of one host that does some things itself, through kernels that write to each other's
+ * memory, and leaves everything else to another one, NCCL's: of a tensor group the sums of small messages
+ * (kernels/cuda/reduce.h), of a pipeline's stages the transfers (kernels/cuda/mail.h). Part of the CUDA module. */
 #ifndef TRI_COMM_P2P_H
 #define TRI_COMM_P2P_H
 
@@ -21,14 +21,20 @@ typedef struct tri_p2p_figures {
  * reach each other's memory, and measures; some 0.2 s. Owns `rest`, a communicator of the same ranks, once it is made.
  * TRI_UNSUPPORTED with the reason: all ranks know that at least one of them cannot, and go on with rest alone.
  *
+ * sums: for all_reduce; else for isend and recv, which then must not be recorded. A transfer of some hundred KB at most
+ * (8 MiB of two ranks) is sent on a stream of its own: isend's buffer is in use until wait, which makes the compute
+ * stream wait. Tags that are equal modulo the ranks share a box and match in their order; of each box one letter may be
+ * on its way, and the next is sent when the receiver has it.
+ *
  * A peer that does not come in time, and abort(), set the communicator's error from the device or for it: the kernels
  * end, and tri_comm_query tells it once the stream is synchronised. Sums are then worthless. */
-tri_status tri_comm_p2p_create(tri_backend *be, tri_comm *host, tri_comm *rest, tri_comm **out, tri_error *err);
+tri_status tri_comm_p2p_create(tri_backend *be, tri_comm *host, tri_comm *rest, bool sums, tri_comm **out,
+                               tri_error *err);
 
-/* The backend's comm_create: NCCL's, and before it the above if `sums` and where it can be had. */
+/* The backend's comm_create: NCCL's, and before it the above where it can be had. */
 tri_status tri_comm_device_create(tri_backend *be, tri_comm *host, bool sums, tri_comm **out, tri_error *err);
 
-/* ---- for measuring and tests; c is of tri_comm_p2p_create ---- */
+/* ---- for measuring and tests; c is of tri_comm_p2p_create with sums ---- */
 
 /* all_reduce in a given way. */
 bool tri_p2p_fits(const tri_comm *c, tri_p2p_way way, size_t count);

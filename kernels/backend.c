@@ -128,7 +128,7 @@ static tri_status create(const tri_backend_config *config, const char *name, tri
   be->name = cuda ? "cuda" : cpu ? "cpu" : "ref";
   be->isa = "scalar";
   be->deterministic = config->deterministic;
-  be->no_peer_sums = config->no_peer_sums;
+  be->no_peer_memory = config->no_peer_memory;
   be->pool = config->pool;
   be->ops.mem_alloc = host_alloc;
   be->ops.mem_free = host_free;

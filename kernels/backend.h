@@ -440,7 +440,8 @@ typedef struct tri_backend_ops {
   /* Made-up weights; see kernels/random.h. Stream-ordered. */
   void (*fill_random)(tri_backend *be, const struct tri_random_fill *fill);
   /* A communicator of the same ranks as host, which must outlive it, for buffers of this backend's memory; collective
-   * over host. `sums`: it is all_reduce that must be fast. NULL: host serves itself. */
+   * over host. `sums`: it is all_reduce that must be fast, else isend and recv, which are not recorded then. NULL: host
+   * serves itself. */
   tri_status (*comm_create)(tri_backend *be, struct tri_comm *host, bool sums, struct tri_comm **out, tri_error *err);
   /* Steps of one key launch the same ops with the same arguments. graph_begin says what the caller is to do with this
    * one; after TRI_GRAPH_RECORD, graph_end follows in any case: TRI_AGAIN, it has no room for what was recorded, and
@@ -465,12 +466,12 @@ enum { TRI_BOUND_BATCHES = 3, TRI_EVENTS = 2 }; /* numbers for bind_batch and fo
 enum { TRI_UPLOAD_TICKETS = 8 };
 
 typedef struct tri_backend_config {
-  const char *name;   /* "ref", "cpu", "cuda", or "auto": cuda where it can be had and do what is asked, else cpu */
-  int device;         /* of cuda: which of the host's processes this is; with one visible device it is that one */
-  bool deterministic; /* the same bits whatever the batch; a backend that cannot refuses */
-  tri_pool *pool;     /* CPU threads; borrowed, NULL: the caller's thread alone */
-  const char *isa;    /* "avx512", "avx2", "scalar": refuses where the processor lacks it; NULL: the best it has */
-  bool no_peer_sums;  /* devices are summed over by the library alone, not by kernels of our own */
+  const char *name;    /* "ref", "cpu", "cuda", or "auto": cuda where it can be had and do what is asked, else cpu */
+  int device;          /* of cuda: which of the host's processes this is; with one visible device it is that one */
+  bool deterministic;  /* the same bits whatever the batch; a backend that cannot refuses */
+  tri_pool *pool;      /* CPU threads; borrowed, NULL: the caller's thread alone */
+  const char *isa;     /* "avx512", "avx2", "scalar": refuses where the processor lacks it; NULL: the best it has */
+  bool no_peer_memory; /* what goes between devices goes through the library alone, not through kernels of our own */
 } tri_backend_config;
 
 enum { TRI_DEVICE_NAME = 48 };
@@ -479,7 +480,7 @@ struct tri_backend {
   tri_backend_ops ops;
   const char *name;
   const char *isa; /* what the CPU code runs on ("avx2", "avx512", "scalar"), for logs and benchmarks */
-  bool deterministic, no_peer_sums;
+  bool deterministic, no_peer_memory;
   bool host_memory;             /* what mem_alloc gives can be read and written by the caller */
   bool narrows_inputs;          /* products with 16-bit weights may round their inputs to that type */
   bool narrow_activations;      /* see tri_mat */

@@ -96,17 +96,17 @@ static tri_status connect(tri_engine *e, tri_error *err) {
   tri_status st = TRI_OK;
   if (be->ops.comm_create && g->p.tp > 1) TRI_TRY(be->ops.comm_create(be, g->tensor, true, &e->device_tensor, err));
   if (be->ops.comm_create && g->p.pp > 1) TRI_TRY(be->ops.comm_create(be, g->world, false, &e->device_world, err));
-  if (e->device_tensor && e->device_tensor->about[0] && g->world->rank == 0)
-    tri_log(TRI_LOG_INFO, "engine", "%s", e->device_tensor->about);
+  const tri_comm *made[] = {e->device_tensor, e->device_world};
+  for (int i = 0; i < 2; i++)
+    if (made[i] && made[i]->about[0] && g->world->rank == 0) tri_log(TRI_LOG_INFO, "engine", "%s", made[i]->about);
 cleanup:
   return st;
 }
 
-/* How far ahead of the device the host may be. Stages pass on what they drew from rank to rank, encoders what they made
- * from the step's own buffers: those take their steps one by one. */
+/* How far ahead of the device the host may be. Encoders answer from the step's own buffers: they take their steps one
+ * by one. */
 static int depth_of(const tri_engine *e) {
-  bool ahead = e->backend->ops.event_query && e->group->p.pp == 1 && !e->model.encoder && !e->model.seq2seq.on;
-  return ahead ? TRI_ENGINE_DEPTH : 1;
+  return e->backend->ops.event_query && !e->model.encoder && !e->model.seq2seq.on ? TRI_ENGINE_DEPTH : 1;
 }
 
 static tri_status allocate_steps(tri_engine *e) {
@@ -115,13 +115,15 @@ static tri_status allocate_steps(tri_engine *e) {
   tri_status st = TRI_OK;
   const tri_wait_policy *p = &e->group->world->policy;
   e->depth = depth_of(e);
+  /* What stages draw goes from rank to rank through the host: their steps ahead are other lanes'. */
+  e->lane_depth = e->group->p.pp == 1 ? e->depth : 1;
   e->wait_policy = (tri_wait_policy){.spin_us = p->spin_us, .yield_us = INT32_MAX - p->spin_us, .stop = p->stop};
   for (int i = 0; i < e->depth && st == TRI_OK; i++) {
     tri_engine_step_state *s = &e->steps[i];
     if (!(s->draws = tri_calloc(n, sizeof *s->draws))) return TRI_NO_MEMORY;
     st = be->ops.host_alloc(be, n * sizeof *s->samples, (void **)&s->samples);
   }
-  if (st == TRI_OK && e->depth > 1)
+  if (st == TRI_OK && e->lane_depth > 1)
     st = be->ops.mem_alloc(be, TRI_MEM_ACTIVATIONS, n * sizeof *e->drawn, (void **)&e->drawn);
   return st;
 }

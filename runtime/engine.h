@@ -56,11 +56,12 @@ typedef struct tri_engine {
   tri_forward *forward;
   tri_source *source; /* NULL but for encoder-decoders */
   tri_progress progress;
-  int depth;                                     /* steps that may be begun and not ended */
+  int depth;                                     /* steps that may be begun and not ended, */
+  int lane_depth;                                /* and of one lane */
   tri_engine_step_state steps[TRI_ENGINE_DEPTH]; /* the oldest of those under way is `first` */
   int first, num_steps;
   tri_wait_policy wait_policy; /* for who waits for a step: never asleep, as the next one may wait for that */
-  uint32_t *drawn;             /* [max_num_seqs] the last step's draws in the backend's memory; NULL where depth is 1 */
+  uint32_t *drawn; /* [max_num_seqs] the last step's draws in the backend's memory; NULL where lane_depth is 1 */
   tri_step_result result;
   tri_encoded encoded; /* of the last step of an encoder, on the sampling rank */
   /* arguments of the sampler, [max_num_seqs] */

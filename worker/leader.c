@@ -31,7 +31,7 @@ static tri_status create(struct leader *ld, tri_error *err) {
   tri_status st;
   tri_sched_config sc = {.limits = *l,
                          .num_lanes = w->engine->num_lanes,
-                         .depth = w->engine->depth,
+                         .depth = w->engine->lane_depth,
                          .by_priority = w->opts.scheduling_policy == 1};
   TRI_TRY(tri_sched_create(&sc, &ld->sched));
   TRI_TRY(tri_plan_writer_create(tri_plan_entries(l->max_num_seqs), (size_t)l->max_num_batched_tokens,
@@ -162,19 +162,19 @@ static tri_status start_lane(struct leader *ld, int lane, bool *worked) {
   return st;
 }
 
-/* The end of this rank's own oldest step. Its engine takes as many as the lane may have under way, so that with more
- * lanes than one this waits. */
-static tri_status end_step(struct leader *ld, int lane, bool *worked) {
+/* The end of this rank's own oldest step, which is waited for where the engine takes no more and the next lane's is to
+ * begin. */
+static tri_status end_step(struct leader *ld, bool *worked) {
   tri_engine *e = ld->w->engine;
   const tri_step_result *result;
   tri_wait wait = tri_wait_begin(&e->wait_policy, TRI_NEVER);
   tri_status st;
   if (!e->num_steps) return TRI_OK;
-  while ((st = tri_engine_poll(e, &result)) == TRI_AGAIN && e->num_lanes > 1)
+  while ((st = tri_engine_poll(e, &result)) == TRI_AGAIN && e->num_lanes > 1 && e->num_steps == e->depth)
     if ((st = tri_wait_pause(&wait)) != TRI_OK) return st;
   if (st == TRI_AGAIN) return TRI_OK;
   *worked = true;
-  return st == TRI_OK && result ? absorb_own(ld, lane, result) : st;
+  return st == TRI_OK && result ? absorb_own(ld, (int)result->lane, result) : st;
 }
 
 /* A result from the sampling rank, if one has come. */
@@ -220,7 +220,7 @@ static tri_status serve(struct leader *ld) {
     if (ld->out->num) st = flush(ld);
     for (int lane = 0; st == TRI_OK && lane < w->engine->num_lanes; lane++) {
       st = start_lane(ld, lane, &worked);
-      if (st == TRI_OK) st = end_step(ld, lane, &worked);
+      if (st == TRI_OK) st = end_step(ld, &worked);
       if (st == TRI_OK) st = poll_result(ld, &worked);
     }
     publish(ld);

@@ -1,24 +1,9 @@
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/peers.cuh"
 #include "kernels/cuda/reduce.h"
 
 static constexpr uint32_t EMPTY = 0xffffffffu;     /* a NaN */
 static constexpr uint32_t OTHER_NAN = 0x7fffffffu; /* what is sent in its place */
-static constexpr unsigned LOOK_EVERY = 1024;       /* misses between two looks at the clock and the error */
-
-/* ---- vectors in memory that several devices see ---- */
-
-__device__ static inline uint4 look(const uint4 *p) {
-  uint4 v;
-  asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(p));
-  return v;
-}
-
-__device__ static inline void put(uint4 *p, uint4 v) {
-  asm volatile("st.relaxed.sys.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w));
-}
-
 /* A vector may come in pieces: every word must be there. */
 __device__ static inline bool has_come(uint4 v) {
   return (v.x != EMPTY) & (v.y != EMPTY) & (v.z != EMPTY) & (v.w != EMPTY);
@@ -67,25 +52,7 @@ __device__ static inline void store_vector(const span &b, int i, float4 v) {
   if (left > 3) b.data[at + 3] = v.w;
 }
 
-/* ---- waiting ---- */
-
-struct patience {
-  unsigned misses;
-  uint64_t since;
-};
-
-/* After a miss: whether to look again. A peer that does not come must not keep the device for ever. */
-__device__ static inline bool may_go_on(const tri_cuda_reduce &r, patience *p) {
-  if (++p->misses % LOOK_EVERY) return true;
-  uint64_t now;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-  if (p->misses == LOOK_EVERY) p->since = now;
-  volatile int *error = r.error;
-  bool told = *error != TRI_OK;
-  if (!told && now - p->since < r.limit_ns) return true;
-  if (!told) *error = TRI_PEER_LOST;
-  return false;
-}
+/* ---- rounds ---- */
 
 /* Where this block receives in this round. */
 __device__ static inline uint4 *half_of(char *memory, uint32_t round) {
@@ -115,7 +82,7 @@ __device__ static inline bool receive(const tri_cuda_reduce &r, uint4 *from, int
       if (k != r.rank && k < until) v[k] = look(from + k * room);
 #pragma unroll
     for (int k = 0; k < RANKS; k++) all &= has_come(v[k]) | (k >= until);
-  } while (!all && may_go_on(r, p));
+  } while (!all && may_go_on(r.error, r.limit_ns, p));
 #pragma unroll
   for (int k = 0; k < RANKS; k++)
     if (all && k != r.rank && k < until) put(from + k * room, make_uint4(EMPTY, EMPTY, EMPTY, EMPTY));

@@ -64,7 +64,8 @@ const tri_option tri_serve_option_table[] = {
     {TRI_OPT(S, threads), .name = "threads", .min = 0, .max = 1024, .fallback = "0", .metavar = "N",
      .group = "Execution", .help = "threads of each worker; 0: this host's cores over its workers"},
     {TRI_OPT(S, disable_custom_all_reduce), .name = "disable-custom-all-reduce", .fallback = "false",
-     .group = "Execution", .help = "sum over devices through NCCL alone, not also through each other's memory"},
+     .group = "Execution",
+     .help = "sums and transfers between devices go through NCCL alone, not also through each other's memory"},
     {TRI_OPT(S, watchdog_timeout), .name = "watchdog-timeout", .min = 0.5, .max = 3600, .fallback = "4", .metavar = "S",
      .group = "Execution",
      .help = "seconds without progress after which a group counts as lost, or ten times what its slowest layer should "

@@ -1,4 +1,5 @@
-/* All-reduces over the devices of this host: kernels that write to each other's memory, and NCCL behind them.
+/* All-reduces and transfers over the devices of this host: kernels that write to each other's memory, and NCCL behind
+ * them.
  *
  *   device_comm --fork N [--rounds R] [--bench]
  *
@@ -329,13 +330,13 @@ static void *allocate(dc_rank *d, size_t n) {
   return p;
 }
 
-static int connect(dc_rank *d) {
+static int connect(dc_rank *d, bool sums) {
   tri_error err = {0};
   tri_comm *nccl;
   int64_t start = tri_now_ns();
   tri_status st = tri_comm_nccl_create(&d->be, d->host, &nccl, &err);
   int64_t middle = tri_now_ns();
-  if (st == TRI_OK) st = tri_comm_p2p_create(&d->be, d->host, nccl, &d->comm, &err);
+  if (st == TRI_OK) st = tri_comm_p2p_create(&d->be, d->host, nccl, sums, &d->comm, &err);
   if (st == TRI_OK) {
     if (!d->host->rank)
       printf("NCCL %.2f s, p2p %.2f s\n%s\n", (double)(middle - start) / 1e9, (double)(tri_now_ns() - middle) / 1e9,
@@ -384,10 +385,13 @@ static int run_rank(tri_shm *shm, int rank, int size, bool bench) {
   dc_rank rank_of = {.host = &host}, *d = &rank_of;
   alarm(LIMIT_S);
   int code = open_device(d);
-  if (!code) code = connect(d);
+  if (!code) code = connect(d, true);
   if (code) return code;
   if (bench) {
     dc_bench(d);
+    disconnect(d);
+    if ((code = connect(d, false))) return code;
+    dc_bench_mail(d);
     disconnect(d);
     return 0;
   }
@@ -397,11 +401,15 @@ static int run_rank(tri_shm *shm, int rank, int size, bool bench) {
   run(d, "graphs", test_graphs);
   run(d, "chosen", test_chosen);
   disconnect(d);
-  if ((code = connect(d))) return code;
+  if ((code = connect(d, true))) return code;
   run(d, "timeout", test_timeout);
   disconnect(d);
-  if ((code = connect(d))) return code;
+  if ((code = connect(d, true))) return code;
   run(d, "abort", test_abort);
+  disconnect(d);
+  if ((code = connect(d, false))) return code;
+  run(d, "letters", dc_test_letters);
+  run(d, "no letter", dc_test_no_letter);
   disconnect(d);
   if (!rank) puts("device_comm: all is well");
   return 0;

@@ -15,7 +15,7 @@ typedef struct dc_rank {
   tri_comm *host; /* of all processes */
   tri_backend be; /* what communicators use of one */
   tri_cuda_impl cuda;
-  tri_comm *comm; /* p2p, and behind it NCCL */
+  tri_comm *comm; /* p2p, for sums or for transfers, and behind it NCCL */
   float *device;  /* DC_MOST floats, and DC_SLACK more on both sides */
   float *mine, *got, *want;
 } dc_rank;
@@ -33,5 +33,10 @@ void dc_sync(dc_rank *d);
 cudaGraphExec_t dc_record(dc_rank *d, void (*launch)(dc_rank *d, void *arg), void *arg);
 
 void dc_bench(dc_rank *d); /* device_bench.c */
+
+/* device_mail.c, with a communicator for transfers in d->comm. */
+void dc_test_letters(dc_rank *d);
+void dc_test_no_letter(dc_rank *d);
+void dc_bench_mail(dc_rank *d);
 
 #endif

@@ -1,0 +1,41 @@
+/* What kernels need that work with those of other devices: words in memory that several devices see, and waiting for
+ * them. */
+#ifndef TRI_KERNELS_CUDA_PEERS_CUH
+#define TRI_KERNELS_CUDA_PEERS_CUH
+
+#include "kernels/cuda/device.cuh"
+
+static constexpr unsigned LOOK_EVERY = 1024; /* misses between two looks at the clock and the error */
+
+__device__ static inline uint4 look(const uint4 *p) {
+  uint4 v;
+  asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(p));
+  return v;
+}
+
+__device__ static inline void put(uint4 *p, uint4 v) {
+  asm volatile("st.relaxed.sys.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w));
+}
+
+struct patience {
+  unsigned misses;
+  uint64_t since;
+};
+
+/* After a miss: whether to look again. A peer that does not come must not keep the device for ever: `error`, a
+ * tri_status in host memory, ends every wait when it is set, and is set by one of limit_ns. */
+__device__ static inline bool may_go_on(int *error, uint64_t limit_ns, patience *p) {
+  if (++p->misses % LOOK_EVERY) return true;
+  uint64_t now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  if (p->misses == LOOK_EVERY) p->since = now;
+  volatile int *word = error;
+  bool told = *word != TRI_OK;
+  if (!told && now - p->since < limit_ns) return true;
+  if (!told) *word = TRI_PEER_LOST;
+  return false;
+}
+
+#endif
