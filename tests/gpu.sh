@@ -4,7 +4,8 @@
 #   tests/gpu.sh sanitize  builds; every op on small shapes under compute-sanitizer (memcheck, initcheck, racecheck)
 #   tests/gpu.sh multi     builds; all-reduces over two devices, and over four and eight where they are; every checkpoint in float32
 #                          over two devices, tensor and pipeline parallel, and over four where they are
-#   tests/gpu.sh serve     builds; a cluster on one device, and over two where they are, answers the bundled model's questions
+#   tests/gpu.sh serve     builds; a cluster on one device, and over two where they are, answers the bundled model's questions; over two, many
+#                          prompts at once of a model with 8 billion parameters, too
 # TRIREME_GPU_BIN=FOLDER takes the programs and the module from there instead of building them. Exit code 77: no device.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
@@ -56,10 +57,32 @@ serve() {
   [ "$devices" -lt 2 ] && return $failed
   tests/e2e/answers.sh up 2 1 --backend cuda --dtype float32 || failed=1
   tests/e2e/answers.sh up 1 2 --backend cuda --dtype float32 || failed=1
+  crowd -tp 2 || failed=1
+  crowd -pp 2 || failed=1
   return $failed
+}
+
+# Many long prompts at once in a deep model: steps of many launches, and plans that are longer than what goes at once.
+crowd() { # LAYOUT
+  local run up result=1
+  run=$(mktemp -d) || return
+  tests/bench/peers/run.sh "$bin" --shapes "$run" || return
+  export XDG_RUNTIME_DIR=$run
+  "$bin/trireme" up --model "$run/8b" --load-format dummy --dtype bfloat16 --backend cuda --max-model-len 1024 --max-num-seqs 64 "$@" >"$run/log" 2>&1 &
+  up=$!
+  for _ in $(seq 300); do
+    grep -q 'coordinator: serving' "$run/log" && break
+    sleep 0.1
+  done
+  timeout 100 "$bin/trireme" bench serve --num-prompts 192 --random-input-len 512 --random-output-len 64 --no-floors >"$run/served"
+  grep -q '192 done, 0 failed' "$run/served" && result=0
+  [ $result = 0 ] || { echo "many prompts at once, $*: FAILED"; cat "$run/served" "$run/log"; }
+  kill -INT $up && wait $up
+  rm -rf "$run"
+  return $result
 }
 
 case ${1:-} in
 quick | sanitize | multi | serve) build && "$1" ;;
-*) sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+*) sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

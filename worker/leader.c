@@ -70,24 +70,34 @@ static void destroy(struct leader *ld) {
 
 /* ---- one step ---- */
 
-/* Hands the finished plan to every other rank. */
+/* Until the other ranks have the lane's plan. */
+static tri_status await_plan(struct leader *ld, int lane) {
+  tri_comm *c = ld->w->group.world;
+  for (int r = 1; r < c->size; r++) {
+    tri_status st = c->ops->wait(c, &ld->lanes[lane].sends[r]);
+    if (st != TRI_OK) return st;
+  }
+  return TRI_OK;
+}
+
+/* Hands the finished plan to every other rank. A long one moves only while this rank is in the communicator's calls,
+ * and a device's queue that is full keeps it in a launch until the other ranks' sums come, who would be waiting for
+ * their plan: there all must have it first. */
 static tri_status send_plan(struct leader *ld, int lane, const void **plan, size_t *len) {
   tri_comm *c = ld->w->group.world;
   struct lane *l = &ld->lanes[lane];
   const void *bytes = tri_plan_finish(ld->writer, len);
   *plan = bytes;
   if (c->size == 1) return TRI_OK;
-  for (int r = 1; r < c->size; r++) {
-    tri_status st = c->ops->wait(c, &l->sends[r]);
-    if (st != TRI_OK) return st;
-  }
+  tri_status st = await_plan(ld, lane);
+  if (st != TRI_OK) return st;
   memcpy(l->plan, bytes, *len);
   *plan = l->plan;
   for (int r = 1; r < c->size; r++) {
-    tri_status st = c->ops->isend(c, l->plan, *len, r, TRI_TAG_PLAN, &l->sends[r], NULL);
+    st = c->ops->isend(c, l->plan, *len, r, TRI_TAG_PLAN, &l->sends[r], NULL);
     if (st != TRI_OK) return st;
   }
-  return TRI_OK;
+  return ld->w->engine->backend->ops.event_query ? await_plan(ld, lane) : TRI_OK;
 }
 
 /* CPU time, not wall time: on a busy host the thread may be off its core in between. */
@@ -287,11 +297,9 @@ static double predict_block(const tri_worker *w, double canary_seconds) {
 static void dismiss(struct leader *ld) {
   const void *plan;
   size_t len;
-  tri_comm *c = ld->w->group.world;
   tri_plan_begin(ld->writer, 0, 0);
   ld->writer->h.stop = 1;
-  if (send_plan(ld, 0, &plan, &len) != TRI_OK) return;
-  for (int r = 1; r < c->size; r++) c->ops->wait(c, &ld->lanes[0].sends[r]);
+  if (send_plan(ld, 0, &plan, &len) == TRI_OK) await_plan(ld, 0);
 }
 
 tri_status tri_leader_run(tri_worker *w, tri_error *err) {
