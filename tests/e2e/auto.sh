@@ -29,4 +29,22 @@ FAKE_DEVICE=GPU-0 gives cpu 'not every rank of the group has a device of its own
 FAKE_DEVICE=none gives cpu 'not every rank'
 gives cpu '2 ranks' --deterministic
 gives cpu '2 ranks' --backend cpu
+
+# Products are measured once, on tensor rank 0, and every rank has the choices; the second start finds them in the user's file.
+export XDG_CACHE_HOME=$RUN/cache
+choices=$XDG_CACHE_HOME/trireme/choices-imitation-sm-00.txt
+gives cuda 'measured [1-9][0-9]* of [0-9]* shapes of products in .* 0 were known; launches take 50.0% less time' --autotune --log-level debug
+[ "$(grep -c 'tune: measured' "$RUN/log")" = 1 ] || fail "not one rank has measured"
+[ "$(grep -c 'tune: m 8 n [0-9]* k [0-9]*: own kernel' "$RUN/log")" -ge 4 ] || fail "no line for each shape"
+grep -q "choices are kept in $choices" "$RUN/log" && grep -q '^for Imitation, sm_00$' "$choices" || fail "no choices were kept"
+cp "$choices" "$RUN/first"
+gives cuda 'tune: [1-9][0-9]* choices for products: 0 of .*share/trireme/cuda-choices.txt, [1-9]'
+gives cuda 'measured 0 of [1-9]' --autotune
+cmp -s "$choices" "$RUN/first" || fail "the second start has changed the choices"
+# A damaged file, and a folder that cannot be written to: one line each, and service goes on.
+echo damaged >"$choices"
+gives cuda "choices-imitation-sm-00.txt:1: the line is not .* the file is not used"
+rm -r "$XDG_CACHE_HOME" && : >"$XDG_CACHE_HOME"
+gives cuda 'choices are not kept: .* cannot be written' --autotune
+gives cpu 'backend cpu has nothing to choose between' --backend cpu --autotune
 echo "devices where each rank has one, else the CPU"
