@@ -170,7 +170,7 @@ tri_status tri_tune(const tri_forward_config *config, bool measure, tri_error *e
   bool leads = tri_group_is_leader(config->group);
   if (!be->choices) {
     if (measure && leads)
-      tri_log(TRI_LOG_INFO, "tune", "--autotune: backend %s has nothing to choose between", be->name);
+      tri_log(TRI_LOG_INFO, "tune", "--autotune: there is nothing to choose between on backend %s", be->name);
     return TRI_OK;
   }
   tri_status st = load(config);

@@ -46,5 +46,9 @@ echo damaged >"$choices"
 gives cuda "choices-imitation-sm-00.txt:1: the line is not .* the file is not used"
 rm -r "$XDG_CACHE_HOME" && : >"$XDG_CACHE_HOME"
 gives cuda 'choices are not kept: .* cannot be written' --autotune
-gives cpu 'backend cpu has nothing to choose between' --backend cpu --autotune
+rm "$XDG_CACHE_HOME"
+gives cuda 'choices are kept in' --autotune -tp 1 -pp 2
+[ "$(grep -c 'tune: measured [1-9]' "$RUN/log")" = 2 ] || fail "not both stages have measured"
+grep -q "^linear m 1 n $(grep -o '"vocab_size": *[0-9]*' "$MODEL/config.json" | grep -o '[0-9]*$') " "$choices" || fail "nothing of the last stage's head"
+gives cpu 'there is nothing to choose between on backend cpu' --backend cpu --autotune
 echo "devices where each rank has one, else the CPU"

@@ -15,7 +15,7 @@ static tri_status tune(tri_backend *be, const tri_tune_product *products, int co
   for (int i = 0; i < count; i++) {
     tri_choice c = {.shape = tri_product_shape_of(&products[i].args), .way = TRI_WAY_OWN, .ns = 1000};
     c.default_ns = 2 * c.ns;
-    if (tri_choices_get(out, &c.shape)) continue;
+    if (!c.shape.m || tri_choices_get(out, &c.shape)) continue;
     bool known = tri_choices_get(be->choices, &c.shape) != NULL;
     result->shapes++, result->known += known, result->measured += !known, result->saved += known ? 0 : 0.5;
     if (!known && tri_choices_put(out, &c) != TRI_OK) return TRI_NO_MEMORY;
