@@ -175,5 +175,6 @@ tri_status tri_tune(const tri_forward_config *config, bool measure, tri_error *e
   }
   tri_status st = load(config);
   if (st == TRI_OK && measure && be->ops.tune) st = measure_stages(config, err);
+  if (st == TRI_OK) tri_log(TRI_LOG_DEBUG, "tune", "this rank has %zu choices", be->choices->count);
   return st == TRI_OK ? st : tri_fail(err, st, "autotune", "choices for products: %s", tri_status_text(st));
 }

@@ -36,6 +36,7 @@ choices=$XDG_CACHE_HOME/trireme/choices-imitation-sm-00.txt
 gives cuda 'measured [1-9][0-9]* of [0-9]* shapes of products in .* 0 were known; launches take 50.0% less time' --autotune --log-level debug
 [ "$(grep -c 'tune: measured' "$RUN/log")" = 1 ] || fail "not one rank has measured"
 [ "$(grep -c 'tune: m 8 n [0-9]* k [0-9]*: own kernel' "$RUN/log")" -ge 4 ] || fail "no line for each shape"
+[ "$(grep -o 'this rank has [1-9][0-9]* choices' "$RUN/log" | sort | uniq -c | awk '{print $1}')" = 2 ] || fail "not the same choices on both ranks"
 grep -q "choices are kept in $choices" "$RUN/log" && grep -q '^for Imitation, sm_00$' "$choices" || fail "no choices were kept"
 cp "$choices" "$RUN/first"
 gives cuda 'tune: [1-9][0-9]* choices for products: 0 of .*share/trireme/cuda-choices.txt, [1-9]'
