@@ -60,6 +60,10 @@ configure_package_config_file(client/triremeConfig.cmake.in triremeConfig.cmake 
 install(FILES ${CMAKE_BINARY_DIR}/trireme.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 install(FILES ${CMAKE_BINARY_DIR}/triremeConfig.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/trireme)
 
+# What was measured of products on devices; programs look for it in ../share/trireme, in the build's folder as in an installed tree.
+configure_file(kernels/cuda/choices.txt share/trireme/cuda-choices.txt COPYONLY)
+install(FILES kernels/cuda/choices.txt DESTINATION share/trireme RENAME cuda-choices.txt)
+
 # Man page and shell completion.
 find_program(SCDOC scdoc)
 if(SCDOC)

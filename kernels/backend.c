@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <string.h>
 
+#include "kernels/choices.h"
 #include "kernels/random.h"
 
 const char *tri_op_name(tri_op op) {
@@ -170,6 +171,7 @@ void tri_backend_destroy(tri_backend *be) {
   if (!be) return;
   void *module = be->module;
   be->ops.destroy(be);
+  tri_choices_destroy(be->choices);
   tri_free(be);
   if (module) dlclose(module); /* behind the last call into it */
 }

@@ -29,6 +29,7 @@
 typedef struct tri_backend tri_backend;
 typedef struct tri_stream tri_stream;
 struct tri_comm;         /* comm/comm.h */
+struct tri_choices;      /* kernels/choices.h */
 struct tri_device_floor; /* kernels/floor.h */
 struct tri_random_fill;  /* kernels/random.h */
 
@@ -405,6 +406,20 @@ typedef struct tri_op_plan {
 /* LAUNCH: as ever. RECORD: the ops launched until graph_end run there. REPLAY: they are under way already. */
 typedef enum tri_graph_mode { TRI_GRAPH_LAUNCH, TRI_GRAPH_RECORD, TRI_GRAPH_REPLAY } tri_graph_mode;
 
+/* For tune: a product as a step launches it. gated: as the `up` of a gated_linear. Those of one shape differ in their
+ * weights. */
+typedef struct tri_tune_product {
+  tri_linear_args args;
+  bool gated;
+} tri_tune_product;
+
+typedef struct tri_tune_result {
+  int shapes;   /* that there is a choice for */
+  int known;    /* of them: in the backend's choices already */
+  int measured; /* of the others; less than those where the time was up */
+  double saved; /* sum over the measured shapes of the part of the default way's time that the fastest way saves */
+} tri_tune_result;
+
 typedef struct tri_backend_ops {
 #define X(op)                                                                                                          \
   tri_status (*op##_plan)(tri_backend * be, const tri_##op##_args *args, tri_op_plan *plan);                           \
@@ -457,6 +472,11 @@ typedef struct tri_backend_ops {
   tri_status (*reserve)(tri_backend *be, size_t workspace);
   /* Bytes of memory that mem_alloc could give at most now; NULL: the host's. */
   int64_t (*mem_available)(tri_backend *be);
+  /* Measures for each shape of the products that be->choices has nothing for which way is the fastest, rotating over
+   * the weights of all, and puts that into `out`. Writes to what the products write to, forgets recorded steps, and
+   * begins nothing more when tri_now_ns() is `until`. No step may be under way. NULL: there is only one way. */
+  tri_status (*tune)(tri_backend *be, const tri_tune_product *products, int count, int64_t until,
+                     struct tri_choices *out, tri_tune_result *result);
   /* Measures what the backend could do at best, in products of that type. NULL: the floors are the host's. */
   tri_status (*floor_create)(tri_backend *be, tri_dtype type, struct tri_device_floor **out);
   void (*destroy)(tri_backend *be);
@@ -474,7 +494,7 @@ typedef struct tri_backend_config {
   bool no_peer_memory; /* what goes between devices goes through the library alone, not through kernels of our own */
 } tri_backend_config;
 
-enum { TRI_DEVICE_NAME = 48 };
+enum { TRI_DEVICE_NAME = 48, TRI_CHOICES_KEY = 160 };
 
 struct tri_backend {
   tri_backend_ops ops;
@@ -489,6 +509,9 @@ struct tri_backend {
                                    below */
   char pci[24];                 /* the device's PCI address, as its driver writes it */
   char about[224];              /* the device in words, for the log */
+  struct tri_choices *choices;  /* which way a product goes, by its shape: plans and launches look there, and whoever
+                                   changes it does so while nothing is planned; NULL: there is only one way */
+  char choices_key[TRI_CHOICES_KEY]; /* the device and the library that choices are good for, in printable ASCII */
   tri_pool *pool;
   size_t allocated[TRI_MEM_TAGS]; /* bytes now */
   void *workspace;

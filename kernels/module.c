@@ -2,18 +2,10 @@
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "kernels/cuda/fill.h"
-
-/* The folder of the running program, with a slash at its end; empty where that cannot be found out. */
-static void program_folder(char out[PATH_MAX]) {
-  ssize_t n = readlink("/proc/self/exe", out, PATH_MAX - 1);
-  out[n > 0 ? n : 0] = 0;
-  char *slash = strrchr(out, '/');
-  *(slash ? slash + 1 : out) = 0;
-}
+#include "runtime/base/file.h"
 
 /* The driver's library: without it the module and the libraries that it brings need not be loaded. */
 static bool has_driver(void) {
@@ -26,7 +18,7 @@ tri_status tri_backend_load_cuda(tri_backend *be, int device, tri_error *err) {
   static const char *const places[] = {"", "../lib/", "../lib/x86_64-linux-gnu/", "../lib64/"};
   char folder[PATH_MAX], path[PATH_MAX + 64], why[256] = "";
   void *module = NULL;
-  program_folder(folder);
+  tri_program_folder(folder);
   for (size_t i = 0; i < sizeof places / sizeof *places && !module; i++) {
     snprintf(path, sizeof path, "%s%s" TRI_CUDA_MODULE, folder, places[i]);
     if (access(path, R_OK)) continue;

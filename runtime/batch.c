@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "kernels/choices.h"
 #include "runtime/base/mem.h"
 
 tri_status tri_slots_create(const tri_limits *limits, tri_slots **out) {
@@ -296,17 +297,9 @@ tri_status tri_batch_build(tri_batch_builder *b, tri_slots *slots, const tri_pla
   return TRI_OK;
 }
 
-/* The next of 1, 2, 4, 8, 16, 24, 32, 48, 64, 96, ... */
-static int padded_rows(int n) {
-  int size = 1;
-  while (size < n) size *= 2;
-  if (size > 16 && n <= size / 4 * 3) size = size / 4 * 3;
-  return size;
-}
-
 void tri_batch_pad(const tri_batch_builder *b, const tri_limits *limits, tri_batch *out) {
   const tri_batch_arrays *a = &b->rows;
-  int from = b->batch.num_tokens, to = padded_rows(from), most = limits->max_num_seqs;
+  int from = b->batch.num_tokens, to = tri_padded_rows(from), most = limits->max_num_seqs;
   if (limits->max_num_batched_tokens < most) most = limits->max_num_batched_tokens;
   if (to > most) to = most;
   if (to < from) to = from;

@@ -6,6 +6,7 @@
 #include "runtime/base/log.h"
 #include "runtime/encoded_result.h"
 #include "runtime/limits.h"
+#include "runtime/tune.h"
 
 /* All ranks learn whether all succeeded, so that none waits for one that has left. */
 static tri_status agree(tri_group *g, tri_status st, tri_error *err) {
@@ -128,7 +129,7 @@ static tri_status allocate_steps(tri_engine *e) {
   return st;
 }
 
-static tri_status allocate(tri_engine *e, const tri_engine_config *config, const tri_checkpoint *ckpt, tri_error *err) {
+static tri_status allocate(tri_engine *e, const tri_engine_config *config, tri_error *err) {
   tri_status st;
   size_t n = (size_t)config->max_num_seqs;
   TRI_TRY(tri_kv_cache_create(e->backend, &e->model, &e->shard, kv_dtype_of(e, config), e->limits.block_size,
@@ -160,6 +161,14 @@ static tri_status allocate(tri_engine *e, const tri_engine_config *config, const
     if (st == TRI_OK && !(e->answer = tri_malloc(rows * cols, sizeof *e->answer))) st = TRI_NO_MEMORY;
     if (st != TRI_OK) goto cleanup;
   }
+cleanup:
+  return st;
+}
+
+/* What goes through the backend's products is settled before anything is planned. */
+static tri_status make_forward(tri_engine *e, const tri_engine_config *config, const tri_checkpoint *ckpt,
+                               tri_error *err) {
+  tri_status st;
   tri_forward_config fc = {.model = &e->model,
                            .shard = e->shard,
                            .limits = e->limits,
@@ -174,6 +183,7 @@ static tri_status allocate(tri_engine *e, const tri_engine_config *config, const
                            .int8_activations = config->quantization == TRI_QUANTIZE_W8A8,
                            .progress = &e->progress,
                            .observer = config->observer};
+  TRI_TRY(tri_tune(&fc, config->autotune, err));
   TRI_TRY(tri_forward_create(&fc, &e->forward, err));
   if (e->model.seq2seq.on)
     st = tri_source_create(&fc, ckpt, config->dtype, config->quantization, config->seed, &e->source, err);
@@ -208,7 +218,10 @@ tri_status tri_engine_create(const tri_engine_config *config, tri_backend *backe
                                                                  config->dtype, config->quantization, &e->weights, err)
                                              : tri_weights_load(backend, &e->model, &e->shard, ckpt, config->dtype,
                                                                 config->quantization, &e->weights, err);
-  if (st == TRI_OK) st = allocate(e, config, ckpt, err);
+  if (st == TRI_OK) st = allocate(e, config, err);
+  if (st == TRI_NO_MEMORY) st = refuse_memory(e);
+  TRI_TRY(agree(group, st, err));
+  st = make_forward(e, config, ckpt, err);
   if (st == TRI_NO_MEMORY) st = refuse_memory(e);
   TRI_TRY(agree(group, st, err));
   *out = e;

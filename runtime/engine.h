@@ -26,6 +26,7 @@ typedef struct tri_engine_config {
   int local_ranks;       /* processes that share this host's memory */
   bool encoders;         /* the caller runs encoders; others refuse them here, since they generate nothing */
   tri_pooling pooling;   /* see tri_model_config_pool */
+  bool autotune;         /* see tri_tune */
   tri_observer observer;
 } tri_engine_config;
 

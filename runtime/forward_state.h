@@ -88,6 +88,11 @@ tri_encoded tri_encoder_ends(const tri_forward *f, const tri_batch *b, tri_mat x
 tri_status tri_forward_plan(tri_forward *f, const tri_batch *b, int lane);
 /* Makes room for the largest workspace of all plans. */
 tri_status tri_forward_reserve(tri_forward *f);
+/* forward_products.c: the products of a step of so many tokens that go through linear and gated_linear, layer by layer,
+ * as it launches them; the head's where that many rows of logits can be wanted. An encoder's small ends are left out.
+ * out has room for tri_forward_products_most; returns how many they are. */
+int tri_forward_products_most(const tri_forward *f);
+int tri_forward_products(const tri_forward *f, int tokens, tri_tune_product *out);
 /* Whom this step is to be shown to: NULL, nobody. */
 static inline const tri_observer *tri_observer_of(const tri_forward *f) {
   const tri_observer *o = &f->cfg.observer;

@@ -92,6 +92,7 @@ static tri_status load(tri_worker *w, int local_size, tri_error *err) {
       .local_ranks = local_size,
       .encoders = true,
       .pooling = (tri_pooling)o->pooling,
+      .autotune = o->autotune,
   };
   int64_t start = tri_now_ns();
   tri_status st = tri_engine_create(&ec, w->backend, &w->group, &w->engine, err);

@@ -36,6 +36,7 @@ typedef struct tri_cuda_drawing {
   int turn;
 } tri_cuda_drawing;
 
+struct tri_choice;                      /* kernels/choices.h */
 struct tri_cuda_products;               /* matmul.c */
 enum { TRI_CUDA_BLAS_ROOM = 32 << 20 }; /* bytes, as the library's documentation has it for sm_90 */
 
@@ -46,8 +47,10 @@ typedef struct tri_cuda_impl {
   cudaEvent_t tickets[TRI_UPLOAD_TICKETS];
   void *blas, *blas_room;
   struct tri_cuda_products *products;
-  unsigned *counters; /* [TRI_CUDA_MEETINGS] on the device, zero between two kernels */
-  cudaError_t error;  /* the first one that a launch or a copy met; told by whatever next waits */
+  const struct tri_choice *forced; /* instead of every other choice: while tune.c measures */
+  uint64_t refused;                /* launches whose choice's algorithm does not work */
+  unsigned *counters;              /* [TRI_CUDA_MEETINGS] on the device, zero between two kernels */
+  cudaError_t error;               /* the first one that a launch or a copy met; told by whatever next waits */
   char isa[32];
   cudaEvent_t events[TRI_EVENTS];
   tri_cuda_bound bound[TRI_BOUND_BATCHES];
@@ -148,19 +151,35 @@ void tri_cuda_fill_random(cudaStream_t stream, const struct tri_random_fill *fil
 /* linear.c, the only file besides floor.c that knows cuBLAS, and its helpers in linear.cu. */
 tri_status tri_cuda_blas_open(tri_cuda_impl *impl);
 void tri_cuda_blas_close(tri_cuda_impl *impl);
-size_t tri_cuda_linear_workspace(const tri_linear_args *a);
+/* Whether the library has such a product at all, and whether it gets it where nothing else was chosen. */
+bool tri_cuda_library_can(const tri_linear_args *a);
+bool tri_cuda_library_by_default(const tri_linear_args *a);
+size_t tri_cuda_linear_workspace(const tri_backend *be, const tri_linear_args *a);
 void tri_cuda_linear(tri_backend *be, const tri_linear_args *a);
 size_t tri_cuda_own_linear_workspace(const tri_linear_args *a);
 void tri_cuda_own_linear(cudaStream_t stream, const tri_linear_args *a, void *workspace);
 void tri_cuda_narrow(cudaStream_t stream, const tri_mat *x, tri_dtype dtype, void *out);
 void tri_cuda_epilogue(cudaStream_t stream, const tri_linear_args *a);
 
-/* matmul.c, the only file that knows cuBLASLt. x: a.x in the weights' type. False: the library has no such product, and
+/* matmul.c, the only file that knows cuBLASLt. x: a.x in the weights' type. words: the algorithm of a choice, or NULL;
+ * asks: the library is asked for one where that does not work, and without it. False: there is no such product, and
  * nothing was done. Otherwise bias and activation are done as well where it finishes, else out has the sums alone. */
 tri_status tri_cuda_matmul_open(tri_cuda_impl *impl);
 void tri_cuda_matmul_close(tri_cuda_impl *impl);
+size_t tri_cuda_matmul_version(void);
 bool tri_cuda_matmul_finishes(const tri_linear_args *a);
-bool tri_cuda_matmul(tri_cuda_impl *impl, const tri_linear_args *a, const void *x, int ldx);
+bool tri_cuda_matmul(tri_backend *be, const tri_linear_args *a, const void *x, int ldx, const uint64_t *words,
+                     bool asks);
+/* The library's proposals for a product, the best first by its own estimate: fills way, words and note. Returns how
+ * many there are, `most` at the most. */
+enum { TRI_CUDA_PROPOSALS = 12 };
+int tri_cuda_matmul_propose(tri_backend *be, const tri_linear_args *a, const void *x, int ldx, int most,
+                            struct tri_choice *out);
+
+/* tune.c */
+struct tri_choices;
+tri_status tri_cuda_tune(tri_backend *be, const tri_tune_product *products, int count, int64_t until,
+                         struct tri_choices *out, tri_tune_result *result);
 
 /* linear.cu: one or two rows of 16 bits. */
 bool tri_cuda_gated_fits(const tri_gated_linear_args *a);

@@ -1,28 +1,34 @@
 /* Products through cuBLASLt, which adds bias and activation to the sums before it stores them: a kernel of our own
- * would read and write the whole result once more. Which kernel of the library does a product is asked once for each
- * shape and kept with the descriptors, in a table of fixed size, so that a step neither asks nor allocates. */
+ * would read and write the whole result once more. Which kernel of the library does a product is chosen already
+ * (kernels/choices.h) or asked once for each shape, and kept with the descriptors, in a table of fixed size, so that a
+ * step neither asks nor allocates. */
 #include <cublasLt.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "kernels/choices.h"
 #include "kernels/cuda/cuda.h"
 #include "runtime/base/hash.h"
 
 /* A model has a few products for each number of rows that its steps have had. A key may lie in any slot of its set. */
 enum { SETS = 128, SET = 8 };
-enum { BEST_ALIGNMENT = 256, BIAS_ALIGNMENT = 16 }; /* bytes: the most that the library asks for, and what it loads */
+/* Bytes: the most that the library asks for, and the most that it loads at a time. */
+enum { BEST_ALIGNMENT = 256, LOAD_ALIGNMENT = 16 };
 
-/* What the choice depends on, in ints alone, so that keys can be compared as bytes. */
+/* What the kernel depends on, in ints alone, so that keys can be compared as bytes. */
 typedef struct product_key {
   int m, n, k, ldx, ldo;
   int in, out; /* cudaDataType_t */
   int epilogue, adds;
   int align_w, align_x, align_out, align_bias;
+  int asks, words[2]; /* whether the library may choose; of a choice's algorithm, folded; 0: none */
 } product_key;
-_Static_assert(sizeof(product_key) == 13 * sizeof(int), "no gaps");
+_Static_assert(sizeof(product_key) == 16 * sizeof(int), "no gaps");
 
 typedef struct product {
   product_key key; /* m is 0: an empty slot */
   bool works;      /* else the library has nothing for it */
+  bool chosen;     /* algo is that of a choice */
   uint64_t used;   /* number of the last use */
   cublasLtMatmulDescOpaque_t op;
   cublasLtMatrixLayoutOpaque_t w, x, out;
@@ -52,6 +58,8 @@ void tri_cuda_matmul_close(tri_cuda_impl *impl) {
   impl->products = NULL;
 }
 
+size_t tri_cuda_matmul_version(void) { return cublasLtGetVersion(); }
+
 /* ---- what a product is to the library ---- */
 
 static int type_of(tri_dtype t) { return t == TRI_BF16 ? CUDA_R_16BF : t == TRI_F16 ? CUDA_R_16F : CUDA_R_32F; }
@@ -59,7 +67,7 @@ static int type_of(tri_dtype t) { return t == TRI_BF16 ? CUDA_R_16BF : t == TRI_
 /* A bias must have the output's type, and ours are float32. The library's GELU is the one with tanh, in the precision
  * of 16-bit inputs. */
 bool tri_cuda_matmul_finishes(const tri_linear_args *a) {
-  if (a->bias && (a->out.dtype != TRI_F32 || (uintptr_t)a->bias % BIAS_ALIGNMENT)) return false;
+  if (a->bias && (a->out.dtype != TRI_F32 || (uintptr_t)a->bias % LOAD_ALIGNMENT)) return false;
   return a->act == TRI_ACT_NONE || a->act == TRI_ACT_RELU || (a->act == TRI_ACT_GELU_TANH && a->w.dtype != TRI_F32);
 }
 
@@ -110,64 +118,179 @@ static bool describe(product *p, const float *bias) {
          lay_out(&p->out, key->out, key->n, key->m, key->ldo);
 }
 
-/* ---- the choice ---- */
+/* ---- the library's own choice ---- */
 
 static bool prefer(cublasLtMatmulPreference_t pref, cublasLtMatmulPreferenceAttributes_t what, uint32_t value) {
   return cublasLtMatmulPreferenceSetAttribute(pref, what, &value, sizeof value) == CUBLAS_STATUS_SUCCESS;
 }
 
 /* Parts of a sum are put together in float32, whatever the output's type. */
+static uint32_t reductions_for(const product_key *key) {
+  return key->out == CUDA_R_32F ? CUBLASLT_REDUCTION_SCHEME_MASK : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+}
+
 static bool state_limits(cublasLtMatmulPreference_t pref, const product_key *key) {
   uint64_t room = TRI_CUDA_BLAS_ROOM;
-  uint32_t reductions =
-      key->out == CUDA_R_32F ? CUBLASLT_REDUCTION_SCHEME_MASK : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   return cublasLtMatmulPreferenceInit(pref) == CUBLAS_STATUS_SUCCESS &&
          cublasLtMatmulPreferenceSetAttribute(pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &room, sizeof room) ==
              CUBLAS_STATUS_SUCCESS &&
-         prefer(pref, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions) &&
+         prefer(pref, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions_for(key)) &&
          prefer(pref, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, (uint32_t)key->align_w) &&
          prefer(pref, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, (uint32_t)key->align_x) &&
          prefer(pref, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, (uint32_t)key->align_out) &&
          prefer(pref, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, (uint32_t)key->align_out);
 }
 
-static bool choose(cublasLtHandle_t handle, product *p) {
+/* Up to `most` results; how many there are. */
+static int ask(cublasLtHandle_t handle, product *p, int most, cublasLtMatmulHeuristicResult_t *results) {
   cublasLtMatmulPreferenceOpaque_t pref;
-  cublasLtMatmulHeuristicResult_t best = {.state = CUBLAS_STATUS_NOT_SUPPORTED};
   int found = 0;
   if (!state_limits(&pref, &p->key) ||
-      cublasLtMatmulAlgoGetHeuristic(handle, &p->op, &p->w, &p->x, &p->out, &p->out, &pref, 1, &best, &found) !=
-          CUBLAS_STATUS_SUCCESS ||
-      !found || best.state != CUBLAS_STATUS_SUCCESS)
-    return false;
+      cublasLtMatmulAlgoGetHeuristic(handle, &p->op, &p->w, &p->x, &p->out, &p->out, &pref, most, results, &found) !=
+          CUBLAS_STATUS_SUCCESS)
+    return 0;
+  return found;
+}
+
+static bool ask_for_best(cublasLtHandle_t handle, product *p) {
+  cublasLtMatmulHeuristicResult_t best = {.state = CUBLAS_STATUS_NOT_SUPPORTED};
+  if (!ask(handle, p, 1, &best) || best.state != CUBLAS_STATUS_SUCCESS) return false;
   p->algo = best.algo;
   return true;
 }
 
-/* The product of a key; if it is new, in the place of the one of its set that has been unused for longest. */
-static product *find(struct tri_cuda_products *all, const product_key *key, const float *bias) {
+/* ---- choices that were made before ---- */
+
+/* What the rows of a matrix of that type and width are multiples of where it begins at a multiple of LOAD_ALIGNMENT and
+ * nothing lies between them. */
+static int packed_alignment(int cols, int type) {
+  size_t bits = (size_t)cols * (type == CUDA_R_32F ? 4 : 2) | LOAD_ALIGNMENT;
+  return (int)(bits & (~bits + 1));
+}
+
+/* Choices are made for, and good for, products that lie no worse than that. */
+static bool lies_well(const product_key *key) {
+  return key->align_w >= packed_alignment(key->k, key->in) && key->align_x >= packed_alignment(key->k, key->in) &&
+         key->align_out >= packed_alignment(key->n, key->out);
+}
+
+static bool get(const cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoConfigAttributes_t what, void *value,
+                size_t bytes) {
+  size_t written;
+  return cublasLtMatmulAlgoConfigGetAttribute(algo, what, value, bytes, &written) == CUBLAS_STATUS_SUCCESS;
+}
+
+/* Whether its parts, if it cuts sums into any, are put together as they must be. */
+static bool sums_well(const cublasLtMatmulAlgo_t *algo, const product_key *key) {
+  int32_t splits;
+  uint32_t scheme;
+  return get(algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &splits, sizeof splits) &&
+         get(algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &scheme, sizeof scheme) &&
+         (splits <= 1 || !(scheme & ~reductions_for(key)));
+}
+
+/* The library has the last word on whether it can do this product, with the rows that it has, in this way. */
+static bool restore(cublasLtHandle_t handle, product *p, const uint64_t *words) {
+  cublasLtMatmulHeuristicResult_t result = {0};
+  cublasLtMatmulAlgo_t known;
+  cudaDataType_t in = (cudaDataType_t)p->key.in, out = (cudaDataType_t)p->key.out;
+  int32_t id;
+  _Static_assert(sizeof p->algo == TRI_CHOICE_WORDS * sizeof *words, "the words are the whole algorithm");
+  memcpy(&p->algo, words, sizeof p->algo);
+  return lies_well(&p->key) && get(&p->algo, CUBLASLT_ALGO_CONFIG_ID, &id, sizeof id) &&
+         cublasLtMatmulAlgoInit(handle, CUBLAS_COMPUTE_32F, CUDA_R_32F, in, in, out, out, id, &known) ==
+             CUBLAS_STATUS_SUCCESS &&
+         sums_well(&p->algo, &p->key) &&
+         cublasLtMatmulAlgoCheck(handle, &p->op, &p->w, &p->x, &p->out, &p->out, &p->algo, &result) ==
+             CUBLAS_STATUS_SUCCESS &&
+         result.workspaceSize <= TRI_CUDA_BLAS_ROOM;
+}
+
+static void describe_algo(const cublasLtMatmulAlgo_t *algo, char note[TRI_CHOICE_NOTE]) {
+  int32_t id = -1, splits = 0;
+  uint32_t tile = 0, stages = 0, scheme = 0, swizzle = 0, custom = 0;
+  uint16_t inner = 0, cluster = 0;
+  get(algo, CUBLASLT_ALGO_CONFIG_ID, &id, sizeof id);
+  get(algo, CUBLASLT_ALGO_CONFIG_TILE_ID, &tile, sizeof tile);
+  get(algo, CUBLASLT_ALGO_CONFIG_STAGES_ID, &stages, sizeof stages);
+  get(algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &splits, sizeof splits);
+  get(algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &scheme, sizeof scheme);
+  get(algo, CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING, &swizzle, sizeof swizzle);
+  get(algo, CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION, &custom, sizeof custom);
+  get(algo, CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID, &inner, sizeof inner);
+  get(algo, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, &cluster, sizeof cluster);
+  snprintf(note, TRI_CHOICE_NOTE,
+           "algo %d tile %u stages %u splits %d reduction %u swizzle %u custom %u inner %u cluster %u", id, tile,
+           stages, splits, scheme, swizzle, custom, inner, cluster);
+}
+
+int tri_cuda_matmul_propose(tri_backend *be, const tri_linear_args *a, const void *x, int ldx, int most,
+                            tri_choice *out) {
+  cublasLtMatmulHeuristicResult_t results[TRI_CUDA_PROPOSALS];
+  product p = {.key = key_of(a, x, ldx)};
+  int count = 0;
+  if (!lies_well(&p.key) || !describe(&p, a->bias)) return 0;
+  p.key.align_w = p.key.align_x = packed_alignment(p.key.k, p.key.in);
+  p.key.align_out = packed_alignment(p.key.n, p.key.out);
+  int found =
+      ask(tri_cuda_of(be)->products->handle, &p, most < TRI_CUDA_PROPOSALS ? most : TRI_CUDA_PROPOSALS, results);
+  for (int i = 0; i < found; i++) {
+    if (results[i].state != CUBLAS_STATUS_SUCCESS || results[i].workspaceSize > TRI_CUDA_BLAS_ROOM) continue;
+    out[count] = (tri_choice){.way = TRI_WAY_ALGO};
+    memcpy(out[count].words, &results[i].algo, sizeof out[count].words);
+    describe_algo(&results[i].algo, out[count++].note);
+  }
+  return count;
+}
+
+/* ---- a step's products ---- */
+
+/* For the key: what was made with one choice's algorithm is not another one's. */
+static uint64_t fold(const uint64_t *words) {
+  uint64_t h = 1;
+  for (int i = 0; words && i < TRI_CHOICE_WORDS; i++) h = (h ^ words[i]) * 0x9e3779b97f4a7c15u, h ^= h >> 32;
+  return words ? h : 0;
+}
+
+/* The product of a key; if it is new, in the place of the one of its set that has been unused for longest. words: the
+ * algorithm of a choice, or NULL. */
+static product *find(struct tri_cuda_products *all, const product_key *key, const float *bias, const uint64_t *words) {
   product *slots = all->slots[tri_hash_bytes(TRI_HASH_SEED, key, sizeof *key) % SETS], *oldest = slots;
   for (int i = 0; i < SET; i++) {
     if (!memcmp(&slots[i].key, key, sizeof *key)) return &slots[i];
     if (slots[i].used < oldest->used) oldest = &slots[i];
   }
   *oldest = (product){.key = *key};
-  oldest->works = describe(oldest, bias) && choose(all->handle, oldest);
+  bool described = describe(oldest, bias);
+  oldest->chosen = described && words && restore(all->handle, oldest, words);
+  oldest->works = oldest->chosen || (described && key->asks && ask_for_best(all->handle, oldest));
   return oldest;
 }
 
+static bool launch(tri_cuda_impl *impl, product *p, const tri_linear_args *a, const void *x) {
+  float one = 1, beta = a->accumulate ? 1 : 0;
+  bool biased = p->key.epilogue & CUBLASLT_EPILOGUE_BIAS;
+  return (!biased || set(p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &a->bias, sizeof a->bias)) &&
+         cublasLtMatmul(impl->products->handle, &p->op, &one, a->w.data, &p->w, x, &p->x, &beta, a->out.data, &p->out,
+                        a->out.data, &p->out, &p->algo, impl->blas_room, TRI_CUDA_BLAS_ROOM,
+                        impl->stream) == CUBLAS_STATUS_SUCCESS;
+}
+
 /* A product that the library refused once is not tried again. */
-bool tri_cuda_matmul(tri_cuda_impl *impl, const tri_linear_args *a, const void *x, int ldx) {
+bool tri_cuda_matmul(tri_backend *be, const tri_linear_args *a, const void *x, int ldx, const uint64_t *words,
+                     bool asks) {
+  tri_cuda_impl *impl = tri_cuda_of(be);
   struct tri_cuda_products *all = impl->products;
   product_key key = key_of(a, x, ldx);
-  product *p = find(all, &key, a->bias);
-  float one = 1, beta = a->accumulate ? 1 : 0;
-  bool biased = key.epilogue & CUBLASLT_EPILOGUE_BIAS;
+  uint64_t folded = fold(words);
+  key.asks = asks, key.words[0] = (int)(uint32_t)folded, key.words[1] = (int)(uint32_t)(folded >> 32);
+  product *p = find(all, &key, a->bias, words);
   p->used = ++all->uses;
-  if (!p->works) return false;
-  p->works =
-      (!biased || set(p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &a->bias, sizeof a->bias)) &&
-      cublasLtMatmul(all->handle, &p->op, &one, a->w.data, &p->w, x, &p->x, &beta, a->out.data, &p->out, a->out.data,
-                     &p->out, &p->algo, impl->blas_room, TRI_CUDA_BLAS_ROOM, impl->stream) == CUBLAS_STATUS_SUCCESS;
+  if (p->works) p->works = launch(impl, p, a, x);
+  if (!p->works && p->chosen) { /* what the library had checked it then did not do: its own choice, from now on */
+    p->chosen = false;
+    p->works = asks && ask_for_best(all->handle, p) && launch(impl, p, a, x);
+  }
+  impl->refused += words && !p->chosen;
   return p->works;
 }

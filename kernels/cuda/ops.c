@@ -37,7 +37,7 @@ TRI_CUDA_OP_LIST(X)
 
 static tri_status linear_plan(tri_backend *be, const tri_linear_args *a, tri_op_plan *plan) {
   tri_status st = tri_ref_linear_plan(be, a, plan);
-  plan->workspace = st == TRI_OK ? tri_cuda_linear_workspace(a) : 0;
+  plan->workspace = st == TRI_OK ? tri_cuda_linear_workspace(be, a) : 0;
   return st;
 }
 static void linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_linear_args *a, tri_stream *stream) {

@@ -66,6 +66,8 @@ const tri_option tri_serve_option_table[] = {
     {TRI_OPT(S, disable_custom_all_reduce), .name = "disable-custom-all-reduce", .fallback = "false",
      .group = "Execution",
      .help = "sums and transfers between devices go through NCCL alone, not also through each other's memory"},
+    {TRI_OPT(S, autotune), .name = "autotune", .fallback = "false", .group = "Execution",
+     .help = "before the first step, measure on the device which of its kernels does each matrix product fastest"},
     {TRI_OPT(S, watchdog_timeout), .name = "watchdog-timeout", .min = 0.5, .max = 3600, .fallback = "4", .metavar = "S",
      .group = "Execution",
      .help = "seconds without progress after which a group counts as lost, or ten times what its slowest layer should "

@@ -37,9 +37,7 @@ static double energy_of(const tri_mat *m) {
   return sum;
 }
 
-/* An activation is hardly steeper than 1 anywhere, but makes little of negative sums: what rounded inputs did to those
- * is to be compared with the sums, where few results leave nothing larger. */
-static double lost_by_activation(oc *c, const tri_linear_args *a) {
+double oc_lost_by_activation(oc *c, const tri_linear_args *a) {
   tri_linear_args plain = *a;
   plain.act = TRI_ACT_NONE, plain.accumulate = false;
   plain.out = oc_matrix(c, a->out.rows, a->out.cols, true);
@@ -73,10 +71,10 @@ void oc_case_linear(oc *c, int i) {
   /* Rounded inputs: two ulps of the type, squared, would be 6e-5 and 1e-6. */
   double rounded = t == TRI_BF16 ? 1e-5 : t == TRI_F16 ? 1e-7 : LIMIT;
   bool rounds = c->be->narrows_inputs;
-  oc_compare(c, &a.out, &b.out, rounds ? rounded * lost_by_activation(c, &a) : LIMIT);
+  oc_compare(c, &a.out, &b.out, rounds ? rounded * oc_lost_by_activation(c, &a) : LIMIT);
   if (!a.bias) return;
   other_biases(c, &a, &b);
-  oc_compare(c, &a.out, &b.out, rounds ? rounded * lost_by_activation(c, &a) : LIMIT);
+  oc_compare(c, &a.out, &b.out, rounds ? rounded * oc_lost_by_activation(c, &a) : LIMIT);
 }
 
 void oc_case_embed(oc *c, int i) {

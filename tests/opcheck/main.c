@@ -85,12 +85,12 @@ static int check(oc *c) {
     void (*fn)(oc *, int);
   } cases[] = {
 #define X(op) {#op, oc_case_##op},
-      TRI_OP_LIST(X) X(upload_rows) X(fill_random)
+      TRI_OP_LIST(X) X(upload_rows) X(fill_random) X(tune)
 #undef X
   };
   int failures = 0;
   for (size_t op = 0; op < sizeof cases / sizeof *cases; op++) {
-    if (!wanted(c, cases[op].name)) continue;
+    if (!wanted(c, cases[op].name) || (cases[op].fn == oc_case_tune && !c->be->ops.tune)) continue;
     begin(c, cases[op].name);
     for (; c->cases < c->opt.cases; c->cases++) {
       cases[op].fn(c, c->cases);

@@ -58,6 +58,9 @@ tri_dtype oc_narrow_type(oc *c);
 /* What rounding an output costs: at least `limit`. */
 double oc_narrow_limit(tri_dtype t, double limit);
 double oc_either_way_limit(tri_dtype t, size_t n, double limit);
+/* An activation is hardly steeper than 1 anywhere, but makes little of negative sums: what rounded inputs did to those
+ * is to be compared with the sums, where few results leave nothing larger. a->out holds the results; at least 1. */
+double oc_lost_by_activation(oc *c, const tri_linear_args *a);
 tri_dtype oc_weight_type(oc *c, int i);
 tri_dtype oc_kv_type(int i);
 
@@ -99,6 +102,8 @@ TRI_OP_LIST(X)
 /* Slots that are no ops; see cases_load.c. */
 void oc_case_upload_rows(oc *c, int i);
 void oc_case_fill_random(oc *c, int i);
+/* Of backends with choices; see cases_tune.c. */
+void oc_case_tune(oc *c, int i);
 
 /* deterministic.c: `others` are backends with other numbers of threads. */
 void oc_deterministic_linear(oc *c, tri_backend **others, int num_others, int i);

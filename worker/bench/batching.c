@@ -65,6 +65,7 @@ static const char *const shown[] = {"model",
                                     "deterministic",
                                     "backend",
                                     "threads",
+                                    "autotune",
                                     NULL};
 
 static tri_options_spec spec = {

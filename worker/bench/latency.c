@@ -41,9 +41,9 @@ static const tri_option own_options[] = {
 enum { NUM_OWN = sizeof own_options / sizeof *own_options };
 
 /* One rank and one batch need no more. */
-static const char *const shown[] = {"model",         "dtype",         "quantization", "kv-cache-dtype",
-                                    "load-format",   "max-model-len", "seed",         "block-size",
-                                    "deterministic", "backend",       "threads",      NULL};
+static const char *const shown[] = {
+    "model",         "dtype",   "quantization", "kv-cache-dtype", "load-format", "max-model-len", "seed", "block-size",
+    "deterministic", "backend", "threads",      "autotune",       NULL};
 
 static tri_options_spec spec = {
     .program = "trireme bench latency",
@@ -52,13 +52,17 @@ static tri_options_spec spec = {
         "Times prompts and decode steps of one rank, or an encoder's batches, against the machine's floors, without "
         "a server.",
     .epilog =
-        "The other options of trireme-worker are understood and change nothing; the layout can only be one rank.\n",
+        "With --autotune, --max-num-seqs and --max-num-batched-tokens have the products of larger steps than this\n"
+        "benchmark's measured, too. The other options of trireme-worker are understood and change nothing; the layout "
+        "can\n"
+        "only be one rank.\n",
     .version = "trireme bench latency 0.1.0",
     .config_file = true,
 };
 
 struct bench {
   struct bench_options o;
+  int tuned_seqs, tuned_tokens; /* of the largest steps that were asked to be measured; 0: the benchmark's own */
   tri_bench_rank rank;
   tri_engine *engine; /* the rank's */
   tri_floor *floor;
@@ -232,6 +236,8 @@ static tri_status set_up(struct bench *b, tri_error *err) {
                           .max_model_len = len,
                           .num_kv_pages = pages_per_seq(b) * b->o.batch_size,
                           .encoders = true};
+  if (ec.max_num_seqs < b->tuned_seqs) ec.max_num_seqs = b->tuned_seqs;
+  if (ec.max_num_batched_tokens < b->tuned_tokens) ec.max_num_batched_tokens = b->tuned_tokens;
   TRI_TRY(tri_bench_rank_open(&b->o.serve, &ec, &b->rank, err));
   b->engine = b->rank.engine;
   TRI_TRY(tri_plan_writer_create((size_t)b->o.batch_size + 1, (size_t)ec.max_num_batched_tokens,
@@ -318,6 +324,9 @@ int main(int argc, char **argv) {
     tri_options_free(opts);
     return TRI_EXIT_USAGE;
   }
+  if (b.o.serve.autotune && tri_options_given(opts, "max-num-seqs")) b.tuned_seqs = b.o.serve.max_num_seqs;
+  if (b.o.serve.autotune && tri_options_given(opts, "max-num-batched-tokens"))
+    b.tuned_tokens = b.o.serve.max_num_batched_tokens;
   tri_status st = b.o.serve.model ? TRI_OK : tri_fail(&err, TRI_INVALID_ARGUMENT, "model", "--model is missing");
   if (st == TRI_OK) st = set_up(&b, &err);
   if (st == TRI_OK) st = time_prompts(&b, &prompt, &prompt_floor);

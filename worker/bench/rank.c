@@ -25,6 +25,7 @@ tri_status tri_bench_rank_open(const tri_serve_options *o, const tri_engine_conf
   ec.quantization = (tri_quantization)o->quantization;
   ec.block_size = o->block_size;
   ec.local_ranks = 1;
+  ec.autotune = o->autotune;
   TRI_TRY(tri_engine_create(&ec, out->backend, &out->group, &out->engine, err));
 cleanup:
   return st;

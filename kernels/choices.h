@@ -1,0 +1,93 @@
+/* Which way a product goes on a device that knows several: what was measured, kept by shape, and written down as text.
+ *
+ *   trireme-choices 1
+ *   for NVIDIA H200, sm_90, 132 SMs, cuBLASLt 130100
+ *   linear m 8 n 6144 k 4096 w bfloat16 x bfloat16 out float32 act none bias 0 add 0 use gemm ns 15110 default 15110
+ *   linear m 16 n 4096 k 4096 w bfloat16 ... use algo 42 1c00000012 0 0 0 0 0 0 check 9f3a01b2 ns 9120 default 10480 #
+ * ...
+ *
+ * The first line names the format. What follows a `for` line is for that device and library alone. Lines may be empty
+ * or begin with '#'. An algorithm is the library's own words, which its documentation allows to be kept for the same
+ * version; behind '#' it is described for people. `check` is a sum over the shape and those words, so that no damaged
+ * ones reach the library. A text with a line that is not understood is refused as a whole. */
+#ifndef TRI_KERNELS_CHOICES_H
+#define TRI_KERNELS_CHOICES_H
+
+#include "kernels/backend.h"
+
+enum {
+  TRI_CHOICE_WORDS = 8,
+  TRI_CHOICE_NOTE = 128,
+  TRI_CHOICES_MOST = 1 << 14,     /* in one table */
+  TRI_CHOICES_TEXT_MOST = 8 << 20 /* bytes of a text */
+};
+
+/* DEFAULT: what the backend does without a choice; it was measured to be the fastest. OWN: its own kernel. GEMM: the
+ * library's plain product, as the library chooses its kernel. ALGO: the library's product with these words for its
+ * algorithm. What cannot be done is as DEFAULT. */
+typedef enum tri_way { TRI_WAY_DEFAULT, TRI_WAY_OWN, TRI_WAY_GEMM, TRI_WAY_ALGO, TRI_WAY_COUNT } tri_way;
+
+/* What a choice depends on, in ints alone, so that shapes can be compared as bytes. */
+typedef struct tri_product_shape {
+  int32_t m, n, k;
+  int32_t w, x, out; /* tri_dtype: of weights, inputs, outputs */
+  int32_t act;       /* tri_act */
+  int32_t bias, add; /* 0 or 1 */
+} tri_product_shape;
+_Static_assert(sizeof(tri_product_shape) == 9 * sizeof(int32_t), "no gaps");
+
+typedef struct tri_choice {
+  tri_product_shape shape;
+  tri_way way;
+  uint64_t words[TRI_CHOICE_WORDS]; /* ALGO only */
+  int32_t ns, default_ns;           /* of one launch, this way and the default one */
+  char note[TRI_CHOICE_NOTE];       /* printable ASCII, for people; may be empty */
+} tri_choice;
+
+typedef struct tri_choices {
+  tri_choice *slots; /* [capacity], open addressing; m 0: empty */
+  size_t capacity, count;
+} tri_choices;
+
+tri_status tri_choices_create(tri_choices **out);
+void tri_choices_destroy(tri_choices *c); /* NULL is fine */
+/* Replaces what is there for the shape. TRI_TOO_LARGE beyond TRI_CHOICES_MOST. */
+tri_status tri_choices_put(tri_choices *c, const tri_choice *choice);
+/* Puts all of `from`, whose choices replace those of the same shape. */
+tri_status tri_choices_put_all(tri_choices *c, const tri_choices *from);
+
+/* For exactly this shape; NULL: none. */
+const tri_choice *tri_choices_get(const tri_choices *c, const tri_product_shape *shape);
+/* For this shape, or the one with as many rows as tri_padded_rows says: kernels work through rows in tiles, so that
+ * what was measured for a few rows more serves as well. NULL: none, or the default way. Allocates nothing. */
+const tri_choice *tri_choices_find(const tri_choices *c, const tri_product_shape *shape);
+
+static inline tri_product_shape tri_product_shape_of(const tri_linear_args *a) {
+  return (tri_product_shape){.m = a->x.rows,
+                             .n = a->w.n,
+                             .k = a->w.k,
+                             .w = (int32_t)a->w.dtype,
+                             .x = (int32_t)a->x.dtype,
+                             .out = (int32_t)a->out.dtype,
+                             .act = (int32_t)a->act,
+                             .bias = a->bias != NULL,
+                             .add = a->accumulate};
+}
+
+/* The next of 1, 2, 4, 8, 16, 24, 32, 48, 64, 96, ...: the numbers of rows that steps of single tokens are padded to,
+ * and that choices are measured for. n is at most 1 << 24. */
+static inline int tri_padded_rows(int n) {
+  int size = 1;
+  while (size < n) size *= 2;
+  if (size > 16 && n <= size / 4 * 3) size = size / 4 * 3;
+  return size;
+}
+
+/* Puts those of a text's choices that are for `key`; all or, where the text is refused (TRI_CORRUPT, TRI_TOO_LARGE),
+ * none. name: where the text comes from, for messages. *num, which may be NULL: how many they were. */
+tri_status tri_choices_read(tri_choices *c, const char *text, size_t len, const char *key, const char *name, int *num,
+                            tri_error *err);
+/* The table as a text for `key`, one printable line, in the order of shapes; free *out with tri_free. */
+tri_status tri_choices_write(const tri_choices *c, const char *key, char **out, size_t *len);
+
+#endif

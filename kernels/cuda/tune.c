@@ -1,0 +1,252 @@
+/* Measures which way products go fastest (kernels/choices.h). A way is timed as a step would meet it: a recorded run of
+ * launches whose weights lie in no cache, since a step reads all of a model's weights between two uses of the same. */
+#include <string.h>
+
+#include "kernels/choices.h"
+#include "kernels/cuda/cuda.h"
+#include "runtime/base/wait.h"
+
+enum { MOST_LAUNCHES = 128, FEWEST_LAUNCHES = 4, OWN_ROWS = 16 }; /* beyond these our kernel is for odd shapes alone */
+enum { MOST_RUNS = 7, FEWEST_RUNS = 2, PLACE_ALIGNMENT = 256 };
+enum { LONG_NS = 10000000 };     /* a run that is long enough for few repetitions to agree */
+enum { WORSE = 13, WORTH = 97 }; /* tenths of the best time that end a way's runs; percent that a choice must come to */
+enum { WAYS = 3 + TRI_CUDA_PROPOSALS };
+
+/* The launches of a run, and where it begins and ends. */
+typedef struct run {
+  tri_backend *be;
+  cudaEvent_t begin, end;
+  size_t cold; /* bytes of weights after which none of them is in a cache */
+  int num;
+  tri_linear_args launches[MOST_LAUNCHES];
+} run;
+
+static size_t weight_bytes(const tri_linear_args *a) {
+  return (size_t)a->w.n * (size_t)a->w.k * tri_dtype_size(a->w.dtype);
+}
+
+static bool same_shape(const tri_linear_args *a, const tri_linear_args *b) {
+  tri_product_shape x = tri_product_shape_of(a), y = tri_product_shape_of(b);
+  return !memcmp(&x, &y, sizeof x);
+}
+
+/* ---- the launches ---- */
+
+/* One more, with the weights of `from`, or those that lie so many bytes behind its first ones. */
+static void add_launch(run *r, const tri_linear_args *like, const tri_linear_args *from, size_t offset) {
+  tri_linear_args *a = &r->launches[r->num++];
+  *a = *like;
+  a->w.data = (const char *)from->w.data + offset;
+}
+
+/* The product's own layers first. Of small ones these do not fill the cache: then parts of the other weights, which lie
+ * between two of its uses in a step, too. */
+static void collect(run *r, const tri_tune_product *products, int count, const tri_linear_args *a) {
+  size_t need = weight_bytes(a), step = (need + PLACE_ALIGNMENT - 1) / PLACE_ALIGNMENT * PLACE_ALIGNMENT, total = 0;
+  r->num = 0;
+  for (int i = 0; i < count && r->num < MOST_LAUNCHES && (total < r->cold || r->num < FEWEST_LAUNCHES); i++)
+    if (same_shape(&products[i].args, a)) {
+      add_launch(r, a, &products[i].args, 0);
+      total += need;
+    }
+  for (int i = 0; i < count; i++) {
+    const tri_linear_args *other = &products[i].args;
+    if (other->w.dtype != a->w.dtype || same_shape(other, a)) continue;
+    for (size_t at = 0; at + need <= weight_bytes(other) && total < r->cold && r->num < MOST_LAUNCHES; at += step) {
+      add_launch(r, a, other, at);
+      total += need;
+    }
+  }
+  for (int own = r->num, i = 0; r->num < FEWEST_LAUNCHES; i++) add_launch(r, a, &r->launches[i % own], 0);
+}
+
+static void launch_all(run *r) {
+  for (int i = 0; i < r->num; i++) tri_cuda_linear(r->be, &r->launches[i]);
+  tri_cuda_note(r->be, cudaGetLastError());
+}
+
+/* ---- timing ---- */
+
+/* A way that does not work leaves an error, which is none of the backend's as long as the device answers. */
+static tri_status recover(run *r, cudaError_t before) {
+  tri_cuda_impl *impl = tri_cuda_of(r->be);
+  cudaGetLastError();
+  cudaError_t e = cudaStreamSynchronize(impl->stream);
+  impl->error = before;
+  tri_cuda_note(r->be, e);
+  return r->be->ops.stream_sync(r->be, NULL);
+}
+
+static cudaError_t record(run *r, cudaGraphExec_t *exec) {
+  tri_cuda_impl *impl = tri_cuda_of(r->be);
+  cudaGraph_t graph = NULL;
+  cudaError_t e = cudaStreamBeginCapture(impl->stream, cudaStreamCaptureModeThreadLocal);
+  if (e != cudaSuccess) return e;
+  launch_all(r);
+  e = cudaStreamEndCapture(impl->stream, &graph);
+  if (e == cudaSuccess) e = impl->error;
+  if (e == cudaSuccess) e = cudaGraphInstantiate(exec, graph, 0);
+  if (graph) cudaGraphDestroy(graph);
+  return e;
+}
+
+/* Nanoseconds of one launch in the fastest of some runs; no more of them than it takes to see that best_ns (0: nothing
+ * was measured yet) is faster. */
+static cudaError_t time_runs(run *r, cudaGraphExec_t exec, double best_ns, double *ns) {
+  cudaStream_t stream = tri_cuda_of(r->be)->stream;
+  cudaError_t e = cudaGraphLaunch(exec, stream);
+  double fastest = 0;
+  for (int i = 0; i < MOST_RUNS && e == cudaSuccess; i++) {
+    float ms = 0;
+    e = cudaEventRecord(r->begin, stream);
+    if (e == cudaSuccess) e = cudaGraphLaunch(exec, stream);
+    if (e == cudaSuccess) e = cudaEventRecord(r->end, stream);
+    if (e == cudaSuccess) e = cudaEventSynchronize(r->end);
+    if (e == cudaSuccess) e = cudaEventElapsedTime(&ms, r->begin, r->end);
+    double run_ns = (double)ms * 1e6;
+    if (e == cudaSuccess && (!i || run_ns < fastest)) fastest = run_ns;
+    bool clear = best_ns > 0 && fastest / r->num * 10 > best_ns * WORSE;
+    if (i + 1 >= FEWEST_RUNS && (clear || fastest > LONG_NS)) break;
+  }
+  *ns = fastest / r->num;
+  return e;
+}
+
+/* *ns is 0 where the way does not work. TRI_DEVICE_LOST ends everything. */
+static tri_status time_way(run *r, const tri_choice *way, double best_ns, double *ns) {
+  tri_cuda_impl *impl = tri_cuda_of(r->be);
+  cudaGraphExec_t exec = NULL;
+  cudaError_t before = impl->error, e;
+  uint64_t refused = impl->refused;
+  *ns = 0;
+  impl->forced = way;
+  launch_all(r); /* loads kernels and warms the library, which must not happen while launches are recorded */
+  e = cudaStreamSynchronize(impl->stream);
+  if (e == cudaSuccess) e = impl->error;
+  if (e == cudaSuccess && refused == impl->refused) e = record(r, &exec);
+  if (e == cudaSuccess && exec) e = time_runs(r, exec, best_ns, ns);
+  impl->forced = NULL;
+  if (exec) cudaGraphExecDestroy(exec);
+  if (e == cudaSuccess) return TRI_OK;
+  *ns = 0;
+  return recover(r, before);
+}
+
+/* ---- one shape ---- */
+
+/* The default way first. */
+static int list_ways(tri_backend *be, const tri_linear_args *a, tri_choice ways[WAYS]) {
+  bool by_default = tri_cuda_library_by_default(a), plain = !a->bias && a->act == TRI_ACT_NONE;
+  bool narrows = a->w.dtype != a->x.dtype;
+  int n = 0;
+  ways[n++] = (tri_choice){.way = TRI_WAY_DEFAULT};
+  if (by_default && a->x.rows <= OWN_ROWS) ways[n++] = (tri_choice){.way = TRI_WAY_OWN};
+  if (!by_default || !plain) ways[n++] = (tri_choice){.way = TRI_WAY_GEMM};
+  return n + tri_cuda_matmul_propose(be, a, narrows ? be->workspace : a->x.data, narrows ? a->w.k : a->x.ld,
+                                     TRI_CUDA_PROPOSALS, ways + n);
+}
+
+/* Fastest of all, and measured once more against the default way: the device's clock may have changed meanwhile. */
+static tri_status race(run *r, const tri_choice *ways, int num, int64_t until, tri_choice *winner) {
+  double first = 0, best = 0, ns;
+  int fastest = 0;
+  tri_status st = TRI_OK;
+  for (int i = 0; i < num; i++) {
+    if (tri_now_ns() > until) return TRI_TIMEOUT;
+    TRI_TRY(time_way(r, &ways[i], best, &ns));
+    if (!i) first = ns;
+    if (ns > 0 && (best <= 0 || ns < best)) best = ns, fastest = i;
+  }
+  if (fastest && first > 0) {
+    TRI_TRY(time_way(r, &ways[0], 0, &ns));
+    if (ns > 0 && ns < first) first = ns;
+    TRI_TRY(time_way(r, &ways[fastest], 0, &ns));
+    if (ns > best) best = ns;
+  }
+  if (first <= 0) return TRI_UNSUPPORTED; /* then there is nothing to compare with */
+  bool worth = fastest && best * 100 <= first * WORTH;
+  *winner = ways[worth ? fastest : 0];
+  winner->default_ns = first < INT32_MAX ? (int32_t)first + 1 : INT32_MAX;
+  winner->ns = !worth ? winner->default_ns : best < INT32_MAX ? (int32_t)best + 1 : INT32_MAX;
+cleanup:
+  return st;
+}
+
+static size_t narrow_bytes(const tri_linear_args *a) {
+  return a->w.dtype == a->x.dtype ? 0 : (size_t)a->x.rows * (size_t)a->w.k * 2;
+}
+
+static tri_status tune_shape(run *r, const tri_tune_product *products, int count, const tri_linear_args *a,
+                             int64_t until, tri_choices *out, tri_tune_result *result) {
+  tri_backend *be = r->be;
+  tri_choice ways[WAYS], winner;
+  tri_product_shape shape = tri_product_shape_of(a);
+  tri_status st;
+  if (!tri_cuda_library_can(a)) return TRI_OK;
+  result->shapes++;
+  if (tri_choices_get(be->choices, &shape)) {
+    result->known++;
+    return TRI_OK;
+  }
+  st = be->ops.reserve(be, narrow_bytes(a));
+  if (st != TRI_OK) return st;
+  int num = list_ways(be, a, ways);
+  collect(r, products, count, a);
+  st = race(r, ways, num, until, &winner);
+  if (st != TRI_OK) return st == TRI_DEVICE_LOST ? st : TRI_OK;
+  winner.shape = shape;
+  result->measured++;
+  result->saved += 1 - (double)winner.ns / winner.default_ns;
+  return tri_choices_put(out, &winner);
+}
+
+/* ---- all of them ---- */
+
+static tri_status open_run(tri_backend *be, run **out) {
+  int cache = 0;
+  run *r = tri_calloc(1, sizeof *r);
+  if (!r) return TRI_NO_MEMORY;
+  r->be = be;
+  cudaError_t e = cudaDeviceGetAttribute(&cache, cudaDevAttrL2CacheSize, tri_cuda_of(be)->device);
+  if (e == cudaSuccess) e = cudaEventCreate(&r->begin);
+  if (e == cudaSuccess) e = cudaEventCreate(&r->end);
+  tri_cuda_note(be, e);
+  r->cold = 2 * (size_t)cache;
+  *out = r;
+  return e == cudaSuccess ? TRI_OK : TRI_DEVICE_LOST;
+}
+
+static void close_run(run *r) {
+  if (!r) return;
+  if (r->begin) cudaEventDestroy(r->begin);
+  if (r->end) cudaEventDestroy(r->end);
+  tri_free(r);
+}
+
+/* Whether linear sees it: few rows of gated products go through a kernel that has no other way. */
+static bool is_linear(const tri_tune_product *p) {
+  tri_gated_linear_args gated = {.up = p->args};
+  return !p->gated || !tri_cuda_gated_fits(&gated);
+}
+
+static bool came_before(const tri_tune_product *products, int i) {
+  for (int k = 0; k < i; k++)
+    if (products[k].gated == products[i].gated && same_shape(&products[k].args, &products[i].args)) return true;
+  return false;
+}
+
+tri_status tri_cuda_tune(tri_backend *be, const tri_tune_product *products, int count, int64_t until, tri_choices *out,
+                         tri_tune_result *result) {
+  run *r = NULL;
+  tri_status st;
+  *result = (tri_tune_result){0};
+  tri_cuda_graphs_drop(be);
+  TRI_TRY(be->ops.stream_sync(be, NULL));
+  TRI_TRY(open_run(be, &r));
+  for (int i = 0; i < count; i++)
+    if (is_linear(&products[i]) && !came_before(products, i))
+      TRI_TRY(tune_shape(r, products, count, &products[i].args, until, out, result));
+cleanup:
+  close_run(r);
+  return st;
+}

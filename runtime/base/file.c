@@ -1,0 +1,85 @@
+#include "runtime/base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "runtime/base/mem.h"
+
+void tri_program_folder(char out[PATH_MAX]) {
+  ssize_t n = readlink("/proc/self/exe", out, PATH_MAX - 1);
+  out[n > 0 ? n : 0] = 0;
+  char *slash = strrchr(out, '/');
+  *(slash ? slash + 1 : out) = 0;
+}
+
+static tri_status refuse(const char *path, const char *what, tri_error *err) {
+  return tri_fail(err, TRI_IO, path, "%s: cannot %s: %s", path, what, strerror(errno));
+}
+
+tri_status tri_file_read(const char *path, size_t most, char **out, size_t *len, tri_error *err) {
+  char *text = NULL;
+  tri_status st = TRI_OK;
+  FILE *f = fopen(path, "re");
+  if (!f) return errno == ENOENT || errno == ENOTDIR ? TRI_NOT_FOUND : refuse(path, "be opened", err);
+  struct stat s;
+  if (fstat(fileno(f), &s) || !S_ISREG(s.st_mode))
+    st = tri_fail(err, TRI_IO, path, "%s: not a file", path);
+  else if ((uint64_t)s.st_size > most)
+    st = tri_fail(err, TRI_TOO_LARGE, path, "%s: %lld bytes, the limit is %zu", path, (long long)s.st_size, most);
+  else if (!(text = tri_calloc((size_t)s.st_size + 1, 1)))
+    st = tri_fail(err, TRI_NO_MEMORY, path, "%s: no memory for %lld bytes", path, (long long)s.st_size);
+  if (st == TRI_OK) {
+    size_t n = fread(text, 1, (size_t)s.st_size, f);
+    if (ferror(f))
+      st = refuse(path, "be read", err);
+    else
+      *out = text, *len = n, text = NULL;
+  }
+  tri_free(text);
+  fclose(f);
+  return st;
+}
+
+/* The folders above a path. Those that cannot be made show when the file is. */
+static void make_folders(const char *path) {
+  char folder[PATH_MAX];
+  if ((size_t)snprintf(folder, sizeof folder, "%s", path) >= sizeof folder) return;
+  for (char *slash = strchr(folder + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+    *slash = 0;
+    mkdir(folder, 0700);
+    *slash = '/';
+  }
+}
+
+static bool write_all(int fd, const char *data, size_t len) {
+  while (len) {
+    ssize_t n = write(fd, data, len);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    data += n, len -= (size_t)n;
+  }
+  return fsync(fd) == 0;
+}
+
+tri_status tri_file_replace(const char *path, const void *data, size_t len, tri_error *err) {
+  char beside[PATH_MAX];
+  if ((size_t)snprintf(beside, sizeof beside, "%s.XXXXXX", path) >= sizeof beside)
+    return tri_fail(err, TRI_TOO_LARGE, path, "%.200s...: the path is too long", path);
+  make_folders(path);
+  int fd = mkostemp(beside, O_CLOEXEC);
+  if (fd < 0) return refuse(path, "be written", err);
+  bool written = write_all(fd, data, len);
+  if (close(fd) || !written || rename(beside, path)) {
+    tri_status st = refuse(path, "be written", err);
+    unlink(beside);
+    return st;
+  }
+  return TRI_OK;
+}

@@ -1,0 +1,21 @@
+/* Whole small files: found beside the program, read, and replaced so that nobody ever sees a half of one. */
+#ifndef TRI_BASE_FILE_H
+#define TRI_BASE_FILE_H
+
+#include <limits.h>
+#include <stddef.h>
+
+#include "runtime/base/status.h"
+
+/* The folder of the running program, with a slash at its end; empty where that cannot be found out. */
+void tri_program_folder(char out[PATH_MAX]);
+
+/* The bytes of a file with a zero behind them; free *out with tri_free. TRI_NOT_FOUND: there is none, and nothing is
+ * said in *err. TRI_TOO_LARGE: more than `most` bytes. */
+tri_status tri_file_read(const char *path, size_t most, char **out, size_t *len, tri_error *err);
+
+/* Writes a file beside the path and gives it its name. The folders above it are made where they are missing, for this
+ * user alone. On failure what was there stays. */
+tri_status tri_file_replace(const char *path, const void *data, size_t len, tri_error *err);
+
+#endif
