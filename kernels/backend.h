@@ -366,6 +366,49 @@ typedef struct tri_sample_args {
   uint32_t *drawn; /* [R] or NULL: the tokens once more, where the next step's embed reads them */
 } tri_sample_args;
 
+/* Sampling from a vocabulary that is cut over the ranks of a tensor group, as the head's product leaves it, without
+ * bringing a whole row together. What top_k leaves of a row is among the top_k first of each of its parts, so that a
+ * few candidates of each part, those of all ranks gathered, are all that a draw below a small top_k can meet, and the
+ * first of each part all that a greedy one can. Every rank then draws by itself what the others draw: the results are
+ * those of `sample` on the whole rows, to the bit. */
+typedef struct tri_sample_candidate {
+  float logit;
+  uint32_t id; /* of the whole vocabulary; TRI_NO_CANDIDATE: nothing is here */
+} tri_sample_candidate;
+#define TRI_NO_CANDIDATE UINT32_MAX
+enum { TRI_SAMPLE_CANDIDATES = 64, TRI_SAMPLE_MERGED = 2048 }; /* the most of a row in a part, and in all parts */
+
+static inline bool tri_sample_has_penalties(const tri_sample_params *p) {
+  return p->repetition_penalty != 1 || p->presence_penalty != 0 || p->frequency_penalty != 0;
+}
+
+/* How many candidates of each part such a row is drawn from. 0: it needs all of its logits, or its whole history: an
+ * uncut distribution, top_p or min_p alone, logprobs and penalties. */
+static inline int tri_sample_num_candidates(const tri_sample_params *p) {
+  if (p->num_logprobs >= 0 || tri_sample_has_penalties(p)) return 0;
+  if (p->temperature <= 0) return 1;
+  return p->top_k > 0 && p->top_k <= TRI_SAMPLE_CANDIDATES ? p->top_k : 0;
+}
+
+/* Of each row of a part the first tri_sample_num_candidates, in the order of larger logits and then of lower ids, after
+ * bias and bans. They come in any order, and nothing behind them up to `width`, which is as many as any of the rows has
+ * and at most TRI_SAMPLE_CANDIDATES. A logit of minus infinity need not be there. */
+typedef struct tri_sample_part_args {
+  tri_sample_args rows; /* logits: [R, ids of the part]; may be overwritten. History, results and drawn: not used */
+  uint32_t first_id;    /* of the part */
+  int width;
+  tri_sample_candidate *candidates; /* [R, width] */
+} tri_sample_part_args;
+
+/* The draws from the candidates of all parts. What sample_part was told of the rows may be with the backend still, and
+ * so this follows on the sample_part of one of the parts, with the same rows. */
+typedef struct tri_sample_merge_args {
+  tri_sample_args rows; /* logits: cols is the whole vocabulary's, data is not used. History: not used. results: NULL
+                           where `drawn` is enough */
+  int num_parts, width; /* num_parts * width is TRI_SAMPLE_MERGED at most */
+  const tri_sample_candidate *candidates; /* [num_parts, R, width] */
+} tri_sample_merge_args;
+
 /* Every op: name. The table below, the reference, opcheck and the benchmark are generated from this one list. */
 #define TRI_OP_LIST(X)                                                                                                 \
   X(embed)                                                                                                             \
@@ -386,7 +429,9 @@ typedef struct tri_sample_args {
   X(gather_rows)                                                                                                       \
   X(mean_rows)                                                                                                         \
   X(copy_pages)                                                                                                        \
-  X(sample)
+  X(sample)                                                                                                            \
+  X(sample_part)                                                                                                       \
+  X(sample_merge)
 
 typedef enum tri_op {
 #define X(op) TRI_OP_##op,

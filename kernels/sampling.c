@@ -38,12 +38,19 @@ static void penalise(float *logits, int vocab, const tri_sample_params *p, const
   }
 }
 
+void tri_sample_adjust_part(float *logits, uint32_t first, int n, const tri_sample_params *p) {
+  for (int i = 0; i < p->num_logit_bias; i++) {
+    uint32_t at = p->logit_bias[i].id - first; /* of a lower id: far beyond */
+    if (at < (uint32_t)n) logits[at] += p->logit_bias[i].bias;
+  }
+  for (int i = 0; i < p->num_banned; i++) {
+    uint32_t at = p->banned[i] - first;
+    if (at < (uint32_t)n) logits[at] = -INFINITY;
+  }
+}
+
 void tri_sample_adjust(float *logits, int vocab, const tri_sample_params *p, const uint32_t *history, int num_prompt,
                        int num_history, int32_t *counts) {
-  for (int i = 0; i < p->num_logit_bias; i++)
-    if (p->logit_bias[i].id < (uint32_t)vocab) logits[p->logit_bias[i].id] += p->logit_bias[i].bias;
-  for (int i = 0; i < p->num_banned; i++)
-    if (p->banned[i] < (uint32_t)vocab) logits[p->banned[i]] = -INFINITY;
-  if (p->repetition_penalty != 1 || p->presence_penalty != 0 || p->frequency_penalty != 0)
-    penalise(logits, vocab, p, history, num_prompt, num_history, counts);
+  tri_sample_adjust_part(logits, 0, vocab, p);
+  if (tri_sample_has_penalties(p)) penalise(logits, vocab, p, history, num_prompt, num_history, counts);
 }

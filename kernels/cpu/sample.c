@@ -249,3 +249,50 @@ void tri_cpu_sample_launch(tri_backend *be, const tri_op_plan *plan, const tri_s
   else
     tri_cpu_run(be, (double)a->logits.rows * a->logits.cols * 0.5, sample_thread, &r);
 }
+
+/* ---- over a cut vocabulary ---- */
+
+tri_status tri_cpu_sample_part_plan(tri_backend *be, const tri_sample_part_args *a, tri_op_plan *plan) {
+  tri_status st = tri_ref_sample_part_plan(be, a, plan);
+  if (st == TRI_OK) plan->workspace = scratch_bytes((size_t)a->rows.logits.cols) * (size_t)tri_pool_size(be->pool);
+  return st;
+}
+
+typedef struct part_run {
+  tri_backend *be;
+  const tri_sample_part_args *a;
+  tri_ticket ticket;
+} part_run;
+
+static void part_thread(void *ctx, int index, int count) {
+  (void)count;
+  part_run *r = ctx;
+  const tri_sample_part_args *a = r->a;
+  tri_mat m = a->rows.logits;
+  uint32_t *ids = (uint32_t *)((char *)r->be->workspace + (size_t)index * scratch_bytes((size_t)m.cols));
+  for (int i; (i = tri_take(&r->ticket)) < m.rows;) {
+    const tri_sample_params *p = a->rows.params[i];
+    const float *logits = m.data + (size_t)i * (size_t)m.ld;
+    tri_sample_candidate *out = a->candidates + (size_t)i * (size_t)a->width;
+    tri_sample_adjust_part(m.data + (size_t)i * (size_t)m.ld, a->first_id, m.cols, p);
+    int n = best_ids(tri_cpu_isa_of(r->be), logits, m.cols, tri_sample_num_candidates(p), -INFINITY, ids);
+    for (int j = 0; j < n; j++) out[j] = (tri_sample_candidate){logits[ids[j]], a->first_id + ids[j]};
+    for (int j = n; j < a->width; j++) out[j] = (tri_sample_candidate){-INFINITY, TRI_NO_CANDIDATE};
+  }
+}
+
+void tri_cpu_sample_part_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_part_args *a,
+                                tri_stream *stream) {
+  (void)plan, (void)stream;
+  part_run r = {.be = be, .a = a};
+  tri_cpu_run(be, (double)a->rows.logits.rows * a->rows.logits.cols * 0.5, part_thread, &r);
+}
+
+tri_status tri_cpu_sample_merge_plan(tri_backend *be, const tri_sample_merge_args *a, tri_op_plan *plan) {
+  return tri_ref_sample_merge_plan(be, a, plan);
+}
+
+void tri_cpu_sample_merge_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_merge_args *a,
+                                 tri_stream *stream) {
+  tri_ref_sample_merge_launch(be, plan, a, stream);
+}

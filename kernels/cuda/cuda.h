@@ -126,23 +126,36 @@ typedef struct tri_cuda_draw {
   uint64_t uniform; /* the random number, times 2^53 */
 } tri_cuda_draw;
 
-/* saved and counts are scratch of as many elements as there are words. */
+/* saved and counts are scratch of as many elements as there are words. From width on: of the ops over a cut vocabulary
+ * alone; what sample_part writes and sample_merge reads. */
 typedef struct tri_cuda_draw_args {
   tri_mat logits;
-  const tri_cuda_draw *draws;
+  const tri_cuda_draw *draws; /* NULL: every row's answer is its largest logit */
   const uint32_t *words;
   float *saved;
   int32_t *counts;
   tri_sample_result *results;
   uint32_t *drawn; /* or NULL */
+  int width, num_parts;
+  uint32_t first_id;
+  tri_sample_candidate *part;
+  const tri_sample_candidate *parts;
 } tri_cuda_draw_args;
 enum { TRI_CUDA_VOCAB_BITS = 21 }; /* ids that the sampler can tell apart */
 
 /* sample.c, sample.cu */
 void tri_cuda_argmax(cudaStream_t stream, const tri_cuda_draw_args *a);
 void tri_cuda_draw_rows(cudaStream_t stream, const tri_cuda_draw_args *a);
+void tri_cuda_best_of_part(cudaStream_t stream, const tri_cuda_draw_args *a);
+void tri_cuda_draw_merged(cudaStream_t stream, const tri_cuda_draw_args *a);
 tri_status tri_cuda_sample_plan(tri_backend *be, const tri_sample_args *a, tri_op_plan *plan);
 void tri_cuda_sample_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_args *a, tri_stream *stream);
+tri_status tri_cuda_sample_part_plan(tri_backend *be, const tri_sample_part_args *a, tri_op_plan *plan);
+void tri_cuda_sample_part_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_part_args *a,
+                                 tri_stream *stream);
+tri_status tri_cuda_sample_merge_plan(tri_backend *be, const tri_sample_merge_args *a, tri_op_plan *plan);
+void tri_cuda_sample_merge_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_merge_args *a,
+                                  tri_stream *stream);
 
 /* random.cu */
 void tri_cuda_fill_random(cudaStream_t stream, const struct tri_random_fill *fill);

@@ -107,4 +107,8 @@ void tri_cuda_fill_ops(tri_backend *be) {
   be->ops.linear_launch = linear_launch;
   be->ops.sample_plan = tri_cuda_sample_plan;
   be->ops.sample_launch = tri_cuda_sample_launch;
+  be->ops.sample_part_plan = tri_cuda_sample_part_plan;
+  be->ops.sample_part_launch = tri_cuda_sample_part_launch;
+  be->ops.sample_merge_plan = tri_cuda_sample_merge_plan;
+  be->ops.sample_merge_launch = tri_cuda_sample_merge_launch;
 }

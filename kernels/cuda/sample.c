@@ -8,17 +8,14 @@
 
 enum { ALIGN = 16, LEAST = 1 << 20, DRAW = 0, ARGMAX = 1 };
 
-static bool has_penalties(const tri_sample_params *p) {
-  return p->repetition_penalty != 1 || p->presence_penalty != 0 || p->frequency_penalty != 0;
-}
-
 /* Whether the raw logits' maximum is the answer. */
 static bool is_plain(const tri_sample_params *p) {
-  return p->temperature <= 0 && p->num_logprobs < 0 && !p->num_logit_bias && !p->num_banned && !has_penalties(p);
+  return p->temperature <= 0 && p->num_logprobs < 0 && !p->num_logit_bias && !p->num_banned &&
+         !tri_sample_has_penalties(p);
 }
 
 static int history_of(const tri_sample_args *a, int row) {
-  return has_penalties(a->params[row]) ? a->num_history[row] : 0;
+  return tri_sample_has_penalties(a->params[row]) ? a->num_history[row] : 0;
 }
 
 /* Where things lie on the device, in bytes from the beginning. The host's copy ends in front of the results. */
@@ -65,14 +62,18 @@ static tri_status make_room(tri_backend *be, size_t on_host, size_t on_device) {
   return TRI_OK;
 }
 
-tri_status tri_cuda_sample_plan(tri_backend *be, const tri_sample_args *a, tri_op_plan *plan) {
-  tri_status st = tri_ref_sample_plan(be, a, plan);
-  if (st != TRI_OK) return st;
-  plan->workspace = 0;
-  plan->variant = ARGMAX;
+static tri_status choose(const tri_sample_args *a, tri_op_plan *plan) {
+  *plan = (tri_op_plan){.variant = ARGMAX};
   if (a->logits.cols > 1 << TRI_CUDA_VOCAB_BITS) return TRI_OUT_OF_RANGE;
   for (int i = 0; i < a->logits.rows; i++)
     if (!is_plain(a->params[i])) plan->variant = DRAW;
+  return TRI_OK;
+}
+
+tri_status tri_cuda_sample_plan(tri_backend *be, const tri_sample_args *a, tri_op_plan *plan) {
+  tri_status st = tri_ref_sample_plan(be, a, plan);
+  if (st == TRI_OK) st = choose(a, plan);
+  if (st != TRI_OK) return st;
   layout l = layout_of(a);
   return make_room(be, l.results, l.end);
 }
@@ -82,7 +83,8 @@ static uint32_t *put(uint32_t *to, const void *from, int n) {
   return to + n;
 }
 
-static void pack(const tri_sample_args *a, tri_cuda_draw *draws, uint32_t *words) {
+/* Ids that count from the first one of the part; lower ones are beyond any. */
+static void pack(const tri_sample_args *a, uint32_t first_id, tri_cuda_draw *draws, uint32_t *words) {
   uint32_t *at = words;
   for (int i = 0; i < a->logits.rows; i++) {
     const tri_sample_params *p = a->params[i];
@@ -100,8 +102,8 @@ static void pack(const tri_sample_args *a, tri_cuda_draw *draws, uint32_t *words
                                .num_history = history_of(a, i),
                                .words = (size_t)(at - words),
                                .uniform = (uint64_t)(tri_sample_uniform(p->seed, a->counter[i]) * 0x1p53)};
-    for (int j = 0; j < p->num_logit_bias; j++) *at++ = p->logit_bias[j].id;
-    at = put(at, p->banned, p->num_banned);
+    for (int j = 0; j < p->num_logit_bias; j++) *at++ = p->logit_bias[j].id - first_id;
+    for (int j = 0; j < p->num_banned; j++) *at++ = p->banned[j] - first_id;
     at = put(at, a->history[i], draws[i].num_history);
     for (int j = 0; j < p->num_logit_bias; j++) at = put(at, &p->logit_bias[j].bias, 1);
   }
@@ -109,37 +111,83 @@ static void pack(const tri_sample_args *a, tri_cuda_draw *draws, uint32_t *words
 
 /* What the rows ask for, to the device. The copy out of this turn's memory that was begun two launches ago is over long
  * since, or is waited for. */
-static void send(tri_backend *be, const tri_sample_args *a, layout l) {
+static void send(tri_backend *be, const tri_sample_args *a, uint32_t first_id, layout l) {
   tri_cuda_impl *impl = tri_cuda_of(be);
   tri_cuda_drawing *d = &impl->drawing;
   char *host = d->host[d->turn ^= 1];
   tri_cuda_note(be, cudaEventSynchronize(d->sent[d->turn]));
-  pack(a, (tri_cuda_draw *)host, (uint32_t *)(host + l.words));
+  pack(a, first_id, (tri_cuda_draw *)host, (uint32_t *)(host + l.words));
   tri_cuda_note(be, cudaMemcpyAsync(d->device, host, l.results, cudaMemcpyHostToDevice, impl->stream));
   tri_cuda_note(be, cudaEventRecord(d->sent[d->turn], impl->stream));
 }
 
+static tri_cuda_draw_args args_of(const tri_backend *be, const tri_op_plan *plan, const tri_sample_args *a) {
+  char *device = tri_cuda_of(be)->drawing.device;
+  layout l = layout_of(a);
+  return (tri_cuda_draw_args){.logits = a->logits,
+                              .draws = plan->variant == DRAW ? (const tri_cuda_draw *)device : NULL,
+                              .words = (const uint32_t *)(device + l.words),
+                              .saved = (float *)(device + l.saved),
+                              .counts = (int32_t *)(device + l.counts),
+                              .results = (tri_sample_result *)(device + l.results),
+                              .drawn = a->drawn};
+}
+
 /* Nothing waits. After an error the results mean nothing, but are ids all the same: zeros. */
+static void bring(tri_backend *be, const tri_sample_args *a, const tri_cuda_draw_args *args, tri_stream *stream) {
+  size_t bytes = (size_t)a->logits.rows * sizeof *a->results;
+  memset(a->results, 0, bytes);
+  be->ops.download(be, a->results, args->results, bytes, stream);
+}
+
 void tri_cuda_sample_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_args *a, tri_stream *stream) {
   tri_cuda_impl *impl = tri_cuda_of(be);
-  char *device = impl->drawing.device;
-  size_t bytes = (size_t)a->logits.rows * sizeof *a->results;
-  layout l = layout_of(a);
-  tri_cuda_draw_args args = {.logits = a->logits,
-                             .draws = (const tri_cuda_draw *)device,
-                             .words = (const uint32_t *)(device + l.words),
-                             .saved = (float *)(device + l.saved),
-                             .counts = (int32_t *)(device + l.counts),
-                             .results = (tri_sample_result *)(device + l.results),
-                             .drawn = a->drawn};
+  tri_cuda_draw_args args = args_of(be, plan, a);
   if (!a->logits.rows) return;
-  memset(a->results, 0, bytes);
   if (plan->variant == ARGMAX) {
     tri_cuda_argmax(impl->stream, &args);
   } else {
-    send(be, a, l);
+    send(be, a, 0, layout_of(a));
     tri_cuda_draw_rows(impl->stream, &args);
   }
   tri_cuda_note(be, cudaGetLastError());
-  be->ops.download(be, a->results, args.results, bytes, stream);
+  bring(be, a, &args, stream);
+}
+
+/* ---- over a cut vocabulary ---- */
+
+/* There is room for sample_merge's results, too: what sample_part sends must stay until then. */
+tri_status tri_cuda_sample_part_plan(tri_backend *be, const tri_sample_part_args *a, tri_op_plan *plan) {
+  tri_status st = tri_ref_sample_part_plan(be, a, plan);
+  if (st == TRI_OK) st = choose(&a->rows, plan);
+  if (st != TRI_OK) return st;
+  layout l = layout_of(&a->rows);
+  return make_room(be, l.results, l.end);
+}
+
+void tri_cuda_sample_part_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_part_args *a,
+                                 tri_stream *stream) {
+  (void)stream;
+  tri_cuda_draw_args args = args_of(be, plan, &a->rows);
+  args.width = a->width, args.first_id = a->first_id, args.part = a->candidates;
+  if (!a->rows.logits.rows) return;
+  if (plan->variant == DRAW) send(be, &a->rows, a->first_id, layout_of(&a->rows));
+  tri_cuda_best_of_part(tri_cuda_of(be)->stream, &args);
+  tri_cuda_note(be, cudaGetLastError());
+}
+
+tri_status tri_cuda_sample_merge_plan(tri_backend *be, const tri_sample_merge_args *a, tri_op_plan *plan) {
+  tri_status st = tri_ref_sample_merge_plan(be, a, plan);
+  return st == TRI_OK ? choose(&a->rows, plan) : st;
+}
+
+/* The rows' parameters, but for the ids, are those that sample_part has sent. */
+void tri_cuda_sample_merge_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_merge_args *a,
+                                  tri_stream *stream) {
+  tri_cuda_draw_args args = args_of(be, plan, &a->rows);
+  args.width = a->width, args.num_parts = a->num_parts, args.parts = a->candidates;
+  if (!a->rows.logits.rows) return;
+  tri_cuda_draw_merged(tri_cuda_of(be)->stream, &args);
+  tri_cuda_note(be, cudaGetLastError());
+  if (a->rows.results) bring(be, &a->rows, &args, stream);
 }

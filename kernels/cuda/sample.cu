@@ -13,11 +13,14 @@ __device__ static inline void report_token(const tri_cuda_draw_args &a, int toke
   if (a.drawn) a.drawn[blockIdx.x] = (uint32_t)token;
 }
 
+/* Where every logit is minus infinity, the first id: lists need not have it, and may be empty. */
+__device__ static inline int token_of(uint64_t best) { return value_of(best) > -INFINITY ? (int)(uint32_t)best : 0; }
+
 __global__ static void argmax_kernel(tri_cuda_draw_args a) {
   __shared__ uint64_t room[WARP];
   view row = {row_at(a.logits, blockIdx.x), NULL, 0, a.logits.cols};
   uint64_t best = first_of(row, NULL, room);
-  if (!threadIdx.x) report_token(a, (int)(uint32_t)best);
+  if (!threadIdx.x) report_token(a, token_of(best));
 }
 
 /* ---- what changes logits, and back ---- */
@@ -122,26 +125,37 @@ __device__ static inline uint64_t nucleus(float top_p, uint64_t mass) {
   return max((uint64_t)__double2ull_ru((double)top_p * (double)mass), (uint64_t)1);
 }
 
-__device__ static int draw_row(sampler *s, view row, const tri_cuda_draw &d) {
+/* row: all logits, or a list of those that top_k leaves and of more. */
+__device__ static int draw_row(sampler *s, view row, int vocab, const tri_cuda_draw &d) {
   uint64_t best = first_of(row, s->tops, s->room), to = UINT64_MAX, mass = 0;
   float max = value_of(best);
-  if (d.temperature <= 0 || isinf(max)) return (int)(uint32_t)best;
+  if (d.temperature <= 0 || !isfinite(max)) return token_of(best);
   bool top_k = d.top_k > 0 && d.top_k < row.n, top_p = d.top_p < 1;
   scale w = scale_of(max, d.temperature);
   view v = row;
   if (d.min_p > 0) to = likely(d, best);
-  if (top_k || top_p) v = shorten(s, row, top_k ? d.top_k : GUESS, to, top_k ? ones() : w, &mass);
+  if (!row.ids && (top_k || top_p)) v = shorten(s, row, top_k ? d.top_k : GUESS, to, top_k ? ones() : w, &mass);
   if (top_k) to = take(s, v, to, (uint64_t)d.top_k, ones());
-  if (top_k && top_p) mass = mass_of(s, v, to, w);
+  if ((top_k || row.ids) && top_p) mass = mass_of(s, v, to, w);
   if (top_p) {
     uint64_t need = nucleus(d.top_p, mass);
     if (!top_k && v.ids && mass_of(s, v, to, w) < need) v = row;
     to = take(s, v, to, need, w);
   }
-  return draw(s, v, row.n, to, w, d.uniform);
+  return draw(s, v, vocab, to, w, d.uniform);
 }
 
 /* ---- logprobs ---- */
+
+/* The first n of the row in the order, which has as many, to best_x and best_ids, in any order. Returns the weight of
+ * all. */
+__device__ static uint64_t find_best(sampler *s, view row, int n, scale w) {
+  list best = {s->best_x, s->best_ids, BEST};
+  uint64_t mass;
+  view v = shorten(s, row, (uint64_t)n, UINT64_MAX, w, &mass);
+  if (n) gather(s, v, best, take(s, v, UINT64_MAX, (uint64_t)n, ones()), 0, ones());
+  return mass;
+}
 
 /* Each of the best, by one thread, to its place among them. */
 __device__ static void report_best(const sampler *s, int n, double log_sum, tri_sample_result *r) {
@@ -158,12 +172,9 @@ __device__ static void report_best(const sampler *s, int n, double log_sum, tri_
 }
 
 __device__ static void report(sampler *s, view row, int wanted, int token, tri_sample_result *r) {
-  list best = {s->best_x, s->best_ids, TRI_MAX_LOGPROBS};
   float max = value_of(first_of(row, s->tops, s->room));
   int n = min(min(wanted, (int)TRI_MAX_LOGPROBS), row.n);
-  uint64_t mass;
-  view v = shorten(s, row, (uint64_t)n, UINT64_MAX, scale_of(max, 1), &mass);
-  if (n) gather(s, v, best, take(s, v, UINT64_MAX, (uint64_t)n, ones()), 0, ones());
+  uint64_t mass = find_best(s, row, n, scale_of(max, 1));
   double log_sum = isinf(max) ? NAN : max + log((double)mass) - UNIT * 0.69314718055994531;
   report_best(s, n, log_sum, r);
   if (threadIdx.x) return;
@@ -178,7 +189,7 @@ __global__ static void __launch_bounds__(THREADS) draw_kernel(tri_cuda_draw_args
   edits e = edits_of(a, d);
   view row = {e.row, NULL, 0, a.logits.cols};
   edit(e, d);
-  int token = draw_row(&s, row, d);
+  int token = draw_row(&s, row, row.n, d);
   if (!threadIdx.x) report_token(a, token);
   if (d.num_logprobs < 0) {
     report_best(&s, 0, 0, r);
@@ -188,10 +199,71 @@ __global__ static void __launch_bounds__(THREADS) draw_kernel(tri_cuda_draw_args
   report(&s, row, d.num_logprobs, token, r);
 }
 
+/* ---- over a cut vocabulary ---- */
+
+__global__ static void __launch_bounds__(THREADS) part_kernel(tri_cuda_draw_args a) {
+  __shared__ sampler s;
+  view row = {row_at(a.logits, blockIdx.x), NULL, 0, a.logits.cols};
+  int n = 1;
+  if (a.draws) {
+    tri_cuda_draw d = a.draws[blockIdx.x];
+    edit(edits_of(a, d), d);
+    if (d.temperature > 0) n = min(d.top_k, row.n);
+  }
+  uint64_t best = first_of(row, s.tops, s.room);
+  if (n > 1)
+    find_best(&s, row, n, ones());
+  else if (!threadIdx.x)
+    s.best_x[0] = value_of(best), s.best_ids[0] = (int32_t)(uint32_t)best;
+  __syncthreads();
+  tri_sample_candidate *out = a.part + (size_t)blockIdx.x * a.width;
+  for (int i = threadIdx.x; i < a.width; i += THREADS) {
+    out[i].logit = i < n ? value_at(place_of(s.best_x[i])) : -INFINITY;
+    out[i].id = i < n ? a.first_id + (uint32_t)s.best_ids[i] : TRI_NO_CANDIDATE;
+  }
+}
+
+/* The candidates of all parts to s->x and s->ids, in any order. */
+__device__ static view list_candidates(sampler *s, const tri_cuda_draw_args &a) {
+  if (!threadIdx.x) s->listed = 0;
+  __syncthreads();
+  for (int i = threadIdx.x; i < a.num_parts * a.width; i += THREADS) {
+    size_t in_part = (size_t)(i / a.width) * gridDim.x + blockIdx.x;
+    tri_sample_candidate c = a.parts[in_part * a.width + i % a.width];
+    if (c.id == TRI_NO_CANDIDATE) continue;
+    int at = atomicAdd(&s->listed, 1);
+    s->x[at] = c.logit, s->ids[at] = (int32_t)c.id;
+  }
+  __syncthreads();
+  view all = {s->x, s->ids, 0, s->listed};
+  return all;
+}
+
+__global__ static void __launch_bounds__(THREADS) merge_kernel(tri_cuda_draw_args a) {
+  __shared__ sampler s;
+  view all = list_candidates(&s, a);
+  int token;
+  if (a.draws) {
+    tri_cuda_draw d = a.draws[blockIdx.x];
+    token = draw_row(&s, all, a.logits.cols, d);
+  } else {
+    token = token_of(first_of(all, NULL, s.room));
+  }
+  if (!threadIdx.x) report_token(a, token);
+}
+
 void tri_cuda_argmax(cudaStream_t stream, const tri_cuda_draw_args *a) {
   argmax_kernel<<<a->logits.rows, THREADS, 0, stream>>>(*a);
 }
 
 void tri_cuda_draw_rows(cudaStream_t stream, const tri_cuda_draw_args *a) {
   draw_kernel<<<a->logits.rows, THREADS, 0, stream>>>(*a);
+}
+
+void tri_cuda_best_of_part(cudaStream_t stream, const tri_cuda_draw_args *a) {
+  part_kernel<<<a->logits.rows, THREADS, 0, stream>>>(*a);
+}
+
+void tri_cuda_draw_merged(cudaStream_t stream, const tri_cuda_draw_args *a) {
+  merge_kernel<<<a->logits.rows, THREADS, 0, stream>>>(*a);
 }

@@ -14,6 +14,8 @@
  */
 enum { THREADS = 1024, EACH = 8, PIECE_BITS = 8, PIECE = 1 << PIECE_BITS, BINS = 2 * THREADS, CANDIDATES = 2048 };
 enum { UNIT = 63 - TRI_CUDA_VOCAB_BITS };
+enum { BEST = TRI_SAMPLE_CANDIDATES }; /* the most whose ids are told: candidates, or those with logprobs */
+static_assert((int)BEST >= TRI_MAX_LOGPROBS && (int)TRI_SAMPLE_MERGED <= (int)CANDIDATES, "lists have room");
 
 /* Elements of a row: neighbours from id `first` on, or those that a list names. */
 typedef struct view {
@@ -32,8 +34,8 @@ typedef struct sampler {
   uint64_t sums[BINS]; /* a histogram; once all is in, each bin's holds those before it, too */
   uint64_t room[WARP];
   float tops[THREADS]; /* the largest that each thread met */
-  float x[CANDIDATES], best_x[TRI_MAX_LOGPROBS];
-  int32_t ids[CANDIDATES], best_ids[TRI_MAX_LOGPROBS];
+  float x[CANDIDATES], best_x[BEST];
+  int32_t ids[CANDIDATES], best_ids[BEST];
   int listed; /* elements that belong into the list; more than it has room for: the list is of no use */
 } sampler;
 

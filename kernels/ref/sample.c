@@ -68,6 +68,18 @@ static void report_logprobs(const tri_sample_params *p, const float *raw, int vo
   }
 }
 
+/* The draw walks the kept ids in ascending order. */
+static int draw(const tri_sample_params *p, uint64_t counter, const double *weight, int n, double mass) {
+  double target = tri_sample_uniform(p->seed, counter) * mass, sum = 0;
+  int drawn = 0;
+  for (int i = 0; i < n; i++) {
+    if (weight[i] == 0) continue;
+    drawn = i; /* rounding may leave the target unreached: then the last kept id stands */
+    if ((sum += weight[i]) > target) break;
+  }
+  return drawn;
+}
+
 void tri_ref_sample_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_args *a, tri_stream *stream) {
   (void)plan, (void)stream;
   int vocab = a->logits.cols;
@@ -82,15 +94,101 @@ void tri_ref_sample_launch(tri_backend *be, const tri_op_plan *plan, const tri_s
     for (int id = 0; id < vocab; id++) raw[id] = isnan(logits[id]) ? -INFINITY : logits[id];
     tri_sample_adjust(logits, vocab, p, a->history[i], a->num_prompt[i], a->num_history[i], counts);
     double mass = tri_ref_sample_weights(p, logits, vocab, order, weight);
-    /* The draw walks the kept ids in ascending order. */
-    double target = tri_sample_uniform(p->seed, a->counter[i]) * mass, sum = 0;
     memset(r, 0, sizeof *r);
-    for (int id = 0; id < vocab; id++) {
-      if (weight[id] == 0) continue;
-      r->token = (uint32_t)id; /* rounding may leave the target unreached: then the last kept id stands */
-      if ((sum += weight[id]) > target) break;
-    }
+    r->token = (uint32_t)draw(p, a->counter[i], weight, vocab, mass);
     if (p->num_logprobs >= 0) report_logprobs(p, raw, vocab, order, r);
     if (a->drawn) a->drawn[i] = r->token;
+  }
+}
+
+/* ---- over a cut vocabulary ---- */
+
+static bool width_fits(const tri_sample_args *a, int width) {
+  if (width < 1 || width > TRI_SAMPLE_CANDIDATES) return false;
+  for (int i = 0; i < a->logits.rows; i++) {
+    int n = tri_sample_num_candidates(a->params[i]);
+    if (n < 1 || n > width) return false;
+  }
+  return true;
+}
+
+tri_status tri_ref_sample_part_plan(tri_backend *be, const tri_sample_part_args *a, tri_op_plan *plan) {
+  tri_status st = tri_ref_sample_plan(be, &a->rows, plan);
+  plan->workspace = 0;
+  return st != TRI_OK || width_fits(&a->rows, a->width) ? st : TRI_INVALID_ARGUMENT;
+}
+
+/* The `most` first of a row, in their order. Returns how many there are. */
+static int first_of(const float *logits, int cols, uint32_t first_id, int most, tri_sample_candidate *best) {
+  int n = 0;
+  for (int i = 0; i < cols; i++) {
+    tri_sample_candidate c = {logits[i], first_id + (uint32_t)i};
+    if (!(c.logit > -INFINITY)) continue;
+    if (n == most && !tri_sample_before(c.logit, c.id, best[n - 1].logit, best[n - 1].id)) continue;
+    int at = n < most ? n++ : most - 1;
+    for (; at > 0 && tri_sample_before(c.logit, c.id, best[at - 1].logit, best[at - 1].id); at--)
+      best[at] = best[at - 1];
+    best[at] = c;
+  }
+  return n;
+}
+
+void tri_ref_sample_part_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_part_args *a,
+                                tri_stream *stream) {
+  (void)be, (void)plan, (void)stream;
+  tri_mat m = a->rows.logits;
+  for (int i = 0; i < m.rows; i++) {
+    const tri_sample_params *p = a->rows.params[i];
+    float *logits = m.data + (size_t)i * (size_t)m.ld;
+    tri_sample_candidate *best = a->candidates + (size_t)i * (size_t)a->width;
+    tri_sample_adjust_part(logits, a->first_id, m.cols, p);
+    int n = first_of(logits, m.cols, a->first_id, tri_sample_num_candidates(p), best);
+    for (; n < a->width; n++) best[n] = (tri_sample_candidate){-INFINITY, TRI_NO_CANDIDATE};
+  }
+}
+
+tri_status tri_ref_sample_merge_plan(tri_backend *be, const tri_sample_merge_args *a, tri_op_plan *plan) {
+  (void)be;
+  *plan = (tri_op_plan){0};
+  if (a->rows.logits.rows < 0 || a->rows.logits.cols < 1 || !width_fits(&a->rows, a->width))
+    return TRI_INVALID_ARGUMENT;
+  if (a->num_parts < 1 || a->num_parts > TRI_SAMPLE_MERGED / a->width) return TRI_INVALID_ARGUMENT;
+  plan->workspace = (size_t)(a->num_parts * a->width) * (sizeof(double) + sizeof(float) + 2 * sizeof(uint32_t));
+  return TRI_OK;
+}
+
+/* A row's candidates of all parts, in ascending order of id. Returns how many there are. */
+static int collect(const tri_sample_merge_args *a, int row, float *logits, uint32_t *ids) {
+  int n = 0;
+  for (int i = 0; i < a->num_parts * a->width; i++) {
+    size_t in_part = (size_t)(i / a->width) * (size_t)a->rows.logits.rows + (size_t)row;
+    tri_sample_candidate c = a->candidates[in_part * (size_t)a->width + (size_t)(i % a->width)];
+    if (c.id == TRI_NO_CANDIDATE) continue;
+    int at = n++;
+    for (; at > 0 && ids[at - 1] > c.id; at--) ids[at] = ids[at - 1], logits[at] = logits[at - 1];
+    ids[at] = c.id, logits[at] = c.logit;
+  }
+  return n;
+}
+
+/* The candidates are a row of their own, on which everything is as on the whole one: what is not among them the cuts
+ * would leave out. With none of them finite every logit is minus infinity, and the first id stands. */
+void tri_ref_sample_merge_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_merge_args *a,
+                                 tri_stream *stream) {
+  (void)plan, (void)stream;
+  size_t most = (size_t)(a->num_parts * a->width);
+  double *weight = be->workspace;
+  float *logits = (float *)(weight + most);
+  uint32_t *ids = (uint32_t *)(logits + most), *order = ids + most;
+  for (int i = 0; i < a->rows.logits.rows; i++) {
+    const tri_sample_params *p = a->rows.params[i];
+    int n = collect(a, i, logits, ids);
+    uint32_t token = 0;
+    if (n) {
+      double mass = tri_ref_sample_weights(p, logits, n, order, weight);
+      token = logits[order[0]] > -INFINITY ? ids[draw(p, a->rows.counter[i], weight, n, mass)] : 0;
+    }
+    if (a->rows.results) a->rows.results[i] = (tri_sample_result){.token = token};
+    if (a->rows.drawn) a->rows.drawn[i] = token;
   }
 }

@@ -336,6 +336,26 @@ static void bench_copy_pages(bench *b) {
   tri_pages_free(k, bytes), tri_pages_free(v, bytes);
 }
 
+/* One of four parts of the same rows, then the draws from what all four would give. */
+static void bench_parts(bench *b, tri_sample_args a, const char *what) {
+  enum { PARTS = 4 };
+  int rows = a.logits.rows, width = tri_sample_num_candidates(a.params[0]);
+  size_t count = (size_t)(rows * width), bytes = count * sizeof(tri_sample_candidate);
+  tri_sample_part_args part = {.rows = a, .width = width};
+  tri_sample_merge_args merge = {.rows = a, .num_parts = PARTS, .width = width};
+  tri_sample_candidate *all = pages(PARTS * bytes);
+  char name[80];
+  part.rows.logits.cols /= PARTS;
+  part.candidates = all, merge.candidates = all;
+  snprintf(name, sizeof name, "sample_part %s %d x %d", what, rows, part.rows.logits.cols);
+  report(b, name, run_sample_part, &part, 4.0 * rows * part.rows.logits.cols, 0);
+  for (size_t i = count; i < PARTS * count; i++)
+    all[i] = (tri_sample_candidate){all[i % count].logit, all[i - count].id + (uint32_t)part.rows.logits.cols};
+  snprintf(name, sizeof name, "sample_merge %s %d x %d of %d", what, rows, width, PARTS);
+  report(b, name, run_sample_merge, &merge, (double)(PARTS * bytes), 0);
+  tri_pages_free(all, PARTS * bytes);
+}
+
 static void bench_sample(bench *b, int rows, tri_sample_params p, const char *what) {
   enum { VOCAB = 151936, ROWS = 16 };
   float *x = filled(b, (size_t)rows * VOCAB);
@@ -356,6 +376,7 @@ static void bench_sample(bench *b, int rows, tri_sample_params p, const char *wh
   char name[80];
   snprintf(name, sizeof name, "sample %s %d x %d", what, rows, VOCAB);
   report(b, name, run_sample, &a, 4.0 * rows * VOCAB, 0);
+  if (tri_sample_num_candidates(&p)) bench_parts(b, a, what);
   tri_pages_free(x, (size_t)rows * VOCAB * 4);
 }
 
@@ -367,7 +388,9 @@ static void bench_samples(bench *b) {
     bench_sample(b, rows, p, "plain");
     p.top_p = 0.9f;
     bench_sample(b, rows, p, "top_p");
-    p.top_k = 50, p.repetition_penalty = 1.1f;
+    p.top_k = 50;
+    bench_sample(b, rows, p, "top_k, top_p");
+    p.repetition_penalty = 1.1f;
     bench_sample(b, rows, p, "top_k, top_p, penalty");
     p.num_logprobs = 5;
     bench_sample(b, rows, p, "the same, 5 logprobs");
@@ -390,7 +413,7 @@ int oc_bench(oc *c) {
   bench_rows(&b, 1);
   bench_rows(&b, 512);
   if (wanted(&b, "copy_pages")) bench_copy_pages(&b);
-  if (wanted(&b, "sample")) bench_samples(&b);
+  if (wanted(&b, "sample")) bench_samples(&b); /* and its parts */
   tri_floor_destroy(b.floor);
   return b.slower;
 }
