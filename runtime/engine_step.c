@@ -14,8 +14,9 @@ static tri_mat draw_rows(tri_engine *e, tri_mat logits) {
   return (tri_mat){e->draw_logits, b->num_draws, logits.cols, logits.cols, TRI_F32};
 }
 
-/* Sets the draws going, into the step's samples. */
-static tri_status draw(tri_engine *e, tri_engine_step_state *s, tri_mat logits) {
+/* What the step's draws ask for. Every rank knows it from the plans, but for what earlier steps drew: histories are
+ * whole on the sampling rank alone. */
+static tri_sample_args ask(tri_engine *e, const tri_engine_step_state *s) {
   for (int i = 0; i < s->num_draws; i++) {
     const tri_slot *slot = &e->slots->slots[s->draws[i].slot];
     e->row_params[i] = slot->params;
@@ -26,15 +27,13 @@ static tri_status draw(tri_engine *e, tri_engine_step_state *s, tri_mat logits) 
     e->num_prompt[i] = slot->num_prompt < slot->num_history ? slot->num_prompt : slot->num_history;
     e->counters[i] = s->draws[i].counter;
   }
-  tri_sample_args args = {.logits = draw_rows(e, logits),
-                          .params = e->sample_params,
-                          .history = e->history,
-                          .num_prompt = e->num_prompt,
-                          .num_history = e->num_history,
-                          .counter = e->counters,
-                          .results = s->samples,
-                          .drawn = e->drawn};
-  return tri_run_sample(e->backend, &args, NULL);
+  return (tri_sample_args){.params = e->sample_params,
+                           .history = e->history,
+                           .num_prompt = e->num_prompt,
+                           .num_history = e->num_history,
+                           .counter = e->counters,
+                           .results = tri_group_is_sampler(e->group) ? s->samples : NULL,
+                           .drawn = e->drawn};
 }
 
 /* Every rank of the tensor group embeds what one of them has drawn. */
@@ -42,6 +41,27 @@ static tri_status share_draws(tri_engine *e, const tri_engine_step_state *s) {
   tri_comm *c = e->device_tensor;
   if (!e->drawn || !c || !s->num_draws) return TRI_OK;
   return c->ops->broadcast(c, e->drawn, (size_t)s->num_draws * sizeof *e->drawn, 0, NULL);
+}
+
+/* Sets the draws going, into the step's samples. The ranks of the last stage choose the same way, each by itself: it
+ * depends on nothing but the plans. */
+static tri_status draw(tri_engine *e, const tri_engine_step_state *s, tri_mat logits) {
+  tri_sample_args args = ask(e, s);
+  bool every_row = s->num_draws == logits.rows;
+  int candidates = every_row ? tri_forward_num_candidates(e->forward, args.params, s->num_draws) : 0;
+  tri_status st = TRI_OK;
+  if (candidates) {
+    args.logits = logits;
+    return tri_forward_draw(e->forward, &args, candidates);
+  }
+  TRI_TRY(tri_forward_gather(e->forward, &logits));
+  if (args.results && s->num_draws) {
+    args.logits = draw_rows(e, logits);
+    TRI_TRY(tri_run_sample(e->backend, &args, NULL));
+  }
+  st = share_draws(e, s);
+cleanup:
+  return st;
 }
 
 /* An encoder's answer, from the backend's memory to the host's. */
@@ -74,8 +94,7 @@ tri_status tri_engine_begin(tri_engine *e, const void *bytes, size_t len) {
   if (e->source) TRI_TRY(tri_source_run(e->source, e->batch, (int)plan.h.lane, e->forward));
   TRI_TRY(tri_forward_run(e->forward, e->batch, (int)plan.h.lane, &logits, &e->encoded));
   if (e->answer) TRI_TRY(bring_answer(e));
-  if (tri_group_is_sampler(e->group) && s->num_draws) TRI_TRY(draw(e, s, logits));
-  TRI_TRY(share_draws(e, s));
+  if (logits.data) TRI_TRY(draw(e, s, logits));
   if (e->backend->ops.event_record) e->backend->ops.event_record(e->backend, number);
   e->num_steps++;
 cleanup:

@@ -11,7 +11,7 @@ static bool carve(tri_buffers *b, const tri_model_config *c, const tri_shard *s,
   int heads = s->q_heads.count, qkv = (c->mla.on ? heads : heads + 2 * s->kv_heads.count) * d;
   int latent = (int)c->mla.rank, rope_dim = (int)c->mla.rope_dim, v_dim = c->mla.on ? (int)c->mla.v_dim : d;
   int units = s->ff.count > s->shared_ff.count ? s->ff.count : s->shared_ff.count, up = (c->gated ? 2 : 1) * units;
-  bool sampler = s->last_stage && s->p.tp_rank == 0;
+  bool sampler = s->last_stage && s->p.tp_rank == 0, cut = s->last_stage && !c->encoder && s->p.tp > 1;
   int vocab = (int)c->vocab_size, local = s->last_stage ? s->vocab.count : 0;
   bool encodes = tri_is_encoding_rank(c, s), pools = encodes && c->pooling != TRI_POOL_NONE;
   int rows = s->last_stage && !c->encoder ? tri_limits_logits(l) : 0, half = c->rope.rotary_dim / 2;
@@ -39,6 +39,7 @@ static bool carve(tri_buffers *b, const tri_model_config *c, const tri_shard *s,
   PLACE(b->router, c->moe.num_experts ? t : 0, c->moe.num_experts);
   PLACE(b->embed, s->first_stage && c->projected ? t : 0, c->embed_size);
   tri_mat cos = {0}, sin = {0}, part = {0}, squares = {0}, experts = {0}, weights = {0}, gate = {0};
+  tri_mat own = {0}, all = {0};
   PLACE(experts, c->moe.num_experts ? t : 0, c->moe.top_k); /* 32-bit numbers as floats are */
   PLACE(weights, c->moe.num_experts ? t : 0, c->moe.top_k);
   PLACE(gate, c->moe.shared_gate ? t : 0, 1);
@@ -54,7 +55,10 @@ static bool carve(tri_buffers *b, const tri_model_config *c, const tri_shard *s,
   /* With one tensor rank its part is the whole. */
   PLACE(b->logits, sampler && s->p.tp > 1 ? rows : 0, vocab);
   PLACE(part, sampler && s->p.tp > 1 ? rows : 0, vocab / s->p.tp + 1);
+  PLACE(own, cut ? l->max_num_seqs : 0, 2 * TRI_SAMPLE_CANDIDATES); /* pairs of such numbers */
+  PLACE(all, cut ? s->p.tp : 0, l->max_num_seqs * 2 * TRI_SAMPLE_CANDIDATES);
 #undef PLACE
+  if (b) b->candidates = (tri_sample_candidate *)own.data, b->all_candidates = (tri_sample_candidate *)all.data;
   if (b) b->cos = cos.data, b->sin = sin.data, b->part = part.data, b->square_sums = squares.data;
   if (b) b->experts = (int32_t *)experts.data, b->expert_weights = weights.data, b->shared_gate = gate.data;
   *total = at;
@@ -285,44 +289,19 @@ static tri_status send_hidden(tri_forward *f, int lane, tri_mat x) {
                        &f->sends[lane], NULL);
 }
 
-/* What the head of this rank leaves behind: all logits on the sampling rank, nothing on others. */
+/* What the head of this rank leaves behind: its part of the vocabulary. */
 static tri_mat logits_of(const tri_forward *f, int rows) {
-  const tri_group *g = f->cfg.group;
-  if (!f->cfg.shard.last_stage || g->p.tp_rank || f->cfg.model->encoder || !rows) return tri_no_mat;
-  return tri_rows(g->p.tp == 1 ? f->buf.local_logits : f->buf.logits, rows);
+  return f->cfg.shard.last_stage && !f->cfg.model->encoder && rows ? tri_rows(f->buf.local_logits, rows) : tri_no_mat;
 }
 
-/* The sampling rank collects the parts of the vocabulary; they need not be of equal width. */
-static tri_status gather_logits(tri_forward *f, int rows) {
-  const tri_group *g = f->cfg.group;
-  tri_comm *c = f->cfg.tensor;
-  tri_backend *be = f->cfg.backend;
-  tri_mat local = tri_rows(f->buf.local_logits, rows), all = tri_rows(f->buf.logits, rows);
-  if (g->p.tp == 1) return TRI_OK;
-  if (g->p.tp_rank) {
-    tri_comm_req req = {0};
-    tri_status st = c->ops->isend(c, local.data, bytes_of(local), 0, TRI_TAG_LOGITS, &req, NULL);
-    return st == TRI_OK ? c->ops->wait(c, &req) : st;
-  }
-  for (int r = 0; r < g->p.tp; r++) {
-    tri_range v = tri_range_part(f->cfg.model->vocab_size, g->p.tp, r);
-    size_t width = (size_t)v.count * sizeof(float);
-    const float *src = r ? f->buf.part : local.data;
-    tri_status st = r ? c->ops->recv(c, f->buf.part, (size_t)rows * width, r, TRI_TAG_LOGITS, NULL) : TRI_OK;
-    if (st != TRI_OK) return st;
-    be->ops.copy_rows(be, all.data + v.first, (size_t)all.ld * sizeof(float), src, width, width, (size_t)rows);
-  }
-  return TRI_OK;
-}
-
-static tri_status run_head(tri_forward *f, const tri_batch *b, tri_mat x, tri_mat pending) {
+static void run_head(tri_forward *f, const tri_batch *b, tri_mat x, tri_mat pending) {
   tri_backend *be = f->cfg.backend;
   const tri_model_config *c = f->cfg.model;
   const tri_weight *w = f->cfg.weights->global;
   const tri_observer *o = tri_observer_of(f);
   tri_mat rows = tri_rows(f->buf.rows, b->num_logits), in = rows;
   settle(f, x, pending);
-  if (!b->num_logits) return TRI_OK;
+  if (!b->num_logits) return;
   tri_gather_rows_args gather = {.x = x, .rows = b->logit_rows, .out = rows};
   be->ops.gather_rows_launch(be, &f->plan.gather, &gather, NULL);
   if (!c->no_final_norm) {
@@ -342,10 +321,6 @@ static tri_status run_head(tri_forward *f, const tri_batch *b, tri_mat x, tri_ma
     tri_softcap_args cap = {.x = head.out, .scale = (float)c->logit_scale, .cap = (float)c->logit_softcap};
     be->ops.softcap_launch(be, &f->plan.cap, &cap, NULL);
   }
-  tri_status st = gather_logits(f, b->num_logits);
-  tri_mat logits = logits_of(f, b->num_logits);
-  if (st == TRI_OK && logits.data && o && o->logits) o->logits(o->ctx, logits);
-  return st;
 }
 
 /* An encoder's last stage. Every rank has the final states, one the ends. */
@@ -384,7 +359,7 @@ static tri_status run_stage(tri_forward *f, const tri_batch *b, int lane, tri_ma
   else if (f->cfg.model->encoder)
     st = finish_encoding(f, b, x, pending);
   else
-    st = run_head(f, b, x, pending);
+    run_head(f, b, x, pending);
 cleanup:
   return st;
 }

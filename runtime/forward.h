@@ -24,7 +24,8 @@ typedef struct tri_encoded {
   tri_mat scores; /* a classifier's logits, [S, labels], of a token classifier [T, labels]; data NULL: none */
 } tri_encoded;
 
-/* For tests: sees the residual stream in front of every layer and the logits. NULL functions are not called. */
+/* For tests: sees the residual stream in front of every layer and the logits. NULL functions are not called. All ranks
+ * of a tensor group look at the logits, or none, as these are brought together for it. */
 typedef struct tri_observer {
   void *ctx;
   const bool *looks;                                /* false: calls nothing in this step; NULL: always looks */
@@ -54,10 +55,21 @@ typedef struct tri_forward_config {
 tri_status tri_forward_create(const tri_forward_config *config, tri_forward **out, tri_error *err);
 void tri_forward_destroy(tri_forward *f); /* NULL is fine */
 
-/* Launches this rank's share of one step; an encoder that feeds a decoder takes the builder's sources. On the sampling
- * rank *logits is [num_logits, vocab_size] afterwards; elsewhere its data is NULL, as for an encoder, whose results are
- * in *encoded. Allocates nothing. */
+/* Launches this rank's share of one step; an encoder that feeds a decoder takes the builder's sources. On the ranks of
+ * the last stage *logits is [num_logits, ids of this rank's part of the vocabulary] afterwards; elsewhere its data is
+ * NULL, as for an encoder, whose results are in *encoded. Allocates nothing. */
 tri_status tri_forward_run(tri_forward *f, const tri_batch_builder *b, int lane, tri_mat *logits, tri_encoded *encoded);
+
+/* logits.c: what becomes of those. Each is for all ranks of the last stage, which ask for the same. */
+/* Brings the parts together: on the sampling rank *logits is [num_logits, vocab_size] afterwards, elsewhere its data is
+ * NULL. */
+tri_status tri_forward_gather(tri_forward *f, tri_mat *logits);
+/* How many candidates of each part are enough to draw from rows that ask for this, see tri_sample_part_args; 0: the
+ * parts are to be brought together. */
+int tri_forward_num_candidates(const tri_forward *f, const tri_sample_params *const *params, int rows);
+/* Draws from so many candidates of each rank. a->logits: this rank's part. On ranks whose results and drawn are NULL,
+ * for the others alone. */
+tri_status tri_forward_draw(tri_forward *f, const tri_sample_args *a, int num_candidates);
 
 /* The builder's copies of pages. tri_forward_run makes them itself where the step encodes no sources: those are to be
  * encoded after it. */

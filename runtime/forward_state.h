@@ -21,10 +21,13 @@ typedef struct tri_buffers {
   tri_mat rows;         /* the hidden states whose logits are wanted */
   tri_mat narrow_rows;  /* the same projected to embed_size */
   tri_mat local_logits; /* this rank's part of the vocabulary */
-  tri_mat logits;       /* sampling rank: the whole vocabulary */
+  tri_mat logits;       /* sampling rank: the whole vocabulary, where rows are brought together */
   tri_mat chosen;       /* encoders: [S, hidden] what the pooler reads */
   tri_mat pooled, scores;
   float *part; /* sampling rank: another rank's part on arrival */
+  /* What rows are drawn from without bringing them together: this rank's part of it and that of every rank of the
+   * tensor group, [max_num_seqs, TRI_SAMPLE_CANDIDATES] each at most. */
+  tri_sample_candidate *candidates, *all_candidates;
 } tri_buffers;
 
 /* One plan per op and shape; all layers share them. */

@@ -5,7 +5,11 @@
  *   det_test [-tp N] DIR...        mpirun -n N det_test -tp N DIR...
  *
  * Each sequence runs alone and whole first; then everything else must give the same bits. All ranks make the same plans
- * by themselves. Without --deterministic the same is counted, not demanded: that shows what the test can see. */
+ * by themselves. Without --deterministic the same is counted, not demanded: that shows what the test can see.
+ *
+ * Then tokens are drawn with parameters of all kinds, in steps whose logits somebody looks at, so that they are brought
+ * together, and in the same steps again without: what the ranks draw from candidates of their parts must be the same.
+ */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +17,7 @@
 
 #include "runtime/engine.h"
 
+enum { DRAWN_STEPS = 40 };
 enum { SEQS = 5, MAX_TOKENS = 128, BLOCK = 8, LEN = 64, PAGES_PER_SEQ = LEN / BLOCK, LIVES = 4, SCHEDULES = 12 };
 
 static const int length[SEQS] = {61, 1, 17, 40, 33};
@@ -25,7 +30,9 @@ struct bench {
   float *want[SEQS]; /* [length][vocab]: alone and whole, one thread */
   float *rows;       /* of the last step, where the logits are */
   int num_rows;
-  bool learning;
+  bool learning, looks, drawing;
+  uint32_t drawn[2][DRAWN_STEPS * SEQS]; /* looked at, and not */
+  int num_drawn;
   int life[SEQS]; /* times that a sequence has begun: each in other pages */
   uint64_t step, rng;
   long compared, different;
@@ -65,8 +72,29 @@ struct feed {
   int seq, start, n;
 };
 
+/* Most steps can be drawn from candidates; in some all are greedy, and in some one row needs all its logits. */
+static tri_sample_params some_params(const struct bench *b, int seq, tri_logit_bias *bias, uint32_t *banned) {
+  tri_sample_params p = {.top_p = 1, .repetition_penalty = 1, .num_logprobs = -1, .seed = mix(b->step)};
+  uint64_t r = mix(b->step * SEQS + (uint64_t)seq);
+  if (b->step % 5 == 0) return p;
+  if (r % 4) p.temperature = 0.4f + 0.3f * (float)(r >> 8 & 7);
+  p.top_k = 1 + (int)((r >> 16) % TRI_SAMPLE_CANDIDATES);
+  if (r >> 24 & 1) p.top_p = 0.8f;
+  if (r >> 25 & 1) p.min_p = 0.02f;
+  bias[0] = (tri_logit_bias){(uint32_t)((r >> 32) % vocab(b)), 2.5f};
+  banned[0] = (uint32_t)((r >> 40) % vocab(b));
+  if (r >> 26 & 1) p.logit_bias = bias, p.num_logit_bias = 1, p.banned = banned, p.num_banned = 1;
+  if (seq || b->step % 3) return p;
+  if (r >> 28 & 1) p.top_k = 0;
+  if (r >> 29 & 1) p.frequency_penalty = 0.5f;
+  if (r >> 30 & 1) p.num_logprobs = 3;
+  return p;
+}
+
 static void add(struct bench *b, const struct feed *f) {
-  static const tri_sample_params greedy = {.top_p = 1, .repetition_penalty = 1, .num_logprobs = -1};
+  tri_sample_params params = {.top_p = 1, .repetition_penalty = 1, .num_logprobs = -1};
+  tri_logit_bias bias;
+  uint32_t banned;
   uint32_t ids[LEN];
   int32_t pages[PAGES_PER_SEQ];
   int first = (f->start + BLOCK - 1) / BLOCK, end = (f->start + f->n + BLOCK - 1) / BLOCK;
@@ -79,11 +107,16 @@ static void add(struct bench *b, const struct feed *f) {
   tri_plan_seq s = {.slot = (uint32_t)f->seq,
                     .kind = decode ? TRI_SEQ_DECODE : TRI_SEQ_CHUNK,
                     .flags = (uint8_t)(TRI_SEQ_ALL_LOGITS | (f->start ? 0 : TRI_SEQ_FIRST | TRI_SEQ_PARAMS)),
+                    .counter = (uint64_t)f->start,
                     .num_tokens = (uint32_t)f->n,
                     .start = (uint32_t)f->start,
                     .first_page = (uint32_t)first,
                     .num_pages = (uint32_t)(end - first)};
-  tri_plan_add(b->writer, &s, ids, pages, &greedy, (uint32_t)length[f->seq]);
+  if (b->drawing) {
+    params = some_params(b, f->seq, &bias, &banned);
+    s.flags = TRI_SEQ_SAMPLE | TRI_SEQ_PARAMS | TRI_SEQ_BAN | (f->start ? 0 : TRI_SEQ_FIRST);
+  }
+  tri_plan_add(b->writer, &s, ids, pages, &params, (uint32_t)length[f->seq]);
 }
 
 static void compare(struct bench *b, const struct feed *f, const float *got) {
@@ -107,6 +140,11 @@ static void run(struct bench *b, const struct feed *f, int num) {
   b->num_rows = 0;
   if (tri_engine_step(b->engine, plan, len, &result) != TRI_OK) stop("a step failed");
   if (!tri_group_is_sampler(&b->group)) return;
+  if (b->drawing) {
+    if (result->num_tokens != (uint32_t)num) stop("not every sequence has a draw");
+    for (int i = 0; i < num; i++) b->drawn[!b->looks][b->num_drawn++] = result->tokens[i].sample.token;
+    return;
+  }
   const float *got = b->rows;
   for (int i = 0; i < num; got += (size_t)f[i].n * vocab(b), i++) compare(b, &f[i], got);
   if (got != b->rows + (size_t)b->num_rows * vocab(b)) stop("not every token has logits");
@@ -157,6 +195,32 @@ static void all_schedules(struct bench *b) {
   for (int i = 0; i < SCHEDULES; i++) scheduled(b);
 }
 
+/* The whole of some prompts and then token by token, whatever is drawn. */
+static void draw_all(struct bench *b, bool looks) {
+  b->looks = looks, b->num_drawn = 0;
+  b->step = 1000; /* what is asked for depends on it */
+  for (int k = 0; k < DRAWN_STEPS; k++) {
+    struct feed f[SEQS];
+    for (int s = 0; s < SEQS; s++) f[s] = (struct feed){s, k ? s + k : 0, k ? 1 : s + 1};
+    run(b, f, SEQS);
+  }
+}
+
+static void draws(struct bench *b) {
+  int changes = 0;
+  b->drawing = true;
+  draw_all(b, true);
+  draw_all(b, false);
+  b->drawing = false, b->looks = true;
+  if (!tri_group_is_sampler(&b->group)) return;
+  for (int i = 0; i < DRAWN_STEPS * SEQS; i++) {
+    b->compared++;
+    b->different += b->drawn[0][i] != b->drawn[1][i];
+    changes += i && b->drawn[0][i] != b->drawn[0][i - 1];
+  }
+  if (changes < DRAWN_STEPS) stop("one token is drawn again and again");
+}
+
 /* ---- engines ---- */
 
 static void with_engine(struct bench *b, bool deterministic, int threads, void (*fn)(struct bench *)) {
@@ -172,7 +236,7 @@ static void with_engine(struct bench *b, bool deterministic, int threads, void (
                           .block_size = BLOCK,
                           .max_model_len = LEN,
                           .num_kv_pages = SEQS * PAGES_PER_SEQ * LIVES,
-                          .observer = {.ctx = b, .logits = see_logits}};
+                          .observer = {.ctx = b, .looks = &b->looks, .logits = see_logits}};
   if (tri_pool_create(threads, NULL, 0, &pool) != TRI_OK) stop("no threads");
   bc.pool = pool;
   if (tri_backend_create(&bc, &backend, &err) != TRI_OK) stop(err.message);
@@ -200,13 +264,14 @@ static long check(const char *dir, int tp, bool deterministic) {
   tri_comm_config cc = {.deterministic = deterministic, .policy = {.yield_us = 200000}, .timeout_ms = 30000};
   tri_error err = {0};
   tri_comm *world;
-  struct bench b = {.dir = dir, .rng = 1};
+  struct bench b = {.dir = dir, .rng = 1, .looks = true};
   bool mpi = getenv("OMPI_COMM_WORLD_SIZE") != NULL;
   if ((mpi ? tri_comm_mpi_world(&cc, &world) : tri_comm_self_create(&cc, &world)) != TRI_OK) stop("no communicator");
   if (tri_group_create(world, tp, 1, &b.group, &err) != TRI_OK) stop(err.message);
   if (tri_plan_writer_create(SEQS, MAX_TOKENS, MAX_TOKENS, &b.writer) != TRI_OK) stop("no memory");
   with_engine(&b, deterministic, 1, learn);
   for (int threads = 1; threads <= 3; threads++) with_engine(&b, deterministic, threads, all_schedules);
+  with_engine(&b, deterministic, 2, draws);
   if (tri_group_is_leader(&b.group))
     printf("%s tp %d%s: %ld of %ld rows differ, by %.1e at most\n", dir, tp, deterministic ? " deterministic" : "",
            b.different, b.compared, b.worst);
