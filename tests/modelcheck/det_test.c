@@ -31,7 +31,7 @@ struct bench {
   float *rows;       /* of the last step, where the logits are */
   int num_rows;
   bool learning, looks, drawing;
-  uint32_t drawn[2][DRAWN_STEPS * SEQS]; /* looked at, and not */
+  tri_sample_result drawn[2][DRAWN_STEPS * SEQS]; /* looked at, and not */
   int num_drawn;
   int life[SEQS]; /* times that a sequence has begun: each in other pages */
   uint64_t step, rng;
@@ -72,7 +72,11 @@ struct feed {
   int seq, start, n;
 };
 
-/* Most steps can be drawn from candidates; in some all are greedy, and in some one row needs all its logits. */
+static uint32_t token_of(const struct bench *b, int seq, int position) {
+  return (uint32_t)(mix((uint64_t)(seq * 1000 + position)) % vocab(b));
+}
+
+/* In some steps all are greedy, and in every second one a row needs more than candidates. */
 static tri_sample_params some_params(const struct bench *b, int seq, tri_logit_bias *bias, uint32_t *banned) {
   tri_sample_params p = {.top_p = 1, .repetition_penalty = 1, .num_logprobs = -1, .seed = mix(b->step)};
   uint64_t r = mix(b->step * SEQS + (uint64_t)seq);
@@ -84,10 +88,15 @@ static tri_sample_params some_params(const struct bench *b, int seq, tri_logit_b
   bias[0] = (tri_logit_bias){(uint32_t)((r >> 32) % vocab(b)), 2.5f};
   banned[0] = (uint32_t)((r >> 40) % vocab(b));
   if (r >> 26 & 1) p.logit_bias = bias, p.num_logit_bias = 1, p.banned = banned, p.num_banned = 1;
-  if (seq || b->step % 3) return p;
-  if (r >> 28 & 1) p.top_k = 0;
-  if (r >> 29 & 1) p.frequency_penalty = 0.5f;
-  if (r >> 30 & 1) p.num_logprobs = 3;
+  if (seq || b->step % 2) return p;
+  int what = (int)(b->step / 2 % 3);
+  if (what == 0) p.top_k = 0;
+  if (what == 1) { /* what the bias favours is in the history */
+    bias[0] = (tri_logit_bias){token_of(b, seq, 0), 9};
+    p.logit_bias = bias, p.num_logit_bias = 1;
+    p.repetition_penalty = 4;
+  }
+  if (what == 2) p.num_logprobs = 3;
   return p;
 }
 
@@ -102,7 +111,7 @@ static void add(struct bench *b, const struct feed *f) {
   for (int i = first; i < end; i++) /* far apart, and backwards in every other life */
     pages[i - first] =
         (b->life[f->seq] % 2 ? PAGES_PER_SEQ - 1 - i : i) * SEQS * LIVES + f->seq * LIVES + b->life[f->seq];
-  for (int i = 0; i < f->n; i++) ids[i] = (uint32_t)(mix((uint64_t)(f->seq * 1000 + f->start + i)) % vocab(b));
+  for (int i = 0; i < f->n; i++) ids[i] = token_of(b, f->seq, f->start + i);
   bool decode = f->start && f->n == 1;
   tri_plan_seq s = {.slot = (uint32_t)f->seq,
                     .kind = decode ? TRI_SEQ_DECODE : TRI_SEQ_CHUNK,
@@ -142,7 +151,7 @@ static void run(struct bench *b, const struct feed *f, int num) {
   if (!tri_group_is_sampler(&b->group)) return;
   if (b->drawing) {
     if (result->num_tokens != (uint32_t)num) stop("not every sequence has a draw");
-    for (int i = 0; i < num; i++) b->drawn[!b->looks][b->num_drawn++] = result->tokens[i].sample.token;
+    for (int i = 0; i < num; i++) b->drawn[!b->looks][b->num_drawn++] = result->tokens[i].sample;
     return;
   }
   const float *got = b->rows;
@@ -215,8 +224,8 @@ static void draws(struct bench *b) {
   if (!tri_group_is_sampler(&b->group)) return;
   for (int i = 0; i < DRAWN_STEPS * SEQS; i++) {
     b->compared++;
-    b->different += b->drawn[0][i] != b->drawn[1][i];
-    changes += i && b->drawn[0][i] != b->drawn[0][i - 1];
+    b->different += memcmp(&b->drawn[0][i], &b->drawn[1][i], sizeof b->drawn[0][i]) != 0;
+    changes += i && b->drawn[0][i].token != b->drawn[0][i - 1].token;
   }
   if (changes < DRAWN_STEPS) stop("one token is drawn again and again");
 }
