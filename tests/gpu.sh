@@ -56,6 +56,7 @@ serve() {
   tests/e2e/answers.sh up 1 1 --backend cuda --dtype float32 || failed=1
   [ "$devices" -lt 2 ] && return $failed
   tests/e2e/answers.sh up 2 1 --backend cuda --dtype float32 || failed=1
+  SAMPLING='"temperature": 0.7, "top_k": 20, "top_p": 0.001' tests/e2e/answers.sh up 2 1 --backend cuda --dtype float32 || failed=1
   tests/e2e/answers.sh up 1 2 --backend cuda --dtype float32 || failed=1
   crowd -tp 2 || failed=1
   crowd -pp 2 || failed=1
