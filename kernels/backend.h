@@ -370,7 +370,8 @@ typedef struct tri_sample_args {
  * bringing a whole row together. What top_k leaves of a row is among the top_k first of each of its parts, so that a
  * few candidates of each part, those of all ranks gathered, are all that a draw below a small top_k can meet, and the
  * first of each part all that a greedy one can. Every rank then draws by itself what the others draw: the results are
- * those of `sample` on the whole rows, to the bit. */
+ * those of `sample` on the whole rows, to the bit (the reference's, where a backend's own sums depend on their order).
+ */
 typedef struct tri_sample_candidate {
   float logit;
   uint32_t id; /* of the whole vocabulary; TRI_NO_CANDIDATE: nothing is here */
@@ -391,8 +392,8 @@ static inline int tri_sample_num_candidates(const tri_sample_params *p) {
 }
 
 /* Of each row of a part the first tri_sample_num_candidates, in the order of larger logits and then of lower ids, after
- * bias and bans. They come in any order, and nothing behind them up to `width`, which is as many as any of the rows has
- * and at most TRI_SAMPLE_CANDIDATES. A logit of minus infinity need not be there. */
+ * bias and bans. They come in any order, and nothing behind them up to `width`, which is at least as many as any of the
+ * rows has and at most TRI_SAMPLE_CANDIDATES. A logit of minus infinity need not be there. */
 typedef struct tri_sample_part_args {
   tri_sample_args rows; /* logits: [R, ids of the part]; may be overwritten. History, results and drawn: not used */
   uint32_t first_id;    /* of the part */
