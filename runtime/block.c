@@ -157,7 +157,7 @@ static tri_status close_branch(tri_forward *f, tri_mat x, tri_mat delta, const t
 static tri_status run_block(tri_forward *f, const tri_batch *b, int l, tri_mat x, tri_mat *pending) {
   const tri_model_config *c = f->cfg.model;
   const tri_weight *w = weights_acquire(f, l);
-  tri_mat delta = tri_rows(f->buf.delta, b->num_tokens);
+  tri_mat delta = tri_rows(f->buf.delta, b->num_tokens), mlp_delta = tri_rows(f->buf.mlp_delta, b->num_tokens);
   tri_status st = TRI_OK;
   tri_mat in = open_branch(f, x, pending, &w[TRI_W_NORM1], &w[TRI_W_NORM1_BIAS]);
   const tri_observer *o = tri_observer_of(f);
@@ -178,7 +178,7 @@ static tri_status run_block(tri_forward *f, const tri_batch *b, int l, tri_mat x
     run_experts(f, w, in);
   else
     run_mlp(f, w, in);
-  TRI_TRY(close_branch(f, x, delta, &w[TRI_W_NORM2], &w[TRI_W_NORM2_BIAS], &w[TRI_W_BRANCH_NORM2],
+  TRI_TRY(close_branch(f, x, mlp_delta, &w[TRI_W_NORM2], &w[TRI_W_NORM2_BIAS], &w[TRI_W_BRANCH_NORM2],
                        &w[TRI_W_BRANCH_NORM2_BIAS], pending));
 cleanup:
   weights_release(f, l);

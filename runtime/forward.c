@@ -4,72 +4,6 @@
 #include "runtime/base/hash.h"
 #include "runtime/forward_state.h"
 
-/* Walks the buffers in one order, to add them up (base NULL) or to place them. */
-static bool carve(tri_buffers *b, const tri_model_config *c, const tri_shard *s, const tri_limits *l, int lanes,
-                  char *base, size_t *total) {
-  int t = l->max_num_batched_tokens, hidden = (int)c->hidden_size, d = (int)c->head_dim;
-  int heads = s->q_heads.count, qkv = (c->mla.on ? heads : heads + 2 * s->kv_heads.count) * d;
-  int latent = (int)c->mla.rank, rope_dim = (int)c->mla.rope_dim, v_dim = c->mla.on ? (int)c->mla.v_dim : d;
-  int units = s->ff.count > s->shared_ff.count ? s->ff.count : s->shared_ff.count, up = (c->gated ? 2 : 1) * units;
-  bool sampler = s->last_stage && s->p.tp_rank == 0, cut = s->last_stage && !c->encoder && s->p.tp > 1;
-  int vocab = (int)c->vocab_size, local = s->last_stage ? s->vocab.count : 0;
-  bool encodes = tri_is_encoding_rank(c, s), pools = encodes && c->pooling != TRI_POOL_NONE;
-  int rows = s->last_stage && !c->encoder ? tri_limits_logits(l) : 0, half = c->rope.rotary_dim / 2;
-  size_t at = 0;
-  bool ok = true;
-#define PLACE(mat, r, n)                                                                                               \
-  do {                                                                                                                 \
-    size_t bytes_ = 0;                                                                                                 \
-    ok = ok && tri_size_mul((size_t)(r), (size_t)(n), &bytes_) && tri_size_mul(bytes_, sizeof(float), &bytes_);        \
-    if (b) (mat) = (tri_mat){(float *)(base + at), (int)(r), (int)(n), (int)(n), TRI_F32};                             \
-    ok = ok && tri_size_add(at, (bytes_ + 63) & ~(size_t)63, &at);                                                     \
-  } while (0)
-  tri_mat unused;
-  for (int i = 0; i < lanes; i++) PLACE(*(b ? &b->x[i] : &unused), t, hidden);
-  PLACE(b->h, t, hidden);
-  PLACE(b->delta, t, hidden);
-  PLACE(b->qkv, t, qkv);
-  PLACE(b->attn, t, heads * v_dim);
-  PLACE(b->q_a, c->mla.low_rank_q ? t : 0, c->mla.q_rank);
-  PLACE(b->kv_a, c->mla.on ? t : 0, latent + rope_dim);
-  PLACE(b->absorbed, c->mla.on ? t : 0, heads * (latent + rope_dim));
-  PLACE(b->latent, c->mla.on ? t : 0, heads * latent);
-  PLACE(b->up, t, up);
-  PLACE(b->act, c->gated ? t : 0, units);
-  PLACE(b->router, c->moe.num_experts ? t : 0, c->moe.num_experts);
-  PLACE(b->embed, s->first_stage && c->projected ? t : 0, c->embed_size);
-  tri_mat cos = {0}, sin = {0}, part = {0}, squares = {0}, experts = {0}, weights = {0}, gate = {0};
-  tri_mat own = {0}, all = {0};
-  PLACE(experts, c->moe.num_experts ? t : 0, c->moe.top_k); /* 32-bit numbers as floats are */
-  PLACE(weights, c->moe.num_experts ? t : 0, c->moe.top_k);
-  PLACE(gate, c->moe.shared_gate ? t : 0, 1);
-  PLACE(squares, c->qk_norm == TRI_QK_NORM_WHOLE ? 2 : 0, t);
-  PLACE(cos, t, half);
-  PLACE(sin, t, half);
-  PLACE(b->rows, rows, hidden);
-  PLACE(b->narrow_rows, c->projected ? rows : 0, c->embed_size);
-  PLACE(b->chosen, pools ? l->max_num_seqs : 0, hidden);
-  PLACE(b->pooled, pools && c->has_pooler ? l->max_num_seqs : 0, hidden);
-  PLACE(b->scores, encodes && c->has_classifier ? (c->token_head ? t : l->max_num_seqs) : 0, c->num_labels);
-  PLACE(b->local_logits, rows, local);
-  /* With one tensor rank its part is the whole. */
-  PLACE(b->logits, sampler && s->p.tp > 1 ? rows : 0, vocab);
-  PLACE(part, sampler && s->p.tp > 1 ? rows : 0, vocab / s->p.tp + 1);
-  PLACE(own, cut ? l->max_num_seqs : 0, 2 * TRI_SAMPLE_CANDIDATES); /* pairs of such numbers */
-  PLACE(all, cut ? s->p.tp : 0, l->max_num_seqs * 2 * TRI_SAMPLE_CANDIDATES);
-#undef PLACE
-  if (b) b->candidates = (tri_sample_candidate *)own.data, b->all_candidates = (tri_sample_candidate *)all.data;
-  if (b) b->cos = cos.data, b->sin = sin.data, b->part = part.data, b->square_sums = squares.data;
-  if (b) b->experts = (int32_t *)experts.data, b->expert_weights = weights.data, b->shared_gate = gate.data;
-  *total = at;
-  return ok;
-}
-
-bool tri_forward_bytes(const tri_model_config *c, const tri_shard *s, const tri_limits *limits, int num_lanes,
-                       size_t *out) {
-  return carve(NULL, c, s, limits, num_lanes, NULL, out);
-}
-
 /* The slopes of Press et al. (2022): a geometric series for a power of two of heads; for other numbers the series of
  * the next lower power, then every second term of the next higher one's. */
 static float slope_of(int64_t num_heads, int64_t head) {
@@ -190,30 +124,22 @@ static bool make_tables(tri_forward *f) {
   return ok;
 }
 
-/* The type of what goes straight into products: the weights', where the backend takes it and nothing else reads it. */
-static tri_dtype narrow_type(const tri_forward_config *config) {
-  static const tri_weight_id products[] = {TRI_W_QKV, TRI_W_O, TRI_W_UP, TRI_W_DOWN};
-  const tri_model_config *c = config->model;
-  if (!config->backend->narrow_activations || c->mla.on || c->seq2seq.on || c->feeds_decoder || c->moe.num_experts)
-    return TRI_F32;
-  tri_dtype type = config->weights->layers[0].w[TRI_W_QKV].dtype;
-  for (int l = 0; l < config->shard.layers.count; l++)
-    for (size_t i = 0; i < sizeof products / sizeof *products; i++)
-      if (config->weights->layers[l].w[products[i]].dtype != type) return TRI_F32;
-  return type == TRI_F16 || type == TRI_BF16 ? type : TRI_F32;
-}
-
 tri_status tri_forward_create(const tri_forward_config *config, tri_forward **out, tri_error *err) {
   const tri_shard *s = &config->shard;
   const tri_model_config *c = config->model;
+  tri_backend *be = config->backend;
+  tri_arena arena;
+  tri_arena_config ac = {.model = c, .shard = s, .limits = &config->limits, .num_lanes = config->num_lanes};
+  ac.products = tri_arena_type(c, be->narrow_activations, config->weights->products);
+  tri_status st = tri_arena_plan(&ac, &arena, err);
+  if (st != TRI_OK) return st;
   tri_forward *f = tri_calloc(1, sizeof *f);
   if (!f) return tri_fail(err, TRI_NO_MEMORY, "forward", "no memory");
   f->cfg = *config;
+  f->bytes = arena.bytes;
   f->buf.x = tri_calloc((size_t)config->num_lanes, sizeof *f->buf.x);
   f->sends = tri_calloc((size_t)config->num_lanes, sizeof *f->sends);
-  tri_backend *be = config->backend;
   if (!make_tables(f) || !f->buf.x || !f->sends ||
-      !tri_forward_bytes(c, s, &config->limits, config->num_lanes, &f->bytes) ||
       be->ops.mem_alloc(be, TRI_MEM_ACTIVATIONS, f->bytes, &f->memory) != TRI_OK) {
     tri_fail(err, TRI_NO_MEMORY, "max_num_batched_tokens",
              "no memory for %zu bytes of activations (%d tokens per step)", f->bytes,
@@ -221,9 +147,7 @@ tri_status tri_forward_create(const tri_forward_config *config, tri_forward **ou
     tri_forward_destroy(f);
     return TRI_NO_MEMORY;
   }
-  size_t total;
-  carve(&f->buf, c, s, &config->limits, config->num_lanes, f->memory, &total);
-  f->buf.h.dtype = f->buf.attn.dtype = f->buf.up.dtype = f->buf.act.dtype = narrow_type(config);
+  tri_arena_bind(&arena, f->memory, &f->buf);
   f->dense_layer = f->sparse_layer = -1;
   for (int l = 0; l < s->layers.count; l++)
     *(c->layer_flags[s->layers.first + l] & TRI_LAYER_SPARSE ? &f->sparse_layer : &f->dense_layer) = l;

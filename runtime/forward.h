@@ -78,8 +78,4 @@ void tri_forward_copy_pages(tri_forward *f, const tri_batch_builder *b);
  * the cross-attention of every layer. Before the step that has the sequences' first tokens. */
 tri_status tri_forward_fill_cross(tri_forward *f, const tri_forward *encoder, tri_mat states);
 
-/* Bytes of activations that such a rank needs: the ledger's line. False on overflow. */
-bool tri_forward_bytes(const tri_model_config *c, const tri_shard *s, const tri_limits *limits, int num_lanes,
-                       size_t *out);
-
 #endif

@@ -166,7 +166,7 @@ tri_linear_args tri_up_of(const tri_forward *f, tri_mat in, const tri_weight *w,
 tri_linear_args tri_down_of(const tri_forward *f, int t, const tri_weight *w, const tri_weight *bias, int units,
                             bool accumulate) {
   tri_mat middle = packed(f->cfg.model->gated ? f->buf.act : f->buf.up, t, units);
-  return tri_linear_of(f, middle, w, bias, TRI_ACT_NONE, accumulate, tri_rows(f->buf.delta, t));
+  return tri_linear_of(f, middle, w, bias, TRI_ACT_NONE, accumulate, tri_rows(f->buf.mlp_delta, t));
 }
 
 tri_linear_args tri_router_of(const tri_forward *f, const tri_weight *w, tri_mat in) {
@@ -215,7 +215,7 @@ tri_moe_experts_args tri_experts_of(const tri_forward *f, const tri_weight *w, t
       .glu_limit = (float)c->moe.glu_limit,
       .accumulate = c->parallel_residual,
       .int8_activations = f->cfg.int8_activations && int8,
-      .out = tri_rows(f->buf.delta, in.rows),
+      .out = tri_rows(f->buf.mlp_delta, in.rows),
   };
 }
 

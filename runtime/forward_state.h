@@ -3,32 +3,8 @@
 #ifndef TRI_RUNTIME_FORWARD_STATE_H
 #define TRI_RUNTIME_FORWARD_STATE_H
 
+#include "runtime/arena.h"
 #include "runtime/forward.h"
-
-/* Activations of one step. x has a copy per lane, since a lane's last transfer to the next stage may still be under way
- * while another lane computes. */
-typedef struct tri_buffers {
-  tri_mat *x; /* [lanes] residual stream, [T, hidden] */
-  tri_mat h;  /* normed input of a product */
-  tri_mat qkv, attn, up, act, delta;
-  tri_mat embed;                       /* [T, embed_size] where the embedding is projected */
-  tri_mat q_a, kv_a, absorbed, latent; /* latent attention */
-  tri_mat router;                      /* [T, num_experts] */
-  int32_t *experts;                    /* [T, top_k] */
-  float *expert_weights, *shared_gate; /* [T, top_k], [T] */
-  float *cos, *sin;
-  float *square_sums;   /* [2 T] of q and of k, where they are normed over all heads */
-  tri_mat rows;         /* the hidden states whose logits are wanted */
-  tri_mat narrow_rows;  /* the same projected to embed_size */
-  tri_mat local_logits; /* this rank's part of the vocabulary */
-  tri_mat logits;       /* sampling rank: the whole vocabulary, where rows are brought together */
-  tri_mat chosen;       /* encoders: [S, hidden] what the pooler reads */
-  tri_mat pooled, scores;
-  float *part; /* sampling rank: another rank's part on arrival */
-  /* What rows are drawn from without bringing them together: this rank's part of it and that of every rank of the
-   * tensor group, [max_num_seqs, TRI_SAMPLE_CANDIDATES] each at most. */
-  tri_sample_candidate *candidates, *all_candidates;
-} tri_buffers;
 
 /* One plan per op and shape; all layers share them. */
 typedef struct tri_plans {

@@ -4,8 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/forward.h"
+#include "runtime/arena.h"
 #include "runtime/kv_cache.h"
+#include "runtime/weights.h"
 
 /* What is known only once it is taken: recorded steps, what communicators grow by, the sampler's lists, the slack of
  * the driver's allocations. A guess on the large side, and small beside a device's memory. */
@@ -18,7 +19,7 @@ static tri_status add_source(const tri_model_config *c, const tri_shard *s, cons
   tri_model_config source;
   tri_shard shard;
   tri_weight_map m;
-  size_t activations;
+  tri_arena arena;
   if (!c->seq2seq.on) return TRI_OK;
   tri_model_config_source(c, &source);
   tri_status st = tri_shard_make(&source, s->p, &shard, err);
@@ -27,10 +28,10 @@ static tri_status add_source(const tri_model_config *c, const tri_shard *s, cons
   l->source_weights = m.bytes;
   l->weights += m.bytes;
   tri_weight_map_free(&m);
-  if (!tri_forward_bytes(&source, &shard, limits, num_lanes, &activations))
-    return tri_fail(err, TRI_OVERFLOW, "max_num_batched_tokens", "the sizes overflow");
-  l->activations += activations;
-  return TRI_OK;
+  tri_arena_config ac = {.model = &source, .shard = &shard, .limits = limits, .num_lanes = num_lanes};
+  st = tri_arena_plan(&ac, &arena, err);
+  if (st == TRI_OK) l->activations += arena.bytes;
+  return st;
 }
 
 /* An upper bound of what any op's plan asks for on a device (kernels/cuda): inputs that are rounded to the weights'
@@ -64,13 +65,18 @@ tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const 
                            const tri_limits *limits, int num_lanes, const tri_ledger_config *config, tri_ledger *out,
                            tri_error *err) {
   tri_weight_map m;
+  tri_arena arena;
   tri_ledger l = {0};
   tri_status st = tri_weight_map_make(c, s, ckpt, config->dtype, config->quantization, &m, err);
   if (st != TRI_OK) return st;
   l.weights = m.bytes;
+  tri_arena_config ac = {.model = c, .shard = s, .limits = limits, .num_lanes = num_lanes};
+  ac.products = tri_arena_type(c, config->device, m.products);
   tri_weight_map_free(&m);
-  if (!tri_forward_bytes(c, s, limits, num_lanes, &l.activations) ||
-      !tri_kv_page_bytes(c, s, config->kv_dtype, limits->block_size, &l.page_bytes))
+  st = tri_arena_plan(&ac, &arena, err);
+  if (st != TRI_OK) return st;
+  l.activations = arena.bytes;
+  if (!tri_kv_page_bytes(c, s, config->kv_dtype, limits->block_size, &l.page_bytes))
     return tri_fail(err, TRI_OVERFLOW, "max_num_batched_tokens", "the sizes overflow");
   if (config->device && !workspace_bytes(c, s, limits, &l.workspace))
     return tri_fail(err, TRI_OVERFLOW, "max_num_batched_tokens", "the sizes overflow");

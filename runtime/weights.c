@@ -95,6 +95,15 @@ static tri_status place(struct mapping *p, tri_weight_id id, int layer, tri_weig
   return st;
 }
 
+static tri_dtype products_dtype(const tri_weight_map *m, int layers) {
+  static const tri_weight_id products[] = {TRI_W_QKV, TRI_W_O, TRI_W_UP, TRI_W_DOWN};
+  tri_dtype type = layers ? m->layers[TRI_W_QKV].dtype : TRI_F32;
+  for (int l = 0; l < layers; l++)
+    for (size_t i = 0; i < sizeof products / sizeof *products; i++)
+      if (m->layers[l * TRI_W_COUNT + (int)products[i]].dtype != type) return TRI_F32;
+  return type == TRI_F16 || type == TRI_BF16 ? type : TRI_F32;
+}
+
 tri_status tri_weight_map_make(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
                                tri_dtype dtype, tri_quantization quantization, tri_weight_map *out, tri_error *err) {
   tri_status st = TRI_OK;
@@ -119,6 +128,7 @@ tri_status tri_weight_map_make(const tri_model_config *c, const tri_shard *s, co
       else
         TRI_TRY(place(&p, (tri_weight_id)id, c->shared_layers ? 0 : s->layers.first + l, at));
     }
+  m->products = products_dtype(m, s->layers.count);
   *out = *m;
   return TRI_OK;
 cleanup:
@@ -209,6 +219,7 @@ tri_status tri_weights_alloc(tri_backend *be, const tri_model_config *c, const t
   }
   w->backend = be;
   w->bytes = m->bytes;
+  w->products = m->products;
   bind(c, s, m, w);
   const tri_weight *positions = &w->global[TRI_W_POSITIONS];
   if (c->position == TRI_POS_SINUSOID && positions->data && put_sinusoids(be, positions) != TRI_OK) {

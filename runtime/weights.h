@@ -21,6 +21,7 @@ typedef struct tri_weights {
   tri_backend *backend;
   void *memory;
   size_t bytes;
+  tri_dtype products;  /* the map's */
   uint64_t read_bytes; /* of files, to fill it */
 } tri_weights;
 
@@ -36,6 +37,7 @@ typedef struct tri_weight_map {
   tri_weight_place global[TRI_W_COUNT];
   tri_weight_place *layers; /* [layers.count * TRI_W_COUNT] */
   size_t bytes;
+  tri_dtype products; /* the 16-bit type that every layer's QKV, O, up and down have, otherwise float32 */
 } tri_weight_map;
 
 /* Whether a quantised model has this weight in int8: the matrices of linear layers and experts. What is looked up or

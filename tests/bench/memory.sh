@@ -34,7 +34,7 @@ for batch in 1 8 32; do
   done
   want "$(value chunks peak_bytes) <= 1.3 * $(value greedy_exact peak_bytes)"
   want "$(value chunks peak_bytes) < $(value chunks_paper peak_bytes)"
-  want "$(value chunks peak_bytes) < $(total static_bytes)"
+  want "$(value chunks peak_bytes) < $(total apart_bytes)"
   want "$(value chunks peak_bytes) < $(value caching peak_bytes)"
   for name in chunks_paper caching greedy_grow greedy_exact; do
     want "$(value chunks alloc_bytes) < $(value $name alloc_bytes)"
