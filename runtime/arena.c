@@ -87,12 +87,20 @@ static void add_attention(struct table *t) {
   t->to[TRI_BUF_ATTN].type = t->cfg->products;
 }
 
+/* The most units that an MLP of this shard's layers has. Hidden units of chosen experts are the backend's, in its
+ * workspace; one that every token takes is an MLP. */
+static int most_units(const tri_model_config *c, const tri_shard *s) {
+  int most = s->shared_ff.count;
+  for (int l = s->layers.first; l < s->layers.first + s->layers.count; l++)
+    if (!(c->layer_flags[l] & TRI_LAYER_SPARSE) && s->ff.count > most) most = s->ff.count;
+  return most;
+}
+
 /* An MLP, or experts with one of their own beside them. */
 static void add_mlp(struct table *t) {
   const tri_model_config *c = t->cfg->model;
-  const tri_shard *s = t->cfg->shard;
   int64_t tokens = t->cfg->limits->max_num_batched_tokens, sparse = c->moe.num_experts ? tokens : 0;
-  int64_t units = s->ff.count > s->shared_ff.count ? s->ff.count : s->shared_ff.count;
+  int64_t units = most_units(c, t->cfg->shard);
   add(t, TRI_BUF_ROUTER, sparse, c->moe.num_experts, ROUTE, CHOOSE);
   add(t, TRI_BUF_EXPERTS, sparse, c->moe.top_k, CHOOSE, EXPERTS);
   add(t, TRI_BUF_EXPERT_WEIGHTS, sparse, c->moe.top_k, CHOOSE, EXPERTS);

@@ -34,7 +34,7 @@ for batch in 1 8 32; do
   done
   want "$(value chunks peak_bytes) <= 1.3 * $(value greedy_exact peak_bytes)"
   want "$(value chunks peak_bytes) < $(value chunks_paper peak_bytes)"
-  want "$(value chunks peak_bytes) < $(total apart_bytes)"
+  want "$(total arena_bytes) >= $floor && $(total arena_bytes) < 0.6 * $(total apart_bytes)"
   want "$(value chunks peak_bytes) < $(value caching peak_bytes)"
   for name in chunks_paper caching greedy_grow greedy_exact; do
     want "$(value chunks alloc_bytes) < $(value $name alloc_bytes)"
@@ -49,6 +49,7 @@ measure --min-len 100 --max-len 100 --batch 4 --requests 50
 for name in chunks chunks_paper caching greedy_grow greedy_exact; do
   want "$(value $name allocs) <= 3 && $(value $name frees) == 0"
 done
+want "$(total arena_bytes) == $(total floor_peak_bytes)"
 
 measure --requests 20 --seed 1
 counts=$(sed 's/,"plan_us[^}]*//g' <<<"$json")

@@ -1,0 +1,502 @@
+/* The arena: whether the lives that its table states are those of the forward pass.
+ *
+ * Every checkpoint's shape runs a step on each kind of rank, in buffers that lie side by side, while the backend and
+ * the communicator note what each operator reads and writes. What is still to be read at an operator must not share
+ * memory with anything else that it touches. Then the step runs again, and whatever the notes say holds nothing at an
+ * operator is NaN there: the results must be the same bits, and so they must be in the arena itself. */
+#include <check.h>
+#include <dirent.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime/arena.h"
+#include "runtime/base/hash.h"
+#include "runtime/base/mem.h"
+#include "runtime/engine.h"
+#include "runtime/forward_state.h"
+#include "worker/bench/greedy_arena.h"
+
+Suite *suite_arena(void);
+
+enum { MAX_EVENTS = 512, SEQS = 3, TARGETS = 3 };
+static const int lengths[SEQS] = {5, 1, 9};
+
+/* ---- notes ---- */
+
+typedef uint32_t buffer_set; /* bits are tri_buffer_ids */
+_Static_assert(TRI_NUM_BUFFERS <= 32, "a set has 32 bits");
+
+enum mode { OFF, NOTE, POISON };
+
+static struct notes {
+  tri_backend_ops original;
+  enum mode mode;
+  tri_arena apart; /* the arena's buffers, side by side */
+  char *memory;
+  int count;
+  buffer_set reads[MAX_EVENTS + 1], writes[MAX_EVENTS + 1]; /* what is written without being read begins anew */
+  buffer_set before[MAX_EVENTS + 1];                        /* what holds something that will be read */
+  uint64_t sent;
+} notes;
+
+static buffer_set set_of(const void *p) {
+  const char *at = p;
+  if (!at || at < notes.memory || at >= notes.memory + notes.apart.bytes) return 0;
+  for (int i = 0; i < TRI_NUM_BUFFERS; i++) {
+    const tri_arena_buffer *b = &notes.apart.buffers[i];
+    const char *from = notes.memory + b->offset;
+    if (b->stride && at >= from && at < from + b->stride * (size_t)b->copies) return (buffer_set)1 << i;
+  }
+  return 0;
+}
+
+/* In front of an operator. */
+static void event(buffer_set reads, buffer_set writes) {
+  if (notes.mode == OFF) return;
+  ck_assert_int_lt(notes.count, MAX_EVENTS);
+  if (notes.mode == POISON)
+    for (int i = 0; i < TRI_NUM_BUFFERS; i++) {
+      const tri_arena_buffer *b = &notes.apart.buffers[i];
+      if (notes.before[notes.count] >> i & 1) continue;
+      memset(notes.memory + b->offset, 0xff, b->stride * (size_t)b->copies);
+    }
+  notes.reads[notes.count] = reads;
+  notes.writes[notes.count++] = writes;
+}
+
+/* What holds something at each operator: what is read there, and what is read later and not begun anew. */
+static void find_lives(void) {
+  buffer_set after = notes.before[notes.count] = 0;
+  for (int e = notes.count; e-- > 0;) after = notes.before[e] = (after & ~notes.writes[e]) | notes.reads[e];
+  ck_assert_uint_eq(after, 0); /* nothing is read that the step has not written */
+}
+
+static bool overlaps(const tri_arena *a, int i, int j) {
+  const tri_arena_buffer *x = &a->buffers[i], *y = &a->buffers[j];
+  return x->offset < y->offset + y->stride * (size_t)y->copies && y->offset < x->offset + x->stride * (size_t)x->copies;
+}
+
+/* Pairs that live at the same time, and may share memory by their stated lives, or do. */
+static int count_conflicts(const tri_arena *a) {
+  int n = 0;
+  for (int e = 0; e < notes.count; e++) {
+    buffer_set here = notes.before[e] | notes.reads[e] | notes.writes[e] | notes.before[e + 1];
+    for (int i = 0; i < TRI_NUM_BUFFERS; i++)
+      for (int j = 0; j < i; j++) {
+        const tri_arena_buffer *x = &a->buffers[i], *y = &a->buffers[j];
+        if (here >> i & here >> j & 1) n += x->first > y->last || y->first > x->last || overlaps(a, i, j);
+      }
+  }
+  return n;
+}
+
+/* ---- a backend and communicators that take notes ---- */
+
+#define S(mat) set_of((mat).data)
+/* Written into, on top of what is there or not. */
+static void into(bool on_top, buffer_set reads, buffer_set out) { event(on_top ? reads | out : reads, out); }
+
+#define LAUNCH(name, ...)                                                                                              \
+  static void name##_noted(tri_backend *be, const tri_op_plan *plan, const tri_##name##_args *a, tri_stream *stream) { \
+    __VA_ARGS__;                                                                                                       \
+    notes.original.name##_launch(be, plan, a, stream);                                                                 \
+  }
+LAUNCH(embed, event(0, S(a->out)))
+LAUNCH(norm,
+       event(S(a->x) | S(a->delta) | set_of(a->square_sums), (a->delta.data ? S(a->x) : 0) | S(a->out) | S(a->copy)))
+LAUNCH(square_sums, into(a->sums != (void *)(notes.memory + notes.apart.buffers[TRI_BUF_SQUARE_SUMS].offset), S(a->x),
+                         set_of(a->sums)))
+LAUNCH(gate_rows, into(true, set_of(a->gate), S(a->x)))
+LAUNCH(softcap, into(true, 0, S(a->x)))
+LAUNCH(linear, into(a->accumulate, S(a->x), S(a->out)))
+LAUNCH(head_linear, into(false, S(a->x), S(a->out)))
+LAUNCH(rope_angles, event(0, set_of(a->cos) | set_of(a->sin)))
+LAUNCH(qkv_rope_append, into(true, a->rotary_dim ? set_of(a->cos) | set_of(a->sin) : 0, S(a->qkv)))
+LAUNCH(mla_append, into(true, S(a->q) | set_of(a->cos) | set_of(a->sin), S(a->kv_a) | S(a->q_out)))
+LAUNCH(attention, event(S(a->q), S(a->out)))
+LAUNCH(glu, event(S(a->gate_up), S(a->out)))
+LAUNCH(gated_linear, event(S(a->up.x), S(a->up.out) | S(a->glu.out)))
+LAUNCH(moe_route, event(S(a->logits), set_of(a->experts) | set_of(a->weights)))
+LAUNCH(moe_experts, into(a->accumulate, S(a->x) | set_of(a->experts) | set_of(a->weights), S(a->out)))
+LAUNCH(gather_rows, event(S(a->x), S(a->out)))
+LAUNCH(mean_rows, event(S(a->x), S(a->out)))
+
+static void copy_rows_noted(tri_backend *be, void *to, size_t to_pitch, const void *from, size_t from_pitch,
+                            size_t width, size_t rows) {
+  bool first = to == notes.memory + notes.apart.buffers[TRI_BUF_LOGITS].offset;
+  into(!first, set_of(from), set_of(to));
+  notes.original.copy_rows(be, to, to_pitch, from, from_pitch, width, rows);
+}
+
+static void take_notes(tri_backend *be) {
+  notes.original = be->ops;
+#define NOTED(name) be->ops.name##_launch = name##_noted
+  NOTED(embed);
+  NOTED(norm);
+  NOTED(square_sums);
+  NOTED(gate_rows);
+  NOTED(softcap);
+  NOTED(linear);
+  NOTED(head_linear);
+  NOTED(rope_angles);
+  NOTED(qkv_rope_append);
+  NOTED(mla_append);
+  NOTED(attention);
+  NOTED(glu);
+  NOTED(gated_linear);
+  NOTED(moe_route);
+  NOTED(moe_experts);
+  NOTED(gather_rows);
+  NOTED(mean_rows);
+#undef NOTED
+  be->ops.copy_rows = copy_rows_noted;
+}
+
+static tri_status sum(tri_comm *c, float *buf, size_t count, tri_stream *stream) {
+  (void)c, (void)count, (void)stream;
+  into(true, 0, set_of(buf));
+  return TRI_OK;
+}
+
+static tri_status gather(tri_comm *c, const void *send, void *recv, size_t bytes, tri_stream *stream) {
+  (void)stream;
+  for (int r = 0; r < c->size; r++) memcpy((char *)recv + (size_t)r * bytes, send, bytes);
+  return TRI_OK;
+}
+
+static tri_status send_off(tri_comm *c, const void *buf, size_t bytes, int peer, int tag, tri_comm_req *req,
+                           tri_stream *stream) {
+  (void)c, (void)peer, (void)tag, (void)req, (void)stream;
+  event(set_of(buf), 0);
+  notes.sent = tri_hash_bytes(notes.sent, buf, bytes);
+  return TRI_OK;
+}
+
+static tri_status receive(tri_comm *c, void *buf, size_t bytes, int peer, int tag, tri_stream *stream) {
+  (void)c, (void)peer, (void)tag, (void)stream;
+  event(0, set_of(buf));
+  for (size_t i = 0; i < bytes / sizeof(float); i++) ((float *)buf)[i] = (float)(i % 13) * 0.1f - 0.5f;
+  return TRI_OK;
+}
+
+static tri_status no_wait(tri_comm *c, tri_comm_req *req) {
+  (void)c, (void)req;
+  return TRI_OK;
+}
+
+/* One rank of several whose peers are not there: sums are its own part, and what it is sent is made up. */
+static const tri_comm_ops alone = {
+    .name = "alone", .all_reduce = sum, .all_gather = gather, .isend = send_off, .wait = no_wait, .recv = receive};
+
+/* ---- one rank of a model with made-up weights ---- */
+
+struct kit {
+  tri_backend *be;
+  tri_comm world, tensor;
+  tri_group group;
+  tri_engine *e;
+  tri_plan_writer *w;
+};
+
+static const tri_sample_params params = {.top_p = 1, .repetition_penalty = 1, .num_logprobs = -1};
+
+/* False: such a model has no such ranks. The engine keeps addresses of k. */
+static bool make_kit(struct kit *k, const char *checkpoint, tri_parallel p, const char *backend) {
+  char dir[512];
+  tri_error err = {0};
+  tri_backend_config bc = {.name = backend};
+  snprintf(dir, sizeof dir, "%s/checkpoints/%s", TRI_TEST_DATA, checkpoint);
+  k->world = (tri_comm){.ops = &alone, .rank = p.pp_rank * p.tp + p.tp_rank, .size = p.tp * p.pp};
+  k->tensor = (tri_comm){.ops = &alone, .rank = p.tp_rank, .size = p.tp};
+  k->group = (tri_group){.p = p, .world = &k->world, .tensor = &k->tensor};
+  ck_assert_int_eq(tri_backend_create(&bc, &k->be, &err), TRI_OK);
+  tri_engine_config ec = {.model_dir = dir,
+                          .load_format = TRI_LOAD_DUMMY,
+                          .dtype = TRI_F32,
+                          .kv_dtype = TRI_F32,
+                          .max_num_seqs = SEQS,
+                          .max_num_batched_tokens = 32,
+                          .block_size = 16,
+                          .max_model_len = 16,
+                          .num_kv_pages = 4 * SEQS,
+                          .local_ranks = 1,
+                          .encoders = true};
+  tri_status st = tri_engine_create(&ec, k->be, &k->group, &k->e, &err);
+  if (st == TRI_UNSUPPORTED) return false;
+  ck_assert_msg(st == TRI_OK, "%s: %s", checkpoint, err.message);
+  ck_assert_int_eq(tri_plan_writer_create(3 * SEQS, 64, 32, &k->w), TRI_OK);
+  return true;
+}
+
+static void free_kit(struct kit *k) {
+  tri_plan_writer_destroy(k->w);
+  tri_engine_destroy(k->e);
+  tri_backend_destroy(k->be);
+}
+
+static void build_batch(struct kit *k) {
+  static const uint32_t ids[16] = {3, 1, 4, 1, 5, 9, 2, 6, 5};
+  bool sources = k->e->source != NULL, draws = !k->e->model.encoder;
+  tri_plan_view view;
+  size_t bytes;
+  tri_plan_begin(k->w, 0, 1);
+  for (int i = 0; i < SEQS; i++) {
+    int32_t page = i, own_page = SEQS + i;
+    tri_plan_seq source = {
+        .slot = (uint32_t)i, .kind = TRI_SEQ_ENCODE, .num_tokens = (uint32_t)lengths[i], .num_pages = 1};
+    tri_plan_seq s = {.slot = (uint32_t)i,
+                      .kind = TRI_SEQ_CHUNK,
+                      .flags = (uint8_t)(TRI_SEQ_FIRST | TRI_SEQ_PARAMS | (draws ? TRI_SEQ_SAMPLE : 0)),
+                      .num_tokens = (uint32_t)(sources ? TARGETS : lengths[i]),
+                      .num_pages = 1};
+    if (sources) tri_plan_add(k->w, &source, ids, &page, NULL, 0);
+    tri_plan_add(k->w, &s, ids, &own_page, &params, 0);
+  }
+  const void *plan = tri_plan_finish(k->w, &bytes);
+  ck_assert_int_eq(tri_plan_read(plan, bytes, &view), TRI_OK);
+  ck_assert_int_eq(tri_batch_build(k->e->batch, k->e->slots, &view), TRI_OK);
+}
+
+static void digest(tri_mat m, uint64_t *h) {
+  for (int i = 0; m.data && i < m.rows; i++) {
+    const float *row = m.data + (size_t)i * (size_t)m.ld;
+    for (int j = 0; j < m.cols; j++) ck_assert(isfinite(row[j]));
+    *h = tri_hash_bytes(*h, row, (size_t)m.cols * sizeof *row);
+  }
+}
+
+/* A step of f, and a hash of what others see of it. */
+static uint64_t run_step(struct kit *k, tri_forward *f, enum mode mode) {
+  tri_mat logits;
+  tri_encoded encoded;
+  uint64_t h = TRI_HASH_SEED;
+  if (k->e->source && f == k->e->forward) ck_assert_int_eq(tri_source_run(k->e->source, k->e->batch, 0, f), TRI_OK);
+  notes.mode = mode, notes.count = 0, notes.sent = TRI_HASH_SEED;
+  take_notes(k->be);
+  ck_assert_int_eq(tri_forward_run(f, k->e->batch, 0, &logits, &encoded), TRI_OK);
+  /* The sampler, the leader and a transfer read when all is launched. */
+  event(S(logits) | S(encoded.hidden) | S(encoded.pooled) | S(encoded.scores), 0);
+  notes.mode = OFF;
+  k->be->ops = notes.original;
+  digest(logits, &h), digest(encoded.hidden, &h), digest(encoded.pooled, &h), digest(encoded.scores, &h);
+  return tri_hash_bytes(h, &notes.sent, sizeof notes.sent);
+}
+
+static void lay_side_by_side(tri_arena *a) {
+  size_t at = 0;
+  for (int i = 0; i < TRI_NUM_BUFFERS; i++) {
+    a->buffers[i].offset = at;
+    at += a->buffers[i].stride * (size_t)a->buffers[i].copies;
+  }
+  ck_assert_uint_eq(at, a->apart);
+  a->bytes = at;
+}
+
+static void check_forward(struct kit *k, tri_forward *f, const char *name) {
+  tri_arena a;
+  tri_arena_config ac = {
+      .model = f->cfg.model, .shard = &f->cfg.shard, .limits = &f->cfg.limits, .num_lanes = f->cfg.num_lanes};
+  ck_assert_int_eq(tri_arena_plan(&ac, &a, NULL), TRI_OK);
+  ck_assert_uint_eq(a.bytes, f->bytes);
+  ck_assert_uint_le(a.bytes, a.apart);
+  tri_buffers own = f->buf;
+  uint64_t shared = run_step(k, f, OFF);
+  notes.apart = a;
+  lay_side_by_side(&notes.apart);
+  notes.memory = tri_calloc(notes.apart.bytes, 1);
+  ck_assert_ptr_nonnull(notes.memory);
+  tri_arena_bind(&notes.apart, notes.memory, &f->buf);
+  uint64_t apart = run_step(k, f, NOTE);
+  find_lives();
+  int conflicts = count_conflicts(&a);
+  ck_assert_msg(!conflicts, "%s: %d pairs that live at the same time", name, conflicts);
+  ck_assert_msg(run_step(k, f, POISON) == apart, "%s: something is read that holds nothing", name);
+  ck_assert_msg(shared == apart, "%s: other results in the arena", name);
+  tri_arena_bind(&a, f->memory, &f->buf);
+  ck_assert_ptr_eq(own.qkv.data, f->buf.qkv.data);
+  tri_free(notes.memory);
+  notes.memory = NULL;
+}
+
+static void check_rank(const char *checkpoint, tri_parallel p, const char *backend) {
+  static struct kit k;
+  char name[300];
+  memset(&k, 0, sizeof k);
+  snprintf(name, sizeof name, "%s, tensor rank %d of %d, stage %d of %d, %s", checkpoint, p.tp_rank, p.tp, p.pp_rank,
+           p.pp, backend);
+  if (make_kit(&k, checkpoint, p, backend)) {
+    build_batch(&k);
+    if (k.e->source) check_forward(&k, k.e->source->forward, name);
+    check_forward(&k, k.e->forward, name);
+  } else {
+    ck_assert_int_gt(p.pp, 1); /* encoder-decoders are not cut into stages */
+  }
+  free_kit(&k);
+}
+
+static const tri_parallel ranks[] = {{1, 1, 0, 0}, {2, 1, 0, 0}, {2, 1, 1, 0}, {1, 2, 0, 0}, {1, 2, 0, 1}};
+enum { NUM_RANKS = sizeof ranks / sizeof *ranks };
+
+START_TEST(lives_are_those_of_the_forward_pass) {
+  char path[512];
+  snprintf(path, sizeof path, "%s/checkpoints", TRI_TEST_DATA);
+  DIR *d = opendir(path);
+  int checked = 0;
+  ck_assert_ptr_nonnull(d);
+  for (struct dirent *entry; (entry = readdir(d));) {
+    if (strchr(entry->d_name, '.')) continue;
+    check_rank(entry->d_name, ranks[_i], _i ? "ref" : "cpu");
+    checked++;
+  }
+  closedir(d);
+  ck_assert_int_gt(checked, 60);
+}
+END_TEST
+
+/* That the test above can fail. */
+START_TEST(a_life_that_is_too_short_is_found) {
+  static struct kit k;
+  ck_assert(make_kit(&k, "llama", ranks[0], "ref"));
+  build_batch(&k);
+  check_forward(&k, k.e->forward, "llama");
+  tri_arena a = notes.apart;
+  ck_assert_int_eq(count_conflicts(&a), 0);
+  static const tri_buffer_id ids[] = {TRI_BUF_H, TRI_BUF_QKV, TRI_BUF_ACT, TRI_BUF_COS, TRI_BUF_X};
+  for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
+    a = notes.apart;
+    a.buffers[ids[i]].last = a.buffers[ids[i]].first;
+    ck_assert_int_gt(count_conflicts(&a), 0);
+  }
+  a = notes.apart;
+  a.buffers[TRI_BUF_ACT].offset = a.buffers[TRI_BUF_UP].offset;
+  ck_assert_int_gt(count_conflicts(&a), 0);
+  free_kit(&k);
+}
+END_TEST
+
+/* ---- sizes ---- */
+
+static const struct shape {
+  const char *name, *config;
+  int tokens, seqs, tp;
+  double most; /* times what lives at the busiest operator */
+} shapes[] = {
+    {"Llama-3-8B",
+     "{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\",\"hidden_size\":4096,\"num_hidden_layers\":32,"
+     "\"num_attention_heads\":32,\"num_key_value_heads\":8,\"intermediate_size\":14336,\"vocab_size\":128256,"
+     "\"max_position_embeddings\":8192,\"rms_norm_eps\":1e-5,\"hidden_act\":\"silu\",\"rope_theta\":500000.0}",
+     8192, 256, 1, 1},
+    {"Llama-3-70B, tensor rank 0 of 4",
+     "{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\",\"hidden_size\":8192,\"num_hidden_layers\":80,"
+     "\"num_attention_heads\":64,\"num_key_value_heads\":8,\"intermediate_size\":28672,\"vocab_size\":128256,"
+     "\"max_position_embeddings\":8192,\"rms_norm_eps\":1e-5,\"hidden_act\":\"silu\",\"rope_theta\":500000.0}",
+     8192, 256, 4, 1},
+    {"Mixtral-8x7B",
+     "{\"architectures\":[\"MixtralForCausalLM\"],\"model_type\":\"mixtral\",\"hidden_size\":4096,"
+     "\"num_hidden_layers\":32,\"num_attention_heads\":32,\"num_key_value_heads\":8,\"intermediate_size\":14336,"
+     "\"vocab_size\":32000,\"max_position_embeddings\":32768,\"rms_norm_eps\":1e-5,\"hidden_act\":\"silu\","
+     "\"rope_theta\":1e6,\"num_local_experts\":8,\"num_experts_per_tok\":2,\"sliding_window\":null}",
+     8192, 256, 1, 1},
+    {"DeepSeek-V3, tensor rank 0 of 8",
+     "{\"architectures\":[\"DeepseekV3ForCausalLM\"],\"model_type\":\"deepseek_v3\",\"hidden_size\":7168,"
+     "\"num_hidden_layers\":61,\"num_attention_heads\":128,\"num_key_value_heads\":128,\"intermediate_size\":18432,"
+     "\"moe_intermediate_size\":2048,\"n_routed_experts\":256,\"n_shared_experts\":1,\"num_experts_per_tok\":8,"
+     "\"n_group\":8,\"topk_group\":4,\"first_k_dense_replace\":3,\"q_lora_rank\":1536,\"kv_lora_rank\":512,"
+     "\"qk_nope_head_dim\":128,\"qk_rope_head_dim\":64,\"v_head_dim\":128,\"vocab_size\":129280,"
+     "\"max_position_embeddings\":4096,\"rms_norm_eps\":1e-6,\"hidden_act\":\"silu\",\"rope_theta\":10000.0,"
+     "\"routed_scaling_factor\":2.5,\"scoring_func\":\"sigmoid\",\"norm_topk_prob\":true}",
+     8192, 256, 8, 1},
+    {"BERT-base",
+     "{\"architectures\":[\"BertModel\"],\"model_type\":\"bert\",\"hidden_size\":768,\"num_hidden_layers\":12,"
+     "\"num_attention_heads\":12,\"intermediate_size\":3072,\"vocab_size\":30522,\"max_position_embeddings\":512,"
+     "\"hidden_act\":\"gelu\"}",
+     8192, 32, 1, 1},
+};
+
+static size_t floor_of(const tri_arena *a) {
+  tri_tensor_life lives[TRI_NUM_BUFFERS];
+  int n = 0;
+  for (int i = 0; i < TRI_NUM_BUFFERS; i++)
+    if (a->buffers[i].stride)
+      lives[n++] = (tri_tensor_life){a->buffers[i].stride * (size_t)a->buffers[i].copies, a->buffers[i].first,
+                                     a->buffers[i].last};
+  return tri_live_bytes(lives, n);
+}
+
+START_TEST(it_is_no_larger_than_its_busiest_operator) {
+  const struct shape *k = &shapes[_i / 2];
+  tri_model_config c;
+  tri_shard s;
+  tri_arena a;
+  tri_error err = {0};
+  tri_limits limits = {.max_num_seqs = k->seqs, .max_num_batched_tokens = k->tokens, .max_model_len = 512};
+  ck_assert_msg(tri_model_config_parse(k->config, strlen(k->config), NULL, 0, &c, &err) == TRI_OK, "%s", err.message);
+  ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){.tp = k->tp, .pp = 1}, &s, NULL), TRI_OK);
+  tri_arena_config ac = {.model = &c, .shard = &s, .limits = &limits, .num_lanes = 1};
+  ac.products = tri_arena_type(&c, _i % 2, TRI_BF16);
+  ck_assert_int_eq(tri_arena_plan(&ac, &a, NULL), TRI_OK);
+  size_t floor = floor_of(&a);
+  printf("%s, %d tokens, %s: %.0f MiB side by side, %.0f in the arena, %.0f at the busiest operator\n", k->name,
+         k->tokens, ac.products == TRI_F32 ? "float32" : "bfloat16", (double)a.apart / 0x1p20, (double)a.bytes / 0x1p20,
+         (double)floor / 0x1p20);
+  ck_assert_uint_ge(a.bytes, floor);
+  ck_assert_double_le((double)a.bytes, k->most * (double)floor);
+}
+END_TEST
+
+/* Each lane of a pipeline has its own stream, aligned, which nothing else touches. */
+START_TEST(lanes_have_streams_of_their_own) {
+  enum { LANES = 3 };
+  tri_model_config c;
+  tri_shard s;
+  tri_arena a;
+  tri_mat x[LANES];
+  tri_buffers b = {.x = x};
+  char *base = (char *)(uintptr_t)4096;
+  tri_limits limits = {.max_num_seqs = 2, .max_num_batched_tokens = 7, .max_model_len = 16};
+  ck_assert_int_eq(tri_model_config_parse(shapes[0].config, strlen(shapes[0].config), NULL, 0, &c, NULL), TRI_OK);
+  ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){.tp = 1, .pp = LANES, .pp_rank = 1}, &s, NULL), TRI_OK);
+  tri_arena_config ac = {.model = &c, .shard = &s, .limits = &limits, .num_lanes = LANES};
+  ck_assert_int_eq(tri_arena_plan(&ac, &a, NULL), TRI_OK);
+  tri_arena_bind(&a, base, &b);
+  ck_assert_ptr_eq(b.x, x);
+  for (int i = 0; i < LANES; i++) {
+    ck_assert_uint_eq((uintptr_t)x[i].data % 256, 0);
+    if (i) ck_assert_uint_ge((size_t)((char *)x[i].data - (char *)x[i - 1].data), 7 * 4096 * sizeof(float));
+  }
+  for (int i = 0; i < TRI_NUM_BUFFERS; i++)
+    ck_assert(i == TRI_BUF_X || !a.buffers[i].stride || !overlaps(&a, i, TRI_BUF_X));
+}
+END_TEST
+
+START_TEST(sizes_that_no_memory_has_are_refused) {
+  tri_model_config c;
+  tri_shard s;
+  tri_arena a;
+  tri_limits limits = {.max_num_seqs = 2, .max_num_batched_tokens = INT32_MAX, .max_model_len = 16};
+  ck_assert_int_eq(tri_model_config_parse(shapes[0].config, strlen(shapes[0].config), NULL, 0, &c, NULL), TRI_OK);
+  c.vocab_size = INT32_MAX;
+  c.intermediate_size = INT32_MAX / 2;
+  ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){.tp = 1, .pp = 1}, &s, NULL), TRI_OK);
+  limits.max_num_logits = INT32_MAX;
+  tri_arena_config ac = {.model = &c, .shard = &s, .limits = &limits, .num_lanes = 1};
+  tri_error err = {0};
+  ck_assert_int_eq(tri_arena_plan(&ac, &a, &err), TRI_OVERFLOW);
+  ck_assert_str_eq(err.field, "max_num_batched_tokens");
+}
+END_TEST
+
+Suite *suite_arena(void) {
+  Suite *s = suite_create("arena");
+  TCase *lives = tcase_create("lives"), *sizes = tcase_create("sizes");
+  tcase_set_timeout(lives, 120);
+  tcase_add_loop_test(lives, lives_are_those_of_the_forward_pass, 0, NUM_RANKS);
+  tcase_add_test(lives, a_life_that_is_too_short_is_found);
+  tcase_add_loop_test(sizes, it_is_no_larger_than_its_busiest_operator, 0, 2 * (int)(sizeof shapes / sizeof *shapes));
+  tcase_add_test(sizes, lanes_have_streams_of_their_own);
+  tcase_add_test(sizes, sizes_that_no_memory_has_are_refused);
+  suite_add_tcase(s, lives);
+  suite_add_tcase(s, sizes);
+  return s;
+}
