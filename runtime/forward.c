@@ -128,10 +128,10 @@ tri_status tri_forward_create(const tri_forward_config *config, tri_forward **ou
   const tri_shard *s = &config->shard;
   const tri_model_config *c = config->model;
   tri_backend *be = config->backend;
-  tri_arena arena;
-  tri_arena_config ac = {.model = c, .shard = s, .limits = &config->limits, .num_lanes = config->num_lanes};
-  ac.products = tri_arena_type(c, be->narrow_activations, config->weights->products);
-  tri_status st = tri_arena_plan(&ac, &arena, err);
+  tri_step_arena arena;
+  tri_step_arena_config ac = {.model = c, .shard = s, .limits = &config->limits, .num_lanes = config->num_lanes};
+  ac.products = tri_step_arena_type(c, be->narrow_activations, config->weights->products);
+  tri_status st = tri_step_arena_plan(&ac, &arena, err);
   if (st != TRI_OK) return st;
   tri_forward *f = tri_calloc(1, sizeof *f);
   if (!f) return tri_fail(err, TRI_NO_MEMORY, "forward", "no memory");
@@ -147,7 +147,7 @@ tri_status tri_forward_create(const tri_forward_config *config, tri_forward **ou
     tri_forward_destroy(f);
     return TRI_NO_MEMORY;
   }
-  tri_arena_bind(&arena, f->memory, &f->buf);
+  tri_step_arena_bind(&arena, f->memory, &f->buf);
   f->dense_layer = f->sparse_layer = -1;
   for (int l = 0; l < s->layers.count; l++)
     *(c->layer_flags[s->layers.first + l] & TRI_LAYER_SPARSE ? &f->sparse_layer : &f->dense_layer) = l;

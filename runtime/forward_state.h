@@ -3,7 +3,7 @@
 #ifndef TRI_RUNTIME_FORWARD_STATE_H
 #define TRI_RUNTIME_FORWARD_STATE_H
 
-#include "runtime/arena.h"
+#include "runtime/step_arena.h"
 #include "runtime/forward.h"
 
 /* One plan per op and shape; all layers share them. */

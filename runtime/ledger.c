@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/arena.h"
+#include "runtime/step_arena.h"
 #include "runtime/kv_cache.h"
 #include "runtime/weights.h"
 
@@ -19,7 +19,7 @@ static tri_status add_source(const tri_model_config *c, const tri_shard *s, cons
   tri_model_config source;
   tri_shard shard;
   tri_weight_map m;
-  tri_arena arena;
+  tri_step_arena arena;
   if (!c->seq2seq.on) return TRI_OK;
   tri_model_config_source(c, &source);
   tri_status st = tri_shard_make(&source, s->p, &shard, err);
@@ -28,8 +28,8 @@ static tri_status add_source(const tri_model_config *c, const tri_shard *s, cons
   l->source_weights = m.bytes;
   l->weights += m.bytes;
   tri_weight_map_free(&m);
-  tri_arena_config ac = {.model = &source, .shard = &shard, .limits = limits, .num_lanes = num_lanes};
-  st = tri_arena_plan(&ac, &arena, err);
+  tri_step_arena_config ac = {.model = &source, .shard = &shard, .limits = limits, .num_lanes = num_lanes};
+  st = tri_step_arena_plan(&ac, &arena, err);
   if (st == TRI_OK) l->activations += arena.bytes;
   return st;
 }
@@ -65,15 +65,15 @@ tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const 
                            const tri_limits *limits, int num_lanes, const tri_ledger_config *config, tri_ledger *out,
                            tri_error *err) {
   tri_weight_map m;
-  tri_arena arena;
+  tri_step_arena arena;
   tri_ledger l = {0};
   tri_status st = tri_weight_map_make(c, s, ckpt, config->dtype, config->quantization, &m, err);
   if (st != TRI_OK) return st;
   l.weights = m.bytes;
-  tri_arena_config ac = {.model = c, .shard = s, .limits = limits, .num_lanes = num_lanes};
-  ac.products = tri_arena_type(c, config->device, m.products);
+  tri_step_arena_config ac = {.model = c, .shard = s, .limits = limits, .num_lanes = num_lanes};
+  ac.products = tri_step_arena_type(c, config->device, m.products);
   tri_weight_map_free(&m);
-  st = tri_arena_plan(&ac, &arena, err);
+  st = tri_step_arena_plan(&ac, &arena, err);
   if (st != TRI_OK) return st;
   l.activations = arena.bytes;
   if (!tri_kv_page_bytes(c, s, config->kv_dtype, limits->block_size, &l.page_bytes))

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "runtime/arena.h"
+#include "runtime/step_arena.h"
 #include "runtime/base/mem.h"
 #include "runtime/encoder_lives.h"
 #include "runtime/engine.h"
@@ -239,7 +239,7 @@ START_TEST(sizes_are_those_of_the_buffers) {
   tri_model_config c;
   tri_shard s;
   tri_encoder_lives *l;
-  tri_arena a;
+  tri_step_arena a;
   tri_limits limits = {.max_num_seqs = S, .max_num_batched_tokens = T, .max_model_len = 512, .block_size = 16};
   ck_assert_int_eq(tri_model_config_parse(base, strlen(base), NULL, 0, &c, NULL), TRI_OK);
   for (int tp = 1; tp <= 4; tp += 3) {
@@ -252,8 +252,8 @@ START_TEST(sizes_are_those_of_the_buffers) {
       if (!counted[l->tensors[i].buffer]) sum += l->lives[i].bytes;
       counted[l->tensors[i].buffer] = true;
     }
-    tri_arena_config ac = {.model = &c, .shard = &s, .limits = &limits, .num_lanes = 1};
-    ck_assert_int_eq(tri_arena_plan(&ac, &a, NULL), TRI_OK);
+    tri_step_arena_config ac = {.model = &c, .shard = &s, .limits = &limits, .num_lanes = 1};
+    ck_assert_int_eq(tri_step_arena_plan(&ac, &a, NULL), TRI_OK);
     ck_assert_uint_eq(sum, a.apart);
     tri_encoder_lives_destroy(l);
   }

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "kernels/floor.h"
-#include "runtime/arena.h"
+#include "runtime/step_arena.h"
 #include "runtime/base/mem.h"
 #include "runtime/base/options.h"
 #include "runtime/base/wait.h"
@@ -112,7 +112,7 @@ struct bench {
   tri_caching_block **blocks; /* [count] */
   struct contender all[NUM_CONTENDERS];
   size_t floor_most;
-  tri_arena arena; /* the forward pass's own, for the longest batch */
+  tri_step_arena arena; /* the forward pass's own, for the longest batch */
   double floor_sum;
   uint64_t random;
 };
@@ -194,8 +194,9 @@ static tri_status load_model(struct bench *b, tri_error *err) {
   TRI_TRY(tri_limits_make(&b->model, &lc, &limits, err));
   TRI_TRY(tri_shard_make(&b->model, (tri_parallel){.tp = 1, .pp = 1}, &b->shard, err));
   TRI_TRY(tri_encoder_lives_create(&b->model, &b->shard, &b->lives, err));
-  st = tri_arena_plan(&(tri_arena_config){.model = &b->model, .shard = &b->shard, .limits = &limits, .num_lanes = 1},
-                      &b->arena, err);
+  st = tri_step_arena_plan(
+      &(tri_step_arena_config){.model = &b->model, .shard = &b->shard, .limits = &limits, .num_lanes = 1}, &b->arena,
+      err);
 cleanup:
   return st;
 }

@@ -2,11 +2,11 @@
  *
  * It is planned once, at start, for the largest step (max_num_batched_tokens), with TurboTransformers' Algorithm 1
  * (runtime/activation_plan.h): buffers that never hold something at the same time share memory. Every layer uses the
- * same buffers, so the lives of one block and of the step's two ends are those of all (arena.c has the table). A
+ * same buffers, so the lives of one block and of the step's two ends are those of all (step_arena.c has the table). A
  * smaller step uses the front of each buffer: addresses are the same for every shape, as recorded steps need, and a
  * step plans and allocates nothing. */
-#ifndef TRI_RUNTIME_ARENA_H
-#define TRI_RUNTIME_ARENA_H
+#ifndef TRI_RUNTIME_STEP_ARENA_H
+#define TRI_RUNTIME_STEP_ARENA_H
 
 #include "kernels/backend.h"
 #include "runtime/batch.h"
@@ -73,37 +73,37 @@ typedef enum tri_buffer_id {
   TRI_NUM_BUFFERS
 } tri_buffer_id;
 
-typedef struct tri_arena_buffer {
+typedef struct tri_step_arena_buffer {
   int rows, cols;
   tri_dtype type;
   int copies;      /* one behind the other, `stride` bytes apart: the stream has one per lane */
-  int first, last; /* operators of arena.c's line: the first that writes it and the last that reads it */
+  int first, last; /* operators of step_arena.c's line: the first that writes it and the last that reads it */
   size_t stride;   /* bytes of a copy, rounded up to the alignment; 0: the model does not use it */
   size_t offset;   /* bytes into the arena */
-} tri_arena_buffer;
+} tri_step_arena_buffer;
 
-typedef struct tri_arena {
-  tri_arena_buffer buffers[TRI_NUM_BUFFERS];
+typedef struct tri_step_arena {
+  tri_step_arena_buffer buffers[TRI_NUM_BUFFERS];
   size_t bytes; /* of the arena */
   size_t apart; /* bytes that the buffers would take side by side */
-} tri_arena;
+} tri_step_arena;
 
-typedef struct tri_arena_config {
+typedef struct tri_step_arena_config {
   const tri_model_config *model;
   const tri_shard *shard;
   const tri_limits *limits;
   int num_lanes;
-  tri_dtype products; /* of what goes straight into products: see tri_arena_type */
-} tri_arena_config;
+  tri_dtype products; /* of what goes straight into products: see tri_step_arena_type */
+} tri_step_arena_config;
 
 /* The type of what goes straight into products: the weights' (tri_weight_map.products) where the backend takes it
  * (`narrow`: its narrow_activations) and nothing else reads it, otherwise float32. */
-tri_dtype tri_arena_type(const tri_model_config *c, bool narrow, tri_dtype products);
+tri_dtype tri_step_arena_type(const tri_model_config *c, bool narrow, tri_dtype products);
 
 /* TRI_OVERFLOW: sizes that no memory has. TRI_NO_MEMORY: none to plan with. Allocates nothing that stays. */
-tri_status tri_arena_plan(const tri_arena_config *config, tri_arena *out, tri_error *err);
+tri_status tri_step_arena_plan(const tri_step_arena_config *config, tri_step_arena *out, tri_error *err);
 
 /* Points the buffers into memory of arena->bytes, aligned as the backend's is; out->x has room for the lanes. */
-void tri_arena_bind(const tri_arena *a, char *memory, tri_buffers *out);
+void tri_step_arena_bind(const tri_step_arena *a, char *memory, tri_buffers *out);
 
 #endif

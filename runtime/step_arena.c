@@ -1,4 +1,4 @@
-#include "runtime/arena.h"
+#include "runtime/step_arena.h"
 
 #include "runtime/activation_plan.h"
 
@@ -41,13 +41,13 @@ enum op {
 };
 
 struct table {
-  const tri_arena_config *cfg;
-  tri_arena_buffer *to;
+  const tri_step_arena_config *cfg;
+  tri_step_arena_buffer *to;
 };
 
 static void add(struct table *t, tri_buffer_id id, int64_t rows, int64_t cols, enum op first, enum op last) {
-  t->to[id] =
-      (tri_arena_buffer){.rows = (int)rows, .cols = (int)cols, .copies = 1, .first = (int)first, .last = (int)last};
+  t->to[id] = (tri_step_arena_buffer){
+      .rows = (int)rows, .cols = (int)cols, .copies = 1, .first = (int)first, .last = (int)last};
 }
 
 /* What does not belong to one of the branches. */
@@ -135,12 +135,12 @@ static void add_ends(struct table *t) {
   add(t, TRI_BUF_SCORES, scored, c->num_labels, HEAD, AFTER);
 }
 
-tri_dtype tri_arena_type(const tri_model_config *c, bool narrow, tri_dtype products) {
+tri_dtype tri_step_arena_type(const tri_model_config *c, bool narrow, tri_dtype products) {
   bool read_otherwise = c->mla.on || c->seq2seq.on || c->feeds_decoder || c->moe.num_experts;
   return narrow && !read_otherwise ? products : TRI_F32;
 }
 
-static bool size_buffer(tri_arena_buffer *b, size_t *apart) {
+static bool size_buffer(tri_step_arena_buffer *b, size_t *apart) {
   size_t bytes;
   if (!tri_size_mul((size_t)b->rows, (size_t)b->cols, &bytes) ||
       !tri_size_mul(bytes, tri_dtype_size(b->type), &bytes) || !tri_size_add(bytes, ALIGNMENT - 1, &b->stride))
@@ -159,16 +159,16 @@ static tri_status take_nothing(void *ctx, size_t bytes, void **out) {
 static void give_nothing(void *ctx, void *p, size_t bytes) { (void)ctx, (void)p, (void)bytes; }
 
 /* In one chunk as large as all buffers together, of which as much is kept as the plan reaches. */
-static tri_status place(tri_arena *a, tri_error *err) {
+static tri_status place(tri_step_arena *a, tri_error *err) {
   tri_activation_config config = {
       .memory = {a, take_nothing, give_nothing}, .chunk_bytes = a->apart, .alignment = ALIGNMENT};
   tri_activation_plan *plan = NULL;
   tri_tensor_life lives[TRI_NUM_BUFFERS];
-  tri_arena_buffer *used[TRI_NUM_BUFFERS];
+  tri_step_arena_buffer *used[TRI_NUM_BUFFERS];
   int n = 0;
   tri_status st;
   for (int i = 0; i < TRI_NUM_BUFFERS; i++) {
-    tri_arena_buffer *b = &a->buffers[i];
+    tri_step_arena_buffer *b = &a->buffers[i];
     if (!b->stride) continue;
     lives[n] = (tri_tensor_life){b->stride * (size_t)b->copies, b->first, b->last};
     used[n++] = b;
@@ -184,8 +184,8 @@ cleanup:
   return st;
 }
 
-tri_status tri_arena_plan(const tri_arena_config *config, tri_arena *out, tri_error *err) {
-  tri_arena a = {0};
+tri_status tri_step_arena_plan(const tri_step_arena_config *config, tri_step_arena *out, tri_error *err) {
+  tri_step_arena a = {0};
   struct table t = {config, a.buffers};
   add_stream(&t), add_attention(&t), add_mlp(&t), add_ends(&t);
   for (int i = 0; i < TRI_NUM_BUFFERS; i++)
@@ -196,10 +196,10 @@ tri_status tri_arena_plan(const tri_arena_config *config, tri_arena *out, tri_er
   return st;
 }
 
-void tri_arena_bind(const tri_arena *a, char *memory, tri_buffers *out) {
+void tri_step_arena_bind(const tri_step_arena *a, char *memory, tri_buffers *out) {
   tri_mat m[TRI_NUM_BUFFERS];
   for (int i = 0; i < TRI_NUM_BUFFERS; i++) {
-    const tri_arena_buffer *b = &a->buffers[i];
+    const tri_step_arena_buffer *b = &a->buffers[i];
     m[i] = (tri_mat){b->stride ? (float *)(memory + b->offset) : NULL, b->rows, b->cols, b->cols, b->type};
   }
   tri_mat *x = out->x;

@@ -10,14 +10,14 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "runtime/arena.h"
+#include "runtime/step_arena.h"
 #include "runtime/base/hash.h"
 #include "runtime/base/mem.h"
 #include "runtime/engine.h"
 #include "runtime/forward_state.h"
 #include "worker/bench/greedy_arena.h"
 
-Suite *suite_arena(void);
+Suite *suite_step_arena(void);
 
 enum { MAX_EVENTS = 512, SEQS = 3, TARGETS = 3 };
 static const int lengths[SEQS] = {5, 1, 9};
@@ -32,7 +32,7 @@ enum mode { OFF, NOTE, POISON };
 static struct notes {
   tri_backend_ops original;
   enum mode mode;
-  tri_arena apart; /* the arena's buffers, side by side */
+  tri_step_arena apart; /* the arena's buffers, side by side */
   char *memory;
   int count;
   buffer_set reads[MAX_EVENTS + 1], writes[MAX_EVENTS + 1]; /* what is written without being read begins anew */
@@ -44,7 +44,7 @@ static buffer_set set_of(const void *p) {
   const char *at = p;
   if (!at || at < notes.memory || at >= notes.memory + notes.apart.bytes) return 0;
   for (int i = 0; i < TRI_NUM_BUFFERS; i++) {
-    const tri_arena_buffer *b = &notes.apart.buffers[i];
+    const tri_step_arena_buffer *b = &notes.apart.buffers[i];
     const char *from = notes.memory + b->offset;
     if (b->stride && at >= from && at < from + b->stride * (size_t)b->copies) return (buffer_set)1 << i;
   }
@@ -57,7 +57,7 @@ static void event(buffer_set reads, buffer_set writes) {
   ck_assert_int_lt(notes.count, MAX_EVENTS);
   if (notes.mode == POISON)
     for (int i = 0; i < TRI_NUM_BUFFERS; i++) {
-      const tri_arena_buffer *b = &notes.apart.buffers[i];
+      const tri_step_arena_buffer *b = &notes.apart.buffers[i];
       if (notes.before[notes.count] >> i & 1) continue;
       memset(notes.memory + b->offset, 0xff, b->stride * (size_t)b->copies);
     }
@@ -72,19 +72,19 @@ static void find_lives(void) {
   ck_assert_uint_eq(after, 0); /* nothing is read that the step has not written */
 }
 
-static bool overlaps(const tri_arena *a, int i, int j) {
-  const tri_arena_buffer *x = &a->buffers[i], *y = &a->buffers[j];
+static bool overlaps(const tri_step_arena *a, int i, int j) {
+  const tri_step_arena_buffer *x = &a->buffers[i], *y = &a->buffers[j];
   return x->offset < y->offset + y->stride * (size_t)y->copies && y->offset < x->offset + x->stride * (size_t)x->copies;
 }
 
 /* Pairs that live at the same time, and may share memory by their stated lives, or do. */
-static int count_conflicts(const tri_arena *a) {
+static int count_conflicts(const tri_step_arena *a) {
   int n = 0;
   for (int e = 0; e < notes.count; e++) {
     buffer_set here = notes.before[e] | notes.reads[e] | notes.writes[e] | notes.before[e + 1];
     for (int i = 0; i < TRI_NUM_BUFFERS; i++)
       for (int j = 0; j < i; j++) {
-        const tri_arena_buffer *x = &a->buffers[i], *y = &a->buffers[j];
+        const tri_step_arena_buffer *x = &a->buffers[i], *y = &a->buffers[j];
         if (here >> i & here >> j & 1) n += x->first > y->last || y->first > x->last || overlaps(a, i, j);
       }
   }
@@ -149,7 +149,6 @@ static void take_notes(tri_backend *be) {
   NOTED(moe_experts);
   NOTED(gather_rows);
   NOTED(mean_rows);
-#undef NOTED
   be->ops.copy_rows = copy_rows_noted;
 }
 
@@ -283,7 +282,7 @@ static uint64_t run_step(struct kit *k, tri_forward *f, enum mode mode) {
   return tri_hash_bytes(h, &notes.sent, sizeof notes.sent);
 }
 
-static void lay_side_by_side(tri_arena *a) {
+static void lay_side_by_side(tri_step_arena *a) {
   size_t at = 0;
   for (int i = 0; i < TRI_NUM_BUFFERS; i++) {
     a->buffers[i].offset = at;
@@ -294,10 +293,10 @@ static void lay_side_by_side(tri_arena *a) {
 }
 
 static void check_forward(struct kit *k, tri_forward *f, const char *name) {
-  tri_arena a;
-  tri_arena_config ac = {
+  tri_step_arena a;
+  tri_step_arena_config ac = {
       .model = f->cfg.model, .shard = &f->cfg.shard, .limits = &f->cfg.limits, .num_lanes = f->cfg.num_lanes};
-  ck_assert_int_eq(tri_arena_plan(&ac, &a, NULL), TRI_OK);
+  ck_assert_int_eq(tri_step_arena_plan(&ac, &a, NULL), TRI_OK);
   ck_assert_uint_eq(a.bytes, f->bytes);
   ck_assert_uint_le(a.bytes, a.apart);
   tri_buffers own = f->buf;
@@ -306,14 +305,14 @@ static void check_forward(struct kit *k, tri_forward *f, const char *name) {
   lay_side_by_side(&notes.apart);
   notes.memory = tri_calloc(notes.apart.bytes, 1);
   ck_assert_ptr_nonnull(notes.memory);
-  tri_arena_bind(&notes.apart, notes.memory, &f->buf);
+  tri_step_arena_bind(&notes.apart, notes.memory, &f->buf);
   uint64_t apart = run_step(k, f, NOTE);
   find_lives();
   int conflicts = count_conflicts(&a);
   ck_assert_msg(!conflicts, "%s: %d pairs that live at the same time", name, conflicts);
   ck_assert_msg(run_step(k, f, POISON) == apart, "%s: something is read that holds nothing", name);
   ck_assert_msg(shared == apart, "%s: other results in the arena", name);
-  tri_arena_bind(&a, f->memory, &f->buf);
+  tri_step_arena_bind(&a, f->memory, &f->buf);
   ck_assert_ptr_eq(own.qkv.data, f->buf.qkv.data);
   tri_free(notes.memory);
   notes.memory = NULL;
@@ -360,7 +359,7 @@ START_TEST(a_life_that_is_too_short_is_found) {
   ck_assert(make_kit(&k, "llama", ranks[0], "ref"));
   build_batch(&k);
   check_forward(&k, k.e->forward, "llama");
-  tri_arena a = notes.apart;
+  tri_step_arena a = notes.apart;
   ck_assert_int_eq(count_conflicts(&a), 0);
   static const tri_buffer_id ids[] = {TRI_BUF_H, TRI_BUF_QKV, TRI_BUF_ACT, TRI_BUF_COS, TRI_BUF_X};
   for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
@@ -414,7 +413,7 @@ static const struct shape {
      8192, 32, 1, 1},
 };
 
-static size_t floor_of(const tri_arena *a) {
+static size_t floor_of(const tri_step_arena *a) {
   tri_tensor_life lives[TRI_NUM_BUFFERS];
   int n = 0;
   for (int i = 0; i < TRI_NUM_BUFFERS; i++)
@@ -428,14 +427,14 @@ START_TEST(it_is_no_larger_than_its_busiest_operator) {
   const struct shape *k = &shapes[_i / 2];
   tri_model_config c;
   tri_shard s;
-  tri_arena a;
+  tri_step_arena a;
   tri_error err = {0};
   tri_limits limits = {.max_num_seqs = k->seqs, .max_num_batched_tokens = k->tokens, .max_model_len = 512};
   ck_assert_msg(tri_model_config_parse(k->config, strlen(k->config), NULL, 0, &c, &err) == TRI_OK, "%s", err.message);
   ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){.tp = k->tp, .pp = 1}, &s, NULL), TRI_OK);
-  tri_arena_config ac = {.model = &c, .shard = &s, .limits = &limits, .num_lanes = 1};
-  ac.products = tri_arena_type(&c, _i % 2, TRI_BF16);
-  ck_assert_int_eq(tri_arena_plan(&ac, &a, NULL), TRI_OK);
+  tri_step_arena_config ac = {.model = &c, .shard = &s, .limits = &limits, .num_lanes = 1};
+  ac.products = tri_step_arena_type(&c, _i % 2, TRI_BF16);
+  ck_assert_int_eq(tri_step_arena_plan(&ac, &a, NULL), TRI_OK);
   size_t floor = floor_of(&a);
   printf("%s, %d tokens, %s: %.0f MiB side by side, %.0f in the arena, %.0f at the busiest operator\n", k->name,
          k->tokens, ac.products == TRI_F32 ? "float32" : "bfloat16", (double)a.apart / 0x1p20, (double)a.bytes / 0x1p20,
@@ -450,17 +449,16 @@ START_TEST(lanes_have_streams_of_their_own) {
   enum { LANES = 3 };
   tri_model_config c;
   tri_shard s;
-  tri_arena a;
+  tri_step_arena a;
   tri_mat x[LANES];
   tri_buffers b = {.x = x};
   char *base = (char *)(uintptr_t)4096;
   tri_limits limits = {.max_num_seqs = 2, .max_num_batched_tokens = 7, .max_model_len = 16};
   ck_assert_int_eq(tri_model_config_parse(shapes[0].config, strlen(shapes[0].config), NULL, 0, &c, NULL), TRI_OK);
   ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){.tp = 1, .pp = LANES, .pp_rank = 1}, &s, NULL), TRI_OK);
-  tri_arena_config ac = {.model = &c, .shard = &s, .limits = &limits, .num_lanes = LANES};
-  ck_assert_int_eq(tri_arena_plan(&ac, &a, NULL), TRI_OK);
-  tri_arena_bind(&a, base, &b);
-  ck_assert_ptr_eq(b.x, x);
+  tri_step_arena_config ac = {.model = &c, .shard = &s, .limits = &limits, .num_lanes = LANES};
+  ck_assert_int_eq(tri_step_arena_plan(&ac, &a, NULL), TRI_OK);
+  tri_step_arena_bind(&a, base, &b);
   for (int i = 0; i < LANES; i++) {
     ck_assert_uint_eq((uintptr_t)x[i].data % 256, 0);
     if (i) ck_assert_uint_ge((size_t)((char *)x[i].data - (char *)x[i - 1].data), 7 * 4096 * sizeof(float));
@@ -473,22 +471,22 @@ END_TEST
 START_TEST(sizes_that_no_memory_has_are_refused) {
   tri_model_config c;
   tri_shard s;
-  tri_arena a;
+  tri_step_arena a;
   tri_limits limits = {.max_num_seqs = 2, .max_num_batched_tokens = INT32_MAX, .max_model_len = 16};
   ck_assert_int_eq(tri_model_config_parse(shapes[0].config, strlen(shapes[0].config), NULL, 0, &c, NULL), TRI_OK);
   c.vocab_size = INT32_MAX;
   c.intermediate_size = INT32_MAX / 2;
   ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){.tp = 1, .pp = 1}, &s, NULL), TRI_OK);
   limits.max_num_logits = INT32_MAX;
-  tri_arena_config ac = {.model = &c, .shard = &s, .limits = &limits, .num_lanes = 1};
+  tri_step_arena_config ac = {.model = &c, .shard = &s, .limits = &limits, .num_lanes = 1};
   tri_error err = {0};
-  ck_assert_int_eq(tri_arena_plan(&ac, &a, &err), TRI_OVERFLOW);
+  ck_assert_int_eq(tri_step_arena_plan(&ac, &a, &err), TRI_OVERFLOW);
   ck_assert_str_eq(err.field, "max_num_batched_tokens");
 }
 END_TEST
 
-Suite *suite_arena(void) {
-  Suite *s = suite_create("arena");
+Suite *suite_step_arena(void) {
+  Suite *s = suite_create("step_arena");
   TCase *lives = tcase_create("lives"), *sizes = tcase_create("sizes");
   tcase_set_timeout(lives, 120);
   tcase_add_loop_test(lives, lives_are_those_of_the_forward_pass, 0, NUM_RANKS);
