@@ -197,7 +197,7 @@ static tri_status try_out(tri_comm *c, tri_error *err) {
   TRI_TRY(tri_p2p_agree(p->host, &here, err));
   tri_p2p_check(c, p->backend, buf, &here);
   TRI_TRY(tri_p2p_agree(p->host, &here, err));
-  tri_p2p_measure(c, p->backend, buf, &p->figures, &here);
+  tri_p2p_measure(c, p->host, p->backend, buf, &p->figures, &here);
   TRI_TRY(tri_p2p_agree(p->host, &here, err));
   TRI_TRY(choose_together(c, err));
 cleanup:

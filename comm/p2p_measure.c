@@ -53,67 +53,78 @@ tri_status tri_p2p_check(tri_comm *c, tri_backend *be, float *buf, tri_error *er
 
 /* ---- times ---- */
 
-struct clock {
+struct measuring {
+  tri_comm *c, *host;
+  tri_backend *be;
+  float *buf;
   cudaEvent_t start, stop;
   cudaGraphExec_t calls;
 };
 
-static tri_status record(tri_comm *c, tri_backend *be, tri_p2p_way way, float *buf, size_t count,
-                         cudaGraphExec_t *out) {
+/* In front of whatever the devices do together: where one rank cannot go on, none does. NCCL's kernels would wait for
+ * it without end, and the host with them. */
+static tri_status agree(const struct measuring *m, tri_status st) {
+  float failed = st != TRI_OK;
+  tri_status comm = m->host->ops->all_reduce(m->host, &failed, 1, NULL);
+  return st != TRI_OK ? st : comm != TRI_OK ? comm : failed > 0 ? TRI_PEER_LOST : TRI_OK;
+}
+
+static tri_status record(struct measuring *m, tri_p2p_way way, size_t count) {
   cudaGraph_t graph = NULL;
   tri_status st = TRI_OK;
-  if (cudaStreamBeginCapture(stream_of(be), cudaStreamCaptureModeThreadLocal) != cudaSuccess) return TRI_DEVICE_LOST;
-  for (int i = 0; i < CALLS && st == TRI_OK; i++) st = tri_p2p_sum(c, way, buf, count);
-  cudaError_t e = cudaStreamEndCapture(stream_of(be), &graph);
-  if (e == cudaSuccess && st == TRI_OK) e = cudaGraphInstantiate(out, graph, 0);
+  if (cudaStreamBeginCapture(stream_of(m->be), cudaStreamCaptureModeThreadLocal) != cudaSuccess) return TRI_DEVICE_LOST;
+  for (int i = 0; i < CALLS && st == TRI_OK; i++) st = tri_p2p_sum(m->c, way, m->buf, count);
+  cudaError_t e = cudaStreamEndCapture(stream_of(m->be), &graph);
+  if (e == cudaSuccess && st == TRI_OK) e = cudaGraphInstantiate(&m->calls, graph, 0);
   if (graph) cudaGraphDestroy(graph);
   return e == cudaSuccess ? st : TRI_DEVICE_LOST;
 }
 
-/* The sum in front makes the devices begin together. The best of a few: what lies above it is somebody else's. */
-static tri_status replay(tri_comm *c, tri_backend *be, struct clock *k, float *buf, double *us) {
-  cudaStream_t s = stream_of(be);
-  for (int i = 0; i < REPEATS; i++) {
-    float ms = 0;
-    tri_status st = tri_p2p_sum(c, TRI_P2P_ONE_SHOT, buf, 1);
-    if (st != TRI_OK) return st;
-    if (cudaEventRecord(k->start, s) != cudaSuccess || cudaGraphLaunch(k->calls, s) != cudaSuccess ||
-        cudaEventRecord(k->stop, s) != cudaSuccess || cudaStreamSynchronize(s) != cudaSuccess ||
-        cudaEventElapsedTime(&ms, k->start, k->stop) != cudaSuccess)
-      return TRI_DEVICE_LOST;
-    double each = (double)ms * 1000 / CALLS;
-    if (i && (i == 1 || each < *us)) *us = each; /* the first one warms up */
-  }
+/* The sum in front makes the devices begin together. */
+static tri_status replay(struct measuring *m, double *us) {
+  cudaStream_t s = stream_of(m->be);
+  float ms = 0;
+  tri_status st = tri_p2p_sum(m->c, TRI_P2P_ONE_SHOT, m->buf, 1);
+  if (st != TRI_OK) return st;
+  if (cudaEventRecord(m->start, s) != cudaSuccess || cudaGraphLaunch(m->calls, s) != cudaSuccess ||
+      cudaEventRecord(m->stop, s) != cudaSuccess || cudaStreamSynchronize(s) != cudaSuccess ||
+      cudaEventElapsedTime(&ms, m->start, m->stop) != cudaSuccess)
+    return TRI_DEVICE_LOST;
+  *us = (double)ms * 1000 / CALLS;
   return TRI_OK;
 }
 
-static tri_status time_way(tri_comm *c, tri_backend *be, struct clock *k, tri_p2p_way way, float *buf, size_t count,
-                           double *us) {
-  tri_status st;
-  TRI_TRY(tri_p2p_sum(c, way, buf, count)); /* NCCL connects at the first call of a kind */
-  if (cudaStreamSynchronize(stream_of(be)) != cudaSuccess) return TRI_DEVICE_LOST;
-  TRI_TRY(record(c, be, way, buf, count, &k->calls));
-  TRI_TRY(replay(c, be, k, buf, us));
-cleanup:
-  if (k->calls) cudaGraphExecDestroy(k->calls);
-  k->calls = NULL;
+/* The best of a few: what lies above it is somebody else's. All ranks come here together, and leave with one verdict.
+ */
+static tri_status time_way(struct measuring *m, tri_p2p_way way, size_t count, double *us) {
+  tri_status st = tri_p2p_sum(m->c, way, m->buf, count); /* NCCL connects at the first call of a kind */
+  if (st == TRI_OK && cudaStreamSynchronize(stream_of(m->be)) != cudaSuccess) st = TRI_DEVICE_LOST;
+  if (st == TRI_OK) st = record(m, way, count);
+  st = agree(m, st);
+  for (int i = 0; i < REPEATS && st == TRI_OK; i++) {
+    double each = 0;
+    st = agree(m, replay(m, &each));
+    if (i && (i == 1 || each < *us)) *us = each; /* the first one warms up */
+  }
+  if (m->calls) cudaGraphExecDestroy(m->calls);
+  m->calls = NULL;
   return st;
 }
 
-tri_status tri_p2p_measure(tri_comm *c, tri_backend *be, float *buf, tri_p2p_figures *out, tri_error *err) {
-  struct clock k = {0};
-  tri_status st = TRI_OK;
+tri_status tri_p2p_measure(tri_comm *c, tri_comm *host, tri_backend *be, float *buf, tri_p2p_figures *out,
+                           tri_error *err) {
+  struct measuring m = {.c = c, .host = host, .be = be, .buf = buf};
   cudaError_t e = cudaMemsetAsync(buf, 0, tri_p2p_size(TRI_P2P_SIZES - 1), stream_of(be)); /* sums of sums overflow */
-  if (e == cudaSuccess) e = cudaEventCreate(&k.start);
-  if (e == cudaSuccess) e = cudaEventCreate(&k.stop);
-  if (e != cudaSuccess) st = TRI_DEVICE_LOST;
+  if (e == cudaSuccess) e = cudaEventCreate(&m.start);
+  if (e == cudaSuccess) e = cudaEventCreate(&m.stop);
+  tri_status st = agree(&m, e == cudaSuccess ? TRI_OK : TRI_DEVICE_LOST);
   for (int i = 0; i < TRI_P2P_SIZES; i++)
     for (int w = 0; w < TRI_P2P_WAYS && st == TRI_OK; w++) {
       size_t count = tri_p2p_size(i) / sizeof *buf;
-      if (tri_p2p_fits(c, (tri_p2p_way)w, count)) st = time_way(c, be, &k, (tri_p2p_way)w, buf, count, &out->us[i][w]);
+      if (tri_p2p_fits(c, (tri_p2p_way)w, count)) st = time_way(&m, (tri_p2p_way)w, count, &out->us[i][w]);
     }
-  if (k.start) cudaEventDestroy(k.start);
-  if (k.stop) cudaEventDestroy(k.stop);
+  if (m.start) cudaEventDestroy(m.start);
+  if (m.stop) cudaEventDestroy(m.stop);
   if (st == TRI_OK) return finish(c, be, err);
   cudaGetLastError();
   return tri_fail(err, TRI_UNSUPPORTED, "all_reduce", "measuring: %s", tri_status_text(st));

@@ -32,7 +32,7 @@ struct tri_reader {
   tri_reader_config config;
   tri_aio *aio;
   char *memory;
-  bool owns_memory;
+  bool owns_memory, stuck; /* stuck: the queue has failed, or a disk has said nothing for too long */
   struct slot *slots;
   struct file *files;
   int num_files, under_way;
@@ -86,25 +86,32 @@ cleanup:
   return st;
 }
 
-/* What is under way writes to the buffers: they must not go before it has ended. */
+/* What is under way writes to the buffers: they must not go before it has ended. Who has waited in vain already does
+ * not wait again. */
 static void drain(tri_reader *r) {
-  int tag;
+  int tag, timeout_ms = r->stuck ? 0 : r->config.timeout_ms;
   int64_t result;
-  while (r->under_way && !r->aio->ops->wait(r->aio, r->config.timeout_ms, &tag, &result)) r->under_way--;
+  while (r->under_way && !r->aio->ops->wait(r->aio, timeout_ms, &tag, &result)) r->under_way--;
 }
 
-void tri_reader_destroy(tri_reader *r) {
-  if (!r) return;
-  if (r->aio) {
-    drain(r);
-    r->aio->ops->destroy(r->aio);
-  }
-  for (int i = 0; i < r->num_files; i++)
+bool tri_reader_destroy(tri_reader *r) {
+  if (!r) return true;
+  if (r->aio) drain(r);
+  bool ended = !r->under_way;
+  /* A read that a disk has taken and does not answer cannot be cancelled, and to wait for it is to wait for the disk:
+   * without end, as a thread in pread would be. So its queue, its descriptors and the buffers are left where they are.
+   * The process has failed to load and is about to end. */
+  if (!ended)
+    tri_log(TRI_LOG_WARN, "io", "%d reads do not end: what they write to, up to %.1f MiB, is never freed", r->under_way,
+            (double)tri_reader_memory_bytes(&r->config) / 0x1p20);
+  if (ended && r->aio) r->aio->ops->destroy(r->aio);
+  for (int i = 0; ended && i < r->num_files; i++)
     if (r->files[i].own >= 0) close(r->files[i].own);
-  if (r->owns_memory) tri_pages_free(r->memory, tri_reader_memory_bytes(&r->config));
+  if (ended && r->owns_memory) tri_pages_free(r->memory, tri_reader_memory_bytes(&r->config));
   tri_free(r->files);
   tri_free(r->slots);
   tri_free(r);
+  return ended;
 }
 
 tri_status tri_reader_add_file(tri_reader *r, int fd, const char *path, int *file, tri_error *err) {
@@ -200,6 +207,7 @@ tri_status tri_reader_next(tri_reader *r, int *slot, void **data, tri_error *err
   while (r->under_way && st == TRI_AGAIN) {
     int64_t result;
     int code = r->aio->ops->wait(r->aio, r->config.timeout_ms, slot, &result);
+    r->stuck = code != 0;
     if (code)
       return tri_fail(err, code == -ETIME ? TRI_TIMEOUT : TRI_IO, "io", "%d reads are under way and do not end: %s",
                       r->under_way, strerror(-code));

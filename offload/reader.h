@@ -36,8 +36,9 @@ tri_reader_config tri_reader_config_default(void);
 size_t tri_reader_memory_bytes(const tri_reader_config *config);
 
 tri_status tri_reader_create(const tri_reader_config *config, tri_reader **out, tri_error *err);
-/* Waits for what is under way. NULL is fine. */
-void tri_reader_destroy(tri_reader *r);
+/* Waits for what is under way, at most timeout_ms since the last sign of life. False: reads have not ended and may
+ * still write to the buffers; these, the caller's, too, must stay for the life of the process. NULL is fine. */
+bool tri_reader_destroy(tri_reader *r);
 
 /* fd and path stay the caller's and must outlive the reader. *file: its number, from 0 on. */
 tri_status tri_reader_add_file(tri_reader *r, int fd, const char *path, int *file, tri_error *err);

@@ -173,8 +173,8 @@ void tri_load_pipe_destroy(tri_load_pipe *p) {
   if (!p) return;
   p->be->ops.upload_mark(p->be, 0); /* copies read what is about to go */
   p->be->ops.upload_wait(p->be, 0);
-  tri_reader_destroy(p->reader);
-  if (p->memory) p->be->ops.host_free(p->be, p->memory, p->memory_bytes);
+  bool ended = tri_reader_destroy(p->reader);
+  if (p->memory && ended) p->be->ops.host_free(p->be, p->memory, p->memory_bytes);
   tri_free(p->pieces);
   tri_free(p);
 }

@@ -5,7 +5,7 @@
 #include "runtime/base/log.h"
 #include "runtime/base/topo.h"
 
-enum { MAX_CORES = 4096 };
+enum { MAX_CORES = 4096, MAX_RANKS = 4096 };
 
 bool tri_place_devices_differ(const char *names, int count) {
   for (int i = 0; i < count; i++) {
@@ -17,14 +17,14 @@ bool tri_place_devices_differ(const char *names, int count) {
   return true;
 }
 
-/* Takes part even without a backend, as the others wait. */
+/* Takes part even without a backend, as the others wait; for the same reason nothing here can fail on one rank alone,
+ * as getting memory could. */
 static tri_status all_have_devices(tri_comm *world, const tri_backend *be, bool *out) {
-  char mine[TRI_DEVICE_NAME] = "", *all = tri_calloc((size_t)world->size, TRI_DEVICE_NAME);
-  if (!all) return TRI_NO_MEMORY;
+  char mine[TRI_DEVICE_NAME] = "", all[MAX_RANKS * TRI_DEVICE_NAME];
+  if (world->size > MAX_RANKS) return TRI_TOO_LARGE;
   if (be) memcpy(mine, be->device, sizeof mine);
   tri_status st = world->ops->all_gather(world, mine, all, sizeof mine, NULL);
   *out = st == TRI_OK && tri_place_devices_differ(all, world->size);
-  tri_free(all);
   return st;
 }
 
@@ -65,6 +65,9 @@ tri_status tri_place_rank(const tri_serve_options *o, tri_comm *world, int local
   /* Groups of one host come one after the other. */
   tri_status st = choose_backend(o, world, o->group * local_size + local_rank, &out->backend, err);
   if (st != TRI_OK) return st;
+  if (o->disable_custom_all_reduce && out->backend->host_memory && !world->rank)
+    tri_log(TRI_LOG_INFO, "worker", "--disable-custom-all-reduce has no effect: backend %s has no devices to sum over",
+            out->backend->name);
   if (!out->threads) out->threads = out->cores / local_size > 0 ? out->cores / local_size : 1;
   st = tri_topo_assign(local_rank, local_size, out->threads, pins, &oversubscribed);
   int near = move_near(out->backend);

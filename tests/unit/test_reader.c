@@ -189,6 +189,7 @@ struct told {
   int num_script, at, submit_error, wait_error;
   tri_aio_read reads[BUFFERS];
   int num_reads, submitted, direct;
+  bool destroyed;
 };
 
 static int told_submit(tri_aio *a, const tri_aio_read *r) {
@@ -220,7 +221,7 @@ static int told_wait(tri_aio *a, int timeout_ms, int *tag, int64_t *result) {
   return 0;
 }
 
-static void told_destroy(tri_aio *a) { (void)a; }
+static void told_destroy(tri_aio *a) { ((struct told *)a)->destroyed = true; }
 
 static const tri_aio_ops told_ops = {told_submit, told_wait, told_destroy};
 
@@ -229,7 +230,8 @@ static tri_reader *told_reader(struct told *t, int *fd, int *file) {
   tri_reader *r = NULL;
   tri_error err = {0};
   t->base = (tri_aio){&told_ops, "told"};
-  tri_reader_config config = {.piece_bytes = PIECE, .num_buffers = BUFFERS, .aio = &t->base};
+  static _Alignas(BLOCK) char memory[BUFFERS * (PIECE + BLOCK)];
+  tri_reader_config config = {.piece_bytes = PIECE, .num_buffers = BUFFERS, .memory = memory, .aio = &t->base};
   ck_assert_msg(tri_reader_create(&config, &r, &err) == TRI_OK, "%s", err.message);
   *fd = make_file(1);
   ck_assert_int_eq(tri_reader_add_file(r, *fd, PATH, file, &err), TRI_OK);
@@ -335,7 +337,16 @@ START_TEST(a_queue_that_fails) {
   t.wait_error = -EBADF;
   tri_error_clear(&err);
   ck_assert_int_eq(tri_reader_next(r, &slot, &data, &err), TRI_IO);
-  tri_reader_destroy(r);
+  /* What may still be written to stays, and so does who writes. */
+  ck_assert(!tri_reader_destroy(r) && !t.destroyed);
+  close(fd);
+
+  t = (struct told){.wait_error = -ETIME};
+  r = told_reader(&t, &fd, &file);
+  ck_assert_int_eq(tri_reader_start(r, file, 0, 10, &slot, NULL), TRI_OK);
+  ck_assert_int_eq(tri_reader_next(r, &slot, &data, NULL), TRI_TIMEOUT);
+  t.wait_error = 0; /* late, but it has ended */
+  ck_assert(tri_reader_destroy(r) && t.destroyed);
   close(fd);
   unlink(PATH);
 }
