@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include "client/internal.h"
 #include "runtime/base/mem.h"
@@ -15,6 +16,8 @@
 #ifndef TRIREME_VERSION
 #define TRIREME_VERSION "0.1.0"
 #endif
+
+enum { SOCKET_POLL_MS = 10 };
 
 const char *trireme_version(void) { return TRIREME_VERSION; }
 const char *trireme_server_version(const trireme *c) { return c->server_version; }
@@ -154,9 +157,8 @@ static trireme_result receive(trireme *c, int64_t deadline_ns, trireme_error *er
   }
 }
 
-static trireme_result say_hello(trireme *c, const char *name, trireme_error *error) {
+static trireme_result say_hello(trireme *c, const char *name, int64_t deadline, trireme_error *error) {
   *c->out = (tri_client_msg){.op = TRI_OP_HELLO, .id = c->next_id++, .hello.client = {name, strlen(name)}};
-  int64_t deadline = tri_deadline_after_ms(c->timeout_ms);
   if (tri_client_msg_encode(c->out, &c->buf))
     return tri_client_say(error, TRIREME_INVALID, TRI_TOO_LARGE, "client_name", "the name is too long");
   trireme_result r = send_buf(c, error);
@@ -180,14 +182,21 @@ static trireme_result say_hello(trireme *c, const char *name, trireme_error *err
   return TRIREME_OK;
 }
 
-/* A socket file that is not there will not answer; who starts a coordinator and a client together waits for the file.
+/* A coordinator that starts beside this client may have no socket file yet: that is waited for as an answer would be.
  */
-static tri_status check_socket(const char *endpoint, tri_error *err) {
+static tri_status await_socket(const char *endpoint, int timeout_ms, int64_t deadline, tri_error *err) {
   struct stat sb;
   const char *path = endpoint + strlen("ipc://");
-  if (strncmp(endpoint, "ipc://", strlen("ipc://")) || !lstat(path, &sb) || errno != ENOENT) return TRI_OK;
-  return tri_fail(err, TRI_NOT_FOUND, "endpoint",
-                  "no coordinator runs here: there is no socket %s; `trireme up --model DIR` starts one", path);
+  if (strncmp(endpoint, "ipc://", strlen("ipc://"))) return TRI_OK;
+  while (lstat(path, &sb) && errno == ENOENT) {
+    if (tri_now_ns() >= deadline)
+      return tri_fail(err, TRI_NOT_FOUND, "endpoint",
+                      "no coordinator runs here: there was no socket %s for %d ms; `trireme up --model DIR` starts one",
+                      path, timeout_ms);
+    if (nanosleep(&(struct timespec){.tv_nsec = SOCKET_POLL_MS * 1000000L}, NULL))
+      return tri_fail(err, TRI_ABORTED, NULL, "interrupted by a signal");
+  }
+  return TRI_OK;
 }
 
 trireme_result trireme_connect(const trireme_config *config, trireme **out, trireme_error *error) {
@@ -199,11 +208,12 @@ trireme_result trireme_connect(const trireme_config *config, trireme **out, trir
   if (!c) return TRIREME_NO_MEMORY;
   c->next_id = 1;
   c->timeout_ms = config->connect_timeout_ms > 0 ? config->connect_timeout_ms : 5000;
+  int64_t deadline = tri_deadline_after_ms(c->timeout_ms);
   c->msg = tri_malloc(1, sizeof *c->msg);
   c->out = tri_malloc(1, sizeof *c->out);
   if (!c->msg || !c->out || tri_arena_create(4096, &c->arena)) st = TRI_NO_MEMORY;
   if (!st) st = tri_endpoint_resolve(config->endpoint, c->endpoint, &err);
-  if (!st) st = check_socket(c->endpoint, &err);
+  if (!st) st = await_socket(c->endpoint, c->timeout_ms, deadline, &err);
   c->has_keys = config->key_file != NULL;
   if (!st && config->key_file) st = tri_zkeypair_load(config->key_file, &own, &err);
   if (!st) st = tri_zcontext_create(&c->z, &err);
@@ -217,7 +227,8 @@ trireme_result trireme_connect(const trireme_config *config, trireme **out, trir
     st = tri_zlink_open(c->z, &link, &c->link, &err);
   }
   explicit_bzero(&own, sizeof own);
-  r = st ? fail_status(error, st, &err) : say_hello(c, config->client_name ? config->client_name : "libtrireme", error);
+  r = st ? fail_status(error, st, &err)
+         : say_hello(c, config->client_name ? config->client_name : "libtrireme", deadline, error);
   if (r) {
     trireme_close(c);
     return r;

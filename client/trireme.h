@@ -63,7 +63,7 @@ typedef struct trireme_config {
   const char *key_file;    /* own CURVE key pair, made by `trireme keygen`; NULL: none */
   const char *server_key;  /* the coordinator's public key, 40 characters; NULL: none */
   const char *client_name; /* shown in the coordinator's log; NULL: "libtrireme" */
-  int connect_timeout_ms;  /* for the connection and the first answer; 5000 */
+  int connect_timeout_ms;  /* for the coordinator's socket, the connection and the first answer together; 5000 */
 } trireme_config;
 void trireme_config_init(trireme_config *config);
 

@@ -506,7 +506,7 @@ int main(int argc, char **argv) {
   /* A supervisor's end is told by SIGHUP, so that clients hear of it; mpirun's end by SIGKILL, as for every rank. */
   prctl(PR_SET_PDEATHSIG, mpi ? SIGKILL : s.opts.event_fd >= 0 ? SIGHUP : 0);
   tri_status st = catch_signals(&s, &err);
-  if (st == TRI_OK && !s.opts.model) st = tri_fail(&err, TRI_INVALID_ARGUMENT, "model", "--model is missing");
+  if (st == TRI_OK && !s.opts.model) st = tri_fail(&err, TRI_USAGE, "model", "--model is missing");
   if (st == TRI_OK && mpi) st = tri_mpi_launch_join(&argc, &argv, &one_host, &err);
   if (st == TRI_OK) st = open_model(&s, &err);
   if (st == TRI_OK) st = tri_arena_create(64 << 10, &s.arena);

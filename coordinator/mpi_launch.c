@@ -12,7 +12,7 @@ tri_status tri_mpi_launch_join(int *argc, char ***argv, bool *one_host, tri_erro
   TRI_TRY(tri_mpi_init(argc, argv, err));
   TRI_TRY(tri_comm_mpi_world(&cc, &world));
   if (world->rank != 0 || world->size < 2)
-    return tri_fail(err, TRI_INVALID_ARGUMENT, "launch",
+    return tri_fail(err, TRI_USAGE, "launch",
                     "with --launch mpi the coordinator is the first process, and workers follow: mpirun -n 1 "
                     "trireme-coordinator ... : -n N trireme-worker ...");
   TRI_TRY(tri_comm_mpi_local(world, &local_rank, &local_size));

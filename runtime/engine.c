@@ -45,10 +45,9 @@ static tri_status set_limits(tri_engine *e, const tri_engine_config *config, con
   if (st != TRI_OK) return st;
   /* An observer may ask for the logits of every token. */
   e->limits.max_num_logits = config->observer.logits ? config->max_num_batched_tokens : config->max_num_seqs;
-  int len = e->limits.max_model_len;
-  if (len > c->max_position_embeddings && c->rope.kind == TRI_ROPE_FIXED && e->group->world->rank == 0)
-    tri_log(TRI_LOG_WARN, "engine", "max_model_len %d exceeds the %lld positions that the model was made for", len,
-            (long long)c->max_position_embeddings);
+  if (tri_limits_stretch(c, &e->limits) && e->group->world->rank == 0)
+    tri_log(TRI_LOG_WARN, "engine", "max_model_len %d exceeds the %lld positions that the model was made for",
+            e->limits.max_model_len, (long long)c->max_position_embeddings);
   tri_ledger_config lc = {.dtype = config->dtype,
                           .kv_dtype = kv_dtype_of(e, config),
                           .quantization = config->quantization,

@@ -47,3 +47,7 @@ tri_status tri_limits_make(const tri_model_config *c, const tri_limits_config *c
   };
   return TRI_OK;
 }
+
+bool tri_limits_stretch(const tri_model_config *c, const tri_limits *l) {
+  return l->max_model_len > c->max_position_embeddings && c->rope.kind == TRI_ROPE_FIXED;
+}

@@ -32,8 +32,8 @@ static tri_status join(tri_worker *w, int *argc, char ***argv, const tri_comm_co
     st = tri_boot_from_env(&w->boot, err);
     if (st == TRI_NOT_FOUND && w->opts.boot_file)
       st = tri_boot_load(w->opts.boot_file, tri_deadline_after_ms(BOOT_WAIT_MS), &w->boot, err);
-    if (st == TRI_NOT_FOUND)
-      tri_fail(err, st, "boot_file", "--boot-file is missing: it holds the coordinator's address and keys");
+    if (st == TRI_NOT_FOUND && !w->opts.boot_file)
+      st = tri_fail(err, TRI_USAGE, "boot_file", "--boot-file is missing: it holds the coordinator's address and keys");
     TRI_TRY(st);
   }
   if (w->opts.launch == TRI_LAUNCH_SELF) return tri_comm_self_create(cc, out);
@@ -45,7 +45,7 @@ static tri_status join(tri_worker *w, int *argc, char ***argv, const tri_comm_co
   }
   int32_t is_coordinator = 0, local_rank, local_size;
   if (all->size < 2 || all->rank == 0)
-    return tri_fail(err, TRI_INVALID_ARGUMENT, "launch",
+    return tri_fail(err, TRI_USAGE, "launch",
                     "--launch mpi needs the coordinator as the first process: mpirun -n 1 trireme-coordinator ... : -n "
                     "N trireme-worker ...");
   TRI_TRY(tri_comm_mpi_local(all, &local_rank,
@@ -144,7 +144,7 @@ static tri_status init(tri_worker *w, tri_error *err) {
       tri_ring_init(&w->retired, MAX_JOBS) != TRI_OK || tri_ring_init(&w->outbox_full, TRI_NUM_OUTBOXES) != TRI_OK ||
       tri_ring_init(&w->outbox_free, TRI_NUM_OUTBOXES) != TRI_OK)
     return tri_fail(err, TRI_NO_MEMORY, "worker", "no memory for the rings");
-  if (!w->opts.model) return tri_fail(err, TRI_INVALID_ARGUMENT, "model", "--model is missing");
+  if (!w->opts.model) return tri_fail(err, TRI_USAGE, "model", "--model is missing");
   return TRI_OK;
 }
 

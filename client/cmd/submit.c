@@ -113,6 +113,19 @@ static int end_of(const trireme_event *e) {
   return ok ? TRI_EXIT_OK : TRI_EXIT_FAILED;
 }
 
+/* Who did not say how long an answer may be learns that it was cut: on a terminal, where nobody takes it for the
+ * answer.
+ */
+static void note_length(const cmd_submit_options *o, const trireme_event *e) {
+  if (o->json || o->request.r.max_tokens != TRIREME_UNSET || !isatty(STDERR_FILENO)) return;
+  for (size_t i = 0; i < e->done.num; i++)
+    if (!strcmp(e->done.choices[i].finish_reason, "length")) {
+      fprintf(stderr, "trireme: cut after %llu tokens: --max-tokens says how many (-1: as many as fit)\n",
+              (unsigned long long)e->done.choices[i].completion_tokens);
+      return;
+    }
+}
+
 /* *lost: the connection ended before anything was printed; nothing is said about it then. */
 static int stream(trireme *c, uint64_t id, const cmd_submit_options *o, bool *lost) {
   texts t = {.n = o->request.r.n};
@@ -147,7 +160,7 @@ static int stream(trireme *c, uint64_t id, const cmd_submit_options *o, bool *lo
     else if (e.kind == TRIREME_EVENT_TOKENS)
       written = print_tokens(&e, &t);
     else if (e.kind == TRIREME_EVENT_DONE)
-      written = print_done(&e, &t);
+      written = print_done(&e, &t), note_length(o, &e);
   }
   end_line(&t);
   if (cancelled)

@@ -92,7 +92,7 @@ static void remove_socket(const tri_up *u) {
 static tri_status check_layout(const tri_up *u, tri_error *err) {
   const tri_serve_options *o = &u->opts.serve;
   tri_shard shard;
-  if (!o->model) return tri_fail(err, TRI_INVALID_ARGUMENT, "model", "--model is missing");
+  if (!o->model) return tri_fail(err, TRI_USAGE, "model", "--model is missing");
   tri_model_config *config = tri_calloc(1, sizeof *config);
   if (!config) return tri_fail(err, TRI_NO_MEMORY, "model", "no memory");
   tri_status st = tri_model_config_load(o->model, config, err);
@@ -104,13 +104,10 @@ static tri_status check_layout(const tri_up *u, tri_error *err) {
 /* An agent that was named for the remote hosts may know names that the resolver does not. */
 static tri_status check_hosts(const tri_up_options *o, tri_error *err) {
   bool agent = getenv("OMPI_MCA_plm_rsh_agent") || (o->launcher_args && strstr(o->launcher_args, "rsh_agent"));
-  if (!o->hosts || strcmp(o->launcher, "mpirun") || agent) return TRI_OK;
-  return tri_up_check_hosts(o->hosts, err);
-}
-
-/* Of a start that failed: options that cannot be right are bad usage. */
-static int exit_code(const tri_up *u, tri_status st, const tri_error *err) {
-  return !u->opts.serve.model || !strcmp(err->field, "hosts") ? TRI_EXIT_USAGE : tri_exit_code(st);
+  bool more = o->launcher_args && strstr(o->launcher_args, "oversubscribe");
+  if (!o->hosts || strcmp(o->launcher, "mpirun")) return TRI_OK;
+  tri_status st = agent ? TRI_OK : tri_up_check_hosts(o->hosts, err);
+  return st != TRI_OK || more ? st : tri_up_check_slots(o->hosts, o->serve.tp, o->serve.pp, err);
 }
 
 static void stop_all(tri_up *u, int code) {
@@ -310,7 +307,7 @@ int main(int argc, char **argv) {
   if (st == TRI_OK) st = tri_up_spawn_coordinator(&u, &err);
   if (st != TRI_OK) {
     tri_log(TRI_LOG_ERROR, "up", "%s", err.message);
-    code = exit_code(&u, st, &err);
+    code = tri_exit_code(st);
   } else {
     code = supervise(&u);
   }

@@ -28,9 +28,13 @@
 
 #include "runtime/base/status.h"
 
-/* Exit codes of every program. */
+/* Exit codes of every program; docs/man/trireme.1.scd tells users the same.
+ * FAILED: something went wrong that may be right another time: a file, a peer or a device is lost, it took too long.
+ * USAGE: the options are wrong whatever the model and the machine (TRI_USAGE, and what the parser refuses).
+ * REFUSED: this model, layout or request cannot be had here, and trying again would change nothing: what is asked for
+ * is not supported, malformed, not permitted, or does not fit into the memory. */
 enum { TRI_EXIT_OK = 0, TRI_EXIT_FAILED = 1, TRI_EXIT_USAGE = 2, TRI_EXIT_REFUSED = 3 };
-/* Of a program that cannot start: REFUSED where trying again would change nothing. */
+/* Of a program that ends with st. */
 int tri_exit_code(tri_status st);
 
 /* Values of an option that may be repeated. The strings belong to the tri_options. */

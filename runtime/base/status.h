@@ -33,7 +33,8 @@ extern "C" {
   X(DRAINING, "shutting down, takes no new work")                                                                      \
   X(ABORTED, "aborted")                                                                                                \
   X(OVERFLOW, "arithmetic overflow")                                                                                   \
-  X(INTERNAL, "internal error")
+  X(INTERNAL, "internal error")                                                                                        \
+  X(USAGE, "the options are wrong")
 
 typedef enum tri_status {
 #define X(name, text) TRI_##name,

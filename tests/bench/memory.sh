@@ -65,7 +65,7 @@ done
 
 refused 2 'min-len 9 is above' --min-len 9 --max-len 5
 refused 2 'batch' --batch 0
-refused 3 'exceeds the model.s 512 positions' --max-len 600
+refused 3 '--max-len 600 exceeds the model.s 512 positions' --max-len 600
 refused 3 'a decoder' --model "$checkpoints/llama"
 refused 3 'no folder' --model /nonexistent
 refused 0 'Usage: trireme bench memory' --help

@@ -41,6 +41,12 @@ want() {
 start
 want 0 '^ the oars of three$' "$trireme" submit "hello world" --max-tokens 4
 want 0 '^ the oars of three$' "$trireme" submit "hello world" --max_tokens=4 --no-stream
+# Who gave no length is told on a terminal that the answer was cut, and only there.
+want 0 '^trireme: cut after 16 tokens: --max-tokens says' script -qec "$trireme submit hello" /dev/null
+for c in "$trireme submit hello --max-tokens 64" "$trireme submit hello --json"; do
+  script -qec "$c" /dev/null | grep -q 'cut after' && echo "FAILED: $c: a note about its length" && failures=$((failures + 1))
+done
+"$trireme" submit hello 2>&1 | grep -q 'cut after' && echo "FAILED: a note where nobody reads it" && failures=$((failures + 1))
 want 0 '^\[2\]  as one' "$trireme" submit "hello" --n 3
 want 0 '"event":"done".*"prompt_tokens":2' "$trireme" submit "hello world" --json
 want 0 '"logprob":-0.5,"top":\[{"id":0' "$trireme" submit x --json --logprobs 1
@@ -88,7 +94,33 @@ for c in plan "bench latency" "bench batching"; do
 done
 want 0 '^fits: ' "$trireme" plan --model "$SRC/tests/models/abacus" --endpoint ipc:///x --watchdog-timeout 5
 
-# Hosts that are not there, and a device that is not here.
+# One table of exit codes for all programs: bad usage whatever the model, and what cannot be had.
+bin=$(dirname "$trireme")
+for c in "$trireme up" "$trireme plan" "$trireme bench latency" "$trireme bench batching" "$trireme bench load" \
+  "$bin/trireme-coordinator" "$bin/trireme-worker"; do
+  # shellcheck disable=SC2086
+  want 2 'model is missing' $c
+done
+for c in up plan "bench latency" "bench batching" "bench load" "bench memory"; do
+  # shellcheck disable=SC2086
+  want 2 'no-such-option' "$trireme" $c --no-such-option
+  # shellcheck disable=SC2086
+  want 3 '/nonexistent' "$trireme" $c --model /nonexistent
+done
+want 2 'boot-file is missing' "$bin/trireme-worker" --model "$SRC/tests/models/abacus" --launch self
+want 2 'launch mpi needs' "$bin/trireme-worker" --model "$SRC/tests/models/abacus" --launch mpi
+want 2 'min-input-len 9 is above' "$trireme" bench batching --model "$SRC/tests/models/abacus" --min-input-len 9 --max-input-len 5
+want 2 'layout can only be' "$trireme" bench batching --model "$SRC/tests/models/abacus" -tp 2
+want 2 'can only be 1' "$trireme" bench latency --model "$SRC/tests/models/abacus" -tp 2
+want 3 'exceed the 1.0 MiB that this rank may use' "$trireme" plan --model "$SRC/tests/models/abacus" --memory-per-rank 1M
+want 3 'pages of 16 tokens hold less than one sequence' "$trireme" plan --model "$SRC/tests/models/abacus" --num-kv-blocks-override 1
+want 3 'the range is 1 to 8' "$trireme" up --model "$SRC/tests/models/abacus" -tp 512
+want 0 'warning: max_model_len 5000 exceeds the 1024 positions' "$trireme" plan --model "$SRC/tests/models/abacus" --max-model-len 5000
+
+# Hosts that are not there, or too few, and a device that is not here.
+want 2 '"localhost:3" has places for 3 ranks, but tensor-parallel 2 x pipeline-parallel 2 needs 4' "$trireme" up --model "$SRC/tests/models/abacus" -tp 2 -pp 2 --hosts localhost:3
+want 2 'has places for 2 ranks' "$trireme" up --model "$SRC/tests/models/abacus" -tp 3 --hosts localhost,localhost
+want 2 '"localhost:x" is no HOST:RANKS' "$trireme" up --model "$SRC/tests/models/abacus" -tp 2 --hosts localhost:1,localhost:x
 want 2 '--hosts names "no-such-host.invalid", which has no address' "$trireme" up --model "$SRC/tests/models/abacus" -tp 2 --hosts localhost:1,no-such-host.invalid:1
 want 2 'entry without a name' "$trireme" up --model "$SRC/tests/models/abacus" -tp 2 --hosts localhost:1,:1
 want 0 '^fits: ' "$trireme" plan --model "$SRC/tests/models/abacus" --backend cuda -tp 2 --memory-per-rank 80G
@@ -156,7 +188,15 @@ wait $long
 [[ $? == 1 ]] && [[ $(wc -l <long.out) == 2 ]] && tail -1 long.out | grep -q '^trireme: .*was lost' || { echo "FAILED: an error's line" && tail -c 300 long.out && failures=$((failures + 1)); }
 stop
 [[ ! -e t.sock ]] || { echo "FAILED: the socket file was left behind" && failures=$((failures + 1)); }
-want 1 'no socket .*t.sock; `trireme up --model DIR` starts one' timeout 2 "$trireme" status
+want 1 'no socket .*t.sock for 300 ms; `trireme up --model DIR` starts one' timeout 2 "$trireme" status --connect-timeout-ms 300
+# Who is there before the coordinator waits for it.
+"$trireme" submit "hello world" --max-tokens 4 >early.out 2>&1 &
+early=$!
+sleep 0.3
+start
+wait $early
+[[ $? == 0 ]] && grep -q '^ the oars of three$' early.out || { echo "FAILED: a client before its coordinator" && cat early.out && failures=$((failures + 1)); }
+stop
 
 start --task embed
 want 0 'STEPS$' "$trireme" status

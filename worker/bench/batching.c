@@ -239,11 +239,11 @@ static tri_status check(struct bench_options *o, const tri_model_config *c, tri_
     return tri_fail(err, TRI_UNSUPPORTED, "model", "model_type %s is no decoder: only those are compared here",
                     c->arch->model_type);
   if (o->min_in > o->max_in)
-    return tri_fail(err, TRI_INVALID_ARGUMENT, "min-input-len", "--min-input-len %d is above --max-input-len %d",
-                    o->min_in, o->max_in);
+    return tri_fail(err, TRI_USAGE, "min-input-len", "--min-input-len %d is above --max-input-len %d", o->min_in,
+                    o->max_in);
   if (o->min_out > o->max_out)
-    return tri_fail(err, TRI_INVALID_ARGUMENT, "min-output-len", "--min-output-len %d is above --max-output-len %d",
-                    o->min_out, o->max_out);
+    return tri_fail(err, TRI_USAGE, "min-output-len", "--min-output-len %d is above --max-output-len %d", o->min_out,
+                    o->max_out);
   if (o->max_in + o->max_out <= most) return TRI_OK;
   return tri_fail(err, TRI_OUT_OF_RANGE, "max-input-len",
                   "--max-input-len %d and --max-output-len %d are %d tokens, the limit is %s %lld", o->max_in,
@@ -390,9 +390,9 @@ int main(int argc, char **argv) {
   if (code >= 0) return code;
   const tri_serve_options *o = &b.o.serve;
   tri_status st = TRI_OK;
-  if (!o->model) st = tri_fail(&err, TRI_INVALID_ARGUMENT, "model", "--model is missing");
+  if (!o->model) st = tri_fail(&err, TRI_USAGE, "model", "--model is missing");
   if (o->tp * o->pp * o->dp != 1)
-    st = tri_fail(&err, TRI_INVALID_ARGUMENT, "tensor-parallel-size", "it runs one rank: the layout can only be that");
+    st = tri_fail(&err, TRI_USAGE, "tensor-parallel-size", "it runs one rank: the layout can only be that");
   if (st == TRI_OK) st = set_up(&b, &err);
   if (st == TRI_OK) st = run(&b, &err);
   if (st == TRI_OK)
@@ -401,5 +401,5 @@ int main(int argc, char **argv) {
     fprintf(stderr, "trireme bench batching: %s\n", err.status ? err.message : tri_status_text(st));
   tear_down(&b);
   tri_options_free(opts);
-  return st == TRI_INVALID_ARGUMENT ? TRI_EXIT_USAGE : tri_exit_code(st);
+  return tri_exit_code(st);
 }

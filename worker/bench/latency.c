@@ -327,7 +327,7 @@ int main(int argc, char **argv) {
   if (b.o.serve.autotune && tri_options_given(opts, "max-num-seqs")) b.tuned_seqs = b.o.serve.max_num_seqs;
   if (b.o.serve.autotune && tri_options_given(opts, "max-num-batched-tokens"))
     b.tuned_tokens = b.o.serve.max_num_batched_tokens;
-  tri_status st = b.o.serve.model ? TRI_OK : tri_fail(&err, TRI_INVALID_ARGUMENT, "model", "--model is missing");
+  tri_status st = b.o.serve.model ? TRI_OK : tri_fail(&err, TRI_USAGE, "model", "--model is missing");
   if (st == TRI_OK) st = set_up(&b, &err);
   if (st == TRI_OK) st = time_prompts(&b, &prompt, &prompt_floor);
   bool encoder = st == TRI_OK && b.engine->model.encoder;
@@ -340,5 +340,5 @@ int main(int argc, char **argv) {
     fprintf(stderr, "trireme bench latency: %s\n", err.status ? err.message : tri_status_text(st));
   tear_down(&b);
   tri_options_free(opts);
-  return b.o.serve.model ? tri_exit_code(st) : TRI_EXIT_USAGE;
+  return tri_exit_code(st);
 }

@@ -238,7 +238,7 @@ int main(int argc, char **argv) {
   int code = tri_options_main(&spec, &b.o, argc, argv, &opts);
   if (code >= 0) return code;
   tri_log_setup(TRI_LOG_WARN, "-"); /* what reads is in the figures */
-  tri_status st = b.o.serve.model ? TRI_OK : tri_fail(&err, TRI_INVALID_ARGUMENT, "model", "--model is missing");
+  tri_status st = b.o.serve.model ? TRI_OK : tri_fail(&err, TRI_USAGE, "model", "--model is missing");
   if (st == TRI_OK) st = set_up(&b, &err);
   for (int i = 0; st == TRI_OK && i < b.o.rounds; i++) {
     st = time_floor(&b, &b.floor[i], &err);
@@ -250,5 +250,5 @@ int main(int argc, char **argv) {
     fprintf(stderr, "trireme bench load: %s\n", err.status ? err.message : tri_status_text(st));
   tear_down(&b);
   tri_options_free(opts);
-  return b.o.serve.model ? tri_exit_code(st) : TRI_EXIT_USAGE;
+  return tri_exit_code(st);
 }

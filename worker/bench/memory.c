@@ -191,7 +191,11 @@ static tri_status load_model(struct bench *b, tri_error *err) {
                    : tri_model_config_parse(bert_base, strlen(bert_base), NULL, 0, &whole, err));
   b->model = whole;
   if (whole.seq2seq.on) tri_model_config_source(&whole, &b->model);
-  TRI_TRY(tri_limits_make(&b->model, &lc, &limits, err));
+  if (tri_limits_make(&b->model, &lc, &limits, NULL) != TRI_OK) {
+    st = tri_fail(err, TRI_OUT_OF_RANGE, "max-len", "--max-len %d exceeds the model's %lld positions", o->max_len,
+                  (long long)b->model.max_position_embeddings);
+    goto cleanup;
+  }
   TRI_TRY(tri_shard_make(&b->model, (tri_parallel){.tp = 1, .pp = 1}, &b->shard, err));
   TRI_TRY(tri_encoder_lives_create(&b->model, &b->shard, &b->lives, err));
   st = tri_step_arena_plan(
@@ -297,8 +301,7 @@ static void print_table(const struct bench *b) {
 static tri_status run(struct bench *b, tri_error *err) {
   tri_status st;
   if (b->o.min_len > b->o.max_len)
-    return tri_fail(err, TRI_INVALID_ARGUMENT, "min-len", "--min-len %d is above --max-len %d", b->o.min_len,
-                    b->o.max_len);
+    return tri_fail(err, TRI_USAGE, "min-len", "--min-len %d is above --max-len %d", b->o.min_len, b->o.max_len);
   TRI_TRY(load_model(b, err));
   TRI_TRY(make_contenders(b, err));
   order_events(b);
@@ -320,5 +323,5 @@ int main(int argc, char **argv) {
   if (st != TRI_OK) fprintf(stderr, "trireme bench memory: %s\n", err.status ? err.message : tri_status_text(st));
   tear_down(&b);
   tri_options_free(opts);
-  return st == TRI_INVALID_ARGUMENT ? TRI_EXIT_USAGE : tri_exit_code(st);
+  return tri_exit_code(st);
 }

@@ -191,6 +191,9 @@ static tri_status plan(const struct plan_options *o, const tri_model_config *c, 
   int64_t memory = 0;
   tri_status st = tri_limits_make(c, &config, &p.limits, err);
   bool device = false;
+  if (st == TRI_OK && tri_limits_stretch(c, &p.limits)) /* `up` serves it, and warns, too */
+    fprintf(stderr, "trireme plan: warning: max_model_len %d exceeds the %lld positions that the model was made for\n",
+            p.limits.max_model_len, (long long)c->max_position_embeddings);
   if (st == TRI_OK) st = find_memory(o, &memory, &device, err);
   if (st != TRI_OK) return st;
   p.ledger = (tri_ledger_config){.dtype = v->dtype == TRI_SERVE_AUTO ? TRI_DTYPE_COUNT : (tri_dtype)v->dtype,
@@ -220,11 +223,11 @@ int main(int argc, char **argv) {
   if (code < 0) {
     tri_status st = !config         ? TRI_NO_MEMORY
                     : o.serve.model ? tri_model_config_load(o.serve.model, config, &err)
-                                    : tri_fail(&err, TRI_INVALID_ARGUMENT, "model", "--model is missing");
+                                    : tri_fail(&err, TRI_USAGE, "model", "--model is missing");
     if (st == TRI_OK && o.serve.load_format != 2) st = tri_checkpoint_open(o.serve.model, &ckpt, &err);
     if (st == TRI_OK) st = tri_model_config_pool(config, (tri_pooling)o.serve.pooling, &err);
     if (st == TRI_OK) st = plan(&o, config, ckpt, &err);
-    code = o.serve.model ? tri_exit_code(st) : TRI_EXIT_USAGE;
+    code = tri_exit_code(st);
     if (st != TRI_OK)
       fprintf(stderr, "trireme plan: %s%s (%s)%s\n", code == TRI_EXIT_REFUSED ? "refused: " : "", err.message,
               err.field, st == TRI_NO_CAPACITY ? "; --memory-per-rank says what each rank may use" : "");
