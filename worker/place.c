@@ -66,7 +66,7 @@ tri_status tri_place_rank(const tri_serve_options *o, tri_comm *world, int local
   tri_status st = choose_backend(o, world, o->group * local_size + local_rank, &out->backend, err);
   if (st != TRI_OK) return st;
   if (o->disable_custom_all_reduce && out->backend->host_memory && !world->rank)
-    tri_log(TRI_LOG_INFO, "worker", "--disable-custom-all-reduce has no effect: backend %s has no devices",
+    tri_log(TRI_LOG_INFO, "worker", "--disable-custom-all-reduce has no effect: there are no devices on backend %s",
             out->backend->name);
   if (!out->threads) out->threads = out->cores / local_size > 0 ? out->cores / local_size : 1;
   st = tri_topo_assign(local_rank, local_size, out->threads, pins, &oversubscribed);

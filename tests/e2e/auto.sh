@@ -28,7 +28,7 @@ fi
 FAKE_DEVICE=GPU-0 gives cpu 'not every rank of the group has a device of its own'
 FAKE_DEVICE=none gives cpu 'not every rank'
 gives cpu '2 ranks' --deterministic
-gives cpu 'disable-custom-all-reduce has no effect: backend cpu has no devices' --backend cpu --disable-custom-all-reduce
+gives cpu 'disable-custom-all-reduce has no effect: there are no devices on backend cpu' --backend cpu --disable-custom-all-reduce
 
 # Products are measured once, on tensor rank 0, and every rank has the choices; the second start finds them in the user's file.
 export XDG_CACHE_HOME=$RUN/cache
