@@ -90,6 +90,7 @@ static tri_status measure_sizes(tri_forward *f, tri_choices *out, tri_tune_resul
   for (int i = 0; i < n && st == TRI_OK; i++) {
     tri_tune_result one = {0};
     int count = tri_forward_products(f, sizes[i], products);
+    fill(f); /* buffers share memory: some hold results by now */
     st = be->ops.tune(be, products, count, until, out, &one);
     add_up(sum, &one);
   }
@@ -104,7 +105,6 @@ static tri_status measure(const tri_forward_config *config, tri_choices *out, tr
   tri_forward *f = NULL;
   tri_status st;
   TRI_TRY(tri_forward_create(config, &f, err));
-  fill(f);
   TRI_TRY(measure_sizes(f, out, &sum));
   log_choices(out);
   tri_log(TRI_LOG_INFO, "tune",
