@@ -1,0 +1,379 @@
+#include "tests/unit/core_world.h"
+
+tri_tokenizer *tokenizer;
+uint32_t byte_token[256];
+char *token_text[8192];
+size_t token_len[8192];
+
+static tri_zpeer peer_of(const char *name) {
+  tri_zpeer p = {.len = (uint8_t)strlen(name)};
+  memcpy(p.bytes, name, p.len);
+  return p;
+}
+
+bool same_peer(const tri_zpeer *a, const tri_zpeer *b) {
+  return a->len == b->len && !memcmp(a->bytes, b->bytes, a->len);
+}
+
+static struct stream *find_stream(struct world *w, const tri_zpeer *peer, uint64_t id) {
+  for (int i = 0; i < w->num_streams; i++)
+    if (w->streams[i].id == id && same_peer(&w->streams[i].peer, peer)) return &w->streams[i];
+  return NULL;
+}
+
+static void copy_str(char *to, size_t cap, tri_wire_str s) { snprintf(to, cap, "%.*s", (int)s.len, s.s ? s.s : ""); }
+
+static void add_text(struct text *t, tri_wire_str s) {
+  ck_assert_uint_lt(t->len + s.len, MAX_TEXT);
+  if (s.len) memcpy(t->text + t->len, s.s, s.len);
+  t->len += s.len;
+}
+
+static void read_tokens(struct stream *s, const tri_server_msg *m) {
+  ck_assert_msg(s->accepted == 1, "tokens before accepted");
+  for (uint32_t i = 0; i < m->tokens.num; i++) {
+    const tri_choice_tokens *t = &m->tokens.choices[i];
+    ck_assert_uint_lt(t->index, MAX_CHOICES);
+    struct text *c = &s->choice[t->index];
+    ck_assert_msg(t->num_ids || t->text.len, "an empty message");
+    ck_assert_msg(!t->num_ids || t->offset == c->num, "tokens from %d, the client has %zu", (int)t->offset, c->num);
+    ck_assert_uint_le(c->num + t->num_ids, MAX_TOKENS);
+    for (size_t k = 0; k < t->num_ids; k++) c->ids[c->num++] = t->ids[k];
+    add_text(c, t->text);
+    if (t->num_ids || !c->num) c->len_after[c->num] = c->len;
+    for (size_t k = 0; t->logprobs && k < t->num_ids; k++) {
+      ck_assert(t->logprobs[k].logprob == -(float)t->ids[k]);
+      ck_assert_int_eq(t->logprobs[k].num_top, 2);
+      ck_assert_uint_eq(t->logprobs[k].top_ids[1], t->ids[k] + 1);
+      c->num_logprobs++;
+    }
+  }
+}
+
+static void read_done(struct stream *s, const tri_done *d) {
+  ck_assert_msg(s->accepted == 1, "done before accepted");
+  s->completion_tokens = d->completion_tokens;
+  s->prompt_tokens = d->prompt_tokens;
+  s->timed_out = d->timed_out;
+  for (uint32_t i = 0; i < d->num_choices; i++) {
+    s->choice[i].reason = d->choices[i].reason;
+    add_text(&s->choice[i], d->choices[i].text);
+  }
+}
+
+static tri_status to_client(void *ctx, const tri_zpeer *to, const tri_server_msg *m) {
+  struct world *w = ctx;
+  struct stream *s = find_stream(w, to, m->id);
+  ck_assert_msg(s != NULL, "a reply to nobody");
+  if (s->closed) return TRI_CLOSED;
+  if (s->pass > 0) {
+    s->pass--;
+  } else if (s->again > 0) {
+    s->again--;
+    return TRI_AGAIN;
+  }
+  ck_assert_msg(!s->done, "something after the end");
+  s->messages++;
+  switch (m->op) {
+  case TRI_REPLY_ACCEPTED:
+    s->accepted++;
+    s->existing = m->accepted.existing;
+    s->request_id = m->accepted.request_id;
+    s->prompt_tokens = m->accepted.prompt_tokens;
+    break;
+  case TRI_REPLY_TOKENS: read_tokens(s, m); break;
+  case TRI_REPLY_DONE:
+    read_done(s, &m->done);
+    s->done = true;
+    break;
+  case TRI_REPLY_ERROR:
+    copy_str(s->code, sizeof s->code, m->error.code);
+    copy_str(s->field, sizeof s->field, m->error.field);
+    copy_str(s->message, sizeof s->message, m->error.message);
+    s->done = true;
+    break;
+  case TRI_REPLY_FLOORS:
+    w->floors = m->floors;
+    w->floors_answers++;
+    break;
+  default: break;
+  }
+  return TRI_OK;
+}
+
+static tri_status to_worker(void *ctx, const tri_zpeer *to, tri_group_msg *m) {
+  struct world *w = ctx;
+  switch (m->op) {
+  case TRI_GROUP_WELCOME:
+    w->welcome = m->welcome.ok;
+    copy_str(w->welcome_text, sizeof w->welcome_text, m->welcome.message);
+    break;
+  case TRI_GROUP_ASSIGN: {
+    ck_assert_int_lt(w->num_assigns, MAX_ASSIGNS);
+    struct assigned *a = &w->assigns[w->num_assigns++];
+    *a = (struct assigned){.a = m->assign, .to = *to};
+    memcpy(a->ids, m->assign.token_ids, m->assign.num_token_ids * sizeof *a->ids);
+    ck_assert_int_eq(m->assign.sampling.num_stop, 0); /* text is the coordinator's business */
+    break;
+  }
+  case TRI_GROUP_ABORT: w->aborts[w->num_aborts++] = m->abort.job; break;
+  case TRI_GROUP_DRAIN: w->drains++; break;
+  case TRI_GROUP_LEASE: w->leases++; break;
+  case TRI_GROUP_MEASURE: w->measures++; break;
+  default: ck_abort_msg("the core sends op %d to a worker", (int)m->op);
+  }
+  return TRI_OK;
+}
+
+static tri_status encode(void *ctx, uint64_t job, tri_wire_str text, tri_wire_str pair, const uint32_t **ids,
+                         size_t *count, size_t *second) {
+  struct world *w = ctx;
+  (void)pair, (void)second;
+  if (w->refuse_encoding) return TRI_AGAIN;
+  if (w->encode_now) {
+    *ids = w->now_ids;
+    *count = w->num_now_ids;
+    return w->encode_now_status;
+  }
+  w->encode_job = job;
+  memcpy(w->encode_text, text.s, text.len);
+  w->encode_len = text.len;
+  w->encodes++;
+  return TRI_OK;
+}
+
+static void group_lost(void *ctx, uint32_t group, uint64_t epoch, const char *reason) {
+  struct world *w = ctx;
+  (void)group, (void)epoch;
+  w->lost++;
+  snprintf(w->lost_reason, sizeof w->lost_reason, "%s", reason);
+}
+
+static void group_ready(void *ctx, uint32_t group, uint64_t epoch) {
+  (void)group, (void)epoch;
+  ((struct world *)ctx)->ready++;
+}
+
+struct world *world_create(uint32_t groups) {
+  struct world *w = calloc(1, sizeof *w);
+  w->now = 1000 * SECOND;
+  w->model =
+      (tri_model_config){.vocab_size = tri_tokenizer_vocab_size(tokenizer), .max_position_embeddings = MODEL_LEN};
+  w->model.gen_temperature = w->model.gen_top_p = w->model.gen_repetition_penalty = NAN;
+  tri_core_config config = {.model_name = "toy",
+                            .model = &w->model,
+                            .tokenizer = tokenizer,
+                            .num_groups = groups,
+                            .seed = 7,
+                            .max_queue = 20,
+                            .silence_ns = 4 * SECOND,
+                            .watchdog_ns = 10 * SECOND,
+                            .io = {w, to_client, to_worker, encode, group_lost, group_ready}};
+  ck_assert_int_eq(tri_core_create(&config, w->now, &w->core), TRI_OK);
+  return w;
+}
+
+void world_destroy(struct world *w) {
+  tri_core_destroy(w->core);
+  free(w);
+}
+
+void tick(struct world *w, int64_t ns) {
+  w->now += ns;
+  tri_core_tick(w->core, w->now);
+}
+
+/* ---- groups ---- */
+
+tri_zpeer rank_peer(uint32_t group, uint64_t epoch, uint32_t rank) {
+  char name[32];
+  snprintf(name, sizeof name, "w%u.%u.%u", group, (unsigned)epoch, rank);
+  return peer_of(name);
+}
+
+void send_worker(struct world *w, uint32_t group, uint64_t epoch, uint32_t rank, const tri_group_msg *m) {
+  tri_zpeer p = rank_peer(group, epoch, rank);
+  tri_core_worker(w->core, w->now, &p, m);
+}
+
+bool send_register(struct world *w, uint32_t group, uint64_t epoch, uint32_t rank, uint32_t world) {
+  tri_group_msg m = {.op = TRI_GROUP_REGISTER,
+                     .reg = {.group = group,
+                             .rank = rank,
+                             .world = world,
+                             .tp = world,
+                             .pp = 1,
+                             .epoch = epoch,
+                             .pid = 1,
+                             .model_hash = 99,
+                             .max_model_len = MODEL_LEN,
+                             .kv_pages = 64,
+                             .block_size = 16,
+                             .max_num_seqs = SLOTS,
+                             .host = {"node", 4}}};
+  w->welcome = false;
+  send_worker(w, group, epoch, rank, &m);
+  return w->welcome;
+}
+
+void send_ready(struct world *w, uint32_t group, uint64_t epoch) {
+  tri_group_msg m = {.op = TRI_GROUP_READY, .ready = {.group = group, .epoch = epoch, .load_seconds = 1}};
+  m.ready.block_seconds = w->block_seconds;
+  send_worker(w, group, epoch, 0, &m);
+}
+
+void start_group(struct world *w, uint32_t group, uint64_t epoch, uint32_t world) {
+  for (uint32_t r = 0; r < world; r++) ck_assert(send_register(w, group, epoch, r, world));
+  send_ready(w, group, epoch);
+}
+
+void send_health(struct world *w, uint32_t group, uint64_t epoch, uint32_t rank, uint64_t step, bool busy) {
+  tri_group_msg m = {.op = TRI_GROUP_HEALTH,
+                     .health = {.group = group, .rank = rank, .epoch = epoch, .step = step, .busy = busy}};
+  send_worker(w, group, epoch, rank, &m);
+}
+
+void send_tokens(struct world *w, uint32_t group, uint64_t epoch, const tri_group_token *t, uint32_t num) {
+  tri_group_msg m = {.op = TRI_GROUP_TOKENS, .tokens = {.epoch = epoch, .step = 1, .num = num, .tokens = t}};
+  send_worker(w, group, epoch, 0, &m);
+}
+
+/* One token of a job of group 0, epoch 1. */
+void token(struct world *w, uint64_t job, uint32_t choice, uint64_t offset, uint32_t id, int flags, tri_finish reason) {
+  uint32_t top_ids[] = {id, id + 1};
+  float top[] = {-1, -2};
+  tri_group_token t = {.job = job,
+                       .choice = choice,
+                       .token = id,
+                       .offset = offset,
+                       .flags = (uint8_t)(flags | TRI_TOKEN_LOGPROB),
+                       .reason = reason,
+                       .logprob = -(float)id,
+                       .num_top = 2,
+                       .top_ids = top_ids,
+                       .top_logprobs = top};
+  send_tokens(w, 0, 1, &t, 1);
+}
+
+/* The text as tokens of one byte each; the last one ends the choice. */
+void bytes(struct world *w, uint64_t job, uint32_t choice, const char *text) {
+  size_t n = strlen(text);
+  for (size_t i = 0; i < n; i++)
+    token(w, job, choice, i, byte_token[(uint8_t)text[i]], i + 1 == n ? TRI_TOKEN_LAST : 0, TRI_FINISH_LENGTH);
+}
+
+/* ---- clients ---- */
+
+struct stream *open_stream(struct world *w, const char *peer, uint64_t id) {
+  ck_assert_int_lt(w->num_streams, MAX_STREAMS);
+  struct stream *s = &w->streams[w->num_streams++];
+  *s = (struct stream){.peer = peer_of(peer), .id = id};
+  return s;
+}
+
+const uint32_t some_ids[3] = {10, 11, 12};
+
+tri_client_msg submit_msg(uint64_t id) {
+  tri_client_msg m = {.op = TRI_OP_SUBMIT, .id = id};
+  tri_submit_init(&m.submit);
+  m.submit.token_ids = some_ids;
+  m.submit.num_token_ids = 3;
+  return m;
+}
+
+void set_stop(tri_client_msg *m, const char *stop) {
+  m->submit.sampling.stop[m->submit.sampling.num_stop++] = (tri_wire_str){stop, strlen(stop)};
+}
+
+struct stream *submit(struct world *w, const char *peer, const tri_client_msg *m) {
+  struct stream *s = open_stream(w, peer, m->id);
+  tri_core_client(w->core, w->now, &s->peer, m);
+  return s;
+}
+
+/* The stream of a client that has the first `offset` tokens, with their text, from another stream. */
+struct stream *attach(struct world *w, uint64_t id, const struct stream *from, uint64_t offset) {
+  struct stream *s = open_stream(w, "again", id);
+  struct text *t = &s->choice[0];
+  *t = from->choice[0];
+  t->num = offset;
+  t->len = offset ? t->len_after[offset] : 0;
+  tri_client_msg m = {.op = TRI_OP_ATTACH, .id = id, .attach = {from->request_id, offset}};
+  tri_core_client(w->core, w->now, &s->peer, &m);
+  return s;
+}
+
+struct stream *cancel(struct world *w, const char *peer, uint64_t id, const struct stream *whom) {
+  struct stream *s = open_stream(w, peer, id);
+  tri_client_msg m = {.op = TRI_OP_CANCEL, .id = id};
+  m.cancel.request_id = whom->request_id;
+  m.cancel.has_request_id = true;
+  tri_core_client(w->core, w->now, &s->peer, &m);
+  return s;
+}
+
+void expect_text(const struct stream *s, int choice, const char *want) {
+  const struct text *t = &s->choice[choice];
+  ck_assert_msg(t->len == strlen(want) && !memcmp(t->text, want, t->len), "\"%.*s\", not \"%s\"", (int)t->len, t->text,
+                want);
+}
+
+void expect_error(const struct stream *s, const char *code, const char *field) {
+  ck_assert(s->done);
+  ck_assert_str_eq(s->code, code);
+  ck_assert_str_eq(s->field, field);
+  ck_assert_msg(s->message[0] != '\0', "an error without words");
+}
+
+uint64_t last_job(const struct world *w) { return w->assigns[w->num_assigns - 1].a.job; }
+
+/* ---- the tokenizer ---- */
+
+/* GPT-2's byte alphabet: printable Latin-1 stands for itself, the others for U+0100 on, in order. */
+static int byte_of(uint32_t cp) {
+  if ((cp >= 33 && cp <= 126) || (cp >= 161 && cp <= 172) || (cp >= 174 && cp <= 255)) return (int)cp;
+  uint32_t n = 256;
+  for (int b = 0; b < 256; b++) {
+    bool self = (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174;
+    if (!self && n++ == cp) return b;
+  }
+  return -1;
+}
+
+static void read_token(uint32_t id) {
+  const char *name = tri_tokenizer_token(tokenizer, id);
+  if (!name || tri_tokenizer_is_special(tokenizer, id)) return;
+  char *to = token_text[id] = malloc(strlen(name) + 1);
+  for (const uint8_t *p = (const uint8_t *)name; *p; p++) {
+    uint32_t cp = *p;
+    if (cp >= 0xc0) cp = (cp & 0x1f) << 6 | (*++p & 0x3f); /* the alphabet ends before U+0800 */
+    to[token_len[id]++] = (char)byte_of(cp);
+  }
+  if (token_len[id] == 1) byte_token[(uint8_t)to[0]] = id;
+}
+
+static void load_tokenizer(void) {
+  tri_error err = {0};
+  ck_assert_msg(tri_tokenizer_load(TRI_TEST_DATA "/tokenizers/bytelevel_bpe_gpt2/tokenizer.json", &tokenizer, &err) ==
+                    TRI_OK,
+                "%s", err.message);
+  ck_assert_uint_le(tri_tokenizer_vocab_size(tokenizer), 8192);
+  for (uint32_t i = 0; i < tri_tokenizer_vocab_size(tokenizer); i++) read_token(i);
+}
+
+static void free_tokenizer(void) {
+  for (size_t i = 0; i < sizeof token_text / sizeof *token_text; i++) {
+    free(token_text[i]);
+    token_text[i] = NULL;
+    token_len[i] = 0;
+  }
+  tri_tokenizer_destroy(tokenizer);
+}
+
+TCase *add_case(Suite *suite, const char *name) {
+  TCase *t = tcase_create(name);
+  tcase_add_unchecked_fixture(t, load_tokenizer, free_tokenizer);
+  tcase_set_timeout(t, 120);
+  suite_add_tcase(suite, t);
+  return t;
+}

@@ -1,0 +1,114 @@
+/* The world in which the coordinator's core is tested: it keeps a transcript of every client's stream and checks on
+ * every message what must hold for all of them (accepted first, then tokens without gap or repetition, then one end and
+ * nothing more). */
+#ifndef TRI_TESTS_UNIT_CORE_WORLD_H
+#define TRI_TESTS_UNIT_CORE_WORLD_H
+
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "coordinator/core.h"
+
+enum { MAX_STREAMS = 256, MAX_CHOICES = 4, MAX_TOKENS = 256, MAX_TEXT = 4096, MAX_ASSIGNS = 64, MAX_PEERS = 8 };
+enum { MODEL_LEN = 128, SLOTS = 8 };
+#define SECOND 1000000000LL
+#define MS 1000000LL
+
+extern tri_tokenizer *tokenizer; /* while a test case runs */
+extern uint32_t byte_token[256]; /* the tokens of one byte each */
+extern char *token_text[8192];   /* every token's bytes */
+extern size_t token_len[8192];
+
+/* ---- the world ---- */
+
+struct stream {
+  tri_zpeer peer;
+  uint64_t id;
+  int accepted, messages;
+  bool existing, done, timed_out, closed;
+  int pass, again; /* after `pass` more messages, `again` meet a full queue */
+  tri_request_id request_id;
+  uint64_t prompt_tokens;
+  struct text {
+    uint32_t ids[MAX_TOKENS];
+    size_t num, len;
+    size_t len_after[MAX_TOKENS + 1]; /* len once so many tokens were there */
+    char text[MAX_TEXT];
+    int num_logprobs;
+    tri_finish reason;
+  } choice[MAX_CHOICES];
+  uint64_t completion_tokens;
+  char code[64], field[96], message[400];
+};
+
+struct assigned {
+  tri_group_assign a;
+  tri_zpeer to;
+  uint32_t ids[MAX_TOKENS];
+};
+
+struct world {
+  tri_core *core;
+  tri_model_config model;
+  int64_t now;
+  struct stream streams[MAX_STREAMS];
+  int num_streams;
+  struct assigned assigns[MAX_ASSIGNS];
+  int num_assigns;
+  uint64_t aborts[MAX_ASSIGNS];
+  int num_aborts, drains, leases, lost, ready;
+  int measures, floors_answers;
+  tri_cluster_floors floors;
+  bool welcome, refuse_encoding, encode_now;
+  const uint32_t *now_ids;
+  size_t num_now_ids;
+  tri_status encode_now_status;
+  char welcome_text[256], lost_reason[400];
+  uint64_t encode_job;
+  char encode_text[MAX_TEXT];
+  size_t encode_len;
+  int encodes;
+  double block_seconds; /* that groups say when they are ready */
+};
+
+/* A test case whose tests have the tokenizer. */
+TCase *add_case(Suite *suite, const char *name);
+
+bool same_peer(const tri_zpeer *a, const tri_zpeer *b);
+
+struct world *world_create(uint32_t groups);
+void world_destroy(struct world *w);
+void tick(struct world *w, int64_t ns);
+
+/* ---- groups ---- */
+
+tri_zpeer rank_peer(uint32_t group, uint64_t epoch, uint32_t rank);
+void send_worker(struct world *w, uint32_t group, uint64_t epoch, uint32_t rank, const tri_group_msg *m);
+bool send_register(struct world *w, uint32_t group, uint64_t epoch, uint32_t rank, uint32_t world);
+void send_ready(struct world *w, uint32_t group, uint64_t epoch);
+void start_group(struct world *w, uint32_t group, uint64_t epoch, uint32_t world);
+void send_health(struct world *w, uint32_t group, uint64_t epoch, uint32_t rank, uint64_t step, bool busy);
+void send_tokens(struct world *w, uint32_t group, uint64_t epoch, const tri_group_token *t, uint32_t num);
+/* One token of a job of group 0, epoch 1. */
+void token(struct world *w, uint64_t job, uint32_t choice, uint64_t offset, uint32_t id, int flags, tri_finish reason);
+/* The text as tokens of one byte each; the last one ends the choice. */
+void bytes(struct world *w, uint64_t job, uint32_t choice, const char *text);
+
+/* ---- clients ---- */
+
+extern const uint32_t some_ids[3];
+struct stream *open_stream(struct world *w, const char *peer, uint64_t id);
+tri_client_msg submit_msg(uint64_t id);
+void set_stop(tri_client_msg *m, const char *stop);
+struct stream *submit(struct world *w, const char *peer, const tri_client_msg *m);
+/* The stream of a client that has the first `offset` tokens, with their text, from another stream. */
+struct stream *attach(struct world *w, uint64_t id, const struct stream *from, uint64_t offset);
+struct stream *cancel(struct world *w, const char *peer, uint64_t id, const struct stream *whom);
+void expect_text(const struct stream *s, int choice, const char *want);
+void expect_error(const struct stream *s, const char *code, const char *field);
+uint64_t last_job(const struct world *w);
+
+#endif

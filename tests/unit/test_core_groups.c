@@ -1,0 +1,266 @@
+/* The coordinator's core against recorded actions: groups that drain, are lost, stall, or may not join. */
+#include "runtime/base/log.h"
+#include "tests/unit/core_world.h"
+
+Suite *suite_core_groups(void);
+
+/* ---- draining ---- */
+
+START_TEST(test_drain) {
+  struct world *w = world_create(2);
+  start_group(w, 0, 1, 2);
+  tri_client_msg m = submit_msg(1);
+  struct stream *s = submit(w, "a", &m);
+  tri_core_drain(w->core, w->now);
+  m.id = 2;
+  expect_error(submit(w, "a", &m), "draining", "");
+  ck_assert_int_eq(w->drains, 0); /* work is left */
+  start_group(w, 1, 1, 1);        /* late, but it might be needed */
+  token(w, last_job(w), 0, 0, byte_token['a'], TRI_TOKEN_LAST, TRI_FINISH_LENGTH);
+  ck_assert(s->done);
+  tick(w, 100 * MS);
+  ck_assert_int_eq(w->drains, 3); /* both ranks of one group, and the other's */
+  ck_assert(tri_core_is_idle(w->core));
+  tick(w, 100 * MS);
+  ck_assert_int_eq(w->drains, 3);
+  start_group(w, 1, 2, 1); /* too late */
+  ck_assert_int_eq(w->drains, 4);
+  world_destroy(w);
+}
+END_TEST
+
+START_TEST(test_abandon) {
+  struct world *w = world_create(1);
+  start_group(w, 0, 1, 1);
+  struct stream *s[3];
+  for (int i = 0; i < 3; i++) {
+    tri_client_msg m = submit_msg((uint64_t)i);
+    if (i == 2) m.submit.prompt = (tri_wire_str){"x", 1};
+    s[i] = submit(w, "a", &m);
+  }
+  tri_core_abandon(w->core, w->now, "the power goes");
+  for (int i = 0; i < 3; i++) {
+    expect_error(s[i], "peer_lost", "");
+    ck_assert_str_eq(s[i]->message, "the power goes");
+  }
+  ck_assert(tri_core_is_idle(w->core));
+  world_destroy(w);
+}
+END_TEST
+
+/* ---- groups ---- */
+
+START_TEST(test_group_lost) {
+  struct world *w = world_create(2);
+  start_group(w, 0, 1, 2);
+  struct stream *s[5];
+  for (int i = 0; i < 5; i++) {
+    tri_client_msg m = submit_msg((uint64_t)i);
+    if (i == 1) m.submit.stream = false;
+    if (i == 3) start_group(w, 1, 1, 1); /* the last two go to the second group */
+    s[i] = submit(w, "a", &m);
+  }
+  token(w, w->assigns[0].a.job, 0, 0, byte_token['a'], 0, 0);
+  tri_group_msg m = {.op = TRI_GROUP_FAILED, .failed = {.group = 0, .rank = 1, .epoch = 1, .message = {"no disk", 7}}};
+  send_worker(w, 0, 1, 1, &m);
+  ck_assert_int_eq(w->lost, 1);
+  ck_assert(strstr(w->lost_reason, "rank 1") && strstr(w->lost_reason, "no disk"));
+  for (int i = 0; i < 3; i++) {
+    expect_error(s[i], "peer_lost", "");
+    ck_assert(strstr(s[i]->message, "no disk"));
+  }
+  ck_assert(!s[3]->done && !s[4]->done);
+  expect_text(s[0], 0, "a");
+  /* What the dead still say reaches nobody, and a second notice of death changes nothing. */
+  token(w, w->assigns[0].a.job, 0, 1, byte_token['b'], 0, 0);
+  send_worker(w, 0, 1, 0, &m);
+  ck_assert_int_eq(w->lost, 1);
+  tri_client_msg next = submit_msg(9);
+  submit(w, "a", &next);
+  tri_zpeer second = rank_peer(1, 1, 0);
+  ck_assert(same_peer(&w->assigns[5].to, &second));
+  world_destroy(w);
+}
+END_TEST
+
+START_TEST(test_stale_epoch) {
+  struct world *w = world_create(1);
+  start_group(w, 0, 1, 1);
+  tri_client_msg m = submit_msg(1);
+  struct stream *old = submit(w, "a", &m);
+  uint64_t old_job = last_job(w);
+  start_group(w, 0, 2, 1); /* started again before anybody noticed the death */
+  expect_error(old, "peer_lost", "");
+  m.id = 2;
+  struct stream *s = submit(w, "a", &m);
+  ck_assert_uint_eq(w->assigns[1].a.epoch, 2);
+  tri_group_token t = {.job = last_job(w), .token = byte_token['x']};
+  send_tokens(w, 0, 1, &t, 1); /* the old leader's peer is unknown */
+  tri_group_msg stale = {.op = TRI_GROUP_TOKENS, .tokens = {.epoch = 1, .num = 1, .tokens = &t}};
+  send_worker(w, 0, 2, 0, &stale); /* the new one's, with an old epoch */
+  t.job = old_job;
+  send_tokens(w, 0, 2, &t, 1);
+  expect_text(s, 0, "");
+  t.job = last_job(w);
+  send_tokens(w, 0, 2, &t, 1);
+  expect_text(s, 0, "x");
+  tri_group_msg failed = {.op = TRI_GROUP_FAILED, .failed = {.group = 0, .epoch = 1}};
+  send_worker(w, 0, 1, 0, &failed);
+  send_ready(w, 0, 1);
+  ck_assert_int_eq(w->lost, 0);
+  ck_assert(!s->done);
+  world_destroy(w);
+}
+END_TEST
+
+/* A token that does not follow the one before is a fault of the group's, not a gap in the text. */
+START_TEST(test_wrong_offset) {
+  struct world *w = world_create(1);
+  start_group(w, 0, 1, 1);
+  tri_client_msg m = submit_msg(1);
+  struct stream *s = submit(w, "a", &m);
+  token(w, last_job(w), 0, 0, byte_token['a'], 0, 0);
+  token(w, last_job(w), 7, 1, byte_token['a'], 0, 0); /* no such choice */
+  token(w, 12345, 0, 0, byte_token['a'], 0, 0);       /* no such job */
+  ck_assert(!s->done);
+  token(w, last_job(w), 0, 2, byte_token['b'], 0, 0);
+  expect_error(s, "internal", "");
+  ck_assert_int_eq(w->num_aborts, 1);
+  world_destroy(w);
+}
+END_TEST
+
+START_TEST(test_balance) {
+  struct world *w = world_create(3);
+  for (uint32_t g = 0; g < 3; g++) start_group(w, g, 1, 1);
+  int count[3] = {0};
+  for (uint64_t i = 0; i < 18; i++) {
+    tri_client_msg m = submit_msg(i);
+    submit(w, "a", &m);
+    for (uint32_t g = 0; g < 3; g++) {
+      tri_zpeer p = rank_peer(g, 1, 0);
+      count[g] += same_peer(&w->assigns[i].to, &p);
+    }
+  }
+  for (int g = 0; g < 3; g++) ck_assert_int_eq(count[g], 6);
+  /* The one that finishes gets the next. */
+  tri_group_token t = {.job = w->assigns[1].a.job, .token = 5, .flags = TRI_TOKEN_LAST};
+  tri_zpeer whose = w->assigns[1].to;
+  tri_group_msg m = {.op = TRI_GROUP_TOKENS, .tokens = {.epoch = 1, .num = 1, .tokens = &t}};
+  tri_core_worker(w->core, w->now, &whose, &m);
+  tri_client_msg next = submit_msg(99);
+  submit(w, "a", &next);
+  ck_assert(same_peer(&w->assigns[18].to, &whose));
+  world_destroy(w);
+}
+END_TEST
+
+/* A busy group, its ranks reporting each second; from 3 s on rank 1 is silent, or nothing moves any more. */
+static int64_t time_of_loss(struct world *w, bool silent, bool busy) {
+  start_group(w, 0, 1, 2);
+  int64_t start = w->now;
+  for (int i = 0; i < 400 && !w->lost; i++) {
+    if (i % 10 == 0)
+      for (uint32_t r = 0; r < 2; r++) {
+        uint64_t step = i < 30 || silent ? (uint64_t)i : 30;
+        if (!(silent && r && i > 30)) send_health(w, 0, 1, r, step, busy);
+      }
+    tick(w, 100 * MS);
+  }
+  return w->now - start;
+}
+
+START_TEST(test_silent_rank) {
+  struct world *w = world_create(1);
+  int64_t t = time_of_loss(w, true, true);
+  ck_assert_msg(t > 7 * SECOND && t <= 7 * SECOND + 200 * MS, "noticed after %.1f s", (double)t / 1e9);
+  ck_assert(strstr(w->lost_reason, "rank 1") && strstr(w->lost_reason, "silent") && strstr(w->lost_reason, "node"));
+  ck_assert_int_ge(w->leases, 2 * 7);
+  int leases = w->leases;
+  tick(w, 2 * SECOND); /* the lost get no lease */
+  ck_assert_int_eq(w->leases, leases);
+  world_destroy(w);
+}
+END_TEST
+
+START_TEST(test_stalled_group) {
+  struct world *w = world_create(1);
+  int64_t t = time_of_loss(w, false, true);
+  ck_assert_msg(t >= 13 * SECOND && t <= 13 * SECOND + 200 * MS, "noticed after %.1f s", (double)t / 1e9);
+  ck_assert(strstr(w->lost_reason, "no progress") && strstr(w->lost_reason, "step 30"));
+  world_destroy(w);
+  w = world_create(1); /* whose layers take long */
+  w->block_seconds = 2;
+  t = time_of_loss(w, false, true);
+  ck_assert_msg(t >= 23 * SECOND && t <= 23 * SECOND + 200 * MS, "noticed after %.1f s", (double)t / 1e9);
+  world_destroy(w);
+  w = world_create(1); /* an idle group may stand still */
+  time_of_loss(w, false, false);
+  ck_assert_int_eq(w->lost, 0);
+  world_destroy(w);
+}
+END_TEST
+
+START_TEST(test_refused_registrations) {
+  struct world *w = world_create(2);
+  ck_assert(!send_register(w, 2, 1, 0, 1));
+  ck_assert(strstr(w->welcome_text, "no such group"));
+  ck_assert(!send_register(w, 0, 1, 0, 0));
+  ck_assert(!send_register(w, 0, 1, 2, 2));
+  ck_assert(!send_register(w, 0, 1, 0, 100000));
+  ck_assert(!tri_core_any_group(w->core));
+  ck_assert(send_register(w, 0, 5, 0, 2));
+  ck_assert(tri_core_any_group(w->core));
+  ck_assert(!send_register(w, 0, 5, 1, 3));
+  ck_assert(strstr(w->welcome_text, "disagree"));
+  ck_assert(!send_register(w, 0, 4, 1, 2));
+  ck_assert(strstr(w->welcome_text, "newer"));
+  ck_assert(send_register(w, 0, 5, 1, 2));
+  /* Given up: the same start may not come back, the next one may. */
+  tri_group_msg m = {.op = TRI_GROUP_FAILED, .failed = {.group = 0, .epoch = 5}};
+  send_worker(w, 0, 5, 0, &m);
+  ck_assert_int_eq(w->lost, 1);
+  ck_assert(!tri_core_any_group(w->core));
+  ck_assert(!send_register(w, 0, 5, 0, 2));
+  ck_assert(send_register(w, 0, 6, 0, 2));
+  world_destroy(w);
+}
+END_TEST
+
+/* Groups must agree about the model: one that does not is never used. */
+START_TEST(test_other_model) {
+  struct world *w = world_create(2);
+  start_group(w, 0, 1, 1);
+  tri_group_msg m = {.op = TRI_GROUP_REGISTER,
+                     .reg = {.group = 1,
+                             .world = 1,
+                             .epoch = 1,
+                             .model_hash = 5,
+                             .max_model_len = 1,
+                             .kv_pages = 1,
+                             .block_size = 1,
+                             .max_num_seqs = 1}};
+  send_worker(w, 1, 1, 0, &m);
+  send_ready(w, 1, 1);
+  ck_assert_int_eq(w->lost, 1);
+  ck_assert(strstr(w->lost_reason, "another model"));
+  world_destroy(w);
+}
+END_TEST
+
+Suite *suite_core_groups(void) {
+  Suite *suite = suite_create("core_groups");
+  tri_log_setup(TRI_LOG_ERROR, "core");
+  TCase *t = add_case(suite, "groups");
+  tcase_add_test(t, test_drain);
+  tcase_add_test(t, test_abandon);
+  tcase_add_test(t, test_group_lost);
+  tcase_add_test(t, test_stale_epoch);
+  tcase_add_test(t, test_wrong_offset);
+  tcase_add_test(t, test_balance);
+  tcase_add_test(t, test_silent_rank);
+  tcase_add_test(t, test_stalled_group);
+  tcase_add_test(t, test_refused_registrations);
+  tcase_add_test(t, test_other_model);
+  return suite;
+}

@@ -1,0 +1,237 @@
+/* The coordinator's core against recorded actions: the plain course of jobs, and what their clients read. */
+#include "runtime/base/log.h"
+#include "tests/unit/core_world.h"
+
+Suite *suite_core_jobs(void);
+
+/* ---- the plain course ---- */
+
+START_TEST(test_submit) {
+  struct world *w = world_create(1);
+  start_group(w, 0, 1, 2);
+  ck_assert_int_eq(w->ready, 1);
+  tri_client_msg m = submit_msg(5);
+  m.submit.sampling.max_tokens = 9;
+  m.submit.sampling.deadline_ms = 1500;
+  struct stream *s = submit(w, "a", &m);
+  ck_assert_int_eq(s->accepted, 1);
+  ck_assert(!s->existing);
+  ck_assert_uint_eq(s->prompt_tokens, 3);
+  ck_assert_int_eq(w->num_assigns, 1);
+  const struct assigned *a = &w->assigns[0];
+  tri_zpeer leader = rank_peer(0, 1, 0);
+  ck_assert(same_peer(&a->to, &leader));
+  ck_assert_uint_eq(a->a.epoch, 1);
+  ck_assert_int_eq(a->a.remaining_ms, 1500);
+  ck_assert_int_eq(a->a.sampling.max_tokens, 9);
+  ck_assert_mem_eq(a->ids, some_ids, sizeof some_ids);
+  ck_assert(!tri_core_is_idle(w->core));
+  bytes(w, a->a.job, 0, "h\xc3\xa9!"); /* the first byte of a character alone shows nothing */
+  expect_text(s, 0, "h\xc3\xa9!");
+  ck_assert(s->done);
+  ck_assert_uint_eq(s->choice[0].len_after[1], 1);
+  ck_assert_uint_eq(s->choice[0].len_after[2], 1);
+  ck_assert_uint_eq(s->choice[0].len_after[3], 3);
+  ck_assert_uint_eq(s->completion_tokens, 4);
+  ck_assert_int_eq(s->choice[0].reason, TRI_FINISH_LENGTH);
+  ck_assert_int_eq(s->choice[0].num_logprobs, 0);
+  ck_assert_int_eq(w->num_aborts, 0);
+  ck_assert(tri_core_is_idle(w->core));
+  ck_assert_uint_eq(tri_core_generated_tokens(w->core), 4);
+  world_destroy(w);
+}
+END_TEST
+
+/* A prompt that the encoder does at once needs no event of its own; so do its refusals. */
+START_TEST(test_prompt_encoded_at_once) {
+  struct world *w = world_create(1);
+  start_group(w, 0, 1, 1);
+  w->encode_now = true;
+  w->now_ids = some_ids;
+  w->num_now_ids = 3;
+  tri_client_msg m = submit_msg(1);
+  m.submit.prompt = (tri_wire_str){"Hello", 5};
+  struct stream *s = submit(w, "a", &m);
+  ck_assert(s->accepted == 1 && s->prompt_tokens == 3);
+  ck_assert_int_eq(w->num_assigns, 1);
+  ck_assert_uint_eq(w->assigns[0].a.num_token_ids, 3);
+  m.id = 2, w->num_now_ids = 0;
+  expect_error(submit(w, "a", &m), "invalid_argument", "prompt");
+  m.id = 3, w->now_ids = NULL, w->encode_now_status = TRI_TOO_LARGE;
+  expect_error(submit(w, "a", &m), "no_capacity", "prompt");
+  world_destroy(w);
+}
+END_TEST
+
+/* An offset counts the tokens of one choice: a job with several refuses it rather than repeat the others' in silence.
+ */
+START_TEST(test_attach_several_choices) {
+  struct world *w = world_create(1);
+  start_group(w, 0, 1, 1);
+  tri_client_msg m = submit_msg(1);
+  m.submit.sampling.n = 2;
+  struct stream *s = submit(w, "a", &m);
+  bytes(w, last_job(w), 0, "ab");
+  bytes(w, last_job(w), 1, "xy");
+  ck_assert(s->done);
+  expect_error(attach(w, 2, s, 1), "invalid_argument", "offset");
+  struct stream *t = attach(w, 3, s, 0);
+  expect_text(t, 0, "ab");
+  expect_text(t, 1, "xy");
+  ck_assert(t->done && !t->code[0]);
+  world_destroy(w);
+}
+END_TEST
+
+START_TEST(test_text_prompt) {
+  struct world *w = world_create(1);
+  start_group(w, 0, 1, 1);
+  tri_client_msg m = submit_msg(1);
+  m.submit.prompt = (tri_wire_str){"Hello", 5};
+  m.submit.sampling.echo = true;
+  m.submit.sampling.n = 2;
+  struct stream *s = submit(w, "a", &m);
+  ck_assert_int_eq(s->messages, 0); /* the prompt's length is not known yet */
+  ck_assert_int_eq(w->encodes, 1);
+  ck_assert_mem_eq(w->encode_text, "Hello", 5);
+  tri_core_encoded(w->core, w->now, w->encode_job, TRI_OK, some_ids, 3, 0);
+  expect_text(s, 0, "Hello");
+  expect_text(s, 1, "Hello");
+  bytes(w, last_job(w), 1, "xy");
+  bytes(w, last_job(w), 0, "z");
+  expect_text(s, 0, "Helloz");
+  expect_text(s, 1, "Helloxy");
+  ck_assert(s->done);
+  /* From the first token on the prompt has been read. */
+  s = attach(w, 2, s, 1);
+  expect_text(s, 0, "Helloz");
+  world_destroy(w);
+}
+END_TEST
+
+/* Token ids are repeated as their text, as far as they have one. */
+START_TEST(test_echo_of_ids) {
+  struct world *w = world_create(1);
+  start_group(w, 0, 1, 1);
+  w->model.vocab_size += 10; /* padded */
+  uint32_t ids[] = {byte_token['H'], byte_token[0xc3], byte_token[0xa9], (uint32_t)w->model.vocab_size - 1,
+                    byte_token['!']};
+  for (int stream = 0; stream < 2; stream++) {
+    tri_client_msg m = submit_msg(1 + (uint64_t)stream);
+    m.submit.token_ids = ids;
+    m.submit.num_token_ids = 5;
+    m.submit.sampling.echo = true;
+    m.submit.sampling.n = 2;
+    m.submit.stream = stream;
+    struct stream *s = submit(w, "a", &m);
+    expect_text(s, 1, stream ? "H\xc3\xa9!" : "");
+    bytes(w, last_job(w), 0, "a");
+    bytes(w, last_job(w), 1, "b");
+    expect_text(s, 0, "H\xc3\xa9!a");
+    expect_text(s, 1, "H\xc3\xa9!b");
+    ck_assert(s->done && s->prompt_tokens == 5 && s->completion_tokens == 2);
+  }
+  world_destroy(w);
+}
+END_TEST
+
+/* A full queue at any message of the echo neither loses nor repeats any of it. */
+START_TEST(test_echo_slow) {
+  for (int pass = 0; pass < 6; pass++)
+    for (int again = 1; again < 4; again++) {
+      struct world *w = world_create(1);
+      start_group(w, 0, 1, 1);
+      tri_client_msg m = submit_msg(1);
+      m.submit.prompt = (tri_wire_str){"Hi", 2};
+      m.submit.sampling.echo = true;
+      m.submit.sampling.n = 3;
+      struct stream *s = submit(w, "a", &m);
+      s->pass = pass, s->again = again;
+      tri_core_encoded(w->core, w->now, w->encode_job, TRI_OK, some_ids, 3, 0);
+      for (uint32_t i = 0; i < 3; i++) bytes(w, last_job(w), i, "ab");
+      for (int i = 0; i < 4; i++) tick(w, MS);
+      for (int i = 0; i < 3; i++) expect_text(s, i, "Hiab");
+      ck_assert(s->done);
+      world_destroy(w);
+    }
+}
+END_TEST
+
+START_TEST(test_not_streamed) {
+  struct world *w = world_create(1);
+  start_group(w, 0, 1, 1);
+  for (int logprobs = -1; logprobs <= 2; logprobs += 3) {
+    tri_client_msg m = submit_msg(10 + (uint64_t)logprobs);
+    m.submit.stream = false;
+    m.submit.prompt = (tri_wire_str){"Say: ", 5};
+    m.submit.sampling.echo = true;
+    m.submit.sampling.n = 2;
+    m.submit.sampling.logprobs = logprobs;
+    struct stream *s = submit(w, "a", &m);
+    tri_core_encoded(w->core, w->now, w->encode_job, TRI_OK, some_ids, 3, 0);
+    bytes(w, last_job(w), 0, "one");
+    ck_assert_int_eq(s->messages, 1); /* accepted */
+    bytes(w, last_job(w), 1, "two");
+    ck_assert(s->done);
+    expect_text(s, 0, "Say: one");
+    expect_text(s, 1, "Say: two");
+    ck_assert_int_eq(s->choice[1].num_logprobs, logprobs < 0 ? 0 : 3); /* logprobs have no place in `done` */
+  }
+  world_destroy(w);
+}
+END_TEST
+
+START_TEST(test_several_choices) {
+  struct world *w = world_create(1);
+  start_group(w, 0, 1, 1);
+  tri_client_msg m = submit_msg(1);
+  m.submit.sampling.n = 3;
+  m.submit.sampling.logprobs = 2;
+  struct stream *s = submit(w, "a", &m);
+  uint64_t job = last_job(w);
+  for (uint64_t i = 0; i < 4; i++)
+    for (uint32_t k = 0; k < 3; k++)
+      token(w, job, k, i, byte_token['a' + k], i == 3 ? TRI_TOKEN_LAST : 0, k ? TRI_FINISH_LENGTH : TRI_FINISH_STOP);
+  ck_assert(s->done);
+  expect_text(s, 0, "aaaa");
+  expect_text(s, 2, "cccc");
+  ck_assert_int_eq(s->choice[0].reason, TRI_FINISH_STOP);
+  ck_assert_int_eq(s->choice[1].reason, TRI_FINISH_LENGTH);
+  ck_assert_int_eq(s->choice[2].num_logprobs, 4);
+  ck_assert_uint_eq(s->completion_tokens, 12);
+  world_destroy(w);
+}
+END_TEST
+
+/* The end-of-sequence token counts and is not text; a padded id has no text. */
+START_TEST(test_tokens_without_text) {
+  struct world *w = world_create(1);
+  start_group(w, 0, 1, 1);
+  tri_client_msg m = submit_msg(1);
+  struct stream *s = submit(w, "a", &m);
+  token(w, last_job(w), 0, 0, byte_token['a'], 0, 0);
+  token(w, last_job(w), 0, 1, 1000000, 0, 0);
+  token(w, last_job(w), 0, 2, byte_token['b'], TRI_TOKEN_LAST | TRI_TOKEN_STOP_ID, TRI_FINISH_STOP);
+  ck_assert(s->done);
+  expect_text(s, 0, "a");
+  ck_assert_uint_eq(s->completion_tokens, 3);
+  ck_assert_uint_eq(s->choice[0].num, 3);
+  world_destroy(w);
+}
+END_TEST
+
+Suite *suite_core_jobs(void) {
+  Suite *suite = suite_create("core_jobs");
+  tri_log_setup(TRI_LOG_ERROR, "core");
+  TCase *t = add_case(suite, "jobs");
+  tcase_add_test(t, test_submit);
+  tcase_add_test(t, test_prompt_encoded_at_once);
+  tcase_add_test(t, test_attach_several_choices);
+  tcase_add_test(t, test_text_prompt);
+  tcase_add_test(t, test_echo_of_ids);
+  tcase_add_test(t, test_echo_slow);
+  tcase_add_test(t, test_not_streamed);
+  tcase_add_test(t, test_several_choices);
+  tcase_add_test(t, test_tokens_without_text);
+  return suite;
+}
