@@ -1,0 +1,312 @@
+#include "tests/unit/wire_samples.h"
+
+#include <math.h>
+
+tri_arena *arena(void) {
+  tri_arena *a = NULL;
+  ck_assert(tri_arena_create(1 << 16, &a) == TRI_OK);
+  return a;
+}
+
+tri_status decode(which kind, const void *data, size_t len, tri_arena *a, tri_error *err) {
+  static tri_client_msg c;
+  static tri_server_msg s;
+  static tri_group_msg g;
+  uint64_t id;
+  switch (kind) {
+  case CLIENT: return tri_client_msg_decode(data, len, a, &c, &id, err);
+  case SERVER: return tri_server_msg_decode(data, len, a, &s, err);
+  default: return tri_group_msg_decode(data, len, a, &g, err);
+  }
+}
+
+const uint32_t ids4[4] = {1, 50256, 7, UINT32_MAX};
+const float floats2[2] = {-0.5f, -1.25f};
+
+void fill_submit(tri_submit *s) {
+  tri_submit_init(s);
+  s->has_request_id = true;
+  for (int i = 0; i < 16; i++) s->request_id.bytes[i] = (uint8_t)(i * 17);
+  s->model = str("abacus");
+  s->prompt = str("Hello, \xc3\xa4 \xff world");
+  tri_sampling *p = &s->sampling;
+  p->max_tokens = -1;
+  p->min_tokens = 3;
+  p->has_max_tokens = p->has_temperature = p->has_top_p = p->has_top_k = p->has_repetition_penalty = p->has_seed = true;
+  p->temperature = 0.7;
+  p->top_p = 0.9;
+  p->min_p = 0.05;
+  p->top_k = 40;
+  p->repetition_penalty = 1.1;
+  p->presence_penalty = -0.5;
+  p->frequency_penalty = 2;
+  p->seed = UINT64_MAX;
+  p->n = 4;
+  p->logprobs = 5;
+  p->ignore_eos = p->echo = true;
+  p->stop[0] = str("\n\n");
+  p->stop[1] = str("END");
+  p->num_stop = 2;
+  p->stop_token_ids[0] = 2;
+  p->num_stop_token_ids = 1;
+  static const struct tri_wire_bias bias[] = {{50, -100}, {51, 1.5f}};
+  p->logit_bias = bias;
+  p->num_logit_bias = 2;
+  p->priority = -7;
+  p->deadline_ms = 60000;
+  s->stream = false;
+  s->on_disconnect = TRI_DISCONNECT_CONTINUE;
+}
+
+static void keep_client(sample *out, int *n, const char *name, const tri_client_msg *m) {
+  out[*n] = (sample){.kind = CLIENT, .name = name};
+  ck_assert_int_eq(tri_client_msg_encode(m, &out[*n].buf), TRI_OK);
+  ++*n;
+}
+
+static void keep_server(sample *out, int *n, const char *name, const tri_server_msg *m) {
+  out[*n] = (sample){.kind = SERVER, .name = name};
+  ck_assert_int_eq(tri_server_msg_encode(m, &out[*n].buf), TRI_OK);
+  ++*n;
+}
+
+static void keep_group(sample *out, int *n, const char *name, const tri_group_msg *m) {
+  out[*n] = (sample){.kind = GROUP, .name = name};
+  ck_assert_int_eq(tri_group_msg_encode(m, &out[*n].buf), TRI_OK);
+  ++*n;
+}
+
+tri_choice_tokens choice_tokens(const tri_token_logprobs *l) {
+  return (tri_choice_tokens){
+      .index = 1, .offset = 1000, .text = str(" four"), .ids = ids4, .num_ids = 2, .logprobs = l};
+}
+
+void fill_status(tri_cluster_status *s) {
+  *s = (tri_cluster_status){.version = str("0.1.0"),
+                            .model = str("abacus"),
+                            .state = str("serving"),
+                            .task = str("generate"),
+                            .uptime_s = 12.5,
+                            .clients = 3,
+                            .running = 2,
+                            .waiting = 1,
+                            .requests_done = 9,
+                            .requests_failed = 1,
+                            .requests_aborted = 2,
+                            .prompt_tokens = 100,
+                            .generation_tokens = 1000,
+                            .tokens_per_second = 55.5,
+                            .coordinator_us_per_token = 1.5,
+                            .resident_mb = 20,
+                            .num_groups = 2,
+                            .num_ranks = 1,
+                            .max_model_len = 2048,
+                            .vocab_size = 50257};
+  s->groups[1] = (tri_group_status){.group = 1,
+                                    .epoch = 4,
+                                    .state = str("ready"),
+                                    .tp = 2,
+                                    .pp = 2,
+                                    .running = 2,
+                                    .kv_pages = 100,
+                                    .kv_pages_used = 50,
+                                    .steps = 77,
+                                    .tokens = 500,
+                                    .scheduler_us_per_token = 0.25};
+  s->ranks[0] = (tri_rank_status){.group = 1,
+                                  .rank = 3,
+                                  .host = str("node7"),
+                                  .pid = 4711,
+                                  .step = 5,
+                                  .block = 6,
+                                  .collective = 7,
+                                  .seconds_since_report = 0.5};
+}
+static void client_samples(sample *out, int *n) {
+  static tri_client_msg c;
+  c = (tri_client_msg){.op = TRI_OP_HELLO, .id = 1, .hello.client = str("test 1")};
+  keep_client(out, n, "hello", &c);
+  c.op = TRI_OP_SUBMIT;
+  fill_submit(&c.submit);
+  keep_client(out, n, "submit", &c);
+  c.submit.prompt = (tri_wire_str){0};
+  c.submit.token_ids = ids4;
+  c.submit.num_token_ids = 4;
+  keep_client(out, n, "submit of ids", &c);
+  c = (tri_client_msg){.op = TRI_OP_ATTACH, .id = 300, .attach = {.offset = 70000}};
+  keep_client(out, n, "attach", &c);
+  c = (tri_client_msg){.op = TRI_OP_CANCEL, .id = 70000, .cancel.target = 0};
+  keep_client(out, n, "cancel by target", &c);
+  c.cancel.has_request_id = true;
+  keep_client(out, n, "cancel by request", &c);
+  for (tri_client_op op = TRI_OP_STATUS; op <= TRI_OP_FLOORS; op++) {
+    if (op == TRI_OP_EMBED || op == TRI_OP_CLASSIFY) continue;
+    c = (tri_client_msg){.op = op, .id = UINT64_MAX};
+    keep_client(out, n, "plain", &c);
+  }
+  c = (tri_client_msg){.op = TRI_OP_EMBED,
+                       .id = 9,
+                       .encode = {.model = str("bert"),
+                                  .text = str("a text"),
+                                  .pooling = TRI_POOL_CLS,
+                                  .normalize = true,
+                                  .priority = -5,
+                                  .deadline_ms = 70000}};
+  keep_client(out, n, "embed", &c);
+  c = (tri_client_msg){.op = TRI_OP_CLASSIFY,
+                       .id = 10,
+                       .encode = {.token_ids = ids4, .num_token_ids = 4, .activation = TRI_ACTIVATION_SIGMOID}};
+  keep_client(out, n, "classify", &c);
+}
+
+static void server_samples(sample *out, int *n) {
+  static tri_server_msg s;
+  s = (tri_server_msg){.op = TRI_REPLY_HELLO, .id = 1, .hello = {str("0.1.0"), TRI_WIRE_MAX_MESSAGE}};
+  keep_server(out, n, "hello reply", &s);
+  s = (tri_server_msg){.op = TRI_REPLY_ACCEPTED, .id = 2, .accepted = {.prompt_tokens = 5, .existing = true}};
+  keep_server(out, n, "accepted", &s);
+  s.accepted.token_ids_only = true;
+  keep_server(out, n, "accepted without a tokenizer", &s);
+  tri_token_logprobs l[2] = {{-0.25f, 2, ids4, floats2}, {-INFINITY, 0, NULL, NULL}};
+  tri_choice_tokens ct[2] = {choice_tokens(l), choice_tokens(NULL)};
+  s = (tri_server_msg){.op = TRI_REPLY_TOKENS, .id = 2, .tokens = {2, ct}};
+  keep_server(out, n, "tokens", &s);
+  s = (tri_server_msg){.op = TRI_REPLY_DONE,
+                       .id = 2,
+                       .done = {.num_choices = 2,
+                                .prompt_tokens = 5,
+                                .completion_tokens = 40,
+                                .queue_ms = 0.5,
+                                .first_token_ms = 2,
+                                .total_ms = 30,
+                                .preemptions = 1,
+                                .timed_out = true}};
+  s.done.choices[0] = (struct tri_done_choice){TRI_FINISH_LENGTH, str("whole"), 16};
+  s.done.choices[1] = (struct tri_done_choice){TRI_FINISH_STOP, {0}, 24};
+  keep_server(out, n, "done", &s);
+  s = (tri_server_msg){.op = TRI_REPLY_ERROR, .id = 2, .error = {str("out_of_range"), str("too much"), str("n")}};
+  keep_server(out, n, "error", &s);
+  s = (tri_server_msg){.op = TRI_REPLY_STATUS, .id = 2};
+  fill_status(&s.status);
+  keep_server(out, n, "status reply", &s);
+  s = (tri_server_msg){.op = TRI_REPLY_STATS, .id = 2, .stats = str("trireme:x 1\n")};
+  keep_server(out, n, "stats reply", &s);
+  tri_wire_str names[] = {str("a"), str("b")};
+  s = (tri_server_msg){.op = TRI_REPLY_MODELS, .id = 2, .models = {2, names, 2048}};
+  keep_server(out, n, "models reply", &s);
+  s = (tri_server_msg){.op = TRI_REPLY_FLOORS, .id = 2, .floors = {.num_groups = 2}};
+  s.floors.groups[1] = (tri_group_floors){.group = 1, .ranks = 4, .measured = 3, .sum = {1e10, 2e11, 3, 4, 5.5}};
+  keep_server(out, n, "floors reply", &s);
+  s = (tri_server_msg){.op = TRI_REPLY_EMBEDDING,
+                       .id = 9,
+                       .encoded = {.values = floats2, .num_values = 2, .prompt_tokens = 4, .total_ms = 1.5}};
+  keep_server(out, n, "embedding reply", &s);
+  s = (tri_server_msg){.op = TRI_REPLY_SCORES,
+                       .id = 10,
+                       .encoded = {.values = floats2,
+                                   .num_values = 2,
+                                   .num_labels = 1,
+                                   .labels = names,
+                                   .num_tokens = 2,
+                                   .tokens = names,
+                                   .activation = TRI_ACTIVATION_NONE}};
+  keep_server(out, n, "scores reply", &s);
+}
+
+static void samples_from_groups(sample *out, int *n) {
+  static tri_group_msg g;
+  g = (tri_group_msg){.op = TRI_GROUP_REGISTER,
+                      .seq = 1,
+                      .reg = {.version = str("0.1.0"),
+                              .host = str("n"),
+                              .backend = str("cpu"),
+                              .group = 1,
+                              .rank = 2,
+                              .world = 4,
+                              .tp = 2,
+                              .pp = 2,
+                              .epoch = 3,
+                              .pid = 99,
+                              .model_hash = UINT64_MAX,
+                              .max_model_len = 2048,
+                              .vocab_size = 5,
+                              .kv_pages = 6,
+                              .block_size = 16,
+                              .max_num_seqs = 8}};
+  keep_group(out, n, "register", &g);
+  g = (tri_group_msg){.op = TRI_GROUP_READY, .seq = 2, .ready = {1, 2, 3.5, 0.25}};
+  keep_group(out, n, "ready", &g);
+  tri_group_token t[3] = {{.job = 1, .choice = 2, .token = 3, .offset = 4},
+                          {.job = UINT64_MAX,
+                           .choice = 3,
+                           .token = UINT32_MAX,
+                           .offset = 1u << 20,
+                           .flags = TRI_TOKEN_LAST | TRI_TOKEN_LOGPROB,
+                           .reason = TRI_FINISH_LENGTH,
+                           .logprob = -2,
+                           .num_top = 2,
+                           .top_ids = ids4,
+                           .top_logprobs = floats2},
+                          {.job = 5, .flags = TRI_TOKEN_LOGPROB, .logprob = -INFINITY}};
+  g = (tri_group_msg){.op = TRI_GROUP_TOKENS, .seq = 3, .tokens = {.epoch = 1, .step = 2, .num = 3, .tokens = t}};
+  keep_group(out, n, "group tokens", &g);
+  tri_group_result results[2] = {{UINT64_MAX, floats2, 2}, {1, floats2, 1}};
+  g = (tri_group_msg){.op = TRI_GROUP_ENCODED, .seq = 3, .encoded = {.epoch = 1, .num = 2, .results = results}};
+  keep_group(out, n, "encoded", &g);
+  g = (tri_group_msg){.op = TRI_GROUP_HEALTH, .seq = 4, .health = {1, 2, 3, 4, 5, 6, true, 7, 8, 9, 10, 11, 12}};
+  keep_group(out, n, "health", &g);
+  g = (tri_group_msg){.op = TRI_GROUP_FAILED, .seq = 5, .failed = {1, 2, 3, str("io"), str("disk"), str("f")}};
+  keep_group(out, n, "failed", &g);
+  g = (tri_group_msg){.op = TRI_GROUP_REFUSED, .seq = 5, .refused = {1, 2, str("io"), str("disk"), str("f")}};
+  keep_group(out, n, "refused", &g);
+  g = (tri_group_msg){.op = TRI_GROUP_FLOORS, .seq = 5, .floors = {1, 2, 3, {1e10, 2e11, 3, 4, 5.5}}};
+  keep_group(out, n, "floors", &g);
+  g = (tri_group_msg){.op = TRI_GROUP_MEASURE, .seq = 5};
+  keep_group(out, n, "measure", &g);
+}
+
+static void samples_to_groups(sample *out, int *n) {
+  static tri_group_msg g;
+  g = (tri_group_msg){.op = TRI_GROUP_WELCOME, .seq = 6, .welcome = {false, str("no")}};
+  keep_group(out, n, "welcome", &g);
+  g = (tri_group_msg){.op = TRI_GROUP_ASSIGN, .seq = 7};
+  g.assign = (tri_group_assign){.job = 1,
+                                .epoch = 2,
+                                .seed = UINT64_MAX,
+                                .offset = 4,
+                                .remaining_ms = -1,
+                                .token_ids = ids4,
+                                .num_token_ids = 4,
+                                .second_start = 3};
+  tri_submit sub;
+  fill_submit(&sub);
+  g.assign.sampling = sub.sampling;
+  keep_group(out, n, "assign", &g);
+  g = (tri_group_msg){.op = TRI_GROUP_ABORT, .seq = 8, .abort.job = 17};
+  keep_group(out, n, "abort", &g);
+  g = (tri_group_msg){.op = TRI_GROUP_DRAIN, .seq = 9};
+  keep_group(out, n, "drain", &g);
+  g = (tri_group_msg){.op = TRI_GROUP_LEASE, .seq = 10, .lease.time_ms = 123456789};
+  keep_group(out, n, "lease", &g);
+}
+
+int make_samples(sample out[MAX_SAMPLES]) {
+  int n = 0;
+  client_samples(out, &n);
+  server_samples(out, &n);
+  samples_from_groups(out, &n);
+  samples_to_groups(out, &n);
+  ck_assert_int_lt(n, MAX_SAMPLES);
+  return n;
+}
+
+void free_samples(sample *s, int n) {
+  for (int i = 0; i < n; i++) tri_wire_buf_free(&s[i].buf);
+}
+
+void add_case(Suite *s, const char *name, const TTest *const *tests, size_t n) {
+  TCase *c = tcase_create(name);
+  tcase_set_timeout(c, 120);
+  for (size_t i = 0; i < n; i++) tcase_add_test(c, tests[i]);
+  suite_add_tcase(s, c);
+}
