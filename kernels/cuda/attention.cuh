@@ -1,4 +1,4 @@
-/* What both kinds of attention share: which keys a token sees, and what a score is. */
+/* What all kinds of attention share: which keys a token sees, and what a score is. */
 #ifndef TRI_KERNELS_CUDA_ATTENTION_CUH
 #define TRI_KERNELS_CUDA_ATTENTION_CUH
 

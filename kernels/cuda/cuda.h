@@ -96,13 +96,13 @@ void tri_cuda_floor_fill(cudaStream_t stream, void *p, tri_dtype type, size_t n)
 void tri_cuda_floor_read(cudaStream_t stream, const void *p, size_t bytes, int way, int processors, uint32_t *sink);
 
 /* ops.c chooses: single.cu for sequences of one token and prompt.cu for others, where they fit; decode.cu for few
- * tokens of long contexts; attention.cu for the rest. The blocks of what is split meet in the workspace, at the
- * backend's counters. */
+ * tokens of long contexts; latent.cu for latent caches; attention.cu for the rest. The blocks of what is split meet in
+ * the workspace, at the backend's counters. */
 enum { TRI_CUDA_MEETINGS = 1 << 14 };
 bool tri_cuda_decode_fits(const tri_attention_args *a);
 int tri_cuda_decode_splits(const tri_attention_args *a);
-/* Partial results: decode.cu has a row for each token, single.cu for each sequence. The ledger counts on there being no
- * more rows of them, times splits, than this. */
+/* Partial results: decode.cu and latent.cu have a row for each token, single.cu for each sequence. The ledger counts on
+ * there being no more rows of them, times splits, than this. */
 enum { TRI_CUDA_SPLIT_ROWS = 2048 };
 size_t tri_cuda_split_workspace(const tri_attention_args *a, int rows, int splits);
 /* single: leaves out the sequences of more than one token, which go to prompt.cu. */
@@ -114,6 +114,12 @@ cudaError_t tri_cuda_single(cudaStream_t stream, const tri_attention_args *a, fl
                             int splits, bool single);
 bool tri_cuda_prompt_fits(const tri_attention_args *a);
 cudaError_t tri_cuda_prompt(cudaStream_t stream, const tri_attention_args *a);
+/* latent.cu: a cache of F16 or BF16 with one KV head, rows of at most 576 elements and values of at most 512, both
+ * multiples of 8; neither a window nor anything that changes scores but their scale. Any number of heads, decodes and
+ * prompts mixed. */
+bool tri_cuda_latent_fits(const tri_attention_args *a);
+int tri_cuda_latent_splits(const tri_attention_args *a);
+cudaError_t tri_cuda_latent(cudaStream_t stream, const tri_attention_args *a, float *partial, int splits);
 
 /* What the sampler's kernel knows of a row. The row's words begin at `words`: ids with a bias, banned ids, history,
  * biases. */

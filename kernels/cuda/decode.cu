@@ -32,7 +32,7 @@ int tri_cuda_decode_splits(const tri_attention_args *a) {
 }
 
 size_t tri_cuda_split_workspace(const tri_attention_args *a, int rows, int splits) {
-  size_t pitch = (size_t)a->kv.head_dim + SPLIT_EXTRA;
+  size_t pitch = (size_t)value_dim(*a) + SPLIT_EXTRA;
   return splits == 1 ? 0 : (size_t)rows * (size_t)a->num_heads * (size_t)splits * pitch * sizeof(float);
 }
 

@@ -63,13 +63,20 @@ static void gated_linear_launch(tri_backend *be, const tri_op_plan *plan, const 
 }
 
 /* The kernels of an attention's plan; none of these: the one for any shape. */
-enum { ATTENTION_DECODE = 1, ATTENTION_SINGLE = 2, ATTENTION_PROMPT = 4 };
+enum { ATTENTION_DECODE = 1, ATTENTION_SINGLE = 2, ATTENTION_PROMPT = 4, ATTENTION_LATENT = 8 };
+
+static void plan_latent(const tri_attention_args *a, tri_op_plan *plan) {
+  plan->variant = ATTENTION_LATENT;
+  plan->split = tri_cuda_latent_splits(a);
+  plan->workspace = tri_cuda_split_workspace(a, a->q.rows, plan->split);
+}
 
 static tri_status attention_plan(tri_backend *be, const tri_attention_args *a, tri_op_plan *plan) {
   tri_status st = tri_ref_attention_plan(be, a, plan);
   const tri_batch *b = a->batch;
   bool prompts = b->max_query > 1 && tri_cuda_prompt_fits(a);
   *plan = (tri_op_plan){0};
+  if (st == TRI_OK && tri_cuda_latent_fits(a)) plan_latent(a, plan);
   if (st != TRI_OK || !tri_cuda_decode_fits(a)) return st;
   if (prompts) plan->variant = ATTENTION_PROMPT;
   if (prompts && !b->num_single) return st;
@@ -92,6 +99,7 @@ static void attention_launch(tri_backend *be, const tri_op_plan *plan, const tri
   if (plan->variant & ATTENTION_SINGLE)
     tri_cuda_note(be, tri_cuda_single(own, a, be->workspace, impl->counters, plan->split, mixed));
   if (mixed) tri_cuda_note(be, tri_cuda_prompt(own, a));
+  if (plan->variant & ATTENTION_LATENT) tri_cuda_note(be, tri_cuda_latent(own, a, be->workspace, plan->split));
   tri_cuda_note(be, cudaGetLastError());
 }
 

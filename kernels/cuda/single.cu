@@ -9,7 +9,6 @@
 #include "kernels/cuda/tiles.cuh"
 
 enum { HEADS = 16, OWN_KEYS = 16, MAX_HEAD_DIM = 128 };
-enum { EARLY_TOKENS = 64 }; /* of a batch whose new keys are few enough to be told from old ones */
 /* One block for each processor has room beside a product's: it is there before the wait, and leaves room for the next
  * product's, which has its first weights then. Two are worth it where each still has more than LONG tiles. */
 enum { FEW_BLOCKS = 132, ENOUGH_BLOCKS = 264, LONG = 8 };
@@ -32,14 +31,6 @@ int tri_cuda_single_splits(const tri_attention_args *a) {
 }
 
 /* ---- keys and queries ---- */
-
-/* Whether this step writes the key in that slot. */
-__device__ static inline bool is_new(const tri_batch &b, int64_t slot) {
-  bool found = false;
-#pragma unroll 8
-  for (int i = 0; b.kv_slot && i < b.num_tokens; i++) found |= b.kv_slot[i] == slot;
-  return found;
-}
 
 /* Where this thread's key of the first tiles is, one for each thread. */
 __device__ static inline int64_t locate_first(const tri_attention_args &a, const tri_batch &b, const view &v,

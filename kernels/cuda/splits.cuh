@@ -1,6 +1,7 @@
 /* Contexts that several blocks share (Flash-Decoding's arrangement, Dao et al. 2023): each block leaves the partial
  * results of its split, and the one that finishes last merges all of them, in the order of the splits, so that the sums
- * do not depend on which one that is. A kernel of its own for this would cost what a kernel's beginning and end cost.
+ * do not depend on which one that is. A kernel of its own for this would cost what a kernel's beginning and end cost;
+ * latent.cu, whose partial results are too large for one block, has one.
  */
 #ifndef TRI_KERNELS_CUDA_SPLITS_CUH
 #define TRI_KERNELS_CUDA_SPLITS_CUH
@@ -11,12 +12,16 @@ enum { MAX_SPLITS = 64, SPLIT_EXTRA = 4 }; /* splits are a power of two */
 
 /* Where the blocks of an attention meet. */
 struct meeting {
-  float *partial;     /* [row][head][split][head_dim values, maximum, sum, two for the alignment] */
+  float *partial;     /* [row][head][split][values, maximum, sum, two for the alignment] */
   unsigned *counters; /* [unit]: blocks that are done; zero before and after each kernel */
   int splits;
 };
 
-__device__ static inline size_t split_pitch(const tri_attention_args &a) { return (size_t)a.kv.head_dim + SPLIT_EXTRA; }
+/* How long a head's value is, a multiple of four. */
+__host__ __device__ static inline int value_dim(const tri_attention_args &a) {
+  return a.kv.v_dim ? a.kv.v_dim : a.kv.head_dim;
+}
+__device__ static inline size_t split_pitch(const tri_attention_args &a) { return (size_t)value_dim(a) + SPLIT_EXTRA; }
 
 __device__ static inline float *split_at(const tri_attention_args &a, const meeting &m, int unit_row, int head,
                                          int split) {
@@ -74,7 +79,7 @@ __device__ static inline void weigh_splits(const tri_attention_args &a, const fl
   int all = heads * splits;
   float *maxima = room, *sums = maxima + all, *factors = sums + all, *sinks = factors + all;
   for (int p = threadIdx.x; p < all; p += THREADS) {
-    float2 s = __ldcg((const float2 *)(from + (size_t)p * pitch + a.kv.head_dim));
+    float2 s = __ldcg((const float2 *)(from + (size_t)p * pitch + value_dim(a)));
     maxima[p] = s.x, sums[p] = s.y;
   }
   __syncthreads();
@@ -94,7 +99,7 @@ template <int THREADS>
 __device__ static inline void merge_splits(const tri_attention_args &a, const meeting &m, int unit_row, int t,
                                            int head0, int heads, float *room) {
   enum { AHEAD = 16 };
-  int splits = m.splits, fours = a.kv.head_dim / 4;
+  int splits = m.splits, fours = value_dim(a) / 4;
   size_t pitch = split_pitch(a);
   const float *from = split_at(a, m, unit_row, head0, 0), *sums = room + heads * splits,
               *factors = sums + heads * splits, *sinks = factors + heads * splits;
@@ -121,7 +126,7 @@ __device__ static inline void merge_splits(const tri_attention_args &a, const me
       }
     }
     if (i >= heads * fours) continue;
-    store_four(a.out, t, (size_t)(head0 + row) * (size_t)a.kv.head_dim + (size_t)e,
+    store_four(a.out, t, (size_t)(head0 + row) * (size_t)value_dim(a) + (size_t)e,
                make_float4(x.x / sum, x.y / sum, x.z / sum, x.w / sum));
   }
 }

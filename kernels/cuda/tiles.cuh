@@ -26,6 +26,15 @@ template <int DEPTH> __device__ static inline int place(int row, int chunk) {
 /* A key that fetch leaves alone; where there is none it puts zeros. */
 enum { NO_KEY = -1, LATER = -2 };
 
+enum { EARLY_TOKENS = 64 }; /* of a batch whose new keys are few enough to be told from old ones */
+/* Whether this step writes the key in that slot. */
+__device__ static inline bool is_new(const tri_batch &b, int64_t slot) {
+  bool found = false;
+#pragma unroll 8
+  for (int i = 0; b.kv_slot && i < b.num_tokens; i++) found |= b.kv_slot[i] == slot;
+  return found;
+}
+
 /* Where the keys of a tile are, one for each row. */
 template <int KEYS>
 __device__ static inline void locate(const tri_attention_args &a, const int32_t *pages, int kv_head, int key0, int end,
