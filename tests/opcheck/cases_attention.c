@@ -100,6 +100,27 @@ void oc_attention_device(oc *c, oc_attention *x, const oc_attention *host) {
   x->args.position_bias = oc_device(c, host->args.position_bias, hq * (size_t)host->args.bias_len * 4);
 }
 
+void oc_attention_compare(oc *c, oc_attention *x, bool large) {
+  tri_dtype t = x->args.kv.dtype;
+  for (int r = 0; r < x->args.q.rows; r++)
+    for (int j = 0; j < x->args.q.cols; j++) {
+      float *q = x->args.q.data + (size_t)r * (size_t)x->args.q.ld;
+      uint32_t bits = 0;
+      tri_store_f32(&bits, t, 0, q[j]);
+      q[j] = tri_load_f32(&bits, t, 0);
+    }
+  oc_attention y;
+  oc_attention_device(c, &y, x);
+  if (c->be->narrow_activations && t != TRI_F32 && oc_chance(c, 50))
+    y.args.out = oc_device_narrow(c, &x->args.out, t);
+  oc_status(c, tri_run_attention(c->ref, &x->args, NULL), tri_run_attention(c->be, &y.args, NULL));
+  double limit = large ? 5e-11 : 2e-12;
+  /* Weights in front of the values, rounded to their type: half a unit in the last place each. */
+  if (c->be->narrows_inputs && t == TRI_BF16) limit = 4e-6;
+  if (c->be->narrows_inputs && t == TRI_F16) limit = 6e-8;
+  oc_compare(c, &x->args.out, &y.args.out, oc_narrow_limit(y.args.out.dtype, limit));
+}
+
 static void some_sequences(oc *c, oc_sequences *s, int i, int block) {
   s->count = oc_range(c, 1, 6);
   for (int k = 0; k < s->count; k++) {
@@ -124,7 +145,7 @@ void oc_case_attention(oc *c, int i) {
   int block = blocks[i % 6], d = head_dims[i % 9], hkv = oc_range(c, 1, 4), hq = hkv * oc_range(c, 1, 9);
   oc_sequences s;
   some_sequences(c, &s, i, block);
-  oc_attention x, y;
+  oc_attention x;
   bool latent = i % 5 == 4;
   if (latent && oc_chance(c, 60)) hkv = 1;
   if (i % 20 == 4) s = (oc_sequences){.count = 2, .tokens = {1, 2}, .context = {200, 90}}, d = 576; /* DeepSeek's */
@@ -147,25 +168,7 @@ void oc_case_attention(oc *c, int i) {
            tri_dtype_name(oc_kv_type(i)), s.count, x.batch.num_tokens, x.batch.max_context, hq, hkv, d, x.args.kv.v_dim,
            block, x.args.window, x.args.softcap > 0 ? " softcap" : "", x.args.alibi_slopes ? " alibi" : "",
            x.args.sinks ? " sinks" : "", x.args.causal ? "" : " not causal");
-  /* Kernels may round queries to the keys' type: these are so already, whatever that does to a score. */
-  for (int r = 0; r < x.args.q.rows; r++)
-    for (int j = 0; j < x.args.q.cols; j++) {
-      float *q = x.args.q.data + (size_t)r * (size_t)x.args.q.ld;
-      uint32_t bits = 0;
-      tri_store_f32(&bits, oc_kv_type(i), 0, q[j]);
-      q[j] = tri_load_f32(&bits, oc_kv_type(i), 0);
-    }
-  oc_attention_device(c, &y, &x);
-  if (c->be->narrow_activations && oc_kv_type(i) != TRI_F32 && oc_chance(c, 50))
-    y.args.out = oc_device_narrow(c, &x.args.out, oc_kv_type(i));
-  oc_status(c, tri_run_attention(c->ref, &x.args, NULL), tri_run_attention(c->be, &y.args, NULL));
-  /* A score of some tens, as slopes make them of distances, costs the last bits of its exponential. */
-  bool large = x.args.scale > 2 / sqrtf((float)d) || x.args.alibi_slopes;
-  double limit = large ? 5e-11 : 2e-12;
-  /* Weights in front of the values, rounded to their type: half a unit in the last place each. */
-  if (c->be->narrows_inputs && oc_kv_type(i) == TRI_BF16) limit = 4e-6;
-  if (c->be->narrows_inputs && oc_kv_type(i) == TRI_F16) limit = 6e-8;
-  oc_compare(c, &x.args.out, &y.args.out, oc_narrow_limit(y.args.out.dtype, limit));
+  oc_attention_compare(c, &x, x.args.scale > 2 / sqrtf((float)d) || x.args.alibi_slopes);
 }
 
 void oc_case_qkv_rope_append(oc *c, int i) {

@@ -64,3 +64,37 @@ void oc_case_mla_append(oc *c, int i) {
   /* As in qkv_rope_append: one unit in the last place of a narrow type, rarely. */
   oc_compare_elements(c, t, a.kv.k, b.kv.k, n, t == TRI_F32 ? 1e-12 : t == TRI_F16 ? 1e-8 : 5e-7);
 }
+
+/* A long decode, decodes, decodes among chunks of prompts, whole prompts. */
+static void latent_sequences(oc *c, oc_sequences *s, int kind) {
+  s->count = kind ? oc_range(c, 1, 6) : 1;
+  for (int k = 0; k < s->count; k++) {
+    s->context[k] = kind ? oc_range(c, 1, kind == 1 ? 300 : 150) : oc_range(c, 300, 4000), s->tokens[k] = 1;
+    if (kind == 2 && (k || oc_chance(c, 50))) s->tokens[k] = oc_range(c, 0, s->context[k] > 12 ? 12 : s->context[k]);
+    if (kind == 3) s->tokens[k] = s->context[k] = oc_range(c, 1, 40);
+  }
+  if (kind == 2 && oc_chance(c, 30)) s->context[0] = oc_range(c, 1000, 4000), s->tokens[0] = 1;
+}
+
+/* Shapes of latent models, and of none: kernels may be made for what these have in common. The numbers of shapes, page
+ * sizes, types and batches have no common divisor, so that all of them meet. */
+void oc_case_latent_attention(oc *c, int i) {
+  static const struct {
+    int rank, rope;
+  } shapes[] = {{512, 64}, {16, 8}, {256, 32}, {24, 8}, {64, 16}};
+  static const int blocks[] = {16, 1, 64, 32, 5, 2, 8}, many[] = {128, 64, 48, 33};
+  int rank = shapes[i % 5].rank, d = rank + shapes[i % 5].rope, block = blocks[i % 7], kind = i % 4;
+  int heads = oc_range(c, 1, kind == 1 ? 70 : 20);
+  oc_sequences s;
+  latent_sequences(c, &s, kind);
+  if (i % 9 == 0) heads = many[i / 9 % 4], s = (oc_sequences){.count = 2, .tokens = {1, 3}, .context = {260, 70}};
+  oc_attention x;
+  oc_attention_build(c, &x, &s, heads, 1, d, block, oc_kv_type(i));
+  oc_attention_latent(c, &x, rank);
+  if (oc_chance(c, 10)) x.args.causal = false;
+  if (oc_chance(c, 20)) x.args.scale *= 20; /* sharp: the running maximum matters */
+  snprintf(c->what, sizeof c->what, "latent_attention %s seqs %d tokens %d context %d heads %d d %d/%d block %d%s",
+           tri_dtype_name(oc_kv_type(i)), s.count, x.batch.num_tokens, x.batch.max_context, heads, d, rank, block,
+           x.args.causal ? "" : " not causal");
+  oc_attention_compare(c, &x, x.args.scale > 2 / sqrtf((float)d));
+}

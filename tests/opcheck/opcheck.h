@@ -85,6 +85,9 @@ void oc_attention_build(oc *c, oc_attention *x, const oc_sequences *s, int hq, i
 void oc_attention_latent(oc *c, oc_attention *x, int v_dim);
 /* The same in the device's memory. */
 void oc_attention_device(oc *c, oc_attention *x, const oc_attention *host);
+/* Runs it on both backends, with queries rounded to the keys' type, as kernels may do it, whatever that does to a score.
+ * large: a score of some tens, as slopes make them of distances, costs the last bits of its exponential. */
+void oc_attention_compare(oc *c, oc_attention *x, bool large);
 
 /* Experts in host memory with random choices; see cases_moe.c. */
 typedef struct oc_moe_shape {
@@ -102,6 +105,8 @@ TRI_OP_LIST(X)
 /* Slots that are no ops; see cases_load.c. */
 void oc_case_upload_rows(oc *c, int i);
 void oc_case_fill_random(oc *c, int i);
+/* attention over latent caches alone; see cases_latent.c. */
+void oc_case_latent_attention(oc *c, int i);
 /* Of backends with choices; see cases_tune.c. */
 void oc_case_tune(oc *c, int i);
 
