@@ -9,13 +9,9 @@
 #include "kernels/cuda/splits.cuh"
 #include "kernels/cuda/tiles.cuh"
 
-enum {
-  STEPS = 36,
-  WIDTH = STEPS * 16,
-  CHUNKS = WIDTH / PIECE,
-  MAX_VALUES = 512
-};                      /* of a row; shorter ones are padded */
-enum { ROW_LANES = 8 }; /* threads that fetch a row, and that soften one */
+/* Of a row, where shorter ones are padded; and how many threads fetch a row, soften one and merge one. */
+enum { STEPS = 36, WIDTH = STEPS * 16, CHUNKS = WIDTH / PIECE, MAX_VALUES = 512 };
+enum { ROW_LANES = 8, MERGE_THREADS = 128 };
 /* What splits are chosen by: a block's beginning and end, and the merging, cost as much as that many tiles. In batches
  * of decodes and prompts none is to be LONG, or prompts would be done long before it. */
 enum { PROCESSORS = 132, ENDS = 4, MERGING = 2, LONG = 64 };
@@ -25,8 +21,7 @@ template <int TILES> struct extent {
   static constexpr int WARPS = 4 * TILES, THREADS = WARPS * WARP, ROWS = 16 * TILES, KEYS = 32 * TILES;
   static constexpr int PARTS = WARPS / 2, OWN_KEYS = KEYS / 2, OWN_STEPS = STEPS / PARTS; /* of a warp's scores */
   static constexpr int GROUPS = MAX_VALUES / 16 / WARPS;                                  /* of 16 columns of values */
-  static constexpr int PITCH =
-      KEYS + 8; /* rows of scores lie eight banks apart, those of weights four more than half */
+  static constexpr int PITCH = KEYS + 8;   /* eight rows of weights, or four of scores, lie in different banks */
   static constexpr int CHAINS = 2 / TILES; /* sums of scores that do not wait for each other */
 };
 
@@ -38,8 +33,6 @@ template <typename T, int TILES> struct rooms {
   T weights[x::ROWS][x::PITCH];
   float factors[x::ROWS];
 };
-
-/* ---- what the plan asks ---- */
 
 static bool has_room(size_t bytes) {
   int device = 0, most = 0;
@@ -64,8 +57,8 @@ bool tri_cuda_latent_fits(const tri_attention_args *a) {
 
 static int chunks_of(const tri_attention_args *a, int tiles) { return (a->num_heads + 16 * tiles - 1) / (16 * tiles); }
 
-/* The power of two with which the last block would be done first if all contexts were the longest: blocks come in
- * waves. A power of two, as recorded steps serve a range of lengths. */
+/* With which the last block would be done first if all contexts were the longest: blocks come in waves. A power of two:
+ * recorded steps serve a range of lengths. */
 int tri_cuda_latent_splits(const tri_attention_args *a) {
   int tiles = tiles_of(a), keys = 32 * tiles, length = (a->batch->max_context + keys - 1) / keys, best = 1;
   int64_t units = (int64_t)a->q.rows * chunks_of(a, tiles), slots = PROCESSORS * 2 / tiles, least = INT64_MAX;
@@ -144,12 +137,12 @@ __device__ static inline void score_part(const uint32_t (&q)[TILES][extent<TILES
                                          float (*out)[extent<TILES>::PITCH]) {
   using x = extent<TILES>;
   int lane = threadIdx.x % WARP, part = threadIdx.x / WARP / 2, first = threadIdx.x / WARP % 2 * x::OWN_KEYS;
-  int row = first + lane / 16 * 8 + lane % 8, own = 2 * part + lane / 8 % 2;
+  int row = first + lane / 16 * 8 + lane % 8, piece = 2 * part + lane / 8 % 2;
   float s[x::CHAINS][TILES][2 * TILES][4] = {};
 #pragma unroll
   for (int i = 0; i < x::OWN_STEPS; i++) {
     int before = 2 * x::PARTS * i; /* chunks, whose multiples of eight do not take part in the exchange */
-    const T *from = tile + place(row, before % 8 + own) + before / 8 * 8 * PIECE;
+    const T *from = tile + place(row, before % 8 + piece) + before / 8 * 8 * PIECE;
 #pragma unroll
     for (int n = 0; n < TILES; n++) {
       uint32_t r[4];
@@ -162,15 +155,13 @@ __device__ static inline void score_part(const uint32_t (&q)[TILES][extent<TILES
     }
   }
 #pragma unroll
-  for (int m = 0; m < TILES; m++)
+  for (int m = 0; m < 2 * TILES; m++)
 #pragma unroll
-    for (int n = 0; n < 2 * TILES; n++)
-#pragma unroll
-      for (int h = 0; h < 2; h++) {
-        float2 two = make_float2(s[0][m][n][2 * h], s[0][m][n][2 * h + 1]);
-        if (x::CHAINS > 1) two.x += s[x::CHAINS - 1][m][n][2 * h], two.y += s[x::CHAINS - 1][m][n][2 * h + 1];
-        *(float2 *)(out[m * 16 + h * 8 + lane / 4] + first + n * 8 + lane % 4 * 2) = two;
-      }
+    for (int n = 0; n < 2 * TILES; n++) {
+      const float *own = s[0][m / 2][n] + m % 2 * 2, *more = s[x::CHAINS - 1][m / 2][n] + m % 2 * 2;
+      float2 two = x::CHAINS > 1 ? make_float2(own[0] + more[0], own[1] + more[1]) : make_float2(own[0], own[1]);
+      *(float2 *)(out[m * 8 + lane / 4] + first + n * 8 + lane % 4 * 2) = two;
+    }
 }
 
 /* What a thread knows of its row: the maximum, in units of log 2, and the sum over its own keys. */
@@ -199,7 +190,6 @@ __device__ static inline void soften_tile(rooms<T, TILES> &room, softness &r, fl
       top = fmaxf(top, s[i][j]);
     }
   }
-#pragma unroll
   for (int o = ROW_LANES / 2; o; o /= 2) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, o));
   float base = top == -INFINITY ? 0 : top, old = power_of_two(r.max - base);
 #pragma unroll
@@ -245,8 +235,6 @@ __device__ static inline void add_tile(const rooms<T, TILES> &room, const T *til
   }
 }
 
-/* ---- results ---- */
-
 /* To the output where there is one split, else to where the splits meet, with maxima that are natural logarithms. */
 template <typename T, int TILES>
 __device__ static inline void put_heads(const tri_attention_args &a, const meeting &s, rooms<T, TILES> &room,
@@ -255,7 +243,6 @@ __device__ static inline void put_heads(const tri_attention_args &a, const meeti
   using x = extent<TILES>;
   int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, d = a.kv.v_dim, own = threadIdx.x / ROW_LANES;
   float sum = r.sum;
-#pragma unroll
   for (int o = ROW_LANES / 2; o; o /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, o);
   if (threadIdx.x % ROW_LANES == 0) {
     room.factors[own] = s.splits == 1 ? 1 / sum : 1;
@@ -286,16 +273,15 @@ __device__ static inline void put_heads(const tri_attention_args &a, const meeti
 /* ---- the kernels ---- */
 
 template <typename T, int TILES>
-__global__ __launch_bounds__(extent<TILES>::THREADS, 2 / TILES) static void latent_kernel(tri_attention_args a,
-                                                                                          tri_batch b, meeting s,
-                                                                                          int chunks, bool early) {
+__global__ __launch_bounds__(128 * TILES, 2 / TILES) static void latent_kernel(tri_attention_args a, tri_batch b,
+                                                                               meeting s, int chunks, bool early) {
   using x = extent<TILES>;
   constexpr int KEYS = x::KEYS;
   extern __shared__ __align__(128) char space[];
   rooms<T, TILES> &room = *(rooms<T, TILES> *)space;
   let_next_begin();
-  int t = blockIdx.x / chunks, head0 = blockIdx.x % chunks * x::ROWS, heads = min(x::ROWS, a.num_heads - head0);
-  int thread = threadIdx.x;
+  int t = blockIdx.x / chunks, head0 = blockIdx.x % chunks * x::ROWS, heads = min(x::ROWS, a.num_heads - head0),
+      thread = threadIdx.x;
   view v = view_of(a, b, t);
   int each = ((v.last + KEYS) / KEYS + s.splits - 1) / s.splits * KEYS;
   int begin = (int)blockIdx.y * each, end = min(v.last + 1, begin + each);
@@ -333,8 +319,6 @@ __global__ __launch_bounds__(extent<TILES>::THREADS, 2 / TILES) static void late
   put_heads<T, TILES>(a, s, room, r, t, head0, heads, out);
 }
 
-enum { MERGE_THREADS = 128 };
-
 /* A block for each head of each token. */
 __global__ __launch_bounds__(MERGE_THREADS) static void merge_kernel(tri_attention_args a, meeting s) {
   __shared__ float room[3 * MAX_SPLITS + 1];
@@ -347,16 +331,15 @@ __global__ __launch_bounds__(MERGE_THREADS) static void merge_kernel(tri_attenti
 template <typename T, int TILES>
 static cudaError_t start(cudaStream_t stream, const tri_attention_args &a, const meeting &s) {
   using x = extent<TILES>;
-  static_assert(2 * x::OWN_KEYS == x::KEYS && x::PARTS * x::OWN_STEPS == STEPS, "scores have each a warp, or a few");
-  static_assert(x::THREADS == x::ROWS * ROW_LANES && x::KEYS == TILES * 4 * ROW_LANES, "so have rows their threads");
+  static_assert(x::PARTS * x::OWN_STEPS == STEPS && x::THREADS == x::ROWS * ROW_LANES, "all is somebody's");
   constexpr size_t bytes = sizeof(rooms<T, TILES>);
   int chunks = chunks_of(&a, TILES);
   bool early = a.causal && a.batch->num_tokens <= EARLY_TOKENS;
-  cudaError_t e =
-      cudaFuncSetAttribute(latent_kernel<T, TILES>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+  void (*kernel)(tri_attention_args, tri_batch, meeting, int, bool) = latent_kernel<T, TILES>;
+  cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
   if (e != cudaSuccess) return e;
-  launch_overlapped(latent_kernel<T, TILES>, dim3(a.q.rows * chunks, s.splits), x::THREADS, bytes, stream, a, *a.batch,
-                    s, chunks, early);
+  launch_overlapped(kernel, dim3(a.q.rows * chunks, s.splits), x::THREADS, bytes, stream, a, *a.batch, s, chunks,
+                    early);
   if (s.splits > 1) launch_overlapped(merge_kernel, dim3(a.q.rows * a.num_heads), MERGE_THREADS, 0, stream, a, s);
   return cudaSuccess;
 }

@@ -249,13 +249,18 @@ static void bench_gated(bench *b, int m, int f, int k) {
 
 /* ---- attention ---- */
 
+typedef struct heads {
+  int hq, hkv, d, v_dim; /* v_dim: of a latent cache, else 0 */
+} heads;
+
 /* Sequences of one length in their own pages, scattered as a server's are. */
-static void bench_attention(bench *b, int seqs, int tokens, int context, int d) {
-  enum { HQ = 32, HKV = 8, MAX_SEQS = 64 };
+static void bench_attention(bench *b, const heads *g, int seqs, int tokens, int context) {
+  enum { MAX_SEQS = 64, MAX_HEADS = 128 };
   static tri_attention_args a[MAX_COPIES];
-  int per_seq = (context + BLOCK - 1) / BLOCK, rows = seqs * tokens, map[HQ];
-  size_t kv = (size_t)(seqs * per_seq * HKV * BLOCK) * (size_t)d, width = (size_t)rows * HQ * (size_t)d;
-  double bytes = 4.0 * (double)kv + 8.0 * (double)width, seen = 0;
+  int per_seq = (context + BLOCK - 1) / BLOCK, rows = seqs * tokens, map[MAX_HEADS];
+  int hq = g->hq, d = g->d, wide = g->v_dim ? g->v_dim : d;
+  size_t kv = (size_t)(seqs * per_seq * g->hkv * BLOCK) * (size_t)d, width = (size_t)rows * (size_t)(hq * d);
+  double bytes = (g->v_dim ? 2.0 : 4.0) * (double)kv + 4.0 * rows * hq * (d + wide), seen = 0;
   int copies = tokens > 1 ? 4 : copies_of(bytes);
   int32_t start[MAX_SEQS + 1] = {0}, contexts[MAX_SEQS], *table = calloc((size_t)(seqs * per_seq), sizeof *table);
   if (!table) give_up("no memory");
@@ -263,39 +268,55 @@ static void bench_attention(bench *b, int seqs, int tokens, int context, int d) 
     start[s + 1] = start[s] + tokens, contexts[s] = context;
     for (int i = 0; i < per_seq; i++) table[s * per_seq + i] = i * seqs + s;
   }
-  for (int h = 0; h < HQ; h++) map[h] = h / (HQ / HKV);
+  for (int h = 0; h < hq; h++) map[h] = h / (hq / g->hkv);
   for (int j = 0; j < tokens; j++) seen += context - tokens + j + 1;
   tri_batch batch = {.num_tokens = rows, .num_seqs = seqs, .block_table_stride = per_seq, .max_context = context};
   batch.max_query = tokens, batch.num_single = tokens == 1 ? seqs : 0;
   batch.seq_start = on_device(b, start, (size_t)(seqs + 1) * sizeof *start);
   batch.context_len = on_device(b, contexts, (size_t)seqs * sizeof *contexts);
   batch.block_table = on_device(b, table, (size_t)(seqs * per_seq) * sizeof *table);
-  const int32_t *heads = on_device(b, map, sizeof map);
-  uint16_t *k = elements(b, TRI_BF16, kv * (size_t)copies), *v = elements(b, TRI_BF16, kv * (size_t)copies);
-  float *q = elements(b, TRI_F32, width), *out = room(b, width * sizeof *out);
+  const int32_t *kv_head_of = on_device(b, map, (size_t)hq * sizeof *map);
+  uint16_t *k = elements(b, TRI_BF16, kv * (size_t)copies), *v = k;
+  if (!g->v_dim) v = elements(b, TRI_BF16, kv * (size_t)copies);
+  float *q = elements(b, TRI_F32, width), *out = room(b, (size_t)rows * (size_t)(hq * wide) * sizeof *out);
   for (int i = 0; i < copies; i++) {
-    a[i] = (tri_attention_args){.q = matrix(q, rows, HQ * d), .batch = &batch, .out = matrix(out, rows, HQ * d)};
-    a[i].kv = (tri_kv_layer){k + (size_t)i * kv, v + (size_t)i * kv, TRI_BF16, seqs * per_seq, HKV, BLOCK, d, 0};
-    a[i].num_heads = HQ, a[i].kv_head_of = heads, a[i].heads_per_kv = HQ / HKV;
+    a[i] = (tri_attention_args){.q = matrix(q, rows, hq * d), .batch = &batch, .out = matrix(out, rows, hq * wide)};
+    a[i].kv = (tri_kv_layer){.k = k + (size_t)i * kv, .v = v + (size_t)i * kv, .dtype = TRI_BF16};
+    a[i].kv.num_pages = seqs * per_seq, a[i].kv.num_kv_heads = g->hkv, a[i].kv.block_size = BLOCK;
+    a[i].kv.head_dim = d, a[i].kv.v_dim = g->v_dim;
+    a[i].num_heads = hq, a[i].kv_head_of = kv_head_of, a[i].heads_per_kv = hq / g->hkv;
     a[i].scale = 1 / sqrtf((float)d), a[i].causal = true;
   }
   char name[80];
-  NAME("attention bfloat16 %d x %d tokens, context %d, d %d", seqs, tokens, context, d);
-  double products = 2 * seen * seqs * HQ * d;
+  if (g->v_dim)
+    NAME("attention bfloat16 %d x %d, context %d, latent, %d heads", seqs, tokens, context, hq);
+  else
+    NAME("attention bfloat16 %d x %d tokens, context %d, d %d", seqs, tokens, context, d);
+  double products = seen * seqs * hq * (d + wide);
   report(b, name, WORK(attention, a, copies, .bytes = bytes, .products = products, .type = TRI_BF16));
   release(b);
   free(table);
 }
 
+/* Llama 3 8B's heads and shorter ones; then latent ones, DeepSeek-V3's and those of V2-Lite or of a rank of eight. */
 static void bench_attentions(bench *b) {
   bool quick = b->c->opt.quick;
   for (int d = 128; d >= 64; d -= 64) {
+    const heads g = {32, 8, d, 0};
     for (int context = 512; context <= 4096; context *= 8) {
-      bench_attention(b, 1, 1, context, d);
-      if (!quick) bench_attention(b, 8, 1, context, d);
-      bench_attention(b, 32, 1, context, d);
+      bench_attention(b, &g, 1, 1, context);
+      if (!quick) bench_attention(b, &g, 8, 1, context);
+      bench_attention(b, &g, 32, 1, context);
     }
-    for (int tokens = 512; tokens <= (quick ? 512 : 8192); tokens *= 4) bench_attention(b, 1, tokens, tokens, d);
+    for (int tokens = 512; tokens <= (quick ? 512 : 8192); tokens *= 4) bench_attention(b, &g, 1, tokens, tokens);
+  }
+  for (int hq = 128; hq >= 16; hq /= 8) {
+    const heads g = {hq, 1, 576, 512};
+    for (int context = 4096; context <= (quick ? 4096 : 32768); context *= 8) {
+      bench_attention(b, &g, 1, 1, context);
+      bench_attention(b, &g, 32, 1, context);
+    }
+    if (!quick) bench_attention(b, &g, 1, 2048, 2048);
   }
 }
 
