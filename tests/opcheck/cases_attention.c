@@ -111,8 +111,7 @@ void oc_attention_compare(oc *c, oc_attention *x, bool large) {
     }
   oc_attention y;
   oc_attention_device(c, &y, x);
-  if (c->be->narrow_activations && t != TRI_F32 && oc_chance(c, 50))
-    y.args.out = oc_device_narrow(c, &x->args.out, t);
+  if (c->be->narrow_activations && t != TRI_F32 && oc_chance(c, 50)) y.args.out = oc_device_narrow(c, &x->args.out, t);
   oc_status(c, tri_run_attention(c->ref, &x->args, NULL), tri_run_attention(c->be, &y.args, NULL));
   double limit = large ? 5e-11 : 2e-12;
   /* Weights in front of the values, rounded to their type: half a unit in the last place each. */

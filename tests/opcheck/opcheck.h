@@ -85,8 +85,8 @@ void oc_attention_build(oc *c, oc_attention *x, const oc_sequences *s, int hq, i
 void oc_attention_latent(oc *c, oc_attention *x, int v_dim);
 /* The same in the device's memory. */
 void oc_attention_device(oc *c, oc_attention *x, const oc_attention *host);
-/* Runs it on both backends, with queries rounded to the keys' type, as kernels may do it, whatever that does to a score.
- * large: a score of some tens, as slopes make them of distances, costs the last bits of its exponential. */
+/* Runs it on both backends, with queries rounded to the keys' type, as kernels may do it, whatever that does to a
+ * score. large: a score of some tens, as slopes make them of distances, costs the last bits of its exponential. */
 void oc_attention_compare(oc *c, oc_attention *x, bool large);
 
 /* Experts in host memory with random choices; see cases_moe.c. */
