@@ -12,9 +12,9 @@
 /* Of a row, where shorter ones are padded; and how many threads fetch a row, soften one and merge one. */
 enum { STEPS = 36, WIDTH = STEPS * 16, CHUNKS = WIDTH / PIECE, MAX_VALUES = 512 };
 enum { ROW_LANES = 8, MERGE_THREADS = 128 };
-/* What splits are chosen by: a block's beginning and end, and the merging, cost as much as that many tiles. In batches
- * of decodes and prompts none is to be LONG, or prompts would be done long before it. */
-enum { PROCESSORS = 132, ENDS = 4, MERGING = 2, LONG = 64 };
+/* What splits are chosen by: a block's beginning and end, and the merging, cost as much as so many times 32 keys. In
+ * batches of decodes and prompts none is to have LONG tiles, or prompts would be done long before it. */
+enum { PROCESSORS = 132, ENDS = 6, MERGING = 4, LONG = 64 };
 
 /* Of a block with TILES * 16 heads. With two of these tiles a block has a processor for itself, else two share it. */
 template <int TILES> struct extent {
@@ -57,22 +57,22 @@ bool tri_cuda_latent_fits(const tri_attention_args *a) {
 
 static int chunks_of(const tri_attention_args *a, int tiles) { return (a->num_heads + 16 * tiles - 1) / (16 * tiles); }
 
-/* With which the last block would be done first if all contexts were the longest: blocks come in waves. A power of two:
- * recorded steps serve a range of lengths. */
+/* With which the last block would be done first if all contexts were the longest: blocks come in waves. A power of two,
+ * and costs are lines over the length, so that a recorded step serves a range of lengths. */
 int tri_cuda_latent_splits(const tri_attention_args *a) {
-  int tiles = tiles_of(a), keys = 32 * tiles, length = (a->batch->max_context + keys - 1) / keys, best = 1;
-  int64_t units = (int64_t)a->q.rows * chunks_of(a, tiles), slots = PROCESSORS * 2 / tiles, least = INT64_MAX;
+  int tiles = tiles_of(a), keys = 32 * tiles, best = 1;
+  int64_t length = (a->batch->max_context + keys - 1) / keys, units = (int64_t)a->q.rows * chunks_of(a, tiles);
+  int64_t slots = PROCESSORS * 2 / tiles, least = INT64_MAX;
   bool mixed = a->batch->num_single && a->batch->max_query > 1;
   for (int splits = 1; splits <= MAX_SPLITS; splits *= 2) {
     if (splits > 1 && (splits > length || (int64_t)a->q.rows * splits > TRI_CUDA_SPLIT_ROWS)) break;
-    int each = (length + splits - 1) / splits;
-    int64_t waves = (units * splits + slots - 1) / slots, cost = waves * (each + ENDS) + (splits > 1 ? MERGING : 0);
-    if (cost < least || (mixed && each * 2 > LONG)) least = cost, best = splits;
+    int64_t waves = (units * splits + slots - 1) / slots,
+            cost = waves * (length * tiles * MAX_SPLITS / splits + ENDS * MAX_SPLITS);
+    if (splits > 1) cost += (MERGING + splits / 16) * MAX_SPLITS;
+    if (cost < least || (mixed && length * 2 > LONG * splits)) least = cost, best = splits;
   }
   return best;
 }
-
-/* ---- keys and queries ---- */
 
 /* The place of a piece in a tile: exchanged so that eight rows of one column lie in different banks. */
 __device__ static inline int place(int row, int chunk) { return (row * CHUNKS + (chunk ^ (row & 7))) * PIECE; }
@@ -128,8 +128,6 @@ __device__ static inline void load_heads(const tri_attention_args &a, int t, int
     for (int i = 0; i < 2 * x::OWN_STEPS; i++) q[m / 2][i / 2][m % 2 + i % 2 * 2] = mma<T>::pack(two[i].x, two[i].y);
   }
 }
-
-/* ---- a tile ---- */
 
 /* The warp's half of the keys with its part of their elements. */
 template <typename T, int TILES>
@@ -269,8 +267,6 @@ __device__ static inline void put_heads(const tri_attention_args &a, const meeti
     }
   }
 }
-
-/* ---- the kernels ---- */
 
 template <typename T, int TILES>
 __global__ __launch_bounds__(128 * TILES, 2 / TILES) static void latent_kernel(tri_attention_args a, tri_batch b,
