@@ -79,7 +79,7 @@ static void latent_sequences(oc *c, oc_sequences *s, int kind) {
 /* Shapes of latent models, and of none: kernels may be made for what these have in common. The numbers of shapes, page
  * sizes, types and batches have no common divisor, so that all of them meet. */
 void oc_case_latent_attention(oc *c, int i) {
-  static const struct { int rank, rope; } shapes[] = {{512, 64}, {16, 8}, {256, 32}, {24, 8}, {64, 16}};
+  static const struct { int rank, rope; } shapes[] = {{512, 64}, {16, 8}, {256, 32}, {40, 8}, {64, 16}};
   static const int blocks[] = {16, 1, 64, 32, 5, 2, 8}, many[] = {128, 64, 48, 33};
   int rank = shapes[i % 5].rank, d = rank + shapes[i % 5].rope, block = blocks[i % 7], kind = i % 4;
   int heads = oc_range(c, 1, kind == 1 ? 70 : 20);
