@@ -115,7 +115,8 @@ tri_status tri_engine_poll(tri_engine *e, const tri_step_result **result) {
   if (!e->num_steps) return TRI_INVALID_ARGUMENT;
   tri_status st = be->ops.event_query ? be->ops.event_query(be, e->first) : TRI_OK;
   if (st == TRI_AGAIN) return look_at_peers(e);
-  if (st == TRI_OK && e->device_tensor) st = tri_comm_query(e->device_tensor); /* what a sum met on the device */
+  if (st == TRI_OK && e->device_tensor) st = tri_comm_query(e->device_tensor); /* what sums and transfers met there */
+  if (st == TRI_OK && e->device_world) st = tri_comm_query(e->device_world);
   if (st != TRI_OK) return st;
   e->first = (e->first + 1) % e->depth;
   e->num_steps--;
