@@ -65,6 +65,14 @@ struct tri_comm {
 
 static inline tri_status tri_comm_query(const tri_comm *c) { return (tri_status)atomic_load(&c->error); }
 
+/* Every rank learns whether all can go on, so that none goes on alone: st where it is a failure, TRI_PEER_LOST where
+ * another rank has one. Host memory; all ranks call it. */
+static inline tri_status tri_comm_agree(tri_comm *c, tri_status st) {
+  float failed = st != TRI_OK;
+  tri_status comm = c->ops->all_reduce(c, &failed, 1, NULL);
+  return st != TRI_OK ? st : comm != TRI_OK ? comm : failed > 0 ? TRI_PEER_LOST : TRI_OK;
+}
+
 static inline tri_status tri_comm_poll(tri_comm *c) { return c->ops->poll ? c->ops->poll(c) : tri_comm_query(c); }
 
 typedef struct tri_comm_config {

@@ -193,19 +193,12 @@ cleanup:
   return st;
 }
 
-/* A rank that cannot must not leave the others waiting: all learn whether all can. */
-static tri_status agree(tri_comm *host, tri_status st) {
-  float failed = st != TRI_OK;
-  tri_status comm = host->ops->all_reduce(host, &failed, 1, NULL);
-  return st != TRI_OK ? st : comm != TRI_OK ? comm : failed > 0 ? TRI_PEER_LOST : TRI_OK;
-}
-
 static tri_status connect(tri_comm *c, tri_comm *host, tri_error *err) {
   struct impl *n = impl_of(c);
   ncclUniqueId id = {{0}};
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   ncclResult_t r = host->rank ? ncclSuccess : n->ncclGetUniqueId(&id);
-  tri_status st = agree(host, r == ncclSuccess ? TRI_OK : TRI_UNSUPPORTED);
+  tri_status st = tri_comm_agree(host, r == ncclSuccess ? TRI_OK : TRI_UNSUPPORTED);
   if (st == TRI_OK) st = host->ops->broadcast(host, &id, sizeof id, 0, NULL);
   if (st != TRI_OK) return tri_fail(err, st, "nccl", "NCCL: %s", tri_status_text(st));
   config.blocking = 0;
@@ -221,7 +214,7 @@ tri_status tri_comm_nccl_create(tri_backend *be, tri_comm *host, tri_comm **out,
   tri_status st = TRI_OK;
   if (!c || !n) {
     tri_free(c), tri_free(n);
-    return agree(host, tri_fail(err, TRI_NO_MEMORY, "nccl", "no memory"));
+    return tri_comm_agree(host, tri_fail(err, TRI_NO_MEMORY, "nccl", "no memory"));
   }
   c->ops = &nccl_ops;
   c->impl = n;
@@ -229,7 +222,7 @@ tri_status tri_comm_nccl_create(tri_backend *be, tri_comm *host, tri_comm **out,
   c->policy = host->policy;
   c->timeout_ms = host->timeout_ms;
   n->stream = tri_cuda_of(be)->stream;
-  TRI_TRY(agree(host, open_library(n, err)));
+  TRI_TRY(tri_comm_agree(host, open_library(n, err)));
   TRI_TRY(check_devices(be, host, err));
   TRI_TRY(connect(c, host, err));
   *out = c;

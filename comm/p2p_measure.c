@@ -63,11 +63,7 @@ struct measuring {
 
 /* In front of whatever the devices do together: where one rank cannot go on, none does. NCCL's kernels would wait for
  * it without end, and the host with them. */
-static tri_status agree(const struct measuring *m, tri_status st) {
-  float failed = st != TRI_OK;
-  tri_status comm = m->host->ops->all_reduce(m->host, &failed, 1, NULL);
-  return st != TRI_OK ? st : comm != TRI_OK ? comm : failed > 0 ? TRI_PEER_LOST : TRI_OK;
-}
+static tri_status agree(const struct measuring *m, tri_status st) { return tri_comm_agree(m->host, st); }
 
 static tri_status record(struct measuring *m, tri_p2p_way way, size_t count) {
   cudaGraph_t graph = NULL;

@@ -54,8 +54,8 @@ static void add(struct table *t, tri_buffer_id id, int64_t rows, int64_t cols, e
 static void add_stream(struct table *t) {
   const tri_model_config *c = t->cfg->model;
   int64_t tokens = t->cfg->limits->max_num_batched_tokens, half = c->rope.rotary_dim / 2;
-  bool normed =
-      c->norm_place == TRI_NORM_INPUT || c->norm_place == TRI_NORM_BOTH || t->cfg->products != TRI_F32; /* a copy */
+  bool copied = c->norm_place == TRI_NORM_SUM && t->cfg->products != TRI_F32;
+  bool normed = c->norm_place == TRI_NORM_INPUT || c->norm_place == TRI_NORM_BOTH || copied;
   bool embeds = t->cfg->shard->first_stage && c->projected;
   add(t, TRI_BUF_X, tokens, c->hidden_size, ANGLES, AFTER);
   t->to[TRI_BUF_X].copies = t->cfg->num_lanes;

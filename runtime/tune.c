@@ -110,7 +110,7 @@ static tri_status measure(const tri_forward_config *config, tri_choices *out, tr
   tri_log(TRI_LOG_INFO, "tune",
           "measured %d of %d shapes of products in %.1f s, %d were known%s; launches take %.1f%% less time in the mean",
           sum.measured, sum.shapes, (double)(tri_now_ns() - begun) * 1e-9, sum.known,
-          sum.measured + sum.known < sum.shapes ? ", the others had no time left" : "",
+          sum.measured + sum.known < sum.shapes ? ", the others were not measured" : "",
           sum.measured ? 100 * sum.saved / sum.measured : 0.0);
 cleanup:
   tri_forward_destroy(f);
@@ -174,7 +174,10 @@ tri_status tri_tune(const tri_forward_config *config, bool measure, tri_error *e
     return TRI_OK;
   }
   tri_status st = load(config);
-  if (st == TRI_OK && measure && be->ops.tune) st = measure_stages(config, err);
+  if (measure && be->ops.tune) { /* by all ranks or by none, whatever happened to one of them */
+    tri_status measured = measure_stages(config, err);
+    if (st == TRI_OK) st = measured;
+  }
   if (st == TRI_OK) tri_log(TRI_LOG_DEBUG, "tune", "this rank has %zu choices", be->choices->count);
   return st == TRI_OK ? st : tri_fail(err, st, "autotune", "choices for products: %s", tri_status_text(st));
 }

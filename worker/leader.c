@@ -217,6 +217,14 @@ static void publish(struct leader *ld) {
   atomic_store_explicit(&w->busy, tri_sched_has_work(ld->sched), memory_order_relaxed);
 }
 
+/* Who waits for what a device does must not sleep: the next step may wait for that, too, also where it is another
+ * rank's device. */
+static const tri_wait_policy *policy_of(const struct leader *ld) {
+  const tri_engine *e = ld->w->engine;
+  bool ahead = e->backend->ops.event_query && tri_sched_has_work(ld->sched);
+  return e->num_steps || ahead ? &e->wait_policy : &ld->w->group.world->policy;
+}
+
 static tri_status serve(struct leader *ld) {
   tri_worker *w = ld->w;
   const tri_wait_policy *policy = &w->group.world->policy;
@@ -238,7 +246,7 @@ static tri_status serve(struct leader *ld) {
     if (worked) {
       idle = false;
       atomic_store_explicit(&w->measure, false, memory_order_relaxed); /* asked for in vain: work has come */
-      wait = tri_wait_begin(w->engine->num_steps ? &w->engine->wait_policy : policy, TRI_NEVER);
+      wait = tri_wait_begin(policy_of(ld), TRI_NEVER);
       continue;
     }
     /* The last step may be one that was begun for sequences which have ended since. */

@@ -104,7 +104,8 @@ static tri_status check_layout(const tri_up *u, tri_error *err) {
 /* An agent that was named for the remote hosts may know names that the resolver does not. */
 static tri_status check_hosts(const tri_up_options *o, tri_error *err) {
   bool agent = getenv("OMPI_MCA_plm_rsh_agent") || (o->launcher_args && strstr(o->launcher_args, "rsh_agent"));
-  bool more = o->launcher_args && strstr(o->launcher_args, "oversubscribe");
+  bool more = getenv("OMPI_MCA_rmaps_base_oversubscribe") ||
+              (o->launcher_args && strcasestr(o->launcher_args, "oversubscribe"));
   if (!o->hosts || strcmp(o->launcher, "mpirun")) return TRI_OK;
   tri_status st = agent ? TRI_OK : tri_up_check_hosts(o->hosts, err);
   return st != TRI_OK || more ? st : tri_up_check_slots(o->hosts, o->serve.tp, o->serve.pp, err);

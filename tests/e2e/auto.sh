@@ -30,6 +30,19 @@ FAKE_DEVICE=none gives cpu 'not every rank'
 gives cpu '2 ranks' --deterministic
 gives cpu 'disable-custom-all-reduce has no effect: there are no devices on backend cpu' --backend cpu --disable-custom-all-reduce
 
+# Steps that end behind their launch: of one rank two of a lane are under way, of stages two of different lanes.
+head -12 "$MODEL/questions.jsonl" >"$RUN/questions"
+sed 's/^{"prompt": *\("[^"]*"\).*/{"prompt": \1, "temperature": 0, "max_tokens": 200}/' "$RUN/questions" >"$RUN/prompts"
+sed 's/.*"reference": *"\([^"]*\)".*/\1/' "$RUN/questions" >"$RUN/reference"
+for layout in "1 1" "1 2" "2 2"; do
+  read -r tp pp <<<"$layout"
+  FAKE_EVENTS=1 start_up -tp "$tp" -pp "$pp" --threads 1 --backend cuda
+  "$BIN/trireme" submit --file "$RUN/prompts" --output "$RUN/answers.jsonl" >"$RUN/submit.log" 2>&1 || fail "steps that end late: $(tail -3 "$RUN/submit.log")"
+  stop_cluster TERM
+  json_field text <"$RUN/answers.jsonl" | cmp -s - "$RUN/reference" || fail "tp $tp pp $pp: other answers when steps end late"
+  rm "$RUN/answers.jsonl"
+done
+
 # Products are measured once, on tensor rank 0, and every rank has the choices; the second start finds them in the user's file.
 export XDG_CACHE_HOME=$RUN/cache
 choices=$XDG_CACHE_HOME/trireme/choices-imitation-sm-00.txt

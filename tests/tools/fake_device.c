@@ -1,6 +1,7 @@
 /* In the place of the CUDA module: a backend "cuda" that computes with the reference's kernels on the host and says
  * that it has a device of its own. FAKE_DEVICE: its name ("none": it has none); without it every process of a host has
- * one by its number. FAKE_PCI: its address. It "measures" that each product's own kernel takes half of the time. */
+ * one by its number. FAKE_PCI: its address. FAKE_EVENTS: steps seem to go on behind their launch. It "measures" that
+ * each product's own kernel takes half of the time. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +24,15 @@ static tri_status tune(tri_backend *be, const tri_tune_product *products, int co
   return TRI_OK;
 }
 
+enum { EVENTS = 8, LOOKS = 5 };
+static int looks[EVENTS]; /* that an event has still to miss */
+
+static void event_record(tri_backend *be, int number) { (void)be, looks[number] = LOOKS; }
+static tri_status event_query(tri_backend *be, int number) {
+  (void)be;
+  return looks[number]-- > 0 ? TRI_AGAIN : TRI_OK;
+}
+
 __attribute__((visibility("default"))) tri_status tri_backend_fill_cuda(tri_backend *be, int device, tri_error *err) {
   const char *name = getenv("FAKE_DEVICE"), *pci = getenv("FAKE_PCI");
   if (be->deterministic) return tri_fail(err, TRI_UNSUPPORTED, "deterministic", "not this one");
@@ -34,6 +44,7 @@ __attribute__((visibility("default"))) tri_status tri_backend_fill_cuda(tri_back
   snprintf(be->choices_key, sizeof be->choices_key, "Imitation, sm_00");
   if (tri_choices_create(&be->choices) != TRI_OK) return tri_fail(err, TRI_NO_MEMORY, "backend", "no memory");
   be->ops.tune = tune;
+  if (getenv("FAKE_EVENTS")) be->ops.event_record = event_record, be->ops.event_query = event_query;
   snprintf(be->about, sizeof be->about, "device %d: imitation", device);
   return TRI_OK;
 }
