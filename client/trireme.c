@@ -92,13 +92,20 @@ static trireme_result lost(trireme *c, trireme_error *error) {
                           "the coordinator at %s wants keys: --key-file, made by trireme keygen, and --server-key",
                           c->endpoint);
   if (refused)
-    return tri_client_say(error, TRIREME_REFUSED, TRI_PERMISSION, "key-file",
-                          "the coordinator at %s does not let this key in", c->endpoint);
+    return tri_client_say(error, TRIREME_REFUSED, TRI_PERMISSION, NULL,
+                          "the coordinator at %s does not let this key in, or --server-key is not its public key, or "
+                          "it uses no keys",
+                          c->endpoint);
   return tri_client_say(error, TRIREME_CLOSED, TRI_CLOSED, NULL, "the connection to %s was lost", c->endpoint);
 }
 
+static int ms_until(int64_t deadline_ns) {
+  int64_t left = deadline_ns - tri_now_ns();
+  return left > 0 ? (int)((left + 999999) / 1000000) : 0;
+}
+
 /* Sends c->buf. */
-static trireme_result send_buf(trireme *c, trireme_error *error) {
+static trireme_result send_buf(trireme *c, int64_t deadline_ns, trireme_error *error) {
   unsigned losses;
   if (c->max_message && c->buf.len > c->max_message)
     return tri_client_say(error, TRIREME_INVALID, TRI_TOO_LARGE, NULL,
@@ -108,7 +115,7 @@ static trireme_result send_buf(trireme *c, trireme_error *error) {
   /* A connection that was lost and made again has a coordinator that knows nothing of this client. */
   tri_zlink_look(c->link, &losses);
   if (losses != c->losses) return lost(c, error);
-  if (st == TRI_AGAIN) st = tri_zlink_send_wait(c->link, c->buf.data, c->buf.len, c->timeout_ms);
+  if (st == TRI_AGAIN) st = tri_zlink_send_wait(c->link, c->buf.data, c->buf.len, ms_until(deadline_ns));
   switch (st) {
   case TRI_OK: return TRIREME_OK;
   case TRI_PERMISSION: return lost(c, error);
@@ -161,7 +168,7 @@ static trireme_result say_hello(trireme *c, const char *name, int64_t deadline, 
   *c->out = (tri_client_msg){.op = TRI_OP_HELLO, .id = c->next_id++, .hello.client = {name, strlen(name)}};
   if (tri_client_msg_encode(c->out, &c->buf))
     return tri_client_say(error, TRIREME_INVALID, TRI_TOO_LARGE, "client_name", "the name is too long");
-  trireme_result r = send_buf(c, error);
+  trireme_result r = send_buf(c, deadline, error);
   if (!r) r = receive(c, deadline, error);
   if (r == TRIREME_TIMEOUT)
     return tri_client_say(
@@ -213,6 +220,7 @@ trireme_result trireme_connect(const trireme_config *config, trireme **out, trir
   c->out = tri_malloc(1, sizeof *c->out);
   if (!c->msg || !c->out || tri_arena_create(4096, &c->arena)) st = TRI_NO_MEMORY;
   if (!st) st = tri_endpoint_resolve(config->endpoint, c->endpoint, &err);
+  if (!st) st = tri_endpoint_check(c->endpoint, &err);
   if (!st) st = await_socket(c->endpoint, c->timeout_ms, deadline, &err);
   c->has_keys = config->key_file != NULL;
   if (!st && config->key_file) st = tri_zkeypair_load(config->key_file, &own, &err);
@@ -360,7 +368,7 @@ static trireme_result send_out(trireme *c, uint64_t *id, trireme_error *error) {
   if (st == TRI_TOO_LARGE)
     return tri_client_say(error, TRIREME_INVALID, st, NULL, "a request has at most %d bytes", TRI_WIRE_MAX_MESSAGE);
   if (st) return fail_status(error, st, &(tri_error){.status = st});
-  trireme_result r = send_buf(c, error);
+  trireme_result r = send_buf(c, tri_deadline_after_ms(c->timeout_ms), error);
   if (r) return r;
   if (id) *id = c->next_id;
   c->next_id++;

@@ -14,4 +14,8 @@
  * given may be NULL or empty. */
 tri_status tri_endpoint_resolve(const char *given, char out[TRI_ENDPOINT_BYTES], tri_error *err);
 
+/* Can a client connect to it? Of tcp:// the port must be one, and the host must have an address: ZeroMQ would go on
+ * asking for it in silence. Others are taken as they are. */
+tri_status tri_endpoint_check(const char *endpoint, tri_error *err);
+
 #endif
