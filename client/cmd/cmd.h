@@ -55,6 +55,9 @@ trireme_result cmd_try_connect(const cmd_connection *connection, trireme **out, 
 /* TRI_EXIT_OK, or the exit code after the error has been printed. */
 int cmd_connect(const cmd_connection *connection, trireme **out);
 
+/* Does an error's field go before its message? Not where the message names it, or when it is one of the protocol's that
+ * nobody types. */
+bool cmd_shows_field(const char *field, const char *message);
 /* One line on stderr; returns the exit code that suits the error's code. */
 int cmd_fail(const trireme_error *error);
 /* The same of an error that the coordinator answered with: what it does not take was refused, and is not bad usage. */

@@ -24,9 +24,16 @@ int cmd_exit_code(const char *code) {
   return TRI_EXIT_FAILED;
 }
 
+bool cmd_shows_field(const char *field, const char *message) {
+  static const char *const untyped[] = {"op", "v", "id"};
+  for (size_t i = 0; i < sizeof untyped / sizeof *untyped; i++)
+    if (!strcmp(field, untyped[i])) return false;
+  return field[0] && !strstr(message, field);
+}
+
 int cmd_fail(const trireme_error *e) {
   const char *message = e->message[0] ? e->message : "failed";
-  if (e->field[0] && !strstr(message, e->field))
+  if (cmd_shows_field(e->field, message))
     fprintf(stderr, "trireme: %s: %s\n", e->field, message);
   else
     fprintf(stderr, "trireme: %s\n", message);

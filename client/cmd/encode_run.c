@@ -42,7 +42,7 @@ static void fail_slot(runner *r, slot *s, const trireme_error *e, bool answered)
     r->code = answered ? cmd_refused(e) : cmd_fail(e);
     return;
   }
-  bool named = !e->field[0] || strstr(e->message, e->field);
+  bool named = !cmd_shows_field(e->field, e->message);
   fprintf(stderr, "trireme: %s:%llu: %s%s%s\n", r->o->file, (unsigned long long)s->line, named ? "" : e->field,
           named ? "" : ": ", e->message);
   if (r->o->json) {

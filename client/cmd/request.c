@@ -19,7 +19,7 @@ static const char *const early_names[] = {"false", "true", "never", NULL};
 #define R(m) TRI_OPT(cmd_request, m)
 /* Limits and help of the numbers come from the protocol's own table. */
 static const tri_option request_table[] = {
-    {R(r.max_tokens), .name = "max-tokens"},
+    {R(r.max_tokens), .name = "max-tokens", .not_zero = true},
     {R(r.min_tokens), .name = "min-tokens", .fallback = "0"},
     {R(r.temperature), .name = "temperature"},
     {R(r.top_p), .name = "top-p"},
@@ -121,7 +121,8 @@ static bool parse_ids(const char *text, uint32_t *out, size_t cap, size_t *count
 tri_status cmd_parse_ids(const char *text, uint32_t **out, size_t *count, tri_error *err) {
   size_t n;
   if (!parse_ids(text, NULL, 0, &n))
-    return tri_fail(err, TRI_INVALID_ARGUMENT, "token-ids", "--token-ids needs ids with commas between them");
+    return tri_fail(err, TRI_INVALID_ARGUMENT, "token-ids",
+                    "--token-ids needs ids with commas between them, not \"%.60s\"", text);
   *out = tri_malloc(n, sizeof **out);
   if (!*out) return TRI_NO_MEMORY;
   parse_ids(text, *out, n, count);
@@ -139,7 +140,8 @@ static tri_status option_ids(cmd_request *q, tri_error *err) {
   if (q->stop_token_ids) {
     if (!parse_ids(q->stop_token_ids, q->stop_ids, MAX_STOP_IDS, &n))
       return tri_fail(err, TRI_INVALID_ARGUMENT, "stop-token-ids",
-                      "--stop-token-ids needs at most %d ids with commas between them", MAX_STOP_IDS);
+                      "--stop-token-ids needs at most %d ids with commas between them, not \"%.60s\"", MAX_STOP_IDS,
+                      q->stop_token_ids);
     q->r.stop_token_ids = q->stop_ids;
     q->r.num_stop_token_ids = n;
   }
@@ -171,7 +173,13 @@ tri_status cmd_request_finish(cmd_request *q, const tri_options *parsed, tri_err
   q->r.continue_on_disconnect = q->on_disconnect == TRI_DISCONNECT_CONTINUE;
   if (q->stop.count > MAX_STOP)
     return tri_fail(err, TRI_OUT_OF_RANGE, "stop", "%zu stop texts; allowed are 0 to %d", q->stop.count, MAX_STOP);
-  for (size_t i = 0; i < q->stop.count; i++) q->stops[i] = (trireme_string){q->stop.items[i], strlen(q->stop.items[i])};
+  for (size_t i = 0; i < q->stop.count; i++) {
+    size_t len = strlen(q->stop.items[i]);
+    if (!len || len > TRI_WIRE_MAX_STOP_BYTES)
+      return tri_fail(err, TRI_OUT_OF_RANGE, "stop", "--stop has %zu bytes; allowed are 1 to %d", len,
+                      TRI_WIRE_MAX_STOP_BYTES);
+    q->stops[i] = (trireme_string){q->stop.items[i], len};
+  }
   q->r.stop = q->stops;
   q->r.num_stop = q->stop.count;
   tri_status st = option_ids(q, err);
@@ -294,7 +302,11 @@ static tri_status json_option(cmd_request *q, const tri_option *o, const char *k
   }
   tri_error e = {0};
   tri_status st = tri_option_store(o, q, text, &e);
-  return st ? tri_fail(err, st, key, "%s", e.message + (strncmp(e.message, "--", 2) ? 0 : 2)) : TRI_OK;
+  if (!st) return TRI_OK;
+  size_t name = strlen(o->name);
+  if (!strncmp(e.message, "--", 2) && !strncmp(e.message + 2, o->name, name)) /* said of the line's own spelling */
+    return tri_fail(err, st, key, "%s%s", key, e.message + 2 + name);
+  return tri_fail(err, st, key, "%s", e.message);
 }
 
 static const tri_option *find_option(const tri_option *table, size_t n, const char *key) {

@@ -87,9 +87,9 @@ static const char *limit_text(const tri_option *o, double x, char buf[32]) {
 
 static tri_status check_limits(const tri_option *o, double x, const char *text, tri_error *err) {
   char lo[32], hi[32];
-  if (!has_limits(o) || (x >= o->min && x <= o->max)) return TRI_OK;
-  return tri_fail(err, TRI_OUT_OF_RANGE, o->name, "--%s is %s; allowed are %s to %s", o->name, text,
-                  limit_text(o, o->min, lo), limit_text(o, o->max, hi));
+  if (!has_limits(o) || (x >= o->min && x <= o->max && !(o->not_zero && x == 0))) return TRI_OK;
+  return tri_fail(err, TRI_OUT_OF_RANGE, o->name, "--%s is %s; allowed are %s to %s%s", o->name, text,
+                  limit_text(o, o->min, lo), limit_text(o, o->max, hi), o->not_zero ? ", but not 0" : "");
 }
 
 static tri_status not_a(const tri_option *o, const char *what, const char *text, tri_error *err) {
@@ -115,6 +115,8 @@ static tri_status parse_size(const tri_option *o, const char *text, uint64_t *ou
   static const char letters[] = "KMGT";
   char *end;
   const char *what = "a number that may end in K, M, G or T";
+  if (*text == '-' && text[1] >= '0' && text[1] <= '9')
+    return tri_fail(err, TRI_INVALID_ARGUMENT, o->name, "--%s is %.80s; it must not be negative", o->name, text);
   if (*text < '0' || *text > '9') return not_a(o, what, text, err);
   errno = 0;
   unsigned long long v = strtoull(text, &end, 10);

@@ -73,6 +73,7 @@ typedef struct tri_option {
   const char *name;           /* with '-', without leading dashes */
   const char *alias;          /* "tp" for -tp and --tp; may be NULL */
   double min, max;            /* of a number, inclusive; both 0: whatever the type holds */
+  bool not_zero;              /* a number that lies between min and max, and is not 0 */
   const char *const *choices; /* NULL-terminated; TRI_OPT_INT and TRI_OPT_UINT get the index, TRI_OPT_STRING the text */
   const char *fallback;       /* the default as one would type it; NULL: the destination stays as it is */
   const char *env;            /* environment variable; may be NULL */

@@ -38,7 +38,7 @@ static void describe(const tri_option *o, char *buf) {
   if (o->min != 0 || o->max != 0) {
     number(lo, sizeof lo, o, o->min);
     number(hi, sizeof hi, o, o->max);
-    snprintf(part, sizeof part, "%s%s to %s", sep, lo, hi);
+    snprintf(part, sizeof part, "%s%s to %s%s", sep, lo, hi, o->not_zero ? ", but not 0" : "");
     add(buf, part);
     sep = "; ";
   }

@@ -126,7 +126,8 @@ tri_status tri_config_set(tri_model_config *c, const tri_config_key *k, const tr
     break;
   }
   if (!(num >= k->min && num <= k->max))
-    return tri_fail(err, TRI_OUT_OF_RANGE, k->name, "%s is %g, the range is %g to %g", k->name, num, k->min, k->max);
+    return tri_fail(err, TRI_OUT_OF_RANGE, k->name, "%s is %.15g, the range is %.15g to %.15g", k->name, num, k->min,
+                    k->max);
   if (k->type == TRI_KEY_INT)
     *(int64_t *)at = integer;
   else
@@ -211,7 +212,7 @@ tri_status tri_config_number(const tri_json *root, const char *key, double min, 
   if (tri_json_kind_of(v) == TRI_JSON_NULL) return TRI_OK;
   if (!tri_json_as_num(v, &x)) return tri_fail(err, TRI_INVALID_ARGUMENT, key, "%s must be a number", key);
   if (!(x >= min && x <= max))
-    return tri_fail(err, TRI_OUT_OF_RANGE, key, "%s is %g, the range is %g to %g", key, x, min, max);
+    return tri_fail(err, TRI_OUT_OF_RANGE, key, "%s is %.15g, the range is %.15g to %.15g", key, x, min, max);
   *out = x;
   return TRI_OK;
 }
@@ -234,7 +235,7 @@ static tri_status read_labels(const tri_json *root, tri_model_config *c, tri_err
   tri_status st = tri_config_number(root, "num_labels", 1, 1 << 20, &n, err);
   if (st != TRI_OK) return st;
   if (n != floor(n) || n < 1 || n > 1 << 20)
-    return tri_fail(err, TRI_OUT_OF_RANGE, "num_labels", "%g labels, the range is 1 to %d", n, 1 << 20);
+    return tri_fail(err, TRI_OUT_OF_RANGE, "num_labels", "%.15g labels, the range is 1 to %d", n, 1 << 20);
   c->num_labels = (int64_t)n;
   return TRI_OK;
 }

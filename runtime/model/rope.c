@@ -44,8 +44,8 @@ static tri_status read_key(void *ctx, const char *key, const tri_json *value) {
     double v;
     if (!tri_json_as_num(value, &v)) return tri_fail(s->err, TRI_INVALID_ARGUMENT, field, "%s must be a number", field);
     if (!(v >= numbers[i].min && v <= numbers[i].max))
-      return tri_fail(s->err, TRI_OUT_OF_RANGE, field, "%s is %g, the range is %g to %g", field, v, numbers[i].min,
-                      numbers[i].max);
+      return tri_fail(s->err, TRI_OUT_OF_RANGE, field, "%s is %.15g, the range is %.15g to %.15g", field, v,
+                      numbers[i].min, numbers[i].max);
     *numbers[i].to = v;
     return TRI_OK;
   }

@@ -46,7 +46,7 @@ diff "$RUN/one" "$RUN/answers.jsonl" >"$RUN/diff" || fail "64 at a time differ f
 "$BIN/trireme" status --stats | grep -q '^trireme:request_success_total{finished_reason="stop"} 193$' || fail "$("$BIN/trireme" status --stats | grep request_success)"
 tokens=$("$BIN/trireme" status --stats | sed -n 's/^trireme:prompt_tokens_total //p')
 [ "$tokens" = $((3 * 16 * (19 + 7 + 33 + 2) + 3)) ] || fail "$tokens prompt tokens counted"
-refused 3 "does not generate text" submit --token-ids 1,2
+refused 3 "trireme: the model served here is an encoder: it does not generate text" submit --token-ids 1,2
 refused 3 "does not generate text" bench serve --num-prompts 2
 "$BIN/trireme" status | grep -q "KV" && fail "status of an encoder tells of a KV cache: $("$BIN/trireme" status)"
 refused 3 "no classifier" classify --token-ids 1,2

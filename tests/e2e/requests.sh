@@ -24,7 +24,7 @@ sed 's/, "answer".*/}/' "$MODEL/questions.jsonl" | awk 'length < 50' | head -20 
 "$BIN/trireme" submit --file "$RUN/prompts.jsonl" --output "$RUN/answers.jsonl" 2>&1 | grep -q "20 done, 0 failed" || fail "a file of prompts: $(head -c 300 "$RUN/answers.jsonl")"
 
 refused prompt "$(printf 'word %.0s' $(seq 600))"
-refused max_tokens --max-tokens 0 x
+refused "max-tokens is 0; allowed are -1 to 1048576, but not 0" --max-tokens 0 x
 refused "max_tokens is 255, and the prompt has 2 tokens; .* max_model_len 256" --max-tokens 255 --token-ids 506,49
 # What fits is generated to the last token; a default that does not is cut.
 count() { "$BIN/trireme" submit --json --ignore-eos "$@" | sed -n 's/.*"completion_tokens":\([0-9]*\),"queue_ms".*/\1/p'; }

@@ -768,6 +768,16 @@ START_TEST(every_checkpoint_of_the_tests) {
 }
 END_TEST
 
+/* Numbers of a range are said in full. */
+START_TEST(test_whole_numbers) {
+  tri_model_config c;
+  tri_error err = {0};
+  static const char text[] = "{\"model_type\":\"llama\",\"hidden_size\":-5}";
+  ck_assert_int_eq(tri_model_config_parse(text, strlen(text), NULL, 0, &c, &err), TRI_OUT_OF_RANGE);
+  ck_assert_str_eq(err.message, "hidden_size is -5, the range is 1 to 1048576");
+}
+END_TEST
+
 Suite *suite_config(void) {
   Suite *s = suite_create("config");
   TCase *c = tcase_create("families");
@@ -777,6 +787,7 @@ Suite *suite_config(void) {
   tcase_add_test(c, family_tables);
   suite_add_tcase(s, c);
   c = tcase_create("fields");
+  tcase_add_test(c, test_whole_numbers);
   tcase_add_loop_test(c, refused_by_name, 0, sizeof refused / sizeof *refused);
   tcase_add_test(c, not_a_config);
   tcase_add_test(c, bookkeeping_is_ignored);

@@ -172,7 +172,7 @@ START_TEST(mistakes) {
       {"--swap-space 1", TRI_OUT_OF_RANGE, "1K to 1T"},
       {"--swap-space 2T", TRI_OUT_OF_RANGE, "1K to 1T"},
       {"--swap-space 99999999999T", TRI_OUT_OF_RANGE, "1K to 1T"},
-      {"--swap-space -1", TRI_INVALID_ARGUMENT, "K, M, G or T"},
+      {"--swap-space -1", TRI_INVALID_ARGUMENT, "--swap-space is -1; it must not be negative"},
       {"--swap-space 1X", TRI_INVALID_ARGUMENT, "K, M, G or T"},
       {"--swap-space 1.5", TRI_INVALID_ARGUMENT, "K, M, G or T"},
       {"--gpu-memory-utilization nan", TRI_INVALID_ARGUMENT, "number"},
