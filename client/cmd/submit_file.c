@@ -33,7 +33,7 @@ typedef struct batch {
   slot *oldest, *newest; /* all lines that are not written yet */
   slot **by_id;          /* open hash table of what is in flight */
   size_t mask;
-  uint64_t lines, succeeded, failed, tokens;
+  uint64_t lines, succeeded, failed, tokens, not_sent;
   int64_t in_flight, waiting; /* waiting: done, but an older line is not */
   off_t in_size, in_read;
   bool end, bar;
@@ -83,9 +83,10 @@ static void begin_result(slot *s) {
 }
 
 static void fail_slot(batch *b, slot *s, const char *code, const char *field, const char *message) {
+  bool shown = cmd_shows_field(field, message);
   if (b->bar) fprintf(stderr, "\r\033[K");
-  fprintf(stderr, "trireme: %s:%llu: %s%s%s\n", b->o->file, (unsigned long long)s->line,
-          strstr(message, field) ? "" : field, strstr(message, field) ? "" : ": ", message);
+  fprintf(stderr, "trireme: %s:%llu: %s%s%s\n", b->o->file, (unsigned long long)s->line, shown ? field : "",
+          shown ? ": " : "", message);
   begin_result(s);
   cmd_buf_key(&s->result, "error");
   cmd_buf_printf(&s->result, "{\"code\":\"%s\",\"field\":", code);
@@ -239,13 +240,23 @@ static bool feed(batch *b, trireme_error *error) {
   return true;
 }
 
+/* How many lines are left that would have been sent. Of a pipe nobody knows: it may have no end. */
+static void count_rest(batch *b) {
+  for (ssize_t n; b->in_size > 0 && !b->end && (n = getline(&b->line, &b->line_cap, b->in)) >= 0;)
+    b->not_sent += !is_blank(b->line, (size_t)n);
+}
+
 /* ---- progress ---- */
 
 static void sum_up(const batch *b, int64_t now) {
   uint64_t over = b->succeeded + b->failed;
   double seconds = (double)(now - b->started_ns) * 1e-9 + 1e-9;
-  fprintf(stderr, "%llu done, %llu failed, %lld running, %.1f req/s, %.0f tok/s", (unsigned long long)b->succeeded,
-          (unsigned long long)b->failed, (long long)b->in_flight, (double)over / seconds, (double)b->tokens / seconds);
+  fprintf(stderr, "%llu done, %llu failed, ", (unsigned long long)b->succeeded, (unsigned long long)b->failed);
+  if (b->not_sent)
+    fprintf(stderr, "%llu not sent", (unsigned long long)b->not_sent);
+  else
+    fprintf(stderr, "%lld running", (long long)b->in_flight);
+  fprintf(stderr, ", %.1f req/s, %.0f tok/s", (double)over / seconds, (double)b->tokens / seconds);
 }
 
 static void draw(batch *b, bool last) {
@@ -307,6 +318,7 @@ static int run(batch *b) {
   if (cmd_signal) fprintf(stderr, "\ntrireme: interrupted; requests under way are cancelled\n");
   abandon(b, cmd_signal ? "aborted" : error.code, cmd_signal ? "interrupted" : error.message);
   if (!write_results(b)) return perror("trireme: output"), TRI_EXIT_FAILED;
+  count_rest(b);
   draw_end(b);
   return code == TRI_EXIT_OK && (cmd_signal || b->failed) ? TRI_EXIT_FAILED : code;
 }

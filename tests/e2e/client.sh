@@ -57,5 +57,29 @@ want 0 '0 running' "$trireme" status --endpoint "$(cat endpoint)"
 want 3 'or it uses no keys' "$trireme" status --endpoint "$(cat endpoint)" --key-file client.key --server-key "$(cat server.pub)"
 stop
 
+# Values that cannot be right.
+start
+want 2 '^trireme submit: --seed is -1; it must not be negative$' "$trireme" submit x --seed -1
+want 2 '^trireme submit: --seed needs a number .*, not "x"$' "$trireme" submit x --seed x
+want 2 '^trireme submit: --stop has 0 bytes; allowed are 1 to 256$' "$trireme" submit x --stop ''
+want 2 'with commas between them, not "1,,2"$' "$trireme" submit x --stop-token-ids 1,,2
+want 2 'with commas between them, not "1,,2"$' "$trireme" submit --token-ids 1,,2
+want 2 'max-tokens is -2; allowed are -1 to 1048576, but not 0$' "$trireme" submit x --max-tokens -2
+want 2 'max-tokens is 0; allowed are -1 to 1048576, but not 0$' "$trireme" submit x --max-tokens 0
+want 0 'max-tokens N .*\[-1 to 1048576, but not 0' bash -c "'$trireme' submit --help | tr -s '\n ' ' '"
+echo '{"prompt":"x","max_tokens":0}' >zero.jsonl
+want 1 'zero.jsonl:1: max_tokens is 0; allowed are -1 to 1048576, but not 0$' "$trireme" submit --file zero.jsonl
+
+# An interrupted file: what was under way has failed, and the rest was not sent. Empty lines are nobody's.
+for i in $(seq 300); do printf '{"prompt":"a long one %d","max_tokens":100000}\n\n' "$i"; done >long.jsonl
+"$trireme" submit --file long.jsonl --output long.out --concurrency 64 2>long.err &
+long=$!
+sleep 1
+kill -INT $long
+wait $long
+[[ $? == 1 && $(wc -l <long.out) == 64 ]] && tail -1 long.err | grep -q '^trireme: 0 done, 64 failed, 236 not sent, [0-9.]* req/s' ||
+  { failed "an interrupted file" && tail -3 long.err; }
+stop
+
 ((failures == 0)) && echo "all fine"
 exit $((failures > 0))
