@@ -1,5 +1,6 @@
 #include <math.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "client/cmd/bench.h"
 
@@ -35,6 +36,7 @@ static void ask_floors(bench_run *b) {
   trireme_event e;
   uint64_t id;
   if (trireme_ask_floors(b->c, &id, NULL)) return;
+  if (isatty(STDERR_FILENO)) fprintf(stderr, "trireme: measuring the machine (--no-floors skips this)\n");
   do
     if (trireme_next(b->c, FLOORS_MS, &e, NULL)) return;
   while (e.id != id);
@@ -74,7 +76,8 @@ static int check_generates(const trireme_status *s) {
 static int run_load(const bench_options *o, const char *kind) {
   bench_run b = {.o = o};
   trireme_event e;
-  int code = cmd_connect(&o->connection, &b.c);
+  int code = bench_prepare(&b);
+  if (!code) code = cmd_connect(&o->connection, &b.c);
   if (!code) code = cmd_ask_status(b.c, (int)o->connection.connect_timeout_ms, &e);
   if (!code) code = check_generates(&e.status);
   if (!code) {

@@ -42,7 +42,9 @@ typedef struct bench_run {
   bool interrupted; /* by a signal: the results are partial */
 } bench_run;
 
-/* Runs the load; TRI_EXIT_OK also when requests failed (see failed) and after an interrupt. */
+/* Reads the prompts: what is wrong with them is said before anything is measured. */
+int bench_prepare(bench_run *b);
+/* Runs the load that was prepared; TRI_EXIT_OK also when requests failed (see failed) and after an interrupt. */
 int bench_load(bench_run *b);
 void bench_run_free(bench_run *b);
 /* status: of after the run, or NULL. */

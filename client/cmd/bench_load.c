@@ -184,17 +184,19 @@ static int loop(bench_run *b, uint32_t *ids, uint64_t *random) {
   return TRI_EXIT_OK;
 }
 
-int bench_load(bench_run *b) {
-  uint64_t random = b->o->seed;
+int bench_prepare(bench_run *b) {
   b->num = (size_t)b->o->num_prompts;
   b->requests = tri_calloc(b->num, sizeof *b->requests);
+  if (!b->requests) return TRI_EXIT_FAILED;
+  return b->o->prompt_file ? read_prompts(b) : TRI_EXIT_OK;
+}
+
+int bench_load(bench_run *b) {
+  uint64_t random = b->o->seed;
   uint32_t *ids = tri_malloc((size_t)b->o->random_input_len, sizeof *ids);
-  int code = b->requests && ids ? TRI_EXIT_OK : TRI_EXIT_FAILED;
-  if (!code && b->o->prompt_file) code = read_prompts(b);
-  if (!code) {
-    plan_arrivals(b, &random);
-    code = loop(b, ids, &random);
-  }
+  if (!ids) return TRI_EXIT_FAILED;
+  plan_arrivals(b, &random);
+  int code = loop(b, ids, &random);
   tri_free(ids);
   return code;
 }
