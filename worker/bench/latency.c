@@ -27,8 +27,9 @@ struct bench_options {
 };
 
 static const tri_option own_options[] = {
-    {TRI_OPT(struct bench_options, input_len), .name = "input-len", .min = 1, .max = 1 << 20, .fallback = "512",
-     .metavar = "N", .group = "Benchmark", .help = "prompt tokens of each sequence, fed in one step"},
+    {TRI_OPT(struct bench_options, input_len), .name = "input-len", .min = 0, .max = 1 << 20, .fallback = "0",
+     .metavar = "N", .group = "Benchmark",
+     .help = "prompt tokens of each sequence, fed in one step; 0: 512, or as many as the model takes"},
     {TRI_OPT(struct bench_options, output_len), .name = "output-len", .min = 2, .max = MAX_ROUNDS, .fallback = "64",
      .metavar = "N", .group = "Benchmark", .help = "decode steps"},
     {TRI_OPT(struct bench_options, batch_size), .name = "batch-size", .min = 1, .max = 1024, .fallback = "1",
@@ -52,6 +53,12 @@ static tri_options_spec spec = {
         "Times prompts and decode steps of one rank, or an encoder's batches, against the machine's floors, without "
         "a server.",
     .epilog =
+        "A floor is what the machine could do at best. That of a decode step is reading its weights and KV cache "
+        "once,\n"
+        "at the rate of a plain read. That of a prompt is its multiplications at the best rate of the BLAS's sgemm,\n"
+        "which computes in float32 whatever the weights' type (on a device: of its library's products of that type),\n"
+        "or one reading of the weights where that takes longer. Kernels that compute in 16 or 8 bits can be faster\n"
+        "than sgemm: a ratio above 1 for a prompt says so.\n\n"
         "With --autotune, --max-num-seqs and --max-num-batched-tokens have the products of larger steps than this\n"
         "benchmark's measured, too. The other options of trireme-worker are understood and change nothing; the layout "
         "can\n"
@@ -207,8 +214,12 @@ static int length(const struct bench_options *o, const tri_model_config *c) {
   return c->encoder ? o->input_len : o->input_len + o->output_len + 1;
 }
 
-static tri_status check(const struct bench_options *o, const tri_model_config *c, tri_error *err) {
+static tri_status check(struct bench_options *o, const tri_model_config *c, tri_error *err) {
   int64_t most = o->serve.max_model_len ? o->serve.max_model_len : c->max_position_embeddings;
+  if (!o->input_len) { /* what was not asked for becomes what fits */
+    int64_t left = most - length(o, c);
+    o->input_len = left < 1 ? 1 : left < 512 ? (int)left : 512;
+  }
   if (c->seq2seq.on)
     return tri_fail(err, TRI_UNSUPPORTED, "model",
                     "model_type %s is an encoder-decoder: only decoders and encoders are timed here",
