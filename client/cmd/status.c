@@ -87,7 +87,8 @@ int cmd_status(int argc, char **argv) {
   trireme *c = NULL;
   int code = tri_options_main(&spec, &o, argc, argv, &parsed);
   if (code >= 0) return code;
-  code = cmd_connect(&o.connection, &c);
+  code = o.stats && o.json ? cmd_usage(spec.program, "--json and --stats exclude each other")
+                           : cmd_connect(&o.connection, &c);
   if (!code)
     code = o.stats ? show_stats(c, (int)o.connection.connect_timeout_ms)
                    : show_status(c, (int)o.connection.connect_timeout_ms, o.json);

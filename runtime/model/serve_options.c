@@ -30,7 +30,10 @@ const tri_option tri_serve_option_table[] = {
     {TRI_OPT(S, pooling), .name = "pooling", .choices = tri_pooling_names, .fallback = "model", .group = "Model",
      .help = "of encoders: cls: the first token's state; mean: of all states; model: its pooler, else mean"},
     {TRI_OPT(S, max_model_len), .name = "max-model-len", .min = 0, .max = 1 << 24, .fallback = "0", .metavar = "N",
-     .group = "Model", .help = "tokens of one sequence, prompt and answer; 0: the model's"},
+     .group = "Model",
+     .help = "tokens of one sequence, prompt and answer; 0: the model's. More than that is served with a "
+             "warning where positions can be stretched (not those of a table): texts may get worse "
+             "beyond what the model was made for"},
     {TRI_OPT(S, seed), .name = "seed", .fallback = "0", .metavar = "N", .group = "Model",
      .help = "of dummy weights, and of requests that bring none"},
 
