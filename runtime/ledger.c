@@ -111,9 +111,12 @@ tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const 
   }
   if (l.num_pages < pages_per_seq)
     return tri_fail(err, TRI_NO_CAPACITY, "max_model_len",
-                    "%lld KV pages of %d tokens hold less than one sequence of max_model_len %d: give more memory or a "
-                    "smaller --max-model-len",
-                    (long long)l.num_pages, limits->block_size, limits->max_model_len);
+                    "%lld KV pages of %d tokens hold less than one sequence of max_model_len %d: give %s or a smaller "
+                    "--max-model-len",
+                    (long long)l.num_pages, limits->block_size, limits->max_model_len,
+                    config->num_kv_pages ? "more --num-kv-blocks-override"
+                    : config->kv_bytes   ? "more --kv-cache-memory-bytes"
+                                         : "more memory");
   return TRI_OK;
 }
 

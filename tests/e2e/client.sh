@@ -81,5 +81,21 @@ wait $long
   { failed "an interrupted file" && tail -3 long.err; }
 stop
 
+# Benchmarks look at their input before they measure anything, and say on a terminal what takes the time.
+want 1 'cannot open missing.jsonl: No such file' "$trireme" bench serve --prompt-file missing.jsonl
+start
+want 0 'measuring the machine (--no-floors skips this)' script -qec "$trireme bench serve --num-prompts 2" /dev/null
+"$trireme" bench serve --num-prompts 2 2>&1 | grep -q measuring && failed "measuring: said where nobody reads it"
+want 2 'json and --stats exclude each other' "$trireme" status --json --stats
+stop
+
+# What does not fit: the advice is about the limit, and JSON has the reason.
+abacus=$SRC/tests/models/abacus
+want 3 'give more --kv-cache-memory-bytes or a smaller --max-model-len (max_model_len)$' "$trireme" plan --model "$abacus" --kv-cache-memory-bytes 1K
+want 3 'give more --num-kv-blocks-override or' "$trireme" plan --model "$abacus" --num-kv-blocks-override 1
+want 3 'may use (memory); --memory-per-rank says' "$trireme" plan --model "$abacus" --memory-per-rank 1M --kv-cache-memory-bytes 1M
+want 3 '"fits":false,"kv_tokens":0,"reason":"0 KV pages of 16 tokens hold less than' "$trireme" plan --model "$abacus" --kv-cache-memory-bytes 1K --json
+want 0 '"fits":true,"kv_tokens":[1-9][0-9]*}$' "$trireme" plan --model "$abacus" --json
+
 ((failures == 0)) && echo "all fine"
 exit $((failures > 0))

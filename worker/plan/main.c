@@ -131,6 +131,15 @@ static void print_fits(const struct plan *p) {
            sources ? " with their sources" : "");
 }
 
+static void print_json_reason(const tri_error *err) {
+  printf("],\"fits\":false,\"kv_tokens\":0,\"reason\":\"");
+  for (const char *c = err->message; *c; c++) {
+    if (*c == '"' || *c == '\\') putchar('\\');
+    putchar((unsigned char)*c < ' ' ? ' ' : *c);
+  }
+  printf("\"}\n");
+}
+
 /* The worst of the ranks': TRI_NO_CAPACITY does not keep the others from being shown. */
 static tri_status plan_ranks(struct plan *p, tri_error *err) {
   const tri_serve_options *v = &p->o->serve;
@@ -153,9 +162,10 @@ static tri_status plan_ranks(struct plan *p, tri_error *err) {
     print_rank(p, &shard, &l, rank);
   }
   if (worst == TRI_OK && !p->o->json) print_fits(p);
-  if (p->o->json)
-    printf("],\"fits\":%s,\"kv_tokens\":%lld}\n", worst == TRI_OK ? "true" : "false",
-           worst == TRI_OK ? (long long)p->tokens : 0LL);
+  if (p->o->json && worst == TRI_OK)
+    printf("],\"fits\":true,\"kv_tokens\":%lld}\n", (long long)p->tokens);
+  else if (p->o->json)
+    print_json_reason(err);
   return worst;
 }
 
@@ -228,9 +238,11 @@ int main(int argc, char **argv) {
     if (st == TRI_OK) st = tri_model_config_pool(config, (tri_pooling)o.serve.pooling, &err);
     if (st == TRI_OK) st = plan(&o, config, ckpt, &err);
     code = tri_exit_code(st);
+    /* A cache of a size that was given is too small whatever the memory. */
+    bool own_limit = strcmp(err.field, "memory") != 0 && (o.serve.kv_cache_memory || o.serve.num_kv_blocks);
     if (st != TRI_OK)
       fprintf(stderr, "trireme plan: %s%s (%s)%s\n", code == TRI_EXIT_REFUSED ? "refused: " : "", err.message,
-              err.field, st == TRI_NO_CAPACITY ? "; --memory-per-rank says what each rank may use" : "");
+              err.field, st == TRI_NO_CAPACITY && !own_limit ? "; --memory-per-rank says what each rank may use" : "");
   }
   tri_checkpoint_close(ckpt);
   tri_free(config);
