@@ -1,10 +1,10 @@
 /* Collectives and point-to-point transfers among the ranks of a group, behind one table.
  *
  * Backends: `self` (one rank), `mpi` (host memory, shared between the ranks of one host), and on device memory `nccl`
- * and `p2p` (kernels that write to each other's memory, for sums within a host). Calls are ordered on the stream they
- * get. An error is asynchronous: the call that hits it returns it, every later call on the communicator returns it at
- * once, and query() tells it at any time, so that a step may run to its end and look once. abort() makes pending and
- * later calls fail from any thread.
+ * and `p2p` (kernels that write to each other's memory, for sums and transfers within a host). Calls are ordered on the
+ * stream they get. An error is asynchronous: the call that hits it returns it, every later call on the communicator
+ * returns it at once, and query() tells it at any time, so that a step may run to its end and look once. abort() makes
+ * pending and later calls fail from any thread.
  *
  * Every wait inside goes through tri_wait with the communicator's policy and time limit. */
 #ifndef TRI_COMM_COMM_H

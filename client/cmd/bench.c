@@ -151,7 +151,7 @@ static const struct {
     {"serve", serve, "latencies under a load of arriving requests"},
     {"throughput", throughput, "tokens per second when all requests are there at once"},
     {"latency", latency, "one batch without a coordinator (trireme-bench-latency)"},
-    {"batching", batching, "a new batch at every step against whole batches (trireme-bench-batching)"},
+    {"batching", batching, "a new batch at every step against whole ones, packed and padded (trireme-bench-batching)"},
     {"memory", memory, "allocators for an encoder's activations (trireme-bench-memory)"},
     {"load", load, "loading weights, beside the disk's rate (trireme-bench-load)"},
 };
