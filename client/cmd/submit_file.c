@@ -36,7 +36,7 @@ typedef struct batch {
   uint64_t lines, succeeded, failed, tokens, not_sent;
   int64_t in_flight, waiting; /* waiting: done, but an older line is not */
   off_t in_size, in_read;
-  bool end, bar;
+  bool end, bar, cut_short;
   int64_t started_ns, drawn_ns;
 } batch;
 
@@ -242,6 +242,7 @@ static bool feed(batch *b, trireme_error *error) {
 
 /* How many lines are left that would have been sent. Of a pipe nobody knows: it may have no end. */
 static void count_rest(batch *b) {
+  b->cut_short = true;
   for (ssize_t n; b->in_size > 0 && !b->end && (n = getline(&b->line, &b->line_cap, b->in)) >= 0;)
     b->not_sent += !is_blank(b->line, (size_t)n);
 }
@@ -252,11 +253,13 @@ static void sum_up(const batch *b, int64_t now) {
   uint64_t over = b->succeeded + b->failed;
   double seconds = (double)(now - b->started_ns) * 1e-9 + 1e-9;
   fprintf(stderr, "%llu done, %llu failed, ", (unsigned long long)b->succeeded, (unsigned long long)b->failed);
-  if (b->not_sent)
-    fprintf(stderr, "%llu not sent", (unsigned long long)b->not_sent);
-  else
-    fprintf(stderr, "%lld running", (long long)b->in_flight);
-  fprintf(stderr, ", %.1f req/s, %.0f tok/s", (double)over / seconds, (double)b->tokens / seconds);
+  if (!b->cut_short)
+    fprintf(stderr, "%lld running, ", (long long)b->in_flight);
+  else if (b->not_sent)
+    fprintf(stderr, "%llu not sent, ", (unsigned long long)b->not_sent);
+  else if (!b->end && b->in_size <= 0)
+    fprintf(stderr, "the rest not sent, ");
+  fprintf(stderr, "%.1f req/s, %.0f tok/s", (double)over / seconds, (double)b->tokens / seconds);
 }
 
 static void draw(batch *b, bool last) {
@@ -318,7 +321,7 @@ static int run(batch *b) {
   if (cmd_signal) fprintf(stderr, "\ntrireme: interrupted; requests under way are cancelled\n");
   abandon(b, cmd_signal ? "aborted" : error.code, cmd_signal ? "interrupted" : error.message);
   if (!write_results(b)) return perror("trireme: output"), TRI_EXIT_FAILED;
-  count_rest(b);
+  if (cmd_signal || code != TRI_EXIT_OK) count_rest(b);
   draw_end(b);
   return code == TRI_EXIT_OK && (cmd_signal || b->failed) ? TRI_EXIT_FAILED : code;
 }

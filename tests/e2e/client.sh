@@ -71,14 +71,23 @@ echo '{"prompt":"x","max_tokens":0}' >zero.jsonl
 want 1 'zero.jsonl:1: max_tokens is 0; allowed are -1 to 1048576, but not 0$' "$trireme" submit --file zero.jsonl
 
 # An interrupted file: what was under way has failed, and the rest was not sent. Empty lines are nobody's.
+interrupted() { # PATTERN OPTION...: the last line of a submit --file that is interrupted after a second
+  local pattern=$1 long code
+  shift
+  "$trireme" submit "$@" --output long.out --concurrency 64 2>long.err <&0 &
+  long=$!
+  sleep 1
+  kill -INT $long
+  wait $long
+  code=$?
+  [[ $code == 1 && $(wc -l <long.out) == 64 ]] && tail -1 long.err | grep -q "^trireme: 0 done, 64 failed, ${pattern}[0-9.]* req/s" ||
+    { failed "an interrupted file: $code" && tail -3 long.err; }
+}
 for i in $(seq 300); do printf '{"prompt":"a long one %d","max_tokens":100000}\n\n' "$i"; done >long.jsonl
-"$trireme" submit --file long.jsonl --output long.out --concurrency 64 2>long.err &
-long=$!
-sleep 1
-kill -INT $long
-wait $long
-[[ $? == 1 && $(wc -l <long.out) == 64 ]] && tail -1 long.err | grep -q '^trireme: 0 done, 64 failed, 236 not sent, [0-9.]* req/s' ||
-  { failed "an interrupted file" && tail -3 long.err; }
+interrupted '236 not sent, ' --file long.jsonl
+interrupted 'the rest not sent, ' --file - < <(cat long.jsonl)
+head -128 long.jsonl >short.jsonl
+interrupted '' --file short.jsonl
 stop
 
 # Benchmarks look at their input before they measure anything, and say on a terminal what takes the time.
