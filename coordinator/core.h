@@ -61,7 +61,7 @@ void tri_core_worker(tri_core *c, int64_t now, const tri_zpeer *from, const tri_
 void tri_core_tick(tri_core *c, int64_t now);
 /* Takes no new work; groups are told to leave when the last job has ended. */
 void tri_core_drain(tri_core *c, int64_t now);
-/* Ends every job with an error: the cluster goes down. */
+/* Ends every job with an error, here and in its group: the cluster goes down. */
 void tri_core_abandon(tri_core *c, int64_t now, const char *reason);
 
 /* ---- questions ---- */

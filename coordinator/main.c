@@ -299,7 +299,7 @@ static void begin_drain(struct shell *s, const char *why) {
     s->leaving = true; /* asked twice */
     return;
   }
-  tri_log(TRI_LOG_INFO, "coordinator", "%s: finishing what runs, at most %.0f s", why, s->opts.drain_timeout);
+  tri_log(TRI_LOG_INFO, "coordinator", "%s: finishing what runs, at most %g s", why, s->opts.drain_timeout);
   s->draining = true;
   s->drain_deadline = tri_now_ns() + (int64_t)(s->opts.drain_timeout * 1e9);
   tri_core_drain(s->core, tri_now_ns());
@@ -392,6 +392,7 @@ static void tick(struct shell *s) {
   if (now - s->last_second >= 1000000000) count_second(s, now, mb);
   if (s->draining && tri_core_is_idle(s->core)) s->leaving = true;
   if (s->draining && now > s->drain_deadline && !s->leaving) {
+    tri_log(TRI_LOG_WARN, "coordinator", "the %g s are over: ending the jobs that still run", s->opts.drain_timeout);
     tri_core_abandon(s->core, now, "the cluster shuts down, and the job did not end in time");
     tri_core_tick(s->core, now); /* tells the groups to leave */
     s->leaving = true;
