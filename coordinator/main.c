@@ -235,11 +235,16 @@ cleanup:
 static tri_status open_core(struct shell *s, tri_error *err) {
   uint64_t seed = s->opts.seed;
   if (!seed && getrandom(&seed, sizeof seed, 0) != sizeof seed) seed = (uint64_t)tri_now_ns();
+  /* Only the workers need these options: of a coordinator without them any layout is right. */
+  bool has_layout = s->opts.launch == TRI_LAUNCH_MPI && s->opts.tp * s->opts.pp > 1;
   tri_core_config cc = {.model_name = s->model_name,
                         .model = &s->model,
                         .tokenizer = s->tokenizer,
                         .labels = s->model.has_classifier ? &s->labels : NULL,
                         .pools_as_model = s->opts.pooling == TRI_POOL_NONE,
+                        .model_hash = tri_model_config_hash(&s->model),
+                        .tp = has_layout ? (uint32_t)s->opts.tp : 0,
+                        .pp = has_layout ? (uint32_t)s->opts.pp : 0,
                         .num_groups = s->opts.launch == TRI_LAUNCH_MPI ? 1 : (uint32_t)s->opts.dp,
                         .seed = seed,
                         .max_queue = s->opts.max_queue,

@@ -117,6 +117,30 @@ want 3 'pages of 16 tokens hold less than one sequence' "$trireme" plan --model 
 want 3 'the range is 1 to 8' "$trireme" up --model "$SRC/tests/models/abacus" -tp 512
 want 0 'warning: max_model_len 5000 exceeds the 1024 positions' "$trireme" plan --model "$SRC/tests/models/abacus" --max-model-len 5000
 
+# One MPI job of two programs whose options disagree.
+abacus=$SRC/tests/models/abacus
+two() { # two COORDINATOR_OPTIONS -- N WORKER_OPTIONS
+  local first=() n
+  while [[ $1 != -- ]]; do first+=("$1") && shift; done
+  n=$2
+  shift 2
+  OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --bind-to none --oversubscribe --timeout 30 -n 1 "$bin/trireme-coordinator" \
+    --launch mpi --endpoint "ipc://$dir/up.sock" "${first[@]}" : -n "$n" "$bin/trireme-worker" --launch mpi "$@"
+}
+want 1 '(--model .*/checkpoints/llama): the workers. model is another than the coordinator.s, "abacus"$' \
+  two --model "$abacus" -- 1 --model "$SRC/tests/data/checkpoints/llama"
+want 1 'the workers were started with -tp 1 -pp 2, the coordinator with -tp 2 -pp 1' \
+  two --model "$abacus" -tp 2 -- 2 --model "$abacus" -pp 2
+
+# A checkpoint of which a part is missing does not become whole by another start.
+mkdir incomplete deeper
+ln -s "$abacus"/*.json incomplete/
+ln -s "$abacus"/* deeper/
+rm deeper/config.json
+sed 's/\("num_hidden_layers": *\)[0-9]*/\199/' "$abacus/config.json" >deeper/config.json
+want 3 'incomplete holds neither model.safetensors nor' timeout 10 "$trireme" up --endpoint "ipc://$dir/up.sock" --model incomplete
+want 3 'the checkpoint has no tensor model.layers.' timeout 10 "$trireme" up --endpoint "ipc://$dir/up.sock" --model deeper
+
 # Hosts that are not there, or too few, and a device that is not here.
 want 2 '"localhost:3" has places for 3 ranks, but tensor-parallel 2 x pipeline-parallel 2 needs 4' "$trireme" up --model "$SRC/tests/models/abacus" -tp 2 -pp 2 --hosts localhost:3
 want 2 'has places for 2 ranks' "$trireme" up --model "$SRC/tests/models/abacus" -tp 3 --hosts localhost,localhost
@@ -153,8 +177,7 @@ want 0 '^Floor  *1.000 ms per output token' "$trireme" bench serve --num-prompts
 want 0 '^All tokens  *[0-9.]* /s$' "$trireme" bench serve --num-prompts 3 --random-output-len 10 --no-floors
 want 0 'at most 4 at a time' "$trireme" bench throughput --num-prompts 20 --max-concurrency 4 --prompt-file good.jsonl
 
-# A batch that is longer than the model can be, and one that is as long.
-abacus=$SRC/tests/models/abacus # 1024 positions
+# A batch that is longer than the model can be (1024 positions), and one that is as long.
 want 3 '--input-len 1020 and --output-len 4 are 1025 tokens .* the limit is the model.s 1024$' \
   "$trireme" bench latency --model "$abacus" --input-len 1020 --output-len 4
 want 3 'the limit is --max-model-len 100$' "$trireme" bench latency --model "$abacus" --input-len 96 --output-len 4 --max-model-len 100
