@@ -339,7 +339,7 @@ static tri_status ipc_clear_stale(const char *path, const struct sockaddr_un *ad
     return tri_fail(err, TRI_IO, "endpoint", "cannot remove the dead socket %s: %s", path, strerror(errno));
   }
   if (!e || e == EAGAIN || e == EINPROGRESS) /* a full queue has somebody who owns it */
-    return tri_fail(err, TRI_NO_CAPACITY, "endpoint", "%s belongs to a server that is running", path);
+    return tri_fail(err, TRI_IO, "endpoint", "%s belongs to a server that is running", path);
   return tri_fail(err, TRI_PERMISSION, "endpoint", "%s belongs to somebody else: %s", path, strerror(e));
 }
 
@@ -347,9 +347,9 @@ static tri_status ipc_listen(tri_zserver *s, const char *path, tri_error *err) {
   struct sockaddr_un addr = {.sun_family = AF_UNIX};
   size_t len = strlen(path);
   if (!len || path[0] == '@' || path[0] == '*')
-    return tri_fail(err, TRI_INVALID_ARGUMENT, "endpoint", "ipc:// needs the path of a socket file");
+    return tri_fail(err, TRI_USAGE, "endpoint", "ipc:// needs the path of a socket file");
   if (len >= sizeof addr.sun_path)
-    return tri_fail(err, TRI_TOO_LARGE, "endpoint", "the path of a socket has at most %zu bytes, this one %zu",
+    return tri_fail(err, TRI_USAGE, "endpoint", "the path of a socket has at most %zu bytes, this one %zu",
                     sizeof addr.sun_path - 1, len);
   memcpy(addr.sun_path, path, len + 1);
   tri_status st = ipc_clear_stale(path, &addr, err);
@@ -413,18 +413,18 @@ static tri_status server_start(tri_zserver *s, tri_error *err) {
   int e = zmq_errno();
   if (fd >= 0 && rc != 0) close(fd);
   if (k) zmq_close(k);
-  return tri_fail(err, e == EADDRINUSE ? TRI_NO_CAPACITY : TRI_IO, "endpoint", "cannot bind %s: %s", s->endpoint,
+  return tri_fail(err, e == EINVAL ? TRI_USAGE : TRI_IO, "endpoint", "cannot bind %s: %s", s->endpoint,
                   zmq_strerror(e));
 }
 
 static tri_status server_check(const tri_zserver_config *c, tri_error *err) {
   if (strlen(c->endpoint) >= ENDPOINT_BYTES)
-    return tri_fail(err, TRI_TOO_LARGE, "endpoint", "longer than %d bytes", ENDPOINT_BYTES - 1);
+    return tri_fail(err, TRI_USAGE, "endpoint", "longer than %d bytes", ENDPOINT_BYTES - 1);
   bool tcp = starts_with(c->endpoint, "tcp://");
   if (!tcp && !starts_with(c->endpoint, "ipc://"))
-    return tri_fail(err, TRI_INVALID_ARGUMENT, "endpoint", "%s starts with neither ipc:// nor tcp://", c->endpoint);
+    return tri_fail(err, TRI_USAGE, "endpoint", "%s starts with neither ipc:// nor tcp://", c->endpoint);
   if (tcp && !c->curve && !c->insecure_tcp)
-    return tri_fail(err, TRI_PERMISSION, "endpoint", "%s without CURVE keys would let anybody in", c->endpoint);
+    return tri_fail(err, TRI_USAGE, "endpoint", "%s without CURVE keys would let anybody in", c->endpoint);
   return TRI_OK;
 }
 

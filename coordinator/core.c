@@ -109,7 +109,8 @@ void tri_core_abandon(tri_core *c, int64_t now, const char *reason) {
   tri_error err = {0};
   tri_fail(&err, TRI_PEER_LOST, "", "%s", reason);
   c->draining = true;
-  while (c->active.head) job_fail(c, now, c->active.head, &err);
+  /* A group leaves once it has nothing to compute. */
+  while (c->active.head) job_cut(c, now, c->active.head, &err);
   deliver_all(c, now);
 }
 

@@ -36,6 +36,8 @@ typedef struct tri_core_config {
   const tri_tokenizer *tokenizer; /* borrowed; NULL: token ids only */
   const tri_labels *labels;       /* borrowed; of a classifier */
   bool pools_as_model;            /* an encoder's pooling is not another than that of its checkpoint */
+  uint64_t model_hash;            /* tri_model_config_hash, which workers must have, too; 0: any */
+  uint32_t tp, pp;                /* the layout that workers must have; 0: any */
   uint32_t num_groups;
   uint64_t seed;
   int64_t max_queue;
@@ -61,7 +63,7 @@ void tri_core_worker(tri_core *c, int64_t now, const tri_zpeer *from, const tri_
 void tri_core_tick(tri_core *c, int64_t now);
 /* Takes no new work; groups are told to leave when the last job has ended. */
 void tri_core_drain(tri_core *c, int64_t now);
-/* Ends every job with an error: the cluster goes down. */
+/* Ends every job with an error, here and in its group: the cluster goes down. */
 void tri_core_abandon(tri_core *c, int64_t now, const char *reason);
 
 /* ---- questions ---- */

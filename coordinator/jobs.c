@@ -498,6 +498,12 @@ static void tell_abort(tri_core *c, const job *j) {
     c->cfg.io.to_worker(c->cfg.io.ctx, &g->ranks[0].peer, &m);
 }
 
+void job_cut(tri_core *c, int64_t now, job *j, const tri_error *err) {
+  if (j->state == JOB_ENDED) return;
+  tell_abort(c, j);
+  job_fail(c, now, j, err);
+}
+
 void job_abort(tri_core *c, int64_t now, job *j) {
   if (j->state == JOB_ENDED) return;
   tell_abort(c, j);
@@ -538,8 +544,7 @@ void job_tokens(tri_core *c, int64_t now, uint32_t index, const tri_group_tokens
       tri_error err = {0};
       tri_fail(&err, TRI_INTERNAL, "", "token %llu came where %zu was expected, or memory is out",
                (unsigned long long)t->offset, ch->num);
-      tell_abort(c, j);
-      job_fail(c, now, j, &err);
+      job_cut(c, now, j, &err);
       continue;
     } else {
       drawn++;

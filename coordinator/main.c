@@ -56,14 +56,14 @@ struct shell {
   int signal_fd;
   bool draining, leaving, failed, said_where;
   int64_t drain_deadline, last_tick, last_second, last_cont;
-  /* the last seconds in which tokens were generated */
-  struct second window[WINDOW_S];
+  struct second window[WINDOW_S]; /* the last seconds */
   unsigned num_seconds;
   uint64_t tokens_before;
   double cpu_before;
-  double base_mb;  /* resident at the start */
-  int trims;       /* ticks in which freed memory is still given back */
-  int ticks_above; /* in a row with memory above the cap */
+  double cpu_us_per_token; /* when there were tokens last */
+  double base_mb;          /* resident at the start */
+  int trims;               /* ticks in which freed memory is still given back */
+  int ticks_above;         /* in a row with memory above the cap */
 };
 
 /* ---- what the core asks for ---- */
@@ -193,7 +193,7 @@ static tri_status open_client_socket(struct shell *s, tri_error *err) {
       .endpoint = endpoint, .insecure_tcp = s->opts.insecure_tcp, .max_message = TRI_WIRE_MAX_MESSAGE, .backlog = 1000};
   if (!strncmp(endpoint, "tcp://", 6) && !s->opts.key_file && !s->opts.insecure_tcp)
     return tri_fail(
-        err, TRI_PERMISSION, "endpoint",
+        err, TRI_USAGE, "endpoint",
         "%s without keys would let anybody in: --key-file (trireme keygen FILE makes one) and --allowed-keys "
         "(a file of the clients' public keys)",
         endpoint);
@@ -202,7 +202,7 @@ static tri_status open_client_socket(struct shell *s, tri_error *err) {
     zc.curve = &pair;
     zc.allowed = allowed;
     if (!s->opts.allowed_keys)
-      return tri_fail(err, TRI_INVALID_ARGUMENT, "allowed_keys",
+      return tri_fail(err, TRI_USAGE, "allowed_keys",
                       "--key-file needs --allowed-keys with a file that names at least one client's public key");
     if ((st = read_allowed(s->opts.allowed_keys, keys, allowed, &zc.num_allowed, err)) != TRI_OK) return st;
   }
@@ -225,7 +225,9 @@ static tri_status open_worker_socket(struct shell *s, bool one_host, tri_error *
                            .num_allowed = 1,
                            .max_message = TRI_WIRE_MAX_MESSAGE,
                            .backlog = 65536};
-  TRI_TRY(tri_zserver_open(s->z, &zc, &s->workers, err));
+  st = tri_zserver_open(s->z, &zc, &s->workers, err);
+  if (st != TRI_OK && !strcmp(err->field, "endpoint")) snprintf(err->field, sizeof err->field, "worker_endpoint");
+  TRI_TRY(st);
   snprintf(s->boot.endpoint, sizeof s->boot.endpoint, "%s", tri_zserver_endpoint(s->workers));
   if (s->opts.boot_file) TRI_TRY(tri_boot_save(s->opts.boot_file, &s->boot, err));
 cleanup:
@@ -235,11 +237,16 @@ cleanup:
 static tri_status open_core(struct shell *s, tri_error *err) {
   uint64_t seed = s->opts.seed;
   if (!seed && getrandom(&seed, sizeof seed, 0) != sizeof seed) seed = (uint64_t)tri_now_ns();
+  /* Only the workers need these options: of a coordinator without them any layout is right. */
+  bool has_layout = s->opts.launch == TRI_LAUNCH_MPI && s->opts.tp * s->opts.pp > 1;
   tri_core_config cc = {.model_name = s->model_name,
                         .model = &s->model,
                         .tokenizer = s->tokenizer,
                         .labels = s->model.has_classifier ? &s->labels : NULL,
                         .pools_as_model = s->opts.pooling == TRI_POOL_NONE,
+                        .model_hash = tri_model_config_hash(&s->model),
+                        .tp = has_layout ? (uint32_t)s->opts.tp : 0,
+                        .pp = has_layout ? (uint32_t)s->opts.pp : 0,
                         .num_groups = s->opts.launch == TRI_LAUNCH_MPI ? 1 : (uint32_t)s->opts.dp,
                         .seed = seed,
                         .max_queue = s->opts.max_queue,
@@ -299,7 +306,7 @@ static void begin_drain(struct shell *s, const char *why) {
     s->leaving = true; /* asked twice */
     return;
   }
-  tri_log(TRI_LOG_INFO, "coordinator", "%s: finishing what runs, at most %.0f s", why, s->opts.drain_timeout);
+  tri_log(TRI_LOG_INFO, "coordinator", "%s: finishing what runs, at most %g s", why, s->opts.drain_timeout);
   s->draining = true;
   s->drain_deadline = tri_now_ns() + (int64_t)(s->opts.drain_timeout * 1e9);
   tri_core_drain(s->core, tri_now_ns());
@@ -367,17 +374,18 @@ static void count_second(struct shell *s, int64_t now, double mb) {
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
   double cpu = (double)t.tv_sec + (double)t.tv_nsec / 1e9, sum_cpu = 0, sum_wall = 0;
   uint64_t tokens = tri_core_generated_tokens(s->core), sum_tokens = 0;
-  if (tokens > s->tokens_before)
-    s->window[s->num_seconds++ % WINDOW_S] =
-        (struct second){tokens - s->tokens_before, cpu - s->cpu_before, (double)(now - s->last_second) / 1e9};
+  /* An idle second counts in the rate, but what the process did in it made no token. */
+  bool idle = tokens == s->tokens_before;
+  s->window[s->num_seconds++ % WINDOW_S] =
+      (struct second){tokens - s->tokens_before, idle ? 0 : cpu - s->cpu_before, (double)(now - s->last_second) / 1e9};
   for (unsigned i = 0; i < WINDOW_S && i < s->num_seconds; i++)
     sum_tokens += s->window[i].tokens, sum_cpu += s->window[i].cpu_s, sum_wall += s->window[i].wall_s;
   s->tokens_before = tokens;
   s->cpu_before = cpu;
   s->last_second = now;
-  tri_core_facts f = {.resident_mb = mb};
-  if (sum_tokens)
-    f.cpu_us_per_token = sum_cpu * 1e6 / (double)sum_tokens, f.tokens_per_second = (double)sum_tokens / sum_wall;
+  if (sum_tokens) s->cpu_us_per_token = sum_cpu * 1e6 / (double)sum_tokens;
+  tri_core_facts f = {
+      .resident_mb = mb, .cpu_us_per_token = s->cpu_us_per_token, .tokens_per_second = (double)sum_tokens / sum_wall};
   tri_core_set_facts(s->core, &f);
   tell(s, "alive");
 }
@@ -392,6 +400,7 @@ static void tick(struct shell *s) {
   if (now - s->last_second >= 1000000000) count_second(s, now, mb);
   if (s->draining && tri_core_is_idle(s->core)) s->leaving = true;
   if (s->draining && now > s->drain_deadline && !s->leaving) {
+    tri_log(TRI_LOG_WARN, "coordinator", "the %g s are over: ending the jobs that still run", s->opts.drain_timeout);
     tri_core_abandon(s->core, now, "the cluster shuts down, and the job did not end in time");
     tri_core_tick(s->core, now); /* tells the groups to leave */
     s->leaving = true;

@@ -46,19 +46,40 @@ static bool begin_epoch(tri_core *c, int64_t now, uint32_t index, const tri_grou
   return false;
 }
 
+/* Workers that were given other options than this process, as mpirun makes easy. */
+static bool layout_fits(const tri_core *c, const tri_group_register *r, char *why, size_t cap) {
+  if (!c->cfg.tp || (r->tp == c->cfg.tp && r->pp == c->cfg.pp)) return true;
+  snprintf(why, cap, "the workers were started with -tp %u -pp %u, the coordinator with -tp %u -pp %u", r->tp, r->pp,
+           c->cfg.tp, c->cfg.pp);
+  return false;
+}
+
+static bool model_fits(const tri_core *c, const tri_group_register *r, char *why, size_t cap) {
+  if (!c->cfg.model_hash || r->model_hash == c->cfg.model_hash) return true;
+  snprintf(why, cap, "the workers' model is another than the coordinator's, \"%s\"", c->cfg.model_name);
+  return false;
+}
+
 static void take_register(tri_core *c, int64_t now, const tri_zpeer *from, const tri_group_register *r) {
   if (r->group >= c->cfg.num_groups || r->world < 1 || r->world > MAX_RANKS || r->rank >= r->world) {
     refuse(c, from, "there is no such group or rank in this cluster");
     return;
   }
+  char why[400];
   group *g = &c->groups[r->group];
   if (r->epoch < g->epoch || (g->state == GROUP_LOST && r->epoch == g->epoch)) {
     refuse(c, from, "this start of the group is over: a newer one has registered, or it was given up");
     return;
   }
+  bool has_facts = r->rank == 0 && r->max_model_len;
   if ((g->state == GROUP_ABSENT || r->epoch > g->epoch) && !begin_epoch(c, now, r->group, r)) return;
   if (r->world != g->world) {
     refuse(c, from, "the group's ranks disagree about how many they are");
+    return;
+  }
+  if (!layout_fits(c, r, why, sizeof why) || (has_facts && !model_fits(c, r, why, sizeof why))) {
+    refuse(c, from, why);
+    lose(c, now, r->group, why);
     return;
   }
   rank_info *k = &g->ranks[r->rank];
@@ -67,7 +88,7 @@ static void take_register(tri_core *c, int64_t now, const tri_zpeer *from, const
   k->pid = r->pid;
   k->last_report = k->progress_ns = now;
   snprintf(k->host, sizeof k->host, "%.*s", (int)(r->host.len < 63 ? r->host.len : 63), r->host.s ? r->host.s : "");
-  if (r->rank == 0 && r->max_model_len) {
+  if (has_facts) {
     g->model_hash = r->model_hash, g->max_model_len = r->max_model_len, g->vocab_size = r->vocab_size;
     g->kv_pages = r->kv_pages, g->block_size = r->block_size, g->max_num_seqs = r->max_num_seqs;
   }
@@ -87,12 +108,16 @@ static int64_t stalled_after(const tri_core *c, double block_seconds) {
   return predicted > (double)c->cfg.watchdog_ns ? (int64_t)predicted : c->cfg.watchdog_ns;
 }
 
+static bool same_service(const group *a, const group *b) {
+  return a->model_hash == b->model_hash && a->max_model_len == b->max_model_len && a->block_size == b->block_size;
+}
+
 static void take_ready(tri_core *c, int64_t now, uint32_t index, uint64_t epoch, double load_seconds,
                        double block_seconds) {
   group *g = group_of(c, index, epoch);
   if (!g || g->state != GROUP_STARTING) return;
   for (uint32_t i = 0; i < c->cfg.num_groups; i++)
-    if (c->groups[i].state == GROUP_READY && c->groups[i].model_hash != g->model_hash) {
+    if (c->groups[i].state == GROUP_READY && !same_service(&c->groups[i], g)) {
       lose(c, now, index, "it serves another model, or other limits, than the groups that are ready");
       return;
     }

@@ -155,6 +155,8 @@ void job_cancel(tri_core *c, int64_t now, const tri_zpeer *from, const tri_clien
 job *job_find(const tri_core *c, uint64_t id);
 void job_encoded(tri_core *c, int64_t now, job *j, tri_status st, const uint32_t *ids, size_t count);
 void job_fail(tri_core *c, int64_t now, job *j, const tri_error *err);
+/* The same, where its group lives on and is to stop computing it. */
+void job_cut(tri_core *c, int64_t now, job *j, const tri_error *err);
 void job_refused(tri_core *c, int64_t now, uint32_t group, const tri_group_msg *m); /* by its group's leader */
 void job_finish(tri_core *c, int64_t now, job *j);                                  /* all choices have ended */
 void job_abort(tri_core *c, int64_t now, job *j);

@@ -2,7 +2,6 @@
 
 #include <string.h>
 
-#include "runtime/base/hash.h"
 #include "runtime/base/log.h"
 #include "runtime/encoded_result.h"
 #include "runtime/limits.h"
@@ -268,14 +267,4 @@ void tri_engine_destroy(tri_engine *e) {
   tri_free(e->num_history), tri_free(e->counters), tri_free(e->answer);
   if (e->draw_logits) e->backend->ops.mem_free(e->backend, TRI_MEM_ACTIVATIONS, e->draw_logits, e->draw_bytes);
   tri_free(e);
-}
-
-uint64_t tri_engine_hash(const tri_engine *e) {
-  const tri_model_config *c = &e->model;
-  const int64_t facts[] = {c->hidden_size,      c->num_layers,        c->num_heads,  c->num_kv_heads,
-                           c->head_dim,         c->intermediate_size, c->vocab_size, c->max_position_embeddings,
-                           c->num_labels,       c->pooling,           c->has_pooler, e->limits.max_model_len,
-                           e->limits.block_size};
-  uint64_t h = tri_hash_bytes(TRI_HASH_SEED, c->arch->model_type, strlen(c->arch->model_type));
-  return tri_hash_bytes(h, facts, sizeof facts);
 }

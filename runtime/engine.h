@@ -92,7 +92,4 @@ tri_status tri_engine_poll(tri_engine *e, const tri_step_result **result);
 /* Both in one, with nothing else under way. */
 tri_status tri_engine_step(tri_engine *e, const void *plan, size_t bytes, const tri_step_result **result);
 
-/* A hash of what must agree between the ranks of a group and between groups that share work: config and limits. */
-uint64_t tri_engine_hash(const tri_engine *e);
-
 #endif

@@ -396,7 +396,7 @@ static tri_status load_tensor(void *ctx, const tri_weight_target *t) {
   char name[160];
   if (!src) {
     snprintf(name, sizeof name, t->rule.name, t->layer, t->expert);
-    return tri_fail(l->err, TRI_NOT_FOUND, name, "the checkpoint has no tensor %s%s", l->c->arch->prefix, name);
+    return tri_fail(l->err, TRI_CORRUPT, name, "the checkpoint has no tensor %s%s", l->c->arch->prefix, name);
   }
   tri_weight_shape full = tri_rule_full_shape(l->c, &t->rule);
   bool transposed = t->rule.flags & TRI_TENSOR_TRANSPOSED;

@@ -48,7 +48,7 @@ static void send_register(struct control *c) {
                              .pid = getpid()}};
   if (atomic_load(&w->loaded)) {
     const tri_limits *l = &w->engine->limits;
-    m.reg.model_hash = tri_engine_hash(w->engine);
+    m.reg.model_hash = tri_model_config_hash(&w->engine->model);
     m.reg.max_model_len = (uint64_t)l->max_model_len;
     m.reg.vocab_size = (uint64_t)l->vocab_size;
     m.reg.kv_pages = (uint64_t)l->num_pages;
@@ -130,8 +130,8 @@ static void handle(struct control *c, const tri_group_msg *m) {
   switch (m->op) {
   case TRI_GROUP_WELCOME:
     if (m->welcome.ok) break;
-    tri_log(TRI_LOG_ERROR, "control", "the coordinator refuses this worker: %.*s", (int)m->welcome.message.len,
-            m->welcome.message.s);
+    tri_log(TRI_LOG_ERROR, "control", "the coordinator refuses this worker (--model %s): %.*s", w->opts.model,
+            (int)m->welcome.message.len, m->welcome.message.s);
     atomic_store(&w->stop, true);
     break;
   case TRI_GROUP_ASSIGN: take_job(c, &m->assign); break;

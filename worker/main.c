@@ -186,8 +186,8 @@ int main(int argc, char **argv) {
     if (st != TRI_OK) tri_log(TRI_LOG_ERROR, "worker", "%s%s%s", err.message, err.field[0] ? " -- " : "", err.field);
     w.failure = err;
     tri_control_stop(&w);
-    /* Others may wait in a collective for this rank: leave without finalizing, and let the launcher end them. */
-    /* A folder that is gone may come back: that the supervisor tries again. */
+    /* Others may wait in a collective for this rank: leave without finalizing, and let the launcher end them. A folder
+     * that is gone may come back: that the supervisor tries again. */
     bool again = st == TRI_OK || st == TRI_NOT_FOUND || atomic_load(&w.loaded);
     _exit(again ? TRI_EXIT_FAILED : tri_exit_code(st));
   }

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/base/hash.h"
 #include "runtime/base/json.h"
 #include "runtime/model/arch.h"
 #include "runtime/model/rope.h"
@@ -427,4 +428,12 @@ tri_status tri_model_config_pool(tri_model_config *c, tri_pooling pooling, tri_e
   c->pooling = pooling == TRI_POOL_NONE ? TRI_POOL_MEAN : pooling;
   c->has_pooler = false; /* its tensors are then of no use */
   return TRI_OK;
+}
+
+uint64_t tri_model_config_hash(const tri_model_config *c) {
+  const int64_t facts[] = {c->hidden_size, c->num_layers,        c->num_heads,  c->num_kv_heads,
+                           c->head_dim,    c->intermediate_size, c->vocab_size, c->max_position_embeddings,
+                           c->num_labels,  c->pooling,           c->has_pooler};
+  uint64_t h = tri_hash_bytes(TRI_HASH_SEED, c->arch->model_type, strlen(c->arch->model_type));
+  return tri_hash_bytes(h, facts, sizeof facts);
 }

@@ -163,6 +163,9 @@ tri_status tri_model_config_parse(const char *config, size_t config_len, const c
 /* How an encoder without a classifier pools. NONE: as the checkpoint does, by its pooler, else the mean. Others have no
  * choice. */
 tri_status tri_model_config_pool(tri_model_config *c, tri_pooling pooling, tri_error *err);
+/* A hash of what the coordinator and its workers must agree about. Weights are not in it: two trainings of one shape
+ * have one hash. */
+uint64_t tri_model_config_hash(const tri_model_config *c);
 
 /* The encoder of an encoder-decoder, as a model of its own. */
 void tri_model_config_source(const tri_model_config *c, tri_model_config *out);

@@ -185,7 +185,8 @@ static tri_status append_tensors(tri_checkpoint *c, int file, tri_st_tensor *t, 
   return TRI_OK;
 }
 
-static tri_status add_file(tri_checkpoint *c, const char *path, tri_error *err) {
+/* missing: what it means that there is no such file */
+static tri_status add_file(tri_checkpoint *c, const char *path, tri_status missing, tri_error *err) {
   tri_status st;
   char *header = NULL;
   tri_st_tensor *tensors = NULL;
@@ -196,7 +197,7 @@ static tri_status add_file(tri_checkpoint *c, const char *path, tri_error *err) 
   struct file *f = &files[c->num_files];
   f->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe in its place must not hold us up */
   if (f->fd < 0)
-    return tri_fail(err, errno == ENOENT ? TRI_NOT_FOUND : TRI_IO, path, "cannot open %s: %s", path, strerror(errno));
+    return tri_fail(err, errno == ENOENT ? missing : TRI_IO, path, "cannot open %s: %s", path, strerror(errno));
   c->num_files++;
   f->path = tri_strdup(path);
   struct stat sb;
@@ -239,7 +240,7 @@ static tri_status finish_open(tri_checkpoint *c, tri_error *err) {
 tri_status tri_checkpoint_open_file(const char *path, tri_checkpoint **out, tri_error *err) {
   tri_checkpoint *c = tri_calloc(1, sizeof *c);
   if (!c) return tri_fail(err, TRI_NO_MEMORY, path, "no memory");
-  tri_status st = add_file(c, path, err);
+  tri_status st = add_file(c, path, TRI_NOT_FOUND, err);
   if (st == TRI_OK) st = finish_open(c, err);
   if (st == TRI_OK)
     *out = c;
@@ -266,7 +267,7 @@ static tri_status read_index_entry(void *ctx, const char *key, const tri_json *v
     if (!strcmp(r->c->files[i].path, path)) return TRI_OK;
   if (r->c->num_files == MAX_FILES)
     return tri_fail(r->err, TRI_TOO_LARGE, "weight_map", "more than %d files", MAX_FILES);
-  return add_file(r->c, path, r->err);
+  return add_file(r->c, path, TRI_CORRUPT, r->err);
 }
 
 static tri_status check_index_entry(void *ctx, const char *key, const tri_json *value) {
@@ -301,9 +302,9 @@ tri_status tri_checkpoint_open(const char *dir, tri_checkpoint **out, tri_error 
   snprintf(path, sizeof path, "%.4095s/model.safetensors", dir);
   if (!access(path, F_OK)) return tri_checkpoint_open_file(path, out, err);
   snprintf(path, sizeof path, "%.4095s/model.safetensors.index.json", dir);
-  if (access(path, F_OK))
-    return tri_fail(err, TRI_NOT_FOUND, "model", "%s holds neither model.safetensors nor model.safetensors.index.json",
-                    dir);
+  if (access(path, F_OK)) /* only a folder that is not there may come back */
+    return tri_fail(err, access(dir, F_OK) ? TRI_NOT_FOUND : TRI_CORRUPT, "model",
+                    "%s holds neither model.safetensors nor model.safetensors.index.json", dir);
   tri_checkpoint *c = tri_calloc(1, sizeof *c);
   if (!c) return tri_fail(err, TRI_NO_MEMORY, "model", "no memory");
   tri_status st = open_sharded(c, dir, path, err);

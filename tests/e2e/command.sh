@@ -117,6 +117,48 @@ want 3 'pages of 16 tokens hold less than one sequence' "$trireme" plan --model 
 want 3 'the range is 1 to 8' "$trireme" up --model "$SRC/tests/models/abacus" -tp 512
 want 0 'warning: max_model_len 5000 exceeds the 1024 positions' "$trireme" plan --model "$SRC/tests/models/abacus" --max-model-len 5000
 
+abacus=$SRC/tests/models/abacus
+"$trireme" keygen up.key >/dev/null
+# Endpoints that are none, and such that somebody has.
+up=(timeout 20 "$trireme" up --model "$abacus")
+want 2 'foo starts with neither .* -- endpoint$' "${up[@]}" --endpoint foo
+want 2 'bar starts with neither .* -- worker_endpoint$' "${up[@]}" --endpoint "ipc://$dir/up.sock" --worker-endpoint bar
+want 2 'tcp://127.0.0.1:x: Invalid argument -- endpoint$' "${up[@]}" --endpoint tcp://127.0.0.1:x --insecure-tcp
+want 2 'without keys would let anybody in' "${up[@]}" --endpoint 'tcp://127.0.0.1:*'
+want 2 'needs --allowed-keys' "${up[@]}" --endpoint 'tcp://127.0.0.1:*' --key-file up.key
+want 1 't.sock belongs to a server that is running -- endpoint$' "${up[@]}"
+want 2 'memory-cap is 0; allowed are 16M to 1T' "${up[@]}" --memory-cap 0
+
+# One MPI job of two programs whose options disagree.
+two() { # two COORDINATOR_OPTIONS -- N WORKER_OPTIONS
+  local first=() n
+  while [[ $1 != -- ]]; do first+=("$1") && shift; done
+  n=$2
+  shift 2
+  OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --bind-to none --oversubscribe --timeout 30 -n 1 "$bin/trireme-coordinator" \
+    --launch mpi --endpoint "ipc://$dir/up.sock" "${first[@]}" : -n "$n" "$bin/trireme-worker" --launch mpi "$@"
+}
+want 1 '(--model .*/checkpoints/llama): the workers. model is another than the coordinator.s, "abacus"$' \
+  two --model "$abacus" -- 1 --model "$SRC/tests/data/checkpoints/llama"
+want 1 'the workers were started with -tp 1 -pp 2, the coordinator with -tp 2 -pp 1' \
+  two --model "$abacus" -tp 2 -- 2 --model "$abacus" -pp 2
+
+# A checkpoint of which a part is missing does not become whole by another start.
+mkdir incomplete deeper
+ln -s "$abacus"/*.json incomplete/
+ln -s "$abacus"/* deeper/
+rm deeper/config.json
+sed 's/\("num_hidden_layers": *\)[0-9]*/\199/' "$abacus/config.json" >deeper/config.json
+want 3 'incomplete holds neither model.safetensors nor' timeout 10 "$trireme" up --endpoint "ipc://$dir/up.sock" --model incomplete
+want 3 'the checkpoint has no tensor model.layers.' timeout 10 "$trireme" up --endpoint "ipc://$dir/up.sock" --model deeper
+
+# The Slurm script without Slurm: what its cluster ended with is its end, with prompts and without.
+batch=(env SLURM_JOB_ID=1 TP=1 PP=1 MODEL=/nonexistent OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1)
+script=$SRC/cluster-configs/trireme.sbatch
+want 3 'no folder /nonexistent' timeout 20 "${batch[@]}" BIN="$bin" ENDPOINT="ipc://$dir/up.sock" PROMPTS=none.jsonl bash "$script"
+want 3 'no folder /nonexistent' timeout 20 "${batch[@]}" BIN="$bin" ENDPOINT="ipc://$dir/up.sock" bash "$script"
+want 2 'no program ./trireme: set BIN' "${batch[@]}" BIN= PATH=/usr/bin:/bin bash "$script"
+
 # Hosts that are not there, or too few, and a device that is not here.
 want 2 '"localhost:3" has places for 3 ranks, but tensor-parallel 2 x pipeline-parallel 2 needs 4' "$trireme" up --model "$SRC/tests/models/abacus" -tp 2 -pp 2 --hosts localhost:3
 want 2 'has places for 2 ranks' "$trireme" up --model "$SRC/tests/models/abacus" -tp 3 --hosts localhost,localhost
@@ -153,8 +195,7 @@ want 0 '^Floor  *1.000 ms per output token' "$trireme" bench serve --num-prompts
 want 0 '^All tokens  *[0-9.]* /s$' "$trireme" bench serve --num-prompts 3 --random-output-len 10 --no-floors
 want 0 'at most 4 at a time' "$trireme" bench throughput --num-prompts 20 --max-concurrency 4 --prompt-file good.jsonl
 
-# A batch that is longer than the model can be, and one that is as long.
-abacus=$SRC/tests/models/abacus # 1024 positions
+# A batch that is longer than the model can be (1024 positions), and one that is as long.
 want 3 '--input-len 1020 and --output-len 4 are 1025 tokens .* the limit is the model.s 1024$' \
   "$trireme" bench latency --model "$abacus" --input-len 1020 --output-len 4
 want 3 'the limit is --max-model-len 100$' "$trireme" bench latency --model "$abacus" --input-len 96 --output-len 4 --max-model-len 100
@@ -218,6 +259,7 @@ TRIREME_ENDPOINT=$(cat endpoint)
 want 0 '0 running' "$trireme" status --key-file client.key --server-key "$(cat server.pub)"
 want 3 'does not let this key in' "$trireme" status --key-file other.key --server-key "$(cat server.pub)"
 want 3 'wants keys: --key-file' "$trireme" status
+want 1 'cannot bind .*in use -- endpoint$' "${up[@]}" --insecure-tcp
 want 2 'CURVE needs both' "$trireme" status --key-file client.key
 want 1 'cannot create' "$trireme" keygen client.key
 chmod 644 client.key

@@ -98,6 +98,13 @@ for stream in "" --no-stream; do
   # shellcheck disable=SC2086
   [ "$("$BIN/trireme" submit --temperature 0 --ignore-eos --max-tokens 3 --token-ids 1,2,3 --echo $stream)" = "1 2 3 $ids" ] || fail "token ids with --echo $stream"
 done
+# A rate is of the last seconds, not of those in which something ran.
+rate() { "$BIN/trireme" status --json | sed -n 's/.*"tokens_per_second":\([0-9]*\).*/\1/p'; }
+"$BIN/trireme" submit --temperature 0 --ignore-eos --max-tokens 100 --token-ids 1,2,3 >"$RUN/hundred" || fail "100 tokens"
+for _ in $(seq 30); do [ "$(rate)" -gt 0 ] && break || sleep 0.1; done
+[ "$(rate)" -gt 0 ] || fail "a rate of 0 just after 100 tokens"
+sleep 11.5
+[ "$(rate)" = 0 ] || fail "a rate of $(rate) tokens a second after 11.5 idle ones"
 stop_cluster INT
 grep -q "up: SIGINT: draining" "$RUN/log" && grep -q "coordinator: SIGINT: finishing" "$RUN/log" || fail "the log does not say that it was SIGINT"
 echo "requests: all as expected"

@@ -51,13 +51,18 @@ wait "$CLUSTER" && fail "the second SIGTERM: exit code 0"
 [ "$GONE" -lt 2000 ] || fail "the second SIGTERM took $GONE ms"
 echo "SIGTERM twice: $WRONG of 8 clients had an error after $LAST_ERROR ms ($WORDS), everything gone after $GONE ms"
 
-# Jobs that take longer than the drain may.
-start_up -tp 2 --drain-timeout 1 --backend ref --threads 1
-clients_start 3 $TOKENS
+# Jobs that take longer than the drain may: their clients hear of it, the group computes them no further, and nothing has to be killed.
+start_up -tp 2 --drain-timeout 0.5 --backend ref --threads 1
+clients_start 12 1000
 since=$(now_ms)
 kill -TERM "$CLUSTER"
-clients_end "$since" 5000
-[ "$WRONG" = 3 ] || fail "$WRONG of 3 long jobs ended with an error"
+clients_end "$since" 4000
+[ "$WRONG" = 12 ] || fail "$WRONG of 12 long jobs ended with an error"
 all_gone "$since"
 wait "$CLUSTER"
-echo "--drain-timeout 1: 3 clients had an error after $LAST_ERROR ms ($WORDS), exit code $?, everything gone after $GONE ms"
+code=$?
+[ $code = 0 ] || fail "--drain-timeout 0.5: exit code $code"
+grep -q 'at most 0.5 s' "$RUN/log" || fail "the log does not say how long the drain may take"
+grep 'took too long' "$RUN/log" && fail "the group did not leave by itself"
+[ "$GONE" -lt 4000 ] || fail "--drain-timeout 0.5: everything gone only after $GONE ms"
+echo "--drain-timeout 0.5: 12 clients had an error after $LAST_ERROR ms ($WORDS), everything gone after $GONE ms"

@@ -39,7 +39,7 @@ touch "$RUN/begin"
 
 # Refused from the start.
 up --model "$MODEL" --endpoint 'tcp://127.0.0.1:*'
-ends_with 3 "without keys.*--key-file.*--allowed-keys" 10
+ends_with 2 "without keys.*--key-file.*--allowed-keys" 10
 [ ! -e "$base/trireme-up-testA1" ] || fail "a dead supervisor's folder stays"
 [ -e "$base/trireme-up-testB1/workers" ] || fail "a living supervisor's folder is gone"
 [ -e "$base/trireme-up-testC1" ] || fail "a young folder is gone"

@@ -155,6 +155,10 @@ static void group_ready(void *ctx, uint32_t group, uint64_t epoch) {
 }
 
 struct world *world_create(uint32_t groups) {
+  return world_create_for(groups, 0, 0, 0);
+}
+
+struct world *world_create_for(uint32_t groups, uint64_t model_hash, uint32_t tp, uint32_t pp) {
   struct world *w = calloc(1, sizeof *w);
   w->now = 1000 * SECOND;
   w->model =
@@ -163,6 +167,9 @@ struct world *world_create(uint32_t groups) {
   tri_core_config config = {.model_name = "toy",
                             .model = &w->model,
                             .tokenizer = tokenizer,
+                            .model_hash = model_hash,
+                            .tp = tp,
+                            .pp = pp,
                             .num_groups = groups,
                             .seed = 7,
                             .max_queue = 20,

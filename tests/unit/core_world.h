@@ -80,6 +80,8 @@ TCase *add_case(Suite *suite, const char *name);
 bool same_peer(const tri_zpeer *a, const tri_zpeer *b);
 
 struct world *world_create(uint32_t groups);
+/* Whose workers must have this model and layout (0: any). */
+struct world *world_create_for(uint32_t groups, uint64_t model_hash, uint32_t tp, uint32_t pp);
 void world_destroy(struct world *w);
 void tick(struct world *w, int64_t ns);
 

@@ -44,6 +44,13 @@ START_TEST(test_abandon) {
     ck_assert_str_eq(s[i]->message, "the power goes");
   }
   ck_assert(tri_core_is_idle(w->core));
+  /* The group is told of those that it runs, and only then to leave; the third is still being encoded. */
+  ck_assert_int_eq(w->num_aborts, 2);
+  for (int i = 0; i < 2; i++) ck_assert(w->aborts[i] == w->assigns[0].a.job || w->aborts[i] == w->assigns[1].a.job);
+  ck_assert_uint_ne(w->aborts[0], w->aborts[1]);
+  ck_assert_int_eq(w->drains, 0);
+  tick(w, 100 * MS);
+  ck_assert_int_eq(w->drains, 1);
   world_destroy(w);
 }
 END_TEST
@@ -248,6 +255,50 @@ START_TEST(test_other_model) {
 }
 END_TEST
 
+static void own_register(struct world *w, uint64_t epoch, uint32_t tp, uint32_t pp, uint64_t hash) {
+  tri_group_msg m = {.op = TRI_GROUP_REGISTER,
+                     .reg = {.world = tp * pp,
+                             .tp = tp,
+                             .pp = pp,
+                             .epoch = epoch,
+                             .model_hash = hash,
+                             .max_model_len = hash ? 1 : 0, /* known once the model is loaded */
+                             .block_size = 1}};
+  w->welcome = false;
+  send_worker(w, 0, epoch, 0, &m);
+}
+
+/* Nor may workers have another model than the coordinator, whose tokenizer would make no sense of what they say. */
+START_TEST(test_other_model_than_own) {
+  struct world *w = world_create_for(1, 99, 0, 0);
+  own_register(w, 1, 1, 1, 0);
+  ck_assert(w->welcome);
+  own_register(w, 1, 1, 1, 5);
+  ck_assert(!w->welcome);
+  ck_assert_int_eq(w->lost, 1);
+  ck_assert(strstr(w->welcome_text, "is another than the coordinator's, \"toy\""));
+  send_ready(w, 0, 1);
+  ck_assert_int_eq(w->ready, 0);
+  own_register(w, 2, 1, 1, 99);
+  ck_assert(w->welcome);
+  send_ready(w, 0, 2);
+  ck_assert_int_eq(w->ready, 1);
+  world_destroy(w);
+}
+END_TEST
+
+START_TEST(test_other_layout_than_own) {
+  struct world *w = world_create_for(1, 0, 2, 1);
+  own_register(w, 1, 1, 2, 0);
+  ck_assert(!w->welcome);
+  ck_assert_int_eq(w->lost, 1);
+  ck_assert_str_eq(w->welcome_text, "the workers were started with -tp 1 -pp 2, the coordinator with -tp 2 -pp 1");
+  own_register(w, 2, 2, 1, 0);
+  ck_assert(w->welcome);
+  world_destroy(w);
+}
+END_TEST
+
 Suite *suite_core_groups(void) {
   Suite *suite = suite_create("core_groups");
   tri_log_setup(TRI_LOG_ERROR, "core");
@@ -262,5 +313,7 @@ Suite *suite_core_groups(void) {
   tcase_add_test(t, test_stalled_group);
   tcase_add_test(t, test_refused_registrations);
   tcase_add_test(t, test_other_model);
+  tcase_add_test(t, test_other_model_than_own);
+  tcase_add_test(t, test_other_layout_than_own);
   return suite;
 }

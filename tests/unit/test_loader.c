@@ -567,7 +567,7 @@ START_TEST(missing_tensors) {
   ck_assert_msg(load_tiny(tiny, one, &err) == TRI_OK, "%s: %s", err.field, err.message);
   for (int i = 0; i < num_tensors; i++) {
     write_checkpoint(i);
-    refused(TRI_NOT_FOUND, tensors[i].name);
+    refused(TRI_CORRUPT, tensors[i].name);
   }
 }
 END_TEST

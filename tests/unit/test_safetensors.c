@@ -239,7 +239,7 @@ START_TEST(not_a_file) {
   clear_dir();
   expect(tri_checkpoint_open(DIR "/nowhere", &c, &err), TRI_NOT_FOUND, &err, "model", "no folder");
   tri_error_clear(&err);
-  expect(tri_checkpoint_open(DIR, &c, &err), TRI_NOT_FOUND, &err, "model", "empty folder");
+  expect(tri_checkpoint_open(DIR, &c, &err), TRI_CORRUPT, &err, "model", "empty folder");
   tri_error_clear(&err);
   expect(tri_checkpoint_open_file(DIR "/nowhere", &c, &err), TRI_NOT_FOUND, &err, "nowhere", "no file");
   for (size_t n = 0; n < 8; n++) {
@@ -263,7 +263,7 @@ START_TEST(not_a_file) {
   ck_assert_int_eq(symlink("model.safetensors", DIR "/model.safetensors"), 0);
   tri_error_clear(&err);
   tri_status st = tri_checkpoint_open(DIR, &c, &err);
-  ck_assert_msg(st == TRI_IO || st == TRI_NOT_FOUND, "a link to itself: %s", tri_status_name(st));
+  ck_assert_msg(st == TRI_IO || st == TRI_CORRUPT, "a link to itself: %s", tri_status_name(st));
   ck_assert_ptr_null(c);
   clear_dir();
 }
@@ -291,7 +291,7 @@ static const struct bad_index {
     {"no weight_map", "{\"metadata\":{}}", TRI_CORRUPT, "weight_map"},
     {"a weight_map that is an array", INDEX("[\"a.safetensors\"]"), TRI_CORRUPT, "weight_map"},
     {"a name twice", INDEX("{\"a\":\"a.safetensors\",\"a\":\"b.safetensors\"}"), TRI_CORRUPT, "index.json"},
-    {"a missing file", INDEX("{\"a\":\"a.safetensors\",\"b\":\"c.safetensors\"}"), TRI_NOT_FOUND, "c.safetensors"},
+    {"a missing file", INDEX("{\"a\":\"a.safetensors\",\"b\":\"c.safetensors\"}"), TRI_CORRUPT, "c.safetensors"},
     {"a file name that is a number", INDEX("{\"a\":1}"), TRI_CORRUPT, "a"},
     {"an empty file name", INDEX("{\"a\":\"\"}"), TRI_CORRUPT, "a"},
     {"a path up", INDEX("{\"a\":\"../a.safetensors\"}"), TRI_CORRUPT, "a"},
@@ -363,7 +363,7 @@ START_TEST(more_shards_than_files_may_be) {
   tri_free(index);
   tri_checkpoint *c = NULL;
   tri_error err = {0};
-  expect(tri_checkpoint_open(DIR, &c, &err), TRI_NOT_FOUND, &err, "file0", "5000 files that are not there");
+  expect(tri_checkpoint_open(DIR, &c, &err), TRI_CORRUPT, &err, "file0", "5000 files that are not there");
   clear_dir();
 }
 END_TEST
