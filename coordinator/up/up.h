@@ -56,8 +56,8 @@ tri_status tri_up_spawn_coordinator(tri_up *u, tri_error *err);
 tri_status tri_up_spawn_group(tri_up *u, int group, tri_error *err);
 void tri_up_kill(pid_t pid); /* the whole process group, at once */
 
-/* hosts.c: of a list as mpirun's --host takes it ("a:4,b:4"; without a number, 1): whether it has a rank's place for
- * each of `ranks`, and whether every host has an address. Both TRI_USAGE. */
+/* hosts.c: of a list as mpirun's --host takes it ("a:4,b:4"; without a number, 1): whether it has a place for
+ * each of the tp * pp ranks, and whether every host has an address. Both TRI_USAGE. */
 tri_status tri_up_check_slots(const char *hosts, int tp, int pp, tri_error *err);
 tri_status tri_up_check_hosts(const char *hosts, tri_error *err);
 
