@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Measures on this machine's device which way the products of common models go fastest, for the table that comes with the product.
-#   tune.sh FOLDER FILE [--parts "8b 1b 70b-tp2 gpt2 bert"]
+#   tune.sh FOLDER FILE [--parts "8b 1b gpt2 bert 70b-tp2"]
 # FOLDER has trireme-bench-latency and the CUDA module. FILE (kernels/cuda/choices.txt) gets the lines for this device and version of
 # cuBLAS in the place of those that it had for them; other devices' stay. Weights are random, and models have as many layers as it takes
 # to fill the caches. Nothing that was measured before is looked at. Under three minutes.
+# Ship what whole steps were timed with: 70b-tp2 is not among the parts otherwise.
 set -euo pipefail
-here=$(dirname "$(realpath "$0")") parts="8b 1b 70b-tp2 gpt2 bert"
-[[ $# -ge 2 && -d $1 ]] || { sed -n '2,7s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+here=$(dirname "$(realpath "$0")") parts="8b 1b gpt2 bert"
+[[ $# -ge 2 && -d $1 ]] || { sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 bin=$(realpath "$1") file=$2
 if [[ ${3:-} = --parts && $# = 4 ]]; then parts=$4; elif [[ $# -gt 2 ]]; then echo "tune.sh: $3 is not known, or has no value" >&2; exit 2; fi
 work=$(mktemp -d)
