@@ -23,6 +23,7 @@ enum {
   HANDSHAKE_MS = 5000, /* a peer that connects and says nothing is dropped after this */
   RECONNECT_MS = 100,
   RECONNECT_MAX_MS = 2000,
+  REFUSED_AFTER = 3, /* handshakes that the server cut short, in a row */
   LISTEN_BACKLOG = 1024,
   REBIND_TRIES = 200,
   RAW_KEY = 32,
@@ -81,7 +82,7 @@ struct tri_zlink {
   void *socket, *monitor;
   zmq_msg_t msg;
   tri_zlink_state state;
-  unsigned losses;
+  unsigned losses, cut; /* cut: handshakes that ended without a word, in a row */
 };
 
 /* ---- keys ---- */
@@ -614,9 +615,12 @@ static void link_drain_monitor(tri_zlink *l) {
   while (l->monitor && zmq_recv(l->monitor, &m, sizeof m, ZMQ_DONTWAIT) == (int)sizeof m) {
     zmq_recv(l->monitor, address, sizeof address, ZMQ_DONTWAIT);
     switch (m.event) {
-    case ZMQ_EVENT_HANDSHAKE_SUCCEEDED: l->state = TRI_ZLINK_UP; break;
-    case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH:
+    case ZMQ_EVENT_HANDSHAKE_SUCCEEDED: l->state = TRI_ZLINK_UP, l->cut = 0; break;
+    /* A server that lets nobody in ends handshakes without a word, but so does one that binds anew. */
     case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+      if (++l->cut >= REFUSED_AFTER) l->state = TRI_ZLINK_REFUSED;
+      break;
+    case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH:
     case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL: l->state = TRI_ZLINK_REFUSED; break;
     default: /* DISCONNECTED; one that follows a refusal or comes before a handshake says nothing new */
       if (l->state == TRI_ZLINK_UP) {
