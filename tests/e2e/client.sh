@@ -1,45 +1,8 @@
 #!/usr/bin/env bash
 # What the trireme command says of connections and of input that cannot be right, against tests/tools/fake_coordinator.c.
 # Usage: client.sh TRIREME FAKE_COORDINATOR
-set -u
-trireme=$(realpath "$1") fake=$(realpath "$2")
-dir=$(mktemp -d /tmp/tri-client-XXXXXX)
-cd "$dir" || exit 1
-export TRIREME_ENDPOINT=ipc://$dir/t.sock
-unset TRIREME_KEY_FILE TRIREME_SERVER_KEY
-failures=0 server=
-
-start() { # start OPTION...: a coordinator that listens
-  rm -f endpoint # of the one before
-  "$fake" "$@" >endpoint 2>fake.err &
-  server=$!
-  for _ in $(seq 100); do
-    [[ -s endpoint ]] && return
-    sleep 0.05
-  done
-  echo "the fake coordinator does not start" && cat fake.err && exit 1
-}
-stop() {
-  [[ -n $server ]] && kill "$server" 2>/dev/null && wait "$server"
-  server=
-}
-trap 'stop; rm -rf "$dir"' EXIT
-
-failed() {
-  echo "FAILED: $*"
-  failures=$((failures + 1))
-}
-# want CODE PATTERN COMMAND...: exit code, and a basic regular expression that its output (stdout and stderr) must match
-want() {
-  local code=$1 pattern=$2 out got
-  shift 2
-  out=$("$@" 2>&1)
-  got=$?
-  if [[ $got != "$code" ]] || ! grep -q -- "$pattern" <<<"$out"; then
-    failed "$* : exit code $got, expected $code; output, which should match '$pattern':"
-    head -20 <<<"$out"
-  fi
-}
+# shellcheck source=/dev/null disable=SC2154
+. "$(dirname "$0")/fake.sh" "$@"
 
 # Addresses that nobody can be reached at are refused at once, although the limit is 5 s.
 want 2 'the port is missing' timeout 2 "$trireme" status --endpoint tcp://127.0.0.1

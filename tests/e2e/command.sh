@@ -1,42 +1,8 @@
 #!/usr/bin/env bash
 # The trireme command against tests/tools/fake_coordinator.c: words, exit codes, order of results, interrupts.
 # Usage: command.sh TRIREME FAKE_COORDINATOR
-set -u
-trireme=$(realpath "$1") fake=$(realpath "$2")
-dir=$(mktemp -d /tmp/tri-command-XXXXXX)
-cd "$dir" || exit 1
-export TRIREME_ENDPOINT=ipc://$dir/t.sock
-unset TRIREME_KEY_FILE TRIREME_SERVER_KEY
-failures=0 server=
-
-start() { # start OPTION...: a coordinator that listens
-  rm -f endpoint # of the one before
-  "$fake" "$@" >endpoint 2>fake.err &
-  server=$!
-  for _ in $(seq 100); do
-    [[ -s endpoint ]] && return
-    sleep 0.05
-  done
-  echo "the fake coordinator does not start" && cat fake.err && exit 1
-}
-stop() {
-  [[ -n $server ]] && kill "$server" 2>/dev/null && wait "$server"
-  server=
-}
-trap 'stop; rm -rf "$dir"' EXIT
-
-# want CODE PATTERN COMMAND...: exit code, and a basic regular expression that its output (stdout and stderr) must match
-want() {
-  local code=$1 pattern=$2 out got
-  shift 2
-  out=$("$@" 2>&1)
-  got=$?
-  if [[ $got != "$code" ]] || ! grep -q -- "$pattern" <<<"$out"; then
-    echo "FAILED: $* : exit code $got, expected $code; output, which should match '$pattern':"
-    echo "$out" | head -20
-    failures=$((failures + 1))
-  fi
-}
+# shellcheck source=/dev/null disable=SC2154
+. "$(dirname "$0")/fake.sh" "$@"
 
 start
 want 0 '^ the oars of three$' "$trireme" submit "hello world" --max-tokens 4

@@ -1,0 +1,41 @@
+# shellcheck shell=bash disable=SC2034
+# Shared by command.sh and client.sh: a fake coordinator, and what a command says. Sourced with TRIREME and FAKE_COORDINATOR.
+set -u
+trireme=$(realpath "$1") fake=$(realpath "$2")
+dir=$(mktemp -d /tmp/tri-command-XXXXXX)
+cd "$dir" || exit 1
+export TRIREME_ENDPOINT=ipc://$dir/t.sock
+unset TRIREME_KEY_FILE TRIREME_SERVER_KEY
+failures=0 server=
+
+start() { # start OPTION...: a coordinator that listens
+  rm -f endpoint # of the one before
+  "$fake" "$@" >endpoint 2>fake.err &
+  server=$!
+  for _ in $(seq 100); do
+    [[ -s endpoint ]] && return
+    sleep 0.05
+  done
+  echo "the fake coordinator does not start" && cat fake.err && exit 1
+}
+stop() {
+  [[ -n $server ]] && kill "$server" 2>/dev/null && wait "$server"
+  server=
+}
+trap 'stop; rm -rf "$dir"' EXIT
+
+failed() {
+  echo "FAILED: $*"
+  failures=$((failures + 1))
+}
+# want CODE PATTERN COMMAND...: exit code, and a basic regular expression that its output (stdout and stderr) must match
+want() {
+  local code=$1 pattern=$2 out got
+  shift 2
+  out=$("$@" 2>&1)
+  got=$?
+  if [[ $got != "$code" ]] || ! grep -q -- "$pattern" <<<"$out"; then
+    failed "$* : exit code $got, expected $code; output, which should match '$pattern':"
+    head -20 <<<"$out"
+  fi
+}
