@@ -59,11 +59,16 @@ __device__ static inline uint4 *half_of(char *memory, uint32_t round) {
   return (uint4 *)(memory + ((size_t)blockIdx.x * 2 + round % 2) * TRI_CUDA_REDUCE_HALF_BYTES);
 }
 
+static constexpr uint32_t ENDED = 0xffffffffu; /* in the place of a round: nothing comes any more */
+
 /* All threads have read the round; what was read stays good, since nobody else counts for this block. */
 __device__ static inline void count_round(const tri_cuda_reduce &r, uint32_t round) {
   __syncthreads();
-  if (!threadIdx.x) r.rounds[blockIdx.x] = round + 1;
+  if (!threadIdx.x) r.rounds[blockIdx.x] = (round + 1) & ~(1u << 31);
 }
+
+/* A peer has not come, or the host has put an end to it: launches to come are not to wait once more. */
+__device__ static inline void end_rounds(const tri_cuda_reduce &r) { r.rounds[blockIdx.x] = ENDED; }
 
 __device__ static inline void send(const tri_cuda_reduce &r, uint32_t round, int to, int slot, uint4 v) {
   put(half_of(r.memory[to], round) + slot, v);
@@ -83,6 +88,7 @@ __device__ static inline bool receive(const tri_cuda_reduce &r, uint4 *from, int
 #pragma unroll
     for (int k = 0; k < RANKS; k++) all &= has_come(v[k]) | (k >= until);
   } while (!all && may_go_on(r.error, r.limit_ns, p));
+  if (!all) end_rounds(r);
 #pragma unroll
   for (int k = 0; k < RANKS; k++)
     if (all && k != r.rank && k < until) put(from + k * room, make_uint4(EMPTY, EMPTY, EMPTY, EMPTY));
@@ -122,6 +128,7 @@ __global__ __launch_bounds__(TRI_CUDA_REDUCE_THREADS) static void one_shot(const
   let_next_begin();
   wait_for_previous();
   const uint32_t round = r.rounds[blockIdx.x];
+  if (round == ENDED) return;
   const int threads = (int)blockDim.x, stride = threads * (int)gridDim.x, me = (int)threadIdx.x;
   const int first = (int)blockIdx.x * threads + me;
   for (int i = first, slot = r.rank * room + me; i < vectors; i += stride, slot += threads) {
@@ -152,6 +159,7 @@ __global__ __launch_bounds__(TRI_CUDA_REDUCE_THREADS) static void two_shots(cons
   let_next_begin();
   wait_for_previous();
   const uint32_t round = r.rounds[blockIdx.x];
+  if (round == ENDED) return;
   const int threads = (int)blockDim.x, stride = threads * (int)gridDim.x, me = (int)threadIdx.x;
   const int first = (int)blockIdx.x * threads + me, mine = r.rank * part;
   uint4 *const half = half_of(r.memory[r.rank], round);

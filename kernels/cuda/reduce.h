@@ -37,8 +37,8 @@ enum { TRI_CUDA_REDUCE_EMPTY = 0xff };
 typedef struct tri_cuda_reduce {
   char *memory[TRI_CUDA_REDUCE_RANKS]; /* by rank: its receive memory, at this process's addresses */
   uint32_t *rounds;                    /* [blocks] on this device, zero at first */
-  int *error;                          /* tri_status in host memory: ends every wait when set, and is set by one */
-  uint64_t limit_ns;                   /* of a wait */
+  int *error; /* tri_status in host memory: ends every wait when set, and is set by one; no sum comes out afterwards */
+  uint64_t limit_ns; /* of a wait */
   int rank, size;
 } tri_cuda_reduce;
 

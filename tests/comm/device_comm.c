@@ -278,9 +278,42 @@ static void test_chosen(dc_rank *d) {
   DC_MUST(d->comm->ops->all_reduce(d->comm, d->device, 0, NULL) == TRI_OK);
 }
 
-/* ---- who does not come ---- */
+/* ---- who comes late, or not at all ---- */
 
 static int64_t elapsed_ms(int64_t since) { return (tri_now_ns() - since) / 1000000; }
+
+enum { LATE_FLOATS = (1 << 20) / sizeof(float), LATE_SUMS = 500 };
+
+static void launch_many(dc_rank *d, void *arg) {
+  (void)arg;
+  for (int i = 0; i < LATE_SUMS; i++) DC_MUST(tri_p2p_sum(d->comm, TRI_P2P_ONE_SHOT, d->device, LATE_FLOATS) == TRI_OK);
+}
+
+static int64_t run_late(dc_rank *d, cudaGraphExec_t graph, int64_t ms) {
+  DC_MUST(d->host->ops->barrier(d->host) == TRI_OK);
+  nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL);
+  int64_t t = tri_now_ns();
+  DC_MUST(cudaGraphLaunch(graph, d->cuda.stream) == cudaSuccess);
+  dc_sync(d);
+  return elapsed_ms(t);
+}
+
+/* Sums of microseconds stay such after a rank was late once: it must not make the others late in their turn. */
+static void test_late(dc_rank *d) {
+  cudaGraphExec_t graph = dc_record(d, launch_many, NULL);
+  memset(d->mine, 0, LATE_FLOATS * sizeof(float));
+  to_device(d, d->device, d->mine, LATE_FLOATS);
+  dc_sync(d);
+  run_late(d, graph, 0);
+  int64_t usual = run_late(d, graph, 0);
+  for (int late = 0; late < d->host->size; late++) {
+    int64_t ms = run_late(d, graph, d->host->rank == late ? 40 : 0);
+    if (d->host->rank != late) continue;
+    printf("%d sums in %lld ms, after rank %d was late %lld\n", LATE_SUMS, (long long)usual, late, (long long)ms);
+    DC_MUST(ms <= 3 * usual + 5);
+  }
+  cudaGraphExecDestroy(graph);
+}
 
 static void launch_some(dc_rank *d, void *arg) {
   (void)arg;
@@ -400,6 +433,7 @@ static int run_rank(tri_shm *shm, int rank, int size, bool bench) {
   run(d, "rounds", test_rounds);
   run(d, "graphs", test_graphs);
   run(d, "chosen", test_chosen);
+  run(d, "late", test_late);
   disconnect(d);
   if ((code = connect(d, true))) return code;
   run(d, "timeout", test_timeout);

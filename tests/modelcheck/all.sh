@@ -37,7 +37,7 @@ every() {
     set -- "$@" "$dir"
     expected=$((expected + 1))
   done
-  out=$("$ranks" "$n" 200 "$modelcheck" "$@" 2>&1)
+  out=$("$ranks" "$n" $((200 + 3 * expected)) "$modelcheck" "$@" 2>&1) # devices connect anew for each
   rc=$?
   [ $rc = 77 ] && exit 77
   right=$(echo "$out" | grep -c '^RIGHT ')
