@@ -7,13 +7,11 @@
 #include "runtime/step_arena.h"
 #include "runtime/base/mem.h"
 #include "runtime/encoder_lives.h"
-#include "runtime/engine.h"
+#include "tests/unit/engine_kit.h"
 
 Suite *suite_encoder_lives(void);
 
-enum { MAX_LIVES = 256, SEQS = 3 };
-static const int lengths[SEQS] = {5, 1, 9};
-enum { TOKENS = 15 };
+enum { MAX_LIVES = 256 };
 
 /* ---- a backend that takes notes ---- */
 
@@ -82,69 +80,6 @@ static void take_notes(tri_backend *be) {
 
 /* ---- one step of a model with random weights ---- */
 
-struct kit {
-  tri_backend *be;
-  tri_group group;
-  tri_engine *e;
-  tri_plan_writer *w;
-};
-
-static const tri_sample_params params = {.top_p = 1, .repetition_penalty = 1, .num_logprobs = -1};
-
-/* The engine keeps the address of k's group. */
-static void make_kit(struct kit *k, const char *checkpoint, tri_pooling pooling) {
-  char dir[512];
-  tri_error err = {0};
-  tri_comm *world;
-  tri_backend_config bc = {.name = "ref"};
-  snprintf(dir, sizeof dir, "%s/checkpoints/%s", TRI_TEST_DATA, checkpoint);
-  ck_assert_int_eq(tri_comm_self_create(&(tri_comm_config){.timeout_ms = 1000}, &world), TRI_OK);
-  ck_assert_int_eq(tri_group_create(world, 1, 1, &k->group, &err), TRI_OK);
-  ck_assert_int_eq(tri_backend_create(&bc, &k->be, &err), TRI_OK);
-  tri_engine_config ec = {.model_dir = dir,
-                          .load_format = TRI_LOAD_DUMMY,
-                          .dtype = TRI_F32,
-                          .kv_dtype = TRI_F32,
-                          .max_num_seqs = SEQS,
-                          .max_num_batched_tokens = 32,
-                          .block_size = 16,
-                          .max_model_len = 16,
-                          .num_kv_pages = 4 * SEQS,
-                          .local_ranks = 1,
-                          .encoders = true,
-                          .pooling = pooling};
-  tri_status st = tri_engine_create(&ec, k->be, &k->group, &k->e, &err);
-  ck_assert_msg(st == TRI_OK, "%s: %s", checkpoint, err.message);
-  ck_assert_int_eq(tri_plan_writer_create(3 * SEQS, 64, 32, &k->w), TRI_OK);
-}
-
-static void free_kit(struct kit *k) {
-  tri_plan_writer_destroy(k->w);
-  tri_engine_destroy(k->e);
-  tri_group_destroy(&k->group);
-  tri_backend_destroy(k->be);
-}
-
-static void build_batch(struct kit *k) {
-  static const uint32_t ids[16] = {3, 1, 4, 1, 5, 9, 2, 6, 5};
-  bool sources = k->e->source != NULL;
-  tri_plan_view view;
-  size_t bytes;
-  tri_plan_begin(k->w, 0, 1);
-  for (int i = 0; i < SEQS; i++) {
-    int32_t page = i;
-    tri_plan_seq s = {.slot = (uint32_t)i,
-                      .kind = sources ? TRI_SEQ_ENCODE : TRI_SEQ_CHUNK,
-                      .flags = sources ? 0 : TRI_SEQ_FIRST | TRI_SEQ_PARAMS,
-                      .num_tokens = (uint32_t)lengths[i],
-                      .num_pages = 1};
-    tri_plan_add(k->w, &s, ids, &page, sources ? NULL : &params, 0);
-  }
-  const void *plan = tri_plan_finish(k->w, &bytes);
-  ck_assert_int_eq(tri_plan_read(plan, bytes, &view), TRI_OK);
-  ck_assert_int_eq(tri_batch_build(k->e->batch, k->e->slots, &view), TRI_OK);
-}
-
 /* The results are read once all is launched. */
 static void run_step(struct kit *k) {
   tri_mat logits;
@@ -180,8 +115,10 @@ static void compare(const tri_encoder_lives *l) {
 }
 
 static void as_it_runs(const char *checkpoint, tri_pooling pooling) {
-  struct kit k = {0};
-  make_kit(&k, checkpoint, pooling);
+  static struct kit k;
+  tri_comm *self;
+  ck_assert_int_eq(tri_comm_self_create(&(tri_comm_config){.timeout_ms = 1000}, &self), TRI_OK);
+  ck_assert(make_kit(&k, checkpoint, "ref", (tri_parallel){.tp = 1, .pp = 1}, self->ops, pooling));
   const tri_model_config *c = k.e->source ? &k.e->source->model : &k.e->model;
   tri_encoder_lives *l;
   tri_error err = {0};
@@ -190,13 +127,14 @@ static void as_it_runs(const char *checkpoint, tri_pooling pooling) {
   run_step(&k);
   ck_assert_int_eq(tri_shard_make(c, (tri_parallel){.tp = 1, .pp = 1}, &shard, &err), TRI_OK);
   ck_assert_int_eq(tri_encoder_lives_create(c, &shard, &l, &err), TRI_OK);
-  ck_assert(tri_encoder_lives_resize(l, TOKENS, SEQS));
+  ck_assert(tri_encoder_lives_resize(l, KIT_TOKENS, KIT_SEQS));
   compare(l);
   int unordered = 0;
   for (int i = 1; i < l->count; i++) unordered += l->lives[i].first_op < l->lives[i - 1].first_op;
   ck_assert_int_eq(unordered, 0);
   tri_encoder_lives_destroy(l);
   free_kit(&k);
+  self->ops->destroy(self);
 }
 
 START_TEST(lives_are_those_of_the_forward_pass) {

@@ -13,13 +13,12 @@
 #include "runtime/step_arena.h"
 #include "runtime/base/hash.h"
 #include "runtime/base/mem.h"
-#include "runtime/engine.h"
 #include "runtime/forward_state.h"
+#include "tests/unit/engine_kit.h"
 
 Suite *suite_step_arena(void);
 
-enum { MAX_EVENTS = 512, SEQS = 3, TARGETS = 3 };
-static const int lengths[SEQS] = {5, 1, 9};
+enum { MAX_EVENTS = 512 };
 
 /* ---- notes ---- */
 
@@ -192,74 +191,7 @@ static tri_status no_wait(tri_comm *c, tri_comm_req *req) {
 static const tri_comm_ops alone = {
     .name = "alone", .all_reduce = sum, .all_gather = gather, .isend = send_off, .wait = no_wait, .recv = receive};
 
-/* ---- one rank of a model with made-up weights ---- */
-
-struct kit {
-  tri_backend *be;
-  tri_comm world, tensor;
-  tri_group group;
-  tri_engine *e;
-  tri_plan_writer *w;
-};
-
-static const tri_sample_params params = {.top_p = 1, .repetition_penalty = 1, .num_logprobs = -1};
-
-/* False: such a model has no such ranks. The engine keeps addresses of k. */
-static bool make_kit(struct kit *k, const char *checkpoint, tri_parallel p, const char *backend) {
-  char dir[512];
-  tri_error err = {0};
-  tri_backend_config bc = {.name = backend};
-  snprintf(dir, sizeof dir, "%s/checkpoints/%s", TRI_TEST_DATA, checkpoint);
-  k->world = (tri_comm){.ops = &alone, .rank = p.pp_rank * p.tp + p.tp_rank, .size = p.tp * p.pp};
-  k->tensor = (tri_comm){.ops = &alone, .rank = p.tp_rank, .size = p.tp};
-  k->group = (tri_group){.p = p, .world = &k->world, .tensor = &k->tensor};
-  ck_assert_int_eq(tri_backend_create(&bc, &k->be, &err), TRI_OK);
-  tri_engine_config ec = {.model_dir = dir,
-                          .load_format = TRI_LOAD_DUMMY,
-                          .dtype = TRI_F32,
-                          .kv_dtype = TRI_F32,
-                          .max_num_seqs = SEQS,
-                          .max_num_batched_tokens = 32,
-                          .block_size = 16,
-                          .max_model_len = 16,
-                          .num_kv_pages = 4 * SEQS,
-                          .local_ranks = 1,
-                          .encoders = true};
-  tri_status st = tri_engine_create(&ec, k->be, &k->group, &k->e, &err);
-  if (st == TRI_UNSUPPORTED) return false;
-  ck_assert_msg(st == TRI_OK, "%s: %s", checkpoint, err.message);
-  ck_assert_int_eq(tri_plan_writer_create(3 * SEQS, 64, 32, &k->w), TRI_OK);
-  return true;
-}
-
-static void free_kit(struct kit *k) {
-  tri_plan_writer_destroy(k->w);
-  tri_engine_destroy(k->e);
-  tri_backend_destroy(k->be);
-}
-
-static void build_batch(struct kit *k) {
-  static const uint32_t ids[16] = {3, 1, 4, 1, 5, 9, 2, 6, 5};
-  bool sources = k->e->source != NULL, draws = !k->e->model.encoder;
-  tri_plan_view view;
-  size_t bytes;
-  tri_plan_begin(k->w, 0, 1);
-  for (int i = 0; i < SEQS; i++) {
-    int32_t page = i, own_page = SEQS + i;
-    tri_plan_seq source = {
-        .slot = (uint32_t)i, .kind = TRI_SEQ_ENCODE, .num_tokens = (uint32_t)lengths[i], .num_pages = 1};
-    tri_plan_seq s = {.slot = (uint32_t)i,
-                      .kind = TRI_SEQ_CHUNK,
-                      .flags = (uint8_t)(TRI_SEQ_FIRST | TRI_SEQ_PARAMS | (draws ? TRI_SEQ_SAMPLE : 0)),
-                      .num_tokens = (uint32_t)(sources ? TARGETS : lengths[i]),
-                      .num_pages = 1};
-    if (sources) tri_plan_add(k->w, &source, ids, &page, NULL, 0);
-    tri_plan_add(k->w, &s, ids, &own_page, &params, 0);
-  }
-  const void *plan = tri_plan_finish(k->w, &bytes);
-  ck_assert_int_eq(tri_plan_read(plan, bytes, &view), TRI_OK);
-  ck_assert_int_eq(tri_batch_build(k->e->batch, k->e->slots, &view), TRI_OK);
-}
+/* ---- a step of one rank ---- */
 
 static void digest(tri_mat m, uint64_t *h) {
   for (int i = 0; m.data && i < m.rows; i++) {
@@ -271,13 +203,13 @@ static void digest(tri_mat m, uint64_t *h) {
 
 /* What becomes of logits, both ways, where there is more than one rank's part of them. */
 static void use_logits(tri_forward *f, tri_mat *logits, uint64_t *h) {
-  static const tri_sample_params *const asked[SEQS] = {&params, &params, &params};
-  static const uint32_t *const history[SEQS];
-  static const int none[SEQS];
-  static const uint64_t counters[SEQS];
-  tri_sample_result results[SEQS] = {0};
+  static const tri_sample_params *const asked[KIT_SEQS] = {&kit_params, &kit_params, &kit_params};
+  static const uint32_t *const history[KIT_SEQS];
+  static const int none[KIT_SEQS];
+  static const uint64_t counters[KIT_SEQS];
+  tri_sample_result results[KIT_SEQS] = {0};
   int n = tri_forward_num_candidates(f, asked, logits->rows);
-  ck_assert_int_eq(logits->rows, SEQS);
+  ck_assert_int_eq(logits->rows, KIT_SEQS);
   ck_assert_int_eq(n > 0, f->cfg.group->p.tp > 1);
   tri_sample_args a = {.logits = *logits,
                        .params = asked,
@@ -287,7 +219,7 @@ static void use_logits(tri_forward *f, tri_mat *logits, uint64_t *h) {
                        .counter = counters,
                        .results = results};
   if (n) ck_assert_int_eq(tri_forward_draw(f, &a, n), TRI_OK);
-  for (int i = 0; i < SEQS; i++) *h = tri_hash_bytes(*h, &results[i].token, sizeof results[i].token);
+  for (int i = 0; i < KIT_SEQS; i++) *h = tri_hash_bytes(*h, &results[i].token, sizeof results[i].token);
   ck_assert_int_eq(tri_forward_gather(f, logits), TRI_OK);
 }
 
@@ -348,10 +280,9 @@ static void check_forward(struct kit *k, tri_forward *f, const char *name) {
 static void check_rank(const char *checkpoint, tri_parallel p, const char *backend) {
   static struct kit k;
   char name[300];
-  memset(&k, 0, sizeof k);
   snprintf(name, sizeof name, "%s, tensor rank %d of %d, stage %d of %d, %s", checkpoint, p.tp_rank, p.tp, p.pp_rank,
            p.pp, backend);
-  if (make_kit(&k, checkpoint, p, backend)) {
+  if (make_kit(&k, checkpoint, backend, p, &alone, TRI_POOL_NONE)) {
     build_batch(&k);
     if (k.e->source) check_forward(&k, k.e->source->forward, name);
     check_forward(&k, k.e->forward, name);
@@ -383,7 +314,7 @@ END_TEST
 /* That the test above can fail. */
 START_TEST(a_life_that_is_too_short_is_found) {
   static struct kit k;
-  ck_assert(make_kit(&k, "llama", ranks[0], "ref"));
+  ck_assert(make_kit(&k, "llama", "ref", ranks[0], &alone, TRI_POOL_NONE));
   build_batch(&k);
   check_forward(&k, k.e->forward, "llama");
   tri_step_arena a = notes.apart;

@@ -1,0 +1,67 @@
+#include "tests/unit/engine_kit.h"
+
+#include <check.h>
+#include <stdio.h>
+
+enum { TARGETS = 3 };
+static const int lengths[KIT_SEQS] = {5, 1, 9};
+
+const tri_sample_params kit_params = {.top_p = 1, .repetition_penalty = 1, .num_logprobs = -1};
+
+bool make_kit(struct kit *k, const char *checkpoint, const char *backend, tri_parallel p, const tri_comm_ops *ops,
+              tri_pooling pooling) {
+  char dir[512];
+  tri_error err = {0};
+  tri_backend_config bc = {.name = backend};
+  snprintf(dir, sizeof dir, "%s/checkpoints/%s", TRI_TEST_DATA, checkpoint);
+  *k = (struct kit){.world = {.ops = ops, .rank = p.pp_rank * p.tp + p.tp_rank, .size = p.tp * p.pp},
+                    .tensor = {.ops = ops, .rank = p.tp_rank, .size = p.tp}};
+  k->group = (tri_group){.p = p, .world = &k->world, .tensor = &k->tensor};
+  ck_assert_int_eq(tri_backend_create(&bc, &k->be, &err), TRI_OK);
+  tri_engine_config ec = {.model_dir = dir,
+                          .load_format = TRI_LOAD_DUMMY,
+                          .dtype = TRI_F32,
+                          .kv_dtype = TRI_F32,
+                          .max_num_seqs = KIT_SEQS,
+                          .max_num_batched_tokens = 32,
+                          .block_size = 16,
+                          .max_model_len = 16,
+                          .num_kv_pages = 4 * KIT_SEQS,
+                          .local_ranks = 1,
+                          .encoders = true,
+                          .pooling = pooling};
+  tri_status st = tri_engine_create(&ec, k->be, &k->group, &k->e, &err);
+  if (st == TRI_UNSUPPORTED) return false;
+  ck_assert_msg(st == TRI_OK, "%s: %s", checkpoint, err.message);
+  ck_assert_int_eq(tri_plan_writer_create(3 * KIT_SEQS, 64, 32, &k->w), TRI_OK);
+  return true;
+}
+
+void free_kit(struct kit *k) {
+  tri_plan_writer_destroy(k->w);
+  tri_engine_destroy(k->e);
+  tri_backend_destroy(k->be);
+}
+
+void build_batch(struct kit *k) {
+  static const uint32_t ids[16] = {3, 1, 4, 1, 5, 9, 2, 6, 5};
+  bool sources = k->e->source != NULL, draws = !k->e->model.encoder;
+  tri_plan_view view;
+  size_t bytes;
+  tri_plan_begin(k->w, 0, 1);
+  for (int i = 0; i < KIT_SEQS; i++) {
+    int32_t page = i, own_page = KIT_SEQS + i;
+    tri_plan_seq source = {
+        .slot = (uint32_t)i, .kind = TRI_SEQ_ENCODE, .num_tokens = (uint32_t)lengths[i], .num_pages = 1};
+    tri_plan_seq s = {.slot = (uint32_t)i,
+                      .kind = TRI_SEQ_CHUNK,
+                      .flags = (uint8_t)(TRI_SEQ_FIRST | TRI_SEQ_PARAMS | (draws ? TRI_SEQ_SAMPLE : 0)),
+                      .num_tokens = (uint32_t)(sources ? TARGETS : lengths[i]),
+                      .num_pages = 1};
+    if (sources) tri_plan_add(k->w, &source, ids, &page, NULL, 0);
+    tri_plan_add(k->w, &s, ids, &own_page, &kit_params, 0);
+  }
+  const void *plan = tri_plan_finish(k->w, &bytes);
+  ck_assert_int_eq(tri_plan_read(plan, bytes, &view), TRI_OK);
+  ck_assert_int_eq(tri_batch_build(k->e->batch, k->e->slots, &view), TRI_OK);
+}

@@ -1,0 +1,29 @@
+/* What the suites about the forward pass's memory share: one rank of a model with made-up weights, and a batch of three
+ * prompts for it. */
+#ifndef TRI_TESTS_UNIT_ENGINE_KIT_H
+#define TRI_TESTS_UNIT_ENGINE_KIT_H
+
+#include "runtime/engine.h"
+
+enum { KIT_SEQS = 3, KIT_TOKENS = 15 /* of all prompts, or of all sources */ };
+
+struct kit {
+  tri_backend *be;
+  tri_comm world, tensor;
+  tri_group group;
+  tri_engine *e;
+  tri_plan_writer *w;
+};
+
+extern const tri_sample_params kit_params;
+
+/* The rank's communicators have these ops. False: such a model has no such ranks. The engine keeps addresses of k,
+ * which is free_kit's to clear up either way. */
+bool make_kit(struct kit *k, const char *checkpoint, const char *backend, tri_parallel p, const tri_comm_ops *ops,
+              tri_pooling pooling);
+void free_kit(struct kit *k);
+
+/* The prompts in the engine's batch; of an encoder-decoder the sources, too, and short targets. */
+void build_batch(struct kit *k);
+
+#endif
