@@ -22,6 +22,18 @@ tri_status decode(which kind, const void *data, size_t len, tri_arena *a, tri_er
 
 const uint32_t ids4[4] = {1, 50256, 7, UINT32_MAX};
 const float floats2[2] = {-0.5f, -1.25f};
+const tri_group_token group_tokens[3] = {{.job = 1, .choice = 2, .token = 3, .offset = 4},
+                                         {.job = UINT64_MAX,
+                                          .choice = 3,
+                                          .token = UINT32_MAX,
+                                          .offset = 1u << 20,
+                                          .flags = TRI_TOKEN_LAST | TRI_TOKEN_LOGPROB,
+                                          .reason = TRI_FINISH_LENGTH,
+                                          .logprob = -2,
+                                          .num_top = 2,
+                                          .top_ids = ids4,
+                                          .top_logprobs = floats2},
+                                         {.job = 5, .flags = TRI_TOKEN_LOGPROB, .logprob = -INFINITY}};
 
 void fill_submit(tri_submit *s) {
   tri_submit_init(s);
@@ -236,19 +248,8 @@ static void samples_from_groups(sample *out, int *n) {
   keep_group(out, n, "register", &g);
   g = (tri_group_msg){.op = TRI_GROUP_READY, .seq = 2, .ready = {1, 2, 3.5, 0.25}};
   keep_group(out, n, "ready", &g);
-  tri_group_token t[3] = {{.job = 1, .choice = 2, .token = 3, .offset = 4},
-                          {.job = UINT64_MAX,
-                           .choice = 3,
-                           .token = UINT32_MAX,
-                           .offset = 1u << 20,
-                           .flags = TRI_TOKEN_LAST | TRI_TOKEN_LOGPROB,
-                           .reason = TRI_FINISH_LENGTH,
-                           .logprob = -2,
-                           .num_top = 2,
-                           .top_ids = ids4,
-                           .top_logprobs = floats2},
-                          {.job = 5, .flags = TRI_TOKEN_LOGPROB, .logprob = -INFINITY}};
-  g = (tri_group_msg){.op = TRI_GROUP_TOKENS, .seq = 3, .tokens = {.epoch = 1, .step = 2, .num = 3, .tokens = t}};
+  g = (tri_group_msg){
+      .op = TRI_GROUP_TOKENS, .seq = 3, .tokens = {.epoch = 1, .step = 2, .num = 3, .tokens = group_tokens}};
   keep_group(out, n, "group tokens", &g);
   tri_group_result results[2] = {{UINT64_MAX, floats2, 2}, {1, floats2, 1}};
   g = (tri_group_msg){.op = TRI_GROUP_ENCODED, .seq = 3, .encoded = {.epoch = 1, .num = 2, .results = results}};
