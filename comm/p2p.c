@@ -75,14 +75,14 @@ static tri_status p2p_barrier(tri_comm *c) {
   return st == TRI_OK ? noted(c, rest->ops->barrier(rest)) : st;
 }
 
-/* What fits goes through the receiver's boxes; both sides see by its length whether it does. */
+/* A communicator for transfers has boxes for them. */
 static tri_status p2p_isend(tri_comm *c, const void *buf, size_t bytes, int peer, int tag, tri_comm_req *req,
                             tri_stream *stream) {
   tri_comm *rest = tri_p2p_impl_of(c)->rest;
   tri_status st = begin(c);
   if (st != TRI_OK) return st;
-  return noted(c, tri_p2p_fits_box(c, bytes) ? tri_p2p_send(c, buf, bytes, peer, tag, req)
-                                             : rest->ops->isend(rest, buf, bytes, peer, tag, req, stream));
+  return noted(c, tri_p2p_impl_of(c)->sums ? rest->ops->isend(rest, buf, bytes, peer, tag, req, stream)
+                                           : tri_p2p_send(c, buf, bytes, peer, tag, req));
 }
 
 static tri_status p2p_wait(tri_comm *c, tri_comm_req *req) {
@@ -96,8 +96,8 @@ static tri_status p2p_recv(tri_comm *c, void *buf, size_t bytes, int peer, int t
   tri_comm *rest = tri_p2p_impl_of(c)->rest;
   tri_status st = begin(c);
   if (st != TRI_OK) return st;
-  return noted(c, tri_p2p_fits_box(c, bytes) ? tri_p2p_receive(c, buf, bytes, peer, tag)
-                                             : rest->ops->recv(rest, buf, bytes, peer, tag, stream));
+  return noted(c, tri_p2p_impl_of(c)->sums ? rest->ops->recv(rest, buf, bytes, peer, tag, stream)
+                                           : tri_p2p_receive(c, buf, bytes, peer, tag));
 }
 
 static tri_status p2p_try_recv(tri_comm *c, void *buf, size_t cap, int peer, int tag, size_t *bytes) {

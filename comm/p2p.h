@@ -21,10 +21,11 @@ typedef struct tri_p2p_figures {
  * reach each other's memory, and measures; some 0.2 s. Owns `rest`, a communicator of the same ranks, once it is made.
  * TRI_UNSUPPORTED with the reason: all ranks know that at least one of them cannot, and go on with rest alone.
  *
- * sums: for all_reduce; else for isend and recv, which then must not be recorded. A transfer of about 32 MiB / ranks^2
- * at most (8 MiB of two ranks, 2 MiB of four, 512 KB of eight) is sent on a stream of its own: isend's buffer is in use
- * until wait, which makes the compute stream wait. Tags that are equal modulo the ranks share a box and match in their
- * order; of each box one letter may be on its way, and the next is sent when the receiver has it.
+ * sums: for all_reduce; else for isend and recv, of whole floats, which then must not be recorded. What is sent goes on
+ * a stream of its own: isend's buffer is in use until wait, which makes the compute stream wait. Tags that are equal
+ * modulo the ranks share a box and match in their order. A box has two places, of 32 MiB / ranks^2 each (8 MiB of two
+ * ranks, 2 MiB of four, 512 KiB of eight): more than these hold goes on when the receiver has taken the first part, and
+ * what is sent later to the same peer goes behind it.
  *
  * A peer that does not come in time, and abort(), set the communicator's error from the device or for it: the kernels
  * end, and tri_comm_query tells it once the stream is synchronised. Sums are then worthless. */

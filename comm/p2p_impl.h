@@ -11,7 +11,12 @@ enum { TRI_P2P_RANKS = TRI_CUDA_REDUCE_RANKS };
 
 /* The memory of a communicator for transfers: the numbers of letters, far enough apart that each has its own line, then
  * the boxes. There are as many lanes as ranks: pipelines have no more. */
-enum { TRI_P2P_MAIL_BYTES = 32 << 20, TRI_P2P_NUMBERS_BYTES = 64 << 10, TRI_P2P_NUMBER_STRIDE = 128 };
+enum {
+  TRI_P2P_NUMBERS_BYTES = 64 << 10,
+  TRI_P2P_NUMBER_STRIDE = 128,
+  TRI_P2P_BOXES_BYTES = 64 << 20,
+  TRI_P2P_MAIL_BYTES = TRI_P2P_NUMBERS_BYTES + TRI_P2P_BOXES_BYTES
+};
 
 /* Of the letters between two ranks: [peer][lane]. */
 typedef struct tri_p2p_counts {
@@ -56,8 +61,7 @@ void tri_p2p_free(tri_comm *c);
 tri_status tri_p2p_agree(tri_comm *host, const tri_error *mine, tri_error *err);
 tri_status tri_p2p_need(cudaError_t e, const char *what, tri_error *err);
 
-/* p2p_mail.c: transfers. */
-bool tri_p2p_fits_box(const tri_comm *c, size_t bytes);
+/* p2p_mail.c: transfers, of whole floats. */
 tri_status tri_p2p_send(tri_comm *c, const void *buf, size_t bytes, int peer, int tag, tri_comm_req *req);
 tri_status tri_p2p_receive(tri_comm *c, void *buf, size_t bytes, int peer, int tag);
 tri_status tri_p2p_wait_sent(tri_comm *c, tri_comm_req *req);

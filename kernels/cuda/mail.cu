@@ -2,7 +2,8 @@
 
 #include "kernels/cuda/peers.cuh"
 
-static constexpr int MAIL_THREADS = 512, MAIL_BLOCKS = 16; /* few: those of a receiver must all be there at once */
+/* Few blocks to send with: others work beside them. Those of a receiver must all be there at once. */
+static constexpr int MAIL_THREADS = 512, SEND_BLOCKS = 16, RECEIVE_BLOCKS = 64;
 
 /* ---- the numbers ---- */
 
@@ -57,9 +58,15 @@ template <typename T> __device__ static void copy(void *to, const void *from, si
     put((T *)to + i, look((const T *)from + i));
 }
 
+__device__ static bool wait_for_place(const tri_cuda_letter &l) {
+  return wait_for(l, l.taken, l.number - TRI_CUDA_MAIL_PLACES);
+}
+
+__global__ static void await_kernel(tri_cuda_letter l) { wait_for_place(l); }
+
 template <typename T>
 __global__ static void __launch_bounds__(MAIL_THREADS) send_kernel(tri_cuda_letter l, const void *from, size_t n) {
-  if (!wait_for(l, l.taken, l.number - 1)) return;
+  if (!wait_for_place(l)) return;
   copy<T>(l.box, from, n);
   tell(l, l.arrived);
 }
@@ -73,32 +80,37 @@ __global__ static void __launch_bounds__(MAIL_THREADS) receive_kernel(tri_cuda_l
 
 /* ---- host ---- */
 
-static unsigned blocks_for(size_t n) {
-  size_t blocks = (n + MAIL_THREADS - 1) / MAIL_THREADS;
-  return (unsigned)(blocks < MAIL_BLOCKS ? blocks : MAIL_BLOCKS);
+static unsigned some_blocks(size_t n, unsigned most) {
+  unsigned blocks = blocks_for(n, MAIL_THREADS);
+  return blocks < most ? blocks : most;
 }
 
 static bool in_vectors(const void *p, size_t bytes) { return ((uintptr_t)p | bytes) % sizeof(uint4) == 0; }
 
+void tri_cuda_mail_await(cudaStream_t stream, const tri_cuda_letter *letter) {
+  await_kernel<<<1, 32, 0, stream>>>(*letter);
+}
+
 void tri_cuda_mail_send(cudaStream_t stream, const tri_cuda_letter *letter, const void *from, size_t bytes) {
   size_t n = bytes / (in_vectors(from, bytes) ? sizeof(uint4) : sizeof(uint32_t));
   if (in_vectors(from, bytes))
-    send_kernel<uint4><<<blocks_for(n), MAIL_THREADS, 0, stream>>>(*letter, from, n);
+    send_kernel<uint4><<<some_blocks(n, SEND_BLOCKS), MAIL_THREADS, 0, stream>>>(*letter, from, n);
   else
-    send_kernel<uint32_t><<<blocks_for(n), MAIL_THREADS, 0, stream>>>(*letter, from, n);
+    send_kernel<uint32_t><<<some_blocks(n, SEND_BLOCKS), MAIL_THREADS, 0, stream>>>(*letter, from, n);
 }
 
 void tri_cuda_mail_receive(cudaStream_t stream, const tri_cuda_letter *letter, void *to, size_t bytes) {
   size_t n = bytes / (in_vectors(to, bytes) ? sizeof(uint4) : sizeof(uint32_t));
   if (in_vectors(to, bytes))
-    receive_kernel<uint4><<<blocks_for(n), MAIL_THREADS, 0, stream>>>(*letter, to, n);
+    receive_kernel<uint4><<<some_blocks(n, RECEIVE_BLOCKS), MAIL_THREADS, 0, stream>>>(*letter, to, n);
   else
-    receive_kernel<uint32_t><<<blocks_for(n), MAIL_THREADS, 0, stream>>>(*letter, to, n);
+    receive_kernel<uint32_t><<<some_blocks(n, RECEIVE_BLOCKS), MAIL_THREADS, 0, stream>>>(*letter, to, n);
 }
 
 cudaError_t tri_cuda_mail_load(void) {
   cudaFuncAttributes a;
-  cudaError_t e = cudaFuncGetAttributes(&a, send_kernel<uint4>);
+  cudaError_t e = cudaFuncGetAttributes(&a, await_kernel);
+  if (e == cudaSuccess) e = cudaFuncGetAttributes(&a, send_kernel<uint4>);
   if (e == cudaSuccess) e = cudaFuncGetAttributes(&a, send_kernel<uint32_t>);
   if (e == cudaSuccess) e = cudaFuncGetAttributes(&a, receive_kernel<uint4>);
   return e == cudaSuccess ? cudaFuncGetAttributes(&a, receive_kernel<uint32_t>) : e;

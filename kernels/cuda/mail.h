@@ -1,10 +1,10 @@
 /* Transfers between the devices of one host, through boxes in memory that each device lets the others write to. A
  * header of C and CUDA.
  *
- * A box takes one letter at a time from one sender. The sender waits until the letter before has been taken, writes,
- * and then the letter's number; the receiver waits for that number, reads, and writes it back. Nothing is sent for a
- * letter that does not come, and the receiver need not be there when it is sent, so that a sender who works on a stream
- * of its own holds up nothing. Numbers are the host's: letters cannot be recorded. */
+ * A box has places for so many letters of one sender, used in turn. The sender waits until the last letter in this
+ * place has been taken, writes, and then the letter's number; the receiver waits for that number, reads, and writes it
+ * back. Nothing is sent for a letter that does not come, and the receiver need not be there when it is sent, so that a
+ * sender who works on a stream of its own holds up nothing. Numbers are the host's: letters cannot be recorded. */
 #ifndef TRI_KERNELS_CUDA_MAIL_H
 #define TRI_KERNELS_CUDA_MAIL_H
 
@@ -16,8 +16,10 @@
 extern "C" {
 #endif
 
+enum { TRI_CUDA_MAIL_PLACES = 2 };
+
 typedef struct tri_cuda_letter {
-  void *box;         /* on the receiver's device; 16-byte aligned */
+  void *box;         /* its place, on the receiver's device; 16-byte aligned */
   uint32_t *arrived; /* there: the last letter that has come whole; 0 at first */
   uint32_t *taken;   /* on the sender's device: the last that was read; 0 at first */
   unsigned *blocks;  /* on this device, zero between letters: those that are done */
@@ -26,6 +28,9 @@ typedef struct tri_cuda_letter {
   uint64_t limit_ns; /* of a wait */
 } tri_cuda_letter;
 
+/* Waits until the letter's place is empty, with one warp: where that takes long, a send that waits by itself would keep
+ * many processors from other work. */
+void tri_cuda_mail_await(cudaStream_t stream, const tri_cuda_letter *letter);
 /* bytes: of whole floats, from or to any address of such. */
 void tri_cuda_mail_send(cudaStream_t stream, const tri_cuda_letter *letter, const void *from, size_t bytes);
 void tri_cuda_mail_receive(cudaStream_t stream, const tri_cuda_letter *letter, void *to, size_t bytes);

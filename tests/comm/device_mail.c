@@ -56,28 +56,36 @@ static void send_round(dc_rank *d, uint32_t round) {
                     words_of(round, lane) * sizeof(float)));
 }
 
-/* More than a box holds goes the library's way, in the same order. */
+/* More than a box holds goes in several letters, between two that are small: what it waits for holds up no compute
+ * stream. */
 static void send_much(dc_rank *d) {
-  const size_t most = DC_MOST, n = most / 2 + 5;
+  enum { MOST = 10 << 20, FEW = 1000, LATE_MS = 50 };
+  const size_t n = MOST + 5, counts[] = {FEW, n, FEW};
   tri_comm_req req = {0};
   if (d->host->rank > 1) return;
-  for (size_t i = 0; i < n; i++) d->mine[i] = word_of(0, 1, 2, i);
-  DC_MUST(cudaMemcpyAsync(d->device, d->mine, n * sizeof(float), cudaMemcpyHostToDevice, d->cuda.stream) ==
-          cudaSuccess);
+  float *host = calloc(n, sizeof *host), *got = calloc(n, sizeof *got), *device;
+  DC_MUST(host && got && cudaMalloc((void **)&device, n * sizeof *device) == cudaSuccess);
+  for (size_t i = 0; i < n; i++) host[i] = word_of(0, 1, 2, i);
+  if (!d->host->rank) DC_MUST(cudaMemcpy(device, host, n * sizeof *host, cudaMemcpyHostToDevice) == cudaSuccess);
+  if (d->host->rank) nanosleep(&(struct timespec){.tv_nsec = LATE_MS * 1000000}, NULL);
+  int64_t t = tri_now_ns();
   for (int i = 0; i < 3; i++) {
-    size_t bytes = (i == 1 ? n : 1000) * sizeof(float);
+    size_t bytes = counts[i] * sizeof *device;
     if (d->host->rank) {
-      DC_MUST(cudaMemsetAsync(d->device, 0, bytes, d->cuda.stream) == cudaSuccess);
-      DC_MUST(d->comm->ops->recv(d->comm, d->device, bytes, 0, 16, NULL) == TRI_OK);
-      DC_MUST(cudaMemcpyAsync(d->got, d->device, bytes, cudaMemcpyDeviceToHost, d->cuda.stream) == cudaSuccess);
+      DC_MUST(cudaMemsetAsync(device, 0, n * sizeof *device, d->cuda.stream) == cudaSuccess);
+      DC_MUST(d->comm->ops->recv(d->comm, device, bytes, 0, 16, NULL) == TRI_OK);
       dc_sync(d);
-      DC_MUST(!memcmp(d->got, d->mine, bytes));
+      DC_MUST(cudaMemcpy(got, device, bytes, cudaMemcpyDeviceToHost) == cudaSuccess && !memcmp(got, host, bytes));
     } else {
-      DC_MUST(d->comm->ops->isend(d->comm, d->device, bytes, 1, 16, &req, NULL) == TRI_OK);
-      DC_MUST(d->comm->ops->wait(d->comm, &req) == TRI_OK);
+      DC_MUST(d->comm->ops->isend(d->comm, device, bytes, 1, 16, &req, NULL) == TRI_OK);
     }
   }
   dc_sync(d);
+  if (!d->host->rank) DC_MUST(elapsed_ms(t) < LATE_MS);
+  DC_MUST(d->comm->ops->wait(d->comm, &req) == TRI_OK);
+  dc_sync(d);
+  cudaFree(device);
+  free(host), free(got);
 }
 
 void dc_test_letters(dc_rank *d) {
@@ -86,15 +94,17 @@ void dc_test_letters(dc_rank *d) {
   send_much(d);
 }
 
-/* A letter that nobody sends ends with its limit; one that nobody takes holds up no compute stream. */
+/* A letter that nobody sends ends with its limit; those that nobody takes hold up no compute stream. */
 void dc_test_no_letter(dc_rank *d) {
-  tri_comm_req reqs[2] = {{0}};
+  enum { MORE = TRI_CUDA_MAIL_PLACES + 1 };
+  tri_comm_req reqs[MORE] = {{0}};
   d->comm->timeout_ms = 300;
   int64_t t = tri_now_ns();
   if (!d->host->rank) {
-    for (int i = 0; i < 2; i++) DC_MUST(d->comm->ops->isend(d->comm, d->device, 4096, 1, 16, &reqs[i], NULL) == TRI_OK);
+    for (int i = 0; i < MORE; i++)
+      DC_MUST(d->comm->ops->isend(d->comm, d->device, 4096, 1, 16, &reqs[i], NULL) == TRI_OK);
     DC_MUST(cudaStreamSynchronize(d->cuda.stream) == cudaSuccess && elapsed_ms(t) < 200);
-    DC_MUST(d->comm->ops->wait(d->comm, &reqs[1]) == TRI_OK);
+    DC_MUST(d->comm->ops->wait(d->comm, &reqs[MORE - 1]) == TRI_OK);
   } else {
     DC_MUST(d->comm->ops->recv(d->comm, d->device, 4096, d->host->rank - 1, 17, NULL) == TRI_OK);
   }
@@ -126,7 +136,7 @@ static double one_way(dc_rank *d, tri_comm *c, size_t bytes) {
 
 void dc_bench_mail(dc_rank *d) {
   if (d->host->rank > 1) return;
-  for (size_t bytes = 16 << 10; bytes <= 4 << 20; bytes *= 4) {
+  for (size_t bytes = 16 << 10; bytes <= DC_MOST * sizeof(float); bytes *= bytes < 4 << 20 ? 4 : 2) {
     double ours = one_way(d, d->comm, bytes), library = one_way(d, tri_p2p_impl_of(d->comm)->rest, bytes);
     if (!d->host->rank) printf("transfer of %5zu KiB: boxes %7.1f us, NCCL %7.1f us\n", bytes >> 10, ours, library);
   }
