@@ -8,19 +8,20 @@ static const int lengths[KIT_SEQS] = {5, 1, 9};
 
 const tri_sample_params kit_params = {.top_p = 1, .repetition_penalty = 1, .num_logprobs = -1};
 
-bool make_kit(struct kit *k, const char *checkpoint, const char *backend, tri_parallel p, const tri_comm_ops *ops,
-              tri_pooling pooling) {
+bool make_kit(struct kit *k, const kit_config *config) {
   char dir[512];
   tri_error err = {0};
-  tri_backend_config bc = {.name = backend};
-  snprintf(dir, sizeof dir, "%s/checkpoints/%s", TRI_TEST_DATA, checkpoint);
-  *k = (struct kit){.world = {.ops = ops, .rank = p.pp_rank * p.tp + p.tp_rank, .size = p.tp * p.pp},
-                    .tensor = {.ops = ops, .rank = p.tp_rank, .size = p.tp}};
+  tri_backend_config bc = {.name = config->backend};
+  tri_parallel p = config->p;
+  snprintf(dir, sizeof dir, "%s/checkpoints/%s", TRI_TEST_DATA, config->checkpoint);
+  *k = (struct kit){.world = {.ops = config->ops, .rank = p.pp_rank * p.tp + p.tp_rank, .size = p.tp * p.pp},
+                    .tensor = {.ops = config->ops, .rank = p.tp_rank, .size = p.tp}};
   k->group = (tri_group){.p = p, .world = &k->world, .tensor = &k->tensor};
   ck_assert_int_eq(tri_backend_create(&bc, &k->be, &err), TRI_OK);
+  k->be->narrow_activations = config->narrow;
   tri_engine_config ec = {.model_dir = dir,
                           .load_format = TRI_LOAD_DUMMY,
-                          .dtype = TRI_F32,
+                          .dtype = config->narrow ? TRI_BF16 : TRI_F32,
                           .kv_dtype = TRI_F32,
                           .max_num_seqs = KIT_SEQS,
                           .max_num_batched_tokens = 32,
@@ -29,10 +30,10 @@ bool make_kit(struct kit *k, const char *checkpoint, const char *backend, tri_pa
                           .num_kv_pages = 4 * KIT_SEQS,
                           .local_ranks = 1,
                           .encoders = true,
-                          .pooling = pooling};
+                          .pooling = config->pooling};
   tri_status st = tri_engine_create(&ec, k->be, &k->group, &k->e, &err);
   if (st == TRI_UNSUPPORTED) return false;
-  ck_assert_msg(st == TRI_OK, "%s: %s", checkpoint, err.message);
+  ck_assert_msg(st == TRI_OK, "%s: %s", config->checkpoint, err.message);
   ck_assert_int_eq(tri_plan_writer_create(3 * KIT_SEQS, 64, 32, &k->w), TRI_OK);
   return true;
 }

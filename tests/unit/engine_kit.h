@@ -17,10 +17,17 @@ struct kit {
 
 extern const tri_sample_params kit_params;
 
-/* The rank's communicators have these ops. False: such a model has no such ranks. The engine keeps addresses of k,
- * which is free_kit's to clear up either way. */
-bool make_kit(struct kit *k, const char *checkpoint, const char *backend, tri_parallel p, const tri_comm_ops *ops,
-              tri_pooling pooling);
+typedef struct kit_config {
+  const char *checkpoint, *backend;
+  bool narrow; /* in 16 bits, with buffers as a device has them, which these backends cannot compute with */
+  tri_parallel p;
+  const tri_comm_ops *ops; /* of the rank's communicators */
+  tri_pooling pooling;
+} kit_config;
+
+/* False: such a model has no such ranks. The engine keeps addresses of k, which is free_kit's to clear up either way.
+ */
+bool make_kit(struct kit *k, const kit_config *config);
 void free_kit(struct kit *k);
 
 /* The prompts in the engine's batch; of an encoder-decoder the sources, too, and short targets. */

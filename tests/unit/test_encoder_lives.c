@@ -118,7 +118,9 @@ static void as_it_runs(const char *checkpoint, tri_pooling pooling) {
   static struct kit k;
   tri_comm *self;
   ck_assert_int_eq(tri_comm_self_create(&(tri_comm_config){.timeout_ms = 1000}, &self), TRI_OK);
-  ck_assert(make_kit(&k, checkpoint, "ref", (tri_parallel){.tp = 1, .pp = 1}, self->ops, pooling));
+  kit_config kc = {
+      .checkpoint = checkpoint, .backend = "ref", .p = {.tp = 1, .pp = 1}, .ops = self->ops, .pooling = pooling};
+  ck_assert(make_kit(&k, &kc));
   const tri_model_config *c = k.e->source ? &k.e->source->model : &k.e->model;
   tri_encoder_lives *l;
   tri_error err = {0};
