@@ -65,6 +65,19 @@ struct tri_comm {
 
 static inline tri_status tri_comm_query(const tri_comm *c) { return (tri_status)atomic_load(&c->error); }
 
+/* For those who implement one: the first failure stays; an operation begins if there was none; what it comes to is
+ * noted. */
+static inline tri_status tri_comm_fail(tri_comm *c, tri_status st) {
+  int none = TRI_OK;
+  atomic_compare_exchange_strong(&c->error, &none, (int)st);
+  return tri_comm_query(c);
+}
+static inline tri_status tri_comm_begin(tri_comm *c) {
+  atomic_fetch_add_explicit(&c->sequence, 1, memory_order_relaxed);
+  return tri_comm_query(c);
+}
+static inline tri_status tri_comm_note(tri_comm *c, tri_status st) { return st == TRI_OK ? st : tri_comm_fail(c, st); }
+
 /* Every rank learns whether all can go on, so that none goes on alone: st where it is a failure, TRI_PEER_LOST where
  * another rank has one. Host memory; all ranks call it. */
 static inline tri_status tri_comm_agree(tri_comm *c, tri_status st) {

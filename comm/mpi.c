@@ -27,33 +27,20 @@ static MPI_Comm handle_of(tri_comm *c) { return ((struct impl *)c->impl)->comm; 
 static tri_shm *shm_of(tri_comm *c) { return ((struct impl *)c->impl)->shm; }
 
 /* The first error stays: everything after it fails the same way. */
-static tri_status fail(tri_comm *c, tri_status st) {
-  int none = TRI_OK;
-  atomic_compare_exchange_strong(&c->error, &none, (int)st);
-  return tri_comm_query(c);
-}
-
-static tri_status noted(tri_comm *c, tri_status st) { return st == TRI_OK ? st : fail(c, st); }
-
-static tri_status begin(tri_comm *c) {
-  atomic_fetch_add_explicit(&c->sequence, 1, memory_order_relaxed);
-  return tri_comm_query(c);
-}
-
 static tri_status complete(tri_comm *c, MPI_Request *reqs, int n) {
   tri_wait w = tri_wait_begin(&c->policy, tri_deadline_after_ms(c->timeout_ms));
   for (;;) {
     int done = 0;
-    if (MPI_Testall(n, reqs, &done, MPI_STATUSES_IGNORE) != MPI_SUCCESS) return fail(c, TRI_PEER_LOST);
+    if (MPI_Testall(n, reqs, &done, MPI_STATUSES_IGNORE) != MPI_SUCCESS) return tri_comm_fail(c, TRI_PEER_LOST);
     if (done) return TRI_OK;
     tri_status st = tri_wait_pause(&w);
     if (st == TRI_OK) st = tri_comm_query(c);
-    if (st != TRI_OK) return fail(c, st);
+    if (st != TRI_OK) return tri_comm_fail(c, st);
   }
 }
 
 static tri_status check(tri_comm *c, int rc, MPI_Request *req) {
-  return rc == MPI_SUCCESS ? complete(c, req, 1) : fail(c, TRI_PEER_LOST);
+  return rc == MPI_SUCCESS ? complete(c, req, 1) : tri_comm_fail(c, TRI_PEER_LOST);
 }
 
 static tri_status grow_scratch(tri_comm *c, size_t count) {
@@ -88,7 +75,7 @@ static tri_status reduce_direct(tri_comm *c, float *buf, size_t count) {
     }
     if (MPI_Irecv(slot, (int)count, MPI_FLOAT, r, TAG_DIRECT, handle_of(c), &reqs[n++]) != MPI_SUCCESS ||
         MPI_Isend(buf, (int)count, MPI_FLOAT, r, TAG_DIRECT, handle_of(c), &reqs[n++]) != MPI_SUCCESS)
-      return fail(c, TRI_PEER_LOST);
+      return tri_comm_fail(c, TRI_PEER_LOST);
   }
   tri_status st = complete(c, reqs, n);
   if (st == TRI_OK) sum_in_rank_order(c, buf, count);
@@ -102,7 +89,7 @@ static tri_status reduce_in_order(tri_comm *c, float *buf, size_t count) {
     size_t n = count - at < part ? count - at : part;
     MPI_Request req;
     tri_status st = grow_scratch(c, n * (size_t)c->size);
-    if (st != TRI_OK) return fail(c, st);
+    if (st != TRI_OK) return tri_comm_fail(c, st);
     st = check(c, MPI_Iallgather(buf + at, (int)n, MPI_FLOAT, c->scratch, (int)n, MPI_FLOAT, handle_of(c), &req), &req);
     if (st != TRI_OK) return st;
     for (size_t i = 0; i < n; i++) {
@@ -116,12 +103,12 @@ static tri_status reduce_in_order(tri_comm *c, float *buf, size_t count) {
 
 static tri_status mpi_all_reduce(tri_comm *c, float *buf, size_t count, tri_stream *stream) {
   (void)stream;
-  tri_status st = begin(c);
+  tri_status st = tri_comm_begin(c);
   if (st != TRI_OK || c->size == 1 || !count) return st;
-  if (shm_of(c)) return noted(c, tri_shm_all_reduce(shm_of(c), c, buf, count));
+  if (shm_of(c)) return tri_comm_note(c, tri_shm_all_reduce(shm_of(c), c, buf, count));
   if (c->size <= MAX_RANKS_DIRECT && count * sizeof *buf <= DIRECT_BYTES) {
     st = grow_scratch(c, count * (size_t)c->size);
-    return st == TRI_OK ? reduce_direct(c, buf, count) : fail(c, st);
+    return st == TRI_OK ? reduce_direct(c, buf, count) : tri_comm_fail(c, st);
   }
   if (c->deterministic) return reduce_in_order(c, buf, count);
   size_t part = (size_t)1 << 28;
@@ -136,39 +123,40 @@ static tri_status mpi_all_reduce(tri_comm *c, float *buf, size_t count, tri_stre
 static tri_status mpi_all_gather(tri_comm *c, const void *send, void *recv, size_t bytes, tri_stream *stream) {
   (void)stream;
   MPI_Request req;
-  tri_status st = begin(c);
+  tri_status st = tri_comm_begin(c);
   if (st != TRI_OK) return st;
-  if (bytes > INT_MAX) return fail(c, TRI_TOO_LARGE);
-  if (shm_of(c)) return noted(c, tri_shm_all_gather(shm_of(c), c, send, recv, bytes));
+  if (bytes > INT_MAX) return tri_comm_fail(c, TRI_TOO_LARGE);
+  if (shm_of(c)) return tri_comm_note(c, tri_shm_all_gather(shm_of(c), c, send, recv, bytes));
   return check(c, MPI_Iallgather(send, (int)bytes, MPI_BYTE, recv, (int)bytes, MPI_BYTE, handle_of(c), &req), &req);
 }
 
 static tri_status mpi_broadcast(tri_comm *c, void *buf, size_t bytes, int root, tri_stream *stream) {
   (void)stream;
   MPI_Request req;
-  tri_status st = begin(c);
+  tri_status st = tri_comm_begin(c);
   if (st != TRI_OK) return st;
-  if (bytes > INT_MAX) return fail(c, TRI_TOO_LARGE);
-  if (shm_of(c)) return noted(c, tri_shm_broadcast(shm_of(c), c, buf, bytes, root));
+  if (bytes > INT_MAX) return tri_comm_fail(c, TRI_TOO_LARGE);
+  if (shm_of(c)) return tri_comm_note(c, tri_shm_broadcast(shm_of(c), c, buf, bytes, root));
   return check(c, MPI_Ibcast(buf, (int)bytes, MPI_BYTE, root, handle_of(c), &req), &req);
 }
 
 static tri_status mpi_barrier(tri_comm *c) {
   MPI_Request req;
-  tri_status st = begin(c);
+  tri_status st = tri_comm_begin(c);
   if (st != TRI_OK) return st;
-  if (shm_of(c)) return noted(c, tri_shm_barrier(shm_of(c), c));
+  if (shm_of(c)) return tri_comm_note(c, tri_shm_barrier(shm_of(c), c));
   return check(c, MPI_Ibarrier(handle_of(c), &req), &req);
 }
 
 static tri_status mpi_isend(tri_comm *c, const void *buf, size_t bytes, int peer, int tag, tri_comm_req *req,
                             tri_stream *stream) {
   (void)stream;
-  tri_status st = begin(c);
+  tri_status st = tri_comm_begin(c);
   if (st != TRI_OK) return st;
-  if (bytes > INT_MAX) return fail(c, TRI_TOO_LARGE);
+  if (bytes > INT_MAX) return tri_comm_fail(c, TRI_TOO_LARGE);
   MPI_Request r;
-  if (MPI_Isend(buf, (int)bytes, MPI_BYTE, peer, tag, handle_of(c), &r) != MPI_SUCCESS) return fail(c, TRI_PEER_LOST);
+  if (MPI_Isend(buf, (int)bytes, MPI_BYTE, peer, tag, handle_of(c), &r) != MPI_SUCCESS)
+    return tri_comm_fail(c, TRI_PEER_LOST);
   _Static_assert(sizeof r <= sizeof req->handle, "an MPI request fits into a handle");
   memcpy(&req->handle, &r, sizeof r);
   req->active = true;
@@ -187,9 +175,9 @@ static tri_status mpi_wait(tri_comm *c, tri_comm_req *req) {
 static tri_status mpi_recv(tri_comm *c, void *buf, size_t bytes, int peer, int tag, tri_stream *stream) {
   (void)stream;
   MPI_Request r;
-  tri_status st = begin(c);
+  tri_status st = tri_comm_begin(c);
   if (st != TRI_OK) return st;
-  if (bytes > INT_MAX) return fail(c, TRI_TOO_LARGE);
+  if (bytes > INT_MAX) return tri_comm_fail(c, TRI_TOO_LARGE);
   return check(c, MPI_Irecv(buf, (int)bytes, MPI_BYTE, peer, tag, handle_of(c), &r), &r);
 }
 
@@ -198,16 +186,16 @@ static tri_status mpi_try_recv(tri_comm *c, void *buf, size_t cap, int peer, int
   MPI_Status status;
   tri_status st = tri_comm_query(c);
   if (st != TRI_OK) return st;
-  if (MPI_Iprobe(peer, tag, handle_of(c), &there, &status) != MPI_SUCCESS) return fail(c, TRI_PEER_LOST);
+  if (MPI_Iprobe(peer, tag, handle_of(c), &there, &status) != MPI_SUCCESS) return tri_comm_fail(c, TRI_PEER_LOST);
   if (!there) return TRI_AGAIN;
   MPI_Get_count(&status, MPI_BYTE, &n);
-  if ((size_t)n > cap) return fail(c, TRI_TOO_LARGE);
+  if ((size_t)n > cap) return tri_comm_fail(c, TRI_TOO_LARGE);
   st = mpi_recv(c, buf, (size_t)n, peer, tag, NULL);
   if (st == TRI_OK) *bytes = (size_t)n;
   return st;
 }
 
-static void mpi_abort(tri_comm *c) { fail(c, TRI_ABORTED); }
+static void mpi_abort(tri_comm *c) { tri_comm_fail(c, TRI_ABORTED); }
 
 static void mpi_destroy(tri_comm *c) {
   struct impl *impl = c->impl;
@@ -223,9 +211,9 @@ static tri_status wrap(MPI_Comm comm, const tri_comm_config *config, tri_comm **
 
 static tri_status mpi_split(tri_comm *c, int color, int key, tri_comm **out) {
   MPI_Comm comm;
-  tri_status st = begin(c); /* the call below has no deadline */
+  tri_status st = tri_comm_begin(c); /* the call below has no deadline */
   if (st != TRI_OK) return st;
-  if (MPI_Comm_split(handle_of(c), color, key, &comm) != MPI_SUCCESS) return fail(c, TRI_PEER_LOST);
+  if (MPI_Comm_split(handle_of(c), color, key, &comm) != MPI_SUCCESS) return tri_comm_fail(c, TRI_PEER_LOST);
   tri_comm_config config = {.deterministic = c->deterministic,
                             .messages_only = c->messages_only,
                             .policy = c->policy,
@@ -317,7 +305,7 @@ tri_status tri_comm_mpi_world(const tri_comm_config *config, tri_comm **out) {
 tri_status tri_comm_mpi_local(tri_comm *c, int *local_rank, int *local_size) {
   MPI_Comm local;
   if (MPI_Comm_split_type(handle_of(c), MPI_COMM_TYPE_SHARED, c->rank, MPI_INFO_NULL, &local) != MPI_SUCCESS)
-    return fail(c, TRI_PEER_LOST);
+    return tri_comm_fail(c, TRI_PEER_LOST);
   MPI_Comm_rank(local, local_rank);
   MPI_Comm_size(local, local_size);
   MPI_Comm_free(&local);

@@ -39,23 +39,17 @@ struct impl {
 
 static struct impl *impl_of(const tri_comm *c) { return c->impl; }
 
-static tri_status fail(tri_comm *c, tri_status st) {
-  int none = TRI_OK;
-  atomic_compare_exchange_strong(&c->error, &none, (int)st);
-  return tri_comm_query(c);
-}
-
 /* An earlier failure, of this rank's calls or of what they set going, comes first. */
 static tri_status nccl_poll(tri_comm *c) {
   ncclResult_t state = ncclSuccess;
   if (tri_comm_query(c) != TRI_OK) return tri_comm_query(c);
   impl_of(c)->ncclCommGetAsyncError(impl_of(c)->comm, &state);
-  return state == ncclSuccess || state == ncclInProgress ? TRI_OK : fail(c, TRI_PEER_LOST);
+  return state == ncclSuccess || state == ncclInProgress ? TRI_OK : tri_comm_fail(c, TRI_PEER_LOST);
 }
 
 static tri_status begin(tri_comm *c) {
-  atomic_fetch_add_explicit(&c->sequence, 1, memory_order_relaxed);
-  return nccl_poll(c);
+  tri_status st = tri_comm_begin(c);
+  return st == TRI_OK ? nccl_poll(c) : st;
 }
 
 static ncclResult_t settle(tri_comm *c, ncclResult_t r) {
@@ -68,7 +62,7 @@ static ncclResult_t settle(tri_comm *c, ncclResult_t r) {
 }
 
 static tri_status check(tri_comm *c, ncclResult_t r) {
-  return settle(c, r) == ncclSuccess ? TRI_OK : fail(c, TRI_PEER_LOST);
+  return settle(c, r) == ncclSuccess ? TRI_OK : tri_comm_fail(c, TRI_PEER_LOST);
 }
 
 static tri_status nccl_all_reduce(tri_comm *c, float *buf, size_t count, tri_stream *stream) {
@@ -116,17 +110,17 @@ static tri_status nccl_recv(tri_comm *c, void *buf, size_t bytes, int peer, int 
   return st == TRI_OK ? check(c, n->ncclRecv(buf, bytes, ncclInt8, peer, n->comm, n->stream)) : st;
 }
 
-static tri_status no_barrier(tri_comm *c) { return fail(c, TRI_UNSUPPORTED); }
+static tri_status no_barrier(tri_comm *c) { return tri_comm_fail(c, TRI_UNSUPPORTED); }
 static tri_status no_try_recv(tri_comm *c, void *buf, size_t cap, int peer, int tag, size_t *bytes) {
   (void)buf, (void)cap, (void)peer, (void)tag, (void)bytes;
-  return fail(c, TRI_UNSUPPORTED);
+  return tri_comm_fail(c, TRI_UNSUPPORTED);
 }
 static tri_status no_split(tri_comm *c, int color, int key, tri_comm **out) {
   (void)color, (void)key, (void)out;
-  return fail(c, TRI_UNSUPPORTED);
+  return tri_comm_fail(c, TRI_UNSUPPORTED);
 }
 
-static void nccl_abort(tri_comm *c) { fail(c, TRI_ABORTED); }
+static void nccl_abort(tri_comm *c) { tri_comm_fail(c, TRI_ABORTED); }
 
 static void nccl_destroy(tri_comm *c) {
   struct impl *n = impl_of(c);
@@ -228,7 +222,7 @@ tri_status tri_comm_nccl_create(tri_backend *be, tri_comm *host, tri_comm **out,
   *out = c;
   return TRI_OK;
 cleanup:
-  fail(c, st);
+  tri_comm_fail(c, st);
   nccl_destroy(c);
   return st;
 }

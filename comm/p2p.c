@@ -5,19 +5,6 @@
 #include "comm/nccl.h"
 #include "comm/p2p_impl.h"
 
-static tri_status fail(tri_comm *c, tri_status st) {
-  int none = TRI_OK;
-  atomic_compare_exchange_strong(&c->error, &none, (int)st);
-  return tri_comm_query(c);
-}
-
-static tri_status begin(tri_comm *c) {
-  atomic_fetch_add_explicit(&c->sequence, 1, memory_order_relaxed);
-  return tri_comm_query(c);
-}
-
-static tri_status noted(tri_comm *c, tri_status st) { return st == TRI_OK ? st : fail(c, st); }
-
 /* ---- sums ---- */
 
 /* Small messages in small blocks over many processors, large ones with all the threads there are. */
@@ -42,12 +29,12 @@ tri_p2p_way tri_p2p_way_of(const tri_comm *c, size_t count) {
 
 tri_status tri_p2p_sum(tri_comm *c, tri_p2p_way way, float *buf, size_t count) {
   tri_p2p_impl *p = tri_p2p_impl_of(c);
-  tri_status st = begin(c);
+  tri_status st = tri_comm_begin(c);
   if (st != TRI_OK || !count) return st;
-  if (way == TRI_P2P_LIBRARY) return noted(c, p->rest->ops->all_reduce(p->rest, buf, count, NULL));
+  if (way == TRI_P2P_LIBRARY) return tri_comm_note(c, p->rest->ops->all_reduce(p->rest, buf, count, NULL));
   p->reduce.limit_ns = (uint64_t)c->timeout_ms * 1000000;
   tri_cuda_reduce_launch(tri_p2p_stream(c), &p->reduce, shape_of(c, way, count), buf, count);
-  return cudaGetLastError() == cudaSuccess ? TRI_OK : fail(c, TRI_DEVICE_LOST);
+  return cudaGetLastError() == cudaSuccess ? TRI_OK : tri_comm_fail(c, TRI_DEVICE_LOST);
 }
 
 static tri_status p2p_all_reduce(tri_comm *c, float *buf, size_t count, tri_stream *stream) {
@@ -59,65 +46,65 @@ static tri_status p2p_all_reduce(tri_comm *c, float *buf, size_t count, tri_stre
 
 static tri_status p2p_all_gather(tri_comm *c, const void *send, void *recv, size_t bytes, tri_stream *stream) {
   tri_comm *rest = tri_p2p_impl_of(c)->rest;
-  tri_status st = begin(c);
-  return st == TRI_OK ? noted(c, rest->ops->all_gather(rest, send, recv, bytes, stream)) : st;
+  tri_status st = tri_comm_begin(c);
+  return st == TRI_OK ? tri_comm_note(c, rest->ops->all_gather(rest, send, recv, bytes, stream)) : st;
 }
 
 static tri_status p2p_broadcast(tri_comm *c, void *buf, size_t bytes, int root, tri_stream *stream) {
   tri_comm *rest = tri_p2p_impl_of(c)->rest;
-  tri_status st = begin(c);
-  return st == TRI_OK ? noted(c, rest->ops->broadcast(rest, buf, bytes, root, stream)) : st;
+  tri_status st = tri_comm_begin(c);
+  return st == TRI_OK ? tri_comm_note(c, rest->ops->broadcast(rest, buf, bytes, root, stream)) : st;
 }
 
 static tri_status p2p_barrier(tri_comm *c) {
   tri_comm *rest = tri_p2p_impl_of(c)->rest;
-  tri_status st = begin(c);
-  return st == TRI_OK ? noted(c, rest->ops->barrier(rest)) : st;
+  tri_status st = tri_comm_begin(c);
+  return st == TRI_OK ? tri_comm_note(c, rest->ops->barrier(rest)) : st;
 }
 
 /* A communicator for transfers has boxes for them. */
 static tri_status p2p_isend(tri_comm *c, const void *buf, size_t bytes, int peer, int tag, tri_comm_req *req,
                             tri_stream *stream) {
   tri_comm *rest = tri_p2p_impl_of(c)->rest;
-  tri_status st = begin(c);
+  tri_status st = tri_comm_begin(c);
   if (st != TRI_OK) return st;
-  return noted(c, tri_p2p_impl_of(c)->sums ? rest->ops->isend(rest, buf, bytes, peer, tag, req, stream)
-                                           : tri_p2p_send(c, buf, bytes, peer, tag, req));
+  return tri_comm_note(c, tri_p2p_impl_of(c)->sums ? rest->ops->isend(rest, buf, bytes, peer, tag, req, stream)
+                                                   : tri_p2p_send(c, buf, bytes, peer, tag, req));
 }
 
 static tri_status p2p_wait(tri_comm *c, tri_comm_req *req) {
   tri_comm *rest = tri_p2p_impl_of(c)->rest;
   tri_status st = tri_comm_query(c);
-  if (st == TRI_OK) st = noted(c, tri_p2p_wait_sent(c, req));
-  return st == TRI_OK ? noted(c, rest->ops->wait(rest, req)) : st;
+  if (st == TRI_OK) st = tri_comm_note(c, tri_p2p_wait_sent(c, req));
+  return st == TRI_OK ? tri_comm_note(c, rest->ops->wait(rest, req)) : st;
 }
 
 static tri_status p2p_recv(tri_comm *c, void *buf, size_t bytes, int peer, int tag, tri_stream *stream) {
   tri_comm *rest = tri_p2p_impl_of(c)->rest;
-  tri_status st = begin(c);
+  tri_status st = tri_comm_begin(c);
   if (st != TRI_OK) return st;
-  return noted(c, tri_p2p_impl_of(c)->sums ? rest->ops->recv(rest, buf, bytes, peer, tag, stream)
-                                           : tri_p2p_receive(c, buf, bytes, peer, tag));
+  return tri_comm_note(c, tri_p2p_impl_of(c)->sums ? rest->ops->recv(rest, buf, bytes, peer, tag, stream)
+                                                   : tri_p2p_receive(c, buf, bytes, peer, tag));
 }
 
 static tri_status p2p_try_recv(tri_comm *c, void *buf, size_t cap, int peer, int tag, size_t *bytes) {
   (void)buf, (void)cap, (void)peer, (void)tag, (void)bytes;
-  return fail(c, TRI_UNSUPPORTED);
+  return tri_comm_fail(c, TRI_UNSUPPORTED);
 }
 
 static tri_status p2p_split(tri_comm *c, int color, int key, tri_comm **out) {
   (void)color, (void)key, (void)out;
-  return fail(c, TRI_UNSUPPORTED);
+  return tri_comm_fail(c, TRI_UNSUPPORTED);
 }
 
 static tri_status p2p_poll(tri_comm *c) {
   tri_status st = tri_comm_query(c);
-  return st == TRI_OK ? noted(c, tri_comm_poll(tri_p2p_impl_of(c)->rest)) : st;
+  return st == TRI_OK ? tri_comm_note(c, tri_comm_poll(tri_p2p_impl_of(c)->rest)) : st;
 }
 
 static void p2p_abort(tri_comm *c) {
   tri_comm *rest = tri_p2p_impl_of(c)->rest;
-  fail(c, TRI_ABORTED);
+  tri_comm_fail(c, TRI_ABORTED);
   rest->ops->abort(rest);
 }
 
@@ -125,7 +112,7 @@ static void p2p_destroy(tri_comm *c) {
   tri_comm *rest = tri_p2p_impl_of(c)->rest, *host = tri_p2p_impl_of(c)->host;
   bool sound = tri_comm_query(c) == TRI_OK && tri_comm_query(host) == TRI_OK;
   /* Who is gone must not be waited for: neither by our kernels, which look at the error, nor by the other one's. */
-  if (!sound) fail(c, TRI_ABORTED);
+  if (!sound) tri_comm_fail(c, TRI_ABORTED);
   if (!sound) rest->ops->abort(rest), rest->ops->destroy(rest);
   tri_p2p_close(c);
   if (sound) host->ops->barrier(host);

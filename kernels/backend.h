@@ -505,8 +505,8 @@ typedef struct tri_backend_ops {
    * serves itself. */
   tri_status (*comm_create)(tri_backend *be, struct tri_comm *host, bool sums, struct tri_comm **out, tri_error *err);
   /* Steps of one key launch the same ops with the same arguments. graph_begin says what the caller is to do with this
-   * one; after TRI_GRAPH_RECORD, graph_end follows in any case: TRI_AGAIN, it has no room for what was recorded, and
-   * the ops are to be launched once more. NULL: every step is launched op by op. */
+   * one; after TRI_GRAPH_RECORD, graph_end follows in any case: TRI_AGAIN, it has no room for what was recorded, the
+   * ops are to be launched once more, and nothing is recorded from then on. NULL: every step is launched op by op. */
   tri_graph_mode (*graph_begin)(tri_backend *be, uint64_t key);
   tri_status (*graph_end)(tri_backend *be);
   /* Forgets what is recorded: the memory and the communicators that it uses may go then. */

@@ -60,7 +60,10 @@ tri_status tri_choices_put(tri_choices *c, const tri_choice *choice) {
 }
 
 tri_status tri_choices_put_all(tri_choices *c, const tri_choices *from) {
-  tri_status st = TRI_OK;
+  size_t added = 0;
+  for (size_t i = 0; i < from->capacity; i++)
+    if (from->slots[i].shape.m) added += !tri_choices_get(c, &from->slots[i].shape);
+  tri_status st = c->count + added > TRI_CHOICES_MOST ? TRI_TOO_LARGE : TRI_OK; /* before any is in */
   for (size_t i = 0; i < from->capacity && st == TRI_OK; i++)
     if (from->slots[i].shape.m) st = tri_choices_put(c, &from->slots[i]);
   return st;

@@ -53,7 +53,7 @@ tri_status tri_choices_create(tri_choices **out);
 void tri_choices_destroy(tri_choices *c); /* NULL is fine */
 /* Replaces what is there for the shape. TRI_TOO_LARGE beyond TRI_CHOICES_MOST. */
 tri_status tri_choices_put(tri_choices *c, const tri_choice *choice);
-/* Puts all of `from`, whose choices replace those of the same shape. */
+/* Puts all of `from`, whose choices replace those of the same shape; TRI_TOO_LARGE: none of them. */
 tri_status tri_choices_put_all(tri_choices *c, const tri_choices *from);
 
 /* For exactly this shape; NULL: none. */

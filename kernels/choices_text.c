@@ -134,7 +134,8 @@ typedef struct reader {
   tri_choices *into;
   const char *key;
   int line;
-  bool any, wanted; /* a `for` line has come; it is the key's */
+  bool any, wanted;  /* a `for` line has come; it is the key's */
+  tri_status failed; /* other than through what the text says */
 } reader;
 
 /* NULL, or what is wrong with the line. */
@@ -155,7 +156,8 @@ static const char *read_line(reader *r, cursor line) {
   if (!r->any) return "comes before any `for` line";
   if (!r->wanted) return NULL;
   if (tri_choices_get(r->into, &choice.shape)) return "has a shape that was there before";
-  return tri_choices_put(r->into, &choice) == TRI_OK ? NULL : "is one too many";
+  r->failed = tri_choices_put(r->into, &choice);
+  return r->failed == TRI_OK ? NULL : "is one too many";
 }
 
 static tri_status read_lines(reader *r, const char *text, size_t len, const char *name, tri_error *err) {
@@ -167,6 +169,7 @@ static tri_status read_lines(reader *r, const char *text, size_t len, const char
     const char *stop = memchr(text, '\n', (size_t)(end - text));
     r->line++;
     const char *wrong = stop ? read_line(r, (cursor){text, stop}) : "does not end";
+    if (r->failed == TRI_NO_MEMORY) return r->failed;
     if (wrong) return tri_fail(err, TRI_CORRUPT, name, "%s:%d: the line %s", name, r->line, wrong);
     text = stop + 1;
   }

@@ -8,14 +8,12 @@
 #include "runtime/tune.h"
 
 /* All ranks learn whether all succeeded, so that none waits for one that has left. */
-static tri_status agree(tri_group *g, tri_status st, tri_error *err) {
-  float failed = st != TRI_OK;
-  tri_status comm = g->world->ops->all_reduce(g->world, &failed, 1, NULL);
-  if (st != TRI_OK) return st;
-  if (comm != TRI_OK)
-    return tri_fail(err, comm, "comm", "the group's ranks cannot reach each other: %s", tri_status_text(comm));
-  if (failed > 0) return tri_fail(err, TRI_PEER_LOST, "group", "another rank of the group failed to start");
-  return TRI_OK;
+static tri_status agree(tri_group *g, tri_status mine, tri_error *err) {
+  tri_status st = tri_comm_agree(g->world, mine);
+  if (st == TRI_OK || mine != TRI_OK) return st;
+  if (tri_comm_query(g->world) == TRI_OK)
+    return tri_fail(err, st, "group", "another rank of the group failed to start");
+  return tri_fail(err, st, "comm", "the group's ranks cannot reach each other: %s", tri_status_text(st));
 }
 
 /* The smallest page count of the group: pages are numbered by the leader for all. */
@@ -166,12 +164,13 @@ cleanup:
 /* What goes through the backend's products is settled before anything is planned. */
 static tri_status make_forward(tri_engine *e, const tri_engine_config *config, const tri_checkpoint *ckpt,
                                tri_error *err) {
+  tri_backend *be = e->backend;
   tri_status st;
   tri_forward_config fc = {.model = &e->model,
                            .shard = e->shard,
                            .limits = e->limits,
                            .num_lanes = e->num_lanes,
-                           .backend = e->backend,
+                           .backend = be,
                            .weights = e->weights,
                            .kv = e->kv,
                            .group = e->group,
@@ -181,6 +180,8 @@ static tri_status make_forward(tri_engine *e, const tri_engine_config *config, c
                            .int8_activations = config->quantization == TRI_QUANTIZE_W8A8,
                            .progress = &e->progress,
                            .observer = config->observer};
+  /* All that a step will ask for, which drops what was recorded when it comes later, and of one rank alone perhaps. */
+  TRI_TRY(be->ops.reserve(be, e->ledger.workspace));
   TRI_TRY(tri_tune(&fc, config->autotune, err));
   TRI_TRY(tri_forward_create(&fc, &e->forward, err));
   if (e->model.seq2seq.on)
@@ -253,7 +254,10 @@ static void disconnect(tri_engine *e) {
 
 void tri_engine_destroy(tri_engine *e) {
   if (!e) return;
-  if (!is_sound(e)) disconnect(e); /* first: kernels that wait for a lost peer would be waited for */
+  if (!is_sound(e)) { /* first: kernels that wait for a lost peer would be waited for, and so do recorded steps */
+    if (e->backend->ops.graph_drop) e->backend->ops.graph_drop(e->backend);
+    disconnect(e);
+  }
   free_steps(e);
   tri_source_destroy(e->source);
   tri_forward_destroy(e->forward);

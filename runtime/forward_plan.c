@@ -242,7 +242,8 @@ cleanup:
   return st;
 }
 
-/* What a branch reads: normed, or, where the family norms behind its branches, the stream itself. */
+/* What a branch reads: normed, or, where the family norms behind its branches, the stream itself, which the first block
+ * may find without a copy in the products' type. */
 static tri_mat branch_input(const tri_forward *f, int t) {
   tri_norm_place place = f->cfg.model->norm_place;
   return tri_rows(place == TRI_NORM_INPUT || place == TRI_NORM_BOTH ? f->buf.h : f->buf.x[0], t);

@@ -10,8 +10,8 @@ static void add(struct list *l, tri_linear_args a, bool gated) {
   if (a.w.data && a.x.rows && l->count < l->most) l->out[l->count++] = (tri_tune_product){.args = a, .gated = gated};
 }
 
-/* What the blocks' products read: as forward_plan.c and block.c have it, or, where the norm follows the addition, its
- * copy in their own type. */
+/* What the blocks' products read, as block.c has it from the second block on: normed, or the stream, or, where the norm
+ * follows the addition, the stream's copy in their own type. */
 static tri_mat block_input(const tri_forward *f, int t) {
   tri_norm_place place = f->cfg.model->norm_place;
   bool normed = place == TRI_NORM_INPUT || place == TRI_NORM_BOTH;

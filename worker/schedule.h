@@ -49,7 +49,8 @@ static inline bool tri_job_under_way(const tri_sched *s, const tri_job *j) {
 }
 
 /* May be preempted: it is in no step under way, or, where steps run one behind the other, not in the one that is being
- * composed. */
+ * composed. One that ends with what is pending may not: its pages come back with that step, and begun anew it would
+ * compute its tokens for nothing. */
 static inline bool tri_seq_is_idle(const tri_sched *s, const tri_sequence *q) {
   if (q->job->search) return !tri_job_under_way(s, q->job);
   bool ends = q->num_tokens + q->num_pending - q->job->num_prompt >= q->job->max_tokens; /* with what is pending */

@@ -57,6 +57,7 @@ typedef struct tri_cuda_impl {
   tri_cuda_drawing drawing;
   tri_cuda_graph graphs[TRI_CUDA_GRAPHS];
   tri_cuda_graph *recording;
+  bool no_room; /* a recorded step did not fit: none is recorded any more */
   uint64_t graph_uses;
   uint64_t keys[TRI_CUDA_KEYS], next_key; /* of the steps that came last and had no graph yet */
 } tri_cuda_impl;
@@ -95,9 +96,9 @@ tri_status tri_cuda_floor_create(tri_backend *be, tri_dtype type, struct tri_dev
 void tri_cuda_floor_fill(cudaStream_t stream, void *p, tri_dtype type, size_t n);
 void tri_cuda_floor_read(cudaStream_t stream, const void *p, size_t bytes, int way, int processors, uint32_t *sink);
 
-/* ops.c chooses: single.cu for sequences of one token and prompt.cu for others, where they fit; decode.cu for few
- * tokens of long contexts; latent.cu for latent caches; attention.cu for the rest. The blocks of what is split meet in
- * the workspace, at the backend's counters. */
+/* ops.c chooses: single.cu for sequences of one token and prompt.cu for others, where they fit; latent.cu for
+ * latent caches; decode.cu for other shapes up to a size, float32 caches among them; attention.cu for the rest. The
+ * blocks of what is split meet in the workspace, at the backend's counters. */
 enum { TRI_CUDA_MEETINGS = 1 << 14 };
 bool tri_cuda_decode_fits(const tri_attention_args *a);
 int tri_cuda_decode_splits(const tri_attention_args *a);
@@ -166,7 +167,6 @@ void tri_cuda_sample_merge_launch(tri_backend *be, const tri_op_plan *plan, cons
 /* random.cu */
 void tri_cuda_fill_random(cudaStream_t stream, const struct tri_random_fill *fill);
 
-/* Bytes of workspace that the ops of the same name need beyond none. */
 /* linear.c, the only file besides floor.c that knows cuBLAS, and its helpers in linear.cu. */
 tri_status tri_cuda_blas_open(tri_cuda_impl *impl);
 void tri_cuda_blas_close(tri_cuda_impl *impl);
@@ -204,6 +204,7 @@ tri_status tri_cuda_tune(tri_backend *be, const tri_tune_product *products, int 
 bool tri_cuda_gated_fits(const tri_gated_linear_args *a);
 void tri_cuda_gated(cudaStream_t stream, const tri_gated_linear_args *a);
 
+/* Bytes of workspace that the ops of the same name need. */
 size_t tri_cuda_moe_route_workspace(const tri_moe_route_args *a);
 size_t tri_cuda_moe_experts_workspace(const tri_moe_experts_args *a);
 

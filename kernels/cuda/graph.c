@@ -40,7 +40,7 @@ static bool was_seen(tri_cuda_impl *impl, uint64_t key) {
 tri_graph_mode tri_cuda_graph_begin(tri_backend *be, uint64_t key) {
   tri_cuda_impl *impl = tri_cuda_of(be);
   tri_cuda_graph *g = find(impl, key);
-  if (!g && !was_seen(impl, key)) return TRI_GRAPH_LAUNCH;
+  if (!g && (impl->no_room || !was_seen(impl, key))) return TRI_GRAPH_LAUNCH;
   if (!g) g = make_place(be, key);
   g->used = ++impl->graph_uses;
   if (g->exec) {
@@ -65,6 +65,7 @@ tri_status tri_cuda_graph_end(tri_backend *be) {
   if (e == cudaErrorMemoryAllocation) { /* steps can do without */
     cudaGetLastError();
     g->exec = NULL;
+    impl->no_room = true;
     tri_cuda_graphs_drop(be);
     return TRI_AGAIN;
   }

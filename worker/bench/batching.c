@@ -199,7 +199,7 @@ static tri_status run_level(struct bench *b, int which, int round, tri_error *er
   struct level *l = &b->levels[which];
   tri_sched_config sc = {.limits = b->rank.engine->limits,
                          .num_lanes = 1,
-                         .depth = b->rank.engine->depth,
+                         .depth = b->rank.engine->lane_depth,
                          .whole_batches = which != ITERATION};
   tri_sched *sched = NULL;
   double seconds, waited;
