@@ -182,9 +182,9 @@ static tri_status try_out(tri_comm *c, tri_error *err) {
   tri_status st;
   tri_p2p_need(cudaMalloc((void **)&buf, tri_p2p_size(TRI_P2P_SIZES - 1)), "no device memory", &here);
   TRI_TRY(tri_p2p_agree(p->host, &here, err));
-  tri_p2p_check(c, p->backend, buf, &here);
+  tri_p2p_check(c, buf, &here);
   TRI_TRY(tri_p2p_agree(p->host, &here, err));
-  tri_p2p_measure(c, p->host, p->backend, buf, &p->figures, &here);
+  tri_p2p_measure(c, buf, &p->figures, &here);
   TRI_TRY(tri_p2p_agree(p->host, &here, err));
   TRI_TRY(choose_together(c, err));
 cleanup:

@@ -46,11 +46,4 @@ void tri_p2p_tune(tri_comm *c, int threads, int blocks);
 int tri_p2p_threads(const tri_comm *c);
 int tri_p2p_blocks(const tri_comm *c);
 
-/* p2p_measure.c: this rank's figures. `buf` holds tri_p2p_size(TRI_P2P_SIZES - 1) bytes. measure is collective over
- * host, too: the ranks agree there before each thing that their devices do together, so that one that fails ends it for
- * all at once. */
-tri_status tri_p2p_check(tri_comm *c, tri_backend *be, float *buf, tri_error *err);
-tri_status tri_p2p_measure(tri_comm *c, tri_comm *host, tri_backend *be, float *buf, tri_p2p_figures *out,
-                           tri_error *err);
-
 #endif

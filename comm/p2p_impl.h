@@ -61,6 +61,12 @@ void tri_p2p_free(tri_comm *c);
 tri_status tri_p2p_agree(tri_comm *host, const tri_error *mine, tri_error *err);
 tri_status tri_p2p_need(cudaError_t e, const char *what, tri_error *err);
 
+/* p2p_measure.c: this rank's figures. `buf` holds tri_p2p_size(TRI_P2P_SIZES - 1) bytes. measure is collective over the
+ * host's communicator, too: the ranks agree there before each thing that their devices do together, so that one that
+ * fails ends it for all at once. */
+tri_status tri_p2p_check(tri_comm *c, float *buf, tri_error *err);
+tri_status tri_p2p_measure(tri_comm *c, float *buf, tri_p2p_figures *out, tri_error *err);
+
 /* p2p_mail.c: transfers, of whole floats. */
 tri_status tri_p2p_send(tri_comm *c, const void *buf, size_t bytes, int peer, int tag, tri_comm_req *req);
 tri_status tri_p2p_receive(tri_comm *c, void *buf, size_t bytes, int peer, int tag);

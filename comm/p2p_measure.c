@@ -1,39 +1,30 @@
 /* Whether sums over peers' memory come out right on these devices, and which way is the fastest. */
-#include "comm/p2p.h"
-
-#include "kernels/cuda/cuda.h"
+#include "comm/p2p_impl.h"
 #include "runtime/base/mem.h"
 
 enum { CALLS = 32, REPEATS = 4, MODULUS = 1021 };
 
-static cudaStream_t stream_of(const tri_backend *be) { return tri_cuda_of(be)->stream; }
-
-static tri_status wrong(tri_error *err, const char *what, cudaError_t e) {
-  cudaGetLastError(); /* it does not stick */
-  return tri_fail(err, TRI_UNSUPPORTED, "all_reduce", "%s: %s", what, cudaGetErrorString(e));
-}
-
-static tri_status finish(tri_comm *c, tri_backend *be, tri_error *err) {
-  cudaError_t e = cudaStreamSynchronize(stream_of(be));
-  if (e != cudaSuccess) return wrong(err, "the device", e);
-  if (tri_comm_query(c) == TRI_OK) return TRI_OK;
+static tri_status finish(tri_comm *c, tri_error *err) {
+  tri_status st = tri_p2p_need(cudaStreamSynchronize(tri_p2p_stream(c)), "the device", err);
+  if (st != TRI_OK || tri_comm_query(c) == TRI_OK) return st;
   return tri_fail(err, TRI_UNSUPPORTED, "all_reduce", "what peers wrote did not come");
 }
 
 /* Small integers: their sums are exact. */
 static float addend(int rank, size_t i) { return (float)((i * 7 + (size_t)rank * 13) % MODULUS) - MODULUS / 2; }
 
-static tri_status check_way(tri_comm *c, tri_backend *be, tri_p2p_way way, float *buf, float *host, tri_error *err) {
+static tri_status check_way(tri_comm *c, tri_p2p_way way, float *buf, float *host, tri_error *err) {
   size_t count = tri_p2p_size(TRI_P2P_SIZES - 1) / sizeof *buf;
   while (!tri_p2p_fits(c, way, count)) count /= 2;
   for (size_t i = 0; i < count; i++) host[i] = addend(c->rank, i);
-  cudaError_t e = cudaMemcpyAsync(buf, host, count * sizeof *buf, cudaMemcpyHostToDevice, stream_of(be));
-  if (e != cudaSuccess) return wrong(err, "the device", e);
-  tri_status st = tri_p2p_sum(c, way, buf, count);
+  cudaStream_t stream = tri_p2p_stream(c);
+  size_t bytes = count * sizeof *buf;
+  tri_status st;
+  TRI_TRY(tri_p2p_need(cudaMemcpyAsync(buf, host, bytes, cudaMemcpyHostToDevice, stream), "the device", err));
+  st = tri_p2p_sum(c, way, buf, count);
   if (st != TRI_OK) return tri_fail(err, TRI_UNSUPPORTED, "all_reduce", "a sum: %s", tri_status_text(st));
-  e = cudaMemcpyAsync(host, buf, count * sizeof *buf, cudaMemcpyDeviceToHost, stream_of(be));
-  if (e != cudaSuccess) return wrong(err, "the device", e);
-  TRI_TRY(finish(c, be, err));
+  TRI_TRY(tri_p2p_need(cudaMemcpyAsync(host, buf, bytes, cudaMemcpyDeviceToHost, stream), "the device", err));
+  TRI_TRY(finish(c, err));
   for (size_t i = 0; i < count; i++) {
     float want = 0;
     for (int r = 0; r < c->size; r++) want += addend(r, i);
@@ -43,10 +34,10 @@ cleanup:
   return st;
 }
 
-tri_status tri_p2p_check(tri_comm *c, tri_backend *be, float *buf, tri_error *err) {
+tri_status tri_p2p_check(tri_comm *c, float *buf, tri_error *err) {
   float *host = tri_malloc(tri_p2p_size(TRI_P2P_SIZES - 1), 1);
   tri_status st = host ? TRI_OK : tri_fail(err, TRI_NO_MEMORY, "all_reduce", "no memory");
-  for (int w = 0; st == TRI_OK && w < TRI_P2P_LIBRARY; w++) st = check_way(c, be, (tri_p2p_way)w, buf, host, err);
+  for (int w = 0; st == TRI_OK && w < TRI_P2P_LIBRARY; w++) st = check_way(c, (tri_p2p_way)w, buf, host, err);
   tri_free(host);
   return st;
 }
@@ -55,7 +46,7 @@ tri_status tri_p2p_check(tri_comm *c, tri_backend *be, float *buf, tri_error *er
 
 struct measuring {
   tri_comm *c, *host;
-  tri_backend *be;
+  cudaStream_t stream;
   float *buf;
   cudaEvent_t start, stop;
   cudaGraphExec_t calls;
@@ -68,9 +59,9 @@ static tri_status agree(const struct measuring *m, tri_status st) { return tri_c
 static tri_status record(struct measuring *m, tri_p2p_way way, size_t count) {
   cudaGraph_t graph = NULL;
   tri_status st = TRI_OK;
-  if (cudaStreamBeginCapture(stream_of(m->be), cudaStreamCaptureModeThreadLocal) != cudaSuccess) return TRI_DEVICE_LOST;
+  if (cudaStreamBeginCapture(m->stream, cudaStreamCaptureModeThreadLocal) != cudaSuccess) return TRI_DEVICE_LOST;
   for (int i = 0; i < CALLS && st == TRI_OK; i++) st = tri_p2p_sum(m->c, way, m->buf, count);
-  cudaError_t e = cudaStreamEndCapture(stream_of(m->be), &graph);
+  cudaError_t e = cudaStreamEndCapture(m->stream, &graph);
   if (e == cudaSuccess && st == TRI_OK) e = cudaGraphInstantiate(&m->calls, graph, 0);
   if (graph) cudaGraphDestroy(graph);
   return e == cudaSuccess ? st : TRI_DEVICE_LOST;
@@ -78,7 +69,7 @@ static tri_status record(struct measuring *m, tri_p2p_way way, size_t count) {
 
 /* The sum in front makes the devices begin together. */
 static tri_status replay(struct measuring *m, double *us) {
-  cudaStream_t s = stream_of(m->be);
+  cudaStream_t s = m->stream;
   float ms = 0;
   tri_status st = tri_p2p_sum(m->c, TRI_P2P_ONE_SHOT, m->buf, 1);
   if (st != TRI_OK) return st;
@@ -94,7 +85,7 @@ static tri_status replay(struct measuring *m, double *us) {
  */
 static tri_status time_way(struct measuring *m, tri_p2p_way way, size_t count, double *us) {
   tri_status st = tri_p2p_sum(m->c, way, m->buf, count); /* NCCL connects at the first call of a kind */
-  if (st == TRI_OK && cudaStreamSynchronize(stream_of(m->be)) != cudaSuccess) st = TRI_DEVICE_LOST;
+  if (st == TRI_OK && cudaStreamSynchronize(m->stream) != cudaSuccess) st = TRI_DEVICE_LOST;
   if (st == TRI_OK) st = record(m, way, count);
   st = agree(m, st);
   for (int i = 0; i < REPEATS && st == TRI_OK; i++) {
@@ -107,10 +98,9 @@ static tri_status time_way(struct measuring *m, tri_p2p_way way, size_t count, d
   return st;
 }
 
-tri_status tri_p2p_measure(tri_comm *c, tri_comm *host, tri_backend *be, float *buf, tri_p2p_figures *out,
-                           tri_error *err) {
-  struct measuring m = {.c = c, .host = host, .be = be, .buf = buf};
-  cudaError_t e = cudaMemsetAsync(buf, 0, tri_p2p_size(TRI_P2P_SIZES - 1), stream_of(be)); /* sums of sums overflow */
+tri_status tri_p2p_measure(tri_comm *c, float *buf, tri_p2p_figures *out, tri_error *err) {
+  struct measuring m = {.c = c, .host = tri_p2p_impl_of(c)->host, .stream = tri_p2p_stream(c), .buf = buf};
+  cudaError_t e = cudaMemsetAsync(buf, 0, tri_p2p_size(TRI_P2P_SIZES - 1), m.stream); /* sums of sums overflow */
   if (e == cudaSuccess) e = cudaEventCreate(&m.start);
   if (e == cudaSuccess) e = cudaEventCreate(&m.stop);
   tri_status st = agree(&m, e == cudaSuccess ? TRI_OK : TRI_DEVICE_LOST);
@@ -121,7 +111,7 @@ tri_status tri_p2p_measure(tri_comm *c, tri_comm *host, tri_backend *be, float *
     }
   if (m.start) cudaEventDestroy(m.start);
   if (m.stop) cudaEventDestroy(m.stop);
-  if (st == TRI_OK) return finish(c, be, err);
+  if (st == TRI_OK) return finish(c, err);
   cudaGetLastError();
   return tri_fail(err, TRI_UNSUPPORTED, "all_reduce", "measuring: %s", tri_status_text(st));
 }

@@ -280,8 +280,6 @@ static void test_chosen(dc_rank *d) {
 
 /* ---- who comes late, or not at all ---- */
 
-static int64_t elapsed_ms(int64_t since) { return (tri_now_ns() - since) / 1000000; }
-
 enum { LATE_FLOATS = (1 << 20) / sizeof(float), LATE_SUMS = 500 };
 
 static void launch_many(dc_rank *d, void *arg) {
@@ -295,7 +293,7 @@ static int64_t run_late(dc_rank *d, cudaGraphExec_t graph, int64_t ms) {
   int64_t t = tri_now_ns();
   DC_MUST(cudaGraphLaunch(graph, d->cuda.stream) == cudaSuccess);
   dc_sync(d);
-  return elapsed_ms(t);
+  return dc_elapsed_ms(t);
 }
 
 /* Sums of microseconds stay such after a rank was late once: it must not make the others late in their turn. */
@@ -322,7 +320,7 @@ static void launch_some(dc_rank *d, void *arg) {
 
 static void expect_error(dc_rank *d, tri_status want, int64_t since, int64_t least) {
   DC_MUST(cudaStreamSynchronize(d->cuda.stream) == cudaSuccess);
-  DC_MUST(elapsed_ms(since) >= least && elapsed_ms(since) < least + 2000);
+  DC_MUST(dc_elapsed_ms(since) >= least && dc_elapsed_ms(since) < least + 2000);
   DC_MUST(tri_comm_query(d->comm) == want);
   DC_MUST(d->comm->ops->all_reduce(d->comm, d->device, 4, NULL) == want);
   DC_MUST(d->comm->ops->all_gather(d->comm, d->device, d->device, 4, NULL) == want);

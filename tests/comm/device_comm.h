@@ -27,6 +27,7 @@ enum { DC_SLACK = 64 };
   } while (0)
 _Noreturn void dc_fail(const dc_rank *d, const char *file, int line, const char *what);
 
+static inline int64_t dc_elapsed_ms(int64_t since) { return (tri_now_ns() - since) / 1000000; }
 uint32_t dc_mix(uint32_t x);
 void dc_sync(dc_rank *d);
 /* Records what `launch` launches on the rank's stream. */

@@ -7,8 +7,6 @@
 
 enum { ROUNDS = 400, SLOT_WORDS = 1 << 16, REPEATS = 200 };
 
-static int64_t elapsed_ms(int64_t since) { return (tri_now_ns() - since) / 1000000; }
-
 static size_t words_of(uint32_t round, int lane) {
   uint32_t x = dc_mix(round * 64 + (uint32_t)lane);
   return 1 + dc_mix(x) % (1u << (1 + x % 16));
@@ -81,7 +79,7 @@ static void send_much(dc_rank *d) {
     }
   }
   dc_sync(d);
-  if (!d->host->rank) DC_MUST(elapsed_ms(t) < LATE_MS);
+  if (!d->host->rank) DC_MUST(dc_elapsed_ms(t) < LATE_MS);
   DC_MUST(d->comm->ops->wait(d->comm, &req) == TRI_OK);
   dc_sync(d);
   cudaFree(device);
@@ -103,13 +101,13 @@ void dc_test_no_letter(dc_rank *d) {
   if (!d->host->rank) {
     for (int i = 0; i < MORE; i++)
       DC_MUST(d->comm->ops->isend(d->comm, d->device, 4096, 1, 16, &reqs[i], NULL) == TRI_OK);
-    DC_MUST(cudaStreamSynchronize(d->cuda.stream) == cudaSuccess && elapsed_ms(t) < 200);
+    DC_MUST(cudaStreamSynchronize(d->cuda.stream) == cudaSuccess && dc_elapsed_ms(t) < 200);
     DC_MUST(d->comm->ops->wait(d->comm, &reqs[MORE - 1]) == TRI_OK);
   } else {
     DC_MUST(d->comm->ops->recv(d->comm, d->device, 4096, d->host->rank - 1, 17, NULL) == TRI_OK);
   }
   DC_MUST(cudaStreamSynchronize(d->cuda.stream) == cudaSuccess);
-  DC_MUST(elapsed_ms(t) >= 300 && elapsed_ms(t) < 2300);
+  DC_MUST(dc_elapsed_ms(t) >= 300 && dc_elapsed_ms(t) < 2300);
   DC_MUST(tri_comm_query(d->comm) == TRI_PEER_LOST);
   DC_MUST(d->comm->ops->isend(d->comm, d->device, 4, 0, 16, &reqs[0], NULL) == TRI_PEER_LOST);
 }
