@@ -510,6 +510,7 @@ int main(int argc, char **argv) {
   int code = tri_options_main(&sp, &s.opts, argc, argv, &opts);
   if (code >= 0) return code;
   tri_log_setup((tri_log_level)s.opts.log_level, "-");
+  tri_log_with_time(true);
   allow_files();
   bool mpi = s.opts.launch == TRI_LAUNCH_MPI, one_host = true;
   /* A supervisor's end is told by SIGHUP, so that clients hear of it; mpirun's end by SIGKILL, as for every rank. */

@@ -89,7 +89,7 @@ static tri_status load(tri_worker *w, int local_size, tri_error *err) {
       .max_model_len = o->max_model_len,
       .kv_bytes = (int64_t)o->kv_cache_memory,
       .num_kv_pages = o->num_kv_blocks,
-      .local_ranks = local_size,
+      .local_ranks = local_size * tri_place_groups(o),
       .encoders = true,
       .pooling = (tri_pooling)o->pooling,
       .autotune = o->autotune,
@@ -122,7 +122,10 @@ static tri_status start(tri_worker *w, int *argc, char ***argv, tri_error *err) 
   TRI_TRY(join(w, argc, argv, &cc, &world, err));
   w->rank = world->rank;
   w->world = world->size;
-  snprintf(who, sizeof who, "%d", w->rank);
+  if (w->opts.dp > 1)
+    snprintf(who, sizeof who, "%d:%d", w->opts.group, w->rank);
+  else
+    snprintf(who, sizeof who, "%d", w->rank);
   tri_log_setup((tri_log_level)w->opts.log_level, who);
   TRI_TRY(tri_control_start(w, err));
   if (w->opts.launch != TRI_LAUNCH_SELF) TRI_TRY(tri_comm_mpi_local(world, &local_rank, &local_size));
@@ -178,6 +181,7 @@ int main(int argc, char **argv) {
   signal(SIGUSR1, SIG_IGN);
   signal(SIGPIPE, SIG_IGN);
   tri_log_setup((tri_log_level)w.opts.log_level, "-");
+  tri_log_with_time(true);
 
   tri_status st = init(&w, &err);
   if (st == TRI_OK) st = start(&w, &argc, &argv, &err);

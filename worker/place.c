@@ -58,18 +58,21 @@ static int move_near(const tri_backend *be) {
   return n > 0 && tri_topo_bind(cores, n) ? n : 0;
 }
 
+/* Each group is started with the same list of hosts, and fills it from the front. */
+int tri_place_groups(const tri_serve_options *o) { return o->launch == TRI_LAUNCH_MPI ? 1 : o->dp; }
+
 tri_status tri_place_rank(const tri_serve_options *o, tri_comm *world, int local_rank, int local_size, int spin_us,
                           tri_place *out, tri_error *err) {
   int pins[1024], oversubscribed;
+  int index = o->group * local_size + local_rank, count = tri_place_groups(o) * local_size;
   *out = (tri_place){.cores = tri_topo_num_cores(), .threads = o->threads};
-  /* Groups of one host come one after the other. */
-  tri_status st = choose_backend(o, world, o->group * local_size + local_rank, &out->backend, err);
+  tri_status st = choose_backend(o, world, index, &out->backend, err);
   if (st != TRI_OK) return st;
   if (o->disable_custom_all_reduce && out->backend->host_memory && !world->rank)
     tri_log(TRI_LOG_INFO, "worker", "--disable-custom-all-reduce has no effect: there are no devices on backend %s",
             out->backend->name);
-  if (!out->threads) out->threads = out->cores / local_size > 0 ? out->cores / local_size : 1;
-  st = tri_topo_assign(local_rank, local_size, out->threads, pins, &oversubscribed);
+  if (!out->threads) out->threads = out->cores / count > 0 ? out->cores / count : 1;
+  st = tri_topo_assign(index, count, out->threads, pins, &oversubscribed);
   int near = move_near(out->backend);
   if (near && !o->threads && out->threads > near) out->threads = near;
   /* Several ranks' devices may hang on one node: they share its cores, and which rank has which is the kernel's. */

@@ -12,7 +12,11 @@ typedef struct tri_place {
   bool oversubscribed; /* the host's ranks have more threads than cores */
 } tri_place;
 
-/* Collective over world, whose ranks on this host are local_size. With backend `auto` either every rank has a device of
+/* Groups that share this host, each with as many ranks. */
+int tri_place_groups(const tri_serve_options *o);
+
+/* Collective over world, whose ranks on this host are local_size; those of other groups have cores, and devices, of
+ * their own. With backend `auto` either every rank has a device of
  * its own or all take the CPU. A rank with a device has all its threads, those of other libraries, too, on the cores
  * near it, where those are known; with the CPU each of the pool's has a core of its own. spin_us is the pool's. What
  * there is of *out after a failure is the caller's to destroy, too. */

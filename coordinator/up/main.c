@@ -292,6 +292,7 @@ int main(int argc, char **argv) {
   int code = tri_options_main(&spec, &u.opts, argc, argv, &opts);
   if (code >= 0) return code;
   tri_log_setup((tri_log_level)u.opts.serve.log_level, "-");
+  tri_log_with_time(true);
   signal(SIGPIPE, SIG_IGN); /* who read the log may be gone: what runs is to be drained all the same */
   sigset_t set;
   sigemptyset(&set);

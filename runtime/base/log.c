@@ -3,16 +3,30 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 static struct {
   tri_log_level threshold;
   char who[16];
+  bool timed;
 } process = {.threshold = TRI_LOG_INFO, .who = "-"};
 
 void tri_log_setup(tri_log_level threshold, const char *who) {
   process.threshold = threshold;
   snprintf(process.who, sizeof process.who, "%s", who);
+}
+
+void tri_log_with_time(bool on) { process.timed = on; }
+
+/* "2026-11-22T08:31:05.123Z " */
+static int print_time(char *to, size_t room) {
+  struct timespec now;
+  struct tm t;
+  clock_gettime(CLOCK_REALTIME, &now);
+  gmtime_r(&now.tv_sec, &t);
+  int n = (int)strftime(to, room, "%Y-%m-%dT%H:%M:%S", &t);
+  return n + snprintf(to + n, room - (size_t)n, ".%03ldZ ", now.tv_nsec / 1000000);
 }
 
 tri_log_level tri_log_threshold(void) { return process.threshold; }
@@ -21,7 +35,8 @@ void tri_log(tri_log_level level, const char *component, const char *fmt, ...) {
   static const char *const level_names[] = {"ERROR", "WARN", "INFO", "DEBUG"};
   if (level > process.threshold) return;
   char line[1024];
-  int n = snprintf(line, sizeof line, "%s %s %s: ", level_names[level], process.who, component);
+  int n = process.timed ? print_time(line, sizeof line) : 0;
+  n += snprintf(line + n, sizeof line - (size_t)n, "%s %s %s: ", level_names[level], process.who, component);
   va_list ap;
   va_start(ap, fmt);
   int m = vsnprintf(line + n, sizeof line - (size_t)n - 1, fmt, ap);

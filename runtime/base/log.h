@@ -1,12 +1,18 @@
-/* Log lines on stderr: `LEVEL rank component: text`, one write(2) each, so that lines of several ranks never mix.
- * The threshold and the rank are the only process-wide state in Trireme: set once in main, before any thread starts. */
+/* Log lines on stderr: `[TIME] LEVEL rank component: text`, one write(2) each, so that lines of several ranks never
+ * mix. The threshold, the rank and whether the time is wanted are the only process-wide state in Trireme: set once in
+ * main, before any thread starts. */
 #ifndef TRI_BASE_LOG_H
 #define TRI_BASE_LOG_H
 
+#include <stdbool.h>
+
 typedef enum tri_log_level { TRI_LOG_ERROR, TRI_LOG_WARN, TRI_LOG_INFO, TRI_LOG_DEBUG } tri_log_level;
 
-/* who: "3" for a rank, "-" for a process without one. Copied (at most 15 bytes). */
+/* who: "3" for a rank, "1:3" for one of the second of several groups, "-" for a process without one. Copied (at most 15
+ * bytes). */
 void tri_log_setup(tri_log_level threshold, const char *who);
+/* For processes that stay: lines begin with the time, in UTC, with milliseconds. */
+void tri_log_with_time(bool on);
 tri_log_level tri_log_threshold(void);
 
 void tri_log(tri_log_level level, const char *component, const char *fmt, ...) __attribute__((format(printf, 3, 4)));

@@ -468,6 +468,9 @@ START_TEST(log_lines) {
   memset(longer, 'x', sizeof longer);
   longer[sizeof longer - 1] = '\0';
   tri_log(TRI_LOG_ERROR, "test", "%s", longer);
+  tri_log_with_time(true);
+  tri_log(TRI_LOG_WARN, "test", "later");
+  tri_log_with_time(false);
   dup2(saved, 2);
   close(saved), close(ends[1]);
   size_t n = 0;
@@ -477,8 +480,11 @@ START_TEST(log_lines) {
   ck_assert_int_eq(strncmp(got, "WARN 3 test: value 42\n", 22), 0);
   ck_assert_ptr_null(strstr(got, "below"));
   ck_assert_int_eq(strncmp(got + 22, "ERROR 3 test: xxx", 17), 0);
-  ck_assert_int_eq(got[n - 1], '\n'); /* a cut line still ends */
-  ck_assert_ptr_eq(strchr(got + 22, '\n'), got + n - 1);
+  const char *last = strchr(got + 22, '\n') + 1; /* a cut line still ends */
+  int year, month, day, hour, minute, second, ms, used = 0;
+  sscanf(last, "%4d-%2d-%2dT%2d:%2d:%2d.%3dZ %n", &year, &month, &day, &hour, &minute, &second, &ms, &used);
+  ck_assert_int_eq(used, 25);
+  ck_assert_str_eq(last + used, "WARN 3 test: later\n");
 }
 END_TEST
 

@@ -149,7 +149,7 @@ END_TEST
 /* What --backend auto gives: never cuda where that could not do what is asked. */
 START_TEST(test_auto) {
   for (int deterministic = 0; deterministic < 2; deterministic++) {
-    tri_serve_options o = {.backend = "auto", .threads = 2, .deterministic = deterministic};
+    tri_serve_options o = {.backend = "auto", .threads = 2, .dp = 1, .deterministic = deterministic};
     tri_comm_config cc = {.timeout_ms = 1000};
     tri_comm *world;
     tri_place place;
@@ -168,6 +168,44 @@ START_TEST(test_auto) {
 }
 END_TEST
 
+/* The core of a group's thread; -1: none of its own. */
+static int core_of(tri_serve_options o) {
+  tri_comm_config cc = {.timeout_ms = 1000};
+  tri_comm *world;
+  tri_place place;
+  tri_error err = {0};
+  cpu_set_t set;
+  int core = 0;
+  ck_assert_int_eq(tri_comm_self_create(&cc, &world), TRI_OK);
+  ck_assert_msg(tri_place_rank(&o, world, 0, 1, 0, &place, &err) == TRI_OK, "%s", err.message);
+  ck_assert_int_eq(place.oversubscribed, o.dp * o.threads > place.cores);
+  ck_assert_int_eq(sched_getaffinity(0, sizeof set, &set), 0);
+  while (!CPU_ISSET(core, &set)) core++;
+  tri_backend_destroy(place.backend);
+  tri_pool_destroy(place.pool);
+  world->ops->destroy(world);
+  return CPU_COUNT(&set) == 1 ? core : -1;
+}
+
+/* Groups of one host have cores of their own, and none where they want more than there are. */
+START_TEST(test_groups) {
+  cpu_set_t before;
+  ck_assert_int_eq(sched_getaffinity(0, sizeof before, &before), 0);
+  if (CPU_COUNT(&before) < 2 || CPU_COUNT(&before) != sysconf(_SC_NPROCESSORS_CONF)) return;
+  tri_serve_options o = {.backend = "cpu", .threads = 1, .dp = 2};
+  int first = core_of(o);
+  ck_assert_int_eq(sched_setaffinity(0, sizeof before, &before), 0);
+  o.group = 1;
+  int second = core_of(o);
+  ck_assert_int_eq(sched_setaffinity(0, sizeof before, &before), 0);
+  ck_assert(first >= 0 && second >= 0 && first != second);
+  o.dp = CPU_COUNT(&before) + 1;
+  ck_assert_int_eq(core_of(o), -1);
+  o.launch = TRI_LAUNCH_MPI; /* one group, whatever is said */
+  ck_assert_int_eq(tri_place_groups(&o), 1);
+}
+END_TEST
+
 Suite *suite_place(void) {
   Suite *s = suite_create("place");
   TCase *c = tcase_create("place");
@@ -177,6 +215,7 @@ Suite *suite_place(void) {
   tcase_add_test(c, test_bind);
   tcase_add_test(c, test_devices_differ);
   tcase_add_test(c, test_auto);
+  tcase_add_test(c, test_groups);
   suite_add_tcase(s, c);
   return s;
 }
