@@ -26,7 +26,7 @@ tri_wait tri_wait_begin(const tri_wait_policy *policy, int64_t deadline_ns) {
 }
 
 tri_status tri_wait_pause(tri_wait *w) {
-  enum { IDLE_AFTER_NS = 1000000000, BUSY_SLEEP_NS = 1000000, IDLE_SLEEP_NS = 2000000 };
+  static const int64_t busy_ns = 1000000, idle_ns = 2000000, long_idle_ns = 5000000, second = 1000000000;
   if (w->policy->stop && atomic_load_explicit(w->policy->stop, memory_order_relaxed)) return TRI_ABORTED;
   /* Reading the clock costs more than a poll of shared memory: look at it at every 16th poll. */
   if (w->policy->spin_us && ++w->polls % 16) {
@@ -40,10 +40,10 @@ tri_status tri_wait_pause(tri_wait *w) {
     sched_yield();
     return TRI_OK;
   }
-  int64_t ns = waited > IDLE_AFTER_NS ? IDLE_SLEEP_NS : w->sleep_ns;
+  int64_t ns = waited > 5 * second ? long_idle_ns : waited > second ? idle_ns : w->sleep_ns;
   struct timespec t = {.tv_sec = 0, .tv_nsec = ns};
   nanosleep(&t, NULL);
-  if (w->sleep_ns < BUSY_SLEEP_NS) w->sleep_ns += w->sleep_ns / 4;
+  if (w->sleep_ns < busy_ns) w->sleep_ns += w->sleep_ns / 4;
   return TRI_OK;
 }
 
