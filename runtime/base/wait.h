@@ -3,8 +3,8 @@
  *   tri_wait w = tri_wait_begin(policy, deadline);
  *   while (!ready()) { st = tri_wait_pause(&w); if (st != TRI_OK) return st; }
  *
- * A pause spins first, then yields, then sleeps up to 1 ms, 2 ms once nothing has come for a second and 5 ms after five:
- * an idle process costs well under 2% of a core, and what arrives is seen at most that much later. */
+ * A pause spins first, then yields, then sleeps up to 1 ms, 2 ms once nothing has come for a second and 5 ms after
+ * five: an idle process costs well under 2% of a core, and what arrives is seen at most that much later. */
 #ifndef TRI_BASE_WAIT_H
 #define TRI_BASE_WAIT_H
 
