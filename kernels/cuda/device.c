@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "comm/p2p.h"
 #include "kernels/choices.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/fill.h"
