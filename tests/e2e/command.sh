@@ -117,6 +117,26 @@ rm deeper/config.json
 sed 's/\("num_hidden_layers": *\)[0-9]*/\199/' "$abacus/config.json" >deeper/config.json
 want 3 'incomplete holds neither model.safetensors nor' timeout 10 "$trireme" up --endpoint "ipc://$dir/up.sock" --model incomplete
 want 3 'the checkpoint has no tensor model.layers.' timeout 10 "$trireme" up --endpoint "ipc://$dir/up.sock" --model deeper
+# What is wrong with one of the files is said with its path.
+mkdir wrong
+ln -s "$abacus"/* wrong/
+wrong() { # FILE PATTERN PROGRAM...: its text comes from the standard input
+  local file=$1 pattern=$2
+  shift 2
+  rm wrong/"$file"
+  cat >wrong/"$file"
+  want 3 "$pattern" timeout 10 "$trireme" "$@" --model wrong
+  ln -sf "$abacus/$file" wrong/"$file"
+}
+at=(up --endpoint "ipc://$dir/up.sock")
+wrong tokenizer.json 'wrong/tokenizer.json: must be an object -- model$' "${at[@]}" <<<'{}'
+wrong tokenizer.json 'wrong/tokenizer.json: tokenizer model Foo is not supported -- model.type$' "${at[@]}" <<<'{"model":{"type":"Foo"}}'
+wrong tokenizer.json 'wrong/tokenizer.json is a Git LFS pointer' "${at[@]}" <<<'version https://git-lfs.github.com/spec/v1'
+wrong generation_config.json 'wrong/generation_config.json: temperature must be a number' plan <<<'{"temperature": "hot"}'
+wrong config.json 'wrong/config.json: model_type "mamba" is not supported: docs/models.md lists' plan <<<'{"model_type": "mamba"}'
+wrong model.safetensors 'wrong/model.safetensors: 2000000 bytes, but its header wants [0-9]* .*: an incomplete download?' \
+  "${at[@]}" < <(head -c 2000000 "$abacus/model.safetensors")
+want 3 'no folder meta-llama/Llama-3.1-8B: nothing is downloaded' "$trireme" plan --model meta-llama/Llama-3.1-8B
 
 # The Slurm script without Slurm: what its cluster ended with is its end, with prompts and without.
 batch=(env SLURM_JOB_ID=1 TP=1 PP=1 MODEL=/nonexistent OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1)
