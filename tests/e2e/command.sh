@@ -247,7 +247,8 @@ want 3 'does not let this key in' "$trireme" status --key-file other.key --serve
 want 3 'wants keys: --key-file' "$trireme" status
 want 1 'cannot bind .*in use -- endpoint$' "${up[@]}" --insecure-tcp
 want 2 'CURVE needs both' "$trireme" status --key-file client.key
-want 1 'cannot create' "$trireme" keygen client.key
+want 1 '^trireme: client.key: is there already, and is not overwritten$' "$trireme" keygen client.key
+want 1 'cannot create the key file: No such file' "$trireme" keygen missing/client.key
 chmod 644 client.key
 want 3 'lets others read' "$trireme" status --key-file client.key --server-key "$(cat server.pub)"
 

@@ -468,6 +468,7 @@ START_TEST(key_files) {
   ck_assert_int_eq(tri_zkeypair_load(path, &back, &err), TRI_OK);
   ck_assert(!memcmp(&k, &back, sizeof k));
   ck_assert_int_eq(tri_zkeypair_save(path, &k, &err), TRI_IO); /* not over another */
+  ck_assert_str_eq(err.message, "is there already, and is not overwritten");
   err = (tri_error){0};
   chmod(path, 0640);
   ck_assert_int_eq(tri_zkeypair_load(path, &back, &err), TRI_PERMISSION);
