@@ -43,7 +43,7 @@ interrupted() { # PATTERN OPTION...: the last line of a submit --file that is in
   kill -INT $long
   wait $long
   code=$?
-  [[ $code == 1 && $(wc -l <long.out) == 64 ]] && tail -1 long.err | grep -q "^trireme: 0 done, 64 failed, ${pattern}[0-9.]* req/s" ||
+  [[ $code == 1 && $(wc -l <long.out) == 64 ]] && tail -1 long.err | grep -q "^trireme: 0 done, 64 failed, ${pattern}0.0 req/s" ||
     { failed "an interrupted file: $code" && tail -3 long.err; }
 }
 for i in $(seq 300); do printf '{"prompt":"a long one %d","max_tokens":100000}\n\n' "$i"; done >long.jsonl

@@ -164,6 +164,7 @@ want 2 'wrong.jsonl:3: not JSON' "$trireme" bench serve --num-prompts 9 --prompt
 want 0 '^trireme: 200 done, 0 failed, [0-9.]* req/s, [0-9]* tok/s$' "$trireme" submit --file good.jsonl --output good.out --concurrency 30
 [[ -z $("$trireme" submit --file good.jsonl --output good.out --no-progress 2>&1) ]] || { echo "FAILED: --no-progress" && failures=$((failures + 1)); }
 want 1 'bad.jsonl:202: n is 1000' "$trireme" submit --file bad.jsonl --output bad.out
+want 1 '^trireme: 0 done, 1 failed, 0.0 req/s, 0 tok/s$' "$trireme" submit --file empty.jsonl # a refusal is nothing done
 for c in "submit --file" "embed --file" "bench serve --num-prompts 1 --prompt-file"; do
   # shellcheck disable=SC2086
   want 1 'cannot open missing.jsonl: No such file' "$trireme" $c missing.jsonl
