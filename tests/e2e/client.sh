@@ -23,7 +23,7 @@ stop
 # Values that cannot be right.
 start
 want 2 '^trireme submit: --seed is -1; it must not be negative$' "$trireme" submit x --seed -1
-want 2 '^trireme submit: --seed needs a number .*, not "x"$' "$trireme" submit x --seed x
+want 2 '^trireme submit: --seed needs an integer from 0 to 18446744073709551615, not "x"$' "$trireme" submit x --seed x
 want 2 '^trireme submit: --stop has 0 bytes; allowed are 1 to 256$' "$trireme" submit x --stop ''
 want 2 'with commas between them, not "1,,2"$' "$trireme" submit x --stop-token-ids 1,,2
 want 2 'with commas between them, not "1,,2"$' "$trireme" submit --token-ids 1,,2

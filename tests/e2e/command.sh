@@ -33,6 +33,8 @@ want 2 '^trireme cancel: which request' "$trireme" cancel
 want 2 '^trireme keygen: which file' "$trireme" keygen
 want 2 'what is the prompt' "$trireme" submit
 want 2 'did you mean submit' "$trireme" submti
+want 2 'there is no command "foo"$' "$trireme" foo
+want 2 'cannot open /no/such/file' "$trireme" submit x --config /no/such/file
 want 2 'Usage' "$trireme"
 want 0 'trireme [0-9]' "$trireme" --version
 want 0 '0 running' "$trireme" status
