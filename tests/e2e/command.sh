@@ -7,12 +7,13 @@
 start
 want 0 '^ the oars of three$' "$trireme" submit "hello world" --max-tokens 4
 want 0 '^ the oars of three$' "$trireme" submit "hello world" --max_tokens=4 --no-stream
-# Who gave no length is told on a terminal that the answer was cut, and only there.
-want 0 '^trireme: cut after 16 tokens: --max-tokens says' script -qec "$trireme submit hello" /dev/null
-for c in "$trireme submit hello --max-tokens 64" "$trireme submit hello --json"; do
-  script -qec "$c" /dev/null | grep -q 'cut after' && echo "FAILED: $c: a note about its length" && failures=$((failures + 1))
+# Who gave no length is told that the answer was cut, beside the answer.
+want 0 '^trireme: cut after 16 tokens: --max-tokens says' "$trireme" submit hello
+[[ $("$trireme" submit hello 2>/dev/null) != *cut* ]] || failed "a note in the answer"
+for c in "--max-tokens 64" --json; do
+  # shellcheck disable=SC2086
+  "$trireme" submit hello $c 2>&1 | grep -q 'cut after' && failed "submit hello $c: a note about its length"
 done
-"$trireme" submit hello 2>&1 | grep -q 'cut after' && echo "FAILED: a note where nobody reads it" && failures=$((failures + 1))
 want 0 '^\[2\]  as one' "$trireme" submit "hello" --n 3
 want 0 '"event":"done".*"prompt_tokens":2' "$trireme" submit "hello world" --json
 want 0 '"logprob":-0.5,"top":\[{"id":0' "$trireme" submit x --json --logprobs 1
