@@ -157,6 +157,7 @@ cleanup:
 tri_status tri_zkeypair_save(const char *path, const tri_zkeypair *k, tri_error *err) {
   /* Never over an existing file: it may be the only copy of a key. */
   int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (fd < 0 && errno == EEXIST) return tri_fail(err, TRI_IO, path, "is there already, and is not overwritten");
   if (fd < 0) return tri_fail(err, TRI_IO, path, "cannot create the key file: %s", strerror(errno));
   bool ok = dprintf(fd, "%s\n%s\n", k->public_key, k->secret_key) == 2 * TRI_Z_KEY && !fsync(fd);
   int e = errno;
@@ -383,6 +384,17 @@ static void ipc_unlisten(tri_zserver *s) {
   s->listen_fd = -1;
 }
 
+/* As people write it: of an address of IPv4 the library makes tcp://[::ffff:1.2.3.4]:5. */
+static void unmap_ipv4(char *endpoint) {
+  static const char mapped[] = "tcp://[::ffff:";
+  char *from = endpoint + sizeof mapped - 1, *to = endpoint + strlen("tcp://");
+  if (!starts_with(endpoint, mapped)) return;
+  size_t len = strcspn(from, "]");
+  if (from[len] != ']' || !memchr(from, '.', len)) return;
+  memmove(to, from, len);
+  memmove(to + len, from + len + 1, strlen(from + len));
+}
+
 /* Makes the ROUTER and binds it to s->endpoint. */
 static tri_status server_start(tri_zserver *s, tri_error *err) {
   int fd = -1, on = 1, rc = -1;
@@ -407,6 +419,7 @@ static tri_status server_start(tri_zserver *s, tri_error *err) {
   }
   size_t size = sizeof s->endpoint;
   if (rc == 0 && s->is_tcp) ok = !zmq_getsockopt(k, ZMQ_LAST_ENDPOINT, s->endpoint, &size);
+  unmap_ipv4(s->endpoint);
   if (ok && rc == 0) {
     s->socket = k;
     return TRI_OK;

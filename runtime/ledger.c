@@ -104,10 +104,10 @@ tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const 
   l.kv_tokens = l.num_pages * limits->block_size;
   *out = l;
   if (room < 0 || l.num_pages * page > room) {
-    char lines[TRI_LEDGER_TEXT];
+    char lines[TRI_LEDGER_TEXT], memory[TRI_MEMORY_TEXT];
     tri_ledger_text(&l, lines);
-    return tri_fail(err, TRI_NO_CAPACITY, "memory", "%s exceed the %.1f MiB that this rank may use", lines,
-                    (double)config->memory / 0x1p20);
+    return tri_fail(err, TRI_NO_CAPACITY, "memory", "%s exceed the %s that this rank may use", lines,
+                    tri_memory_text((uint64_t)config->memory, memory));
   }
   if (l.num_pages < pages_per_seq)
     return tri_fail(err, TRI_NO_CAPACITY, "max_model_len",
@@ -120,13 +120,24 @@ tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const 
   return TRI_OK;
 }
 
+const char *tri_memory_text(uint64_t bytes, char out[TRI_MEMORY_TEXT]) {
+  if (bytes < 1024)
+    snprintf(out, TRI_MEMORY_TEXT, "%d bytes", (int)bytes);
+  else if (bytes < 1024 * 1024)
+    snprintf(out, TRI_MEMORY_TEXT, "%.1f KiB", (double)bytes / 0x1p10);
+  else
+    snprintf(out, TRI_MEMORY_TEXT, "%.1f MiB", (double)bytes / 0x1p20);
+  return out;
+}
+
 void tri_ledger_text(const tri_ledger *l, char out[TRI_LEDGER_TEXT]) {
-  char device[80] = "";
+  char weights[TRI_MEMORY_TEXT], activations[TRI_MEMORY_TEXT], kv[TRI_MEMORY_TEXT], device[100] = "";
+  char workspace[TRI_MEMORY_TEXT], reserve[TRI_MEMORY_TEXT];
   if (l->reserve)
-    snprintf(device, sizeof device, " + workspace %.1f MiB + reserve %.1f MiB", (double)l->workspace / 0x1p20,
-             (double)l->reserve / 0x1p20);
-  snprintf(out, TRI_LEDGER_TEXT, "weights %.1f MiB + activations %.1f MiB%s + KV cache %.1f MiB",
-           (double)l->weights / 0x1p20, (double)l->activations / 0x1p20, device, (double)l->kv / 0x1p20);
+    snprintf(device, sizeof device, " + workspace %s + reserve %s", tri_memory_text(l->workspace, workspace),
+             tri_memory_text(l->reserve, reserve));
+  snprintf(out, TRI_LEDGER_TEXT, "weights %s + activations %s%s + KV cache %s", tri_memory_text(l->weights, weights),
+           tri_memory_text(l->activations, activations), device, tri_memory_text(l->kv, kv));
 }
 
 static int64_t read_number(const char *path) {

@@ -33,8 +33,12 @@ tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const 
                            const tri_limits *limits, int num_lanes, const tri_ledger_config *config, tri_ledger *out,
                            tri_error *err);
 
-/* The lines in MiB, "weights 12.0 + activations 3.0 + ...", for messages. */
-enum { TRI_LEDGER_TEXT = 200 };
+/* "80 bytes", "1.5 KiB", "512.0 MiB"; returns out. */
+enum { TRI_MEMORY_TEXT = 32 };
+const char *tri_memory_text(uint64_t bytes, char out[TRI_MEMORY_TEXT]);
+
+/* The lines, "weights 12.0 MiB + activations 3.0 MiB + ...", for messages. */
+enum { TRI_LEDGER_TEXT = 240 };
 void tri_ledger_text(const tri_ledger *l, char out[TRI_LEDGER_TEXT]);
 
 /* Memory of this host that is free for use (MemAvailable, or the control group's limit when that is lower), in bytes.

@@ -69,8 +69,9 @@ static tri_status take_place(tri_worker *w, tri_comm *world, int local_rank, int
   policy->spin_us = place.oversubscribed ? 0 : 20;
   policy->yield_us = place.oversubscribed ? 500 : 2000;
   if (w->rank == 0)
-    tri_log(TRI_LOG_INFO, "worker", "%d ranks, %d on this host with %d threads each on %d cores%s", w->world,
-            local_size, place.threads, place.cores, place.oversubscribed ? " (oversubscribed)" : "");
+    tri_log(TRI_LOG_INFO, "worker", "%d %s, %d on this host with %d threads each on %d cores%s", w->world,
+            w->world == 1 ? "rank" : "ranks", local_size, place.threads, place.cores,
+            place.oversubscribed ? " (oversubscribed)" : "");
   return TRI_OK;
 }
 

@@ -23,7 +23,7 @@ static const tri_option bench_table[] = {
      .help = "generate the full length, whatever the model says"},
     {TRI_OPT(bench_options, temperature), .name = "temperature", .min = 0, .max = 100, .fallback = "0", .group = "Load",
      .help = "of the sampling"},
-    {TRI_OPT(bench_options, seed), .name = "seed", .fallback = "0", .metavar = "N", .group = "Load",
+    {TRI_OPT(bench_options, seed), .name = "seed", .no_letters = true, .fallback = "0", .metavar = "N", .group = "Load",
      .help = "of prompts and arrivals"},
     {TRI_OPT(bench_options, floors), .name = "floors", .fallback = "true", .group = "Load",
      .help = "have the workers measure their machines first, if nothing runs, for the floors beside the figures"},

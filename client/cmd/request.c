@@ -28,7 +28,7 @@ static const tri_option request_table[] = {
     {R(r.repetition_penalty), .name = "repetition-penalty"},
     {R(r.presence_penalty), .name = "presence-penalty", .fallback = "0"},
     {R(r.frequency_penalty), .name = "frequency-penalty", .fallback = "0"},
-    {R(r.seed), .name = "seed", .metavar = "N"},
+    {R(r.seed), .name = "seed", .no_letters = true, .metavar = "N"},
     {R(r.n), .name = "n", .fallback = "1"},
     {R(r.num_beams), .name = "num-beams"},
     {R(r.length_penalty), .name = "length-penalty"},

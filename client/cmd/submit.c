@@ -113,11 +113,9 @@ static int end_of(const trireme_event *e) {
   return ok ? TRI_EXIT_OK : TRI_EXIT_FAILED;
 }
 
-/* Who did not say how long an answer may be learns that it was cut: on a terminal, where nobody takes it for the
- * answer.
- */
+/* Who did not say how long an answer may be learns that it was cut. In JSON the reason stands beside the text. */
 static void note_length(const cmd_submit_options *o, const trireme_event *e) {
-  if (o->json || o->request.r.max_tokens != TRIREME_UNSET || !isatty(STDERR_FILENO)) return;
+  if (o->json || o->request.r.max_tokens != TRIREME_UNSET) return;
   for (size_t i = 0; i < e->done.num; i++)
     if (!strcmp(e->done.choices[i].finish_reason, "length")) {
       fprintf(stderr, "trireme: cut after %llu tokens: --max-tokens says how many (-1: as many as fit)\n",

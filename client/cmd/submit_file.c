@@ -250,7 +250,6 @@ static void count_rest(batch *b) {
 /* ---- progress ---- */
 
 static void sum_up(const batch *b, int64_t now) {
-  uint64_t over = b->succeeded + b->failed;
   double seconds = (double)(now - b->started_ns) * 1e-9 + 1e-9;
   fprintf(stderr, "%llu done, %llu failed, ", (unsigned long long)b->succeeded, (unsigned long long)b->failed);
   if (!b->cut_short && b->in_flight) fprintf(stderr, "%lld running, ", (long long)b->in_flight);
@@ -258,7 +257,7 @@ static void sum_up(const batch *b, int64_t now) {
     fprintf(stderr, "%llu not sent, ", (unsigned long long)b->not_sent);
   else if (b->cut_short && !b->end && b->in_size <= 0)
     fprintf(stderr, "the rest not sent, ");
-  fprintf(stderr, "%.1f req/s, %.0f tok/s", (double)over / seconds, (double)b->tokens / seconds);
+  fprintf(stderr, "%.1f req/s, %.0f tok/s", (double)b->succeeded / seconds, (double)b->tokens / seconds);
 }
 
 static void draw(batch *b, bool last) {

@@ -180,25 +180,39 @@ static void read_events(tri_up *u) {
   }
 }
 
+/* What a child's end is called in the log. mpirun has an exit code that says what ended one of its ranks. */
+static const char *end_text(int status, char out[96]) {
+  int code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+  if (WIFSIGNALED(status))
+    snprintf(out, 96, "was killed by signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
+  else if (code > 128 && code <= 128 + 64)
+    snprintf(out, 96, "ended with code %d: a rank was killed by signal %d (%s)", code, code - 128,
+             strsignal(code - 128));
+  else
+    snprintf(out, 96, "ended with code %d", code);
+  return out;
+}
+
 static void group_ended(tri_up *u, int index, int status) {
   tri_up_group *g = &u->groups[index];
   int64_t now = tri_now_ns();
   bool soon = !g->ready || now - g->started_ns < SOON_MS * 1000000LL;
-  int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  int code = WIFEXITED(status) ? WEXITSTATUS(status) : TRI_EXIT_FAILED;
+  char text[96];
   g->pid = 0;
   g->kill_ns = 0;
   tri_up_folder_remove(&g->segments);
   if (u->draining || u->stopping) return;
   g->failures = soon ? g->failures + 1 : 1;
   if (code == TRI_EXIT_REFUSED || code == TRI_EXIT_USAGE || code == 127 || g->failures > u->opts.max_restarts) {
-    tri_log(TRI_LOG_ERROR, "up", "group %d ended with code %d%s: giving up", index, code,
+    tri_log(TRI_LOG_ERROR, "up", "group %d %s%s: giving up", index, end_text(status, text),
             code == TRI_EXIT_REFUSED ? " (refused)" : "");
     stop_all(u, code == TRI_EXIT_REFUSED || code == TRI_EXIT_USAGE ? code : TRI_EXIT_FAILED);
     return;
   }
   int64_t delay = g->failures > 1 ? 1000000000LL << (g->failures - 2 < 4 ? g->failures - 2 : 4) : 0;
   g->restart_ns = now + delay;
-  tri_log(TRI_LOG_WARN, "up", "group %d ended with code %d, starting it again%s", index, code,
+  tri_log(TRI_LOG_WARN, "up", "group %d %s, starting it again%s", index, end_text(status, text),
           delay ? " after a pause" : "");
 }
 
@@ -208,13 +222,14 @@ static void reap(tri_up *u) {
     if (pid == u->coordinator) {
       u->coordinator = 0;
       int code = WIFEXITED(status) ? WEXITSTATUS(status) : TRI_EXIT_FAILED;
+      char text[96];
       read_events(u);
       if (u->draining && code == TRI_EXIT_OK) { /* the groups leave by themselves */
         int64_t until = tri_deadline_after_ms(STOP_GRACE_MS);
         if (until < u->deadline_ns) u->deadline_ns = until;
         continue;
       }
-      if (!u->stopping) tri_log(TRI_LOG_ERROR, "up", "the coordinator ended with code %d: ending the groups", code);
+      if (!u->stopping) tri_log(TRI_LOG_ERROR, "up", "the coordinator %s: ending the groups", end_text(status, text));
       stop_all(u, code ? code : TRI_EXIT_FAILED);
       continue;
     }

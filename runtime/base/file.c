@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,6 +44,11 @@ tri_status tri_file_read(const char *path, size_t most, char **out, size_t *len,
   tri_free(text);
   fclose(f);
   return st;
+}
+
+bool tri_file_is_lfs_pointer(const void *bytes, size_t len) {
+  static const char first[] = "version https://git-lfs";
+  return len >= sizeof first - 1 && !memcmp(bytes, first, sizeof first - 1);
 }
 
 /* The folders above a path. Those that cannot be made show when the file is. */

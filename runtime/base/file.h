@@ -3,6 +3,7 @@
 #define TRI_BASE_FILE_H
 
 #include <limits.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "runtime/base/status.h"
@@ -13,6 +14,10 @@ void tri_program_folder(char out[PATH_MAX]);
 /* The bytes of a file with a zero behind them; free *out with tri_free. TRI_NOT_FOUND: there is none, and nothing is
  * said in *err. TRI_TOO_LARGE: more than `most` bytes. */
 tri_status tri_file_read(const char *path, size_t most, char **out, size_t *len, tri_error *err);
+
+/* Do a file's first bytes say that it is a Git LFS pointer: the few lines that a clone has in the place of a large file
+ * that was not fetched? */
+bool tri_file_is_lfs_pointer(const void *bytes, size_t len);
 
 /* Writes a file beside the path and gives it its name. The folders above it are made where they are missing, for this
  * user alone. On failure what was there stays. */

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "runtime/base/file.h"
 #include "runtime/base/mem.h"
 
 /* A document is jansson's root, a node jansson's value: the two types only keep jansson.h out of every other file. */
@@ -71,6 +72,10 @@ tri_status tri_json_read_file(const char *path, size_t max_bytes, tri_json_doc *
   }
   if (fread(text, 1, size, f) != size) {
     st = tri_fail(err, TRI_IO, path, "cannot read %s", path);
+    goto cleanup;
+  }
+  if (tri_file_is_lfs_pointer(text, size)) {
+    st = tri_fail(err, TRI_CORRUPT, path, "%s is a Git LFS pointer: the file itself was not fetched", path);
     goto cleanup;
   }
   tri_error inner = {0};

@@ -47,7 +47,7 @@ static int distance(const char *a, const char *b) {
 }
 
 int tri_nearest_name(const char *name, const void *names, size_t count, size_t stride) {
-  int best = -1, best_distance = 1 + (int)strlen(name) / 3; /* about one edit in three letters is still a slip */
+  int best = -1, best_distance = ((int)strlen(name) + 2) / 3; /* one edit in three letters is still a slip */
   if (best_distance > 4) best_distance = 4;
   for (size_t i = 0; i < count; i++) {
     const char *candidate;
@@ -114,7 +114,8 @@ static tri_status parse_integer(const tri_option *o, const char *text, int64_t l
 static tri_status parse_size(const tri_option *o, const char *text, uint64_t *out, tri_error *err) {
   static const char letters[] = "KMGT";
   char *end;
-  const char *what = "a number that may end in K, M, G or T";
+  const char *what =
+      o->no_letters ? "an integer from 0 to 18446744073709551615" : "a number that may end in K, M, G or T";
   if (*text == '-' && text[1] >= '0' && text[1] <= '9')
     return tri_fail(err, TRI_INVALID_ARGUMENT, o->name, "--%s is %.80s; it must not be negative", o->name, text);
   if (*text < '0' || *text > '9') return not_a(o, what, text, err);
@@ -122,6 +123,7 @@ static tri_status parse_size(const tri_option *o, const char *text, uint64_t *ou
   unsigned long long v = strtoull(text, &end, 10);
   bool over = errno == ERANGE;
   double fraction = 0;
+  if (*end && o->no_letters) return not_a(o, what, text, err);
   if (*end == '.') { /* 1.5G */
     char *after;
     fraction = strtod(end, &after);

@@ -108,7 +108,9 @@ static tri_status read_document(reader *r) {
 tri_status tri_options_load_file(tri_options *o, const char *path, tri_error *err) {
   reader r = {.o = o, .path = path, .err = err};
   FILE *f = fopen(path, "re");
-  if (!f) return tri_fail(err, TRI_IO, "config", "cannot open %s: %s", path, strerror(errno));
+  if (!f) /* a name that nobody has is a mistake of whoever typed it */
+    return tri_fail(err, errno == ENOENT || errno == ENOTDIR ? TRI_NOT_FOUND : TRI_IO, "config", "cannot open %s: %s",
+                    path, strerror(errno));
   tri_status st = TRI_NO_MEMORY;
   char *text = tri_malloc(MAX_FILE + 1, 1);
   size_t len = text ? fread(text, 1, MAX_FILE + 1, f) : 0;

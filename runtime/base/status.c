@@ -2,6 +2,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 static const char *const names[] = {
 #define X(name, text) [TRI_##name] = #name,
@@ -23,6 +24,19 @@ void tri_error_clear(tri_error *err) {
   if (!err) return;
   err->status = TRI_OK;
   err->field[0] = err->message[0] = '\0';
+}
+
+void tri_error_in_file(tri_error *err, const char *path) {
+  enum { MOST = TRI_ERROR_MESSAGE / 2 }; /* of a longer path the end: it has the file's name */
+  char before[MOST + 8];
+  size_t len = strlen(path), room;
+  if (!err || !err->message[0]) return;
+  snprintf(before, sizeof before, "%s%s: ", len > MOST ? "..." : "", path + (len > MOST ? len - MOST : 0));
+  len = strlen(before);
+  room = sizeof err->message - len - 1;
+  memmove(err->message + len, err->message, room);
+  memcpy(err->message, before, len);
+  err->message[len + room] = '\0';
 }
 
 tri_status tri_fail(tri_error *err, tri_status s, const char *field, const char *fmt, ...) {

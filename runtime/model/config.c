@@ -157,9 +157,11 @@ static tri_status read_key(void *ctx, const char *key, const tri_json *value) {
 
 static tri_status read_arch(const tri_json *root, tri_model_config *c, tri_error *err) {
   const char *type = tri_json_get_str(root, "model_type");
-  if (!type) return tri_fail(err, TRI_INVALID_ARGUMENT, "model_type", "config.json has no model_type");
+  if (!type) return tri_fail(err, TRI_INVALID_ARGUMENT, "model_type", "there is no model_type");
   const tri_arch *arch = tri_arch_find(type);
-  if (!arch) return tri_fail(err, TRI_UNSUPPORTED, "model_type", "model_type \"%.60s\" is not supported", type);
+  if (!arch)
+    return tri_fail(err, TRI_UNSUPPORTED, "model_type",
+                    "model_type \"%.60s\" is not supported: docs/models.md lists those that are", type);
   const tri_json *names = tri_json_get(root, "architectures");
   if (tri_json_kind_of(names) != TRI_JSON_NULL) {
     const char *name = tri_json_as_str(tri_json_at(names, 0), NULL);
@@ -333,7 +335,7 @@ static tri_status derive(tri_model_config *c, const tri_json *root, tri_error *e
                 {"vocab_size", c->vocab_size}};
   for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
     if (needed[i].value <= 0)
-      return tri_fail(err, TRI_INVALID_ARGUMENT, needed[i].name, "config.json has no %s", needed[i].name);
+      return tri_fail(err, TRI_INVALID_ARGUMENT, needed[i].name, "there is no %s", needed[i].name);
   if (!c->num_kv_heads) c->num_kv_heads = c->num_heads;
   if (c->num_heads % c->num_kv_heads)
     return tri_fail(err, TRI_OUT_OF_RANGE, "num_key_value_heads",
@@ -356,11 +358,13 @@ static tri_status derive(tri_model_config *c, const tri_json *root, tri_error *e
   return c->position == TRI_POS_ROPE ? tri_rope_read(c, root, err) : TRI_OK;
 }
 
-static tri_status parse_docs(const tri_json *root, const tri_json *generation, tri_model_config *out, tri_error *err) {
+/* *file: which of the two is at fault */
+static tri_status parse_docs(const tri_json *root, const tri_json *generation, tri_model_config *out, const char **file,
+                             tri_error *err) {
   tri_status st;
+  *file = "config.json";
   tri_model_config c;
-  if (tri_json_kind_of(root) != TRI_JSON_OBJECT)
-    return tri_fail(err, TRI_CORRUPT, "config.json", "config.json is not an object");
+  if (tri_json_kind_of(root) != TRI_JSON_OBJECT) return tri_fail(err, TRI_CORRUPT, "config.json", "not an object");
   TRI_TRY(read_arch(root, &c, err));
   struct reader r = {.c = &c, .err = err};
   TRI_TRY(tri_json_each(root, read_key, &r));
@@ -376,11 +380,13 @@ static tri_status parse_docs(const tri_json *root, const tri_json *generation, t
                   (long long)c.moe.top_k, (long long)c.moe.num_experts);
     goto cleanup;
   }
+  *file = "generation_config.json";
   if (generation && tri_json_kind_of(generation) != TRI_JSON_OBJECT) {
-    st = tri_fail(err, TRI_CORRUPT, "generation_config.json", "generation_config.json is not an object");
+    st = tri_fail(err, TRI_CORRUPT, "generation_config.json", "not an object");
     goto cleanup;
   }
   if (generation) TRI_TRY(tri_config_generation(generation, &c, err));
+  *file = "config.json";
   TRI_TRY(tri_config_seq2seq(&c, err));
   *out = c;
 cleanup:
@@ -391,9 +397,10 @@ tri_status tri_model_config_parse(const char *config, size_t config_len, const c
                                   tri_model_config *out, tri_error *err) {
   tri_status st;
   tri_json_doc *doc = NULL, *gen = NULL;
+  const char *file;
   TRI_TRY(tri_json_parse(config, config_len, &doc, err));
   if (generation) TRI_TRY(tri_json_parse(generation, generation_len, &gen, err));
-  TRI_TRY(parse_docs(tri_json_root(doc), tri_json_root(gen), out, err));
+  TRI_TRY(parse_docs(tri_json_root(doc), tri_json_root(gen), out, &file, err));
 cleanup:
   tri_json_free(doc);
   tri_json_free(gen);
@@ -403,17 +410,24 @@ cleanup:
 tri_status tri_model_config_load(const char *dir, tri_model_config *out, tri_error *err) {
   tri_status st;
   tri_json_doc *doc = NULL, *gen = NULL;
+  tri_error why = {0};
+  const char *file;
   char path[4096];
-  if (access(dir, F_OK)) return tri_fail(err, TRI_NOT_FOUND, "model", "there is no folder %s", dir);
+  if (access(dir, F_OK))
+    return tri_fail(err, TRI_NOT_FOUND, "model",
+                    "there is no folder %s: nothing is downloaded, it takes a local folder with the model's files",
+                    dir);
   snprintf(path, sizeof path, "%s/config.json", dir);
   TRI_TRY(tri_json_read_file(path, MAX_CONFIG_BYTES, &doc, err));
   snprintf(path, sizeof path, "%s/generation_config.json", dir);
-  st = tri_json_read_file(path, MAX_CONFIG_BYTES, &gen, NULL);
+  st = tri_json_read_file(path, MAX_CONFIG_BYTES, &gen, &why);
   if (st != TRI_OK && st != TRI_NOT_FOUND) {
-    st = tri_fail(err, st, "generation_config.json", "%s cannot be read as JSON", path);
+    st = tri_fail(err, st, "generation_config.json", "%s", why.message);
     goto cleanup;
   }
-  TRI_TRY(parse_docs(tri_json_root(doc), tri_json_root(gen), out, err));
+  st = parse_docs(tri_json_root(doc), tri_json_root(gen), out, &file, err);
+  snprintf(path, sizeof path, "%s/%s", dir, file);
+  if (st != TRI_OK) tri_error_in_file(err, path);
 cleanup:
   tri_json_free(doc);
   tri_json_free(gen);

@@ -87,7 +87,9 @@ tri_status tri_labels_load(const char *dir, size_t count, tri_labels *out, tri_e
   char path[4096];
   snprintf(path, sizeof path, "%s/config.json", dir);
   tri_status st = tri_json_read_file(path, MAX_CONFIG_BYTES, &doc, err);
-  if (st == TRI_OK) st = read_root(tri_json_root(doc), count, out, err);
+  bool is_json = st == TRI_OK;
+  if (is_json) st = read_root(tri_json_root(doc), count, out, err);
+  if (is_json && st != TRI_OK) tri_error_in_file(err, path);
   tri_json_free(doc);
   return st;
 }

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "runtime/base/file.h"
 #include "runtime/base/json.h"
 #include "runtime/base/mem.h"
 
@@ -52,7 +53,8 @@ struct parser {
   tri_st_tensor *tensors;
   size_t count, cap, name_bytes, name_cap;
   char *names;
-  uint64_t data_len, data_start;
+  uint64_t data_len, data_end; /* what there is of data, and where the last tensor ends */
+  const char *last;
   tri_error *err;
 };
 
@@ -103,9 +105,12 @@ static tri_status parse_tensor(void *ctx, const char *key, const tri_json *value
 
 static tri_status measure(void *ctx, const char *key, const tri_json *value) {
   struct parser *p = ctx;
-  (void)value;
+  int64_t end;
   p->cap++;
   p->name_cap += strlen(key) + 1;
+  if (strcmp(key, "__metadata__") != 0 && tri_json_as_int(tri_json_at(tri_json_get(value, "data_offsets"), 1), &end) &&
+      end > 0 && (uint64_t)end > p->data_end)
+    p->data_end = (uint64_t)end, p->last = key;
   return TRI_OK;
 }
 
@@ -145,6 +150,13 @@ tri_status tri_st_parse_header(const char *header, size_t header_len, uint64_t d
     goto cleanup;
   }
   TRI_TRY(tri_json_each(root, measure, &p));
+  if (p.data_end > data_len) {
+    uint64_t before = 8 + (uint64_t)header_len; /* the header's length and the header */
+    st = tri_fail(err, TRI_CORRUPT, p.last,
+                  "%llu bytes, but its header wants %llu (up to the end of tensor %.80s): an incomplete download?",
+                  (unsigned long long)(before + data_len), (unsigned long long)(before + p.data_end), p.last);
+    goto cleanup;
+  }
   p.tensors = tri_calloc(p.cap, sizeof *p.tensors);
   p.names = tri_calloc(p.name_cap, 1);
   if (!p.tensors || !p.names) {
@@ -185,6 +197,29 @@ static tri_status append_tensors(tri_checkpoint *c, int file, tri_st_tensor *t, 
   return TRI_OK;
 }
 
+/* Reads how long the header is; *size is the file's. */
+static tri_status read_header_length(int fd, const char *path, uint64_t *out, uint64_t *size, tri_error *err) {
+  struct stat sb;
+  uint8_t start[32];
+  uint64_t len = 0;
+  if (fstat(fd, &sb) || !S_ISREG(sb.st_mode) || sb.st_size < 8 || read_exact(fd, start, 8, 0) != TRI_OK)
+    return tri_fail(err, TRI_CORRUPT, path, "%s is no safetensors file: shorter than 8 bytes or not a regular file",
+                    path);
+  if (sb.st_size >= (off_t)sizeof start && read_exact(fd, start, sizeof start, 0) == TRI_OK &&
+      tri_file_is_lfs_pointer(start, sizeof start))
+    return tri_fail(err, TRI_CORRUPT, path, "%s is a Git LFS pointer: the file itself was not fetched", path);
+  for (int i = 7; i >= 0; i--) len = len << 8 | start[i];
+  if (len > TRI_ST_MAX_HEADER)
+    return tri_fail(err, TRI_CORRUPT, path, "%s claims a header of %llu bytes, the limit is %llu: no safetensors file?",
+                    path, (unsigned long long)len, (unsigned long long)TRI_ST_MAX_HEADER);
+  if (len > (uint64_t)sb.st_size - 8)
+    return tri_fail(err, TRI_CORRUPT, path, "%s has %lld bytes, but its header alone %llu: an incomplete download?",
+                    path, (long long)sb.st_size, (unsigned long long)len);
+  *out = len;
+  *size = (uint64_t)sb.st_size;
+  return TRI_OK;
+}
+
 /* missing: what it means that there is no such file */
 static tri_status add_file(tri_checkpoint *c, const char *path, tri_status missing, tri_error *err) {
   tri_status st;
@@ -200,27 +235,17 @@ static tri_status add_file(tri_checkpoint *c, const char *path, tri_status missi
     return tri_fail(err, errno == ENOENT ? missing : TRI_IO, path, "cannot open %s: %s", path, strerror(errno));
   c->num_files++;
   f->path = tri_strdup(path);
-  struct stat sb;
-  uint8_t prefix[8];
-  uint64_t len = 0;
-  if (!f->path || fstat(f->fd, &sb) || !S_ISREG(sb.st_mode) || sb.st_size < 8 ||
-      read_exact(f->fd, prefix, 8, 0) != TRI_OK) {
-    st =
-        tri_fail(err, TRI_CORRUPT, path, "%s is no safetensors file: shorter than 8 bytes or not a regular file", path);
-    goto cleanup;
-  }
-  for (int i = 7; i >= 0; i--) len = len << 8 | prefix[i];
-  if (len > TRI_ST_MAX_HEADER || len > (uint64_t)sb.st_size - 8) {
-    st = tri_fail(err, TRI_CORRUPT, path, "%s claims a header of %llu bytes; the file has %lld, the limit is %llu",
-                  path, (unsigned long long)len, (long long)sb.st_size, (unsigned long long)TRI_ST_MAX_HEADER);
-    goto cleanup;
-  }
+  if (!f->path) return tri_fail(err, TRI_NO_MEMORY, path, "no memory for %s", path);
+  uint64_t len = 0, size = 0;
+  TRI_TRY(read_header_length(f->fd, path, &len, &size, err));
   header = tri_malloc(len + 1, 1);
   if (!header || read_exact(f->fd, header, len, 8) != TRI_OK) {
     st = tri_fail(err, TRI_IO, path, "cannot read the header of %s", path);
     goto cleanup;
   }
-  TRI_TRY(tri_st_parse_header(header, len, (uint64_t)sb.st_size - 8 - len, &tensors, &count, &f->names, err));
+  st = tri_st_parse_header(header, len, size - 8 - len, &tensors, &count, &f->names, err);
+  if (st != TRI_OK) tri_error_in_file(err, path);
+  TRI_TRY(st);
   st = append_tensors(c, c->num_files - 1, tensors, count, 8 + len);
 cleanup:
   tri_free(header);

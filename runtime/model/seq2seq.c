@@ -38,7 +38,7 @@ tri_status tri_config_seq2seq(tri_model_config *c, tri_error *err) {
   if (!s->on) return TRI_OK;
   if (!s->num_layers || !s->num_heads || !s->intermediate_size)
     return tri_fail(err, TRI_INVALID_ARGUMENT, "encoder_layers",
-                    "config.json lacks the encoder's layers, heads or intermediate size");
+                    "the encoder's layers, heads or intermediate size are missing");
   /* The encoder's keys stay for a step in the pages that cross-attention's take over. */
   if (s->num_heads != c->num_heads)
     return tri_fail(err, TRI_UNSUPPORTED, "encoder_attention_heads",

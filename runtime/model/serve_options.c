@@ -34,7 +34,7 @@ const tri_option tri_serve_option_table[] = {
      .help = "tokens of one sequence, prompt and answer; 0: the model's. More than that is served with a "
              "warning where positions can be stretched (not those of a table): texts may get worse "
              "beyond what the model was made for"},
-    {TRI_OPT(S, seed), .name = "seed", .fallback = "0", .metavar = "N", .group = "Model",
+    {TRI_OPT(S, seed), .name = "seed", .no_letters = true, .fallback = "0", .metavar = "N", .group = "Model",
      .help = "of dummy weights, and of requests that bring none"},
 
     {TRI_OPT(S, tp), .name = "tensor-parallel-size", .alias = "tp", .min = 1, .max = 1024, .fallback = "1",
@@ -104,7 +104,7 @@ const tri_option tri_serve_option_table[] = {
      .help = "where the coordinator leaves its address and the workers' keys (mode 0600)"},
     {TRI_OPT(S, group), .name = "group", .min = 0, .max = 63, .fallback = "0", .metavar = "N", .group = "Launch",
      .help = "number of this worker's replica group"},
-    {TRI_OPT(S, epoch), .name = "epoch", .fallback = "1", .metavar = "N", .group = "Launch",
+    {TRI_OPT(S, epoch), .name = "epoch", .no_letters = true, .fallback = "1", .metavar = "N", .group = "Launch",
      .help = "number of this start of the group"},
     {TRI_OPT(S, event_fd), .name = "event-fd", .min = -1, .max = 1 << 20, .fallback = "-1", .metavar = "FD",
      .group = "Launch", .help = "where the coordinator tells its supervisor what happens"},

@@ -101,7 +101,9 @@ cleanup:
 tri_status tri_tokenizer_load(const char *path, tri_tokenizer **out, tri_error *err) {
   tri_json_doc *doc = NULL;
   tri_status st = tri_json_read_file(path, MAX_FILE, &doc, err);
-  if (st == TRI_OK) st = load_document(doc, out, err);
+  bool is_json = st == TRI_OK;
+  if (is_json) st = load_document(doc, out, err);
+  if (is_json && st != TRI_OK) tri_error_in_file(err, path);
   tri_json_free(doc);
   return st;
 }

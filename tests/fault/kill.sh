@@ -18,6 +18,7 @@ group_restarts() { # KIND PID
   serves_again "$since"
   [ "$(epoch_of 0)" = $((epoch + 1)) ] || fail "$kind: epoch $(epoch_of 0) after $epoch"
   for p in $old $pid; do gone "$p" || fail "$kind: process $p of the lost group still runs"; done
+  grep -q "group 0 .*killed by signal 9 (Killed).* starting it again" "$RUN/log" || fail "$kind: the log does not say that it was killed"
   echo "up, $kind killed: last client ended after $LAST ms ($WRONG with an error: $WORDS), served again after $SERVED ms"
 }
 
@@ -42,6 +43,7 @@ up() {
   group_restarts "other worker" "$(rank_pid 0 1)"
   group_restarts mpirun "$(pid_of mpirun)"
   all_ends up coordinator "$(pid_of trireme-coordin)"
+  grep -q "up: the coordinator was killed by signal 9 (Killed): ending the groups" "$RUN/log" || fail "the log does not say that the coordinator was killed"
   start_up -tp 2
   all_ends up supervisor "$(pid_of trireme-up)"
 

@@ -47,6 +47,20 @@ START_TEST(error_keeps_the_first_reason) {
   ck_assert_int_eq(e.status, TRI_OK);
   ck_assert_int_eq(tri_fail(&e, TRI_IO, NULL, "x"), TRI_IO);
   ck_assert_str_eq(e.field, "");
+  tri_error_in_file(&e, "a/b");
+  ck_assert_str_eq(e.message, "a/b: x");
+  char long_path[1000], end[210];
+  memset(long_path, 'p', sizeof long_path);
+  strcpy(long_path + sizeof long_path - 6, "/name");
+  memset(e.message, 'm', sizeof e.message - 1); /* both too long: the end of the path, the beginning of the message */
+  tri_error_in_file(&e, long_path);
+  snprintf(end, sizeof end, "%s: mmm", long_path + sizeof long_path - 1 - TRI_ERROR_MESSAGE / 2);
+  ck_assert(!strncmp(e.message, "...", 3) && !strncmp(e.message + 3, end, strlen(end)));
+  ck_assert_uint_eq(strlen(e.message), sizeof e.message - 1);
+  tri_error_clear(&e);
+  tri_error_in_file(&e, "a/b");
+  tri_error_in_file(NULL, "a/b");
+  ck_assert_str_eq(e.message, "");
   ck_assert_int_eq(tri_fail(NULL, TRI_TIMEOUT, "f", "nobody listens"), TRI_TIMEOUT);
   tri_error_clear(NULL);
 }

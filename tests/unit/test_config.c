@@ -1,10 +1,13 @@
 /* config.json: what is read, in both spellings, and what is refused by name. */
 #include <check.h>
 #include <dirent.h>
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "runtime/model/arch.h"
 #include "runtime/model/config.h"
@@ -764,7 +767,46 @@ START_TEST(every_checkpoint_of_the_tests) {
   tri_model_config c;
   tri_error err = {0};
   ck_assert_int_eq(tri_model_config_load(TRI_TEST_DATA "/no such folder", &c, &err), TRI_NOT_FOUND);
-  ck_assert_ptr_nonnull(strstr(err.message, "no such folder"));
+  ck_assert_ptr_nonnull(strstr(err.message, "no such folder: nothing is downloaded"));
+}
+END_TEST
+
+static void write_text(const char *path, const char *text) {
+  FILE *f = fopen(path, "w");
+  ck_assert_ptr_nonnull(f);
+  fputs(text, f);
+  ck_assert_int_eq(fclose(f), 0);
+}
+
+/* What is wrong with a file of a folder is said with the file's path. */
+START_TEST(the_file_at_fault) {
+#define FOLDER TRI_TEST_SCRATCH "/config"
+  static const char config[] = "{\"model_type\":\"gpt2\",\"n_embd\":64,\"n_layer\":4,\"n_head\":8,\"vocab_size\":509}";
+  static const struct {
+    const char *config, *generation, *message;
+  } cases[] = {
+      {config, "{\"temperature\":\"hot\"}", FOLDER "/generation_config.json: temperature must be a number"},
+      {config, "[]", FOLDER "/generation_config.json: not an object"},
+      {config, "{", FOLDER "/generation_config.json: JSON line 1"},
+      {config, "version https://git-lfs.github.com/spec/v1\n", FOLDER "/generation_config.json is a Git LFS pointer"},
+      {"[]", "{}", FOLDER "/config.json: not an object"},
+      {"{\"model_type\":\"gpt2\"}", "{}", FOLDER "/config.json: there is no hidden_size"},
+      {"{\"model_type\":\"mamba\"}", "{}",
+       FOLDER "/config.json: model_type \"mamba\" is not supported: docs/models.md lists those that are"},
+  };
+  ck_assert(!mkdir(FOLDER, 0755) || errno == EEXIST);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    tri_model_config c;
+    tri_error err = {0};
+    write_text(FOLDER "/config.json", cases[i].config);
+    write_text(FOLDER "/generation_config.json", cases[i].generation);
+    ck_assert_int_ne(tri_model_config_load(FOLDER, &c, &err), TRI_OK);
+    ck_assert_msg(!strncmp(err.message, cases[i].message, strlen(cases[i].message)), "%s", err.message);
+  }
+  unlink(FOLDER "/config.json");
+  unlink(FOLDER "/generation_config.json");
+  rmdir(FOLDER);
+#undef FOLDER
 }
 END_TEST
 
@@ -809,6 +851,7 @@ Suite *suite_config(void) {
   tcase_add_test(c, generation_defaults);
   tcase_add_test(c, bad_generation_configs);
   tcase_add_test(c, every_checkpoint_of_the_tests);
+  tcase_add_test(c, the_file_at_fault);
   suite_add_tcase(s, c);
   return s;
 }

@@ -72,12 +72,27 @@ START_TEST(test_refused_names) {
 }
 END_TEST
 
+START_TEST(test_file_at_fault) {
+  static const char path[] = TRI_TEST_SCRATCH "/config.json";
+  tri_labels l = {0};
+  tri_error err = {0};
+  FILE *f = fopen(path, "w");
+  ck_assert_ptr_nonnull(f);
+  fputs("{\"id2label\":[\"a\"]}", f);
+  ck_assert_int_eq(fclose(f), 0);
+  ck_assert_int_eq(tri_labels_load(TRI_TEST_SCRATCH, 1, &l, &err), TRI_INVALID_ARGUMENT);
+  ck_assert_msg(!strncmp(err.message, path, strlen(path)), "%s", err.message);
+  remove(path);
+}
+END_TEST
+
 Suite *suite_labels(void) {
   Suite *suite = suite_create("labels");
   TCase *t = tcase_create("labels");
   tcase_add_test(t, test_names);
   tcase_add_test(t, test_problems);
   tcase_add_test(t, test_refused_names);
+  tcase_add_test(t, test_file_at_fault);
   suite_add_tcase(suite, t);
   return suite;
 }

@@ -69,10 +69,23 @@ START_TEST(kv_gets_what_is_left) {
 }
 END_TEST
 
+START_TEST(memory_in_words) {
+  static const struct {
+    uint64_t bytes;
+    const char *text;
+  } cases[] = {{0, "0 bytes"},    {80, "80 bytes"},     {1023, "1023 bytes"},
+               {1536, "1.5 KiB"}, {1 << 20, "1.0 MiB"}, {UINT64_C(80) << 30, "81920.0 MiB"}};
+  char text[TRI_MEMORY_TEXT];
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    ck_assert_str_eq(tri_memory_text(cases[i].bytes, text), cases[i].text);
+}
+END_TEST
+
 Suite *suite_ledger(void) {
   Suite *s = suite_create("ledger");
   TCase *c = tcase_create("ledger");
   tcase_add_loop_test(c, kv_gets_what_is_left, 0, sizeof models / sizeof *models);
+  tcase_add_test(c, memory_in_words);
   suite_add_tcase(s, c);
   return s;
 }

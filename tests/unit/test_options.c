@@ -16,7 +16,7 @@ typedef struct config {
   int64_t tp, offset;
   int small;
   unsigned plain;
-  uint64_t space;
+  uint64_t space, seed;
   double ratio, rate;
   bool eager, fast;
   const char *model, *load;
@@ -32,6 +32,7 @@ static const tri_option table[] = {
     {TRI_OPT(config, offset), .name = "offset", .fallback = "0", .help = "any number"},
     {TRI_OPT(config, small), .name = "small"},
     {TRI_OPT(config, plain), .name = "plain"},
+    {TRI_OPT(config, seed), .name = "seed", .no_letters = true},
     {TRI_OPT(config, space), .name = "swap-space", .min = 1024, .max = 1099511627776.0, .fallback = "4G",
      .help = "bytes"},
     {TRI_OPT(config, ratio), .name = "gpu-memory-utilization", .min = 0.1, .max = 1, .fallback = "0.9",
@@ -175,6 +176,10 @@ START_TEST(mistakes) {
       {"--swap-space -1", TRI_INVALID_ARGUMENT, "--swap-space is -1; it must not be negative"},
       {"--swap-space 1X", TRI_INVALID_ARGUMENT, "K, M, G or T"},
       {"--swap-space 1.5", TRI_INVALID_ARGUMENT, "K, M, G or T"},
+      {"--seed abc", TRI_INVALID_ARGUMENT, "--seed needs an integer from 0 to 18446744073709551615, not \"abc\""},
+      {"--seed 1K", TRI_INVALID_ARGUMENT, "needs an integer"},
+      {"--seed 1.5", TRI_INVALID_ARGUMENT, "needs an integer"},
+      {"--seed 18446744073709551616", TRI_OUT_OF_RANGE, "--seed"},
       {"--gpu-memory-utilization nan", TRI_INVALID_ARGUMENT, "number"},
       {"--gpu-memory-utilization 1.1", TRI_OUT_OF_RANGE, "0.1 to 1"},
       {"--gpu-memory-utilization inf", TRI_OUT_OF_RANGE, "0.1 to 1"},
@@ -188,7 +193,7 @@ START_TEST(mistakes) {
       {"--xyzzy", TRI_UNKNOWN_FIELD, "there is no option --xyzzy"},
       {"--no-model", TRI_UNKNOWN_FIELD, "no option --no-model"},
       {"a b c", TRI_INVALID_ARGUMENT, "\"c\" is one argument too many"},
-      {"--config /no/such/file", TRI_IO, "/no/such/file"},
+      {"--config /no/such/file", TRI_NOT_FOUND, "/no/such/file"},
   };
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     config c;
@@ -199,6 +204,18 @@ START_TEST(mistakes) {
                   tri_status_name(st), err.message);
     ck_assert_ptr_null(o);
   }
+}
+END_TEST
+
+START_TEST(near_names) {
+  static const char *const names[] = {"up", "submit", "status", "top", "plan", "keygen"};
+  static const struct {
+    const char *given;
+    int near;
+  } cases[] = {{"submti", 1}, {"statuss", 2}, {"tops", 3}, {"topp", 3},  {"plna", 4}, {"foo", -1},
+               {"x", -1},     {"serve", -1},  {"stat", 2}, {"list", -1}, {"run", -1}, {"keyegn", 5}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    ck_assert_msg(tri_nearest_name(cases[i].given, names, 6, sizeof *names) == cases[i].near, "%s", cases[i].given);
 }
 END_TEST
 
@@ -313,12 +330,14 @@ START_TEST(main_codes) {
   config c = {0};
   tri_options *o = NULL;
   char *good[] = {"demo", "-tp", "2", NULL}, *bad[] = {"demo", "-tp", "x", NULL};
+  char *missing[] = {"demo", "--config", "/no/such/file", NULL};
   ck_assert_int_eq(tri_options_main(&spec, &c, 3, good, &o), -1);
   tri_options_free(o);
   o = NULL;
   FILE *saved = stderr;
   stderr = fopen("/dev/null", "w");
   ck_assert_int_eq(tri_options_main(&spec, &c, 3, bad, &o), TRI_EXIT_USAGE);
+  ck_assert_int_eq(tri_options_main(&spec, &c, 3, missing, &o), TRI_EXIT_USAGE);
   fclose(stderr);
   stderr = saved;
   ck_assert_ptr_null(o);
@@ -328,7 +347,7 @@ END_TEST
 Suite *suite_options(void) {
   Suite *s = suite_create("options");
   TCase *c = tcase_create("options");
-  const TTest *const tests[] = {defaults, spellings, sizes, mistakes, sources, bad_files, help, main_codes};
+  const TTest *const tests[] = {defaults, spellings, sizes, mistakes, near_names, sources, bad_files, help, main_codes};
   for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(c, tests[i]);
   suite_add_tcase(s, c);
   return s;

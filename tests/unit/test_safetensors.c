@@ -172,6 +172,42 @@ START_TEST(hostile_files) {
 }
 END_TEST
 
+/* What lies in the place of a checkpoint that was not fetched, or not to its end. */
+START_TEST(incomplete_downloads) {
+  static const char header[] = "{" T("v", "F32", "[1]", "0", "4") "," T("w", "F32", "[2]", "4", "12") "}";
+  static const char pointer[] = "version https://git-lfs.github.com/spec/v1\noid sha256:4665\nsize 3200000\n";
+  static const char path[] = DIR "/model.safetensors";
+  char want[400];
+  tri_checkpoint *c = NULL;
+  tri_error err = {0};
+  clear_dir();
+  write_st("model.safetensors", header, strlen(header), 5, 0);
+  ck_assert_int_eq(tri_checkpoint_open(DIR, &c, &err), TRI_CORRUPT);
+  snprintf(want, sizeof want,
+           "%s: %zu bytes, but its header wants %zu (up to the end of tensor w): an incomplete download?", path,
+           8 + strlen(header) + 5, 8 + strlen(header) + 12);
+  ck_assert_str_eq(err.message, want);
+  tri_error_clear(&err);
+  write_st("model.safetensors", header, 20, 0, strlen(header));
+  ck_assert_int_eq(tri_checkpoint_open(DIR, &c, &err), TRI_CORRUPT);
+  snprintf(want, sizeof want, "%s has 28 bytes, but its header alone %zu: an incomplete download?", path,
+           strlen(header));
+  ck_assert_str_eq(err.message, want);
+  tri_error_clear(&err);
+  write_file("model.safetensors", pointer, strlen(pointer));
+  ck_assert_int_eq(tri_checkpoint_open(DIR, &c, &err), TRI_CORRUPT);
+  snprintf(want, sizeof want, "%s is a Git LFS pointer: the file itself was not fetched", path);
+  ck_assert_str_eq(err.message, want);
+  tri_error_clear(&err);
+  unlink(path);
+  write_file("model.safetensors.index.json", pointer, strlen(pointer));
+  ck_assert_int_eq(tri_checkpoint_open(DIR, &c, &err), TRI_CORRUPT);
+  ck_assert_ptr_nonnull(strstr(err.message, "model.safetensors.index.json is a Git LFS pointer"));
+  ck_assert_ptr_null(c);
+  clear_dir();
+}
+END_TEST
+
 START_TEST(deep_and_large_headers) {
   static char text[1 << 20];
   tri_st_tensor *tensors = NULL;
@@ -389,6 +425,7 @@ Suite *suite_safetensors(void) {
   Suite *s = suite_create("safetensors");
   TCase *c = tcase_create("safetensors");
   tcase_add_loop_test(c, hostile_files, 0, sizeof hostile / sizeof *hostile);
+  tcase_add_test(c, incomplete_downloads);
   tcase_add_test(c, deep_and_large_headers);
   tcase_add_test(c, good_file);
   tcase_add_test(c, not_a_file);

@@ -43,7 +43,8 @@ static const tri_option options[] = {
      .metavar = "N", .help = "after so many batches there is a moment to give memory back"},
     {TRI_OPT(struct bench_options, release_after), .name = "release-after", .min = 1, .max = MAX_REQUESTS,
      .fallback = "64", .metavar = "N", .help = "batches that a chunk must have gone unused before it is given back"},
-    {TRI_OPT(struct bench_options, seed), .name = "seed", .fallback = "0", .metavar = "N", .help = "of the lengths"},
+    {TRI_OPT(struct bench_options, seed), .name = "seed", .no_letters = true, .fallback = "0", .metavar = "N",
+     .help = "of the lengths"},
     {TRI_OPT(struct bench_options, json), .name = "json", .fallback = "false",
      .help = "one JSON object instead of a table"},
 };

@@ -67,7 +67,7 @@ struct plan {
 static void print_head(const struct plan *p) {
   const tri_serve_options *v = &p->o->serve;
   const tri_model_config *c = p->c;
-  char source[64] = "";
+  char source[64] = "", memory[TRI_MEMORY_TEXT];
   const char *whose = c->seq2seq.on ? "decoder " : "";
   if (p->o->json) {
     printf("{\"model\":\"%s\",\"encoder\":%s,\"tp\":%d,\"pp\":%d,\"memory_per_rank\":%lld,\"ranks\":[",
@@ -75,14 +75,14 @@ static void print_head(const struct plan *p) {
     return;
   }
   if (c->seq2seq.on) snprintf(source, sizeof source, "%lld encoder layers and ", (long long)c->seq2seq.num_layers);
-  printf(
-      "%s: %s%lld %slayers, hidden %lld, %lld heads over %lld KV heads, vocabulary %lld\n%d ranks with %.1f MiB each, "
-      "%d tokens per sequence, %d tokens per step\n\n"
-      "rank  pp  tp   layers     q heads kv heads  weights MiB  activ. MiB  %12s    total MiB %12s\n",
-      c->arch->model_type, source, (long long)c->num_layers, whose, (long long)c->hidden_size, (long long)c->num_heads,
-      (long long)c->num_kv_heads, (long long)c->vocab_size, v->tp * v->pp, mib((size_t)p->ledger.memory),
-      p->limits.max_model_len, v->max_num_batched_tokens, c->encoder ? "K and V MiB" : "KV cache MiB",
-      c->encoder ? "of tokens" : "KV tokens");
+  printf("%s: %s%lld %slayers, hidden %lld, %lld heads over %lld KV heads, vocabulary %lld\n%d %s with %s each, "
+         "%d tokens per sequence, %d tokens per step\n\n"
+         "rank  pp  tp   layers     q heads kv heads  weights MiB  activ. MiB  %12s    total MiB %12s\n",
+         c->arch->model_type, source, (long long)c->num_layers, whose, (long long)c->hidden_size,
+         (long long)c->num_heads, (long long)c->num_kv_heads, (long long)c->vocab_size, v->tp * v->pp,
+         v->tp * v->pp == 1 ? "rank" : "ranks", tri_memory_text((uint64_t)p->ledger.memory, memory),
+         p->limits.max_model_len, v->max_num_batched_tokens, c->encoder ? "K and V MiB" : "KV cache MiB",
+         c->encoder ? "of tokens" : "KV tokens");
 }
 
 static void print_json_rank(const struct plan *p, const tri_shard *s, const tri_ledger *l, int rank) {
