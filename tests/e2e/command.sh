@@ -38,6 +38,7 @@ want 0 'trireme [0-9]' "$trireme" --version
 want 0 '0 running' "$trireme" status
 want 0 '"model":"fake"' "$trireme" status --json
 want 0 'KV PAGES USED' "$trireme" status
+want 0 '^Ranks report once a second' "$trireme" status
 want 0 '"pid":1000,"step":[0-9]*,"block":0,.*"pid":1001,"step":[0-9]*,"block":null,' "$trireme" status --json
 want 0 '^trireme:fake 1' "$trireme" status --stats
 want 1 'no such request' "$trireme" cancel 00000000000000000000000000000000

@@ -215,7 +215,7 @@ static void on_status(server *s, const tri_zpeer *from) {
     c->ranks[i] = (tri_rank_status){.rank = i,
                                     .host = str("localhost"),
                                     .pid = 1000 + i,
-                                    .step = s->tokens,
+                                    .step = s->tokens + i,       /* of reports from different moments */
                                     .block = i ? UINT32_MAX : 0, /* the second one idles */
                                     .seconds_since_report = 0.1};
   reply(s, from);
