@@ -26,7 +26,7 @@ static const tri_option bench_table[] = {
     {TRI_OPT(bench_options, seed), .name = "seed", .fallback = "0", .metavar = "N", .group = "Load",
      .help = "of prompts and arrivals"},
     {TRI_OPT(bench_options, floors), .name = "floors", .fallback = "true", .group = "Load",
-     .help = "have the workers measure their machines first, if nothing runs, for the floors beside the figures"},
+     .help = "have the workers measure their machines first, if nothing runs, for the limits beside the figures"},
     {TRI_OPT(bench_options, json), .name = "json", .help = "print one JSON object"},
     CMD_CONNECTION_OPTIONS(bench_options, connection),
 };

@@ -73,7 +73,7 @@ typedef struct totals {
 
 /* Tokens a second, in and out, if this load's matrix products ran at the workers' best rate and nothing else took time.
  * A request's last token is drawn and not computed with. 0: not known. */
-static double floor_throughput(const bench_run *b, const totals *t) {
+static double limit_throughput(const bench_run *b, const totals *t) {
   const bench_floors *f = &b->floors;
   double head = f->output_token_flops - f->prompt_token_flops;
   double flops = (double)(t->input + t->output - t->ok) * f->prompt_token_flops + (double)t->output * head;
@@ -85,11 +85,11 @@ static double floor_tpot_ms(const bench_floors *f) {
   return f->read_bytes_per_s > 0 ? f->weight_bytes / f->read_bytes_per_s * 1e3 : 0;
 }
 
-static void print_floors(const bench_run *b, const summary *s, const totals *t) {
-  double all = (double)(t->input + t->output) / t->seconds, most = floor_throughput(b, t);
+static void print_limits(const bench_run *b, const summary *s, const totals *t) {
+  double all = (double)(t->input + t->output) / t->seconds, most = limit_throughput(b, t);
   if (most > 0)
-    printf("Floor             %10.2f /s of all tokens, at %.1f GFLOP/s, the best rate of the workers' matrix products; "
-           "ratio %.2f\n",
+    printf("Limit             %10.2f /s of all tokens, at %.1f GFLOP/s, the workers' best rate of matrix products "
+           "(on CPUs in float32); ratio %.2f\n",
            most, b->floors.flops_per_s * 1e-9, all / most);
   double least = floor_tpot_ms(&b->floors);
   if (least > 0 && b->most_in_flight == 1 && s[TPOT].median > 0)
@@ -129,11 +129,11 @@ static void print_json(const bench_run *b, const char *kind, const summary *s, c
     cmd_buf_printf(&j, ",\"p99_%s_ms\":", s[i].key);
     cmd_buf_num(&j, s[i].p99);
   }
-  if (floor_throughput(b, t) > 0) {
+  if (limit_throughput(b, t) > 0) {
     cmd_buf_key(&j, "floor_total_token_throughput");
-    cmd_buf_num(&j, floor_throughput(b, t));
+    cmd_buf_num(&j, limit_throughput(b, t));
     cmd_buf_key(&j, "floor_ratio");
-    cmd_buf_num(&j, (double)(t->input + t->output) / t->seconds / floor_throughput(b, t));
+    cmd_buf_num(&j, (double)(t->input + t->output) / t->seconds / limit_throughput(b, t));
     cmd_buf_key(&j, "floor_tpot_ms");
     cmd_buf_num(&j, floor_tpot_ms(&b->floors));
     cmd_buf_key(&j, "flops_per_s");
@@ -162,7 +162,7 @@ static void print_table(const bench_run *b, const summary *s, const totals *t, c
   printf("Requests          %10.2f /s\n", (double)t->ok / t->seconds);
   printf("Output tokens     %10.2f /s\n", (double)t->output / t->seconds);
   printf("All tokens        %10.2f /s\n", (double)(t->input + t->output) / t->seconds);
-  print_floors(b, s, t);
+  print_limits(b, s, t);
   if (latencies) {
     printf("\n%-24s %10s %10s %10s\n", "ms", "mean", "median", "p99");
     for (int i = 0; i < NUM_SUMMARIES; i++)

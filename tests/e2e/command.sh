@@ -157,7 +157,7 @@ want 0 '"code":"unsupported"' sed -n 203p bad.out
 want 0 '"completed":300,"failed":0' "$trireme" bench serve --num-prompts 300 --random-output-len 20 --json
 # 20 prompts of 128 and answers of 10, of which each last token is drawn only: 2760 tokens for the work of 2740
 want 0 '"floor_total_token_throughput":503.6' "$trireme" bench serve --num-prompts 20 --random-output-len 10 --json
-want 0 '^Floor  *503.65 /s of all tokens' "$trireme" bench throughput --num-prompts 20 --random-output-len 10
+want 0 '^Limit  *503.65 /s of all tokens, .*on CPUs in float32' "$trireme" bench throughput --num-prompts 20 --random-output-len 10
 want 0 '^Floor  *1.000 ms per output token' "$trireme" bench serve --num-prompts 3 --random-output-len 10 --max-concurrency 1
 want 0 '^All tokens  *[0-9.]* /s$' "$trireme" bench serve --num-prompts 3 --random-output-len 10 --no-floors
 want 0 'at most 4 at a time' "$trireme" bench throughput --num-prompts 20 --max-concurrency 4 --prompt-file good.jsonl
