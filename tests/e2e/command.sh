@@ -160,6 +160,8 @@ want 0 '"floor_total_token_throughput":503.6' "$trireme" bench serve --num-promp
 want 0 '^Limit  *503.65 /s of all tokens, .*on CPUs in float32' "$trireme" bench throughput --num-prompts 20 --random-output-len 10
 want 0 '^Floor  *1.000 ms per output token' "$trireme" bench serve --num-prompts 3 --random-output-len 10 --max-concurrency 1
 want 0 '^All tokens  *[0-9.]* /s$' "$trireme" bench serve --num-prompts 3 --random-output-len 10 --no-floors
+# Of the run's own tokens, whatever the processes have cost before.
+want 0 '^CPU per token  *2.00 us in the coordinator, 1.00 us in the scheduler$' "$trireme" bench serve --num-prompts 20 --random-output-len 10
 want 0 'at most 4 at a time' "$trireme" bench throughput --num-prompts 20 --max-concurrency 4 --prompt-file good.jsonl
 
 # A batch that is longer than the model can be (1024 positions), and one that is as long.
