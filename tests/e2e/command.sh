@@ -124,7 +124,7 @@ batch=(env SLURM_JOB_ID=1 TP=1 PP=1 MODEL=/nonexistent OMPI_ALLOW_RUN_AS_ROOT=1 
 script=$SRC/cluster-configs/trireme.sbatch
 want 3 'no folder /nonexistent' timeout 20 "${batch[@]}" BIN="$bin" ENDPOINT="ipc://$dir/up.sock" PROMPTS=none.jsonl bash "$script"
 want 3 'no folder /nonexistent' timeout 20 "${batch[@]}" BIN="$bin" ENDPOINT="ipc://$dir/up.sock" bash "$script"
-want 2 'no program ./trireme: set BIN' "${batch[@]}" BIN= PATH=/usr/bin:/bin bash "$script"
+want 2 'no program "trireme" in BIN (""): set BIN' "${batch[@]}" BIN= PATH=/usr/bin:/bin bash "$script"
 
 # Hosts that are not there, or too few, and a device that is not here.
 want 2 '"localhost:3" has places for 3 ranks, but tensor-parallel 2 x pipeline-parallel 2 needs 4' "$trireme" up --model "$SRC/tests/models/abacus" -tp 2 -pp 2 --hosts localhost:3
