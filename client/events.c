@@ -63,8 +63,9 @@ static bool status_event(trireme *c, trireme_event *e) {
   for (uint32_t i = 0; i < s->num_groups; i++) {
     const tri_group_status *g = &s->groups[i];
     groups[i] = (trireme_group_status){
-        g->group,   g->epoch,    text(c, g->state), g->tp,    g->pp,     g->running,
-        g->waiting, g->kv_pages, g->kv_pages_used,  g->steps, g->tokens, g->scheduler_us_per_token};
+        g->group,          g->epoch,    text(c, g->state), g->tp,    g->pp,     g->running,
+        g->waiting,        g->kv_pages, g->kv_pages_used,  g->steps, g->tokens, g->scheduler_us_per_token,
+        g->scheduler_cpu_s};
   }
   for (uint32_t i = 0; i < s->num_ranks; i++) {
     const tri_rank_status *r = &s->ranks[i];
@@ -86,6 +87,7 @@ static bool status_event(trireme *c, trireme_event *e) {
                                .generation_tokens = s->generation_tokens,
                                .tokens_per_second = s->tokens_per_second,
                                .coordinator_us_per_token = s->coordinator_us_per_token,
+                               .coordinator_cpu_s = s->coordinator_cpu_s,
                                .resident_mb = s->resident_mb,
                                .max_model_len = s->max_model_len,
                                .vocab_size = s->vocab_size,

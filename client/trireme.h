@@ -226,6 +226,7 @@ typedef struct trireme_group_status {
   uint32_t tp, pp, running, waiting;
   uint64_t kv_pages, kv_pages_used, steps, tokens;
   double scheduler_us_per_token;
+  double scheduler_cpu_s; /* since the start, for these tokens; 0: not known */
 } trireme_group_status;
 
 typedef struct trireme_rank_status {
@@ -248,6 +249,7 @@ typedef struct trireme_status {
   const trireme_group_status *groups;
   size_t num_ranks;
   const trireme_rank_status *ranks;
+  double coordinator_cpu_s; /* since the start; 0: not known */
 } trireme_status;
 
 /* Sums over a group's ranks. */

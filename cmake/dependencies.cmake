@@ -10,6 +10,9 @@ pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(OPENBLAS REQUIRED IMPORTED_TARGET openblas)
+# Asked anew each time: its flags hold an -isystem on Debian, which CMake (3.25) makes an include folder, but leaves a flag when it takes
+# them from the cache. The second configure would then compile everything again.
+unset(__pkg_config_checked_ZMQ CACHE)
 pkg_check_modules(ZMQ REQUIRED IMPORTED_TARGET libzmq>=4.3)
 # Upstream's version 6 is called msgpack-c, the distributions' version 4 msgpack.
 pkg_search_module(MSGPACK REQUIRED IMPORTED_TARGET msgpack-c msgpack)

@@ -64,6 +64,12 @@ install(FILES ${CMAKE_BINARY_DIR}/triremeConfig.cmake DESTINATION ${CMAKE_INSTAL
 configure_file(kernels/cuda/choices.txt share/trireme/cuda-choices.txt COPYONLY)
 install(FILES kernels/cuda/choices.txt DESTINATION share/trireme RENAME cuda-choices.txt)
 
+# What the README's commands name: example configurations, the bundled model, the documents.
+install(DIRECTORY cluster-configs DESTINATION share/trireme)
+install(DIRECTORY tests/models/abacus DESTINATION share/trireme/models PATTERN expected.safetensors EXCLUDE)
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} PATTERN man EXCLUDE)
+install(FILES README.md CONTRIBUTING.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+
 # Man page and shell completion.
 find_program(SCDOC scdoc)
 if(SCDOC)

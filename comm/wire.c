@@ -315,6 +315,7 @@ static const tri_field group_fields[] = {
     S_U64(tri_group_status, steps),
     S_U64(tri_group_status, tokens),
     S_F64(tri_group_status, scheduler_us_per_token),
+    S_F64(tri_group_status, scheduler_cpu_s),
 };
 static const tri_fields group_table = {TRI_FIELDS(group_fields)};
 
@@ -342,6 +343,7 @@ static const tri_field status_fields[] = {
     S_U64(tri_cluster_status, generation_tokens),
     S_F64(tri_cluster_status, tokens_per_second),
     S_F64(tri_cluster_status, coordinator_us_per_token),
+    S_F64(tri_cluster_status, coordinator_cpu_s),
     S_F64(tri_cluster_status, resident_mb),
     S_U64(tri_cluster_status, max_model_len),
     S_U64(tri_cluster_status, vocab_size),

@@ -242,6 +242,7 @@ typedef struct tri_group_status {
   uint32_t tp, pp, running, waiting;
   uint64_t kv_pages, kv_pages_used, steps, tokens;
   double scheduler_us_per_token; /* CPU time */
+  double scheduler_cpu_s;        /* since the start, for these tokens; 0: not said */
 } tri_group_status;
 
 typedef struct tri_rank_status {
@@ -260,6 +261,7 @@ typedef struct tri_cluster_status {
   uint64_t requests_done, requests_failed, requests_aborted, prompt_tokens, generation_tokens;
   double tokens_per_second;        /* over the last 10 s */
   double coordinator_us_per_token; /* CPU time of the coordinator per generated token, over the last 10 s of work */
+  double coordinator_cpu_s;        /* since the start; 0: not said */
   double resident_mb;
   uint32_t num_groups;
   tri_group_status groups[TRI_STATUS_MAX_GROUPS];

@@ -72,7 +72,7 @@ bool tri_core_is_idle(const tri_core *c);   /* no job that has not ended, none w
 bool tri_core_any_group(const tri_core *c); /* a group that has not left */
 /* What the shell knows and the core does not, for status replies. */
 typedef struct tri_core_facts {
-  double resident_mb, cpu_us_per_token, tokens_per_second;
+  double resident_mb, cpu_s, cpu_us_per_token, tokens_per_second; /* cpu_s: since the start */
 } tri_core_facts;
 void tri_core_set_facts(tri_core *c, const tri_core_facts *facts);
 uint64_t tri_core_generated_tokens(const tri_core *c);

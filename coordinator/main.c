@@ -60,10 +60,10 @@ struct shell {
   unsigned num_seconds;
   uint64_t tokens_before;
   double cpu_before;
-  double cpu_us_per_token; /* when there were tokens last */
-  double base_mb;          /* resident at the start */
-  int trims;               /* ticks in which freed memory is still given back */
-  int ticks_above;         /* in a row with memory above the cap */
+  tri_core_facts facts; /* cpu_us_per_token: when there were tokens last */
+  double base_mb;       /* resident at the start */
+  int trims;            /* ticks in which freed memory is still given back */
+  int ticks_above;      /* in a row with memory above the cap */
 };
 
 /* ---- what the core asks for ---- */
@@ -260,6 +260,18 @@ static tri_status open_core(struct shell *s, tri_error *err) {
 
 /* ---- the loop ---- */
 
+static double cpu_seconds(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+  return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/* Who asks before and after some work wants the difference, not what a second's count makes of it. */
+static void refresh_cpu(struct shell *s) {
+  s->facts.cpu_s = cpu_seconds();
+  tri_core_set_facts(s->core, &s->facts);
+}
+
 static void read_clients(struct shell *s) {
   tri_zpeer from;
   const void *data;
@@ -273,6 +285,7 @@ static void read_clients(struct shell *s) {
     tri_arena_reset(s->arena);
     if (frames > 1) st = tri_fail(&err, TRI_CORRUPT, "", "a request is one frame, this message has several");
     if (st == TRI_OK) st = tri_client_msg_decode(data, len, s->arena, &m, &id, &err);
+    if (st == TRI_OK && m.op == TRI_OP_STATUS) refresh_cpu(s);
     if (st == TRI_OK)
       tri_core_client(s->core, tri_now_ns(), &from, &m);
     else
@@ -370,9 +383,7 @@ static void watch_memory(struct shell *s, double mb) {
 }
 
 static void count_second(struct shell *s, int64_t now, double mb) {
-  struct timespec t;
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-  double cpu = (double)t.tv_sec + (double)t.tv_nsec / 1e9, sum_cpu = 0, sum_wall = 0;
+  double cpu = cpu_seconds(), sum_cpu = 0, sum_wall = 0;
   uint64_t tokens = tri_core_generated_tokens(s->core), sum_tokens = 0;
   /* An idle second counts in the rate, but what the process did in it made no token. */
   bool idle = tokens == s->tokens_before;
@@ -383,10 +394,11 @@ static void count_second(struct shell *s, int64_t now, double mb) {
   s->tokens_before = tokens;
   s->cpu_before = cpu;
   s->last_second = now;
-  if (sum_tokens) s->cpu_us_per_token = sum_cpu * 1e6 / (double)sum_tokens;
-  tri_core_facts f = {
-      .resident_mb = mb, .cpu_us_per_token = s->cpu_us_per_token, .tokens_per_second = (double)sum_tokens / sum_wall};
-  tri_core_set_facts(s->core, &f);
+  if (sum_tokens) s->facts.cpu_us_per_token = sum_cpu * 1e6 / (double)sum_tokens;
+  s->facts.cpu_s = cpu;
+  s->facts.resident_mb = mb;
+  s->facts.tokens_per_second = (double)sum_tokens / sum_wall;
+  tri_core_set_facts(s->core, &s->facts);
   tell(s, "alive");
 }
 
@@ -535,6 +547,7 @@ int main(int argc, char **argv) {
   tell(&s, "listening %s", tri_zserver_endpoint(s.clients));
   s.base_mb = resident_mb();
   s.last_second = tri_now_ns();
+  s.cpu_before = cpu_seconds(); /* the start made no token */
   pthread_sigmask(SIG_UNBLOCK, &signals, NULL);
   serve(&s);
   bool failed = s.failed;

@@ -31,7 +31,8 @@ static void fill_group(const group *g, uint32_t index, tri_group_status *out) {
                             .kv_pages_used = g->kv_pages_used,
                             .steps = steps,
                             .tokens = g->tokens,
-                            .scheduler_us_per_token = scheduler_us_per_token(&g->cost)};
+                            .scheduler_us_per_token = scheduler_us_per_token(&g->cost),
+                            .scheduler_cpu_s = (double)g->scheduler_ns * 1e-9};
 }
 
 static tri_wire_str task_name(const tri_model_config *m) {
@@ -85,6 +86,7 @@ void report_status(tri_core *c, int64_t now, const tri_zpeer *to, uint64_t id) {
   s->vocab_size = (uint64_t)c->cfg.model->vocab_size;
   s->tokens_per_second = c->facts.tokens_per_second;
   s->coordinator_us_per_token = c->facts.cpu_us_per_token;
+  s->coordinator_cpu_s = c->facts.cpu_s;
   s->resident_mb = c->facts.resident_mb;
   c->cfg.io.to_client(c->cfg.io.ctx, to, &m);
 }

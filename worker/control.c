@@ -9,7 +9,8 @@
 #include "worker/measure.h"
 #include "worker/worker.h"
 
-/* IDLED_MS: between two reports because the leader has run out of work, which short jobs make it do often. */
+/* IDLED_MS: between two reports because the leader has run out of work, which short jobs make it do often; and how long
+ * a follower, which hears nothing of that, has had no new step when it takes itself for idle. */
 enum { HEALTH_MS = 1000, IDLED_MS = 100, LEASE_MS = 8000, POLL_MS = 250 };
 
 struct control {
@@ -21,6 +22,8 @@ struct control {
   tri_outbox *unsent; /* popped, but the socket was full */
   uint64_t seq;
   int64_t last_health, last_idled, last_lease;
+  uint64_t seen_step, sent_step; /* when last looked at; in the last report */
+  int64_t seen_since;            /* since when it is seen_step */
   bool registered_facts, told_ready;
   struct utsname host;
 };
@@ -74,7 +77,7 @@ static void send_health(struct control *c) {
                                 /* what the control thread itself costs belongs to scheduling, too */
                                 .scheduler_ns = atomic_load(&w->scheduler_ns) + (uint64_t)tri_thread_cpu_ns()}};
   if (atomic_load(&w->loaded)) {
-    m.health.step = atomic_load(&w->engine->progress.step);
+    m.health.step = c->sent_step = atomic_load(&w->engine->progress.step);
     m.health.block = atomic_load(&w->engine->progress.block);
     m.health.collective = atomic_load(&w->group.world->sequence) + atomic_load(&w->group.tensor->sequence);
   }
@@ -206,6 +209,15 @@ static void send_outboxes(struct control *c) {
   }
 }
 
+/* No steps any more, and the last ones in no report yet: until the next one, status would show a rank that lags. */
+static bool has_come_to_rest(struct control *c, int64_t now) {
+  tri_worker *w = c->w;
+  if (!atomic_load(&w->loaded)) return false;
+  uint64_t step = atomic_load(&w->engine->progress.step);
+  if (step != c->seen_step) c->seen_step = step, c->seen_since = now;
+  return step != c->sent_step && !atomic_load(&w->busy) && now - c->seen_since >= IDLED_MS * 1000000LL;
+}
+
 static void report(struct control *c) {
   tri_worker *w = c->w;
   int64_t now = tri_now_ns();
@@ -221,7 +233,7 @@ static void report(struct control *c) {
   if (atomic_exchange(&w->measured, false)) send_floors(c);
   bool idled = now - c->last_idled >= IDLED_MS * 1000000LL && atomic_exchange(&w->idled, false);
   if (idled) c->last_idled = now;
-  if (idled || now - c->last_health >= HEALTH_MS * 1000000LL) {
+  if (has_come_to_rest(c, now) || idled || now - c->last_health >= HEALTH_MS * 1000000LL) {
     send_health(c);
     c->last_health = now;
   }
@@ -255,7 +267,8 @@ static void run(struct control *c) {
     tri_zpoll items[] = {{.link = c->link, .fd = -1}, {.fd = w->notify_fd}};
     int ready = 0;
     uint64_t count;
-    tri_zpoll_wait(items, 2, atomic_load(&w->idled) ? IDLED_MS : POLL_MS, &ready);
+    bool soon = atomic_load(&w->idled) || c->seen_step != c->sent_step;
+    tri_zpoll_wait(items, 2, soon ? IDLED_MS : POLL_MS, &ready);
     if (items[1].ready && read(w->notify_fd, &count, sizeof count) < 0 && errno != EAGAIN) break;
     receive(c);
     send_outboxes(c);

@@ -1,10 +1,13 @@
 #include <math.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "client/cmd/bench.h"
+#include "runtime/base/wait.h"
 
-enum { FLOORS_MS = 40000 };
+/* REPORT_MS: in which every group has reported, which they do once a second. */
+enum { FLOORS_MS = 40000, REPORT_MS = 1500, ASK_AGAIN_MS = 20 };
 
 static const tri_option bench_table[] = {
     {TRI_OPT(bench_options, num_prompts), .name = "num-prompts", .min = 1, .max = 10000000, .fallback = "200",
@@ -26,7 +29,7 @@ static const tri_option bench_table[] = {
     {TRI_OPT(bench_options, seed), .name = "seed", .no_letters = true, .fallback = "0", .metavar = "N", .group = "Load",
      .help = "of prompts and arrivals"},
     {TRI_OPT(bench_options, floors), .name = "floors", .fallback = "true", .group = "Load",
-     .help = "have the workers measure their machines first, if nothing runs, for the floors beside the figures"},
+     .help = "have the workers measure their machines first, if nothing runs, for the limits beside the figures"},
     {TRI_OPT(bench_options, json), .name = "json", .help = "print one JSON object"},
     CMD_CONNECTION_OPTIONS(bench_options, connection),
 };
@@ -73,8 +76,42 @@ static int check_generates(const trireme_status *s) {
   return cmd_refused(&error);
 }
 
+/* ---- what the run costs the processes that hand out work ---- */
+
+static int ask_cost(const bench_run *b, trireme_event *e, bench_cost *out) {
+  int code = cmd_ask_status(b->c, (int)b->o->connection.connect_timeout_ms, e);
+  if (code) return code;
+  *out = (bench_cost){.coordinator_s = e->status.coordinator_cpu_s, .generated = e->status.generation_tokens};
+  for (size_t i = 0; i < e->status.num_groups; i++) {
+    out->scheduler_s += e->status.groups[i].scheduler_cpu_s;
+    out->drawn += e->status.groups[i].tokens;
+  }
+  return TRI_EXIT_OK;
+}
+
+/* The difference to `before`; what has become less was counted by a process that is no more. The coordinator's is of
+ * now; the schedulers' reports may not know of all tokens yet. */
+static void take_cost(bench_run *b, const bench_cost *before) {
+  trireme_event e;
+  bench_cost now, later;
+  int64_t until = tri_deadline_after_ms(REPORT_MS);
+  if (!(before->coordinator_s > 0) || ask_cost(b, &e, &now) || now.generated < before->generated) return;
+  b->cost.coordinator_s = now.coordinator_s - before->coordinator_s;
+  b->cost.generated = now.generated - before->generated;
+  for (later = now; later.drawn < before->drawn + b->cost.generated && tri_now_ns() < until;) {
+    struct timespec pause = {.tv_nsec = ASK_AGAIN_MS * 1000000};
+    nanosleep(&pause, NULL);
+    if (ask_cost(b, &e, &later)) return;
+  }
+  if (later.drawn < before->drawn) return;
+  b->cost.scheduler_s = later.scheduler_s - before->scheduler_s;
+  b->cost.drawn = later.drawn - before->drawn;
+}
+
 static int run_load(const bench_options *o, const char *kind) {
   bench_run b = {.o = o};
+  bench_cost before = {0};
+  char model[256] = "";
   trireme_event e;
   int code = bench_prepare(&b);
   if (!code) code = cmd_connect(&o->connection, &b.c);
@@ -82,13 +119,15 @@ static int run_load(const bench_options *o, const char *kind) {
   if (!code) code = check_generates(&e.status);
   if (!code) {
     b.vocab_size = e.status.vocab_size;
+    snprintf(model, sizeof model, "%s", e.status.model);
     cmd_catch_signals();
     if (o->floors) ask_floors(&b);
+    if (!cmd_signal) ask_cost(&b, &e, &before);
     code = cmd_signal ? TRI_EXIT_FAILED : bench_load(&b);
   }
   if (!code) {
-    bool has_status = !cmd_ask_status(b.c, (int)o->connection.connect_timeout_ms, &e);
-    bench_report(&b, kind, has_status ? &e.status : NULL);
+    take_cost(&b, &before);
+    bench_report(&b, kind, model);
     if (b.interrupted) {
       fprintf(stderr, "trireme: interrupted with %zu of %zu requests done: the results are partial\n", b.finished,
               b.num);

@@ -26,6 +26,12 @@ typedef struct bench_floors {
   double weight_bytes, read_bytes_per_s;         /* of the group that reads its weights soonest */
 } bench_floors;
 
+/* CPU time and tokens so far, of a status, and then what the run added. */
+typedef struct bench_cost {
+  double coordinator_s, scheduler_s; /* schedulers of all groups */
+  uint64_t generated, drawn;         /* as the coordinator counts them, and as the schedulers' last reports do */
+} bench_cost;
+
 typedef struct bench_run {
   const bench_options *o;
   trireme *c;
@@ -39,6 +45,7 @@ typedef struct bench_run {
   size_t num_from_file;
   trireme_error first_error;
   bench_floors floors;
+  bench_cost cost;
   bool interrupted; /* by a signal: the results are partial */
 } bench_run;
 
@@ -47,7 +54,7 @@ int bench_prepare(bench_run *b);
 /* Runs the load that was prepared; TRI_EXIT_OK also when requests failed (see failed) and after an interrupt. */
 int bench_load(bench_run *b);
 void bench_run_free(bench_run *b);
-/* status: of after the run, or NULL. */
-void bench_report(const bench_run *b, const char *kind, const trireme_status *status);
+/* model: its name. */
+void bench_report(const bench_run *b, const char *kind, const char *model);
 
 #endif

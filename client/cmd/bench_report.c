@@ -1,4 +1,5 @@
 /* What a benchmark found, as a table or as JSON. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,14 +57,9 @@ static bool summarize_all(const bench_run *b, summary out[NUM_SUMMARIES]) {
   return true;
 }
 
-/* Over all groups, weighted by what each generated. */
-static double scheduler_us(const trireme_status *s) {
-  double sum = 0, tokens = 0;
-  for (size_t i = 0; s && i < s->num_groups; i++) {
-    sum += s->groups[i].scheduler_us_per_token * (double)s->groups[i].tokens;
-    tokens += (double)s->groups[i].tokens;
-  }
-  return tokens > 0 ? sum / tokens : 0;
+/* Not a number where it is not known. */
+static double us_per_token(double seconds, uint64_t tokens) {
+  return tokens && seconds > 0 ? seconds * 1e6 / (double)tokens : NAN;
 }
 
 typedef struct totals {
@@ -73,7 +69,7 @@ typedef struct totals {
 
 /* Tokens a second, in and out, if this load's matrix products ran at the workers' best rate and nothing else took time.
  * A request's last token is drawn and not computed with. 0: not known. */
-static double floor_throughput(const bench_run *b, const totals *t) {
+static double limit_throughput(const bench_run *b, const totals *t) {
   const bench_floors *f = &b->floors;
   double head = f->output_token_flops - f->prompt_token_flops;
   double flops = (double)(t->input + t->output - t->ok) * f->prompt_token_flops + (double)t->output * head;
@@ -85,11 +81,11 @@ static double floor_tpot_ms(const bench_floors *f) {
   return f->read_bytes_per_s > 0 ? f->weight_bytes / f->read_bytes_per_s * 1e3 : 0;
 }
 
-static void print_floors(const bench_run *b, const summary *s, const totals *t) {
-  double all = (double)(t->input + t->output) / t->seconds, most = floor_throughput(b, t);
+static void print_limits(const bench_run *b, const summary *s, const totals *t) {
+  double all = (double)(t->input + t->output) / t->seconds, most = limit_throughput(b, t);
   if (most > 0)
-    printf("Floor             %10.2f /s of all tokens, at %.1f GFLOP/s, the best rate of the workers' matrix products; "
-           "ratio %.2f\n",
+    printf("Limit             %10.2f /s of all tokens, at %.1f GFLOP/s, the workers' best rate of matrix products "
+           "(on CPUs in float32); ratio %.2f\n",
            most, b->floors.flops_per_s * 1e-9, all / most);
   double least = floor_tpot_ms(&b->floors);
   if (least > 0 && b->most_in_flight == 1 && s[TPOT].median > 0)
@@ -97,11 +93,10 @@ static void print_floors(const bench_run *b, const summary *s, const totals *t) 
            b->floors.read_bytes_per_s * 1e-9, least / s[TPOT].median);
 }
 
-static void print_json(const bench_run *b, const char *kind, const summary *s, const totals *t,
-                       const trireme_status *status) {
+static void print_json(const bench_run *b, const char *kind, const summary *s, const totals *t, const char *model) {
   cmd_buf j = {0};
   cmd_buf_printf(&j, "{\"benchmark\":\"%s\",\"model\":", kind);
-  cmd_buf_json(&j, status ? status->model : "", status ? strlen(status->model) : 0);
+  cmd_buf_json(&j, model, strlen(model));
   const struct {
     const char *key;
     double value;
@@ -129,11 +124,11 @@ static void print_json(const bench_run *b, const char *kind, const summary *s, c
     cmd_buf_printf(&j, ",\"p99_%s_ms\":", s[i].key);
     cmd_buf_num(&j, s[i].p99);
   }
-  if (floor_throughput(b, t) > 0) {
+  if (limit_throughput(b, t) > 0) {
     cmd_buf_key(&j, "floor_total_token_throughput");
-    cmd_buf_num(&j, floor_throughput(b, t));
+    cmd_buf_num(&j, limit_throughput(b, t));
     cmd_buf_key(&j, "floor_ratio");
-    cmd_buf_num(&j, (double)(t->input + t->output) / t->seconds / floor_throughput(b, t));
+    cmd_buf_num(&j, (double)(t->input + t->output) / t->seconds / limit_throughput(b, t));
     cmd_buf_key(&j, "floor_tpot_ms");
     cmd_buf_num(&j, floor_tpot_ms(&b->floors));
     cmd_buf_key(&j, "flops_per_s");
@@ -142,18 +137,23 @@ static void print_json(const bench_run *b, const char *kind, const summary *s, c
     cmd_buf_num(&j, b->floors.read_bytes_per_s);
   }
   if (b->interrupted) cmd_buf_printf(&j, ",\"partial\":true");
-  if (status) {
-    cmd_buf_key(&j, "coordinator_us_per_token");
-    cmd_buf_num(&j, status->coordinator_us_per_token);
-    cmd_buf_key(&j, "scheduler_us_per_token");
-    cmd_buf_num(&j, scheduler_us(status));
-  }
+  cmd_buf_key(&j, "coordinator_us_per_token");
+  cmd_buf_num(&j, us_per_token(b->cost.coordinator_s, b->cost.generated));
+  cmd_buf_key(&j, "scheduler_us_per_token");
+  cmd_buf_num(&j, us_per_token(b->cost.scheduler_s, b->cost.drawn));
   printf("%s}\n", j.data);
   cmd_buf_free(&j);
 }
 
-static void print_table(const bench_run *b, const summary *s, const totals *t, const trireme_status *status,
-                        bool latencies) {
+static void print_cost(const bench_cost *c) {
+  double coordinator = us_per_token(c->coordinator_s, c->generated), scheduler = us_per_token(c->scheduler_s, c->drawn);
+  if (isnan(coordinator)) return;
+  printf("\nCPU per token     %10.2f us in the coordinator", coordinator);
+  if (!isnan(scheduler)) printf(", %.2f us in the scheduler", scheduler);
+  putchar('\n');
+}
+
+static void print_table(const bench_run *b, const summary *s, const totals *t, bool latencies) {
   if (b->interrupted) printf("Partial results: interrupted.\n");
   printf("Requests          %10llu done, %zu failed, at most %lld at a time\n", (unsigned long long)t->ok, b->failed,
          (long long)b->most_in_flight);
@@ -162,18 +162,16 @@ static void print_table(const bench_run *b, const summary *s, const totals *t, c
   printf("Requests          %10.2f /s\n", (double)t->ok / t->seconds);
   printf("Output tokens     %10.2f /s\n", (double)t->output / t->seconds);
   printf("All tokens        %10.2f /s\n", (double)(t->input + t->output) / t->seconds);
-  print_floors(b, s, t);
+  print_limits(b, s, t);
   if (latencies) {
     printf("\n%-24s %10s %10s %10s\n", "ms", "mean", "median", "p99");
     for (int i = 0; i < NUM_SUMMARIES; i++)
       printf("%-24s %10.2f %10.2f %10.2f\n", s[i].title, s[i].mean, s[i].median, s[i].p99);
   }
-  if (status)
-    printf("\nCPU per token     %10.2f us in the coordinator, %.2f us in the scheduler\n",
-           status->coordinator_us_per_token, scheduler_us(status));
+  print_cost(&b->cost);
 }
 
-void bench_report(const bench_run *b, const char *kind, const trireme_status *status) {
+void bench_report(const bench_run *b, const char *kind, const char *model) {
   summary s[NUM_SUMMARIES];
   totals t = {.seconds = (double)b->end_ns * 1e-9 + 1e-12};
   if (!summarize_all(b, s)) return;
@@ -184,7 +182,7 @@ void bench_report(const bench_run *b, const char *kind, const trireme_status *st
     t.output += b->requests[i].output_tokens;
   }
   if (b->o->json)
-    print_json(b, kind, s, &t, status);
+    print_json(b, kind, s, &t, model);
   else
-    print_table(b, s, &t, status, !strcmp(kind, "serve"));
+    print_table(b, s, &t, !strcmp(kind, "serve"));
 }

@@ -101,6 +101,7 @@ static void group(cmd_buf *b, const trireme_group_status *g) {
   integer(b, "steps", g->steps);
   integer(b, "tokens", g->tokens);
   number(b, "scheduler_us_per_token", g->scheduler_us_per_token);
+  number(b, "scheduler_cpu_s", g->scheduler_cpu_s);
 }
 
 static void rank(cmd_buf *b, const trireme_rank_status *r) {
@@ -132,6 +133,7 @@ void cmd_json_status(cmd_buf *b, const trireme_status *s) {
   integer(b, "generation_tokens", s->generation_tokens);
   number(b, "tokens_per_second", s->tokens_per_second);
   number(b, "coordinator_us_per_token", s->coordinator_us_per_token);
+  number(b, "coordinator_cpu_s", s->coordinator_cpu_s);
   number(b, "resident_mb", s->resident_mb);
   integer(b, "max_model_len", s->max_model_len);
   integer(b, "vocab_size", s->vocab_size);

@@ -31,6 +31,13 @@ static void print_groups(const trireme_status *s) {
   }
 }
 
+/* What their last reports say, which are up to a second old while they compute. */
+static bool steps_differ(const trireme_status *s) {
+  for (size_t i = 1; i < s->num_ranks; i++)
+    if (s->ranks[i].group == s->ranks[i - 1].group && s->ranks[i].step != s->ranks[i - 1].step) return true;
+  return false;
+}
+
 static void print_status(const trireme_status *s) {
   printf("%s, model %s, version %s, up %.0f s, %.0f MB\n", s->state, s->model, s->version, s->uptime_s, s->resident_mb);
   printf("%llu clients, %llu running, %llu waiting, %.1f tokens/s, coordinator %.2f us/token\n",
@@ -49,6 +56,8 @@ static void print_status(const trireme_status *s) {
            (unsigned long long)r->step, cmd_block_text(r->block, block), (unsigned long long)r->collective,
            r->seconds_since_report);
   }
+  if (steps_differ(s))
+    printf("Ranks report once a second, not all at the same moment: their steps need not be equal here.\n");
 }
 
 static int show_stats(trireme *c, int timeout_ms) {

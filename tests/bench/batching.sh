@@ -41,6 +41,9 @@ want "$(value padded_request tokens_per_step) * $(value padded_request steps) < 
 steps="$(value iteration steps) $(value request steps)"
 measure --num-prompts 40 --max-num-seqs 8 "${lengths[@]}" --num-iters 2
 [[ $steps == "$(value iteration steps) $(value request steps)" ]] || fail "the same seed gives other steps"
+for level in iteration request padded_request; do
+  want "$(value $level seconds_min) > 0 && $(value $level seconds_min) <= $(value $level seconds) && $(value $level seconds) <= $(value $level seconds_max)"
+done
 measure --num-prompts 40 --max-num-seqs 8 "${lengths[@]}" --seed 1
 [[ $steps != "$(value iteration steps) $(value request steps)" ]] || fail "the seed changes nothing"
 
@@ -51,7 +54,9 @@ want "$(value request steps) == 10 && $(value iteration steps) == 10"
 measure --num-prompts 12 --max-num-seqs 6 "${lengths[@]}" --block-size 4 --num-kv-blocks-override 30
 want "$(value iteration preemptions) > 0"
 
-shows 0 '^iteration-level .*' --model "$checkpoints/llama" --num-prompts 4 "${lengths[@]}"
+shows 0 'times are medians of 3$' --model "$checkpoints/llama" --num-prompts 4 "${lengths[@]}"
+shows 0 'the gain over packed batches is about 1' --help
+shows 0 '^iteration-level  *[0-9.]*  *[0-9.]*  *[0-9.]* ' --model "$checkpoints/llama" --num-prompts 4 "${lengths[@]}"
 shows 0 '^ratio [0-9.]*, to padded ones [0-9.]*$' --model "$checkpoints/llama" --num-prompts 4 "${lengths[@]}"
 shows 2 '--min-output-len 31 is above --max-output-len 30' --model "$checkpoints/llama" "${lengths[@]}" --min-output-len 31
 shows 2 '--model is missing'

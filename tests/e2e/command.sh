@@ -41,6 +41,7 @@ want 0 'trireme [0-9]' "$trireme" --version
 want 0 '0 running' "$trireme" status
 want 0 '"model":"fake"' "$trireme" status --json
 want 0 'KV PAGES USED' "$trireme" status
+want 0 '^Ranks report once a second' "$trireme" status
 want 0 '"pid":1000,"step":[0-9]*,"block":0,.*"pid":1001,"step":[0-9]*,"block":null,' "$trireme" status --json
 want 0 '^trireme:fake 1' "$trireme" status --stats
 want 1 'no such request' "$trireme" cancel 00000000000000000000000000000000
@@ -149,7 +150,7 @@ batch=(env SLURM_JOB_ID=1 TP=1 PP=1 MODEL=/nonexistent OMPI_ALLOW_RUN_AS_ROOT=1 
 script=$SRC/cluster-configs/trireme.sbatch
 want 3 'no folder /nonexistent' timeout 20 "${batch[@]}" BIN="$bin" ENDPOINT="ipc://$dir/up.sock" PROMPTS=none.jsonl bash "$script"
 want 3 'no folder /nonexistent' timeout 20 "${batch[@]}" BIN="$bin" ENDPOINT="ipc://$dir/up.sock" bash "$script"
-want 2 'no program ./trireme: set BIN' "${batch[@]}" BIN= PATH=/usr/bin:/bin bash "$script"
+want 2 'no program "trireme" in BIN (""): set BIN' "${batch[@]}" BIN= PATH=/usr/bin:/bin bash "$script"
 
 # Hosts that are not there, or too few, and a device that is not here.
 want 2 '"localhost:3" has places for 3 ranks, but tensor-parallel 2 x pipeline-parallel 2 needs 4' "$trireme" up --model "$SRC/tests/models/abacus" -tp 2 -pp 2 --hosts localhost:3
@@ -183,9 +184,11 @@ want 0 '"code":"unsupported"' sed -n 203p bad.out
 want 0 '"completed":300,"failed":0' "$trireme" bench serve --num-prompts 300 --random-output-len 20 --json
 # 20 prompts of 128 and answers of 10, of which each last token is drawn only: 2760 tokens for the work of 2740
 want 0 '"floor_total_token_throughput":503.6' "$trireme" bench serve --num-prompts 20 --random-output-len 10 --json
-want 0 '^Floor  *503.65 /s of all tokens' "$trireme" bench throughput --num-prompts 20 --random-output-len 10
+want 0 '^Limit  *503.65 /s of all tokens, .*on CPUs in float32' "$trireme" bench throughput --num-prompts 20 --random-output-len 10
 want 0 '^Floor  *1.000 ms per output token' "$trireme" bench serve --num-prompts 3 --random-output-len 10 --max-concurrency 1
 want 0 '^All tokens  *[0-9.]* /s$' "$trireme" bench serve --num-prompts 3 --random-output-len 10 --no-floors
+# Of the run's own tokens, whatever the processes have cost before.
+want 0 '^CPU per token  *2.00 us in the coordinator, 1.00 us in the scheduler$' "$trireme" bench serve --num-prompts 20 --random-output-len 10
 want 0 'at most 4 at a time' "$trireme" bench throughput --num-prompts 20 --max-concurrency 4 --prompt-file good.jsonl
 
 # A batch that is longer than the model can be (1024 positions), and one that is as long.

@@ -28,5 +28,14 @@ start_up -tp 2 -pp 2
 "$BIN/trireme" submit --file "$RUN/greedy.jsonl" --output "$RUN/one" --concurrency 1 || fail "one at a time"
 "$BIN/trireme" submit --file "$RUN/greedy.jsonl" --output "$RUN/many" --concurrency 64 || fail "64 at a time"
 diff <(texts "$RUN/one") <(texts "$RUN/many") >"$RUN/diff" || fail "tp 2 pp 2: 64 at a time differ from one at a time: $(head -c 600 "$RUN/diff")"
+# Half a second after a job every rank has told of its last step. One round may be late on a busy machine.
+equal=0
+for _ in $(seq 8); do
+  "$BIN/trireme" submit --temperature 0 --ignore-eos --max-tokens 30 "37+48=" >/dev/null || fail "a short job"
+  sleep 0.5
+  "$BIN/trireme" status --json | grep -o '"pid":[0-9]*,"step":[0-9]*' | sed 's/.*://' | sort -u >"$RUN/steps"
+  [ "$(wc -l <"$RUN/steps")" = 1 ] && equal=$((equal + 1))
+done
+[ $equal -ge 7 ] || fail "the ranks' steps were equal in status after $equal of 8 jobs: $("$BIN/trireme" status)"
 stop_cluster TERM
 echo "96 requests alone and 64 at a time: the same texts, also with $preempted preemptions"

@@ -14,6 +14,15 @@ start_up --max-model-len 256 --max-num-seqs 16
 # The group's counters are those of after the job, at once.
 "$BIN/trireme" status --json >"$RUN/status"
 grep -q '"steps":[1-9][0-9]*,"tokens":[1-9]' "$RUN/status" || fail "right after a job: $(cat "$RUN/status")"
+# CPU time so far, which is up to date and grows.
+cpu_so_far() { "$BIN/trireme" status --json | sed -n "s/.*\"$1\":\([0-9.e-]*\).*/\1/p"; }
+for counter in coordinator_cpu_s scheduler_cpu_s; do
+  before=$(cpu_so_far $counter)
+  "$BIN/trireme" submit --ignore-eos --max-tokens 200 "1+1=" >/dev/null || fail "a job of 200 tokens"
+  [ $counter = coordinator_cpu_s ] || sleep 1.2 # the leader's next report
+  after=$(cpu_so_far $counter)
+  awk "BEGIN { exit !($before > 0 && $after > $before && $after < 60) }" || fail "$counter was $before and is $after after a job"
+done
 [ "$("$BIN/trireme" submit --temperature 0 --no-stream "reverse stone=")" = enots ] || fail "reverse"
 [ "$("$BIN/trireme" submit --temperature 0 --max-tokens 60 --stop " 12" "count 7 to 19=")" = "7 8 9 10 11" ] || fail "stop string"
 [ "$("$BIN/trireme" submit --temperature 0 --echo "1+1=")" = "1+1=2" ] || fail "echo"

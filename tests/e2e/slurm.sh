@@ -73,6 +73,17 @@ for launcher in mpirun srun; do
   echo "sbatch, serving through $launcher: gone $(($(date +%s%3N) - start)) ms after scancel"
 done
 
+# From an installed tree, without BIN and PATH: the programs are those beside the script.
+mkdir -p "$RUN/tree/share/trireme/cluster-configs"
+cp "$script" "$RUN/tree/share/trireme/cluster-configs/"
+ln -s "$BIN" "$RUN/tree/bin"
+job=$(env -u BIN MODEL="$MODEL" ENDPOINT="$TRIREME_ENDPOINT" TP=2 PP=1 PROMPTS="$RUN/prompts.jsonl" ANSWERS="$RUN/answers.tree" \
+  sbatch --parsable --export=ALL --ntasks=3 --output="$RUN/log" "$RUN/tree/share/trireme/cluster-configs/trireme.sbatch") || fail "sbatch"
+ends "$job" COMPLETED 20
+json_field text <"$RUN/answers.tree" | diff "$RUN/reference" - >"$RUN/diff" || fail "an installed tree: $(head -4 "$RUN/diff")"
+nothing_left 3
+echo "sbatch with an installed tree's script: 60 answers"
+
 # By hand: one step of two programs.
 options="--launch mpi --model $MODEL -tp 2"
 printf '0 %s/trireme-coordinator %s\n1-2 %s/trireme-worker %s\n' "$BIN" "$options" "$BIN" "$options" >"$RUN/tasks"

@@ -194,6 +194,7 @@ static void on_status(server *s, const tri_zpeer *from) {
                             .generation_tokens = s->tokens,
                             .tokens_per_second = 1e6 / (double)(s->o.step_us + 1),
                             .coordinator_us_per_token = 1.25,
+                            .coordinator_cpu_s = 30 + 2e-6 * (double)s->tokens,
                             .resident_mb = 10,
                             .num_groups = 1,
                             .num_ranks = 2,
@@ -210,12 +211,13 @@ static void on_status(server *s, const tri_zpeer *from) {
                                     .kv_pages_used = running,
                                     .steps = s->tokens,
                                     .tokens = s->tokens,
-                                    .scheduler_us_per_token = 0.5};
+                                    .scheduler_us_per_token = 0.5,
+                                    .scheduler_cpu_s = 10 + 1e-6 * (double)s->tokens};
   for (uint32_t i = 0; i < 2; i++)
     c->ranks[i] = (tri_rank_status){.rank = i,
                                     .host = str("localhost"),
                                     .pid = 1000 + i,
-                                    .step = s->tokens,
+                                    .step = s->tokens + i,       /* of reports from different moments */
                                     .block = i ? UINT32_MAX : 0, /* the second one idles */
                                     .seconds_since_report = 0.1};
   reply(s, from);

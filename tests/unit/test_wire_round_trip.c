@@ -132,6 +132,8 @@ START_TEST(round_trip_server) {
             out.status.vocab_size == 50257);
   ck_str(out.status.groups[1].state, "ready");
   ck_assert_double_eq(out.status.groups[1].scheduler_us_per_token, 0.25);
+  ck_assert_double_eq(out.status.groups[1].scheduler_cpu_s, 1.75);
+  ck_assert_double_eq(out.status.coordinator_cpu_s, 3.25);
 
   in = (tri_server_msg){.op = TRI_REPLY_FLOORS, .id = 8, .floors = {.num_groups = 1}};
   in.floors.groups[0] = (tri_group_floors){.group = 3, .ranks = 4, .measured = 2, .sum = {1e10, 2e11, 3, 4, 5.5}};

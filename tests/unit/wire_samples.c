@@ -109,6 +109,7 @@ void fill_status(tri_cluster_status *s) {
                             .generation_tokens = 1000,
                             .tokens_per_second = 55.5,
                             .coordinator_us_per_token = 1.5,
+                            .coordinator_cpu_s = 3.25,
                             .resident_mb = 20,
                             .num_groups = 2,
                             .num_ranks = 1,
@@ -124,7 +125,8 @@ void fill_status(tri_cluster_status *s) {
                                     .kv_pages_used = 50,
                                     .steps = 77,
                                     .tokens = 500,
-                                    .scheduler_us_per_token = 0.25};
+                                    .scheduler_us_per_token = 0.25,
+                                    .scheduler_cpu_s = 1.75};
   s->ranks[0] = (tri_rank_status){.group = 1,
                                   .rank = 3,
                                   .host = str("node7"),

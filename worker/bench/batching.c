@@ -40,7 +40,7 @@ static const tri_option own_options[] = {
      .group = "Benchmark",
      .help = "tokens of the longest, every length between is as likely; 0: 512, or a third of what the "
              "model takes"},
-    {TRI_OPT(B, rounds), .name = "num-iters", .min = 1, .max = MAX_ROUNDS, .fallback = "1", .metavar = "N",
+    {TRI_OPT(B, rounds), .name = "num-iters", .min = 1, .max = MAX_ROUNDS, .fallback = "3", .metavar = "N",
      .group = "Benchmark", .help = "how often each is timed, in turn; the medians count"},
     {TRI_OPT(B, warmups), .name = "num-iters-warmup", .min = 0, .max = MAX_ROUNDS, .fallback = "1", .metavar = "N",
      .group = "Benchmark", .help = "how often each runs before"},
@@ -75,6 +75,9 @@ static tri_options_spec spec = {
     .epilog = "--max-num-seqs is how many sequences a batch has at most; by default there are KV pages for\n"
               "all of them. --seed is also that of the lengths. The other options of trireme-worker are\n"
               "understood and change nothing; the layout can only be one rank.\n"
+              "\n"
+              "On a CPU, where a step costs by its tokens, the gain over packed batches is about 1: the figure\n"
+              "is for devices.\n"
               "\nExample:\n"
               "  trireme bench batching --model DIR --load-format dummy --max-num-seqs 64 --json\n",
     .version = "trireme bench batching 0.1.0",
@@ -320,13 +323,16 @@ static void tear_down(struct bench *b) {
 
 /* What is compared: medians over the rounds. */
 struct figures {
-  double seconds, waited, rate, together; /* rate: of drawn tokens; together: those of a step in the mean */
+  double seconds, least, most;   /* the median, and the smallest and largest beside it */
+  double waited, rate, together; /* rate: of drawn tokens; together: those of a step in the mean */
 };
 
 static struct figures figures_of(struct bench *b, int which) {
   struct level *l = &b->levels[which];
   double out = (double)b->tokens_out, seconds = tri_median(l->seconds, b->o.rounds);
   return (struct figures){.seconds = seconds,
+                          .least = l->seconds[0], /* the median has sorted them */
+                          .most = l->seconds[b->o.rounds - 1],
                           .waited = tri_median(l->waited, b->o.rounds),
                           .rate = out / seconds,
                           .together = out / (double)l->steps};
@@ -343,11 +349,12 @@ static void print_json(const struct bench *b, const struct figures f[NUM_LEVELS]
          e->limits.max_num_seqs, e->limits.max_num_batched_tokens, (unsigned long long)b->tokens_in,
          (unsigned long long)b->tokens_out);
   for (int i = 0; i < NUM_LEVELS; i++)
-    printf(",\"%s\":{\"seconds\":%.4f,\"output_throughput\":%.2f,\"total_throughput\":%.2f,\"steps\":%llu,"
+    printf(",\"%s\":{\"seconds\":%.4f,\"seconds_min\":%.4f,\"seconds_max\":%.4f,\"output_throughput\":%.2f,\"total_"
+           "throughput\":%.2f,\"steps\":%llu,"
            "\"tokens_per_step\":%.2f,\"mean_latency_s\":%.4f,\"preemptions\":%llu}",
-           names[i], f[i].seconds, f[i].rate, (double)(b->tokens_in + b->tokens_out) / f[i].seconds,
-           (unsigned long long)b->levels[i].steps, f[i].together, f[i].waited,
-           (unsigned long long)b->levels[i].preemptions);
+           names[i], f[i].seconds, f[i].least, f[i].most, f[i].rate,
+           (double)(b->tokens_in + b->tokens_out) / f[i].seconds, (unsigned long long)b->levels[i].steps, f[i].together,
+           f[i].waited, (unsigned long long)b->levels[i].preemptions);
   printf(",\"ratio\":%.3f,\"padded_ratio\":%.3f}\n", f[ITERATION].rate / f[REQUEST].rate,
          f[ITERATION].rate / f[PADDED].rate);
 }
@@ -357,16 +364,16 @@ static void print_table(const struct bench *b, const struct figures f[NUM_LEVELS
   const struct bench_options *o = &b->o;
   printf("%s, backend %s %s, %d threads\n"
          "%d requests, %d to %d tokens in (%llu together), %d to %d out (%llu), seed %llu\n"
-         "%d sequences and %d tokens a step at most\n\n"
-         "%-22s%10s%16s%10s%17s%20s%13s\n",
+         "%d sequences and %d tokens a step at most; times are medians of %d\n\n"
+         "%-22s%10s%22s%16s%10s%17s%20s%13s\n",
          e->model.arch->model_type, b->rank.backend->name, b->rank.backend->isa ? b->rank.backend->isa : "",
          b->rank.threads, o->requests, o->min_in, o->max_in, (unsigned long long)b->tokens_in, o->min_out, o->max_out,
          (unsigned long long)b->tokens_out, (unsigned long long)o->serve.seed, e->limits.max_num_seqs,
-         e->limits.max_num_batched_tokens, "", "s", "tokens out/s", "steps", "tokens a step", "a request, mean s",
-         "preemptions");
+         e->limits.max_num_batched_tokens, o->rounds, "", "s", "smallest, largest", "tokens out/s", "steps",
+         "tokens a step", "a request, mean s", "preemptions");
   for (int i = 0; i < NUM_LEVELS; i++)
-    printf("%-22s%10.3f%16.1f%10llu%17.1f%20.3f%13llu\n", titles[i], f[i].seconds, f[i].rate,
-           (unsigned long long)b->levels[i].steps, f[i].together, f[i].waited,
+    printf("%-22s%10.3f%12.3f%10.3f%16.1f%10llu%17.1f%20.3f%13llu\n", titles[i], f[i].seconds, f[i].least, f[i].most,
+           f[i].rate, (unsigned long long)b->levels[i].steps, f[i].together, f[i].waited,
            (unsigned long long)b->levels[i].preemptions);
   printf("ratio %.2f, to padded ones %.2f\n", f[ITERATION].rate / f[REQUEST].rate, f[ITERATION].rate / f[PADDED].rate);
 }

@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# An installed tree has what the README names, and its programs, configurations and model work from there without the sources.
+# Usage: install.sh CMAKE BUILD
+here=$(dirname "$0")
+. "$here/lib.sh"
+cmake=$1 build=$2 tree=$RUN/tree
+"$cmake" --install "$build" --prefix "$tree" >"$RUN/installed" 2>&1 || fail "cmake --install: $(tail -3 "$RUN/installed")"
+for f in bin/trireme bin/trireme-worker share/trireme/cuda-choices.txt share/trireme/cluster-configs/trireme.sbatch share/trireme/cluster-configs/replicas.yaml \
+  share/trireme/models/abacus/questions.jsonl share/doc/trireme/README.md share/doc/trireme/LICENSE; do
+  [ -e "$tree/$f" ] || fail "$f is not installed"
+done
+# The README's and the documents' links lead somewhere.
+for page in "$tree"/share/doc/trireme/README.md "$tree"/share/doc/trireme/docs/*.md; do
+  grep -o '](\([^):#]*\)[)#]' "$page" | sed 's/^](//; s/.$//' | sort -u | while read -r link; do
+    [ -z "$link" ] || [ -e "$(dirname "$page")/$link" ] || echo "${page#"$tree"/}: $link"
+  done
+done >"$RUN/missing"
+[ -s "$RUN/missing" ] && fail "links to what is not installed: $(cat "$RUN/missing")"
+
+# shellcheck disable=SC2034
+BIN=$tree/bin MODEL=$tree/share/trireme/models/abacus # start_up's
+cd "$RUN" || exit 1
+start_up --config "$tree/share/trireme/cluster-configs/local-cpu.yaml"
+[ "$("$BIN/trireme" submit --temperature 0 "37+48=")" = 85 ] || fail "37+48"
+stop_cluster TERM
+echo "installed: $(find "$tree" -type f | wc -l) files; a cluster out of them answers"
