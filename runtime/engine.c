@@ -164,13 +164,12 @@ cleanup:
 /* What goes through the backend's products is settled before anything is planned. */
 static tri_status make_forward(tri_engine *e, const tri_engine_config *config, const tri_checkpoint *ckpt,
                                tri_error *err) {
-  tri_backend *be = e->backend;
   tri_status st;
   tri_forward_config fc = {.model = &e->model,
                            .shard = e->shard,
                            .limits = e->limits,
                            .num_lanes = e->num_lanes,
-                           .backend = be,
+                           .backend = e->backend,
                            .weights = e->weights,
                            .kv = e->kv,
                            .group = e->group,
@@ -180,8 +179,6 @@ static tri_status make_forward(tri_engine *e, const tri_engine_config *config, c
                            .int8_activations = config->quantization == TRI_QUANTIZE_W8A8,
                            .progress = &e->progress,
                            .observer = config->observer};
-  /* All that a step will ask for, which drops what was recorded when it comes later, and of one rank alone perhaps. */
-  TRI_TRY(be->ops.reserve(be, e->ledger.workspace));
   TRI_TRY(tri_tune(&fc, config->autotune, err));
   TRI_TRY(tri_forward_create(&fc, &e->forward, err));
   if (e->model.seq2seq.on)
@@ -218,6 +215,8 @@ tri_status tri_engine_create(const tri_engine_config *config, tri_backend *backe
                                              : tri_weights_load(backend, &e->model, &e->shard, ckpt, config->dtype,
                                                                 config->quantization, &e->weights, err);
   if (st == TRI_OK) st = allocate(e, config, err);
+  /* All that a step will ask for: when it grows, what was recorded is dropped, and by one rank alone perhaps. */
+  if (st == TRI_OK) st = backend->ops.reserve(backend, e->ledger.workspace);
   if (st == TRI_NO_MEMORY) st = refuse_memory(e);
   TRI_TRY(agree(group, st, err));
   st = make_forward(e, config, ckpt, err);
