@@ -64,6 +64,7 @@ sed 's/^\({"prompt": *"[^"]*"\).*/\1}/' "$model/questions.jsonl" >"$run/prompts.
   --random-output-len 200
 
 say "Layout"
+sleep 0.5 # every rank has reported
 "$bin/trireme" status
 
 say "Stop"

@@ -266,9 +266,22 @@ static double cpu_seconds(void) {
   return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-/* Who asks before and after some work wants the difference, not what a second's count makes of it. */
-static void refresh_cpu(struct shell *s) {
+/* Since the last whole second. An idle time counts in the rate, but what the process did in it made no token. */
+static struct second since_last(const struct shell *s, int64_t now) {
+  uint64_t tokens = tri_core_generated_tokens(s->core) - s->tokens_before;
+  return (struct second){tokens, tokens ? cpu_seconds() - s->cpu_before : 0, (double)(now - s->last_second) / 1e9};
+}
+
+/* Up to now: who asks right behind some work wants it in. */
+static void set_facts(struct shell *s) {
+  struct second sum = since_last(s, tri_now_ns());
+  for (unsigned i = 0; i < WINDOW_S && i < s->num_seconds; i++) {
+    const struct second *w = &s->window[i];
+    sum.tokens += w->tokens, sum.cpu_s += w->cpu_s, sum.wall_s += w->wall_s;
+  }
+  if (sum.tokens) s->facts.cpu_us_per_token = sum.cpu_s * 1e6 / (double)sum.tokens;
   s->facts.cpu_s = cpu_seconds();
+  s->facts.tokens_per_second = sum.wall_s > 0 ? (double)sum.tokens / sum.wall_s : 0;
   tri_core_set_facts(s->core, &s->facts);
 }
 
@@ -285,7 +298,7 @@ static void read_clients(struct shell *s) {
     tri_arena_reset(s->arena);
     if (frames > 1) st = tri_fail(&err, TRI_CORRUPT, "", "a request is one frame, this message has several");
     if (st == TRI_OK) st = tri_client_msg_decode(data, len, s->arena, &m, &id, &err);
-    if (st == TRI_OK && m.op == TRI_OP_STATUS) refresh_cpu(s);
+    if (st == TRI_OK && m.op == TRI_OP_STATUS) set_facts(s);
     if (st == TRI_OK)
       tri_core_client(s->core, tri_now_ns(), &from, &m);
     else
@@ -383,22 +396,12 @@ static void watch_memory(struct shell *s, double mb) {
 }
 
 static void count_second(struct shell *s, int64_t now, double mb) {
-  double cpu = cpu_seconds(), sum_cpu = 0, sum_wall = 0;
-  uint64_t tokens = tri_core_generated_tokens(s->core), sum_tokens = 0;
-  /* An idle second counts in the rate, but what the process did in it made no token. */
-  bool idle = tokens == s->tokens_before;
-  s->window[s->num_seconds++ % WINDOW_S] =
-      (struct second){tokens - s->tokens_before, idle ? 0 : cpu - s->cpu_before, (double)(now - s->last_second) / 1e9};
-  for (unsigned i = 0; i < WINDOW_S && i < s->num_seconds; i++)
-    sum_tokens += s->window[i].tokens, sum_cpu += s->window[i].cpu_s, sum_wall += s->window[i].wall_s;
-  s->tokens_before = tokens;
-  s->cpu_before = cpu;
+  s->window[s->num_seconds++ % WINDOW_S] = since_last(s, now);
+  s->tokens_before = tri_core_generated_tokens(s->core);
+  s->cpu_before = cpu_seconds();
   s->last_second = now;
-  if (sum_tokens) s->facts.cpu_us_per_token = sum_cpu * 1e6 / (double)sum_tokens;
-  s->facts.cpu_s = cpu;
   s->facts.resident_mb = mb;
-  s->facts.tokens_per_second = (double)sum_tokens / sum_wall;
-  tri_core_set_facts(s->core, &s->facts);
+  set_facts(s);
   tell(s, "alive");
 }
 
