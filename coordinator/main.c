@@ -315,10 +315,12 @@ static void read_workers(struct shell *s) {
     tri_group_msg m;
     tri_error err = {0};
     tri_arena_reset(s->arena);
-    if (tri_group_msg_decode(data, len, s->arena, &m, &err) == TRI_OK)
-      tri_core_worker(s->core, tri_now_ns(), &from, &m);
-    else
+    if (tri_group_msg_decode(data, len, s->arena, &m, &err) != TRI_OK) {
       tri_log(TRI_LOG_WARN, "coordinator", "unreadable message from a worker: %s", err.message);
+      continue;
+    }
+    if (m.op == TRI_GROUP_REGISTER && !m.reg.rank) tell(s, "came %u", m.reg.group);
+    tri_core_worker(s->core, tri_now_ns(), &from, &m);
   }
 }
 

@@ -152,6 +152,8 @@ static void take_event(tri_up *u, char *line) {
   if (!strncmp(line, "listening ", 10)) {
     u->listening = true;
     start_groups(u);
+  } else if (sscanf(line, "came %u", &group) == 1 && group < TRI_UP_MAX_GROUPS) {
+    u->groups[group].came = true;
   } else if (sscanf(line, "ready %u %llu", &group, &epoch) == 2 && group < TRI_UP_MAX_GROUPS) {
     if (u->groups[group].epoch == epoch) u->groups[group].ready = true;
   } else if (sscanf(line, "lost %u %llu %n", &group, &epoch, &used) == 2 && used && group < TRI_UP_MAX_GROUPS) {
@@ -193,6 +195,11 @@ static const char *end_text(int status, char out[96]) {
   return out;
 }
 
+/* Where no rank has ever come up, it is the launcher that does not work, and that hardly changes. */
+static int most_failures(const tri_up *u, const tri_up_group *g) {
+  return g->came || u->opts.max_restarts < 1 ? u->opts.max_restarts : 1;
+}
+
 static void group_ended(tri_up *u, int index, int status) {
   tri_up_group *g = &u->groups[index];
   int64_t now = tri_now_ns();
@@ -204,9 +211,12 @@ static void group_ended(tri_up *u, int index, int status) {
   tri_up_folder_remove(&g->segments);
   if (u->draining || u->stopping) return;
   g->failures = soon ? g->failures + 1 : 1;
-  if (code == TRI_EXIT_REFUSED || code == TRI_EXIT_USAGE || code == 127 || g->failures > u->opts.max_restarts) {
+  bool final = code == TRI_EXIT_REFUSED || code == TRI_EXIT_USAGE || code == 127;
+  if (final || g->failures > most_failures(u, g)) {
     tri_log(TRI_LOG_ERROR, "up", "group %d %s%s: giving up", index, end_text(status, text),
-            code == TRI_EXIT_REFUSED ? " (refused)" : "");
+            code == TRI_EXIT_REFUSED ? " (refused)"
+            : final || g->came       ? ""
+                                     : ", and no rank of it has ever come up");
     stop_all(u, code == TRI_EXIT_REFUSED || code == TRI_EXIT_USAGE ? code : TRI_EXIT_FAILED);
     return;
   }

@@ -28,8 +28,8 @@ typedef struct tri_up_group {
   tri_up_folder segments; /* of the ranks' shared memory and the launcher's session, which stay when they are killed */
   pid_t pid;              /* of mpirun, srun or the one worker; 0: not running */
   uint64_t epoch;
-  bool ready;
-  int failures; /* starts in a row that ended before they were ready, or soon after */
+  bool came, ready; /* a rank has ever been heard of; this start serves */
+  int failures;     /* starts in a row that ended before they were ready, or soon after */
   int64_t started_ns, restart_ns, kill_ns;
 } tri_up_group;
 

@@ -93,5 +93,11 @@ chmod +x "$RUN/bin/trireme-worker"
 "$RUN/bin/trireme-up" --model "$MODEL" --max-restarts 2 >>"$RUN/log" 2>&1 &
 CLUSTER=$!
 ends_with 1 "giving up" 20
-[ "$(wc -l <"$RUN/starts")" = 3 ] || fail "$(wc -l <"$RUN/starts") starts, expected 3"
-echo "a worker that ends at once: gave up after 3 starts and $ENDED ms"
+[ "$(wc -l <"$RUN/starts")" = 2 ] || fail "$(wc -l <"$RUN/starts") starts, expected 2"
+echo "a worker that ends at once: gave up after 2 starts and $ENDED ms"
+
+# A launcher that refuses its options.
+up --model "$MODEL" -tp 2 --launcher-args "--no-such-option"
+ends_with 1 "no rank of it has ever come up" 20
+[ "$(grep -c 'starting it again' "$RUN/log")" = 1 ] || fail "$(grep -c 'starting it again' "$RUN/log") restarts of a launcher that does not work"
+echo "a launcher that does not work: gave up after $ENDED ms"
