@@ -65,8 +65,8 @@ struct tri_comm {
 
 static inline tri_status tri_comm_query(const tri_comm *c) { return (tri_status)atomic_load(&c->error); }
 
-/* For those who implement one: the first failure stays; an operation begins if there was none; what it comes to is
- * noted. */
+/* For those who implement one. The first failure stays, and everything after it fails the same way; an operation begins
+ * if there was none; what it comes to is noted. */
 static inline tri_status tri_comm_fail(tri_comm *c, tri_status st) {
   int none = TRI_OK;
   atomic_compare_exchange_strong(&c->error, &none, (int)st);

@@ -26,7 +26,6 @@ struct impl {
 static MPI_Comm handle_of(tri_comm *c) { return ((struct impl *)c->impl)->comm; }
 static tri_shm *shm_of(tri_comm *c) { return ((struct impl *)c->impl)->shm; }
 
-/* The first error stays: everything after it fails the same way. */
 static tri_status complete(tri_comm *c, MPI_Request *reqs, int n) {
   tri_wait w = tri_wait_begin(&c->policy, tri_deadline_after_ms(c->timeout_ms));
   for (;;) {

@@ -45,8 +45,7 @@ tri_status tri_p2p_send(tri_comm *c, const void *buf, size_t bytes, int peer, in
   for (size_t at = 0, n; at < bytes; at += n) {
     tri_cuda_letter letter = letter_of(c, c->rank, peer, lane, ++m->num_sent.of[peer][lane]);
     n = part_of(c, bytes - at);
-    /* The first ones find their places empty, as a rule; the others wait for the receiver, for a step's time perhaps.
-     */
+    /* The first ones find their places empty, as a rule; the others wait, for a step of the receiver's perhaps. */
     if (at >= TRI_CUDA_MAIL_PLACES * place_bytes(c)) tri_cuda_mail_await(m->stream, &letter);
     tri_cuda_mail_send(m->stream, &letter, (const char *)buf + at, n);
   }

@@ -321,10 +321,9 @@ static tri_status run_recorded(tri_forward *f, const tri_batch *b, int lane, tri
   tri_graph_mode mode = be->ops.graph_begin(be, key_of(f, b, lane));
   if (mode == TRI_GRAPH_REPLAY) return TRI_OK;
   tri_status st = run_stage(f, b, lane, x), ended = mode == TRI_GRAPH_RECORD ? be->ops.graph_end(be) : TRI_OK;
-  /* The other ranks have recorded their part of the collectives, so that this one cannot launch its own. */
-  if (ended == TRI_AGAIN && f->cfg.group->p.tp > 1) return TRI_NO_MEMORY;
-  if (st == TRI_OK && ended == TRI_AGAIN) return run_stage(f, b, lane, x);
-  return st != TRI_OK ? st : ended;
+  if (st != TRI_OK || ended != TRI_AGAIN) return st != TRI_OK ? st : ended;
+  /* The other ranks of a tensor group have recorded their part of the collectives: this one cannot launch its own. */
+  return f->cfg.group->p.tp > 1 ? TRI_NO_MEMORY : run_stage(f, b, lane, x);
 }
 
 void tri_forward_copy_pages(tri_forward *f, const tri_batch_builder *b) {

@@ -1,7 +1,6 @@
 /* Inside of the forward pass: what it keeps, and the arguments of its ops. Plan and launch of an op build their
  * arguments with the same function, so they cannot differ but for what a block reads: where a norm leaves a copy of the
- * stream in 16 bits, that is what is launched with, and the stream, which needs more workspace, what is planned with.
- */
+ * stream in 16 bits, that is launched with, and the stream, which needs more workspace, is planned with. */
 #ifndef TRI_RUNTIME_FORWARD_STATE_H
 #define TRI_RUNTIME_FORWARD_STATE_H
 

@@ -16,10 +16,10 @@ typedef struct tri_place {
 int tri_place_groups(const tri_serve_options *o);
 
 /* Collective over world, whose ranks on this host are local_size; those of other groups have cores, and devices, of
- * their own. With backend `auto` either every rank has a device of
- * its own or all take the CPU. A rank with a device has all its threads, those of other libraries, too, on the cores
- * near it, where those are known; with the CPU each of the pool's has a core of its own. spin_us is the pool's. What
- * there is of *out after a failure is the caller's to destroy, too. */
+ * their own. With backend `auto` either every rank has a device of its own or all take the CPU. A rank with a device
+ * has all its threads, those of other libraries, too, on the cores near it, where those are known; with the CPU each of
+ * the pool's has a core of its own. spin_us is the pool's. What there is of *out after a failure is the caller's to
+ * destroy, too. */
 tri_status tri_place_rank(const tri_serve_options *o, tri_comm *world, int local_rank, int local_size, int spin_us,
                           tri_place *out, tri_error *err);
 

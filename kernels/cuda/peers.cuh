@@ -5,9 +5,9 @@
 
 #include "kernels/cuda/device.cuh"
 
-/* Misses between two looks at the clock and the error: some 30 ms. The error is in the host's memory, and thousands of
- * warps that read it keep a device for a millisecond, in which its peers wait: were that enough to make them look, too,
- * each would hold up the other from then on. */
+/* Misses between two looks at the clock and the error: tens of milliseconds. The error is in the host's memory, and
+ * thousands of warps that read it keep a device for a millisecond, in which its peers wait: were that enough to make
+ * them look, too, each would hold up the other from then on. */
 static constexpr unsigned LOOK_EVERY = 1 << 15;
 
 __device__ static inline uint4 look(const uint4 *p) {
