@@ -3,9 +3,9 @@
 #define TRI_CLIENT_INTERNAL_H
 
 #include "client/trireme.h"
-#include "comm/endpoint.h"
-#include "comm/wire.h"
-#include "comm/zsock.h"
+#include "comm/wire/endpoint.h"
+#include "comm/wire/client.h"
+#include "comm/wire/zsock.h"
 
 struct trireme {
   tri_zcontext *z;

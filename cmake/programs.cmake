@@ -1,7 +1,7 @@
 # What people run. The coordinator and the workers are built from their folders; main.c is kept out of the libraries so that tests can link them.
 file(GLOB coordinator_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/coordinator/*.c)
 list(REMOVE_ITEM coordinator_sources ${CMAKE_SOURCE_DIR}/coordinator/main.c)
-tri_library(tri_coordinator FILES ${coordinator_sources} LINK tri_model tri_wire tri_comm_mpi)
+tri_library(tri_coordinator FILES ${coordinator_sources} LINK tri_model tri_tokenizer tri_wire tri_comm_mpi)
 add_executable(trireme-coordinator coordinator/main.c)
 target_link_libraries(trireme-coordinator PRIVATE tri_coordinator)
 
@@ -26,7 +26,7 @@ foreach(bench latency batching)
 endforeach()
 
 # The allocators that activations are compared with; a library, so that tests can link them.
-tri_library(tri_bench FILES worker/bench/caching_allocator.c worker/bench/greedy_arena.c LINK tri_runtime)
+tri_library(tri_bench FILES worker/bench/caching_allocator.c worker/bench/greedy_arena.c worker/bench/encoder_lives.c LINK tri_runtime)
 add_executable(trireme-bench-memory worker/bench/memory.c)
 target_link_libraries(trireme-bench-memory PRIVATE tri_bench)
 add_executable(trireme-bench-load worker/bench/load.c)

@@ -5,12 +5,12 @@
 #ifndef TRI_COORDINATOR_CORE_H
 #define TRI_COORDINATOR_CORE_H
 
-#include "comm/wire.h"
-#include "comm/wire_group.h"
-#include "comm/zsock.h"
+#include "comm/wire/client.h"
+#include "comm/wire/group.h"
+#include "comm/wire/zsock.h"
 #include "runtime/model/config.h"
 #include "runtime/model/labels.h"
-#include "runtime/model/tokenizer.h"
+#include "runtime/tokenizer/tokenizer.h"
 
 typedef struct tri_core tri_core;
 

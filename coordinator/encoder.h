@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "runtime/base/status.h"
-#include "runtime/model/tokenizer.h"
+#include "runtime/tokenizer/tokenizer.h"
 
 typedef struct tri_encoder tri_encoder;
 

@@ -15,14 +15,14 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "comm/boot.h"
-#include "comm/endpoint.h"
+#include "comm/wire/boot.h"
+#include "comm/wire/endpoint.h"
 #include "coordinator/core.h"
 #include "coordinator/encoder.h"
 #include "coordinator/mpi_launch.h"
 #include "runtime/base/log.h"
 #include "runtime/base/wait.h"
-#include "runtime/model/serve_options.h"
+#include "runtime/base/serve_options.h"
 
 enum {
   TICK_MS = 100,

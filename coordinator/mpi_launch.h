@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-#include "comm/boot.h"
+#include "comm/wire/boot.h"
 
 /* Joins the job. *one_host: every rank runs on this host. */
 tri_status tri_mpi_launch_join(int *argc, char ***argv, bool *one_host, tri_error *err);

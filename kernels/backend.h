@@ -1,8 +1,8 @@
 /* The table of kernels behind which a backend stands.
  *
- * One generic executor (runtime/forward.c) calls these slots and nothing else; it never asks which backend it has. The
- * table is filled at init, reference first: tri_backend_create() copies kernels/ref's slots and lets the chosen backend
- * put its own on top, so no slot is ever NULL.
+ * One generic executor (runtime/forward/forward.c) calls these slots and nothing else; it never asks which backend it
+ * has. The table is filled at init, reference first: tri_backend_create() copies kernels/ref's slots and lets the
+ * chosen backend put its own on top, so no slot is ever NULL.
  *
  * Every op has two halves. `plan` runs on the host when shapes change: it looks only at the shape and type fields of
  * the arguments (never through a data pointer), chooses a kernel and says how much workspace that needs. `launch`

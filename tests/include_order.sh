@@ -10,43 +10,58 @@ check() {
   (cd "$1" && find runtime kernels comm offload worker coordinator client -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' \
     2>/dev/null | sort | xargs grep -n '^[[:space:]]*#[[:space:]]*include' /dev/null) | awk '
     BEGIN {
-      # includer (first match counts) -> prefixes of what it may include
-      wire = "comm/wire comm/zsock.h comm/endpoint.h comm/boot.h"
-      n = 0
-      rule("^runtime/base/", "runtime/base/")
-      rule("^runtime/model/", "runtime/base/ runtime/model/")
-      rule("^kernels/", "runtime/base/ kernels/")
-      rule("^comm/(wire|zsock|endpoint|boot)", "runtime/base/ " wire)
-      rule("^comm/", "runtime/base/ kernels/ comm/")
-      rule("^offload/", "runtime/base/ kernels/ offload/")
-      rule("^runtime/", "runtime/ kernels/ comm/comm.h offload/")
-      rule("^worker/", "runtime/ kernels/ comm/ offload/ worker/")
-      rule("^coordinator/mpi_launch\\.c$", "runtime/base/ coordinator/ comm/comm.h " wire) # mpirun starts it with the workers
-      rule("^coordinator/", "runtime/base/ runtime/model/ coordinator/ " wire)
-      rule("^client/", "runtime/base/ runtime/model/ client/ " wire)
+      # folder -> prefixes of what its files may include
+      below = "runtime/base/"
+      folder("runtime/base", "runtime/base/")
+      folder("runtime/model", below " runtime/model/")
+      folder("runtime/tokenizer", below " runtime/tokenizer/")
+      folder("kernels", below " kernels/")
+      folder("offload", below " kernels/ offload/")
+      folder("comm", below " kernels/ comm/comm.h comm/shm.h")
+      folder("comm/device", below " kernels/ comm/comm.h comm/device/")
+      folder("comm/wire", below " comm/wire/")
+      below = below " runtime/model/ kernels/ comm/comm.h offload/"
+      folder("runtime/load", below " runtime/load/")
+      folder("runtime/step", below " runtime/step/")
+      below = below " runtime/load/ runtime/step/"
+      folder("runtime/forward", below " runtime/forward/")
+      below = below " runtime/forward/"
+      folder("runtime/engine", below " runtime/engine/")
+      folder("worker", below " runtime/engine/ comm/wire/ worker/")
+      below = "runtime/base/ runtime/model/ runtime/tokenizer/ comm/wire/"
+      folder("coordinator", below " coordinator/")
+      rule("coordinator/mpi_launch.c", "runtime/base/ coordinator/ comm/comm.h comm/wire/") # mpirun starts it with the workers
+      folder("client", below " client/")
       # third-party header -> its only includers
       own["jansson.h"] = "^runtime/base/json\\.c$"
       own["hwloc.h"] = "^runtime/base/topo\\.c$"
       own["yaml.h"] = "^runtime/base/options_yaml\\.c$"
-      own["pcre2.h"] = "^runtime/model/tok_regex\\.c$"
-      own["utf8proc.h"] = "^runtime/model/tok_unicode\\.c$"
-      own["xxhash.h"] = "^runtime/model/tok_vocab\\.c$"
+      own["pcre2.h"] = "^runtime/tokenizer/regex\\.c$"
+      own["utf8proc.h"] = "^runtime/tokenizer/unicode\\.c$"
+      own["xxhash.h"] = "^runtime/tokenizer/vocab\\.c$"
       own["cblas.h"] = "^kernels/cpu/blas\\.c$"
-      own["zmq.h"] = "^comm/zsock\\.c$"
-      own["msgpack.h"] = "^comm/wire_pack\\.c$"
+      own["zmq.h"] = "^comm/wire/zsock\\.c$"
+      own["msgpack.h"] = "^comm/wire/pack\\.c$"
       own["mpi.h"] = "^comm/mpi\\.c$"
       own["liburing.h"] = "^offload/aio[a-z_]*\\.c$"
       own["curses.h"] = own["ncurses.h"] = "^client/cmd/(top|term)[a-z_]*\\.c$"
-      own["cuda_runtime.h"] = own["cuda_runtime_api.h"] = own["cuda.h"] = own["cuda_bf16.h"] = own["cuda_fp16.h"] = "^(kernels/cuda|comm)/"
+      own["cuda_runtime.h"] = own["cuda_runtime_api.h"] = own["cuda.h"] = own["cuda_bf16.h"] = own["cuda_fp16.h"] = "^(kernels/cuda|comm/device)/"
       own["cublas_v2.h"] = own["cublasLt.h"] = "^kernels/cuda/"
-      own["nccl.h"] = "^comm/nccl"
+      own["nccl.h"] = "^comm/device/nccl"
       # besides these, angle brackets hold the C library and the kernel only
       system_header = "^(assert|ctype|dirent|dlfcn|errno|fcntl|fenv|float|getopt|glob|inttypes|langinfo|libgen|limits|locale|malloc|" \
         "math|netdb|poll|pthread|pwd|grp|sched|semaphore|signal|spawn|stdalign|stdarg|stdatomic|stdbool|stddef|stdint|stdio|" \
         "stdlib|string|strings|syslog|termios|time|unistd|ucontext|wchar|wctype|ifaddrs|immintrin|x86intrin|cpuid|arm_neon|" \
         "linux/.*|sys/.*|net/.*|netinet/.*|arpa/.*|asm/.*)\\.h$"
     }
-    function rule(from, to) { from_re[++n] = from; allowed[n] = to }
+    # A folder of the tree, with those below it that have no rule of their own; a file goes before its folder.
+    function folder(name, to) { rule(name "/", to) }
+    function rule(from, to) { allowed[from] = to }
+    function rule_of(file) {
+      if (file in allowed) return allowed[file]
+      while (sub(/[^\/]*$/, "", file) && file != "" && !(file in allowed)) sub(/\/$/, "", file)
+      return allowed[file]
+    }
     function wrong(why) { print place ": " why; bad++ }
     {
       file = $0; sub(/:.*/, "", file)
@@ -61,10 +76,9 @@ check() {
         next
       }
       if (header !~ /\//) { wrong("\"" header "\" is not a path from the root of the repository"); next }
-      for (i = 1; i <= n; i++) if (file ~ from_re[i]) break
-      count = split(allowed[i], prefix, " ")
+      count = split(rule_of(file), prefix, " ")
       for (k = 1; k <= count; k++) if (index(header, prefix[k]) == 1) next
-      wrong("\"" header "\" lies above this file; it may include: " allowed[i])
+      wrong("\"" header "\" lies above this file; it may include: " rule_of(file))
     }
     END {
       if (!seen) { print "no includes found: is this the source tree?"; exit 1 }
@@ -76,8 +90,10 @@ check() {
 self_test() {
   dir=$(mktemp -d) || exit 1
   trap 'rm -rf "$dir"' EXIT
-  mkdir -p "$dir/runtime/base" "$dir/runtime/model" "$dir/kernels/cpu" "$dir/comm" "$dir/offload" "$dir/worker" \
-    "$dir/coordinator" "$dir/client/cmd"
+  for folder in runtime/base runtime/model/arch runtime/tokenizer runtime/load runtime/step runtime/forward runtime/engine \
+    kernels/cpu comm/device comm/wire offload worker/bench coordinator/up client/cmd; do
+    mkdir -p "$dir/$folder"
+  done
   printf '#include <stdio.h>\n#include "runtime/base/mem.h"\n' >"$dir/kernels/good.c"
   check "$dir" >/dev/null || { echo "refused a tree that is in order"; exit 1; }
   while read -r file include; do
@@ -91,25 +107,35 @@ self_test() {
 runtime/base/x.c "kernels/backend.h"
 runtime/base/x.c "runtime/model/config.h"
 runtime/model/x.c "kernels/backend.h"
-runtime/model/x.c "runtime/engine.h"
+runtime/model/arch/x.c "runtime/engine/engine.h"
+runtime/model/x.c "runtime/tokenizer/tokenizer.h"
+runtime/tokenizer/x.c "runtime/model/config.h"
+runtime/load/x.c "runtime/step/batch.h"
+runtime/step/x.c "runtime/load/weights.h"
+runtime/step/x.c "runtime/forward/forward.h"
+runtime/forward/x.c "runtime/engine/engine.h"
+runtime/forward/x.c "comm/wire/zsock.h"
+runtime/engine/x.c "worker/scheduler.h"
+runtime/x.c "runtime/base/mem.h"
 kernels/cpu/x.h "comm/comm.h"
 kernels/x.c "runtime/model/config.h"
-comm/wire_x.c "kernels/backend.h"
-comm/x.c "runtime/engine.h"
+comm/wire/x.c "kernels/backend.h"
+comm/wire/x.c "comm/comm.h"
+comm/x.c "comm/wire/zsock.h"
+comm/device/x.c "runtime/forward/forward.h"
 offload/x.c "runtime/model/layout.h"
-runtime/x.c "worker/scheduler.h"
-runtime/x.c "comm/zsock.h"
-worker/x.c "coordinator/core.h"
+worker/bench/x.c "coordinator/core.h"
+worker/x.c "runtime/tokenizer/tokenizer.h"
 coordinator/x.c "comm/comm.h"
-coordinator/x.c "kernels/backend.h"
+coordinator/up/x.c "kernels/backend.h"
 client/cmd/x.c "coordinator/core.h"
-client/x.c "runtime/engine.h"
+client/x.c "runtime/engine/engine.h"
 coordinator/x.c "core.h"
 runtime/model/x.c <jansson.h>
 coordinator/x.c <zmq.h>
 worker/x.c <mpi.h>
 kernels/x.c <cblas.h>
-runtime/x.c <someother.h>
+runtime/load/x.c <someother.h>
 CASES
   echo "every planted violation was found"
 }

@@ -2,8 +2,8 @@
 #ifndef TRI_WORKER_MEASURE_H
 #define TRI_WORKER_MEASURE_H
 
-#include "comm/wire.h"
-#include "runtime/engine.h"
+#include "comm/wire/client.h"
+#include "runtime/engine/engine.h"
 
 /* Multiply-adds of this rank's matrices for one token; head: the output layer's too, which only drawn tokens need. */
 double tri_measure_products(const tri_engine *e, bool head);

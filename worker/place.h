@@ -3,7 +3,7 @@
 #define TRI_WORKER_PLACE_H
 
 #include "comm/comm.h"
-#include "runtime/model/serve_options.h"
+#include "runtime/base/serve_options.h"
 
 typedef struct tri_place {
   tri_backend *backend;

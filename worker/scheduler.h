@@ -25,13 +25,13 @@
 #ifndef TRI_WORKER_SCHEDULER_H
 #define TRI_WORKER_SCHEDULER_H
 
-#include "comm/wire_group.h"
-#include "runtime/beam.h"
-#include "runtime/batch.h"
-#include "runtime/block_pool.h"
-#include "runtime/encoded_result.h"
+#include "comm/wire/group.h"
+#include "worker/beam.h"
+#include "runtime/step/batch.h"
+#include "worker/block_pool.h"
+#include "runtime/engine/encoded_result.h"
 #include "runtime/model/config.h"
-#include "runtime/step_plan.h"
+#include "runtime/step/step_plan.h"
 
 typedef struct tri_job tri_job;
 

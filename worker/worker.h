@@ -9,12 +9,12 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "comm/boot.h"
-#include "comm/wire_group.h"
+#include "comm/wire/boot.h"
+#include "comm/wire/group.h"
 #include "runtime/base/ring.h"
 #include "runtime/base/wait.h"
-#include "runtime/engine.h"
-#include "runtime/model/serve_options.h"
+#include "runtime/engine/engine.h"
+#include "runtime/base/serve_options.h"
 #include "worker/scheduler.h"
 
 enum { TRI_NUM_OUTBOXES = 8 };

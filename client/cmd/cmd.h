@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 #include "client/trireme.h"
-#include "comm/endpoint.h"
+#include "comm/wire/endpoint.h"
 #include "runtime/base/json.h"
 #include "runtime/base/options.h"
 

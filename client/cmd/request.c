@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "client/cmd/cmd.h"
-#include "comm/wire.h"
+#include "comm/wire/client.h"
 #include "runtime/base/mem.h"
 
 enum { MAX_STOP = TRI_WIRE_MAX_STOP, MAX_STOP_IDS = TRI_WIRE_MAX_STOP_IDS, MAX_IDS = TRI_WIRE_MAX_MESSAGE / 4 };

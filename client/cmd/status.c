@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "client/cmd/cmd.h"
-#include "comm/zsock.h"
+#include "comm/wire/zsock.h"
 
 typedef struct status_options {
   cmd_connection connection;

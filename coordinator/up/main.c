@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "comm/endpoint.h"
+#include "comm/wire/endpoint.h"
 #include "coordinator/up/up.h"
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"

@@ -7,8 +7,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "comm/boot.h"
-#include "runtime/model/serve_options.h"
+#include "comm/wire/boot.h"
+#include "runtime/base/serve_options.h"
 
 enum { TRI_UP_MAX_GROUPS = 64, TRI_UP_MAX_ARGS = 512 };
 

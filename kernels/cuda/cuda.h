@@ -84,7 +84,7 @@ tri_cuda_facts tri_cuda_ask_driver(const char *pci);
 tri_graph_mode tri_cuda_graph_begin(tri_backend *be, uint64_t key);
 tri_status tri_cuda_graph_end(tri_backend *be);
 void tri_cuda_graphs_drop(tri_backend *be);
-/* comm/p2p.h has it, too: the kernels' headers are below that one. */
+/* comm/device/p2p.h has it, too: the kernels' headers are below that one. */
 struct tri_comm;
 tri_status tri_comm_device_create(tri_backend *be, struct tri_comm *host, bool sums, struct tri_comm **out,
                                   tri_error *err);

@@ -1,6 +1,6 @@
 /* Element types, their safetensors names, and scalar conversions (the vector ones live in kernels/). */
-#ifndef TRI_BASE_DTYPE_H
-#define TRI_BASE_DTYPE_H
+#ifndef TRI_RUNTIME_BASE_DTYPE_H
+#define TRI_RUNTIME_BASE_DTYPE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* Whole small files: found beside the program, read, and replaced so that nobody ever sees a half of one. */
-#ifndef TRI_BASE_FILE_H
-#define TRI_BASE_FILE_H
+#ifndef TRI_RUNTIME_BASE_FILE_H
+#define TRI_RUNTIME_BASE_FILE_H
 
 #include <limits.h>
 #include <stdbool.h>

@@ -1,6 +1,6 @@
 /* FNV-1a over bytes: for keys of a few words, not against an adversary. */
-#ifndef TRI_BASE_HASH_H
-#define TRI_BASE_HASH_H
+#ifndef TRI_RUNTIME_BASE_HASH_H
+#define TRI_RUNTIME_BASE_HASH_H
 
 #include <stddef.h>
 #include <stdint.h>

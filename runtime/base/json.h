@@ -3,8 +3,8 @@
  * A tri_json is a borrowed node of a document; it lives as long as the document. Duplicate keys, bad UTF-8, text after
  * the document and nesting beyond 64 are refused. Getters return false and leave *out alone when the key is absent,
  * null or of another type; where the difference matters, look at the node. */
-#ifndef TRI_BASE_JSON_H
-#define TRI_BASE_JSON_H
+#ifndef TRI_RUNTIME_BASE_JSON_H
+#define TRI_RUNTIME_BASE_JSON_H
 
 #include <stdbool.h>
 #include <stddef.h>

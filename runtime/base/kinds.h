@@ -1,6 +1,6 @@
 /* Kinds of layer parts, named once: a model's description and the kernels' arguments both use them. */
-#ifndef TRI_BASE_KINDS_H
-#define TRI_BASE_KINDS_H
+#ifndef TRI_RUNTIME_BASE_KINDS_H
+#define TRI_RUNTIME_BASE_KINDS_H
 
 /* GELU_TANH is GPT-2's gelu_new; GELU_ERF the exact one; QUICK_GELU x * sigmoid(1.702 x). SWIGLU_OAI exists only gated:
  * gpt-oss clamps gate and up at a limit and returns gate * sigmoid(1.702 gate) * (up + 1). */
@@ -27,7 +27,7 @@ typedef enum tri_moe_score { TRI_MOE_SOFTMAX, TRI_MOE_SIGMOID, TRI_MOE_TOPK_SOFT
  */
 typedef enum tri_quantization { TRI_QUANTIZE_NONE, TRI_QUANTIZE_INT8, TRI_QUANTIZE_W8A8 } tri_quantization;
 
-/* When a beam search ends that has as many finished answers as beams; see runtime/beam.h. */
+/* When a beam search ends that has as many finished answers as beams; see worker/beam.h. */
 typedef enum tri_early_stopping { TRI_EARLY_FALSE, TRI_EARLY_TRUE, TRI_EARLY_NEVER } tri_early_stopping;
 
 #endif

@@ -1,8 +1,8 @@
 /* Log lines on stderr: `[TIME] LEVEL rank component: text`, one write(2) each, so that lines of several ranks never
  * mix. The threshold, the rank and whether the time is wanted are the only process-wide state in Trireme: set once in
  * main, before any thread starts. */
-#ifndef TRI_BASE_LOG_H
-#define TRI_BASE_LOG_H
+#ifndef TRI_RUNTIME_BASE_LOG_H
+#define TRI_RUNTIME_BASE_LOG_H
 
 #include <stdbool.h>
 

@@ -1,6 +1,6 @@
 /* Shared by the files of the option parser only. */
-#ifndef TRI_BASE_OPTIONS_INTERNAL_H
-#define TRI_BASE_OPTIONS_INTERNAL_H
+#ifndef TRI_RUNTIME_BASE_OPTIONS_INTERNAL_H
+#define TRI_RUNTIME_BASE_OPTIONS_INTERNAL_H
 
 #include "runtime/base/mem.h"
 #include "runtime/base/options.h"

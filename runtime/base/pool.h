@@ -1,6 +1,6 @@
 /* One pool of worker threads per process, pinned to cores. The thread that calls tri_pool_run takes part as index 0. */
-#ifndef TRI_BASE_POOL_H
-#define TRI_BASE_POOL_H
+#ifndef TRI_RUNTIME_BASE_POOL_H
+#define TRI_RUNTIME_BASE_POOL_H
 
 #include "runtime/base/status.h"
 

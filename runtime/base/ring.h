@@ -1,6 +1,6 @@
 /* Single-producer single-consumer ring of pointers: how a worker's control thread and its step thread talk. */
-#ifndef TRI_BASE_RING_H
-#define TRI_BASE_RING_H
+#ifndef TRI_RUNTIME_BASE_RING_H
+#define TRI_RUNTIME_BASE_RING_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

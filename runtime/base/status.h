@@ -2,8 +2,8 @@
  *
  * A tri_error travels beside the code where somebody outside the process has to be told why: it names the field or file
  * at fault and the limit it broke. The first place that knows fills it; callers add nothing but context. */
-#ifndef TRI_BASE_STATUS_H
-#define TRI_BASE_STATUS_H
+#ifndef TRI_RUNTIME_BASE_STATUS_H
+#define TRI_RUNTIME_BASE_STATUS_H
 
 #include <stddef.h>
 

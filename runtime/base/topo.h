@@ -1,6 +1,6 @@
 /* The machine's cores. topo.c is the only user of hwloc. */
-#ifndef TRI_BASE_TOPO_H
-#define TRI_BASE_TOPO_H
+#ifndef TRI_RUNTIME_BASE_TOPO_H
+#define TRI_RUNTIME_BASE_TOPO_H
 
 #include <stdbool.h>
 #include <stddef.h>

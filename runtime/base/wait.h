@@ -5,8 +5,8 @@
  *
  * A pause spins first, then yields, then sleeps up to 1 ms, 2 ms once nothing has come for a second and 5 ms after
  * five: an idle process costs well under 2% of a core, and what arrives is seen at most that much later. */
-#ifndef TRI_BASE_WAIT_H
-#define TRI_BASE_WAIT_H
+#ifndef TRI_RUNTIME_BASE_WAIT_H
+#define TRI_RUNTIME_BASE_WAIT_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -2,8 +2,8 @@
  *
  * To add a family: write arch/NAME.c with a tri_arch, name it in tri_arch_list (arch.c). docs/adding-a-model.md walks
  * through it. */
-#ifndef TRI_MODEL_ARCH_H
-#define TRI_MODEL_ARCH_H
+#ifndef TRI_RUNTIME_MODEL_ARCH_H
+#define TRI_RUNTIME_MODEL_ARCH_H
 
 #include <stdbool.h>
 #include <stddef.h>

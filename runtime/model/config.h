@@ -3,8 +3,8 @@
  * A key that could change the result and is not understood is refused by name. Keys of training, initialisation and
  * bookkeeping are known and ignored. Both spellings of transformers (before and since v5) are read: `torch_dtype` or
  * `dtype`, and `rope_theta` + `rope_scaling` or `rope_parameters`. */
-#ifndef TRI_MODEL_CONFIG_H
-#define TRI_MODEL_CONFIG_H
+#ifndef TRI_RUNTIME_MODEL_CONFIG_H
+#define TRI_RUNTIME_MODEL_CONFIG_H
 
 #include <stdbool.h>
 #include <stdint.h>

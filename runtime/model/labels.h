@@ -1,6 +1,6 @@
 /* A classifier's labels: their names, and how its logits are meant, both from config.json. */
-#ifndef TRI_MODEL_LABELS_H
-#define TRI_MODEL_LABELS_H
+#ifndef TRI_RUNTIME_MODEL_LABELS_H
+#define TRI_RUNTIME_MODEL_LABELS_H
 
 #include <stddef.h>
 

@@ -3,8 +3,8 @@
  * World of a group: pp x tp, tensor rank fastest, so that a tensor group sits on one node. A tensor rank owns a
  * contiguous range of query heads and every KV head that those use; a KV head may therefore lie on two ranks. Nothing
  * needs to divide evenly. */
-#ifndef TRI_MODEL_LAYOUT_H
-#define TRI_MODEL_LAYOUT_H
+#ifndef TRI_RUNTIME_MODEL_LAYOUT_H
+#define TRI_RUNTIME_MODEL_LAYOUT_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* Rotary position scaling: every kind that configs name, reduced to tables of inverse frequencies. */
-#ifndef TRI_MODEL_ROPE_H
-#define TRI_MODEL_ROPE_H
+#ifndef TRI_RUNTIME_MODEL_ROPE_H
+#define TRI_RUNTIME_MODEL_ROPE_H
 
 #include "runtime/base/json.h"
 #include "runtime/model/config.h"

@@ -1,9 +1,9 @@
-/* safetensors checkpoints: headers only. Who wants the bytes reads them by file and offset (runtime/loader.c).
+/* safetensors checkpoints: headers only. Who wants the bytes reads them by file and offset (runtime/load/loader.c).
  *
  * The file is hostile until proven otherwise: the header is at most 100 MB, every tensor's bytes must match its shape
  * and type, and the tensors must cover the data contiguously, without overlap, gap or rest. */
-#ifndef TRI_MODEL_SAFETENSORS_H
-#define TRI_MODEL_SAFETENSORS_H
+#ifndef TRI_RUNTIME_MODEL_SAFETENSORS_H
+#define TRI_RUNTIME_MODEL_SAFETENSORS_H
 
 #include <stdbool.h>
 #include <stddef.h>

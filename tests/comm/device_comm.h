@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "comm/nccl.h"
-#include "comm/p2p.h"
+#include "comm/device/nccl.h"
+#include "comm/device/p2p.h"
 #include "kernels/cuda/cuda.h"
 
 enum { DC_MOST = 2 << 20 }; /* floats of the largest message: tri_p2p_size(TRI_P2P_SIZES - 1) bytes */

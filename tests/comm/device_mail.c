@@ -2,7 +2,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "comm/p2p_impl.h"
+#include "comm/device/p2p_impl.h"
 #include "tests/comm/device_comm.h"
 
 enum { ROUNDS = 400, SLOT_WORDS = 1 << 16, REPEATS = 200 };

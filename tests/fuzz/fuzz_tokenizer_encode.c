@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "runtime/base/mem.h"
-#include "runtime/model/tokenizer.h"
+#include "runtime/tokenizer/tokenizer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

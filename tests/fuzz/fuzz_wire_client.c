@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/wire.h"
+#include "comm/wire/client.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

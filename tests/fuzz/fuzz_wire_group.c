@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/wire_group.h"
+#include "comm/wire/group.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

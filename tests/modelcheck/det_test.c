@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/engine.h"
+#include "runtime/engine/engine.h"
 
 enum { DRAWN_STEPS = 40 };
 enum { SEQS = 5, MAX_TOKENS = 128, BLOCK = 8, LEN = 64, PAGES_PER_SEQ = LEN / BLOCK, LIVES = 4, SCHEDULES = 12 };

@@ -22,7 +22,7 @@
 #include "runtime/base/log.h"
 #include "runtime/base/options.h"
 #include "runtime/base/topo.h"
-#include "runtime/model/serve_options.h"
+#include "runtime/base/serve_options.h"
 #include "tests/modelcheck/modelcheck.h"
 
 enum { MAX_DIRS = 1024 };

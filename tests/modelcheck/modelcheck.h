@@ -2,7 +2,7 @@
 #ifndef TRI_TESTS_MODELCHECK_H
 #define TRI_TESTS_MODELCHECK_H
 
-#include "runtime/engine.h"
+#include "runtime/engine/engine.h"
 
 enum { MAX_PROMPTS = 16, MAX_GREEDY = 64, MAX_ROWS = 4096, MC_SEARCHES = 3 };
 

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "runtime/beam.h"
+#include "worker/beam.h"
 #include "tests/modelcheck/modelcheck.h"
 
 /* The searches that the reference has made, all with 4 beams. */

@@ -9,9 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "comm/endpoint.h"
-#include "comm/wire.h"
-#include "comm/zsock.h"
+#include "comm/wire/endpoint.h"
+#include "comm/wire/client.h"
+#include "comm/wire/zsock.h"
 #include "runtime/base/mem.h"
 #include "runtime/base/options.h"
 #include "runtime/base/wait.h"

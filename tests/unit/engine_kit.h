@@ -3,7 +3,7 @@
 #ifndef TRI_TESTS_UNIT_ENGINE_KIT_H
 #define TRI_TESTS_UNIT_ENGINE_KIT_H
 
-#include "runtime/engine.h"
+#include "runtime/engine/engine.h"
 
 enum { KIT_SEQS = 3, KIT_TOKENS = 15 /* of all prompts, or of all sources */ };
 

@@ -4,7 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "runtime/activation_plan.h"
+#include "runtime/forward/activation_plan.h"
 #include "runtime/base/mem.h"
 
 Suite *suite_activation_plan(void);

@@ -1,5 +1,5 @@
-/* Beam search against a plain reading of the rules in runtime/beam.h, over the whole vocabulary of a made-up model. */
-#include "runtime/beam.h"
+/* Beam search against a plain reading of the rules in worker/beam.h, over the whole vocabulary of a made-up model. */
+#include "worker/beam.h"
 
 #include <check.h>
 #include <math.h>

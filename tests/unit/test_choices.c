@@ -10,8 +10,8 @@
 #include "kernels/choices.h"
 #include "runtime/base/file.h"
 #include "runtime/base/log.h"
-#include "runtime/choice_files.h"
-#include "runtime/tune.h"
+#include "runtime/forward/choice_files.h"
+#include "runtime/forward/tune.h"
 
 Suite *suite_choices(void);
 

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "client/trireme.h"
-#include "comm/endpoint.h"
+#include "comm/wire/endpoint.h"
 #include "runtime/base/wait.h"
 
 Suite *suite_client(void);

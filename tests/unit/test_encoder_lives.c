@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "runtime/step_arena.h"
+#include "runtime/forward/step_arena.h"
 #include "runtime/base/mem.h"
-#include "runtime/encoder_lives.h"
+#include "worker/bench/encoder_lives.h"
 #include "tests/unit/engine_kit.h"
 
 Suite *suite_encoder_lives(void);

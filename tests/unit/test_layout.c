@@ -7,7 +7,7 @@
 #include "runtime/base/mem.h"
 #include "runtime/model/arch.h"
 #include "runtime/model/layout.h"
-#include "runtime/weights.h"
+#include "runtime/load/weights.h"
 
 Suite *suite_layout(void);
 

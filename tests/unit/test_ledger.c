@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "runtime/ledger.h"
-#include "runtime/limits.h"
+#include "runtime/engine/ledger.h"
+#include "runtime/step/limits.h"
 
 Suite *suite_ledger(void);
 

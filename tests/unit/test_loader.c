@@ -12,7 +12,7 @@
 
 #include "runtime/base/mem.h"
 #include "runtime/model/layout.h"
-#include "runtime/weights.h"
+#include "runtime/load/weights.h"
 
 Suite *suite_loader(void);
 

@@ -8,9 +8,9 @@
 #include <sys/stat.h>
 
 #include "kernels/quantize.h"
-#include "runtime/ledger.h"
-#include "runtime/model/serve_options.h"
-#include "runtime/weights.h"
+#include "runtime/engine/ledger.h"
+#include "runtime/base/serve_options.h"
+#include "runtime/load/weights.h"
 
 Suite *suite_quantized_weights(void);
 

@@ -10,10 +10,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "runtime/step_arena.h"
+#include "runtime/forward/step_arena.h"
 #include "runtime/base/hash.h"
 #include "runtime/base/mem.h"
-#include "runtime/forward_state.h"
+#include "runtime/forward/forward_state.h"
 #include "tests/unit/engine_kit.h"
 
 Suite *suite_step_arena(void);

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "runtime/step_arena.h"
+#include "runtime/forward/step_arena.h"
 #include "worker/bench/greedy_arena.h"
 
 Suite *suite_step_arena_sizes(void);

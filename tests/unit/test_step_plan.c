@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "runtime/base/mem.h"
-#include "runtime/batch.h"
-#include "runtime/step_plan.h"
+#include "runtime/step/batch.h"
+#include "runtime/step/step_plan.h"
 
 Suite *suite_step_plan(void);
 

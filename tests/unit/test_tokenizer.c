@@ -7,7 +7,7 @@
 
 #include "runtime/base/json.h"
 #include "runtime/base/mem.h"
-#include "runtime/model/tokenizer.h"
+#include "runtime/tokenizer/tokenizer.h"
 
 Suite *suite_tokenizer(void);
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/model/tokenizer.h"
+#include "runtime/tokenizer/tokenizer.h"
 
 Suite *suite_tokenizer_pairs(void);
 

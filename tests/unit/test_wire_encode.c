@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/wire_group.h"
+#include "comm/wire/group.h"
 
 Suite *suite_wire_encode(void);
 

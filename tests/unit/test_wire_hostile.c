@@ -3,8 +3,8 @@
 #include <msgpack.h>
 #include <string.h>
 
-#include "comm/wire_group.h"
-#include "comm/wire_pack.h"
+#include "comm/wire/group.h"
+#include "comm/wire/pack.h"
 #include "tests/unit/wire_samples.h"
 
 Suite *suite_wire_hostile(void);

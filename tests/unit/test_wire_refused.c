@@ -3,7 +3,7 @@
 #include <msgpack.h>
 #include <string.h>
 
-#include "comm/wire_group.h"
+#include "comm/wire/group.h"
 #include "tests/unit/wire_samples.h"
 
 Suite *suite_wire_refused(void);

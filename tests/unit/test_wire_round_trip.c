@@ -3,7 +3,7 @@
 #include <msgpack.h>
 #include <string.h>
 
-#include "comm/wire_group.h"
+#include "comm/wire/group.h"
 #include "runtime/base/wait.h"
 #include "tests/unit/wire_samples.h"
 

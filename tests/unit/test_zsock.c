@@ -8,8 +8,8 @@
 #include <unistd.h>
 #include <zmq.h>
 
-#include "comm/endpoint.h"
-#include "comm/zsock.h"
+#include "comm/wire/endpoint.h"
+#include "comm/wire/zsock.h"
 #include "runtime/base/wait.h"
 
 Suite *suite_zsock(void);

@@ -5,7 +5,7 @@
 #include <check.h>
 #include <string.h>
 
-#include "comm/wire_group.h"
+#include "comm/wire/group.h"
 
 static inline tri_wire_str str(const char *s) { return (tri_wire_str){s, strlen(s)}; }
 

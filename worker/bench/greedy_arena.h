@@ -2,10 +2,10 @@
  * "Efficient Memory Management for Deep Neural Net Inference", 2020, arXiv:2001.03288, Algorithm 3): from the largest
  * tensor to the smallest, each goes into the smallest gap between those that live at the same time, else behind the
  * last of them. It knows no limit of an offset, so the arena is as large as the plan asks, and no chunk cuts it. */
-#ifndef TRI_BENCH_GREEDY_ARENA_H
-#define TRI_BENCH_GREEDY_ARENA_H
+#ifndef TRI_WORKER_BENCH_GREEDY_ARENA_H
+#define TRI_WORKER_BENCH_GREEDY_ARENA_H
 
-#include "runtime/activation_plan.h"
+#include "runtime/forward/activation_plan.h"
 
 typedef struct tri_greedy_arena tri_greedy_arena;
 

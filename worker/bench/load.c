@@ -12,8 +12,8 @@
 #include "runtime/base/log.h"
 #include "runtime/base/topo.h"
 #include "runtime/base/wait.h"
-#include "runtime/model/serve_options.h"
-#include "runtime/weights.h"
+#include "runtime/base/serve_options.h"
+#include "runtime/load/weights.h"
 
 enum { MAX_ROUNDS = 100, MIB = 1 << 20 };
 

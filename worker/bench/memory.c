@@ -1,6 +1,6 @@
 /* `trireme bench memory`: how much memory the activations of an encoder take, and how often it is asked for, when
- * sequences of random lengths come one batch after the other: the chunked plan of runtime/activation_plan.h beside
- * other allocators, on the same lengths.
+ * sequences of random lengths come one batch after the other: the chunked plan of runtime/forward/activation_plan.h
+ * beside other allocators, on the same lengths.
  *
  * Nothing is computed and nothing is really allocated: the memory only counts. Times are those of the allocators' own
  * work; what a device takes for an allocation comes on top, for each that is counted. */
@@ -9,12 +9,12 @@
 #include <string.h>
 
 #include "kernels/floor.h"
-#include "runtime/step_arena.h"
+#include "runtime/forward/step_arena.h"
 #include "runtime/base/mem.h"
 #include "runtime/base/options.h"
 #include "runtime/base/wait.h"
-#include "runtime/encoder_lives.h"
-#include "runtime/limits.h"
+#include "worker/bench/encoder_lives.h"
+#include "runtime/step/limits.h"
 #include "worker/bench/caching_allocator.h"
 #include "worker/bench/greedy_arena.h"
 

@@ -1,10 +1,10 @@
 /* What benchmarks of an engine begin with: one rank that is a group of its own, without a coordinator and without MPI.
  */
-#ifndef TRI_BENCH_RANK_H
-#define TRI_BENCH_RANK_H
+#ifndef TRI_WORKER_BENCH_RANK_H
+#define TRI_WORKER_BENCH_RANK_H
 
-#include "runtime/engine.h"
-#include "runtime/model/serve_options.h"
+#include "runtime/engine/engine.h"
+#include "runtime/base/serve_options.h"
 
 typedef struct tri_bench_rank {
   tri_pool *pool;

@@ -3,10 +3,10 @@
 #include <string.h>
 
 #include "runtime/base/log.h"
-#include "runtime/kv_cache.h"
-#include "runtime/ledger.h"
-#include "runtime/limits.h"
-#include "runtime/model/serve_options.h"
+#include "runtime/forward/kv_cache.h"
+#include "runtime/engine/ledger.h"
+#include "runtime/step/limits.h"
+#include "runtime/base/serve_options.h"
 
 struct plan_options {
   tri_serve_options serve;

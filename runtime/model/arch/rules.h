@@ -1,6 +1,6 @@
 /* Rows that many tables of tensors share. Each macro ends without a comma. */
-#ifndef TRI_MODEL_ARCH_RULES_H
-#define TRI_MODEL_ARCH_RULES_H
+#ifndef TRI_RUNTIME_MODEL_ARCH_RULES_H
+#define TRI_RUNTIME_MODEL_ARCH_RULES_H
 
 #include "runtime/model/arch.h"
 

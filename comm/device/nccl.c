@@ -1,0 +1,228 @@
+/* The only file that knows nccl.h.
+ *
+ * The communicator is made in NCCL's non-blocking mode: every call may say "in progress", and is then polled with the
+ * host communicator's policy and time limit, so that a peer that died leaves no rank waiting without end. */
+#include "comm/device/nccl.h"
+
+#include <dlfcn.h>
+#include <nccl.h>
+#include <string.h>
+
+#include "kernels/cuda/cuda.h"
+#include "runtime/base/mem.h"
+
+enum { MIN_VERSION = 21800 }; /* 2.18: non-blocking communicators with the configuration of today's headers */
+
+#define FUNCTIONS(X)                                                                                                   \
+  X(ncclGetVersion)                                                                                                    \
+  X(ncclGetUniqueId)                                                                                                   \
+  X(ncclCommInitRankConfig)                                                                                            \
+  X(ncclCommGetAsyncError)                                                                                             \
+  X(ncclCommAbort)                                                                                                     \
+  X(ncclCommFinalize)                                                                                                  \
+  X(ncclCommDestroy)                                                                                                   \
+  X(ncclGetErrorString)                                                                                                \
+  X(ncclAllReduce)                                                                                                     \
+  X(ncclAllGather)                                                                                                     \
+  X(ncclBroadcast)                                                                                                     \
+  X(ncclSend)                                                                                                          \
+  X(ncclRecv)
+
+struct impl {
+  void *library;
+#define X(f) __typeof__(&(f)) f;
+  FUNCTIONS(X)
+#undef X
+  ncclComm_t comm;
+  cudaStream_t stream;
+};
+
+static struct impl *impl_of(const tri_comm *c) { return c->impl; }
+
+/* An earlier failure, of this rank's calls or of what they set going, comes first. */
+static tri_status nccl_poll(tri_comm *c) {
+  ncclResult_t state = ncclSuccess;
+  if (tri_comm_query(c) != TRI_OK) return tri_comm_query(c);
+  impl_of(c)->ncclCommGetAsyncError(impl_of(c)->comm, &state);
+  return state == ncclSuccess || state == ncclInProgress ? TRI_OK : tri_comm_fail(c, TRI_PEER_LOST);
+}
+
+static tri_status begin(tri_comm *c) {
+  tri_status st = tri_comm_begin(c);
+  return st == TRI_OK ? nccl_poll(c) : st;
+}
+
+static ncclResult_t settle(tri_comm *c, ncclResult_t r) {
+  tri_wait w = tri_wait_begin(&c->policy, tri_deadline_after_ms(c->timeout_ms));
+  while (r == ncclInProgress) {
+    if (tri_wait_pause(&w) != TRI_OK) return ncclRemoteError;
+    if (impl_of(c)->ncclCommGetAsyncError(impl_of(c)->comm, &r) != ncclSuccess) return ncclInternalError;
+  }
+  return r;
+}
+
+static tri_status check(tri_comm *c, ncclResult_t r) {
+  return settle(c, r) == ncclSuccess ? TRI_OK : tri_comm_fail(c, TRI_PEER_LOST);
+}
+
+static tri_status nccl_all_reduce(tri_comm *c, float *buf, size_t count, tri_stream *stream) {
+  (void)stream;
+  struct impl *n = impl_of(c);
+  tri_status st = begin(c);
+  if (st != TRI_OK || !count) return st;
+  return check(c, n->ncclAllReduce(buf, buf, count, ncclFloat32, ncclSum, n->comm, n->stream));
+}
+
+static tri_status nccl_all_gather(tri_comm *c, const void *send, void *recv, size_t bytes, tri_stream *stream) {
+  (void)stream;
+  struct impl *n = impl_of(c);
+  tri_status st = begin(c);
+  if (st != TRI_OK || !bytes) return st;
+  return check(c, n->ncclAllGather(send, recv, bytes, ncclInt8, n->comm, n->stream));
+}
+
+static tri_status nccl_broadcast(tri_comm *c, void *buf, size_t bytes, int root, tri_stream *stream) {
+  (void)stream;
+  struct impl *n = impl_of(c);
+  tri_status st = begin(c);
+  if (st != TRI_OK || !bytes) return st;
+  return check(c, n->ncclBroadcast(buf, buf, bytes, ncclInt8, root, n->comm, n->stream));
+}
+
+static tri_status nccl_isend(tri_comm *c, const void *buf, size_t bytes, int peer, int tag, tri_comm_req *req,
+                             tri_stream *stream) {
+  (void)tag, (void)stream;
+  struct impl *n = impl_of(c);
+  tri_status st = begin(c);
+  req->active = false; /* the stream keeps the order */
+  return st == TRI_OK ? check(c, n->ncclSend(buf, bytes, ncclInt8, peer, n->comm, n->stream)) : st;
+}
+
+static tri_status nccl_wait(tri_comm *c, tri_comm_req *req) {
+  (void)req;
+  return tri_comm_query(c);
+}
+
+static tri_status nccl_recv(tri_comm *c, void *buf, size_t bytes, int peer, int tag, tri_stream *stream) {
+  (void)tag, (void)stream;
+  struct impl *n = impl_of(c);
+  tri_status st = begin(c);
+  return st == TRI_OK ? check(c, n->ncclRecv(buf, bytes, ncclInt8, peer, n->comm, n->stream)) : st;
+}
+
+static tri_status no_barrier(tri_comm *c) { return tri_comm_fail(c, TRI_UNSUPPORTED); }
+static tri_status no_try_recv(tri_comm *c, void *buf, size_t cap, int peer, int tag, size_t *bytes) {
+  (void)buf, (void)cap, (void)peer, (void)tag, (void)bytes;
+  return tri_comm_fail(c, TRI_UNSUPPORTED);
+}
+static tri_status no_split(tri_comm *c, int color, int key, tri_comm **out) {
+  (void)color, (void)key, (void)out;
+  return tri_comm_fail(c, TRI_UNSUPPORTED);
+}
+
+static void nccl_abort(tri_comm *c) { tri_comm_fail(c, TRI_ABORTED); }
+
+static void nccl_destroy(tri_comm *c) {
+  struct impl *n = impl_of(c);
+  if (n->comm) {
+    /* A peer that is gone would be waited for. */
+    bool sound = tri_comm_query(c) == TRI_OK && settle(c, n->ncclCommFinalize(n->comm)) == ncclSuccess;
+    if (sound)
+      n->ncclCommDestroy(n->comm);
+    else
+      n->ncclCommAbort(n->comm);
+  }
+  if (n->library) dlclose(n->library);
+  tri_free(n);
+  tri_free(c);
+}
+
+static const tri_comm_ops nccl_ops = {
+    .name = "nccl",
+    .all_reduce = nccl_all_reduce,
+    .all_gather = nccl_all_gather,
+    .broadcast = nccl_broadcast,
+    .barrier = no_barrier,
+    .isend = nccl_isend,
+    .wait = nccl_wait,
+    .recv = nccl_recv,
+    .try_recv = no_try_recv,
+    .split = no_split,
+    .poll = nccl_poll,
+    .abort = nccl_abort,
+    .destroy = nccl_destroy,
+};
+
+static tri_status open_library(struct impl *n, tri_error *err) {
+  int version = 0;
+  n->library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+  if (!n->library) return tri_fail(err, TRI_UNSUPPORTED, "nccl", "several devices need NCCL: %s", dlerror());
+#define X(f)                                                                                                           \
+  *(void **)&n->f = dlsym(n->library, #f);                                                                             \
+  if (!n->f) return tri_fail(err, TRI_UNSUPPORTED, "nccl", "libnccl.so.2 has no %s: it is too old", #f);
+  FUNCTIONS(X)
+#undef X
+  if (n->ncclGetVersion(&version) != ncclSuccess || version < MIN_VERSION)
+    return tri_fail(err, TRI_UNSUPPORTED, "nccl", "NCCL %d.%d.%d is too old: 2.18 or later is needed", version / 10000,
+                    version / 100 % 100, version % 100);
+  return TRI_OK;
+}
+
+/* Two ranks on one device would wait for each other's kernels. */
+static tri_status check_devices(const tri_backend *be, tri_comm *host, tri_error *err) {
+  struct cudaDeviceProp p;
+  size_t bytes = sizeof p.uuid;
+  tri_status st = TRI_OK;
+  char *all = tri_calloc((size_t)host->size, bytes);
+  if (!all) return tri_fail(err, TRI_NO_MEMORY, "nccl", "no memory");
+  if (cudaGetDeviceProperties(&p, tri_cuda_of(be)->device) != cudaSuccess) memset(&p, host->rank, sizeof p);
+  TRI_TRY(host->ops->all_gather(host, &p.uuid, all, bytes, NULL));
+  for (int r = 0; r < host->size && st == TRI_OK; r++)
+    for (int s = 0; s < r && st == TRI_OK; s++)
+      if (!memcmp(all + (size_t)r * bytes, all + (size_t)s * bytes, bytes))
+        st = tri_fail(err, TRI_UNSUPPORTED, "device",
+                      "ranks %d and %d of a group are on the same device: each needs one of its own", s, r);
+cleanup:
+  tri_free(all);
+  return st;
+}
+
+static tri_status connect(tri_comm *c, tri_comm *host, tri_error *err) {
+  struct impl *n = impl_of(c);
+  ncclUniqueId id = {{0}};
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  ncclResult_t r = host->rank ? ncclSuccess : n->ncclGetUniqueId(&id);
+  tri_status st = tri_comm_agree(host, r == ncclSuccess ? TRI_OK : TRI_UNSUPPORTED);
+  if (st == TRI_OK) st = host->ops->broadcast(host, &id, sizeof id, 0, NULL);
+  if (st != TRI_OK) return tri_fail(err, st, "nccl", "NCCL: %s", tri_status_text(st));
+  config.blocking = 0;
+  r = settle(c, n->ncclCommInitRankConfig(&n->comm, host->size, id, host->rank, &config));
+  if (r == ncclSuccess) return TRI_OK;
+  return tri_fail(err, TRI_UNSUPPORTED, "nccl", "NCCL cannot connect %d ranks: %s", host->size,
+                  n->ncclGetErrorString(r));
+}
+
+tri_status tri_comm_nccl_create(tri_backend *be, tri_comm *host, tri_comm **out, tri_error *err) {
+  tri_comm *c = tri_calloc(1, sizeof *c);
+  struct impl *n = tri_calloc(1, sizeof *n);
+  tri_status st = TRI_OK;
+  if (!c || !n) {
+    tri_free(c), tri_free(n);
+    return tri_comm_agree(host, tri_fail(err, TRI_NO_MEMORY, "nccl", "no memory"));
+  }
+  c->ops = &nccl_ops;
+  c->impl = n;
+  c->rank = host->rank, c->size = host->size;
+  c->policy = host->policy;
+  c->timeout_ms = host->timeout_ms;
+  n->stream = tri_cuda_of(be)->stream;
+  TRI_TRY(tri_comm_agree(host, open_library(n, err)));
+  TRI_TRY(check_devices(be, host, err));
+  TRI_TRY(connect(c, host, err));
+  *out = c;
+  return TRI_OK;
+cleanup:
+  tri_comm_fail(c, st);
+  nccl_destroy(c);
+  return st;
+}

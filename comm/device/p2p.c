@@ -1,0 +1,248 @@
+#include "comm/device/p2p.h"
+
+#include <stdio.h>
+
+#include "comm/device/nccl.h"
+#include "comm/device/p2p_impl.h"
+
+/* ---- sums ---- */
+
+/* Small messages in small blocks over many processors, large ones with all the threads there are. */
+static tri_cuda_reduce_shape shape_of(const tri_comm *c, tri_p2p_way way, size_t count) {
+  const tri_p2p_impl *p = tri_p2p_impl_of(c);
+  tri_cuda_reduce_shape s = {p->threads, p->blocks, way == TRI_P2P_TWO_SHOTS};
+  size_t vectors = (count + 3) / 4;
+  if (s.two_shots) vectors = (vectors + (size_t)c->size - 1) / (size_t)c->size;
+  while (s.threads < TRI_CUDA_REDUCE_THREADS && (size_t)s.threads * (size_t)s.blocks < vectors) s.threads *= 2;
+  return s;
+}
+
+bool tri_p2p_fits(const tri_comm *c, tri_p2p_way way, size_t count) {
+  return way == TRI_P2P_LIBRARY || tri_cuda_reduce_fits(&tri_p2p_impl_of(c)->reduce, shape_of(c, way, count), count);
+}
+
+tri_p2p_way tri_p2p_way_of(const tri_comm *c, size_t count) {
+  for (int k = 0; k < TRI_P2P_SIZES; k++)
+    if (count * sizeof(float) <= tri_p2p_size(k)) return tri_p2p_impl_of(c)->ways[k];
+  return TRI_P2P_LIBRARY;
+}
+
+tri_status tri_p2p_sum(tri_comm *c, tri_p2p_way way, float *buf, size_t count) {
+  tri_p2p_impl *p = tri_p2p_impl_of(c);
+  tri_status st = tri_comm_begin(c);
+  if (st != TRI_OK || !count) return st;
+  if (way == TRI_P2P_LIBRARY) return tri_comm_note(c, p->rest->ops->all_reduce(p->rest, buf, count, NULL));
+  p->reduce.limit_ns = (uint64_t)c->timeout_ms * 1000000;
+  tri_cuda_reduce_launch(tri_p2p_stream(c), &p->reduce, shape_of(c, way, count), buf, count);
+  return cudaGetLastError() == cudaSuccess ? TRI_OK : tri_comm_fail(c, TRI_DEVICE_LOST);
+}
+
+static tri_status p2p_all_reduce(tri_comm *c, float *buf, size_t count, tri_stream *stream) {
+  (void)stream;
+  return tri_p2p_sum(c, tri_p2p_way_of(c, count), buf, count);
+}
+
+/* ---- what the other communicator does ---- */
+
+static tri_status p2p_all_gather(tri_comm *c, const void *send, void *recv, size_t bytes, tri_stream *stream) {
+  tri_comm *rest = tri_p2p_impl_of(c)->rest;
+  tri_status st = tri_comm_begin(c);
+  return st == TRI_OK ? tri_comm_note(c, rest->ops->all_gather(rest, send, recv, bytes, stream)) : st;
+}
+
+static tri_status p2p_broadcast(tri_comm *c, void *buf, size_t bytes, int root, tri_stream *stream) {
+  tri_comm *rest = tri_p2p_impl_of(c)->rest;
+  tri_status st = tri_comm_begin(c);
+  return st == TRI_OK ? tri_comm_note(c, rest->ops->broadcast(rest, buf, bytes, root, stream)) : st;
+}
+
+static tri_status p2p_barrier(tri_comm *c) {
+  tri_comm *rest = tri_p2p_impl_of(c)->rest;
+  tri_status st = tri_comm_begin(c);
+  return st == TRI_OK ? tri_comm_note(c, rest->ops->barrier(rest)) : st;
+}
+
+/* A communicator for transfers has boxes for them. */
+static tri_status p2p_isend(tri_comm *c, const void *buf, size_t bytes, int peer, int tag, tri_comm_req *req,
+                            tri_stream *stream) {
+  tri_comm *rest = tri_p2p_impl_of(c)->rest;
+  tri_status st = tri_comm_begin(c);
+  if (st != TRI_OK) return st;
+  return tri_comm_note(c, tri_p2p_impl_of(c)->sums ? rest->ops->isend(rest, buf, bytes, peer, tag, req, stream)
+                                                   : tri_p2p_send(c, buf, bytes, peer, tag, req));
+}
+
+static tri_status p2p_wait(tri_comm *c, tri_comm_req *req) {
+  tri_comm *rest = tri_p2p_impl_of(c)->rest;
+  tri_status st = tri_comm_query(c);
+  if (st == TRI_OK) st = tri_comm_note(c, tri_p2p_wait_sent(c, req));
+  return st == TRI_OK ? tri_comm_note(c, rest->ops->wait(rest, req)) : st;
+}
+
+static tri_status p2p_recv(tri_comm *c, void *buf, size_t bytes, int peer, int tag, tri_stream *stream) {
+  tri_comm *rest = tri_p2p_impl_of(c)->rest;
+  tri_status st = tri_comm_begin(c);
+  if (st != TRI_OK) return st;
+  return tri_comm_note(c, tri_p2p_impl_of(c)->sums ? rest->ops->recv(rest, buf, bytes, peer, tag, stream)
+                                                   : tri_p2p_receive(c, buf, bytes, peer, tag));
+}
+
+static tri_status p2p_try_recv(tri_comm *c, void *buf, size_t cap, int peer, int tag, size_t *bytes) {
+  (void)buf, (void)cap, (void)peer, (void)tag, (void)bytes;
+  return tri_comm_fail(c, TRI_UNSUPPORTED);
+}
+
+static tri_status p2p_split(tri_comm *c, int color, int key, tri_comm **out) {
+  (void)color, (void)key, (void)out;
+  return tri_comm_fail(c, TRI_UNSUPPORTED);
+}
+
+static tri_status p2p_poll(tri_comm *c) {
+  tri_status st = tri_comm_query(c);
+  return st == TRI_OK ? tri_comm_note(c, tri_comm_poll(tri_p2p_impl_of(c)->rest)) : st;
+}
+
+static void p2p_abort(tri_comm *c) {
+  tri_comm *rest = tri_p2p_impl_of(c)->rest;
+  tri_comm_fail(c, TRI_ABORTED);
+  rest->ops->abort(rest);
+}
+
+static void p2p_destroy(tri_comm *c) {
+  tri_comm *rest = tri_p2p_impl_of(c)->rest, *host = tri_p2p_impl_of(c)->host;
+  bool sound = tri_comm_query(c) == TRI_OK && tri_comm_query(host) == TRI_OK;
+  /* Who is gone must not be waited for: neither by our kernels, which look at the error, nor by the other one's. */
+  if (!sound) tri_comm_fail(c, TRI_ABORTED);
+  if (!sound) rest->ops->abort(rest), rest->ops->destroy(rest);
+  tri_p2p_close(c);
+  if (sound) host->ops->barrier(host);
+  tri_p2p_free(c);
+  if (sound) rest->ops->destroy(rest);
+}
+
+static const tri_comm_ops p2p_ops = {
+    .name = "p2p",
+    .all_reduce = p2p_all_reduce,
+    .all_gather = p2p_all_gather,
+    .broadcast = p2p_broadcast,
+    .barrier = p2p_barrier,
+    .isend = p2p_isend,
+    .wait = p2p_wait,
+    .recv = p2p_recv,
+    .try_recv = p2p_try_recv,
+    .split = p2p_split,
+    .poll = p2p_poll,
+    .abort = p2p_abort,
+    .destroy = p2p_destroy,
+};
+
+/* ---- set-up ---- */
+
+static void choose(tri_p2p_impl *p) {
+  for (int k = 0; k < TRI_P2P_SIZES; k++) {
+    const double *us = p->figures.us[k];
+    p->ways[k] = TRI_P2P_LIBRARY;
+    for (int w = 0; w < TRI_P2P_LIBRARY; w++)
+      if (us[w] > 0 && us[w] < us[p->ways[k]]) p->ways[k] = (tri_p2p_way)w;
+  }
+}
+
+/* "..., 128K 4.8 - 7.3, ..." */
+static void describe(tri_comm *c) {
+  const tri_p2p_impl *p = tri_p2p_impl_of(c);
+  int n = snprintf(c->about, sizeof c->about, "all-reduce over %d devices, us (one shot, two, NCCL)", c->size);
+  for (int k = 0; k < TRI_P2P_SIZES; k++) {
+    n += snprintf(c->about + n, sizeof c->about - (size_t)n, "%s %zuK", k ? "," : ":", tri_p2p_size(k) >> 10);
+    for (int w = 0; w < TRI_P2P_WAYS; w++)
+      n += p->figures.us[k][w] > 0 ? snprintf(c->about + n, sizeof c->about - (size_t)n, " %.1f", p->figures.us[k][w])
+                                   : snprintf(c->about + n, sizeof c->about - (size_t)n, " -");
+  }
+}
+
+/* The slowest rank's figures count, on all ranks the same. */
+static tri_status choose_together(tri_comm *c, tri_error *err) {
+  tri_p2p_impl *p = tri_p2p_impl_of(c);
+  tri_p2p_figures all[TRI_P2P_RANKS];
+  tri_status st = p->host->ops->all_gather(p->host, &p->figures, all, sizeof *all, NULL);
+  if (st != TRI_OK) return tri_fail(err, st, "comm", "the ranks cannot reach each other: %s", tri_status_text(st));
+  for (int r = 0; r < c->size; r++)
+    for (int k = 0; k < TRI_P2P_SIZES; k++)
+      for (int w = 0; w < TRI_P2P_WAYS; w++)
+        if (all[r].us[k][w] > p->figures.us[k][w]) p->figures.us[k][w] = all[r].us[k][w];
+  choose(p);
+  describe(c);
+  return TRI_OK;
+}
+
+/* With the memory open on all sides: whether it works, and how fast. */
+static tri_status try_out(tri_comm *c, tri_error *err) {
+  tri_p2p_impl *p = tri_p2p_impl_of(c);
+  float *buf = NULL;
+  tri_error here = {0};
+  tri_status st;
+  tri_p2p_need(cudaMalloc((void **)&buf, tri_p2p_size(TRI_P2P_SIZES - 1)), "no device memory", &here);
+  TRI_TRY(tri_p2p_agree(p->host, &here, err));
+  tri_p2p_check(c, buf, &here);
+  TRI_TRY(tri_p2p_agree(p->host, &here, err));
+  tri_p2p_measure(c, buf, &p->figures, &here);
+  TRI_TRY(tri_p2p_agree(p->host, &here, err));
+  TRI_TRY(choose_together(c, err));
+cleanup:
+  cudaFree(buf);
+  return st;
+}
+
+static tri_status try_mail(tri_comm *c, tri_error *err) {
+  tri_error here = {0};
+  tri_p2p_check_mail(c, &here);
+  snprintf(c->about, sizeof c->about, "transfers between stages over peers' memory");
+  return tri_p2p_agree(tri_p2p_impl_of(c)->host, &here, err);
+}
+
+tri_status tri_comm_p2p_create(tri_backend *be, tri_comm *host, tri_comm *rest, bool sums, tri_comm **out,
+                               tri_error *err) {
+  tri_comm *c = NULL;
+  tri_status st = tri_p2p_open(be, host, sums, &c, err);
+  if (st != TRI_OK) return st;
+  tri_p2p_impl_of(c)->rest = rest;
+  c->ops = &p2p_ops;
+  for (int k = 0; k < TRI_P2P_SIZES; k++) tri_p2p_impl_of(c)->ways[k] = TRI_P2P_LIBRARY;
+  TRI_TRY(sums ? try_out(c, err) : try_mail(c, err));
+  c->timeout_ms = host->timeout_ms;
+  *out = c;
+  return TRI_OK;
+cleanup:
+  tri_p2p_close(c);
+  if (st == TRI_UNSUPPORTED) host->ops->barrier(host); /* all come here */
+  tri_p2p_free(c);
+  return st;
+}
+
+tri_status tri_comm_device_create(tri_backend *be, tri_comm *host, bool sums, tri_comm **out, tri_error *err) {
+  tri_comm *nccl = NULL;
+  tri_error why = {0};
+  tri_status st = tri_comm_nccl_create(be, host, &nccl, err);
+  if (st != TRI_OK) return st;
+  *out = nccl;
+  if (be->no_peer_memory) return TRI_OK;
+  st = tri_comm_p2p_create(be, host, nccl, sums, out, &why);
+  if (st == TRI_OK) return TRI_OK;
+  if (st == TRI_UNSUPPORTED) {
+    *out = nccl;
+    snprintf(nccl->about, sizeof nccl->about, "%s by NCCL alone: %.200s",
+             sums ? "all-reduce" : "transfers between stages", why.message);
+    return TRI_OK;
+  }
+  *out = NULL;
+  nccl->ops->abort(nccl);
+  nccl->ops->destroy(nccl);
+  return tri_fail(err, st, why.field, "%s", why.message);
+}
+
+void tri_p2p_tune(tri_comm *c, int threads, int blocks) {
+  tri_p2p_impl_of(c)->threads = threads;
+  tri_p2p_impl_of(c)->blocks = blocks;
+}
+
+int tri_p2p_threads(const tri_comm *c) { return tri_p2p_impl_of(c)->threads; }
+int tri_p2p_blocks(const tri_comm *c) { return tri_p2p_impl_of(c)->blocks; }

@@ -1,0 +1,77 @@
+/* What the files of the p2p communicator share. */
+#ifndef TRI_COMM_DEVICE_P2P_IMPL_H
+#define TRI_COMM_DEVICE_P2P_IMPL_H
+
+#include "comm/device/p2p.h"
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/mail.h"
+#include "kernels/cuda/reduce.h"
+
+enum { TRI_P2P_RANKS = TRI_CUDA_REDUCE_RANKS };
+
+/* The memory of a communicator for transfers: the numbers of letters, far enough apart that each has its own line, then
+ * the boxes. There are as many lanes as ranks: pipelines have no more. */
+enum {
+  TRI_P2P_NUMBERS_BYTES = 64 << 10,
+  TRI_P2P_NUMBER_STRIDE = 128,
+  TRI_P2P_BOXES_BYTES = 64 << 20,
+  TRI_P2P_MAIL_BYTES = TRI_P2P_NUMBERS_BYTES + TRI_P2P_BOXES_BYTES
+};
+
+/* Of the letters between two ranks: [peer][lane]. */
+typedef struct tri_p2p_counts {
+  uint32_t of[TRI_P2P_RANKS][TRI_P2P_RANKS];
+} tri_p2p_counts;
+
+typedef struct tri_p2p_mail {
+  cudaStream_t stream;                            /* of what is sent */
+  cudaEvent_t ready;                              /* what is to be sent has been made */
+  cudaEvent_t sent[TRI_P2P_RANKS][TRI_P2P_RANKS]; /* [peer][lane] */
+  unsigned *blocks; /* [2] on the device: of the letter that is being sent, and received */
+  tri_p2p_counts num_sent, num_received;
+} tri_p2p_mail;
+
+typedef struct tri_p2p_impl {
+  tri_comm *host, *rest;
+  tri_backend *backend;
+  bool sums;                   /* what the memory is for: sums, else transfers */
+  char *memory[TRI_P2P_RANKS]; /* by rank, at this process's addresses */
+  bool opened[TRI_P2P_RANKS];
+  int *error; /* the communicator's, as the device sees it */
+  int threads, blocks;
+  tri_cuda_reduce reduce;
+  tri_p2p_figures figures;
+  tri_p2p_way ways[TRI_P2P_SIZES];
+  tri_p2p_mail mail;
+} tri_p2p_impl;
+
+static inline tri_p2p_impl *tri_p2p_impl_of(const tri_comm *c) { return c->impl; }
+static inline cudaStream_t tri_p2p_stream(const tri_comm *c) {
+  return tri_cuda_of(tri_p2p_impl_of(c)->backend)->stream;
+}
+
+/* p2p_open.c: a communicator without ops, whose memory all ranks have opened. Collective over host; after a failure
+ * nothing is left. TRI_UNSUPPORTED, with the reason, comes to all ranks together. */
+tri_status tri_p2p_open(tri_backend *be, tri_comm *host, bool sums, tri_comm **out, tri_error *err);
+/* Ends what the device does for it, and gives up the peers' memory. */
+void tri_p2p_close(tri_comm *c);
+/* Frees it, and this rank's memory, which the others have closed if they are still there. */
+void tri_p2p_free(tri_comm *c);
+/* All ranks learn whether all can, and why one cannot: none goes on alone. TRI_UNSUPPORTED on every rank, then. */
+tri_status tri_p2p_agree(tri_comm *host, const tri_error *mine, tri_error *err);
+tri_status tri_p2p_need(cudaError_t e, const char *what, tri_error *err);
+
+/* p2p_measure.c: this rank's figures. `buf` holds tri_p2p_size(TRI_P2P_SIZES - 1) bytes. measure is collective over the
+ * host's communicator, too: the ranks agree there before each thing that their devices do together, so that one that
+ * fails ends it for all at once. */
+tri_status tri_p2p_check(tri_comm *c, float *buf, tri_error *err);
+tri_status tri_p2p_measure(tri_comm *c, float *buf, tri_p2p_figures *out, tri_error *err);
+
+/* p2p_mail.c: transfers, of whole floats. */
+tri_status tri_p2p_send(tri_comm *c, const void *buf, size_t bytes, int peer, int tag, tri_comm_req *req);
+tri_status tri_p2p_receive(tri_comm *c, void *buf, size_t bytes, int peer, int tag);
+tri_status tri_p2p_wait_sent(tri_comm *c, tri_comm_req *req);
+/* Whether letters come as they were sent: around the ring of ranks. */
+tri_status tri_p2p_check_mail(tri_comm *c, tri_error *err);
+
+#endif

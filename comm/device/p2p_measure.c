@@ -1,0 +1,117 @@
+/* Whether sums over peers' memory come out right on these devices, and which way is the fastest. */
+#include "comm/device/p2p_impl.h"
+#include "runtime/base/mem.h"
+
+enum { CALLS = 32, REPEATS = 4, MODULUS = 1021 };
+
+static tri_status finish(tri_comm *c, tri_error *err) {
+  tri_status st = tri_p2p_need(cudaStreamSynchronize(tri_p2p_stream(c)), "the device", err);
+  if (st != TRI_OK || tri_comm_query(c) == TRI_OK) return st;
+  return tri_fail(err, TRI_UNSUPPORTED, "all_reduce", "what peers wrote did not come");
+}
+
+/* Small integers: their sums are exact. */
+static float addend(int rank, size_t i) { return (float)((i * 7 + (size_t)rank * 13) % MODULUS) - MODULUS / 2; }
+
+static tri_status check_way(tri_comm *c, tri_p2p_way way, float *buf, float *host, tri_error *err) {
+  size_t count = tri_p2p_size(TRI_P2P_SIZES - 1) / sizeof *buf;
+  while (!tri_p2p_fits(c, way, count)) count /= 2;
+  for (size_t i = 0; i < count; i++) host[i] = addend(c->rank, i);
+  cudaStream_t stream = tri_p2p_stream(c);
+  size_t bytes = count * sizeof *buf;
+  tri_status st;
+  TRI_TRY(tri_p2p_need(cudaMemcpyAsync(buf, host, bytes, cudaMemcpyHostToDevice, stream), "the device", err));
+  st = tri_p2p_sum(c, way, buf, count);
+  if (st != TRI_OK) return tri_fail(err, TRI_UNSUPPORTED, "all_reduce", "a sum: %s", tri_status_text(st));
+  TRI_TRY(tri_p2p_need(cudaMemcpyAsync(host, buf, bytes, cudaMemcpyDeviceToHost, stream), "the device", err));
+  TRI_TRY(finish(c, err));
+  for (size_t i = 0; i < count; i++) {
+    float want = 0;
+    for (int r = 0; r < c->size; r++) want += addend(r, i);
+    if (host[i] != want) return tri_fail(err, TRI_UNSUPPORTED, "all_reduce", "a sum over peers' memory came out wrong");
+  }
+cleanup:
+  return st;
+}
+
+tri_status tri_p2p_check(tri_comm *c, float *buf, tri_error *err) {
+  float *host = tri_malloc(tri_p2p_size(TRI_P2P_SIZES - 1), 1);
+  tri_status st = host ? TRI_OK : tri_fail(err, TRI_NO_MEMORY, "all_reduce", "no memory");
+  for (int w = 0; st == TRI_OK && w < TRI_P2P_LIBRARY; w++) st = check_way(c, (tri_p2p_way)w, buf, host, err);
+  tri_free(host);
+  return st;
+}
+
+/* ---- times ---- */
+
+struct measuring {
+  tri_comm *c, *host;
+  cudaStream_t stream;
+  float *buf;
+  cudaEvent_t start, stop;
+  cudaGraphExec_t calls;
+};
+
+/* In front of whatever the devices do together: where one rank cannot go on, none does. NCCL's kernels would wait for
+ * it without end, and the host with them. */
+static tri_status agree(const struct measuring *m, tri_status st) { return tri_comm_agree(m->host, st); }
+
+static tri_status record(struct measuring *m, tri_p2p_way way, size_t count) {
+  cudaGraph_t graph = NULL;
+  tri_status st = TRI_OK;
+  if (cudaStreamBeginCapture(m->stream, cudaStreamCaptureModeThreadLocal) != cudaSuccess) return TRI_DEVICE_LOST;
+  for (int i = 0; i < CALLS && st == TRI_OK; i++) st = tri_p2p_sum(m->c, way, m->buf, count);
+  cudaError_t e = cudaStreamEndCapture(m->stream, &graph);
+  if (e == cudaSuccess && st == TRI_OK) e = cudaGraphInstantiate(&m->calls, graph, 0);
+  if (graph) cudaGraphDestroy(graph);
+  return e == cudaSuccess ? st : TRI_DEVICE_LOST;
+}
+
+/* The sum in front makes the devices begin together. */
+static tri_status replay(struct measuring *m, double *us) {
+  cudaStream_t s = m->stream;
+  float ms = 0;
+  tri_status st = tri_p2p_sum(m->c, TRI_P2P_ONE_SHOT, m->buf, 1);
+  if (st != TRI_OK) return st;
+  if (cudaEventRecord(m->start, s) != cudaSuccess || cudaGraphLaunch(m->calls, s) != cudaSuccess ||
+      cudaEventRecord(m->stop, s) != cudaSuccess || cudaStreamSynchronize(s) != cudaSuccess ||
+      cudaEventElapsedTime(&ms, m->start, m->stop) != cudaSuccess)
+    return TRI_DEVICE_LOST;
+  *us = (double)ms * 1000 / CALLS;
+  return TRI_OK;
+}
+
+/* The best of a few: what lies above it is somebody else's. All ranks come here together, and leave with one verdict.
+ */
+static tri_status time_way(struct measuring *m, tri_p2p_way way, size_t count, double *us) {
+  tri_status st = tri_p2p_sum(m->c, way, m->buf, count); /* NCCL connects at the first call of a kind */
+  if (st == TRI_OK && cudaStreamSynchronize(m->stream) != cudaSuccess) st = TRI_DEVICE_LOST;
+  if (st == TRI_OK) st = record(m, way, count);
+  st = agree(m, st);
+  for (int i = 0; i < REPEATS && st == TRI_OK; i++) {
+    double each = 0;
+    st = agree(m, replay(m, &each));
+    if (i && (i == 1 || each < *us)) *us = each; /* the first one warms up */
+  }
+  if (m->calls) cudaGraphExecDestroy(m->calls);
+  m->calls = NULL;
+  return st;
+}
+
+tri_status tri_p2p_measure(tri_comm *c, float *buf, tri_p2p_figures *out, tri_error *err) {
+  struct measuring m = {.c = c, .host = tri_p2p_impl_of(c)->host, .stream = tri_p2p_stream(c), .buf = buf};
+  cudaError_t e = cudaMemsetAsync(buf, 0, tri_p2p_size(TRI_P2P_SIZES - 1), m.stream); /* sums of sums overflow */
+  if (e == cudaSuccess) e = cudaEventCreate(&m.start);
+  if (e == cudaSuccess) e = cudaEventCreate(&m.stop);
+  tri_status st = agree(&m, e == cudaSuccess ? TRI_OK : TRI_DEVICE_LOST);
+  for (int i = 0; i < TRI_P2P_SIZES; i++)
+    for (int w = 0; w < TRI_P2P_WAYS && st == TRI_OK; w++) {
+      size_t count = tri_p2p_size(i) / sizeof *buf;
+      if (tri_p2p_fits(c, (tri_p2p_way)w, count)) st = time_way(&m, (tri_p2p_way)w, count, &out->us[i][w]);
+    }
+  if (m.start) cudaEventDestroy(m.start);
+  if (m.stop) cudaEventDestroy(m.stop);
+  if (st == TRI_OK) return finish(c, err);
+  cudaGetLastError();
+  return tri_fail(err, TRI_UNSUPPORTED, "all_reduce", "measuring: %s", tri_status_text(st));
+}

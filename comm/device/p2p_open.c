@@ -1,0 +1,181 @@
+/* Memory of each device that the others of its host can write to. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "comm/device/p2p_impl.h"
+#include "runtime/base/mem.h"
+
+enum { SETUP_MS = 5000, LEAST_THREADS = 128 };
+
+tri_status tri_p2p_need(cudaError_t e, const char *what, tri_error *err) {
+  if (e == cudaSuccess) return TRI_OK;
+  cudaGetLastError(); /* it does not stick */
+  return tri_fail(err, TRI_UNSUPPORTED, "p2p", "%s: %s", what, cudaGetErrorString(e));
+}
+
+tri_status tri_p2p_agree(tri_comm *host, const tri_error *mine, tri_error *err) {
+  struct verdict {
+    int32_t failed;
+    char why[156];
+  } verdict = {.failed = mine->status != TRI_OK}, all[TRI_P2P_RANKS];
+  snprintf(verdict.why, sizeof verdict.why, "%.155s", mine->message);
+  tri_status st = host->ops->all_gather(host, &verdict, all, sizeof verdict, NULL);
+  if (st != TRI_OK) return tri_fail(err, st, "comm", "the ranks cannot reach each other: %s", tri_status_text(st));
+  for (int r = 0; r < host->size; r++)
+    if (all[r].failed) return tri_fail(err, TRI_UNSUPPORTED, "p2p", "rank %d: %.155s", r, all[r].why);
+  return TRI_OK;
+}
+
+/* What the others must know of a rank. */
+struct card {
+  char boot[40]; /* identifies the host's kernel since it was started */
+  int32_t processors;
+  cudaIpcMemHandle_t handle;
+};
+
+/* ---- this rank's side ---- */
+
+static tri_status make_sums(tri_comm *c, tri_error *err) {
+  tri_p2p_impl *p = tri_p2p_impl_of(c);
+  size_t counters = TRI_CUDA_REDUCE_BLOCKS * sizeof *p->reduce.rounds;
+  tri_status st;
+  p->reduce.rank = c->rank, p->reduce.size = c->size;
+  p->reduce.error = p->error;
+  TRI_TRY(tri_p2p_need(cudaMalloc((void **)&p->reduce.rounds, counters), "no device memory", err));
+  TRI_TRY(tri_p2p_need(cudaMemsetAsync(p->reduce.rounds, 0, counters, tri_p2p_stream(c)), "the device", err));
+  TRI_TRY(tri_p2p_need(tri_cuda_reduce_load(c->size), "its kernels", err));
+cleanup:
+  return st;
+}
+
+static tri_status make_mail(tri_comm *c, tri_error *err) {
+  tri_p2p_mail *m = &tri_p2p_impl_of(c)->mail;
+  size_t counters = 2 * sizeof *m->blocks;
+  tri_status st;
+  TRI_TRY(tri_p2p_need(cudaStreamCreateWithFlags(&m->stream, cudaStreamNonBlocking), "no stream", err));
+  TRI_TRY(tri_p2p_need(cudaEventCreateWithFlags(&m->ready, cudaEventDisableTiming), "no event", err));
+  for (int r = 0; r < c->size; r++)
+    for (int l = 0; l < c->size; l++)
+      TRI_TRY(tri_p2p_need(cudaEventCreateWithFlags(&m->sent[r][l], cudaEventDisableTiming), "no event", err));
+  TRI_TRY(tri_p2p_need(cudaMalloc((void **)&m->blocks, counters), "no device memory", err));
+  TRI_TRY(tri_p2p_need(cudaMemsetAsync(m->blocks, 0, counters, tri_p2p_stream(c)), "the device", err));
+  TRI_TRY(tri_p2p_need(tri_cuda_mail_load(), "its kernels", err));
+cleanup:
+  return st;
+}
+
+/* Memory that others can open, filled as its use wants it before the first one. */
+static tri_status make_memory(tri_comm *c, struct card *card, tri_error *err) {
+  tri_p2p_impl *p = tri_p2p_impl_of(c);
+  char **memory = &p->memory[c->rank];
+  size_t bytes = p->sums ? TRI_CUDA_REDUCE_BYTES : TRI_P2P_MAIL_BYTES;
+  tri_status st;
+  TRI_TRY(tri_p2p_need(cudaMalloc((void **)memory, bytes), "no device memory", err));
+  TRI_TRY(tri_p2p_need(cudaMemsetAsync(*memory, p->sums ? TRI_CUDA_REDUCE_EMPTY : 0, bytes, tri_p2p_stream(c)),
+                       "the device", err));
+  TRI_TRY(tri_p2p_need(cudaStreamSynchronize(tri_p2p_stream(c)), "the device", err));
+  TRI_TRY(tri_p2p_need(cudaIpcGetMemHandle(&card->handle, *memory), "device memory cannot be shared", err));
+cleanup:
+  return st;
+}
+
+static tri_status describe_host(int device, struct card *card, tri_error *err) {
+  int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+  bool known = fd >= 0 && read(fd, card->boot, sizeof card->boot - 1) > 0;
+  if (fd >= 0) close(fd);
+  if (!known) return tri_fail(err, TRI_UNSUPPORTED, "p2p", "the host has no boot_id");
+  return tri_p2p_need(cudaDeviceGetAttribute(&card->processors, cudaDevAttrMultiProcessorCount, device), "the device",
+                      err);
+}
+
+/* The communicator lies where the device sees its error. */
+static tri_status make(tri_backend *be, tri_comm *host, bool sums, tri_comm **out, struct card *card, tri_error *err) {
+  tri_comm *c = NULL;
+  tri_p2p_impl *p = tri_calloc(1, sizeof *p);
+  tri_status st = p ? TRI_OK : tri_fail(err, TRI_NO_MEMORY, "p2p", "no memory");
+  if (st == TRI_OK)
+    st = tri_p2p_need(cudaHostAlloc((void **)&c, sizeof *c, cudaHostAllocMapped), "no pinned memory", err);
+  if (st != TRI_OK) {
+    tri_free(p);
+    return st;
+  }
+  memset(c, 0, sizeof *c);
+  *c = (tri_comm){.rank = host->rank, .size = host->size, .policy = host->policy, .timeout_ms = SETUP_MS, .impl = p};
+  p->host = host, p->backend = be, p->sums = sums;
+  *out = c;
+  TRI_TRY(tri_p2p_need(cudaHostGetDevicePointer((void **)&p->error, (void *)&c->error, 0), "no mapped memory", err));
+  TRI_TRY(sums ? make_sums(c, err) : make_mail(c, err));
+  TRI_TRY(make_memory(c, card, err));
+  TRI_TRY(describe_host(tri_cuda_of(be)->device, card, err));
+cleanup:
+  return st;
+}
+
+/* ---- the others' ---- */
+
+/* Every block of a sum must be on its device at once: those of the smallest device count. */
+static tri_status open_peers(tri_comm *c, const struct card *mine, tri_error *err) {
+  tri_p2p_impl *p = tri_p2p_impl_of(c);
+  struct card all[TRI_P2P_RANKS];
+  tri_status st = p->host->ops->all_gather(p->host, mine, all, sizeof *mine, NULL);
+  if (st != TRI_OK) return tri_fail(err, st, "comm", "the ranks cannot reach each other: %s", tri_status_text(st));
+  p->threads = LEAST_THREADS, p->blocks = TRI_CUDA_REDUCE_BLOCKS;
+  for (int r = 0; r < c->size; r++) {
+    if (memcmp(all[r].boot, all[0].boot, sizeof all[r].boot)) /* the same cards everywhere, the same verdict */
+      return tri_fail(err, TRI_UNSUPPORTED, "p2p", "ranks 0 and %d are on different hosts", r);
+    if (all[r].processors < p->blocks) p->blocks = all[r].processors;
+  }
+  tri_error here = {0};
+  for (int r = 0; r < c->size && here.status == TRI_OK; r++) {
+    if (r == c->rank) continue;
+    cudaError_t e = cudaIpcOpenMemHandle((void **)&p->memory[r], all[r].handle, cudaIpcMemLazyEnablePeerAccess);
+    p->opened[r] = e == cudaSuccess;
+    tri_p2p_need(e, "a peer's memory cannot be opened", &here);
+  }
+  memcpy(p->reduce.memory, p->memory, sizeof p->memory);
+  return tri_p2p_agree(p->host, &here, err);
+}
+
+void tri_p2p_close(tri_comm *c) {
+  tri_p2p_impl *p = tri_p2p_impl_of(c);
+  if (p->mail.stream) cudaStreamSynchronize(p->mail.stream);
+  cudaStreamSynchronize(tri_p2p_stream(c));
+  for (int r = 0; r < c->size; r++)
+    if (p->opened[r]) cudaIpcCloseMemHandle(p->memory[r]);
+}
+
+void tri_p2p_free(tri_comm *c) {
+  tri_p2p_impl *p = tri_p2p_impl_of(c);
+  tri_p2p_mail *m = &p->mail;
+  cudaFree(p->memory[c->rank]);
+  cudaFree(p->reduce.rounds), cudaFree(m->blocks);
+  for (int r = 0; r < c->size; r++)
+    for (int l = 0; l < c->size; l++)
+      if (m->sent[r][l]) cudaEventDestroy(m->sent[r][l]);
+  if (m->ready) cudaEventDestroy(m->ready);
+  if (m->stream) cudaStreamDestroy(m->stream);
+  cudaGetLastError(); /* nothing here is worth telling */
+  tri_free(p);
+  cudaFreeHost(c);
+}
+
+tri_status tri_p2p_open(tri_backend *be, tri_comm *host, bool sums, tri_comm **out, tri_error *err) {
+  tri_comm *c = NULL;
+  struct card card = {0};
+  tri_error here = {0};
+  tri_status st;
+  if (host->size < 2 || host->size > TRI_P2P_RANKS)
+    return tri_fail(err, TRI_UNSUPPORTED, "p2p", "groups of 2 to %d devices, not %d", TRI_P2P_RANKS, host->size);
+  make(be, host, sums, &c, &card, &here);
+  TRI_TRY(tri_p2p_agree(host, &here, err));
+  TRI_TRY(open_peers(c, &card, err));
+  *out = c;
+  return TRI_OK;
+cleanup:
+  if (c) tri_p2p_close(c);
+  if (st == TRI_UNSUPPORTED) host->ops->barrier(host); /* all come here */
+  if (c) tri_p2p_free(c);
+  return st;
+}

@@ -1,0 +1,90 @@
+#include "comm/wire/boot.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "runtime/base/wait.h"
+
+tri_status tri_boot_save(const char *path, const tri_boot *b, tri_error *err) {
+  char tmp[4096];
+  snprintf(tmp, sizeof tmp, "%.4000s.new", path);
+  unlink(tmp);
+  int fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (fd < 0) return tri_fail(err, TRI_IO, "boot_file", "cannot write %s: %s", tmp, strerror(errno));
+  int n = dprintf(fd, "%s\n%s\n%s\n%s\n", b->endpoint, b->server_key, b->worker.public_key, b->worker.secret_key);
+  int failed = n < 0 || close(fd) || rename(tmp, path);
+  if (failed) unlink(tmp);
+  return failed ? tri_fail(err, TRI_IO, "boot_file", "cannot write %s: %s", path, strerror(errno)) : TRI_OK;
+}
+
+/* One scanf for both forms: four words. */
+static void word_format(char *out, size_t cap) {
+  snprintf(out, cap, "%%255s %%%ds %%%ds %%%ds", TRI_Z_KEY - 1, TRI_Z_KEY - 1, TRI_Z_KEY - 1);
+}
+
+static tri_status read_file(const char *path, tri_boot *out, tri_error *err) {
+  char format[32];
+  struct stat sb;
+  FILE *f = fopen(path, "re");
+  if (!f)
+    return errno == ENOENT ? TRI_AGAIN
+                           : tri_fail(err, TRI_IO, "boot_file", "cannot read %s: %s", path, strerror(errno));
+  tri_status st = TRI_OK;
+  word_format(format, sizeof format);
+  if (fstat(fileno(f), &sb) || sb.st_mode & 077)
+    st = tri_fail(err, TRI_PERMISSION, "boot_file", "%s holds keys and may be read by its owner alone (mode 0600)",
+                  path);
+  else if (fscanf(f, format, out->endpoint, out->server_key, out->worker.public_key, out->worker.secret_key) != 4)
+    st = tri_fail(err, TRI_CORRUPT, "boot_file", "%s is no boot file", path);
+  fclose(f);
+  return st;
+}
+
+tri_status tri_boot_load(const char *path, int64_t deadline_ns, tri_boot *out, tri_error *err) {
+  static const tri_wait_policy policy = {0};
+  tri_wait w = tri_wait_begin(&policy, deadline_ns);
+  tri_status st;
+  while ((st = read_file(path, out, err)) == TRI_AGAIN)
+    if (tri_wait_pause(&w) != TRI_OK)
+      return tri_fail(err, TRI_TIMEOUT, "boot_file", "%s did not appear: is the coordinator running?", path);
+  return st;
+}
+
+tri_status tri_boot_to_env(const tri_boot *b, tri_error *err) {
+  char text[512];
+  snprintf(text, sizeof text, "%s %s %s %s", b->endpoint, b->server_key, b->worker.public_key, b->worker.secret_key);
+  return setenv(TRI_BOOT_ENV, text, 1) ? tri_fail(err, TRI_NO_MEMORY, TRI_BOOT_ENV, "no memory") : TRI_OK;
+}
+
+tri_status tri_boot_from_env(tri_boot *out, tri_error *err) {
+  char format[32];
+  const char *text = getenv(TRI_BOOT_ENV);
+  if (!text) return TRI_NOT_FOUND;
+  word_format(format, sizeof format);
+  int n = sscanf(text, format, out->endpoint, out->server_key, out->worker.public_key, out->worker.secret_key);
+  unsetenv(TRI_BOOT_ENV);
+  return n == 4 ? TRI_OK : tri_fail(err, TRI_CORRUPT, TRI_BOOT_ENV, "%s is malformed", TRI_BOOT_ENV);
+}
+
+int tri_boot_under_mpi(void) { return getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMIX_RANK"); }
+
+void tri_boot_host_address(char *out, size_t cap) {
+  struct ifaddrs *all = NULL;
+  snprintf(out, cap, "127.0.0.1");
+  if (getifaddrs(&all)) return;
+  for (struct ifaddrs *a = all; a; a = a->ifa_next) {
+    if (!a->ifa_addr || a->ifa_addr->sa_family != AF_INET || a->ifa_flags & IFF_LOOPBACK || !(a->ifa_flags & IFF_UP))
+      continue;
+    inet_ntop(AF_INET, &((struct sockaddr_in *)a->ifa_addr)->sin_addr, out, (socklen_t)cap);
+    break;
+  }
+  freeifaddrs(all);
+}

@@ -1,0 +1,491 @@
+#include "comm/wire/client.h"
+
+#include <string.h>
+
+#include "comm/wire/embed.h"
+#include "comm/wire/pack.h"
+#include "comm/wire/sampling.h"
+
+enum { MAX_NAME = 256 };
+
+static const char *const envelope[] = {"v", "op", "id", NULL};
+
+/* ---- requests ---- */
+
+static const char *const client_ops[] = {
+    [TRI_OP_HELLO] = "hello",       [TRI_OP_SUBMIT] = "submit", [TRI_OP_ATTACH] = "attach", [TRI_OP_CANCEL] = "cancel",
+    [TRI_OP_STATUS] = "status",     [TRI_OP_STATS] = "stats",   [TRI_OP_MODELS] = "models", [TRI_OP_EMBED] = "embed",
+    [TRI_OP_CLASSIFY] = "classify", [TRI_OP_FLOORS] = "floors",
+};
+enum { CLIENT_OPS = sizeof client_ops / sizeof *client_ops };
+
+static const char *const on_disconnect_names[] = {
+    [TRI_DISCONNECT_CANCEL] = "cancel", [TRI_DISCONNECT_CONTINUE] = "continue"};
+static const char *const no_messages[] = {"chat templates are not supported yet: send prompt or token_ids"};
+
+#define NEUTRAL(name_, def_)                                                                                           \
+  {                                                                                                                    \
+    TRI_F(TRI_FT_CUSTOM, name_, tri_submit, sampling),                                                                 \
+        .flags = TRI_FF_OMIT, .def = (def_), .read = tri_sampling_read_neutral, .present = tri_sampling_never          \
+  }
+
+static const tri_field submit_fields[] = {
+    {TRI_F(TRI_FT_RID, "request_id", tri_submit, request_id), .has = offsetof(tri_submit, has_request_id) + 1},
+    {TRI_F(TRI_FT_STR, "model", tri_submit, model), .flags = TRI_FF_OMIT, .max = MAX_NAME},
+    {TRI_F(TRI_FT_TEXT, "prompt", tri_submit, prompt), .flags = TRI_FF_OMIT},
+    {TRI_F(TRI_FT_IDS, "token_ids", tri_submit, token_ids), .count_offset = offsetof(tri_submit, num_token_ids),
+     .flags = TRI_FF_OMIT},
+    TRI_SAMPLING_FIELDS(tri_submit, 0),
+    {TRI_F(TRI_FT_U64, "seed", tri_submit, sampling.seed), .has = offsetof(tri_submit, sampling.has_seed) + 1},
+    TRI_SAMPLING_CUSTOM_(tri_submit, "stop", stop),
+    {TRI_F(TRI_FT_CUSTOM, "top_logprobs", tri_submit, sampling), .flags = TRI_FF_OMIT,
+     .read = tri_sampling_read_logprobs, .present = tri_sampling_never},
+    {TRI_F(TRI_FT_BOOL, "stream", tri_submit, stream), .flags = TRI_FF_OMIT, .def = 1},
+    {TRI_F(TRI_FT_ENUM, "on_disconnect", tri_submit, on_disconnect), .flags = TRI_FF_OMIT, .def = TRI_DISCONNECT_CANCEL,
+     .names = on_disconnect_names, .num_names = 2},
+    NEUTRAL("best_of", 1),
+    {TRI_F(TRI_FT_CUSTOM, "messages", tri_submit, sampling), .flags = TRI_FF_OMIT, .names = no_messages,
+     .read = tri_sampling_read_neutral, .present = tri_sampling_never},
+};
+
+static const tri_field hello_fields[] = {
+    {TRI_F(TRI_FT_STR, "client", tri_client_msg, hello.client), .flags = TRI_FF_OMIT, .max = MAX_NAME}};
+
+static const tri_field attach_fields[] = {
+    {TRI_F(TRI_FT_RID, "request_id", tri_client_msg, attach.request_id), .flags = TRI_FF_REQUIRED},
+    {TRI_F(TRI_FT_U64, "offset", tri_client_msg, attach.offset)},
+};
+
+/* target is either absent or anything: its presence shows in the mask of fields seen. */
+static const tri_field cancel_fields[] = {
+    {TRI_F(TRI_FT_RID, "request_id", tri_client_msg, cancel.request_id),
+     .has = offsetof(tri_client_msg, cancel.has_request_id) + 1},
+    {TRI_F(TRI_FT_U64, "target", tri_client_msg, cancel.target), .flags = TRI_FF_OMIT},
+};
+
+#define ENCODE_FIELDS                                                                                                  \
+  {TRI_F(TRI_FT_STR, "model", tri_encode, model), .flags = TRI_FF_OMIT, .max = MAX_NAME},                              \
+      {TRI_F(TRI_FT_TEXT, "text", tri_encode, text), .flags = TRI_FF_OMIT},                                            \
+      {TRI_F(TRI_FT_TEXT, "text_pair", tri_encode, text_pair), .flags = TRI_FF_OMIT},                                  \
+      {TRI_F(TRI_FT_IDS, "token_ids", tri_encode, token_ids), .count_offset = offsetof(tri_encode, num_token_ids),     \
+       .flags = TRI_FF_OMIT},                                                                                          \
+      {TRI_F(TRI_FT_I64, "priority", tri_encode, priority), .flags = TRI_FF_OMIT, TRI_LIMIT(priority)}, {              \
+    TRI_F(TRI_FT_I64, "deadline_ms", tri_encode, deadline_ms), .flags = TRI_FF_OMIT, TRI_LIMIT(deadline_ms)            \
+  }
+
+static const tri_field embed_fields[] = {
+    ENCODE_FIELDS,
+    {TRI_F(TRI_FT_CUSTOM, "pooling", tri_encode, pooling), .flags = TRI_FF_OMIT, .read = tri_encode_read_pooling,
+     .write = tri_encode_write_pooling, .present = tri_encode_has_pooling},
+    {TRI_F(TRI_FT_BOOL, "normalize", tri_encode, normalize), .flags = TRI_FF_OMIT},
+};
+
+static const tri_field classify_fields[] = {
+    ENCODE_FIELDS,
+    {TRI_F(TRI_FT_CUSTOM, "activation", tri_encode, activation), .flags = TRI_FF_OMIT,
+     .read = tri_encode_read_activation, .write = tri_encode_write_activation, .present = tri_encode_has_activation},
+};
+
+#define REQUEST(fields)                                                                                                \
+  { TRI_FIELDS(fields), .strict = true, .nil_is_absent = true }
+static const tri_fields client_tables[CLIENT_OPS] = {
+    [TRI_OP_HELLO] = REQUEST(hello_fields),   [TRI_OP_SUBMIT] = REQUEST(submit_fields),
+    [TRI_OP_ATTACH] = REQUEST(attach_fields), [TRI_OP_CANCEL] = REQUEST(cancel_fields),
+    [TRI_OP_STATUS] = {.strict = true},       [TRI_OP_STATS] = {.strict = true},
+    [TRI_OP_FLOORS] = {.strict = true},       [TRI_OP_MODELS] = {.strict = true},
+    [TRI_OP_EMBED] = REQUEST(embed_fields),   [TRI_OP_CLASSIFY] = REQUEST(classify_fields),
+};
+
+void tri_submit_init(tri_submit *s) {
+  s->has_request_id = false;
+  s->request_id = (tri_request_id){0};
+  s->model = s->prompt = (tri_wire_str){0};
+  s->token_ids = NULL;
+  s->num_token_ids = 0;
+  tri_sampling_init(&s->sampling);
+  s->stream = true;
+  s->on_disconnect = TRI_DISCONNECT_CANCEL;
+}
+
+/* Where the table of an op finds its fields. */
+static size_t client_base(tri_client_op op) {
+  if (op == TRI_OP_SUBMIT) return offsetof(tri_client_msg, submit);
+  return op == TRI_OP_EMBED || op == TRI_OP_CLASSIFY ? offsetof(tri_client_msg, encode) : 0;
+}
+
+static void client_init(tri_client_msg *m) {
+  switch (m->op) {
+  case TRI_OP_HELLO: memset(&m->hello, 0, sizeof m->hello); break;
+  case TRI_OP_SUBMIT: tri_submit_init(&m->submit); break;
+  case TRI_OP_EMBED:
+  case TRI_OP_CLASSIFY: memset(&m->encode, 0, sizeof m->encode); break;
+  case TRI_OP_ATTACH: memset(&m->attach, 0, sizeof m->attach); break;
+  case TRI_OP_CANCEL: memset(&m->cancel, 0, sizeof m->cancel); break;
+  default: break;
+  }
+}
+
+static tri_status submit_finish(tri_decoder *d, tri_submit *s) {
+  if (!s->prompt.s && !s->token_ids)
+    return tri_fail(d->err, TRI_INVALID_ARGUMENT, "prompt", "a submit needs a prompt or token_ids");
+  if (s->prompt.s && s->token_ids)
+    return tri_fail(d->err, TRI_INVALID_ARGUMENT, "token_ids", "prompt and token_ids exclude each other");
+  if (s->token_ids && !s->num_token_ids)
+    return tri_fail(d->err, TRI_INVALID_ARGUMENT, "token_ids", "token_ids is empty");
+  return tri_sampling_finish(d, &s->sampling, d->extra);
+}
+
+static tri_status encode_finish(tri_decoder *d, const tri_encode *e) {
+  if (!e->text.s && !e->token_ids)
+    return tri_fail(d->err, TRI_INVALID_ARGUMENT, "text", "text (or token_ids) is missing");
+  if (e->text.s && e->token_ids)
+    return tri_fail(d->err, TRI_INVALID_ARGUMENT, "token_ids", "text and token_ids exclude each other");
+  if (e->text.s && !e->text.len) return tri_fail(d->err, TRI_INVALID_ARGUMENT, "text", "text is empty");
+  if (e->text_pair.s && !e->text.s)
+    return tri_fail(d->err, TRI_INVALID_ARGUMENT, "text_pair", "text_pair belongs to a text");
+  if (e->text_pair.s && !e->text_pair.len)
+    return tri_fail(d->err, TRI_INVALID_ARGUMENT, "text_pair", "text_pair is empty");
+  if (e->token_ids && !e->num_token_ids)
+    return tri_fail(d->err, TRI_INVALID_ARGUMENT, "token_ids", "token_ids is empty");
+  return TRI_OK;
+}
+
+tri_status tri_client_msg_decode(const void *data, size_t len, tri_arena *arena, tri_client_msg *out, uint64_t *id,
+                                 tri_error *err) {
+  tri_sampling_extra extra = {0};
+  tri_decoder d = {.arena = arena, .err = err, .extra = &extra};
+  tri_unpack u;
+  tri_envelope e;
+  uint64_t seen = 0;
+  *id = 0;
+  tri_status st = tri_envelope_read(&d, data, len, "id", client_ops, CLIENT_OPS, &u, &e, id);
+  if (st) return st;
+  out->op = (tri_client_op)e.op;
+  out->id = e.seq;
+  client_init(out);
+  st = tri_fields_read(&d, &client_tables[e.op], &u, e.pairs, envelope, (char *)out + client_base(out->op), &seen);
+  if (st) return st;
+  if (out->op == TRI_OP_EMBED || out->op == TRI_OP_CLASSIFY) return encode_finish(&d, &out->encode);
+  if (out->op == TRI_OP_SUBMIT) return submit_finish(&d, &out->submit);
+  if (out->op == TRI_OP_CANCEL && out->cancel.has_request_id == (bool)(seen & 2))
+    return tri_fail(err, TRI_INVALID_ARGUMENT, "request_id",
+                    "a cancel names either request_id or target, the id of an earlier submit");
+  return TRI_OK;
+}
+
+tri_status tri_client_msg_encode(const tri_client_msg *m, tri_wire_buf *out) {
+  if ((unsigned)m->op >= CLIENT_OPS) return TRI_INVALID_ARGUMENT;
+  tri_pack p = tri_pack_begin(out);
+  size_t mark = tri_envelope_write(&p, client_ops[m->op], "id", m->id);
+  uint32_t n = 3;
+  if (m->op == TRI_OP_CANCEL && !m->cancel.has_request_id) { /* target 0 is a number like any other */
+    tri_pack_lit(&p, "target");
+    tri_pack_u64(&p, m->cancel.target);
+    n++;
+  } else if (m->op == TRI_OP_CANCEL) {
+    n += tri_fields_write(&p, &(tri_fields){.field = cancel_fields, .count = 1}, m);
+  } else {
+    n += tri_fields_write(&p, &client_tables[m->op], (const char *)m + client_base(m->op));
+  }
+  tri_pack_map_close(&p, mark, n);
+  return tri_pack_end(&p);
+}
+
+/* ---- replies ---- */
+
+static const char *const server_ops[] = {
+    [TRI_REPLY_HELLO] = "hello",         [TRI_REPLY_ACCEPTED] = "accepted", [TRI_REPLY_TOKENS] = "tokens",
+    [TRI_REPLY_DONE] = "done",           [TRI_REPLY_ERROR] = "error",       [TRI_REPLY_STATUS] = "status",
+    [TRI_REPLY_STATS] = "stats",         [TRI_REPLY_MODELS] = "models",     [TRI_REPLY_FLOORS] = "floors",
+    [TRI_REPLY_EMBEDDING] = "embedding", [TRI_REPLY_SCORES] = "scores",
+};
+enum { SERVER_OPS = sizeof server_ops / sizeof *server_ops };
+
+const char *const tri_finish_names[4] = {[TRI_FINISH_STOP] = "stop",
+                                         [TRI_FINISH_LENGTH] = "length",
+                                         [TRI_FINISH_ABORT] = "abort",
+                                         [TRI_FINISH_ERROR] = "error"};
+const char *tri_finish_name(tri_finish f) { return (unsigned)f < 4 ? tri_finish_names[f] : "error"; }
+
+/* Per token [logprob, binary ids, binary logprobs of them]; ids must have come before, which says how many there are.
+ */
+static tri_status read_logprobs(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
+  tri_choice_tokens *c = at;
+  if (v->kind != TRI_V_ARRAY || v->count != c->num_ids)
+    return tri_fail(d->err, TRI_CORRUPT, f->name, "%s must be an array as long as ids, after them", f->name);
+  if (!v->count) return TRI_OK;
+  tri_token_logprobs *all = tri_arena_alloc(d->arena, v->count, sizeof *all);
+  if (!all) return TRI_NO_MEMORY;
+  for (uint32_t i = 0; i < v->count; i++) {
+    tri_value part[4];
+    size_t n;
+    if (!tri_unpack_next(u, &part[0]) || part[0].kind != TRI_V_ARRAY || part[0].count != 3 ||
+        !tri_unpack_next(u, &part[1]) || part[1].kind != TRI_V_FLOAT || !tri_unpack_next(u, &part[2]) ||
+        part[2].kind != TRI_V_BIN || !tri_unpack_next(u, &part[3]))
+      return tri_fail(d->err, TRI_CORRUPT, f->name, "an element of %s must be [number, binary, binary]", f->name);
+    tri_status st = tri_read_ids(d, f->name, u, &part[2], &all[i].top_ids, &n);
+    if (!st) st = tri_read_floats(d, f->name, &part[3], n, &all[i].top_logprobs);
+    if (st) return st;
+    all[i].logprob = (float)part[1].f;
+    all[i].num_top = (int)n;
+  }
+  c->logprobs = all;
+  return TRI_OK;
+}
+
+static void write_logprobs(tri_pack *p, const void *at) {
+  const tri_choice_tokens *c = at;
+  tri_pack_array(p, (uint32_t)c->num_ids);
+  for (size_t i = 0; i < c->num_ids; i++) {
+    const tri_token_logprobs *l = &c->logprobs[i];
+    tri_pack_array(p, 3);
+    tri_pack_f32(p, l->logprob);
+    tri_pack_bin(p, l->top_ids, (size_t)l->num_top * sizeof *l->top_ids);
+    tri_pack_bin(p, l->top_logprobs, (size_t)l->num_top * sizeof *l->top_logprobs);
+  }
+}
+
+static bool has_logprobs(const void *at) { return ((const tri_choice_tokens *)at)->logprobs != NULL; }
+
+static tri_status read_names(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
+  tri_server_msg *m = at;
+  if (v->kind != TRI_V_ARRAY) return tri_read_wrong(d, f->name, "an array", v);
+  tri_wire_str *names = v->count <= 65536 ? tri_arena_alloc(d->arena, v->count ? v->count : 1, sizeof *names) : NULL;
+  if (!names) return TRI_NO_MEMORY;
+  for (uint32_t i = 0; i < v->count; i++) {
+    tri_value e;
+    if (!tri_unpack_next(u, &e)) return TRI_CORRUPT;
+    if (e.kind != TRI_V_STR) return tri_read_wrong(d, f->name, "an array of strings", &e);
+    names[i] = (tri_wire_str){e.s, e.len};
+  }
+  m->models.names = names;
+  m->models.num = v->count;
+  return TRI_OK;
+}
+
+static void write_names(tri_pack *p, const void *at) {
+  const tri_server_msg *m = at;
+  tri_pack_array(p, m->models.num);
+  for (uint32_t i = 0; i < m->models.num; i++) tri_pack_str(p, m->models.names[i].s, m->models.names[i].len);
+}
+
+static const tri_field choice_fields[] = {
+    {TRI_F(TRI_FT_U32, "index", tri_choice_tokens, index)},
+    {TRI_F(TRI_FT_U64, "offset", tri_choice_tokens, offset)},
+    {TRI_F(TRI_FT_STR, "text", tri_choice_tokens, text), .flags = TRI_FF_OMIT},
+    {TRI_F(TRI_FT_IDS, "ids", tri_choice_tokens, ids), .count_offset = offsetof(tri_choice_tokens, num_ids),
+     .flags = TRI_FF_OMIT},
+    {.name = "logprobs",
+     .name_len = 8,
+     .type = TRI_FT_CUSTOM,
+     .flags = TRI_FF_OMIT,
+     .read = read_logprobs,
+     .write = write_logprobs,
+     .present = has_logprobs},
+};
+static const tri_fields choice_table = {TRI_FIELDS(choice_fields)};
+
+static const tri_field done_choice_fields[] = {
+    {TRI_F(TRI_FT_ENUM, "finish_reason", struct tri_done_choice, reason), .names = tri_finish_names, .num_names = 4,
+     .flags = TRI_FF_REQUIRED},
+    {TRI_F(TRI_FT_STR, "text", struct tri_done_choice, text), .flags = TRI_FF_OMIT},
+    {TRI_F(TRI_FT_U64, "completion_tokens", struct tri_done_choice, completion_tokens)},
+};
+static const tri_fields done_choice_table = {TRI_FIELDS(done_choice_fields)};
+
+#define S_U64(S, m)                                                                                                    \
+  { TRI_F(TRI_FT_U64, #m, S, m) }
+#define S_U32(S, m)                                                                                                    \
+  { TRI_F(TRI_FT_U32, #m, S, m) }
+#define S_F64(S, m)                                                                                                    \
+  { TRI_F(TRI_FT_F64, #m, S, m) }
+#define S_STR(S, m)                                                                                                    \
+  { TRI_F(TRI_FT_STR, #m, S, m), .flags = TRI_FF_OMIT }
+
+static const tri_field group_fields[] = {
+    S_U32(tri_group_status, group),
+    S_U64(tri_group_status, epoch),
+    S_STR(tri_group_status, state),
+    S_U32(tri_group_status, tp),
+    S_U32(tri_group_status, pp),
+    S_U32(tri_group_status, running),
+    S_U32(tri_group_status, waiting),
+    S_U64(tri_group_status, kv_pages),
+    S_U64(tri_group_status, kv_pages_used),
+    S_U64(tri_group_status, steps),
+    S_U64(tri_group_status, tokens),
+    S_F64(tri_group_status, scheduler_us_per_token),
+    S_F64(tri_group_status, scheduler_cpu_s),
+};
+static const tri_fields group_table = {TRI_FIELDS(group_fields)};
+
+static const tri_field rank_fields[] = {
+    S_U32(tri_rank_status, group),      S_U32(tri_rank_status, rank),
+    S_STR(tri_rank_status, host),       {TRI_F(TRI_FT_I64, "pid", tri_rank_status, pid)},
+    S_U64(tri_rank_status, step),       S_U64(tri_rank_status, block),
+    S_U64(tri_rank_status, collective), S_F64(tri_rank_status, seconds_since_report),
+};
+static const tri_fields rank_table = {TRI_FIELDS(rank_fields)};
+
+static const tri_field status_fields[] = {
+    S_STR(tri_cluster_status, version),
+    S_STR(tri_cluster_status, model),
+    S_STR(tri_cluster_status, state),
+    S_STR(tri_cluster_status, task),
+    S_F64(tri_cluster_status, uptime_s),
+    S_U64(tri_cluster_status, clients),
+    S_U64(tri_cluster_status, running),
+    S_U64(tri_cluster_status, waiting),
+    S_U64(tri_cluster_status, requests_done),
+    S_U64(tri_cluster_status, requests_failed),
+    S_U64(tri_cluster_status, requests_aborted),
+    S_U64(tri_cluster_status, prompt_tokens),
+    S_U64(tri_cluster_status, generation_tokens),
+    S_F64(tri_cluster_status, tokens_per_second),
+    S_F64(tri_cluster_status, coordinator_us_per_token),
+    S_F64(tri_cluster_status, coordinator_cpu_s),
+    S_F64(tri_cluster_status, resident_mb),
+    S_U64(tri_cluster_status, max_model_len),
+    S_U64(tri_cluster_status, vocab_size),
+    {TRI_F(TRI_FT_RECORDS, "groups", tri_cluster_status, groups),
+     .count_offset = offsetof(tri_cluster_status, num_groups), .max_count = TRI_STATUS_MAX_GROUPS,
+     .elem_size = sizeof(tri_group_status), .sub = &group_table},
+    {TRI_F(TRI_FT_RECORDS, "ranks", tri_cluster_status, ranks), .count_offset = offsetof(tri_cluster_status, num_ranks),
+     .max_count = TRI_STATUS_MAX_RANKS, .elem_size = sizeof(tri_rank_status), .sub = &rank_table},
+};
+
+#define F_F64(m)                                                                                                       \
+  { TRI_F(TRI_FT_F64, #m, tri_group_floors, sum.m) }
+static const tri_field group_floors_fields[] = {
+    S_U32(tri_group_floors, group),
+    S_U32(tri_group_floors, ranks),
+    S_U32(tri_group_floors, measured),
+    F_F64(read_bytes_per_s),
+    F_F64(flops_per_s),
+    F_F64(weight_bytes),
+    F_F64(prompt_token_flops),
+    F_F64(output_token_flops),
+};
+static const tri_fields group_floors_table = {TRI_FIELDS(group_floors_fields)};
+static const tri_field floors_fields[] = {
+    {TRI_F(TRI_FT_RECORDS, "groups", tri_cluster_floors, groups),
+     .count_offset = offsetof(tri_cluster_floors, num_groups), .max_count = TRI_STATUS_MAX_GROUPS,
+     .elem_size = sizeof(tri_group_floors), .sub = &group_floors_table, .flags = TRI_FF_REQUIRED},
+};
+
+#define R_F(type_, name_, m)                                                                                           \
+  { TRI_F(type_, name_, tri_server_msg, m) }
+#define R_STR(name_, m)                                                                                                \
+  { TRI_F(TRI_FT_STR, name_, tri_server_msg, m), .flags = TRI_FF_OMIT }
+
+static const tri_field r_hello_fields[] = {R_STR("version", hello.version),
+                                           R_F(TRI_FT_U64, "max_message", hello.max_message)};
+static const tri_field r_accepted_fields[] = {
+    {TRI_F(TRI_FT_RID, "request_id", tri_server_msg, accepted.request_id), .flags = TRI_FF_REQUIRED},
+    R_F(TRI_FT_U64, "prompt_tokens", accepted.prompt_tokens),
+    R_F(TRI_FT_BOOL, "existing", accepted.existing),
+    {TRI_F(TRI_FT_BOOL, "token_ids_only", tri_server_msg, accepted.token_ids_only), .flags = TRI_FF_OMIT},
+};
+static const tri_field r_tokens_fields[] = {
+    {TRI_F(TRI_FT_RECORDS, "choices", tri_server_msg, tokens.choices),
+     .count_offset = offsetof(tri_server_msg, tokens.num), .elem_size = sizeof(tri_choice_tokens), .sub = &choice_table,
+     .flags = TRI_FF_REQUIRED},
+};
+static const tri_field r_done_fields[] = {
+    {TRI_F(TRI_FT_RECORDS, "choices", tri_server_msg, done.choices),
+     .count_offset = offsetof(tri_server_msg, done.num_choices), .max_count = TRI_WIRE_MAX_N,
+     .elem_size = sizeof(struct tri_done_choice), .sub = &done_choice_table, .flags = TRI_FF_REQUIRED},
+    R_F(TRI_FT_U64, "prompt_tokens", done.prompt_tokens),
+    R_F(TRI_FT_U64, "completion_tokens", done.completion_tokens),
+    R_F(TRI_FT_F64, "queue_ms", done.queue_ms),
+    R_F(TRI_FT_F64, "first_token_ms", done.first_token_ms),
+    R_F(TRI_FT_F64, "total_ms", done.total_ms),
+    R_F(TRI_FT_U32, "preemptions", done.preemptions),
+    {TRI_F(TRI_FT_BOOL, "timed_out", tri_server_msg, done.timed_out), .flags = TRI_FF_OMIT},
+};
+static const tri_field r_error_fields[] = {R_STR("code", error.code), R_STR("message", error.message),
+                                           R_STR("field", error.field)};
+static const tri_field r_stats_fields[] = {R_STR("text", stats)};
+static const tri_field r_models_fields[] = {
+    {.name = "models",
+     .name_len = 6,
+     .type = TRI_FT_CUSTOM,
+     .flags = TRI_FF_REQUIRED,
+     .read = read_names,
+     .write = write_names},
+    R_F(TRI_FT_U64, "max_model_len", models.max_model_len),
+};
+
+#define E_FIELD(m, what)                                                                                               \
+  {                                                                                                                    \
+    TRI_F(TRI_FT_CUSTOM, #m, tri_encoded_reply, m), .flags = TRI_FF_REQUIRED, .read = tri_encoded_read_##what,         \
+                                                    .write = tri_encoded_write_##what                                  \
+  }
+#define E_TIMES                                                                                                        \
+  S_U64(tri_encoded_reply, prompt_tokens), S_F64(tri_encoded_reply, queue_ms), S_F64(tri_encoded_reply, total_ms)
+/* Values have their labels before them, by which their number is checked. */
+static const tri_field r_embedding_fields[] = {{TRI_F(TRI_FT_CUSTOM, "embedding", tri_encoded_reply, values),
+                                                .flags = TRI_FF_REQUIRED, .read = tri_encoded_read_values,
+                                                .write = tri_encoded_write_values},
+                                               E_TIMES};
+static const tri_field r_scores_fields[] = {
+    E_FIELD(labels, labels),
+    {TRI_F(TRI_FT_CUSTOM, "tokens", tri_encoded_reply, tokens), .flags = TRI_FF_OMIT, .read = tri_encoded_read_tokens,
+     .write = tri_encoded_write_tokens, .present = tri_encoded_has_tokens},
+    {TRI_F(TRI_FT_CUSTOM, "scores", tri_encoded_reply, values), .flags = TRI_FF_REQUIRED,
+     .read = tri_encoded_read_values, .write = tri_encoded_write_values},
+    {TRI_F(TRI_FT_CUSTOM, "activation", tri_encoded_reply, activation), .flags = TRI_FF_REQUIRED,
+     .read = tri_encode_read_activation, .write = tri_encode_write_activation},
+    E_TIMES,
+};
+
+static const struct {
+  tri_fields table;
+  size_t base, size; /* what a decode clears first */
+} server_tables[SERVER_OPS] = {
+#define REPLY(fields, base_, member)                                                                                   \
+  { {TRI_FIELDS(fields)}, base_, sizeof(((tri_server_msg *)0)->member) }
+    [TRI_REPLY_HELLO] = REPLY(r_hello_fields, 0, hello),
+    [TRI_REPLY_ACCEPTED] = REPLY(r_accepted_fields, 0, accepted),
+    [TRI_REPLY_TOKENS] = REPLY(r_tokens_fields, 0, tokens),
+    [TRI_REPLY_DONE] = REPLY(r_done_fields, 0, done),
+    [TRI_REPLY_ERROR] = REPLY(r_error_fields, 0, error),
+    [TRI_REPLY_STATUS] = REPLY(status_fields, offsetof(tri_server_msg, status), status),
+    [TRI_REPLY_STATS] = REPLY(r_stats_fields, 0, stats),
+    [TRI_REPLY_MODELS] = REPLY(r_models_fields, 0, models),
+    [TRI_REPLY_FLOORS] = REPLY(floors_fields, offsetof(tri_server_msg, floors), floors),
+    [TRI_REPLY_EMBEDDING] = REPLY(r_embedding_fields, offsetof(tri_server_msg, encoded), encoded),
+    [TRI_REPLY_SCORES] = REPLY(r_scores_fields, offsetof(tri_server_msg, encoded), encoded),
+};
+
+tri_status tri_server_msg_encode(const tri_server_msg *m, tri_wire_buf *out) {
+  if ((unsigned)m->op >= SERVER_OPS) return TRI_INVALID_ARGUMENT;
+  if (m->op == TRI_REPLY_DONE && m->done.num_choices > TRI_WIRE_MAX_N) return TRI_INVALID_ARGUMENT;
+  if (m->op == TRI_REPLY_STATUS &&
+      (m->status.num_groups > TRI_STATUS_MAX_GROUPS || m->status.num_ranks > TRI_STATUS_MAX_RANKS))
+    return TRI_INVALID_ARGUMENT;
+  if (m->op == TRI_REPLY_FLOORS && m->floors.num_groups > TRI_STATUS_MAX_GROUPS) return TRI_INVALID_ARGUMENT;
+  tri_pack p = tri_pack_begin(out);
+  size_t mark = tri_envelope_write(&p, server_ops[m->op], "id", m->id);
+  uint32_t n = tri_fields_write(&p, &server_tables[m->op].table, (const char *)m + server_tables[m->op].base);
+  tri_pack_map_close(&p, mark, 3 + n);
+  return tri_pack_end(&p);
+}
+
+tri_status tri_server_msg_first(const void *data, size_t len, size_t *used, tri_error *err) {
+  return tri_unpack_first(data, len, used, err);
+}
+
+tri_status tri_server_msg_decode(const void *data, size_t len, tri_arena *arena, tri_server_msg *out, tri_error *err) {
+  tri_decoder d = {.arena = arena, .err = err};
+  tri_unpack u;
+  tri_envelope e;
+  tri_status st = tri_envelope_read(&d, data, len, "id", server_ops, SERVER_OPS, &u, &e, NULL);
+  if (st) return st;
+  out->op = (tri_server_op)e.op;
+  out->id = e.seq;
+  memset(&out->hello, 0, server_tables[e.op].size); /* every member of the union starts there */
+  st = tri_fields_read(&d, &server_tables[e.op].table, &u, e.pairs, envelope, (char *)out + server_tables[e.op].base,
+                       NULL);
+  return st || out->op != TRI_REPLY_SCORES ? st : tri_encoded_finish(&d, &out->encoded);
+}

@@ -1,0 +1,342 @@
+/* Messages between clients and the coordinator: one msgpack map per ZeroMQ frame, at most TRI_WIRE_MAX_MESSAGE bytes;
+ * to a client, several maps may share a frame.
+ * docs/protocol.md describes every field; this header is the C view of it.
+ *
+ * Bytes from the network are hostile: client.c walks them once (depth <= 8, counts <= bytes left, no extension types)
+ * before anything is unpacked or allocated. msgpack-c is used by pack.c alone. Unknown request fields are refused
+ * by name; unknown reply fields are ignored. */
+#ifndef TRI_COMM_WIRE_CLIENT_H
+#define TRI_COMM_WIRE_CLIENT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "runtime/base/kinds.h"
+#include "runtime/base/mem.h"
+#include "runtime/base/status.h"
+
+enum {
+  TRI_WIRE_VERSION = 1,
+  TRI_WIRE_MAX_MESSAGE = 1 << 20,
+  TRI_WIRE_MAX_DEPTH = 8,
+  TRI_WIRE_MAX_STOP = 16,        /* stop strings */
+  TRI_WIRE_MAX_STOP_BYTES = 256, /* of one of them */
+  TRI_WIRE_MAX_STOP_IDS = 32,
+  TRI_WIRE_MAX_LOGIT_BIAS = 512,
+  TRI_WIRE_MAX_LOGPROBS = 20,
+  TRI_WIRE_MAX_N = 64,
+  TRI_WIRE_MAX_BEAMS = 10,
+  TRI_WIRE_MAX_LENGTH_PENALTY = 10,
+  /* Of one embed or classify: numbers, names of labels and texts of tokens, with 8 bytes for each text. The rest of a
+   * message is for what is around them. */
+  TRI_WIRE_MAX_RESULT = 1000000,
+};
+
+/* A growing buffer for one outgoing message; reuse it. */
+typedef struct tri_wire_buf {
+  char *data;
+  size_t len, cap;
+} tri_wire_buf;
+void tri_wire_buf_free(tri_wire_buf *b);
+
+typedef struct tri_request_id {
+  uint8_t bytes[16];
+} tri_request_id;
+
+/* 32 hexadecimal digits and a NUL. Parsing accepts dashes between bytes as well. */
+#define TRI_REQUEST_ID_TEXT 33
+bool tri_request_id_parse(const char *s, size_t len, tri_request_id *out);
+void tri_request_id_format(const tri_request_id *id, char out[TRI_REQUEST_ID_TEXT]);
+
+/* ---- requests ---- */
+
+typedef enum tri_client_op {
+  TRI_OP_HELLO,
+  TRI_OP_SUBMIT,
+  TRI_OP_ATTACH,
+  TRI_OP_CANCEL,
+  TRI_OP_STATUS,
+  TRI_OP_STATS,
+  TRI_OP_MODELS,
+  TRI_OP_EMBED,
+  TRI_OP_CLASSIFY,
+  TRI_OP_FLOORS, /* what the machines could do at best */
+} tri_client_op;
+
+typedef struct tri_wire_str {
+  const char *s; /* not NUL-terminated; NULL: absent */
+  size_t len;
+} tri_wire_str;
+
+typedef enum tri_on_disconnect { TRI_DISCONNECT_CANCEL, TRI_DISCONNECT_CONTINUE } tri_on_disconnect;
+
+struct tri_wire_bias {
+  uint32_t id;
+  float bias;
+};
+
+/* Sampling and limits of a submit. Ranges: tri_wire_fields(). NaN / -1 where "absent" differs from every value. */
+typedef struct tri_sampling {
+  int64_t max_tokens;  /* absent: 16, or fewer where no more fit; -1: as many as fit */
+  int64_t min_tokens;  /* 0 */
+  double temperature;  /* absent: the model's generation_config, else 1 */
+  double top_p, min_p; /* 1, 0 */
+  int64_t top_k;       /* 0: all */
+  double repetition_penalty, presence_penalty, frequency_penalty; /* 1, 0, 0 */
+  bool has_max_tokens, has_temperature, has_top_p, has_top_k, has_repetition_penalty;
+  bool has_seed;
+  uint64_t seed;
+  int64_t n;             /* 1 */
+  int64_t num_beams;     /* 1: none; absent: where the temperature is absent, too, the model's generation_config */
+  double length_penalty; /* 1; absent: the model's */
+  tri_early_stopping early_stopping; /* false; absent: the model's */
+  bool has_num_beams, has_length_penalty, has_early_stopping;
+  int64_t logprobs; /* -1: none; 0..20: that many alternatives (`logprobs`: true or a number; `top_logprobs`) */
+  bool ignore_eos, echo;
+  tri_wire_str stop[TRI_WIRE_MAX_STOP];
+  int num_stop;
+  uint32_t stop_token_ids[TRI_WIRE_MAX_STOP_IDS];
+  int num_stop_token_ids;
+  const struct tri_wire_bias *logit_bias; /* borrowed; of a decoder's arena */
+  int num_logit_bias;
+  int64_t priority;    /* 0; lower is sooner */
+  int64_t deadline_ms; /* 0: none */
+} tri_sampling;
+
+/* Whether a beam search can do what is asked of it: names the first field with which it has no meaning. */
+tri_status tri_sampling_check_beams(const tri_sampling *s, tri_error *err);
+
+typedef struct tri_submit {
+  tri_request_id request_id;
+  bool has_request_id;
+  tri_wire_str model;        /* absent: the one served */
+  tri_wire_str prompt;       /* either a text ... */
+  const uint32_t *token_ids; /* ... or ids (binary array of little-endian uint32, or a msgpack array); arena memory */
+  size_t num_token_ids;
+  tri_sampling sampling;
+  bool stream; /* true */
+  tri_on_disconnect on_disconnect;
+} tri_submit;
+
+/* What is made of an encoder's states, and of a classifier's logits. UNSET: what the model's files say. */
+typedef enum tri_pool_choice { TRI_POOL_UNSET, TRI_POOL_MODEL, TRI_POOL_CLS, TRI_POOL_AVERAGE } tri_pool_choice;
+typedef enum tri_activation {
+  TRI_ACTIVATION_UNSET,
+  TRI_ACTIVATION_NONE,
+  TRI_ACTIVATION_SOFTMAX,
+  TRI_ACTIVATION_SIGMOID
+} tri_activation;
+/* By the enums; UNSET has no name that can be sent. NULL: no such value. */
+const char *tri_pool_choice_name(tri_pool_choice p);
+const char *tri_activation_name(tri_activation a);
+bool tri_pool_choice_parse(const char *name, tri_pool_choice *out);
+bool tri_activation_parse(const char *name, tri_activation *out);
+
+/* An embed or a classify. */
+typedef struct tri_encode {
+  tri_wire_str model;        /* absent: the one served */
+  tri_wire_str text;         /* either a text ... */
+  tri_wire_str text_pair;    /* (and one behind it, of which the model knows that it is another) */
+  const uint32_t *token_ids; /* ... or ids */
+  size_t num_token_ids;
+  tri_pool_choice pooling;   /* embed */
+  bool normalize;            /* embed: to length 1 */
+  tri_activation activation; /* classify */
+  int64_t priority, deadline_ms;
+} tri_encode;
+
+typedef struct tri_client_msg {
+  tri_client_op op;
+  uint64_t id; /* the client's own number of this request, unique per connection */
+  union {
+    struct {
+      tri_wire_str client;
+    } hello;
+    tri_submit submit;
+    tri_encode encode;
+    struct {
+      tri_request_id request_id;
+      uint64_t offset;
+    } attach; /* offset: generated tokens (of choice 0) that the client has */
+    struct {
+      tri_request_id request_id;
+      bool has_request_id;
+      uint64_t target;
+    } cancel; /* by request_id, or by the id of an earlier submit */
+  };
+} tri_client_msg;
+
+/* Decodes and validates. Strings point into data, arrays into the arena. On failure *err names the field; *id is set as
+ * far as it could be read (0 otherwise), so that the error can be addressed. */
+tri_status tri_client_msg_decode(const void *data, size_t len, tri_arena *arena, tri_client_msg *out, uint64_t *id,
+                                 tri_error *err);
+tri_status tri_client_msg_encode(const tri_client_msg *m, tri_wire_buf *out);
+/* Defaults of a submit. */
+void tri_submit_init(tri_submit *s);
+
+/* The table of numeric request fields, for validation, --help and the docs. */
+typedef struct tri_wire_field {
+  const char *name;
+  double min, max;
+  const char *help;
+} tri_wire_field;
+const tri_wire_field *tri_wire_fields(size_t *count);
+
+/* ---- replies ---- */
+
+typedef enum tri_server_op {
+  TRI_REPLY_HELLO,
+  TRI_REPLY_ACCEPTED,
+  TRI_REPLY_TOKENS,
+  TRI_REPLY_DONE,
+  TRI_REPLY_ERROR,
+  TRI_REPLY_STATUS,
+  TRI_REPLY_STATS,
+  TRI_REPLY_MODELS,
+  TRI_REPLY_FLOORS,
+  TRI_REPLY_EMBEDDING,
+  TRI_REPLY_SCORES,
+} tri_server_op;
+
+typedef enum tri_finish { TRI_FINISH_STOP, TRI_FINISH_LENGTH, TRI_FINISH_ABORT, TRI_FINISH_ERROR } tri_finish;
+const char *tri_finish_name(tri_finish f); /* "stop" */
+
+/* Logprobs of one token: its own and the alternatives. */
+typedef struct tri_token_logprobs {
+  float logprob;
+  int num_top;
+  const uint32_t *top_ids;
+  const float *top_logprobs;
+} tri_token_logprobs;
+
+typedef struct tri_choice_tokens {
+  uint32_t index;    /* choice */
+  uint64_t offset;   /* number of the first of these tokens in the choice */
+  tri_wire_str text; /* what became certain with them */
+  const uint32_t *ids;
+  size_t num_ids;
+  const tri_token_logprobs *logprobs; /* [num_ids] or NULL */
+} tri_choice_tokens;
+
+typedef struct tri_done {
+  uint32_t num_choices;
+  struct tri_done_choice {
+    tri_finish reason;
+    tri_wire_str text;
+    uint64_t completion_tokens;
+  } choices[TRI_WIRE_MAX_N]; /* text: whole, when stream is false */
+  uint64_t prompt_tokens, completion_tokens;
+  double queue_ms, first_token_ms, total_ms;
+  uint32_t preemptions;
+  bool timed_out; /* an abort was the deadline's */
+} tri_done;
+
+#define TRI_STATUS_MAX_GROUPS 64
+#define TRI_STATUS_MAX_RANKS 256
+
+typedef struct tri_group_status {
+  uint32_t group;
+  uint64_t epoch;
+  tri_wire_str state; /* "starting" "ready" "draining" "lost" */
+  uint32_t tp, pp, running, waiting;
+  uint64_t kv_pages, kv_pages_used, steps, tokens;
+  double scheduler_us_per_token; /* CPU time */
+  double scheduler_cpu_s;        /* since the start, for these tokens; 0: not said */
+} tri_group_status;
+
+typedef struct tri_rank_status {
+  uint32_t group, rank;
+  tri_wire_str host;
+  int64_t pid;
+  uint64_t step, block, collective;
+  double seconds_since_report;
+} tri_rank_status;
+
+typedef struct tri_cluster_status {
+  tri_wire_str version, model, state; /* "starting" "serving" "draining" */
+  tri_wire_str task;                  /* of the model: "generate" "embed" "classify" */
+  double uptime_s;
+  uint64_t clients, running, waiting;
+  uint64_t requests_done, requests_failed, requests_aborted, prompt_tokens, generation_tokens;
+  double tokens_per_second;        /* over the last 10 s */
+  double coordinator_us_per_token; /* CPU time of the coordinator per generated token, over the last 10 s of work */
+  double coordinator_cpu_s;        /* since the start; 0: not said */
+  double resident_mb;
+  uint32_t num_groups;
+  tri_group_status groups[TRI_STATUS_MAX_GROUPS];
+  uint32_t num_ranks;
+  tri_rank_status ranks[TRI_STATUS_MAX_RANKS];
+  uint64_t max_model_len, vocab_size;
+} tri_cluster_status;
+
+/* What a rank's, or all ranks' of a group, machines could do at best, and what a token costs there at least. */
+typedef struct tri_floors {
+  double read_bytes_per_s, flops_per_s;          /* of the backend's memory; of its BLAS's best product */
+  double weight_bytes;                           /* that a decode step reads */
+  double prompt_token_flops, output_token_flops; /* of matrices: a drawn token needs the output layer as well */
+} tri_floors;
+
+typedef struct tri_group_floors {
+  uint32_t group, ranks, measured; /* ranks; those in the sums */
+  tri_floors sum;
+} tri_group_floors;
+
+typedef struct tri_cluster_floors {
+  uint32_t num_groups;
+  tri_group_floors groups[TRI_STATUS_MAX_GROUPS];
+} tri_cluster_floors;
+
+/* The answer to an embed (values alone) or a classify. */
+typedef struct tri_encoded_reply {
+  const float *values; /* an embedding, or [rows, num_labels] */
+  size_t num_values;
+  uint32_t num_labels;
+  const tri_wire_str *labels;
+  uint32_t num_tokens; /* 0, or of a classifier of tokens as many as rows */
+  const tri_wire_str *tokens;
+  tri_activation activation; /* that was applied */
+  uint64_t prompt_tokens;
+  double queue_ms, total_ms;
+} tri_encoded_reply;
+
+typedef struct tri_server_msg {
+  tri_server_op op;
+  uint64_t id;
+  union {
+    struct {
+      tri_wire_str version;
+      uint64_t max_message;
+    } hello;
+    struct {
+      tri_request_id request_id;
+      uint64_t prompt_tokens;
+      bool existing, token_ids_only; /* token_ids_only: the model has no tokenizer, and the answer no text */
+    } accepted;
+    struct {
+      uint32_t num;
+      const tri_choice_tokens *choices;
+    } tokens;
+    tri_done done;
+    struct {
+      tri_wire_str code, message, field;
+    } error; /* code: a tri_status name in lower case */
+    tri_cluster_status status;
+    tri_wire_str stats; /* Prometheus text */
+    struct {
+      uint32_t num;
+      const tri_wire_str *names;
+      uint64_t max_model_len;
+    } models;
+    tri_cluster_floors floors;
+    tri_encoded_reply encoded;
+  };
+} tri_server_msg;
+
+/* The caller keeps a message below the limit (tokens and done may be split by choice). */
+tri_status tri_server_msg_encode(const tri_server_msg *m, tri_wire_buf *out);
+/* A frame from the server holds one message or several, one behind the other: *used is the first one's length. */
+tri_status tri_server_msg_first(const void *data, size_t len, size_t *used, tri_error *err);
+tri_status tri_server_msg_decode(const void *data, size_t len, tri_arena *arena, tri_server_msg *out, tri_error *err);
+
+#endif

@@ -1,0 +1,64 @@
+#include "comm/wire/endpoint.h"
+
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+tri_status tri_endpoint_resolve(const char *given, char out[TRI_ENDPOINT_BYTES], tri_error *err) {
+  const char *text = given && *given ? given : getenv(TRI_ENDPOINT_ENV);
+  const char *run = getenv("XDG_RUNTIME_DIR");
+  struct stat sb;
+  int n;
+  if (text && *text)
+    n = snprintf(out, TRI_ENDPOINT_BYTES, "%s", text);
+  else if (run && *run == '/' && !stat(run, &sb) && S_ISDIR(sb.st_mode))
+    n = snprintf(out, TRI_ENDPOINT_BYTES, "ipc://%s/trireme.sock", run);
+  else
+    n = snprintf(out, TRI_ENDPOINT_BYTES, "ipc:///tmp/trireme-%lu.sock", (unsigned long)getuid());
+  if (n >= TRI_ENDPOINT_BYTES)
+    return tri_fail(err, TRI_TOO_LARGE, "endpoint", "an endpoint has at most %d bytes", TRI_ENDPOINT_BYTES - 1);
+  return TRI_OK;
+}
+
+static tri_status check_port(const char *endpoint, const char *port, tri_error *err) {
+  char *end;
+  if (!*port)
+    return tri_fail(err, TRI_INVALID_ARGUMENT, "endpoint", "the port is missing in %s: an endpoint is tcp://HOST:PORT",
+                    endpoint);
+  unsigned long n = strtoul(port, &end, 10);
+  if (*end || *port < '0' || *port > '9')
+    return tri_fail(err, TRI_INVALID_ARGUMENT, "endpoint", "\"%.40s\" is no port in %s", port, endpoint);
+  if (n < 1 || n > 65535)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "endpoint", "port %.20s of %s; allowed are 1 to 65535", port, endpoint);
+  return TRI_OK;
+}
+
+tri_status tri_endpoint_check(const char *endpoint, tri_error *err) {
+  char host[TRI_ENDPOINT_BYTES];
+  struct addrinfo *found = NULL, hints = {.ai_socktype = SOCK_STREAM};
+  if (strncmp(endpoint, "tcp://", strlen("tcp://"))) return TRI_OK;
+  const char *from = endpoint + strlen("tcp://"), *source_end = strrchr(from, ';');
+  if (source_end) from = source_end + 1; /* tcp://SOURCE;HOST:PORT */
+  size_t len = strlen(from);
+  const char *colon = len && from[len - 1] == ']' ? NULL : strrchr(from, ':');
+  tri_status st = check_port(endpoint, colon ? colon + 1 : "", err);
+  if (st) return st;
+  len = (size_t)(colon - from);
+  if (len >= 2 && *from == '[' && from[len - 1] == ']') from++, len -= 2;
+  if (!len)
+    return tri_fail(err, TRI_INVALID_ARGUMENT, "endpoint", "the host is missing in %s: an endpoint is tcp://HOST:PORT",
+                    endpoint);
+  if (len >= sizeof host) return tri_fail(err, TRI_TOO_LARGE, "endpoint", "the host of %.100s is too long", endpoint);
+  memcpy(host, from, len);
+  host[len] = '\0';
+  int e = getaddrinfo(host, NULL, &hints, &found);
+  if (e)
+    return tri_fail(err, TRI_NOT_FOUND, "endpoint", "the host name \"%.100s\" does not resolve: %s", host,
+                    gai_strerror(e));
+  freeaddrinfo(found);
+  return TRI_OK;
+}

@@ -1,0 +1,276 @@
+#include "comm/wire/group.h"
+
+#include <string.h>
+
+#include "comm/wire/embed.h"
+#include "comm/wire/pack.h"
+#include "comm/wire/sampling.h"
+
+static const char *const envelope[] = {"v", "op", "seq", NULL};
+
+static const char *const group_ops[] = {
+    [TRI_GROUP_REGISTER] = "register", [TRI_GROUP_READY] = "ready",     [TRI_GROUP_TOKENS] = "tokens",
+    [TRI_GROUP_HEALTH] = "health",     [TRI_GROUP_FAILED] = "failed",   [TRI_GROUP_WELCOME] = "welcome",
+    [TRI_GROUP_ASSIGN] = "assign",     [TRI_GROUP_ABORT] = "abort",     [TRI_GROUP_DRAIN] = "drain",
+    [TRI_GROUP_LEASE] = "lease",       [TRI_GROUP_FLOORS] = "floors",   [TRI_GROUP_MEASURE] = "measure",
+    [TRI_GROUP_ENCODED] = "encoded",   [TRI_GROUP_REFUSED] = "refused",
+};
+enum { GROUP_OPS = sizeof group_ops / sizeof *group_ops, TOKEN_PARTS = 6, TOKEN_PARTS_LOGPROB = 9, MAX_NAME = 256 };
+
+/* ---- tokens: arrays, for they are the one message of every step ---- */
+
+static void write_tokens(tri_pack *p, const void *at) {
+  const tri_group_tokens *t = at;
+  tri_pack_array(p, t->num);
+  for (uint32_t i = 0; i < t->num; i++) {
+    const tri_group_token *k = &t->tokens[i];
+    bool logprob = k->flags & TRI_TOKEN_LOGPROB;
+    tri_pack_array(p, logprob ? TOKEN_PARTS_LOGPROB : TOKEN_PARTS);
+    tri_pack_u64(p, k->job);
+    tri_pack_u64(p, k->choice);
+    tri_pack_u64(p, k->token);
+    tri_pack_u64(p, k->offset);
+    tri_pack_u64(p, k->flags);
+    tri_pack_u64(p, (uint64_t)k->reason);
+    if (!logprob) continue;
+    tri_pack_f32(p, k->logprob);
+    tri_pack_bin(p, k->top_ids, (size_t)k->num_top * sizeof *k->top_ids);
+    tri_pack_bin(p, k->top_logprobs, (size_t)k->num_top * sizeof *k->top_logprobs);
+  }
+}
+
+static tri_status read_token_logprob(tri_decoder *d, tri_unpack *u, tri_group_token *k) {
+  tri_value v;
+  size_t n;
+  if (!tri_unpack_next(u, &v)) return TRI_CORRUPT;
+  if (v.kind != TRI_V_FLOAT) return tri_read_wrong(d, "logprob", "a float", &v);
+  k->logprob = (float)v.f;
+  if (!tri_unpack_next(u, &v)) return TRI_CORRUPT;
+  if (v.kind != TRI_V_BIN) return tri_read_wrong(d, "top_ids", "binary", &v);
+  if (v.len > TRI_WIRE_MAX_LOGPROBS * sizeof(uint32_t))
+    return tri_fail(d->err, TRI_TOO_LARGE, "top_ids", "%zu bytes of alternatives", v.len);
+  tri_status st = v.len ? tri_read_ids(d, "top_ids", u, &v, &k->top_ids, &n) : (n = 0, TRI_OK);
+  if (st) return st;
+  if (!tri_unpack_next(u, &v)) return TRI_CORRUPT;
+  k->num_top = (int)n;
+  if (!n && v.kind == TRI_V_BIN && !v.len) return TRI_OK;
+  return tri_read_floats(d, "top_logprobs", &v, n, &k->top_logprobs);
+}
+
+static tri_status read_token(tri_decoder *d, tri_unpack *u, uint32_t i, tri_group_token *k) {
+  static const uint64_t limit[TOKEN_PARTS] = {UINT64_MAX, UINT32_MAX, UINT32_MAX,
+                                              UINT64_MAX, UINT8_MAX,  TRI_FINISH_ERROR};
+  uint64_t part[TOKEN_PARTS];
+  tri_value v;
+  if (!tri_unpack_next(u, &v)) return TRI_CORRUPT;
+  if (v.kind != TRI_V_ARRAY || (v.count != TOKEN_PARTS && v.count != TOKEN_PARTS_LOGPROB))
+    return tri_fail(d->err, TRI_INVALID_ARGUMENT, "tokens", "element %u must be an array of %d or %d", i, TOKEN_PARTS,
+                    TOKEN_PARTS_LOGPROB);
+  bool logprob = v.count == TOKEN_PARTS_LOGPROB;
+  for (int j = 0; j < TOKEN_PARTS; j++) {
+    if (!tri_unpack_next(u, &v)) return TRI_CORRUPT;
+    if (v.kind != TRI_V_UINT || v.u > limit[j])
+      return tri_fail(d->err, TRI_INVALID_ARGUMENT, "tokens", "part %d of element %u is out of range", j, i);
+    part[j] = v.u;
+  }
+  if (logprob != (bool)(part[4] & TRI_TOKEN_LOGPROB))
+    return tri_fail(d->err, TRI_INVALID_ARGUMENT, "tokens", "element %u contradicts its flags", i);
+  k->job = part[0];
+  k->choice = (uint32_t)part[1];
+  k->token = (uint32_t)part[2];
+  k->offset = part[3];
+  k->flags = (uint8_t)part[4];
+  k->reason = (tri_finish)part[5];
+  return logprob ? read_token_logprob(d, u, k) : TRI_OK;
+}
+
+static tri_status read_tokens(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
+  tri_group_tokens *t = at;
+  if (v->kind != TRI_V_ARRAY) return tri_read_wrong(d, f->name, "an array", v);
+  /* An element is 7 bytes at least; checked before memory is asked for. */
+  if (v->count > (size_t)(u->end - u->p) / (TOKEN_PARTS + 1))
+    return tri_fail(d->err, TRI_CORRUPT, f->name, "%u elements do not fit", v->count);
+  tri_group_token *all = tri_arena_alloc(d->arena, v->count ? v->count : 1, sizeof *all);
+  if (!all) return TRI_NO_MEMORY;
+  for (uint32_t i = 0; i < v->count; i++) {
+    tri_status st = read_token(d, u, i, &all[i]);
+    if (st) return st;
+  }
+  t->tokens = all;
+  t->num = v->count;
+  return TRI_OK;
+}
+
+/* ---- tables ---- */
+
+#define G_U64(S, m)                                                                                                    \
+  { TRI_F(TRI_FT_U64, #m, S, m), .flags = TRI_FF_REQUIRED }
+#define G_U32(S, m)                                                                                                    \
+  { TRI_F(TRI_FT_U32, #m, S, m), .flags = TRI_FF_REQUIRED }
+#define G_STR(S, m)                                                                                                    \
+  { TRI_F(TRI_FT_STR, #m, S, m), .flags = TRI_FF_OMIT, .max = MAX_NAME }
+
+static const tri_field register_fields[] = {
+    G_STR(tri_group_register, version),    G_STR(tri_group_register, host),
+    G_STR(tri_group_register, backend),    G_U32(tri_group_register, group),
+    G_U32(tri_group_register, rank),       G_U32(tri_group_register, world),
+    G_U32(tri_group_register, tp),         G_U32(tri_group_register, pp),
+    G_U64(tri_group_register, epoch),      {TRI_F(TRI_FT_I64, "pid", tri_group_register, pid)},
+    G_U64(tri_group_register, model_hash), G_U64(tri_group_register, max_model_len),
+    G_U64(tri_group_register, vocab_size), G_U64(tri_group_register, kv_pages),
+    G_U64(tri_group_register, block_size), G_U64(tri_group_register, max_num_seqs),
+};
+
+#define M_F(type_, name_, m)                                                                                           \
+  { TRI_F(type_, name_, tri_group_msg, m), .flags = TRI_FF_REQUIRED }
+
+static const tri_field ready_fields[] = {
+    M_F(TRI_FT_U32, "group", ready.group),
+    M_F(TRI_FT_U64, "epoch", ready.epoch),
+    M_F(TRI_FT_F64, "load_seconds", ready.load_seconds),
+    M_F(TRI_FT_F64, "block_seconds", ready.block_seconds),
+};
+
+static const tri_field tokens_fields[] = {
+    G_U64(tri_group_tokens, epoch),
+    G_U64(tri_group_tokens, step),
+    {.name = "tokens",
+     .name_len = 6,
+     .type = TRI_FT_CUSTOM,
+     .flags = TRI_FF_REQUIRED,
+     .read = read_tokens,
+     .write = write_tokens},
+};
+
+static const tri_field encoded_fields[] = {
+    G_U64(tri_group_results, epoch),
+    {.name = "results",
+     .name_len = 7,
+     .type = TRI_FT_CUSTOM,
+     .flags = TRI_FF_REQUIRED,
+     .read = tri_encoded_read_results,
+     .write = tri_encoded_write_results},
+};
+
+static const tri_field health_fields[] = {
+    G_U32(tri_group_health, group),
+    G_U32(tri_group_health, rank),
+    G_U64(tri_group_health, epoch),
+    G_U64(tri_group_health, step),
+    G_U64(tri_group_health, block),
+    G_U64(tri_group_health, collective),
+    {TRI_F(TRI_FT_BOOL, "busy", tri_group_health, busy)},
+    G_U32(tri_group_health, running),
+    G_U32(tri_group_health, waiting),
+    G_U64(tri_group_health, kv_pages_used),
+    G_U64(tri_group_health, tokens),
+    G_U64(tri_group_health, scheduler_ns),
+    G_U64(tri_group_health, preemptions),
+};
+
+static const tri_field failed_fields[] = {
+    M_F(TRI_FT_U32, "group", failed.group),
+    M_F(TRI_FT_U32, "rank", failed.rank),
+    M_F(TRI_FT_U64, "epoch", failed.epoch),
+    {TRI_F(TRI_FT_STR, "code", tri_group_msg, failed.code), .flags = TRI_FF_OMIT},
+    {TRI_F(TRI_FT_STR, "message", tri_group_msg, failed.message), .flags = TRI_FF_OMIT},
+    {TRI_F(TRI_FT_STR, "field", tri_group_msg, failed.field), .flags = TRI_FF_OMIT},
+};
+
+static const tri_field refused_fields[] = {
+    M_F(TRI_FT_U64, "job", refused.job),
+    M_F(TRI_FT_U64, "epoch", refused.epoch),
+    {TRI_F(TRI_FT_STR, "code", tri_group_msg, refused.code), .flags = TRI_FF_OMIT},
+    {TRI_F(TRI_FT_STR, "message", tri_group_msg, refused.message), .flags = TRI_FF_OMIT},
+    {TRI_F(TRI_FT_STR, "field", tri_group_msg, refused.field), .flags = TRI_FF_OMIT},
+};
+
+static const tri_field welcome_fields[] = {
+    M_F(TRI_FT_BOOL, "ok", welcome.ok),
+    {TRI_F(TRI_FT_STR, "message", tri_group_msg, welcome.message), .flags = TRI_FF_OMIT},
+};
+
+static const tri_field assign_fields[] = {
+    G_U64(tri_group_assign, job),
+    G_U64(tri_group_assign, epoch),
+    G_U64(tri_group_assign, seed),
+    G_U64(tri_group_assign, offset),
+    {TRI_F(TRI_FT_I64, "remaining_ms", tri_group_assign, remaining_ms), .flags = TRI_FF_REQUIRED},
+    {TRI_F(TRI_FT_IDS, "token_ids", tri_group_assign, token_ids),
+     .count_offset = offsetof(tri_group_assign, num_token_ids), .flags = TRI_FF_REQUIRED},
+    {TRI_F(TRI_FT_U64, "second_start", tri_group_assign, second_start), .flags = TRI_FF_OMIT},
+    /* The coordinator may fill in the model's own values without calling them the client's. */
+    TRI_SAMPLING_FIELDS(tri_group_assign, TRI_FF_UNLESS_GIVEN),
+};
+
+static const tri_field floors_fields[] = {
+    M_F(TRI_FT_U32, "group", floors.group),
+    M_F(TRI_FT_U32, "rank", floors.rank),
+    M_F(TRI_FT_U64, "epoch", floors.epoch),
+    M_F(TRI_FT_F64, "read_bytes_per_s", floors.floors.read_bytes_per_s),
+    M_F(TRI_FT_F64, "flops_per_s", floors.floors.flops_per_s),
+    M_F(TRI_FT_F64, "weight_bytes", floors.floors.weight_bytes),
+    M_F(TRI_FT_F64, "prompt_token_flops", floors.floors.prompt_token_flops),
+    M_F(TRI_FT_F64, "output_token_flops", floors.floors.output_token_flops),
+};
+
+static const tri_field abort_fields[] = {M_F(TRI_FT_U64, "job", abort.job)};
+static const tri_field lease_fields[] = {M_F(TRI_FT_U64, "time_ms", lease.time_ms)};
+
+/* Unknown names are read over: a worker of another version must be able to say so in its register. */
+static const struct {
+  tri_fields table;
+  size_t base, size; /* what a decode clears first; 0: nothing */
+} group_tables[GROUP_OPS] = {
+#define TABLE(fields, base_, member)                                                                                   \
+  { {TRI_FIELDS(fields)}, base_, sizeof(((tri_group_msg *)0)->member) }
+    [TRI_GROUP_REGISTER] = TABLE(register_fields, offsetof(tri_group_msg, reg), reg),
+    [TRI_GROUP_READY] = TABLE(ready_fields, 0, ready),
+    [TRI_GROUP_TOKENS] = TABLE(tokens_fields, offsetof(tri_group_msg, tokens), tokens),
+    [TRI_GROUP_HEALTH] = TABLE(health_fields, offsetof(tri_group_msg, health), health),
+    [TRI_GROUP_FAILED] = TABLE(failed_fields, 0, failed),
+    [TRI_GROUP_REFUSED] = TABLE(refused_fields, 0, refused),
+    [TRI_GROUP_WELCOME] = TABLE(welcome_fields, 0, welcome),
+    [TRI_GROUP_ASSIGN] = {{TRI_FIELDS(assign_fields)}, offsetof(tri_group_msg, assign), 0},
+    [TRI_GROUP_ABORT] = TABLE(abort_fields, 0, abort),
+    [TRI_GROUP_LEASE] = TABLE(lease_fields, 0, lease),
+    [TRI_GROUP_FLOORS] = TABLE(floors_fields, 0, floors),
+    [TRI_GROUP_ENCODED] = TABLE(encoded_fields, offsetof(tri_group_msg, encoded), encoded),
+};
+
+tri_status tri_group_msg_encode(const tri_group_msg *m, tri_wire_buf *out) {
+  if ((unsigned)m->op >= GROUP_OPS) return TRI_INVALID_ARGUMENT;
+  tri_pack p = tri_pack_begin(out);
+  size_t mark = tri_envelope_write(&p, group_ops[m->op], "seq", m->seq);
+  uint32_t n = tri_fields_write(&p, &group_tables[m->op].table, (const char *)m + group_tables[m->op].base);
+  tri_pack_map_close(&p, mark, 3 + n);
+  return tri_pack_end(&p);
+}
+
+tri_status tri_group_msg_first(const void *data, size_t len, size_t *used, tri_error *err) {
+  return tri_unpack_first(data, len, used, err);
+}
+
+tri_status tri_group_msg_decode(const void *data, size_t len, tri_arena *arena, tri_group_msg *out, tri_error *err) {
+  tri_sampling_extra extra = {0};
+  tri_decoder d = {.arena = arena, .err = err, .extra = &extra};
+  tri_unpack u;
+  tri_envelope e;
+  tri_status st = tri_envelope_read(&d, data, len, "seq", group_ops, GROUP_OPS, &u, &e, NULL);
+  if (st) return st;
+  out->op = (tri_group_op)e.op;
+  out->seq = e.seq;
+  memset(&out->reg, 0, group_tables[e.op].size); /* every member of the union starts there */
+  if (out->op == TRI_GROUP_ASSIGN) {
+    out->assign.token_ids = NULL;
+    out->assign.num_token_ids = 0;
+    out->assign.second_start = 0;
+    tri_sampling_init(&out->assign.sampling);
+  }
+  st = tri_fields_read(&d, &group_tables[e.op].table, &u, e.pairs, envelope, (char *)out + group_tables[e.op].base,
+                       NULL);
+  if (st || out->op != TRI_GROUP_ASSIGN) return st;
+  out->assign.sampling.seed = out->assign.seed;
+  out->assign.sampling.has_seed = true;
+  return tri_sampling_finish(&d, &out->assign.sampling, &extra);
+}

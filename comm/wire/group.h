@@ -1,0 +1,144 @@
+/* Messages between the coordinator and the workers of a replica group (their own socket, their own keys). Encoded like
+ * comm/wire/client.h. Every worker reports its health; the leader alone gets jobs. Sequence numbers run in both
+ * directions. */
+#ifndef TRI_COMM_WIRE_GROUP_H
+#define TRI_COMM_WIRE_GROUP_H
+
+#include "comm/wire/client.h"
+
+typedef enum tri_group_op {
+  /* worker to coordinator */
+  TRI_GROUP_REGISTER, /* first message of every rank */
+  TRI_GROUP_READY,    /* leader: a canary token has passed through the whole group */
+  TRI_GROUP_TOKENS,   /* leader: everything one step drew */
+  TRI_GROUP_HEALTH,   /* every rank, once a second */
+  TRI_GROUP_FAILED,   /* any rank: what ended it */
+  TRI_GROUP_FLOORS,   /* any rank: what it has measured */
+  TRI_GROUP_ENCODED,  /* leader: results of an encoder's step */
+  TRI_GROUP_REFUSED,  /* leader: a job that can never run here, and why */
+  /* coordinator to worker */
+  TRI_GROUP_WELCOME, /* answer to register; refused with an error text when the group or epoch is not expected */
+  TRI_GROUP_ASSIGN,  /* a job */
+  TRI_GROUP_ABORT,   /* a job, from any state */
+  TRI_GROUP_DRAIN,   /* finish what is there, then leave */
+  TRI_GROUP_LEASE,   /* once a second: the coordinator lives */
+  TRI_GROUP_MEASURE, /* find out what the machine could do at best, if nothing runs */
+} tri_group_op;
+
+typedef struct tri_group_register {
+  tri_wire_str version, host, backend;
+  uint32_t group, rank, world, tp, pp;
+  uint64_t epoch;
+  int64_t pid;
+  uint64_t model_hash;
+  uint64_t max_model_len, vocab_size, kv_pages, block_size, max_num_seqs;
+} tri_group_register;
+
+typedef struct tri_group_health {
+  uint32_t group, rank;
+  uint64_t epoch, step, block, collective;
+  bool busy;
+  /* leader */
+  uint32_t running, waiting;
+  uint64_t kv_pages_used, tokens, scheduler_ns, preemptions;
+} tri_group_health;
+
+/* One sequence's news of one step. */
+typedef struct tri_group_token {
+  uint64_t job;
+  uint32_t choice;
+  uint32_t token;
+  uint64_t offset;   /* number of this token within the choice */
+  uint8_t flags;     /* TRI_TOKEN_* */
+  tri_finish reason; /* with TRI_TOKEN_LAST */
+  float logprob;
+  int num_top; /* 0: no alternatives */
+  const uint32_t *top_ids;
+  const float *top_logprobs;
+} tri_group_token;
+enum {
+  TRI_TOKEN_LAST = 1,    /* the choice has ended */
+  TRI_TOKEN_NONE = 2,    /* no token in this entry: the choice ended without one (abort, deadline) */
+  TRI_TOKEN_LOGPROB = 4, /* logprob and alternatives are there */
+  TRI_TOKEN_STOP_ID = 8, /* the token is the end-of-sequence or a stop id and is not part of the text */
+};
+
+typedef struct tri_group_tokens {
+  uint64_t epoch, step;
+  uint32_t num;
+  const tri_group_token *tokens;
+} tri_group_tokens;
+
+/* An encoder's result for one job: rows of numbers, one behind the other, TRI_WIRE_MAX_RESULT bytes at most. */
+typedef struct tri_group_result {
+  uint64_t job;
+  const float *values;
+  size_t num_values;
+} tri_group_result;
+
+typedef struct tri_group_results {
+  uint64_t epoch;
+  uint32_t num;
+  const tri_group_result *results;
+} tri_group_results;
+
+/* A job for a leader. sampling's stop strings are the coordinator's business and stay there. */
+typedef struct tri_group_assign {
+  uint64_t job, epoch;
+  uint64_t seed;        /* fixed by the coordinator before it assigns, so that a replay draws the same */
+  uint64_t offset;      /* tokens that a replay already has (0 until replay exists) */
+  int64_t remaining_ms; /* to the deadline; -1: none */
+  const uint32_t *token_ids;
+  size_t num_token_ids;
+  uint64_t second_start; /* number of the first token of the second type, of a pair of texts; 0: all are of the first */
+  tri_sampling sampling;
+} tri_group_assign;
+
+typedef struct tri_group_msg {
+  tri_group_op op;
+  uint64_t seq;
+  union {
+    tri_group_register reg;
+    struct {
+      uint32_t group;
+      uint64_t epoch;
+      double load_seconds;
+      double block_seconds; /* that a layer takes for the largest step, predicted from the canary's time */
+    } ready;
+    tri_group_tokens tokens;
+    tri_group_results encoded;
+    tri_group_health health;
+    struct {
+      uint32_t group, rank;
+      uint64_t epoch;
+      tri_wire_str code, message, field;
+    } failed;
+    struct {
+      uint64_t job, epoch;
+      tri_wire_str code, message, field;
+    } refused;
+    struct {
+      bool ok;
+      tri_wire_str message;
+    } welcome;
+    struct {
+      uint32_t group, rank;
+      uint64_t epoch;
+      tri_floors floors;
+    } floors;
+    tri_group_assign assign;
+    struct {
+      uint64_t job;
+    } abort;
+    struct {
+      uint64_t time_ms;
+    } lease;
+  };
+} tri_group_msg;
+
+tri_status tri_group_msg_encode(const tri_group_msg *m, tri_wire_buf *out);
+/* A frame to a worker holds one message or several, one behind the other: *used is the first one's length. */
+tri_status tri_group_msg_first(const void *data, size_t len, size_t *used, tri_error *err);
+tri_status tri_group_msg_decode(const void *data, size_t len, tri_arena *arena, tri_group_msg *out, tri_error *err);
+
+#endif

@@ -1,0 +1,290 @@
+#include "comm/wire/sampling.h"
+
+#include <string.h>
+
+#define LIMIT_ENTRY(name_, help_)                                                                                      \
+  { .name = #name_, TRI_LIMIT(name_), .help = help_ }
+
+static const tri_wire_field limits[] = {
+    LIMIT_ENTRY(max_tokens, "most tokens to generate; -1: as many as the context holds; not 0; absent: 16"),
+    LIMIT_ENTRY(min_tokens, "no end of the text before this many tokens"),
+    LIMIT_ENTRY(temperature, "0 takes the most probable token; absent: the model's own, else 1"),
+    LIMIT_ENTRY(top_p, "sample from the smallest set of tokens with this much probability"),
+    LIMIT_ENTRY(min_p, "leave out tokens below this fraction of the most probable one"),
+    LIMIT_ENTRY(top_k, "sample from this many most probable tokens; 0 or -1: all"),
+    LIMIT_ENTRY(repetition_penalty, "divide the logits of tokens that are there already; 1: none"),
+    LIMIT_ENTRY(presence_penalty, "subtract from logits of tokens generated at least once"),
+    LIMIT_ENTRY(frequency_penalty, "subtract per occurrence of the token"),
+    LIMIT_ENTRY(seed, "random seed; absent: the coordinator draws one"),
+    LIMIT_ENTRY(n, "how many texts to generate for the prompt"),
+    LIMIT_ENTRY(num_beams, "search for the most probable texts with so many beams; 1: none; absent: the model's own"),
+    LIMIT_ENTRY(length_penalty, "of a beam search: above 0 longer texts are better, below 0 shorter ones"),
+    LIMIT_ENTRY(logprobs, "alternatives to report per token (top_logprobs means the same)"),
+    LIMIT_ENTRY(logit_bias, "a map of token id to what is added to its logit"),
+    LIMIT_ENTRY(priority, "lower is sooner"),
+    LIMIT_ENTRY(deadline_ms, "give up after this many milliseconds; 0: never"),
+};
+
+const tri_wire_field *tri_wire_fields(size_t *count) {
+  *count = sizeof limits / sizeof *limits;
+  return limits;
+}
+
+void tri_sampling_init(tri_sampling *s) {
+  /* Field by field: the arrays behind the counts are large and need no clearing. */
+  s->max_tokens = 16;
+  s->min_tokens = 0;
+  s->temperature = s->top_p = s->repetition_penalty = 1;
+  s->min_p = s->presence_penalty = s->frequency_penalty = 0;
+  s->top_k = 0;
+  s->has_max_tokens = s->has_temperature = s->has_top_p = s->has_top_k = s->has_repetition_penalty = false;
+  s->has_seed = false;
+  s->seed = 0;
+  s->n = 1;
+  s->num_beams = 1;
+  s->length_penalty = 1;
+  s->early_stopping = TRI_EARLY_FALSE;
+  s->has_num_beams = s->has_length_penalty = s->has_early_stopping = false;
+  s->logprobs = -1;
+  s->ignore_eos = s->echo = false;
+  s->num_stop = s->num_stop_token_ids = s->num_logit_bias = 0;
+  s->logit_bias = NULL;
+  s->priority = s->deadline_ms = 0;
+}
+
+/* ---- logprobs ---- */
+
+tri_status tri_sampling_read_logprobs(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
+  (void)u, (void)at;
+  tri_sampling_extra *x = d->extra;
+  bool top = f->name[0] == 't';
+  int64_t value = 0;
+  if (v->kind != TRI_V_BOOL || top) {
+    tri_status st = tri_read_i64(d, f->name, v, 0, TRI_WIRE_MAX_LOGPROBS, &value);
+    if (st) return st;
+  }
+  if (top) {
+    x->has_top_logprobs = true;
+    x->top_logprobs = value;
+  } else {
+    x->has_logprobs = true;
+    x->logprobs_off = v->kind == TRI_V_BOOL && !v->b;
+    x->logprobs = value;
+  }
+  return TRI_OK;
+}
+
+void tri_sampling_write_logprobs(tri_pack *p, const void *at) { tri_pack_i64(p, ((const tri_sampling *)at)->logprobs); }
+bool tri_sampling_has_logprobs(const void *at) { return ((const tri_sampling *)at)->logprobs >= 0; }
+
+/* ---- stop ---- */
+
+static tri_status add_stop(tri_decoder *d, tri_sampling *s, const tri_value *v) {
+  if (v->kind != TRI_V_STR) return tri_read_wrong(d, "stop", "a string or an array of strings", v);
+  if (v->len == 0 || v->len > TRI_WIRE_MAX_STOP_BYTES)
+    return tri_fail(d->err, TRI_OUT_OF_RANGE, "stop", "a stop string of %zu bytes; allowed are 1 to %d", v->len,
+                    TRI_WIRE_MAX_STOP_BYTES);
+  s->stop[s->num_stop++] = (tri_wire_str){v->s, v->len};
+  return TRI_OK;
+}
+
+tri_status tri_sampling_read_stop(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
+  (void)f;
+  tri_sampling *s = at;
+  if (v->kind != TRI_V_ARRAY) return add_stop(d, s, v);
+  if (v->count > TRI_WIRE_MAX_STOP)
+    return tri_fail(d->err, TRI_OUT_OF_RANGE, "stop", "%u stop strings; allowed are 0 to %d", v->count,
+                    TRI_WIRE_MAX_STOP);
+  for (uint32_t i = 0; i < v->count; i++) {
+    tri_value e;
+    if (!tri_unpack_next(u, &e)) return TRI_CORRUPT;
+    tri_status st = add_stop(d, s, &e);
+    if (st) return st;
+  }
+  return TRI_OK;
+}
+
+void tri_sampling_write_stop(tri_pack *p, const void *at) {
+  const tri_sampling *s = at;
+  tri_pack_array(p, (uint32_t)s->num_stop);
+  for (int i = 0; i < s->num_stop; i++) tri_pack_str(p, s->stop[i].s, s->stop[i].len);
+}
+
+bool tri_sampling_has_stop(const void *at) { return ((const tri_sampling *)at)->num_stop > 0; }
+
+tri_status tri_sampling_read_stop_ids(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
+  tri_sampling *s = at;
+  const uint32_t *ids;
+  size_t n;
+  if (v->kind == TRI_V_ARRAY && v->count > TRI_WIRE_MAX_STOP_IDS)
+    return tri_fail(d->err, TRI_OUT_OF_RANGE, f->name, "%u stop ids; allowed are 0 to %d", v->count,
+                    TRI_WIRE_MAX_STOP_IDS);
+  tri_status st = tri_read_ids(d, f->name, u, v, &ids, &n);
+  if (st) return st;
+  if (n > TRI_WIRE_MAX_STOP_IDS)
+    return tri_fail(d->err, TRI_OUT_OF_RANGE, f->name, "%zu stop ids; allowed are 0 to %d", n, TRI_WIRE_MAX_STOP_IDS);
+  memcpy(s->stop_token_ids, ids, n * sizeof *ids);
+  s->num_stop_token_ids = (int)n;
+  return TRI_OK;
+}
+
+void tri_sampling_write_stop_ids(tri_pack *p, const void *at) {
+  const tri_sampling *s = at;
+  tri_pack_bin(p, s->stop_token_ids, (size_t)s->num_stop_token_ids * sizeof *s->stop_token_ids);
+}
+
+bool tri_sampling_has_stop_ids(const void *at) { return ((const tri_sampling *)at)->num_stop_token_ids > 0; }
+
+/* ---- logit_bias ---- */
+
+/* A token id as an integer, or as decimal digits, which is all that JSON allows for a key. */
+static bool bias_id(const tri_value *v, uint32_t *out) {
+  uint64_t x = 0;
+  if (v->kind == TRI_V_UINT) {
+    x = v->u;
+  } else if (v->kind == TRI_V_STR && v->len >= 1 && v->len <= 10) {
+    for (size_t i = 0; i < v->len; i++) {
+      if (v->s[i] < '0' || v->s[i] > '9') return false;
+      x = x * 10 + (uint64_t)(v->s[i] - '0');
+    }
+  } else {
+    return false;
+  }
+  *out = (uint32_t)x;
+  return x <= UINT32_MAX;
+}
+
+enum { BIAS_SLOTS = 2 * TRI_WIRE_MAX_LOGIT_BIAS };
+
+/* Remembers id in an open hash table of indices + 1; false when it is there already. */
+static bool bias_remember(uint16_t slots[BIAS_SLOTS], const struct tri_wire_bias *all, uint32_t count, uint32_t id) {
+  uint32_t h = (id * 2654435761u) % BIAS_SLOTS;
+  for (; slots[h]; h = (h + 1) % BIAS_SLOTS)
+    if (all[slots[h] - 1].id == id) return false;
+  slots[h] = (uint16_t)(count + 1);
+  return true;
+}
+
+tri_status tri_sampling_read_bias(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
+  (void)f;
+  tri_sampling *s = at;
+  uint16_t slots[BIAS_SLOTS] = {0};
+  if (v->kind != TRI_V_MAP) return tri_read_wrong(d, "logit_bias", "a map of token id to number", v);
+  if (v->count > TRI_WIRE_MAX_LOGIT_BIAS)
+    return tri_fail(d->err, TRI_OUT_OF_RANGE, "logit_bias", "%u entries; allowed are 0 to %d", v->count,
+                    TRI_WIRE_MAX_LOGIT_BIAS);
+  struct tri_wire_bias *all = tri_arena_alloc(d->arena, v->count ? v->count : 1, sizeof *all);
+  if (!all) return TRI_NO_MEMORY;
+  for (uint32_t i = 0; i < v->count; i++) {
+    tri_value key, x;
+    uint32_t id;
+    double bias;
+    if (!tri_unpack_next(u, &key)) return TRI_CORRUPT;
+    if (!bias_id(&key, &id))
+      return tri_fail(d->err, TRI_INVALID_ARGUMENT, "logit_bias",
+                      "key %u of logit_bias is no token id (an integer of 32 bits, or its digits)", i);
+    if (!tri_unpack_next(u, &x)) return TRI_CORRUPT;
+#define READ_LIMITED(pair) tri_read_num(d, "logit_bias", &x, pair, &bias)
+    tri_status st = READ_LIMITED(TRI_LIMIT_logit_bias);
+    if (st) return st;
+    if (!bias_remember(slots, all, i, id))
+      return tri_fail(d->err, TRI_INVALID_ARGUMENT, "logit_bias", "token id %u is there twice", id);
+    all[i] = (struct tri_wire_bias){id, (float)bias};
+  }
+  s->logit_bias = all;
+  s->num_logit_bias = (int)v->count;
+  return TRI_OK;
+}
+
+void tri_sampling_write_bias(tri_pack *p, const void *at) {
+  const tri_sampling *s = at;
+  tri_pack_map(p, (uint32_t)s->num_logit_bias);
+  for (int i = 0; i < s->num_logit_bias; i++) {
+    tri_pack_u64(p, s->logit_bias[i].id);
+    tri_pack_f32(p, s->logit_bias[i].bias);
+  }
+}
+
+bool tri_sampling_has_bias(const void *at) { return ((const tri_sampling *)at)->num_logit_bias > 0; }
+
+/* ---- beam search ---- */
+
+tri_status tri_sampling_read_early(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
+  (void)u;
+  tri_early_stopping *out = at;
+  bool never = v->kind == TRI_V_STR && v->len == 5 && !memcmp(v->s, "never", 5);
+  if (v->kind != TRI_V_BOOL && v->kind != TRI_V_STR) return tri_read_wrong(d, f->name, "false, true or \"never\"", v);
+  if (v->kind == TRI_V_STR && !never)
+    return tri_fail(d->err, TRI_INVALID_ARGUMENT, f->name, "early_stopping must be false, true or \"never\"");
+  *out = never ? TRI_EARLY_NEVER : v->b ? TRI_EARLY_TRUE : TRI_EARLY_FALSE;
+  return TRI_OK;
+}
+
+void tri_sampling_write_early(tri_pack *p, const void *at) {
+  tri_early_stopping e = *(const tri_early_stopping *)at;
+  if (e == TRI_EARLY_NEVER)
+    tri_pack_lit(p, "never");
+  else
+    tri_pack_bool(p, e == TRI_EARLY_TRUE);
+}
+
+bool tri_sampling_has_early(const void *at) { return *(const tri_early_stopping *)at != TRI_EARLY_FALSE; }
+
+tri_status tri_sampling_check_beams(const tri_sampling *s, tri_error *err) {
+  const struct {
+    const char *name;
+    bool there;
+  } without[] = {{"logprobs", s->logprobs >= 0},
+                 {"logit_bias", s->num_logit_bias > 0},
+                 {"repetition_penalty", s->repetition_penalty != 1},
+                 {"presence_penalty", s->presence_penalty != 0},
+                 {"frequency_penalty", s->frequency_penalty != 0}};
+  if (s->num_beams <= 1) return TRI_OK;
+  for (size_t i = 0; i < sizeof without / sizeof *without; i++)
+    if (without[i].there)
+      return tri_fail(err, TRI_UNSUPPORTED, without[i].name, "a beam search (num_beams %lld) has no %s",
+                      (long long)s->num_beams, without[i].name);
+  if (s->n > s->num_beams)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "n", "n is %lld, more than num_beams, which is %lld", (long long)s->n,
+                    (long long)s->num_beams);
+  return TRI_OK;
+}
+
+/* ---- known, and not supported yet ---- */
+
+tri_status tri_sampling_read_neutral(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
+  (void)u, (void)at;
+  if (f->names) return tri_fail(d->err, TRI_UNSUPPORTED, f->name, "%s", f->names[0]);
+  double x = -1;
+  if (v->kind == TRI_V_UINT) x = (double)v->u;
+  if (v->kind == TRI_V_FLOAT) x = v->f;
+  if (x == f->def) return TRI_OK;
+  return tri_fail(d->err, TRI_UNSUPPORTED, f->name, "%s is not supported: it can only be %g", f->name, f->def);
+}
+
+bool tri_sampling_never(const void *at) { return (void)at, false; }
+
+tri_status tri_sampling_finish(tri_decoder *d, tri_sampling *s, const tri_sampling_extra *x) {
+  if (x->has_logprobs && x->has_top_logprobs) {
+    if (x->logprobs_off && x->top_logprobs > 0)
+      return tri_fail(d->err, TRI_INVALID_ARGUMENT, "top_logprobs", "top_logprobs is there although logprobs is false");
+    if (x->logprobs > 0 && x->logprobs != x->top_logprobs)
+      return tri_fail(d->err, TRI_INVALID_ARGUMENT, "top_logprobs",
+                      "logprobs and top_logprobs are two different numbers");
+  }
+  if (x->has_top_logprobs && !x->logprobs_off)
+    s->logprobs = x->top_logprobs;
+  else if (x->has_logprobs && !x->logprobs_off)
+    s->logprobs = x->logprobs;
+  if (s->top_k < 0) s->top_k = 0;
+  if (s->max_tokens == 0) {
+#define REFUSE_ZERO(min_, max_)                                                                                        \
+  tri_fail(d->err, TRI_OUT_OF_RANGE, "max_tokens", "max_tokens is 0; allowed are %d and 1 to %d", min_, max_)
+#define REFUSE_ZERO_(pair) REFUSE_ZERO(pair)
+    return REFUSE_ZERO_(TRI_LIMIT_max_tokens);
+  }
+  if (s->max_tokens > 0 && s->min_tokens > s->max_tokens)
+    return tri_fail(d->err, TRI_OUT_OF_RANGE, "min_tokens", "min_tokens is %lld, more than max_tokens, which is %lld",
+                    (long long)s->min_tokens, (long long)s->max_tokens);
+  return tri_sampling_check_beams(s, d->err);
+}

@@ -1,0 +1,105 @@
+/* Sockets. zsock.c is the only user of ZeroMQ; nothing above it knows the library.
+ *
+ * Two shapes: a `server` (ROUTER) that many peers connect to, and a `link` (DEALER) from one peer to a server. Messages
+ * are single frames (those of a server may hold several, see tri_zserver_queue); a peer that sends several frames in
+ * one message has broken the protocol and is answered by the caller with an error. */
+#ifndef TRI_COMM_WIRE_ZSOCK_H
+#define TRI_COMM_WIRE_ZSOCK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "runtime/base/status.h"
+
+typedef struct tri_zcontext tri_zcontext;
+typedef struct tri_zserver tri_zserver;
+typedef struct tri_zlink tri_zlink;
+
+#define TRI_Z_KEY 41 /* Z85 text of a CURVE key, with its NUL */
+
+typedef struct tri_zkeypair {
+  char public_key[TRI_Z_KEY], secret_key[TRI_Z_KEY];
+} tri_zkeypair;
+
+tri_status tri_zkeypair_make(tri_zkeypair *out, tri_error *err);
+/* A file of two lines (public, secret), mode 0600; refused when others may read it. */
+tri_status tri_zkeypair_load(const char *path, tri_zkeypair *out, tri_error *err);
+tri_status tri_zkeypair_save(const char *path, const tri_zkeypair *k, tri_error *err); /* refuses to overwrite */
+/* Is key the Z85 text of a key? what: the option or field that it came from. */
+tri_status tri_zkey_check(const char *key, const char *what, tri_error *err);
+
+tri_status tri_zcontext_create(tri_zcontext **out, tri_error *err);
+void tri_zcontext_destroy(tri_zcontext *z); /* closes what is open; never blocks longer than the linger of 200 ms */
+
+/* Opaque address of a peer of a server. */
+typedef struct tri_zpeer {
+  uint8_t len;
+  uint8_t bytes[32];
+} tri_zpeer;
+
+typedef struct tri_zserver_config {
+  const char *endpoint;      /* ipc://PATH (mode 0600), tcp://ADDRESS:PORT, PORT may be * */
+  const tri_zkeypair *curve; /* NULL: none; tcp:// without it is refused unless insecure_tcp */
+  bool insecure_tcp;
+  const char *const *allowed; /* public keys of clients that may connect (ZAP); NULL with curve: nobody */
+  int num_allowed;
+  size_t max_message; /* per frame */
+  int backlog;        /* messages queued per peer before send says TRI_AGAIN */
+} tri_zserver_config;
+
+tri_status tri_zserver_open(tri_zcontext *z, const tri_zserver_config *config, tri_zserver **out, tri_error *err);
+/* The endpoint as bound, with the port filled in. Borrowed. */
+const char *tri_zserver_endpoint(const tri_zserver *s);
+/* Next message without waiting: TRI_OK, or TRI_AGAIN. *data is valid until the next call. *frames > 1: a multipart
+ * message, *data holds its first frame only (of at most max_message bytes) and the rest has been discarded. */
+tri_status tri_zserver_recv(tri_zserver *s, tri_zpeer *from, const void **data, size_t *len, int *frames);
+/* Public key (Z85) of the client that sent the message that recv returned last; "" without CURVE. Valid until the next
+ * recv. */
+const char *tri_zserver_sender_key(tri_zserver *s);
+/* TRI_AGAIN: the peer's queue is full. TRI_CLOSED: the peer is gone. */
+tri_status tri_zserver_send(tri_zserver *s, const tri_zpeer *to, const void *data, size_t len);
+/* The same for one of several messages in a row: what goes to one peer leaves as one frame, one message behind the
+ * other, once the frame is full, another peer's turn comes, or tri_zserver_flush is called. */
+tri_status tri_zserver_queue(tri_zserver *s, const tri_zpeer *to, const void *data, size_t len);
+void tri_zserver_flush(tri_zserver *s);
+int tri_zserver_fd(const tri_zserver *s);
+/* Closes and binds again at the same address: frees what hostile peers made the library hold. */
+tri_status tri_zserver_rebind(tri_zserver *s, tri_error *err);
+void tri_zserver_close(tri_zserver *s); /* NULL is fine */
+
+typedef struct tri_zlink_config {
+  const char *endpoint;
+  const tri_zkeypair *own; /* NULL without CURVE */
+  const char *server_key;  /* public key of the server; NULL without CURVE */
+  size_t max_message;
+  int backlog;
+  /* Without it, up to `backlog` messages queue up for a server that is not there (yet, or any more); with it, send says
+   * TRI_AGAIN. */
+  bool refuse_unconnected;
+} tri_zlink_config;
+
+tri_status tri_zlink_open(tri_zcontext *z, const tri_zlink_config *config, tri_zlink **out, tri_error *err);
+tri_status tri_zlink_recv(tri_zlink *l, const void **data, size_t *len); /* TRI_AGAIN when nothing is there */
+tri_status tri_zlink_send(tri_zlink *l, const void *data, size_t len);   /* TRI_AGAIN: full, or refuse_unconnected */
+/* The same, waiting up to timeout_ms (-1: no limit) for a connection and for room. TRI_TIMEOUT; TRI_PERMISSION: the
+ * server does not let this key in; TRI_ABORTED: a signal came. */
+tri_status tri_zlink_send_wait(tri_zlink *l, const void *data, size_t len, int timeout_ms);
+/* A lost connection is made again by itself, but the server then sees a new peer. A poll also returns when the state
+ * changes. */
+typedef enum tri_zlink_state { TRI_ZLINK_CONNECTING, TRI_ZLINK_UP, TRI_ZLINK_LOST, TRI_ZLINK_REFUSED } tri_zlink_state;
+tri_zlink_state tri_zlink_look(tri_zlink *l, unsigned *losses); /* losses (may be NULL): connections lost so far */
+void tri_zlink_close(tri_zlink *l);                             /* NULL is fine */
+
+/* Waits until one of the sockets has something to read, a file descriptor is readable, a signal came, or timeout_ms has
+ * passed (-1: no limit). NULL servers and links, and fds of -1, are skipped. *ready (may be NULL): number of things
+ * that are ready. */
+typedef struct tri_zpoll {
+  tri_zserver *server;
+  tri_zlink *link;
+  int fd;
+  bool ready;
+} tri_zpoll;
+tri_status tri_zpoll_wait(tri_zpoll *items, int n, int timeout_ms, int *ready);
+
+#endif

@@ -1,0 +1,61 @@
+/* What a deployment is: the options that the coordinator, the workers and `trireme up` share. Each program reads what
+ * concerns it and accepts the rest, so that one list of arguments (or one file of cluster-configs/) serves all of them.
+ */
+#ifndef TRI_RUNTIME_BASE_SERVE_OPTIONS_H
+#define TRI_RUNTIME_BASE_SERVE_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "runtime/base/dtype.h"
+#include "runtime/base/options.h"
+
+typedef enum tri_launch { TRI_LAUNCH_AUTO, TRI_LAUNCH_MPI, TRI_LAUNCH_GROUP, TRI_LAUNCH_SELF } tri_launch;
+
+typedef struct tri_serve_options {
+  /* model */
+  const char *model, *served_model_name;
+  int dtype, kv_cache_dtype; /* tri_dtype, or TRI_SERVE_AUTO */
+  int quantization;          /* tri_quantization */
+  int load_format;           /* tri_load_format */
+  int pooling;               /* tri_pooling */
+  uint64_t seed;
+  int64_t max_model_len;
+  /* layout */
+  int tp, pp, dp;
+  /* scheduling */
+  int max_num_seqs, max_num_batched_tokens, block_size, scheduling_policy;
+  uint64_t kv_cache_memory;
+  int num_kv_blocks;
+  bool deterministic;
+  /* execution */
+  const char *backend;
+  int threads;
+  bool disable_custom_all_reduce, autotune;
+  /* service */
+  const char *endpoint, *worker_endpoint, *key_file, *allowed_keys;
+  bool insecure_tcp;
+  int tokenizer_threads;
+  int64_t max_queue;
+  uint64_t memory_cap;
+  double watchdog_timeout, drain_timeout;
+  int log_level;
+  /* launch */
+  int launch; /* tri_launch */
+  const char *boot_file;
+  int group, event_fd;
+  uint64_t epoch;
+} tri_serve_options;
+
+enum { TRI_SERVE_AUTO = 3 }; /* of dtype and kv_cache_dtype: follows the names of float32, float16, bfloat16 */
+
+extern const char *const tri_quantization_names[]; /* by tri_quantization; NULL-terminated */
+extern const char *const tri_pooling_names[];      /* by tri_pooling, of which NONE is "model" */
+extern const tri_option tri_serve_option_table[];
+extern const size_t tri_serve_option_count;
+
+/* For a program that has use for some of them only: copies the table, of which --help then shows those that `shown`
+ * (NULL-terminated) names. Returns how many there are. */
+size_t tri_serve_options_copy(tri_option *table, const char *const *shown);
+
+#endif

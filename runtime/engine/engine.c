@@ -1,0 +1,273 @@
+#include "runtime/engine/engine.h"
+
+#include <string.h>
+
+#include "runtime/base/log.h"
+#include "runtime/engine/encoded_result.h"
+#include "runtime/step/limits.h"
+#include "runtime/forward/tune.h"
+
+/* All ranks learn whether all succeeded, so that none waits for one that has left. */
+static tri_status agree(tri_group *g, tri_status mine, tri_error *err) {
+  tri_status st = tri_comm_agree(g->world, mine);
+  if (st == TRI_OK || mine != TRI_OK) return st;
+  if (tri_comm_query(g->world) == TRI_OK)
+    return tri_fail(err, st, "group", "another rank of the group failed to start");
+  return tri_fail(err, st, "comm", "the group's ranks cannot reach each other: %s", tri_status_text(st));
+}
+
+/* The smallest page count of the group: pages are numbered by the leader for all. */
+static tri_status agree_pages(tri_group *g, int *pages) {
+  int32_t all[4096];
+  if (g->world->size > (int)(sizeof all / sizeof *all)) return TRI_TOO_LARGE;
+  int32_t mine = *pages;
+  tri_status st = g->world->ops->all_gather(g->world, &mine, all, sizeof mine, NULL);
+  for (int r = 0; st == TRI_OK && r < g->world->size; r++)
+    if (all[r] < *pages) *pages = all[r];
+  return st;
+}
+
+static tri_dtype kv_dtype_of(const tri_engine *e, const tri_engine_config *config) {
+  return tri_kv_dtype(&e->model, config->kv_dtype, config->dtype, e->backend->narrows_inputs);
+}
+
+static tri_status set_limits(tri_engine *e, const tri_engine_config *config, const tri_checkpoint *ckpt,
+                             tri_error *err) {
+  const tri_model_config *c = &e->model;
+  tri_limits_config limits = {.max_num_seqs = config->max_num_seqs,
+                              .max_num_batched_tokens = config->max_num_batched_tokens,
+                              .block_size = config->block_size,
+                              .max_model_len = config->max_model_len};
+  tri_status st = tri_limits_make(c, &limits, &e->limits, err);
+  if (st != TRI_OK) return st;
+  /* An observer may ask for the logits of every token. */
+  e->limits.max_num_logits = config->observer.logits ? config->max_num_batched_tokens : config->max_num_seqs;
+  if (tri_limits_stretch(c, &e->limits) && e->group->world->rank == 0)
+    tri_log(TRI_LOG_WARN, "engine", "max_model_len %d exceeds the %lld positions that the model was made for",
+            e->limits.max_model_len, (long long)c->max_position_embeddings);
+  tri_ledger_config lc = {.dtype = config->dtype,
+                          .kv_dtype = kv_dtype_of(e, config),
+                          .quantization = config->quantization,
+                          .kv_bytes = config->kv_bytes,
+                          .num_kv_pages = config->num_kv_pages,
+                          .device = !e->backend->host_memory,
+                          .memory =
+                              e->backend->ops.mem_available
+                                  ? e->backend->ops.mem_available(e->backend)
+                                  : tri_host_memory_available() / (config->local_ranks ? config->local_ranks : 1)};
+  st = tri_ledger_make(c, &e->shard, ckpt, &e->limits, e->num_lanes, &lc, &e->ledger, err);
+  if (st == TRI_OK) e->limits.num_pages = (int)e->ledger.num_pages;
+  return st;
+}
+
+/* Files of encoder-decoders whose config says that the head is the embedding may have a head all the same: the
+ * reference then takes what is stored. */
+static void find_head(tri_model_config *c, const tri_checkpoint *ckpt) {
+  for (const tri_tensor_rule *r = c->arch->tensors; c->seq2seq.on && ckpt && r->name; r++)
+    if (r->weight == TRI_W_HEAD && tri_rule_find(c, ckpt, r, 0, 0)) c->tie_word_embeddings = false;
+}
+
+/* Whether the caller can use such a model, and how it wants sequences pooled. */
+static tri_status set_use(tri_model_config *c, const tri_engine_config *config, tri_error *err) {
+  if (c->encoder && !config->encoders)
+    return tri_fail(err, TRI_UNSUPPORTED, "model", "model_type %s is an encoder: it does not generate text",
+                    c->arch->model_type);
+  return tri_model_config_pool(c, config->pooling, err);
+}
+
+static tri_status prepare(tri_engine *e, const tri_engine_config *config, tri_checkpoint **ckpt, tri_error *err) {
+  tri_status st;
+  TRI_TRY(tri_model_config_load(config->model_dir, &e->model, err));
+  TRI_TRY(set_use(&e->model, config, err));
+  TRI_TRY(tri_shard_make(&e->model, e->group->p, &e->shard, err));
+  if (config->load_format != TRI_LOAD_DUMMY) TRI_TRY(tri_checkpoint_open(config->model_dir, ckpt, err));
+  find_head(&e->model, *ckpt);
+cleanup:
+  return st;
+}
+
+/* Communicators for buffers that the host's do not reach. */
+static tri_status connect(tri_engine *e, tri_error *err) {
+  tri_backend *be = e->backend;
+  tri_group *g = e->group;
+  tri_status st = TRI_OK;
+  if (be->ops.comm_create && g->p.tp > 1) TRI_TRY(be->ops.comm_create(be, g->tensor, true, &e->device_tensor, err));
+  if (be->ops.comm_create && g->p.pp > 1) TRI_TRY(be->ops.comm_create(be, g->world, false, &e->device_world, err));
+  const tri_comm *made[] = {e->device_tensor, e->device_world};
+  for (int i = 0; i < 2; i++)
+    if (made[i] && made[i]->about[0] && g->world->rank == 0) tri_log(TRI_LOG_INFO, "engine", "%s", made[i]->about);
+cleanup:
+  return st;
+}
+
+/* How far ahead of the device the host may be. Encoders answer from the step's own buffers: they take their steps one
+ * by one. */
+static int depth_of(const tri_engine *e) {
+  return e->backend->ops.event_query && !e->model.encoder && !e->model.seq2seq.on ? TRI_ENGINE_DEPTH : 1;
+}
+
+static tri_status allocate_steps(tri_engine *e) {
+  tri_backend *be = e->backend;
+  size_t n = (size_t)e->limits.max_num_seqs;
+  tri_status st = TRI_OK;
+  const tri_wait_policy *p = &e->group->world->policy;
+  e->depth = depth_of(e);
+  /* What stages draw goes from rank to rank through the host: their steps ahead are other lanes'. */
+  e->lane_depth = e->group->p.pp == 1 ? e->depth : 1;
+  e->wait_policy = (tri_wait_policy){.spin_us = p->spin_us, .yield_us = INT32_MAX - p->spin_us, .stop = p->stop};
+  for (int i = 0; i < e->depth && st == TRI_OK; i++) {
+    tri_engine_step_state *s = &e->steps[i];
+    if (!(s->draws = tri_calloc(n, sizeof *s->draws))) return TRI_NO_MEMORY;
+    st = be->ops.host_alloc(be, n * sizeof *s->samples, (void **)&s->samples);
+  }
+  if (st == TRI_OK && e->lane_depth > 1)
+    st = be->ops.mem_alloc(be, TRI_MEM_ACTIVATIONS, n * sizeof *e->drawn, (void **)&e->drawn);
+  return st;
+}
+
+static tri_status allocate(tri_engine *e, const tri_engine_config *config, tri_error *err) {
+  tri_status st;
+  size_t n = (size_t)config->max_num_seqs;
+  TRI_TRY(tri_kv_cache_create(e->backend, &e->model, &e->shard, kv_dtype_of(e, config), e->limits.block_size,
+                              e->limits.num_pages, &e->kv, err));
+  TRI_TRY(tri_slots_create(&e->limits, &e->slots));
+  TRI_TRY(tri_batch_builder_create(&e->limits, &e->batch));
+  e->result.tokens = tri_calloc(n, sizeof *e->result.tokens);
+  e->sample_params = tri_calloc(n, sizeof *e->sample_params);
+  e->row_params = tri_calloc(n, sizeof *e->row_params);
+  e->history = tri_calloc(n, sizeof *e->history);
+  e->num_prompt = tri_calloc(n, sizeof *e->num_prompt);
+  e->num_history = tri_calloc(n, sizeof *e->num_history);
+  e->counters = tri_calloc(n, sizeof *e->counters);
+  if (!e->result.tokens || !e->sample_params || !e->row_params || !e->history || !e->num_prompt || !e->num_history ||
+      !e->counters)
+    st = TRI_NO_MEMORY;
+  if (st == TRI_OK) st = allocate_steps(e);
+  if (st == TRI_OK && tri_group_is_sampler(e->group) && config->observer.logits) {
+    e->draw_bytes = n * (size_t)e->model.vocab_size * sizeof(float);
+    st = e->backend->ops.mem_alloc(e->backend, TRI_MEM_ACTIVATIONS, e->draw_bytes, (void **)&e->draw_logits);
+  }
+  if (st != TRI_OK) {
+    tri_fail(err, st, "max_num_seqs", "no memory for the state of %d sequences", config->max_num_seqs);
+    goto cleanup;
+  }
+  size_t rows = 0, cols = 0;
+  if (e->model.encoder && !e->backend->host_memory) {
+    st = tri_encoded_most(&e->model, &e->limits, &rows, &cols) ? TRI_OK : TRI_OVERFLOW;
+    if (st == TRI_OK && !(e->answer = tri_malloc(rows * cols, sizeof *e->answer))) st = TRI_NO_MEMORY;
+    if (st != TRI_OK) goto cleanup;
+  }
+cleanup:
+  return st;
+}
+
+/* What goes through the backend's products is settled before anything is planned. */
+static tri_status make_forward(tri_engine *e, const tri_engine_config *config, const tri_checkpoint *ckpt,
+                               tri_error *err) {
+  tri_status st;
+  tri_forward_config fc = {.model = &e->model,
+                           .shard = e->shard,
+                           .limits = e->limits,
+                           .num_lanes = e->num_lanes,
+                           .backend = e->backend,
+                           .weights = e->weights,
+                           .kv = e->kv,
+                           .group = e->group,
+                           .tensor = e->device_tensor ? e->device_tensor : e->group->tensor,
+                           .stages = e->device_world ? e->device_world : e->group->world,
+                           .drawn = e->drawn,
+                           .int8_activations = config->quantization == TRI_QUANTIZE_W8A8,
+                           .progress = &e->progress,
+                           .observer = config->observer};
+  TRI_TRY(tri_tune(&fc, config->autotune, err));
+  TRI_TRY(tri_forward_create(&fc, &e->forward, err));
+  if (e->model.seq2seq.on)
+    st = tri_source_create(&fc, ckpt, config->dtype, config->quantization, config->seed, &e->source, err);
+cleanup:
+  return st;
+}
+
+/* Somebody else has taken what the ledger counted on: says what it was for. */
+static tri_status refuse_memory(const tri_engine *e) {
+  char lines[TRI_LEDGER_TEXT];
+  tri_ledger_text(&e->ledger, lines);
+  tri_log(TRI_LOG_ERROR, "engine", "out of memory; this rank wants %s", lines);
+  return TRI_NO_CAPACITY;
+}
+
+tri_status tri_engine_create(const tri_engine_config *config, tri_backend *backend, tri_group *group, tri_engine **out,
+                             tri_error *err) {
+  tri_checkpoint *ckpt = NULL;
+  tri_engine *e = tri_calloc(1, sizeof *e);
+  tri_status st = e ? TRI_OK : tri_fail(err, TRI_NO_MEMORY, "engine", "no memory");
+  if (st != TRI_OK) return agree(group, st, err);
+  e->backend = backend;
+  e->group = group;
+  e->num_lanes = group->p.pp;
+  atomic_store(&e->progress.block, TRI_BLOCK_IDLE);
+  TRI_TRY(agree(group, prepare(e, config, &ckpt, err), err));
+  TRI_TRY(agree(group, connect(e, err), err));
+  /* Behind the communicators, whose memory is not to be had any more. */
+  TRI_TRY(agree(group, set_limits(e, config, ckpt, err), err));
+  TRI_TRY(agree_pages(group, &e->limits.num_pages));
+  st = config->load_format == TRI_LOAD_DUMMY ? tri_weights_dummy(backend, &e->model, &e->shard, config->seed,
+                                                                 config->dtype, config->quantization, &e->weights, err)
+                                             : tri_weights_load(backend, &e->model, &e->shard, ckpt, config->dtype,
+                                                                config->quantization, &e->weights, err);
+  if (st == TRI_OK) st = allocate(e, config, err);
+  /* All that a step will ask for: when it grows, what was recorded is dropped, and by one rank alone perhaps. */
+  if (st == TRI_OK) st = backend->ops.reserve(backend, e->ledger.workspace);
+  if (st == TRI_NO_MEMORY) st = refuse_memory(e);
+  TRI_TRY(agree(group, st, err));
+  st = make_forward(e, config, ckpt, err);
+  if (st == TRI_NO_MEMORY) st = refuse_memory(e);
+  TRI_TRY(agree(group, st, err));
+  *out = e;
+  e = NULL;
+cleanup:
+  tri_checkpoint_close(ckpt);
+  tri_engine_destroy(e);
+  return st;
+}
+
+static void free_steps(tri_engine *e) {
+  tri_backend *be = e->backend;
+  be->ops.stream_sync(be, NULL); /* downloads may be under way even behind a step that failed to begin */
+  for (int i = 0; i < TRI_ENGINE_DEPTH; i++) {
+    tri_free(e->steps[i].draws);
+    be->ops.host_free(be, e->steps[i].samples, (size_t)e->limits.max_num_seqs * sizeof *e->steps[i].samples);
+  }
+  if (e->drawn) be->ops.mem_free(be, TRI_MEM_ACTIVATIONS, e->drawn, (size_t)e->limits.max_num_seqs * sizeof *e->drawn);
+}
+
+static bool is_sound(const tri_engine *e) {
+  return (!e->device_tensor || tri_comm_query(e->device_tensor) == TRI_OK) &&
+         (!e->device_world || tri_comm_query(e->device_world) == TRI_OK);
+}
+
+static void disconnect(tri_engine *e) {
+  if (e->device_tensor) e->device_tensor->ops->destroy(e->device_tensor);
+  if (e->device_world) e->device_world->ops->destroy(e->device_world);
+  e->device_tensor = e->device_world = NULL;
+}
+
+void tri_engine_destroy(tri_engine *e) {
+  if (!e) return;
+  if (!is_sound(e)) { /* first: kernels that wait for a lost peer would be waited for, and so do recorded steps */
+    if (e->backend->ops.graph_drop) e->backend->ops.graph_drop(e->backend);
+    disconnect(e);
+  }
+  free_steps(e);
+  tri_source_destroy(e->source);
+  tri_forward_destroy(e->forward);
+  tri_batch_builder_destroy(e->batch);
+  tri_slots_destroy(e->slots);
+  tri_kv_cache_destroy(e->kv);
+  tri_weights_destroy(e->weights);
+  disconnect(e);
+  tri_free(e->result.tokens), tri_free(e->sample_params), tri_free(e->row_params), tri_free(e->history),
+      tri_free(e->num_prompt);
+  tri_free(e->num_history), tri_free(e->counters), tri_free(e->answer);
+  if (e->draw_logits) e->backend->ops.mem_free(e->backend, TRI_MEM_ACTIVATIONS, e->draw_logits, e->draw_bytes);
+  tri_free(e);
+}

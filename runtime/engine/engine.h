@@ -1,0 +1,95 @@
+/* One rank's engine: slots, KV cache, weights and forward pass behind one call per step. It executes plans and decides
+ * nothing. */
+#ifndef TRI_RUNTIME_ENGINE_ENGINE_H
+#define TRI_RUNTIME_ENGINE_ENGINE_H
+
+#include "runtime/step/batch.h"
+#include "runtime/forward/forward.h"
+#include "runtime/step/group.h"
+#include "runtime/engine/ledger.h"
+#include "runtime/forward/source.h"
+#include "runtime/step/step_plan.h"
+
+typedef enum tri_load_format { TRI_LOAD_AUTO, TRI_LOAD_SAFETENSORS, TRI_LOAD_DUMMY } tri_load_format;
+
+typedef struct tri_engine_config {
+  const char *model_dir;
+  tri_load_format load_format;
+  uint64_t seed;      /* of dummy weights */
+  tri_dtype dtype;    /* of matrices in memory; TRI_DTYPE_COUNT: as stored */
+  tri_dtype kv_dtype; /* TRI_DTYPE_COUNT: see tri_kv_dtype */
+  tri_quantization quantization;
+  int max_num_seqs, max_num_batched_tokens, block_size;
+  int64_t max_model_len; /* 0: the model's */
+  int64_t kv_bytes;      /* for this rank's KV pages; 0: as tri_ledger_config has it */
+  int num_kv_pages;      /* not 0: exactly so many */
+  int local_ranks;       /* processes that share this host's memory */
+  bool encoders;         /* the caller runs encoders; others refuse them here, since they generate nothing */
+  tri_pooling pooling;   /* see tri_model_config_pool */
+  bool autotune;         /* see tri_tune */
+  tri_observer observer;
+} tri_engine_config;
+
+enum { TRI_ENGINE_DEPTH = 2 };
+
+/* What a step that was begun leaves for its end. */
+typedef struct tri_engine_step_state {
+  uint64_t step;
+  uint32_t lane;
+  int num_draws;
+  tri_draw *draws;            /* [max_num_seqs] */
+  tri_sample_result *samples; /* [max_num_seqs], where the backend's downloads reach it */
+} tri_engine_step_state;
+
+typedef struct tri_engine {
+  tri_model_config model;
+  tri_shard shard;
+  tri_limits limits; /* the same on every rank of a group */
+  tri_ledger ledger; /* what this rank's memory is for, as it was known before anything was loaded */
+  int num_lanes;     /* as many as stages */
+  tri_backend *backend;
+  tri_group *group;
+  tri_comm *device_tensor, *device_world; /* the group's, for the backend's memory; NULL where the host's serve */
+  tri_weights *weights;
+  tri_kv_cache *kv;
+  tri_slots *slots;
+  tri_batch_builder *batch;
+  tri_forward *forward;
+  tri_source *source; /* NULL but for encoder-decoders */
+  tri_progress progress;
+  int depth;                                     /* steps that may be begun and not ended, */
+  int lane_depth;                                /* and of one lane */
+  tri_engine_step_state steps[TRI_ENGINE_DEPTH]; /* the oldest of those under way is `first` */
+  int first, num_steps;
+  tri_wait_policy wait_policy; /* for who waits for a step: never asleep, as the next one may wait for that */
+  uint32_t *drawn; /* [max_num_seqs] the last step's draws in the backend's memory; NULL where lane_depth is 1 */
+  tri_step_result result;
+  tri_encoded encoded; /* of the last step of an encoder, on the sampling rank */
+  /* arguments of the sampler, [max_num_seqs] */
+  const tri_sample_params **sample_params;
+  tri_sample_params *row_params;
+  const uint32_t **history;
+  int *num_prompt, *num_history;
+  uint64_t *counters;
+  float *draw_logits; /* gathered rows where not every row of logits is drawn from; the backend's memory */
+  size_t draw_bytes;
+  float *answer; /* an encoder's, on the host, where the backend's memory is elsewhere */
+} tri_engine;
+
+/* Collective over the group: every rank calls it, and all fail together when one does. backend and group stay the
+ * caller's. */
+tri_status tri_engine_create(const tri_engine_config *config, tri_backend *backend, tri_group *group, tri_engine **out,
+                             tri_error *err);
+void tri_engine_destroy(tri_engine *e); /* NULL is fine */
+
+/* Sets this rank's share of a plan going. Where the backend works by itself, `depth` steps may be under way, so that
+ * the device goes from one to the next without waiting for the host (ids that the host has yet to see go from step to
+ * step on the device); the caller sees to it that no more are. */
+tri_status tri_engine_begin(tri_engine *e, const void *plan, size_t bytes);
+/* TRI_OK: the oldest step under way has ended. On the sampling rank *result points to what was drawn (until the next
+ * poll); elsewhere it is NULL. TRI_AGAIN: not yet. */
+tri_status tri_engine_poll(tri_engine *e, const tri_step_result **result);
+/* Both in one, with nothing else under way. */
+tri_status tri_engine_step(tri_engine *e, const void *plan, size_t bytes, const tri_step_result **result);
+
+#endif

@@ -1,0 +1,141 @@
+/* Steps: from a plan's bytes to what was drawn. */
+#include "runtime/engine/engine.h"
+
+#include <string.h>
+
+/* The rows that are drawn from, contiguous. Without observers every row of logits is one, in order. */
+static tri_mat draw_rows(tri_engine *e, tri_mat logits) {
+  const tri_batch_builder *b = e->batch;
+  if (b->num_draws == logits.rows) return logits;
+  size_t width = (size_t)logits.cols * sizeof(float);
+  for (int i = 0; i < b->num_draws; i++)
+    e->backend->ops.upload(e->backend, e->draw_logits + (size_t)i * (size_t)logits.cols,
+                           logits.data + (size_t)b->draw_rows[i] * (size_t)logits.ld, width, NULL);
+  return (tri_mat){e->draw_logits, b->num_draws, logits.cols, logits.cols, TRI_F32};
+}
+
+/* What the step's draws ask for. Every rank knows it from the plans, but for what earlier steps drew: histories are
+ * whole on the sampling rank alone. */
+static tri_sample_args ask(tri_engine *e, const tri_engine_step_state *s) {
+  for (int i = 0; i < s->num_draws; i++) {
+    const tri_slot *slot = &e->slots->slots[s->draws[i].slot];
+    e->row_params[i] = slot->params;
+    if (!s->draws[i].ban) e->row_params[i].num_banned = 0;
+    e->sample_params[i] = &e->row_params[i];
+    e->history[i] = slot->history;
+    e->num_history[i] = slot->num_history;
+    e->num_prompt[i] = slot->num_prompt < slot->num_history ? slot->num_prompt : slot->num_history;
+    e->counters[i] = s->draws[i].counter;
+  }
+  return (tri_sample_args){.params = e->sample_params,
+                           .history = e->history,
+                           .num_prompt = e->num_prompt,
+                           .num_history = e->num_history,
+                           .counter = e->counters,
+                           .results = tri_group_is_sampler(e->group) ? s->samples : NULL,
+                           .drawn = e->drawn};
+}
+
+/* Every rank of the tensor group embeds what one of them has drawn. */
+static tri_status share_draws(tri_engine *e, const tri_engine_step_state *s) {
+  tri_comm *c = e->device_tensor;
+  if (!e->drawn || !c || !s->num_draws) return TRI_OK;
+  return c->ops->broadcast(c, e->drawn, (size_t)s->num_draws * sizeof *e->drawn, 0, NULL);
+}
+
+/* Sets the draws going, into the step's samples. The ranks of the last stage choose the same way, each by itself: it
+ * depends on nothing but the plans. */
+static tri_status draw(tri_engine *e, const tri_engine_step_state *s, tri_mat logits) {
+  tri_sample_args args = ask(e, s);
+  bool every_row = s->num_draws == logits.rows;
+  int candidates = every_row ? tri_forward_num_candidates(e->forward, args.params, s->num_draws) : 0;
+  tri_status st = TRI_OK;
+  if (candidates) {
+    args.logits = logits;
+    return tri_forward_draw(e->forward, &args, candidates);
+  }
+  TRI_TRY(tri_forward_gather(e->forward, &logits));
+  if (args.results && s->num_draws) {
+    args.logits = draw_rows(e, logits);
+    TRI_TRY(tri_run_sample(e->backend, &args, NULL));
+  }
+  st = share_draws(e, s);
+cleanup:
+  return st;
+}
+
+/* An encoder's answer, from the backend's memory to the host's. */
+static tri_status bring_answer(tri_engine *e) {
+  tri_backend *be = e->backend;
+  tri_mat *m = e->encoded.scores.data ? &e->encoded.scores : &e->encoded.pooled;
+  size_t width = (size_t)m->cols;
+  if (!m->data) return TRI_OK;
+  for (int i = 0; i < m->rows; i++)
+    be->ops.download(be, e->answer + (size_t)i * width, m->data + (size_t)i * (size_t)m->ld, width * sizeof(float),
+                     NULL);
+  *m = (tri_mat){e->answer, m->rows, m->cols, m->cols, TRI_F32};
+  return be->ops.stream_sync(be, NULL);
+}
+
+tri_status tri_engine_begin(tri_engine *e, const void *bytes, size_t len) {
+  tri_plan_view plan;
+  tri_mat logits;
+  if (e->num_steps == e->depth) return TRI_INVALID_ARGUMENT;
+  tri_status st = tri_plan_read(bytes, len, &plan);
+  if (st != TRI_OK) return st;
+  if (plan.h.lane >= (uint32_t)e->num_lanes) return TRI_CORRUPT;
+  int number = (e->first + e->num_steps) % e->depth;
+  tri_engine_step_state *s = &e->steps[number];
+  atomic_store_explicit(&e->progress.step, plan.h.step, memory_order_relaxed);
+  TRI_TRY(tri_batch_build(e->batch, e->slots, &plan));
+  s->step = plan.h.step, s->lane = plan.h.lane;
+  s->num_draws = e->batch->num_draws;
+  memcpy(s->draws, e->batch->draws, (size_t)s->num_draws * sizeof *s->draws);
+  if (e->source) TRI_TRY(tri_source_run(e->source, e->batch, (int)plan.h.lane, e->forward));
+  TRI_TRY(tri_forward_run(e->forward, e->batch, (int)plan.h.lane, &logits, &e->encoded));
+  if (e->answer) TRI_TRY(bring_answer(e));
+  if (logits.data) TRI_TRY(draw(e, s, logits));
+  if (e->backend->ops.event_record) e->backend->ops.event_record(e->backend, number);
+  e->num_steps++;
+cleanup:
+  return st;
+}
+
+/* While a step is under way: a peer that is gone would be waited for on the device without end. */
+static tri_status look_at_peers(tri_engine *e) {
+  tri_status st = e->device_tensor ? tri_comm_poll(e->device_tensor) : TRI_OK;
+  if (st == TRI_OK && e->device_world) st = tri_comm_poll(e->device_world);
+  return st == TRI_OK ? TRI_AGAIN : st;
+}
+
+tri_status tri_engine_poll(tri_engine *e, const tri_step_result **result) {
+  tri_backend *be = e->backend;
+  tri_engine_step_state *s = &e->steps[e->first];
+  *result = NULL;
+  if (!e->num_steps) return TRI_INVALID_ARGUMENT;
+  tri_status st = be->ops.event_query ? be->ops.event_query(be, e->first) : TRI_OK;
+  if (st == TRI_AGAIN) return look_at_peers(e);
+  if (st == TRI_OK && e->device_tensor) st = tri_comm_query(e->device_tensor); /* what sums and transfers met there */
+  if (st == TRI_OK && e->device_world) st = tri_comm_query(e->device_world);
+  if (st != TRI_OK) return st;
+  e->first = (e->first + 1) % e->depth;
+  e->num_steps--;
+  if (!tri_group_is_sampler(e->group)) return TRI_OK;
+  e->result.step = s->step;
+  e->result.lane = s->lane;
+  e->result.num_tokens = (uint32_t)s->num_draws;
+  for (int i = 0; i < s->num_draws; i++) {
+    e->result.tokens[i] = (tri_step_token){s->draws[i].slot, s->samples[i]};
+    tri_slot_learn(e->slots, &s->draws[i], s->samples[i].token);
+  }
+  *result = &e->result;
+  return TRI_OK;
+}
+
+tri_status tri_engine_step(tri_engine *e, const void *plan, size_t len, const tri_step_result **result) {
+  *result = NULL;
+  tri_status st = tri_engine_begin(e, plan, len);
+  tri_wait wait = tri_wait_begin(&e->wait_policy, TRI_NEVER);
+  while (st == TRI_OK && (st = tri_engine_poll(e, result)) == TRI_AGAIN) st = tri_wait_pause(&wait);
+  return st;
+}

@@ -1,0 +1,166 @@
+#include "runtime/engine/ledger.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/forward/step_arena.h"
+#include "runtime/forward/kv_cache.h"
+#include "runtime/load/weights.h"
+
+/* What is known only once it is taken: recorded steps, what communicators grow by, the sampler's lists, the slack of
+ * the driver's allocations. A guess on the large side, and small beside a device's memory. */
+#define DEVICE_RESERVE ((size_t)384 << 20)
+
+/* What the encoder of an encoder-decoder takes beside it. */
+static tri_status add_source(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
+                             const tri_limits *limits, int num_lanes, const tri_ledger_config *config, tri_ledger *l,
+                             tri_error *err) {
+  tri_model_config source;
+  tri_shard shard;
+  tri_weight_map m;
+  tri_step_arena arena;
+  if (!c->seq2seq.on) return TRI_OK;
+  tri_model_config_source(c, &source);
+  tri_status st = tri_shard_make(&source, s->p, &shard, err);
+  if (st == TRI_OK) st = tri_weight_map_make(&source, &shard, ckpt, config->dtype, config->quantization, &m, err);
+  if (st != TRI_OK) return st;
+  l->source_weights = m.bytes;
+  l->weights += m.bytes;
+  tri_weight_map_free(&m);
+  tri_step_arena_config ac = {.model = &source, .shard = &shard, .limits = limits, .num_lanes = num_lanes};
+  st = tri_step_arena_plan(&ac, &arena, err);
+  if (st == TRI_OK) l->activations += arena.bytes;
+  return st;
+}
+
+/* An upper bound of what any op's plan asks for on a device (kernels/cuda): inputs that are rounded to the weights'
+ * type or to int8, partial results of attention whose keys are split among blocks, the hidden units of chosen experts.
+ */
+static bool workspace_bytes(const tri_model_config *c, const tri_shard *s, const tri_limits *limits, size_t *out) {
+  enum { BLOCKS = 2048, EXTRA = 8 }; /* of a split attention at most; bytes for a row's scale and alignment */
+  size_t rows = (size_t)limits->max_num_batched_tokens, heads = (size_t)s->q_heads.count, widest = 0, partial, hidden;
+  for (int id = 0; id < TRI_W_COUNT; id++) {
+    tri_weight_shape shape = tri_shard_weight_shape(c, s, (tri_weight_id)id);
+    if (!shape.vector && shape.n && (size_t)shape.k > widest) widest = (size_t)shape.k;
+  }
+  size_t per_expert = c->moe.num_experts ? (size_t)s->expert_ff.count * sizeof(float) * 2 : 0;
+  size_t head = (size_t)(c->mla.on ? c->mla.rank + c->mla.rope_dim : c->head_dim) + 4;
+  if (!tri_size_mul(rows, widest + EXTRA, &widest) || !tri_size_mul(widest, 2, &widest) ||
+      !tri_size_add(rows, BLOCKS, &partial) || !tri_size_mul(partial, heads * head * sizeof(float), &partial) ||
+      !tri_size_mul(rows, (size_t)c->moe.top_k * per_expert, &hidden) || !tri_size_add(hidden, widest, &hidden))
+    return false;
+  *out = hidden > partial ? hidden : partial;
+  return true;
+}
+
+/* Pages beyond which more would never be used. An encoder's sequences have theirs for a step, in which each of them may
+ * leave a page half full. */
+static int64_t most_pages(const tri_limits *l, int num_lanes, int64_t pages_per_seq) {
+  int64_t full = pages_per_seq * l->max_num_seqs, step = l->max_num_batched_tokens / l->block_size + l->max_num_seqs;
+  return l->whole_sequences && step * num_lanes < full ? step * num_lanes : full;
+}
+
+tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
+                           const tri_limits *limits, int num_lanes, const tri_ledger_config *config, tri_ledger *out,
+                           tri_error *err) {
+  tri_weight_map m;
+  tri_step_arena arena;
+  tri_ledger l = {0};
+  tri_status st = tri_weight_map_make(c, s, ckpt, config->dtype, config->quantization, &m, err);
+  if (st != TRI_OK) return st;
+  l.weights = m.bytes;
+  tri_step_arena_config ac = {.model = c, .shard = s, .limits = limits, .num_lanes = num_lanes};
+  ac.products = tri_step_arena_type(c, config->device, m.products);
+  tri_weight_map_free(&m);
+  st = tri_step_arena_plan(&ac, &arena, err);
+  if (st != TRI_OK) return st;
+  l.activations = arena.bytes;
+  if (!tri_kv_page_bytes(c, s, config->kv_dtype, limits->block_size, &l.page_bytes))
+    return tri_fail(err, TRI_OVERFLOW, "max_num_batched_tokens", "the sizes overflow");
+  if (config->device && !workspace_bytes(c, s, limits, &l.workspace))
+    return tri_fail(err, TRI_OVERFLOW, "max_num_batched_tokens", "the sizes overflow");
+  if (config->device) l.reserve = DEVICE_RESERVE;
+  st = add_source(c, s, ckpt, limits, num_lanes, config, &l, err);
+  if (st != TRI_OK) return st;
+  /* An encoder-decoder's sequence has pages for its source, too. */
+  int64_t pages_per_seq =
+      (limits->max_model_len + limits->block_size - 1) / limits->block_size * (c->seq2seq.on ? 2 : 1);
+  int64_t full = most_pages(limits, num_lanes, pages_per_seq);
+  int64_t page = (int64_t)l.page_bytes, fixed = (int64_t)(l.weights + l.activations + l.workspace + l.reserve);
+  int64_t room = config->memory ? config->memory - fixed : INT64_MAX;
+  if (config->num_kv_pages)
+    l.num_pages = config->num_kv_pages;
+  else if (config->kv_bytes)
+    l.num_pages = config->kv_bytes / page;
+  else {
+    /* A device is there for nothing else; a host has other work, and a page cache to keep. */
+    int64_t most = room <= 0 ? 0 : config->device ? room / 10 * 9 : room / 4;
+    l.num_pages = full;
+    if (config->memory && l.num_pages * page > most) l.num_pages = most / page;
+  }
+  if (l.num_pages > INT32_MAX / limits->block_size) l.num_pages = INT32_MAX / limits->block_size;
+  l.kv = (size_t)(l.num_pages * page);
+  l.kv_tokens = l.num_pages * limits->block_size;
+  *out = l;
+  if (room < 0 || l.num_pages * page > room) {
+    char lines[TRI_LEDGER_TEXT], memory[TRI_MEMORY_TEXT];
+    tri_ledger_text(&l, lines);
+    return tri_fail(err, TRI_NO_CAPACITY, "memory", "%s exceed the %s that this rank may use", lines,
+                    tri_memory_text((uint64_t)config->memory, memory));
+  }
+  if (l.num_pages < pages_per_seq)
+    return tri_fail(err, TRI_NO_CAPACITY, "max_model_len",
+                    "%lld KV pages of %d tokens hold less than one sequence of max_model_len %d: give %s or a smaller "
+                    "--max-model-len",
+                    (long long)l.num_pages, limits->block_size, limits->max_model_len,
+                    config->num_kv_pages ? "more --num-kv-blocks-override"
+                    : config->kv_bytes   ? "more --kv-cache-memory-bytes"
+                                         : "more memory");
+  return TRI_OK;
+}
+
+const char *tri_memory_text(uint64_t bytes, char out[TRI_MEMORY_TEXT]) {
+  if (bytes < 1024)
+    snprintf(out, TRI_MEMORY_TEXT, "%d bytes", (int)bytes);
+  else if (bytes < 1024 * 1024)
+    snprintf(out, TRI_MEMORY_TEXT, "%.1f KiB", (double)bytes / 0x1p10);
+  else
+    snprintf(out, TRI_MEMORY_TEXT, "%.1f MiB", (double)bytes / 0x1p20);
+  return out;
+}
+
+void tri_ledger_text(const tri_ledger *l, char out[TRI_LEDGER_TEXT]) {
+  char weights[TRI_MEMORY_TEXT], activations[TRI_MEMORY_TEXT], kv[TRI_MEMORY_TEXT], device[100] = "";
+  char workspace[TRI_MEMORY_TEXT], reserve[TRI_MEMORY_TEXT];
+  if (l->reserve)
+    snprintf(device, sizeof device, " + workspace %s + reserve %s", tri_memory_text(l->workspace, workspace),
+             tri_memory_text(l->reserve, reserve));
+  snprintf(out, TRI_LEDGER_TEXT, "weights %s + activations %s%s + KV cache %s", tri_memory_text(l->weights, weights),
+           tri_memory_text(l->activations, activations), device, tri_memory_text(l->kv, kv));
+}
+
+static int64_t read_number(const char *path) {
+  char text[64] = "";
+  FILE *f = fopen(path, "re");
+  if (!f) return -1;
+  bool ok = fgets(text, sizeof text, f);
+  fclose(f);
+  char *end;
+  long long v = strtoll(text, &end, 10);
+  return ok && end != text ? v : -1; /* "max" is no number: no limit */
+}
+
+int64_t tri_host_memory_available(void) {
+  int64_t available = 0;
+  char line[128];
+  FILE *f = fopen("/proc/meminfo", "re");
+  while (f && fgets(line, sizeof line, f)) {
+    long long kib;
+    if (sscanf(line, "MemAvailable: %lld kB", &kib) == 1) available = kib * 1024;
+  }
+  if (f) fclose(f);
+  int64_t limit = read_number("/sys/fs/cgroup/memory.max"), used = read_number("/sys/fs/cgroup/memory.current");
+  if (limit > 0 && used >= 0 && limit - used < available) available = limit - used;
+  return available;
+}

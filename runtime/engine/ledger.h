@@ -1,0 +1,48 @@
+/* The byte ledger: what a rank's memory is spent on, known before anything is loaded. `trireme plan` prints it and a
+ * worker obeys it. */
+#ifndef TRI_RUNTIME_ENGINE_LEDGER_H
+#define TRI_RUNTIME_ENGINE_LEDGER_H
+
+#include "runtime/base/kinds.h"
+#include "runtime/step/batch.h"
+#include "runtime/model/layout.h"
+#include "runtime/model/safetensors.h"
+
+typedef struct tri_ledger_config {
+  tri_dtype dtype, kv_dtype; /* dtype TRI_DTYPE_COUNT: as stored */
+  tri_quantization quantization;
+  int64_t memory; /* bytes that the rank may use; 0: no limit known */
+  int64_t
+      kv_bytes; /* asked for; 0: what full slots need, at most a fourth of what is left, of a device's nine tenths */
+  int num_kv_pages; /* not 0: exactly so many */
+  bool device;      /* memory is a device's, where workspaces and what the driver takes lie beside the rest */
+} tri_ledger_config;
+
+typedef struct tri_ledger {
+  size_t weights, activations, kv, page_bytes;
+  size_t workspace;      /* device only: the most that one op's scratch takes */
+  size_t reserve;        /* device only: recorded steps, communicators, the sampler's lists, what copies go through */
+  size_t source_weights; /* of the weights: those of an encoder-decoder's encoder */
+  int64_t num_pages;
+  int64_t kv_tokens; /* that fit */
+} tri_ledger;
+
+/* ckpt may be NULL (dummy weights). TRI_NO_CAPACITY, with the numbers, when it does not fit. limits->num_pages is not
+ * read. */
+tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
+                           const tri_limits *limits, int num_lanes, const tri_ledger_config *config, tri_ledger *out,
+                           tri_error *err);
+
+/* "80 bytes", "1.5 KiB", "512.0 MiB"; returns out. */
+enum { TRI_MEMORY_TEXT = 32 };
+const char *tri_memory_text(uint64_t bytes, char out[TRI_MEMORY_TEXT]);
+
+/* The lines, "weights 12.0 MiB + activations 3.0 MiB + ...", for messages. */
+enum { TRI_LEDGER_TEXT = 240 };
+void tri_ledger_text(const tri_ledger *l, char out[TRI_LEDGER_TEXT]);
+
+/* Memory of this host that is free for use (MemAvailable, or the control group's limit when that is lower), in bytes.
+ */
+int64_t tri_host_memory_available(void);
+
+#endif

@@ -1,0 +1,81 @@
+/* The one forward pass: embed -> blocks -> head over a flattened batch, on whatever backend and layout.
+ *
+ * It reads the model's flags and calls the backend's table; it never asks which backend, family or layout it has. */
+#ifndef TRI_RUNTIME_FORWARD_FORWARD_H
+#define TRI_RUNTIME_FORWARD_FORWARD_H
+
+#include "runtime/step/batch.h"
+#include "runtime/step/group.h"
+#include "runtime/forward/kv_cache.h"
+#include "runtime/load/weights.h"
+
+/* Counters that the health report reads from another thread: a rank that stands still shows where. */
+typedef struct tri_progress {
+  _Atomic uint64_t step;
+  _Atomic uint32_t block; /* layer under way, or TRI_BLOCK_IDLE */
+} tri_progress;
+#define TRI_BLOCK_IDLE UINT32_MAX
+
+/* What an encoder makes of a step, on the sampling rank: views into buffers, good until the next step. */
+typedef struct tri_encoded {
+  tri_mat hidden; /* [T, hidden] final states; data NULL: this rank has no results. Of an encoder that feeds a decoder
+                     every tensor rank has them. */
+  tri_mat pooled; /* [S, hidden]; data NULL: the model does not pool */
+  tri_mat scores; /* a classifier's logits, [S, labels], of a token classifier [T, labels]; data NULL: none */
+} tri_encoded;
+
+/* For tests: sees the residual stream in front of every layer and the logits. NULL functions are not called. All ranks
+ * of a tensor group look at the logits, or none, as these are brought together for it. */
+typedef struct tri_observer {
+  void *ctx;
+  const bool *looks;                                /* false: calls nothing in this step; NULL: always looks */
+  void (*hidden)(void *ctx, int layer, tri_mat x);  /* layer = num_layers: after the final norm */
+  void (*logits)(void *ctx, tri_mat logits);        /* on the sampling rank: whole vocabulary */
+  void (*encoded)(void *ctx, const tri_encoded *e); /* on the sampling rank */
+} tri_observer;
+
+typedef struct tri_forward tri_forward;
+
+typedef struct tri_forward_config {
+  const tri_model_config *model;
+  tri_shard shard;
+  tri_limits limits;
+  int num_lanes;
+  tri_backend *backend;
+  tri_weights *weights;
+  tri_kv_cache *kv;
+  tri_group *group;
+  tri_comm *tensor, *stages; /* for activations: of the tensor group, and of all ranks */
+  const uint32_t *drawn;     /* [max_num_seqs] what the step before drew, in the backend's memory; may be NULL */
+  bool int8_activations;     /* of every linear layer and expert whose weights are int8 */
+  tri_progress *progress;
+  tri_observer observer;
+} tri_forward_config;
+
+tri_status tri_forward_create(const tri_forward_config *config, tri_forward **out, tri_error *err);
+void tri_forward_destroy(tri_forward *f); /* NULL is fine */
+
+/* Launches this rank's share of one step; an encoder that feeds a decoder takes the builder's sources. On the ranks of
+ * the last stage *logits is [num_logits, ids of this rank's part of the vocabulary] afterwards; elsewhere its data is
+ * NULL, as for an encoder, whose results are in *encoded. Allocates nothing. */
+tri_status tri_forward_run(tri_forward *f, const tri_batch_builder *b, int lane, tri_mat *logits, tri_encoded *encoded);
+
+/* logits.c: what becomes of those. Each is for all ranks of the last stage, which ask for the same. */
+/* Brings the parts together: on the sampling rank *logits is [num_logits, vocab_size] afterwards, elsewhere its data is
+ * NULL. */
+tri_status tri_forward_gather(tri_forward *f, tri_mat *logits);
+/* How many candidates of each part are enough to draw from rows that ask for this, see tri_sample_part_args; 0: the
+ * parts are to be brought together. */
+int tri_forward_num_candidates(const tri_forward *f, const tri_sample_params *const *params, int rows);
+/* Draws from so many candidates of each rank. a->logits: this rank's part. On ranks whose results and drawn are NULL,
+ * for the others alone. */
+tri_status tri_forward_draw(tri_forward *f, const tri_sample_args *a, int num_candidates);
+
+/* The builder's copies of pages. tri_forward_run makes them itself where the step encodes no sources: those are to be
+ * encoded after it. */
+void tri_forward_copy_pages(tri_forward *f, const tri_batch_builder *b);
+/* Turns the states that the encoder of an encoder-decoder has just made of the step's sources into keys and values for
+ * the cross-attention of every layer. Before the step that has the sequences' first tokens. */
+tri_status tri_forward_fill_cross(tri_forward *f, const tri_forward *encoder, tri_mat states);
+
+#endif

@@ -1,0 +1,23 @@
+/* The encoder of an encoder-decoder: a model of its own beside the decoder, which lends it its embedding and, for the
+ * pages of the sources, the memory of its first layer's keys and values. */
+#ifndef TRI_RUNTIME_FORWARD_SOURCE_H
+#define TRI_RUNTIME_FORWARD_SOURCE_H
+
+#include "runtime/forward/forward.h"
+
+typedef struct tri_source {
+  tri_model_config model;
+  tri_weights *weights; /* without the embedding */
+  tri_kv_cache *kv;
+  tri_forward *forward;
+} tri_source;
+
+/* Beside the decoder of which `decoder` is everything. ckpt NULL: dummy weights of the seed. */
+tri_status tri_source_create(const tri_forward_config *decoder, const tri_checkpoint *ckpt, tri_dtype dtype,
+                             tri_quantization quantization, uint64_t seed, tri_source **out, tri_error *err);
+void tri_source_destroy(tri_source *s); /* NULL is fine */
+
+/* Encodes the builder's sources, if it has any, and fills the decoder's cache with their keys and values. */
+tri_status tri_source_run(tri_source *s, const tri_batch_builder *builder, int lane, tri_forward *decoder);
+
+#endif

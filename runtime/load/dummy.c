@@ -1,0 +1,75 @@
+/* Load format `dummy`: a model of the right shape and size from nothing but its config. */
+#include <math.h>
+
+#include "kernels/random.h"
+#include "runtime/load/weights.h"
+
+struct fill {
+  const tri_model_config *c;
+  const tri_shard *s;
+  tri_weights *w;
+  uint64_t seed;
+  /* of the tensor at hand */
+  const tri_weight_target *t;
+  uint64_t key;
+  float mean, width;
+};
+
+/* Every number is below width, which int8 rows therefore have as the largest in every layout, without a look at them.
+ */
+static tri_status fill_slice(void *ctx, const tri_slice *s) {
+  struct fill *f = ctx;
+  tri_backend *be = f->w->backend;
+  const tri_weight_place *p = &f->t->place;
+  size_t first = (size_t)(s->dst_row * f->t->k + s->dst_col) * tri_dtype_size(p->dtype);
+  tri_random_fill fill = {.to = (char *)f->w->memory + p->offset + first,
+                          .dtype = p->dtype,
+                          .rows = s->rows,
+                          .cols = s->cols,
+                          .ld = f->t->k,
+                          .first_row = s->src_row,
+                          .row_step = s->row_step,
+                          .first_col = s->src_col,
+                          .key = f->key,
+                          .mean = f->mean,
+                          .width = f->width};
+  if (p->dtype == TRI_I8) fill.scales = (float *)((char *)f->w->memory + p->scale_offset) + s->dst_row;
+  be->ops.fill_random(be, &fill);
+  return TRI_OK;
+}
+
+static tri_status fill_tensor(void *ctx, const tri_weight_target *t) {
+  struct fill *f = ctx;
+  tri_weight_shape full = tri_rule_full_shape(f->c, &t->rule);
+  tri_weight_id id = t->rule.weight;
+  bool norm = id == TRI_W_NORM1 || id == TRI_W_NORM2 || id == TRI_W_FINAL_NORM || id == TRI_W_EMBED_NORM ||
+              id == TRI_W_BRANCH_NORM1 || id == TRI_W_BRANCH_NORM2 || id == TRI_W_Q_NORM || id == TRI_W_K_NORM ||
+              id == TRI_W_CROSS_NORM;
+  tri_weight_id source = id == TRI_W_HEAD && f->c->tie_word_embeddings ? TRI_W_EMBED : id;
+  f->t = t;
+  f->mean = norm ? 1 - (float)f->c->norm_weight_offset : 0;
+  /* Variance 1/k keeps activations near one through any depth. */
+  f->width = full.vector ? 0.02f : (float)sqrt(3.0 / (double)full.k);
+  f->key =
+      tri_random_mix(f->seed ^ (uint64_t)f->c->feeds_decoder ^
+                     tri_random_mix((uint64_t)source << 40 | (uint64_t)t->rule.part << 32 | (uint64_t)t->layer << 16) ^
+                     tri_random_mix((uint64_t)t->expert));
+  return tri_shard_slices(f->c, f->s, &t->rule, t->expert, fill_slice, f);
+}
+
+tri_status tri_weights_dummy(tri_backend *be, const tri_model_config *c, const tri_shard *s, uint64_t seed,
+                             tri_dtype dtype, tri_quantization quantization, tri_weights **out, tri_error *err) {
+  tri_weight_map m;
+  tri_status st = tri_weight_map_make(c, s, NULL, dtype, quantization, &m, err);
+  if (st != TRI_OK) return st;
+  struct fill f = {.c = c, .s = s, .seed = seed};
+  TRI_TRY(tri_weights_alloc(be, c, s, &m, &f.w, err));
+  TRI_TRY(tri_weights_each(c, s, &m, fill_tensor, &f));
+  TRI_TRY(be->ops.stream_sync(be, NULL));
+  *out = f.w;
+  f.w = NULL;
+cleanup:
+  tri_weights_destroy(f.w);
+  tri_weight_map_free(&m);
+  return st;
+}

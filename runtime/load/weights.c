@@ -1,0 +1,238 @@
+/* Where weights lie. What is put there: loader.c, or dummy.c. */
+#include "runtime/load/weights.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { ALIGN = 64 };
+
+bool tri_rule_applies(const tri_model_config *c, const tri_tensor_rule *rule) {
+  const char *at = (const char *)c;
+  return (!rule->if_field || *(const bool *)(at + rule->if_field)) &&
+         !(rule->unless_field && *(const bool *)(at + rule->unless_field));
+}
+
+const tri_st_tensor *tri_rule_find(const tri_model_config *c, const tri_checkpoint *ckpt, const tri_tensor_rule *rule,
+                                   int layer, int expert) {
+  char name[256];
+  int n = snprintf(name, sizeof name, "%s", c->arch->prefix);
+  snprintf(name + n, sizeof name - (size_t)n, rule->name, layer, expert); /* heads stand outside the prefix */
+  const tri_st_tensor *t = tri_checkpoint_find(ckpt, name);
+  return t ? t : tri_checkpoint_find(ckpt, name + n);
+}
+
+/* The type that a weight gets in memory: the stored one, or float32 where a fused weight's parts differ. */
+static tri_dtype stored_dtype(const tri_model_config *c, const tri_checkpoint *ckpt, tri_weight_id id, int layer) {
+  tri_dtype found = TRI_DTYPE_COUNT;
+  tri_weight_id source = id == TRI_W_HEAD && c->tie_word_embeddings ? TRI_W_EMBED : id;
+  for (const tri_tensor_rule *r = c->arch->tensors; ckpt && r->name; r++) {
+    const tri_st_tensor *t = r->weight == source && tri_rule_applies(c, r) ? tri_rule_find(c, ckpt, r, layer, 0) : NULL;
+    if (!t || t->dtype == TRI_DTYPE_COUNT) continue;
+    if (found != TRI_DTYPE_COUNT && found != t->dtype) return TRI_F32;
+    found = t->dtype;
+  }
+  return found == TRI_DTYPE_COUNT ? c->dtype : found;
+}
+
+bool tri_weight_is_quantized(const tri_model_config *c, tri_weight_id id) {
+  switch (id) {
+  case TRI_W_QKV:
+  case TRI_W_O:
+  case TRI_W_UP:
+  case TRI_W_DOWN:
+  case TRI_W_Q_A:
+  case TRI_W_Q_B:
+  case TRI_W_KV_A:
+  case TRI_W_CROSS_Q:
+  case TRI_W_CROSS_KV:
+  case TRI_W_CROSS_O:
+  case TRI_W_EXPERT_UP:
+  case TRI_W_EXPERT_DOWN:
+  case TRI_W_SHARED_UP:
+  case TRI_W_SHARED_DOWN: return true;
+  case TRI_W_HEAD: return !c->tie_word_embeddings;
+  default: return false;
+  }
+}
+
+/* The next free place for so many bytes. */
+static tri_status reserve(tri_weight_map *m, size_t bytes, size_t *offset) {
+  *offset = m->bytes;
+  if (bytes > SIZE_MAX - ALIGN) return TRI_OVERFLOW;
+  return tri_size_add(m->bytes, (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1), &m->bytes) ? TRI_OK : TRI_OVERFLOW;
+}
+
+/* What a map is made of, and the map. */
+struct mapping {
+  const tri_model_config *c;
+  const tri_shard *s;
+  const tri_checkpoint *ckpt;
+  tri_dtype dtype;
+  bool quantized;
+  tri_weight_map m;
+};
+
+static tri_status place(struct mapping *p, tri_weight_id id, int layer, tri_weight_place *out) {
+  const tri_model_config *c = p->c;
+  tri_weight_shape shape = tri_shard_weight_shape(c, p->s, id);
+  tri_weight_place at = {.dtype = p->dtype};
+  size_t scales;
+  if (!tri_weight_in_layer(c, id, layer)) shape.n = 0;
+  if (shape.vector || (id == TRI_W_POSITIONS && c->position == TRI_POS_SINUSOID))
+    at.dtype = TRI_F32;
+  else if (p->quantized && tri_weight_is_quantized(c, id))
+    at.dtype = TRI_I8;
+  else if (p->dtype == TRI_DTYPE_COUNT)
+    at.dtype = stored_dtype(c, p->ckpt, id, layer);
+  if (!tri_size_mul((size_t)shape.n, (size_t)shape.k, &at.bytes) ||
+      !tri_size_mul(at.bytes, tri_dtype_size(at.dtype), &at.bytes) ||
+      !tri_size_mul((size_t)shape.n, sizeof(float), &scales))
+    return TRI_OVERFLOW;
+  tri_status st = reserve(&p->m, at.bytes, &at.offset);
+  if (st == TRI_OK && at.dtype == TRI_I8) st = reserve(&p->m, scales, &at.scale_offset);
+  *out = at;
+  return st;
+}
+
+static tri_dtype products_dtype(const tri_weight_map *m, int layers) {
+  static const tri_weight_id products[] = {TRI_W_QKV, TRI_W_O, TRI_W_UP, TRI_W_DOWN};
+  tri_dtype type = layers ? m->layers[TRI_W_QKV].dtype : TRI_F32;
+  for (int l = 0; l < layers; l++)
+    for (size_t i = 0; i < sizeof products / sizeof *products; i++)
+      if (m->layers[l * TRI_W_COUNT + (int)products[i]].dtype != type) return TRI_F32;
+  return type == TRI_F16 || type == TRI_BF16 ? type : TRI_F32;
+}
+
+tri_status tri_weight_map_make(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
+                               tri_dtype dtype, tri_quantization quantization, tri_weight_map *out, tri_error *err) {
+  tri_status st = TRI_OK;
+  struct mapping p = {.c = c, .s = s, .ckpt = ckpt, .dtype = dtype, .quantized = quantization != TRI_QUANTIZE_NONE};
+  tri_weight_map *m = &p.m;
+  m->layers = tri_calloc((size_t)s->layers.count * TRI_W_COUNT, sizeof *m->layers);
+  if (!m->layers) return tri_fail(err, TRI_NO_MEMORY, "model", "no memory for the table of weights");
+  for (int id = 0; id < TRI_W_COUNT; id++) {
+    if (tri_weight_is_per_layer((tri_weight_id)id)) continue;
+    if (id == TRI_W_HEAD && c->tie_word_embeddings && s->first_stage && s->last_stage) {
+      m->global[id] = m->global[TRI_W_EMBED];
+      continue;
+    }
+    TRI_TRY(place(&p, (tri_weight_id)id, 0, &m->global[id]));
+  }
+  for (int l = 0; l < s->layers.count; l++)
+    for (int id = 0; id < TRI_W_COUNT; id++) {
+      tri_weight_place *at = &m->layers[l * TRI_W_COUNT + id];
+      if (!tri_weight_is_per_layer((tri_weight_id)id)) continue;
+      if (c->shared_layers && l)
+        *at = m->layers[id];
+      else
+        TRI_TRY(place(&p, (tri_weight_id)id, c->shared_layers ? 0 : s->layers.first + l, at));
+    }
+  m->products = products_dtype(m, s->layers.count);
+  *out = *m;
+  return TRI_OK;
+cleanup:
+  tri_weight_map_free(m);
+  return tri_fail(err, st, "model", "the weights' size overflows");
+}
+
+void tri_weight_map_free(tri_weight_map *m) {
+  tri_free(m->layers);
+  m->layers = NULL;
+}
+
+tri_status tri_weights_each(const tri_model_config *c, const tri_shard *s, const tri_weight_map *m,
+                            tri_status (*fn)(void *ctx, const tri_weight_target *t), void *ctx) {
+  for (const tri_tensor_rule *r = c->arch->tensors; r->name; r++) {
+    if (!tri_rule_applies(c, r)) continue;
+    tri_weight_target t = {.rule = *r};
+    if (r->weight == TRI_W_HEAD && c->tie_word_embeddings)
+      continue; /* a copy of the embedding, where it is stored at all */
+    bool per_layer = tri_weight_is_per_layer(r->weight), many = per_layer && !c->shared_layers;
+    for (int l = 0; l < (many ? s->layers.count : 1); l++) {
+      t.layer = many ? s->layers.first + l : 0;
+      if (!tri_weight_in_layer(c, r->weight, t.layer)) continue;
+      t.place = per_layer ? m->layers[l * TRI_W_COUNT + r->weight] : m->global[r->weight];
+      t.k = tri_shard_weight_shape(c, s, r->weight).k;
+      bool experts = r->flags & (TRI_TENSOR_PER_EXPERT | TRI_TENSOR_STACKED);
+      for (t.expert = 0; t.expert < (experts ? c->moe.num_experts : 1); t.expert++) {
+        tri_status st = fn(ctx, &t);
+        if (st != TRI_OK) return st;
+      }
+      t.expert = 0;
+    }
+    if (r->weight == TRI_W_EMBED && c->tie_word_embeddings && s->last_stage && !s->first_stage) {
+      t.rule.weight = TRI_W_HEAD;
+      t.place = m->global[TRI_W_HEAD];
+      tri_status st = fn(ctx, &t);
+      if (st != TRI_OK) return st;
+    }
+  }
+  return TRI_OK;
+}
+
+static void bind(const tri_model_config *c, const tri_shard *s, const tri_weight_map *m, tri_weights *w) {
+  for (int l = -1; l < s->layers.count; l++)
+    for (int id = 0; id < TRI_W_COUNT; id++) {
+      if (tri_weight_is_per_layer((tri_weight_id)id) != (l >= 0)) continue;
+      const tri_weight_place *at = l < 0 ? &m->global[id] : &m->layers[l * TRI_W_COUNT + id];
+      tri_weight_shape shape = tri_shard_weight_shape(c, s, (tri_weight_id)id);
+      if (l >= 0 && !tri_weight_in_layer(c, (tri_weight_id)id, s->layers.first + l)) shape.n = 0;
+      tri_weight *to = l < 0 ? &w->global[id] : &w->layers[l].w[id];
+      *to = (tri_weight){.data = shape.n ? (char *)w->memory + at->offset : NULL,
+                         .scale = shape.n && at->dtype == TRI_I8 ? (const float *)((char *)w->memory + at->scale_offset)
+                                                                 : NULL,
+                         .dtype = at->dtype,
+                         .n = (int)shape.n,
+                         .k = (int)shape.k};
+    }
+}
+
+/* Row p of a table of sinusoids: sin(p / 10000^(2i / width)) for i < width / 2, then the cosines; an odd width has one
+ * sine more. */
+static tri_status put_sinusoids(tri_backend *be, const tri_weight *to) {
+  float *row = tri_malloc((size_t)to->k, sizeof *row);
+  if (!row) return TRI_NO_MEMORY;
+  int sines = (to->k + 1) / 2;
+  for (int p = 0; p < to->n; p++) {
+    for (int i = 0; i < to->k; i++) {
+      int pair = i < sines ? i : i - sines;
+      double angle = p / pow(10000, 2.0 * pair / to->k);
+      row[i] = (float)(i < sines ? sin(angle) : cos(angle));
+    }
+    be->ops.upload(be, (char *)to->data + (size_t)p * (size_t)to->k * sizeof *row, row, (size_t)to->k * sizeof *row,
+                   NULL);
+  }
+  tri_status st = be->ops.stream_sync(be, NULL);
+  tri_free(row);
+  return st;
+}
+
+tri_status tri_weights_alloc(tri_backend *be, const tri_model_config *c, const tri_shard *s, const tri_weight_map *m,
+                             tri_weights **out, tri_error *err) {
+  tri_weights *w = tri_calloc(1, sizeof *w);
+  if (!w || !(w->layers = tri_calloc((size_t)s->layers.count, sizeof *w->layers)) ||
+      be->ops.mem_alloc(be, TRI_MEM_WEIGHTS, m->bytes, &w->memory) != TRI_OK) {
+    if (w) tri_free(w->layers);
+    tri_free(w);
+    return tri_fail(err, TRI_NO_MEMORY, "model", "no memory for %zu bytes of weights", m->bytes);
+  }
+  w->backend = be;
+  w->bytes = m->bytes;
+  w->products = m->products;
+  bind(c, s, m, w);
+  const tri_weight *positions = &w->global[TRI_W_POSITIONS];
+  if (c->position == TRI_POS_SINUSOID && positions->data && put_sinusoids(be, positions) != TRI_OK) {
+    tri_weights_destroy(w);
+    return tri_fail(err, TRI_NO_MEMORY, "model", "cannot make the table of positions");
+  }
+  *out = w;
+  return TRI_OK;
+}
+
+void tri_weights_destroy(tri_weights *w) {
+  if (!w) return;
+  w->backend->ops.mem_free(w->backend, TRI_MEM_WEIGHTS, w->memory, w->bytes);
+  tri_free(w->layers);
+  tri_free(w);
+}

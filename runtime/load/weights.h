@@ -1,0 +1,91 @@
+/* A rank's weights: bound from a checkpoint (each rank reading only what it needs) or made up (load format `dummy`). */
+#ifndef TRI_RUNTIME_LOAD_WEIGHTS_H
+#define TRI_RUNTIME_LOAD_WEIGHTS_H
+
+#include "kernels/backend.h"
+#include "offload/reader.h"
+#include "runtime/model/layout.h"
+#include "runtime/model/safetensors.h"
+
+/* In memory: matrices keep their stored type unless asked otherwise; vectors are float32 with data in .data. A weight
+ * that the shard or the model lacks has data NULL. Quantised matrices (tri_weight_is_quantized) are int8 with a scale
+ * for each row, as kernels/quantize.h has it. The scale is that of the model's whole row, also where a shard has only
+ * some of its columns, so that every layout multiplies with the same numbers. */
+typedef struct tri_layer_weights {
+  tri_weight w[TRI_W_COUNT];
+} tri_layer_weights;
+
+typedef struct tri_weights {
+  tri_weight global[TRI_W_COUNT];
+  tri_layer_weights *layers; /* [shard.layers.count], the first is layer shard.layers.first */
+  tri_backend *backend;
+  void *memory;
+  size_t bytes;
+  tri_dtype products;  /* the map's */
+  uint64_t read_bytes; /* of files, to fill it */
+} tri_weights;
+
+static inline const float *tri_vector(const tri_weight *w) { return w->data; }
+
+/* Where every weight lies inside one block of memory. Also what `trireme plan` adds up. */
+typedef struct tri_weight_place {
+  size_t offset, bytes; /* of the elements */
+  size_t scale_offset;  /* TRI_I8 only: of one float32 per row */
+  tri_dtype dtype;
+} tri_weight_place;
+typedef struct tri_weight_map {
+  tri_weight_place global[TRI_W_COUNT];
+  tri_weight_place *layers; /* [layers.count * TRI_W_COUNT] */
+  size_t bytes;
+  tri_dtype products; /* the 16-bit type that every layer's QKV, O, up and down have, otherwise float32 */
+} tri_weight_map;
+
+/* Whether a quantised model has this weight in int8: the matrices of linear layers and experts. What is looked up or
+ * chosen with (embeddings, positions, routers), is small (norms, biases, a gate) or belongs to a per-head product stays
+ * as it is. So does a head tied to the embedding: beside the table, int8 would be one more copy and no saving. */
+bool tri_weight_is_quantized(const tri_model_config *c, tri_weight_id id);
+
+/* ckpt NULL: every matrix has c->dtype. dtype TRI_DTYPE_COUNT ("auto"): the stored types; either way of what is not
+ * quantised. The head of a tied model shares the embedding's memory where one stage has both; layers that share their
+ * weights are all placed on the first. */
+tri_status tri_weight_map_make(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
+                               tri_dtype dtype, tri_quantization quantization, tri_weight_map *out, tri_error *err);
+void tri_weight_map_free(tri_weight_map *m);
+
+/* Every tensor of the checkpoint must be known, present and of the right shape. */
+tri_status tri_weights_load(tri_backend *be, const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
+                            tri_dtype dtype, tri_quantization quantization, tri_weights **out, tri_error *err);
+/* The same with a reader that is not the default one: io's piece_bytes, num_buffers, kind and buffered count. */
+tri_status tri_weights_load_with(tri_backend *be, const tri_model_config *c, const tri_shard *s,
+                                 const tri_checkpoint *ckpt, tri_dtype dtype, tri_quantization quantization,
+                                 const tri_reader_config *io, tri_weights **out, tri_error *err);
+/* Seeded random weights, made where the backend keeps them: each element is a function of (seed, weight, layer, row,
+ * column) of the whole model, so that every layout makes the same model. */
+tri_status tri_weights_dummy(tri_backend *be, const tri_model_config *c, const tri_shard *s, uint64_t seed,
+                             tri_dtype dtype, tri_quantization quantization, tri_weights **out, tri_error *err);
+void tri_weights_destroy(tri_weights *w); /* NULL is fine */
+
+/* Whether the model that c describes has the rule's tensor. */
+bool tri_rule_applies(const tri_model_config *c, const tri_tensor_rule *rule);
+
+/* The checkpoint's tensor for a rule and a layer, with or without the family's prefix; NULL when absent. */
+const tri_st_tensor *tri_rule_find(const tri_model_config *c, const tri_checkpoint *ckpt, const tri_tensor_rule *rule,
+                                   int layer, int expert);
+
+/* Calls fn for every tensor of the model that this shard reads: the rule (its weight is the destination, so a tied head
+ * appears as the embedding's rule with weight HEAD), the layer, and where the weight lies. */
+typedef struct tri_weight_target {
+  tri_tensor_rule rule;
+  int layer, expert;
+  tri_weight_place place;
+  int64_t k; /* columns of the destination */
+} tri_weight_target;
+tri_status tri_weights_each(const tri_model_config *c, const tri_shard *s, const tri_weight_map *m,
+                            tri_status (*fn)(void *ctx, const tri_weight_target *t), void *ctx);
+
+/* Memory for a map, with the views set and the contents zero, but for tables of sinusoids, which are no checkpoint's.
+ */
+tri_status tri_weights_alloc(tri_backend *be, const tri_model_config *c, const tri_shard *s, const tri_weight_map *m,
+                             tri_weights **out, tri_error *err);
+
+#endif

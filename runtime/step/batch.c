@@ -1,0 +1,318 @@
+#include "runtime/step/batch.h"
+
+#include <string.h>
+
+#include "kernels/choices.h"
+#include "runtime/base/mem.h"
+
+tri_status tri_slots_create(const tri_limits *limits, tri_slots **out) {
+  tri_slots *s = tri_calloc(1, sizeof *s);
+  if (!s) return TRI_NO_MEMORY;
+  size_t n = (size_t)limits->max_num_seqs, history = (size_t)limits->max_model_len + 1;
+  s->limits = *limits;
+  s->pages_per_seq = (limits->max_model_len + limits->block_size - 1) / limits->block_size;
+  s->slots = tri_calloc(n, sizeof *s->slots);
+  s->history = tri_calloc(n * history, sizeof *s->history);
+  s->pages = tri_calloc(n * (size_t)s->pages_per_seq, sizeof *s->pages);
+  s->source_pages = tri_calloc(limits->has_source ? n * (size_t)s->pages_per_seq : 1, sizeof *s->source_pages);
+  if (!s->slots || !s->history || !s->pages || !s->source_pages) {
+    tri_slots_destroy(s);
+    return TRI_NO_MEMORY;
+  }
+  for (size_t i = 0; i < n; i++) {
+    s->slots[i].history = s->history + i * history;
+    s->slots[i].drawn = -1;
+    s->slots[i].pages = s->pages + i * (size_t)s->pages_per_seq;
+    s->slots[i].source_pages = limits->has_source ? s->source_pages + i * (size_t)s->pages_per_seq : NULL;
+  }
+  *out = s;
+  return TRI_OK;
+}
+
+void tri_slots_destroy(tri_slots *s) {
+  if (!s) return;
+  tri_free(s->slots), tri_free(s->history), tri_free(s->pages), tri_free(s->source_pages);
+  tri_free(s);
+}
+
+static void free_arrays(tri_batch_arrays *a) {
+  tri_free(a->token_ids), tri_free(a->positions), tri_free(a->types), tri_free(a->rope_len), tri_free(a->kv_slot),
+      tri_free(a->logit_rows);
+  tri_free(a->seq_start), tri_free(a->context_len), tri_free(a->block_table);
+}
+
+static bool make_arrays(const tri_limits *l, tri_batch_arrays *a, tri_batch *view) {
+  size_t t = (size_t)l->max_num_batched_tokens, s = (size_t)l->max_num_seqs;
+  size_t stride = (size_t)((l->max_model_len + l->block_size - 1) / l->block_size);
+  a->token_ids = tri_calloc(t, sizeof *a->token_ids);
+  a->positions = tri_calloc(t, sizeof *a->positions);
+  a->types = tri_calloc(t, sizeof *a->types);
+  a->rope_len = tri_calloc(t, sizeof *a->rope_len);
+  a->kv_slot = tri_calloc(t, sizeof *a->kv_slot);
+  a->logit_rows = tri_calloc(t, sizeof *a->logit_rows);
+  a->seq_start = tri_calloc(s + 1, sizeof *a->seq_start);
+  a->context_len = tri_calloc(s, sizeof *a->context_len);
+  a->block_table = tri_calloc(s * stride, sizeof *a->block_table);
+  *view = (tri_batch){
+      .block_table_stride = (int)stride,
+      .token_ids = a->token_ids,
+      .positions = a->positions,
+      .types = a->types,
+      .rope_len = a->rope_len,
+      .kv_slot = a->kv_slot,
+      .seq_start = a->seq_start,
+      .context_len = a->context_len,
+      .block_table = a->block_table,
+      .logit_rows = a->logit_rows,
+  };
+  return a->token_ids && a->positions && a->types && a->rope_len && a->kv_slot && a->logit_rows && a->seq_start &&
+         a->context_len && a->block_table;
+}
+
+tri_status tri_batch_builder_create(const tri_limits *l, tri_batch_builder **out) {
+  tri_batch_builder *b = tri_calloc(1, sizeof *b);
+  if (!b) return TRI_NO_MEMORY;
+  b->draws = tri_calloc((size_t)l->max_num_seqs, sizeof *b->draws);
+  b->draw_rows = tri_calloc((size_t)l->max_num_seqs, sizeof *b->draw_rows);
+  bool ok = b->draws && b->draw_rows && make_arrays(l, &b->rows, &b->batch);
+  if (ok && l->has_source)
+    ok = make_arrays(l, &b->source_rows, &b->source) && make_arrays(l, &b->cross_rows, &b->cross);
+  if (!ok) {
+    tri_batch_builder_destroy(b);
+    return TRI_NO_MEMORY;
+  }
+  b->cross.seq_start = b->rows.seq_start;
+  *out = b;
+  return TRI_OK;
+}
+
+void tri_batch_builder_destroy(tri_batch_builder *b) {
+  if (!b) return;
+  free_arrays(&b->rows), free_arrays(&b->source_rows), free_arrays(&b->cross_rows);
+  tri_free(b->draws), tri_free(b->draw_rows);
+  tri_free(b);
+}
+
+void tri_slot_learn(tri_slots *slots, const tri_draw *draw, uint32_t token) {
+  tri_slot *s = &slots->slots[draw->slot];
+  if (s->life != draw->life || draw->position > slots->limits.max_model_len) return;
+  s->history[draw->position] = token;
+  if (s->num_history <= draw->position) s->num_history = draw->position + 1;
+  if (s->length <= draw->position) s->drawn = -1; /* else it has been fed, and another draw is behind it */
+}
+
+/* Reads the parameter block at *at and moves past it. */
+static tri_status read_params(tri_slot *slot, const char **at, const char *end) {
+  tri_plan_params p;
+  if ((size_t)(end - *at) < sizeof p) return TRI_CORRUPT;
+  memcpy(&p, *at, sizeof p);
+  *at += sizeof p;
+  size_t bias = (size_t)p.num_logit_bias * sizeof *slot->bias, banned = (size_t)p.num_banned * sizeof *slot->banned;
+  if (p.num_prompt > INT32_MAX || p.num_logit_bias > TRI_MAX_LOGIT_BIAS || p.num_banned > TRI_MAX_BANNED ||
+      (size_t)(end - *at) < bias + banned)
+    return TRI_CORRUPT;
+  memcpy(slot->bias, *at, bias), *at += bias;
+  memcpy(slot->banned, *at, banned), *at += banned;
+  slot->num_prompt = (int)p.num_prompt;
+  slot->params = (tri_sample_params){
+      .temperature = p.temperature,
+      .top_p = p.top_p,
+      .min_p = p.min_p,
+      .top_k = p.top_k,
+      .repetition_penalty = p.repetition_penalty,
+      .presence_penalty = p.presence_penalty,
+      .frequency_penalty = p.frequency_penalty,
+      .seed = p.seed,
+      .num_logprobs = p.num_logprobs,
+      .logit_bias = slot->bias,
+      .num_logit_bias = (int)p.num_logit_bias,
+      .banned = slot->banned,
+      .num_banned = (int)p.num_banned,
+  };
+  return TRI_OK;
+}
+
+static tri_status place_pages(const tri_slots *slots, tri_slot *slot, const tri_plan_seq *q, const int32_t *pages) {
+  int32_t *to = q->kind == TRI_SEQ_ENCODE ? slot->source_pages : slot->pages;
+  if ((uint64_t)q->first_page + q->num_pages > (uint64_t)slots->pages_per_seq) return TRI_CORRUPT;
+  for (uint32_t i = 0; i < q->num_pages; i++) {
+    if (pages[i] < 0 || pages[i] >= slots->limits.num_pages) return TRI_CORRUPT;
+    to[q->first_page + i] = pages[i];
+  }
+  return TRI_OK;
+}
+
+/* Forgets the sequence that the slot held. */
+static void clear_slot(tri_slot *s) {
+  s->length = s->num_history = 0;
+  s->drawn = -1;
+  s->life++;
+}
+
+static void fork_slot(const tri_slots *slots, tri_slot *to, const tri_slot *from) {
+  clear_slot(to);
+  to->length = from->length;
+  to->num_history = from->num_history;
+  memcpy(to->history, from->history, (size_t)from->num_history * sizeof *to->history);
+  memcpy(to->pages, from->pages, (size_t)slots->pages_per_seq * sizeof *to->pages);
+  if (!slots->limits.has_source) return;
+  to->source_len = from->source_len;
+  memcpy(to->source_pages, from->source_pages, (size_t)slots->pages_per_seq * sizeof *to->source_pages);
+}
+
+static bool are_ids(const tri_slots *slots, const uint32_t *ids, int n) {
+  uint32_t most = 0;
+  for (int i = 0; i < n; i++) most = ids[i] > most ? ids[i] : most;
+  return most < (uint32_t)slots->limits.vocab_size;
+}
+
+/* The batch's next token. */
+static void add_token(const tri_slots *slots, const tri_batch_arrays *a, int t, uint32_t id, int pos,
+                      const int32_t *pages, int rope_len) {
+  int block = slots->limits.block_size;
+  a->token_ids[t] = id;
+  a->positions[t] = pos;
+  a->rope_len[t] = rope_len > pos + 1 ? rope_len : pos + 1;
+  a->kv_slot[t] = (int64_t)pages[pos / block] * block + pos % block;
+}
+
+/* The sequence whose n tokens have been added. */
+static void add_sequence(const tri_slots *slots, const tri_batch_arrays *a, tri_batch *v, int n, int context,
+                         const int32_t *pages) {
+  memcpy(a->block_table + (size_t)v->num_seqs * (size_t)v->block_table_stride, pages,
+         (size_t)slots->pages_per_seq * sizeof *pages);
+  v->num_tokens += n;
+  a->context_len[v->num_seqs++] = context;
+  a->seq_start[v->num_seqs] = v->num_tokens;
+  if (context > v->max_context) v->max_context = context;
+  if (n > v->max_query) v->max_query = n;
+  v->num_single += n == 1;
+}
+
+/* Which of a sequence's logits are wanted, and whether there is a draw. */
+static tri_status add_logits(tri_batch_builder *b, const tri_slots *slots, tri_slot *slot, const tri_plan_seq *q,
+                             int n) {
+  tri_batch *v = &b->batch;
+  bool sample = q->flags & TRI_SEQ_SAMPLE, all = q->flags & TRI_SEQ_ALL_LOGITS;
+  if (v->num_logits + (all ? n : sample) > tri_limits_logits(&slots->limits)) return TRI_CORRUPT;
+  for (int i = sample || all ? (all ? 0 : n - 1) : n; i < n; i++)
+    b->rows.logit_rows[v->num_logits++] = v->num_tokens + i;
+  if (sample) {
+    b->draw_rows[b->num_draws] = v->num_logits - 1;
+    slot->drawn = b->num_draws;
+    slot->drawn_in = b->number;
+    b->draws[b->num_draws++] = (tri_draw){q->slot, q->counter, q->flags & TRI_SEQ_BAN, slot->life, slot->length + n};
+  }
+  return TRI_OK;
+}
+
+static tri_status add_tokens(tri_batch_builder *b, const tri_slots *slots, tri_slot *slot, const tri_plan_seq *q,
+                             const uint32_t **ids) {
+  tri_batch *v = &b->batch;
+  int n = (int)q->num_tokens;
+  bool whole =
+      q->kind == TRI_SEQ_CHUNK && q->flags & TRI_SEQ_FIRST && !(q->flags & (TRI_SEQ_SAMPLE | TRI_SEQ_ALL_LOGITS));
+  if (slots->limits.whole_sequences && !whole) return TRI_CORRUPT;
+  if (slots->limits.has_source && !slot->source_len) return TRI_CORRUPT;
+  if (q->second_start && (slots->limits.num_types < 2 || q->second_start > INT32_MAX)) return TRI_CORRUPT;
+  if (n < 1 || (int)q->start != slot->length || n > slots->limits.max_model_len - slot->length) return TRI_CORRUPT;
+  bool given = q->kind == TRI_SEQ_CHUNK || !(q->flags & TRI_SEQ_TOKEN_IN_SLOT);
+  if (given) {
+    if (!are_ids(slots, *ids, n)) return TRI_CORRUPT;
+    memcpy(slot->history + slot->length, *ids, (size_t)n * sizeof **ids);
+    *ids += n;
+    if (slot->num_history < slot->length + n) slot->num_history = slot->length + n;
+  } else if (slot->num_history < slot->length + n) {
+    if (slot->drawn < 0 || slot->drawn_in != b->number - 1 || n != 1) return TRI_CORRUPT;
+    slot->history[slot->length] = TRI_DRAWN_ID | (uint32_t)slot->drawn;
+  }
+  for (int i = 0; i < n; i++) {
+    int pos = slot->length + i;
+    add_token(slots, &b->rows, v->num_tokens + i, slot->history[pos], pos, slot->pages, (int)q->rope_len);
+    b->rows.types[v->num_tokens + i] = q->second_start && pos >= (int)q->second_start;
+  }
+  slot->drawn = -1;
+  tri_status st = add_logits(b, slots, slot, q, n);
+  if (st != TRI_OK) return st;
+  slot->length += n;
+  add_sequence(slots, &b->rows, v, n, slot->length, slot->pages);
+  if (slots->limits.has_source) add_sequence(slots, &b->cross_rows, &b->cross, n, slot->source_len, slot->source_pages);
+  return TRI_OK;
+}
+
+/* A source replaces what the slot held. */
+static tri_status add_source(tri_batch_builder *b, const tri_slots *slots, tri_slot *slot, const tri_plan_seq *q,
+                             const uint32_t **ids) {
+  tri_batch *v = &b->source;
+  int n = (int)q->num_tokens;
+  if (n < 1 || n > slots->limits.max_model_len || v->num_seqs >= slots->limits.max_num_seqs) return TRI_CORRUPT;
+  if (!are_ids(slots, *ids, n)) return TRI_CORRUPT;
+  for (int i = 0; i < n; i++) add_token(slots, &b->source_rows, v->num_tokens + i, (*ids)[i], i, slot->source_pages, 0);
+  *ids += n;
+  clear_slot(slot);
+  slot->source_len = n;
+  add_sequence(slots, &b->source_rows, v, n, n, slot->source_pages);
+  return TRI_OK;
+}
+
+static void clear(tri_batch *v) {
+  v->num_tokens = v->num_seqs = v->num_logits = v->max_context = v->max_query = v->num_single = 0;
+}
+
+tri_status tri_batch_build(tri_batch_builder *b, tri_slots *slots, const tri_plan_view *plan) {
+  const uint32_t *ids = plan->ids;
+  const int32_t *pages = plan->pages;
+  const char *params = plan->params, *params_end = params + plan->h.params_bytes;
+  clear(&b->batch), clear(&b->source), clear(&b->cross);
+  b->num_draws = 0;
+  b->number++;
+  b->copies = plan->copies;
+  b->num_copies = (int)plan->h.num_copies;
+  if (plan->h.num_tokens > (uint32_t)slots->limits.max_num_batched_tokens ||
+      plan->h.num_seqs > tri_plan_entries(slots->limits.max_num_seqs))
+    return TRI_CORRUPT;
+  for (int i = 0; i < 2 * b->num_copies; i++)
+    if (plan->copies[i] < 0 || plan->copies[i] >= slots->limits.num_pages) return TRI_CORRUPT;
+  for (uint32_t i = 0; i < plan->h.num_seqs; i++) {
+    const tri_plan_seq *q = &plan->seqs[i];
+    tri_status st = TRI_OK;
+    if (q->slot >= (uint32_t)slots->limits.max_num_seqs || q->source_slot >= (uint32_t)slots->limits.max_num_seqs)
+      return TRI_CORRUPT;
+    tri_slot *slot = &slots->slots[q->slot];
+    if (q->flags & TRI_SEQ_FIRST) clear_slot(slot);
+    if (q->kind == TRI_SEQ_FORK && (q->source_slot == q->slot || slots->limits.whole_sequences)) return TRI_CORRUPT;
+    if (q->kind == TRI_SEQ_ENCODE && !slots->limits.has_source) return TRI_CORRUPT;
+    if (q->kind == TRI_SEQ_FORK) fork_slot(slots, slot, &slots->slots[q->source_slot]);
+    st = place_pages(slots, slot, q, pages);
+    pages += q->num_pages;
+    if (st == TRI_OK && q->flags & TRI_SEQ_PARAMS) st = read_params(slot, &params, params_end);
+    if (st == TRI_OK && q->kind == TRI_SEQ_ENCODE) {
+      st = add_source(b, slots, slot, q, &ids);
+    } else if (st == TRI_OK && q->kind != TRI_SEQ_FORK) {
+      if (b->batch.num_seqs >= slots->limits.max_num_seqs) return TRI_CORRUPT;
+      st = add_tokens(b, slots, slot, q, &ids);
+    }
+    if (st != TRI_OK) return st;
+  }
+  return TRI_OK;
+}
+
+void tri_batch_pad(const tri_batch_builder *b, const tri_limits *limits, tri_batch *out) {
+  const tri_batch_arrays *a = &b->rows;
+  int from = b->batch.num_tokens, to = tri_padded_rows(from), most = limits->max_num_seqs;
+  if (limits->max_num_batched_tokens < most) most = limits->max_num_batched_tokens;
+  if (to > most) to = most;
+  if (to < from) to = from;
+  for (int i = from; i < to; i++) {
+    a->token_ids[i] = 0;
+    a->positions[i] = a->types[i] = 0;
+    a->rope_len[i] = a->context_len[i] = 1;
+    a->kv_slot[i] = -1;
+    a->seq_start[i + 1] = i + 1;
+    a->logit_rows[i] = i;
+    memset(a->block_table + (size_t)i * (size_t)b->batch.block_table_stride, 0,
+           (size_t)b->batch.block_table_stride * sizeof *a->block_table);
+  }
+  *out = b->batch;
+  out->num_tokens = out->num_seqs = out->num_logits = out->num_single = to;
+}

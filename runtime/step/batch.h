@@ -1,0 +1,97 @@
+/* Slots and the batch: a rank's memory of its sequences, and the flattened tokens of one step made from a plan. */
+#ifndef TRI_RUNTIME_STEP_BATCH_H
+#define TRI_RUNTIME_STEP_BATCH_H
+
+#include "kernels/backend.h"
+#include "runtime/step/step_plan.h"
+
+typedef struct tri_limits {
+  int max_num_seqs;           /* slots */
+  int max_num_batched_tokens; /* tokens of one step */
+  int max_model_len;          /* tokens of one sequence */
+  int block_size, num_pages;
+  int vocab_size;
+  bool whole_sequences; /* encoders: a sequence's tokens come in one step and nothing is drawn */
+  int num_types;        /* of tokens, where the model tells them apart */
+  bool has_source;      /* encoder-decoders: a slot has a source of up to max_model_len tokens, encoded in one step */
+  int max_num_logits;   /* rows of logits in one step; 0: max_num_seqs */
+} tri_limits;
+
+static inline int tri_limits_logits(const tri_limits *l) {
+  return l->max_num_logits ? l->max_num_logits : l->max_num_seqs;
+}
+
+typedef struct tri_slot {
+  int length;      /* tokens whose K and V are in the cache */
+  int num_prompt;  /* of history, for the penalties */
+  int num_history; /* ids known: length, plus the drawn token not fed yet; on ranks that do not sample it may be less */
+  uint32_t *history;     /* [max_model_len + 1] */
+  uint64_t life;         /* how many sequences the slot has had */
+  int drawn;             /* the slot's draw that has not come back, by its number in its step; -1: none */
+  uint64_t drawn_in;     /* number of that step's batch */
+  int32_t *pages;        /* [pages_per_seq] */
+  int source_len;        /* tokens of the source, whose keys for cross-attention are in the cache */
+  int32_t *source_pages; /* [pages_per_seq] */
+  tri_sample_params params;
+  tri_logit_bias bias[TRI_MAX_LOGIT_BIAS];
+  uint32_t banned[TRI_MAX_BANNED];
+} tri_slot;
+
+typedef struct tri_slots {
+  tri_limits limits;
+  int pages_per_seq;
+  tri_slot *slots;
+  uint32_t *history;
+  int32_t *pages, *source_pages;
+} tri_slots;
+
+tri_status tri_slots_create(const tri_limits *limits, tri_slots **out);
+void tri_slots_destroy(tri_slots *s); /* NULL is fine */
+
+/* A draw that the plan asks for. */
+typedef struct tri_draw {
+  uint32_t slot;
+  uint64_t counter;
+  bool ban;
+  uint64_t life; /* the slot's */
+  int position;  /* of the token in the sequence */
+} tri_draw;
+
+/* The arrays of a batch, of fixed capacity at fixed addresses. */
+typedef struct tri_batch_arrays {
+  uint32_t *token_ids;
+  int32_t *positions, *types, *rope_len, *seq_start, *context_len, *block_table, *logit_rows;
+  int64_t *kv_slot;
+} tri_batch_arrays;
+
+typedef struct tri_batch_builder {
+  tri_batch batch; /* views into the arrays below */
+  /* Of an encoder-decoder. source: the tokens that its encoder gets, whose pages are the sources'. cross: the batch's
+   * queries, as attention to the pages of the sources sees them. */
+  tri_batch source, cross;
+  tri_batch_arrays rows, source_rows, cross_rows;
+  tri_draw *draws;
+  int *draw_rows; /* index into the batch's logits of each draw */
+  int num_draws;
+  uint64_t number; /* of batches built */
+  const int32_t *copies;
+  int num_copies;
+} tri_batch_builder;
+
+tri_status tri_batch_builder_create(const tri_limits *limits, tri_batch_builder **out);
+void tri_batch_builder_destroy(tri_batch_builder *b); /* NULL is fine */
+
+/* Applies a plan to the slots and fills the batch. A plan that does not fit the slots is TRI_CORRUPT: the ranks have
+ * lost step with one another. */
+tri_status tri_batch_build(tri_batch_builder *b, tri_slots *slots, const tri_plan_view *plan);
+
+/* The batch of a step in which every sequence has one token and its logits are wanted, with sequences that do not exist
+ * behind the others up to the next of a few numbers, so that few shapes come: they attend to one key and write none. In
+ * the builder's own arrays, within the limits. */
+void tri_batch_pad(const tri_batch_builder *b, const tri_limits *limits, tri_batch *out);
+
+/* What a draw gave, for its slot's history, if that still has the sequence. A step may be built before the draws of the
+ * one before it have come back: its ids for TRI_SEQ_TOKEN_IN_SLOT then are TRI_DRAWN_ID plus the draw's number. */
+void tri_slot_learn(tri_slots *slots, const tri_draw *draw, uint32_t token);
+
+#endif

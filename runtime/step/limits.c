@@ -1,0 +1,53 @@
+#include "runtime/step/limits.h"
+
+/* Tokens of one sequence. */
+static tri_status sequence_length(const tri_model_config *c, const tri_limits_config *config, int64_t *out,
+                                  tri_error *err) {
+  int64_t len = config->max_model_len ? config->max_model_len : c->max_position_embeddings;
+  if (c->encoder && len > config->max_num_batched_tokens) {
+    if (config->max_model_len)
+      return tri_fail(err, TRI_OUT_OF_RANGE, "max_num_batched_tokens",
+                      "max_num_batched_tokens %d is below max_model_len %lld: an encoder takes a sequence in one step",
+                      config->max_num_batched_tokens, (long long)len);
+    len = config->max_num_batched_tokens;
+  }
+  /* Learned positions end with their table; rotary ones can be stretched on request. */
+  if ((c->position == TRI_POS_LEARNED || c->position == TRI_POS_SINUSOID) && len > c->max_position_embeddings)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "max_model_len", "max_model_len %lld exceeds the model's %lld positions",
+                    (long long)len, (long long)c->max_position_embeddings);
+  if (len > 1 << 24)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "max_model_len", "max_model_len %lld, the limit is %d", (long long)len,
+                    1 << 24);
+  *out = len;
+  return TRI_OK;
+}
+
+tri_status tri_limits_make(const tri_model_config *c, const tri_limits_config *config, tri_limits *out,
+                           tri_error *err) {
+  int64_t len = 0;
+  tri_status st = sequence_length(c, config, &len, err);
+  if (st != TRI_OK) return st;
+  if (config->max_num_batched_tokens < config->max_num_seqs)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "max_num_batched_tokens",
+                    "max_num_batched_tokens %d is below max_num_seqs %d", config->max_num_batched_tokens,
+                    config->max_num_seqs);
+  if (c->seq2seq.on && config->max_num_batched_tokens < 3)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "max_num_batched_tokens",
+                    "max_num_batched_tokens is %d, at least 3 are needed for a source and what begins its answer",
+                    config->max_num_batched_tokens);
+  *out = (tri_limits){
+      .max_num_seqs = config->max_num_seqs,
+      .max_num_batched_tokens = config->max_num_batched_tokens,
+      .max_model_len = (int)len,
+      .block_size = config->block_size,
+      .vocab_size = (int)c->vocab_size,
+      .whole_sequences = c->encoder,
+      .num_types = (int)c->type_vocab_size,
+      .has_source = c->seq2seq.on,
+  };
+  return TRI_OK;
+}
+
+bool tri_limits_stretch(const tri_model_config *c, const tri_limits *l) {
+  return l->max_model_len > c->max_position_embeddings && c->rope.kind == TRI_ROPE_FIXED;
+}

@@ -1,0 +1,20 @@
+/* What a deployment's options and a model make of the limits of a step: the engine and `trireme plan` agree by it. */
+#ifndef TRI_RUNTIME_STEP_LIMITS_H
+#define TRI_RUNTIME_STEP_LIMITS_H
+
+#include "runtime/step/batch.h"
+#include "runtime/model/config.h"
+
+typedef struct tri_limits_config {
+  int max_num_seqs, max_num_batched_tokens, block_size;
+  int64_t max_model_len; /* 0: the model's */
+} tri_limits_config;
+
+/* Everything but num_pages, which depends on memory, and max_num_logits. */
+tri_status tri_limits_make(const tri_model_config *c, const tri_limits_config *config, tri_limits *out, tri_error *err);
+
+/* Whether a sequence may become longer than the model was made for: rotary positions can be stretched on request, and
+ * who does it is warned. */
+bool tri_limits_stretch(const tri_model_config *c, const tri_limits *l);
+
+#endif

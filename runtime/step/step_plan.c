@@ -1,0 +1,198 @@
+#include "runtime/step/step_plan.h"
+
+#include <string.h>
+
+#include "runtime/base/mem.h"
+
+tri_status tri_plan_writer_create(size_t max_seqs, size_t max_tokens, size_t max_pages, tri_plan_writer **out) {
+  tri_plan_writer *w = tri_calloc(1, sizeof *w);
+  if (!w) return TRI_NO_MEMORY;
+  w->max_seqs = max_seqs;
+  w->max_ids = max_tokens;
+  w->max_pages = max_pages;
+  w->max_copies = max_seqs;
+  w->max_params = max_seqs * (sizeof(tri_plan_params) + 64) +
+                  4 * (sizeof(tri_plan_params) + TRI_MAX_LOGIT_BIAS * sizeof(tri_logit_bias) + TRI_MAX_BANNED * 4);
+  w->cap =
+      sizeof w->h + max_seqs * sizeof *w->seqs + max_tokens * 4 + max_pages * 4 + w->max_copies * 8 + w->max_params;
+  w->seqs = tri_calloc(max_seqs, sizeof *w->seqs);
+  w->ids = tri_calloc(max_tokens, sizeof *w->ids);
+  w->pages = tri_calloc(max_pages, sizeof *w->pages);
+  w->copies = tri_calloc(w->max_copies, 2 * sizeof *w->copies);
+  w->params = tri_calloc(w->max_params, 1);
+  w->bytes = tri_calloc(w->cap, 1);
+  if (!w->seqs || !w->ids || !w->pages || !w->copies || !w->params || !w->bytes) {
+    tri_plan_writer_destroy(w);
+    return TRI_NO_MEMORY;
+  }
+  *out = w;
+  return TRI_OK;
+}
+
+void tri_plan_writer_destroy(tri_plan_writer *w) {
+  if (!w) return;
+  tri_free(w->seqs), tri_free(w->ids), tri_free(w->pages), tri_free(w->copies), tri_free(w->params), tri_free(w->bytes);
+  tri_free(w);
+}
+
+void tri_plan_begin(tri_plan_writer *w, uint32_t lane, uint64_t step) {
+  w->h = (tri_plan_header){.magic = TRI_PLAN_MAGIC, .lane = lane, .step = step};
+}
+
+bool tri_plan_has_room(const tri_plan_writer *w, size_t ids, size_t pages, size_t copies) {
+  size_t largest_params = sizeof(tri_plan_params) + TRI_MAX_LOGIT_BIAS * sizeof(tri_logit_bias) + TRI_MAX_BANNED * 4;
+  return w->h.num_seqs < w->max_seqs && w->max_ids - w->h.num_ids >= ids && w->max_pages - w->h.num_pages >= pages &&
+         w->max_copies - w->h.num_copies >= copies && w->max_params - w->h.params_bytes >= largest_params;
+}
+
+size_t tri_plan_params_bytes(const tri_sample_params *p) {
+  return sizeof(tri_plan_params) + (size_t)p->num_logit_bias * sizeof *p->logit_bias +
+         (size_t)p->num_banned * sizeof *p->banned;
+}
+
+static void put(tri_plan_writer *w, const void *p, size_t n) {
+  if (n) memcpy(w->params + w->h.params_bytes, p, n);
+  w->h.params_bytes += (uint32_t)n;
+}
+
+void tri_plan_add(tri_plan_writer *w, const tri_plan_seq *seq, const uint32_t *ids, const int32_t *pages,
+                  const tri_sample_params *params, uint32_t num_prompt) {
+  w->seqs[w->h.num_seqs++] = *seq;
+  if (seq->kind != TRI_SEQ_FORK) w->h.num_tokens += seq->num_tokens;
+  if (seq->kind == TRI_SEQ_CHUNK || seq->kind == TRI_SEQ_ENCODE ||
+      (seq->kind == TRI_SEQ_DECODE && !(seq->flags & TRI_SEQ_TOKEN_IN_SLOT))) {
+    memcpy(w->ids + w->h.num_ids, ids, seq->num_tokens * sizeof *ids);
+    w->h.num_ids += seq->num_tokens;
+  }
+  if (seq->num_pages) memcpy(w->pages + w->h.num_pages, pages, seq->num_pages * sizeof *pages);
+  w->h.num_pages += seq->num_pages;
+  if (!(seq->flags & TRI_SEQ_PARAMS)) return;
+  tri_plan_params p = {
+      .temperature = params->temperature,
+      .top_p = params->top_p,
+      .min_p = params->min_p,
+      .repetition_penalty = params->repetition_penalty,
+      .presence_penalty = params->presence_penalty,
+      .frequency_penalty = params->frequency_penalty,
+      .top_k = params->top_k,
+      .num_logprobs = params->num_logprobs,
+      .seed = params->seed,
+      .num_logit_bias = (uint32_t)params->num_logit_bias,
+      .num_banned = (uint32_t)params->num_banned,
+      .num_prompt = num_prompt,
+  };
+  put(w, &p, sizeof p);
+  put(w, params->logit_bias, p.num_logit_bias * sizeof *params->logit_bias);
+  put(w, params->banned, p.num_banned * sizeof *params->banned);
+  w->h.num_params++;
+}
+
+void tri_plan_add_copy(tri_plan_writer *w, int32_t src, int32_t dst) {
+  w->copies[2 * w->h.num_copies] = src;
+  w->copies[2 * w->h.num_copies + 1] = dst;
+  w->h.num_copies++;
+}
+
+const void *tri_plan_finish(tri_plan_writer *w, size_t *bytes) {
+  char *at = w->bytes;
+  const struct {
+    const void *p;
+    size_t n;
+  } parts[] = {
+      {&w->h, sizeof w->h},
+      {w->seqs, w->h.num_seqs * sizeof *w->seqs},
+      {w->ids, w->h.num_ids * sizeof *w->ids},
+      {w->pages, w->h.num_pages * sizeof *w->pages},
+      {w->copies, w->h.num_copies * 2 * sizeof *w->copies},
+      {w->params, w->h.params_bytes},
+  };
+  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+    memcpy(at, parts[i].p, parts[i].n);
+    at += parts[i].n;
+  }
+  *bytes = (size_t)(at - w->bytes);
+  return w->bytes;
+}
+
+size_t tri_plan_max_bytes(const tri_plan_writer *w) { return w->cap; }
+
+tri_status tri_plan_read(const void *bytes, size_t len, tri_plan_view *out) {
+  tri_plan_view v;
+  const char *at = bytes;
+  if (len < sizeof v.h) return TRI_CORRUPT;
+  memcpy(&v.h, at, sizeof v.h);
+  uint64_t need = sizeof v.h + (uint64_t)v.h.num_seqs * sizeof *v.seqs + (uint64_t)v.h.num_ids * 4 +
+                  (uint64_t)v.h.num_pages * 4 + (uint64_t)v.h.num_copies * 8 + v.h.params_bytes;
+  if (v.h.magic != TRI_PLAN_MAGIC || need != len) return TRI_CORRUPT;
+  at += sizeof v.h;
+  v.seqs = (const void *)at, at += v.h.num_seqs * sizeof *v.seqs;
+  v.ids = (const void *)at, at += v.h.num_ids * sizeof *v.ids;
+  v.pages = (const void *)at, at += v.h.num_pages * sizeof *v.pages;
+  v.copies = (const void *)at, at += v.h.num_copies * 2 * sizeof *v.copies;
+  v.params = at;
+  uint64_t ids = 0, pages = 0, tokens = 0, params = 0;
+  for (uint32_t i = 0; i < v.h.num_seqs; i++) {
+    const tri_plan_seq *s = &v.seqs[i];
+    if (s->kind > TRI_SEQ_FORK) return TRI_CORRUPT;
+    pages += s->num_pages;
+    params += !!(s->flags & TRI_SEQ_PARAMS);
+    if (s->kind == TRI_SEQ_FORK) continue;
+    tokens += s->num_tokens;
+    if (s->kind != TRI_SEQ_DECODE || !(s->flags & TRI_SEQ_TOKEN_IN_SLOT)) ids += s->num_tokens;
+  }
+  if (ids != v.h.num_ids || pages != v.h.num_pages || tokens != v.h.num_tokens || params != v.h.num_params)
+    return TRI_CORRUPT;
+  *out = v;
+  return TRI_OK;
+}
+
+struct packed_token {
+  uint32_t slot, token;
+  float logprob;
+  uint32_t num_top;
+};
+
+struct packed_header {
+  uint64_t step;
+  uint32_t lane, num_tokens;
+};
+
+size_t tri_result_max_bytes(size_t max_tokens) {
+  return sizeof(struct packed_header) + max_tokens * (sizeof(struct packed_token) + TRI_MAX_LOGPROBS * 8);
+}
+
+size_t tri_result_pack(const tri_step_result *r, void *buf, size_t cap) {
+  char *at = buf, *end = at + cap;
+  struct packed_header h = {r->step, r->lane, r->num_tokens};
+  if (cap < tri_result_max_bytes(r->num_tokens)) return 0;
+  memcpy(at, &h, sizeof h), at += sizeof h;
+  for (uint32_t i = 0; i < r->num_tokens && at < end; i++) {
+    const tri_sample_result *s = &r->tokens[i].sample;
+    struct packed_token t = {r->tokens[i].slot, s->token, s->logprob, (uint32_t)s->num_top};
+    memcpy(at, &t, sizeof t), at += sizeof t;
+    memcpy(at, s->top_ids, t.num_top * 4), at += t.num_top * 4;
+    memcpy(at, s->top_logprobs, t.num_top * 4), at += t.num_top * 4;
+  }
+  return (size_t)(at - (char *)buf);
+}
+
+tri_status tri_result_unpack(const void *buf, size_t len, tri_step_result *r, size_t max_tokens) {
+  const char *at = buf, *end = at + len;
+  struct packed_header h;
+  if (len < sizeof h) return TRI_CORRUPT;
+  memcpy(&h, at, sizeof h), at += sizeof h;
+  if (h.num_tokens > max_tokens) return TRI_CORRUPT;
+  r->step = h.step, r->lane = h.lane, r->num_tokens = h.num_tokens;
+  for (uint32_t i = 0; i < h.num_tokens; i++) {
+    struct packed_token t;
+    tri_sample_result *s = &r->tokens[i].sample;
+    if ((size_t)(end - at) < sizeof t) return TRI_CORRUPT;
+    memcpy(&t, at, sizeof t), at += sizeof t;
+    if (t.num_top > TRI_MAX_LOGPROBS || (size_t)(end - at) < t.num_top * 8) return TRI_CORRUPT;
+    r->tokens[i].slot = t.slot;
+    s->token = t.token, s->logprob = t.logprob, s->num_top = (int)t.num_top;
+    memcpy(s->top_ids, at, t.num_top * 4), at += t.num_top * 4;
+    memcpy(s->top_logprobs, at, t.num_top * 4), at += t.num_top * 4;
+  }
+  return TRI_OK;
+}

@@ -1,0 +1,136 @@
+/* The step plan: what the leader tells every rank to do in one iteration (Orca's iteration-level scheduling), and the
+ * result that comes back from the sampling rank.
+ *
+ * Both are flat bytes in host order (a group runs one build), written and read through the cursors below. A plan never
+ * assumes more of a rank than its slots: a sequence lives in a slot, the plan says how many tokens it gets, which
+ * pages, and the token ids only where the slot does not know them. */
+#ifndef TRI_RUNTIME_STEP_STEP_PLAN_H
+#define TRI_RUNTIME_STEP_STEP_PLAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/backend.h"
+
+enum {
+  TRI_PLAN_MAGIC = 0x54504c31,
+  TRI_MAX_LOGIT_BIAS = 512 + 16, /* of a request, and tokens that a model must never say */
+  TRI_MAX_BANNED = 64,
+};
+
+typedef enum tri_seq_kind {
+  TRI_SEQ_CHUNK,  /* tokens of a prompt, ids in the plan */
+  TRI_SEQ_DECODE, /* one token, that of the last draw */
+  TRI_SEQ_ENCODE, /* all tokens of an encoder-decoder's source, ids in the plan; new_pages are the source's */
+  TRI_SEQ_FORK,   /* slot becomes a copy of source_slot: history, source and pages (shared); no tokens */
+} tri_seq_kind;
+
+enum {
+  TRI_SEQ_FIRST = 1,          /* forget what the slot held */
+  TRI_SEQ_SAMPLE = 2,         /* draw after the last token */
+  TRI_SEQ_PARAMS = 4,         /* sampling parameters follow */
+  TRI_SEQ_ALL_LOGITS = 8,     /* logits of every token, for observers */
+  TRI_SEQ_TOKEN_IN_SLOT = 16, /* DECODE: the token is the slot's last draw, which the plan's writer may not know yet */
+  TRI_SEQ_BAN = 32,           /* the slot's banned ids may not come */
+};
+
+typedef struct tri_plan_seq {
+  uint32_t slot;
+  uint8_t kind, flags;
+  uint16_t reserved;
+  uint32_t num_tokens;
+  uint32_t start;      /* position of the first token; must be the slot's length */
+  uint32_t first_page; /* index in the slot's page table where new_pages go (an index below its end replaces:
+                          copy-on-write) */
+  uint32_t num_pages;
+  uint32_t source_slot; /* FORK */
+  uint32_t rope_len; /* least sequence length for length-dependent rotary scalings; a token counts as max(this, position
+                        + 1) */
+  uint32_t
+      second_start; /* position of the first token of the second type, of a pair of texts; 0: all are of the first */
+  uint32_t unused;
+  uint64_t counter; /* number of the draw within the sequence */
+} tri_plan_seq;
+
+typedef struct tri_plan_header {
+  uint32_t magic, lane;
+  uint64_t step;
+  uint32_t num_seqs, num_tokens, num_ids, num_pages, num_copies, num_params;
+  uint32_t params_bytes;
+  uint32_t stop; /* not 0: leave the loop */
+} tri_plan_header;
+
+/* In front of a sequence's logit biases and banned ids. */
+typedef struct tri_plan_params {
+  float temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
+  int32_t top_k, num_logprobs;
+  uint64_t seed;
+  uint32_t num_logit_bias, num_banned;
+  uint32_t num_prompt; /* of the ids that chunks bring, those up to here are the prompt */
+  uint32_t reserved;
+} tri_plan_params;
+
+/* Writing. Capacities are fixed at create; the writer is reused for every step. */
+typedef struct tri_plan_writer {
+  tri_plan_header h;
+  tri_plan_seq *seqs;
+  uint32_t *ids;
+  int32_t *pages, *copies; /* copies: [n][2] */
+  char *params;
+  size_t max_seqs, max_ids, max_pages, max_copies, max_params;
+  char *bytes; /* the finished plan */
+  size_t cap;
+} tri_plan_writer;
+
+tri_status tri_plan_writer_create(size_t max_seqs, size_t max_tokens, size_t max_pages, tri_plan_writer **out);
+void tri_plan_writer_destroy(tri_plan_writer *w); /* NULL is fine */
+/* Entries and pages that the sequences of one step can need at most, a source, a fork and tokens for each: every leader
+ * and follower sizes its buffers with them. */
+static inline size_t tri_plan_entries(int max_num_seqs) { return 3 * (size_t)max_num_seqs; }
+static inline size_t tri_plan_pages(int max_num_seqs, int max_num_batched_tokens, int block_size) {
+  return (size_t)max_num_batched_tokens / (size_t)block_size + 5 * (size_t)max_num_seqs;
+}
+void tri_plan_begin(tri_plan_writer *w, uint32_t lane, uint64_t step);
+/* Room for one more sequence with so many ids, pages and copies. */
+bool tri_plan_has_room(const tri_plan_writer *w, size_t ids, size_t pages, size_t copies);
+/* What parameters take in a plan. */
+size_t tri_plan_params_bytes(const tri_sample_params *params);
+/* ids: num_tokens of them for a CHUNK, one for a DECODE without TOKEN_IN_SLOT, else ignored. params: NULL without
+ * TRI_SEQ_PARAMS. */
+void tri_plan_add(tri_plan_writer *w, const tri_plan_seq *seq, const uint32_t *ids, const int32_t *pages,
+                  const tri_sample_params *params, uint32_t num_prompt);
+void tri_plan_add_copy(tri_plan_writer *w, int32_t src, int32_t dst);
+/* *bytes stays valid until the next begin. */
+const void *tri_plan_finish(tri_plan_writer *w, size_t *bytes);
+
+/* Reading: views into the plan's bytes. */
+typedef struct tri_plan_view {
+  tri_plan_header h;
+  const tri_plan_seq *seqs;
+  const uint32_t *ids;
+  const int32_t *pages, *copies;
+  const char *params;
+} tri_plan_view;
+
+tri_status tri_plan_read(const void *bytes, size_t len, tri_plan_view *out);
+size_t tri_plan_max_bytes(const tri_plan_writer *w);
+
+/* One drawn token. */
+typedef struct tri_step_token {
+  uint32_t slot;
+  tri_sample_result sample;
+} tri_step_token;
+
+typedef struct tri_step_result {
+  uint64_t step;
+  uint32_t lane, num_tokens;
+  tri_step_token *tokens; /* [max_num_seqs], owned by the engine */
+} tri_step_result;
+
+/* Flat bytes of a result: tokens without logprobs take 16 bytes each. */
+size_t tri_result_pack(const tri_step_result *r, void *buf, size_t cap);
+tri_status tri_result_unpack(const void *buf, size_t len, tri_step_result *r, size_t max_tokens);
+size_t tri_result_max_bytes(size_t max_tokens);
+
+#endif

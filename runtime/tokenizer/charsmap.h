@@ -1,0 +1,17 @@
+/* SentencePiece's precompiled character map: which short strings are replaced by which, as a double-array trie. */
+#ifndef TRI_RUNTIME_TOKENIZER_CHARSMAP_H
+#define TRI_RUNTIME_TOKENIZER_CHARSMAP_H
+
+#include "runtime/tokenizer/buffer.h"
+#include "runtime/tokenizer/config.h"
+
+typedef struct tok_charsmap tok_charsmap;
+
+/* f is the map in base64: the trie's size in bytes, the trie, and the replacements with a NUL behind each. */
+tri_status tok_charsmap_load(const tok_field *f, tok_charsmap **out, tri_error *err);
+void tok_charsmap_destroy(tok_charsmap *m); /* NULL is fine */
+
+/* Appends s with its user-perceived characters, or else the code points that they are made of, replaced. */
+tri_status tok_charsmap_apply(const tok_charsmap *m, const char *s, size_t n, tok_buf *out);
+
+#endif

@@ -1,0 +1,22 @@
+/* Metaspace: spaces made visible. Its settings serve the pre-tokenizer and the decoder. */
+#ifndef TRI_RUNTIME_TOKENIZER_METASPACE_H
+#define TRI_RUNTIME_TOKENIZER_METASPACE_H
+
+#include "runtime/tokenizer/config.h"
+
+typedef enum tok_prepend {
+  TOK_PREPEND_ALWAYS, /* one before every piece that lacks it */
+  TOK_PREPEND_FIRST,  /* only before what stands at the start of the text */
+  TOK_PREPEND_NEVER
+} tok_prepend;
+
+typedef struct tok_metaspace {
+  char replacement[5]; /* the visible space, one character */
+  size_t len;
+  tok_prepend scheme;
+  bool split; /* words begin at visible spaces */
+} tok_metaspace;
+
+tri_status tok_metaspace_load(const tok_field *f, tok_metaspace *m, tri_error *err);
+
+#endif

@@ -1,0 +1,402 @@
+#include "runtime/tokenizer/pretokenize.h"
+
+#include <string.h>
+
+#include "runtime/base/mem.h"
+#include "runtime/tokenizer/bytelevel.h"
+#include "runtime/tokenizer/unicode.h"
+
+typedef struct tok_pretok_run {
+  const tok_pretokenizer *chain;
+  tok_pretok_scratch *scratch;
+  tok_word_fn fn;
+  void *ctx;
+} tok_pretok_run;
+
+/* Hands a piece to the given step; behind the last one it is a word. */
+static tri_status give(tok_pretok_run *run, size_t step, const char *text, size_t len, bool at_start) {
+  if (!len) return TRI_OK;
+  if (step == run->chain->count) return run->fn(run->ctx, text, len);
+  return run->chain->steps[step].apply(run, step, text, len, at_start);
+}
+
+/* ---- splitting by a pattern ---- */
+
+/* Matches and the gaps between them arrive as segments in order. Three behaviours join neighbours, for which one
+ * segment is held back. */
+typedef struct splitter {
+  tok_pretok_run *run;
+  const tok_pretok_step *step;
+  tri_status (*out)(tok_pretok_run *run, size_t index, const char *text, size_t len, bool at_start);
+  size_t index;
+  const char *text;
+  size_t held_start, held_end;
+  bool at_start;
+  bool holding, held_match; /* held_match: of the last segment that went into it */
+} splitter;
+
+static tri_status flush(splitter *s) {
+  if (!s->holding || s->held_start == s->held_end) return TRI_OK;
+  return s->out(s->run, s->index, s->text + s->held_start, s->held_end - s->held_start, s->at_start && !s->held_start);
+}
+
+static tri_status segment(splitter *s, size_t start, size_t end, bool match) {
+  match ^= s->step->invert;
+  bool joins = false;
+  switch (s->step->behavior) {
+  case TOK_SPLIT_REMOVED:
+    if (match) return TRI_OK;
+    break;
+  case TOK_SPLIT_ISOLATED: break;
+  case TOK_SPLIT_CONTIGUOUS: joins = s->holding && match == s->held_match; break;
+  case TOK_SPLIT_MERGED_WITH_PREVIOUS: joins = s->holding && match && !s->held_match; break;
+  case TOK_SPLIT_MERGED_WITH_NEXT: joins = s->holding && !match && s->held_match; break;
+  }
+  if (!joins) {
+    tri_status st = flush(s);
+    if (st != TRI_OK) return st;
+    s->held_start = start;
+  }
+  s->held_end = end;
+  s->held_match = match;
+  s->holding = true;
+  return TRI_OK;
+}
+
+/* All segments of a piece. An empty match is a segment of its own and so a cut. */
+static tri_status split(splitter *s, size_t len) {
+  tok_regex_walk walk = {.regex = s->step->regex, .scratch = s->run->scratch->regex, .text = s->text, .len = len};
+  size_t done = 0, start, end;
+  tri_status st;
+  while ((st = tok_regex_next(&walk, &start, &end)) == TRI_OK) {
+    if (done != start) TRI_TRY(segment(s, done, start, false));
+    TRI_TRY(segment(s, start, end, true));
+    done = end;
+  }
+  if (st != TRI_NOT_FOUND) return st;
+  st = TRI_OK;
+  if (done != len) TRI_TRY(segment(s, done, len, false));
+  st = flush(s);
+cleanup:
+  return st;
+}
+
+static tri_status give_next(tok_pretok_run *run, size_t index, const char *text, size_t len, bool at_start) {
+  return give(run, index + 1, text, len, at_start);
+}
+
+static tri_status apply_split(tok_pretok_run *run, size_t index, const char *text, size_t len, bool at_start) {
+  const tok_pretok_step *step = &run->chain->steps[index];
+  splitter s = {.run = run, .step = step, .out = give_next, .index = index, .text = text, .at_start = at_start};
+  return split(&s, len);
+}
+
+/* ---- the byte-level alphabet ---- */
+
+static tri_status give_mapped(tok_pretok_run *run, size_t index, const char *text, size_t len, bool at_start) {
+  tok_buf *b = &run->scratch->steps[index].mapped;
+  size_t room;
+  if (!tri_size_mul(len, 2, &room)) return TRI_OVERFLOW;
+  b->len = 0;
+  tri_status st = tok_buf_reserve(b, room);
+  if (st != TRI_OK) return st;
+  char *out = b->data;
+  for (size_t i = 0; i < len; i++) {
+    uint32_t c = tok_bytelevel_char((unsigned char)text[i]);
+    if (c < 0x80) {
+      *out++ = (char)c;
+    } else { /* the alphabet ends at U+0143 */
+      *out++ = (char)(0xc0 | c >> 6);
+      *out++ = (char)(0x80 | (c & 0x3f));
+    }
+  }
+  return give(run, index + 1, b->data, (size_t)(out - b->data), at_start);
+}
+
+static tri_status apply_byte_level(tok_pretok_run *run, size_t index, const char *text, size_t len, bool at_start) {
+  const tok_pretok_step *step = &run->chain->steps[index];
+  if (step->prefix_space && text[0] != ' ') {
+    tok_buf *b = &run->scratch->steps[index].prefixed;
+    b->len = 0;
+    tri_status st;
+    if ((st = tok_buf_append(b, " ", 1)) != TRI_OK || (st = tok_buf_append(b, text, len)) != TRI_OK) return st;
+    text = b->data;
+    len = b->len;
+  }
+  if (!step->regex) return give_mapped(run, index, text, len, at_start);
+  splitter s = {.run = run, .step = step, .out = give_mapped, .index = index, .text = text, .at_start = at_start};
+  return split(&s, len);
+}
+
+/* ---- Metaspace ---- */
+
+/* text with visible spaces, and one before it where the scheme wants it. */
+static tri_status show_spaces(const tok_metaspace *m, const char *text, size_t len, bool at_start, tok_buf *out) {
+  bool wanted = m->scheme == TOK_PREPEND_ALWAYS || (m->scheme == TOK_PREPEND_FIRST && at_start);
+  bool has = text[0] == ' ' || (len >= m->len && !memcmp(text, m->replacement, m->len));
+  tri_status st = TRI_OK;
+  out->len = 0;
+  if (wanted && !has) TRI_TRY(tok_buf_append(out, m->replacement, m->len));
+  for (size_t i = 0, n; i < len; i += n) {
+    const char *space = memchr(text + i, ' ', len - i);
+    n = space ? (size_t)(space - text) - i : len - i;
+    TRI_TRY(tok_buf_append(out, text + i, n));
+    if (!space) break;
+    TRI_TRY(tok_buf_append(out, m->replacement, m->len));
+    n++;
+  }
+cleanup:
+  return st;
+}
+
+/* Cuts before each visible space. The replacement is a whole character, so that no other can have it inside. */
+static tri_status apply_metaspace(tok_pretok_run *run, size_t index, const char *text, size_t len, bool at_start) {
+  const tok_metaspace *m = &run->chain->steps[index].metaspace;
+  tok_buf *b = &run->scratch->steps[index].mapped;
+  tri_status st;
+  TRI_TRY(show_spaces(m, text, len, at_start, b));
+  if (!m->split) return give(run, index + 1, b->data, b->len, at_start);
+  size_t start = 0;
+  for (size_t i = 1; i + m->len <= b->len; i++) {
+    if (b->data[i] != m->replacement[0] || memcmp(b->data + i, m->replacement, m->len) != 0) continue;
+    if (i > start) TRI_TRY(give(run, index + 1, b->data + start, i - start, at_start && !start));
+    start = i;
+  }
+  st = give(run, index + 1, b->data + start, b->len - start, at_start && !start);
+cleanup:
+  return st;
+}
+
+/* ---- loading ---- */
+
+/* One row per type. load appends the type's steps; pattern serves the rows that only differ in it. */
+typedef struct pretok_type {
+  const char *name;
+  tri_status (*load)(tok_pretokenizer *p, const struct pretok_type *type, const tok_field *f, tri_error *err);
+  const char *pattern;
+  tok_split_behavior behavior;
+  bool invert;
+} pretok_type;
+
+/* The chain owns step's regex from here on, also on failure. */
+static tri_status add_step(tok_pretokenizer *p, tok_pretok_step step, const tok_field *f, tri_error *err) {
+  if (p->count == TOK_MAX_STEPS) {
+    tok_regex_destroy(step.regex);
+    return tok_field_fail(f, TRI_TOO_LARGE, err, "more than %d pre-tokenizers", TOK_MAX_STEPS);
+  }
+  p->steps[p->count++] = step;
+  return TRI_OK;
+}
+
+static tri_status compile_known(const char *pattern, const tok_field *f, tok_regex **out, tri_error *err) {
+  return tok_regex_compile(pattern, strlen(pattern), false, f, out, err);
+}
+
+static tri_status load_byte_level(tok_pretokenizer *p, const pretok_type *type, const tok_field *f, tri_error *err) {
+  static const char *const keys[] = {"type", "add_prefix_space", "trim_offsets", "use_regex", NULL};
+  tok_pretok_step step = {.apply = apply_byte_level, .behavior = TOK_SPLIT_ISOLATED, .prefix_space = true};
+  bool use_regex = true, trim_offsets = true; /* offsets are not reported */
+  tri_status st;
+  TRI_TRY(tok_field_object(f, keys, err));
+  TRI_TRY(tok_field_bool(f, "add_prefix_space", &step.prefix_space, err));
+  TRI_TRY(tok_field_bool(f, "trim_offsets", &trim_offsets, err));
+  TRI_TRY(tok_field_bool(f, "use_regex", &use_regex, err));
+  if (use_regex) TRI_TRY(compile_known(type->pattern, f, &step.regex, err));
+  st = add_step(p, step, f, err);
+cleanup:
+  return st;
+}
+
+static tri_status read_behavior(const tok_field *object, tok_split_behavior *out, tri_error *err) {
+  static const char *const names[] = {
+      [TOK_SPLIT_ISOLATED] = "Isolated",
+      [TOK_SPLIT_REMOVED] = "Removed",
+      [TOK_SPLIT_MERGED_WITH_PREVIOUS] = "MergedWithPrevious",
+      [TOK_SPLIT_MERGED_WITH_NEXT] = "MergedWithNext",
+      [TOK_SPLIT_CONTIGUOUS] = "Contiguous",
+  };
+  const char *name;
+  tok_field f = tok_field_get(object, "behavior");
+  tri_status st = tok_field_string(&f, &name, NULL, err);
+  if (st != TRI_OK) return st;
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (!strcmp(names[i], name)) return *out = (tok_split_behavior)i, TRI_OK;
+  return tok_field_fail(&f, TRI_UNSUPPORTED, err, "%.64s is not a split behavior", name);
+}
+
+static tri_status load_split(tok_pretokenizer *p, const pretok_type *type, const tok_field *f, tri_error *err) {
+  static const char *const keys[] = {"type", "pattern", "behavior", "invert", NULL};
+  (void)type;
+  tok_pretok_step step = {.apply = apply_split};
+  tri_status st;
+  TRI_TRY(tok_field_object(f, keys, err));
+  TRI_TRY(tok_field_bool(f, "invert", &step.invert, err));
+  TRI_TRY(read_behavior(f, &step.behavior, err));
+  tok_field pattern = tok_field_get(f, "pattern");
+  TRI_TRY(tok_pattern_load(&pattern, &step.regex, err));
+  st = add_step(p, step, f, err);
+cleanup:
+  return st;
+}
+
+/* Types that are a split by a pattern of their own. */
+static tri_status load_known_split(tok_pretokenizer *p, const pretok_type *type, const tok_field *f, tri_error *err) {
+  static const char *const keys[] = {"type", NULL};
+  tok_pretok_step step = {.apply = apply_split, .behavior = type->behavior, .invert = type->invert};
+  tri_status st;
+  TRI_TRY(tok_field_object(f, keys, err));
+  TRI_TRY(compile_known(type->pattern, f, &step.regex, err));
+  st = add_step(p, step, f, err);
+cleanup:
+  return st;
+}
+
+static tri_status load_digits(tok_pretokenizer *p, const pretok_type *type, const tok_field *f, tri_error *err) {
+  static const char *const keys[] = {"type", "individual_digits", NULL};
+  tok_pretok_step step = {.apply = apply_split};
+  bool individual = false;
+  tri_status st;
+  TRI_TRY(tok_field_object(f, keys, err));
+  TRI_TRY(tok_field_bool(f, "individual_digits", &individual, err));
+  step.behavior = individual ? TOK_SPLIT_ISOLATED : TOK_SPLIT_CONTIGUOUS;
+  TRI_TRY(compile_known(type->pattern, f, &step.regex, err));
+  st = add_step(p, step, f, err);
+cleanup:
+  return st;
+}
+
+static tri_status load_punctuation(tok_pretokenizer *p, const pretok_type *type, const tok_field *f, tri_error *err) {
+  static const char *const keys[] = {"type", "behavior", NULL};
+  tok_pretok_step step = {.apply = apply_split, .behavior = type->behavior};
+  tri_status st;
+  TRI_TRY(tok_field_object(f, keys, err));
+  if (tri_json_get(f->node, "behavior")) TRI_TRY(read_behavior(f, &step.behavior, err));
+  TRI_TRY(compile_known(type->pattern, f, &step.regex, err));
+  st = add_step(p, step, f, err);
+cleanup:
+  return st;
+}
+
+static tri_status load_delimiter(tok_pretokenizer *p, const pretok_type *type, const tok_field *f, tri_error *err) {
+  static const char *const keys[] = {"type", "delimiter", NULL};
+  tok_pretok_step step = {.apply = apply_split, .behavior = type->behavior};
+  const char *text;
+  size_t len;
+  tri_status st;
+  TRI_TRY(tok_field_object(f, keys, err));
+  tok_field delimiter = tok_field_get(f, "delimiter");
+  TRI_TRY(tok_field_char(&delimiter, &text, &len, err));
+  TRI_TRY(tok_regex_compile(text, len, true, &delimiter, &step.regex, err));
+  st = add_step(p, step, f, err);
+cleanup:
+  return st;
+}
+
+static tri_status load_metaspace(tok_pretokenizer *p, const pretok_type *type, const tok_field *f, tri_error *err) {
+  (void)type;
+  tok_pretok_step step = {.apply = apply_metaspace};
+  tri_status st = tok_metaspace_load(f, &step.metaspace, err);
+  return st == TRI_OK ? add_step(p, step, f, err) : st;
+}
+
+#define SPACE "\\s"
+/* ASCII's punctuation and symbols, and what Unicode 8 calls punctuation: the reference's table has stayed there, so
+ * that later additions are none and two characters that were reclassified still are. */
+#define LATER_PUNCTUATION                                                                                              \
+  "\\x{61d}\\x{9fd}\\x{a76}\\x{c77}\\x{c84}\\x{1b7d}\\x{1b7e}\\x{2e43}-\\x{2e5d}\\x{10ead}\\x{10f55}-\\x{10f59}"       \
+  "\\x{10f86}-\\x{10f89}\\x{1144b}-\\x{1144f}\\x{1145a}-\\x{1145d}\\x{11660}-\\x{1166c}\\x{116b9}\\x{1183b}"           \
+  "\\x{11944}-\\x{11946}\\x{119e2}\\x{11a3f}-\\x{11a46}\\x{11a9a}-\\x{11aa2}\\x{11b00}-\\x{11b09}\\x{11c41}-\\x{"      \
+  "11c45}"                                                                                                             \
+  "\\x{11c70}\\x{11c71}\\x{11ef7}\\x{11ef8}\\x{11f43}-\\x{11f4f}\\x{11fff}\\x{12ff1}\\x{12ff2}\\x{16e97}-\\x{16e9a}"   \
+  "\\x{16fe2}\\x{1e95e}\\x{1e95f}"
+#define PUNCTUATION "(?![" LATER_PUNCTUATION "])[!-/:-@\\[-`{-~\\p{P}\\x{166d}\\x{111c9}]"
+
+/* Words between white space, and each punctuation mark on its own. */
+static tri_status load_bert(tok_pretokenizer *p, const pretok_type *type, const tok_field *f, tri_error *err) {
+  static const char *const keys[] = {"type", NULL};
+  (void)type;
+  tok_pretok_step space = {.apply = apply_split, .behavior = TOK_SPLIT_REMOVED};
+  tok_pretok_step punctuation = {.apply = apply_split, .behavior = TOK_SPLIT_ISOLATED};
+  tri_status st;
+  TRI_TRY(tok_field_object(f, keys, err));
+  TRI_TRY(compile_known(SPACE, f, &space.regex, err));
+  TRI_TRY(add_step(p, space, f, err));
+  TRI_TRY(compile_known(PUNCTUATION, f, &punctuation.regex, err));
+  st = add_step(p, punctuation, f, err);
+cleanup:
+  return st;
+}
+
+static tri_status load_any(tok_pretokenizer *p, const tok_field *f, tri_error *err);
+
+static tri_status load_sequence(tok_pretokenizer *p, const pretok_type *type, const tok_field *f, tri_error *err) {
+  static const char *const keys[] = {"type", "pretokenizers", NULL};
+  (void)type;
+  tri_status st;
+  TRI_TRY(tok_field_object(f, keys, err));
+  tok_field members = tok_field_get(f, "pretokenizers");
+  TRI_TRY(tok_field_array(&members, err));
+  for (size_t i = 0; i < tri_json_size(members.node); i++) {
+    tok_field member = tok_field_at(&members, i);
+    TRI_TRY(load_any(p, &member, err));
+  }
+cleanup:
+  return st;
+}
+
+static const pretok_type types[] = {
+    {.name = "ByteLevel",
+     .load = load_byte_level,
+     .pattern = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"},
+    {.name = "Split", .load = load_split},
+    {.name = "Sequence", .load = load_sequence},
+    {.name = "Metaspace", .load = load_metaspace},
+    {.name = "BertPreTokenizer", .load = load_bert},
+    {.name = "CharDelimiterSplit", .load = load_delimiter, .behavior = TOK_SPLIT_REMOVED},
+    {.name = "Digits", .load = load_digits, .pattern = "\\p{N}"},
+    {.name = "Punctuation", .load = load_punctuation, .pattern = PUNCTUATION, .behavior = TOK_SPLIT_ISOLATED},
+    {.name = "WhitespaceSplit", .load = load_known_split, .pattern = SPACE, .behavior = TOK_SPLIT_REMOVED},
+    {.name = "Whitespace", /* by Rust's \w, which has the two joiners in it */
+     .load = load_known_split,
+     .pattern = "[\\w\\x{200c}\\x{200d}]+|[^\\w\\x{200c}\\x{200d}\\s]+",
+     .behavior = TOK_SPLIT_REMOVED,
+     .invert = true},
+};
+
+static tri_status load_any(tok_pretokenizer *p, const tok_field *f, tri_error *err) {
+  const char *type;
+  tri_status st = tok_field_type(f, &type, err);
+  if (st != TRI_OK) return st;
+  for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+    if (!strcmp(types[i].name, type)) return types[i].load(p, &types[i], f, err);
+  return tok_field_unsupported_type(f, type, "pre-tokenizer", err);
+}
+
+tri_status tok_pretokenizer_load(tok_pretokenizer *p, const tok_field *f, tri_error *err) {
+  return tok_field_is_null(f) ? TRI_OK : load_any(p, f, err);
+}
+
+void tok_pretokenizer_free(tok_pretokenizer *p) {
+  for (size_t i = 0; i < p->count; i++) tok_regex_destroy(p->steps[i].regex);
+  p->count = 0;
+}
+
+tri_status tok_pretok_scratch_init(tok_pretok_scratch *s) {
+  *s = (tok_pretok_scratch){0};
+  return tok_regex_scratch_create(&s->regex);
+}
+
+void tok_pretok_scratch_free(tok_pretok_scratch *s) {
+  tok_regex_scratch_destroy(s->regex);
+  for (size_t i = 0; i < TOK_MAX_STEPS; i++) {
+    tok_buf_free(&s->steps[i].prefixed);
+    tok_buf_free(&s->steps[i].mapped);
+  }
+}
+
+tri_status tok_pretokenize(const tok_pretokenizer *p, tok_pretok_scratch *s, const char *text, size_t len,
+                           bool at_start, tok_word_fn fn, void *ctx) {
+  tok_pretok_run run = {p, s, fn, ctx};
+  for (size_t i = 0; i < p->count; i++) s->steps[i].prefixed.max = s->steps[i].mapped.max = tok_growth_limit(len);
+  return give(&run, 0, text, len, at_start);
+}

@@ -1,0 +1,135 @@
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include <stdint.h>
+
+#include "runtime/base/mem.h"
+#include "runtime/tokenizer/regex.h"
+#include "runtime/tokenizer/unicode.h"
+
+enum {
+  JIT_STACK_START = 32 << 10,
+  JIT_STACK_LIMIT = 1 << 20,
+  HEAP_LIMIT_KIB = 64 << 10,  /* the interpreter's, which takes over where the JIT's stack ends */
+  MATCH_LIMIT_BASE = 1000000, /* backtracking per match: this much and a multiple of the text */
+  MATCH_LIMIT_PER_BYTE = 32,
+  LONGEST_PATTERN = 64 << 10
+};
+
+struct tok_regex {
+  pcre2_code *code;
+  bool jit;
+};
+
+struct tok_regex_scratch {
+  pcre2_match_data *match;
+  pcre2_match_context *context;
+  pcre2_jit_stack *stack;
+};
+
+tri_status tok_regex_compile(const char *pattern, size_t len, bool literal, const tok_field *where, tok_regex **out,
+                             tri_error *err) {
+  tri_status st = TRI_OK;
+  tok_buf spelled = {0};
+  pcre2_compile_context *context = NULL;
+  tok_regex *re = NULL;
+  if (len > LONGEST_PATTERN)
+    return tok_field_fail(where, TRI_TOO_LARGE, err, "the pattern has %zu bytes, the limit is %d", len,
+                          LONGEST_PATTERN);
+  if (literal)
+    st = tok_buf_append(&spelled, pattern, len);
+  else
+    st = tok_dialect_translate(pattern, len, where, &spelled, err);
+  if (st != TRI_OK) goto cleanup;
+
+  st = TRI_NO_MEMORY;
+  context = pcre2_compile_context_create(NULL);
+  re = tri_calloc(1, sizeof *re);
+  if (!context || !re) goto cleanup;
+  pcre2_set_newline(context, PCRE2_NEWLINE_LF);
+  uint32_t options = PCRE2_UTF | (literal ? PCRE2_LITERAL : PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C);
+  int code;
+  PCRE2_SIZE at;
+  re->code = pcre2_compile((PCRE2_SPTR)(spelled.data ? spelled.data : ""), spelled.len, options, &code, &at, context);
+  if (!re->code) {
+    PCRE2_UCHAR message[160] = "";
+    pcre2_get_error_message(code, message, sizeof message);
+    st = tok_field_fail(where, TRI_UNSUPPORTED, err, "the pattern is not supported: %s", (const char *)message);
+    goto cleanup;
+  }
+  re->jit = pcre2_jit_compile(re->code, PCRE2_JIT_COMPLETE) == 0;
+  *out = re;
+  re = NULL;
+  st = TRI_OK;
+cleanup:
+  if (st == TRI_NO_MEMORY) tok_field_no_memory(where, err);
+  tok_regex_destroy(re);
+  pcre2_compile_context_free(context);
+  tok_buf_free(&spelled);
+  return st;
+}
+
+void tok_regex_destroy(tok_regex *re) {
+  if (!re) return;
+  pcre2_code_free(re->code);
+  tri_free(re);
+}
+
+tri_status tok_regex_scratch_create(tok_regex_scratch **out) {
+  tok_regex_scratch *s = tri_calloc(1, sizeof *s);
+  if (!s) return TRI_NO_MEMORY;
+  s->match = pcre2_match_data_create(1, NULL); /* the whole match is all that is asked for */
+  s->context = pcre2_match_context_create(NULL);
+  s->stack = pcre2_jit_stack_create(JIT_STACK_START, JIT_STACK_LIMIT, NULL); /* NULL where PCRE2 has no JIT */
+  if (!s->match || !s->context) {
+    tok_regex_scratch_destroy(s);
+    return TRI_NO_MEMORY;
+  }
+  pcre2_jit_stack_assign(s->context, NULL, s->stack);
+  pcre2_set_heap_limit(s->context, HEAP_LIMIT_KIB);
+  *out = s;
+  return TRI_OK;
+}
+
+void tok_regex_scratch_destroy(tok_regex_scratch *s) {
+  if (!s) return;
+  pcre2_jit_stack_free(s->stack);
+  pcre2_match_context_free(s->context);
+  pcre2_match_data_free(s->match);
+  tri_free(s);
+}
+
+tri_status tok_regex_find(const tok_regex *re, tok_regex_scratch *s, const char *text, size_t len, size_t from,
+                          size_t *start, size_t *end) {
+  uint64_t limit = MATCH_LIMIT_BASE + (uint64_t)MATCH_LIMIT_PER_BYTE * len;
+  pcre2_set_match_limit(s->context, limit > UINT32_MAX ? UINT32_MAX : (uint32_t)limit);
+  int rc = PCRE2_ERROR_JIT_STACKLIMIT;
+  if (re->jit) rc = pcre2_jit_match(re->code, (PCRE2_SPTR)text, len, from, 0, s->match, s->context);
+  if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
+    rc = pcre2_match(re->code, (PCRE2_SPTR)text, len, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, s->match, s->context);
+  if (rc == PCRE2_ERROR_NOMATCH) return TRI_NOT_FOUND;
+  if (rc == PCRE2_ERROR_MATCHLIMIT || rc == PCRE2_ERROR_DEPTHLIMIT || rc == PCRE2_ERROR_HEAPLIMIT) return TRI_TOO_LARGE;
+  if (rc == PCRE2_ERROR_NOMEMORY) return TRI_NO_MEMORY;
+  if (rc < 0) return TRI_INTERNAL;
+  const PCRE2_SIZE *pair = pcre2_get_ovector_pointer(s->match);
+  *start = pair[0];
+  *end = pair[1];
+  return TRI_OK;
+}
+
+tri_status tok_regex_next(tok_regex_walk *w, size_t *start, size_t *end) {
+  while (w->at <= w->len) {
+    tri_status st = tok_regex_find(w->regex, w->scratch, w->text, w->len, w->at, start, end);
+    if (st != TRI_OK) return st;
+    if (*start == *end && w->begun && *end == w->last_end) {
+      size_t skip = 1;
+      if (w->at < w->len) tok_utf8_decode(w->text + w->at, &skip);
+      w->at += skip;
+      continue;
+    }
+    w->begun = true;
+    w->at = w->last_end = *end;
+    return TRI_OK;
+  }
+  return TRI_NOT_FOUND;
+}

@@ -1,0 +1,343 @@
+/* Loading, and the way of a text through a tokenizer's parts:
+ *
+ *   repair UTF-8 -> added tokens -> normalizer -> added tokens (normalized) -> pre-tokenizer -> model -> post-processor
+ *
+ * Each part is a tok_*.c file with a table of its types. */
+#include "runtime/tokenizer/tokenizer.h"
+
+#include <string.h>
+
+#include "runtime/base/mem.h"
+#include "runtime/tokenizer/added.h"
+#include "runtime/tokenizer/decode.h"
+#include "runtime/tokenizer/model.h"
+#include "runtime/tokenizer/normalize.h"
+#include "runtime/tokenizer/postprocess.h"
+#include "runtime/tokenizer/pretokenize.h"
+#include "runtime/tokenizer/unicode.h"
+
+enum { MAX_FILE = 256 << 20 };
+
+struct tri_tokenizer {
+  tok_vocab vocab;
+  const tok_model_type *model_type; /* NULL until the model is loaded */
+  void *model;
+  tok_added_vocab added;
+  tok_normalizer normalizer;
+  tok_pretokenizer pretokenizer;
+  tok_postprocessor postprocessor;
+  tok_decoder decoder;
+};
+
+struct tri_tokenizer_scratch {
+  const tok_model_type *model_type;
+  void *model_work;
+  tok_normalize_scratch normalize;
+  tok_pretok_scratch pretok;
+  tok_buf repaired;
+  tok_ids ids;
+};
+
+struct tri_detokenizer {
+  const tri_tokenizer *tokenizer;
+  bool skip_special;
+  tok_decode_stream stream;
+  tok_buf out;
+};
+
+/* ---- loading ---- */
+
+/* Ids may have holes: what a post-processor adds must be tokens. */
+static tri_status check_special_ids(const tok_vocab *v, const tok_ids *ids, const tok_field *f, tri_error *err) {
+  for (size_t i = 0; i < ids->len; i++)
+    if (!tok_vocab_at(v, ids->data[i]))
+      return tok_field_fail(f, TRI_CORRUPT, err, "adds the id %u, which no token has", ids->data[i]);
+  return TRI_OK;
+}
+
+static tri_status load_parts(tri_tokenizer *t, const tok_field *root, tri_error *err) {
+  /* The library that trains these files applies truncation and padding only on request of its caller, who overrides
+   * what the file says; here the caller's limits rule. */
+  static const char *const keys[] = {"version",       "truncation", "padding",        "added_tokens", "normalizer",
+                                     "pre_tokenizer", "model",      "post_processor", "decoder",      NULL};
+  const tok_model_type *type;
+  tri_status st;
+  TRI_TRY(tok_field_object(root, keys, err));
+  tok_field model = tok_field_get(root, "model"), added = tok_field_get(root, "added_tokens"),
+            normalizer = tok_field_get(root, "normalizer"), pretokenizer = tok_field_get(root, "pre_tokenizer"),
+            postprocessor = tok_field_get(root, "post_processor"), decoder = tok_field_get(root, "decoder");
+  TRI_TRY(tok_normalizer_load(&t->normalizer, &normalizer, err));
+  TRI_TRY(tok_pretokenizer_load(&t->pretokenizer, &pretokenizer, err));
+  TRI_TRY(tok_model_find(&model, &type, err));
+  TRI_TRY(type->load(&model, &t->vocab, &t->model, err));
+  t->model_type = type;
+  TRI_TRY(tok_added_vocab_load(&t->added, &added, &t->vocab, &t->normalizer, err));
+  TRI_TRY(tok_postprocessor_load(&t->postprocessor, &postprocessor, (uint32_t)t->vocab.size, err));
+  TRI_TRY(check_special_ids(&t->vocab, &t->postprocessor.prefix, &postprocessor, err));
+  TRI_TRY(check_special_ids(&t->vocab, &t->postprocessor.suffix, &postprocessor, err));
+  tok_pair *pair = &t->postprocessor.pair;
+  const tok_ids *of_pair[] = {&pair->before, &pair->between, &pair->behind};
+  for (int i = 0; i < 3; i++) pair->known &= check_special_ids(&t->vocab, of_pair[i], &postprocessor, NULL) == TRI_OK;
+  TRI_TRY(tok_decoder_load(&t->decoder, &decoder, &t->vocab, &t->added, err));
+cleanup:
+  return st;
+}
+
+static tri_status load_document(const tri_json_doc *doc, tri_tokenizer **out, tri_error *err) {
+  tok_field root = tok_field_root(tri_json_root(doc));
+  tri_status st = TRI_NO_MEMORY;
+  tri_tokenizer *t = tri_calloc(1, sizeof *t);
+  if (!t) goto cleanup;
+  TRI_TRY(tok_vocab_init(&t->vocab));
+  TRI_TRY(load_parts(t, &root, err));
+  *out = t;
+  t = NULL;
+cleanup:
+  if (st == TRI_NO_MEMORY) tok_field_no_memory(&root, err);
+  tri_tokenizer_destroy(t);
+  return st;
+}
+
+tri_status tri_tokenizer_load(const char *path, tri_tokenizer **out, tri_error *err) {
+  tri_json_doc *doc = NULL;
+  tri_status st = tri_json_read_file(path, MAX_FILE, &doc, err);
+  bool is_json = st == TRI_OK;
+  if (is_json) st = load_document(doc, out, err);
+  if (is_json && st != TRI_OK) tri_error_in_file(err, path);
+  tri_json_free(doc);
+  return st;
+}
+
+tri_status tri_tokenizer_parse(const char *json, size_t len, tri_tokenizer **out, tri_error *err) {
+  tri_json_doc *doc = NULL;
+  if (len > MAX_FILE) return tri_fail(err, TRI_TOO_LARGE, NULL, "%zu bytes of JSON, the limit is %d", len, MAX_FILE);
+  tri_status st = tri_json_parse(json, len, &doc, err);
+  if (st == TRI_OK) st = load_document(doc, out, err);
+  tri_json_free(doc);
+  return st;
+}
+
+void tri_tokenizer_destroy(tri_tokenizer *t) {
+  if (!t) return;
+  if (t->model_type) t->model_type->destroy(t->model);
+  tok_decoder_free(&t->decoder);
+  tok_postprocessor_free(&t->postprocessor);
+  tok_pretokenizer_free(&t->pretokenizer);
+  tok_normalizer_free(&t->normalizer);
+  tok_added_vocab_free(&t->added);
+  tok_vocab_free(&t->vocab);
+  tri_free(t);
+}
+
+/* ---- vocabulary ---- */
+
+uint32_t tri_tokenizer_vocab_size(const tri_tokenizer *t) { return (uint32_t)t->vocab.size; }
+
+const char *tri_tokenizer_token(const tri_tokenizer *t, uint32_t id) {
+  const tok_entry *e = tok_vocab_at(&t->vocab, id);
+  return e ? e->text : NULL;
+}
+
+bool tri_tokenizer_id(const tri_tokenizer *t, const char *token, size_t len, uint32_t *id) {
+  const tok_added *added = tok_added_vocab_find(&t->added, token, len);
+  uint32_t found = added ? added->id : tok_vocab_find(&t->vocab, token, len);
+  if (found == TOK_NO_ID) return false;
+  *id = found;
+  return true;
+}
+
+bool tri_tokenizer_is_special(const tri_tokenizer *t, uint32_t id) {
+  const tok_entry *e = tok_vocab_at(&t->vocab, id);
+  return e && e->special;
+}
+
+/* ---- encoding ---- */
+
+tri_status tri_tokenizer_scratch_create(const tri_tokenizer *t, tri_tokenizer_scratch **out) {
+  tri_status st = TRI_NO_MEMORY;
+  tri_tokenizer_scratch *s = tri_calloc(1, sizeof *s);
+  if (!s) return st;
+  s->model_type = t->model_type;
+  TRI_TRY(tok_pretok_scratch_init(&s->pretok));
+  TRI_TRY(t->model_type->work_create(t->model, &s->model_work));
+  *out = s;
+  s = NULL;
+cleanup:
+  tri_tokenizer_scratch_destroy(s);
+  return st;
+}
+
+void tri_tokenizer_scratch_destroy(tri_tokenizer_scratch *s) {
+  if (!s) return;
+  s->model_type->work_destroy(s->model_work);
+  tok_pretok_scratch_free(&s->pretok);
+  tok_normalize_scratch_free(&s->normalize);
+  tok_buf_free(&s->repaired);
+  tok_ids_free(&s->ids);
+  tri_free(s);
+}
+
+typedef struct encoding {
+  const tri_tokenizer *t;
+  tri_tokenizer_scratch *s;
+} encoding;
+
+/* at_start: nothing stood before text. */
+typedef tri_status (*gap_fn)(encoding *e, const char *text, size_t len, bool at_start);
+
+/* Appends the ids of the set's tokens in text and hands what lies between them to gap. */
+static tri_status around_added(encoding *e, const tok_added_set *set, const char *text, size_t len, bool at_start,
+                               gap_fn gap) {
+  tok_added_scan scan = {.set = set, .text = text, .len = len};
+  size_t start, end;
+  uint32_t id;
+  tri_status st = TRI_OK;
+  while (tok_added_next(&scan, &start, &end, &id)) {
+    if (scan.done < start) TRI_TRY(gap(e, text + scan.done, start - scan.done, at_start && !scan.done));
+    TRI_TRY(tok_ids_push(&e->s->ids, id));
+    scan.done = end;
+  }
+  if (scan.done < len) st = gap(e, text + scan.done, len - scan.done, at_start && !scan.done);
+cleanup:
+  return st;
+}
+
+static tri_status encode_word(void *ctx, const char *word, size_t len) {
+  encoding *e = ctx;
+  return e->t->model_type->encode(e->t->model, e->s->model_work, word, len, &e->s->ids);
+}
+
+static tri_status encode_words(encoding *e, const char *text, size_t len, bool at_start) {
+  return tok_pretokenize(&e->t->pretokenizer, &e->s->pretok, text, len, at_start, encode_word, e);
+}
+
+static tri_status encode_normalized(encoding *e, const char *text, size_t len, bool at_start) {
+  tri_status st = tok_normalize(&e->t->normalizer, &e->s->normalize, text, len, &at_start, &text, &len);
+  return st == TRI_OK ? around_added(e, &e->t->added.normalized, text, len, at_start, encode_words) : st;
+}
+
+/* Text with ill-formed UTF-8 is replaced by a repaired copy; behind this, everything is valid. */
+static tri_status repair(tok_buf *copy, const char **text, size_t *len) {
+  if (tok_utf8_valid_prefix(*text, *len) == *len) return TRI_OK;
+  copy->len = 0;
+  tri_status st = tok_utf8_append_lossy(copy, *text, *len);
+  if (st != TRI_OK) return st;
+  *text = copy->data;
+  *len = copy->len;
+  return TRI_OK;
+}
+
+/* Appends a text's ids. */
+static tri_status encode_text(encoding *e, const char *text, size_t len) {
+  tri_status st = repair(&e->s->repaired, &text, &len);
+  return st == TRI_OK ? around_added(e, &e->t->added.raw, text, len, true, encode_normalized) : st;
+}
+
+tri_status tri_tokenizer_encode(const tri_tokenizer *t, tri_tokenizer_scratch *s, const char *text, size_t len,
+                                bool add_special, size_t max_tokens, const uint32_t **ids, size_t *count) {
+  encoding e = {t, s};
+  tok_ids none = {0};
+  const tok_ids *prefix = add_special ? &t->postprocessor.prefix : &none;
+  const tok_ids *suffix = add_special ? &t->postprocessor.suffix : &none;
+  tri_status st;
+  s->ids.len = 0;
+  s->ids.max = max_tokens ? max_tokens : SIZE_MAX;
+  TRI_TRY(tok_ids_append(&s->ids, prefix->data, prefix->len));
+  TRI_TRY(encode_text(&e, text, len));
+  TRI_TRY(tok_ids_append(&s->ids, suffix->data, suffix->len));
+  *ids = s->ids.data;
+  *count = s->ids.len;
+cleanup:
+  return st;
+}
+
+bool tri_tokenizer_has_pairs(const tri_tokenizer *t) { return t->postprocessor.pair.known; }
+
+tri_status tri_tokenizer_encode_pair(const tri_tokenizer *t, tri_tokenizer_scratch *s, const char *text, size_t len,
+                                     const char *pair, size_t pair_len, size_t max_tokens, const uint32_t **ids,
+                                     size_t *count, size_t *second) {
+  const tok_pair *p = &t->postprocessor.pair;
+  encoding e = {t, s};
+  tri_status st;
+  if (!p->known) return TRI_UNSUPPORTED;
+  s->ids.len = 0;
+  s->ids.max = max_tokens ? max_tokens : SIZE_MAX;
+  TRI_TRY(tok_ids_append(&s->ids, p->before.data, p->before.len));
+  TRI_TRY(encode_text(&e, text, len));
+  size_t first = s->ids.len + p->first_between;
+  TRI_TRY(tok_ids_append(&s->ids, p->between.data, p->between.len));
+  TRI_TRY(encode_text(&e, pair, pair_len));
+  TRI_TRY(tok_ids_append(&s->ids, p->behind.data, p->behind.len));
+  *ids = s->ids.data;
+  *count = s->ids.len;
+  *second = p->has_second_type ? first : 0;
+cleanup:
+  return st;
+}
+
+/* ---- decoding ---- */
+
+/* Puts an id into a stream, or leaves it out. */
+static tri_status push_id(const tri_tokenizer *t, tok_decode_stream *s, uint32_t id, bool skip_special, tok_buf *out) {
+  const tok_entry *e = tok_vocab_at(&t->vocab, id);
+  if (!e) return TRI_OUT_OF_RANGE;
+  return skip_special && e->special ? TRI_OK : tok_decode_push(&t->decoder, s, id, out);
+}
+
+tri_status tri_tokenizer_decode(const tri_tokenizer *t, const uint32_t *ids, size_t count, bool skip_special,
+                                char **text, size_t *len) {
+  tok_decode_stream stream = {0};
+  tok_buf out = {0};
+  tri_status st;
+  TRI_TRY(tok_decode_stream_init(&t->decoder, &stream));
+  for (size_t i = 0; i < count; i++) TRI_TRY(push_id(t, &stream, ids[i], skip_special, &out));
+  TRI_TRY(tok_decode_finish(&stream, &out));
+  TRI_TRY(tok_buf_append(&out, "", 1));
+  *text = out.data;
+  *len = out.len - 1;
+  out = (tok_buf){0};
+cleanup:
+  tok_decode_stream_free(&stream);
+  tok_buf_free(&out);
+  return st;
+}
+
+tri_status tri_detokenizer_create(const tri_tokenizer *t, bool skip_special, tri_detokenizer **out) {
+  tri_detokenizer *d = tri_calloc(1, sizeof *d);
+  if (!d) return TRI_NO_MEMORY;
+  d->tokenizer = t;
+  d->skip_special = skip_special;
+  tri_status st = tok_buf_reserve(&d->out, 256);
+  if (st == TRI_OK) st = tok_decode_stream_init(&t->decoder, &d->stream);
+  if (st != TRI_OK) {
+    tri_detokenizer_destroy(d);
+    return st;
+  }
+  *out = d;
+  return TRI_OK;
+}
+
+tri_status tri_detokenizer_push(tri_detokenizer *d, uint32_t id, const char **text, size_t *len) {
+  d->out.len = 0;
+  tri_status st = push_id(d->tokenizer, &d->stream, id, d->skip_special, &d->out);
+  if (st != TRI_OK) return st;
+  *text = d->out.data;
+  *len = d->out.len;
+  return TRI_OK;
+}
+
+tri_status tri_detokenizer_finish(tri_detokenizer *d, const char **text, size_t *len) {
+  d->out.len = 0;
+  tri_status st = tok_decode_finish(&d->stream, &d->out);
+  if (st != TRI_OK) return st;
+  *text = d->out.data;
+  *len = d->out.len;
+  return TRI_OK;
+}
+
+void tri_detokenizer_destroy(tri_detokenizer *d) {
+  if (!d) return;
+  tok_decode_stream_free(&d->stream);
+  tok_buf_free(&d->out);
+  tri_free(d);
+}

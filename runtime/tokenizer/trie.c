@@ -1,0 +1,87 @@
+#include "runtime/tokenizer/trie.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_NODES = 1 << 25 };
+
+/* While building, a node is a range of the sorted tokens that share their first depth bytes. */
+typedef struct building {
+  const tok_entry **sorted;
+  struct range {
+    uint32_t low, high, depth;
+  } * ranges; /* beside the nodes */
+  size_t cap;
+} building;
+
+static int compare(const void *x, const void *y) {
+  const tok_entry *const *a = x, *const *b = y;
+  size_t an = (*a)->len, bn = (*b)->len;
+  int c = memcmp((*a)->text, (*b)->text, an < bn ? an : bn);
+  return c ? c : (an > bn) - (an < bn);
+}
+
+static tri_status add_node(tok_trie *t, building *b, unsigned char byte, struct range r) {
+  if (t->count == MAX_NODES) return TRI_TOO_LARGE;
+  if (t->count == b->cap) {
+    size_t cap = b->cap ? b->cap * 2 : 1024;
+    tok_trie_node *nodes = tri_grow(t->nodes, b->cap, cap, sizeof *nodes);
+    if (!nodes) return TRI_NO_MEMORY;
+    t->nodes = nodes;
+    struct range *ranges = tri_grow(b->ranges, b->cap, cap, sizeof *ranges);
+    if (!ranges) return TRI_NO_MEMORY;
+    b->ranges = ranges;
+    b->cap = cap;
+  }
+  b->ranges[t->count] = r;
+  t->nodes[t->count++] = (tok_trie_node){.id = TOK_NO_ID, .byte = byte};
+  return TRI_OK;
+}
+
+/* Node by node, each appending its children behind all that came before: siblings end up side by side. */
+static tri_status expand(tok_trie *t, building *b, const tok_vocab *v, size_t at) {
+  struct range r = b->ranges[at];
+  uint32_t low = r.low;
+  t->nodes[at].first = (uint32_t)t->count;
+  if (low < r.high && b->sorted[low]->len == r.depth) t->nodes[at].id = (uint32_t)(b->sorted[low++] - v->entries);
+  while (low < r.high) {
+    unsigned char byte = (unsigned char)b->sorted[low]->text[r.depth];
+    uint32_t high = low + 1;
+    while (high < r.high && (unsigned char)b->sorted[high]->text[r.depth] == byte) high++;
+    tri_status st = add_node(t, b, byte, (struct range){low, high, r.depth + 1});
+    if (st != TRI_OK) return st;
+    t->nodes[at].count++;
+    low = high;
+  }
+  return TRI_OK;
+}
+
+tri_status tok_trie_build(tok_trie *t, const tok_vocab *v) {
+  building b = {0};
+  uint32_t count = 0;
+  tri_status st = TRI_NO_MEMORY;
+  b.sorted = tri_malloc(v->size + 1, sizeof *b.sorted);
+  if (!b.sorted) goto cleanup;
+  for (uint32_t id = 0; id < v->size; id++) {
+    const tok_entry *e = tok_vocab_at(v, id);
+    if (!e || !e->len || tok_vocab_find(v, e->text, e->len) != id) continue;
+    if (e->len > TOK_TRIE_LONGEST) {
+      st = TRI_TOO_LARGE;
+      goto cleanup;
+    }
+    if (e->len > t->longest) t->longest = e->len;
+    b.sorted[count++] = e;
+  }
+  qsort(b.sorted, count, sizeof *b.sorted, compare);
+  TRI_TRY(add_node(t, &b, 0, (struct range){0, count, 0}));
+  for (size_t i = 0; i < t->count; i++) TRI_TRY(expand(t, &b, v, i));
+cleanup:
+  tri_free(b.sorted);
+  tri_free(b.ranges);
+  return st;
+}
+
+void tok_trie_free(tok_trie *t) {
+  tri_free(t->nodes);
+  *t = (tok_trie){0};
+}
