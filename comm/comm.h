@@ -29,16 +29,15 @@ typedef struct tri_comm_req {
 typedef struct tri_comm_ops {
   const char *name;
   /* buf[i] = sum over ranks of buf[i], float32, in place. Deterministic communicators add in rank order. */
-  tri_status (*all_reduce)(tri_comm *c, float *buf, size_t count, tri_stream *stream);
+  tri_status (*all_reduce)(tri_comm *c, float *buf, size_t count);
   /* recv[r * bytes ..] = rank r's send. */
-  tri_status (*all_gather)(tri_comm *c, const void *send, void *recv, size_t bytes, tri_stream *stream);
-  tri_status (*broadcast)(tri_comm *c, void *buf, size_t bytes, int root, tri_stream *stream);
+  tri_status (*all_gather)(tri_comm *c, const void *send, void *recv, size_t bytes);
+  tri_status (*broadcast)(tri_comm *c, void *buf, size_t bytes, int root);
   tri_status (*barrier)(tri_comm *c);
   /* Matched by (peer, tag), in order. The buffer of isend must stay until wait. */
-  tri_status (*isend)(tri_comm *c, const void *buf, size_t bytes, int peer, int tag, tri_comm_req *req,
-                      tri_stream *stream);
+  tri_status (*isend)(tri_comm *c, const void *buf, size_t bytes, int peer, int tag, tri_comm_req *req);
   tri_status (*wait)(tri_comm *c, tri_comm_req *req);
-  tri_status (*recv)(tri_comm *c, void *buf, size_t bytes, int peer, int tag, tri_stream *stream);
+  tri_status (*recv)(tri_comm *c, void *buf, size_t bytes, int peer, int tag);
   /* A message of at most cap bytes if one has come: TRI_OK with *bytes, TRI_AGAIN otherwise. Host memory. */
   tri_status (*try_recv)(tri_comm *c, void *buf, size_t cap, int peer, int tag, size_t *bytes);
   /* Members with the same color form a new communicator, ordered by key. */
@@ -82,7 +81,7 @@ static inline tri_status tri_comm_note(tri_comm *c, tri_status st) { return st =
  * another rank has one. Host memory; all ranks call it. */
 static inline tri_status tri_comm_agree(tri_comm *c, tri_status st) {
   float failed = st != TRI_OK;
-  tri_status comm = c->ops->all_reduce(c, &failed, 1, NULL);
+  tri_status comm = c->ops->all_reduce(c, &failed, 1);
   return st != TRI_OK ? st : comm != TRI_OK ? comm : failed > 0 ? TRI_PEER_LOST : TRI_OK;
 }
 

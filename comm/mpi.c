@@ -100,8 +100,7 @@ static tri_status reduce_in_order(tri_comm *c, float *buf, size_t count) {
   return TRI_OK;
 }
 
-static tri_status mpi_all_reduce(tri_comm *c, float *buf, size_t count, tri_stream *stream) {
-  (void)stream;
+static tri_status mpi_all_reduce(tri_comm *c, float *buf, size_t count) {
   tri_status st = tri_comm_begin(c);
   if (st != TRI_OK || c->size == 1 || !count) return st;
   if (shm_of(c)) return tri_comm_note(c, tri_shm_all_reduce(shm_of(c), c, buf, count));
@@ -119,8 +118,7 @@ static tri_status mpi_all_reduce(tri_comm *c, float *buf, size_t count, tri_stre
   return st;
 }
 
-static tri_status mpi_all_gather(tri_comm *c, const void *send, void *recv, size_t bytes, tri_stream *stream) {
-  (void)stream;
+static tri_status mpi_all_gather(tri_comm *c, const void *send, void *recv, size_t bytes) {
   MPI_Request req;
   tri_status st = tri_comm_begin(c);
   if (st != TRI_OK) return st;
@@ -129,8 +127,7 @@ static tri_status mpi_all_gather(tri_comm *c, const void *send, void *recv, size
   return check(c, MPI_Iallgather(send, (int)bytes, MPI_BYTE, recv, (int)bytes, MPI_BYTE, handle_of(c), &req), &req);
 }
 
-static tri_status mpi_broadcast(tri_comm *c, void *buf, size_t bytes, int root, tri_stream *stream) {
-  (void)stream;
+static tri_status mpi_broadcast(tri_comm *c, void *buf, size_t bytes, int root) {
   MPI_Request req;
   tri_status st = tri_comm_begin(c);
   if (st != TRI_OK) return st;
@@ -147,9 +144,7 @@ static tri_status mpi_barrier(tri_comm *c) {
   return check(c, MPI_Ibarrier(handle_of(c), &req), &req);
 }
 
-static tri_status mpi_isend(tri_comm *c, const void *buf, size_t bytes, int peer, int tag, tri_comm_req *req,
-                            tri_stream *stream) {
-  (void)stream;
+static tri_status mpi_isend(tri_comm *c, const void *buf, size_t bytes, int peer, int tag, tri_comm_req *req) {
   tri_status st = tri_comm_begin(c);
   if (st != TRI_OK) return st;
   if (bytes > INT_MAX) return tri_comm_fail(c, TRI_TOO_LARGE);
@@ -171,8 +166,7 @@ static tri_status mpi_wait(tri_comm *c, tri_comm_req *req) {
   return st;
 }
 
-static tri_status mpi_recv(tri_comm *c, void *buf, size_t bytes, int peer, int tag, tri_stream *stream) {
-  (void)stream;
+static tri_status mpi_recv(tri_comm *c, void *buf, size_t bytes, int peer, int tag) {
   MPI_Request r;
   tri_status st = tri_comm_begin(c);
   if (st != TRI_OK) return st;
@@ -189,7 +183,7 @@ static tri_status mpi_try_recv(tri_comm *c, void *buf, size_t cap, int peer, int
   if (!there) return TRI_AGAIN;
   MPI_Get_count(&status, MPI_BYTE, &n);
   if ((size_t)n > cap) return tri_comm_fail(c, TRI_TOO_LARGE);
-  st = mpi_recv(c, buf, (size_t)n, peer, tag, NULL);
+  st = mpi_recv(c, buf, (size_t)n, peer, tag);
   if (st == TRI_OK) *bytes = (size_t)n;
   return st;
 }

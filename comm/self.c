@@ -4,27 +4,25 @@
 #include "comm/comm.h"
 #include "runtime/base/mem.h"
 
-static tri_status self_all_reduce(tri_comm *c, float *buf, size_t count, tri_stream *stream) {
-  (void)buf, (void)count, (void)stream;
+static tri_status self_all_reduce(tri_comm *c, float *buf, size_t count) {
+  (void)buf, (void)count;
   return tri_comm_query(c);
 }
 
-static tri_status self_all_gather(tri_comm *c, const void *send, void *recv, size_t bytes, tri_stream *stream) {
-  (void)stream;
+static tri_status self_all_gather(tri_comm *c, const void *send, void *recv, size_t bytes) {
   if (send != recv) memmove(recv, send, bytes);
   return tri_comm_query(c);
 }
 
-static tri_status self_broadcast(tri_comm *c, void *buf, size_t bytes, int root, tri_stream *stream) {
-  (void)buf, (void)bytes, (void)root, (void)stream;
+static tri_status self_broadcast(tri_comm *c, void *buf, size_t bytes, int root) {
+  (void)buf, (void)bytes, (void)root;
   return tri_comm_query(c);
 }
 
 static tri_status self_barrier(tri_comm *c) { return tri_comm_query(c); }
 
-static tri_status self_isend(tri_comm *c, const void *buf, size_t bytes, int peer, int tag, tri_comm_req *req,
-                             tri_stream *stream) {
-  (void)c, (void)buf, (void)bytes, (void)peer, (void)tag, (void)req, (void)stream;
+static tri_status self_isend(tri_comm *c, const void *buf, size_t bytes, int peer, int tag, tri_comm_req *req) {
+  (void)c, (void)buf, (void)bytes, (void)peer, (void)tag, (void)req;
   return TRI_INVALID_ARGUMENT; /* there is no peer */
 }
 
@@ -33,8 +31,8 @@ static tri_status self_wait(tri_comm *c, tri_comm_req *req) {
   return tri_comm_query(c);
 }
 
-static tri_status self_recv(tri_comm *c, void *buf, size_t bytes, int peer, int tag, tri_stream *stream) {
-  (void)c, (void)buf, (void)bytes, (void)peer, (void)tag, (void)stream;
+static tri_status self_recv(tri_comm *c, void *buf, size_t bytes, int peer, int tag) {
+  (void)c, (void)buf, (void)bytes, (void)peer, (void)tag;
   return TRI_INVALID_ARGUMENT;
 }
 

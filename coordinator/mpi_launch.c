@@ -24,7 +24,7 @@ cleanup:
 
 tri_status tri_mpi_launch_hand_out(tri_boot *boot, tri_error *err) {
   tri_comm *alone;
-  tri_status st = world->ops->broadcast(world, boot, sizeof *boot, 0, NULL);
+  tri_status st = world->ops->broadcast(world, boot, sizeof *boot, 0);
   if (st == TRI_OK) st = world->ops->split(world, 1, 0, &alone); /* the workers form a communicator of their own */
   return st == TRI_OK ? st : tri_fail(err, st, "mpi", "the workers did not join: %s", tri_status_text(st));
 }

@@ -19,7 +19,7 @@ static tri_status send_result(struct follower *f, const tri_step_result *r) {
   tri_encoded_result encoded = {.step = r->step, .lane = r->lane, .values = tri_encoded_answer(&e->encoded)};
   size_t n = e->model.encoder ? tri_encoded_pack(&encoded, f->results[r->lane], f->result_cap)
                               : tri_result_pack(r, f->results[r->lane], f->result_cap);
-  return c->ops->isend(c, f->results[r->lane], n, 0, TRI_TAG_RESULT, &f->sends[r->lane], NULL);
+  return c->ops->isend(c, f->results[r->lane], n, 0, TRI_TAG_RESULT, &f->sends[r->lane]);
 }
 
 /* Sees to the oldest step under way, if it has ended, and waits for that where the engine takes no more. */

@@ -94,10 +94,10 @@ static tri_status send_plan(struct leader *ld, int lane, const void **plan, size
   memcpy(l->plan, bytes, *len);
   *plan = l->plan;
   for (int r = 1; r < c->size; r++) {
-    st = c->ops->isend(c, l->plan, *len, r, TRI_TAG_PLAN, &l->sends[r], NULL);
+    st = c->ops->isend(c, l->plan, *len, r, TRI_TAG_PLAN, &l->sends[r]);
     if (st != TRI_OK) return st;
   }
-  return ld->w->engine->backend->ops.event_query ? await_plan(ld, lane) : TRI_OK;
+  return ld->w->engine->backend->async ? await_plan(ld, lane) : TRI_OK;
 }
 
 /* CPU time, not wall time: on a busy host the thread may be off its core in between. */
@@ -221,7 +221,7 @@ static void publish(struct leader *ld) {
  * rank's device. */
 static const tri_wait_policy *policy_of(const struct leader *ld) {
   const tri_engine *e = ld->w->engine;
-  bool ahead = e->backend->ops.event_query && tri_sched_has_work(ld->sched);
+  bool ahead = e->backend->async && tri_sched_has_work(ld->sched);
   return e->num_steps || ahead ? &e->wait_policy : &ld->w->group.world->policy;
 }
 

@@ -50,7 +50,7 @@ static tri_status join(tri_worker *w, int *argc, char ***argv, const tri_comm_co
                     "N trireme-worker ...");
   TRI_TRY(tri_comm_mpi_local(all, &local_rank,
                              &local_size)); /* the coordinator takes part, to learn whether one host has all */
-  TRI_TRY(all->ops->broadcast(all, &w->boot, sizeof w->boot, 0, NULL));
+  TRI_TRY(all->ops->broadcast(all, &w->boot, sizeof w->boot, 0));
   TRI_TRY(all->ops->split(all, is_coordinator, all->rank, out));
 cleanup:
   return st == TRI_OK || err->status ? st

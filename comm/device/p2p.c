@@ -31,29 +31,28 @@ tri_status tri_p2p_sum(tri_comm *c, tri_p2p_way way, float *buf, size_t count) {
   tri_p2p_impl *p = tri_p2p_impl_of(c);
   tri_status st = tri_comm_begin(c);
   if (st != TRI_OK || !count) return st;
-  if (way == TRI_P2P_LIBRARY) return tri_comm_note(c, p->rest->ops->all_reduce(p->rest, buf, count, NULL));
+  if (way == TRI_P2P_LIBRARY) return tri_comm_note(c, p->rest->ops->all_reduce(p->rest, buf, count));
   p->reduce.limit_ns = (uint64_t)c->timeout_ms * 1000000;
   tri_cuda_reduce_launch(tri_p2p_stream(c), &p->reduce, shape_of(c, way, count), buf, count);
   return cudaGetLastError() == cudaSuccess ? TRI_OK : tri_comm_fail(c, TRI_DEVICE_LOST);
 }
 
-static tri_status p2p_all_reduce(tri_comm *c, float *buf, size_t count, tri_stream *stream) {
-  (void)stream;
+static tri_status p2p_all_reduce(tri_comm *c, float *buf, size_t count) {
   return tri_p2p_sum(c, tri_p2p_way_of(c, count), buf, count);
 }
 
 /* ---- what the other communicator does ---- */
 
-static tri_status p2p_all_gather(tri_comm *c, const void *send, void *recv, size_t bytes, tri_stream *stream) {
+static tri_status p2p_all_gather(tri_comm *c, const void *send, void *recv, size_t bytes) {
   tri_comm *rest = tri_p2p_impl_of(c)->rest;
   tri_status st = tri_comm_begin(c);
-  return st == TRI_OK ? tri_comm_note(c, rest->ops->all_gather(rest, send, recv, bytes, stream)) : st;
+  return st == TRI_OK ? tri_comm_note(c, rest->ops->all_gather(rest, send, recv, bytes)) : st;
 }
 
-static tri_status p2p_broadcast(tri_comm *c, void *buf, size_t bytes, int root, tri_stream *stream) {
+static tri_status p2p_broadcast(tri_comm *c, void *buf, size_t bytes, int root) {
   tri_comm *rest = tri_p2p_impl_of(c)->rest;
   tri_status st = tri_comm_begin(c);
-  return st == TRI_OK ? tri_comm_note(c, rest->ops->broadcast(rest, buf, bytes, root, stream)) : st;
+  return st == TRI_OK ? tri_comm_note(c, rest->ops->broadcast(rest, buf, bytes, root)) : st;
 }
 
 static tri_status p2p_barrier(tri_comm *c) {
@@ -63,12 +62,11 @@ static tri_status p2p_barrier(tri_comm *c) {
 }
 
 /* A communicator for transfers has boxes for them. */
-static tri_status p2p_isend(tri_comm *c, const void *buf, size_t bytes, int peer, int tag, tri_comm_req *req,
-                            tri_stream *stream) {
+static tri_status p2p_isend(tri_comm *c, const void *buf, size_t bytes, int peer, int tag, tri_comm_req *req) {
   tri_comm *rest = tri_p2p_impl_of(c)->rest;
   tri_status st = tri_comm_begin(c);
   if (st != TRI_OK) return st;
-  return tri_comm_note(c, tri_p2p_impl_of(c)->sums ? rest->ops->isend(rest, buf, bytes, peer, tag, req, stream)
+  return tri_comm_note(c, tri_p2p_impl_of(c)->sums ? rest->ops->isend(rest, buf, bytes, peer, tag, req)
                                                    : tri_p2p_send(c, buf, bytes, peer, tag, req));
 }
 
@@ -79,11 +77,11 @@ static tri_status p2p_wait(tri_comm *c, tri_comm_req *req) {
   return st == TRI_OK ? tri_comm_note(c, rest->ops->wait(rest, req)) : st;
 }
 
-static tri_status p2p_recv(tri_comm *c, void *buf, size_t bytes, int peer, int tag, tri_stream *stream) {
+static tri_status p2p_recv(tri_comm *c, void *buf, size_t bytes, int peer, int tag) {
   tri_comm *rest = tri_p2p_impl_of(c)->rest;
   tri_status st = tri_comm_begin(c);
   if (st != TRI_OK) return st;
-  return tri_comm_note(c, tri_p2p_impl_of(c)->sums ? rest->ops->recv(rest, buf, bytes, peer, tag, stream)
+  return tri_comm_note(c, tri_p2p_impl_of(c)->sums ? rest->ops->recv(rest, buf, bytes, peer, tag)
                                                    : tri_p2p_receive(c, buf, bytes, peer, tag));
 }
 
@@ -163,7 +161,7 @@ static void describe(tri_comm *c) {
 static tri_status choose_together(tri_comm *c, tri_error *err) {
   tri_p2p_impl *p = tri_p2p_impl_of(c);
   tri_p2p_figures all[TRI_P2P_RANKS];
-  tri_status st = p->host->ops->all_gather(p->host, &p->figures, all, sizeof *all, NULL);
+  tri_status st = p->host->ops->all_gather(p->host, &p->figures, all, sizeof *all);
   if (st != TRI_OK) return tri_fail(err, st, "comm", "the ranks cannot reach each other: %s", tri_status_text(st));
   for (int r = 0; r < c->size; r++)
     for (int k = 0; k < TRI_P2P_SIZES; k++)

@@ -30,7 +30,7 @@ typedef struct tri_engine_config {
   tri_observer observer;
 } tri_engine_config;
 
-enum { TRI_ENGINE_DEPTH = 2 };
+enum { TRI_ENGINE_DEPTH = TRI_STEP_EVENTS };
 
 /* What a step that was begun leaves for its end. */
 typedef struct tri_engine_step_state {

@@ -15,15 +15,15 @@ static tri_status norm_whole(tri_forward *f, int t, const tri_weight *w) {
     int d = (int)c->head_dim;
     tri_square_sums_args qs = {.x = q, .sums = q_sums};
     tri_square_sums_args ks = {.x = tri_columns(k, f->counted_kv.first * d, f->counted_kv.count * d), .sums = k_sums};
-    be->ops.square_sums_launch(be, &f->plan.q_squares, &qs, NULL);
-    be->ops.square_sums_launch(be, &f->plan.k_squares, &ks, NULL);
+    be->ops.square_sums_launch(be, &f->plan.q_squares, &qs);
+    be->ops.square_sums_launch(be, &f->plan.k_squares, &ks);
     tri_status st = tri_forward_sum(f, (tri_mat){q_sums, 1, 2 * t, 2 * t, TRI_F32});
     if (st != TRI_OK) return st;
   }
   tri_norm_args qn = tri_whole_norm_of(f, q, &w[TRI_W_Q_NORM], q_sums, c->num_heads * c->head_dim);
   tri_norm_args kn = tri_whole_norm_of(f, k, &w[TRI_W_K_NORM], k_sums, c->num_kv_heads * c->head_dim);
-  be->ops.norm_launch(be, &f->plan.q_norm, &qn, NULL);
-  be->ops.norm_launch(be, &f->plan.k_norm, &kn, NULL);
+  be->ops.norm_launch(be, &f->plan.q_norm, &qn);
+  be->ops.norm_launch(be, &f->plan.k_norm, &kn);
   return TRI_OK;
 }
 
@@ -35,13 +35,13 @@ static tri_status run_heads(tri_forward *f, const tri_batch *b, int l, const tri
       tri_linear_of(f, in, &w[TRI_W_QKV], &w[TRI_W_QKV_BIAS], TRI_ACT_NONE, false, tri_rows(f->buf.qkv, t));
   tri_qkv_rope_append_args append = tri_append_of(f, b, l);
   tri_attention_args attention = tri_attention_of(f, b, l);
-  be->ops.linear_launch(be, &f->plan.qkv, &qkv, NULL);
+  be->ops.linear_launch(be, &f->plan.qkv, &qkv);
   if (f->cfg.model->qk_norm == TRI_QK_NORM_WHOLE) {
     tri_status st = norm_whole(f, t, w);
     if (st != TRI_OK) return st;
   }
-  be->ops.qkv_rope_append_launch(be, &f->plan.append, &append, NULL);
-  be->ops.attention_launch(be, &f->plan.attention, &attention, NULL);
+  be->ops.qkv_rope_append_launch(be, &f->plan.append, &append);
+  be->ops.attention_launch(be, &f->plan.attention, &attention);
   return TRI_OK;
 }
 
@@ -55,7 +55,7 @@ static tri_status run_attention(tri_forward *f, const tri_batch *b, int l, const
     tri_latent_run(f, b, l, w, in);
   else
     st = run_heads(f, b, l, w, in);
-  if (st == TRI_OK) be->ops.linear_launch(be, &f->plan.o, &o, NULL);
+  if (st == TRI_OK) be->ops.linear_launch(be, &f->plan.o, &o);
   return st;
 }
 
@@ -63,11 +63,11 @@ static tri_status run_attention(tri_forward *f, const tri_batch *b, int l, const
 static void run_up(tri_forward *f, const tri_op_plan *plan, tri_linear_args up, int units) {
   tri_backend *be = f->cfg.backend;
   if (!f->cfg.model->gated) {
-    be->ops.linear_launch(be, plan, &up, NULL);
+    be->ops.linear_launch(be, plan, &up);
     return;
   }
   tri_gated_linear_args gated = {.up = up, .glu = tri_glu_of(f, up.x.rows, units)};
-  be->ops.gated_linear_launch(be, plan, &gated, NULL);
+  be->ops.gated_linear_launch(be, plan, &gated);
 }
 
 static void run_mlp(tri_forward *f, const tri_weight *w, tri_mat in) {
@@ -77,7 +77,7 @@ static void run_mlp(tri_forward *f, const tri_weight *w, tri_mat in) {
   tri_linear_args up = tri_up_of(f, in, &w[TRI_W_UP], &w[TRI_W_UP_BIAS], units);
   tri_linear_args down = tri_down_of(f, in.rows, &w[TRI_W_DOWN], &w[TRI_W_DOWN_BIAS], units, c->parallel_residual);
   run_up(f, &f->plan.up, up, units);
-  be->ops.linear_launch(be, &f->plan.down, &down, NULL);
+  be->ops.linear_launch(be, &f->plan.down, &down);
 }
 
 /* The expert that every token takes, added to what the chosen ones gave. */
@@ -91,10 +91,10 @@ static void run_shared(tri_forward *f, const tri_weight *w, tri_mat in) {
   if (c->moe.shared_gate) {
     tri_linear_args gate = tri_shared_gate_of(f, w, in);
     tri_gate_rows_args gated = {.x = down.x, .gate = f->buf.shared_gate};
-    be->ops.linear_launch(be, &f->plan.shared_gate, &gate, NULL);
-    be->ops.gate_rows_launch(be, &f->plan.shared_gated, &gated, NULL);
+    be->ops.linear_launch(be, &f->plan.shared_gate, &gate);
+    be->ops.gate_rows_launch(be, &f->plan.shared_gated, &gated);
   }
-  be->ops.linear_launch(be, &f->plan.shared_down, &down, NULL);
+  be->ops.linear_launch(be, &f->plan.shared_down, &down);
 }
 
 static void run_experts(tri_forward *f, const tri_weight *w, tri_mat in) {
@@ -102,9 +102,9 @@ static void run_experts(tri_forward *f, const tri_weight *w, tri_mat in) {
   tri_linear_args router = tri_router_of(f, w, in);
   tri_moe_route_args route = tri_route_of(f, w, in.rows);
   tri_moe_experts_args experts = tri_experts_of(f, w, in);
-  be->ops.linear_launch(be, &f->plan.router, &router, NULL);
-  be->ops.moe_route_launch(be, &f->plan.route, &route, NULL);
-  be->ops.moe_experts_launch(be, &f->plan.experts, &experts, NULL);
+  be->ops.linear_launch(be, &f->plan.router, &router);
+  be->ops.moe_route_launch(be, &f->plan.route, &route);
+  be->ops.moe_experts_launch(be, &f->plan.experts, &experts);
   if (f->cfg.model->moe.has_shared) run_shared(f, w, in);
 }
 
@@ -112,14 +112,14 @@ static void norm(tri_forward *f, tri_mat x, tri_mat delta, const tri_weight *gai
                  tri_mat out) {
   tri_backend *be = f->cfg.backend;
   tri_norm_args a = tri_norm_of(f, x, delta, gain, bias, out);
-  be->ops.norm_launch(be, out.data ? &f->plan.norm : &f->plan.settle, &a, NULL);
+  be->ops.norm_launch(be, out.data ? &f->plan.norm : &f->plan.settle, &a);
 }
 
 /* A norm whose result is the stream, which is F32, and what a product reads: that gets a copy in its own type. */
 void tri_forward_norm_stream(tri_forward *f, const tri_op_plan *plan, tri_norm_args a) {
   f->copied = f->buf.h.dtype != TRI_F32 && f->cfg.model->norm_place == TRI_NORM_SUM;
   if (f->copied) a.copy = tri_rows(f->buf.h, a.x.rows);
-  f->cfg.backend->ops.norm_launch(f->cfg.backend, plan, &a, NULL);
+  f->cfg.backend->ops.norm_launch(f->cfg.backend, plan, &a);
 }
 
 /* Adds what is pending and returns what a branch reads. Every addition is fused with the norm that follows it. */

@@ -37,8 +37,8 @@ tri_status tri_forward_fill_cross(tri_forward *f, const tri_forward *encoder, tr
   TRI_TRY(tri_forward_reserve(f));
   for (int l = 0; l < f->cfg.shard.layers.count; l++) {
     kv = kv_of(f, states, l), append = append_of(f, source, l);
-    be->ops.linear_launch(be, &f->plan.cross_kv, &kv, NULL);
-    be->ops.qkv_rope_append_launch(be, &f->plan.cross_append, &append, NULL);
+    be->ops.linear_launch(be, &f->plan.cross_kv, &kv);
+    be->ops.qkv_rope_append_launch(be, &f->plan.cross_append, &append);
   }
 cleanup:
   return st;
@@ -84,7 +84,7 @@ void tri_cross_run(tri_forward *f, int layer, const tri_weight *w, tri_mat in) {
   tri_backend *be = f->cfg.backend;
   tri_linear_args q = query_of(f, in, w), o = output_of(f, in.rows, w);
   tri_attention_args attention = attention_of(f, layer);
-  be->ops.linear_launch(be, &f->plan.cross_q, &q, NULL);
-  be->ops.attention_launch(be, &f->plan.cross_attention, &attention, NULL);
-  be->ops.linear_launch(be, &f->plan.cross_o, &o, NULL);
+  be->ops.linear_launch(be, &f->plan.cross_q, &q);
+  be->ops.attention_launch(be, &f->plan.cross_attention, &attention);
+  be->ops.linear_launch(be, &f->plan.cross_o, &o);
 }

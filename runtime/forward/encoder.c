@@ -44,10 +44,10 @@ void tri_encoder_run(tri_forward *f, const tri_batch *b, tri_mat x) {
   tri_backend *be = f->cfg.backend;
   const tri_model_config *c = f->cfg.model;
   struct ends e = ends_of(f, b, x);
-  if (c->pooling == TRI_POOL_FIRST) be->ops.gather_rows_launch(be, &f->plan.first_rows, &e.first, NULL);
-  if (c->pooling == TRI_POOL_MEAN) be->ops.mean_rows_launch(be, &f->plan.mean_rows, &e.mean, NULL);
-  if (c->has_pooler) be->ops.linear_launch(be, &f->plan.pooler, &e.pooler, NULL);
-  if (c->has_classifier) be->ops.linear_launch(be, &f->plan.classifier, &e.classifier, NULL);
+  if (c->pooling == TRI_POOL_FIRST) be->ops.gather_rows_launch(be, &f->plan.first_rows, &e.first);
+  if (c->pooling == TRI_POOL_MEAN) be->ops.mean_rows_launch(be, &f->plan.mean_rows, &e.mean);
+  if (c->has_pooler) be->ops.linear_launch(be, &f->plan.pooler, &e.pooler);
+  if (c->has_classifier) be->ops.linear_launch(be, &f->plan.classifier, &e.classifier);
 }
 
 tri_encoded tri_encoder_ends(const tri_forward *f, const tri_batch *b, tri_mat x) {

@@ -47,7 +47,7 @@ static bool put_table(tri_forward *f, const void *host, size_t bytes, void *out)
   if (be->ops.mem_alloc(be, TRI_MEM_ACTIVATIONS, bytes, &t->p) != TRI_OK) return false;
   t->bytes = bytes;
   f->num_tables++;
-  be->ops.upload(be, t->p, host, bytes, NULL);
+  be->ops.upload(be, t->p, host, bytes);
   memcpy(out, &t->p, sizeof t->p);
   return true;
 }
@@ -63,8 +63,8 @@ static bool make_relative_bias(tri_forward *f, struct staged *s) {
   f->bias_len = (int)len, f->bias_offset = reach;
   s->bias = tri_malloc((size_t)w->k * sizeof *s->bias, len);
   bool ok = stored && s->bias;
-  if (ok) be->ops.download(be, stored, w->data, n * tri_dtype_size(w->dtype), NULL);
-  ok = ok && be->ops.stream_sync(be, NULL) == TRI_OK;
+  if (ok) be->ops.download(be, stored, w->data, n * tri_dtype_size(w->dtype));
+  ok = ok && be->ops.stream_sync(be) == TRI_OK;
   for (int h = 0; ok && h < w->k; h++)
     for (size_t i = 0; i < len; i++)
       s->bias[(size_t)h * len + i] = tri_load_f32(stored, w->dtype, (size_t)(bucket_of(c, (int)i - reach) * w->k + h));
@@ -119,7 +119,7 @@ static bool make_tables(tri_forward *f) {
     ok = ok && put_table(f, c->rope.inv_freq, half, &f->inv_freq) &&
          put_table(f, c->rope.inv_freq_long, half, &f->inv_freq_long);
   ok = ok && make_biases(f, &staged);
-  ok = be->ops.stream_sync(be, NULL) == TRI_OK && ok;
+  ok = be->ops.stream_sync(be) == TRI_OK && ok;
   tri_free(staged.kv_head_of), tri_free(staged.slopes), tri_free(staged.bias);
   return ok;
 }
@@ -161,7 +161,7 @@ tri_status tri_forward_create(const tri_forward_config *config, tri_forward **ou
 void tri_forward_destroy(tri_forward *f) {
   if (!f) return;
   tri_backend *be = f->cfg.backend;
-  if (be->ops.graph_drop) be->ops.graph_drop(be);
+  be->ops.graph_drop(be);
   if (f->memory) be->ops.mem_free(be, TRI_MEM_ACTIVATIONS, f->memory, f->bytes);
   for (int i = 0; i < f->num_tables; i++) be->ops.mem_free(be, TRI_MEM_ACTIVATIONS, f->tables[i].p, f->tables[i].bytes);
   tri_free(f->buf.x), tri_free(f->sends);
@@ -171,7 +171,7 @@ void tri_forward_destroy(tri_forward *f) {
 static void settle(tri_forward *f, tri_mat x, tri_mat pending) {
   tri_backend *be = f->cfg.backend;
   tri_norm_args a = tri_norm_of(f, x, pending, &tri_no_weight, &tri_no_weight, tri_no_mat);
-  if (pending.data) be->ops.norm_launch(be, &f->plan.settle, &a, NULL);
+  if (pending.data) be->ops.norm_launch(be, &f->plan.settle, &a);
 }
 
 static tri_status embed(tri_forward *f, const tri_batch *b, int lane, tri_mat x) {
@@ -179,19 +179,19 @@ static tri_status embed(tri_forward *f, const tri_batch *b, int lane, tri_mat x)
   const tri_model_config *c = f->cfg.model;
   const tri_weight *w = f->cfg.weights->global;
   tri_embed_args embed = tri_embed_of(f, b, lane);
-  be->ops.embed_launch(be, &f->plan.embed, &embed, NULL);
+  be->ops.embed_launch(be, &f->plan.embed, &embed);
   tri_status st = tri_forward_sum(f, embed.out);
   if (st != TRI_OK) return st;
   tri_mat normed = c->projects_last ? embed.out : x;
   tri_norm_args norm = tri_norm_of(f, normed, tri_no_mat, &w[TRI_W_EMBED_NORM], &w[TRI_W_EMBED_NORM_BIAS], normed);
-  if (c->embed_norm && c->projects_last) be->ops.norm_launch(be, &f->plan.embed_norm, &norm, NULL);
+  if (c->embed_norm && c->projects_last) be->ops.norm_launch(be, &f->plan.embed_norm, &norm);
   if (tri_adds_positions_late(c)) {
     tri_embed_args positions = tri_positions_of(f, b, lane);
-    be->ops.embed_launch(be, &f->plan.positions, &positions, NULL);
+    be->ops.embed_launch(be, &f->plan.positions, &positions);
   }
   if (c->projected) {
     tri_linear_args in = tri_project_in_of(f, embed.out, x);
-    be->ops.linear_launch(be, &f->plan.project_in, &in, NULL);
+    be->ops.linear_launch(be, &f->plan.project_in, &in);
   }
   if (c->embed_norm && !c->projects_last) tri_forward_norm_stream(f, &f->plan.embed_norm, norm);
   return TRI_OK;
@@ -202,15 +202,14 @@ static size_t bytes_of(tri_mat m) { return (size_t)m.rows * (size_t)m.cols * siz
 static tri_status receive_hidden(tri_forward *f, int lane, tri_mat x) {
   const tri_group *g = f->cfg.group;
   tri_comm *c = f->cfg.stages;
-  return c->ops->recv(c, x.data, bytes_of(x), tri_group_rank(g, g->p.pp_rank - 1, g->p.tp_rank), TRI_TAG_HIDDEN + lane,
-                      NULL);
+  return c->ops->recv(c, x.data, bytes_of(x), tri_group_rank(g, g->p.pp_rank - 1, g->p.tp_rank), TRI_TAG_HIDDEN + lane);
 }
 
 static tri_status send_hidden(tri_forward *f, int lane, tri_mat x) {
   const tri_group *g = f->cfg.group;
   tri_comm *c = f->cfg.stages;
   return c->ops->isend(c, x.data, bytes_of(x), tri_group_rank(g, g->p.pp_rank + 1, g->p.tp_rank), TRI_TAG_HIDDEN + lane,
-                       &f->sends[lane], NULL);
+                       &f->sends[lane]);
 }
 
 /* What the head of this rank leaves behind: its part of the vocabulary. */
@@ -227,23 +226,23 @@ static void run_head(tri_forward *f, const tri_batch *b, tri_mat x, tri_mat pend
   settle(f, x, pending);
   if (!b->num_logits) return;
   tri_gather_rows_args gather = {.x = x, .rows = b->logit_rows, .out = rows};
-  be->ops.gather_rows_launch(be, &f->plan.gather, &gather, NULL);
+  be->ops.gather_rows_launch(be, &f->plan.gather, &gather);
   if (!c->no_final_norm) {
     tri_norm_args norm = tri_norm_of(f, rows, tri_no_mat, &w[TRI_W_FINAL_NORM], &w[TRI_W_FINAL_NORM_BIAS], rows);
-    be->ops.norm_launch(be, &f->plan.final_norm, &norm, NULL);
+    be->ops.norm_launch(be, &f->plan.final_norm, &norm);
   }
   if (c->projected) {
     in = tri_rows(f->buf.narrow_rows, b->num_logits);
     tri_linear_args out = tri_linear_of(f, rows, &w[TRI_W_PROJECT_OUT], &tri_no_weight, TRI_ACT_NONE, false, in);
-    be->ops.linear_launch(be, &f->plan.project_out, &out, NULL);
+    be->ops.linear_launch(be, &f->plan.project_out, &out);
   }
   if (o && o->hidden) o->hidden(o->ctx, (int)c->num_layers, in);
   tri_linear_args head = tri_linear_of(f, in, &w[TRI_W_HEAD], &w[TRI_W_HEAD_BIAS], TRI_ACT_NONE, false,
                                        tri_rows(f->buf.local_logits, b->num_logits));
-  be->ops.linear_launch(be, &f->plan.head, &head, NULL);
+  be->ops.linear_launch(be, &f->plan.head, &head);
   if (c->logit_scale != 1 || c->logit_softcap > 0) {
     tri_softcap_args cap = {.x = head.out, .scale = (float)c->logit_scale, .cap = (float)c->logit_softcap};
-    be->ops.softcap_launch(be, &f->plan.cap, &cap, NULL);
+    be->ops.softcap_launch(be, &f->plan.cap, &cap);
   }
 }
 
@@ -257,7 +256,7 @@ static tri_status finish_encoding(tri_forward *f, const tri_batch *b, tri_mat x,
   if (c->no_final_norm)
     settle(f, x, pending);
   else
-    be->ops.norm_launch(be, &f->plan.norm, &norm, NULL);
+    be->ops.norm_launch(be, &f->plan.norm, &norm);
   if (o && o->hidden) o->hidden(o->ctx, (int)c->num_layers, x);
   if (!tri_is_encoding_rank(c, &f->cfg.shard)) return TRI_OK;
   tri_encoder_run(f, b, x);
@@ -274,7 +273,7 @@ static tri_status run_stage(tri_forward *f, const tri_batch *b, int lane, tri_ma
   f->copied = false;
   if (tri_has_rope(f->cfg.model)) {
     tri_rope_angles_args rope = tri_rope_of(f, b);
-    be->ops.rope_angles_launch(be, &f->plan.rope, &rope, NULL);
+    be->ops.rope_angles_launch(be, &f->plan.rope, &rope);
   }
   if (f->cfg.shard.first_stage) TRI_TRY(embed(f, b, lane, x));
   TRI_TRY(tri_forward_blocks(f, b, 0, f->cfg.shard.layers.count, x, &pending));
@@ -299,8 +298,7 @@ static bool has_equal_shards(const tri_forward *f) {
 /* A step can be recorded where nobody looks into it. Whether it is worth it the backend sees by its key. */
 static bool is_recordable(const tri_forward *f) {
   const tri_model_config *c = f->cfg.model;
-  return has_equal_shards(f) && f->cfg.backend->ops.graph_begin && !tri_observer_of(f) && !c->seq2seq.on &&
-         !c->feeds_decoder;
+  return has_equal_shards(f) && f->cfg.backend->records && !tri_observer_of(f) && !c->seq2seq.on && !c->feeds_decoder;
 }
 
 /* Steps in which every sequence has one token come in few shapes, once they are padded. */
@@ -330,7 +328,7 @@ void tri_forward_copy_pages(tri_forward *f, const tri_batch_builder *b) {
   tri_backend *be = f->cfg.backend;
   for (int l = 0; b->num_copies && l < f->cfg.kv->num_layers; l++) {
     tri_copy_pages_args copy = {.kv = f->cfg.kv->layers[l], .pairs = b->copies, .num_pairs = b->num_copies};
-    be->ops.copy_pages_launch(be, &f->plan.copy, &copy, NULL);
+    be->ops.copy_pages_launch(be, &f->plan.copy, &copy);
   }
 }
 

@@ -81,7 +81,7 @@ static inline const tri_observer *tri_observer_of(const tri_forward *f) {
 /* Sum of m over the tensor group. */
 static inline tri_status tri_forward_sum(tri_forward *f, tri_mat m) {
   tri_comm *c = f->cfg.tensor;
-  return c->ops->all_reduce(c, m.data, (size_t)m.rows * (size_t)m.cols, NULL);
+  return c->ops->all_reduce(c, m.data, (size_t)m.rows * (size_t)m.cols);
 }
 
 /* ---- views ---- */

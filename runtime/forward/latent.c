@@ -82,13 +82,13 @@ void tri_latent_run(tri_forward *f, const tri_batch *b, int layer, const tri_wei
   struct latent_args a = args_of(f, b, layer, w, in);
   tri_attention_args attention = attention_of(f, b, layer);
   if (f->cfg.model->mla.low_rank_q) {
-    be->ops.linear_launch(be, &f->plan.q_a, &a.q_a, NULL);
-    be->ops.norm_launch(be, &f->plan.q_a_norm, &a.q_a_norm, NULL);
+    be->ops.linear_launch(be, &f->plan.q_a, &a.q_a);
+    be->ops.norm_launch(be, &f->plan.q_a_norm, &a.q_a_norm);
   }
-  be->ops.linear_launch(be, &f->plan.q_b, &a.q_b, NULL);
-  be->ops.linear_launch(be, &f->plan.kv_a, &a.kv_a, NULL);
-  be->ops.head_linear_launch(be, &f->plan.absorb, &a.absorb, NULL);
-  be->ops.mla_append_launch(be, &f->plan.mla_append, &a.append, NULL);
-  be->ops.attention_launch(be, &f->plan.attention, &attention, NULL);
-  be->ops.head_linear_launch(be, &f->plan.expand, &a.expand, NULL);
+  be->ops.linear_launch(be, &f->plan.q_b, &a.q_b);
+  be->ops.linear_launch(be, &f->plan.kv_a, &a.kv_a);
+  be->ops.head_linear_launch(be, &f->plan.absorb, &a.absorb);
+  be->ops.mla_append_launch(be, &f->plan.mla_append, &a.append);
+  be->ops.attention_launch(be, &f->plan.attention, &attention);
+  be->ops.head_linear_launch(be, &f->plan.expand, &a.expand);
 }

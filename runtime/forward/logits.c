@@ -12,7 +12,7 @@ static tri_status collect(tri_forward *f, tri_mat local, tri_mat all) {
     tri_range v = tri_range_part(f->cfg.model->vocab_size, tp, r);
     size_t width = (size_t)v.count * sizeof(float);
     const float *src = r ? f->buf.part : local.data;
-    tri_status st = r ? c->ops->recv(c, f->buf.part, rows * width, r, TRI_TAG_LOGITS, NULL) : TRI_OK;
+    tri_status st = r ? c->ops->recv(c, f->buf.part, rows * width, r, TRI_TAG_LOGITS) : TRI_OK;
     if (st != TRI_OK) return st;
     be->ops.copy_rows(be, all.data + v.first, (size_t)all.ld * sizeof(float), src, width, width, rows);
   }
@@ -28,8 +28,7 @@ tri_status tri_forward_gather(tri_forward *f, tri_mat *logits) {
   if (g->p.tp_rank) {
     tri_comm_req req = {0};
     *logits = tri_no_mat;
-    st = c->ops->isend(c, local.data, (size_t)local.rows * (size_t)local.cols * sizeof(float), 0, TRI_TAG_LOGITS, &req,
-                       NULL);
+    st = c->ops->isend(c, local.data, (size_t)local.rows * (size_t)local.cols * sizeof(float), 0, TRI_TAG_LOGITS, &req);
     return st == TRI_OK ? c->ops->wait(c, &req) : st;
   }
   if (g->p.tp > 1) {
@@ -65,9 +64,9 @@ tri_status tri_forward_draw(tri_forward *f, const tri_sample_args *a, int num_ca
   tri_sample_merge_args merge = {
       .rows = *a, .num_parts = f->cfg.group->p.tp, .width = num_candidates, .candidates = f->buf.all_candidates};
   merge.rows.logits = (tri_mat){NULL, a->logits.rows, vocab, vocab, TRI_F32};
-  TRI_TRY(tri_run_sample_part(be, &part, NULL));
-  TRI_TRY(c->ops->all_gather(c, part.candidates, f->buf.all_candidates, count * sizeof *part.candidates, NULL));
-  if (a->results || a->drawn) st = tri_run_sample_merge(be, &merge, NULL);
+  TRI_TRY(tri_run_sample_part(be, &part));
+  TRI_TRY(c->ops->all_gather(c, part.candidates, f->buf.all_candidates, count * sizeof *part.candidates));
+  if (a->results || a->drawn) st = tri_run_sample_merge(be, &merge);
 cleanup:
   return st;
 }

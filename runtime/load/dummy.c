@@ -65,7 +65,7 @@ tri_status tri_weights_dummy(tri_backend *be, const tri_model_config *c, const t
   struct fill f = {.c = c, .s = s, .seed = seed};
   TRI_TRY(tri_weights_alloc(be, c, s, &m, &f.w, err));
   TRI_TRY(tri_weights_each(c, s, &m, fill_tensor, &f));
-  TRI_TRY(be->ops.stream_sync(be, NULL));
+  TRI_TRY(be->ops.stream_sync(be));
   *out = f.w;
   f.w = NULL;
 cleanup:

@@ -200,10 +200,9 @@ static tri_status put_sinusoids(tri_backend *be, const tri_weight *to) {
       double angle = p / pow(10000, 2.0 * pair / to->k);
       row[i] = (float)(i < sines ? sin(angle) : cos(angle));
     }
-    be->ops.upload(be, (char *)to->data + (size_t)p * (size_t)to->k * sizeof *row, row, (size_t)to->k * sizeof *row,
-                   NULL);
+    be->ops.upload(be, (char *)to->data + (size_t)p * (size_t)to->k * sizeof *row, row, (size_t)to->k * sizeof *row);
   }
-  tri_status st = be->ops.stream_sync(be, NULL);
+  tri_status st = be->ops.stream_sync(be);
   tri_free(row);
   return st;
 }

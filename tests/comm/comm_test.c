@@ -66,21 +66,21 @@ static void check_same_everywhere(tri_comm *c, const float *buf, size_t n) {
     memcpy(&bits, &buf[i], sizeof bits);
     mine = mix(mine ^ bits) + (uint32_t)i;
   }
-  MUST(c->ops->all_gather(c, &mine, all, sizeof mine, NULL) == TRI_OK);
+  MUST(c->ops->all_gather(c, &mine, all, sizeof mine) == TRI_OK);
   for (int r = 0; r < c->size; r++) MUST(all[r] == mine);
 }
 
 static void reduce(tri_comm *c, size_t n, bool exact) {
   float *buf = allocate(n * sizeof *buf), *again = allocate(n * sizeof *again);
   for (size_t i = 0; i < n; i++) buf[i] = again[i] = addend(c->rank, i);
-  MUST(c->ops->all_reduce(c, buf, n, NULL) == TRI_OK);
+  MUST(c->ops->all_reduce(c, buf, n) == TRI_OK);
   for (size_t i = 0; i < n; i++) {
     float want = addend(0, i), size = fabsf(want);
     for (int r = 1; r < c->size; r++) want += addend(r, i), size += fabsf(addend(r, i));
     MUST(exact ? buf[i] == want : fabsf(buf[i] - want) <= 1e-6f * size);
   }
   check_same_everywhere(c, buf, n);
-  MUST(c->ops->all_reduce(c, again, n, NULL) == TRI_OK);
+  MUST(c->ops->all_reduce(c, again, n) == TRI_OK);
   MUST(!memcmp(buf, again, n * sizeof *buf)); /* the same schedule gives the same bits */
   free(buf), free(again);
 }
@@ -104,7 +104,7 @@ static void test_all_gather(void) {
     size_t n = sizes[k];
     uint8_t *send = allocate(n), *recv = allocate(n * (size_t)c->size);
     for (size_t i = 0; i < n; i++) send[i] = (uint8_t)mix((uint32_t)i + (uint32_t)c->rank * 99);
-    MUST(c->ops->all_gather(c, send, recv, n, NULL) == TRI_OK);
+    MUST(c->ops->all_gather(c, send, recv, n) == TRI_OK);
     for (size_t i = 0; i < n * (size_t)c->size; i++)
       MUST(recv[i] == (uint8_t)mix((uint32_t)(i % n) + (uint32_t)(i / n) * 99));
     free(send), free(recv);
@@ -120,7 +120,7 @@ static void test_broadcast(void) {
       size_t n = sizes[k];
       uint8_t *buf = allocate(n);
       for (size_t i = 0; i < n; i++) buf[i] = c->rank == root ? (uint8_t)mix((uint32_t)i + (uint32_t)root) : 0;
-      MUST(c->ops->broadcast(c, buf, n, root, NULL) == TRI_OK);
+      MUST(c->ops->broadcast(c, buf, n, root) == TRI_OK);
       for (size_t i = 0; i < n; i++) MUST(buf[i] == (uint8_t)mix((uint32_t)i + (uint32_t)root));
       MUST(c->ops->barrier(c) == TRI_OK);
       free(buf);
@@ -137,8 +137,8 @@ static void test_split(void) {
   MUST(half->timeout_ms == c->timeout_ms && half->deterministic == c->deterministic);
   for (int i = 0; i < 20; i++) {
     float mine = (float)(1 << c->rank), all = mine;
-    MUST(half->ops->all_reduce(half, &mine, 1, NULL) == TRI_OK);
-    MUST(c->ops->all_reduce(c, &all, 1, NULL) == TRI_OK);
+    MUST(half->ops->all_reduce(half, &mine, 1) == TRI_OK);
+    MUST(c->ops->all_reduce(c, &all, 1) == TRI_OK);
     float want = 0;
     for (int r = color; r < c->size; r += 2) want += (float)(1 << r);
     MUST(mine == want && all == (float)((1 << c->size) - 1));
@@ -168,7 +168,7 @@ static void send_all(tri_comm *c, char *buffers, tri_comm_req *reqs) {
         char *p = buffers + n * BIG;
         struct message m = {c->rank, tag, number};
         memcpy(p, &m, sizeof m);
-        MUST(c->ops->isend(c, p, message_bytes(number), peer, tag, &reqs[n++], NULL) == TRI_OK);
+        MUST(c->ops->isend(c, p, message_bytes(number), peer, tag, &reqs[n++]) == TRI_OK);
       }
 }
 
@@ -183,7 +183,7 @@ static void receive_all(tri_comm *c) {
         size_t bytes = message_bytes(number), got = bytes;
         tri_status st = TRI_AGAIN;
         if ((number + peer) % 2)
-          st = c->ops->recv(c, buf, bytes, peer, tag, NULL);
+          st = c->ops->recv(c, buf, bytes, peer, tag);
         else
           while ((st = c->ops->try_recv(c, buf, BIG, peer, tag, &got)) == TRI_AGAIN) sched_yield();
         MUST(st == TRI_OK && got == bytes);
@@ -218,7 +218,7 @@ static void test_too_large(void) {
   size_t got = 12345;
   if (c->size > 1 && c->rank == 1) {
     tri_comm_req req = {0};
-    MUST(c->ops->isend(c, buf, sizeof buf, 0, 3, &req, NULL) == TRI_OK);
+    MUST(c->ops->isend(c, buf, sizeof buf, 0, 3, &req) == TRI_OK);
     MUST(c->ops->wait(c, &req) == TRI_OK);
   }
   if (c->size > 1 && c->rank == 0) {
@@ -226,7 +226,7 @@ static void test_too_large(void) {
     while ((st = c->ops->try_recv(c, buf, 99, 1, 3, &got)) == TRI_AGAIN) sched_yield();
     MUST(st == TRI_TOO_LARGE && got == 12345);
     MUST(tri_comm_query(c) == TRI_TOO_LARGE);
-    MUST(c->ops->recv(c, buf, 100, 1, 3, NULL) == TRI_TOO_LARGE); /* the first error stays */
+    MUST(c->ops->recv(c, buf, 100, 1, 3) == TRI_TOO_LARGE); /* the first error stays */
   }
   c->ops->destroy(c);
 }
@@ -238,8 +238,8 @@ static void test_message_before_collective(void) {
   for (size_t n = 1; n <= (size_t)1 << 22; n *= 8) {
     uint8_t *buf = allocate(n);
     tri_comm_req req = {0};
-    if (c->rank == 0 && c->size > 1) MUST(c->ops->isend(c, buf, n, 1, 5, &req, NULL) == TRI_OK);
-    if (c->rank == 1) MUST(c->ops->recv(c, buf, n, 0, 5, NULL) == TRI_OK);
+    if (c->rank == 0 && c->size > 1) MUST(c->ops->isend(c, buf, n, 1, 5, &req) == TRI_OK);
+    if (c->rank == 1) MUST(c->ops->recv(c, buf, n, 0, 5) == TRI_OK);
     MUST(c->ops->barrier(c) == TRI_OK);
     MUST(c->ops->wait(c, &req) == TRI_OK);
     free(buf);
@@ -266,11 +266,11 @@ static void all_calls_fail(tri_comm *c, tri_status want) {
   tri_comm_req req = {0};
   tri_comm *other;
   MUST(tri_comm_query(c) == want);
-  MUST(c->ops->all_reduce(c, &f, 1, NULL) == want && c->ops->barrier(c) == want);
-  MUST(c->ops->all_gather(c, &f, buf, 1, NULL) == want && c->ops->broadcast(c, buf, 1, 0, NULL) == want);
+  MUST(c->ops->all_reduce(c, &f, 1) == want && c->ops->barrier(c) == want);
+  MUST(c->ops->all_gather(c, &f, buf, 1) == want && c->ops->broadcast(c, buf, 1, 0) == want);
   MUST(c->ops->try_recv(c, buf, 1, 0, 3, &got) == want);
   MUST(c->ops->wait(c, &req) == want);
-  if (mpi) MUST(c->ops->recv(c, buf, 1, 0, 3, NULL) == want && c->ops->isend(c, buf, 1, 0, 3, &req, NULL) == want);
+  if (mpi) MUST(c->ops->recv(c, buf, 1, 0, 3) == want && c->ops->isend(c, buf, 1, 0, 3, &req) == want);
   if (mpi) MUST(c->ops->split(c, 0, 0, &other) == want);
   MUST(elapsed_ms(t) < 200);
 }
@@ -283,7 +283,7 @@ static void test_abort(void) {
   int64_t t = tri_now_ns();
   MUST(!pthread_create(&thread, NULL, abort_soon, c));
   if (mpi) {
-    MUST(c->ops->recv(c, never, sizeof never, (c->rank + 1) % c->size, 7, NULL) == TRI_ABORTED);
+    MUST(c->ops->recv(c, never, sizeof never, (c->rank + 1) % c->size, 7) == TRI_ABORTED);
     MUST(elapsed_ms(t) >= 90 && elapsed_ms(t) < 2000);
   }
   pthread_join(thread, NULL);
@@ -300,7 +300,7 @@ static void test_stop(void) {
   stop = false;
   tri_comm *c = make(&config);
   stop = true;
-  if (mpi) MUST(c->ops->recv(c, never, sizeof never, (c->rank + 1) % c->size, 7, NULL) == TRI_ABORTED);
+  if (mpi) MUST(c->ops->recv(c, never, sizeof never, (c->rank + 1) % c->size, 7) == TRI_ABORTED);
   c->ops->destroy(c);
 }
 
@@ -312,7 +312,7 @@ static void test_timeout(void) {
   static float never[4];
   if (c->rank && c->size > 1) {
     int64_t t = tri_now_ns();
-    MUST(brief->ops->all_reduce(brief, never, 4, NULL) == TRI_TIMEOUT);
+    MUST(brief->ops->all_reduce(brief, never, 4) == TRI_TIMEOUT);
     MUST(elapsed_ms(t) >= 300 && elapsed_ms(t) < 3000);
     all_calls_fail(brief, TRI_TIMEOUT);
   }

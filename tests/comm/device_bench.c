@@ -36,7 +36,7 @@ static int by_size(const void *a, const void *b) {
 /* The slowest rank's. */
 static double slowest(dc_rank *d, double mine) {
   double all[8], most = 0;
-  DC_MUST(d->host->ops->all_gather(d->host, &mine, all, sizeof mine, NULL) == TRI_OK);
+  DC_MUST(d->host->ops->all_gather(d->host, &mine, all, sizeof mine) == TRI_OK);
   for (int r = 0; r < d->host->size; r++) most = all[r] > most ? all[r] : most;
   return most;
 }

@@ -52,16 +52,13 @@ cudaGraphExec_t dc_record(dc_rank *d, void (*launch)(dc_rank *d, void *arg), voi
 
 /* ---- the host communicator: what set-up and tests need of one ---- */
 
-static tri_status host_all_reduce(tri_comm *c, float *buf, size_t count, tri_stream *stream) {
-  (void)stream;
+static tri_status host_all_reduce(tri_comm *c, float *buf, size_t count) {
   return tri_shm_all_reduce(c->impl, c, buf, count);
 }
-static tri_status host_all_gather(tri_comm *c, const void *send, void *recv, size_t bytes, tri_stream *stream) {
-  (void)stream;
+static tri_status host_all_gather(tri_comm *c, const void *send, void *recv, size_t bytes) {
   return tri_shm_all_gather(c->impl, c, send, recv, bytes);
 }
-static tri_status host_broadcast(tri_comm *c, void *buf, size_t bytes, int root, tri_stream *stream) {
-  (void)stream;
+static tri_status host_broadcast(tri_comm *c, void *buf, size_t bytes, int root) {
   return tri_shm_broadcast(c->impl, c, buf, bytes, root);
 }
 static tri_status host_barrier(tri_comm *c) { return tri_shm_barrier(c->impl, c); }
@@ -133,7 +130,7 @@ static void same_everywhere(dc_rank *d, size_t n) {
     memcpy(&bits, &d->got[i], sizeof bits);
     mine = dc_mix(mine ^ bits) + (uint32_t)i;
   }
-  DC_MUST(d->host->ops->all_gather(d->host, &mine, all, sizeof mine, NULL) == TRI_OK);
+  DC_MUST(d->host->ops->all_gather(d->host, &mine, all, sizeof mine) == TRI_OK);
   for (int r = 0; r < d->host->size; r++) DC_MUST(all[r] == mine);
 }
 
@@ -269,13 +266,13 @@ static void test_chosen(dc_rank *d) {
   for (size_t n = 1; n <= DC_MOST; n = n * 3 + 1) {
     make_numbers(d, addend, 5, n);
     to_device(d, d->device, d->mine, n);
-    DC_MUST(d->comm->ops->all_reduce(d->comm, d->device, n, NULL) == TRI_OK);
+    DC_MUST(d->comm->ops->all_reduce(d->comm, d->device, n) == TRI_OK);
     to_host(d, d->got, d->device, n);
     dc_sync(d);
     compare(d, addend, 5, n, false);
     same_everywhere(d, n);
   }
-  DC_MUST(d->comm->ops->all_reduce(d->comm, d->device, 0, NULL) == TRI_OK);
+  DC_MUST(d->comm->ops->all_reduce(d->comm, d->device, 0) == TRI_OK);
 }
 
 /* ---- who comes late, or not at all ---- */
@@ -322,8 +319,8 @@ static void expect_error(dc_rank *d, tri_status want, int64_t since, int64_t lea
   DC_MUST(cudaStreamSynchronize(d->cuda.stream) == cudaSuccess);
   DC_MUST(dc_elapsed_ms(since) >= least && dc_elapsed_ms(since) < least + 2000);
   DC_MUST(tri_comm_query(d->comm) == want);
-  DC_MUST(d->comm->ops->all_reduce(d->comm, d->device, 4, NULL) == want);
-  DC_MUST(d->comm->ops->all_gather(d->comm, d->device, d->device, 4, NULL) == want);
+  DC_MUST(d->comm->ops->all_reduce(d->comm, d->device, 4) == want);
+  DC_MUST(d->comm->ops->all_gather(d->comm, d->device, d->device, 4) == want);
 }
 
 /* Rank 0 stays away: the others' kernels end by themselves, one limit for all that were launched. */

@@ -51,10 +51,10 @@ static void changes(bool in_place, tri_mat m) {
 }
 
 #define LAUNCH(name, ...)                                                                                              \
-  static void name##_noted(tri_backend *be, const tri_op_plan *plan, const tri_##name##_args *a, tri_stream *stream) { \
+  static void name##_noted(tri_backend *be, const tri_op_plan *plan, const tri_##name##_args *a) {                     \
     __VA_ARGS__;                                                                                                       \
     notes.op++;                                                                                                        \
-    notes.original.name##_launch(be, plan, a, stream);                                                                 \
+    notes.original.name##_launch(be, plan, a);                                                                         \
   }
 LAUNCH(embed, writes(a->out))
 LAUNCH(norm, reads(a->x.data), reads(a->delta.data), changes(a->out.data == a->x.data || !a->out.data, a->out))

@@ -661,8 +661,8 @@ static tri_status no_host_memory(tri_backend *be, size_t bytes, void **out) {
   return TRI_NO_MEMORY;
 }
 
-static tri_status lost(tri_backend *be, int ticket) {
-  (void)ticket;
+static tri_status lost(tri_backend *be, int event) {
+  (void)event;
   snprintf(be->failure, sizeof be->failure, "the device is gone");
   return TRI_DEVICE_LOST;
 }
@@ -683,7 +683,7 @@ START_TEST(refused_before_and_lost_after) {
     tri_error err = {0};
     tri_backend *be = make_backend();
     if (how == 0) be->ops.host_alloc = no_host_memory;
-    if (how == 2) be->ops.upload_wait = lost;
+    if (how == 2) be->ops.event_wait = lost;
     tri_status st = tri_weights_load_with(be, &c, &s, f.ckpt, TRI_DTYPE_COUNT, TRI_QUANTIZE_NONE,
                                           how == 1 ? &much : &usual, &w, &err);
     ck_assert_int_eq(st, want[how]);

@@ -102,9 +102,9 @@ static tri_mat there(tri_mat m) {
 }
 
 #define LAUNCH(name, ...)                                                                                              \
-  static void name##_noted(tri_backend *be, const tri_op_plan *plan, const tri_##name##_args *a, tri_stream *stream) { \
+  static void name##_noted(tri_backend *be, const tri_op_plan *plan, const tri_##name##_args *a) {                     \
     __VA_ARGS__;                                                                                                       \
-    if (!be->narrow_activations) notes.original.name##_launch(be, plan, a, stream);                                    \
+    if (!be->narrow_activations) notes.original.name##_launch(be, plan, a);                                            \
   }
 LAUNCH(embed, event(0, S(a->out)))
 LAUNCH(norm,
@@ -160,29 +160,27 @@ static void take_notes(tri_backend *be) {
   be->ops.copy_rows = copy_rows_noted;
 }
 
-static tri_status sum(tri_comm *c, float *buf, size_t count, tri_stream *stream) {
-  (void)c, (void)count, (void)stream;
+static tri_status sum(tri_comm *c, float *buf, size_t count) {
+  (void)c, (void)count;
   into(true, 0, set_of(buf));
   return TRI_OK;
 }
 
-static tri_status gather(tri_comm *c, const void *send, void *recv, size_t bytes, tri_stream *stream) {
-  (void)stream;
+static tri_status gather(tri_comm *c, const void *send, void *recv, size_t bytes) {
   event(set_of(send), set_of(recv));
   for (int r = 0; r < c->size; r++) memcpy((char *)recv + (size_t)r * bytes, send, bytes);
   return TRI_OK;
 }
 
-static tri_status send_off(tri_comm *c, const void *buf, size_t bytes, int peer, int tag, tri_comm_req *req,
-                           tri_stream *stream) {
-  (void)c, (void)peer, (void)tag, (void)req, (void)stream;
+static tri_status send_off(tri_comm *c, const void *buf, size_t bytes, int peer, int tag, tri_comm_req *req) {
+  (void)c, (void)peer, (void)tag, (void)req;
   event(set_of(buf), 0);
   notes.sent = tri_hash_bytes(notes.sent, buf, bytes);
   return TRI_OK;
 }
 
-static tri_status receive(tri_comm *c, void *buf, size_t bytes, int peer, int tag, tri_stream *stream) {
-  (void)c, (void)peer, (void)tag, (void)stream;
+static tri_status receive(tri_comm *c, void *buf, size_t bytes, int peer, int tag) {
+  (void)c, (void)peer, (void)tag;
   event(0, set_of(buf));
   for (size_t i = 0; i < bytes / sizeof(float); i++) ((float *)buf)[i] = (float)(i % 13) * 0.1f - 0.5f;
   return TRI_OK;

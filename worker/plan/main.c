@@ -184,7 +184,7 @@ static tri_status find_memory(const struct plan_options *o, int64_t *out, bool *
   if (st != TRI_OK)
     return tri_fail(err, TRI_UNSUPPORTED, "memory-per-rank",
                     "--memory-per-rank must say what the device has, which cannot be asked here: %s", why.message);
-  *device = be->ops.mem_available != NULL;
+  *device = !be->host_memory;
   if (*device && !o->memory) *out = be->ops.mem_available(be);
   tri_backend_destroy(be);
   return TRI_OK;
