@@ -141,7 +141,6 @@ static void bring(tri_backend *be, const tri_sample_args *a, const tri_cuda_draw
 }
 
 void tri_cuda_sample_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_args *a) {
-  tri_cuda_impl *impl = tri_cuda_of(be);
   tri_cuda_draw_args args = args_of(be, plan, a);
   if (!a->logits.rows) return;
   if (plan->variant == ARGMAX) {
@@ -151,7 +150,7 @@ void tri_cuda_sample_launch(tri_backend *be, const tri_op_plan *plan, const tri_
     tri_cuda_draw_rows(tri_cuda_stream(be), &args);
   }
   tri_cuda_note(be, cudaGetLastError());
-  bring(be, a, &args, stream);
+  bring(be, a, &args);
 }
 
 /* ---- over a cut vocabulary ---- */
@@ -186,5 +185,5 @@ void tri_cuda_sample_merge_launch(tri_backend *be, const tri_op_plan *plan, cons
   if (!a->rows.logits.rows) return;
   tri_cuda_draw_merged(tri_cuda_stream(be), &args);
   tri_cuda_note(be, cudaGetLastError());
-  if (a->rows.results) bring(be, &a->rows, &args, stream);
+  if (a->rows.results) bring(be, &a->rows, &args);
 }

@@ -71,7 +71,7 @@ static void launch_all(run *r) {
 static tri_status recover(run *r, cudaError_t before) {
   tri_cuda_impl *impl = tri_cuda_of(r->be);
   cudaGetLastError();
-  cudaError_t e = cudaStreamSynchronize(tri_cuda_stream(be));
+  cudaError_t e = cudaStreamSynchronize(tri_cuda_stream(r->be));
   impl->error = before;
   tri_cuda_note(r->be, e);
   return r->be->ops.stream_sync(r->be);
@@ -80,10 +80,10 @@ static tri_status recover(run *r, cudaError_t before) {
 static cudaError_t record(run *r, cudaGraphExec_t *exec) {
   tri_cuda_impl *impl = tri_cuda_of(r->be);
   cudaGraph_t graph = NULL;
-  cudaError_t e = cudaStreamBeginCapture(tri_cuda_stream(be), cudaStreamCaptureModeThreadLocal);
+  cudaError_t e = cudaStreamBeginCapture(tri_cuda_stream(r->be), cudaStreamCaptureModeThreadLocal);
   if (e != cudaSuccess) return e;
   launch_all(r);
-  e = cudaStreamEndCapture(tri_cuda_stream(be), &graph);
+  e = cudaStreamEndCapture(tri_cuda_stream(r->be), &graph);
   if (e == cudaSuccess) e = impl->error;
   if (e == cudaSuccess) e = cudaGraphInstantiate(exec, graph, 0);
   if (graph) cudaGraphDestroy(graph);
@@ -121,7 +121,7 @@ static tri_status time_way(run *r, const tri_choice *way, double best_ns, double
   *ns = 0;
   impl->forced = way;
   launch_all(r); /* loads kernels and warms the library, which must not happen while launches are recorded */
-  e = cudaStreamSynchronize(tri_cuda_stream(be));
+  e = cudaStreamSynchronize(tri_cuda_stream(r->be));
   if (e == cudaSuccess) e = impl->error;
   if (e == cudaSuccess && refused == impl->refused) e = record(r, &exec);
   if (e == cudaSuccess && exec) e = time_runs(r, exec, best_ns, ns);

@@ -7,7 +7,7 @@
 #include "runtime/forward/forward.h"
 #include "runtime/step/group.h"
 #include "runtime/engine/ledger.h"
-#include "runtime/forward/source.h"
+#include "runtime/forward/seq2seq_encoder.h"
 #include "runtime/step/step_plan.h"
 
 typedef enum tri_load_format { TRI_LOAD_AUTO, TRI_LOAD_SAFETENSORS, TRI_LOAD_DUMMY } tri_load_format;

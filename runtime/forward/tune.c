@@ -85,7 +85,8 @@ static tri_status measure_sizes(tri_forward *f, tri_choices *out, tri_tune_resul
   tri_backend *be = f->cfg.backend;
   int64_t until = tri_deadline_after_ms(SECONDS * 1000);
   int sizes[TRI_TUNE_SIZES], n = tri_tune_sizes(&f->cfg.limits, f->cfg.model->encoder, sizes);
-  tri_tune_product *products = tri_calloc((size_t)tri_forward_products_most(f), sizeof *products);
+  int most = tri_forward_products(f, sizes[0], NULL);
+  tri_tune_product *products = tri_calloc((size_t)most, sizeof *products);
   tri_status st = products ? TRI_OK : TRI_NO_MEMORY;
   for (int i = 0; i < n && st == TRI_OK; i++) {
     tri_tune_result one = {0};

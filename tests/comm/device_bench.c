@@ -43,12 +43,12 @@ static double slowest(dc_rank *d, double mine) {
 
 /* Numbers that stay numbers through all the sums: each makes them up to 8 times as large. */
 static void reload(dc_rank *d, size_t count) {
-  DC_MUST(cudaMemcpyAsync(d->device, d->mine, count * sizeof *d->mine, cudaMemcpyHostToDevice, d->cuda.stream) ==
+  DC_MUST(cudaMemcpyAsync(d->device, d->mine, count * sizeof *d->mine, cudaMemcpyHostToDevice, tri_cuda_stream(&d->be)) ==
           cudaSuccess);
 }
 
 static double time_calls(dc_rank *d, struct calls c) {
-  cudaStream_t s = d->cuda.stream;
+  cudaStream_t s = tri_cuda_stream(&d->be);
   cudaEvent_t start, stop;
   double us[REPEATS];
   reload(d, c.count);

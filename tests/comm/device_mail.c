@@ -35,7 +35,7 @@ static void send_round(dc_rank *d, uint32_t round) {
   tri_comm_req reqs[8] = {{0}};
   fill(d, d->host->rank, round, d->mine);
   fill(d, last, round, d->want);
-  DC_MUST(cudaMemcpyAsync(out, d->mine, bytes, cudaMemcpyHostToDevice, d->cuda.stream) == cudaSuccess);
+  DC_MUST(cudaMemcpyAsync(out, d->mine, bytes, cudaMemcpyHostToDevice, tri_cuda_stream(&d->be)) == cudaSuccess);
   if (dc_mix(round + (uint32_t)d->host->rank) % 8 == 0) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
   for (int lane = 0; lane < size; lane++)
     DC_MUST(d->comm->ops->isend(d->comm, out + (size_t)lane * SLOT_WORDS, words_of(round, lane) * sizeof(float), next,
@@ -46,8 +46,8 @@ static void send_round(dc_rank *d, uint32_t round) {
                                16 + lane) == TRI_OK);
   }
   for (int lane = 0; lane < size; lane++) DC_MUST(d->comm->ops->wait(d->comm, &reqs[lane]) == TRI_OK);
-  DC_MUST(cudaMemsetAsync(d->device, 0, bytes, d->cuda.stream) == cudaSuccess);
-  DC_MUST(cudaMemcpyAsync(d->got, in, bytes, cudaMemcpyDeviceToHost, d->cuda.stream) == cudaSuccess);
+  DC_MUST(cudaMemsetAsync(d->device, 0, bytes, tri_cuda_stream(&d->be)) == cudaSuccess);
+  DC_MUST(cudaMemcpyAsync(d->got, in, bytes, cudaMemcpyDeviceToHost, tri_cuda_stream(&d->be)) == cudaSuccess);
   dc_sync(d);
   for (int lane = 0; lane < size; lane++)
     DC_MUST(!memcmp(d->got + (size_t)lane * SLOT_WORDS, d->want + (size_t)lane * SLOT_WORDS,
@@ -70,7 +70,7 @@ static void send_much(dc_rank *d) {
   for (int i = 0; i < 3; i++) {
     size_t bytes = counts[i] * sizeof *device;
     if (d->host->rank) {
-      DC_MUST(cudaMemsetAsync(device, 0, n * sizeof *device, d->cuda.stream) == cudaSuccess);
+      DC_MUST(cudaMemsetAsync(device, 0, n * sizeof *device, tri_cuda_stream(&d->be)) == cudaSuccess);
       DC_MUST(d->comm->ops->recv(d->comm, device, bytes, 0, 16) == TRI_OK);
       dc_sync(d);
       DC_MUST(cudaMemcpy(got, device, bytes, cudaMemcpyDeviceToHost) == cudaSuccess && !memcmp(got, host, bytes));
@@ -100,12 +100,12 @@ void dc_test_no_letter(dc_rank *d) {
   int64_t t = tri_now_ns();
   if (!d->host->rank) {
     for (int i = 0; i < MORE; i++) DC_MUST(d->comm->ops->isend(d->comm, d->device, 4096, 1, 16, &reqs[i]) == TRI_OK);
-    DC_MUST(cudaStreamSynchronize(d->cuda.stream) == cudaSuccess && dc_elapsed_ms(t) < 200);
+    DC_MUST(cudaStreamSynchronize(tri_cuda_stream(&d->be)) == cudaSuccess && dc_elapsed_ms(t) < 200);
     DC_MUST(d->comm->ops->wait(d->comm, &reqs[MORE - 1]) == TRI_OK);
   } else {
     DC_MUST(d->comm->ops->recv(d->comm, d->device, 4096, d->host->rank - 1, 17) == TRI_OK);
   }
-  DC_MUST(cudaStreamSynchronize(d->cuda.stream) == cudaSuccess);
+  DC_MUST(cudaStreamSynchronize(tri_cuda_stream(&d->be)) == cudaSuccess);
   DC_MUST(dc_elapsed_ms(t) >= 300 && dc_elapsed_ms(t) < 2300);
   DC_MUST(tri_comm_query(d->comm) == TRI_PEER_LOST);
   DC_MUST(d->comm->ops->isend(d->comm, d->device, 4, 0, 16, &reqs[0]) == TRI_PEER_LOST);
