@@ -53,7 +53,7 @@ static tri_status begin(tri_comm *c) {
 }
 
 static ncclResult_t settle(tri_comm *c, ncclResult_t r) {
-  tri_wait w = tri_wait_begin(&c->policy, tri_deadline_after_ms(c->timeout_ms));
+  tri_wait w = tri_wait_begin(&c->cfg.policy, tri_deadline_after_ms(c->cfg.timeout_ms));
   while (r == ncclInProgress) {
     if (tri_wait_pause(&w) != TRI_OK) return ncclRemoteError;
     if (impl_of(c)->ncclCommGetAsyncError(impl_of(c)->comm, &r) != ncclSuccess) return ncclInternalError;
@@ -106,18 +106,6 @@ static tri_status nccl_recv(tri_comm *c, void *buf, size_t bytes, int peer, int 
   return st == TRI_OK ? check(c, n->ncclRecv(buf, bytes, ncclInt8, peer, n->comm, n->stream)) : st;
 }
 
-static tri_status no_barrier(tri_comm *c) { return tri_comm_fail(c, TRI_UNSUPPORTED); }
-static tri_status no_try_recv(tri_comm *c, void *buf, size_t cap, int peer, int tag, size_t *bytes) {
-  (void)buf, (void)cap, (void)peer, (void)tag, (void)bytes;
-  return tri_comm_fail(c, TRI_UNSUPPORTED);
-}
-static tri_status no_split(tri_comm *c, int color, int key, tri_comm **out) {
-  (void)color, (void)key, (void)out;
-  return tri_comm_fail(c, TRI_UNSUPPORTED);
-}
-
-static void nccl_abort(tri_comm *c) { tri_comm_fail(c, TRI_ABORTED); }
-
 static void nccl_destroy(tri_comm *c) {
   struct impl *n = impl_of(c);
   if (n->comm) {
@@ -135,17 +123,14 @@ static void nccl_destroy(tri_comm *c) {
 
 static const tri_comm_ops nccl_ops = {
     .name = "nccl",
+    .device_memory = true,
     .all_reduce = nccl_all_reduce,
     .all_gather = nccl_all_gather,
     .broadcast = nccl_broadcast,
-    .barrier = no_barrier,
     .isend = nccl_isend,
     .wait = nccl_wait,
     .recv = nccl_recv,
-    .try_recv = no_try_recv,
-    .split = no_split,
     .poll = nccl_poll,
-    .abort = nccl_abort,
     .destroy = nccl_destroy,
 };
 
@@ -172,7 +157,7 @@ static tri_status check_devices(const tri_backend *be, tri_comm *host, tri_error
   char *all = tri_calloc((size_t)host->size, bytes);
   if (!all) return tri_fail(err, TRI_NO_MEMORY, "nccl", "no memory");
   if (cudaGetDeviceProperties(&p, tri_cuda_of(be)->device) != cudaSuccess) memset(&p, host->rank, sizeof p);
-  TRI_TRY(host->ops->all_gather(host, &p.uuid, all, bytes));
+  TRI_TRY(tri_comm_all_gather(host, &p.uuid, all, bytes));
   for (int r = 0; r < host->size && st == TRI_OK; r++)
     for (int s = 0; s < r && st == TRI_OK; s++)
       if (!memcmp(all + (size_t)r * bytes, all + (size_t)s * bytes, bytes))
@@ -189,7 +174,7 @@ static tri_status connect(tri_comm *c, tri_comm *host, tri_error *err) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   ncclResult_t r = host->rank ? ncclSuccess : n->ncclGetUniqueId(&id);
   tri_status st = tri_comm_agree(host, r == ncclSuccess ? TRI_OK : TRI_UNSUPPORTED);
-  if (st == TRI_OK) st = host->ops->broadcast(host, &id, sizeof id, 0);
+  if (st == TRI_OK) st = tri_comm_broadcast(host, &id, sizeof id, 0);
   if (st != TRI_OK) return tri_fail(err, st, "nccl", "NCCL: %s", tri_status_text(st));
   config.blocking = 0;
   r = settle(c, n->ncclCommInitRankConfig(&n->comm, host->size, id, host->rank, &config));
@@ -203,14 +188,15 @@ tri_status tri_comm_nccl_create(tri_backend *be, tri_comm *host, tri_comm **out,
   struct impl *n = tri_calloc(1, sizeof *n);
   tri_status st = TRI_OK;
   if (!c || !n) {
-    tri_free(c), tri_free(n);
+    tri_free(c);
+    tri_free(n);
     return tri_comm_agree(host, tri_fail(err, TRI_NO_MEMORY, "nccl", "no memory"));
   }
   c->ops = &nccl_ops;
   c->impl = n;
-  c->rank = host->rank, c->size = host->size;
-  c->policy = host->policy;
-  c->timeout_ms = host->timeout_ms;
+  c->rank = host->rank;
+  c->size = host->size;
+  c->cfg = host->cfg;
   n->stream = tri_cuda_stream(be);
   TRI_TRY(tri_comm_agree(host, open_library(n, err)));
   TRI_TRY(check_devices(be, host, err));

@@ -30,7 +30,7 @@ typedef struct tri_p2p_mail {
 } tri_p2p_mail;
 
 typedef struct tri_p2p_impl {
-  tri_comm *host, *rest;
+  tri_comm *host;
   tri_backend *backend;
   bool sums;                   /* what the memory is for: sums, else transfers */
   char *memory[TRI_P2P_RANKS]; /* by rank, at this process's addresses */

@@ -23,7 +23,7 @@ static tri_cuda_letter letter_of(const tri_comm *c, int from, int to, int lane, 
       .blocks = p->mail.blocks + (to == c->rank),
       .number = number,
       .error = p->error,
-      .limit_ns = (uint64_t)c->timeout_ms * 1000000,
+      .limit_ns = (uint64_t)c->cfg.timeout_ms * 1000000,
   };
 }
 _Static_assert(TRI_P2P_RANKS *TRI_P2P_RANKS *TRI_P2P_NUMBER_STRIDE <= TRI_P2P_NUMBERS_BYTES / 2, "room for numbers");

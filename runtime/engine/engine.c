@@ -21,7 +21,7 @@ static tri_status agree_pages(tri_group *g, int *pages) {
   int32_t all[4096];
   if (g->world->size > (int)(sizeof all / sizeof *all)) return TRI_TOO_LARGE;
   int32_t mine = *pages;
-  tri_status st = g->world->ops->all_gather(g->world, &mine, all, sizeof mine);
+  tri_status st = tri_comm_all_gather(g->world, &mine, all, sizeof mine);
   for (int r = 0; st == TRI_OK && r < g->world->size; r++)
     if (all[r] < *pages) *pages = all[r];
   return st;
@@ -62,7 +62,7 @@ static tri_status set_limits(tri_engine *e, const tri_engine_config *config, con
  * reference then takes what is stored. */
 static void find_head(tri_model_config *c, const tri_checkpoint *ckpt) {
   for (const tri_tensor_rule *r = c->arch->tensors; c->seq2seq.on && ckpt && r->name; r++)
-    if (r->weight == TRI_W_HEAD && tri_rule_find(c, ckpt, r, 0, 0)) c->tie_word_embeddings = false;
+    if (r->weight == TRI_W_HEAD && tri_rule_find(c, ckpt, r, 0, 0)) c->head.tie_word_embeddings = false;
 }
 
 /* Whether the caller can use such a model, and how it wants sequences pooled. */
@@ -108,7 +108,7 @@ static tri_status allocate_steps(tri_engine *e) {
   tri_backend *be = e->backend;
   size_t n = (size_t)e->limits.max_num_seqs;
   tri_status st = TRI_OK;
-  const tri_wait_policy *p = &e->group->world->policy;
+  const tri_wait_policy *p = &e->group->world->cfg.policy;
   e->depth = depth_of(e);
   /* What stages draw goes from rank to rank through the host: their steps ahead are other lanes'. */
   e->lane_depth = e->group->p.pp == 1 ? e->depth : 1;
@@ -244,8 +244,8 @@ static bool is_sound(const tri_engine *e) {
 }
 
 static void disconnect(tri_engine *e) {
-  if (e->device_tensor) e->device_tensor->ops->destroy(e->device_tensor);
-  if (e->device_world) e->device_world->ops->destroy(e->device_world);
+  tri_comm_destroy(e->device_tensor);
+  tri_comm_destroy(e->device_world);
   e->device_tensor = e->device_world = NULL;
 }
 

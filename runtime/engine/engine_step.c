@@ -40,7 +40,7 @@ static tri_sample_args ask(tri_engine *e, const tri_engine_step_state *s) {
 static tri_status share_draws(tri_engine *e, const tri_engine_step_state *s) {
   tri_comm *c = e->device_tensor;
   if (!e->drawn || !c || !s->num_draws) return TRI_OK;
-  return c->ops->broadcast(c, e->drawn, (size_t)s->num_draws * sizeof *e->drawn, 0);
+  return tri_comm_broadcast(c, e->drawn, (size_t)s->num_draws * sizeof *e->drawn, 0);
 }
 
 /* Sets the draws going, into the step's samples. The ranks of the last stage choose the same way, each by itself: it

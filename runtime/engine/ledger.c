@@ -45,7 +45,7 @@ static bool workspace_bytes(const tri_model_config *c, const tri_shard *s, const
     if (!shape.vector && shape.n && (size_t)shape.k > widest) widest = (size_t)shape.k;
   }
   size_t per_expert = c->moe.num_experts ? (size_t)s->expert_ff.count * sizeof(float) * 2 : 0;
-  size_t head = (size_t)(c->mla.on ? c->mla.rank + c->mla.rope_dim : c->head_dim) + 4;
+  size_t head = (size_t)(c->mla.on ? c->mla.rank + c->mla.rope_dim : c->attention.head_dim) + 4;
   if (!tri_size_mul(rows, widest + EXTRA, &widest) || !tri_size_mul(widest, 2, &widest) ||
       !tri_size_add(rows, BLOCKS, &partial) || !tri_size_mul(partial, heads * head * sizeof(float), &partial) ||
       !tri_size_mul(rows, (size_t)c->moe.top_k * per_expert, &hidden) || !tri_size_add(hidden, widest, &hidden))

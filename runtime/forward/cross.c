@@ -7,7 +7,7 @@
 
 static void fill_layer(tri_walk *w, const tri_layer *y, tri_mat states) {
   const tri_forward *f = w->f;
-  int kv_heads = f->cfg.shard.kv_heads.count, d = (int)f->cfg.model->head_dim, cols = 2 * kv_heads * d;
+  int kv_heads = f->cfg.shard.kv_heads.count, d = (int)f->cfg.model->attention.head_dim, cols = 2 * kv_heads * d;
   tri_mat kv = {f->buf.qkv.data, states.rows, cols, cols, TRI_F32};
   tri_emit_linear(w, tri_linear_of(w, states, TRI_BIASED(y->w, CROSS_KV), kv));
   tri_emit_qkv_rope_append(

@@ -9,18 +9,18 @@ static void embed(tri_walk *w) {
   const tri_model_config *c = w->f->cfg.model;
   const tri_weight *g = tri_walk_global(w);
   tri_embed_args embed = tri_embed_of(w);
-  tri_mat normed = c->projects_last ? embed.out : w->x;
+  tri_mat normed = c->embed.projects_last ? embed.out : w->x;
   tri_norm_args norm = tri_norm_of(w, normed, tri_no_mat, TRI_BIASED(g, EMBED_NORM), normed);
   tri_emit_embed(w, embed);
   tri_emit_sum(w, embed.out);
-  if (c->embed_norm && c->projects_last) tri_emit_norm(w, norm);
+  if (c->embed.norm && c->embed.projects_last) tri_emit_norm(w, norm);
   if (tri_adds_positions_late(c)) tri_emit_embed(w, tri_positions_of(w));
-  if (c->projected) {
+  if (c->embed.projected) {
     tri_linear_args in = tri_linear_of(w, embed.out, TRI_BIASED(g, PROJECT_IN), w->x);
     in.accumulate = tri_adds_positions_late(c);
     tri_emit_linear(w, in);
   }
-  if (c->embed_norm && !c->projects_last) tri_walk_norm_stream(w, norm);
+  if (c->embed.norm && !c->embed.projects_last) tri_walk_norm_stream(w, norm);
 }
 
 /* What the head of this rank leaves behind: its part of the vocabulary. */
@@ -36,25 +36,25 @@ static void head(tri_walk *w) {
   tri_walk_settle(w);
   if (!n) return;
   tri_emit_gather_rows(w, (tri_gather_rows_args){.x = w->x, .rows = w->b->logit_rows, .out = rows});
-  if (!c->no_final_norm) tri_emit_norm(w, tri_norm_of(w, rows, tri_no_mat, TRI_BIASED(g, FINAL_NORM), rows));
-  if (c->projected) {
+  if (!c->norm.no_final) tri_emit_norm(w, tri_norm_of(w, rows, tri_no_mat, TRI_BIASED(g, FINAL_NORM), rows));
+  if (c->embed.projected) {
     tri_emit_linear(w, tri_linear_of(w, rows, &g[TRI_W_PROJECT_OUT], &tri_no_weight, narrow));
     in = narrow;
   }
   tri_walk_show_hidden(w, (int)c->num_layers, in);
   tri_mat logits = logits_of(w->f, n);
   tri_emit_linear(w, tri_linear_of(w, in, TRI_BIASED(g, HEAD), logits));
-  if (c->logit_scale != 1 || c->logit_softcap > 0)
-    tri_emit_softcap(w,
-                     (tri_softcap_args){.x = logits, .scale = (float)c->logit_scale, .cap = (float)c->logit_softcap});
+  if (c->head.logit_scale != 1 || c->head.logit_softcap > 0)
+    tri_emit_softcap(
+        w, (tri_softcap_args){.x = logits, .scale = (float)c->head.logit_scale, .cap = (float)c->head.logit_softcap});
 }
 
 /* An encoder's last stage. Every rank has the final states, one the ends. */
 static void finish_encoding(tri_walk *w) {
   const tri_model_config *c = w->f->cfg.model;
   const tri_weight *g = tri_walk_global(w);
-  if (!c->no_final_norm) tri_emit_norm(w, tri_norm_of(w, w->x, w->pending, TRI_BIASED(g, FINAL_NORM), w->x));
-  if (c->no_final_norm) tri_walk_settle(w);
+  if (!c->norm.no_final) tri_emit_norm(w, tri_norm_of(w, w->x, w->pending, TRI_BIASED(g, FINAL_NORM), w->x));
+  if (c->norm.no_final) tri_walk_settle(w);
   tri_walk_show_hidden(w, (int)c->num_layers, w->x);
   if (tri_is_encoding_rank(c, &w->f->cfg.shard)) tri_walk_pool(w);
 }
@@ -127,7 +127,7 @@ tri_status tri_forward_create(const tri_forward_config *config, tri_forward **ou
   }
   tri_step_arena_bind(&arena, f->memory, &f->buf);
   /* The first KV head may be the last one of the rank before. */
-  int shared = s->q_heads.first % (int)(c->num_heads / c->num_kv_heads) != 0;
+  int shared = s->q_heads.first % (int)(c->attention.num_heads / c->attention.num_kv_heads) != 0;
   f->counted_kv = (tri_range){shared, s->kv_heads.count - shared};
   *out = f;
   return TRI_OK;
@@ -177,22 +177,24 @@ static size_t bytes_of(tri_mat m) { return (size_t)m.rows * (size_t)m.cols * siz
 static tri_status receive_hidden(tri_forward *f, int lane, tri_mat x) {
   const tri_group *g = f->cfg.group;
   tri_comm *c = f->cfg.stages;
-  return c->ops->recv(c, x.data, bytes_of(x), tri_group_rank(g, g->p.pp_rank - 1, g->p.tp_rank), TRI_TAG_HIDDEN + lane);
+  return tri_comm_recv(c, x.data, bytes_of(x), tri_group_rank(g, g->p.pp_rank - 1, g->p.tp_rank),
+                       TRI_TAG_HIDDEN + lane);
 }
 
 static tri_status send_hidden(tri_forward *f, int lane, tri_mat x) {
   const tri_group *g = f->cfg.group;
   tri_comm *c = f->cfg.stages;
-  return c->ops->isend(c, x.data, bytes_of(x), tri_group_rank(g, g->p.pp_rank + 1, g->p.tp_rank), TRI_TAG_HIDDEN + lane,
-                       &f->sends[lane]);
+  return tri_comm_isend(c, x.data, bytes_of(x), tri_group_rank(g, g->p.pp_rank + 1, g->p.tp_rank),
+                        TRI_TAG_HIDDEN + lane, &f->sends[lane]);
 }
 
 /* The ranks of a tensor group have equal parts, and so make the same plans of a step: collectives must be recorded by
  * all of them or by none. */
 static bool has_equal_shards(const tri_forward *f) {
   const tri_model_config *c = f->cfg.model;
-  int64_t tp = f->cfg.group->p.tp, kv = c->num_kv_heads;
-  return tp == 1 || (c->num_heads % tp == 0 && (kv % tp == 0 || tp % kv == 0) && c->intermediate_size % tp == 0);
+  int64_t tp = f->cfg.group->p.tp, kv = c->attention.num_kv_heads;
+  return tp == 1 ||
+         (c->attention.num_heads % tp == 0 && (kv % tp == 0 || tp % kv == 0) && c->mlp.intermediate_size % tp == 0);
 }
 
 /* A step can be recorded where nobody looks into it. Whether it is worth it the backend sees by its key. */
@@ -264,7 +266,7 @@ tri_status tri_forward_run(tri_forward *f, const tri_batch_builder *builder, int
   TRI_TRY(bind(f, builder, b));
   b = &f->bound;
   TRI_TRY(plan(f, b, x));
-  TRI_TRY(stages->ops->wait(stages, &f->sends[lane])); /* the lane's last transfer out of x */
+  TRI_TRY(tri_comm_wait(stages, &f->sends[lane])); /* the lane's last transfer out of x */
   if (!f->cfg.shard.first_stage) TRI_TRY(receive_hidden(f, lane, x));
   TRI_TRY(is_recordable(f) ? launch_recorded(f, b, lane, x) : launch(f, b, x));
   if (c->encoder && f->cfg.shard.last_stage) *encoded = tri_encoded_of(&(tri_walk){.f = f, .b = b, .x = x});

@@ -119,6 +119,6 @@ tri_mat tri_mlp_delta_of(const tri_walk *w);
 tri_moe_route_args tri_route_of(const tri_walk *w, const tri_layer *y);
 tri_moe_experts_args tri_experts_of(const tri_walk *w, const tri_layer *y, tri_mat in);
 
-static inline bool tri_has_rope(const tri_model_config *c) { return c->position == TRI_POS_ROPE; }
+static inline bool tri_has_rope(const tri_model_config *c) { return c->attention.position == TRI_POS_ROPE; }
 
 #endif

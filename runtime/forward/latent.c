@@ -16,7 +16,7 @@ static tri_mla_append_args append_of(const tri_walk *w, const tri_layer *y) {
       .rank = (int)m->rank,
       .norm = tri_vector(&y->w[TRI_W_KV_A_NORM]),
       .norm_eps = (float)m->norm_eps,
-      .interleaved = f->cfg.model->rope.interleaved,
+      .interleaved = f->cfg.model->attention.rope.interleaved,
       .cos = f->buf.cos.data,
       .sin = f->buf.sin.data,
       .kv_slot = w->b->kv_slot,

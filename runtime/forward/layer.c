@@ -7,7 +7,7 @@
 static void norm_whole(tri_walk *w, const tri_layer *y) {
   const tri_forward *f = w->f;
   const tri_model_config *c = f->cfg.model;
-  int t = w->b->num_tokens, d = (int)c->head_dim;
+  int t = w->b->num_tokens, d = (int)c->attention.head_dim;
   float *q_sums = f->buf.square_sums.data, *k_sums = q_sums + t;
   tri_mat q = tri_queries_of(w), k = tri_keys_of(w);
   if (f->cfg.shard.p.tp > 1) {
@@ -16,15 +16,17 @@ static void norm_whole(tri_walk *w, const tri_layer *y) {
     tri_emit_square_sums(w, (tri_square_sums_args){.x = counted, .sums = k_sums});
     tri_emit_sum(w, (tri_mat){q_sums, 1, 2 * t, 2 * t, TRI_F32});
   }
-  tri_emit_norm(w, tri_whole_norm_of(w, q, &y->w[TRI_W_Q_NORM], q_sums, c->num_heads * c->head_dim));
-  tri_emit_norm(w, tri_whole_norm_of(w, k, &y->w[TRI_W_K_NORM], k_sums, c->num_kv_heads * c->head_dim));
+  tri_emit_norm(w,
+                tri_whole_norm_of(w, q, &y->w[TRI_W_Q_NORM], q_sums, c->attention.num_heads * c->attention.head_dim));
+  tri_emit_norm(
+      w, tri_whole_norm_of(w, k, &y->w[TRI_W_K_NORM], k_sums, c->attention.num_kv_heads * c->attention.head_dim));
 }
 
 /* From a branch's input to buf.attn. */
 static void attend(tri_walk *w, const tri_layer *y, tri_mat in) {
   tri_mat qkv = tri_rows(w->f->buf.qkv, w->b->num_tokens);
   tri_emit_linear(w, tri_linear_of(w, in, TRI_BIASED(y->w, QKV), qkv));
-  if (w->f->cfg.model->qk_norm == TRI_QK_NORM_WHOLE) norm_whole(w, y);
+  if (w->f->cfg.model->attention.qk_norm == TRI_QK_NORM_WHOLE) norm_whole(w, y);
   tri_emit_qkv_rope_append(w, tri_append_of(w, y));
   tri_emit_attention(w, tri_attention_of(w, y, w->b));
 }
@@ -42,7 +44,7 @@ static void attention(tri_walk *w, const tri_layer *y, tri_mat in, tri_mat delta
 /* The first product, gated or not. Leaves what the second one reads. */
 static void up(tri_walk *w, tri_mat in, const tri_weight *weight, const tri_weight *bias, int units) {
   tri_linear_args a = tri_up_of(w, in, weight, bias, units);
-  if (w->f->cfg.model->gated)
+  if (w->f->cfg.model->mlp.gated)
     tri_emit_gated_linear(w, (tri_gated_linear_args){.up = a, .glu = tri_glu_of(w, units)});
   else
     tri_emit_linear(w, a);
@@ -89,14 +91,14 @@ void tri_walk_settle(tri_walk *w) {
 
 void tri_walk_norm_stream(tri_walk *w, tri_norm_args a) {
   const tri_forward *f = w->f;
-  w->copied = f->buf.h.dtype != TRI_F32 && f->cfg.model->norm_place == TRI_NORM_SUM;
+  w->copied = f->buf.h.dtype != TRI_F32 && f->cfg.model->norm.place == TRI_NORM_SUM;
   if (w->copied) a.copy = tri_rows(f->buf.h, a.x.rows);
   tri_emit_norm(w, a);
 }
 
 /* Adds what is pending and returns what a branch reads. Every addition is fused with the norm that follows it. */
 static tri_mat open_branch(tri_walk *w, const tri_weight *gain, const tri_weight *bias) {
-  tri_norm_place place = w->f->cfg.model->norm_place;
+  tri_norm_place place = w->f->cfg.model->norm.place;
   tri_mat h = tri_rows(w->f->buf.h, w->x.rows);
   if (place == TRI_NORM_INPUT || place == TRI_NORM_BOTH) {
     norm(w, w->x, w->pending, gain, bias, h);
@@ -111,7 +113,7 @@ static tri_mat open_branch(tri_walk *w, const tri_weight *gain, const tri_weight
  * the addition. after: the norm of that sum; result: the norm of the branch's result alone. */
 static void close_branch(tri_walk *w, tri_mat delta, const tri_weight *after, const tri_weight *after_bias,
                          const tri_weight *result, const tri_weight *result_bias) {
-  tri_norm_place place = w->f->cfg.model->norm_place;
+  tri_norm_place place = w->f->cfg.model->norm.place;
   tri_emit_sum(w, delta);
   if (place == TRI_NORM_SUM) {
     tri_walk_norm_stream(w, tri_norm_of(w, w->x, delta, after, after_bias, w->x));
@@ -129,14 +131,14 @@ static void layer(tri_walk *w, const tri_layer *y) {
   tri_mat in = open_branch(w, TRI_BIASED(y->w, NORM1));
   tri_walk_show_hidden(w, y->number, w->x);
   attention(w, y, in, delta);
-  if (!c->parallel_residual) close_branch(w, delta, TRI_BIASED(y->w, NORM1), TRI_BIASED(y->w, BRANCH_NORM1));
+  if (!c->norm.parallel_residual) close_branch(w, delta, TRI_BIASED(y->w, NORM1), TRI_BIASED(y->w, BRANCH_NORM1));
   if (c->seq2seq.on) {
     in = open_branch(w, TRI_BIASED(y->w, CROSS_NORM));
     tri_walk_cross(w, y, in);
     close_branch(w, delta, TRI_BIASED(y->w, CROSS_NORM), TRI_NO_WEIGHTS);
   }
   /* A parallel residual sums both branches before the one all-reduce. */
-  if (!c->one_norm) in = open_branch(w, TRI_BIASED(y->w, NORM2));
+  if (!c->norm.one_norm) in = open_branch(w, TRI_BIASED(y->w, NORM2));
   if (y->flags & TRI_LAYER_SPARSE)
     experts(w, y, in);
   else

@@ -14,8 +14,8 @@ tri_encoded tri_encoded_of(const tri_walk *w) {
   tri_encoded out = {0};
   if (ends || c->feeds_decoder) out.hidden = w->x;
   if (!ends) return out;
-  if (c->pooling != TRI_POOL_NONE) out.pooled = tri_rows(c->has_pooler ? f->buf.pooled : f->buf.chosen, seqs);
-  if (c->has_classifier) out.scores = tri_rows(f->buf.scores, c->token_head ? w->x.rows : seqs);
+  if (c->head.pooling != TRI_POOL_NONE) out.pooled = tri_rows(c->head.has_pooler ? f->buf.pooled : f->buf.chosen, seqs);
+  if (c->head.has_classifier) out.scores = tri_rows(f->buf.scores, c->head.token_head ? w->x.rows : seqs);
   return out;
 }
 
@@ -26,15 +26,15 @@ void tri_walk_pool(tri_walk *w) {
   const int32_t *start = w->b->seq_start;
   tri_encoded ends = tri_encoded_of(w);
   tri_mat chosen = tri_rows(f->buf.chosen, w->b->num_seqs);
-  if (c->pooling == TRI_POOL_FIRST)
+  if (c->head.pooling == TRI_POOL_FIRST)
     tri_emit_gather_rows(w, (tri_gather_rows_args){.x = w->x, .rows = start, .out = chosen});
-  if (c->pooling == TRI_POOL_MEAN)
+  if (c->head.pooling == TRI_POOL_MEAN)
     tri_emit_mean_rows(w, (tri_mean_rows_args){.x = w->x, .start = start, .out = chosen});
-  if (c->has_pooler) {
+  if (c->head.has_pooler) {
     tri_linear_args pooler = tri_linear_of(w, chosen, TRI_BIASED(g, POOLER), ends.pooled);
-    pooler.act = c->pool_act;
+    pooler.act = c->head.pool_act;
     tri_emit_linear(w, pooler);
   }
-  tri_mat classified = c->token_head ? w->x : ends.pooled;
-  if (c->has_classifier) tri_emit_linear(w, tri_linear_of(w, classified, TRI_BIASED(g, CLASSIFIER), ends.scores));
+  tri_mat classified = c->head.token_head ? w->x : ends.pooled;
+  if (c->head.has_classifier) tri_emit_linear(w, tri_linear_of(w, classified, TRI_BIASED(g, CLASSIFIER), ends.scores));
 }

@@ -21,7 +21,7 @@ static float round_bf16(float x) { return tri_bf16_to_f32(tri_f32_to_bf16(x)); }
  * wider ones, the last for bias_max_distance and beyond; an encoder's first half is for keys before the query. Single
  * precision as in the reference, whose bounds between buckets depend on it. */
 static int bucket_of(const tri_model_config *c, int distance) {
-  int buckets = (int)c->bias_buckets, first = 0, away = distance < 0 ? -distance : distance;
+  int buckets = (int)c->attention.bias_buckets, first = 0, away = distance < 0 ? -distance : distance;
   if (c->encoder) {
     buckets /= 2;
     if (distance > 0) first = buckets;
@@ -30,7 +30,7 @@ static int bucket_of(const tri_model_config *c, int distance) {
   }
   int exact = buckets / 2;
   if (away < exact) return first + away;
-  float scale = (float)log((double)c->bias_max_distance / exact);
+  float scale = (float)log((double)c->attention.bias_max_distance / exact);
   int wide = exact + (int)(logf((float)away / (float)exact) / scale * (float)(buckets - exact));
   return first + (wide < buckets ? wide : buckets - 1);
 }
@@ -58,7 +58,7 @@ static bool make_relative_bias(tri_forward *f, struct staged *s) {
   tri_backend *be = f->cfg.backend;
   const tri_model_config *c = f->cfg.model;
   const tri_weight *w = &f->cfg.weights->global[TRI_W_RELATIVE_BIAS];
-  int reach = (int)c->bias_max_distance;
+  int reach = (int)c->attention.bias_max_distance;
   size_t n = (size_t)w->n * (size_t)w->k, len = 2 * (size_t)reach + 1;
   void *stored = tri_malloc(n, tri_dtype_size(w->dtype));
   f->bias_len = (int)len;
@@ -81,9 +81,9 @@ static bool make_rounded_bias(tri_forward *f, struct staged *s) {
   f->bias_len = f->cfg.limits.max_model_len;
   s->bias = tri_malloc((size_t)heads.count * sizeof *s->bias, (size_t)f->bias_len);
   for (int i = 0; s->bias && i < heads.count; i++) {
-    float slope = round_bf16(slope_of(c->num_heads, heads.first + i));
+    float slope = round_bf16(slope_of(c->attention.num_heads, heads.first + i));
     for (int p = 0; p < f->bias_len; p++)
-      s->bias[(size_t)i * (size_t)f->bias_len + (size_t)p] = (float)c->attn_scale * round_bf16(slope * (float)p);
+      s->bias[(size_t)i * (size_t)f->bias_len + (size_t)p] = (float)c->attention.scale * round_bf16(slope * (float)p);
   }
   return s->bias != NULL;
 }
@@ -93,13 +93,13 @@ static bool make_biases(tri_forward *f, struct staged *s) {
   const tri_model_config *c = f->cfg.model;
   tri_range heads = f->cfg.shard.q_heads;
   bool ok = true;
-  if (c->position == TRI_POS_ALIBI) {
+  if (c->attention.position == TRI_POS_ALIBI) {
     ok = (s->slopes = tri_calloc((size_t)heads.count, sizeof *s->slopes)) != NULL;
-    for (int i = 0; ok && i < heads.count; i++) s->slopes[i] = slope_of(c->num_heads, heads.first + i);
+    for (int i = 0; ok && i < heads.count; i++) s->slopes[i] = slope_of(c->attention.num_heads, heads.first + i);
     return ok && put_table(f, s->slopes, (size_t)heads.count * sizeof *s->slopes, &f->slopes);
   }
-  if (c->position == TRI_POS_RELATIVE) ok = make_relative_bias(f, s);
-  if (c->position == TRI_POS_ALIBI_ROUNDED) ok = make_rounded_bias(f, s);
+  if (c->attention.position == TRI_POS_RELATIVE) ok = make_relative_bias(f, s);
+  if (c->attention.position == TRI_POS_ALIBI_ROUNDED) ok = make_rounded_bias(f, s);
   size_t bytes = (size_t)heads.count * (size_t)f->bias_len * sizeof *s->bias;
   return ok && (!s->bias || put_table(f, s->bias, bytes, &f->bias));
 }
@@ -109,8 +109,8 @@ tri_status tri_forward_make_tables(tri_forward *f) {
   const tri_model_config *c = f->cfg.model;
   const tri_shard *s = &f->cfg.shard;
   struct staged staged = {0};
-  int heads = s->q_heads.count, group = (int)(c->num_heads / c->num_kv_heads);
-  size_t half = (size_t)c->rope.rotary_dim / 2 * sizeof(float);
+  int heads = s->q_heads.count, group = (int)(c->attention.num_heads / c->attention.num_kv_heads);
+  size_t half = (size_t)c->attention.rope.rotary_dim / 2 * sizeof(float);
   bool even = s->q_heads.first % group == 0 && heads % group == 0 && !c->mla.on;
   f->heads_per_kv = even ? group : 0;
   bool ok = (staged.kv_head_of = tri_calloc((size_t)heads, sizeof *staged.kv_head_of)) != NULL;
@@ -118,8 +118,8 @@ tri_status tri_forward_make_tables(tri_forward *f) {
     staged.kv_head_of[i] = c->mla.on ? 0 : (s->q_heads.first + i) / group - s->kv_heads.first;
   ok = ok && put_table(f, staged.kv_head_of, (size_t)heads * sizeof *staged.kv_head_of, &f->kv_head_of);
   if (tri_has_rope(c))
-    ok = ok && put_table(f, c->rope.inv_freq, half, &f->inv_freq) &&
-         put_table(f, c->rope.inv_freq_long, half, &f->inv_freq_long);
+    ok = ok && put_table(f, c->attention.rope.inv_freq, half, &f->inv_freq) &&
+         put_table(f, c->attention.rope.inv_freq_long, half, &f->inv_freq_long);
   ok = ok && make_biases(f, &staged);
   ok = be->ops.stream_sync(be) == TRI_OK && ok;
   tri_free(staged.kv_head_of);

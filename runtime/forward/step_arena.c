@@ -29,7 +29,8 @@ static void add_layers(struct table *t) {
   const tri_model_config *c = t->cfg->model;
   const tri_shard *s = t->cfg->shard;
   const tri_mla *m = &c->mla;
-  int64_t tokens = t->cfg->limits->max_num_batched_tokens, d = c->head_dim, half = c->rope.rotary_dim / 2;
+  int64_t tokens = t->cfg->limits->max_num_batched_tokens, d = c->attention.head_dim,
+          half = c->attention.rope.rotary_dim / 2;
   int64_t heads = s->q_heads.count, kv_heads = s->kv_heads.count, units = most_units(c, s);
   add(t, TRI_BUF_x, tokens, c->hidden_size);
   add(t, TRI_BUF_h, tokens, c->hidden_size);
@@ -37,9 +38,9 @@ static void add_layers(struct table *t) {
   add(t, TRI_BUF_attn, tokens, heads * (m->on ? m->v_dim : d));
   add(t, TRI_BUF_delta, tokens, c->hidden_size);
   add(t, TRI_BUF_mlp_delta, tokens, c->hidden_size);
-  add(t, TRI_BUF_up, tokens, (c->gated ? 2 : 1) * units);
+  add(t, TRI_BUF_up, tokens, (c->mlp.gated ? 2 : 1) * units);
   add(t, TRI_BUF_act, tokens, units);
-  add(t, TRI_BUF_embed, tokens, c->embed_size);
+  add(t, TRI_BUF_embed, tokens, c->embed.size);
   add(t, TRI_BUF_q_a, tokens, m->q_rank);
   add(t, TRI_BUF_kv_a, tokens, m->rank + m->rope_dim);
   add(t, TRI_BUF_absorbed, tokens, heads * (m->rank + m->rope_dim));
@@ -63,7 +64,7 @@ static void add_ends(struct table *t) {
   int64_t rows = tri_limits_logits(l), seqs = l->max_num_seqs, tp = s->p.tp;
   int64_t pairs = 2 * TRI_SAMPLE_CANDIDATES; /* of 32-bit numbers, a candidate each */
   add(t, TRI_BUF_rows, rows, c->hidden_size);
-  add(t, TRI_BUF_narrow_rows, rows, c->embed_size);
+  add(t, TRI_BUF_narrow_rows, rows, c->embed.size);
   add(t, TRI_BUF_local_logits, rows, s->last_stage ? s->vocab.count : 0);
   add(t, TRI_BUF_logits, rows, c->vocab_size);
   add(t, TRI_BUF_part, rows, c->vocab_size / tp + 1);
@@ -71,7 +72,7 @@ static void add_ends(struct table *t) {
   add(t, TRI_BUF_all_candidates, tp, seqs * pairs);
   add(t, TRI_BUF_chosen, seqs, c->hidden_size);
   add(t, TRI_BUF_pooled, seqs, c->hidden_size);
-  add(t, TRI_BUF_scores, c->token_head ? l->max_num_batched_tokens : seqs, c->num_labels);
+  add(t, TRI_BUF_scores, c->head.token_head ? l->max_num_batched_tokens : seqs, c->head.num_labels);
 }
 
 tri_dtype tri_step_arena_type(const tri_model_config *c, bool narrow, tri_dtype products) {

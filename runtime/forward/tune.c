@@ -30,7 +30,7 @@ static tri_status broadcast(tri_comm *world, char *text, size_t len, int root) {
   for (size_t at = 0, n; at < len && st == TRI_OK; at += n) {
     n = len - at < sizeof part ? len - at : sizeof part;
     if (world->rank == root) memcpy(part, text + at, n);
-    st = world->ops->broadcast(world, part, n, root);
+    st = tri_comm_broadcast(world, part, n, root);
     if (st == TRI_OK && world->rank != root && text) memcpy(text + at, part, n);
   }
   return st;
@@ -44,7 +44,7 @@ static tri_status share(const tri_forward_config *config, const tri_choices *cho
   size_t len = 0;
   tri_status st = TRI_OK;
   if (world->rank == root) st = choices ? tri_choices_write(choices, key, &text, &len) : TRI_NO_MEMORY;
-  tri_status sent = world->ops->broadcast(world, &len, sizeof len, root);
+  tri_status sent = tri_comm_broadcast(world, &len, sizeof len, root);
   if (sent == TRI_OK && len && world->rank != root) text = tri_calloc(len, 1);
   if (sent == TRI_OK && len) sent = broadcast(world, text, len, root);
   if (sent == TRI_OK && len && (!text || !into)) st = TRI_NO_MEMORY;

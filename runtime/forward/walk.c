@@ -128,7 +128,7 @@ static bool records(const tri_walk *w) { return w->st == TRI_OK && w->mode == TR
 void tri_emit_sum(tri_walk *w, tri_mat m) {
   tri_comm *c = w->f->cfg.tensor;
   if (w->f->cfg.shard.p.tp == 1) return;
-  if (runs(w)) w->st = c->ops->all_reduce(c, m.data, (size_t)m.rows * (size_t)m.cols);
+  if (runs(w)) w->st = tri_comm_all_reduce(c, m.data, (size_t)m.rows * (size_t)m.cols);
   if (records(w)) {
     const void *p = m.data;
     note(w, &p, 1, &p, 1);
@@ -137,21 +137,21 @@ void tri_emit_sum(tri_walk *w, tri_mat m) {
 
 void tri_emit_all_gather(tri_walk *w, const void *send, void *recv, size_t bytes) {
   tri_comm *c = w->f->cfg.tensor;
-  if (runs(w)) w->st = c->ops->all_gather(c, send, recv, bytes);
+  if (runs(w)) w->st = tri_comm_all_gather(c, send, recv, bytes);
   if (records(w)) note_move(w, send, recv);
 }
 
 void tri_emit_send(tri_walk *w, const void *buf, size_t bytes, int peer, int tag) {
   tri_comm *c = w->f->cfg.tensor;
   tri_comm_req req = {0};
-  if (runs(w)) w->st = c->ops->isend(c, buf, bytes, peer, tag, &req);
-  if (runs(w)) w->st = c->ops->wait(c, &req);
+  if (runs(w)) w->st = tri_comm_isend(c, buf, bytes, peer, tag, &req);
+  if (runs(w)) w->st = tri_comm_wait(c, &req);
   if (records(w)) note_move(w, buf, NULL);
 }
 
 void tri_emit_recv(tri_walk *w, void *buf, size_t bytes, int peer, int tag) {
   tri_comm *c = w->f->cfg.tensor;
-  if (runs(w)) w->st = c->ops->recv(c, buf, bytes, peer, tag);
+  if (runs(w)) w->st = tri_comm_recv(c, buf, bytes, peer, tag);
   if (records(w)) note_move(w, NULL, buf);
 }
 

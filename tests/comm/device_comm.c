@@ -130,7 +130,7 @@ static void same_everywhere(dc_rank *d, size_t n) {
     memcpy(&bits, &d->got[i], sizeof bits);
     mine = dc_mix(mine ^ bits) + (uint32_t)i;
   }
-  DC_MUST(d->host->ops->all_gather(d->host, &mine, all, sizeof mine) == TRI_OK);
+  DC_MUST(tri_comm_all_gather(d->host, &mine, all, sizeof mine) == TRI_OK);
   for (int r = 0; r < d->host->size; r++) DC_MUST(all[r] == mine);
 }
 
@@ -266,13 +266,13 @@ static void test_chosen(dc_rank *d) {
   for (size_t n = 1; n <= DC_MOST; n = n * 3 + 1) {
     make_numbers(d, addend, 5, n);
     to_device(d, d->device, d->mine, n);
-    DC_MUST(d->comm->ops->all_reduce(d->comm, d->device, n) == TRI_OK);
+    DC_MUST(tri_comm_all_reduce(d->comm, d->device, n) == TRI_OK);
     to_host(d, d->got, d->device, n);
     dc_sync(d);
     compare(d, addend, 5, n, false);
     same_everywhere(d, n);
   }
-  DC_MUST(d->comm->ops->all_reduce(d->comm, d->device, 0) == TRI_OK);
+  DC_MUST(tri_comm_all_reduce(d->comm, d->device, 0) == TRI_OK);
 }
 
 /* ---- who comes late, or not at all ---- */
@@ -285,7 +285,7 @@ static void launch_many(dc_rank *d, void *arg) {
 }
 
 static int64_t run_late(dc_rank *d, cudaGraphExec_t graph, int64_t ms) {
-  DC_MUST(d->host->ops->barrier(d->host) == TRI_OK);
+  DC_MUST(tri_comm_barrier(d->host) == TRI_OK);
   nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL);
   int64_t t = tri_now_ns();
   DC_MUST(cudaGraphLaunch(graph, tri_cuda_stream(&d->be)) == cudaSuccess);
@@ -319,22 +319,22 @@ static void expect_error(dc_rank *d, tri_status want, int64_t since, int64_t lea
   DC_MUST(cudaStreamSynchronize(tri_cuda_stream(&d->be)) == cudaSuccess);
   DC_MUST(dc_elapsed_ms(since) >= least && dc_elapsed_ms(since) < least + 2000);
   DC_MUST(tri_comm_query(d->comm) == want);
-  DC_MUST(d->comm->ops->all_reduce(d->comm, d->device, 4) == want);
-  DC_MUST(d->comm->ops->all_gather(d->comm, d->device, d->device, 4) == want);
+  DC_MUST(tri_comm_all_reduce(d->comm, d->device, 4) == want);
+  DC_MUST(tri_comm_all_gather(d->comm, d->device, d->device, 4) == want);
 }
 
 /* Rank 0 stays away: the others' kernels end by themselves, one limit for all that were launched. */
 static void test_timeout(dc_rank *d) {
   cudaGraphExec_t graph = dc_record(d, launch_some, NULL);
-  d->comm->timeout_ms = 300;
+  d->comm->cfg.timeout_ms = 300;
   int64_t t = tri_now_ns();
   if (d->host->rank) {
     launch_some(d, NULL);
     DC_MUST(cudaGraphLaunch(graph, tri_cuda_stream(&d->be)) == cudaSuccess);
     expect_error(d, TRI_PEER_LOST, t, 300);
   }
-  DC_MUST(d->host->ops->barrier(d->host) == TRI_OK);
-  if (!d->host->rank) d->comm->ops->abort(d->comm); /* its peers must not be waited for when it goes */
+  DC_MUST(tri_comm_barrier(d->host) == TRI_OK);
+  if (!d->host->rank) tri_comm_abort(d->comm); /* its peers must not be waited for when it goes */
   cudaGraphExecDestroy(graph);
 }
 
@@ -345,9 +345,9 @@ static void test_abort(dc_rank *d) {
     nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
     DC_MUST(cudaStreamQuery(tri_cuda_stream(&d->be)) == cudaErrorNotReady);
   }
-  d->comm->ops->abort(d->comm);
+  tri_comm_abort(d->comm);
   expect_error(d, TRI_ABORTED, t, d->host->rank ? 200 : 0);
-  DC_MUST(d->host->ops->barrier(d->host) == TRI_OK);
+  DC_MUST(tri_comm_barrier(d->host) == TRI_OK);
 }
 
 /* ---- set-up ---- */
@@ -411,19 +411,22 @@ static int open_device(dc_rank *d) {
 static void run(dc_rank *d, const char *name, void (*test)(dc_rank *d)) {
   int64_t t = tri_now_ns();
   test(d);
-  DC_MUST(d->host->ops->barrier(d->host) == TRI_OK);
+  DC_MUST(tri_comm_barrier(d->host) == TRI_OK);
   if (!d->host->rank) printf("%s: %.1f s\n", name, (double)(tri_now_ns() - t) / 1e9);
   fflush(stdout);
 }
 
 static void disconnect(dc_rank *d) {
-  d->comm->ops->destroy(d->comm);
+  tri_comm_destroy(d->comm);
   d->comm = NULL;
 }
 
 static int run_rank(tri_shm *shm, int rank, int size, bool bench) {
-  tri_comm host = {
-      .ops = &host_ops, .rank = rank, .size = size, .policy = {.yield_us = 200000}, .timeout_ms = HOST_MS, .impl = shm};
+  tri_comm host = {.ops = &host_ops,
+                   .rank = rank,
+                   .size = size,
+                   .cfg = {.policy = {.yield_us = 200000}, .timeout_ms = HOST_MS},
+                   .impl = shm};
   dc_rank rank_of = {.host = &host}, *d = &rank_of;
   alarm(LIMIT_S);
   int code = open_device(d);

@@ -99,7 +99,7 @@ START_TEST(sizes_that_no_memory_has_are_refused) {
   tri_limits limits = {.max_num_seqs = 2, .max_num_batched_tokens = INT32_MAX, .max_model_len = 16};
   ck_assert_int_eq(tri_model_config_parse(shapes[0].config, strlen(shapes[0].config), NULL, 0, &c, NULL), TRI_OK);
   c.vocab_size = INT32_MAX;
-  c.intermediate_size = INT32_MAX / 2;
+  c.mlp.intermediate_size = INT32_MAX / 2;
   ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){.tp = 1, .pp = 1}, &s, NULL), TRI_OK);
   limits.max_num_logits = INT32_MAX;
   tri_step_arena_config ac = {.model = &c, .shard = &s, .limits = &limits, .num_lanes = 1};
