@@ -1,4 +1,5 @@
-/* Sockets. zsock.c is the only user of ZeroMQ; nothing above it knows the library.
+/* Sockets. The files z*.c behind this header (zkeys, zap, zcontext, zserver, zlink, zpoll) are the only users of
+ * ZeroMQ; nothing above them knows the library.
  *
  * Two shapes: a `server` (ROUTER) that many peers connect to, and a `link` (DEALER) from one peer to a server. Messages
  * are single frames (those of a server may hold several, see tri_zserver_queue); a peer that sends several frames in
