@@ -115,17 +115,6 @@ void encode_free(job_encode *e) {
   tri_free(e);
 }
 
-tri_status encode_check_fit(const job *j, const group *g, tri_error *err) {
-  uint64_t pages = g->kv_pages * g->block_size;
-  if (j->num_prompt > g->max_model_len)
-    return tri_fail(err, TRI_NO_CAPACITY, "text", "the text has %zu tokens, the limit is max_model_len %llu",
-                    j->num_prompt, (unsigned long long)g->max_model_len);
-  if (j->num_prompt > pages)
-    return tri_fail(err, TRI_NO_CAPACITY, "text", "the text has %zu tokens, the KV cache holds %llu", j->num_prompt,
-                    (unsigned long long)pages);
-  return TRI_OK;
-}
-
 /* ---- results ---- */
 
 static void normalize(float *v, size_t n) {

@@ -1,90 +1,8 @@
-/* A job's life: submitted, encoded, queued, assigned to a group, ended, forgotten. */
+/* The life of a job: submitted, encoded, queued, assigned to a group, ended, forgotten. */
 #include <stdio.h>
 #include <string.h>
 
 #include "coordinator/state.h"
-
-static uint64_t mix(uint64_t x) { /* SplitMix64's finaliser */
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
-
-static job **id_bucket(tri_core *c, uint64_t id) { return &c->by_id[id % NUM_BUCKETS]; }
-
-static job **request_bucket(tri_core *c, const tri_request_id *r) {
-  uint64_t h;
-  memcpy(&h, r->bytes, sizeof h);
-  return &c->by_request[mix(h) % NUM_BUCKETS];
-}
-
-job *job_find(const tri_core *c, uint64_t id) {
-  job *j = c->by_id[id % NUM_BUCKETS];
-  while (j && j->id != id) j = j->id_chain;
-  return j;
-}
-
-static job *find_request(tri_core *c, const tri_request_id *r) {
-  job *j = *request_bucket(c, r);
-  while (j && memcmp(j->request_id.bytes, r->bytes, sizeof r->bytes)) j = j->request_chain;
-  return j;
-}
-
-static bool same_peer(const tri_zpeer *a, const tri_zpeer *b) {
-  return a->len == b->len && !memcmp(a->bytes, b->bytes, a->len);
-}
-
-static void free_job(job *j) {
-  for (int64_t i = 0; i < j->sampling.n; i++) choice_free(&j->choices[i]);
-  tri_free(j->stop_text), tri_free(j->bias), tri_free(j->prompt), tri_free(j->prompt_ids), tri_free(j->error);
-  encode_free(j->encode);
-  tri_free(j);
-}
-
-static void list_append(job_list *l, job *j) {
-  j->next = NULL;
-  j->prev = l->tail;
-  *(l->tail ? &l->tail->next : &l->head) = j;
-  l->tail = j;
-}
-
-static void list_remove(job_list *l, job *j) {
-  *(j->prev ? &j->prev->next : &l->head) = j->next;
-  *(j->next ? &j->next->prev : &l->tail) = j->prev;
-}
-
-void job_forget(tri_core *c, job *j) {
-  job **p = id_bucket(c, j->id);
-  while (*p != j) p = &(*p)->id_chain;
-  *p = j->id_chain;
-  p = request_bucket(c, &j->request_id);
-  while (*p != j) p = &(*p)->request_chain;
-  *p = j->request_chain;
-  list_remove(j->state == JOB_ENDED ? &c->ended : &c->active, j);
-  if (j->dirty) {
-    for (p = &c->dirty; *p != j; p = &(*p)->dirty_next) {
-    }
-    *p = j->dirty_next;
-  }
-  if (j->state == JOB_ENDED)
-    c->num_retained--;
-  else
-    c->num_active--;
-  encode_release(c, j);
-  free_job(j);
-}
-
-static void enlist(tri_core *c, job *j) {
-  job **p = id_bucket(c, j->id);
-  j->id_chain = *p;
-  *p = j;
-  p = request_bucket(c, &j->request_id);
-  j->request_chain = *p;
-  *p = j;
-  list_append(&c->active, j);
-  c->num_active++;
-}
 
 /* Takes stop strings and biases out of the message's memory. */
 static bool own_lists(job *j) {
@@ -107,31 +25,6 @@ static bool own_lists(job *j) {
   return j->stop_text != NULL;
 }
 
-static tri_status check_generates(const tri_core *c, tri_error *err) {
-  const tri_model_config *m = c->cfg.model;
-  if (!m->encoder) return TRI_OK;
-  return tri_fail(err, TRI_UNSUPPORTED, "op", "the model served here is an encoder: it does not generate text, it %s",
-                  m->has_classifier ? "classifies" : "embeds");
-}
-
-static tri_status check_submit(tri_core *c, const tri_submit *s, tri_error *err) {
-  if (c->draining) return tri_fail(err, TRI_DRAINING, "", "the cluster is shutting down and takes no new jobs");
-  if (c->num_active >= c->cfg.max_queue)
-    return tri_fail(err, TRI_NO_CAPACITY, "", "%lld jobs are waiting or running, the limit is max_queue %lld",
-                    (long long)c->num_active, (long long)c->cfg.max_queue);
-  if (s->model.s && (s->model.len != strlen(c->cfg.model_name) || memcmp(s->model.s, c->cfg.model_name, s->model.len)))
-    return tri_fail(err, TRI_NOT_FOUND, "model", "no model \"%.*s\" here, only \"%s\"",
-                    (int)(s->model.len < 100 ? s->model.len : 100), s->model.s, c->cfg.model_name);
-  if (s->prompt.s && !c->cfg.tokenizer)
-    return tri_fail(err, TRI_UNSUPPORTED, "prompt", "this model has no tokenizer.json: send token_ids");
-  if (s->sampling.num_stop && !c->cfg.tokenizer)
-    return tri_fail(err, TRI_UNSUPPORTED, "stop", "stop strings need a tokenizer, and this model has none");
-  if (s->sampling.min_tokens > s->sampling.max_tokens && s->sampling.max_tokens >= 0)
-    return tri_fail(err, TRI_OUT_OF_RANGE, "min_tokens", "min_tokens %lld exceeds max_tokens %lld",
-                    (long long)s->sampling.min_tokens, (long long)s->sampling.max_tokens);
-  return TRI_OK;
-}
-
 /* encode: NULL for a job that generates text. */
 static job *make_job(tri_core *c, int64_t now, const tri_zpeer *from, const tri_client_msg *m, const tri_submit *s,
                      const tri_encode *encode) {
@@ -141,7 +34,7 @@ static job *make_job(tri_core *c, int64_t now, const tri_zpeer *from, const tri_
   j->id = ++c->next_id;
   j->request_id = s->request_id;
   if (!s->has_request_id) {
-    uint64_t r[2] = {mix(c->cfg.seed ^ j->id), mix(mix(c->cfg.seed) + j->id)};
+    uint64_t r[2] = {mix64(c->cfg.seed ^ j->id), mix64(mix64(c->cfg.seed) + j->id)};
     memcpy(j->request_id.bytes, r, sizeof r);
   }
   j->peer = *from;
@@ -153,7 +46,7 @@ static job *make_job(tri_core *c, int64_t now, const tri_zpeer *from, const tri_
   j->echo = s->sampling.echo;
   if (!encode) defaults_apply(c->cfg.model, &j->sampling);
   /* Fixed here, before any group sees the job: whoever runs it, or runs it again, draws the same. */
-  j->seed = s->sampling.has_seed ? s->sampling.seed : mix(c->cfg.seed + 0x51ed2701 * j->id);
+  j->seed = s->sampling.has_seed ? s->sampling.seed : mix64(c->cfg.seed + 0x51ed2701 * j->id);
   j->submitted_ns = now;
   j->deadline_ns = s->sampling.deadline_ms ? now + s->sampling.deadline_ms * 1000000 : TRI_NEVER;
   j->num_open = (uint32_t)s->sampling.n;
@@ -165,7 +58,7 @@ static job *make_job(tri_core *c, int64_t now, const tri_zpeer *from, const tri_
     j->prompt_len = s->prompt.len;
   }
   if (ok) return j;
-  free_job(j);
+  job_free(j);
   return NULL;
 }
 
@@ -204,22 +97,21 @@ void job_submit(tri_core *c, int64_t now, const tri_zpeer *from, const tri_clien
   const tri_submit *s = encode ? &of_encode : &m->submit;
   tri_error err = {0};
   if (encode) submit_of(encode, &of_encode);
-  job *j = s->has_request_id ? find_request(c, &s->request_id) : NULL;
+  job *j = s->has_request_id ? job_find_request(c, &s->request_id) : NULL;
   if (j) {
     adopt(c, j, from, m->id, 0);
     return;
   }
-  tri_status st = encode ? encode_check(c, m->op, encode, &err) : check_generates(c, &err);
-  if (st == TRI_OK) st = check_submit(c, s, &err);
+  tri_status st = admission_check(c, m, s, &err);
   if (st == TRI_OK && !(j = make_job(c, now, from, m, s, encode)))
     st = tri_fail(&err, TRI_NO_MEMORY, "", "no memory for the job");
-  if (st == TRI_OK && (st = tri_sampling_check_beams(&j->sampling, &err)) != TRI_OK) free_job(j);
+  if (st == TRI_OK && (st = tri_sampling_check_beams(&j->sampling, &err)) != TRI_OK) job_free(j);
   if (st != TRI_OK) {
     c->failed++;
     deliver_error(c, from, m->id, &err);
     return;
   }
-  enlist(c, j);
+  job_enlist(c, j);
   const uint32_t *ids = s->token_ids;
   size_t count = s->num_token_ids;
   if (s->prompt.s) {
@@ -235,7 +127,7 @@ void job_submit(tri_core *c, int64_t now, const tri_zpeer *from, const tri_clien
 
 void job_attach(tri_core *c, int64_t now, const tri_zpeer *from, const tri_client_msg *m) {
   tri_error err = {0};
-  job *j = find_request(c, &m->attach.request_id);
+  job *j = job_find_request(c, &m->attach.request_id);
   (void)now;
   if (j && m->attach.offset && j->sampling.n > 1) {
     tri_fail(&err, TRI_INVALID_ARGUMENT, "offset",
@@ -252,21 +144,13 @@ void job_attach(tri_core *c, int64_t now, const tri_zpeer *from, const tri_clien
   deliver_error(c, from, m->id, &err);
 }
 
-static job *find_target(const tri_core *c, const tri_zpeer *from, uint64_t target) {
-  const job_list *lists[] = {&c->active, &c->ended};
-  for (int i = 0; i < 2; i++)
-    for (job *j = lists[i]->head; j; j = j->next)
-      if (j->client_id == target && same_peer(&j->peer, from)) return j;
-  return NULL;
-}
-
 void job_cancel(tri_core *c, int64_t now, const tri_zpeer *from, const tri_client_msg *m) {
   tri_error err = {0};
   job *j = NULL;
   if (m->cancel.has_request_id)
-    j = find_request(c, &m->cancel.request_id);
+    j = job_find_request(c, &m->cancel.request_id);
   else
-    j = find_target(c, from, m->cancel.target);
+    j = job_find_of_client(c, from, m->cancel.target);
   if (!j) {
     tri_fail(&err, TRI_NOT_FOUND, "request_id", "no such job");
     deliver_error(c, from, m->id, &err);
@@ -280,78 +164,28 @@ void job_cancel(tri_core *c, int64_t now, const tri_zpeer *from, const tri_clien
   c->cfg.io.to_client(c->cfg.io.ctx, from, &reply);
 }
 
-/* What was asked for must fit behind the prompt, or behind what begins an encoder-decoder's answer. What was not is cut
- * by the group. */
-static tri_status check_max_tokens(const tri_core *c, const job *j, const group *g, tri_error *err) {
-  const tri_sampling *s = &j->sampling;
-  const tri_seq2seq *source = &c->cfg.model->seq2seq;
-  uint64_t before = source->on ? 1 + (source->forced_bos_token_id >= 0) : j->num_prompt;
-  if (!s->has_max_tokens || s->max_tokens < 0 || before + (uint64_t)s->max_tokens <= g->max_model_len) return TRI_OK;
-  return tri_fail(err, TRI_NO_CAPACITY, "max_tokens",
-                  "max_tokens is %lld, and %s %llu tokens; both together have at most max_model_len %llu",
-                  (long long)s->max_tokens, source->on ? "what begins an answer has" : "the prompt has",
-                  (unsigned long long)before, (unsigned long long)g->max_model_len);
-}
-
-static tri_status check_fit(const tri_core *c, const job *j, const group *g, tri_error *err) {
-  if (j->encode) return encode_check_fit(j, g, err);
-  if (c->cfg.model->seq2seq.on && j->num_prompt > g->max_model_len)
-    return tri_fail(err, TRI_NO_CAPACITY, "prompt", "the source has %zu tokens, the limit is max_model_len %llu",
-                    j->num_prompt, (unsigned long long)g->max_model_len);
-  if (!c->cfg.model->seq2seq.on && j->num_prompt >= g->max_model_len)
-    return tri_fail(err, TRI_NO_CAPACITY, "prompt",
-                    "the prompt has %zu tokens; max_model_len is %llu, and an answer needs room for one at least",
-                    j->num_prompt, (unsigned long long)g->max_model_len);
-  if ((uint64_t)j->sampling.n > g->max_num_seqs)
-    return tri_fail(err, TRI_NO_CAPACITY, "n", "n is %lld, the limit is max_num_seqs %llu", (long long)j->sampling.n,
-                    (unsigned long long)g->max_num_seqs);
-  if ((uint64_t)j->sampling.num_beams > g->max_num_seqs)
-    return tri_fail(err, TRI_NO_CAPACITY, "num_beams", "num_beams is %lld, the limit is max_num_seqs %llu",
-                    (long long)j->sampling.num_beams, (unsigned long long)g->max_num_seqs);
-  if (j->num_prompt >= g->kv_pages * g->block_size)
-    return tri_fail(err, TRI_NO_CAPACITY, "prompt", "the prompt has %zu tokens, the KV cache holds %llu", j->num_prompt,
-                    (unsigned long long)(g->kv_pages * g->block_size));
-  return check_max_tokens(c, j, g, err);
-}
-
-/* The field that the prompt came in, for messages. */
-static const char *prompt_field(const job *j) { return j->encode ? "text" : "prompt"; }
-
-/* Every id that the request names is a token's. */
-static tri_status check_vocabulary(const tri_core *c, const job *j, const uint32_t *ids, size_t count, tri_error *err) {
-  const tri_sampling *s = &j->sampling;
-  uint64_t vocab = (uint64_t)c->cfg.model->vocab_size;
-  for (size_t i = 0; i < count; i++)
-    if (ids[i] >= vocab)
-      return tri_fail(err, TRI_OUT_OF_RANGE, "token_ids", "token_ids[%zu] is %u, the vocabulary has %llu tokens", i,
-                      ids[i], (unsigned long long)vocab);
-  for (int i = 0; i < s->num_logit_bias; i++)
-    if (s->logit_bias[i].id >= vocab)
-      return tri_fail(err, TRI_OUT_OF_RANGE, "logit_bias", "logit_bias names token %u, the vocabulary has %llu tokens",
-                      s->logit_bias[i].id, (unsigned long long)vocab);
-  for (int i = 0; i < s->num_stop_token_ids; i++)
-    if (s->stop_token_ids[i] >= vocab)
-      return tri_fail(err, TRI_OUT_OF_RANGE, "stop_token_ids",
-                      "stop_token_ids names token %u, the vocabulary has %llu tokens", s->stop_token_ids[i],
-                      (unsigned long long)vocab);
+/* A group's limits are checked at once where a group is ready, so that the client hears of it before the job waits. */
+static tri_status take_prompt(tri_core *c, job *j, const uint32_t *ids, size_t count, tri_error *err) {
+  const char *field = admission_prompt_field(j);
+  uint32_t index;
+  const group *g = member_pick(c, &index);
+  tri_status st = admission_check_tokens(c, j, ids, count, err);
+  j->num_prompt = count;
+  if (st == TRI_OK && g) st = admission_check_fit(c, j, g, err);
+  if (st != TRI_OK) return st;
+  if (!(j->prompt_ids = tri_malloc(count, sizeof *ids)))
+    return tri_fail(err, TRI_NO_MEMORY, field, "no memory for the %s", field);
+  memcpy(j->prompt_ids, ids, count * sizeof *ids);
+  if (j->encode && (st = encode_reserve(c, j, ids, count, err)) != TRI_OK) return st;
+  if (j->echo && !j->prompt && prompt_echo(c, j) != TRI_OK)
+    return tri_fail(err, TRI_NO_MEMORY, "echo", "no memory for the prompt's text");
   return TRI_OK;
 }
 
-static void take_prompt(tri_core *c, int64_t now, job *j, const uint32_t *ids, size_t count) {
+void job_encoded(tri_core *c, int64_t now, job *j, tri_status st, const uint32_t *ids, size_t count) {
   tri_error err = {0};
-  if (!count) tri_fail(&err, TRI_INVALID_ARGUMENT, prompt_field(j), "the %s has no tokens", prompt_field(j));
-  if (err.status == TRI_OK) check_vocabulary(c, j, ids, count, &err);
-  if (err.status == TRI_OK && !(j->prompt_ids = tri_malloc(count, sizeof *ids)))
-    tri_fail(&err, TRI_NO_MEMORY, prompt_field(j), "no memory for the %s", prompt_field(j));
-  uint32_t index;
-  group *g = member_pick(c, &index);
-  j->num_prompt = count;
-  if (err.status == TRI_OK && g) check_fit(c, j, g, &err);
-  if (err.status == TRI_OK) memcpy(j->prompt_ids, ids, count * sizeof *ids);
-  if (err.status == TRI_OK && j->encode) encode_reserve(c, j, ids, count, &err);
-  if (err.status == TRI_OK && j->echo && !j->prompt && prompt_echo(c, j) != TRI_OK)
-    tri_fail(&err, TRI_NO_MEMORY, "echo", "no memory for the prompt's text");
-  if (err.status != TRI_OK) {
+  st = st == TRI_OK ? take_prompt(c, j, ids, count, &err) : admission_refuse_text(c, j, st, &err);
+  if (st != TRI_OK) {
     job_fail(c, now, j, &err);
     return;
   }
@@ -360,30 +194,6 @@ static void take_prompt(tri_core *c, int64_t now, job *j, const uint32_t *ids, s
   c->num_queued++;
   deliver_mark(c, j);
   job_dispatch(c, now);
-}
-
-void job_encoded(tri_core *c, int64_t now, job *j, tri_status st, const uint32_t *ids, size_t count) {
-  tri_error err = {0};
-  if (st == TRI_OK) {
-    take_prompt(c, now, j, ids, count);
-    return;
-  }
-  const char *field = prompt_field(j);
-  if (st == TRI_AGAIN)
-    tri_fail(&err, TRI_NO_CAPACITY, field, "too many prompts wait for the tokenizer");
-  else if (st == TRI_TOO_LARGE && j->encode)
-    tri_fail(&err, TRI_NO_CAPACITY, field, "the text has more than %lld tokens, the limit of max_model_len",
-             (long long)c->cfg.max_prompt);
-  else if (st == TRI_TOO_LARGE && c->cfg.model->seq2seq.on)
-    tri_fail(&err, TRI_NO_CAPACITY, field, "the source has more than %lld tokens, the limit of max_model_len",
-             (long long)c->cfg.max_prompt);
-  else if (st == TRI_TOO_LARGE)
-    tri_fail(&err, TRI_NO_CAPACITY, field,
-             "the prompt has more than %lld tokens; prompt and answer share max_model_len",
-             (long long)c->cfg.max_prompt);
-  else
-    tri_fail(&err, st, field, "the %s cannot be encoded: %s", field, tri_status_text(st));
-  job_fail(c, now, j, &err);
 }
 
 static bool assign(tri_core *c, int64_t now, job *j, group *g, uint32_t index) {
@@ -427,7 +237,7 @@ void job_dispatch(tri_core *c, int64_t now) {
     if (!g) return;
     if (now >= j->deadline_ns)
       expire(c, now, j);
-    else if (check_fit(c, j, g, &err) != TRI_OK)
+    else if (admission_check_fit(c, j, g, &err) != TRI_OK)
       job_fail(c, now, j, &err);
     else if (!assign(c, now, j, g, index))
       return;
@@ -438,8 +248,6 @@ static void end_job(tri_core *c, int64_t now, job *j) {
   if (j->state == JOB_ENDED) return;
   if (j->state == JOB_ASSIGNED && c->groups[j->group].jobs) c->groups[j->group].jobs--;
   if (j->state == JOB_QUEUED) c->num_queued--;
-  list_remove(&c->active, j);
-  list_append(&c->ended, j);
   if (!j->encode) { /* whose answer names its tokens */
     tri_free(j->prompt_ids);
     j->prompt_ids = NULL;
@@ -449,8 +257,7 @@ static void end_job(tri_core *c, int64_t now, job *j) {
   j->sampling.num_logit_bias = 0;
   j->state = JOB_ENDED;
   j->ended_ns = now;
-  c->num_active--;
-  c->num_retained++;
+  job_retire(c, j);
   deliver_mark(c, j);
 }
 
@@ -573,9 +380,4 @@ void jobs_tick(tri_core *c, int64_t now) {
     if (expired || !j->dirty) job_forget(c, j);
   }
   job_dispatch(c, now);
-}
-
-void jobs_destroy(tri_core *c) {
-  while (c->active.head) job_forget(c, c->active.head);
-  while (c->ended.head) job_forget(c, c->ended.head);
 }

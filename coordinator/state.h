@@ -147,12 +147,28 @@ tri_status choice_push(tri_core *c, job *j, job_choice *ch, const tri_group_toke
 void choice_end(job *j, job_choice *ch, tri_finish reason);
 void choice_free(job_choice *ch);
 
+/* job_table.c */
+job *job_find(const tri_core *c, uint64_t id);
+job *job_find_request(tri_core *c, const tri_request_id *r);
+job *job_find_of_client(const tri_core *c, const tri_zpeer *from, uint64_t client_id);
+void job_enlist(tri_core *c, job *j); /* among the active */
+void job_retire(tri_core *c, job *j); /* from the active to the ended */
+void job_forget(tri_core *c, job *j); /* frees it */
+void job_free(job *j);                /* one that is not enlisted */
+void jobs_destroy(tri_core *c);
+
+/* admission.c */
+tri_status admission_check(const tri_core *c, const tri_client_msg *m, const tri_submit *s, tri_error *err);
+tri_status admission_check_tokens(const tri_core *c, const job *j, const uint32_t *ids, size_t count, tri_error *err);
+tri_status admission_check_fit(const tri_core *c, const job *j, const group *g, tri_error *err);
+const char *admission_prompt_field(const job *j); /* the field that the prompt came in, for messages */
+/* Says why the tokenizer, which returned st, has no tokens of a job's text. */
+tri_status admission_refuse_text(const tri_core *c, const job *j, tri_status st, tri_error *err);
+
 /* jobs.c */
 void job_submit(tri_core *c, int64_t now, const tri_zpeer *from, const tri_client_msg *m);
-void job_forget(tri_core *c, job *j);
 void job_attach(tri_core *c, int64_t now, const tri_zpeer *from, const tri_client_msg *m);
 void job_cancel(tri_core *c, int64_t now, const tri_zpeer *from, const tri_client_msg *m);
-job *job_find(const tri_core *c, uint64_t id);
 void job_encoded(tri_core *c, int64_t now, job *j, tri_status st, const uint32_t *ids, size_t count);
 void job_fail(tri_core *c, int64_t now, job *j, const tri_error *err);
 /* The same, where its group lives on and is to stop computing it. */
@@ -163,7 +179,6 @@ void job_abort(tri_core *c, int64_t now, job *j);
 void job_dispatch(tri_core *c, int64_t now); /* queued jobs to ready groups */
 void job_tokens(tri_core *c, int64_t now, uint32_t group, const tri_group_tokens *tokens);
 void jobs_tick(tri_core *c, int64_t now);
-void jobs_destroy(tri_core *c);
 
 /* defaults.c: what a request leaves open, the model's generation_config says */
 void defaults_apply(const tri_model_config *m, tri_sampling *s);
@@ -177,7 +192,6 @@ tri_status encode_reserve(tri_core *c, job *j, const uint32_t *ids, size_t count
 size_t encode_second_start(const tri_core *c, const job *j); /* as the model tells types apart */
 void encode_release(tri_core *c, job *j);
 void encode_free(job_encode *e); /* NULL is fine */
-tri_status encode_check_fit(const job *j, const group *g, tri_error *err);
 void encode_results(tri_core *c, int64_t now, uint32_t group, const tri_group_results *results);
 tri_status encode_deliver(tri_core *c, job *j);
 
@@ -201,6 +215,14 @@ void report_stats(tri_core *c, const tri_zpeer *to, uint64_t id);
 void floors_request(tri_core *c, int64_t now, const tri_zpeer *from, uint64_t id);
 void floors_take(tri_core *c, int64_t now, rank_info *rank, const tri_floors *floors);
 void floors_tick(tri_core *c, int64_t now);
+
+/* SplitMix64's finaliser (Steele et al. 2014). */
+static inline uint64_t mix64(uint64_t x) {
+  x += 0x9e3779b97f4a7c15u;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
 
 static inline tri_wire_str wire_str(const char *s) { return (tri_wire_str){s, s ? __builtin_strlen(s) : 0}; }
 
