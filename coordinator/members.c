@@ -1,5 +1,4 @@
-/* Replica groups: who has registered, who is alive, who is ready, and what happens when one is not. */
-#include <math.h>
+/* Replica groups: they register, become ready, report their health, get leases, and are lost. */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,7 +6,6 @@
 #include "runtime/base/log.h"
 
 enum { LEASE_NS = 1000000000 };
-#define JOIN_NS (60 * 1000000000LL) /* ranks of a group start together */
 
 static void refuse(tri_core *c, const tri_zpeer *to, const char *why) {
   tri_group_msg m = {.op = TRI_GROUP_WELCOME, .welcome = {.ok = false, .message = wire_str(why)}};
@@ -24,7 +22,7 @@ static void fail_jobs(tri_core *c, int64_t now, uint32_t index, const char *reas
   }
 }
 
-static void lose(tri_core *c, int64_t now, uint32_t index, const char *reason) {
+void member_lose(tri_core *c, int64_t now, uint32_t index, const char *reason) {
   group *g = &c->groups[index];
   if (g->state == GROUP_LOST || g->state == GROUP_ABSENT) return;
   tri_log(TRI_LOG_ERROR, "members", "group %u (epoch %llu) is lost: %s", index, (unsigned long long)g->epoch, reason);
@@ -79,7 +77,7 @@ static void take_register(tri_core *c, int64_t now, const tri_zpeer *from, const
   }
   if (!layout_fits(c, r, why, sizeof why) || (has_facts && !model_fits(c, r, why, sizeof why))) {
     refuse(c, from, why);
-    lose(c, now, r->group, why);
+    member_lose(c, now, r->group, why);
     return;
   }
   rank_info *k = &g->ranks[r->rank];
@@ -101,13 +99,6 @@ static group *group_of(tri_core *c, uint32_t index, uint64_t epoch) {
   return g && g->epoch == epoch && g->state != GROUP_ABSENT && g->state != GROUP_LOST ? g : NULL;
 }
 
-/* A group counts as stalled after the configured time, or after ten times what its slowest layer should take. */
-static int64_t stalled_after(const tri_core *c, double block_seconds) {
-  const double longest = 3600;
-  double predicted = block_seconds > 0 ? fmin(10 * block_seconds, longest) * 1e9 : 0;
-  return predicted > (double)c->cfg.watchdog_ns ? (int64_t)predicted : c->cfg.watchdog_ns;
-}
-
 static bool same_service(const group *a, const group *b) {
   return a->model_hash == b->model_hash && a->max_model_len == b->max_model_len && a->block_size == b->block_size;
 }
@@ -118,11 +109,11 @@ static void take_ready(tri_core *c, int64_t now, uint32_t index, uint64_t epoch,
   if (!g || g->state != GROUP_STARTING) return;
   for (uint32_t i = 0; i < c->cfg.num_groups; i++)
     if (c->groups[i].state == GROUP_READY && !same_service(&c->groups[i], g)) {
-      lose(c, now, index, "it serves another model, or other limits, than the groups that are ready");
+      member_lose(c, now, index, "it serves another model, or other limits, than the groups that are ready");
       return;
     }
   g->state = GROUP_READY;
-  g->stalled_ns = stalled_after(c, block_seconds);
+  g->stalled_ns = watchdog_patience(c, block_seconds);
   tri_log(TRI_LOG_INFO, "members", "group %u is ready: tp %u pp %u, %llu KV pages of %llu tokens, loaded in %.2f s",
           index, g->tp, g->pp, (unsigned long long)g->kv_pages, (unsigned long long)g->block_size, load_seconds);
   c->cfg.io.group_ready(c->cfg.io.ctx, index, epoch);
@@ -190,40 +181,10 @@ void member_message(tri_core *c, int64_t now, const tri_zpeer *from, const tri_g
     snprintf(reason, sizeof reason, "rank %u: %.*s", m->failed.rank,
              (int)(m->failed.message.len < 250 ? m->failed.message.len : 250),
              m->failed.message.s ? m->failed.message.s : "");
-    if (group_of(c, m->failed.group, m->failed.epoch)) lose(c, now, m->failed.group, reason);
+    if (group_of(c, m->failed.group, m->failed.epoch)) member_lose(c, now, m->failed.group, reason);
     break;
   default: break;
   }
-}
-
-/* Silent or stalled ranks. A group that stands still in a collective shows the same place on every rank. */
-static void watch(tri_core *c, int64_t now, uint32_t index) {
-  group *g = &c->groups[index];
-  char reason[200];
-  int64_t last_progress = g->busy_since;
-  for (uint32_t r = 0; r < g->world; r++) {
-    const rank_info *k = &g->ranks[r];
-    if (!k->known && now - g->began_ns > JOIN_NS) {
-      snprintf(reason, sizeof reason, "rank %u did not register within %.0f s of the first one", r,
-               (double)JOIN_NS / 1e9);
-      lose(c, now, index, reason);
-      return;
-    }
-    if (!k->known) continue;
-    if (now - k->last_report > c->cfg.silence_ns) {
-      snprintf(reason, sizeof reason, "rank %u (%s, pid %lld) has been silent for %.1f s", r, k->host,
-               (long long)k->pid, (double)(now - k->last_report) / 1e9);
-      lose(c, now, index, reason);
-      return;
-    }
-    if (k->progress_ns > last_progress) last_progress = k->progress_ns;
-  }
-  if (g->state == GROUP_STARTING || !g->busy_since || now - last_progress < g->stalled_ns) return;
-  const rank_info *k = &g->ranks[0];
-  snprintf(reason, sizeof reason, "no progress for %.1f s (rank 0 at step %llu, block %lld, collective %llu)",
-           (double)(now - last_progress) / 1e9, (unsigned long long)k->step,
-           k->block == UINT32_MAX ? -1 : (long long)k->block, (unsigned long long)k->collective);
-  lose(c, now, index, reason);
 }
 
 void members_tick(tri_core *c, int64_t now) {
@@ -232,7 +193,7 @@ void members_tick(tri_core *c, int64_t now) {
     if (g->state == GROUP_ABSENT || g->state == GROUP_LOST)
       continue; /* a lost group gets no lease, so that what is left of it ends itself */
     if (g->state == GROUP_DRAINING && !g->jobs && c->draining) continue;
-    watch(c, now, i);
+    watchdog_check(c, now, i);
     if (g->state == GROUP_LOST || now - g->last_lease < LEASE_NS) continue;
     g->last_lease = now;
     tri_group_msg m = {.op = TRI_GROUP_LEASE, .lease = {.time_ms = (uint64_t)(now / 1000000)}};

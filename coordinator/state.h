@@ -204,8 +204,16 @@ tri_status deliver_error(tri_core *c, const tri_zpeer *to, uint64_t id, const tr
 void member_message(tri_core *c, int64_t now, const tri_zpeer *from, const tri_group_msg *m);
 void members_tick(tri_core *c, int64_t now);
 void members_drain(tri_core *c);
+void member_lose(tri_core *c, int64_t now, uint32_t index, const char *reason); /* fails its jobs */
 group *member_pick(tri_core *c, uint32_t *index); /* the ready group with the least to do; NULL: none */
 void members_destroy(tri_core *c);
+
+/* watchdog.c */
+/* The time without progress after which a busy group counts as stalled: the configured one, or ten times what its
+ * slowest layer should take. */
+int64_t watchdog_patience(const tri_core *c, double layer_seconds);
+/* Loses the group where one of its ranks is missing or silent, or where the group is stalled. */
+void watchdog_check(tri_core *c, int64_t now, uint32_t index);
 
 /* report.c */
 void report_status(tri_core *c, int64_t now, const tri_zpeer *to, uint64_t id);
