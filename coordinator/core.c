@@ -62,7 +62,7 @@ void tri_core_client(tri_core *c, int64_t now, const tri_zpeer *from, const tri_
   case TRI_OP_ATTACH: job_attach(c, now, from, m); break;
   case TRI_OP_CANCEL: job_cancel(c, now, from, m); break;
   case TRI_OP_STATUS: report_status(c, now, from, m->id); break;
-  case TRI_OP_STATS: report_stats(c, from, m->id); break;
+  case TRI_OP_STATS: prometheus_reply(c, from, m->id); break;
   case TRI_OP_MODELS: models(c, from, m->id); break;
   case TRI_OP_FLOORS: floors_request(c, now, from, m->id); break;
   }

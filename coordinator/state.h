@@ -217,7 +217,11 @@ void watchdog_check(tri_core *c, int64_t now, uint32_t index);
 
 /* report.c */
 void report_status(tri_core *c, int64_t now, const tri_zpeer *to, uint64_t id);
-void report_stats(tri_core *c, const tri_zpeer *to, uint64_t id);
+/* Counts the jobs that run and wait, and the clients that they belong to. */
+void report_jobs(const tri_core *c, tri_cluster_status *s);
+
+/* prometheus.c */
+void prometheus_reply(tri_core *c, const tri_zpeer *to, uint64_t id);
 
 /* floors.c */
 void floors_request(tri_core *c, int64_t now, const tri_zpeer *from, uint64_t id);
