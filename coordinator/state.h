@@ -147,6 +147,13 @@ tri_status choice_push(tri_core *c, job *j, job_choice *ch, const tri_group_toke
 void choice_end(job *j, job_choice *ch, tri_finish reason);
 void choice_free(job_choice *ch);
 
+/* stop_strings.c */
+/* Looks for a stop string that ends in the last `fresh` bytes. True: text is cut before the one that is complete first
+ * (the longest of those), which does not depend on how the text came in tokens. */
+bool stop_strings_cut(const job *j, job_choice *ch, size_t fresh);
+/* Length of the text's longest end that could still grow into a stop string. */
+size_t stop_strings_held_back(const job *j, const job_choice *ch);
+
 /* job_table.c */
 job *job_find(const tri_core *c, uint64_t id);
 job *job_find_request(tri_core *c, const tri_request_id *r);
