@@ -85,7 +85,8 @@ tri_status admission_refuse_text(const tri_core *c, const job *j, tri_status st,
   const char *field = admission_prompt_field(j);
   long long most = c->cfg.max_prompt;
   if (st == TRI_AGAIN) return tri_fail(err, TRI_NO_CAPACITY, field, "too many prompts wait for the tokenizer");
-  if (st != TRI_TOO_LARGE) return tri_fail(err, st, field, "the %s cannot be encoded: %s", field, tri_status_text(st));
+  if (st != TRI_TOO_LARGE)
+    return tri_fail(err, st, field, "the %s cannot be tokenized: %s", field, tri_status_text(st));
   if (j->encode || c->cfg.model->seq2seq.on)
     return tri_fail(err, TRI_NO_CAPACITY, field, "the %s has more than %lld tokens, the limit of max_model_len",
                     j->encode ? "text" : "source", most);

@@ -75,12 +75,11 @@ void tri_core_client_error(tri_core *c, int64_t now, const tri_zpeer *from, uint
   deliver_error(c, from, id, err);
 }
 
-void tri_core_encoded(tri_core *c, int64_t now, uint64_t id, tri_status st, const uint32_t *ids, size_t count,
-                      size_t second) {
+void tri_core_tokenized(tri_core *c, int64_t now, uint64_t id, tri_status st, const uint32_t *ids, size_t count,
+                        size_t second) {
   job *j = job_find(c, id);
-  if (!j || j->state != JOB_ENCODING) return; /* cancelled meanwhile */
-  if (j->encode) j->encode->second_start = second;
-  job_encoded(c, now, j, st, ids, count);
+  if (!j || j->state != JOB_TOKENIZING) return; /* cancelled meanwhile */
+  job_tokenized(c, now, j, st, ids, count, second);
   deliver_all(c, now);
 }
 

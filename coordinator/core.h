@@ -20,11 +20,11 @@ typedef struct tri_core_io {
   /* TRI_AGAIN: the client is slow, the core tries again later. TRI_CLOSED: it is gone. */
   tri_status (*to_client)(void *ctx, const tri_zpeer *to, const tri_server_msg *m);
   tri_status (*to_worker)(void *ctx, const tri_zpeer *to, tri_group_msg *m);
-  /* Encode a prompt, or a pair of texts (pair.s NULL: none): at once into *ids (valid until the next call), or
-   * elsewhere, leaving *ids NULL and coming back with tri_core_encoded. second: see tri_tokenizer_encode_pair.
+  /* Tokenizes a prompt, or a pair of texts (pair.s NULL: none): at once into *ids (valid until the next call), or
+   * elsewhere, leaving *ids NULL and coming back with tri_core_tokenized. second: see tri_tokenizer_encode_pair.
    * TRI_AGAIN: the queue is full. */
-  tri_status (*encode)(void *ctx, uint64_t job, tri_wire_str text, tri_wire_str pair, const uint32_t **ids,
-                       size_t *count, size_t *second);
+  tri_status (*tokenize)(void *ctx, uint64_t job, tri_wire_str text, tri_wire_str pair, const uint32_t **ids,
+                         size_t *count, size_t *second);
   /* A group is beyond help: whoever started it should end it (and may start it again under the next epoch). */
   void (*group_lost)(void *ctx, uint32_t group, uint64_t epoch, const char *reason);
   void (*group_ready)(void *ctx, uint32_t group, uint64_t epoch);
@@ -41,7 +41,7 @@ typedef struct tri_core_config {
   uint32_t num_groups;
   uint64_t seed;
   int64_t max_queue;
-  int64_t max_prompt;  /* tokens at which the encoder gives up */
+  int64_t max_prompt;  /* tokens at which the tokenizer gives up */
   int64_t silence_ns;  /* a rank that reports nothing for so long is lost */
   int64_t watchdog_ns; /* a busy group without progress for so long is stalled */
   tri_core_io io;
@@ -56,8 +56,8 @@ void tri_core_destroy(tri_core *c); /* NULL is fine */
 void tri_core_client(tri_core *c, int64_t now, const tri_zpeer *from, const tri_client_msg *m);
 /* Bytes that were no request. */
 void tri_core_client_error(tri_core *c, int64_t now, const tri_zpeer *from, uint64_t id, const tri_error *err);
-void tri_core_encoded(tri_core *c, int64_t now, uint64_t job, tri_status st, const uint32_t *ids, size_t count,
-                      size_t second);
+void tri_core_tokenized(tri_core *c, int64_t now, uint64_t job, tri_status st, const uint32_t *ids, size_t count,
+                        size_t second);
 void tri_core_worker(tri_core *c, int64_t now, const tri_zpeer *from, const tri_group_msg *m);
 /* About ten times a second: deadlines, leases, retries, watchdog. */
 void tri_core_tick(tri_core *c, int64_t now);

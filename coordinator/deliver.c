@@ -166,7 +166,7 @@ static tri_status send_done(tri_core *c, job *j, bool with_text) {
 static tri_status deliver(tri_core *c, job *j) {
   tri_status st = TRI_OK;
   if (j->encode) return encode_deliver(c, j);
-  if (j->state == JOB_ENCODING) return TRI_OK;
+  if (j->state == JOB_TOKENIZING) return TRI_OK;
   bool accepted = !(j->error && !j->assigned_ns); /* an error before the job ran is the only answer */
   if (accepted && !j->accepted_sent) {
     if ((st = send_accepted(c, j)) != TRI_OK) return st;

@@ -1,4 +1,4 @@
-/* The life of a job: submitted, encoded, queued, assigned to a group, ended, forgotten. */
+/* The life of a job: submitted, tokenized, queued, assigned to a group, ended, forgotten. */
 #include <stdio.h>
 #include <string.h>
 
@@ -113,16 +113,14 @@ void job_submit(tri_core *c, int64_t now, const tri_zpeer *from, const tri_clien
   }
   job_enlist(c, j);
   const uint32_t *ids = s->token_ids;
-  size_t count = s->num_token_ids;
+  size_t count = s->num_token_ids, second = 0;
   if (s->prompt.s) {
-    j->state = JOB_ENCODING;
+    j->state = JOB_TOKENIZING;
     ids = NULL;
     tri_wire_str pair = encode ? encode->text_pair : (tri_wire_str){0};
-    size_t second = 0;
-    st = c->cfg.io.encode(c->cfg.io.ctx, j->id, s->prompt, pair, &ids, &count, &second);
-    if (encode) j->encode->second_start = second;
+    st = c->cfg.io.tokenize(c->cfg.io.ctx, j->id, s->prompt, pair, &ids, &count, &second);
   }
-  if (st != TRI_OK || ids || !s->prompt.s) job_encoded(c, now, j, st, ids, count);
+  if (st != TRI_OK || ids || !s->prompt.s) job_tokenized(c, now, j, st, ids, count, second);
 }
 
 void job_attach(tri_core *c, int64_t now, const tri_zpeer *from, const tri_client_msg *m) {
@@ -182,8 +180,9 @@ static tri_status take_prompt(tri_core *c, job *j, const uint32_t *ids, size_t c
   return TRI_OK;
 }
 
-void job_encoded(tri_core *c, int64_t now, job *j, tri_status st, const uint32_t *ids, size_t count) {
+void job_tokenized(tri_core *c, int64_t now, job *j, tri_status st, const uint32_t *ids, size_t count, size_t second) {
   tri_error err = {0};
+  if (j->encode) j->encode->second_start = second;
   st = st == TRI_OK ? take_prompt(c, j, ids, count, &err) : admission_refuse_text(c, j, st, &err);
   if (st != TRI_OK) {
     job_fail(c, now, j, &err);

@@ -18,7 +18,7 @@
 #include "comm/wire/boot.h"
 #include "comm/wire/endpoint.h"
 #include "coordinator/core.h"
-#include "coordinator/encoder.h"
+#include "coordinator/tokenize_pool.h"
 #include "coordinator/mpi_launch.h"
 #include "runtime/base/log.h"
 #include "runtime/base/wait.h"
@@ -31,7 +31,7 @@ enum {
   BATCH = 256,
   WINDOW_S = 10,
   FLUSH_MS = 300,
-  ENCODE_NOW_BYTES = 1024,
+  TOKENIZE_NOW_BYTES = 1024,
   MAX_ALLOWED_KEYS = 1024
 };
 
@@ -48,7 +48,7 @@ struct shell {
   tri_labels labels;
   tri_zcontext *z;
   tri_zserver *clients, *workers;
-  tri_encoder *encoder;
+  tri_tokenize_pool *tokenize_pool;
   tri_core *core;
   tri_arena *arena;
   tri_wire_buf buf;
@@ -85,12 +85,12 @@ static tri_status to_worker(void *ctx, const tri_zpeer *to, tri_group_msg *m) {
 }
 
 /* Handing a short prompt to a thread and taking it back costs more than its tokens do. */
-static tri_status encode(void *ctx, uint64_t job, tri_wire_str text, tri_wire_str pair, const uint32_t **ids,
-                         size_t *count, size_t *second) {
+static tri_status tokenize(void *ctx, uint64_t job, tri_wire_str text, tri_wire_str pair, const uint32_t **ids,
+                           size_t *count, size_t *second) {
   struct shell *s = ctx;
-  if (text.len + pair.len <= ENCODE_NOW_BYTES)
-    return tri_encoder_now(s->encoder, text.s, text.len, pair.s, pair.len, ids, count, second);
-  return tri_encoder_push(s->encoder, job, text.s, text.len, pair.s, pair.len);
+  if (text.len + pair.len <= TOKENIZE_NOW_BYTES)
+    return tri_tokenize_pool_now(s->tokenize_pool, text.s, text.len, pair.s, pair.len, ids, count, second);
+  return tri_tokenize_pool_push(s->tokenize_pool, job, text.s, text.len, pair.s, pair.len);
 }
 
 /* One line per event for whoever started this process. */
@@ -148,7 +148,7 @@ static tri_status open_model(struct shell *s, tri_error *err) {
   tri_free(copy);
   if (!s->tokenizer) return TRI_OK;
   int64_t len = s->opts.max_model_len ? s->opts.max_model_len : s->model.max_position_embeddings;
-  st = tri_encoder_create(s->tokenizer, s->opts.tokenizer_threads, (size_t)len, 4096, &s->encoder);
+  st = tri_tokenize_pool_create(s->tokenizer, s->opts.tokenizer_threads, (size_t)len, 4096, &s->tokenize_pool);
   return st == TRI_OK ? st : tri_fail(err, st, "tokenizer_threads", "cannot start the tokenizer's threads");
 }
 
@@ -253,7 +253,7 @@ static tri_status open_core(struct shell *s, tri_error *err) {
                         .max_prompt = s->opts.max_model_len ? s->opts.max_model_len : s->model.max_position_embeddings,
                         .watchdog_ns = (int64_t)(s->opts.watchdog_timeout * 1e9),
                         .silence_ns = (int64_t)(s->opts.watchdog_timeout * 0.75e9),
-                        .io = {s, to_client, to_worker, encode, group_lost, group_ready}};
+                        .io = {s, to_client, to_worker, tokenize, group_lost, group_ready}};
   tri_status st = tri_core_create(&cc, tri_now_ns(), &s->core);
   return st == TRI_OK ? st : tri_fail(err, st, "coordinator", "no memory");
 }
@@ -324,9 +324,9 @@ static void read_workers(struct shell *s) {
   }
 }
 
-static void read_encoder(struct shell *s) {
-  for (tri_encoded *r; s->encoder && (r = tri_encoder_pop(s->encoder)); tri_encoded_free(r))
-    tri_core_encoded(s->core, tri_now_ns(), r->job, r->status, r->ids, r->count, r->second);
+static void read_tokenized(struct shell *s) {
+  for (tri_tokenized *r; s->tokenize_pool && (r = tri_tokenize_pool_pop(s->tokenize_pool)); tri_tokenized_free(r))
+    tri_core_tokenized(s->core, tri_now_ns(), r->job, r->status, r->ids, r->count, r->second);
 }
 
 static void begin_drain(struct shell *s, const char *why) {
@@ -436,12 +436,12 @@ static void serve(struct shell *s) {
     tri_zpoll items[] = {{.server = s->clients, .fd = -1},
                          {.server = s->workers, .fd = -1},
                          {.fd = s->signal_fd},
-                         {.fd = s->encoder ? tri_encoder_fd(s->encoder) : -1}};
+                         {.fd = s->tokenize_pool ? tri_tokenize_pool_fd(s->tokenize_pool) : -1}};
     tri_zpoll_wait(items, 4, TICK_MS, &ready);
     if (items[0].ready) read_clients(s);
     if (items[1].ready) read_workers(s);
     if (items[2].ready) read_signals(s);
-    if (items[3].ready) read_encoder(s);
+    if (items[3].ready) read_tokenized(s);
     tick(s);
     flush(s);
   }
@@ -506,7 +506,7 @@ static void allow_files(void) {
 
 static void clean_up(struct shell *s) {
   tri_core_destroy(s->core);
-  tri_encoder_destroy(s->encoder);
+  tri_tokenize_pool_destroy(s->tokenize_pool);
   tri_zserver_close(s->clients);
   tri_zserver_close(s->workers);
   tri_zcontext_destroy(s->z);

@@ -11,7 +11,7 @@ enum { NUM_BUCKETS = 4096, MAX_RANKS = 1024, MAX_RETAINED = 4096, MAX_ASKS = 8 }
 /* How long an ended job can still be attached to or asked for again. */
 #define RETAIN_NS (60 * 1000000000LL)
 
-typedef enum job_state { JOB_ENCODING, JOB_QUEUED, JOB_ASSIGNED, JOB_ENDED } job_state;
+typedef enum job_state { JOB_TOKENIZING, JOB_QUEUED, JOB_ASSIGNED, JOB_ENDED } job_state;
 
 /* One choice's output so far. Everything is kept until the job is forgotten, so that a slow client's tokens can be
  * merged and a client that comes back can be given what it missed. */
@@ -176,7 +176,8 @@ tri_status admission_refuse_text(const tri_core *c, const job *j, tri_status st,
 void job_submit(tri_core *c, int64_t now, const tri_zpeer *from, const tri_client_msg *m);
 void job_attach(tri_core *c, int64_t now, const tri_zpeer *from, const tri_client_msg *m);
 void job_cancel(tri_core *c, int64_t now, const tri_zpeer *from, const tri_client_msg *m);
-void job_encoded(tri_core *c, int64_t now, job *j, tri_status st, const uint32_t *ids, size_t count);
+/* The tokenizer is done with a job, or its client has sent tokens. second: see tri_tokenizer_encode_pair. */
+void job_tokenized(tri_core *c, int64_t now, job *j, tri_status st, const uint32_t *ids, size_t count, size_t second);
 void job_fail(tri_core *c, int64_t now, job *j, const tri_error *err);
 /* The same, where its group lives on and is to stop computing it. */
 void job_cut(tri_core *c, int64_t now, job *j, const tri_error *err);

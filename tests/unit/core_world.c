@@ -125,20 +125,20 @@ static tri_status to_worker(void *ctx, const tri_zpeer *to, tri_group_msg *m) {
   return TRI_OK;
 }
 
-static tri_status encode(void *ctx, uint64_t job, tri_wire_str text, tri_wire_str pair, const uint32_t **ids,
+static tri_status tokenize(void *ctx, uint64_t job, tri_wire_str text, tri_wire_str pair, const uint32_t **ids,
                          size_t *count, size_t *second) {
   struct world *w = ctx;
   (void)pair, (void)second;
-  if (w->refuse_encoding) return TRI_AGAIN;
-  if (w->encode_now) {
+  if (w->refuse_tokenize) return TRI_AGAIN;
+  if (w->tokenize_now) {
     *ids = w->now_ids;
     *count = w->num_now_ids;
-    return w->encode_now_status;
+    return w->tokenize_now_status;
   }
-  w->encode_job = job;
-  memcpy(w->encode_text, text.s, text.len);
-  w->encode_len = text.len;
-  w->encodes++;
+  w->tokenize_job = job;
+  memcpy(w->tokenize_text, text.s, text.len);
+  w->tokenize_len = text.len;
+  w->tokenizes++;
   return TRI_OK;
 }
 
@@ -175,7 +175,7 @@ struct world *world_create_for(uint32_t groups, uint64_t model_hash, uint32_t tp
                             .max_queue = 20,
                             .silence_ns = 4 * SECOND,
                             .watchdog_ns = 10 * SECOND,
-                            .io = {w, to_client, to_worker, encode, group_lost, group_ready}};
+                            .io = {w, to_client, to_worker, tokenize, group_lost, group_ready}};
   ck_assert_int_eq(tri_core_create(&config, w->now, &w->core), TRI_OK);
   return w;
 }

@@ -62,15 +62,15 @@ struct world {
   int num_aborts, drains, leases, lost, ready;
   int measures, floors_answers;
   tri_cluster_floors floors;
-  bool welcome, refuse_encoding, encode_now;
+  bool welcome, refuse_tokenize, tokenize_now;
   const uint32_t *now_ids;
   size_t num_now_ids;
-  tri_status encode_now_status;
+  tri_status tokenize_now_status;
   char welcome_text[256], lost_reason[400];
-  uint64_t encode_job;
-  char encode_text[MAX_TEXT];
-  size_t encode_len;
-  int encodes;
+  uint64_t tokenize_job;
+  char tokenize_text[MAX_TEXT];
+  size_t tokenize_len;
+  int tokenizes;
   double block_seconds; /* that groups say when they are ready */
 };
 

@@ -79,7 +79,7 @@ END_TEST
 
 START_TEST(test_cancel) {
   struct world *w = world_create(1);
-  for (int state = 0; state < 4; state++) { /* being encoded, queued, running, ended */
+  for (int state = 0; state < 4; state++) { /* being tokenized, queued, running, ended */
     if (state == 2) start_group(w, 0, 1, 1);
     tri_client_msg m = submit_msg(10 + (uint64_t)state);
     if (!state) m.submit.prompt = (tri_wire_str){"x", 1};
@@ -94,7 +94,7 @@ START_TEST(test_cancel) {
     ck_assert_int_eq(s->choice[0].reason, state == 3 ? TRI_FINISH_LENGTH : TRI_FINISH_ABORT);
     ck_assert(!s->timed_out);
     ck_assert_int_eq(w->num_aborts, state >= 2);
-    if (!state) tri_core_encoded(w->core, w->now, w->encode_job, TRI_OK, some_ids, 3, 0); /* comes to nobody */
+    if (!state) tri_core_tokenized(w->core, w->now, w->tokenize_job, TRI_OK, some_ids, 3, 0); /* comes to nobody */
     if (state == 2) token(w, last_job(w), 0, 1, byte_token['b'], 0, 0);
   }
   ck_assert(tri_core_is_idle(w->core));

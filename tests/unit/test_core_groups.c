@@ -44,7 +44,7 @@ START_TEST(test_abandon) {
     ck_assert_str_eq(s[i]->message, "the power goes");
   }
   ck_assert(tri_core_is_idle(w->core));
-  /* The group is told of those that it runs, and only then to leave; the third is still being encoded. */
+  /* The group is told of those that it runs, and only then to leave; the third is still being tokenized. */
   ck_assert_int_eq(w->num_aborts, 2);
   for (int i = 0; i < 2; i++) ck_assert(w->aborts[i] == w->assigns[0].a.job || w->aborts[i] == w->assigns[1].a.job);
   ck_assert_uint_ne(w->aborts[0], w->aborts[1]);
