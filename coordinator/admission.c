@@ -30,7 +30,7 @@ static tri_status check_submit(const tri_core *c, const tri_submit *s, tri_error
 }
 
 tri_status admission_check(const tri_core *c, const tri_client_msg *m, const tri_submit *s, tri_error *err) {
-  tri_status st = m->op == TRI_OP_SUBMIT ? check_generates(c, err) : encode_check(c, m->op, &m->encode, err);
+  tri_status st = m->op == TRI_OP_SUBMIT ? check_generates(c, err) : embed_check(c, m->op, &m->encode, err);
   return st == TRI_OK ? check_submit(c, s, err) : st;
 }
 
@@ -73,13 +73,13 @@ static tri_status check_max_tokens(const tri_job_limits *l, const job *j, tri_er
 tri_status admission_check_fit(const tri_core *c, const job *j, const group *g, tri_error *err) {
   tri_job_limits l = limits_of(c, g);
   tri_job_request r = {.num_token_ids = j->num_prompt,
-                       .second_start = j->encode ? encode_second_start(c, j) : 0,
+                       .second_start = j->embed ? embed_second_start(c, j) : 0,
                        .sampling = &j->sampling};
   tri_status st = tri_job_check_fit(&l, &r, err);
-  return st == TRI_OK && !j->encode ? check_max_tokens(&l, j, err) : st;
+  return st == TRI_OK && !j->embed ? check_max_tokens(&l, j, err) : st;
 }
 
-const char *admission_prompt_field(const job *j) { return j->encode ? "text" : "prompt"; }
+const char *admission_prompt_field(const job *j) { return j->embed ? "text" : "prompt"; }
 
 tri_status admission_refuse_text(const tri_core *c, const job *j, tri_status st, tri_error *err) {
   const char *field = admission_prompt_field(j);
@@ -87,9 +87,9 @@ tri_status admission_refuse_text(const tri_core *c, const job *j, tri_status st,
   if (st == TRI_AGAIN) return tri_fail(err, TRI_NO_CAPACITY, field, "too many prompts wait for the tokenizer");
   if (st != TRI_TOO_LARGE)
     return tri_fail(err, st, field, "the %s cannot be tokenized: %s", field, tri_status_text(st));
-  if (j->encode || c->cfg.model->seq2seq.on)
+  if (j->embed || c->cfg.model->seq2seq.on)
     return tri_fail(err, TRI_NO_CAPACITY, field, "the %s has more than %lld tokens, the limit of max_model_len",
-                    j->encode ? "text" : "source", most);
+                    j->embed ? "text" : "source", most);
   return tri_fail(err, TRI_NO_CAPACITY, field,
                   "the prompt has more than %lld tokens; prompt and answer share max_model_len", most);
 }

@@ -9,30 +9,6 @@ enum { IDS_PER_MESSAGE = 2048, IDS_WITH_LOGPROBS = 128, TEXT_PER_MESSAGE = 256 <
 
 #define STUCK_NS (30 * 1000000000LL)
 
-void deliver_mark(tri_core *c, job *j) {
-  if (j->dirty) return;
-  j->dirty = true;
-  j->dirty_next = c->dirty;
-  c->dirty = j;
-}
-
-static tri_wire_str lower_code(tri_status st, char *buf, size_t cap) {
-  const char *name = tri_status_name(st);
-  size_t n = 0;
-  for (; name[n] && n + 1 < cap; n++) buf[n] = (char)(name[n] >= 'A' && name[n] <= 'Z' ? name[n] + 32 : name[n]);
-  buf[n] = '\0';
-  return (tri_wire_str){buf, n};
-}
-
-tri_status deliver_error(tri_core *c, const tri_zpeer *to, uint64_t id, const tri_error *err) {
-  char code[64];
-  tri_server_msg m = {
-      .op = TRI_REPLY_ERROR,
-      .id = id,
-      .error = {lower_code(err->status, code, sizeof code), wire_str(err->message), wire_str(err->field)}};
-  return c->cfg.io.to_client(c->cfg.io.ctx, to, &m);
-}
-
 /* A reply has room for a whole status: what goes out with every token is filled in, not cleared first. */
 static tri_status reply(tri_core *c, const job *j, tri_server_op op, tri_server_msg *m) {
   m->op = op;
@@ -129,8 +105,7 @@ static char *echoed_texts(const job *j) {
 static tri_status send_done(tri_core *c, job *j, bool with_text) {
   tri_server_msg m;
   if (j->error) {
-    char code[64];
-    m.error.code = lower_code(j->error->status, code, sizeof code);
+    m.error.code = wire_str(tri_status_code(j->error->status));
     m.error.message = wire_str(j->error->message);
     m.error.field = wire_str(j->error->field);
     return reply(c, j, TRI_REPLY_ERROR, &m);
@@ -165,7 +140,7 @@ static tri_status send_done(tri_core *c, job *j, bool with_text) {
 
 static tri_status deliver(tri_core *c, job *j) {
   tri_status st = TRI_OK;
-  if (j->encode) return encode_deliver(c, j);
+  if (j->embed) return embed_deliver(c, j);
   if (j->state == JOB_TOKENIZING) return TRI_OK;
   bool accepted = !(j->error && !j->assigned_ns); /* an error before the job ran is the only answer */
   if (accepted && !j->accepted_sent) {
@@ -198,7 +173,7 @@ static void deliver_job(tri_core *c, int64_t now, job *j) {
   else if (now - j->stuck_ns > STUCK_NS)
     st = TRI_CLOSED;
   if (st == TRI_AGAIN) {
-    deliver_mark(c, j);
+    job_mark(c, j);
   } else if (st == TRI_CLOSED) {
     j->attached = false;
     if (j->on_disconnect == TRI_DISCONNECT_CANCEL) job_abort(c, now, j);
@@ -214,6 +189,6 @@ void deliver_all(tri_core *c, int64_t now) {
     j->dirty = false;
     if (j->attached) deliver_job(c, now, j);
     /* Nobody can come back for an encoder's answer, which may be large. */
-    if (j->encode && j->state == JOB_ENDED && !j->dirty && (j->done_sent || !j->attached)) job_forget(c, j);
+    if (j->embed && j->state == JOB_ENDED && !j->dirty && (j->done_sent || !j->attached)) job_forget(c, j);
   }
 }

@@ -43,7 +43,7 @@ void job_free(job *j) {
   tri_free(j->prompt);
   tri_free(j->prompt_ids);
   tri_free(j->error);
-  encode_free(j->encode);
+  embed_free(j->embed);
   tri_free(j);
 }
 
@@ -76,7 +76,7 @@ void job_forget(tri_core *c, job *j) {
     c->num_retained--;
   else
     c->num_active--;
-  encode_release(c, j);
+  embed_release(c, j);
   job_free(j);
 }
 
@@ -101,4 +101,11 @@ void job_retire(tri_core *c, job *j) {
 void jobs_destroy(tri_core *c) {
   while (c->active.head) job_forget(c, c->active.head);
   while (c->ended.head) job_forget(c, c->ended.head);
+}
+
+void job_mark(tri_core *c, job *j) {
+  if (j->dirty) return;
+  j->dirty = true;
+  j->dirty_next = c->dirty;
+  c->dirty = j;
 }

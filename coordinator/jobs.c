@@ -25,9 +25,9 @@ static bool own_lists(job *j) {
   return j->stop_text != NULL;
 }
 
-/* encode: NULL for a job that generates text. */
+/* embed: NULL for a job that generates text. */
 static job *make_job(tri_core *c, int64_t now, const tri_zpeer *from, const tri_client_msg *m, const tri_submit *s,
-                     const tri_encode *encode) {
+                     const tri_encode *embed) {
   size_t size = sizeof(job) + (size_t)s->sampling.n * sizeof(job_choice); /* n is at most TRI_WIRE_MAX_N */
   job *j = tri_calloc(1, size);
   if (!j) return NULL;
@@ -44,14 +44,14 @@ static job *make_job(tri_core *c, int64_t now, const tri_zpeer *from, const tri_
   j->on_disconnect = s->on_disconnect;
   j->sampling = s->sampling;
   j->echo = s->sampling.echo;
-  if (!encode) defaults_apply(c->cfg.model, &j->sampling);
+  if (!embed) defaults_apply(c->cfg.model, &j->sampling);
   /* Fixed here, before any group sees the job: whoever runs it, or runs it again, draws the same. */
   j->seed = s->sampling.has_seed ? s->sampling.seed : mix64(c->cfg.seed + 0x51ed2701 * j->id);
   j->submitted_ns = now;
   j->deadline_ns = s->sampling.deadline_ms ? now + s->sampling.deadline_ms * 1000000 : TRI_NEVER;
   j->num_open = (uint32_t)s->sampling.n;
-  bool ok = own_lists(j) && (!encode || encode_begin(c, j, m->op, encode));
-  for (int64_t i = 0; ok && !encode && c->cfg.tokenizer && i < s->sampling.n; i++)
+  bool ok = own_lists(j) && (!embed || embed_begin(c, j, m->op, embed));
+  for (int64_t i = 0; ok && !embed && c->cfg.tokenizer && i < s->sampling.n; i++)
     ok = tri_detokenizer_create(c->cfg.tokenizer, true, &j->choices[i].detok) == TRI_OK;
   if (ok && j->echo && s->prompt.s) {
     ok = (j->prompt = tri_strndup(s->prompt.s, s->prompt.len)) != NULL;
@@ -77,7 +77,7 @@ static void adopt(tri_core *c, job *j, const tri_zpeer *from, uint64_t client_id
     ch->sent = offset < ch->num ? offset : ch->num;
     ch->sent_text = ch->sent ? ch->safe_after[ch->sent - 1] : 0;
   }
-  deliver_mark(c, j);
+  job_mark(c, j);
 }
 
 /* An embed or classify has the life of a submit with little to say. */
@@ -92,23 +92,23 @@ static void submit_of(const tri_encode *e, tri_submit *s) {
 }
 
 void job_submit(tri_core *c, int64_t now, const tri_zpeer *from, const tri_client_msg *m) {
-  const tri_encode *encode = m->op == TRI_OP_SUBMIT ? NULL : &m->encode;
-  tri_submit of_encode;
-  const tri_submit *s = encode ? &of_encode : &m->submit;
+  const tri_encode *embed = m->op == TRI_OP_SUBMIT ? NULL : &m->encode;
+  tri_submit of_embed;
+  const tri_submit *s = embed ? &of_embed : &m->submit;
   tri_error err = {0};
-  if (encode) submit_of(encode, &of_encode);
+  if (embed) submit_of(embed, &of_embed);
   job *j = s->has_request_id ? job_find_request(c, &s->request_id) : NULL;
   if (j) {
     adopt(c, j, from, m->id, 0);
     return;
   }
   tri_status st = admission_check(c, m, s, &err);
-  if (st == TRI_OK && !(j = make_job(c, now, from, m, s, encode)))
+  if (st == TRI_OK && !(j = make_job(c, now, from, m, s, embed)))
     st = tri_fail(&err, TRI_NO_MEMORY, "", "no memory for the job");
   if (st == TRI_OK && (st = tri_sampling_check_beams(&j->sampling, &err)) != TRI_OK) job_free(j);
   if (st != TRI_OK) {
     c->failed++;
-    deliver_error(c, from, m->id, &err);
+    reply_error(c, from, m->id, &err);
     return;
   }
   job_enlist(c, j);
@@ -117,7 +117,7 @@ void job_submit(tri_core *c, int64_t now, const tri_zpeer *from, const tri_clien
   if (s->prompt.s) {
     j->state = JOB_TOKENIZING;
     ids = NULL;
-    tri_wire_str pair = encode ? encode->text_pair : (tri_wire_str){0};
+    tri_wire_str pair = embed ? embed->text_pair : (tri_wire_str){0};
     st = c->cfg.io.tokenize(c->cfg.io.ctx, j->id, s->prompt, pair, &ids, &count, &second);
   }
   if (st != TRI_OK || ids || !s->prompt.s) job_tokenized(c, now, j, st, ids, count, second);
@@ -130,7 +130,7 @@ void job_attach(tri_core *c, int64_t now, const tri_zpeer *from, const tri_clien
   if (j && m->attach.offset && j->sampling.n > 1) {
     tri_fail(&err, TRI_INVALID_ARGUMENT, "offset",
              "the job has %lld choices, and an offset is that of one: attach from 0 for all", (long long)j->sampling.n);
-    deliver_error(c, from, m->id, &err);
+    reply_error(c, from, m->id, &err);
     return;
   }
   if (j) {
@@ -139,7 +139,7 @@ void job_attach(tri_core *c, int64_t now, const tri_zpeer *from, const tri_clien
   }
   tri_fail(&err, TRI_NOT_FOUND, "request_id",
            "no such job: it was never submitted here, or it ended more than %lld s ago", RETAIN_NS / 1000000000);
-  deliver_error(c, from, m->id, &err);
+  reply_error(c, from, m->id, &err);
 }
 
 void job_cancel(tri_core *c, int64_t now, const tri_zpeer *from, const tri_client_msg *m) {
@@ -151,7 +151,7 @@ void job_cancel(tri_core *c, int64_t now, const tri_zpeer *from, const tri_clien
     j = job_find_of_client(c, from, m->cancel.target);
   if (!j) {
     tri_fail(&err, TRI_NOT_FOUND, "request_id", "no such job");
-    deliver_error(c, from, m->id, &err);
+    reply_error(c, from, m->id, &err);
     return;
   }
   job_abort(c, now, j);
@@ -166,7 +166,7 @@ void job_cancel(tri_core *c, int64_t now, const tri_zpeer *from, const tri_clien
 static tri_status take_prompt(tri_core *c, job *j, const uint32_t *ids, size_t count, tri_error *err) {
   const char *field = admission_prompt_field(j);
   uint32_t index;
-  const group *g = member_pick(c, &index);
+  const group *g = group_pick(c, &index);
   tri_status st = admission_check_tokens(c, j, ids, count, err);
   j->num_prompt = count;
   if (st == TRI_OK && g) st = admission_check_fit(c, j, g, err);
@@ -174,7 +174,7 @@ static tri_status take_prompt(tri_core *c, job *j, const uint32_t *ids, size_t c
   if (!(j->prompt_ids = tri_malloc(count, sizeof *ids)))
     return tri_fail(err, TRI_NO_MEMORY, field, "no memory for the %s", field);
   memcpy(j->prompt_ids, ids, count * sizeof *ids);
-  if (j->encode && (st = encode_reserve(c, j, ids, count, err)) != TRI_OK) return st;
+  if (j->embed && (st = embed_reserve(c, j, ids, count, err)) != TRI_OK) return st;
   if (j->echo && !j->prompt && prompt_echo(c, j) != TRI_OK)
     return tri_fail(err, TRI_NO_MEMORY, "echo", "no memory for the prompt's text");
   return TRI_OK;
@@ -182,7 +182,7 @@ static tri_status take_prompt(tri_core *c, job *j, const uint32_t *ids, size_t c
 
 void job_tokenized(tri_core *c, int64_t now, job *j, tri_status st, const uint32_t *ids, size_t count, size_t second) {
   tri_error err = {0};
-  if (j->encode) j->encode->second_start = second;
+  if (j->embed) j->embed->second_start = second;
   st = st == TRI_OK ? take_prompt(c, j, ids, count, &err) : admission_refuse_text(c, j, st, &err);
   if (st != TRI_OK) {
     job_fail(c, now, j, &err);
@@ -191,7 +191,7 @@ void job_tokenized(tri_core *c, int64_t now, job *j, tri_status st, const uint32
   c->prompt_tokens += count;
   j->state = JOB_QUEUED;
   c->num_queued++;
-  deliver_mark(c, j);
+  job_mark(c, j);
   job_dispatch(c, now);
 }
 
@@ -203,7 +203,7 @@ static bool assign(tri_core *c, int64_t now, job *j, group *g, uint32_t index) {
                                 .remaining_ms = j->deadline_ns == TRI_NEVER ? -1 : (j->deadline_ns - now) / 1000000,
                                 .token_ids = j->prompt_ids,
                                 .num_token_ids = j->num_prompt,
-                                .second_start = j->encode ? encode_second_start(c, j) : 0,
+                                .second_start = j->embed ? embed_second_start(c, j) : 0,
                                 .sampling = j->sampling}};
   m.assign.sampling.num_stop = 0;
   /* A leader whose queue is full, or that is just going, leaves the job where it is: the next tick tries again, and a
@@ -232,7 +232,7 @@ void job_dispatch(tri_core *c, int64_t now) {
     tri_error err = {0};
     next = j->next;
     if (j->state != JOB_QUEUED) continue;
-    group *g = member_pick(c, &index);
+    group *g = group_pick(c, &index);
     if (!g) return;
     if (now >= j->deadline_ns)
       expire(c, now, j);
@@ -247,7 +247,7 @@ static void end_job(tri_core *c, int64_t now, job *j) {
   if (j->state == JOB_ENDED) return;
   if (j->state == JOB_ASSIGNED && c->groups[j->group].jobs) c->groups[j->group].jobs--;
   if (j->state == JOB_QUEUED) c->num_queued--;
-  if (!j->encode) { /* whose answer names its tokens */
+  if (!j->embed) { /* whose answer names its tokens */
     tri_free(j->prompt_ids);
     j->prompt_ids = NULL;
   }
@@ -257,7 +257,7 @@ static void end_job(tri_core *c, int64_t now, job *j) {
   j->state = JOB_ENDED;
   j->ended_ns = now;
   job_retire(c, j);
-  deliver_mark(c, j);
+  job_mark(c, j);
 }
 
 void job_fail(tri_core *c, int64_t now, job *j, const tri_error *err) {
@@ -268,21 +268,13 @@ void job_fail(tri_core *c, int64_t now, job *j, const tri_error *err) {
   end_job(c, now, j);
 }
 
-static bool is_code(const char *name, const tri_wire_str *code) {
-  for (size_t i = 0; i < code->len; i++)
-    if (name[i] != (code->s[i] >= 'a' && code->s[i] <= 'z' ? code->s[i] - 32 : code->s[i])) return false;
-  return !name[code->len];
-}
-
 void job_refused(tri_core *c, int64_t now, uint32_t index, const tri_group_msg *m) {
   job *j = job_find(c, m->refused.job);
   const tri_wire_str *why = &m->refused.message, *field = &m->refused.field;
   tri_error err = {0};
-  tri_status st = TRI_INTERNAL;
   char name[TRI_ERROR_FIELD];
   if (!j || j->state != JOB_ASSIGNED || j->group != index || j->epoch != m->refused.epoch) return;
-  for (int i = TRI_OK + 1; i < TRI_STATUS_COUNT; i++)
-    if (is_code(tri_status_name((tri_status)i), &m->refused.code)) st = (tri_status)i;
+  tri_status st = tri_status_of_code(m->refused.code.s, m->refused.code.len);
   snprintf(name, sizeof name, "%.*s", (int)(field->len < sizeof name ? field->len : 0), field->s ? field->s : "");
   tri_fail(&err, st, name, "%.*s", (int)(why->len < TRI_ERROR_MESSAGE ? why->len : 0), why->s ? why->s : "");
   job_fail(c, now, j, &err);
@@ -317,6 +309,15 @@ void job_abort(tri_core *c, int64_t now, job *j) {
   job_finish(c, now, j);
 }
 
+void jobs_fail_group(tri_core *c, int64_t now, uint32_t index, const char *reason) {
+  tri_error err = {0};
+  tri_fail(&err, TRI_PEER_LOST, "", "the group that ran this job was lost: %s", reason);
+  for (job *j = c->active.head, *next; j; j = next) {
+    next = j->next;
+    if (j->state == JOB_ASSIGNED && j->group == index) job_fail(c, now, j, &err);
+  }
+}
+
 static void note_times(tri_core *c, int64_t now, job *j) {
   if (!j->first_token_ns) {
     j->first_token_ns = now;
@@ -341,7 +342,7 @@ void job_tokens(tri_core *c, int64_t now, uint32_t index, const tri_group_tokens
     job_choice *ch = &j->choices[t->choice];
     if (ch->ended) continue;
     bool none = t->flags & TRI_TOKEN_NONE;
-    if (j->encode && !none) continue; /* there are no tokens to draw */
+    if (j->embed && !none) continue; /* there are no tokens to draw */
     /* What is cancelled has ended here already: a leader that ends one by itself does so at its deadline. */
     if (none && t->reason == TRI_FINISH_ABORT) j->timed_out = true;
     if (none)
@@ -356,7 +357,7 @@ void job_tokens(tri_core *c, int64_t now, uint32_t index, const tri_group_tokens
       drawn++;
       note_times(c, now, j);
     }
-    deliver_mark(c, j);
+    job_mark(c, j);
     if (j->num_open) continue;
     /* A stop string ends a choice here before its group knows. */
     if (j->cut) tell_abort(c, j);

@@ -38,7 +38,7 @@ static tri_wire_str task_name(const tri_model_config *m) {
 void report_jobs(const tri_core *c, tri_cluster_status *s) {
   const job *clients[256];
   for (const job *j = c->active.head; j; j = j->next) {
-    bool runs = j->first_token_ns || (j->encode && j->state == JOB_ASSIGNED);
+    bool runs = j->first_token_ns || (j->embed && j->state == JOB_ASSIGNED);
     *(runs ? &s->running : &s->waiting) += 1;
     uint64_t i = 0;
     while (i < s->clients && memcmp(&clients[i]->peer, &j->peer, sizeof j->peer)) i++;

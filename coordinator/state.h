@@ -31,15 +31,15 @@ typedef struct job_choice {
   tri_finish reason;
 } job_choice;
 
-/* What an encoder's job asks for and gets. */
-typedef struct job_encode {
+/* The wishes and the result of an encoder's job: it embeds or classifies. */
+typedef struct job_embed {
   bool classify, normalize;
   tri_activation activation;
   size_t second_start; /* number of the first token of the second type; 0: all are of the first */
   float *values;       /* NULL: not yet */
   size_t num_values;
   size_t reserved; /* of tri_core's answer_bytes */
-} job_encode;
+} job_embed;
 
 typedef struct job {
   struct job *next, *prev;              /* of active or ended */
@@ -71,7 +71,7 @@ typedef struct job {
   uint32_t num_open;
   int64_t submitted_ns, assigned_ns, first_token_ns, last_token_ns, ended_ns, deadline_ns, stuck_ns;
   tri_error *error;     /* NULL: none */
-  job_encode *encode;   /* NULL: the job generates text */
+  job_embed *embed;     /* NULL: the job generates text */
   job_choice choices[]; /* [sampling.n] */
 } job;
 
@@ -115,7 +115,7 @@ typedef struct group {
   uint32_t running, waiting, jobs;
   uint64_t kv_pages_used, tokens, scheduler_ns, preemptions;
   cost_window cost;
-  int64_t stalled_ns; /* so long without progress, though busy */
+  double layer_seconds; /* that a layer takes for the largest step, as predicted when the group became ready */
   int64_t began_ns, last_lease, busy_since;
 } group;
 
@@ -128,7 +128,7 @@ struct tri_core {
   job *dirty;
   uint64_t next_id;
   int64_t num_active, num_queued, num_retained;
-  bool draining, drain_sent, lagging;
+  bool draining, drain_sent;
   int64_t started_ns;
   tri_core_facts facts;
   floors_ask asks[MAX_ASKS];
@@ -141,18 +141,47 @@ struct tri_core {
   char *stats;
 };
 
+/* The files in the order in which they call each other: none calls one that stands below it. */
+
+/* stop_strings.c */
+/* Looks for a stop string that ends in the last `fresh` bytes. True: text is cut before the one that is complete first
+ * (the longest of those), which does not depend on how the text came in tokens. */
+bool stop_strings_cut(const job *j, job_choice *ch, size_t fresh);
+/* Returns the length of the text's longest end that could still grow into a stop string. */
+size_t stop_strings_held_back(const job *j, const job_choice *ch);
+
 /* text.c: a choice's tokens and text */
 tri_status prompt_echo(const tri_core *c, job *j); /* the text of prompt_ids into prompt, for an echo */
 tri_status choice_push(tri_core *c, job *j, job_choice *ch, const tri_group_token *t);
 void choice_end(job *j, job_choice *ch, tri_finish reason);
 void choice_free(job_choice *ch);
 
-/* stop_strings.c */
-/* Looks for a stop string that ends in the last `fresh` bytes. True: text is cut before the one that is complete first
- * (the longest of those), which does not depend on how the text came in tokens. */
-bool stop_strings_cut(const job *j, job_choice *ch, size_t fresh);
-/* Length of the text's longest end that could still grow into a stop string. */
-size_t stop_strings_held_back(const job *j, const job_choice *ch);
+/* defaults.c: what a request leaves open, the model's generation_config says */
+void defaults_apply(const tri_model_config *m, tri_sampling *s);
+
+/* group_table.c */
+group *group_find(tri_core *c, uint32_t index, uint64_t epoch); /* NULL: there is none, or it is lost */
+bool group_find_led_by(const tri_core *c, const tri_zpeer *from, uint32_t *index);
+group *group_pick(const tri_core *c, uint32_t *index); /* the ready group with the least to do; NULL: none */
+bool group_is_watched(const tri_core *c, const group *g);
+
+/* replies.c */
+tri_status reply_error(const tri_core *c, const tri_zpeer *to, uint64_t id, const tri_error *err);
+void reply_hello(const tri_core *c, const tri_zpeer *to, uint64_t id);
+void reply_models(const tri_core *c, const tri_zpeer *to, uint64_t id);
+
+/* embed_jobs.c: jobs of an encoder */
+tri_status embed_open(tri_core *c);
+tri_status embed_check(const tri_core *c, tri_client_op op, const tri_encode *e, tri_error *err);
+bool embed_begin(const tri_core *c, job *j, tri_client_op op, const tri_encode *e);
+/* Counts the memory of an answer to so many tokens, or refuses what is too large. */
+tri_status embed_reserve(tri_core *c, job *j, const uint32_t *ids, size_t count, tri_error *err);
+size_t embed_second_start(const tri_core *c, const job *j); /* as the model tells types apart */
+void embed_release(tri_core *c, job *j);
+void embed_free(job_embed *e); /* NULL is fine */
+enum { EMBED_ID_BYTES = 12 };
+/* Returns a token as it stands in the vocabulary, or its number, written into number, where it does not. */
+tri_wire_str embed_token_text(const tri_core *c, uint32_t id, char number[EMBED_ID_BYTES]);
 
 /* job_table.c */
 job *job_find(const tri_core *c, uint64_t id);
@@ -160,6 +189,7 @@ job *job_find_request(tri_core *c, const tri_request_id *r);
 job *job_find_of_client(const tri_core *c, const tri_zpeer *from, uint64_t client_id);
 void job_enlist(tri_core *c, job *j); /* among the active */
 void job_retire(tri_core *c, job *j); /* from the active to the ended */
+void job_mark(tri_core *c, job *j);   /* its client is to get something */
 void job_forget(tri_core *c, job *j); /* frees it */
 void job_free(job *j);                /* one that is not enlisted */
 void jobs_destroy(tri_core *c);
@@ -181,6 +211,7 @@ void job_tokenized(tri_core *c, int64_t now, job *j, tri_status st, const uint32
 void job_fail(tri_core *c, int64_t now, job *j, const tri_error *err);
 /* The same, where its group lives on and is to stop computing it. */
 void job_cut(tri_core *c, int64_t now, job *j, const tri_error *err);
+void jobs_fail_group(tri_core *c, int64_t now, uint32_t group, const char *reason);
 void job_refused(tri_core *c, int64_t now, uint32_t group, const tri_group_msg *m); /* by its group's leader */
 void job_finish(tri_core *c, int64_t now, job *j);                                  /* all choices have ended */
 void job_abort(tri_core *c, int64_t now, job *j);
@@ -188,40 +219,28 @@ void job_dispatch(tri_core *c, int64_t now); /* queued jobs to ready groups */
 void job_tokens(tri_core *c, int64_t now, uint32_t group, const tri_group_tokens *tokens);
 void jobs_tick(tri_core *c, int64_t now);
 
-/* defaults.c: what a request leaves open, the model's generation_config says */
-void defaults_apply(const tri_model_config *m, tri_sampling *s);
+/* embed_results.c */
+void embed_results(tri_core *c, int64_t now, uint32_t group, const tri_group_results *results);
+tri_status embed_deliver(tri_core *c, job *j);
 
-/* encode.c: jobs of an encoder */
-tri_status encode_open(tri_core *c);
-tri_status encode_check(const tri_core *c, tri_client_op op, const tri_encode *e, tri_error *err);
-bool encode_begin(const tri_core *c, job *j, tri_client_op op, const tri_encode *e);
-/* Counts the memory of an answer to so many tokens, or refuses what is too large. */
-tri_status encode_reserve(tri_core *c, job *j, const uint32_t *ids, size_t count, tri_error *err);
-size_t encode_second_start(const tri_core *c, const job *j); /* as the model tells types apart */
-void encode_release(tri_core *c, job *j);
-void encode_free(job_encode *e); /* NULL is fine */
-void encode_results(tri_core *c, int64_t now, uint32_t group, const tri_group_results *results);
-tri_status encode_deliver(tri_core *c, job *j);
-
-/* deliver.c: what goes to clients */
-void deliver_mark(tri_core *c, job *j);
-void deliver_all(tri_core *c, int64_t now); /* every marked job */
-tri_status deliver_error(tri_core *c, const tri_zpeer *to, uint64_t id, const tri_error *err);
+/* deliver.c: sends what clients have not had yet */
+void deliver_all(tri_core *c, int64_t now); /* of every marked job */
 
 /* members.c */
-void member_message(tri_core *c, int64_t now, const tri_zpeer *from, const tri_group_msg *m);
-void members_tick(tri_core *c, int64_t now);
-void members_drain(tri_core *c);
+void member_register(tri_core *c, int64_t now, const tri_zpeer *from, const tri_group_register *r);
+bool member_ready(tri_core *c, int64_t now, const tri_group_msg *m); /* true: the group takes jobs from now on */
+void member_health(tri_core *c, int64_t now, const tri_group_health *h);
+void member_failed(tri_core *c, int64_t now, const tri_group_msg *m);
 void member_lose(tri_core *c, int64_t now, uint32_t index, const char *reason); /* fails its jobs */
-group *member_pick(tri_core *c, uint32_t *index); /* the ready group with the least to do; NULL: none */
+void members_lease(tri_core *c, int64_t now);
 void members_destroy(tri_core *c);
 
 /* watchdog.c */
-/* The time without progress after which a busy group counts as stalled: the configured one, or ten times what its
- * slowest layer should take. */
-int64_t watchdog_patience(const tri_core *c, double layer_seconds);
-/* Loses the group where one of its ranks is missing or silent, or where the group is stalled. */
-void watchdog_check(tri_core *c, int64_t now, uint32_t index);
+void watchdog_tick(tri_core *c, int64_t now);
+
+/* drain.c */
+void drain_groups(tri_core *c); /* tells them to finish and leave */
+void drain_tick(tri_core *c);
 
 /* report.c */
 void report_status(tri_core *c, int64_t now, const tri_zpeer *to, uint64_t id);

@@ -6,9 +6,11 @@
 
 #define JOIN_NS (60 * 1000000000LL) /* ranks of a group start together */
 
-int64_t watchdog_patience(const tri_core *c, double layer_seconds) {
+/* A busy group counts as stalled after the configured time without progress, or after ten times what its slowest layer
+ * should take. */
+static int64_t patience(const tri_core *c, const group *g) {
   const double longest = 3600;
-  double predicted = layer_seconds > 0 ? fmin(10 * layer_seconds, longest) * 1e9 : 0;
+  double predicted = g->layer_seconds > 0 ? fmin(10 * g->layer_seconds, longest) * 1e9 : 0;
   return predicted > (double)c->cfg.watchdog_ns ? (int64_t)predicted : c->cfg.watchdog_ns;
 }
 
@@ -37,7 +39,7 @@ static void lose_stalled(tri_core *c, int64_t now, uint32_t index, int64_t last_
   member_lose(c, now, index, reason);
 }
 
-void watchdog_check(tri_core *c, int64_t now, uint32_t index) {
+static void check(tri_core *c, int64_t now, uint32_t index) {
   const group *g = &c->groups[index];
   int64_t last_progress = g->busy_since;
   for (uint32_t r = 0; r < g->world; r++) {
@@ -53,6 +55,11 @@ void watchdog_check(tri_core *c, int64_t now, uint32_t index) {
     }
     if (k->progress_ns > last_progress) last_progress = k->progress_ns;
   }
-  if (g->state == GROUP_STARTING || !g->busy_since || now - last_progress < g->stalled_ns) return;
+  if (g->state == GROUP_STARTING || !g->busy_since || now - last_progress < patience(c, g)) return;
   lose_stalled(c, now, index, last_progress);
+}
+
+void watchdog_tick(tri_core *c, int64_t now) {
+  for (uint32_t i = 0; i < c->cfg.num_groups; i++)
+    if (group_is_watched(c, &c->groups[i])) check(c, now, i);
 }
