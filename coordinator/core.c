@@ -40,7 +40,7 @@ void tri_core_destroy(tri_core *c) {
   tri_free(c);
 }
 
-void tri_core_client(tri_core *c, int64_t now, const tri_zpeer *from, const tri_client_msg *m) {
+void tri_core_client(tri_core *c, int64_t now, const tri_peer *from, const tri_client_msg *m) {
   switch (m->op) {
   case TRI_OP_HELLO: reply_hello(c, from, m->id); break;
   case TRI_OP_SUBMIT:
@@ -56,7 +56,7 @@ void tri_core_client(tri_core *c, int64_t now, const tri_zpeer *from, const tri_
   deliver_all(c, now);
 }
 
-void tri_core_client_error(tri_core *c, int64_t now, const tri_zpeer *from, uint64_t id, const tri_error *err) {
+void tri_core_client_error(tri_core *c, int64_t now, const tri_peer *from, uint64_t id, const tri_error *err) {
   (void)now;
   c->failed++;
   reply_error(c, from, id, err);
@@ -82,7 +82,7 @@ static void take_ready(tri_core *c, int64_t now, const tri_group_msg *m) {
 }
 
 /* A leader's messages name neither group nor rank: the peer tells. */
-static void take_output(tri_core *c, int64_t now, const tri_zpeer *from, const tri_group_msg *m) {
+static void take_output(tri_core *c, int64_t now, const tri_peer *from, const tri_group_msg *m) {
   uint32_t index;
   if (!group_find_led_by(c, from, &index)) return;
   if (m->op == TRI_GROUP_TOKENS) job_tokens(c, now, index, &m->tokens);
@@ -90,7 +90,7 @@ static void take_output(tri_core *c, int64_t now, const tri_zpeer *from, const t
   if (m->op == TRI_GROUP_ENCODED) embed_results(c, now, index, &m->encoded);
 }
 
-void tri_core_worker(tri_core *c, int64_t now, const tri_zpeer *from, const tri_group_msg *m) {
+void tri_core_worker(tri_core *c, int64_t now, const tri_peer *from, const tri_group_msg *m) {
   switch (m->op) {
   case TRI_GROUP_REGISTER: member_register(c, now, from, &m->reg); break;
   case TRI_GROUP_READY: take_ready(c, now, m); break;

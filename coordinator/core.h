@@ -7,7 +7,7 @@
 
 #include "comm/wire/client.h"
 #include "comm/wire/group.h"
-#include "comm/wire/zsock.h"
+#include "comm/wire/peer.h"
 #include "runtime/model/config.h"
 #include "runtime/model/labels.h"
 #include "runtime/tokenizer/tokenizer.h"
@@ -18,8 +18,8 @@ typedef struct tri_core tri_core;
 typedef struct tri_core_io {
   void *ctx;
   /* TRI_AGAIN: the client is slow, the core tries again later. TRI_CLOSED: it is gone. */
-  tri_status (*to_client)(void *ctx, const tri_zpeer *to, const tri_server_msg *m);
-  tri_status (*to_worker)(void *ctx, const tri_zpeer *to, tri_group_msg *m);
+  tri_status (*to_client)(void *ctx, const tri_peer *to, const tri_server_msg *m);
+  tri_status (*to_worker)(void *ctx, const tri_peer *to, tri_group_msg *m);
   /* Tokenizes a prompt, or a pair of texts (pair.s NULL: none): at once into *ids (valid until the next call), or
    * elsewhere, leaving *ids NULL and coming back with tri_core_tokenized. second: see tri_tokenizer_encode_pair.
    * TRI_AGAIN: the queue is full. */
@@ -53,12 +53,12 @@ void tri_core_destroy(tri_core *c); /* NULL is fine */
 /* ---- inputs ---- */
 
 /* A request that has been decoded. Its strings are borrowed for the call. */
-void tri_core_client(tri_core *c, int64_t now, const tri_zpeer *from, const tri_client_msg *m);
+void tri_core_client(tri_core *c, int64_t now, const tri_peer *from, const tri_client_msg *m);
 /* Bytes that were no request. */
-void tri_core_client_error(tri_core *c, int64_t now, const tri_zpeer *from, uint64_t id, const tri_error *err);
+void tri_core_client_error(tri_core *c, int64_t now, const tri_peer *from, uint64_t id, const tri_error *err);
 void tri_core_tokenized(tri_core *c, int64_t now, uint64_t job, tri_status st, const uint32_t *ids, size_t count,
                         size_t second);
-void tri_core_worker(tri_core *c, int64_t now, const tri_zpeer *from, const tri_group_msg *m);
+void tri_core_worker(tri_core *c, int64_t now, const tri_peer *from, const tri_group_msg *m);
 /* About ten times a second: deadlines, leases, retries, watchdog. */
 void tri_core_tick(tri_core *c, int64_t now);
 /* Takes no new work; groups are told to leave when the last job has ended. */

@@ -1,7 +1,5 @@
 /* The replica groups that the coordinator knows: found by number and epoch, by their leader, or as the one that gets
  * the next job. */
-#include <string.h>
-
 #include "coordinator/state.h"
 
 group *group_find(tri_core *c, uint32_t index, uint64_t epoch) {
@@ -9,11 +7,10 @@ group *group_find(tri_core *c, uint32_t index, uint64_t epoch) {
   return g && g->epoch == epoch && g->state != GROUP_ABSENT && g->state != GROUP_LOST ? g : NULL;
 }
 
-bool group_find_led_by(const tri_core *c, const tri_zpeer *from, uint32_t *index) {
+bool group_find_led_by(const tri_core *c, const tri_peer *from, uint32_t *index) {
   for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
     const group *g = &c->groups[i];
-    if (g->world && g->ranks[0].known && g->ranks[0].peer.len == from->len &&
-        !memcmp(g->ranks[0].peer.bytes, from->bytes, from->len)) {
+    if (g->world && g->ranks[0].known && tri_peer_equal(&g->ranks[0].peer, from)) {
       *index = i;
       return true;
     }

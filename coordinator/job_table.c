@@ -24,15 +24,11 @@ job *job_find_request(tri_core *c, const tri_request_id *r) {
   return j;
 }
 
-static bool same_peer(const tri_zpeer *a, const tri_zpeer *b) {
-  return a->len == b->len && !memcmp(a->bytes, b->bytes, a->len);
-}
-
-job *job_find_of_client(const tri_core *c, const tri_zpeer *from, uint64_t client_id) {
+job *job_find_of_client(const tri_core *c, const tri_peer *from, uint64_t client_id) {
   const job_list *lists[] = {&c->active, &c->ended};
   for (int i = 0; i < 2; i++)
     for (job *j = lists[i]->head; j; j = j->next)
-      if (j->client_id == client_id && same_peer(&j->peer, from)) return j;
+      if (j->client_id == client_id && tri_peer_equal(&j->peer, from)) return j;
   return NULL;
 }
 

@@ -26,7 +26,7 @@ static bool own_lists(job *j) {
 }
 
 /* embed: NULL for a job that generates text. */
-static job *make_job(tri_core *c, int64_t now, const tri_zpeer *from, const tri_client_msg *m, const tri_submit *s,
+static job *make_job(tri_core *c, int64_t now, const tri_peer *from, const tri_client_msg *m, const tri_submit *s,
                      const tri_encode *embed) {
   size_t size = sizeof(job) + (size_t)s->sampling.n * sizeof(job_choice); /* n is at most TRI_WIRE_MAX_N */
   job *j = tri_calloc(1, size);
@@ -63,7 +63,7 @@ static job *make_job(tri_core *c, int64_t now, const tri_zpeer *from, const tri_
 }
 
 /* Asked for again under the same request_id: the answer is the job that exists. */
-static void adopt(tri_core *c, job *j, const tri_zpeer *from, uint64_t client_id, uint64_t offset) {
+static void adopt(tri_core *c, job *j, const tri_peer *from, uint64_t client_id, uint64_t offset) {
   j->peer = *from;
   j->client_id = client_id;
   j->attached = true;
@@ -91,7 +91,7 @@ static void submit_of(const tri_encode *e, tri_submit *s) {
   s->sampling.deadline_ms = e->deadline_ms;
 }
 
-void job_submit(tri_core *c, int64_t now, const tri_zpeer *from, const tri_client_msg *m) {
+void job_submit(tri_core *c, int64_t now, const tri_peer *from, const tri_client_msg *m) {
   const tri_encode *embed = m->op == TRI_OP_SUBMIT ? NULL : &m->encode;
   tri_submit of_embed;
   const tri_submit *s = embed ? &of_embed : &m->submit;
@@ -123,7 +123,7 @@ void job_submit(tri_core *c, int64_t now, const tri_zpeer *from, const tri_clien
   if (st != TRI_OK || ids || !s->prompt.s) job_tokenized(c, now, j, st, ids, count, second);
 }
 
-void job_attach(tri_core *c, int64_t now, const tri_zpeer *from, const tri_client_msg *m) {
+void job_attach(tri_core *c, int64_t now, const tri_peer *from, const tri_client_msg *m) {
   tri_error err = {0};
   job *j = job_find_request(c, &m->attach.request_id);
   (void)now;
@@ -142,7 +142,7 @@ void job_attach(tri_core *c, int64_t now, const tri_zpeer *from, const tri_clien
   reply_error(c, from, m->id, &err);
 }
 
-void job_cancel(tri_core *c, int64_t now, const tri_zpeer *from, const tri_client_msg *m) {
+void job_cancel(tri_core *c, int64_t now, const tri_peer *from, const tri_client_msg *m) {
   tri_error err = {0};
   job *j = NULL;
   if (m->cancel.has_request_id)

@@ -68,7 +68,7 @@ struct shell {
 
 /* ---- what the core asks for ---- */
 
-static tri_status to_client(void *ctx, const tri_zpeer *to, const tri_server_msg *m) {
+static tri_status to_client(void *ctx, const tri_peer *to, const tri_server_msg *m) {
   struct shell *s = ctx;
   tri_status st = tri_server_msg_encode(m, &s->buf);
   if (st != TRI_OK) {
@@ -78,7 +78,7 @@ static tri_status to_client(void *ctx, const tri_zpeer *to, const tri_server_msg
   return tri_zserver_queue(s->clients, to, s->buf.data, s->buf.len);
 }
 
-static tri_status to_worker(void *ctx, const tri_zpeer *to, tri_group_msg *m) {
+static tri_status to_worker(void *ctx, const tri_peer *to, tri_group_msg *m) {
   struct shell *s = ctx;
   tri_status st = tri_group_msg_encode(m, &s->buf);
   return st == TRI_OK ? tri_zserver_queue(s->workers, to, s->buf.data, s->buf.len) : st;
@@ -286,7 +286,7 @@ static void set_facts(struct shell *s) {
 }
 
 static void read_clients(struct shell *s) {
-  tri_zpeer from;
+  tri_peer from;
   const void *data;
   size_t len;
   int frames;
@@ -307,7 +307,7 @@ static void read_clients(struct shell *s) {
 }
 
 static void read_workers(struct shell *s) {
-  tri_zpeer from;
+  tri_peer from;
   const void *data;
   size_t len;
   int frames;

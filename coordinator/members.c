@@ -6,7 +6,7 @@
 
 enum { LEASE_NS = 1000000000 };
 
-static void refuse(const tri_core *c, const tri_zpeer *to, const char *why) {
+static void refuse(const tri_core *c, const tri_peer *to, const char *why) {
   tri_group_msg m = {.op = TRI_GROUP_WELCOME, .welcome = {.ok = false, .message = wire_str(why)}};
   c->cfg.io.to_worker(c->cfg.io.ctx, to, &m);
 }
@@ -47,7 +47,7 @@ static bool model_fits(const tri_core *c, const tri_group_register *r, char *why
   return false;
 }
 
-void member_register(tri_core *c, int64_t now, const tri_zpeer *from, const tri_group_register *r) {
+void member_register(tri_core *c, int64_t now, const tri_peer *from, const tri_group_register *r) {
   if (r->group >= c->cfg.num_groups || r->world < 1 || r->world > MAX_RANKS || r->rank >= r->world) {
     refuse(c, from, "there is no such group or rank in this cluster");
     return;

@@ -30,7 +30,7 @@ static void add_value(char *buf, size_t *n, const char *name, const char *type, 
   add(buf, n, "# HELP trireme:%s %s\n# TYPE trireme:%s %s\ntrireme:%s %.15g\n", name, help, name, type, name, v);
 }
 
-void prometheus_reply(tri_core *c, const tri_zpeer *to, uint64_t id) {
+void prometheus_reply(tri_core *c, const tri_peer *to, uint64_t id) {
   tri_cluster_status s = {0};
   size_t n = 0;
   uint64_t pages = 0, used = 0, running = 0, waiting = 0, preemptions = 0;

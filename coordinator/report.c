@@ -41,12 +41,12 @@ void report_jobs(const tri_core *c, tri_cluster_status *s) {
     bool runs = j->first_token_ns || (j->embed && j->state == JOB_ASSIGNED);
     *(runs ? &s->running : &s->waiting) += 1;
     uint64_t i = 0;
-    while (i < s->clients && memcmp(&clients[i]->peer, &j->peer, sizeof j->peer)) i++;
+    while (i < s->clients && !tri_peer_equal(&clients[i]->peer, &j->peer)) i++;
     if (i == s->clients && i < 256) clients[s->clients++] = j;
   }
 }
 
-void report_status(tri_core *c, int64_t now, const tri_zpeer *to, uint64_t id) {
+void report_status(tri_core *c, int64_t now, const tri_peer *to, uint64_t id) {
   tri_server_msg m = {.op = TRI_REPLY_STATUS, .id = id};
   tri_cluster_status *s = &m.status;
   bool serving = false;

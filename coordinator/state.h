@@ -48,7 +48,7 @@ typedef struct job {
   bool dirty;
   uint64_t id;
   tri_request_id request_id;
-  tri_zpeer peer;
+  tri_peer peer;
   uint64_t client_id;
   bool attached, stream, accepted_sent, done_sent, echo;
   bool known;         /* asked for again: the answer says that it existed */
@@ -83,7 +83,7 @@ typedef enum group_state { GROUP_ABSENT, GROUP_STARTING, GROUP_READY, GROUP_DRAI
 
 typedef struct rank_info {
   bool known, busy;
-  tri_zpeer peer;
+  tri_peer peer;
   char host[64];
   int64_t pid, last_report;
   uint64_t step, block, collective;
@@ -94,7 +94,7 @@ typedef struct rank_info {
 
 /* A client that waits for floors. */
 typedef struct floors_ask {
-  tri_zpeer peer;
+  tri_peer peer;
   uint64_t id;
   int64_t until_ns;
 } floors_ask;
@@ -161,14 +161,14 @@ void defaults_apply(const tri_model_config *m, tri_sampling *s);
 
 /* group_table.c */
 group *group_find(tri_core *c, uint32_t index, uint64_t epoch); /* NULL: there is none, or it is lost */
-bool group_find_led_by(const tri_core *c, const tri_zpeer *from, uint32_t *index);
+bool group_find_led_by(const tri_core *c, const tri_peer *from, uint32_t *index);
 group *group_pick(const tri_core *c, uint32_t *index); /* the ready group with the least to do; NULL: none */
 bool group_is_watched(const tri_core *c, const group *g);
 
 /* replies.c */
-tri_status reply_error(const tri_core *c, const tri_zpeer *to, uint64_t id, const tri_error *err);
-void reply_hello(const tri_core *c, const tri_zpeer *to, uint64_t id);
-void reply_models(const tri_core *c, const tri_zpeer *to, uint64_t id);
+tri_status reply_error(const tri_core *c, const tri_peer *to, uint64_t id, const tri_error *err);
+void reply_hello(const tri_core *c, const tri_peer *to, uint64_t id);
+void reply_models(const tri_core *c, const tri_peer *to, uint64_t id);
 
 /* embed_jobs.c: jobs of an encoder */
 tri_status embed_open(tri_core *c);
@@ -186,7 +186,7 @@ tri_wire_str embed_token_text(const tri_core *c, uint32_t id, char number[EMBED_
 /* job_table.c */
 job *job_find(const tri_core *c, uint64_t id);
 job *job_find_request(tri_core *c, const tri_request_id *r);
-job *job_find_of_client(const tri_core *c, const tri_zpeer *from, uint64_t client_id);
+job *job_find_of_client(const tri_core *c, const tri_peer *from, uint64_t client_id);
 void job_enlist(tri_core *c, job *j); /* among the active */
 void job_retire(tri_core *c, job *j); /* from the active to the ended */
 void job_mark(tri_core *c, job *j);   /* its client is to get something */
@@ -203,9 +203,9 @@ const char *admission_prompt_field(const job *j); /* the field that the prompt c
 tri_status admission_refuse_text(const tri_core *c, const job *j, tri_status st, tri_error *err);
 
 /* jobs.c */
-void job_submit(tri_core *c, int64_t now, const tri_zpeer *from, const tri_client_msg *m);
-void job_attach(tri_core *c, int64_t now, const tri_zpeer *from, const tri_client_msg *m);
-void job_cancel(tri_core *c, int64_t now, const tri_zpeer *from, const tri_client_msg *m);
+void job_submit(tri_core *c, int64_t now, const tri_peer *from, const tri_client_msg *m);
+void job_attach(tri_core *c, int64_t now, const tri_peer *from, const tri_client_msg *m);
+void job_cancel(tri_core *c, int64_t now, const tri_peer *from, const tri_client_msg *m);
 /* The tokenizer is done with a job, or its client has sent tokens. second: see tri_tokenizer_encode_pair. */
 void job_tokenized(tri_core *c, int64_t now, job *j, tri_status st, const uint32_t *ids, size_t count, size_t second);
 void job_fail(tri_core *c, int64_t now, job *j, const tri_error *err);
@@ -227,7 +227,7 @@ tri_status embed_deliver(tri_core *c, job *j);
 void deliver_all(tri_core *c, int64_t now); /* of every marked job */
 
 /* members.c */
-void member_register(tri_core *c, int64_t now, const tri_zpeer *from, const tri_group_register *r);
+void member_register(tri_core *c, int64_t now, const tri_peer *from, const tri_group_register *r);
 bool member_ready(tri_core *c, int64_t now, const tri_group_msg *m); /* true: the group takes jobs from now on */
 void member_health(tri_core *c, int64_t now, const tri_group_health *h);
 void member_failed(tri_core *c, int64_t now, const tri_group_msg *m);
@@ -243,15 +243,15 @@ void drain_groups(tri_core *c); /* tells them to finish and leave */
 void drain_tick(tri_core *c);
 
 /* report.c */
-void report_status(tri_core *c, int64_t now, const tri_zpeer *to, uint64_t id);
+void report_status(tri_core *c, int64_t now, const tri_peer *to, uint64_t id);
 /* Counts the jobs that run and wait, and the clients that they belong to. */
 void report_jobs(const tri_core *c, tri_cluster_status *s);
 
 /* prometheus.c */
-void prometheus_reply(tri_core *c, const tri_zpeer *to, uint64_t id);
+void prometheus_reply(tri_core *c, const tri_peer *to, uint64_t id);
 
 /* floors.c */
-void floors_request(tri_core *c, int64_t now, const tri_zpeer *from, uint64_t id);
+void floors_request(tri_core *c, int64_t now, const tri_peer *from, uint64_t id);
 void floors_take(tri_core *c, int64_t now, rank_info *rank, const tri_floors *floors);
 void floors_tick(tri_core *c, int64_t now);
 

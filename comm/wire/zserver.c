@@ -180,12 +180,12 @@ int tri_zserver_fd(const tri_zserver *s) {
   return s->socket && !zmq_getsockopt(s->socket, ZMQ_FD, &fd, &size) ? fd : -1;
 }
 
-tri_status tri_zserver_recv(tri_zserver *s, tri_zpeer *from, const void **data, size_t *len, int *frames) {
+tri_status tri_zserver_recv(tri_zserver *s, tri_peer *from, const void **data, size_t *len, int *frames) {
   if (!s->socket) return TRI_CLOSED;
   for (int i = 0; i < TRI_Z_DISCARDS_PER_CALL; i++) {
     if (zmq_msg_recv(&s->msg, s->socket, ZMQ_DONTWAIT) < 0) return tri_z_status();
     size_t id = zmq_msg_size(&s->msg);
-    /* A peer may give itself a name of up to 255 bytes; ours do not, and such a name has no room in a tri_zpeer. */
+    /* A peer may give itself a name of up to 255 bytes; ours do not, and such a name has no room in a tri_peer. */
     if (id > sizeof from->bytes || !zmq_msg_more(&s->msg)) {
       tri_z_discard_rest(s->socket, &s->msg);
       continue;
@@ -207,21 +207,21 @@ const char *tri_zserver_sender_key(tri_zserver *s) {
   return user ? user : "";
 }
 
-static tri_status send_address(tri_zserver *s, const tri_zpeer *to) {
+static tri_status send_address(tri_zserver *s, const tri_peer *to) {
   if (!s->socket) return TRI_CLOSED;
   if (zmq_send(s->socket, to->bytes, to->len, ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0) return TRI_OK;
   return zmq_errno() == EHOSTUNREACH ? TRI_CLOSED : tri_z_status();
 }
 
-tri_status tri_zserver_send(tri_zserver *s, const tri_zpeer *to, const void *data, size_t len) {
+tri_status tri_zserver_send(tri_zserver *s, const tri_peer *to, const void *data, size_t len) {
   tri_zserver_flush(s);
   tri_status st = send_address(s, to);
   if (st) return st;
   return zmq_send(s->socket, data, len, ZMQ_DONTWAIT) < 0 ? tri_z_status() : TRI_OK;
 }
 
-tri_status tri_zserver_queue(tri_zserver *s, const tri_zpeer *to, const void *data, size_t len) {
-  bool same = s->has_frame && s->frame_to.len == to->len && !memcmp(s->frame_to.bytes, to->bytes, to->len);
+tri_status tri_zserver_queue(tri_zserver *s, const tri_peer *to, const void *data, size_t len) {
+  bool same = s->has_frame && tri_peer_equal(&s->frame_to, to);
   if (!same || len > TRI_Z_FRAME_BYTES - s->frame_len) tri_zserver_flush(s);
   if (len > TRI_Z_FRAME_BYTES) return tri_zserver_send(s, to, data, len);
   if (!s->has_frame) {

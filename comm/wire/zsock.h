@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "comm/wire/peer.h"
 #include "runtime/base/status.h"
 
 typedef struct tri_zcontext tri_zcontext;
@@ -33,12 +34,6 @@ tri_status tri_zkey_check(const char *key, const char *what, tri_error *err);
 tri_status tri_zcontext_create(tri_zcontext **out, tri_error *err);
 void tri_zcontext_destroy(tri_zcontext *z); /* closes what is open; never blocks longer than the linger of 200 ms */
 
-/* Opaque address of a peer of a server. */
-typedef struct tri_zpeer {
-  uint8_t len;
-  uint8_t bytes[32];
-} tri_zpeer;
-
 typedef struct tri_zserver_config {
   const char *endpoint;      /* ipc://PATH (mode 0600), tcp://ADDRESS:PORT, PORT may be * */
   const tri_zkeypair *curve; /* NULL: none; tcp:// without it is refused unless insecure_tcp */
@@ -54,15 +49,15 @@ tri_status tri_zserver_open(tri_zcontext *z, const tri_zserver_config *config, t
 const char *tri_zserver_endpoint(const tri_zserver *s);
 /* Next message without waiting: TRI_OK, or TRI_AGAIN. *data is valid until the next call. *frames > 1: a multipart
  * message, *data holds its first frame only (of at most max_message bytes) and the rest has been discarded. */
-tri_status tri_zserver_recv(tri_zserver *s, tri_zpeer *from, const void **data, size_t *len, int *frames);
+tri_status tri_zserver_recv(tri_zserver *s, tri_peer *from, const void **data, size_t *len, int *frames);
 /* Public key (Z85) of the client that sent the message that recv returned last; "" without CURVE. Valid until the next
  * recv. */
 const char *tri_zserver_sender_key(tri_zserver *s);
 /* TRI_AGAIN: the peer's queue is full. TRI_CLOSED: the peer is gone. */
-tri_status tri_zserver_send(tri_zserver *s, const tri_zpeer *to, const void *data, size_t len);
+tri_status tri_zserver_send(tri_zserver *s, const tri_peer *to, const void *data, size_t len);
 /* The same for one of several messages in a row: what goes to one peer leaves as one frame, one message behind the
  * other, once the frame is full, another peer's turn comes, or tri_zserver_flush is called. */
-tri_status tri_zserver_queue(tri_zserver *s, const tri_zpeer *to, const void *data, size_t len);
+tri_status tri_zserver_queue(tri_zserver *s, const tri_peer *to, const void *data, size_t len);
 void tri_zserver_flush(tri_zserver *s);
 int tri_zserver_fd(const tri_zserver *s);
 /* Closes and binds again at the same address: frees what hostile peers made the library hold. */

@@ -58,7 +58,7 @@ struct tri_zserver {
   char endpoint[TRI_Z_ENDPOINT_BYTES];
   /* queued; the address of frame_to has been sent, frame[] is what follows it */
   bool has_frame;
-  tri_zpeer frame_to;
+  tri_peer frame_to;
   size_t frame_len;
   char frame[TRI_Z_FRAME_BYTES];
 };

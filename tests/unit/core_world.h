@@ -25,7 +25,7 @@ extern size_t token_len[8192];
 /* ---- the world ---- */
 
 struct stream {
-  tri_zpeer peer;
+  tri_peer peer;
   uint64_t id;
   int accepted, messages;
   bool existing, done, timed_out, closed;
@@ -46,7 +46,7 @@ struct stream {
 
 struct assigned {
   tri_group_assign a;
-  tri_zpeer to;
+  tri_peer to;
   uint32_t ids[MAX_TOKENS];
 };
 
@@ -60,6 +60,7 @@ struct world {
   int num_assigns;
   uint64_t aborts[MAX_ASSIGNS];
   int num_aborts, drains, leases, lost, ready;
+  uint64_t clients; /* as the last status reply counts them */
   int measures, floors_answers;
   tri_cluster_floors floors;
   bool welcome, refuse_tokenize, tokenize_now;
@@ -77,8 +78,6 @@ struct world {
 /* A test case whose tests have the tokenizer. */
 TCase *add_case(Suite *suite, const char *name);
 
-bool same_peer(const tri_zpeer *a, const tri_zpeer *b);
-
 struct world *world_create(uint32_t groups);
 /* Whose workers must have this model and layout (0: any). */
 struct world *world_create_for(uint32_t groups, uint64_t model_hash, uint32_t tp, uint32_t pp);
@@ -87,7 +86,7 @@ void tick(struct world *w, int64_t ns);
 
 /* ---- groups ---- */
 
-tri_zpeer rank_peer(uint32_t group, uint64_t epoch, uint32_t rank);
+tri_peer rank_peer(uint32_t group, uint64_t epoch, uint32_t rank);
 void send_worker(struct world *w, uint32_t group, uint64_t epoch, uint32_t rank, const tri_group_msg *m);
 bool send_register(struct world *w, uint32_t group, uint64_t epoch, uint32_t rank, uint32_t world);
 void send_ready(struct world *w, uint32_t group, uint64_t epoch);

@@ -2,6 +2,31 @@
 #include "runtime/base/log.h"
 #include "tests/unit/core_world.h"
 
+/* Three jobs of two clients; only the bytes within a peer's length tell clients apart. */
+START_TEST(test_clients_counted) {
+  struct world *w = world_create(1);
+  start_group(w, 0, 1, 1);
+  tri_client_msg m = submit_msg(1);
+  struct stream *a = submit(w, "one", &m);
+  m.id = 2;
+  struct stream *b = submit(w, "one", &m);
+  submit(w, "two", &m);
+  ck_assert(tri_peer_equal(&a->peer, &b->peer));
+  ck_assert_int_ne(memcmp(&a->peer, &b->peer, sizeof a->peer), 0);
+  tri_peer other = a->peer;
+  other.len--;
+  ck_assert(!tri_peer_equal(&a->peer, &other));
+  other = a->peer;
+  other.bytes[other.len - 1]++;
+  ck_assert(!tri_peer_equal(&a->peer, &other));
+  struct stream *s = open_stream(w, "three", 9);
+  tri_client_msg ask = {.op = TRI_OP_STATUS, .id = 9};
+  tri_core_client(w->core, w->now, &s->peer, &ask);
+  ck_assert_uint_eq(w->clients, 2);
+  world_destroy(w);
+}
+END_TEST
+
 Suite *suite_core_clients(void);
 
 /* ---- clients that are slow, gone or ask twice ---- */
@@ -121,5 +146,6 @@ Suite *suite_core_clients(void) {
   tcase_add_test(t, test_closed_client);
   tcase_add_test(t, test_same_request_twice);
   tcase_add_test(t, test_cancel);
+  tcase_add_test(t, test_clients_counted);
   return suite;
 }

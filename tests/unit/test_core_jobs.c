@@ -19,8 +19,8 @@ START_TEST(test_submit) {
   ck_assert_uint_eq(s->prompt_tokens, 3);
   ck_assert_int_eq(w->num_assigns, 1);
   const struct assigned *a = &w->assigns[0];
-  tri_zpeer leader = rank_peer(0, 1, 0);
-  ck_assert(same_peer(&a->to, &leader));
+  tri_peer leader = rank_peer(0, 1, 0);
+  ck_assert(tri_peer_equal(&a->to, &leader));
   ck_assert_uint_eq(a->a.epoch, 1);
   ck_assert_int_eq(a->a.remaining_ms, 1500);
   ck_assert_int_eq(a->a.sampling.max_tokens, 9);

@@ -36,7 +36,7 @@ struct world {
   bool closed;
 };
 
-static const tri_zpeer client = {.len = 1, .bytes = "c"}, leader = {.len = 1, .bytes = "w"};
+static const tri_peer client = {.len = 1, .bytes = "c"}, leader = {.len = 1, .bytes = "w"};
 
 static void list(char *out, size_t cap, const tri_wire_str *s, uint32_t n) {
   size_t used = 0;
@@ -44,7 +44,7 @@ static void list(char *out, size_t cap, const tri_wire_str *s, uint32_t n) {
     used += (size_t)snprintf(out + used, cap - used, "%.*s ", (int)s[i].len, s[i].s);
 }
 
-static tri_status to_client(void *ctx, const tri_zpeer *to, const tri_server_msg *m) {
+static tri_status to_client(void *ctx, const tri_peer *to, const tri_server_msg *m) {
   struct world *w = ctx;
   (void)to;
   if (w->closed) return TRI_CLOSED;
@@ -65,7 +65,7 @@ static tri_status to_client(void *ctx, const tri_zpeer *to, const tri_server_msg
   return TRI_OK;
 }
 
-static tri_status to_worker(void *ctx, const tri_zpeer *to, tri_group_msg *m) {
+static tri_status to_worker(void *ctx, const tri_peer *to, tri_group_msg *m) {
   struct world *w = ctx;
   (void)to;
   if (m->op == TRI_GROUP_ASSIGN) w->assigns[w->num_assigns++ % MAX_ASSIGNS] = m->assign;
