@@ -194,7 +194,6 @@ static const tri_field assign_fields[] = {
     G_U64(tri_group_assign, job),
     G_U64(tri_group_assign, epoch),
     G_U64(tri_group_assign, seed),
-    G_U64(tri_group_assign, offset),
     {TRI_F(TRI_FT_I64, "remaining_ms", tri_group_assign, remaining_ms), .flags = TRI_FF_REQUIRED},
     {TRI_F(TRI_FT_IDS, "token_ids", tri_group_assign, token_ids),
      .count_offset = offsetof(tri_group_assign, num_token_ids), .flags = TRI_FF_REQUIRED},

@@ -86,7 +86,6 @@ typedef struct tri_group_results {
 typedef struct tri_group_assign {
   uint64_t job, epoch;
   uint64_t seed;        /* fixed by the coordinator before it assigns, so that a replay draws the same */
-  uint64_t offset;      /* tokens that a replay already has (0 until replay exists) */
   int64_t remaining_ms; /* to the deadline; -1: none */
   const uint32_t *token_ids;
   size_t num_token_ids;

@@ -181,7 +181,6 @@ START_TEST(round_trip_group) {
   in.assign = (tri_group_assign){.job = 1,
                                  .epoch = 2,
                                  .seed = 3,
-                                 .offset = 4,
                                  .remaining_ms = -1,
                                  .token_ids = ids4,
                                  .num_token_ids = 4,

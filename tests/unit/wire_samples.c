@@ -276,7 +276,6 @@ static void samples_to_groups(sample *out, int *n) {
   g.assign = (tri_group_assign){.job = 1,
                                 .epoch = 2,
                                 .seed = UINT64_MAX,
-                                .offset = 4,
                                 .remaining_ms = -1,
                                 .token_ids = ids4,
                                 .num_token_ids = 4,
