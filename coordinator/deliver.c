@@ -117,7 +117,7 @@ static tri_status send_done(tri_core *c, job *j, bool with_text) {
   d->num_choices = (uint32_t)j->sampling.n;
   d->prompt_tokens = j->num_prompt;
   d->completion_tokens = 0;
-  d->preemptions = 0;
+  d->preemptions = j->preemptions;
   d->timed_out = j->timed_out;
   for (uint32_t i = 0; i < d->num_choices; i++) {
     const job_choice *ch = &j->choices[i];

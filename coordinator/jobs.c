@@ -339,6 +339,7 @@ void job_tokens(tri_core *c, int64_t now, uint32_t index, const tri_group_tokens
     if (!j || j->state != JOB_ASSIGNED || j->group != index || j->epoch != tokens->epoch ||
         t->choice >= (uint32_t)j->sampling.n)
       continue;
+    if (t->flags & TRI_TOKEN_PREEMPTED) j->preemptions = t->preemptions;
     job_choice *ch = &j->choices[t->choice];
     if (ch->ended) continue;
     bool none = t->flags & TRI_TOKEN_NONE;

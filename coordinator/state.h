@@ -69,6 +69,7 @@ typedef struct job {
   uint32_t *prompt_ids; /* until it has ended; of an encoder's job always */
   size_t num_prompt;
   uint32_t num_open;
+  uint32_t preemptions; /* as its group has told */
   int64_t submitted_ns, assigned_ns, first_token_ns, last_token_ns, ended_ns, deadline_ns, stuck_ns;
   tri_error *error;     /* NULL: none */
   job_embed *embed;     /* NULL: the job generates text */

@@ -2,6 +2,17 @@
  * later. */
 #include "worker/schedule.h"
 
+void tri_sched_count_preemption(tri_sched *s, tri_job *j) {
+  s->preemptions++;
+  j->preemptions++;
+}
+
+void tri_sched_tell_preemptions(tri_job *j, tri_group_token *t) {
+  if (j->preemptions == j->preemptions_told) return;
+  t->flags |= TRI_TOKEN_PREEMPTED;
+  t->preemptions = j->preemptions_told = j->preemptions;
+}
+
 void tri_sched_preempt(tri_sched *s, tri_sequence *q) {
   if (q->job->search) {
     tri_search_preempt(s, q->job);
@@ -11,7 +22,7 @@ void tri_sched_preempt(tri_sched *s, tri_sequence *q) {
   q->state = TRI_SEQ_WAITING;
   q->num_computed = 0;
   tri_seq_list_insert(s, &s->waiting, q);
-  s->preemptions++;
+  tri_sched_count_preemption(s, q->job);
 }
 
 tri_sequence *tri_sched_last_idle(const tri_sched *s, const tri_sequence *q) {

@@ -80,6 +80,9 @@ void tri_sched_preempt(tri_sched *s, tri_sequence *q);
  * beams of a search spare one another. */
 tri_sequence *tri_sched_last_idle(const tri_sched *s, const tri_sequence *q);
 bool tri_sched_preempt_one(tri_sched *s, const tri_sequence *for_whom);
+void tri_sched_count_preemption(tri_sched *s, tri_job *j);
+/* Adds the job's preemptions to an entry, if there were any since the last one. */
+void tri_sched_tell_preemptions(tri_job *j, tri_group_token *t);
 
 /* ---- schedule_pages.c: pages ---- */
 

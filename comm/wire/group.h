@@ -48,19 +48,21 @@ typedef struct tri_group_token {
   uint64_t job;
   uint32_t choice;
   uint32_t token;
-  uint64_t offset;   /* number of this token within the choice */
-  uint8_t flags;     /* TRI_TOKEN_* */
-  tri_finish reason; /* with TRI_TOKEN_LAST */
+  uint64_t offset;      /* number of this token within the choice */
+  uint8_t flags;        /* TRI_TOKEN_* */
+  tri_finish reason;    /* with TRI_TOKEN_LAST */
+  uint32_t preemptions; /* of the whole job so far; with TRI_TOKEN_PREEMPTED */
   float logprob;
   int num_top; /* 0: no alternatives */
   const uint32_t *top_ids;
   const float *top_logprobs;
 } tri_group_token;
 enum {
-  TRI_TOKEN_LAST = 1,    /* the choice has ended */
-  TRI_TOKEN_NONE = 2,    /* no token in this entry: the choice ended without one (abort, deadline) */
-  TRI_TOKEN_LOGPROB = 4, /* logprob and alternatives are there */
-  TRI_TOKEN_STOP_ID = 8, /* the token is the end-of-sequence or a stop id and is not part of the text */
+  TRI_TOKEN_LAST = 1,       /* the choice has ended */
+  TRI_TOKEN_NONE = 2,       /* no token in this entry: the choice ended without one (abort, deadline) */
+  TRI_TOKEN_LOGPROB = 4,    /* logprob and alternatives are there */
+  TRI_TOKEN_STOP_ID = 8,    /* the token is the end-of-sequence or a stop id and is not part of the text */
+  TRI_TOKEN_PREEMPTED = 16, /* sequences of the job gave their KV pages back since its last entry */
 };
 
 typedef struct tri_group_tokens {

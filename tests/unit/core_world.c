@@ -54,6 +54,7 @@ static void read_done(struct stream *s, const tri_done *d) {
   s->completion_tokens = d->completion_tokens;
   s->prompt_tokens = d->prompt_tokens;
   s->timed_out = d->timed_out;
+  s->preemptions = d->preemptions;
   for (uint32_t i = 0; i < d->num_choices; i++) {
     s->choice[i].reason = d->choices[i].reason;
     add_text(&s->choice[i], d->choices[i].text);

@@ -41,6 +41,7 @@ struct stream {
     tri_finish reason;
   } choice[MAX_CHOICES];
   uint64_t completion_tokens;
+  uint32_t preemptions;
   char code[64], field[96], message[400];
 };
 

@@ -204,6 +204,31 @@ START_TEST(test_several_choices) {
 END_TEST
 
 /* The end-of-sequence token counts and is not text; a padded id has no text. */
+/* The end says how often the job was preempted, as its group told last, also where that came with another choice. */
+START_TEST(test_preemptions) {
+  struct world *w = world_create(1);
+  start_group(w, 0, 1, 1);
+  tri_client_msg m = submit_msg(1);
+  m.submit.sampling.n = 2;
+  struct stream *s = submit(w, "one", &m);
+  m.id = 2;
+  m.submit.sampling.n = 1;
+  struct stream *other = submit(w, "one", &m);
+  uint64_t job = w->assigns[0].a.job;
+  tri_group_token t[] = {
+      {.job = job, .token = 65, .flags = TRI_TOKEN_PREEMPTED, .preemptions = 1},
+      {.job = job, .choice = 1, .token = 65, .flags = TRI_TOKEN_PREEMPTED | TRI_TOKEN_LAST, .preemptions = 3},
+      {.job = job, .offset = 1, .token = 66, .flags = TRI_TOKEN_LAST},
+      {.job = last_job(w), .token = 65, .flags = TRI_TOKEN_LAST},
+  };
+  send_tokens(w, 0, 1, t, 4);
+  ck_assert(s->done && other->done);
+  ck_assert_uint_eq(s->preemptions, 3);
+  ck_assert_uint_eq(other->preemptions, 0);
+  world_destroy(w);
+}
+END_TEST
+
 START_TEST(test_tokens_without_text) {
   struct world *w = world_create(1);
   start_group(w, 0, 1, 1);
@@ -232,6 +257,7 @@ Suite *suite_core_jobs(void) {
   tcase_add_test(t, test_echo_slow);
   tcase_add_test(t, test_not_streamed);
   tcase_add_test(t, test_several_choices);
+  tcase_add_test(t, test_preemptions);
   tcase_add_test(t, test_tokens_without_text);
   return suite;
 }
