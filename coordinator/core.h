@@ -1,7 +1,10 @@
 /* The coordinator's core: a state machine without sockets, clocks, threads or files.
  *
- * Inputs are events with the time they happened; outputs are calls on tri_core_io. The same inputs in the same order
- * give the same outputs, so that a log of inputs (the journal, later) is the state. One thread owns it. */
+ * Inputs are the calls below, each with the time it happened, and what the calls on tri_core_io return: the status of
+ * to_client (TRI_AGAIN keeps a message for later, TRI_CLOSED may cancel a job), the status of to_worker (other than
+ * TRI_OK leaves a job in the queue), and the status, the ids and the numbers of tokenize. Outputs are the calls on
+ * tri_core_io. The same inputs in the same order give the same outputs, so that a log of all of them (the journal,
+ * later) is the state. One thread owns it. */
 #ifndef TRI_COORDINATOR_CORE_H
 #define TRI_COORDINATOR_CORE_H
 
@@ -14,7 +17,7 @@
 
 typedef struct tri_core tri_core;
 
-/* What the core asks of the world. */
+/* Calls of the core on the world. */
 typedef struct tri_core_io {
   void *ctx;
   /* TRI_AGAIN: the client is slow, the core tries again later. TRI_CLOSED: it is gone. */
