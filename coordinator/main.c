@@ -1,9 +1,7 @@
 /* trireme-coordinator: the front door. This file is the shell around the core: sockets, signals, clocks, the
  * tokenizer's threads and the memory watch. */
 #include <errno.h>
-#include <fcntl.h>
 #include <malloc.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -17,23 +15,35 @@
 
 #include "comm/wire/boot.h"
 #include "comm/wire/endpoint.h"
+#include "coordinator/allowed_keys.h"
 #include "coordinator/core.h"
 #include "coordinator/tokenize_pool.h"
 #include "coordinator/mpi_launch.h"
+#include "coordinator/signals.h"
 #include "runtime/base/log.h"
 #include "runtime/base/wait.h"
 #include "runtime/base/serve_options.h"
 
 enum {
   TICK_MS = 100,
-  TRIM_TICKS = 5,
-  PATIENCE_TICKS = 20,
-  BATCH = 256,
-  WINDOW_S = 10,
-  FLUSH_MS = 300,
+  TRIM_TICKS = 5,      /* ticks in which memory is given back after a rebind: the library frees in its own thread */
+  PATIENCE_TICKS = 20, /* ticks above the memory cap after which the memory is somebody else's */
+  BATCH = 256,         /* messages of one socket before the other's turn */
+  WINDOW_S = 10,       /* seconds that rates are taken over */
+  FLUSH_MS = 300,      /* for last words to leave */
   TOKENIZE_NOW_BYTES = 1024,
-  MAX_ALLOWED_KEYS = 1024
+  MAX_WAITING_TEXTS = 4096,   /* for the tokenizer's threads; further ones are refused */
+  CLIENT_BACKLOG = 1000,      /* messages that one client may leave unread before it counts as slow */
+  WORKER_BACKLOG = 65536,     /* messages that wait for one leader; jobs beyond them stay in the queue */
+  ARENA_BYTES = 64 << 10,     /* first block of the memory of one decoded message */
+  MPIRUN_ABORT_MIN_MS = 500,  /* between mpirun's SIGCONT and the SIGTERM that ends an aborted job, at least */
+  MPIRUN_ABORT_MAX_MS = 5000, /* and at most */
 };
+/* Share of the watchdog's timeout after which a rank that reports nothing is lost: shorter than the whole,
+ * so that a silent rank is named before its group counts as stalled. */
+#define SILENCE_SHARE 0.75
+#define NS_PER_MS 1000000LL
+#define NS_PER_S 1000000000LL
 
 struct second {
   uint64_t tokens;
@@ -66,7 +76,7 @@ struct shell {
   int ticks_above;      /* in a row with memory above the cap */
 };
 
-/* ---- what the core asks for ---- */
+/* ---- calls of the core ---- */
 
 static tri_status to_client(void *ctx, const tri_peer *to, const tri_server_msg *m) {
   struct shell *s = ctx;
@@ -125,6 +135,11 @@ static void group_ready(void *ctx, uint32_t group, uint64_t epoch) {
 
 /* ---- set-up ---- */
 
+/* Tokens at which the tokenizer gives up on a prompt: no group would take it. */
+static int64_t max_prompt(const struct shell *s) {
+  return s->opts.max_model_len ? s->opts.max_model_len : s->model.max_position_embeddings;
+}
+
 static tri_status open_model(struct shell *s, tri_error *err) {
   char path[4200];
   tri_status st = tri_model_config_load(s->opts.model, &s->model, err);
@@ -147,50 +162,21 @@ static tri_status open_model(struct shell *s, tri_error *err) {
                                      : copy);
   tri_free(copy);
   if (!s->tokenizer) return TRI_OK;
-  int64_t len = s->opts.max_model_len ? s->opts.max_model_len : s->model.max_position_embeddings;
-  st = tri_tokenize_pool_create(s->tokenizer, s->opts.tokenizer_threads, (size_t)len, 4096, &s->tokenize_pool);
+  st = tri_tokenize_pool_create(s->tokenizer, s->opts.tokenizer_threads, (size_t)max_prompt(s), MAX_WAITING_TEXTS,
+                                &s->tokenize_pool);
   return st == TRI_OK ? st : tri_fail(err, st, "tokenizer_threads", "cannot start the tokenizer's threads");
 }
 
-/* A key a line, and what follows it is a remark. A line that is no key and begins with '#', which may also begin a key,
- * is a comment. */
-static tri_status read_allowed(const char *path, char keys[][TRI_Z_KEY], const char **list, int *count,
-                               tri_error *err) {
-  FILE *f = fopen(path, "re");
-  tri_status st = TRI_OK;
-  char line[256];
-  int n = 0;
-  if (!f) return tri_fail(err, TRI_IO, "allowed_keys", "cannot open --allowed-keys %s: %s", path, strerror(errno));
-  for (int number = 1; st == TRI_OK && fgets(line, sizeof line, f); number++) {
-    line[strcspn(line, " \t\r\n")] = '\0';
-    tri_error why = {0};
-    bool is_key = tri_zkey_check(line, "allowed_keys", &why) == TRI_OK;
-    if (!line[0] || (!is_key && line[0] == '#')) continue;
-    if (!is_key) {
-      st = tri_fail(err, TRI_INVALID_ARGUMENT, "allowed_keys", "%s:%d: %s", path, number, why.message);
-    } else if (n == MAX_ALLOWED_KEYS) {
-      st = tri_fail(err, TRI_TOO_LARGE, "allowed_keys", "%s:%d: at most %d keys", path, number, MAX_ALLOWED_KEYS);
-    } else {
-      memcpy(keys[n], line, TRI_Z_KEY);
-      list[n] = keys[n];
-      n++;
-    }
-  }
-  fclose(f);
-  if (st == TRI_OK && !n) st = tri_fail(err, TRI_INVALID_ARGUMENT, "allowed_keys", "%s names no public key", path);
-  *count = n;
-  return st;
-}
-
 static tri_status open_client_socket(struct shell *s, tri_error *err) {
-  static char keys[MAX_ALLOWED_KEYS][TRI_Z_KEY];
-  static const char *allowed[MAX_ALLOWED_KEYS];
+  static tri_allowed_keys allowed;
   char endpoint[TRI_ENDPOINT_BYTES];
   tri_zkeypair pair;
   tri_status st = tri_endpoint_resolve(s->opts.endpoint, endpoint, err);
   if (st != TRI_OK) return st;
-  tri_zserver_config zc = {
-      .endpoint = endpoint, .insecure_tcp = s->opts.insecure_tcp, .max_message = TRI_WIRE_MAX_MESSAGE, .backlog = 1000};
+  tri_zserver_config zc = {.endpoint = endpoint,
+                           .insecure_tcp = s->opts.insecure_tcp,
+                           .max_message = TRI_WIRE_MAX_MESSAGE,
+                           .backlog = CLIENT_BACKLOG};
   if (!strncmp(endpoint, "tcp://", 6) && !s->opts.key_file && !s->opts.insecure_tcp)
     return tri_fail(
         err, TRI_USAGE, "endpoint",
@@ -200,11 +186,12 @@ static tri_status open_client_socket(struct shell *s, tri_error *err) {
   if (s->opts.key_file) {
     if ((st = tri_zkeypair_load(s->opts.key_file, &pair, err)) != TRI_OK) return st;
     zc.curve = &pair;
-    zc.allowed = allowed;
     if (!s->opts.allowed_keys)
       return tri_fail(err, TRI_USAGE, "allowed_keys",
                       "--key-file needs --allowed-keys with a file that names at least one client's public key");
-    if ((st = read_allowed(s->opts.allowed_keys, keys, allowed, &zc.num_allowed, err)) != TRI_OK) return st;
+    if ((st = tri_allowed_keys_read(s->opts.allowed_keys, &allowed, err)) != TRI_OK) return st;
+    zc.allowed = allowed.list;
+    zc.num_allowed = allowed.count;
   }
   return tri_zserver_open(s->z, &zc, &s->clients, err);
 }
@@ -224,7 +211,7 @@ static tri_status open_worker_socket(struct shell *s, bool one_host, tri_error *
                            .allowed = allowed,
                            .num_allowed = 1,
                            .max_message = TRI_WIRE_MAX_MESSAGE,
-                           .backlog = 65536};
+                           .backlog = WORKER_BACKLOG};
   st = tri_zserver_open(s->z, &zc, &s->workers, err);
   if (st != TRI_OK && !strcmp(err->field, "endpoint")) snprintf(err->field, sizeof err->field, "worker_endpoint");
   TRI_TRY(st);
@@ -250,9 +237,9 @@ static tri_status open_core(struct shell *s, tri_error *err) {
                         .num_groups = s->opts.launch == TRI_LAUNCH_MPI ? 1 : (uint32_t)s->opts.dp,
                         .seed = seed,
                         .max_queue = s->opts.max_queue,
-                        .max_prompt = s->opts.max_model_len ? s->opts.max_model_len : s->model.max_position_embeddings,
+                        .max_prompt = max_prompt(s),
                         .watchdog_ns = (int64_t)(s->opts.watchdog_timeout * 1e9),
-                        .silence_ns = (int64_t)(s->opts.watchdog_timeout * 0.75e9),
+                        .silence_ns = (int64_t)(s->opts.watchdog_timeout * SILENCE_SHARE * 1e9),
                         .io = {s, to_client, to_worker, tokenize, group_lost, group_ready}};
   tri_status st = tri_core_create(&cc, tri_now_ns(), &s->core);
   return st == TRI_OK ? st : tri_fail(err, st, "coordinator", "no memory");
@@ -266,18 +253,20 @@ static double cpu_seconds(void) {
   return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-/* Since the last whole second. An idle time counts in the rate, but what the process did in it made no token. */
+/* Counts since the last whole second. An idle time counts in the rate, but what the process did in it made no token. */
 static struct second since_last(const struct shell *s, int64_t now) {
   uint64_t tokens = tri_core_generated_tokens(s->core) - s->tokens_before;
   return (struct second){tokens, tokens ? cpu_seconds() - s->cpu_before : 0, (double)(now - s->last_second) / 1e9};
 }
 
-/* Up to now: who asks right behind some work wants it in. */
+/* The figures include the second that has begun: a client that asks right behind some work wants it in. */
 static void set_facts(struct shell *s) {
   struct second sum = since_last(s, tri_now_ns());
   for (unsigned i = 0; i < WINDOW_S && i < s->num_seconds; i++) {
     const struct second *w = &s->window[i];
-    sum.tokens += w->tokens, sum.cpu_s += w->cpu_s, sum.wall_s += w->wall_s;
+    sum.tokens += w->tokens;
+    sum.cpu_s += w->cpu_s;
+    sum.wall_s += w->wall_s;
   }
   if (sum.tokens) s->facts.cpu_us_per_token = sum.cpu_s * 1e6 / (double)sum.tokens;
   s->facts.cpu_s = cpu_seconds();
@@ -350,7 +339,8 @@ static void read_signals(struct shell *s) {
       tri_core_abandon(s->core, now, "the cluster's supervisor is gone");
       s->leaving = s->failed = true;
     } else if (number == SIGTERM && s->opts.launch == TRI_LAUNCH_MPI && s->last_cont &&
-               now - s->last_cont > 500000000 && now - s->last_cont < 5000000000) {
+               now - s->last_cont > MPIRUN_ABORT_MIN_MS * NS_PER_MS &&
+               now - s->last_cont < MPIRUN_ABORT_MAX_MS * NS_PER_MS) {
       /* mpirun announces the end of an aborted job with SIGCONT, SIGTERM a second later and SIGKILL soon after. */
       tri_core_abandon(s->core, now, "the MPI job is being ended: a rank has died, or mpirun was told to stop");
       s->leaving = s->failed = true;
@@ -370,14 +360,19 @@ static double resident_mb(void) {
   return (double)pages * (double)sysconf(_SC_PAGESIZE) / 0x1p20;
 }
 
-/* A message without end fills the library's memory before anything is readable: give up the socket and its peers. What
- * does not come back thereby is held by somebody else, and no reason to throw everybody out for ever. */
+/* A message without end fills the library's memory before anything is readable: give up the socket and its peers.
+ * Memory that does not come back thereby is held by somebody else, and no reason to throw everybody out for ever. */
 static void watch_memory(struct shell *s, double mb) {
   tri_error err = {0};
-  if (s->trims > 0)
-    s->trims--, malloc_trim(0); /* the library frees in a thread of its own, some time after the close */
+  if (s->trims > 0) { /* the library frees in a thread of its own, some time after the close */
+    s->trims--;
+    malloc_trim(0);
+  }
   double cap_mb = (double)s->opts.memory_cap / 0x1p20;
-  if (mb - s->base_mb >= cap_mb) malloc_trim(0), mb = resident_mb(); /* what is free already needs no victims */
+  if (mb - s->base_mb >= cap_mb) { /* memory that is free already needs no victims */
+    malloc_trim(0);
+    mb = resident_mb();
+  }
   if (mb - s->base_mb < cap_mb) {
     s->ticks_above = 0;
     return;
@@ -409,12 +404,12 @@ static void count_second(struct shell *s, int64_t now, double mb) {
 
 static void tick(struct shell *s) {
   int64_t now = tri_now_ns();
-  if (now - s->last_tick < TICK_MS * 1000000LL) return;
+  if (now - s->last_tick < TICK_MS * NS_PER_MS) return;
   s->last_tick = now;
   tri_core_tick(s->core, now);
   double mb = resident_mb();
   watch_memory(s, mb);
-  if (now - s->last_second >= 1000000000) count_second(s, now, mb);
+  if (now - s->last_second >= NS_PER_S) count_second(s, now, mb);
   if (s->draining && tri_core_is_idle(s->core)) s->leaving = true;
   if (s->draining && now > s->drain_deadline && !s->leaving) {
     tri_log(TRI_LOG_WARN, "coordinator", "the %g s are over: ending the jobs that still run", s->opts.drain_timeout);
@@ -424,7 +419,7 @@ static void tick(struct shell *s) {
   }
 }
 
-/* What one round has made leaves together: a frame to each worker and client instead of one for each message. */
+/* Messages of one round leave together: a frame to each worker and client instead of one for each message. */
 static void flush(struct shell *s) {
   tri_zserver_flush(s->workers);
   tri_zserver_flush(s->clients);
@@ -469,33 +464,6 @@ static const tri_options_spec spec = {
     .config_file = true,
 };
 
-static int signal_pipe[2];
-static sigset_t signals;
-
-static void note_signal(int number) {
-  int saved = errno;
-  uint8_t byte = (uint8_t)number;
-  ssize_t ignored = write(signal_pipe[1], &byte, 1);
-  (void)ignored;
-  errno = saved;
-}
-
-/* Signals become bytes in a pipe. A signalfd would not do: a library may have started threads before main (OpenBLAS
- * does), which block nothing, and there the default action would end the process. This thread hears of them once serve
- * begins. */
-static tri_status catch_signals(struct shell *s, tri_error *err) {
-  static const int numbers[] = {SIGTERM, SIGINT, SIGUSR1, SIGHUP, SIGCONT};
-  struct sigaction action = {.sa_handler = note_signal, .sa_flags = SA_RESTART};
-  if (pipe2(signal_pipe, O_NONBLOCK | O_CLOEXEC)) return tri_fail(err, TRI_IO, "pipe", "no pipe: %s", strerror(errno));
-  s->signal_fd = signal_pipe[0];
-  sigemptyset(&signals);
-  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-    sigaddset(&signals, numbers[i]), sigaction(numbers[i], &action, NULL);
-  signal(SIGPIPE, SIG_IGN);
-  pthread_sigmask(SIG_BLOCK, &signals, NULL);
-  return TRI_OK;
-}
-
 /* A connection is a file, and the usual soft limit of 1024 is few of them. */
 static void allow_files(void) {
   struct rlimit files;
@@ -532,11 +500,11 @@ int main(int argc, char **argv) {
   bool mpi = s.opts.launch == TRI_LAUNCH_MPI, one_host = true;
   /* A supervisor's end is told by SIGHUP, so that clients hear of it; mpirun's end by SIGKILL, as for every rank. */
   prctl(PR_SET_PDEATHSIG, mpi ? SIGKILL : s.opts.event_fd >= 0 ? SIGHUP : 0);
-  tri_status st = catch_signals(&s, &err);
+  tri_status st = tri_signals_catch(&s.signal_fd, &err);
   if (st == TRI_OK && !s.opts.model) st = tri_fail(&err, TRI_USAGE, "model", "--model is missing");
   if (st == TRI_OK && mpi) st = tri_mpi_launch_join(&argc, &argv, &one_host, &err);
   if (st == TRI_OK) st = open_model(&s, &err);
-  if (st == TRI_OK) st = tri_arena_create(64 << 10, &s.arena);
+  if (st == TRI_OK) st = tri_arena_create(ARENA_BYTES, &s.arena);
   if (st == TRI_OK) st = tri_zcontext_create(&s.z, &err);
   if (st == TRI_OK) st = open_worker_socket(&s, one_host, &err);
   if (st == TRI_OK) st = open_client_socket(&s, &err);
@@ -553,7 +521,7 @@ int main(int argc, char **argv) {
   s.base_mb = resident_mb();
   s.last_second = tri_now_ns();
   s.cpu_before = cpu_seconds(); /* the start made no token */
-  pthread_sigmask(SIG_UNBLOCK, &signals, NULL);
+  tri_signals_unblock();
   serve(&s);
   bool failed = s.failed;
   clean_up(&s);
