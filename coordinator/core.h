@@ -55,14 +55,14 @@ void tri_core_destroy(tri_core *c); /* NULL is fine */
 
 /* ---- inputs ---- */
 
-/* A request that has been decoded. Its strings are borrowed for the call. */
+/* Takes a request that has been decoded. Its strings are borrowed for the call. */
 void tri_core_client(tri_core *c, int64_t now, const tri_peer *from, const tri_client_msg *m);
-/* Bytes that were no request. */
+/* Answers bytes that were no request. */
 void tri_core_client_error(tri_core *c, int64_t now, const tri_peer *from, uint64_t id, const tri_error *err);
 void tri_core_tokenized(tri_core *c, int64_t now, uint64_t job, tri_status st, const uint32_t *ids, size_t count,
                         size_t second);
 void tri_core_worker(tri_core *c, int64_t now, const tri_peer *from, const tri_group_msg *m);
-/* About ten times a second: deadlines, leases, retries, watchdog. */
+/* Sees to deadlines, leases, retries and the watchdog. Called about ten times a second. */
 void tri_core_tick(tri_core *c, int64_t now);
 /* Takes no new work; groups are told to leave when the last job has ended. */
 void tri_core_drain(tri_core *c, int64_t now);
@@ -73,7 +73,7 @@ void tri_core_abandon(tri_core *c, int64_t now, const char *reason);
 
 bool tri_core_is_idle(const tri_core *c);   /* no job that has not ended, none whose end is undelivered */
 bool tri_core_any_group(const tri_core *c); /* a group that has not left */
-/* What the shell knows and the core does not, for status replies. */
+/* Facts for status replies that the shell knows and the core does not. */
 typedef struct tri_core_facts {
   double resident_mb, cpu_s, cpu_us_per_token, tokens_per_second; /* cpu_s: since the start */
 } tri_core_facts;

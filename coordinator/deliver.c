@@ -1,5 +1,5 @@
-/* What clients get. A job that has news is marked; deliver_all sends what each client has not had yet. A client that
- * reads slowly keeps its job marked: its tokens merge into larger messages, and memory is bounded by the jobs' own
+/* Delivery to clients. A job with new output is marked; deliver_all sends what each client has not had yet. A client
+ * that reads slowly keeps its job marked: its tokens merge into larger messages, and memory is bounded by the jobs' own
  * output. */
 #include <string.h>
 
@@ -32,7 +32,7 @@ static tri_status send_tokens(tri_core *c, const job *j, const tri_choice_tokens
   return reply(c, j, TRI_REPLY_TOKENS, &m);
 }
 
-/* One message of choice i from its cursor on. */
+/* Sends one message of choice i from its cursor on. */
 static tri_status send_piece(tri_core *c, job *j, uint32_t i) {
   job_choice *ch = &j->choices[i];
   bool logprobs = j->sampling.logprobs >= 0;
@@ -61,9 +61,9 @@ static tri_status send_piece(tri_core *c, job *j, uint32_t i) {
   return TRI_OK;
 }
 
-static bool has_news(const job_choice *ch) { return ch->sent < ch->num || ch->sent_text < ch->safe_len; }
+static bool has_output(const job_choice *ch) { return ch->sent < ch->num || ch->sent_text < ch->safe_len; }
 
-/* How much of the prompt's text from echo_at on fits into a message, in whole characters. */
+/* Returns how much of the prompt's text from echo_at on fits into a message, in whole characters. */
 static size_t echo_piece(const job *j) {
   size_t left = j->prompt_len - j->echo_at, n = TEXT_PER_MESSAGE;
   if (left <= n) return left;
@@ -71,7 +71,7 @@ static size_t echo_piece(const job *j) {
   return n;
 }
 
-/* The prompt's text comes first, but not again for who attaches behind it. */
+/* The prompt's text comes first, but not again for a client that attaches behind it. */
 static tri_status send_echo(tri_core *c, job *j) {
   if (!j->echo || !j->prompt) return TRI_OK;
   for (; j->echo_sent < (uint32_t)j->sampling.n; j->echo_sent++, j->echo_at = 0)
@@ -90,7 +90,7 @@ static size_t total_text(const job *j) {
   return n;
 }
 
-/* Texts of all choices, each with the prompt in front, one after the other. */
+/* Returns the texts of all choices, each with the prompt in front, one after the other. */
 static char *echoed_texts(const job *j) {
   char *all = tri_malloc(total_text(j), 1), *p = all;
   for (int64_t i = 0; all && i < j->sampling.n; i++) {
@@ -154,7 +154,7 @@ static tri_status deliver(tri_core *c, job *j) {
   if (pieces && (st = send_echo(c, j)) != TRI_OK) return st;
   if (pieces)
     for (uint32_t i = 0; i < (uint32_t)j->sampling.n; i++)
-      while (has_news(&j->choices[i]))
+      while (has_output(&j->choices[i]))
         if ((st = send_piece(c, j, i)) != TRI_OK) return st;
   if (ended && !j->done_sent) {
     if ((st = send_done(c, j, whole)) != TRI_OK) return st;
@@ -165,7 +165,7 @@ static tri_status deliver(tri_core *c, job *j) {
 
 static void deliver_job(tri_core *c, int64_t now, job *j) {
   tri_status st = deliver(c, j);
-  /* Who reads nothing for so long is taken for gone. */
+  /* A client that reads nothing for so long is taken for gone. */
   if (st != TRI_AGAIN)
     j->stuck_ns = 0;
   else if (!j->stuck_ns)

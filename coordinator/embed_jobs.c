@@ -24,7 +24,8 @@ tri_status embed_open(tri_core *c) {
 /* Pooling is chosen when the cluster starts: all requests of a step share it. */
 static tri_status check_pooling(const tri_core *c, tri_pool_choice wanted, tri_error *err) {
   const tri_model_config *m = c->cfg.model;
-  tri_pool_choice has = m->has_pooler ? TRI_POOL_MODEL : m->pooling == TRI_POOL_MEAN ? TRI_POOL_AVERAGE : TRI_POOL_CLS;
+  tri_pool_choice has = m->pooling == TRI_POOL_MEAN ? TRI_POOL_AVERAGE : TRI_POOL_CLS;
+  if (m->has_pooler) has = TRI_POOL_MODEL;
   if (wanted == TRI_POOL_UNSET || wanted == has || (wanted == TRI_POOL_MODEL && c->cfg.pools_as_model)) return TRI_OK;
   return tri_fail(err, TRI_UNSUPPORTED, "pooling",
                   "pooling is \"%s\"; here it is \"%s\", which the option --pooling of the server decides",
@@ -76,7 +77,8 @@ tri_status embed_reserve(tri_core *c, job *j, const uint32_t *ids, size_t count,
   const tri_model_config *m = c->cfg.model;
   job_embed *e = j->embed;
   char number[EMBED_ID_BYTES];
-  size_t width = (size_t)(m->has_classifier ? m->num_labels : m->hidden_size), bytes = e->classify ? c->label_bytes : 0;
+  size_t width = (size_t)(m->has_classifier ? m->num_labels : m->hidden_size);
+  size_t bytes = e->classify ? c->label_bytes : 0;
   if (!tri_size_mul(width, m->token_head ? count : 1, &e->num_values)) return TRI_OVERFLOW;
   for (size_t i = 0; m->token_head && i < count; i++) bytes += embed_token_text(c, ids[i], number).len + TEXT_OVERHEAD;
   if (e->num_values > TRI_WIRE_MAX_RESULT / sizeof(float) ||

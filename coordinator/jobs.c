@@ -45,7 +45,7 @@ static job *make_job(tri_core *c, int64_t now, const tri_peer *from, const tri_c
   j->sampling = s->sampling;
   j->echo = s->sampling.echo;
   if (!embed) defaults_apply(c->cfg.model, &j->sampling);
-  /* Fixed here, before any group sees the job: whoever runs it, or runs it again, draws the same. */
+  /* The seed is fixed before any group sees the job, so that a group that runs it again draws the same. */
   j->seed = s->sampling.has_seed ? s->sampling.seed : mix64(c->cfg.seed + 0x51ed2701 * j->id);
   j->submitted_ns = now;
   j->deadline_ns = s->sampling.deadline_ms ? now + s->sampling.deadline_ms * 1000000 : TRI_NEVER;
@@ -62,7 +62,7 @@ static job *make_job(tri_core *c, int64_t now, const tri_peer *from, const tri_c
   return NULL;
 }
 
-/* Asked for again under the same request_id: the answer is the job that exists. */
+/* Attaches a client that asks again under the same request_id to the job that exists. */
 static void adopt(tri_core *c, job *j, const tri_peer *from, uint64_t client_id, uint64_t offset) {
   j->peer = *from;
   j->client_id = client_id;
@@ -226,7 +226,10 @@ static void expire(tri_core *c, int64_t now, job *j) {
 void job_dispatch(tri_core *c, int64_t now) {
   /* The queued ones are the newest: walk back to the first of them. */
   job *j = c->active.tail;
-  for (int64_t left = c->num_queued; j && left > 0 && (left -= j->state == JOB_QUEUED) > 0;) j = j->prev;
+  for (int64_t left = c->num_queued; j && left > 0; j = j->prev) {
+    if (j->state == JOB_QUEUED) left--;
+    if (!left) break;
+  }
   for (job *next; c->num_queued && j; j = next) {
     uint32_t index;
     tri_error err = {0};
@@ -247,7 +250,7 @@ static void end_job(tri_core *c, int64_t now, job *j) {
   if (j->state == JOB_ENDED) return;
   if (j->state == JOB_ASSIGNED && c->groups[j->group].jobs) c->groups[j->group].jobs--;
   if (j->state == JOB_QUEUED) c->num_queued--;
-  if (!j->embed) { /* whose answer names its tokens */
+  if (!j->embed) { /* an encoder's result names its tokens */
     tri_free(j->prompt_ids);
     j->prompt_ids = NULL;
   }
@@ -270,25 +273,28 @@ void job_fail(tri_core *c, int64_t now, job *j, const tri_error *err) {
 
 void job_refused(tri_core *c, int64_t now, uint32_t index, const tri_group_msg *m) {
   job *j = job_find(c, m->refused.job);
-  const tri_wire_str *why = &m->refused.message, *field = &m->refused.field;
   tri_error err = {0};
-  char name[TRI_ERROR_FIELD];
+  char field[TRI_ERROR_FIELD], why[TRI_ERROR_MESSAGE];
   if (!j || j->state != JOB_ASSIGNED || j->group != index || j->epoch != m->refused.epoch) return;
   tri_status st = tri_status_of_code(m->refused.code.s, m->refused.code.len);
-  snprintf(name, sizeof name, "%.*s", (int)(field->len < sizeof name ? field->len : 0), field->s ? field->s : "");
-  tri_fail(&err, st, name, "%.*s", (int)(why->len < TRI_ERROR_MESSAGE ? why->len : 0), why->s ? why->s : "");
+  copy_text(field, sizeof field, m->refused.field);
+  copy_text(why, sizeof why, m->refused.message);
+  tri_fail(&err, st, field, "%s", why);
   job_fail(c, now, j, &err);
 }
 
 void job_finish(tri_core *c, int64_t now, job *j) {
   if (j->state == JOB_ENDED) return;
   tri_finish worst = j->choices[0].reason;
-  *(worst == TRI_FINISH_STOP ? &c->done_stop : worst == TRI_FINISH_LENGTH ? &c->done_length : &c->done_abort) += 1;
+  uint64_t *count = &c->done_abort;
+  if (worst == TRI_FINISH_STOP) count = &c->done_stop;
+  if (worst == TRI_FINISH_LENGTH) count = &c->done_length;
+  ++*count;
   tri_histogram_add(&c->e2e, (double)(now - j->submitted_ns) / 1e9);
   end_job(c, now, j);
 }
 
-/* Its group need not compute it any further. */
+/* Tells the job's group not to compute it any further. */
 static void tell_abort(tri_core *c, const job *j) {
   const group *g = &c->groups[j->group];
   tri_group_msg m = {.op = TRI_GROUP_ABORT, .abort = {.job = j->id}};
@@ -335,7 +341,7 @@ void job_tokens(tri_core *c, int64_t now, uint32_t index, const tri_group_tokens
   for (uint32_t i = 0; i < tokens->num; i++) {
     const tri_group_token *t = &tokens->tokens[i];
     if (!j || j->id != t->job) j = job_find(c, t->job);
-    /* What an earlier life of the group still says, or what comes after a cancellation, has no owner any more. */
+    /* A message of an earlier life of the group, or one behind a cancellation, has no owner any more. */
     if (!j || j->state != JOB_ASSIGNED || j->group != index || j->epoch != tokens->epoch ||
         t->choice >= (uint32_t)j->sampling.n)
       continue;
@@ -344,7 +350,7 @@ void job_tokens(tri_core *c, int64_t now, uint32_t index, const tri_group_tokens
     if (ch->ended) continue;
     bool none = t->flags & TRI_TOKEN_NONE;
     if (j->embed && !none) continue; /* there are no tokens to draw */
-    /* What is cancelled has ended here already: a leader that ends one by itself does so at its deadline. */
+    /* A cancelled job has ended here already: a leader that ends one by itself does so at its deadline. */
     if (none && t->reason == TRI_FINISH_ABORT) j->timed_out = true;
     if (none)
       choice_end(j, ch, t->reason);

@@ -103,7 +103,7 @@ static tri_status tokenize(void *ctx, uint64_t job, tri_wire_str text, tri_wire_
   return tri_tokenize_pool_push(s->tokenize_pool, job, text.s, text.len, pair.s, pair.len);
 }
 
-/* One line per event for whoever started this process. */
+/* Writes one line about an event for the process that started this one. */
 static void tell(struct shell *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 static void tell(struct shell *s, const char *fmt, ...) {
   char line[512];
@@ -155,11 +155,9 @@ static tri_status open_model(struct shell *s, tri_error *err) {
   char *copy = tri_strdup(s->opts.model);
   if (!copy) return TRI_NO_MEMORY;
   for (size_t n = strlen(copy); n > 1 && copy[n - 1] == '/';) copy[--n] = '\0';
-  const char *slash = strrchr(copy, '/');
-  snprintf(s->model_name, sizeof s->model_name, "%s",
-           s->opts.served_model_name ? s->opts.served_model_name
-           : slash                   ? slash + 1
-                                     : copy);
+  const char *slash = strrchr(copy, '/'), *name = slash ? slash + 1 : copy;
+  if (s->opts.served_model_name) name = s->opts.served_model_name;
+  snprintf(s->model_name, sizeof s->model_name, "%s", name);
   tri_free(copy);
   if (!s->tokenizer) return TRI_OK;
   st = tri_tokenize_pool_create(s->tokenizer, s->opts.tokenizer_threads, (size_t)max_prompt(s), MAX_WAITING_TEXTS,
@@ -329,6 +327,11 @@ static void begin_drain(struct shell *s, const char *why) {
   tri_core_drain(s->core, tri_now_ns());
 }
 
+static const char *signal_name(int number) {
+  if (number == SIGUSR1) return "SIGUSR1";
+  return number == SIGINT ? "SIGINT" : "SIGTERM";
+}
+
 static void read_signals(struct shell *s) {
   uint8_t number;
   while (read(s->signal_fd, &number, sizeof number) == sizeof number) {
@@ -346,7 +349,7 @@ static void read_signals(struct shell *s) {
       s->leaving = s->failed = true;
     } else if (number != SIGUSR1 ||
                !s->draining) { /* Slurm, its script and mpirun may each pass SIGUSR1 on: that is no hurry */
-      begin_drain(s, number == SIGUSR1 ? "SIGUSR1" : number == SIGINT ? "SIGINT" : "SIGTERM");
+      begin_drain(s, signal_name(number));
     }
   }
 }
@@ -441,7 +444,7 @@ static void serve(struct shell *s) {
     flush(s);
   }
   flush(s);
-  /* Last words on their way; then the workers' leases end with this process. */
+  /* Messages on their way get a moment to leave; then the workers' leases end with this process. */
   int64_t until = tri_deadline_after_ms(FLUSH_MS);
   while (tri_now_ns() < until) {
     tri_zpoll items[] = {{.server = s->workers, .fd = -1}};
@@ -499,7 +502,8 @@ int main(int argc, char **argv) {
   allow_files();
   bool mpi = s.opts.launch == TRI_LAUNCH_MPI, one_host = true;
   /* A supervisor's end is told by SIGHUP, so that clients hear of it; mpirun's end by SIGKILL, as for every rank. */
-  prctl(PR_SET_PDEATHSIG, mpi ? SIGKILL : s.opts.event_fd >= 0 ? SIGHUP : 0);
+  int at_its_end = s.opts.event_fd >= 0 ? SIGHUP : 0;
+  prctl(PR_SET_PDEATHSIG, mpi ? SIGKILL : at_its_end);
   tri_status st = tri_signals_catch(&s.signal_fd, &err);
   if (st == TRI_OK && !s.opts.model) st = tri_fail(&err, TRI_USAGE, "model", "--model is missing");
   if (st == TRI_OK && mpi) st = tri_mpi_launch_join(&argc, &argv, &one_host, &err);

@@ -33,7 +33,7 @@ static bool begin_epoch(tri_core *c, int64_t now, uint32_t index, const tri_grou
   return false;
 }
 
-/* Workers that were given other options than this process, as mpirun makes easy. */
+/* Workers may have been given other options than this process, as mpirun makes easy. */
 static bool layout_fits(const tri_core *c, const tri_group_register *r, char *why, size_t cap) {
   if (!c->cfg.tp || (r->tp == c->cfg.tp && r->pp == c->cfg.pp)) return true;
   snprintf(why, cap, "the workers were started with -tp %u -pp %u, the coordinator with -tp %u -pp %u", r->tp, r->pp,
@@ -74,7 +74,7 @@ void member_register(tri_core *c, int64_t now, const tri_peer *from, const tri_g
   k->peer = *from;
   k->pid = r->pid;
   k->last_report = k->progress_ns = now;
-  snprintf(k->host, sizeof k->host, "%.*s", (int)(r->host.len < 63 ? r->host.len : 63), r->host.s ? r->host.s : "");
+  copy_text(k->host, sizeof k->host, r->host);
   if (has_facts) {
     g->model_hash = r->model_hash;
     g->max_model_len = r->max_model_len;
@@ -136,11 +136,10 @@ void member_health(tri_core *c, int64_t now, const tri_group_health *h) {
 }
 
 void member_failed(tri_core *c, int64_t now, const tri_group_msg *m) {
-  const tri_wire_str *why = &m->failed.message;
-  char reason[300];
+  char why[250], reason[300];
   if (!group_find(c, m->failed.group, m->failed.epoch)) return;
-  snprintf(reason, sizeof reason, "rank %u: %.*s", m->failed.rank, (int)(why->len < 250 ? why->len : 250),
-           why->s ? why->s : "");
+  copy_text(why, sizeof why, m->failed.message);
+  snprintf(reason, sizeof reason, "rank %u: %s", m->failed.rank, why);
   member_lose(c, now, m->failed.group, reason);
 }
 

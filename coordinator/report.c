@@ -10,7 +10,10 @@ static tri_wire_str group_state_name(group_state s) {
 
 static double scheduler_us_per_token(const cost_window *w) {
   uint64_t tokens = 0, ns = 0;
-  for (unsigned i = 0; i < COST_REPORTS && i < w->count; i++) tokens += w->tokens[i], ns += w->ns[i];
+  for (unsigned i = 0; i < COST_REPORTS && i < w->count; i++) {
+    tokens += w->tokens[i];
+    ns += w->ns[i];
+  }
   return tokens ? (double)ns / 1e3 / (double)tokens : 0;
 }
 
@@ -32,7 +35,8 @@ static void fill_group(const group *g, uint32_t index, tri_group_status *out) {
 }
 
 static tri_wire_str task_name(const tri_model_config *m) {
-  return wire_str(!m->encoder ? "generate" : m->has_classifier ? "classify" : "embed");
+  if (!m->encoder) return wire_str("generate");
+  return wire_str(m->has_classifier ? "classify" : "embed");
 }
 
 void report_jobs(const tri_core *c, tri_cluster_status *s) {
@@ -71,7 +75,8 @@ void report_status(tri_core *c, int64_t now, const tri_peer *to, uint64_t id) {
   }
   s->version = wire_str("0.1.0");
   s->model = wire_str(c->cfg.model_name);
-  s->state = wire_str(c->draining ? "draining" : serving ? "serving" : "starting");
+  s->state = wire_str(serving ? "serving" : "starting");
+  if (c->draining) s->state = wire_str("draining");
   s->task = task_name(c->cfg.model);
   s->uptime_s = (double)(now - c->started_ns) / 1e9;
   s->requests_done = c->done_stop + c->done_length;

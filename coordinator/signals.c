@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A handler has no other way to know them. */
+/* The handler needs the pipe, and has no argument. */
 static int signal_pipe[2];
 static sigset_t signals;
 

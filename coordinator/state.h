@@ -2,13 +2,15 @@
 #ifndef TRI_COORDINATOR_STATE_H
 #define TRI_COORDINATOR_STATE_H
 
+#include <string.h>
+
 #include "coordinator/core.h"
 #include "coordinator/histogram.h"
 #include "runtime/base/wait.h"
 
 enum { NUM_BUCKETS = 4096, MAX_RANKS = 1024, MAX_RETAINED = 4096, MAX_ASKS = 8 };
 
-/* How long an ended job can still be attached to or asked for again. */
+/* Time for which an ended job can still be attached to or asked for again. */
 #define RETAIN_NS (60 * 1000000000LL)
 
 typedef enum job_state { JOB_TOKENIZING, JOB_QUEUED, JOB_ASSIGNED, JOB_ENDED } job_state;
@@ -51,7 +53,7 @@ typedef struct job {
   tri_peer peer;
   uint64_t client_id;
   bool attached, stream, accepted_sent, done_sent, echo;
-  bool known;         /* asked for again: the answer says that it existed */
+  bool known;         /* asked for again: the reply says that it existed */
   bool timed_out;     /* its deadline has ended it */
   bool cut;           /* a stop string ended a choice that its group still computes */
   uint32_t echo_sent; /* choices whose client has the prompt's text */
@@ -100,7 +102,7 @@ typedef struct floors_ask {
   int64_t until_ns;
 } floors_ask;
 
-/* What the scheduler cost in the last reports in which tokens were drawn. */
+/* The cost of the scheduler in the last reports in which tokens were drawn. */
 enum { COST_REPORTS = 10 };
 typedef struct cost_window {
   uint64_t tokens[COST_REPORTS], ns[COST_REPORTS];
@@ -157,7 +159,7 @@ tri_status choice_push(tri_core *c, job *j, job_choice *ch, const tri_group_toke
 void choice_end(job *j, job_choice *ch, tri_finish reason);
 void choice_free(job_choice *ch);
 
-/* defaults.c: what a request leaves open, the model's generation_config says */
+/* defaults.c: the model's generation_config fills in what a request leaves open */
 void defaults_apply(const tri_model_config *m, tri_sampling *s);
 
 /* group_table.c */
@@ -264,6 +266,13 @@ static inline uint64_t mix64(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-static inline tri_wire_str wire_str(const char *s) { return (tri_wire_str){s, s ? __builtin_strlen(s) : 0}; }
+/* Copies a text that has no NUL, as far as there is room. */
+static inline void copy_text(char *to, size_t cap, tri_wire_str from) {
+  size_t n = from.len < cap ? from.len : cap - 1;
+  if (n) memcpy(to, from.s, n);
+  to[n] = '\0';
+}
+
+static inline tri_wire_str wire_str(const char *s) { return (tri_wire_str){s, s ? strlen(s) : 0}; }
 
 #endif

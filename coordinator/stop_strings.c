@@ -7,7 +7,7 @@ bool stop_strings_cut(const job *j, job_choice *ch, size_t fresh) {
   size_t old = ch->text_len - fresh, best = SIZE_MAX, best_end = SIZE_MAX;
   for (int i = 0; i < j->sampling.num_stop; i++) {
     const tri_wire_str *s = &j->sampling.stop[i];
-    /* Not one that was complete before: min_tokens let it pass, and clients have it. */
+    /* A string that was complete before is passed over: min_tokens let it through, and clients have it. */
     size_t from = old >= s->len ? old - s->len + 1 : 0;
     const char *at = s->len ? memmem(ch->text + from, ch->text_len - from, s->s, s->len) : NULL;
     if (!at) continue;

@@ -1,4 +1,4 @@
-/* From token ids to text that may be shown: incremental detokenization. */
+/* Text of choices: token ids become text that may be shown, as they come. */
 #include <stdio.h>
 #include <string.h>
 
@@ -49,7 +49,7 @@ static void keep_logprobs(job_choice *ch, size_t at, const tri_group_token *t) {
   memcpy(ch->top_ids + at * TRI_WIRE_MAX_LOGPROBS, t->top_ids, (size_t)n * sizeof *ch->top_ids);
 }
 
-/* What an ended choice keeps until it is forgotten is its output alone. */
+/* An ended choice keeps nothing but its output until it is forgotten. */
 static void close_choice(job *j, job_choice *ch, tri_finish reason) {
   tri_detokenizer_destroy(ch->detok);
   ch->detok = NULL;
@@ -93,13 +93,13 @@ tri_status choice_push(tri_core *c, job *j, job_choice *ch, const tri_group_toke
   size_t safe = ch->text_len - stop_strings_held_back(j, ch);
   if (safe > ch->safe_len) ch->safe_len = safe;
   if (t->flags & TRI_TOKEN_LAST) choice_end(j, ch, t->reason);
-  /* What a choice that ends without a token lets go later belongs to no token: who attaches behind the last one gets
-   * it. */
+  /* Text that a choice lets go later, ending without a token, belongs to no token: a client that attaches behind the
+   * last one gets it. */
   ch->safe_after[ch->num - 1] = (uint32_t)ch->safe_len;
   return TRI_OK;
 }
 
-/* Without a tokenizer: the ids, each with a space behind it. */
+/* Returns the ids as numbers, each with a space behind it, for a model without a tokenizer. */
 static char *ids_text(const uint32_t *ids, size_t count, size_t *len) {
   enum { ID_BYTES = 12 };
   char *text = tri_malloc(count, ID_BYTES);
@@ -107,7 +107,7 @@ static char *ids_text(const uint32_t *ids, size_t count, size_t *len) {
   return text;
 }
 
-/* As of generated tokens: special ones, and ids that a padded vocabulary has no text for, add none. */
+/* Returns the text as of generated tokens: special ones, and ids that a padded vocabulary has no text for, add none. */
 static char *decoded_text(const tri_tokenizer *tokenizer, const uint32_t *ids, size_t count, size_t *len) {
   job_choice all = {0};
   tri_detokenizer *d;
@@ -134,6 +134,10 @@ tri_status prompt_echo(const tri_core *c, job *j) {
 
 void choice_free(job_choice *ch) {
   tri_detokenizer_destroy(ch->detok);
-  tri_free(ch->text), tri_free(ch->ids), tri_free(ch->safe_after), tri_free(ch->logprobs), tri_free(ch->top_ids),
-      tri_free(ch->num_top);
+  tri_free(ch->text);
+  tri_free(ch->ids);
+  tri_free(ch->safe_after);
+  tri_free(ch->logprobs);
+  tri_free(ch->top_ids);
+  tri_free(ch->num_top);
 }

@@ -1,4 +1,5 @@
-/* A job's memory: everything that its choices can ever need, taken at once, so that the step path allocates nothing. */
+/* The memory of a job: everything that its choices can ever need, taken at once, so that the step path allocates
+ * nothing. */
 #include <math.h>
 #include <string.h>
 
@@ -234,7 +235,10 @@ tri_status tri_outbox_init_results(tri_outbox *o, int max_num_seqs, size_t num_v
 }
 
 void tri_outbox_free(tri_outbox *o) {
-  tri_free(o->results), tri_free(o->values);
-  tri_free(o->tokens), tri_free(o->top_ids), tri_free(o->top_logprobs);
+  tri_free(o->results);
+  tri_free(o->values);
+  tri_free(o->tokens);
+  tri_free(o->top_ids);
+  tri_free(o->top_logprobs);
   *o = (tri_outbox){0};
 }

@@ -21,7 +21,10 @@ enum { GROUP_OPS = sizeof group_ops / sizeof *group_ops, TOKEN_PARTS = 6, LOGPRO
 
 /* Returns how many parts an entry with these flags has. */
 static uint32_t token_parts(uint64_t flags) {
-  return TOKEN_PARTS + (flags & TRI_TOKEN_PREEMPTED ? 1 : 0) + (flags & TRI_TOKEN_LOGPROB ? LOGPROB_PARTS : 0);
+  uint32_t n = TOKEN_PARTS;
+  if (flags & TRI_TOKEN_PREEMPTED) n++;
+  if (flags & TRI_TOKEN_LOGPROB) n += LOGPROB_PARTS;
+  return n;
 }
 
 static void write_tokens(tri_pack *p, const void *at) {
@@ -109,7 +112,7 @@ static tri_status read_tokens(tri_decoder *d, const tri_field *f, tri_unpack *u,
   if (!all) return TRI_NO_MEMORY;
   for (uint32_t i = 0; i < v->count; i++) {
     tri_status st = read_token(d, u, i, &all[i]);
-    if (st) return st;
+    if (st != TRI_OK) return st;
   }
   t->tokens = all;
   t->num = v->count;
@@ -271,7 +274,7 @@ tri_status tri_group_msg_decode(const void *data, size_t len, tri_arena *arena, 
   tri_unpack u;
   tri_envelope e;
   tri_status st = tri_envelope_read(&d, data, len, "seq", group_ops, GROUP_OPS, &u, &e, NULL);
-  if (st) return st;
+  if (st != TRI_OK) return st;
   out->op = (tri_group_op)e.op;
   out->seq = e.seq;
   memset(&out->reg, 0, group_tables[e.op].size); /* every member of the union starts there */
@@ -283,7 +286,7 @@ tri_status tri_group_msg_decode(const void *data, size_t len, tri_arena *arena, 
   }
   st = tri_fields_read(&d, &group_tables[e.op].table, &u, e.pairs, envelope, (char *)out + group_tables[e.op].base,
                        NULL);
-  if (st || out->op != TRI_GROUP_ASSIGN) return st;
+  if (st != TRI_OK || out->op != TRI_GROUP_ASSIGN) return st;
   out->assign.sampling.seed = out->assign.seed;
   out->assign.sampling.has_seed = true;
   return tri_sampling_finish(&d, &out->assign.sampling, &extra);

@@ -17,7 +17,7 @@ typedef enum tri_group_op {
   TRI_GROUP_ENCODED,  /* leader: results of an encoder's step */
   TRI_GROUP_REFUSED,  /* leader: a job that can never run here, and why */
   /* coordinator to worker */
-  TRI_GROUP_WELCOME, /* answer to register; refused with an error text when the group or epoch is not expected */
+  TRI_GROUP_WELCOME, /* reply to register; refused with an error text when the group or epoch is not expected */
   TRI_GROUP_ASSIGN,  /* a job */
   TRI_GROUP_ABORT,   /* a job, from any state */
   TRI_GROUP_DRAIN,   /* finish what is there, then leave */
@@ -43,7 +43,7 @@ typedef struct tri_group_health {
   uint64_t kv_pages_used, tokens, scheduler_ns, preemptions;
 } tri_group_health;
 
-/* One sequence's news of one step. */
+/* One sequence's output of one step. */
 typedef struct tri_group_token {
   uint64_t job;
   uint32_t choice;

@@ -63,7 +63,8 @@ bool tri_z_set_heartbeat(void *s) {
 
 tri_status tri_z_status(void) {
   int e = zmq_errno();
-  return e == EAGAIN || e == EINTR ? TRI_AGAIN : e == ETERM || e == ENOTSOCK ? TRI_CLOSED : TRI_IO;
+  if (e == EAGAIN || e == EINTR) return TRI_AGAIN;
+  return e == ETERM || e == ENOTSOCK ? TRI_CLOSED : TRI_IO;
 }
 
 /* Reads and drops the rest of a message; returns how many frames that were. */

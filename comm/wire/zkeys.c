@@ -76,7 +76,7 @@ cleanup:
 }
 
 tri_status tri_zkeypair_save(const char *path, const tri_zkeypair *k, tri_error *err) {
-  /* Never over an existing file: it may be the only copy of a key. */
+  /* An existing file is never overwritten: it may be the only copy of a key. */
   int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (fd < 0 && errno == EEXIST) return tri_fail(err, TRI_IO, path, "is there already, and is not overwritten");
   if (fd < 0) return tri_fail(err, TRI_IO, path, "cannot create the key file: %s", strerror(errno));

@@ -19,7 +19,7 @@ static bool link_set_curve(void *k, const tri_zlink_config *c) {
          !zmq_setsockopt(k, ZMQ_CURVE_SECRETKEY, c->own->secret_key, TRI_Z_KEY);
 }
 
-/* What libzmq's threads find out about the connection, told on a pair of inproc sockets. */
+/* Has libzmq's threads tell what they find out about the connection, on a pair of inproc sockets. */
 static bool link_watch(tri_zlink *l) {
   char address[40];
   pthread_mutex_lock(&l->z->lock);
@@ -41,7 +41,10 @@ void tri_zlink_drain_monitor(tri_zlink *l) {
   while (l->monitor && zmq_recv(l->monitor, &m, sizeof m, ZMQ_DONTWAIT) == (int)sizeof m) {
     zmq_recv(l->monitor, address, sizeof address, ZMQ_DONTWAIT);
     switch (m.event) {
-    case ZMQ_EVENT_HANDSHAKE_SUCCEEDED: l->state = TRI_ZLINK_UP, l->cut = 0; break;
+    case ZMQ_EVENT_HANDSHAKE_SUCCEEDED:
+      l->state = TRI_ZLINK_UP;
+      l->cut = 0;
+      break;
     /* A server that lets nobody in ends handshakes without a word, but so does one that binds anew. */
     case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
       if (++l->cut >= REFUSED_AFTER) l->state = TRI_ZLINK_REFUSED;

@@ -6,10 +6,10 @@
 
 enum { MAX_POLL = 32 };
 
-/* What zmq_poll does, with half of its system calls: those are most of what a message costs. A socket's file descriptor
- * tells only that the library's thread has sent news since this side last took them in, which sending does as well;
- * ZMQ_EVENTS takes them in and tells whether there is a message. A monitor is never sent to, and read until it is
- * empty, so that its descriptor is enough. */
+/* Does the work of zmq_poll with half of its system calls, which are most of the cost of a message. A socket's file
+ * descriptor tells only that the library's thread has sent events since this side last took them in, which sending does
+ * as well; ZMQ_EVENTS takes them in and tells whether there is a message. A monitor is never sent to, and read until it
+ * is empty, so that its descriptor is enough. */
 struct wait_set {
   struct pollfd fds[MAX_POLL];
   void *sockets[MAX_POLL]; /* NULL: a file descriptor of the caller's */
@@ -37,7 +37,7 @@ static int mark(tri_zpoll *item) {
   return fresh;
 }
 
-/* After poll: how many items have become ready. */
+/* Returns how many items have become ready, after poll. */
 static int wait_look(const struct wait_set *w, tri_zpoll *items) {
   int found = 0;
   for (int i = 0; i < w->count; i++) {
@@ -56,7 +56,11 @@ tri_status tri_zpoll_wait(tri_zpoll *items, int n, int timeout_ms, int *ready) {
   if (ready) *ready = 0;
   for (int i = 0; i < n; i++) {
     tri_zpoll *item = &items[i];
-    void *socket = item->server ? item->server->socket : item->link ? item->link->socket : NULL;
+    void *socket = NULL;
+    if (item->server)
+      socket = item->server->socket;
+    else if (item->link)
+      socket = item->link->socket;
     bool ok = true;
     item->ready = false;
     if (socket) ok = wait_add(&w, i, socket, -1);
@@ -71,7 +75,8 @@ tri_status tri_zpoll_wait(tri_zpoll *items, int n, int timeout_ms, int *ready) {
     if (rc < 0 && errno != EINTR) return TRI_IO;
     if (rc > 0) found += wait_look(&w, items);
     if (rc <= 0 || found || timeout_ms == 0) break;
-    if (timeout_ms > 0 && (left = (int)(end - tri_z_now_ms())) < 0) left = 0; /* news, but no message yet */
+    if (timeout_ms > 0) left = (int)(end - tri_z_now_ms()); /* events, but no message yet */
+    if (timeout_ms > 0 && left < 0) left = 0;
   }
   if (ready) *ready = found;
   return TRI_OK;

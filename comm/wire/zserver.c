@@ -53,7 +53,7 @@ static tri_status ipc_listen(tri_zserver *s, const char *path, tri_error *err) {
                     sizeof addr.sun_path - 1, len);
   memcpy(addr.sun_path, path, len + 1);
   tri_status st = ipc_clear_stale(path, &addr, err);
-  if (st) return st;
+  if (st != TRI_OK) return st;
   int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   struct stat sb;
   /* Linux gives the file the mode of the socket's inode, so it is never wider than this; umask would change it for all
@@ -82,7 +82,7 @@ static void ipc_unlisten(tri_zserver *s) {
   s->listen_fd = -1;
 }
 
-/* As people write it: of an address of IPv4 the library makes tcp://[::ffff:1.2.3.4]:5. */
+/* Writes an address of IPv4 as people do: the library makes tcp://[::ffff:1.2.3.4]:5 of it. */
 static void unmap_ipv4(char *endpoint) {
   static const char mapped[] = "tcp://[::ffff:";
   char *from = endpoint + sizeof mapped - 1, *to = endpoint + strlen("tcp://");
@@ -99,7 +99,7 @@ static void pause_ms(long ms) { nanosleep(&(struct timespec){.tv_nsec = ms * 100
 static tri_status server_start(tri_zserver *s, tri_error *err) {
   int fd = -1, on = 1, rc = -1;
   void *k = zmq_socket(s->z->ctx, ZMQ_ROUTER);
-  /* No lingering while it serves: the queue of a client that has gone would keep its place in the table, and look full
+  /* No lingering while it serves: the queue of a client that has gone would stay in the table, and look full
    * instead of gone. */
   bool ok = k && tri_z_set_common(k, s->max_message, s->backlog) && tri_z_set_int(k, ZMQ_LINGER, 0) &&
             tri_z_set_int(k, ZMQ_ROUTER_MANDATORY, 1) && tri_z_set_int(k, ZMQ_BACKLOG, LISTEN_BACKLOG) &&
@@ -144,7 +144,7 @@ static tri_status server_check(const tri_zserver_config *c, tri_error *err) {
 
 tri_status tri_zserver_open(tri_zcontext *z, const tri_zserver_config *config, tri_zserver **out, tri_error *err) {
   tri_status st = server_check(config, err);
-  if (st) return st;
+  if (st != TRI_OK) return st;
   tri_zserver *s = tri_calloc(1, sizeof *s);
   if (!s) return TRI_NO_MEMORY;
   s->z = z;
@@ -216,7 +216,7 @@ static tri_status send_address(tri_zserver *s, const tri_peer *to) {
 tri_status tri_zserver_send(tri_zserver *s, const tri_peer *to, const void *data, size_t len) {
   tri_zserver_flush(s);
   tri_status st = send_address(s, to);
-  if (st) return st;
+  if (st != TRI_OK) return st;
   return zmq_send(s->socket, data, len, ZMQ_DONTWAIT) < 0 ? tri_z_status() : TRI_OK;
 }
 
@@ -227,7 +227,7 @@ tri_status tri_zserver_queue(tri_zserver *s, const tri_peer *to, const void *dat
   if (!s->has_frame) {
     /* Ahead of its frame, the address tells whether the peer is there and has room: each message's sender learns it. */
     tri_status st = send_address(s, to);
-    if (st) return st;
+    if (st != TRI_OK) return st;
     s->has_frame = true;
     s->frame_to = *to;
     s->frame_len = 0;
@@ -253,7 +253,7 @@ tri_status tri_zserver_rebind(tri_zserver *s, tri_error *err) {
     zmq_close(old);
   }
   tri_status st = server_start(s, err);
-  if (st) s->socket = NULL;
+  if (st != TRI_OK) s->socket = NULL;
   return st;
 }
 
