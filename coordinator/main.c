@@ -1,7 +1,6 @@
 /* trireme-coordinator: the front door. This file is the shell around the core: sockets, signals, clocks, the
  * tokenizer's threads and the memory watch. */
 #include <errno.h>
-#include <malloc.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -18,6 +17,7 @@
 #include "coordinator/allowed_keys.h"
 #include "coordinator/core.h"
 #include "coordinator/tokenize_pool.h"
+#include "coordinator/memory_watch.h"
 #include "coordinator/mpi_launch.h"
 #include "coordinator/signals.h"
 #include "runtime/base/log.h"
@@ -26,11 +26,9 @@
 
 enum {
   TICK_MS = 100,
-  TRIM_TICKS = 5,      /* ticks in which memory is given back after a rebind: the library frees in its own thread */
-  PATIENCE_TICKS = 20, /* ticks above the memory cap after which the memory is somebody else's */
-  BATCH = 256,         /* messages of one socket before the other's turn */
-  WINDOW_S = 10,       /* seconds that rates are taken over */
-  FLUSH_MS = 300,      /* for last words to leave */
+  BATCH = 256,    /* messages of one socket before the other's turn */
+  WINDOW_S = 10,  /* seconds that rates are taken over */
+  FLUSH_MS = 300, /* for last words to leave */
   TOKENIZE_NOW_BYTES = 1024,
   MAX_WAITING_TEXTS = 4096,   /* for the tokenizer's threads; further ones are refused */
   CLIENT_BACKLOG = 1000,      /* messages that one client may leave unread before it counts as slow */
@@ -71,9 +69,7 @@ struct shell {
   uint64_t tokens_before;
   double cpu_before;
   tri_core_facts facts; /* cpu_us_per_token: when there were tokens last */
-  double base_mb;       /* resident at the start */
-  int trims;            /* ticks in which freed memory is still given back */
-  int ticks_above;      /* in a row with memory above the cap */
+  tri_memory_watch memory;
 };
 
 /* ---- calls of the core ---- */
@@ -354,45 +350,11 @@ static void read_signals(struct shell *s) {
   }
 }
 
-static double resident_mb(void) {
-  long pages = 0, ignored;
-  FILE *f = fopen("/proc/self/statm", "re");
-  if (!f) return 0;
-  if (fscanf(f, "%ld %ld", &ignored, &pages) != 2) pages = 0;
-  fclose(f);
-  return (double)pages * (double)sysconf(_SC_PAGESIZE) / 0x1p20;
-}
-
-/* A message without end fills the library's memory before anything is readable: give up the socket and its peers.
- * Memory that does not come back thereby is held by somebody else, and no reason to throw everybody out for ever. */
 static void watch_memory(struct shell *s, double mb) {
   tri_error err = {0};
-  if (s->trims > 0) { /* the library frees in a thread of its own, some time after the close */
-    s->trims--;
-    malloc_trim(0);
-  }
-  double cap_mb = (double)s->opts.memory_cap / 0x1p20;
-  if (mb - s->base_mb >= cap_mb) { /* memory that is free already needs no victims */
-    malloc_trim(0);
-    mb = resident_mb();
-  }
-  if (mb - s->base_mb < cap_mb) {
-    s->ticks_above = 0;
-    return;
-  }
-  if (++s->ticks_above > PATIENCE_TICKS) {
-    tri_log(TRI_LOG_WARN, "coordinator", "%.0f MiB resident, %.0f before, whatever is closed: counting from here", mb,
-            s->base_mb);
-    s->base_mb = mb;
-    return;
-  }
-  tri_log(TRI_LOG_WARN, "coordinator", "%.0f MiB resident, %.0f before: closing the client socket and binding it anew",
-          mb, s->base_mb);
-  if (tri_zserver_rebind(s->clients, &err) != TRI_OK) {
-    tri_log(TRI_LOG_ERROR, "coordinator", "cannot bind again: %s", err.message);
-    s->leaving = s->failed = true;
-  }
-  s->trims = TRIM_TICKS;
+  if (!tri_memory_watch_tick(&s->memory, mb) || tri_zserver_rebind(s->clients, &err) == TRI_OK) return;
+  tri_log(TRI_LOG_ERROR, "coordinator", "cannot bind again: %s", err.message);
+  s->leaving = s->failed = true;
 }
 
 static void count_second(struct shell *s, int64_t now, double mb) {
@@ -410,7 +372,7 @@ static void tick(struct shell *s) {
   if (now - s->last_tick < TICK_MS * NS_PER_MS) return;
   s->last_tick = now;
   tri_core_tick(s->core, now);
-  double mb = resident_mb();
+  double mb = tri_resident_mb();
   watch_memory(s, mb);
   if (now - s->last_second >= NS_PER_S) count_second(s, now, mb);
   if (s->draining && tri_core_is_idle(s->core)) s->leaving = true;
@@ -522,7 +484,7 @@ int main(int argc, char **argv) {
     _exit(tri_exit_code(st));
   }
   tell(&s, "listening %s", tri_zserver_endpoint(s.clients));
-  s.base_mb = resident_mb();
+  tri_memory_watch_begin(&s.memory, (double)s.opts.memory_cap / 0x1p20);
   s.last_second = tri_now_ns();
   s.cpu_before = cpu_seconds(); /* the start made no token */
   tri_signals_unblock();
