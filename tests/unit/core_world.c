@@ -127,7 +127,7 @@ static tri_status to_worker(void *ctx, const tri_peer *to, tri_group_msg *m) {
 }
 
 static tri_status tokenize(void *ctx, uint64_t job, tri_wire_str text, tri_wire_str pair, const uint32_t **ids,
-                         size_t *count, size_t *second) {
+                           size_t *count, size_t *second) {
   struct world *w = ctx;
   (void)pair, (void)second;
   if (w->refuse_tokenize) return TRI_AGAIN;

@@ -76,7 +76,7 @@ static tri_status to_worker(void *ctx, const tri_peer *to, tri_group_msg *m) {
 static const uint32_t text_ids[] = {5, 300, 7};
 
 static tri_status tokenize(void *ctx, uint64_t job, tri_wire_str text, tri_wire_str pair, const uint32_t **ids,
-                         size_t *count, size_t *second) {
+                           size_t *count, size_t *second) {
   (void)ctx, (void)job;
   if (text.len > 3) return TRI_TOO_LARGE;
   *ids = text_ids;

@@ -22,22 +22,20 @@ tri_status decode(which kind, const void *data, size_t len, tri_arena *a, tri_er
 
 const uint32_t ids4[4] = {1, 50256, 7, UINT32_MAX};
 const float floats2[2] = {-0.5f, -1.25f};
-const tri_group_token group_tokens[4] = {{.job = 1, .choice = 2, .token = 3, .offset = 4},
-                                         {.job = UINT64_MAX,
-                                          .choice = 3,
-                                          .token = UINT32_MAX,
-                                          .offset = 1u << 20,
-                                          .flags = TRI_TOKEN_LAST | TRI_TOKEN_LOGPROB,
-                                          .reason = TRI_FINISH_LENGTH,
-                                          .logprob = -2,
-                                          .num_top = 2,
-                                          .top_ids = ids4,
-                                          .top_logprobs = floats2},
-                                         {.job = 5,
-                                          .flags = TRI_TOKEN_LOGPROB | TRI_TOKEN_PREEMPTED,
-                                          .preemptions = UINT32_MAX,
-                                          .logprob = -INFINITY},
-                                         {.job = 6, .flags = TRI_TOKEN_PREEMPTED, .preemptions = 3}};
+const tri_group_token group_tokens[4] = {
+    {.job = 1, .choice = 2, .token = 3, .offset = 4},
+    {.job = UINT64_MAX,
+     .choice = 3,
+     .token = UINT32_MAX,
+     .offset = 1u << 20,
+     .flags = TRI_TOKEN_LAST | TRI_TOKEN_LOGPROB,
+     .reason = TRI_FINISH_LENGTH,
+     .logprob = -2,
+     .num_top = 2,
+     .top_ids = ids4,
+     .top_logprobs = floats2},
+    {.job = 5, .flags = TRI_TOKEN_LOGPROB | TRI_TOKEN_PREEMPTED, .preemptions = UINT32_MAX, .logprob = -INFINITY},
+    {.job = 6, .flags = TRI_TOKEN_PREEMPTED, .preemptions = 3}};
 
 void fill_submit(tri_submit *s) {
   tri_submit_init(s);
