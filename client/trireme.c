@@ -45,9 +45,7 @@ static trireme_result result_of(tri_status st) {
 }
 
 static void set_code(trireme_error *error, tri_status st) {
-  snprintf(error->code, sizeof error->code, "%s", tri_status_name(st));
-  for (char *p = error->code; *p; p++)
-    if (*p >= 'A' && *p <= 'Z') *p = (char)(*p + ('a' - 'A'));
+  snprintf(error->code, sizeof error->code, "%s", tri_status_code(st));
 }
 
 trireme_result tri_client_fail(trireme_error *error, trireme_result r, const tri_error *err) {

@@ -20,7 +20,7 @@ tri_status tri_core_create(const tri_core_config *config, int64_t now, tri_core 
     by_seconds[i]->bounds = seconds_bounds;
     by_seconds[i]->num_bounds = sizeof seconds_bounds / sizeof *seconds_bounds;
   }
-  if (encode_open(c) != TRI_OK) {
+  if (embed_open(c) != TRI_OK) {
     tri_core_destroy(c);
     return TRI_NO_MEMORY;
   }
@@ -34,94 +34,89 @@ void tri_core_destroy(tri_core *c) {
   if (!c) return;
   jobs_destroy(c);
   members_destroy(c);
-  tri_free(c->groups), tri_free(c->stats), tri_free(c->labels);
+  tri_free(c->groups);
+  tri_free(c->stats);
+  tri_free(c->labels);
   tri_free(c);
 }
 
-static void hello(tri_core *c, const tri_zpeer *from, uint64_t id) {
-  tri_server_msg m = {.op = TRI_REPLY_HELLO, .id = id, .hello = {wire_str("0.1.0"), TRI_WIRE_MAX_MESSAGE}};
-  c->cfg.io.to_client(c->cfg.io.ctx, from, &m);
-}
-
-static void models(tri_core *c, const tri_zpeer *from, uint64_t id) {
-  tri_wire_str name = wire_str(c->cfg.model_name);
-  uint32_t index;
-  const group *g = member_pick(c, &index);
-  tri_server_msg m = {.op = TRI_REPLY_MODELS,
-                      .id = id,
-                      .models = {1, &name, g ? g->max_model_len : (uint64_t)c->cfg.model->max_position_embeddings}};
-  c->cfg.io.to_client(c->cfg.io.ctx, from, &m);
-}
-
-void tri_core_client(tri_core *c, int64_t now, const tri_zpeer *from, const tri_client_msg *m) {
+void tri_core_client(tri_core *c, int64_t now, const tri_peer *from, const tri_client_msg *m) {
   switch (m->op) {
-  case TRI_OP_HELLO: hello(c, from, m->id); break;
+  case TRI_OP_HELLO: reply_hello(c, from, m->id); break;
   case TRI_OP_SUBMIT:
   case TRI_OP_EMBED:
   case TRI_OP_CLASSIFY: job_submit(c, now, from, m); break;
   case TRI_OP_ATTACH: job_attach(c, now, from, m); break;
   case TRI_OP_CANCEL: job_cancel(c, now, from, m); break;
   case TRI_OP_STATUS: report_status(c, now, from, m->id); break;
-  case TRI_OP_STATS: report_stats(c, from, m->id); break;
-  case TRI_OP_MODELS: models(c, from, m->id); break;
+  case TRI_OP_STATS: prometheus_reply(c, from, m->id); break;
+  case TRI_OP_MODELS: reply_models(c, from, m->id); break;
   case TRI_OP_FLOORS: floors_request(c, now, from, m->id); break;
   }
   deliver_all(c, now);
 }
 
-void tri_core_client_error(tri_core *c, int64_t now, const tri_zpeer *from, uint64_t id, const tri_error *err) {
+void tri_core_client_error(tri_core *c, int64_t now, const tri_peer *from, uint64_t id, const tri_error *err) {
   (void)now;
   c->failed++;
-  deliver_error(c, from, id, err);
+  reply_error(c, from, id, err);
 }
 
-void tri_core_encoded(tri_core *c, int64_t now, uint64_t id, tri_status st, const uint32_t *ids, size_t count,
-                      size_t second) {
+void tri_core_tokenized(tri_core *c, int64_t now, uint64_t id, tri_status st, const uint32_t *ids, size_t count,
+                        size_t second) {
   job *j = job_find(c, id);
-  if (!j || j->state != JOB_ENCODING) return; /* cancelled meanwhile */
-  if (j->encode) j->encode->second_start = second;
-  job_encoded(c, now, j, st, ids, count);
+  if (!j || j->state != JOB_TOKENIZING) return; /* cancelled meanwhile */
+  job_tokenized(c, now, j, st, ids, count, second);
   deliver_all(c, now);
 }
 
-void tri_core_worker(tri_core *c, int64_t now, const tri_zpeer *from, const tri_group_msg *m) {
-  member_message(c, now, from, m);
+static void take_floors(tri_core *c, int64_t now, const tri_group_msg *m) {
+  group *g = group_find(c, m->floors.group, m->floors.epoch);
+  if (g && m->floors.rank < g->world) floors_take(c, now, &g->ranks[m->floors.rank], &m->floors.floors);
+}
+
+static void take_ready(tri_core *c, int64_t now, const tri_group_msg *m) {
+  if (!member_ready(c, now, m)) return;
+  if (c->drain_sent) drain_groups(c); /* too late: the last job has ended */
+  job_dispatch(c, now);
+}
+
+/* A leader's messages name neither group nor rank: the peer tells. */
+static void take_output(tri_core *c, int64_t now, const tri_peer *from, const tri_group_msg *m) {
+  uint32_t index;
+  if (!group_find_led_by(c, from, &index)) return;
+  if (m->op == TRI_GROUP_TOKENS) job_tokens(c, now, index, &m->tokens);
+  if (m->op == TRI_GROUP_REFUSED) job_refused(c, now, index, m);
+  if (m->op == TRI_GROUP_ENCODED) embed_results(c, now, index, &m->encoded);
+}
+
+void tri_core_worker(tri_core *c, int64_t now, const tri_peer *from, const tri_group_msg *m) {
+  switch (m->op) {
+  case TRI_GROUP_REGISTER: member_register(c, now, from, &m->reg); break;
+  case TRI_GROUP_READY: take_ready(c, now, m); break;
+  case TRI_GROUP_HEALTH: member_health(c, now, &m->health); break;
+  case TRI_GROUP_TOKENS:
+  case TRI_GROUP_REFUSED:
+  case TRI_GROUP_ENCODED: take_output(c, now, from, m); break;
+  case TRI_GROUP_FLOORS: take_floors(c, now, m); break;
+  case TRI_GROUP_FAILED: member_failed(c, now, m); break;
+  default: break;
+  }
   deliver_all(c, now);
 }
 
 void tri_core_tick(tri_core *c, int64_t now) {
-  members_tick(c, now);
+  watchdog_tick(c, now);
+  members_lease(c, now);
   jobs_tick(c, now);
   floors_tick(c, now);
   deliver_all(c, now);
-  if (c->draining && !c->drain_sent && !c->num_active) {
-    c->drain_sent = true;
-    members_drain(c);
-  }
+  drain_tick(c);
 }
 
 void tri_core_drain(tri_core *c, int64_t now) {
   c->draining = true;
   tri_core_tick(c, now);
-}
-
-void tri_core_abandon(tri_core *c, int64_t now, const char *reason) {
-  tri_error err = {0};
-  tri_fail(&err, TRI_PEER_LOST, "", "%s", reason);
-  c->draining = true;
-  /* A group leaves once it has nothing to compute. */
-  while (c->active.head) job_cut(c, now, c->active.head, &err);
-  deliver_all(c, now);
-}
-
-bool tri_core_is_idle(const tri_core *c) { return !c->num_active && !c->dirty; }
-
-bool tri_core_any_group(const tri_core *c) {
-  for (uint32_t i = 0; i < c->cfg.num_groups; i++)
-    if (c->groups[i].state == GROUP_STARTING || c->groups[i].state == GROUP_READY ||
-        c->groups[i].state == GROUP_DRAINING)
-      return true;
-  return false;
 }
 
 void tri_core_set_facts(tri_core *c, const tri_core_facts *facts) { c->facts = *facts; }

@@ -1,30 +1,33 @@
 /* The coordinator's core: a state machine without sockets, clocks, threads or files.
  *
- * Inputs are events with the time they happened; outputs are calls on tri_core_io. The same inputs in the same order
- * give the same outputs, so that a log of inputs (the journal, later) is the state. One thread owns it. */
+ * Inputs are the calls below, each with the time it happened, and what the calls on tri_core_io return: the status of
+ * to_client (TRI_AGAIN keeps a message for later, TRI_CLOSED may cancel a job), the status of to_worker (other than
+ * TRI_OK leaves a job in the queue), and the status, the ids and the numbers of tokenize. Outputs are the calls on
+ * tri_core_io. The same inputs in the same order give the same outputs, so that a log of all of them (the journal,
+ * later) is the state. One thread owns it. */
 #ifndef TRI_COORDINATOR_CORE_H
 #define TRI_COORDINATOR_CORE_H
 
 #include "comm/wire/client.h"
 #include "comm/wire/group.h"
-#include "comm/wire/zsock.h"
+#include "comm/wire/peer.h"
 #include "runtime/model/config.h"
 #include "runtime/model/labels.h"
 #include "runtime/tokenizer/tokenizer.h"
 
 typedef struct tri_core tri_core;
 
-/* What the core asks of the world. */
+/* Calls of the core on the world. */
 typedef struct tri_core_io {
   void *ctx;
   /* TRI_AGAIN: the client is slow, the core tries again later. TRI_CLOSED: it is gone. */
-  tri_status (*to_client)(void *ctx, const tri_zpeer *to, const tri_server_msg *m);
-  tri_status (*to_worker)(void *ctx, const tri_zpeer *to, tri_group_msg *m);
-  /* Encode a prompt, or a pair of texts (pair.s NULL: none): at once into *ids (valid until the next call), or
-   * elsewhere, leaving *ids NULL and coming back with tri_core_encoded. second: see tri_tokenizer_encode_pair.
+  tri_status (*to_client)(void *ctx, const tri_peer *to, const tri_server_msg *m);
+  tri_status (*to_worker)(void *ctx, const tri_peer *to, tri_group_msg *m);
+  /* Tokenizes a prompt, or a pair of texts (pair.s NULL: none): at once into *ids (valid until the next call), or
+   * elsewhere, leaving *ids NULL and coming back with tri_core_tokenized. second: see tri_tokenizer_encode_pair.
    * TRI_AGAIN: the queue is full. */
-  tri_status (*encode)(void *ctx, uint64_t job, tri_wire_str text, tri_wire_str pair, const uint32_t **ids,
-                       size_t *count, size_t *second);
+  tri_status (*tokenize)(void *ctx, uint64_t job, tri_wire_str text, tri_wire_str pair, const uint32_t **ids,
+                         size_t *count, size_t *second);
   /* A group is beyond help: whoever started it should end it (and may start it again under the next epoch). */
   void (*group_lost)(void *ctx, uint32_t group, uint64_t epoch, const char *reason);
   void (*group_ready)(void *ctx, uint32_t group, uint64_t epoch);
@@ -41,7 +44,7 @@ typedef struct tri_core_config {
   uint32_t num_groups;
   uint64_t seed;
   int64_t max_queue;
-  int64_t max_prompt;  /* tokens at which the encoder gives up */
+  int64_t max_prompt;  /* tokens at which the tokenizer gives up */
   int64_t silence_ns;  /* a rank that reports nothing for so long is lost */
   int64_t watchdog_ns; /* a busy group without progress for so long is stalled */
   tri_core_io io;
@@ -52,14 +55,14 @@ void tri_core_destroy(tri_core *c); /* NULL is fine */
 
 /* ---- inputs ---- */
 
-/* A request that has been decoded. Its strings are borrowed for the call. */
-void tri_core_client(tri_core *c, int64_t now, const tri_zpeer *from, const tri_client_msg *m);
-/* Bytes that were no request. */
-void tri_core_client_error(tri_core *c, int64_t now, const tri_zpeer *from, uint64_t id, const tri_error *err);
-void tri_core_encoded(tri_core *c, int64_t now, uint64_t job, tri_status st, const uint32_t *ids, size_t count,
-                      size_t second);
-void tri_core_worker(tri_core *c, int64_t now, const tri_zpeer *from, const tri_group_msg *m);
-/* About ten times a second: deadlines, leases, retries, watchdog. */
+/* Takes a request that has been decoded. Its strings are borrowed for the call. */
+void tri_core_client(tri_core *c, int64_t now, const tri_peer *from, const tri_client_msg *m);
+/* Answers bytes that were no request. */
+void tri_core_client_error(tri_core *c, int64_t now, const tri_peer *from, uint64_t id, const tri_error *err);
+void tri_core_tokenized(tri_core *c, int64_t now, uint64_t job, tri_status st, const uint32_t *ids, size_t count,
+                        size_t second);
+void tri_core_worker(tri_core *c, int64_t now, const tri_peer *from, const tri_group_msg *m);
+/* Sees to deadlines, leases, retries and the watchdog. Called about ten times a second. */
 void tri_core_tick(tri_core *c, int64_t now);
 /* Takes no new work; groups are told to leave when the last job has ended. */
 void tri_core_drain(tri_core *c, int64_t now);
@@ -70,7 +73,7 @@ void tri_core_abandon(tri_core *c, int64_t now, const char *reason);
 
 bool tri_core_is_idle(const tri_core *c);   /* no job that has not ended, none whose end is undelivered */
 bool tri_core_any_group(const tri_core *c); /* a group that has not left */
-/* What the shell knows and the core does not, for status replies. */
+/* Facts for status replies that the shell knows and the core does not. */
 typedef struct tri_core_facts {
   double resident_mb, cpu_s, cpu_us_per_token, tokens_per_second; /* cpu_s: since the start */
 } tri_core_facts;

@@ -1,4 +1,4 @@
-/* What a request leaves open, the model's generation_config says. */
+/* Defaults: the model's generation_config fills in what a request leaves open. */
 #include <math.h>
 
 #include "coordinator/state.h"

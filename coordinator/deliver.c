@@ -1,5 +1,5 @@
-/* What clients get. A job that has news is marked; deliver_all sends what each client has not had yet. A client that
- * reads slowly keeps its job marked: its tokens merge into larger messages, and memory is bounded by the jobs' own
+/* Delivery to clients. A job with new output is marked; deliver_all sends what each client has not had yet. A client
+ * that reads slowly keeps its job marked: its tokens merge into larger messages, and memory is bounded by the jobs' own
  * output. */
 #include <string.h>
 
@@ -8,30 +8,6 @@
 enum { IDS_PER_MESSAGE = 2048, IDS_WITH_LOGPROBS = 128, TEXT_PER_MESSAGE = 256 << 10, DONE_TEXT = 512 << 10 };
 
 #define STUCK_NS (30 * 1000000000LL)
-
-void deliver_mark(tri_core *c, job *j) {
-  if (j->dirty) return;
-  j->dirty = true;
-  j->dirty_next = c->dirty;
-  c->dirty = j;
-}
-
-static tri_wire_str lower_code(tri_status st, char *buf, size_t cap) {
-  const char *name = tri_status_name(st);
-  size_t n = 0;
-  for (; name[n] && n + 1 < cap; n++) buf[n] = (char)(name[n] >= 'A' && name[n] <= 'Z' ? name[n] + 32 : name[n]);
-  buf[n] = '\0';
-  return (tri_wire_str){buf, n};
-}
-
-tri_status deliver_error(tri_core *c, const tri_zpeer *to, uint64_t id, const tri_error *err) {
-  char code[64];
-  tri_server_msg m = {
-      .op = TRI_REPLY_ERROR,
-      .id = id,
-      .error = {lower_code(err->status, code, sizeof code), wire_str(err->message), wire_str(err->field)}};
-  return c->cfg.io.to_client(c->cfg.io.ctx, to, &m);
-}
 
 /* A reply has room for a whole status: what goes out with every token is filled in, not cleared first. */
 static tri_status reply(tri_core *c, const job *j, tri_server_op op, tri_server_msg *m) {
@@ -56,7 +32,7 @@ static tri_status send_tokens(tri_core *c, const job *j, const tri_choice_tokens
   return reply(c, j, TRI_REPLY_TOKENS, &m);
 }
 
-/* One message of choice i from its cursor on. */
+/* Sends one message of choice i from its cursor on. */
 static tri_status send_piece(tri_core *c, job *j, uint32_t i) {
   job_choice *ch = &j->choices[i];
   bool logprobs = j->sampling.logprobs >= 0;
@@ -85,9 +61,9 @@ static tri_status send_piece(tri_core *c, job *j, uint32_t i) {
   return TRI_OK;
 }
 
-static bool has_news(const job_choice *ch) { return ch->sent < ch->num || ch->sent_text < ch->safe_len; }
+static bool has_output(const job_choice *ch) { return ch->sent < ch->num || ch->sent_text < ch->safe_len; }
 
-/* How much of the prompt's text from echo_at on fits into a message, in whole characters. */
+/* Returns how much of the prompt's text from echo_at on fits into a message, in whole characters. */
 static size_t echo_piece(const job *j) {
   size_t left = j->prompt_len - j->echo_at, n = TEXT_PER_MESSAGE;
   if (left <= n) return left;
@@ -95,7 +71,7 @@ static size_t echo_piece(const job *j) {
   return n;
 }
 
-/* The prompt's text comes first, but not again for who attaches behind it. */
+/* The prompt's text comes first, but not again for a client that attaches behind it. */
 static tri_status send_echo(tri_core *c, job *j) {
   if (!j->echo || !j->prompt) return TRI_OK;
   for (; j->echo_sent < (uint32_t)j->sampling.n; j->echo_sent++, j->echo_at = 0)
@@ -114,7 +90,7 @@ static size_t total_text(const job *j) {
   return n;
 }
 
-/* Texts of all choices, each with the prompt in front, one after the other. */
+/* Returns the texts of all choices, each with the prompt in front, one after the other. */
 static char *echoed_texts(const job *j) {
   char *all = tri_malloc(total_text(j), 1), *p = all;
   for (int64_t i = 0; all && i < j->sampling.n; i++) {
@@ -129,8 +105,7 @@ static char *echoed_texts(const job *j) {
 static tri_status send_done(tri_core *c, job *j, bool with_text) {
   tri_server_msg m;
   if (j->error) {
-    char code[64];
-    m.error.code = lower_code(j->error->status, code, sizeof code);
+    m.error.code = wire_str(tri_status_code(j->error->status));
     m.error.message = wire_str(j->error->message);
     m.error.field = wire_str(j->error->field);
     return reply(c, j, TRI_REPLY_ERROR, &m);
@@ -142,7 +117,7 @@ static tri_status send_done(tri_core *c, job *j, bool with_text) {
   d->num_choices = (uint32_t)j->sampling.n;
   d->prompt_tokens = j->num_prompt;
   d->completion_tokens = 0;
-  d->preemptions = 0;
+  d->preemptions = j->preemptions;
   d->timed_out = j->timed_out;
   for (uint32_t i = 0; i < d->num_choices; i++) {
     const job_choice *ch = &j->choices[i];
@@ -165,8 +140,8 @@ static tri_status send_done(tri_core *c, job *j, bool with_text) {
 
 static tri_status deliver(tri_core *c, job *j) {
   tri_status st = TRI_OK;
-  if (j->encode) return encode_deliver(c, j);
-  if (j->state == JOB_ENCODING) return TRI_OK;
+  if (j->embed) return embed_deliver(c, j);
+  if (j->state == JOB_TOKENIZING) return TRI_OK;
   bool accepted = !(j->error && !j->assigned_ns); /* an error before the job ran is the only answer */
   if (accepted && !j->accepted_sent) {
     if ((st = send_accepted(c, j)) != TRI_OK) return st;
@@ -179,7 +154,7 @@ static tri_status deliver(tri_core *c, job *j) {
   if (pieces && (st = send_echo(c, j)) != TRI_OK) return st;
   if (pieces)
     for (uint32_t i = 0; i < (uint32_t)j->sampling.n; i++)
-      while (has_news(&j->choices[i]))
+      while (has_output(&j->choices[i]))
         if ((st = send_piece(c, j, i)) != TRI_OK) return st;
   if (ended && !j->done_sent) {
     if ((st = send_done(c, j, whole)) != TRI_OK) return st;
@@ -190,7 +165,7 @@ static tri_status deliver(tri_core *c, job *j) {
 
 static void deliver_job(tri_core *c, int64_t now, job *j) {
   tri_status st = deliver(c, j);
-  /* Who reads nothing for so long is taken for gone. */
+  /* A client that reads nothing for so long is taken for gone. */
   if (st != TRI_AGAIN)
     j->stuck_ns = 0;
   else if (!j->stuck_ns)
@@ -198,7 +173,7 @@ static void deliver_job(tri_core *c, int64_t now, job *j) {
   else if (now - j->stuck_ns > STUCK_NS)
     st = TRI_CLOSED;
   if (st == TRI_AGAIN) {
-    deliver_mark(c, j);
+    job_mark(c, j);
   } else if (st == TRI_CLOSED) {
     j->attached = false;
     if (j->on_disconnect == TRI_DISCONNECT_CANCEL) job_abort(c, now, j);
@@ -214,6 +189,6 @@ void deliver_all(tri_core *c, int64_t now) {
     j->dirty = false;
     if (j->attached) deliver_job(c, now, j);
     /* Nobody can come back for an encoder's answer, which may be large. */
-    if (j->encode && j->state == JOB_ENDED && !j->dirty && (j->done_sent || !j->attached)) job_forget(c, j);
+    if (j->embed && j->state == JOB_ENDED && !j->dirty && (j->done_sent || !j->attached)) job_forget(c, j);
   }
 }

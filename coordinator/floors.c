@@ -49,11 +49,11 @@ static void begin(tri_core *c) {
   }
 }
 
-void floors_request(tri_core *c, int64_t now, const tri_zpeer *from, uint64_t id) {
+void floors_request(tri_core *c, int64_t now, const tri_peer *from, uint64_t id) {
   tri_error err = {0};
   if (c->num_asks == MAX_ASKS) {
     tri_fail(&err, TRI_NO_CAPACITY, "op", "%d clients wait for floors already", MAX_ASKS);
-    deliver_error(c, from, id, &err);
+    reply_error(c, from, id, &err);
     return;
   }
   bool idle = !c->num_active && !c->draining;

@@ -1,9 +1,6 @@
 /* trireme-coordinator: the front door. This file is the shell around the core: sockets, signals, clocks, the
  * tokenizer's threads and the memory watch. */
 #include <errno.h>
-#include <fcntl.h>
-#include <malloc.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -17,23 +14,34 @@
 
 #include "comm/wire/boot.h"
 #include "comm/wire/endpoint.h"
+#include "coordinator/allowed_keys.h"
 #include "coordinator/core.h"
-#include "coordinator/encoder.h"
+#include "coordinator/tokenize_pool.h"
+#include "coordinator/memory_watch.h"
 #include "coordinator/mpi_launch.h"
+#include "coordinator/signals.h"
 #include "runtime/base/log.h"
 #include "runtime/base/wait.h"
 #include "runtime/base/serve_options.h"
 
 enum {
   TICK_MS = 100,
-  TRIM_TICKS = 5,
-  PATIENCE_TICKS = 20,
-  BATCH = 256,
-  WINDOW_S = 10,
-  FLUSH_MS = 300,
-  ENCODE_NOW_BYTES = 1024,
-  MAX_ALLOWED_KEYS = 1024
+  BATCH = 256,    /* messages of one socket before the other's turn */
+  WINDOW_S = 10,  /* seconds that rates are taken over */
+  FLUSH_MS = 300, /* for last words to leave */
+  TOKENIZE_NOW_BYTES = 1024,
+  MAX_WAITING_TEXTS = 4096,   /* for the tokenizer's threads; further ones are refused */
+  CLIENT_BACKLOG = 1000,      /* messages that one client may leave unread before it counts as slow */
+  WORKER_BACKLOG = 65536,     /* messages that wait for one leader; jobs beyond them stay in the queue */
+  ARENA_BYTES = 64 << 10,     /* first block of the memory of one decoded message */
+  MPIRUN_ABORT_MIN_MS = 500,  /* between mpirun's SIGCONT and the SIGTERM that ends an aborted job, at least */
+  MPIRUN_ABORT_MAX_MS = 5000, /* and at most */
 };
+/* Share of the watchdog's timeout after which a rank that reports nothing is lost: shorter than the whole,
+ * so that a silent rank is named before its group counts as stalled. */
+#define SILENCE_SHARE 0.75
+#define NS_PER_MS 1000000LL
+#define NS_PER_S 1000000000LL
 
 struct second {
   uint64_t tokens;
@@ -48,7 +56,7 @@ struct shell {
   tri_labels labels;
   tri_zcontext *z;
   tri_zserver *clients, *workers;
-  tri_encoder *encoder;
+  tri_tokenize_pool *tokenize_pool;
   tri_core *core;
   tri_arena *arena;
   tri_wire_buf buf;
@@ -61,14 +69,12 @@ struct shell {
   uint64_t tokens_before;
   double cpu_before;
   tri_core_facts facts; /* cpu_us_per_token: when there were tokens last */
-  double base_mb;       /* resident at the start */
-  int trims;            /* ticks in which freed memory is still given back */
-  int ticks_above;      /* in a row with memory above the cap */
+  tri_memory_watch memory;
 };
 
-/* ---- what the core asks for ---- */
+/* ---- calls of the core ---- */
 
-static tri_status to_client(void *ctx, const tri_zpeer *to, const tri_server_msg *m) {
+static tri_status to_client(void *ctx, const tri_peer *to, const tri_server_msg *m) {
   struct shell *s = ctx;
   tri_status st = tri_server_msg_encode(m, &s->buf);
   if (st != TRI_OK) {
@@ -78,22 +84,22 @@ static tri_status to_client(void *ctx, const tri_zpeer *to, const tri_server_msg
   return tri_zserver_queue(s->clients, to, s->buf.data, s->buf.len);
 }
 
-static tri_status to_worker(void *ctx, const tri_zpeer *to, tri_group_msg *m) {
+static tri_status to_worker(void *ctx, const tri_peer *to, tri_group_msg *m) {
   struct shell *s = ctx;
   tri_status st = tri_group_msg_encode(m, &s->buf);
   return st == TRI_OK ? tri_zserver_queue(s->workers, to, s->buf.data, s->buf.len) : st;
 }
 
 /* Handing a short prompt to a thread and taking it back costs more than its tokens do. */
-static tri_status encode(void *ctx, uint64_t job, tri_wire_str text, tri_wire_str pair, const uint32_t **ids,
-                         size_t *count, size_t *second) {
+static tri_status tokenize(void *ctx, uint64_t job, tri_wire_str text, tri_wire_str pair, const uint32_t **ids,
+                           size_t *count, size_t *second) {
   struct shell *s = ctx;
-  if (text.len + pair.len <= ENCODE_NOW_BYTES)
-    return tri_encoder_now(s->encoder, text.s, text.len, pair.s, pair.len, ids, count, second);
-  return tri_encoder_push(s->encoder, job, text.s, text.len, pair.s, pair.len);
+  if (text.len + pair.len <= TOKENIZE_NOW_BYTES)
+    return tri_tokenize_pool_now(s->tokenize_pool, text.s, text.len, pair.s, pair.len, ids, count, second);
+  return tri_tokenize_pool_push(s->tokenize_pool, job, text.s, text.len, pair.s, pair.len);
 }
 
-/* One line per event for whoever started this process. */
+/* Writes one line about an event for the process that started this one. */
 static void tell(struct shell *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 static void tell(struct shell *s, const char *fmt, ...) {
   char line[512];
@@ -125,6 +131,11 @@ static void group_ready(void *ctx, uint32_t group, uint64_t epoch) {
 
 /* ---- set-up ---- */
 
+/* Tokens at which the tokenizer gives up on a prompt: no group would take it. */
+static int64_t max_prompt(const struct shell *s) {
+  return s->opts.max_model_len ? s->opts.max_model_len : s->model.max_position_embeddings;
+}
+
 static tri_status open_model(struct shell *s, tri_error *err) {
   char path[4200];
   tri_status st = tri_model_config_load(s->opts.model, &s->model, err);
@@ -140,57 +151,26 @@ static tri_status open_model(struct shell *s, tri_error *err) {
   char *copy = tri_strdup(s->opts.model);
   if (!copy) return TRI_NO_MEMORY;
   for (size_t n = strlen(copy); n > 1 && copy[n - 1] == '/';) copy[--n] = '\0';
-  const char *slash = strrchr(copy, '/');
-  snprintf(s->model_name, sizeof s->model_name, "%s",
-           s->opts.served_model_name ? s->opts.served_model_name
-           : slash                   ? slash + 1
-                                     : copy);
+  const char *slash = strrchr(copy, '/'), *name = slash ? slash + 1 : copy;
+  if (s->opts.served_model_name) name = s->opts.served_model_name;
+  snprintf(s->model_name, sizeof s->model_name, "%s", name);
   tri_free(copy);
   if (!s->tokenizer) return TRI_OK;
-  int64_t len = s->opts.max_model_len ? s->opts.max_model_len : s->model.max_position_embeddings;
-  st = tri_encoder_create(s->tokenizer, s->opts.tokenizer_threads, (size_t)len, 4096, &s->encoder);
+  st = tri_tokenize_pool_create(s->tokenizer, s->opts.tokenizer_threads, (size_t)max_prompt(s), MAX_WAITING_TEXTS,
+                                &s->tokenize_pool);
   return st == TRI_OK ? st : tri_fail(err, st, "tokenizer_threads", "cannot start the tokenizer's threads");
 }
 
-/* A key a line, and what follows it is a remark. A line that is no key and begins with '#', which may also begin a key,
- * is a comment. */
-static tri_status read_allowed(const char *path, char keys[][TRI_Z_KEY], const char **list, int *count,
-                               tri_error *err) {
-  FILE *f = fopen(path, "re");
-  tri_status st = TRI_OK;
-  char line[256];
-  int n = 0;
-  if (!f) return tri_fail(err, TRI_IO, "allowed_keys", "cannot open --allowed-keys %s: %s", path, strerror(errno));
-  for (int number = 1; st == TRI_OK && fgets(line, sizeof line, f); number++) {
-    line[strcspn(line, " \t\r\n")] = '\0';
-    tri_error why = {0};
-    bool is_key = tri_zkey_check(line, "allowed_keys", &why) == TRI_OK;
-    if (!line[0] || (!is_key && line[0] == '#')) continue;
-    if (!is_key) {
-      st = tri_fail(err, TRI_INVALID_ARGUMENT, "allowed_keys", "%s:%d: %s", path, number, why.message);
-    } else if (n == MAX_ALLOWED_KEYS) {
-      st = tri_fail(err, TRI_TOO_LARGE, "allowed_keys", "%s:%d: at most %d keys", path, number, MAX_ALLOWED_KEYS);
-    } else {
-      memcpy(keys[n], line, TRI_Z_KEY);
-      list[n] = keys[n];
-      n++;
-    }
-  }
-  fclose(f);
-  if (st == TRI_OK && !n) st = tri_fail(err, TRI_INVALID_ARGUMENT, "allowed_keys", "%s names no public key", path);
-  *count = n;
-  return st;
-}
-
 static tri_status open_client_socket(struct shell *s, tri_error *err) {
-  static char keys[MAX_ALLOWED_KEYS][TRI_Z_KEY];
-  static const char *allowed[MAX_ALLOWED_KEYS];
+  static tri_allowed_keys allowed;
   char endpoint[TRI_ENDPOINT_BYTES];
   tri_zkeypair pair;
   tri_status st = tri_endpoint_resolve(s->opts.endpoint, endpoint, err);
   if (st != TRI_OK) return st;
-  tri_zserver_config zc = {
-      .endpoint = endpoint, .insecure_tcp = s->opts.insecure_tcp, .max_message = TRI_WIRE_MAX_MESSAGE, .backlog = 1000};
+  tri_zserver_config zc = {.endpoint = endpoint,
+                           .insecure_tcp = s->opts.insecure_tcp,
+                           .max_message = TRI_WIRE_MAX_MESSAGE,
+                           .backlog = CLIENT_BACKLOG};
   if (!strncmp(endpoint, "tcp://", 6) && !s->opts.key_file && !s->opts.insecure_tcp)
     return tri_fail(
         err, TRI_USAGE, "endpoint",
@@ -200,11 +180,12 @@ static tri_status open_client_socket(struct shell *s, tri_error *err) {
   if (s->opts.key_file) {
     if ((st = tri_zkeypair_load(s->opts.key_file, &pair, err)) != TRI_OK) return st;
     zc.curve = &pair;
-    zc.allowed = allowed;
     if (!s->opts.allowed_keys)
       return tri_fail(err, TRI_USAGE, "allowed_keys",
                       "--key-file needs --allowed-keys with a file that names at least one client's public key");
-    if ((st = read_allowed(s->opts.allowed_keys, keys, allowed, &zc.num_allowed, err)) != TRI_OK) return st;
+    if ((st = tri_allowed_keys_read(s->opts.allowed_keys, &allowed, err)) != TRI_OK) return st;
+    zc.allowed = allowed.list;
+    zc.num_allowed = allowed.count;
   }
   return tri_zserver_open(s->z, &zc, &s->clients, err);
 }
@@ -224,7 +205,7 @@ static tri_status open_worker_socket(struct shell *s, bool one_host, tri_error *
                            .allowed = allowed,
                            .num_allowed = 1,
                            .max_message = TRI_WIRE_MAX_MESSAGE,
-                           .backlog = 65536};
+                           .backlog = WORKER_BACKLOG};
   st = tri_zserver_open(s->z, &zc, &s->workers, err);
   if (st != TRI_OK && !strcmp(err->field, "endpoint")) snprintf(err->field, sizeof err->field, "worker_endpoint");
   TRI_TRY(st);
@@ -250,10 +231,10 @@ static tri_status open_core(struct shell *s, tri_error *err) {
                         .num_groups = s->opts.launch == TRI_LAUNCH_MPI ? 1 : (uint32_t)s->opts.dp,
                         .seed = seed,
                         .max_queue = s->opts.max_queue,
-                        .max_prompt = s->opts.max_model_len ? s->opts.max_model_len : s->model.max_position_embeddings,
+                        .max_prompt = max_prompt(s),
                         .watchdog_ns = (int64_t)(s->opts.watchdog_timeout * 1e9),
-                        .silence_ns = (int64_t)(s->opts.watchdog_timeout * 0.75e9),
-                        .io = {s, to_client, to_worker, encode, group_lost, group_ready}};
+                        .silence_ns = (int64_t)(s->opts.watchdog_timeout * SILENCE_SHARE * 1e9),
+                        .io = {s, to_client, to_worker, tokenize, group_lost, group_ready}};
   tri_status st = tri_core_create(&cc, tri_now_ns(), &s->core);
   return st == TRI_OK ? st : tri_fail(err, st, "coordinator", "no memory");
 }
@@ -266,18 +247,20 @@ static double cpu_seconds(void) {
   return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-/* Since the last whole second. An idle time counts in the rate, but what the process did in it made no token. */
+/* Counts since the last whole second. An idle time counts in the rate, but what the process did in it made no token. */
 static struct second since_last(const struct shell *s, int64_t now) {
   uint64_t tokens = tri_core_generated_tokens(s->core) - s->tokens_before;
   return (struct second){tokens, tokens ? cpu_seconds() - s->cpu_before : 0, (double)(now - s->last_second) / 1e9};
 }
 
-/* Up to now: who asks right behind some work wants it in. */
+/* The figures include the second that has begun: a client that asks right behind some work wants it in. */
 static void set_facts(struct shell *s) {
   struct second sum = since_last(s, tri_now_ns());
   for (unsigned i = 0; i < WINDOW_S && i < s->num_seconds; i++) {
     const struct second *w = &s->window[i];
-    sum.tokens += w->tokens, sum.cpu_s += w->cpu_s, sum.wall_s += w->wall_s;
+    sum.tokens += w->tokens;
+    sum.cpu_s += w->cpu_s;
+    sum.wall_s += w->wall_s;
   }
   if (sum.tokens) s->facts.cpu_us_per_token = sum.cpu_s * 1e6 / (double)sum.tokens;
   s->facts.cpu_s = cpu_seconds();
@@ -286,7 +269,7 @@ static void set_facts(struct shell *s) {
 }
 
 static void read_clients(struct shell *s) {
-  tri_zpeer from;
+  tri_peer from;
   const void *data;
   size_t len;
   int frames;
@@ -307,7 +290,7 @@ static void read_clients(struct shell *s) {
 }
 
 static void read_workers(struct shell *s) {
-  tri_zpeer from;
+  tri_peer from;
   const void *data;
   size_t len;
   int frames;
@@ -324,9 +307,9 @@ static void read_workers(struct shell *s) {
   }
 }
 
-static void read_encoder(struct shell *s) {
-  for (tri_encoded *r; s->encoder && (r = tri_encoder_pop(s->encoder)); tri_encoded_free(r))
-    tri_core_encoded(s->core, tri_now_ns(), r->job, r->status, r->ids, r->count, r->second);
+static void read_tokenized(struct shell *s) {
+  for (tri_tokenized *r; s->tokenize_pool && (r = tri_tokenize_pool_pop(s->tokenize_pool)); tri_tokenized_free(r))
+    tri_core_tokenized(s->core, tri_now_ns(), r->job, r->status, r->ids, r->count, r->second);
 }
 
 static void begin_drain(struct shell *s, const char *why) {
@@ -340,6 +323,11 @@ static void begin_drain(struct shell *s, const char *why) {
   tri_core_drain(s->core, tri_now_ns());
 }
 
+static const char *signal_name(int number) {
+  if (number == SIGUSR1) return "SIGUSR1";
+  return number == SIGINT ? "SIGINT" : "SIGTERM";
+}
+
 static void read_signals(struct shell *s) {
   uint8_t number;
   while (read(s->signal_fd, &number, sizeof number) == sizeof number) {
@@ -350,51 +338,23 @@ static void read_signals(struct shell *s) {
       tri_core_abandon(s->core, now, "the cluster's supervisor is gone");
       s->leaving = s->failed = true;
     } else if (number == SIGTERM && s->opts.launch == TRI_LAUNCH_MPI && s->last_cont &&
-               now - s->last_cont > 500000000 && now - s->last_cont < 5000000000) {
+               now - s->last_cont > MPIRUN_ABORT_MIN_MS * NS_PER_MS &&
+               now - s->last_cont < MPIRUN_ABORT_MAX_MS * NS_PER_MS) {
       /* mpirun announces the end of an aborted job with SIGCONT, SIGTERM a second later and SIGKILL soon after. */
       tri_core_abandon(s->core, now, "the MPI job is being ended: a rank has died, or mpirun was told to stop");
       s->leaving = s->failed = true;
     } else if (number != SIGUSR1 ||
                !s->draining) { /* Slurm, its script and mpirun may each pass SIGUSR1 on: that is no hurry */
-      begin_drain(s, number == SIGUSR1 ? "SIGUSR1" : number == SIGINT ? "SIGINT" : "SIGTERM");
+      begin_drain(s, signal_name(number));
     }
   }
 }
 
-static double resident_mb(void) {
-  long pages = 0, ignored;
-  FILE *f = fopen("/proc/self/statm", "re");
-  if (!f) return 0;
-  if (fscanf(f, "%ld %ld", &ignored, &pages) != 2) pages = 0;
-  fclose(f);
-  return (double)pages * (double)sysconf(_SC_PAGESIZE) / 0x1p20;
-}
-
-/* A message without end fills the library's memory before anything is readable: give up the socket and its peers. What
- * does not come back thereby is held by somebody else, and no reason to throw everybody out for ever. */
 static void watch_memory(struct shell *s, double mb) {
   tri_error err = {0};
-  if (s->trims > 0)
-    s->trims--, malloc_trim(0); /* the library frees in a thread of its own, some time after the close */
-  double cap_mb = (double)s->opts.memory_cap / 0x1p20;
-  if (mb - s->base_mb >= cap_mb) malloc_trim(0), mb = resident_mb(); /* what is free already needs no victims */
-  if (mb - s->base_mb < cap_mb) {
-    s->ticks_above = 0;
-    return;
-  }
-  if (++s->ticks_above > PATIENCE_TICKS) {
-    tri_log(TRI_LOG_WARN, "coordinator", "%.0f MiB resident, %.0f before, whatever is closed: counting from here", mb,
-            s->base_mb);
-    s->base_mb = mb;
-    return;
-  }
-  tri_log(TRI_LOG_WARN, "coordinator", "%.0f MiB resident, %.0f before: closing the client socket and binding it anew",
-          mb, s->base_mb);
-  if (tri_zserver_rebind(s->clients, &err) != TRI_OK) {
-    tri_log(TRI_LOG_ERROR, "coordinator", "cannot bind again: %s", err.message);
-    s->leaving = s->failed = true;
-  }
-  s->trims = TRIM_TICKS;
+  if (!tri_memory_watch_tick(&s->memory, mb) || tri_zserver_rebind(s->clients, &err) == TRI_OK) return;
+  tri_log(TRI_LOG_ERROR, "coordinator", "cannot bind again: %s", err.message);
+  s->leaving = s->failed = true;
 }
 
 static void count_second(struct shell *s, int64_t now, double mb) {
@@ -409,12 +369,12 @@ static void count_second(struct shell *s, int64_t now, double mb) {
 
 static void tick(struct shell *s) {
   int64_t now = tri_now_ns();
-  if (now - s->last_tick < TICK_MS * 1000000LL) return;
+  if (now - s->last_tick < TICK_MS * NS_PER_MS) return;
   s->last_tick = now;
   tri_core_tick(s->core, now);
-  double mb = resident_mb();
+  double mb = tri_resident_mb();
   watch_memory(s, mb);
-  if (now - s->last_second >= 1000000000) count_second(s, now, mb);
+  if (now - s->last_second >= NS_PER_S) count_second(s, now, mb);
   if (s->draining && tri_core_is_idle(s->core)) s->leaving = true;
   if (s->draining && now > s->drain_deadline && !s->leaving) {
     tri_log(TRI_LOG_WARN, "coordinator", "the %g s are over: ending the jobs that still run", s->opts.drain_timeout);
@@ -424,7 +384,7 @@ static void tick(struct shell *s) {
   }
 }
 
-/* What one round has made leaves together: a frame to each worker and client instead of one for each message. */
+/* Messages of one round leave together: a frame to each worker and client instead of one for each message. */
 static void flush(struct shell *s) {
   tri_zserver_flush(s->workers);
   tri_zserver_flush(s->clients);
@@ -436,17 +396,17 @@ static void serve(struct shell *s) {
     tri_zpoll items[] = {{.server = s->clients, .fd = -1},
                          {.server = s->workers, .fd = -1},
                          {.fd = s->signal_fd},
-                         {.fd = s->encoder ? tri_encoder_fd(s->encoder) : -1}};
+                         {.fd = s->tokenize_pool ? tri_tokenize_pool_fd(s->tokenize_pool) : -1}};
     tri_zpoll_wait(items, 4, TICK_MS, &ready);
     if (items[0].ready) read_clients(s);
     if (items[1].ready) read_workers(s);
     if (items[2].ready) read_signals(s);
-    if (items[3].ready) read_encoder(s);
+    if (items[3].ready) read_tokenized(s);
     tick(s);
     flush(s);
   }
   flush(s);
-  /* Last words on their way; then the workers' leases end with this process. */
+  /* Messages on their way get a moment to leave; then the workers' leases end with this process. */
   int64_t until = tri_deadline_after_ms(FLUSH_MS);
   while (tri_now_ns() < until) {
     tri_zpoll items[] = {{.server = s->workers, .fd = -1}};
@@ -469,33 +429,6 @@ static const tri_options_spec spec = {
     .config_file = true,
 };
 
-static int signal_pipe[2];
-static sigset_t signals;
-
-static void note_signal(int number) {
-  int saved = errno;
-  uint8_t byte = (uint8_t)number;
-  ssize_t ignored = write(signal_pipe[1], &byte, 1);
-  (void)ignored;
-  errno = saved;
-}
-
-/* Signals become bytes in a pipe. A signalfd would not do: a library may have started threads before main (OpenBLAS
- * does), which block nothing, and there the default action would end the process. This thread hears of them once serve
- * begins. */
-static tri_status catch_signals(struct shell *s, tri_error *err) {
-  static const int numbers[] = {SIGTERM, SIGINT, SIGUSR1, SIGHUP, SIGCONT};
-  struct sigaction action = {.sa_handler = note_signal, .sa_flags = SA_RESTART};
-  if (pipe2(signal_pipe, O_NONBLOCK | O_CLOEXEC)) return tri_fail(err, TRI_IO, "pipe", "no pipe: %s", strerror(errno));
-  s->signal_fd = signal_pipe[0];
-  sigemptyset(&signals);
-  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-    sigaddset(&signals, numbers[i]), sigaction(numbers[i], &action, NULL);
-  signal(SIGPIPE, SIG_IGN);
-  pthread_sigmask(SIG_BLOCK, &signals, NULL);
-  return TRI_OK;
-}
-
 /* A connection is a file, and the usual soft limit of 1024 is few of them. */
 static void allow_files(void) {
   struct rlimit files;
@@ -506,7 +439,7 @@ static void allow_files(void) {
 
 static void clean_up(struct shell *s) {
   tri_core_destroy(s->core);
-  tri_encoder_destroy(s->encoder);
+  tri_tokenize_pool_destroy(s->tokenize_pool);
   tri_zserver_close(s->clients);
   tri_zserver_close(s->workers);
   tri_zcontext_destroy(s->z);
@@ -531,12 +464,13 @@ int main(int argc, char **argv) {
   allow_files();
   bool mpi = s.opts.launch == TRI_LAUNCH_MPI, one_host = true;
   /* A supervisor's end is told by SIGHUP, so that clients hear of it; mpirun's end by SIGKILL, as for every rank. */
-  prctl(PR_SET_PDEATHSIG, mpi ? SIGKILL : s.opts.event_fd >= 0 ? SIGHUP : 0);
-  tri_status st = catch_signals(&s, &err);
+  int at_its_end = s.opts.event_fd >= 0 ? SIGHUP : 0;
+  prctl(PR_SET_PDEATHSIG, mpi ? SIGKILL : at_its_end);
+  tri_status st = tri_signals_catch(&s.signal_fd, &err);
   if (st == TRI_OK && !s.opts.model) st = tri_fail(&err, TRI_USAGE, "model", "--model is missing");
   if (st == TRI_OK && mpi) st = tri_mpi_launch_join(&argc, &argv, &one_host, &err);
   if (st == TRI_OK) st = open_model(&s, &err);
-  if (st == TRI_OK) st = tri_arena_create(64 << 10, &s.arena);
+  if (st == TRI_OK) st = tri_arena_create(ARENA_BYTES, &s.arena);
   if (st == TRI_OK) st = tri_zcontext_create(&s.z, &err);
   if (st == TRI_OK) st = open_worker_socket(&s, one_host, &err);
   if (st == TRI_OK) st = open_client_socket(&s, &err);
@@ -550,10 +484,10 @@ int main(int argc, char **argv) {
     _exit(tri_exit_code(st));
   }
   tell(&s, "listening %s", tri_zserver_endpoint(s.clients));
-  s.base_mb = resident_mb();
+  tri_memory_watch_begin(&s.memory, (double)s.opts.memory_cap / 0x1p20);
   s.last_second = tri_now_ns();
   s.cpu_before = cpu_seconds(); /* the start made no token */
-  pthread_sigmask(SIG_UNBLOCK, &signals, NULL);
+  tri_signals_unblock();
   serve(&s);
   bool failed = s.failed;
   clean_up(&s);

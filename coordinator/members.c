@@ -1,41 +1,28 @@
-/* Replica groups: who has registered, who is alive, who is ready, and what happens when one is not. */
-#include <math.h>
+/* Replica groups: their ranks register, the group becomes ready, reports its health, gets leases, and may be lost. */
 #include <stdio.h>
-#include <string.h>
 
 #include "coordinator/state.h"
 #include "runtime/base/log.h"
 
 enum { LEASE_NS = 1000000000 };
-#define JOIN_NS (60 * 1000000000LL) /* ranks of a group start together */
 
-static void refuse(tri_core *c, const tri_zpeer *to, const char *why) {
+static void refuse(const tri_core *c, const tri_peer *to, const char *why) {
   tri_group_msg m = {.op = TRI_GROUP_WELCOME, .welcome = {.ok = false, .message = wire_str(why)}};
   c->cfg.io.to_worker(c->cfg.io.ctx, to, &m);
 }
 
-/* Jobs of a group that is no more end with an error. (With a journal they will be assigned again.) */
-static void fail_jobs(tri_core *c, int64_t now, uint32_t index, const char *reason) {
-  tri_error err = {0};
-  tri_fail(&err, TRI_PEER_LOST, "", "the group that ran this job was lost: %s", reason);
-  for (job *j = c->active.head, *next; j; j = next) {
-    next = j->next;
-    if (j->state == JOB_ASSIGNED && j->group == index) job_fail(c, now, j, &err);
-  }
-}
-
-static void lose(tri_core *c, int64_t now, uint32_t index, const char *reason) {
+void member_lose(tri_core *c, int64_t now, uint32_t index, const char *reason) {
   group *g = &c->groups[index];
   if (g->state == GROUP_LOST || g->state == GROUP_ABSENT) return;
   tri_log(TRI_LOG_ERROR, "members", "group %u (epoch %llu) is lost: %s", index, (unsigned long long)g->epoch, reason);
   g->state = GROUP_LOST;
-  fail_jobs(c, now, index, reason);
+  jobs_fail_group(c, now, index, reason);
   c->cfg.io.group_lost(c->cfg.io.ctx, index, g->epoch, reason);
 }
 
 static bool begin_epoch(tri_core *c, int64_t now, uint32_t index, const tri_group_register *r) {
   group *g = &c->groups[index];
-  if (g->state != GROUP_ABSENT && g->state != GROUP_LOST) fail_jobs(c, now, index, "it was started again");
+  if (g->state != GROUP_ABSENT && g->state != GROUP_LOST) jobs_fail_group(c, now, index, "it was started again");
   tri_free(g->ranks);
   *g =
       (group){.state = GROUP_STARTING, .epoch = r->epoch, .tp = r->tp, .pp = r->pp, .world = r->world, .began_ns = now};
@@ -46,7 +33,7 @@ static bool begin_epoch(tri_core *c, int64_t now, uint32_t index, const tri_grou
   return false;
 }
 
-/* Workers that were given other options than this process, as mpirun makes easy. */
+/* Workers may have been given other options than this process, as mpirun makes easy. */
 static bool layout_fits(const tri_core *c, const tri_group_register *r, char *why, size_t cap) {
   if (!c->cfg.tp || (r->tp == c->cfg.tp && r->pp == c->cfg.pp)) return true;
   snprintf(why, cap, "the workers were started with -tp %u -pp %u, the coordinator with -tp %u -pp %u", r->tp, r->pp,
@@ -60,7 +47,7 @@ static bool model_fits(const tri_core *c, const tri_group_register *r, char *why
   return false;
 }
 
-static void take_register(tri_core *c, int64_t now, const tri_zpeer *from, const tri_group_register *r) {
+void member_register(tri_core *c, int64_t now, const tri_peer *from, const tri_group_register *r) {
   if (r->group >= c->cfg.num_groups || r->world < 1 || r->world > MAX_RANKS || r->rank >= r->world) {
     refuse(c, from, "there is no such group or rank in this cluster");
     return;
@@ -79,7 +66,7 @@ static void take_register(tri_core *c, int64_t now, const tri_zpeer *from, const
   }
   if (!layout_fits(c, r, why, sizeof why) || (has_facts && !model_fits(c, r, why, sizeof why))) {
     refuse(c, from, why);
-    lose(c, now, r->group, why);
+    member_lose(c, now, r->group, why);
     return;
   }
   rank_info *k = &g->ranks[r->rank];
@@ -87,56 +74,50 @@ static void take_register(tri_core *c, int64_t now, const tri_zpeer *from, const
   k->peer = *from;
   k->pid = r->pid;
   k->last_report = k->progress_ns = now;
-  snprintf(k->host, sizeof k->host, "%.*s", (int)(r->host.len < 63 ? r->host.len : 63), r->host.s ? r->host.s : "");
+  copy_text(k->host, sizeof k->host, r->host);
   if (has_facts) {
-    g->model_hash = r->model_hash, g->max_model_len = r->max_model_len, g->vocab_size = r->vocab_size;
-    g->kv_pages = r->kv_pages, g->block_size = r->block_size, g->max_num_seqs = r->max_num_seqs;
+    g->model_hash = r->model_hash;
+    g->max_model_len = r->max_model_len;
+    g->vocab_size = r->vocab_size;
+    g->kv_pages = r->kv_pages;
+    g->block_size = r->block_size;
+    g->max_num_seqs = r->max_num_seqs;
   }
   tri_group_msg m = {.op = TRI_GROUP_WELCOME, .welcome = {.ok = true}};
   c->cfg.io.to_worker(c->cfg.io.ctx, from, &m);
-}
-
-static group *group_of(tri_core *c, uint32_t index, uint64_t epoch) {
-  group *g = index < c->cfg.num_groups ? &c->groups[index] : NULL;
-  return g && g->epoch == epoch && g->state != GROUP_ABSENT && g->state != GROUP_LOST ? g : NULL;
-}
-
-/* A group counts as stalled after the configured time, or after ten times what its slowest layer should take. */
-static int64_t stalled_after(const tri_core *c, double block_seconds) {
-  const double longest = 3600;
-  double predicted = block_seconds > 0 ? fmin(10 * block_seconds, longest) * 1e9 : 0;
-  return predicted > (double)c->cfg.watchdog_ns ? (int64_t)predicted : c->cfg.watchdog_ns;
 }
 
 static bool same_service(const group *a, const group *b) {
   return a->model_hash == b->model_hash && a->max_model_len == b->max_model_len && a->block_size == b->block_size;
 }
 
-static void take_ready(tri_core *c, int64_t now, uint32_t index, uint64_t epoch, double load_seconds,
-                       double block_seconds) {
-  group *g = group_of(c, index, epoch);
-  if (!g || g->state != GROUP_STARTING) return;
+bool member_ready(tri_core *c, int64_t now, const tri_group_msg *m) {
+  uint32_t index = m->ready.group;
+  group *g = group_find(c, index, m->ready.epoch);
+  if (!g || g->state != GROUP_STARTING) return false;
   for (uint32_t i = 0; i < c->cfg.num_groups; i++)
     if (c->groups[i].state == GROUP_READY && !same_service(&c->groups[i], g)) {
-      lose(c, now, index, "it serves another model, or other limits, than the groups that are ready");
-      return;
+      member_lose(c, now, index, "it serves another model, or other limits, than the groups that are ready");
+      return false;
     }
   g->state = GROUP_READY;
-  g->stalled_ns = stalled_after(c, block_seconds);
+  g->layer_seconds = m->ready.block_seconds;
   tri_log(TRI_LOG_INFO, "members", "group %u is ready: tp %u pp %u, %llu KV pages of %llu tokens, loaded in %.2f s",
-          index, g->tp, g->pp, (unsigned long long)g->kv_pages, (unsigned long long)g->block_size, load_seconds);
-  c->cfg.io.group_ready(c->cfg.io.ctx, index, epoch);
-  if (c->drain_sent) members_drain(c); /* too late: the last job has ended */
-  job_dispatch(c, now);
+          index, g->tp, g->pp, (unsigned long long)g->kv_pages, (unsigned long long)g->block_size,
+          m->ready.load_seconds);
+  c->cfg.io.group_ready(c->cfg.io.ctx, index, g->epoch);
+  return true;
 }
 
-static void take_health(tri_core *c, int64_t now, const tri_group_health *h) {
-  group *g = group_of(c, h->group, h->epoch);
+void member_health(tri_core *c, int64_t now, const tri_group_health *h) {
+  group *g = group_find(c, h->group, h->epoch);
   if (!g || h->rank >= g->world) return;
   rank_info *k = &g->ranks[h->rank];
   if (k->step != h->step || k->block != h->block || k->collective != h->collective) k->progress_ns = now;
   k->last_report = now;
-  k->step = h->step, k->block = h->block, k->collective = h->collective;
+  k->step = h->step;
+  k->block = h->block;
+  k->collective = h->collective;
   k->busy = h->busy;
   if (h->rank) return;
   if (h->busy && !g->busy_since) g->busy_since = now;
@@ -146,122 +127,32 @@ static void take_health(tri_core *c, int64_t now, const tri_group_health *h) {
     g->cost.tokens[i] = h->tokens - g->tokens;
     g->cost.ns[i] = h->scheduler_ns - g->scheduler_ns;
   }
-  g->running = h->running, g->waiting = h->waiting, g->kv_pages_used = h->kv_pages_used;
-  g->tokens = h->tokens, g->scheduler_ns = h->scheduler_ns, g->preemptions = h->preemptions;
+  g->running = h->running;
+  g->waiting = h->waiting;
+  g->kv_pages_used = h->kv_pages_used;
+  g->tokens = h->tokens;
+  g->scheduler_ns = h->scheduler_ns;
+  g->preemptions = h->preemptions;
 }
 
-/* The leader's messages say nothing of who sends them but the peer. */
-static bool leader_index(const tri_core *c, const tri_zpeer *from, uint32_t *index) {
-  for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
-    const group *g = &c->groups[i];
-    if (g->world && g->ranks[0].known && g->ranks[0].peer.len == from->len &&
-        !memcmp(g->ranks[0].peer.bytes, from->bytes, from->len)) {
-      *index = i;
-      return true;
-    }
-  }
-  return false;
+void member_failed(tri_core *c, int64_t now, const tri_group_msg *m) {
+  char why[250], reason[300];
+  if (!group_find(c, m->failed.group, m->failed.epoch)) return;
+  copy_text(why, sizeof why, m->failed.message);
+  snprintf(reason, sizeof reason, "rank %u: %s", m->failed.rank, why);
+  member_lose(c, now, m->failed.group, reason);
 }
 
-void member_message(tri_core *c, int64_t now, const tri_zpeer *from, const tri_group_msg *m) {
-  uint32_t index;
-  char reason[300];
-  switch (m->op) {
-  case TRI_GROUP_REGISTER: take_register(c, now, from, &m->reg); break;
-  case TRI_GROUP_READY:
-    take_ready(c, now, m->ready.group, m->ready.epoch, m->ready.load_seconds, m->ready.block_seconds);
-    break;
-  case TRI_GROUP_HEALTH: take_health(c, now, &m->health); break;
-  case TRI_GROUP_TOKENS:
-    if (leader_index(c, from, &index)) job_tokens(c, now, index, &m->tokens);
-    break;
-  case TRI_GROUP_REFUSED:
-    if (leader_index(c, from, &index)) job_refused(c, now, index, m);
-    break;
-  case TRI_GROUP_ENCODED:
-    if (leader_index(c, from, &index)) encode_results(c, now, index, &m->encoded);
-    break;
-  case TRI_GROUP_FLOORS: {
-    group *g = group_of(c, m->floors.group, m->floors.epoch);
-    if (g && m->floors.rank < g->world) floors_take(c, now, &g->ranks[m->floors.rank], &m->floors.floors);
-    break;
-  }
-  case TRI_GROUP_FAILED:
-    snprintf(reason, sizeof reason, "rank %u: %.*s", m->failed.rank,
-             (int)(m->failed.message.len < 250 ? m->failed.message.len : 250),
-             m->failed.message.s ? m->failed.message.s : "");
-    if (group_of(c, m->failed.group, m->failed.epoch)) lose(c, now, m->failed.group, reason);
-    break;
-  default: break;
-  }
-}
-
-/* Silent or stalled ranks. A group that stands still in a collective shows the same place on every rank. */
-static void watch(tri_core *c, int64_t now, uint32_t index) {
-  group *g = &c->groups[index];
-  char reason[200];
-  int64_t last_progress = g->busy_since;
-  for (uint32_t r = 0; r < g->world; r++) {
-    const rank_info *k = &g->ranks[r];
-    if (!k->known && now - g->began_ns > JOIN_NS) {
-      snprintf(reason, sizeof reason, "rank %u did not register within %.0f s of the first one", r,
-               (double)JOIN_NS / 1e9);
-      lose(c, now, index, reason);
-      return;
-    }
-    if (!k->known) continue;
-    if (now - k->last_report > c->cfg.silence_ns) {
-      snprintf(reason, sizeof reason, "rank %u (%s, pid %lld) has been silent for %.1f s", r, k->host,
-               (long long)k->pid, (double)(now - k->last_report) / 1e9);
-      lose(c, now, index, reason);
-      return;
-    }
-    if (k->progress_ns > last_progress) last_progress = k->progress_ns;
-  }
-  if (g->state == GROUP_STARTING || !g->busy_since || now - last_progress < g->stalled_ns) return;
-  const rank_info *k = &g->ranks[0];
-  snprintf(reason, sizeof reason, "no progress for %.1f s (rank 0 at step %llu, block %lld, collective %llu)",
-           (double)(now - last_progress) / 1e9, (unsigned long long)k->step,
-           k->block == UINT32_MAX ? -1 : (long long)k->block, (unsigned long long)k->collective);
-  lose(c, now, index, reason);
-}
-
-void members_tick(tri_core *c, int64_t now) {
+/* A lost group gets no lease, so that the rest of it ends itself. */
+void members_lease(tri_core *c, int64_t now) {
+  tri_group_msg m = {.op = TRI_GROUP_LEASE, .lease = {.time_ms = (uint64_t)(now / 1000000)}};
   for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
     group *g = &c->groups[i];
-    if (g->state == GROUP_ABSENT || g->state == GROUP_LOST)
-      continue; /* a lost group gets no lease, so that what is left of it ends itself */
-    if (g->state == GROUP_DRAINING && !g->jobs && c->draining) continue;
-    watch(c, now, i);
-    if (g->state == GROUP_LOST || now - g->last_lease < LEASE_NS) continue;
+    if (!group_is_watched(c, g) || now - g->last_lease < LEASE_NS) continue;
     g->last_lease = now;
-    tri_group_msg m = {.op = TRI_GROUP_LEASE, .lease = {.time_ms = (uint64_t)(now / 1000000)}};
     for (uint32_t r = 0; r < g->world; r++)
       if (g->ranks[r].known) c->cfg.io.to_worker(c->cfg.io.ctx, &g->ranks[r].peer, &m);
   }
-}
-
-void members_drain(tri_core *c) {
-  for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
-    group *g = &c->groups[i];
-    tri_group_msg m = {.op = TRI_GROUP_DRAIN};
-    if (g->state != GROUP_READY && g->state != GROUP_STARTING) continue;
-    g->state = GROUP_DRAINING;
-    for (uint32_t r = 0; r < g->world; r++)
-      if (g->ranks[r].known) c->cfg.io.to_worker(c->cfg.io.ctx, &g->ranks[r].peer, &m);
-  }
-}
-
-group *member_pick(tri_core *c, uint32_t *index) {
-  group *best = NULL;
-  for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
-    group *g = &c->groups[i];
-    if (g->state != GROUP_READY && !(g->state == GROUP_DRAINING && c->draining && !c->drain_sent)) continue;
-    if (best && best->jobs <= g->jobs) continue;
-    best = g;
-    *index = i;
-  }
-  return best;
 }
 
 void members_destroy(tri_core *c) {

@@ -2,16 +2,18 @@
 #ifndef TRI_COORDINATOR_STATE_H
 #define TRI_COORDINATOR_STATE_H
 
+#include <string.h>
+
 #include "coordinator/core.h"
 #include "coordinator/histogram.h"
 #include "runtime/base/wait.h"
 
 enum { NUM_BUCKETS = 4096, MAX_RANKS = 1024, MAX_RETAINED = 4096, MAX_ASKS = 8 };
 
-/* How long an ended job can still be attached to or asked for again. */
+/* Time for which an ended job can still be attached to or asked for again. */
 #define RETAIN_NS (60 * 1000000000LL)
 
-typedef enum job_state { JOB_ENCODING, JOB_QUEUED, JOB_ASSIGNED, JOB_ENDED } job_state;
+typedef enum job_state { JOB_TOKENIZING, JOB_QUEUED, JOB_ASSIGNED, JOB_ENDED } job_state;
 
 /* One choice's output so far. Everything is kept until the job is forgotten, so that a slow client's tokens can be
  * merged and a client that comes back can be given what it missed. */
@@ -31,15 +33,15 @@ typedef struct job_choice {
   tri_finish reason;
 } job_choice;
 
-/* What an encoder's job asks for and gets. */
-typedef struct job_encode {
+/* The wishes and the result of an encoder's job: it embeds or classifies. */
+typedef struct job_embed {
   bool classify, normalize;
   tri_activation activation;
   size_t second_start; /* number of the first token of the second type; 0: all are of the first */
   float *values;       /* NULL: not yet */
   size_t num_values;
   size_t reserved; /* of tri_core's answer_bytes */
-} job_encode;
+} job_embed;
 
 typedef struct job {
   struct job *next, *prev;              /* of active or ended */
@@ -48,10 +50,10 @@ typedef struct job {
   bool dirty;
   uint64_t id;
   tri_request_id request_id;
-  tri_zpeer peer;
+  tri_peer peer;
   uint64_t client_id;
   bool attached, stream, accepted_sent, done_sent, echo;
-  bool known;         /* asked for again: the answer says that it existed */
+  bool known;         /* asked for again: the reply says that it existed */
   bool timed_out;     /* its deadline has ended it */
   bool cut;           /* a stop string ended a choice that its group still computes */
   uint32_t echo_sent; /* choices whose client has the prompt's text */
@@ -69,9 +71,10 @@ typedef struct job {
   uint32_t *prompt_ids; /* until it has ended; of an encoder's job always */
   size_t num_prompt;
   uint32_t num_open;
+  uint32_t preemptions; /* as its group has told */
   int64_t submitted_ns, assigned_ns, first_token_ns, last_token_ns, ended_ns, deadline_ns, stuck_ns;
   tri_error *error;     /* NULL: none */
-  job_encode *encode;   /* NULL: the job generates text */
+  job_embed *embed;     /* NULL: the job generates text */
   job_choice choices[]; /* [sampling.n] */
 } job;
 
@@ -83,7 +86,7 @@ typedef enum group_state { GROUP_ABSENT, GROUP_STARTING, GROUP_READY, GROUP_DRAI
 
 typedef struct rank_info {
   bool known, busy;
-  tri_zpeer peer;
+  tri_peer peer;
   char host[64];
   int64_t pid, last_report;
   uint64_t step, block, collective;
@@ -94,12 +97,12 @@ typedef struct rank_info {
 
 /* A client that waits for floors. */
 typedef struct floors_ask {
-  tri_zpeer peer;
+  tri_peer peer;
   uint64_t id;
   int64_t until_ns;
 } floors_ask;
 
-/* What the scheduler cost in the last reports in which tokens were drawn. */
+/* The cost of the scheduler in the last reports in which tokens were drawn. */
 enum { COST_REPORTS = 10 };
 typedef struct cost_window {
   uint64_t tokens[COST_REPORTS], ns[COST_REPORTS];
@@ -115,7 +118,7 @@ typedef struct group {
   uint32_t running, waiting, jobs;
   uint64_t kv_pages_used, tokens, scheduler_ns, preemptions;
   cost_window cost;
-  int64_t stalled_ns; /* so long without progress, though busy */
+  double layer_seconds; /* that a layer takes for the largest step, as predicted when the group became ready */
   int64_t began_ns, last_lease, busy_since;
 } group;
 
@@ -128,7 +131,7 @@ struct tri_core {
   job *dirty;
   uint64_t next_id;
   int64_t num_active, num_queued, num_retained;
-  bool draining, drain_sent, lagging;
+  bool draining, drain_sent;
   int64_t started_ns;
   tri_core_facts facts;
   floors_ask asks[MAX_ASKS];
@@ -141,67 +144,135 @@ struct tri_core {
   char *stats;
 };
 
+/* The files in the order in which they call each other: none calls one that stands below it. */
+
+/* stop_strings.c */
+/* Looks for a stop string that ends in the last `fresh` bytes. True: text is cut before the one that is complete first
+ * (the longest of those), which does not depend on how the text came in tokens. */
+bool stop_strings_cut(const job *j, job_choice *ch, size_t fresh);
+/* Returns the length of the text's longest end that could still grow into a stop string. */
+size_t stop_strings_held_back(const job *j, const job_choice *ch);
+
 /* text.c: a choice's tokens and text */
 tri_status prompt_echo(const tri_core *c, job *j); /* the text of prompt_ids into prompt, for an echo */
 tri_status choice_push(tri_core *c, job *j, job_choice *ch, const tri_group_token *t);
 void choice_end(job *j, job_choice *ch, tri_finish reason);
 void choice_free(job_choice *ch);
 
-/* jobs.c */
-void job_submit(tri_core *c, int64_t now, const tri_zpeer *from, const tri_client_msg *m);
-void job_forget(tri_core *c, job *j);
-void job_attach(tri_core *c, int64_t now, const tri_zpeer *from, const tri_client_msg *m);
-void job_cancel(tri_core *c, int64_t now, const tri_zpeer *from, const tri_client_msg *m);
+/* defaults.c: the model's generation_config fills in what a request leaves open */
+void defaults_apply(const tri_model_config *m, tri_sampling *s);
+
+/* group_table.c */
+group *group_find(tri_core *c, uint32_t index, uint64_t epoch); /* NULL: there is none, or it is lost */
+bool group_find_led_by(const tri_core *c, const tri_peer *from, uint32_t *index);
+group *group_pick(const tri_core *c, uint32_t *index); /* the ready group with the least to do; NULL: none */
+bool group_is_watched(const tri_core *c, const group *g);
+
+/* replies.c */
+tri_status reply_error(const tri_core *c, const tri_peer *to, uint64_t id, const tri_error *err);
+void reply_hello(const tri_core *c, const tri_peer *to, uint64_t id);
+void reply_models(const tri_core *c, const tri_peer *to, uint64_t id);
+
+/* embed_jobs.c: jobs of an encoder */
+tri_status embed_open(tri_core *c);
+tri_status embed_check(const tri_core *c, tri_client_op op, const tri_encode *e, tri_error *err);
+bool embed_begin(const tri_core *c, job *j, tri_client_op op, const tri_encode *e);
+/* Counts the memory of an answer to so many tokens, or refuses what is too large. */
+tri_status embed_reserve(tri_core *c, job *j, const uint32_t *ids, size_t count, tri_error *err);
+size_t embed_second_start(const tri_core *c, const job *j); /* as the model tells types apart */
+void embed_release(tri_core *c, job *j);
+void embed_free(job_embed *e); /* NULL is fine */
+enum { EMBED_ID_BYTES = 12 };
+/* Returns a token as it stands in the vocabulary, or its number, written into number, where it does not. */
+tri_wire_str embed_token_text(const tri_core *c, uint32_t id, char number[EMBED_ID_BYTES]);
+
+/* job_table.c */
 job *job_find(const tri_core *c, uint64_t id);
-void job_encoded(tri_core *c, int64_t now, job *j, tri_status st, const uint32_t *ids, size_t count);
+job *job_find_request(tri_core *c, const tri_request_id *r);
+job *job_find_of_client(const tri_core *c, const tri_peer *from, uint64_t client_id);
+void job_enlist(tri_core *c, job *j); /* among the active */
+void job_retire(tri_core *c, job *j); /* from the active to the ended */
+void job_mark(tri_core *c, job *j);   /* its client is to get something */
+void job_forget(tri_core *c, job *j); /* frees it */
+void job_free(job *j);                /* one that is not enlisted */
+void jobs_destroy(tri_core *c);
+
+/* admission.c */
+tri_status admission_check(const tri_core *c, const tri_client_msg *m, const tri_submit *s, tri_error *err);
+tri_status admission_check_tokens(const tri_core *c, const job *j, const uint32_t *ids, size_t count, tri_error *err);
+tri_status admission_check_fit(const tri_core *c, const job *j, const group *g, tri_error *err);
+const char *admission_prompt_field(const job *j); /* the field that the prompt came in, for messages */
+/* Says why the tokenizer, which returned st, has no tokens of a job's text. */
+tri_status admission_refuse_text(const tri_core *c, const job *j, tri_status st, tri_error *err);
+
+/* jobs.c */
+void job_submit(tri_core *c, int64_t now, const tri_peer *from, const tri_client_msg *m);
+void job_attach(tri_core *c, int64_t now, const tri_peer *from, const tri_client_msg *m);
+void job_cancel(tri_core *c, int64_t now, const tri_peer *from, const tri_client_msg *m);
+/* The tokenizer is done with a job, or its client has sent tokens. second: see tri_tokenizer_encode_pair. */
+void job_tokenized(tri_core *c, int64_t now, job *j, tri_status st, const uint32_t *ids, size_t count, size_t second);
 void job_fail(tri_core *c, int64_t now, job *j, const tri_error *err);
 /* The same, where its group lives on and is to stop computing it. */
 void job_cut(tri_core *c, int64_t now, job *j, const tri_error *err);
+void jobs_fail_group(tri_core *c, int64_t now, uint32_t group, const char *reason);
 void job_refused(tri_core *c, int64_t now, uint32_t group, const tri_group_msg *m); /* by its group's leader */
 void job_finish(tri_core *c, int64_t now, job *j);                                  /* all choices have ended */
 void job_abort(tri_core *c, int64_t now, job *j);
 void job_dispatch(tri_core *c, int64_t now); /* queued jobs to ready groups */
 void job_tokens(tri_core *c, int64_t now, uint32_t group, const tri_group_tokens *tokens);
 void jobs_tick(tri_core *c, int64_t now);
-void jobs_destroy(tri_core *c);
 
-/* defaults.c: what a request leaves open, the model's generation_config says */
-void defaults_apply(const tri_model_config *m, tri_sampling *s);
+/* embed_results.c */
+void embed_results(tri_core *c, int64_t now, uint32_t group, const tri_group_results *results);
+tri_status embed_deliver(tri_core *c, job *j);
 
-/* encode.c: jobs of an encoder */
-tri_status encode_open(tri_core *c);
-tri_status encode_check(const tri_core *c, tri_client_op op, const tri_encode *e, tri_error *err);
-bool encode_begin(const tri_core *c, job *j, tri_client_op op, const tri_encode *e);
-/* Counts the memory of an answer to so many tokens, or refuses what is too large. */
-tri_status encode_reserve(tri_core *c, job *j, const uint32_t *ids, size_t count, tri_error *err);
-size_t encode_second_start(const tri_core *c, const job *j); /* as the model tells types apart */
-void encode_release(tri_core *c, job *j);
-void encode_free(job_encode *e); /* NULL is fine */
-tri_status encode_check_fit(const job *j, const group *g, tri_error *err);
-void encode_results(tri_core *c, int64_t now, uint32_t group, const tri_group_results *results);
-tri_status encode_deliver(tri_core *c, job *j);
-
-/* deliver.c: what goes to clients */
-void deliver_mark(tri_core *c, job *j);
-void deliver_all(tri_core *c, int64_t now); /* every marked job */
-tri_status deliver_error(tri_core *c, const tri_zpeer *to, uint64_t id, const tri_error *err);
+/* deliver.c: sends what clients have not had yet */
+void deliver_all(tri_core *c, int64_t now); /* of every marked job */
 
 /* members.c */
-void member_message(tri_core *c, int64_t now, const tri_zpeer *from, const tri_group_msg *m);
-void members_tick(tri_core *c, int64_t now);
-void members_drain(tri_core *c);
-group *member_pick(tri_core *c, uint32_t *index); /* the ready group with the least to do; NULL: none */
+void member_register(tri_core *c, int64_t now, const tri_peer *from, const tri_group_register *r);
+bool member_ready(tri_core *c, int64_t now, const tri_group_msg *m); /* true: the group takes jobs from now on */
+void member_health(tri_core *c, int64_t now, const tri_group_health *h);
+void member_failed(tri_core *c, int64_t now, const tri_group_msg *m);
+void member_lose(tri_core *c, int64_t now, uint32_t index, const char *reason); /* fails its jobs */
+void members_lease(tri_core *c, int64_t now);
 void members_destroy(tri_core *c);
 
+/* watchdog.c */
+void watchdog_tick(tri_core *c, int64_t now);
+
+/* drain.c */
+void drain_groups(tri_core *c); /* tells them to finish and leave */
+void drain_tick(tri_core *c);
+
 /* report.c */
-void report_status(tri_core *c, int64_t now, const tri_zpeer *to, uint64_t id);
-void report_stats(tri_core *c, const tri_zpeer *to, uint64_t id);
+void report_status(tri_core *c, int64_t now, const tri_peer *to, uint64_t id);
+/* Counts the jobs that run and wait, and the clients that they belong to. */
+void report_jobs(const tri_core *c, tri_cluster_status *s);
+
+/* prometheus.c */
+void prometheus_reply(tri_core *c, const tri_peer *to, uint64_t id);
 
 /* floors.c */
-void floors_request(tri_core *c, int64_t now, const tri_zpeer *from, uint64_t id);
+void floors_request(tri_core *c, int64_t now, const tri_peer *from, uint64_t id);
 void floors_take(tri_core *c, int64_t now, rank_info *rank, const tri_floors *floors);
 void floors_tick(tri_core *c, int64_t now);
 
-static inline tri_wire_str wire_str(const char *s) { return (tri_wire_str){s, s ? __builtin_strlen(s) : 0}; }
+/* SplitMix64's finaliser (Steele et al. 2014). */
+static inline uint64_t mix64(uint64_t x) {
+  x += 0x9e3779b97f4a7c15u;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+/* Copies a text that has no NUL, as far as there is room. */
+static inline void copy_text(char *to, size_t cap, tri_wire_str from) {
+  size_t n = from.len < cap ? from.len : cap - 1;
+  if (n) memcpy(to, from.s, n);
+  to[n] = '\0';
+}
+
+static inline tri_wire_str wire_str(const char *s) { return (tri_wire_str){s, s ? strlen(s) : 0}; }
 
 #endif

@@ -1,4 +1,4 @@
-/* From token ids to text that may be shown: incremental detokenization and stop strings. */
+/* Text of choices: token ids become text that may be shown, as they come. */
 #include <stdio.h>
 #include <string.h>
 
@@ -40,38 +40,6 @@ static bool append_text(job_choice *ch, const char *s, size_t n) {
   return true;
 }
 
-/* Looks for a stop string that ends in the last `fresh` bytes. True: text is cut before the one that is complete first
- * (the longest of those), which does not depend on how the text came in tokens. */
-static bool cut_at_stop(const job *j, job_choice *ch, size_t fresh) {
-  size_t old = ch->text_len - fresh, best = SIZE_MAX, best_end = SIZE_MAX;
-  for (int i = 0; i < j->sampling.num_stop; i++) {
-    const tri_wire_str *s = &j->sampling.stop[i];
-    /* Not one that was complete before: min_tokens let it pass, and clients have it. */
-    size_t from = old >= s->len ? old - s->len + 1 : 0;
-    const char *at = s->len ? memmem(ch->text + from, ch->text_len - from, s->s, s->len) : NULL;
-    if (!at) continue;
-    size_t start = (size_t)(at - ch->text), end = start + s->len;
-    if (end > best_end || (end == best_end && start > best)) continue;
-    best = start, best_end = end;
-  }
-  if (best == SIZE_MAX) return false;
-  ch->text_len = best;
-  return true;
-}
-
-/* Length of the text's longest end that could still grow into a stop string: it is held back. */
-static size_t held_back(const job *j, const job_choice *ch) {
-  size_t most = 0;
-  for (int i = 0; i < j->sampling.num_stop; i++) {
-    const tri_wire_str *s = &j->sampling.stop[i];
-    size_t n = s->len ? s->len - 1 : 0;
-    if (n > ch->text_len) n = ch->text_len;
-    for (; n > most; n--)
-      if (!memcmp(ch->text + ch->text_len - n, s->s, n)) most = n;
-  }
-  return most;
-}
-
 static void keep_logprobs(job_choice *ch, size_t at, const tri_group_token *t) {
   float *lp = ch->logprobs + at * (1 + TRI_WIRE_MAX_LOGPROBS);
   int n = t->num_top < TRI_WIRE_MAX_LOGPROBS ? t->num_top : TRI_WIRE_MAX_LOGPROBS;
@@ -81,7 +49,7 @@ static void keep_logprobs(job_choice *ch, size_t at, const tri_group_token *t) {
   memcpy(ch->top_ids + at * TRI_WIRE_MAX_LOGPROBS, t->top_ids, (size_t)n * sizeof *ch->top_ids);
 }
 
-/* What an ended choice keeps until it is forgotten is its output alone. */
+/* An ended choice keeps nothing but its output until it is forgotten. */
 static void close_choice(job *j, job_choice *ch, tri_finish reason) {
   tri_detokenizer_destroy(ch->detok);
   ch->detok = NULL;
@@ -115,23 +83,23 @@ tri_status choice_push(tri_core *c, job *j, job_choice *ch, const tri_group_toke
     if (!append_text(ch, piece, n)) return TRI_NO_MEMORY;
   }
   uint64_t generated = ch->num;
-  if (n && j->sampling.num_stop && generated > (uint64_t)j->sampling.min_tokens && cut_at_stop(j, ch, n)) {
+  if (n && j->sampling.num_stop && generated > (uint64_t)j->sampling.min_tokens && stop_strings_cut(j, ch, n)) {
     ch->safe_len = ch->text_len;
     ch->safe_after[ch->num - 1] = (uint32_t)ch->safe_len;
     close_choice(j, ch, TRI_FINISH_STOP);
     j->cut |= !(t->flags & TRI_TOKEN_LAST);
     return TRI_OK;
   }
-  size_t safe = ch->text_len - held_back(j, ch);
+  size_t safe = ch->text_len - stop_strings_held_back(j, ch);
   if (safe > ch->safe_len) ch->safe_len = safe;
   if (t->flags & TRI_TOKEN_LAST) choice_end(j, ch, t->reason);
-  /* What a choice that ends without a token lets go later belongs to no token: who attaches behind the last one gets
-   * it. */
+  /* Text that a choice lets go later, ending without a token, belongs to no token: a client that attaches behind the
+   * last one gets it. */
   ch->safe_after[ch->num - 1] = (uint32_t)ch->safe_len;
   return TRI_OK;
 }
 
-/* Without a tokenizer: the ids, each with a space behind it. */
+/* Returns the ids as numbers, each with a space behind it, for a model without a tokenizer. */
 static char *ids_text(const uint32_t *ids, size_t count, size_t *len) {
   enum { ID_BYTES = 12 };
   char *text = tri_malloc(count, ID_BYTES);
@@ -139,7 +107,7 @@ static char *ids_text(const uint32_t *ids, size_t count, size_t *len) {
   return text;
 }
 
-/* As of generated tokens: special ones, and ids that a padded vocabulary has no text for, add none. */
+/* Returns the text as of generated tokens: special ones, and ids that a padded vocabulary has no text for, add none. */
 static char *decoded_text(const tri_tokenizer *tokenizer, const uint32_t *ids, size_t count, size_t *len) {
   job_choice all = {0};
   tri_detokenizer *d;
@@ -166,6 +134,10 @@ tri_status prompt_echo(const tri_core *c, job *j) {
 
 void choice_free(job_choice *ch) {
   tri_detokenizer_destroy(ch->detok);
-  tri_free(ch->text), tri_free(ch->ids), tri_free(ch->safe_after), tri_free(ch->logprobs), tri_free(ch->top_ids),
-      tri_free(ch->num_top);
+  tri_free(ch->text);
+  tri_free(ch->ids);
+  tri_free(ch->safe_after);
+  tri_free(ch->logprobs);
+  tri_free(ch->top_ids);
+  tri_free(ch->num_top);
 }

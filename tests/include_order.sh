@@ -40,7 +40,7 @@ check() {
       own["utf8proc.h"] = "^runtime/tokenizer/unicode\\.c$"
       own["xxhash.h"] = "^runtime/tokenizer/vocab\\.c$"
       own["cblas.h"] = "^kernels/cpu/blas\\.c$"
-      own["zmq.h"] = "^comm/wire/zsock\\.c$"
+      own["zmq.h"] = "^comm/wire/z([a-z_]*\\.c|sock_impl\\.h)$"
       own["msgpack.h"] = "^comm/wire/pack\\.c$"
       own["mpi.h"] = "^comm/mpi\\.c$"
       own["liburing.h"] = "^offload/aio[a-z_]*\\.c$"
@@ -133,6 +133,8 @@ client/x.c "runtime/engine/engine.h"
 coordinator/x.c "core.h"
 runtime/model/x.c <jansson.h>
 coordinator/x.c <zmq.h>
+comm/wire/x.c <zmq.h>
+comm/wire/zsock.h <zmq.h>
 worker/x.c <mpi.h>
 kernels/x.c <cblas.h>
 runtime/load/x.c <someother.h>

@@ -134,15 +134,16 @@ void tri_search_preempt(tri_sched *s, tri_job *j) {
   j->search->seq[0] = 0;
   j->seqs[0].state = TRI_SEQ_WAITING;
   tri_seq_list_insert(s, &s->waiting, &j->seqs[0]);
-  s->preemptions++;
+  tri_sched_count_preemption(s, j);
 }
 
 /* ---- the end ---- */
 
-static tri_group_token *next_entry(const tri_job *j, tri_outbox *out) {
+static tri_group_token *next_entry(tri_job *j, tri_outbox *out) {
   const tri_search *x = j->search;
   tri_group_token *t = &out->tokens[out->num++];
   *t = (tri_group_token){.job = j->id, .choice = (uint32_t)x->answer, .offset = (uint64_t)x->sent};
+  tri_sched_tell_preemptions(j, t);
   return t;
 }
 

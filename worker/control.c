@@ -93,20 +93,12 @@ static void send_floors(struct control *c) {
   send_msg(c, &m);
 }
 
-/* "no_capacity" of a status, in buf. */
-static tri_wire_str code_of(tri_status st, char buf[64]) {
-  snprintf(buf, 64, "%s", tri_status_name(st));
-  for (char *p = buf; *p; p++) *p = (char)(*p >= 'A' && *p <= 'Z' ? *p + 32 : *p);
-  return str(buf);
-}
-
 /* A job that cannot be, for a limit that the coordinator does not know. */
 static void refuse_job(struct control *c, const tri_group_assign *a, const tri_error *err) {
-  char code[64];
   tri_group_msg m = {.op = TRI_GROUP_REFUSED,
                      .refused = {.job = a->job,
                                  .epoch = c->w->opts.epoch,
-                                 .code = code_of(err->status, code),
+                                 .code = str(tri_status_code(err->status)),
                                  .message = str(err->message),
                                  .field = str(err->field)}};
   send_msg(c, &m);
@@ -249,12 +241,11 @@ static void report(struct control *c) {
 static void send_failure(struct control *c) {
   tri_worker *w = c->w;
   if (w->failure.status == TRI_OK) return;
-  char code[64];
   tri_group_msg m = {.op = TRI_GROUP_FAILED,
                      .failed = {.group = (uint32_t)w->opts.group,
                                 .rank = (uint32_t)w->rank,
                                 .epoch = w->opts.epoch,
-                                .code = code_of(w->failure.status, code),
+                                .code = str(tri_status_code(w->failure.status)),
                                 .message = str(w->failure.message),
                                 .field = str(w->failure.field)}};
   send_msg(c, &m);

@@ -1,7 +1,9 @@
-/* A job's memory: everything that its choices can ever need, taken at once, so that the step path allocates nothing. */
+/* The memory of a job: everything that its choices can ever need, taken at once, so that the step path allocates
+ * nothing. */
 #include <math.h>
 #include <string.h>
 
+#include "comm/wire/job_limits.h"
 #include "runtime/base/wait.h"
 #include "worker/scheduler.h"
 
@@ -33,65 +35,24 @@ tri_job_model tri_job_model_of(const tri_model_config *c) {
   return m;
 }
 
-/* An encoder takes a text, and an encoder-decoder its source, whole and in one step. */
-static tri_status check_source(const tri_group_assign *a, const tri_limits *l, const tri_job_model *m, tri_error *err) {
-  int room = l->max_num_batched_tokens - m->num_start;
-  if (a->num_token_ids > (size_t)l->max_model_len)
-    return tri_fail(err, TRI_NO_CAPACITY, "prompt", "the source has %zu tokens, the limit is max_model_len %d",
-                    a->num_token_ids, l->max_model_len);
-  if (room < 0 || a->num_token_ids > (size_t)room)
-    return tri_fail(
-        err, TRI_NO_CAPACITY, "prompt",
-        "the source has %zu tokens and is encoded in one step, which has room for %d (max_num_batched_tokens "
-        "%d)",
-        a->num_token_ids, room, l->max_num_batched_tokens);
-  if (m->num_start >= l->max_model_len)
-    return tri_fail(err, TRI_NO_CAPACITY, "max_tokens", "max_model_len %d leaves no room for an answer",
-                    l->max_model_len);
-  return TRI_OK;
-}
-
-static tri_status check_prompt(const tri_group_assign *a, const tri_limits *l, const tri_job_model *m, tri_error *err) {
-  if (!a->num_token_ids) return tri_fail(err, TRI_INVALID_ARGUMENT, "prompt", "the prompt has no tokens");
-  if (l->has_source) return check_source(a, l, m, err);
-  if (l->whole_sequences && a->num_token_ids > (size_t)l->max_model_len)
-    return tri_fail(err, TRI_NO_CAPACITY, "text", "the text has %zu tokens, the limit is max_model_len %d",
-                    a->num_token_ids, l->max_model_len);
-  if (a->second_start && (l->num_types < 2 || a->second_start > a->num_token_ids))
-    return tri_fail(err, TRI_OUT_OF_RANGE, "text_pair", "a second text from token %llu on, of %zu; %d types of tokens",
-                    (unsigned long long)a->second_start, a->num_token_ids, l->num_types);
-  if (!l->whole_sequences && a->num_token_ids >= (size_t)l->max_model_len)
-    return tri_fail(err, TRI_NO_CAPACITY, "prompt",
-                    "the prompt has %zu tokens, at most %d leave room for an answer (max_model_len %d)",
-                    a->num_token_ids, l->max_model_len - 1, l->max_model_len);
-  return TRI_OK;
-}
-
-static tri_status check_fit(const tri_group_assign *a, const tri_limits *l, const tri_job_model *m, tri_error *err) {
-  tri_status st = check_prompt(a, l, m, err);
-  if (st != TRI_OK) return st;
-  if (l->whole_sequences && a->sampling.n != 1)
-    return tri_fail(err, TRI_UNSUPPORTED, "n", "an encoder has one result, not %lld", (long long)a->sampling.n);
-  if (a->sampling.n > l->max_num_seqs)
-    return tri_fail(err, TRI_NO_CAPACITY, "n", "n is %lld, the limit is max_num_seqs %d", (long long)a->sampling.n,
-                    l->max_num_seqs);
-  if (a->sampling.num_beams > l->max_num_seqs)
-    return tri_fail(err, TRI_NO_CAPACITY, "num_beams", "num_beams is %lld, the limit is max_num_seqs %d",
-                    (long long)a->sampling.num_beams, l->max_num_seqs);
-  for (size_t i = 0; i < a->num_token_ids; i++)
-    if (a->token_ids[i] >= (uint32_t)l->vocab_size)
-      return tri_fail(err, TRI_OUT_OF_RANGE, "token_ids", "token_ids[%zu] is %u, the vocabulary has %d tokens", i,
-                      a->token_ids[i], l->vocab_size);
-  for (int i = 0; i < a->sampling.num_logit_bias; i++)
-    if (a->sampling.logit_bias[i].id >= (uint32_t)l->vocab_size)
-      return tri_fail(err, TRI_OUT_OF_RANGE, "logit_bias", "logit_bias names token %u, the vocabulary has %d tokens",
-                      a->sampling.logit_bias[i].id, l->vocab_size);
-  for (int i = 0; i < a->sampling.num_stop_token_ids; i++)
-    if (a->sampling.stop_token_ids[i] >= (uint32_t)l->vocab_size)
-      return tri_fail(err, TRI_OUT_OF_RANGE, "stop_token_ids",
-                      "stop_token_ids names token %u, the vocabulary has %d tokens", a->sampling.stop_token_ids[i],
-                      l->vocab_size);
-  return TRI_OK;
+static tri_status check_request(const tri_group_assign *a, const tri_limits *l, const tri_job_model *m,
+                                tri_error *err) {
+  tri_job_limits limits = {.use = TRI_PROMPT_CONTINUED,
+                           .max_model_len = (uint64_t)l->max_model_len,
+                           .max_num_seqs = (uint64_t)l->max_num_seqs,
+                           .vocab_size = (uint64_t)l->vocab_size,
+                           .kv_tokens = (uint64_t)l->num_pages * (uint64_t)l->block_size,
+                           .max_num_batched_tokens = (uint64_t)l->max_num_batched_tokens,
+                           .num_start = (uint64_t)m->num_start,
+                           .num_types = (uint64_t)l->num_types};
+  tri_job_request r = {.token_ids = a->token_ids,
+                       .num_token_ids = a->num_token_ids,
+                       .second_start = a->second_start,
+                       .sampling = &a->sampling};
+  if (l->whole_sequences) limits.use = TRI_PROMPT_WHOLE;
+  if (l->has_source) limits.use = TRI_PROMPT_SOURCE;
+  tri_status st = tri_job_check_fit(&limits, &r, err);
+  return st == TRI_OK ? tri_job_check_tokens(&limits, &r, err) : st;
 }
 
 /* One block for all of it: the job, its sequences and biases, then the source, and every sequence's tokens and pages.
@@ -205,7 +166,7 @@ static tri_status begin_search(tri_job *j, const tri_sampling *s, const tri_limi
 tri_status tri_job_create(const tri_group_assign *a, const tri_limits *l, const tri_job_model *m, int64_t now_ns,
                           tri_job **out, tri_error *err) {
   const tri_sampling *s = &a->sampling;
-  tri_status st = check_fit(a, l, m, err);
+  tri_status st = check_request(a, l, m, err);
   if (st != TRI_OK) return st;
   const uint32_t *prompt = l->has_source ? m->start : a->token_ids;
   int num_prompt = l->has_source ? m->num_start : (int)a->num_token_ids, room = l->max_model_len - num_prompt;
@@ -274,7 +235,10 @@ tri_status tri_outbox_init_results(tri_outbox *o, int max_num_seqs, size_t num_v
 }
 
 void tri_outbox_free(tri_outbox *o) {
-  tri_free(o->results), tri_free(o->values);
-  tri_free(o->tokens), tri_free(o->top_ids), tri_free(o->top_logprobs);
+  tri_free(o->results);
+  tri_free(o->values);
+  tri_free(o->tokens);
+  tri_free(o->top_ids);
+  tri_free(o->top_logprobs);
   *o = (tri_outbox){0};
 }

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "runtime/base/log.h"
-#include "worker/place.h"
+#include "worker/placement.h"
 #include "worker/worker.h"
 
 enum { COMM_TIMEOUT_MS = 300000, BOOT_WAIT_MS = 30000 };
@@ -59,20 +59,20 @@ cleanup:
 }
 
 /* The backend and the threads, and with them how this rank may wait. */
-static tri_status take_place(tri_worker *w, tri_comm *world, int local_rank, int local_size, tri_wait_policy *policy,
-                             tri_error *err) {
-  tri_place place;
-  tri_status st = tri_place_rank(&w->opts, world, local_rank, local_size, 100, &place, err);
-  w->backend = place.backend;
-  w->pool = place.pool;
+static tri_status take_placement(tri_worker *w, tri_comm *world, int local_rank, int local_size,
+                                 tri_wait_policy *policy, tri_error *err) {
+  tri_placement placement;
+  tri_status st = tri_placement_of_rank(&w->opts, world, local_rank, local_size, 100, &placement, err);
+  w->backend = placement.backend;
+  w->pool = placement.pool;
   if (st != TRI_OK) return st;
   /* Where processes outnumber cores, whoever spins takes the core from who computes. */
-  policy->spin_us = place.oversubscribed ? 0 : 20;
-  policy->yield_us = place.oversubscribed ? 500 : 2000;
+  policy->spin_us = placement.oversubscribed ? 0 : 20;
+  policy->yield_us = placement.oversubscribed ? 500 : 2000;
   if (w->rank == 0)
     tri_log(TRI_LOG_INFO, "worker", "%d %s, %d on this host with %d threads each on %d cores%s", w->world,
-            w->world == 1 ? "rank" : "ranks", local_size, place.threads, place.cores,
-            place.oversubscribed ? " (oversubscribed)" : "");
+            w->world == 1 ? "rank" : "ranks", local_size, placement.threads, placement.cores,
+            placement.oversubscribed ? " (oversubscribed)" : "");
   return TRI_OK;
 }
 
@@ -91,7 +91,7 @@ static tri_status load(tri_worker *w, int local_size, tri_error *err) {
       .max_model_len = o->max_model_len,
       .kv_bytes = (int64_t)o->kv_cache_memory,
       .num_kv_pages = o->num_kv_blocks,
-      .local_ranks = local_size * tri_place_groups(o),
+      .local_ranks = local_size * tri_placement_groups(o),
       .encoders = true,
       .pooling = (tri_pooling)o->pooling,
       .autotune = o->autotune,
@@ -132,7 +132,7 @@ static tri_status start(tri_worker *w, int *argc, char ***argv, tri_error *err) 
   tri_log_setup((tri_log_level)w->opts.log_level, who);
   TRI_TRY(tri_control_start(w, err));
   if (w->opts.launch != TRI_LAUNCH_SELF) TRI_TRY(tri_comm_mpi_local(joined, &local_rank, &local_size));
-  TRI_TRY(take_place(w, joined, local_rank, local_size, &cc.policy, err));
+  TRI_TRY(take_placement(w, joined, local_rank, local_size, &cc.policy, err));
   /* Where ranks share cores, shared memory saves most of a collective. Where each has its own, a program beside them
    * that takes one makes rounds through shared memory ten times slower than MPI's messages, which is not understood
    * yet. */

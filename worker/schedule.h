@@ -1,5 +1,4 @@
-/* What the scheduler's files share: its state, and the lists, slots and pages that all of them move (schedule_pages.c).
- */
+/* The scheduler's state, and the lists, slots and pages that all of its files move (schedule_pages.c). */
 #ifndef TRI_WORKER_SCHEDULE_H
 #define TRI_WORKER_SCHEDULE_H
 
@@ -72,13 +71,20 @@ int tri_sched_free_slot(const tri_sched *s); /* -1: none */
 void tri_sched_enter_lane(tri_sched *s, tri_sequence *q, int lane, int slot);
 void tri_sched_leave_lane(tri_sched *s, tri_sequence *q); /* drops its pages */
 
-/* Back to the queue; its tokens, the generated ones too, are the prompt of its second computation. A search goes with
- * all of its beams. */
+/* ---- preemption.c ---- */
+
+/* Puts q back into the queue; its tokens, the generated ones too, are the prompt of its second computation. A search
+ * goes with all of its beams. */
 void tri_sched_preempt(tri_sched *s, tri_sequence *q);
 /* The last in order of the running sequences that are idle (above) and come after q; NULL when there is none. The
  * beams of a search spare one another. */
 tri_sequence *tri_sched_last_idle(const tri_sched *s, const tri_sequence *q);
 bool tri_sched_preempt_one(tri_sched *s, const tri_sequence *for_whom);
+void tri_sched_count_preemption(tri_sched *s, tri_job *j);
+/* Adds the job's preemptions to an entry, if there were any since the last one. */
+void tri_sched_tell_preemptions(tri_job *j, tri_group_token *t);
+
+/* ---- schedule_pages.c: pages ---- */
 
 void tri_sched_drop_pages(tri_sched *s, tri_sequence *q);
 void tri_sched_drop_source(tri_sched *s, tri_sequence *q);

@@ -272,6 +272,7 @@ static tri_group_token *next_entry(tri_outbox *out, const tri_sequence *q) {
   tri_group_token *t = &out->tokens[out->num++];
   *t = (tri_group_token){
       .job = q->job->id, .choice = q->choice, .offset = (uint64_t)(q->num_tokens - q->job->num_prompt)};
+  tri_sched_tell_preemptions(q->job, t);
   return t;
 }
 
@@ -363,7 +364,7 @@ static bool end_job(tri_sched *s, tri_job *j, tri_outbox *out) {
     if (q->state == TRI_SEQ_ENDED || tri_seq_in_flight(s, q)) continue;
     if (out->num == out->cap) return false;
     tri_group_token *t = next_entry(out, q);
-    t->flags = TRI_TOKEN_LAST | TRI_TOKEN_NONE;
+    t->flags |= TRI_TOKEN_LAST | TRI_TOKEN_NONE;
     t->reason = TRI_FINISH_ABORT;
     tri_sched_end_sequence(s, q);
   }

@@ -76,8 +76,9 @@ struct tri_job {
   int num_source; /* of an encoder-decoder, else 0 */
   uint32_t *source;
   bool aborted, ignore_eos, logprobs;
-  int num_choices, num_open; /* choices not ended */
-  tri_search *search;        /* NULL: none */
+  uint32_t preemptions, preemptions_told; /* of all sequences so far; as of the last entry that named them */
+  int num_choices, num_open;              /* choices not ended */
+  tri_search *search;                     /* NULL: none */
   tri_sample_params params;
   tri_logit_bias *bias; /* the request's, then the model's bad tokens */
   uint32_t stop_ids[TRI_MAX_BANNED];

@@ -160,8 +160,7 @@ static trireme_result send_request(runner *r, slot *s, const trireme_encode_requ
 }
 
 static void say_status(const tri_error *err, trireme_error *error) {
-  snprintf(error->code, sizeof error->code, "%s", tri_status_name(err->status));
-  for (char *p = error->code; *p; p++) *p = (char)(*p >= 'A' && *p <= 'Z' ? *p + 32 : *p);
+  snprintf(error->code, sizeof error->code, "%s", tri_status_code(err->status));
   snprintf(error->field, sizeof error->field, "%s", err->field);
   snprintf(error->message, sizeof error->message, "%s", err->message[0] ? err->message : tri_status_text(err->status));
 }

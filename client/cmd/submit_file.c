@@ -180,7 +180,6 @@ static bool submit_line(batch *b, slot *s, size_t len, trireme_error *error) {
   tri_json_doc *doc = NULL;
   tri_error err = {0};
   cmd_request q;
-  char code[64];
   tri_status st = cmd_parse_line(b->line, len, &doc, &err);
   cmd_request_init(&q);
   if (!st) st = cmd_request_json(&b->o->request, tri_json_root(doc), &q, &err);
@@ -191,9 +190,7 @@ static bool submit_line(batch *b, slot *s, size_t len, trireme_error *error) {
   }
   trireme_result r = st ? TRIREME_OK : trireme_submit(b->c, &q.r, &s->id, error);
   if (st) {
-    snprintf(code, sizeof code, "%s", tri_status_name(st));
-    for (char *p = code; *p; p++) *p = (char)(*p >= 'A' && *p <= 'Z' ? *p + 32 : *p);
-    fail_slot(b, s, code, err.field, err.message[0] ? err.message : tri_status_text(st));
+    fail_slot(b, s, tri_status_code(st), err.field, err.message[0] ? err.message : tri_status_text(st));
   } else if (r == TRIREME_INVALID) {
     fail_slot(b, s, error->code, error->field, error->message);
   } else if (!r) {

@@ -25,7 +25,7 @@ tri_status tri_boot_save(const char *path, const tri_boot *b, tri_error *err) {
   return failed ? tri_fail(err, TRI_IO, "boot_file", "cannot write %s: %s", path, strerror(errno)) : TRI_OK;
 }
 
-/* One scanf for both forms: four words. */
+/* Writes the scanf format of both forms: four words. */
 static void word_format(char *out, size_t cap) {
   snprintf(out, cap, "%%255s %%%ds %%%ds %%%ds", TRI_Z_KEY - 1, TRI_Z_KEY - 1, TRI_Z_KEY - 1);
 }

@@ -46,9 +46,12 @@ tri_status tri_endpoint_check(const char *endpoint, tri_error *err) {
   size_t len = strlen(from);
   const char *colon = len && from[len - 1] == ']' ? NULL : strrchr(from, ':');
   tri_status st = check_port(endpoint, colon ? colon + 1 : "", err);
-  if (st) return st;
+  if (st != TRI_OK) return st;
   len = (size_t)(colon - from);
-  if (len >= 2 && *from == '[' && from[len - 1] == ']') from++, len -= 2;
+  if (len >= 2 && *from == '[' && from[len - 1] == ']') {
+    from++;
+    len -= 2;
+  }
   if (!len)
     return tri_fail(err, TRI_INVALID_ARGUMENT, "endpoint", "the host is missing in %s: an endpoint is tcp://HOST:PORT",
                     endpoint);

@@ -1,4 +1,4 @@
-/* Where clients find the coordinator when nobody says otherwise. */
+/* The address at which clients find the coordinator when nobody says otherwise. */
 #ifndef TRI_COMM_WIRE_ENDPOINT_H
 #define TRI_COMM_WIRE_ENDPOINT_H
 
@@ -9,13 +9,13 @@
 #define TRI_ENDPOINT_ENV "TRIREME_ENDPOINT"
 #define TRI_ENDPOINT_BYTES 512
 
-/* `given` when it is a text; else the environment's TRIREME_ENDPOINT; else ipc://$XDG_RUNTIME_DIR/trireme.sock when
- * that folder exists; else ipc:///tmp/trireme-UID.sock. A coordinator binds and a client connects by the same rule.
- * given may be NULL or empty. */
+/* Resolves to `given` when it is a text; else the environment's TRIREME_ENDPOINT; else
+ * ipc://$XDG_RUNTIME_DIR/trireme.sock when that folder exists; else ipc:///tmp/trireme-UID.sock. A coordinator binds
+ * and a client connects by the same rule. given may be NULL or empty. */
 tri_status tri_endpoint_resolve(const char *given, char out[TRI_ENDPOINT_BYTES], tri_error *err);
 
-/* Can a client connect to it? Of tcp:// the port must be one, and the host must have an address: ZeroMQ would go on
- * asking for it in silence. Others are taken as they are. */
+/* Checks that a client can connect to it. Of tcp:// the port must be one, and the host must have an address: ZeroMQ
+ * would go on asking for it in silence. Others are taken as they are. */
 tri_status tri_endpoint_check(const char *endpoint, tri_error *err);
 
 #endif

@@ -15,24 +15,32 @@ static const char *const group_ops[] = {
     [TRI_GROUP_LEASE] = "lease",       [TRI_GROUP_FLOORS] = "floors",   [TRI_GROUP_MEASURE] = "measure",
     [TRI_GROUP_ENCODED] = "encoded",   [TRI_GROUP_REFUSED] = "refused",
 };
-enum { GROUP_OPS = sizeof group_ops / sizeof *group_ops, TOKEN_PARTS = 6, TOKEN_PARTS_LOGPROB = 9, MAX_NAME = 256 };
+enum { GROUP_OPS = sizeof group_ops / sizeof *group_ops, TOKEN_PARTS = 6, LOGPROB_PARTS = 3, MAX_NAME = 256 };
 
 /* ---- tokens: arrays, for they are the one message of every step ---- */
+
+/* Returns how many parts an entry with these flags has. */
+static uint32_t token_parts(uint64_t flags) {
+  uint32_t n = TOKEN_PARTS;
+  if (flags & TRI_TOKEN_PREEMPTED) n++;
+  if (flags & TRI_TOKEN_LOGPROB) n += LOGPROB_PARTS;
+  return n;
+}
 
 static void write_tokens(tri_pack *p, const void *at) {
   const tri_group_tokens *t = at;
   tri_pack_array(p, t->num);
   for (uint32_t i = 0; i < t->num; i++) {
     const tri_group_token *k = &t->tokens[i];
-    bool logprob = k->flags & TRI_TOKEN_LOGPROB;
-    tri_pack_array(p, logprob ? TOKEN_PARTS_LOGPROB : TOKEN_PARTS);
+    tri_pack_array(p, token_parts(k->flags));
     tri_pack_u64(p, k->job);
     tri_pack_u64(p, k->choice);
     tri_pack_u64(p, k->token);
     tri_pack_u64(p, k->offset);
     tri_pack_u64(p, k->flags);
     tri_pack_u64(p, (uint64_t)k->reason);
-    if (!logprob) continue;
+    if (k->flags & TRI_TOKEN_PREEMPTED) tri_pack_u64(p, k->preemptions);
+    if (!(k->flags & TRI_TOKEN_LOGPROB)) continue;
     tri_pack_f32(p, k->logprob);
     tri_pack_bin(p, k->top_ids, (size_t)k->num_top * sizeof *k->top_ids);
     tri_pack_bin(p, k->top_logprobs, (size_t)k->num_top * sizeof *k->top_logprobs);
@@ -41,7 +49,7 @@ static void write_tokens(tri_pack *p, const void *at) {
 
 static tri_status read_token_logprob(tri_decoder *d, tri_unpack *u, tri_group_token *k) {
   tri_value v;
-  size_t n;
+  size_t n = 0;
   if (!tri_unpack_next(u, &v)) return TRI_CORRUPT;
   if (v.kind != TRI_V_FLOAT) return tri_read_wrong(d, "logprob", "a float", &v);
   k->logprob = (float)v.f;
@@ -49,39 +57,49 @@ static tri_status read_token_logprob(tri_decoder *d, tri_unpack *u, tri_group_to
   if (v.kind != TRI_V_BIN) return tri_read_wrong(d, "top_ids", "binary", &v);
   if (v.len > TRI_WIRE_MAX_LOGPROBS * sizeof(uint32_t))
     return tri_fail(d->err, TRI_TOO_LARGE, "top_ids", "%zu bytes of alternatives", v.len);
-  tri_status st = v.len ? tri_read_ids(d, "top_ids", u, &v, &k->top_ids, &n) : (n = 0, TRI_OK);
-  if (st) return st;
+  tri_status st = v.len ? tri_read_ids(d, "top_ids", u, &v, &k->top_ids, &n) : TRI_OK;
+  if (st != TRI_OK) return st;
   if (!tri_unpack_next(u, &v)) return TRI_CORRUPT;
   k->num_top = (int)n;
   if (!n && v.kind == TRI_V_BIN && !v.len) return TRI_OK;
   return tri_read_floats(d, "top_logprobs", &v, n, &k->top_logprobs);
 }
 
+/* Reads the next part, which must be a number of at most `limit`. */
+static tri_status read_part(tri_decoder *d, tri_unpack *u, uint32_t element, uint32_t part, uint64_t limit,
+                            uint64_t *out) {
+  tri_value v;
+  if (!tri_unpack_next(u, &v)) return TRI_CORRUPT;
+  if (v.kind != TRI_V_UINT || v.u > limit)
+    return tri_fail(d->err, TRI_INVALID_ARGUMENT, "tokens", "part %u of element %u is out of range", part, element);
+  *out = v.u;
+  return TRI_OK;
+}
+
 static tri_status read_token(tri_decoder *d, tri_unpack *u, uint32_t i, tri_group_token *k) {
   static const uint64_t limit[TOKEN_PARTS] = {UINT64_MAX, UINT32_MAX, UINT32_MAX,
                                               UINT64_MAX, UINT8_MAX,  TRI_FINISH_ERROR};
-  uint64_t part[TOKEN_PARTS];
+  uint64_t part[TOKEN_PARTS], preemptions = 0;
   tri_value v;
+  tri_status st = TRI_OK;
   if (!tri_unpack_next(u, &v)) return TRI_CORRUPT;
-  if (v.kind != TRI_V_ARRAY || (v.count != TOKEN_PARTS && v.count != TOKEN_PARTS_LOGPROB))
-    return tri_fail(d->err, TRI_INVALID_ARGUMENT, "tokens", "element %u must be an array of %d or %d", i, TOKEN_PARTS,
-                    TOKEN_PARTS_LOGPROB);
-  bool logprob = v.count == TOKEN_PARTS_LOGPROB;
-  for (int j = 0; j < TOKEN_PARTS; j++) {
-    if (!tri_unpack_next(u, &v)) return TRI_CORRUPT;
-    if (v.kind != TRI_V_UINT || v.u > limit[j])
-      return tri_fail(d->err, TRI_INVALID_ARGUMENT, "tokens", "part %d of element %u is out of range", j, i);
-    part[j] = v.u;
-  }
-  if (logprob != (bool)(part[4] & TRI_TOKEN_LOGPROB))
+  if (v.kind != TRI_V_ARRAY || v.count < TOKEN_PARTS || v.count > TOKEN_PARTS + 1 + LOGPROB_PARTS)
+    return tri_fail(d->err, TRI_INVALID_ARGUMENT, "tokens", "element %u must be an array of %d to %d", i, TOKEN_PARTS,
+                    TOKEN_PARTS + 1 + LOGPROB_PARTS);
+  for (uint32_t j = 0; st == TRI_OK && j < TOKEN_PARTS; j++) st = read_part(d, u, i, j, limit[j], &part[j]);
+  if (st != TRI_OK) return st;
+  if (v.count != token_parts(part[4]))
     return tri_fail(d->err, TRI_INVALID_ARGUMENT, "tokens", "element %u contradicts its flags", i);
+  if (part[4] & TRI_TOKEN_PREEMPTED) st = read_part(d, u, i, TOKEN_PARTS, UINT32_MAX, &preemptions);
+  if (st != TRI_OK) return st;
   k->job = part[0];
   k->choice = (uint32_t)part[1];
   k->token = (uint32_t)part[2];
   k->offset = part[3];
   k->flags = (uint8_t)part[4];
   k->reason = (tri_finish)part[5];
-  return logprob ? read_token_logprob(d, u, k) : TRI_OK;
+  k->preemptions = (uint32_t)preemptions;
+  return k->flags & TRI_TOKEN_LOGPROB ? read_token_logprob(d, u, k) : TRI_OK;
 }
 
 static tri_status read_tokens(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
@@ -94,7 +112,7 @@ static tri_status read_tokens(tri_decoder *d, const tri_field *f, tri_unpack *u,
   if (!all) return TRI_NO_MEMORY;
   for (uint32_t i = 0; i < v->count; i++) {
     tri_status st = read_token(d, u, i, &all[i]);
-    if (st) return st;
+    if (st != TRI_OK) return st;
   }
   t->tokens = all;
   t->num = v->count;
@@ -194,7 +212,6 @@ static const tri_field assign_fields[] = {
     G_U64(tri_group_assign, job),
     G_U64(tri_group_assign, epoch),
     G_U64(tri_group_assign, seed),
-    G_U64(tri_group_assign, offset),
     {TRI_F(TRI_FT_I64, "remaining_ms", tri_group_assign, remaining_ms), .flags = TRI_FF_REQUIRED},
     {TRI_F(TRI_FT_IDS, "token_ids", tri_group_assign, token_ids),
      .count_offset = offsetof(tri_group_assign, num_token_ids), .flags = TRI_FF_REQUIRED},
@@ -257,7 +274,7 @@ tri_status tri_group_msg_decode(const void *data, size_t len, tri_arena *arena, 
   tri_unpack u;
   tri_envelope e;
   tri_status st = tri_envelope_read(&d, data, len, "seq", group_ops, GROUP_OPS, &u, &e, NULL);
-  if (st) return st;
+  if (st != TRI_OK) return st;
   out->op = (tri_group_op)e.op;
   out->seq = e.seq;
   memset(&out->reg, 0, group_tables[e.op].size); /* every member of the union starts there */
@@ -269,7 +286,7 @@ tri_status tri_group_msg_decode(const void *data, size_t len, tri_arena *arena, 
   }
   st = tri_fields_read(&d, &group_tables[e.op].table, &u, e.pairs, envelope, (char *)out + group_tables[e.op].base,
                        NULL);
-  if (st || out->op != TRI_GROUP_ASSIGN) return st;
+  if (st != TRI_OK || out->op != TRI_GROUP_ASSIGN) return st;
   out->assign.sampling.seed = out->assign.seed;
   out->assign.sampling.has_seed = true;
   return tri_sampling_finish(&d, &out->assign.sampling, &extra);

@@ -17,7 +17,7 @@ typedef enum tri_group_op {
   TRI_GROUP_ENCODED,  /* leader: results of an encoder's step */
   TRI_GROUP_REFUSED,  /* leader: a job that can never run here, and why */
   /* coordinator to worker */
-  TRI_GROUP_WELCOME, /* answer to register; refused with an error text when the group or epoch is not expected */
+  TRI_GROUP_WELCOME, /* reply to register; refused with an error text when the group or epoch is not expected */
   TRI_GROUP_ASSIGN,  /* a job */
   TRI_GROUP_ABORT,   /* a job, from any state */
   TRI_GROUP_DRAIN,   /* finish what is there, then leave */
@@ -43,24 +43,26 @@ typedef struct tri_group_health {
   uint64_t kv_pages_used, tokens, scheduler_ns, preemptions;
 } tri_group_health;
 
-/* One sequence's news of one step. */
+/* One sequence's output of one step. */
 typedef struct tri_group_token {
   uint64_t job;
   uint32_t choice;
   uint32_t token;
-  uint64_t offset;   /* number of this token within the choice */
-  uint8_t flags;     /* TRI_TOKEN_* */
-  tri_finish reason; /* with TRI_TOKEN_LAST */
+  uint64_t offset;      /* number of this token within the choice */
+  uint8_t flags;        /* TRI_TOKEN_* */
+  tri_finish reason;    /* with TRI_TOKEN_LAST */
+  uint32_t preemptions; /* of the whole job so far; with TRI_TOKEN_PREEMPTED */
   float logprob;
   int num_top; /* 0: no alternatives */
   const uint32_t *top_ids;
   const float *top_logprobs;
 } tri_group_token;
 enum {
-  TRI_TOKEN_LAST = 1,    /* the choice has ended */
-  TRI_TOKEN_NONE = 2,    /* no token in this entry: the choice ended without one (abort, deadline) */
-  TRI_TOKEN_LOGPROB = 4, /* logprob and alternatives are there */
-  TRI_TOKEN_STOP_ID = 8, /* the token is the end-of-sequence or a stop id and is not part of the text */
+  TRI_TOKEN_LAST = 1,       /* the choice has ended */
+  TRI_TOKEN_NONE = 2,       /* no token in this entry: the choice ended without one (abort, deadline) */
+  TRI_TOKEN_LOGPROB = 4,    /* logprob and alternatives are there */
+  TRI_TOKEN_STOP_ID = 8,    /* the token is the end-of-sequence or a stop id and is not part of the text */
+  TRI_TOKEN_PREEMPTED = 16, /* sequences of the job gave their KV pages back since its last entry */
 };
 
 typedef struct tri_group_tokens {
@@ -86,7 +88,6 @@ typedef struct tri_group_results {
 typedef struct tri_group_assign {
   uint64_t job, epoch;
   uint64_t seed;        /* fixed by the coordinator before it assigns, so that a replay draws the same */
-  uint64_t offset;      /* tokens that a replay already has (0 until replay exists) */
   int64_t remaining_ms; /* to the deadline; -1: none */
   const uint32_t *token_ids;
   size_t num_token_ids;

@@ -1,4 +1,5 @@
-/* Sockets. zsock.c is the only user of ZeroMQ; nothing above it knows the library.
+/* Sockets. The files z*.c behind this header (zkeys, zap, zcontext, zserver, zlink, zpoll) are the only users of
+ * ZeroMQ; nothing above them knows the library.
  *
  * Two shapes: a `server` (ROUTER) that many peers connect to, and a `link` (DEALER) from one peer to a server. Messages
  * are single frames (those of a server may hold several, see tri_zserver_queue); a peer that sends several frames in
@@ -10,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "comm/wire/peer.h"
 #include "runtime/base/status.h"
 
 typedef struct tri_zcontext tri_zcontext;
@@ -23,20 +25,14 @@ typedef struct tri_zkeypair {
 } tri_zkeypair;
 
 tri_status tri_zkeypair_make(tri_zkeypair *out, tri_error *err);
-/* A file of two lines (public, secret), mode 0600; refused when others may read it. */
+/* Reads a file of two lines (public, secret) with mode 0600; refused when others may read it. */
 tri_status tri_zkeypair_load(const char *path, tri_zkeypair *out, tri_error *err);
 tri_status tri_zkeypair_save(const char *path, const tri_zkeypair *k, tri_error *err); /* refuses to overwrite */
-/* Is key the Z85 text of a key? what: the option or field that it came from. */
+/* Checks that key is the Z85 text of a key. what: the option or field that it came from. */
 tri_status tri_zkey_check(const char *key, const char *what, tri_error *err);
 
 tri_status tri_zcontext_create(tri_zcontext **out, tri_error *err);
 void tri_zcontext_destroy(tri_zcontext *z); /* closes what is open; never blocks longer than the linger of 200 ms */
-
-/* Opaque address of a peer of a server. */
-typedef struct tri_zpeer {
-  uint8_t len;
-  uint8_t bytes[32];
-} tri_zpeer;
 
 typedef struct tri_zserver_config {
   const char *endpoint;      /* ipc://PATH (mode 0600), tcp://ADDRESS:PORT, PORT may be * */
@@ -49,19 +45,20 @@ typedef struct tri_zserver_config {
 } tri_zserver_config;
 
 tri_status tri_zserver_open(tri_zcontext *z, const tri_zserver_config *config, tri_zserver **out, tri_error *err);
-/* The endpoint as bound, with the port filled in. Borrowed. */
+/* Returns the endpoint as bound, with the port filled in. Borrowed. */
 const char *tri_zserver_endpoint(const tri_zserver *s);
-/* Next message without waiting: TRI_OK, or TRI_AGAIN. *data is valid until the next call. *frames > 1: a multipart
- * message, *data holds its first frame only (of at most max_message bytes) and the rest has been discarded. */
-tri_status tri_zserver_recv(tri_zserver *s, tri_zpeer *from, const void **data, size_t *len, int *frames);
-/* Public key (Z85) of the client that sent the message that recv returned last; "" without CURVE. Valid until the next
- * recv. */
+/* Receives the next message without waiting: TRI_OK, or TRI_AGAIN. *data is valid until the next call. *frames > 1: a
+ * multipart message, *data holds its first frame only (of at most max_message bytes) and the rest has been discarded.
+ */
+tri_status tri_zserver_recv(tri_zserver *s, tri_peer *from, const void **data, size_t *len, int *frames);
+/* Returns the public key (Z85) of the client that sent the last message that recv returned; "" without CURVE. Valid
+ * until the next recv. */
 const char *tri_zserver_sender_key(tri_zserver *s);
 /* TRI_AGAIN: the peer's queue is full. TRI_CLOSED: the peer is gone. */
-tri_status tri_zserver_send(tri_zserver *s, const tri_zpeer *to, const void *data, size_t len);
-/* The same for one of several messages in a row: what goes to one peer leaves as one frame, one message behind the
- * other, once the frame is full, another peer's turn comes, or tri_zserver_flush is called. */
-tri_status tri_zserver_queue(tri_zserver *s, const tri_zpeer *to, const void *data, size_t len);
+tri_status tri_zserver_send(tri_zserver *s, const tri_peer *to, const void *data, size_t len);
+/* Sends one of several messages in a row: those to one peer leave as one frame, one message behind the other, once the
+ * frame is full, another peer's turn comes, or tri_zserver_flush is called. */
+tri_status tri_zserver_queue(tri_zserver *s, const tri_peer *to, const void *data, size_t len);
 void tri_zserver_flush(tri_zserver *s);
 int tri_zserver_fd(const tri_zserver *s);
 /* Closes and binds again at the same address: frees what hostile peers made the library hold. */

@@ -14,7 +14,7 @@
 #define PREFIX "trireme-up-"
 enum { YOUNG_S = 10, DEPTH = 8 /* of the sessions of Open MPI: host, process, job, rank */ };
 
-/* Everything in a folder, and what is in the folders there, `depth` levels down. Links are removed, not followed. */
+/* Removes everything in a folder, and in the folders there, `depth` levels down. Links are removed, not followed. */
 static void empty(int fd, int depth) {
   int own = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   DIR *dir = own >= 0 ? fdopendir(own) : NULL;
@@ -22,13 +22,16 @@ static void empty(int fd, int depth) {
   for (struct dirent *e; dir && (e = readdir(dir));) {
     if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..") || !unlinkat(fd, e->d_name, 0)) continue;
     int sub = depth ? openat(fd, e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
-    if (sub >= 0) empty(sub, depth - 1), close(sub);
+    if (sub >= 0) {
+      empty(sub, depth - 1);
+      close(sub);
+    }
     unlinkat(fd, e->d_name, AT_REMOVEDIR);
   }
   if (dir) closedir(dir);
 }
 
-/* Removes the folders that supervisors of this user have left who were killed: nobody holds their lock. One that is
+/* Removes the folders that killed supervisors of this user have left: nobody holds their lock. One that is
  * just being made may not have it yet, so that young folders stay. */
 void tri_up_folders_clean(const char *base) {
   DIR *dir = opendir(base);
@@ -62,7 +65,10 @@ tri_status tri_up_folder_make(const char *base, tri_up_folder *f, tri_error *err
 
 void tri_up_folder_remove(tri_up_folder *f) {
   if (!f->path[0]) return;
-  if (f->fd >= 0) empty(f->fd, DEPTH), close(f->fd);
+  if (f->fd >= 0) {
+    empty(f->fd, DEPTH);
+    close(f->fd);
+  }
   rmdir(f->path);
   *f = (tri_up_folder){0};
 }

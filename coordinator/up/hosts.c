@@ -1,4 +1,4 @@
-/* A list of hosts: one with too few places, or with a name that does not exist, is refused before a launcher tries,
+/* A list of hosts: one with too few slots, or with a name that does not exist, is refused before a launcher tries,
  * which takes longer and says more. */
 #include <netdb.h>
 #include <stdio.h>

@@ -49,7 +49,7 @@ static bool is_own(const char *arg, bool *has_value) {
   while (*arg == '-') arg++;
   for (int i = 0; i < NUM_OWN; i++) {
     const char *n = own_options[i].name, *a = arg;
-    while (*n && (*n == *a || (*n == '-' && *a == '_'))) n++, a++;
+    for (; *n && (*n == *a || (*n == '-' && *a == '_')); n++) a++;
     *has_value = *a == '=';
     if (!*n && (!*a || *a == '=')) return true;
   }
@@ -88,7 +88,7 @@ static void remove_socket(const tri_up *u) {
   if (!strncmp(endpoint, "ipc://", 6)) unlink(endpoint + 6);
 }
 
-/* What every rank would refuse is refused here, once, before any of them starts. */
+/* Refuses here, once, a layout that every rank would refuse after its start. */
 static tri_status check_layout(const tri_up *u, tri_error *err) {
   const tri_serve_options *o = &u->opts.serve;
   tri_shard shard;
@@ -119,7 +119,12 @@ static void stop_all(tri_up *u, int code) {
 }
 
 static const char *signal_name(int number) {
-  return number == SIGINT ? "SIGINT" : number == SIGUSR1 ? "SIGUSR1" : number == SIGHUP ? "SIGHUP" : "SIGTERM";
+  switch (number) {
+  case SIGINT: return "SIGINT";
+  case SIGUSR1: return "SIGUSR1";
+  case SIGHUP: return "SIGHUP";
+  default: return "SIGTERM";
+  }
 }
 
 static void drain(tri_up *u, int signal) {
@@ -182,7 +187,7 @@ static void read_events(tri_up *u) {
   }
 }
 
-/* What a child's end is called in the log. mpirun has an exit code that says what ended one of its ranks. */
+/* Describes a child's end for the log. mpirun has an exit code that says what ended one of its ranks. */
 static const char *end_text(int status, char out[96]) {
   int code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
   if (WIFSIGNALED(status))
@@ -195,9 +200,16 @@ static const char *end_text(int status, char out[96]) {
   return out;
 }
 
-/* Where no rank has ever come up, it is the launcher that does not work, and that hardly changes. */
+/* A group of which no rank has ever come up has a launcher that does not work, and that hardly changes. */
 static int most_failures(const tri_up *u, const tri_up_group *g) {
   return g->came || u->opts.max_restarts < 1 ? u->opts.max_restarts : 1;
+}
+
+/* Returns the pause before a group is started again: none at first, then 1 s, doubled up to 16 s. */
+static int64_t restart_delay(int failures) {
+  const int most = 4;
+  int doublings = failures - 2 < most ? failures - 2 : most;
+  return failures > 1 ? 1000000000LL << doublings : 0;
 }
 
 static void group_ended(tri_up *u, int index, int status) {
@@ -213,14 +225,14 @@ static void group_ended(tri_up *u, int index, int status) {
   g->failures = soon ? g->failures + 1 : 1;
   bool final = code == TRI_EXIT_REFUSED || code == TRI_EXIT_USAGE || code == 127;
   if (final || g->failures > most_failures(u, g)) {
-    tri_log(TRI_LOG_ERROR, "up", "group %d %s%s: giving up", index, end_text(status, text),
-            code == TRI_EXIT_REFUSED ? " (refused)"
-            : final || g->came       ? ""
-                                     : ", and no rank of it has ever come up");
+    const char *more = "";
+    if (!final && !g->came) more = ", and no rank of it has ever come up";
+    if (code == TRI_EXIT_REFUSED) more = " (refused)";
+    tri_log(TRI_LOG_ERROR, "up", "group %d %s%s: giving up", index, end_text(status, text), more);
     stop_all(u, code == TRI_EXIT_REFUSED || code == TRI_EXIT_USAGE ? code : TRI_EXIT_FAILED);
     return;
   }
-  int64_t delay = g->failures > 1 ? 1000000000LL << (g->failures - 2 < 4 ? g->failures - 2 : 4) : 0;
+  int64_t delay = restart_delay(g->failures);
   g->restart_ns = now + delay;
   tri_log(TRI_LOG_WARN, "up", "group %d %s, starting it again%s", index, end_text(status, text),
           delay ? " after a pause" : "");
@@ -318,11 +330,11 @@ int main(int argc, char **argv) {
   if (code >= 0) return code;
   tri_log_setup((tri_log_level)u.opts.serve.log_level, "-");
   tri_log_with_time(true);
-  signal(SIGPIPE, SIG_IGN); /* who read the log may be gone: what runs is to be drained all the same */
+  signal(SIGPIPE, SIG_IGN); /* the reader of the log may be gone: jobs are to be drained all the same */
   sigset_t set;
   sigemptyset(&set);
-  sigaddset(&set, SIGTERM), sigaddset(&set, SIGINT), sigaddset(&set, SIGUSR1), sigaddset(&set, SIGHUP),
-      sigaddset(&set, SIGCHLD);
+  static const int handled[] = {SIGTERM, SIGINT, SIGUSR1, SIGHUP, SIGCHLD};
+  for (size_t i = 0; i < sizeof handled / sizeof *handled; i++) sigaddset(&set, handled[i]);
   sigprocmask(SIG_BLOCK, &set, NULL);
   u.signal_fd = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
   u.event_fd = -1;

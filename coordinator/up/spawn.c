@@ -140,13 +140,12 @@ static void add_mpirun(struct command *c, const tri_up *u, const tri_up_group *g
                                       TRI_BOOT_ENV};
   for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) add(c, fixed[i]);
   if (g->segments.path[0]) { /* where ranks share memory, and where the launcher has its session */
-    add(c, "--mca"), add(c, "btl_vader_backing_directory"), add(c, g->segments.path);
-    add(c, "--mca"), add(c, "orte_tmpdir_base"), add(c, g->segments.path);
+    const char *const folders[] = {
+        "--mca", "btl_vader_backing_directory", g->segments.path, "--mca", "orte_tmpdir_base", g->segments.path};
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) add(c, folders[i]);
   }
-  if (u->opts.hosts)
-    add(c, "--host"), add(c, u->opts.hosts);
-  else
-    add(c, "--oversubscribe");
+  if (u->opts.hosts) add(c, "--host");
+  add(c, u->opts.hosts ? u->opts.hosts : "--oversubscribe");
   for (char *save = NULL, *a = strtok_r(args, " ", &save); a; a = strtok_r(NULL, " ", &save)) add(c, a);
 }
 

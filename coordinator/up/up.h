@@ -56,12 +56,12 @@ tri_status tri_up_spawn_coordinator(tri_up *u, tri_error *err);
 tri_status tri_up_spawn_group(tri_up *u, int group, tri_error *err);
 void tri_up_kill(pid_t pid); /* the whole process group, at once */
 
-/* hosts.c: of a list as mpirun's --host takes it ("a:4,b:4"; without a number, 1): whether it has a place for
- * each of the tp * pp ranks, and whether every host has an address. Both TRI_USAGE. */
+/* hosts.c: check a list as mpirun's --host takes it ("a:4,b:4"; without a number, 1) for a slot for each of the tp * pp
+ * ranks, and for an address of every host. Both TRI_USAGE. */
 tri_status tri_up_check_slots(const char *hosts, int tp, int pp, tri_error *err);
 tri_status tri_up_check_hosts(const char *hosts, tri_error *err);
 
-/* folders.c: a fresh folder under base, where those that killed supervisors have left are removed first. */
+/* folders.c: make a fresh folder under base, and remove those that killed supervisors have left there. */
 void tri_up_folders_clean(const char *base); /* of supervisors that were killed */
 tri_status tri_up_folder_make(const char *base, tri_up_folder *f, tri_error *err);
 void tri_up_folder_remove(tri_up_folder *f); /* with the files in it */

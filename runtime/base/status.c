@@ -5,18 +5,32 @@
 #include <string.h>
 
 static const char *const names[] = {
-#define X(name, text) [TRI_##name] = #name,
+#define X(name, code, text) [TRI_##name] = #name,
+    TRI_STATUS_LIST(X)
+#undef X
+};
+
+static const char *const codes[] = {
+#define X(name, code, text) [TRI_##name] = #code,
     TRI_STATUS_LIST(X)
 #undef X
 };
 
 static const char *const texts[] = {
-#define X(name, text) [TRI_##name] = text,
+#define X(name, code, text) [TRI_##name] = text,
     TRI_STATUS_LIST(X)
 #undef X
 };
 
 const char *tri_status_name(tri_status s) { return (unsigned)s < TRI_STATUS_COUNT ? names[s] : "UNKNOWN_STATUS"; }
+
+const char *tri_status_code(tri_status s) { return (unsigned)s < TRI_STATUS_COUNT ? codes[s] : "unknown_status"; }
+
+tri_status tri_status_of_code(const char *code, size_t len) {
+  for (int i = TRI_OK + 1; i < TRI_STATUS_COUNT; i++)
+    if (strlen(codes[i]) == len && !memcmp(codes[i], code, len)) return (tri_status)i;
+  return TRI_INTERNAL;
+}
 
 const char *tri_status_text(tri_status s) { return (unsigned)s < TRI_STATUS_COUNT ? texts[s] : "unknown status"; }
 

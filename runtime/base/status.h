@@ -11,41 +11,45 @@
 extern "C" {
 #endif
 
-/* name, text for people */
+/* name, code (the name in lower case), text for people */
 #define TRI_STATUS_LIST(X)                                                                                             \
-  X(OK, "ok")                                                                                                          \
-  X(INVALID_ARGUMENT, "invalid argument")                                                                              \
-  X(OUT_OF_RANGE, "value out of range")                                                                                \
-  X(UNKNOWN_FIELD, "unknown field")                                                                                    \
-  X(UNSUPPORTED, "not supported")                                                                                      \
-  X(NOT_FOUND, "not found")                                                                                            \
-  X(CORRUPT, "malformed data")                                                                                         \
-  X(TOO_LARGE, "larger than its limit")                                                                                \
-  X(NO_MEMORY, "out of memory")                                                                                        \
-  X(NO_CAPACITY, "does not fit")                                                                                       \
-  X(IO, "input/output error")                                                                                          \
-  X(TIMEOUT, "deadline passed")                                                                                        \
-  X(AGAIN, "nothing to do yet")                                                                                        \
-  X(CLOSED, "closed by the other side")                                                                                \
-  X(PEER_LOST, "a peer is gone")                                                                                       \
-  X(DEVICE_LOST, "the device has failed")                                                                              \
-  X(PERMISSION, "not permitted")                                                                                       \
-  X(DRAINING, "shutting down, takes no new work")                                                                      \
-  X(ABORTED, "aborted")                                                                                                \
-  X(OVERFLOW, "arithmetic overflow")                                                                                   \
-  X(INTERNAL, "internal error")                                                                                        \
-  X(USAGE, "the options are wrong")
+  X(OK, ok, "ok")                                                                                                      \
+  X(INVALID_ARGUMENT, invalid_argument, "invalid argument")                                                            \
+  X(OUT_OF_RANGE, out_of_range, "value out of range")                                                                  \
+  X(UNKNOWN_FIELD, unknown_field, "unknown field")                                                                     \
+  X(UNSUPPORTED, unsupported, "not supported")                                                                         \
+  X(NOT_FOUND, not_found, "not found")                                                                                 \
+  X(CORRUPT, corrupt, "malformed data")                                                                                \
+  X(TOO_LARGE, too_large, "larger than its limit")                                                                     \
+  X(NO_MEMORY, no_memory, "out of memory")                                                                             \
+  X(NO_CAPACITY, no_capacity, "does not fit")                                                                          \
+  X(IO, io, "input/output error")                                                                                      \
+  X(TIMEOUT, timeout, "deadline passed")                                                                               \
+  X(AGAIN, again, "nothing to do yet")                                                                                 \
+  X(CLOSED, closed, "closed by the other side")                                                                        \
+  X(PEER_LOST, peer_lost, "a peer is gone")                                                                            \
+  X(DEVICE_LOST, device_lost, "the device has failed")                                                                 \
+  X(PERMISSION, permission, "not permitted")                                                                           \
+  X(DRAINING, draining, "shutting down, takes no new work")                                                            \
+  X(ABORTED, aborted, "aborted")                                                                                       \
+  X(OVERFLOW, overflow, "arithmetic overflow")                                                                         \
+  X(INTERNAL, internal, "internal error")                                                                              \
+  X(USAGE, usage, "the options are wrong")
 
 typedef enum tri_status {
-#define X(name, text) TRI_##name,
+#define X(name, code, text) TRI_##name,
   TRI_STATUS_LIST(X)
 #undef X
       TRI_STATUS_COUNT
 } tri_status;
 
-/* "INVALID_ARGUMENT"; the wire carries this name in lower case. Never NULL. */
+/* Returns "INVALID_ARGUMENT". Never NULL. */
 const char *tri_status_name(tri_status s);
-/* "invalid argument". Never NULL. */
+/* Returns "invalid_argument", the name as messages carry it. Never NULL. */
+const char *tri_status_code(tri_status s);
+/* Returns the error with this code (len bytes, no NUL needed); TRI_INTERNAL where there is none. */
+tri_status tri_status_of_code(const char *code, size_t len);
+/* Returns "invalid argument". Never NULL. */
 const char *tri_status_text(tri_status s);
 
 #define TRI_ERROR_FIELD 96

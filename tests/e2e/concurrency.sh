@@ -20,6 +20,23 @@ diff <(texts "$RUN/one") <(texts "$RUN/few") >"$RUN/diff" || fail "with few page
 # They are few only where some sequence had to give its pages back.
 preempted=$("$BIN/trireme" status --stats | sed -n 's/^trireme:num_preemptions_total //p')
 [ "${preempted:-0}" -gt 0 ] || fail "no sequence was preempted with few pages: \"$preempted\""
+# Each answer says how often it was preempted itself. A leader reports its counters once a second.
+preemptions() { "$BIN/trireme" status --stats | sed -n 's/^trireme:num_preemptions_total //p'; }
+sleep 1.5
+before=$(preemptions)
+for i in $(seq 24); do
+  "$BIN/trireme" submit --json --temperature 0 --ignore-eos --max-tokens 120 "$i+$i=" >"$RUN/told.$i" &
+  jobs[i]=$!
+done
+wait "${jobs[@]}"
+told=$(sed -n 's/.*"preemptions": *\([0-9]*\).*/\1/p' "$RUN"/told.* | awk '{ n += $1 } END { print n + 0 }')
+[ "$told" -gt 0 ] || fail "no answer tells of a preemption"
+for _ in $(seq 30); do
+  total=$(preemptions)
+  [ "$total" = $((before + told)) ] && break
+  sleep 0.1
+done
+[ "$total" = $((before + told)) ] || fail "the answers tell of $told preemptions, the workers of $((total - before))"
 stop_cluster TERM
 
 # Without --deterministic greedy texts agree.

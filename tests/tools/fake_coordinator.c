@@ -42,7 +42,7 @@ static const tri_option table[] = {
 
 typedef struct job {
   struct job *next;
-  tri_zpeer peer;
+  tri_peer peer;
   uint64_t id; /* the client's */
   tri_request_id request_id;
   bool attached, stream, ended, aborted, go_on;
@@ -76,12 +76,12 @@ static void piece_of(uint64_t choice, uint64_t offset, char out[MAX_PIECE]) {
   snprintf(out, MAX_PIECE, "%s", words[(offset + choice * 3) % (sizeof words / sizeof *words)]);
 }
 
-static tri_status reply(server *s, const tri_zpeer *to) {
+static tri_status reply(server *s, const tri_peer *to) {
   tri_status st = tri_server_msg_encode(&s->out, &s->buf);
   return st ? st : tri_zserver_send(s->s, to, s->buf.data, s->buf.len);
 }
 
-static void reply_error(server *s, const tri_zpeer *to, uint64_t id, const char *code, const char *message,
+static void reply_error(server *s, const tri_peer *to, uint64_t id, const char *code, const char *message,
                         const char *field) {
   s->out.op = TRI_REPLY_ERROR;
   s->out.id = id;
@@ -113,7 +113,7 @@ static uint64_t count_words(tri_wire_str s) {
   return n;
 }
 
-static void on_submit(server *s, const tri_zpeer *from) {
+static void on_submit(server *s, const tri_peer *from) {
   const tri_submit *m = &s->in.submit;
   char code[32];
   if (m->prompt.len > 6 && m->prompt.len < 32 && !memcmp(m->prompt.s, "error ", 6)) {
@@ -154,7 +154,7 @@ static void on_submit(server *s, const tri_zpeer *from) {
   accept_job(s, j, existing);
 }
 
-static void on_attach(server *s, const tri_zpeer *from) {
+static void on_attach(server *s, const tri_peer *from) {
   job *j = find_request(s, &s->in.attach.request_id);
   if (!j) return reply_error(s, from, s->in.id, "not_found", "no such request", "request_id");
   if (s->in.attach.offset > j->num)
@@ -166,7 +166,7 @@ static void on_attach(server *s, const tri_zpeer *from) {
   accept_job(s, j, true);
 }
 
-static void on_cancel(server *s, const tri_zpeer *from) {
+static void on_cancel(server *s, const tri_peer *from) {
   job *j = s->in.cancel.has_request_id ? find_request(s, &s->in.cancel.request_id) : s->jobs;
   if (!s->in.cancel.has_request_id)
     while (j && (j->id != s->in.cancel.target || memcmp(&j->peer, from, sizeof *from))) j = j->next;
@@ -176,7 +176,7 @@ static void on_cancel(server *s, const tri_zpeer *from) {
   if (!j->ended) j->ended = j->aborted = true;
 }
 
-static void on_status(server *s, const tri_zpeer *from) {
+static void on_status(server *s, const tri_peer *from) {
   tri_cluster_status *c = &s->out.status;
   uint64_t running = 0;
   for (job *j = s->jobs; j; j = j->next) running += !j->ended;
@@ -223,7 +223,7 @@ static void on_status(server *s, const tri_zpeer *from) {
   reply(s, from);
 }
 
-static void handle(server *s, const tri_zpeer *from, const void *data, size_t len, int frames) {
+static void handle(server *s, const tri_peer *from, const void *data, size_t len, int frames) {
   tri_error err = {0};
   tri_arena *a = NULL;
   uint64_t id = 0;
@@ -376,7 +376,7 @@ static void loop(server *s) {
     for (job *j = s->jobs; j; j = j->next) busy |= !j->ended || j->attached;
     tri_zpoll item = {.server = s->s, .fd = -1};
     tri_zpoll_wait(&item, 1, busy ? s->o.step_us >= 1000 : 1000, NULL);
-    tri_zpeer from;
+    tri_peer from;
     const void *data;
     size_t len;
     int frames;

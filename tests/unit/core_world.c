@@ -5,19 +5,18 @@ uint32_t byte_token[256];
 char *token_text[8192];
 size_t token_len[8192];
 
-static tri_zpeer peer_of(const char *name) {
-  tri_zpeer p = {.len = (uint8_t)strlen(name)};
+/* As the sockets leave a peer: bytes behind its length are whatever was there. */
+static tri_peer peer_of(const char *name) {
+  static uint8_t garbage;
+  tri_peer p = {.len = (uint8_t)strlen(name)};
+  memset(p.bytes, ++garbage, sizeof p.bytes);
   memcpy(p.bytes, name, p.len);
   return p;
 }
 
-bool same_peer(const tri_zpeer *a, const tri_zpeer *b) {
-  return a->len == b->len && !memcmp(a->bytes, b->bytes, a->len);
-}
-
-static struct stream *find_stream(struct world *w, const tri_zpeer *peer, uint64_t id) {
+static struct stream *find_stream(struct world *w, const tri_peer *peer, uint64_t id) {
   for (int i = 0; i < w->num_streams; i++)
-    if (w->streams[i].id == id && same_peer(&w->streams[i].peer, peer)) return &w->streams[i];
+    if (w->streams[i].id == id && tri_peer_equal(&w->streams[i].peer, peer)) return &w->streams[i];
   return NULL;
 }
 
@@ -55,13 +54,14 @@ static void read_done(struct stream *s, const tri_done *d) {
   s->completion_tokens = d->completion_tokens;
   s->prompt_tokens = d->prompt_tokens;
   s->timed_out = d->timed_out;
+  s->preemptions = d->preemptions;
   for (uint32_t i = 0; i < d->num_choices; i++) {
     s->choice[i].reason = d->choices[i].reason;
     add_text(&s->choice[i], d->choices[i].text);
   }
 }
 
-static tri_status to_client(void *ctx, const tri_zpeer *to, const tri_server_msg *m) {
+static tri_status to_client(void *ctx, const tri_peer *to, const tri_server_msg *m) {
   struct world *w = ctx;
   struct stream *s = find_stream(w, to, m->id);
   ck_assert_msg(s != NULL, "a reply to nobody");
@@ -92,6 +92,7 @@ static tri_status to_client(void *ctx, const tri_zpeer *to, const tri_server_msg
     copy_str(s->message, sizeof s->message, m->error.message);
     s->done = true;
     break;
+  case TRI_REPLY_STATUS: w->clients = m->status.clients; break;
   case TRI_REPLY_FLOORS:
     w->floors = m->floors;
     w->floors_answers++;
@@ -101,7 +102,7 @@ static tri_status to_client(void *ctx, const tri_zpeer *to, const tri_server_msg
   return TRI_OK;
 }
 
-static tri_status to_worker(void *ctx, const tri_zpeer *to, tri_group_msg *m) {
+static tri_status to_worker(void *ctx, const tri_peer *to, tri_group_msg *m) {
   struct world *w = ctx;
   switch (m->op) {
   case TRI_GROUP_WELCOME:
@@ -125,20 +126,20 @@ static tri_status to_worker(void *ctx, const tri_zpeer *to, tri_group_msg *m) {
   return TRI_OK;
 }
 
-static tri_status encode(void *ctx, uint64_t job, tri_wire_str text, tri_wire_str pair, const uint32_t **ids,
-                         size_t *count, size_t *second) {
+static tri_status tokenize(void *ctx, uint64_t job, tri_wire_str text, tri_wire_str pair, const uint32_t **ids,
+                           size_t *count, size_t *second) {
   struct world *w = ctx;
   (void)pair, (void)second;
-  if (w->refuse_encoding) return TRI_AGAIN;
-  if (w->encode_now) {
+  if (w->refuse_tokenize) return TRI_AGAIN;
+  if (w->tokenize_now) {
     *ids = w->now_ids;
     *count = w->num_now_ids;
-    return w->encode_now_status;
+    return w->tokenize_now_status;
   }
-  w->encode_job = job;
-  memcpy(w->encode_text, text.s, text.len);
-  w->encode_len = text.len;
-  w->encodes++;
+  w->tokenize_job = job;
+  memcpy(w->tokenize_text, text.s, text.len);
+  w->tokenize_len = text.len;
+  w->tokenizes++;
   return TRI_OK;
 }
 
@@ -175,7 +176,7 @@ struct world *world_create_for(uint32_t groups, uint64_t model_hash, uint32_t tp
                             .max_queue = 20,
                             .silence_ns = 4 * SECOND,
                             .watchdog_ns = 10 * SECOND,
-                            .io = {w, to_client, to_worker, encode, group_lost, group_ready}};
+                            .io = {w, to_client, to_worker, tokenize, group_lost, group_ready}};
   ck_assert_int_eq(tri_core_create(&config, w->now, &w->core), TRI_OK);
   return w;
 }
@@ -192,14 +193,14 @@ void tick(struct world *w, int64_t ns) {
 
 /* ---- groups ---- */
 
-tri_zpeer rank_peer(uint32_t group, uint64_t epoch, uint32_t rank) {
+tri_peer rank_peer(uint32_t group, uint64_t epoch, uint32_t rank) {
   char name[32];
   snprintf(name, sizeof name, "w%u.%u.%u", group, (unsigned)epoch, rank);
   return peer_of(name);
 }
 
 void send_worker(struct world *w, uint32_t group, uint64_t epoch, uint32_t rank, const tri_group_msg *m) {
-  tri_zpeer p = rank_peer(group, epoch, rank);
+  tri_peer p = rank_peer(group, epoch, rank);
   tri_core_worker(w->core, w->now, &p, m);
 }
 

@@ -25,7 +25,7 @@ extern size_t token_len[8192];
 /* ---- the world ---- */
 
 struct stream {
-  tri_zpeer peer;
+  tri_peer peer;
   uint64_t id;
   int accepted, messages;
   bool existing, done, timed_out, closed;
@@ -41,12 +41,13 @@ struct stream {
     tri_finish reason;
   } choice[MAX_CHOICES];
   uint64_t completion_tokens;
+  uint32_t preemptions;
   char code[64], field[96], message[400];
 };
 
 struct assigned {
   tri_group_assign a;
-  tri_zpeer to;
+  tri_peer to;
   uint32_t ids[MAX_TOKENS];
 };
 
@@ -60,24 +61,23 @@ struct world {
   int num_assigns;
   uint64_t aborts[MAX_ASSIGNS];
   int num_aborts, drains, leases, lost, ready;
+  uint64_t clients; /* as the last status reply counts them */
   int measures, floors_answers;
   tri_cluster_floors floors;
-  bool welcome, refuse_encoding, encode_now;
+  bool welcome, refuse_tokenize, tokenize_now;
   const uint32_t *now_ids;
   size_t num_now_ids;
-  tri_status encode_now_status;
+  tri_status tokenize_now_status;
   char welcome_text[256], lost_reason[400];
-  uint64_t encode_job;
-  char encode_text[MAX_TEXT];
-  size_t encode_len;
-  int encodes;
+  uint64_t tokenize_job;
+  char tokenize_text[MAX_TEXT];
+  size_t tokenize_len;
+  int tokenizes;
   double block_seconds; /* that groups say when they are ready */
 };
 
 /* A test case whose tests have the tokenizer. */
 TCase *add_case(Suite *suite, const char *name);
-
-bool same_peer(const tri_zpeer *a, const tri_zpeer *b);
 
 struct world *world_create(uint32_t groups);
 /* Whose workers must have this model and layout (0: any). */
@@ -87,7 +87,7 @@ void tick(struct world *w, int64_t ns);
 
 /* ---- groups ---- */
 
-tri_zpeer rank_peer(uint32_t group, uint64_t epoch, uint32_t rank);
+tri_peer rank_peer(uint32_t group, uint64_t epoch, uint32_t rank);
 void send_worker(struct world *w, uint32_t group, uint64_t epoch, uint32_t rank, const tri_group_msg *m);
 bool send_register(struct world *w, uint32_t group, uint64_t epoch, uint32_t rank, uint32_t world);
 void send_ready(struct world *w, uint32_t group, uint64_t epoch);

@@ -1,5 +1,6 @@
 /* The lowest layer: status, memory, conversions, JSON, log lines, rings, waits, the thread pool. */
 #include <check.h>
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
@@ -30,6 +31,16 @@ START_TEST(status_names) {
     for (int k = 0; k < i; k++) ck_assert_str_ne(tri_status_name((tri_status)i), tri_status_name((tri_status)k));
   }
   ck_assert_int_eq(TRI_OK, 0);
+  for (int i = 0; i < TRI_STATUS_COUNT; i++) {
+    const char *name = tri_status_name((tri_status)i), *code = tri_status_code((tri_status)i);
+    ck_assert_uint_eq(strlen(code), strlen(name));
+    for (size_t k = 0; code[k]; k++) ck_assert_int_eq(code[k], tolower((unsigned char)name[k]));
+    ck_assert_int_eq(tri_status_of_code(code, strlen(code)), i == TRI_OK ? TRI_INTERNAL : (tri_status)i);
+  }
+  ck_assert_int_eq(tri_status_of_code("no_capacity_at_all", 11), TRI_NO_CAPACITY);
+  ck_assert_int_eq(tri_status_of_code("no_capacity_at_all", 12), TRI_INTERNAL);
+  ck_assert_int_eq(tri_status_of_code(NULL, 0), TRI_INTERNAL);
+  ck_assert_str_eq(tri_status_code((tri_status)-1), "unknown_status");
   ck_assert_str_eq(tri_status_name(TRI_OUT_OF_RANGE), "OUT_OF_RANGE");
   ck_assert_ptr_nonnull(tri_status_name((tri_status)-1));
   ck_assert_ptr_nonnull(tri_status_text((tri_status)1000));

@@ -35,6 +35,7 @@ struct request {
   int arrive_at, abort_at; /* iterations; abort_at -1: never */
   tri_job *job;            /* while the scheduler has it */
   bool arrived;
+  uint32_t preemptions; /* as the entries have told */
   struct choice choice[MAX_N];
 };
 
@@ -394,6 +395,10 @@ static void execute(struct sim *s, int lane) {
 static void hear(struct sim *s, const tri_group_token *t) {
   struct request *r = &s->requests[t->job - 100];
   MUST((int)t->choice < (int)r->assign.sampling.n);
+  if (t->flags & TRI_TOKEN_PREEMPTED) {
+    MUST(t->preemptions > r->preemptions);
+    r->preemptions = t->preemptions;
+  }
   struct choice *c = &r->choice[t->choice];
   MUST_SAY(!c->ended, "news of a choice that has ended");
   if (t->flags & TRI_TOKEN_NONE) {
@@ -542,6 +547,7 @@ static void run(struct sim *s) {
 
 /* Whole answers for whoever was not aborted. */
 static void check_answers(const struct sim *s) {
+  uint64_t preemptions = 0;
   for (int i = 0; i < s->cfg.jobs; i++) {
     const struct request *r = &s->requests[i];
     bool may_abort = r->abort_at >= 0 || r->assign.remaining_ms >= 0;
@@ -551,7 +557,9 @@ static void check_answers(const struct sim *s) {
       if (may_abort && c->reason == TRI_FINISH_ABORT) continue;
       MUST(c->got == c->num_want && c->reason == c->want_reason);
     }
+    preemptions += r->preemptions;
   }
+  MUST(preemptions == tri_sched_get_stats(s->sched).preemptions); /* each is told before its job's end */
 }
 
 /* ---- random workloads ---- */

@@ -38,13 +38,13 @@ START_TEST(test_refused_submits) {
   refuse(w, &m, "out_of_range", "stop_token_ids");
   m = good, m.id = 8, m.submit.sampling.min_tokens = 17;
   refuse(w, &m, "out_of_range", "min_tokens");
-  w->refuse_encoding = true;
+  w->refuse_tokenize = true;
   m = good, m.id = 9, m.submit.prompt = (tri_wire_str){"x", 1};
   refuse(w, &m, "no_capacity", "prompt");
-  w->refuse_encoding = false;
+  w->refuse_tokenize = false;
   m.id = 10;
   struct stream *s = submit(w, "a", &m);
-  tri_core_encoded(w->core, w->now, w->encode_job, TRI_TOO_LARGE, NULL, 0, 0);
+  tri_core_tokenized(w->core, w->now, w->tokenize_job, TRI_TOO_LARGE, NULL, 0, 0);
   expect_error(s, "no_capacity", "prompt");
   m.id = 11, m.op = TRI_OP_EMBED;
   refuse(w, &m, "unsupported", "op");

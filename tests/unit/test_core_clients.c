@@ -2,6 +2,31 @@
 #include "runtime/base/log.h"
 #include "tests/unit/core_world.h"
 
+/* Three jobs of two clients; only the bytes within a peer's length tell clients apart. */
+START_TEST(test_clients_counted) {
+  struct world *w = world_create(1);
+  start_group(w, 0, 1, 1);
+  tri_client_msg m = submit_msg(1);
+  struct stream *a = submit(w, "one", &m);
+  m.id = 2;
+  struct stream *b = submit(w, "one", &m);
+  submit(w, "two", &m);
+  ck_assert(tri_peer_equal(&a->peer, &b->peer));
+  ck_assert_int_ne(memcmp(&a->peer, &b->peer, sizeof a->peer), 0);
+  tri_peer other = a->peer;
+  other.len--;
+  ck_assert(!tri_peer_equal(&a->peer, &other));
+  other = a->peer;
+  other.bytes[other.len - 1]++;
+  ck_assert(!tri_peer_equal(&a->peer, &other));
+  struct stream *s = open_stream(w, "three", 9);
+  tri_client_msg ask = {.op = TRI_OP_STATUS, .id = 9};
+  tri_core_client(w->core, w->now, &s->peer, &ask);
+  ck_assert_uint_eq(w->clients, 2);
+  world_destroy(w);
+}
+END_TEST
+
 Suite *suite_core_clients(void);
 
 /* ---- clients that are slow, gone or ask twice ---- */
@@ -79,7 +104,7 @@ END_TEST
 
 START_TEST(test_cancel) {
   struct world *w = world_create(1);
-  for (int state = 0; state < 4; state++) { /* being encoded, queued, running, ended */
+  for (int state = 0; state < 4; state++) { /* being tokenized, queued, running, ended */
     if (state == 2) start_group(w, 0, 1, 1);
     tri_client_msg m = submit_msg(10 + (uint64_t)state);
     if (!state) m.submit.prompt = (tri_wire_str){"x", 1};
@@ -94,7 +119,7 @@ START_TEST(test_cancel) {
     ck_assert_int_eq(s->choice[0].reason, state == 3 ? TRI_FINISH_LENGTH : TRI_FINISH_ABORT);
     ck_assert(!s->timed_out);
     ck_assert_int_eq(w->num_aborts, state >= 2);
-    if (!state) tri_core_encoded(w->core, w->now, w->encode_job, TRI_OK, some_ids, 3, 0); /* comes to nobody */
+    if (!state) tri_core_tokenized(w->core, w->now, w->tokenize_job, TRI_OK, some_ids, 3, 0); /* comes to nobody */
     if (state == 2) token(w, last_job(w), 0, 1, byte_token['b'], 0, 0);
   }
   ck_assert(tri_core_is_idle(w->core));
@@ -121,5 +146,6 @@ Suite *suite_core_clients(void) {
   tcase_add_test(t, test_closed_client);
   tcase_add_test(t, test_same_request_twice);
   tcase_add_test(t, test_cancel);
+  tcase_add_test(t, test_clients_counted);
   return suite;
 }

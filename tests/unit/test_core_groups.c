@@ -44,7 +44,7 @@ START_TEST(test_abandon) {
     ck_assert_str_eq(s[i]->message, "the power goes");
   }
   ck_assert(tri_core_is_idle(w->core));
-  /* The group is told of those that it runs, and only then to leave; the third is still being encoded. */
+  /* The group is told of those that it runs, and only then to leave; the third is still being tokenized. */
   ck_assert_int_eq(w->num_aborts, 2);
   for (int i = 0; i < 2; i++) ck_assert(w->aborts[i] == w->assigns[0].a.job || w->aborts[i] == w->assigns[1].a.job);
   ck_assert_uint_ne(w->aborts[0], w->aborts[1]);
@@ -84,8 +84,8 @@ START_TEST(test_group_lost) {
   ck_assert_int_eq(w->lost, 1);
   tri_client_msg next = submit_msg(9);
   submit(w, "a", &next);
-  tri_zpeer second = rank_peer(1, 1, 0);
-  ck_assert(same_peer(&w->assigns[5].to, &second));
+  tri_peer second = rank_peer(1, 1, 0);
+  ck_assert(tri_peer_equal(&w->assigns[5].to, &second));
   world_destroy(w);
 }
 END_TEST
@@ -145,19 +145,19 @@ START_TEST(test_balance) {
     tri_client_msg m = submit_msg(i);
     submit(w, "a", &m);
     for (uint32_t g = 0; g < 3; g++) {
-      tri_zpeer p = rank_peer(g, 1, 0);
-      count[g] += same_peer(&w->assigns[i].to, &p);
+      tri_peer p = rank_peer(g, 1, 0);
+      count[g] += tri_peer_equal(&w->assigns[i].to, &p);
     }
   }
   for (int g = 0; g < 3; g++) ck_assert_int_eq(count[g], 6);
   /* The one that finishes gets the next. */
   tri_group_token t = {.job = w->assigns[1].a.job, .token = 5, .flags = TRI_TOKEN_LAST};
-  tri_zpeer whose = w->assigns[1].to;
+  tri_peer whose = w->assigns[1].to;
   tri_group_msg m = {.op = TRI_GROUP_TOKENS, .tokens = {.epoch = 1, .num = 1, .tokens = &t}};
   tri_core_worker(w->core, w->now, &whose, &m);
   tri_client_msg next = submit_msg(99);
   submit(w, "a", &next);
-  ck_assert(same_peer(&w->assigns[18].to, &whose));
+  ck_assert(tri_peer_equal(&w->assigns[18].to, &whose));
   world_destroy(w);
 }
 END_TEST

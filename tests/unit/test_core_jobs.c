@@ -19,8 +19,8 @@ START_TEST(test_submit) {
   ck_assert_uint_eq(s->prompt_tokens, 3);
   ck_assert_int_eq(w->num_assigns, 1);
   const struct assigned *a = &w->assigns[0];
-  tri_zpeer leader = rank_peer(0, 1, 0);
-  ck_assert(same_peer(&a->to, &leader));
+  tri_peer leader = rank_peer(0, 1, 0);
+  ck_assert(tri_peer_equal(&a->to, &leader));
   ck_assert_uint_eq(a->a.epoch, 1);
   ck_assert_int_eq(a->a.remaining_ms, 1500);
   ck_assert_int_eq(a->a.sampling.max_tokens, 9);
@@ -42,11 +42,11 @@ START_TEST(test_submit) {
 }
 END_TEST
 
-/* A prompt that the encoder does at once needs no event of its own; so do its refusals. */
-START_TEST(test_prompt_encoded_at_once) {
+/* A prompt that is tokenized at once needs no event of its own; so do its refusals. */
+START_TEST(test_prompt_tokenized_at_once) {
   struct world *w = world_create(1);
   start_group(w, 0, 1, 1);
-  w->encode_now = true;
+  w->tokenize_now = true;
   w->now_ids = some_ids;
   w->num_now_ids = 3;
   tri_client_msg m = submit_msg(1);
@@ -57,7 +57,7 @@ START_TEST(test_prompt_encoded_at_once) {
   ck_assert_uint_eq(w->assigns[0].a.num_token_ids, 3);
   m.id = 2, w->num_now_ids = 0;
   expect_error(submit(w, "a", &m), "invalid_argument", "prompt");
-  m.id = 3, w->now_ids = NULL, w->encode_now_status = TRI_TOO_LARGE;
+  m.id = 3, w->now_ids = NULL, w->tokenize_now_status = TRI_TOO_LARGE;
   expect_error(submit(w, "a", &m), "no_capacity", "prompt");
   world_destroy(w);
 }
@@ -92,9 +92,9 @@ START_TEST(test_text_prompt) {
   m.submit.sampling.n = 2;
   struct stream *s = submit(w, "a", &m);
   ck_assert_int_eq(s->messages, 0); /* the prompt's length is not known yet */
-  ck_assert_int_eq(w->encodes, 1);
-  ck_assert_mem_eq(w->encode_text, "Hello", 5);
-  tri_core_encoded(w->core, w->now, w->encode_job, TRI_OK, some_ids, 3, 0);
+  ck_assert_int_eq(w->tokenizes, 1);
+  ck_assert_mem_eq(w->tokenize_text, "Hello", 5);
+  tri_core_tokenized(w->core, w->now, w->tokenize_job, TRI_OK, some_ids, 3, 0);
   expect_text(s, 0, "Hello");
   expect_text(s, 1, "Hello");
   bytes(w, last_job(w), 1, "xy");
@@ -147,7 +147,7 @@ START_TEST(test_echo_slow) {
       m.submit.sampling.n = 3;
       struct stream *s = submit(w, "a", &m);
       s->pass = pass, s->again = again;
-      tri_core_encoded(w->core, w->now, w->encode_job, TRI_OK, some_ids, 3, 0);
+      tri_core_tokenized(w->core, w->now, w->tokenize_job, TRI_OK, some_ids, 3, 0);
       for (uint32_t i = 0; i < 3; i++) bytes(w, last_job(w), i, "ab");
       for (int i = 0; i < 4; i++) tick(w, MS);
       for (int i = 0; i < 3; i++) expect_text(s, i, "Hiab");
@@ -168,7 +168,7 @@ START_TEST(test_not_streamed) {
     m.submit.sampling.n = 2;
     m.submit.sampling.logprobs = logprobs;
     struct stream *s = submit(w, "a", &m);
-    tri_core_encoded(w->core, w->now, w->encode_job, TRI_OK, some_ids, 3, 0);
+    tri_core_tokenized(w->core, w->now, w->tokenize_job, TRI_OK, some_ids, 3, 0);
     bytes(w, last_job(w), 0, "one");
     ck_assert_int_eq(s->messages, 1); /* accepted */
     bytes(w, last_job(w), 1, "two");
@@ -204,6 +204,31 @@ START_TEST(test_several_choices) {
 END_TEST
 
 /* The end-of-sequence token counts and is not text; a padded id has no text. */
+/* The end says how often the job was preempted, as its group told last, also where that came with another choice. */
+START_TEST(test_preemptions) {
+  struct world *w = world_create(1);
+  start_group(w, 0, 1, 1);
+  tri_client_msg m = submit_msg(1);
+  m.submit.sampling.n = 2;
+  struct stream *s = submit(w, "one", &m);
+  m.id = 2;
+  m.submit.sampling.n = 1;
+  struct stream *other = submit(w, "one", &m);
+  uint64_t job = w->assigns[0].a.job;
+  tri_group_token t[] = {
+      {.job = job, .token = 65, .flags = TRI_TOKEN_PREEMPTED, .preemptions = 1},
+      {.job = job, .choice = 1, .token = 65, .flags = TRI_TOKEN_PREEMPTED | TRI_TOKEN_LAST, .preemptions = 3},
+      {.job = job, .offset = 1, .token = 66, .flags = TRI_TOKEN_LAST},
+      {.job = last_job(w), .token = 65, .flags = TRI_TOKEN_LAST},
+  };
+  send_tokens(w, 0, 1, t, 4);
+  ck_assert(s->done && other->done);
+  ck_assert_uint_eq(s->preemptions, 3);
+  ck_assert_uint_eq(other->preemptions, 0);
+  world_destroy(w);
+}
+END_TEST
+
 START_TEST(test_tokens_without_text) {
   struct world *w = world_create(1);
   start_group(w, 0, 1, 1);
@@ -225,13 +250,14 @@ Suite *suite_core_jobs(void) {
   tri_log_setup(TRI_LOG_ERROR, "core");
   TCase *t = add_case(suite, "jobs");
   tcase_add_test(t, test_submit);
-  tcase_add_test(t, test_prompt_encoded_at_once);
+  tcase_add_test(t, test_prompt_tokenized_at_once);
   tcase_add_test(t, test_attach_several_choices);
   tcase_add_test(t, test_text_prompt);
   tcase_add_test(t, test_echo_of_ids);
   tcase_add_test(t, test_echo_slow);
   tcase_add_test(t, test_not_streamed);
   tcase_add_test(t, test_several_choices);
+  tcase_add_test(t, test_preemptions);
   tcase_add_test(t, test_tokens_without_text);
   return suite;
 }

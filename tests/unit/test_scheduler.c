@@ -41,6 +41,7 @@ struct request {
   int arrive_at, abort_at; /* iterations; abort_at -1: never */
   tri_job *job;            /* while the scheduler has it */
   bool arrived;
+  uint32_t preemptions; /* as the entries have told */
   struct choice choice[MAX_N];
 };
 
@@ -322,6 +323,10 @@ static void hear(struct sim *s, const tri_group_token *t) {
   MUST_SAY(t->job >= 100 && t->job < 100 + (uint64_t)s->cfg.jobs, "news of an unknown job");
   struct request *r = &s->requests[t->job - 100];
   MUST((int)t->choice < (int)r->assign.sampling.n);
+  if (t->flags & TRI_TOKEN_PREEMPTED) {
+    MUST(t->preemptions > r->preemptions);
+    r->preemptions = t->preemptions;
+  }
   struct choice *c = &r->choice[t->choice];
   MUST_SAY(!c->ended, "news of a choice that has ended");
   MUST(t->offset == (uint64_t)c->got);
@@ -470,8 +475,9 @@ static void run(struct sim *s) {
   ck_assert_uint_eq(st.waiting, 0);
 }
 
-/* Whole answers for whoever was not aborted. */
+/* Whole answers for whoever was not aborted, and every preemption told to its job. */
 static void check_answers(const struct sim *s) {
+  uint64_t preemptions = 0;
   for (int i = 0; i < s->cfg.jobs; i++) {
     const struct request *r = &s->requests[i];
     bool may_abort = r->abort_at >= 0 || r->assign.remaining_ms >= 0;
@@ -482,7 +488,9 @@ static void check_answers(const struct sim *s) {
       ck_assert_int_eq(c->got, c->num_want);
       ck_assert_int_eq(c->reason, c->want_reason);
     }
+    preemptions += r->preemptions;
   }
+  ck_assert_uint_eq(preemptions, tri_sched_get_stats(s->sched).preemptions); /* each is told before its job's end */
 }
 
 /* ---- properties over random workloads ---- */

@@ -258,6 +258,45 @@ START_TEST(envelope_refused) {
 }
 END_TEST
 
+/* A token's parts follow from its flags, and each has its range. */
+START_TEST(token_parts_refused) {
+  static const struct {
+    const char *bytes; /* of the one element */
+    size_t len;
+    const char *message;
+  } cases[] = {
+      {"\x95\x01\x02\x03\x04\xcd\x00\x08", 8, "element 0 must be an array of 6 to 10"},
+      {"\x9b\x01\x02\x03\x04\x08\x00\x01\x01\x01\x01\x01", 12, "element 0 must be an array of 6 to 10"},
+      {"\x96\x01\x02\x03\x04\x10\x00", 7, "element 0 contradicts its flags"},
+      {"\x97\x01\x02\x03\x04\x08\x00\x01", 8, "element 0 contradicts its flags"},
+      {"\x97\x01\x02\x03\x04\x04\x00\x01", 8, "element 0 contradicts its flags"},
+      {"\x97\x01\x02\x03\x04\x10\x00\xff", 8, "part 6 of element 0 is out of range"},
+      {"\x97\x01\x02\x03\x04\x10\x00\xcf\x00\x00\x00\x01\x00\x00\x00\x00", 16, "part 6 of element 0 is out of range"},
+      {"\x96\x01\x02\x03\x04\x08\x7f", 7, "part 5 of element 0 is out of range"},
+  };
+  static const tri_group_token one = {.job = 1, .choice = 2, .token = 3, .offset = 4, .flags = TRI_TOKEN_STOP_ID};
+  static tri_group_msg in, out;
+  in = (tri_group_msg){.op = TRI_GROUP_TOKENS, .tokens = {.epoch = 1, .step = 2, .num = 1, .tokens = &one}};
+  tri_wire_buf buf = {0};
+  tri_arena *a;
+  ck_assert_int_eq(tri_arena_create(4096, &a), TRI_OK);
+  ck_assert_int_eq(tri_group_msg_encode(&in, &buf), TRI_OK);
+  size_t before = buf.len - 7; /* the message ends with its only element */
+  ck_assert_mem_eq(buf.data + before, "\x96\x01\x02\x03\x04\x08", 6);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char bytes[256];
+    tri_error err = {0};
+    memcpy(bytes, buf.data, before);
+    memcpy(bytes + before, cases[i].bytes, cases[i].len);
+    ck_assert_int_eq(tri_group_msg_decode(bytes, before + cases[i].len, a, &out, &err), TRI_INVALID_ARGUMENT);
+    ck_assert_str_eq(err.field, "tokens");
+    ck_assert_msg(strstr(err.message, cases[i].message) != NULL, "case %zu: %s", i, err.message);
+  }
+  tri_wire_buf_free(&buf);
+  tri_arena_destroy(a);
+}
+END_TEST
+
 START_TEST(unknown_reply_fields) {
   msgpack_sbuffer b;
   msgpack_packer k;
@@ -278,7 +317,7 @@ END_TEST
 
 Suite *suite_wire_refused(void) {
   Suite *s = suite_create("wire_refused");
-  ADD_CASE("refused", envelope_refused, unknown_reply_fields);
+  ADD_CASE("refused", envelope_refused, unknown_reply_fields, token_parts_refused);
   TCase *c = tcase_create("fields");
   tcase_add_loop_test(c, fields_refused, 0, sizeof refusals / sizeof *refusals);
   suite_add_tcase(s, c);

@@ -59,7 +59,7 @@ static tri_zlink *open_link(const char *endpoint, const tri_zkeypair *own, const
 }
 
 /* The next message at the server within ms. */
-static tri_status server_next(tri_zserver *s, int ms, tri_zpeer *from, const void **data, size_t *len, int *frames) {
+static tri_status server_next(tri_zserver *s, int ms, tri_peer *from, const void **data, size_t *len, int *frames) {
   int64_t end = tri_deadline_after_ms(ms);
   for (;;) {
     tri_status st = tri_zserver_recv(s, from, data, len, frames);
@@ -80,7 +80,7 @@ static tri_status link_next(tri_zlink *l, int ms, const void **data, size_t *len
 }
 
 static void exchange(tri_zserver *s, tri_zlink *l) {
-  tri_zpeer from;
+  tri_peer from;
   const void *data;
   size_t len;
   int frames;
@@ -174,7 +174,7 @@ END_TEST
 /* ---- messages ---- */
 
 START_TEST(multipart) {
-  tri_zpeer from;
+  tri_peer from;
   const void *data;
   size_t len;
   int frames;
@@ -198,7 +198,7 @@ START_TEST(multipart) {
   zmq_send(raw, big, sizeof big, 0);
   ck_assert_int_eq(server_next(s, 300, &from, &data, &len, &frames), TRI_AGAIN);
   zmq_close(raw);
-  /* A peer with a name that has no room in a tri_zpeer is not heard; others are. */
+  /* A peer with a name that has no room in a tri_peer is not heard; others are. */
   void *named = zmq_socket(ctx, ZMQ_DEALER), *fine = zmq_socket(ctx, ZMQ_DEALER);
   zmq_setsockopt(named, ZMQ_LINGER, &linger, sizeof linger);
   zmq_setsockopt(fine, ZMQ_LINGER, &linger, sizeof linger);
@@ -221,7 +221,7 @@ START_TEST(multipart) {
 END_TEST
 
 START_TEST(gone_and_full) {
-  tri_zpeer from;
+  tri_peer from;
   const void *data;
   size_t len;
   int frames, sent = 0;
@@ -241,7 +241,7 @@ START_TEST(gone_and_full) {
   int64_t end = tri_deadline_after_ms(5000);
   tri_status st;
   /* A server reads as well as it writes: that is when the library takes note of who has gone. */
-  tri_zpeer other;
+  tri_peer other;
   while ((st = tri_zserver_send(s, &from, "x", 1)) != TRI_CLOSED && tri_now_ns() < end) {
     tri_zserver_recv(s, &other, &data, &len, &frames);
     usleep(1000);
@@ -253,7 +253,7 @@ END_TEST
 
 /* What is queued for one peer shares a frame until somebody else's turn comes, it is full, or it is flushed. */
 START_TEST(queued) {
-  tri_zpeer from[2];
+  tri_peer from[2];
   const void *data;
   size_t len;
   tri_zserver_config c = {.endpoint = ipc("q.sock"), .max_message = 1 << 20, .backlog = 100};
@@ -368,7 +368,7 @@ START_TEST(connection_states) {
   tri_zlink_close(l);
   /* Without refuse_unconnected, what is sent early waits for the server. */
   tri_error err = {0};
-  tri_zpeer from;
+  tri_peer from;
   int frames;
   tri_zlink_config lc = {.endpoint = ipc("s.sock"), .backlog = 10};
   ck_assert_int_eq(tri_zlink_open(z, &lc, &l, &err), TRI_OK);

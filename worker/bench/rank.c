@@ -1,21 +1,21 @@
 #include "worker/bench/rank.h"
 
-#include "worker/place.h"
+#include "worker/placement.h"
 
 tri_status tri_bench_rank_open(const tri_serve_options *o, const tri_engine_config *sizes, tri_bench_rank *out,
                                tri_error *err) {
   tri_comm *world;
   tri_comm_config cc = {.timeout_ms = 1000};
   tri_engine_config ec = *sizes;
-  tri_place place = {0};
+  tri_placement placement = {0};
   tri_status st;
   *out = (tri_bench_rank){0};
   TRI_TRY(tri_comm_self_create(&cc, &world));
   TRI_TRY(tri_group_create(world, 1, 1, &out->group, err));
-  st = tri_place_rank(o, world, 0, 1, 200, &place, err);
-  out->backend = place.backend;
-  out->pool = place.pool;
-  out->threads = place.threads;
+  st = tri_placement_of_rank(o, world, 0, 1, 200, &placement, err);
+  out->backend = placement.backend;
+  out->pool = placement.pool;
+  out->threads = placement.threads;
   TRI_TRY(st);
   ec.model_dir = o->model;
   ec.load_format = (tri_load_format)o->load_format;

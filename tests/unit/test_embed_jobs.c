@@ -9,7 +9,7 @@
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
 
-Suite *suite_encode(void);
+Suite *suite_embed_jobs(void);
 
 enum { HIDDEN = 3, MODEL_LEN = 64, MAX_REPLIES = 64, MAX_ASSIGNS = 16, MAX_QUEUE = 300 };
 #define SECOND 1000000000LL
@@ -36,7 +36,7 @@ struct world {
   bool closed;
 };
 
-static const tri_zpeer client = {.len = 1, .bytes = "c"}, leader = {.len = 1, .bytes = "w"};
+static const tri_peer client = {.len = 1, .bytes = "c"}, leader = {.len = 1, .bytes = "w"};
 
 static void list(char *out, size_t cap, const tri_wire_str *s, uint32_t n) {
   size_t used = 0;
@@ -44,7 +44,7 @@ static void list(char *out, size_t cap, const tri_wire_str *s, uint32_t n) {
     used += (size_t)snprintf(out + used, cap - used, "%.*s ", (int)s[i].len, s[i].s);
 }
 
-static tri_status to_client(void *ctx, const tri_zpeer *to, const tri_server_msg *m) {
+static tri_status to_client(void *ctx, const tri_peer *to, const tri_server_msg *m) {
   struct world *w = ctx;
   (void)to;
   if (w->closed) return TRI_CLOSED;
@@ -65,7 +65,7 @@ static tri_status to_client(void *ctx, const tri_zpeer *to, const tri_server_msg
   return TRI_OK;
 }
 
-static tri_status to_worker(void *ctx, const tri_zpeer *to, tri_group_msg *m) {
+static tri_status to_worker(void *ctx, const tri_peer *to, tri_group_msg *m) {
   struct world *w = ctx;
   (void)to;
   if (m->op == TRI_GROUP_ASSIGN) w->assigns[w->num_assigns++ % MAX_ASSIGNS] = m->assign;
@@ -75,8 +75,8 @@ static tri_status to_worker(void *ctx, const tri_zpeer *to, tri_group_msg *m) {
 
 static const uint32_t text_ids[] = {5, 300, 7};
 
-static tri_status encode(void *ctx, uint64_t job, tri_wire_str text, tri_wire_str pair, const uint32_t **ids,
-                         size_t *count, size_t *second) {
+static tri_status tokenize(void *ctx, uint64_t job, tri_wire_str text, tri_wire_str pair, const uint32_t **ids,
+                           size_t *count, size_t *second) {
   (void)ctx, (void)job;
   if (text.len > 3) return TRI_TOO_LARGE;
   *ids = text_ids;
@@ -123,7 +123,7 @@ static struct world *create_with(kind k, const char *config, int num_labels, con
                        .max_prompt = MODEL_LEN,
                        .silence_ns = 400 * SECOND,
                        .watchdog_ns = 1000 * SECOND,
-                       .io = {w, to_client, to_worker, encode, group_lost, group_ready}};
+                       .io = {w, to_client, to_worker, tokenize, group_lost, group_ready}};
   ck_assert_int_eq(tri_core_create(&c, w->now, &w->core), TRI_OK);
   tri_group_msg reg = {.op = TRI_GROUP_REGISTER,
                        .reg = {.world = 1,
@@ -460,10 +460,10 @@ START_TEST(test_slow_and_closed) {
 }
 END_TEST
 
-Suite *suite_encode(void) {
-  Suite *suite = suite_create("encode");
-  TCase *t = tcase_create("encode");
-  tri_log_setup(TRI_LOG_ERROR, "encode");
+Suite *suite_embed_jobs(void) {
+  Suite *suite = suite_create("embed_jobs");
+  TCase *t = tcase_create("embed_jobs");
+  tri_log_setup(TRI_LOG_ERROR, "embed_jobs");
   tcase_set_timeout(t, 60);
   tcase_add_test(t, test_embed);
   tcase_add_test(t, test_classify);

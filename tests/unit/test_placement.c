@@ -7,9 +7,9 @@
 #include <unistd.h>
 
 #include "runtime/base/topo.h"
-#include "worker/place.h"
+#include "worker/placement.h"
 
-Suite *suite_place(void);
+Suite *suite_placement(void);
 
 START_TEST(test_addresses) {
   static const struct {
@@ -136,13 +136,13 @@ END_TEST
 
 START_TEST(test_devices_differ) {
   char names[3][TRI_DEVICE_NAME] = {"GPU-a", "GPU-b", "GPU-c"};
-  ck_assert(tri_place_devices_differ(names[0], 3));
+  ck_assert(tri_placement_devices_differ(names[0], 3));
   strcpy(names[2], "GPU-a");
-  ck_assert(!tri_place_devices_differ(names[0], 3));
-  ck_assert(tri_place_devices_differ(names[0], 2));
+  ck_assert(!tri_placement_devices_differ(names[0], 3));
+  ck_assert(tri_placement_devices_differ(names[0], 2));
   names[1][0] = 0;
-  ck_assert(!tri_place_devices_differ(names[0], 2));
-  ck_assert(tri_place_devices_differ(names[0], 1));
+  ck_assert(!tri_placement_devices_differ(names[0], 2));
+  ck_assert(tri_placement_devices_differ(names[0], 1));
 }
 END_TEST
 
@@ -152,17 +152,17 @@ START_TEST(test_auto) {
     tri_serve_options o = {.backend = "auto", .threads = 2, .dp = 1, .deterministic = deterministic};
     tri_comm_config cc = {.timeout_ms = 1000};
     tri_comm *world;
-    tri_place place;
+    tri_placement placement;
     tri_error err = {0};
     ck_assert_int_eq(tri_comm_self_create(&cc, &world), TRI_OK);
-    ck_assert_msg(tri_place_rank(&o, world, 0, 1, 0, &place, &err) == TRI_OK, "%s", err.message);
-    ck_assert_int_eq(place.backend->device[0] != 0, !strcmp(place.backend->name, "cuda"));
-    if (deterministic) ck_assert_str_eq(place.backend->name, "cpu");
-    ck_assert(place.backend->deterministic == deterministic);
-    ck_assert_ptr_eq(place.backend->pool, place.pool);
-    ck_assert_int_eq(tri_pool_size(place.pool), 2);
-    tri_backend_destroy(place.backend);
-    tri_pool_destroy(place.pool);
+    ck_assert_msg(tri_placement_of_rank(&o, world, 0, 1, 0, &placement, &err) == TRI_OK, "%s", err.message);
+    ck_assert_int_eq(placement.backend->device[0] != 0, !strcmp(placement.backend->name, "cuda"));
+    if (deterministic) ck_assert_str_eq(placement.backend->name, "cpu");
+    ck_assert(placement.backend->deterministic == deterministic);
+    ck_assert_ptr_eq(placement.backend->pool, placement.pool);
+    ck_assert_int_eq(tri_pool_size(placement.pool), 2);
+    tri_backend_destroy(placement.backend);
+    tri_pool_destroy(placement.pool);
     tri_comm_destroy(world);
   }
 }
@@ -172,17 +172,17 @@ END_TEST
 static int core_of(tri_serve_options o) {
   tri_comm_config cc = {.timeout_ms = 1000};
   tri_comm *world;
-  tri_place place;
+  tri_placement placement;
   tri_error err = {0};
   cpu_set_t set;
   int core = 0;
   ck_assert_int_eq(tri_comm_self_create(&cc, &world), TRI_OK);
-  ck_assert_msg(tri_place_rank(&o, world, 0, 1, 0, &place, &err) == TRI_OK, "%s", err.message);
-  ck_assert_int_eq(place.oversubscribed, o.dp * o.threads > place.cores);
+  ck_assert_msg(tri_placement_of_rank(&o, world, 0, 1, 0, &placement, &err) == TRI_OK, "%s", err.message);
+  ck_assert_int_eq(placement.oversubscribed, o.dp * o.threads > placement.cores);
   ck_assert_int_eq(sched_getaffinity(0, sizeof set, &set), 0);
   while (!CPU_ISSET(core, &set)) core++;
-  tri_backend_destroy(place.backend);
-  tri_pool_destroy(place.pool);
+  tri_backend_destroy(placement.backend);
+  tri_pool_destroy(placement.pool);
   tri_comm_destroy(world);
   return CPU_COUNT(&set) == 1 ? core : -1;
 }
@@ -202,13 +202,13 @@ START_TEST(test_groups) {
   o.dp = CPU_COUNT(&before) + 1;
   ck_assert_int_eq(core_of(o), -1);
   o.launch = TRI_LAUNCH_MPI; /* one group, whatever is said */
-  ck_assert_int_eq(tri_place_groups(&o), 1);
+  ck_assert_int_eq(tri_placement_groups(&o), 1);
 }
 END_TEST
 
-Suite *suite_place(void) {
-  Suite *s = suite_create("place");
-  TCase *c = tcase_create("place");
+Suite *suite_placement(void) {
+  Suite *s = suite_create("placement");
+  TCase *c = tcase_create("placement");
   tcase_add_test(c, test_addresses);
   tcase_add_test(c, test_lists);
   tcase_add_test(c, test_cores_near);

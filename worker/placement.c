@@ -1,4 +1,4 @@
-#include "worker/place.h"
+#include "worker/placement.h"
 
 #include <string.h>
 
@@ -7,7 +7,7 @@
 
 enum { MAX_CORES = 4096, MAX_RANKS = 4096 };
 
-bool tri_place_devices_differ(const char *names, int count) {
+bool tri_placement_devices_differ(const char *names, int count) {
   for (int i = 0; i < count; i++) {
     const char *name = names + (size_t)i * TRI_DEVICE_NAME;
     if (!name[0]) return false;
@@ -24,7 +24,7 @@ static tri_status all_have_devices(tri_comm *world, const tri_backend *be, bool 
   if (world->size > MAX_RANKS) return TRI_TOO_LARGE;
   if (be) memcpy(mine, be->device, sizeof mine);
   tri_status st = tri_comm_all_gather(world, mine, all, sizeof mine);
-  *out = st == TRI_OK && tri_place_devices_differ(all, world->size);
+  *out = st == TRI_OK && tri_placement_devices_differ(all, world->size);
   return st;
 }
 
@@ -59,13 +59,13 @@ static int move_near(const tri_backend *be) {
 }
 
 /* Each group is started with the same list of hosts, and fills it from the front. */
-int tri_place_groups(const tri_serve_options *o) { return o->launch == TRI_LAUNCH_MPI ? 1 : o->dp; }
+int tri_placement_groups(const tri_serve_options *o) { return o->launch == TRI_LAUNCH_MPI ? 1 : o->dp; }
 
-tri_status tri_place_rank(const tri_serve_options *o, tri_comm *world, int local_rank, int local_size, int spin_us,
-                          tri_place *out, tri_error *err) {
+tri_status tri_placement_of_rank(const tri_serve_options *o, tri_comm *world, int local_rank, int local_size,
+                                 int spin_us, tri_placement *out, tri_error *err) {
   int pins[1024], oversubscribed;
-  int index = o->group * local_size + local_rank, count = tri_place_groups(o) * local_size;
-  *out = (tri_place){.cores = tri_topo_num_cores(), .threads = o->threads};
+  int index = o->group * local_size + local_rank, count = tri_placement_groups(o) * local_size;
+  *out = (tri_placement){.cores = tri_topo_num_cores(), .threads = o->threads};
   tri_status st = choose_backend(o, world, index, &out->backend, err);
   if (st != TRI_OK) return st;
   if (o->disable_custom_all_reduce && out->backend->host_memory && !world->rank)

@@ -1,0 +1,82 @@
+/* The library's context with its threads, and what all sockets have in common. */
+#include "comm/wire/zsock_impl.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include "runtime/base/mem.h"
+
+enum {
+  HEARTBEAT_MS = 2000,
+  HEARTBEAT_TIMEOUT_MS = 6000,
+  HANDSHAKE_MS = 5000, /* a peer that connects and says nothing is dropped after this */
+};
+
+tri_status tri_zcontext_create(tri_zcontext **out, tri_error *err) {
+  tri_zcontext *z = tri_calloc(1, sizeof *z);
+  if (!z) return TRI_NO_MEMORY;
+  pthread_mutex_init(&z->lock, NULL);
+  z->ctx = zmq_ctx_new();
+  /* The library's thread is woken by each message. As a batch thread it does not push whoever sends off the core: a
+   * step's messages go out together, with one switch instead of one each. */
+  if (z->ctx) zmq_ctx_set(z->ctx, ZMQ_THREAD_SCHED_POLICY, SCHED_BATCH);
+  if (z->ctx) z->zap_socket = zmq_socket(z->ctx, ZMQ_REP);
+  int e = z->zap_socket ? 0 : zmq_errno();
+  if (!e && zmq_bind(z->zap_socket, "inproc://zeromq.zap.01")) e = zmq_errno();
+  if (!e) e = pthread_create(&z->zap_thread, NULL, tri_zap_main, z);
+  if (e) {
+    if (z->zap_socket) zmq_close(z->zap_socket);
+    if (z->ctx) zmq_ctx_term(z->ctx);
+    pthread_mutex_destroy(&z->lock);
+    tri_free(z);
+    return tri_fail(err, TRI_INTERNAL, NULL, "cannot start ZeroMQ: %s", zmq_strerror(e));
+  }
+  *out = z;
+  return TRI_OK;
+}
+
+void tri_zcontext_destroy(tri_zcontext *z) {
+  if (!z) return;
+  while (z->servers) tri_zserver_close(z->servers);
+  while (z->links) tri_zlink_close(z->links);
+  zmq_ctx_shutdown(z->ctx); /* ends the ZAP thread's receive */
+  pthread_join(z->zap_thread, NULL);
+  while (zmq_ctx_term(z->ctx) && zmq_errno() == EINTR) continue;
+  pthread_mutex_destroy(&z->lock);
+  tri_free(z);
+}
+
+bool tri_z_set_int(void *s, int option, int value) { return !zmq_setsockopt(s, option, &value, sizeof value); }
+
+bool tri_z_set_common(void *s, size_t max_message, int backlog) {
+  int64_t max = max_message ? (int64_t)max_message : -1;
+  return tri_z_set_int(s, ZMQ_LINGER, TRI_Z_LINGER_MS) && tri_z_set_int(s, ZMQ_SNDHWM, backlog) &&
+         tri_z_set_int(s, ZMQ_RCVHWM, backlog) && tri_z_set_int(s, ZMQ_IPV6, 1) &&
+         tri_z_set_int(s, ZMQ_HANDSHAKE_IVL, HANDSHAKE_MS) && !zmq_setsockopt(s, ZMQ_MAXMSGSIZE, &max, sizeof max);
+}
+
+bool tri_z_set_heartbeat(void *s) {
+  return tri_z_set_int(s, ZMQ_HEARTBEAT_IVL, HEARTBEAT_MS) &&
+         tri_z_set_int(s, ZMQ_HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS) &&
+         tri_z_set_int(s, ZMQ_HEARTBEAT_TTL, HEARTBEAT_TIMEOUT_MS);
+}
+
+tri_status tri_z_status(void) {
+  int e = zmq_errno();
+  if (e == EAGAIN || e == EINTR) return TRI_AGAIN;
+  return e == ETERM || e == ENOTSOCK ? TRI_CLOSED : TRI_IO;
+}
+
+/* Reads and drops the rest of a message; returns how many frames that were. */
+int tri_z_discard_rest(void *socket, const zmq_msg_t *last) {
+  int n = 0, more = zmq_msg_more(last);
+  zmq_msg_t rest;
+  zmq_msg_init(&rest);
+  while (more &&
+         zmq_msg_recv(&rest, socket, ZMQ_DONTWAIT) >= 0) { /* the parts of a message become readable all at once */
+    more = zmq_msg_more(&rest);
+    n++;
+  }
+  zmq_msg_close(&rest);
+  return n;
+}

@@ -1,0 +1,89 @@
+/* CURVE keys as text and as files. */
+#include "comm/wire/zsock_impl.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+bool tri_zkey_decode(const char *z85, uint8_t raw[TRI_Z_RAW_KEY]) {
+  return strlen(z85) == TRI_Z_KEY - 1 && zmq_z85_decode(raw, z85) != NULL;
+}
+
+tri_status tri_zkeypair_make(tri_zkeypair *out, tri_error *err) {
+  tri_zkeypair k;
+  if (zmq_curve_keypair(k.public_key, k.secret_key))
+    return tri_fail(err, TRI_UNSUPPORTED, NULL, "cannot make a CURVE key pair: %s", zmq_strerror(zmq_errno()));
+  *out = k;
+  explicit_bzero(&k, sizeof k);
+  return TRI_OK;
+}
+
+tri_status tri_zkey_check(const char *key, const char *what, tri_error *err) {
+  uint8_t raw[TRI_Z_RAW_KEY];
+  if (tri_zkey_decode(key, raw)) return TRI_OK;
+  return tri_fail(err, TRI_INVALID_ARGUMENT, what,
+                  "a key is %d characters of Z85; this one has %zu or a character outside of Z85", TRI_Z_KEY - 1,
+                  strlen(key));
+}
+
+static tri_status keypair_read(FILE *f, const char *path, tri_zkeypair *k, tri_error *err) {
+  char line[2][128];
+  for (int i = 0; i < 2; i++) {
+    if (!fgets(line[i], sizeof line[i], f))
+      return tri_fail(err, TRI_CORRUPT, path, "a key file has two lines, public and secret key");
+    line[i][strcspn(line[i], "\r\n")] = '\0';
+    if (strlen(line[i]) != TRI_Z_KEY - 1)
+      return tri_fail(err, TRI_CORRUPT, path, "line %d has %zu characters, a key has %d", i + 1, strlen(line[i]),
+                      TRI_Z_KEY - 1);
+  }
+  memcpy(k->public_key, line[0], TRI_Z_KEY);
+  memcpy(k->secret_key, line[1], TRI_Z_KEY);
+  explicit_bzero(line, sizeof line);
+  char derived[TRI_Z_KEY];
+  if (zmq_curve_public(derived, k->secret_key) || strcmp(derived, k->public_key))
+    return tri_fail(err, TRI_CORRUPT, path, "the two lines are not the public and secret key of one pair");
+  return TRI_OK;
+}
+
+tri_status tri_zkeypair_load(const char *path, tri_zkeypair *out, tri_error *err) {
+  tri_status st = TRI_OK;
+  tri_zkeypair k = {0};
+  FILE *f = fopen(path, "re");
+  struct stat sb;
+  if (!f || fstat(fileno(f), &sb)) {
+    st = tri_fail(err, TRI_IO, path, "cannot open the key file: %s", strerror(errno));
+    goto cleanup;
+  }
+  if (!S_ISREG(sb.st_mode)) {
+    st = tri_fail(err, TRI_INVALID_ARGUMENT, path, "not a regular file");
+    goto cleanup;
+  }
+  if (sb.st_mode & 077) {
+    st = tri_fail(err, TRI_PERMISSION, path, "mode %04o lets others read the secret key; make it 0600",
+                  (unsigned)sb.st_mode & 07777);
+    goto cleanup;
+  }
+  setvbuf(f, NULL, _IONBF, 0); /* no copy of the secret in a buffer that is freed uncleared */
+  TRI_TRY(keypair_read(f, path, &k, err));
+  *out = k;
+cleanup:
+  explicit_bzero(&k, sizeof k);
+  if (f) fclose(f);
+  return st;
+}
+
+tri_status tri_zkeypair_save(const char *path, const tri_zkeypair *k, tri_error *err) {
+  /* An existing file is never overwritten: it may be the only copy of a key. */
+  int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (fd < 0 && errno == EEXIST) return tri_fail(err, TRI_IO, path, "is there already, and is not overwritten");
+  if (fd < 0) return tri_fail(err, TRI_IO, path, "cannot create the key file: %s", strerror(errno));
+  bool ok = dprintf(fd, "%s\n%s\n", k->public_key, k->secret_key) == 2 * TRI_Z_KEY && !fsync(fd);
+  int e = errno;
+  ok &= !close(fd);
+  if (ok) return TRI_OK;
+  unlink(path);
+  return tri_fail(err, TRI_IO, path, "cannot write the key file: %s", strerror(e));
+}

@@ -1,0 +1,280 @@
+/* Servers: a socket that many peers connect to, on a file of this host or on TCP. */
+#include "comm/wire/zsock_impl.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "runtime/base/mem.h"
+
+enum {
+  LISTEN_BACKLOG = 1024, /* connections that wait for the library to accept them */
+  REBIND_TRIES = 200,
+  REBIND_PAUSE_MS = 10,
+};
+
+/* Removes what a dead server has left at the path; refuses when a live one answers there or when it is no socket at
+ * all. */
+static tri_status ipc_clear_stale(const char *path, const struct sockaddr_un *addr, tri_error *err) {
+  struct stat sb;
+  if (lstat(path, &sb)) {
+    if (errno == ENOENT) return TRI_OK;
+    return tri_fail(err, TRI_IO, "endpoint", "cannot look at %s: %s", path, strerror(errno));
+  }
+  if (!S_ISSOCK(sb.st_mode))
+    return tri_fail(err, TRI_INVALID_ARGUMENT, "endpoint", "%s exists and is not a socket", path);
+  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (fd < 0) return tri_fail(err, TRI_IO, "endpoint", "cannot make a socket: %s", strerror(errno));
+  int e = connect(fd, (const struct sockaddr *)addr, sizeof *addr) ? errno : 0;
+  close(fd);
+  if (e == ECONNREFUSED || e == ENOENT) {
+    if (!unlink(path) || errno == ENOENT) return TRI_OK;
+    return tri_fail(err, TRI_IO, "endpoint", "cannot remove the dead socket %s: %s", path, strerror(errno));
+  }
+  if (!e || e == EAGAIN || e == EINPROGRESS) /* a full queue has somebody who owns it */
+    return tri_fail(err, TRI_IO, "endpoint", "%s belongs to a server that is running", path);
+  return tri_fail(err, TRI_PERMISSION, "endpoint", "%s belongs to somebody else: %s", path, strerror(e));
+}
+
+static tri_status ipc_listen(tri_zserver *s, const char *path, tri_error *err) {
+  struct sockaddr_un addr = {.sun_family = AF_UNIX};
+  size_t len = strlen(path);
+  if (!len || path[0] == '@' || path[0] == '*')
+    return tri_fail(err, TRI_USAGE, "endpoint", "ipc:// needs the path of a socket file");
+  if (len >= sizeof addr.sun_path)
+    return tri_fail(err, TRI_USAGE, "endpoint", "the path of a socket has at most %zu bytes, this one %zu",
+                    sizeof addr.sun_path - 1, len);
+  memcpy(addr.sun_path, path, len + 1);
+  tri_status st = ipc_clear_stale(path, &addr, err);
+  if (st != TRI_OK) return st;
+  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  struct stat sb;
+  /* Linux gives the file the mode of the socket's inode, so it is never wider than this; umask would change it for all
+   * threads. */
+  if (fd < 0 || fchmod(fd, 0600) || bind(fd, (struct sockaddr *)&addr, sizeof addr) || lstat(path, &sb)) {
+    st = tri_fail(err, TRI_IO, "endpoint", "cannot bind %s: %s", path, strerror(errno));
+    if (fd >= 0) close(fd);
+    return st;
+  }
+  memcpy(s->path, path, len + 1);
+  s->dev = sb.st_dev;
+  s->ino = sb.st_ino;
+  s->listen_fd = fd;
+  if ((sb.st_mode & 07777 & ~0600u) != 0)
+    return tri_fail(err, TRI_PERMISSION, "endpoint", "%s came out with mode %04o, not 0600", path,
+                    (unsigned)sb.st_mode & 07777);
+  if (listen(fd, LISTEN_BACKLOG))
+    return tri_fail(err, TRI_IO, "endpoint", "cannot listen on %s: %s", path, strerror(errno));
+  return TRI_OK;
+}
+
+static void ipc_unlisten(tri_zserver *s) {
+  struct stat sb;
+  if (s->path[0] && !lstat(s->path, &sb) && sb.st_dev == s->dev && sb.st_ino == s->ino) unlink(s->path);
+  if (s->listen_fd >= 0) close(s->listen_fd);
+  s->listen_fd = -1;
+}
+
+/* Writes an address of IPv4 as people do: the library makes tcp://[::ffff:1.2.3.4]:5 of it. */
+static void unmap_ipv4(char *endpoint) {
+  static const char mapped[] = "tcp://[::ffff:";
+  char *from = endpoint + sizeof mapped - 1, *to = endpoint + strlen("tcp://");
+  if (!tri_z_starts_with(endpoint, mapped)) return;
+  size_t len = strcspn(from, "]");
+  if (from[len] != ']' || !memchr(from, '.', len)) return;
+  memmove(to, from, len);
+  memmove(to + len, from + len + 1, strlen(from + len));
+}
+
+static void pause_ms(long ms) { nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL); }
+
+/* Makes the ROUTER and binds it to s->endpoint. */
+static tri_status server_start(tri_zserver *s, tri_error *err) {
+  int fd = -1, on = 1, rc = -1;
+  void *k = zmq_socket(s->z->ctx, ZMQ_ROUTER);
+  /* No lingering while it serves: the queue of a client that has gone would stay in the table, and look full
+   * instead of gone. */
+  bool ok = k && tri_z_set_common(k, s->max_message, s->backlog) && tri_z_set_int(k, ZMQ_LINGER, 0) &&
+            tri_z_set_int(k, ZMQ_ROUTER_MANDATORY, 1) && tri_z_set_int(k, ZMQ_BACKLOG, LISTEN_BACKLOG) &&
+            (!s->is_tcp || tri_z_set_heartbeat(k));
+  if (ok && s->has_curve)
+    ok = !zmq_setsockopt(k, ZMQ_CURVE_SERVER, &on, sizeof on) &&
+         !zmq_setsockopt(k, ZMQ_CURVE_SECRETKEY, s->curve.secret_key, TRI_Z_KEY) &&
+         !zmq_setsockopt(k, ZMQ_ZAP_DOMAIN, s->domain->name, strlen(s->domain->name));
+  if (ok && s->listen_fd >= 0) {
+    fd = fcntl(s->listen_fd, F_DUPFD_CLOEXEC, 0);
+    ok = fd >= 0 && tri_z_set_int(k, ZMQ_USE_FD, fd);
+  }
+  for (int i = 0; ok && i < REBIND_TRIES; i++) { /* libzmq closes the old listener of a rebind in a thread of its own */
+    rc = zmq_bind(k, s->endpoint);
+    if (!rc || zmq_errno() != EADDRINUSE || !s->socket) break;
+    pause_ms(REBIND_PAUSE_MS);
+  }
+  size_t size = sizeof s->endpoint;
+  if (rc == 0 && s->is_tcp) ok = !zmq_getsockopt(k, ZMQ_LAST_ENDPOINT, s->endpoint, &size);
+  unmap_ipv4(s->endpoint);
+  if (ok && rc == 0) {
+    s->socket = k;
+    return TRI_OK;
+  }
+  int e = zmq_errno();
+  if (fd >= 0 && rc != 0) close(fd);
+  if (k) zmq_close(k);
+  return tri_fail(err, e == EINVAL ? TRI_USAGE : TRI_IO, "endpoint", "cannot bind %s: %s", s->endpoint,
+                  zmq_strerror(e));
+}
+
+static tri_status server_check(const tri_zserver_config *c, tri_error *err) {
+  if (strlen(c->endpoint) >= TRI_Z_ENDPOINT_BYTES)
+    return tri_fail(err, TRI_USAGE, "endpoint", "longer than %d bytes", TRI_Z_ENDPOINT_BYTES - 1);
+  bool tcp = tri_z_starts_with(c->endpoint, "tcp://");
+  if (!tcp && !tri_z_starts_with(c->endpoint, "ipc://"))
+    return tri_fail(err, TRI_USAGE, "endpoint", "%s starts with neither ipc:// nor tcp://", c->endpoint);
+  if (tcp && !c->curve && !c->insecure_tcp)
+    return tri_fail(err, TRI_USAGE, "endpoint", "%s without CURVE keys would let anybody in", c->endpoint);
+  return TRI_OK;
+}
+
+tri_status tri_zserver_open(tri_zcontext *z, const tri_zserver_config *config, tri_zserver **out, tri_error *err) {
+  tri_status st = server_check(config, err);
+  if (st != TRI_OK) return st;
+  tri_zserver *s = tri_calloc(1, sizeof *s);
+  if (!s) return TRI_NO_MEMORY;
+  s->z = z;
+  s->listen_fd = -1;
+  s->max_message = config->max_message;
+  s->backlog = config->backlog > 0 ? config->backlog : TRI_Z_BACKLOG;
+  s->is_tcp = tri_z_starts_with(config->endpoint, "tcp://");
+  snprintf(s->endpoint, sizeof s->endpoint, "%s", config->endpoint);
+  zmq_msg_init(&s->msg);
+  if (config->curve) {
+    s->curve = *config->curve;
+    s->has_curve = true;
+    TRI_TRY(tri_zap_domain_make(z, config->allowed, config->allowed ? config->num_allowed : 0, &s->domain, err));
+  }
+  if (!s->is_tcp) TRI_TRY(ipc_listen(s, s->endpoint + strlen("ipc://"), err));
+  TRI_TRY(server_start(s, err));
+  pthread_mutex_lock(&z->lock);
+  s->next = z->servers;
+  z->servers = s;
+  pthread_mutex_unlock(&z->lock);
+  *out = s;
+  s = NULL;
+cleanup:
+  tri_zserver_close(s);
+  return st;
+}
+
+const char *tri_zserver_endpoint(const tri_zserver *s) { return s->endpoint; }
+
+int tri_zserver_fd(const tri_zserver *s) {
+  int fd = -1;
+  size_t size = sizeof fd;
+  return s->socket && !zmq_getsockopt(s->socket, ZMQ_FD, &fd, &size) ? fd : -1;
+}
+
+tri_status tri_zserver_recv(tri_zserver *s, tri_peer *from, const void **data, size_t *len, int *frames) {
+  if (!s->socket) return TRI_CLOSED;
+  for (int i = 0; i < TRI_Z_DISCARDS_PER_CALL; i++) {
+    if (zmq_msg_recv(&s->msg, s->socket, ZMQ_DONTWAIT) < 0) return tri_z_status();
+    size_t id = zmq_msg_size(&s->msg);
+    /* A peer may give itself a name of up to 255 bytes; ours do not, and such a name has no room in a tri_peer. */
+    if (id > sizeof from->bytes || !zmq_msg_more(&s->msg)) {
+      tri_z_discard_rest(s->socket, &s->msg);
+      continue;
+    }
+    from->len = (uint8_t)id;
+    memcpy(from->bytes, zmq_msg_data(&s->msg), id);
+    if (zmq_msg_recv(&s->msg, s->socket, ZMQ_DONTWAIT) < 0) return tri_z_status();
+    int n = 1 + tri_z_discard_rest(s->socket, &s->msg);
+    *data = zmq_msg_data(&s->msg);
+    *len = zmq_msg_size(&s->msg);
+    if (frames) *frames = n;
+    return TRI_OK;
+  }
+  return TRI_AGAIN;
+}
+
+const char *tri_zserver_sender_key(tri_zserver *s) {
+  const char *user = s->has_curve ? zmq_msg_gets(&s->msg, "User-Id") : NULL;
+  return user ? user : "";
+}
+
+static tri_status send_address(tri_zserver *s, const tri_peer *to) {
+  if (!s->socket) return TRI_CLOSED;
+  if (zmq_send(s->socket, to->bytes, to->len, ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0) return TRI_OK;
+  return zmq_errno() == EHOSTUNREACH ? TRI_CLOSED : tri_z_status();
+}
+
+tri_status tri_zserver_send(tri_zserver *s, const tri_peer *to, const void *data, size_t len) {
+  tri_zserver_flush(s);
+  tri_status st = send_address(s, to);
+  if (st != TRI_OK) return st;
+  return zmq_send(s->socket, data, len, ZMQ_DONTWAIT) < 0 ? tri_z_status() : TRI_OK;
+}
+
+tri_status tri_zserver_queue(tri_zserver *s, const tri_peer *to, const void *data, size_t len) {
+  bool same = s->has_frame && tri_peer_equal(&s->frame_to, to);
+  if (!same || len > TRI_Z_FRAME_BYTES - s->frame_len) tri_zserver_flush(s);
+  if (len > TRI_Z_FRAME_BYTES) return tri_zserver_send(s, to, data, len);
+  if (!s->has_frame) {
+    /* Ahead of its frame, the address tells whether the peer is there and has room: each message's sender learns it. */
+    tri_status st = send_address(s, to);
+    if (st != TRI_OK) return st;
+    s->has_frame = true;
+    s->frame_to = *to;
+    s->frame_len = 0;
+  }
+  memcpy(s->frame + s->frame_len, data, len);
+  s->frame_len += len;
+  return TRI_OK;
+}
+
+void tri_zserver_flush(tri_zserver *s) {
+  if (!s->has_frame) return;
+  s->has_frame = false;
+  zmq_send(s->socket, s->frame, s->frame_len, ZMQ_DONTWAIT); /* fails only with the library itself */
+}
+
+tri_status tri_zserver_rebind(tri_zserver *s, tri_error *err) {
+  void *old = s->socket;
+  s->has_frame = false;
+  zmq_msg_close(&s->msg);
+  zmq_msg_init(&s->msg);
+  if (old) {
+    tri_z_set_int(old, ZMQ_LINGER, 0);
+    zmq_close(old);
+  }
+  tri_status st = server_start(s, err);
+  if (st != TRI_OK) s->socket = NULL;
+  return st;
+}
+
+void tri_zserver_close(tri_zserver *s) {
+  if (!s) return;
+  tri_zcontext *z = s->z;
+  pthread_mutex_lock(&z->lock);
+  for (tri_zserver **p = &z->servers; *p; p = &(*p)->next)
+    if (*p == s) {
+      *p = s->next;
+      break;
+    }
+  pthread_mutex_unlock(&z->lock);
+  tri_zserver_flush(s);
+  zmq_msg_close(&s->msg);
+  if (s->socket) {
+    tri_z_set_int(s->socket, ZMQ_LINGER, TRI_Z_LINGER_MS); /* last words may still go out */
+    zmq_close(s->socket);
+  }
+  ipc_unlisten(s);
+  tri_zap_domain_free(z, s->domain);
+  explicit_bzero(&s->curve, sizeof s->curve);
+  tri_free(s);
+}

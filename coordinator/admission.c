@@ -1,0 +1,96 @@
+/* Admission: whether a request may become a job, and whether a job fits into a group. */
+#include <string.h>
+
+#include "comm/wire/job_limits.h"
+#include "coordinator/state.h"
+
+static tri_status check_generates(const tri_core *c, tri_error *err) {
+  const tri_model_config *m = c->cfg.model;
+  if (!m->encoder) return TRI_OK;
+  return tri_fail(err, TRI_UNSUPPORTED, "op", "the model served here is an encoder: it does not generate text, it %s",
+                  m->head.has_classifier ? "classifies" : "embeds");
+}
+
+static tri_status check_submit(const tri_core *c, const tri_submit *s, tri_error *err) {
+  if (c->draining) return tri_fail(err, TRI_DRAINING, "", "the cluster is shutting down and takes no new jobs");
+  if (c->num_active >= c->cfg.max_queue)
+    return tri_fail(err, TRI_NO_CAPACITY, "", "%lld jobs are waiting or running, the limit is max_queue %lld",
+                    (long long)c->num_active, (long long)c->cfg.max_queue);
+  if (s->model.s && (s->model.len != strlen(c->cfg.model_name) || memcmp(s->model.s, c->cfg.model_name, s->model.len)))
+    return tri_fail(err, TRI_NOT_FOUND, "model", "no model \"%.*s\" here, only \"%s\"",
+                    (int)(s->model.len < 100 ? s->model.len : 100), s->model.s, c->cfg.model_name);
+  if (s->prompt.s && !c->cfg.tokenizer)
+    return tri_fail(err, TRI_UNSUPPORTED, "prompt", "this model has no tokenizer.json: send token_ids");
+  if (s->sampling.num_stop && !c->cfg.tokenizer)
+    return tri_fail(err, TRI_UNSUPPORTED, "stop", "stop strings need a tokenizer, and this model has none");
+  if (s->sampling.min_tokens > s->sampling.max_tokens && s->sampling.max_tokens >= 0)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "min_tokens", "min_tokens %lld exceeds max_tokens %lld",
+                    (long long)s->sampling.min_tokens, (long long)s->sampling.max_tokens);
+  return TRI_OK;
+}
+
+tri_status admission_check(const tri_core *c, const tri_client_msg *m, const tri_submit *s, tri_error *err) {
+  tri_status st = m->op == TRI_OP_SUBMIT ? check_generates(c, err) : embed_check(c, m->op, &m->encode, err);
+  return st == TRI_OK ? check_submit(c, s, err) : st;
+}
+
+/* g: NULL where no group is ready yet, whose limits are not known then. */
+static tri_job_limits limits_of(const tri_core *c, const group *g) {
+  const tri_model_config *m = c->cfg.model;
+  tri_job_limits l = {.use = TRI_PROMPT_CONTINUED,
+                      .vocab_size = (uint64_t)m->vocab_size,
+                      .num_types = (uint64_t)m->embed.type_vocab_size};
+  if (m->encoder) l.use = TRI_PROMPT_WHOLE;
+  if (m->seq2seq.on) {
+    l.use = TRI_PROMPT_SOURCE;
+    l.num_start = m->seq2seq.forced_bos_token_id >= 0 ? 2 : 1;
+  }
+  if (!g) return l;
+  l.max_model_len = g->max_model_len;
+  l.max_num_seqs = g->max_num_seqs;
+  l.kv_tokens = g->kv_pages * g->block_size;
+  return l;
+}
+
+tri_status admission_check_tokens(const tri_core *c, const job *j, const uint32_t *ids, size_t count, tri_error *err) {
+  tri_job_limits l = limits_of(c, NULL);
+  tri_job_request r = {.token_ids = ids, .num_token_ids = count, .sampling = &j->sampling};
+  return tri_job_check_tokens(&l, &r, err);
+}
+
+/* The max_tokens that a client has asked for must fit behind the prompt, or behind the tokens that begin an
+ * encoder-decoder's answer. A default is cut by the group instead. */
+static tri_status check_max_tokens(const tri_job_limits *l, const job *j, tri_error *err) {
+  const tri_sampling *s = &j->sampling;
+  bool source = l->use == TRI_PROMPT_SOURCE;
+  uint64_t before = source ? l->num_start : j->num_prompt;
+  if (!s->has_max_tokens || s->max_tokens < 0 || before + (uint64_t)s->max_tokens <= l->max_model_len) return TRI_OK;
+  return tri_fail(err, TRI_NO_CAPACITY, "max_tokens",
+                  "max_tokens is %lld, and %s %llu tokens; both together have at most max_model_len %llu",
+                  (long long)s->max_tokens, source ? "what begins an answer has" : "the prompt has",
+                  (unsigned long long)before, (unsigned long long)l->max_model_len);
+}
+
+tri_status admission_check_fit(const tri_core *c, const job *j, const group *g, tri_error *err) {
+  tri_job_limits l = limits_of(c, g);
+  tri_job_request r = {.num_token_ids = j->num_prompt,
+                       .second_start = j->embed ? embed_second_start(c, j) : 0,
+                       .sampling = &j->sampling};
+  tri_status st = tri_job_check_fit(&l, &r, err);
+  return st == TRI_OK && !j->embed ? check_max_tokens(&l, j, err) : st;
+}
+
+const char *admission_prompt_field(const job *j) { return j->embed ? "text" : "prompt"; }
+
+tri_status admission_refuse_text(const tri_core *c, const job *j, tri_status st, tri_error *err) {
+  const char *field = admission_prompt_field(j);
+  long long most = c->cfg.max_prompt;
+  if (st == TRI_AGAIN) return tri_fail(err, TRI_NO_CAPACITY, field, "too many prompts wait for the tokenizer");
+  if (st != TRI_TOO_LARGE)
+    return tri_fail(err, st, field, "the %s cannot be tokenized: %s", field, tri_status_text(st));
+  if (j->embed || c->cfg.model->seq2seq.on)
+    return tri_fail(err, TRI_NO_CAPACITY, field, "the %s has more than %lld tokens, the limit of max_model_len",
+                    j->embed ? "text" : "source", most);
+  return tri_fail(err, TRI_NO_CAPACITY, field,
+                  "the prompt has more than %lld tokens; prompt and answer share max_model_len", most);
+}

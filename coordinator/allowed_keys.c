@@ -1,0 +1,32 @@
+#include "coordinator/allowed_keys.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+tri_status tri_allowed_keys_read(const char *path, tri_allowed_keys *out, tri_error *err) {
+  FILE *f = fopen(path, "re");
+  tri_status st = TRI_OK;
+  char line[256];
+  int n = 0;
+  if (!f) return tri_fail(err, TRI_IO, "allowed_keys", "cannot open --allowed-keys %s: %s", path, strerror(errno));
+  for (int number = 1; st == TRI_OK && fgets(line, sizeof line, f); number++) {
+    line[strcspn(line, " \t\r\n")] = '\0';
+    tri_error why = {0};
+    bool is_key = tri_zkey_check(line, "allowed_keys", &why) == TRI_OK;
+    if (!line[0] || (!is_key && line[0] == '#')) continue;
+    if (!is_key) {
+      st = tri_fail(err, TRI_INVALID_ARGUMENT, "allowed_keys", "%s:%d: %s", path, number, why.message);
+    } else if (n == TRI_MAX_ALLOWED_KEYS) {
+      st = tri_fail(err, TRI_TOO_LARGE, "allowed_keys", "%s:%d: at most %d keys", path, number, TRI_MAX_ALLOWED_KEYS);
+    } else {
+      memcpy(out->keys[n], line, TRI_Z_KEY);
+      out->list[n] = out->keys[n];
+      n++;
+    }
+  }
+  fclose(f);
+  if (st == TRI_OK && !n) st = tri_fail(err, TRI_INVALID_ARGUMENT, "allowed_keys", "%s names no public key", path);
+  out->count = n;
+  return st;
+}

@@ -1,0 +1,39 @@
+/* The end of a cluster: what runs may finish first (drain), or ends with an error (abandon). No new job is taken, and
+ * the groups are told to leave once the last job has ended. */
+#include "coordinator/state.h"
+
+void drain_groups(tri_core *c) {
+  for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
+    group *g = &c->groups[i];
+    tri_group_msg m = {.op = TRI_GROUP_DRAIN};
+    if (g->state != GROUP_READY && g->state != GROUP_STARTING) continue;
+    g->state = GROUP_DRAINING;
+    for (uint32_t r = 0; r < g->world; r++)
+      if (g->ranks[r].known) c->cfg.io.to_worker(c->cfg.io.ctx, &g->ranks[r].peer, &m);
+  }
+}
+
+void drain_tick(tri_core *c) {
+  if (!c->draining || c->drain_sent || c->num_active) return;
+  c->drain_sent = true;
+  drain_groups(c);
+}
+
+void tri_core_abandon(tri_core *c, int64_t now, const char *reason) {
+  tri_error err = {0};
+  tri_fail(&err, TRI_PEER_LOST, "", "%s", reason);
+  c->draining = true;
+  /* A group leaves once it has nothing to compute. */
+  while (c->active.head) job_cut(c, now, c->active.head, &err);
+  deliver_all(c, now);
+}
+
+bool tri_core_is_idle(const tri_core *c) { return !c->num_active && !c->dirty; }
+
+bool tri_core_any_group(const tri_core *c) {
+  for (uint32_t i = 0; i < c->cfg.num_groups; i++)
+    if (c->groups[i].state == GROUP_STARTING || c->groups[i].state == GROUP_READY ||
+        c->groups[i].state == GROUP_DRAINING)
+      return true;
+  return false;
+}

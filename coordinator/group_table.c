@@ -1,0 +1,36 @@
+/* The replica groups that the coordinator knows: found by number and epoch, by their leader, or as the one that gets
+ * the next job. */
+#include "coordinator/state.h"
+
+group *group_find(tri_core *c, uint32_t index, uint64_t epoch) {
+  group *g = index < c->cfg.num_groups ? &c->groups[index] : NULL;
+  return g && g->epoch == epoch && g->state != GROUP_ABSENT && g->state != GROUP_LOST ? g : NULL;
+}
+
+bool group_find_led_by(const tri_core *c, const tri_peer *from, uint32_t *index) {
+  for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
+    const group *g = &c->groups[i];
+    if (g->world && g->ranks[0].known && tri_peer_equal(&g->ranks[0].peer, from)) {
+      *index = i;
+      return true;
+    }
+  }
+  return false;
+}
+
+bool group_is_watched(const tri_core *c, const group *g) {
+  if (g->state == GROUP_ABSENT || g->state == GROUP_LOST) return false;
+  return !(g->state == GROUP_DRAINING && !g->jobs && c->draining); /* its ranks are leaving */
+}
+
+group *group_pick(const tri_core *c, uint32_t *index) {
+  group *best = NULL;
+  for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
+    group *g = &c->groups[i];
+    if (g->state != GROUP_READY && !(g->state == GROUP_DRAINING && c->draining && !c->drain_sent)) continue;
+    if (best && best->jobs <= g->jobs) continue;
+    best = g;
+    *index = i;
+  }
+  return best;
+}

@@ -1,0 +1,50 @@
+#include "coordinator/memory_watch.h"
+
+#include <malloc.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "runtime/base/log.h"
+
+enum {
+  TRIM_TICKS = 5,      /* in which memory is given back after a rebind: the library frees some time after the close */
+  PATIENCE_TICKS = 20, /* above the cap, whatever is closed */
+};
+
+double tri_resident_mb(void) {
+  long pages = 0, ignored;
+  FILE *f = fopen("/proc/self/statm", "re");
+  if (!f) return 0;
+  if (fscanf(f, "%ld %ld", &ignored, &pages) != 2) pages = 0;
+  fclose(f);
+  return (double)pages * (double)sysconf(_SC_PAGESIZE) / 0x1p20;
+}
+
+void tri_memory_watch_begin(tri_memory_watch *w, double cap_mb) {
+  *w = (tri_memory_watch){.base_mb = tri_resident_mb(), .cap_mb = cap_mb};
+}
+
+bool tri_memory_watch_tick(tri_memory_watch *w, double mb) {
+  if (w->trims > 0) {
+    w->trims--;
+    malloc_trim(0);
+  }
+  if (mb - w->base_mb >= w->cap_mb) { /* memory that is free already needs no victims */
+    malloc_trim(0);
+    mb = tri_resident_mb();
+  }
+  if (mb - w->base_mb < w->cap_mb) {
+    w->ticks_above = 0;
+    return false;
+  }
+  if (++w->ticks_above > PATIENCE_TICKS) {
+    tri_log(TRI_LOG_WARN, "coordinator", "%.0f MiB resident, %.0f before, whatever is closed: counting from here", mb,
+            w->base_mb);
+    w->base_mb = mb;
+    return false;
+  }
+  tri_log(TRI_LOG_WARN, "coordinator", "%.0f MiB resident, %.0f before: closing the client socket and binding it anew",
+          mb, w->base_mb);
+  w->trims = TRIM_TICKS;
+  return true;
+}

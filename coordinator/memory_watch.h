@@ -1,0 +1,21 @@
+/* The watch over memory that clients can make the library of the sockets hold: a message without end fills it before
+ * anything is readable, and only closing the socket frees it. */
+#ifndef TRI_COORDINATOR_MEMORY_WATCH_H
+#define TRI_COORDINATOR_MEMORY_WATCH_H
+
+#include <stdbool.h>
+
+typedef struct tri_memory_watch {
+  double base_mb, cap_mb; /* resident at the start, and how much more may be */
+  int trims;              /* ticks in which freed memory is still given back */
+  int ticks_above;        /* in a row with memory above the cap */
+} tri_memory_watch;
+
+double tri_resident_mb(void); /* of this process */
+void tri_memory_watch_begin(tri_memory_watch *w, double cap_mb);
+/* Returns true when the client socket, with all its peers, is to be closed and bound anew. Memory that does not come
+ * back thereby is held by somebody else: after a while it counts as the new base, so that clients are not thrown out
+ * for ever. Called ten times a second with the memory that is resident. */
+bool tri_memory_watch_tick(tri_memory_watch *w, double mb);
+
+#endif

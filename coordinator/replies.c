@@ -1,0 +1,24 @@
+/* Replies that need no job. */
+#include "coordinator/state.h"
+
+tri_status reply_error(const tri_core *c, const tri_peer *to, uint64_t id, const tri_error *err) {
+  tri_server_msg m = {.op = TRI_REPLY_ERROR,
+                      .id = id,
+                      .error = {wire_str(tri_status_code(err->status)), wire_str(err->message), wire_str(err->field)}};
+  return c->cfg.io.to_client(c->cfg.io.ctx, to, &m);
+}
+
+void reply_hello(const tri_core *c, const tri_peer *to, uint64_t id) {
+  tri_server_msg m = {.op = TRI_REPLY_HELLO, .id = id, .hello = {wire_str("0.1.0"), TRI_WIRE_MAX_MESSAGE}};
+  c->cfg.io.to_client(c->cfg.io.ctx, to, &m);
+}
+
+void reply_models(const tri_core *c, const tri_peer *to, uint64_t id) {
+  tri_wire_str name = wire_str(c->cfg.model_name);
+  uint32_t index;
+  const group *g = group_pick(c, &index);
+  tri_server_msg m = {.op = TRI_REPLY_MODELS,
+                      .id = id,
+                      .models = {1, &name, g ? g->max_model_len : (uint64_t)c->cfg.model->max_position_embeddings}};
+  c->cfg.io.to_client(c->cfg.io.ctx, to, &m);
+}

@@ -1,0 +1,176 @@
+#include "coordinator/tokenize_pool.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "runtime/base/mem.h"
+
+enum { MAX_THREADS = 64 };
+
+struct queue {
+  tri_tokenized *head, **tail;
+  size_t count;
+};
+
+struct tri_tokenize_pool {
+  const tri_tokenizer *tokenizer;
+  tri_tokenizer_scratch *scratch; /* of tri_tokenize_pool_now */
+  size_t max_tokens, max_waiting;
+  pthread_mutex_t lock;
+  pthread_cond_t work;
+  struct queue in, out;
+  bool stop;
+  int fd, num_threads;
+  pthread_t threads[MAX_THREADS];
+};
+
+static void queue_push(struct queue *q, tri_tokenized *r) {
+  r->next = NULL;
+  *q->tail = r;
+  q->tail = &r->next;
+  q->count++;
+}
+
+static tri_tokenized *queue_pop(struct queue *q) {
+  tri_tokenized *r = q->head;
+  if (!r) return NULL;
+  q->head = r->next;
+  if (!q->head) q->tail = &q->head;
+  q->count--;
+  return r;
+}
+
+/* Tokenizes a text, or a pair. */
+static tri_status tokenize_any(const tri_tokenize_pool *p, tri_tokenizer_scratch *scratch, const char *text, size_t len,
+                               const char *pair, size_t pair_len, const uint32_t **ids, size_t *count, size_t *second) {
+  *second = 0;
+  if (!pair) return tri_tokenizer_encode(p->tokenizer, scratch, text, len, true, p->max_tokens, ids, count);
+  return tri_tokenizer_encode_pair(p->tokenizer, scratch, text, len, pair, pair_len, p->max_tokens, ids, count, second);
+}
+
+static void tokenize(const tri_tokenize_pool *p, tri_tokenizer_scratch *scratch, tri_tokenized *r) {
+  const uint32_t *ids;
+  r->status = tokenize_any(p, scratch, r->text, r->len, r->has_pair ? r->text + r->len : NULL, r->pair_len, &ids,
+                           &r->count, &r->second);
+  if (r->status != TRI_OK) return;
+  r->ids = tri_malloc(r->count, sizeof *ids);
+  if (r->ids)
+    memcpy(r->ids, ids, r->count * sizeof *ids);
+  else
+    r->status = TRI_NO_MEMORY;
+}
+
+static void *thread_main(void *arg) {
+  tri_tokenize_pool *p = arg;
+  tri_tokenizer_scratch *scratch = NULL;
+  tri_status ready = tri_tokenizer_scratch_create(p->tokenizer, &scratch);
+  pthread_mutex_lock(&p->lock);
+  while (!p->stop) {
+    tri_tokenized *r = queue_pop(&p->in);
+    if (!r) {
+      pthread_cond_wait(&p->work, &p->lock);
+      continue;
+    }
+    pthread_mutex_unlock(&p->lock);
+    r->status = ready;
+    if (ready == TRI_OK) tokenize(p, scratch, r);
+    pthread_mutex_lock(&p->lock);
+    queue_push(&p->out, r);
+    uint64_t one = 1;
+    ssize_t ignored = write(p->fd, &one, sizeof one);
+    (void)ignored;
+  }
+  pthread_mutex_unlock(&p->lock);
+  tri_tokenizer_scratch_destroy(scratch);
+  return NULL;
+}
+
+tri_status tri_tokenize_pool_create(const tri_tokenizer *t, int threads, size_t max_tokens, size_t max_waiting,
+                                    tri_tokenize_pool **out) {
+  tri_tokenize_pool *p = tri_calloc(1, sizeof *p);
+  if (!p) return TRI_NO_MEMORY;
+  p->tokenizer = t;
+  p->max_tokens = max_tokens;
+  p->max_waiting = max_waiting;
+  p->in.tail = &p->in.head;
+  p->out.tail = &p->out.head;
+  pthread_mutex_init(&p->lock, NULL);
+  pthread_cond_init(&p->work, NULL);
+  p->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  for (; p->fd >= 0 && p->num_threads < threads && p->num_threads < MAX_THREADS; p->num_threads++)
+    if (pthread_create(&p->threads[p->num_threads], NULL, thread_main, p)) break;
+  if (p->num_threads < 1 || tri_tokenizer_scratch_create(t, &p->scratch) != TRI_OK) {
+    tri_tokenize_pool_destroy(p);
+    return TRI_NO_MEMORY;
+  }
+  *out = p;
+  return TRI_OK;
+}
+
+void tri_tokenize_pool_destroy(tri_tokenize_pool *p) {
+  if (!p) return;
+  pthread_mutex_lock(&p->lock);
+  p->stop = true;
+  pthread_cond_broadcast(&p->work);
+  pthread_mutex_unlock(&p->lock);
+  for (int i = 0; i < p->num_threads; i++) pthread_join(p->threads[i], NULL);
+  for (tri_tokenized *r; (r = queue_pop(&p->in));) tri_tokenized_free(r);
+  for (tri_tokenized *r; (r = queue_pop(&p->out));) tri_tokenized_free(r);
+  if (p->fd >= 0) close(p->fd);
+  tri_tokenizer_scratch_destroy(p->scratch);
+  pthread_cond_destroy(&p->work);
+  pthread_mutex_destroy(&p->lock);
+  tri_free(p);
+}
+
+tri_status tri_tokenize_pool_push(tri_tokenize_pool *p, uint64_t job, const char *text, size_t len, const char *pair,
+                                  size_t pair_len) {
+  tri_tokenized *r = tri_malloc(sizeof *r + len + pair_len, 1); /* both came in one message */
+  if (!r) return TRI_NO_MEMORY;
+  memset(r, 0, sizeof *r);
+  r->job = job;
+  r->len = len;
+  memcpy(r->text, text, len);
+  r->has_pair = pair != NULL;
+  r->pair_len = pair_len;
+  if (pair_len) memcpy(r->text + len, pair, pair_len);
+  pthread_mutex_lock(&p->lock);
+  bool full = p->in.count >= p->max_waiting;
+  if (!full) queue_push(&p->in, r);
+  pthread_cond_signal(&p->work);
+  pthread_mutex_unlock(&p->lock);
+  if (full) tri_tokenized_free(r);
+  return full ? TRI_AGAIN : TRI_OK;
+}
+
+tri_status tri_tokenize_pool_now(tri_tokenize_pool *p, const char *text, size_t len, const char *pair, size_t pair_len,
+                                 const uint32_t **ids, size_t *count, size_t *second) {
+  static const uint32_t none;
+  *ids = NULL;
+  tri_status st = tokenize_any(p, p->scratch, text, len, pair, pair_len, ids, count, second);
+  if (st == TRI_OK && !*ids) *ids = &none; /* no tokens, and yet an answer */
+  return st;
+}
+
+tri_tokenized *tri_tokenize_pool_pop(tri_tokenize_pool *p) {
+  uint64_t count;
+  pthread_mutex_lock(&p->lock);
+  tri_tokenized *r = queue_pop(&p->out);
+  if (!p->out.head) {
+    ssize_t ignored = read(p->fd, &count, sizeof count);
+    (void)ignored;
+  }
+  pthread_mutex_unlock(&p->lock);
+  return r;
+}
+
+void tri_tokenized_free(tri_tokenized *r) {
+  if (!r) return;
+  tri_free(r->ids);
+  tri_free(r);
+}
+
+int tri_tokenize_pool_fd(const tri_tokenize_pool *p) { return p->fd; }
