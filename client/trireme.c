@@ -78,7 +78,9 @@ static trireme_result fail_status(trireme_error *error, tri_status st, const tri
 
 /* ---- connecting ---- */
 
-void trireme_config_init(trireme_config *config) { *config = (trireme_config){.connect_timeout_ms = 5000}; }
+void trireme_config_init(trireme_config *config) {
+  *config = (trireme_config){.connect_timeout_ms = TRIREME_CONNECT_TIMEOUT_MS};
+}
 
 /* Copies what a hello or an error from the server says at most. */
 static void copy_str(char *out, size_t cap, tri_wire_str s) {
@@ -214,7 +216,7 @@ trireme_result trireme_connect(const trireme_config *config, trireme **out, trir
   trireme *c = tri_calloc(1, sizeof *c);
   if (!c) return TRIREME_NO_MEMORY;
   c->next_id = 1;
-  c->timeout_ms = config->connect_timeout_ms > 0 ? config->connect_timeout_ms : 5000;
+  c->timeout_ms = config->connect_timeout_ms > 0 ? config->connect_timeout_ms : TRIREME_CONNECT_TIMEOUT_MS;
   int64_t deadline = tri_deadline_after_ms(c->timeout_ms);
   c->msg = tri_malloc(1, sizeof *c->msg);
   c->out = tri_malloc(1, sizeof *c->out);
@@ -258,26 +260,30 @@ void trireme_close(trireme *c) {
 
 /* ---- requests ---- */
 
+#define UNSET_F64 NAN
+#define UNSET_I64 TRIREME_UNSET
+#define INIT(context, type, name, least, most, def, absent, sampler, help) r->name = INIT_##absent(type, def);
+#define INIT_FIXED(type, def) (def)
+#define INIT_OPEN(type, def) UNSET_##type
+#define INIT_MODEL(type, def) UNSET_##type
+
 void trireme_request_init(trireme_request *r) {
-  *r = (trireme_request){.max_tokens = TRIREME_UNSET,
-                         .temperature = NAN,
-                         .top_p = NAN,
-                         .top_k = TRIREME_UNSET,
-                         .repetition_penalty = NAN,
-                         .n = 1,
-                         .num_beams = TRIREME_UNSET,
-                         .length_penalty = NAN,
-                         .early_stopping = TRIREME_EARLY_UNSET,
-                         .logprobs = -1};
+  *r = (trireme_request){.early_stopping = TRIREME_EARLY_UNSET, .logprobs = -1};
+  TRI_SAMPLING_NUMBERS(INIT, )
 }
 
 static tri_wire_str wire_str(const char *s) { return (tri_wire_str){s, s ? strlen(s) : 0}; }
 
-static void put_num(double given, double *to, bool *has) {
-  if (isnan(given)) return;
-  *to = given;
-  *has = true;
-}
+#define IS_SET_F64(x) (!isnan(x))
+#define IS_SET_I64(x) ((x) != TRIREME_UNSET)
+#define PUT(context, type, name, least, most, def, absent, sampler, help) PUT_##absent(type, name)
+#define PUT_FIXED(type, name) p->name = r->name;
+#define PUT_OPEN(type, name)                                                                                           \
+  p->has_##name = IS_SET_##type(r->name);                                                                              \
+  if (p->has_##name) p->name = r->name;
+#define PUT_MODEL(type, name) PUT_OPEN(type, name)
+
+static void put_numbers(const trireme_request *r, tri_sampling *p) { TRI_SAMPLING_NUMBERS(PUT, ) }
 
 static trireme_result too_many(trireme_error *error, const char *field, size_t given, size_t most) {
   return tri_client_say(error, TRIREME_INVALID, TRI_OUT_OF_RANGE, field, "%s has %zu entries; at most %zu are allowed",
@@ -322,30 +328,14 @@ static trireme_result put_submit(const trireme_request *r, tri_submit *s, tri_ar
   s->num_token_ids = r->num_token_ids;
   s->stream = !r->no_stream;
   s->on_disconnect = r->continue_on_disconnect ? TRI_DISCONNECT_CONTINUE : TRI_DISCONNECT_CANCEL;
-  p->has_max_tokens = r->max_tokens != TRIREME_UNSET;
-  if (p->has_max_tokens) p->max_tokens = r->max_tokens;
-  p->min_tokens = r->min_tokens;
-  put_num(r->temperature, &p->temperature, &p->has_temperature);
-  put_num(r->top_p, &p->top_p, &p->has_top_p);
-  put_num(r->repetition_penalty, &p->repetition_penalty, &p->has_repetition_penalty);
-  p->has_top_k = r->top_k != TRIREME_UNSET;
-  if (p->has_top_k) p->top_k = r->top_k;
-  p->min_p = r->min_p;
-  p->presence_penalty = r->presence_penalty;
-  p->frequency_penalty = r->frequency_penalty;
+  put_numbers(r, p);
   p->has_seed = r->has_seed;
   p->seed = r->seed;
-  p->n = r->n;
-  p->has_num_beams = r->num_beams != TRIREME_UNSET;
-  if (p->has_num_beams) p->num_beams = r->num_beams;
-  put_num(r->length_penalty, &p->length_penalty, &p->has_length_penalty);
   p->has_early_stopping = r->early_stopping < TRIREME_EARLY_UNSET;
   if (p->has_early_stopping) p->early_stopping = (tri_early_stopping)r->early_stopping;
   p->logprobs = r->logprobs;
   p->ignore_eos = r->ignore_eos;
   p->echo = r->echo;
-  p->priority = r->priority;
-  p->deadline_ms = r->deadline_ms;
   trireme_result st = put_lists(r, p, arena, error);
   if (st) return st;
   s->has_request_id = true;

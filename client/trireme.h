@@ -57,13 +57,15 @@ typedef struct trireme_error {
 
 typedef struct trireme trireme; /* a connection */
 
+#define TRIREME_CONNECT_TIMEOUT_MS 5000
 typedef struct trireme_config {
   const char
       *endpoint; /* "ipc:///path" or "tcp://host:port"; NULL: $TRIREME_ENDPOINT, else the default socket of this user */
   const char *key_file;    /* own CURVE key pair, made by `trireme keygen`; NULL: none */
   const char *server_key;  /* the coordinator's public key, 40 characters; NULL: none */
   const char *client_name; /* shown in the coordinator's log; NULL: "libtrireme" */
-  int connect_timeout_ms;  /* for the coordinator's socket, the connection and the first answer together; 5000 */
+  int connect_timeout_ms; /* for the coordinator's socket, the connection and the first answer together; 0: the default,
+                             TRIREME_CONNECT_TIMEOUT_MS */
 } trireme_config;
 void trireme_config_init(trireme_config *config);
 
@@ -110,7 +112,7 @@ typedef struct trireme_request {
   const char *model; /* NULL: the one that is served */
   const char
       *request_id;    /* 32 hexadecimal digits: submitting it again gives the same job; NULL: the library draws one */
-  int64_t max_tokens; /* TRIREME_UNSET: 16, or as many as fit; -1: as many as fit. More than that is refused */
+  int64_t max_tokens; /* TRIREME_UNSET: the default, or as many as fit; -1: as many as fit. More is refused */
   int64_t min_tokens; /* 0 */
   double temperature; /* NaN: the model's own value, else 1. 0: the most probable token */
   double top_p;       /* NaN: the model's own value, else 1 */

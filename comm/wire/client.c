@@ -23,29 +23,21 @@ static const char *const on_disconnect_names[] = {
     [TRI_DISCONNECT_CANCEL] = "cancel", [TRI_DISCONNECT_CONTINUE] = "continue"};
 static const char *const no_messages[] = {"chat templates are not supported yet: send prompt or token_ids"};
 
-#define NEUTRAL(name_, def_)                                                                                           \
-  {                                                                                                                    \
-    TRI_F(TRI_FT_CUSTOM, name_, tri_submit, sampling),                                                                 \
-        .flags = TRI_FF_OMIT, .def = (def_), .read = tri_sampling_read_neutral, .present = tri_sampling_never          \
-  }
-
 static const tri_field submit_fields[] = {
     {TRI_F(TRI_FT_RID, "request_id", tri_submit, request_id), .has = offsetof(tri_submit, has_request_id) + 1},
     {TRI_F(TRI_FT_STR, "model", tri_submit, model), .flags = TRI_FF_OMIT, .max = MAX_NAME},
     {TRI_F(TRI_FT_TEXT, "prompt", tri_submit, prompt), .flags = TRI_FF_OMIT},
     {TRI_F(TRI_FT_IDS, "token_ids", tri_submit, token_ids), .count_offset = offsetof(tri_submit, num_token_ids),
      .flags = TRI_FF_OMIT},
-    TRI_SAMPLING_FIELDS(tri_submit, 0),
+    TRI_SAMPLING_FIELDS(tri_submit),
     {TRI_F(TRI_FT_U64, "seed", tri_submit, sampling.seed), .has = offsetof(tri_submit, sampling.has_seed) + 1},
-    TRI_SAMPLING_CUSTOM_(tri_submit, "stop", stop),
-    {TRI_F(TRI_FT_CUSTOM, "top_logprobs", tri_submit, sampling), .flags = TRI_FF_OMIT,
-     .read = tri_sampling_read_logprobs, .present = tri_sampling_never},
+    {TRI_CUSTOM("stop", tri_submit, sampling, tri_codec_stop), .flags = TRI_FF_OMIT},
+    {TRI_CUSTOM("top_logprobs", tri_submit, sampling, tri_codec_top_logprobs), .flags = TRI_FF_OMIT},
     {TRI_F(TRI_FT_BOOL, "stream", tri_submit, stream), .flags = TRI_FF_OMIT, .def = 1},
     {TRI_F(TRI_FT_ENUM, "on_disconnect", tri_submit, on_disconnect), .flags = TRI_FF_OMIT, .def = TRI_DISCONNECT_CANCEL,
      .names = on_disconnect_names, .num_names = 2},
-    NEUTRAL("best_of", 1),
-    {TRI_F(TRI_FT_CUSTOM, "messages", tri_submit, sampling), .flags = TRI_FF_OMIT, .names = no_messages,
-     .read = tri_sampling_read_neutral, .present = tri_sampling_never},
+    {TRI_CUSTOM("best_of", tri_submit, sampling, tri_codec_neutral), .flags = TRI_FF_OMIT, .def = 1},
+    {TRI_CUSTOM("messages", tri_submit, sampling, tri_codec_neutral), .flags = TRI_FF_OMIT, .names = no_messages},
 };
 
 static const tri_field hello_fields[] = {
@@ -69,21 +61,21 @@ static const tri_field cancel_fields[] = {
       {TRI_F(TRI_FT_TEXT, "text_pair", tri_encode, text_pair), .flags = TRI_FF_OMIT},                                  \
       {TRI_F(TRI_FT_IDS, "token_ids", tri_encode, token_ids), .count_offset = offsetof(tri_encode, num_token_ids),     \
        .flags = TRI_FF_OMIT},                                                                                          \
-      {TRI_F(TRI_FT_I64, "priority", tri_encode, priority), .flags = TRI_FF_OMIT, TRI_LIMIT(priority)}, {              \
-    TRI_F(TRI_FT_I64, "deadline_ms", tri_encode, deadline_ms), .flags = TRI_FF_OMIT, TRI_LIMIT(deadline_ms)            \
+      {TRI_F(TRI_FT_I64, "priority", tri_encode, priority), .flags = TRI_FF_OMIT, .min = TRI_LEAST_PRIORITY,           \
+       .max = TRI_MOST_PRIORITY},                                                                                      \
+  {                                                                                                                    \
+    TRI_F(TRI_FT_I64, "deadline_ms", tri_encode, deadline_ms), .flags = TRI_FF_OMIT, .max = TRI_MOST_DEADLINE_MS       \
   }
 
 static const tri_field embed_fields[] = {
     ENCODE_FIELDS,
-    {TRI_F(TRI_FT_CUSTOM, "pooling", tri_encode, pooling), .flags = TRI_FF_OMIT, .read = tri_encode_read_pooling,
-     .write = tri_encode_write_pooling, .present = tri_encode_has_pooling},
+    {TRI_CUSTOM("pooling", tri_encode, pooling, tri_codec_pooling), .flags = TRI_FF_OMIT},
     {TRI_F(TRI_FT_BOOL, "normalize", tri_encode, normalize), .flags = TRI_FF_OMIT},
 };
 
 static const tri_field classify_fields[] = {
     ENCODE_FIELDS,
-    {TRI_F(TRI_FT_CUSTOM, "activation", tri_encode, activation), .flags = TRI_FF_OMIT,
-     .read = tri_encode_read_activation, .write = tri_encode_write_activation, .present = tri_encode_has_activation},
+    {TRI_CUSTOM("activation", tri_encode, activation, tri_codec_activation), .flags = TRI_FF_OMIT},
 };
 
 #define REQUEST(fields)                                                                                                \
@@ -246,6 +238,7 @@ static void write_logprobs(tri_pack *p, const void *at) {
 }
 
 static bool has_logprobs(const void *at) { return ((const tri_choice_tokens *)at)->logprobs != NULL; }
+static const tri_codec choice_logprobs = {read_logprobs, write_logprobs, has_logprobs};
 
 static tri_status read_names(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
   tri_server_msg *m = at;
@@ -268,6 +261,7 @@ static void write_names(tri_pack *p, const void *at) {
   tri_pack_array(p, m->models.num);
   for (uint32_t i = 0; i < m->models.num; i++) tri_pack_str(p, m->models.names[i].s, m->models.names[i].len);
 }
+static const tri_codec model_names = {.read = read_names, .write = write_names};
 
 static const tri_field choice_fields[] = {
     {TRI_F(TRI_FT_U32, "index", tri_choice_tokens, index)},
@@ -275,13 +269,7 @@ static const tri_field choice_fields[] = {
     {TRI_F(TRI_FT_STR, "text", tri_choice_tokens, text), .flags = TRI_FF_OMIT},
     {TRI_F(TRI_FT_IDS, "ids", tri_choice_tokens, ids), .count_offset = offsetof(tri_choice_tokens, num_ids),
      .flags = TRI_FF_OMIT},
-    {.name = "logprobs",
-     .name_len = 8,
-     .type = TRI_FT_CUSTOM,
-     .flags = TRI_FF_OMIT,
-     .read = read_logprobs,
-     .write = write_logprobs,
-     .present = has_logprobs},
+    {TRI_CUSTOM_ALL("logprobs", choice_logprobs), .flags = TRI_FF_OMIT},
 };
 static const tri_fields choice_table = {TRI_FIELDS(choice_fields)};
 
@@ -407,35 +395,21 @@ static const tri_field r_error_fields[] = {R_STR("code", error.code), R_STR("mes
                                            R_STR("field", error.field)};
 static const tri_field r_stats_fields[] = {R_STR("text", stats)};
 static const tri_field r_models_fields[] = {
-    {.name = "models",
-     .name_len = 6,
-     .type = TRI_FT_CUSTOM,
-     .flags = TRI_FF_REQUIRED,
-     .read = read_names,
-     .write = write_names},
+    {TRI_CUSTOM_ALL("models", model_names), .flags = TRI_FF_REQUIRED},
     R_F(TRI_FT_U64, "max_model_len", models.max_model_len),
 };
 
-#define E_FIELD(m, what)                                                                                               \
-  {                                                                                                                    \
-    TRI_F(TRI_FT_CUSTOM, #m, tri_encoded_reply, m), .flags = TRI_FF_REQUIRED, .read = tri_encoded_read_##what,         \
-                                                    .write = tri_encoded_write_##what                                  \
-  }
 #define E_TIMES                                                                                                        \
   S_U64(tri_encoded_reply, prompt_tokens), S_F64(tri_encoded_reply, queue_ms), S_F64(tri_encoded_reply, total_ms)
+#define E_CODEC(name_, m, codec_)                                                                                      \
+  { TRI_CUSTOM(name_, tri_encoded_reply, m, codec_), .flags = TRI_FF_REQUIRED }
 /* Values have their labels before them, by which their number is checked. */
-static const tri_field r_embedding_fields[] = {{TRI_F(TRI_FT_CUSTOM, "embedding", tri_encoded_reply, values),
-                                                .flags = TRI_FF_REQUIRED, .read = tri_encoded_read_values,
-                                                .write = tri_encoded_write_values},
-                                               E_TIMES};
+static const tri_field r_embedding_fields[] = {E_CODEC("embedding", values, tri_codec_values), E_TIMES};
 static const tri_field r_scores_fields[] = {
-    E_FIELD(labels, labels),
-    {TRI_F(TRI_FT_CUSTOM, "tokens", tri_encoded_reply, tokens), .flags = TRI_FF_OMIT, .read = tri_encoded_read_tokens,
-     .write = tri_encoded_write_tokens, .present = tri_encoded_has_tokens},
-    {TRI_F(TRI_FT_CUSTOM, "scores", tri_encoded_reply, values), .flags = TRI_FF_REQUIRED,
-     .read = tri_encoded_read_values, .write = tri_encoded_write_values},
-    {TRI_F(TRI_FT_CUSTOM, "activation", tri_encoded_reply, activation), .flags = TRI_FF_REQUIRED,
-     .read = tri_encode_read_activation, .write = tri_encode_write_activation},
+    E_CODEC("labels", labels, tri_codec_labels),
+    {TRI_CUSTOM("tokens", tri_encoded_reply, tokens, tri_codec_tokens), .flags = TRI_FF_OMIT},
+    E_CODEC("scores", values, tri_codec_values),
+    E_CODEC("activation", activation, tri_codec_activation),
     E_TIMES,
 };
 

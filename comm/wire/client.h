@@ -14,6 +14,7 @@
 
 #include "runtime/base/kinds.h"
 #include "runtime/base/mem.h"
+#include "runtime/base/sampling_numbers.h"
 #include "runtime/base/status.h"
 
 enum {
@@ -76,22 +77,20 @@ struct tri_wire_bias {
   float bias;
 };
 
-/* Sampling and limits of a submit. Ranges: tri_wire_fields(). NaN / -1 where "absent" differs from every value. */
+#define TRI_SAMPLING_MEMBER_(context, type, name, least, most, def, absent, sampler, help)                             \
+  TRI_NUMBER_TYPE_##type name;                                                                                         \
+  TRI_SAMPLING_HAS_##absent(name)
+#define TRI_SAMPLING_HAS_FIXED(name)
+#define TRI_SAMPLING_HAS_OPEN(name) bool has_##name;
+#define TRI_SAMPLING_HAS_MODEL(name) TRI_SAMPLING_HAS_OPEN(name)
+
+/* Sampling and limits of a submit: every number of runtime/base/sampling_numbers.h by its name, with a has_NAME where
+ * absent differs from every value, and what is no plain number. */
 typedef struct tri_sampling {
-  int64_t max_tokens;  /* absent: 16, or fewer where no more fit; -1: as many as fit */
-  int64_t min_tokens;  /* 0 */
-  double temperature;  /* absent: the model's generation_config, else 1 */
-  double top_p, min_p; /* 1, 0 */
-  int64_t top_k;       /* 0: all */
-  double repetition_penalty, presence_penalty, frequency_penalty; /* 1, 0, 0 */
-  bool has_max_tokens, has_temperature, has_top_p, has_top_k, has_repetition_penalty;
-  bool has_seed;
-  uint64_t seed;
-  int64_t n;             /* 1 */
-  int64_t num_beams;     /* 1: none; absent: where the temperature is absent, too, the model's generation_config */
-  double length_penalty; /* 1; absent: the model's */
+  TRI_SAMPLING_NUMBERS(TRI_SAMPLING_MEMBER_, )
   tri_early_stopping early_stopping; /* false; absent: the model's */
-  bool has_num_beams, has_length_penalty, has_early_stopping;
+  bool has_early_stopping, has_seed;
+  uint64_t seed;
   int64_t logprobs; /* -1: none; 0..20: that many alternatives (`logprobs`: true or a number; `top_logprobs`) */
   bool ignore_eos, echo;
   tri_wire_str stop[TRI_WIRE_MAX_STOP];
@@ -100,8 +99,6 @@ typedef struct tri_sampling {
   int num_stop_token_ids;
   const struct tri_wire_bias *logit_bias; /* borrowed; of a decoder's arena */
   int num_logit_bias;
-  int64_t priority;    /* 0; lower is sooner */
-  int64_t deadline_ms; /* 0: none */
 } tri_sampling;
 
 /* Whether a beam search can do what is asked of it: names the first field with which it has no meaning. */

@@ -11,6 +11,7 @@
 
 #include "runtime/base/dtype.h"
 #include "runtime/base/kinds.h"
+#include "runtime/base/sampling_numbers.h"
 #include "runtime/base/status.h"
 
 #define TRI_MAX_STOP_IDS 16
@@ -90,6 +91,11 @@ typedef struct tri_rope {
   float inv_freq_long[TRI_MAX_ROTARY / 2]; /* BY_LENGTH */
 } tri_rope;
 
+#define TRI_GEN_MEMBER_(context, type, name, least, most, def, absent, sampler, help) TRI_GEN_##absent(type, name)
+#define TRI_GEN_FIXED(type, name)
+#define TRI_GEN_OPEN(type, name)
+#define TRI_GEN_MODEL(type, name) TRI_NUMBER_TYPE_##type gen_##name;
+
 typedef struct tri_model_config {
   const struct tri_arch *arch;
   int64_t hidden_size, num_layers, num_heads, num_kv_heads, head_dim, intermediate_size;
@@ -147,9 +153,9 @@ typedef struct tri_model_config {
   int num_bad_token_ids;
   uint32_t eos_token_ids[TRI_MAX_STOP_IDS];
   int num_eos_token_ids;
-  /* generation_config.json's sampling defaults; NaN or -1 where the file says nothing */
-  double gen_temperature, gen_top_p, gen_repetition_penalty;
-  int64_t gen_top_k, gen_num_beams;
+  /* What generation_config.json says of a request's numbers, gen_NAME each; NaN or -1 where it says nothing. */
+  TRI_SAMPLING_NUMBERS(TRI_GEN_MEMBER_, )
+  int64_t gen_num_beams; /* 1 and 1 where it says nothing */
   double gen_length_penalty;
   tri_early_stopping gen_early_stopping;
   bool gen_do_sample;

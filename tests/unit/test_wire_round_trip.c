@@ -13,36 +13,21 @@ Suite *suite_wire_round_trip(void);
 
 static void check_sampling(const tri_sampling *a, const tri_sampling *b, bool with_stop) {
 #define SAME_INT(m) ck_assert_msg(a->m == b->m, #m)
-#define SAME_NUM(m) ck_assert_msg(a->m == b->m, #m)
-  SAME_INT(max_tokens);
-  SAME_INT(has_max_tokens);
-  SAME_INT(min_tokens);
-  SAME_INT(top_k);
-  SAME_INT(n);
-  SAME_INT(num_beams);
-  SAME_INT(has_num_beams);
-  SAME_NUM(length_penalty);
-  SAME_INT(has_length_penalty);
+#define SAME_NUMBER(context, type, name, least, most, def, absent, sampler, help)                                      \
+  SAME_INT(name);                                                                                                      \
+  SAME_##absent(name)
+#define SAME_FIXED(name)
+#define SAME_OPEN(name) SAME_INT(has_##name);
+#define SAME_MODEL(name) SAME_INT(has_##name);
+  TRI_SAMPLING_NUMBERS(SAME_NUMBER, )
   SAME_INT(early_stopping);
   SAME_INT(has_early_stopping);
   SAME_INT(logprobs);
-  SAME_INT(priority);
-  SAME_INT(deadline_ms);
-  SAME_INT(has_temperature);
-  SAME_INT(has_top_p);
-  SAME_INT(has_top_k);
-  SAME_INT(has_repetition_penalty);
   SAME_INT(has_seed);
   SAME_INT(ignore_eos);
   SAME_INT(echo);
   SAME_INT(num_stop_token_ids);
   SAME_INT(num_logit_bias);
-  SAME_NUM(temperature);
-  SAME_NUM(top_p);
-  SAME_NUM(min_p);
-  SAME_NUM(repetition_penalty);
-  SAME_NUM(presence_penalty);
-  SAME_NUM(frequency_penalty);
   ck_assert(a->seed == b->seed);
   ck_assert(!memcmp(a->stop_token_ids, b->stop_token_ids, (size_t)a->num_stop_token_ids * 4));
   for (int i = 0; i < a->num_logit_bias; i++) {
@@ -91,6 +76,39 @@ START_TEST(round_trip_client) {
   ck_assert_int_eq(tri_client_msg_encode(&in, &buf), TRI_OK);
   ck_assert_int_eq(tri_client_msg_decode(buf.data, buf.len, a, &out, &id, &err), TRI_OK);
   ck_assert(out.cancel.target == 5 && !out.cancel.has_request_id);
+  tri_wire_buf_free(&buf);
+  tri_arena_destroy(a);
+}
+END_TEST
+
+/* Each number alone, at its largest value, which is no default. */
+START_TEST(round_trip_numbers) {
+  tri_arena *a = arena();
+  tri_wire_buf buf = {0};
+  tri_client_msg in = {.op = TRI_OP_SUBMIT, .id = 42}, out;
+  uint64_t id;
+  tri_error err;
+#define SET_FIXED(name)
+#define SET_OPEN(name) in.submit.sampling.has_##name = true;
+#define SET_MODEL(name) SET_OPEN(name)
+#define ONE_NUMBER(context, type, name_, least, most, def, absent, sampler, help)                                      \
+  err = (tri_error){0};                                                                                                \
+  tri_submit_init(&in.submit);                                                                                         \
+  ck_assert_msg(in.submit.sampling.name_ == (def), #name_);                                                            \
+  in.submit.token_ids = ids4;                                                                                          \
+  in.submit.num_token_ids = 4;                                                                                         \
+  if (strcmp(#name_, "max_tokens")) in.submit.sampling.max_tokens = -1; /* nothing is more than that */                \
+  in.submit.sampling.has_max_tokens = true;                                                                            \
+  SET_##absent(name_) in.submit.sampling.name_ = (most);                                                               \
+  ck_assert_int_eq(tri_client_msg_encode(&in, &buf), TRI_OK);                                                          \
+  ck_assert_msg(tri_client_msg_decode(buf.data, buf.len, a, &out, &id, &err) == TRI_OK, "%s: %s", #name_,              \
+                err.message);                                                                                          \
+  check_sampling(&in.submit.sampling, &out.submit.sampling, true);                                                     \
+  in.submit.sampling.name_ = (most)*2.0 + 1;                                                                           \
+  ck_assert_int_eq(tri_client_msg_encode(&in, &buf), TRI_OK);                                                          \
+  ck_assert_msg(tri_client_msg_decode(buf.data, buf.len, a, &out, &id, &err) == TRI_OUT_OF_RANGE, "%s", #name_);       \
+  ck_assert_str_eq(err.field, #name_);
+  TRI_SAMPLING_NUMBERS(ONE_NUMBER, )
   tri_wire_buf_free(&buf);
   tri_arena_destroy(a);
 }
@@ -408,8 +426,8 @@ END_TEST
 
 Suite *suite_wire_round_trip(void) {
   Suite *s = suite_create("wire_round_trip");
-  ADD_CASE("round_trip", round_trip_client, round_trip_server, round_trip_group, stable, request_ids, field_table,
-           beams_round_trip, beams_refused);
+  ADD_CASE("round_trip", round_trip_client, round_trip_numbers, round_trip_server, round_trip_group, stable,
+           request_ids, field_table, beams_round_trip, beams_refused);
   ADD_CASE("cost", costs);
   return s;
 }
