@@ -76,10 +76,41 @@ static trireme_result fail_status(trireme_error *error, tri_status st, const tri
   return tri_client_fail(error, result_of(st), &e);
 }
 
+/* ---- structs of other versions of the header ---- */
+
+_Static_assert(sizeof(trireme_error) == 32 + 96 + 400 && sizeof(trireme_string) == 2 * sizeof(size_t) &&
+                   sizeof(trireme_logit_bias) == 8,
+               "these have no size of their own and never change");
+
+/* Gives a program's struct of `size` bytes, whose first member is that size, the defaults, of `known` bytes. */
+static void init_struct(void *to, size_t size, const void *defaults, size_t known) {
+  memset(to, 0, size);
+  memcpy(to, defaults, size < known ? size : known);
+  memcpy(to, &size, sizeof size);
+}
+
+static trireme_result check_size(size_t size, size_t known, const char *type, trireme_error *error) {
+  if (size > sizeof size && size <= known) return TRIREME_OK;
+  return tri_client_say(error, TRIREME_INVALID, TRI_INVALID_ARGUMENT, "size",
+                        "the size of a %s is said to be %zu; version %s of this library knows up to %zu: its *_init "
+                        "was not called, or the program was compiled for a newer version",
+                        type, size, TRIREME_VERSION, known);
+}
+
+/* Puts a program's struct over the defaults, of `known` bytes, in `to`. */
+static trireme_result take_struct(void *to, size_t known, const void *from, const char *type, trireme_error *error) {
+  size_t size;
+  memcpy(&size, from, sizeof size);
+  trireme_result r = check_size(size, known, type, error);
+  if (r == TRIREME_OK) memcpy(to, from, size);
+  return r;
+}
+
 /* ---- connecting ---- */
 
-void trireme_config_init(trireme_config *config) {
-  *config = (trireme_config){.connect_timeout_ms = TRIREME_CONNECT_TIMEOUT_MS};
+void trireme_config_init_sized(trireme_config *config, size_t size) {
+  const trireme_config defaults = {.connect_timeout_ms = TRIREME_CONNECT_TIMEOUT_MS};
+  init_struct(config, size, &defaults, sizeof defaults);
 }
 
 /* Copies what a hello or an error from the server says at most. */
@@ -208,11 +239,14 @@ static tri_status await_socket(const char *endpoint, int timeout_ms, int64_t dea
   return TRI_OK;
 }
 
-trireme_result trireme_connect(const trireme_config *config, trireme **out, trireme_error *error) {
+trireme_result trireme_connect(const trireme_config *given, trireme **out, trireme_error *error) {
   tri_error err = {0};
   tri_zkeypair own = {0};
   tri_status st = TRI_OK;
-  trireme_result r = TRIREME_OK;
+  trireme_config known, *config = &known;
+  trireme_config_init(config);
+  trireme_result r = take_struct(config, sizeof *config, given, "trireme_config", error);
+  if (r) return r;
   trireme *c = tri_calloc(1, sizeof *c);
   if (!c) return TRIREME_NO_MEMORY;
   c->next_id = 1;
@@ -267,9 +301,15 @@ void trireme_close(trireme *c) {
 #define INIT_OPEN(type, def) UNSET_##type
 #define INIT_MODEL(type, def) UNSET_##type
 
-void trireme_request_init(trireme_request *r) {
+static void request_defaults(trireme_request *r) {
   *r = (trireme_request){.early_stopping = TRIREME_EARLY_UNSET, .logprobs = -1};
   TRI_SAMPLING_NUMBERS(INIT, )
+}
+
+void trireme_request_init_sized(trireme_request *r, size_t size) {
+  trireme_request defaults;
+  request_defaults(&defaults);
+  init_struct(r, size, &defaults, sizeof defaults);
 }
 
 static tri_wire_str wire_str(const char *s) { return (tri_wire_str){s, s ? strlen(s) : 0}; }
@@ -365,18 +405,27 @@ static trireme_result send_out(trireme *c, uint64_t *id, trireme_error *error) {
   return TRIREME_OK;
 }
 
-trireme_result trireme_submit(trireme *c, const trireme_request *r, uint64_t *id, trireme_error *error) {
+trireme_result trireme_submit(trireme *c, const trireme_request *given, uint64_t *id, trireme_error *error) {
+  trireme_request r;
+  request_defaults(&r);
   c->out->op = TRI_OP_SUBMIT;
-  trireme_result st = check_ids(r->prompt, r->token_ids, r->num_token_ids, error);
-  if (!st) st = put_submit(r, &c->out->submit, c->arena, error);
+  trireme_result st = take_struct(&r, sizeof r, given, "trireme_request", error);
+  if (!st) st = check_ids(r.prompt, r.token_ids, r.num_token_ids, error);
+  if (!st) st = put_submit(&r, &c->out->submit, c->arena, error);
   return st ? st : send_out(c, id, error);
 }
 
-void trireme_encode_request_init(trireme_encode_request *r) { *r = (trireme_encode_request){0}; }
+void trireme_encode_request_init_sized(trireme_encode_request *r, size_t size) {
+  const trireme_encode_request defaults = {.size = size};
+  init_struct(r, size, &defaults, sizeof defaults);
+}
 
-static trireme_result send_encode(trireme *c, tri_client_op op, const trireme_encode_request *r, uint64_t *id,
+static trireme_result send_encode(trireme *c, tri_client_op op, const trireme_encode_request *given, uint64_t *id,
                                   trireme_error *error) {
   tri_encode *e = &c->out->encode;
+  trireme_encode_request known = {0}, *r = &known;
+  trireme_result st = take_struct(r, sizeof *r, given, "trireme_encode_request", error);
+  if (st) return st;
   c->out->op = op;
   *e = (tri_encode){.model = wire_str(r->model),
                     .text = {r->text, r->text_len},
@@ -392,7 +441,7 @@ static trireme_result send_encode(trireme *c, tri_client_op op, const trireme_en
   if (r->activation && !tri_activation_parse(r->activation, &e->activation))
     return tri_client_say(error, TRIREME_INVALID, TRI_INVALID_ARGUMENT, "activation",
                           "activation is \"%.40s\"; allowed are none, softmax and sigmoid", r->activation);
-  trireme_result st = check_ids(r->text, r->token_ids, r->num_token_ids, error);
+  st = check_ids(r->text, r->token_ids, r->num_token_ids, error);
   return st ? st : send_out(c, id, error);
 }
 
@@ -436,11 +485,16 @@ trireme_result trireme_ask_models(trireme *c, uint64_t *id, trireme_error *error
   return ask(c, TRI_OP_MODELS, id, error);
 }
 
-trireme_result trireme_next(trireme *c, int timeout_ms, trireme_event *out, trireme_error *error) {
+trireme_result trireme_next_sized(trireme *c, int timeout_ms, trireme_event *out, size_t size, trireme_error *error) {
   int64_t deadline = timeout_ms < 0 ? TRI_NEVER : tri_deadline_after_ms(timeout_ms);
-  for (;;) {
-    trireme_result r = receive(c, deadline, error);
+  trireme_event event;
+  trireme_result r = check_size(size, sizeof event, "trireme_event", error);
+  if (r) return r;
+  do {
+    r = receive(c, deadline, error);
     if (r) return r;
-    if (c->msg->op != TRI_REPLY_HELLO) return tri_client_event(c, out, error);
-  }
+  } while (c->msg->op == TRI_REPLY_HELLO);
+  r = tri_client_event(c, &event, error);
+  if (r == TRIREME_OK) memcpy(out, &event, size);
+  return r;
 }

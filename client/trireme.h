@@ -13,16 +13,29 @@
  *   trireme_submit(c, &r, &id, &err);
  *   trireme_event e;
  *   while (!trireme_next(c, -1, &e, &err) && e.kind != TRIREME_EVENT_DONE && e.kind != TRIREME_EVENT_ERROR)
- *     if (e.kind == TRIREME_EVENT_TOKENS) fwrite(e.tokens.choices[0].text, 1, e.tokens.choices[0].text_len, stdout);
+ *     if (e.kind == TRIREME_EVENT_TOKENS) fwrite(e.tokens.choices[0]->text, 1, e.tokens.choices[0]->text_len, stdout);
  *   trireme_close(c);
  *
  * One connection carries any number of requests at a time; each request is known by the number that the library gave
- * it, and every event names that number. A connection belongs to one thread at a time. The library never reconnects by
- * itself: after TRIREME_CLOSED, connect anew and continue a stream with trireme_attach.
+ * it, and every event names that number. The library never reconnects by itself: after TRIREME_CLOSED, connect anew and
+ * continue a stream with trireme_attach.
+ *
+ * Threads: a connection belongs to one thread at a time, and may be handed on under a lock. Connections share nothing:
+ * several threads may use one each without a lock. A process that forks uses its connections in one of the two alone.
  *
  * Ownership: what goes in is copied before the call returns. What an event points to stays valid until the next call of
  * trireme_next or trireme_close on the same connection. Texts are UTF-8 and end in a NUL that their length does not
- * count. */
+ * count.
+ *
+ * Binary compatibility: a program goes on working with every later library of the same SONAME.
+ * - Structs grow at their end alone. Those that a program makes, trireme_config, trireme_request and
+ *   trireme_encode_request, say in their first member how large the program's header has them. Their *_init sets it and
+ *   the defaults, those of members that the program does not know included: a struct is used only after its *_init. A
+ *   size that this library does not know, 0 or that of a newer header, is refused, and error.field is "size".
+ * - An event is written as far as the program's header has it, which trireme_next passes on.
+ * - Arrays of structs are handed out as arrays of pointers, so that the structs may grow.
+ * - trireme_error, trireme_string and trireme_logit_bias never change. Enums get further values at their end: skip an
+ *   event of an unknown kind, and take an unknown result for a failure. */
 #ifndef TRIREME_H
 #define TRIREME_H
 
@@ -34,7 +47,15 @@
 extern "C" {
 #endif
 
-/* What a call comes back with. */
+/* What a call comes back with. Any call that can fail may say NO_MEMORY, or FAILED for what no program can mend;
+ * besides them and OK:
+ * - trireme_connect: INVALID, TIMEOUT (nobody answers there), REFUSED, CLOSED, PROTOCOL, INTERRUPTED. FAILED with code
+ *   "not_found" where there is no socket.
+ * - what sends a request: INVALID, TIMEOUT (no room in time), REFUSED, CLOSED, INTERRUPTED. Only after INVALID, TIMEOUT
+ *   and INTERRUPTED is the connection as it was.
+ * - trireme_next: TIMEOUT, INTERRUPTED, INVALID (size), PROTOCOL (the message is dropped, and the next call goes on),
+ *   CLOSED, REFUSED (again and again: close the connection).
+ * What a coordinator says about a request comes as an event, never as a result. */
 typedef enum trireme_result {
   TRIREME_OK = 0,
   TRIREME_TIMEOUT,  /* nothing happened in the time given */
@@ -59,6 +80,7 @@ typedef struct trireme trireme; /* a connection */
 
 #define TRIREME_CONNECT_TIMEOUT_MS 5000
 typedef struct trireme_config {
+  size_t size; /* trireme_config_init's */
   const char
       *endpoint; /* "ipc:///path" or "tcp://host:port"; NULL: $TRIREME_ENDPOINT, else the default socket of this user */
   const char *key_file;    /* own CURVE key pair, made by `trireme keygen`; NULL: none */
@@ -67,7 +89,9 @@ typedef struct trireme_config {
   int connect_timeout_ms; /* for the coordinator's socket, the connection and the first answer together; 0: the default,
                              TRIREME_CONNECT_TIMEOUT_MS */
 } trireme_config;
-void trireme_config_init(trireme_config *config);
+/* size: of the program's struct, for which the function below it stands. */
+void trireme_config_init_sized(trireme_config *config, size_t size);
+static inline void trireme_config_init(trireme_config *config) { trireme_config_init_sized(config, sizeof *config); }
 
 /* *out is set on TRIREME_OK only. error may be NULL, here and everywhere. */
 trireme_result trireme_connect(const trireme_config *config, trireme **out, trireme_error *error);
@@ -104,6 +128,7 @@ typedef enum trireme_early_stopping {
 /* Everything that a submit can say. The ranges are those of `trireme submit --help`; the coordinator checks them and
  * names the field. */
 typedef struct trireme_request {
+  size_t size; /* trireme_request_init's */
   /* Either a text (any bytes; those that are not UTF-8 are replaced) or token ids. */
   const char *prompt;
   size_t prompt_len;
@@ -141,10 +166,12 @@ typedef struct trireme_request {
 } trireme_request;
 #define TRIREME_UNSET INT64_MIN
 
-void trireme_request_init(trireme_request *r);
+void trireme_request_init_sized(trireme_request *r, size_t size);
+static inline void trireme_request_init(trireme_request *r) { trireme_request_init_sized(r, sizeof *r); }
 
 /* What an embed or a classify can say: for a served encoder. */
 typedef struct trireme_encode_request {
+  size_t size; /* trireme_encode_request_init's */
   /* Either a text or token ids, as of a trireme_request; a text gets the special tokens of the tokenizer's template. */
   const char *text;
   size_t text_len;
@@ -160,7 +187,10 @@ typedef struct trireme_encode_request {
   int64_t deadline_ms;    /* 0: none */
 } trireme_encode_request;
 
-void trireme_encode_request_init(trireme_encode_request *r);
+void trireme_encode_request_init_sized(trireme_encode_request *r, size_t size);
+static inline void trireme_encode_request_init(trireme_encode_request *r) {
+  trireme_encode_request_init_sized(r, sizeof *r);
+}
 
 /* These send a request and do not wait for its answer, which comes as an event of the number *id. They wait at most
  * connect_timeout_ms for room in the connection. */
@@ -211,7 +241,7 @@ typedef struct trireme_choice {
   size_t text_len;
   const uint32_t *ids;
   size_t num_ids;
-  const trireme_logprobs *logprobs; /* [num_ids], or NULL */
+  const trireme_logprobs *const *logprobs; /* [num_ids], or NULL */
 } trireme_choice;
 
 typedef struct trireme_finished {
@@ -248,9 +278,9 @@ typedef struct trireme_status {
   double tokens_per_second, coordinator_us_per_token, resident_mb;
   uint64_t max_model_len, vocab_size;
   size_t num_groups;
-  const trireme_group_status *groups;
+  const trireme_group_status *const *groups;
   size_t num_ranks;
-  const trireme_rank_status *ranks;
+  const trireme_rank_status *const *ranks;
   double coordinator_cpu_s; /* since the start; 0: not known */
 } trireme_status;
 
@@ -274,11 +304,11 @@ typedef struct trireme_event {
     } accepted;
     struct {
       size_t num;
-      const trireme_choice *choices;
+      const trireme_choice *const *choices;
     } tokens;
     struct {
       size_t num;
-      const trireme_finished *choices;
+      const trireme_finished *const *choices;
       uint64_t prompt_tokens, completion_tokens;
       double queue_ms, first_token_ms, total_ms;
       uint32_t preemptions;
@@ -297,7 +327,7 @@ typedef struct trireme_event {
     } models;
     struct {
       size_t num;
-      const trireme_group_floors *groups;
+      const trireme_group_floors *const *groups;
     } floors;
     struct {
       const float *values;
@@ -319,7 +349,10 @@ typedef struct trireme_event {
 } trireme_event;
 
 /* Waits up to timeout_ms (0: not at all, -1: for ever) for the next event of any request. */
-trireme_result trireme_next(trireme *c, int timeout_ms, trireme_event *out, trireme_error *error);
+trireme_result trireme_next_sized(trireme *c, int timeout_ms, trireme_event *out, size_t size, trireme_error *error);
+static inline trireme_result trireme_next(trireme *c, int timeout_ms, trireme_event *out, trireme_error *error) {
+  return trireme_next_sized(c, timeout_ms, out, sizeof *out, error);
+}
 
 #ifdef __cplusplus
 }

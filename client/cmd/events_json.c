@@ -23,7 +23,7 @@ static void integer(cmd_buf *b, const char *key, uint64_t x) {
 
 void cmd_json_logprobs(cmd_buf *b, const trireme_choice *c) {
   for (size_t i = 0; c->logprobs && i < c->num_ids; i++) {
-    const trireme_logprobs *l = &c->logprobs[i];
+    const trireme_logprobs *l = c->logprobs[i];
     bool first = !b->len || b->data[b->len - 1] == '[';
     cmd_buf_add(b, first ? "{" : ",{", first ? 1 : 2);
     integer(b, "id", c->ids[i]);
@@ -44,7 +44,7 @@ static void choices(cmd_buf *b, const trireme_event *e) {
   cmd_buf_key(b, "choices");
   cmd_buf_add(b, "[", 1);
   for (size_t i = 0; i < e->tokens.num; i++) {
-    const trireme_choice *c = &e->tokens.choices[i];
+    const trireme_choice *c = e->tokens.choices[i];
     cmd_buf_add(b, ",", i ? 1 : 0);
     cmd_buf_add(b, "{", 1);
     integer(b, "index", c->index);
@@ -69,7 +69,7 @@ static void done(cmd_buf *b, const trireme_event *e) {
   cmd_buf_key(b, "choices");
   cmd_buf_add(b, "[", 1);
   for (size_t i = 0; i < e->done.num; i++) {
-    const trireme_finished *c = &e->done.choices[i];
+    const trireme_finished *c = e->done.choices[i];
     cmd_buf_add(b, ",", i ? 1 : 0);
     cmd_buf_add(b, "{", 1);
     integer(b, "index", i);
@@ -140,13 +140,13 @@ void cmd_json_status(cmd_buf *b, const trireme_status *s) {
   cmd_buf_key(b, "groups");
   for (size_t i = 0; i < s->num_groups; i++) {
     cmd_buf_add(b, i ? "},{" : "[{", i ? 3 : 2);
-    group(b, &s->groups[i]);
+    group(b, s->groups[i]);
   }
   cmd_buf_add(b, s->num_groups ? "}]" : "[]", 2);
   cmd_buf_key(b, "ranks");
   for (size_t i = 0; i < s->num_ranks; i++) {
     cmd_buf_add(b, i ? "},{" : "[{", i ? 3 : 2);
-    rank(b, &s->ranks[i]);
+    rank(b, s->ranks[i]);
   }
   cmd_buf_add(b, s->num_ranks ? "}]" : "[]", 2);
   cmd_buf_add(b, "}", 1);
@@ -155,7 +155,7 @@ void cmd_json_status(cmd_buf *b, const trireme_status *s) {
 static void floors(cmd_buf *b, const trireme_event *e) {
   cmd_buf_key(b, "groups");
   for (size_t i = 0; i < e->floors.num; i++) {
-    const trireme_group_floors *g = &e->floors.groups[i];
+    const trireme_group_floors *g = e->floors.groups[i];
     const struct {
       const char *key;
       double value;
