@@ -250,6 +250,7 @@ trireme_result trireme_connect(const trireme_config *given, trireme **out, trire
   trireme *c = tri_calloc(1, sizeof *c);
   if (!c) return TRIREME_NO_MEMORY;
   c->next_id = 1;
+  c->fd = c->ready_fd = -1;
   c->timeout_ms = config->connect_timeout_ms > 0 ? config->connect_timeout_ms : TRIREME_CONNECT_TIMEOUT_MS;
   int64_t deadline = tri_deadline_after_ms(c->timeout_ms);
   c->msg = tri_malloc(1, sizeof *c->msg);
@@ -283,6 +284,7 @@ trireme_result trireme_connect(const trireme_config *given, trireme **out, trire
 
 void trireme_close(trireme *c) {
   if (!c) return;
+  tri_client_close_fd(c);
   tri_zlink_close(c->link);
   tri_zcontext_destroy(c->z);
   tri_arena_destroy(c->arena);
@@ -399,6 +401,7 @@ static trireme_result send_out(trireme *c, uint64_t *id, trireme_error *error) {
     return tri_client_say(error, TRIREME_INVALID, st, NULL, "a request has at most %d bytes", TRI_WIRE_MAX_MESSAGE);
   if (st) return fail_status(error, st, &(tri_error){.status = st});
   trireme_result r = send_buf(c, tri_deadline_after_ms(c->timeout_ms), error);
+  tri_client_show_ready(c);
   if (r) return r;
   if (id) *id = c->next_id;
   c->next_id++;
@@ -490,10 +493,10 @@ trireme_result trireme_next_sized(trireme *c, int timeout_ms, trireme_event *out
   trireme_event event;
   trireme_result r = check_size(size, sizeof event, "trireme_event", error);
   if (r) return r;
-  do {
-    r = receive(c, deadline, error);
-    if (r) return r;
-  } while (c->msg->op == TRI_REPLY_HELLO);
+  do r = receive(c, deadline, error);
+  while (r == TRIREME_OK && c->msg->op == TRI_REPLY_HELLO);
+  tri_client_show_ready(c);
+  if (r) return r;
   r = tri_client_event(c, &event, error);
   if (r == TRIREME_OK) memcpy(out, &event, size);
   return r;

@@ -354,6 +354,12 @@ static inline trireme_result trireme_next(trireme *c, int timeout_ms, trireme_ev
   return trireme_next_sized(c, timeout_ms, out, sizeof *out, error);
 }
 
+/* For event loops: a descriptor for poll, epoll and the like that is readable while trireme_next(c, 0, ...) may give
+ * something, CLOSED and REFUSED included. It is level-triggered, whatever was called in between: wait for it, then call
+ * trireme_next(c, 0, ...) once or until it says TIMEOUT, which it may say at once. Neither read nor close it: it is the
+ * same for as long as the connection lives, and goes with it. -1: there are no descriptors left (errno). */
+int trireme_fd(trireme *c);
+
 #ifdef __cplusplus
 }
 #endif

@@ -760,6 +760,18 @@ static bool has_message(void *socket) {
   return !zmq_getsockopt(socket, ZMQ_EVENTS, &events, &size) && (events & ZMQ_POLLIN);
 }
 
+tri_status tri_zlink_fds(const tri_zlink *l, int fds[2]) {
+  size_t size = sizeof *fds;
+  if (!l->socket || zmq_getsockopt(l->socket, ZMQ_FD, &fds[0], &size)) return TRI_CLOSED;
+  size = sizeof *fds;
+  return zmq_getsockopt(l->monitor, ZMQ_FD, &fds[1], &size) ? TRI_CLOSED : TRI_OK;
+}
+
+bool tri_zlink_has_news(tri_zlink *l) {
+  link_drain_monitor(l);
+  return l->socket && has_message(l->socket);
+}
+
 static int mark(tri_zpoll *item) {
   int fresh = !item->ready;
   item->ready = true;

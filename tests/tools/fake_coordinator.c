@@ -78,7 +78,7 @@ static void piece_of(uint64_t choice, uint64_t offset, char out[MAX_PIECE]) {
 
 static tri_status reply(server *s, const tri_zpeer *to) {
   tri_status st = tri_server_msg_encode(&s->out, &s->buf);
-  return st ? st : tri_zserver_send(s->s, to, s->buf.data, s->buf.len);
+  return st ? st : tri_zserver_queue(s->s, to, s->buf.data, s->buf.len);
 }
 
 static void reply_error(server *s, const tri_zpeer *to, uint64_t id, const char *code, const char *message,
@@ -384,6 +384,7 @@ static void loop(server *s) {
     int64_t now = tri_now_ns();
     for (job *j = s->jobs; j; j = j->next)
       if (!j->ended || j->attached) advance(s, j, now);
+    tri_zserver_flush(s->s);
     forget_old(s);
   }
 }

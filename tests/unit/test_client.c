@@ -1,6 +1,7 @@
 /* libtrireme: connecting, structs of other versions of its header, what it asks and what it is answered. The other side
  * is tests/tools/fake_coordinator.c. */
 #include <check.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
@@ -214,6 +215,103 @@ START_TEST(test_what_it_is_told) {
 }
 END_TEST
 
+/* ---- in an event loop ---- */
+
+static bool readable(int fd, int timeout_ms) {
+  struct pollfd p = {.fd = fd, .events = POLLIN};
+  return poll(&p, 1, timeout_ms) == 1 && p.revents & POLLIN;
+}
+
+/* Reads until nothing is there, after which the descriptor is not readable either; returns how many requests ended. */
+static int drain(void) {
+  int ended = 0;
+  trireme_event e;
+  trireme_result r;
+  while ((r = trireme_next(c, 0, &e, NULL)) == TRIREME_OK)
+    ended += e.kind == TRIREME_EVENT_DONE || e.kind == TRIREME_EVENT_STATUS;
+  ck_assert_int_eq(r, TRIREME_TIMEOUT);
+  return ended;
+}
+
+START_TEST(test_poll) {
+  enum { REQUESTS = 40 };
+  trireme_request q;
+  int fd = trireme_fd(c), ended = 0;
+  ck_assert_int_ge(fd, 0);
+  ck_assert_int_eq(trireme_fd(c), fd);
+  ck_assert(!readable(fd, 0));
+  trireme_request_init(&q);
+  q.prompt = "x";
+  q.prompt_len = 1;
+  q.max_tokens = 20;
+  for (int sent = 0; ended < 2 * REQUESTS;) {
+    /* Requests go out between the readings: each takes in news of those before it. */
+    for (int i = 0; i < 4 && sent < REQUESTS; i++, sent++) {
+      ck_assert_int_eq(trireme_submit(c, &q, NULL, NULL), TRIREME_OK);
+      ck_assert_int_eq(trireme_ask_status(c, NULL, NULL), TRIREME_OK);
+    }
+    ck_assert_msg(readable(fd, 5000), "after %d of %d", ended, 2 * REQUESTS);
+    ended += drain();
+  }
+  ck_assert_int_eq(ended, 2 * REQUESTS);
+  ck_assert(!readable(fd, 50));
+}
+END_TEST
+
+/* Several messages in one frame are as many events, each announced. */
+START_TEST(test_poll_one_event_at_a_time) {
+  int fd = trireme_fd(c);
+  trireme_event e = {.kind = TRIREME_EVENT_ACCEPTED};
+  trireme_request q;
+  trireme_request_init(&q);
+  q.prompt = "x";
+  q.prompt_len = 1;
+  q.max_tokens = 100;
+  for (int i = 0; i < 10; i++) {
+    ck_assert_int_eq(trireme_submit(c, &q, NULL, NULL), TRIREME_OK);
+    do {
+      ck_assert(readable(fd, 5000));
+      trireme_result r = trireme_next(c, 0, &e, NULL);
+      ck_assert(r == TRIREME_OK || r == TRIREME_TIMEOUT);
+      if (r == TRIREME_TIMEOUT) e.kind = TRIREME_EVENT_ACCEPTED;
+    } while (e.kind != TRIREME_EVENT_DONE);
+  }
+}
+END_TEST
+
+/* An answer that the sending of something else has taken in keeps it readable. */
+START_TEST(test_poll_after_sending) {
+  int fd = trireme_fd(c);
+  trireme_event e;
+  for (int i = 0; i < 50; i++) {
+    ck_assert_int_eq(trireme_ask_stats(c, NULL, NULL), TRIREME_OK);
+    ck_assert(readable(fd, 5000));
+    ck_assert_int_eq(trireme_ask_stats(c, NULL, NULL), TRIREME_OK);
+    for (int answers = 0; answers < 2;) {
+      ck_assert_msg(readable(fd, 5000), "%d, after %d answers", i, answers);
+      answers += trireme_next(c, 0, &e, NULL) == TRIREME_OK;
+    }
+  }
+}
+END_TEST
+
+/* The end of the connection is something to read, again and again. */
+START_TEST(test_poll_of_the_end) {
+  int fd = trireme_fd(c);
+  trireme_event e;
+  ck_assert(!readable(fd, 0));
+  kill(coordinator, SIGKILL);
+  trireme_result r = TRIREME_TIMEOUT;
+  for (int i = 0; i < 100 && r == TRIREME_TIMEOUT; i++) {
+    ck_assert(readable(fd, 5000));
+    r = trireme_next(c, 0, &e, NULL);
+  }
+  ck_assert_int_eq(r, TRIREME_CLOSED);
+  ck_assert(readable(fd, 0));
+  ck_assert_int_eq(trireme_next(c, 0, &e, NULL), TRIREME_CLOSED);
+}
+END_TEST
+
 Suite *suite_client(void) {
   Suite *suite = suite_create("client");
   TCase *t = tcase_create("connecting");
@@ -227,6 +325,10 @@ Suite *suite_client(void) {
   tcase_add_test(t, test_sizes);
   tcase_add_test(t, test_shorter_structs);
   tcase_add_test(t, test_what_it_is_told);
+  tcase_add_test(t, test_poll);
+  tcase_add_test(t, test_poll_one_event_at_a_time);
+  tcase_add_test(t, test_poll_after_sending);
+  tcase_add_test(t, test_poll_of_the_end);
   suite_add_tcase(suite, t);
   return suite;
 }
