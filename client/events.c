@@ -25,11 +25,19 @@ static bool logprobs_of(trireme *c, const tri_choice_tokens *in, trireme_choice 
   trireme_logprobs *l = room(c, in->num_ids, sizeof *l);
   out->logprobs = pointers(c, l, in->num_ids, sizeof *l);
   if (!out->logprobs) return false;
-  for (size_t k = 0; k < in->num_ids; k++)
-    l[k] = (trireme_logprobs){.logprob = in->logprobs[k].logprob,
-                              .num_top = (size_t)in->logprobs[k].num_top,
-                              .top_ids = in->logprobs[k].top_ids,
-                              .top_logprobs = in->logprobs[k].top_logprobs};
+  for (size_t k = 0; k < in->num_ids; k++) {
+    const tri_token_logprobs *from = &in->logprobs[k];
+    size_t n = (size_t)from->num_top;
+    l[k] = (trireme_logprobs){
+        .logprob = from->logprob, .num_top = n, .top_ids = from->top_ids, .top_logprobs = from->top_logprobs};
+    if (!from->text.s) continue;
+    trireme_string *texts = room(c, n, sizeof *texts);
+    if (!texts) return false;
+    for (size_t i = 0; i < n; i++) texts[i] = (trireme_string){text(c, from->top_texts[i]), from->top_texts[i].len};
+    l[k].text = text(c, from->text);
+    l[k].text_len = from->text.len;
+    l[k].top_texts = texts;
+  }
   return true;
 }
 

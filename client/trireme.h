@@ -232,6 +232,12 @@ typedef struct trireme_logprobs {
   size_t num_top;
   const uint32_t *top_ids;
   const float *top_logprobs;
+  /* The bytes that the token stands for in the middle of a text, and those of the alternatives: perhaps a part of a
+   * character, so that they need not be UTF-8; a special token's are its name, and of more than 1024 the first come.
+   * NULL where the model has no tokenizer, or the coordinator does not say them. */
+  const char *text;
+  size_t text_len;
+  const trireme_string *top_texts;
 } trireme_logprobs;
 
 typedef struct trireme_choice {

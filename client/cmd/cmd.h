@@ -155,7 +155,7 @@ void cmd_json_encoded(cmd_buf *b, const trireme_event *e, int64_t top_k);
 
 void cmd_json_event(cmd_buf *b, const trireme_event *e);
 void cmd_json_status(cmd_buf *b, const trireme_status *s);
-/* Elements {"id":..,"logprob":..,"top":[..]} of a choice, appended to an open array. */
+/* Elements {"id":..,"logprob":..,"token":..,"bytes":[..],"top":[..]} of a choice, appended to an open array. */
 void cmd_json_logprobs(cmd_buf *b, const trireme_choice *c);
 
 /* Asks for the status and waits for it; e is valid until the next call on c. Events of other requests are dropped. */

@@ -21,6 +21,15 @@ static void integer(cmd_buf *b, const char *key, uint64_t x) {
   cmd_buf_printf(b, "%llu", (unsigned long long)x);
 }
 
+/* As in OpenAI's API: a text in which what is not UTF-8 became U+FFFD, and the bytes. */
+static void token(cmd_buf *b, const char *s, size_t len) {
+  text(b, "token", s, len);
+  cmd_buf_key(b, "bytes");
+  cmd_buf_add(b, "[", 1);
+  for (size_t i = 0; i < len; i++) cmd_buf_printf(b, i ? ",%u" : "%u", (unsigned char)s[i]);
+  cmd_buf_add(b, "]", 1);
+}
+
 void cmd_json_logprobs(cmd_buf *b, const trireme_choice *c) {
   for (size_t i = 0; c->logprobs && i < c->num_ids; i++) {
     const trireme_logprobs *l = c->logprobs[i];
@@ -28,12 +37,14 @@ void cmd_json_logprobs(cmd_buf *b, const trireme_choice *c) {
     cmd_buf_add(b, first ? "{" : ",{", first ? 1 : 2);
     integer(b, "id", c->ids[i]);
     number(b, "logprob", (double)l->logprob);
+    if (l->text) token(b, l->text, l->text_len);
     cmd_buf_key(b, "top");
     cmd_buf_add(b, "[", 1);
     for (size_t k = 0; k < l->num_top; k++) {
       cmd_buf_add(b, k ? ",{" : "{", k ? 2 : 1);
       integer(b, "id", l->top_ids[k]);
       number(b, "logprob", (double)l->top_logprobs[k]);
+      if (l->top_texts) token(b, l->top_texts[k].s, l->top_texts[k].len);
       cmd_buf_add(b, "}", 1);
     }
     cmd_buf_add(b, "]}", 2);

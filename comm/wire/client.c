@@ -220,6 +220,8 @@ static tri_status read_logprobs(tri_decoder *d, const tri_field *f, tri_unpack *
     if (st) return st;
     all[i].logprob = (float)part[1].f;
     all[i].num_top = (int)n;
+    all[i].text = (tri_wire_str){0};
+    all[i].top_texts = NULL;
   }
   c->logprobs = all;
   return TRI_OK;
@@ -236,6 +238,46 @@ static void write_logprobs(tri_pack *p, const void *at) {
     tri_pack_bin(p, l->top_logprobs, (size_t)l->num_top * sizeof *l->top_logprobs);
   }
 }
+
+/* Per token an array of its text and those of the alternatives; logprobs must have come before. */
+static tri_status read_texts(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
+  tri_choice_tokens *c = at;
+  if (v->kind != TRI_V_ARRAY || v->count != c->num_ids || (v->count && !c->logprobs))
+    return tri_fail(d->err, TRI_CORRUPT, f->name, "%s must be an array as long as logprobs, after them", f->name);
+  for (uint32_t i = 0; i < v->count; i++) {
+    tri_token_logprobs *l = (tri_token_logprobs *)&c->logprobs[i]; /* read_logprobs's */
+    tri_value e, part;
+    if (!tri_unpack_next(u, &e) || e.kind != TRI_V_ARRAY || e.count != 1 + (uint32_t)l->num_top)
+      return tri_fail(d->err, TRI_CORRUPT, f->name, "an element of %s must be an array of %d", f->name, 1 + l->num_top);
+    tri_wire_str *all = tri_arena_alloc(d->arena, e.count, sizeof *all);
+    if (!all) return TRI_NO_MEMORY;
+    for (uint32_t k = 0; k < e.count; k++) {
+      if (!tri_unpack_next(u, &part) || (part.kind != TRI_V_BIN && part.kind != TRI_V_STR))
+        return tri_fail(d->err, TRI_CORRUPT, f->name, "a text of %s must be binary", f->name);
+      all[k] = (tri_wire_str){part.s, part.len};
+    }
+    l->text = all[0];
+    l->top_texts = all + 1;
+  }
+  return TRI_OK;
+}
+
+static void write_texts(tri_pack *p, const void *at) {
+  const tri_choice_tokens *c = at;
+  tri_pack_array(p, (uint32_t)c->num_ids);
+  for (size_t i = 0; i < c->num_ids; i++) {
+    const tri_token_logprobs *l = &c->logprobs[i];
+    tri_pack_array(p, 1 + (uint32_t)l->num_top);
+    tri_pack_bin(p, l->text.s, l->text.len);
+    for (int k = 0; k < l->num_top; k++) tri_pack_bin(p, l->top_texts[k].s, l->top_texts[k].len);
+  }
+}
+
+static bool has_texts(const void *at) {
+  const tri_choice_tokens *c = at;
+  return c->logprobs && c->num_ids && c->logprobs[0].text.s;
+}
+static const tri_codec choice_texts = {read_texts, write_texts, has_texts};
 
 static bool has_logprobs(const void *at) { return ((const tri_choice_tokens *)at)->logprobs != NULL; }
 static const tri_codec choice_logprobs = {read_logprobs, write_logprobs, has_logprobs};
@@ -270,6 +312,7 @@ static const tri_field choice_fields[] = {
     {TRI_F(TRI_FT_IDS, "ids", tri_choice_tokens, ids), .count_offset = offsetof(tri_choice_tokens, num_ids),
      .flags = TRI_FF_OMIT},
     {TRI_CUSTOM_ALL("logprobs", choice_logprobs), .flags = TRI_FF_OMIT},
+    {TRI_CUSTOM_ALL("token_texts", choice_texts), .flags = TRI_FF_OMIT},
 };
 static const tri_fields choice_table = {TRI_FIELDS(choice_fields)};
 

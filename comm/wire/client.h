@@ -26,6 +26,7 @@ enum {
   TRI_WIRE_MAX_STOP_IDS = 32,
   TRI_WIRE_MAX_LOGIT_BIAS = 512,
   TRI_WIRE_MAX_LOGPROBS = 20,
+  TRI_WIRE_MAX_TOKEN_TEXT = 1024, /* bytes of a token's text beside its logprob; longer ones are cut */
   TRI_WIRE_MAX_N = 64,
   TRI_WIRE_MAX_BEAMS = 10,
   TRI_WIRE_MAX_LENGTH_PENALTY = 10,
@@ -205,6 +206,9 @@ typedef struct tri_token_logprobs {
   int num_top;
   const uint32_t *top_ids;
   const float *top_logprobs;
+  tri_wire_str
+      text; /* the token's bytes, TRI_WIRE_MAX_TOKEN_TEXT at most; NULL: not said, for all tokens of a choice */
+  const tri_wire_str *top_texts; /* [num_top] */
 } tri_token_logprobs;
 
 typedef struct tri_choice_tokens {

@@ -119,7 +119,14 @@ START_TEST(round_trip_server) {
   tri_wire_buf buf = {0};
   tri_error err = {0};
   static tri_server_msg in, out;
-  tri_token_logprobs l[2] = {{-0.25f, 2, ids4, floats2}, {-INFINITY, 0, NULL, NULL}};
+  const tri_wire_str texts2[2] = {str(" a"), {"\0\xff", 2}};
+  tri_token_logprobs l[2] = {{.logprob = -0.25f,
+                              .num_top = 2,
+                              .top_ids = ids4,
+                              .top_logprobs = floats2,
+                              .text = str("\xc3"),
+                              .top_texts = texts2},
+                             {.logprob = -INFINITY, .text = str("")}};
   tri_choice_tokens ct[2] = {choice_tokens(l), choice_tokens(NULL)};
   in = (tri_server_msg){.op = TRI_REPLY_TOKENS, .id = 2, .tokens = {2, ct}};
   ck_assert_int_eq(tri_server_msg_encode(&in, &buf), TRI_OK);
@@ -132,6 +139,16 @@ START_TEST(round_trip_server) {
   ck_assert_float_eq(c[0].logprobs[0].logprob, -0.25f);
   ck_assert_float_eq(c[0].logprobs[0].top_logprobs[1], -1.25f);
   ck_assert(isinf(c[0].logprobs[1].logprob) && !c[0].logprobs[1].num_top);
+  ck_str(c[0].logprobs[0].text, "\xc3");
+  ck_str(c[0].logprobs[0].top_texts[0], " a");
+  ck_assert(c[0].logprobs[0].top_texts[1].len == 2 && !memcmp(c[0].logprobs[0].top_texts[1].s, "\0\xff", 2));
+  ck_assert(c[0].logprobs[1].text.s && !c[0].logprobs[1].text.len);
+
+  /* Without texts, as from a coordinator without a tokenizer. */
+  l[0].text = l[1].text = (tri_wire_str){0};
+  ck_assert_int_eq(tri_server_msg_encode(&in, &buf), TRI_OK);
+  ck_assert_int_eq(tri_server_msg_decode(buf.data, buf.len, a, &out, &err), TRI_OK);
+  ck_assert(out.tokens.choices[0].logprobs && !out.tokens.choices[0].logprobs[0].text.s);
 
   for (int only = 0; only < 2; only++) {
     in = (tri_server_msg){.op = TRI_REPLY_ACCEPTED, .id = 3, .accepted = {.prompt_tokens = 5, .token_ids_only = only}};
