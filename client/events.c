@@ -81,6 +81,15 @@ static bool done_event(trireme *c, trireme_event *e) {
   return true;
 }
 
+/* Members of a public struct from those of the wire's of the same names. */
+#define COPY(from, type, name, json) .name = COPY_##type((from)->name),
+#define COPY_U32(x) x
+#define COPY_U64(x) x
+#define COPY_I64(x) x
+#define COPY_F64(x) x
+#define COPY_LAYER(x) x
+#define COPY_STR(x) text(c, x)
+
 static bool status_event(trireme *c, trireme_event *e) {
   const tri_cluster_status *s = &c->msg->status;
   trireme_group_status *groups = room(c, s->num_groups, sizeof *groups);
@@ -88,56 +97,12 @@ static bool status_event(trireme *c, trireme_event *e) {
   const void *group_pointers = pointers(c, groups, s->num_groups, sizeof *groups);
   const void *rank_pointers = pointers(c, ranks, s->num_ranks, sizeof *ranks);
   if (!group_pointers || !rank_pointers) return false;
-  for (uint32_t i = 0; i < s->num_groups; i++) {
-    const tri_group_status *g = &s->groups[i];
-    groups[i] = (trireme_group_status){.group = g->group,
-                                       .epoch = g->epoch,
-                                       .state = text(c, g->state),
-                                       .tp = g->tp,
-                                       .pp = g->pp,
-                                       .running = g->running,
-                                       .waiting = g->waiting,
-                                       .kv_pages = g->kv_pages,
-                                       .kv_pages_used = g->kv_pages_used,
-                                       .steps = g->steps,
-                                       .tokens = g->tokens,
-                                       .scheduler_us_per_token = g->scheduler_us_per_token,
-                                       .scheduler_cpu_s = g->scheduler_cpu_s};
-  }
-  for (uint32_t i = 0; i < s->num_ranks; i++) {
-    const tri_rank_status *r = &s->ranks[i];
-    ranks[i] = (trireme_rank_status){.group = r->group,
-                                     .rank = r->rank,
-                                     .host = text(c, r->host),
-                                     .pid = r->pid,
-                                     .step = r->step,
-                                     .block = r->block,
-                                     .collective = r->collective,
-                                     .seconds_since_report = r->seconds_since_report};
-  }
-  e->status = (trireme_status){.version = text(c, s->version),
-                               .model = text(c, s->model),
-                               .state = text(c, s->state),
-                               .task = text(c, s->task),
-                               .uptime_s = s->uptime_s,
-                               .clients = s->clients,
-                               .running = s->running,
-                               .waiting = s->waiting,
-                               .requests_done = s->requests_done,
-                               .requests_failed = s->requests_failed,
-                               .requests_aborted = s->requests_aborted,
-                               .prompt_tokens = s->prompt_tokens,
-                               .generation_tokens = s->generation_tokens,
-                               .tokens_per_second = s->tokens_per_second,
-                               .coordinator_us_per_token = s->coordinator_us_per_token,
-                               .coordinator_cpu_s = s->coordinator_cpu_s,
-                               .resident_mb = s->resident_mb,
-                               .max_model_len = s->max_model_len,
-                               .vocab_size = s->vocab_size,
-                               .num_groups = s->num_groups,
-                               .groups = group_pointers,
-                               .num_ranks = s->num_ranks,
-                               .ranks = rank_pointers};
+  for (uint32_t i = 0; i < s->num_groups; i++)
+    groups[i] = (trireme_group_status){TRI_GROUP_STATUS_FIELDS(COPY, &s->groups[i])};
+  for (uint32_t i = 0; i < s->num_ranks; i++)
+    ranks[i] = (trireme_rank_status){TRI_RANK_STATUS_FIELDS(COPY, &s->ranks[i])};
+  e->status = (trireme_status){TRI_STATUS_FIELDS(COPY, s).num_groups = s->num_groups, .groups = group_pointers,
+                               .num_ranks = s->num_ranks, .ranks = rank_pointers};
   return true;
 }
 

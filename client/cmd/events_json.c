@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "client/cmd/cmd.h"
+#include "comm/wire/status_fields.h"
 
 static void text(cmd_buf *b, const char *key, const char *s, size_t len) {
   cmd_buf_key(b, key);
@@ -28,6 +29,11 @@ static void token(cmd_buf *b, const char *s, size_t len) {
   cmd_buf_add(b, "[", 1);
   for (size_t i = 0; i < len; i++) cmd_buf_printf(b, i ? ",%u" : "%u", (unsigned char)s[i]);
   cmd_buf_add(b, "]", 1);
+}
+
+static void signed_integer(cmd_buf *b, const char *key, int64_t x) {
+  cmd_buf_key(b, key);
+  cmd_buf_printf(b, "%lld", (long long)x);
 }
 
 void cmd_json_logprobs(cmd_buf *b, const trireme_choice *c) {
@@ -99,55 +105,22 @@ static void done(cmd_buf *b, const trireme_event *e) {
   if (e->done.timed_out) cmd_buf_printf(b, ",\"timed_out\":true");
 }
 
-static void group(cmd_buf *b, const trireme_group_status *g) {
-  integer(b, "group", g->group);
-  integer(b, "epoch", g->epoch);
-  word(b, "state", g->state);
-  integer(b, "tensor_parallel_size", g->tp);
-  integer(b, "pipeline_parallel_size", g->pp);
-  integer(b, "running", g->running);
-  integer(b, "waiting", g->waiting);
-  integer(b, "kv_pages", g->kv_pages);
-  integer(b, "kv_pages_used", g->kv_pages_used);
-  integer(b, "steps", g->steps);
-  integer(b, "tokens", g->tokens);
-  number(b, "scheduler_us_per_token", g->scheduler_us_per_token);
-  number(b, "scheduler_cpu_s", g->scheduler_cpu_s);
-}
+/* The members of a status, by the protocol's lists. */
+#define PRINT(from, type, name, key) PRINT_##type(key, (from)->name);
+#define PRINT_U32(key, x) integer(b, key, x)
+#define PRINT_U64(key, x) integer(b, key, x)
+#define PRINT_I64(key, x) signed_integer(b, key, x)
+#define PRINT_F64(key, x) number(b, key, x)
+#define PRINT_STR(key, x) word(b, key, x)
+#define PRINT_LAYER(key, x) number(b, key, (x) >= UINT32_MAX ? NAN : (double)(x)) /* null between steps */
 
-static void rank(cmd_buf *b, const trireme_rank_status *r) {
-  integer(b, "group", r->group);
-  integer(b, "rank", r->rank);
-  word(b, "host", r->host);
-  cmd_buf_key(b, "pid");
-  cmd_buf_printf(b, "%lld", (long long)r->pid);
-  integer(b, "step", r->step);
-  number(b, "block", r->block >= UINT32_MAX ? NAN : (double)r->block); /* null between steps */
-  integer(b, "collective", r->collective);
-  number(b, "seconds_since_report", r->seconds_since_report);
-}
+static void group(cmd_buf *b, const trireme_group_status *g) { TRI_GROUP_STATUS_FIELDS(PRINT, g) }
+
+static void rank(cmd_buf *b, const trireme_rank_status *r) { TRI_RANK_STATUS_FIELDS(PRINT, r) }
 
 void cmd_json_status(cmd_buf *b, const trireme_status *s) {
   cmd_buf_add(b, "{", 1);
-  word(b, "version", s->version);
-  word(b, "model", s->model);
-  word(b, "state", s->state);
-  word(b, "task", s->task);
-  number(b, "uptime_s", s->uptime_s);
-  integer(b, "clients", s->clients);
-  integer(b, "running", s->running);
-  integer(b, "waiting", s->waiting);
-  integer(b, "requests_done", s->requests_done);
-  integer(b, "requests_failed", s->requests_failed);
-  integer(b, "requests_aborted", s->requests_aborted);
-  integer(b, "prompt_tokens", s->prompt_tokens);
-  integer(b, "generation_tokens", s->generation_tokens);
-  number(b, "tokens_per_second", s->tokens_per_second);
-  number(b, "coordinator_us_per_token", s->coordinator_us_per_token);
-  number(b, "coordinator_cpu_s", s->coordinator_cpu_s);
-  number(b, "resident_mb", s->resident_mb);
-  integer(b, "max_model_len", s->max_model_len);
-  integer(b, "vocab_size", s->vocab_size);
+  TRI_STATUS_FIELDS(PRINT, s)
   cmd_buf_key(b, "groups");
   for (size_t i = 0; i < s->num_groups; i++) {
     cmd_buf_add(b, i ? "},{" : "[{", i ? 3 : 2);

@@ -333,51 +333,19 @@ static const tri_fields done_choice_table = {TRI_FIELDS(done_choice_fields)};
 #define S_STR(S, m)                                                                                                    \
   { TRI_F(TRI_FT_STR, #m, S, m), .flags = TRI_FF_OMIT }
 
-static const tri_field group_fields[] = {
-    S_U32(tri_group_status, group),
-    S_U64(tri_group_status, epoch),
-    S_STR(tri_group_status, state),
-    S_U32(tri_group_status, tp),
-    S_U32(tri_group_status, pp),
-    S_U32(tri_group_status, running),
-    S_U32(tri_group_status, waiting),
-    S_U64(tri_group_status, kv_pages),
-    S_U64(tri_group_status, kv_pages_used),
-    S_U64(tri_group_status, steps),
-    S_U64(tri_group_status, tokens),
-    S_F64(tri_group_status, scheduler_us_per_token),
-    S_F64(tri_group_status, scheduler_cpu_s),
-};
+#define S_I64(S, m)                                                                                                    \
+  { TRI_F(TRI_FT_I64, #m, S, m) }
+#define S_LAYER(S, m) S_U64(S, m)
+#define S_ROW(S, type, m, json) S_##type(S, m),
+
+static const tri_field group_fields[] = {TRI_GROUP_STATUS_FIELDS(S_ROW, tri_group_status)};
 static const tri_fields group_table = {TRI_FIELDS(group_fields)};
 
-static const tri_field rank_fields[] = {
-    S_U32(tri_rank_status, group),      S_U32(tri_rank_status, rank),
-    S_STR(tri_rank_status, host),       {TRI_F(TRI_FT_I64, "pid", tri_rank_status, pid)},
-    S_U64(tri_rank_status, step),       S_U64(tri_rank_status, block),
-    S_U64(tri_rank_status, collective), S_F64(tri_rank_status, seconds_since_report),
-};
+static const tri_field rank_fields[] = {TRI_RANK_STATUS_FIELDS(S_ROW, tri_rank_status)};
 static const tri_fields rank_table = {TRI_FIELDS(rank_fields)};
 
 static const tri_field status_fields[] = {
-    S_STR(tri_cluster_status, version),
-    S_STR(tri_cluster_status, model),
-    S_STR(tri_cluster_status, state),
-    S_STR(tri_cluster_status, task),
-    S_F64(tri_cluster_status, uptime_s),
-    S_U64(tri_cluster_status, clients),
-    S_U64(tri_cluster_status, running),
-    S_U64(tri_cluster_status, waiting),
-    S_U64(tri_cluster_status, requests_done),
-    S_U64(tri_cluster_status, requests_failed),
-    S_U64(tri_cluster_status, requests_aborted),
-    S_U64(tri_cluster_status, prompt_tokens),
-    S_U64(tri_cluster_status, generation_tokens),
-    S_F64(tri_cluster_status, tokens_per_second),
-    S_F64(tri_cluster_status, coordinator_us_per_token),
-    S_F64(tri_cluster_status, coordinator_cpu_s),
-    S_F64(tri_cluster_status, resident_mb),
-    S_U64(tri_cluster_status, max_model_len),
-    S_U64(tri_cluster_status, vocab_size),
+    TRI_STATUS_FIELDS(S_ROW, tri_cluster_status) /* and their parts: */
     {TRI_F(TRI_FT_RECORDS, "groups", tri_cluster_status, groups),
      .count_offset = offsetof(tri_cluster_status, num_groups), .max_count = TRI_STATUS_MAX_GROUPS,
      .elem_size = sizeof(tri_group_status), .sub = &group_table},

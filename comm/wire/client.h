@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "comm/wire/status_fields.h"
 #include "runtime/base/kinds.h"
 #include "runtime/base/mem.h"
 #include "runtime/base/sampling_numbers.h"
@@ -236,39 +237,28 @@ typedef struct tri_done {
 #define TRI_STATUS_MAX_GROUPS 64
 #define TRI_STATUS_MAX_RANKS 256
 
+#define TRI_STATUS_MEMBER_(context, type, name, json) TRI_STATUS_TYPE_##type name;
+#define TRI_STATUS_TYPE_U32 uint32_t
+#define TRI_STATUS_TYPE_U64 uint64_t
+#define TRI_STATUS_TYPE_I64 int64_t
+#define TRI_STATUS_TYPE_F64 double
+#define TRI_STATUS_TYPE_STR tri_wire_str
+#define TRI_STATUS_TYPE_LAYER uint64_t
+
 typedef struct tri_group_status {
-  uint32_t group;
-  uint64_t epoch;
-  tri_wire_str state; /* "starting" "ready" "draining" "lost" */
-  uint32_t tp, pp, running, waiting;
-  uint64_t kv_pages, kv_pages_used, steps, tokens;
-  double scheduler_us_per_token; /* CPU time */
-  double scheduler_cpu_s;        /* since the start, for these tokens; 0: not said */
+  TRI_GROUP_STATUS_FIELDS(TRI_STATUS_MEMBER_, )
 } tri_group_status;
 
 typedef struct tri_rank_status {
-  uint32_t group, rank;
-  tri_wire_str host;
-  int64_t pid;
-  uint64_t step, block, collective;
-  double seconds_since_report;
+  TRI_RANK_STATUS_FIELDS(TRI_STATUS_MEMBER_, )
 } tri_rank_status;
 
 typedef struct tri_cluster_status {
-  tri_wire_str version, model, state; /* "starting" "serving" "draining" */
-  tri_wire_str task;                  /* of the model: "generate" "embed" "classify" */
-  double uptime_s;
-  uint64_t clients, running, waiting;
-  uint64_t requests_done, requests_failed, requests_aborted, prompt_tokens, generation_tokens;
-  double tokens_per_second;        /* over the last 10 s */
-  double coordinator_us_per_token; /* CPU time of the coordinator per generated token, over the last 10 s of work */
-  double coordinator_cpu_s;        /* since the start; 0: not said */
-  double resident_mb;
+  TRI_STATUS_FIELDS(TRI_STATUS_MEMBER_, )
   uint32_t num_groups;
   tri_group_status groups[TRI_STATUS_MAX_GROUPS];
   uint32_t num_ranks;
   tri_rank_status ranks[TRI_STATUS_MAX_RANKS];
-  uint64_t max_model_len, vocab_size;
 } tri_cluster_status;
 
 /* What a rank's, or all ranks' of a group, machines could do at best, and what a token costs there at least. */
