@@ -101,8 +101,11 @@ static bool status_event(trireme *c, trireme_event *e) {
     groups[i] = (trireme_group_status){TRI_GROUP_STATUS_FIELDS(COPY, &s->groups[i])};
   for (uint32_t i = 0; i < s->num_ranks; i++)
     ranks[i] = (trireme_rank_status){TRI_RANK_STATUS_FIELDS(COPY, &s->ranks[i])};
-  e->status = (trireme_status){TRI_STATUS_FIELDS(COPY, s).num_groups = s->num_groups, .groups = group_pointers,
-                               .num_ranks = s->num_ranks, .ranks = rank_pointers};
+  e->status = (trireme_status){.num_groups = s->num_groups,
+                               .groups = group_pointers,
+                               .num_ranks = s->num_ranks,
+                               .ranks = rank_pointers,
+                               TRI_STATUS_FIELDS(COPY, s)};
   return true;
 }
 

@@ -47,15 +47,15 @@
 extern "C" {
 #endif
 
-/* What a call comes back with. Any call that can fail may say NO_MEMORY, or FAILED for what no program can mend;
- * besides them and OK:
- * - trireme_connect: INVALID, TIMEOUT (nobody answers there), REFUSED, CLOSED, PROTOCOL, INTERRUPTED. FAILED with code
- *   "not_found" where there is no socket.
- * - what sends a request: INVALID, TIMEOUT (no room in time), REFUSED, CLOSED, INTERRUPTED. Only after INVALID, TIMEOUT
- *   and INTERRUPTED is the connection as it was.
- * - trireme_next: TIMEOUT, INTERRUPTED, INVALID (size), PROTOCOL (the message is dropped, and the next call goes on),
- *   CLOSED, REFUSED (again and again: close the connection).
- * What a coordinator says about a request comes as an event, never as a result. */
+/* What a call comes back with. Any call that can fail may say NO_MEMORY, or FAILED for what no program can mend.
+ * Besides them and OK:
+ * - trireme_connect: INVALID, TIMEOUT (nobody answers there), REFUSED, CLOSED, PROTOCOL, INTERRUPTED; FAILED with the
+ *   code "not_found" where there is no socket.
+ * - what sends a request: INVALID, TIMEOUT (no room in time), INTERRUPTED: nothing was sent; CLOSED, REFUSED.
+ * - trireme_next: INVALID (size), TIMEOUT, INTERRUPTED; PROTOCOL: the message is dropped, and the next call goes on;
+ *   CLOSED, REFUSED.
+ * CLOSED and REFUSED are the end of a connection: every further call says so, until trireme_close. What a coordinator
+ * says about a request comes as an event, never as a result. */
 typedef enum trireme_result {
   TRIREME_OK = 0,
   TRIREME_TIMEOUT,  /* nothing happened in the time given */
