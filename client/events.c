@@ -9,10 +9,44 @@ static const char *text(trireme *c, tri_wire_str s) {
   return copy ? copy : "";
 }
 
+static void *room(trireme *c, size_t n, size_t size) { return tri_arena_alloc(c->arena, n ? n : 1, size); }
+
+/* Returns an array of pointers to the n elements of `all`, which is how arrays of structs are handed out, so that the
+ * structs can grow; NULL without memory, or without `all`. */
+static const void *pointers(trireme *c, const void *all, size_t n, size_t size) {
+  const void **at = room(c, n, sizeof *at);
+  if (!all || !at) return NULL;
+  for (size_t i = 0; i < n; i++) at[i] = (const char *)all + i * size;
+  return at;
+}
+
+static bool logprobs_of(trireme *c, const tri_choice_tokens *in, trireme_choice *out) {
+  if (!in->logprobs || !in->num_ids) return true;
+  trireme_logprobs *l = room(c, in->num_ids, sizeof *l);
+  out->logprobs = pointers(c, l, in->num_ids, sizeof *l);
+  if (!out->logprobs) return false;
+  for (size_t k = 0; k < in->num_ids; k++) {
+    const tri_token_logprobs *from = &in->logprobs[k];
+    size_t n = (size_t)from->num_top;
+    l[k] = (trireme_logprobs){
+        .logprob = from->logprob, .num_top = n, .top_ids = from->top_ids, .top_logprobs = from->top_logprobs};
+    if (!from->text.s) continue;
+    trireme_string *texts = room(c, n, sizeof *texts);
+    if (!texts) return false;
+    for (size_t i = 0; i < n; i++) texts[i] = (trireme_string){text(c, from->top_texts[i]), from->top_texts[i].len};
+    l[k].text = text(c, from->text);
+    l[k].text_len = from->text.len;
+    l[k].top_texts = texts;
+  }
+  return true;
+}
+
 static bool tokens_event(trireme *c, trireme_event *e) {
   uint32_t n = c->msg->tokens.num;
-  trireme_choice *out = tri_arena_alloc(c->arena, n ? n : 1, sizeof *out);
-  if (!out) return false;
+  trireme_choice *out = room(c, n, sizeof *out);
+  e->tokens.num = n;
+  e->tokens.choices = pointers(c, out, n, sizeof *out);
+  if (!e->tokens.choices) return false;
   for (uint32_t i = 0; i < n; i++) {
     const tri_choice_tokens *in = &c->msg->tokens.choices[i];
     out[i] = (trireme_choice){.index = in->index,
@@ -21,30 +55,22 @@ static bool tokens_event(trireme *c, trireme_event *e) {
                               .text_len = in->text.len,
                               .ids = in->ids,
                               .num_ids = in->num_ids};
-    if (!in->logprobs || !in->num_ids) continue;
-    trireme_logprobs *l = tri_arena_alloc(c->arena, in->num_ids, sizeof *l);
-    if (!l) return false;
-    for (size_t k = 0; k < in->num_ids; k++)
-      l[k] = (trireme_logprobs){in->logprobs[k].logprob, (size_t)in->logprobs[k].num_top, in->logprobs[k].top_ids,
-                                in->logprobs[k].top_logprobs};
-    out[i].logprobs = l;
+    if (!logprobs_of(c, in, &out[i])) return false;
   }
-  e->tokens.num = n;
-  e->tokens.choices = out;
   return true;
 }
 
 static bool done_event(trireme *c, trireme_event *e) {
   const tri_done *d = &c->msg->done;
-  trireme_finished *out = tri_arena_alloc(c->arena, d->num_choices ? d->num_choices : 1, sizeof *out);
-  if (!out) return false;
+  trireme_finished *out = room(c, d->num_choices, sizeof *out);
+  e->done.choices = pointers(c, out, d->num_choices, sizeof *out);
+  if (!e->done.choices) return false;
   for (uint32_t i = 0; i < d->num_choices; i++)
     out[i] = (trireme_finished){.finish_reason = tri_finish_name(d->choices[i].reason),
                                 .text = text(c, d->choices[i].text),
                                 .text_len = d->choices[i].text.len,
                                 .completion_tokens = d->choices[i].completion_tokens};
   e->done.num = d->num_choices;
-  e->done.choices = out;
   e->done.prompt_tokens = d->prompt_tokens;
   e->done.completion_tokens = d->completion_tokens;
   e->done.queue_ms = d->queue_ms;
@@ -55,46 +81,31 @@ static bool done_event(trireme *c, trireme_event *e) {
   return true;
 }
 
+/* Members of a public struct from those of the wire's of the same names. */
+#define COPY(from, type, name, json) .name = COPY_##type((from)->name),
+#define COPY_U32(x) x
+#define COPY_U64(x) x
+#define COPY_I64(x) x
+#define COPY_F64(x) x
+#define COPY_LAYER(x) x
+#define COPY_STR(x) text(c, x)
+
 static bool status_event(trireme *c, trireme_event *e) {
   const tri_cluster_status *s = &c->msg->status;
-  trireme_group_status *groups = tri_arena_alloc(c->arena, s->num_groups + 1, sizeof *groups);
-  trireme_rank_status *ranks = tri_arena_alloc(c->arena, s->num_ranks + 1, sizeof *ranks);
-  if (!groups || !ranks) return false;
-  for (uint32_t i = 0; i < s->num_groups; i++) {
-    const tri_group_status *g = &s->groups[i];
-    groups[i] = (trireme_group_status){
-        g->group,          g->epoch,    text(c, g->state), g->tp,    g->pp,     g->running,
-        g->waiting,        g->kv_pages, g->kv_pages_used,  g->steps, g->tokens, g->scheduler_us_per_token,
-        g->scheduler_cpu_s};
-  }
-  for (uint32_t i = 0; i < s->num_ranks; i++) {
-    const tri_rank_status *r = &s->ranks[i];
-    ranks[i] = (trireme_rank_status){r->group, r->rank,  text(c, r->host), r->pid,
-                                     r->step,  r->block, r->collective,    r->seconds_since_report};
-  }
-  e->status = (trireme_status){.version = text(c, s->version),
-                               .model = text(c, s->model),
-                               .state = text(c, s->state),
-                               .task = text(c, s->task),
-                               .uptime_s = s->uptime_s,
-                               .clients = s->clients,
-                               .running = s->running,
-                               .waiting = s->waiting,
-                               .requests_done = s->requests_done,
-                               .requests_failed = s->requests_failed,
-                               .requests_aborted = s->requests_aborted,
-                               .prompt_tokens = s->prompt_tokens,
-                               .generation_tokens = s->generation_tokens,
-                               .tokens_per_second = s->tokens_per_second,
-                               .coordinator_us_per_token = s->coordinator_us_per_token,
-                               .coordinator_cpu_s = s->coordinator_cpu_s,
-                               .resident_mb = s->resident_mb,
-                               .max_model_len = s->max_model_len,
-                               .vocab_size = s->vocab_size,
-                               .num_groups = s->num_groups,
-                               .groups = groups,
+  trireme_group_status *groups = room(c, s->num_groups, sizeof *groups);
+  trireme_rank_status *ranks = room(c, s->num_ranks, sizeof *ranks);
+  const void *group_pointers = pointers(c, groups, s->num_groups, sizeof *groups);
+  const void *rank_pointers = pointers(c, ranks, s->num_ranks, sizeof *ranks);
+  if (!group_pointers || !rank_pointers) return false;
+  for (uint32_t i = 0; i < s->num_groups; i++)
+    groups[i] = (trireme_group_status){TRI_GROUP_STATUS_FIELDS(COPY, &s->groups[i])};
+  for (uint32_t i = 0; i < s->num_ranks; i++)
+    ranks[i] = (trireme_rank_status){TRI_RANK_STATUS_FIELDS(COPY, &s->ranks[i])};
+  e->status = (trireme_status){.num_groups = s->num_groups,
+                               .groups = group_pointers,
                                .num_ranks = s->num_ranks,
-                               .ranks = ranks};
+                               .ranks = rank_pointers,
+                               TRI_STATUS_FIELDS(COPY, s)};
   return true;
 }
 
@@ -111,8 +122,9 @@ static bool models_event(trireme *c, trireme_event *e) {
 
 static bool floors_event(trireme *c, trireme_event *e) {
   const tri_cluster_floors *f = &c->msg->floors;
-  trireme_group_floors *out = tri_arena_alloc(c->arena, f->num_groups + 1, sizeof *out);
-  if (!out) return false;
+  trireme_group_floors *out = room(c, f->num_groups, sizeof *out);
+  e->floors.groups = pointers(c, out, f->num_groups, sizeof *out);
+  if (!e->floors.groups) return false;
   for (uint32_t i = 0; i < f->num_groups; i++) {
     const tri_group_floors *g = &f->groups[i];
     out[i] = (trireme_group_floors){.group = g->group,
@@ -125,7 +137,6 @@ static bool floors_event(trireme *c, trireme_event *e) {
                                     .output_token_flops = g->sum.output_token_flops};
   }
   e->floors.num = f->num_groups;
-  e->floors.groups = out;
   return true;
 }
 

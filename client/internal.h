@@ -19,6 +19,8 @@ struct trireme {
   uint64_t next_id;
   unsigned losses; /* connections lost when this one was made */
   int timeout_ms;
+  int fd, ready_fd; /* trireme_fd: an epoll over the link's descriptors and ready_fd, an eventfd; -1: nobody asked */
+  bool ready;       /* ready_fd is readable */
   bool has_keys;
   uint64_t max_message;
   char endpoint[TRI_ENDPOINT_BYTES];
@@ -31,6 +33,10 @@ __attribute__((format(printf, 5, 6))) trireme_result
 tri_client_say(trireme_error *error, trireme_result r, tri_status code, const char *field, const char *fmt, ...);
 /* Turns c->msg into *out, with memory of c->arena. */
 trireme_result tri_client_event(trireme *c, trireme_event *out, trireme_error *error);
+/* Makes the descriptor of trireme_fd readable while a call of trireme_next would give something; at the end of every
+ * call that sends or receives. */
+void tri_client_show_ready(trireme *c);
+void tri_client_close_fd(trireme *c);
 #pragma GCC visibility pop
 
 #endif

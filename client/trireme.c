@@ -74,9 +74,42 @@ static trireme_result fail_status(trireme_error *error, tri_status st, const tri
   return tri_client_fail(error, result_of(st), &e);
 }
 
+/* ---- structs of other versions of the header ---- */
+
+_Static_assert(sizeof(trireme_error) == 32 + 96 + 400 && sizeof(trireme_string) == 2 * sizeof(size_t) &&
+                   sizeof(trireme_logit_bias) == 8,
+               "these have no size of their own and never change");
+
+/* Gives a program's struct of `size` bytes, whose first member is that size, the defaults, of `known` bytes. */
+static void init_struct(void *to, size_t size, const void *defaults, size_t known) {
+  memset(to, 0, size);
+  memcpy(to, defaults, size < known ? size : known);
+  memcpy(to, &size, sizeof size);
+}
+
+static trireme_result check_size(size_t size, size_t known, const char *type, trireme_error *error) {
+  if (size > sizeof size && size <= known) return TRIREME_OK;
+  return tri_client_say(error, TRIREME_INVALID, TRI_INVALID_ARGUMENT, "size",
+                        "the size of a %s is said to be %zu; version %s of this library knows up to %zu: its *_init "
+                        "was not called, or the program was compiled for a newer version",
+                        type, size, TRIREME_VERSION, known);
+}
+
+/* Puts a program's struct over the defaults, of `known` bytes, in `to`. */
+static trireme_result take_struct(void *to, size_t known, const void *from, const char *type, trireme_error *error) {
+  size_t size;
+  memcpy(&size, from, sizeof size);
+  trireme_result r = check_size(size, known, type, error);
+  if (r == TRIREME_OK) memcpy(to, from, size);
+  return r;
+}
+
 /* ---- connecting ---- */
 
-void trireme_config_init(trireme_config *config) { *config = (trireme_config){.connect_timeout_ms = 5000}; }
+void trireme_config_init_sized(trireme_config *config, size_t size) {
+  const trireme_config defaults = {.connect_timeout_ms = TRIREME_CONNECT_TIMEOUT_MS};
+  init_struct(config, size, &defaults, sizeof defaults);
+}
 
 /* Copies what a hello or an error from the server says at most. */
 static void copy_str(char *out, size_t cap, tri_wire_str s) {
@@ -204,15 +237,19 @@ static tri_status await_socket(const char *endpoint, int timeout_ms, int64_t dea
   return TRI_OK;
 }
 
-trireme_result trireme_connect(const trireme_config *config, trireme **out, trireme_error *error) {
+trireme_result trireme_connect(const trireme_config *given, trireme **out, trireme_error *error) {
   tri_error err = {0};
   tri_zkeypair own = {0};
   tri_status st = TRI_OK;
-  trireme_result r = TRIREME_OK;
+  trireme_config known, *config = &known;
+  trireme_config_init(config);
+  trireme_result r = take_struct(config, sizeof *config, given, "trireme_config", error);
+  if (r) return r;
   trireme *c = tri_calloc(1, sizeof *c);
   if (!c) return TRIREME_NO_MEMORY;
   c->next_id = 1;
-  c->timeout_ms = config->connect_timeout_ms > 0 ? config->connect_timeout_ms : 5000;
+  c->fd = c->ready_fd = -1;
+  c->timeout_ms = config->connect_timeout_ms > 0 ? config->connect_timeout_ms : TRIREME_CONNECT_TIMEOUT_MS;
   int64_t deadline = tri_deadline_after_ms(c->timeout_ms);
   c->msg = tri_malloc(1, sizeof *c->msg);
   c->out = tri_malloc(1, sizeof *c->out);
@@ -245,6 +282,7 @@ trireme_result trireme_connect(const trireme_config *config, trireme **out, trir
 
 void trireme_close(trireme *c) {
   if (!c) return;
+  tri_client_close_fd(c);
   tri_zlink_close(c->link);
   tri_zcontext_destroy(c->z);
   tri_arena_destroy(c->arena);
@@ -256,26 +294,36 @@ void trireme_close(trireme *c) {
 
 /* ---- requests ---- */
 
-void trireme_request_init(trireme_request *r) {
-  *r = (trireme_request){.max_tokens = TRIREME_UNSET,
-                         .temperature = NAN,
-                         .top_p = NAN,
-                         .top_k = TRIREME_UNSET,
-                         .repetition_penalty = NAN,
-                         .n = 1,
-                         .num_beams = TRIREME_UNSET,
-                         .length_penalty = NAN,
-                         .early_stopping = TRIREME_EARLY_UNSET,
-                         .logprobs = -1};
+#define UNSET_F64 NAN
+#define UNSET_I64 TRIREME_UNSET
+#define INIT(context, type, name, least, most, def, absent, sampler, help) r->name = INIT_##absent(type, def);
+#define INIT_FIXED(type, def) (def)
+#define INIT_OPEN(type, def) UNSET_##type
+#define INIT_MODEL(type, def) UNSET_##type
+
+static void request_defaults(trireme_request *r) {
+  *r = (trireme_request){.early_stopping = TRIREME_EARLY_UNSET, .logprobs = -1};
+  TRI_SAMPLING_NUMBERS(INIT, )
+}
+
+void trireme_request_init_sized(trireme_request *r, size_t size) {
+  trireme_request defaults;
+  request_defaults(&defaults);
+  init_struct(r, size, &defaults, sizeof defaults);
 }
 
 static tri_wire_str wire_str(const char *s) { return (tri_wire_str){s, s ? strlen(s) : 0}; }
 
-static void put_num(double given, double *to, bool *has) {
-  if (isnan(given)) return;
-  *to = given;
-  *has = true;
-}
+#define IS_SET_F64(x) (!isnan(x))
+#define IS_SET_I64(x) ((x) != TRIREME_UNSET)
+#define PUT(context, type, name, least, most, def, absent, sampler, help) PUT_##absent(type, name)
+#define PUT_FIXED(type, name) p->name = r->name;
+#define PUT_OPEN(type, name)                                                                                           \
+  p->has_##name = IS_SET_##type(r->name);                                                                              \
+  if (p->has_##name) p->name = r->name;
+#define PUT_MODEL(type, name) PUT_OPEN(type, name)
+
+static void put_numbers(const trireme_request *r, tri_sampling *p) { TRI_SAMPLING_NUMBERS(PUT, ) }
 
 static trireme_result too_many(trireme_error *error, const char *field, size_t given, size_t most) {
   return tri_client_say(error, TRIREME_INVALID, TRI_OUT_OF_RANGE, field, "%s has %zu entries; at most %zu are allowed",
@@ -320,30 +368,14 @@ static trireme_result put_submit(const trireme_request *r, tri_submit *s, tri_ar
   s->num_token_ids = r->num_token_ids;
   s->stream = !r->no_stream;
   s->on_disconnect = r->continue_on_disconnect ? TRI_DISCONNECT_CONTINUE : TRI_DISCONNECT_CANCEL;
-  p->has_max_tokens = r->max_tokens != TRIREME_UNSET;
-  if (p->has_max_tokens) p->max_tokens = r->max_tokens;
-  p->min_tokens = r->min_tokens;
-  put_num(r->temperature, &p->temperature, &p->has_temperature);
-  put_num(r->top_p, &p->top_p, &p->has_top_p);
-  put_num(r->repetition_penalty, &p->repetition_penalty, &p->has_repetition_penalty);
-  p->has_top_k = r->top_k != TRIREME_UNSET;
-  if (p->has_top_k) p->top_k = r->top_k;
-  p->min_p = r->min_p;
-  p->presence_penalty = r->presence_penalty;
-  p->frequency_penalty = r->frequency_penalty;
+  put_numbers(r, p);
   p->has_seed = r->has_seed;
   p->seed = r->seed;
-  p->n = r->n;
-  p->has_num_beams = r->num_beams != TRIREME_UNSET;
-  if (p->has_num_beams) p->num_beams = r->num_beams;
-  put_num(r->length_penalty, &p->length_penalty, &p->has_length_penalty);
   p->has_early_stopping = r->early_stopping < TRIREME_EARLY_UNSET;
   if (p->has_early_stopping) p->early_stopping = (tri_early_stopping)r->early_stopping;
   p->logprobs = r->logprobs;
   p->ignore_eos = r->ignore_eos;
   p->echo = r->echo;
-  p->priority = r->priority;
-  p->deadline_ms = r->deadline_ms;
   trireme_result st = put_lists(r, p, arena, error);
   if (st) return st;
   s->has_request_id = true;
@@ -367,24 +399,34 @@ static trireme_result send_out(trireme *c, uint64_t *id, trireme_error *error) {
     return tri_client_say(error, TRIREME_INVALID, st, NULL, "a request has at most %d bytes", TRI_WIRE_MAX_MESSAGE);
   if (st) return fail_status(error, st, &(tri_error){.status = st});
   trireme_result r = send_buf(c, tri_deadline_after_ms(c->timeout_ms), error);
+  tri_client_show_ready(c);
   if (r) return r;
   if (id) *id = c->next_id;
   c->next_id++;
   return TRIREME_OK;
 }
 
-trireme_result trireme_submit(trireme *c, const trireme_request *r, uint64_t *id, trireme_error *error) {
+trireme_result trireme_submit(trireme *c, const trireme_request *given, uint64_t *id, trireme_error *error) {
+  trireme_request r;
+  request_defaults(&r);
   c->out->op = TRI_OP_SUBMIT;
-  trireme_result st = check_ids(r->prompt, r->token_ids, r->num_token_ids, error);
-  if (!st) st = put_submit(r, &c->out->submit, c->arena, error);
+  trireme_result st = take_struct(&r, sizeof r, given, "trireme_request", error);
+  if (!st) st = check_ids(r.prompt, r.token_ids, r.num_token_ids, error);
+  if (!st) st = put_submit(&r, &c->out->submit, c->arena, error);
   return st ? st : send_out(c, id, error);
 }
 
-void trireme_encode_request_init(trireme_encode_request *r) { *r = (trireme_encode_request){0}; }
+void trireme_encode_request_init_sized(trireme_encode_request *r, size_t size) {
+  const trireme_encode_request defaults = {.size = size};
+  init_struct(r, size, &defaults, sizeof defaults);
+}
 
-static trireme_result send_encode(trireme *c, tri_client_op op, const trireme_encode_request *r, uint64_t *id,
+static trireme_result send_encode(trireme *c, tri_client_op op, const trireme_encode_request *given, uint64_t *id,
                                   trireme_error *error) {
   tri_encode *e = &c->out->encode;
+  trireme_encode_request known = {0}, *r = &known;
+  trireme_result st = take_struct(r, sizeof *r, given, "trireme_encode_request", error);
+  if (st) return st;
   c->out->op = op;
   *e = (tri_encode){.model = wire_str(r->model),
                     .text = {r->text, r->text_len},
@@ -400,7 +442,7 @@ static trireme_result send_encode(trireme *c, tri_client_op op, const trireme_en
   if (r->activation && !tri_activation_parse(r->activation, &e->activation))
     return tri_client_say(error, TRIREME_INVALID, TRI_INVALID_ARGUMENT, "activation",
                           "activation is \"%.40s\"; allowed are none, softmax and sigmoid", r->activation);
-  trireme_result st = check_ids(r->text, r->token_ids, r->num_token_ids, error);
+  st = check_ids(r->text, r->token_ids, r->num_token_ids, error);
   return st ? st : send_out(c, id, error);
 }
 
@@ -444,11 +486,16 @@ trireme_result trireme_ask_models(trireme *c, uint64_t *id, trireme_error *error
   return ask(c, TRI_OP_MODELS, id, error);
 }
 
-trireme_result trireme_next(trireme *c, int timeout_ms, trireme_event *out, trireme_error *error) {
+trireme_result trireme_next_sized(trireme *c, int timeout_ms, trireme_event *out, size_t size, trireme_error *error) {
   int64_t deadline = timeout_ms < 0 ? TRI_NEVER : tri_deadline_after_ms(timeout_ms);
-  for (;;) {
-    trireme_result r = receive(c, deadline, error);
-    if (r) return r;
-    if (c->msg->op != TRI_REPLY_HELLO) return tri_client_event(c, out, error);
-  }
+  trireme_event event;
+  trireme_result r = check_size(size, sizeof event, "trireme_event", error);
+  if (r) return r;
+  do r = receive(c, deadline, error);
+  while (r == TRIREME_OK && c->msg->op == TRI_REPLY_HELLO);
+  tri_client_show_ready(c);
+  if (r) return r;
+  r = tri_client_event(c, &event, error);
+  if (r == TRIREME_OK) memcpy(out, &event, size);
+  return r;
 }

@@ -13,16 +13,29 @@
  *   trireme_submit(c, &r, &id, &err);
  *   trireme_event e;
  *   while (!trireme_next(c, -1, &e, &err) && e.kind != TRIREME_EVENT_DONE && e.kind != TRIREME_EVENT_ERROR)
- *     if (e.kind == TRIREME_EVENT_TOKENS) fwrite(e.tokens.choices[0].text, 1, e.tokens.choices[0].text_len, stdout);
+ *     if (e.kind == TRIREME_EVENT_TOKENS) fwrite(e.tokens.choices[0]->text, 1, e.tokens.choices[0]->text_len, stdout);
  *   trireme_close(c);
  *
  * One connection carries any number of requests at a time; each request is known by the number that the library gave
- * it, and every event names that number. A connection belongs to one thread at a time. The library never reconnects by
- * itself: after TRIREME_CLOSED, connect anew and continue a stream with trireme_attach.
+ * it, and every event names that number. The library never reconnects by itself: after TRIREME_CLOSED, connect anew and
+ * continue a stream with trireme_attach.
+ *
+ * Threads: a connection belongs to one thread at a time, and may be handed on under a lock. Connections share nothing:
+ * several threads may use one each without a lock. A process that forks uses its connections in one of the two alone.
  *
  * Ownership: what goes in is copied before the call returns. What an event points to stays valid until the next call of
  * trireme_next or trireme_close on the same connection. Texts are UTF-8 and end in a NUL that their length does not
- * count. */
+ * count.
+ *
+ * Binary compatibility: a program goes on working with every later library of the same SONAME.
+ * - Structs grow at their end alone. Those that a program makes, trireme_config, trireme_request and
+ *   trireme_encode_request, say in their first member how large the program's header has them. Their *_init sets it and
+ *   the defaults, those of members that the program does not know included: a struct is used only after its *_init. A
+ *   size that this library does not know, 0 or that of a newer header, is refused, and error.field is "size".
+ * - An event is written as far as the program's header has it, which trireme_next passes on.
+ * - Arrays of structs are handed out as arrays of pointers, so that the structs may grow.
+ * - trireme_error, trireme_string and trireme_logit_bias never change. Enums get further values at their end: skip an
+ *   event of an unknown kind, and take an unknown result for a failure. */
 #ifndef TRIREME_H
 #define TRIREME_H
 
@@ -34,7 +47,15 @@
 extern "C" {
 #endif
 
-/* What a call comes back with. */
+/* What a call comes back with. Any call that can fail may say NO_MEMORY, or FAILED for what no program can mend.
+ * Besides them and OK:
+ * - trireme_connect: INVALID, TIMEOUT (nobody answers there), REFUSED, CLOSED, PROTOCOL, INTERRUPTED; FAILED with the
+ *   code "not_found" where there is no socket.
+ * - what sends a request: INVALID, TIMEOUT (no room in time), INTERRUPTED: nothing was sent; CLOSED, REFUSED.
+ * - trireme_next: INVALID (size), TIMEOUT, INTERRUPTED; PROTOCOL: the message is dropped, and the next call goes on;
+ *   CLOSED, REFUSED.
+ * CLOSED and REFUSED are the end of a connection: every further call says so, until trireme_close. What a coordinator
+ * says about a request comes as an event, never as a result. */
 typedef enum trireme_result {
   TRIREME_OK = 0,
   TRIREME_TIMEOUT,  /* nothing happened in the time given */
@@ -57,15 +78,20 @@ typedef struct trireme_error {
 
 typedef struct trireme trireme; /* a connection */
 
+#define TRIREME_CONNECT_TIMEOUT_MS 5000
 typedef struct trireme_config {
+  size_t size; /* trireme_config_init's */
   const char
       *endpoint; /* "ipc:///path" or "tcp://host:port"; NULL: $TRIREME_ENDPOINT, else the default socket of this user */
   const char *key_file;    /* own CURVE key pair, made by `trireme keygen`; NULL: none */
   const char *server_key;  /* the coordinator's public key, 40 characters; NULL: none */
   const char *client_name; /* shown in the coordinator's log; NULL: "libtrireme" */
-  int connect_timeout_ms;  /* for the coordinator's socket, the connection and the first answer together; 5000 */
+  int connect_timeout_ms; /* for the coordinator's socket, the connection and the first answer together; 0: the default,
+                             TRIREME_CONNECT_TIMEOUT_MS */
 } trireme_config;
-void trireme_config_init(trireme_config *config);
+/* size: of the program's struct, for which the function below it stands. */
+void trireme_config_init_sized(trireme_config *config, size_t size);
+static inline void trireme_config_init(trireme_config *config) { trireme_config_init_sized(config, sizeof *config); }
 
 /* *out is set on TRIREME_OK only. error may be NULL, here and everywhere. */
 trireme_result trireme_connect(const trireme_config *config, trireme **out, trireme_error *error);
@@ -102,6 +128,7 @@ typedef enum trireme_early_stopping {
 /* Everything that a submit can say. The ranges are those of `trireme submit --help`; the coordinator checks them and
  * names the field. */
 typedef struct trireme_request {
+  size_t size; /* trireme_request_init's */
   /* Either a text (any bytes; those that are not UTF-8 are replaced) or token ids. */
   const char *prompt;
   size_t prompt_len;
@@ -110,7 +137,7 @@ typedef struct trireme_request {
   const char *model; /* NULL: the one that is served */
   const char
       *request_id;    /* 32 hexadecimal digits: submitting it again gives the same job; NULL: the library draws one */
-  int64_t max_tokens; /* TRIREME_UNSET: 16, or as many as fit; -1: as many as fit. More than that is refused */
+  int64_t max_tokens; /* TRIREME_UNSET: the default, or as many as fit; -1: as many as fit. More is refused */
   int64_t min_tokens; /* 0 */
   double temperature; /* NaN: the model's own value, else 1. 0: the most probable token */
   double top_p;       /* NaN: the model's own value, else 1 */
@@ -139,10 +166,12 @@ typedef struct trireme_request {
 } trireme_request;
 #define TRIREME_UNSET INT64_MIN
 
-void trireme_request_init(trireme_request *r);
+void trireme_request_init_sized(trireme_request *r, size_t size);
+static inline void trireme_request_init(trireme_request *r) { trireme_request_init_sized(r, sizeof *r); }
 
 /* What an embed or a classify can say: for a served encoder. */
 typedef struct trireme_encode_request {
+  size_t size; /* trireme_encode_request_init's */
   /* Either a text or token ids, as of a trireme_request; a text gets the special tokens of the tokenizer's template. */
   const char *text;
   size_t text_len;
@@ -158,7 +187,10 @@ typedef struct trireme_encode_request {
   int64_t deadline_ms;    /* 0: none */
 } trireme_encode_request;
 
-void trireme_encode_request_init(trireme_encode_request *r);
+void trireme_encode_request_init_sized(trireme_encode_request *r, size_t size);
+static inline void trireme_encode_request_init(trireme_encode_request *r) {
+  trireme_encode_request_init_sized(r, sizeof *r);
+}
 
 /* These send a request and do not wait for its answer, which comes as an event of the number *id. They wait at most
  * connect_timeout_ms for room in the connection. */
@@ -200,6 +232,12 @@ typedef struct trireme_logprobs {
   size_t num_top;
   const uint32_t *top_ids;
   const float *top_logprobs;
+  /* The bytes that the token stands for in the middle of a text, and those of the alternatives: perhaps a part of a
+   * character, so that they need not be UTF-8; a special token's are its name, and of more than 1024 the first come.
+   * NULL where the model has no tokenizer, or the coordinator does not say them. */
+  const char *text;
+  size_t text_len;
+  const trireme_string *top_texts;
 } trireme_logprobs;
 
 typedef struct trireme_choice {
@@ -209,7 +247,7 @@ typedef struct trireme_choice {
   size_t text_len;
   const uint32_t *ids;
   size_t num_ids;
-  const trireme_logprobs *logprobs; /* [num_ids], or NULL */
+  const trireme_logprobs *const *logprobs; /* [num_ids], or NULL */
 } trireme_choice;
 
 typedef struct trireme_finished {
@@ -246,9 +284,9 @@ typedef struct trireme_status {
   double tokens_per_second, coordinator_us_per_token, resident_mb;
   uint64_t max_model_len, vocab_size;
   size_t num_groups;
-  const trireme_group_status *groups;
+  const trireme_group_status *const *groups;
   size_t num_ranks;
-  const trireme_rank_status *ranks;
+  const trireme_rank_status *const *ranks;
   double coordinator_cpu_s; /* since the start; 0: not known */
 } trireme_status;
 
@@ -272,11 +310,11 @@ typedef struct trireme_event {
     } accepted;
     struct {
       size_t num;
-      const trireme_choice *choices;
+      const trireme_choice *const *choices;
     } tokens;
     struct {
       size_t num;
-      const trireme_finished *choices;
+      const trireme_finished *const *choices;
       uint64_t prompt_tokens, completion_tokens;
       double queue_ms, first_token_ms, total_ms;
       uint32_t preemptions;
@@ -295,7 +333,7 @@ typedef struct trireme_event {
     } models;
     struct {
       size_t num;
-      const trireme_group_floors *groups;
+      const trireme_group_floors *const *groups;
     } floors;
     struct {
       const float *values;
@@ -317,7 +355,16 @@ typedef struct trireme_event {
 } trireme_event;
 
 /* Waits up to timeout_ms (0: not at all, -1: for ever) for the next event of any request. */
-trireme_result trireme_next(trireme *c, int timeout_ms, trireme_event *out, trireme_error *error);
+trireme_result trireme_next_sized(trireme *c, int timeout_ms, trireme_event *out, size_t size, trireme_error *error);
+static inline trireme_result trireme_next(trireme *c, int timeout_ms, trireme_event *out, trireme_error *error) {
+  return trireme_next_sized(c, timeout_ms, out, sizeof *out, error);
+}
+
+/* For event loops: a descriptor for poll, epoll and the like that is readable while trireme_next(c, 0, ...) may give
+ * something, CLOSED and REFUSED included. It is level-triggered, whatever was called in between: wait for it, then call
+ * trireme_next(c, 0, ...) once or until it says TIMEOUT, which it may say at once. Neither read nor close it: it is the
+ * same for as long as the connection lives, and goes with it. -1: there are no descriptors left (errno). */
+int trireme_fd(trireme *c);
 
 #ifdef __cplusplus
 }

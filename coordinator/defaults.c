@@ -13,12 +13,16 @@ static void search_as_model(const tri_model_config *m, tri_sampling *s) {
   if (tri_sampling_check_beams(s, NULL) != TRI_OK) s->num_beams = 1;
 }
 
+#define APPLY(context, type, name, least, most, def, absent, sampler, help) APPLY_##absent(type, name)
+#define APPLY_FIXED(type, name)
+#define APPLY_OPEN(type, name)
+#define APPLY_MODEL(type, name)                                                                                        \
+  if (!s->has_##name && SAYS_##type(m->generation.name)) s->name = m->generation.name;
+#define SAYS_F64(x) (!isnan(x))
+#define SAYS_I64(x) ((x) >= 0)
+
 void defaults_apply(const tri_model_config *m, tri_sampling *s) {
-  if (!s->has_temperature && !isnan(m->generation.temperature)) s->temperature = m->generation.temperature;
-  if (!s->has_top_p && !isnan(m->generation.top_p)) s->top_p = m->generation.top_p;
-  if (!s->has_top_k && m->generation.top_k > 0) s->top_k = m->generation.top_k;
-  if (!s->has_repetition_penalty && !isnan(m->generation.repetition_penalty))
-    s->repetition_penalty = m->generation.repetition_penalty;
+  TRI_SAMPLING_NUMBERS(APPLY, )
   search_as_model(m, s);
   if (s->num_beams < 2) return;
   double most = TRI_WIRE_MAX_LENGTH_PENALTY;

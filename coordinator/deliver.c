@@ -5,7 +5,13 @@
 
 #include "coordinator/state.h"
 
-enum { IDS_PER_MESSAGE = 2048, IDS_WITH_LOGPROBS = 128, TEXT_PER_MESSAGE = 256 << 10, DONE_TEXT = 512 << 10 };
+enum {
+  IDS_PER_MESSAGE = 2048,
+  IDS_WITH_LOGPROBS = 128,
+  TEXT_PER_MESSAGE = 256 << 10,
+  DONE_TEXT = 512 << 10,
+  TEXTS_PER_MESSAGE = 128 << 10
+};
 
 #define STUCK_NS (30 * 1000000000LL)
 
@@ -32,29 +38,63 @@ static tri_status send_tokens(tri_core *c, const job *j, const tri_choice_tokens
   return reply(c, j, TRI_REPLY_TOKENS, &m);
 }
 
+/* Log probabilities of a message's tokens, and their texts. */
+typedef struct logprobs_out {
+  tri_token_logprobs tokens[IDS_WITH_LOGPROBS];
+  tri_wire_str texts[IDS_WITH_LOGPROBS][TRI_WIRE_MAX_LOGPROBS];
+  size_t used;
+  char bytes[TEXTS_PER_MESSAGE];
+} logprobs_out;
+
+static tri_wire_str put_text(logprobs_out *out, const tri_tokenizer *t, uint32_t id) {
+  char *at = out->bytes + out->used;
+  size_t n = tri_tokenizer_token_bytes(t, id, at, TRI_WIRE_MAX_TOKEN_TEXT);
+  out->used += n;
+  return (tri_wire_str){at, n};
+}
+
+/* Of up to n tokens of a choice from its cursor on; returns of how many there was room for the texts, at least one. */
+static size_t put_logprobs(const tri_core *c, const job_choice *ch, size_t n, logprobs_out *out) {
+  enum { MOST_OF_ONE = (1 + TRI_WIRE_MAX_LOGPROBS) * TRI_WIRE_MAX_TOKEN_TEXT };
+  size_t k = 0;
+  out->used = 0;
+  for (; k < n && sizeof out->bytes - out->used >= MOST_OF_ONE; k++) {
+    size_t at = ch->sent + k;
+    const float *p = ch->logprobs + at * (1 + TRI_WIRE_MAX_LOGPROBS);
+    tri_token_logprobs *l = &out->tokens[k];
+    *l = (tri_token_logprobs){.logprob = p[0],
+                              .num_top = ch->num_top[at],
+                              .top_ids = ch->top_ids + at * TRI_WIRE_MAX_LOGPROBS,
+                              .top_logprobs = p + 1};
+    if (!c->cfg.tokenizer) continue;
+    l->text = put_text(out, c->cfg.tokenizer, ch->ids[at]);
+    l->top_texts = out->texts[k];
+    for (int i = 0; i < l->num_top; i++) out->texts[k][i] = put_text(out, c->cfg.tokenizer, l->top_ids[i]);
+  }
+  return k;
+}
+
 /* Sends one message of choice i from its cursor on. */
 static tri_status send_piece(tri_core *c, job *j, uint32_t i) {
   job_choice *ch = &j->choices[i];
   bool logprobs = j->sampling.logprobs >= 0;
   size_t limit = logprobs ? IDS_WITH_LOGPROBS : IDS_PER_MESSAGE, n = ch->num - ch->sent;
-  tri_token_logprobs lp[IDS_WITH_LOGPROBS];
+  logprobs_out *lp = logprobs ? tri_malloc(1, sizeof *lp) : NULL;
+  if (logprobs && !lp) return TRI_AGAIN;
   if (n > limit) n = limit;
+  if (logprobs) n = put_logprobs(c, ch, n, lp);
   /* The text that these tokens made certain; with the last ones all that there is. */
   size_t end = n ? ch->safe_after[ch->sent + n - 1] : ch->safe_len;
   if (end < ch->sent_text) end = ch->sent_text;
   for (; n > 1 && end - ch->sent_text > TEXT_PER_MESSAGE; end = ch->safe_after[ch->sent + n - 1]) n /= 2;
-  for (size_t k = 0; logprobs && k < n; k++) {
-    const float *p = ch->logprobs + (ch->sent + k) * (1 + TRI_WIRE_MAX_LOGPROBS);
-    lp[k] = (tri_token_logprobs){p[0], ch->num_top[ch->sent + k], ch->top_ids + (ch->sent + k) * TRI_WIRE_MAX_LOGPROBS,
-                                 p + 1};
-  }
   tri_choice_tokens t = {.index = i,
                          .offset = ch->sent,
                          .text = {ch->text ? ch->text + ch->sent_text : "", end - ch->sent_text},
                          .ids = ch->ids + ch->sent,
                          .num_ids = n,
-                         .logprobs = logprobs ? lp : NULL};
+                         .logprobs = logprobs ? lp->tokens : NULL};
   tri_status st = send_tokens(c, j, &t);
+  tri_free(lp);
   if (st != TRI_OK) return st;
   ch->sent += n;
   ch->sent_text = end;

@@ -3,6 +3,7 @@
 #define TRI_KERNELS_SAMPLE_H
 
 #include "kernels/tensor.h"
+#include "runtime/base/sampling_numbers.h"
 
 typedef struct tri_logit_bias {
   uint32_t id;
@@ -13,10 +14,12 @@ typedef struct tri_logit_bias {
  * frequency penalties, temperature, then min_p, top_k, top_p on the tempered distribution; one draw from a
  * counter-based generator keyed by (seed, counter). temperature 0, or a largest logit that is infinite: arg-max of the
  * penalised logits, lowest id on a tie. A logit that is not a number counts as minus infinity. */
+#define TRI_SAMPLE_MEMBER_(context, type, name, least, most, def, absent, sampler, help) TRI_SAMPLE_##sampler(name)
+#define TRI_SAMPLE_NONE(name)
+#define TRI_SAMPLE_FLOAT(name) float name;
+#define TRI_SAMPLE_INT(name) int name;
 typedef struct tri_sample_params {
-  float temperature, top_p, min_p;
-  int top_k; /* 0: all */
-  float repetition_penalty, presence_penalty, frequency_penalty;
+  TRI_SAMPLING_NUMBERS(TRI_SAMPLE_MEMBER_, ) /* temperature and what else the list calls the sampler's; top_k 0: all */
   uint64_t seed;
   int num_logprobs; /* -1: none; k >= 0: the sampled token's and the k best (raw log-softmax, before any change) */
   const tri_logit_bias *logit_bias;
@@ -24,6 +27,20 @@ typedef struct tri_sample_params {
   const uint32_t *banned; /* ids that may not come now (end-of-sequence before min_tokens) */
   int num_banned;
 } tri_sample_params;
+
+#define TRI_SAMPLE_DEFAULT_(p, type, name, least, most, def, absent, sampler, help)                                    \
+  TRI_SAMPLE_SET_##sampler(p, name, def)
+#define TRI_SAMPLE_SET_NONE(p, name, def)
+#define TRI_SAMPLE_SET_FLOAT(p, name, def) (p).name = (def);
+#define TRI_SAMPLE_SET_INT(p, name, def) (p).name = (def);
+
+/* Parameters that take the most probable token and change nothing. */
+static inline tri_sample_params tri_sample_greedy(void) {
+  tri_sample_params p = {.num_logprobs = -1};
+  TRI_SAMPLING_NUMBERS(TRI_SAMPLE_DEFAULT_, p)
+  p.temperature = 0;
+  return p;
+}
 
 #define TRI_MAX_LOGPROBS 20
 

@@ -7,18 +7,15 @@
 #include "runtime/base/wait.h"
 #include "worker/scheduler.h"
 
+#define COPY(context, type, name, least, most, def, absent, sampler, help) COPY_##sampler(name)
+#define COPY_NONE(name)
+#define COPY_FLOAT(name) p.name = (float)s->name;
+#define COPY_INT(name) p.name = (int)s->name;
+
 static tri_sample_params params_of(const tri_sampling *s, uint64_t seed) {
-  return (tri_sample_params){
-      .temperature = (float)s->temperature,
-      .top_p = (float)s->top_p,
-      .min_p = (float)s->min_p,
-      .top_k = s->top_k > 0 ? (int)s->top_k : 0,
-      .repetition_penalty = (float)s->repetition_penalty,
-      .presence_penalty = (float)s->presence_penalty,
-      .frequency_penalty = (float)s->frequency_penalty,
-      .seed = seed,
-      .num_logprobs = (int)s->logprobs,
-  };
+  tri_sample_params p = {.seed = seed, .num_logprobs = (int)s->logprobs};
+  TRI_SAMPLING_NUMBERS(COPY, )
+  return p;
 }
 
 _Static_assert((int)TRI_WIRE_MAX_LOGIT_BIAS + TRI_MAX_STOP_IDS <= (int)TRI_MAX_LOGIT_BIAS,

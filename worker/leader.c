@@ -269,7 +269,7 @@ static tri_status serve(struct leader *ld) {
 
 /* READY means that a token has gone through every rank. */
 static tri_status canary(struct leader *ld) {
-  static const tri_sample_params greedy = {.top_p = 1, .repetition_penalty = 1, .num_logprobs = -1};
+  const tri_sample_params greedy = tri_sample_greedy();
   tri_worker *w = ld->w;
   uint32_t id = 0;
   int32_t page = 0, source_page = 1;

@@ -48,7 +48,7 @@ static void ask_floors(bench_run *b) {
   bench_floors f = {0};
   double soonest = 0;
   for (size_t i = 0; i < e.floors.num; i++) {
-    const trireme_group_floors *g = &e.floors.groups[i];
+    const trireme_group_floors *g = e.floors.groups[i];
     if (g->measured < g->ranks || !(g->flops_per_s > 0) || !(g->weight_bytes > 0)) {
       fprintf(stderr, "trireme: group %u has not measured its floors, as where work is under way: none are shown\n",
               g->group);
@@ -83,8 +83,8 @@ static int ask_cost(const bench_run *b, trireme_event *e, bench_cost *out) {
   if (code) return code;
   *out = (bench_cost){.coordinator_s = e->status.coordinator_cpu_s, .generated = e->status.generation_tokens};
   for (size_t i = 0; i < e->status.num_groups; i++) {
-    out->scheduler_s += e->status.groups[i].scheduler_cpu_s;
-    out->drawn += e->status.groups[i].tokens;
+    out->scheduler_s += e->status.groups[i]->scheduler_cpu_s;
+    out->drawn += e->status.groups[i]->tokens;
   }
   return TRI_EXIT_OK;
 }

@@ -90,7 +90,7 @@ static void on_event(bench_run *b, const trireme_event *e, int64_t now) {
   if (e->kind == TRIREME_EVENT_ACCEPTED) r->prompt_tokens = e->accepted.prompt_tokens;
   if (e->kind == TRIREME_EVENT_TOKENS) {
     size_t tokens = 0;
-    for (size_t i = 0; i < e->tokens.num; i++) tokens += e->tokens.choices[i].num_ids;
+    for (size_t i = 0; i < e->tokens.num; i++) tokens += e->tokens.choices[i]->num_ids;
     if (!tokens) return;
     if (r->first_ns)
       add_gap(b, (double)(now - r->last_ns) * 1e-6);
@@ -103,7 +103,7 @@ static void on_event(bench_run *b, const trireme_event *e, int64_t now) {
   r->end_ns = now;
   r->ok = e->kind == TRIREME_EVENT_DONE;
   for (size_t i = 0; r->ok && i < e->done.num; i++)
-    r->ok = !strcmp(e->done.choices[i].finish_reason, "stop") || !strcmp(e->done.choices[i].finish_reason, "length");
+    r->ok = !strcmp(e->done.choices[i]->finish_reason, "stop") || !strcmp(e->done.choices[i]->finish_reason, "length");
   if (r->ok) r->output_tokens = e->done.completion_tokens;
   if (!r->ok && !b->failed++) {
     if (e->kind == TRIREME_EVENT_ERROR)

@@ -9,6 +9,7 @@
 #include "comm/wire/endpoint.h"
 #include "runtime/base/json.h"
 #include "runtime/base/options.h"
+#include "runtime/base/sampling_numbers.h"
 
 /* ---- subcommands: argv[0] is the name; they return the exit code ---- */
 
@@ -47,8 +48,9 @@ typedef struct cmd_connection {
       {TRI_OPT(S, m.server_key), .name = "server-key",  .env = "TRIREME_SERVER_KEY",                                   \
        .metavar = "KEY",         .group = "Connection", .help = "the coordinator's public key"},                       \
   {                                                                                                                    \
-    TRI_OPT(S, m.connect_timeout_ms), .name = "connect-timeout-ms", .min = 1, .max = 3600000, .fallback = "5000",      \
-                                      .group = "Connection", .help = "how long to wait for the coordinator"            \
+    TRI_OPT(S, m.connect_timeout_ms), .name = "connect-timeout-ms", .min = 1, .max = 3600000,                          \
+                                      .fallback = TRI_NUMBER_TEXT(TRIREME_CONNECT_TIMEOUT_MS), .group = "Connection",  \
+                                      .help = "how long to wait for the coordinator"                                   \
   }
 
 trireme_result cmd_try_connect(const cmd_connection *connection, trireme **out, trireme_error *error);
@@ -153,7 +155,7 @@ void cmd_json_encoded(cmd_buf *b, const trireme_event *e, int64_t top_k);
 
 void cmd_json_event(cmd_buf *b, const trireme_event *e);
 void cmd_json_status(cmd_buf *b, const trireme_status *s);
-/* Elements {"id":..,"logprob":..,"top":[..]} of a choice, appended to an open array. */
+/* Elements {"id":..,"logprob":..,"token":..,"bytes":[..],"top":[..]} of a choice, appended to an open array. */
 void cmd_json_logprobs(cmd_buf *b, const trireme_choice *c);
 
 /* Asks for the status and waits for it; e is valid until the next call on c. Events of other requests are dropped. */

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "client/cmd/cmd.h"
+#include "comm/wire/status_fields.h"
 
 static void text(cmd_buf *b, const char *key, const char *s, size_t len) {
   cmd_buf_key(b, key);
@@ -21,19 +22,35 @@ static void integer(cmd_buf *b, const char *key, uint64_t x) {
   cmd_buf_printf(b, "%llu", (unsigned long long)x);
 }
 
+/* As in OpenAI's API: a text in which what is not UTF-8 became U+FFFD, and the bytes. */
+static void token(cmd_buf *b, const char *s, size_t len) {
+  text(b, "token", s, len);
+  cmd_buf_key(b, "bytes");
+  cmd_buf_add(b, "[", 1);
+  for (size_t i = 0; i < len; i++) cmd_buf_printf(b, i ? ",%u" : "%u", (unsigned char)s[i]);
+  cmd_buf_add(b, "]", 1);
+}
+
+static void signed_integer(cmd_buf *b, const char *key, int64_t x) {
+  cmd_buf_key(b, key);
+  cmd_buf_printf(b, "%lld", (long long)x);
+}
+
 void cmd_json_logprobs(cmd_buf *b, const trireme_choice *c) {
   for (size_t i = 0; c->logprobs && i < c->num_ids; i++) {
-    const trireme_logprobs *l = &c->logprobs[i];
+    const trireme_logprobs *l = c->logprobs[i];
     bool first = !b->len || b->data[b->len - 1] == '[';
     cmd_buf_add(b, first ? "{" : ",{", first ? 1 : 2);
     integer(b, "id", c->ids[i]);
     number(b, "logprob", (double)l->logprob);
+    if (l->text) token(b, l->text, l->text_len);
     cmd_buf_key(b, "top");
     cmd_buf_add(b, "[", 1);
     for (size_t k = 0; k < l->num_top; k++) {
       cmd_buf_add(b, k ? ",{" : "{", k ? 2 : 1);
       integer(b, "id", l->top_ids[k]);
       number(b, "logprob", (double)l->top_logprobs[k]);
+      if (l->top_texts) token(b, l->top_texts[k].s, l->top_texts[k].len);
       cmd_buf_add(b, "}", 1);
     }
     cmd_buf_add(b, "]}", 2);
@@ -44,7 +61,7 @@ static void choices(cmd_buf *b, const trireme_event *e) {
   cmd_buf_key(b, "choices");
   cmd_buf_add(b, "[", 1);
   for (size_t i = 0; i < e->tokens.num; i++) {
-    const trireme_choice *c = &e->tokens.choices[i];
+    const trireme_choice *c = e->tokens.choices[i];
     cmd_buf_add(b, ",", i ? 1 : 0);
     cmd_buf_add(b, "{", 1);
     integer(b, "index", c->index);
@@ -69,7 +86,7 @@ static void done(cmd_buf *b, const trireme_event *e) {
   cmd_buf_key(b, "choices");
   cmd_buf_add(b, "[", 1);
   for (size_t i = 0; i < e->done.num; i++) {
-    const trireme_finished *c = &e->done.choices[i];
+    const trireme_finished *c = e->done.choices[i];
     cmd_buf_add(b, ",", i ? 1 : 0);
     cmd_buf_add(b, "{", 1);
     integer(b, "index", i);
@@ -88,65 +105,32 @@ static void done(cmd_buf *b, const trireme_event *e) {
   if (e->done.timed_out) cmd_buf_printf(b, ",\"timed_out\":true");
 }
 
-static void group(cmd_buf *b, const trireme_group_status *g) {
-  integer(b, "group", g->group);
-  integer(b, "epoch", g->epoch);
-  word(b, "state", g->state);
-  integer(b, "tensor_parallel_size", g->tp);
-  integer(b, "pipeline_parallel_size", g->pp);
-  integer(b, "running", g->running);
-  integer(b, "waiting", g->waiting);
-  integer(b, "kv_pages", g->kv_pages);
-  integer(b, "kv_pages_used", g->kv_pages_used);
-  integer(b, "steps", g->steps);
-  integer(b, "tokens", g->tokens);
-  number(b, "scheduler_us_per_token", g->scheduler_us_per_token);
-  number(b, "scheduler_cpu_s", g->scheduler_cpu_s);
-}
+/* The members of a status, by the protocol's lists. */
+#define PRINT(from, type, name, key) PRINT_##type(key, (from)->name);
+#define PRINT_U32(key, x) integer(b, key, x)
+#define PRINT_U64(key, x) integer(b, key, x)
+#define PRINT_I64(key, x) signed_integer(b, key, x)
+#define PRINT_F64(key, x) number(b, key, x)
+#define PRINT_STR(key, x) word(b, key, x)
+#define PRINT_LAYER(key, x) number(b, key, (x) >= UINT32_MAX ? NAN : (double)(x)) /* null between steps */
 
-static void rank(cmd_buf *b, const trireme_rank_status *r) {
-  integer(b, "group", r->group);
-  integer(b, "rank", r->rank);
-  word(b, "host", r->host);
-  cmd_buf_key(b, "pid");
-  cmd_buf_printf(b, "%lld", (long long)r->pid);
-  integer(b, "step", r->step);
-  number(b, "block", r->block >= UINT32_MAX ? NAN : (double)r->block); /* null between steps */
-  integer(b, "collective", r->collective);
-  number(b, "seconds_since_report", r->seconds_since_report);
-}
+static void group(cmd_buf *b, const trireme_group_status *g) { TRI_GROUP_STATUS_FIELDS(PRINT, g) }
+
+static void rank(cmd_buf *b, const trireme_rank_status *r) { TRI_RANK_STATUS_FIELDS(PRINT, r) }
 
 void cmd_json_status(cmd_buf *b, const trireme_status *s) {
   cmd_buf_add(b, "{", 1);
-  word(b, "version", s->version);
-  word(b, "model", s->model);
-  word(b, "state", s->state);
-  word(b, "task", s->task);
-  number(b, "uptime_s", s->uptime_s);
-  integer(b, "clients", s->clients);
-  integer(b, "running", s->running);
-  integer(b, "waiting", s->waiting);
-  integer(b, "requests_done", s->requests_done);
-  integer(b, "requests_failed", s->requests_failed);
-  integer(b, "requests_aborted", s->requests_aborted);
-  integer(b, "prompt_tokens", s->prompt_tokens);
-  integer(b, "generation_tokens", s->generation_tokens);
-  number(b, "tokens_per_second", s->tokens_per_second);
-  number(b, "coordinator_us_per_token", s->coordinator_us_per_token);
-  number(b, "coordinator_cpu_s", s->coordinator_cpu_s);
-  number(b, "resident_mb", s->resident_mb);
-  integer(b, "max_model_len", s->max_model_len);
-  integer(b, "vocab_size", s->vocab_size);
+  TRI_STATUS_FIELDS(PRINT, s)
   cmd_buf_key(b, "groups");
   for (size_t i = 0; i < s->num_groups; i++) {
     cmd_buf_add(b, i ? "},{" : "[{", i ? 3 : 2);
-    group(b, &s->groups[i]);
+    group(b, s->groups[i]);
   }
   cmd_buf_add(b, s->num_groups ? "}]" : "[]", 2);
   cmd_buf_key(b, "ranks");
   for (size_t i = 0; i < s->num_ranks; i++) {
     cmd_buf_add(b, i ? "},{" : "[{", i ? 3 : 2);
-    rank(b, &s->ranks[i]);
+    rank(b, s->ranks[i]);
   }
   cmd_buf_add(b, s->num_ranks ? "}]" : "[]", 2);
   cmd_buf_add(b, "}", 1);
@@ -155,7 +139,7 @@ void cmd_json_status(cmd_buf *b, const trireme_status *s) {
 static void floors(cmd_buf *b, const trireme_event *e) {
   cmd_buf_key(b, "groups");
   for (size_t i = 0; i < e->floors.num; i++) {
-    const trireme_group_floors *g = &e->floors.groups[i];
+    const trireme_group_floors *g = e->floors.groups[i];
     const struct {
       const char *key;
       double value;

@@ -21,7 +21,7 @@ static void print_groups(const trireme_status *s) {
   printf("GROUP EPOCH STATE     TP  PP  RUNNING  WAITING      STEPS%s\n",
          generates ? "     TOKENS  KV PAGES USED  SCHED us/TOKEN" : "");
   for (size_t i = 0; i < s->num_groups; i++) {
-    const trireme_group_status *g = &s->groups[i];
+    const trireme_group_status *g = s->groups[i];
     printf("%5u %5llu %-9s %2u  %2u  %7u  %7u %10llu", g->group, (unsigned long long)g->epoch, g->state, g->tp, g->pp,
            g->running, g->waiting, (unsigned long long)g->steps);
     if (generates)
@@ -34,7 +34,7 @@ static void print_groups(const trireme_status *s) {
 /* What their last reports say, which are up to a second old while they compute. */
 static bool steps_differ(const trireme_status *s) {
   for (size_t i = 1; i < s->num_ranks; i++)
-    if (s->ranks[i].group == s->ranks[i - 1].group && s->ranks[i].step != s->ranks[i - 1].step) return true;
+    if (s->ranks[i]->group == s->ranks[i - 1]->group && s->ranks[i]->step != s->ranks[i - 1]->step) return true;
   return false;
 }
 
@@ -50,7 +50,7 @@ static void print_status(const trireme_status *s) {
   print_groups(s);
   printf("\nGROUP  RANK HOST                      PID       STEP  BLOCK COLLECTIVE  LAST REPORT\n");
   for (size_t i = 0; i < s->num_ranks; i++) {
-    const trireme_rank_status *r = &s->ranks[i];
+    const trireme_rank_status *r = s->ranks[i];
     char block[24];
     printf("%5u %5u %-20s %8lld %10llu %6s %10llu %10.1f s\n", r->group, r->rank, r->host, (long long)r->pid,
            (unsigned long long)r->step, cmd_block_text(r->block, block), (unsigned long long)r->collective,

@@ -81,7 +81,7 @@ static bool print_ids(texts *t, const trireme_choice *c) {
 static bool print_tokens(const trireme_event *e, texts *t) {
   bool ok = true;
   for (size_t i = 0; i < e->tokens.num; i++) {
-    const trireme_choice *c = &e->tokens.choices[i];
+    const trireme_choice *c = e->tokens.choices[i];
     ok &= print_piece(t, c, c->text, c->text_len);
     if (t->ids) ok &= print_ids(t, c);
   }
@@ -90,7 +90,7 @@ static bool print_tokens(const trireme_event *e, texts *t) {
 
 static bool print_done(const trireme_event *e, texts *t) {
   for (size_t i = 0; i < e->done.num; i++) {
-    const trireme_finished *f = &e->done.choices[i];
+    const trireme_finished *f = e->done.choices[i];
     cmd_buf *b = &t->choice[i % 64];
     if (t->n > 1) printf("%s[%zu] %.*s", i ? "\n" : "", i, (int)b->len, b->data ? b->data : "");
     fwrite(f->text, 1, f->text_len, stdout);
@@ -109,7 +109,7 @@ static void end_line(texts *t) {
 static int end_of(const trireme_event *e) {
   bool ok = true;
   for (size_t i = 0; i < e->done.num; i++)
-    ok &= !strcmp(e->done.choices[i].finish_reason, "stop") || !strcmp(e->done.choices[i].finish_reason, "length");
+    ok &= !strcmp(e->done.choices[i]->finish_reason, "stop") || !strcmp(e->done.choices[i]->finish_reason, "length");
   return ok ? TRI_EXIT_OK : TRI_EXIT_FAILED;
 }
 
@@ -117,9 +117,9 @@ static int end_of(const trireme_event *e) {
 static void note_length(const cmd_submit_options *o, const trireme_event *e) {
   if (o->json || o->request.r.max_tokens != TRIREME_UNSET) return;
   for (size_t i = 0; i < e->done.num; i++)
-    if (!strcmp(e->done.choices[i].finish_reason, "length")) {
+    if (!strcmp(e->done.choices[i]->finish_reason, "length")) {
       fprintf(stderr, "trireme: cut after %llu tokens: --max-tokens says how many (-1: as many as fit)\n",
-              (unsigned long long)e->done.choices[i].completion_tokens);
+              (unsigned long long)e->done.choices[i]->completion_tokens);
       return;
     }
 }

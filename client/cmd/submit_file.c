@@ -101,7 +101,7 @@ static void fail_slot(batch *b, slot *s, const char *code, const char *field, co
 
 static void take_tokens(slot *s, const trireme_event *e) {
   for (size_t i = 0; i < e->tokens.num; i++) {
-    const trireme_choice *c = &e->tokens.choices[i];
+    const trireme_choice *c = e->tokens.choices[i];
     if (c->index >= s->num_choices) continue;
     struct piece *p = &s->choices[c->index];
     cmd_buf_add(&p->text, c->text, c->text_len);
@@ -118,7 +118,7 @@ static void finish_slot(batch *b, slot *s, const trireme_event *e) {
   begin_result(s);
   cmd_buf_key(r, "choices");
   for (size_t i = 0; i < e->done.num; i++) {
-    const trireme_finished *f = &e->done.choices[i];
+    const trireme_finished *f = e->done.choices[i];
     struct piece none = {0}, *p = i < s->num_choices ? &s->choices[i] : &none;
     ok &= strcmp(f->finish_reason, "abort") && strcmp(f->finish_reason, "error");
     cmd_buf_printf(r, "%s{\"index\":%zu,\"text\":", i ? "," : "[", i);

@@ -40,7 +40,7 @@ static int draw_groups(const trireme_status *s, int y) {
   y = line(y, A_REVERSE, "%5s %5s %-9s %3s %3s %7s %7s %10s%s", "GROUP", "EPOCH", "STATE", "TP", "PP", "RUNNING",
            "WAITING", "STEPS", more);
   for (size_t i = 0; i < s->num_groups; i++) {
-    const trireme_group_status *g = &s->groups[i];
+    const trireme_group_status *g = s->groups[i];
     if (generates)
       snprintf(more, sizeof more, " %12llu %6.1f %9.2f", (unsigned long long)g->tokens,
                g->kv_pages ? 100.0 * (double)g->kv_pages_used / (double)g->kv_pages : 0.0, g->scheduler_us_per_token);
@@ -64,7 +64,7 @@ static void draw(const trireme_status *s, const char *endpoint) {
   y = line(y + 1, A_REVERSE, "%5s %5s %-20s %8s %10s %6s %10s %8s", "GROUP", "RANK", "HOST", "PID", "STEP", "BLOCK",
            "COLLECTIVE", "REPORT s");
   for (size_t i = 0; i < s->num_ranks; i++) {
-    const trireme_rank_status *r = &s->ranks[i];
+    const trireme_rank_status *r = s->ranks[i];
     char block[24];
     y = line(y, r->seconds_since_report > 3 ? A_BOLD : 0, "%5u %5u %-20.20s %8lld %10llu %6s %10llu %8.1f", r->group,
              r->rank, r->host, (long long)r->pid, (unsigned long long)r->step, cmd_block_text(r->block, block),

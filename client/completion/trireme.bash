@@ -1,10 +1,10 @@
 # bash completion of the trireme command. Options come from --help, so that they never fall behind.
 
 _trireme_options() {
-  "$@" --help 2>/dev/null | sed -n 's/^  \(-[a-z]*, \)\{0,1\}\(--[^ {]*\).*/\2/p' | while read -r name; do
+  "$@" --help 2>/dev/null | sed -n 's/^  \(-.*\)/\1/p' | sed 's/   *.*//' | grep -o -e '--\[no-\][a-z0-9-]*' -e '--[a-z0-9][a-z0-9-]*' | while read -r name; do
     case $name in
       '--[no-]'*) printf '%s\n' "--${name#--\[no-\]}" "--no-${name#--\[no-\]}" ;;
-      *) printf '%s\n' "${name%,}" ;;
+      *) printf '%s\n' "$name" ;;
     esac
   done
 }
@@ -18,11 +18,11 @@ _trireme() {
     return
   fi
   case $prev in
-    --file | --output | --key-file | --prompt-file | --config)
+    --file | --output | --key-file | --allowed-keys | --prompt-file | --config)
       mapfile -t COMPREPLY < <(compgen -f -- "$cur")
       return
       ;;
-    --model | --nvme-path)
+    --model)
       mapfile -t COMPREPLY < <(compgen -d -- "$cur")
       return
       ;;

@@ -23,29 +23,21 @@ static const char *const on_disconnect_names[] = {
     [TRI_DISCONNECT_CANCEL] = "cancel", [TRI_DISCONNECT_CONTINUE] = "continue"};
 static const char *const no_messages[] = {"chat templates are not supported yet: send prompt or token_ids"};
 
-#define NEUTRAL(name_, def_)                                                                                           \
-  {                                                                                                                    \
-    TRI_F(TRI_FT_CUSTOM, name_, tri_submit, sampling),                                                                 \
-        .flags = TRI_FF_OMIT, .def = (def_), .read = tri_sampling_read_neutral, .present = tri_sampling_never          \
-  }
-
 static const tri_field submit_fields[] = {
     {TRI_F(TRI_FT_RID, "request_id", tri_submit, request_id), .has = offsetof(tri_submit, has_request_id) + 1},
     {TRI_F(TRI_FT_STR, "model", tri_submit, model), .flags = TRI_FF_OMIT, .max = MAX_NAME},
     {TRI_F(TRI_FT_TEXT, "prompt", tri_submit, prompt), .flags = TRI_FF_OMIT},
     {TRI_F(TRI_FT_IDS, "token_ids", tri_submit, token_ids), .count_offset = offsetof(tri_submit, num_token_ids),
      .flags = TRI_FF_OMIT},
-    TRI_SAMPLING_FIELDS(tri_submit, 0),
+    TRI_SAMPLING_FIELDS(tri_submit),
     {TRI_F(TRI_FT_U64, "seed", tri_submit, sampling.seed), .has = offsetof(tri_submit, sampling.has_seed) + 1},
-    TRI_SAMPLING_CUSTOM_(tri_submit, "stop", stop),
-    {TRI_F(TRI_FT_CUSTOM, "top_logprobs", tri_submit, sampling), .flags = TRI_FF_OMIT,
-     .read = tri_sampling_read_logprobs, .present = tri_sampling_never},
+    {TRI_CUSTOM("stop", tri_submit, sampling, tri_codec_stop), .flags = TRI_FF_OMIT},
+    {TRI_CUSTOM("top_logprobs", tri_submit, sampling, tri_codec_top_logprobs), .flags = TRI_FF_OMIT},
     {TRI_F(TRI_FT_BOOL, "stream", tri_submit, stream), .flags = TRI_FF_OMIT, .def = 1},
     {TRI_F(TRI_FT_ENUM, "on_disconnect", tri_submit, on_disconnect), .flags = TRI_FF_OMIT, .def = TRI_DISCONNECT_CANCEL,
      .names = on_disconnect_names, .num_names = 2},
-    NEUTRAL("best_of", 1),
-    {TRI_F(TRI_FT_CUSTOM, "messages", tri_submit, sampling), .flags = TRI_FF_OMIT, .names = no_messages,
-     .read = tri_sampling_read_neutral, .present = tri_sampling_never},
+    {TRI_CUSTOM("best_of", tri_submit, sampling, tri_codec_neutral), .flags = TRI_FF_OMIT, .def = 1},
+    {TRI_CUSTOM("messages", tri_submit, sampling, tri_codec_neutral), .flags = TRI_FF_OMIT, .names = no_messages},
 };
 
 static const tri_field hello_fields[] = {
@@ -69,21 +61,21 @@ static const tri_field cancel_fields[] = {
       {TRI_F(TRI_FT_TEXT, "text_pair", tri_encode, text_pair), .flags = TRI_FF_OMIT},                                  \
       {TRI_F(TRI_FT_IDS, "token_ids", tri_encode, token_ids), .count_offset = offsetof(tri_encode, num_token_ids),     \
        .flags = TRI_FF_OMIT},                                                                                          \
-      {TRI_F(TRI_FT_I64, "priority", tri_encode, priority), .flags = TRI_FF_OMIT, TRI_LIMIT(priority)}, {              \
-    TRI_F(TRI_FT_I64, "deadline_ms", tri_encode, deadline_ms), .flags = TRI_FF_OMIT, TRI_LIMIT(deadline_ms)            \
+      {TRI_F(TRI_FT_I64, "priority", tri_encode, priority), .flags = TRI_FF_OMIT, .min = TRI_LEAST_PRIORITY,           \
+       .max = TRI_MOST_PRIORITY},                                                                                      \
+  {                                                                                                                    \
+    TRI_F(TRI_FT_I64, "deadline_ms", tri_encode, deadline_ms), .flags = TRI_FF_OMIT, .max = TRI_MOST_DEADLINE_MS       \
   }
 
 static const tri_field embed_fields[] = {
     ENCODE_FIELDS,
-    {TRI_F(TRI_FT_CUSTOM, "pooling", tri_encode, pooling), .flags = TRI_FF_OMIT, .read = tri_encode_read_pooling,
-     .write = tri_encode_write_pooling, .present = tri_encode_has_pooling},
+    {TRI_CUSTOM("pooling", tri_encode, pooling, tri_codec_pooling), .flags = TRI_FF_OMIT},
     {TRI_F(TRI_FT_BOOL, "normalize", tri_encode, normalize), .flags = TRI_FF_OMIT},
 };
 
 static const tri_field classify_fields[] = {
     ENCODE_FIELDS,
-    {TRI_F(TRI_FT_CUSTOM, "activation", tri_encode, activation), .flags = TRI_FF_OMIT,
-     .read = tri_encode_read_activation, .write = tri_encode_write_activation, .present = tri_encode_has_activation},
+    {TRI_CUSTOM("activation", tri_encode, activation, tri_codec_activation), .flags = TRI_FF_OMIT},
 };
 
 #define REQUEST(fields)                                                                                                \
@@ -228,6 +220,8 @@ static tri_status read_logprobs(tri_decoder *d, const tri_field *f, tri_unpack *
     if (st) return st;
     all[i].logprob = (float)part[1].f;
     all[i].num_top = (int)n;
+    all[i].text = (tri_wire_str){0};
+    all[i].top_texts = NULL;
   }
   c->logprobs = all;
   return TRI_OK;
@@ -245,7 +239,48 @@ static void write_logprobs(tri_pack *p, const void *at) {
   }
 }
 
+/* Per token an array of its text and those of the alternatives; logprobs must have come before. */
+static tri_status read_texts(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
+  tri_choice_tokens *c = at;
+  if (v->kind != TRI_V_ARRAY || v->count != c->num_ids || (v->count && !c->logprobs))
+    return tri_fail(d->err, TRI_CORRUPT, f->name, "%s must be an array as long as logprobs, after them", f->name);
+  for (uint32_t i = 0; i < v->count; i++) {
+    tri_token_logprobs *l = (tri_token_logprobs *)&c->logprobs[i]; /* read_logprobs's */
+    tri_value e, part;
+    if (!tri_unpack_next(u, &e) || e.kind != TRI_V_ARRAY || e.count != 1 + (uint32_t)l->num_top)
+      return tri_fail(d->err, TRI_CORRUPT, f->name, "an element of %s must be an array of %d", f->name, 1 + l->num_top);
+    tri_wire_str *all = tri_arena_alloc(d->arena, e.count, sizeof *all);
+    if (!all) return TRI_NO_MEMORY;
+    for (uint32_t k = 0; k < e.count; k++) {
+      if (!tri_unpack_next(u, &part) || (part.kind != TRI_V_BIN && part.kind != TRI_V_STR))
+        return tri_fail(d->err, TRI_CORRUPT, f->name, "a text of %s must be binary", f->name);
+      all[k] = (tri_wire_str){part.s, part.len};
+    }
+    l->text = all[0];
+    l->top_texts = all + 1;
+  }
+  return TRI_OK;
+}
+
+static void write_texts(tri_pack *p, const void *at) {
+  const tri_choice_tokens *c = at;
+  tri_pack_array(p, (uint32_t)c->num_ids);
+  for (size_t i = 0; i < c->num_ids; i++) {
+    const tri_token_logprobs *l = &c->logprobs[i];
+    tri_pack_array(p, 1 + (uint32_t)l->num_top);
+    tri_pack_bin(p, l->text.s, l->text.len);
+    for (int k = 0; k < l->num_top; k++) tri_pack_bin(p, l->top_texts[k].s, l->top_texts[k].len);
+  }
+}
+
+static bool has_texts(const void *at) {
+  const tri_choice_tokens *c = at;
+  return c->logprobs && c->num_ids && c->logprobs[0].text.s;
+}
+static const tri_codec choice_texts = {read_texts, write_texts, has_texts};
+
 static bool has_logprobs(const void *at) { return ((const tri_choice_tokens *)at)->logprobs != NULL; }
+static const tri_codec choice_logprobs = {read_logprobs, write_logprobs, has_logprobs};
 
 static tri_status read_names(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
   tri_server_msg *m = at;
@@ -268,6 +303,7 @@ static void write_names(tri_pack *p, const void *at) {
   tri_pack_array(p, m->models.num);
   for (uint32_t i = 0; i < m->models.num; i++) tri_pack_str(p, m->models.names[i].s, m->models.names[i].len);
 }
+static const tri_codec model_names = {.read = read_names, .write = write_names};
 
 static const tri_field choice_fields[] = {
     {TRI_F(TRI_FT_U32, "index", tri_choice_tokens, index)},
@@ -275,13 +311,8 @@ static const tri_field choice_fields[] = {
     {TRI_F(TRI_FT_STR, "text", tri_choice_tokens, text), .flags = TRI_FF_OMIT},
     {TRI_F(TRI_FT_IDS, "ids", tri_choice_tokens, ids), .count_offset = offsetof(tri_choice_tokens, num_ids),
      .flags = TRI_FF_OMIT},
-    {.name = "logprobs",
-     .name_len = 8,
-     .type = TRI_FT_CUSTOM,
-     .flags = TRI_FF_OMIT,
-     .read = read_logprobs,
-     .write = write_logprobs,
-     .present = has_logprobs},
+    {TRI_CUSTOM_ALL("logprobs", choice_logprobs), .flags = TRI_FF_OMIT},
+    {TRI_CUSTOM_ALL("token_texts", choice_texts), .flags = TRI_FF_OMIT},
 };
 static const tri_fields choice_table = {TRI_FIELDS(choice_fields)};
 
@@ -302,51 +333,19 @@ static const tri_fields done_choice_table = {TRI_FIELDS(done_choice_fields)};
 #define S_STR(S, m)                                                                                                    \
   { TRI_F(TRI_FT_STR, #m, S, m), .flags = TRI_FF_OMIT }
 
-static const tri_field group_fields[] = {
-    S_U32(tri_group_status, group),
-    S_U64(tri_group_status, epoch),
-    S_STR(tri_group_status, state),
-    S_U32(tri_group_status, tp),
-    S_U32(tri_group_status, pp),
-    S_U32(tri_group_status, running),
-    S_U32(tri_group_status, waiting),
-    S_U64(tri_group_status, kv_pages),
-    S_U64(tri_group_status, kv_pages_used),
-    S_U64(tri_group_status, steps),
-    S_U64(tri_group_status, tokens),
-    S_F64(tri_group_status, scheduler_us_per_token),
-    S_F64(tri_group_status, scheduler_cpu_s),
-};
+#define S_I64(S, m)                                                                                                    \
+  { TRI_F(TRI_FT_I64, #m, S, m) }
+#define S_LAYER(S, m) S_U64(S, m)
+#define S_ROW(S, type, m, json) S_##type(S, m),
+
+static const tri_field group_fields[] = {TRI_GROUP_STATUS_FIELDS(S_ROW, tri_group_status)};
 static const tri_fields group_table = {TRI_FIELDS(group_fields)};
 
-static const tri_field rank_fields[] = {
-    S_U32(tri_rank_status, group),      S_U32(tri_rank_status, rank),
-    S_STR(tri_rank_status, host),       {TRI_F(TRI_FT_I64, "pid", tri_rank_status, pid)},
-    S_U64(tri_rank_status, step),       S_U64(tri_rank_status, block),
-    S_U64(tri_rank_status, collective), S_F64(tri_rank_status, seconds_since_report),
-};
+static const tri_field rank_fields[] = {TRI_RANK_STATUS_FIELDS(S_ROW, tri_rank_status)};
 static const tri_fields rank_table = {TRI_FIELDS(rank_fields)};
 
 static const tri_field status_fields[] = {
-    S_STR(tri_cluster_status, version),
-    S_STR(tri_cluster_status, model),
-    S_STR(tri_cluster_status, state),
-    S_STR(tri_cluster_status, task),
-    S_F64(tri_cluster_status, uptime_s),
-    S_U64(tri_cluster_status, clients),
-    S_U64(tri_cluster_status, running),
-    S_U64(tri_cluster_status, waiting),
-    S_U64(tri_cluster_status, requests_done),
-    S_U64(tri_cluster_status, requests_failed),
-    S_U64(tri_cluster_status, requests_aborted),
-    S_U64(tri_cluster_status, prompt_tokens),
-    S_U64(tri_cluster_status, generation_tokens),
-    S_F64(tri_cluster_status, tokens_per_second),
-    S_F64(tri_cluster_status, coordinator_us_per_token),
-    S_F64(tri_cluster_status, coordinator_cpu_s),
-    S_F64(tri_cluster_status, resident_mb),
-    S_U64(tri_cluster_status, max_model_len),
-    S_U64(tri_cluster_status, vocab_size),
+    TRI_STATUS_FIELDS(S_ROW, tri_cluster_status) /* and their parts: */
     {TRI_F(TRI_FT_RECORDS, "groups", tri_cluster_status, groups),
      .count_offset = offsetof(tri_cluster_status, num_groups), .max_count = TRI_STATUS_MAX_GROUPS,
      .elem_size = sizeof(tri_group_status), .sub = &group_table},
@@ -407,35 +406,21 @@ static const tri_field r_error_fields[] = {R_STR("code", error.code), R_STR("mes
                                            R_STR("field", error.field)};
 static const tri_field r_stats_fields[] = {R_STR("text", stats)};
 static const tri_field r_models_fields[] = {
-    {.name = "models",
-     .name_len = 6,
-     .type = TRI_FT_CUSTOM,
-     .flags = TRI_FF_REQUIRED,
-     .read = read_names,
-     .write = write_names},
+    {TRI_CUSTOM_ALL("models", model_names), .flags = TRI_FF_REQUIRED},
     R_F(TRI_FT_U64, "max_model_len", models.max_model_len),
 };
 
-#define E_FIELD(m, what)                                                                                               \
-  {                                                                                                                    \
-    TRI_F(TRI_FT_CUSTOM, #m, tri_encoded_reply, m), .flags = TRI_FF_REQUIRED, .read = tri_encoded_read_##what,         \
-                                                    .write = tri_encoded_write_##what                                  \
-  }
 #define E_TIMES                                                                                                        \
   S_U64(tri_encoded_reply, prompt_tokens), S_F64(tri_encoded_reply, queue_ms), S_F64(tri_encoded_reply, total_ms)
+#define E_CODEC(name_, m, codec_)                                                                                      \
+  { TRI_CUSTOM(name_, tri_encoded_reply, m, codec_), .flags = TRI_FF_REQUIRED }
 /* Values have their labels before them, by which their number is checked. */
-static const tri_field r_embedding_fields[] = {{TRI_F(TRI_FT_CUSTOM, "embedding", tri_encoded_reply, values),
-                                                .flags = TRI_FF_REQUIRED, .read = tri_encoded_read_values,
-                                                .write = tri_encoded_write_values},
-                                               E_TIMES};
+static const tri_field r_embedding_fields[] = {E_CODEC("embedding", values, tri_codec_values), E_TIMES};
 static const tri_field r_scores_fields[] = {
-    E_FIELD(labels, labels),
-    {TRI_F(TRI_FT_CUSTOM, "tokens", tri_encoded_reply, tokens), .flags = TRI_FF_OMIT, .read = tri_encoded_read_tokens,
-     .write = tri_encoded_write_tokens, .present = tri_encoded_has_tokens},
-    {TRI_F(TRI_FT_CUSTOM, "scores", tri_encoded_reply, values), .flags = TRI_FF_REQUIRED,
-     .read = tri_encoded_read_values, .write = tri_encoded_write_values},
-    {TRI_F(TRI_FT_CUSTOM, "activation", tri_encoded_reply, activation), .flags = TRI_FF_REQUIRED,
-     .read = tri_encode_read_activation, .write = tri_encode_write_activation},
+    E_CODEC("labels", labels, tri_codec_labels),
+    {TRI_CUSTOM("tokens", tri_encoded_reply, tokens, tri_codec_tokens), .flags = TRI_FF_OMIT},
+    E_CODEC("scores", values, tri_codec_values),
+    E_CODEC("activation", activation, tri_codec_activation),
     E_TIMES,
 };
 

@@ -12,8 +12,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "comm/wire/status_fields.h"
 #include "runtime/base/kinds.h"
 #include "runtime/base/mem.h"
+#include "runtime/base/sampling_numbers.h"
 #include "runtime/base/status.h"
 
 enum {
@@ -25,6 +27,7 @@ enum {
   TRI_WIRE_MAX_STOP_IDS = 32,
   TRI_WIRE_MAX_LOGIT_BIAS = 512,
   TRI_WIRE_MAX_LOGPROBS = 20,
+  TRI_WIRE_MAX_TOKEN_TEXT = 1024, /* bytes of a token's text beside its logprob; longer ones are cut */
   TRI_WIRE_MAX_N = 64,
   TRI_WIRE_MAX_BEAMS = 10,
   TRI_WIRE_MAX_LENGTH_PENALTY = 10,
@@ -76,22 +79,20 @@ struct tri_wire_bias {
   float bias;
 };
 
-/* Sampling and limits of a submit. Ranges: tri_wire_fields(). NaN / -1 where "absent" differs from every value. */
+#define TRI_SAMPLING_MEMBER_(context, type, name, least, most, def, absent, sampler, help)                             \
+  TRI_NUMBER_TYPE_##type name;                                                                                         \
+  TRI_SAMPLING_HAS_##absent(name)
+#define TRI_SAMPLING_HAS_FIXED(name)
+#define TRI_SAMPLING_HAS_OPEN(name) bool has_##name;
+#define TRI_SAMPLING_HAS_MODEL(name) TRI_SAMPLING_HAS_OPEN(name)
+
+/* Sampling and limits of a submit: every number of runtime/base/sampling_numbers.h by its name, with a has_NAME where
+ * absent differs from every value, and what is no plain number. */
 typedef struct tri_sampling {
-  int64_t max_tokens;  /* absent: 16, or fewer where no more fit; -1: as many as fit */
-  int64_t min_tokens;  /* 0 */
-  double temperature;  /* absent: the model's generation_config, else 1 */
-  double top_p, min_p; /* 1, 0 */
-  int64_t top_k;       /* 0: all */
-  double repetition_penalty, presence_penalty, frequency_penalty; /* 1, 0, 0 */
-  bool has_max_tokens, has_temperature, has_top_p, has_top_k, has_repetition_penalty;
-  bool has_seed;
-  uint64_t seed;
-  int64_t n;             /* 1 */
-  int64_t num_beams;     /* 1: none; absent: where the temperature is absent, too, the model's generation_config */
-  double length_penalty; /* 1; absent: the model's */
+  TRI_SAMPLING_NUMBERS(TRI_SAMPLING_MEMBER_, )
   tri_early_stopping early_stopping; /* false; absent: the model's */
-  bool has_num_beams, has_length_penalty, has_early_stopping;
+  bool has_early_stopping, has_seed;
+  uint64_t seed;
   int64_t logprobs; /* -1: none; 0..20: that many alternatives (`logprobs`: true or a number; `top_logprobs`) */
   bool ignore_eos, echo;
   tri_wire_str stop[TRI_WIRE_MAX_STOP];
@@ -100,8 +101,6 @@ typedef struct tri_sampling {
   int num_stop_token_ids;
   const struct tri_wire_bias *logit_bias; /* borrowed; of a decoder's arena */
   int num_logit_bias;
-  int64_t priority;    /* 0; lower is sooner */
-  int64_t deadline_ms; /* 0: none */
 } tri_sampling;
 
 /* Whether a beam search can do what is asked of it: names the first field with which it has no meaning. */
@@ -208,6 +207,9 @@ typedef struct tri_token_logprobs {
   int num_top;
   const uint32_t *top_ids;
   const float *top_logprobs;
+  tri_wire_str
+      text; /* the token's bytes, TRI_WIRE_MAX_TOKEN_TEXT at most; NULL: not said, for all tokens of a choice */
+  const tri_wire_str *top_texts; /* [num_top] */
 } tri_token_logprobs;
 
 typedef struct tri_choice_tokens {
@@ -235,39 +237,28 @@ typedef struct tri_done {
 #define TRI_STATUS_MAX_GROUPS 64
 #define TRI_STATUS_MAX_RANKS 256
 
+#define TRI_STATUS_MEMBER_(context, type, name, json) TRI_STATUS_TYPE_##type name;
+#define TRI_STATUS_TYPE_U32 uint32_t
+#define TRI_STATUS_TYPE_U64 uint64_t
+#define TRI_STATUS_TYPE_I64 int64_t
+#define TRI_STATUS_TYPE_F64 double
+#define TRI_STATUS_TYPE_STR tri_wire_str
+#define TRI_STATUS_TYPE_LAYER uint64_t
+
 typedef struct tri_group_status {
-  uint32_t group;
-  uint64_t epoch;
-  tri_wire_str state; /* "starting" "ready" "draining" "lost" */
-  uint32_t tp, pp, running, waiting;
-  uint64_t kv_pages, kv_pages_used, steps, tokens;
-  double scheduler_us_per_token; /* CPU time */
-  double scheduler_cpu_s;        /* since the start, for these tokens; 0: not said */
+  TRI_GROUP_STATUS_FIELDS(TRI_STATUS_MEMBER_, )
 } tri_group_status;
 
 typedef struct tri_rank_status {
-  uint32_t group, rank;
-  tri_wire_str host;
-  int64_t pid;
-  uint64_t step, block, collective;
-  double seconds_since_report;
+  TRI_RANK_STATUS_FIELDS(TRI_STATUS_MEMBER_, )
 } tri_rank_status;
 
 typedef struct tri_cluster_status {
-  tri_wire_str version, model, state; /* "starting" "serving" "draining" */
-  tri_wire_str task;                  /* of the model: "generate" "embed" "classify" */
-  double uptime_s;
-  uint64_t clients, running, waiting;
-  uint64_t requests_done, requests_failed, requests_aborted, prompt_tokens, generation_tokens;
-  double tokens_per_second;        /* over the last 10 s */
-  double coordinator_us_per_token; /* CPU time of the coordinator per generated token, over the last 10 s of work */
-  double coordinator_cpu_s;        /* since the start; 0: not said */
-  double resident_mb;
+  TRI_STATUS_FIELDS(TRI_STATUS_MEMBER_, )
   uint32_t num_groups;
   tri_group_status groups[TRI_STATUS_MAX_GROUPS];
   uint32_t num_ranks;
   tri_rank_status ranks[TRI_STATUS_MAX_RANKS];
-  uint64_t max_model_len, vocab_size;
 } tri_cluster_status;
 
 /* What a rank's, or all ranks' of a group, machines could do at best, and what a token costs there at least. */

@@ -39,7 +39,7 @@ static tri_status read_choice(tri_decoder *d, const tri_field *f, const tri_valu
                   tri_wire_printable(v->s, v->len, shown), names[1], names[2], names[3]);
 }
 
-tri_status tri_encode_read_pooling(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
+static tri_status read_pooling(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
   int i = 0;
   (void)u;
   tri_status st = read_choice(d, f, v, poolings, NUM_POOLINGS, &i);
@@ -47,7 +47,7 @@ tri_status tri_encode_read_pooling(tri_decoder *d, const tri_field *f, tri_unpac
   return st;
 }
 
-tri_status tri_encode_read_activation(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
+static tri_status read_activation(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
   int i = 0;
   (void)u;
   tri_status st = read_choice(d, f, v, activations, NUM_ACTIVATIONS, &i);
@@ -56,14 +56,16 @@ tri_status tri_encode_read_activation(tri_decoder *d, const tri_field *f, tri_un
 }
 
 static void write_name(tri_pack *p, const char *name) { tri_pack_str(p, name ? name : "", name ? strlen(name) : 0); }
-void tri_encode_write_pooling(tri_pack *p, const void *at) {
+static void write_pooling(tri_pack *p, const void *at) {
   write_name(p, tri_pool_choice_name(*(const tri_pool_choice *)at));
 }
-void tri_encode_write_activation(tri_pack *p, const void *at) {
+static void write_activation(tri_pack *p, const void *at) {
   write_name(p, tri_activation_name(*(const tri_activation *)at));
 }
-bool tri_encode_has_pooling(const void *at) { return tri_pool_choice_name(*(const tri_pool_choice *)at) != NULL; }
-bool tri_encode_has_activation(const void *at) { return tri_activation_name(*(const tri_activation *)at) != NULL; }
+static bool has_pooling(const void *at) { return tri_pool_choice_name(*(const tri_pool_choice *)at) != NULL; }
+static bool has_activation(const void *at) { return tri_activation_name(*(const tri_activation *)at) != NULL; }
+const tri_codec tri_codec_pooling = {read_pooling, write_pooling, has_pooling};
+const tri_codec tri_codec_activation = {read_activation, write_activation, has_activation};
 
 /* ---- answers ---- */
 
@@ -82,16 +84,17 @@ static tri_status read_values(tri_decoder *d, const char *name, const tri_value 
   return tri_read_floats(d, name, v, *count, values);
 }
 
-tri_status tri_encoded_read_values(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
+static tri_status read_reply_values(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
   tri_encoded_reply *r = (void *)REPLY_OF(at, values);
   (void)u;
   return read_values(d, f->name, v, &r->values, &r->num_values);
 }
 
-void tri_encoded_write_values(tri_pack *p, const void *at) {
+static void write_values(tri_pack *p, const void *at) {
   const tri_encoded_reply *r = (const void *)REPLY_OF(at, values);
   tri_pack_bin(p, r->values, r->num_values * sizeof *r->values);
 }
+const tri_codec tri_codec_values = {.read = read_reply_values, .write = write_values};
 
 static tri_status read_texts(tri_decoder *d, const char *name, tri_unpack *u, const tri_value *v,
                              const tri_wire_str **out, uint32_t *count) {
@@ -114,25 +117,28 @@ static void write_texts(tri_pack *p, const tri_wire_str *all, uint32_t count) {
   for (uint32_t i = 0; i < count; i++) tri_pack_str(p, all[i].s ? all[i].s : "", all[i].len);
 }
 
-tri_status tri_encoded_read_labels(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
+static tri_status read_labels(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
   tri_encoded_reply *r = (void *)REPLY_OF(at, labels);
   return read_texts(d, f->name, u, v, &r->labels, &r->num_labels);
 }
-void tri_encoded_write_labels(tri_pack *p, const void *at) {
+static void write_labels(tri_pack *p, const void *at) {
   const tri_encoded_reply *r = (const void *)REPLY_OF(at, labels);
   write_texts(p, r->labels, r->num_labels);
 }
-tri_status tri_encoded_read_tokens(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
+const tri_codec tri_codec_labels = {.read = read_labels, .write = write_labels};
+
+static tri_status read_tokens(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
   tri_encoded_reply *r = (void *)REPLY_OF(at, tokens);
   return read_texts(d, f->name, u, v, &r->tokens, &r->num_tokens);
 }
-void tri_encoded_write_tokens(tri_pack *p, const void *at) {
+static void write_tokens(tri_pack *p, const void *at) {
   const tri_encoded_reply *r = (const void *)REPLY_OF(at, tokens);
   write_texts(p, r->tokens, r->num_tokens);
 }
-bool tri_encoded_has_tokens(const void *at) {
+static bool has_tokens(const void *at) {
   return ((const tri_encoded_reply *)(const void *)REPLY_OF(at, tokens))->num_tokens > 0;
 }
+const tri_codec tri_codec_tokens = {read_tokens, write_tokens, has_tokens};
 
 tri_status tri_encoded_finish(tri_decoder *d, const tri_encoded_reply *r) {
   size_t rows = r->num_tokens ? r->num_tokens : 1;
@@ -155,7 +161,7 @@ static tri_status read_result(tri_decoder *d, tri_unpack *u, uint32_t i, tri_gro
   return read_values(d, "results", &v, &out->values, &out->num_values);
 }
 
-tri_status tri_encoded_read_results(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
+static tri_status read_results(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
   tri_group_results *r = at;
   if (v->kind != TRI_V_ARRAY) return tri_read_wrong(d, f->name, "an array", v);
   /* Checked before memory is asked for. */
@@ -172,7 +178,7 @@ tri_status tri_encoded_read_results(tri_decoder *d, const tri_field *f, tri_unpa
   return TRI_OK;
 }
 
-void tri_encoded_write_results(tri_pack *p, const void *at) {
+static void write_results(tri_pack *p, const void *at) {
   const tri_group_results *r = at;
   tri_pack_array(p, r->num);
   for (uint32_t i = 0; i < r->num; i++) {
@@ -181,3 +187,4 @@ void tri_encoded_write_results(tri_pack *p, const void *at) {
     tri_pack_bin(p, r->results[i].values, r->results[i].num_values * sizeof *r->results[i].values);
   }
 }
+const tri_codec tri_codec_results = {.read = read_results, .write = write_results};

@@ -212,7 +212,7 @@ static tri_status read_field(tri_decoder *d, const tri_field *f, tri_unpack *u, 
     return st;
   case TRI_FT_IDS: return tri_read_ids(d, f->name, u, v, to, (size_t *)(void *)(base + f->count_offset));
   case TRI_FT_RECORDS: return read_records(d, f, u, v, base);
-  case TRI_FT_CUSTOM: return f->read(d, f, u, v, to);
+  case TRI_FT_CUSTOM: return f->codec->read(d, f, u, v, to);
   case TRI_FT_IGNORE: break;
   }
   return TRI_INTERNAL;
@@ -306,7 +306,7 @@ static bool is_omitted(const tri_field *f, const char *base) {
   case TRI_FT_TEXT: return !((const tri_wire_str *)from)->s;
   case TRI_FT_IDS: return *(const size_t *)(base + f->count_offset) == 0;
   case TRI_FT_RECORDS: return *(const uint32_t *)(base + f->count_offset) == 0;
-  case TRI_FT_CUSTOM: return !f->present(from);
+  case TRI_FT_CUSTOM: return !f->codec->present || !f->codec->present(from);
   default: return false;
   }
 }
@@ -348,7 +348,7 @@ static void write_value(tri_pack *p, const tri_field *f, const char *base) {
     tri_pack_bin(p, *(const uint32_t *const *)from, *(const size_t *)(base + f->count_offset) * sizeof(uint32_t));
     break;
   case TRI_FT_RECORDS: write_records(p, f, base); break;
-  case TRI_FT_CUSTOM: f->write(p, from); break;
+  case TRI_FT_CUSTOM: f->codec->write(p, from); break;
   case TRI_FT_IGNORE: break;
   }
 }

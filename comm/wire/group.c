@@ -118,6 +118,7 @@ static tri_status read_tokens(tri_decoder *d, const tri_field *f, tri_unpack *u,
   t->num = v->count;
   return TRI_OK;
 }
+static const tri_codec tokens_codec = {.read = read_tokens, .write = write_tokens};
 
 /* ---- tables ---- */
 
@@ -152,22 +153,12 @@ static const tri_field ready_fields[] = {
 static const tri_field tokens_fields[] = {
     G_U64(tri_group_tokens, epoch),
     G_U64(tri_group_tokens, step),
-    {.name = "tokens",
-     .name_len = 6,
-     .type = TRI_FT_CUSTOM,
-     .flags = TRI_FF_REQUIRED,
-     .read = read_tokens,
-     .write = write_tokens},
+    {TRI_CUSTOM_ALL("tokens", tokens_codec), .flags = TRI_FF_REQUIRED},
 };
 
 static const tri_field encoded_fields[] = {
     G_U64(tri_group_results, epoch),
-    {.name = "results",
-     .name_len = 7,
-     .type = TRI_FT_CUSTOM,
-     .flags = TRI_FF_REQUIRED,
-     .read = tri_encoded_read_results,
-     .write = tri_encoded_write_results},
+    {TRI_CUSTOM_ALL("results", tri_codec_results), .flags = TRI_FF_REQUIRED},
 };
 
 static const tri_field health_fields[] = {
@@ -216,8 +207,7 @@ static const tri_field assign_fields[] = {
     {TRI_F(TRI_FT_IDS, "token_ids", tri_group_assign, token_ids),
      .count_offset = offsetof(tri_group_assign, num_token_ids), .flags = TRI_FF_REQUIRED},
     {TRI_F(TRI_FT_U64, "second_start", tri_group_assign, second_start), .flags = TRI_FF_OMIT},
-    /* The coordinator may fill in the model's own values without calling them the client's. */
-    TRI_SAMPLING_FIELDS(tri_group_assign, TRI_FF_UNLESS_GIVEN),
+    TRI_SAMPLING_FIELDS(tri_group_assign),
 };
 
 static const tri_field floors_fields[] = {

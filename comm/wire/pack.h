@@ -87,7 +87,7 @@ typedef enum tri_field_type {
   TRI_FT_IDS,     /* const uint32_t * and, at count_offset, size_t: binary little-endian or an array */
   TRI_FT_RECORDS, /* array of maps described by sub; uint32_t at count_offset; inline [max_count], or an arena pointer
                      when that is 0 */
-  TRI_FT_CUSTOM,  /* read and write */
+  TRI_FT_CUSTOM,  /* by a tri_codec */
   TRI_FT_IGNORE,  /* known, read over */
 } tri_field_type;
 
@@ -103,6 +103,15 @@ typedef struct tri_decoder {
   void *extra; /* of custom readers */
 } tri_decoder;
 
+/* How a CUSTOM field is read and written. `at` is base + offset. */
+struct tri_field;
+typedef struct tri_codec {
+  /* v has been read already, what it contains has not. */
+  tri_status (*read)(tri_decoder *d, const struct tri_field *f, tri_unpack *u, const tri_value *v, void *at);
+  void (*write)(tri_pack *p, const void *at); /* the value, without the key */
+  bool (*present)(const void *at);            /* with TRI_FF_OMIT; NULL: never written */
+} tri_codec;
+
 typedef struct tri_field {
   const char *name;
   uint8_t name_len, type, flags;
@@ -114,10 +123,7 @@ typedef struct tri_field {
   const char *const *names; /* ENUM */
   uint32_t num_names;
   const struct tri_fields *sub;
-  /* CUSTOM: `at` is base + offset. v has been read already, what it contains has not. */
-  tri_status (*read)(tri_decoder *d, const struct tri_field *f, tri_unpack *u, const tri_value *v, void *at);
-  void (*write)(tri_pack *p, const void *at); /* the value, without the key */
-  bool (*present)(const void *at);            /* with TRI_FF_OMIT */
+  const tri_codec *codec; /* CUSTOM */
 } tri_field;
 
 typedef struct tri_fields {
@@ -129,6 +135,11 @@ typedef struct tri_fields {
 #define TRI_FIELDS(array) .field = (array), .count = sizeof(array) / sizeof((array)[0])
 #define TRI_F(type_, name_, S, m)                                                                                      \
   .name = name_, .name_len = sizeof(name_) - 1, .type = (type_), .offset = offsetof(S, m)
+
+#define TRI_CUSTOM(name_, S, m, codec_) TRI_F(TRI_FT_CUSTOM, name_, S, m), .codec = &(codec_)
+/* Of a codec that takes the whole record. */
+#define TRI_CUSTOM_ALL(name_, codec_)                                                                                  \
+  .name = name_, .name_len = sizeof(name_) - 1, .type = TRI_FT_CUSTOM, .codec = &(codec_)
 
 /* Writes the fields of base as pairs, and returns how many. */
 uint32_t tri_fields_write(tri_pack *p, const tri_fields *t, const void *base);

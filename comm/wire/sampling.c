@@ -2,27 +2,16 @@
 
 #include <string.h>
 
-#define LIMIT_ENTRY(name_, help_)                                                                                      \
-  { .name = #name_, TRI_LIMIT(name_), .help = help_ }
+enum { MOST_BIAS = 100 };
+
+#define LIMIT(context, type, name_, least, most, def, absent, sampler, help_)                                          \
+  {.name = #name_, .min = (least), .max = (most), .help = (help_)},
 
 static const tri_wire_field limits[] = {
-    LIMIT_ENTRY(max_tokens, "most tokens to generate; -1: as many as the context holds; not 0; absent: 16"),
-    LIMIT_ENTRY(min_tokens, "no end of the text before this many tokens"),
-    LIMIT_ENTRY(temperature, "0 takes the most probable token; absent: the model's own, else 1"),
-    LIMIT_ENTRY(top_p, "sample from the smallest set of tokens with this much probability"),
-    LIMIT_ENTRY(min_p, "leave out tokens below this fraction of the most probable one"),
-    LIMIT_ENTRY(top_k, "sample from this many most probable tokens; 0 or -1: all"),
-    LIMIT_ENTRY(repetition_penalty, "divide the logits of tokens that are there already; 1: none"),
-    LIMIT_ENTRY(presence_penalty, "subtract from logits of tokens generated at least once"),
-    LIMIT_ENTRY(frequency_penalty, "subtract per occurrence of the token"),
-    LIMIT_ENTRY(seed, "random seed; absent: the coordinator draws one"),
-    LIMIT_ENTRY(n, "how many texts to generate for the prompt"),
-    LIMIT_ENTRY(num_beams, "search for the most probable texts with so many beams; 1: none; absent: the model's own"),
-    LIMIT_ENTRY(length_penalty, "of a beam search: above 0 longer texts are better, below 0 shorter ones"),
-    LIMIT_ENTRY(logprobs, "alternatives to report per token (top_logprobs means the same)"),
-    LIMIT_ENTRY(logit_bias, "a map of token id to what is added to its logit"),
-    LIMIT_ENTRY(priority, "lower is sooner"),
-    LIMIT_ENTRY(deadline_ms, "give up after this many milliseconds; 0: never"),
+    TRI_SAMPLING_NUMBERS(LIMIT, ) /* and what is no plain number: */
+    {"seed", 0, 18446744073709551615.0, "random seed; absent: the coordinator draws one"},
+    {"logprobs", 0, TRI_WIRE_MAX_LOGPROBS, "alternatives to report per token (top_logprobs means the same)"},
+    {"logit_bias", -MOST_BIAS, MOST_BIAS, "a map of token id to what is added to its logit"},
 };
 
 const tri_wire_field *tri_wire_fields(size_t *count) {
@@ -30,31 +19,29 @@ const tri_wire_field *tri_wire_fields(size_t *count) {
   return limits;
 }
 
+#define INIT(s, type, name, least, most, def, absent, sampler, help)                                                   \
+  (s)->name = (def);                                                                                                   \
+  INIT_##absent(s, name)
+#define INIT_FIXED(s, name)
+#define INIT_OPEN(s, name) (s)->has_##name = false;
+#define INIT_MODEL(s, name) INIT_OPEN(s, name)
+
 void tri_sampling_init(tri_sampling *s) {
   /* Field by field: the arrays behind the counts are large and need no clearing. */
-  s->max_tokens = 16;
-  s->min_tokens = 0;
-  s->temperature = s->top_p = s->repetition_penalty = 1;
-  s->min_p = s->presence_penalty = s->frequency_penalty = 0;
-  s->top_k = 0;
-  s->has_max_tokens = s->has_temperature = s->has_top_p = s->has_top_k = s->has_repetition_penalty = false;
+  TRI_SAMPLING_NUMBERS(INIT, s)
   s->has_seed = false;
   s->seed = 0;
-  s->n = 1;
-  s->num_beams = 1;
-  s->length_penalty = 1;
   s->early_stopping = TRI_EARLY_FALSE;
-  s->has_num_beams = s->has_length_penalty = s->has_early_stopping = false;
+  s->has_early_stopping = false;
   s->logprobs = -1;
   s->ignore_eos = s->echo = false;
   s->num_stop = s->num_stop_token_ids = s->num_logit_bias = 0;
   s->logit_bias = NULL;
-  s->priority = s->deadline_ms = 0;
 }
 
 /* ---- logprobs ---- */
 
-tri_status tri_sampling_read_logprobs(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
+static tri_status read_logprobs(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
   (void)u, (void)at;
   tri_sampling_extra *x = d->extra;
   bool top = f->name[0] == 't';
@@ -74,8 +61,10 @@ tri_status tri_sampling_read_logprobs(tri_decoder *d, const tri_field *f, tri_un
   return TRI_OK;
 }
 
-void tri_sampling_write_logprobs(tri_pack *p, const void *at) { tri_pack_i64(p, ((const tri_sampling *)at)->logprobs); }
-bool tri_sampling_has_logprobs(const void *at) { return ((const tri_sampling *)at)->logprobs >= 0; }
+static void write_logprobs(tri_pack *p, const void *at) { tri_pack_i64(p, ((const tri_sampling *)at)->logprobs); }
+static bool has_logprobs(const void *at) { return ((const tri_sampling *)at)->logprobs >= 0; }
+const tri_codec tri_codec_logprobs = {read_logprobs, write_logprobs, has_logprobs};
+const tri_codec tri_codec_top_logprobs = {.read = read_logprobs};
 
 /* ---- stop ---- */
 
@@ -88,7 +77,7 @@ static tri_status add_stop(tri_decoder *d, tri_sampling *s, const tri_value *v) 
   return TRI_OK;
 }
 
-tri_status tri_sampling_read_stop(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
+static tri_status read_stop(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
   (void)f;
   tri_sampling *s = at;
   if (v->kind != TRI_V_ARRAY) return add_stop(d, s, v);
@@ -104,15 +93,16 @@ tri_status tri_sampling_read_stop(tri_decoder *d, const tri_field *f, tri_unpack
   return TRI_OK;
 }
 
-void tri_sampling_write_stop(tri_pack *p, const void *at) {
+static void write_stop(tri_pack *p, const void *at) {
   const tri_sampling *s = at;
   tri_pack_array(p, (uint32_t)s->num_stop);
   for (int i = 0; i < s->num_stop; i++) tri_pack_str(p, s->stop[i].s, s->stop[i].len);
 }
 
-bool tri_sampling_has_stop(const void *at) { return ((const tri_sampling *)at)->num_stop > 0; }
+static bool has_stop(const void *at) { return ((const tri_sampling *)at)->num_stop > 0; }
+const tri_codec tri_codec_stop = {read_stop, write_stop, has_stop};
 
-tri_status tri_sampling_read_stop_ids(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
+static tri_status read_stop_ids(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
   tri_sampling *s = at;
   const uint32_t *ids;
   size_t n;
@@ -128,12 +118,13 @@ tri_status tri_sampling_read_stop_ids(tri_decoder *d, const tri_field *f, tri_un
   return TRI_OK;
 }
 
-void tri_sampling_write_stop_ids(tri_pack *p, const void *at) {
+static void write_stop_ids(tri_pack *p, const void *at) {
   const tri_sampling *s = at;
   tri_pack_bin(p, s->stop_token_ids, (size_t)s->num_stop_token_ids * sizeof *s->stop_token_ids);
 }
 
-bool tri_sampling_has_stop_ids(const void *at) { return ((const tri_sampling *)at)->num_stop_token_ids > 0; }
+static bool has_stop_ids(const void *at) { return ((const tri_sampling *)at)->num_stop_token_ids > 0; }
+const tri_codec tri_codec_stop_ids = {read_stop_ids, write_stop_ids, has_stop_ids};
 
 /* ---- logit_bias ---- */
 
@@ -165,7 +156,7 @@ static bool bias_remember(uint16_t slots[BIAS_SLOTS], const struct tri_wire_bias
   return true;
 }
 
-tri_status tri_sampling_read_bias(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
+static tri_status read_bias(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
   (void)f;
   tri_sampling *s = at;
   uint16_t slots[BIAS_SLOTS] = {0};
@@ -184,8 +175,7 @@ tri_status tri_sampling_read_bias(tri_decoder *d, const tri_field *f, tri_unpack
       return tri_fail(d->err, TRI_INVALID_ARGUMENT, "logit_bias",
                       "key %u of logit_bias is no token id (an integer of 32 bits, or its digits)", i);
     if (!tri_unpack_next(u, &x)) return TRI_CORRUPT;
-#define READ_LIMITED(pair) tri_read_num(d, "logit_bias", &x, pair, &bias)
-    tri_status st = READ_LIMITED(TRI_LIMIT_logit_bias);
+    tri_status st = tri_read_num(d, "logit_bias", &x, -MOST_BIAS, MOST_BIAS, &bias);
     if (st) return st;
     if (!bias_remember(slots, all, i, id))
       return tri_fail(d->err, TRI_INVALID_ARGUMENT, "logit_bias", "token id %u is there twice", id);
@@ -196,7 +186,7 @@ tri_status tri_sampling_read_bias(tri_decoder *d, const tri_field *f, tri_unpack
   return TRI_OK;
 }
 
-void tri_sampling_write_bias(tri_pack *p, const void *at) {
+static void write_bias(tri_pack *p, const void *at) {
   const tri_sampling *s = at;
   tri_pack_map(p, (uint32_t)s->num_logit_bias);
   for (int i = 0; i < s->num_logit_bias; i++) {
@@ -205,11 +195,12 @@ void tri_sampling_write_bias(tri_pack *p, const void *at) {
   }
 }
 
-bool tri_sampling_has_bias(const void *at) { return ((const tri_sampling *)at)->num_logit_bias > 0; }
+static bool has_bias(const void *at) { return ((const tri_sampling *)at)->num_logit_bias > 0; }
+const tri_codec tri_codec_bias = {read_bias, write_bias, has_bias};
 
 /* ---- beam search ---- */
 
-tri_status tri_sampling_read_early(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
+static tri_status read_early(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
   (void)u;
   tri_early_stopping *out = at;
   bool never = v->kind == TRI_V_STR && v->len == 5 && !memcmp(v->s, "never", 5);
@@ -220,7 +211,7 @@ tri_status tri_sampling_read_early(tri_decoder *d, const tri_field *f, tri_unpac
   return TRI_OK;
 }
 
-void tri_sampling_write_early(tri_pack *p, const void *at) {
+static void write_early(tri_pack *p, const void *at) {
   tri_early_stopping e = *(const tri_early_stopping *)at;
   if (e == TRI_EARLY_NEVER)
     tri_pack_lit(p, "never");
@@ -228,7 +219,8 @@ void tri_sampling_write_early(tri_pack *p, const void *at) {
     tri_pack_bool(p, e == TRI_EARLY_TRUE);
 }
 
-bool tri_sampling_has_early(const void *at) { return *(const tri_early_stopping *)at != TRI_EARLY_FALSE; }
+static bool has_early(const void *at) { return *(const tri_early_stopping *)at != TRI_EARLY_FALSE; }
+const tri_codec tri_codec_early_stopping = {read_early, write_early, has_early};
 
 tri_status tri_sampling_check_beams(const tri_sampling *s, tri_error *err) {
   const struct {
@@ -252,7 +244,7 @@ tri_status tri_sampling_check_beams(const tri_sampling *s, tri_error *err) {
 
 /* ---- known, and not supported yet ---- */
 
-tri_status tri_sampling_read_neutral(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
+static tri_status read_neutral(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
   (void)u, (void)at;
   if (f->names) return tri_fail(d->err, TRI_UNSUPPORTED, f->name, "%s", f->names[0]);
   double x = -1;
@@ -262,7 +254,7 @@ tri_status tri_sampling_read_neutral(tri_decoder *d, const tri_field *f, tri_unp
   return tri_fail(d->err, TRI_UNSUPPORTED, f->name, "%s is not supported: it can only be %g", f->name, f->def);
 }
 
-bool tri_sampling_never(const void *at) { return (void)at, false; }
+const tri_codec tri_codec_neutral = {.read = read_neutral};
 
 tri_status tri_sampling_finish(tri_decoder *d, tri_sampling *s, const tri_sampling_extra *x) {
   if (x->has_logprobs && x->has_top_logprobs) {
@@ -277,12 +269,9 @@ tri_status tri_sampling_finish(tri_decoder *d, tri_sampling *s, const tri_sampli
   else if (x->has_logprobs && !x->logprobs_off)
     s->logprobs = x->logprobs;
   if (s->top_k < 0) s->top_k = 0;
-  if (s->max_tokens == 0) {
-#define REFUSE_ZERO(min_, max_)                                                                                        \
-  tri_fail(d->err, TRI_OUT_OF_RANGE, "max_tokens", "max_tokens is 0; allowed are %d and 1 to %d", min_, max_)
-#define REFUSE_ZERO_(pair) REFUSE_ZERO(pair)
-    return REFUSE_ZERO_(TRI_LIMIT_max_tokens);
-  }
+  if (s->max_tokens == 0)
+    return tri_fail(d->err, TRI_OUT_OF_RANGE, "max_tokens", "max_tokens is 0; allowed are -1 and 1 to %d",
+                    TRI_MOST_TOKENS);
   if (s->max_tokens > 0 && s->min_tokens > s->max_tokens)
     return tri_fail(d->err, TRI_OUT_OF_RANGE, "min_tokens", "min_tokens is %lld, more than max_tokens, which is %lld",
                     (long long)s->min_tokens, (long long)s->max_tokens);

@@ -150,3 +150,21 @@ void tri_zlink_close(tri_zlink *l) {
   if (l->socket) zmq_close(l->socket);
   tri_free(l);
 }
+
+bool tri_z_has_message(void *socket) {
+  int events = 0;
+  size_t size = sizeof events;
+  return !zmq_getsockopt(socket, ZMQ_EVENTS, &events, &size) && (events & ZMQ_POLLIN);
+}
+
+tri_status tri_zlink_fds(const tri_zlink *l, int fds[2]) {
+  size_t size = sizeof *fds;
+  if (!l->socket || zmq_getsockopt(l->socket, ZMQ_FD, &fds[0], &size)) return TRI_CLOSED;
+  size = sizeof *fds;
+  return zmq_getsockopt(l->monitor, ZMQ_FD, &fds[1], &size) ? TRI_CLOSED : TRI_OK;
+}
+
+bool tri_zlink_has_news(tri_zlink *l) {
+  tri_zlink_drain_monitor(l);
+  return l->socket && tri_z_has_message(l->socket);
+}

@@ -25,12 +25,6 @@ static bool wait_add(struct wait_set *w, int owner, void *socket, int fd) {
   return true;
 }
 
-static bool has_message(void *socket) {
-  int events = 0;
-  size_t size = sizeof events;
-  return !zmq_getsockopt(socket, ZMQ_EVENTS, &events, &size) && (events & ZMQ_POLLIN);
-}
-
 static int mark(tri_zpoll *item) {
   int fresh = !item->ready;
   item->ready = true;
@@ -45,7 +39,7 @@ static int wait_look(const struct wait_set *w, tri_zpoll *items) {
     if (!w->fds[i].revents) continue;
     bool is_monitor = item->link && w->sockets[i] == item->link->monitor;
     if (is_monitor) tri_zlink_drain_monitor(item->link);
-    if (!w->sockets[i] || is_monitor || has_message(w->sockets[i])) found += mark(item);
+    if (!w->sockets[i] || is_monitor || tri_z_has_message(w->sockets[i])) found += mark(item);
   }
   return found;
 }
@@ -67,7 +61,7 @@ tri_status tri_zpoll_wait(tri_zpoll *items, int n, int timeout_ms, int *ready) {
     if (item->link && !item->server) ok = ok && wait_add(&w, i, item->link->monitor, -1);
     if (!item->server && !item->link && item->fd >= 0) ok = wait_add(&w, i, NULL, item->fd);
     if (!ok) return w.count == MAX_POLL ? TRI_INVALID_ARGUMENT : TRI_CLOSED;
-    if (socket && has_message(socket)) found += mark(item);
+    if (socket && tri_z_has_message(socket)) found += mark(item);
   }
   int64_t end = timeout_ms > 0 ? tri_z_now_ms() + timeout_ms : 0;
   for (int left = timeout_ms;;) {

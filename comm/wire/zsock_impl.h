@@ -90,6 +90,7 @@ int tri_z_discard_rest(void *socket, const zmq_msg_t *last);
 
 /* zlink.c: takes in what the library's threads found out about the connection */
 void tri_zlink_drain_monitor(tri_zlink *l);
+bool tri_z_has_message(void *socket); /* to be received at once */
 
 static inline bool tri_z_starts_with(const char *s, const char *prefix) { return !strncmp(s, prefix, strlen(prefix)); }
 

@@ -155,6 +155,13 @@ static tri_status read_key(void *ctx, const char *key, const tri_json *value) {
                   r->c->arch->model_type);
 }
 
+#define GEN_UNSAID(context, type, name, least, most, def, absent, sampler, help) UNSAID_##absent(type, name)
+#define UNSAID_FIXED(type, name)
+#define UNSAID_OPEN(type, name)
+#define UNSAID_MODEL(type, name) c->generation.name = UNSAID_##type;
+#define UNSAID_F64 NAN
+#define UNSAID_I64 (-1)
+
 static tri_status read_arch(const tri_json *root, tri_model_config *c, tri_error *err) {
   const char *type = tri_json_get_str(root, "model_type");
   if (!type) return tri_fail(err, TRI_INVALID_ARGUMENT, "model_type", "there is no model_type");
@@ -183,8 +190,7 @@ static tri_status read_arch(const tri_json *root, tri_model_config *c, tri_error
   if (!c->moe.scale) c->moe.scale = 1;
   if (!c->moe.num_groups) c->moe.num_groups = 1;
   c->bos_token_id = c->seq2seq.decoder_start_token_id = c->seq2seq.forced_bos_token_id = -1;
-  c->generation.temperature = c->generation.top_p = c->generation.repetition_penalty = NAN;
-  c->generation.top_k = -1;
+  TRI_SAMPLING_NUMBERS(GEN_UNSAID, )
   c->generation.num_beams = 1;
   c->generation.length_penalty = 1;
   return TRI_OK;

@@ -11,6 +11,7 @@
 
 #include "runtime/base/dtype.h"
 #include "runtime/base/kinds.h"
+#include "runtime/base/sampling_numbers.h"
 #include "runtime/base/status.h"
 
 #define TRI_MAX_STOP_IDS 16
@@ -149,11 +150,17 @@ typedef struct tri_head_config {
   int64_t num_labels;
 } tri_head_config;
 
-/* generation_config.json's sampling defaults; NaN or -1 where the file says nothing. */
+#define TRI_GENERATION_MEMBER_(context, type, name, least, most, def, absent, sampler, help)                           \
+  TRI_GENERATION_##absent(type, name)
+#define TRI_GENERATION_FIXED(type, name)
+#define TRI_GENERATION_OPEN(type, name)
+#define TRI_GENERATION_MODEL(type, name) TRI_NUMBER_TYPE_##type name;
+
+/* What generation_config.json says of a request's numbers; NaN or -1 where it says nothing. */
 typedef struct tri_generation_config {
-  double temperature, top_p, repetition_penalty;
-  int64_t top_k, num_beams;
-  double length_penalty;
+  TRI_SAMPLING_NUMBERS(TRI_GENERATION_MEMBER_, )
+  int64_t num_beams;     /* 1 where it says nothing */
+  double length_penalty; /* likewise */
   tri_early_stopping early_stopping;
   bool do_sample;
 } tri_generation_config;

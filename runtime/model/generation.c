@@ -75,12 +75,16 @@ static tri_status read_early_stopping(const tri_json *root, tri_model_config *c,
   return TRI_OK;
 }
 
+#define KEY(context, type, name, least, most, def, absent, sampler, help) KEY_##absent(type, name, least, most)
+#define KEY_FIXED(type, name, least, most)
+#define KEY_OPEN(type, name, least, most)
+#define KEY_MODEL(type, name, least, most) KEY_##type(name, least, most),
+#define KEY_F64(name, least, most) TRI_NUM_KEY(#name, generation.name, least, most)
+#define KEY_I64(name, least, most) TRI_INT_KEY(#name, generation.name, least, most)
+
 tri_status tri_config_generation(const tri_json *root, tri_model_config *c, tri_error *err) {
   static const tri_config_key keys[] = {
-      TRI_NUM_KEY("temperature", generation.temperature, 0, 100),
-      TRI_NUM_KEY("top_p", generation.top_p, 0, 1),
-      TRI_NUM_KEY("repetition_penalty", generation.repetition_penalty, 1e-3, 1e3),
-      TRI_INT_KEY("top_k", generation.top_k, -1, 1 << 28),
+      TRI_SAMPLING_NUMBERS(KEY, ) /* within a request's limits */
       TRI_INT_KEY("num_beams", generation.num_beams, 1, 1 << 16),
       TRI_NUM_KEY("length_penalty", generation.length_penalty, -100, 100),
       TRI_BOOL_KEY("do_sample", generation.do_sample),

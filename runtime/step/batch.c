@@ -107,28 +107,21 @@ static tri_status read_params(tri_slot *slot, const char **at, const char *end) 
   if ((size_t)(end - *at) < sizeof p) return TRI_CORRUPT;
   memcpy(&p, *at, sizeof p);
   *at += sizeof p;
-  size_t bias = (size_t)p.num_logit_bias * sizeof *slot->bias, banned = (size_t)p.num_banned * sizeof *slot->banned;
-  if (p.num_prompt > INT32_MAX || p.num_logit_bias > TRI_MAX_LOGIT_BIAS || p.num_banned > TRI_MAX_BANNED ||
-      (size_t)(end - *at) < bias + banned)
+  tri_sample_params *sample = &p.sample;
+  if (p.num_prompt > INT32_MAX || (unsigned)sample->num_logit_bias > TRI_MAX_LOGIT_BIAS ||
+      (unsigned)sample->num_banned > TRI_MAX_BANNED)
     return TRI_CORRUPT;
-  memcpy(slot->bias, *at, bias), *at += bias;
-  memcpy(slot->banned, *at, banned), *at += banned;
+  size_t bias = (size_t)sample->num_logit_bias * sizeof *slot->bias;
+  size_t banned = (size_t)sample->num_banned * sizeof *slot->banned;
+  if ((size_t)(end - *at) < bias + banned) return TRI_CORRUPT;
+  memcpy(slot->bias, *at, bias);
+  *at += bias;
+  memcpy(slot->banned, *at, banned);
+  *at += banned;
   slot->num_prompt = (int)p.num_prompt;
-  slot->params = (tri_sample_params){
-      .temperature = p.temperature,
-      .top_p = p.top_p,
-      .min_p = p.min_p,
-      .top_k = p.top_k,
-      .repetition_penalty = p.repetition_penalty,
-      .presence_penalty = p.presence_penalty,
-      .frequency_penalty = p.frequency_penalty,
-      .seed = p.seed,
-      .num_logprobs = p.num_logprobs,
-      .logit_bias = slot->bias,
-      .num_logit_bias = (int)p.num_logit_bias,
-      .banned = slot->banned,
-      .num_banned = (int)p.num_banned,
-  };
+  sample->logit_bias = slot->bias;
+  sample->banned = slot->banned;
+  slot->params = *sample;
   return TRI_OK;
 }
 

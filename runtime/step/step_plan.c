@@ -67,23 +67,12 @@ void tri_plan_add(tri_plan_writer *w, const tri_plan_seq *seq, const uint32_t *i
   if (seq->num_pages) memcpy(w->pages + w->h.num_pages, pages, seq->num_pages * sizeof *pages);
   w->h.num_pages += seq->num_pages;
   if (!(seq->flags & TRI_SEQ_PARAMS)) return;
-  tri_plan_params p = {
-      .temperature = params->temperature,
-      .top_p = params->top_p,
-      .min_p = params->min_p,
-      .repetition_penalty = params->repetition_penalty,
-      .presence_penalty = params->presence_penalty,
-      .frequency_penalty = params->frequency_penalty,
-      .top_k = params->top_k,
-      .num_logprobs = params->num_logprobs,
-      .seed = params->seed,
-      .num_logit_bias = (uint32_t)params->num_logit_bias,
-      .num_banned = (uint32_t)params->num_banned,
-      .num_prompt = num_prompt,
-  };
+  tri_plan_params p = {.sample = *params, .num_prompt = num_prompt};
+  p.sample.logit_bias = NULL;
+  p.sample.banned = NULL;
   put(w, &p, sizeof p);
-  put(w, params->logit_bias, p.num_logit_bias * sizeof *params->logit_bias);
-  put(w, params->banned, p.num_banned * sizeof *params->banned);
+  put(w, params->logit_bias, (size_t)params->num_logit_bias * sizeof *params->logit_bias);
+  put(w, params->banned, (size_t)params->num_banned * sizeof *params->banned);
   w->h.num_params++;
 }
 

@@ -63,11 +63,8 @@ typedef struct tri_plan_header {
 
 /* In front of a sequence's logit biases and banned ids. */
 typedef struct tri_plan_params {
-  float temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
-  int32_t top_k, num_logprobs;
-  uint64_t seed;
-  uint32_t num_logit_bias, num_banned;
-  uint32_t num_prompt; /* of the ids that chunks bring, those up to here are the prompt */
+  tri_sample_params sample; /* its pointers NULL: they mean nothing to another rank */
+  uint32_t num_prompt;      /* of the ids that chunks bring, those up to here are the prompt */
   uint32_t reserved;
 } tri_plan_params;
 

@@ -205,6 +205,15 @@ void tok_decoder_free(tok_decoder *d) {
   *d = (tok_decoder){0};
 }
 
+size_t tok_decode_inner(const tok_decoder *d, uint32_t id, char *out, size_t cap) {
+  size_t len = d->offsets[id + 1] - d->offsets[id];
+  if (len > cap) len = cap;
+  memcpy(out, d->pieces.data + d->offsets[id], len);
+  for (size_t i = d->leading; i < d->count; i++)
+    if (d->steps[i].kind->inner) len = d->steps[i].kind->inner(&d->steps[i], out, len, cap);
+  return len;
+}
+
 /* ---- streaming ---- */
 
 tri_status tok_decode_stream_init(const tok_decoder *d, tok_decode_stream *s) {

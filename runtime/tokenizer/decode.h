@@ -25,6 +25,10 @@ tri_status tok_decoder_load(tok_decoder *d, const tok_field *f, const tok_vocab 
                             tri_error *err);
 void tok_decoder_free(tok_decoder *d);
 
+/* Puts the bytes of an id of the vocabulary in the middle of a text into out; returns how many there are. Of a token
+ * that is longer than cap bytes in the vocabulary the beginning. */
+size_t tok_decode_inner(const tok_decoder *d, uint32_t id, char *out, size_t cap);
+
 typedef struct tok_decode_stream {
   tok_decode_run run;
   bool begun; /* a token has been put in */

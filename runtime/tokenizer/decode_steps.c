@@ -238,8 +238,17 @@ cleanup:
   return st;
 }
 
+static size_t inner_byte_fallback(const tok_decode_step *step, char *s, size_t len, size_t cap) {
+  unsigned char byte;
+  (void)step;
+  (void)cap;
+  if (!is_byte_token(s, len, &byte)) return len;
+  s[0] = (char)byte;
+  return 1;
+}
+
 const tok_decode_kind tok_decode_byte_fallback = {
-    .text = byte_fallback_text, .end = end_byte_fallback, .finish = end_run};
+    .text = byte_fallback_text, .end = end_byte_fallback, .finish = end_run, .inner = inner_byte_fallback};
 
 /* ---- Fuse ---- */
 
@@ -341,7 +350,23 @@ static tri_status end_metaspace(tok_decode_run *r, size_t step) {
   return tok_decode_end(r, step + 1);
 }
 
-const tok_decode_kind tok_decode_metaspace = {.text = metaspace_text, .end = end_metaspace};
+/* Puts a space in the place of every occurrence of a text. */
+static size_t spaces_for(const char *text, size_t text_len, char *s, size_t len) {
+  size_t n = 0;
+  for (size_t i = 0; i < len; n++) {
+    bool here = len - i >= text_len && !memcmp(s + i, text, text_len);
+    s[n] = here ? ' ' : s[i];
+    i += here ? text_len : 1;
+  }
+  return n;
+}
+
+static size_t inner_metaspace(const tok_decode_step *step, char *s, size_t len, size_t cap) {
+  (void)cap;
+  return spaces_for(step->metaspace.replacement, step->metaspace.len, s, len);
+}
+
+const tok_decode_kind tok_decode_metaspace = {.text = metaspace_text, .end = end_metaspace, .inner = inner_metaspace};
 
 /* ---- WordPiece ---- */
 
@@ -394,7 +419,20 @@ cleanup:
   return st;
 }
 
-const tok_decode_kind tok_decode_wordpiece = {.text = keep_text, .end = end_wordpiece};
+/* Without the prefix, or with a space; what the clean-up would make of its neighbours is theirs. */
+static size_t inner_wordpiece(const tok_decode_step *step, char *s, size_t len, size_t cap) {
+  size_t prefix = step->affix.len;
+  if (len >= prefix && (!prefix || !memcmp(s, step->affix.data, prefix))) {
+    memmove(s, s + prefix, len - prefix);
+    return len - prefix;
+  }
+  if (len == cap) len--;
+  memmove(s + 1, s, len);
+  s[0] = ' ';
+  return len + 1;
+}
+
+const tok_decode_kind tok_decode_wordpiece = {.text = keep_text, .end = end_wordpiece, .inner = inner_wordpiece};
 
 /* ---- BPEDecoder ---- */
 
@@ -443,4 +481,9 @@ cleanup:
 
 static tri_status finish_bpe(tok_decode_run *r, size_t step) { return give_previous(r, step, ""); }
 
-const tok_decode_kind tok_decode_bpe = {.text = bpe_text, .end = end_bpe, .finish = finish_bpe};
+static size_t inner_bpe(const tok_decode_step *step, char *s, size_t len, size_t cap) {
+  (void)cap;
+  return spaces_for(step->affix.data, step->affix.len, s, len);
+}
+
+const tok_decode_kind tok_decode_bpe = {.text = bpe_text, .end = end_bpe, .finish = finish_bpe, .inner = inner_bpe};

@@ -9,12 +9,16 @@
 #include "runtime/tokenizer/replace.h"
 
 struct tok_decode_run;
+struct tok_decode_step;
 
 typedef struct tok_decode_kind {
   tri_status (*text)(struct tok_decode_run *r, size_t step, const char *text, size_t len);
   tri_status (*end)(struct tok_decode_run *r, size_t step);    /* of the token */
   tri_status (*finish)(struct tok_decode_run *r, size_t step); /* NULL: nothing is kept beyond a token's end */
   bool per_token;                                              /* a token's result does not depend on the others */
+  /* Makes of a token what it is in the middle of a text, in place: s holds len bytes and has room for cap. Returns how
+   * many there are then. NULL: as it was. */
+  size_t (*inner)(const struct tok_decode_step *step, char *s, size_t len, size_t cap);
 } tok_decode_kind;
 
 extern const tok_decode_kind tok_decode_byte_level, tok_decode_repair, tok_decode_byte_fallback, tok_decode_fuse,

@@ -138,6 +138,10 @@ const char *tri_tokenizer_token(const tri_tokenizer *t, uint32_t id) {
   return e ? e->text : NULL;
 }
 
+size_t tri_tokenizer_token_bytes(const tri_tokenizer *t, uint32_t id, char *out, size_t cap) {
+  return id < t->vocab.size ? tok_decode_inner(&t->decoder, id, out, cap) : 0;
+}
+
 bool tri_tokenizer_id(const tri_tokenizer *t, const char *token, size_t len, uint32_t *id) {
   const tok_added *added = tok_added_vocab_find(&t->added, token, len);
   uint32_t found = added ? added->id : tok_vocab_find(&t->vocab, token, len);

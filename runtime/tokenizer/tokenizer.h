@@ -26,6 +26,10 @@ void tri_tokenizer_destroy(tri_tokenizer *t); /* NULL is fine */
 uint32_t tri_tokenizer_vocab_size(const tri_tokenizer *t);
 /* The token's text as it stands in the vocabulary (byte-level alphabet for BPE); NULL for an unused id. Borrowed. */
 const char *tri_tokenizer_token(const tri_tokenizer *t, uint32_t id);
+/* Puts the bytes that the token stands for in the middle of a text into out, and returns how many: a part of a
+ * character perhaps, the name of a special token, nothing of an unused id. Of a token that is longer than cap bytes in
+ * the vocabulary the beginning. */
+size_t tri_tokenizer_token_bytes(const tri_tokenizer *t, uint32_t id, char *out, size_t cap);
 bool tri_tokenizer_id(const tri_tokenizer *t, const char *token, size_t len, uint32_t *id);
 bool tri_tokenizer_is_special(const tri_tokenizer *t, uint32_t id);
 

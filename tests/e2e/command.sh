@@ -16,7 +16,7 @@ for c in "--max-tokens 64" --json; do
 done
 want 0 '^\[2\]  as one' "$trireme" submit "hello" --n 3
 want 0 '"event":"done".*"prompt_tokens":2' "$trireme" submit "hello world" --json
-want 0 '"logprob":-0.5,"top":\[{"id":0' "$trireme" submit x --json --logprobs 1
+want 0 '"logprob":-0.5,"token":" the","bytes":\[32,116,104,101\],"top":\[{"id":0,"logprob":-0.5,"token":"�","bytes":\[195\]}' "$trireme" submit x --json --logprobs 1
 want 0 '^ the$' "$trireme" submit --token-ids 1,2,3 --max-tokens 1
 want 3 'prompt: asked for' "$trireme" submit "error no_capacity"
 want 1 'asked for' "$trireme" submit "error internal"

@@ -28,6 +28,11 @@ done
 [ "$("$BIN/trireme" submit --temperature 0 --echo "1+1=")" = "1+1=2" ] || fail "echo"
 [ "$("$BIN/trireme" submit --temperature 0 --echo --token-ids 506,49,43,49,61)" = "1+1=2" ] || fail "echo of token ids"
 
+# The texts of the tokens are the answer's, end of text excepted.
+"$BIN/trireme" submit --json --logprobs 2 --temperature 0 "reverse stone=" >"$RUN/logprobs"
+texts=$(grep -o '"logprob":[^,]*,"token":"[^"]*","bytes":\[[0-9,]*\],"top":\[{"id":[0-9]*,"logprob":[^,]*,"token":"[^"]*","bytes"' "$RUN/logprobs" | sed 's/^[^{]*"token":"\([^"]*\)","bytes":\[.*/\1/' | tr -d '\n')
+[[ $texts == enots* ]] || fail "token texts: '$texts' of $(head -3 "$RUN/logprobs")"
+
 # README's file of prompts; not all of them are so short.
 sed 's/, "answer".*/}/' "$MODEL/questions.jsonl" | awk 'length < 50' | head -20 >"$RUN/prompts.jsonl"
 "$BIN/trireme" submit --file "$RUN/prompts.jsonl" --output "$RUN/answers.jsonl" 2>&1 | grep -q "20 done, 0 failed" || fail "a file of prompts: $(head -c 300 "$RUN/answers.jsonl")"

@@ -78,7 +78,7 @@ static void piece_of(uint64_t choice, uint64_t offset, char out[MAX_PIECE]) {
 
 static tri_status reply(server *s, const tri_peer *to) {
   tri_status st = tri_server_msg_encode(&s->out, &s->buf);
-  return st ? st : tri_zserver_send(s->s, to, s->buf.data, s->buf.len);
+  return st ? st : tri_zserver_queue(s->s, to, s->buf.data, s->buf.len);
 }
 
 static void reply_error(server *s, const tri_peer *to, uint64_t id, const char *code, const char *message,
@@ -284,8 +284,10 @@ static tri_status send_token(server *s, job *j) {
   uint32_t ids[TRI_WIRE_MAX_N];
   tri_choice_tokens c[TRI_WIRE_MAX_N];
   for (int i = 0; i < TRI_WIRE_MAX_LOGPROBS; i++) values[i] = -0.5f - (float)i;
-  tri_token_logprobs l = {
-      .logprob = -0.5f, .num_top = (int)j->logprobs, .top_ids = alternatives, .top_logprobs = values};
+  /* Alternatives are parts of a character. */
+  tri_wire_str parts[TRI_WIRE_MAX_LOGPROBS];
+  for (int i = 0; i < TRI_WIRE_MAX_LOGPROBS; i++) parts[i] = str(i % 2 ? "\xa4" : "\xc3");
+  tri_token_logprobs l[TRI_WIRE_MAX_N];
   for (int64_t k = 0; k < j->n; k++) {
     piece_of((uint64_t)k, j->sent, text[k]);
     ids[k] = token_of((uint64_t)k, j->sent);
@@ -294,7 +296,12 @@ static tri_status send_token(server *s, job *j) {
                                .text = str(s->o.token_ids_only ? "" : text[k]),
                                .ids = &ids[k],
                                .num_ids = 1,
-                               .logprobs = j->logprobs >= 0 ? &l : NULL};
+                               .logprobs = j->logprobs >= 0 ? &l[k] : NULL};
+    l[k] = (tri_token_logprobs){
+        .logprob = -0.5f, .num_top = (int)j->logprobs, .top_ids = alternatives, .top_logprobs = values};
+    if (s->o.token_ids_only) continue;
+    l[k].text = str(text[k]);
+    l[k].top_texts = parts;
   }
   s->out.op = TRI_REPLY_TOKENS;
   s->out.id = j->id;
@@ -384,6 +391,7 @@ static void loop(server *s) {
     int64_t now = tri_now_ns();
     for (job *j = s->jobs; j; j = j->next)
       if (!j->ended || j->attached) advance(s, j, now);
+    tri_zserver_flush(s->s);
     forget_old(s);
   }
 }

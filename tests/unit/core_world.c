@@ -28,6 +28,15 @@ static void add_text(struct text *t, tri_wire_str s) {
   t->len += s.len;
 }
 
+/* Against what read_token worked out by itself. */
+static void check_token_text(uint32_t id, tri_wire_str s) {
+  const char *name = tri_tokenizer_token(tokenizer, id);
+  bool special = name && tri_tokenizer_is_special(tokenizer, id);
+  const char *want = special ? name : token_text[id];
+  size_t len = special ? strlen(name) : token_len[id];
+  ck_assert_msg(s.s && s.len == len && !memcmp(s.s, want ? want : "", len), "token %u", id);
+}
+
 static void read_tokens(struct stream *s, const tri_server_msg *m) {
   ck_assert_msg(s->accepted == 1, "tokens before accepted");
   for (uint32_t i = 0; i < m->tokens.num; i++) {
@@ -44,6 +53,8 @@ static void read_tokens(struct stream *s, const tri_server_msg *m) {
       ck_assert(t->logprobs[k].logprob == -(float)t->ids[k]);
       ck_assert_int_eq(t->logprobs[k].num_top, 2);
       ck_assert_uint_eq(t->logprobs[k].top_ids[1], t->ids[k] + 1);
+      check_token_text(t->ids[k], t->logprobs[k].text);
+      check_token_text(t->ids[k] + 1, t->logprobs[k].top_texts[1]);
       c->num_logprobs++;
     }
   }

@@ -1,10 +1,15 @@
-/* Connecting: endpoints that cannot be right, and how long a client waits. */
+/* libtrireme: connecting, structs of other versions of its header, what it asks and what it is answered. The other side
+ * is tests/tools/fake_coordinator.c. */
 #include <check.h>
+#include <poll.h>
 #include <pthread.h>
+#include <signal.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -81,12 +86,249 @@ START_TEST(test_one_timeout) {
 }
 END_TEST
 
+/* ---- with a coordinator ---- */
+
+extern char **environ;
+
+static pid_t coordinator = -1;
+static trireme *c;
+
+static void start(void) {
+  int out[2];
+  char line[256];
+  posix_spawn_file_actions_t actions;
+  char *argv[] = {TRI_FAKE_COORDINATOR, "--endpoint", "ipc://" TRI_TEST_SCRATCH "/client.sock", "--step-us", "0", NULL};
+  trireme_config config;
+  trireme_error error = {0};
+  unlink(TRI_TEST_SCRATCH "/client.sock");
+  ck_assert(!pipe(out));
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, out[1], 1);
+  posix_spawn_file_actions_addclose(&actions, out[0]);
+  ck_assert_int_eq(posix_spawn(&coordinator, argv[0], &actions, NULL, argv, environ), 0);
+  posix_spawn_file_actions_destroy(&actions);
+  close(out[1]);
+  ck_assert_int_gt(read(out[0], line, sizeof line), 0); /* its endpoint: it listens */
+  close(out[0]);
+  trireme_config_init(&config);
+  config.endpoint = argv[2];
+  ck_assert_msg(trireme_connect(&config, &c, &error) == TRIREME_OK, "%s", error.message);
+}
+
+static void stop(void) {
+  trireme_close(c);
+  kill(coordinator, SIGTERM);
+  waitpid(coordinator, NULL, 0);
+}
+
+static trireme_event next_event(trireme_event_kind kind, uint64_t id) {
+  trireme_event e;
+  trireme_error error = {0};
+  ck_assert_msg(trireme_next(c, 5000, &e, &error) == TRIREME_OK, "%s", error.message);
+  ck_assert_int_eq(e.kind, kind);
+  ck_assert_uint_eq(e.id, id);
+  return e;
+}
+
+/* A size that a library of this version cannot have been given is refused by its name, and changes nothing. */
+START_TEST(test_sizes) {
+  static const size_t wrong[] = {0, sizeof(size_t), 4096};
+  trireme_config config;
+  trireme_request request;
+  trireme_encode_request encode;
+  trireme_event e;
+  uint64_t id;
+  trireme_config_init(&config);
+  trireme_request_init(&request);
+  trireme_encode_request_init(&encode);
+  ck_assert(config.size == sizeof config && request.size == sizeof request && encode.size == sizeof encode);
+  request.prompt = encode.text = "x";
+  request.prompt_len = encode.text_len = 1;
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    trireme *none = NULL;
+    trireme_error error[4] = {{.code = ""}};
+    config.size = request.size = encode.size = wrong[i];
+    trireme_result r[4] = {trireme_connect(&config, &none, &error[0]), trireme_submit(c, &request, &id, &error[1]),
+                           trireme_embed(c, &encode, &id, &error[2]),
+                           trireme_next_sized(c, 0, &e, wrong[i], &error[3])};
+    for (int k = 0; k < 4; k++) {
+      ck_assert_int_eq(r[k], TRIREME_INVALID);
+      ck_assert_str_eq(error[k].field, "size");
+    }
+    ck_assert_ptr_null(none);
+  }
+  request.size = sizeof request;
+  request.max_tokens = 1;
+  ck_assert_int_eq(trireme_submit(c, &request, &id, NULL), TRIREME_OK);
+  next_event(TRIREME_EVENT_ACCEPTED, id);
+  next_event(TRIREME_EVENT_TOKENS, id);
+  next_event(TRIREME_EVENT_DONE, id);
+}
+END_TEST
+
+/* A program with a shorter struct gets, and gives, its members and no byte behind them. */
+START_TEST(test_shorter_structs) {
+  enum { SHORT = offsetof(trireme_request, priority), GUARD = 0x5a };
+  union {
+    trireme_request r;
+    unsigned char bytes[sizeof(trireme_request)];
+  } q;
+  union {
+    trireme_event e;
+    unsigned char bytes[sizeof(trireme_event)];
+  } out;
+  const size_t shorter = offsetof(trireme_event, done.queue_ms);
+  uint64_t id;
+  memset(&q, GUARD, sizeof q);
+  trireme_request_init_sized(&q.r, SHORT);
+  ck_assert_uint_eq(q.r.size, SHORT);
+  ck_assert(q.r.max_tokens == TRIREME_UNSET && q.r.n == 1 && q.r.logprobs == -1);
+  for (size_t i = SHORT; i < sizeof q; i++) ck_assert_int_eq(q.bytes[i], GUARD);
+  q.r.prompt = "two words";
+  q.r.prompt_len = strlen(q.r.prompt);
+  q.r.max_tokens = 1;
+  ck_assert_int_eq(trireme_submit(c, &q.r, &id, NULL), TRIREME_OK); /* with 0x5a5a... its priority would be refused */
+  next_event(TRIREME_EVENT_ACCEPTED, id);
+  next_event(TRIREME_EVENT_TOKENS, id);
+  memset(&out, GUARD, sizeof out);
+  ck_assert_int_eq(trireme_next_sized(c, 5000, &out.e, shorter, NULL), TRIREME_OK);
+  ck_assert(out.e.kind == TRIREME_EVENT_DONE && out.e.id == id && out.e.done.num == 1);
+  ck_assert(out.e.done.prompt_tokens == 2 && out.e.done.completion_tokens == 1);
+  for (size_t i = shorter; i < sizeof out; i++) ck_assert_int_eq(out.bytes[i], GUARD);
+}
+END_TEST
+
+START_TEST(test_what_it_is_told) {
+  uint64_t id;
+  ck_assert_str_eq(trireme_server_version(c), "0.1.0-fake");
+  ck_assert_uint_eq(trireme_max_message(c), 1 << 20);
+  ck_assert_str_eq(trireme_endpoint(c), "ipc://" TRI_TEST_SCRATCH "/client.sock");
+  ck_assert_int_eq(trireme_ask_models(c, &id, NULL), TRIREME_OK);
+  trireme_event e = next_event(TRIREME_EVENT_MODELS, id);
+  ck_assert(e.models.num == 1 && e.models.max_model_len == 2048);
+  ck_assert_str_eq(e.models.names[0], "fake");
+  ck_assert_int_eq(trireme_ask_status(c, &id, NULL), TRIREME_OK);
+  e = next_event(TRIREME_EVENT_STATUS, id);
+  ck_assert(e.status.num_groups == 1 && e.status.num_ranks == 2 && e.status.vocab_size == 1000);
+  ck_assert_str_eq(e.status.groups[0]->state, "ready");
+  ck_assert(e.status.groups[0]->kv_pages == 1000 && e.status.ranks[1]->rank == 1 && e.status.ranks[1]->pid == 1001);
+}
+END_TEST
+
+/* ---- in an event loop ---- */
+
+static bool readable(int fd, int timeout_ms) {
+  struct pollfd p = {.fd = fd, .events = POLLIN};
+  return poll(&p, 1, timeout_ms) == 1 && p.revents & POLLIN;
+}
+
+/* Reads until nothing is there, after which the descriptor is not readable either; returns how many requests ended. */
+static int drain(void) {
+  int ended = 0;
+  trireme_event e;
+  trireme_result r;
+  while ((r = trireme_next(c, 0, &e, NULL)) == TRIREME_OK)
+    ended += e.kind == TRIREME_EVENT_DONE || e.kind == TRIREME_EVENT_STATUS;
+  ck_assert_int_eq(r, TRIREME_TIMEOUT);
+  return ended;
+}
+
+START_TEST(test_poll) {
+  enum { REQUESTS = 40 };
+  trireme_request q;
+  int fd = trireme_fd(c), ended = 0;
+  ck_assert_int_ge(fd, 0);
+  ck_assert_int_eq(trireme_fd(c), fd);
+  ck_assert(!readable(fd, 0));
+  trireme_request_init(&q);
+  q.prompt = "x";
+  q.prompt_len = 1;
+  q.max_tokens = 20;
+  for (int sent = 0; ended < 2 * REQUESTS;) {
+    /* Requests go out between the readings: each takes in news of those before it. */
+    for (int i = 0; i < 4 && sent < REQUESTS; i++, sent++) {
+      ck_assert_int_eq(trireme_submit(c, &q, NULL, NULL), TRIREME_OK);
+      ck_assert_int_eq(trireme_ask_status(c, NULL, NULL), TRIREME_OK);
+    }
+    ck_assert_msg(readable(fd, 5000), "after %d of %d", ended, 2 * REQUESTS);
+    ended += drain();
+  }
+  ck_assert_int_eq(ended, 2 * REQUESTS);
+  ck_assert(!readable(fd, 50));
+}
+END_TEST
+
+/* Several messages in one frame are as many events, each announced. */
+START_TEST(test_poll_one_event_at_a_time) {
+  int fd = trireme_fd(c);
+  trireme_event e = {.kind = TRIREME_EVENT_ACCEPTED};
+  trireme_request q;
+  trireme_request_init(&q);
+  q.prompt = "x";
+  q.prompt_len = 1;
+  q.max_tokens = 100;
+  for (int i = 0; i < 10; i++) {
+    ck_assert_int_eq(trireme_submit(c, &q, NULL, NULL), TRIREME_OK);
+    do {
+      ck_assert(readable(fd, 5000));
+      trireme_result r = trireme_next(c, 0, &e, NULL);
+      ck_assert(r == TRIREME_OK || r == TRIREME_TIMEOUT);
+      if (r == TRIREME_TIMEOUT) e.kind = TRIREME_EVENT_ACCEPTED;
+    } while (e.kind != TRIREME_EVENT_DONE);
+  }
+}
+END_TEST
+
+/* An answer that the sending of something else has taken in keeps it readable. */
+START_TEST(test_poll_after_sending) {
+  int fd = trireme_fd(c);
+  trireme_event e;
+  for (int i = 0; i < 50; i++) {
+    ck_assert_int_eq(trireme_ask_stats(c, NULL, NULL), TRIREME_OK);
+    ck_assert(readable(fd, 5000));
+    ck_assert_int_eq(trireme_ask_stats(c, NULL, NULL), TRIREME_OK);
+    for (int answers = 0; answers < 2;) {
+      ck_assert_msg(readable(fd, 5000), "%d, after %d answers", i, answers);
+      answers += trireme_next(c, 0, &e, NULL) == TRIREME_OK;
+    }
+  }
+}
+END_TEST
+
+/* The end of the connection is something to read, again and again. */
+START_TEST(test_poll_of_the_end) {
+  int fd = trireme_fd(c);
+  trireme_event e;
+  ck_assert(!readable(fd, 0));
+  kill(coordinator, SIGKILL);
+  trireme_result r = TRIREME_TIMEOUT;
+  for (int i = 0; i < 100 && r == TRIREME_TIMEOUT; i++) {
+    ck_assert(readable(fd, 5000));
+    r = trireme_next(c, 0, &e, NULL);
+  }
+  ck_assert_int_eq(r, TRIREME_CLOSED);
+  ck_assert(readable(fd, 0));
+  ck_assert_int_eq(trireme_next(c, 0, &e, NULL), TRIREME_CLOSED);
+}
+END_TEST
+
 Suite *suite_client(void) {
   Suite *suite = suite_create("client");
   TCase *t = tcase_create("connecting");
   tcase_set_timeout(t, 30);
   tcase_add_test(t, test_endpoints);
   tcase_add_test(t, test_one_timeout);
+  suite_add_tcase(suite, t);
+  t = tcase_create("calls");
+  tcase_set_timeout(t, 30);
+  tcase_add_checked_fixture(t, start, stop);
+  tcase_add_test(t, test_sizes);
+  tcase_add_test(t, test_shorter_structs);
+  tcase_add_test(t, test_what_it_is_told);
+  tcase_add_test(t, test_poll);
+  tcase_add_test(t, test_poll_one_event_at_a_time);
+  tcase_add_test(t, test_poll_after_sending);
+  tcase_add_test(t, test_poll_of_the_end);
   suite_add_tcase(suite, t);
   return suite;
 }

@@ -728,6 +728,7 @@ START_TEST(bad_generation_configs) {
       {"{\"top_k\":1.5}", TRI_INVALID_ARGUMENT, "top_k"},
       {"{\"top_k\":-7}", TRI_OUT_OF_RANGE, "top_k"},
       {"{\"repetition_penalty\":0}", TRI_OUT_OF_RANGE, "repetition_penalty"},
+      {"{\"repetition_penalty\":101}", TRI_OUT_OF_RANGE, "repetition_penalty"}, /* more than a request may say */
       {"{\"do_sample\":1}", TRI_INVALID_ARGUMENT, "do_sample"},
       {"[]", TRI_CORRUPT, "generation_config.json"},
       {"{", TRI_CORRUPT, ""},

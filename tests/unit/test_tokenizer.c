@@ -107,6 +107,52 @@ static void check_ids(const tri_tokenizer *t, tri_tokenizer_scratch *s, const tr
   }
 }
 
+static size_t without_spaces(char *s, size_t len) {
+  size_t n = 0;
+  for (size_t i = 0; i < len; i++)
+    if (s[i] != ' ') s[n++] = s[i];
+  return n;
+}
+
+/* The bytes of a text's tokens make the text; one that the decoder lets begin with a space may lack it, and WordPiece's
+ * clean-up takes spaces away. */
+START_TEST(bytes_of_tokens) {
+  tri_json_doc *doc = NULL;
+  tri_tokenizer *t = load_fixture(fixtures[_i], &doc);
+  tri_tokenizer_scratch *s = scratch_of(t);
+  const tri_json *cases = tri_json_root(doc);
+  bool wordpiece = !strcmp(fixtures[_i], "wordpiece_bert");
+  size_t compared = 0;
+  char all[4096], one[64];
+  for (size_t i = 0; i < tri_json_size(cases); i++) {
+    const uint32_t *ids;
+    size_t count, len, given, n = 0;
+    char *text = NULL;
+    const char *in = tri_json_as_str(tri_json_get(tri_json_at(cases, i), "text"), &given);
+    ck_assert_int_eq(tri_tokenizer_encode(t, s, in, given, false, 0, &ids, &count), TRI_OK);
+    ck_assert_int_eq(tri_tokenizer_decode(t, ids, count, false, &text, &len), TRI_OK);
+    bool whole = !strstr(text, "\xef\xbf\xbd") && !strstr(text, "n't") && len < sizeof all / 2;
+    for (size_t k = 0; whole && k < count; k++) n += tri_tokenizer_token_bytes(t, ids[k], all + n, sizeof all - n);
+    if (whole && wordpiece) len = without_spaces(text, len);
+    if (whole && wordpiece) n = without_spaces(all, n);
+    size_t skip = n == len + 1 && all[0] == ' ';
+    if (whole) ck_assert_msg(n - skip == len && !memcmp(all + skip, text, len), "\"%s\": \"%.*s\"", text, (int)n, all);
+    compared += whole && len;
+    tri_free(text);
+  }
+  ck_assert_uint_gt(compared, 50);
+  /* Never more than there is room for, and none for an id that is not there. */
+  for (uint32_t id = 0; id < tri_tokenizer_vocab_size(t) + 2; id++) {
+    memset(one, 'z', sizeof one);
+    size_t n = tri_tokenizer_token_bytes(t, id, one, 3);
+    if (n > 3 || one[3] != 'z' || (id >= tri_tokenizer_vocab_size(t) && n)) ck_abort_msg("id %u: %zu", id, n);
+  }
+  tri_tokenizer_scratch_destroy(s);
+  tri_json_free(doc);
+  tri_tokenizer_destroy(t);
+}
+END_TEST
+
 START_TEST(reference_answers) {
   tri_json_doc *doc = NULL;
   tri_tokenizer *t = load_fixture(fixtures[_i], &doc);
@@ -634,6 +680,7 @@ Suite *suite_tokenizer(void) {
   TCase *c = tcase_create("tokenizer");
   tcase_set_timeout(c, 120);
   tcase_add_loop_test(c, reference_answers, 0, FIXTURES);
+  tcase_add_loop_test(c, bytes_of_tokens, 0, FIXTURES);
   tcase_add_test(c, vocabulary);
   tcase_add_test(c, split_behaviors);
   tcase_add_test(c, added_tokens);

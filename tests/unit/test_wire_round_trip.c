@@ -13,36 +13,21 @@ Suite *suite_wire_round_trip(void);
 
 static void check_sampling(const tri_sampling *a, const tri_sampling *b, bool with_stop) {
 #define SAME_INT(m) ck_assert_msg(a->m == b->m, #m)
-#define SAME_NUM(m) ck_assert_msg(a->m == b->m, #m)
-  SAME_INT(max_tokens);
-  SAME_INT(has_max_tokens);
-  SAME_INT(min_tokens);
-  SAME_INT(top_k);
-  SAME_INT(n);
-  SAME_INT(num_beams);
-  SAME_INT(has_num_beams);
-  SAME_NUM(length_penalty);
-  SAME_INT(has_length_penalty);
+#define SAME_NUMBER(context, type, name, least, most, def, absent, sampler, help)                                      \
+  SAME_INT(name);                                                                                                      \
+  SAME_##absent(name)
+#define SAME_FIXED(name)
+#define SAME_OPEN(name) SAME_INT(has_##name);
+#define SAME_MODEL(name) SAME_INT(has_##name);
+  TRI_SAMPLING_NUMBERS(SAME_NUMBER, )
   SAME_INT(early_stopping);
   SAME_INT(has_early_stopping);
   SAME_INT(logprobs);
-  SAME_INT(priority);
-  SAME_INT(deadline_ms);
-  SAME_INT(has_temperature);
-  SAME_INT(has_top_p);
-  SAME_INT(has_top_k);
-  SAME_INT(has_repetition_penalty);
   SAME_INT(has_seed);
   SAME_INT(ignore_eos);
   SAME_INT(echo);
   SAME_INT(num_stop_token_ids);
   SAME_INT(num_logit_bias);
-  SAME_NUM(temperature);
-  SAME_NUM(top_p);
-  SAME_NUM(min_p);
-  SAME_NUM(repetition_penalty);
-  SAME_NUM(presence_penalty);
-  SAME_NUM(frequency_penalty);
   ck_assert(a->seed == b->seed);
   ck_assert(!memcmp(a->stop_token_ids, b->stop_token_ids, (size_t)a->num_stop_token_ids * 4));
   for (int i = 0; i < a->num_logit_bias; i++) {
@@ -96,12 +81,52 @@ START_TEST(round_trip_client) {
 }
 END_TEST
 
+/* Each number alone, at its largest value, which is no default. */
+START_TEST(round_trip_numbers) {
+  tri_arena *a = arena();
+  tri_wire_buf buf = {0};
+  tri_client_msg in = {.op = TRI_OP_SUBMIT, .id = 42}, out;
+  uint64_t id;
+  tri_error err;
+#define SET_FIXED(name)
+#define SET_OPEN(name) in.submit.sampling.has_##name = true;
+#define SET_MODEL(name) SET_OPEN(name)
+#define ONE_NUMBER(context, type, name_, least, most, def, absent, sampler, help)                                      \
+  err = (tri_error){0};                                                                                                \
+  tri_submit_init(&in.submit);                                                                                         \
+  ck_assert_msg(in.submit.sampling.name_ == (def), #name_);                                                            \
+  in.submit.token_ids = ids4;                                                                                          \
+  in.submit.num_token_ids = 4;                                                                                         \
+  if (strcmp(#name_, "max_tokens")) in.submit.sampling.max_tokens = -1; /* nothing is more than that */                \
+  in.submit.sampling.has_max_tokens = true;                                                                            \
+  SET_##absent(name_) in.submit.sampling.name_ = (most);                                                               \
+  ck_assert_int_eq(tri_client_msg_encode(&in, &buf), TRI_OK);                                                          \
+  ck_assert_msg(tri_client_msg_decode(buf.data, buf.len, a, &out, &id, &err) == TRI_OK, "%s: %s", #name_,              \
+                err.message);                                                                                          \
+  check_sampling(&in.submit.sampling, &out.submit.sampling, true);                                                     \
+  in.submit.sampling.name_ = (most)*2.0 + 1;                                                                           \
+  ck_assert_int_eq(tri_client_msg_encode(&in, &buf), TRI_OK);                                                          \
+  ck_assert_msg(tri_client_msg_decode(buf.data, buf.len, a, &out, &id, &err) == TRI_OUT_OF_RANGE, "%s", #name_);       \
+  ck_assert_str_eq(err.field, #name_);
+  TRI_SAMPLING_NUMBERS(ONE_NUMBER, )
+  tri_wire_buf_free(&buf);
+  tri_arena_destroy(a);
+}
+END_TEST
+
 START_TEST(round_trip_server) {
   tri_arena *a = arena();
   tri_wire_buf buf = {0};
   tri_error err = {0};
   static tri_server_msg in, out;
-  tri_token_logprobs l[2] = {{-0.25f, 2, ids4, floats2}, {-INFINITY, 0, NULL, NULL}};
+  const tri_wire_str texts2[2] = {str(" a"), {"\0\xff", 2}};
+  tri_token_logprobs l[2] = {{.logprob = -0.25f,
+                              .num_top = 2,
+                              .top_ids = ids4,
+                              .top_logprobs = floats2,
+                              .text = str("\xc3"),
+                              .top_texts = texts2},
+                             {.logprob = -INFINITY, .text = str("")}};
   tri_choice_tokens ct[2] = {choice_tokens(l), choice_tokens(NULL)};
   in = (tri_server_msg){.op = TRI_REPLY_TOKENS, .id = 2, .tokens = {2, ct}};
   ck_assert_int_eq(tri_server_msg_encode(&in, &buf), TRI_OK);
@@ -114,6 +139,16 @@ START_TEST(round_trip_server) {
   ck_assert_float_eq(c[0].logprobs[0].logprob, -0.25f);
   ck_assert_float_eq(c[0].logprobs[0].top_logprobs[1], -1.25f);
   ck_assert(isinf(c[0].logprobs[1].logprob) && !c[0].logprobs[1].num_top);
+  ck_str(c[0].logprobs[0].text, "\xc3");
+  ck_str(c[0].logprobs[0].top_texts[0], " a");
+  ck_assert(c[0].logprobs[0].top_texts[1].len == 2 && !memcmp(c[0].logprobs[0].top_texts[1].s, "\0\xff", 2));
+  ck_assert(c[0].logprobs[1].text.s && !c[0].logprobs[1].text.len);
+
+  /* Without texts, as from a coordinator without a tokenizer. */
+  l[0].text = l[1].text = (tri_wire_str){0};
+  ck_assert_int_eq(tri_server_msg_encode(&in, &buf), TRI_OK);
+  ck_assert_int_eq(tri_server_msg_decode(buf.data, buf.len, a, &out, &err), TRI_OK);
+  ck_assert(out.tokens.choices[0].logprobs && !out.tokens.choices[0].logprobs[0].text.s);
 
   for (int only = 0; only < 2; only++) {
     in = (tri_server_msg){.op = TRI_REPLY_ACCEPTED, .id = 3, .accepted = {.prompt_tokens = 5, .token_ids_only = only}};
@@ -408,8 +443,8 @@ END_TEST
 
 Suite *suite_wire_round_trip(void) {
   Suite *s = suite_create("wire_round_trip");
-  ADD_CASE("round_trip", round_trip_client, round_trip_server, round_trip_group, stable, request_ids, field_table,
-           beams_round_trip, beams_refused);
+  ADD_CASE("round_trip", round_trip_client, round_trip_numbers, round_trip_server, round_trip_group, stable,
+           request_ids, field_table, beams_round_trip, beams_refused);
   ADD_CASE("cost", costs);
   return s;
 }

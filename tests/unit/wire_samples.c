@@ -183,7 +183,14 @@ static void server_samples(sample *out, int *n) {
   keep_server(out, n, "accepted", &s);
   s.accepted.token_ids_only = true;
   keep_server(out, n, "accepted without a tokenizer", &s);
-  tri_token_logprobs l[2] = {{-0.25f, 2, ids4, floats2}, {-INFINITY, 0, NULL, NULL}};
+  const tri_wire_str texts2[2] = {str(" a"), {"\0\xff", 2}};
+  tri_token_logprobs l[2] = {{.logprob = -0.25f,
+                              .num_top = 2,
+                              .top_ids = ids4,
+                              .top_logprobs = floats2,
+                              .text = str("\xc3"),
+                              .top_texts = texts2},
+                             {.logprob = -INFINITY, .text = str("")}};
   tri_choice_tokens ct[2] = {choice_tokens(l), choice_tokens(NULL)};
   s = (tri_server_msg){.op = TRI_REPLY_TOKENS, .id = 2, .tokens = {2, ct}};
   keep_server(out, n, "tokens", &s);

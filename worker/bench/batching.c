@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/wire/sampling.h"
 #include "kernels/floor.h"
 #include "runtime/base/wait.h"
 #include "worker/bench/rank.h"
@@ -126,13 +127,10 @@ static tri_status add_jobs(struct bench *b, const struct request *requests, tri_
     tri_group_assign a = {.job = (uint64_t)i, .remaining_ms = -1, .token_ids = b->ids + i};
     tri_job *job;
     a.num_token_ids = (size_t)requests[i].in;
-    a.sampling = (tri_sampling){.max_tokens = requests[i].out,
-                                .top_p = 1,
-                                .repetition_penalty = 1,
-                                .n = 1,
-                                .num_beams = 1,
-                                .logprobs = -1,
-                                .ignore_eos = true};
+    tri_sampling_init(&a.sampling);
+    a.sampling.max_tokens = requests[i].out;
+    a.sampling.temperature = 0;
+    a.sampling.ignore_eos = true;
     tri_status st = tri_job_create(&a, &e->limits, &model, 0, &job, err);
     if (st != TRI_OK) return st;
     tri_sched_add(sched, job);

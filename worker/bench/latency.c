@@ -83,8 +83,6 @@ struct bench {
   bool reads;                /* reading the weights is what bounds the last prompt */
 };
 
-static const tri_sample_params greedy = {.top_p = 1, .repetition_penalty = 1, .num_logprobs = -1};
-
 static int pages_per_seq(const struct bench *b) {
   return (b->o.input_len + b->o.output_len + b->o.serve.block_size) / b->o.serve.block_size + 1;
 }
@@ -103,6 +101,7 @@ static void add(struct bench *b, int slot, tri_seq_kind kind, int start, int n) 
                     .first_page = (uint32_t)first,
                     .num_pages = (uint32_t)(end - first),
                     .counter = (uint64_t)start};
+  const tri_sample_params greedy = tri_sample_greedy();
   tri_plan_add(b->writer, &s, b->ids, b->pages, &greedy, (uint32_t)n);
 }
 

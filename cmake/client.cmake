@@ -1,0 +1,41 @@
+# libtrireme, the C client library, and the command that is built on it.
+include(CMakePackageConfigHelpers)
+file(GLOB client_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/client/*.c)
+add_library(libtrireme SHARED ${client_sources})
+set_target_properties(libtrireme PROPERTIES OUTPUT_NAME trireme EXPORT_NAME trireme VERSION ${PROJECT_VERSION} SOVERSION 0 PUBLIC_HEADER client/trireme.h)
+target_link_libraries(libtrireme PRIVATE tri_wire)
+# Nothing of the libraries inside is seen outside.
+target_link_options(libtrireme PRIVATE -Wl,--exclude-libs,ALL -Wl,--as-needed)
+target_include_directories(libtrireme INTERFACE $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/client> $<INSTALL_INTERFACE:include>)
+add_dependencies(programs libtrireme)
+
+install(TARGETS libtrireme EXPORT triremeTargets)
+install(EXPORT triremeTargets NAMESPACE trireme:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/trireme)
+file(RELATIVE_PATH TRIREME_PC_TO_PREFIX /p/${CMAKE_INSTALL_LIBDIR}/pkgconfig /p)
+configure_file(client/trireme.pc.in trireme.pc @ONLY)
+configure_package_config_file(client/triremeConfig.cmake.in triremeConfig.cmake INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/trireme)
+install(FILES ${CMAKE_BINARY_DIR}/trireme.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+install(FILES ${CMAKE_BINARY_DIR}/triremeConfig.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/trireme)
+
+# The command reads JSON and YAML and has a screen of its own (trireme top).
+if(NOT TARGET tri_base_text OR NOT NCURSES_FOUND)
+  message(STATUS "no jansson, yaml-0.1 or ncurses: libtrireme without the command")
+  return()
+endif()
+file(GLOB cmd_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/client/cmd/*.c)
+add_executable(trireme ${cmd_sources})
+target_link_libraries(trireme PRIVATE libtrireme tri_wire tri_base_text PkgConfig::NCURSES)
+add_dependencies(programs trireme)
+install(TARGETS trireme)
+
+# Man page and shell completion.
+find_program(SCDOC scdoc)
+if(SCDOC)
+  add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/trireme.1 DEPENDS docs/man/trireme.1.scd
+    COMMAND sh -c "'${SCDOC}' <'${CMAKE_SOURCE_DIR}/docs/man/trireme.1.scd' >'${CMAKE_BINARY_DIR}/trireme.1'" VERBATIM)
+  add_custom_target(man ALL DEPENDS ${CMAKE_BINARY_DIR}/trireme.1)
+  add_dependencies(programs man) # what demo.sh builds can be installed
+  install(FILES ${CMAKE_BINARY_DIR}/trireme.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+endif()
+install(FILES client/completion/trireme.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME trireme)
+install(FILES client/completion/_trireme DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)

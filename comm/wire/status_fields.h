@@ -1,0 +1,58 @@
+/* The figures of a status, each declared once: the wire's structs and fields, what libtrireme copies and what the
+ * command prints as JSON follow from these lists. A new one needs a row here, a member of the same name in
+ * client/trireme.h, and coordinator/report.c, which knows it.
+ *
+ * X(context, type, name, json): U32, U64, I64, F64, STR, or LAYER, a U64 that JSON shows as null where it is none. */
+#ifndef TRI_COMM_WIRE_STATUS_FIELDS_H
+#define TRI_COMM_WIRE_STATUS_FIELDS_H
+
+/* clang-format off */
+#define TRI_STATUS_FIELDS(X, context)                                                                                  \
+  X(context, STR, version, "version")                                                                                  \
+  X(context, STR, model, "model")                                                                                      \
+  X(context, STR, state, "state") /* "starting" "serving" "draining" */                                                \
+  X(context, STR, task, "task")   /* of the model: "generate" "embed" "classify" */                                    \
+  X(context, F64, uptime_s, "uptime_s")                                                                                \
+  X(context, U64, clients, "clients")                                                                                  \
+  X(context, U64, running, "running")                                                                                  \
+  X(context, U64, waiting, "waiting")                                                                                  \
+  X(context, U64, requests_done, "requests_done")                                                                      \
+  X(context, U64, requests_failed, "requests_failed")                                                                  \
+  X(context, U64, requests_aborted, "requests_aborted")                                                                \
+  X(context, U64, prompt_tokens, "prompt_tokens")                                                                      \
+  X(context, U64, generation_tokens, "generation_tokens")                                                              \
+  X(context, F64, tokens_per_second, "tokens_per_second") /* over the last 10 s */                                     \
+  /* CPU time of the coordinator per generated token, over the last 10 s of work */                                    \
+  X(context, F64, coordinator_us_per_token, "coordinator_us_per_token")                                                \
+  X(context, F64, coordinator_cpu_s, "coordinator_cpu_s") /* since the start; 0: not said */                           \
+  X(context, F64, resident_mb, "resident_mb")                                                                          \
+  X(context, U64, max_model_len, "max_model_len")                                                                      \
+  X(context, U64, vocab_size, "vocab_size")
+
+#define TRI_GROUP_STATUS_FIELDS(X, context)                                                                            \
+  X(context, U32, group, "group")                                                                                      \
+  X(context, U64, epoch, "epoch")                                                                                      \
+  X(context, STR, state, "state") /* "starting" "ready" "draining" "lost" */                                           \
+  X(context, U32, tp, "tensor_parallel_size")                                                                          \
+  X(context, U32, pp, "pipeline_parallel_size")                                                                        \
+  X(context, U32, running, "running")                                                                                  \
+  X(context, U32, waiting, "waiting")                                                                                  \
+  X(context, U64, kv_pages, "kv_pages")                                                                                \
+  X(context, U64, kv_pages_used, "kv_pages_used")                                                                      \
+  X(context, U64, steps, "steps")                                                                                      \
+  X(context, U64, tokens, "tokens")                                                                                    \
+  X(context, F64, scheduler_us_per_token, "scheduler_us_per_token") /* CPU time */                                     \
+  X(context, F64, scheduler_cpu_s, "scheduler_cpu_s") /* since the start, for these tokens; 0: not said */
+
+#define TRI_RANK_STATUS_FIELDS(X, context)                                                                             \
+  X(context, U32, group, "group")                                                                                      \
+  X(context, U32, rank, "rank")                                                                                        \
+  X(context, STR, host, "host")                                                                                        \
+  X(context, I64, pid, "pid")                                                                                          \
+  X(context, U64, step, "step")                                                                                        \
+  X(context, LAYER, block, "block")                                                                                    \
+  X(context, U64, collective, "collective")                                                                            \
+  X(context, F64, seconds_since_report, "seconds_since_report")
+/* clang-format on */
+
+#endif
