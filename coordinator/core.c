@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "coordinator/state.h"
+#include "runtime/base/version.h"
 
 static const double seconds_bounds[] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60};
 static const double tokens_bounds[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024};
@@ -39,7 +40,7 @@ void tri_core_destroy(tri_core *c) {
 }
 
 static void hello(tri_core *c, const tri_zpeer *from, uint64_t id) {
-  tri_server_msg m = {.op = TRI_REPLY_HELLO, .id = id, .hello = {wire_str("0.1.0"), TRI_WIRE_MAX_MESSAGE}};
+  tri_server_msg m = {.op = TRI_REPLY_HELLO, .id = id, .hello = {wire_str(TRIREME_VERSION), TRI_WIRE_MAX_MESSAGE}};
   c->cfg.io.to_client(c->cfg.io.ctx, from, &m);
 }
 

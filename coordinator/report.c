@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "coordinator/state.h"
+#include "runtime/base/version.h"
 
 enum { STATS_BYTES = 64 << 10 };
 
@@ -73,7 +74,7 @@ void report_status(tri_core *c, int64_t now, const tri_zpeer *to, uint64_t id) {
                                                    .seconds_since_report = (double)(now - k->last_report) / 1e9};
     }
   }
-  s->version = wire_str("0.1.0");
+  s->version = wire_str(TRIREME_VERSION);
   s->model = wire_str(c->cfg.model_name);
   s->state = wire_str(c->draining ? "draining" : serving ? "serving" : "starting");
   s->task = task_name(c->cfg.model);

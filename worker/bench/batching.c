@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "kernels/floor.h"
+#include "runtime/base/version.h"
 #include "runtime/base/wait.h"
 #include "worker/bench/rank.h"
 #include "worker/scheduler.h"
@@ -80,7 +81,7 @@ static tri_options_spec spec = {
               "is for devices.\n"
               "\nExample:\n"
               "  trireme bench batching --model DIR --load-format dummy --max-num-seqs 64 --json\n",
-    .version = "trireme bench batching 0.1.0",
+    .version = "trireme bench batching " TRIREME_VERSION,
     .config_file = true,
 };
 

@@ -9,13 +9,14 @@
 #include <string.h>
 
 #include "kernels/floor.h"
-#include "runtime/forward/step_arena.h"
 #include "runtime/base/mem.h"
 #include "runtime/base/options.h"
+#include "runtime/base/version.h"
 #include "runtime/base/wait.h"
-#include "worker/bench/encoder_lives.h"
+#include "runtime/forward/step_arena.h"
 #include "runtime/step/limits.h"
 #include "worker/bench/caching_allocator.h"
+#include "worker/bench/encoder_lives.h"
 #include "worker/bench/greedy_arena.h"
 
 enum { ALIGNMENT = 64, MAX_REQUESTS = 1 << 20, MAX_LEN = 1 << 20, MAX_BATCH = 1024 };
@@ -53,7 +54,7 @@ static const tri_options_spec spec = {
     .program = "trireme bench memory",
     .usage = "[OPTION]...",
     .summary = "Compares allocators for an encoder's activations on sequences of random lengths, without running it.",
-    .version = "trireme bench memory 0.1.0",
+    .version = "trireme bench memory " TRIREME_VERSION,
     TRI_OPTIONS(options),
 };
 
