@@ -3,13 +3,9 @@
 #include <string.h>
 
 #include "coordinator/state.h"
+#include "runtime/base/hash.h"
 
-static uint64_t mix(uint64_t x) { /* SplitMix64's finaliser */
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
+static uint64_t mix(uint64_t x) { return tri_mix64(x + TRI_SPLITMIX_STEP); }
 
 static job **id_bucket(tri_core *c, uint64_t id) { return &c->by_id[id % NUM_BUCKETS]; }
 

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "runtime/base/hash.h"
 #include "runtime/base/mem.h"
 
 /* ---- the table ---- */
@@ -23,12 +24,9 @@ void tok_merges_free(tok_merges *m) {
   *m = (tok_merges){0};
 }
 
-/* Where the pair is, or would be. The mixing is splitmix64's finalizer. */
+/* Returns the slot that the pair has or would have. */
 static tok_merge *slot(const tok_merges *m, uint32_t left, uint32_t right) {
-  uint64_t h = (uint64_t)left << 32 | right;
-  h = (h ^ h >> 30) * 0xbf58476d1ce4e5b9u;
-  h = (h ^ h >> 27) * 0x94d049bb133111ebu;
-  size_t i = (size_t)(h ^ h >> 31) & m->mask;
+  size_t i = (size_t)tri_mix64((uint64_t)left << 32 | right) & m->mask;
   while (m->slots[i].rank != UINT32_MAX && (m->slots[i].left != left || m->slots[i].right != right))
     i = (i + 1) & m->mask;
   return &m->slots[i];

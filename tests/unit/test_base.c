@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "runtime/base/dtype.h"
+#include "runtime/base/hash.h"
 #include "runtime/base/json.h"
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
@@ -88,6 +89,16 @@ static bool all(const unsigned char *p, size_t n, unsigned value) {
     if (p[i] != value) return false;
   return true;
 }
+
+/* The first numbers of seed 0, as the reference program prints them. */
+START_TEST(splitmix) {
+  static const uint64_t expected[] = {0xe220a8397b1dcdafu, 0x6e789e6aa1b965f4u, 0x06c45d188009454fu,
+                                      0xf88bb8a8724c81ecu};
+  uint64_t state = 0;
+  for (int i = 0; i < 4; i++) ck_assert_uint_eq(tri_splitmix64(&state), expected[i]);
+  ck_assert_uint_eq(state, 4 * TRI_SPLITMIX_STEP);
+}
+END_TEST
 
 START_TEST(sizes_that_overflow) {
   size_t out = 7;
@@ -734,6 +745,7 @@ Suite *suite_base(void) {
   tcase_add_loop_test(dtype, every_gap_rounds_to_nearest_even, 0, 2);
   TCase *json = CASE(s, "json", json_depth, json_getters, json_quote_round_trip, json_files);
   tcase_add_loop_test(json, malformed_json, 0, sizeof malformed / sizeof *malformed);
+  CASE(s, "hash", splitmix);
   CASE(s, "log", log_lines);
   CASE(s, "ring", ring_fills_and_empties, ring_between_two_threads);
   TCase *wait = CASE(s, "wait", waits_end_when_stopped, wakers);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "kernels/floor.h"
+#include "runtime/base/hash.h"
 #include "runtime/base/mem.h"
 #include "runtime/base/options.h"
 #include "runtime/base/version.h"
@@ -119,12 +120,7 @@ struct bench {
   uint64_t random;
 };
 
-static uint64_t draw(struct bench *b) { /* SplitMix64 (Steele et al., 2014) */
-  uint64_t z = b->random += 0x9e3779b97f4a7c15u;
-  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-  return z ^ z >> 31;
-}
+static uint64_t draw(struct bench *b) { return tri_splitmix64(&b->random); }
 
 static void order_events(struct bench *b) {
   const tri_encoder_lives *l = b->lives;
