@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/buf.h"
 #include "runtime/base/mem.h"
 #include "runtime/base/options_internal.h"
 
@@ -211,13 +212,8 @@ tri_status tri_option_store(const tri_option *o, void *dest, const char *text, t
 }
 
 static tri_status append_string(tri_opt_list *list, size_t *cap, const char *text) {
-  if (list->count == *cap) {
-    size_t more = *cap ? 2 * *cap : 8;
-    const char **grown = tri_grow(list->items, *cap, more, sizeof *grown);
-    if (!grown) return TRI_NO_MEMORY;
-    list->items = grown;
-    *cap = more;
-  }
+  tri_status st = tri_array_reserve(&list->items, list->count, cap, 1, sizeof *list->items);
+  if (st != TRI_OK) return st;
   list->items[list->count++] = text;
   return TRI_OK;
 }

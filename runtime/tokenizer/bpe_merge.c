@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "runtime/base/buf.h"
 #include "runtime/base/hash.h"
 #include "runtime/base/mem.h"
 
@@ -93,19 +94,11 @@ void tok_merge_work_free(tok_merge_work *w) {
 }
 
 static tri_status reserve(tok_merge_work *w, size_t n) {
-  if (n <= w->cap) return TRI_OK;
-  size_t twice;
-  if (n >= NONE || !tri_size_mul(n, 2, &twice)) return TRI_TOO_LARGE;
-  tok_merge_work_free(w);
-  w->symbols = tri_malloc(n, sizeof *w->symbols);
+  if (n >= NONE) return TRI_TOO_LARGE;
+  tri_status st = tri_array_reserve(&w->symbols, 0, &w->symbol_cap, n, sizeof *w->symbols);
+  if (st != TRI_OK) return st;
   /* At most n - 1 at first; each of at most n - 1 merges takes one out and puts two in. */
-  w->heap = tri_malloc(twice, sizeof *w->heap);
-  if (!w->symbols || !w->heap) {
-    tok_merge_work_free(w);
-    return TRI_NO_MEMORY;
-  }
-  w->cap = n;
-  return TRI_OK;
+  return tri_array_reserve(&w->heap, 0, &w->heap_cap, 2 * n, sizeof *w->heap);
 }
 
 static bool before(struct tok_candidate a, struct tok_candidate b) {

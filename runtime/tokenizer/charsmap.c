@@ -8,7 +8,7 @@
 struct tok_charsmap {
   uint32_t *units; /* the trie; see below */
   size_t count;
-  tok_buf bytes; /* the file's map; what follows the trie are the replacements */
+  tri_buf bytes; /* the file's map; what follows the trie are the replacements */
   const char *texts;
   size_t texts_len;
 };
@@ -22,9 +22,9 @@ static int base64_digit(char c) {
   return c == '+' ? 62 : c == '/' ? 63 : -1;
 }
 
-static tri_status decode_base64(const tok_field *f, const char *s, size_t len, tok_buf *out, tri_error *err) {
+static tri_status decode_base64(const tok_field *f, const char *s, size_t len, tri_buf *out, tri_error *err) {
   size_t padding = len && s[len - 1] == '=' ? (len > 1 && s[len - 2] == '=' ? 2 : 1) : 0;
-  tri_status st = tok_buf_reserve(out, len / 4 * 3);
+  tri_status st = tri_buf_reserve(out, len / 4 * 3);
   if (st != TRI_OK) return st;
   if (len % 4) return tok_field_fail(f, TRI_CORRUPT, err, "base64 of %zu characters, no multiple of 4", len);
   for (size_t i = 0; i < len; i += 4) {
@@ -80,7 +80,7 @@ cleanup:
 void tok_charsmap_destroy(tok_charsmap *m) {
   if (!m) return;
   tri_free(m->units);
-  tok_buf_free(&m->bytes);
+  tri_buf_free(&m->bytes);
   tri_free(m);
 }
 
@@ -112,15 +112,15 @@ static bool find(const tok_charsmap *m, const char *s, size_t n, uint32_t *at) {
 
 /* Replaces s as a whole if an entry fits; *done tells. That the entry may be shorter than s is what models were trained
  * with. A place that no well-formed map names (behind the texts, within a character) counts as none. */
-static tri_status replace_whole(const tok_charsmap *m, const char *s, size_t n, tok_buf *out, bool *done) {
+static tri_status replace_whole(const tok_charsmap *m, const char *s, size_t n, tri_buf *out, bool *done) {
   uint32_t at;
   *done =
       find(m, s, n, &at) && at <= m->texts_len && (at == m->texts_len || ((unsigned char)m->texts[at] & 0xc0) != 0x80);
   if (!*done) return TRI_OK;
-  return tok_buf_append(out, m->texts + at, strnlen(m->texts + at, m->texts_len - at));
+  return tri_buf_append(out, m->texts + at, strnlen(m->texts + at, m->texts_len - at));
 }
 
-tri_status tok_charsmap_apply(const tok_charsmap *m, const char *s, size_t n, tok_buf *out) {
+tri_status tok_charsmap_apply(const tok_charsmap *m, const char *s, size_t n, tri_buf *out) {
   enum { WHOLE = 5 }; /* bytes of the longest grapheme that is looked up as one */
   bool done;
   tri_status st = TRI_OK;
@@ -133,7 +133,7 @@ tri_status tok_charsmap_apply(const tok_charsmap *m, const char *s, size_t n, to
     for (size_t at = i, len; at < end; at += len) {
       tok_utf8_decode(s + at, &len);
       TRI_TRY(replace_whole(m, s + at, len, out, &done));
-      if (!done) TRI_TRY(tok_buf_append(out, s + at, len));
+      if (!done) TRI_TRY(tri_buf_append(out, s + at, len));
     }
   }
 cleanup:

@@ -17,7 +17,7 @@
 
 typedef struct dialect {
   const char *p, *end, *begin;
-  tok_buf *out;
+  tri_buf *out;
   const tok_field *where;
   tri_error *err;
   size_t class_depth; /* 0 outside brackets */
@@ -29,11 +29,11 @@ static tri_status refuse(const dialect *d, const char *what) {
                         (size_t)(d->p - d->begin));
 }
 
-static tri_status put(dialect *d, const char *s) { return tok_buf_append(d->out, s, strlen(s)); }
+static tri_status put(dialect *d, const char *s) { return tri_buf_append(d->out, s, strlen(s)); }
 
 /* Copies n bytes of the pattern. */
 static tri_status copy(dialect *d, size_t n) {
-  tri_status st = tok_buf_append(d->out, d->p, n);
+  tri_status st = tri_buf_append(d->out, d->p, n);
   d->p += n;
   return st;
 }
@@ -193,7 +193,7 @@ static tri_status braces(dialect *d) {
   return st == TRI_OK ? copy(d, (size_t)(q + 1 - d->p)) : st;
 }
 
-tri_status tok_dialect_translate(const char *pattern, size_t len, const tok_field *where, tok_buf *out,
+tri_status tok_dialect_translate(const char *pattern, size_t len, const tok_field *where, tri_buf *out,
                                  tri_error *err) {
   dialect d = {.p = pattern, .end = pattern + len, .begin = pattern, .out = out, .where = where, .err = err};
   while (d.p < d.end) {

@@ -3,7 +3,7 @@
 #ifndef TRI_RUNTIME_TOKENIZER_POSTPROCESS_H
 #define TRI_RUNTIME_TOKENIZER_POSTPROCESS_H
 
-#include "runtime/tokenizer/buffer.h"
+#include "runtime/tokenizer/ids.h"
 #include "runtime/tokenizer/config.h"
 
 /* Of a pair: ids before, between and behind the texts. Tokens are of the first type up to those of `between` that

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "runtime/tokenizer/buffer.h"
+#include "runtime/tokenizer/ids.h"
 
 typedef enum tok_utf8 {
   TOK_UTF8_CHAR,     /* a whole character */
@@ -22,7 +22,7 @@ tok_utf8 tok_utf8_step(const char *s, size_t n, size_t *len);
 /* Length of the longest prefix that is valid UTF-8. */
 size_t tok_utf8_valid_prefix(const char *s, size_t n);
 /* Appends s with U+FFFD for what is ill-formed, a cut-off end included. */
-tri_status tok_utf8_append_lossy(tok_buf *out, const char *s, size_t n);
+tri_status tok_utf8_append_lossy(tri_buf *out, const char *s, size_t n);
 
 /* The functions below want valid UTF-8. */
 
@@ -55,6 +55,6 @@ void tok_codepoints_free(tok_codepoints *w);
 typedef enum tok_normal_form { TOK_NFC, TOK_NFD, TOK_NFKC, TOK_NFKD } tok_normal_form;
 
 /* Appends the normal form of s. Linear also for long runs of combining marks. */
-tri_status tok_normal(tok_codepoints *w, tok_normal_form form, const char *s, size_t n, tok_buf *out);
+tri_status tok_normal(tok_codepoints *w, tok_normal_form form, const char *s, size_t n, tri_buf *out);
 
 #endif

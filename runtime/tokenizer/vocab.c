@@ -4,6 +4,8 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "runtime/base/buf.h"
+
 /* Open addressing with linear probing, at most half full. The hash is kept beside the id: most misses and all growth
  * need no look at the text. */
 struct tok_vocab_slot {
@@ -47,11 +49,8 @@ tri_status tok_vocab_add_unlisted(tok_vocab *v, const char *text, size_t len, ui
   if (id >= TOK_MAX_IDS || len > UINT32_MAX) return TRI_OUT_OF_RANGE;
   if (tok_vocab_at(v, id)) return TRI_INVALID_ARGUMENT;
   if (id >= v->cap) {
-    size_t cap = v->cap * 2 > (size_t)id + 1 ? v->cap * 2 : (size_t)id + 1024;
-    tok_entry *entries = tri_grow(v->entries, v->cap, cap, sizeof *entries);
-    if (!entries) return TRI_NO_MEMORY;
-    v->entries = entries;
-    v->cap = cap;
+    tri_status st = tri_array_reserve(&v->entries, v->cap, &v->cap, (size_t)id + 1 - v->cap, sizeof *v->entries);
+    if (st != TRI_OK) return st;
   }
   const char *copy = tri_arena_strndup(v->texts, text, len);
   if (!copy) return TRI_NO_MEMORY;
