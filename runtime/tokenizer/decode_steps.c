@@ -56,7 +56,7 @@ tri_status tok_decode_end_all(tok_decode_run *r) {
   return TRI_OK;
 }
 
-/* What a step has put into its out enters the next one. */
+/* Hands a step's output to the next one. */
 static tri_status hand_on(tok_decode_run *r, size_t step) {
   tri_buf *out = &r->states[step].out;
   tri_status st = tok_decode_text(r, step + 1, out->data, out->len);
@@ -76,7 +76,8 @@ static tri_status keep_text(tok_decode_run *r, size_t step, const char *text, si
 }
 
 static tri_status ignore_end(tok_decode_run *r, size_t step) {
-  (void)r, (void)step;
+  (void)r;
+  (void)step;
   return TRI_OK;
 }
 

@@ -1,5 +1,5 @@
 /* The steps of a decoder, as transducers: a token enters a step in one or more parts of whole characters, then ends,
- * and at last the text ends. What a step makes of it enters the next one in the same way. */
+ * and at last the text ends. A step's output enters the next one likewise. */
 #ifndef TRI_RUNTIME_TOKENIZER_DECODE_STEPS_H
 #define TRI_RUNTIME_TOKENIZER_DECODE_STEPS_H
 
@@ -33,10 +33,10 @@ typedef struct tok_decode_step {
 } tok_decode_step;
 
 void tok_decode_step_free(tok_decode_step *step);
-/* What WordPiece's cleanup replaces, in this order. */
+/* Fills in what WordPiece's cleanup replaces, in its order. */
 tri_status tok_decode_load_cleanup(tok_decode_step *step);
 
-/* What a step remembers. Each kind has its own use for the fields and says which. */
+/* A step's memory. Each kind has its own use for the fields and says which. */
 typedef struct tok_decode_state {
   tri_buf kept, out;
   size_t a;

@@ -65,7 +65,7 @@ static tri_status shorthand(dialect *d, const char *alone, const char *inside) {
     st = put(d, inside);
   }
   d->p += 2;
-  /* So does one behind it; the bracket that may follow ends the class either way. */
+  /* So does one behind it; the bracket that may follow ends the class in any case. */
   if (st == TRI_OK && d->class_depth && at(d, 0, '-')) {
     st = put(d, "\\-");
     d->p++;
@@ -146,7 +146,10 @@ static tri_status in_class(dialect *d) {
   case '[': st = open_class(d); break;
   case ']':
     d->class_depth--;
-    if (!d->class_depth) return d->open_range = false, copy(d, 1);
+    if (d->class_depth == 0) {
+      d->open_range = false;
+      return copy(d, 1);
+    }
     d->p++;
     st = TRI_OK;
     break;
@@ -173,13 +176,24 @@ static tri_status group(dialect *d) {
   return refuse(d, "group");
 }
 
+static size_t count_digits(const dialect *d, const char *from) {
+  const char *q = from;
+  while (q < d->end && *q >= '0' && *q <= '9') q++;
+  return (size_t)(q - from);
+}
+
 /* {n}, {n,}, {n,m} and {,m}. Ruby reads a + behind one as a second quantifier, a ? behind {n} as "optional". */
 static tri_status braces(dialect *d) {
   const char *q = d->p + 1;
-  bool low = false, comma = false, high = false;
-  while (q < d->end && *q >= '0' && *q <= '9') low = true, q++;
-  if (q < d->end && *q == ',') comma = true, q++;
-  while (comma && q < d->end && *q >= '0' && *q <= '9') high = true, q++;
+  size_t digits = count_digits(d, q);
+  bool low = digits > 0, high = false;
+  q += digits;
+  bool comma = q < d->end && *q == ',';
+  if (comma) {
+    digits = count_digits(d, ++q);
+    high = digits > 0;
+    q += digits;
+  }
   if (q == d->end || *q != '}' || (!low && !high)) { /* no quantifier: a brace that stands for itself */
     d->p++;
     return put(d, "\\{");

@@ -43,7 +43,8 @@ static tri_status apply_strip(const tok_normalize_step *step, tok_normalize_scra
 
 static tri_status apply_prepend(const tok_normalize_step *step, tok_normalize_scratch *s, const char *text, size_t len,
                                 bool *from_start, tri_buf *out) {
-  (void)s, (void)from_start;
+  (void)s;
+  (void)from_start;
   if (!len) return TRI_OK;
   tri_status st = tri_buf_append(out, step->prefix.data, step->prefix.len);
   return st == TRI_OK ? tri_buf_append(out, text, len) : st;
@@ -56,13 +57,16 @@ static tri_status apply_replace(const tok_normalize_step *step, tok_normalize_sc
 
 static tri_status apply_precompiled(const tok_normalize_step *step, tok_normalize_scratch *s, const char *text,
                                     size_t len, bool *from_start, tri_buf *out) {
-  (void)s, (void)from_start;
+  (void)s;
+  (void)from_start;
   return tok_charsmap_apply(step->charsmap, text, len, out);
 }
 
 static tri_status apply_byte_level(const tok_normalize_step *step, tok_normalize_scratch *s, const char *text,
                                    size_t len, bool *from_start, tri_buf *out) {
-  (void)step, (void)s, (void)from_start;
+  (void)step;
+  (void)s;
+  (void)from_start;
   size_t room;
   if (!tri_size_mul(len, 4, &room)) return TRI_OVERFLOW;
   tri_status st = tri_buf_reserve(out, room);

@@ -16,7 +16,7 @@ typedef struct tok_normalize_scratch {
   tok_regex_scratch *regex; /* NULL until a step needs it */
 } tok_normalize_scratch;
 
-/* What becomes of one character: up to three. */
+/* Writes what one character becomes, up to three, and returns how many. */
 typedef size_t (*tok_char_map)(uint32_t c, uint32_t out[3]);
 
 /* Reads text, appends to out. *from_start becomes false when the first character of out does not come from the text's

@@ -219,8 +219,11 @@ static tri_status read_behavior(const tok_field *object, tok_split_behavior *out
   tok_field f = tok_field_get(object, "behavior");
   tri_status st = tok_field_string(&f, &name, NULL, err);
   if (st != TRI_OK) return st;
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-    if (!strcmp(names[i], name)) return *out = (tok_split_behavior)i, TRI_OK;
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    if (strcmp(names[i], name) != 0) continue;
+    *out = (tok_split_behavior)i;
+    return TRI_OK;
+  }
   return tok_field_fail(&f, TRI_UNSUPPORTED, err, "%.64s is not a split behavior", name);
 }
 

@@ -1,4 +1,4 @@
-/* Loading, and the way of a text through a tokenizer's parts:
+/* Loading, and a text's path through a tokenizer's parts:
  *
  *   repair UTF-8 -> added tokens -> normalizer -> added tokens (normalized) -> pre-tokenizer -> model -> post-processor
  *

@@ -8,7 +8,8 @@
 /* The permitted second bytes depend on the first (no overlong forms, no surrogates, nothing beyond U+10FFFF); later
  * bytes are 80..BF. Returns the sequence's length, 0 for a byte that begins none. */
 static size_t lead(unsigned char b, unsigned char *low, unsigned char *high) {
-  *low = 0x80, *high = 0xbf;
+  *low = 0x80;
+  *high = 0xbf;
   if (b < 0x80) return 1;
   if (b >= 0xc2 && b <= 0xdf) return 2;
   if (b >= 0xe0 && b <= 0xef) {
@@ -33,7 +34,8 @@ tok_utf8 tok_utf8_step(const char *s, size_t n, size_t *len) {
     return TOK_UTF8_INVALID;
   }
   while (i < want && i < n && u[i] >= low && u[i] <= high) {
-    low = 0x80, high = 0xbf;
+    low = 0x80;
+    high = 0xbf;
     i++;
   }
   *len = i;
@@ -71,10 +73,14 @@ tri_status tok_utf8_append_lossy(tri_buf *out, const char *s, size_t n) {
 
 uint32_t tok_utf8_decode(const char *s, size_t *len) {
   const unsigned char *u = (const unsigned char *)s;
-  if (u[0] < 0x80) return *len = 1, u[0];
-  if (u[0] < 0xe0) return *len = 2, (u[0] & 0x1fu) << 6 | (u[1] & 0x3fu);
-  if (u[0] < 0xf0) return *len = 3, (u[0] & 0x0fu) << 12 | (u[1] & 0x3fu) << 6 | (u[2] & 0x3fu);
-  return *len = 4, (u[0] & 0x07u) << 18 | (u[1] & 0x3fu) << 12 | (u[2] & 0x3fu) << 6 | (u[3] & 0x3fu);
+  *len = 1;
+  if (u[0] < 0x80) return u[0];
+  *len = 2;
+  if (u[0] < 0xe0) return (u[0] & 0x1fu) << 6 | (u[1] & 0x3fu);
+  *len = 3;
+  if (u[0] < 0xf0) return (u[0] & 0x0fu) << 12 | (u[1] & 0x3fu) << 6 | (u[2] & 0x3fu);
+  *len = 4;
+  return (u[0] & 0x07u) << 18 | (u[1] & 0x3fu) << 12 | (u[2] & 0x3fu) << 6 | (u[3] & 0x3fu);
 }
 
 size_t tok_utf8_encode(uint32_t c, char *out) {

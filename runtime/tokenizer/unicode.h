@@ -15,8 +15,9 @@ typedef enum tok_utf8 {
   TOK_UTF8_TRUNCATED /* a good beginning, cut off by the end of the text */
 } tok_utf8;
 
-/* What stands at s (n >= 1 bytes). *len is the character's length, or that of the maximal subpart of an ill-formed
- * sequence (Unicode 3.9, table 3-8), which Rust's from_utf8_lossy and Python's errors="replace" replace as one. */
+/* Looks at the character at s (n >= 1 bytes). *len is the character's length, or that of the maximal subpart of an
+ * ill-formed sequence (Unicode 3.9, table 3-8), which Rust's from_utf8_lossy and Python's errors="replace" replace as
+ * one. */
 tok_utf8 tok_utf8_step(const char *s, size_t n, size_t *len);
 
 /* Length of the longest prefix that is valid UTF-8. */
@@ -30,10 +31,10 @@ tri_status tok_utf8_append_lossy(tri_buf *out, const char *s, size_t n);
 uint32_t tok_utf8_decode(const char *s, size_t *len);
 /* Writes 1..4 bytes. */
 size_t tok_utf8_encode(uint32_t c, char *out);
-/* Where the character that ends before s[end] begins (end >= 1). */
+/* Returns where the character that ends before s[end] begins (end >= 1). */
 size_t tok_utf8_before(const char *s, size_t end);
 
-/* Where the user-perceived character (extended grapheme cluster) that begins at s[from] ends. */
+/* Returns where the user-perceived character (extended grapheme cluster) that begins at s[from] ends. */
 size_t tok_grapheme_end(const char *s, size_t n, size_t from);
 
 /* White_Space, and \w as the Rust regex crate defines them; added tokens (lstrip, single_word) go by these. */

@@ -11,7 +11,7 @@
 
 #define UNKNOWN_PENALTY 10.0
 
-/* What a path's last step can be beside a token. */
+/* The last step of a path, when it is no token. */
 #define UNREACHED UINT32_MAX
 #define UNKNOWN_CHAR (UINT32_MAX - 1)
 
@@ -43,7 +43,7 @@ cleanup:
   return st;
 }
 
-/* Of two tokens with one spelling the later one counts, hence backwards. */
+/* Goes backwards, since of two tokens with one spelling the later one counts. */
 static tri_status load_vocab(unigram *u, const tok_field *model, tok_vocab *vocab, tri_error *err) {
   tri_status st;
   tok_field f = tok_field_get(model, "vocab");

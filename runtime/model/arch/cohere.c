@@ -20,7 +20,8 @@ static const tri_tensor_rule tensors[] = {TRI_RULES_LLAMA_ENDS,
                                           {0}};
 
 static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) {
-  (void)root, (void)err;
+  (void)root;
+  (void)err;
   if (c->has_qk_norm) c->qk_norm = TRI_QK_NORM_EACH_HEAD;
   c->o_bias = c->attention_bias;
   c->rope.interleaved = true;

@@ -43,7 +43,10 @@ static tri_status prepare(tri_model_config *c, const tri_json *root, tri_error *
   if (!affine)
     return tri_fail(err, TRI_UNSUPPORTED, "layer_norm_elementwise_affine", "norms without a gain are not supported");
   c->attention_bias = c->o_bias = c->mlp_bias = bias;
-  if (!before) c->norm_place = TRI_NORM_SUM, c->no_final_norm = true;
+  if (!before) {
+    c->norm_place = TRI_NORM_SUM;
+    c->no_final_norm = true;
+  }
   return TRI_OK;
 }
 
