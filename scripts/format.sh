@@ -41,9 +41,12 @@ lint_scripts() {
 lint_sources() {
   scripts/style.sh || failed=1
   command -v cppcheck >/dev/null || { echo "cppcheck is not here: the sources were not looked at"; return 0; }
+  # Three false alarms: a loop over ranks that runs at least once, a struct filled where its address is used, an array that
+  # vector stores write.
   sources | grep -v '^tests/' | grep '\.c$' | xargs cppcheck --quiet --std=c11 --language=c --inline-suppr -I . -j "$(nproc)" \
     --enable=warning --suppress=missingIncludeSystem --suppress=internalAstError --suppress=funcArgOrderDifferent \
-    --suppress=preprocessorErrorDirective --suppress=uninitvar --suppress=invalidFunctionArg \
+    --suppress=preprocessorErrorDirective --suppress=invalidFunctionArg --suppress=uninitvar:comm/mpi.c \
+    --suppress=uninitvar:coordinator/jobs.c --suppress=uninitvar:kernels/cpu/kern_rows.h \
     --error-exitcode=1 || failed=1
 }
 
