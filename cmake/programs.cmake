@@ -26,7 +26,7 @@ foreach(bench latency batching)
 endforeach()
 
 # The allocators that activations are compared with; a library, so that tests can link them.
-tri_library(tri_bench FILES worker/bench/caching_allocator.c worker/bench/greedy_arena.c worker/bench/encoder_lives.c LINK tri_runtime)
+tri_library(tri_bench FILES worker/bench/caching_allocator.c worker/bench/greedy_arena.c LINK tri_runtime)
 add_executable(trireme-bench-memory worker/bench/memory.c)
 target_link_libraries(trireme-bench-memory PRIVATE tri_bench)
 add_executable(trireme-bench-load worker/bench/load.c)

@@ -20,14 +20,17 @@ enum {
 
 struct impl {
   MPI_Comm comm;
-  tri_shm *shm; /* NULL: more than one host, or none to be had */
+  tri_shm *shm;   /* NULL: more than one host, or none to be had */
+  float *scratch; /* all_reduce in rank order */
+  size_t scratch_count;
 };
 
-static MPI_Comm handle_of(tri_comm *c) { return ((struct impl *)c->impl)->comm; }
-static tri_shm *shm_of(tri_comm *c) { return ((struct impl *)c->impl)->shm; }
+static struct impl *impl_of(const tri_comm *c) { return c->impl; }
+static MPI_Comm handle_of(const tri_comm *c) { return impl_of(c)->comm; }
+static tri_shm *shm_of(const tri_comm *c) { return impl_of(c)->shm; }
 
 static tri_status complete(tri_comm *c, MPI_Request *reqs, int n) {
-  tri_wait w = tri_wait_begin(&c->policy, tri_deadline_after_ms(c->timeout_ms));
+  tri_wait w = tri_wait_begin(&c->cfg.policy, tri_deadline_after_ms(c->cfg.timeout_ms));
   for (;;) {
     int done = 0;
     if (MPI_Testall(n, reqs, &done, MPI_STATUSES_IGNORE) != MPI_SUCCESS) return tri_comm_fail(c, TRI_PEER_LOST);
@@ -43,19 +46,20 @@ static tri_status check(tri_comm *c, int rc, MPI_Request *req) {
 }
 
 static tri_status grow_scratch(tri_comm *c, size_t count) {
-  if (count <= c->scratch_count) return TRI_OK;
+  struct impl *impl = c->impl;
+  if (count <= impl->scratch_count) return TRI_OK;
   float *p = tri_malloc(count, sizeof *p);
   if (!p) return TRI_NO_MEMORY;
-  tri_free(c->scratch);
-  c->scratch = p;
-  c->scratch_count = count;
+  tri_free(impl->scratch);
+  impl->scratch = p;
+  impl->scratch_count = count;
   return TRI_OK;
 }
 
 static void sum_in_rank_order(tri_comm *c, float *buf, size_t count) {
   const float *part[MAX_RANKS_DIRECT];
   int p = c->size;
-  for (int r = 0; r < p; r++) part[r] = c->scratch + (size_t)r * count;
+  for (int r = 0; r < p; r++) part[r] = impl_of(c)->scratch + (size_t)r * count;
   for (size_t i = 0; i < count; i++) {
     float s = part[0][i];
     for (int r = 1; r < p; r++) s += part[r][i];
@@ -67,7 +71,7 @@ static tri_status reduce_direct(tri_comm *c, float *buf, size_t count) {
   MPI_Request reqs[2 * MAX_RANKS_DIRECT];
   int n = 0;
   for (int r = 0; r < c->size; r++) {
-    float *slot = c->scratch + (size_t)r * count;
+    float *slot = impl_of(c)->scratch + (size_t)r * count;
     if (r == c->rank) {
       memcpy(slot, buf, count * sizeof *buf);
       continue;
@@ -89,19 +93,20 @@ static tri_status reduce_in_order(tri_comm *c, float *buf, size_t count) {
     MPI_Request req;
     tri_status st = grow_scratch(c, n * (size_t)c->size);
     if (st != TRI_OK) return tri_comm_fail(c, st);
-    st = check(c, MPI_Iallgather(buf + at, (int)n, MPI_FLOAT, c->scratch, (int)n, MPI_FLOAT, handle_of(c), &req), &req);
+    st = check(c,
+               MPI_Iallgather(buf + at, (int)n, MPI_FLOAT, impl_of(c)->scratch, (int)n, MPI_FLOAT, handle_of(c), &req),
+               &req);
     if (st != TRI_OK) return st;
     for (size_t i = 0; i < n; i++) {
-      float s = c->scratch[i];
-      for (int r = 1; r < c->size; r++) s += c->scratch[(size_t)r * n + i];
+      float s = impl_of(c)->scratch[i];
+      for (int r = 1; r < c->size; r++) s += impl_of(c)->scratch[(size_t)r * n + i];
       buf[at + i] = s;
     }
   }
   return TRI_OK;
 }
 
-static tri_status mpi_all_reduce(tri_comm *c, float *buf, size_t count, tri_stream *stream) {
-  (void)stream;
+static tri_status mpi_all_reduce(tri_comm *c, float *buf, size_t count) {
   tri_status st = tri_comm_begin(c);
   if (st != TRI_OK || c->size == 1 || !count) return st;
   if (shm_of(c)) return tri_comm_note(c, tri_shm_all_reduce(shm_of(c), c, buf, count));
@@ -109,7 +114,7 @@ static tri_status mpi_all_reduce(tri_comm *c, float *buf, size_t count, tri_stre
     st = grow_scratch(c, count * (size_t)c->size);
     return st == TRI_OK ? reduce_direct(c, buf, count) : tri_comm_fail(c, st);
   }
-  if (c->deterministic) return reduce_in_order(c, buf, count);
+  if (c->cfg.deterministic) return reduce_in_order(c, buf, count);
   size_t part = (size_t)1 << 28;
   for (size_t at = 0; at < count && st == TRI_OK; at += part) {
     MPI_Request req;
@@ -119,8 +124,7 @@ static tri_status mpi_all_reduce(tri_comm *c, float *buf, size_t count, tri_stre
   return st;
 }
 
-static tri_status mpi_all_gather(tri_comm *c, const void *send, void *recv, size_t bytes, tri_stream *stream) {
-  (void)stream;
+static tri_status mpi_all_gather(tri_comm *c, const void *send, void *recv, size_t bytes) {
   MPI_Request req;
   tri_status st = tri_comm_begin(c);
   if (st != TRI_OK) return st;
@@ -129,8 +133,7 @@ static tri_status mpi_all_gather(tri_comm *c, const void *send, void *recv, size
   return check(c, MPI_Iallgather(send, (int)bytes, MPI_BYTE, recv, (int)bytes, MPI_BYTE, handle_of(c), &req), &req);
 }
 
-static tri_status mpi_broadcast(tri_comm *c, void *buf, size_t bytes, int root, tri_stream *stream) {
-  (void)stream;
+static tri_status mpi_broadcast(tri_comm *c, void *buf, size_t bytes, int root) {
   MPI_Request req;
   tri_status st = tri_comm_begin(c);
   if (st != TRI_OK) return st;
@@ -147,9 +150,7 @@ static tri_status mpi_barrier(tri_comm *c) {
   return check(c, MPI_Ibarrier(handle_of(c), &req), &req);
 }
 
-static tri_status mpi_isend(tri_comm *c, const void *buf, size_t bytes, int peer, int tag, tri_comm_req *req,
-                            tri_stream *stream) {
-  (void)stream;
+static tri_status mpi_isend(tri_comm *c, const void *buf, size_t bytes, int peer, int tag, tri_comm_req *req) {
   tri_status st = tri_comm_begin(c);
   if (st != TRI_OK) return st;
   if (bytes > INT_MAX) return tri_comm_fail(c, TRI_TOO_LARGE);
@@ -171,8 +172,7 @@ static tri_status mpi_wait(tri_comm *c, tri_comm_req *req) {
   return st;
 }
 
-static tri_status mpi_recv(tri_comm *c, void *buf, size_t bytes, int peer, int tag, tri_stream *stream) {
-  (void)stream;
+static tri_status mpi_recv(tri_comm *c, void *buf, size_t bytes, int peer, int tag) {
   MPI_Request r;
   tri_status st = tri_comm_begin(c);
   if (st != TRI_OK) return st;
@@ -189,35 +189,29 @@ static tri_status mpi_try_recv(tri_comm *c, void *buf, size_t cap, int peer, int
   if (!there) return TRI_AGAIN;
   MPI_Get_count(&status, MPI_BYTE, &n);
   if ((size_t)n > cap) return tri_comm_fail(c, TRI_TOO_LARGE);
-  st = mpi_recv(c, buf, (size_t)n, peer, tag, NULL);
+  st = mpi_recv(c, buf, (size_t)n, peer, tag);
   if (st == TRI_OK) *bytes = (size_t)n;
   return st;
 }
-
-static void mpi_abort(tri_comm *c) { tri_comm_fail(c, TRI_ABORTED); }
 
 static void mpi_destroy(tri_comm *c) {
   struct impl *impl = c->impl;
   /* A communicator in error has operations that never end: freeing it could wait for them. */
   if (impl->comm != MPI_COMM_WORLD && tri_comm_query(c) == TRI_OK) MPI_Comm_free(&impl->comm);
   tri_shm_close(impl->shm);
+  tri_free(impl->scratch);
   tri_free(impl);
-  tri_free(c->scratch);
   tri_free(c);
 }
 
 static tri_status wrap(MPI_Comm comm, const tri_comm_config *config, tri_comm **out);
 
-static tri_status mpi_split(tri_comm *c, int color, int key, tri_comm **out) {
+static tri_status mpi_split(tri_comm *c, int color, int key, const tri_comm_config *config, tri_comm **out) {
   MPI_Comm comm;
   tri_status st = tri_comm_begin(c); /* the call below has no deadline */
   if (st != TRI_OK) return st;
   if (MPI_Comm_split(handle_of(c), color, key, &comm) != MPI_SUCCESS) return tri_comm_fail(c, TRI_PEER_LOST);
-  tri_comm_config config = {.deterministic = c->deterministic,
-                            .messages_only = c->messages_only,
-                            .policy = c->policy,
-                            .timeout_ms = c->timeout_ms};
-  return wrap(comm, &config, out);
+  return wrap(comm, config ? config : &c->cfg, out);
 }
 
 static const tri_comm_ops mpi_ops = {
@@ -231,7 +225,6 @@ static const tri_comm_ops mpi_ops = {
     .recv = mpi_recv,
     .try_recv = mpi_try_recv,
     .split = mpi_split,
-    .abort = mpi_abort,
     .destroy = mpi_destroy,
 };
 
@@ -266,7 +259,8 @@ static tri_status wrap(MPI_Comm comm, const tri_comm_config *config, tri_comm **
   tri_comm *c = tri_calloc(1, sizeof *c);
   struct impl *impl = tri_calloc(1, sizeof *impl);
   if (!c || !impl) {
-    tri_free(c), tri_free(impl);
+    tri_free(c);
+    tri_free(impl);
     return TRI_NO_MEMORY;
   }
   impl->comm = comm;
@@ -275,10 +269,7 @@ static tri_status wrap(MPI_Comm comm, const tri_comm_config *config, tri_comm **
   c->impl = impl;
   MPI_Comm_rank(comm, &c->rank);
   MPI_Comm_size(comm, &c->size);
-  c->deterministic = config->deterministic;
-  c->policy = config->policy;
-  c->timeout_ms = config->timeout_ms;
-  c->messages_only = config->messages_only;
+  c->cfg = *config;
   tri_status st = config->messages_only ? TRI_OK : open_shm(comm, c->rank, c->size, &impl->shm);
   if (st != TRI_OK) {
     mpi_destroy(c);

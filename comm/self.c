@@ -1,41 +1,29 @@
-/* The communicator of a group of one: nothing to say to anybody. */
+/* The communicator of a group of one: there is no peer to send to or to receive from. */
 #include <string.h>
 
 #include "comm/comm.h"
 #include "runtime/base/mem.h"
 
-static tri_status self_all_reduce(tri_comm *c, float *buf, size_t count, tri_stream *stream) {
-  (void)buf, (void)count, (void)stream;
+static tri_status self_all_reduce(tri_comm *c, float *buf, size_t count) {
+  (void)buf, (void)count;
   return tri_comm_query(c);
 }
 
-static tri_status self_all_gather(tri_comm *c, const void *send, void *recv, size_t bytes, tri_stream *stream) {
-  (void)stream;
+static tri_status self_all_gather(tri_comm *c, const void *send, void *recv, size_t bytes) {
   if (send != recv) memmove(recv, send, bytes);
   return tri_comm_query(c);
 }
 
-static tri_status self_broadcast(tri_comm *c, void *buf, size_t bytes, int root, tri_stream *stream) {
-  (void)buf, (void)bytes, (void)root, (void)stream;
+static tri_status self_broadcast(tri_comm *c, void *buf, size_t bytes, int root) {
+  (void)buf, (void)bytes, (void)root;
   return tri_comm_query(c);
 }
 
 static tri_status self_barrier(tri_comm *c) { return tri_comm_query(c); }
 
-static tri_status self_isend(tri_comm *c, const void *buf, size_t bytes, int peer, int tag, tri_comm_req *req,
-                             tri_stream *stream) {
-  (void)c, (void)buf, (void)bytes, (void)peer, (void)tag, (void)req, (void)stream;
-  return TRI_INVALID_ARGUMENT; /* there is no peer */
-}
-
 static tri_status self_wait(tri_comm *c, tri_comm_req *req) {
   (void)req;
   return tri_comm_query(c);
-}
-
-static tri_status self_recv(tri_comm *c, void *buf, size_t bytes, int peer, int tag, tri_stream *stream) {
-  (void)c, (void)buf, (void)bytes, (void)peer, (void)tag, (void)stream;
-  return TRI_INVALID_ARGUMENT;
 }
 
 static tri_status self_try_recv(tri_comm *c, void *buf, size_t cap, int peer, int tag, size_t *bytes) {
@@ -44,14 +32,12 @@ static tri_status self_try_recv(tri_comm *c, void *buf, size_t cap, int peer, in
   return st == TRI_OK ? TRI_AGAIN : st;
 }
 
-static void self_abort(tri_comm *c) { atomic_store(&c->error, TRI_ABORTED); }
-
 static void self_destroy(tri_comm *c) { tri_free(c); }
 
-static tri_status self_split(tri_comm *c, int color, int key, tri_comm **out) {
-  (void)color, (void)key;
-  tri_comm_config config = {.deterministic = c->deterministic, .policy = c->policy, .timeout_ms = c->timeout_ms};
-  return tri_comm_self_create(&config, out);
+static tri_status self_split(tri_comm *c, int color, int key, const tri_comm_config *config, tri_comm **out) {
+  (void)color;
+  (void)key;
+  return tri_comm_self_create(config ? config : &c->cfg, out);
 }
 
 static const tri_comm_ops self_ops = {
@@ -60,12 +46,9 @@ static const tri_comm_ops self_ops = {
     .all_gather = self_all_gather,
     .broadcast = self_broadcast,
     .barrier = self_barrier,
-    .isend = self_isend,
     .wait = self_wait,
-    .recv = self_recv,
     .try_recv = self_try_recv,
     .split = self_split,
-    .abort = self_abort,
     .destroy = self_destroy,
 };
 
@@ -74,9 +57,7 @@ tri_status tri_comm_self_create(const tri_comm_config *config, tri_comm **out) {
   if (!c) return TRI_NO_MEMORY;
   c->ops = &self_ops;
   c->size = 1;
-  c->deterministic = config->deterministic;
-  c->policy = config->policy;
-  c->timeout_ms = config->timeout_ms;
+  c->cfg = *config;
   *out = c;
   return TRI_OK;
 }

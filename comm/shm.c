@@ -93,7 +93,7 @@ static tri_status meet(tri_shm *s, tri_comm *c) {
   tri_wait w = {0};
   for (int r = 0, polls = 0; r < s->size; r++) {
     while (atomic_load_explicit(&s->counters[r].published, memory_order_acquire) < s->round) {
-      if (!w.policy) w = tri_wait_begin(&c->policy, tri_deadline_after_ms(c->timeout_ms));
+      if (!w.policy) w = tri_wait_begin(&c->cfg.policy, tri_deadline_after_ms(c->cfg.timeout_ms));
       if (++polls % 32 == 0 && s->progress) s->progress(s->progress_arg);
       tri_status st = tri_wait_pause(&w);
       if (st == TRI_OK) st = tri_comm_query(c);

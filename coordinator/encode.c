@@ -28,7 +28,9 @@ tri_status encode_open(tri_core *c) {
 /* Pooling is chosen when the cluster starts: all requests of a step share it. */
 static tri_status check_pooling(const tri_core *c, tri_pool_choice wanted, tri_error *err) {
   const tri_model_config *m = c->cfg.model;
-  tri_pool_choice has = m->has_pooler ? TRI_POOL_MODEL : m->pooling == TRI_POOL_MEAN ? TRI_POOL_AVERAGE : TRI_POOL_CLS;
+  tri_pool_choice has = m->head.has_pooler                 ? TRI_POOL_MODEL
+                        : m->head.pooling == TRI_POOL_MEAN ? TRI_POOL_AVERAGE
+                                                           : TRI_POOL_CLS;
   if (wanted == TRI_POOL_UNSET || wanted == has || (wanted == TRI_POOL_MODEL && c->cfg.pools_as_model)) return TRI_OK;
   return tri_fail(err, TRI_UNSUPPORTED, "pooling",
                   "pooling is \"%s\"; here it is \"%s\", which the option --pooling of the server decides",
@@ -40,10 +42,10 @@ tri_status encode_check(const tri_core *c, tri_client_op op, const tri_encode *e
   if (!m->encoder)
     return tri_fail(err, TRI_UNSUPPORTED, "op",
                     "the model served here generates text: it neither embeds nor classifies");
-  if (op == TRI_OP_EMBED && m->has_classifier)
+  if (op == TRI_OP_EMBED && m->head.has_classifier)
     return tri_fail(err, TRI_UNSUPPORTED, "op", "the model served here classifies %s: it does not embed",
-                    m->token_head ? "tokens" : "texts");
-  if (op == TRI_OP_CLASSIFY && !m->has_classifier)
+                    m->head.token_head ? "tokens" : "texts");
+  if (op == TRI_OP_CLASSIFY && !m->head.has_classifier)
     return tri_fail(err, TRI_UNSUPPORTED, "op", "the model served here embeds: it has no classifier");
   if (e->text.s && !c->cfg.tokenizer)
     return tri_fail(err, TRI_UNSUPPORTED, "text", "this model has no tokenizer.json: send token_ids");
@@ -54,7 +56,7 @@ tri_status encode_check(const tri_core *c, tri_client_op op, const tri_encode *e
 
 static tri_activation default_activation(const tri_core *c) {
   const tri_labels *l = c->cfg.labels;
-  if (c->cfg.model->token_head || !l) return TRI_ACTIVATION_SOFTMAX;
+  if (c->cfg.model->head.token_head || !l) return TRI_ACTIVATION_SOFTMAX;
   if (l->problem == TRI_PROBLEM_REGRESSION) return TRI_ACTIVATION_NONE;
   /* The softmax of one label would always be 1. */
   return l->problem == TRI_PROBLEM_MULTI || l->count == 1 ? TRI_ACTIVATION_SIGMOID : TRI_ACTIVATION_SOFTMAX;
@@ -81,9 +83,10 @@ tri_status encode_reserve(tri_core *c, job *j, const uint32_t *ids, size_t count
   const tri_model_config *m = c->cfg.model;
   job_encode *e = j->encode;
   char number[ID_BYTES];
-  size_t width = (size_t)(m->has_classifier ? m->num_labels : m->hidden_size), bytes = e->classify ? c->label_bytes : 0;
-  if (!tri_size_mul(width, m->token_head ? count : 1, &e->num_values)) return TRI_OVERFLOW;
-  for (size_t i = 0; m->token_head && i < count; i++) bytes += token_text(c, ids[i], number).len + TEXT_OVERHEAD;
+  size_t width = (size_t)(m->head.has_classifier ? m->head.num_labels : m->hidden_size),
+         bytes = e->classify ? c->label_bytes : 0;
+  if (!tri_size_mul(width, m->head.token_head ? count : 1, &e->num_values)) return TRI_OVERFLOW;
+  for (size_t i = 0; m->head.token_head && i < count; i++) bytes += token_text(c, ids[i], number).len + TEXT_OVERHEAD;
   if (e->num_values > TRI_WIRE_MAX_RESULT / sizeof(float) ||
       bytes + e->num_values * sizeof(float) > TRI_WIRE_MAX_RESULT)
     return tri_fail(err, TRI_NO_CAPACITY, "text",
@@ -101,7 +104,7 @@ tri_status encode_reserve(tri_core *c, job *j, const uint32_t *ids, size_t count
 
 size_t encode_second_start(const tri_core *c, const job *j) {
   size_t second = j->encode->second_start;
-  return c->cfg.model->type_vocab_size > 1 && second < j->num_prompt ? second : 0;
+  return c->cfg.model->embed.type_vocab_size > 1 && second < j->num_prompt ? second : 0;
 }
 
 void encode_release(tri_core *c, job *j) {
@@ -144,7 +147,7 @@ static void softmax(float *v, size_t n) {
 }
 
 static void finish_values(const tri_core *c, job_encode *e) {
-  size_t width = (size_t)c->cfg.model->num_labels;
+  size_t width = (size_t)c->cfg.model->head.num_labels;
   if (!e->classify && e->normalize) normalize(e->values, e->num_values);
   if (!e->classify) return;
   for (size_t i = 0; e->activation == TRI_ACTIVATION_SOFTMAX && i < e->num_values; i += width)
@@ -195,7 +198,7 @@ static tri_wire_str *token_texts(const tri_core *c, const job *j, char **numbers
 
 static tri_status send_values(tri_core *c, job *j) {
   const job_encode *e = j->encode;
-  bool by_token = e->classify && c->cfg.model->token_head;
+  bool by_token = e->classify && c->cfg.model->head.token_head;
   char *numbers = NULL;
   tri_wire_str *tokens = by_token ? token_texts(c, j, &numbers) : NULL;
   if (by_token && !tokens) {
@@ -207,7 +210,7 @@ static tri_status send_values(tri_core *c, job *j) {
   m.id = j->client_id;
   m.encoded = (tri_encoded_reply){.values = e->values,
                                   .num_values = e->num_values,
-                                  .num_labels = e->classify ? (uint32_t)c->cfg.model->num_labels : 0,
+                                  .num_labels = e->classify ? (uint32_t)c->cfg.model->head.num_labels : 0,
                                   .labels = c->labels,
                                   .num_tokens = by_token ? (uint32_t)j->num_prompt : 0,
                                   .tokens = tokens,

@@ -107,7 +107,7 @@ static tri_status check_generates(const tri_core *c, tri_error *err) {
   const tri_model_config *m = c->cfg.model;
   if (!m->encoder) return TRI_OK;
   return tri_fail(err, TRI_UNSUPPORTED, "op", "the model served here is an encoder: it does not generate text, it %s",
-                  m->has_classifier ? "classifies" : "embeds");
+                  m->head.has_classifier ? "classifies" : "embeds");
 }
 
 static tri_status check_submit(tri_core *c, const tri_submit *s, tri_error *err) {

@@ -130,8 +130,8 @@ static tri_status open_model(struct shell *s, tri_error *err) {
   char path[4200];
   tri_status st = tri_model_config_load(s->opts.model, &s->model, err);
   if (st == TRI_OK) st = tri_model_config_pool(&s->model, (tri_pooling)s->opts.pooling, err);
-  if (st == TRI_OK && s->model.has_classifier)
-    st = tri_labels_load(s->opts.model, (size_t)s->model.num_labels, &s->labels, err);
+  if (st == TRI_OK && s->model.head.has_classifier)
+    st = tri_labels_load(s->opts.model, (size_t)s->model.head.num_labels, &s->labels, err);
   if (st != TRI_OK) return st;
   snprintf(path, sizeof path, "%s/tokenizer.json", s->opts.model);
   if (access(path, F_OK))
@@ -243,7 +243,7 @@ static tri_status open_core(struct shell *s, tri_error *err) {
   tri_core_config cc = {.model_name = s->model_name,
                         .model = &s->model,
                         .tokenizer = s->tokenizer,
-                        .labels = s->model.has_classifier ? &s->labels : NULL,
+                        .labels = s->model.head.has_classifier ? &s->labels : NULL,
                         .pools_as_model = s->opts.pooling == TRI_POOL_NONE,
                         .model_hash = tri_model_config_hash(&s->model),
                         .tp = has_layout ? (uint32_t)s->opts.tp : 0,

@@ -6,7 +6,7 @@
 static tri_comm *world;
 
 tri_status tri_mpi_launch_join(int *argc, char ***argv, bool *one_host, tri_error *err) {
-  static const tri_comm_config cc = {.policy = {.yield_us = 1000}, .timeout_ms = 60000};
+  static const tri_comm_config cc = {.messages_only = true, .policy = {.yield_us = 1000}, .timeout_ms = 60000};
   int local_rank, local_size;
   tri_status st;
   TRI_TRY(tri_mpi_init(argc, argv, err));
@@ -24,8 +24,8 @@ cleanup:
 
 tri_status tri_mpi_launch_hand_out(tri_boot *boot, tri_error *err) {
   tri_comm *alone;
-  tri_status st = world->ops->broadcast(world, boot, sizeof *boot, 0, NULL);
-  if (st == TRI_OK) st = world->ops->split(world, 1, 0, &alone); /* the workers form a communicator of their own */
+  tri_status st = tri_comm_broadcast(world, boot, sizeof *boot, 0);
+  if (st == TRI_OK) st = tri_comm_split(world, 1, 0, NULL, &alone); /* the workers form a communicator of their own */
   return st == TRI_OK ? st : tri_fail(err, st, "mpi", "the workers did not join: %s", tri_status_text(st));
 }
 

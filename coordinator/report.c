@@ -37,7 +37,7 @@ static void fill_group(const group *g, uint32_t index, tri_group_status *out) {
 }
 
 static tri_wire_str task_name(const tri_model_config *m) {
-  return wire_str(!m->encoder ? "generate" : m->has_classifier ? "classify" : "embed");
+  return wire_str(!m->encoder ? "generate" : m->head.has_classifier ? "classify" : "embed");
 }
 
 static void fill_jobs(const tri_core *c, tri_cluster_status *s) {

@@ -1,6 +1,7 @@
 #include "kernels/backend.h"
 
 #include <dlfcn.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "kernels/choices.h"
@@ -28,13 +29,13 @@ static void host_free(tri_backend *be, tri_mem_tag tag, void *p, size_t bytes) {
   tri_pages_free(p, bytes ? bytes : 1);
 }
 
-static void host_upload(tri_backend *be, void *device, const void *host, size_t bytes, tri_stream *stream) {
-  (void)be, (void)stream;
+static void host_upload(tri_backend *be, void *device, const void *host, size_t bytes) {
+  (void)be;
   if (bytes) memcpy(device, host, bytes);
 }
 
-static void host_download(tri_backend *be, void *host, const void *device, size_t bytes, tri_stream *stream) {
-  (void)be, (void)stream;
+static void host_download(tri_backend *be, void *host, const void *device, size_t bytes) {
+  (void)be;
   if (bytes) memcpy(host, device, bytes);
 }
 
@@ -44,9 +45,104 @@ static void host_copy_rows(tri_backend *be, void *to, size_t to_pitch, const voi
   for (size_t i = 0; i < rows; i++) memcpy((char *)to + i * to_pitch, (const char *)from + i * from_pitch, width);
 }
 
-static tri_status host_sync(tri_backend *be, tri_stream *stream) {
-  (void)be, (void)stream;
+/* ---- ops that a backend lacks ---- */
+
+__attribute__((cold)) static tri_status refuse_op(tri_backend *be, const char *op) {
+  snprintf(be->failure, sizeof be->failure, "backend %s has no op %s", be->name, op);
+  return TRI_UNSUPPORTED;
+}
+
+#define X(op)                                                                                                          \
+  static tri_status no_##op##_plan(tri_backend *be, const tri_##op##_args *args, tri_op_plan *plan) {                  \
+    (void)args, (void)plan;                                                                                            \
+    return refuse_op(be, #op);                                                                                         \
+  }                                                                                                                    \
+  static void no_##op##_launch(tri_backend *be, const tri_op_plan *plan, const tri_##op##_args *args) {                \
+    (void)args, (void)plan;                                                                                            \
+    be->failed = refuse_op(be, #op);                                                                                   \
+  }
+TRI_OP_LIST(X)
+#undef X
+
+void tri_backend_fill_unsupported(tri_backend *be) {
+#define X(op)                                                                                                          \
+  be->ops.op##_plan = no_##op##_plan;                                                                                  \
+  be->ops.op##_launch = no_##op##_launch;
+  TRI_OP_LIST(X)
+#undef X
+}
+
+/* ---- streams: on the host everything has run where it was called ---- */
+
+static tri_status host_sync(tri_backend *be) {
+  tri_status st = be->failed;
+  be->failed = TRI_OK;
+  return st;
+}
+
+static void host_event_record(tri_backend *be, int event, tri_stream stream) {
+  (void)be;
+  (void)event;
+  (void)stream;
+}
+
+static void host_stream_wait(tri_backend *be, tri_stream stream, int event) {
+  (void)be;
+  (void)stream;
+  (void)event;
+}
+
+static tri_status host_event_done(tri_backend *be, int event) {
+  (void)event;
+  return be->failed;
+}
+
+/* ---- what a host's backend has no other way for ---- */
+
+static tri_status host_comm_create(tri_backend *be, struct tri_comm *host, bool sums, struct tri_comm **out,
+                                   tri_error *err) {
+  (void)be;
+  (void)host;
+  (void)sums;
+  (void)err;
+  *out = NULL;
   return TRI_OK;
+}
+
+static tri_graph_mode host_graph_begin(tri_backend *be, uint64_t key) {
+  (void)be;
+  (void)key;
+  return TRI_GRAPH_LAUNCH;
+}
+
+static tri_status host_graph_end(tri_backend *be) {
+  (void)be;
+  return TRI_UNSUPPORTED;
+}
+
+static void host_graph_drop(tri_backend *be) { (void)be; }
+
+static int64_t host_available(tri_backend *be) {
+  (void)be;
+  return tri_host_memory_available();
+}
+
+static tri_status host_tune(tri_backend *be, const tri_tune_product *products, int count, int64_t until,
+                            struct tri_choices *out, tri_tune_result *result) {
+  (void)be;
+  (void)products;
+  (void)count;
+  (void)until;
+  (void)out;
+  *result = (tri_tune_result){0};
+  return TRI_OK;
+}
+
+static tri_status host_floor_create(tri_backend *be, tri_dtype type, struct tri_device_floor **out) {
+  (void)be;
+  (void)type;
+  (void)out;
+  return TRI_UNSUPPORTED;
 }
 
 /* ---- uploads: copies by the pool, finished when upload_rows returns ---- */
@@ -90,13 +186,6 @@ static void host_upload_rows(tri_backend *be, void *to, size_t to_pitch, const v
     copy_share(&r, 0, 1);
 }
 
-static void host_upload_mark(tri_backend *be, int ticket) { (void)be, (void)ticket; }
-
-static tri_status host_upload_wait(tri_backend *be, int ticket) {
-  (void)be, (void)ticket;
-  return TRI_OK;
-}
-
 static tri_status host_bind_batch(tri_backend *be, int number, const tri_batch *host, tri_batch *out) {
   (void)be, (void)number;
   *out = *host;
@@ -120,37 +209,56 @@ static void host_destroy(tri_backend *be) {
   be->workspace_bytes = 0;
 }
 
+static void fill_host(tri_backend *be) {
+  be->ops.mem_alloc = host_alloc;
+  be->ops.mem_free = host_free;
+  be->ops.mem_available = host_available;
+  be->ops.upload = host_upload;
+  be->ops.download = host_download;
+  be->ops.copy_rows = host_copy_rows;
+  be->ops.stream_sync = host_sync;
+  be->ops.event_record = host_event_record;
+  be->ops.stream_wait = host_stream_wait;
+  be->ops.event_query = host_event_done;
+  be->ops.event_wait = host_event_done;
+  be->ops.host_alloc = host_pages;
+  be->ops.host_free = host_pages_free;
+  be->ops.upload_rows = host_upload_rows;
+  be->ops.fill_random = tri_random_fill_host;
+  be->ops.comm_create = host_comm_create;
+  be->ops.graph_begin = host_graph_begin;
+  be->ops.graph_end = host_graph_end;
+  be->ops.graph_drop = host_graph_drop;
+  be->ops.bind_batch = host_bind_batch;
+  be->ops.reserve = host_reserve;
+  be->ops.tune = host_tune;
+  be->ops.floor_create = host_floor_create;
+  be->ops.destroy = host_destroy;
+  be->host_memory = true;
+}
+
 static tri_status create(const tri_backend_config *config, const char *name, tri_backend **out, tri_error *err) {
-  bool cpu = !strcmp(name, "cpu"), cuda = !strcmp(name, "cuda");
-  if (!cpu && !cuda && strcmp(name, "ref"))
+  static const char *const known[] = {"cpu", "cuda", "ref"};
+  size_t i = 0;
+  while (i < sizeof known / sizeof *known && strcmp(name, known[i])) i++;
+  if (i == sizeof known / sizeof *known)
     return tri_fail(err, TRI_UNSUPPORTED, "backend", "no backend %s; known: auto, cpu, cuda, ref", name);
+  bool cpu = known[i] == known[0], cuda = known[i] == known[1];
   tri_backend *be = tri_calloc(1, sizeof *be);
   if (!be) return tri_fail(err, TRI_NO_MEMORY, "backend", "no memory for backend %s", name);
-  be->name = cuda ? "cuda" : cpu ? "cpu" : "ref";
+  be->name = known[i];
   be->isa = "scalar";
   be->deterministic = config->deterministic;
   be->no_peer_memory = config->no_peer_memory;
   be->pool = config->pool;
-  be->ops.mem_alloc = host_alloc;
-  be->ops.mem_free = host_free;
-  be->ops.upload = host_upload;
-  be->ops.download = host_download;
-  be->ops.stream_sync = host_sync;
-  be->ops.copy_rows = host_copy_rows;
-  be->ops.host_alloc = host_pages;
-  be->ops.host_free = host_pages_free;
-  be->ops.upload_rows = host_upload_rows;
-  be->ops.upload_mark = host_upload_mark;
-  be->ops.upload_wait = host_upload_wait;
-  be->ops.fill_random = tri_random_fill_host;
-  be->ops.bind_batch = host_bind_batch;
-  be->host_memory = true;
-  be->ops.reserve = host_reserve;
-  be->ops.destroy = host_destroy;
-  tri_backend_fill_ref(be);
-  tri_status st = cuda  ? tri_backend_load_cuda(be, config->device, err)
-                  : cpu ? tri_backend_fill_cpu(be, config->isa, err)
-                        : TRI_OK;
+  tri_backend_fill_unsupported(be);
+  fill_host(be);
+  tri_status st = TRI_OK;
+  if (cuda)
+    st = tri_backend_load_cuda(be, config->device, err);
+  else
+    tri_backend_fill_ref(be);
+  if (cpu) st = tri_backend_fill_cpu(be, config->isa, err);
   if (st != TRI_OK) {
     tri_backend_destroy(be);
     return st;
@@ -177,11 +285,11 @@ void tri_backend_destroy(tri_backend *be) {
 }
 
 #define X(op)                                                                                                          \
-  tri_status tri_run_##op(tri_backend *be, const tri_##op##_args *args, tri_stream *stream) {                          \
+  tri_status tri_run_##op(tri_backend *be, const tri_##op##_args *args) {                                              \
     tri_op_plan plan = {0};                                                                                            \
     tri_status st = be->ops.op##_plan(be, args, &plan);                                                                \
     if (st == TRI_OK && plan.workspace > be->workspace_bytes) st = be->ops.reserve(be, plan.workspace);                \
-    if (st == TRI_OK) be->ops.op##_launch(be, &plan, args, stream);                                                    \
+    if (st == TRI_OK) be->ops.op##_launch(be, &plan, args);                                                            \
     return st;                                                                                                         \
   }
 TRI_OP_LIST(X)

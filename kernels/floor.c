@@ -147,8 +147,7 @@ static tri_status open_host(tri_floor *f, tri_pool *pool, size_t stream_bytes) {
 tri_status tri_floor_create(tri_backend *be, size_t stream_bytes, tri_dtype type, tri_floor **out) {
   tri_floor *f = tri_calloc(1, sizeof *f);
   if (!f) return TRI_NO_MEMORY;
-  tri_status st =
-      be->ops.floor_create ? be->ops.floor_create(be, type, &f->device) : open_host(f, be->pool, stream_bytes);
+  tri_status st = be->host_memory ? open_host(f, be->pool, stream_bytes) : be->ops.floor_create(be, type, &f->device);
   if (st == TRI_OK)
     *out = f;
   else

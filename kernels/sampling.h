@@ -2,7 +2,7 @@
 #ifndef TRI_KERNELS_SAMPLING_H
 #define TRI_KERNELS_SAMPLING_H
 
-#include "kernels/backend.h"
+#include "kernels/sample.h"
 
 /* Uniform in [0, 1), a pure function of its arguments: Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy
  * as 1, 2, 3", SC 2011) with the seed as key. */

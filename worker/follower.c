@@ -13,13 +13,13 @@ struct follower {
 
 static tri_status send_result(struct follower *f, const tri_step_result *r) {
   tri_comm *c = f->w->group.world;
-  tri_status st = c->ops->wait(c, &f->sends[r->lane]);
+  tri_status st = tri_comm_wait(c, &f->sends[r->lane]);
   if (st != TRI_OK) return st;
   const tri_engine *e = f->w->engine;
   tri_encoded_result encoded = {.step = r->step, .lane = r->lane, .values = tri_encoded_answer(&e->encoded)};
   size_t n = e->model.encoder ? tri_encoded_pack(&encoded, f->results[r->lane], f->result_cap)
                               : tri_result_pack(r, f->results[r->lane], f->result_cap);
-  return c->ops->isend(c, f->results[r->lane], n, 0, TRI_TAG_RESULT, &f->sends[r->lane], NULL);
+  return tri_comm_isend(c, f->results[r->lane], n, 0, TRI_TAG_RESULT, &f->sends[r->lane]);
 }
 
 /* Sees to the oldest step under way, if it has ended, and waits for that where the engine takes no more. */
@@ -40,14 +40,14 @@ static tri_status receive_plan(struct follower *f, size_t *len) {
   tri_worker *w = f->w;
   tri_comm *c = w->group.world;
   tri_status st;
-  tri_wait wait = tri_wait_begin(&c->policy, TRI_NEVER); /* idle until the leader has work; the lease ends it */
-  while ((st = c->ops->try_recv(c, f->plan, f->plan_cap, 0, TRI_TAG_PLAN, len)) == TRI_AGAIN) {
+  tri_wait wait = tri_wait_begin(&c->cfg.policy, TRI_NEVER); /* idle until the leader has work; the lease ends it */
+  while ((st = tri_comm_try_recv(c, f->plan, f->plan_cap, 0, TRI_TAG_PLAN, len)) == TRI_AGAIN) {
     TRI_TRY(end_step(f));
     if (!w->engine->num_steps) {
       atomic_store_explicit(&w->busy, false, memory_order_relaxed);
       tri_worker_measure(w);
     }
-    if (w->engine->num_steps) wait = tri_wait_begin(&c->policy, TRI_NEVER);
+    if (w->engine->num_steps) wait = tri_wait_begin(&c->cfg.policy, TRI_NEVER);
     TRI_TRY(tri_wait_pause(&wait));
   }
 cleanup:

@@ -74,7 +74,7 @@ static void destroy(struct leader *ld) {
 static tri_status await_plan(struct leader *ld, int lane) {
   tri_comm *c = ld->w->group.world;
   for (int r = 1; r < c->size; r++) {
-    tri_status st = c->ops->wait(c, &ld->lanes[lane].sends[r]);
+    tri_status st = tri_comm_wait(c, &ld->lanes[lane].sends[r]);
     if (st != TRI_OK) return st;
   }
   return TRI_OK;
@@ -94,10 +94,10 @@ static tri_status send_plan(struct leader *ld, int lane, const void **plan, size
   memcpy(l->plan, bytes, *len);
   *plan = l->plan;
   for (int r = 1; r < c->size; r++) {
-    st = c->ops->isend(c, l->plan, *len, r, TRI_TAG_PLAN, &l->sends[r], NULL);
+    st = tri_comm_isend(c, l->plan, *len, r, TRI_TAG_PLAN, &l->sends[r]);
     if (st != TRI_OK) return st;
   }
-  return ld->w->engine->backend->ops.event_query ? await_plan(ld, lane) : TRI_OK;
+  return ld->w->engine->backend->async ? await_plan(ld, lane) : TRI_OK;
 }
 
 /* CPU time, not wall time: on a busy host the thread may be off its core in between. */
@@ -116,7 +116,7 @@ static tri_status flush(struct leader *ld) {
   if (!ld->out->num && !ld->out->num_results) return TRI_OK;
   tri_ring_push(&w->outbox_full, ld->out);
   tri_control_notify(w);
-  tri_wait wait = tri_wait_begin(&w->group.world->policy, TRI_NEVER);
+  tri_wait wait = tri_wait_begin(&w->group.world->cfg.policy, TRI_NEVER);
   while (!(ld->out = tri_ring_pop(&w->outbox_free))) {
     tri_status st = tri_wait_pause(&wait);
     if (st != TRI_OK) return st;
@@ -134,7 +134,7 @@ static tri_status absorb(struct leader *ld, int lane, const tri_step_result *res
 
 static tri_status absorb_encoded(struct leader *ld, int lane, const tri_encoded_result *result) {
   int64_t t = tri_thread_cpu_ns();
-  tri_status st = tri_sched_absorb_encoded(ld->sched, lane, result, ld->w->engine->model.token_head, ld->out);
+  tri_status st = tri_sched_absorb_encoded(ld->sched, lane, result, ld->w->engine->model.head.token_head, ld->out);
   if (st == TRI_OK) st = flush(ld);
   count_time(ld->w, t);
   return st;
@@ -193,7 +193,7 @@ static tri_status poll_result(struct leader *ld, bool *worked) {
   tri_comm *c = w->group.world;
   size_t len;
   if (tri_group_is_sampler(&w->group)) return TRI_OK;
-  tri_status st = c->ops->try_recv(c, ld->packed, ld->packed_cap, tri_group_sampler(&w->group), TRI_TAG_RESULT, &len);
+  tri_status st = tri_comm_try_recv(c, ld->packed, ld->packed_cap, tri_group_sampler(&w->group), TRI_TAG_RESULT, &len);
   if (st == TRI_AGAIN) return TRI_OK;
   if (st != TRI_OK) return st;
   *worked = true;
@@ -221,13 +221,13 @@ static void publish(struct leader *ld) {
  * rank's device. */
 static const tri_wait_policy *policy_of(const struct leader *ld) {
   const tri_engine *e = ld->w->engine;
-  bool ahead = e->backend->ops.event_query && tri_sched_has_work(ld->sched);
-  return e->num_steps || ahead ? &e->wait_policy : &ld->w->group.world->policy;
+  bool ahead = e->backend->async && tri_sched_has_work(ld->sched);
+  return e->num_steps || ahead ? &e->wait_policy : &ld->w->group.world->cfg.policy;
 }
 
 static tri_status serve(struct leader *ld) {
   tri_worker *w = ld->w;
-  const tri_wait_policy *policy = &w->group.world->policy;
+  const tri_wait_policy *policy = &w->group.world->cfg.policy;
   tri_wait wait = tri_wait_begin(policy, TRI_NEVER);
   bool idle = true;
   while (!atomic_load_explicit(&w->stop, memory_order_relaxed)) {
@@ -285,9 +285,9 @@ static tri_status canary(struct leader *ld) {
   tri_status st = send_plan(ld, 0, &plan, &len);
   if (st == TRI_OK) st = tri_engine_step(w->engine, plan, len, &result);
   tri_comm *c = w->group.world;
-  tri_wait wait = tri_wait_begin(&c->policy, tri_deadline_after_ms(c->timeout_ms));
+  tri_wait wait = tri_wait_begin(&c->cfg.policy, tri_deadline_after_ms(c->cfg.timeout_ms));
   while (st == TRI_OK && !result) {
-    st = c->ops->try_recv(c, ld->packed, ld->packed_cap, tri_group_sampler(&w->group), TRI_TAG_RESULT, &len);
+    st = tri_comm_try_recv(c, ld->packed, ld->packed_cap, tri_group_sampler(&w->group), TRI_TAG_RESULT, &len);
     if (st == TRI_OK) break;
     if (st == TRI_AGAIN) st = tri_wait_pause(&wait);
   }

@@ -49,11 +49,12 @@ static tri_status join(tri_worker *w, int *argc, char ***argv, const tri_comm_co
     return tri_fail(err, TRI_USAGE, "launch",
                     "--launch mpi needs the coordinator as the first process: mpirun -n 1 trireme-coordinator ... : -n "
                     "N trireme-worker ...");
-  TRI_TRY(tri_comm_mpi_local(all, &local_rank,
-                             &local_size)); /* the coordinator takes part, to learn whether one host has all */
-  TRI_TRY(all->ops->broadcast(all, &w->boot, sizeof w->boot, 0, NULL));
-  TRI_TRY(all->ops->split(all, is_coordinator, all->rank, out));
+  /* The coordinator takes part, to learn whether one host has all. */
+  TRI_TRY(tri_comm_mpi_local(all, &local_rank, &local_size));
+  TRI_TRY(tri_comm_broadcast(all, &w->boot, sizeof w->boot, 0));
+  TRI_TRY(tri_comm_split(all, is_coordinator, all->rank, NULL, out));
 cleanup:
+  if (all != *out) tri_comm_destroy(all);
   return st == TRI_OK || err->status ? st
                                      : tri_fail(err, st, "mpi", "cannot join the MPI job: %s", tri_status_text(st));
 }
@@ -115,31 +116,37 @@ static tri_status load(tri_worker *w, int local_size, tri_error *err) {
 
 static tri_status start(tri_worker *w, int *argc, char ***argv, tri_error *err) {
   tri_comm_config cc = {.deterministic = w->opts.deterministic,
+                        .messages_only = true,
                         .policy = {.yield_us = 1000, .stop = &w->stop},
                         .timeout_ms = COMM_TIMEOUT_MS};
-  tri_comm *world = NULL;
+  tri_comm *joined = NULL, *world;
   tri_status st;
   int local_rank = 0, local_size = 1;
   char who[16];
-  TRI_TRY(join(w, argc, argv, &cc, &world, err));
-  w->rank = world->rank;
-  w->world = world->size;
+  TRI_TRY(join(w, argc, argv, &cc, &joined, err));
+  w->rank = joined->rank;
+  w->world = joined->size;
   if (w->opts.dp > 1)
     snprintf(who, sizeof who, "%d:%d", w->opts.group, w->rank);
   else
     snprintf(who, sizeof who, "%d", w->rank);
   tri_log_setup((tri_log_level)w->opts.log_level, who);
   TRI_TRY(tri_control_start(w, err));
-  if (w->opts.launch != TRI_LAUNCH_SELF) TRI_TRY(tri_comm_mpi_local(world, &local_rank, &local_size));
-  TRI_TRY(take_place(w, world, local_rank, local_size, &cc.policy, err));
-  world->policy = cc.policy;
+  if (w->opts.launch != TRI_LAUNCH_SELF) TRI_TRY(tri_comm_mpi_local(joined, &local_rank, &local_size));
+  TRI_TRY(take_place(w, joined, local_rank, local_size, &cc.policy, err));
   /* Where ranks share cores, shared memory saves most of a collective. Where each has its own, a program beside them
    * that takes one makes rounds through shared memory ten times slower than MPI's messages, which is not understood
    * yet. */
-  world->messages_only = cc.policy.spin_us > 0;
+  cc.messages_only = cc.policy.spin_us > 0;
+  st = tri_comm_split(joined, 0, w->rank, &cc, &world);
+  if (st != TRI_OK) {
+    tri_fail(err, st, "comm", "cannot form the group: %s", tri_status_text(st));
+    goto cleanup;
+  }
   TRI_TRY(tri_group_create(world, w->opts.tp, w->opts.pp, &w->group, err));
   TRI_TRY(load(w, local_size, err));
 cleanup:
+  if (st == TRI_OK) tri_comm_destroy(joined);
   return st;
 }
 

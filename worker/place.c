@@ -23,7 +23,7 @@ static tri_status all_have_devices(tri_comm *world, const tri_backend *be, bool 
   char mine[TRI_DEVICE_NAME] = "", all[MAX_RANKS * TRI_DEVICE_NAME];
   if (world->size > MAX_RANKS) return TRI_TOO_LARGE;
   if (be) memcpy(mine, be->device, sizeof mine);
-  tri_status st = world->ops->all_gather(world, mine, all, sizeof mine, NULL);
+  tri_status st = tri_comm_all_gather(world, mine, all, sizeof mine);
   *out = st == TRI_OK && tri_place_devices_differ(all, world->size);
   return st;
 }

@@ -53,7 +53,7 @@ static tri_status begin(tri_comm *c) {
 }
 
 static ncclResult_t settle(tri_comm *c, ncclResult_t r) {
-  tri_wait w = tri_wait_begin(&c->policy, tri_deadline_after_ms(c->timeout_ms));
+  tri_wait w = tri_wait_begin(&c->cfg.policy, tri_deadline_after_ms(c->cfg.timeout_ms));
   while (r == ncclInProgress) {
     if (tri_wait_pause(&w) != TRI_OK) return ncclRemoteError;
     if (impl_of(c)->ncclCommGetAsyncError(impl_of(c)->comm, &r) != ncclSuccess) return ncclInternalError;
@@ -65,33 +65,29 @@ static tri_status check(tri_comm *c, ncclResult_t r) {
   return settle(c, r) == ncclSuccess ? TRI_OK : tri_comm_fail(c, TRI_PEER_LOST);
 }
 
-static tri_status nccl_all_reduce(tri_comm *c, float *buf, size_t count, tri_stream *stream) {
-  (void)stream;
+static tri_status nccl_all_reduce(tri_comm *c, float *buf, size_t count) {
   struct impl *n = impl_of(c);
   tri_status st = begin(c);
   if (st != TRI_OK || !count) return st;
   return check(c, n->ncclAllReduce(buf, buf, count, ncclFloat32, ncclSum, n->comm, n->stream));
 }
 
-static tri_status nccl_all_gather(tri_comm *c, const void *send, void *recv, size_t bytes, tri_stream *stream) {
-  (void)stream;
+static tri_status nccl_all_gather(tri_comm *c, const void *send, void *recv, size_t bytes) {
   struct impl *n = impl_of(c);
   tri_status st = begin(c);
   if (st != TRI_OK || !bytes) return st;
   return check(c, n->ncclAllGather(send, recv, bytes, ncclInt8, n->comm, n->stream));
 }
 
-static tri_status nccl_broadcast(tri_comm *c, void *buf, size_t bytes, int root, tri_stream *stream) {
-  (void)stream;
+static tri_status nccl_broadcast(tri_comm *c, void *buf, size_t bytes, int root) {
   struct impl *n = impl_of(c);
   tri_status st = begin(c);
   if (st != TRI_OK || !bytes) return st;
   return check(c, n->ncclBroadcast(buf, buf, bytes, ncclInt8, root, n->comm, n->stream));
 }
 
-static tri_status nccl_isend(tri_comm *c, const void *buf, size_t bytes, int peer, int tag, tri_comm_req *req,
-                             tri_stream *stream) {
-  (void)tag, (void)stream;
+static tri_status nccl_isend(tri_comm *c, const void *buf, size_t bytes, int peer, int tag, tri_comm_req *req) {
+  (void)tag;
   struct impl *n = impl_of(c);
   tri_status st = begin(c);
   req->active = false; /* the stream keeps the order */
@@ -103,24 +99,12 @@ static tri_status nccl_wait(tri_comm *c, tri_comm_req *req) {
   return tri_comm_query(c);
 }
 
-static tri_status nccl_recv(tri_comm *c, void *buf, size_t bytes, int peer, int tag, tri_stream *stream) {
-  (void)tag, (void)stream;
+static tri_status nccl_recv(tri_comm *c, void *buf, size_t bytes, int peer, int tag) {
+  (void)tag;
   struct impl *n = impl_of(c);
   tri_status st = begin(c);
   return st == TRI_OK ? check(c, n->ncclRecv(buf, bytes, ncclInt8, peer, n->comm, n->stream)) : st;
 }
-
-static tri_status no_barrier(tri_comm *c) { return tri_comm_fail(c, TRI_UNSUPPORTED); }
-static tri_status no_try_recv(tri_comm *c, void *buf, size_t cap, int peer, int tag, size_t *bytes) {
-  (void)buf, (void)cap, (void)peer, (void)tag, (void)bytes;
-  return tri_comm_fail(c, TRI_UNSUPPORTED);
-}
-static tri_status no_split(tri_comm *c, int color, int key, tri_comm **out) {
-  (void)color, (void)key, (void)out;
-  return tri_comm_fail(c, TRI_UNSUPPORTED);
-}
-
-static void nccl_abort(tri_comm *c) { tri_comm_fail(c, TRI_ABORTED); }
 
 static void nccl_destroy(tri_comm *c) {
   struct impl *n = impl_of(c);
@@ -139,17 +123,14 @@ static void nccl_destroy(tri_comm *c) {
 
 static const tri_comm_ops nccl_ops = {
     .name = "nccl",
+    .device_memory = true,
     .all_reduce = nccl_all_reduce,
     .all_gather = nccl_all_gather,
     .broadcast = nccl_broadcast,
-    .barrier = no_barrier,
     .isend = nccl_isend,
     .wait = nccl_wait,
     .recv = nccl_recv,
-    .try_recv = no_try_recv,
-    .split = no_split,
     .poll = nccl_poll,
-    .abort = nccl_abort,
     .destroy = nccl_destroy,
 };
 
@@ -176,7 +157,7 @@ static tri_status check_devices(const tri_backend *be, tri_comm *host, tri_error
   char *all = tri_calloc((size_t)host->size, bytes);
   if (!all) return tri_fail(err, TRI_NO_MEMORY, "nccl", "no memory");
   if (cudaGetDeviceProperties(&p, tri_cuda_of(be)->device) != cudaSuccess) memset(&p, host->rank, sizeof p);
-  TRI_TRY(host->ops->all_gather(host, &p.uuid, all, bytes, NULL));
+  TRI_TRY(tri_comm_all_gather(host, &p.uuid, all, bytes));
   for (int r = 0; r < host->size && st == TRI_OK; r++)
     for (int s = 0; s < r && st == TRI_OK; s++)
       if (!memcmp(all + (size_t)r * bytes, all + (size_t)s * bytes, bytes))
@@ -193,7 +174,7 @@ static tri_status connect(tri_comm *c, tri_comm *host, tri_error *err) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   ncclResult_t r = host->rank ? ncclSuccess : n->ncclGetUniqueId(&id);
   tri_status st = tri_comm_agree(host, r == ncclSuccess ? TRI_OK : TRI_UNSUPPORTED);
-  if (st == TRI_OK) st = host->ops->broadcast(host, &id, sizeof id, 0, NULL);
+  if (st == TRI_OK) st = tri_comm_broadcast(host, &id, sizeof id, 0);
   if (st != TRI_OK) return tri_fail(err, st, "nccl", "NCCL: %s", tri_status_text(st));
   config.blocking = 0;
   r = settle(c, n->ncclCommInitRankConfig(&n->comm, host->size, id, host->rank, &config));
@@ -207,15 +188,16 @@ tri_status tri_comm_nccl_create(tri_backend *be, tri_comm *host, tri_comm **out,
   struct impl *n = tri_calloc(1, sizeof *n);
   tri_status st = TRI_OK;
   if (!c || !n) {
-    tri_free(c), tri_free(n);
+    tri_free(c);
+    tri_free(n);
     return tri_comm_agree(host, tri_fail(err, TRI_NO_MEMORY, "nccl", "no memory"));
   }
   c->ops = &nccl_ops;
   c->impl = n;
-  c->rank = host->rank, c->size = host->size;
-  c->policy = host->policy;
-  c->timeout_ms = host->timeout_ms;
-  n->stream = tri_cuda_of(be)->stream;
+  c->rank = host->rank;
+  c->size = host->size;
+  c->cfg = host->cfg;
+  n->stream = tri_cuda_stream(be);
   TRI_TRY(tri_comm_agree(host, open_library(n, err)));
   TRI_TRY(check_devices(be, host, err));
   TRI_TRY(connect(c, host, err));

@@ -31,106 +31,72 @@ tri_status tri_p2p_sum(tri_comm *c, tri_p2p_way way, float *buf, size_t count) {
   tri_p2p_impl *p = tri_p2p_impl_of(c);
   tri_status st = tri_comm_begin(c);
   if (st != TRI_OK || !count) return st;
-  if (way == TRI_P2P_LIBRARY) return tri_comm_note(c, p->rest->ops->all_reduce(p->rest, buf, count, NULL));
-  p->reduce.limit_ns = (uint64_t)c->timeout_ms * 1000000;
+  if (way == TRI_P2P_LIBRARY) return tri_comm_note(c, tri_comm_all_reduce(c->fallback, buf, count));
+  p->reduce.limit_ns = (uint64_t)c->cfg.timeout_ms * 1000000;
   tri_cuda_reduce_launch(tri_p2p_stream(c), &p->reduce, shape_of(c, way, count), buf, count);
   return cudaGetLastError() == cudaSuccess ? TRI_OK : tri_comm_fail(c, TRI_DEVICE_LOST);
 }
 
-static tri_status p2p_all_reduce(tri_comm *c, float *buf, size_t count, tri_stream *stream) {
-  (void)stream;
+static tri_status p2p_all_reduce(tri_comm *c, float *buf, size_t count) {
   return tri_p2p_sum(c, tri_p2p_way_of(c, count), buf, count);
 }
 
-/* ---- what the other communicator does ---- */
+/* ---- transfers ---- */
 
-static tri_status p2p_all_gather(tri_comm *c, const void *send, void *recv, size_t bytes, tri_stream *stream) {
-  tri_comm *rest = tri_p2p_impl_of(c)->rest;
+static tri_status p2p_isend(tri_comm *c, const void *buf, size_t bytes, int peer, int tag, tri_comm_req *req) {
   tri_status st = tri_comm_begin(c);
-  return st == TRI_OK ? tri_comm_note(c, rest->ops->all_gather(rest, send, recv, bytes, stream)) : st;
-}
-
-static tri_status p2p_broadcast(tri_comm *c, void *buf, size_t bytes, int root, tri_stream *stream) {
-  tri_comm *rest = tri_p2p_impl_of(c)->rest;
-  tri_status st = tri_comm_begin(c);
-  return st == TRI_OK ? tri_comm_note(c, rest->ops->broadcast(rest, buf, bytes, root, stream)) : st;
-}
-
-static tri_status p2p_barrier(tri_comm *c) {
-  tri_comm *rest = tri_p2p_impl_of(c)->rest;
-  tri_status st = tri_comm_begin(c);
-  return st == TRI_OK ? tri_comm_note(c, rest->ops->barrier(rest)) : st;
-}
-
-/* A communicator for transfers has boxes for them. */
-static tri_status p2p_isend(tri_comm *c, const void *buf, size_t bytes, int peer, int tag, tri_comm_req *req,
-                            tri_stream *stream) {
-  tri_comm *rest = tri_p2p_impl_of(c)->rest;
-  tri_status st = tri_comm_begin(c);
-  if (st != TRI_OK) return st;
-  return tri_comm_note(c, tri_p2p_impl_of(c)->sums ? rest->ops->isend(rest, buf, bytes, peer, tag, req, stream)
-                                                   : tri_p2p_send(c, buf, bytes, peer, tag, req));
+  return st == TRI_OK ? tri_comm_note(c, tri_p2p_send(c, buf, bytes, peer, tag, req)) : st;
 }
 
 static tri_status p2p_wait(tri_comm *c, tri_comm_req *req) {
-  tri_comm *rest = tri_p2p_impl_of(c)->rest;
   tri_status st = tri_comm_query(c);
-  if (st == TRI_OK) st = tri_comm_note(c, tri_p2p_wait_sent(c, req));
-  return st == TRI_OK ? tri_comm_note(c, rest->ops->wait(rest, req)) : st;
+  return st == TRI_OK ? tri_comm_note(c, tri_p2p_wait_sent(c, req)) : st;
 }
 
-static tri_status p2p_recv(tri_comm *c, void *buf, size_t bytes, int peer, int tag, tri_stream *stream) {
-  tri_comm *rest = tri_p2p_impl_of(c)->rest;
+static tri_status p2p_recv(tri_comm *c, void *buf, size_t bytes, int peer, int tag) {
   tri_status st = tri_comm_begin(c);
-  if (st != TRI_OK) return st;
-  return tri_comm_note(c, tri_p2p_impl_of(c)->sums ? rest->ops->recv(rest, buf, bytes, peer, tag, stream)
-                                                   : tri_p2p_receive(c, buf, bytes, peer, tag));
+  return st == TRI_OK ? tri_comm_note(c, tri_p2p_receive(c, buf, bytes, peer, tag)) : st;
 }
 
-static tri_status p2p_try_recv(tri_comm *c, void *buf, size_t cap, int peer, int tag, size_t *bytes) {
-  (void)buf, (void)cap, (void)peer, (void)tag, (void)bytes;
-  return tri_comm_fail(c, TRI_UNSUPPORTED);
-}
-
-static tri_status p2p_split(tri_comm *c, int color, int key, tri_comm **out) {
-  (void)color, (void)key, (void)out;
-  return tri_comm_fail(c, TRI_UNSUPPORTED);
-}
+/* ---- both ---- */
 
 static tri_status p2p_poll(tri_comm *c) {
   tri_status st = tri_comm_query(c);
-  return st == TRI_OK ? tri_comm_note(c, tri_comm_poll(tri_p2p_impl_of(c)->rest)) : st;
+  return st == TRI_OK ? tri_comm_note(c, tri_comm_poll(c->fallback)) : st;
 }
 
-static void p2p_abort(tri_comm *c) {
-  tri_comm *rest = tri_p2p_impl_of(c)->rest;
-  tri_comm_fail(c, TRI_ABORTED);
-  rest->ops->abort(rest);
-}
+static void p2p_abort(tri_comm *c) { tri_comm_abort(c->fallback); }
 
 static void p2p_destroy(tri_comm *c) {
-  tri_comm *rest = tri_p2p_impl_of(c)->rest, *host = tri_p2p_impl_of(c)->host;
+  tri_comm *library = c->fallback, *host = tri_p2p_impl_of(c)->host;
   bool sound = tri_comm_query(c) == TRI_OK && tri_comm_query(host) == TRI_OK;
   /* Who is gone must not be waited for: neither by our kernels, which look at the error, nor by the other one's. */
-  if (!sound) tri_comm_fail(c, TRI_ABORTED);
-  if (!sound) rest->ops->abort(rest), rest->ops->destroy(rest);
+  if (!sound) {
+    tri_comm_abort(c);
+    tri_comm_destroy(library);
+  }
   tri_p2p_close(c);
-  if (sound) host->ops->barrier(host);
+  if (sound) tri_comm_barrier(host);
   tri_p2p_free(c);
-  if (sound) rest->ops->destroy(rest);
+  if (sound) tri_comm_destroy(library);
 }
 
-static const tri_comm_ops p2p_ops = {
+/* A tensor group's communicator has sums of its own, that of stages has transfers. */
+static const tri_comm_ops sum_ops = {
     .name = "p2p",
+    .device_memory = true,
     .all_reduce = p2p_all_reduce,
-    .all_gather = p2p_all_gather,
-    .broadcast = p2p_broadcast,
-    .barrier = p2p_barrier,
+    .poll = p2p_poll,
+    .abort = p2p_abort,
+    .destroy = p2p_destroy,
+};
+
+static const tri_comm_ops transfer_ops = {
+    .name = "p2p",
+    .device_memory = true,
     .isend = p2p_isend,
     .wait = p2p_wait,
     .recv = p2p_recv,
-    .try_recv = p2p_try_recv,
-    .split = p2p_split,
     .poll = p2p_poll,
     .abort = p2p_abort,
     .destroy = p2p_destroy,
@@ -163,7 +129,7 @@ static void describe(tri_comm *c) {
 static tri_status choose_together(tri_comm *c, tri_error *err) {
   tri_p2p_impl *p = tri_p2p_impl_of(c);
   tri_p2p_figures all[TRI_P2P_RANKS];
-  tri_status st = p->host->ops->all_gather(p->host, &p->figures, all, sizeof *all, NULL);
+  tri_status st = tri_comm_all_gather(p->host, &p->figures, all, sizeof *all);
   if (st != TRI_OK) return tri_fail(err, st, "comm", "the ranks cannot reach each other: %s", tri_status_text(st));
   for (int r = 0; r < c->size; r++)
     for (int k = 0; k < TRI_P2P_SIZES; k++)
@@ -204,16 +170,16 @@ tri_status tri_comm_p2p_create(tri_backend *be, tri_comm *host, tri_comm *rest, 
   tri_comm *c = NULL;
   tri_status st = tri_p2p_open(be, host, sums, &c, err);
   if (st != TRI_OK) return st;
-  tri_p2p_impl_of(c)->rest = rest;
-  c->ops = &p2p_ops;
+  c->fallback = rest;
+  c->ops = sums ? &sum_ops : &transfer_ops;
   for (int k = 0; k < TRI_P2P_SIZES; k++) tri_p2p_impl_of(c)->ways[k] = TRI_P2P_LIBRARY;
   TRI_TRY(sums ? try_out(c, err) : try_mail(c, err));
-  c->timeout_ms = host->timeout_ms;
+  c->cfg.timeout_ms = host->cfg.timeout_ms;
   *out = c;
   return TRI_OK;
 cleanup:
   tri_p2p_close(c);
-  if (st == TRI_UNSUPPORTED) host->ops->barrier(host); /* all come here */
+  if (st == TRI_UNSUPPORTED) tri_comm_barrier(host); /* all come here */
   tri_p2p_free(c);
   return st;
 }
@@ -234,8 +200,8 @@ tri_status tri_comm_device_create(tri_backend *be, tri_comm *host, bool sums, tr
     return TRI_OK;
   }
   *out = NULL;
-  nccl->ops->abort(nccl);
-  nccl->ops->destroy(nccl);
+  tri_comm_abort(nccl);
+  tri_comm_destroy(nccl);
   return tri_fail(err, st, why.field, "%s", why.message);
 }
 

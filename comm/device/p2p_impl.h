@@ -24,15 +24,13 @@ typedef struct tri_p2p_counts {
 } tri_p2p_counts;
 
 typedef struct tri_p2p_mail {
-  cudaStream_t stream;                            /* of what is sent */
-  cudaEvent_t ready;                              /* what is to be sent has been made */
   cudaEvent_t sent[TRI_P2P_RANKS][TRI_P2P_RANKS]; /* [peer][lane] */
   unsigned *blocks; /* [2] on the device: of the letter that is being sent, and received */
   tri_p2p_counts num_sent, num_received;
 } tri_p2p_mail;
 
 typedef struct tri_p2p_impl {
-  tri_comm *host, *rest;
+  tri_comm *host;
   tri_backend *backend;
   bool sums;                   /* what the memory is for: sums, else transfers */
   char *memory[TRI_P2P_RANKS]; /* by rank, at this process's addresses */
@@ -46,8 +44,11 @@ typedef struct tri_p2p_impl {
 } tri_p2p_impl;
 
 static inline tri_p2p_impl *tri_p2p_impl_of(const tri_comm *c) { return c->impl; }
-static inline cudaStream_t tri_p2p_stream(const tri_comm *c) {
-  return tri_cuda_of(tri_p2p_impl_of(c)->backend)->stream;
+static inline cudaStream_t tri_p2p_stream(const tri_comm *c) { return tri_cuda_stream(tri_p2p_impl_of(c)->backend); }
+
+/* Returns the stream of what is sent. */
+static inline cudaStream_t tri_p2p_send_stream(const tri_comm *c) {
+  return tri_cuda_of(tri_p2p_impl_of(c)->backend)->streams[TRI_STREAM_SEND];
 }
 
 /* p2p_open.c: a communicator without ops, whose memory all ranks have opened. Collective over host; after a failure

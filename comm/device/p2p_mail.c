@@ -23,7 +23,7 @@ static tri_cuda_letter letter_of(const tri_comm *c, int from, int to, int lane, 
       .blocks = p->mail.blocks + (to == c->rank),
       .number = number,
       .error = p->error,
-      .limit_ns = (uint64_t)c->timeout_ms * 1000000,
+      .limit_ns = (uint64_t)c->cfg.timeout_ms * 1000000,
   };
 }
 _Static_assert(TRI_P2P_RANKS *TRI_P2P_RANKS *TRI_P2P_NUMBER_STRIDE <= TRI_P2P_NUMBERS_BYTES / 2, "room for numbers");
@@ -36,20 +36,21 @@ static size_t part_of(const tri_comm *c, size_t left) {
 
 tri_status tri_p2p_send(tri_comm *c, const void *buf, size_t bytes, int peer, int tag, tri_comm_req *req) {
   tri_p2p_mail *m = &tri_p2p_impl_of(c)->mail;
+  tri_backend *be = tri_p2p_impl_of(c)->backend;
+  cudaStream_t stream = tri_p2p_send_stream(c);
   int lane = tag % c->size;
   cudaEvent_t sent = m->sent[peer][lane];
   if (bytes % sizeof(float)) return TRI_UNSUPPORTED;
-  if (cudaEventRecord(m->ready, tri_p2p_stream(c)) != cudaSuccess ||
-      cudaStreamWaitEvent(m->stream, m->ready, 0) != cudaSuccess)
-    return TRI_DEVICE_LOST;
+  be->ops.event_record(be, TRI_EVENT_SEND, TRI_STREAM_COMPUTE);
+  be->ops.stream_wait(be, TRI_STREAM_SEND, TRI_EVENT_SEND);
   for (size_t at = 0, n; at < bytes; at += n) {
     tri_cuda_letter letter = letter_of(c, c->rank, peer, lane, ++m->num_sent.of[peer][lane]);
     n = part_of(c, bytes - at);
     /* The first ones find their places empty, as a rule; the others wait, for a step of the receiver's perhaps. */
-    if (at >= TRI_CUDA_MAIL_PLACES * place_bytes(c)) tri_cuda_mail_await(m->stream, &letter);
-    tri_cuda_mail_send(m->stream, &letter, (const char *)buf + at, n);
+    if (at >= TRI_CUDA_MAIL_PLACES * place_bytes(c)) tri_cuda_mail_await(stream, &letter);
+    tri_cuda_mail_send(stream, &letter, (const char *)buf + at, n);
   }
-  if (cudaGetLastError() != cudaSuccess || cudaEventRecord(sent, m->stream) != cudaSuccess) return TRI_DEVICE_LOST;
+  if (cudaGetLastError() != cudaSuccess || cudaEventRecord(sent, stream) != cudaSuccess) return TRI_DEVICE_LOST;
   *req = (tri_comm_req){.handle = sent, .active = true};
   return TRI_OK;
 }

@@ -21,7 +21,7 @@ tri_status tri_p2p_agree(tri_comm *host, const tri_error *mine, tri_error *err) 
     char why[156];
   } verdict = {.failed = mine->status != TRI_OK}, all[TRI_P2P_RANKS];
   snprintf(verdict.why, sizeof verdict.why, "%.155s", mine->message);
-  tri_status st = host->ops->all_gather(host, &verdict, all, sizeof verdict, NULL);
+  tri_status st = tri_comm_all_gather(host, &verdict, all, sizeof verdict);
   if (st != TRI_OK) return tri_fail(err, st, "comm", "the ranks cannot reach each other: %s", tri_status_text(st));
   for (int r = 0; r < host->size; r++)
     if (all[r].failed) return tri_fail(err, TRI_UNSUPPORTED, "p2p", "rank %d: %.155s", r, all[r].why);
@@ -54,8 +54,6 @@ static tri_status make_mail(tri_comm *c, tri_error *err) {
   tri_p2p_mail *m = &tri_p2p_impl_of(c)->mail;
   size_t counters = 2 * sizeof *m->blocks;
   tri_status st;
-  TRI_TRY(tri_p2p_need(cudaStreamCreateWithFlags(&m->stream, cudaStreamNonBlocking), "no stream", err));
-  TRI_TRY(tri_p2p_need(cudaEventCreateWithFlags(&m->ready, cudaEventDisableTiming), "no event", err));
   for (int r = 0; r < c->size; r++)
     for (int l = 0; l < c->size; l++)
       TRI_TRY(tri_p2p_need(cudaEventCreateWithFlags(&m->sent[r][l], cudaEventDisableTiming), "no event", err));
@@ -102,7 +100,8 @@ static tri_status make(tri_backend *be, tri_comm *host, bool sums, tri_comm **ou
     return st;
   }
   memset(c, 0, sizeof *c);
-  *c = (tri_comm){.rank = host->rank, .size = host->size, .policy = host->policy, .timeout_ms = SETUP_MS, .impl = p};
+  *c = (tri_comm){.rank = host->rank, .size = host->size, .cfg = host->cfg, .impl = p};
+  c->cfg.timeout_ms = SETUP_MS;
   p->host = host, p->backend = be, p->sums = sums;
   *out = c;
   TRI_TRY(tri_p2p_need(cudaHostGetDevicePointer((void **)&p->error, (void *)&c->error, 0), "no mapped memory", err));
@@ -119,7 +118,7 @@ cleanup:
 static tri_status open_peers(tri_comm *c, const struct card *mine, tri_error *err) {
   tri_p2p_impl *p = tri_p2p_impl_of(c);
   struct card all[TRI_P2P_RANKS];
-  tri_status st = p->host->ops->all_gather(p->host, mine, all, sizeof *mine, NULL);
+  tri_status st = tri_comm_all_gather(p->host, mine, all, sizeof *mine);
   if (st != TRI_OK) return tri_fail(err, st, "comm", "the ranks cannot reach each other: %s", tri_status_text(st));
   p->threads = LEAST_THREADS, p->blocks = TRI_CUDA_REDUCE_BLOCKS;
   for (int r = 0; r < c->size; r++) {
@@ -140,7 +139,7 @@ static tri_status open_peers(tri_comm *c, const struct card *mine, tri_error *er
 
 void tri_p2p_close(tri_comm *c) {
   tri_p2p_impl *p = tri_p2p_impl_of(c);
-  if (p->mail.stream) cudaStreamSynchronize(p->mail.stream);
+  cudaStreamSynchronize(tri_p2p_send_stream(c));
   cudaStreamSynchronize(tri_p2p_stream(c));
   for (int r = 0; r < c->size; r++)
     if (p->opened[r]) cudaIpcCloseMemHandle(p->memory[r]);
@@ -154,8 +153,6 @@ void tri_p2p_free(tri_comm *c) {
   for (int r = 0; r < c->size; r++)
     for (int l = 0; l < c->size; l++)
       if (m->sent[r][l]) cudaEventDestroy(m->sent[r][l]);
-  if (m->ready) cudaEventDestroy(m->ready);
-  if (m->stream) cudaStreamDestroy(m->stream);
   cudaGetLastError(); /* nothing here is worth telling */
   tri_free(p);
   cudaFreeHost(c);
@@ -175,7 +172,7 @@ tri_status tri_p2p_open(tri_backend *be, tri_comm *host, bool sums, tri_comm **o
   return TRI_OK;
 cleanup:
   if (c) tri_p2p_close(c);
-  if (st == TRI_UNSUPPORTED) host->ops->barrier(host); /* all come here */
+  if (st == TRI_UNSUPPORTED) tri_comm_barrier(host); /* all come here */
   if (c) tri_p2p_free(c);
   return st;
 }

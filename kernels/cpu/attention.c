@@ -388,9 +388,7 @@ static void attention_thread(void *ctx, int index, int count) {
   merge_items(r, &s);
 }
 
-void tri_cpu_attention_launch(tri_backend *be, const tri_op_plan *plan, const tri_attention_args *a,
-                              tri_stream *stream) {
-  (void)stream;
+void tri_cpu_attention_launch(tri_backend *be, const tri_op_plan *plan, const tri_attention_args *a) {
   const tri_batch *b = a->batch;
   attention_run r = {.be = be, .isa = tri_cpu_isa_of(be), .a = a, .chunk = plan->variant, .max_chunks = plan->split};
   r.pad = (int)tri_round_up((size_t)a->kv.head_dim, PAD);

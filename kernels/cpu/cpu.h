@@ -189,10 +189,43 @@ void tri_blas_gemm(int m, int n, int k, const float *x, size_t ldx, const float 
 tri_status tri_cpu_linear_int8_plan(tri_backend *be, const tri_linear_args *a, tri_op_plan *plan);
 void tri_cpu_linear_int8_launch(tri_backend *be, const tri_linear_args *a);
 
-#define X(op)                                                                                                          \
-  tri_status tri_cpu_##op##_plan(tri_backend *be, const tri_##op##_args *a, tri_op_plan *plan);                        \
-  void tri_cpu_##op##_launch(tri_backend *be, const tri_op_plan *plan, const tri_##op##_args *a, tri_stream *stream);
-TRI_OP_LIST(X)
+/* The ops that have kernels of this backend, and those whose plans are its own, too. The reference has the rest. */
+#define TRI_CPU_LAUNCHES(X)                                                                                            \
+  X(embed)                                                                                                             \
+  X(norm)                                                                                                              \
+  X(square_sums)                                                                                                       \
+  X(gate_rows)                                                                                                         \
+  X(softcap)                                                                                                           \
+  X(linear)                                                                                                            \
+  X(head_linear)                                                                                                       \
+  X(rope_angles)                                                                                                       \
+  X(qkv_rope_append)                                                                                                   \
+  X(mla_append)                                                                                                        \
+  X(attention)                                                                                                         \
+  X(glu)                                                                                                               \
+  X(moe_route)                                                                                                         \
+  X(moe_experts)                                                                                                       \
+  X(gather_rows)                                                                                                       \
+  X(mean_rows)                                                                                                         \
+  X(copy_pages)                                                                                                        \
+  X(sample)                                                                                                            \
+  X(sample_part)                                                                                                       \
+  X(sample_merge)
+#define TRI_CPU_PLANS(X)                                                                                               \
+  X(linear)                                                                                                            \
+  X(head_linear)                                                                                                       \
+  X(rope_angles)                                                                                                       \
+  X(attention)                                                                                                         \
+  X(moe_route)                                                                                                         \
+  X(moe_experts)                                                                                                       \
+  X(sample)                                                                                                            \
+  X(sample_part)
+
+#define X(op) void tri_cpu_##op##_launch(tri_backend *be, const tri_op_plan *plan, const tri_##op##_args *a);
+TRI_CPU_LAUNCHES(X)
+#undef X
+#define X(op) tri_status tri_cpu_##op##_plan(tri_backend *be, const tri_##op##_args *a, tri_op_plan *plan);
+TRI_CPU_PLANS(X)
 #undef X
 
 #endif

@@ -47,10 +47,11 @@ tri_status tri_backend_fill_cpu(tri_backend *be, const char *isa, tri_error *err
   be->impl = impl;
   be->isa = chosen->name;
   be->ops.destroy = cpu_destroy;
-#define X(op)                                                                                                          \
-  be->ops.op##_plan = tri_cpu_##op##_plan;                                                                             \
-  be->ops.op##_launch = tri_cpu_##op##_launch;
-  TRI_OP_LIST(X)
+#define X(op) be->ops.op##_launch = tri_cpu_##op##_launch;
+  TRI_CPU_LAUNCHES(X)
+#undef X
+#define X(op) be->ops.op##_plan = tri_cpu_##op##_plan;
+  TRI_CPU_PLANS(X)
 #undef X
   tri_blas_setup();
   impl->use_blas = !be->deterministic && tri_blas_pays(chosen);

@@ -42,8 +42,7 @@ static void linear_thread(void *ctx, int index, int count) {
   }
 }
 
-void tri_cpu_linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_linear_args *a, tri_stream *stream) {
-  (void)stream;
+void tri_cpu_linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_linear_args *a) {
   if (a->x.rows == 0 || a->w.n == 0) return;
   if (a->int8_activations) {
     tri_cpu_linear_int8_launch(be, a);
@@ -98,9 +97,7 @@ static void head_linear_thread(void *ctx, int index, int count) {
   }
 }
 
-void tri_cpu_head_linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_head_linear_args *a,
-                                tri_stream *stream) {
-  (void)stream;
+void tri_cpu_head_linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_head_linear_args *a) {
   if (a->x.rows == 0 || a->w.n == 0) return;
   head_linear_run r = {.be = be, .a = a, .plan = plan};
   tri_cpu_run(be, (double)a->x.rows * a->w.n * a->w.k / 16, head_linear_thread, &r);

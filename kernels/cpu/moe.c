@@ -28,9 +28,8 @@ tri_status tri_cpu_moe_route_plan(tri_backend *be, const tri_moe_route_args *a, 
   return st;
 }
 
-void tri_cpu_moe_route_launch(tri_backend *be, const tri_op_plan *plan, const tri_moe_route_args *a,
-                              tri_stream *stream) {
-  (void)plan, (void)stream;
+void tri_cpu_moe_route_launch(tri_backend *be, const tri_op_plan *plan, const tri_moe_route_args *a) {
+  (void)plan;
   route_run r = {be, a};
   if (a->logits.rows) tri_cpu_run(be, 20.0 * a->logits.rows * a->logits.cols, route_thread, &r);
 }
@@ -274,9 +273,8 @@ static void experts_thread(void *ctx, int index, int count) {
   sum_items(r);
 }
 
-void tri_cpu_moe_experts_launch(tri_backend *be, const tri_op_plan *plan, const tri_moe_experts_args *a,
-                                tri_stream *stream) {
-  (void)plan, (void)stream;
+void tri_cpu_moe_experts_launch(tri_backend *be, const tri_op_plan *plan, const tri_moe_experts_args *a) {
+  (void)plan;
   experts_layout l;
   if (!a->x.rows || !lay_out(be, a, &l)) return; /* plan saw that it can be laid out */
   size_t choices = (size_t)l.pass_tokens * (size_t)a->top_k;

@@ -63,12 +63,8 @@ static void embed_rows(const row_run *r, int begin, int end, int index) {
   }
 }
 
-tri_status tri_cpu_embed_plan(tri_backend *be, const tri_embed_args *a, tri_op_plan *plan) {
-  return tri_ref_embed_plan(be, a, plan);
-}
-
-void tri_cpu_embed_launch(tri_backend *be, const tri_op_plan *plan, const tri_embed_args *a, tri_stream *stream) {
-  (void)plan, (void)stream;
+void tri_cpu_embed_launch(tri_backend *be, const tri_op_plan *plan, const tri_embed_args *a) {
+  (void)plan;
   run_rows(be, a, a->out.rows, a->out.cols * 0.3 + 100, embed_rows);
 }
 
@@ -85,12 +81,8 @@ static void norm_rows(const row_run *r, int begin, int end, int index) {
   }
 }
 
-tri_status tri_cpu_norm_plan(tri_backend *be, const tri_norm_args *a, tri_op_plan *plan) {
-  return tri_ref_norm_plan(be, a, plan);
-}
-
-void tri_cpu_norm_launch(tri_backend *be, const tri_op_plan *plan, const tri_norm_args *a, tri_stream *stream) {
-  (void)plan, (void)stream;
+void tri_cpu_norm_launch(tri_backend *be, const tri_op_plan *plan, const tri_norm_args *a) {
+  (void)plan;
   run_rows(be, a, a->x.rows, a->x.cols * 0.4 + 30, norm_rows);
 }
 
@@ -100,13 +92,8 @@ static void square_rows(const row_run *r, int begin, int end, int index) {
   for (int t = begin; t < end; t++) a->sums[t] = r->isa->square_sum(row_of(&a->x, t), a->x.cols);
 }
 
-tri_status tri_cpu_square_sums_plan(tri_backend *be, const tri_square_sums_args *a, tri_op_plan *plan) {
-  return tri_ref_square_sums_plan(be, a, plan);
-}
-
-void tri_cpu_square_sums_launch(tri_backend *be, const tri_op_plan *plan, const tri_square_sums_args *a,
-                                tri_stream *stream) {
-  (void)plan, (void)stream;
+void tri_cpu_square_sums_launch(tri_backend *be, const tri_op_plan *plan, const tri_square_sums_args *a) {
+  (void)plan;
   run_rows(be, a, a->x.rows, a->x.cols * 0.2 + 20, square_rows);
 }
 
@@ -119,13 +106,8 @@ static void gate_some(const row_run *r, int begin, int end, int index) {
   }
 }
 
-tri_status tri_cpu_gate_rows_plan(tri_backend *be, const tri_gate_rows_args *a, tri_op_plan *plan) {
-  return tri_ref_gate_rows_plan(be, a, plan);
-}
-
-void tri_cpu_gate_rows_launch(tri_backend *be, const tri_op_plan *plan, const tri_gate_rows_args *a,
-                              tri_stream *stream) {
-  (void)plan, (void)stream;
+void tri_cpu_gate_rows_launch(tri_backend *be, const tri_op_plan *plan, const tri_gate_rows_args *a) {
+  (void)plan;
   run_rows(be, a, a->x.rows, a->x.cols * 0.2 + 20, gate_some);
 }
 
@@ -135,12 +117,8 @@ static void cap_rows(const row_run *r, int begin, int end, int index) {
   for (int t = begin; t < end; t++) r->isa->softcap(row_of(&a->x, t), a->x.cols, a->scale, a->cap);
 }
 
-tri_status tri_cpu_softcap_plan(tri_backend *be, const tri_softcap_args *a, tri_op_plan *plan) {
-  return tri_ref_softcap_plan(be, a, plan);
-}
-
-void tri_cpu_softcap_launch(tri_backend *be, const tri_op_plan *plan, const tri_softcap_args *a, tri_stream *stream) {
-  (void)plan, (void)stream;
+void tri_cpu_softcap_launch(tri_backend *be, const tri_op_plan *plan, const tri_softcap_args *a) {
+  (void)plan;
   run_rows(be, a, a->x.rows, a->x.cols * 1.5, cap_rows);
 }
 
@@ -164,12 +142,8 @@ static void glu_thread(void *ctx, int index, int count) {
   }
 }
 
-tri_status tri_cpu_glu_plan(tri_backend *be, const tri_glu_args *a, tri_op_plan *plan) {
-  return tri_ref_glu_plan(be, a, plan);
-}
-
-void tri_cpu_glu_launch(tri_backend *be, const tri_op_plan *plan, const tri_glu_args *a, tri_stream *stream) {
-  (void)plan, (void)stream;
+void tri_cpu_glu_launch(tri_backend *be, const tri_op_plan *plan, const tri_glu_args *a) {
+  (void)plan;
   if (!a->out.rows || !a->out.cols) return;
   glu_run r = {.isa = tri_cpu_isa_of(be), .a = a, .pieces = (a->out.cols + GLU_PIECE - 1) / GLU_PIECE};
   tri_cpu_run(be, (double)a->out.rows * a->out.cols * 1.2, glu_thread, &r);
@@ -182,13 +156,8 @@ static void gather_some(const row_run *r, int begin, int end, int index) {
     memcpy(row_of(&a->out, t), row_of(&a->x, a->rows[t]), (size_t)a->x.cols * sizeof(float));
 }
 
-tri_status tri_cpu_gather_rows_plan(tri_backend *be, const tri_gather_rows_args *a, tri_op_plan *plan) {
-  return tri_ref_gather_rows_plan(be, a, plan);
-}
-
-void tri_cpu_gather_rows_launch(tri_backend *be, const tri_op_plan *plan, const tri_gather_rows_args *a,
-                                tri_stream *stream) {
-  (void)plan, (void)stream;
+void tri_cpu_gather_rows_launch(tri_backend *be, const tri_op_plan *plan, const tri_gather_rows_args *a) {
+  (void)plan;
   if (a->x.cols) run_rows(be, a, a->out.rows, a->x.cols * 0.3, gather_some);
 }
 
@@ -204,26 +173,16 @@ static void mean_some(const row_run *r, int begin, int end, int index) {
   }
 }
 
-tri_status tri_cpu_mean_rows_plan(tri_backend *be, const tri_mean_rows_args *a, tri_op_plan *plan) {
-  return tri_ref_mean_rows_plan(be, a, plan);
-}
-
-void tri_cpu_mean_rows_launch(tri_backend *be, const tri_op_plan *plan, const tri_mean_rows_args *a,
-                              tri_stream *stream) {
-  (void)plan, (void)stream;
+void tri_cpu_mean_rows_launch(tri_backend *be, const tri_op_plan *plan, const tri_mean_rows_args *a) {
+  (void)plan;
   if (!a->x.cols || !a->out.rows) return;
   double rows = (double)a->x.rows / a->out.rows + 1;
   run_rows(be, a, a->out.rows, rows * a->x.cols * 0.3, mean_some);
 }
 
-tri_status tri_cpu_copy_pages_plan(tri_backend *be, const tri_copy_pages_args *a, tri_op_plan *plan) {
-  return tri_ref_copy_pages_plan(be, a, plan);
-}
-
 /* Copies are rare and short, and pairs may chain: one thread, in order. */
-void tri_cpu_copy_pages_launch(tri_backend *be, const tri_op_plan *plan, const tri_copy_pages_args *a,
-                               tri_stream *stream) {
-  tri_ref_copy_pages_launch(be, plan, a, stream);
+void tri_cpu_copy_pages_launch(tri_backend *be, const tri_op_plan *plan, const tri_copy_pages_args *a) {
+  tri_ref_copy_pages_launch(be, plan, a);
 }
 
 /* Each thread keeps the frequencies of the last length it saw in its part of the workspace: neighbours mostly share it.
@@ -251,9 +210,8 @@ tri_status tri_cpu_rope_angles_plan(tri_backend *be, const tri_rope_angles_args 
   return st;
 }
 
-void tri_cpu_rope_angles_launch(tri_backend *be, const tri_op_plan *plan, const tri_rope_angles_args *a,
-                                tri_stream *stream) {
-  (void)plan, (void)stream;
+void tri_cpu_rope_angles_launch(tri_backend *be, const tri_op_plan *plan, const tri_rope_angles_args *a) {
+  (void)plan;
   if (a->rotary_dim) run_rows(be, a, a->num_tokens, a->rotary_dim * 8.0, angle_rows);
 }
 
@@ -304,13 +262,8 @@ static void append_rows(const row_run *r, int begin, int end, int index) {
   }
 }
 
-tri_status tri_cpu_qkv_rope_append_plan(tri_backend *be, const tri_qkv_rope_append_args *a, tri_op_plan *plan) {
-  return tri_ref_qkv_rope_append_plan(be, a, plan);
-}
-
-void tri_cpu_qkv_rope_append_launch(tri_backend *be, const tri_op_plan *plan, const tri_qkv_rope_append_args *a,
-                                    tri_stream *stream) {
-  (void)plan, (void)stream;
+void tri_cpu_qkv_rope_append_launch(tri_backend *be, const tri_op_plan *plan, const tri_qkv_rope_append_args *a) {
+  (void)plan;
   run_rows(be, a, a->qkv.rows, a->qkv.cols * 0.6 + 100, append_rows);
 }
 
@@ -338,21 +291,7 @@ static void append_latents(const row_run *r, int begin, int end, int index) {
   }
 }
 
-tri_status tri_cpu_mla_append_plan(tri_backend *be, const tri_mla_append_args *a, tri_op_plan *plan) {
-  return tri_ref_mla_append_plan(be, a, plan);
-}
-
-void tri_cpu_mla_append_launch(tri_backend *be, const tri_op_plan *plan, const tri_mla_append_args *a,
-                               tri_stream *stream) {
-  (void)plan, (void)stream;
+void tri_cpu_mla_append_launch(tri_backend *be, const tri_op_plan *plan, const tri_mla_append_args *a) {
+  (void)plan;
   run_rows(be, a, a->q.rows, (a->num_heads * a->rope_dim + a->kv_a.cols) * 0.6 + 100, append_latents);
-}
-
-tri_status tri_cpu_gated_linear_plan(tri_backend *be, const tri_gated_linear_args *a, tri_op_plan *plan) {
-  return tri_ref_gated_linear_plan(be, a, plan);
-}
-
-void tri_cpu_gated_linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_gated_linear_args *a,
-                                 tri_stream *stream) {
-  tri_ref_gated_linear_launch(be, plan, a, stream);
 }

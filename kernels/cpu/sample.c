@@ -241,8 +241,8 @@ static void sample_thread(void *ctx, int index, int count) {
   }
 }
 
-void tri_cpu_sample_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_args *a, tri_stream *stream) {
-  (void)plan, (void)stream;
+void tri_cpu_sample_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_args *a) {
+  (void)plan;
   sample_run r = {.be = be, .a = a};
   if (a->logits.rows == 1)
     sample_thread(&r, 0, 1);
@@ -281,18 +281,12 @@ static void part_thread(void *ctx, int index, int count) {
   }
 }
 
-void tri_cpu_sample_part_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_part_args *a,
-                                tri_stream *stream) {
-  (void)plan, (void)stream;
+void tri_cpu_sample_part_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_part_args *a) {
+  (void)plan;
   part_run r = {.be = be, .a = a};
   tri_cpu_run(be, (double)a->rows.logits.rows * a->rows.logits.cols * 0.5, part_thread, &r);
 }
 
-tri_status tri_cpu_sample_merge_plan(tri_backend *be, const tri_sample_merge_args *a, tri_op_plan *plan) {
-  return tri_ref_sample_merge_plan(be, a, plan);
-}
-
-void tri_cpu_sample_merge_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_merge_args *a,
-                                 tri_stream *stream) {
-  tri_ref_sample_merge_launch(be, plan, a, stream);
+void tri_cpu_sample_merge_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_merge_args *a) {
+  tri_ref_sample_merge_launch(be, plan, a);
 }

@@ -42,9 +42,8 @@ enum { TRI_CUDA_BLAS_ROOM = 32 << 20 }; /* bytes, as the library's documentation
 
 typedef struct tri_cuda_impl {
   int device;
-  cudaStream_t stream; /* of all ops: they run in the order of their launches */
-  cudaStream_t copies; /* of upload_rows */
-  cudaEvent_t tickets[TRI_UPLOAD_TICKETS];
+  cudaStream_t streams[TRI_STREAM_COUNT];
+  cudaEvent_t events[TRI_EVENTS];
   void *blas, *blas_room;
   struct tri_cuda_products *products;
   const struct tri_choice *forced; /* instead of every other choice: while tune.c measures */
@@ -52,7 +51,6 @@ typedef struct tri_cuda_impl {
   unsigned *counters;              /* [TRI_CUDA_MEETINGS] on the device, zero between two kernels */
   cudaError_t error;               /* the first one that a launch or a copy met; told by whatever next waits */
   char isa[32];
-  cudaEvent_t events[TRI_EVENTS];
   tri_cuda_bound bound[TRI_BOUND_BATCHES];
   tri_cuda_drawing drawing;
   tri_cuda_graph graphs[TRI_CUDA_GRAPHS];
@@ -63,6 +61,10 @@ typedef struct tri_cuda_impl {
 } tri_cuda_impl;
 
 static inline tri_cuda_impl *tri_cuda_of(const tri_backend *be) { return (tri_cuda_impl *)be->impl; }
+/* Returns the stream of all ops, which run in the order of their launches. */
+static inline cudaStream_t tri_cuda_stream(const tri_backend *be) {
+  return tri_cuda_of(be)->streams[TRI_STREAM_COMPUTE];
+}
 /* Keeps the first error. */
 static inline void tri_cuda_note(const tri_backend *be, cudaError_t e) {
   tri_cuda_impl *impl = tri_cuda_of(be);
@@ -156,13 +158,11 @@ void tri_cuda_draw_rows(cudaStream_t stream, const tri_cuda_draw_args *a);
 void tri_cuda_best_of_part(cudaStream_t stream, const tri_cuda_draw_args *a);
 void tri_cuda_draw_merged(cudaStream_t stream, const tri_cuda_draw_args *a);
 tri_status tri_cuda_sample_plan(tri_backend *be, const tri_sample_args *a, tri_op_plan *plan);
-void tri_cuda_sample_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_args *a, tri_stream *stream);
+void tri_cuda_sample_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_args *a);
 tri_status tri_cuda_sample_part_plan(tri_backend *be, const tri_sample_part_args *a, tri_op_plan *plan);
-void tri_cuda_sample_part_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_part_args *a,
-                                 tri_stream *stream);
+void tri_cuda_sample_part_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_part_args *a);
 tri_status tri_cuda_sample_merge_plan(tri_backend *be, const tri_sample_merge_args *a, tri_op_plan *plan);
-void tri_cuda_sample_merge_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_merge_args *a,
-                                  tri_stream *stream);
+void tri_cuda_sample_merge_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_merge_args *a);
 
 /* random.cu */
 void tri_cuda_fill_random(cudaStream_t stream, const struct tri_random_fill *fill);
@@ -216,25 +216,34 @@ typedef struct tri_cuda_rounded {
 tri_cuda_rounded tri_cuda_round(cudaStream_t stream, tri_mat x, void *workspace);
 size_t tri_cuda_rounded_bytes(int rows, int k); /* of the workspace, a multiple of 256 */
 
-/* One kernel or a few; the caller looks for errors afterwards. */
+/* Ops of one kernel or a few, behind which the caller looks for errors: X(name, its workspace). The others have plans
+ * of their own in ops.c. Both lists together are all ops: ops.c asserts it. */
+#define TRI_CUDA_NO_WORKSPACE(a) ((void)(a), (size_t)0)
 #define TRI_CUDA_OP_LIST(X)                                                                                            \
-  X(embed)                                                                                                             \
-  X(norm)                                                                                                              \
-  X(square_sums)                                                                                                       \
-  X(gate_rows)                                                                                                         \
-  X(softcap)                                                                                                           \
-  X(head_linear)                                                                                                       \
-  X(rope_angles)                                                                                                       \
-  X(qkv_rope_append)                                                                                                   \
-  X(mla_append)                                                                                                        \
-  X(glu)                                                                                                               \
-  X(moe_route)                                                                                                         \
-  X(moe_experts)                                                                                                       \
-  X(gather_rows)                                                                                                       \
-  X(mean_rows)                                                                                                         \
-  X(copy_pages)
+  X(embed, TRI_CUDA_NO_WORKSPACE)                                                                                      \
+  X(norm, TRI_CUDA_NO_WORKSPACE)                                                                                       \
+  X(square_sums, TRI_CUDA_NO_WORKSPACE)                                                                                \
+  X(gate_rows, TRI_CUDA_NO_WORKSPACE)                                                                                  \
+  X(softcap, TRI_CUDA_NO_WORKSPACE)                                                                                    \
+  X(head_linear, TRI_CUDA_NO_WORKSPACE)                                                                                \
+  X(rope_angles, TRI_CUDA_NO_WORKSPACE)                                                                                \
+  X(qkv_rope_append, TRI_CUDA_NO_WORKSPACE)                                                                            \
+  X(mla_append, TRI_CUDA_NO_WORKSPACE)                                                                                 \
+  X(glu, TRI_CUDA_NO_WORKSPACE)                                                                                        \
+  X(moe_route, tri_cuda_moe_route_workspace)                                                                           \
+  X(moe_experts, tri_cuda_moe_experts_workspace)                                                                       \
+  X(gather_rows, TRI_CUDA_NO_WORKSPACE)                                                                                \
+  X(mean_rows, TRI_CUDA_NO_WORKSPACE)                                                                                  \
+  X(copy_pages, TRI_CUDA_NO_WORKSPACE)
+#define TRI_CUDA_PLANNED_LIST(X)                                                                                       \
+  X(linear, linear)                                                                                                    \
+  X(gated_linear, gated_linear)                                                                                        \
+  X(attention, attention)                                                                                              \
+  X(sample, tri_cuda_sample)                                                                                           \
+  X(sample_part, tri_cuda_sample_part)                                                                                 \
+  X(sample_merge, tri_cuda_sample_merge)
 void tri_cuda_attention(cudaStream_t stream, const tri_attention_args *a);
-#define X(op) void tri_cuda_##op(cudaStream_t stream, const tri_##op##_args *a, void *workspace);
+#define X(op, bytes) void tri_cuda_##op(cudaStream_t stream, const tri_##op##_args *a, void *workspace);
 TRI_CUDA_OP_LIST(X)
 #undef X
 

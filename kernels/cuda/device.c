@@ -1,4 +1,4 @@
-/* The device: memory, copies, the stream, and the errors that come late. */
+/* The device: memory, copies, streams, and the errors that come late. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,7 +19,7 @@ static tri_status device_alloc(tri_backend *be, tri_mem_tag tag, size_t bytes, v
     cudaGetLastError(); /* it does not stick */
     return TRI_NO_MEMORY;
   }
-  if (e == cudaSuccess) e = cudaMemsetAsync(*out, 0, room, tri_cuda_of(be)->stream);
+  if (e == cudaSuccess) e = cudaMemsetAsync(*out, 0, room, tri_cuda_stream(be));
   tri_cuda_note(be, e);
   if (e != cudaSuccess) return TRI_DEVICE_LOST;
   be->allocated[tag] += bytes;
@@ -38,24 +38,22 @@ static int64_t device_available(tri_backend *be) {
   return (int64_t)available;
 }
 
-static void device_upload(tri_backend *be, void *device, const void *host, size_t bytes, tri_stream *stream) {
-  (void)stream;
-  if (bytes) tri_cuda_note(be, cudaMemcpyAsync(device, host, bytes, cudaMemcpyDefault, tri_cuda_of(be)->stream));
+static void device_upload(tri_backend *be, void *device, const void *host, size_t bytes) {
+  if (bytes) tri_cuda_note(be, cudaMemcpyAsync(device, host, bytes, cudaMemcpyDefault, tri_cuda_stream(be)));
 }
 
-static void device_download(tri_backend *be, void *host, const void *device, size_t bytes, tri_stream *stream) {
-  (void)stream;
-  if (bytes) tri_cuda_note(be, cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, tri_cuda_of(be)->stream));
+static void device_download(tri_backend *be, void *host, const void *device, size_t bytes) {
+  if (bytes) tri_cuda_note(be, cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, tri_cuda_stream(be)));
 }
 
 static void device_copy_rows(tri_backend *be, void *to, size_t to_pitch, const void *from, size_t from_pitch,
                              size_t width, size_t rows) {
   if (width && rows)
     tri_cuda_note(be, cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, rows, cudaMemcpyDeviceToDevice,
-                                        tri_cuda_of(be)->stream));
+                                        tri_cuda_stream(be)));
 }
 
-/* ---- uploads beside the stream ---- */
+/* ---- pinned memory of the host, and copies from it ---- */
 
 /* Ordinary pages that are then pinned: what a disk can write to by itself on every system. The driver's own are for
  * where it cannot pin others'. */
@@ -88,30 +86,21 @@ static void device_upload_rows(tri_backend *be, void *to, size_t to_pitch, const
   tri_cuda_impl *impl = tri_cuda_of(be);
   if (!width || !rows) return;
   bool dense = rows == 1 || (to_pitch == width && from_pitch == width);
-  tri_cuda_note(
-      be, dense ? cudaMemcpyAsync(to, from, width * rows, cudaMemcpyHostToDevice, impl->copies)
-                : cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, rows, cudaMemcpyHostToDevice, impl->copies));
-}
-
-static void device_upload_mark(tri_backend *be, int ticket) {
-  tri_cuda_impl *impl = tri_cuda_of(be);
-  tri_cuda_note(be, cudaEventRecord(impl->tickets[ticket], impl->copies));
-}
-
-static tri_status device_upload_wait(tri_backend *be, int ticket) {
-  tri_cuda_impl *impl = tri_cuda_of(be);
-  tri_cuda_note(be, cudaEventSynchronize(impl->tickets[ticket]));
-  return impl->error == cudaSuccess ? TRI_OK : TRI_DEVICE_LOST;
+  tri_cuda_note(be,
+                dense ? cudaMemcpyAsync(to, from, width * rows, cudaMemcpyHostToDevice, impl->streams[TRI_STREAM_COPY])
+                      : cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, rows, cudaMemcpyHostToDevice,
+                                          impl->streams[TRI_STREAM_COPY]));
 }
 
 static void device_fill_random(tri_backend *be, const tri_random_fill *fill) {
-  tri_cuda_fill_random(tri_cuda_of(be)->stream, fill);
+  tri_cuda_fill_random(tri_cuda_stream(be), fill);
   tri_cuda_note(be, cudaGetLastError());
 }
 
 /* Errors of kernels show here, once; nothing that comes after one means anything. */
 static tri_status status_of(tri_backend *be) {
   tri_cuda_impl *impl = tri_cuda_of(be);
+  if (be->failed != TRI_OK) return be->failed;
   if (impl->error == cudaSuccess) return TRI_OK;
   if (!be->failure[0])
     snprintf(be->failure, sizeof be->failure, "device %d: %s (%s)", impl->device, cudaGetErrorString(impl->error),
@@ -119,19 +108,23 @@ static tri_status status_of(tri_backend *be) {
   return TRI_DEVICE_LOST;
 }
 
-static tri_status device_sync(tri_backend *be, tri_stream *stream) {
-  (void)stream;
-  tri_cuda_note(be, cudaStreamSynchronize(tri_cuda_of(be)->stream));
+static tri_status device_sync(tri_backend *be) {
+  tri_cuda_note(be, cudaStreamSynchronize(tri_cuda_stream(be)));
   return status_of(be);
 }
 
-static void device_event_record(tri_backend *be, int number) {
+static void device_event_record(tri_backend *be, int event, tri_stream stream) {
   tri_cuda_impl *impl = tri_cuda_of(be);
-  tri_cuda_note(be, cudaEventRecord(impl->events[number], impl->stream));
+  tri_cuda_note(be, cudaEventRecord(impl->events[event], impl->streams[stream]));
 }
 
-static tri_status device_event_query(tri_backend *be, int number) {
-  cudaError_t e = cudaEventQuery(tri_cuda_of(be)->events[number]);
+static void device_stream_wait(tri_backend *be, tri_stream stream, int event) {
+  tri_cuda_impl *impl = tri_cuda_of(be);
+  tri_cuda_note(be, cudaStreamWaitEvent(impl->streams[stream], impl->events[event], 0));
+}
+
+static tri_status device_event_query(tri_backend *be, int event) {
+  cudaError_t e = cudaEventQuery(tri_cuda_of(be)->events[event]);
   if (e == cudaErrorNotReady) {
     cudaGetLastError(); /* it is no error */
     return TRI_AGAIN;
@@ -140,7 +133,12 @@ static tri_status device_event_query(tri_backend *be, int number) {
   return status_of(be);
 }
 
-/* ---- pinned memory ---- */
+static tri_status device_event_wait(tri_backend *be, int event) {
+  tri_cuda_note(be, cudaEventSynchronize(tri_cuda_of(be)->events[event]));
+  return status_of(be);
+}
+
+/* ---- the host side of batches ---- */
 
 tri_status tri_cuda_pinned_alloc(char *host[2], size_t bytes) {
   void *p;
@@ -173,7 +171,7 @@ static void free_events(cudaEvent_t *events, int n) {
 
 static tri_status bound_grow(tri_backend *be, tri_cuda_bound *b, size_t bytes) {
   if (bytes <= b->bytes) return TRI_OK;
-  tri_status st = device_sync(be, NULL);
+  tri_status st = device_sync(be);
   if (st != TRI_OK) return st;
   tri_cuda_graphs_drop(be);
   tri_cuda_pinned_free(b->host);
@@ -219,15 +217,15 @@ static tri_status device_bind_batch(tri_backend *be, int number, const tri_batch
     *arrays[i].to = b->device + at;
     at += (arrays[i].bytes + ALIGN - 1) / ALIGN * ALIGN;
   }
-  device_upload(be, b->device, staging, at, NULL);
-  tri_cuda_note(be, cudaEventRecord(b->sent[b->turn], impl->stream));
+  device_upload(be, b->device, staging, at);
+  tri_cuda_note(be, cudaEventRecord(b->sent[b->turn], tri_cuda_stream(be)));
   return TRI_OK;
 }
 
 static tri_status device_reserve(tri_backend *be, size_t workspace) {
   void *p;
   if (workspace <= be->workspace_bytes) return TRI_OK;
-  tri_status st = device_sync(be, NULL); /* nobody uses the old one any more */
+  tri_status st = device_sync(be); /* nobody uses the old one any more */
   if (st == TRI_OK) st = device_alloc(be, TRI_MEM_STAGING, workspace, &p);
   if (st != TRI_OK) return st;
   tri_cuda_graphs_drop(be);
@@ -247,16 +245,14 @@ static void close_device(tri_cuda_impl *impl) {
   free_events(impl->events, TRI_EVENTS);
   tri_cuda_blas_close(impl);
   if (impl->counters) cudaFree(impl->counters);
-  for (int i = 0; i < TRI_UPLOAD_TICKETS; i++)
-    if (impl->tickets[i]) cudaEventDestroy(impl->tickets[i]);
-  if (impl->copies) cudaStreamDestroy(impl->copies);
-  if (impl->stream) cudaStreamDestroy(impl->stream);
+  for (int i = 0; i < TRI_STREAM_COUNT; i++)
+    if (impl->streams[i]) cudaStreamDestroy(impl->streams[i]);
   tri_free(impl);
 }
 
 static void device_destroy(tri_backend *be) {
   tri_cuda_impl *impl = tri_cuda_of(be);
-  if (impl->stream) cudaStreamSynchronize(impl->stream);
+  if (tri_cuda_stream(be)) cudaStreamSynchronize(tri_cuda_stream(be));
   tri_cuda_graphs_drop(be);
   device_free(be, TRI_MEM_STAGING, be->workspace, be->workspace_bytes);
   for (int i = 0; i < TRI_BOUND_BATCHES; i++)
@@ -297,17 +293,18 @@ static tri_status open_device(tri_cuda_impl *impl, tri_error *err) {
                     p.major, p.minor, MIN_MAJOR);
   snprintf(impl->isa, sizeof impl->isa, "sm_%d%d", p.major, p.minor);
   e = cudaSetDevice(impl->device);
-  if (e == cudaSuccess) e = cudaStreamCreateWithFlags(&impl->stream, cudaStreamNonBlocking);
+  for (int i = 0; i < TRI_STREAM_COUNT && e == cudaSuccess; i++)
+    e = cudaStreamCreateWithFlags(&impl->streams[i], cudaStreamNonBlocking);
   if (e == cudaSuccess) e = cudaMalloc((void **)&impl->counters, TRI_CUDA_MEETINGS * sizeof *impl->counters);
   if (e == cudaSuccess)
-    e = cudaMemsetAsync(impl->counters, 0, TRI_CUDA_MEETINGS * sizeof *impl->counters, impl->stream);
-  if (e == cudaSuccess) e = make_events(impl->events, TRI_EVENTS);
+    e = cudaMemsetAsync(impl->counters, 0, TRI_CUDA_MEETINGS * sizeof *impl->counters,
+                        impl->streams[TRI_STREAM_COMPUTE]);
+  if (e == cudaSuccess) e = make_events(impl->events, TRI_EVENT_UPLOAD);
+  /* Whoever waits for a copy sleeps: the cores are for conversions. */
+  for (int i = TRI_EVENT_UPLOAD; i < TRI_EVENTS && e == cudaSuccess; i++)
+    e = cudaEventCreateWithFlags(&impl->events[i], cudaEventDisableTiming | cudaEventBlockingSync);
   if (e == cudaSuccess) e = make_events(impl->drawing.sent, 2);
   for (int i = 0; i < TRI_BOUND_BATCHES && e == cudaSuccess; i++) e = make_events(impl->bound[i].sent, 2);
-  if (e == cudaSuccess) e = cudaStreamCreateWithFlags(&impl->copies, cudaStreamNonBlocking);
-  /* Who waits for a copy sleeps: the cores are for conversions. */
-  for (int i = 0; i < TRI_UPLOAD_TICKETS && e == cudaSuccess; i++)
-    e = cudaEventCreateWithFlags(&impl->tickets[i], cudaEventDisableTiming | cudaEventBlockingSync);
   return e == cudaSuccess ? TRI_OK : refuse(e, "cannot use the device", err);
 }
 
@@ -378,11 +375,11 @@ __attribute__((visibility("default"))) tri_status tri_backend_fill_cuda(tri_back
   be->ops.host_alloc = device_host_alloc;
   be->ops.host_free = device_host_free;
   be->ops.event_record = device_event_record;
+  be->ops.stream_wait = device_stream_wait;
   be->ops.event_query = device_event_query;
+  be->ops.event_wait = device_event_wait;
   be->ops.copy_rows = device_copy_rows;
   be->ops.upload_rows = device_upload_rows;
-  be->ops.upload_mark = device_upload_mark;
-  be->ops.upload_wait = device_upload_wait;
   be->ops.fill_random = device_fill_random;
   be->ops.comm_create = tri_comm_device_create;
   be->ops.graph_begin = tri_cuda_graph_begin;
@@ -390,6 +387,7 @@ __attribute__((visibility("default"))) tri_status tri_backend_fill_cuda(tri_back
   be->ops.graph_drop = tri_cuda_graphs_drop;
   be->ops.bind_batch = device_bind_batch;
   be->host_memory = false;
+  be->async = be->records = be->tunes = true;
   be->narrows_inputs = be->narrow_activations = true;
   be->ops.reserve = device_reserve;
   be->ops.tune = tri_cuda_tune;

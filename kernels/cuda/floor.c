@@ -37,19 +37,19 @@ static const void *next(struct device_floor *f, size_t bytes) {
 }
 
 static void read_next(struct device_floor *f, size_t bytes) {
-  tri_cuda_floor_read(tri_cuda_of(f->be)->stream, next(f, bytes), bytes, f->way, f->processors,
+  tri_cuda_floor_read(tri_cuda_stream(f->be), next(f, bytes), bytes, f->way, f->processors,
                       (uint32_t *)(void *)(f->stream + f->stream_bytes));
 }
 
 static void begin(struct device_floor *f) {
   read_next(f, AHEAD);
-  tri_cuda_note(f->be, cudaEventRecord(f->from, tri_cuda_of(f->be)->stream));
+  tri_cuda_note(f->be, cudaEventRecord(f->from, tri_cuda_stream(f->be)));
 }
 
 static double end(struct device_floor *f) {
   float ms = 0;
   tri_cuda_note(f->be, cudaGetLastError());
-  tri_cuda_note(f->be, cudaEventRecord(f->to, tri_cuda_of(f->be)->stream));
+  tri_cuda_note(f->be, cudaEventRecord(f->to, tri_cuda_stream(f->be)));
   tri_cuda_note(f->be, cudaEventSynchronize(f->to));
   tri_cuda_note(f->be, cudaEventElapsedTime(&ms, f->from, f->to));
   return ms * 1e-3;
@@ -126,7 +126,7 @@ static void device_floor_destroy(tri_device_floor *base) {
 
 static void choose(struct device_floor *f) {
   static const int ways[TRI_CUDA_FLOOR_WAYS] = {0, 1, 2, 3, 4, 5};
-  cudaStream_t stream = tri_cuda_of(f->be)->stream;
+  cudaStream_t stream = tri_cuda_stream(f->be);
   size_t n = (size_t)sizes[f->num_sizes - 1];
   tri_cuda_floor_fill(stream, f->stream, TRI_F32, f->stream_bytes / sizeof(float));
   tri_cuda_floor_fill(stream, f->matrices, f->type, 3 * n * n);
@@ -150,7 +150,7 @@ tri_status tri_cuda_floor_create(tri_backend *be, tri_dtype type, tri_device_flo
   if (st == TRI_OK && (cudaEventCreate(&f->from) != cudaSuccess || cudaEventCreate(&f->to) != cudaSuccess))
     st = TRI_NO_MEMORY;
   if (st == TRI_OK) choose(f);
-  if (st == TRI_OK) st = be->ops.stream_sync(be, NULL);
+  if (st == TRI_OK) st = be->ops.stream_sync(be);
   if (st == TRI_OK)
     *out = &f->base;
   else

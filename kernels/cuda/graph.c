@@ -44,10 +44,10 @@ tri_graph_mode tri_cuda_graph_begin(tri_backend *be, uint64_t key) {
   if (!g) g = make_place(be, key);
   g->used = ++impl->graph_uses;
   if (g->exec) {
-    tri_cuda_note(be, cudaGraphLaunch(g->exec, impl->stream));
+    tri_cuda_note(be, cudaGraphLaunch(g->exec, tri_cuda_stream(be)));
     return TRI_GRAPH_REPLAY;
   }
-  cudaError_t e = cudaStreamBeginCapture(impl->stream, cudaStreamCaptureModeThreadLocal);
+  cudaError_t e = cudaStreamBeginCapture(tri_cuda_stream(be), cudaStreamCaptureModeThreadLocal);
   tri_cuda_note(be, e);
   if (e != cudaSuccess) return TRI_GRAPH_LAUNCH;
   impl->recording = g;
@@ -59,7 +59,7 @@ tri_status tri_cuda_graph_end(tri_backend *be) {
   tri_cuda_graph *g = impl->recording;
   cudaGraph_t graph = NULL;
   impl->recording = NULL;
-  cudaError_t e = cudaStreamEndCapture(impl->stream, &graph);
+  cudaError_t e = cudaStreamEndCapture(tri_cuda_stream(be), &graph);
   if (e == cudaSuccess) e = cudaGraphInstantiate(&g->exec, graph, 0);
   if (graph) cudaGraphDestroy(graph);
   if (e == cudaErrorMemoryAllocation) { /* steps can do without */
@@ -69,7 +69,7 @@ tri_status tri_cuda_graph_end(tri_backend *be) {
     tri_cuda_graphs_drop(be);
     return TRI_AGAIN;
   }
-  if (e == cudaSuccess) e = cudaGraphLaunch(g->exec, impl->stream);
+  if (e == cudaSuccess) e = cudaGraphLaunch(g->exec, tri_cuda_stream(be));
   tri_cuda_note(be, e);
   return e == cudaSuccess ? TRI_OK : TRI_DEVICE_LOST;
 }

@@ -13,7 +13,7 @@ tri_status tri_cuda_blas_open(tri_cuda_impl *impl) {
   cublasHandle_t handle;
   if (cublasCreate(&handle) != CUBLAS_STATUS_SUCCESS) return TRI_UNSUPPORTED;
   impl->blas = handle;
-  cublasSetStream(handle, impl->stream);
+  cublasSetStream(handle, impl->streams[TRI_STREAM_COMPUTE]);
   /* One of our own: the library would allocate inside a recorded step. */
   if (cudaMalloc(&impl->blas_room, TRI_CUDA_BLAS_ROOM) != cudaSuccess ||
       cublasSetWorkspace(handle, impl->blas_room, TRI_CUDA_BLAS_ROOM) != CUBLAS_STATUS_SUCCESS ||
@@ -79,19 +79,19 @@ static bool library_linear(tri_backend *be, const tri_linear_args *a, const tri_
   /* Of plain products the older interface has the same kernels, and chooses better among them for few rows. */
   bool plain = !a->bias && a->act == TRI_ACT_NONE, asks = by_default && !plain && choice->way != TRI_WAY_GEMM;
   if (a->w.dtype != a->x.dtype) {
-    tri_cuda_narrow(impl->stream, &a->x, a->w.dtype, be->workspace);
+    tri_cuda_narrow(tri_cuda_stream(be), &a->x, a->w.dtype, be->workspace);
     x = be->workspace, ldx = a->w.k;
   }
   if (chosen || asks) done = tri_cuda_matmul(be, a, x, ldx, chosen ? choice->words : NULL, asks);
   if (done && tri_cuda_matmul_finishes(a)) return true;
   if (!done && chosen && !by_default) return false;
   if (!done && product(impl, a, x, ldx) != CUBLAS_STATUS_SUCCESS) tri_cuda_note(be, cudaErrorUnknown);
-  tri_cuda_epilogue(impl->stream, a);
+  tri_cuda_epilogue(tri_cuda_stream(be), a);
   return true;
 }
 
 void tri_cuda_linear(tri_backend *be, const tri_linear_args *a) {
   const tri_choice *choice = choice_for(be, a);
   if (!uses_library(a, choice) || !library_linear(be, a, choice))
-    tri_cuda_own_linear(tri_cuda_of(be)->stream, a, be->workspace);
+    tri_cuda_own_linear(tri_cuda_stream(be), a, be->workspace);
 }

@@ -273,7 +273,7 @@ static bool launch(tri_cuda_impl *impl, product *p, const tri_linear_args *a, co
   return (!biased || set(p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &a->bias, sizeof a->bias)) &&
          cublasLtMatmul(impl->products->handle, &p->op, &one, a->w.data, &p->w, x, &p->x, &beta, a->out.data, &p->out,
                         a->out.data, &p->out, &p->algo, impl->blas_room, TRI_CUDA_BLAS_ROOM,
-                        impl->stream) == CUBLAS_STATUS_SUCCESS;
+                        impl->streams[TRI_STREAM_COMPUTE]) == CUBLAS_STATUS_SUCCESS;
 }
 
 /* A product that the library refused once is not tried again. */

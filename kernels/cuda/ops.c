@@ -3,33 +3,15 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/ref/ref.h"
 
-#define NO_WORKSPACE(op)                                                                                               \
-  static size_t op##_bytes(const tri_##op##_args *a) { return (void)a, 0; }
-NO_WORKSPACE(embed)
-NO_WORKSPACE(norm)
-NO_WORKSPACE(square_sums)
-NO_WORKSPACE(gate_rows)
-NO_WORKSPACE(softcap)
-NO_WORKSPACE(head_linear)
-NO_WORKSPACE(rope_angles)
-NO_WORKSPACE(qkv_rope_append)
-NO_WORKSPACE(mla_append)
-NO_WORKSPACE(glu)
-NO_WORKSPACE(gather_rows)
-NO_WORKSPACE(mean_rows)
-NO_WORKSPACE(copy_pages)
-#define moe_route_bytes tri_cuda_moe_route_workspace
-#define moe_experts_bytes tri_cuda_moe_experts_workspace
-
-#define X(op)                                                                                                          \
+#define X(op, bytes)                                                                                                   \
   static tri_status op##_plan(tri_backend *be, const tri_##op##_args *a, tri_op_plan *plan) {                          \
     tri_status st = tri_ref_##op##_plan(be, a, plan);                                                                  \
-    plan->workspace = st == TRI_OK ? op##_bytes(a) : 0;                                                                \
+    plan->workspace = st == TRI_OK ? bytes(a) : 0;                                                                     \
     return st;                                                                                                         \
   }                                                                                                                    \
-  static void op##_launch(tri_backend *be, const tri_op_plan *plan, const tri_##op##_args *a, tri_stream *stream) {    \
-    (void)plan, (void)stream;                                                                                          \
-    tri_cuda_##op(tri_cuda_of(be)->stream, a, be->workspace);                                                          \
+  static void op##_launch(tri_backend *be, const tri_op_plan *plan, const tri_##op##_args *a) {                        \
+    (void)plan;                                                                                                        \
+    tri_cuda_##op(tri_cuda_stream(be), a, be->workspace);                                                              \
     tri_cuda_note(be, cudaGetLastError());                                                                             \
   }
 TRI_CUDA_OP_LIST(X)
@@ -40,8 +22,8 @@ static tri_status linear_plan(tri_backend *be, const tri_linear_args *a, tri_op_
   plan->workspace = st == TRI_OK ? tri_cuda_linear_workspace(be, a) : 0;
   return st;
 }
-static void linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_linear_args *a, tri_stream *stream) {
-  (void)plan, (void)stream;
+static void linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_linear_args *a) {
+  (void)plan;
   tri_cuda_linear(be, a);
   tri_cuda_note(be, cudaGetLastError());
 }
@@ -52,13 +34,12 @@ static tri_status gated_linear_plan(tri_backend *be, const tri_gated_linear_args
   plan->variant = st == TRI_OK && tri_cuda_gated_fits(a);
   return st;
 }
-static void gated_linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_gated_linear_args *a,
-                                tri_stream *stream) {
+static void gated_linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_gated_linear_args *a) {
   if (!plan->variant) {
-    tri_ref_gated_linear_launch(be, plan, a, stream);
+    tri_ref_gated_linear_launch(be, plan, a);
     return;
   }
-  tri_cuda_gated(tri_cuda_of(be)->stream, a);
+  tri_cuda_gated(tri_cuda_stream(be), a);
   tri_cuda_note(be, cudaGetLastError());
 }
 
@@ -87,11 +68,9 @@ static tri_status attention_plan(tri_backend *be, const tri_attention_args *a, t
   return st;
 }
 
-static void attention_launch(tri_backend *be, const tri_op_plan *plan, const tri_attention_args *a,
-                             tri_stream *stream) {
-  (void)stream;
+static void attention_launch(tri_backend *be, const tri_op_plan *plan, const tri_attention_args *a) {
   tri_cuda_impl *impl = tri_cuda_of(be);
-  cudaStream_t own = impl->stream;
+  cudaStream_t own = tri_cuda_stream(be);
   bool mixed = plan->variant & ATTENTION_PROMPT;
   if (!a->q.rows || !a->batch->num_seqs) return;
   if (!plan->variant) tri_cuda_attention(own, a);
@@ -103,20 +82,19 @@ static void attention_launch(tri_backend *be, const tri_op_plan *plan, const tri
   tri_cuda_note(be, cudaGetLastError());
 }
 
+#define X(op, unused) +1
+_Static_assert(TRI_CUDA_OP_LIST(X) TRI_CUDA_PLANNED_LIST(X) == TRI_OP_COUNT, "every op has a kernel on devices");
+#undef X
+
 void tri_cuda_fill_ops(tri_backend *be) {
-#define X(op) be->ops.op##_plan = op##_plan, be->ops.op##_launch = op##_launch;
+#define X(op, bytes)                                                                                                   \
+  be->ops.op##_plan = op##_plan;                                                                                       \
+  be->ops.op##_launch = op##_launch;
   TRI_CUDA_OP_LIST(X)
 #undef X
-  be->ops.attention_plan = attention_plan;
-  be->ops.attention_launch = attention_launch;
-  be->ops.gated_linear_plan = gated_linear_plan;
-  be->ops.gated_linear_launch = gated_linear_launch;
-  be->ops.linear_plan = linear_plan;
-  be->ops.linear_launch = linear_launch;
-  be->ops.sample_plan = tri_cuda_sample_plan;
-  be->ops.sample_launch = tri_cuda_sample_launch;
-  be->ops.sample_part_plan = tri_cuda_sample_part_plan;
-  be->ops.sample_part_launch = tri_cuda_sample_part_launch;
-  be->ops.sample_merge_plan = tri_cuda_sample_merge_plan;
-  be->ops.sample_merge_launch = tri_cuda_sample_merge_launch;
+#define X(op, prefix)                                                                                                  \
+  be->ops.op##_plan = prefix##_plan;                                                                                   \
+  be->ops.op##_launch = prefix##_launch;
+  TRI_CUDA_PLANNED_LIST(X)
+#undef X
 }

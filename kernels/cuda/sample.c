@@ -45,7 +45,7 @@ static tri_status make_room(tri_backend *be, size_t on_host, size_t on_device) {
   tri_cuda_drawing *d = &tri_cuda_of(be)->drawing;
   size_t host = 2 * on_host + LEAST, device = 2 * on_device + LEAST;
   if (on_host > d->host_bytes) {
-    tri_cuda_note(be, cudaStreamSynchronize(tri_cuda_of(be)->stream));
+    tri_cuda_note(be, cudaStreamSynchronize(tri_cuda_stream(be)));
     tri_cuda_pinned_free(d->host);
     d->host_bytes = 0;
     tri_status st = tri_cuda_pinned_alloc(d->host, host);
@@ -117,8 +117,8 @@ static void send(tri_backend *be, const tri_sample_args *a, uint32_t first_id, l
   char *host = d->host[d->turn ^= 1];
   tri_cuda_note(be, cudaEventSynchronize(d->sent[d->turn]));
   pack(a, first_id, (tri_cuda_draw *)host, (uint32_t *)(host + l.words));
-  tri_cuda_note(be, cudaMemcpyAsync(d->device, host, l.results, cudaMemcpyHostToDevice, impl->stream));
-  tri_cuda_note(be, cudaEventRecord(d->sent[d->turn], impl->stream));
+  tri_cuda_note(be, cudaMemcpyAsync(d->device, host, l.results, cudaMemcpyHostToDevice, tri_cuda_stream(be)));
+  tri_cuda_note(be, cudaEventRecord(d->sent[d->turn], tri_cuda_stream(be)));
 }
 
 static tri_cuda_draw_args args_of(const tri_backend *be, const tri_op_plan *plan, const tri_sample_args *a) {
@@ -134,24 +134,23 @@ static tri_cuda_draw_args args_of(const tri_backend *be, const tri_op_plan *plan
 }
 
 /* Nothing waits. After an error the results mean nothing, but are ids all the same: zeros. */
-static void bring(tri_backend *be, const tri_sample_args *a, const tri_cuda_draw_args *args, tri_stream *stream) {
+static void bring(tri_backend *be, const tri_sample_args *a, const tri_cuda_draw_args *args) {
   size_t bytes = (size_t)a->logits.rows * sizeof *a->results;
   memset(a->results, 0, bytes);
-  be->ops.download(be, a->results, args->results, bytes, stream);
+  be->ops.download(be, a->results, args->results, bytes);
 }
 
-void tri_cuda_sample_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_args *a, tri_stream *stream) {
-  tri_cuda_impl *impl = tri_cuda_of(be);
+void tri_cuda_sample_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_args *a) {
   tri_cuda_draw_args args = args_of(be, plan, a);
   if (!a->logits.rows) return;
   if (plan->variant == ARGMAX) {
-    tri_cuda_argmax(impl->stream, &args);
+    tri_cuda_argmax(tri_cuda_stream(be), &args);
   } else {
     send(be, a, 0, layout_of(a));
-    tri_cuda_draw_rows(impl->stream, &args);
+    tri_cuda_draw_rows(tri_cuda_stream(be), &args);
   }
   tri_cuda_note(be, cudaGetLastError());
-  bring(be, a, &args, stream);
+  bring(be, a, &args);
 }
 
 /* ---- over a cut vocabulary ---- */
@@ -165,14 +164,12 @@ tri_status tri_cuda_sample_part_plan(tri_backend *be, const tri_sample_part_args
   return make_room(be, l.results, l.end);
 }
 
-void tri_cuda_sample_part_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_part_args *a,
-                                 tri_stream *stream) {
-  (void)stream;
+void tri_cuda_sample_part_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_part_args *a) {
   tri_cuda_draw_args args = args_of(be, plan, &a->rows);
   args.width = a->width, args.first_id = a->first_id, args.part = a->candidates;
   if (!a->rows.logits.rows) return;
   if (plan->variant == DRAW) send(be, &a->rows, a->first_id, layout_of(&a->rows));
-  tri_cuda_best_of_part(tri_cuda_of(be)->stream, &args);
+  tri_cuda_best_of_part(tri_cuda_stream(be), &args);
   tri_cuda_note(be, cudaGetLastError());
 }
 
@@ -182,12 +179,11 @@ tri_status tri_cuda_sample_merge_plan(tri_backend *be, const tri_sample_merge_ar
 }
 
 /* The rows' parameters, but for the ids, are those that sample_part has sent. */
-void tri_cuda_sample_merge_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_merge_args *a,
-                                  tri_stream *stream) {
+void tri_cuda_sample_merge_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_merge_args *a) {
   tri_cuda_draw_args args = args_of(be, plan, &a->rows);
   args.width = a->width, args.num_parts = a->num_parts, args.parts = a->candidates;
   if (!a->rows.logits.rows) return;
-  tri_cuda_draw_merged(tri_cuda_of(be)->stream, &args);
+  tri_cuda_draw_merged(tri_cuda_stream(be), &args);
   tri_cuda_note(be, cudaGetLastError());
-  if (a->rows.results) bring(be, &a->rows, &args, stream);
+  if (a->rows.results) bring(be, &a->rows, &args);
 }

@@ -71,19 +71,19 @@ static void launch_all(run *r) {
 static tri_status recover(run *r, cudaError_t before) {
   tri_cuda_impl *impl = tri_cuda_of(r->be);
   cudaGetLastError();
-  cudaError_t e = cudaStreamSynchronize(impl->stream);
+  cudaError_t e = cudaStreamSynchronize(tri_cuda_stream(r->be));
   impl->error = before;
   tri_cuda_note(r->be, e);
-  return r->be->ops.stream_sync(r->be, NULL);
+  return r->be->ops.stream_sync(r->be);
 }
 
 static cudaError_t record(run *r, cudaGraphExec_t *exec) {
   tri_cuda_impl *impl = tri_cuda_of(r->be);
   cudaGraph_t graph = NULL;
-  cudaError_t e = cudaStreamBeginCapture(impl->stream, cudaStreamCaptureModeThreadLocal);
+  cudaError_t e = cudaStreamBeginCapture(tri_cuda_stream(r->be), cudaStreamCaptureModeThreadLocal);
   if (e != cudaSuccess) return e;
   launch_all(r);
-  e = cudaStreamEndCapture(impl->stream, &graph);
+  e = cudaStreamEndCapture(tri_cuda_stream(r->be), &graph);
   if (e == cudaSuccess) e = impl->error;
   if (e == cudaSuccess) e = cudaGraphInstantiate(exec, graph, 0);
   if (graph) cudaGraphDestroy(graph);
@@ -93,7 +93,7 @@ static cudaError_t record(run *r, cudaGraphExec_t *exec) {
 /* Nanoseconds of one launch in the fastest of some runs; no more of them than it takes to see that best_ns (0: nothing
  * was measured yet) is faster. */
 static cudaError_t time_runs(run *r, cudaGraphExec_t exec, double best_ns, double *ns) {
-  cudaStream_t stream = tri_cuda_of(r->be)->stream;
+  cudaStream_t stream = tri_cuda_stream(r->be);
   cudaError_t e = cudaGraphLaunch(exec, stream);
   double fastest = 0;
   for (int i = 0; i < MOST_RUNS && e == cudaSuccess; i++) {
@@ -121,7 +121,7 @@ static tri_status time_way(run *r, const tri_choice *way, double best_ns, double
   *ns = 0;
   impl->forced = way;
   launch_all(r); /* loads kernels and warms the library, which must not happen while launches are recorded */
-  e = cudaStreamSynchronize(impl->stream);
+  e = cudaStreamSynchronize(tri_cuda_stream(r->be));
   if (e == cudaSuccess) e = impl->error;
   if (e == cudaSuccess && refused == impl->refused) e = record(r, &exec);
   if (e == cudaSuccess && exec) e = time_runs(r, exec, best_ns, ns);
@@ -241,7 +241,7 @@ tri_status tri_cuda_tune(tri_backend *be, const tri_tune_product *products, int 
   tri_status st;
   *result = (tri_tune_result){0};
   tri_cuda_graphs_drop(be);
-  TRI_TRY(be->ops.stream_sync(be, NULL));
+  TRI_TRY(be->ops.stream_sync(be));
   TRI_TRY(open_run(be, &r));
   for (int i = 0; i < count; i++)
     if (is_linear(&products[i]) && !came_before(products, i))

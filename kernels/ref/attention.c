@@ -24,9 +24,8 @@ tri_status tri_ref_rope_angles_plan(tri_backend *be, const tri_rope_angles_args 
   return TRI_OK;
 }
 
-void tri_ref_rope_angles_launch(tri_backend *be, const tri_op_plan *plan, const tri_rope_angles_args *a,
-                                tri_stream *stream) {
-  (void)plan, (void)stream;
+void tri_ref_rope_angles_launch(tri_backend *be, const tri_op_plan *plan, const tri_rope_angles_args *a) {
+  (void)plan;
   int half = a->rotary_dim / 2;
   float *inv_freq = be->workspace;
   for (int t = 0; t < a->num_tokens; t++) {
@@ -73,9 +72,8 @@ static void rotate_head(float *x, int rotary_dim, bool interleaved, const float 
   }
 }
 
-void tri_ref_qkv_rope_append_launch(tri_backend *be, const tri_op_plan *plan, const tri_qkv_rope_append_args *a,
-                                    tri_stream *stream) {
-  (void)be, (void)plan, (void)stream;
+void tri_ref_qkv_rope_append_launch(tri_backend *be, const tri_op_plan *plan, const tri_qkv_rope_append_args *a) {
+  (void)be, (void)plan;
   int d = a->head_dim, hq = a->num_heads, hkv = a->num_kv_heads, half = a->rotary_dim / 2;
   for (int t = 0; t < a->qkv.rows; t++) {
     float *row = a->qkv.data + (size_t)t * (size_t)a->qkv.ld;
@@ -113,9 +111,8 @@ tri_status tri_ref_mla_append_plan(tri_backend *be, const tri_mla_append_args *a
   return cache && fits ? TRI_OK : TRI_INVALID_ARGUMENT;
 }
 
-void tri_ref_mla_append_launch(tri_backend *be, const tri_op_plan *plan, const tri_mla_append_args *a,
-                               tri_stream *stream) {
-  (void)be, (void)plan, (void)stream;
+void tri_ref_mla_append_launch(tri_backend *be, const tri_op_plan *plan, const tri_mla_append_args *a) {
+  (void)be, (void)plan;
   size_t rank = (size_t)a->rank, rope = (size_t)a->rope_dim, nope = (size_t)a->nope_dim;
   for (size_t t = 0; t < (size_t)a->q.rows; t++) {
     const float *q = a->q.data + t * (size_t)a->q.ld, *co = NULL, *si = NULL;
@@ -181,9 +178,8 @@ static void attend(const tri_attention_args *a, const int32_t *pages, int t, int
   for (int i = 0; i < d; i++) out[i] = (float)(acc[i] / sum);
 }
 
-void tri_ref_attention_launch(tri_backend *be, const tri_op_plan *plan, const tri_attention_args *a,
-                              tri_stream *stream) {
-  (void)plan, (void)stream;
+void tri_ref_attention_launch(tri_backend *be, const tri_op_plan *plan, const tri_attention_args *a) {
+  (void)plan;
   const tri_batch *b = a->batch;
   for (int s = 0; s < b->num_seqs; s++) {
     int start = b->seq_start[s], end = b->seq_start[s + 1], context = b->context_len[s];
@@ -202,9 +198,8 @@ tri_status tri_ref_copy_pages_plan(tri_backend *be, const tri_copy_pages_args *a
   return kv_ok(&a->kv) && a->num_pairs >= 0 ? TRI_OK : TRI_INVALID_ARGUMENT;
 }
 
-void tri_ref_copy_pages_launch(tri_backend *be, const tri_op_plan *plan, const tri_copy_pages_args *a,
-                               tri_stream *stream) {
-  (void)be, (void)plan, (void)stream;
+void tri_ref_copy_pages_launch(tri_backend *be, const tri_op_plan *plan, const tri_copy_pages_args *a) {
+  (void)be, (void)plan;
   size_t bytes =
       (size_t)a->kv.num_kv_heads * (size_t)a->kv.block_size * (size_t)a->kv.head_dim * tri_dtype_size(a->kv.dtype);
   for (int i = 0; i < a->num_pairs; i++) {

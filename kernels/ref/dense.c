@@ -29,8 +29,8 @@ tri_status tri_ref_embed_plan(tri_backend *be, const tri_embed_args *a, tri_op_p
   return mat_ok(&a->out) && weight_ok(&a->table) && fits ? TRI_OK : TRI_INVALID_ARGUMENT;
 }
 
-void tri_ref_embed_launch(tri_backend *be, const tri_op_plan *plan, const tri_embed_args *a, tri_stream *stream) {
-  (void)be, (void)plan, (void)stream;
+void tri_ref_embed_launch(tri_backend *be, const tri_op_plan *plan, const tri_embed_args *a) {
+  (void)be, (void)plan;
   for (int t = 0; t < a->out.rows; t++) {
     float *out = row_of(&a->out, t);
     uint32_t row = tri_embed_id(a, t) - a->first_id; /* wraps to something huge below first_id */
@@ -53,8 +53,8 @@ tri_status tri_ref_norm_plan(tri_backend *be, const tri_norm_args *a, tri_op_pla
   return mat_ok(&a->x) && same ? TRI_OK : TRI_INVALID_ARGUMENT;
 }
 
-void tri_ref_norm_launch(tri_backend *be, const tri_op_plan *plan, const tri_norm_args *a, tri_stream *stream) {
-  (void)be, (void)plan, (void)stream;
+void tri_ref_norm_launch(tri_backend *be, const tri_op_plan *plan, const tri_norm_args *a) {
+  (void)be, (void)plan;
   int n = a->x.cols;
   for (int t = 0; t < a->x.rows; t++) {
     float *x = row_of(&a->x, t);
@@ -82,9 +82,8 @@ tri_status tri_ref_square_sums_plan(tri_backend *be, const tri_square_sums_args 
   return mat_ok(&a->x) ? TRI_OK : TRI_INVALID_ARGUMENT;
 }
 
-void tri_ref_square_sums_launch(tri_backend *be, const tri_op_plan *plan, const tri_square_sums_args *a,
-                                tri_stream *stream) {
-  (void)be, (void)plan, (void)stream;
+void tri_ref_square_sums_launch(tri_backend *be, const tri_op_plan *plan, const tri_square_sums_args *a) {
+  (void)be, (void)plan;
   for (int t = 0; t < a->x.rows; t++) {
     const float *x = row_of(&a->x, t);
     double sum = 0;
@@ -99,9 +98,8 @@ tri_status tri_ref_gate_rows_plan(tri_backend *be, const tri_gate_rows_args *a, 
   return mat_ok(&a->x) ? TRI_OK : TRI_INVALID_ARGUMENT;
 }
 
-void tri_ref_gate_rows_launch(tri_backend *be, const tri_op_plan *plan, const tri_gate_rows_args *a,
-                              tri_stream *stream) {
-  (void)be, (void)plan, (void)stream;
+void tri_ref_gate_rows_launch(tri_backend *be, const tri_op_plan *plan, const tri_gate_rows_args *a) {
+  (void)be, (void)plan;
   for (int t = 0; t < a->x.rows; t++)
     for (int j = 0; j < a->x.cols; j++) row_of(&a->x, t)[j] = (float)(row_of(&a->x, t)[j] / (1 + exp(-a->gate[t])));
 }
@@ -112,8 +110,8 @@ tri_status tri_ref_softcap_plan(tri_backend *be, const tri_softcap_args *a, tri_
   return mat_ok(&a->x) ? TRI_OK : TRI_INVALID_ARGUMENT;
 }
 
-void tri_ref_softcap_launch(tri_backend *be, const tri_op_plan *plan, const tri_softcap_args *a, tri_stream *stream) {
-  (void)be, (void)plan, (void)stream;
+void tri_ref_softcap_launch(tri_backend *be, const tri_op_plan *plan, const tri_softcap_args *a) {
+  (void)be, (void)plan;
   for (int t = 0; t < a->x.rows; t++) {
     float *x = row_of(&a->x, t);
     for (int j = 0; j < a->x.cols; j++) {
@@ -147,8 +145,8 @@ float tri_ref_round_row(const float *x, int n, float *out) {
   return tri_quantize_scale(max);
 }
 
-void tri_ref_linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_linear_args *a, tri_stream *stream) {
-  (void)plan, (void)stream;
+void tri_ref_linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_linear_args *a) {
+  (void)plan;
   for (int t = 0; t < a->x.rows; t++) {
     const float *x = row_of(&a->x, t);
     double x_scale = 1;
@@ -180,9 +178,8 @@ tri_status tri_ref_head_linear_plan(tri_backend *be, const tri_head_linear_args 
   return fits ? TRI_OK : TRI_INVALID_ARGUMENT;
 }
 
-void tri_ref_head_linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_head_linear_args *a,
-                                tri_stream *stream) {
-  (void)be, (void)plan, (void)stream;
+void tri_ref_head_linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_head_linear_args *a) {
+  (void)be, (void)plan;
   size_t n = (size_t)(a->w.n / a->num_heads);
   for (int t = 0; t < a->x.rows; t++)
     for (int h = 0; h < a->num_heads; h++) {
@@ -204,8 +201,8 @@ tri_status tri_ref_glu_plan(tri_backend *be, const tri_glu_args *a, tri_op_plan 
   return mat_ok(&a->gate_up) && mat_ok(&a->out) && fits ? TRI_OK : TRI_INVALID_ARGUMENT;
 }
 
-void tri_ref_glu_launch(tri_backend *be, const tri_op_plan *plan, const tri_glu_args *a, tri_stream *stream) {
-  (void)be, (void)plan, (void)stream;
+void tri_ref_glu_launch(tri_backend *be, const tri_op_plan *plan, const tri_glu_args *a) {
+  (void)be, (void)plan;
   int f = a->out.cols;
   for (int t = 0; t < a->out.rows; t++) {
     const float *in = row_of(&a->gate_up, t);
@@ -219,9 +216,8 @@ tri_status tri_ref_gather_rows_plan(tri_backend *be, const tri_gather_rows_args 
   return mat_ok(&a->x) && mat_ok(&a->out) && a->x.cols == a->out.cols ? TRI_OK : TRI_INVALID_ARGUMENT;
 }
 
-void tri_ref_gather_rows_launch(tri_backend *be, const tri_op_plan *plan, const tri_gather_rows_args *a,
-                                tri_stream *stream) {
-  (void)be, (void)plan, (void)stream;
+void tri_ref_gather_rows_launch(tri_backend *be, const tri_op_plan *plan, const tri_gather_rows_args *a) {
+  (void)be, (void)plan;
   for (int t = 0; t < a->out.rows; t++)
     for (int j = 0; j < a->out.cols; j++) row_of(&a->out, t)[j] = row_of(&a->x, a->rows[t])[j];
 }
@@ -232,9 +228,8 @@ tri_status tri_ref_mean_rows_plan(tri_backend *be, const tri_mean_rows_args *a, 
   return mat_ok(&a->x) && mat_ok(&a->out) && a->x.cols == a->out.cols ? TRI_OK : TRI_INVALID_ARGUMENT;
 }
 
-void tri_ref_mean_rows_launch(tri_backend *be, const tri_op_plan *plan, const tri_mean_rows_args *a,
-                              tri_stream *stream) {
-  (void)be, (void)plan, (void)stream;
+void tri_ref_mean_rows_launch(tri_backend *be, const tri_op_plan *plan, const tri_mean_rows_args *a) {
+  (void)be, (void)plan;
   for (int s = 0; s < a->out.rows; s++) {
     int n = a->start[s + 1] - a->start[s];
     for (int j = 0; j < a->out.cols; j++) {
@@ -254,9 +249,8 @@ tri_status tri_ref_gated_linear_plan(tri_backend *be, const tri_gated_linear_arg
   return st == TRI_OK ? be->ops.glu_plan(be, &a->glu, &glu) : st;
 }
 
-void tri_ref_gated_linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_gated_linear_args *a,
-                                 tri_stream *stream) {
+void tri_ref_gated_linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_gated_linear_args *a) {
   const tri_op_plan none = {0};
-  be->ops.linear_launch(be, plan, &a->up, stream);
-  be->ops.glu_launch(be, &none, &a->glu, stream);
+  be->ops.linear_launch(be, plan, &a->up);
+  be->ops.glu_launch(be, &none, &a->glu);
 }

@@ -23,9 +23,8 @@ tri_status tri_ref_moe_route_plan(tri_backend *be, const tri_moe_route_args *a, 
 
 void tri_ref_moe_route_row(const tri_moe_route_args *a, int t, double *scratch) { tri_moe_route_row(a, t, scratch); }
 
-void tri_ref_moe_route_launch(tri_backend *be, const tri_op_plan *plan, const tri_moe_route_args *a,
-                              tri_stream *stream) {
-  (void)plan, (void)stream;
+void tri_ref_moe_route_launch(tri_backend *be, const tri_op_plan *plan, const tri_moe_route_args *a) {
+  (void)plan;
   for (int t = 0; t < a->logits.rows; t++) tri_ref_moe_route_row(a, t, be->workspace);
 }
 
@@ -86,9 +85,8 @@ static void add_expert(const tri_moe_experts_args *a, const choice *c, double *s
   }
 }
 
-void tri_ref_moe_experts_launch(tri_backend *be, const tri_op_plan *plan, const tri_moe_experts_args *a,
-                                tri_stream *stream) {
-  (void)plan, (void)stream;
+void tri_ref_moe_experts_launch(tri_backend *be, const tri_op_plan *plan, const tri_moe_experts_args *a) {
+  (void)plan;
   size_t f = (size_t)a->down.k;
   double *sum = be->workspace;
   choice one = {.hidden = sum + a->x.cols, .x_scale = 1};

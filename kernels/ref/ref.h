@@ -8,7 +8,7 @@
 
 #define X(op)                                                                                                          \
   tri_status tri_ref_##op##_plan(tri_backend *be, const tri_##op##_args *a, tri_op_plan *plan);                        \
-  void tri_ref_##op##_launch(tri_backend *be, const tri_op_plan *plan, const tri_##op##_args *a, tri_stream *stream);
+  void tri_ref_##op##_launch(tri_backend *be, const tri_op_plan *plan, const tri_##op##_args *a);
 TRI_OP_LIST(X)
 #undef X
 

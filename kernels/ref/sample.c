@@ -80,8 +80,8 @@ static int draw(const tri_sample_params *p, uint64_t counter, const double *weig
   return drawn;
 }
 
-void tri_ref_sample_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_args *a, tri_stream *stream) {
-  (void)plan, (void)stream;
+void tri_ref_sample_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_args *a) {
+  (void)plan;
   int vocab = a->logits.cols;
   double *weight = be->workspace;
   float *raw = (float *)(weight + vocab);
@@ -133,9 +133,8 @@ static int first_of(const float *logits, int cols, uint32_t first_id, int most, 
   return n;
 }
 
-void tri_ref_sample_part_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_part_args *a,
-                                tri_stream *stream) {
-  (void)be, (void)plan, (void)stream;
+void tri_ref_sample_part_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_part_args *a) {
+  (void)be, (void)plan;
   tri_mat m = a->rows.logits;
   for (int i = 0; i < m.rows; i++) {
     const tri_sample_params *p = a->rows.params[i];
@@ -173,9 +172,8 @@ static int collect(const tri_sample_merge_args *a, int row, float *logits, uint3
 
 /* The candidates are a row of their own, on which everything is as on the whole one: what is not among them the cuts
  * would leave out. With none of them finite every logit is minus infinity, and the first id stands. */
-void tri_ref_sample_merge_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_merge_args *a,
-                                 tri_stream *stream) {
-  (void)plan, (void)stream;
+void tri_ref_sample_merge_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_merge_args *a) {
+  (void)plan;
   size_t most = (size_t)(a->num_parts * a->width);
   double *weight = be->workspace;
   float *logits = (float *)(weight + most);

@@ -49,4 +49,8 @@ char *tri_arena_strndup(tri_arena *a, const char *s, size_t n);
 void tri_arena_reset(tri_arena *a);
 void tri_arena_destroy(tri_arena *a); /* NULL is fine */
 
+/* Returns the bytes of this host's memory that are free for use: MemAvailable, or what the control group's limit leaves
+ * where that is less. */
+int64_t tri_host_memory_available(void);
+
 #endif

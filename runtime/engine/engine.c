@@ -21,7 +21,7 @@ static tri_status agree_pages(tri_group *g, int *pages) {
   int32_t all[4096];
   if (g->world->size > (int)(sizeof all / sizeof *all)) return TRI_TOO_LARGE;
   int32_t mine = *pages;
-  tri_status st = g->world->ops->all_gather(g->world, &mine, all, sizeof mine, NULL);
+  tri_status st = tri_comm_all_gather(g->world, &mine, all, sizeof mine);
   for (int r = 0; st == TRI_OK && r < g->world->size; r++)
     if (all[r] < *pages) *pages = all[r];
   return st;
@@ -51,10 +51,8 @@ static tri_status set_limits(tri_engine *e, const tri_engine_config *config, con
                           .kv_bytes = config->kv_bytes,
                           .num_kv_pages = config->num_kv_pages,
                           .device = !e->backend->host_memory,
-                          .memory =
-                              e->backend->ops.mem_available
-                                  ? e->backend->ops.mem_available(e->backend)
-                                  : tri_host_memory_available() / (config->local_ranks ? config->local_ranks : 1)};
+                          .memory = e->backend->ops.mem_available(e->backend)};
+  if (e->backend->host_memory && config->local_ranks) lc.memory /= config->local_ranks;
   st = tri_ledger_make(c, &e->shard, ckpt, &e->limits, e->num_lanes, &lc, &e->ledger, err);
   if (st == TRI_OK) e->limits.num_pages = (int)e->ledger.num_pages;
   return st;
@@ -64,7 +62,7 @@ static tri_status set_limits(tri_engine *e, const tri_engine_config *config, con
  * reference then takes what is stored. */
 static void find_head(tri_model_config *c, const tri_checkpoint *ckpt) {
   for (const tri_tensor_rule *r = c->arch->tensors; c->seq2seq.on && ckpt && r->name; r++)
-    if (r->weight == TRI_W_HEAD && tri_rule_find(c, ckpt, r, 0, 0)) c->tie_word_embeddings = false;
+    if (r->weight == TRI_W_HEAD && tri_rule_find(c, ckpt, r, 0, 0)) c->head.tie_word_embeddings = false;
 }
 
 /* Whether the caller can use such a model, and how it wants sequences pooled. */
@@ -91,8 +89,8 @@ static tri_status connect(tri_engine *e, tri_error *err) {
   tri_backend *be = e->backend;
   tri_group *g = e->group;
   tri_status st = TRI_OK;
-  if (be->ops.comm_create && g->p.tp > 1) TRI_TRY(be->ops.comm_create(be, g->tensor, true, &e->device_tensor, err));
-  if (be->ops.comm_create && g->p.pp > 1) TRI_TRY(be->ops.comm_create(be, g->world, false, &e->device_world, err));
+  if (g->p.tp > 1) TRI_TRY(be->ops.comm_create(be, g->tensor, true, &e->device_tensor, err));
+  if (g->p.pp > 1) TRI_TRY(be->ops.comm_create(be, g->world, false, &e->device_world, err));
   const tri_comm *made[] = {e->device_tensor, e->device_world};
   for (int i = 0; i < 2; i++)
     if (made[i] && made[i]->about[0] && g->world->rank == 0) tri_log(TRI_LOG_INFO, "engine", "%s", made[i]->about);
@@ -103,14 +101,14 @@ cleanup:
 /* How far ahead of the device the host may be. Encoders answer from the step's own buffers: they take their steps one
  * by one. */
 static int depth_of(const tri_engine *e) {
-  return e->backend->ops.event_query && !e->model.encoder && !e->model.seq2seq.on ? TRI_ENGINE_DEPTH : 1;
+  return e->backend->async && !e->model.encoder && !e->model.seq2seq.on ? TRI_ENGINE_DEPTH : 1;
 }
 
 static tri_status allocate_steps(tri_engine *e) {
   tri_backend *be = e->backend;
   size_t n = (size_t)e->limits.max_num_seqs;
   tri_status st = TRI_OK;
-  const tri_wait_policy *p = &e->group->world->policy;
+  const tri_wait_policy *p = &e->group->world->cfg.policy;
   e->depth = depth_of(e);
   /* What stages draw goes from rank to rank through the host: their steps ahead are other lanes'. */
   e->lane_depth = e->group->p.pp == 1 ? e->depth : 1;
@@ -232,7 +230,7 @@ cleanup:
 
 static void free_steps(tri_engine *e) {
   tri_backend *be = e->backend;
-  be->ops.stream_sync(be, NULL); /* downloads may be under way even behind a step that failed to begin */
+  be->ops.stream_sync(be); /* downloads may be under way even behind a step that failed to begin */
   for (int i = 0; i < TRI_ENGINE_DEPTH; i++) {
     tri_free(e->steps[i].draws);
     be->ops.host_free(be, e->steps[i].samples, (size_t)e->limits.max_num_seqs * sizeof *e->steps[i].samples);
@@ -246,15 +244,15 @@ static bool is_sound(const tri_engine *e) {
 }
 
 static void disconnect(tri_engine *e) {
-  if (e->device_tensor) e->device_tensor->ops->destroy(e->device_tensor);
-  if (e->device_world) e->device_world->ops->destroy(e->device_world);
+  tri_comm_destroy(e->device_tensor);
+  tri_comm_destroy(e->device_world);
   e->device_tensor = e->device_world = NULL;
 }
 
 void tri_engine_destroy(tri_engine *e) {
   if (!e) return;
   if (!is_sound(e)) { /* first: kernels that wait for a lost peer would be waited for, and so do recorded steps */
-    if (e->backend->ops.graph_drop) e->backend->ops.graph_drop(e->backend);
+    e->backend->ops.graph_drop(e->backend);
     disconnect(e);
   }
   free_steps(e);

@@ -7,7 +7,7 @@
 #include "runtime/forward/forward.h"
 #include "runtime/step/group.h"
 #include "runtime/engine/ledger.h"
-#include "runtime/forward/source.h"
+#include "runtime/forward/seq2seq_encoder.h"
 #include "runtime/step/step_plan.h"
 
 typedef enum tri_load_format { TRI_LOAD_AUTO, TRI_LOAD_SAFETENSORS, TRI_LOAD_DUMMY } tri_load_format;
@@ -30,7 +30,7 @@ typedef struct tri_engine_config {
   tri_observer observer;
 } tri_engine_config;
 
-enum { TRI_ENGINE_DEPTH = 2 };
+enum { TRI_ENGINE_DEPTH = TRI_STEP_EVENTS };
 
 /* What a step that was begun leaves for its end. */
 typedef struct tri_engine_step_state {

@@ -9,8 +9,8 @@ static tri_mat draw_rows(tri_engine *e, tri_mat logits) {
   if (b->num_draws == logits.rows) return logits;
   size_t width = (size_t)logits.cols * sizeof(float);
   for (int i = 0; i < b->num_draws; i++)
-    e->backend->ops.upload(e->backend, e->draw_logits + (size_t)i * (size_t)logits.cols,
-                           logits.data + (size_t)b->draw_rows[i] * (size_t)logits.ld, width, NULL);
+    e->backend->ops.copy_rows(e->backend, e->draw_logits + (size_t)i * (size_t)logits.cols, width,
+                              logits.data + (size_t)b->draw_rows[i] * (size_t)logits.ld, width, width, 1);
   return (tri_mat){e->draw_logits, b->num_draws, logits.cols, logits.cols, TRI_F32};
 }
 
@@ -40,7 +40,7 @@ static tri_sample_args ask(tri_engine *e, const tri_engine_step_state *s) {
 static tri_status share_draws(tri_engine *e, const tri_engine_step_state *s) {
   tri_comm *c = e->device_tensor;
   if (!e->drawn || !c || !s->num_draws) return TRI_OK;
-  return c->ops->broadcast(c, e->drawn, (size_t)s->num_draws * sizeof *e->drawn, 0, NULL);
+  return tri_comm_broadcast(c, e->drawn, (size_t)s->num_draws * sizeof *e->drawn, 0);
 }
 
 /* Sets the draws going, into the step's samples. The ranks of the last stage choose the same way, each by itself: it
@@ -57,7 +57,7 @@ static tri_status draw(tri_engine *e, const tri_engine_step_state *s, tri_mat lo
   TRI_TRY(tri_forward_gather(e->forward, &logits));
   if (args.results && s->num_draws) {
     args.logits = draw_rows(e, logits);
-    TRI_TRY(tri_run_sample(e->backend, &args, NULL));
+    TRI_TRY(tri_run_sample(e->backend, &args));
   }
   st = share_draws(e, s);
 cleanup:
@@ -71,10 +71,9 @@ static tri_status bring_answer(tri_engine *e) {
   size_t width = (size_t)m->cols;
   if (!m->data) return TRI_OK;
   for (int i = 0; i < m->rows; i++)
-    be->ops.download(be, e->answer + (size_t)i * width, m->data + (size_t)i * (size_t)m->ld, width * sizeof(float),
-                     NULL);
+    be->ops.download(be, e->answer + (size_t)i * width, m->data + (size_t)i * (size_t)m->ld, width * sizeof(float));
   *m = (tri_mat){e->answer, m->rows, m->cols, m->cols, TRI_F32};
-  return be->ops.stream_sync(be, NULL);
+  return be->ops.stream_sync(be);
 }
 
 tri_status tri_engine_begin(tri_engine *e, const void *bytes, size_t len) {
@@ -95,7 +94,7 @@ tri_status tri_engine_begin(tri_engine *e, const void *bytes, size_t len) {
   TRI_TRY(tri_forward_run(e->forward, e->batch, (int)plan.h.lane, &logits, &e->encoded));
   if (e->answer) TRI_TRY(bring_answer(e));
   if (logits.data) TRI_TRY(draw(e, s, logits));
-  if (e->backend->ops.event_record) e->backend->ops.event_record(e->backend, number);
+  e->backend->ops.event_record(e->backend, TRI_EVENT_STEP + number, TRI_STREAM_COMPUTE);
   e->num_steps++;
 cleanup:
   return st;
@@ -113,7 +112,7 @@ tri_status tri_engine_poll(tri_engine *e, const tri_step_result **result) {
   tri_engine_step_state *s = &e->steps[e->first];
   *result = NULL;
   if (!e->num_steps) return TRI_INVALID_ARGUMENT;
-  tri_status st = be->ops.event_query ? be->ops.event_query(be, e->first) : TRI_OK;
+  tri_status st = be->ops.event_query(be, TRI_EVENT_STEP + e->first);
   if (st == TRI_AGAIN) return look_at_peers(e);
   if (st == TRI_OK && e->device_tensor) st = tri_comm_query(e->device_tensor); /* what sums and transfers met there */
   if (st == TRI_OK && e->device_world) st = tri_comm_query(e->device_world);

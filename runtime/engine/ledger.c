@@ -45,7 +45,7 @@ static bool workspace_bytes(const tri_model_config *c, const tri_shard *s, const
     if (!shape.vector && shape.n && (size_t)shape.k > widest) widest = (size_t)shape.k;
   }
   size_t per_expert = c->moe.num_experts ? (size_t)s->expert_ff.count * sizeof(float) * 2 : 0;
-  size_t head = (size_t)(c->mla.on ? c->mla.rank + c->mla.rope_dim : c->head_dim) + 4;
+  size_t head = (size_t)(c->mla.on ? c->mla.rank + c->mla.rope_dim : c->attention.head_dim) + 4;
   if (!tri_size_mul(rows, widest + EXTRA, &widest) || !tri_size_mul(widest, 2, &widest) ||
       !tri_size_add(rows, BLOCKS, &partial) || !tri_size_mul(partial, heads * head * sizeof(float), &partial) ||
       !tri_size_mul(rows, (size_t)c->moe.top_k * per_expert, &hidden) || !tri_size_add(hidden, widest, &hidden))
@@ -138,29 +138,4 @@ void tri_ledger_text(const tri_ledger *l, char out[TRI_LEDGER_TEXT]) {
              tri_memory_text(l->reserve, reserve));
   snprintf(out, TRI_LEDGER_TEXT, "weights %s + activations %s%s + KV cache %s", tri_memory_text(l->weights, weights),
            tri_memory_text(l->activations, activations), device, tri_memory_text(l->kv, kv));
-}
-
-static int64_t read_number(const char *path) {
-  char text[64] = "";
-  FILE *f = fopen(path, "re");
-  if (!f) return -1;
-  bool ok = fgets(text, sizeof text, f);
-  fclose(f);
-  char *end;
-  long long v = strtoll(text, &end, 10);
-  return ok && end != text ? v : -1; /* "max" is no number: no limit */
-}
-
-int64_t tri_host_memory_available(void) {
-  int64_t available = 0;
-  char line[128];
-  FILE *f = fopen("/proc/meminfo", "re");
-  while (f && fgets(line, sizeof line, f)) {
-    long long kib;
-    if (sscanf(line, "MemAvailable: %lld kB", &kib) == 1) available = kib * 1024;
-  }
-  if (f) fclose(f);
-  int64_t limit = read_number("/sys/fs/cgroup/memory.max"), used = read_number("/sys/fs/cgroup/memory.current");
-  if (limit > 0 && used >= 0 && limit - used < available) available = limit - used;
-  return available;
 }

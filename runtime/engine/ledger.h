@@ -41,8 +41,4 @@ const char *tri_memory_text(uint64_t bytes, char out[TRI_MEMORY_TEXT]);
 enum { TRI_LEDGER_TEXT = 240 };
 void tri_ledger_text(const tri_ledger *l, char out[TRI_LEDGER_TEXT]);
 
-/* Memory of this host that is free for use (MemAvailable, or the control group's limit when that is lower), in bytes.
- */
-int64_t tri_host_memory_available(void);
-
 #endif

@@ -288,8 +288,9 @@ static bool find_gap(const tri_activation_plan *p, const struct chunk *c, const 
   return found;
 }
 
-static tri_status place_tensor(tri_activation_plan *p, const tri_tensor_life *lives, int t, tri_error *err) {
-  int n = index_find(&p->index, &lives[t], p->neighbours), first = 0;
+/* The n neighbours of tensor t, those that live when it does, are in p->neighbours. */
+static tri_status place_tensor(tri_activation_plan *p, int t, int n, tri_error *err) {
+  int first = 0;
   tri_tensor_place place = {0};
   bool found = false;
   sort_tensors(p, p->neighbours, n, lies_before);
@@ -307,7 +308,7 @@ static tri_status place_tensor(tri_activation_plan *p, const tri_tensor_life *li
   }
   p->places[t] = place;
   p->chunks[place.chunk].num_tensors++;
-  index_add(&p->index, &lives[t], t);
+  p->num_tensors++;
   return TRI_OK;
 }
 
@@ -344,15 +345,12 @@ static tri_status prepare(tri_activation_plan *p, const tri_tensor_life *lives, 
   return TRI_OK;
 }
 
-tri_status tri_activation_plan_make(tri_activation_plan *p, const tri_tensor_life *tensors, int n, tri_error *err) {
-  int64_t start = tri_now_ns();
+static void begin(tri_activation_plan *p) {
   p->num_tensors = 0;
   for (int i = 0; i < p->num_chunks; i++) p->chunks[i].num_tensors = 0;
-  tri_status st = prepare(p, tensors, n, err);
-  for (int i = 0; st == TRI_OK && i < n; i++) {
-    st = place_tensor(p, tensors, p->order[i], err);
-    if (st == TRI_OK) p->num_tensors = i + 1;
-  }
+}
+
+static tri_status finish(tri_activation_plan *p, tri_status st, int64_t start) {
   if (st == TRI_OK)
     p->stats.plans++;
   else
@@ -362,6 +360,43 @@ tri_status tri_activation_plan_make(tri_activation_plan *p, const tri_tensor_lif
   p->stats.last_plan_ns = tri_now_ns() - start;
   p->stats.total_plan_ns += p->stats.last_plan_ns;
   return st;
+}
+
+tri_status tri_activation_plan_make(tri_activation_plan *p, const tri_tensor_life *tensors, int n, tri_error *err) {
+  int64_t start = tri_now_ns();
+  begin(p);
+  tri_status st = prepare(p, tensors, n, err);
+  for (int i = 0; st == TRI_OK && i < n; i++) {
+    int t = p->order[i];
+    st = place_tensor(p, t, index_find(&p->index, &tensors[t], p->neighbours), err);
+    if (st == TRI_OK) index_add(&p->index, &tensors[t], t);
+  }
+  return finish(p, st, start);
+}
+
+static int find_conflicts(const tri_activation_plan *p, uint64_t with, int placed) {
+  int n = 0;
+  for (int i = 0; i < placed; i++)
+    if (with >> p->order[i] & 1) p->neighbours[n++] = p->order[i];
+  return n;
+}
+
+tri_status tri_activation_plan_make_apart(tri_activation_plan *p, const size_t *bytes, const uint64_t *conflicts, int n,
+                                          tri_error *err) {
+  int64_t start = tri_now_ns();
+  if (n < 0 || n > 64) return tri_fail(err, TRI_OUT_OF_RANGE, "tensors", "%d tensors, the limit is 64", n);
+  begin(p);
+  tri_status st = reserve_arrays(p, n, 1);
+  if (st != TRI_OK) return tri_fail(err, st, "tensors", "no memory to plan %d tensors", n);
+  for (int i = 0; i < n; i++) {
+    if (!round_up(bytes[i], p->cfg.alignment, &p->bytes[i]))
+      return tri_fail(err, TRI_OVERFLOW, "tensors", "tensor %d of %zu bytes cannot be aligned", i, bytes[i]);
+    p->order[i] = i;
+  }
+  sort_tensors(p, p->order, n, is_larger);
+  for (int i = 0; st == TRI_OK && i < n; i++)
+    st = place_tensor(p, p->order[i], find_conflicts(p, conflicts[p->order[i]], i), err);
+  return finish(p, st, start);
 }
 
 /* ---- what it says ---- */

@@ -89,6 +89,11 @@ void tri_activation_plan_destroy(tri_activation_plan *p); /* frees its chunks; N
  * failure no tensor is placed. */
 tri_status tri_activation_plan_make(tri_activation_plan *p, const tri_tensor_life *tensors, int n, tri_error *err);
 
+/* The same for at most 64 tensors that may live several times: conflicts[i] has the bits of those that ever live
+ * together with tensor i. One without bytes lies anywhere. */
+tri_status tri_activation_plan_make_apart(tri_activation_plan *p, const size_t *bytes, const uint64_t *conflicts, int n,
+                                          tri_error *err);
+
 /* Tensor i of the last plan, and its address. Good until the next plan, also across releases that leave its chunk. */
 tri_tensor_place tri_activation_plan_place(const tri_activation_plan *p, int i);
 void *tri_activation_plan_data(const tri_activation_plan *p, int i);

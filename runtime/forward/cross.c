@@ -5,86 +5,34 @@
 
 /* ---- once for each source ---- */
 
-static tri_mat keys_and_values(const tri_forward *f, int tokens) {
-  int cols = 2 * f->cfg.shard.kv_heads.count * (int)f->cfg.model->head_dim;
-  return (tri_mat){f->buf.qkv.data, tokens, cols, cols, TRI_F32};
-}
-
-static tri_linear_args kv_of(const tri_forward *f, tri_mat states, int layer) {
-  const tri_weight *w = f->cfg.weights->layers[layer].w;
-  return tri_linear_of(f, states, &w[TRI_W_CROSS_KV], &w[TRI_W_CROSS_KV_BIAS], TRI_ACT_NONE, false,
-                       keys_and_values(f, states.rows));
-}
-
-static tri_qkv_rope_append_args append_of(const tri_forward *f, const tri_batch *source, int layer) {
-  return (tri_qkv_rope_append_args){
-      .qkv = keys_and_values(f, source->num_tokens),
-      .num_kv_heads = f->cfg.shard.kv_heads.count,
-      .head_dim = (int)f->cfg.model->head_dim,
-      .kv_slot = source->kv_slot,
-      .kv = f->cfg.kv->layers[layer],
-  };
+static void fill_layer(tri_walk *w, const tri_layer *y, tri_mat states) {
+  const tri_forward *f = w->f;
+  int kv_heads = f->cfg.shard.kv_heads.count, d = (int)f->cfg.model->attention.head_dim, cols = 2 * kv_heads * d;
+  tri_mat kv = {f->buf.qkv.data, states.rows, cols, cols, TRI_F32};
+  tri_emit_linear(w, tri_linear_of(w, states, TRI_BIASED(y->w, CROSS_KV), kv));
+  tri_emit_qkv_rope_append(
+      w, (tri_qkv_rope_append_args){
+             .qkv = kv, .num_kv_heads = kv_heads, .head_dim = d, .kv_slot = w->b->kv_slot, .kv = y->kv});
 }
 
 tri_status tri_forward_fill_cross(tri_forward *f, const tri_forward *encoder, tri_mat states) {
-  const tri_batch *source = &encoder->bound;
-  tri_backend *be = f->cfg.backend;
-  tri_linear_args kv = kv_of(f, states, 0);
-  tri_qkv_rope_append_args append = append_of(f, source, 0);
-  tri_status st;
-  TRI_TRY(be->ops.linear_plan(be, &kv, &f->plan.cross_kv));
-  TRI_TRY(be->ops.qkv_rope_append_plan(be, &append, &f->plan.cross_append));
-  TRI_TRY(tri_forward_reserve(f));
+  tri_walk w = {.mode = TRI_WALK_RUN, .f = f, .b = &encoder->bound};
   for (int l = 0; l < f->cfg.shard.layers.count; l++) {
-    kv = kv_of(f, states, l), append = append_of(f, source, l);
-    be->ops.linear_launch(be, &f->plan.cross_kv, &kv, NULL);
-    be->ops.qkv_rope_append_launch(be, &f->plan.cross_append, &append, NULL);
+    tri_layer y = tri_walk_acquire(&w, l);
+    fill_layer(&w, &y, states);
+    tri_walk_release(&w, l);
   }
-cleanup:
-  return st;
+  return w.st;
 }
 
-/* ---- in every block ---- */
+/* ---- in every layer ---- */
 
-static tri_linear_args query_of(const tri_forward *f, tri_mat in, const tri_weight *w) {
-  return tri_linear_of(f, in, &w[TRI_W_CROSS_Q], &w[TRI_W_CROSS_Q_BIAS], TRI_ACT_NONE, false,
-                       tri_queries_of(f, in.rows));
-}
-
-static tri_attention_args attention_of(const tri_forward *f, int layer) {
-  tri_attention_args a = tri_attention_of(f, f->cross, layer);
-  a.causal = false;
-  a.position_bias = NULL;
-  return a;
-}
-
-static tri_linear_args output_of(const tri_forward *f, int tokens, const tri_weight *w) {
-  return tri_linear_of(f, tri_rows(f->buf.attn, tokens), &w[TRI_W_CROSS_O], &w[TRI_W_CROSS_O_BIAS], TRI_ACT_NONE, false,
-                       tri_rows(f->buf.delta, tokens));
-}
-
-tri_status tri_cross_plan(tri_forward *f, int tokens) {
-  tri_backend *be = f->cfg.backend;
-  const tri_weight *w = f->cfg.weights->layers->w;
-  tri_linear_args q = query_of(f, tri_rows(f->buf.h, tokens), w), o = output_of(f, tokens, w);
-  tri_status st;
-  TRI_TRY(be->ops.linear_plan(be, &q, &f->plan.cross_q));
-  TRI_TRY(be->ops.linear_plan(be, &o, &f->plan.cross_o));
-cleanup:
-  return st;
-}
-
-tri_status tri_cross_plan_attention(tri_forward *f) {
-  tri_backend *be = f->cfg.backend;
-  tri_attention_args attention = attention_of(f, 0);
-  return be->ops.attention_plan(be, &attention, &f->plan.cross_attention);
-}
-
-void tri_cross_run(tri_forward *f, int layer, const tri_weight *w, tri_mat in) {
-  tri_backend *be = f->cfg.backend;
-  tri_linear_args q = query_of(f, in, w), o = output_of(f, in.rows, w);
-  tri_attention_args attention = attention_of(f, layer);
-  be->ops.linear_launch(be, &f->plan.cross_q, &q, NULL);
-  be->ops.attention_launch(be, &f->plan.cross_attention, &attention, NULL);
-  be->ops.linear_launch(be, &f->plan.cross_o, &o, NULL);
+void tri_walk_cross(tri_walk *w, const tri_layer *y, tri_mat in) {
+  const tri_forward *f = w->f;
+  tri_attention_args attention = tri_attention_of(w, y, f->cross);
+  attention.causal = false;
+  attention.position_bias = NULL;
+  tri_emit_linear(w, tri_linear_of(w, in, TRI_BIASED(y->w, CROSS_Q), tri_queries_of(w)));
+  tri_emit_attention(w, attention);
+  tri_emit_linear(w, tri_linear_of(w, attention.out, TRI_BIASED(y->w, CROSS_O), tri_rows(f->buf.delta, in.rows)));
 }

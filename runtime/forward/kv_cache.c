@@ -8,8 +8,8 @@ tri_dtype tri_kv_dtype(const tri_model_config *c, tri_dtype asked, tri_dtype wei
 
 bool tri_kv_page_bytes(const tri_model_config *c, const tri_shard *s, tri_dtype dtype, int block_size, size_t *out) {
   /* A latent is key and value in one, for all heads, on every tensor rank. */
-  size_t per_token =
-      c->mla.on ? (size_t)(c->mla.rank + c->mla.rope_dim) : 2 * (size_t)s->kv_heads.count * (size_t)c->head_dim;
+  size_t per_token = c->mla.on ? (size_t)(c->mla.rank + c->mla.rope_dim)
+                               : 2 * (size_t)s->kv_heads.count * (size_t)c->attention.head_dim;
   size_t b = tri_dtype_size(dtype);
   return tri_size_mul(b, (size_t)s->layers.count, &b) && tri_size_mul(b, per_token, &b) &&
          tri_size_mul(b, (size_t)block_size, out);
@@ -35,7 +35,7 @@ tri_status tri_kv_cache_create(tri_backend *be, const tri_model_config *c, const
         .num_pages = num_pages,
         .num_kv_heads = c->mla.on ? 1 : s->kv_heads.count,
         .block_size = block_size,
-        .head_dim = (int)(c->mla.on ? c->mla.rank + c->mla.rope_dim : c->head_dim),
+        .head_dim = (int)(c->mla.on ? c->mla.rank + c->mla.rope_dim : c->attention.head_dim),
         .v_dim = (int)c->mla.rank,
     };
   *out = kv;

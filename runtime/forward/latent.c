@@ -3,92 +3,67 @@
  * to the head's value space behind it. */
 #include "runtime/forward/forward_state.h"
 
-struct latent_args {
-  tri_linear_args q_a, q_b, kv_a;
-  tri_norm_args q_a_norm;
-  tri_head_linear_args absorb, expand;
-  tri_mla_append_args append;
-};
-
-static struct latent_args args_of(const tri_forward *f, const tri_batch *b, int layer, const tri_weight *w,
-                                  tri_mat in) {
+static tri_mla_append_args append_of(const tri_walk *w, const tri_layer *y) {
+  const tri_forward *f = w->f;
   const tri_mla *m = &f->cfg.model->mla;
-  const tri_weight *none = &tri_no_weight;
-  int t = b->num_tokens, heads = f->cfg.shard.q_heads.count, rank = (int)m->rank, rope = (int)m->rope_dim;
-  tri_mat q_a = tri_rows(f->buf.q_a, t), q = tri_rows(f->buf.qkv, t), kv_a = tri_rows(f->buf.kv_a, t);
-  tri_mat absorbed = tri_rows(f->buf.absorbed, t);
-  struct latent_args a = {
-      .q_a = tri_linear_of(f, in, &w[TRI_W_Q_A], none, TRI_ACT_NONE, false, q_a),
-      .q_b = tri_linear_of(f, m->low_rank_q ? q_a : in, &w[TRI_W_Q_B], none, TRI_ACT_NONE, false, q),
-      .kv_a = tri_linear_of(f, in, &w[TRI_W_KV_A], none, TRI_ACT_NONE, false, kv_a),
-      .q_a_norm = tri_norm_of(f, q_a, tri_no_mat, &w[TRI_W_Q_A_NORM], none, q_a),
-      .absorb = {.x = q, .w = w[TRI_W_K_UP], .num_heads = heads, .out = absorbed},
-      .expand = {.x = tri_rows(f->buf.latent, t), .w = w[TRI_W_V_UP], .num_heads = heads},
-  };
-  a.q_a_norm.eps = (float)m->norm_eps;
-  a.absorb.x_stride = (int)(m->nope_dim + m->rope_dim), a.absorb.out_stride = rank + rope;
-  a.expand.x_stride = rank, a.expand.out_stride = (int)m->v_dim, a.expand.out = tri_rows(f->buf.attn, t);
-  a.append = (tri_mla_append_args){
-      .q = q,
-      .kv_a = kv_a,
-      .num_heads = heads,
+  int t = w->b->num_tokens;
+  return (tri_mla_append_args){
+      .q = tri_rows(f->buf.qkv, t),
+      .kv_a = tri_rows(f->buf.kv_a, t),
+      .num_heads = f->cfg.shard.q_heads.count,
       .nope_dim = (int)m->nope_dim,
-      .rope_dim = rope,
-      .rank = rank,
-      .norm = tri_vector(&w[TRI_W_KV_A_NORM]),
+      .rope_dim = (int)m->rope_dim,
+      .rank = (int)m->rank,
+      .norm = tri_vector(&y->w[TRI_W_KV_A_NORM]),
       .norm_eps = (float)m->norm_eps,
-      .interleaved = f->cfg.model->rope.interleaved,
-      .cos = f->buf.cos,
-      .sin = f->buf.sin,
-      .kv_slot = b->kv_slot,
-      .kv = f->cfg.kv->layers[layer],
-      .q_out = absorbed,
+      .interleaved = f->cfg.model->attention.rope.interleaved,
+      .cos = f->buf.cos.data,
+      .sin = f->buf.sin.data,
+      .kv_slot = w->b->kv_slot,
+      .kv = y->kv,
+      .q_out = tri_rows(f->buf.absorbed, t),
   };
+}
+
+static tri_attention_args attention_of(const tri_walk *w, const tri_layer *y) {
+  tri_attention_args a = tri_attention_of(w, y, w->b);
+  a.q = tri_rows(w->f->buf.absorbed, w->b->num_tokens);
+  a.out = tri_rows(w->f->buf.latent, w->b->num_tokens);
   return a;
 }
 
-static tri_attention_args attention_of(const tri_forward *f, const tri_batch *b, int layer) {
-  tri_attention_args a = tri_attention_of(f, b, layer);
-  a.q = tri_rows(f->buf.absorbed, b->num_tokens);
-  a.out = tri_rows(f->buf.latent, b->num_tokens);
-  return a;
+/* From x, in which a head's part has x_stride columns, to out, in which it has out_stride. */
+static void per_head(tri_walk *w, tri_mat x, int64_t x_stride, const tri_weight *weight, tri_mat out,
+                     int64_t out_stride) {
+  tri_emit_head_linear(w, (tri_head_linear_args){.x = x,
+                                                 .w = *weight,
+                                                 .num_heads = w->f->cfg.shard.q_heads.count,
+                                                 .x_stride = (int)x_stride,
+                                                 .out_stride = (int)out_stride,
+                                                 .out = out});
 }
 
-tri_status tri_latent_plan(tri_forward *f, const tri_batch *b) {
-  tri_backend *be = f->cfg.backend;
-  struct latent_args a = args_of(f, b, 0, f->cfg.weights->layers->w, tri_rows(f->buf.h, b->num_tokens));
-  tri_status st = TRI_OK;
-  if (f->cfg.model->mla.low_rank_q) {
-    TRI_TRY(be->ops.linear_plan(be, &a.q_a, &f->plan.q_a));
-    TRI_TRY(be->ops.norm_plan(be, &a.q_a_norm, &f->plan.q_a_norm));
-  }
-  TRI_TRY(be->ops.linear_plan(be, &a.q_b, &f->plan.q_b));
-  TRI_TRY(be->ops.linear_plan(be, &a.kv_a, &f->plan.kv_a));
-  TRI_TRY(be->ops.head_linear_plan(be, &a.absorb, &f->plan.absorb));
-  TRI_TRY(be->ops.mla_append_plan(be, &a.append, &f->plan.mla_append));
-  TRI_TRY(be->ops.head_linear_plan(be, &a.expand, &f->plan.expand));
-cleanup:
-  return st;
+/* Returns what the heads' queries are made from. */
+static tri_mat query_input(tri_walk *w, const tri_layer *y, tri_mat in) {
+  const tri_mla *m = &w->f->cfg.model->mla;
+  tri_mat q_a = tri_rows(w->f->buf.q_a, w->b->num_tokens);
+  if (!m->low_rank_q) return in;
+  tri_norm_args norm = tri_norm_of(w, q_a, tri_no_mat, &y->w[TRI_W_Q_A_NORM], &tri_no_weight, q_a);
+  norm.eps = (float)m->norm_eps;
+  tri_emit_linear(w, tri_linear_of(w, in, &y->w[TRI_W_Q_A], &tri_no_weight, q_a));
+  tri_emit_norm(w, norm);
+  return q_a;
 }
 
-tri_status tri_latent_plan_attention(tri_forward *f, const tri_batch *b) {
-  tri_backend *be = f->cfg.backend;
-  tri_attention_args a = attention_of(f, b, 0);
-  return be->ops.attention_plan(be, &a, &f->plan.attention);
-}
-
-void tri_latent_run(tri_forward *f, const tri_batch *b, int layer, const tri_weight *w, tri_mat in) {
-  tri_backend *be = f->cfg.backend;
-  struct latent_args a = args_of(f, b, layer, w, in);
-  tri_attention_args attention = attention_of(f, b, layer);
-  if (f->cfg.model->mla.low_rank_q) {
-    be->ops.linear_launch(be, &f->plan.q_a, &a.q_a, NULL);
-    be->ops.norm_launch(be, &f->plan.q_a_norm, &a.q_a_norm, NULL);
-  }
-  be->ops.linear_launch(be, &f->plan.q_b, &a.q_b, NULL);
-  be->ops.linear_launch(be, &f->plan.kv_a, &a.kv_a, NULL);
-  be->ops.head_linear_launch(be, &f->plan.absorb, &a.absorb, NULL);
-  be->ops.mla_append_launch(be, &f->plan.mla_append, &a.append, NULL);
-  be->ops.attention_launch(be, &f->plan.attention, &attention, NULL);
-  be->ops.head_linear_launch(be, &f->plan.expand, &a.expand, NULL);
+void tri_walk_latent(tri_walk *w, const tri_layer *y, tri_mat in) {
+  const tri_forward *f = w->f;
+  const tri_mla *m = &f->cfg.model->mla;
+  int t = w->b->num_tokens;
+  tri_mat q = tri_rows(f->buf.qkv, t), absorbed = tri_rows(f->buf.absorbed, t);
+  tri_emit_linear(w, tri_linear_of(w, query_input(w, y, in), &y->w[TRI_W_Q_B], &tri_no_weight, q));
+  tri_emit_linear(w, tri_linear_of(w, in, &y->w[TRI_W_KV_A], &tri_no_weight, tri_rows(f->buf.kv_a, t)));
+  per_head(w, q, m->nope_dim + m->rope_dim, &y->w[TRI_W_K_UP], absorbed, m->rank + m->rope_dim);
+  tri_emit_mla_append(w, append_of(w, y));
+  tri_emit_attention(w, attention_of(w, y));
+  per_head(w, tri_rows(f->buf.latent, t), m->rank, &y->w[TRI_W_V_UP], tri_rows(f->buf.attn, t), m->v_dim);
 }

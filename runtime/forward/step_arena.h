@@ -1,91 +1,82 @@
-/* The forward pass's buffers, placed by their lives in one block of memory, the arena.
+/* The forward pass's buffers, placed in one block of memory, the arena, so that those which never hold something at the
+ * same time share memory.
  *
- * It is planned once, at start, for the largest step (max_num_batched_tokens), with TurboTransformers' Algorithm 1
- * (runtime/forward/activation_plan.h): buffers that never hold something at the same time share memory. Every layer
- * uses the same buffers, so the lives of one block and of the step's two ends are those of all (step_arena.c has the
- * table). A smaller step uses the front of each buffer: addresses are the same for every shape, as recorded steps need,
- * and a step plans and allocates nothing. */
+ * It is planned once, at start, for the largest step (max_num_batched_tokens): a walk over the step's ops records what
+ * each reads and writes (runtime/forward/walk.h), from which follows which buffers hold something at the same time, and
+ * TurboTransformers' Algorithm 1 (runtime/forward/activation_plan.h) places them. A smaller step uses the front of each
+ * buffer: addresses are the same for every shape, as recorded steps need, and a step plans and allocates nothing. */
 #ifndef TRI_RUNTIME_FORWARD_STEP_ARENA_H
 #define TRI_RUNTIME_FORWARD_STEP_ARENA_H
 
 #include "kernels/backend.h"
-#include "runtime/step/batch.h"
 #include "runtime/model/layout.h"
+#include "runtime/step/batch.h"
 
-/* Activations of one step. x has a copy per lane, since a lane's last transfer to the next stage may still be under way
- * while another lane computes. What a model does not use has data NULL and its columns. */
-typedef struct tri_buffers {
-  tri_mat *x; /* [lanes] residual stream, [T, hidden] */
-  tri_mat h;  /* normed input of a product */
-  tri_mat qkv, attn, up, act;
-  tri_mat delta;                       /* what attention adds */
-  tri_mat mlp_delta;                   /* what the MLP adds: of a parallel residual it is delta */
-  tri_mat embed;                       /* [T, embed_size] where the embedding is projected */
-  tri_mat q_a, kv_a, absorbed, latent; /* latent attention */
-  tri_mat router;                      /* [T, num_experts] */
-  int32_t *experts;                    /* [T, top_k] */
-  float *expert_weights, *shared_gate; /* [T, top_k], [T] */
-  float *cos, *sin;
-  float *square_sums;   /* [2 T] of q and of k, where they are normed over all heads */
-  tri_mat rows;         /* the hidden states whose logits are wanted */
-  tri_mat narrow_rows;  /* the same projected to embed_size */
-  tri_mat local_logits; /* this rank's part of the vocabulary */
-  tri_mat logits;       /* sampling rank: the whole vocabulary, where rows are brought together */
-  tri_mat chosen;       /* encoders: [S, hidden] what the pooler reads */
-  tri_mat pooled, scores;
-  float *part; /* sampling rank: another rank's part on arrival */
-  /* What rows are drawn from without bringing them together: this rank's part of it and that of every rank of the
-   * tensor group, [max_num_seqs, TRI_SAMPLE_CANDIDATES] each at most. */
-  tri_sample_candidate *candidates, *all_candidates;
-} tri_buffers;
+/* Activations of one step, matrices of [T, columns] but where something else is said. A buffer that no op of the model
+ * touches has no memory: its data is NULL. */
+#define TRI_BUFFER_LIST(X)                                                                                             \
+  X(x)   /* residual stream; one copy for each lane, whose last transfer to the next stage may be under way */         \
+  X(h)   /* normed input of a product, or the stream in the type of products */                                        \
+  X(qkv) /* queries, keys and values; of latent attention the queries, of cross-attention its keys and values */       \
+  X(attn)                                                                                                              \
+  X(delta)     /* what attention adds; of a parallel residual what both branches add */                                \
+  X(mlp_delta) /* what the MLP adds */                                                                                 \
+  X(up)                                                                                                                \
+  X(act)                                                                                                               \
+  X(embed)    /* [T, embed_size] where the embedding is projected */                                                   \
+  X(q_a)      /* latent attention: low-rank queries, */                                                                \
+  X(kv_a)     /* the latent and the shared key, */                                                                     \
+  X(absorbed) /* queries in the latent's space, */                                                                     \
+  X(latent)   /* results there */                                                                                      \
+  X(router)   /* [T, num_experts] */                                                                                   \
+  X(experts)  /* [T, top_k] of int32_t */                                                                              \
+  X(expert_weights)                                                                                                    \
+  X(shared_gate) /* [T, 1] */                                                                                          \
+  X(cos)                                                                                                               \
+  X(sin)                                                                                                               \
+  X(square_sums)    /* [2, T] of queries and of keys that are normed over all heads */                                 \
+  X(rows)           /* [num_logits, hidden] states whose logits are wanted */                                          \
+  X(narrow_rows)    /* the same projected to embed_size */                                                             \
+  X(local_logits)   /* [num_logits, this rank's part of the vocabulary] */                                             \
+  X(logits)         /* sampling rank of several: [num_logits, vocab_size], where rows are brought together */          \
+  X(part)           /* sampling rank of several: another rank's part on arrival */                                     \
+  X(candidates)     /* [max_num_seqs, TRI_SAMPLE_CANDIDATES] of tri_sample_candidate: this rank's, */                  \
+  X(all_candidates) /* those of all ranks of the tensor group */                                                       \
+  X(chosen)         /* encoders: [S, hidden] what the pooler reads */                                                  \
+  X(pooled)         /* encoders: [S, hidden] */                                                                        \
+  X(scores)         /* encoders: [S, num_labels], of a classifier of tokens [T, num_labels] */
 
 typedef enum tri_buffer_id {
-  TRI_BUF_X,
-  TRI_BUF_H,
-  TRI_BUF_QKV,
-  TRI_BUF_ATTN,
-  TRI_BUF_DELTA,
-  TRI_BUF_MLP_DELTA,
-  TRI_BUF_UP,
-  TRI_BUF_ACT,
-  TRI_BUF_EMBED,
-  TRI_BUF_Q_A,
-  TRI_BUF_KV_A,
-  TRI_BUF_ABSORBED,
-  TRI_BUF_LATENT,
-  TRI_BUF_ROUTER,
-  TRI_BUF_EXPERTS,
-  TRI_BUF_EXPERT_WEIGHTS,
-  TRI_BUF_SHARED_GATE,
-  TRI_BUF_COS,
-  TRI_BUF_SIN,
-  TRI_BUF_SQUARE_SUMS,
-  TRI_BUF_ROWS,
-  TRI_BUF_NARROW_ROWS,
-  TRI_BUF_LOCAL_LOGITS,
-  TRI_BUF_LOGITS,
-  TRI_BUF_PART,
-  TRI_BUF_CANDIDATES,
-  TRI_BUF_ALL_CANDIDATES,
-  TRI_BUF_CHOSEN,
-  TRI_BUF_POOLED,
-  TRI_BUF_SCORES,
-  TRI_NUM_BUFFERS
+#define X(name) TRI_BUF_##name,
+  TRI_BUFFER_LIST(X)
+#undef X
+      TRI_NUM_BUFFERS
 } tri_buffer_id;
+
+typedef struct tri_buffers {
+#define X(name) tri_mat name;
+  TRI_BUFFER_LIST(X)
+#undef X
+  size_t lane_stride; /* bytes from one lane's x to the next */
+} tri_buffers;
+
+typedef uint32_t tri_buffer_set; /* bits are tri_buffer_ids */
+_Static_assert(TRI_NUM_BUFFERS <= 32, "a set has 32 bits");
 
 typedef struct tri_step_arena_buffer {
   int rows, cols;
   tri_dtype type;
-  int copies;      /* one behind the other, `stride` bytes apart: the stream has one per lane */
-  int first, last; /* operators of step_arena.c's line: the first that writes it and the last that reads it */
-  size_t stride;   /* bytes of a copy, rounded up to the alignment; 0: the model does not use it */
-  size_t offset;   /* bytes into the arena */
+  int copies;               /* one behind the other, `stride` bytes apart: x has one for each lane */
+  size_t stride;            /* bytes of a copy, rounded up to the alignment; 0: the model does not use it */
+  size_t offset;            /* bytes into the arena */
+  tri_buffer_set conflicts; /* buffers that ever hold something at the same time */
 } tri_step_arena_buffer;
 
 typedef struct tri_step_arena {
   tri_step_arena_buffer buffers[TRI_NUM_BUFFERS];
   size_t bytes; /* of the arena */
   size_t apart; /* bytes that the buffers would take side by side */
+  size_t floor; /* bytes that hold something at the busiest op: no placement takes less */
 } tri_step_arena;
 
 typedef struct tri_step_arena_config {
@@ -103,7 +94,46 @@ tri_dtype tri_step_arena_type(const tri_model_config *c, bool narrow, tri_dtype 
 /* TRI_OVERFLOW: sizes that no memory has. TRI_NO_MEMORY: none to plan with. Allocates nothing that stays. */
 tri_status tri_step_arena_plan(const tri_step_arena_config *config, tri_step_arena *out, tri_error *err);
 
-/* Points the buffers into memory of arena->bytes, aligned as the backend's is; out->x has room for the lanes. */
+/* Fills in the sizes of all buffers of the largest step, side by side and whether the model uses them or not.
+ * TRI_OVERFLOW: sizes that no memory has. */
+tri_status tri_step_arena_size(const tri_step_arena_config *config, tri_step_arena *out, tri_error *err);
+
+/* Points the buffers into memory of arena->bytes, aligned as the backend's is. */
 void tri_step_arena_bind(const tri_step_arena *a, char *memory, tri_buffers *out);
+
+/* ---- what a step reads and writes ---- */
+
+/* An op: the buffers that it reads, and those that it writes. What is written and not read holds a new value. */
+typedef struct tri_step_event {
+  tri_buffer_set reads, writes;
+} tri_step_event;
+
+/* A value: written by op `first`, read last by op `last`. */
+typedef struct tri_step_value {
+  tri_buffer_id buffer;
+  int first, last;
+} tri_step_value;
+
+typedef struct tri_step_record {
+  const tri_step_arena *apart; /* the buffers side by side from `memory` on */
+  const char *memory;
+  tri_step_event *events;
+  int count, capacity;
+  tri_buffer_set results; /* read by others when all ops are launched */
+} tri_step_record;
+
+/* Records the ops of the largest step over buffers side by side: *apart, which the record points to, at addresses that
+ * nobody may follow. TRI_OVERFLOW, TRI_NO_MEMORY as tri_step_arena_plan. */
+tri_status tri_step_record_make(const tri_step_arena_config *config, tri_step_arena *apart, tri_step_record *out,
+                                tri_error *err);
+void tri_step_record_free(tri_step_record *r);
+tri_status tri_step_record_add(tri_step_record *r, tri_step_event e);
+/* The buffer that an address lies in, as a set; *whole: at its first byte. Neither a buffer's: the empty set, whole. */
+tri_buffer_set tri_step_record_find(const tri_step_record *r, const void *at, bool *whole);
+/* Fills live[count + 1] with the buffers that hold something in front of each op, and behind the last one: what is read
+ * there or later and not written anew before. */
+void tri_step_record_live(const tri_step_record *r, tri_buffer_set *live);
+/* The values in the order of their ops. out has room for `most`, or is NULL; returns how many there are. */
+int tri_step_record_values(const tri_step_record *r, tri_step_value *out, int most);
 
 #endif

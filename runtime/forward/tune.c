@@ -30,7 +30,7 @@ static tri_status broadcast(tri_comm *world, char *text, size_t len, int root) {
   for (size_t at = 0, n; at < len && st == TRI_OK; at += n) {
     n = len - at < sizeof part ? len - at : sizeof part;
     if (world->rank == root) memcpy(part, text + at, n);
-    st = world->ops->broadcast(world, part, n, root, NULL);
+    st = tri_comm_broadcast(world, part, n, root);
     if (st == TRI_OK && world->rank != root && text) memcpy(text + at, part, n);
   }
   return st;
@@ -44,7 +44,7 @@ static tri_status share(const tri_forward_config *config, const tri_choices *cho
   size_t len = 0;
   tri_status st = TRI_OK;
   if (world->rank == root) st = choices ? tri_choices_write(choices, key, &text, &len) : TRI_NO_MEMORY;
-  tri_status sent = world->ops->broadcast(world, &len, sizeof len, root, NULL);
+  tri_status sent = tri_comm_broadcast(world, &len, sizeof len, root);
   if (sent == TRI_OK && len && world->rank != root) text = tri_calloc(len, 1);
   if (sent == TRI_OK && len) sent = broadcast(world, text, len, root);
   if (sent == TRI_OK && len && (!text || !into)) st = TRI_NO_MEMORY;
@@ -85,7 +85,8 @@ static tri_status measure_sizes(tri_forward *f, tri_choices *out, tri_tune_resul
   tri_backend *be = f->cfg.backend;
   int64_t until = tri_deadline_after_ms(SECONDS * 1000);
   int sizes[TRI_TUNE_SIZES], n = tri_tune_sizes(&f->cfg.limits, f->cfg.model->encoder, sizes);
-  tri_tune_product *products = tri_calloc((size_t)tri_forward_products_most(f), sizeof *products);
+  int most = tri_forward_products(f, sizes[0], NULL);
+  tri_tune_product *products = tri_calloc((size_t)most, sizeof *products);
   tri_status st = products ? TRI_OK : TRI_NO_MEMORY;
   for (int i = 0; i < n && st == TRI_OK; i++) {
     tri_tune_result one = {0};
@@ -174,7 +175,7 @@ tri_status tri_tune(const tri_forward_config *config, bool measure, tri_error *e
     return TRI_OK;
   }
   tri_status st = load(config);
-  if (measure && be->ops.tune) { /* by all ranks or by none, whatever happened to one of them */
+  if (measure && be->tunes) { /* by all ranks or by none, whatever happened to one of them */
     tri_status measured = measure_stages(config, err);
     if (st == TRI_OK) st = measured;
   }

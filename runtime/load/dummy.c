@@ -45,9 +45,9 @@ static tri_status fill_tensor(void *ctx, const tri_weight_target *t) {
   bool norm = id == TRI_W_NORM1 || id == TRI_W_NORM2 || id == TRI_W_FINAL_NORM || id == TRI_W_EMBED_NORM ||
               id == TRI_W_BRANCH_NORM1 || id == TRI_W_BRANCH_NORM2 || id == TRI_W_Q_NORM || id == TRI_W_K_NORM ||
               id == TRI_W_CROSS_NORM;
-  tri_weight_id source = id == TRI_W_HEAD && f->c->tie_word_embeddings ? TRI_W_EMBED : id;
+  tri_weight_id source = id == TRI_W_HEAD && f->c->head.tie_word_embeddings ? TRI_W_EMBED : id;
   f->t = t;
-  f->mean = norm ? 1 - (float)f->c->norm_weight_offset : 0;
+  f->mean = norm ? 1 - (float)f->c->norm.weight_offset : 0;
   /* Variance 1/k keeps activations near one through any depth. */
   f->width = full.vector ? 0.02f : (float)sqrt(3.0 / (double)full.k);
   f->key =
@@ -65,7 +65,7 @@ tri_status tri_weights_dummy(tri_backend *be, const tri_model_config *c, const t
   struct fill f = {.c = c, .s = s, .seed = seed};
   TRI_TRY(tri_weights_alloc(be, c, s, &m, &f.w, err));
   TRI_TRY(tri_weights_each(c, s, &m, fill_tensor, &f));
-  TRI_TRY(be->ops.stream_sync(be, NULL));
+  TRI_TRY(be->ops.stream_sync(be));
   *out = f.w;
   f.w = NULL;
 cleanup:

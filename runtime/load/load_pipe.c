@@ -18,9 +18,9 @@ struct tri_load_pipe {
   char *memory;
   char *rooms[ROOMS];
   bool room_taken[ROOMS];
-  int next_room, taken;                   /* taken: by the finish under way, or NO_ROOM */
-  tri_piece *pieces;                      /* [num_buffers] of the reader */
-  struct copy copies[TRI_UPLOAD_TICKETS]; /* a ring; a copy's place is its ticket */
+  int next_room, taken;                  /* taken: by the finish under way, or NO_ROOM */
+  tri_piece *pieces;                     /* [num_buffers] of the reader */
+  struct copy copies[TRI_UPLOAD_EVENTS]; /* a ring; a copy's index is its event */
   int first_copy, num_copies;
 };
 
@@ -29,25 +29,25 @@ struct tri_load_pipe {
 /* Waits for the oldest copy. */
 static tri_status retire(tri_load_pipe *p) {
   struct copy *c = &p->copies[p->first_copy];
-  tri_status st = p->be->ops.upload_wait(p->be, p->first_copy);
+  tri_status st = p->be->ops.event_wait(p->be, TRI_EVENT_UPLOAD + p->first_copy);
   if (st != TRI_OK) {
-    p->be->ops.stream_sync(p->be, NULL); /* finds the words */
+    p->be->ops.stream_sync(p->be); /* finds the words */
     return tri_fail(p->err, st, "device", "cannot copy weights: %s", p->be->failure);
   }
   tri_reader_release(p->reader, c->slot);
   if (c->room != NO_ROOM) p->room_taken[c->room] = false;
-  p->first_copy = (p->first_copy + 1) % TRI_UPLOAD_TICKETS;
+  p->first_copy = (p->first_copy + 1) % TRI_UPLOAD_EVENTS;
   p->num_copies--;
   return TRI_OK;
 }
 
 static tri_status note_copy(tri_load_pipe *p, int slot) {
-  tri_status st = p->num_copies == TRI_UPLOAD_TICKETS ? retire(p) : TRI_OK;
+  tri_status st = p->num_copies == TRI_UPLOAD_EVENTS ? retire(p) : TRI_OK;
   if (st != TRI_OK) return st;
-  int ticket = (p->first_copy + p->num_copies) % TRI_UPLOAD_TICKETS;
-  p->copies[ticket] = (struct copy){slot, p->taken};
+  int at = (p->first_copy + p->num_copies) % TRI_UPLOAD_EVENTS;
+  p->copies[at] = (struct copy){slot, p->taken};
   p->num_copies++;
-  p->be->ops.upload_mark(p->be, ticket);
+  p->be->ops.event_record(p->be, TRI_EVENT_UPLOAD + at, TRI_STREAM_COPY);
   return TRI_OK;
 }
 
@@ -151,7 +151,7 @@ tri_status tri_load_pipe_create(tri_backend *be, const tri_checkpoint *ckpt, con
   tri_reader_config rc = *io;
   tri_load_pipe *p = tri_calloc(1, sizeof *p);
   if (!p) return tri_fail(err, TRI_NO_MEMORY, "model", "no memory to read weights");
-  uint64_t pieces = rc.piece_bytes ? most_bytes / rc.piece_bytes + TRI_UPLOAD_TICKETS : 0;
+  uint64_t pieces = rc.piece_bytes ? most_bytes / rc.piece_bytes + TRI_UPLOAD_EVENTS : 0;
   if (pieces < (uint64_t)rc.num_buffers) rc.num_buffers = (int)pieces;
   *p = (tri_load_pipe){.be = be, .ckpt = ckpt, .err = err, .piece_bytes = rc.piece_bytes};
   TRI_TRY(take_memory(p, &rc));
@@ -171,8 +171,8 @@ cleanup:
 
 void tri_load_pipe_destroy(tri_load_pipe *p) {
   if (!p) return;
-  p->be->ops.upload_mark(p->be, 0); /* copies read what is about to go */
-  p->be->ops.upload_wait(p->be, 0);
+  p->be->ops.event_record(p->be, TRI_EVENT_UPLOAD, TRI_STREAM_COPY); /* copies read what is about to go */
+  p->be->ops.event_wait(p->be, TRI_EVENT_UPLOAD);
   bool ended = tri_reader_destroy(p->reader);
   if (p->memory && ended) p->be->ops.host_free(p->be, p->memory, p->memory_bytes);
   tri_free(p->pieces);

@@ -486,7 +486,7 @@ tri_status tri_weights_load_with(tri_backend *be, const tri_model_config *c, con
   TRI_TRY(tri_load_pipe_create(be, ckpt, io, m.bytes, &l.pipe, err));
   l.most = tri_load_pipe_piece_bytes(l.pipe);
   TRI_TRY(tri_weights_alloc(be, c, s, &m, &l.w, err));
-  TRI_TRY(be->ops.stream_sync(be, NULL)); /* uploads go beside the stream that has cleared the memory */
+  TRI_TRY(be->ops.stream_sync(be)); /* uploads go beside the stream that has cleared the memory */
   TRI_TRY(tri_weights_each(c, s, &m, load_tensor, &l));
   TRI_TRY(tri_load_pipe_drain(l.pipe));
   l.w->read_bytes = tri_load_pipe_bytes_read(l.pipe);

@@ -25,7 +25,7 @@ const tri_st_tensor *tri_rule_find(const tri_model_config *c, const tri_checkpoi
 /* The type that a weight gets in memory: the stored one, or float32 where a fused weight's parts differ. */
 static tri_dtype stored_dtype(const tri_model_config *c, const tri_checkpoint *ckpt, tri_weight_id id, int layer) {
   tri_dtype found = TRI_DTYPE_COUNT;
-  tri_weight_id source = id == TRI_W_HEAD && c->tie_word_embeddings ? TRI_W_EMBED : id;
+  tri_weight_id source = id == TRI_W_HEAD && c->head.tie_word_embeddings ? TRI_W_EMBED : id;
   for (const tri_tensor_rule *r = c->arch->tensors; ckpt && r->name; r++) {
     const tri_st_tensor *t = r->weight == source && tri_rule_applies(c, r) ? tri_rule_find(c, ckpt, r, layer, 0) : NULL;
     if (!t || t->dtype == TRI_DTYPE_COUNT) continue;
@@ -51,7 +51,7 @@ bool tri_weight_is_quantized(const tri_model_config *c, tri_weight_id id) {
   case TRI_W_EXPERT_DOWN:
   case TRI_W_SHARED_UP:
   case TRI_W_SHARED_DOWN: return true;
-  case TRI_W_HEAD: return !c->tie_word_embeddings;
+  case TRI_W_HEAD: return !c->head.tie_word_embeddings;
   default: return false;
   }
 }
@@ -79,7 +79,7 @@ static tri_status place(struct mapping *p, tri_weight_id id, int layer, tri_weig
   tri_weight_place at = {.dtype = p->dtype};
   size_t scales;
   if (!tri_weight_in_layer(c, id, layer)) shape.n = 0;
-  if (shape.vector || (id == TRI_W_POSITIONS && c->position == TRI_POS_SINUSOID))
+  if (shape.vector || (id == TRI_W_POSITIONS && c->attention.position == TRI_POS_SINUSOID))
     at.dtype = TRI_F32;
   else if (p->quantized && tri_weight_is_quantized(c, id))
     at.dtype = TRI_I8;
@@ -113,7 +113,7 @@ tri_status tri_weight_map_make(const tri_model_config *c, const tri_shard *s, co
   if (!m->layers) return tri_fail(err, TRI_NO_MEMORY, "model", "no memory for the table of weights");
   for (int id = 0; id < TRI_W_COUNT; id++) {
     if (tri_weight_is_per_layer((tri_weight_id)id)) continue;
-    if (id == TRI_W_HEAD && c->tie_word_embeddings && s->first_stage && s->last_stage) {
+    if (id == TRI_W_HEAD && c->head.tie_word_embeddings && s->first_stage && s->last_stage) {
       m->global[id] = m->global[TRI_W_EMBED];
       continue;
     }
@@ -146,7 +146,7 @@ tri_status tri_weights_each(const tri_model_config *c, const tri_shard *s, const
   for (const tri_tensor_rule *r = c->arch->tensors; r->name; r++) {
     if (!tri_rule_applies(c, r)) continue;
     tri_weight_target t = {.rule = *r};
-    if (r->weight == TRI_W_HEAD && c->tie_word_embeddings)
+    if (r->weight == TRI_W_HEAD && c->head.tie_word_embeddings)
       continue; /* a copy of the embedding, where it is stored at all */
     bool per_layer = tri_weight_is_per_layer(r->weight), many = per_layer && !c->shared_layers;
     for (int l = 0; l < (many ? s->layers.count : 1); l++) {
@@ -161,7 +161,7 @@ tri_status tri_weights_each(const tri_model_config *c, const tri_shard *s, const
       }
       t.expert = 0;
     }
-    if (r->weight == TRI_W_EMBED && c->tie_word_embeddings && s->last_stage && !s->first_stage) {
+    if (r->weight == TRI_W_EMBED && c->head.tie_word_embeddings && s->last_stage && !s->first_stage) {
       t.rule.weight = TRI_W_HEAD;
       t.place = m->global[TRI_W_HEAD];
       tri_status st = fn(ctx, &t);
@@ -200,10 +200,9 @@ static tri_status put_sinusoids(tri_backend *be, const tri_weight *to) {
       double angle = p / pow(10000, 2.0 * pair / to->k);
       row[i] = (float)(i < sines ? sin(angle) : cos(angle));
     }
-    be->ops.upload(be, (char *)to->data + (size_t)p * (size_t)to->k * sizeof *row, row, (size_t)to->k * sizeof *row,
-                   NULL);
+    be->ops.upload(be, (char *)to->data + (size_t)p * (size_t)to->k * sizeof *row, row, (size_t)to->k * sizeof *row);
   }
-  tri_status st = be->ops.stream_sync(be, NULL);
+  tri_status st = be->ops.stream_sync(be);
   tri_free(row);
   return st;
 }
@@ -222,7 +221,7 @@ tri_status tri_weights_alloc(tri_backend *be, const tri_model_config *c, const t
   w->products = m->products;
   bind(c, s, m, w);
   const tri_weight *positions = &w->global[TRI_W_POSITIONS];
-  if (c->position == TRI_POS_SINUSOID && positions->data && put_sinusoids(be, positions) != TRI_OK) {
+  if (c->attention.position == TRI_POS_SINUSOID && positions->data && put_sinusoids(be, positions) != TRI_OK) {
     tri_weights_destroy(w);
     return tri_fail(err, TRI_NO_MEMORY, "model", "cannot make the table of positions");
   }

@@ -16,13 +16,13 @@ enum { MAX_CONFIG_BYTES = 4 << 20 };
 static const tri_config_key common_keys[] = {
     TRI_INT_KEY("hidden_size", hidden_size, 1, 1 << 20),
     TRI_INT_KEY("num_hidden_layers", num_layers, 1, TRI_MAX_LAYERS),
-    TRI_INT_KEY("num_attention_heads", num_heads, 1, 1 << 16),
-    TRI_INT_KEY("intermediate_size", intermediate_size, 1, 1 << 24),
+    TRI_INT_KEY("num_attention_heads", attention.num_heads, 1, 1 << 16),
+    TRI_INT_KEY("intermediate_size", mlp.intermediate_size, 1, 1 << 24),
     TRI_INT_KEY("vocab_size", vocab_size, 1, 1 << 28),
     TRI_INT_KEY("max_position_embeddings", max_position_embeddings, 1, 1 << 28),
-    TRI_BOOL_KEY("tie_word_embeddings", tie_word_embeddings),
-    TRI_NUM_KEY("rope_theta", rope_theta, 1, 1e12),
-    TRI_NUM_KEY("partial_rotary_factor", partial_rotary_factor, 0, 1),
+    TRI_BOOL_KEY("tie_word_embeddings", head.tie_word_embeddings),
+    TRI_NUM_KEY("rope_theta", attention.rope_theta, 1, 1e12),
+    TRI_NUM_KEY("partial_rotary_factor", attention.partial_rotary_factor, 0, 1),
     {0},
 };
 
@@ -175,18 +175,18 @@ static tri_status read_arch(const tri_json *root, tri_model_config *c, tri_error
   }
   *c = arch->defaults;
   c->arch = arch;
-  if (!c->partial_rotary_factor) c->partial_rotary_factor = 1;
-  if (!c->rope_theta) c->rope_theta = 10000;
-  if (!c->embed_scale) c->embed_scale = 1;
-  if (!c->residual_scale) c->residual_scale = 1;
-  if (!c->logit_scale) c->logit_scale = 1;
+  if (!c->attention.partial_rotary_factor) c->attention.partial_rotary_factor = 1;
+  if (!c->attention.rope_theta) c->attention.rope_theta = 10000;
+  if (!c->embed.scale) c->embed.scale = 1;
+  if (!c->norm.residual_scale) c->norm.residual_scale = 1;
+  if (!c->head.logit_scale) c->head.logit_scale = 1;
   if (!c->moe.scale) c->moe.scale = 1;
   if (!c->moe.num_groups) c->moe.num_groups = 1;
   c->bos_token_id = c->seq2seq.decoder_start_token_id = c->seq2seq.forced_bos_token_id = -1;
-  c->gen_temperature = c->gen_top_p = c->gen_repetition_penalty = NAN;
-  c->gen_top_k = -1;
-  c->gen_num_beams = 1;
-  c->gen_length_penalty = 1;
+  c->generation.temperature = c->generation.top_p = c->generation.repetition_penalty = NAN;
+  c->generation.top_k = -1;
+  c->generation.num_beams = 1;
+  c->generation.length_penalty = 1;
   return TRI_OK;
 }
 
@@ -239,7 +239,7 @@ static tri_status read_labels(const tri_json *root, tri_model_config *c, tri_err
   if (st != TRI_OK) return st;
   if (n != floor(n) || n < 1 || n > 1 << 20)
     return tri_fail(err, TRI_OUT_OF_RANGE, "num_labels", "%.15g labels, the range is 1 to %d", n, 1 << 20);
-  c->num_labels = (int64_t)n;
+  c->head.num_labels = (int64_t)n;
   return TRI_OK;
 }
 
@@ -252,15 +252,15 @@ tri_status tri_config_encoder(tri_model_config *c, const tri_json *root, tri_err
                     "position_embedding_type \"%.40s\" is not supported: only absolute", positions ? positions : "?");
   tri_status st = tri_config_must_be_off(root, "is_decoder", err);
   if (st != TRI_OK) return st;
-  c->sequence_head = name && ends_with(name, "ForSequenceClassification");
-  c->token_head = name && ends_with(name, "ForTokenClassification");
-  c->has_classifier = c->sequence_head || c->token_head;
-  c->tie_word_embeddings = false; /* there is no head to share the embedding */
-  return c->has_classifier ? read_labels(root, c, err) : TRI_OK;
+  c->head.sequence_head = name && ends_with(name, "ForSequenceClassification");
+  c->head.token_head = name && ends_with(name, "ForTokenClassification");
+  c->head.has_classifier = c->head.sequence_head || c->head.token_head;
+  c->head.tie_word_embeddings = false; /* there is no head to share the embedding */
+  return c->head.has_classifier ? read_labels(root, c, err) : TRI_OK;
 }
 
 void tri_config_local_layers(tri_model_config *c, const tri_json *root, int first, int step) {
-  if (!c->window || tri_json_kind_of(tri_json_get(root, "layer_types")) != TRI_JSON_NULL) return;
+  if (!c->attention.window || tri_json_kind_of(tri_json_get(root, "layer_types")) != TRI_JSON_NULL) return;
   for (int l = first; l < c->num_layers; l += step) c->layer_flags[l] |= TRI_LAYER_LOCAL;
 }
 
@@ -284,7 +284,7 @@ static tri_status read_layer_types(const tri_json *root, tri_model_config *c, tr
                       "supported",
                       key, l, name ? name : "?");
     if (local) c->layer_flags[l] |= TRI_LAYER_LOCAL;
-    if (local && !c->window)
+    if (local && !c->attention.window)
       return tri_fail(err, TRI_INVALID_ARGUMENT, key, "%s[%zu] is sliding_attention, but there is no sliding_window",
                       key, l);
   }
@@ -317,7 +317,7 @@ static tri_status read_strings(const tri_json *root, tri_model_config *c, tri_er
   if (dtype && !(tri_dtype_from_name(dtype, &c->dtype) && c->dtype <= TRI_BF16))
     return tri_fail(err, TRI_UNSUPPORTED, "dtype", "dtype \"%.40s\" is not supported: float32, float16 or bfloat16",
                     dtype);
-  if (act && !tri_act_from_name(act, &c->act))
+  if (act && !tri_act_from_name(act, &c->mlp.act))
     return tri_fail(err, TRI_UNSUPPORTED, "hidden_act", "activation \"%.40s\" is not supported", act);
   if (tri_json_kind_of(tri_json_get(root, "quantization_config")) != TRI_JSON_NULL)
     return tri_fail(err, TRI_UNSUPPORTED, "quantization_config",
@@ -331,31 +331,32 @@ static tri_status derive(tri_model_config *c, const tri_json *root, tri_error *e
     int64_t value;
   } needed[] = {{"hidden_size", c->hidden_size},
                 {"num_hidden_layers", c->num_layers},
-                {"num_attention_heads", c->num_heads},
+                {"num_attention_heads", c->attention.num_heads},
                 {"vocab_size", c->vocab_size}};
   for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
     if (needed[i].value <= 0)
       return tri_fail(err, TRI_INVALID_ARGUMENT, needed[i].name, "there is no %s", needed[i].name);
-  if (!c->num_kv_heads) c->num_kv_heads = c->num_heads;
-  if (c->num_heads % c->num_kv_heads)
+  if (!c->attention.num_kv_heads) c->attention.num_kv_heads = c->attention.num_heads;
+  if (c->attention.num_heads % c->attention.num_kv_heads)
     return tri_fail(err, TRI_OUT_OF_RANGE, "num_key_value_heads",
-                    "%lld query heads are not a multiple of %lld KV heads", (long long)c->num_heads,
-                    (long long)c->num_kv_heads);
-  if (!c->head_dim) {
-    if (c->hidden_size % c->num_heads)
+                    "%lld query heads are not a multiple of %lld KV heads", (long long)c->attention.num_heads,
+                    (long long)c->attention.num_kv_heads);
+  if (!c->attention.head_dim) {
+    if (c->hidden_size % c->attention.num_heads)
       return tri_fail(err, TRI_OUT_OF_RANGE, "num_attention_heads", "hidden_size %lld is not a multiple of %lld heads",
-                      (long long)c->hidden_size, (long long)c->num_heads);
-    c->head_dim = c->hidden_size / c->num_heads;
+                      (long long)c->hidden_size, (long long)c->attention.num_heads);
+    c->attention.head_dim = c->hidden_size / c->attention.num_heads;
   }
-  if (c->head_dim > 1024)
-    return tri_fail(err, TRI_OUT_OF_RANGE, "head_dim", "head size %lld, the limit is 1024", (long long)c->head_dim);
-  if (!c->intermediate_size) c->intermediate_size = 4 * c->hidden_size;
-  if (!c->attn_scale) c->attn_scale = 1 / sqrt((double)c->head_dim);
-  if (!c->embed_size) c->embed_size = c->hidden_size;
-  c->projected = c->embed_size != c->hidden_size;
+  if (c->attention.head_dim > 1024)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "head_dim", "head size %lld, the limit is 1024",
+                    (long long)c->attention.head_dim);
+  if (!c->mlp.intermediate_size) c->mlp.intermediate_size = 4 * c->hidden_size;
+  if (!c->attention.scale) c->attention.scale = 1 / sqrt((double)c->attention.head_dim);
+  if (!c->embed.size) c->embed.size = c->hidden_size;
+  c->embed.projected = c->embed.size != c->hidden_size;
   tri_status st = read_layer_types(root, c, err);
   if (st != TRI_OK) return st;
-  return c->position == TRI_POS_ROPE ? tri_rope_read(c, root, err) : TRI_OK;
+  return c->attention.position == TRI_POS_ROPE ? tri_rope_read(c, root, err) : TRI_OK;
 }
 
 /* *file: which of the two is at fault */
@@ -373,8 +374,8 @@ static tri_status parse_docs(const tri_json *root, const tri_json *generation, t
   if (c.arch->prepare) TRI_TRY(c.arch->prepare(&c, root, err));
   TRI_TRY(derive(&c, root, err));
   if (c.arch->finish) TRI_TRY(c.arch->finish(&c, root, err));
-  if (c.has_pooler) c.pooling = TRI_POOL_FIRST;
-  c.has_qk_norm = c.qk_norm != TRI_QK_NORM_NONE;
+  if (c.head.has_pooler) c.head.pooling = TRI_POOL_FIRST;
+  c.attention.has_qk_norm = c.attention.qk_norm != TRI_QK_NORM_NONE;
   if (c.moe.top_k > c.moe.num_experts) {
     st = tri_fail(err, TRI_OUT_OF_RANGE, "num_experts_per_tok", "%lld of %lld experts per token",
                   (long long)c.moe.top_k, (long long)c.moe.num_experts);
@@ -435,19 +436,22 @@ cleanup:
 }
 
 tri_status tri_model_config_pool(tri_model_config *c, tri_pooling pooling, tri_error *err) {
-  bool free_choice = c->encoder && !c->has_classifier;
+  bool free_choice = c->encoder && !c->head.has_classifier;
   if (!free_choice && pooling != TRI_POOL_NONE)
     return tri_fail(err, TRI_UNSUPPORTED, "pooling", "pooling is for encoders without a classifier");
-  if (!free_choice || (c->has_pooler && pooling == TRI_POOL_NONE)) return TRI_OK;
-  c->pooling = pooling == TRI_POOL_NONE ? TRI_POOL_MEAN : pooling;
-  c->has_pooler = false; /* its tensors are then of no use */
+  if (!free_choice || (c->head.has_pooler && pooling == TRI_POOL_NONE)) return TRI_OK;
+  c->head.pooling = pooling == TRI_POOL_NONE ? TRI_POOL_MEAN : pooling;
+  c->head.has_pooler = false; /* its tensors are then of no use */
   return TRI_OK;
 }
 
 uint64_t tri_model_config_hash(const tri_model_config *c) {
-  const int64_t facts[] = {c->hidden_size, c->num_layers,        c->num_heads,  c->num_kv_heads,
-                           c->head_dim,    c->intermediate_size, c->vocab_size, c->max_position_embeddings,
-                           c->num_labels,  c->pooling,           c->has_pooler};
+  const int64_t facts[] = {c->hidden_size,         c->num_layers,
+                           c->attention.num_heads, c->attention.num_kv_heads,
+                           c->attention.head_dim,  c->mlp.intermediate_size,
+                           c->vocab_size,          c->max_position_embeddings,
+                           c->head.num_labels,     c->head.pooling,
+                           c->head.has_pooler};
   uint64_t h = tri_hash_bytes(TRI_HASH_SEED, c->arch->model_type, strlen(c->arch->model_type));
   return tri_hash_bytes(h, facts, sizeof facts);
 }

@@ -90,69 +90,96 @@ typedef struct tri_rope {
   float inv_freq_long[TRI_MAX_ROTARY / 2]; /* BY_LENGTH */
 } tri_rope;
 
-typedef struct tri_model_config {
-  const struct tri_arch *arch;
-  int64_t hidden_size, num_layers, num_heads, num_kv_heads, head_dim, intermediate_size;
-  int64_t vocab_size, max_position_embeddings;
-  double norm_eps;
-  bool tie_word_embeddings;
-
-  tri_norm_kind norm;
-  tri_norm_place norm_place;
-  bool norm_bias;
-  double norm_weight_offset;         /* gain = stored weight + this */
-  bool parallel_residual, one_norm;  /* x + attn(norm1 x) + mlp(norm2 x); one_norm: norm1 feeds both */
-  bool named_norms;                  /* Falcon: its two norms have names of their own */
-  bool embed_norm, no_final_norm;    /* a norm behind the embedding; none in front of the head */
-  double residual_scale;             /* of what a branch adds */
-  double logit_scale, logit_softcap; /* softcap 0: none */
-  tri_act act;
-  bool gated; /* act(gate) * up */
-  bool attention_bias, o_bias, mlp_bias, head_bias;
-  tri_qk_norm qk_norm;
-  bool has_sinks;   /* one more logit per head in the softmax, without a value */
-  bool has_qk_norm; /* qk_norm is not NONE: for the tables */
-  double attn_softcap;
-  int64_t window; /* of LOCAL layers; 0: none */
-  uint8_t layer_flags[TRI_MAX_LAYERS];
-  int64_t embed_size; /* width of the embedding's table; projected where it is not hidden_size */
+/* How a model begins: token ids to rows of hidden_size. */
+typedef struct tri_embed_config {
+  int64_t size; /* width of the table; projected where it is not hidden_size */
   bool projected;
-  tri_moe moe;
-  tri_mla mla;
-  tri_seq2seq seq2seq;
-  bool feeds_decoder; /* the encoder of an encoder-decoder: it has the decoder's embedding and KV pages */
-  bool projects_last; /* positions, types and norm have the embedding's width and come before its projection */
-  /* An encoder: every token sees the whole sequence, and the states themselves are the result instead of logits. Behind
-   * them may be a pooler, act(W . pooled + b), and a classifier of what is pooled or, as a token_head, of every state.
-   */
-  bool encoder, shared_layers; /* shared_layers: all layers have the same weights */
-  bool has_pooler, has_classifier, sequence_head, token_head;
-  tri_pooling pooling;
-  tri_act pool_act;
-  int64_t num_labels, type_vocab_size;     /* types of tokens, e.g. first and second sentence; 0: none */
-  int64_t position_offset;                 /* of the row in the table of learned positions */
-  int64_t bias_buckets, bias_max_distance; /* RELATIVE */
+  bool projects_last; /* positions, types and norm have the table's width and come before the projection */
+  bool norm;          /* a norm behind it */
+  double scale;
+  int64_t type_vocab_size; /* types of tokens, e.g. first and second sentence; 0: none */
+  int64_t position_offset; /* of the row in the table of learned positions */
+} tri_embed_config;
+
+/* Norms, and how branches are added to the residual stream. */
+typedef struct tri_norm_config {
+  tri_norm_kind kind;
+  tri_norm_place place;
+  double eps, weight_offset; /* gain = stored weight + weight_offset */
+  bool bias;
+  bool parallel_residual, one_norm; /* x + attn(norm1 x) + mlp(norm2 x); one_norm: norm1 feeds both */
+  bool named;                       /* Falcon: its two norms have names of their own */
+  bool no_final;                    /* none in front of the head */
+  double residual_scale;            /* of what a branch adds */
+} tri_norm_config;
+
+typedef struct tri_attention_config {
+  int64_t num_heads, num_kv_heads, head_dim;
+  bool bias, o_bias;
+  tri_qk_norm qk_norm;
+  bool has_qk_norm;    /* qk_norm is not NONE: for the tables */
+  bool has_sinks;      /* one more logit per head in the softmax, without a value */
+  double scale;        /* of q.k; 1/sqrt(head_dim) unless the family says otherwise */
+  bool scale_by_layer; /* GPT-2: divides scale by layer + 1 */
+  double softcap;      /* 0: none */
+  int64_t window;      /* of LOCAL layers; 0: none */
   tri_position_kind position;
+  int64_t bias_buckets, bias_max_distance; /* RELATIVE */
   tri_rope rope;
   double partial_rotary_factor; /* share of each head that rotates */
   int64_t rotary_dim;           /* the same as a number, where a family says it so */
   double rope_theta;
-  double attn_scale;        /* of q.k; 1/sqrt(head_dim) unless the family says otherwise */
-  bool scale_attn_by_layer; /* GPT-2: divides attn_scale by layer + 1 */
-  double embed_scale;
+} tri_attention_config;
 
+typedef struct tri_mlp_config {
+  int64_t intermediate_size;
+  tri_act act;
+  bool gated; /* act(gate) * up */
+  bool bias;
+} tri_mlp_config;
+
+/* How a model ends: a decoder's logits; of an encoder, behind whose states may be a pooler, act(W . pooled + b), and a
+ * classifier of what is pooled or, as a token_head, of every state. */
+typedef struct tri_head_config {
+  bool tie_word_embeddings, bias;
+  double logit_scale, logit_softcap; /* softcap 0: none */
+  bool has_pooler, has_classifier, sequence_head, token_head;
+  tri_pooling pooling;
+  tri_act pool_act;
+  int64_t num_labels;
+} tri_head_config;
+
+/* generation_config.json's sampling defaults; NaN or -1 where the file says nothing. */
+typedef struct tri_generation_config {
+  double temperature, top_p, repetition_penalty;
+  int64_t top_k, num_beams;
+  double length_penalty;
+  tri_early_stopping early_stopping;
+  bool do_sample;
+} tri_generation_config;
+
+typedef struct tri_model_config {
+  const struct tri_arch *arch;
+  int64_t hidden_size, num_layers, vocab_size, max_position_embeddings;
+  tri_embed_config embed;
+  tri_norm_config norm;
+  tri_attention_config attention;
+  tri_mla mla;
+  tri_mlp_config mlp;
+  tri_moe moe;
+  tri_head_config head;
+  tri_seq2seq seq2seq;
+  uint8_t layer_flags[TRI_MAX_LAYERS];
+  bool encoder;         /* every token sees the whole sequence, and the states themselves are the result */
+  bool feeds_decoder;   /* the encoder of an encoder-decoder: it has the decoder's embedding and KV pages */
+  bool shared_layers;   /* all layers have the same weights */
   tri_dtype dtype;      /* of the stored weights, as config.json claims; the tensors' own types are what counts */
   int64_t bos_token_id; /* -1: none */
   uint32_t bad_token_ids[TRI_MAX_STOP_IDS]; /* never generated: bad_words_ids of one token each */
   int num_bad_token_ids;
   uint32_t eos_token_ids[TRI_MAX_STOP_IDS];
   int num_eos_token_ids;
-  /* generation_config.json's sampling defaults; NaN or -1 where the file says nothing */
-  double gen_temperature, gen_top_p, gen_repetition_penalty;
-  int64_t gen_top_k, gen_num_beams;
-  double gen_length_penalty;
-  tri_early_stopping gen_early_stopping;
-  bool gen_do_sample;
+  tri_generation_config generation;
 } tri_model_config;
 
 /* Reads DIR/config.json and, where it exists, DIR/generation_config.json. */

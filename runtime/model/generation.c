@@ -67,9 +67,9 @@ static tri_status read_early_stopping(const tri_json *root, tri_model_config *c,
   bool on;
   if (tri_json_kind_of(v) == TRI_JSON_NULL) return TRI_OK;
   if (tri_json_as_bool(v, &on))
-    c->gen_early_stopping = on ? TRI_EARLY_TRUE : TRI_EARLY_FALSE;
+    c->generation.early_stopping = on ? TRI_EARLY_TRUE : TRI_EARLY_FALSE;
   else if (name && !strcmp(name, "never"))
-    c->gen_early_stopping = TRI_EARLY_NEVER;
+    c->generation.early_stopping = TRI_EARLY_NEVER;
   else
     return tri_fail(err, TRI_INVALID_ARGUMENT, "early_stopping", "early_stopping must be true, false or \"never\"");
   return TRI_OK;
@@ -77,13 +77,13 @@ static tri_status read_early_stopping(const tri_json *root, tri_model_config *c,
 
 tri_status tri_config_generation(const tri_json *root, tri_model_config *c, tri_error *err) {
   static const tri_config_key keys[] = {
-      TRI_NUM_KEY("temperature", gen_temperature, 0, 100),
-      TRI_NUM_KEY("top_p", gen_top_p, 0, 1),
-      TRI_NUM_KEY("repetition_penalty", gen_repetition_penalty, 1e-3, 1e3),
-      TRI_INT_KEY("top_k", gen_top_k, -1, 1 << 28),
-      TRI_INT_KEY("num_beams", gen_num_beams, 1, 1 << 16),
-      TRI_NUM_KEY("length_penalty", gen_length_penalty, -100, 100),
-      TRI_BOOL_KEY("do_sample", gen_do_sample),
+      TRI_NUM_KEY("temperature", generation.temperature, 0, 100),
+      TRI_NUM_KEY("top_p", generation.top_p, 0, 1),
+      TRI_NUM_KEY("repetition_penalty", generation.repetition_penalty, 1e-3, 1e3),
+      TRI_INT_KEY("top_k", generation.top_k, -1, 1 << 28),
+      TRI_INT_KEY("num_beams", generation.num_beams, 1, 1 << 16),
+      TRI_NUM_KEY("length_penalty", generation.length_penalty, -100, 100),
+      TRI_BOOL_KEY("do_sample", generation.do_sample),
   };
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
     const tri_json *v = tri_json_get(root, keys[i].name);

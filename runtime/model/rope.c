@@ -126,7 +126,7 @@ static tri_status require(double v, const char *key, const char *type, tri_error
 }
 
 static tri_status apply(tri_model_config *c, const char *type, struct params *p, tri_error *err) {
-  tri_rope *r = &c->rope;
+  tri_rope *r = &c->attention.rope;
   tri_status st = TRI_OK;
   int half = r->rotary_dim / 2;
   bool original_given = !isnan(p->original);
@@ -172,9 +172,9 @@ cleanup:
 }
 
 tri_status tri_rope_read(tri_model_config *c, const tri_json *root, tri_error *err) {
-  struct params p = {.theta = c->rope_theta,
+  struct params p = {.theta = c->attention.rope_theta,
                      .factor = NAN,
-                     .partial = c->partial_rotary_factor,
+                     .partial = c->attention.partial_rotary_factor,
                      .low_freq = NAN,
                      .high_freq = NAN,
                      .original = NAN,
@@ -199,20 +199,21 @@ tri_status tri_rope_read(tri_model_config *c, const tri_json *root, tri_error *e
       return tri_fail(err, TRI_INVALID_ARGUMENT, "rope_scaling.rope_type", "%s.rope_type must be a string", names[i]);
     break; /* files that carry both mean the same by them */
   }
-  c->rope_theta = p.theta;
+  c->attention.rope_theta = p.theta;
   /* Some families keep the original length beside the section. */
   const tri_json *original = tri_json_get(root, "original_max_position_embeddings");
   if (isnan(p.original) && tri_json_kind_of(original) != TRI_JSON_NULL &&
       (!tri_json_as_num(original, &p.original) || !(p.original >= 2 && p.original <= 1e9)))
     return tri_fail(err, TRI_OUT_OF_RANGE, "original_max_position_embeddings",
                     "original_max_position_embeddings must be a number from 2 to 1e9");
-  tri_rope *r = &c->rope;
+  tri_rope *r = &c->attention.rope;
   r->kind = TRI_ROPE_FIXED;
   r->attention_scale = 1;
-  r->rotary_dim = c->rotary_dim ? (int)c->rotary_dim : (int)((double)c->head_dim * p.partial);
-  if (r->rotary_dim < 2 || r->rotary_dim % 2 || r->rotary_dim > TRI_MAX_ROTARY || r->rotary_dim > c->head_dim)
+  r->rotary_dim =
+      c->attention.rotary_dim ? (int)c->attention.rotary_dim : (int)((double)c->attention.head_dim * p.partial);
+  if (r->rotary_dim < 2 || r->rotary_dim % 2 || r->rotary_dim > TRI_MAX_ROTARY || r->rotary_dim > c->attention.head_dim)
     return tri_fail(err, TRI_OUT_OF_RANGE, "partial_rotary_factor",
                     "%d rotary dimensions of a head of %lld: must be even, at least 2 and at most %d", r->rotary_dim,
-                    (long long)c->head_dim, TRI_MAX_ROTARY);
+                    (long long)c->attention.head_dim, TRI_MAX_ROTARY);
   return apply(c, type, &p, err);
 }

@@ -10,25 +10,25 @@ void tri_model_config_source(const tri_model_config *c, tri_model_config *out) {
   out->seq2seq.on = false;
   out->feeds_decoder = out->encoder = true;
   out->num_layers = c->seq2seq.num_layers;
-  out->num_heads = out->num_kv_heads = c->seq2seq.num_heads;
-  out->intermediate_size = c->seq2seq.intermediate_size;
-  out->head_bias = false;
-  out->logit_scale = 1;
+  out->attention.num_heads = out->attention.num_kv_heads = c->seq2seq.num_heads;
+  out->mlp.intermediate_size = c->seq2seq.intermediate_size;
+  out->head.bias = false;
+  out->head.logit_scale = 1;
 }
 
 tri_status tri_config_bart(tri_model_config *c, const tri_json *root, tri_error *err) {
   static const char *const off[] = {"normalize_before", "add_final_layer_norm", "add_bias_logits"};
-  bool scaled = false, normed = c->embed_norm, sinusoids = c->position == TRI_POS_SINUSOID;
+  bool scaled = false, normed = c->embed.norm, sinusoids = c->attention.position == TRI_POS_SINUSOID;
   tri_status st = tri_config_bool(root, "scale_embedding", &scaled, err);
   for (size_t i = 0; st == TRI_OK && i < sizeof off / sizeof *off; i++) st = tri_config_must_be_off(root, off[i], err);
   if (st == TRI_OK) st = tri_config_bool(root, "normalize_embedding", &normed, err);
   if (st == TRI_OK) st = tri_config_bool(root, "static_position_embeddings", &sinusoids, err);
   if (st != TRI_OK) return st;
-  const char *wrong = sinusoids != (c->position == TRI_POS_SINUSOID) ? "static_position_embeddings" : NULL;
-  if (normed != c->embed_norm) wrong = "normalize_embedding";
+  const char *wrong = sinusoids != (c->attention.position == TRI_POS_SINUSOID) ? "static_position_embeddings" : NULL;
+  if (normed != c->embed.norm) wrong = "normalize_embedding";
   if (wrong)
     return tri_fail(err, TRI_UNSUPPORTED, wrong, "%s is not as model_type %s has it", wrong, c->arch->model_type);
-  if (scaled) c->embed_scale = sqrt((double)c->hidden_size);
+  if (scaled) c->embed.scale = sqrt((double)c->hidden_size);
   return TRI_OK;
 }
 
@@ -39,10 +39,10 @@ tri_status tri_config_seq2seq(tri_model_config *c, tri_error *err) {
     return tri_fail(err, TRI_INVALID_ARGUMENT, "encoder_layers",
                     "the encoder's layers, heads or intermediate size are missing");
   /* The encoder's keys stay for a step in the pages that cross-attention's take over. */
-  if (s->num_heads != c->num_heads)
+  if (s->num_heads != c->attention.num_heads)
     return tri_fail(err, TRI_UNSUPPORTED, "encoder_attention_heads",
                     "%lld heads in the encoder and %lld in the decoder: unequal numbers are not supported",
-                    (long long)s->num_heads, (long long)c->num_heads);
+                    (long long)s->num_heads, (long long)c->attention.num_heads);
   if (c->seq2seq.decoder_start_token_id < 0) c->seq2seq.decoder_start_token_id = c->bos_token_id;
   if (s->decoder_start_token_id < 0 || s->decoder_start_token_id >= c->vocab_size)
     return tri_fail(err, TRI_INVALID_ARGUMENT, "decoder_start_token_id",

@@ -6,14 +6,14 @@ tri_status tri_group_create(tri_comm *world, int tp, int pp, tri_group *out, tri
                     "%d workers, but tensor-parallel %d x pipeline-parallel %d needs %lld", world->size, tp, pp,
                     (long long)tp * pp);
   tri_group g = {.p = {.tp = tp, .pp = pp, .tp_rank = world->rank % tp, .pp_rank = world->rank / tp}, .world = world};
-  tri_status st = world->ops->split(world, g.p.pp_rank, g.p.tp_rank, &g.tensor);
+  tri_status st = tri_comm_split(world, g.p.pp_rank, g.p.tp_rank, NULL, &g.tensor);
   if (st != TRI_OK) return tri_fail(err, st, "comm", "cannot form the tensor group: %s", tri_status_text(st));
   *out = g;
   return TRI_OK;
 }
 
 void tri_group_destroy(tri_group *g) {
-  if (g->tensor) g->tensor->ops->destroy(g->tensor);
-  if (g->world) g->world->ops->destroy(g->world);
+  tri_comm_destroy(g->tensor);
+  tri_comm_destroy(g->world);
   g->tensor = g->world = NULL;
 }

@@ -12,7 +12,8 @@ static tri_status sequence_length(const tri_model_config *c, const tri_limits_co
     len = config->max_num_batched_tokens;
   }
   /* Learned positions end with their table; rotary ones can be stretched on request. */
-  if ((c->position == TRI_POS_LEARNED || c->position == TRI_POS_SINUSOID) && len > c->max_position_embeddings)
+  if ((c->attention.position == TRI_POS_LEARNED || c->attention.position == TRI_POS_SINUSOID) &&
+      len > c->max_position_embeddings)
     return tri_fail(err, TRI_OUT_OF_RANGE, "max_model_len", "max_model_len %lld exceeds the model's %lld positions",
                     (long long)len, (long long)c->max_position_embeddings);
   if (len > 1 << 24)
@@ -42,12 +43,12 @@ tri_status tri_limits_make(const tri_model_config *c, const tri_limits_config *c
       .block_size = config->block_size,
       .vocab_size = (int)c->vocab_size,
       .whole_sequences = c->encoder,
-      .num_types = (int)c->type_vocab_size,
+      .num_types = (int)c->embed.type_vocab_size,
       .has_source = c->seq2seq.on,
   };
   return TRI_OK;
 }
 
 bool tri_limits_stretch(const tri_model_config *c, const tri_limits *l) {
-  return l->max_model_len > c->max_position_embeddings && c->rope.kind == TRI_ROPE_FIXED;
+  return l->max_model_len > c->max_position_embeddings && c->attention.rope.kind == TRI_ROPE_FIXED;
 }

@@ -49,9 +49,9 @@ static tri_comm *make(const tri_comm_config *config) {
   MUST((mpi ? tri_comm_mpi_world(config, &world) : tri_comm_self_create(config, &world)) == TRI_OK);
   my_rank = world->rank;
   /* One of its own for each test, so that errors and stray messages stay in it. */
-  MUST(world->ops->split(world, 0, world->rank, &c) == TRI_OK);
+  MUST(tri_comm_split(world, 0, world->rank, NULL, &c) == TRI_OK);
   MUST(c->rank == world->rank && c->size == world->size);
-  world->ops->destroy(world);
+  tri_comm_destroy(world);
   return c;
 }
 
@@ -66,21 +66,21 @@ static void check_same_everywhere(tri_comm *c, const float *buf, size_t n) {
     memcpy(&bits, &buf[i], sizeof bits);
     mine = mix(mine ^ bits) + (uint32_t)i;
   }
-  MUST(c->ops->all_gather(c, &mine, all, sizeof mine, NULL) == TRI_OK);
+  MUST(tri_comm_all_gather(c, &mine, all, sizeof mine) == TRI_OK);
   for (int r = 0; r < c->size; r++) MUST(all[r] == mine);
 }
 
 static void reduce(tri_comm *c, size_t n, bool exact) {
   float *buf = allocate(n * sizeof *buf), *again = allocate(n * sizeof *again);
   for (size_t i = 0; i < n; i++) buf[i] = again[i] = addend(c->rank, i);
-  MUST(c->ops->all_reduce(c, buf, n, NULL) == TRI_OK);
+  MUST(tri_comm_all_reduce(c, buf, n) == TRI_OK);
   for (size_t i = 0; i < n; i++) {
     float want = addend(0, i), size = fabsf(want);
     for (int r = 1; r < c->size; r++) want += addend(r, i), size += fabsf(addend(r, i));
     MUST(exact ? buf[i] == want : fabsf(buf[i] - want) <= 1e-6f * size);
   }
   check_same_everywhere(c, buf, n);
-  MUST(c->ops->all_reduce(c, again, n, NULL) == TRI_OK);
+  MUST(tri_comm_all_reduce(c, again, n) == TRI_OK);
   MUST(!memcmp(buf, again, n * sizeof *buf)); /* the same schedule gives the same bits */
   free(buf), free(again);
 }
@@ -94,7 +94,7 @@ static void test_all_reduce(bool deterministic) {
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) reduce(c, sizes[i], deterministic || sizes[i] <= 16384);
   for (size_t n = 1; n < 200; n++) reduce(c, n, true); /* close after each other: no message may be taken for another */
   MUST(tri_comm_query(c) == TRI_OK);
-  c->ops->destroy(c);
+  tri_comm_destroy(c);
 }
 
 static void test_all_gather(void) {
@@ -104,12 +104,12 @@ static void test_all_gather(void) {
     size_t n = sizes[k];
     uint8_t *send = allocate(n), *recv = allocate(n * (size_t)c->size);
     for (size_t i = 0; i < n; i++) send[i] = (uint8_t)mix((uint32_t)i + (uint32_t)c->rank * 99);
-    MUST(c->ops->all_gather(c, send, recv, n, NULL) == TRI_OK);
+    MUST(tri_comm_all_gather(c, send, recv, n) == TRI_OK);
     for (size_t i = 0; i < n * (size_t)c->size; i++)
       MUST(recv[i] == (uint8_t)mix((uint32_t)(i % n) + (uint32_t)(i / n) * 99));
     free(send), free(recv);
   }
-  c->ops->destroy(c);
+  tri_comm_destroy(c);
 }
 
 static void test_broadcast(void) {
@@ -120,34 +120,34 @@ static void test_broadcast(void) {
       size_t n = sizes[k];
       uint8_t *buf = allocate(n);
       for (size_t i = 0; i < n; i++) buf[i] = c->rank == root ? (uint8_t)mix((uint32_t)i + (uint32_t)root) : 0;
-      MUST(c->ops->broadcast(c, buf, n, root, NULL) == TRI_OK);
+      MUST(tri_comm_broadcast(c, buf, n, root) == TRI_OK);
       for (size_t i = 0; i < n; i++) MUST(buf[i] == (uint8_t)mix((uint32_t)i + (uint32_t)root));
-      MUST(c->ops->barrier(c) == TRI_OK);
+      MUST(tri_comm_barrier(c) == TRI_OK);
       free(buf);
     }
-  c->ops->destroy(c);
+  tri_comm_destroy(c);
 }
 
 /* Even and odd ranks apart, in reverse order; both communicators and the common one are used in turn. */
 static void test_split(void) {
   tri_comm *c = make(&usual), *half;
   int color = c->rank % 2, members = (c->size + 1 - color) / 2;
-  MUST(c->ops->split(c, color, -c->rank, &half) == TRI_OK);
+  MUST(tri_comm_split(c, color, -c->rank, NULL, &half) == TRI_OK);
   MUST(half->size == members && half->rank == members - 1 - c->rank / 2);
-  MUST(half->timeout_ms == c->timeout_ms && half->deterministic == c->deterministic);
+  MUST(half->cfg.timeout_ms == c->cfg.timeout_ms && half->cfg.deterministic == c->cfg.deterministic);
   for (int i = 0; i < 20; i++) {
     float mine = (float)(1 << c->rank), all = mine;
-    MUST(half->ops->all_reduce(half, &mine, 1, NULL) == TRI_OK);
-    MUST(c->ops->all_reduce(c, &all, 1, NULL) == TRI_OK);
+    MUST(tri_comm_all_reduce(half, &mine, 1) == TRI_OK);
+    MUST(tri_comm_all_reduce(c, &all, 1) == TRI_OK);
     float want = 0;
     for (int r = color; r < c->size; r += 2) want += (float)(1 << r);
     MUST(mine == want && all == (float)((1 << c->size) - 1));
   }
-  half->ops->abort(half); /* an error stays in its communicator */
+  tri_comm_abort(half); /* an error stays in its communicator */
   MUST(tri_comm_query(half) == TRI_ABORTED && tri_comm_query(c) == TRI_OK);
-  MUST(c->ops->barrier(c) == TRI_OK);
-  half->ops->destroy(half);
-  c->ops->destroy(c);
+  MUST(tri_comm_barrier(c) == TRI_OK);
+  tri_comm_destroy(half);
+  tri_comm_destroy(c);
 }
 
 /* ---- transfers ---- */
@@ -168,7 +168,7 @@ static void send_all(tri_comm *c, char *buffers, tri_comm_req *reqs) {
         char *p = buffers + n * BIG;
         struct message m = {c->rank, tag, number};
         memcpy(p, &m, sizeof m);
-        MUST(c->ops->isend(c, p, message_bytes(number), peer, tag, &reqs[n++], NULL) == TRI_OK);
+        MUST(tri_comm_isend(c, p, message_bytes(number), peer, tag, &reqs[n++]) == TRI_OK);
       }
 }
 
@@ -183,9 +183,9 @@ static void receive_all(tri_comm *c) {
         size_t bytes = message_bytes(number), got = bytes;
         tri_status st = TRI_AGAIN;
         if ((number + peer) % 2)
-          st = c->ops->recv(c, buf, bytes, peer, tag, NULL);
+          st = tri_comm_recv(c, buf, bytes, peer, tag);
         else
-          while ((st = c->ops->try_recv(c, buf, BIG, peer, tag, &got)) == TRI_AGAIN) sched_yield();
+          while ((st = tri_comm_try_recv(c, buf, BIG, peer, tag, &got)) == TRI_AGAIN) sched_yield();
         MUST(st == TRI_OK && got == bytes);
         memcpy(&m, buf, sizeof m);
         MUST(m.from == peer && m.tag == tag && m.number == number);
@@ -198,18 +198,18 @@ static void test_transfers(void) {
   size_t most = (size_t)MESSAGES * 2 * (size_t)c->size, got;
   char *buffers = allocate(most * BIG), byte;
   tri_comm_req *reqs = allocate(most * sizeof *reqs);
-  MUST(c->ops->try_recv(c, &byte, 1, 0, 9, &got) == TRI_AGAIN);
-  MUST(c->ops->wait(c, &reqs[0]) == TRI_OK); /* none under way */
+  MUST(tri_comm_try_recv(c, &byte, 1, 0, 9, &got) == TRI_AGAIN);
+  MUST(tri_comm_wait(c, &reqs[0]) == TRI_OK); /* none under way */
   send_all(c, buffers, reqs);
   receive_all(c);
   for (size_t i = 0; i < most; i++) {
-    MUST(c->ops->wait(c, &reqs[i]) == TRI_OK);
+    MUST(tri_comm_wait(c, &reqs[i]) == TRI_OK);
     MUST(!reqs[i].active);
   }
-  MUST(c->ops->barrier(c) == TRI_OK);
-  MUST(c->ops->try_recv(c, &byte, 1, 0, 3, &got) == TRI_AGAIN);
+  MUST(tri_comm_barrier(c) == TRI_OK);
+  MUST(tri_comm_try_recv(c, &byte, 1, 0, 3, &got) == TRI_AGAIN);
   free(buffers), free(reqs);
-  c->ops->destroy(c);
+  tri_comm_destroy(c);
 }
 
 static void test_too_large(void) {
@@ -218,17 +218,17 @@ static void test_too_large(void) {
   size_t got = 12345;
   if (c->size > 1 && c->rank == 1) {
     tri_comm_req req = {0};
-    MUST(c->ops->isend(c, buf, sizeof buf, 0, 3, &req, NULL) == TRI_OK);
-    MUST(c->ops->wait(c, &req) == TRI_OK);
+    MUST(tri_comm_isend(c, buf, sizeof buf, 0, 3, &req) == TRI_OK);
+    MUST(tri_comm_wait(c, &req) == TRI_OK);
   }
   if (c->size > 1 && c->rank == 0) {
     tri_status st;
-    while ((st = c->ops->try_recv(c, buf, 99, 1, 3, &got)) == TRI_AGAIN) sched_yield();
+    while ((st = tri_comm_try_recv(c, buf, 99, 1, 3, &got)) == TRI_AGAIN) sched_yield();
     MUST(st == TRI_TOO_LARGE && got == 12345);
     MUST(tri_comm_query(c) == TRI_TOO_LARGE);
-    MUST(c->ops->recv(c, buf, 100, 1, 3, NULL) == TRI_TOO_LARGE); /* the first error stays */
+    MUST(tri_comm_recv(c, buf, 100, 1, 3) == TRI_TOO_LARGE); /* the first error stays */
   }
-  c->ops->destroy(c);
+  tri_comm_destroy(c);
 }
 
 /* A rank waits in a collective while what it has sent before still needs it: the receiver comes to the collective only
@@ -238,13 +238,13 @@ static void test_message_before_collective(void) {
   for (size_t n = 1; n <= (size_t)1 << 22; n *= 8) {
     uint8_t *buf = allocate(n);
     tri_comm_req req = {0};
-    if (c->rank == 0 && c->size > 1) MUST(c->ops->isend(c, buf, n, 1, 5, &req, NULL) == TRI_OK);
-    if (c->rank == 1) MUST(c->ops->recv(c, buf, n, 0, 5, NULL) == TRI_OK);
-    MUST(c->ops->barrier(c) == TRI_OK);
-    MUST(c->ops->wait(c, &req) == TRI_OK);
+    if (c->rank == 0 && c->size > 1) MUST(tri_comm_isend(c, buf, n, 1, 5, &req) == TRI_OK);
+    if (c->rank == 1) MUST(tri_comm_recv(c, buf, n, 0, 5) == TRI_OK);
+    MUST(tri_comm_barrier(c) == TRI_OK);
+    MUST(tri_comm_wait(c, &req) == TRI_OK);
     free(buf);
   }
-  c->ops->destroy(c);
+  tri_comm_destroy(c);
 }
 
 /* ---- what does not come ---- */
@@ -254,7 +254,7 @@ static int64_t elapsed_ms(int64_t since) { return (tri_now_ns() - since) / 10000
 static void *abort_soon(void *comm) {
   tri_comm *c = comm;
   nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
-  c->ops->abort(c);
+  tri_comm_abort(c);
   return NULL;
 }
 
@@ -266,12 +266,12 @@ static void all_calls_fail(tri_comm *c, tri_status want) {
   tri_comm_req req = {0};
   tri_comm *other;
   MUST(tri_comm_query(c) == want);
-  MUST(c->ops->all_reduce(c, &f, 1, NULL) == want && c->ops->barrier(c) == want);
-  MUST(c->ops->all_gather(c, &f, buf, 1, NULL) == want && c->ops->broadcast(c, buf, 1, 0, NULL) == want);
-  MUST(c->ops->try_recv(c, buf, 1, 0, 3, &got) == want);
-  MUST(c->ops->wait(c, &req) == want);
-  if (mpi) MUST(c->ops->recv(c, buf, 1, 0, 3, NULL) == want && c->ops->isend(c, buf, 1, 0, 3, &req, NULL) == want);
-  if (mpi) MUST(c->ops->split(c, 0, 0, &other) == want);
+  MUST(tri_comm_all_reduce(c, &f, 1) == want && tri_comm_barrier(c) == want);
+  MUST(tri_comm_all_gather(c, &f, buf, 1) == want && tri_comm_broadcast(c, buf, 1, 0) == want);
+  MUST(tri_comm_try_recv(c, buf, 1, 0, 3, &got) == want);
+  MUST(tri_comm_wait(c, &req) == want);
+  if (mpi) MUST(tri_comm_recv(c, buf, 1, 0, 3) == want && tri_comm_isend(c, buf, 1, 0, 3, &req) == want);
+  if (mpi) MUST(tri_comm_split(c, 0, 0, NULL, &other) == want);
   MUST(elapsed_ms(t) < 200);
 }
 
@@ -283,12 +283,12 @@ static void test_abort(void) {
   int64_t t = tri_now_ns();
   MUST(!pthread_create(&thread, NULL, abort_soon, c));
   if (mpi) {
-    MUST(c->ops->recv(c, never, sizeof never, (c->rank + 1) % c->size, 7, NULL) == TRI_ABORTED);
+    MUST(tri_comm_recv(c, never, sizeof never, (c->rank + 1) % c->size, 7) == TRI_ABORTED);
     MUST(elapsed_ms(t) >= 90 && elapsed_ms(t) < 2000);
   }
   pthread_join(thread, NULL);
   all_calls_fail(c, TRI_ABORTED);
-  c->ops->destroy(c);
+  tri_comm_destroy(c);
 }
 
 /* The flag that all waits of a process look at. */
@@ -300,8 +300,33 @@ static void test_stop(void) {
   stop = false;
   tri_comm *c = make(&config);
   stop = true;
-  if (mpi) MUST(c->ops->recv(c, never, sizeof never, (c->rank + 1) % c->size, 7, NULL) == TRI_ABORTED);
-  c->ops->destroy(c);
+  if (mpi) MUST(tri_comm_recv(c, never, sizeof never, (c->rank + 1) % c->size, 7) == TRI_ABORTED);
+  tri_comm_destroy(c);
+}
+
+/* A slot that is not there says so and does no harm; with another communicator behind it that one does the work. */
+static void test_missing_slots(void) {
+  tri_comm *c = make(&usual), *behind = make(&usual);
+  const tri_comm_ops *own = c->ops;
+  tri_comm_ops fewer = *own;
+  int mine = c->rank + 1, sum = 0, all[64] = {0};
+  fewer.all_gather = NULL;
+  fewer.barrier = NULL;
+  c->ops = &fewer;
+  MUST(tri_comm_all_gather(c, &mine, all, sizeof mine) == TRI_UNSUPPORTED && tri_comm_barrier(c) == TRI_UNSUPPORTED);
+  MUST(tri_comm_query(c) == TRI_OK && tri_comm_broadcast(c, &mine, sizeof mine, 0) == TRI_OK && mine == 1);
+  MUST(!(tri_comm_caps(c) & (TRI_COMM_CAN_all_gather | TRI_COMM_CAN_barrier)));
+  MUST(tri_comm_caps(c) & TRI_COMM_CAN_broadcast);
+  c->fallback = behind;
+  mine = c->rank + 1;
+  MUST(tri_comm_all_gather(c, &mine, all, sizeof mine) == TRI_OK && tri_comm_barrier(c) == TRI_OK);
+  for (int r = 0; r < c->size; r++) sum += all[r];
+  MUST(sum == c->size * (c->size + 1) / 2 && tri_comm_caps(c) & TRI_COMM_CAN_all_gather);
+  tri_comm_abort(behind); /* its end is the end of both, as soon as it is asked */
+  MUST(tri_comm_query(c) == TRI_OK && tri_comm_barrier(c) == TRI_ABORTED && tri_comm_query(c) == TRI_ABORTED);
+  c->ops = own;
+  tri_comm_destroy(c);
+  tri_comm_destroy(behind);
 }
 
 /* Rank 0 stays away from a collective: the others notice by themselves. */
@@ -312,13 +337,13 @@ static void test_timeout(void) {
   static float never[4];
   if (c->rank && c->size > 1) {
     int64_t t = tri_now_ns();
-    MUST(brief->ops->all_reduce(brief, never, 4, NULL) == TRI_TIMEOUT);
+    MUST(tri_comm_all_reduce(brief, never, 4) == TRI_TIMEOUT);
     MUST(elapsed_ms(t) >= 300 && elapsed_ms(t) < 3000);
     all_calls_fail(brief, TRI_TIMEOUT);
   }
-  MUST(c->ops->barrier(c) == TRI_OK); /* rank 0 waits here, with its longer limit */
-  brief->ops->destroy(brief);
-  c->ops->destroy(c);
+  MUST(tri_comm_barrier(c) == TRI_OK); /* rank 0 waits here, with its longer limit */
+  tri_comm_destroy(brief);
+  tri_comm_destroy(c);
 }
 
 /* With the host's shared memory, and as between hosts. Pending operations of a communicator in error stay behind: these
@@ -337,6 +362,7 @@ int main(int argc, char **argv) {
     test_transfers();
     test_message_before_collective();
     test_too_large();
+    test_missing_slots();
   }
   for (int messages = 0; messages <= mpi; messages++) {
     usual.messages_only = messages;

@@ -36,19 +36,19 @@ static int by_size(const void *a, const void *b) {
 /* The slowest rank's. */
 static double slowest(dc_rank *d, double mine) {
   double all[8], most = 0;
-  DC_MUST(d->host->ops->all_gather(d->host, &mine, all, sizeof mine, NULL) == TRI_OK);
+  DC_MUST(tri_comm_all_gather(d->host, &mine, all, sizeof mine) == TRI_OK);
   for (int r = 0; r < d->host->size; r++) most = all[r] > most ? all[r] : most;
   return most;
 }
 
 /* Numbers that stay numbers through all the sums: each makes them up to 8 times as large. */
 static void reload(dc_rank *d, size_t count) {
-  DC_MUST(cudaMemcpyAsync(d->device, d->mine, count * sizeof *d->mine, cudaMemcpyHostToDevice, d->cuda.stream) ==
-          cudaSuccess);
+  DC_MUST(cudaMemcpyAsync(d->device, d->mine, count * sizeof *d->mine, cudaMemcpyHostToDevice,
+                          tri_cuda_stream(&d->be)) == cudaSuccess);
 }
 
 static double time_calls(dc_rank *d, struct calls c) {
-  cudaStream_t s = d->cuda.stream;
+  cudaStream_t s = tri_cuda_stream(&d->be);
   cudaEvent_t start, stop;
   double us[REPEATS];
   reload(d, c.count);

@@ -35,16 +35,16 @@ uint32_t dc_mix(uint32_t x) {
 }
 
 void dc_sync(dc_rank *d) {
-  DC_MUST(cudaStreamSynchronize(d->cuda.stream) == cudaSuccess);
+  DC_MUST(cudaStreamSynchronize(tri_cuda_stream(&d->be)) == cudaSuccess);
   DC_MUST(tri_comm_query(d->comm) == TRI_OK);
 }
 
 cudaGraphExec_t dc_record(dc_rank *d, void (*launch)(dc_rank *d, void *arg), void *arg) {
   cudaGraph_t graph;
   cudaGraphExec_t exec;
-  DC_MUST(cudaStreamBeginCapture(d->cuda.stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
+  DC_MUST(cudaStreamBeginCapture(tri_cuda_stream(&d->be), cudaStreamCaptureModeThreadLocal) == cudaSuccess);
   launch(d, arg);
-  DC_MUST(cudaStreamEndCapture(d->cuda.stream, &graph) == cudaSuccess);
+  DC_MUST(cudaStreamEndCapture(tri_cuda_stream(&d->be), &graph) == cudaSuccess);
   DC_MUST(cudaGraphInstantiate(&exec, graph, 0) == cudaSuccess);
   cudaGraphDestroy(graph);
   return exec;
@@ -52,16 +52,13 @@ cudaGraphExec_t dc_record(dc_rank *d, void (*launch)(dc_rank *d, void *arg), voi
 
 /* ---- the host communicator: what set-up and tests need of one ---- */
 
-static tri_status host_all_reduce(tri_comm *c, float *buf, size_t count, tri_stream *stream) {
-  (void)stream;
+static tri_status host_all_reduce(tri_comm *c, float *buf, size_t count) {
   return tri_shm_all_reduce(c->impl, c, buf, count);
 }
-static tri_status host_all_gather(tri_comm *c, const void *send, void *recv, size_t bytes, tri_stream *stream) {
-  (void)stream;
+static tri_status host_all_gather(tri_comm *c, const void *send, void *recv, size_t bytes) {
   return tri_shm_all_gather(c->impl, c, send, recv, bytes);
 }
-static tri_status host_broadcast(tri_comm *c, void *buf, size_t bytes, int root, tri_stream *stream) {
-  (void)stream;
+static tri_status host_broadcast(tri_comm *c, void *buf, size_t bytes, int root) {
   return tri_shm_broadcast(c->impl, c, buf, bytes, root);
 }
 static tri_status host_barrier(tri_comm *c) { return tri_shm_barrier(c->impl, c); }
@@ -133,15 +130,15 @@ static void same_everywhere(dc_rank *d, size_t n) {
     memcpy(&bits, &d->got[i], sizeof bits);
     mine = dc_mix(mine ^ bits) + (uint32_t)i;
   }
-  DC_MUST(d->host->ops->all_gather(d->host, &mine, all, sizeof mine, NULL) == TRI_OK);
+  DC_MUST(tri_comm_all_gather(d->host, &mine, all, sizeof mine) == TRI_OK);
   for (int r = 0; r < d->host->size; r++) DC_MUST(all[r] == mine);
 }
 
 static void to_device(dc_rank *d, float *at, const float *from, size_t n) {
-  DC_MUST(cudaMemcpyAsync(at, from, n * sizeof *at, cudaMemcpyHostToDevice, d->cuda.stream) == cudaSuccess);
+  DC_MUST(cudaMemcpyAsync(at, from, n * sizeof *at, cudaMemcpyHostToDevice, tri_cuda_stream(&d->be)) == cudaSuccess);
 }
 static void to_host(dc_rank *d, float *to, const float *at, size_t n) {
-  DC_MUST(cudaMemcpyAsync(to, at, n * sizeof *at, cudaMemcpyDeviceToHost, d->cuda.stream) == cudaSuccess);
+  DC_MUST(cudaMemcpyAsync(to, at, n * sizeof *at, cudaMemcpyDeviceToHost, tri_cuda_stream(&d->be)) == cudaSuccess);
 }
 
 /* ---- right sums ---- */
@@ -256,7 +253,7 @@ static void test_graphs(dc_rank *d) {
     if (i % 5 == 4)
       launch_random(d, seeds[which], true);
     else
-      DC_MUST(cudaGraphLaunch(graphs[which], d->cuda.stream) == cudaSuccess);
+      DC_MUST(cudaGraphLaunch(graphs[which], tri_cuda_stream(&d->be)) == cudaSuccess);
     to_host(d, d->got, d->device, (size_t)BATCH * SLOT);
     dc_sync(d);
     check_random(d, seeds[which], i * 100, true);
@@ -269,13 +266,13 @@ static void test_chosen(dc_rank *d) {
   for (size_t n = 1; n <= DC_MOST; n = n * 3 + 1) {
     make_numbers(d, addend, 5, n);
     to_device(d, d->device, d->mine, n);
-    DC_MUST(d->comm->ops->all_reduce(d->comm, d->device, n, NULL) == TRI_OK);
+    DC_MUST(tri_comm_all_reduce(d->comm, d->device, n) == TRI_OK);
     to_host(d, d->got, d->device, n);
     dc_sync(d);
     compare(d, addend, 5, n, false);
     same_everywhere(d, n);
   }
-  DC_MUST(d->comm->ops->all_reduce(d->comm, d->device, 0, NULL) == TRI_OK);
+  DC_MUST(tri_comm_all_reduce(d->comm, d->device, 0) == TRI_OK);
 }
 
 /* ---- who comes late, or not at all ---- */
@@ -288,10 +285,10 @@ static void launch_many(dc_rank *d, void *arg) {
 }
 
 static int64_t run_late(dc_rank *d, cudaGraphExec_t graph, int64_t ms) {
-  DC_MUST(d->host->ops->barrier(d->host) == TRI_OK);
+  DC_MUST(tri_comm_barrier(d->host) == TRI_OK);
   nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL);
   int64_t t = tri_now_ns();
-  DC_MUST(cudaGraphLaunch(graph, d->cuda.stream) == cudaSuccess);
+  DC_MUST(cudaGraphLaunch(graph, tri_cuda_stream(&d->be)) == cudaSuccess);
   dc_sync(d);
   return dc_elapsed_ms(t);
 }
@@ -319,25 +316,25 @@ static void launch_some(dc_rank *d, void *arg) {
 }
 
 static void expect_error(dc_rank *d, tri_status want, int64_t since, int64_t least) {
-  DC_MUST(cudaStreamSynchronize(d->cuda.stream) == cudaSuccess);
+  DC_MUST(cudaStreamSynchronize(tri_cuda_stream(&d->be)) == cudaSuccess);
   DC_MUST(dc_elapsed_ms(since) >= least && dc_elapsed_ms(since) < least + 2000);
   DC_MUST(tri_comm_query(d->comm) == want);
-  DC_MUST(d->comm->ops->all_reduce(d->comm, d->device, 4, NULL) == want);
-  DC_MUST(d->comm->ops->all_gather(d->comm, d->device, d->device, 4, NULL) == want);
+  DC_MUST(tri_comm_all_reduce(d->comm, d->device, 4) == want);
+  DC_MUST(tri_comm_all_gather(d->comm, d->device, d->device, 4) == want);
 }
 
 /* Rank 0 stays away: the others' kernels end by themselves, one limit for all that were launched. */
 static void test_timeout(dc_rank *d) {
   cudaGraphExec_t graph = dc_record(d, launch_some, NULL);
-  d->comm->timeout_ms = 300;
+  d->comm->cfg.timeout_ms = 300;
   int64_t t = tri_now_ns();
   if (d->host->rank) {
     launch_some(d, NULL);
-    DC_MUST(cudaGraphLaunch(graph, d->cuda.stream) == cudaSuccess);
+    DC_MUST(cudaGraphLaunch(graph, tri_cuda_stream(&d->be)) == cudaSuccess);
     expect_error(d, TRI_PEER_LOST, t, 300);
   }
-  DC_MUST(d->host->ops->barrier(d->host) == TRI_OK);
-  if (!d->host->rank) d->comm->ops->abort(d->comm); /* its peers must not be waited for when it goes */
+  DC_MUST(tri_comm_barrier(d->host) == TRI_OK);
+  if (!d->host->rank) tri_comm_abort(d->comm); /* its peers must not be waited for when it goes */
   cudaGraphExecDestroy(graph);
 }
 
@@ -346,11 +343,11 @@ static void test_abort(dc_rank *d) {
   if (d->host->rank) {
     launch_some(d, NULL);
     nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
-    DC_MUST(cudaStreamQuery(d->cuda.stream) == cudaErrorNotReady);
+    DC_MUST(cudaStreamQuery(tri_cuda_stream(&d->be)) == cudaErrorNotReady);
   }
-  d->comm->ops->abort(d->comm);
+  tri_comm_abort(d->comm);
   expect_error(d, TRI_ABORTED, t, d->host->rank ? 200 : 0);
-  DC_MUST(d->host->ops->barrier(d->host) == TRI_OK);
+  DC_MUST(tri_comm_barrier(d->host) == TRI_OK);
 }
 
 /* ---- set-up ---- */
@@ -379,6 +376,16 @@ static int connect(dc_rank *d, bool sums) {
   return st == TRI_UNSUPPORTED ? SKIPPED : 1;
 }
 
+static void event_record(tri_backend *be, int event, tri_stream stream) {
+  tri_cuda_impl *impl = tri_cuda_of(be);
+  tri_cuda_note(be, cudaEventRecord(impl->events[event], impl->streams[stream]));
+}
+
+static void stream_wait(tri_backend *be, tri_stream stream, int event) {
+  tri_cuda_impl *impl = tri_cuda_of(be);
+  tri_cuda_note(be, cudaStreamWaitEvent(impl->streams[stream], impl->events[event], 0));
+}
+
 static int open_device(dc_rank *d) {
   int count = 0;
   if (cudaGetDeviceCount(&count) != cudaSuccess || count < d->host->size) {
@@ -388,7 +395,11 @@ static int open_device(dc_rank *d) {
   d->cuda.device = d->host->rank;
   d->be.impl = &d->cuda;
   DC_MUST(cudaSetDevice(d->cuda.device) == cudaSuccess);
-  DC_MUST(cudaStreamCreateWithFlags(&d->cuda.stream, cudaStreamNonBlocking) == cudaSuccess);
+  d->be.ops.event_record = event_record;
+  d->be.ops.stream_wait = stream_wait;
+  for (int i = 0; i < TRI_STREAM_COUNT; i++)
+    DC_MUST(cudaStreamCreateWithFlags(&d->cuda.streams[i], cudaStreamNonBlocking) == cudaSuccess);
+  DC_MUST(cudaEventCreateWithFlags(&d->cuda.events[TRI_EVENT_SEND], cudaEventDisableTiming) == cudaSuccess);
   size_t bytes = DC_MOST * sizeof(float), slack = DC_SLACK * sizeof(float);
   DC_MUST(cudaMalloc((void **)&d->device, bytes + 2 * slack) == cudaSuccess);
   d->device += DC_SLACK;
@@ -400,19 +411,22 @@ static int open_device(dc_rank *d) {
 static void run(dc_rank *d, const char *name, void (*test)(dc_rank *d)) {
   int64_t t = tri_now_ns();
   test(d);
-  DC_MUST(d->host->ops->barrier(d->host) == TRI_OK);
+  DC_MUST(tri_comm_barrier(d->host) == TRI_OK);
   if (!d->host->rank) printf("%s: %.1f s\n", name, (double)(tri_now_ns() - t) / 1e9);
   fflush(stdout);
 }
 
 static void disconnect(dc_rank *d) {
-  d->comm->ops->destroy(d->comm);
+  tri_comm_destroy(d->comm);
   d->comm = NULL;
 }
 
 static int run_rank(tri_shm *shm, int rank, int size, bool bench) {
-  tri_comm host = {
-      .ops = &host_ops, .rank = rank, .size = size, .policy = {.yield_us = 200000}, .timeout_ms = HOST_MS, .impl = shm};
+  tri_comm host = {.ops = &host_ops,
+                   .rank = rank,
+                   .size = size,
+                   .cfg = {.policy = {.yield_us = 200000}, .timeout_ms = HOST_MS},
+                   .impl = shm};
   dc_rank rank_of = {.host = &host}, *d = &rank_of;
   alarm(LIMIT_S);
   int code = open_device(d);

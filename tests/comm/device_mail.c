@@ -35,19 +35,19 @@ static void send_round(dc_rank *d, uint32_t round) {
   tri_comm_req reqs[8] = {{0}};
   fill(d, d->host->rank, round, d->mine);
   fill(d, last, round, d->want);
-  DC_MUST(cudaMemcpyAsync(out, d->mine, bytes, cudaMemcpyHostToDevice, d->cuda.stream) == cudaSuccess);
+  DC_MUST(cudaMemcpyAsync(out, d->mine, bytes, cudaMemcpyHostToDevice, tri_cuda_stream(&d->be)) == cudaSuccess);
   if (dc_mix(round + (uint32_t)d->host->rank) % 8 == 0) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
   for (int lane = 0; lane < size; lane++)
-    DC_MUST(d->comm->ops->isend(d->comm, out + (size_t)lane * SLOT_WORDS, words_of(round, lane) * sizeof(float), next,
-                                16 + lane, &reqs[lane], NULL) == TRI_OK);
+    DC_MUST(tri_comm_isend(d->comm, out + (size_t)lane * SLOT_WORDS, words_of(round, lane) * sizeof(float), next,
+                           16 + lane, &reqs[lane]) == TRI_OK);
   for (int k = size - 1; k >= 0; k--) { /* in another order than they were sent */
     int lane = round % 2 ? k : size - 1 - k;
-    DC_MUST(d->comm->ops->recv(d->comm, in + (size_t)lane * SLOT_WORDS, words_of(round, lane) * sizeof(float), last,
-                               16 + lane, NULL) == TRI_OK);
+    DC_MUST(tri_comm_recv(d->comm, in + (size_t)lane * SLOT_WORDS, words_of(round, lane) * sizeof(float), last,
+                          16 + lane) == TRI_OK);
   }
-  for (int lane = 0; lane < size; lane++) DC_MUST(d->comm->ops->wait(d->comm, &reqs[lane]) == TRI_OK);
-  DC_MUST(cudaMemsetAsync(d->device, 0, bytes, d->cuda.stream) == cudaSuccess);
-  DC_MUST(cudaMemcpyAsync(d->got, in, bytes, cudaMemcpyDeviceToHost, d->cuda.stream) == cudaSuccess);
+  for (int lane = 0; lane < size; lane++) DC_MUST(tri_comm_wait(d->comm, &reqs[lane]) == TRI_OK);
+  DC_MUST(cudaMemsetAsync(d->device, 0, bytes, tri_cuda_stream(&d->be)) == cudaSuccess);
+  DC_MUST(cudaMemcpyAsync(d->got, in, bytes, cudaMemcpyDeviceToHost, tri_cuda_stream(&d->be)) == cudaSuccess);
   dc_sync(d);
   for (int lane = 0; lane < size; lane++)
     DC_MUST(!memcmp(d->got + (size_t)lane * SLOT_WORDS, d->want + (size_t)lane * SLOT_WORDS,
@@ -70,17 +70,17 @@ static void send_much(dc_rank *d) {
   for (int i = 0; i < 3; i++) {
     size_t bytes = counts[i] * sizeof *device;
     if (d->host->rank) {
-      DC_MUST(cudaMemsetAsync(device, 0, n * sizeof *device, d->cuda.stream) == cudaSuccess);
-      DC_MUST(d->comm->ops->recv(d->comm, device, bytes, 0, 16, NULL) == TRI_OK);
+      DC_MUST(cudaMemsetAsync(device, 0, n * sizeof *device, tri_cuda_stream(&d->be)) == cudaSuccess);
+      DC_MUST(tri_comm_recv(d->comm, device, bytes, 0, 16) == TRI_OK);
       dc_sync(d);
       DC_MUST(cudaMemcpy(got, device, bytes, cudaMemcpyDeviceToHost) == cudaSuccess && !memcmp(got, host, bytes));
     } else {
-      DC_MUST(d->comm->ops->isend(d->comm, device, bytes, 1, 16, &req, NULL) == TRI_OK);
+      DC_MUST(tri_comm_isend(d->comm, device, bytes, 1, 16, &req) == TRI_OK);
     }
   }
   dc_sync(d);
   if (!d->host->rank) DC_MUST(dc_elapsed_ms(t) < LATE_MS);
-  DC_MUST(d->comm->ops->wait(d->comm, &req) == TRI_OK);
+  DC_MUST(tri_comm_wait(d->comm, &req) == TRI_OK);
   dc_sync(d);
   cudaFree(device);
   free(host), free(got);
@@ -96,20 +96,19 @@ void dc_test_letters(dc_rank *d) {
 void dc_test_no_letter(dc_rank *d) {
   enum { MORE = TRI_CUDA_MAIL_PLACES + 1 };
   tri_comm_req reqs[MORE] = {{0}};
-  d->comm->timeout_ms = 300;
+  d->comm->cfg.timeout_ms = 300;
   int64_t t = tri_now_ns();
   if (!d->host->rank) {
-    for (int i = 0; i < MORE; i++)
-      DC_MUST(d->comm->ops->isend(d->comm, d->device, 4096, 1, 16, &reqs[i], NULL) == TRI_OK);
-    DC_MUST(cudaStreamSynchronize(d->cuda.stream) == cudaSuccess && dc_elapsed_ms(t) < 200);
-    DC_MUST(d->comm->ops->wait(d->comm, &reqs[MORE - 1]) == TRI_OK);
+    for (int i = 0; i < MORE; i++) DC_MUST(tri_comm_isend(d->comm, d->device, 4096, 1, 16, &reqs[i]) == TRI_OK);
+    DC_MUST(cudaStreamSynchronize(tri_cuda_stream(&d->be)) == cudaSuccess && dc_elapsed_ms(t) < 200);
+    DC_MUST(tri_comm_wait(d->comm, &reqs[MORE - 1]) == TRI_OK);
   } else {
-    DC_MUST(d->comm->ops->recv(d->comm, d->device, 4096, d->host->rank - 1, 17, NULL) == TRI_OK);
+    DC_MUST(tri_comm_recv(d->comm, d->device, 4096, d->host->rank - 1, 17) == TRI_OK);
   }
-  DC_MUST(cudaStreamSynchronize(d->cuda.stream) == cudaSuccess);
+  DC_MUST(cudaStreamSynchronize(tri_cuda_stream(&d->be)) == cudaSuccess);
   DC_MUST(dc_elapsed_ms(t) >= 300 && dc_elapsed_ms(t) < 2300);
   DC_MUST(tri_comm_query(d->comm) == TRI_PEER_LOST);
-  DC_MUST(d->comm->ops->isend(d->comm, d->device, 4, 0, 16, &reqs[0], NULL) == TRI_PEER_LOST);
+  DC_MUST(tri_comm_isend(d->comm, d->device, 4, 0, 16, &reqs[0]) == TRI_PEER_LOST);
 }
 
 /* ---- times ---- */
@@ -123,10 +122,10 @@ static double one_way(dc_rank *d, tri_comm *c, size_t bytes) {
       dc_sync(d);
       start = tri_now_ns();
     }
-    if (d->host->rank) DC_MUST(c->ops->recv(c, d->device, bytes, 0, 16, NULL) == TRI_OK);
-    DC_MUST(c->ops->isend(c, d->device, bytes, !d->host->rank, 16, &req, NULL) == TRI_OK);
-    if (!d->host->rank) DC_MUST(c->ops->recv(c, d->device, bytes, 1, 16, NULL) == TRI_OK);
-    DC_MUST(c->ops->wait(c, &req) == TRI_OK);
+    if (d->host->rank) DC_MUST(tri_comm_recv(c, d->device, bytes, 0, 16) == TRI_OK);
+    DC_MUST(tri_comm_isend(c, d->device, bytes, !d->host->rank, 16, &req) == TRI_OK);
+    if (!d->host->rank) DC_MUST(tri_comm_recv(c, d->device, bytes, 1, 16) == TRI_OK);
+    DC_MUST(tri_comm_wait(c, &req) == TRI_OK);
   }
   dc_sync(d);
   return (double)(tri_now_ns() - start) / 1000 / REPEATS / 2;
@@ -135,7 +134,7 @@ static double one_way(dc_rank *d, tri_comm *c, size_t bytes) {
 void dc_bench_mail(dc_rank *d) {
   if (d->host->rank > 1) return;
   for (size_t bytes = 16 << 10; bytes <= DC_MOST * sizeof(float); bytes *= bytes < 4 << 20 ? 4 : 2) {
-    double ours = one_way(d, d->comm, bytes), library = one_way(d, tri_p2p_impl_of(d->comm)->rest, bytes);
+    double ours = one_way(d, d->comm, bytes), library = one_way(d, d->comm->fallback, bytes);
     if (!d->host->rank) printf("transfer of %5zu KiB: boxes %7.1f us, NCCL %7.1f us\n", bytes >> 10, ours, library);
   }
 }

@@ -15,18 +15,20 @@ static void need(bool ok) {
 }
 
 static void check(const tri_model_config *c) {
-  need(c->arch && c->hidden_size >= 1 && c->num_layers >= 1 && c->num_heads >= 1 && c->num_kv_heads >= 1);
-  need(c->num_heads % c->num_kv_heads == 0 && c->head_dim >= 1 && c->head_dim <= 1024);
-  need(c->intermediate_size >= 1 && c->vocab_size >= 1 && c->max_position_embeddings >= 1);
-  need(c->norm_eps >= 0 && isfinite(c->attn_scale) && c->dtype <= TRI_BF16);
+  need(c->arch && c->hidden_size >= 1 && c->num_layers >= 1 && c->attention.num_heads >= 1 &&
+       c->attention.num_kv_heads >= 1);
+  need(c->attention.num_heads % c->attention.num_kv_heads == 0 && c->attention.head_dim >= 1 &&
+       c->attention.head_dim <= 1024);
+  need(c->mlp.intermediate_size >= 1 && c->vocab_size >= 1 && c->max_position_embeddings >= 1);
+  need(c->norm.eps >= 0 && isfinite(c->attention.scale) && c->dtype <= TRI_BF16);
   need(c->num_eos_token_ids >= 0 && c->num_eos_token_ids <= TRI_MAX_STOP_IDS);
-  need(c->embed_size >= 1 && c->position_offset >= 0 && c->type_vocab_size >= 0);
-  need(!c->has_classifier || (c->encoder && c->num_labels >= 1));
+  need(c->embed.size >= 1 && c->embed.position_offset >= 0 && c->embed.type_vocab_size >= 0);
+  need(!c->head.has_classifier || (c->encoder && c->head.num_labels >= 1));
   need(c->bos_token_id >= -1 && c->bos_token_id <= UINT32_MAX);
-  if (c->position == TRI_POS_ROPE) {
-    const tri_rope *r = &c->rope;
+  if (c->attention.position == TRI_POS_ROPE) {
+    const tri_rope *r = &c->attention.rope;
     need(r->rotary_dim >= 2 && r->rotary_dim % 2 == 0 && r->rotary_dim <= TRI_MAX_ROTARY &&
-         r->rotary_dim <= c->head_dim);
+         r->rotary_dim <= c->attention.head_dim);
     need(isfinite(r->attention_scale) && r->original_max_len >= 0);
     for (int i = 0; i < r->rotary_dim / 2; i++) need(isfinite(r->inv_freq[i]) && r->inv_freq[i] >= 0);
     for (int i = 0; r->kind == TRI_ROPE_BY_LENGTH && i < r->rotary_dim / 2; i++)

@@ -7,7 +7,7 @@
 
 tri_status mc_encoder_prepare(struct mc_check *c, const tri_model_config *model) {
   if (!model->encoder && !model->seq2seq.on) return TRI_OK;
-  size_t h = (size_t)model->hidden_size, labels = (size_t)model->num_labels + 1;
+  size_t h = (size_t)model->hidden_size, labels = (size_t)model->head.num_labels + 1;
   c->trace.encoded = tri_calloc(MAX_ROWS * h, sizeof(float));
   c->trace.pooled = tri_calloc(MAX_ROWS * h, sizeof(float));
   c->trace.scores = tri_calloc(MAX_ROWS * labels, sizeof(float));
@@ -45,7 +45,7 @@ static tri_status run(struct mc_check *c, int first, int last) {
   TRI_TRY(mc_run_step(c, &r));
   TRI_TRY(mc_collect(c, from, c->trace.encoded, rows * (size_t)m->hidden_size));
   TRI_TRY(mc_collect(c, from, c->trace.pooled, seqs * (size_t)m->hidden_size));
-  TRI_TRY(mc_collect(c, from, c->trace.scores, (m->token_head ? rows : seqs) * (size_t)m->num_labels));
+  TRI_TRY(mc_collect(c, from, c->trace.scores, (m->head.token_head ? rows : seqs) * (size_t)m->head.num_labels));
 cleanup:
   return st;
 }
@@ -68,7 +68,7 @@ static double compare_pooling(struct mc_check *c, int prompt, const float *got, 
   snprintf(name, sizeof name, "encoder.%d", prompt);
   float *states = mc_read_tensor(&c->exp, name, &t);
   if (!states) return NAN;
-  size_t rows = c->engine->model.pooling == TRI_POOL_MEAN ? (size_t)t->shape[0] : 1;
+  size_t rows = c->engine->model.head.pooling == TRI_POOL_MEAN ? (size_t)t->shape[0] : 1;
   for (size_t j = 0; j < h; j++) {
     double sum = 0;
     for (size_t i = 0; i < rows; i++) sum += states[i * h + j];
@@ -84,18 +84,19 @@ static void worse(double *worst, double e) { *worst = !(e <= *worst) ? e : *wors
 /* Prompts first .. last - 1 of the step before, against everything that the reference says about them. */
 static double compare_all(struct mc_check *c, int first, int last) {
   const tri_model_config *m = &c->engine->model;
-  size_t h = (size_t)m->hidden_size, labels = (size_t)m->num_labels, row = 0;
+  size_t h = (size_t)m->hidden_size, labels = (size_t)m->head.num_labels, row = 0;
   double worst = 0;
   bool states = tri_checkpoint_find(c->exp.file, "encoder.0") != NULL;
-  if (!states && !m->has_classifier) return NAN;
+  if (!states && !m->head.has_classifier) return NAN;
   for (int i = first; i < last; i++) {
     size_t n = (size_t)c->exp.len[i], seq = (size_t)(i - first);
     if (states) worse(&worst, compare(c, "encoder", i, c->trace.encoded + row * h, n * h));
-    if (m->has_classifier)
-      worse(&worst, compare(c, "logits", i, c->trace.scores + (m->token_head ? row : seq) * labels,
-                            (m->token_head ? n : 1) * labels));
-    if (m->has_pooler && !m->has_classifier) worse(&worst, compare(c, "pooled", i, c->trace.pooled + seq * h, h));
-    if (!m->has_pooler && m->pooling != TRI_POOL_NONE && states)
+    if (m->head.has_classifier)
+      worse(&worst, compare(c, "logits", i, c->trace.scores + (m->head.token_head ? row : seq) * labels,
+                            (m->head.token_head ? n : 1) * labels));
+    if (m->head.has_pooler && !m->head.has_classifier)
+      worse(&worst, compare(c, "pooled", i, c->trace.pooled + seq * h, h));
+    if (!m->head.has_pooler && m->head.pooling != TRI_POOL_NONE && states)
       worse(&worst, compare_pooling(c, i, c->trace.pooled + seq * h, h));
     row += n;
   }

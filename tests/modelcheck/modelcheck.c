@@ -105,13 +105,13 @@ static tri_status read_expected(const char *dir, bool encoder, struct mc_expecte
 }
 
 static size_t widest(const tri_model_config *c) {
-  return (size_t)(c->embed_size > c->hidden_size ? c->embed_size : c->hidden_size);
+  return (size_t)(c->embed.size > c->hidden_size ? c->embed.size : c->hidden_size);
 }
 
 void mc_fetch(const struct mc_trace *t, float *to, const float *from, size_t n) {
   tri_backend *be = t->e->backend;
-  be->ops.download(be, to, from, n * sizeof *to, NULL);
-  be->ops.stream_sync(be, NULL);
+  be->ops.download(be, to, from, n * sizeof *to);
+  be->ops.stream_sync(be);
 }
 
 static void see_hidden(void *ctx, int layer, tri_mat x) {
@@ -143,14 +143,14 @@ tri_status mc_run_step(struct mc_check *c, tri_step_result *result) {
     const void *plan = tri_plan_finish(c->writer, &len);
     memcpy(c->plan, plan, len);
   }
-  TRI_TRY(w->ops->broadcast(w, &len, sizeof len, 0, NULL));
-  TRI_TRY(w->ops->broadcast(w, c->plan, len, 0, NULL));
+  TRI_TRY(tri_comm_broadcast(w, &len, sizeof len, 0));
+  TRI_TRY(tri_comm_broadcast(w, c->plan, len, 0));
   const tri_step_result *mine;
   TRI_TRY(tri_engine_step(c->engine, c->plan, len, &mine));
   static char packed[65536];
   size_t bytes = mine ? tri_result_pack(mine, packed, sizeof packed) : 0;
-  TRI_TRY(w->ops->broadcast(w, &bytes, sizeof bytes, tri_group_sampler(&c->group), NULL));
-  TRI_TRY(w->ops->broadcast(w, packed, bytes, tri_group_sampler(&c->group), NULL));
+  TRI_TRY(tri_comm_broadcast(w, &bytes, sizeof bytes, tri_group_sampler(&c->group)));
+  TRI_TRY(tri_comm_broadcast(w, packed, bytes, tri_group_sampler(&c->group)));
   st = tri_result_unpack(packed, bytes, result, MAX_PROMPTS);
 cleanup:
   return st;
@@ -215,10 +215,10 @@ tri_status mc_collect(struct mc_check *c, int from, float *data, size_t count) {
   tri_comm *w = c->group.world;
   tri_comm_req req = {0};
   if (from == 0 || !count) return TRI_OK;
-  if (w->rank == 0) return w->ops->recv(w, data, count * sizeof *data, from, TRI_TAG_TRACE, NULL);
+  if (w->rank == 0) return tri_comm_recv(w, data, count * sizeof *data, from, TRI_TAG_TRACE);
   if (w->rank != from) return TRI_OK;
-  tri_status st = w->ops->isend(w, data, count * sizeof *data, 0, TRI_TAG_TRACE, &req, NULL);
-  return st == TRI_OK ? w->ops->wait(w, &req) : st;
+  tri_status st = tri_comm_isend(w, data, count * sizeof *data, 0, TRI_TAG_TRACE, &req);
+  return st == TRI_OK ? tri_comm_wait(w, &req) : st;
 }
 
 tri_status mc_compare_hidden(struct mc_check *c, double *worst) {
@@ -240,7 +240,7 @@ tri_status mc_compare_hidden(struct mc_check *c, double *worst) {
     float *want = mc_read_tensor(&c->exp, name, &t);
     if (!want) continue;
     size_t n =
-        (size_t)c->exp.len[0] * (size_t)(l == layers && !model->encoder ? model->embed_size : model->hidden_size);
+        (size_t)c->exp.len[0] * (size_t)(l == layers && !model->encoder ? model->embed.size : model->hidden_size);
     double e = mc_nmse(c->trace.hidden + (size_t)l * MAX_ROWS * h, want, n);
     printf("layer %-3d %s nmse %.2e\n", l, l == layers ? "(after the final norm)" : "(input)", e);
     *worst = !(e <= *worst) ? e : *worst;
@@ -417,7 +417,7 @@ cleanup:
     code = TRI_EXIT_REFUSED;
     if (mpi) tri_mpi_abort(code); /* the other ranks wait for this one */
   }
-  if (world && !c.group.world) world->ops->destroy(world); /* the group did not take it */
+  if (world && !c.group.world) tri_comm_destroy(world); /* the group did not take it */
   tri_group_destroy(&c.group);
   tri_pool_destroy(pool);
   tri_options_free(opts);

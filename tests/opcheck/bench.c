@@ -49,7 +49,7 @@ static void report(bench *b, const char *name, tri_status (*run)(tri_backend *, 
 }
 
 #define RUN(op)                                                                                                        \
-  static tri_status run_##op(tri_backend *be, const void *args) { return tri_run_##op(be, args, NULL); }
+  static tri_status run_##op(tri_backend *be, const void *args) { return tri_run_##op(be, args); }
 TRI_OP_LIST(RUN)
 
 static bool wanted(const bench *b, const char *op) { return !b->c->opt.op || !strcmp(op, b->c->opt.op); }

@@ -46,7 +46,7 @@ static void *room(bench *b, size_t bytes) {
 }
 
 static void release(bench *b) {
-  if (b->be->ops.stream_sync(b->be, NULL) != TRI_OK) give_up(b->be->failure);
+  if (b->be->ops.stream_sync(b->be) != TRI_OK) give_up(b->be->failure);
   while (b->num_rooms--)
     b->be->ops.mem_free(b->be, TRI_MEM_ACTIVATIONS, b->rooms[b->num_rooms].p, b->rooms[b->num_rooms].bytes);
   b->num_rooms = 0;
@@ -54,8 +54,8 @@ static void release(bench *b) {
 
 static void *on_device(bench *b, const void *host, size_t bytes) {
   void *p = room(b, bytes);
-  b->be->ops.upload(b->be, p, host, bytes, NULL);
-  if (b->be->ops.stream_sync(b->be, NULL) != TRI_OK) give_up(b->be->failure);
+  b->be->ops.upload(b->be, p, host, bytes);
+  if (b->be->ops.stream_sync(b->be) != TRI_OK) give_up(b->be->failure);
   return p;
 }
 
@@ -71,12 +71,12 @@ static void *elements(bench *b, tri_dtype t, size_t n) {
     else
       tri_store_f32(host, t, i, (float)(r >> 40) * 0x1p-23f - 1);
   }
-  b->be->ops.upload(b->be, p, host, first, NULL);
+  b->be->ops.upload(b->be, p, host, first);
   for (size_t at = first; at < bytes; at += first) {
     size_t part = bytes - at < first ? bytes - at : first;
     b->be->ops.copy_rows(b->be, p + at, part, p, part, part, 1);
   }
-  if (b->be->ops.stream_sync(b->be, NULL) != TRI_OK) give_up(b->be->failure);
+  if (b->be->ops.stream_sync(b->be) != TRI_OK) give_up(b->be->failure);
   free(host);
   return p;
 }
@@ -97,9 +97,7 @@ static int many_rows(const bench *b, double row_bytes) {
   static tri_status plan_##op(tri_backend *be, const void *a, tri_op_plan *plan) {                                     \
     return be->ops.op##_plan(be, a, plan);                                                                             \
   }                                                                                                                    \
-  static void launch_##op(tri_backend *be, const tri_op_plan *plan, const void *a) {                                   \
-    be->ops.op##_launch(be, plan, a, NULL);                                                                            \
-  }
+  static void launch_##op(tri_backend *be, const tri_op_plan *plan, const void *a) { be->ops.op##_launch(be, plan, a); }
 TRI_OP_LIST(X)
 #undef X
 
@@ -130,7 +128,7 @@ static void launch(bench *b, const work *w) {
 
 /* Samplers wait for their results, so they cannot be recorded. */
 static tri_status enqueue(bench *b, const work *w) {
-  bool records = b->be->ops.graph_begin && w->op != TRI_OP_sample && w->op != TRI_OP_copy_pages;
+  bool records = b->be->records && w->op != TRI_OP_sample && w->op != TRI_OP_copy_pages;
   tri_graph_mode mode = records ? b->be->ops.graph_begin(b->be, b->key) : TRI_GRAPH_LAUNCH;
   if (mode != TRI_GRAPH_REPLAY) launch(b, w);
   return mode == TRI_GRAPH_RECORD ? b->be->ops.graph_end(b->be) : TRI_OK;
@@ -138,10 +136,10 @@ static tri_status enqueue(bench *b, const work *w) {
 
 /* Seconds of all copies, `times` times over. */
 static double run(bench *b, const work *w, int times) {
-  tri_status st = b->be->ops.stream_sync(b->be, NULL);
+  tri_status st = b->be->ops.stream_sync(b->be);
   int64_t start = tri_now_ns();
   for (int i = 0; st == TRI_OK && i < times; i++) st = enqueue(b, w);
-  if (st == TRI_OK) st = b->be->ops.stream_sync(b->be, NULL);
+  if (st == TRI_OK) st = b->be->ops.stream_sync(b->be);
   if (st != TRI_OK) give_up(b->be->failure[0] ? b->be->failure : tri_status_text(st));
   return (double)(tri_now_ns() - start) * 1e-9;
 }

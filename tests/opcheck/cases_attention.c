@@ -112,7 +112,7 @@ void oc_attention_compare(oc *c, oc_attention *x, bool large) {
   oc_attention y;
   oc_attention_device(c, &y, x);
   if (c->be->narrow_activations && t != TRI_F32 && oc_chance(c, 50)) y.args.out = oc_device_narrow(c, &x->args.out, t);
-  oc_status(c, tri_run_attention(c->ref, &x->args, NULL), tri_run_attention(c->be, &y.args, NULL));
+  oc_status(c, tri_run_attention(c->ref, &x->args), tri_run_attention(c->be, &y.args));
   double limit = large ? 5e-11 : 2e-12;
   /* Weights in front of the values, rounded to their type: half a unit in the last place each. */
   if (c->be->narrows_inputs && t == TRI_BF16) limit = 4e-6;
@@ -206,7 +206,7 @@ void oc_case_qkv_rope_append(oc *c, int i) {
   b.cos = oc_device(c, co, angles * 4), b.sin = oc_device(c, si, angles * 4);
   b.kv_slot = oc_device(c, slots, (size_t)tokens * sizeof *slots);
   b.kv.k = oc_device(c, a.kv.k, bytes), b.kv.v = oc_device(c, a.kv.v, bytes);
-  oc_status(c, tri_run_qkv_rope_append(c->ref, &a, NULL), tri_run_qkv_rope_append(c->be, &b, NULL));
+  oc_status(c, tri_run_qkv_rope_append(c->ref, &a), tri_run_qkv_rope_append(c->be, &b));
   tri_mat q = a.qkv, got = b.qkv; /* only q's place in the row is defined afterwards */
   float *want = oc_host(c, (size_t)tokens * (size_t)q.ld * 4), *have = oc_host(c, (size_t)tokens * (size_t)q.ld * 4);
   oc_download(c, have, got.data, (size_t)tokens * (size_t)q.ld * 4);
@@ -239,7 +239,7 @@ void oc_case_copy_pages(oc *c, int i) {
   snprintf(c->what, sizeof c->what, "copy_pages %s pairs %d", tri_dtype_name(t), n);
   tri_copy_pages_args b = a;
   b.kv.k = oc_device(c, a.kv.k, bytes), b.kv.v = oc_device(c, a.kv.v, bytes);
-  oc_status(c, tri_run_copy_pages(c->ref, &a, NULL), tri_run_copy_pages(c->be, &b, NULL));
+  oc_status(c, tri_run_copy_pages(c->ref, &a), tri_run_copy_pages(c->be, &b));
   oc_compare_elements(c, t, a.kv.k, b.kv.k, count, 0);
   if (a.kv.v) oc_compare_elements(c, t, a.kv.v, b.kv.v, count, 0);
 }

@@ -24,7 +24,7 @@ static void other_biases(oc *c, tri_linear_args *a, tri_linear_args *b) {
   const float *biases = oc_normals(c, n + 1, 1);
   a->bias = biases + at;
   b->bias = (const float *)oc_device(c, biases, (n + 1) * sizeof *biases) + at;
-  oc_status(c, tri_run_linear(c->ref, a, NULL), tri_run_linear(c->be, b, NULL));
+  oc_status(c, tri_run_linear(c->ref, a), tri_run_linear(c->be, b));
 }
 
 static double energy_of(const tri_mat *m) {
@@ -41,7 +41,7 @@ double oc_lost_by_activation(oc *c, const tri_linear_args *a) {
   tri_linear_args plain = *a;
   plain.act = TRI_ACT_NONE, plain.accumulate = false;
   plain.out = oc_matrix(c, a->out.rows, a->out.cols, true);
-  if (a->act == TRI_ACT_NONE || tri_run_linear(c->ref, &plain, NULL) != TRI_OK) return 1;
+  if (a->act == TRI_ACT_NONE || tri_run_linear(c->ref, &plain) != TRI_OK) return 1;
   double sums = energy_of(&plain.out), results = energy_of(&a->out);
   return results > 0 && sums > results ? sums / results : 1;
 }
@@ -67,7 +67,7 @@ void oc_case_linear(oc *c, int i) {
   b.x = oc_device_narrow(c, &a.x, narrow ? t : TRI_F32), b.w = oc_device_weight(c, &a.w);
   b.out = oc_device_narrow(c, &a.out, narrow && !a.accumulate && oc_chance(c, 60) ? t : TRI_F32);
   b.bias = oc_device(c, a.bias, (size_t)n * sizeof *a.bias);
-  oc_status(c, tri_run_linear(c->ref, &a, NULL), tri_run_linear(c->be, &b, NULL));
+  oc_status(c, tri_run_linear(c->ref, &a), tri_run_linear(c->be, &b));
   /* Rounded inputs: two ulps of the type, squared, would be 6e-5 and 1e-6. */
   double rounded = t == TRI_BF16 ? 1e-5 : t == TRI_F16 ? 1e-7 : LIMIT;
   bool rounds = c->be->narrows_inputs;
@@ -116,7 +116,7 @@ void oc_case_embed(oc *c, int i) {
   if (a.position_table.data) b.position_table = oc_device_weight(c, &a.position_table);
   if (a.type_table.data) b.type_table = oc_device_weight(c, &a.type_table);
   b.out = oc_device_matrix(c, &a.out);
-  oc_status(c, tri_run_embed(c->ref, &a, NULL), tri_run_embed(c->be, &b, NULL));
+  oc_status(c, tri_run_embed(c->ref, &a), tri_run_embed(c->be, &b));
   oc_compare(c, &a.out, &b.out, LIMIT);
 }
 
@@ -154,7 +154,7 @@ void oc_case_norm(oc *c, int i) {
   b.weight = oc_device(c, a.weight, (size_t)n * sizeof(float));
   b.bias = oc_device(c, a.bias, (size_t)n * sizeof(float));
   b.square_sums = oc_device(c, a.square_sums, (size_t)rows * sizeof(float));
-  oc_status(c, tri_run_norm(c->ref, &a, NULL), tri_run_norm(c->be, &b, NULL));
+  oc_status(c, tri_run_norm(c->ref, &a), tri_run_norm(c->be, &b));
   oc_compare(c, &a.x, &b.x, LIMIT);
   if (a.out.data) oc_compare(c, &a.out, &b.out, oc_narrow_limit(b.out.dtype, LIMIT));
   if (b.copy.data) oc_compare(c, &a.out, &b.copy, oc_narrow_limit(b.copy.dtype, LIMIT));
@@ -167,7 +167,7 @@ void oc_case_square_sums(oc *c, int i) {
   snprintf(c->what, sizeof c->what, "square_sums rows %d n %d", rows, n);
   tri_mat got = oc_device_matrix(c, &sums);
   tri_square_sums_args b = {.x = oc_device_matrix(c, &a.x), .sums = got.data};
-  oc_status(c, tri_run_square_sums(c->ref, &a, NULL), tri_run_square_sums(c->be, &b, NULL));
+  oc_status(c, tri_run_square_sums(c->ref, &a), tri_run_square_sums(c->be, &b));
   oc_compare(c, &sums, &got, LIMIT);
 }
 
@@ -177,7 +177,7 @@ void oc_case_gate_rows(oc *c, int i) {
   tri_gate_rows_args a = {.x = oc_matrix(c, rows, n, false), .gate = gate};
   snprintf(c->what, sizeof c->what, "gate_rows rows %d n %d", rows, n);
   tri_gate_rows_args b = {.x = oc_device_matrix(c, &a.x), .gate = oc_device(c, gate, (size_t)rows * sizeof *gate)};
-  oc_status(c, tri_run_gate_rows(c->ref, &a, NULL), tri_run_gate_rows(c->be, &b, NULL));
+  oc_status(c, tri_run_gate_rows(c->ref, &a), tri_run_gate_rows(c->be, &b));
   oc_compare(c, &a.x, &b.x, LIMIT);
 }
 
@@ -188,7 +188,7 @@ void oc_case_softcap(oc *c, int i) {
   snprintf(c->what, sizeof c->what, "softcap rows %d n %d scale %g cap %g", rows, n, (double)a.scale, (double)a.cap);
   tri_softcap_args b = a;
   b.x = oc_device_matrix(c, &a.x);
-  oc_status(c, tri_run_softcap(c->ref, &a, NULL), tri_run_softcap(c->be, &b, NULL));
+  oc_status(c, tri_run_softcap(c->ref, &a), tri_run_softcap(c->be, &b));
   oc_compare(c, &a.x, &b.x, LIMIT);
 }
 
@@ -203,7 +203,7 @@ void oc_case_glu(oc *c, int i) {
   tri_glu_args b = a;
   tri_dtype narrow = oc_narrow_type(c);
   b.gate_up = oc_device_narrow(c, &a.gate_up, narrow), b.out = oc_device_narrow(c, &a.out, narrow);
-  oc_status(c, tri_run_glu(c->ref, &a, NULL), tri_run_glu(c->be, &b, NULL));
+  oc_status(c, tri_run_glu(c->ref, &a), tri_run_glu(c->be, &b));
   oc_compare(c, &a.out, &b.out, oc_narrow_limit(b.out.dtype, LIMIT));
 }
 
@@ -226,7 +226,7 @@ void oc_case_gated_linear(oc *c, int i) {
   b.up.out = b.glu.gate_up = oc_device_narrow(c, &a.up.out, narrow),
   b.glu.out = oc_device_narrow(c, &a.glu.out, narrow);
   b.up.bias = oc_device(c, a.up.bias, (size_t)(2 * f) * sizeof *a.up.bias);
-  oc_status(c, tri_run_gated_linear(c->ref, &a, NULL), tri_run_gated_linear(c->be, &b, NULL));
+  oc_status(c, tri_run_gated_linear(c->ref, &a), tri_run_gated_linear(c->be, &b));
   /* Two rounded sums meet in a product, and each may have been rounded once more. */
   double rounded = t == TRI_BF16 ? 4e-5 : t == TRI_F16 ? 4e-7 : 4 * LIMIT;
   oc_compare(c, &a.glu.out, &b.glu.out, c->be->narrows_inputs ? rounded : 4 * LIMIT);
@@ -242,7 +242,7 @@ void oc_case_gather_rows(oc *c, int i) {
   tri_gather_rows_args b = a;
   b.x = oc_device_matrix(c, &a.x), b.out = oc_device_matrix(c, &a.out);
   b.rows = oc_device(c, index, (size_t)wanted * sizeof *index);
-  oc_status(c, tri_run_gather_rows(c->ref, &a, NULL), tri_run_gather_rows(c->be, &b, NULL));
+  oc_status(c, tri_run_gather_rows(c->ref, &a), tri_run_gather_rows(c->be, &b));
   oc_compare(c, &a.out, &b.out, 0);
 }
 
@@ -259,7 +259,7 @@ void oc_case_mean_rows(oc *c, int i) {
   tri_mean_rows_args b = a;
   b.x = oc_device_matrix(c, &a.x), b.out = oc_device_matrix(c, &a.out);
   b.start = oc_device(c, start, (size_t)(runs + 1) * sizeof *start);
-  oc_status(c, tri_run_mean_rows(c->ref, &a, NULL), tri_run_mean_rows(c->be, &b, NULL));
+  oc_status(c, tri_run_mean_rows(c->ref, &a), tri_run_mean_rows(c->be, &b));
   oc_compare(c, &a.out, &b.out, LIMIT);
 }
 
@@ -287,7 +287,7 @@ void oc_case_rope_angles(oc *c, int i) {
   b.rope_len = oc_device(c, len, (size_t)tokens * sizeof *len);
   b.inv_freq = oc_device(c, inv, half * sizeof *inv), b.inv_freq_long = oc_device(c, longer, half * sizeof *inv);
   b.cos = oc_device(c, a.cos, count * sizeof(float)), b.sin = oc_device(c, a.sin, count * sizeof(float));
-  oc_status(c, tri_run_rope_angles(c->ref, &a, NULL), tri_run_rope_angles(c->be, &b, NULL));
+  oc_status(c, tri_run_rope_angles(c->ref, &a), tri_run_rope_angles(c->be, &b));
   tri_mat wc = {a.cos, tokens, (int)half, (int)half, TRI_F32}, ws = {a.sin, tokens, (int)half, (int)half, TRI_F32},
           gc = wc, gs = ws;
   gc.data = b.cos, gs.data = b.sin;

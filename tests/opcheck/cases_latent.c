@@ -23,7 +23,7 @@ void oc_case_head_linear(oc *c, int i) {
            heads, n, k, a.x_stride, a.out_stride);
   tri_head_linear_args b = a;
   b.x = oc_device_matrix(c, &a.x), b.out = oc_device_matrix(c, &a.out), b.w = oc_device_weight(c, &a.w);
-  oc_status(c, tri_run_head_linear(c->ref, &a, NULL), tri_run_head_linear(c->be, &b, NULL));
+  oc_status(c, tri_run_head_linear(c->ref, &a), tri_run_head_linear(c->be, &b));
   compare_all(c, &a.out, &b.out, 1e-12);
 }
 
@@ -59,7 +59,7 @@ void oc_case_mla_append(oc *c, int i) {
   b.cos = oc_device(c, co, angles * 4), b.sin = oc_device(c, si, angles * 4);
   b.kv_slot = oc_device(c, slots, (size_t)tokens * sizeof *slots);
   b.kv.k = oc_device(c, a.kv.k, n * tri_dtype_size(t));
-  oc_status(c, tri_run_mla_append(c->ref, &a, NULL), tri_run_mla_append(c->be, &b, NULL));
+  oc_status(c, tri_run_mla_append(c->ref, &a), tri_run_mla_append(c->be, &b));
   compare_all(c, &a.q_out, &b.q_out, 1e-12);
   /* As in qkv_rope_append: one unit in the last place of a narrow type, rarely. */
   oc_compare_elements(c, t, a.kv.k, b.kv.k, n, t == TRI_F32 ? 1e-12 : t == TRI_F16 ? 1e-8 : 5e-7);

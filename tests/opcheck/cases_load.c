@@ -16,7 +16,7 @@ static void expect_same(oc *c, const char *want, const char *got, size_t bytes) 
 
 /* Several at once, as many as there are tickets, out of one pinned block. */
 void oc_case_upload_rows(oc *c, int i) {
-  enum { MOST = TRI_UPLOAD_TICKETS };
+  enum { MOST = TRI_UPLOAD_EVENTS };
   size_t width = (size_t)oc_range(c, 1, i % 7 ? 300 : 40000), rows = (size_t)oc_range(c, 1, i % 5 ? 40 : 700);
   size_t from_pitch = width + (size_t)(oc_chance(c, 60) ? oc_range(c, 0, 70) : 0);
   size_t to_pitch = width + (size_t)(oc_chance(c, 60) ? oc_range(c, 0, 70) : 0);
@@ -31,12 +31,12 @@ void oc_case_upload_rows(oc *c, int i) {
   for (size_t k = 0; k < from_bytes + MOST; k++) host[k] = (char)(oc_range(c, 0, 255));
   for (int t = 0; t < MOST; t++) {
     to[t] = oc_device(c, want, to_bytes); /* zeros: copied before anything else begins */
-    c->be->ops.stream_sync(c->be, NULL);
+    c->be->ops.stream_sync(c->be);
     c->be->ops.upload_rows(c->be, to[t], to_pitch, host + t, from_pitch, width, rows);
-    c->be->ops.upload_mark(c->be, t);
+    c->be->ops.event_record(c->be, TRI_EVENT_UPLOAD + t, TRI_STREAM_COPY);
   }
   for (int t = 0; t < MOST; t++) {
-    oc_status(c, TRI_OK, c->be->ops.upload_wait(c->be, t));
+    oc_status(c, TRI_OK, c->be->ops.event_wait(c->be, TRI_EVENT_UPLOAD + t));
     memset(want, 0, to_bytes);
     for (size_t r = 0; r < rows; r++) memcpy(want + r * to_pitch, host + t + r * from_pitch, width);
     oc_download(c, got, to[t], to_bytes);

@@ -30,7 +30,7 @@ void oc_case_moe_route(oc *c, int i) {
   tri_moe_route_args b = a;
   b.logits = oc_device_matrix(c, &a.logits), b.bias = oc_device(c, a.bias, (size_t)e * sizeof *a.bias);
   b.experts = oc_device(c, a.experts, n * sizeof *a.experts), b.weights = oc_device(c, a.weights, n * sizeof(float));
-  oc_status(c, tri_run_moe_route(c->ref, &a, NULL), tri_run_moe_route(c->be, &b, NULL));
+  oc_status(c, tri_run_moe_route(c->ref, &a), tri_run_moe_route(c->be, &b));
   int32_t *ids = oc_host(c, n * sizeof *ids);
   oc_download(c, ids, b.experts, n * sizeof *ids);
   oc_expect(c, !memcmp(ids, a.experts, n * sizeof *ids), "other experts");
@@ -124,7 +124,7 @@ void oc_case_moe_experts(oc *c, int i) {
   b.weights = oc_device(c, a.weights, choices * sizeof *a.weights);
   b.up_bias = oc_device(c, a.up_bias, (size_t)a.up.n * sizeof(float));
   b.down_bias = oc_device(c, a.down_bias, (size_t)a.down.n * sizeof(float));
-  oc_status(c, tri_run_moe_experts(c->ref, &a, NULL), tri_run_moe_experts(c->be, &b, NULL));
+  oc_status(c, tri_run_moe_experts(c->ref, &a), tri_run_moe_experts(c->be, &b));
   if (poisoned) {
     compare_poisoned(c, &a, &b.out);
     a.out.rows--, b.out.rows--;

@@ -161,9 +161,9 @@ void oc_case_sample(oc *c, int i) {
   a.results = want, b.results = got;
   uint32_t *again = oc_host(c, MOST_ROWS * sizeof *again);
   if (oc_chance(c, 50)) b.drawn = oc_device(c, again, MOST_ROWS * sizeof *again);
-  oc_status(c, tri_run_sample(c->ref, &a, NULL), tri_run_sample(c->be, &b, NULL));
+  oc_status(c, tri_run_sample(c->ref, &a), tri_run_sample(c->be, &b));
   if (b.drawn) oc_download(c, again, b.drawn, MOST_ROWS * sizeof *again);
-  oc_expect(c, c->be->ops.stream_sync(c->be, NULL) == TRI_OK, "the device: %s", c->be->failure);
+  oc_expect(c, c->be->ops.stream_sync(c->be) == TRI_OK, "the device: %s", c->be->failure);
   for (int r = 0; r < rows && b.drawn; r++)
     oc_expect(c, again[r] == got[r].token, "row %d draws %u, and %u for the next step", r, got[r].token, again[r]);
   for (int r = 0; r < rows; r++) {

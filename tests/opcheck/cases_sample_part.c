@@ -144,7 +144,7 @@ void oc_case_sample_part(oc *c, int i) {
   tri_sample_part_args pa = part_of(&a, &k, part, want), pb = part_of(&b, &k, part, device);
   snprintf(c->what, sizeof c->what, "sample_part kind %d rows %d ids %u and %d, width %d", (int)which, rows,
            pa.first_id, pa.rows.logits.cols, k.width);
-  oc_status(c, tri_run_sample_part(c->ref, &pa, NULL), tri_run_sample_part(c->be, &pb, NULL));
+  oc_status(c, tri_run_sample_part(c->ref, &pa), tri_run_sample_part(c->be, &pb));
   oc_download(c, got, device, bytes);
   for (int r = 0; r < rows; r++) compare_candidates(c, want + r * k.width, got + r * k.width, k.width);
 }
@@ -154,7 +154,7 @@ static tri_status run_parts(oc *c, tri_backend *be, const cut *k, const tri_samp
   for (int i = 1; i <= k->num_parts; i++) {
     int part = (last + i) % k->num_parts;
     tri_sample_part_args p = part_of(a, k, part, all + (size_t)part * (size_t)(a->logits.rows * k->width));
-    tri_status st = tri_run_sample_part(be, &p, NULL);
+    tri_status st = tri_run_sample_part(be, &p);
     if (st != TRI_OK) return st;
   }
   return TRI_OK;
@@ -174,7 +174,7 @@ static tri_status draw_in_parts(oc *c, const cut *k, const tri_sample_args *host
     st = run_parts(c, c->ref, k, host, own);
     m.candidates = oc_device(c, own, bytes);
   }
-  return st == TRI_OK ? tri_run_sample_merge(c->be, &m, NULL) : st;
+  return st == TRI_OK ? tri_run_sample_merge(c->be, &m) : st;
 }
 
 static void expect_same(oc *c, const tri_sample_result *want, const tri_sample_result *got, const uint32_t *drawn) {
@@ -202,12 +202,12 @@ void oc_case_sample_merge(oc *c, int i) {
   b = a, b.logits = oc_device_matrix(c, &a.logits);
   tri_sample_args whole = a;
   whole.logits = oc_device_matrix(c, &a.logits), whole.results = want;
-  oc_status(c, TRI_OK, tri_run_sample(host ? c->ref : c->be, &whole, NULL));
+  oc_status(c, TRI_OK, tri_run_sample(host ? c->ref : c->be, &whole));
   b.drawn = oc_chance(c, 60) ? oc_device(c, again, MOST_ROWS * sizeof *again) : NULL;
   b.results = b.drawn && oc_chance(c, 30) ? NULL : got;
   oc_status(c, TRI_OK, draw_in_parts(c, &k, &a, &b));
   if (b.drawn) oc_download(c, again, b.drawn, MOST_ROWS * sizeof *again);
-  oc_expect(c, c->be->ops.stream_sync(c->be, NULL) == TRI_OK, "the device: %s", c->be->failure);
+  oc_expect(c, c->be->ops.stream_sync(c->be) == TRI_OK, "the device: %s", c->be->failure);
   for (int r = 0; r < rows; r++) {
     const tri_sample_params *p = a.params[r];
     snprintf(c->what, sizeof c->what,

@@ -42,7 +42,7 @@ static void build(oc *c, int i, product *p) {
 static void compare(oc *c, product *p) {
   tri_mat before = p->before;
   p->device.out = oc_device_narrow(c, &before, p->out);
-  oc_status(c, TRI_OK, tri_run_linear(c->be, &p->device, NULL));
+  oc_status(c, TRI_OK, tri_run_linear(c->be, &p->device));
   oc_compare(c, &p->host.out, &p->device.out, p->limit);
 }
 
@@ -74,7 +74,7 @@ static void measure(oc *c, product *p) {
 void oc_case_tune(oc *c, int i) {
   product p;
   build(c, i, &p);
-  oc_status(c, TRI_OK, tri_run_linear(c->ref, &p.host, NULL));
+  oc_status(c, TRI_OK, tri_run_linear(c->ref, &p.host));
   p.limit *= oc_lost_by_activation(c, &p.host);
   p.device.out.dtype = p.out; /* a part of the shape */
   measure(c, &p);

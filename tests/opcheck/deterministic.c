@@ -29,7 +29,7 @@ void oc_deterministic_linear(oc *c, tri_backend **others, int num_others, int i)
   a.int8_activations = t == TRI_I8 && i % 8 > 3;
   a.out = oc_matrix(c, m, n, true);
   snprintf(c->what, sizeof c->what, "linear %s m %d n %d k %d", tri_dtype_name(t), m, n, k);
-  oc_expect(c, tri_run_linear(c->be, &a, NULL) == TRI_OK, "does not run");
+  oc_expect(c, tri_run_linear(c->be, &a) == TRI_OK, "does not run");
   tri_linear_args b = a;
   b.out = oc_matrix(c, m, n, true);
   for (int o = 0; o < num_others; o++)
@@ -38,7 +38,7 @@ void oc_deterministic_linear(oc *c, tri_backend **others, int num_others, int i)
       b.x = rows_of(&a.x, row, rows);
       tri_mat whole = b.out;
       b.out = rows_of(&whole, row, rows);
-      oc_expect(c, tri_run_linear(others[o], &b, NULL) == TRI_OK, "does not run");
+      oc_expect(c, tri_run_linear(others[o], &b) == TRI_OK, "does not run");
       b.out = whole;
       size_t bad = differing(&a.out, &b.out, row, row, rows);
       oc_expect(c, bad == 0, "%zu of %d rows differ when run as %d rows", bad, rows, rows);
@@ -52,14 +52,14 @@ void oc_deterministic_heads(oc *c, tri_backend **others, int num_others, int i) 
   a.w = oc_weight(c, oc_weight_type(c, i), heads * n, a.x_stride);
   a.x = oc_matrix(c, m, heads * a.x_stride, false), a.out = oc_matrix(c, m, heads * n, true);
   snprintf(c->what, sizeof c->what, "head_linear m %d heads %d n %d k %d", m, heads, n, a.w.k);
-  oc_expect(c, tri_run_head_linear(c->be, &a, NULL) == TRI_OK, "does not run");
+  oc_expect(c, tri_run_head_linear(c->be, &a) == TRI_OK, "does not run");
   tri_mat out = oc_matrix(c, m, heads * n, true);
   for (int o = 0; o < num_others; o++)
     for (int row = 0, rows; row < m; row += rows) {
       rows = oc_range(c, 1, o == 0 && m < 100 ? 1 : m - row);
       tri_head_linear_args b = a;
       b.x = rows_of(&a.x, row, rows), b.out = rows_of(&out, row, rows);
-      oc_expect(c, tri_run_head_linear(others[o], &b, NULL) == TRI_OK, "does not run");
+      oc_expect(c, tri_run_head_linear(others[o], &b) == TRI_OK, "does not run");
       size_t bad = differing(&a.out, &out, row, row, rows);
       oc_expect(c, bad == 0, "%zu of %d rows differ when run as %d rows", bad, rows, rows);
     }
@@ -76,7 +76,7 @@ void oc_deterministic_experts(oc *c, tri_backend **others, int num_others, int i
   a.int8_activations = s.type == TRI_I8 && i % 8 > 3;
   snprintf(c->what, sizeof c->what, "moe_experts %s tokens %d h %d f %d experts %d top_k %d", tri_dtype_name(s.type),
            s.tokens, s.h, s.f, s.experts, s.top_k);
-  oc_expect(c, tri_run_moe_experts(c->be, &a, NULL) == TRI_OK, "does not run");
+  oc_expect(c, tri_run_moe_experts(c->be, &a) == TRI_OK, "does not run");
   tri_mat out = oc_matrix(c, s.tokens, s.h, true);
   for (int o = 0; o < num_others; o++)
     for (int row = 0, rows; row < s.tokens; row += rows) {
@@ -84,7 +84,7 @@ void oc_deterministic_experts(oc *c, tri_backend **others, int num_others, int i
       tri_moe_experts_args b = a;
       b.x = rows_of(&a.x, row, rows), b.out = rows_of(&out, row, rows);
       b.experts += row * s.top_k, b.weights += row * s.top_k;
-      oc_expect(c, tri_run_moe_experts(others[o], &b, NULL) == TRI_OK, "does not run");
+      oc_expect(c, tri_run_moe_experts(others[o], &b) == TRI_OK, "does not run");
       size_t bad = differing(&a.out, &out, row, row, rows);
       oc_expect(c, bad == 0, "%zu of %d rows differ when run as %d rows", bad, rows, rows);
     }
@@ -100,7 +100,7 @@ void oc_deterministic_rows(oc *c, tri_backend **others, int num_others, int i) {
   tri_glu_args g = {
       .gate_up = oc_matrix(c, m, 2 * n, false), .act = (tri_act)(i % 8), .limit = 7, .out = oc_matrix(c, m, n, true)};
   snprintf(c->what, sizeof c->what, "norm and glu m %d n %d", m, n);
-  oc_expect(c, tri_run_norm(c->be, &a, NULL) == TRI_OK && tri_run_glu(c->be, &g, NULL) == TRI_OK, "does not run");
+  oc_expect(c, tri_run_norm(c->be, &a) == TRI_OK && tri_run_glu(c->be, &g) == TRI_OK, "does not run");
   tri_norm_args b = a;
   tri_glu_args h = g;
   tri_mat norm_out = oc_matrix(c, m, n, true), glu_out = oc_matrix(c, m, n, true);
@@ -108,7 +108,7 @@ void oc_deterministic_rows(oc *c, tri_backend **others, int num_others, int i) {
     tri_backend *other = others[row % num_others];
     b.x = rows_of(&a.x, row, 1), b.out = rows_of(&norm_out, row, 1);
     h.gate_up = rows_of(&g.gate_up, row, 1), h.out = rows_of(&glu_out, row, 1);
-    oc_expect(c, tri_run_norm(other, &b, NULL) == TRI_OK && tri_run_glu(other, &h, NULL) == TRI_OK, "does not run");
+    oc_expect(c, tri_run_norm(other, &b) == TRI_OK && tri_run_glu(other, &h) == TRI_OK, "does not run");
   }
   oc_expect(c, differing(&a.out, &norm_out, 0, 0, m) == 0, "norm differs");
   oc_expect(c, differing(&g.out, &glu_out, 0, 0, m) == 0, "glu differs");
@@ -132,7 +132,7 @@ void oc_deterministic_attention(oc *c, tri_backend **others, int num_others, int
   if (oc_chance(c, 20)) x.args.alibi_slopes = oc_normals(c, (size_t)hq, 0.1f);
   snprintf(c->what, sizeof c->what, "attention seqs %d hq %d hkv %d d %d window %d", s.count, hq, hkv, d,
            x.args.window);
-  oc_expect(c, tri_run_attention(c->be, &x.args, NULL) == TRI_OK, "does not run");
+  oc_expect(c, tri_run_attention(c->be, &x.args) == TRI_OK, "does not run");
   tri_mat out = oc_matrix(c, x.batch.num_tokens, x.args.out.cols, true);
   for (int k = 0; k < s.count; k++)
     for (int o = 0; o < num_others; o++)
@@ -145,7 +145,7 @@ void oc_deterministic_attention(oc *c, tri_backend **others, int num_others, int
         b.block_table = x.batch.block_table + (size_t)k * (size_t)b.block_table_stride;
         tri_attention_args a = x.args;
         a.batch = &b, a.q = rows_of(&x.args.q, first, piece), a.out = rows_of(&out, first, piece);
-        oc_expect(c, tri_run_attention(others[o], &a, NULL) == TRI_OK, "does not run");
+        oc_expect(c, tri_run_attention(others[o], &a) == TRI_OK, "does not run");
         size_t bad = differing(&x.args.out, &out, first, first, piece);
         oc_expect(c, bad == 0, "%zu of %d rows differ (context %d)", bad, piece, context);
         done += piece;

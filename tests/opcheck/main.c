@@ -90,7 +90,7 @@ static int check(oc *c) {
   };
   int failures = 0;
   for (size_t op = 0; op < sizeof cases / sizeof *cases; op++) {
-    if (!wanted(c, cases[op].name) || (cases[op].fn == oc_case_tune && !c->be->ops.tune)) continue;
+    if (!wanted(c, cases[op].name) || (cases[op].fn == oc_case_tune && !c->be->tunes)) continue;
     begin(c, cases[op].name);
     for (; c->cases < c->opt.cases; c->cases++) {
       cases[op].fn(c, c->cases);

@@ -44,14 +44,14 @@ void *oc_device(oc *c, const void *host, size_t bytes) {
   else if (c->be->ops.mem_alloc(c->be, TRI_MEM_ACTIVATIONS, bytes, &p) != TRI_OK)
     p = NULL;
   keep(c, p, bytes, true);
-  c->be->ops.upload(c->be, p, host, bytes, NULL);
-  c->be->ops.stream_sync(c->be, NULL);
+  c->be->ops.upload(c->be, p, host, bytes);
+  c->be->ops.stream_sync(c->be);
   return p;
 }
 
 void oc_download(oc *c, void *host, const void *device, size_t bytes) {
-  c->be->ops.download(c->be, host, device, bytes, NULL);
-  c->be->ops.stream_sync(c->be, NULL);
+  c->be->ops.download(c->be, host, device, bytes);
+  c->be->ops.stream_sync(c->be);
 }
 
 void oc_release(oc *c) {

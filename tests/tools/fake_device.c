@@ -24,18 +24,23 @@ static tri_status tune(tri_backend *be, const tri_tune_product *products, int co
   return TRI_OK;
 }
 
-enum { EVENTS = 8, LOOKS = 5 };
-static int looks[EVENTS]; /* that an event has still to miss */
+enum { LOOKS = 5 };
+static int looks[TRI_EVENTS]; /* that an event has still to miss */
 
-static void event_record(tri_backend *be, int number) { (void)be, looks[number] = LOOKS; }
-static tri_status event_query(tri_backend *be, int number) {
+static void event_record(tri_backend *be, int event, tri_stream stream) {
   (void)be;
-  return looks[number]-- > 0 ? TRI_AGAIN : TRI_OK;
+  (void)stream;
+  looks[event] = LOOKS;
+}
+static tri_status event_query(tri_backend *be, int event) {
+  (void)be;
+  return looks[event]-- > 0 ? TRI_AGAIN : TRI_OK;
 }
 
 __attribute__((visibility("default"))) tri_status tri_backend_fill_cuda(tri_backend *be, int device, tri_error *err) {
   const char *name = getenv("FAKE_DEVICE"), *pci = getenv("FAKE_PCI");
   if (be->deterministic) return tri_fail(err, TRI_UNSUPPORTED, "deterministic", "not this one");
+  tri_backend_fill_ref(be);
   if (name)
     snprintf(be->device, sizeof be->device, "%s", strcmp(name, "none") ? name : "");
   else
@@ -44,7 +49,12 @@ __attribute__((visibility("default"))) tri_status tri_backend_fill_cuda(tri_back
   snprintf(be->choices_key, sizeof be->choices_key, "Imitation, sm_00");
   if (tri_choices_create(&be->choices) != TRI_OK) return tri_fail(err, TRI_NO_MEMORY, "backend", "no memory");
   be->ops.tune = tune;
-  if (getenv("FAKE_EVENTS")) be->ops.event_record = event_record, be->ops.event_query = event_query;
+  be->tunes = true;
+  be->async = getenv("FAKE_EVENTS") != NULL;
+  if (be->async) {
+    be->ops.event_record = event_record;
+    be->ops.event_query = event_query;
+  }
   snprintf(be->about, sizeof be->about, "device %d: imitation", device);
   return TRI_OK;
 }

@@ -163,7 +163,7 @@ struct world *world_create_for(uint32_t groups, uint64_t model_hash, uint32_t tp
   w->now = 1000 * SECOND;
   w->model =
       (tri_model_config){.vocab_size = tri_tokenizer_vocab_size(tokenizer), .max_position_embeddings = MODEL_LEN};
-  w->model.gen_temperature = w->model.gen_top_p = w->model.gen_repetition_penalty = NAN;
+  w->model.generation.temperature = w->model.generation.top_p = w->model.generation.repetition_penalty = NAN;
   tri_core_config config = {.model_name = "toy",
                             .model = &w->model,
                             .tokenizer = tokenizer,

@@ -205,13 +205,13 @@ START_TEST(bad_values_of_common_keys) {
   static const tri_config_key keys[] = {
       TRI_INT_KEY("hidden_size", hidden_size, 1, 1 << 20),
       TRI_INT_KEY("num_hidden_layers", num_layers, 1, 4096),
-      TRI_INT_KEY("num_attention_heads", num_heads, 1, 1 << 16),
-      TRI_INT_KEY("intermediate_size", intermediate_size, 1, 1 << 24),
+      TRI_INT_KEY("num_attention_heads", attention.num_heads, 1, 1 << 16),
+      TRI_INT_KEY("intermediate_size", mlp.intermediate_size, 1, 1 << 24),
       TRI_INT_KEY("vocab_size", vocab_size, 1, 1 << 28),
       TRI_INT_KEY("max_position_embeddings", max_position_embeddings, 1, 1 << 28),
-      TRI_BOOL_KEY("tie_word_embeddings", tie_word_embeddings),
-      TRI_NUM_KEY("rope_theta", rope_theta, 1, 1e12),
-      TRI_NUM_KEY("partial_rotary_factor", partial_rotary_factor, 0, 1),
+      TRI_BOOL_KEY("tie_word_embeddings", head.tie_word_embeddings),
+      TRI_NUM_KEY("rope_theta", attention.rope_theta, 1, 1e12),
+      TRI_NUM_KEY("partial_rotary_factor", attention.partial_rotary_factor, 0, 1),
   };
   refuse_bad_values("\"llama\"", &keys[_i]);
   refuse_bad_values("\"gpt_neox\"", &keys[_i]);
@@ -241,17 +241,17 @@ START_TEST(family_tables) {
     static const tri_weight_id of_encoders[] = {TRI_W_EMBED_NORM, TRI_W_POSITIONS, TRI_W_POOLER, TRI_W_CLASSIFIER};
     bool encoder = a->defaults.encoder;
     ck_assert_msg(has[TRI_W_HEAD] == !encoder, "%s", a->model_type);
-    ck_assert_msg(has[TRI_W_FINAL_NORM] == (!encoder && !(a->defaults.seq2seq.on && a->defaults.no_final_norm)), "%s",
+    ck_assert_msg(has[TRI_W_FINAL_NORM] == (!encoder && !(a->defaults.seq2seq.on && a->defaults.norm.no_final)), "%s",
                   a->model_type);
     ck_assert_msg(has[TRI_W_CROSS_Q] == a->defaults.seq2seq.on && a->defaults.seq2seq.on == !!a->source, "%s",
                   a->model_type);
     for (size_t i = 0; encoder && i < 4; i++) ck_assert_msg(has[of_encoders[i]], "%s", a->model_type);
-    ck_assert(has[TRI_W_TYPES] == (a->defaults.type_vocab_size > 0));
+    ck_assert(has[TRI_W_TYPES] == (a->defaults.embed.type_vocab_size > 0));
     ck_assert(has[TRI_W_POOLER] == has[TRI_W_POOLER_BIAS] && has[TRI_W_CLASSIFIER] == has[TRI_W_CLASSIFIER_BIAS]);
     ck_assert(has[TRI_W_UP] == has[TRI_W_DOWN] && has[TRI_W_EXPERT_UP] == has[TRI_W_EXPERT_DOWN]);
     ck_assert((has[TRI_W_UP] || has[TRI_W_EXPERT_UP]) && has[TRI_W_ROUTER] == has[TRI_W_EXPERT_UP]);
-    bool input_norms = a->defaults.norm_place != TRI_NORM_RESULT;
-    ck_assert(has[TRI_W_NORM1] == input_norms && (has[TRI_W_NORM2] || a->defaults.one_norm || !input_norms));
+    bool input_norms = a->defaults.norm.place != TRI_NORM_RESULT;
+    ck_assert(has[TRI_W_NORM1] == input_norms && (has[TRI_W_NORM2] || a->defaults.norm.one_norm || !input_norms));
     ck_assert(has[TRI_W_BRANCH_NORM1] == has[TRI_W_BRANCH_NORM2] && (has[TRI_W_BRANCH_NORM1] || input_norms));
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
       ck_assert_msg(has[needed[i]], "%s has no %s", a->model_type, tri_weight_name(needed[i]));
@@ -403,7 +403,7 @@ START_TEST(bookkeeping_is_ignored) {
                                              {"is_encoder_decoder", "false"}, {"id2label", "{\"0\":\"A\"}"},
                                              {"sliding_window", "null"} /* unknown, but says nothing */));
   ck_assert_int_eq(c.hidden_size, plain.hidden_size);
-  ck_assert_mem_eq(c.rope.inv_freq, plain.rope.inv_freq, sizeof c.rope.inv_freq);
+  ck_assert_mem_eq(c.attention.rope.inv_freq, plain.attention.rope.inv_freq, sizeof c.attention.rope.inv_freq);
 }
 END_TEST
 
@@ -413,33 +413,40 @@ START_TEST(values_reach_their_fields) {
                             {"tie_word_embeddings", "true"}, {"attention_bias", "true"}, {"mlp_bias", "true"},
                             {"head_dim", "32"}, {"hidden_act", "\"gelu\""}));
   ck_assert_str_eq(c.arch->model_type, "llama");
-  ck_assert(c.hidden_size == 128 && c.num_layers == 4 && c.num_heads == 8 && c.num_kv_heads == 4);
-  ck_assert(c.intermediate_size == 352 && c.vocab_size == 1000 && c.max_position_embeddings == 512);
-  ck_assert(c.head_dim == 32 && c.rope.rotary_dim == 32 && c.norm_eps == 1e-5);
-  ck_assert(c.dtype == TRI_BF16 && c.tie_word_embeddings && c.attention_bias && c.o_bias && c.mlp_bias);
-  ck_assert(c.act == TRI_ACT_GELU_ERF && c.gated && c.norm == TRI_NORM_RMS && c.position == TRI_POS_ROPE);
-  ck_assert_double_eq_tol(c.attn_scale, 1 / sqrt(32), 1e-15);
+  ck_assert(c.hidden_size == 128 && c.num_layers == 4 && c.attention.num_heads == 8 && c.attention.num_kv_heads == 4);
+  ck_assert(c.mlp.intermediate_size == 352 && c.vocab_size == 1000 && c.max_position_embeddings == 512);
+  ck_assert(c.attention.head_dim == 32 && c.attention.rope.rotary_dim == 32 && c.norm.eps == 1e-5);
+  ck_assert(c.dtype == TRI_BF16 && c.head.tie_word_embeddings && c.attention.bias && c.attention.o_bias && c.mlp.bias);
+  ck_assert(c.mlp.act == TRI_ACT_GELU_ERF && c.mlp.gated && c.norm.kind == TRI_NORM_RMS &&
+            c.attention.position == TRI_POS_ROPE);
+  ck_assert_double_eq_tol(c.attention.scale, 1 / sqrt(32), 1e-15);
   ck_assert(c.bos_token_id == 1 && c.num_eos_token_ids == 2 && c.eos_token_ids[0] == 2 && c.eos_token_ids[1] == 7);
 
   c = accept(llama, CHANGES({"num_key_value_heads", NULL}, {"bos_token_id", "null"}, {"eos_token_id", NULL}));
-  ck_assert(c.num_kv_heads == 8 && c.head_dim == 16 && c.bos_token_id == -1 && c.num_eos_token_ids == 0);
-  ck_assert(!c.attention_bias && !c.o_bias && !c.mlp_bias && !c.tie_word_embeddings && c.rope_theta == 10000);
-  ck_assert(isnan(c.gen_temperature) && c.gen_top_k == -1);
+  ck_assert(c.attention.num_kv_heads == 8 && c.attention.head_dim == 16 && c.bos_token_id == -1 &&
+            c.num_eos_token_ids == 0);
+  ck_assert(!c.attention.bias && !c.attention.o_bias && !c.mlp.bias && !c.head.tie_word_embeddings &&
+            c.attention.rope_theta == 10000);
+  ck_assert(isnan(c.generation.temperature) && c.generation.top_k == -1);
 
   c = accept(gpt2, CHANGES({"n_inner", "null"}));
-  ck_assert(c.hidden_size == 64 && c.num_heads == 8 && c.num_layers == 4 && c.intermediate_size == 256);
-  ck_assert(c.norm == TRI_NORM_LAYER && c.position == TRI_POS_LEARNED && c.max_position_embeddings == 256);
-  ck_assert(c.tie_word_embeddings && c.attention_bias && c.o_bias && c.mlp_bias && c.act == TRI_ACT_GELU_TANH);
-  ck_assert_double_eq_tol(c.attn_scale, 1 / sqrt(8), 1e-15);
+  ck_assert(c.hidden_size == 64 && c.attention.num_heads == 8 && c.num_layers == 4 && c.mlp.intermediate_size == 256);
+  ck_assert(c.norm.kind == TRI_NORM_LAYER && c.attention.position == TRI_POS_LEARNED &&
+            c.max_position_embeddings == 256);
+  ck_assert(c.head.tie_word_embeddings && c.attention.bias && c.attention.o_bias && c.mlp.bias &&
+            c.mlp.act == TRI_ACT_GELU_TANH);
+  ck_assert_double_eq_tol(c.attention.scale, 1 / sqrt(8), 1e-15);
   c = accept(gpt2,
              CHANGES({"scale_attn_weights", "false"}, {"scale_attn_by_inverse_layer_idx", "true"}, {"n_inner", "200"}));
-  ck_assert(c.attn_scale == 1 && c.scale_attn_by_layer && c.intermediate_size == 200);
+  ck_assert(c.attention.scale == 1 && c.attention.scale_by_layer && c.mlp.intermediate_size == 200);
 
   c = accept(gpt_neox, none);
-  ck_assert(c.parallel_residual && c.rope.rotary_dim == 2 && c.attention_bias && c.act == TRI_ACT_GELU_ERF);
+  ck_assert(c.norm.parallel_residual && c.attention.rope.rotary_dim == 2 && c.attention.bias &&
+            c.mlp.act == TRI_ACT_GELU_ERF);
   c = accept(gpt_neox, CHANGES({"use_parallel_residual", "false"}, {"rotary_pct", "0.5"}, {"rotary_emb_base", "5000"},
                                {"attention_bias", "false"}));
-  ck_assert(!c.parallel_residual && c.rope.rotary_dim == 4 && c.rope_theta == 5000 && !c.attention_bias && !c.o_bias);
+  ck_assert(!c.norm.parallel_residual && c.attention.rope.rotary_dim == 4 && c.attention.rope_theta == 5000 &&
+            !c.attention.bias && !c.attention.o_bias);
 }
 END_TEST
 
@@ -473,36 +480,38 @@ START_TEST(encoders) {
   for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) {
     tri_model_config c = of_class(classes[i].base, classes[i].name);
     bool classifies = classes[i].sequence || classes[i].token;
-    ck_assert_msg(c.encoder && c.has_pooler == classes[i].pooler && c.sequence_head == classes[i].sequence &&
-                      c.token_head == classes[i].token && c.has_classifier == classifies &&
-                      c.num_labels == (classifies ? 3 : 0) && c.pool_act == classes[i].act &&
-                      c.pooling == (classes[i].pooler ? TRI_POOL_FIRST : TRI_POOL_NONE),
+    ck_assert_msg(c.encoder && c.head.has_pooler == classes[i].pooler && c.head.sequence_head == classes[i].sequence &&
+                      c.head.token_head == classes[i].token && c.head.has_classifier == classifies &&
+                      c.head.num_labels == (classifies ? 3 : 0) && c.head.pool_act == classes[i].act &&
+                      c.head.pooling == (classes[i].pooler ? TRI_POOL_FIRST : TRI_POOL_NONE),
                   "%s", classes[i].name);
-    ck_assert(!c.tie_word_embeddings && c.norm_place == TRI_NORM_SUM && c.embed_norm && c.no_final_norm);
-    ck_assert(c.shared_layers == (classes[i].base == albert) && c.projected == (classes[i].base == albert));
+    ck_assert(!c.head.tie_word_embeddings && c.norm.place == TRI_NORM_SUM && c.embed.norm && c.norm.no_final);
+    ck_assert(c.shared_layers == (classes[i].base == albert) && c.embed.projected == (classes[i].base == albert));
   }
 }
 END_TEST
 
 START_TEST(encoder_fields) {
   tri_model_config c = accept(roberta, none);
-  ck_assert(c.position_offset == 2 && c.max_position_embeddings == 512);
+  ck_assert(c.embed.position_offset == 2 && c.max_position_embeddings == 512);
   c = accept(roberta, CHANGES({"pad_token_id", "0"}));
-  ck_assert(c.position_offset == 1 && c.max_position_embeddings == 513);
+  ck_assert(c.embed.position_offset == 1 && c.max_position_embeddings == 513);
   c = accept(bert, CHANGES({"architectures", NULL}, {"position_embedding_type", "\"absolute\""}));
-  ck_assert(c.has_pooler && !c.has_classifier && c.position_offset == 0 && c.type_vocab_size == 2);
+  ck_assert(c.head.has_pooler && !c.head.has_classifier && c.embed.position_offset == 0 &&
+            c.embed.type_vocab_size == 2);
   c = accept(bert, CHANGES({"architectures", "[\"BertForSequenceClassification\"]"}));
-  ck_assert_int_eq(c.num_labels, 2);
+  ck_assert_int_eq(c.head.num_labels, 2);
   c = accept(bert, CHANGES({"architectures", "[\"BertForSequenceClassification\"]"}, {"num_labels", "7"}));
-  ck_assert_int_eq(c.num_labels, 7);
+  ck_assert_int_eq(c.head.num_labels, 7);
   refuse(bert, CHANGES({"architectures", "[\"BertForTokenClassification\"]"}, {"num_labels", "0"}), TRI_OUT_OF_RANGE,
          "num_labels");
   refuse(bert, CHANGES({"architectures", "[\"BertForTokenClassification\"]"}, {"id2label", "{}"}), TRI_OUT_OF_RANGE,
          "num_labels");
   c = accept(albert, CHANGES({"embedding_size", "64"}));
-  ck_assert(c.projected && c.projects_last && c.embed_size == 64);
+  ck_assert(c.embed.projected && c.embed.projects_last && c.embed.size == 64);
   c = accept(distilbert, none);
-  ck_assert(c.hidden_size == 64 && c.num_layers == 4 && c.intermediate_size == 176 && c.act == TRI_ACT_GELU_ERF);
+  ck_assert(c.hidden_size == 64 && c.num_layers == 4 && c.mlp.intermediate_size == 176 &&
+            c.mlp.act == TRI_ACT_GELU_ERF);
 }
 END_TEST
 
@@ -520,8 +529,8 @@ START_TEST(activations) {
   for (size_t i = 0; i < sizeof acts / sizeof *acts; i++) {
     char value[40];
     snprintf(value, sizeof value, "\"%s\"", acts[i].name);
-    ck_assert_int_eq(accept(llama, CHANGES({"hidden_act", value})).act, acts[i].act);
-    ck_assert_int_eq(accept(gpt2, CHANGES({"activation_function", value})).act, acts[i].act);
+    ck_assert_int_eq(accept(llama, CHANGES({"hidden_act", value})).mlp.act, acts[i].act);
+    ck_assert_int_eq(accept(gpt2, CHANGES({"activation_function", value})).mlp.act, acts[i].act);
   }
 }
 END_TEST
@@ -546,14 +555,15 @@ static void both(const char *theta, const char *inside, tri_model_config c[2]) {
   snprintf(new, sizeof new, "{\"rope_theta\":%s,%s}", theta, inside);
   c[0] = accept(llama, CHANGES({"rope_theta", theta}, {"rope_scaling", old}));
   c[1] = accept(llama, CHANGES({"rope_parameters", new}));
-  ck_assert_double_eq(c[0].rope_theta, c[1].rope_theta);
-  ck_assert_int_eq(c[0].rope.kind, c[1].rope.kind);
-  ck_assert_int_eq(c[0].rope.rotary_dim, DIM);
-  ck_assert_int_eq(c[1].rope.rotary_dim, DIM);
-  ck_assert_int_eq(c[0].rope.original_max_len, c[1].rope.original_max_len);
-  ck_assert_float_eq(c[0].rope.attention_scale, c[1].rope.attention_scale);
-  ck_assert_mem_eq(c[0].rope.inv_freq, c[1].rope.inv_freq, sizeof c[0].rope.inv_freq);
-  ck_assert_mem_eq(c[0].rope.inv_freq_long, c[1].rope.inv_freq_long, sizeof c[0].rope.inv_freq_long);
+  ck_assert_double_eq(c[0].attention.rope_theta, c[1].attention.rope_theta);
+  ck_assert_int_eq(c[0].attention.rope.kind, c[1].attention.rope.kind);
+  ck_assert_int_eq(c[0].attention.rope.rotary_dim, DIM);
+  ck_assert_int_eq(c[1].attention.rope.rotary_dim, DIM);
+  ck_assert_int_eq(c[0].attention.rope.original_max_len, c[1].attention.rope.original_max_len);
+  ck_assert_float_eq(c[0].attention.rope.attention_scale, c[1].attention.rope.attention_scale);
+  ck_assert_mem_eq(c[0].attention.rope.inv_freq, c[1].attention.rope.inv_freq, sizeof c[0].attention.rope.inv_freq);
+  ck_assert_mem_eq(c[0].attention.rope.inv_freq_long, c[1].attention.rope.inv_freq_long,
+                   sizeof c[0].attention.rope.inv_freq_long);
 }
 
 START_TEST(rope_default_and_linear) {
@@ -561,13 +571,13 @@ START_TEST(rope_default_and_linear) {
   double want[HALF];
   both("500000.0", "\"rope_type\":\"default\"", c);
   for (int i = 0; i < HALF; i++) want[i] = base_freq(500000, i);
-  check_freqs(c[0].rope.inv_freq, want, "default");
-  ck_assert_int_eq(c[0].rope.kind, TRI_ROPE_FIXED);
-  ck_assert_float_eq(c[0].rope.attention_scale, 1);
+  check_freqs(c[0].attention.rope.inv_freq, want, "default");
+  ck_assert_int_eq(c[0].attention.rope.kind, TRI_ROPE_FIXED);
+  ck_assert_float_eq(c[0].attention.rope.attention_scale, 1);
   both("10000", "\"type\":\"linear\",\"factor\":4.0", c);
   for (int i = 0; i < HALF; i++) want[i] = base_freq(10000, i) / 4;
-  check_freqs(c[0].rope.inv_freq, want, "linear");
-  ck_assert_int_eq(c[0].rope.kind, TRI_ROPE_FIXED);
+  check_freqs(c[0].attention.rope.inv_freq, want, "linear");
+  ck_assert_int_eq(c[0].attention.rope.kind, TRI_ROPE_FIXED);
 }
 END_TEST
 
@@ -576,11 +586,12 @@ START_TEST(rope_dynamic) {
   double want[HALF];
   both("10000", "\"type\":\"dynamic\",\"factor\":2.0", c);
   for (int i = 0; i < HALF; i++) want[i] = base_freq(10000, i);
-  check_freqs(c[0].rope.inv_freq, want, "dynamic");
-  ck_assert_int_eq(c[0].rope.kind, TRI_ROPE_DYNAMIC);
-  ck_assert(c[0].rope.base == 10000 && c[0].rope.factor == 2 && c[0].rope.original_max_len == 512);
+  check_freqs(c[0].attention.rope.inv_freq, want, "dynamic");
+  ck_assert_int_eq(c[0].attention.rope.kind, TRI_ROPE_DYNAMIC);
+  ck_assert(c[0].attention.rope.base == 10000 && c[0].attention.rope.factor == 2 &&
+            c[0].attention.rope.original_max_len == 512);
   both("10000", "\"type\":\"dynamic\",\"factor\":2.0,\"original_max_position_embeddings\":128", c);
-  ck_assert_int_eq(c[0].rope.original_max_len, 128);
+  ck_assert_int_eq(c[0].attention.rope.original_max_len, 128);
 }
 END_TEST
 
@@ -599,8 +610,8 @@ START_TEST(rope_llama3) {
     want[i] = f * share + f / 8 * (1 - share);
   }
   ck_assert(kept && slowed && mixed); /* the parameters reach all three ranges */
-  check_freqs(c[0].rope.inv_freq, want, "llama3");
-  ck_assert_int_eq(c[0].rope.kind, TRI_ROPE_FIXED);
+  check_freqs(c[0].attention.rope.inv_freq, want, "llama3");
+  ck_assert_int_eq(c[0].attention.rope.kind, TRI_ROPE_FIXED);
 }
 END_TEST
 
@@ -624,15 +635,15 @@ START_TEST(rope_yarn) {
       double slow = ramp(i, fmax(low, 0), fmin(high, DIM - 1)), f = base_freq(10000, i);
       want[i] = f * (1 - slow) + f / 4 * slow;
     }
-    check_freqs(c[0].rope.inv_freq, want, truncate ? "yarn" : "yarn without truncation");
-    ck_assert_float_eq_tol(c[0].rope.attention_scale, 0.1 * log(4) + 1, 1e-6);
+    check_freqs(c[0].attention.rope.inv_freq, want, truncate ? "yarn" : "yarn without truncation");
+    ck_assert_float_eq_tol(c[0].attention.rope.attention_scale, 0.1 * log(4) + 1, 1e-6);
   }
   both("10000", "\"rope_type\":\"yarn\",\"factor\":4.0,\"attention_factor\":0.75", c);
-  ck_assert_float_eq(c[0].rope.attention_scale, 0.75f);
+  ck_assert_float_eq(c[0].attention.rope.attention_scale, 0.75f);
   both("10000", "\"rope_type\":\"yarn\",\"factor\":4.0,\"mscale\":0.7,\"mscale_all_dim\":1.3", c);
-  ck_assert_float_eq_tol(c[0].rope.attention_scale, (0.07 * log(4) + 1) / (0.13 * log(4) + 1), 1e-6);
+  ck_assert_float_eq_tol(c[0].attention.rope.attention_scale, (0.07 * log(4) + 1) / (0.13 * log(4) + 1), 1e-6);
   both("10000", "\"rope_type\":\"yarn\",\"factor\":1.0", c);
-  ck_assert_float_eq(c[0].rope.attention_scale, 1);
+  ck_assert_float_eq(c[0].attention.rope.attention_scale, 1);
 }
 END_TEST
 
@@ -647,20 +658,20 @@ START_TEST(rope_longrope) {
   char section[500];
   snprintf(section, sizeof section, "\"rope_type\":\"longrope\",\"original_max_position_embeddings\":128,%s", factors);
   both("10000", section, c);
-  check_freqs(c[0].rope.inv_freq, brief, "longrope short");
-  check_freqs(c[0].rope.inv_freq_long, extended, "longrope long");
-  ck_assert_int_eq(c[0].rope.kind, TRI_ROPE_BY_LENGTH);
-  ck_assert_int_eq(c[0].rope.original_max_len, 128);
-  ck_assert_float_eq_tol(c[0].rope.attention_scale, sqrt(1 + log(4) / log(128)), 1e-6); /* 512 / 128 */
+  check_freqs(c[0].attention.rope.inv_freq, brief, "longrope short");
+  check_freqs(c[0].attention.rope.inv_freq_long, extended, "longrope long");
+  ck_assert_int_eq(c[0].attention.rope.kind, TRI_ROPE_BY_LENGTH);
+  ck_assert_int_eq(c[0].attention.rope.original_max_len, 128);
+  ck_assert_float_eq_tol(c[0].attention.rope.attention_scale, sqrt(1 + log(4) / log(128)), 1e-6); /* 512 / 128 */
   snprintf(section, sizeof section, "\"type\":\"su\",\"factor\":2,\"attention_factor\":1.25,%s", factors);
   both("10000", section, c);
-  ck_assert_float_eq(c[0].rope.attention_scale, 1.25f);
+  ck_assert_float_eq(c[0].attention.rope.attention_scale, 1.25f);
   /* Phi's place for the original length: beside the section. */
   snprintf(section, sizeof section, "{\"type\":\"longrope\",%s}", factors);
   tri_model_config beside =
       accept(llama, CHANGES({"rope_scaling", section}, {"original_max_position_embeddings", "128"}));
-  ck_assert_int_eq(beside.rope.original_max_len, 128);
-  ck_assert_float_eq_tol(beside.rope.attention_scale, sqrt(1 + log(4) / log(128)), 1e-6);
+  ck_assert_int_eq(beside.attention.rope.original_max_len, 128);
+  ck_assert_float_eq_tol(beside.attention.rope.attention_scale, sqrt(1 + log(4) / log(128)), 1e-6);
 }
 END_TEST
 
@@ -669,9 +680,9 @@ START_TEST(partial_rotary_in_both_spellings) {
   tri_model_config b = accept(
       gpt_neox,
       CHANGES({"rope_parameters", "{\"partial_rotary_factor\":0.5,\"rope_theta\":5000,\"rope_type\":\"default\"}"}));
-  ck_assert_int_eq(a.rope.rotary_dim, 4);
-  ck_assert_int_eq(b.rope.rotary_dim, 4);
-  ck_assert_mem_eq(a.rope.inv_freq, b.rope.inv_freq, sizeof a.rope.inv_freq);
+  ck_assert_int_eq(a.attention.rope.rotary_dim, 4);
+  ck_assert_int_eq(b.attention.rope.rotary_dim, 4);
+  ck_assert_mem_eq(a.attention.rope.inv_freq, b.attention.rope.inv_freq, sizeof a.attention.rope.inv_freq);
 }
 END_TEST
 
@@ -694,10 +705,12 @@ START_TEST(generation_defaults) {
             "\"eos_token_id\":[3,4],\"transformers_version\":\"5\",\"something_new\":{}}",
             &c, &err),
       TRI_OK);
-  ck_assert(c.gen_temperature == 0.6 && c.gen_top_p == 0.9 && c.gen_top_k == 50 && c.gen_repetition_penalty == 1.1);
-  ck_assert(c.gen_do_sample && c.num_eos_token_ids == 2 && c.eos_token_ids[0] == 3 && c.eos_token_ids[1] == 4);
+  ck_assert(c.generation.temperature == 0.6 && c.generation.top_p == 0.9 && c.generation.top_k == 50 &&
+            c.generation.repetition_penalty == 1.1);
+  ck_assert(c.generation.do_sample && c.num_eos_token_ids == 2 && c.eos_token_ids[0] == 3 && c.eos_token_ids[1] == 4);
   ck_assert_int_eq(parse(llama, CHANGES({"eos_token_id", "2"}), "{}", &c, &err), TRI_OK);
-  ck_assert(c.num_eos_token_ids == 1 && c.eos_token_ids[0] == 2 && isnan(c.gen_top_p) && !c.gen_do_sample);
+  ck_assert(c.num_eos_token_ids == 1 && c.eos_token_ids[0] == 2 && isnan(c.generation.top_p) &&
+            !c.generation.do_sample);
 }
 END_TEST
 

@@ -92,9 +92,9 @@ END_TEST
 START_TEST(test_model_beams) {
   struct world *w = world_create(1);
   start_group(w, 0, 1, 1);
-  w->model.gen_num_beams = 3;
-  w->model.gen_length_penalty = 2;
-  w->model.gen_early_stopping = TRI_EARLY_NEVER;
+  w->model.generation.num_beams = 3;
+  w->model.generation.length_penalty = 2;
+  w->model.generation.early_stopping = TRI_EARLY_NEVER;
   static const int64_t want[] = {3, 1, 1, 1, 3, 2, 1, 1};
   for (uint64_t i = 0; i < 8; i++) {
     tri_client_msg m = submit_msg(i);
@@ -105,7 +105,7 @@ START_TEST(test_model_beams) {
     if (i == 4) p->n = 3, p->has_length_penalty = true, p->length_penalty = 0.5;
     if (i == 5) p->has_num_beams = true, p->num_beams = 2, p->has_temperature = true;
     if (i == 6) p->has_num_beams = true;
-    if (i == 7) w->model.gen_num_beams = TRI_WIRE_MAX_BEAMS + 1;
+    if (i == 7) w->model.generation.num_beams = TRI_WIRE_MAX_BEAMS + 1;
     submit(w, "a", &m);
     const tri_sampling *got = &w->assigns[w->num_assigns - 1].a.sampling;
     ck_assert_int_eq(w->num_assigns, (int)i + 1);
@@ -117,7 +117,7 @@ START_TEST(test_model_beams) {
   tri_client_msg m = submit_msg(9);
   m.submit.sampling.has_num_beams = true, m.submit.sampling.num_beams = SLOTS + 1;
   refuse(w, &m, "no_capacity", "num_beams");
-  w->model.gen_repetition_penalty = 1.2;
+  w->model.generation.repetition_penalty = 1.2;
   m.id = 10, m.submit.sampling.num_beams = 2;
   refuse(w, &m, "unsupported", "repetition_penalty");
   world_destroy(w);

@@ -101,12 +101,12 @@ static struct world *create_with(kind k, const char *config, int num_labels, con
   w->now = 1000 * SECOND;
   w->model = (tri_model_config){.vocab_size = 1000, .hidden_size = HIDDEN, .max_position_embeddings = MODEL_LEN};
   w->model.encoder = k != DECODER;
-  w->model.has_classifier = k > EMBEDDER;
-  w->model.sequence_head = k == CLASSIFIER;
-  w->model.token_head = k == TOKEN_CLASSIFIER;
-  w->model.has_pooler = k == EMBEDDER;
-  w->model.pooling = TRI_POOL_FIRST;
-  w->model.num_labels = num_labels;
+  w->model.head.has_classifier = k > EMBEDDER;
+  w->model.head.sequence_head = k == CLASSIFIER;
+  w->model.head.token_head = k == TOKEN_CLASSIFIER;
+  w->model.head.has_pooler = k == EMBEDDER;
+  w->model.head.pooling = TRI_POOL_FIRST;
+  w->model.head.num_labels = num_labels;
   if (k > EMBEDDER)
     ck_assert_int_eq(tri_labels_parse(config, strlen(config), (size_t)num_labels, &w->labels, &err), TRI_OK);
   char path[500];
@@ -240,7 +240,7 @@ START_TEST(test_pairs) {
   tri_encode e = {.text = {"abc", 3}, .text_pair = {"d", 1}};
   for (int types = 0; types < 3; types++) {
     struct world *w = create_with(CLASSIFIER, "{}", 2, "wordpiece_bert");
-    w->model.type_vocab_size = types;
+    w->model.embed.type_vocab_size = types;
     ask(w, TRI_OP_CLASSIFY, 1, &e);
     ck_assert_int_eq(w->num_assigns, 1);
     ck_assert_uint_eq(w->assigns[0].second_start, types == 2 ? 2 : 0);
@@ -362,8 +362,8 @@ END_TEST
 
 START_TEST(test_poolings) {
   struct world *w = create(EMBEDDER, NULL, 0, false);
-  w->model.has_pooler = false; /* and its --pooling is still "model" */
-  w->model.pooling = TRI_POOL_MEAN;
+  w->model.head.has_pooler = false; /* and its --pooling is still "model" */
+  w->model.head.pooling = TRI_POOL_MEAN;
   tri_encode e = of_ids(1);
   const tri_pool_choice fine[] = {TRI_POOL_UNSET, TRI_POOL_MODEL, TRI_POOL_AVERAGE};
   for (int i = 0; i < 3; i++) {

@@ -2,6 +2,7 @@
 #include <check.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "kernels/backend.h"
 #include "kernels/quantize.h"
@@ -72,7 +73,7 @@ START_TEST(routes_as_the_models_do) {
   a.bias = routers[_i].biased ? bias : NULL;
   a.experts = experts, a.weights = weights;
   tri_backend *be = reference();
-  ck_assert_int_eq(tri_run_moe_route(be, &a, NULL), TRI_OK);
+  ck_assert_int_eq(tri_run_moe_route(be, &a), TRI_OK);
   for (int i = 0; i < TOKENS * a.top_k; i++) {
     int t = i / a.top_k, c = i % a.top_k;
     ck_assert_msg(experts[i] == routers[_i].experts[t][c], "%s: expert %d", routers[_i].name, experts[i]);
@@ -91,10 +92,10 @@ START_TEST(other_groups_stay_out_of_the_question) {
   tri_moe_route_args a = {.logits = {logits, 1, 4, 4}, .bias = bias, .score = TRI_MOE_SIGMOID, .top_k = 2, .scale = 1};
   a.num_groups = 2, a.top_groups = 1, a.group_best = 2, a.experts = experts, a.weights = weights;
   tri_backend *be = reference();
-  ck_assert_int_eq(tri_run_moe_route(be, &a, NULL), TRI_OK);
+  ck_assert_int_eq(tri_run_moe_route(be, &a), TRI_OK);
   ck_assert(experts[0] == 0 && experts[1] == 1);
   a.top_k = 3; /* more than one group has */
-  ck_assert_int_eq(tri_run_moe_route(be, &a, NULL), TRI_INVALID_ARGUMENT);
+  ck_assert_int_eq(tri_run_moe_route(be, &a), TRI_INVALID_ARGUMENT);
   tri_backend_destroy(be);
 }
 END_TEST
@@ -110,7 +111,7 @@ START_TEST(logits_that_are_no_numbers_choose_some_expert) {
         tri_moe_route_args a = {.logits = {logits, 1, 4, 4}, .score = (tri_moe_score)score, .top_k = 2, .scale = 1};
         logits[0] = numbers == 1 ? 1 : NAN, logits[3] = numbers == 2 ? INFINITY : NAN;
         a.num_groups = groups, a.top_groups = 1, a.group_best = 2, a.experts = experts, a.weights = weights;
-        ck_assert_int_eq(tri_run_moe_route(be, &a, NULL), TRI_OK);
+        ck_assert_int_eq(tri_run_moe_route(be, &a), TRI_OK);
         ck_assert(experts[0] >= 0 && experts[0] < 4 && experts[1] >= 0 && experts[1] < 4 && experts[0] != experts[1]);
       }
   tri_backend_destroy(be);
@@ -197,10 +198,10 @@ START_TEST(absorbed_latent_attention_is_the_expanded_one) {
   tri_head_linear_args value = {.x = latents, .w = {to_value, NULL, TRI_F32, HEADS * VALUE, RANK}, .out = values};
   value.num_heads = HEADS, value.x_stride = RANK, value.out_stride = VALUE;
   tri_backend *be = reference();
-  ck_assert_int_eq(tri_run_mla_append(be, &append, NULL), TRI_OK);
-  ck_assert_int_eq(tri_run_head_linear(be, &absorb, NULL), TRI_OK);
-  ck_assert_int_eq(tri_run_attention(be, &attend, NULL), TRI_OK);
-  ck_assert_int_eq(tri_run_head_linear(be, &value, NULL), TRI_OK);
+  ck_assert_int_eq(tri_run_mla_append(be, &append), TRI_OK);
+  ck_assert_int_eq(tri_run_head_linear(be, &absorb), TRI_OK);
+  ck_assert_int_eq(tri_run_attention(be, &attend), TRI_OK);
+  ck_assert_int_eq(tri_run_head_linear(be, &value), TRI_OK);
   for (int i = 0; i < LENGTH * HEADS * VALUE; i++)
     ck_assert_msg(fabs(got[i] - (&want[0][0][0])[i]) < 1e-6, "%d: %g, not %g", i, got[i], (&want[0][0][0])[i]);
   tri_backend_destroy(be);
@@ -252,11 +253,31 @@ START_TEST(rows_that_are_no_numbers_stay_so) {
     tri_backend *be = NULL;
     tri_error err = {0};
     ck_assert_int_eq(tri_backend_create(&(tri_backend_config){.name = cpu ? "cpu" : "ref"}, &be, &err), TRI_OK);
-    ck_assert_int_eq(tri_run_linear(be, &a, NULL), TRI_OK);
+    ck_assert_int_eq(tri_run_linear(be, &a), TRI_OK);
     ck_assert(isfinite(out[0]) && isfinite(out[1]));
     ck_assert(isnan(out[2]) && isnan(out[3]) && isnan(out[4]) && isnan(out[5]));
     tri_backend_destroy(be);
   }
+}
+END_TEST
+
+/* A backend without an op says which, where it plans and where it launches, and runs nobody else's code. */
+START_TEST(missing_ops_are_refused_by_name) {
+  tri_backend *be = reference();
+  float x[4] = {1, 2, 3, 4};
+  tri_softcap_args a = {.x = {x, 1, 4, 4, TRI_F32}, .scale = 2};
+  tri_op_plan plan = {0};
+  tri_backend_fill_unsupported(be);
+  ck_assert_int_eq(be->ops.softcap_plan(be, &a, &plan), TRI_UNSUPPORTED);
+  ck_assert_str_eq(be->failure, "backend ref has no op softcap");
+  be->ops.softcap_launch(be, &plan, &a);
+  ck_assert_int_eq(be->ops.event_query(be, TRI_EVENT_STEP), TRI_UNSUPPORTED);
+  ck_assert_int_eq(be->ops.stream_sync(be), TRI_UNSUPPORTED);
+  ck_assert(x[0] == 1 && x[3] == 4);
+#define X(op) ck_assert(be->ops.op##_plan(be, NULL, &plan) == TRI_UNSUPPORTED && strstr(be->failure, #op));
+  TRI_OP_LIST(X)
+#undef X
+  tri_backend_destroy(be);
 }
 END_TEST
 
@@ -274,5 +295,8 @@ Suite *suite_kernels(void) {
   tcase_add_test(int8, quantised_rows_are_within_half_a_step);
   tcase_add_test(int8, rows_that_are_no_numbers_stay_so);
   suite_add_tcase(s, int8);
+  TCase *table = tcase_create("table");
+  tcase_add_test(table, missing_ops_are_refused_by_name);
+  suite_add_tcase(s, table);
   return s;
 }

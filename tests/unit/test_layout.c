@@ -17,19 +17,19 @@ static tri_model_config make(const tri_arch *arch, int heads, int kv_heads, int 
   c.arch = arch;
   c.hidden_size = 3;
   c.num_layers = layers;
-  c.num_heads = heads;
-  c.num_kv_heads = kv_heads;
-  c.head_dim = 2;
-  c.intermediate_size = ff;
+  c.attention.num_heads = heads;
+  c.attention.num_kv_heads = kv_heads;
+  c.attention.head_dim = 2;
+  c.mlp.intermediate_size = ff;
   c.vocab_size = vocab;
   c.max_position_embeddings = 6;
-  c.attention_bias = c.o_bias = c.mlp_bias = true;
-  c.embed_size = arch == tri_arch_find("opt") || c.projects_last ? 5 : c.hidden_size;
-  c.projected = c.embed_size != c.hidden_size;
-  if (c.encoder) c.has_pooler = c.has_classifier = c.sequence_head = true, c.num_labels = 4;
-  c.has_qk_norm = c.qk_norm != TRI_QK_NORM_NONE;
+  c.attention.bias = c.attention.o_bias = c.mlp.bias = true;
+  c.embed.size = arch == tri_arch_find("opt") || c.embed.projects_last ? 5 : c.hidden_size;
+  c.embed.projected = c.embed.size != c.hidden_size;
+  if (c.encoder) c.head.has_pooler = c.head.has_classifier = c.head.sequence_head = true, c.head.num_labels = 4;
+  c.attention.has_qk_norm = c.attention.qk_norm != TRI_QK_NORM_NONE;
   if (c.mla.on) c.mla = (tri_mla){.on = true, .rank = 5, .q_rank = 4, .nope_dim = 3, .rope_dim = 2, .v_dim = 2};
-  if (c.mla.on) c.mla.low_rank_q = true, c.head_dim = 5, c.num_kv_heads = heads;
+  if (c.mla.on) c.mla.low_rank_q = true, c.attention.head_dim = 5, c.attention.num_kv_heads = heads;
   if (c.moe.num_experts) c.moe.has_shared = c.moe.shared_size > 0;
   if (c.moe.num_experts) c.moe.num_experts = 3, c.moe.intermediate_size = ff, c.moe.shared_size = ff + 1;
   return c;
@@ -52,14 +52,16 @@ static int64_t local(int64_t n, int parts, int64_t i) {
 
 /* A rank needs a KV head when one of its query heads reads it. */
 static bool needs_kv(const tri_model_config *c, tri_parallel p, int64_t kv) {
-  for (int64_t q = 0; q < c->num_heads; q++)
-    if (owner(c->num_heads, p.tp, q) == p.tp_rank && q / (c->num_heads / c->num_kv_heads) == kv) return true;
+  for (int64_t q = 0; q < c->attention.num_heads; q++)
+    if (owner(c->attention.num_heads, p.tp, q) == p.tp_rank &&
+        q / (c->attention.num_heads / c->attention.num_kv_heads) == kv)
+      return true;
   return false;
 }
 
 static int64_t count_q(const tri_model_config *c, tri_parallel p) {
   int64_t n = 0;
-  for (int64_t q = 0; q < c->num_heads; q++) n += owner(c->num_heads, p.tp, q) == p.tp_rank;
+  for (int64_t q = 0; q < c->attention.num_heads; q++) n += owner(c->attention.num_heads, p.tp, q) == p.tp_rank;
   return n;
 }
 
@@ -70,10 +72,11 @@ static int64_t count_kv(const tri_model_config *c, tri_parallel p, int64_t below
 }
 
 static bool place_qkv(const tri_model_config *c, tri_parallel p, tri_part part, int64_t row, int64_t *dst) {
-  int64_t d = c->head_dim, q_rows = c->num_heads * d, kv_rows = c->num_kv_heads * d, head = row / d;
+  int64_t d = c->attention.head_dim, q_rows = c->attention.num_heads * d, kv_rows = c->attention.num_kv_heads * d,
+          head = row / d;
   int which = part == TRI_PART_Q ? 0 : part == TRI_PART_K ? 1 : 2;
   if (part == TRI_PART_QKV_INTERLEAVED) {
-    int64_t group = c->num_heads / c->num_kv_heads, kv = head / (group + 2), i = head % (group + 2);
+    int64_t group = c->attention.num_heads / c->attention.num_kv_heads, kv = head / (group + 2), i = head % (group + 2);
     which = i < group ? 0 : i == group ? 1 : 2;
     head = which ? kv : kv * group + i;
   } else if (part == TRI_PART_QKV_CONCAT) {
@@ -82,10 +85,10 @@ static bool place_qkv(const tri_model_config *c, tri_parallel p, tri_part part, 
   }
   int64_t in_head = row % d;
   if (which == 0) {
-    *dst = local(c->num_heads, p.tp, head) * d + in_head;
-    return owner(c->num_heads, p.tp, head) == p.tp_rank;
+    *dst = local(c->attention.num_heads, p.tp, head) * d + in_head;
+    return owner(c->attention.num_heads, p.tp, head) == p.tp_rank;
   }
-  int64_t kv_here = count_kv(c, p, c->num_kv_heads);
+  int64_t kv_here = count_kv(c, p, c->attention.num_kv_heads);
   *dst = (count_q(c, p) + (which == 2 ? kv_here : 0) + count_kv(c, p, head)) * d + in_head;
   return needs_kv(c, p, head);
 }
@@ -108,22 +111,23 @@ static bool place_up(bool gated, int64_t f, tri_parallel p, tri_part part, int64
 
 static bool place_cross(const tri_model_config *c, tri_parallel p, const tri_tensor_rule *rule, int64_t row,
                         int64_t col, int64_t *dst_row, int64_t *dst_col) {
-  int64_t d = c->head_dim, head = row / d;
+  int64_t d = c->attention.head_dim, head = row / d;
   switch (rule->weight) {
   case TRI_W_RELATIVE_BIAS:
-    *dst_col = local(c->num_heads, p.tp, col);
-    return owner(c->num_heads, p.tp, col) == p.tp_rank;
+    *dst_col = local(c->attention.num_heads, p.tp, col);
+    return owner(c->attention.num_heads, p.tp, col) == p.tp_rank;
   case TRI_W_CROSS_Q:
   case TRI_W_CROSS_Q_BIAS:
-    *dst_row = local(c->num_heads, p.tp, head) * d + row % d;
-    return owner(c->num_heads, p.tp, head) == p.tp_rank;
+    *dst_row = local(c->attention.num_heads, p.tp, head) * d + row % d;
+    return owner(c->attention.num_heads, p.tp, head) == p.tp_rank;
   case TRI_W_CROSS_KV:
   case TRI_W_CROSS_KV_BIAS:
-    *dst_row = (count_kv(c, p, head) + (rule->part == TRI_PART_V ? count_kv(c, p, c->num_kv_heads) : 0)) * d + row % d;
+    *dst_row = (count_kv(c, p, head) + (rule->part == TRI_PART_V ? count_kv(c, p, c->attention.num_kv_heads) : 0)) * d +
+               row % d;
     return needs_kv(c, p, head);
   case TRI_W_CROSS_O:
-    *dst_col = local(c->num_heads, p.tp, col / d) * d + col % d;
-    return owner(c->num_heads, p.tp, col / d) == p.tp_rank;
+    *dst_col = local(c->attention.num_heads, p.tp, col / d) * d + col % d;
+    return owner(c->attention.num_heads, p.tp, col / d) == p.tp_rank;
   case TRI_W_CROSS_O_BIAS: return p.tp_rank == 0;
   default: return true;
   }
@@ -137,10 +141,10 @@ static bool place_expert(const tri_model_config *c, tri_parallel p, const tri_te
   switch (rule->weight) {
   case TRI_W_EXPERT_UP:
   case TRI_W_EXPERT_UP_BIAS:
-    mine = place_up(c->gated, f, p, rule->part, row, dst_row);
-    *dst_row += expert * count_units(f, p) * (c->gated ? 2 : 1);
+    mine = place_up(c->mlp.gated, f, p, rule->part, row, dst_row);
+    *dst_row += expert * count_units(f, p) * (c->mlp.gated ? 2 : 1);
     return mine;
-  case TRI_W_SHARED_UP: return place_up(c->gated, f, p, rule->part, row, dst_row);
+  case TRI_W_SHARED_UP: return place_up(c->mlp.gated, f, p, rule->part, row, dst_row);
   case TRI_W_EXPERT_DOWN:
   case TRI_W_SHARED_DOWN:
     *dst_row += expert * c->hidden_size;
@@ -148,19 +152,22 @@ static bool place_expert(const tri_model_config *c, tri_parallel p, const tri_te
     return owner(f, p.tp, col) == p.tp_rank;
   case TRI_W_EXPERT_DOWN_BIAS: *dst_row += expert * c->hidden_size; return p.tp_rank == 0;
   case TRI_W_Q_B:
-    *dst_row = local(c->num_heads, p.tp, row / c->head_dim) * c->head_dim + row % c->head_dim;
-    return owner(c->num_heads, p.tp, row / c->head_dim) == p.tp_rank;
+    *dst_row = local(c->attention.num_heads, p.tp, row / c->attention.head_dim) * c->attention.head_dim +
+               row % c->attention.head_dim;
+    return owner(c->attention.num_heads, p.tp, row / c->attention.head_dim) == p.tp_rank;
   case TRI_W_K_UP: { /* the tensor's columns are here its rows: keys of a head, then values of it */
     int64_t each = c->mla.nope_dim + c->mla.v_dim, head = col / each;
-    *dst_row = local(c->num_heads, p.tp, head) * c->mla.rank + row, *dst_col = col % each;
-    return *dst_col < c->mla.nope_dim && owner(c->num_heads, p.tp, head) == p.tp_rank;
+    *dst_row = local(c->attention.num_heads, p.tp, head) * c->mla.rank + row, *dst_col = col % each;
+    return *dst_col < c->mla.nope_dim && owner(c->attention.num_heads, p.tp, head) == p.tp_rank;
   }
   case TRI_W_V_UP: {
     int64_t each = c->mla.nope_dim + c->mla.v_dim, head = row / each, in_head = row % each - c->mla.nope_dim;
-    *dst_row = local(c->num_heads, p.tp, head) * c->mla.v_dim + in_head;
-    return in_head >= 0 && owner(c->num_heads, p.tp, head) == p.tp_rank;
+    *dst_row = local(c->attention.num_heads, p.tp, head) * c->mla.v_dim + in_head;
+    return in_head >= 0 && owner(c->attention.num_heads, p.tp, head) == p.tp_rank;
   }
-  case TRI_W_SINKS: *dst_row = local(c->num_heads, p.tp, row); return owner(c->num_heads, p.tp, row) == p.tp_rank;
+  case TRI_W_SINKS:
+    *dst_row = local(c->attention.num_heads, p.tp, row);
+    return owner(c->attention.num_heads, p.tp, row) == p.tp_rank;
   default: return place_cross(c, p, rule, row, col, dst_row, dst_col);
   }
 }
@@ -182,31 +189,32 @@ static bool place(const tri_model_config *c, tri_parallel p, const tri_tensor_ru
   case TRI_W_PROJECT_IN_BIAS: return first;
   case TRI_W_PROJECT_OUT: return last;
   case TRI_W_POSITIONS:
-  case TRI_W_TYPES: return first && ((c->projected && !c->projects_last) || p.tp_rank == 0);
+  case TRI_W_TYPES: return first && ((c->embed.projected && !c->embed.projects_last) || p.tp_rank == 0);
   case TRI_W_POOLER:
   case TRI_W_POOLER_BIAS:
   case TRI_W_CLASSIFIER:
   case TRI_W_CLASSIFIER_BIAS: return last && p.tp_rank == 0;
   case TRI_W_Q_NORM:
-    *dst_row = c->qk_norm == TRI_QK_NORM_HEAD ? row : local(c->num_heads, p.tp, row / 2) * 2 + row % 2;
-    return c->qk_norm == TRI_QK_NORM_HEAD || owner(c->num_heads, p.tp, row / 2) == p.tp_rank;
+    *dst_row =
+        c->attention.qk_norm == TRI_QK_NORM_HEAD ? row : local(c->attention.num_heads, p.tp, row / 2) * 2 + row % 2;
+    return c->attention.qk_norm == TRI_QK_NORM_HEAD || owner(c->attention.num_heads, p.tp, row / 2) == p.tp_rank;
   case TRI_W_K_NORM:
-    *dst_row = c->qk_norm == TRI_QK_NORM_HEAD ? row : count_kv(c, p, row / 2) * 2 + row % 2;
-    return c->qk_norm == TRI_QK_NORM_HEAD || needs_kv(c, p, row / 2);
+    *dst_row = c->attention.qk_norm == TRI_QK_NORM_HEAD ? row : count_kv(c, p, row / 2) * 2 + row % 2;
+    return c->attention.qk_norm == TRI_QK_NORM_HEAD || needs_kv(c, p, row / 2);
   case TRI_W_FINAL_NORM:
   case TRI_W_FINAL_NORM_BIAS: return last;
   case TRI_W_QKV:
   case TRI_W_QKV_BIAS: return place_qkv(c, p, rule->part, row, dst_row);
   case TRI_W_UP:
-  case TRI_W_UP_BIAS: return place_up(c->gated, c->intermediate_size, p, rule->part, row, dst_row);
+  case TRI_W_UP_BIAS: return place_up(c->mlp.gated, c->mlp.intermediate_size, p, rule->part, row, dst_row);
   case TRI_W_O: {
-    int64_t d = c->mla.on ? c->mla.v_dim : c->head_dim;
-    *dst_col = local(c->num_heads, p.tp, col / d) * d + col % d;
-    return owner(c->num_heads, p.tp, col / d) == p.tp_rank;
+    int64_t d = c->mla.on ? c->mla.v_dim : c->attention.head_dim;
+    *dst_col = local(c->attention.num_heads, p.tp, col / d) * d + col % d;
+    return owner(c->attention.num_heads, p.tp, col / d) == p.tp_rank;
   }
   case TRI_W_DOWN:
-    *dst_col = local(c->intermediate_size, p.tp, col);
-    return owner(c->intermediate_size, p.tp, col) == p.tp_rank;
+    *dst_col = local(c->mlp.intermediate_size, p.tp, col);
+    return owner(c->mlp.intermediate_size, p.tp, col) == p.tp_rank;
   case TRI_W_O_BIAS:
   case TRI_W_DOWN_BIAS: return p.tp_rank == 0;                                  /* added once, after the all-reduce */
   default: return place_expert(c, p, rule, expert, row, col, dst_row, dst_col); /* norms are everywhere */
@@ -274,9 +282,9 @@ static void check_weight(const tri_model_config *c, const tri_shard *s, tri_weig
             f.source[at] != row * f.full.k + col)
           ck_abort_msg(
               "%s %s, heads %d/%d ff %d vocab %d, tp %d of %d, pp %d of %d: element (%d, %d) is not at (%d, %d)",
-              c->arch->model_type, r->name, (int)c->num_heads, (int)c->num_kv_heads, (int)c->intermediate_size,
-              (int)c->vocab_size, s->p.tp_rank, s->p.tp, s->p.pp_rank, s->p.pp, (int)row, (int)col, (int)to_row,
-              (int)to_col);
+              c->arch->model_type, r->name, (int)c->attention.num_heads, (int)c->attention.num_kv_heads,
+              (int)c->mlp.intermediate_size, (int)c->vocab_size, s->p.tp_rank, s->p.tp, s->p.pp_rank, s->p.pp, (int)row,
+              (int)col, (int)to_row, (int)to_col);
       }
   }
   /* Each element found at its place and as many as the weight has room for: exactly once, and nothing else. */
@@ -303,7 +311,7 @@ static void check_all(const tri_model_config *c, int tp, int pp) {
       ck_assert_msg(st == TRI_OK, "%s", err.message);
       ck_assert(s.first_stage == (stage == 0) && s.last_stage == (stage == pp - 1));
       ck_assert(s.layers.first == layers && s.layers.count >= 1); /* contiguous, in order, none left out */
-      ck_assert(s.q_heads.count == count_q(c, s.p) && s.kv_heads.count == count_kv(c, s.p, c->num_kv_heads));
+      ck_assert(s.q_heads.count == count_q(c, s.p) && s.kv_heads.count == count_kv(c, s.p, c->attention.num_kv_heads));
       for (int id = 0; id < TRI_W_COUNT; id++) check_weight(c, &s, (tri_weight_id)id);
       if (rank == tp - 1) layers += s.layers.count;
     }
@@ -316,15 +324,15 @@ START_TEST(every_element_has_its_place) {
     for (const tri_tensor_rule *r = (*a)->tensors; r->name; r++) grouped |= r->part == TRI_PART_K;
     tri_model_config c = make(*a, sizes[_i].heads, grouped ? sizes[_i].kv : sizes[_i].heads, sizes[_i].ff,
                               sizes[_i].vocab, sizes[_i].layers);
-    for (int tp = 1; tp <= c.num_heads && tp <= c.intermediate_size && tp <= c.vocab_size; tp++)
+    for (int tp = 1; tp <= c.attention.num_heads && tp <= c.mlp.intermediate_size && tp <= c.vocab_size; tp++)
       for (int pp = 1; pp <= (c.seq2seq.on ? 1 : c.num_layers); pp++)
-        if ((tp < 4 || pp < 3) && (tp < 5 || tp == c.num_heads)) check_all(&c, tp, pp);
+        if ((tp < 4 || pp < 3) && (tp < 5 || tp == c.attention.num_heads)) check_all(&c, tp, pp);
     if (!c.seq2seq.on) continue;
     tri_model_config source;
-    c.seq2seq.num_layers = c.num_layers + 1, c.seq2seq.num_heads = c.num_heads;
-    c.seq2seq.intermediate_size = c.intermediate_size + 2;
+    c.seq2seq.num_layers = c.num_layers + 1, c.seq2seq.num_heads = c.attention.num_heads;
+    c.seq2seq.intermediate_size = c.mlp.intermediate_size + 2;
     tri_model_config_source(&c, &source);
-    for (int tp = 1; tp <= c.num_heads && tp <= c.intermediate_size && tp <= c.vocab_size && tp < 4; tp++)
+    for (int tp = 1; tp <= c.attention.num_heads && tp <= c.mlp.intermediate_size && tp <= c.vocab_size && tp < 4; tp++)
       check_all(&source, tp, 1);
     ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){.tp = 1, .pp = 2}, &(tri_shard){0}, NULL),
                      c.num_layers > 1 ? TRI_UNSUPPORTED : TRI_OUT_OF_RANGE);
@@ -341,7 +349,7 @@ START_TEST(six_over_three_on_two) {
   ck_assert(a.q_heads.first == 0 && a.q_heads.count == 3 && a.kv_heads.first == 0 && a.kv_heads.count == 2);
   ck_assert(b.q_heads.first == 3 && b.q_heads.count == 3 && b.kv_heads.first == 1 && b.kv_heads.count == 2);
   /* KV head 1 lies on both. */
-  ck_assert_int_eq(tri_shard_weight_shape(&c, &a, TRI_W_QKV).n, (3 + 2 + 2) * c.head_dim);
+  ck_assert_int_eq(tri_shard_weight_shape(&c, &a, TRI_W_QKV).n, (3 + 2 + 2) * c.attention.head_dim);
 }
 END_TEST
 

@@ -31,7 +31,7 @@ struct element {
 static struct element locate(const tri_model_config *c, const tri_shard *s, tri_weight_id id, int layer, int64_t row,
                              int64_t col) {
   struct element e = {id, layer, 0, row, col};
-  int64_t d = c->head_dim, q = s->q_heads.count * d, kv = s->kv_heads.count * d;
+  int64_t d = c->attention.head_dim, q = s->q_heads.count * d, kv = s->kv_heads.count * d;
   switch (id) {
   case TRI_W_EMBED:
   case TRI_W_HEAD: e.row += s->vocab.first; break;
@@ -42,7 +42,7 @@ static struct element locate(const tri_model_config *c, const tri_shard *s, tri_
     break;
   case TRI_W_UP:
   case TRI_W_UP_BIAS:
-    e.which = !c->gated || row >= s->ff.count;
+    e.which = !c->mlp.gated || row >= s->ff.count;
     e.row = row % s->ff.count + s->ff.first;
     break;
   case TRI_W_O: e.col += s->q_heads.first * d; break;
@@ -142,7 +142,7 @@ static float llama_source(void *ctx, const tri_model_config *c, const struct ele
   switch (e->id) {
   case TRI_W_EMBED: return stored(ctx, c, "embed_tokens.weight", 0, e->row, e->col);
   case TRI_W_HEAD:
-    return stored(ctx, c, c->tie_word_embeddings ? "embed_tokens.weight" : "lm_head.weight", 0, e->row, e->col);
+    return stored(ctx, c, c->head.tie_word_embeddings ? "embed_tokens.weight" : "lm_head.weight", 0, e->row, e->col);
   case TRI_W_QKV: return stored(ctx, c, qkv[e->which], e->layer, e->row, e->col);
   case TRI_W_UP: return stored(ctx, c, up[e->which], e->layer, e->row, e->col);
   case TRI_W_O: return stored(ctx, c, "layers.%d.self_attn.o_proj.weight", e->layer, e->row, e->col);
@@ -189,7 +189,7 @@ static float gpt2_source(void *ctx, const tri_model_config *c, const struct elem
 
 /* Each head's q, k and v follow one another. */
 static float neox_source(void *ctx, const tri_model_config *c, const struct element *e) {
-  int64_t d = c->head_dim, woven = (e->row / d * 3 + e->which) * d + e->row % d, at = e->row;
+  int64_t d = c->attention.head_dim, woven = (e->row / d * 3 + e->which) * d + e->row % d, at = e->row;
   const char *name = NULL;
   switch (e->id) {
   case TRI_W_EMBED: return stored(ctx, c, "embed_in.weight", 0, e->row, e->col);
@@ -306,7 +306,7 @@ START_TEST(a_tied_head_shares_the_embeddings_memory) {
   tri_shard s;
   tri_weights *w = NULL;
   ck_assert_int_eq(tri_model_config_load(dir, &c, NULL), TRI_OK);
-  ck_assert(c.tie_word_embeddings);
+  ck_assert(c.head.tie_word_embeddings);
   struct file f = open_file(dir);
   tri_backend *be = make_backend();
   ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){1, 1, 0, 0}, &s, NULL), TRI_OK);
@@ -411,10 +411,10 @@ END_TEST
 static float whole_source(void *ctx, const tri_model_config *c, const struct element *e) {
   const tri_weights *w = ctx;
   const tri_weight *t = tri_weight_is_per_layer(e->id) ? &w->layers[e->layer].w[e->id] : &w->global[e->id];
-  int64_t row = e->row, d = c->head_dim;
+  int64_t row = e->row, d = c->attention.head_dim;
   if (e->id == TRI_W_QKV || e->id == TRI_W_QKV_BIAS)
-    row += e->which == 0 ? 0 : (c->num_heads + (e->which == 2 ? c->num_kv_heads : 0)) * d;
-  if ((e->id == TRI_W_UP || e->id == TRI_W_UP_BIAS) && c->gated && e->which) row += c->intermediate_size;
+    row += e->which == 0 ? 0 : (c->attention.num_heads + (e->which == 2 ? c->attention.num_kv_heads : 0)) * d;
+  if ((e->id == TRI_W_UP || e->id == TRI_W_UP_BIAS) && c->mlp.gated && e->which) row += c->mlp.intermediate_size;
   return tri_load_f32(t->data, t->dtype, (size_t)(row * t->k + e->col));
 }
 
@@ -661,8 +661,8 @@ static tri_status no_host_memory(tri_backend *be, size_t bytes, void **out) {
   return TRI_NO_MEMORY;
 }
 
-static tri_status lost(tri_backend *be, int ticket) {
-  (void)ticket;
+static tri_status lost(tri_backend *be, int event) {
+  (void)event;
   snprintf(be->failure, sizeof be->failure, "the device is gone");
   return TRI_DEVICE_LOST;
 }
@@ -683,7 +683,7 @@ START_TEST(refused_before_and_lost_after) {
     tri_error err = {0};
     tri_backend *be = make_backend();
     if (how == 0) be->ops.host_alloc = no_host_memory;
-    if (how == 2) be->ops.upload_wait = lost;
+    if (how == 2) be->ops.event_wait = lost;
     tri_status st = tri_weights_load_with(be, &c, &s, f.ckpt, TRI_DTYPE_COUNT, TRI_QUANTIZE_NONE,
                                           how == 1 ? &much : &usual, &w, &err);
     ck_assert_int_eq(st, want[how]);

@@ -163,7 +163,7 @@ START_TEST(test_auto) {
     ck_assert_int_eq(tri_pool_size(place.pool), 2);
     tri_backend_destroy(place.backend);
     tri_pool_destroy(place.pool);
-    world->ops->destroy(world);
+    tri_comm_destroy(world);
   }
 }
 END_TEST
@@ -183,7 +183,7 @@ static int core_of(tri_serve_options o) {
   while (!CPU_ISSET(core, &set)) core++;
   tri_backend_destroy(place.backend);
   tri_pool_destroy(place.pool);
-  world->ops->destroy(world);
+  tri_comm_destroy(world);
   return CPU_COUNT(&set) == 1 ? core : -1;
 }
 

@@ -74,7 +74,7 @@ static void write_checkpoint(const tri_model_config *c, const char *bad) {
   ck_assert(data_file && header_file);
   fputc('{', header_file);
   for (const tri_tensor_rule *r = c->arch->tensors; r->name; r++) {
-    if (!tri_rule_applies(c, r) || (r->weight == TRI_W_HEAD && c->tie_word_embeddings)) continue;
+    if (!tri_rule_applies(c, r) || (r->weight == TRI_W_HEAD && c->head.tie_word_embeddings)) continue;
     for (int l = 0; l < (tri_weight_is_per_layer(r->weight) ? c->num_layers : 1); l++)
       for (int e = 0; e < (r->flags & TRI_TENSOR_PER_EXPERT ? c->moe.num_experts : 1); e++)
         if (tri_weight_in_layer(c, r->weight, l)) write_rule(c, r, l, e, bad);
@@ -345,7 +345,7 @@ START_TEST(a_tied_head_stays_the_embedding) {
     tri_backend *be = make_backend();
     ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){1, 1, 0, 0}, &s, NULL), TRI_OK);
     ck_assert_int_eq(tri_weights_load(be, &c, &s, ckpt, TRI_DTYPE_COUNT, TRI_QUANTIZE_INT8, &w, NULL), TRI_OK);
-    ck_assert(c.tie_word_embeddings == (i == 0));
+    ck_assert(c.head.tie_word_embeddings == (i == 0));
     ck_assert((w->global[TRI_W_HEAD].data == w->global[TRI_W_EMBED].data) == (i == 0));
     ck_assert((w->global[TRI_W_HEAD].dtype == TRI_I8) == (i == 1));
     ck_assert_int_ne(w->global[TRI_W_EMBED].dtype, TRI_I8);

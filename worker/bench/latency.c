@@ -127,7 +127,8 @@ static tri_status feed(struct bench *b, int slot, int count, double *seconds) {
 static double prompt_work(const struct bench *b) {
   const tri_model_config *c = &b->engine->model;
   double t = b->o.input_len, each = tri_measure_products(b->engine, false);
-  double pairs = (double)(c->num_heads * c->head_dim * c->num_layers); /* of tokens, in one of the two products */
+  double pairs = (double)(c->attention.num_heads * c->attention.head_dim *
+                          c->num_layers); /* of tokens, in one of the two products */
   if (c->encoder) return b->o.batch_size * (t * each + 2 * t * t * pairs);
   /* Causal attention: each token sees half of the prompt on average. */
   return t * each + tri_measure_products(b->engine, true) - each + t * (t + 1) * pairs;
@@ -193,7 +194,7 @@ static tri_status run_decodes(struct bench *b, int first, int end) {
 static tri_status time_decode(struct bench *b, double *op, double *floor) {
   const tri_model_config *c = &b->engine->model;
   int n = b->o.output_len;
-  double ignored, kv_token = 2.0 * (double)(c->num_kv_heads * c->head_dim * c->num_layers) *
+  double ignored, kv_token = 2.0 * (double)(c->attention.num_kv_heads * c->attention.head_dim * c->num_layers) *
                              (double)tri_dtype_size(b->engine->kv->layers[0].dtype);
   tri_status st = TRI_OK;
   for (int s = 0; st == TRI_OK && s < b->o.batch_size; s++) st = feed(b, s, 1, &ignored);

@@ -17,7 +17,6 @@
 #include "runtime/forward/step_arena.h"
 #include "runtime/step/limits.h"
 #include "worker/bench/caching_allocator.h"
-#include "worker/bench/encoder_lives.h"
 #include "worker/bench/greedy_arena.h"
 
 enum { ALIGNMENT = 64, MAX_REQUESTS = 1 << 20, MAX_LEN = 1 << 20, MAX_BATCH = 1024 };
@@ -110,7 +109,10 @@ struct bench {
   struct bench_options o;
   tri_model_config model;
   tri_shard shard;
-  tri_encoder_lives *lives;
+  tri_limits limits;
+  tri_step_value *values; /* [count] */
+  tri_tensor_life *lives; /* [count] of those */
+  int count, num_ops;
   int *events; /* [2 count] in the order of operators: i + 1 for the beginning of tensor i, -(i + 1) behind its end */
   tri_caching_block **blocks; /* [count] */
   struct contender all[NUM_CONTENDERS];
@@ -123,24 +125,23 @@ struct bench {
 static uint64_t draw(struct bench *b) { return tri_splitmix64(&b->random); }
 
 static void order_events(struct bench *b) {
-  const tri_encoder_lives *l = b->lives;
   int n = 0;
-  for (int op = 0; op < l->num_ops; op++) {
-    for (int i = 0; i < l->count; i++)
-      if (l->lives[i].first_op == op) b->events[n++] = i + 1;
-    for (int i = 0; i < l->count; i++)
-      if (l->lives[i].last_op == op) b->events[n++] = -(i + 1);
+  for (int op = 0; op < b->num_ops; op++) {
+    for (int i = 0; i < b->count; i++)
+      if (b->lives[i].first_op == op) b->events[n++] = i + 1;
+    for (int i = 0; i < b->count; i++)
+      if (b->lives[i].last_op == op) b->events[n++] = -(i + 1);
   }
 }
 
 static tri_status run_caching(struct bench *b, tri_caching_allocator *a) {
-  for (int e = 0; e < 2 * b->lives->count; e++) {
+  for (int e = 0; e < 2 * b->count; e++) {
     int i = b->events[e];
     if (i < 0) {
       tri_caching_free(a, b->blocks[-i - 1]);
       continue;
     }
-    tri_status st = tri_caching_alloc(a, b->lives->lives[i - 1].bytes, &b->blocks[i - 1]);
+    tri_status st = tri_caching_alloc(a, b->lives[i - 1].bytes, &b->blocks[i - 1]);
     if (st != TRI_OK) return st;
   }
   return TRI_OK;
@@ -148,11 +149,28 @@ static tri_status run_caching(struct bench *b, tri_caching_allocator *a) {
 
 static tri_status run_one(struct bench *b, struct contender *c, int request, tri_error *err) {
   int64_t start = tri_now_ns();
-  tri_status st = c->plan      ? tri_activation_plan_make(c->plan, b->lives->lives, b->lives->count, err)
+  tri_status st = c->plan      ? tri_activation_plan_make(c->plan, b->lives, b->count, err)
                   : c->caching ? run_caching(b, c->caching)
-                               : tri_greedy_make(c->greedy, b->lives->lives, b->lives->count);
+                               : tri_greedy_make(c->greedy, b->lives, b->count);
   c->us[request] = (double)(tri_now_ns() - start) * 1e-3;
   c->held_sum += (double)c->device.held;
+  return st;
+}
+
+static tri_step_arena_config config_of(const struct bench *b) {
+  return (tri_step_arena_config){.model = &b->model, .shard = &b->shard, .limits = &b->limits, .num_lanes = 1};
+}
+
+/* The bytes of every value in a step of so many tokens. */
+static tri_status resize(struct bench *b, int tokens, tri_error *err) {
+  tri_step_arena sizes;
+  tri_step_arena_config config = config_of(b);
+  b->limits.max_num_batched_tokens = tokens;
+  tri_status st = tri_step_arena_size(&config, &sizes, err);
+  for (int i = 0; i < b->count && st == TRI_OK; i++) {
+    const tri_step_arena_buffer *of = &sizes.buffers[b->values[i].buffer];
+    b->lives[i].bytes = (size_t)of->rows * (size_t)of->cols * sizeof(float);
+  }
   return st;
 }
 
@@ -160,9 +178,9 @@ static tri_status run_batch(struct bench *b, int request, tri_error *err) {
   const struct bench_options *o = &b->o;
   int tokens = 0;
   for (int i = 0; i < o->batch; i++) tokens += o->min_len + (int)(draw(b) % (uint64_t)(o->max_len - o->min_len + 1));
-  if (!tri_encoder_lives_resize(b->lives, tokens, o->batch))
-    return tri_fail(err, TRI_OVERFLOW, "max-len", "the activations of %d tokens overflow", tokens);
-  size_t live = tri_live_bytes(b->lives->lives, b->lives->count);
+  tri_status sized = resize(b, tokens, err);
+  if (sized != TRI_OK) return sized;
+  size_t live = tri_live_bytes(b->lives, b->count);
   if (live > b->floor_most) b->floor_most = live;
   b->floor_sum += (double)live;
   for (int i = 0; i < NUM_CONTENDERS; i++) {
@@ -176,10 +194,32 @@ static tri_status run_batch(struct bench *b, int request, tri_error *err) {
 
 /* ---- from the options to the contenders ---- */
 
+/* Every value of a step, and when it is there: what a walk over the step's ops records. */
+static tri_status find_values(struct bench *b, tri_error *err) {
+  tri_step_arena apart;
+  tri_step_record record = {0};
+  tri_step_arena_config config = config_of(b);
+  tri_status st;
+  TRI_TRY(tri_step_record_make(&config, &apart, &record, err));
+  b->count = tri_step_record_values(&record, NULL, 0);
+  b->num_ops = record.count + 1;
+  b->values = tri_calloc((size_t)b->count, sizeof *b->values);
+  b->lives = tri_calloc((size_t)b->count, sizeof *b->lives);
+  if (!b->values || !b->lives) {
+    st = TRI_NO_MEMORY;
+    goto cleanup;
+  }
+  tri_step_record_values(&record, b->values, b->count);
+  for (int i = 0; i < b->count; i++)
+    b->lives[i] = (tri_tensor_life){.bytes = 1, .first_op = b->values[i].first, .last_op = b->values[i].last};
+cleanup:
+  tri_step_record_free(&record);
+  return st;
+}
+
 static tri_status load_model(struct bench *b, tri_error *err) {
   static tri_model_config whole;
   const struct bench_options *o = &b->o;
-  tri_limits limits;
   tri_limits_config lc = {.max_num_seqs = o->batch,
                           .max_num_batched_tokens = o->batch * o->max_len,
                           .block_size = 16,
@@ -189,16 +229,19 @@ static tri_status load_model(struct bench *b, tri_error *err) {
                    : tri_model_config_parse(bert_base, strlen(bert_base), NULL, 0, &whole, err));
   b->model = whole;
   if (whole.seq2seq.on) tri_model_config_source(&whole, &b->model);
-  if (tri_limits_make(&b->model, &lc, &limits, NULL) != TRI_OK) {
+  if (tri_limits_make(&b->model, &lc, &b->limits, NULL) != TRI_OK) {
     st = tri_fail(err, TRI_OUT_OF_RANGE, "max-len", "--max-len %d exceeds the model's %lld positions", o->max_len,
                   (long long)b->model.max_position_embeddings);
     goto cleanup;
   }
   TRI_TRY(tri_shard_make(&b->model, (tri_parallel){.tp = 1, .pp = 1}, &b->shard, err));
-  TRI_TRY(tri_encoder_lives_create(&b->model, &b->shard, &b->lives, err));
-  st = tri_step_arena_plan(
-      &(tri_step_arena_config){.model = &b->model, .shard = &b->shard, .limits = &limits, .num_lanes = 1}, &b->arena,
-      err);
+  if (!b->model.encoder) {
+    st = tri_fail(err, TRI_UNSUPPORTED, "model", "a model with a decoder: only encoders' activations are planned");
+    goto cleanup;
+  }
+  TRI_TRY(find_values(b, err));
+  tri_step_arena_config config = config_of(b);
+  st = tri_step_arena_plan(&config, &b->arena, err);
 cleanup:
   return st;
 }
@@ -218,8 +261,8 @@ static tri_status make_contenders(struct bench *b, tri_error *err) {
     if (!(c->us = tri_calloc((size_t)b->o.requests, sizeof *c->us))) st = TRI_NO_MEMORY;
     if (st != TRI_OK) goto cleanup;
   }
-  b->events = tri_calloc(2 * (size_t)b->lives->count, sizeof *b->events);
-  b->blocks = tri_calloc((size_t)b->lives->count, sizeof *b->blocks);
+  b->events = tri_calloc(2 * (size_t)b->count, sizeof *b->events);
+  b->blocks = tri_calloc((size_t)b->count, sizeof *b->blocks);
   if (!b->events || !b->blocks) st = TRI_NO_MEMORY;
 cleanup:
   return st;
@@ -232,7 +275,8 @@ static void tear_down(struct bench *b) {
     tri_greedy_destroy(b->all[i].greedy);
     tri_free(b->all[i].us);
   }
-  tri_encoder_lives_destroy(b->lives);
+  tri_free(b->values);
+  tri_free(b->lives);
   tri_free(b->events), tri_free(b->blocks);
 }
 
@@ -253,7 +297,7 @@ static void print_json(const struct bench *b) {
   printf("{\"model\":\"%s\",\"tensors\":%d,\"operators\":%d,\"requests\":%d,\"batch\":%d,\"min_len\":%d,\"max_len\":%d,"
          "\"seed\":%llu,\"idle_every\":%d,\"release_after\":%d,\"floor_peak_bytes\":%zu,\"floor_mean_bytes\":%.0f,"
          "\"arena_bytes\":%zu,\"apart_bytes\":%zu,\"allocators\":[",
-         b->model.arch->model_type, b->lives->count, b->lives->num_ops, o->requests, o->batch, o->min_len, o->max_len,
+         b->model.arch->model_type, b->count, b->num_ops, o->requests, o->batch, o->min_len, o->max_len,
          (unsigned long long)o->seed, o->idle_every, o->release_after, b->floor_most, b->floor_sum / o->requests,
          b->arena.bytes, b->arena.apart);
   for (int i = 0; i < NUM_CONTENDERS; i++) {
@@ -281,9 +325,9 @@ static void print_table(const struct bench *b) {
   printf("%s, %d layers, hidden %lld: %d tensors over %d operators\n"
          "%d batches of %d x %d to %d tokens, seed %llu; idle every %d, chunks are given back after %d\n\n"
          "%-26s%10s%10s%9s%12s%9s%13s%9s\n",
-         b->model.arch->model_type, b->shard.layers.count, (long long)b->model.hidden_size, b->lives->count,
-         b->lives->num_ops, o->requests, o->batch, o->min_len, o->max_len, (unsigned long long)o->seed, o->idle_every,
-         o->release_after, "", "peak MiB", "mean MiB", "allocs", "MiB alloc.", "frees", "us, median", "p99");
+         b->model.arch->model_type, b->shard.layers.count, (long long)b->model.hidden_size, b->count, b->num_ops,
+         o->requests, o->batch, o->min_len, o->max_len, (unsigned long long)o->seed, o->idle_every, o->release_after,
+         "", "peak MiB", "mean MiB", "allocs", "MiB alloc.", "frees", "us, median", "p99");
   for (int i = 0; i < NUM_CONTENDERS; i++) {
     const struct contender *c = &b->all[i];
     printf("%-26s%10.2f%10.2f%9llu%12.1f%9llu%13.1f%9.1f\n", titles[i], mib((double)c->device.high_water),

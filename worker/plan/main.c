@@ -80,8 +80,8 @@ static void print_head(const struct plan *p) {
          "%d tokens per sequence, %d tokens per step\n\n"
          "rank  pp  tp   layers     q heads kv heads  weights MiB  activ. MiB  %12s    total MiB %12s\n",
          c->arch->model_type, source, (long long)c->num_layers, whose, (long long)c->hidden_size,
-         (long long)c->num_heads, (long long)c->num_kv_heads, (long long)c->vocab_size, v->tp * v->pp,
-         v->tp * v->pp == 1 ? "rank" : "ranks", tri_memory_text((uint64_t)p->ledger.memory, memory),
+         (long long)c->attention.num_heads, (long long)c->attention.num_kv_heads, (long long)c->vocab_size,
+         v->tp * v->pp, v->tp * v->pp == 1 ? "rank" : "ranks", tri_memory_text((uint64_t)p->ledger.memory, memory),
          p->limits.max_model_len, v->max_num_batched_tokens, c->encoder ? "K and V MiB" : "KV cache MiB",
          c->encoder ? "of tokens" : "KV tokens");
 }
@@ -185,7 +185,7 @@ static tri_status find_memory(const struct plan_options *o, int64_t *out, bool *
   if (st != TRI_OK)
     return tri_fail(err, TRI_UNSUPPORTED, "memory-per-rank",
                     "--memory-per-rank must say what the device has, which cannot be asked here: %s", why.message);
-  *device = be->ops.mem_available != NULL;
+  *device = !be->host_memory;
   if (*device && !o->memory) *out = be->ops.mem_available(be);
   tri_backend_destroy(be);
   return TRI_OK;

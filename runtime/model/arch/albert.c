@@ -7,8 +7,8 @@ static const char *const classes[] = {"AlbertModel", "AlbertForSequenceClassific
 
 static const tri_config_key keys[] = {
     TRI_KEYS_ENCODER,
-    TRI_INT_KEY("type_vocab_size", type_vocab_size, 1, 1 << 16),
-    TRI_INT_KEY("embedding_size", embed_size, 1, 1 << 20),
+    TRI_INT_KEY("type_vocab_size", embed.type_vocab_size, 1, 1 << 16),
+    TRI_INT_KEY("embedding_size", embed.size, 1, 1 << 20),
     TRI_IGNORED_KEY("num_hidden_groups"), /* read by finish */
     TRI_IGNORED_KEY("inner_group_num"),   /* the same */
     TRI_IGNORED_KEY("classifier_dropout_prob"),
@@ -26,17 +26,17 @@ static const char *const ignored[] = {"embeddings.position_ids", "pooler.weight"
 #define L "encoder.albert_layer_groups.%d.albert_layers.0."
 static const tri_tensor_rule tensors[] = {
     TRI_RULES_BERT_EMBEDDINGS,
-    TRI_RULE_IF("encoder.embedding_hidden_mapping_in.weight", PROJECT_IN, projected),
-    TRI_RULE_IF("encoder.embedding_hidden_mapping_in.bias", PROJECT_IN_BIAS, projected),
+    TRI_RULE_IF("encoder.embedding_hidden_mapping_in.weight", PROJECT_IN, embed.projected),
+    TRI_RULE_IF("encoder.embedding_hidden_mapping_in.bias", PROJECT_IN_BIAS, embed.projected),
     TRI_RULES_QKV_NAMED(L "attention.query", L "attention.key", L "attention.value"),
     TRI_RULES_O(L "attention.dense"),
     TRI_RULES_NORM(L "attention.LayerNorm", NORM1),
     TRI_RULES_MLP(L "ffn", L "ffn_output"),
     TRI_RULES_NORM(L "full_layer_layer_norm", NORM2),
-    TRI_RULE_IF("pooler.weight", POOLER, has_pooler),
-    TRI_RULE_IF("pooler.bias", POOLER_BIAS, has_pooler),
-    TRI_RULE_IF("classifier.weight", CLASSIFIER, has_classifier),
-    TRI_RULE_IF("classifier.bias", CLASSIFIER_BIAS, has_classifier),
+    TRI_RULE_IF("pooler.weight", POOLER, head.has_pooler),
+    TRI_RULE_IF("pooler.bias", POOLER_BIAS, head.has_pooler),
+    TRI_RULE_IF("classifier.weight", CLASSIFIER, head.has_classifier),
+    TRI_RULE_IF("classifier.bias", CLASSIFIER_BIAS, head.has_classifier),
     {0},
 };
 
@@ -49,8 +49,8 @@ static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *e
     if (st == TRI_OK && n != 1)
       st = tri_fail(err, TRI_UNSUPPORTED, ones[i], "%s is %g: only 1 is supported", ones[i], n);
   }
-  c->has_pooler = !c->token_head;
-  c->projected = true; /* the projection is there for equal widths, too */
+  c->head.has_pooler = !c->head.token_head;
+  c->embed.projected = true; /* the projection is there for equal widths, too */
   return st;
 }
 
@@ -61,7 +61,8 @@ const tri_arch tri_arch_albert = {
     .keys = keys,
     .ignored_tensors = ignored,
     .tensors = tensors,
-    .defaults = {TRI_ENCODER_DEFAULTS, .act = TRI_ACT_GELU_TANH, .type_vocab_size = 2, .embed_size = 128,
-                 .projects_last = true, .shared_layers = true, .has_pooler = true, .pool_act = TRI_ACT_TANH},
+    .defaults = {TRI_ENCODER_DEFAULTS, .mlp.act = TRI_ACT_GELU_TANH, .embed.type_vocab_size = 2, .embed.size = 128,
+                 .embed.projects_last = true, .shared_layers = true, .head.has_pooler = true,
+                 .head.pool_act = TRI_ACT_TANH},
     .finish = finish,
 };

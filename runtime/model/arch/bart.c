@@ -16,7 +16,7 @@ static const tri_tensor_rule tensors[] = {
     TRI_RULES_NORM("decoder.layernorm_embedding", EMBED_NORM),
     TRI_RULES_BART_BLOCKS("decoder"),
     TRI_RULES_BART_CROSS,
-    TRI_RULE_IF("final_logits_bias", HEAD_BIAS, head_bias),
+    TRI_RULE_IF("final_logits_bias", HEAD_BIAS, head.bias),
     TRI_RULE("lm_head.weight", HEAD),
     {0},
 };
@@ -32,7 +32,7 @@ static const tri_arch encoder = {.model_type = "bart", .prefix = "model.", .tens
 
 static tri_status prepare(tri_model_config *c, const tri_json *root, tri_error *err) {
   const char *name = tri_json_as_str(tri_json_at(tri_json_get(root, "architectures"), 0), NULL);
-  if (name && !strcmp(name, "BartModel")) c->head_bias = false; /* stored without a head: the embedding is one */
+  if (name && !strcmp(name, "BartModel")) c->head.bias = false; /* stored without a head: the embedding is one */
   return tri_config_bart(c, root, err);
 }
 
@@ -43,7 +43,8 @@ const tri_arch tri_arch_bart = {
     .keys = keys,
     .ignored_tensors = ignored,
     .tensors = tensors,
-    .defaults = {TRI_BART_DEFAULTS, .embed_norm = true, .position = TRI_POS_LEARNED, .position_offset = 2},
+    .defaults = {TRI_BART_DEFAULTS, .embed.norm = true, .attention.position = TRI_POS_LEARNED,
+                 .embed.position_offset = 2},
     .prepare = prepare,
     .source = &encoder,
 };

@@ -5,7 +5,7 @@ static const char *const classes[] = {"BertModel", "BertForSequenceClassificatio
 
 static const tri_config_key keys[] = {
     TRI_KEYS_ENCODER,
-    TRI_INT_KEY("type_vocab_size", type_vocab_size, 1, 1 << 16),
+    TRI_INT_KEY("type_vocab_size", embed.type_vocab_size, 1, 1 << 16),
     TRI_IGNORED_KEY("directionality"), /* of Google's first files; the models do not read them */
     TRI_IGNORED_KEY("pooler_fc_size"),
     TRI_IGNORED_KEY("pooler_num_attention_heads"),
@@ -20,16 +20,16 @@ static const char *const ignored[] = {"embeddings.position_ids", "pooler.dense.w
 
 static const tri_tensor_rule tensors[] = {
     TRI_RULES_BERT,
-    TRI_RULE_IF("pooler.dense.weight", POOLER, has_pooler),
-    TRI_RULE_IF("pooler.dense.bias", POOLER_BIAS, has_pooler),
-    TRI_RULE_IF("classifier.weight", CLASSIFIER, has_classifier),
-    TRI_RULE_IF("classifier.bias", CLASSIFIER_BIAS, has_classifier),
+    TRI_RULE_IF("pooler.dense.weight", POOLER, head.has_pooler),
+    TRI_RULE_IF("pooler.dense.bias", POOLER_BIAS, head.has_pooler),
+    TRI_RULE_IF("classifier.weight", CLASSIFIER, head.has_classifier),
+    TRI_RULE_IF("classifier.bias", CLASSIFIER_BIAS, head.has_classifier),
     {0},
 };
 
 static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) {
   tri_status st = tri_config_encoder(c, root, err);
-  c->has_pooler = !c->token_head;
+  c->head.has_pooler = !c->head.token_head;
   return st;
 }
 
@@ -40,7 +40,7 @@ const tri_arch tri_arch_bert = {
     .keys = keys,
     .ignored_tensors = ignored,
     .tensors = tensors,
-    .defaults = {TRI_ENCODER_DEFAULTS, .act = TRI_ACT_GELU_ERF, .type_vocab_size = 2, .has_pooler = true,
-                 .pool_act = TRI_ACT_TANH},
+    .defaults = {TRI_ENCODER_DEFAULTS, .mlp.act = TRI_ACT_GELU_ERF, .embed.type_vocab_size = 2, .head.has_pooler = true,
+                 .head.pool_act = TRI_ACT_TANH},
     .finish = finish,
 };

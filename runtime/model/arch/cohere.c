@@ -5,26 +5,27 @@
 static const char *const classes[] = {"CohereForCausalLM", NULL};
 
 static const tri_config_key keys[] = {TRI_KEYS_LLAMA,
-                                      TRI_NUM_KEY("layer_norm_eps", norm_eps, 0, 1),
-                                      TRI_NUM_KEY("logit_scale", logit_scale, -1e6, 1e6),
-                                      TRI_BOOL_KEY("attention_bias", attention_bias),
-                                      TRI_BOOL_KEY("use_qk_norm", has_qk_norm),
+                                      TRI_NUM_KEY("layer_norm_eps", norm.eps, 0, 1),
+                                      TRI_NUM_KEY("logit_scale", head.logit_scale, -1e6, 1e6),
+                                      TRI_BOOL_KEY("attention_bias", attention.bias),
+                                      TRI_BOOL_KEY("use_qk_norm", attention.has_qk_norm),
                                       {0}};
 
-static const tri_tensor_rule tensors[] = {TRI_RULES_LLAMA_ENDS,
-                                          TRI_RULES_LLAMA_ATTENTION,
-                                          TRI_RULE_IF("layers.%d.self_attn.q_norm.weight", Q_NORM, has_qk_norm),
-                                          TRI_RULE_IF("layers.%d.self_attn.k_norm.weight", K_NORM, has_qk_norm),
-                                          TRI_RULE("layers.%d.input_layernorm.weight", NORM1),
-                                          TRI_RULES_GATED("layers.%d.mlp."),
-                                          {0}};
+static const tri_tensor_rule tensors[] = {
+    TRI_RULES_LLAMA_ENDS,
+    TRI_RULES_LLAMA_ATTENTION,
+    TRI_RULE_IF("layers.%d.self_attn.q_norm.weight", Q_NORM, attention.has_qk_norm),
+    TRI_RULE_IF("layers.%d.self_attn.k_norm.weight", K_NORM, attention.has_qk_norm),
+    TRI_RULE("layers.%d.input_layernorm.weight", NORM1),
+    TRI_RULES_GATED("layers.%d.mlp."),
+    {0}};
 
 static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) {
   (void)root;
   (void)err;
-  if (c->has_qk_norm) c->qk_norm = TRI_QK_NORM_EACH_HEAD;
-  c->o_bias = c->attention_bias;
-  c->rope.interleaved = true;
+  if (c->attention.has_qk_norm) c->attention.qk_norm = TRI_QK_NORM_EACH_HEAD;
+  c->attention.o_bias = c->attention.bias;
+  c->attention.rope.interleaved = true;
   return TRI_OK;
 }
 
@@ -34,15 +35,15 @@ const tri_arch tri_arch_cohere = {
     .prefix = "model.",
     .keys = keys,
     .tensors = tensors,
-    .defaults = {.norm = TRI_NORM_LAYER,
-                 .norm_eps = 1e-5,
-                 .act = TRI_ACT_SILU,
-                 .gated = true,
-                 .parallel_residual = true,
-                 .one_norm = true,
-                 .logit_scale = 0.0625,
-                 .tie_word_embeddings = true,
-                 .position = TRI_POS_ROPE,
+    .defaults = {.norm.kind = TRI_NORM_LAYER,
+                 .norm.eps = 1e-5,
+                 .mlp.act = TRI_ACT_SILU,
+                 .mlp.gated = true,
+                 .norm.parallel_residual = true,
+                 .norm.one_norm = true,
+                 .head.logit_scale = 0.0625,
+                 .head.tie_word_embeddings = true,
+                 .attention.position = TRI_POS_ROPE,
                  .max_position_embeddings = 8192},
     .finish = finish,
 };

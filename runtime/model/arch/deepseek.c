@@ -8,13 +8,13 @@
 static const char *const classes[] = {"DeepseekV3ForCausalLM", NULL};
 
 static const tri_config_key keys[] = {
-    TRI_NUM_KEY("rms_norm_eps", norm_eps, 0, 1),
+    TRI_NUM_KEY("rms_norm_eps", norm.eps, 0, 1),
     TRI_INT_KEY("q_lora_rank", mla.q_rank, 1, 1 << 20),
     TRI_INT_KEY("kv_lora_rank", mla.rank, 1, 1 << 20),
     TRI_INT_KEY("qk_nope_head_dim", mla.nope_dim, 1, 1024),
     TRI_INT_KEY("qk_rope_head_dim", mla.rope_dim, 2, TRI_MAX_ROTARY),
     TRI_INT_KEY("v_head_dim", mla.v_dim, 1, 1024),
-    TRI_BOOL_KEY("rope_interleave", rope.interleaved),
+    TRI_BOOL_KEY("rope_interleave", attention.rope.interleaved),
     TRI_INT_KEY("n_routed_experts", moe.num_experts, 1, 4096),
     TRI_INT_KEY("num_local_experts", moe.num_experts, 1, 4096),
     TRI_INT_KEY("num_experts_per_tok", moe.top_k, 1, 256),
@@ -68,9 +68,9 @@ static tri_status prepare(tri_model_config *c, const tri_json *root, tri_error *
   const tri_json *q_rank = tri_json_get(root, "q_lora_rank");
   if (q_rank && tri_json_kind_of(q_rank) == TRI_JSON_NULL) c->mla.q_rank = 0; /* null: no low rank */
   c->mla.low_rank_q = c->mla.q_rank > 0;
-  c->head_dim = c->mla.nope_dim + c->mla.rope_dim;
-  c->num_kv_heads = c->num_heads;
-  c->rotary_dim = c->mla.rope_dim;
+  c->attention.head_dim = c->mla.nope_dim + c->mla.rope_dim;
+  c->attention.num_kv_heads = c->attention.num_heads;
+  c->attention.rotary_dim = c->mla.rope_dim;
   tri_status st = tri_config_number(root, "n_shared_experts", 0, 1024, &shared, err);
   c->moe.shared_size = (int64_t)shared * c->moe.intermediate_size;
   c->moe.has_shared = c->moe.shared_size > 0;
@@ -87,7 +87,7 @@ static tri_status scale_scores(tri_model_config *c, const tri_json *root, tri_er
   if (st == TRI_OK) st = tri_config_number(rope, "mscale_all_dim", 0, 1e6, &mscale, err);
   if (st == TRI_OK && factor > 1 && mscale > 0) {
     double m = 0.1 * mscale * log(factor) + 1;
-    c->attn_scale *= m * m;
+    c->attention.scale *= m * m;
   }
   return st;
 }
@@ -123,10 +123,10 @@ const tri_arch tri_arch_deepseek_v3 = {
     .keys = keys,
     .tensors = tensors,
     .defaults =
-        {.norm = TRI_NORM_RMS,
-         .norm_eps = 1e-6,
-         .act = TRI_ACT_SILU,
-         .gated = true,
+        {.norm.kind = TRI_NORM_RMS,
+         .norm.eps = 1e-6,
+         .mlp.act = TRI_ACT_SILU,
+         .mlp.gated = true,
          .mla =
              {.on = true, .rank = 512, .q_rank = 1536, .nope_dim = 128, .rope_dim = 64, .v_dim = 128, .norm_eps = 1e-6},
          .moe = {.num_experts = 256,
@@ -139,8 +139,8 @@ const tri_arch tri_arch_deepseek_v3 = {
                  .num_groups = 8,
                  .top_groups = 4,
                  .group_best = 2},
-         .position = TRI_POS_ROPE,
-         .rope = {.interleaved = true},
+         .attention.position = TRI_POS_ROPE,
+         .attention.rope = {.interleaved = true},
          .max_position_embeddings = 4096},
     .prepare = prepare,
     .finish = finish,

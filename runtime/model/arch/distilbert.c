@@ -7,8 +7,8 @@ static const char *const classes[] = {"DistilBertModel", "DistilBertForSequenceC
 static const tri_config_key keys[] = {
     TRI_INT_KEY("dim", hidden_size, 1, 1 << 20),
     TRI_INT_KEY("n_layers", num_layers, 1, TRI_MAX_LAYERS),
-    TRI_INT_KEY("n_heads", num_heads, 1, 1 << 16),
-    TRI_INT_KEY("hidden_dim", intermediate_size, 1, 1 << 24),
+    TRI_INT_KEY("n_heads", attention.num_heads, 1, 1 << 16),
+    TRI_INT_KEY("hidden_dim", mlp.intermediate_size, 1, 1 << 24),
     TRI_IGNORED_KEY("position_embedding_type"), /* read by tri_config_encoder */
     TRI_IGNORED_KEY("dropout"),
     TRI_IGNORED_KEY("qa_dropout"),
@@ -29,16 +29,16 @@ static const tri_tensor_rule tensors[] = {
     TRI_RULES_NORM("transformer.layer.%d.sa_layer_norm", NORM1),
     TRI_RULES_MLP("transformer.layer.%d.ffn.lin1", "transformer.layer.%d.ffn.lin2"),
     TRI_RULES_NORM("transformer.layer.%d.output_layer_norm", NORM2),
-    TRI_RULE_IF("pre_classifier.weight", POOLER, has_pooler),
-    TRI_RULE_IF("pre_classifier.bias", POOLER_BIAS, has_pooler),
-    TRI_RULE_IF("classifier.weight", CLASSIFIER, has_classifier),
-    TRI_RULE_IF("classifier.bias", CLASSIFIER_BIAS, has_classifier),
+    TRI_RULE_IF("pre_classifier.weight", POOLER, head.has_pooler),
+    TRI_RULE_IF("pre_classifier.bias", POOLER_BIAS, head.has_pooler),
+    TRI_RULE_IF("classifier.weight", CLASSIFIER, head.has_classifier),
+    TRI_RULE_IF("classifier.bias", CLASSIFIER_BIAS, head.has_classifier),
     {0},
 };
 
 static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) {
   tri_status st = tri_config_encoder(c, root, err);
-  c->has_pooler = c->sequence_head;
+  c->head.has_pooler = c->head.sequence_head;
   return st;
 }
 
@@ -51,6 +51,6 @@ const tri_arch tri_arch_distilbert = {
     .keys = keys,
     .ignored_tensors = ignored,
     .tensors = tensors,
-    .defaults = {TRI_ENCODER_DEFAULTS, .act = TRI_ACT_GELU_ERF, .pool_act = TRI_ACT_RELU},
+    .defaults = {TRI_ENCODER_DEFAULTS, .mlp.act = TRI_ACT_GELU_ERF, .head.pool_act = TRI_ACT_RELU},
     .finish = finish,
 };

@@ -6,13 +6,13 @@ static const char *const classes[] = {"FalconForCausalLM", NULL};
 
 static const tri_config_key keys[] = {
     TRI_INT_KEY("n_layer", num_layers, 1, TRI_MAX_LAYERS),
-    TRI_INT_KEY("n_head", num_heads, 1, 1 << 16),
-    TRI_INT_KEY("num_kv_heads", num_kv_heads, 1, 1 << 16),
-    TRI_INT_KEY("n_head_kv", num_kv_heads, 1, 1 << 16),
-    TRI_INT_KEY("ffn_hidden_size", intermediate_size, 1, 1 << 24),
-    TRI_NUM_KEY("layer_norm_epsilon", norm_eps, 0, 1),
-    TRI_BOOL_KEY("parallel_attn", parallel_residual),
-    TRI_BOOL_KEY("bias", mlp_bias),
+    TRI_INT_KEY("n_head", attention.num_heads, 1, 1 << 16),
+    TRI_INT_KEY("num_kv_heads", attention.num_kv_heads, 1, 1 << 16),
+    TRI_INT_KEY("n_head_kv", attention.num_kv_heads, 1, 1 << 16),
+    TRI_INT_KEY("ffn_hidden_size", mlp.intermediate_size, 1, 1 << 24),
+    TRI_NUM_KEY("layer_norm_epsilon", norm.eps, 0, 1),
+    TRI_BOOL_KEY("parallel_attn", norm.parallel_residual),
+    TRI_BOOL_KEY("bias", mlp.bias),
     TRI_IGNORED_KEY("alibi"), /* this one and the next three: prepare */
     TRI_IGNORED_KEY("multi_query"),
     TRI_IGNORED_KEY("new_decoder_architecture"),
@@ -23,16 +23,16 @@ static const tri_config_key keys[] = {
 
 static const tri_tensor_rule tensors[] = {
     TRI_RULE("word_embeddings.weight", EMBED),
-    TRI_RULE_UNLESS("h.%d.input_layernorm.weight", NORM1, named_norms),
-    TRI_RULE_UNLESS("h.%d.input_layernorm.bias", NORM1_BIAS, named_norms),
-    TRI_RULE_IF("h.%d.ln_attn.weight", NORM1, named_norms),
-    TRI_RULE_IF("h.%d.ln_attn.bias", NORM1_BIAS, named_norms),
-    TRI_RULE_IF("h.%d.ln_mlp.weight", NORM2, named_norms),
-    TRI_RULE_IF("h.%d.ln_mlp.bias", NORM2_BIAS, named_norms),
-    TRI_RULE_UNLESS("h.%d.post_attention_layernorm.weight", NORM2, parallel_residual),
-    TRI_RULE_UNLESS("h.%d.post_attention_layernorm.bias", NORM2_BIAS, parallel_residual),
+    TRI_RULE_UNLESS("h.%d.input_layernorm.weight", NORM1, norm.named),
+    TRI_RULE_UNLESS("h.%d.input_layernorm.bias", NORM1_BIAS, norm.named),
+    TRI_RULE_IF("h.%d.ln_attn.weight", NORM1, norm.named),
+    TRI_RULE_IF("h.%d.ln_attn.bias", NORM1_BIAS, norm.named),
+    TRI_RULE_IF("h.%d.ln_mlp.weight", NORM2, norm.named),
+    TRI_RULE_IF("h.%d.ln_mlp.bias", NORM2_BIAS, norm.named),
+    TRI_RULE_UNLESS("h.%d.post_attention_layernorm.weight", NORM2, norm.parallel_residual),
+    TRI_RULE_UNLESS("h.%d.post_attention_layernorm.bias", NORM2_BIAS, norm.parallel_residual),
     TRI_RULE_PART("h.%d.self_attention.query_key_value.weight", QKV, QKV_INTERLEAVED),
-    TRI_RULE_PART_IF("h.%d.self_attention.query_key_value.bias", QKV_BIAS, QKV_INTERLEAVED, attention_bias),
+    TRI_RULE_PART_IF("h.%d.self_attention.query_key_value.bias", QKV_BIAS, QKV_INTERLEAVED, attention.bias),
     TRI_RULES_O("h.%d.self_attention.dense"),
     TRI_RULES_MLP("h.%d.mlp.dense_h_to_4h", "h.%d.mlp.dense_4h_to_h"),
     TRI_RULES_NORM("ln_f", FINAL_NORM),
@@ -50,12 +50,12 @@ static tri_status prepare(tri_model_config *c, const tri_json *root, tri_error *
   TRI_TRY(tri_config_number(root, "num_ln_in_parallel_attn", 1, 2, &norms, err));
   TRI_TRY(tri_config_must_be_off(root, "apply_residual_connection_post_layernorm", err));
   /* With one KV head for all, the rows per KV head are all queries, the key, the value. */
-  if (!new_layout) c->num_kv_heads = multi_query ? 1 : c->num_heads;
-  if (new_layout) c->parallel_residual = true;
-  c->named_norms = new_layout && norms != 1;
-  c->one_norm = c->parallel_residual && !c->named_norms;
-  c->attention_bias = c->o_bias = c->mlp_bias;
-  if (alibi) c->position = TRI_POS_ALIBI_ROUNDED;
+  if (!new_layout) c->attention.num_kv_heads = multi_query ? 1 : c->attention.num_heads;
+  if (new_layout) c->norm.parallel_residual = true;
+  c->norm.named = new_layout && norms != 1;
+  c->norm.one_norm = c->norm.parallel_residual && !c->norm.named;
+  c->attention.bias = c->attention.o_bias = c->mlp.bias;
+  if (alibi) c->attention.position = TRI_POS_ALIBI_ROUNDED;
 cleanup:
   return st;
 }
@@ -66,13 +66,13 @@ const tri_arch tri_arch_falcon = {
     .prefix = "transformer.",
     .keys = keys,
     .tensors = tensors,
-    .defaults = {.norm = TRI_NORM_LAYER,
-                 .norm_bias = true,
-                 .norm_eps = 1e-5,
-                 .act = TRI_ACT_GELU_ERF,
-                 .parallel_residual = true,
-                 .position = TRI_POS_ROPE,
-                 .tie_word_embeddings = true,
+    .defaults = {.norm.kind = TRI_NORM_LAYER,
+                 .norm.bias = true,
+                 .norm.eps = 1e-5,
+                 .mlp.act = TRI_ACT_GELU_ERF,
+                 .norm.parallel_residual = true,
+                 .attention.position = TRI_POS_ROPE,
+                 .head.tie_word_embeddings = true,
                  .max_position_embeddings = 2048},
     .prepare = prepare,
 };

@@ -7,12 +7,12 @@
 static const char *const classes[] = {"GemmaForCausalLM", NULL};
 static const char *const classes2[] = {"Gemma2ForCausalLM", NULL};
 
-static const tri_config_key keys[] = {TRI_KEYS_LLAMA, TRI_BOOL_KEY("attention_bias", attention_bias), {0}};
+static const tri_config_key keys[] = {TRI_KEYS_LLAMA, TRI_BOOL_KEY("attention_bias", attention.bias), {0}};
 static const tri_config_key keys2[] = {TRI_KEYS_LLAMA,
                                        TRI_KEY_WINDOW,
-                                       TRI_BOOL_KEY("attention_bias", attention_bias),
-                                       TRI_NUM_KEY("attn_logit_softcapping", attn_softcap, 0, 1e6),
-                                       TRI_NUM_KEY("final_logit_softcapping", logit_softcap, 0, 1e6),
+                                       TRI_BOOL_KEY("attention_bias", attention.bias),
+                                       TRI_NUM_KEY("attn_logit_softcapping", attention.softcap, 0, 1e6),
+                                       TRI_NUM_KEY("final_logit_softcapping", head.logit_softcap, 0, 1e6),
                                        TRI_IGNORED_KEY("query_pre_attn_scalar"), /* read by finish */
                                        TRI_IGNORED_KEY("cache_implementation"),
                                        {0}};
@@ -28,25 +28,26 @@ static const tri_tensor_rule tensors2[] = {TRI_RULES_LLAMA_ENDS,
                                            {0}};
 
 static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) {
-  c->o_bias = c->attention_bias;
-  c->embed_scale = sqrt((double)c->hidden_size);
+  c->attention.o_bias = c->attention.bias;
+  c->embed.scale = sqrt((double)c->hidden_size);
   /* Early files say hidden_act "gelu" and mean the tanh form, which is what the models were trained with. */
-  if (tri_json_kind_of(tri_json_get(root, "hidden_activation")) == TRI_JSON_NULL && c->act == TRI_ACT_GELU_ERF)
-    c->act = TRI_ACT_GELU_TANH;
+  if (tri_json_kind_of(tri_json_get(root, "hidden_activation")) == TRI_JSON_NULL && c->mlp.act == TRI_ACT_GELU_ERF)
+    c->mlp.act = TRI_ACT_GELU_TANH;
   return tri_config_must_be_off(root, "use_bidirectional_attention", err);
 }
 
 static tri_status finish2(tri_model_config *c, const tri_json *root, tri_error *err) {
   double scalar = 256;
   tri_status st = tri_config_number(root, "query_pre_attn_scalar", 1e-3, 1e6, &scalar, err);
-  c->attn_scale = 1 / sqrt(scalar);
+  c->attention.scale = 1 / sqrt(scalar);
   tri_config_local_layers(c, root, 0, 2);
   return st == TRI_OK ? finish(c, root, err) : st;
 }
 
 #define GEMMA_DEFAULTS                                                                                                 \
-  .norm = TRI_NORM_RMS, .norm_weight_offset = 1, .norm_eps = 1e-6, .act = TRI_ACT_GELU_TANH, .gated = true,            \
-  .head_dim = 256, .tie_word_embeddings = true, .position = TRI_POS_ROPE, .max_position_embeddings = 8192
+  .norm.kind = TRI_NORM_RMS, .norm.weight_offset = 1, .norm.eps = 1e-6, .mlp.act = TRI_ACT_GELU_TANH,                  \
+  .mlp.gated = true, .attention.head_dim = 256, .head.tie_word_embeddings = true, .attention.position = TRI_POS_ROPE,  \
+  .max_position_embeddings = 8192
 
 const tri_arch tri_arch_gemma = {
     .model_type = "gemma",
@@ -54,7 +55,7 @@ const tri_arch tri_arch_gemma = {
     .prefix = "model.",
     .keys = keys,
     .tensors = tensors,
-    .defaults = {GEMMA_DEFAULTS, .num_kv_heads = 16},
+    .defaults = {GEMMA_DEFAULTS, .attention.num_kv_heads = 16},
     .finish = finish,
 };
 
@@ -64,7 +65,7 @@ const tri_arch tri_arch_gemma2 = {
     .prefix = "model.",
     .keys = keys2,
     .tensors = tensors2,
-    .defaults = {GEMMA_DEFAULTS, .num_kv_heads = 4, .norm_place = TRI_NORM_BOTH, .window = 4096, .attn_softcap = 50,
-                 .logit_softcap = 30},
+    .defaults = {GEMMA_DEFAULTS, .attention.num_kv_heads = 4, .norm.place = TRI_NORM_BOTH, .attention.window = 4096,
+                 .attention.softcap = 50, .head.logit_softcap = 30},
     .finish = finish2,
 };

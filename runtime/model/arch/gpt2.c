@@ -6,11 +6,11 @@ static const char *const classes[] = {"GPT2LMHeadModel", NULL};
 static const tri_config_key keys[] = {
     TRI_INT_KEY("n_embd", hidden_size, 1, 1 << 20),
     TRI_INT_KEY("n_layer", num_layers, 1, TRI_MAX_LAYERS),
-    TRI_INT_KEY("n_head", num_heads, 1, 1 << 16),
+    TRI_INT_KEY("n_head", attention.num_heads, 1, 1 << 16),
     TRI_INT_KEY("n_positions", max_position_embeddings, 1, 1 << 28),
-    TRI_INT_KEY("n_inner", intermediate_size, 1, 1 << 24),
-    TRI_NUM_KEY("layer_norm_epsilon", norm_eps, 0, 1),
-    TRI_BOOL_KEY("scale_attn_by_inverse_layer_idx", scale_attn_by_layer),
+    TRI_INT_KEY("n_inner", mlp.intermediate_size, 1, 1 << 24),
+    TRI_NUM_KEY("layer_norm_epsilon", norm.eps, 0, 1),
+    TRI_BOOL_KEY("scale_attn_by_inverse_layer_idx", attention.scale_by_layer),
     TRI_IGNORED_KEY("n_ctx"),
     TRI_IGNORED_KEY("activation_function"),     /* read with hidden_act */
     TRI_IGNORED_KEY("scale_attn_weights"),      /* read by finish */
@@ -57,7 +57,7 @@ static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *e
   const tri_json *v = tri_json_get(root, "scale_attn_weights");
   if (tri_json_kind_of(v) != TRI_JSON_NULL && !tri_json_as_bool(v, &scaled))
     return tri_fail(err, TRI_INVALID_ARGUMENT, "scale_attn_weights", "scale_attn_weights must be true or false");
-  if (!scaled) c->attn_scale = 1;
+  if (!scaled) c->attention.scale = 1;
   return TRI_OK;
 }
 
@@ -68,15 +68,15 @@ const tri_arch tri_arch_gpt2 = {
     .keys = keys,
     .tensors = tensors,
     .ignored_tensors = ignored,
-    .defaults = {.norm = TRI_NORM_LAYER,
-                 .norm_bias = true,
-                 .norm_eps = 1e-5,
-                 .act = TRI_ACT_GELU_TANH,
-                 .attention_bias = true,
-                 .o_bias = true,
-                 .mlp_bias = true,
-                 .position = TRI_POS_LEARNED,
-                 .tie_word_embeddings = true,
+    .defaults = {.norm.kind = TRI_NORM_LAYER,
+                 .norm.bias = true,
+                 .norm.eps = 1e-5,
+                 .mlp.act = TRI_ACT_GELU_TANH,
+                 .attention.bias = true,
+                 .attention.o_bias = true,
+                 .mlp.bias = true,
+                 .attention.position = TRI_POS_LEARNED,
+                 .head.tie_word_embeddings = true,
                  .max_position_embeddings = 1024},
     .finish = finish,
 };

@@ -6,11 +6,11 @@ static const char *const classes[] = {"GPTJForCausalLM", NULL};
 static const tri_config_key keys[] = {
     TRI_INT_KEY("n_embd", hidden_size, 1, 1 << 20),
     TRI_INT_KEY("n_layer", num_layers, 1, TRI_MAX_LAYERS),
-    TRI_INT_KEY("n_head", num_heads, 1, 1 << 16),
+    TRI_INT_KEY("n_head", attention.num_heads, 1, 1 << 16),
     TRI_INT_KEY("n_positions", max_position_embeddings, 1, 1 << 28),
-    TRI_INT_KEY("n_inner", intermediate_size, 1, 1 << 24),
-    TRI_NUM_KEY("layer_norm_epsilon", norm_eps, 0, 1),
-    TRI_INT_KEY("rotary_dim", rotary_dim, 2, TRI_MAX_ROTARY),
+    TRI_INT_KEY("n_inner", mlp.intermediate_size, 1, 1 << 24),
+    TRI_NUM_KEY("layer_norm_epsilon", norm.eps, 0, 1),
+    TRI_INT_KEY("rotary_dim", attention.rotary_dim, 2, TRI_MAX_ROTARY),
     TRI_IGNORED_KEY("n_ctx"),
     TRI_IGNORED_KEY("embd_pdrop"),
     TRI_IGNORED_KEY("resid_pdrop"),
@@ -42,7 +42,7 @@ static const char *const ignored[] = {"h.%d.attn.bias", "h.%d.attn.masked_bias",
 static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) {
   (void)root;
   (void)err;
-  c->rope.interleaved = true;
+  c->attention.rope.interleaved = true;
   return TRI_OK;
 }
 
@@ -53,16 +53,16 @@ const tri_arch tri_arch_gptj = {
     .keys = keys,
     .tensors = tensors,
     .ignored_tensors = ignored,
-    .defaults = {.norm = TRI_NORM_LAYER,
-                 .norm_bias = true,
-                 .norm_eps = 1e-5,
-                 .act = TRI_ACT_GELU_TANH,
-                 .parallel_residual = true,
-                 .one_norm = true,
-                 .mlp_bias = true,
-                 .head_bias = true,
-                 .position = TRI_POS_ROPE,
-                 .rotary_dim = 64,
+    .defaults = {.norm.kind = TRI_NORM_LAYER,
+                 .norm.bias = true,
+                 .norm.eps = 1e-5,
+                 .mlp.act = TRI_ACT_GELU_TANH,
+                 .norm.parallel_residual = true,
+                 .norm.one_norm = true,
+                 .mlp.bias = true,
+                 .head.bias = true,
+                 .attention.position = TRI_POS_ROPE,
+                 .attention.rotary_dim = 64,
                  .max_position_embeddings = 2048},
     .finish = finish,
 };

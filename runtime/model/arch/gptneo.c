@@ -7,9 +7,9 @@ static const char *const classes[] = {"GPTNeoForCausalLM", NULL};
 
 static const tri_config_key keys[] = {
     TRI_INT_KEY("num_layers", num_layers, 1, TRI_MAX_LAYERS),
-    TRI_INT_KEY("num_heads", num_heads, 1, 1 << 16),
-    TRI_NUM_KEY("layer_norm_epsilon", norm_eps, 0, 1),
-    TRI_INT_KEY("window_size", window, 1, 1 << 30),
+    TRI_INT_KEY("num_heads", attention.num_heads, 1, 1 << 16),
+    TRI_NUM_KEY("layer_norm_epsilon", norm.eps, 0, 1),
+    TRI_INT_KEY("window_size", attention.window, 1, 1 << 30),
     TRI_IGNORED_KEY("attention_types"),  /* read by finish */
     TRI_IGNORED_KEY("attention_layers"), /* the same written out */
     TRI_IGNORED_KEY("embed_dropout"),
@@ -60,7 +60,7 @@ static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *e
   if (layer != c->num_layers)
     return tri_fail(err, TRI_INVALID_ARGUMENT, key, "%s names %lld layers, num_layers is %lld", key, (long long)layer,
                     (long long)c->num_layers);
-  c->attn_scale = 1;
+  c->attention.scale = 1;
   return TRI_OK;
 }
 
@@ -71,15 +71,15 @@ const tri_arch tri_arch_gpt_neo = {
     .keys = keys,
     .tensors = tensors,
     .ignored_tensors = ignored,
-    .defaults = {.norm = TRI_NORM_LAYER,
-                 .norm_bias = true,
-                 .norm_eps = 1e-5,
-                 .act = TRI_ACT_GELU_TANH,
-                 .o_bias = true,
-                 .mlp_bias = true,
-                 .window = 256,
-                 .position = TRI_POS_LEARNED,
-                 .tie_word_embeddings = true,
+    .defaults = {.norm.kind = TRI_NORM_LAYER,
+                 .norm.bias = true,
+                 .norm.eps = 1e-5,
+                 .mlp.act = TRI_ACT_GELU_TANH,
+                 .attention.o_bias = true,
+                 .mlp.bias = true,
+                 .attention.window = 256,
+                 .attention.position = TRI_POS_LEARNED,
+                 .head.tie_word_embeddings = true,
                  .max_position_embeddings = 2048},
     .finish = finish,
 };

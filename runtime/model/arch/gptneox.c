@@ -4,11 +4,11 @@
 static const char *const classes[] = {"GPTNeoXForCausalLM", NULL};
 
 static const tri_config_key keys[] = {
-    TRI_NUM_KEY("layer_norm_eps", norm_eps, 0, 1),
-    TRI_BOOL_KEY("use_parallel_residual", parallel_residual),
-    TRI_BOOL_KEY("attention_bias", attention_bias),
-    TRI_NUM_KEY("rotary_pct", partial_rotary_factor, 0, 1),
-    TRI_NUM_KEY("rotary_emb_base", rope_theta, 1, 1e12),
+    TRI_NUM_KEY("layer_norm_eps", norm.eps, 0, 1),
+    TRI_BOOL_KEY("use_parallel_residual", norm.parallel_residual),
+    TRI_BOOL_KEY("attention_bias", attention.bias),
+    TRI_NUM_KEY("rotary_pct", attention.partial_rotary_factor, 0, 1),
+    TRI_NUM_KEY("rotary_emb_base", attention.rope_theta, 1, 1e12),
     TRI_IGNORED_KEY("classifier_dropout"),
     {0},
 };
@@ -21,9 +21,9 @@ static const tri_tensor_rule tensors[] = {
     {.name = "layers.%d.attention.query_key_value.bias",
      .weight = TRI_W_QKV_BIAS,
      .part = TRI_PART_QKV_INTERLEAVED,
-     .if_field = TRI_IF(attention_bias)},
+     .if_field = TRI_IF(attention.bias)},
     {.name = "layers.%d.attention.dense.weight", .weight = TRI_W_O},
-    {.name = "layers.%d.attention.dense.bias", .weight = TRI_W_O_BIAS, .if_field = TRI_IF(attention_bias)},
+    {.name = "layers.%d.attention.dense.bias", .weight = TRI_W_O_BIAS, .if_field = TRI_IF(attention.bias)},
     {.name = "layers.%d.post_attention_layernorm.weight", .weight = TRI_W_NORM2},
     {.name = "layers.%d.post_attention_layernorm.bias", .weight = TRI_W_NORM2_BIAS},
     {.name = "layers.%d.mlp.dense_h_to_4h.weight", .weight = TRI_W_UP},
@@ -42,7 +42,7 @@ static const char *const ignored[] = {"layers.%d.attention.masked_bias", "layers
 static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) {
   (void)root;
   (void)err;
-  c->o_bias = c->attention_bias;
+  c->attention.o_bias = c->attention.bias;
   return TRI_OK;
 }
 
@@ -53,15 +53,15 @@ const tri_arch tri_arch_gpt_neox = {
     .keys = keys,
     .tensors = tensors,
     .ignored_tensors = ignored,
-    .defaults = {.norm = TRI_NORM_LAYER,
-                 .norm_bias = true,
-                 .norm_eps = 1e-5,
-                 .act = TRI_ACT_GELU_ERF,
-                 .parallel_residual = true,
-                 .attention_bias = true,
-                 .mlp_bias = true,
-                 .position = TRI_POS_ROPE,
+    .defaults = {.norm.kind = TRI_NORM_LAYER,
+                 .norm.bias = true,
+                 .norm.eps = 1e-5,
+                 .mlp.act = TRI_ACT_GELU_ERF,
+                 .norm.parallel_residual = true,
+                 .attention.bias = true,
+                 .mlp.bias = true,
+                 .attention.position = TRI_POS_ROPE,
                  .max_position_embeddings = 2048,
-                 .partial_rotary_factor = 0.25},
+                 .attention.partial_rotary_factor = 0.25},
     .finish = finish,
 };

@@ -4,11 +4,11 @@
 static const char *const classes[] = {"GraniteForCausalLM", NULL};
 
 static const tri_config_key keys[] = {TRI_KEYS_LLAMA,
-                                      TRI_BOOL_KEY("attention_bias", attention_bias),
-                                      TRI_BOOL_KEY("mlp_bias", mlp_bias),
-                                      TRI_NUM_KEY("embedding_multiplier", embed_scale, -1e6, 1e6),
-                                      TRI_NUM_KEY("attention_multiplier", attn_scale, 1e-6, 1e6),
-                                      TRI_NUM_KEY("residual_multiplier", residual_scale, -1e6, 1e6),
+                                      TRI_BOOL_KEY("attention_bias", attention.bias),
+                                      TRI_BOOL_KEY("mlp_bias", mlp.bias),
+                                      TRI_NUM_KEY("embedding_multiplier", embed.scale, -1e6, 1e6),
+                                      TRI_NUM_KEY("attention_multiplier", attention.scale, 1e-6, 1e6),
+                                      TRI_NUM_KEY("residual_multiplier", norm.residual_scale, -1e6, 1e6),
                                       TRI_IGNORED_KEY("logits_scaling"), /* read by finish */
                                       {0}};
 
@@ -17,8 +17,8 @@ static const tri_tensor_rule tensors[] = {TRI_RULES_LLAMA, {0}};
 static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) {
   double scaling = 1;
   tri_status st = tri_config_number(root, "logits_scaling", 1e-6, 1e6, &scaling, err);
-  c->logit_scale = 1 / scaling;
-  c->o_bias = c->attention_bias;
+  c->head.logit_scale = 1 / scaling;
+  c->attention.o_bias = c->attention.bias;
   return st;
 }
 
@@ -28,12 +28,12 @@ const tri_arch tri_arch_granite = {
     .prefix = "model.",
     .keys = keys,
     .tensors = tensors,
-    .defaults = {.norm = TRI_NORM_RMS,
-                 .norm_eps = 1e-6,
-                 .act = TRI_ACT_SILU,
-                 .gated = true,
-                 .attn_scale = 1,
-                 .position = TRI_POS_ROPE,
+    .defaults = {.norm.kind = TRI_NORM_RMS,
+                 .norm.eps = 1e-6,
+                 .mlp.act = TRI_ACT_SILU,
+                 .mlp.gated = true,
+                 .attention.scale = 1,
+                 .attention.position = TRI_POS_ROPE,
                  .max_position_embeddings = 2048},
     .finish = finish,
 };

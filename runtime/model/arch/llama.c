@@ -4,7 +4,7 @@
 static const char *const classes[] = {"LlamaForCausalLM", NULL};
 
 static const tri_config_key keys[] = {
-    TRI_KEYS_LLAMA, TRI_BOOL_KEY("attention_bias", attention_bias), TRI_BOOL_KEY("mlp_bias", mlp_bias), {0}};
+    TRI_KEYS_LLAMA, TRI_BOOL_KEY("attention_bias", attention.bias), TRI_BOOL_KEY("mlp_bias", mlp.bias), {0}};
 
 static const tri_tensor_rule tensors[] = {TRI_RULES_LLAMA, {0}};
 
@@ -13,7 +13,7 @@ static const char *const ignored[] = {"layers.%d.self_attn.rotary_emb.inv_freq",
 static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) {
   (void)root;
   (void)err;
-  c->o_bias = c->attention_bias; /* one switch for all four projections */
+  c->attention.o_bias = c->attention.bias; /* one switch for all four projections */
   return TRI_OK;
 }
 
@@ -24,11 +24,11 @@ const tri_arch tri_arch_llama = {
     .keys = keys,
     .tensors = tensors,
     .ignored_tensors = ignored,
-    .defaults = {.norm = TRI_NORM_RMS,
-                 .norm_eps = 1e-6,
-                 .act = TRI_ACT_SILU,
-                 .gated = true,
-                 .position = TRI_POS_ROPE,
+    .defaults = {.norm.kind = TRI_NORM_RMS,
+                 .norm.eps = 1e-6,
+                 .mlp.act = TRI_ACT_SILU,
+                 .mlp.gated = true,
+                 .attention.position = TRI_POS_ROPE,
                  .max_position_embeddings = 2048},
     .finish = finish,
 };

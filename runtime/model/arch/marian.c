@@ -42,7 +42,7 @@ const tri_arch tri_arch_marian = {
     .keys = keys,
     .ignored_tensors = ignored,
     .tensors = tensors,
-    .defaults = {TRI_BART_DEFAULTS, .position = TRI_POS_SINUSOID},
+    .defaults = {TRI_BART_DEFAULTS, .attention.position = TRI_POS_SINUSOID},
     .prepare = prepare,
     .source = &encoder,
 };

@@ -19,7 +19,7 @@ static const tri_tensor_rule tensors[] = {TRI_RULES_LLAMA_ENDS,
 
 static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) {
   (void)err;
-  c->moe.intermediate_size = c->intermediate_size;
+  c->moe.intermediate_size = c->mlp.intermediate_size;
   tri_config_sparse_layers(c, 0, 1);
   tri_config_local_layers(c, root, 0, 1);
   return TRI_OK;
@@ -31,13 +31,13 @@ const tri_arch tri_arch_mixtral = {
     .prefix = "model.",
     .keys = keys,
     .tensors = tensors,
-    .defaults = {.norm = TRI_NORM_RMS,
-                 .norm_eps = 1e-5,
-                 .act = TRI_ACT_SILU,
-                 .gated = true,
-                 .num_kv_heads = 8,
+    .defaults = {.norm.kind = TRI_NORM_RMS,
+                 .norm.eps = 1e-5,
+                 .mlp.act = TRI_ACT_SILU,
+                 .mlp.gated = true,
+                 .attention.num_kv_heads = 8,
                  .moe = {.num_experts = 8, .top_k = 2, .score = TRI_MOE_SOFTMAX, .renormalize = true},
-                 .position = TRI_POS_ROPE,
+                 .attention.position = TRI_POS_ROPE,
                  .max_position_embeddings = 4096 * 32},
     .finish = finish,
 };

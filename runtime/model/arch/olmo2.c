@@ -3,7 +3,7 @@
 
 static const char *const classes[] = {"Olmo2ForCausalLM", NULL};
 
-static const tri_config_key keys[] = {TRI_KEYS_LLAMA, TRI_BOOL_KEY("attention_bias", attention_bias), {0}};
+static const tri_config_key keys[] = {TRI_KEYS_LLAMA, TRI_BOOL_KEY("attention_bias", attention.bias), {0}};
 
 static const tri_tensor_rule tensors[] = {TRI_RULES_LLAMA_ENDS,
                                           TRI_RULES_LLAMA_ATTENTION,
@@ -17,7 +17,7 @@ static const tri_tensor_rule tensors[] = {TRI_RULES_LLAMA_ENDS,
 static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) {
   (void)root;
   (void)err;
-  c->o_bias = c->attention_bias;
+  c->attention.o_bias = c->attention.bias;
   return TRI_OK;
 }
 
@@ -27,13 +27,13 @@ const tri_arch tri_arch_olmo2 = {
     .prefix = "model.",
     .keys = keys,
     .tensors = tensors,
-    .defaults = {.norm = TRI_NORM_RMS,
-                 .norm_eps = 1e-5,
-                 .norm_place = TRI_NORM_RESULT,
-                 .qk_norm = TRI_QK_NORM_WHOLE,
-                 .act = TRI_ACT_SILU,
-                 .gated = true,
-                 .position = TRI_POS_ROPE,
+    .defaults = {.norm.kind = TRI_NORM_RMS,
+                 .norm.eps = 1e-5,
+                 .norm.place = TRI_NORM_RESULT,
+                 .attention.qk_norm = TRI_QK_NORM_WHOLE,
+                 .mlp.act = TRI_ACT_SILU,
+                 .mlp.gated = true,
+                 .attention.position = TRI_POS_ROPE,
                  .max_position_embeddings = 2048},
     .finish = finish,
 };

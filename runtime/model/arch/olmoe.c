@@ -8,7 +8,7 @@ static const tri_config_key keys[] = {TRI_KEYS_LLAMA,
                                       TRI_INT_KEY("num_experts", moe.num_experts, 1, 4096),
                                       TRI_INT_KEY("num_experts_per_tok", moe.top_k, 1, 256),
                                       TRI_BOOL_KEY("norm_topk_prob", moe.renormalize),
-                                      TRI_BOOL_KEY("attention_bias", attention_bias),
+                                      TRI_BOOL_KEY("attention_bias", attention.bias),
                                       {0}};
 
 static const tri_tensor_rule tensors[] = {
@@ -24,8 +24,8 @@ static const tri_tensor_rule tensors[] = {
 static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) {
   (void)root;
   (void)err; /* clip_qkv is not in the table of keys: refused where it is not null */
-  c->o_bias = c->attention_bias;
-  c->moe.intermediate_size = c->intermediate_size;
+  c->attention.o_bias = c->attention.bias;
+  c->moe.intermediate_size = c->mlp.intermediate_size;
   tri_config_sparse_layers(c, 0, 1);
   return TRI_OK;
 }
@@ -36,13 +36,13 @@ const tri_arch tri_arch_olmoe = {
     .prefix = "model.",
     .keys = keys,
     .tensors = tensors,
-    .defaults = {.norm = TRI_NORM_RMS,
-                 .norm_eps = 1e-5,
-                 .qk_norm = TRI_QK_NORM_WHOLE,
-                 .act = TRI_ACT_SILU,
-                 .gated = true,
+    .defaults = {.norm.kind = TRI_NORM_RMS,
+                 .norm.eps = 1e-5,
+                 .attention.qk_norm = TRI_QK_NORM_WHOLE,
+                 .mlp.act = TRI_ACT_SILU,
+                 .mlp.gated = true,
                  .moe = {.num_experts = 64, .top_k = 8, .score = TRI_MOE_SOFTMAX},
-                 .position = TRI_POS_ROPE,
+                 .attention.position = TRI_POS_ROPE,
                  .max_position_embeddings = 4096},
     .finish = finish,
 };

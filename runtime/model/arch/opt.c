@@ -5,8 +5,8 @@
 static const char *const classes[] = {"OPTForCausalLM", NULL};
 
 static const tri_config_key keys[] = {
-    TRI_INT_KEY("ffn_dim", intermediate_size, 1, 1 << 24),
-    TRI_INT_KEY("word_embed_proj_dim", embed_size, 1, 1 << 20),
+    TRI_INT_KEY("ffn_dim", mlp.intermediate_size, 1, 1 << 24),
+    TRI_INT_KEY("word_embed_proj_dim", embed.size, 1, 1 << 20),
     TRI_IGNORED_KEY("do_layer_norm_before"),          /* read by prepare */
     TRI_IGNORED_KEY("enable_bias"),                   /* the same */
     TRI_IGNORED_KEY("layer_norm_elementwise_affine"), /* the same */
@@ -20,15 +20,15 @@ static const tri_config_key keys[] = {
 static const tri_tensor_rule tensors[] = {
     TRI_RULE("decoder.embed_tokens.weight", EMBED),
     TRI_RULE("decoder.embed_positions.weight", POSITIONS),
-    TRI_RULE_IF("decoder.project_in.weight", PROJECT_IN, projected),
-    TRI_RULE_IF("decoder.project_out.weight", PROJECT_OUT, projected),
+    TRI_RULE_IF("decoder.project_in.weight", PROJECT_IN, embed.projected),
+    TRI_RULE_IF("decoder.project_out.weight", PROJECT_OUT, embed.projected),
     TRI_RULES_NORM("decoder.layers.%d.self_attn_layer_norm", NORM1),
     TRI_RULES_QKV("decoder.layers.%d.self_attn."),
     TRI_RULES_O("decoder.layers.%d.self_attn.out_proj"),
     TRI_RULES_NORM("decoder.layers.%d.final_layer_norm", NORM2),
     TRI_RULES_MLP("decoder.layers.%d.fc1", "decoder.layers.%d.fc2"),
-    TRI_RULE_UNLESS("decoder.final_layer_norm.weight", FINAL_NORM, no_final_norm),
-    TRI_RULE_UNLESS("decoder.final_layer_norm.bias", FINAL_NORM_BIAS, no_final_norm),
+    TRI_RULE_UNLESS("decoder.final_layer_norm.weight", FINAL_NORM, norm.no_final),
+    TRI_RULE_UNLESS("decoder.final_layer_norm.bias", FINAL_NORM_BIAS, norm.no_final),
     TRI_RULE("lm_head.weight", HEAD),
     {0},
 };
@@ -38,14 +38,14 @@ static tri_status prepare(tri_model_config *c, const tri_json *root, tri_error *
   tri_status st = tri_config_bool(root, "do_layer_norm_before", &before, err);
   if (st == TRI_OK) st = tri_config_bool(root, "enable_bias", &bias, err);
   if (st == TRI_OK) st = tri_config_bool(root, "layer_norm_elementwise_affine", &affine, err);
-  if (st == TRI_OK) st = tri_config_bool(root, "_remove_final_layer_norm", &c->no_final_norm, err);
+  if (st == TRI_OK) st = tri_config_bool(root, "_remove_final_layer_norm", &c->norm.no_final, err);
   if (st != TRI_OK) return st;
   if (!affine)
     return tri_fail(err, TRI_UNSUPPORTED, "layer_norm_elementwise_affine", "norms without a gain are not supported");
-  c->attention_bias = c->o_bias = c->mlp_bias = bias;
+  c->attention.bias = c->attention.o_bias = c->mlp.bias = bias;
   if (!before) {
-    c->norm_place = TRI_NORM_SUM;
-    c->no_final_norm = true;
+    c->norm.place = TRI_NORM_SUM;
+    c->norm.no_final = true;
   }
   return TRI_OK;
 }
@@ -56,13 +56,13 @@ const tri_arch tri_arch_opt = {
     .prefix = "model.",
     .keys = keys,
     .tensors = tensors,
-    .defaults = {.norm = TRI_NORM_LAYER,
-                 .norm_bias = true,
-                 .norm_eps = 1e-5,
-                 .act = TRI_ACT_RELU,
-                 .position = TRI_POS_LEARNED,
-                 .position_offset = 2,
-                 .tie_word_embeddings = true,
+    .defaults = {.norm.kind = TRI_NORM_LAYER,
+                 .norm.bias = true,
+                 .norm.eps = 1e-5,
+                 .mlp.act = TRI_ACT_RELU,
+                 .attention.position = TRI_POS_LEARNED,
+                 .embed.position_offset = 2,
+                 .head.tie_word_embeddings = true,
                  .max_position_embeddings = 2048},
     .prepare = prepare,
 };

@@ -15,15 +15,15 @@ static const char *const classes3[] = {"Qwen3MoeForCausalLM", NULL};
       TRI_IGNORED_KEY("mlp_only_layers") /* both read by finish */
 
 static const tri_config_key keys2[] = {QWEN_MOE_KEYS,
-                                       TRI_BOOL_KEY("qkv_bias", attention_bias),
+                                       TRI_BOOL_KEY("qkv_bias", attention.bias),
                                        TRI_INT_KEY("shared_expert_intermediate_size", moe.shared_size, 1, 1 << 24),
                                        {0}};
-static const tri_config_key keys3[] = {QWEN_MOE_KEYS, TRI_BOOL_KEY("attention_bias", attention_bias), {0}};
+static const tri_config_key keys3[] = {QWEN_MOE_KEYS, TRI_BOOL_KEY("attention_bias", attention.bias), {0}};
 
 static const tri_tensor_rule tensors[] = {
     TRI_RULES_LLAMA,
-    TRI_RULE_IF("layers.%d.self_attn.q_norm.weight", Q_NORM, has_qk_norm),
-    TRI_RULE_IF("layers.%d.self_attn.k_norm.weight", K_NORM, has_qk_norm),
+    TRI_RULE_IF("layers.%d.self_attn.q_norm.weight", Q_NORM, attention.has_qk_norm),
+    TRI_RULE_IF("layers.%d.self_attn.k_norm.weight", K_NORM, attention.has_qk_norm),
     TRI_RULE("layers.%d.mlp.gate.weight", ROUTER),
     TRI_RULES_EXPERTS("layers.%d.mlp.experts.%d.", "gate_proj", "up_proj", "down_proj"),
     TRI_RULES_SHARED("layers.%d.mlp.shared_expert."),
@@ -46,13 +46,13 @@ static tri_status finish2(tri_model_config *c, const tri_json *root, tri_error *
 }
 
 static tri_status finish3(tri_model_config *c, const tri_json *root, tri_error *err) {
-  c->o_bias = c->attention_bias;
+  c->attention.o_bias = c->attention.bias;
   return finish2(c, root, err);
 }
 
 #define QWEN_MOE_DEFAULTS                                                                                              \
-  .norm = TRI_NORM_RMS, .norm_eps = 1e-6, .act = TRI_ACT_SILU, .gated = true, .window = 4096,                          \
-  .position = TRI_POS_ROPE, .max_position_embeddings = 32768
+  .norm.kind = TRI_NORM_RMS, .norm.eps = 1e-6, .mlp.act = TRI_ACT_SILU, .mlp.gated = true, .attention.window = 4096,   \
+  .attention.position = TRI_POS_ROPE, .max_position_embeddings = 32768
 
 const tri_arch tri_arch_qwen2_moe = {
     .model_type = "qwen2_moe",
@@ -60,7 +60,7 @@ const tri_arch tri_arch_qwen2_moe = {
     .prefix = "model.",
     .keys = keys2,
     .tensors = tensors,
-    .defaults = {QWEN_MOE_DEFAULTS, .attention_bias = true, .num_kv_heads = 16,
+    .defaults = {QWEN_MOE_DEFAULTS, .attention.bias = true, .attention.num_kv_heads = 16,
                  .moe = {.num_experts = 60,
                          .top_k = 4,
                          .intermediate_size = 1408,
@@ -77,7 +77,8 @@ const tri_arch tri_arch_qwen3_moe = {
     .prefix = "model.",
     .keys = keys3,
     .tensors = tensors,
-    .defaults = {QWEN_MOE_DEFAULTS, .num_kv_heads = 4, .head_dim = 128, .qk_norm = TRI_QK_NORM_HEAD,
+    .defaults = {QWEN_MOE_DEFAULTS, .attention.num_kv_heads = 4, .attention.head_dim = 128,
+                 .attention.qk_norm = TRI_QK_NORM_HEAD,
                  .moe = {.num_experts = 128, .top_k = 8, .intermediate_size = 768}},
     .prepare = tri_qwen_window,
     .finish = finish3,

@@ -7,8 +7,8 @@ static const char *const classes[] = {"RobertaModel", "RobertaForSequenceClassif
 
 static const tri_config_key keys[] = {
     TRI_KEYS_ENCODER,
-    TRI_INT_KEY("type_vocab_size", type_vocab_size, 1, 1 << 16),
-    TRI_INT_KEY("pad_token_id", position_offset, 0, 1 << 20), /* finish adds one */
+    TRI_INT_KEY("type_vocab_size", embed.type_vocab_size, 1, 1 << 16),
+    TRI_INT_KEY("pad_token_id", embed.position_offset, 0, 1 << 20), /* finish adds one */
     TRI_IGNORED_KEY("output_past"),
     {0},
 };
@@ -20,31 +20,31 @@ static const tri_tensor_rule tensors[] = {
     TRI_RULES_BERT,
     {.name = "pooler.dense.weight",
      .weight = TRI_W_POOLER,
-     .if_field = TRI_IF(has_pooler),
-     .unless_field = TRI_IF(sequence_head)},
+     .if_field = TRI_IF(head.has_pooler),
+     .unless_field = TRI_IF(head.sequence_head)},
     {.name = "pooler.dense.bias",
      .weight = TRI_W_POOLER_BIAS,
-     .if_field = TRI_IF(has_pooler),
-     .unless_field = TRI_IF(sequence_head)},
-    TRI_RULE_IF("classifier.dense.weight", POOLER, sequence_head),
-    TRI_RULE_IF("classifier.dense.bias", POOLER_BIAS, sequence_head),
-    TRI_RULE_IF("classifier.out_proj.weight", CLASSIFIER, sequence_head),
-    TRI_RULE_IF("classifier.out_proj.bias", CLASSIFIER_BIAS, sequence_head),
-    TRI_RULE_IF("classifier.weight", CLASSIFIER, token_head),
-    TRI_RULE_IF("classifier.bias", CLASSIFIER_BIAS, token_head),
+     .if_field = TRI_IF(head.has_pooler),
+     .unless_field = TRI_IF(head.sequence_head)},
+    TRI_RULE_IF("classifier.dense.weight", POOLER, head.sequence_head),
+    TRI_RULE_IF("classifier.dense.bias", POOLER_BIAS, head.sequence_head),
+    TRI_RULE_IF("classifier.out_proj.weight", CLASSIFIER, head.sequence_head),
+    TRI_RULE_IF("classifier.out_proj.bias", CLASSIFIER_BIAS, head.sequence_head),
+    TRI_RULE_IF("classifier.weight", CLASSIFIER, head.token_head),
+    TRI_RULE_IF("classifier.bias", CLASSIFIER_BIAS, head.token_head),
     {0},
 };
 
 static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) {
   tri_status st = tri_config_encoder(c, root, err);
   if (st != TRI_OK) return st;
-  c->has_pooler = !c->token_head;
-  c->position_offset++;
+  c->head.has_pooler = !c->head.token_head;
+  c->embed.position_offset++;
   /* The stated number counts the rows of the table, of which texts use those from the offset on. */
-  if (c->max_position_embeddings <= c->position_offset)
+  if (c->max_position_embeddings <= c->embed.position_offset)
     return tri_fail(err, TRI_OUT_OF_RANGE, "max_position_embeddings", "%lld positions, of which %lld are not for use",
-                    (long long)c->max_position_embeddings, (long long)c->position_offset);
-  c->max_position_embeddings -= c->position_offset;
+                    (long long)c->max_position_embeddings, (long long)c->embed.position_offset);
+  c->max_position_embeddings -= c->embed.position_offset;
   return TRI_OK;
 }
 
@@ -55,7 +55,7 @@ const tri_arch tri_arch_roberta = {
     .keys = keys,
     .ignored_tensors = ignored,
     .tensors = tensors,
-    .defaults = {TRI_ENCODER_DEFAULTS, .act = TRI_ACT_GELU_ERF, .type_vocab_size = 2, .position_offset = 1,
-                 .has_pooler = true, .pool_act = TRI_ACT_TANH},
+    .defaults = {TRI_ENCODER_DEFAULTS, .mlp.act = TRI_ACT_GELU_ERF, .embed.type_vocab_size = 2,
+                 .embed.position_offset = 1, .head.has_pooler = true, .head.pool_act = TRI_ACT_TANH},
     .finish = finish,
 };

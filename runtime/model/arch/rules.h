@@ -16,28 +16,28 @@
   { .name = n, .weight = TRI_W_##w, .part = TRI_PART_##p, .if_field = TRI_IF(field) }
 
 /* A norm and, where the model's norms have one, its bias. */
-#define TRI_RULES_NORM(n, w) TRI_RULE(n ".weight", w), TRI_RULE_IF(n ".bias", w##_BIAS, norm_bias)
+#define TRI_RULES_NORM(n, w) TRI_RULE(n ".weight", w), TRI_RULE_IF(n ".bias", w##_BIAS, norm.bias)
 
 /* Separate projections of queries, keys and values. */
 #define TRI_RULES_QKV_NAMED(q, k, v)                                                                                   \
   TRI_RULE_PART(q ".weight", QKV, Q), TRI_RULE_PART(k ".weight", QKV, K), TRI_RULE_PART(v ".weight", QKV, V),          \
-      TRI_RULE_PART_IF(q ".bias", QKV_BIAS, Q, attention_bias),                                                        \
-      TRI_RULE_PART_IF(k ".bias", QKV_BIAS, K, attention_bias),                                                        \
-      TRI_RULE_PART_IF(v ".bias", QKV_BIAS, V, attention_bias)
+      TRI_RULE_PART_IF(q ".bias", QKV_BIAS, Q, attention.bias),                                                        \
+      TRI_RULE_PART_IF(k ".bias", QKV_BIAS, K, attention.bias),                                                        \
+      TRI_RULE_PART_IF(v ".bias", QKV_BIAS, V, attention.bias)
 #define TRI_RULES_QKV(p) TRI_RULES_QKV_NAMED(p "q_proj", p "k_proj", p "v_proj")
 
-#define TRI_RULES_O(n) TRI_RULE(n ".weight", O), TRI_RULE_IF(n ".bias", O_BIAS, o_bias)
+#define TRI_RULES_O(n) TRI_RULE(n ".weight", O), TRI_RULE_IF(n ".bias", O_BIAS, attention.o_bias)
 
 /* A plain MLP of two layers. */
 #define TRI_RULES_MLP(up, down)                                                                                        \
-  TRI_RULE(up ".weight", UP), TRI_RULE_IF(up ".bias", UP_BIAS, mlp_bias), TRI_RULE(down ".weight", DOWN),              \
-      TRI_RULE_IF(down ".bias", DOWN_BIAS, mlp_bias)
+  TRI_RULE(up ".weight", UP), TRI_RULE_IF(up ".bias", UP_BIAS, mlp.bias), TRI_RULE(down ".weight", DOWN),              \
+      TRI_RULE_IF(down ".bias", DOWN_BIAS, mlp.bias)
 
 /* A gated MLP whose projections are stored apart. */
 #define TRI_RULES_GATED(p)                                                                                             \
   TRI_RULE_PART(p "gate_proj.weight", UP, GATE), TRI_RULE_PART(p "up_proj.weight", UP, UP),                            \
-      TRI_RULE(p "down_proj.weight", DOWN), TRI_RULE_PART_IF(p "gate_proj.bias", UP_BIAS, GATE, mlp_bias),             \
-      TRI_RULE_PART_IF(p "up_proj.bias", UP_BIAS, UP, mlp_bias), TRI_RULE_IF(p "down_proj.bias", DOWN_BIAS, mlp_bias)
+      TRI_RULE(p "down_proj.weight", DOWN), TRI_RULE_PART_IF(p "gate_proj.bias", UP_BIAS, GATE, mlp.bias),             \
+      TRI_RULE_PART_IF(p "up_proj.bias", UP_BIAS, UP, mlp.bias), TRI_RULE_IF(p "down_proj.bias", DOWN_BIAS, mlp.bias)
 
 /* The parts of a decoder as Llama and its descendants call them. */
 #define TRI_RULES_LLAMA_ATTENTION TRI_RULES_QKV("layers.%d.self_attn."), TRI_RULES_O("layers.%d.self_attn.o_proj")
@@ -67,9 +67,9 @@
 
 /* Its keys that most descendants have. */
 #define TRI_KEYS_LLAMA                                                                                                 \
-  TRI_NUM_KEY("rms_norm_eps", norm_eps, 0, 1), TRI_INT_KEY("num_key_value_heads", num_kv_heads, 1, 1 << 16),           \
-      TRI_INT_KEY("head_dim", head_dim, 1, 1024), TRI_IGNORED_KEY("pretraining_tp")
-#define TRI_KEY_WINDOW TRI_INT_KEY("sliding_window", window, 0, 1 << 30)
+  TRI_NUM_KEY("rms_norm_eps", norm.eps, 0, 1), TRI_INT_KEY("num_key_value_heads", attention.num_kv_heads, 1, 1 << 16), \
+      TRI_INT_KEY("head_dim", attention.head_dim, 1, 1024), TRI_IGNORED_KEY("pretraining_tp")
+#define TRI_KEY_WINDOW TRI_INT_KEY("sliding_window", attention.window, 0, 1 << 30)
 
 /* Rules that BERT and its descendants share. */
 #define TRI_RULES_BERT_EMBEDDINGS                                                                                      \
@@ -84,13 +84,13 @@
       TRI_RULES_MLP("encoder.layer.%d.intermediate.dense", "encoder.layer.%d.output.dense"),                           \
       TRI_RULES_NORM("encoder.layer.%d.output.LayerNorm", NORM2)
 #define TRI_KEYS_ENCODER                                                                                               \
-  TRI_NUM_KEY("layer_norm_eps", norm_eps, 0, 1),                                                                       \
+  TRI_NUM_KEY("layer_norm_eps", norm.eps, 0, 1),                                                                       \
       TRI_IGNORED_KEY("position_embedding_type"), /* read by tri_config_encoder */                                     \
       TRI_IGNORED_KEY("hidden_dropout_prob"), TRI_IGNORED_KEY("attention_probs_dropout_prob")
 #define TRI_ENCODER_DEFAULTS                                                                                           \
-  .encoder = true, .norm = TRI_NORM_LAYER, .norm_bias = true, .norm_place = TRI_NORM_SUM, .norm_eps = 1e-12,           \
-  .embed_norm = true, .no_final_norm = true, .attention_bias = true, .o_bias = true, .mlp_bias = true,                 \
-  .position = TRI_POS_LEARNED, .max_position_embeddings = 512
+  .encoder = true, .norm.kind = TRI_NORM_LAYER, .norm.bias = true, .norm.place = TRI_NORM_SUM, .norm.eps = 1e-12,      \
+  .embed.norm = true, .norm.no_final = true, .attention.bias = true, .attention.o_bias = true, .mlp.bias = true,       \
+  .attention.position = TRI_POS_LEARNED, .max_position_embeddings = 512
 
 /* Rules that BART and its descendants share: one layer of a stack ("encoder" or "decoder"), and a decoder's
  * cross-attention.
@@ -112,8 +112,8 @@
       TRI_RULE("decoder.layers.%d.encoder_attn.out_proj.bias", CROSS_O_BIAS)
 #define TRI_KEYS_BART                                                                                                  \
   TRI_INT_KEY("d_model", hidden_size, 1, 1 << 20), TRI_INT_KEY("decoder_layers", num_layers, 1, TRI_MAX_LAYERS),       \
-      TRI_INT_KEY("decoder_attention_heads", num_heads, 1, 1 << 16),                                                   \
-      TRI_INT_KEY("decoder_ffn_dim", intermediate_size, 1, 1 << 24),                                                   \
+      TRI_INT_KEY("decoder_attention_heads", attention.num_heads, 1, 1 << 16),                                         \
+      TRI_INT_KEY("decoder_ffn_dim", mlp.intermediate_size, 1, 1 << 24),                                               \
       TRI_INT_KEY("encoder_layers", seq2seq.num_layers, 1, TRI_MAX_LAYERS),                                            \
       TRI_INT_KEY("encoder_attention_heads", seq2seq.num_heads, 1, 1 << 16),                                           \
       TRI_INT_KEY("encoder_ffn_dim", seq2seq.intermediate_size, 1, 1 << 24),                                           \
@@ -126,8 +126,8 @@
       TRI_IGNORED_KEY("encoder_layerdrop"), TRI_IGNORED_KEY("init_std"), TRI_IGNORED_KEY("classif_dropout"),           \
       TRI_IGNORED_KEY("force_bos_token_to_be_generated"), TRI_IGNORED_KEY("save_step"), TRI_IGNORED_KEY("output_past")
 #define TRI_BART_DEFAULTS                                                                                              \
-  .seq2seq = {.on = true}, .norm = TRI_NORM_LAYER, .norm_bias = true, .norm_place = TRI_NORM_SUM, .norm_eps = 1e-5,    \
-  .no_final_norm = true, .attention_bias = true, .o_bias = true, .mlp_bias = true, .head_bias = true,                  \
-  .act = TRI_ACT_GELU_ERF, .tie_word_embeddings = true, .max_position_embeddings = 1024
+  .seq2seq = {.on = true}, .norm.kind = TRI_NORM_LAYER, .norm.bias = true, .norm.place = TRI_NORM_SUM,                 \
+  .norm.eps = 1e-5, .norm.no_final = true, .attention.bias = true, .attention.o_bias = true, .mlp.bias = true,         \
+  .head.bias = true, .mlp.act = TRI_ACT_GELU_ERF, .head.tie_word_embeddings = true, .max_position_embeddings = 1024
 
 #endif

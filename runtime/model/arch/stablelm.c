@@ -4,9 +4,9 @@
 static const char *const classes[] = {"StableLmForCausalLM", NULL};
 
 static const tri_config_key keys[] = {TRI_KEYS_LLAMA,
-                                      TRI_NUM_KEY("layer_norm_eps", norm_eps, 0, 1),
-                                      TRI_BOOL_KEY("use_qkv_bias", attention_bias),
-                                      TRI_BOOL_KEY("use_parallel_residual", parallel_residual),
+                                      TRI_NUM_KEY("layer_norm_eps", norm.eps, 0, 1),
+                                      TRI_BOOL_KEY("use_qkv_bias", attention.bias),
+                                      TRI_BOOL_KEY("use_parallel_residual", norm.parallel_residual),
                                       TRI_IGNORED_KEY("qk_layernorm"), /* refused by finish */
                                       {0}};
 
@@ -14,13 +14,13 @@ static const tri_tensor_rule tensors[] = {
     TRI_RULES_LLAMA_ENDS,
     TRI_RULES_LLAMA_ATTENTION,
     TRI_RULES_NORM("layers.%d.input_layernorm", NORM1),
-    TRI_RULE_UNLESS("layers.%d.post_attention_layernorm.weight", NORM2, one_norm),
-    TRI_RULE_UNLESS("layers.%d.post_attention_layernorm.bias", NORM2_BIAS, one_norm),
+    TRI_RULE_UNLESS("layers.%d.post_attention_layernorm.weight", NORM2, norm.one_norm),
+    TRI_RULE_UNLESS("layers.%d.post_attention_layernorm.bias", NORM2_BIAS, norm.one_norm),
     TRI_RULES_GATED("layers.%d.mlp."),
     {0}};
 
 static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) {
-  c->one_norm = c->parallel_residual;
+  c->norm.one_norm = c->norm.parallel_residual;
   return tri_config_must_be_off(root, "qk_layernorm", err);
 }
 
@@ -30,13 +30,13 @@ const tri_arch tri_arch_stablelm = {
     .prefix = "model.",
     .keys = keys,
     .tensors = tensors,
-    .defaults = {.norm = TRI_NORM_LAYER,
-                 .norm_bias = true,
-                 .norm_eps = 1e-5,
-                 .act = TRI_ACT_SILU,
-                 .gated = true,
-                 .position = TRI_POS_ROPE,
-                 .partial_rotary_factor = 0.25,
+    .defaults = {.norm.kind = TRI_NORM_LAYER,
+                 .norm.bias = true,
+                 .norm.eps = 1e-5,
+                 .mlp.act = TRI_ACT_SILU,
+                 .mlp.gated = true,
+                 .attention.position = TRI_POS_ROPE,
+                 .attention.partial_rotary_factor = 0.25,
                  .max_position_embeddings = 4096},
     .finish = finish,
 };

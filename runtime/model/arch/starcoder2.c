@@ -4,10 +4,14 @@
 static const char *const classes[] = {"Starcoder2ForCausalLM", NULL};
 
 static const tri_config_key keys[] = {
-    TRI_NUM_KEY("norm_epsilon", norm_eps, 0, 1), TRI_INT_KEY("num_key_value_heads", num_kv_heads, 1, 1 << 16),
-    TRI_INT_KEY("head_dim", head_dim, 1, 1024),  TRI_KEY_WINDOW,
-    TRI_BOOL_KEY("use_bias", attention_bias),    TRI_IGNORED_KEY("embedding_dropout"),
-    TRI_IGNORED_KEY("residual_dropout"),         {0},
+    TRI_NUM_KEY("norm_epsilon", norm.eps, 0, 1),
+    TRI_INT_KEY("num_key_value_heads", attention.num_kv_heads, 1, 1 << 16),
+    TRI_INT_KEY("head_dim", attention.head_dim, 1, 1024),
+    TRI_KEY_WINDOW,
+    TRI_BOOL_KEY("use_bias", attention.bias),
+    TRI_IGNORED_KEY("embedding_dropout"),
+    TRI_IGNORED_KEY("residual_dropout"),
+    {0},
 };
 
 static const tri_tensor_rule tensors[] = {
@@ -21,7 +25,7 @@ static const tri_tensor_rule tensors[] = {
 
 static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) {
   (void)err;
-  c->o_bias = c->mlp_bias = c->attention_bias;
+  c->attention.o_bias = c->mlp.bias = c->attention.bias;
   tri_config_local_layers(c, root, 0, 1);
   return TRI_OK;
 }
@@ -32,14 +36,14 @@ const tri_arch tri_arch_starcoder2 = {
     .prefix = "model.",
     .keys = keys,
     .tensors = tensors,
-    .defaults = {.norm = TRI_NORM_LAYER,
-                 .norm_bias = true,
-                 .norm_eps = 1e-5,
-                 .act = TRI_ACT_GELU_TANH,
-                 .num_kv_heads = 2,
-                 .attention_bias = true,
-                 .tie_word_embeddings = true,
-                 .position = TRI_POS_ROPE,
+    .defaults = {.norm.kind = TRI_NORM_LAYER,
+                 .norm.bias = true,
+                 .norm.eps = 1e-5,
+                 .mlp.act = TRI_ACT_GELU_TANH,
+                 .attention.num_kv_heads = 2,
+                 .attention.bias = true,
+                 .head.tie_word_embeddings = true,
+                 .attention.position = TRI_POS_ROPE,
                  .max_position_embeddings = 4096},
     .finish = finish,
 };

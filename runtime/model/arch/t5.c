@@ -9,15 +9,15 @@ static const char *const classes[] = {"T5ForConditionalGeneration", NULL};
 
 static const tri_config_key keys[] = {
     TRI_INT_KEY("d_model", hidden_size, 1, 1 << 20),
-    TRI_INT_KEY("d_kv", head_dim, 1, 1024),
-    TRI_INT_KEY("d_ff", intermediate_size, 1, 1 << 24),
-    TRI_INT_KEY("num_heads", num_heads, 1, 1 << 16),
+    TRI_INT_KEY("d_kv", attention.head_dim, 1, 1024),
+    TRI_INT_KEY("d_ff", mlp.intermediate_size, 1, 1 << 24),
+    TRI_INT_KEY("num_heads", attention.num_heads, 1, 1 << 16),
     TRI_INT_KEY("num_layers", seq2seq.num_layers, 1, TRI_MAX_LAYERS),
     TRI_INT_KEY("num_decoder_layers", num_layers, 1, TRI_MAX_LAYERS),
     TRI_INT_KEY("n_positions", max_position_embeddings, 1, 1 << 28),
-    TRI_INT_KEY("relative_attention_num_buckets", bias_buckets, 4, 1 << 16),
-    TRI_INT_KEY("relative_attention_max_distance", bias_max_distance, 1, 1 << 20),
-    TRI_NUM_KEY("layer_norm_epsilon", norm_eps, 0, 1),
+    TRI_INT_KEY("relative_attention_num_buckets", attention.bias_buckets, 4, 1 << 16),
+    TRI_INT_KEY("relative_attention_max_distance", attention.bias_max_distance, 1, 1 << 20),
+    TRI_NUM_KEY("layer_norm_epsilon", norm.eps, 0, 1),
     TRI_IGNORED_KEY("feed_forward_proj"),     /* read by prepare */
     TRI_IGNORED_KEY("dense_act_fn"),          /* follows from feed_forward_proj */
     TRI_IGNORED_KEY("is_gated_act"),          /* the same */
@@ -37,8 +37,8 @@ static const char *const ignored[] = {"encoder.embed_tokens.weight", "decoder.em
   TRI_RULE_PART(p ".q.weight", QKV, Q), TRI_RULE_PART(p ".k.weight", QKV, K), TRI_RULE_PART(p ".v.weight", QKV, V),    \
       TRI_RULE(p ".o.weight", O)
 #define MLP(p)                                                                                                         \
-  TRI_RULE_PART_IF(p ".wi_0.weight", UP, GATE, gated), TRI_RULE_PART_IF(p ".wi_1.weight", UP, UP, gated),              \
-      TRI_RULE_UNLESS(p ".wi.weight", UP, gated), TRI_RULE(p ".wo.weight", DOWN)
+  TRI_RULE_PART_IF(p ".wi_0.weight", UP, GATE, mlp.gated), TRI_RULE_PART_IF(p ".wi_1.weight", UP, UP, mlp.gated),      \
+      TRI_RULE_UNLESS(p ".wi.weight", UP, mlp.gated), TRI_RULE(p ".wo.weight", DOWN)
 
 static const tri_tensor_rule tensors[] = {
     TRI_RULE("shared.weight", EMBED),
@@ -74,9 +74,9 @@ static tri_status read_mlp(tri_model_config *c, const tri_json *root, tri_error 
   static const char key[] = "feed_forward_proj";
   const char *name = tri_json_get_str(root, key);
   if (!name) return TRI_OK;
-  c->gated = !strncmp(name, "gated-", 6);
-  const char *act = c->gated ? name + 6 : name;
-  if (!tri_act_from_name(!strcmp(name, "gated-gelu") ? "gelu_new" : act, &c->act))
+  c->mlp.gated = !strncmp(name, "gated-", 6);
+  const char *act = c->mlp.gated ? name + 6 : name;
+  if (!tri_act_from_name(!strcmp(name, "gated-gelu") ? "gelu_new" : act, &c->mlp.act))
     return tri_fail(err, TRI_UNSUPPORTED, key, "%s \"%.40s\" is not supported", key, name);
   return TRI_OK;
 }
@@ -84,19 +84,19 @@ static tri_status read_mlp(tri_model_config *c, const tri_json *root, tri_error 
 /* The first T5 scales what goes into its tied head. Files of 1.1 say that the head is not tied, and, where they were
  * written by transformers 5, that the outputs are not scaled. */
 static tri_status prepare(tri_model_config *c, const tri_json *root, tri_error *err) {
-  bool scaled = c->tie_word_embeddings;
+  bool scaled = c->head.tie_word_embeddings;
   tri_status st = read_mlp(c, root, err);
   if (st == TRI_OK) st = tri_config_bool(root, "scale_decoder_outputs", &scaled, err);
   if (st != TRI_OK) return st;
   /* Half of the buckets, one for each distance, must end before the others do. */
-  if (c->bias_max_distance <= c->bias_buckets / 2)
+  if (c->attention.bias_max_distance <= c->attention.bias_buckets / 2)
     return tri_fail(err, TRI_OUT_OF_RANGE, "relative_attention_max_distance",
                     "relative_attention_max_distance is %lld, more than half of the %lld buckets are needed",
-                    (long long)c->bias_max_distance, (long long)c->bias_buckets);
+                    (long long)c->attention.bias_max_distance, (long long)c->attention.bias_buckets);
   if (!c->num_layers) c->num_layers = c->seq2seq.num_layers;
-  c->seq2seq.num_heads = c->num_heads;
-  c->seq2seq.intermediate_size = c->intermediate_size;
-  if (scaled) c->logit_scale = 1 / sqrt((double)c->hidden_size);
+  c->seq2seq.num_heads = c->attention.num_heads;
+  c->seq2seq.intermediate_size = c->mlp.intermediate_size;
+  if (scaled) c->head.logit_scale = 1 / sqrt((double)c->hidden_size);
   return TRI_OK;
 }
 
@@ -108,14 +108,14 @@ const tri_arch tri_arch_t5 = {
     .ignored_tensors = ignored,
     .tensors = tensors,
     .defaults = {.seq2seq = {.on = true},
-                 .norm = TRI_NORM_RMS,
-                 .norm_eps = 1e-6,
-                 .act = TRI_ACT_RELU,
-                 .attn_scale = 1,
-                 .position = TRI_POS_RELATIVE,
-                 .bias_buckets = 32,
-                 .bias_max_distance = 128,
-                 .tie_word_embeddings = true,
+                 .norm.kind = TRI_NORM_RMS,
+                 .norm.eps = 1e-6,
+                 .mlp.act = TRI_ACT_RELU,
+                 .attention.scale = 1,
+                 .attention.position = TRI_POS_RELATIVE,
+                 .attention.bias_buckets = 32,
+                 .attention.bias_max_distance = 128,
+                 .head.tie_word_embeddings = true,
                  .max_position_embeddings = 512},
     .prepare = prepare,
     .source = &encoder,

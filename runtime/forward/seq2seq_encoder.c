@@ -1,4 +1,4 @@
-#include "runtime/forward/source.h"
+#include "runtime/forward/seq2seq_encoder.h"
 
 tri_status tri_source_create(const tri_forward_config *decoder, const tri_checkpoint *ckpt, tri_dtype dtype,
                              tri_quantization quantization, uint64_t seed, tri_source **out, tri_error *err) {

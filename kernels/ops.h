@@ -1,0 +1,333 @@
+/* The ops: their arguments, and what each reads and writes.
+ *
+ * One generic executor (runtime/forward) emits these and nothing else. Activations are float32 on the CPU backends.
+ * Accumulation, softmax, norms, rotary angles and logits are float32 or wider everywhere. hq query heads and hkv KV
+ * heads are those of this rank. Pointers are the backend's unless a comment says host. No argument may overlap another
+ * one unless the op's comment allows it.
+ *
+ * TRI_READS_op and TRI_WRITES_op list, for an argument struct `a`, the activations that the op reads and writes, as
+ * pointers to their first elements. What is changed in place is in both; NULL stands for nothing. The forward pass
+ * derives from them how long each of its buffers holds something (runtime/forward/walk.h), so an op that forgets one
+ * gives wrong results, which tests/unit/test_step_arena.c finds. Weights, the KV cache and the batch's arrays are not
+ * listed. */
+#ifndef TRI_KERNELS_OPS_H
+#define TRI_KERNELS_OPS_H
+
+#include "kernels/sample.h"
+#include "kernels/tensor.h"
+
+/* out[t] = scale * table[ids[t] - first_id] (zero where the id is outside this rank's rows: the vocabulary is cut over
+ * the tensor group and an all-reduce follows; zero too with table.n = 0) + positions_table[positions[t] +
+ * position_offset] and + type_table[types[t]] where those tables are given. */
+#define TRI_DRAWN_ID 0x80000000u
+typedef struct tri_embed_args {
+  const uint32_t *ids;      /* [T]; TRI_DRAWN_ID + i stands for drawn[i] */
+  const uint32_t *drawn;    /* what the step before drew; NULL where no id stands for another */
+  const int32_t *positions; /* [T] */
+  tri_weight table;         /* [rows of this rank, hidden] */
+  uint32_t first_id;
+  float scale;
+  tri_weight position_table; /* data NULL: none */
+  int position_offset;
+  tri_weight type_table; /* data NULL: none */
+  const int32_t *types;  /* [T]; NULL: every token is of type 0 */
+  tri_mat out;           /* [T, hidden] */
+} tri_embed_args;
+#define TRI_READS_embed(a) NULL
+#define TRI_WRITES_embed(a) (a)->out.data
+
+static inline uint32_t tri_embed_id(const tri_embed_args *a, int t) {
+  uint32_t id = a->ids[t];
+  return id & TRI_DRAWN_ID && a->drawn ? a->drawn[id & ~TRI_DRAWN_ID] : id;
+}
+
+/* x += delta_scale * delta (delta.data NULL: no addition), then out = norm(x) * (weight + weight_offset) + bias.
+ * RMS: x / sqrt(mean(x^2) + eps). LAYER: (x - mean) / sqrt(var + eps). The norm reads the unrounded sum. out may be x
+ * itself (then x holds the normed value afterwards). out.data NULL: only the addition. weight, bias: float32 [hidden],
+ * may be NULL. copy.data, only with narrow_activations: out once more, in the type that a product takes. Where x is a
+ * part of longer rows (RMS only), square_sums holds the whole rows' sums of squares and
+ * whole_cols their length. */
+typedef struct tri_norm_args {
+  tri_mat x;
+  tri_mat delta;
+  float delta_scale;
+  const float *weight, *bias;
+  const float *square_sums; /* [T] or NULL */
+  int whole_cols;
+  float eps, weight_offset;
+  tri_norm_kind kind;
+  tri_mat out, copy;
+} tri_norm_args;
+#define TRI_READS_norm(a) (a)->x.data, (a)->delta.data, (a)->square_sums
+#define TRI_WRITES_norm(a) (a)->delta.data ? (a)->x.data : NULL, (a)->out.data, (a)->copy.data
+
+/* sums[t] = sum of x[t][j]^2 */
+typedef struct tri_square_sums_args {
+  tri_mat x;
+  float *sums; /* [T] */
+} tri_square_sums_args;
+#define TRI_READS_square_sums(a) (a)->x.data
+#define TRI_WRITES_square_sums(a) (a)->sums
+
+/* x[t] *= sigmoid(gate[t]), row by row. */
+typedef struct tri_gate_rows_args {
+  tri_mat x;
+  const float *gate; /* [T] */
+} tri_gate_rows_args;
+#define TRI_READS_gate_rows(a) (a)->x.data, (a)->gate
+#define TRI_WRITES_gate_rows(a) (a)->x.data
+
+/* x = cap * tanh(scale * x / cap), or scale * x with cap 0. */
+typedef struct tri_softcap_args {
+  tri_mat x;
+  float scale, cap;
+} tri_softcap_args;
+#define TRI_READS_softcap(a) (a)->x.data
+#define TRI_WRITES_softcap(a) (a)->x.data
+
+/* out = act(x w^T + bias), or out += act(...) with accumulate. bias: float32 [n] or NULL. int8_activations, with
+ * weights of I8 and k <= TRI_INT8_MAX_K: each row of x is rounded to int8 as kernels/quantize.h has it, products and
+ * sums are integers, and the sum is multiplied with the row's and the weight's scales. A row with an element that is
+ * not finite gives NaN. */
+enum { TRI_INT8_MAX_K = 1 << 17 }; /* sums of 127 * 128 fit into 32 bits */
+typedef struct tri_linear_args {
+  tri_mat x; /* [M, k] */
+  tri_weight w;
+  const float *bias;
+  tri_act act;
+  bool accumulate, int8_activations;
+  tri_mat out; /* [M, n] */
+} tri_linear_args;
+#define TRI_READS_linear(a) (a)->x.data, (a)->accumulate ? (a)->out.data : NULL
+#define TRI_WRITES_linear(a) (a)->out.data
+
+/* A product of its own for each head: out[t][h * out_stride + j] = sum over i < k of w[h * n + j][i] * x[t][h *
+ * x_stride + i] for j < n. What lies between the heads' parts of out stays as it is. */
+typedef struct tri_head_linear_args {
+  tri_mat x;    /* [T, at least (num_heads - 1) * x_stride + k] */
+  tri_weight w; /* [num_heads * n, k] */
+  int num_heads, x_stride, out_stride;
+  tri_mat out; /* [T, at least (num_heads - 1) * out_stride + n], not x */
+} tri_head_linear_args;
+#define TRI_READS_head_linear(a) (a)->x.data
+#define TRI_WRITES_head_linear(a) (a)->out.data
+
+/* How positions become angles. Once per step, for all layers: cos[t][i], sin[t][i] = attention_scale *
+ * cos/sin(positions[t] * inv_freq[i]), product and function in float32 as the reference implementations have it. FIXED:
+ * inv_freq. DYNAMIC (dynamic NTK): for rope_len <= original_max_len inv_freq, else base is stretched to base * (factor
+ * * len / original - (factor - 1))^(d / (d - 2)) with d = rotary_dim. BY_LENGTH (longrope): inv_freq up to
+ * original_max_len, inv_freq_long beyond. */
+typedef struct tri_rope_angles_args {
+  const int32_t *positions, *rope_len; /* [T] */
+  const float *inv_freq;               /* [rotary_dim / 2] */
+  const float *inv_freq_long;          /* BY_LENGTH only */
+  tri_rope_kind kind;
+  int num_tokens, rotary_dim, original_max_len;
+  float base, factor, attention_scale;
+  float *cos, *sin; /* [T, rotary_dim / 2] */
+} tri_rope_angles_args;
+#define TRI_READS_rope_angles(a) NULL
+#define TRI_WRITES_rope_angles(a) (a)->cos, (a)->sin
+
+/* One row of qkv is hq*d queries, hkv*d keys, hkv*d values. Optional norms of each head of q and k (weights float32,
+ * head h's at h * norm_stride: 0 for one [d] for all heads; NULL: none), then rotation of the first rotary_dim elements
+ * of each head (0: none), then k and v are written to the cache at kv_slot and q stays in place, rotated. Rotation
+ * pairs (i, i + rotary_dim/2), or (2i, 2i+1) when interleaved. */
+typedef struct tri_qkv_rope_append_args {
+  tri_mat qkv; /* [T, (hq + 2 hkv) d] in place */
+  int num_heads, num_kv_heads, head_dim;
+  const float *q_norm, *k_norm;
+  float norm_eps, norm_weight_offset;
+  tri_norm_kind norm_kind;
+  int norm_stride;
+  int rotary_dim;
+  bool interleaved;
+  const float *cos, *sin; /* from rope_angles */
+  const int64_t *kv_slot; /* [T] */
+  tri_kv_layer kv;
+} tri_qkv_rope_append_args;
+#define TRI_READS_qkv_rope_append(a) (a)->qkv.data, (a)->rotary_dim ? (a)->cos : NULL, (a)->rotary_dim ? (a)->sin : NULL
+#define TRI_WRITES_qkv_rope_append(a) (a)->qkv.data
+
+/* What goes before latent attention (DeepSeek-V2, section 2.1). Its cache has one row for all heads: the RMS-normed
+ * latent of `rank` elements and behind it the rotated key of rope_dim elements that the heads share. In the absorbed
+ * form a head's query is its first nope_dim elements times its part of the keys' up-projection (head_linear, to the
+ * front of the head's part of q_out), then its own rotated rope_dim elements (here, behind them); attention over the
+ * cached rows gives a latent per head, which the values' up-projection (head_linear again) turns into the head's
+ * output. Pairs rotate as in qkv_rope_append and stay where they are. */
+typedef struct tri_mla_append_args {
+  tri_mat q;    /* [T, num_heads * (nope_dim + rope_dim)] */
+  tri_mat kv_a; /* [T, rank + rope_dim]; afterwards undefined */
+  int num_heads, nope_dim, rope_dim, rank;
+  const float *norm; /* [rank] */
+  float norm_eps;
+  bool interleaved;
+  const float *cos, *sin; /* [T, rope_dim / 2] from rope_angles */
+  const int64_t *kv_slot; /* [T] */
+  tri_kv_layer kv;        /* num_kv_heads 1, head_dim rank + rope_dim, v_dim rank */
+  tri_mat q_out;          /* [T, num_heads * (rank + rope_dim)]; only the rotated parts are written */
+} tri_mla_append_args;
+#define TRI_READS_mla_append(a) (a)->q.data, (a)->kv_a.data, (a)->q_out.data, (a)->cos, (a)->sin
+#define TRI_WRITES_mla_append(a) (a)->kv_a.data, (a)->q_out.data
+
+/* Attention of every sequence's new tokens over its paged keys, prompt chunks and decodes mixed in one batch. Token j
+ * (of n) of sequence s sees the keys 0 .. context_len[s] - n + j, of those the last `window` (0: all). score = scale *
+ * q.k, then softcap * tanh(score / softcap) (softcap 0: none), plus alibi_slopes[h] * (key position - query position).
+ * position_bias[h * bias_len + i] is added with i = key position + bias_offset, less the query position with
+ * bias_relative, clamped to the table (not together with a soft cap). sinks[h]: one more logit in the softmax's
+ * denominator without a value. causal false: every token sees all context_len keys. With causal, the batch's kv_slot
+ * names all keys that the step itself has written (NULL: none): the others may be read before the step's earlier ops
+ * end. */
+typedef struct tri_attention_args {
+  tri_mat q; /* [T, hq d], ld may be that of the qkv buffer */
+  tri_kv_layer kv;
+  const tri_batch *batch;
+  int num_heads;
+  const int32_t *kv_head_of; /* [hq] local KV head of each local query head: groups need not be even */
+  int heads_per_kv;          /* where they are, and in order; 0: kv_head_of alone says */
+  float scale, softcap;
+  int window;
+  bool causal;
+  const float *alibi_slopes, *sinks; /* [hq] or NULL */
+  const float *position_bias;        /* [hq, bias_len] or NULL */
+  int bias_len, bias_offset;
+  bool bias_relative;
+  tri_mat out; /* [T, hq d], with v_dim [T, hq v_dim] */
+} tri_attention_args;
+#define TRI_READS_attention(a) (a)->q.data
+#define TRI_WRITES_attention(a) (a)->out.data
+
+/* out[:, j] = act(gate_up[:, j]) * gate_up[:, f + j] for j < f: the gate's columns come first. SWIGLU_OAI: with gate =
+ * min(gate, limit) and up = clamp(up, -limit, limit), gate * sigmoid(1.702 gate) * (up + 1). */
+typedef struct tri_glu_args {
+  tri_mat gate_up; /* [T, 2 f] */
+  tri_act act;
+  float limit; /* SWIGLU_OAI only, > 0; 7 in gpt-oss */
+  tri_mat out; /* [T, f] */
+} tri_glu_args;
+#define TRI_READS_glu(a) (a)->gate_up.data
+#define TRI_WRITES_glu(a) (a)->out.data
+
+/* The first product of a gated MLP and the activation behind it in one: glu of the product, whose result need not show
+ * in up.out = glu.gate_up afterwards. */
+typedef struct tri_gated_linear_args {
+  tri_linear_args up; /* w [2 f, k]; no activation, does not accumulate */
+  tri_glu_args glu;
+} tri_gated_linear_args;
+#define TRI_READS_gated_linear(a) (a)->up.x.data
+#define TRI_WRITES_gated_linear(a) (a)->up.out.data, (a)->glu.out.data
+
+/* Which experts each token goes to, and with what weights. Scores: SOFTMAX over all experts (Mixtral, OLMoE, Qwen,
+ * DeepSeek-V2), SIGMOID of each (DeepSeek-V3), TOPK_SOFTMAX the logits themselves (gpt-oss). Chosen are the top_k with
+ * the best score + bias, of equal ones the lowest ids; they come best first. Their weights are the scores without the
+ * bias (TOPK_SOFTMAX: the softmax of the chosen logits), divided by their sum with renormalize (SIGMOID: by the sum +
+ * 1e-20), times scale.
+ *
+ * Groups (DeepSeek-V3, section 2.1.2): the experts are num_groups equal runs, and only those of the top_groups best
+ * runs can be chosen. A run is as good as the sum of its group_best best score + bias (V3: 2, V2: 1). Experts of other
+ * runs are out of the question however low the chosen ones' biased scores are; the reference implementation once set
+ * them to 0 instead, which let one win against a negative sum. */
+typedef struct tri_moe_route_args {
+  tri_mat logits;    /* [T, E] */
+  const float *bias; /* [E] or NULL */
+  tri_moe_score score;
+  int top_k;
+  int num_groups, top_groups, group_best; /* num_groups 1: no groups, the others mean nothing */
+  bool renormalize;
+  float scale;
+  int32_t *experts; /* [T, top_k] */
+  float *weights;   /* [T, top_k] */
+} tri_moe_route_args;
+#define TRI_READS_moe_route(a) (a)->logits.data
+#define TRI_WRITES_moe_route(a) (a)->experts, (a)->weights
+
+/* out[t] = sum over the token's choices c, in their order, of weights[t][c] * expert(x[t]), or out += with accumulate.
+ * expert(x) = down act(up x + up_bias) + down_bias; gated: down glu(up x + up_bias), the rows of up_n being F gates and
+ * then F ups. Choices outside first_expert .. first_expert + num_experts - 1 are other ranks' and add nothing.
+ * int8_activations, with weights of I8 and H and F <= TRI_INT8_MAX_K: both products are as tri_linear_args has them;
+ * x's rows are rounded, and of each choice the hidden row, which is float32, before `down`. */
+typedef struct tri_moe_experts_args {
+  tri_mat x;              /* [T, H] */
+  const int32_t *experts; /* [T, top_k] */
+  const float *weights;   /* [T, top_k] */
+  int top_k;
+  int num_experts, first_expert;
+  tri_weight up;                    /* [num_experts * up_n, H], expert below expert; up_n = gated ? 2 F : F */
+  tri_weight down;                  /* [num_experts * H, F] */
+  const float *up_bias, *down_bias; /* [num_experts * up_n], [num_experts * H], or NULL */
+  tri_act act;
+  bool gated;
+  float glu_limit; /* as in tri_glu_args */
+  bool accumulate, int8_activations;
+  tri_mat out; /* [T, H], not x */
+} tri_moe_experts_args;
+#define TRI_READS_moe_experts(a) (a)->x.data, (a)->experts, (a)->weights, (a)->accumulate ? (a)->out.data : NULL
+#define TRI_WRITES_moe_experts(a) (a)->out.data
+
+/* out[i] = x[rows[i]] */
+typedef struct tri_gather_rows_args {
+  tri_mat x;
+  const int32_t *rows; /* [out.rows] */
+  tri_mat out;
+} tri_gather_rows_args;
+#define TRI_READS_gather_rows(a) (a)->x.data
+#define TRI_WRITES_gather_rows(a) (a)->out.data
+
+/* out[s] = mean of the rows start[s] .. start[s + 1] - 1 of x; zero where there are none. */
+typedef struct tri_mean_rows_args {
+  tri_mat x;
+  const int32_t *start; /* [out.rows + 1] */
+  tri_mat out;
+} tri_mean_rows_args;
+#define TRI_READS_mean_rows(a) (a)->x.data
+#define TRI_WRITES_mean_rows(a) (a)->out.data
+
+/* Copies whole KV pages inside a layer's cache (copy-on-write of shared pages). Pairs run in order. */
+typedef struct tri_copy_pages_args {
+  tri_kv_layer kv;
+  const int32_t *pairs; /* [num_pairs][2]: source, destination; host memory */
+  int num_pairs;
+} tri_copy_pages_args;
+#define TRI_READS_copy_pages(a) NULL
+#define TRI_WRITES_copy_pages(a) NULL
+
+/* Every op: name. The table below, the reference, opcheck and the benchmark are generated from this one list. */
+#define TRI_OP_LIST(X)                                                                                                 \
+  X(embed)                                                                                                             \
+  X(norm)                                                                                                              \
+  X(square_sums)                                                                                                       \
+  X(gate_rows)                                                                                                         \
+  X(softcap)                                                                                                           \
+  X(linear)                                                                                                            \
+  X(head_linear)                                                                                                       \
+  X(rope_angles)                                                                                                       \
+  X(qkv_rope_append)                                                                                                   \
+  X(mla_append)                                                                                                        \
+  X(attention)                                                                                                         \
+  X(glu)                                                                                                               \
+  X(gated_linear)                                                                                                      \
+  X(moe_route)                                                                                                         \
+  X(moe_experts)                                                                                                       \
+  X(gather_rows)                                                                                                       \
+  X(mean_rows)                                                                                                         \
+  X(copy_pages)                                                                                                        \
+  X(sample)                                                                                                            \
+  X(sample_part)                                                                                                       \
+  X(sample_merge)
+
+typedef enum tri_op {
+#define X(op) TRI_OP_##op,
+  TRI_OP_LIST(X)
+#undef X
+      TRI_OP_COUNT
+} tri_op;
+const char *tri_op_name(tri_op op);
+
+/* What plan decided. Plain data: may be copied and kept as long as the shapes stay. */
+typedef struct tri_op_plan {
+  int variant;      /* the backend's own number of the chosen kernel */
+  int split;        /* the backend's own: parts a row or a sequence is cut into */
+  size_t workspace; /* bytes of scratch the launch uses; the backend keeps the largest it was asked for */
+} tri_op_plan;
+
+#endif

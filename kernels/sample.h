@@ -1,0 +1,101 @@
+/* Drawing tokens from logits: what a sequence asks for, and the arguments of the three ops that draw. */
+#ifndef TRI_KERNELS_SAMPLE_H
+#define TRI_KERNELS_SAMPLE_H
+
+#include "kernels/tensor.h"
+
+typedef struct tri_logit_bias {
+  uint32_t id;
+  float bias;
+} tri_logit_bias;
+
+/* What one sequence asked of the sampler. Order of application: logit bias and banned ids, repetition / presence /
+ * frequency penalties, temperature, then min_p, top_k, top_p on the tempered distribution; one draw from a
+ * counter-based generator keyed by (seed, counter). temperature 0, or a largest logit that is infinite: arg-max of the
+ * penalised logits, lowest id on a tie. A logit that is not a number counts as minus infinity. */
+typedef struct tri_sample_params {
+  float temperature, top_p, min_p;
+  int top_k; /* 0: all */
+  float repetition_penalty, presence_penalty, frequency_penalty;
+  uint64_t seed;
+  int num_logprobs; /* -1: none; k >= 0: the sampled token's and the k best (raw log-softmax, before any change) */
+  const tri_logit_bias *logit_bias;
+  int num_logit_bias;
+  const uint32_t *banned; /* ids that may not come now (end-of-sequence before min_tokens) */
+  int num_banned;
+} tri_sample_params;
+
+#define TRI_MAX_LOGPROBS 20
+
+typedef struct tri_sample_result {
+  uint32_t token;
+  float logprob;
+  int num_top;
+  uint32_t top_ids[TRI_MAX_LOGPROBS];
+  float top_logprobs[TRI_MAX_LOGPROBS];
+} tri_sample_result;
+
+/* One draw per row of logits. history[r] (host): the row's prompt and generated ids, for the penalties: repetition
+ * counts prompt and output, presence and frequency only the output (ids from num_prompt[r] on). What plan may look at
+ * here beyond shapes: params and num_history, which say how much room the launch needs. */
+typedef struct tri_sample_args {
+  tri_mat logits;                         /* [R, vocab]; may be overwritten */
+  const tri_sample_params *const *params; /* [R] host */
+  const uint32_t *const *history;         /* [R] host */
+  const int *num_prompt, *num_history;    /* [R] host */
+  const uint64_t *counter;                /* [R] host: number of the draw within the sequence */
+  tri_sample_result *results;             /* [R] host; there after stream_sync, or an event behind the launch */
+  uint32_t *drawn; /* [R] or NULL: the tokens once more, where the next step's embed reads them */
+} tri_sample_args;
+#define TRI_READS_sample(a) (a)->logits.data
+#define TRI_WRITES_sample(a) (a)->logits.data
+
+/* Sampling from a vocabulary that is cut over the ranks of a tensor group, as the head's product leaves it, without
+ * bringing a whole row together. What top_k leaves of a row is among the top_k first of each of its parts, so that a
+ * few candidates of each part, those of all ranks gathered, are all that a draw below a small top_k can meet, and the
+ * first of each part all that a greedy one can. Every rank then draws by itself what the others draw: the results are
+ * those of `sample` on the whole rows, to the bit (the reference's, where a backend's own sums depend on their order).
+ */
+typedef struct tri_sample_candidate {
+  float logit;
+  uint32_t id; /* of the whole vocabulary; TRI_NO_CANDIDATE: nothing is here */
+} tri_sample_candidate;
+#define TRI_NO_CANDIDATE UINT32_MAX
+enum { TRI_SAMPLE_CANDIDATES = 64, TRI_SAMPLE_MERGED = 2048 }; /* the most of a row in a part, and in all parts */
+
+static inline bool tri_sample_has_penalties(const tri_sample_params *p) {
+  return p->repetition_penalty != 1 || p->presence_penalty != 0 || p->frequency_penalty != 0;
+}
+
+/* How many candidates of each part such a row is drawn from. 0: it needs all of its logits, or its whole history: an
+ * uncut distribution, top_p or min_p alone, logprobs and penalties. */
+static inline int tri_sample_num_candidates(const tri_sample_params *p) {
+  if (p->num_logprobs >= 0 || tri_sample_has_penalties(p)) return 0;
+  if (p->temperature <= 0) return 1;
+  return p->top_k > 0 && p->top_k <= TRI_SAMPLE_CANDIDATES ? p->top_k : 0;
+}
+
+/* Of each row of a part the first tri_sample_num_candidates, in the order of larger logits and then of lower ids, after
+ * bias and bans. They come in any order, and nothing behind them up to `width`, which is at least as many as any of the
+ * rows has and at most TRI_SAMPLE_CANDIDATES. A logit of minus infinity need not be there. */
+typedef struct tri_sample_part_args {
+  tri_sample_args rows; /* logits: [R, ids of the part]; may be overwritten. History, results and drawn: not used */
+  uint32_t first_id;    /* of the part */
+  int width;
+  tri_sample_candidate *candidates; /* [R, width] */
+} tri_sample_part_args;
+#define TRI_READS_sample_part(a) (a)->rows.logits.data
+#define TRI_WRITES_sample_part(a) (a)->rows.logits.data, (a)->candidates
+
+/* The draws from the candidates of all parts. What sample_part was told of the rows may be with the backend still, and
+ * so this follows on the sample_part of one of the parts, with the same rows. */
+typedef struct tri_sample_merge_args {
+  tri_sample_args rows; /* logits: cols is the whole vocabulary's, data is not used. History: not used. results: NULL
+                           where `drawn` is enough */
+  int num_parts, width; /* num_parts * width is TRI_SAMPLE_MERGED at most */
+  const tri_sample_candidate *candidates; /* [num_parts, R, width] */
+} tri_sample_merge_args;
+#define TRI_READS_sample_merge(a) (a)->candidates
+#define TRI_WRITES_sample_merge(a) NULL
+
+#endif

@@ -1,0 +1,65 @@
+/* What kernels work on: weights, activations, the KV cache of a layer, and the token batch of a step.
+ *
+ * Matrices are row-major. A weight is [n, k] (out features, in features). T tokens, S sequences. Nothing here owns what
+ * it points to. */
+#ifndef TRI_KERNELS_TENSOR_H
+#define TRI_KERNELS_TENSOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "runtime/base/dtype.h"
+#include "runtime/base/kinds.h"
+
+/* A row-major weight [n, k], rows contiguous. dtype F32, F16, BF16, or I8 with one float32 scale per row: w = q *
+ * scale. */
+typedef struct tri_weight {
+  const void *data;
+  const float *scale; /* [n]; I8 only */
+  tri_dtype dtype;
+  int n, k;
+} tri_weight;
+
+/* An activation matrix: element (i, j) is data[i * ld + j], float32. Backends with narrow_activations take matrices of
+ * F16 and BF16, too, where elements of that type lie at data: as the inputs of a product whose weights have the same
+ * type, as its output if it does not accumulate, as the outputs of norm and attention and as both of glu. */
+typedef struct tri_mat {
+  float *data;
+  int rows, cols;
+  int ld;
+  tri_dtype dtype;
+} tri_mat;
+
+/* Keys and values of one layer: [page][kv_head][token in page][head_dim], the same layout for both. With v_dim > 0
+ * there are only keys, and the first v_dim elements of a key are its value (a latent cache, see tri_mla_append_args); v
+ * is not looked at. */
+typedef struct tri_kv_layer {
+  void *k, *v;
+  tri_dtype dtype; /* F32, F16, BF16 */
+  int num_pages, num_kv_heads, block_size, head_dim;
+  int v_dim; /* 0: values are on their own, as long as keys */
+} tri_kv_layer;
+static inline void *tri_kv_values(const tri_kv_layer *kv) { return kv->v_dim ? kv->k : kv->v; }
+static inline int tri_kv_value_dim(const tri_kv_layer *kv) { return kv->v_dim ? kv->v_dim : kv->head_dim; }
+
+/* The flattened token batch of one step, at fixed addresses for the life of an engine. Sequence s owns the tokens
+ * seq_start[s] .. seq_start[s+1]-1; its last token's key is key number context_len[s]-1. Rows are in sequence order. */
+typedef struct tri_batch {
+  int num_tokens, num_seqs, num_logits;
+  int block_table_stride;     /* pages per row of block_table */
+  int max_context;            /* max of context_len, so that plan can size things without reading the array */
+  int max_query;              /* max tokens of one sequence in this step */
+  int num_single;             /* sequences that have one token in this step */
+  const uint32_t *token_ids;  /* [T] */
+  const int32_t *positions;   /* [T] */
+  const int32_t *types;       /* [T] of tokens: 0, or 1 from the second text of a pair on */
+  const int32_t *rope_len;    /* [T] the sequence length that length-dependent rotary scalings use for this token */
+  const int64_t *kv_slot;     /* [T] page * block_size + offset in page where this token's K and V go */
+  const int32_t *seq_start;   /* [S + 1] */
+  const int32_t *context_len; /* [S] keys visible to the last token of the sequence */
+  const int32_t *block_table; /* [S, block_table_stride] page numbers */
+  const int32_t *logit_rows;  /* [num_logits] rows of the batch whose logits are wanted */
+} tri_batch;
+
+#endif

@@ -1,0 +1,222 @@
+/* The arguments of the forward pass's ops, from the model's numbers, the shard, and the batch of a walk. */
+#include "runtime/forward/forward_state.h"
+
+tri_norm_args tri_norm_of(const tri_walk *w, tri_mat x, tri_mat delta, const tri_weight *gain, const tri_weight *bias,
+                          tri_mat out) {
+  const tri_model_config *c = w->f->cfg.model;
+  return (tri_norm_args){.x = x,
+                         .delta = delta,
+                         .delta_scale = (float)c->norm.residual_scale,
+                         .weight = tri_vector(gain),
+                         .bias = tri_vector(bias),
+                         .eps = (float)c->norm.eps,
+                         .weight_offset = (float)c->norm.weight_offset,
+                         .kind = c->norm.kind,
+                         .out = out};
+}
+
+static bool is_int8(const tri_weight *w) { return w->dtype == TRI_I8 && w->k <= TRI_INT8_MAX_K; }
+
+tri_linear_args tri_linear_of(const tri_walk *w, tri_mat x, const tri_weight *weight, const tri_weight *bias,
+                              tri_mat out) {
+  return (tri_linear_args){.x = x,
+                           .w = *weight,
+                           .bias = tri_vector(bias),
+                           .act = TRI_ACT_NONE,
+                           .int8_activations = w->f->cfg.int8_activations && is_int8(weight),
+                           .out = out};
+}
+
+bool tri_adds_positions_late(const tri_model_config *c) { return c->embed.projected && !c->embed.projects_last; }
+
+tri_embed_args tri_embed_of(const tri_walk *w) {
+  const tri_forward *f = w->f;
+  const tri_weight *g = tri_walk_global(w);
+  const tri_model_config *c = f->cfg.model;
+  bool late = tri_adds_positions_late(c);
+  return (tri_embed_args){
+      .ids = w->b->token_ids,
+      .drawn = f->cfg.drawn,
+      .positions = w->b->positions,
+      .table = g[TRI_W_EMBED],
+      .first_id = (uint32_t)f->cfg.shard.vocab.first,
+      .scale = (float)c->embed.scale,
+      .position_table = late ? tri_no_weight : g[TRI_W_POSITIONS],
+      .type_table = late ? tri_no_weight : g[TRI_W_TYPES],
+      .types = w->b->types,
+      .position_offset = (int)c->embed.position_offset,
+      .out = c->embed.projected ? tri_rows(f->buf.embed, w->b->num_tokens) : w->x,
+  };
+}
+
+tri_embed_args tri_positions_of(const tri_walk *w) {
+  tri_embed_args a = tri_embed_of(w);
+  a.table = tri_no_weight;
+  a.position_table = tri_walk_global(w)[TRI_W_POSITIONS];
+  a.type_table = tri_walk_global(w)[TRI_W_TYPES];
+  a.out = w->x;
+  return a;
+}
+
+tri_rope_angles_args tri_rope_of(const tri_walk *w) {
+  const tri_forward *f = w->f;
+  const tri_rope *r = &f->cfg.model->attention.rope;
+  return (tri_rope_angles_args){
+      .positions = w->b->positions,
+      .rope_len = w->b->rope_len,
+      .inv_freq = f->inv_freq,
+      .inv_freq_long = f->inv_freq_long,
+      .kind = r->kind,
+      .num_tokens = w->b->num_tokens,
+      .rotary_dim = r->rotary_dim,
+      .original_max_len = r->original_max_len,
+      .base = r->base,
+      .factor = r->factor,
+      .attention_scale = r->attention_scale,
+      .cos = f->buf.cos.data,
+      .sin = f->buf.sin.data,
+  };
+}
+
+tri_mat tri_queries_of(const tri_walk *w) {
+  const tri_forward *f = w->f;
+  tri_mat qkv = tri_rows(f->buf.qkv, w->b->num_tokens);
+  return tri_columns(qkv, 0, f->cfg.shard.q_heads.count * (int)f->cfg.model->attention.head_dim);
+}
+
+tri_mat tri_keys_of(const tri_walk *w) {
+  const tri_forward *f = w->f;
+  int d = (int)f->cfg.model->attention.head_dim;
+  tri_mat qkv = tri_rows(f->buf.qkv, w->b->num_tokens);
+  return tri_columns(qkv, f->cfg.shard.q_heads.count * d, f->cfg.shard.kv_heads.count * d);
+}
+
+tri_norm_args tri_whole_norm_of(const tri_walk *w, tri_mat x, const tri_weight *gain, const float *sums,
+                                int64_t whole) {
+  tri_norm_args a = tri_norm_of(w, x, tri_no_mat, gain, &tri_no_weight, x);
+  a.square_sums = w->f->cfg.shard.p.tp > 1 ? sums : NULL;
+  a.whole_cols = (int)whole;
+  return a;
+}
+
+tri_qkv_rope_append_args tri_append_of(const tri_walk *w, const tri_layer *y) {
+  const tri_forward *f = w->f;
+  const tri_model_config *c = f->cfg.model;
+  bool per_head = c->attention.qk_norm == TRI_QK_NORM_HEAD || c->attention.qk_norm == TRI_QK_NORM_EACH_HEAD;
+  return (tri_qkv_rope_append_args){
+      .qkv = tri_rows(f->buf.qkv, w->b->num_tokens),
+      .num_heads = f->cfg.shard.q_heads.count,
+      .num_kv_heads = f->cfg.shard.kv_heads.count,
+      .head_dim = (int)c->attention.head_dim,
+      .q_norm = per_head ? tri_vector(&y->w[TRI_W_Q_NORM]) : NULL,
+      .k_norm = per_head ? tri_vector(&y->w[TRI_W_K_NORM]) : NULL,
+      .norm_eps = (float)c->norm.eps,
+      .norm_weight_offset = (float)c->norm.weight_offset,
+      .norm_kind = c->norm.kind,
+      .norm_stride = c->attention.qk_norm == TRI_QK_NORM_EACH_HEAD ? (int)c->attention.head_dim : 0,
+      .rotary_dim = tri_has_rope(c) ? c->attention.rope.rotary_dim : 0,
+      .interleaved = c->attention.rope.interleaved,
+      .cos = f->buf.cos.data,
+      .sin = f->buf.sin.data,
+      .kv_slot = w->b->kv_slot,
+      .kv = y->kv,
+  };
+}
+
+tri_attention_args tri_attention_of(const tri_walk *w, const tri_layer *y, const tri_batch *b) {
+  const tri_forward *f = w->f;
+  const tri_model_config *c = f->cfg.model;
+  double scale = c->attention.scale_by_layer ? c->attention.scale / (y->number + 1) : c->attention.scale;
+  return (tri_attention_args){
+      .q = tri_queries_of(w),
+      .kv = y->kv,
+      .batch = b,
+      .num_heads = f->cfg.shard.q_heads.count,
+      .kv_head_of = f->kv_head_of,
+      .heads_per_kv = f->heads_per_kv,
+      .scale = (float)scale,
+      .softcap = (float)c->attention.softcap,
+      .window = y->flags & TRI_LAYER_LOCAL ? (int)c->attention.window : 0,
+      .causal = !c->encoder,
+      .alibi_slopes = f->slopes,
+      .sinks = tri_vector(&y->w[TRI_W_SINKS]),
+      .position_bias = f->bias,
+      .bias_len = f->bias_len,
+      .bias_offset = f->bias_offset,
+      .bias_relative = c->attention.position == TRI_POS_RELATIVE,
+      .out = tri_rows(f->buf.attn, w->b->num_tokens),
+  };
+}
+
+/* The front of a buffer, without gaps between rows that are shorter than its own. */
+static tri_mat packed(tri_mat m, int rows, int cols) { return (tri_mat){m.data, rows, cols, cols, m.dtype}; }
+
+tri_glu_args tri_glu_of(const tri_walk *w, int units) {
+  const tri_forward *f = w->f;
+  return (tri_glu_args){.gate_up = packed(f->buf.up, w->b->num_tokens, 2 * units),
+                        .act = f->cfg.model->mlp.act,
+                        .limit = (float)f->cfg.model->moe.glu_limit,
+                        .out = packed(f->buf.act, w->b->num_tokens, units)};
+}
+
+tri_linear_args tri_up_of(const tri_walk *w, tri_mat in, const tri_weight *weight, const tri_weight *bias, int units) {
+  const tri_model_config *c = w->f->cfg.model;
+  tri_linear_args a =
+      tri_linear_of(w, in, weight, bias, packed(w->f->buf.up, in.rows, c->mlp.gated ? 2 * units : units));
+  if (!c->mlp.gated) a.act = c->mlp.act;
+  return a;
+}
+
+tri_linear_args tri_down_of(const tri_walk *w, const tri_weight *weight, const tri_weight *bias, int units) {
+  const tri_forward *f = w->f;
+  tri_mat middle = packed(f->cfg.model->mlp.gated ? f->buf.act : f->buf.up, w->b->num_tokens, units);
+  tri_linear_args a = tri_linear_of(w, middle, weight, bias, tri_mlp_delta_of(w));
+  a.accumulate = f->cfg.model->norm.parallel_residual;
+  return a;
+}
+
+tri_mat tri_mlp_delta_of(const tri_walk *w) {
+  const tri_forward *f = w->f;
+  return tri_rows(f->cfg.model->norm.parallel_residual ? f->buf.delta : f->buf.mlp_delta, w->b->num_tokens);
+}
+
+tri_moe_route_args tri_route_of(const tri_walk *w, const tri_layer *y) {
+  const tri_forward *f = w->f;
+  const tri_moe *m = &f->cfg.model->moe;
+  return (tri_moe_route_args){
+      .logits = tri_rows(f->buf.router, w->b->num_tokens),
+      .bias = tri_vector(&y->w[TRI_W_CHOICE_BIAS]),
+      .score = m->score,
+      .top_k = (int)m->top_k,
+      .num_groups = (int)m->num_groups,
+      .top_groups = (int)m->top_groups,
+      .group_best = (int)m->group_best,
+      .renormalize = m->renormalize,
+      .scale = (float)m->scale,
+      .experts = (int32_t *)f->buf.experts.data, /* 32-bit numbers as floats are */
+      .weights = f->buf.expert_weights.data,
+  };
+}
+
+tri_moe_experts_args tri_experts_of(const tri_walk *w, const tri_layer *y, tri_mat in) {
+  const tri_forward *f = w->f;
+  const tri_model_config *c = f->cfg.model;
+  const tri_weight *up = &y->w[TRI_W_EXPERT_UP], *down = &y->w[TRI_W_EXPERT_DOWN];
+  return (tri_moe_experts_args){
+      .x = in,
+      .experts = (const int32_t *)f->buf.experts.data,
+      .weights = f->buf.expert_weights.data,
+      .top_k = (int)c->moe.top_k,
+      .num_experts = (int)c->moe.num_experts,
+      .up = *up,
+      .down = *down,
+      .up_bias = tri_vector(&y->w[TRI_W_EXPERT_UP_BIAS]),
+      .down_bias = tri_vector(&y->w[TRI_W_EXPERT_DOWN_BIAS]),
+      .act = c->mlp.act,
+      .gated = c->mlp.gated,
+      .glu_limit = (float)c->moe.glu_limit,
+      .accumulate = c->norm.parallel_residual,
+      .int8_activations = f->cfg.int8_activations && is_int8(up) && is_int8(down),
+      .out = tri_mlp_delta_of(w),
+  };
+}

@@ -1,0 +1,159 @@
+/* The layers of a model: attention and MLP, with their norms wherever the family has them. */
+#include "runtime/forward/forward_state.h"
+
+/* ---- attention ---- */
+
+/* Queries and keys normed over all heads. A tensor rank has some of them: the sums of squares are summed first. */
+static void norm_whole(tri_walk *w, const tri_layer *y) {
+  const tri_forward *f = w->f;
+  const tri_model_config *c = f->cfg.model;
+  int t = w->b->num_tokens, d = (int)c->attention.head_dim;
+  float *q_sums = f->buf.square_sums.data, *k_sums = q_sums + t;
+  tri_mat q = tri_queries_of(w), k = tri_keys_of(w);
+  if (f->cfg.shard.p.tp > 1) {
+    tri_mat counted = tri_columns(k, f->counted_kv.first * d, f->counted_kv.count * d);
+    tri_emit_square_sums(w, (tri_square_sums_args){.x = q, .sums = q_sums});
+    tri_emit_square_sums(w, (tri_square_sums_args){.x = counted, .sums = k_sums});
+    tri_emit_sum(w, (tri_mat){q_sums, 1, 2 * t, 2 * t, TRI_F32});
+  }
+  tri_emit_norm(w,
+                tri_whole_norm_of(w, q, &y->w[TRI_W_Q_NORM], q_sums, c->attention.num_heads * c->attention.head_dim));
+  tri_emit_norm(
+      w, tri_whole_norm_of(w, k, &y->w[TRI_W_K_NORM], k_sums, c->attention.num_kv_heads * c->attention.head_dim));
+}
+
+/* From a branch's input to buf.attn. */
+static void attend(tri_walk *w, const tri_layer *y, tri_mat in) {
+  tri_mat qkv = tri_rows(w->f->buf.qkv, w->b->num_tokens);
+  tri_emit_linear(w, tri_linear_of(w, in, TRI_BIASED(y->w, QKV), qkv));
+  if (w->f->cfg.model->attention.qk_norm == TRI_QK_NORM_WHOLE) norm_whole(w, y);
+  tri_emit_qkv_rope_append(w, tri_append_of(w, y));
+  tri_emit_attention(w, tri_attention_of(w, y, w->b));
+}
+
+static void attention(tri_walk *w, const tri_layer *y, tri_mat in, tri_mat delta) {
+  if (w->f->cfg.model->mla.on)
+    tri_walk_latent(w, y, in);
+  else
+    attend(w, y, in);
+  tri_emit_linear(w, tri_linear_of(w, tri_rows(w->f->buf.attn, in.rows), TRI_BIASED(y->w, O), delta));
+}
+
+/* ---- MLP and experts ---- */
+
+/* The first product, gated or not. Leaves what the second one reads. */
+static void up(tri_walk *w, tri_mat in, const tri_weight *weight, const tri_weight *bias, int units) {
+  tri_linear_args a = tri_up_of(w, in, weight, bias, units);
+  if (w->f->cfg.model->mlp.gated)
+    tri_emit_gated_linear(w, (tri_gated_linear_args){.up = a, .glu = tri_glu_of(w, units)});
+  else
+    tri_emit_linear(w, a);
+}
+
+static void mlp(tri_walk *w, const tri_layer *y, tri_mat in) {
+  int units = w->f->cfg.shard.ff.count;
+  up(w, in, TRI_BIASED(y->w, UP), units);
+  tri_emit_linear(w, tri_down_of(w, TRI_BIASED(y->w, DOWN), units));
+}
+
+/* The expert that every token takes, added to what the routed ones gave. */
+static void shared_expert(tri_walk *w, const tri_layer *y, tri_mat in) {
+  int units = w->f->cfg.shard.shared_ff.count;
+  up(w, in, &y->w[TRI_W_SHARED_UP], &tri_no_weight, units);
+  tri_linear_args down = tri_down_of(w, &y->w[TRI_W_SHARED_DOWN], &tri_no_weight, units);
+  down.accumulate = true;
+  if (w->f->cfg.model->moe.shared_gate) {
+    tri_mat gate = tri_rows(w->f->buf.shared_gate, in.rows);
+    tri_emit_linear(w, tri_linear_of(w, in, &y->w[TRI_W_SHARED_GATE], &tri_no_weight, gate));
+    tri_emit_gate_rows(w, (tri_gate_rows_args){.x = down.x, .gate = gate.data});
+  }
+  tri_emit_linear(w, down);
+}
+
+static void experts(tri_walk *w, const tri_layer *y, tri_mat in) {
+  tri_mat router = tri_rows(w->f->buf.router, in.rows);
+  tri_emit_linear(w, tri_linear_of(w, in, TRI_BIASED(y->w, ROUTER), router));
+  tri_emit_moe_route(w, tri_route_of(w, y));
+  tri_emit_moe_experts(w, tri_experts_of(w, y, in));
+  if (w->f->cfg.model->moe.has_shared) shared_expert(w, y, in);
+}
+
+/* ---- norms and the residual stream ---- */
+
+static void norm(tri_walk *w, tri_mat x, tri_mat delta, const tri_weight *gain, const tri_weight *bias, tri_mat out) {
+  tri_emit_norm(w, tri_norm_of(w, x, delta, gain, bias, out));
+}
+
+void tri_walk_settle(tri_walk *w) {
+  if (w->pending.data) norm(w, w->x, w->pending, TRI_NO_WEIGHTS, tri_no_mat);
+  w->pending = tri_no_mat;
+}
+
+void tri_walk_norm_stream(tri_walk *w, tri_norm_args a) {
+  const tri_forward *f = w->f;
+  w->copied = f->buf.h.dtype != TRI_F32 && f->cfg.model->norm.place == TRI_NORM_SUM;
+  if (w->copied) a.copy = tri_rows(f->buf.h, a.x.rows);
+  tri_emit_norm(w, a);
+}
+
+/* Adds what is pending and returns what a branch reads. Every addition is fused with the norm that follows it. */
+static tri_mat open_branch(tri_walk *w, const tri_weight *gain, const tri_weight *bias) {
+  tri_norm_place place = w->f->cfg.model->norm.place;
+  tri_mat h = tri_rows(w->f->buf.h, w->x.rows);
+  if (place == TRI_NORM_INPUT || place == TRI_NORM_BOTH) {
+    norm(w, w->x, w->pending, gain, bias, h);
+    w->pending = tri_no_mat;
+    return h;
+  }
+  tri_walk_settle(w);
+  return w->copied ? h : w->x;
+}
+
+/* Sums a branch's parts over the ranks and leaves the result pending, or puts it into the stream where the norm follows
+ * the addition. after: the norm of that sum; result: the norm of the branch's result alone. */
+static void close_branch(tri_walk *w, tri_mat delta, const tri_weight *after, const tri_weight *after_bias,
+                         const tri_weight *result, const tri_weight *result_bias) {
+  tri_norm_place place = w->f->cfg.model->norm.place;
+  tri_emit_sum(w, delta);
+  if (place == TRI_NORM_SUM) {
+    tri_walk_norm_stream(w, tri_norm_of(w, w->x, delta, after, after_bias, w->x));
+    return;
+  }
+  if (place == TRI_NORM_BOTH || place == TRI_NORM_RESULT) norm(w, delta, tri_no_mat, result, result_bias, delta);
+  w->pending = delta;
+}
+
+/* ---- a layer ---- */
+
+static void layer(tri_walk *w, const tri_layer *y) {
+  const tri_model_config *c = w->f->cfg.model;
+  tri_mat delta = tri_rows(w->f->buf.delta, w->b->num_tokens);
+  tri_mat in = open_branch(w, TRI_BIASED(y->w, NORM1));
+  tri_walk_show_hidden(w, y->number, w->x);
+  attention(w, y, in, delta);
+  if (!c->norm.parallel_residual) close_branch(w, delta, TRI_BIASED(y->w, NORM1), TRI_BIASED(y->w, BRANCH_NORM1));
+  if (c->seq2seq.on) {
+    in = open_branch(w, TRI_BIASED(y->w, CROSS_NORM));
+    tri_walk_cross(w, y, in);
+    close_branch(w, delta, TRI_BIASED(y->w, CROSS_NORM), TRI_NO_WEIGHTS);
+  }
+  /* A parallel residual sums both branches before the one all-reduce. */
+  if (!c->norm.one_norm) in = open_branch(w, TRI_BIASED(y->w, NORM2));
+  if (y->flags & TRI_LAYER_SPARSE)
+    experts(w, y, in);
+  else
+    mlp(w, y, in);
+  close_branch(w, tri_mlp_delta_of(w), TRI_BIASED(y->w, NORM2), TRI_BIASED(y->w, BRANCH_NORM2));
+}
+
+void tri_walk_layers(tri_walk *w) {
+  const tri_forward_config *cfg = &w->f->cfg;
+  for (int l = 0; l < cfg->shard.layers.count && w->st == TRI_OK; l++) {
+    tri_layer y = tri_walk_acquire(w, l);
+    if (w->mode == TRI_WALK_LAUNCH)
+      atomic_store_explicit(&cfg->progress->block, (uint32_t)y.number, memory_order_relaxed);
+    if (tri_walk_enter_layer(w, &y)) layer(w, &y);
+    tri_walk_release(w, l);
+  }
+  tri_walk_leave_layers(w);
+}

@@ -1,0 +1,129 @@
+/* What is added to the scores by position (ALiBi, T5's relative biases, Falcon's rounded ones), as tables in the
+ * backend's memory; and the other tables that are made once: where a head finds its keys, and rotary frequencies. */
+#include <math.h>
+#include <string.h>
+
+#include "runtime/forward/forward_state.h"
+
+/* The slopes of Press et al. (2022): a geometric series for a power of two of heads; for other numbers the series of
+ * the next lower power, then every second term of the next higher one's. */
+static float slope_of(int64_t num_heads, int64_t head) {
+  int64_t power = 1;
+  while (2 * power <= num_heads) power *= 2;
+  double exponent = head < power ? -8.0 * (double)(head + 1) / (double)power
+                                 : -4.0 * (double)(2 * (head - power) + 1) / (double)power;
+  return (float)exp2(exponent);
+}
+
+static float round_bf16(float x) { return tri_bf16_to_f32(tri_f32_to_bf16(x)); }
+
+/* The bucket of a distance between a key and a query (Raffel et al., 2020): one for each short distance, then ever
+ * wider ones, the last for bias_max_distance and beyond; an encoder's first half is for keys before the query. Single
+ * precision as in the reference, whose bounds between buckets depend on it. */
+static int bucket_of(const tri_model_config *c, int distance) {
+  int buckets = (int)c->attention.bias_buckets, first = 0, away = distance < 0 ? -distance : distance;
+  if (c->encoder) {
+    buckets /= 2;
+    if (distance > 0) first = buckets;
+  } else if (distance > 0) {
+    away = 0;
+  }
+  int exact = buckets / 2;
+  if (away < exact) return first + away;
+  float scale = (float)log((double)c->attention.bias_max_distance / exact);
+  int wide = exact + (int)(logf((float)away / (float)exact) / scale * (float)(buckets - exact));
+  return first + (wide < buckets ? wide : buckets - 1);
+}
+
+/* Host memory that create's uploads read; freed once they are done. */
+struct staged {
+  float *slopes, *bias;
+  int32_t *kv_head_of;
+};
+
+/* A copy of a table in the backend's memory. */
+static bool put_table(tri_forward *f, const void *host, size_t bytes, void *out) {
+  tri_backend *be = f->cfg.backend;
+  struct tri_table *t = &f->tables[f->num_tables];
+  if (be->ops.mem_alloc(be, TRI_MEM_ACTIVATIONS, bytes, &t->p) != TRI_OK) return false;
+  t->bytes = bytes;
+  f->num_tables++;
+  be->ops.upload(be, t->p, host, bytes);
+  memcpy(out, &t->p, sizeof t->p);
+  return true;
+}
+
+/* A bias for each head and each distance up to that where the last bucket begins. */
+static bool make_relative_bias(tri_forward *f, struct staged *s) {
+  tri_backend *be = f->cfg.backend;
+  const tri_model_config *c = f->cfg.model;
+  const tri_weight *w = &f->cfg.weights->global[TRI_W_RELATIVE_BIAS];
+  int reach = (int)c->attention.bias_max_distance;
+  size_t n = (size_t)w->n * (size_t)w->k, len = 2 * (size_t)reach + 1;
+  void *stored = tri_malloc(n, tri_dtype_size(w->dtype));
+  f->bias_len = (int)len;
+  f->bias_offset = reach;
+  s->bias = tri_malloc((size_t)w->k * sizeof *s->bias, len);
+  bool ok = stored && s->bias;
+  if (ok) be->ops.download(be, stored, w->data, n * tri_dtype_size(w->dtype));
+  ok = ok && be->ops.stream_sync(be) == TRI_OK;
+  for (int h = 0; ok && h < w->k; h++)
+    for (size_t i = 0; i < len; i++)
+      s->bias[(size_t)h * len + i] = tri_load_f32(stored, w->dtype, (size_t)(bucket_of(c, (int)i - reach) * w->k + h));
+  tri_free(stored);
+  return ok;
+}
+
+/* Falcon's: of key positions alone. */
+static bool make_rounded_bias(tri_forward *f, struct staged *s) {
+  const tri_model_config *c = f->cfg.model;
+  tri_range heads = f->cfg.shard.q_heads;
+  f->bias_len = f->cfg.limits.max_model_len;
+  s->bias = tri_malloc((size_t)heads.count * sizeof *s->bias, (size_t)f->bias_len);
+  for (int i = 0; s->bias && i < heads.count; i++) {
+    float slope = round_bf16(slope_of(c->attention.num_heads, heads.first + i));
+    for (int p = 0; p < f->bias_len; p++)
+      s->bias[(size_t)i * (size_t)f->bias_len + (size_t)p] = (float)c->attention.scale * round_bf16(slope * (float)p);
+  }
+  return s->bias != NULL;
+}
+
+/* Tables of what is added to the scores by position. */
+static bool make_biases(tri_forward *f, struct staged *s) {
+  const tri_model_config *c = f->cfg.model;
+  tri_range heads = f->cfg.shard.q_heads;
+  bool ok = true;
+  if (c->attention.position == TRI_POS_ALIBI) {
+    ok = (s->slopes = tri_calloc((size_t)heads.count, sizeof *s->slopes)) != NULL;
+    for (int i = 0; ok && i < heads.count; i++) s->slopes[i] = slope_of(c->attention.num_heads, heads.first + i);
+    return ok && put_table(f, s->slopes, (size_t)heads.count * sizeof *s->slopes, &f->slopes);
+  }
+  if (c->attention.position == TRI_POS_RELATIVE) ok = make_relative_bias(f, s);
+  if (c->attention.position == TRI_POS_ALIBI_ROUNDED) ok = make_rounded_bias(f, s);
+  size_t bytes = (size_t)heads.count * (size_t)f->bias_len * sizeof *s->bias;
+  return ok && (!s->bias || put_table(f, s->bias, bytes, &f->bias));
+}
+
+tri_status tri_forward_make_tables(tri_forward *f) {
+  tri_backend *be = f->cfg.backend;
+  const tri_model_config *c = f->cfg.model;
+  const tri_shard *s = &f->cfg.shard;
+  struct staged staged = {0};
+  int heads = s->q_heads.count, group = (int)(c->attention.num_heads / c->attention.num_kv_heads);
+  size_t half = (size_t)c->attention.rope.rotary_dim / 2 * sizeof(float);
+  bool even = s->q_heads.first % group == 0 && heads % group == 0 && !c->mla.on;
+  f->heads_per_kv = even ? group : 0;
+  bool ok = (staged.kv_head_of = tri_calloc((size_t)heads, sizeof *staged.kv_head_of)) != NULL;
+  for (int i = 0; ok && i < heads; i++)
+    staged.kv_head_of[i] = c->mla.on ? 0 : (s->q_heads.first + i) / group - s->kv_heads.first;
+  ok = ok && put_table(f, staged.kv_head_of, (size_t)heads * sizeof *staged.kv_head_of, &f->kv_head_of);
+  if (tri_has_rope(c))
+    ok = ok && put_table(f, c->attention.rope.inv_freq, half, &f->inv_freq) &&
+         put_table(f, c->attention.rope.inv_freq_long, half, &f->inv_freq_long);
+  ok = ok && make_biases(f, &staged);
+  ok = be->ops.stream_sync(be) == TRI_OK && ok;
+  tri_free(staged.kv_head_of);
+  tri_free(staged.slopes);
+  tri_free(staged.bias);
+  return ok ? TRI_OK : TRI_NO_MEMORY;
+}

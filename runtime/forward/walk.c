@@ -1,0 +1,174 @@
+#include "runtime/forward/walk.h"
+
+#include "runtime/forward/forward_state.h"
+
+/* ---- weights ---- */
+
+static const tri_weight no_weights[TRI_W_COUNT];
+
+const tri_weight *tri_walk_global(const tri_walk *w) {
+  return w->f->cfg.weights ? w->f->cfg.weights->global : no_weights;
+}
+
+/* Weights stay where they are: there is nothing to wait for yet. */
+tri_layer tri_walk_acquire(tri_walk *w, int l) {
+  const tri_forward_config *cfg = &w->f->cfg;
+  int number = cfg->shard.layers.first + l;
+  tri_layer y = {.number = number, .flags = cfg->model->layer_flags[number], .w = no_weights};
+  if (cfg->weights) y.w = cfg->weights->layers[l].w;
+  if (cfg->kv) y.kv = cfg->kv->layers[l];
+  return y;
+}
+
+void tri_walk_release(tri_walk *w, int l) {
+  (void)w;
+  (void)l;
+}
+
+/* ---- plans ---- */
+
+/* What decides which ops a layer emits and with which shapes: its flags, whether the stream has something pending, and
+ * whether products find it in their own type. */
+static int class_of(const tri_walk *w, const tri_layer *y) {
+  enum { PENDING = 4, COPIED = 8 };
+  int class = y->flags & (TRI_LAYER_LOCAL | TRI_LAYER_SPARSE);
+  if (w->pending.data) class |= PENDING;
+  if (w->copied) class |= COPIED;
+  return class;
+}
+_Static_assert(TRI_LAYER_LOCAL + TRI_LAYER_SPARSE < 4 && TRI_LAYER_CLASSES == 16, "a class has four bits");
+
+bool tri_walk_enter_layer(tri_walk *w, const tri_layer *y) {
+  tri_forward *f = w->f;
+  int class = class_of(w, y);
+  if (w->mode == TRI_WALK_LAUNCH) w->next = f->class_plans[class];
+  if (w->mode != TRI_WALK_PLAN) return true;
+  if (w->seen >> class & 1) return false;
+  w->seen |= 1u << class;
+  f->class_plans[class] = w->next;
+  return true;
+}
+
+void tri_walk_leave_layers(tri_walk *w) {
+  if (w->mode == TRI_WALK_PLAN) w->f->end_plans = w->next;
+  if (w->mode == TRI_WALK_LAUNCH) w->next = w->f->end_plans;
+}
+
+/* ---- what is read and written ---- */
+
+static void note(tri_walk *w, const void *const *reads, size_t num_reads, const void *const *writes,
+                 size_t num_writes) {
+  tri_step_event e = {0};
+  for (size_t i = 0; i < num_reads; i++) e.reads |= tri_step_record_find(w->record, reads[i], NULL);
+  for (size_t i = 0; i < num_writes; i++) {
+    bool whole;
+    tri_buffer_set written = tri_step_record_find(w->record, writes[i], &whole);
+    e.writes |= written;
+    if (!whole) e.reads |= written; /* the rest stays */
+  }
+  w->st = tri_step_record_add(w->record, e);
+}
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+static void note_move(tri_walk *w, const void *read, const void *write) { note(w, &read, 1, &write, 1); }
+
+/* ---- ops ---- */
+
+static void list(tri_walk *w, tri_op op, const void *args) {
+  tri_tune_product p = {.gated = op == TRI_OP_gated_linear};
+  if (op == TRI_OP_linear)
+    p.args = *(const tri_linear_args *)args;
+  else if (p.gated)
+    p.args = ((const tri_gated_linear_args *)args)->up;
+  else
+    return;
+  if (!p.args.w.data || !p.args.x.rows) return;
+  if (w->products) w->products[w->num_products] = p;
+  w->num_products++;
+}
+
+static tri_op_plan *next_plan(tri_walk *w) {
+  if (w->next < TRI_FORWARD_PLANS) return &w->f->plans[w->next++];
+  w->st = TRI_OVERFLOW;
+  return NULL;
+}
+
+#define X(op)                                                                                                          \
+  void tri_emit_##op(tri_walk *w, tri_##op##_args a) {                                                                 \
+    tri_backend *be = w->f->cfg.backend;                                                                               \
+    if (w->st != TRI_OK) return;                                                                                       \
+    switch (w->mode) {                                                                                                 \
+    case TRI_WALK_PLAN:                                                                                                \
+    case TRI_WALK_LAUNCH: {                                                                                            \
+      tri_op_plan *plan = next_plan(w);                                                                                \
+      if (plan && w->mode == TRI_WALK_PLAN) w->st = be->ops.op##_plan(be, &a, plan);                                   \
+      if (plan && w->mode == TRI_WALK_LAUNCH) be->ops.op##_launch(be, plan, &a);                                       \
+      return;                                                                                                          \
+    }                                                                                                                  \
+    case TRI_WALK_RUN: w->st = tri_run_##op(be, &a); return;                                                           \
+    case TRI_WALK_LIST: list(w, TRI_OP_##op, &a); return;                                                              \
+    case TRI_WALK_RECORD: {                                                                                            \
+      const void *reads[] = {TRI_READS_##op(&a)}, *writes[] = {TRI_WRITES_##op(&a)};                                   \
+      note(w, reads, COUNT(reads), writes, COUNT(writes));                                                             \
+      return;                                                                                                          \
+    }                                                                                                                  \
+    }                                                                                                                  \
+  }
+TRI_OP_LIST(X)
+#undef X
+
+/* ---- what goes between ranks ---- */
+
+static bool runs(const tri_walk *w) {
+  return w->st == TRI_OK && (w->mode == TRI_WALK_LAUNCH || w->mode == TRI_WALK_RUN);
+}
+static bool records(const tri_walk *w) { return w->st == TRI_OK && w->mode == TRI_WALK_RECORD; }
+
+void tri_emit_sum(tri_walk *w, tri_mat m) {
+  tri_comm *c = w->f->cfg.tensor;
+  if (w->f->cfg.shard.p.tp == 1) return;
+  if (runs(w)) w->st = tri_comm_all_reduce(c, m.data, (size_t)m.rows * (size_t)m.cols);
+  if (records(w)) {
+    const void *p = m.data;
+    note(w, &p, 1, &p, 1);
+  }
+}
+
+void tri_emit_all_gather(tri_walk *w, const void *send, void *recv, size_t bytes) {
+  tri_comm *c = w->f->cfg.tensor;
+  if (runs(w)) w->st = tri_comm_all_gather(c, send, recv, bytes);
+  if (records(w)) note_move(w, send, recv);
+}
+
+void tri_emit_send(tri_walk *w, const void *buf, size_t bytes, int peer, int tag) {
+  tri_comm *c = w->f->cfg.tensor;
+  tri_comm_req req = {0};
+  if (runs(w)) w->st = tri_comm_isend(c, buf, bytes, peer, tag, &req);
+  if (runs(w)) w->st = tri_comm_wait(c, &req);
+  if (records(w)) note_move(w, buf, NULL);
+}
+
+void tri_emit_recv(tri_walk *w, void *buf, size_t bytes, int peer, int tag) {
+  tri_comm *c = w->f->cfg.tensor;
+  if (runs(w)) w->st = tri_comm_recv(c, buf, bytes, peer, tag);
+  if (records(w)) note_move(w, NULL, buf);
+}
+
+void tri_emit_copy_rows(tri_walk *w, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
+                        size_t rows) {
+  tri_backend *be = w->f->cfg.backend;
+  if (runs(w)) be->ops.copy_rows(be, to, to_pitch, from, from_pitch, width, rows);
+  if (records(w)) note_move(w, from, to);
+}
+
+void tri_emit_result(tri_walk *w, tri_mat m) {
+  if (records(w)) w->record->results |= tri_step_record_find(w->record, m.data, NULL);
+}
+
+/* ---- observers ---- */
+
+void tri_walk_show_hidden(const tri_walk *w, int layer, tri_mat x) {
+  const tri_observer *o = tri_observer_of(w->f);
+  if (w->st == TRI_OK && w->mode == TRI_WALK_LAUNCH && o && o->hidden) o->hidden(o->ctx, layer, x);
+}

@@ -1,0 +1,86 @@
+/* A walk over the ops of one step: the one description of the network.
+ *
+ * layer.c, its neighbours and forward.c describe a step as functions that emit ops: tri_emit_linear(w, args), and so on
+ * for every op of kernels/ops.h, and for what goes between ranks. What an emitted op comes to is the walk's mode:
+ *
+ *   PLAN    its kernel is chosen, and the workspace that it needs
+ *   LAUNCH  it runs, with the kernel that a PLAN walk over the same batch chose
+ *   RUN     both at once, for what lies outside of the planned step
+ *   LIST    products are listed, as LAUNCH would launch them, for those who measure them
+ *   RECORD  what it reads and writes is noted (TRI_READS_op, TRI_WRITES_op), from which the buffers' places follow
+ *
+ * A layer's weights and cache are reached through tri_walk_acquire alone, the model's other weights through
+ * tri_walk_global: RECORD walks have neither.
+ *
+ * Plans are found again by counting: a LAUNCH walk emits what the PLAN walk over the same batch has emitted, in the
+ * same order. Layers of one class emit alike, so a PLAN walk visits the first of each class and passes over the others.
+ */
+#ifndef TRI_RUNTIME_FORWARD_WALK_H
+#define TRI_RUNTIME_FORWARD_WALK_H
+
+#include "runtime/forward/forward.h"
+#include "runtime/forward/step_arena.h"
+
+typedef enum tri_walk_mode {
+  TRI_WALK_PLAN,
+  TRI_WALK_LAUNCH,
+  TRI_WALK_RUN,
+  TRI_WALK_LIST,
+  TRI_WALK_RECORD
+} tri_walk_mode;
+
+typedef struct tri_walk {
+  tri_walk_mode mode;
+  tri_forward *f;
+  const tri_batch *b;
+  tri_mat x;                  /* residual stream, [T, hidden] */
+  tri_mat pending;            /* a branch's result that x lacks; the next norm adds it. data NULL: none */
+  bool copied;                /* buf.h is x in the type of products */
+  tri_status st;              /* the first failure: nothing is emitted after it */
+  int next;                   /* number of the next op's plan */
+  uint32_t seen;              /* PLAN: a bit for each class of layers that was visited */
+  tri_tune_product *products; /* LIST: NULL to count them */
+  int num_products;
+  tri_step_record *record; /* RECORD */
+} tri_walk;
+
+/* A layer as a walk sees it. */
+typedef struct tri_layer {
+  int number; /* in the whole model */
+  uint8_t flags;
+  const tri_weight *w; /* [TRI_W_COUNT] */
+  tri_kv_layer kv;
+} tri_layer;
+
+/* The two arguments `weight, bias` of a layer's or the model's weights. */
+#define TRI_BIASED(weights, id) &(weights)[TRI_W_##id], &(weights)[TRI_W_##id##_BIAS]
+
+/* Layer l of this shard, to be used until the release. Whatever brings weights in late waits here. */
+tri_layer tri_walk_acquire(tri_walk *w, int l);
+void tri_walk_release(tri_walk *w, int l);
+const tri_weight *tri_walk_global(const tri_walk *w); /* [TRI_W_COUNT] */
+
+/* Whether a walk is to visit this layer, whose ops it then emits at once; false for all but the first of a class in a
+ * PLAN walk. tri_walk_leave_layers comes after the last of them. */
+bool tri_walk_enter_layer(tri_walk *w, const tri_layer *y);
+void tri_walk_leave_layers(tri_walk *w);
+
+#define X(op) void tri_emit_##op(tri_walk *w, tri_##op##_args a);
+TRI_OP_LIST(X)
+#undef X
+
+/* Sum of m over the tensor group, in place. */
+void tri_emit_sum(tri_walk *w, tri_mat m);
+/* Transfers inside the tensor group; see comm/comm.h. */
+void tri_emit_all_gather(tri_walk *w, const void *send, void *recv, size_t bytes);
+void tri_emit_send(tri_walk *w, const void *buf, size_t bytes, int peer, int tag);
+void tri_emit_recv(tri_walk *w, void *buf, size_t bytes, int peer, int tag);
+void tri_emit_copy_rows(tri_walk *w, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
+                        size_t rows);
+/* Others read m when the step is launched: RECORD keeps it until its end. */
+void tri_emit_result(tri_walk *w, tri_mat m);
+
+/* Shows a LAUNCH walk's observer the stream in front of a layer. */
+void tri_walk_show_hidden(const tri_walk *w, int layer, tri_mat x);
+
+#endif
