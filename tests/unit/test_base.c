@@ -116,7 +116,7 @@ START_TEST(bufs_grow) {
   ck_assert_ptr_eq(b.data, data); /* emptied, not freed */
   ck_assert_int_eq(tri_buf_append(&b, NULL, 0), TRI_OK);
   ck_assert_int_eq(tri_buf_reserve(&b, SIZE_MAX), TRI_OVERFLOW);
-  ck_assert_int_eq(tri_buf_reserve(&b, SIZE_MAX / 2), TRI_NO_MEMORY);
+  ck_assert_int_eq(tri_buf_reserve(&b, SIZE_MAX - 120), TRI_NO_MEMORY); /* too much to align; sanitizers forbid less */
   b.max = 103;
   ck_assert_int_eq(tri_buf_append(&b, "abcd", 4), TRI_TOO_LARGE);
   ck_assert_int_eq(tri_buf_append(&b, "abc", 3), TRI_OK);
