@@ -11,11 +11,8 @@
 
 #include "client/internal.h"
 #include "runtime/base/mem.h"
+#include "runtime/base/version.h"
 #include "runtime/base/wait.h"
-
-#ifndef TRIREME_VERSION
-#define TRIREME_VERSION "0.1.0"
-#endif
 
 enum { SOCKET_POLL_MS = 10 };
 

@@ -99,7 +99,7 @@ trireme_result trireme_connect(const trireme_config *config, trireme **out, trir
  * NULL is fine. */
 void trireme_close(trireme *c);
 
-const char *trireme_version(void); /* of this library: "0.1.0" */
+const char *trireme_version(void); /* of this library: "MAJOR.MINOR.PATCH" */
 const char *trireme_server_version(const trireme *c);
 const char *trireme_endpoint(const trireme *c); /* connected to */
 uint64_t trireme_max_message(const trireme *c); /* bytes that the coordinator takes in one request */

@@ -23,6 +23,7 @@
 #include "runtime/base/log.h"
 #include "runtime/base/wait.h"
 #include "runtime/base/serve_options.h"
+#include "runtime/base/version.h"
 
 enum {
   TICK_MS = 100,
@@ -425,7 +426,7 @@ static const tri_options_spec spec = {
               "  mpirun -n 1 trireme-coordinator --launch mpi --model DIR : -n 4 trireme-worker --launch mpi --model "
               "DIR -tp 2 -pp 2\n"
               "  trireme up --model DIR -tp 2 -pp 2        starts this program and its workers\n",
-    .version = "trireme-coordinator 0.1.0",
+    .version = "trireme-coordinator " TRIREME_VERSION,
     .config_file = true,
 };
 

@@ -1,5 +1,6 @@
 /* Replies that need no job. */
 #include "coordinator/state.h"
+#include "runtime/base/version.h"
 
 tri_status reply_error(const tri_core *c, const tri_peer *to, uint64_t id, const tri_error *err) {
   tri_server_msg m = {.op = TRI_REPLY_ERROR,
@@ -9,7 +10,7 @@ tri_status reply_error(const tri_core *c, const tri_peer *to, uint64_t id, const
 }
 
 void reply_hello(const tri_core *c, const tri_peer *to, uint64_t id) {
-  tri_server_msg m = {.op = TRI_REPLY_HELLO, .id = id, .hello = {wire_str("0.1.0"), TRI_WIRE_MAX_MESSAGE}};
+  tri_server_msg m = {.op = TRI_REPLY_HELLO, .id = id, .hello = {wire_str(TRIREME_VERSION), TRI_WIRE_MAX_MESSAGE}};
   c->cfg.io.to_client(c->cfg.io.ctx, to, &m);
 }
 

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "coordinator/state.h"
+#include "runtime/base/version.h"
 
 static tri_wire_str group_state_name(group_state s) {
   static const char *const names[] = {"absent", "starting", "ready", "draining", "lost"};
@@ -73,7 +74,7 @@ void report_status(tri_core *c, int64_t now, const tri_peer *to, uint64_t id) {
                                                    .seconds_since_report = (double)(now - k->last_report) / 1e9};
     }
   }
-  s->version = wire_str("0.1.0");
+  s->version = wire_str(TRIREME_VERSION);
   s->model = wire_str(c->cfg.model_name);
   s->state = wire_str(serving ? "serving" : "starting");
   if (c->draining) s->state = wire_str("draining");

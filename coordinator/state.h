@@ -6,6 +6,7 @@
 
 #include "coordinator/core.h"
 #include "coordinator/histogram.h"
+#include "runtime/base/hash.h"
 #include "runtime/base/wait.h"
 
 enum { NUM_BUCKETS = 4096, MAX_RANKS = 1024, MAX_RETAINED = 4096, MAX_ASKS = 8 };
@@ -258,13 +259,7 @@ void floors_request(tri_core *c, int64_t now, const tri_peer *from, uint64_t id)
 void floors_take(tri_core *c, int64_t now, rank_info *rank, const tri_floors *floors);
 void floors_tick(tri_core *c, int64_t now);
 
-/* SplitMix64's finaliser (Steele et al. 2014). */
-static inline uint64_t mix64(uint64_t x) {
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
+static inline uint64_t mix64(uint64_t x) { return tri_mix64(x + TRI_SPLITMIX_STEP); }
 
 /* Copies a text that has no NUL, as far as there is room. */
 static inline void copy_text(char *to, size_t cap, tri_wire_str from) {

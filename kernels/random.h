@@ -6,23 +6,13 @@
 #include <stdint.h>
 
 #include "kernels/backend.h"
-
-#ifdef __CUDACC__
-#define TRI_RANDOM_FN __host__ __device__ static inline
-#else
-#define TRI_RANDOM_FN static inline
-#endif
+#include "runtime/base/hash.h"
 
 /* A counter-based generator (the finaliser of SplitMix64, Steele et al. 2014): no state, any order. */
-TRI_RANDOM_FN uint64_t tri_random_mix(uint64_t x) {
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
+TRI_HASH_FN uint64_t tri_random_mix(uint64_t x) { return tri_mix64(x + TRI_SPLITMIX_STEP); }
 
 /* In [-1, 1), a multiple of 2^-23: exact in float32. */
-TRI_RANDOM_FN float tri_random_unit(uint64_t key, int64_t row, int64_t col) {
+TRI_HASH_FN float tri_random_unit(uint64_t key, int64_t row, int64_t col) {
   return (float)(tri_random_mix(key ^ ((uint64_t)row << 32 | (uint64_t)col)) >> 40) * 0x1p-23f - 1;
 }
 

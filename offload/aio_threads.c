@@ -29,7 +29,7 @@ struct threads {
   int num_threads;
 };
 
-/* Whoever made the thread may be bound to one core: that is for who computes. */
+/* The thread that made this one may be bound to one core, which is there to compute. */
 static void leave_core(void) {
   cpu_set_t all;
   memset(&all, 0xff, sizeof all);

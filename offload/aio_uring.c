@@ -12,7 +12,7 @@ struct uring {
   struct io_uring ring;
 };
 
-/* What the kernel has no room for now stays in the ring; wait tries again. */
+/* Requests that the kernel has no room for now stay in the ring; wait tries again. */
 static int flush(struct uring *u) {
   int n = io_uring_submit(&u->ring);
   return n >= 0 || n == -EINTR || n == -EAGAIN || n == -EBUSY ? 0 : n;
@@ -56,7 +56,7 @@ static void uring_destroy(tri_aio *a) {
   tri_free(u);
 }
 
-/* Linux 5.1 to 5.5 have rings, but not this way to read. */
+/* Linux 5.1 to 5.5 have rings, but not this kind of read. */
 static bool knows_reads(struct io_uring *ring) {
   struct io_uring_probe *p = io_uring_get_probe_ring(ring);
   bool knows = p && io_uring_opcode_supported(p, IORING_OP_READ);

@@ -86,8 +86,8 @@ cleanup:
   return st;
 }
 
-/* What is under way writes to the buffers: they must not go before it has ended. Who has waited in vain already does
- * not wait again. */
+/* Waits for the reads under way, which write to the buffers: those must not go before. A reader that has waited in vain
+ * once does not wait again. */
 static void drain(tri_reader *r) {
   int tag, timeout_ms = r->stuck ? 0 : r->config.timeout_ms;
   int64_t result;
@@ -118,7 +118,7 @@ tri_status tri_reader_add_file(tri_reader *r, int fd, const char *path, int *fil
   struct file *files = tri_grow(r->files, (size_t)r->num_files, (size_t)r->num_files + 1, sizeof *files);
   if (!files) return tri_fail(err, TRI_NO_MEMORY, path, "no memory to read %s", path);
   r->files = files;
-  /* Of the file that is open, whatever has its name by now. Where it cannot be had, the caller's descriptor serves. */
+  /* Opens the same file again, whatever has its name by now. If that fails, the caller's descriptor serves. */
   char same[64];
   snprintf(same, sizeof same, "/proc/self/fd/%d", fd);
   int own = r->config.buffered ? -1 : open(same, O_RDONLY | O_CLOEXEC | O_DIRECT);
@@ -181,7 +181,7 @@ static void leave_direct(tri_reader *r, struct slot *s) {
   f->direct = false;
 }
 
-/* What to do with a result: TRI_OK, the range is complete; TRI_AGAIN, it is under way again. */
+/* Takes a read's result in. TRI_OK: the range is complete; TRI_AGAIN: its rest is under way. */
 static tri_status absorb(tri_reader *r, int slot, int64_t result, tri_error *err) {
   struct slot *s = &r->slots[slot];
   if (result > 0) {

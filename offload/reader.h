@@ -32,7 +32,7 @@ typedef struct tri_reader tri_reader;
 /* Pieces of 4 MiB, 32 of them: the host memory that a rank reads its weights through. */
 tri_reader_config tri_reader_config_default(void);
 
-/* Of all buffers of such a reader; 0 where the numbers are out of range. */
+/* Returns the bytes of all buffers of such a reader; 0 where the numbers are out of range. */
 size_t tri_reader_memory_bytes(const tri_reader_config *config);
 
 tri_status tri_reader_create(const tri_reader_config *config, tri_reader **out, tri_error *err);

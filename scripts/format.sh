@@ -1,7 +1,8 @@
 #!/bin/bash
-# Formats the sources and lints what it can: clang-format, cppcheck, shellcheck (scripts/install-deps.sh --dev has them all).
+# Formats the sources and lints what it can: clang-format, cppcheck, shellcheck (scripts/install-deps.sh --dev has them all), and
+# scripts/style.sh.
 #   scripts/format.sh           formats in place, then lints
-#   scripts/format.sh --check   changes nothing: exit code 1 where the format or a script is wrong, 77 (skipped, with the reason)
+#   scripts/format.sh --check   changes nothing: exit code 1 where the format, the style or a script is wrong, 77 (skipped, with the reason)
 #                               without clang-format 14, whose idea of the format counts (versions differ in details)
 #   scripts/format.sh --lint    lints alone
 set -euo pipefail
@@ -38,16 +39,21 @@ lint_scripts() {
 }
 
 lint_sources() {
+  scripts/style.sh || failed=1
   command -v cppcheck >/dev/null || { echo "cppcheck is not here: the sources were not looked at"; return 0; }
+  # Three false alarms: a loop over ranks that runs at least once, a struct filled where its address is used, an array that
+  # vector stores write.
   sources | grep -v '^tests/' | grep '\.c$' | xargs cppcheck --quiet --std=c11 --language=c --inline-suppr -I . -j "$(nproc)" \
     --enable=warning --suppress=missingIncludeSystem --suppress=internalAstError --suppress=funcArgOrderDifferent \
-    --suppress=preprocessorErrorDirective --suppress=uninitvar --suppress=invalidFunctionArg \
+    --suppress=preprocessorErrorDirective --suppress=invalidFunctionArg --suppress=uninitvar:comm/mpi.c \
+    --suppress=uninitvar:coordinator/jobs.c --suppress=uninitvar:kernels/cpu/kern_rows.h \
     --error-exitcode=1 || failed=1
 }
 
 case $mode in
 --check)
   lint_scripts
+  scripts/style.sh || failed=1
   if ! tool=$(find_clang_format); then
     echo "skipped: clang-format $version is not here (scripts/install-deps.sh --dev, on Debian 12)"
     [ $failed = 0 ] && exit 77
@@ -73,7 +79,7 @@ case $mode in
   lint_sources
   ;;
 *)
-  sed -n '2,6p' "$0"
+  sed -n '2,7p' "$0"
   exit 2
   ;;
 esac

@@ -18,9 +18,17 @@ build() {
   cmake --build build/gpu -j "$(nproc)" >build/gpu.build.log || { tail -40 build/gpu.build.log; return 1; }
 }
 
+# The checkpoints with their weights: those of the build, or drawn by it.
+checkpoints() {
+  [ -d "$bin/../tests/data" ] || tests/models/data.sh "$(realpath "$bin/draw_weights")" "$(realpath "$bin/..")/tests/data" || return
+  echo "$bin/../tests/data/checkpoints"
+}
+
 quick() {
+  local data
+  data=$(checkpoints) || return
   "$bin/opcheck" --backend cuda --cases 60 || return
-  tests/modelcheck/all.sh "$bin/modelcheck" tests/data/checkpoints cuda
+  tests/modelcheck/all.sh "$bin/modelcheck" "$data" cuda
 }
 
 sanitize() {
@@ -32,7 +40,8 @@ sanitize() {
 }
 
 multi() {
-  local devices ranks layout failed=0
+  local data devices ranks layout failed=0
+  data=$(checkpoints) || return
   devices=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
   [ "$devices" -ge 2 ] || { echo "two devices are needed, $devices found"; return 77; }
   for ranks in 2 4 8; do
@@ -43,7 +52,7 @@ multi() {
   for layout in 2x1 1x2 2x2 4x1; do
     [ $((${layout%x*} * ${layout#*x})) -le "$devices" ] || continue
     echo "== tensor x pipeline parallel $layout"
-    tests/modelcheck/all.sh "$bin/modelcheck" tests/data/checkpoints "cuda-$layout" || failed=1
+    tests/modelcheck/all.sh "$bin/modelcheck" "$data" "cuda-$layout" || failed=1
   done
   return $failed
 }

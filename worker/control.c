@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "runtime/base/log.h"
+#include "runtime/base/version.h"
 #include "worker/measure.h"
 #include "worker/worker.h"
 
@@ -39,7 +40,7 @@ static tri_status send_msg(struct control *c, tri_group_msg *m) {
 static void send_register(struct control *c) {
   tri_worker *w = c->w;
   tri_group_msg m = {.op = TRI_GROUP_REGISTER,
-                     .reg = {.version = str("0.1.0"),
+                     .reg = {.version = str(TRIREME_VERSION),
                              .host = str(c->host.nodename),
                              .backend = str(w->backend ? w->backend->name : ""),
                              .group = (uint32_t)w->opts.group,

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "runtime/base/log.h"
+#include "runtime/base/version.h"
 #include "worker/placement.h"
 #include "worker/worker.h"
 
@@ -17,7 +18,7 @@ static const tri_options_spec spec = {
     .program = "trireme-worker",
     .usage = "--model DIR [OPTION]...",
     .summary = "One worker of a Trireme cluster. Started by mpirun, srun or `trireme up`, not by hand.",
-    .version = "trireme-worker 0.1.0",
+    .version = "trireme-worker " TRIREME_VERSION,
     .config_file = true,
 };
 

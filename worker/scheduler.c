@@ -1,6 +1,7 @@
 #include <string.h>
 
 #include "runtime/base/wait.h"
+#include "runtime/base/hash.h"
 #include "worker/schedule.h"
 
 tri_status tri_sched_create(const tri_sched_config *config, tri_sched **out) {
@@ -59,7 +60,7 @@ static int fitting(const tri_sequence *q, int budget) {
   return left < room ? left : room;
 }
 
-static uint64_t choice_seed(const tri_job *j, uint32_t choice) { return j->seed + choice * 0x9e3779b97f4a7c15u; }
+static uint64_t choice_seed(const tri_job *j, uint32_t choice) { return j->seed + choice * TRI_SPLITMIX_STEP; }
 
 void tri_sched_emit(tri_plan_writer *plan, tri_sequence *q, int n, int first_page, bool whole) {
   const tri_job *j = q->job;

@@ -5,20 +5,13 @@
 #include <string.h>
 
 #include "client/cmd/bench.h"
+#include "runtime/base/hash.h"
 #include "runtime/base/mem.h"
 #include "runtime/base/wait.h"
 
-/* ---- random numbers: SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014)
- * ---- */
+/* ---- random numbers ---- */
 
-static uint64_t next_random(uint64_t *state) {
-  uint64_t z = (*state += UINT64_C(0x9e3779b97f4a7c15));
-  z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-  z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-  return z ^ (z >> 31);
-}
-
-static double uniform(uint64_t *state) { return (double)(next_random(state) >> 11) * 0x1p-53; }
+static double uniform(uint64_t *state) { return (double)(tri_splitmix64(state) >> 11) * 0x1p-53; }
 
 /* ---- prompts ---- */
 
@@ -139,7 +132,7 @@ static trireme_result send_one(bench_run *b, uint32_t *ids, uint64_t *random, tr
   } else {
     trireme_request_init(&q);
     for (int64_t i = 0; i < b->o->random_input_len; i++)
-      ids[i] = (uint32_t)(next_random(random) % (b->vocab_size ? b->vocab_size : 1));
+      ids[i] = (uint32_t)(tri_splitmix64(random) % (b->vocab_size ? b->vocab_size : 1));
     q.token_ids = ids;
     q.num_token_ids = (size_t)b->o->random_input_len;
     q.max_tokens = b->o->random_output_len;

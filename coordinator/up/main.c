@@ -12,6 +12,7 @@
 #include "coordinator/up/up.h"
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
+#include "runtime/base/version.h"
 #include "runtime/base/wait.h"
 #include "runtime/model/layout.h"
 
@@ -40,7 +41,7 @@ static tri_options_spec spec = {
               "  trireme up --model DIR                         one worker on this host\n"
               "  trireme up --model DIR -tp 2 -pp 2 -dp 2       two groups of four\n"
               "  trireme up --model DIR -tp 4 --hosts a:2,b:2   one group over two hosts\n",
-    .version = "trireme up 0.1.0",
+    .version = "trireme up " TRIREME_VERSION,
     .config_file = true,
 };
 

@@ -1,15 +1,11 @@
 /* What the floors run: random numbers, since zeros take less power and so run faster, and reads of memory. */
 #include "kernels/cuda/device.cuh"
+#include "runtime/base/hash.h"
 
 enum { THREADS = 256 };
 
-/* The finaliser of SplitMix64 (Steele et al., 2014), of the element's number. */
-__device__ static inline uint64_t mix(uint64_t z) {
-  z = (z + 1) * 0x9E3779B97F4A7C15u;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-  return z ^ (z >> 31);
-}
+/* A random number for an element, by its number. */
+__device__ static inline uint64_t mix(uint64_t z) { return tri_mix64((z + 1) * TRI_SPLITMIX_STEP); }
 
 __global__ static void fill_kernel(void *p, tri_dtype type, size_t n) {
   size_t step = (size_t)gridDim.x * THREADS;

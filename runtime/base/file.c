@@ -36,10 +36,13 @@ tri_status tri_file_read(const char *path, size_t most, char **out, size_t *len,
     st = tri_fail(err, TRI_NO_MEMORY, path, "%s: no memory for %lld bytes", path, (long long)s.st_size);
   if (st == TRI_OK) {
     size_t n = fread(text, 1, (size_t)s.st_size, f);
-    if (ferror(f))
+    if (ferror(f)) {
       st = refuse(path, "be read", err);
-    else
-      *out = text, *len = n, text = NULL;
+    } else {
+      *out = text;
+      *len = n;
+      text = NULL;
+    }
   }
   tri_free(text);
   fclose(f);
@@ -67,7 +70,8 @@ static bool write_all(int fd, const char *data, size_t len) {
     ssize_t n = write(fd, data, len);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return false;
-    data += n, len -= (size_t)n;
+    data += n;
+    len -= (size_t)n;
   }
   return fsync(fd) == 0;
 }

@@ -15,8 +15,8 @@ void tri_program_folder(char out[PATH_MAX]);
  * said in *err. TRI_TOO_LARGE: more than `most` bytes. */
 tri_status tri_file_read(const char *path, size_t most, char **out, size_t *len, tri_error *err);
 
-/* Do a file's first bytes say that it is a Git LFS pointer: the few lines that a clone has in the place of a large file
- * that was not fetched? */
+/* Returns true when a file's first bytes say that it is a Git LFS pointer: a few lines that a clone has instead of a
+ * large file that was not fetched. */
 bool tri_file_is_lfs_pointer(const void *bytes, size_t len);
 
 /* Writes a file beside the path and gives it its name. The folders above it are made where they are missing, for this

@@ -180,13 +180,13 @@ size_t tri_json_quote(const char *s, size_t len, char *out, size_t cap) {
   put('"', out, cap, &n);
   for (size_t i = 0; i < len; i++) {
     unsigned char c = (unsigned char)s[i];
-    const char *plain = "\"\\\n\r\t", *letter = "\"\\nrt", *at = c ? strchr(plain, c) : NULL;
+    const char *plain = "\"\\\n\r\t", *escaped = "\"\\nrt", *at = c ? strchr(plain, c) : NULL;
     if (at) {
       put('\\', out, cap, &n);
-      put(letter[at - plain], out, cap, &n);
+      put(escaped[at - plain], out, cap, &n);
     } else if (c < 0x20 || c == 0x7f) {
-      put('\\', out, cap, &n), put('u', out, cap, &n), put('0', out, cap, &n), put('0', out, cap, &n);
-      put(hex[c >> 4], out, cap, &n), put(hex[c & 15], out, cap, &n);
+      const char escape[] = {'\\', 'u', '0', '0', hex[c >> 4], hex[c & 15]};
+      for (size_t k = 0; k < sizeof escape; k++) put(escape[k], out, cap, &n);
     } else {
       put((char)c, out, cap, &n);
     }

@@ -43,7 +43,7 @@ void tri_log(tri_log_level level, const char *component, const char *fmt, ...) {
   va_end(ap);
   size_t len = strnlen(line, sizeof line - 2);
   if (m < 0) len = (size_t)n;
-  /* What comes from outside may hold line breaks; a log line never does. */
+  /* Words from outside may hold line breaks; a log line never does. */
   for (size_t i = 0; i < len; i++)
     if (line[i] == '\n' || line[i] == '\r') line[i] = ' ';
   line[len] = '\n';

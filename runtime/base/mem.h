@@ -26,7 +26,7 @@ char *tri_strdup(const char *s);
 char *tri_strndup(const char *s, size_t n);
 void tri_free(void *p);
 
-/* What a large buffer is for: lines of the ledger. */
+/* The purpose of a large buffer: lines of the ledger. */
 typedef enum tri_mem_tag {
   TRI_MEM_WEIGHTS,
   TRI_MEM_KV,

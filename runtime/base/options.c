@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/buf.h"
 #include "runtime/base/mem.h"
 #include "runtime/base/options_internal.h"
 
@@ -12,7 +13,7 @@ enum { CONFIG_DEPTH_TEXT = 160 };
 
 /* ---- names ---- */
 
-/* Letter of a name in the form that all spellings share. */
+/* Returns a name's character in the form that all spellings share. */
 static char plain(char c) { return c == '_' ? '-' : c; }
 
 static bool same_name(const char *table, const char *given, size_t len) {
@@ -76,8 +77,7 @@ static bool has_limits(const tri_option *o) { return o->min != 0 || o->max != 0;
 static const char *limit_text(const tri_option *o, double x, char buf[32]) {
   static const char letters[] = " KMGT";
   int k = 0;
-  if (o->type == TRI_OPT_SIZE && x >= 1024)
-    while (k < 4 && fmod(x, 1024) == 0) x /= 1024, k++;
+  for (; o->type == TRI_OPT_SIZE && x >= 1 && k < 4 && fmod(x, 1024) == 0; k++) x /= 1024;
   if (k)
     snprintf(buf, 32, "%.15g%c", x, letters[k]);
   else
@@ -102,8 +102,10 @@ static tri_status parse_integer(const tri_option *o, const char *text, int64_t l
   errno = 0;
   long long v = strtoll(text, &end, 10);
   if (end == text || *end || strchr(" \t\n\r\f\v", *text)) return not_a(o, "an integer", text, err);
-  tri_status st = check_limits(o, errno == ERANGE ? (v < 0 ? -INFINITY : INFINITY) : (double)v, text, err);
-  if (st) return st;
+  double x = (double)v;
+  if (errno == ERANGE) x = v < 0 ? -INFINITY : INFINITY;
+  tri_status st = check_limits(o, x, text, err);
+  if (st != TRI_OK) return st;
   if (errno == ERANGE || v < lowest || v > highest)
     return tri_fail(err, TRI_OUT_OF_RANGE, o->name, "--%s is %s; allowed are %lld to %lld", o->name, text,
                     (long long)lowest, (long long)highest);
@@ -141,7 +143,7 @@ static tri_status parse_size(const tri_option *o, const char *text, uint64_t *ou
     v = (v << shift) + (unsigned long long)(fraction * (double)(1ULL << shift));
   }
   tri_status st = check_limits(o, over ? INFINITY : (double)v, text, err);
-  if (st) return st;
+  if (st != TRI_OK) return st;
   if (over) return tri_fail(err, TRI_OUT_OF_RANGE, o->name, "--%s is %s, more than 64 bits hold", o->name, text);
   *out = v;
   return TRI_OK;
@@ -152,7 +154,7 @@ static tri_status parse_num(const tri_option *o, const char *text, double *out, 
   double v = strtod(text, &end);
   if (end == text || *end || isnan(v)) return not_a(o, "a number", text, err);
   tri_status st = check_limits(o, v, text, err);
-  if (st) return st;
+  if (st != TRI_OK) return st;
   if (isinf(v) && !(has_limits(o) && isinf(o->max))) return not_a(o, "a finite number", text, err);
   *out = v;
   return TRI_OK;
@@ -175,8 +177,11 @@ static tri_status parse_choice(const tri_option *o, const char *text, int *out, 
 static tri_status parse_bool(const tri_option *o, const char *text, bool *out, tri_error *err) {
   static const char *const yes[] = {"true", "yes", "on", "1"}, *const no[] = {"false", "no", "off", "0"};
   for (int i = 0; i < 4; i++) {
-    if (!strcmp(text, yes[i])) return *out = true, TRI_OK;
-    if (!strcmp(text, no[i])) return *out = false, TRI_OK;
+    bool is_yes = strcmp(text, yes[i]) == 0;
+    if (is_yes || strcmp(text, no[i]) == 0) {
+      *out = is_yes;
+      return TRI_OK;
+    }
   }
   return not_a(o, "true or false", text, err);
 }
@@ -188,18 +193,18 @@ tri_status tri_option_store(const tri_option *o, void *dest, const char *text, t
   tri_status st = TRI_UNSUPPORTED;
   if (o->choices && o->type != TRI_OPT_STRING) {
     st = parse_choice(o, text, &choice, err);
-    if (!st) memcpy(to, &choice, sizeof choice);
+    if (st == TRI_OK) memcpy(to, &choice, sizeof choice);
     return st;
   }
   switch (o->type) {
   case TRI_OPT_BOOL: return parse_bool(o, text, to, err);
   case TRI_OPT_INT:
     st = parse_integer(o, text, INT32_MIN, INT32_MAX, &v, err);
-    if (!st) *(int *)to = (int)v;
+    if (st == TRI_OK) *(int *)to = (int)v;
     return st;
   case TRI_OPT_UINT:
     st = parse_integer(o, text, 0, UINT32_MAX, &v, err);
-    if (!st) *(unsigned *)to = (unsigned)v;
+    if (st == TRI_OK) *(unsigned *)to = (unsigned)v;
     return st;
   case TRI_OPT_INT64: return parse_integer(o, text, INT64_MIN, INT64_MAX, to, err);
   case TRI_OPT_SIZE: return parse_size(o, text, to, err);
@@ -211,13 +216,8 @@ tri_status tri_option_store(const tri_option *o, void *dest, const char *text, t
 }
 
 static tri_status append_string(tri_opt_list *list, size_t *cap, const char *text) {
-  if (list->count == *cap) {
-    size_t more = *cap ? 2 * *cap : 8;
-    const char **grown = tri_grow(list->items, *cap, more, sizeof *grown);
-    if (!grown) return TRI_NO_MEMORY;
-    list->items = grown;
-    *cap = more;
-  }
+  tri_status st = tri_array_reserve(&list->items, list->count, cap, 1, sizeof *list->items);
+  if (st != TRI_OK) return st;
   list->items[list->count++] = text;
   return TRI_OK;
 }
@@ -229,9 +229,9 @@ tri_status tri_options_assign(tri_options *o, const tri_option *t, const char *t
   tri_status st;
   if (t->type == TRI_OPT_STRING || t->type == TRI_OPT_LIST) {
     int choice;
-    if (t->choices && t->type == TRI_OPT_STRING && (st = parse_choice(t, text, &choice, err))) return st;
-    const char *copy =
-        t->choices && t->type == TRI_OPT_STRING ? t->choices[choice] : tri_arena_strndup(o->arena, text, strlen(text));
+    bool chosen = t->choices && t->type == TRI_OPT_STRING;
+    if (chosen && (st = parse_choice(t, text, &choice, err)) != TRI_OK) return st;
+    const char *copy = chosen ? t->choices[choice] : tri_arena_strndup(o->arena, text, strlen(text));
     if (!copy) return TRI_NO_MEMORY;
     void *to = (char *)o->dest + t->offset;
     if (t->type == TRI_OPT_STRING) {
@@ -242,11 +242,11 @@ tri_status tri_options_assign(tri_options *o, const tri_option *t, const char *t
       list->items = state->items;
       st = append_string(list, &state->cap, copy);
       state->items = list->items;
-      if (st) return st;
+      if (st != TRI_OK) return st;
     }
   } else {
     st = tri_option_store(t, o->dest, text, err);
-    if (st) return st;
+    if (st != TRI_OK) return st;
   }
   state->source = source;
   return TRI_OK;
@@ -271,8 +271,11 @@ static bool is_builtin(const char *name, size_t len, const char *builtin) { retu
 static tri_status parse_option(tri_options *o, int argc, char *const *argv, int *i, tri_error *err) {
   const char *arg = argv[*i], *name = arg + 1 + (arg[1] == '-'), *value = strchr(name, '=');
   size_t len = value ? (size_t)(value++ - name) : strlen(name);
-  if (is_builtin(name, len, "help") || (len == 1 && *name == 'h')) return o->help = true, TRI_OK;
-  if (o->spec->version && is_builtin(name, len, "version")) return o->version = true, TRI_OK;
+  bool is_help = is_builtin(name, len, "help") || (len == 1 && *name == 'h');
+  bool is_version = o->spec->version && is_builtin(name, len, "version");
+  o->help |= is_help;
+  o->version |= !is_help && is_version;
+  if (is_help || is_version) return TRI_OK;
   bool is_config = o->spec->config_file && is_builtin(name, len, "config");
   const tri_option *t = is_config ? NULL : tri_options_find(o->spec->options, o->spec->count, name, len);
   if (!t && !is_config && len > 3 && !memcmp(name, "no", 2) && plain(name[2]) == '-') {
@@ -286,8 +289,9 @@ static tri_status parse_option(tri_options *o, int argc, char *const *argv, int 
     if (*i + 1 >= argc) return tri_fail(err, TRI_INVALID_ARGUMENT, t ? t->name : "config", "%s needs a value", arg);
     value = argv[++*i];
   }
-  if (is_config) return o->config = value, TRI_OK;
-  return tri_options_assign(o, t, value, TRI_FROM_ARGS, err);
+  if (!is_config) return tri_options_assign(o, t, value, TRI_FROM_ARGS, err);
+  o->config = value;
+  return TRI_OK;
 }
 
 static tri_status parse_args(tri_options *o, int argc, char *const *argv, tri_error *err) {
@@ -301,7 +305,7 @@ static tri_status parse_args(tri_options *o, int argc, char *const *argv, tri_er
       st = parse_option(o, argc, argv, &i, err);
     else
       o->args[o->num_args++] = a;
-    if (st) return st;
+    if (st != TRI_OK) return st;
     if (o->help || o->version) break; /* what follows is not looked at */
   }
   return TRI_OK;
@@ -314,7 +318,7 @@ static tri_status parse_environment(tri_options *o, tri_error *err) {
     if (!text || !*text) continue;
     tri_error e = {0};
     tri_status st = tri_options_assign(o, t, text, TRI_FROM_ENV, &e);
-    if (st) return tri_fail(err, st, t->name, "%s: %s", t->env, e.message);
+    if (st != TRI_OK) return tri_fail(err, st, t->name, "%s: %s", t->env, e.message);
   }
   return TRI_OK;
 }
@@ -340,7 +344,7 @@ tri_status tri_options_parse(const tri_options_spec *spec, void *dest, int argc,
   o->state = tri_calloc(spec->count ? spec->count : 1, sizeof *o->state);
   o->args = tri_calloc((size_t)(argc > 0 ? argc : 1), sizeof *o->args);
   st = o->state && o->args ? tri_arena_create(4096, &o->arena) : TRI_NO_MEMORY;
-  if (st) goto cleanup;
+  if (st != TRI_OK) goto cleanup;
   for (size_t i = 0; i < spec->count; i++)
     if (spec->options[i].fallback)
       TRI_TRY(tri_options_assign(o, &spec->options[i], spec->options[i].fallback, TRI_FROM_FALLBACK, err));
@@ -370,7 +374,7 @@ int tri_options_main(const tri_options_spec *spec, void *dest, int argc, char *c
   tri_error err = {0};
   tri_options *o = NULL;
   tri_status st = tri_options_parse(spec, dest, argc, argv, &o, &err);
-  if (st) {
+  if (st != TRI_OK) {
     fprintf(stderr, "%s: %s\nTry '%s --help'.\n", spec->program, err.message[0] ? err.message : tri_status_text(st),
             spec->program);
     return st == TRI_NO_MEMORY || st == TRI_IO ? TRI_EXIT_FAILED : TRI_EXIT_USAGE;

@@ -34,7 +34,7 @@
  * REFUSED: this model, layout or request cannot be had here, and trying again would change nothing: what is asked for
  * is not supported, malformed, not permitted, or does not fit into the memory. */
 enum { TRI_EXIT_OK = 0, TRI_EXIT_FAILED = 1, TRI_EXIT_USAGE = 2, TRI_EXIT_REFUSED = 3 };
-/* Of a program that ends with st. */
+/* Returns the exit code of a program that ends with st. */
 int tri_exit_code(tri_status st);
 
 /* Values of an option that may be repeated. The strings belong to the tri_options. */

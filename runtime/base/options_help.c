@@ -20,8 +20,7 @@ static const char *metavar(const tri_option *o) {
 static void number(char *buf, size_t cap, const tri_option *o, double x) {
   static const char letters[] = " KMGT";
   int k = 0;
-  if (o->type == TRI_OPT_SIZE && x >= 1024)
-    while (k < 4 && fmod(x, 1024) == 0) x /= 1024, k++;
+  for (; o->type == TRI_OPT_SIZE && x >= 1 && k < 4 && fmod(x, 1024) == 0; k++) x /= 1024;
   snprintf(buf, cap, k ? "%.15g%c" : "%.15g", x, letters[k]);
 }
 
@@ -106,7 +105,7 @@ static void print_option(FILE *out, const tri_option *o) {
 
 static bool same_group(const char *a, const char *b) { return !strcmp(a ? a : "Options", b ? b : "Options"); }
 
-/* Whether option i is the first of its group that is shown. */
+/* Returns true when option i is the first of its group that is shown. */
 static bool is_first(const tri_options_spec *s, size_t i) {
   for (size_t j = 0; j < i; j++)
     if (!s->options[j].hidden && same_group(s->options[j].group, s->options[i].group)) return false;

@@ -5,7 +5,7 @@
 #include "runtime/base/mem.h"
 #include "runtime/base/options.h"
 
-/* Where a value came from, weakest first. */
+/* The source of a value, weakest first. */
 typedef enum tri_opt_source {
   TRI_FROM_NOWHERE,
   TRI_FROM_FALLBACK,

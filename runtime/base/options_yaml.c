@@ -42,14 +42,14 @@ static tri_status assign_scalar(reader *r, const tri_option *t) {
   if (!scalar_whole(r))
     return fail_at(r, t->name, r->event.start_mark, TRI_INVALID_ARGUMENT, "a value must not contain a NUL");
   tri_status st = tri_options_assign(r->o, t, scalar(r), TRI_FROM_FILE, &e);
-  if (st == TRI_NO_MEMORY) return st;
-  return st ? fail_at(r, t->name, r->event.start_mark, st, e.message) : TRI_OK;
+  if (st == TRI_OK || st == TRI_NO_MEMORY) return st;
+  return fail_at(r, t->name, r->event.start_mark, st, e.message);
 }
 
 /* Reads the value after a key. t: NULL for another program's option, which is read over. */
 static tri_status read_value(reader *r, const tri_option *t, const char *name) {
   tri_status st = next_event(r);
-  if (st) return st;
+  if (st != TRI_OK) return st;
   if (r->event.type == YAML_SCALAR_EVENT) return t ? assign_scalar(r, t) : TRI_OK;
   if (r->event.type != YAML_SEQUENCE_START_EVENT || (t && t->type != TRI_OPT_LIST))
     return fail_at(r, name, r->event.start_mark, TRI_INVALID_ARGUMENT,

@@ -1,4 +1,4 @@
-/* What a deployment is: the options that the coordinator, the workers and `trireme up` share. Each program reads what
+/* The options of a deployment: those that the coordinator, the workers and `trireme up` share. Each program reads what
  * concerns it and accepts the rest, so that one list of arguments (or one file of cluster-configs/) serves all of them.
  */
 #ifndef TRI_RUNTIME_BASE_SERVE_OPTIONS_H

@@ -68,8 +68,8 @@ tri_status tri_fail(tri_error *err, tri_status s, const char *field, const char 
 
 void tri_error_clear(tri_error *err);
 
-/* Puts the file that an error was found in before its message. For whoever has read the file: who looks at its bytes
- * does not know where they lie. Does nothing where there is no message. */
+/* Puts the path of the file that an error was found in before its message: code that looks at bytes does not know where
+ * they come from. Does nothing when there is no message. */
 void tri_error_in_file(tri_error *err, const char *path);
 
 /* `cleanup:`-label helper: evaluates expr into the local `st` and jumps when it is not TRI_OK. */

@@ -10,7 +10,7 @@
 static int load(hwloc_topology_t *topology, hwloc_cpuset_t *allowed) {
   if (hwloc_topology_init(topology)) return -1;
   *allowed = hwloc_bitmap_alloc();
-  /* What the process may use, which a batch system or mpirun may have narrowed. */
+  /* A batch system or mpirun may have narrowed the cores that the process may use. */
   if (!*allowed || hwloc_topology_load(*topology) || hwloc_get_cpubind(*topology, *allowed, HWLOC_CPUBIND_PROCESS)) {
     hwloc_bitmap_free(*allowed);
     hwloc_topology_destroy(*topology);

@@ -40,7 +40,8 @@ tri_status tri_wait_pause(tri_wait *w) {
     sched_yield();
     return TRI_OK;
   }
-  int64_t ns = waited > 5 * second ? long_idle_ns : waited > second ? idle_ns : w->sleep_ns;
+  int64_t ns = w->sleep_ns;
+  if (waited > second) ns = waited > 5 * second ? long_idle_ns : idle_ns;
   struct timespec t = {.tv_sec = 0, .tv_nsec = ns};
   nanosleep(&t, NULL);
   if (w->sleep_ns < busy_ns) w->sleep_ns += w->sleep_ns / 4;
@@ -57,6 +58,6 @@ void tri_waker_sleep(tri_waker *w, int64_t timeout_ns) {
     struct timespec t = {.tv_sec = timeout_ns / 1000000000, .tv_nsec = timeout_ns % 1000000000};
     syscall(SYS_futex, &w->signal, FUTEX_WAIT_PRIVATE, 0, &t, NULL, 0);
   }
-  /* An exchange and no store: who reads what the waker wrote before its wake must see it. */
+  /* An exchange and no store: the thread that wakes must see all that the waker wrote before. */
   atomic_exchange_explicit(&w->signal, 0, memory_order_acq_rel);
 }

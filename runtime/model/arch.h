@@ -12,7 +12,7 @@
 #include "runtime/base/json.h"
 #include "runtime/model/config.h"
 
-/* Where the executor finds a tensor. Matrices keep a 16-bit type; vectors are float32. Cut over the tensor group:
+/* The executor's tensors. Matrices keep a 16-bit type; vectors are float32. Cut over the tensor group:
  *   by vocabulary: EMBED, HEAD (rows)       by query and KV heads: QKV (rows), O (columns)
  *   by intermediate size: UP (rows; gate rows first when gated), DOWN (columns)
  *   by each expert's intermediate size: EXPERT_UP (expert below expert), EXPERT_DOWN, the same for SHARED_*
@@ -159,8 +159,7 @@ typedef struct tri_arch {
   tri_status (*prepare)(tri_model_config *c, const tri_json *root, tri_error *err);
   /* After the keys: derived values and checks that a table cannot say. May be NULL. */
   tri_status (*finish)(tri_model_config *c, const tri_json *root, tri_error *err);
-  /* Of an encoder-decoder: the table of its encoder, of which only tensors and prefix are looked at. NULL for others.
-   */
+  /* An encoder-decoder's encoder: a table of which only tensors and prefix are looked at. NULL for other models. */
   const struct tri_arch *source;
 } tri_arch;
 
@@ -190,7 +189,7 @@ void tri_config_local_layers(tri_model_config *c, const tri_json *root, int firs
 
 /* Every layer from `first` on in steps of `step` is SPARSE. */
 void tri_config_sparse_layers(tri_model_config *c, int first, int step);
-/* What Qwen's files say about the window; for prepare. */
+/* Reads what Qwen's files say about the window; for prepare. */
 tri_status tri_qwen_window(tri_model_config *c, const tri_json *root, tri_error *err);
 
 /* "gelu_new", "silu", ...: false when unknown. */

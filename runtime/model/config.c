@@ -12,7 +12,7 @@
 
 enum { MAX_CONFIG_BYTES = 4 << 20 };
 
-/* What most families share. */
+/* Keys that most families share. */
 static const tri_config_key common_keys[] = {
     TRI_INT_KEY("hidden_size", hidden_size, 1, 1 << 20),
     TRI_INT_KEY("num_hidden_layers", num_layers, 1, TRI_MAX_LAYERS),

@@ -1,4 +1,4 @@
-/* What a model is: config.json read into one struct that the executor, the loader and the byte ledger share.
+/* A model's description: config.json read into one struct that the executor, the loader and the byte ledger share.
  *
  * A key that could change the result and is not understood is refused by name. Keys of training, initialisation and
  * bookkeeping are known and ignored. Both spellings of transformers (before and since v5) are read: `torch_dtype` or
@@ -34,7 +34,7 @@ typedef enum tri_position_kind {
   TRI_POS_ALIBI_ROUNDED
 } tri_position_kind;
 
-/* Where a branch f (attention or MLP) of a block has its norm, x being the residual stream. */
+/* The norm of a branch f (attention or MLP) of a layer, x being the residual stream. */
 typedef enum tri_norm_place {
   TRI_NORM_INPUT,  /* x + f(norm x), most */
   TRI_NORM_BOTH,   /* x + norm'(f(norm x)), Gemma-2 */
@@ -76,7 +76,7 @@ typedef struct tri_seq2seq {
   int64_t decoder_start_token_id, forced_bos_token_id; /* how every answer begins; -1: not so */
 } tri_seq2seq;
 
-/* What an encoder makes of a sequence's final states: nothing, its first one, or their mean. */
+/* The pooling of a sequence's final states by an encoder: none, the first one, or their mean. */
 typedef enum tri_pooling { TRI_POOL_NONE, TRI_POOL_FIRST, TRI_POOL_MEAN } tri_pooling;
 
 /* Rotary positions, every scaling kind reduced to one or two tables of inverse frequencies. */
@@ -156,7 +156,7 @@ typedef struct tri_head_config {
 #define TRI_GENERATION_OPEN(type, name)
 #define TRI_GENERATION_MODEL(type, name) TRI_NUMBER_TYPE_##type name;
 
-/* What generation_config.json says of a request's numbers; NaN or -1 where it says nothing. */
+/* A request's numbers as generation_config.json gives them; NaN or -1 where it says nothing. */
 typedef struct tri_generation_config {
   TRI_SAMPLING_NUMBERS(TRI_GENERATION_MEMBER_, )
   int64_t num_beams;     /* 1 where it says nothing */

@@ -44,8 +44,11 @@ static tri_status read_problem(const tri_json *root, tri_problem *out, tri_error
   const tri_json *v = tri_json_get(root, "problem_type");
   const char *name = tri_json_as_str(v, NULL);
   if (tri_json_kind_of(v) == TRI_JSON_NULL) return TRI_OK;
-  for (int i = 0; name && i < 3; i++)
-    if (!strcmp(name, names[i])) return *out = (tri_problem)i, TRI_OK;
+  for (int i = 0; name && i < 3; i++) {
+    if (strcmp(name, names[i]) != 0) continue;
+    *out = (tri_problem)i;
+    return TRI_OK;
+  }
   return tri_fail(err, TRI_UNSUPPORTED, "problem_type", "problem_type \"%.60s\" is not known", name ? name : "?");
 }
 

@@ -8,7 +8,7 @@
 
 enum { TRI_LABEL_BYTES = 256 }; /* of one name */
 
-/* What problem_type says. SINGLE: one label of several is right; MULTI: each for itself; REGRESSION: numbers. */
+/* The values of problem_type. SINGLE: one label of several is right; MULTI: each for itself; REGRESSION: numbers. */
 typedef enum tri_problem { TRI_PROBLEM_SINGLE, TRI_PROBLEM_MULTI, TRI_PROBLEM_REGRESSION } tri_problem;
 
 typedef struct tri_labels {

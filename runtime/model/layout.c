@@ -54,7 +54,7 @@ static int64_t positions_of(const tri_model_config *c) {
   return table ? c->max_position_embeddings + c->embed.position_offset : 0;
 }
 
-/* Where positions and types are added to a projected embedding, and where it is normed. */
+/* Returns the width at which positions and types are added to an embedding and at which it is normed. */
 static int64_t entrance_width(const tri_model_config *c) {
   return c->embed.projects_last ? c->embed.size : c->hidden_size;
 }
@@ -177,17 +177,15 @@ tri_weight_shape tri_shard_weight_shape(const tri_model_config *c, const tri_sha
   }
 }
 
-/* Where a QKV tensor has the rows of a head; which: 0 q, 1 k, 2 v. */
+/* Returns the first row of a head in a QKV tensor; which: 0 q, 1 k, 2 v. */
 static int64_t qkv_row(const tri_model_config *c, tri_part part, int which, int64_t head) {
   int64_t d = c->attention.head_dim, group = c->attention.num_heads / c->attention.num_kv_heads;
   if (part == TRI_PART_QKV_INTERLEAVED) {
     int64_t kv_head = which ? head : head / group, within = which ? group + which - 1 : head % group;
     return (kv_head * (group + 2) + within) * d;
   }
-  int64_t before = which == 0   ? 0
-                   : which == 1 ? c->attention.num_heads
-                                : c->attention.num_heads + c->attention.num_kv_heads;
-  return ((part == TRI_PART_QKV_CONCAT ? before : 0) + head) * d; /* else a tensor of its own */
+  const int64_t before[] = {0, c->attention.num_heads, c->attention.num_heads + c->attention.num_kv_heads};
+  return ((part == TRI_PART_QKV_CONCAT ? before[which] : 0) + head) * d; /* else a tensor of its own */
 }
 
 struct emit {
@@ -234,7 +232,8 @@ static tri_status emit_up(bool gated, int64_t size, tri_range mine, tri_part par
   if (part == TRI_PART_GATE_UP_INTERLEAVED) {
     tri_slice s = {.src_row = 2 * (int64_t)mine.first, .dst_row = dst, .rows = mine.count, .cols = cols, .row_step = 2};
     st = e->fn(e->ctx, &s);
-    s.src_row++, s.dst_row = up_dst;
+    s.src_row++;
+    s.dst_row = up_dst;
     return st == TRI_OK ? e->fn(e->ctx, &s) : st;
   }
   bool gate = part == TRI_PART_GATE || part == TRI_PART_GATE_UP_CONCAT, up = part != TRI_PART_GATE;
@@ -353,7 +352,10 @@ tri_weight_shape tri_rule_full_shape(const tri_model_config *c, const tri_tensor
   case TRI_W_DOWN:
   case TRI_W_EXPERT_DOWN:
   case TRI_W_SHARED_DOWN: full.k = units_of(c, rule->weight); break;
-  default: full.k = 1, full.vector = true; break;
+  default:
+    full.k = 1;
+    full.vector = true;
+    break;
   }
   return full;
 }

@@ -1,4 +1,4 @@
-/* Who holds what: the ranks of a replica group and the share of the model that each of them has.
+/* The layout of a model over ranks: those of a replica group and the share of the model that each of them has.
  *
  * World of a group: pp x tp, tensor rank fastest, so that a tensor group sits on one node. A tensor rank owns a
  * contiguous range of query heads and every KV head that those use; a KV head may therefore lie on two ranks. Nothing

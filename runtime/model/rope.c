@@ -85,8 +85,12 @@ static void scale_yarn(tri_rope *r, int half, const struct params *p, double the
   double dim = 2.0 * half;
   double low = dim * log(p->original / (p->beta_fast * 2 * M_PI)) / (2 * log(theta));
   double high = dim * log(p->original / (p->beta_slow * 2 * M_PI)) / (2 * log(theta));
-  if (p->truncate) low = floor(low), high = ceil(high);
-  low = fmax(low, 0), high = fmin(high, dim - 1);
+  if (p->truncate) {
+    low = floor(low);
+    high = ceil(high);
+  }
+  low = fmax(low, 0);
+  high = fmin(high, dim - 1);
   if (low == high) high += 0.001; /* keeps the ramp finite */
   for (int i = 0; i < half; i++) {
     double ramp = fmin(fmax((i - low) / (high - low), 0), 1);
@@ -150,7 +154,9 @@ static tri_status apply(tri_model_config *c, const char *type, struct params *p,
       return tri_fail(err, TRI_OUT_OF_RANGE, "rope_scaling.rope_type",
                       "rope type dynamic needs 4 rotary dimensions, not %d", r->rotary_dim);
     r->kind = TRI_ROPE_DYNAMIC;
-    r->base = (float)p->theta, r->factor = (float)p->factor, r->original_max_len = (int)p->original;
+    r->base = (float)p->theta;
+    r->factor = (float)p->factor;
+    r->original_max_len = (int)p->original;
   } else if (!strcmp(type, "llama3")) {
     TRI_TRY(require(p->low_freq, "rope_scaling.low_freq_factor", type, err));
     TRI_TRY(require(p->high_freq, "rope_scaling.high_freq_factor", type, err));

@@ -109,8 +109,10 @@ static tri_status measure(void *ctx, const char *key, const tri_json *value) {
   p->cap++;
   p->name_cap += strlen(key) + 1;
   if (strcmp(key, "__metadata__") != 0 && tri_json_as_int(tri_json_at(tri_json_get(value, "data_offsets"), 1), &end) &&
-      end > 0 && (uint64_t)end > p->data_end)
-    p->data_end = (uint64_t)end, p->last = key;
+      end > 0 && (uint64_t)end > p->data_end) {
+    p->data_end = (uint64_t)end;
+    p->last = key;
+  }
   return TRI_OK;
 }
 
@@ -165,8 +167,11 @@ tri_status tri_st_parse_header(const char *header, size_t header_len, uint64_t d
   }
   TRI_TRY(tri_json_each(root, parse_tensor, &p));
   TRI_TRY(check_cover(&p));
-  *tensors = p.tensors, *count = p.count, *names = p.names;
-  p.tensors = NULL, p.names = NULL;
+  *tensors = p.tensors;
+  *count = p.count;
+  *names = p.names;
+  p.tensors = NULL;
+  p.names = NULL;
 cleanup:
   tri_free(p.tensors);
   tri_free(p.names);
@@ -230,7 +235,7 @@ static tri_status add_file(tri_checkpoint *c, const char *path, tri_status missi
   if (!files) return tri_fail(err, TRI_NO_MEMORY, path, "no memory for %s", path);
   c->files = files;
   struct file *f = &files[c->num_files];
-  f->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe in its place must not hold us up */
+  f->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe of this name must not hold us up */
   if (f->fd < 0)
     return tri_fail(err, errno == ENOENT ? missing : TRI_IO, path, "cannot open %s: %s", path, strerror(errno));
   c->num_files++;

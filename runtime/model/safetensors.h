@@ -1,4 +1,4 @@
-/* safetensors checkpoints: headers only. Who wants the bytes reads them by file and offset (runtime/load/loader.c).
+/* safetensors checkpoints: headers only. runtime/load/loader.c reads the bytes, by file and offset.
  *
  * The file is hostile until proven otherwise: the header is at most 100 MB, every tensor's bytes must match its shape
  * and type, and the tensors must cover the data contiguously, without overlap, gap or rest. */

@@ -24,9 +24,8 @@ tri_status tri_config_bart(tri_model_config *c, const tri_json *root, tri_error 
   if (st == TRI_OK) st = tri_config_bool(root, "normalize_embedding", &normed, err);
   if (st == TRI_OK) st = tri_config_bool(root, "static_position_embeddings", &sinusoids, err);
   if (st != TRI_OK) return st;
-  const char *wrong = normed != c->embed.norm                                    ? "normalize_embedding"
-                      : sinusoids != (c->attention.position == TRI_POS_SINUSOID) ? "static_position_embeddings"
-                                                                                 : NULL;
+  const char *wrong = sinusoids != (c->attention.position == TRI_POS_SINUSOID) ? "static_position_embeddings" : NULL;
+  if (normed != c->embed.norm) wrong = "normalize_embedding";
   if (wrong)
     return tri_fail(err, TRI_UNSUPPORTED, wrong, "%s is not as model_type %s has it", wrong, c->arch->model_type);
   if (scaled) c->embed.scale = sqrt((double)c->hidden_size);

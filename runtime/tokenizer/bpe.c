@@ -55,7 +55,7 @@ static tri_status find_part(const tok_vocab *v, span text, const tok_field *f, u
                         (int)(text.len < 64 ? text.len : 64), text.s);
 }
 
-static tri_status load_merge(bpe *b, const tok_field *f, uint32_t rank, tok_buf *joined, tri_error *err) {
+static tri_status load_merge(bpe *b, const tok_field *f, uint32_t rank, tri_buf *joined, tri_error *err) {
   span left, right;
   tok_merge m = {.rank = rank};
   tri_status st;
@@ -65,8 +65,8 @@ static tri_status load_merge(bpe *b, const tok_field *f, uint32_t rank, tok_buf 
   if (right.len < b->prefix.len)
     return tok_field_fail(f, TRI_CORRUPT, err, "the second token lacks the subword prefix");
   joined->len = 0;
-  TRI_TRY(tok_buf_append(joined, left.s, left.len));
-  TRI_TRY(tok_buf_append(joined, right.s + b->prefix.len, right.len - b->prefix.len));
+  TRI_TRY(tri_buf_append(joined, left.s, left.len));
+  TRI_TRY(tri_buf_append(joined, right.s + b->prefix.len, right.len - b->prefix.len));
   TRI_TRY(find_part(b->vocab, (span){joined->data, joined->len}, f, &m.id, err));
   tok_merges_put(&b->merges, m);
 cleanup:
@@ -80,7 +80,7 @@ static bool is_version_line(const tri_json *j) {
 }
 
 static tri_status load_merges(bpe *b, const tok_field *model, tri_error *err) {
-  tok_buf joined = {0};
+  tri_buf joined = {0};
   tri_status st;
   tok_field f = tok_field_get(model, "merges");
   TRI_TRY(tok_field_array(&f, err));
@@ -93,7 +93,7 @@ static tri_status load_merges(bpe *b, const tok_field *model, tri_error *err) {
     if (!is_version_line(merge.node)) TRI_TRY(load_merge(b, &merge, rank++, &joined, err));
   }
 cleanup:
-  tok_buf_free(&joined);
+  tri_buf_free(&joined);
   return st;
 }
 
@@ -202,7 +202,7 @@ typedef struct cached_word {
 typedef struct bpe_work {
   tok_merge_work merge;
   tok_ids symbols;
-  tok_buf spelled;
+  tri_buf spelled;
   cached_word cache[CACHE_SLOTS];
 } bpe_work;
 
@@ -219,7 +219,7 @@ static void bpe_work_destroy(void *work) {
   if (!w) return;
   tok_merge_work_free(&w->merge);
   tok_ids_free(&w->symbols);
-  tok_buf_free(&w->spelled);
+  tri_buf_free(&w->spelled);
   tri_free(w);
 }
 
@@ -230,9 +230,9 @@ static tri_status spell(const bpe *b, bpe_work *w, span c, bool first, bool last
   *out = c;
   if (!prefix.len && !suffix.len) return st;
   w->spelled.len = 0;
-  TRI_TRY(tok_buf_append(&w->spelled, prefix.s, prefix.len));
-  TRI_TRY(tok_buf_append(&w->spelled, c.s, c.len));
-  TRI_TRY(tok_buf_append(&w->spelled, suffix.s, suffix.len));
+  TRI_TRY(tri_buf_append(&w->spelled, prefix.s, prefix.len));
+  TRI_TRY(tri_buf_append(&w->spelled, c.s, c.len));
+  TRI_TRY(tri_buf_append(&w->spelled, suffix.s, suffix.len));
   *out = (span){w->spelled.data, w->spelled.len};
 cleanup:
   return st;

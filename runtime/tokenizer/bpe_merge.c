@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "runtime/base/buf.h"
+#include "runtime/base/hash.h"
 #include "runtime/base/mem.h"
 
 /* ---- the table ---- */
@@ -23,12 +25,9 @@ void tok_merges_free(tok_merges *m) {
   *m = (tok_merges){0};
 }
 
-/* Where the pair is, or would be. The mixing is splitmix64's finalizer. */
+/* Returns the slot that the pair has or would have. */
 static tok_merge *slot(const tok_merges *m, uint32_t left, uint32_t right) {
-  uint64_t h = (uint64_t)left << 32 | right;
-  h = (h ^ h >> 30) * 0xbf58476d1ce4e5b9u;
-  h = (h ^ h >> 27) * 0x94d049bb133111ebu;
-  size_t i = (size_t)(h ^ h >> 31) & m->mask;
+  size_t i = (size_t)tri_mix64((uint64_t)left << 32 | right) & m->mask;
   while (m->slots[i].rank != UINT32_MAX && (m->slots[i].left != left || m->slots[i].right != right))
     i = (i + 1) & m->mask;
   return &m->slots[i];
@@ -95,19 +94,11 @@ void tok_merge_work_free(tok_merge_work *w) {
 }
 
 static tri_status reserve(tok_merge_work *w, size_t n) {
-  if (n <= w->cap) return TRI_OK;
-  size_t twice;
-  if (n >= NONE || !tri_size_mul(n, 2, &twice)) return TRI_TOO_LARGE;
-  tok_merge_work_free(w);
-  w->symbols = tri_malloc(n, sizeof *w->symbols);
+  if (n >= NONE) return TRI_TOO_LARGE;
+  tri_status st = tri_array_reserve(&w->symbols, 0, &w->symbol_cap, n, sizeof *w->symbols);
+  if (st != TRI_OK) return st;
   /* At most n - 1 at first; each of at most n - 1 merges takes one out and puts two in. */
-  w->heap = tri_malloc(twice, sizeof *w->heap);
-  if (!w->symbols || !w->heap) {
-    tok_merge_work_free(w);
-    return TRI_NO_MEMORY;
-  }
-  w->cap = n;
-  return TRI_OK;
+  return tri_array_reserve(&w->heap, 0, &w->heap_cap, 2 * n, sizeof *w->heap);
 }
 
 static bool before(struct tok_candidate a, struct tok_candidate b) {

@@ -32,7 +32,7 @@ const tok_merge *tok_merges_find(const tok_merges *m, uint32_t left, uint32_t ri
 typedef struct tok_merge_work {
   struct tok_symbol *symbols;
   struct tok_candidate *heap;
-  size_t cap;
+  size_t symbol_cap, heap_cap;
 } tok_merge_work;
 void tok_merge_work_free(tok_merge_work *w);
 

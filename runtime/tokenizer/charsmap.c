@@ -8,7 +8,7 @@
 struct tok_charsmap {
   uint32_t *units; /* the trie; see below */
   size_t count;
-  tok_buf bytes; /* the file's map; what follows the trie are the replacements */
+  tri_buf bytes; /* the file's map; what follows the trie are the replacements */
   const char *texts;
   size_t texts_len;
 };
@@ -19,12 +19,14 @@ static int base64_digit(char c) {
   if (c >= 'A' && c <= 'Z') return c - 'A';
   if (c >= 'a' && c <= 'z') return c - 'a' + 26;
   if (c >= '0' && c <= '9') return c - '0' + 52;
-  return c == '+' ? 62 : c == '/' ? 63 : -1;
+  if (c == '+') return 62;
+  return c == '/' ? 63 : -1;
 }
 
-static tri_status decode_base64(const tok_field *f, const char *s, size_t len, tok_buf *out, tri_error *err) {
-  size_t padding = len && s[len - 1] == '=' ? (len > 1 && s[len - 2] == '=' ? 2 : 1) : 0;
-  tri_status st = tok_buf_reserve(out, len / 4 * 3);
+static tri_status decode_base64(const tok_field *f, const char *s, size_t len, tri_buf *out, tri_error *err) {
+  size_t padding = 0;
+  while (padding < 2 && padding < len && s[len - 1 - padding] == '=') padding++;
+  tri_status st = tri_buf_reserve(out, len / 4 * 3);
   if (st != TRI_OK) return st;
   if (len % 4) return tok_field_fail(f, TRI_CORRUPT, err, "base64 of %zu characters, no multiple of 4", len);
   for (size_t i = 0; i < len; i += 4) {
@@ -80,47 +82,47 @@ cleanup:
 void tok_charsmap_destroy(tok_charsmap *m) {
   if (!m) return;
   tri_free(m->units);
-  tok_buf_free(&m->bytes);
+  tri_buf_free(&m->bytes);
   tri_free(m);
 }
 
 /* ---- replacing ---- */
 
-/* A unit of the trie (the darts-clone format): its children lie at its own place XOR offset XOR their byte, and a child
- * is one only if its label is that byte. One with a leaf has its value at its place XOR offset. */
+/* A unit of the trie (the darts-clone format): its children lie at its own index XOR offset XOR their byte, and a child
+ * is one only if its label is that byte. One with a leaf has its value at its index XOR offset. */
 static uint32_t offset_of(uint32_t unit) { return (unit >> 10) << ((unit & 1u << 9) >> 6); }
 static uint32_t label_of(uint32_t unit) { return unit & (1u << 31 | 0xff); }
 static bool has_leaf(uint32_t unit) { return unit >> 8 & 1; }
 
-/* Where in the texts the replacement of the shortest entry that s begins with stands. */
+/* Finds the shortest entry that s begins with: *at is the offset of its replacement in the texts. */
 static bool find(const tok_charsmap *m, const char *s, size_t n, uint32_t *at) {
   if (!m->count) return false;
-  uint32_t place = offset_of(m->units[0]);
+  uint32_t index = offset_of(m->units[0]);
   for (size_t i = 0; i < n && s[i]; i++) {
     unsigned char byte = (unsigned char)s[i];
-    place ^= byte;
-    if (place >= m->count || label_of(m->units[place]) != byte) return false;
-    uint32_t unit = m->units[place];
-    place ^= offset_of(unit);
+    index ^= byte;
+    if (index >= m->count || label_of(m->units[index]) != byte) return false;
+    uint32_t unit = m->units[index];
+    index ^= offset_of(unit);
     if (!has_leaf(unit)) continue;
-    if (place >= m->count) return false;
-    *at = m->units[place] & 0x7fffffff;
+    if (index >= m->count) return false;
+    *at = m->units[index] & 0x7fffffff;
     return true;
   }
   return false;
 }
 
 /* Replaces s as a whole if an entry fits; *done tells. That the entry may be shorter than s is what models were trained
- * with. A place that no well-formed map names (behind the texts, within a character) counts as none. */
-static tri_status replace_whole(const tok_charsmap *m, const char *s, size_t n, tok_buf *out, bool *done) {
+ * with. An offset that no well-formed map names (behind the texts, within a character) counts as none. */
+static tri_status replace_whole(const tok_charsmap *m, const char *s, size_t n, tri_buf *out, bool *done) {
   uint32_t at;
   *done =
       find(m, s, n, &at) && at <= m->texts_len && (at == m->texts_len || ((unsigned char)m->texts[at] & 0xc0) != 0x80);
   if (!*done) return TRI_OK;
-  return tok_buf_append(out, m->texts + at, strnlen(m->texts + at, m->texts_len - at));
+  return tri_buf_append(out, m->texts + at, strnlen(m->texts + at, m->texts_len - at));
 }
 
-tri_status tok_charsmap_apply(const tok_charsmap *m, const char *s, size_t n, tok_buf *out) {
+tri_status tok_charsmap_apply(const tok_charsmap *m, const char *s, size_t n, tri_buf *out) {
   enum { WHOLE = 5 }; /* bytes of the longest grapheme that is looked up as one */
   bool done;
   tri_status st = TRI_OK;
@@ -133,7 +135,7 @@ tri_status tok_charsmap_apply(const tok_charsmap *m, const char *s, size_t n, to
     for (size_t at = i, len; at < end; at += len) {
       tok_utf8_decode(s + at, &len);
       TRI_TRY(replace_whole(m, s + at, len, out, &done));
-      if (!done) TRI_TRY(tok_buf_append(out, s + at, len));
+      if (!done) TRI_TRY(tri_buf_append(out, s + at, len));
     }
   }
 cleanup:

@@ -2,7 +2,7 @@
 #ifndef TRI_RUNTIME_TOKENIZER_CHARSMAP_H
 #define TRI_RUNTIME_TOKENIZER_CHARSMAP_H
 
-#include "runtime/tokenizer/buffer.h"
+#include "runtime/tokenizer/ids.h"
 #include "runtime/tokenizer/config.h"
 
 typedef struct tok_charsmap tok_charsmap;
@@ -12,6 +12,6 @@ tri_status tok_charsmap_load(const tok_field *f, tok_charsmap **out, tri_error *
 void tok_charsmap_destroy(tok_charsmap *m); /* NULL is fine */
 
 /* Appends s with its user-perceived characters, or else the code points that they are made of, replaced. */
-tri_status tok_charsmap_apply(const tok_charsmap *m, const char *s, size_t n, tok_buf *out);
+tri_status tok_charsmap_apply(const tok_charsmap *m, const char *s, size_t n, tri_buf *out);
 
 #endif

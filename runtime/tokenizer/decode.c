@@ -79,11 +79,11 @@ static tri_status load_metaspace(tok_decoder *d, const decoder_type *type, const
   return st == TRI_OK ? add_step(d, step, f, err) : st;
 }
 
-static tri_status read_affix(const tok_field *f, tok_buf *out, tri_error *err) {
+static tri_status read_affix(const tok_field *f, tri_buf *out, tri_error *err) {
   const char *text;
   size_t len;
   tri_status st = tok_field_string(f, &text, &len, err);
-  return st == TRI_OK ? tok_buf_append(out, text, len) : st;
+  return st == TRI_OK ? tri_buf_append(out, text, len) : st;
 }
 
 static tri_status load_wordpiece(tok_decoder *d, const decoder_type *type, const tok_field *f, tri_error *err) {
@@ -166,7 +166,7 @@ static tri_status make_pieces(tok_decoder *d, const tok_vocab *vocab, const tok_
   if (!d->offsets) goto cleanup;
   TRI_TRY(tok_decode_run_init(&run, d->steps, d->leading, longest + MAX_PIECE_GROWTH));
   d->pieces.max = MAX_PIECES;
-  TRI_TRY(tok_buf_reserve(&d->pieces, 1));
+  TRI_TRY(tri_buf_reserve(&d->pieces, 1));
   run.out = &d->pieces;
   for (uint32_t id = 0; id < vocab->size; id++) {
     const tok_entry *e = tok_vocab_at(vocab, id);
@@ -200,7 +200,7 @@ cleanup:
 
 void tok_decoder_free(tok_decoder *d) {
   for (size_t i = 0; i < d->count; i++) tok_decode_step_free(&d->steps[i]);
-  tok_buf_free(&d->pieces);
+  tri_buf_free(&d->pieces);
   tri_free(d->offsets);
   *d = (tok_decoder){0};
 }
@@ -222,10 +222,10 @@ tri_status tok_decode_stream_init(const tok_decoder *d, tok_decode_stream *s) {
 
 void tok_decode_stream_free(tok_decode_stream *s) { tok_decode_run_free(&s->run); }
 
-tri_status tok_decode_push(const tok_decoder *d, tok_decode_stream *s, uint32_t id, tok_buf *out) {
+tri_status tok_decode_push(const tok_decoder *d, tok_decode_stream *s, uint32_t id, tri_buf *out) {
   tri_status st;
   s->run.out = out;
-  if (d->spaced && s->begun) TRI_TRY(tok_buf_append(out, " ", 1));
+  if (d->spaced && s->begun) TRI_TRY(tri_buf_append(out, " ", 1));
   s->begun = true;
   TRI_TRY(tok_decode_text(&s->run, 0, d->pieces.data + d->offsets[id], d->offsets[id + 1] - d->offsets[id]));
   st = tok_decode_end(&s->run, 0);
@@ -233,7 +233,7 @@ cleanup:
   return st;
 }
 
-tri_status tok_decode_finish(tok_decode_stream *s, tok_buf *out) {
+tri_status tok_decode_finish(tok_decode_stream *s, tri_buf *out) {
   s->run.out = out;
   s->begun = false;
   return tok_decode_end_all(&s->run);

@@ -7,13 +7,13 @@
 #define TRI_RUNTIME_TOKENIZER_DECODE_H
 
 #include "runtime/tokenizer/added.h"
-#include "runtime/tokenizer/buffer.h"
+#include "runtime/tokenizer/ids.h"
 #include "runtime/tokenizer/config.h"
 #include "runtime/tokenizer/decode_steps.h"
 #include "runtime/tokenizer/vocab.h"
 
 typedef struct tok_decoder {
-  tok_buf pieces;    /* of all ids, back to back */
+  tri_buf pieces;    /* of all ids, back to back */
   uint32_t *offsets; /* [vocabulary size + 1] into pieces */
   tok_decode_step steps[TOK_MAX_STEPS];
   size_t count, leading; /* steps[0 .. leading) are in the pieces */
@@ -39,8 +39,8 @@ tri_status tok_decode_stream_init(const tok_decoder *d, tok_decode_stream *s);
 void tok_decode_stream_free(tok_decode_stream *s);
 
 /* Append to out what became certain; never part of a character. A stream that failed is good for nothing more. */
-tri_status tok_decode_push(const tok_decoder *d, tok_decode_stream *s, uint32_t id, tok_buf *out);
+tri_status tok_decode_push(const tok_decoder *d, tok_decode_stream *s, uint32_t id, tri_buf *out);
 /* The rest; the stream is as new. */
-tri_status tok_decode_finish(tok_decode_stream *s, tok_buf *out);
+tri_status tok_decode_finish(tok_decode_stream *s, tri_buf *out);
 
 #endif

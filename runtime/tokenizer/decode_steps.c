@@ -13,7 +13,7 @@
 void tok_decode_step_free(tok_decode_step *step) {
   tok_replace_destroy(step->replace);
   for (size_t i = 0; i < TOK_CLEANUPS; i++) tok_replace_destroy(step->cleanup[i]);
-  tok_buf_free(&step->affix);
+  tri_buf_free(&step->affix);
 }
 
 tri_status tok_decode_run_init(tok_decode_run *r, const tok_decode_step *steps, size_t count, size_t limit) {
@@ -27,8 +27,8 @@ tri_status tok_decode_run_init(tok_decode_run *r, const tok_decode_step *steps, 
 
 void tok_decode_run_free(tok_decode_run *r) {
   for (size_t i = 0; r->states && i < r->count; i++) {
-    tok_buf_free(&r->states[i].kept);
-    tok_buf_free(&r->states[i].out);
+    tri_buf_free(&r->states[i].kept);
+    tri_buf_free(&r->states[i].out);
   }
   tri_free(r->states);
   tok_regex_scratch_destroy(r->regex);
@@ -37,7 +37,7 @@ void tok_decode_run_free(tok_decode_run *r) {
 
 tri_status tok_decode_text(tok_decode_run *r, size_t step, const char *text, size_t len) {
   if (!len) return TRI_OK;
-  return step == r->count ? tok_buf_append(r->out, text, len) : r->steps[step].kind->text(r, step, text, len);
+  return step == r->count ? tri_buf_append(r->out, text, len) : r->steps[step].kind->text(r, step, text, len);
 }
 
 tri_status tok_decode_end(tok_decode_run *r, size_t step) {
@@ -56,9 +56,9 @@ tri_status tok_decode_end_all(tok_decode_run *r) {
   return TRI_OK;
 }
 
-/* What a step has put into its out enters the next one. */
+/* Hands a step's output to the next one. */
 static tri_status hand_on(tok_decode_run *r, size_t step) {
-  tok_buf *out = &r->states[step].out;
+  tri_buf *out = &r->states[step].out;
   tri_status st = tok_decode_text(r, step + 1, out->data, out->len);
   out->len = 0;
   return st;
@@ -72,11 +72,12 @@ static tri_status give_token(tok_decode_run *r, size_t step, const char *text, s
 
 /* For steps that want the whole token: kept collects it. */
 static tri_status keep_text(tok_decode_run *r, size_t step, const char *text, size_t len) {
-  return tok_buf_append(&r->states[step].kept, text, len);
+  return tri_buf_append(&r->states[step].kept, text, len);
 }
 
 static tri_status ignore_end(tok_decode_run *r, size_t step) {
-  (void)r, (void)step;
+  (void)r;
+  (void)step;
   return TRI_OK;
 }
 
@@ -88,12 +89,12 @@ static tri_status finish_token(tok_decode_run *r, size_t step) { return tok_deco
 static tri_status end_byte_level(tok_decode_run *r, size_t step) {
   tok_decode_state *s = &r->states[step];
   tri_status st;
-  TRI_TRY(tok_buf_reserve(&s->out, s->kept.len));
+  TRI_TRY(tri_buf_reserve(&s->out, s->kept.len));
   for (size_t i = 0, n; i < s->kept.len; i += n) {
     int byte = tok_bytelevel_byte(tok_utf8_decode(s->kept.data + i, &n));
     if (byte < 0) {
       s->out.len = 0;
-      TRI_TRY(tok_buf_append(&s->out, s->kept.data, s->kept.len));
+      TRI_TRY(tri_buf_append(&s->out, s->kept.data, s->kept.len));
       break;
     }
     s->out.data[s->out.len++] = (char)byte;
@@ -122,7 +123,7 @@ static size_t unfinished(const char *s, size_t n) {
 static tri_status repair_text(tok_decode_run *r, size_t step, const char *text, size_t len) {
   tok_decode_state *s = &r->states[step];
   tri_status st;
-  TRI_TRY(tok_buf_append(&s->kept, text, len));
+  TRI_TRY(tri_buf_append(&s->kept, text, len));
   size_t tail = unfinished(s->kept.data, s->kept.len), whole = s->kept.len - tail;
   TRI_TRY(tok_utf8_append_lossy(&s->out, s->kept.data, whole));
   if (tail) memmove(s->kept.data, s->kept.data + whole, tail);
@@ -182,7 +183,7 @@ static tri_status add_byte(tok_decode_run *r, size_t step, unsigned char byte) {
   char c = (char)byte;
   size_t len;
   if (s->flag2) return give_replacements(r, step, 1);
-  tri_status st = tok_buf_append(&s->out, &c, 1);
+  tri_status st = tri_buf_append(&s->out, &c, 1);
   if (st != TRI_OK) return st;
   switch (tok_utf8_step(s->out.data + s->a, s->out.len - s->a, &len)) {
   case TOK_UTF8_CHAR: s->a = s->out.len; break;
@@ -208,7 +209,7 @@ static tri_status byte_fallback_text(tok_decode_run *r, size_t step, const char 
   tok_decode_state *s = &r->states[step];
   tri_status st;
   if (!s->flag) {
-    if (s->kept.len + len <= 6) return tok_buf_append(&s->kept, text, len);
+    if (s->kept.len + len <= 6) return tri_buf_append(&s->kept, text, len);
     TRI_TRY(end_run(r, step));
     TRI_TRY(tok_decode_text(r, step + 1, s->kept.data, s->kept.len));
     s->kept.len = 0;
@@ -307,8 +308,8 @@ static tri_status strip_text(tok_decode_run *r, size_t step, const char *text, s
       s->b++;
       continue;
     }
-    for (; !same && s->b; s->b--) TRI_TRY(tok_buf_append(&s->out, strip->character, width));
-    TRI_TRY(tok_buf_append(&s->out, text + i, n));
+    for (; !same && s->b; s->b--) TRI_TRY(tri_buf_append(&s->out, strip->character, width));
+    TRI_TRY(tri_buf_append(&s->out, text + i, n));
   }
   st = hand_on(r, step);
 cleanup:
@@ -336,9 +337,9 @@ static tri_status metaspace_text(tok_decode_run *r, size_t step, const char *tex
   for (size_t i = 0, n; i < len; i += n) {
     tok_utf8_decode(text + i, &n);
     if (n != m->len || memcmp(text + i, m->replacement, n) != 0)
-      TRI_TRY(tok_buf_append(&s->out, text + i, n));
+      TRI_TRY(tri_buf_append(&s->out, text + i, n));
     else if (!drop)
-      TRI_TRY(tok_buf_append(&s->out, " ", 1));
+      TRI_TRY(tri_buf_append(&s->out, " ", 1));
   }
   st = hand_on(r, step);
 cleanup:
@@ -387,7 +388,7 @@ static tri_status clean_up(const tok_decode_step *step, tok_decode_state *s) {
   tri_status st = TRI_OK;
   for (size_t i = 0; i < TOK_CLEANUPS && step->cleanup[i]; i++) {
     if (!s->out.len || !memchr(s->out.data, ' ', s->out.len)) break;
-    tok_buf from = s->out;
+    tri_buf from = s->out;
     s->out = s->kept;
     s->kept = from;
     s->out.len = 0;
@@ -400,16 +401,16 @@ cleanup:
 /* flag: the first token has passed. A later one joins its predecessor if it has the prefix. */
 static tri_status end_wordpiece(tok_decode_run *r, size_t step) {
   tok_decode_state *s = &r->states[step];
-  const tok_buf *prefix = &r->steps[step].affix;
+  const tri_buf *prefix = &r->steps[step].affix;
   tri_status st;
   size_t skip = 0;
   if (s->flag) {
     if (s->kept.len >= prefix->len && (!prefix->len || !memcmp(s->kept.data, prefix->data, prefix->len)))
       skip = prefix->len;
     else
-      TRI_TRY(tok_buf_append(&s->out, " ", 1));
+      TRI_TRY(tri_buf_append(&s->out, " ", 1));
   }
-  if (s->kept.len > skip) TRI_TRY(tok_buf_append(&s->out, s->kept.data + skip, s->kept.len - skip));
+  if (s->kept.len > skip) TRI_TRY(tri_buf_append(&s->out, s->kept.data + skip, s->kept.len - skip));
   s->flag = true;
   TRI_TRY(clean_up(&r->steps[step], s));
   s->kept.len = 0;
@@ -440,7 +441,7 @@ const tok_decode_kind tok_decode_wordpiece = {.text = keep_text, .end = end_word
  * comes: kept is the previous token from its first suffix on; flag: there is one; out: the current token. */
 static tri_status give_previous(tok_decode_run *r, size_t step, const char *space) {
   tok_decode_state *s = &r->states[step];
-  const tok_buf *suffix = &r->steps[step].affix;
+  const tri_buf *suffix = &r->steps[step].affix;
   tri_status st = TRI_OK;
   size_t at = 0;
   if (!s->flag) return TRI_OK;
@@ -461,17 +462,17 @@ cleanup:
 
 static tri_status bpe_text(tok_decode_run *r, size_t step, const char *text, size_t len) {
   tri_status st = give_previous(r, step, " ");
-  return st == TRI_OK ? tok_buf_append(&r->states[step].out, text, len) : st;
+  return st == TRI_OK ? tri_buf_append(&r->states[step].out, text, len) : st;
 }
 
 static tri_status end_bpe(tok_decode_run *r, size_t step) {
   tok_decode_state *s = &r->states[step];
-  const tok_buf *suffix = &r->steps[step].affix;
+  const tri_buf *suffix = &r->steps[step].affix;
   tri_status st;
   TRI_TRY(give_previous(r, step, " ")); /* the current token may be empty */
   const char *found = s->out.len ? memmem(s->out.data, s->out.len, suffix->data, suffix->len) : NULL;
   size_t sure = found ? (size_t)(found - s->out.data) : s->out.len;
-  TRI_TRY(tok_buf_append(&s->kept, s->out.data + sure, s->out.len - sure));
+  TRI_TRY(tri_buf_append(&s->kept, s->out.data + sure, s->out.len - sure));
   TRI_TRY(tok_decode_text(r, step + 1, s->out.data, sure));
   s->out.len = 0;
   s->flag = true;

@@ -1,9 +1,9 @@
 /* The steps of a decoder, as transducers: a token enters a step in one or more parts of whole characters, then ends,
- * and at last the text ends. What a step makes of it enters the next one in the same way. */
+ * and at last the text ends. A step's output enters the next one likewise. */
 #ifndef TRI_RUNTIME_TOKENIZER_DECODE_STEPS_H
 #define TRI_RUNTIME_TOKENIZER_DECODE_STEPS_H
 
-#include "runtime/tokenizer/buffer.h"
+#include "runtime/tokenizer/ids.h"
 #include "runtime/tokenizer/metaspace.h"
 #include "runtime/tokenizer/normalize.h"
 #include "runtime/tokenizer/replace.h"
@@ -30,19 +30,19 @@ typedef struct tok_decode_step {
   const tok_decode_kind *kind;
   tok_replace *replace;               /* Replace; owned */
   tok_replace *cleanup[TOK_CLEANUPS]; /* WordPiece with cleanup; owned */
-  tok_buf affix;                      /* WordPiece's prefix, BPEDecoder's suffix; owned */
+  tri_buf affix;                      /* WordPiece's prefix, BPEDecoder's suffix; owned */
   uint64_t start, stop;               /* Strip: how many at either end of a token */
   char character[5];                  /* Strip */
   tok_metaspace metaspace;
 } tok_decode_step;
 
 void tok_decode_step_free(tok_decode_step *step);
-/* What WordPiece's cleanup replaces, in this order. */
+/* Fills in what WordPiece's cleanup replaces, in its order. */
 tri_status tok_decode_load_cleanup(tok_decode_step *step);
 
-/* What a step remembers. Each kind has its own use for the fields and says which. */
+/* A step's memory. Each kind has its own use for the fields and says which. */
 typedef struct tok_decode_state {
-  tok_buf kept, out;
+  tri_buf kept, out;
   size_t a;
   uint64_t b;
   bool flag, flag2;
@@ -53,7 +53,7 @@ typedef struct tok_decode_run {
   size_t count;
   tok_decode_state *states; /* [count] */
   tok_regex_scratch *regex; /* NULL until a step needs it */
-  tok_buf *out;             /* of the last step */
+  tri_buf *out;             /* of the last step */
 } tok_decode_run;
 
 /* r is zeroed; tok_decode_run_free is due also after a failure. limit: of a step's memory, in bytes. */

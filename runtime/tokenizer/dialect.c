@@ -17,7 +17,7 @@
 
 typedef struct dialect {
   const char *p, *end, *begin;
-  tok_buf *out;
+  tri_buf *out;
   const tok_field *where;
   tri_error *err;
   size_t class_depth; /* 0 outside brackets */
@@ -29,11 +29,11 @@ static tri_status refuse(const dialect *d, const char *what) {
                         (size_t)(d->p - d->begin));
 }
 
-static tri_status put(dialect *d, const char *s) { return tok_buf_append(d->out, s, strlen(s)); }
+static tri_status put(dialect *d, const char *s) { return tri_buf_append(d->out, s, strlen(s)); }
 
 /* Copies n bytes of the pattern. */
 static tri_status copy(dialect *d, size_t n) {
-  tri_status st = tok_buf_append(d->out, d->p, n);
+  tri_status st = tri_buf_append(d->out, d->p, n);
   d->p += n;
   return st;
 }
@@ -65,7 +65,7 @@ static tri_status shorthand(dialect *d, const char *alone, const char *inside) {
     st = put(d, inside);
   }
   d->p += 2;
-  /* So does one behind it; the bracket that may follow ends the class either way. */
+  /* So does one behind it; the bracket that may follow ends the class in any case. */
   if (st == TRI_OK && d->class_depth && at(d, 0, '-')) {
     st = put(d, "\\-");
     d->p++;
@@ -146,7 +146,10 @@ static tri_status in_class(dialect *d) {
   case '[': st = open_class(d); break;
   case ']':
     d->class_depth--;
-    if (!d->class_depth) return d->open_range = false, copy(d, 1);
+    if (d->class_depth == 0) {
+      d->open_range = false;
+      return copy(d, 1);
+    }
     d->p++;
     st = TRI_OK;
     break;
@@ -173,13 +176,24 @@ static tri_status group(dialect *d) {
   return refuse(d, "group");
 }
 
+static size_t count_digits(const dialect *d, const char *from) {
+  const char *q = from;
+  while (q < d->end && *q >= '0' && *q <= '9') q++;
+  return (size_t)(q - from);
+}
+
 /* {n}, {n,}, {n,m} and {,m}. Ruby reads a + behind one as a second quantifier, a ? behind {n} as "optional". */
 static tri_status braces(dialect *d) {
   const char *q = d->p + 1;
-  bool low = false, comma = false, high = false;
-  while (q < d->end && *q >= '0' && *q <= '9') low = true, q++;
-  if (q < d->end && *q == ',') comma = true, q++;
-  while (comma && q < d->end && *q >= '0' && *q <= '9') high = true, q++;
+  size_t digits = count_digits(d, q);
+  bool low = digits > 0, high = false;
+  q += digits;
+  bool comma = q < d->end && *q == ',';
+  if (comma) {
+    digits = count_digits(d, ++q);
+    high = digits > 0;
+    q += digits;
+  }
   if (q == d->end || *q != '}' || (!low && !high)) { /* no quantifier: a brace that stands for itself */
     d->p++;
     return put(d, "\\{");
@@ -193,7 +207,7 @@ static tri_status braces(dialect *d) {
   return st == TRI_OK ? copy(d, (size_t)(q + 1 - d->p)) : st;
 }
 
-tri_status tok_dialect_translate(const char *pattern, size_t len, const tok_field *where, tok_buf *out,
+tri_status tok_dialect_translate(const char *pattern, size_t len, const tok_field *where, tri_buf *out,
                                  tri_error *err) {
   dialect d = {.p = pattern, .end = pattern + len, .begin = pattern, .out = out, .where = where, .err = err};
   while (d.p < d.end) {

@@ -14,8 +14,10 @@ tri_status tok_model_find(const tok_field *f, const tok_model_type **out, tri_er
   }
   for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
     const char *telltale = models[i]->telltale;
-    if (name ? !strcmp(models[i]->name, name) : telltale && tri_json_get(f->node, telltale))
-      return *out = models[i], TRI_OK;
+    bool is_it = name ? strcmp(models[i]->name, name) == 0 : telltale && tri_json_get(f->node, telltale);
+    if (!is_it) continue;
+    *out = models[i];
+    return TRI_OK;
   }
   if (name) return tok_field_unsupported_type(f, name, "tokenizer model", err);
   return tok_field_fail(&type, TRI_CORRUPT, err, "the model has no type and cannot be guessed");

@@ -2,7 +2,7 @@
 #ifndef TRI_RUNTIME_TOKENIZER_MODEL_H
 #define TRI_RUNTIME_TOKENIZER_MODEL_H
 
-#include "runtime/tokenizer/buffer.h"
+#include "runtime/tokenizer/ids.h"
 #include "runtime/tokenizer/config.h"
 #include "runtime/tokenizer/vocab.h"
 

@@ -8,18 +8,18 @@
 /* ---- steps ---- */
 
 static tri_status apply_form(const tok_normalize_step *step, tok_normalize_scratch *s, const char *text, size_t len,
-                             bool *from_start, tok_buf *out) {
+                             bool *from_start, tri_buf *out) {
   (void)from_start;
   return tok_normal(&s->points, step->form, text, len, out);
 }
 
 static tri_status apply_map(const tok_normalize_step *step, tok_normalize_scratch *s, const char *text, size_t len,
-                            bool *from_start, tok_buf *out) {
+                            bool *from_start, tri_buf *out) {
   (void)s;
   for (size_t i = 0, n; i < len; i += n) {
     uint32_t to[3];
     size_t count = step->map(tok_utf8_decode(text + i, &n), to);
-    tri_status st = tok_buf_reserve(out, sizeof to);
+    tri_status st = tri_buf_reserve(out, sizeof to);
     if (st != TRI_OK) return st;
     if (!i && !count) *from_start = false;
     for (size_t k = 0; k < count; k++) out->len += tok_utf8_encode(to[k], out->data + out->len);
@@ -28,7 +28,7 @@ static tri_status apply_map(const tok_normalize_step *step, tok_normalize_scratc
 }
 
 static tri_status apply_strip(const tok_normalize_step *step, tok_normalize_scratch *s, const char *text, size_t len,
-                              bool *from_start, tok_buf *out) {
+                              bool *from_start, tri_buf *out) {
   (void)s;
   size_t start = 0, n;
   while (step->left && start < len && tok_is_space(tok_utf8_decode(text + start, &n))) start += n;
@@ -38,34 +38,38 @@ static tri_status apply_strip(const tok_normalize_step *step, tok_normalize_scra
     len = last;
   }
   if (start) *from_start = false;
-  return tok_buf_append(out, text + start, len - start);
+  return tri_buf_append(out, text + start, len - start);
 }
 
 static tri_status apply_prepend(const tok_normalize_step *step, tok_normalize_scratch *s, const char *text, size_t len,
-                                bool *from_start, tok_buf *out) {
-  (void)s, (void)from_start;
+                                bool *from_start, tri_buf *out) {
+  (void)s;
+  (void)from_start;
   if (!len) return TRI_OK;
-  tri_status st = tok_buf_append(out, step->prefix.data, step->prefix.len);
-  return st == TRI_OK ? tok_buf_append(out, text, len) : st;
+  tri_status st = tri_buf_append(out, step->prefix.data, step->prefix.len);
+  return st == TRI_OK ? tri_buf_append(out, text, len) : st;
 }
 
 static tri_status apply_replace(const tok_normalize_step *step, tok_normalize_scratch *s, const char *text, size_t len,
-                                bool *from_start, tok_buf *out) {
+                                bool *from_start, tri_buf *out) {
   return tok_replace_apply(step->replace, &s->regex, text, len, from_start, out);
 }
 
 static tri_status apply_precompiled(const tok_normalize_step *step, tok_normalize_scratch *s, const char *text,
-                                    size_t len, bool *from_start, tok_buf *out) {
-  (void)s, (void)from_start;
+                                    size_t len, bool *from_start, tri_buf *out) {
+  (void)s;
+  (void)from_start;
   return tok_charsmap_apply(step->charsmap, text, len, out);
 }
 
 static tri_status apply_byte_level(const tok_normalize_step *step, tok_normalize_scratch *s, const char *text,
-                                   size_t len, bool *from_start, tok_buf *out) {
-  (void)step, (void)s, (void)from_start;
+                                   size_t len, bool *from_start, tri_buf *out) {
+  (void)step;
+  (void)s;
+  (void)from_start;
   size_t room;
   if (!tri_size_mul(len, 4, &room)) return TRI_OVERFLOW;
-  tri_status st = tok_buf_reserve(out, room);
+  tri_status st = tri_buf_reserve(out, room);
   for (size_t i = 0; st == TRI_OK && i < len; i++)
     out->len += tok_utf8_encode(tok_bytelevel_char((unsigned char)text[i]), out->data + out->len);
   return st;
@@ -81,7 +85,7 @@ typedef struct normalizer_type {
 } normalizer_type;
 
 static void free_step(tok_normalize_step *step) {
-  tok_buf_free(&step->prefix);
+  tri_buf_free(&step->prefix);
   tok_replace_destroy(step->replace);
   tok_charsmap_destroy(step->charsmap);
 }
@@ -129,7 +133,7 @@ static tri_status load_prepend(tok_normalizer *n, const normalizer_type *type, c
   TRI_TRY(tok_field_object(f, keys, err));
   tok_field prefix = tok_field_get(f, "prepend");
   TRI_TRY(tok_field_string(&prefix, &text, &len, err));
-  st = tok_buf_append(&step.prefix, text, len);
+  st = tri_buf_append(&step.prefix, text, len);
   if (st != TRI_OK) return tok_field_no_memory(f, err);
   st = add_step(n, step, f, err);
 cleanup:
@@ -242,9 +246,9 @@ tri_status tok_normalize(const tok_normalizer *n, tok_normalize_scratch *s, cons
   bool ignored = true;
   s->buffers[0].max = s->buffers[1].max = tok_growth_limit(len);
   for (size_t i = 0; i < n->count; i++) {
-    tok_buf *b = &s->buffers[i & 1];
+    tri_buf *b = &s->buffers[i & 1];
     b->len = 0;
-    tri_status st = tok_buf_reserve(b, 1); /* so that an empty result has an address */
+    tri_status st = tri_buf_reserve(b, 1); /* so that an empty result has an address */
     if (st == TRI_OK) st = n->steps[i].apply(&n->steps[i], s, text, len, from_start ? from_start : &ignored, b);
     if (st != TRI_OK) return st;
     text = b->data;
@@ -257,7 +261,7 @@ tri_status tok_normalize(const tok_normalizer *n, tok_normalize_scratch *s, cons
 
 void tok_normalize_scratch_free(tok_normalize_scratch *s) {
   tok_codepoints_free(&s->points);
-  tok_buf_free(&s->buffers[0]);
-  tok_buf_free(&s->buffers[1]);
+  tri_buf_free(&s->buffers[0]);
+  tri_buf_free(&s->buffers[1]);
   tok_regex_scratch_destroy(s->regex);
 }

@@ -2,7 +2,7 @@
 #ifndef TRI_RUNTIME_TOKENIZER_NORMALIZE_H
 #define TRI_RUNTIME_TOKENIZER_NORMALIZE_H
 
-#include "runtime/tokenizer/buffer.h"
+#include "runtime/tokenizer/ids.h"
 #include "runtime/tokenizer/charsmap.h"
 #include "runtime/tokenizer/config.h"
 #include "runtime/tokenizer/replace.h"
@@ -12,22 +12,22 @@ enum { TOK_MAX_STEPS = 32 }; /* of one chain: normalizers, pre-tokenizers, decod
 
 typedef struct tok_normalize_scratch {
   tok_codepoints points;
-  tok_buf buffers[2];       /* a step reads the one and writes the other */
+  tri_buf buffers[2];       /* a step reads the one and writes the other */
   tok_regex_scratch *regex; /* NULL until a step needs it */
 } tok_normalize_scratch;
 
-/* What becomes of one character: up to three. */
+/* Writes what one character becomes, up to three, and returns how many. */
 typedef size_t (*tok_char_map)(uint32_t c, uint32_t out[3]);
 
 /* Reads text, appends to out. *from_start becomes false when the first character of out does not come from the text's
  * first. */
 typedef struct tok_normalize_step {
   tri_status (*apply)(const struct tok_normalize_step *step, tok_normalize_scratch *s, const char *text, size_t len,
-                      bool *from_start, tok_buf *out);
+                      bool *from_start, tri_buf *out);
   tok_normal_form form;
   tok_char_map map;
   bool left, right;       /* Strip */
-  tok_buf prefix;         /* Prepend; owned, as are the following */
+  tri_buf prefix;         /* Prepend; owned, as are the following */
   tok_replace *replace;   /* Replace */
   tok_charsmap *charsmap; /* Precompiled */
 } tok_normalize_step;

@@ -25,7 +25,8 @@ cleanup:
 /* ByteLevel only moves offsets, which are not reported. */
 static tri_status load_byte_level(tok_postprocessor *p, const tok_field *f, uint32_t vocab_size, tri_error *err) {
   static const char *const keys[] = {"type", "add_prefix_space", "trim_offsets", "use_regex", NULL};
-  (void)p, (void)vocab_size;
+  (void)p;
+  (void)vocab_size;
   return tok_field_object(f, keys, err);
 }
 
@@ -248,5 +249,7 @@ tri_status tok_postprocessor_load(tok_postprocessor *p, const tok_field *f, uint
 void tok_postprocessor_free(tok_postprocessor *p) {
   tok_ids_free(&p->prefix);
   tok_ids_free(&p->suffix);
-  tok_ids_free(&p->pair.before), tok_ids_free(&p->pair.between), tok_ids_free(&p->pair.behind);
+  tok_ids_free(&p->pair.before);
+  tok_ids_free(&p->pair.between);
+  tok_ids_free(&p->pair.behind);
 }

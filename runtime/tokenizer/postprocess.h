@@ -3,13 +3,13 @@
 #ifndef TRI_RUNTIME_TOKENIZER_POSTPROCESS_H
 #define TRI_RUNTIME_TOKENIZER_POSTPROCESS_H
 
-#include "runtime/tokenizer/buffer.h"
+#include "runtime/tokenizer/ids.h"
 #include "runtime/tokenizer/config.h"
 
-/* Of a pair: ids before, between and behind the texts. Tokens are of the first type up to those of `between` that
+/* A pair's frame: ids before, between and behind the texts. Tokens are of the first type up to those of `between` that
  * count as first, and of the second from there on, if any is. */
 typedef struct tok_pair {
-  bool known; /* the file has a template for pairs that can be put this way */
+  bool known; /* the file has a template for pairs that can be put so */
   tok_ids before, between, behind;
   size_t first_between; /* ids of between that are of the first type */
   bool has_second_type;

@@ -94,11 +94,11 @@ static tri_status apply_split(tok_pretok_run *run, size_t index, const char *tex
 /* ---- the byte-level alphabet ---- */
 
 static tri_status give_mapped(tok_pretok_run *run, size_t index, const char *text, size_t len, bool at_start) {
-  tok_buf *b = &run->scratch->steps[index].mapped;
+  tri_buf *b = &run->scratch->steps[index].mapped;
   size_t room;
   if (!tri_size_mul(len, 2, &room)) return TRI_OVERFLOW;
   b->len = 0;
-  tri_status st = tok_buf_reserve(b, room);
+  tri_status st = tri_buf_reserve(b, room);
   if (st != TRI_OK) return st;
   char *out = b->data;
   for (size_t i = 0; i < len; i++) {
@@ -116,10 +116,10 @@ static tri_status give_mapped(tok_pretok_run *run, size_t index, const char *tex
 static tri_status apply_byte_level(tok_pretok_run *run, size_t index, const char *text, size_t len, bool at_start) {
   const tok_pretok_step *step = &run->chain->steps[index];
   if (step->prefix_space && text[0] != ' ') {
-    tok_buf *b = &run->scratch->steps[index].prefixed;
+    tri_buf *b = &run->scratch->steps[index].prefixed;
     b->len = 0;
     tri_status st;
-    if ((st = tok_buf_append(b, " ", 1)) != TRI_OK || (st = tok_buf_append(b, text, len)) != TRI_OK) return st;
+    if ((st = tri_buf_append(b, " ", 1)) != TRI_OK || (st = tri_buf_append(b, text, len)) != TRI_OK) return st;
     text = b->data;
     len = b->len;
   }
@@ -131,18 +131,18 @@ static tri_status apply_byte_level(tok_pretok_run *run, size_t index, const char
 /* ---- Metaspace ---- */
 
 /* text with visible spaces, and one before it where the scheme wants it. */
-static tri_status show_spaces(const tok_metaspace *m, const char *text, size_t len, bool at_start, tok_buf *out) {
+static tri_status show_spaces(const tok_metaspace *m, const char *text, size_t len, bool at_start, tri_buf *out) {
   bool wanted = m->scheme == TOK_PREPEND_ALWAYS || (m->scheme == TOK_PREPEND_FIRST && at_start);
   bool has = text[0] == ' ' || (len >= m->len && !memcmp(text, m->replacement, m->len));
   tri_status st = TRI_OK;
   out->len = 0;
-  if (wanted && !has) TRI_TRY(tok_buf_append(out, m->replacement, m->len));
+  if (wanted && !has) TRI_TRY(tri_buf_append(out, m->replacement, m->len));
   for (size_t i = 0, n; i < len; i += n) {
     const char *space = memchr(text + i, ' ', len - i);
     n = space ? (size_t)(space - text) - i : len - i;
-    TRI_TRY(tok_buf_append(out, text + i, n));
+    TRI_TRY(tri_buf_append(out, text + i, n));
     if (!space) break;
-    TRI_TRY(tok_buf_append(out, m->replacement, m->len));
+    TRI_TRY(tri_buf_append(out, m->replacement, m->len));
     n++;
   }
 cleanup:
@@ -152,7 +152,7 @@ cleanup:
 /* Cuts before each visible space. The replacement is a whole character, so that no other can have it inside. */
 static tri_status apply_metaspace(tok_pretok_run *run, size_t index, const char *text, size_t len, bool at_start) {
   const tok_metaspace *m = &run->chain->steps[index].metaspace;
-  tok_buf *b = &run->scratch->steps[index].mapped;
+  tri_buf *b = &run->scratch->steps[index].mapped;
   tri_status st;
   TRI_TRY(show_spaces(m, text, len, at_start, b));
   if (!m->split) return give(run, index + 1, b->data, b->len, at_start);
@@ -219,8 +219,11 @@ static tri_status read_behavior(const tok_field *object, tok_split_behavior *out
   tok_field f = tok_field_get(object, "behavior");
   tri_status st = tok_field_string(&f, &name, NULL, err);
   if (st != TRI_OK) return st;
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-    if (!strcmp(names[i], name)) return *out = (tok_split_behavior)i, TRI_OK;
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    if (strcmp(names[i], name) != 0) continue;
+    *out = (tok_split_behavior)i;
+    return TRI_OK;
+  }
   return tok_field_fail(&f, TRI_UNSUPPORTED, err, "%.64s is not a split behavior", name);
 }
 
@@ -389,8 +392,8 @@ tri_status tok_pretok_scratch_init(tok_pretok_scratch *s) {
 void tok_pretok_scratch_free(tok_pretok_scratch *s) {
   tok_regex_scratch_destroy(s->regex);
   for (size_t i = 0; i < TOK_MAX_STEPS; i++) {
-    tok_buf_free(&s->steps[i].prefixed);
-    tok_buf_free(&s->steps[i].mapped);
+    tri_buf_free(&s->steps[i].prefixed);
+    tri_buf_free(&s->steps[i].mapped);
   }
 }
 

@@ -5,7 +5,7 @@
 #ifndef TRI_RUNTIME_TOKENIZER_PRETOKENIZE_H
 #define TRI_RUNTIME_TOKENIZER_PRETOKENIZE_H
 
-#include "runtime/tokenizer/buffer.h"
+#include "runtime/tokenizer/ids.h"
 #include "runtime/tokenizer/config.h"
 #include "runtime/tokenizer/metaspace.h"
 #include "runtime/tokenizer/normalize.h"
@@ -40,7 +40,7 @@ typedef struct tok_pretokenizer {
 typedef struct tok_pretok_scratch {
   tok_regex_scratch *regex;
   struct {
-    tok_buf prefixed, mapped;
+    tri_buf prefixed, mapped;
   } steps[TOK_MAX_STEPS];
 } tok_pretok_scratch;
 

@@ -30,14 +30,14 @@ struct tok_regex_scratch {
 tri_status tok_regex_compile(const char *pattern, size_t len, bool literal, const tok_field *where, tok_regex **out,
                              tri_error *err) {
   tri_status st = TRI_OK;
-  tok_buf spelled = {0};
+  tri_buf spelled = {0};
   pcre2_compile_context *context = NULL;
   tok_regex *re = NULL;
   if (len > LONGEST_PATTERN)
     return tok_field_fail(where, TRI_TOO_LARGE, err, "the pattern has %zu bytes, the limit is %d", len,
                           LONGEST_PATTERN);
   if (literal)
-    st = tok_buf_append(&spelled, pattern, len);
+    st = tri_buf_append(&spelled, pattern, len);
   else
     st = tok_dialect_translate(pattern, len, where, &spelled, err);
   if (st != TRI_OK) goto cleanup;
@@ -65,7 +65,7 @@ cleanup:
   if (st == TRI_NO_MEMORY) tok_field_no_memory(where, err);
   tok_regex_destroy(re);
   pcre2_compile_context_free(context);
-  tok_buf_free(&spelled);
+  tri_buf_free(&spelled);
   return st;
 }
 

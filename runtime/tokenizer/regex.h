@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "runtime/tokenizer/buffer.h"
+#include "runtime/tokenizer/ids.h"
 #include "runtime/tokenizer/config.h"
 
 typedef struct tok_regex tok_regex;                 /* immutable, shared by threads */
@@ -43,6 +43,6 @@ typedef struct tok_regex_walk {
 tri_status tok_regex_next(tok_regex_walk *w, size_t *start, size_t *end);
 
 /* Appends to out the PCRE2 spelling of an Oniguruma pattern. */
-tri_status tok_dialect_translate(const char *pattern, size_t len, const tok_field *where, tok_buf *out, tri_error *err);
+tri_status tok_dialect_translate(const char *pattern, size_t len, const tok_field *where, tri_buf *out, tri_error *err);
 
 #endif

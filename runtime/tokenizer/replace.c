@@ -102,24 +102,24 @@ void tok_replace_destroy(tok_replace *r) {
 
 /* ---- plain strings ---- */
 
-tri_status tok_replace_feed(const tok_replace *r, size_t *matched, const char *text, size_t len, tok_buf *out) {
+tri_status tok_replace_feed(const tok_replace *r, size_t *matched, const char *text, size_t len, tri_buf *out) {
   size_t m = *matched, i = 0;
   tri_status st = TRI_OK;
   while (i < len) {
     if (!m) { /* to the next place where a match can begin */
       const char *next = memchr(text + i, r->pattern[0], len - i);
       size_t end = next ? (size_t)(next - text) : len;
-      TRI_TRY(tok_buf_append(out, text + i, end - i));
+      TRI_TRY(tri_buf_append(out, text + i, end - i));
       if ((i = end) == len) break;
     }
     if (r->pattern[m] == text[i]) {
       i++;
       if (++m < r->pattern_len) continue;
-      TRI_TRY(tok_buf_append(out, r->content, r->content_len));
+      TRI_TRY(tri_buf_append(out, r->content, r->content_len));
       m = 0;
     } else { /* m > 0, or the place would not have been found */
       size_t keep = r->border[m];
-      TRI_TRY(tok_buf_append(out, r->pattern, m - keep));
+      TRI_TRY(tri_buf_append(out, r->pattern, m - keep));
       m = keep;
     }
   }
@@ -128,8 +128,8 @@ cleanup:
   return st;
 }
 
-tri_status tok_replace_flush(const tok_replace *r, size_t *matched, tok_buf *out) {
-  tri_status st = tok_buf_append(out, r->pattern, *matched);
+tri_status tok_replace_flush(const tok_replace *r, size_t *matched, tri_buf *out) {
+  tri_status st = tri_buf_append(out, r->pattern, *matched);
   *matched = 0;
   return st;
 }
@@ -148,23 +148,23 @@ static void trace_start(const tok_replace *r, const char *text, size_t start, si
 }
 
 static tri_status replace_matches(const tok_replace *r, tok_regex_scratch *scratch, const char *text, size_t len,
-                                  bool *from_start, tok_buf *out) {
+                                  bool *from_start, tri_buf *out) {
   tok_regex_walk walk = {.regex = r->regex, .scratch = scratch, .text = text, .len = len};
   size_t done = 0, start, end;
   tri_status st;
   while ((st = tok_regex_next(&walk, &start, &end)) == TRI_OK) {
     trace_start(r, text, start, end, from_start);
-    TRI_TRY(tok_buf_append(out, text + done, start - done));
-    TRI_TRY(tok_buf_append(out, r->content, r->content_len));
+    TRI_TRY(tri_buf_append(out, text + done, start - done));
+    TRI_TRY(tri_buf_append(out, r->content, r->content_len));
     done = end;
   }
-  if (st == TRI_NOT_FOUND) st = tok_buf_append(out, text + done, len - done);
+  if (st == TRI_NOT_FOUND) st = tri_buf_append(out, text + done, len - done);
 cleanup:
   return st;
 }
 
 tri_status tok_replace_apply(const tok_replace *r, tok_regex_scratch **scratch, const char *text, size_t len,
-                             bool *from_start, tok_buf *out) {
+                             bool *from_start, tri_buf *out) {
   tri_status st = TRI_OK;
   if (r->regex) {
     if (!*scratch) st = tok_regex_scratch_create(scratch);

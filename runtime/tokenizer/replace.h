@@ -2,7 +2,7 @@
 #ifndef TRI_RUNTIME_TOKENIZER_REPLACE_H
 #define TRI_RUNTIME_TOKENIZER_REPLACE_H
 
-#include "runtime/tokenizer/buffer.h"
+#include "runtime/tokenizer/ids.h"
 #include "runtime/tokenizer/config.h"
 #include "runtime/tokenizer/regex.h"
 
@@ -24,13 +24,13 @@ void tok_replace_destroy(tok_replace *r); /* NULL is fine */
 /* Appends text with its matches replaced. *scratch is made when first needed. *from_start may be NULL; it becomes false
  * when what stands first in out cannot be traced back to the text's first character. */
 tri_status tok_replace_apply(const tok_replace *r, tok_regex_scratch **scratch, const char *text, size_t len,
-                             bool *from_start, tok_buf *out);
+                             bool *from_start, tri_buf *out);
 
 /* Plain strings only: the text comes in parts, of which *matched carries over how much of the pattern stands at the
  * end. What is appended never ends within a character. */
-tri_status tok_replace_feed(const tok_replace *r, size_t *matched, const char *text, size_t len, tok_buf *out);
+tri_status tok_replace_feed(const tok_replace *r, size_t *matched, const char *text, size_t len, tri_buf *out);
 /* The text has ended. */
-tri_status tok_replace_flush(const tok_replace *r, size_t *matched, tok_buf *out);
+tri_status tok_replace_flush(const tok_replace *r, size_t *matched, tri_buf *out);
 
 /* {"Regex": "..."} or {"String": "..."}, compiled either way. */
 tri_status tok_pattern_load(const tok_field *f, tok_regex **out, tri_error *err);

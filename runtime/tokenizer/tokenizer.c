@@ -1,4 +1,4 @@
-/* Loading, and the way of a text through a tokenizer's parts:
+/* Loading, and a text's path through a tokenizer's parts:
  *
  *   repair UTF-8 -> added tokens -> normalizer -> added tokens (normalized) -> pre-tokenizer -> model -> post-processor
  *
@@ -34,7 +34,7 @@ struct tri_tokenizer_scratch {
   void *model_work;
   tok_normalize_scratch normalize;
   tok_pretok_scratch pretok;
-  tok_buf repaired;
+  tri_buf repaired;
   tok_ids ids;
 };
 
@@ -42,7 +42,7 @@ struct tri_detokenizer {
   const tri_tokenizer *tokenizer;
   bool skip_special;
   tok_decode_stream stream;
-  tok_buf out;
+  tri_buf out;
 };
 
 /* ---- loading ---- */
@@ -176,7 +176,7 @@ void tri_tokenizer_scratch_destroy(tri_tokenizer_scratch *s) {
   s->model_type->work_destroy(s->model_work);
   tok_pretok_scratch_free(&s->pretok);
   tok_normalize_scratch_free(&s->normalize);
-  tok_buf_free(&s->repaired);
+  tri_buf_free(&s->repaired);
   tok_ids_free(&s->ids);
   tri_free(s);
 }
@@ -221,7 +221,7 @@ static tri_status encode_normalized(encoding *e, const char *text, size_t len, b
 }
 
 /* Text with ill-formed UTF-8 is replaced by a repaired copy; behind this, everything is valid. */
-static tri_status repair(tok_buf *copy, const char **text, size_t *len) {
+static tri_status repair(tri_buf *copy, const char **text, size_t *len) {
   if (tok_utf8_valid_prefix(*text, *len) == *len) return TRI_OK;
   copy->len = 0;
   tri_status st = tok_utf8_append_lossy(copy, *text, *len);
@@ -282,7 +282,7 @@ cleanup:
 /* ---- decoding ---- */
 
 /* Puts an id into a stream, or leaves it out. */
-static tri_status push_id(const tri_tokenizer *t, tok_decode_stream *s, uint32_t id, bool skip_special, tok_buf *out) {
+static tri_status push_id(const tri_tokenizer *t, tok_decode_stream *s, uint32_t id, bool skip_special, tri_buf *out) {
   const tok_entry *e = tok_vocab_at(&t->vocab, id);
   if (!e) return TRI_OUT_OF_RANGE;
   return skip_special && e->special ? TRI_OK : tok_decode_push(&t->decoder, s, id, out);
@@ -291,18 +291,18 @@ static tri_status push_id(const tri_tokenizer *t, tok_decode_stream *s, uint32_t
 tri_status tri_tokenizer_decode(const tri_tokenizer *t, const uint32_t *ids, size_t count, bool skip_special,
                                 char **text, size_t *len) {
   tok_decode_stream stream = {0};
-  tok_buf out = {0};
+  tri_buf out = {0};
   tri_status st;
   TRI_TRY(tok_decode_stream_init(&t->decoder, &stream));
   for (size_t i = 0; i < count; i++) TRI_TRY(push_id(t, &stream, ids[i], skip_special, &out));
   TRI_TRY(tok_decode_finish(&stream, &out));
-  TRI_TRY(tok_buf_append(&out, "", 1));
+  TRI_TRY(tri_buf_append(&out, "", 1));
   *text = out.data;
   *len = out.len - 1;
-  out = (tok_buf){0};
+  out = (tri_buf){0};
 cleanup:
   tok_decode_stream_free(&stream);
-  tok_buf_free(&out);
+  tri_buf_free(&out);
   return st;
 }
 
@@ -311,7 +311,7 @@ tri_status tri_detokenizer_create(const tri_tokenizer *t, bool skip_special, tri
   if (!d) return TRI_NO_MEMORY;
   d->tokenizer = t;
   d->skip_special = skip_special;
-  tri_status st = tok_buf_reserve(&d->out, 256);
+  tri_status st = tri_buf_reserve(&d->out, 256);
   if (st == TRI_OK) st = tok_decode_stream_init(&t->decoder, &d->stream);
   if (st != TRI_OK) {
     tri_detokenizer_destroy(d);
@@ -342,6 +342,6 @@ tri_status tri_detokenizer_finish(tri_detokenizer *d, const char **text, size_t 
 void tri_detokenizer_destroy(tri_detokenizer *d) {
   if (!d) return;
   tok_decode_stream_free(&d->stream);
-  tok_buf_free(&d->out);
+  tri_buf_free(&d->out);
   tri_free(d);
 }

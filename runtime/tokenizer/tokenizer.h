@@ -60,7 +60,7 @@ tri_status tri_tokenizer_decode(const tri_tokenizer *t, const uint32_t *ids, siz
 tri_status tri_detokenizer_create(const tri_tokenizer *t, bool skip_special, tri_detokenizer **out);
 /* *text points into the detokenizer and stays valid until its next use; *len may be 0. */
 tri_status tri_detokenizer_push(tri_detokenizer *d, uint32_t id, const char **text, size_t *len);
-/* What was held back (an unfinished character becomes U+FFFD); the detokenizer is as new. */
+/* Gives out what was held back (an unfinished character becomes U+FFFD); the detokenizer is as new. */
 tri_status tri_detokenizer_finish(tri_detokenizer *d, const char **text, size_t *len);
 void tri_detokenizer_destroy(tri_detokenizer *d); /* NULL is fine */
 

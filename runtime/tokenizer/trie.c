@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/buf.h"
+
 enum { MAX_NODES = 1 << 25 };
 
 /* While building, a node is a range of the sorted tokens that share their first depth bytes. */
@@ -11,7 +13,7 @@ typedef struct building {
   struct range {
     uint32_t low, high, depth;
   } * ranges; /* beside the nodes */
-  size_t cap;
+  size_t node_cap, range_cap;
 } building;
 
 static int compare(const void *x, const void *y) {
@@ -23,16 +25,9 @@ static int compare(const void *x, const void *y) {
 
 static tri_status add_node(tok_trie *t, building *b, unsigned char byte, struct range r) {
   if (t->count == MAX_NODES) return TRI_TOO_LARGE;
-  if (t->count == b->cap) {
-    size_t cap = b->cap ? b->cap * 2 : 1024;
-    tok_trie_node *nodes = tri_grow(t->nodes, b->cap, cap, sizeof *nodes);
-    if (!nodes) return TRI_NO_MEMORY;
-    t->nodes = nodes;
-    struct range *ranges = tri_grow(b->ranges, b->cap, cap, sizeof *ranges);
-    if (!ranges) return TRI_NO_MEMORY;
-    b->ranges = ranges;
-    b->cap = cap;
-  }
+  tri_status st = tri_array_reserve(&t->nodes, t->count, &b->node_cap, 1, sizeof *t->nodes);
+  if (st == TRI_OK) st = tri_array_reserve(&b->ranges, t->count, &b->range_cap, 1, sizeof *b->ranges);
+  if (st != TRI_OK) return st;
   b->ranges[t->count] = r;
   t->nodes[t->count++] = (tok_trie_node){.id = TOK_NO_ID, .byte = byte};
   return TRI_OK;

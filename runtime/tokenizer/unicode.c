@@ -8,7 +8,8 @@
 /* The permitted second bytes depend on the first (no overlong forms, no surrogates, nothing beyond U+10FFFF); later
  * bytes are 80..BF. Returns the sequence's length, 0 for a byte that begins none. */
 static size_t lead(unsigned char b, unsigned char *low, unsigned char *high) {
-  *low = 0x80, *high = 0xbf;
+  *low = 0x80;
+  *high = 0xbf;
   if (b < 0x80) return 1;
   if (b >= 0xc2 && b <= 0xdf) return 2;
   if (b >= 0xe0 && b <= 0xef) {
@@ -33,7 +34,8 @@ tok_utf8 tok_utf8_step(const char *s, size_t n, size_t *len) {
     return TOK_UTF8_INVALID;
   }
   while (i < want && i < n && u[i] >= low && u[i] <= high) {
-    low = 0x80, high = 0xbf;
+    low = 0x80;
+    high = 0xbf;
     i++;
   }
   *len = i;
@@ -54,15 +56,15 @@ size_t tok_utf8_valid_prefix(const char *s, size_t n) {
   return n;
 }
 
-tri_status tok_utf8_append_lossy(tok_buf *out, const char *s, size_t n) {
+tri_status tok_utf8_append_lossy(tri_buf *out, const char *s, size_t n) {
   for (size_t i = 0; i < n;) {
     size_t good = tok_utf8_valid_prefix(s + i, n - i), bad;
-    tri_status st = tok_buf_append(out, s + i, good);
+    tri_status st = tri_buf_append(out, s + i, good);
     if (st != TRI_OK) return st;
     i += good;
     if (i == n) break;
     tok_utf8_step(s + i, n - i, &bad);
-    st = tok_buf_append(out, "\xef\xbf\xbd", 3);
+    st = tri_buf_append(out, "\xef\xbf\xbd", 3);
     if (st != TRI_OK) return st;
     i += bad;
   }
@@ -71,10 +73,14 @@ tri_status tok_utf8_append_lossy(tok_buf *out, const char *s, size_t n) {
 
 uint32_t tok_utf8_decode(const char *s, size_t *len) {
   const unsigned char *u = (const unsigned char *)s;
-  if (u[0] < 0x80) return *len = 1, u[0];
-  if (u[0] < 0xe0) return *len = 2, (u[0] & 0x1fu) << 6 | (u[1] & 0x3fu);
-  if (u[0] < 0xf0) return *len = 3, (u[0] & 0x0fu) << 12 | (u[1] & 0x3fu) << 6 | (u[2] & 0x3fu);
-  return *len = 4, (u[0] & 0x07u) << 18 | (u[1] & 0x3fu) << 12 | (u[2] & 0x3fu) << 6 | (u[3] & 0x3fu);
+  *len = 1;
+  if (u[0] < 0x80) return u[0];
+  *len = 2;
+  if (u[0] < 0xe0) return (u[0] & 0x1fu) << 6 | (u[1] & 0x3fu);
+  *len = 3;
+  if (u[0] < 0xf0) return (u[0] & 0x0fu) << 12 | (u[1] & 0x3fu) << 6 | (u[2] & 0x3fu);
+  *len = 4;
+  return (u[0] & 0x07u) << 18 | (u[1] & 0x3fu) << 12 | (u[2] & 0x3fu) << 6 | (u[3] & 0x3fu);
 }
 
 size_t tok_utf8_encode(uint32_t c, char *out) {
@@ -155,18 +161,6 @@ void tok_codepoints_free(tok_codepoints *w) {
   *w = (tok_codepoints){0};
 }
 
-static tri_status reserve(int32_t **data, size_t *cap, size_t used, size_t need) {
-  if (need <= *cap) return TRI_OK;
-  size_t grown = need > *cap + *cap / 2 ? need : *cap + *cap / 2;
-  int32_t *p = tri_malloc(grown, sizeof *p);
-  if (!p) return TRI_NO_MEMORY;
-  if (used) memcpy(p, *data, used * sizeof *p);
-  tri_free(*data);
-  *data = p;
-  *cap = grown;
-  return TRI_OK;
-}
-
 static tri_status decompose(tok_codepoints *w, tok_normal_form form, const char *s, size_t n, size_t *count) {
   enum { LONGEST = 32 }; /* more than any character decomposes to */
   bool compatible = form == TOK_NFKC || form == TOK_NFKD;
@@ -174,7 +168,7 @@ static tri_status decompose(tok_codepoints *w, tok_normal_form form, const char 
   size_t used = 0;
   for (size_t i = 0, len; i < n; i += len) {
     uint32_t c = tok_utf8_decode(s + i, &len);
-    tri_status st = reserve(&w->data, &w->cap, used, used + LONGEST);
+    tri_status st = tri_array_reserve(&w->data, used, &w->cap, LONGEST, sizeof *w->data);
     if (st != TRI_OK) return st;
     int boundary = 0;
     utf8proc_ssize_t got = utf8proc_decompose_char((utf8proc_int32_t)c, w->data + used, LONGEST, options, &boundary);
@@ -199,7 +193,7 @@ static tri_status sort_marks(tok_codepoints *w, int32_t *run, size_t n) {
     }
     return TRI_OK;
   }
-  tri_status st = reserve(&w->sorted, &w->sorted_cap, 0, n);
+  tri_status st = tri_array_reserve(&w->sorted, 0, &w->sorted_cap, n, sizeof *w->sorted);
   if (st != TRI_OK) return st;
   size_t start[257] = {0};
   for (size_t i = 0; i < n; i++) start[(combining_class(run[i]) & 255) + 1]++;
@@ -228,8 +222,8 @@ static bool is_normal_at_a_glance(tok_normal_form form, const char *s, size_t n)
   return true;
 }
 
-tri_status tok_normal(tok_codepoints *w, tok_normal_form form, const char *s, size_t n, tok_buf *out) {
-  if (is_normal_at_a_glance(form, s, n)) return tok_buf_append(out, s, n);
+tri_status tok_normal(tok_codepoints *w, tok_normal_form form, const char *s, size_t n, tri_buf *out) {
+  if (is_normal_at_a_glance(form, s, n)) return tri_buf_append(out, s, n);
   size_t count, bytes;
   tri_status st;
   TRI_TRY(decompose(w, form, s, n, &count));
@@ -241,7 +235,7 @@ tri_status tok_normal(tok_codepoints *w, tok_normal_form form, const char *s, si
     count = (size_t)composed;
   }
   if (!tri_size_mul(count, 4, &bytes)) return TRI_OVERFLOW;
-  TRI_TRY(tok_buf_reserve(out, bytes));
+  TRI_TRY(tri_buf_reserve(out, bytes));
   for (size_t i = 0; i < count; i++) out->len += tok_utf8_encode((uint32_t)w->data[i], out->data + out->len);
 cleanup:
   return st;

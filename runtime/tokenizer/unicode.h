@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "runtime/tokenizer/buffer.h"
+#include "runtime/tokenizer/ids.h"
 
 typedef enum tok_utf8 {
   TOK_UTF8_CHAR,     /* a whole character */
@@ -15,14 +15,15 @@ typedef enum tok_utf8 {
   TOK_UTF8_TRUNCATED /* a good beginning, cut off by the end of the text */
 } tok_utf8;
 
-/* What stands at s (n >= 1 bytes). *len is the character's length, or that of the maximal subpart of an ill-formed
- * sequence (Unicode 3.9, table 3-8), which Rust's from_utf8_lossy and Python's errors="replace" replace as one. */
+/* Looks at the character at s (n >= 1 bytes). *len is the character's length, or that of the maximal subpart of an
+ * ill-formed sequence (Unicode 3.9, table 3-8), which Rust's from_utf8_lossy and Python's errors="replace" replace as
+ * one. */
 tok_utf8 tok_utf8_step(const char *s, size_t n, size_t *len);
 
 /* Length of the longest prefix that is valid UTF-8. */
 size_t tok_utf8_valid_prefix(const char *s, size_t n);
 /* Appends s with U+FFFD for what is ill-formed, a cut-off end included. */
-tri_status tok_utf8_append_lossy(tok_buf *out, const char *s, size_t n);
+tri_status tok_utf8_append_lossy(tri_buf *out, const char *s, size_t n);
 
 /* The functions below want valid UTF-8. */
 
@@ -30,10 +31,10 @@ tri_status tok_utf8_append_lossy(tok_buf *out, const char *s, size_t n);
 uint32_t tok_utf8_decode(const char *s, size_t *len);
 /* Writes 1..4 bytes. */
 size_t tok_utf8_encode(uint32_t c, char *out);
-/* Where the character that ends before s[end] begins (end >= 1). */
+/* Returns where the character that ends before s[end] begins (end >= 1). */
 size_t tok_utf8_before(const char *s, size_t end);
 
-/* Where the user-perceived character (extended grapheme cluster) that begins at s[from] ends. */
+/* Returns where the user-perceived character (extended grapheme cluster) that begins at s[from] ends. */
 size_t tok_grapheme_end(const char *s, size_t n, size_t from);
 
 /* White_Space, and \w as the Rust regex crate defines them; added tokens (lstrip, single_word) go by these. */
@@ -55,6 +56,6 @@ void tok_codepoints_free(tok_codepoints *w);
 typedef enum tok_normal_form { TOK_NFC, TOK_NFD, TOK_NFKC, TOK_NFKD } tok_normal_form;
 
 /* Appends the normal form of s. Linear also for long runs of combining marks. */
-tri_status tok_normal(tok_codepoints *w, tok_normal_form form, const char *s, size_t n, tok_buf *out);
+tri_status tok_normal(tok_codepoints *w, tok_normal_form form, const char *s, size_t n, tri_buf *out);
 
 #endif

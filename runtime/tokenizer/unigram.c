@@ -3,6 +3,7 @@
  * below every token's. */
 #include <string.h>
 
+#include "runtime/base/buf.h"
 #include "runtime/base/mem.h"
 #include "runtime/tokenizer/model.h"
 #include "runtime/tokenizer/trie.h"
@@ -10,7 +11,7 @@
 
 #define UNKNOWN_PENALTY 10.0
 
-/* What a path's last step can be beside a token. */
+/* The last step of a path, when it is no token. */
 #define UNREACHED UINT32_MAX
 #define UNKNOWN_CHAR (UINT32_MAX - 1)
 
@@ -42,7 +43,7 @@ cleanup:
   return st;
 }
 
-/* Of two tokens with one spelling the later one counts, hence backwards. */
+/* Goes backwards, since of two tokens with one spelling the later one counts. */
 static tri_status load_vocab(unigram *u, const tok_field *model, tok_vocab *vocab, tri_error *err) {
   tri_status st;
   tok_field f = tok_field_get(model, "vocab");
@@ -128,15 +129,9 @@ static tri_status unigram_work_create(const void *model, void **work) {
 }
 
 static tri_status reserve(unigram_work *w, size_t len) {
-  size_t cap;
-  if (!tri_size_add(len, len / 2 + 64, &cap)) return TRI_OVERFLOW;
-  if (len >= w->cap) {
-    uint32_t *last = tri_malloc(cap, sizeof *last);
-    if (!last) return TRI_NO_MEMORY;
-    tri_free(w->last);
-    w->last = last;
-    w->cap = cap;
-  }
+  if (len == SIZE_MAX) return TRI_OVERFLOW;
+  tri_status st = tri_array_reserve(&w->last, 0, &w->cap, len + 1, sizeof *w->last);
+  if (st != TRI_OK) return st;
   memset(w->last, 0xff, (len + 1) * sizeof *w->last); /* UNREACHED */
   return TRI_OK;
 }

@@ -4,6 +4,8 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "runtime/base/buf.h"
+
 /* Open addressing with linear probing, at most half full. The hash is kept beside the id: most misses and all growth
  * need no look at the text. */
 struct tok_vocab_slot {
@@ -24,7 +26,7 @@ void tok_vocab_free(tok_vocab *v) {
   *v = (tok_vocab){0};
 }
 
-static void place(struct tok_vocab_slot *slots, size_t mask, uint32_t hash, uint32_t id) {
+static void insert(struct tok_vocab_slot *slots, size_t mask, uint32_t hash, uint32_t id) {
   size_t i = hash & mask;
   while (slots[i].id != TOK_NO_ID) i = (i + 1) & mask;
   slots[i] = (struct tok_vocab_slot){hash, id};
@@ -36,7 +38,7 @@ static tri_status grow_slots(tok_vocab *v) {
   if (!slots) return TRI_NO_MEMORY;
   memset(slots, 0xff, cap * sizeof *slots);
   for (size_t i = 0; v->slots && i <= v->slot_mask; i++)
-    if (v->slots[i].id != TOK_NO_ID) place(slots, cap - 1, v->slots[i].hash, v->slots[i].id);
+    if (v->slots[i].id != TOK_NO_ID) insert(slots, cap - 1, v->slots[i].hash, v->slots[i].id);
   tri_free(v->slots);
   v->slots = slots;
   v->slot_mask = cap - 1;
@@ -47,11 +49,8 @@ tri_status tok_vocab_add_unlisted(tok_vocab *v, const char *text, size_t len, ui
   if (id >= TOK_MAX_IDS || len > UINT32_MAX) return TRI_OUT_OF_RANGE;
   if (tok_vocab_at(v, id)) return TRI_INVALID_ARGUMENT;
   if (id >= v->cap) {
-    size_t cap = v->cap * 2 > (size_t)id + 1 ? v->cap * 2 : (size_t)id + 1024;
-    tok_entry *entries = tri_grow(v->entries, v->cap, cap, sizeof *entries);
-    if (!entries) return TRI_NO_MEMORY;
-    v->entries = entries;
-    v->cap = cap;
+    tri_status st = tri_array_reserve(&v->entries, v->cap, &v->cap, (size_t)id + 1 - v->cap, sizeof *v->entries);
+    if (st != TRI_OK) return st;
   }
   const char *copy = tri_arena_strndup(v->texts, text, len);
   if (!copy) return TRI_NO_MEMORY;
@@ -68,7 +67,7 @@ tri_status tok_vocab_add(tok_vocab *v, const char *text, size_t len, uint32_t id
   }
   tri_status st = tok_vocab_add_unlisted(v, text, len, id);
   if (st != TRI_OK) return st;
-  place(v->slots, v->slot_mask, (uint32_t)tok_hash(text, len), id);
+  insert(v->slots, v->slot_mask, (uint32_t)tok_hash(text, len), id);
   v->count++;
   return TRI_OK;
 }

@@ -112,7 +112,7 @@ two() { # two COORDINATOR_OPTIONS -- N WORKER_OPTIONS
     --launch mpi --endpoint "ipc://$dir/up.sock" "${first[@]}" : -n "$n" "$bin/trireme-worker" --launch mpi "$@"
 }
 want 1 '(--model .*/checkpoints/llama): the workers. model is another than the coordinator.s, "abacus"$' \
-  two --model "$abacus" -- 1 --model "$SRC/tests/data/checkpoints/llama"
+  two --model "$abacus" -- 1 --model "$DATA/checkpoints/llama"
 want 1 'the workers were started with -tp 1 -pp 2, the coordinator with -tp 2 -pp 1' \
   two --model "$abacus" -tp 2 -- 2 --model "$abacus" -pp 2
 

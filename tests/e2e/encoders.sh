@@ -5,7 +5,7 @@
 here=$(dirname "$0")
 . "$here/lib.sh"
 tool=$1
-checkpoints=$SRC/tests/data/checkpoints
+checkpoints=$DATA/checkpoints
 
 # run COMMAND ARGS...: a trireme command over $RUN/ask.jsonl, its answers in $RUN/answers.jsonl.
 run() { "$BIN/trireme" "$@" --json --file "$RUN/ask.jsonl" --output "$RUN/answers.jsonl" || fail "trireme $* failed"; }
@@ -93,7 +93,7 @@ stop_cluster TERM
 
 # Texts, with made-up weights: the template's special tokens, and the tokens' texts beside their labels.
 mkdir "$RUN/model"
-cp "$SRC/tests/data/tokenizers/wordpiece_bert/tokenizer.json" "$RUN/model"
+cp "$DATA/tokenizers/wordpiece_bert/tokenizer.json" "$RUN/model"
 sed 's/"vocab_size": [0-9]*/"vocab_size": 3000/; s/"LABEL_2"/"NAME OF 2"/' "$checkpoints/bert_tokens/config.json" >"$RUN/model/config.json"
 serve "up 1 1" "$RUN/model" --load-format dummy
 "$BIN/trireme" classify --text "the first of many" >"$RUN/out" || fail "a text"

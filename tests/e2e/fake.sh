@@ -2,6 +2,7 @@
 # Shared by command.sh and client.sh: a fake coordinator, and what a command says. Sourced with TRIREME and FAKE_COORDINATOR.
 set -u
 trireme=$(realpath "$1") fake=$(realpath "$2")
+DATA=$(dirname "$trireme")/../tests/data # with the drawn weights
 dir=$(mktemp -d /tmp/tri-command-XXXXXX)
 cd "$dir" || exit 1
 export TRIREME_ENDPOINT=ipc://$dir/t.sock

@@ -17,6 +17,13 @@ for page in "$tree"/share/doc/trireme/README.md "$tree"/share/doc/trireme/docs/*
 done >"$RUN/missing"
 [ -s "$RUN/missing" ] && fail "links to what is not installed: $(cat "$RUN/missing")"
 
+# Every program names the version that the library's package file has.
+version=$(sed -n 's/^Version: *//p' "$tree"/lib*/pkgconfig/trireme.pc "$tree"/lib/*/pkgconfig/trireme.pc 2>/dev/null)
+[ -n "$version" ] || fail "no version in trireme.pc"
+for program in "$tree"/bin/trireme*; do
+  "$program" --version | grep -qE " ${version//./\\.}$" || fail "${program##*/} --version: $("$program" --version), not $version"
+done
+
 # shellcheck disable=SC2034
 BIN=$tree/bin MODEL=$tree/share/trireme/models/abacus # start_up's
 cd "$RUN" || exit 1

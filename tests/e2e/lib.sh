@@ -2,6 +2,8 @@
 set -u
 BIN=${BIN:?the folder of the programs}
 SRC=${SRC:?the source tree}
+# shellcheck disable=SC2034
+DATA=$BIN/../tests/data # with the drawn weights
 RUN=$(mktemp -d "${TMPDIR:-/tmp}/trireme-test.XXXXXX")
 export TRIREME_ENDPOINT=ipc://$RUN/c.sock
 export OMPI_MCA_mpi_yield_when_idle=1

@@ -103,7 +103,7 @@ wait $job || fail "a job that ran when the drain began did not finish"
 
 # A model without a tokenizer answers with token ids, streamed or not.
 # shellcheck disable=SC2034
-MODEL=$SRC/tests/data/checkpoints/llama # start_up's
+MODEL=$DATA/checkpoints/llama # start_up's
 start_up
 ids=$("$BIN/trireme" submit --temperature 0 --ignore-eos --max-tokens 3 --token-ids 1,2,3)
 [[ $ids =~ ^[0-9]+\ [0-9]+\ [0-9]+$ ]] || fail "token ids: $ids"

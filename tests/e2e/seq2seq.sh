@@ -18,7 +18,7 @@ refused() { # WORDS ARGS...
 }
 
 for name in t5_odd bart_odd; do
-  MODEL=$SRC/tests/data/checkpoints/$name
+  MODEL=$DATA/checkpoints/$name
   "$answers" ask "$MODEL" 64 >"$RUN/prompts" || fail "no stored answers in $MODEL"
   for tp in 1 2; do
     start_up -tp $tp
@@ -31,13 +31,13 @@ for name in t5_odd bart_odd; do
 done
 
 # plan has both stacks: what the workers load is the sum.
-MODEL=$SRC/tests/data/checkpoints/t5_odd
+MODEL=$DATA/checkpoints/t5_odd
 "$BIN/trireme" plan --model "$MODEL" >"$RUN/plan" || fail "plan of an encoder-decoder"
 grep -q "^t5: 3 encoder layers and 2 decoder layers," "$RUN/plan" && grep -q "0.4 MiB for the encoder's layers 0-2, 0.4 MiB for the decoder" "$RUN/plan" ||
   fail "plan of an encoder-decoder: $(cat "$RUN/plan")"
 
 # Pages for two sequences and less: searches are pushed out and begin anew.
-MODEL=$SRC/tests/data/checkpoints/t5_odd
+MODEL=$DATA/checkpoints/t5_odd
 "$answers" ask "$MODEL" 64 >"$RUN/prompts"
 start_up --max-model-len 40 --block-size 4 --num-kv-blocks-override 36 --max-num-seqs 16 --max-num-batched-tokens 64
 ask 64 few
@@ -71,10 +71,10 @@ done
 stop_cluster TERM
 
 # Where a request says nothing, the model's own search; behind two start tokens as well.
-cp -r "$SRC/tests/data/checkpoints/bart_odd" "$RUN/own"
+cp -r "$DATA/checkpoints/bart_odd" "$RUN/own"
 sed -i 's/"_from_model_config": true,/"num_beams": 4, "length_penalty": 2.0, "early_stopping": true, "forced_bos_token_id": 7,/' "$RUN/own/generation_config.json"
 MODEL=$RUN/own
-"$answers" ask "$SRC/tests/data/checkpoints/bart_odd" 64 >"$RUN/prompts"
+"$answers" ask "$DATA/checkpoints/bart_odd" 64 >"$RUN/prompts"
 start_up
 ask 64 many
 ask 1 one
@@ -95,7 +95,7 @@ found=$("$BIN/trireme" submit --json --num-beams 4 --n 3 "37+48=" | grep -o '"fi
 [ "$found" = 3 ] || fail "$found of 3 answers ended with the end token"
 stop_cluster TERM
 
-MODEL=$SRC/tests/data/checkpoints/llama
+MODEL=$DATA/checkpoints/llama
 awk 'BEGIN { for (i = 0; i < 48; i++) { printf "{\"token_ids\":[%d", i + 3; for (k = 0; k < i % 20; k++) printf ",%d", (i * 7 + k * 13) % 500
   printf "],\"max_tokens\":%d,\"num_beams\":%d,\"n\":%d,\"length_penalty\":%d}\n", 5 + i % 20, 2 + i % 6, 1 + i % 2, i % 3 } }' >"$RUN/prompts"
 start_up --deterministic -pp 2 --num-kv-blocks-override 40

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/hash.h"
 #include "runtime/engine/engine.h"
 
 enum { DRAWN_STEPS = 40 };
@@ -45,12 +46,7 @@ static void stop(const char *what) {
   exit(1);
 }
 
-static uint64_t mix(uint64_t x) {
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
+static uint64_t mix(uint64_t x) { return tri_mix64(x + TRI_SPLITMIX_STEP); }
 
 static int range(struct bench *b, int lo, int hi) {
   b->rng = mix(b->rng);

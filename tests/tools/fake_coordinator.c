@@ -14,6 +14,7 @@
 #include "comm/wire/zsock.h"
 #include "runtime/base/mem.h"
 #include "runtime/base/options.h"
+#include "runtime/base/version.h"
 #include "runtime/base/wait.h"
 
 enum { MAX_PIECE = 64, KEEP_ENDED = 4096 };
@@ -181,7 +182,7 @@ static void on_status(server *s, const tri_peer *from) {
   uint64_t running = 0;
   for (job *j = s->jobs; j; j = j->next) running += !j->ended;
   s->out.op = TRI_REPLY_STATUS;
-  *c = (tri_cluster_status){.version = str("0.1.0"),
+  *c = (tri_cluster_status){.version = str(TRIREME_VERSION),
                             .model = str("fake"),
                             .state = str("serving"),
                             .task = str(s->o.task),
@@ -243,7 +244,7 @@ static void handle(server *s, const tri_peer *from, const void *data, size_t len
   switch (s->in.op) {
   case TRI_OP_HELLO:
     s->out.op = TRI_REPLY_HELLO;
-    s->out.hello.version = str("0.1.0-fake");
+    s->out.hello.version = str(TRIREME_VERSION "-fake");
     s->out.hello.max_message = TRI_WIRE_MAX_MESSAGE;
     reply(s, from);
     break;

@@ -10,7 +10,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "runtime/base/buf.h"
 #include "runtime/base/dtype.h"
+#include "runtime/base/hash.h"
 #include "runtime/base/json.h"
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
@@ -99,6 +101,67 @@ static bool all(const unsigned char *p, size_t n, unsigned value) {
     if (p[i] != value) return false;
   return true;
 }
+
+/* The first numbers of seed 0, as the reference program prints them. */
+START_TEST(splitmix) {
+  static const uint64_t expected[] = {0xe220a8397b1dcdafu, 0x6e789e6aa1b965f4u, 0x06c45d188009454fu,
+                                      0xf88bb8a8724c81ecu};
+  uint64_t state = 0;
+  for (int i = 0; i < 4; i++) ck_assert_uint_eq(tri_splitmix64(&state), expected[i]);
+  ck_assert_uint_eq(state, 4 * TRI_SPLITMIX_STEP);
+}
+END_TEST
+
+START_TEST(bufs_grow) {
+  tri_buf b = {0};
+  char expected[5000];
+  for (int i = 0; i < 5000; i++) {
+    expected[i] = (char)(i * 7);
+    if (tri_buf_append(&b, &expected[i], 1) != TRI_OK) ck_abort_msg("append %d", i);
+  }
+  ck_assert_uint_eq(b.len, 5000);
+  ck_assert_mem_eq(b.data, expected, 5000);
+  char *data = b.data;
+  b.len = 0;
+  ck_assert_int_eq(tri_buf_append(&b, expected, 100), TRI_OK);
+  ck_assert_ptr_eq(b.data, data); /* emptied, not freed */
+  ck_assert_int_eq(tri_buf_append(&b, NULL, 0), TRI_OK);
+  ck_assert_int_eq(tri_buf_reserve(&b, SIZE_MAX), TRI_OVERFLOW);
+  ck_assert_int_eq(tri_buf_reserve(&b, SIZE_MAX - 120), TRI_NO_MEMORY); /* too much to align; sanitizers forbid less */
+  b.max = 103;
+  ck_assert_int_eq(tri_buf_append(&b, "abcd", 4), TRI_TOO_LARGE);
+  ck_assert_int_eq(tri_buf_append(&b, "abc", 3), TRI_OK);
+  ck_assert_int_eq(tri_buf_append(&b, "d", 1), TRI_TOO_LARGE);
+  ck_assert_uint_eq(b.len, 103);
+  ck_assert_mem_eq(b.data, expected, 100);
+  tri_buf_free(&b);
+  ck_assert_ptr_null(b.data);
+}
+END_TEST
+
+START_TEST(arrays_grow) {
+  uint64_t *a = NULL;
+  size_t cap = 0;
+  for (size_t i = 0; i < 1000; i++) {
+    if (tri_array_reserve(&a, i, &cap, 1, sizeof *a) != TRI_OK || cap <= i) ck_abort_msg("element %zu", i);
+    a[i] = i * i + 1;
+  }
+  ck_assert_uint_lt(cap, 2000);
+  int wrong = 0;
+  for (size_t i = 0; i < 1000; i++) wrong += a[i] != i * i + 1;
+  ck_assert_int_eq(wrong, 0);
+  size_t before = cap;
+  ck_assert_int_eq(tri_array_reserve(&a, 1000, &cap, SIZE_MAX / 4, sizeof *a), TRI_NO_MEMORY); /* bytes overflow */
+  ck_assert_int_eq(tri_array_reserve(&a, 1000, &cap, SIZE_MAX, sizeof *a), TRI_OVERFLOW);
+  ck_assert_uint_eq(cap, before);
+  ck_assert_uint_eq(a[999], 999 * 999 + 1);
+  ck_assert_int_eq(tri_array_reserve(&a, 10, &cap, before, sizeof *a), TRI_OK);
+  ck_assert_uint_eq(a[9], 82);
+  for (size_t i = 10; i < cap; i++) wrong += a[i] != 0; /* only what is kept, is copied */
+  ck_assert_int_eq(wrong, 0);
+  tri_free(a);
+}
+END_TEST
 
 START_TEST(sizes_that_overflow) {
   size_t out = 7;
@@ -745,6 +808,8 @@ Suite *suite_base(void) {
   tcase_add_loop_test(dtype, every_gap_rounds_to_nearest_even, 0, 2);
   TCase *json = CASE(s, "json", json_depth, json_getters, json_quote_round_trip, json_files);
   tcase_add_loop_test(json, malformed_json, 0, sizeof malformed / sizeof *malformed);
+  CASE(s, "buf", bufs_grow, arrays_grow);
+  CASE(s, "hash", splitmix);
   CASE(s, "log", log_lines);
   CASE(s, "ring", ring_fills_and_empties, ring_between_two_threads);
   TCase *wait = CASE(s, "wait", waits_end_when_stopped, wakers);

@@ -412,8 +412,8 @@ START_TEST(the_shipped_file) {
   size_t len;
   tri_error err = {0};
   tri_choices *c = table();
-  ck_assert_int_eq(
-      tri_file_read(TRI_TEST_DATA "/../../kernels/cuda/choices.txt", TRI_CHOICES_TEXT_MOST, &text, &len, NULL), TRI_OK);
+  ck_assert_int_eq(tri_file_read(TRI_SOURCE "/kernels/cuda/choices.txt", TRI_CHOICES_TEXT_MOST, &text, &len, NULL),
+                   TRI_OK);
   char shipped[TRI_CHOICES_KEY] = "";
   const char *device = strstr(text, "\nfor ");
   ck_assert(device && sscanf(device, "\nfor %159[^\n]", shipped) == 1);

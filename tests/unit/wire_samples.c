@@ -1,3 +1,4 @@
+#include "runtime/base/version.h"
 #include "tests/unit/wire_samples.h"
 
 #include <math.h>
@@ -96,7 +97,7 @@ tri_choice_tokens choice_tokens(const tri_token_logprobs *l) {
 }
 
 void fill_status(tri_cluster_status *s) {
-  *s = (tri_cluster_status){.version = str("0.1.0"),
+  *s = (tri_cluster_status){.version = str(TRIREME_VERSION),
                             .model = str("abacus"),
                             .state = str("serving"),
                             .task = str("generate"),
@@ -177,7 +178,7 @@ static void client_samples(sample *out, int *n) {
 
 static void server_samples(sample *out, int *n) {
   static tri_server_msg s;
-  s = (tri_server_msg){.op = TRI_REPLY_HELLO, .id = 1, .hello = {str("0.1.0"), TRI_WIRE_MAX_MESSAGE}};
+  s = (tri_server_msg){.op = TRI_REPLY_HELLO, .id = 1, .hello = {str(TRIREME_VERSION), TRI_WIRE_MAX_MESSAGE}};
   keep_server(out, n, "hello reply", &s);
   s = (tri_server_msg){.op = TRI_REPLY_ACCEPTED, .id = 2, .accepted = {.prompt_tokens = 5, .existing = true}};
   keep_server(out, n, "accepted", &s);
@@ -240,7 +241,7 @@ static void samples_from_groups(sample *out, int *n) {
   static tri_group_msg g;
   g = (tri_group_msg){.op = TRI_GROUP_REGISTER,
                       .seq = 1,
-                      .reg = {.version = str("0.1.0"),
+                      .reg = {.version = str(TRIREME_VERSION),
                               .host = str("n"),
                               .backend = str("cpu"),
                               .group = 1,

@@ -13,6 +13,8 @@
 
 #include "comm/wire/sampling.h"
 #include "kernels/floor.h"
+#include "runtime/base/hash.h"
+#include "runtime/base/version.h"
 #include "runtime/base/wait.h"
 #include "worker/bench/rank.h"
 #include "worker/scheduler.h"
@@ -81,7 +83,7 @@ static tri_options_spec spec = {
               "is for devices.\n"
               "\nExample:\n"
               "  trireme bench batching --model DIR --load-format dummy --max-num-seqs 64 --json\n",
-    .version = "trireme bench batching 0.1.0",
+    .version = "trireme bench batching " TRIREME_VERSION,
     .config_file = true,
 };
 
@@ -109,12 +111,7 @@ struct bench {
   struct level levels[NUM_LEVELS];
 };
 
-static uint64_t draw(struct bench *b) { /* SplitMix64 (Steele et al., 2014) */
-  uint64_t z = b->random += 0x9e3779b97f4a7c15u;
-  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-  return z ^ z >> 31;
-}
+static uint64_t draw(struct bench *b) { return tri_splitmix64(&b->random); }
 
 static int between(struct bench *b, int low, int high) { return low + (int)(draw(b) % (uint64_t)(high - low + 1)); }
 

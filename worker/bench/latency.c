@@ -14,6 +14,7 @@
 
 #include "kernels/floor.h"
 #include "runtime/base/log.h"
+#include "runtime/base/version.h"
 #include "runtime/base/wait.h"
 #include "worker/bench/rank.h"
 #include "worker/measure.h"
@@ -63,7 +64,7 @@ static tri_options_spec spec = {
         "benchmark's measured, too. The other options of trireme-worker are understood and change nothing; the layout "
         "can\n"
         "only be one rank.\n",
-    .version = "trireme bench latency 0.1.0",
+    .version = "trireme bench latency " TRIREME_VERSION,
     .config_file = true,
 };
 

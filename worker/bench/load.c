@@ -13,6 +13,7 @@
 #include "runtime/base/topo.h"
 #include "runtime/base/wait.h"
 #include "runtime/base/serve_options.h"
+#include "runtime/base/version.h"
 #include "runtime/load/weights.h"
 
 enum { MAX_ROUNDS = 100, MIB = 1 << 20 };
@@ -51,7 +52,7 @@ static tri_options_spec spec = {
     .summary = "Times how one rank loads its weights, the first of so many tensor-parallel ones, against reading the "
                "same files and doing nothing with them.",
     .epilog = "The other options of trireme-worker are understood and change nothing.\n",
-    .version = "trireme bench load 0.1.0",
+    .version = "trireme bench load " TRIREME_VERSION,
     .config_file = true,
 };
 

@@ -9,10 +9,12 @@
 #include <string.h>
 
 #include "kernels/floor.h"
-#include "runtime/forward/step_arena.h"
+#include "runtime/base/hash.h"
 #include "runtime/base/mem.h"
 #include "runtime/base/options.h"
+#include "runtime/base/version.h"
 #include "runtime/base/wait.h"
+#include "runtime/forward/step_arena.h"
 #include "runtime/step/limits.h"
 #include "worker/bench/caching_allocator.h"
 #include "worker/bench/greedy_arena.h"
@@ -52,7 +54,7 @@ static const tri_options_spec spec = {
     .program = "trireme bench memory",
     .usage = "[OPTION]...",
     .summary = "Compares allocators for an encoder's activations on sequences of random lengths, without running it.",
-    .version = "trireme bench memory 0.1.0",
+    .version = "trireme bench memory " TRIREME_VERSION,
     TRI_OPTIONS(options),
 };
 
@@ -120,12 +122,7 @@ struct bench {
   uint64_t random;
 };
 
-static uint64_t draw(struct bench *b) { /* SplitMix64 (Steele et al., 2014) */
-  uint64_t z = b->random += 0x9e3779b97f4a7c15u;
-  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-  return z ^ z >> 31;
-}
+static uint64_t draw(struct bench *b) { return tri_splitmix64(&b->random); }
 
 static void order_events(struct bench *b) {
   int n = 0;

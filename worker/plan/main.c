@@ -7,6 +7,7 @@
 #include "runtime/engine/ledger.h"
 #include "runtime/step/limits.h"
 #include "runtime/base/serve_options.h"
+#include "runtime/base/version.h"
 
 struct plan_options {
   tri_serve_options serve;
@@ -48,7 +49,7 @@ static tri_options_spec spec = {
     .summary = "What each rank would need: weights, activations, KV cache, and the tokens of KV that fit. Exit code 3 "
                "when it does not fit.",
     .epilog = "The other options of trireme-worker are understood and change nothing, so that a file can serve both.\n",
-    .version = "trireme plan 0.1.0",
+    .version = "trireme plan " TRIREME_VERSION,
     .config_file = true,
 };
 

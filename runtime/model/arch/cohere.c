@@ -21,7 +21,8 @@ static const tri_tensor_rule tensors[] = {
     {0}};
 
 static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) {
-  (void)root, (void)err;
+  (void)root;
+  (void)err;
   if (c->attention.has_qk_norm) c->attention.qk_norm = TRI_QK_NORM_EACH_HEAD;
   c->attention.o_bias = c->attention.bias;
   c->attention.rope.interleaved = true;

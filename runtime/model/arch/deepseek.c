@@ -77,7 +77,7 @@ static tri_status prepare(tri_model_config *c, const tri_json *root, tri_error *
   return st == TRI_OK ? tri_config_must_be_off(root, "attention_bias", err) : st;
 }
 
-/* What yarn does to the scores: DeepSeek multiplies the scale with the square of a factor of its own. */
+/* Yarn changes the scores, too: DeepSeek multiplies the scale with the square of a factor of its own. */
 static tri_status scale_scores(tri_model_config *c, const tri_json *root, tri_error *err) {
   const tri_json *rope = tri_json_get(root, "rope_parameters");
   double factor = 1, mscale = 0;

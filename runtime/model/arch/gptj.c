@@ -40,7 +40,8 @@ static const tri_tensor_rule tensors[] = {
 static const char *const ignored[] = {"h.%d.attn.bias", "h.%d.attn.masked_bias", "h.%d.attn.embed_positions", NULL};
 
 static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) {
-  (void)root, (void)err;
+  (void)root;
+  (void)err;
   c->attention.rope.interleaved = true;
   return TRI_OK;
 }

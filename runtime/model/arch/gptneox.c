@@ -40,7 +40,8 @@ static const char *const ignored[] = {"layers.%d.attention.masked_bias", "layers
                                       "layers.%d.attention.rotary_emb.inv_freq", NULL};
 
 static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) {
-  (void)root, (void)err;
+  (void)root;
+  (void)err;
   c->attention.o_bias = c->attention.bias;
   return TRI_OK;
 }

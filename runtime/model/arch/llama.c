@@ -11,7 +11,8 @@ static const tri_tensor_rule tensors[] = {TRI_RULES_LLAMA, {0}};
 static const char *const ignored[] = {"layers.%d.self_attn.rotary_emb.inv_freq", NULL};
 
 static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) {
-  (void)root, (void)err;
+  (void)root;
+  (void)err;
   c->attention.o_bias = c->attention.bias; /* one switch for all four projections */
   return TRI_OK;
 }

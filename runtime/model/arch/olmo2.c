@@ -15,7 +15,8 @@ static const tri_tensor_rule tensors[] = {TRI_RULES_LLAMA_ENDS,
                                           {0}};
 
 static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) {
-  (void)root, (void)err;
+  (void)root;
+  (void)err;
   c->attention.o_bias = c->attention.bias;
   return TRI_OK;
 }

@@ -22,7 +22,8 @@ static const tri_tensor_rule tensors[] = {
     {0}};
 
 static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) {
-  (void)root, (void)err; /* clip_qkv is not in the table of keys: refused where it is not null */
+  (void)root;
+  (void)err; /* clip_qkv is not in the table of keys: refused where it is not null */
   c->attention.o_bias = c->attention.bias;
   c->moe.intermediate_size = c->mlp.intermediate_size;
   tri_config_sparse_layers(c, 0, 1);

@@ -43,7 +43,10 @@ static tri_status prepare(tri_model_config *c, const tri_json *root, tri_error *
   if (!affine)
     return tri_fail(err, TRI_UNSUPPORTED, "layer_norm_elementwise_affine", "norms without a gain are not supported");
   c->attention.bias = c->attention.o_bias = c->mlp.bias = bias;
-  if (!before) c->norm.place = TRI_NORM_SUM, c->norm.no_final = true;
+  if (!before) {
+    c->norm.place = TRI_NORM_SUM;
+    c->norm.no_final = true;
+  }
   return TRI_OK;
 }
 

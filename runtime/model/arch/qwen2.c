@@ -32,7 +32,8 @@ tri_status tri_qwen_window(tri_model_config *c, const tri_json *root, tri_error 
 }
 
 static tri_status finish3(tri_model_config *c, const tri_json *root, tri_error *err) {
-  (void)root, (void)err;
+  (void)root;
+  (void)err;
   c->attention.o_bias = c->attention.bias;
   return TRI_OK;
 }

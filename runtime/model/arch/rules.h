@@ -39,7 +39,7 @@
       TRI_RULE(p "down_proj.weight", DOWN), TRI_RULE_PART_IF(p "gate_proj.bias", UP_BIAS, GATE, mlp.bias),             \
       TRI_RULE_PART_IF(p "up_proj.bias", UP_BIAS, UP, mlp.bias), TRI_RULE_IF(p "down_proj.bias", DOWN_BIAS, mlp.bias)
 
-/* What Llama and its descendants call the parts of a decoder. */
+/* The parts of a decoder as Llama and its descendants call them. */
 #define TRI_RULES_LLAMA_ATTENTION TRI_RULES_QKV("layers.%d.self_attn."), TRI_RULES_O("layers.%d.self_attn.o_proj")
 #define TRI_RULES_LLAMA_ENDS                                                                                           \
   TRI_RULE("embed_tokens.weight", EMBED), TRI_RULES_NORM("norm", FINAL_NORM), TRI_RULE("lm_head.weight", HEAD)
@@ -71,7 +71,7 @@
       TRI_INT_KEY("head_dim", attention.head_dim, 1, 1024), TRI_IGNORED_KEY("pretraining_tp")
 #define TRI_KEY_WINDOW TRI_INT_KEY("sliding_window", attention.window, 0, 1 << 30)
 
-/* What BERT and its descendants share. */
+/* Rules that BERT and its descendants share. */
 #define TRI_RULES_BERT_EMBEDDINGS                                                                                      \
   TRI_RULE("embeddings.word_embeddings.weight", EMBED), TRI_RULE("embeddings.position_embeddings.weight", POSITIONS),  \
       TRI_RULE("embeddings.token_type_embeddings.weight", TYPES), TRI_RULES_NORM("embeddings.LayerNorm", EMBED_NORM)
@@ -92,7 +92,8 @@
   .embed.norm = true, .norm.no_final = true, .attention.bias = true, .attention.o_bias = true, .mlp.bias = true,       \
   .attention.position = TRI_POS_LEARNED, .max_position_embeddings = 512
 
-/* What BART and its descendants share: one block of a stack ("encoder" or "decoder"), and a decoder's cross-attention.
+/* Rules that BART and its descendants share: one layer of a stack ("encoder" or "decoder"), and a decoder's
+ * cross-attention.
  */
 #define TRI_RULES_BART_BLOCKS(stack)                                                                                   \
   TRI_RULES_QKV(stack ".layers.%d.self_attn."), TRI_RULES_O(stack ".layers.%d.self_attn.out_proj"),                    \

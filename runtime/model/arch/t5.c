@@ -28,7 +28,8 @@ static const tri_config_key keys[] = {
     {0},
 };
 
-/* What the reference makes no use of: copies of the embedding, and biases of a cross-attention in the first files. */
+/* Tensors that the reference makes no use of: copies of the embedding, and biases of a cross-attention in the first
+ * files. */
 static const char *const ignored[] = {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight",
                                       "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight", NULL};
 
@@ -93,7 +94,8 @@ static tri_status prepare(tri_model_config *c, const tri_json *root, tri_error *
                     "relative_attention_max_distance is %lld, more than half of the %lld buckets are needed",
                     (long long)c->attention.bias_max_distance, (long long)c->attention.bias_buckets);
   if (!c->num_layers) c->num_layers = c->seq2seq.num_layers;
-  c->seq2seq.num_heads = c->attention.num_heads, c->seq2seq.intermediate_size = c->mlp.intermediate_size;
+  c->seq2seq.num_heads = c->attention.num_heads;
+  c->seq2seq.intermediate_size = c->mlp.intermediate_size;
   if (scaled) c->head.logit_scale = 1 / sqrt((double)c->hidden_size);
   return TRI_OK;
 }

@@ -1,0 +1,22 @@
+#include "runtime/tokenizer/ids.h"
+
+#include <string.h>
+
+#include "runtime/base/mem.h"
+
+tri_status tok_ids_append(tok_ids *ids, const uint32_t *from, size_t n) {
+  if (n > ids->max - ids->len) return TRI_TOO_LARGE;
+  if (n == 0) return TRI_OK;
+  tri_status st = tri_array_reserve(&ids->data, ids->len, &ids->cap, n, sizeof *ids->data);
+  if (st != TRI_OK) return st;
+  memcpy(ids->data + ids->len, from, n * sizeof *from);
+  ids->len += n;
+  return TRI_OK;
+}
+
+tri_status tok_ids_push(tok_ids *ids, uint32_t id) { return tok_ids_append(ids, &id, 1); }
+
+void tok_ids_free(tok_ids *ids) {
+  tri_free(ids->data);
+  *ids = (tok_ids){0};
+}
