@@ -194,9 +194,9 @@ static tri_status open_client_socket(struct shell *s, tri_error *err) {
 static tri_status open_worker_socket(struct shell *s, bool one_host, tri_error *err) {
   char endpoint[300], host[128] = "127.0.0.1";
   tri_zkeypair pair;
-  tri_status st;
-  TRI_TRY(tri_zkeypair_make(&pair, err));
-  TRI_TRY(tri_zkeypair_make(&s->boot.worker, err));
+  tri_status st = TRI_OK;
+  TRI_CHECK(tri_zkeypair_make(&pair, err));
+  TRI_CHECK(tri_zkeypair_make(&s->boot.worker, err));
   snprintf(s->boot.server_key, sizeof s->boot.server_key, "%s", pair.public_key);
   if (!one_host) tri_boot_host_address(host, sizeof host);
   snprintf(endpoint, sizeof endpoint, "tcp://%s:*", host);
@@ -209,10 +209,9 @@ static tri_status open_worker_socket(struct shell *s, bool one_host, tri_error *
                            .backlog = WORKER_BACKLOG};
   st = tri_zserver_open(s->z, &zc, &s->workers, err);
   if (st != TRI_OK && !strcmp(err->field, "endpoint")) snprintf(err->field, sizeof err->field, "worker_endpoint");
-  TRI_TRY(st);
+  TRI_CHECK(st);
   snprintf(s->boot.endpoint, sizeof s->boot.endpoint, "%s", tri_zserver_endpoint(s->workers));
-  if (s->opts.boot_file) TRI_TRY(tri_boot_save(s->opts.boot_file, &s->boot, err));
-cleanup:
+  if (s->opts.boot_file) TRI_CHECK(tri_boot_save(s->opts.boot_file, &s->boot, err));
   return st;
 }
 

@@ -39,18 +39,17 @@ static tri_status end_step(struct follower *f) {
 static tri_status receive_plan(struct follower *f, size_t *len) {
   tri_worker *w = f->w;
   tri_comm *c = w->group.world;
-  tri_status st;
+  tri_status st = TRI_OK;
   tri_wait wait = tri_wait_begin(&c->cfg.policy, TRI_NEVER); /* idle until the leader has work; the lease ends it */
   while ((st = tri_comm_try_recv(c, f->plan, f->plan_cap, 0, TRI_TAG_PLAN, len)) == TRI_AGAIN) {
-    TRI_TRY(end_step(f));
+    TRI_CHECK(end_step(f));
     if (!w->engine->num_steps) {
       atomic_store_explicit(&w->busy, false, memory_order_relaxed);
       tri_worker_measure(w);
     }
     if (w->engine->num_steps) wait = tri_wait_begin(&c->cfg.policy, TRI_NEVER);
-    TRI_TRY(tri_wait_pause(&wait));
+    TRI_CHECK(tri_wait_pause(&wait));
   }
-cleanup:
   return st;
 }
 

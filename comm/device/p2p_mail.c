@@ -89,20 +89,19 @@ static tri_status pass_on(tri_comm *c, uint32_t *device, uint32_t *host, int let
   int next = (c->rank + 1) % c->size, last = (c->rank + c->size - 1) % c->size;
   cudaStream_t stream = tri_p2p_stream(c);
   tri_comm_req req = {0};
-  tri_status st;
+  tri_status st = TRI_OK;
   for (size_t i = 0; i < words; i++) host[i] = word_of(c->rank, letter, i);
-  TRI_TRY(tri_p2p_need(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream), "the device", err));
+  TRI_CHECK(tri_p2p_need(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream), "the device", err));
   st = tri_p2p_send(c, device, bytes, next, letter, &req);
   if (st == TRI_OK) st = tri_p2p_receive(c, in, bytes, last, letter);
   if (st == TRI_OK) st = tri_p2p_wait_sent(c, &req);
   if (st != TRI_OK) return tri_fail(err, TRI_UNSUPPORTED, "p2p", "a transfer: %s", tri_status_text(st));
-  TRI_TRY(tri_p2p_need(cudaMemcpyAsync(host, in, bytes, cudaMemcpyDeviceToHost, stream), "the device", err));
-  TRI_TRY(tri_p2p_need(cudaStreamSynchronize(stream), "the device", err));
+  TRI_CHECK(tri_p2p_need(cudaMemcpyAsync(host, in, bytes, cudaMemcpyDeviceToHost, stream), "the device", err));
+  TRI_CHECK(tri_p2p_need(cudaStreamSynchronize(stream), "the device", err));
   if (tri_comm_query(c) != TRI_OK) return tri_fail(err, TRI_UNSUPPORTED, "p2p", "what a peer sent did not come");
   for (size_t i = 0; i < words; i++)
     if (host[i] != word_of(last, letter, i))
       return tri_fail(err, TRI_UNSUPPORTED, "p2p", "what a peer sent came out wrong");
-cleanup:
   return st;
 }
 

@@ -19,18 +19,17 @@ static tri_status check_way(tri_comm *c, tri_p2p_way way, float *buf, float *hos
   for (size_t i = 0; i < count; i++) host[i] = addend(c->rank, i);
   cudaStream_t stream = tri_p2p_stream(c);
   size_t bytes = count * sizeof *buf;
-  tri_status st;
-  TRI_TRY(tri_p2p_need(cudaMemcpyAsync(buf, host, bytes, cudaMemcpyHostToDevice, stream), "the device", err));
+  tri_status st = TRI_OK;
+  TRI_CHECK(tri_p2p_need(cudaMemcpyAsync(buf, host, bytes, cudaMemcpyHostToDevice, stream), "the device", err));
   st = tri_p2p_sum(c, way, buf, count);
   if (st != TRI_OK) return tri_fail(err, TRI_UNSUPPORTED, "all_reduce", "a sum: %s", tri_status_text(st));
-  TRI_TRY(tri_p2p_need(cudaMemcpyAsync(host, buf, bytes, cudaMemcpyDeviceToHost, stream), "the device", err));
-  TRI_TRY(finish(c, err));
+  TRI_CHECK(tri_p2p_need(cudaMemcpyAsync(host, buf, bytes, cudaMemcpyDeviceToHost, stream), "the device", err));
+  TRI_CHECK(finish(c, err));
   for (size_t i = 0; i < count; i++) {
     float want = 0;
     for (int r = 0; r < c->size; r++) want += addend(r, i);
     if (host[i] != want) return tri_fail(err, TRI_UNSUPPORTED, "all_reduce", "a sum over peers' memory came out wrong");
   }
-cleanup:
   return st;
 }
 

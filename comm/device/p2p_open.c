@@ -40,28 +40,24 @@ struct card {
 static tri_status make_sums(tri_comm *c, tri_error *err) {
   tri_p2p_impl *p = tri_p2p_impl_of(c);
   size_t counters = TRI_CUDA_REDUCE_BLOCKS * sizeof *p->reduce.rounds;
-  tri_status st;
   p->reduce.rank = c->rank, p->reduce.size = c->size;
   p->reduce.error = p->error;
-  TRI_TRY(tri_p2p_need(cudaMalloc((void **)&p->reduce.rounds, counters), "no device memory", err));
-  TRI_TRY(tri_p2p_need(cudaMemsetAsync(p->reduce.rounds, 0, counters, tri_p2p_stream(c)), "the device", err));
-  TRI_TRY(tri_p2p_need(tri_cuda_reduce_load(c->size), "its kernels", err));
-cleanup:
-  return st;
+  TRI_CHECK(tri_p2p_need(cudaMalloc((void **)&p->reduce.rounds, counters), "no device memory", err));
+  TRI_CHECK(tri_p2p_need(cudaMemsetAsync(p->reduce.rounds, 0, counters, tri_p2p_stream(c)), "the device", err));
+  TRI_CHECK(tri_p2p_need(tri_cuda_reduce_load(c->size), "its kernels", err));
+  return TRI_OK;
 }
 
 static tri_status make_mail(tri_comm *c, tri_error *err) {
   tri_p2p_mail *m = &tri_p2p_impl_of(c)->mail;
   size_t counters = 2 * sizeof *m->blocks;
-  tri_status st;
   for (int r = 0; r < c->size; r++)
     for (int l = 0; l < c->size; l++)
-      TRI_TRY(tri_p2p_need(cudaEventCreateWithFlags(&m->sent[r][l], cudaEventDisableTiming), "no event", err));
-  TRI_TRY(tri_p2p_need(cudaMalloc((void **)&m->blocks, counters), "no device memory", err));
-  TRI_TRY(tri_p2p_need(cudaMemsetAsync(m->blocks, 0, counters, tri_p2p_stream(c)), "the device", err));
-  TRI_TRY(tri_p2p_need(tri_cuda_mail_load(), "its kernels", err));
-cleanup:
-  return st;
+      TRI_CHECK(tri_p2p_need(cudaEventCreateWithFlags(&m->sent[r][l], cudaEventDisableTiming), "no event", err));
+  TRI_CHECK(tri_p2p_need(cudaMalloc((void **)&m->blocks, counters), "no device memory", err));
+  TRI_CHECK(tri_p2p_need(cudaMemsetAsync(m->blocks, 0, counters, tri_p2p_stream(c)), "the device", err));
+  TRI_CHECK(tri_p2p_need(tri_cuda_mail_load(), "its kernels", err));
+  return TRI_OK;
 }
 
 /* Memory that others can open, filled as its use wants it before the first one. */
@@ -69,14 +65,12 @@ static tri_status make_memory(tri_comm *c, struct card *card, tri_error *err) {
   tri_p2p_impl *p = tri_p2p_impl_of(c);
   char **memory = &p->memory[c->rank];
   size_t bytes = p->sums ? TRI_CUDA_REDUCE_BYTES : TRI_P2P_MAIL_BYTES;
-  tri_status st;
-  TRI_TRY(tri_p2p_need(cudaMalloc((void **)memory, bytes), "no device memory", err));
-  TRI_TRY(tri_p2p_need(cudaMemsetAsync(*memory, p->sums ? TRI_CUDA_REDUCE_EMPTY : 0, bytes, tri_p2p_stream(c)),
-                       "the device", err));
-  TRI_TRY(tri_p2p_need(cudaStreamSynchronize(tri_p2p_stream(c)), "the device", err));
-  TRI_TRY(tri_p2p_need(cudaIpcGetMemHandle(&card->handle, *memory), "device memory cannot be shared", err));
-cleanup:
-  return st;
+  TRI_CHECK(tri_p2p_need(cudaMalloc((void **)memory, bytes), "no device memory", err));
+  TRI_CHECK(tri_p2p_need(cudaMemsetAsync(*memory, p->sums ? TRI_CUDA_REDUCE_EMPTY : 0, bytes, tri_p2p_stream(c)),
+                         "the device", err));
+  TRI_CHECK(tri_p2p_need(cudaStreamSynchronize(tri_p2p_stream(c)), "the device", err));
+  TRI_CHECK(tri_p2p_need(cudaIpcGetMemHandle(&card->handle, *memory), "device memory cannot be shared", err));
+  return TRI_OK;
 }
 
 static tri_status describe_host(int device, struct card *card, tri_error *err) {
@@ -104,11 +98,10 @@ static tri_status make(tri_backend *be, tri_comm *host, bool sums, tri_comm **ou
   c->cfg.timeout_ms = SETUP_MS;
   p->host = host, p->backend = be, p->sums = sums;
   *out = c;
-  TRI_TRY(tri_p2p_need(cudaHostGetDevicePointer((void **)&p->error, (void *)&c->error, 0), "no mapped memory", err));
-  TRI_TRY(sums ? make_sums(c, err) : make_mail(c, err));
-  TRI_TRY(make_memory(c, card, err));
-  TRI_TRY(describe_host(tri_cuda_of(be)->device, card, err));
-cleanup:
+  TRI_CHECK(tri_p2p_need(cudaHostGetDevicePointer((void **)&p->error, (void *)&c->error, 0), "no mapped memory", err));
+  TRI_CHECK(sums ? make_sums(c, err) : make_mail(c, err));
+  TRI_CHECK(make_memory(c, card, err));
+  TRI_CHECK(describe_host(tri_cuda_of(be)->device, card, err));
   return st;
 }
 

@@ -150,17 +150,16 @@ static int list_ways(tri_backend *be, const tri_linear_args *a, tri_choice ways[
 static tri_status race(run *r, const tri_choice *ways, int num, int64_t until, tri_choice *winner) {
   double first = 0, best = 0, ns;
   int fastest = 0;
-  tri_status st = TRI_OK;
   for (int i = 0; i < num; i++) {
     if (tri_now_ns() > until) return TRI_TIMEOUT;
-    TRI_TRY(time_way(r, &ways[i], best, &ns));
+    TRI_CHECK(time_way(r, &ways[i], best, &ns));
     if (!i) first = ns;
     if (ns > 0 && (best <= 0 || ns < best)) best = ns, fastest = i;
   }
   if (fastest && first > 0) {
-    TRI_TRY(time_way(r, &ways[0], 0, &ns));
+    TRI_CHECK(time_way(r, &ways[0], 0, &ns));
     if (ns > 0 && ns < first) first = ns;
-    TRI_TRY(time_way(r, &ways[fastest], 0, &ns));
+    TRI_CHECK(time_way(r, &ways[fastest], 0, &ns));
     if (ns > best) best = ns;
   }
   if (first <= 0) return TRI_UNSUPPORTED; /* then there is nothing to compare with */
@@ -168,8 +167,7 @@ static tri_status race(run *r, const tri_choice *ways, int num, int64_t until, t
   *winner = ways[worth ? fastest : 0];
   winner->default_ns = first < INT32_MAX ? (int32_t)first + 1 : INT32_MAX;
   winner->ns = !worth ? winner->default_ns : best < INT32_MAX ? (int32_t)best + 1 : INT32_MAX;
-cleanup:
-  return st;
+  return TRI_OK;
 }
 
 static size_t narrow_bytes(const tri_linear_args *a) {

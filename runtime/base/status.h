@@ -72,7 +72,14 @@ void tri_error_clear(tri_error *err);
  * they come from. Does nothing when there is no message. */
 void tri_error_in_file(tri_error *err, const char *path);
 
-/* `cleanup:`-label helper: evaluates expr into the local `st` and jumps when it is not TRI_OK. */
+/* Returns the status of an expression that fails, from a function that has nothing to release. */
+#define TRI_CHECK(expr)                                                                                                \
+  do {                                                                                                                 \
+    tri_status checked_ = (expr);                                                                                      \
+    if (checked_ != TRI_OK) return checked_;                                                                           \
+  } while (0)
+
+/* Jumps to `cleanup:` where an expression fails, with its status in the local `st`. */
 #define TRI_TRY(expr)                                                                                                  \
   do {                                                                                                                 \
     st = (expr);                                                                                                       \

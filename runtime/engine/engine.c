@@ -74,28 +74,24 @@ static tri_status set_use(tri_model_config *c, const tri_engine_config *config, 
 }
 
 static tri_status prepare(tri_engine *e, const tri_engine_config *config, tri_checkpoint **ckpt, tri_error *err) {
-  tri_status st;
-  TRI_TRY(tri_model_config_load(config->model_dir, &e->model, err));
-  TRI_TRY(set_use(&e->model, config, err));
-  TRI_TRY(tri_shard_make(&e->model, e->group->p, &e->shard, err));
-  if (config->load_format != TRI_LOAD_DUMMY) TRI_TRY(tri_checkpoint_open(config->model_dir, ckpt, err));
+  TRI_CHECK(tri_model_config_load(config->model_dir, &e->model, err));
+  TRI_CHECK(set_use(&e->model, config, err));
+  TRI_CHECK(tri_shard_make(&e->model, e->group->p, &e->shard, err));
+  if (config->load_format != TRI_LOAD_DUMMY) TRI_CHECK(tri_checkpoint_open(config->model_dir, ckpt, err));
   find_head(&e->model, *ckpt);
-cleanup:
-  return st;
+  return TRI_OK;
 }
 
 /* Communicators for buffers that the host's do not reach. */
 static tri_status connect(tri_engine *e, tri_error *err) {
   tri_backend *be = e->backend;
   tri_group *g = e->group;
-  tri_status st = TRI_OK;
-  if (g->p.tp > 1) TRI_TRY(be->ops.comm_create(be, g->tensor, true, &e->device_tensor, err));
-  if (g->p.pp > 1) TRI_TRY(be->ops.comm_create(be, g->world, false, &e->device_world, err));
+  if (g->p.tp > 1) TRI_CHECK(be->ops.comm_create(be, g->tensor, true, &e->device_tensor, err));
+  if (g->p.pp > 1) TRI_CHECK(be->ops.comm_create(be, g->world, false, &e->device_world, err));
   const tri_comm *made[] = {e->device_tensor, e->device_world};
   for (int i = 0; i < 2; i++)
     if (made[i] && made[i]->about[0] && g->world->rank == 0) tri_log(TRI_LOG_INFO, "engine", "%s", made[i]->about);
-cleanup:
-  return st;
+  return TRI_OK;
 }
 
 /* How far ahead of the device the host may be. Encoders answer from the step's own buffers: they take their steps one
@@ -124,12 +120,12 @@ static tri_status allocate_steps(tri_engine *e) {
 }
 
 static tri_status allocate(tri_engine *e, const tri_engine_config *config, tri_error *err) {
-  tri_status st;
+  tri_status st = TRI_OK;
   size_t n = (size_t)config->max_num_seqs;
-  TRI_TRY(tri_kv_cache_create(e->backend, &e->model, &e->shard, kv_dtype_of(e, config), e->limits.block_size,
-                              e->limits.num_pages, &e->kv, err));
-  TRI_TRY(tri_slots_create(&e->limits, &e->slots));
-  TRI_TRY(tri_batch_builder_create(&e->limits, &e->batch));
+  TRI_CHECK(tri_kv_cache_create(e->backend, &e->model, &e->shard, kv_dtype_of(e, config), e->limits.block_size,
+                                e->limits.num_pages, &e->kv, err));
+  TRI_CHECK(tri_slots_create(&e->limits, &e->slots));
+  TRI_CHECK(tri_batch_builder_create(&e->limits, &e->batch));
   e->result.tokens = tri_calloc(n, sizeof *e->result.tokens);
   e->sample_params = tri_calloc(n, sizeof *e->sample_params);
   e->row_params = tri_calloc(n, sizeof *e->row_params);
@@ -147,22 +143,21 @@ static tri_status allocate(tri_engine *e, const tri_engine_config *config, tri_e
   }
   if (st != TRI_OK) {
     tri_fail(err, st, "max_num_seqs", "no memory for the state of %d sequences", config->max_num_seqs);
-    goto cleanup;
+    return st;
   }
   size_t rows = 0, cols = 0;
   if (e->model.encoder && !e->backend->host_memory) {
     st = tri_encoded_most(&e->model, &e->limits, &rows, &cols) ? TRI_OK : TRI_OVERFLOW;
     if (st == TRI_OK && !(e->answer = tri_malloc(rows * cols, sizeof *e->answer))) st = TRI_NO_MEMORY;
-    if (st != TRI_OK) goto cleanup;
+    if (st != TRI_OK) return st;
   }
-cleanup:
   return st;
 }
 
 /* What goes through the backend's products is settled before anything is planned. */
 static tri_status make_forward(tri_engine *e, const tri_engine_config *config, const tri_checkpoint *ckpt,
                                tri_error *err) {
-  tri_status st;
+  tri_status st = TRI_OK;
   tri_forward_config fc = {.model = &e->model,
                            .shard = e->shard,
                            .limits = e->limits,
@@ -177,11 +172,10 @@ static tri_status make_forward(tri_engine *e, const tri_engine_config *config, c
                            .int8_activations = config->quantization == TRI_QUANTIZE_W8A8,
                            .progress = &e->progress,
                            .observer = config->observer};
-  TRI_TRY(tri_tune(&fc, config->autotune, err));
-  TRI_TRY(tri_forward_create(&fc, &e->forward, err));
+  TRI_CHECK(tri_tune(&fc, config->autotune, err));
+  TRI_CHECK(tri_forward_create(&fc, &e->forward, err));
   if (e->model.seq2seq.on)
     st = tri_source_create(&fc, ckpt, config->dtype, config->quantization, config->seed, &e->source, err);
-cleanup:
   return st;
 }
 

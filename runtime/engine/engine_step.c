@@ -49,19 +49,16 @@ static tri_status draw(tri_engine *e, const tri_engine_step_state *s, tri_mat lo
   tri_sample_args args = ask(e, s);
   bool every_row = s->num_draws == logits.rows;
   int candidates = every_row ? tri_forward_num_candidates(e->forward, args.params, s->num_draws) : 0;
-  tri_status st = TRI_OK;
   if (candidates) {
     args.logits = logits;
     return tri_forward_draw(e->forward, &args, candidates);
   }
-  TRI_TRY(tri_forward_gather(e->forward, &logits));
+  TRI_CHECK(tri_forward_gather(e->forward, &logits));
   if (args.results && s->num_draws) {
     args.logits = draw_rows(e, logits);
-    TRI_TRY(tri_run_sample(e->backend, &args));
+    TRI_CHECK(tri_run_sample(e->backend, &args));
   }
-  st = share_draws(e, s);
-cleanup:
-  return st;
+  return share_draws(e, s);
 }
 
 /* An encoder's answer, from the backend's memory to the host's. */
@@ -86,17 +83,16 @@ tri_status tri_engine_begin(tri_engine *e, const void *bytes, size_t len) {
   int number = (e->first + e->num_steps) % e->depth;
   tri_engine_step_state *s = &e->steps[number];
   atomic_store_explicit(&e->progress.step, plan.h.step, memory_order_relaxed);
-  TRI_TRY(tri_batch_build(e->batch, e->slots, &plan));
+  TRI_CHECK(tri_batch_build(e->batch, e->slots, &plan));
   s->step = plan.h.step, s->lane = plan.h.lane;
   s->num_draws = e->batch->num_draws;
   memcpy(s->draws, e->batch->draws, (size_t)s->num_draws * sizeof *s->draws);
-  if (e->source) TRI_TRY(tri_source_run(e->source, e->batch, (int)plan.h.lane, e->forward));
-  TRI_TRY(tri_forward_run(e->forward, e->batch, (int)plan.h.lane, &logits, &e->encoded));
-  if (e->answer) TRI_TRY(bring_answer(e));
-  if (logits.data) TRI_TRY(draw(e, s, logits));
+  if (e->source) TRI_CHECK(tri_source_run(e->source, e->batch, (int)plan.h.lane, e->forward));
+  TRI_CHECK(tri_forward_run(e->forward, e->batch, (int)plan.h.lane, &logits, &e->encoded));
+  if (e->answer) TRI_CHECK(bring_answer(e));
+  if (logits.data) TRI_CHECK(draw(e, s, logits));
   e->backend->ops.event_record(e->backend, TRI_EVENT_STEP + number, TRI_STREAM_COMPUTE);
   e->num_steps++;
-cleanup:
   return st;
 }
 

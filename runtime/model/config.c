@@ -368,36 +368,32 @@ static tri_status derive(tri_model_config *c, const tri_json *root, tri_error *e
 /* *file: which of the two is at fault */
 static tri_status parse_docs(const tri_json *root, const tri_json *generation, tri_model_config *out, const char **file,
                              tri_error *err) {
-  tri_status st;
   *file = "config.json";
   tri_model_config c;
   if (tri_json_kind_of(root) != TRI_JSON_OBJECT) return tri_fail(err, TRI_CORRUPT, "config.json", "not an object");
-  TRI_TRY(read_arch(root, &c, err));
+  TRI_CHECK(read_arch(root, &c, err));
   struct reader r = {.c = &c, .err = err};
-  TRI_TRY(tri_json_each(root, read_key, &r));
-  TRI_TRY(read_strings(root, &c, err));
-  TRI_TRY(tri_config_special_ids(root, &c, err));
-  if (c.arch->prepare) TRI_TRY(c.arch->prepare(&c, root, err));
-  TRI_TRY(derive(&c, root, err));
-  if (c.arch->finish) TRI_TRY(c.arch->finish(&c, root, err));
+  TRI_CHECK(tri_json_each(root, read_key, &r));
+  TRI_CHECK(read_strings(root, &c, err));
+  TRI_CHECK(tri_config_special_ids(root, &c, err));
+  if (c.arch->prepare) TRI_CHECK(c.arch->prepare(&c, root, err));
+  TRI_CHECK(derive(&c, root, err));
+  if (c.arch->finish) TRI_CHECK(c.arch->finish(&c, root, err));
   if (c.head.has_pooler) c.head.pooling = TRI_POOL_FIRST;
   c.attention.has_qk_norm = c.attention.qk_norm != TRI_QK_NORM_NONE;
   if (c.moe.top_k > c.moe.num_experts) {
-    st = tri_fail(err, TRI_OUT_OF_RANGE, "num_experts_per_tok", "%lld of %lld experts per token",
-                  (long long)c.moe.top_k, (long long)c.moe.num_experts);
-    goto cleanup;
+    return tri_fail(err, TRI_OUT_OF_RANGE, "num_experts_per_tok", "%lld of %lld experts per token",
+                    (long long)c.moe.top_k, (long long)c.moe.num_experts);
   }
   *file = "generation_config.json";
   if (generation && tri_json_kind_of(generation) != TRI_JSON_OBJECT) {
-    st = tri_fail(err, TRI_CORRUPT, "generation_config.json", "not an object");
-    goto cleanup;
+    return tri_fail(err, TRI_CORRUPT, "generation_config.json", "not an object");
   }
-  if (generation) TRI_TRY(tri_config_generation(generation, &c, err));
+  if (generation) TRI_CHECK(tri_config_generation(generation, &c, err));
   *file = "config.json";
-  TRI_TRY(tri_config_seq2seq(&c, err));
+  TRI_CHECK(tri_config_seq2seq(&c, err));
   *out = c;
-cleanup:
-  return st;
+  return TRI_OK;
 }
 
 tri_status tri_model_config_parse(const char *config, size_t config_len, const char *generation, size_t generation_len,

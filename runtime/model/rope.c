@@ -127,7 +127,6 @@ static tri_status require(double v, const char *key, const char *type, tri_error
 
 static tri_status apply(tri_model_config *c, const char *type, struct params *p, tri_error *err) {
   tri_rope *r = &c->attention.rope;
-  tri_status st = TRI_OK;
   int half = r->rotary_dim / 2;
   bool original_given = !isnan(p->original);
   if (!original_given) p->original = (double)c->max_position_embeddings;
@@ -142,11 +141,11 @@ static tri_status apply(tri_model_config *c, const char *type, struct params *p,
   if (!strcmp(type, "longrope") || !strcmp(type, "su")) {
     /* The extended context over the original one is the factor where both are known. */
     if (original_given) p->factor = (double)c->max_position_embeddings / p->original;
-    TRI_TRY(require(p->factor, "rope_scaling.factor", type, err));
+    TRI_CHECK(require(p->factor, "rope_scaling.factor", type, err));
     r->original_max_len = (int)p->original;
     return scale_longrope(r, half, p, err);
   }
-  TRI_TRY(require(p->factor, "rope_scaling.factor", type, err));
+  TRI_CHECK(require(p->factor, "rope_scaling.factor", type, err));
   if (!strcmp(type, "linear")) {
     for (int i = 0; i < half; i++) r->inv_freq[i] = (float)(r->inv_freq[i] / p->factor);
   } else if (!strcmp(type, "dynamic")) {
@@ -158,8 +157,8 @@ static tri_status apply(tri_model_config *c, const char *type, struct params *p,
     r->factor = (float)p->factor;
     r->original_max_len = (int)p->original;
   } else if (!strcmp(type, "llama3")) {
-    TRI_TRY(require(p->low_freq, "rope_scaling.low_freq_factor", type, err));
-    TRI_TRY(require(p->high_freq, "rope_scaling.high_freq_factor", type, err));
+    TRI_CHECK(require(p->low_freq, "rope_scaling.low_freq_factor", type, err));
+    TRI_CHECK(require(p->high_freq, "rope_scaling.high_freq_factor", type, err));
     if (p->high_freq <= p->low_freq)
       return tri_fail(err, TRI_OUT_OF_RANGE, "rope_scaling.high_freq_factor",
                       "high_freq_factor %g must be above low_freq_factor %g", p->high_freq, p->low_freq);
@@ -167,8 +166,7 @@ static tri_status apply(tri_model_config *c, const char *type, struct params *p,
   } else { /* yarn */
     scale_yarn(r, half, p, p->theta);
   }
-cleanup:
-  return st;
+  return TRI_OK;
 }
 
 tri_status tri_rope_read(tri_model_config *c, const tri_json *root, tri_error *err) {

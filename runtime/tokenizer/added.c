@@ -15,21 +15,19 @@ enum {
 
 static tri_status read_token(const tok_field *f, tok_added *t, tri_error *err) {
   static const char *const keys[] = {"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special", NULL};
-  tri_status st;
-  TRI_TRY(tok_field_object(f, keys, err));
+  TRI_CHECK(tok_field_object(f, keys, err));
   tok_field id = tok_field_get(f, "id"), content = tok_field_get(f, "content");
-  TRI_TRY(tok_field_id(&id, TOK_MAX_IDS, &t->id, err));
-  TRI_TRY(tok_field_string(&content, &t->text, &t->len, err));
+  TRI_CHECK(tok_field_id(&id, TOK_MAX_IDS, &t->id, err));
+  TRI_CHECK(tok_field_string(&content, &t->text, &t->len, err));
   if (t->len > LONGEST_ADDED)
     return tok_field_fail(&content, TRI_TOO_LARGE, err, "%zu bytes, the limit is %d", t->len, LONGEST_ADDED);
-  TRI_TRY(tok_field_bool(f, "single_word", &t->single_word, err));
-  TRI_TRY(tok_field_bool(f, "lstrip", &t->lstrip, err));
-  TRI_TRY(tok_field_bool(f, "rstrip", &t->rstrip, err));
-  TRI_TRY(tok_field_bool(f, "special", &t->special, err));
+  TRI_CHECK(tok_field_bool(f, "single_word", &t->single_word, err));
+  TRI_CHECK(tok_field_bool(f, "lstrip", &t->lstrip, err));
+  TRI_CHECK(tok_field_bool(f, "rstrip", &t->rstrip, err));
+  TRI_CHECK(tok_field_bool(f, "special", &t->special, err));
   t->normalized = !t->special;
-  TRI_TRY(tok_field_bool(f, "normalized", &t->normalized, err));
-cleanup:
-  return st;
+  TRI_CHECK(tok_field_bool(f, "normalized", &t->normalized, err));
+  return TRI_OK;
 }
 
 /* The reference ignores the file's id: a token that the model has keeps the model's, others are numbered behind it.

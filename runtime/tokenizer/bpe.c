@@ -58,19 +58,17 @@ static tri_status find_part(const tok_vocab *v, span text, const tok_field *f, u
 static tri_status load_merge(bpe *b, const tok_field *f, uint32_t rank, tri_buf *joined, tri_error *err) {
   span left, right;
   tok_merge m = {.rank = rank};
-  tri_status st;
-  TRI_TRY(read_pair(f, &left, &right, err));
-  TRI_TRY(find_part(b->vocab, left, f, &m.left, err));
-  TRI_TRY(find_part(b->vocab, right, f, &m.right, err));
+  TRI_CHECK(read_pair(f, &left, &right, err));
+  TRI_CHECK(find_part(b->vocab, left, f, &m.left, err));
+  TRI_CHECK(find_part(b->vocab, right, f, &m.right, err));
   if (right.len < b->prefix.len)
     return tok_field_fail(f, TRI_CORRUPT, err, "the second token lacks the subword prefix");
   joined->len = 0;
-  TRI_TRY(tri_buf_append(joined, left.s, left.len));
-  TRI_TRY(tri_buf_append(joined, right.s + b->prefix.len, right.len - b->prefix.len));
-  TRI_TRY(find_part(b->vocab, (span){joined->data, joined->len}, f, &m.id, err));
+  TRI_CHECK(tri_buf_append(joined, left.s, left.len));
+  TRI_CHECK(tri_buf_append(joined, right.s + b->prefix.len, right.len - b->prefix.len));
+  TRI_CHECK(find_part(b->vocab, (span){joined->data, joined->len}, f, &m.id, err));
   tok_merges_put(&b->merges, m);
-cleanup:
-  return st;
+  return TRI_OK;
 }
 
 /* A list taken over from a merges.txt may still have its first line. */
@@ -230,11 +228,10 @@ static tri_status spell(const bpe *b, bpe_work *w, span c, bool first, bool last
   *out = c;
   if (!prefix.len && !suffix.len) return st;
   w->spelled.len = 0;
-  TRI_TRY(tri_buf_append(&w->spelled, prefix.s, prefix.len));
-  TRI_TRY(tri_buf_append(&w->spelled, c.s, c.len));
-  TRI_TRY(tri_buf_append(&w->spelled, suffix.s, suffix.len));
+  TRI_CHECK(tri_buf_append(&w->spelled, prefix.s, prefix.len));
+  TRI_CHECK(tri_buf_append(&w->spelled, c.s, c.len));
+  TRI_CHECK(tri_buf_append(&w->spelled, suffix.s, suffix.len));
   *out = (span){w->spelled.data, w->spelled.len};
-cleanup:
   return st;
 }
 
@@ -258,21 +255,20 @@ static tri_status split_characters(const bpe *b, bpe_work *w, const char *word, 
   for (size_t i = 0, n; i < len; i += n) {
     span symbol;
     tok_utf8_decode(word + i, &n);
-    TRI_TRY(spell(b, w, (span){word + i, n}, i == 0, i + n == len, &symbol));
+    TRI_CHECK(spell(b, w, (span){word + i, n}, i == 0, i + n == len, &symbol));
     uint32_t id = symbol_id(b, symbol);
     if (id != TOK_NO_ID) {
-      if (unk_pending) TRI_TRY(tok_ids_push(out, b->unk));
+      if (unk_pending) TRI_CHECK(tok_ids_push(out, b->unk));
       unk_pending = false;
-      TRI_TRY(tok_ids_push(out, id));
+      TRI_CHECK(tok_ids_push(out, id));
     } else if (falls_back(b, symbol)) {
-      for (size_t k = 0; k < symbol.len; k++) TRI_TRY(tok_ids_push(out, b->byte_tokens[(unsigned char)symbol.s[k]]));
+      for (size_t k = 0; k < symbol.len; k++) TRI_CHECK(tok_ids_push(out, b->byte_tokens[(unsigned char)symbol.s[k]]));
     } else if (b->unk != TOK_NO_ID) {
-      if (unk_pending && !b->fuse_unk) TRI_TRY(tok_ids_push(out, b->unk));
+      if (unk_pending && !b->fuse_unk) TRI_CHECK(tok_ids_push(out, b->unk));
       unk_pending = true;
     }
   }
   if (unk_pending) st = tok_ids_push(out, b->unk);
-cleanup:
   return st;
 }
 

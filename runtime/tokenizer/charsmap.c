@@ -125,19 +125,17 @@ static tri_status replace_whole(const tok_charsmap *m, const char *s, size_t n, 
 tri_status tok_charsmap_apply(const tok_charsmap *m, const char *s, size_t n, tri_buf *out) {
   enum { WHOLE = 5 }; /* bytes of the longest grapheme that is looked up as one */
   bool done;
-  tri_status st = TRI_OK;
   for (size_t i = 0, end; i < n; i = end) {
     end = tok_grapheme_end(s, n, i);
     if (end - i <= WHOLE) {
-      TRI_TRY(replace_whole(m, s + i, end - i, out, &done));
+      TRI_CHECK(replace_whole(m, s + i, end - i, out, &done));
       if (done) continue;
     }
     for (size_t at = i, len; at < end; at += len) {
       tok_utf8_decode(s + at, &len);
-      TRI_TRY(replace_whole(m, s + at, len, out, &done));
-      if (!done) TRI_TRY(tri_buf_append(out, s + at, len));
+      TRI_CHECK(replace_whole(m, s + at, len, out, &done));
+      if (!done) TRI_CHECK(tri_buf_append(out, s + at, len));
     }
   }
-cleanup:
-  return st;
+  return TRI_OK;
 }

@@ -36,23 +36,17 @@ static tri_status load_plain(tok_decoder *d, const decoder_type *type, const tok
 
 static tri_status load_byte_level(tok_decoder *d, const decoder_type *type, const tok_field *f, tri_error *err) {
   static const char *const keys[] = {"type", "add_prefix_space", "trim_offsets", "use_regex", NULL};
-  tri_status st;
-  TRI_TRY(tok_field_object(f, keys, err));
-  TRI_TRY(add_step(d, (tok_decode_step){.kind = type->kind}, f, err));
-  st = add_step(d, (tok_decode_step){.kind = &tok_decode_repair}, f, err);
-cleanup:
-  return st;
+  TRI_CHECK(tok_field_object(f, keys, err));
+  TRI_CHECK(add_step(d, (tok_decode_step){.kind = type->kind}, f, err));
+  return add_step(d, (tok_decode_step){.kind = &tok_decode_repair}, f, err);
 }
 
 static tri_status load_replace(tok_decoder *d, const decoder_type *type, const tok_field *f, tri_error *err) {
   static const char *const keys[] = {"type", "pattern", "content", NULL};
   tok_decode_step step = {.kind = type->kind};
-  tri_status st;
-  TRI_TRY(tok_field_object(f, keys, err));
-  TRI_TRY(tok_replace_load(f, &step.replace, err));
-  st = add_step(d, step, f, err);
-cleanup:
-  return st;
+  TRI_CHECK(tok_field_object(f, keys, err));
+  TRI_CHECK(tok_replace_load(f, &step.replace, err));
+  return add_step(d, step, f, err);
 }
 
 static tri_status load_strip(tok_decoder *d, const decoder_type *type, const tok_field *f, tri_error *err) {
@@ -60,17 +54,14 @@ static tri_status load_strip(tok_decoder *d, const decoder_type *type, const tok
   tok_decode_step step = {.kind = type->kind};
   const char *text;
   size_t len;
-  tri_status st;
-  TRI_TRY(tok_field_object(f, keys, err));
+  TRI_CHECK(tok_field_object(f, keys, err));
   tok_field content = tok_field_get(f, "content"), start = tok_field_get(f, "start"), stop = tok_field_get(f, "stop");
-  TRI_TRY(tok_field_char(&content, &text, &len, err));
+  TRI_CHECK(tok_field_char(&content, &text, &len, err));
   if (!*text) return tok_field_fail(&content, TRI_UNSUPPORTED, err, "stripping NULs is not supported");
   memcpy(step.character, text, len);
-  TRI_TRY(tok_field_count(&start, &step.start, err));
-  TRI_TRY(tok_field_count(&stop, &step.stop, err));
-  st = add_step(d, step, f, err);
-cleanup:
-  return st;
+  TRI_CHECK(tok_field_count(&start, &step.start, err));
+  TRI_CHECK(tok_field_count(&stop, &step.stop, err));
+  return add_step(d, step, f, err);
 }
 
 static tri_status load_metaspace(tok_decoder *d, const decoder_type *type, const tok_field *f, tri_error *err) {
@@ -105,14 +96,11 @@ cleanup:
 static tri_status load_bpe(tok_decoder *d, const decoder_type *type, const tok_field *f, tri_error *err) {
   static const char *const keys[] = {"type", "suffix", NULL};
   tok_decode_step step = {.kind = type->kind};
-  tri_status st;
-  TRI_TRY(tok_field_object(f, keys, err));
+  TRI_CHECK(tok_field_object(f, keys, err));
   tok_field suffix = tok_field_get(f, "suffix");
-  TRI_TRY(read_affix(&suffix, &step.affix, err));
+  TRI_CHECK(read_affix(&suffix, &step.affix, err));
   if (!step.affix.len) return tok_field_fail(&suffix, TRI_UNSUPPORTED, err, "an empty suffix is not supported");
-  st = add_step(d, step, f, err);
-cleanup:
-  return st;
+  return add_step(d, step, f, err);
 }
 
 static tri_status load_any(tok_decoder *d, const tok_field *f, tri_error *err);
@@ -120,16 +108,14 @@ static tri_status load_any(tok_decoder *d, const tok_field *f, tri_error *err);
 static tri_status load_sequence(tok_decoder *d, const decoder_type *type, const tok_field *f, tri_error *err) {
   static const char *const keys[] = {"type", "decoders", NULL};
   (void)type;
-  tri_status st;
-  TRI_TRY(tok_field_object(f, keys, err));
+  TRI_CHECK(tok_field_object(f, keys, err));
   tok_field members = tok_field_get(f, "decoders");
-  TRI_TRY(tok_field_array(&members, err));
+  TRI_CHECK(tok_field_array(&members, err));
   for (size_t i = 0; i < tri_json_size(members.node); i++) {
     tok_field member = tok_field_at(&members, i);
-    TRI_TRY(load_any(d, &member, err));
+    TRI_CHECK(load_any(d, &member, err));
   }
-cleanup:
-  return st;
+  return TRI_OK;
 }
 
 static const decoder_type types[] = {
@@ -223,14 +209,11 @@ tri_status tok_decode_stream_init(const tok_decoder *d, tok_decode_stream *s) {
 void tok_decode_stream_free(tok_decode_stream *s) { tok_decode_run_free(&s->run); }
 
 tri_status tok_decode_push(const tok_decoder *d, tok_decode_stream *s, uint32_t id, tri_buf *out) {
-  tri_status st;
   s->run.out = out;
-  if (d->spaced && s->begun) TRI_TRY(tri_buf_append(out, " ", 1));
+  if (d->spaced && s->begun) TRI_CHECK(tri_buf_append(out, " ", 1));
   s->begun = true;
-  TRI_TRY(tok_decode_text(&s->run, 0, d->pieces.data + d->offsets[id], d->offsets[id + 1] - d->offsets[id]));
-  st = tok_decode_end(&s->run, 0);
-cleanup:
-  return st;
+  TRI_CHECK(tok_decode_text(&s->run, 0, d->pieces.data + d->offsets[id], d->offsets[id + 1] - d->offsets[id]));
+  return tok_decode_end(&s->run, 0);
 }
 
 tri_status tok_decode_finish(tok_decode_stream *s, tri_buf *out) {

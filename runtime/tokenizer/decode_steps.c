@@ -88,22 +88,19 @@ static tri_status finish_token(tok_decode_run *r, size_t step) { return tok_deco
 /* A token with a character outside the alphabet (an added one) is taken as it is written, whole. */
 static tri_status end_byte_level(tok_decode_run *r, size_t step) {
   tok_decode_state *s = &r->states[step];
-  tri_status st;
-  TRI_TRY(tri_buf_reserve(&s->out, s->kept.len));
+  TRI_CHECK(tri_buf_reserve(&s->out, s->kept.len));
   for (size_t i = 0, n; i < s->kept.len; i += n) {
     int byte = tok_bytelevel_byte(tok_utf8_decode(s->kept.data + i, &n));
     if (byte < 0) {
       s->out.len = 0;
-      TRI_TRY(tri_buf_append(&s->out, s->kept.data, s->kept.len));
+      TRI_CHECK(tri_buf_append(&s->out, s->kept.data, s->kept.len));
       break;
     }
     s->out.data[s->out.len++] = (char)byte;
   }
   s->kept.len = 0;
-  TRI_TRY(hand_on(r, step));
-  st = tok_decode_end(r, step + 1);
-cleanup:
-  return st;
+  TRI_CHECK(hand_on(r, step));
+  return tok_decode_end(r, step + 1);
 }
 
 const tok_decode_kind tok_decode_byte_level = {.text = keep_text, .end = end_byte_level, .per_token = true};
@@ -122,25 +119,19 @@ static size_t unfinished(const char *s, size_t n) {
 /* kept: the beginning of a character whose end has not come yet. All is one token from here on. */
 static tri_status repair_text(tok_decode_run *r, size_t step, const char *text, size_t len) {
   tok_decode_state *s = &r->states[step];
-  tri_status st;
-  TRI_TRY(tri_buf_append(&s->kept, text, len));
+  TRI_CHECK(tri_buf_append(&s->kept, text, len));
   size_t tail = unfinished(s->kept.data, s->kept.len), whole = s->kept.len - tail;
-  TRI_TRY(tok_utf8_append_lossy(&s->out, s->kept.data, whole));
+  TRI_CHECK(tok_utf8_append_lossy(&s->out, s->kept.data, whole));
   if (tail) memmove(s->kept.data, s->kept.data + whole, tail);
   s->kept.len = tail;
-  st = hand_on(r, step);
-cleanup:
-  return st;
+  return hand_on(r, step);
 }
 
 static tri_status finish_repair(tok_decode_run *r, size_t step) {
   tok_decode_state *s = &r->states[step];
-  tri_status st;
-  TRI_TRY(tok_utf8_append_lossy(&s->out, s->kept.data, s->kept.len));
-  TRI_TRY(hand_on(r, step));
-  st = tok_decode_end(r, step + 1);
-cleanup:
-  return st;
+  TRI_CHECK(tok_utf8_append_lossy(&s->out, s->kept.data, s->kept.len));
+  TRI_CHECK(hand_on(r, step));
+  return tok_decode_end(r, step + 1);
 }
 
 const tok_decode_kind tok_decode_repair = {.text = repair_text, .end = ignore_end, .finish = finish_repair};
@@ -207,23 +198,20 @@ static tri_status end_run(tok_decode_run *r, size_t step) {
 
 static tri_status byte_fallback_text(tok_decode_run *r, size_t step, const char *text, size_t len) {
   tok_decode_state *s = &r->states[step];
-  tri_status st;
   if (!s->flag) {
     if (s->kept.len + len <= 6) return tri_buf_append(&s->kept, text, len);
-    TRI_TRY(end_run(r, step));
-    TRI_TRY(tok_decode_text(r, step + 1, s->kept.data, s->kept.len));
+    TRI_CHECK(end_run(r, step));
+    TRI_CHECK(tok_decode_text(r, step + 1, s->kept.data, s->kept.len));
     s->kept.len = 0;
     s->flag = true;
   }
-  st = tok_decode_text(r, step + 1, text, len);
-cleanup:
-  return st;
+  return tok_decode_text(r, step + 1, text, len);
 }
 
 static tri_status end_byte_fallback(tok_decode_run *r, size_t step) {
   tok_decode_state *s = &r->states[step];
   unsigned char byte;
-  tri_status st;
+  tri_status st = TRI_OK;
   if (s->flag) {
     s->flag = false;
     return tok_decode_end(r, step + 1);
@@ -231,11 +219,10 @@ static tri_status end_byte_fallback(tok_decode_run *r, size_t step) {
   if (is_byte_token(s->kept.data, s->kept.len, &byte)) {
     st = add_byte(r, step, byte);
   } else {
-    TRI_TRY(end_run(r, step));
+    TRI_CHECK(end_run(r, step));
     st = give_token(r, step, s->kept.data, s->kept.len);
   }
   s->kept.len = 0;
-cleanup:
   return st;
 }
 
@@ -273,16 +260,13 @@ static tri_status replace_text(tok_decode_run *r, size_t step, const char *text,
 static tri_status end_replace(tok_decode_run *r, size_t step) {
   tok_decode_state *s = &r->states[step];
   const tok_replace *replace = r->steps[step].replace;
-  tri_status st;
   if (replace->regex)
-    TRI_TRY(tok_replace_apply(replace, &r->regex, s->kept.len ? s->kept.data : "", s->kept.len, NULL, &s->out));
+    TRI_CHECK(tok_replace_apply(replace, &r->regex, s->kept.len ? s->kept.data : "", s->kept.len, NULL, &s->out));
   else
-    TRI_TRY(tok_replace_flush(replace, &s->a, &s->out));
+    TRI_CHECK(tok_replace_flush(replace, &s->a, &s->out));
   s->kept.len = 0;
-  TRI_TRY(hand_on(r, step));
-  st = tok_decode_end(r, step + 1);
-cleanup:
-  return st;
+  TRI_CHECK(hand_on(r, step));
+  return tok_decode_end(r, step + 1);
 }
 
 const tok_decode_kind tok_decode_replace = {.text = replace_text, .end = end_replace, .per_token = true};
@@ -295,7 +279,6 @@ static tri_status strip_text(tok_decode_run *r, size_t step, const char *text, s
   tok_decode_state *s = &r->states[step];
   const tok_decode_step *strip = &r->steps[step];
   size_t width = strlen(strip->character);
-  tri_status st;
   for (size_t i = 0, n; i < len; i += n) {
     tok_utf8_decode(text + i, &n);
     bool same = n == width && !memcmp(text + i, strip->character, n);
@@ -308,12 +291,10 @@ static tri_status strip_text(tok_decode_run *r, size_t step, const char *text, s
       s->b++;
       continue;
     }
-    for (; !same && s->b; s->b--) TRI_TRY(tri_buf_append(&s->out, strip->character, width));
-    TRI_TRY(tri_buf_append(&s->out, text + i, n));
+    for (; !same && s->b; s->b--) TRI_CHECK(tri_buf_append(&s->out, strip->character, width));
+    TRI_CHECK(tri_buf_append(&s->out, text + i, n));
   }
-  st = hand_on(r, step);
-cleanup:
-  return st;
+  return hand_on(r, step);
 }
 
 static tri_status end_strip(tok_decode_run *r, size_t step) {
@@ -333,17 +314,14 @@ static tri_status metaspace_text(tok_decode_run *r, size_t step, const char *tex
   tok_decode_state *s = &r->states[step];
   const tok_metaspace *m = &r->steps[step].metaspace;
   bool drop = !s->flag && m->scheme != TOK_PREPEND_NEVER;
-  tri_status st;
   for (size_t i = 0, n; i < len; i += n) {
     tok_utf8_decode(text + i, &n);
     if (n != m->len || memcmp(text + i, m->replacement, n) != 0)
-      TRI_TRY(tri_buf_append(&s->out, text + i, n));
+      TRI_CHECK(tri_buf_append(&s->out, text + i, n));
     else if (!drop)
-      TRI_TRY(tri_buf_append(&s->out, " ", 1));
+      TRI_CHECK(tri_buf_append(&s->out, " ", 1));
   }
-  st = hand_on(r, step);
-cleanup:
-  return st;
+  return hand_on(r, step);
 }
 
 static tri_status end_metaspace(tok_decode_run *r, size_t step) {
@@ -385,39 +363,34 @@ tri_status tok_decode_load_cleanup(tok_decode_step *step) {
 
 /* All that is replaced has a space in it. kept and out take turns; the result is in out. */
 static tri_status clean_up(const tok_decode_step *step, tok_decode_state *s) {
-  tri_status st = TRI_OK;
   for (size_t i = 0; i < TOK_CLEANUPS && step->cleanup[i]; i++) {
     if (!s->out.len || !memchr(s->out.data, ' ', s->out.len)) break;
     tri_buf from = s->out;
     s->out = s->kept;
     s->kept = from;
     s->out.len = 0;
-    TRI_TRY(tok_replace_apply(step->cleanup[i], NULL, from.data, from.len, NULL, &s->out));
+    TRI_CHECK(tok_replace_apply(step->cleanup[i], NULL, from.data, from.len, NULL, &s->out));
   }
-cleanup:
-  return st;
+  return TRI_OK;
 }
 
 /* flag: the first token has passed. A later one joins its predecessor if it has the prefix. */
 static tri_status end_wordpiece(tok_decode_run *r, size_t step) {
   tok_decode_state *s = &r->states[step];
   const tri_buf *prefix = &r->steps[step].affix;
-  tri_status st;
   size_t skip = 0;
   if (s->flag) {
     if (s->kept.len >= prefix->len && (!prefix->len || !memcmp(s->kept.data, prefix->data, prefix->len)))
       skip = prefix->len;
     else
-      TRI_TRY(tri_buf_append(&s->out, " ", 1));
+      TRI_CHECK(tri_buf_append(&s->out, " ", 1));
   }
-  if (s->kept.len > skip) TRI_TRY(tri_buf_append(&s->out, s->kept.data + skip, s->kept.len - skip));
+  if (s->kept.len > skip) TRI_CHECK(tri_buf_append(&s->out, s->kept.data + skip, s->kept.len - skip));
   s->flag = true;
-  TRI_TRY(clean_up(&r->steps[step], s));
+  TRI_CHECK(clean_up(&r->steps[step], s));
   s->kept.len = 0;
-  TRI_TRY(hand_on(r, step));
-  st = tok_decode_end(r, step + 1);
-cleanup:
-  return st;
+  TRI_CHECK(hand_on(r, step));
+  return tok_decode_end(r, step + 1);
 }
 
 /* Without the prefix, or with a space; what the clean-up would make of its neighbours is theirs. */
@@ -442,22 +415,19 @@ const tok_decode_kind tok_decode_wordpiece = {.text = keep_text, .end = end_word
 static tri_status give_previous(tok_decode_run *r, size_t step, const char *space) {
   tok_decode_state *s = &r->states[step];
   const tri_buf *suffix = &r->steps[step].affix;
-  tri_status st = TRI_OK;
   size_t at = 0;
   if (!s->flag) return TRI_OK;
   while (at < s->kept.len) {
     const char *from = s->kept.data + at;
     const char *found = memmem(from, s->kept.len - at, suffix->data, suffix->len);
     size_t n = found ? (size_t)(found - from) : s->kept.len - at;
-    TRI_TRY(tok_decode_text(r, step + 1, from, n));
-    if (found) TRI_TRY(tok_decode_text(r, step + 1, space, strlen(space)));
+    TRI_CHECK(tok_decode_text(r, step + 1, from, n));
+    if (found) TRI_CHECK(tok_decode_text(r, step + 1, space, strlen(space)));
     at += n + (found ? suffix->len : 0);
   }
   s->kept.len = 0;
   s->flag = false;
-  st = tok_decode_end(r, step + 1);
-cleanup:
-  return st;
+  return tok_decode_end(r, step + 1);
 }
 
 static tri_status bpe_text(tok_decode_run *r, size_t step, const char *text, size_t len) {
@@ -468,16 +438,14 @@ static tri_status bpe_text(tok_decode_run *r, size_t step, const char *text, siz
 static tri_status end_bpe(tok_decode_run *r, size_t step) {
   tok_decode_state *s = &r->states[step];
   const tri_buf *suffix = &r->steps[step].affix;
-  tri_status st;
-  TRI_TRY(give_previous(r, step, " ")); /* the current token may be empty */
+  TRI_CHECK(give_previous(r, step, " ")); /* the current token may be empty */
   const char *found = s->out.len ? memmem(s->out.data, s->out.len, suffix->data, suffix->len) : NULL;
   size_t sure = found ? (size_t)(found - s->out.data) : s->out.len;
-  TRI_TRY(tri_buf_append(&s->kept, s->out.data + sure, s->out.len - sure));
-  TRI_TRY(tok_decode_text(r, step + 1, s->out.data, sure));
+  TRI_CHECK(tri_buf_append(&s->kept, s->out.data + sure, s->out.len - sure));
+  TRI_CHECK(tok_decode_text(r, step + 1, s->out.data, sure));
   s->out.len = 0;
   s->flag = true;
-cleanup:
-  return st;
+  return TRI_OK;
 }
 
 static tri_status finish_bpe(tok_decode_run *r, size_t step) { return give_previous(r, step, ""); }

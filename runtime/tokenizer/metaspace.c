@@ -9,11 +9,10 @@ static tri_status read_scheme(const tok_field *f, tok_prepend *out, tri_error *e
   bool add = true;
   const char *name;
   tok_field scheme = tok_field_get(f, "prepend_scheme");
-  tri_status st;
-  TRI_TRY(tok_field_bool(f, "add_prefix_space", &add, err));
+  TRI_CHECK(tok_field_bool(f, "add_prefix_space", &add, err));
   *out = add ? TOK_PREPEND_ALWAYS : TOK_PREPEND_NEVER;
   if (tok_field_is_null(&scheme)) return TRI_OK;
-  TRI_TRY(tok_field_string(&scheme, &name, NULL, err));
+  TRI_CHECK(tok_field_string(&scheme, &name, NULL, err));
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
     if (strcmp(names[i], name) != 0) continue;
     *out = (tok_prepend)i;
@@ -21,22 +20,18 @@ static tri_status read_scheme(const tok_field *f, tok_prepend *out, tri_error *e
     return tok_field_fail(&scheme, TRI_CORRUPT, err, "%s, but add_prefix_space is false", name);
   }
   return tok_field_fail(&scheme, TRI_UNSUPPORTED, err, "%.64s is not a prepend scheme", name);
-cleanup:
-  return st;
+  return TRI_OK;
 }
 
 tri_status tok_metaspace_load(const tok_field *f, tok_metaspace *m, tri_error *err) {
   static const char *const keys[] = {"type",    "replacement", "prepend_scheme", "add_prefix_space", "split",
                                      "str_rep", NULL}; /* str_rep repeats replacement */
   const char *text;
-  tri_status st;
   *m = (tok_metaspace){.split = true};
-  TRI_TRY(tok_field_object(f, keys, err));
+  TRI_CHECK(tok_field_object(f, keys, err));
   tok_field replacement = tok_field_get(f, "replacement");
-  TRI_TRY(tok_field_char(&replacement, &text, &m->len, err));
+  TRI_CHECK(tok_field_char(&replacement, &text, &m->len, err));
   memcpy(m->replacement, text, m->len);
-  TRI_TRY(read_scheme(f, &m->scheme, err));
-  st = tok_field_bool(f, "split", &m->split, err);
-cleanup:
-  return st;
+  TRI_CHECK(read_scheme(f, &m->scheme, err));
+  return tok_field_bool(f, "split", &m->split, err);
 }

@@ -114,13 +114,10 @@ static tri_status load_strip(tok_normalizer *n, const normalizer_type *type, con
   static const char *const keys[] = {"type", "strip_left", "strip_right", NULL};
   (void)type;
   tok_normalize_step step = {.apply = apply_strip, .left = true, .right = true};
-  tri_status st;
-  TRI_TRY(tok_field_object(f, keys, err));
-  TRI_TRY(tok_field_bool(f, "strip_left", &step.left, err));
-  TRI_TRY(tok_field_bool(f, "strip_right", &step.right, err));
-  st = add_step(n, step, f, err);
-cleanup:
-  return st;
+  TRI_CHECK(tok_field_object(f, keys, err));
+  TRI_CHECK(tok_field_bool(f, "strip_left", &step.left, err));
+  TRI_CHECK(tok_field_bool(f, "strip_right", &step.right, err));
+  return add_step(n, step, f, err);
 }
 
 static tri_status load_prepend(tok_normalizer *n, const normalizer_type *type, const tok_field *f, tri_error *err) {
@@ -129,14 +126,13 @@ static tri_status load_prepend(tok_normalizer *n, const normalizer_type *type, c
   tok_normalize_step step = {.apply = apply_prepend};
   const char *text;
   size_t len;
-  tri_status st;
-  TRI_TRY(tok_field_object(f, keys, err));
+  tri_status st = TRI_OK;
+  TRI_CHECK(tok_field_object(f, keys, err));
   tok_field prefix = tok_field_get(f, "prepend");
-  TRI_TRY(tok_field_string(&prefix, &text, &len, err));
+  TRI_CHECK(tok_field_string(&prefix, &text, &len, err));
   st = tri_buf_append(&step.prefix, text, len);
   if (st != TRI_OK) return tok_field_no_memory(f, err);
   st = add_step(n, step, f, err);
-cleanup:
   return st;
 }
 
@@ -144,47 +140,39 @@ static tri_status load_replace(tok_normalizer *n, const normalizer_type *type, c
   static const char *const keys[] = {"type", "pattern", "content", NULL};
   (void)type;
   tok_normalize_step step = {.apply = apply_replace};
-  tri_status st;
-  TRI_TRY(tok_field_object(f, keys, err));
-  TRI_TRY(tok_replace_load(f, &step.replace, err));
-  st = add_step(n, step, f, err);
-cleanup:
-  return st;
+  TRI_CHECK(tok_field_object(f, keys, err));
+  TRI_CHECK(tok_replace_load(f, &step.replace, err));
+  return add_step(n, step, f, err);
 }
 
 static tri_status load_precompiled(tok_normalizer *n, const normalizer_type *type, const tok_field *f, tri_error *err) {
   static const char *const keys[] = {"type", "precompiled_charsmap", NULL};
   (void)type;
   tok_normalize_step step = {.apply = apply_precompiled};
-  tri_status st;
-  TRI_TRY(tok_field_object(f, keys, err));
+  TRI_CHECK(tok_field_object(f, keys, err));
   tok_field map = tok_field_get(f, "precompiled_charsmap");
-  TRI_TRY(tok_charsmap_load(&map, &step.charsmap, err));
-  st = add_step(n, step, f, err);
-cleanup:
-  return st;
+  TRI_CHECK(tok_charsmap_load(&map, &step.charsmap, err));
+  return add_step(n, step, f, err);
 }
 
 static tri_status load_bert(tok_normalizer *n, const normalizer_type *type, const tok_field *f, tri_error *err) {
   static const char *const keys[] = {"type", "clean_text", "handle_chinese_chars", "strip_accents", "lowercase", NULL};
   (void)type;
   bool clean = true, chinese = true, lowercase = true;
-  tri_status st;
-  TRI_TRY(tok_field_object(f, keys, err));
-  TRI_TRY(tok_field_bool(f, "clean_text", &clean, err));
-  TRI_TRY(tok_field_bool(f, "handle_chinese_chars", &chinese, err));
-  TRI_TRY(tok_field_bool(f, "lowercase", &lowercase, err));
+  TRI_CHECK(tok_field_object(f, keys, err));
+  TRI_CHECK(tok_field_bool(f, "clean_text", &clean, err));
+  TRI_CHECK(tok_field_bool(f, "handle_chinese_chars", &chinese, err));
+  TRI_CHECK(tok_field_bool(f, "lowercase", &lowercase, err));
   bool strip = lowercase; /* null: as the original BERT did, accents go with the case */
-  TRI_TRY(tok_field_bool(f, "strip_accents", &strip, err));
-  if (clean) TRI_TRY(add_map(n, tok_map_bert_clean, f, err));
-  if (chinese) TRI_TRY(add_map(n, tok_map_bert_chinese, f, err));
+  TRI_CHECK(tok_field_bool(f, "strip_accents", &strip, err));
+  if (clean) TRI_CHECK(add_map(n, tok_map_bert_clean, f, err));
+  if (chinese) TRI_CHECK(add_map(n, tok_map_bert_chinese, f, err));
   if (strip) {
-    TRI_TRY(add_step(n, (tok_normalize_step){.apply = apply_form, .form = TOK_NFD}, f, err));
-    TRI_TRY(add_map(n, tok_map_without_nonspacing_marks, f, err));
+    TRI_CHECK(add_step(n, (tok_normalize_step){.apply = apply_form, .form = TOK_NFD}, f, err));
+    TRI_CHECK(add_map(n, tok_map_without_nonspacing_marks, f, err));
   }
-  if (lowercase) TRI_TRY(add_map(n, tok_map_lowercase, f, err));
-cleanup:
-  return st;
+  if (lowercase) TRI_CHECK(add_map(n, tok_map_lowercase, f, err));
+  return TRI_OK;
 }
 
 static tri_status load_any(tok_normalizer *n, const tok_field *f, tri_error *err);
@@ -192,16 +180,14 @@ static tri_status load_any(tok_normalizer *n, const tok_field *f, tri_error *err
 static tri_status load_sequence(tok_normalizer *n, const normalizer_type *type, const tok_field *f, tri_error *err) {
   static const char *const keys[] = {"type", "normalizers", NULL};
   (void)type;
-  tri_status st;
-  TRI_TRY(tok_field_object(f, keys, err));
+  TRI_CHECK(tok_field_object(f, keys, err));
   tok_field members = tok_field_get(f, "normalizers");
-  TRI_TRY(tok_field_array(&members, err));
+  TRI_CHECK(tok_field_array(&members, err));
   for (size_t i = 0; i < tri_json_size(members.node); i++) {
     tok_field member = tok_field_at(&members, i);
-    TRI_TRY(load_any(n, &member, err));
+    TRI_CHECK(load_any(n, &member, err));
   }
-cleanup:
-  return st;
+  return TRI_OK;
 }
 
 static const normalizer_type types[] = {

@@ -12,14 +12,12 @@ typedef struct postprocessor_type {
 
 /* A later processor of a sequence sees the earlier ones' output as the text: its ids go outside. */
 static tri_status wrap(tok_postprocessor *p, tok_ids *before, const tok_ids *behind) {
-  tri_status st;
-  TRI_TRY(tok_ids_append(before, p->prefix.data, p->prefix.len));
-  TRI_TRY(tok_ids_append(&p->suffix, behind->data, behind->len));
+  TRI_CHECK(tok_ids_append(before, p->prefix.data, p->prefix.len));
+  TRI_CHECK(tok_ids_append(&p->suffix, behind->data, behind->len));
   tok_ids inner = p->prefix;
   p->prefix = *before;
   *before = inner;
-cleanup:
-  return st;
+  return TRI_OK;
 }
 
 /* ByteLevel only moves offsets, which are not reported. */
@@ -35,42 +33,38 @@ static tri_status append_special(const tok_field *table, const tok_field *name, 
                                  tri_error *err) {
   static const char *const keys[] = {"id", "ids", "tokens", NULL};
   const char *key;
-  tri_status st;
-  TRI_TRY(tok_field_string(name, &key, NULL, err));
+  TRI_CHECK(tok_field_string(name, &key, NULL, err));
   tok_field entry = tok_field_get(table, key);
   if (!entry.node) return tok_field_fail(name, TRI_CORRUPT, err, "%.64s is not in special_tokens", key);
-  TRI_TRY(tok_field_object(&entry, keys, err));
+  TRI_CHECK(tok_field_object(&entry, keys, err));
   tok_field ids = tok_field_get(&entry, "ids");
-  TRI_TRY(tok_field_array(&ids, err));
+  TRI_CHECK(tok_field_array(&ids, err));
   for (size_t i = 0; i < tri_json_size(ids.node); i++) {
     uint32_t id;
     tok_field f = tok_field_at(&ids, i);
-    TRI_TRY(tok_field_id(&f, vocab_size, &id, err));
-    TRI_TRY(tok_ids_push(out, id));
+    TRI_CHECK(tok_field_id(&f, vocab_size, &id, err));
+    TRI_CHECK(tok_ids_push(out, id));
   }
-cleanup:
-  return st;
+  return TRI_OK;
 }
 
 /* A piece of a template: {"SpecialToken": {"id": name, "type_id": n}} or {"Sequence": {"id": "A", "type_id": n}}. */
 static tri_status load_piece(const tok_field *piece, const tok_field *table, uint32_t vocab_size, tok_ids *out,
                              bool *is_text, tri_error *err) {
   static const char *const kinds[] = {"SpecialToken", "Sequence", NULL}, *const keys[] = {"id", "type_id", NULL};
-  tri_status st;
-  TRI_TRY(tok_field_object(piece, kinds, err));
+  TRI_CHECK(tok_field_object(piece, kinds, err));
   if (tri_json_size(piece->node) != 1)
     return tok_field_fail(piece, TRI_CORRUPT, err, "must be either a SpecialToken or a Sequence");
   *is_text = tri_json_get(piece->node, "Sequence") != NULL;
   tok_field body = tok_field_get(piece, *is_text ? "Sequence" : "SpecialToken");
-  TRI_TRY(tok_field_object(&body, keys, err));
+  TRI_CHECK(tok_field_object(&body, keys, err));
   tok_field id = tok_field_get(&body, "id");
   if (!*is_text) return append_special(table, &id, vocab_size, out, err);
   const char *which;
-  TRI_TRY(tok_field_string(&id, &which, NULL, err));
+  TRI_CHECK(tok_field_string(&id, &which, NULL, err));
   if (strcmp(which, "A") != 0)
     return tok_field_fail(&id, TRI_UNSUPPORTED, err, "a template for one text has no sequence %.16s", which);
-cleanup:
-  return st;
+  return TRI_OK;
 }
 
 /* A piece of a template for pairs: *sequence is 'A', 'B' or 0, whose ids then go to out. */
@@ -92,13 +86,12 @@ static tri_status load_pair(tok_pair *p, const tok_field *list, const tok_field 
   tok_ids *parts[] = {&p->before, &p->between, &p->behind};
   int part = 0;
   int64_t last = 0;
-  tri_status st = TRI_OK;
   for (size_t i = 0; i < tri_json_size(list->node); i++) {
     tok_field piece = tok_field_at(list, i);
     size_t had = parts[part]->len;
     char sequence;
     int64_t type;
-    TRI_TRY(load_pair_piece(&piece, table, vocab_size, parts[part], &sequence, &type));
+    TRI_CHECK(load_pair_piece(&piece, table, vocab_size, parts[part], &sequence, &type));
     if (type < last || (sequence && (part == 2 || sequence != "AB"[part])) || (type && !part)) return TRI_UNSUPPORTED;
     last = type;
     if (part == 1 && !sequence && !type) p->first_between += parts[part]->len - had;
@@ -107,8 +100,7 @@ static tri_status load_pair(tok_pair *p, const tok_field *list, const tok_field 
     part += sequence != 0;
   }
   return part == 2 ? TRI_OK : TRI_UNSUPPORTED;
-cleanup:
-  return st;
+  return TRI_OK;
 }
 
 static tri_status take_pair(tok_postprocessor *p, const tok_field *list, const tok_field *table, uint32_t vocab_size) {
@@ -152,30 +144,25 @@ cleanup:
 /* ["</s>", 2] */
 static tri_status read_named_id(const tok_field *f, uint32_t vocab_size, tok_ids *out, tri_error *err) {
   uint32_t id;
-  tri_status st;
-  TRI_TRY(tok_field_array(f, err));
+  TRI_CHECK(tok_field_array(f, err));
   if (tri_json_size(f->node) != 2) return tok_field_fail(f, TRI_CORRUPT, err, "must be a token and its id");
   tok_field second = tok_field_at(f, 1);
-  TRI_TRY(tok_field_id(&second, vocab_size, &id, err));
-  st = tok_ids_push(out, id);
-cleanup:
-  return st;
+  TRI_CHECK(tok_field_id(&second, vocab_size, &id, err));
+  return tok_ids_push(out, id);
 }
 
 /* cls A sep B sep, of two types; Roberta has one type and sep twice between the texts. */
 static tri_status pair_around(tok_postprocessor *p, const tok_ids *cls, const tok_ids *sep, bool roberta) {
   tok_pair *q = &p->pair;
-  tri_status st;
   q->known = !p->num_templates++;
   if (!q->known) return TRI_OK;
   q->before.max = q->between.max = q->behind.max = MAX_SPECIAL;
-  TRI_TRY(tok_ids_append(&q->before, cls->data, cls->len));
-  for (int i = 0; i < 1 + roberta; i++) TRI_TRY(tok_ids_append(&q->between, sep->data, sep->len));
-  TRI_TRY(tok_ids_append(&q->behind, sep->data, sep->len));
+  TRI_CHECK(tok_ids_append(&q->before, cls->data, cls->len));
+  for (int i = 0; i < 1 + roberta; i++) TRI_CHECK(tok_ids_append(&q->between, sep->data, sep->len));
+  TRI_CHECK(tok_ids_append(&q->behind, sep->data, sep->len));
   q->first_between = q->between.len;
   q->has_second_type = !roberta;
-cleanup:
-  return st;
+  return TRI_OK;
 }
 
 /* cls before the text, sep behind it. */
@@ -208,16 +195,14 @@ static tri_status load_any(tok_postprocessor *p, const tok_field *f, uint32_t vo
 
 static tri_status load_sequence(tok_postprocessor *p, const tok_field *f, uint32_t vocab_size, tri_error *err) {
   static const char *const keys[] = {"type", "processors", NULL};
-  tri_status st;
-  TRI_TRY(tok_field_object(f, keys, err));
+  TRI_CHECK(tok_field_object(f, keys, err));
   tok_field members = tok_field_get(f, "processors");
-  TRI_TRY(tok_field_array(&members, err));
+  TRI_CHECK(tok_field_array(&members, err));
   for (size_t i = 0; i < tri_json_size(members.node); i++) {
     tok_field member = tok_field_at(&members, i);
-    TRI_TRY(load_any(p, &member, vocab_size, err));
+    TRI_CHECK(load_any(p, &member, vocab_size, err));
   }
-cleanup:
-  return st;
+  return TRI_OK;
 }
 
 static const postprocessor_type types[] = {

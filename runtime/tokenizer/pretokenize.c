@@ -67,17 +67,16 @@ static tri_status segment(splitter *s, size_t start, size_t end, bool match) {
 static tri_status split(splitter *s, size_t len) {
   tok_regex_walk walk = {.regex = s->step->regex, .scratch = s->run->scratch->regex, .text = s->text, .len = len};
   size_t done = 0, start, end;
-  tri_status st;
+  tri_status st = TRI_OK;
   while ((st = tok_regex_next(&walk, &start, &end)) == TRI_OK) {
-    if (done != start) TRI_TRY(segment(s, done, start, false));
-    TRI_TRY(segment(s, start, end, true));
+    if (done != start) TRI_CHECK(segment(s, done, start, false));
+    TRI_CHECK(segment(s, start, end, true));
     done = end;
   }
   if (st != TRI_NOT_FOUND) return st;
   st = TRI_OK;
-  if (done != len) TRI_TRY(segment(s, done, len, false));
+  if (done != len) TRI_CHECK(segment(s, done, len, false));
   st = flush(s);
-cleanup:
   return st;
 }
 
@@ -134,37 +133,32 @@ static tri_status apply_byte_level(tok_pretok_run *run, size_t index, const char
 static tri_status show_spaces(const tok_metaspace *m, const char *text, size_t len, bool at_start, tri_buf *out) {
   bool wanted = m->scheme == TOK_PREPEND_ALWAYS || (m->scheme == TOK_PREPEND_FIRST && at_start);
   bool has = text[0] == ' ' || (len >= m->len && !memcmp(text, m->replacement, m->len));
-  tri_status st = TRI_OK;
   out->len = 0;
-  if (wanted && !has) TRI_TRY(tri_buf_append(out, m->replacement, m->len));
+  if (wanted && !has) TRI_CHECK(tri_buf_append(out, m->replacement, m->len));
   for (size_t i = 0, n; i < len; i += n) {
     const char *space = memchr(text + i, ' ', len - i);
     n = space ? (size_t)(space - text) - i : len - i;
-    TRI_TRY(tri_buf_append(out, text + i, n));
+    TRI_CHECK(tri_buf_append(out, text + i, n));
     if (!space) break;
-    TRI_TRY(tri_buf_append(out, m->replacement, m->len));
+    TRI_CHECK(tri_buf_append(out, m->replacement, m->len));
     n++;
   }
-cleanup:
-  return st;
+  return TRI_OK;
 }
 
 /* Cuts before each visible space. The replacement is a whole character, so that no other can have it inside. */
 static tri_status apply_metaspace(tok_pretok_run *run, size_t index, const char *text, size_t len, bool at_start) {
   const tok_metaspace *m = &run->chain->steps[index].metaspace;
   tri_buf *b = &run->scratch->steps[index].mapped;
-  tri_status st;
-  TRI_TRY(show_spaces(m, text, len, at_start, b));
+  TRI_CHECK(show_spaces(m, text, len, at_start, b));
   if (!m->split) return give(run, index + 1, b->data, b->len, at_start);
   size_t start = 0;
   for (size_t i = 1; i + m->len <= b->len; i++) {
     if (b->data[i] != m->replacement[0] || memcmp(b->data + i, m->replacement, m->len) != 0) continue;
-    if (i > start) TRI_TRY(give(run, index + 1, b->data + start, i - start, at_start && !start));
+    if (i > start) TRI_CHECK(give(run, index + 1, b->data + start, i - start, at_start && !start));
     start = i;
   }
-  st = give(run, index + 1, b->data + start, b->len - start, at_start && !start);
-cleanup:
-  return st;
+  return give(run, index + 1, b->data + start, b->len - start, at_start && !start);
 }
 
 /* ---- loading ---- */
@@ -196,15 +190,12 @@ static tri_status load_byte_level(tok_pretokenizer *p, const pretok_type *type, 
   static const char *const keys[] = {"type", "add_prefix_space", "trim_offsets", "use_regex", NULL};
   tok_pretok_step step = {.apply = apply_byte_level, .behavior = TOK_SPLIT_ISOLATED, .prefix_space = true};
   bool use_regex = true, trim_offsets = true; /* offsets are not reported */
-  tri_status st;
-  TRI_TRY(tok_field_object(f, keys, err));
-  TRI_TRY(tok_field_bool(f, "add_prefix_space", &step.prefix_space, err));
-  TRI_TRY(tok_field_bool(f, "trim_offsets", &trim_offsets, err));
-  TRI_TRY(tok_field_bool(f, "use_regex", &use_regex, err));
-  if (use_regex) TRI_TRY(compile_known(type->pattern, f, &step.regex, err));
-  st = add_step(p, step, f, err);
-cleanup:
-  return st;
+  TRI_CHECK(tok_field_object(f, keys, err));
+  TRI_CHECK(tok_field_bool(f, "add_prefix_space", &step.prefix_space, err));
+  TRI_CHECK(tok_field_bool(f, "trim_offsets", &trim_offsets, err));
+  TRI_CHECK(tok_field_bool(f, "use_regex", &use_regex, err));
+  if (use_regex) TRI_CHECK(compile_known(type->pattern, f, &step.regex, err));
+  return add_step(p, step, f, err);
 }
 
 static tri_status read_behavior(const tok_field *object, tok_split_behavior *out, tri_error *err) {
@@ -231,53 +222,41 @@ static tri_status load_split(tok_pretokenizer *p, const pretok_type *type, const
   static const char *const keys[] = {"type", "pattern", "behavior", "invert", NULL};
   (void)type;
   tok_pretok_step step = {.apply = apply_split};
-  tri_status st;
-  TRI_TRY(tok_field_object(f, keys, err));
-  TRI_TRY(tok_field_bool(f, "invert", &step.invert, err));
-  TRI_TRY(read_behavior(f, &step.behavior, err));
+  TRI_CHECK(tok_field_object(f, keys, err));
+  TRI_CHECK(tok_field_bool(f, "invert", &step.invert, err));
+  TRI_CHECK(read_behavior(f, &step.behavior, err));
   tok_field pattern = tok_field_get(f, "pattern");
-  TRI_TRY(tok_pattern_load(&pattern, &step.regex, err));
-  st = add_step(p, step, f, err);
-cleanup:
-  return st;
+  TRI_CHECK(tok_pattern_load(&pattern, &step.regex, err));
+  return add_step(p, step, f, err);
 }
 
 /* Types that are a split by a pattern of their own. */
 static tri_status load_known_split(tok_pretokenizer *p, const pretok_type *type, const tok_field *f, tri_error *err) {
   static const char *const keys[] = {"type", NULL};
   tok_pretok_step step = {.apply = apply_split, .behavior = type->behavior, .invert = type->invert};
-  tri_status st;
-  TRI_TRY(tok_field_object(f, keys, err));
-  TRI_TRY(compile_known(type->pattern, f, &step.regex, err));
-  st = add_step(p, step, f, err);
-cleanup:
-  return st;
+  TRI_CHECK(tok_field_object(f, keys, err));
+  TRI_CHECK(compile_known(type->pattern, f, &step.regex, err));
+  return add_step(p, step, f, err);
 }
 
 static tri_status load_digits(tok_pretokenizer *p, const pretok_type *type, const tok_field *f, tri_error *err) {
   static const char *const keys[] = {"type", "individual_digits", NULL};
   tok_pretok_step step = {.apply = apply_split};
   bool individual = false;
-  tri_status st;
-  TRI_TRY(tok_field_object(f, keys, err));
-  TRI_TRY(tok_field_bool(f, "individual_digits", &individual, err));
+  TRI_CHECK(tok_field_object(f, keys, err));
+  TRI_CHECK(tok_field_bool(f, "individual_digits", &individual, err));
   step.behavior = individual ? TOK_SPLIT_ISOLATED : TOK_SPLIT_CONTIGUOUS;
-  TRI_TRY(compile_known(type->pattern, f, &step.regex, err));
-  st = add_step(p, step, f, err);
-cleanup:
-  return st;
+  TRI_CHECK(compile_known(type->pattern, f, &step.regex, err));
+  return add_step(p, step, f, err);
 }
 
 static tri_status load_punctuation(tok_pretokenizer *p, const pretok_type *type, const tok_field *f, tri_error *err) {
   static const char *const keys[] = {"type", "behavior", NULL};
   tok_pretok_step step = {.apply = apply_split, .behavior = type->behavior};
-  tri_status st;
-  TRI_TRY(tok_field_object(f, keys, err));
-  if (tri_json_get(f->node, "behavior")) TRI_TRY(read_behavior(f, &step.behavior, err));
-  TRI_TRY(compile_known(type->pattern, f, &step.regex, err));
-  st = add_step(p, step, f, err);
-cleanup:
-  return st;
+  TRI_CHECK(tok_field_object(f, keys, err));
+  if (tri_json_get(f->node, "behavior")) TRI_CHECK(read_behavior(f, &step.behavior, err));
+  TRI_CHECK(compile_known(type->pattern, f, &step.regex, err));
+  return add_step(p, step, f, err);
 }
 
 static tri_status load_delimiter(tok_pretokenizer *p, const pretok_type *type, const tok_field *f, tri_error *err) {
@@ -285,14 +264,11 @@ static tri_status load_delimiter(tok_pretokenizer *p, const pretok_type *type, c
   tok_pretok_step step = {.apply = apply_split, .behavior = type->behavior};
   const char *text;
   size_t len;
-  tri_status st;
-  TRI_TRY(tok_field_object(f, keys, err));
+  TRI_CHECK(tok_field_object(f, keys, err));
   tok_field delimiter = tok_field_get(f, "delimiter");
-  TRI_TRY(tok_field_char(&delimiter, &text, &len, err));
-  TRI_TRY(tok_regex_compile(text, len, true, &delimiter, &step.regex, err));
-  st = add_step(p, step, f, err);
-cleanup:
-  return st;
+  TRI_CHECK(tok_field_char(&delimiter, &text, &len, err));
+  TRI_CHECK(tok_regex_compile(text, len, true, &delimiter, &step.regex, err));
+  return add_step(p, step, f, err);
 }
 
 static tri_status load_metaspace(tok_pretokenizer *p, const pretok_type *type, const tok_field *f, tri_error *err) {
@@ -320,14 +296,11 @@ static tri_status load_bert(tok_pretokenizer *p, const pretok_type *type, const 
   (void)type;
   tok_pretok_step space = {.apply = apply_split, .behavior = TOK_SPLIT_REMOVED};
   tok_pretok_step punctuation = {.apply = apply_split, .behavior = TOK_SPLIT_ISOLATED};
-  tri_status st;
-  TRI_TRY(tok_field_object(f, keys, err));
-  TRI_TRY(compile_known(SPACE, f, &space.regex, err));
-  TRI_TRY(add_step(p, space, f, err));
-  TRI_TRY(compile_known(PUNCTUATION, f, &punctuation.regex, err));
-  st = add_step(p, punctuation, f, err);
-cleanup:
-  return st;
+  TRI_CHECK(tok_field_object(f, keys, err));
+  TRI_CHECK(compile_known(SPACE, f, &space.regex, err));
+  TRI_CHECK(add_step(p, space, f, err));
+  TRI_CHECK(compile_known(PUNCTUATION, f, &punctuation.regex, err));
+  return add_step(p, punctuation, f, err);
 }
 
 static tri_status load_any(tok_pretokenizer *p, const tok_field *f, tri_error *err);
@@ -335,16 +308,14 @@ static tri_status load_any(tok_pretokenizer *p, const tok_field *f, tri_error *e
 static tri_status load_sequence(tok_pretokenizer *p, const pretok_type *type, const tok_field *f, tri_error *err) {
   static const char *const keys[] = {"type", "pretokenizers", NULL};
   (void)type;
-  tri_status st;
-  TRI_TRY(tok_field_object(f, keys, err));
+  TRI_CHECK(tok_field_object(f, keys, err));
   tok_field members = tok_field_get(f, "pretokenizers");
-  TRI_TRY(tok_field_array(&members, err));
+  TRI_CHECK(tok_field_array(&members, err));
   for (size_t i = 0; i < tri_json_size(members.node); i++) {
     tok_field member = tok_field_at(&members, i);
-    TRI_TRY(load_any(p, &member, err));
+    TRI_CHECK(load_any(p, &member, err));
   }
-cleanup:
-  return st;
+  return TRI_OK;
 }
 
 static const pretok_type types[] = {

@@ -22,12 +22,9 @@ tri_status tok_pattern_load(const tok_field *f, tok_regex **out, tri_error *err)
   size_t len;
   bool literal;
   tok_field text;
-  tri_status st;
-  TRI_TRY(read_pattern(f, &text, &literal, err));
-  TRI_TRY(tok_field_string(&text, &pattern, &len, err));
-  st = tok_regex_compile(pattern, len, literal, &text, out, err);
-cleanup:
-  return st;
+  TRI_CHECK(read_pattern(f, &text, &literal, err));
+  TRI_CHECK(tok_field_string(&text, &pattern, &len, err));
+  return tok_regex_compile(pattern, len, literal, &text, out, err);
 }
 
 /* The table of Knuth, Morris and Pratt. */
@@ -151,15 +148,14 @@ static tri_status replace_matches(const tok_replace *r, tok_regex_scratch *scrat
                                   bool *from_start, tri_buf *out) {
   tok_regex_walk walk = {.regex = r->regex, .scratch = scratch, .text = text, .len = len};
   size_t done = 0, start, end;
-  tri_status st;
+  tri_status st = TRI_OK;
   while ((st = tok_regex_next(&walk, &start, &end)) == TRI_OK) {
     trace_start(r, text, start, end, from_start);
-    TRI_TRY(tri_buf_append(out, text + done, start - done));
-    TRI_TRY(tri_buf_append(out, r->content, r->content_len));
+    TRI_CHECK(tri_buf_append(out, text + done, start - done));
+    TRI_CHECK(tri_buf_append(out, r->content, r->content_len));
     done = end;
   }
   if (st == TRI_NOT_FOUND) st = tri_buf_append(out, text + done, len - done);
-cleanup:
   return st;
 }
 

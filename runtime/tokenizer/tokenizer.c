@@ -61,26 +61,24 @@ static tri_status load_parts(tri_tokenizer *t, const tok_field *root, tri_error 
   static const char *const keys[] = {"version",       "truncation", "padding",        "added_tokens", "normalizer",
                                      "pre_tokenizer", "model",      "post_processor", "decoder",      NULL};
   const tok_model_type *type;
-  tri_status st;
-  TRI_TRY(tok_field_object(root, keys, err));
+  TRI_CHECK(tok_field_object(root, keys, err));
   tok_field model = tok_field_get(root, "model"), added = tok_field_get(root, "added_tokens"),
             normalizer = tok_field_get(root, "normalizer"), pretokenizer = tok_field_get(root, "pre_tokenizer"),
             postprocessor = tok_field_get(root, "post_processor"), decoder = tok_field_get(root, "decoder");
-  TRI_TRY(tok_normalizer_load(&t->normalizer, &normalizer, err));
-  TRI_TRY(tok_pretokenizer_load(&t->pretokenizer, &pretokenizer, err));
-  TRI_TRY(tok_model_find(&model, &type, err));
-  TRI_TRY(type->load(&model, &t->vocab, &t->model, err));
+  TRI_CHECK(tok_normalizer_load(&t->normalizer, &normalizer, err));
+  TRI_CHECK(tok_pretokenizer_load(&t->pretokenizer, &pretokenizer, err));
+  TRI_CHECK(tok_model_find(&model, &type, err));
+  TRI_CHECK(type->load(&model, &t->vocab, &t->model, err));
   t->model_type = type;
-  TRI_TRY(tok_added_vocab_load(&t->added, &added, &t->vocab, &t->normalizer, err));
-  TRI_TRY(tok_postprocessor_load(&t->postprocessor, &postprocessor, (uint32_t)t->vocab.size, err));
-  TRI_TRY(check_special_ids(&t->vocab, &t->postprocessor.prefix, &postprocessor, err));
-  TRI_TRY(check_special_ids(&t->vocab, &t->postprocessor.suffix, &postprocessor, err));
+  TRI_CHECK(tok_added_vocab_load(&t->added, &added, &t->vocab, &t->normalizer, err));
+  TRI_CHECK(tok_postprocessor_load(&t->postprocessor, &postprocessor, (uint32_t)t->vocab.size, err));
+  TRI_CHECK(check_special_ids(&t->vocab, &t->postprocessor.prefix, &postprocessor, err));
+  TRI_CHECK(check_special_ids(&t->vocab, &t->postprocessor.suffix, &postprocessor, err));
   tok_pair *pair = &t->postprocessor.pair;
   const tok_ids *of_pair[] = {&pair->before, &pair->between, &pair->behind};
   for (int i = 0; i < 3; i++) pair->known &= check_special_ids(&t->vocab, of_pair[i], &postprocessor, NULL) == TRI_OK;
-  TRI_TRY(tok_decoder_load(&t->decoder, &decoder, &t->vocab, &t->added, err));
-cleanup:
-  return st;
+  TRI_CHECK(tok_decoder_load(&t->decoder, &decoder, &t->vocab, &t->added, err));
+  return TRI_OK;
 }
 
 static tri_status load_document(const tri_json_doc *doc, tri_tokenizer **out, tri_error *err) {
@@ -197,12 +195,11 @@ static tri_status around_added(encoding *e, const tok_added_set *set, const char
   uint32_t id;
   tri_status st = TRI_OK;
   while (tok_added_next(&scan, &start, &end, &id)) {
-    if (scan.done < start) TRI_TRY(gap(e, text + scan.done, start - scan.done, at_start && !scan.done));
-    TRI_TRY(tok_ids_push(&e->s->ids, id));
+    if (scan.done < start) TRI_CHECK(gap(e, text + scan.done, start - scan.done, at_start && !scan.done));
+    TRI_CHECK(tok_ids_push(&e->s->ids, id));
     scan.done = end;
   }
   if (scan.done < len) st = gap(e, text + scan.done, len - scan.done, at_start && !scan.done);
-cleanup:
   return st;
 }
 
@@ -243,16 +240,14 @@ tri_status tri_tokenizer_encode(const tri_tokenizer *t, tri_tokenizer_scratch *s
   tok_ids none = {0};
   const tok_ids *prefix = add_special ? &t->postprocessor.prefix : &none;
   const tok_ids *suffix = add_special ? &t->postprocessor.suffix : &none;
-  tri_status st;
   s->ids.len = 0;
   s->ids.max = max_tokens ? max_tokens : SIZE_MAX;
-  TRI_TRY(tok_ids_append(&s->ids, prefix->data, prefix->len));
-  TRI_TRY(encode_text(&e, text, len));
-  TRI_TRY(tok_ids_append(&s->ids, suffix->data, suffix->len));
+  TRI_CHECK(tok_ids_append(&s->ids, prefix->data, prefix->len));
+  TRI_CHECK(encode_text(&e, text, len));
+  TRI_CHECK(tok_ids_append(&s->ids, suffix->data, suffix->len));
   *ids = s->ids.data;
   *count = s->ids.len;
-cleanup:
-  return st;
+  return TRI_OK;
 }
 
 bool tri_tokenizer_has_pairs(const tri_tokenizer *t) { return t->postprocessor.pair.known; }
@@ -262,21 +257,19 @@ tri_status tri_tokenizer_encode_pair(const tri_tokenizer *t, tri_tokenizer_scrat
                                      size_t *count, size_t *second) {
   const tok_pair *p = &t->postprocessor.pair;
   encoding e = {t, s};
-  tri_status st;
   if (!p->known) return TRI_UNSUPPORTED;
   s->ids.len = 0;
   s->ids.max = max_tokens ? max_tokens : SIZE_MAX;
-  TRI_TRY(tok_ids_append(&s->ids, p->before.data, p->before.len));
-  TRI_TRY(encode_text(&e, text, len));
+  TRI_CHECK(tok_ids_append(&s->ids, p->before.data, p->before.len));
+  TRI_CHECK(encode_text(&e, text, len));
   size_t first = s->ids.len + p->first_between;
-  TRI_TRY(tok_ids_append(&s->ids, p->between.data, p->between.len));
-  TRI_TRY(encode_text(&e, pair, pair_len));
-  TRI_TRY(tok_ids_append(&s->ids, p->behind.data, p->behind.len));
+  TRI_CHECK(tok_ids_append(&s->ids, p->between.data, p->between.len));
+  TRI_CHECK(encode_text(&e, pair, pair_len));
+  TRI_CHECK(tok_ids_append(&s->ids, p->behind.data, p->behind.len));
   *ids = s->ids.data;
   *count = s->ids.len;
   *second = p->has_second_type ? first : 0;
-cleanup:
-  return st;
+  return TRI_OK;
 }
 
 /* ---- decoding ---- */

@@ -225,9 +225,8 @@ static bool is_normal_at_a_glance(tok_normal_form form, const char *s, size_t n)
 tri_status tok_normal(tok_codepoints *w, tok_normal_form form, const char *s, size_t n, tri_buf *out) {
   if (is_normal_at_a_glance(form, s, n)) return tri_buf_append(out, s, n);
   size_t count, bytes;
-  tri_status st;
-  TRI_TRY(decompose(w, form, s, n, &count));
-  TRI_TRY(order_marks(w, count));
+  TRI_CHECK(decompose(w, form, s, n, &count));
+  TRI_CHECK(order_marks(w, count));
   if (form == TOK_NFC || form == TOK_NFKC) {
     utf8proc_ssize_t composed =
         utf8proc_normalize_utf32(w->data, (utf8proc_ssize_t)count, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
@@ -235,8 +234,7 @@ tri_status tok_normal(tok_codepoints *w, tok_normal_form form, const char *s, si
     count = (size_t)composed;
   }
   if (!tri_size_mul(count, 4, &bytes)) return TRI_OVERFLOW;
-  TRI_TRY(tri_buf_reserve(out, bytes));
+  TRI_CHECK(tri_buf_reserve(out, bytes));
   for (size_t i = 0; i < count; i++) out->len += tok_utf8_encode((uint32_t)w->data[i], out->data + out->len);
-cleanup:
-  return st;
+  return TRI_OK;
 }

@@ -32,22 +32,19 @@ typedef struct unigram {
 static tri_status load_token(unigram *u, tok_vocab *vocab, const tok_field *f, uint32_t id, tri_error *err) {
   const char *text;
   size_t len;
-  tri_status st;
-  TRI_TRY(tok_field_array(f, err));
+  TRI_CHECK(tok_field_array(f, err));
   tok_field token = tok_field_at(f, 0), score = tok_field_at(f, 1);
-  TRI_TRY(tok_field_string(&token, &text, &len, err));
+  TRI_CHECK(tok_field_string(&token, &text, &len, err));
   if (tri_json_size(f->node) != 2 || !tri_json_as_num(score.node, &u->scores[id]))
     return tok_field_fail(f, TRI_CORRUPT, err, "must be a token and its score");
-  st = tok_vocab_add_or_shadow(vocab, text, len, id);
-cleanup:
-  return st;
+  return tok_vocab_add_or_shadow(vocab, text, len, id);
 }
 
 /* Goes backwards, since of two tokens with one spelling the later one counts. */
 static tri_status load_vocab(unigram *u, const tok_field *model, tok_vocab *vocab, tri_error *err) {
-  tri_status st;
+  tri_status st = TRI_OK;
   tok_field f = tok_field_get(model, "vocab");
-  TRI_TRY(tok_field_array(&f, err));
+  TRI_CHECK(tok_field_array(&f, err));
   size_t count = tri_json_size(f.node);
   if (!count || count > TOK_MAX_IDS)
     return tok_field_fail(&f, TRI_OUT_OF_RANGE, err, "%zu tokens, must be 1..%d", count, TOK_MAX_IDS);
@@ -56,14 +53,13 @@ static tri_status load_vocab(unigram *u, const tok_field *model, tok_vocab *voca
   double lowest = 0;
   for (size_t i = count; i--;) {
     tok_field token = tok_field_at(&f, i);
-    TRI_TRY(load_token(u, vocab, &token, (uint32_t)i, err));
+    TRI_CHECK(load_token(u, vocab, &token, (uint32_t)i, err));
     if (i == count - 1 || u->scores[i] < lowest) lowest = u->scores[i];
   }
   u->unknown_score = lowest - UNKNOWN_PENALTY;
   st = tok_trie_build(&u->trie, vocab);
   if (st == TRI_TOO_LARGE)
     tok_field_fail(&f, st, err, "a token exceeds %d bytes or all are too many", TOK_TRIE_LONGEST);
-cleanup:
   return st;
 }
 
@@ -191,10 +187,9 @@ static tri_status push_unknown(const unigram *u, const char *run, size_t len, to
 static tri_status unigram_encode(const void *model, void *work, const char *word, size_t len, tok_ids *out) {
   const unigram *u = model;
   unigram_work *w = work;
-  tri_status st;
-  TRI_TRY(reserve(w, len));
+  TRI_CHECK(reserve(w, len));
   find_paths(u, w, word, len);
-  TRI_TRY(read_path_back(u, w, word, len));
+  TRI_CHECK(read_path_back(u, w, word, len));
   size_t at = 0, run = 0; /* [run, at): unknown so far */
   for (size_t i = w->path.len; i--;) {
     uint32_t step = w->path.data[i];
@@ -204,15 +199,13 @@ static tri_status unigram_encode(const void *model, void *work, const char *word
     else
       step_len = u->vocab->entries[step].len;
     if (step != UNKNOWN_CHAR && step != u->unk) { /* the unknown token, spelled out in the text, joins the run */
-      TRI_TRY(push_unknown(u, word + run, at - run, out));
-      TRI_TRY(tok_ids_push(out, step));
+      TRI_CHECK(push_unknown(u, word + run, at - run, out));
+      TRI_CHECK(tok_ids_push(out, step));
       run = at + step_len;
     }
     at += step_len;
   }
-  st = push_unknown(u, word + run, at - run, out);
-cleanup:
-  return st;
+  return push_unknown(u, word + run, at - run, out);
 }
 
 const tok_model_type tok_model_unigram = {

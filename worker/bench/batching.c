@@ -285,9 +285,8 @@ static tri_status make_requests(struct bench *b) {
 static tri_status set_up(struct bench *b, tri_error *err) {
   const tri_serve_options *o = &b->o.serve;
   tri_model_config model;
-  tri_status st;
-  TRI_TRY(tri_model_config_load(o->model, &model, err));
-  TRI_TRY(check(&b->o, &model, err));
+  TRI_CHECK(tri_model_config_load(o->model, &model, err));
+  TRI_CHECK(check(&b->o, &model, err));
   int slots = o->max_num_seqs < b->o.requests ? o->max_num_seqs : b->o.requests, len = b->o.max_in + b->o.max_out;
   tri_engine_config ec = {.max_num_seqs = slots,
                           .max_num_batched_tokens = o->max_num_batched_tokens,
@@ -296,15 +295,14 @@ static tri_status set_up(struct bench *b, tri_error *err) {
                           .num_kv_pages = o->num_kv_blocks};
   /* One more than all: the scheduler lets nobody in who would leave none for the others' next token. */
   if (!ec.kv_bytes && !ec.num_kv_pages) ec.num_kv_pages = slots * ((len + o->block_size - 1) / o->block_size) + 1;
-  TRI_TRY(tri_bench_rank_open(o, &ec, &b->rank, err));
+  TRI_CHECK(tri_bench_rank_open(o, &ec, &b->rank, err));
   const tri_limits *l = &b->rank.engine->limits;
-  TRI_TRY(tri_plan_writer_create(tri_plan_entries(l->max_num_seqs), (size_t)l->max_num_batched_tokens,
-                                 tri_plan_pages(l->max_num_seqs, l->max_num_batched_tokens, l->block_size),
-                                 &b->writer));
-  TRI_TRY(tri_outbox_init(&b->out, l->max_num_seqs));
-  TRI_TRY(make_requests(b));
-cleanup:
-  return st;
+  TRI_CHECK(tri_plan_writer_create(tri_plan_entries(l->max_num_seqs), (size_t)l->max_num_batched_tokens,
+                                   tri_plan_pages(l->max_num_seqs, l->max_num_batched_tokens, l->block_size),
+                                   &b->writer));
+  TRI_CHECK(tri_outbox_init(&b->out, l->max_num_seqs));
+  TRI_CHECK(make_requests(b));
+  return TRI_OK;
 }
 
 static void tear_down(struct bench *b) {

@@ -224,26 +224,21 @@ static tri_status load_model(struct bench *b, tri_error *err) {
                           .max_num_batched_tokens = o->batch * o->max_len,
                           .block_size = 16,
                           .max_model_len = o->max_len};
-  tri_status st;
-  TRI_TRY(o->model ? tri_model_config_load(o->model, &whole, err)
-                   : tri_model_config_parse(bert_base, strlen(bert_base), NULL, 0, &whole, err));
+  TRI_CHECK(o->model ? tri_model_config_load(o->model, &whole, err)
+                     : tri_model_config_parse(bert_base, strlen(bert_base), NULL, 0, &whole, err));
   b->model = whole;
   if (whole.seq2seq.on) tri_model_config_source(&whole, &b->model);
   if (tri_limits_make(&b->model, &lc, &b->limits, NULL) != TRI_OK) {
-    st = tri_fail(err, TRI_OUT_OF_RANGE, "max-len", "--max-len %d exceeds the model's %lld positions", o->max_len,
-                  (long long)b->model.max_position_embeddings);
-    goto cleanup;
+    return tri_fail(err, TRI_OUT_OF_RANGE, "max-len", "--max-len %d exceeds the model's %lld positions", o->max_len,
+                    (long long)b->model.max_position_embeddings);
   }
-  TRI_TRY(tri_shard_make(&b->model, (tri_parallel){.tp = 1, .pp = 1}, &b->shard, err));
+  TRI_CHECK(tri_shard_make(&b->model, (tri_parallel){.tp = 1, .pp = 1}, &b->shard, err));
   if (!b->model.encoder) {
-    st = tri_fail(err, TRI_UNSUPPORTED, "model", "a model with a decoder: only encoders' activations are planned");
-    goto cleanup;
+    return tri_fail(err, TRI_UNSUPPORTED, "model", "a model with a decoder: only encoders' activations are planned");
   }
-  TRI_TRY(find_values(b, err));
+  TRI_CHECK(find_values(b, err));
   tri_step_arena_config config = config_of(b);
-  st = tri_step_arena_plan(&config, &b->arena, err);
-cleanup:
-  return st;
+  return tri_step_arena_plan(&config, &b->arena, err);
 }
 
 static tri_status make_contenders(struct bench *b, tri_error *err) {
@@ -254,17 +249,16 @@ static tri_status make_contenders(struct bench *b, tri_error *err) {
     tri_activation_config config = tri_activation_config_default(memory);
     config.alignment = ALIGNMENT;
     config.keep_small = i == CHUNKS_PAPER;
-    if (i == CHUNKS || i == CHUNKS_PAPER) TRI_TRY(tri_activation_plan_create(&config, &c->plan, err));
-    if (i == CACHING) TRI_TRY(tri_caching_create(memory, &c->caching));
+    if (i == CHUNKS || i == CHUNKS_PAPER) TRI_CHECK(tri_activation_plan_create(&config, &c->plan, err));
+    if (i == CACHING) TRI_CHECK(tri_caching_create(memory, &c->caching));
     if (i == GREEDY_GROW || i == GREEDY_EXACT)
-      TRI_TRY(tri_greedy_create(memory, ALIGNMENT, i == GREEDY_EXACT, &c->greedy));
+      TRI_CHECK(tri_greedy_create(memory, ALIGNMENT, i == GREEDY_EXACT, &c->greedy));
     if (!(c->us = tri_calloc((size_t)b->o.requests, sizeof *c->us))) st = TRI_NO_MEMORY;
-    if (st != TRI_OK) goto cleanup;
+    if (st != TRI_OK) return st;
   }
   b->events = tri_calloc(2 * (size_t)b->count, sizeof *b->events);
   b->blocks = tri_calloc((size_t)b->count, sizeof *b->blocks);
   if (!b->events || !b->blocks) st = TRI_NO_MEMORY;
-cleanup:
   return st;
 }
 
@@ -341,18 +335,16 @@ static void print_table(const struct bench *b) {
 }
 
 static tri_status run(struct bench *b, tri_error *err) {
-  tri_status st;
   if (b->o.min_len > b->o.max_len)
     return tri_fail(err, TRI_USAGE, "min-len", "--min-len %d is above --max-len %d", b->o.min_len, b->o.max_len);
-  TRI_TRY(load_model(b, err));
-  TRI_TRY(make_contenders(b, err));
+  TRI_CHECK(load_model(b, err));
+  TRI_CHECK(make_contenders(b, err));
   order_events(b);
   b->random = b->o.seed;
-  for (int i = 0; i < b->o.requests; i++) TRI_TRY(run_batch(b, i, err));
+  for (int i = 0; i < b->o.requests; i++) TRI_CHECK(run_batch(b, i, err));
   for (int i = 0; i < NUM_CONTENDERS; i++) qsort(b->all[i].us, (size_t)b->o.requests, sizeof *b->all[i].us, by_value);
   (b->o.json ? print_json : print_table)(b);
-cleanup:
-  return st;
+  return TRI_OK;
 }
 
 int main(int argc, char **argv) {

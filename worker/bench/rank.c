@@ -8,15 +8,15 @@ tri_status tri_bench_rank_open(const tri_serve_options *o, const tri_engine_conf
   tri_comm_config cc = {.timeout_ms = 1000};
   tri_engine_config ec = *sizes;
   tri_placement placement = {0};
-  tri_status st;
+  tri_status st = TRI_OK;
   *out = (tri_bench_rank){0};
-  TRI_TRY(tri_comm_self_create(&cc, &world));
-  TRI_TRY(tri_group_create(world, 1, 1, &out->group, err));
+  TRI_CHECK(tri_comm_self_create(&cc, &world));
+  TRI_CHECK(tri_group_create(world, 1, 1, &out->group, err));
   st = tri_placement_of_rank(o, world, 0, 1, 200, &placement, err);
   out->backend = placement.backend;
   out->pool = placement.pool;
   out->threads = placement.threads;
-  TRI_TRY(st);
+  TRI_CHECK(st);
   ec.model_dir = o->model;
   ec.load_format = (tri_load_format)o->load_format;
   ec.seed = o->seed;
@@ -26,8 +26,7 @@ tri_status tri_bench_rank_open(const tri_serve_options *o, const tri_engine_conf
   ec.block_size = o->block_size;
   ec.local_ranks = 1;
   ec.autotune = o->autotune;
-  TRI_TRY(tri_engine_create(&ec, out->backend, &out->group, &out->engine, err));
-cleanup:
+  TRI_CHECK(tri_engine_create(&ec, out->backend, &out->group, &out->engine, err));
   return st;
 }
 

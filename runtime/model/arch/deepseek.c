@@ -100,20 +100,18 @@ static tri_status must_be(const tri_json *root, const char *key, const char *val
 
 static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) {
   double dense = 3, every = 1;
-  tri_status st;
-  TRI_TRY(tri_config_number(root, "first_k_dense_replace", 0, TRI_MAX_LAYERS, &dense, err));
-  TRI_TRY(tri_config_number(root, "moe_layer_freq", 1, 1, &every, err));
-  TRI_TRY(must_be(root, "scoring_func", "sigmoid", err));
-  TRI_TRY(must_be(root, "topk_method", "noaux_tc", err));
-  TRI_TRY(scale_scores(c, root, err));
+  TRI_CHECK(tri_config_number(root, "first_k_dense_replace", 0, TRI_MAX_LAYERS, &dense, err));
+  TRI_CHECK(tri_config_number(root, "moe_layer_freq", 1, 1, &every, err));
+  TRI_CHECK(must_be(root, "scoring_func", "sigmoid", err));
+  TRI_CHECK(must_be(root, "topk_method", "noaux_tc", err));
+  TRI_CHECK(scale_scores(c, root, err));
   if (c->moe.num_experts % c->moe.num_groups || c->moe.top_groups > c->moe.num_groups ||
       c->moe.top_k > c->moe.top_groups * (c->moe.num_experts / c->moe.num_groups))
     return tri_fail(err, TRI_OUT_OF_RANGE, "n_group",
                     "%lld experts in %lld groups, %lld of them open, for %lld choices", (long long)c->moe.num_experts,
                     (long long)c->moe.num_groups, (long long)c->moe.top_groups, (long long)c->moe.top_k);
   tri_config_sparse_layers(c, (int)dense, 1);
-cleanup:
-  return st;
+  return TRI_OK;
 }
 
 const tri_arch tri_arch_deepseek_v3 = {

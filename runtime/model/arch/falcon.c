@@ -43,12 +43,11 @@ static const tri_tensor_rule tensors[] = {
 static tri_status prepare(tri_model_config *c, const tri_json *root, tri_error *err) {
   bool alibi = false, multi_query = true, new_layout = false;
   double norms = 0;
-  tri_status st;
-  TRI_TRY(tri_config_bool(root, "alibi", &alibi, err));
-  TRI_TRY(tri_config_bool(root, "multi_query", &multi_query, err));
-  TRI_TRY(tri_config_bool(root, "new_decoder_architecture", &new_layout, err));
-  TRI_TRY(tri_config_number(root, "num_ln_in_parallel_attn", 1, 2, &norms, err));
-  TRI_TRY(tri_config_must_be_off(root, "apply_residual_connection_post_layernorm", err));
+  TRI_CHECK(tri_config_bool(root, "alibi", &alibi, err));
+  TRI_CHECK(tri_config_bool(root, "multi_query", &multi_query, err));
+  TRI_CHECK(tri_config_bool(root, "new_decoder_architecture", &new_layout, err));
+  TRI_CHECK(tri_config_number(root, "num_ln_in_parallel_attn", 1, 2, &norms, err));
+  TRI_CHECK(tri_config_must_be_off(root, "apply_residual_connection_post_layernorm", err));
   /* With one KV head for all, the rows per KV head are all queries, the key, the value. */
   if (!new_layout) c->attention.num_kv_heads = multi_query ? 1 : c->attention.num_heads;
   if (new_layout) c->norm.parallel_residual = true;
@@ -56,8 +55,7 @@ static tri_status prepare(tri_model_config *c, const tri_json *root, tri_error *
   c->norm.one_norm = c->norm.parallel_residual && !c->norm.named;
   c->attention.bias = c->attention.o_bias = c->mlp.bias;
   if (alibi) c->attention.position = TRI_POS_ALIBI_ROUNDED;
-cleanup:
-  return st;
+  return TRI_OK;
 }
 
 const tri_arch tri_arch_falcon = {
