@@ -1,4 +1,4 @@
-/* What a step of an encoder gives, and its bytes on the way from the sampling rank to the leader: rows of pooled
+/* The result of an encoder's step, and its bytes on the way from the sampling rank to the leader: rows of pooled
  * vectors or of a classifier's logits, in the order of the plan's sequences. Host order, as plans are. */
 #ifndef TRI_RUNTIME_ENGINE_ENCODED_RESULT_H
 #define TRI_RUNTIME_ENGINE_ENCODED_RESULT_H
@@ -14,7 +14,7 @@ typedef struct tri_encoded_result {
 /* The most of it that one step can give. False on overflow. */
 bool tri_encoded_most(const tri_model_config *c, const tri_limits *limits, size_t *rows, size_t *cols);
 
-/* What of an encoder's step is the answer: the scores where there are any, else what was pooled. */
+/* Returns the result of an encoder's step: the scores where there are any, else what was pooled. */
 static inline tri_mat tri_encoded_answer(const tri_encoded *e) { return e->scores.data ? e->scores : e->pooled; }
 
 size_t tri_encoded_bytes(size_t rows, size_t cols);

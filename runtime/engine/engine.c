@@ -65,7 +65,7 @@ static void find_head(tri_model_config *c, const tri_checkpoint *ckpt) {
     if (r->weight == TRI_W_HEAD && tri_rule_find(c, ckpt, r, 0, 0)) c->head.tie_word_embeddings = false;
 }
 
-/* Whether the caller can use such a model, and how it wants sequences pooled. */
+/* Refuses a model that the caller cannot use, and notes how it wants sequences pooled. */
 static tri_status set_use(tri_model_config *c, const tri_engine_config *config, tri_error *err) {
   if (c->encoder && !config->encoders)
     return tri_fail(err, TRI_UNSUPPORTED, "model", "model_type %s is an encoder: it does not generate text",
@@ -106,7 +106,7 @@ static tri_status allocate_steps(tri_engine *e) {
   tri_status st = TRI_OK;
   const tri_wait_policy *p = &e->group->world->cfg.policy;
   e->depth = depth_of(e);
-  /* What stages draw goes from rank to rank through the host: their steps ahead are other lanes'. */
+  /* Draws of stages go from rank to rank through the host: their steps ahead are other lanes'. */
   e->lane_depth = e->group->p.pp == 1 ? e->depth : 1;
   e->wait_policy = (tri_wait_policy){.spin_us = p->spin_us, .yield_us = INT32_MAX - p->spin_us, .stop = p->stop};
   for (int i = 0; i < e->depth && st == TRI_OK; i++) {
@@ -154,7 +154,7 @@ static tri_status allocate(tri_engine *e, const tri_engine_config *config, tri_e
   return st;
 }
 
-/* What goes through the backend's products is settled before anything is planned. */
+/* Tactics of products are chosen before anything is planned. */
 static tri_status make_forward(tri_engine *e, const tri_engine_config *config, const tri_checkpoint *ckpt,
                                tri_error *err) {
   tri_status st = TRI_OK;
@@ -257,9 +257,14 @@ void tri_engine_destroy(tri_engine *e) {
   tri_kv_cache_destroy(e->kv);
   tri_weights_destroy(e->weights);
   disconnect(e);
-  tri_free(e->result.tokens), tri_free(e->sample_params), tri_free(e->row_params), tri_free(e->history),
-      tri_free(e->num_prompt);
-  tri_free(e->num_history), tri_free(e->counters), tri_free(e->answer);
+  tri_free(e->result.tokens);
+  tri_free(e->sample_params);
+  tri_free(e->row_params);
+  tri_free(e->history);
+  tri_free(e->num_prompt);
+  tri_free(e->num_history);
+  tri_free(e->counters);
+  tri_free(e->answer);
   if (e->draw_logits) e->backend->ops.mem_free(e->backend, TRI_MEM_ACTIVATIONS, e->draw_logits, e->draw_bytes);
   tri_free(e);
 }

@@ -32,7 +32,7 @@ typedef struct tri_engine_config {
 
 enum { TRI_ENGINE_DEPTH = TRI_STEP_EVENTS };
 
-/* What a step that was begun leaves for its end. */
+/* A step that was begun, for its end. */
 typedef struct tri_engine_step_state {
   uint64_t step;
   uint32_t lane;

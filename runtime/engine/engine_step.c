@@ -14,8 +14,8 @@ static tri_mat draw_rows(tri_engine *e, tri_mat logits) {
   return (tri_mat){e->draw_logits, b->num_draws, logits.cols, logits.cols, TRI_F32};
 }
 
-/* What the step's draws ask for. Every rank knows it from the plans, but for what earlier steps drew: histories are
- * whole on the sampling rank alone. */
+/* Returns what the step's draws ask for. Every rank knows it from the plans, but for what earlier steps drew: histories
+ * are whole on the sampling rank alone. */
 static tri_sample_args ask(tri_engine *e, const tri_engine_step_state *s) {
   for (int i = 0; i < s->num_draws; i++) {
     const tri_slot *slot = &e->slots->slots[s->draws[i].slot];
@@ -84,7 +84,8 @@ tri_status tri_engine_begin(tri_engine *e, const void *bytes, size_t len) {
   tri_engine_step_state *s = &e->steps[number];
   atomic_store_explicit(&e->progress.step, plan.h.step, memory_order_relaxed);
   TRI_CHECK(tri_batch_build(e->batch, e->slots, &plan));
-  s->step = plan.h.step, s->lane = plan.h.lane;
+  s->step = plan.h.step;
+  s->lane = plan.h.lane;
   s->num_draws = e->batch->num_draws;
   memcpy(s->draws, e->batch->draws, (size_t)s->num_draws * sizeof *s->draws);
   if (e->source) TRI_CHECK(tri_source_run(e->source, e->batch, (int)plan.h.lane, e->forward));

@@ -8,11 +8,11 @@
 #include "runtime/forward/kv_cache.h"
 #include "runtime/load/weights.h"
 
-/* What is known only once it is taken: recorded steps, what communicators grow by, the sampler's lists, the slack of
- * the driver's allocations. A guess on the large side, and small beside a device's memory. */
+/* Memory that is known only once it is taken: recorded steps, what communicators grow by, the sampler's lists, the
+ * slack of the driver's allocations. A guess on the large side, and small beside a device's memory. */
 #define DEVICE_RESERVE ((size_t)384 << 20)
 
-/* What the encoder of an encoder-decoder takes beside it. */
+/* Adds what the encoder of an encoder-decoder takes beside it. */
 static tri_status add_source(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
                              const tri_limits *limits, int num_lanes, const tri_ledger_config *config, tri_ledger *l,
                              tri_error *err) {
@@ -95,7 +95,8 @@ tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const 
     l.num_pages = config->kv_bytes / page;
   else {
     /* A device is there for nothing else; a host has other work, and a page cache to keep. */
-    int64_t most = room <= 0 ? 0 : config->device ? room / 10 * 9 : room / 4;
+    int64_t most = config->device ? room / 10 * 9 : room / 4;
+    if (room <= 0) most = 0;
     l.num_pages = full;
     if (config->memory && l.num_pages * page > most) l.num_pages = most / page;
   }
@@ -109,15 +110,13 @@ tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const 
     return tri_fail(err, TRI_NO_CAPACITY, "memory", "%s exceed the %s that this rank may use", lines,
                     tri_memory_text((uint64_t)config->memory, memory));
   }
-  if (l.num_pages < pages_per_seq)
-    return tri_fail(err, TRI_NO_CAPACITY, "max_model_len",
-                    "%lld KV pages of %d tokens hold less than one sequence of max_model_len %d: give %s or a smaller "
-                    "--max-model-len",
-                    (long long)l.num_pages, limits->block_size, limits->max_model_len,
-                    config->num_kv_pages ? "more --num-kv-blocks-override"
-                    : config->kv_bytes   ? "more --kv-cache-memory-bytes"
-                                         : "more memory");
-  return TRI_OK;
+  if (l.num_pages >= pages_per_seq) return TRI_OK;
+  const char *more = config->kv_bytes ? "more --kv-cache-memory-bytes" : "more memory";
+  if (config->num_kv_pages) more = "more --num-kv-blocks-override";
+  return tri_fail(err, TRI_NO_CAPACITY, "max_model_len",
+                  "%lld KV pages of %d tokens hold less than one sequence of max_model_len %d: give %s or a smaller "
+                  "--max-model-len",
+                  (long long)l.num_pages, limits->block_size, limits->max_model_len, more);
 }
 
 const char *tri_memory_text(uint64_t bytes, char out[TRI_MEMORY_TEXT]) {

@@ -152,10 +152,17 @@ tri_status tri_activation_plan_create(const tri_activation_config *config, tri_a
 }
 
 static void free_arrays(tri_activation_plan *p) {
-  tri_free(p->places), tri_free(p->bytes);
-  tri_free(p->order), tri_free(p->neighbours), tri_free(p->scratch);
-  tri_free(p->index.nodes), tri_free(p->index.begins), tri_free(p->index.begins_next), tri_free(p->index.entries);
-  p->places = NULL, p->bytes = NULL;
+  tri_free(p->places);
+  tri_free(p->bytes);
+  tri_free(p->order);
+  tri_free(p->neighbours);
+  tri_free(p->scratch);
+  tri_free(p->index.nodes);
+  tri_free(p->index.begins);
+  tri_free(p->index.begins_next);
+  tri_free(p->index.entries);
+  p->places = NULL;
+  p->bytes = NULL;
   p->order = p->neighbours = p->scratch = NULL;
   p->index = (struct index){0};
   p->cap_tensors = p->cap_leaves = 0;

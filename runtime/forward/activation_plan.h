@@ -1,4 +1,4 @@
-/* Where the tensors of one inference lie: the sequence-length-aware allocator of TurboTransformers (Fang et al., PPoPP
+/* Places for the tensors of one inference: the sequence-length-aware allocator of TurboTransformers (Fang et al., PPoPP
  * 2021, section 4.2, Algorithm 1).
  *
  * The owner says of every tensor how many bytes it has and from which operator to which it lives. The plan gives each
@@ -43,7 +43,7 @@ typedef struct tri_tensor_place {
   size_t offset; /* bytes */
 } tri_tensor_place;
 
-/* Where chunks come from. What alloc gives has the plan's alignment at least. */
+/* The source of chunks, which have the plan's alignment at least. */
 typedef struct tri_activation_memory {
   void *ctx;
   tri_status (*alloc)(void *ctx, size_t bytes, void **out);

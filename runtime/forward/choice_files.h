@@ -1,4 +1,4 @@
-/* Where choices of ways (kernels/choices.h) lie: a table that comes with the product, and what this user's machines
+/* Files of choices (kernels/choices.h): a table that comes with the product, and what this user's machines
  * have measured, which comes first. */
 #ifndef TRI_RUNTIME_FORWARD_CHOICE_FILES_H
 #define TRI_RUNTIME_FORWARD_CHOICE_FILES_H

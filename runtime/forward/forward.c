@@ -23,7 +23,7 @@ static void embed(tri_walk *w) {
   if (c->embed.norm && !c->embed.projects_last) tri_walk_norm_stream(w, norm);
 }
 
-/* What the head of this rank leaves behind: its part of the vocabulary. */
+/* Returns what the head of this rank writes: logits of its part of the vocabulary. */
 static tri_mat logits_of(const tri_forward *f, int rows) {
   return f->cfg.shard.last_stage && !f->cfg.model->encoder && rows ? tri_rows(f->buf.local_logits, rows) : tri_no_mat;
 }
@@ -208,7 +208,7 @@ static bool is_padded(const tri_forward *f, const tri_batch *b) {
   return is_recordable(f) && !f->cfg.model->encoder && b->max_query == 1 && b->num_logits == b->num_tokens;
 }
 
-/* Of everything that the ops' arguments are made from, but for the addresses, which stay, and for the lengths of
+/* Hashes everything that the ops' arguments are made from, but for the addresses, which stay, and for the lengths of
  * sequences, which only plans look at. */
 static uint64_t key_of(const tri_forward *f, const tri_batch *b, int lane) {
   const int32_t shape[] = {lane, b->num_tokens, b->num_seqs, b->num_logits, b->num_single, b->block_table_stride};

@@ -16,7 +16,7 @@ typedef struct tri_progress {
 } tri_progress;
 #define TRI_BLOCK_IDLE UINT32_MAX
 
-/* What an encoder makes of a step, on the sampling rank: views into buffers, good until the next step. */
+/* The results of an encoder's step, on the sampling rank: views into buffers, good until the next step. */
 typedef struct tri_encoded {
   tri_mat hidden; /* [T, hidden] final states; data NULL: this rank has no results. Of an encoder that feeds a decoder
                      every tensor rank has them. */

@@ -24,7 +24,9 @@ tri_status tri_kv_cache_create(tri_backend *be, const tri_model_config *c, const
       !tri_kv_page_bytes(c, s, dtype, block_size, &page) || !tri_size_mul(page, (size_t)num_pages, &kv->bytes))
     goto cleanup;
   kv->backend = be;
-  kv->num_layers = s->layers.count, kv->num_pages = num_pages, kv->block_size = block_size;
+  kv->num_layers = s->layers.count;
+  kv->num_pages = num_pages;
+  kv->block_size = block_size;
   if (be->ops.mem_alloc(be, TRI_MEM_KV, kv->bytes, &kv->memory) != TRI_OK) goto cleanup;
   size_t each = kv->bytes / (size_t)s->layers.count;
   for (int l = 0; l < kv->num_layers; l++)
@@ -52,7 +54,9 @@ tri_status tri_kv_cache_borrow(const tri_kv_cache *from, int num_layers, tri_kv_
     tri_free(kv);
     return TRI_NO_MEMORY;
   }
-  kv->num_layers = num_layers, kv->num_pages = from->num_pages, kv->block_size = from->block_size;
+  kv->num_layers = num_layers;
+  kv->num_pages = from->num_pages;
+  kv->block_size = from->block_size;
   for (int l = 0; l < num_layers; l++) kv->layers[l] = from->layers[0];
   *out = kv;
   return TRI_OK;

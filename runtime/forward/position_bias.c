@@ -1,5 +1,6 @@
-/* What is added to the scores by position (ALiBi, T5's relative biases, Falcon's rounded ones), as tables in the
- * backend's memory; and the other tables that are made once: where a head finds its keys, and rotary frequencies. */
+/* Biases by position that are added to the scores (ALiBi, T5's relative biases, Falcon's rounded ones), as tables in
+ * the backend's memory; and the other tables that are made once: where a head finds its keys, and rotary frequencies.
+ */
 #include <math.h>
 #include <string.h>
 

@@ -13,7 +13,10 @@ tri_status tri_source_create(const tri_forward_config *decoder, const tri_checkp
   s->weights->global[TRI_W_EMBED] = decoder->weights->global[TRI_W_EMBED];
   TRI_TRY(tri_kv_cache_borrow(decoder->kv, shard.layers.count, &s->kv));
   tri_forward_config fc = *decoder;
-  fc.model = &s->model, fc.shard = shard, fc.weights = s->weights, fc.kv = s->kv;
+  fc.model = &s->model;
+  fc.shard = shard;
+  fc.weights = s->weights;
+  fc.kv = s->kv;
   fc.observer.hidden = NULL; /* sees the decoder's */
   TRI_TRY(tri_forward_create(&fc, &s->forward, err));
   *out = s;

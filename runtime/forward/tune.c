@@ -77,8 +77,10 @@ static void log_choices(const tri_choices *c) {
 }
 
 static void add_up(tri_tune_result *sum, const tri_tune_result *one) {
-  sum->shapes += one->shapes, sum->known += one->known;
-  sum->measured += one->measured, sum->saved += one->saved;
+  sum->shapes += one->shapes;
+  sum->known += one->known;
+  sum->measured += one->measured;
+  sum->saved += one->saved;
 }
 
 static tri_status measure_sizes(tri_forward *f, tri_choices *out, tri_tune_result *sum) {
@@ -119,7 +121,7 @@ cleanup:
   return st == TRI_OK ? st : tri_fail(err, st, "autotune", "products cannot be measured: %s", tri_status_text(st));
 }
 
-/* What cannot be kept is measured again the next time. */
+/* Keeps what was measured in the user's file; without one it is measured again the next time. */
 static void keep(const tri_forward_config *config, const tri_choices *measured) {
   char path[PATH_MAX];
   tri_error err = {0};

@@ -27,8 +27,8 @@ void tri_walk_release(tri_walk *w, int l) {
 
 /* ---- plans ---- */
 
-/* What decides which ops a layer emits and with which shapes: its flags, whether the stream has something pending, and
- * whether products find it in their own type. */
+/* Returns the class of a layer, which decides which ops it emits and with which shapes: its flags, whether the stream
+ * has something pending, and whether products find it in their own type. */
 static int class_of(const tri_walk *w, const tri_layer *y) {
   enum { PENDING = 4, COPIED = 8 };
   int class = y->flags & (TRI_LAYER_LOCAL | TRI_LAYER_SPARSE);

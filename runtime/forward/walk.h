@@ -60,7 +60,7 @@ tri_layer tri_walk_acquire(tri_walk *w, int l);
 void tri_walk_release(tri_walk *w, int l);
 const tri_weight *tri_walk_global(const tri_walk *w); /* [TRI_W_COUNT] */
 
-/* Whether a walk is to visit this layer, whose ops it then emits at once; false for all but the first of a class in a
+/* Tells whether a walk visits this layer, whose ops it then emits at once; false for all but the first of a class in a
  * PLAN walk. tri_walk_leave_layers comes after the last of them. */
 bool tri_walk_enter_layer(tri_walk *w, const tri_layer *y);
 void tri_walk_leave_layers(tri_walk *w);

@@ -15,7 +15,7 @@
 
 typedef struct tri_load_pipe tri_load_pipe;
 
-/* What has been asked for, and where it goes. */
+/* A piece that was asked for, and where it goes. */
 typedef struct tri_piece {
   tri_status (*finish)(tri_load_pipe *pipe, const struct tri_piece *p, char *data);
   void *ctx; /* of finish */

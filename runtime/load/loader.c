@@ -70,7 +70,7 @@ static void convert(const void *src, tri_dtype from, size_t first, size_t stride
   for (size_t i = 0; i < n; i++) tri_store_f32(dst, to, at + i, tri_load_f32(src, from, first + i * stride));
 }
 
-/* Where the weight's element lies that is the first of a piece. */
+/* Returns where the weight's element lies that is the first of a piece. */
 static char *destination(const struct load *l, const tri_piece *p, int64_t row, int64_t col) {
   return (char *)l->w->memory + p->place.offset +
          (size_t)((p->slice.dst_row + row) * p->k + p->slice.dst_col + col) * tri_dtype_size(p->place.dtype);
@@ -177,7 +177,7 @@ static tri_status finish_quantize(tri_load_pipe *pipe, const tri_piece *p, char 
   return TRI_OK;
 }
 
-/* Of a stored transpose a piece is some rows of the file: those columns of every row of the weight. */
+/* A piece of a stored transpose is some rows of the file: those columns of every row of the weight. */
 static void send_columns(struct load *l, const tri_piece *p, const void *from) {
   size_t size = tri_dtype_size(p->place.dtype), width = (size_t)p->count * size;
   tri_load_pipe_send(l->pipe, destination(l, p, 0, p->first), (size_t)p->k * size, from, width, width,
@@ -374,7 +374,7 @@ cleanup:
   return st;
 }
 
-/* Whether the tensor has the shape that the rule wants of it. */
+/* Refuses a tensor without the shape that the rule wants of it. */
 static bool shape_fits(const struct load *l, const tri_tensor_rule *rule, const tri_st_tensor *t) {
   tri_weight_shape full = tri_rule_full_shape(l->c, rule);
   bool transposed = rule->flags & TRI_TENSOR_TRANSPOSED;
@@ -416,16 +416,13 @@ static tri_status load_tensor(void *ctx, const tri_weight_target *t) {
                 ? (uint64_t)t->expert * (uint64_t)full.n * (uint64_t)full.k * tri_dtype_size(src->dtype)
                 : 0;
   bool int8 = t->place.dtype == TRI_I8;
-  return tri_shard_slices(l->c, l->s, &t->rule, t->expert,
-                          transposed && int8 ? load_transposed_int8
-                          : transposed       ? load_transposed
-                          : int8             ? load_plain_int8
-                                             : load_plain,
-                          l);
+  tri_status (*load)(void *ctx, const tri_slice *s) = int8 ? load_plain_int8 : load_plain;
+  if (transposed) load = int8 ? load_transposed_int8 : load_transposed;
+  return tri_shard_slices(l->c, l->s, &t->rule, t->expert, load, l);
 }
 
-/* Whether name, with or without the prefix, is the pattern with a layer below `layers` (into *layer) and an expert
- * below `experts` for its first and second %d. */
+/* Tells whether name, with or without the prefix, is the pattern with a layer below `layers` (into *layer) and an
+ * expert below `experts` for its first and second %d. */
 static bool matches(const char *pattern, const char *prefix, int64_t layers, int64_t experts, const char *name,
                     int *layer) {
   int64_t limits[] = {layers, experts};

@@ -1,4 +1,4 @@
-/* Where weights lie. What is put there: loader.c, or dummy.c. */
+/* Places of weights. loader.c and dummy.c fill them. */
 #include "runtime/load/weights.h"
 
 #include <math.h>
@@ -63,7 +63,7 @@ static tri_status reserve(tri_weight_map *m, size_t bytes, size_t *offset) {
   return tri_size_add(m->bytes, (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1), &m->bytes) ? TRI_OK : TRI_OVERFLOW;
 }
 
-/* What a map is made of, and the map. */
+/* A map, and what it is made of. */
 struct mapping {
   const tri_model_config *c;
   const tri_shard *s;

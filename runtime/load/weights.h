@@ -27,7 +27,7 @@ typedef struct tri_weights {
 
 static inline const float *tri_vector(const tri_weight *w) { return w->data; }
 
-/* Where every weight lies inside one block of memory. Also what `trireme plan` adds up. */
+/* The places of all weights inside one block of memory. Also what `trireme plan` adds up. */
 typedef struct tri_weight_place {
   size_t offset, bytes; /* of the elements */
   size_t scale_offset;  /* TRI_I8 only: of one float32 per row */
@@ -40,9 +40,9 @@ typedef struct tri_weight_map {
   tri_dtype products; /* the 16-bit type that every layer's QKV, O, up and down have, otherwise float32 */
 } tri_weight_map;
 
-/* Whether a quantised model has this weight in int8: the matrices of linear layers and experts. What is looked up or
- * chosen with (embeddings, positions, routers), is small (norms, biases, a gate) or belongs to a per-head product stays
- * as it is. So does a head tied to the embedding: beside the table, int8 would be one more copy and no saving. */
+/* Tells whether a quantised model has this weight in int8: the matrices of linear layers and experts. What is looked up
+ * or chosen with (embeddings, positions, routers), is small (norms, biases, a gate) or belongs to a per-head product
+ * stays as it is. So does a head tied to the embedding: beside the table, int8 would be one more copy and no saving. */
 bool tri_weight_is_quantized(const tri_model_config *c, tri_weight_id id);
 
 /* ckpt NULL: every matrix has c->dtype. dtype TRI_DTYPE_COUNT ("auto"): the stored types; either way of what is not
@@ -65,7 +65,7 @@ tri_status tri_weights_dummy(tri_backend *be, const tri_model_config *c, const t
                              tri_dtype dtype, tri_quantization quantization, tri_weights **out, tri_error *err);
 void tri_weights_destroy(tri_weights *w); /* NULL is fine */
 
-/* Whether the model that c describes has the rule's tensor. */
+/* Tells whether the model that c describes has the rule's tensor. */
 bool tri_rule_applies(const tri_model_config *c, const tri_tensor_rule *rule);
 
 /* The checkpoint's tensor for a rule and a layer, with or without the family's prefix; NULL when absent. */

@@ -31,14 +31,23 @@ tri_status tri_slots_create(const tri_limits *limits, tri_slots **out) {
 
 void tri_slots_destroy(tri_slots *s) {
   if (!s) return;
-  tri_free(s->slots), tri_free(s->history), tri_free(s->pages), tri_free(s->source_pages);
+  tri_free(s->slots);
+  tri_free(s->history);
+  tri_free(s->pages);
+  tri_free(s->source_pages);
   tri_free(s);
 }
 
 static void free_arrays(tri_batch_arrays *a) {
-  tri_free(a->token_ids), tri_free(a->positions), tri_free(a->types), tri_free(a->rope_len), tri_free(a->kv_slot),
-      tri_free(a->logit_rows);
-  tri_free(a->seq_start), tri_free(a->context_len), tri_free(a->block_table);
+  tri_free(a->token_ids);
+  tri_free(a->positions);
+  tri_free(a->types);
+  tri_free(a->rope_len);
+  tri_free(a->kv_slot);
+  tri_free(a->logit_rows);
+  tri_free(a->seq_start);
+  tri_free(a->context_len);
+  tri_free(a->block_table);
 }
 
 static bool make_arrays(const tri_limits *l, tri_batch_arrays *a, tri_batch *view) {
@@ -88,8 +97,11 @@ tri_status tri_batch_builder_create(const tri_limits *l, tri_batch_builder **out
 
 void tri_batch_builder_destroy(tri_batch_builder *b) {
   if (!b) return;
-  free_arrays(&b->rows), free_arrays(&b->source_rows), free_arrays(&b->cross_rows);
-  tri_free(b->draws), tri_free(b->draw_rows);
+  free_arrays(&b->rows);
+  free_arrays(&b->source_rows);
+  free_arrays(&b->cross_rows);
+  tri_free(b->draws);
+  tri_free(b->draw_rows);
   tri_free(b);
 }
 
@@ -182,14 +194,14 @@ static void add_sequence(const tri_slots *slots, const tri_batch_arrays *a, tri_
   v->num_single += n == 1;
 }
 
-/* Which of a sequence's logits are wanted, and whether there is a draw. */
+/* Notes which of a sequence's logits are wanted, and its draw if there is one. */
 static tri_status add_logits(tri_batch_builder *b, const tri_slots *slots, tri_slot *slot, const tri_plan_seq *q,
                              int n) {
   tri_batch *v = &b->batch;
   bool sample = q->flags & TRI_SEQ_SAMPLE, all = q->flags & TRI_SEQ_ALL_LOGITS;
   if (v->num_logits + (all ? n : sample) > tri_limits_logits(&slots->limits)) return TRI_CORRUPT;
-  for (int i = sample || all ? (all ? 0 : n - 1) : n; i < n; i++)
-    b->rows.logit_rows[v->num_logits++] = v->num_tokens + i;
+  int first = all ? 0 : n - sample;
+  for (int i = first; i < n; i++) b->rows.logit_rows[v->num_logits++] = v->num_tokens + i;
   if (sample) {
     b->draw_rows[b->num_draws] = v->num_logits - 1;
     slot->drawn = b->num_draws;
@@ -256,7 +268,9 @@ tri_status tri_batch_build(tri_batch_builder *b, tri_slots *slots, const tri_pla
   const uint32_t *ids = plan->ids;
   const int32_t *pages = plan->pages;
   const char *params = plan->params, *params_end = params + plan->h.params_bytes;
-  clear(&b->batch), clear(&b->source), clear(&b->cross);
+  clear(&b->batch);
+  clear(&b->source);
+  clear(&b->cross);
   b->num_draws = 0;
   b->number++;
   b->copies = plan->copies;

@@ -66,7 +66,7 @@ typedef struct tri_batch_arrays {
 
 typedef struct tri_batch_builder {
   tri_batch batch; /* views into the arrays below */
-  /* Of an encoder-decoder. source: the tokens that its encoder gets, whose pages are the sources'. cross: the batch's
+  /* An encoder-decoder's. source: the tokens that its encoder gets, whose pages are the sources'. cross: the batch's
    * queries, as attention to the pages of the sources sees them. */
   tri_batch source, cross;
   tri_batch_arrays rows, source_rows, cross_rows;
@@ -90,8 +90,8 @@ tri_status tri_batch_build(tri_batch_builder *b, tri_slots *slots, const tri_pla
  * the builder's own arrays, within the limits. */
 void tri_batch_pad(const tri_batch_builder *b, const tri_limits *limits, tri_batch *out);
 
-/* What a draw gave, for its slot's history, if that still has the sequence. A step may be built before the draws of the
- * one before it have come back: its ids for TRI_SEQ_TOKEN_IN_SLOT then are TRI_DRAWN_ID plus the draw's number. */
+/* Adds what a draw gave to its slot's history, if that still has the sequence. A step may be built before the draws of
+ * the one before it have come back: its ids for TRI_SEQ_TOKEN_IN_SLOT then are TRI_DRAWN_ID plus the draw's number. */
 void tri_slot_learn(tri_slots *slots, const tri_draw *draw, uint32_t token);
 
 #endif

@@ -1,4 +1,4 @@
-/* What a deployment's options and a model make of the limits of a step: the engine and `trireme plan` agree by it. */
+/* The limits of a step, from a deployment's options and a model: the engine and `trireme plan` agree by it. */
 #ifndef TRI_RUNTIME_STEP_LIMITS_H
 #define TRI_RUNTIME_STEP_LIMITS_H
 
@@ -13,8 +13,8 @@ typedef struct tri_limits_config {
 /* Everything but num_pages, which depends on memory, and max_num_logits. */
 tri_status tri_limits_make(const tri_model_config *c, const tri_limits_config *config, tri_limits *out, tri_error *err);
 
-/* Whether a sequence may become longer than the model was made for: rotary positions can be stretched on request, and
- * who does it is warned. */
+/* Tells whether a sequence may become longer than the model was made for: rotary positions can be stretched on request,
+ * and who does it is warned. */
 bool tri_limits_stretch(const tri_model_config *c, const tri_limits *l);
 
 #endif

@@ -31,7 +31,12 @@ tri_status tri_plan_writer_create(size_t max_seqs, size_t max_tokens, size_t max
 
 void tri_plan_writer_destroy(tri_plan_writer *w) {
   if (!w) return;
-  tri_free(w->seqs), tri_free(w->ids), tri_free(w->pages), tri_free(w->copies), tri_free(w->params), tri_free(w->bytes);
+  tri_free(w->seqs);
+  tri_free(w->ids);
+  tri_free(w->pages);
+  tri_free(w->copies);
+  tri_free(w->params);
+  tri_free(w->bytes);
   tri_free(w);
 }
 
@@ -105,6 +110,13 @@ const void *tri_plan_finish(tri_plan_writer *w, size_t *bytes) {
 
 size_t tri_plan_max_bytes(const tri_plan_writer *w) { return w->cap; }
 
+/* Returns the bytes at *at and passes over them. */
+static const void *take(const char **at, size_t bytes) {
+  const void *p = *at;
+  *at += bytes;
+  return p;
+}
+
 tri_status tri_plan_read(const void *bytes, size_t len, tri_plan_view *out) {
   tri_plan_view v;
   const char *at = bytes;
@@ -114,10 +126,10 @@ tri_status tri_plan_read(const void *bytes, size_t len, tri_plan_view *out) {
                   (uint64_t)v.h.num_pages * 4 + (uint64_t)v.h.num_copies * 8 + v.h.params_bytes;
   if (v.h.magic != TRI_PLAN_MAGIC || need != len) return TRI_CORRUPT;
   at += sizeof v.h;
-  v.seqs = (const void *)at, at += v.h.num_seqs * sizeof *v.seqs;
-  v.ids = (const void *)at, at += v.h.num_ids * sizeof *v.ids;
-  v.pages = (const void *)at, at += v.h.num_pages * sizeof *v.pages;
-  v.copies = (const void *)at, at += v.h.num_copies * 2 * sizeof *v.copies;
+  v.seqs = take(&at, v.h.num_seqs * sizeof *v.seqs);
+  v.ids = take(&at, v.h.num_ids * sizeof *v.ids);
+  v.pages = take(&at, v.h.num_pages * sizeof *v.pages);
+  v.copies = take(&at, v.h.num_copies * 2 * sizeof *v.copies);
   v.params = at;
   uint64_t ids = 0, pages = 0, tokens = 0, params = 0;
   for (uint32_t i = 0; i < v.h.num_seqs; i++) {
@@ -150,17 +162,23 @@ size_t tri_result_max_bytes(size_t max_tokens) {
   return sizeof(struct packed_header) + max_tokens * (sizeof(struct packed_token) + TRI_MAX_LOGPROBS * 8);
 }
 
+/* Returns what lies behind the bytes that it puts at `at`. */
+static char *give(char *at, const void *from, size_t bytes) {
+  memcpy(at, from, bytes);
+  return at + bytes;
+}
+
 size_t tri_result_pack(const tri_step_result *r, void *buf, size_t cap) {
   char *at = buf, *end = at + cap;
   struct packed_header h = {r->step, r->lane, r->num_tokens};
   if (cap < tri_result_max_bytes(r->num_tokens)) return 0;
-  memcpy(at, &h, sizeof h), at += sizeof h;
+  at = give(at, &h, sizeof h);
   for (uint32_t i = 0; i < r->num_tokens && at < end; i++) {
     const tri_sample_result *s = &r->tokens[i].sample;
     struct packed_token t = {r->tokens[i].slot, s->token, s->logprob, (uint32_t)s->num_top};
-    memcpy(at, &t, sizeof t), at += sizeof t;
-    memcpy(at, s->top_ids, t.num_top * 4), at += t.num_top * 4;
-    memcpy(at, s->top_logprobs, t.num_top * 4), at += t.num_top * 4;
+    at = give(at, &t, sizeof t);
+    at = give(at, s->top_ids, t.num_top * 4);
+    at = give(at, s->top_logprobs, t.num_top * 4);
   }
   return (size_t)(at - (char *)buf);
 }
@@ -169,19 +187,23 @@ tri_status tri_result_unpack(const void *buf, size_t len, tri_step_result *r, si
   const char *at = buf, *end = at + len;
   struct packed_header h;
   if (len < sizeof h) return TRI_CORRUPT;
-  memcpy(&h, at, sizeof h), at += sizeof h;
+  memcpy(&h, take(&at, sizeof h), sizeof h);
   if (h.num_tokens > max_tokens) return TRI_CORRUPT;
-  r->step = h.step, r->lane = h.lane, r->num_tokens = h.num_tokens;
+  r->step = h.step;
+  r->lane = h.lane;
+  r->num_tokens = h.num_tokens;
   for (uint32_t i = 0; i < h.num_tokens; i++) {
     struct packed_token t;
     tri_sample_result *s = &r->tokens[i].sample;
     if ((size_t)(end - at) < sizeof t) return TRI_CORRUPT;
-    memcpy(&t, at, sizeof t), at += sizeof t;
+    memcpy(&t, take(&at, sizeof t), sizeof t);
     if (t.num_top > TRI_MAX_LOGPROBS || (size_t)(end - at) < t.num_top * 8) return TRI_CORRUPT;
     r->tokens[i].slot = t.slot;
-    s->token = t.token, s->logprob = t.logprob, s->num_top = (int)t.num_top;
-    memcpy(s->top_ids, at, t.num_top * 4), at += t.num_top * 4;
-    memcpy(s->top_logprobs, at, t.num_top * 4), at += t.num_top * 4;
+    s->token = t.token;
+    s->logprob = t.logprob;
+    s->num_top = (int)t.num_top;
+    memcpy(s->top_ids, take(&at, t.num_top * 4), t.num_top * 4);
+    memcpy(s->top_logprobs, take(&at, t.num_top * 4), t.num_top * 4);
   }
   return TRI_OK;
 }

@@ -91,7 +91,7 @@ static inline size_t tri_plan_pages(int max_num_seqs, int max_num_batched_tokens
 void tri_plan_begin(tri_plan_writer *w, uint32_t lane, uint64_t step);
 /* Room for one more sequence with so many ids, pages and copies. */
 bool tri_plan_has_room(const tri_plan_writer *w, size_t ids, size_t pages, size_t copies);
-/* What parameters take in a plan. */
+/* Bytes that parameters take in a plan. */
 size_t tri_plan_params_bytes(const tri_sample_params *params);
 /* ids: num_tokens of them for a CHUNK, one for a DECODE without TOKEN_IN_SLOT, else ignored. params: NULL without
  * TRI_SEQ_PARAMS. */
