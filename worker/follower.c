@@ -98,7 +98,7 @@ cleanup:
   if (st == TRI_ABORTED && atomic_load(&w->stop)) st = TRI_OK; /* told to leave */
   if (st != TRI_OK)
     tri_fail(err, st, "step", "rank %d: step %llu failed: %s", w->rank,
-             (unsigned long long)atomic_load(&w->engine->progress.step), tri_status_text(st));
+             (unsigned long long)atomic_load(&w->engine->progress.step), tri_engine_failure(w->engine, st));
   for (int i = 0; f.results && i < lanes; i++) tri_free(f.results[i]);
   tri_free(f.results), tri_free(f.sends), tri_free(f.plan);
   tri_plan_writer_destroy(sizes);

@@ -326,7 +326,7 @@ tri_status tri_leader_run(tri_worker *w, tri_error *err) {
     dismiss(&ld);
   else
     tri_fail(err, st, "step", "leader: step %llu failed: %s",
-             (unsigned long long)atomic_load(&w->engine->progress.step), tri_status_text(st));
+             (unsigned long long)atomic_load(&w->engine->progress.step), tri_engine_failure(w->engine, st));
   tri_control_stop(w); /* it may hold an outbox or a job of this scheduler */
   destroy(&ld);
   return st;

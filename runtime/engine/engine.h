@@ -92,4 +92,7 @@ tri_status tri_engine_poll(tri_engine *e, const tri_step_result **result);
 /* Both in one, with nothing else under way. */
 tri_status tri_engine_step(tri_engine *e, const void *plan, size_t bytes, const tri_step_result **result);
 
+/* Returns why a step failed with st, in the backend's words where it has any. */
+const char *tri_engine_failure(const tri_engine *e, tri_status st);
+
 #endif

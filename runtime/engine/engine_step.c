@@ -135,3 +135,8 @@ tri_status tri_engine_step(tri_engine *e, const void *plan, size_t len, const tr
   while (st == TRI_OK && (st = tri_engine_poll(e, result)) == TRI_AGAIN) st = tri_wait_pause(&wait);
   return st;
 }
+
+const char *tri_engine_failure(const tri_engine *e, tri_status st) {
+  bool said = (st == TRI_DEVICE_LOST || st == TRI_UNSUPPORTED) && e->backend->failure[0];
+  return said ? e->backend->failure : tri_status_text(st);
+}

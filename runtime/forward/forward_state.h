@@ -6,7 +6,7 @@
 #include "runtime/forward/forward.h"
 #include "runtime/forward/walk.h"
 
-enum { TRI_FORWARD_PLANS = 160, TRI_LAYER_CLASSES = 16, TRI_FORWARD_TABLES = 8 };
+enum { TRI_FORWARD_PLANS = 512, TRI_LAYER_CLASSES = 16, TRI_FORWARD_TABLES = 8 };
 
 struct tri_forward {
   tri_forward_config cfg;
