@@ -30,6 +30,18 @@ FAKE_DEVICE=none gives cpu 'not every rank'
 gives cpu '2 ranks' --deterministic
 gives cpu 'disable-custom-all-reduce has no effect: there are no devices on backend cpu' --backend cpu --disable-custom-all-reduce
 
+# An op that the device's backend lacks is told by its name, and nothing else runs in its place.
+: >"$RUN/log"
+FAKE_LACKS_ATTENTION=1 "$BIN/trireme" up --model "$MODEL" --threads 1 --backend cuda >>"$RUN/log" 2>&1 &
+lacking=$!
+for _ in $(seq 100); do
+  grep -q 'failed: backend cuda has no op attention' "$RUN/log" && break
+  sleep 0.1
+done
+kill -TERM $lacking
+wait $lacking 2>/dev/null
+grep -q 'failed: backend cuda has no op attention' "$RUN/log" || fail "a missing op is not told by its name"
+
 # Steps that end behind their launch: of one rank two of a lane are under way, of stages two of different lanes.
 head -12 "$MODEL/questions.jsonl" >"$RUN/questions"
 sed 's/^{"prompt": *\("[^"]*"\).*/{"prompt": \1, "temperature": 0, "max_tokens": 200}/' "$RUN/questions" >"$RUN/prompts"

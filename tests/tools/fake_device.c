@@ -1,7 +1,7 @@
 /* In the place of the CUDA module: a backend "cuda" that computes with the reference's kernels on the host and says
  * that it has a device of its own. FAKE_DEVICE: its name ("none": it has none); without it every process of a host has
- * one by its number. FAKE_PCI: its address. FAKE_EVENTS: steps seem to go on behind their launch. It "measures" that
- * each product's own kernel takes half of the time. */
+ * one by its number. FAKE_PCI: its address. FAKE_LACKS_ATTENTION: it has no such op. FAKE_EVENTS: steps seem to go on
+ * behind their launch. It "measures" that each product's own kernel takes half of the time. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +40,10 @@ static tri_status event_query(tri_backend *be, int event) {
 __attribute__((visibility("default"))) tri_status tri_backend_fill_cuda(tri_backend *be, int device, tri_error *err) {
   const char *name = getenv("FAKE_DEVICE"), *pci = getenv("FAKE_PCI");
   if (be->deterministic) return tri_fail(err, TRI_UNSUPPORTED, "deterministic", "not this one");
+  tri_backend_fill_unsupported(be);
+  tri_status (*no_attention)(tri_backend *, const tri_attention_args *, tri_op_plan *) = be->ops.attention_plan;
   tri_backend_fill_ref(be);
+  if (getenv("FAKE_LACKS_ATTENTION")) be->ops.attention_plan = no_attention;
   if (name)
     snprintf(be->device, sizeof be->device, "%s", strcmp(name, "none") ? name : "");
   else
