@@ -36,7 +36,7 @@ typedef struct tri_cuda_drawing {
   int turn;
 } tri_cuda_drawing;
 
-struct tri_choice;                      /* kernels/choices.h */
+struct tri_tactic;                      /* kernels/gemm_tactics.h */
 struct tri_cuda_products;               /* matmul.c */
 enum { TRI_CUDA_BLAS_ROOM = 32 << 20 }; /* bytes, as the library's documentation has it for sm_90 */
 
@@ -46,8 +46,8 @@ typedef struct tri_cuda_impl {
   cudaEvent_t events[TRI_EVENTS];
   void *blas, *blas_room;
   struct tri_cuda_products *products;
-  const struct tri_choice *forced; /* instead of every other choice: while tune.c measures */
-  uint64_t refused;                /* launches whose choice's algorithm does not work */
+  const struct tri_tactic *forced; /* instead of every other tactic: while tune.c measures */
+  uint64_t refused;                /* launches whose tactic's algorithm does not work */
   unsigned *counters;              /* [TRI_CUDA_MEETINGS] on the device, zero between two kernels */
   cudaError_t error;               /* the first one that a launch or a copy met; told by whatever next waits */
   char isa[32];
@@ -180,7 +180,7 @@ void tri_cuda_own_linear(cudaStream_t stream, const tri_linear_args *a, void *wo
 void tri_cuda_narrow(cudaStream_t stream, const tri_mat *x, tri_dtype dtype, void *out);
 void tri_cuda_epilogue(cudaStream_t stream, const tri_linear_args *a);
 
-/* matmul.c, the only file that knows cuBLASLt. x: a.x in the weights' type. words: the algorithm of a choice, or NULL;
+/* matmul.c, the only file that knows cuBLASLt. x: a.x in the weights' type. words: the algorithm of a tactic, or NULL;
  * asks: the library is asked for one where that does not work, and without it. False: there is no such product, and
  * nothing was done. Otherwise bias and activation are done as well where it finishes, else out has the sums alone. */
 tri_status tri_cuda_matmul_open(tri_cuda_impl *impl);
@@ -193,12 +193,12 @@ bool tri_cuda_matmul(tri_backend *be, const tri_linear_args *a, const void *x, i
  * many there are, `most` at the most. */
 enum { TRI_CUDA_PROPOSALS = 12 };
 int tri_cuda_matmul_propose(tri_backend *be, const tri_linear_args *a, const void *x, int ldx, int most,
-                            struct tri_choice *out);
+                            struct tri_tactic *out);
 
 /* tune.c */
-struct tri_choices;
+struct tri_tactics;
 tri_status tri_cuda_tune(tri_backend *be, const tri_tune_product *products, int count, int64_t until,
-                         struct tri_choices *out, tri_tune_result *result);
+                         struct tri_tactics *out, tri_tune_result *result);
 
 /* linear.cu: one or two rows of 16 bits. */
 bool tri_cuda_gated_fits(const tri_gated_linear_args *a);
