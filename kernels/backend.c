@@ -138,7 +138,7 @@ static tri_status host_tune(tri_backend *be, const tri_tune_product *products, i
   return TRI_OK;
 }
 
-static tri_status host_floor_create(tri_backend *be, tri_dtype type, struct tri_device_floor **out) {
+static tri_status host_roofline_create(tri_backend *be, tri_dtype type, struct tri_device_roofline **out) {
   (void)be;
   (void)type;
   (void)out;
@@ -232,7 +232,7 @@ static void fill_host(tri_backend *be) {
   be->ops.bind_batch = host_bind_batch;
   be->ops.reserve = host_reserve;
   be->ops.tune = host_tune;
-  be->ops.floor_create = host_floor_create;
+  be->ops.roofline_create = host_roofline_create;
   be->ops.destroy = host_destroy;
   be->host_memory = true;
 }

@@ -19,10 +19,10 @@
 #include "runtime/base/status.h"
 
 typedef struct tri_backend tri_backend;
-struct tri_comm;         /* comm/comm.h */
-struct tri_tactics;      /* kernels/gemm_tactics.h */
-struct tri_device_floor; /* kernels/floor.h */
-struct tri_random_fill;  /* kernels/random.h */
+struct tri_comm;            /* comm/comm.h */
+struct tri_tactics;         /* kernels/gemm_tactics.h */
+struct tri_device_roofline; /* kernels/roofline.h */
+struct tri_random_fill;     /* kernels/random.h */
 
 /* Queues of a device. What is put on one runs in that order; between two only events say what comes first. Ops,
  * upload, download and copy_rows go to COMPUTE, upload_rows to COPY, and what a communicator of device memory sends to
@@ -117,9 +117,10 @@ typedef struct tri_backend_ops {
    * measure. */
   tri_status (*tune)(tri_backend *be, const tri_tune_product *products, int count, int64_t until,
                      struct tri_tactics *out, tri_tune_result *result);
-  /* Measures what the backend could do at best, in products of that type; with host_memory that is kernels/floor.c's.
+  /* Measures what the backend could do at best, in products of that type; with host_memory that is
+   * kernels/roofline.c's.
    */
-  tri_status (*floor_create)(tri_backend *be, tri_dtype type, struct tri_device_floor **out);
+  tri_status (*roofline_create)(tri_backend *be, tri_dtype type, struct tri_device_roofline **out);
   void (*destroy)(tri_backend *be);
 } tri_backend_ops;
 

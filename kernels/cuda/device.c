@@ -391,7 +391,7 @@ __attribute__((visibility("default"))) tri_status tri_backend_fill_cuda(tri_back
   be->narrows_inputs = be->narrow_activations = true;
   be->ops.reserve = device_reserve;
   be->ops.tune = tri_cuda_tune;
-  be->ops.floor_create = tri_cuda_floor_create;
+  be->ops.roofline_create = tri_cuda_roofline_create;
   be->ops.destroy = device_destroy;
   tri_cuda_fill_ops(be);
   return TRI_OK;
