@@ -7,8 +7,12 @@
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/attention_splits.cuh"
 
-enum { THREADS = 128, MAX_GROUP = 4, MIN_SPLIT = 16, ENOUGH_BLOCKS = 528 };
-static_assert((int)ENOUGH_BLOCKS <= (int)TRI_CUDA_MEETINGS, "where there are more than that, none is split");
+enum { THREADS = 128, MAX_GROUP = 4, MIN_SPLIT = 16 };
+/* So many blocks on each multiprocessor hide one another's latencies; beyond MOST_BLOCKS none is split. There are fewer
+ * than 2 * MOST_BLOCKS rows times splits: a split context has fewer units than blocks are wanted, and splits are
+ * rounded up once. */
+enum { BLOCKS_PER_SM = 4, MOST_BLOCKS = TRI_CUDA_SPLIT_ROWS / 2 };
+static_assert((int)MOST_BLOCKS <= (int)TRI_CUDA_MEETINGS, "a counter for each unit that is split");
 
 /* Lanes of a key: a power of two. */
 static int lanes_for(int head_dim) {
@@ -23,10 +27,10 @@ bool tri_cuda_decode_fits(const tri_attention_args *a) {
 
 static int chunks_of(const tri_attention_args *a) { return (a->heads_per_kv + MAX_GROUP - 1) / MAX_GROUP; }
 
-int tri_cuda_decode_splits(const tri_attention_args *a) {
+int tri_cuda_decode_splits(const tri_attention_args *a, int num_sms) {
   int units = a->q.rows * a->kv.num_kv_heads * chunks_of(a) + 1,
       most = (a->batch->max_context + MIN_SPLIT - 1) / MIN_SPLIT;
-  int wanted = (ENOUGH_BLOCKS + units - 1) / units, splits = 1;
+  int blocks = min(BLOCKS_PER_SM * num_sms, (int)MOST_BLOCKS), wanted = (blocks + units - 1) / units, splits = 1;
   /* A power of two: recorded steps serve a range of lengths. */
   while (2 * splits <= wanted && splits < most && splits < MAX_SPLITS) splits *= 2;
   return splits;

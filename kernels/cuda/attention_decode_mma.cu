@@ -9,9 +9,10 @@
 #include "kernels/cuda/attention_tiles.cuh"
 
 enum { HEADS = 16, OWN_KEYS = 16, MAX_HEAD_DIM = 128 };
-/* One block for each processor has room beside a product's: it is there before the wait, and leaves room for the next
- * product's, which has its first weights then. Two are worth it where each still has more than LONG tiles. */
-enum { FEW_BLOCKS = 132, ENOUGH_BLOCKS = 264, LONG = 8 };
+/* Keys are split until there is one block for each multiprocessor, which has room beside a product's: it is there
+ * before the wait, and leaves room for the next product's, which has its first weights then. Two are worth it where
+ * each still has more than LONG tiles. */
+enum { LONG = 8 };
 
 bool tri_cuda_decode_mma_fits(const tri_attention_args *a) {
   return tri_cuda_prefill_mma_fits(a) && a->heads_per_kv > 0 && a->kv.head_dim <= MAX_HEAD_DIM;
@@ -20,12 +21,12 @@ bool tri_cuda_decode_mma_fits(const tri_attention_args *a) {
 static int chunks_of(const tri_attention_args *a) { return (a->heads_per_kv + HEADS - 1) / HEADS; }
 
 /* A power of two: recorded steps serve a range of lengths. What a block fetches before the wait need not be split. */
-int tri_cuda_decode_mma_splits(const tri_attention_args *a) {
+int tri_cuda_decode_mma_splits(const tri_attention_args *a, int num_sms) {
   int64_t parts = (int64_t)a->kv.num_kv_heads * chunks_of(a), units = max(a->batch->num_single, 1) * parts;
   int tiles = (a->batch->max_context + shape<8>::KEYS - 1) / shape<8>::KEYS, splits = 1;
   if (a->batch->num_seqs * parts > TRI_CUDA_MEETINGS) return 1;
   while (STAGES * splits < tiles && splits < MAX_SPLITS && 2 * splits * a->batch->num_seqs <= TRI_CUDA_SPLIT_ROWS &&
-         2 * splits * units <= (LONG * splits < tiles ? ENOUGH_BLOCKS : FEW_BLOCKS))
+         2 * splits * units <= (LONG * splits < tiles ? 2 * num_sms : num_sms))
     splits *= 2;
   return splits;
 }

@@ -14,7 +14,7 @@ enum { STEPS = 36, WIDTH = STEPS * 16, CHUNKS = WIDTH / PIECE, MAX_VALUES = 512 
 enum { ROW_LANES = 8, MERGE_THREADS = 128 };
 /* What splits are chosen by: a block's beginning and end, and the merging, cost as much as so many times 32 keys. In
  * batches of decodes and prompts none is to have LONG tiles, or prompts would be done long before it. */
-enum { PROCESSORS = 132, ENDS = 6, MERGING = 4, LONG = 64 };
+enum { ENDS = 6, MERGING = 4, LONG = 64 };
 
 /* Of a block with TILES * 16 heads. With two of these tiles a block has a processor for itself, else two share it. */
 template <int TILES> struct extent {
@@ -59,10 +59,10 @@ static int chunks_of(const tri_attention_args *a, int tiles) { return (a->num_he
 
 /* With which the last block would be done first if all contexts were the longest: blocks come in waves. A power of two,
  * and costs are lines over the length, so that a recorded step serves a range of lengths. */
-int tri_cuda_latent_mma_splits(const tri_attention_args *a) {
+int tri_cuda_latent_mma_splits(const tri_attention_args *a, int num_sms) {
   int tiles = tiles_of(a), keys = 32 * tiles, best = 1;
   int64_t length = (a->batch->max_context + keys - 1) / keys, units = (int64_t)a->q.rows * chunks_of(a, tiles);
-  int64_t slots = PROCESSORS * 2 / tiles, least = INT64_MAX;
+  int64_t slots = num_sms * 2 / tiles, least = INT64_MAX;
   bool mixed = a->batch->num_single && a->batch->max_query > 1;
   for (int splits = 1; splits <= MAX_SPLITS; splits *= 2) {
     if (splits > 1 && (splits > length || (int64_t)a->q.rows * splits > TRI_CUDA_SPLIT_ROWS)) break;

@@ -42,6 +42,7 @@ enum { TRI_CUDA_BLAS_ROOM = 32 << 20 }; /* bytes, as the library's documentation
 
 typedef struct tri_cuda_impl {
   int device;
+  int num_sms; /* multiprocessors of the device */
   cudaStream_t streams[TRI_STREAM_COUNT];
   cudaEvent_t events[TRI_EVENTS];
   void *blas, *blas_room;
@@ -96,8 +97,7 @@ enum { TRI_CUDA_READ_VARIANTS = 6 };
 struct tri_device_roofline;
 tri_status tri_cuda_roofline_create(tri_backend *be, tri_dtype type, struct tri_device_roofline **out);
 void tri_cuda_roofline_fill(cudaStream_t stream, void *p, tri_dtype type, size_t n);
-void tri_cuda_roofline_read(cudaStream_t stream, const void *p, size_t bytes, int variant, int processors,
-                            uint32_t *sink);
+void tri_cuda_roofline_read(cudaStream_t stream, const void *p, size_t bytes, int variant, int num_sms, uint32_t *sink);
 
 /* Attention: ops.c chooses attention_decode_mma.cu for sequences of one token and attention_prefill_mma.cu for others,
  * where they fit; attention_latent_mma.cu for latent caches; attention_decode.cu for other shapes up to a size, float32
@@ -105,7 +105,7 @@ void tri_cuda_roofline_read(cudaStream_t stream, const void *p, size_t bytes, in
  * counters. */
 enum { TRI_CUDA_MEETINGS = 1 << 14 };
 bool tri_cuda_decode_fits(const tri_attention_args *a);
-int tri_cuda_decode_splits(const tri_attention_args *a);
+int tri_cuda_decode_splits(const tri_attention_args *a, int num_sms);
 /* Partial results: attention_decode.cu and attention_latent_mma.cu have a row for each token, attention_decode_mma.cu
  * for each sequence. The ledger counts on there being no more rows of them, times splits, than this. */
 enum { TRI_CUDA_SPLIT_ROWS = 2048 };
@@ -114,7 +114,7 @@ size_t tri_cuda_split_workspace(const tri_attention_args *a, int rows, int split
 void tri_cuda_decode(cudaStream_t stream, const tri_attention_args *a, float *partial, unsigned *counters, int splits,
                      bool skip_prompts);
 bool tri_cuda_decode_mma_fits(const tri_attention_args *a);
-int tri_cuda_decode_mma_splits(const tri_attention_args *a);
+int tri_cuda_decode_mma_splits(const tri_attention_args *a, int num_sms);
 cudaError_t tri_cuda_decode_mma(cudaStream_t stream, const tri_attention_args *a, float *partial, unsigned *counters,
                                 int splits, bool skip_prompts);
 bool tri_cuda_prefill_mma_fits(const tri_attention_args *a);
@@ -123,7 +123,7 @@ cudaError_t tri_cuda_prefill_mma(cudaStream_t stream, const tri_attention_args *
  * 512, both multiples of 8; neither a window nor anything that changes scores but their scale. Any number of heads,
  * decodes and prompts mixed. */
 bool tri_cuda_latent_mma_fits(const tri_attention_args *a);
-int tri_cuda_latent_mma_splits(const tri_attention_args *a);
+int tri_cuda_latent_mma_splits(const tri_attention_args *a, int num_sms);
 cudaError_t tri_cuda_latent_mma(cudaStream_t stream, const tri_attention_args *a, float *partial, int splits);
 
 /* What the sampler's kernel knows of a row. The row's words begin at `words`: ids with a bias, banned ids, history,

@@ -291,6 +291,7 @@ static tri_status open_device(tri_cuda_impl *impl, tri_error *err) {
     return tri_fail(err, TRI_UNSUPPORTED, "backend",
                     "device %d (%s) has compute capability %d.%d, at least %d.0 is needed", impl->device, p.name,
                     p.major, p.minor, MIN_MAJOR);
+  impl->num_sms = p.multiProcessorCount;
   snprintf(impl->isa, sizeof impl->isa, "sm_%d%d", p.major, p.minor);
   e = cudaSetDevice(impl->device);
   for (int i = 0; i < TRI_STREAM_COUNT && e == cudaSuccess; i++)

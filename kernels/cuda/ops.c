@@ -46,24 +46,25 @@ static void gated_linear_launch(tri_backend *be, const tri_op_plan *plan, const 
 /* The kernels of an attention's plan; none of these: the one for any shape. */
 enum { ATTENTION_DECODE = 1, ATTENTION_DECODE_MMA = 2, ATTENTION_PREFILL_MMA = 4, ATTENTION_LATENT_MMA = 8 };
 
-static void plan_latent(const tri_attention_args *a, tri_op_plan *plan) {
+static void plan_latent(const tri_attention_args *a, int num_sms, tri_op_plan *plan) {
   plan->variant = ATTENTION_LATENT_MMA;
-  plan->split = tri_cuda_latent_mma_splits(a);
+  plan->split = tri_cuda_latent_mma_splits(a, num_sms);
   plan->workspace = tri_cuda_split_workspace(a, a->q.rows, plan->split);
 }
 
 static tri_status attention_plan(tri_backend *be, const tri_attention_args *a, tri_op_plan *plan) {
   tri_status st = tri_ref_attention_plan(be, a, plan);
   const tri_batch *b = a->batch;
+  const int num_sms = tri_cuda_of(be)->num_sms;
   bool prompts = b->max_query > 1 && tri_cuda_prefill_mma_fits(a);
   *plan = (tri_op_plan){0};
-  if (st == TRI_OK && tri_cuda_latent_mma_fits(a)) plan_latent(a, plan);
+  if (st == TRI_OK && tri_cuda_latent_mma_fits(a)) plan_latent(a, num_sms, plan);
   if (st != TRI_OK || !tri_cuda_decode_fits(a)) return st;
   if (prompts) plan->variant = ATTENTION_PREFILL_MMA;
   if (prompts && !b->num_single) return st;
   bool on_tensor_cores = (prompts || b->max_query <= 1) && tri_cuda_decode_mma_fits(a);
   plan->variant |= on_tensor_cores ? ATTENTION_DECODE_MMA : ATTENTION_DECODE;
-  plan->split = on_tensor_cores ? tri_cuda_decode_mma_splits(a) : tri_cuda_decode_splits(a);
+  plan->split = on_tensor_cores ? tri_cuda_decode_mma_splits(a, num_sms) : tri_cuda_decode_splits(a, num_sms);
   plan->workspace = tri_cuda_split_workspace(a, on_tensor_cores ? b->num_seqs : a->q.rows, plan->split);
   return st;
 }

@@ -25,7 +25,7 @@ struct device_roofline {
   size_t stream_bytes, at;
   char *matrices; /* two inputs and an output of the largest size */
   tri_dtype type;
-  int num_sizes, size, variant, processors;
+  int num_sizes, size, variant;
 };
 
 /* The next bytes of the buffer, all of them others than the last. */
@@ -37,7 +37,7 @@ static const void *next(struct device_roofline *f, size_t bytes) {
 }
 
 static void read_next(struct device_roofline *f, size_t bytes) {
-  tri_cuda_roofline_read(tri_cuda_stream(f->be), next(f, bytes), bytes, f->variant, f->processors,
+  tri_cuda_roofline_read(tri_cuda_stream(f->be), next(f, bytes), bytes, f->variant, tri_cuda_of(f->be)->num_sms,
                          (uint32_t *)(void *)(f->stream + f->stream_bytes));
 }
 
@@ -146,7 +146,6 @@ tri_status tri_cuda_roofline_create(tri_backend *be, tri_dtype type, tri_device_
   f->type = type == TRI_F32 || type == TRI_F16 ? type : TRI_BF16; /* int8 weights are widened by most products */
   cudaSetDevice(device);                                          /* this may be another thread than the one before */
   cudaDeviceGetAttribute(&cache, cudaDevAttrL2CacheSize, device);
-  cudaDeviceGetAttribute(&f->processors, cudaDevAttrMultiProcessorCount, device);
   tri_status st = allocate(f, (size_t)cache);
   if (st == TRI_OK && (cudaEventCreate(&f->from) != cudaSuccess || cudaEventCreate(&f->to) != cudaSuccess))
     st = TRI_NO_MEMORY;

@@ -38,10 +38,10 @@ static void read_with(cudaStream_t stream, const void *p, size_t bytes, unsigned
   read_kernel<DEEP><<<blocks, THREADS, 0, stream>>>((const uint4 *)p, n, sink);
 }
 
-void tri_cuda_roofline_read(cudaStream_t stream, const void *p, size_t bytes, int variant, int processors,
+void tri_cuda_roofline_read(cudaStream_t stream, const void *p, size_t bytes, int variant, int num_sms,
                             uint32_t *sink) {
-  static const unsigned per_processor[] = {8, 32, 1u << 16}; /* the last: hardly a tile for each block */
-  unsigned blocks = (unsigned)processors * per_processor[variant / 2];
+  static const unsigned per_sm[] = {8, 32, 1u << 16}; /* the last: hardly a tile for each block */
+  unsigned blocks = (unsigned)num_sms * per_sm[variant / 2];
   if (variant % 2)
     read_with<8>(stream, p, bytes, blocks, sink);
   else
