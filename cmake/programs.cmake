@@ -36,8 +36,8 @@ add_dependencies(programs trireme-coordinator trireme-worker trireme-up trireme-
 install(TARGETS trireme-coordinator trireme-worker trireme-up trireme-plan trireme-bench-latency trireme-bench-batching trireme-bench-memory trireme-bench-load)
 
 # What was measured of products on devices; programs look for it in ../share/trireme, in the build's folder as in an installed tree.
-configure_file(kernels/cuda/choices.txt share/trireme/cuda-choices.txt COPYONLY)
-install(FILES kernels/cuda/choices.txt DESTINATION share/trireme RENAME cuda-choices.txt)
+configure_file(kernels/cuda/gemm_tactics.txt share/trireme/cuda-gemm-tactics.txt COPYONLY)
+install(FILES kernels/cuda/gemm_tactics.txt DESTINATION share/trireme RENAME cuda-gemm-tactics.txt)
 
 # What the README's commands name: example configurations, the bundled model, the documents.
 install(DIRECTORY cluster-configs DESTINATION share/trireme)

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "kernels/choices.h"
+#include "kernels/gemm_tactics.h"
 #include "kernels/random.h"
 
 const char *tri_op_name(tri_op op) {
@@ -128,7 +128,7 @@ static int64_t host_available(tri_backend *be) {
 }
 
 static tri_status host_tune(tri_backend *be, const tri_tune_product *products, int count, int64_t until,
-                            struct tri_choices *out, tri_tune_result *result) {
+                            struct tri_tactics *out, tri_tune_result *result) {
   (void)be;
   (void)products;
   (void)count;
@@ -138,7 +138,7 @@ static tri_status host_tune(tri_backend *be, const tri_tune_product *products, i
   return TRI_OK;
 }
 
-static tri_status host_floor_create(tri_backend *be, tri_dtype type, struct tri_device_floor **out) {
+static tri_status host_roofline_create(tri_backend *be, tri_dtype type, struct tri_device_roofline **out) {
   (void)be;
   (void)type;
   (void)out;
@@ -232,7 +232,7 @@ static void fill_host(tri_backend *be) {
   be->ops.bind_batch = host_bind_batch;
   be->ops.reserve = host_reserve;
   be->ops.tune = host_tune;
-  be->ops.floor_create = host_floor_create;
+  be->ops.roofline_create = host_roofline_create;
   be->ops.destroy = host_destroy;
   be->host_memory = true;
 }
@@ -279,7 +279,7 @@ void tri_backend_destroy(tri_backend *be) {
   if (!be) return;
   void *module = be->module;
   be->ops.destroy(be);
-  tri_choices_destroy(be->choices);
+  tri_tactics_destroy(be->tactics);
   tri_free(be);
   if (module) dlclose(module); /* behind the last call into it */
 }

@@ -19,10 +19,10 @@
 #include "runtime/base/status.h"
 
 typedef struct tri_backend tri_backend;
-struct tri_comm;         /* comm/comm.h */
-struct tri_choices;      /* kernels/choices.h */
-struct tri_device_floor; /* kernels/floor.h */
-struct tri_random_fill;  /* kernels/random.h */
+struct tri_comm;            /* comm/comm.h */
+struct tri_tactics;         /* kernels/gemm_tactics.h */
+struct tri_device_roofline; /* kernels/roofline.h */
+struct tri_random_fill;     /* kernels/random.h */
 
 /* Queues of a device. What is put on one runs in that order; between two only events say what comes first. Ops,
  * upload, download and copy_rows go to COMPUTE, upload_rows to COPY, and what a communicator of device memory sends to
@@ -51,10 +51,10 @@ typedef struct tri_tune_product {
 } tri_tune_product;
 
 typedef struct tri_tune_result {
-  int shapes;   /* that there is a choice for */
-  int known;    /* of them: in the backend's choices already */
+  int shapes;   /* that there is a tactic for */
+  int known;    /* of them: in the backend's tactics already */
   int measured; /* of the others; less than those where the time was up */
-  double saved; /* sum over the measured shapes of the part of the default way's time that the fastest way saves */
+  double saved; /* sum over the measured shapes of the part of the default tactic's time that the fastest saves */
 } tri_tune_result;
 
 typedef struct tri_backend_ops {
@@ -111,15 +111,16 @@ typedef struct tri_backend_ops {
   tri_status (*reserve)(tri_backend *be, size_t workspace);
   /* Returns the bytes of memory that mem_alloc could give at most now; the host's where that is its memory. */
   int64_t (*mem_available)(tri_backend *be);
-  /* Measures for each shape of the products that be->choices has nothing for which way is the fastest, rotating over
+  /* Measures for each shape of the products that be->tactics has nothing for which tactic is the fastest, rotating over
    * the weights of all, and puts that into `out`. Writes to what the products write to, forgets recorded steps, and
    * begins nothing more when tri_now_ns() is `until`. No step may be under way. Without `tunes` there is nothing to
    * measure. */
   tri_status (*tune)(tri_backend *be, const tri_tune_product *products, int count, int64_t until,
-                     struct tri_choices *out, tri_tune_result *result);
-  /* Measures what the backend could do at best, in products of that type; with host_memory that is kernels/floor.c's.
+                     struct tri_tactics *out, tri_tune_result *result);
+  /* Measures what the backend could do at best, in products of that type; with host_memory that is
+   * kernels/roofline.c's.
    */
-  tri_status (*floor_create)(tri_backend *be, tri_dtype type, struct tri_device_floor **out);
+  tri_status (*roofline_create)(tri_backend *be, tri_dtype type, struct tri_device_roofline **out);
   void (*destroy)(tri_backend *be);
 } tri_backend_ops;
 
@@ -134,28 +135,28 @@ typedef struct tri_backend_config {
   bool no_peer_memory; /* what goes between devices goes through the library alone, not through kernels of our own */
 } tri_backend_config;
 
-enum { TRI_DEVICE_NAME = 48, TRI_CHOICES_KEY = 160 };
+enum { TRI_DEVICE_NAME = 48, TRI_TACTICS_KEY = 160 };
 
 struct tri_backend {
   tri_backend_ops ops;
   const char *name;
   const char *isa; /* what the CPU code runs on ("avx2", "avx512", "scalar"), for logs and benchmarks */
   bool deterministic, no_peer_memory;
-  bool host_memory;             /* what mem_alloc gives can be read and written by the caller */
-  bool async;                   /* launches return before their work is done */
-  bool records;                 /* steps can be recorded */
-  bool tunes;                   /* products can go several ways, which tune measures */
-  bool narrows_inputs;          /* products with 16-bit weights may round their inputs to that type */
-  bool narrow_activations;      /* see tri_mat */
-  char failure[192];            /* why a plan was refused or a launch failed */
-  tri_status failed;            /* of a launch, until the next stream_sync */
-  char device[TRI_DEVICE_NAME]; /* tells its device from every other one, of any host; empty: it has none, as those
-                                   below */
-  char pci[24];                 /* the device's PCI address, as its driver writes it */
-  char about[224];              /* the device in words, for the log */
-  struct tri_choices *choices;  /* which way a product goes, by its shape: plans and launches look there, and whoever
-                                   changes it does so while nothing is planned; NULL: there is only one way */
-  char choices_key[TRI_CHOICES_KEY]; /* the device and the library that choices are good for, in printable ASCII */
+  bool host_memory;                  /* what mem_alloc gives can be read and written by the caller */
+  bool async;                        /* launches return before their work is done */
+  bool records;                      /* steps can be recorded */
+  bool tunes;                        /* products have several tactics, which tune measures */
+  bool narrows_inputs;               /* products with 16-bit weights may round their inputs to that type */
+  bool narrow_activations;           /* see tri_mat */
+  char failure[192];                 /* why a plan was refused or a launch failed */
+  tri_status failed;                 /* of a launch, until the next stream_sync */
+  char device[TRI_DEVICE_NAME];      /* tells its device from every other one, of any host; empty: it has none, as those
+                                        below */
+  char pci[24];                      /* the device's PCI address, as its driver writes it */
+  char about[224];                   /* the device in words, for the log */
+  struct tri_tactics *tactics;       /* how products are run, by shape: plans and launches look there, and whoever
+                                        changes it does so while nothing is planned; NULL: there is only one tactic */
+  char tactics_key[TRI_TACTICS_KEY]; /* the device and the library that tactics are good for, in printable ASCII */
   tri_pool *pool;
   size_t allocated[TRI_MEM_TAGS]; /* bytes now */
   void *workspace;

@@ -1,6 +1,6 @@
 #include "worker/measure.h"
 
-#include "kernels/floor.h"
+#include "kernels/roofline.h"
 
 enum { ROUNDS = 9, STREAM_BYTES = 128 << 20 };
 
@@ -54,20 +54,20 @@ tri_dtype tri_measure_type(const tri_engine *e) {
 }
 
 tri_status tri_measure_floors(const tri_engine *e, tri_floors *out) {
-  tri_floor *floor;
+  tri_roofline *floor;
   double read[ROUNDS], gemm[ROUNDS], piece = STREAM_BYTES / 4;
-  tri_status st = tri_floor_create(e->backend, STREAM_BYTES, tri_measure_type(e), &floor);
+  tri_status st = tri_roofline_create(e->backend, STREAM_BYTES, tri_measure_type(e), &floor);
   if (st != TRI_OK) return st;
   /* Medians: the best round of a rank that shares cores is one in which it was alone, and would be counted for each. */
   for (int i = 0; i < ROUNDS; i++) {
-    read[i] = tri_floor_read(floor, piece);
-    gemm[i] = tri_floor_gemm(floor);
+    read[i] = tri_roofline_read(floor, piece);
+    gemm[i] = tri_roofline_gemm(floor);
   }
   *out = (tri_floors){.read_bytes_per_s = piece / tri_median(read, ROUNDS),
                       .flops_per_s = 2 / tri_median(gemm, ROUNDS),
                       .weight_bytes = tri_measure_weight_bytes(e),
                       .prompt_token_flops = 2 * prompt_products(e),
                       .output_token_flops = 2 * tri_measure_products(e, true)};
-  tri_floor_destroy(floor);
+  tri_roofline_destroy(floor);
   return TRI_OK;
 }

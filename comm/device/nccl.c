@@ -52,7 +52,8 @@ static tri_status begin(tri_comm *c) {
   return st == TRI_OK ? nccl_poll(c) : st;
 }
 
-static ncclResult_t settle(tri_comm *c, ncclResult_t r) {
+/* Waits until an operation that was started with r has ended. Returns its result. */
+static ncclResult_t wait_for(tri_comm *c, ncclResult_t r) {
   tri_wait w = tri_wait_begin(&c->cfg.policy, tri_deadline_after_ms(c->cfg.timeout_ms));
   while (r == ncclInProgress) {
     if (tri_wait_pause(&w) != TRI_OK) return ncclRemoteError;
@@ -62,7 +63,7 @@ static ncclResult_t settle(tri_comm *c, ncclResult_t r) {
 }
 
 static tri_status check(tri_comm *c, ncclResult_t r) {
-  return settle(c, r) == ncclSuccess ? TRI_OK : tri_comm_fail(c, TRI_PEER_LOST);
+  return wait_for(c, r) == ncclSuccess ? TRI_OK : tri_comm_fail(c, TRI_PEER_LOST);
 }
 
 static tri_status nccl_all_reduce(tri_comm *c, float *buf, size_t count) {
@@ -110,7 +111,7 @@ static void nccl_destroy(tri_comm *c) {
   struct impl *n = impl_of(c);
   if (n->comm) {
     /* A peer that is gone would be waited for. */
-    bool sound = tri_comm_query(c) == TRI_OK && settle(c, n->ncclCommFinalize(n->comm)) == ncclSuccess;
+    bool sound = tri_comm_query(c) == TRI_OK && wait_for(c, n->ncclCommFinalize(n->comm)) == ncclSuccess;
     if (sound)
       n->ncclCommDestroy(n->comm);
     else
@@ -177,7 +178,7 @@ static tri_status connect(tri_comm *c, tri_comm *host, tri_error *err) {
   if (st == TRI_OK) st = tri_comm_broadcast(host, &id, sizeof id, 0);
   if (st != TRI_OK) return tri_fail(err, st, "nccl", "NCCL: %s", tri_status_text(st));
   config.blocking = 0;
-  r = settle(c, n->ncclCommInitRankConfig(&n->comm, host->size, id, host->rank, &config));
+  r = wait_for(c, n->ncclCommInitRankConfig(&n->comm, host->size, id, host->rank, &config));
   if (r == ncclSuccess) return TRI_OK;
   return tri_fail(err, TRI_UNSUPPORTED, "nccl", "NCCL cannot connect %d ranks: %s", host->size,
                   n->ncclGetErrorString(r));

@@ -8,37 +8,38 @@
 /* ---- sums ---- */
 
 /* Small messages in small blocks over many processors, large ones with all the threads there are. */
-static tri_cuda_reduce_shape shape_of(const tri_comm *c, tri_p2p_way way, size_t count) {
+static tri_cuda_reduce_shape shape_of(const tri_comm *c, tri_p2p_algorithm algorithm, size_t count) {
   const tri_p2p_impl *p = tri_p2p_impl_of(c);
-  tri_cuda_reduce_shape s = {p->threads, p->blocks, way == TRI_P2P_TWO_SHOTS};
+  tri_cuda_reduce_shape s = {p->threads, p->blocks, algorithm == TRI_P2P_TWO_SHOTS};
   size_t vectors = (count + 3) / 4;
   if (s.two_shots) vectors = (vectors + (size_t)c->size - 1) / (size_t)c->size;
   while (s.threads < TRI_CUDA_REDUCE_THREADS && (size_t)s.threads * (size_t)s.blocks < vectors) s.threads *= 2;
   return s;
 }
 
-bool tri_p2p_fits(const tri_comm *c, tri_p2p_way way, size_t count) {
-  return way == TRI_P2P_LIBRARY || tri_cuda_reduce_fits(&tri_p2p_impl_of(c)->reduce, shape_of(c, way, count), count);
+bool tri_p2p_fits(const tri_comm *c, tri_p2p_algorithm algorithm, size_t count) {
+  return algorithm == TRI_P2P_LIBRARY ||
+         tri_cuda_reduce_fits(&tri_p2p_impl_of(c)->reduce, shape_of(c, algorithm, count), count);
 }
 
-tri_p2p_way tri_p2p_way_of(const tri_comm *c, size_t count) {
+tri_p2p_algorithm tri_p2p_algorithm_of(const tri_comm *c, size_t count) {
   for (int k = 0; k < TRI_P2P_SIZES; k++)
-    if (count * sizeof(float) <= tri_p2p_size(k)) return tri_p2p_impl_of(c)->ways[k];
+    if (count * sizeof(float) <= tri_p2p_size(k)) return tri_p2p_impl_of(c)->algorithms[k];
   return TRI_P2P_LIBRARY;
 }
 
-tri_status tri_p2p_sum(tri_comm *c, tri_p2p_way way, float *buf, size_t count) {
+tri_status tri_p2p_sum(tri_comm *c, tri_p2p_algorithm algorithm, float *buf, size_t count) {
   tri_p2p_impl *p = tri_p2p_impl_of(c);
   tri_status st = tri_comm_begin(c);
   if (st != TRI_OK || !count) return st;
-  if (way == TRI_P2P_LIBRARY) return tri_comm_note(c, tri_comm_all_reduce(c->fallback, buf, count));
+  if (algorithm == TRI_P2P_LIBRARY) return tri_comm_note(c, tri_comm_all_reduce(c->fallback, buf, count));
   p->reduce.limit_ns = (uint64_t)c->cfg.timeout_ms * 1000000;
-  tri_cuda_reduce_launch(tri_p2p_stream(c), &p->reduce, shape_of(c, way, count), buf, count);
+  tri_cuda_reduce_launch(tri_p2p_stream(c), &p->reduce, shape_of(c, algorithm, count), buf, count);
   return cudaGetLastError() == cudaSuccess ? TRI_OK : tri_comm_fail(c, TRI_DEVICE_LOST);
 }
 
 static tri_status p2p_all_reduce(tri_comm *c, float *buf, size_t count) {
-  return tri_p2p_sum(c, tri_p2p_way_of(c, count), buf, count);
+  return tri_p2p_sum(c, tri_p2p_algorithm_of(c, count), buf, count);
 }
 
 /* ---- transfers ---- */
@@ -70,7 +71,8 @@ static void p2p_abort(tri_comm *c) { tri_comm_abort(c->fallback); }
 static void p2p_destroy(tri_comm *c) {
   tri_comm *library = c->fallback, *host = tri_p2p_impl_of(c)->host;
   bool sound = tri_comm_query(c) == TRI_OK && tri_comm_query(host) == TRI_OK;
-  /* Who is gone must not be waited for: neither by our kernels, which look at the error, nor by the other one's. */
+  /* A peer that is gone must not be waited for: neither by our kernels, which look at the error, nor by the other
+   * one's. */
   if (!sound) {
     tri_comm_abort(c);
     tri_comm_destroy(library);
@@ -107,9 +109,9 @@ static const tri_comm_ops transfer_ops = {
 static void choose(tri_p2p_impl *p) {
   for (int k = 0; k < TRI_P2P_SIZES; k++) {
     const double *us = p->figures.us[k];
-    p->ways[k] = TRI_P2P_LIBRARY;
+    p->algorithms[k] = TRI_P2P_LIBRARY;
     for (int w = 0; w < TRI_P2P_LIBRARY; w++)
-      if (us[w] > 0 && us[w] < us[p->ways[k]]) p->ways[k] = (tri_p2p_way)w;
+      if (us[w] > 0 && us[w] < us[p->algorithms[k]]) p->algorithms[k] = (tri_p2p_algorithm)w;
   }
 }
 
@@ -119,7 +121,7 @@ static void describe(tri_comm *c) {
   int n = snprintf(c->about, sizeof c->about, "all-reduce over %d devices, us (one shot, two, NCCL)", c->size);
   for (int k = 0; k < TRI_P2P_SIZES; k++) {
     n += snprintf(c->about + n, sizeof c->about - (size_t)n, "%s %zuK", k ? "," : ":", tri_p2p_size(k) >> 10);
-    for (int w = 0; w < TRI_P2P_WAYS; w++)
+    for (int w = 0; w < TRI_P2P_ALGORITHMS; w++)
       n += p->figures.us[k][w] > 0 ? snprintf(c->about + n, sizeof c->about - (size_t)n, " %.1f", p->figures.us[k][w])
                                    : snprintf(c->about + n, sizeof c->about - (size_t)n, " -");
   }
@@ -133,14 +135,14 @@ static tri_status choose_together(tri_comm *c, tri_error *err) {
   if (st != TRI_OK) return tri_fail(err, st, "comm", "the ranks cannot reach each other: %s", tri_status_text(st));
   for (int r = 0; r < c->size; r++)
     for (int k = 0; k < TRI_P2P_SIZES; k++)
-      for (int w = 0; w < TRI_P2P_WAYS; w++)
+      for (int w = 0; w < TRI_P2P_ALGORITHMS; w++)
         if (all[r].us[k][w] > p->figures.us[k][w]) p->figures.us[k][w] = all[r].us[k][w];
   choose(p);
   describe(c);
   return TRI_OK;
 }
 
-/* With the memory open on all sides: whether it works, and how fast. */
+/* With the memory open on all sides: checks that it works, and measures. */
 static tri_status try_out(tri_comm *c, tri_error *err) {
   tri_p2p_impl *p = tri_p2p_impl_of(c);
   float *buf = NULL;
@@ -158,9 +160,9 @@ cleanup:
   return st;
 }
 
-static tri_status try_mail(tri_comm *c, tri_error *err) {
+static tri_status try_mailboxes(tri_comm *c, tri_error *err) {
   tri_error here = {0};
-  tri_p2p_check_mail(c, &here);
+  tri_p2p_check_mailboxes(c, &here);
   snprintf(c->about, sizeof c->about, "transfers between stages over peers' memory");
   return tri_p2p_agree(tri_p2p_impl_of(c)->host, &here, err);
 }
@@ -172,8 +174,8 @@ tri_status tri_comm_p2p_create(tri_backend *be, tri_comm *host, tri_comm *rest, 
   if (st != TRI_OK) return st;
   c->fallback = rest;
   c->ops = sums ? &sum_ops : &transfer_ops;
-  for (int k = 0; k < TRI_P2P_SIZES; k++) tri_p2p_impl_of(c)->ways[k] = TRI_P2P_LIBRARY;
-  TRI_TRY(sums ? try_out(c, err) : try_mail(c, err));
+  for (int k = 0; k < TRI_P2P_SIZES; k++) tri_p2p_impl_of(c)->algorithms[k] = TRI_P2P_LIBRARY;
+  TRI_TRY(sums ? try_out(c, err) : try_mailboxes(c, err));
   c->cfg.timeout_ms = host->cfg.timeout_ms;
   *out = c;
   return TRI_OK;

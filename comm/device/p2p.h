@@ -1,20 +1,26 @@
 /* A communicator on device memory of one host that does some things itself, through kernels that write to each other's
  * memory, and leaves everything else to another one, NCCL's: of a tensor group the sums of small messages
- * (kernels/cuda/reduce.h), of a pipeline's stages the transfers (kernels/cuda/mail.h). Part of the CUDA module. */
+ * (kernels/cuda/reduce.h), of a pipeline's stages the transfers (kernels/cuda/mailbox.h). Part of the CUDA module. */
 #ifndef TRI_COMM_DEVICE_P2P_H
 #define TRI_COMM_DEVICE_P2P_H
 
 #include "comm/comm.h"
 
-typedef enum tri_p2p_way { TRI_P2P_ONE_SHOT, TRI_P2P_TWO_SHOTS, TRI_P2P_LIBRARY, TRI_P2P_WAYS } tri_p2p_way;
+/* Algorithms of all_reduce: everyone sends all to all; everyone sums a part and sends that on; or NCCL. */
+typedef enum tri_p2p_algorithm {
+  TRI_P2P_ONE_SHOT,
+  TRI_P2P_TWO_SHOTS,
+  TRI_P2P_LIBRARY,
+  TRI_P2P_ALGORITHMS
+} tri_p2p_algorithm;
 
-/* What each way takes for messages of some sizes: the slowest rank's microseconds when one sum follows another in a
- * recorded graph; 0: the message does not fit. A message goes the way that was fastest for the smallest of these sizes
+/* The time of each algorithm for some sizes of a sum: the slowest rank's microseconds when one sum follows another in a
+ * recorded graph; 0: the sum does not fit. A sum uses the algorithm that was fastest for the smallest of these sizes
  * that is not below its own, and NCCL's above them all. */
 enum { TRI_P2P_SIZES = 5 };
 static inline size_t tri_p2p_size(int k) { return (size_t)32 << (10 + 2 * k); } /* bytes: 32 KiB .. 8 MiB */
 typedef struct tri_p2p_figures {
-  double us[TRI_P2P_SIZES][TRI_P2P_WAYS];
+  double us[TRI_P2P_SIZES][TRI_P2P_ALGORITHMS];
 } tri_p2p_figures;
 
 /* A communicator of the same ranks as host, which must outlive it; collective over host. Checks that all ranks can
@@ -23,9 +29,9 @@ typedef struct tri_p2p_figures {
  *
  * sums: for all_reduce; else for isend and recv, of whole floats, which then must not be recorded. What is sent goes on
  * a stream of its own: isend's buffer is in use until wait, which makes the compute stream wait. Tags that are equal
- * modulo the ranks share a box and match in their order. A box has two places, of 32 MiB / ranks^2 each (8 MiB of two
- * ranks, 2 MiB of four, 512 KiB of eight): more than these hold goes on when the receiver has taken the first part, and
- * what is sent later to the same peer goes behind it.
+ * modulo the ranks share a mailbox and match in their order. A mailbox has two slots, of 32 MiB / ranks^2 each (8 MiB
+ * of two ranks, 2 MiB of four, 512 KiB of eight): more than these hold goes on when the receiver has taken the first
+ * part, and what is sent later to the same peer goes behind it.
  *
  * A peer that does not come in time, and abort(), set the communicator's error from the device or for it: the kernels
  * end, and tri_comm_query tells it once the stream is synchronised. Sums are then worthless. */
@@ -37,10 +43,10 @@ tri_status tri_comm_device_create(tri_backend *be, tri_comm *host, bool sums, tr
 
 /* ---- for measuring and tests; c is of tri_comm_p2p_create with sums ---- */
 
-/* all_reduce in a given way. */
-bool tri_p2p_fits(const tri_comm *c, tri_p2p_way way, size_t count);
-tri_status tri_p2p_sum(tri_comm *c, tri_p2p_way way, float *buf, size_t count);
-tri_p2p_way tri_p2p_way_of(const tri_comm *c, size_t count);
+/* all_reduce by a given algorithm. */
+bool tri_p2p_fits(const tri_comm *c, tri_p2p_algorithm algorithm, size_t count);
+tri_status tri_p2p_sum(tri_comm *c, tri_p2p_algorithm algorithm, float *buf, size_t count);
+tri_p2p_algorithm tri_p2p_algorithm_of(const tri_comm *c, size_t count);
 /* Threads of a block for small messages, and blocks: the same on every rank. */
 void tri_p2p_tune(tri_comm *c, int threads, int blocks);
 int tri_p2p_threads(const tri_comm *c);

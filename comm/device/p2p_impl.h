@@ -1,33 +1,33 @@
-/* What the files of the p2p communicator share. */
+/* The files of the p2p communicator share this. */
 #ifndef TRI_COMM_DEVICE_P2P_IMPL_H
 #define TRI_COMM_DEVICE_P2P_IMPL_H
 
 #include "comm/device/p2p.h"
 #include "kernels/cuda/cuda.h"
-#include "kernels/cuda/mail.h"
+#include "kernels/cuda/mailbox.h"
 #include "kernels/cuda/reduce.h"
 
 enum { TRI_P2P_RANKS = TRI_CUDA_REDUCE_RANKS };
 
-/* The memory of a communicator for transfers: the numbers of letters, far enough apart that each has its own line, then
- * the boxes. There are as many lanes as ranks: pipelines have no more. */
+/* The memory of a communicator for transfers: the numbers of messages, far enough apart that each has its own line,
+ * then the mailboxes. There are as many lanes as ranks: pipelines have no more. */
 enum {
   TRI_P2P_NUMBERS_BYTES = 64 << 10,
   TRI_P2P_NUMBER_STRIDE = 128,
-  TRI_P2P_BOXES_BYTES = 64 << 20,
-  TRI_P2P_MAIL_BYTES = TRI_P2P_NUMBERS_BYTES + TRI_P2P_BOXES_BYTES
+  TRI_P2P_MAILBOX_BYTES = 64 << 20,
+  TRI_P2P_TRANSFER_BYTES = TRI_P2P_NUMBERS_BYTES + TRI_P2P_MAILBOX_BYTES
 };
 
-/* Of the letters between two ranks: [peer][lane]. */
+/* Messages between two ranks: [peer][lane]. */
 typedef struct tri_p2p_counts {
   uint32_t of[TRI_P2P_RANKS][TRI_P2P_RANKS];
 } tri_p2p_counts;
 
-typedef struct tri_p2p_mail {
+typedef struct tri_p2p_mailboxes {
   cudaEvent_t sent[TRI_P2P_RANKS][TRI_P2P_RANKS]; /* [peer][lane] */
-  unsigned *blocks; /* [2] on the device: of the letter that is being sent, and received */
+  unsigned *blocks; /* [2] on the device: of the message that is being sent, and received */
   tri_p2p_counts num_sent, num_received;
-} tri_p2p_mail;
+} tri_p2p_mailboxes;
 
 typedef struct tri_p2p_impl {
   tri_comm *host;
@@ -39,8 +39,8 @@ typedef struct tri_p2p_impl {
   int threads, blocks;
   tri_cuda_reduce reduce;
   tri_p2p_figures figures;
-  tri_p2p_way ways[TRI_P2P_SIZES];
-  tri_p2p_mail mail;
+  tri_p2p_algorithm algorithms[TRI_P2P_SIZES];
+  tri_p2p_mailboxes mailboxes;
 } tri_p2p_impl;
 
 static inline tri_p2p_impl *tri_p2p_impl_of(const tri_comm *c) { return c->impl; }
@@ -68,11 +68,11 @@ tri_status tri_p2p_need(cudaError_t e, const char *what, tri_error *err);
 tri_status tri_p2p_check(tri_comm *c, float *buf, tri_error *err);
 tri_status tri_p2p_measure(tri_comm *c, float *buf, tri_p2p_figures *out, tri_error *err);
 
-/* p2p_mail.c: transfers, of whole floats. */
+/* p2p_mailbox.c: transfers, of whole floats. */
 tri_status tri_p2p_send(tri_comm *c, const void *buf, size_t bytes, int peer, int tag, tri_comm_req *req);
 tri_status tri_p2p_receive(tri_comm *c, void *buf, size_t bytes, int peer, int tag);
 tri_status tri_p2p_wait_sent(tri_comm *c, tri_comm_req *req);
-/* Whether letters come as they were sent: around the ring of ranks. */
-tri_status tri_p2p_check_mail(tri_comm *c, tri_error *err);
+/* Checks that transfers come as they were sent, around the ring of ranks. */
+tri_status tri_p2p_check_mailboxes(tri_comm *c, tri_error *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* Whether sums over peers' memory come out right on these devices, and which way is the fastest. */
+/* Checks that sums over peers' memory come out right on these devices, and measures which algorithm is the fastest. */
 #include "comm/device/p2p_impl.h"
 #include "runtime/base/mem.h"
 
@@ -13,15 +13,15 @@ static tri_status finish(tri_comm *c, tri_error *err) {
 /* Small integers: their sums are exact. */
 static float addend(int rank, size_t i) { return (float)((i * 7 + (size_t)rank * 13) % MODULUS) - MODULUS / 2; }
 
-static tri_status check_way(tri_comm *c, tri_p2p_way way, float *buf, float *host, tri_error *err) {
+static tri_status check_algorithm(tri_comm *c, tri_p2p_algorithm algorithm, float *buf, float *host, tri_error *err) {
   size_t count = tri_p2p_size(TRI_P2P_SIZES - 1) / sizeof *buf;
-  while (!tri_p2p_fits(c, way, count)) count /= 2;
+  while (!tri_p2p_fits(c, algorithm, count)) count /= 2;
   for (size_t i = 0; i < count; i++) host[i] = addend(c->rank, i);
   cudaStream_t stream = tri_p2p_stream(c);
   size_t bytes = count * sizeof *buf;
   tri_status st = TRI_OK;
   TRI_CHECK(tri_p2p_need(cudaMemcpyAsync(buf, host, bytes, cudaMemcpyHostToDevice, stream), "the device", err));
-  st = tri_p2p_sum(c, way, buf, count);
+  st = tri_p2p_sum(c, algorithm, buf, count);
   if (st != TRI_OK) return tri_fail(err, TRI_UNSUPPORTED, "all_reduce", "a sum: %s", tri_status_text(st));
   TRI_CHECK(tri_p2p_need(cudaMemcpyAsync(host, buf, bytes, cudaMemcpyDeviceToHost, stream), "the device", err));
   TRI_CHECK(finish(c, err));
@@ -36,7 +36,8 @@ static tri_status check_way(tri_comm *c, tri_p2p_way way, float *buf, float *hos
 tri_status tri_p2p_check(tri_comm *c, float *buf, tri_error *err) {
   float *host = tri_malloc(tri_p2p_size(TRI_P2P_SIZES - 1), 1);
   tri_status st = host ? TRI_OK : tri_fail(err, TRI_NO_MEMORY, "all_reduce", "no memory");
-  for (int w = 0; st == TRI_OK && w < TRI_P2P_LIBRARY; w++) st = check_way(c, (tri_p2p_way)w, buf, host, err);
+  for (int w = 0; st == TRI_OK && w < TRI_P2P_LIBRARY; w++)
+    st = check_algorithm(c, (tri_p2p_algorithm)w, buf, host, err);
   tri_free(host);
   return st;
 }
@@ -55,11 +56,11 @@ struct measuring {
  * it without end, and the host with them. */
 static tri_status agree(const struct measuring *m, tri_status st) { return tri_comm_agree(m->host, st); }
 
-static tri_status record(struct measuring *m, tri_p2p_way way, size_t count) {
+static tri_status record(struct measuring *m, tri_p2p_algorithm algorithm, size_t count) {
   cudaGraph_t graph = NULL;
   tri_status st = TRI_OK;
   if (cudaStreamBeginCapture(m->stream, cudaStreamCaptureModeThreadLocal) != cudaSuccess) return TRI_DEVICE_LOST;
-  for (int i = 0; i < CALLS && st == TRI_OK; i++) st = tri_p2p_sum(m->c, way, m->buf, count);
+  for (int i = 0; i < CALLS && st == TRI_OK; i++) st = tri_p2p_sum(m->c, algorithm, m->buf, count);
   cudaError_t e = cudaStreamEndCapture(m->stream, &graph);
   if (e == cudaSuccess && st == TRI_OK) e = cudaGraphInstantiate(&m->calls, graph, 0);
   if (graph) cudaGraphDestroy(graph);
@@ -82,10 +83,10 @@ static tri_status replay(struct measuring *m, double *us) {
 
 /* The best of a few: what lies above it is somebody else's. All ranks come here together, and leave with one verdict.
  */
-static tri_status time_way(struct measuring *m, tri_p2p_way way, size_t count, double *us) {
-  tri_status st = tri_p2p_sum(m->c, way, m->buf, count); /* NCCL connects at the first call of a kind */
+static tri_status time_algorithm(struct measuring *m, tri_p2p_algorithm algorithm, size_t count, double *us) {
+  tri_status st = tri_p2p_sum(m->c, algorithm, m->buf, count); /* NCCL connects at the first call of a kind */
   if (st == TRI_OK && cudaStreamSynchronize(m->stream) != cudaSuccess) st = TRI_DEVICE_LOST;
-  if (st == TRI_OK) st = record(m, way, count);
+  if (st == TRI_OK) st = record(m, algorithm, count);
   st = agree(m, st);
   for (int i = 0; i < REPEATS && st == TRI_OK; i++) {
     double each = 0;
@@ -104,9 +105,10 @@ tri_status tri_p2p_measure(tri_comm *c, float *buf, tri_p2p_figures *out, tri_er
   if (e == cudaSuccess) e = cudaEventCreate(&m.stop);
   tri_status st = agree(&m, e == cudaSuccess ? TRI_OK : TRI_DEVICE_LOST);
   for (int i = 0; i < TRI_P2P_SIZES; i++)
-    for (int w = 0; w < TRI_P2P_WAYS && st == TRI_OK; w++) {
+    for (int w = 0; w < TRI_P2P_ALGORITHMS && st == TRI_OK; w++) {
       size_t count = tri_p2p_size(i) / sizeof *buf;
-      if (tri_p2p_fits(c, (tri_p2p_way)w, count)) st = time_way(&m, (tri_p2p_way)w, count, &out->us[i][w]);
+      if (tri_p2p_fits(c, (tri_p2p_algorithm)w, count))
+        st = time_algorithm(&m, (tri_p2p_algorithm)w, count, &out->us[i][w]);
     }
   if (m.start) cudaEventDestroy(m.start);
   if (m.stop) cudaEventDestroy(m.stop);

@@ -48,15 +48,15 @@ static tri_status make_sums(tri_comm *c, tri_error *err) {
   return TRI_OK;
 }
 
-static tri_status make_mail(tri_comm *c, tri_error *err) {
-  tri_p2p_mail *m = &tri_p2p_impl_of(c)->mail;
+static tri_status make_mailboxes(tri_comm *c, tri_error *err) {
+  tri_p2p_mailboxes *m = &tri_p2p_impl_of(c)->mailboxes;
   size_t counters = 2 * sizeof *m->blocks;
   for (int r = 0; r < c->size; r++)
     for (int l = 0; l < c->size; l++)
       TRI_CHECK(tri_p2p_need(cudaEventCreateWithFlags(&m->sent[r][l], cudaEventDisableTiming), "no event", err));
   TRI_CHECK(tri_p2p_need(cudaMalloc((void **)&m->blocks, counters), "no device memory", err));
   TRI_CHECK(tri_p2p_need(cudaMemsetAsync(m->blocks, 0, counters, tri_p2p_stream(c)), "the device", err));
-  TRI_CHECK(tri_p2p_need(tri_cuda_mail_load(), "its kernels", err));
+  TRI_CHECK(tri_p2p_need(tri_cuda_mailbox_load(), "its kernels", err));
   return TRI_OK;
 }
 
@@ -64,7 +64,7 @@ static tri_status make_mail(tri_comm *c, tri_error *err) {
 static tri_status make_memory(tri_comm *c, struct card *card, tri_error *err) {
   tri_p2p_impl *p = tri_p2p_impl_of(c);
   char **memory = &p->memory[c->rank];
-  size_t bytes = p->sums ? TRI_CUDA_REDUCE_BYTES : TRI_P2P_MAIL_BYTES;
+  size_t bytes = p->sums ? TRI_CUDA_REDUCE_BYTES : TRI_P2P_TRANSFER_BYTES;
   TRI_CHECK(tri_p2p_need(cudaMalloc((void **)memory, bytes), "no device memory", err));
   TRI_CHECK(tri_p2p_need(cudaMemsetAsync(*memory, p->sums ? TRI_CUDA_REDUCE_EMPTY : 0, bytes, tri_p2p_stream(c)),
                          "the device", err));
@@ -99,7 +99,7 @@ static tri_status make(tri_backend *be, tri_comm *host, bool sums, tri_comm **ou
   p->host = host, p->backend = be, p->sums = sums;
   *out = c;
   TRI_CHECK(tri_p2p_need(cudaHostGetDevicePointer((void **)&p->error, (void *)&c->error, 0), "no mapped memory", err));
-  TRI_CHECK(sums ? make_sums(c, err) : make_mail(c, err));
+  TRI_CHECK(sums ? make_sums(c, err) : make_mailboxes(c, err));
   TRI_CHECK(make_memory(c, card, err));
   TRI_CHECK(describe_host(tri_cuda_of(be)->device, card, err));
   return st;
@@ -140,7 +140,7 @@ void tri_p2p_close(tri_comm *c) {
 
 void tri_p2p_free(tri_comm *c) {
   tri_p2p_impl *p = tri_p2p_impl_of(c);
-  tri_p2p_mail *m = &p->mail;
+  tri_p2p_mailboxes *m = &p->mailboxes;
   cudaFree(p->memory[c->rank]);
   cudaFree(p->reduce.rounds), cudaFree(m->blocks);
   for (int r = 0; r < c->size; r++)

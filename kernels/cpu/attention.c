@@ -129,11 +129,11 @@ static void widen_block(const attention_run *r, const tile *t, const void *pages
   }
 }
 
-/* The ways to work on a block, by the number of query rows. Few: keys and values as they lie in their pages. More: they
+/* Algorithms for a block, by the number of query rows. Few: keys and values as they lie in their pages. More: they
  * are widened once for all rows. Many: as panels for outer products, whose sums have another order, which deterministic
  * mode must not switch to. */
-typedef enum way { DIRECT, WIDENED, PANELS } way;
-static way way_of(const attention_run *r, const tile *t) {
+typedef enum algorithm { DIRECT, WIDENED, PANELS } algorithm;
+static algorithm algorithm_of(const attention_run *r, const tile *t) {
   if (t->rows <= DIRECT_ROWS) return DIRECT;
   return t->rows >= PANEL_ROWS && !r->be->deterministic ? PANELS : WIDENED;
 }
@@ -170,7 +170,7 @@ static void score_block(const attention_run *r, const tile *t, tile_state *s, in
   const tri_kv_layer *kv = &r->a->kv;
   int d = kv->head_dim, cols = r->isa->panel_cols;
   size_t pad = (size_t)r->pad;
-  way how = way_of(r, t);
+  algorithm how = algorithm_of(r, t);
   if (how != DIRECT) widen_block(r, t, kv->k, block, keys, 0, d, s->keys, pad);
   if (how != PANELS) {
     if (how == DIRECT)
@@ -197,7 +197,7 @@ static void weigh_block(const attention_run *r, const tile *t, tile_state *s, co
   const tri_kv_layer *kv = &r->a->kv;
   int d = r->value_dim, cols = r->isa->panel_cols;
   size_t pad = (size_t)r->pad;
-  way how = way_of(r, t);
+  algorithm how = algorithm_of(r, t);
   if (how == WIDENED && !kv->v_dim) widen_block(r, t, r->values, block, keys, 0, d, s->values, pad);
   if (how != PANELS) {
     tri_weigh weigh = {.acc = s->part, .ld = pad, .factor = factor, .p = s->scores, .ldp = (size_t)s->block};
@@ -304,7 +304,7 @@ static void attend_tile(const attention_run *r, const tile *t, tile_state *s) {
     end = (int)tri_min(end, t->chunk * r->chunk + r->chunk);
   }
   /* In deterministic mode a row's blocks may not depend on the rows beside it. */
-  s->block = way_of(r, t) == DIRECT && !r->be->deterministic ? DIRECT_BLOCK : BLOCK;
+  s->block = algorithm_of(r, t) == DIRECT && !r->be->deterministic ? DIRECT_BLOCK : BLOCK;
   bool merging = r->be->deterministic && t->chunk < 0 && end > r->chunk;
   if (merging) clear(s->max, s->sum, s->acc, t->rows, pad);
   clear(s->part_max, s->part_sum, s->part, t->rows, pad);

@@ -10,10 +10,10 @@ tri_status tri_cpu_linear_plan(tri_backend *be, const tri_linear_args *a, tri_op
   tri_product_shape s = {
       .m = a->x.rows, .k = a->w.k, .deterministic = be->deterministic, .use_blas = tri_cpu_use_blas(be)};
   s.direct = !(a->accumulate && a->act != TRI_ACT_NONE);
-  tri_product_way way = tri_product_choose(&s);
-  plan->variant = (int)way;
-  plan->split = tri_product_block(isa, way, a->w.n, threads);
-  size_t floats = tri_product_scratch(isa, way, a->w.dtype, a->x.rows, plan->split, (size_t)a->x.ld, false);
+  tri_product_algorithm algorithm = tri_product_choose(&s);
+  plan->variant = (int)algorithm;
+  plan->split = tri_product_block(isa, algorithm, a->w.n, threads);
+  size_t floats = tri_product_scratch(isa, algorithm, a->w.dtype, a->x.rows, plan->split, (size_t)a->x.ld, false);
   plan->workspace = (size_t)threads * tri_round_up(floats * sizeof(float), 64);
   return TRI_OK;
 }
@@ -32,7 +32,7 @@ static void linear_thread(void *ctx, int index, int count) {
   int step = r->plan->split, n = a->w.n;
   size_t share = r->plan->workspace / (size_t)tri_pool_size(r->be->pool);
   float *scratch = (float *)((char *)r->be->workspace + (size_t)index * share);
-  tri_product p = {.isa = tri_cpu_isa_of(r->be), .way = (tri_product_way)r->plan->variant, .x = a->x.data};
+  tri_product p = {.isa = tri_cpu_isa_of(r->be), .algorithm = (tri_product_algorithm)r->plan->variant, .x = a->x.data};
   p.ldx = (size_t)a->x.ld, p.m = a->x.rows, p.act = a->act, p.accumulate = a->accumulate, p.ldo = (size_t)a->out.ld;
   for (int64_t column; (column = (int64_t)tri_take(&r->ticket) * step) < n;) {
     p.w = tri_weight_rows(&a->w, (size_t)column, tri_min(step, n - (int)column));
@@ -63,10 +63,10 @@ tri_status tri_cpu_head_linear_plan(tri_backend *be, const tri_head_linear_args 
                          .deterministic = be->deterministic,
                          .use_blas = tri_cpu_use_blas(be),
                          .direct = true};
-  tri_product_way way = tri_product_choose(&s);
-  plan->variant = (int)way;
-  plan->split = tri_product_block(isa, way, a->w.n / a->num_heads, tri_max(1, threads / a->num_heads));
-  size_t floats = tri_product_scratch(isa, way, a->w.dtype, a->x.rows, plan->split, (size_t)a->x.ld, false);
+  tri_product_algorithm algorithm = tri_product_choose(&s);
+  plan->variant = (int)algorithm;
+  plan->split = tri_product_block(isa, algorithm, a->w.n / a->num_heads, tri_max(1, threads / a->num_heads));
+  size_t floats = tri_product_scratch(isa, algorithm, a->w.dtype, a->x.rows, plan->split, (size_t)a->x.ld, false);
   plan->workspace = (size_t)threads * tri_round_up(floats * sizeof(float), 64);
   return TRI_OK;
 }
@@ -86,7 +86,7 @@ static void head_linear_thread(void *ctx, int index, int count) {
   int64_t blocks = ((int64_t)n + step - 1) / step;
   size_t share = r->plan->workspace / (size_t)tri_pool_size(r->be->pool);
   float *scratch = (float *)((char *)r->be->workspace + (size_t)index * share);
-  tri_product p = {.isa = tri_cpu_isa_of(r->be), .way = (tri_product_way)r->plan->variant, .m = a->x.rows};
+  tri_product p = {.isa = tri_cpu_isa_of(r->be), .algorithm = (tri_product_algorithm)r->plan->variant, .m = a->x.rows};
   p.ldx = (size_t)a->x.ld, p.ldo = (size_t)a->out.ld;
   for (int64_t item; (item = tri_take(&r->ticket)) < blocks * a->num_heads;) {
     size_t head = (size_t)(item / blocks), column = (size_t)(item % blocks) * (size_t)step;

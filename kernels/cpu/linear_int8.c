@@ -9,7 +9,7 @@ typedef struct int8_layout {
 
 static bool lay_out(const tri_backend *be, const tri_linear_args *a, int8_layout *l) {
   size_t threads = (size_t)tri_pool_size(be->pool), x;
-  l->step = tri_product_block(tri_cpu_isa_of(be), TRI_WAY_DOTS, a->w.n, (int)threads);
+  l->step = tri_product_block(tri_cpu_isa_of(be), TRI_ALGORITHM_DOTS, a->w.n, (int)threads);
   l->ld = tri_int8_row(a->w.k);
   if (!tri_size_mul((size_t)a->x.rows * sizeof(int16_t), l->ld, &x)) return false;
   l->scales = tri_round_up(x, 64);

@@ -51,8 +51,8 @@ static size_t spread(int n) {
   return ld % 256 ? ld : ld + 16;
 }
 
-static tri_product_way way_of(const tri_backend *be, const tri_moe_experts_args *a, int m, bool up) {
-  if (a->int8_activations) return TRI_WAY_DOTS; /* of which it has the blocks */
+static tri_product_algorithm algorithm_of(const tri_backend *be, const tri_moe_experts_args *a, int m, bool up) {
+  if (a->int8_activations) return TRI_ALGORITHM_DOTS; /* of which it has the blocks */
   tri_product_shape s = {.m = m, .k = up ? a->x.cols : a->down.k, .deterministic = be->deterministic, .direct = true};
   s.scattered = true; /* of the second product's rows it is not true, but they are too few for the library, too */
   return tri_product_choose(&s);
@@ -63,8 +63,8 @@ static size_t product_floats(const tri_backend *be, const tri_moe_experts_args *
   const tri_cpu_isa *isa = tri_cpu_isa_of(be);
   size_t most = 0;
   if (a->int8_activations) return (tri_int8_scratch(n) + sizeof(float) - 1) / sizeof(float);
-  for (int way = TRI_WAY_DOTS; way <= TRI_WAY_PANELS; way++) {
-    size_t floats = tri_product_scratch(isa, (tri_product_way)way, a->up.dtype, m, n, 0, true);
+  for (int algorithm = TRI_ALGORITHM_DOTS; algorithm <= TRI_ALGORITHM_PANELS; algorithm++) {
+    size_t floats = tri_product_scratch(isa, (tri_product_algorithm)algorithm, a->up.dtype, m, n, 0, true);
     if (floats > most) most = floats;
   }
   return most;
@@ -77,8 +77,8 @@ static bool lay_out(const tri_backend *be, const tri_moe_experts_args *a, expert
   size_t choices = (size_t)l->pass_tokens * (size_t)a->top_k, act, down, rounded, lists;
   int busy = (int)(choices < (size_t)a->num_experts ? choices : (size_t)a->num_experts); /* experts, at most */
   int rows = tri_min(ROWS, (int)((choices + (size_t)busy - 1) / (size_t)busy));
-  l->block_up = tri_product_block(isa, way_of(be, a, rows, true), f, tri_max(1, threads / busy));
-  l->block_down = tri_product_block(isa, way_of(be, a, rows, false), h, tri_max(1, threads / busy));
+  l->block_up = tri_product_block(isa, algorithm_of(be, a, rows, true), f, tri_max(1, threads / busy));
+  l->block_down = tri_product_block(isa, algorithm_of(be, a, rows, false), h, tri_max(1, threads / busy));
   l->ld_act = spread(f), l->ld_down = spread(h);
   int m = choices < ROWS ? (int)choices : ROWS, widest = tri_max(l->block_up, l->block_down);
   size_t halves = (size_t)m * 2 * (size_t)l->block_up;
@@ -193,7 +193,8 @@ static void up_rows(const experts_run *r, float *scratch, int expert, int row, i
   size_t f = (size_t)a->down.k, w_row = (size_t)expert * (a->gated ? 2 * f : f) + (size_t)column;
   size_t half = (size_t)m * (size_t)n;
   float *act = r->act + (size_t)row * r->l.ld_act + column;
-  tri_product p = {.isa = r->isa, .way = way_of(r->be, a, m, true), .x = a->x.data, .ldx = (size_t)a->x.ld, .m = m};
+  tri_product p = {
+      .isa = r->isa, .algorithm = algorithm_of(r->be, a, m, true), .x = a->x.data, .ldx = (size_t)a->x.ld, .m = m};
   p.rows = r->source + row;
   p.w = tri_weight_rows(&a->up, w_row, n), p.bias = a->up_bias ? a->up_bias + w_row : NULL;
   if (!a->gated) {
@@ -223,7 +224,7 @@ static void down_item(const experts_run *r, float *scratch, int expert, int colu
   size_t w_row = (size_t)expert * (size_t)a->x.cols + (size_t)column;
   for (int row = r->first[expert]; row < r->first[expert + 1]; row += ROWS) {
     int m = tri_min(ROWS, r->first[expert + 1] - row);
-    tri_product p = {.isa = r->isa, .way = way_of(r->be, a, m, false), .ldx = r->l.ld_act, .m = m};
+    tri_product p = {.isa = r->isa, .algorithm = algorithm_of(r->be, a, m, false), .ldx = r->l.ld_act, .m = m};
     p.x = r->act + (size_t)row * r->l.ld_act;
     p.w = tri_weight_rows(&a->down, w_row, n), p.bias = a->down_bias ? a->down_bias + w_row : NULL;
     p.out = r->down + (size_t)row * r->l.ld_down + column, p.ldo = r->l.ld_down;

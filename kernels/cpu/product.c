@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* Rows of x from which the next way wins, measured on Zen 3 with AVX2. Short sums leave dot products little to do
+/* Rows of x from which the next algorithm wins, measured on Zen 3 with AVX2. Short sums leave dot products little to do
  * between one horizontal addition and the next, and BLAS little between one visit to its result and the next. */
 enum { SHORT_K = 512, PANEL_FROM = 64, PANEL_FROM_SHORT = 24, BLAS_FROM = 160, BLAS_FROM_SHORT = 640 };
 /* An own panel's share of k, and the most columns that one item takes. */
@@ -20,34 +20,35 @@ enum { PACK_ROWS = 4, WIDEN_ROWS = 32, PACK_M = 64, PACK_LD = TRI_DOT_CHUNK + 16
 /* Whether rows so far apart (in floats) meet in a few sets of the first-level cache. */
 static bool rows_collide(size_t ld) { return ld % 256 == 0; }
 
-tri_product_way tri_product_choose(const tri_product_shape *s) {
+tri_product_algorithm tri_product_choose(const tri_product_shape *s) {
   bool is_short = s->k <= SHORT_K, direct = s->direct && !s->deterministic && s->k > 0;
-  if (direct && s->use_blas && !s->scattered && s->m >= (is_short ? BLAS_FROM_SHORT : BLAS_FROM)) return TRI_WAY_BLAS;
-  if (direct && s->m >= (is_short ? PANEL_FROM_SHORT : PANEL_FROM)) return TRI_WAY_PANELS;
+  if (direct && s->use_blas && !s->scattered && s->m >= (is_short ? BLAS_FROM_SHORT : BLAS_FROM))
+    return TRI_ALGORITHM_BLAS;
+  if (direct && s->m >= (is_short ? PANEL_FROM_SHORT : PANEL_FROM)) return TRI_ALGORITHM_PANELS;
   /* Plain dots want rows of x at even distances, and a single row always is. */
-  return s->m >= (s->scattered ? 2 : PACK_ROWS) && s->k > 0 ? TRI_WAY_PACKED_DOTS : TRI_WAY_DOTS;
+  return s->m >= (s->scattered ? 2 : PACK_ROWS) && s->k > 0 ? TRI_ALGORITHM_PACKED_DOTS : TRI_ALGORITHM_DOTS;
 }
 
-int tri_product_block(const tri_cpu_isa *isa, tri_product_way way, int total, int threads) {
+int tri_product_block(const tri_cpu_isa *isa, tri_product_algorithm algorithm, int total, int threads) {
   int share = tri_max(1, total / (threads * 8)), cols = isa->panel_cols;
-  if (way == TRI_WAY_BLAS) {
+  if (algorithm == TRI_ALGORITHM_BLAS) {
     /* The same number of panels for every thread: a third panel for two of them would leave one waiting. */
     int each = (total + threads - 1) / threads, panels = (each + PANEL_N - 1) / PANEL_N;
     return tri_min(PANEL_N, (int)tri_round_up((size_t)((each + panels - 1) / panels), 16));
   }
-  if (way == TRI_WAY_PANELS) return tri_min(OWN_PANEL_N, (int)tri_round_up((size_t)share, (size_t)cols));
+  if (algorithm == TRI_ALGORITHM_PANELS) return tri_min(OWN_PANEL_N, (int)tri_round_up((size_t)share, (size_t)cols));
   return tri_min((int)tri_round_up((size_t)share, OWN_N), OWN_N_MAX);
 }
 
-size_t tri_product_scratch(const tri_cpu_isa *isa, tri_product_way way, tri_dtype dtype, int m, int n, size_t ldx,
-                           bool scattered) {
+size_t tri_product_scratch(const tri_cpu_isa *isa, tri_product_algorithm algorithm, tri_dtype dtype, int m, int n,
+                           size_t ldx, bool scattered) {
   size_t rows = (size_t)tri_min(m, PACK_M);
-  switch (way) {
-  case TRI_WAY_BLAS: return dtype != TRI_F32 ? (size_t)n * PANEL_K : 0;
-  case TRI_WAY_PANELS:
+  switch (algorithm) {
+  case TRI_ALGORITHM_BLAS: return dtype != TRI_F32 ? (size_t)n * PANEL_K : 0;
+  case TRI_ALGORITHM_PANELS:
     return (size_t)isa->panel_cols * OWN_PANEL_K + (scattered || rows_collide(ldx) ? (size_t)m * PANEL_LD : 0);
-  case TRI_WAY_PACKED_DOTS: return (size_t)n * rows + (rows + OWN_N) * PACK_LD;
-  case TRI_WAY_DOTS: return (size_t)n * rows;
+  case TRI_ALGORITHM_PACKED_DOTS: return (size_t)n * rows + (rows + OWN_N) * PACK_LD;
+  case TRI_ALGORITHM_DOTS: return (size_t)n * rows;
   }
   return 0;
 }
@@ -175,10 +176,10 @@ static void blas(const tri_product *p, float *wide) {
 }
 
 void tri_product_run(const tri_product *p, float *scratch) {
-  switch (p->way) {
-  case TRI_WAY_DOTS: dots(p, scratch); return;
-  case TRI_WAY_PACKED_DOTS: packed_dots(p, scratch); return;
-  case TRI_WAY_PANELS: panels(p, scratch); return;
-  case TRI_WAY_BLAS: blas(p, scratch); return;
+  switch (p->algorithm) {
+  case TRI_ALGORITHM_DOTS: dots(p, scratch); return;
+  case TRI_ALGORITHM_PACKED_DOTS: packed_dots(p, scratch); return;
+  case TRI_ALGORITHM_PANELS: panels(p, scratch); return;
+  case TRI_ALGORITHM_BLAS: blas(p, scratch); return;
   }
 }

@@ -7,12 +7,17 @@
 
 #include "kernels/cpu/cpu.h"
 
-typedef enum tri_product_way { TRI_WAY_DOTS, TRI_WAY_PACKED_DOTS, TRI_WAY_PANELS, TRI_WAY_BLAS } tri_product_way;
+typedef enum tri_product_algorithm {
+  TRI_ALGORITHM_DOTS,
+  TRI_ALGORITHM_PACKED_DOTS,
+  TRI_ALGORITHM_PANELS,
+  TRI_ALGORITHM_BLAS
+} tri_product_algorithm;
 
 /* out = act(x w^T + bias), or out +=, for n columns of out: those of the rows of w. */
 typedef struct tri_product {
   const tri_cpu_isa *isa;
-  tri_product_way way;
+  tri_product_algorithm algorithm;
   const float *x; /* row i is at x + i * ldx, or, where rows is given, at x + rows[i] * ldx */
   size_t ldx;
   const int32_t *rows;
@@ -25,18 +30,18 @@ typedef struct tri_product {
   size_t ldo;
 } tri_product;
 
-/* What a way is chosen by. Deterministic mode knows only dot products, whose sums do not depend on the number of rows.
- * scattered: the rows of x are given one by one. */
+/* The algorithm is chosen by this. Deterministic mode knows only dot products, whose sums do not depend on the number
+ * of rows. scattered: the rows of x are given one by one. */
 typedef struct tri_product_shape {
   int m, k;
   bool deterministic, scattered, use_blas;
   bool direct; /* no activation between product and accumulation: it would need a place of its own for the product */
 } tri_product_shape;
-tri_product_way tri_product_choose(const tri_product_shape *s);
+tri_product_algorithm tri_product_choose(const tri_product_shape *s);
 
 /* Floats of scratch for a block of up to n columns and m rows; ldx tells whether rows must be moved apart. */
-size_t tri_product_scratch(const tri_cpu_isa *isa, tri_product_way way, tri_dtype dtype, int m, int n, size_t ldx,
-                           bool scattered);
+size_t tri_product_scratch(const tri_cpu_isa *isa, tri_product_algorithm algorithm, tri_dtype dtype, int m, int n,
+                           size_t ldx, bool scattered);
 
 void tri_product_run(const tri_product *p, float *scratch);
 
@@ -62,7 +67,7 @@ void tri_int8_product_run(const tri_int8_product *p, void *scratch);
 /* The rows first .. first + n - 1 of a weight. */
 tri_weight tri_weight_rows(const tri_weight *w, size_t first, int n);
 
-/* Columns of a block of `total` ones, a few blocks for each of the threads, on whose sizes the ways work best. */
-int tri_product_block(const tri_cpu_isa *isa, tri_product_way way, int total, int threads);
+/* Columns of a block of `total` ones, a few blocks for each of the threads, on whose sizes the algorithms work best. */
+int tri_product_block(const tri_cpu_isa *isa, tri_product_algorithm algorithm, int total, int threads);
 
 #endif

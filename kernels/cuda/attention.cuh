@@ -2,7 +2,7 @@
 #ifndef TRI_KERNELS_CUDA_ATTENTION_CUH
 #define TRI_KERNELS_CUDA_ATTENTION_CUH
 
-#include "kernels/cuda/skinny.cuh"
+#include "kernels/cuda/gemm_few_rows.cuh"
 
 /* What a token sees, and where its keys are. */
 struct view {

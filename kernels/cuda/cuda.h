@@ -36,18 +36,19 @@ typedef struct tri_cuda_drawing {
   int turn;
 } tri_cuda_drawing;
 
-struct tri_choice;                      /* kernels/choices.h */
+struct tri_tactic;                      /* kernels/gemm_tactics.h */
 struct tri_cuda_products;               /* matmul.c */
 enum { TRI_CUDA_BLAS_ROOM = 32 << 20 }; /* bytes, as the library's documentation has it for sm_90 */
 
 typedef struct tri_cuda_impl {
   int device;
+  int num_sms; /* multiprocessors of the device */
   cudaStream_t streams[TRI_STREAM_COUNT];
   cudaEvent_t events[TRI_EVENTS];
   void *blas, *blas_room;
   struct tri_cuda_products *products;
-  const struct tri_choice *forced; /* instead of every other choice: while tune.c measures */
-  uint64_t refused;                /* launches whose choice's algorithm does not work */
+  const struct tri_tactic *forced; /* instead of every other tactic: while tune.c measures */
+  uint64_t refused;                /* launches whose tactic's algorithm does not work */
   unsigned *counters;              /* [TRI_CUDA_MEETINGS] on the device, zero between two kernels */
   cudaError_t error;               /* the first one that a launch or a copy met; told by whatever next waits */
   char isa[32];
@@ -91,38 +92,39 @@ struct tri_comm;
 tri_status tri_comm_device_create(tri_backend *be, struct tri_comm *host, bool sums, struct tri_comm **out,
                                   tri_error *err);
 
-/* floor.c, floor.cu; bytes is a multiple of 32 KiB. */
-enum { TRI_CUDA_FLOOR_WAYS = 6 };
-struct tri_device_floor;
-tri_status tri_cuda_floor_create(tri_backend *be, tri_dtype type, struct tri_device_floor **out);
-void tri_cuda_floor_fill(cudaStream_t stream, void *p, tri_dtype type, size_t n);
-void tri_cuda_floor_read(cudaStream_t stream, const void *p, size_t bytes, int way, int processors, uint32_t *sink);
+/* roofline.c, roofline.cu; bytes is a multiple of 32 KiB. */
+enum { TRI_CUDA_READ_VARIANTS = 6 };
+struct tri_device_roofline;
+tri_status tri_cuda_roofline_create(tri_backend *be, tri_dtype type, struct tri_device_roofline **out);
+void tri_cuda_roofline_fill(cudaStream_t stream, void *p, tri_dtype type, size_t n);
+void tri_cuda_roofline_read(cudaStream_t stream, const void *p, size_t bytes, int variant, int num_sms, uint32_t *sink);
 
-/* ops.c chooses: single.cu for sequences of one token and prompt.cu for others, where they fit; latent.cu for
- * latent caches; decode.cu for other shapes up to a size, float32 caches among them; attention.cu for the rest. The
- * blocks of what is split meet in the workspace, at the backend's counters. */
+/* Attention: ops.c chooses attention_decode_mma.cu for sequences of one token and attention_prefill_mma.cu for others,
+ * where they fit; attention_latent_mma.cu for latent caches; attention_decode.cu for other shapes up to a size, float32
+ * caches among them; attention.cu for the rest. The blocks of what is split meet in the workspace, at the backend's
+ * counters. */
 enum { TRI_CUDA_MEETINGS = 1 << 14 };
 bool tri_cuda_decode_fits(const tri_attention_args *a);
-int tri_cuda_decode_splits(const tri_attention_args *a);
-/* Partial results: decode.cu and latent.cu have a row for each token, single.cu for each sequence. The ledger counts on
- * there being no more rows of them, times splits, than this. */
+int tri_cuda_decode_splits(const tri_attention_args *a, int num_sms);
+/* Partial results: attention_decode.cu and attention_latent_mma.cu have a row for each token, attention_decode_mma.cu
+ * for each sequence. The ledger counts on there being no more rows of them, times splits, than this. */
 enum { TRI_CUDA_SPLIT_ROWS = 2048 };
 size_t tri_cuda_split_workspace(const tri_attention_args *a, int rows, int splits);
-/* single: leaves out the sequences of more than one token, which go to prompt.cu. */
+/* skip_prompts: leaves out the sequences of more than one token, which go to attention_prefill_mma.cu. */
 void tri_cuda_decode(cudaStream_t stream, const tri_attention_args *a, float *partial, unsigned *counters, int splits,
-                     bool single);
-bool tri_cuda_single_fits(const tri_attention_args *a);
-int tri_cuda_single_splits(const tri_attention_args *a);
-cudaError_t tri_cuda_single(cudaStream_t stream, const tri_attention_args *a, float *partial, unsigned *counters,
-                            int splits, bool single);
-bool tri_cuda_prompt_fits(const tri_attention_args *a);
-cudaError_t tri_cuda_prompt(cudaStream_t stream, const tri_attention_args *a);
-/* latent.cu: a cache of F16 or BF16 with one KV head, rows of at most 576 elements and values of at most 512, both
- * multiples of 8; neither a window nor anything that changes scores but their scale. Any number of heads, decodes and
- * prompts mixed. */
-bool tri_cuda_latent_fits(const tri_attention_args *a);
-int tri_cuda_latent_splits(const tri_attention_args *a);
-cudaError_t tri_cuda_latent(cudaStream_t stream, const tri_attention_args *a, float *partial, int splits);
+                     bool skip_prompts);
+bool tri_cuda_decode_mma_fits(const tri_attention_args *a);
+int tri_cuda_decode_mma_splits(const tri_attention_args *a, int num_sms);
+cudaError_t tri_cuda_decode_mma(cudaStream_t stream, const tri_attention_args *a, float *partial, unsigned *counters,
+                                int splits, bool skip_prompts);
+bool tri_cuda_prefill_mma_fits(const tri_attention_args *a);
+cudaError_t tri_cuda_prefill_mma(cudaStream_t stream, const tri_attention_args *a);
+/* attention_latent_mma.cu: a cache of F16 or BF16 with one KV head, rows of at most 576 elements and values of at most
+ * 512, both multiples of 8; neither a window nor anything that changes scores but their scale. Any number of heads,
+ * decodes and prompts mixed. */
+bool tri_cuda_latent_mma_fits(const tri_attention_args *a);
+int tri_cuda_latent_mma_splits(const tri_attention_args *a, int num_sms);
+cudaError_t tri_cuda_latent_mma(cudaStream_t stream, const tri_attention_args *a, float *partial, int splits);
 
 /* What the sampler's kernel knows of a row. The row's words begin at `words`: ids with a bias, banned ids, history,
  * biases. */
@@ -167,7 +169,7 @@ void tri_cuda_sample_merge_launch(tri_backend *be, const tri_op_plan *plan, cons
 /* random.cu */
 void tri_cuda_fill_random(cudaStream_t stream, const struct tri_random_fill *fill);
 
-/* linear.c, the only file besides floor.c that knows cuBLAS, and its helpers in linear.cu. */
+/* linear.c, the only file besides roofline.c that knows cuBLAS, and its helpers in linear.cu. */
 tri_status tri_cuda_blas_open(tri_cuda_impl *impl);
 void tri_cuda_blas_close(tri_cuda_impl *impl);
 /* Whether the library has such a product at all, and whether it gets it where nothing else was chosen. */
@@ -180,7 +182,7 @@ void tri_cuda_own_linear(cudaStream_t stream, const tri_linear_args *a, void *wo
 void tri_cuda_narrow(cudaStream_t stream, const tri_mat *x, tri_dtype dtype, void *out);
 void tri_cuda_epilogue(cudaStream_t stream, const tri_linear_args *a);
 
-/* matmul.c, the only file that knows cuBLASLt. x: a.x in the weights' type. words: the algorithm of a choice, or NULL;
+/* matmul.c, the only file that knows cuBLASLt. x: a.x in the weights' type. words: the algorithm of a tactic, or NULL;
  * asks: the library is asked for one where that does not work, and without it. False: there is no such product, and
  * nothing was done. Otherwise bias and activation are done as well where it finishes, else out has the sums alone. */
 tri_status tri_cuda_matmul_open(tri_cuda_impl *impl);
@@ -193,12 +195,12 @@ bool tri_cuda_matmul(tri_backend *be, const tri_linear_args *a, const void *x, i
  * many there are, `most` at the most. */
 enum { TRI_CUDA_PROPOSALS = 12 };
 int tri_cuda_matmul_propose(tri_backend *be, const tri_linear_args *a, const void *x, int ldx, int most,
-                            struct tri_choice *out);
+                            struct tri_tactic *out);
 
 /* tune.c */
-struct tri_choices;
+struct tri_tactics;
 tri_status tri_cuda_tune(tri_backend *be, const tri_tune_product *products, int count, int64_t until,
-                         struct tri_choices *out, tri_tune_result *result);
+                         struct tri_tactics *out, tri_tune_result *result);
 
 /* linear.cu: one or two rows of 16 bits. */
 bool tri_cuda_gated_fits(const tri_gated_linear_args *a);

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "kernels/choices.h"
+#include "kernels/gemm_tactics.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/fill.h"
 #include "kernels/random.h"
@@ -291,6 +291,7 @@ static tri_status open_device(tri_cuda_impl *impl, tri_error *err) {
     return tri_fail(err, TRI_UNSUPPORTED, "backend",
                     "device %d (%s) has compute capability %d.%d, at least %d.0 is needed", impl->device, p.name,
                     p.major, p.minor, MIN_MAJOR);
+  impl->num_sms = p.multiProcessorCount;
   snprintf(impl->isa, sizeof impl->isa, "sm_%d%d", p.major, p.minor);
   e = cudaSetDevice(impl->device);
   for (int i = 0; i < TRI_STREAM_COUNT && e == cudaSuccess; i++)
@@ -331,7 +332,7 @@ static void describe(tri_backend *be) {
   struct cudaDeviceProp p;
   int count = 0;
   if (cudaGetDeviceProperties(&p, impl->device) != cudaSuccess || cudaGetDeviceCount(&count) != cudaSuccess) return;
-  snprintf(be->choices_key, sizeof be->choices_key, "%.80s, sm_%d%d, %d SMs, cuBLASLt %zu", p.name, p.major, p.minor,
+  snprintf(be->tactics_key, sizeof be->tactics_key, "%.80s, sm_%d%d, %d SMs, cuBLASLt %zu", p.name, p.major, p.minor,
            p.multiProcessorCount, tri_cuda_matmul_version());
   const unsigned char *u = (const unsigned char *)p.uuid.bytes;
   int at = snprintf(be->device, sizeof be->device, "GPU-");
@@ -357,7 +358,7 @@ __attribute__((visibility("default"))) tri_status tri_backend_fill_cuda(tri_back
   tri_status st = open_device(impl, err);
   if (st == TRI_OK && tri_cuda_blas_open(impl) != TRI_OK)
     st = tri_fail(err, TRI_UNSUPPORTED, "backend", "backend cuda: cuBLAS cannot be initialised on device %d", device);
-  if (st == TRI_OK && tri_choices_create(&be->choices) != TRI_OK)
+  if (st == TRI_OK && tri_tactics_create(&be->tactics) != TRI_OK)
     st = tri_fail(err, TRI_NO_MEMORY, "backend", "no memory for backend cuda");
   if (st != TRI_OK) {
     close_device(impl);
@@ -391,7 +392,7 @@ __attribute__((visibility("default"))) tri_status tri_backend_fill_cuda(tri_back
   be->narrows_inputs = be->narrow_activations = true;
   be->ops.reserve = device_reserve;
   be->ops.tune = tri_cuda_tune;
-  be->ops.floor_create = tri_cuda_floor_create;
+  be->ops.roofline_create = tri_cuda_roofline_create;
   be->ops.destroy = device_destroy;
   tri_cuda_fill_ops(be);
   return TRI_OK;

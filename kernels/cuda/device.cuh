@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "kernels/cuda/cuda.h"
-#include "kernels/cuda/overlap.cuh"
+#include "kernels/cuda/dependent_launch.cuh"
 
 enum { WARP = 32 };
 

@@ -1,9 +1,9 @@
-/* Which way a product goes. Without a choice (kernels/choices.h): few rows, and int8, through our own kernels; many
- * through cuBLAS, or, where a bias or an activation follows, through cuBLASLt (matmul.c) if that takes it. The inputs
- * of products with 16-bit weights are rounded to their type; sums are float32 (never TF32). */
+/* Runs products by their tactics. Without a tactic (kernels/gemm_tactics.h): few rows, and int8, through our own
+ * kernels; many through cuBLAS, or, where a bias or an activation follows, through cuBLASLt (matmul.c) if that takes
+ * it. The inputs of products with 16-bit weights are rounded to their type; sums are float32 (never TF32). */
 #include <cublas_v2.h>
 
-#include "kernels/choices.h"
+#include "kernels/gemm_tactics.h"
 #include "kernels/cuda/cuda.h"
 
 /* Rows from which the library is as fast as reading the weights: on its tensor cores, and on plain float32 ones. */
@@ -38,21 +38,21 @@ bool tri_cuda_library_by_default(const tri_linear_args *a) {
 }
 
 /* Looks at shapes alone, so that plan and launch agree. */
-static const tri_choice *choice_for(const tri_backend *be, const tri_linear_args *a) {
-  static const tri_choice none = {.way = TRI_WAY_DEFAULT};
+static const tri_tactic *tactic_for(const tri_backend *be, const tri_linear_args *a) {
+  static const tri_tactic none = {.kind = TRI_TACTIC_DEFAULT};
   const tri_cuda_impl *impl = tri_cuda_of(be);
-  tri_product_shape shape = tri_product_shape_of(a);
-  const tri_choice *found = impl->forced ? impl->forced : tri_choices_find(be->choices, &shape);
+  tri_gemm_shape shape = tri_gemm_shape_of(a);
+  const tri_tactic *found = impl->forced ? impl->forced : tri_tactics_find(be->tactics, &shape);
   return found ? found : &none;
 }
 
-static bool uses_library(const tri_linear_args *a, const tri_choice *choice) {
-  if (choice->way == TRI_WAY_DEFAULT || !tri_cuda_library_can(a)) return tri_cuda_library_by_default(a);
-  return choice->way != TRI_WAY_OWN;
+static bool uses_library(const tri_linear_args *a, const tri_tactic *tactic) {
+  if (tactic->kind == TRI_TACTIC_DEFAULT || !tri_cuda_library_can(a)) return tri_cuda_library_by_default(a);
+  return tactic->kind != TRI_TACTIC_OWN;
 }
 
 size_t tri_cuda_linear_workspace(const tri_backend *be, const tri_linear_args *a) {
-  if (!uses_library(a, choice_for(be, a))) return tri_cuda_own_linear_workspace(a);
+  if (!uses_library(a, tactic_for(be, a))) return tri_cuda_own_linear_workspace(a);
   return a->w.dtype == a->x.dtype ? 0 : (size_t)a->x.rows * (size_t)a->w.k * 2;
 }
 
@@ -69,20 +69,20 @@ static cublasStatus_t product(tri_cuda_impl *impl, const tri_linear_args *a, con
                       CUBLAS_GEMM_DEFAULT);
 }
 
-/* Through the library. False: by the choice it was to be an algorithm that does not work here, and the default way is
+/* Through the library. False: by the tactic it was to be an algorithm that does not work here, and the default one is
  * another one. */
-static bool library_linear(tri_backend *be, const tri_linear_args *a, const tri_choice *choice) {
+static bool library_linear(tri_backend *be, const tri_linear_args *a, const tri_tactic *tactic) {
   tri_cuda_impl *impl = tri_cuda_of(be);
   const void *x = a->x.data;
   int ldx = a->x.ld;
-  bool chosen = choice->way == TRI_WAY_ALGO, by_default = tri_cuda_library_by_default(a), done = false;
+  bool chosen = tactic->kind == TRI_TACTIC_ALGO, by_default = tri_cuda_library_by_default(a), done = false;
   /* Of plain products the older interface has the same kernels, and chooses better among them for few rows. */
-  bool plain = !a->bias && a->act == TRI_ACT_NONE, asks = by_default && !plain && choice->way != TRI_WAY_GEMM;
+  bool plain = !a->bias && a->act == TRI_ACT_NONE, asks = by_default && !plain && tactic->kind != TRI_TACTIC_GEMM;
   if (a->w.dtype != a->x.dtype) {
     tri_cuda_narrow(tri_cuda_stream(be), &a->x, a->w.dtype, be->workspace);
     x = be->workspace, ldx = a->w.k;
   }
-  if (chosen || asks) done = tri_cuda_matmul(be, a, x, ldx, chosen ? choice->words : NULL, asks);
+  if (chosen || asks) done = tri_cuda_matmul(be, a, x, ldx, chosen ? tactic->words : NULL, asks);
   if (done && tri_cuda_matmul_finishes(a)) return true;
   if (!done && chosen && !by_default) return false;
   if (!done && product(impl, a, x, ldx) != CUBLAS_STATUS_SUCCESS) tri_cuda_note(be, cudaErrorUnknown);
@@ -91,7 +91,7 @@ static bool library_linear(tri_backend *be, const tri_linear_args *a, const tri_
 }
 
 void tri_cuda_linear(tri_backend *be, const tri_linear_args *a) {
-  const tri_choice *choice = choice_for(be, a);
-  if (!uses_library(a, choice) || !library_linear(be, a, choice))
+  const tri_tactic *tactic = tactic_for(be, a);
+  if (!uses_library(a, tactic) || !library_linear(be, a, tactic))
     tri_cuda_own_linear(tri_cuda_stream(be), a, be->workspace);
 }

@@ -1,7 +1,7 @@
 /* Products with weights of any stored type, in float32 on the stored values. Few rows of x: a warp for each output
  * column, which reads its weights once for all of them. More: tiles through shared memory. Both add the same numbers as
  * the reference does in another order; no tensor cores, whose inputs would be rounded. */
-#include "kernels/cuda/skinny.cuh"
+#include "kernels/cuda/gemm_few_rows.cuh"
 
 enum { FEW = 8, COLUMN_WARPS = 8, TILE = 64, DEPTH = 16, TILE_THREADS = 256, ROUND_THREADS = 256 };
 
@@ -17,7 +17,7 @@ __device__ static inline void finish(const tri_linear_args &a, int row, int col,
  * warp. */
 template <int ROWS, int COLS, bool CUT>
 __device__ static inline bool spread(const float (&sum)[ROWS][COLS], float *all) {
-  __shared__ float room[SKINNY_WARPS][ROWS * COLS];
+  __shared__ float room[FEW_ROWS_WARPS][ROWS * COLS];
   int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
   *all = 0;
 #pragma unroll
@@ -27,32 +27,32 @@ __device__ static inline bool spread(const float (&sum)[ROWS][COLS], float *all)
   if (lane < ROWS * COLS) room[warp][lane] = *all;
   __syncthreads();
   *all = 0;
-  for (int w = 0; w < SKINNY_WARPS && lane < ROWS * COLS && !warp; w++) *all += room[w][lane];
+  for (int w = 0; w < FEW_ROWS_WARPS && lane < ROWS * COLS && !warp; w++) *all += room[w][lane];
   return !warp;
 }
 
 /* CUT: the warps of a block share one set of columns and cut k among themselves; else each has columns of its own. */
 template <typename T, typename X, int ROWS, int COLS, bool CUT>
-__global__ static void skinny_kernel(tri_linear_args a, int first) {
+__global__ static void few_rows_kernel(tri_linear_args a, int first) {
   int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-  int col = (CUT ? blockIdx.x : blockIdx.x * SKINNY_WARPS + warp) * COLS;
+  int col = (CUT ? blockIdx.x : blockIdx.x * FEW_ROWS_WARPS + warp) * COLS;
   float sum[ROWS][COLS], all;
   let_next_begin();
   if (col >= a.w.n) return;
-  skinny_sums<T, X, ROWS, COLS>(a, first, col, 0, CUT ? warp : 0, CUT ? SKINNY_WARPS : 1, sum);
+  few_rows_sums<T, X, ROWS, COLS>(a, first, col, 0, CUT ? warp : 0, CUT ? FEW_ROWS_WARPS : 1, sum);
   if (spread<ROWS, COLS, CUT>(sum, &all) && lane < ROWS * COLS) finish(a, first + lane / COLS, col + lane % COLS, all);
 }
 
 /* Half of a warp's columns are gates and half their ups. */
 template <typename T, int ROWS, int COLS, bool CUT>
-__global__ static void skinny_gated_kernel(tri_linear_args a, tri_glu_args glu) {
+__global__ static void few_rows_gated_kernel(tri_linear_args a, tri_glu_args glu) {
   enum { PAIRS = COLS / 2 };
   int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, width = a.w.n / 2;
-  int col = (CUT ? blockIdx.x : blockIdx.x * SKINNY_WARPS + warp) * PAIRS;
+  int col = (CUT ? blockIdx.x : blockIdx.x * FEW_ROWS_WARPS + warp) * PAIRS;
   float sum[ROWS][COLS], gate;
   let_next_begin();
   if (col >= width) return;
-  skinny_sums<T, T, ROWS, COLS>(a, 0, col, width - PAIRS, CUT ? warp : 0, CUT ? SKINNY_WARPS : 1, sum);
+  few_rows_sums<T, T, ROWS, COLS>(a, 0, col, width - PAIRS, CUT ? warp : 0, CUT ? FEW_ROWS_WARPS : 1, sum);
   if (!spread<ROWS, COLS, CUT>(sum, &gate)) return;
   float up = __shfl_down_sync(0xffffffffu, gate, PAIRS);
   int c = col + lane % COLS;
@@ -61,45 +61,45 @@ __global__ static void skinny_gated_kernel(tri_linear_args a, tri_glu_args glu) 
   store_at(glu.out, lane / COLS, (size_t)c, glu_of(glu.act, glu.limit, gate, up));
 }
 
-enum { ENOUGH_WARPS = 4096, SKINNY_THREADS = SKINNY_WARPS * WARP }; /* that many fill a device */
+enum { ENOUGH_WARPS = 4096, FEW_ROWS_THREADS = FEW_ROWS_WARPS * WARP }; /* that many fill a device */
 
 template <typename T, typename X, int ROWS>
-static void skinny_rows(cudaStream_t stream, const tri_linear_args &a, int first) {
+static void few_rows_rows(cudaStream_t stream, const tri_linear_args &a, int first) {
   unsigned n = (unsigned)a.w.n;
   if (n % 4 == 0 && n / 4 >= ENOUGH_WARPS)
-    launch_overlapped(skinny_kernel<T, X, ROWS, 4, false>, dim3(blocks_for(n, 4 * SKINNY_WARPS)), SKINNY_THREADS, 0,
-                      stream, a, first);
+    launch_overlapped(few_rows_kernel<T, X, ROWS, 4, false>, dim3(blocks_for(n, 4 * FEW_ROWS_WARPS)), FEW_ROWS_THREADS,
+                      0, stream, a, first);
   else if (n % 2 == 0 && n / 2 >= ENOUGH_WARPS)
-    launch_overlapped(skinny_kernel<T, X, ROWS, 2, false>, dim3(blocks_for(n, 2 * SKINNY_WARPS)), SKINNY_THREADS, 0,
-                      stream, a, first);
+    launch_overlapped(few_rows_kernel<T, X, ROWS, 2, false>, dim3(blocks_for(n, 2 * FEW_ROWS_WARPS)), FEW_ROWS_THREADS,
+                      0, stream, a, first);
   else if (n % 2 == 0)
-    launch_overlapped(skinny_kernel<T, X, ROWS, 2, true>, dim3(n / 2), SKINNY_THREADS, 0, stream, a, first);
+    launch_overlapped(few_rows_kernel<T, X, ROWS, 2, true>, dim3(n / 2), FEW_ROWS_THREADS, 0, stream, a, first);
   else
-    launch_overlapped(skinny_kernel<T, X, ROWS, 1, true>, dim3(n), SKINNY_THREADS, 0, stream, a, first);
+    launch_overlapped(few_rows_kernel<T, X, ROWS, 1, true>, dim3(n), FEW_ROWS_THREADS, 0, stream, a, first);
 }
 
 /* Of 16-bit weights more than two rows would seldom come, since the library has them; four is enough to be compiled. */
-template <typename T, typename X> static void skinny(cudaStream_t stream, const tri_linear_args &a) {
+template <typename T, typename X> static void few_rows(cudaStream_t stream, const tri_linear_args &a) {
   constexpr int MOST = sizeof(T) == 2 ? 2 : 4;
   for (int first = 0, rows; first < a.x.rows; first += rows) {
     int left = min(a.x.rows - first, MOST);
     rows = left >= 4 ? 4 : left >= 2 ? 2 : 1;
-    if (rows == 1) skinny_rows<T, X, 1>(stream, a, first);
-    if (rows == 2) skinny_rows<T, X, 2>(stream, a, first);
+    if (rows == 1) few_rows_rows<T, X, 1>(stream, a, first);
+    if (rows == 2) few_rows_rows<T, X, 2>(stream, a, first);
     if constexpr (MOST == 4)
-      if (rows == 4) skinny_rows<T, X, 4>(stream, a, first);
+      if (rows == 4) few_rows_rows<T, X, 4>(stream, a, first);
   }
 }
 
-static void skinny_as_stored(cudaStream_t stream, const tri_linear_args &a) {
+static void few_rows_as_stored(cudaStream_t stream, const tri_linear_args &a) {
   bool narrow = a.x.dtype != TRI_F32; /* and then of the weights' type */
   switch (a.w.dtype) {
   case TRI_BF16:
-    narrow ? skinny<__nv_bfloat16, __nv_bfloat16>(stream, a) : skinny<__nv_bfloat16, float>(stream, a);
+    narrow ? few_rows<__nv_bfloat16, __nv_bfloat16>(stream, a) : few_rows<__nv_bfloat16, float>(stream, a);
     break;
-  case TRI_F16: narrow ? skinny<__half, __half>(stream, a) : skinny<__half, float>(stream, a); break;
-  case TRI_I8: skinny<int8_t, float>(stream, a); break;
-  default: skinny<float, float>(stream, a); break;
+  case TRI_F16: narrow ? few_rows<__half, __half>(stream, a) : few_rows<__half, float>(stream, a); break;
+  case TRI_I8: few_rows<int8_t, float>(stream, a); break;
+  default: few_rows<float, float>(stream, a); break;
   }
 }
 
@@ -109,13 +109,13 @@ static bool is_aligned(const tri_linear_args &a) {
          (uintptr_t)a.w.data % 16 == 0;
 }
 
-template <typename T, int ROWS> static void skinny_gated(cudaStream_t stream, const tri_gated_linear_args &a) {
+template <typename T, int ROWS> static void few_rows_gated(cudaStream_t stream, const tri_gated_linear_args &a) {
   unsigned width = (unsigned)a.up.w.n / 2;
   if (width % 2 == 0 && width / 2 >= ENOUGH_WARPS)
-    launch_overlapped(skinny_gated_kernel<T, ROWS, 4, false>, dim3(blocks_for(width, 2 * SKINNY_WARPS)), SKINNY_THREADS,
-                      0, stream, a.up, a.glu);
+    launch_overlapped(few_rows_gated_kernel<T, ROWS, 4, false>, dim3(blocks_for(width, 2 * FEW_ROWS_WARPS)),
+                      FEW_ROWS_THREADS, 0, stream, a.up, a.glu);
   else
-    launch_overlapped(skinny_gated_kernel<T, ROWS, 2, true>, dim3(width), SKINNY_THREADS, 0, stream, a.up, a.glu);
+    launch_overlapped(few_rows_gated_kernel<T, ROWS, 2, true>, dim3(width), FEW_ROWS_THREADS, 0, stream, a.up, a.glu);
 }
 
 bool tri_cuda_gated_fits(const tri_gated_linear_args *a) {
@@ -128,9 +128,9 @@ void tri_cuda_gated(cudaStream_t stream, const tri_gated_linear_args *a) {
   bool one = a->up.x.rows == 1, bf16 = a->up.w.dtype == TRI_BF16;
   if (!a->up.x.rows || !a->up.w.n) return;
   if (bf16)
-    one ? skinny_gated<__nv_bfloat16, 1>(stream, *a) : skinny_gated<__nv_bfloat16, 2>(stream, *a);
+    one ? few_rows_gated<__nv_bfloat16, 1>(stream, *a) : few_rows_gated<__nv_bfloat16, 2>(stream, *a);
   else
-    one ? skinny_gated<__half, 1>(stream, *a) : skinny_gated<__half, 2>(stream, *a);
+    one ? few_rows_gated<__half, 1>(stream, *a) : few_rows_gated<__half, 2>(stream, *a);
 }
 
 /* The same for what is not aligned. */
@@ -236,7 +236,7 @@ void tri_cuda_own_linear(cudaStream_t stream, const tri_linear_args *a, void *wo
     tri_cuda_rounded x = tri_cuda_round(stream, a->x, workspace);
     int8_kernel<<<dim3(columns, m), COLUMN_WARPS * WARP, 0, stream>>>(*a, x);
   } else if (m <= 2 * FEW && is_aligned(*a)) {
-    skinny_as_stored(stream, *a);
+    few_rows_as_stored(stream, *a);
   } else if (m <= 2 * FEW) {
     for (int i = 0; i < m; i += FEW) columns_kernel<<<columns, COLUMN_WARPS * WARP, 0, stream>>>(*a, i);
   } else {

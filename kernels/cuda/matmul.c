@@ -1,12 +1,12 @@
 /* Products through cuBLASLt, which adds bias and activation to the sums before it stores them: a kernel of our own
  * would read and write the whole result once more. Which kernel of the library does a product is chosen already
- * (kernels/choices.h) or asked once for each shape, and kept with the descriptors, in a table of fixed size, so that a
- * step neither asks nor allocates. */
+ * (kernels/gemm_tactics.h) or asked once for each shape, and kept with the descriptors, in a table of fixed size, so
+ * that a step neither asks nor allocates. */
 #include <cublasLt.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "kernels/choices.h"
+#include "kernels/gemm_tactics.h"
 #include "kernels/cuda/cuda.h"
 #include "runtime/base/hash.h"
 
@@ -21,14 +21,14 @@ typedef struct product_key {
   int in, out; /* cudaDataType_t */
   int epilogue, adds;
   int align_w, align_x, align_out, align_bias;
-  int asks, words[2]; /* whether the library may choose; of a choice's algorithm, folded; 0: none */
+  int asks, words[2]; /* whether the library may choose; of a tactic's algorithm, folded; 0: none */
 } product_key;
 _Static_assert(sizeof(product_key) == 16 * sizeof(int), "no gaps");
 
 typedef struct product {
   product_key key; /* m is 0: an empty slot */
   bool works;      /* else the library has nothing for it */
-  bool chosen;     /* algo is that of a choice */
+  bool chosen;     /* algo is that of a tactic */
   uint64_t used;   /* number of the last use */
   cublasLtMatmulDescOpaque_t op;
   cublasLtMatrixLayoutOpaque_t w, x, out;
@@ -159,7 +159,7 @@ static bool ask_for_best(cublasLtHandle_t handle, product *p) {
   return true;
 }
 
-/* ---- choices that were made before ---- */
+/* ---- tactics that were measured before ---- */
 
 /* What the rows of a matrix of that type and width are multiples of where it begins at a multiple of LOAD_ALIGNMENT and
  * nothing lies between them. */
@@ -168,7 +168,7 @@ static int packed_alignment(int cols, int type) {
   return (int)(bits & (~bits + 1));
 }
 
-/* Choices are made for, and good for, products that lie no worse than that. */
+/* Tactics are measured for, and good for, products that lie no worse than that. */
 static bool lies_well(const product_key *key) {
   return key->align_w >= packed_alignment(key->k, key->in) && key->align_x >= packed_alignment(key->k, key->in) &&
          key->align_out >= packed_alignment(key->n, key->out);
@@ -195,7 +195,7 @@ static bool restore(cublasLtHandle_t handle, product *p, const uint64_t *words) 
   cublasLtMatmulAlgo_t known;
   cudaDataType_t in = (cudaDataType_t)p->key.in, out = (cudaDataType_t)p->key.out;
   int32_t id;
-  _Static_assert(sizeof p->algo == TRI_CHOICE_WORDS * sizeof *words, "the words are the whole algorithm");
+  _Static_assert(sizeof p->algo == TRI_TACTIC_WORDS * sizeof *words, "the words are the whole algorithm");
   memcpy(&p->algo, words, sizeof p->algo);
   return lies_well(&p->key) && get(&p->algo, CUBLASLT_ALGO_CONFIG_ID, &id, sizeof id) &&
          cublasLtMatmulAlgoInit(handle, CUBLAS_COMPUTE_32F, CUDA_R_32F, in, in, out, out, id, &known) ==
@@ -206,7 +206,7 @@ static bool restore(cublasLtHandle_t handle, product *p, const uint64_t *words) 
          result.workspaceSize <= TRI_CUDA_BLAS_ROOM;
 }
 
-static void describe_algo(const cublasLtMatmulAlgo_t *algo, char note[TRI_CHOICE_NOTE]) {
+static void describe_algo(const cublasLtMatmulAlgo_t *algo, char note[TRI_TACTIC_NOTE]) {
   int32_t id = -1, splits = 0;
   uint32_t tile = 0, stages = 0, scheme = 0, swizzle = 0, custom = 0;
   uint16_t inner = 0, cluster = 0;
@@ -219,13 +219,13 @@ static void describe_algo(const cublasLtMatmulAlgo_t *algo, char note[TRI_CHOICE
   get(algo, CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION, &custom, sizeof custom);
   get(algo, CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID, &inner, sizeof inner);
   get(algo, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, &cluster, sizeof cluster);
-  snprintf(note, TRI_CHOICE_NOTE,
+  snprintf(note, TRI_TACTIC_NOTE,
            "algo %d tile %u stages %u splits %d reduction %u swizzle %u custom %u inner %u cluster %u", id, tile,
            stages, splits, scheme, swizzle, custom, inner, cluster);
 }
 
 int tri_cuda_matmul_propose(tri_backend *be, const tri_linear_args *a, const void *x, int ldx, int most,
-                            tri_choice *out) {
+                            tri_tactic *out) {
   cublasLtMatmulHeuristicResult_t results[TRI_CUDA_PROPOSALS];
   product p = {.key = key_of(a, x, ldx)};
   int count = 0;
@@ -236,7 +236,7 @@ int tri_cuda_matmul_propose(tri_backend *be, const tri_linear_args *a, const voi
       ask(tri_cuda_of(be)->products->handle, &p, most < TRI_CUDA_PROPOSALS ? most : TRI_CUDA_PROPOSALS, results);
   for (int i = 0; i < found; i++) {
     if (results[i].state != CUBLAS_STATUS_SUCCESS || results[i].workspaceSize > TRI_CUDA_BLAS_ROOM) continue;
-    out[count] = (tri_choice){.way = TRI_WAY_ALGO};
+    out[count] = (tri_tactic){.kind = TRI_TACTIC_ALGO};
     memcpy(out[count].words, &results[i].algo, sizeof out[count].words);
     describe_algo(&results[i].algo, out[count++].note);
   }
@@ -245,15 +245,15 @@ int tri_cuda_matmul_propose(tri_backend *be, const tri_linear_args *a, const voi
 
 /* ---- a step's products ---- */
 
-/* For the key: what was made with one choice's algorithm is not another one's. */
+/* For the key: what was made with one tactic's algorithm is not another one's. */
 static uint64_t fold(const uint64_t *words) {
   uint64_t h = 1;
-  for (int i = 0; words && i < TRI_CHOICE_WORDS; i++) h = (h ^ words[i]) * 0x9e3779b97f4a7c15u, h ^= h >> 32;
+  for (int i = 0; words && i < TRI_TACTIC_WORDS; i++) h = (h ^ words[i]) * 0x9e3779b97f4a7c15u, h ^= h >> 32;
   return words ? h : 0;
 }
 
 /* The product of a key; if it is new, in the place of the one of its set that has been unused for longest. words: the
- * algorithm of a choice, or NULL. */
+ * algorithm of a tactic, or NULL. */
 static product *find(struct tri_cuda_products *all, const product_key *key, const float *bias, const uint64_t *words) {
   product *slots = all->slots[tri_hash_bytes(TRI_HASH_SEED, key, sizeof *key) % SETS], *oldest = slots;
   for (int i = 0; i < SET; i++) {

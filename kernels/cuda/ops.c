@@ -44,26 +44,27 @@ static void gated_linear_launch(tri_backend *be, const tri_op_plan *plan, const 
 }
 
 /* The kernels of an attention's plan; none of these: the one for any shape. */
-enum { ATTENTION_DECODE = 1, ATTENTION_SINGLE = 2, ATTENTION_PROMPT = 4, ATTENTION_LATENT = 8 };
+enum { ATTENTION_DECODE = 1, ATTENTION_DECODE_MMA = 2, ATTENTION_PREFILL_MMA = 4, ATTENTION_LATENT_MMA = 8 };
 
-static void plan_latent(const tri_attention_args *a, tri_op_plan *plan) {
-  plan->variant = ATTENTION_LATENT;
-  plan->split = tri_cuda_latent_splits(a);
+static void plan_latent(const tri_attention_args *a, int num_sms, tri_op_plan *plan) {
+  plan->variant = ATTENTION_LATENT_MMA;
+  plan->split = tri_cuda_latent_mma_splits(a, num_sms);
   plan->workspace = tri_cuda_split_workspace(a, a->q.rows, plan->split);
 }
 
 static tri_status attention_plan(tri_backend *be, const tri_attention_args *a, tri_op_plan *plan) {
   tri_status st = tri_ref_attention_plan(be, a, plan);
   const tri_batch *b = a->batch;
-  bool prompts = b->max_query > 1 && tri_cuda_prompt_fits(a);
+  const int num_sms = tri_cuda_of(be)->num_sms;
+  bool prompts = b->max_query > 1 && tri_cuda_prefill_mma_fits(a);
   *plan = (tri_op_plan){0};
-  if (st == TRI_OK && tri_cuda_latent_fits(a)) plan_latent(a, plan);
+  if (st == TRI_OK && tri_cuda_latent_mma_fits(a)) plan_latent(a, num_sms, plan);
   if (st != TRI_OK || !tri_cuda_decode_fits(a)) return st;
-  if (prompts) plan->variant = ATTENTION_PROMPT;
+  if (prompts) plan->variant = ATTENTION_PREFILL_MMA;
   if (prompts && !b->num_single) return st;
-  bool on_tensor_cores = (prompts || b->max_query <= 1) && tri_cuda_single_fits(a);
-  plan->variant |= on_tensor_cores ? ATTENTION_SINGLE : ATTENTION_DECODE;
-  plan->split = on_tensor_cores ? tri_cuda_single_splits(a) : tri_cuda_decode_splits(a);
+  bool on_tensor_cores = (prompts || b->max_query <= 1) && tri_cuda_decode_mma_fits(a);
+  plan->variant |= on_tensor_cores ? ATTENTION_DECODE_MMA : ATTENTION_DECODE;
+  plan->split = on_tensor_cores ? tri_cuda_decode_mma_splits(a, num_sms) : tri_cuda_decode_splits(a, num_sms);
   plan->workspace = tri_cuda_split_workspace(a, on_tensor_cores ? b->num_seqs : a->q.rows, plan->split);
   return st;
 }
@@ -71,14 +72,14 @@ static tri_status attention_plan(tri_backend *be, const tri_attention_args *a, t
 static void attention_launch(tri_backend *be, const tri_op_plan *plan, const tri_attention_args *a) {
   tri_cuda_impl *impl = tri_cuda_of(be);
   cudaStream_t own = tri_cuda_stream(be);
-  bool mixed = plan->variant & ATTENTION_PROMPT;
+  bool mixed = plan->variant & ATTENTION_PREFILL_MMA;
   if (!a->q.rows || !a->batch->num_seqs) return;
   if (!plan->variant) tri_cuda_attention(own, a);
   if (plan->variant & ATTENTION_DECODE) tri_cuda_decode(own, a, be->workspace, impl->counters, plan->split, mixed);
-  if (plan->variant & ATTENTION_SINGLE)
-    tri_cuda_note(be, tri_cuda_single(own, a, be->workspace, impl->counters, plan->split, mixed));
-  if (mixed) tri_cuda_note(be, tri_cuda_prompt(own, a));
-  if (plan->variant & ATTENTION_LATENT) tri_cuda_note(be, tri_cuda_latent(own, a, be->workspace, plan->split));
+  if (plan->variant & ATTENTION_DECODE_MMA)
+    tri_cuda_note(be, tri_cuda_decode_mma(own, a, be->workspace, impl->counters, plan->split, mixed));
+  if (mixed) tri_cuda_note(be, tri_cuda_prefill_mma(own, a));
+  if (plan->variant & ATTENTION_LATENT_MMA) tri_cuda_note(be, tri_cuda_latent_mma(own, a, be->workspace, plan->split));
   tri_cuda_note(be, cudaGetLastError());
 }
 

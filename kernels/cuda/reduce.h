@@ -49,7 +49,7 @@ typedef struct tri_cuda_reduce_shape {
 } tri_cuda_reduce_shape;
 
 bool tri_cuda_reduce_fits(const tri_cuda_reduce *r, tri_cuda_reduce_shape shape, size_t count);
-/* buf[i] = sum over ranks of buf[i], added in the order of ranks either way: both ways give the same bits everywhere,
+/* buf[i] = sum over ranks of buf[i], added in the order of ranks: both algorithms give the same bits everywhere,
  * but that a NaN of all ones loses its sign. count > 0 that fits. */
 void tri_cuda_reduce_launch(cudaStream_t stream, const tri_cuda_reduce *r, tri_cuda_reduce_shape shape, float *buf,
                             size_t count);

@@ -1,16 +1,20 @@
-/* Measures which way products go fastest (kernels/choices.h). A way is timed as a step would meet it: a recorded run of
- * launches whose weights lie in no cache, since a step reads all of a model's weights between two uses of the same. */
+/* Measures with which tactic products are fastest (kernels/gemm_tactics.h). A tactic is timed as a step would meet it:
+ * a recorded run of launches whose weights lie in no cache, since a step reads all of a model's weights between two
+ * uses of the same. */
 #include <string.h>
 
-#include "kernels/choices.h"
+#include "kernels/gemm_tactics.h"
 #include "kernels/cuda/cuda.h"
 #include "runtime/base/wait.h"
 
 enum { MOST_LAUNCHES = 128, FEWEST_LAUNCHES = 4, OWN_ROWS = 16 }; /* beyond these our kernel is for odd shapes alone */
 enum { MOST_RUNS = 7, FEWEST_RUNS = 2, PLACE_ALIGNMENT = 256 };
-enum { LONG_NS = 10000000 };     /* a run that is long enough for few repetitions to agree */
-enum { WORSE = 13, WORTH = 97 }; /* tenths of the best time that end a way's runs; percent that a choice must come to */
-enum { WAYS = 3 + TRI_CUDA_PROPOSALS };
+enum { LONG_NS = 10000000 }; /* a run that is long enough for few repetitions to agree */
+enum {
+  WORSE = 13,
+  WORTH = 97
+}; /* tenths of the best time that end a tactic's runs; percent that a tactic must come to */
+enum { TACTICS = 3 + TRI_CUDA_PROPOSALS };
 
 /* The launches of a run, and where it begins and ends. */
 typedef struct run {
@@ -26,7 +30,7 @@ static size_t weight_bytes(const tri_linear_args *a) {
 }
 
 static bool same_shape(const tri_linear_args *a, const tri_linear_args *b) {
-  tri_product_shape x = tri_product_shape_of(a), y = tri_product_shape_of(b);
+  tri_gemm_shape x = tri_gemm_shape_of(a), y = tri_gemm_shape_of(b);
   return !memcmp(&x, &y, sizeof x);
 }
 
@@ -67,7 +71,7 @@ static void launch_all(run *r) {
 
 /* ---- timing ---- */
 
-/* A way that does not work leaves an error, which is none of the backend's as long as the device answers. */
+/* A tactic that does not work leaves an error, which is none of the backend's as long as the device answers. */
 static tri_status recover(run *r, cudaError_t before) {
   tri_cuda_impl *impl = tri_cuda_of(r->be);
   cudaGetLastError();
@@ -112,14 +116,14 @@ static cudaError_t time_runs(run *r, cudaGraphExec_t exec, double best_ns, doubl
   return e;
 }
 
-/* *ns is 0 where the way does not work. TRI_DEVICE_LOST ends everything. */
-static tri_status time_way(run *r, const tri_choice *way, double best_ns, double *ns) {
+/* *ns is 0 where the tactic does not work. TRI_DEVICE_LOST ends everything. */
+static tri_status time_tactic(run *r, const tri_tactic *tactic, double best_ns, double *ns) {
   tri_cuda_impl *impl = tri_cuda_of(r->be);
   cudaGraphExec_t exec = NULL;
   cudaError_t before = impl->error, e;
   uint64_t refused = impl->refused;
   *ns = 0;
-  impl->forced = way;
+  impl->forced = tactic;
   launch_all(r); /* loads kernels and warms the library, which must not happen while launches are recorded */
   e = cudaStreamSynchronize(tri_cuda_stream(r->be));
   if (e == cudaSuccess) e = impl->error;
@@ -134,37 +138,37 @@ static tri_status time_way(run *r, const tri_choice *way, double best_ns, double
 
 /* ---- one shape ---- */
 
-/* The default way first. */
-static int list_ways(tri_backend *be, const tri_linear_args *a, tri_choice ways[WAYS]) {
+/* The default tactic first. */
+static int list_tactics(tri_backend *be, const tri_linear_args *a, tri_tactic tactics[TACTICS]) {
   bool by_default = tri_cuda_library_by_default(a), plain = !a->bias && a->act == TRI_ACT_NONE;
   bool narrows = a->w.dtype != a->x.dtype;
   int n = 0;
-  ways[n++] = (tri_choice){.way = TRI_WAY_DEFAULT};
-  if (by_default && a->x.rows <= OWN_ROWS) ways[n++] = (tri_choice){.way = TRI_WAY_OWN};
-  if (!by_default || !plain) ways[n++] = (tri_choice){.way = TRI_WAY_GEMM};
+  tactics[n++] = (tri_tactic){.kind = TRI_TACTIC_DEFAULT};
+  if (by_default && a->x.rows <= OWN_ROWS) tactics[n++] = (tri_tactic){.kind = TRI_TACTIC_OWN};
+  if (!by_default || !plain) tactics[n++] = (tri_tactic){.kind = TRI_TACTIC_GEMM};
   return n + tri_cuda_matmul_propose(be, a, narrows ? be->workspace : a->x.data, narrows ? a->w.k : a->x.ld,
-                                     TRI_CUDA_PROPOSALS, ways + n);
+                                     TRI_CUDA_PROPOSALS, tactics + n);
 }
 
-/* Fastest of all, and measured once more against the default way: the device's clock may have changed meanwhile. */
-static tri_status race(run *r, const tri_choice *ways, int num, int64_t until, tri_choice *winner) {
+/* Fastest of all, and measured once more against the default tactic: the device's clock may have changed meanwhile. */
+static tri_status race(run *r, const tri_tactic *tactics, int num, int64_t until, tri_tactic *winner) {
   double first = 0, best = 0, ns;
   int fastest = 0;
   for (int i = 0; i < num; i++) {
     if (tri_now_ns() > until) return TRI_TIMEOUT;
-    TRI_CHECK(time_way(r, &ways[i], best, &ns));
+    TRI_CHECK(time_tactic(r, &tactics[i], best, &ns));
     if (!i) first = ns;
     if (ns > 0 && (best <= 0 || ns < best)) best = ns, fastest = i;
   }
   if (fastest && first > 0) {
-    TRI_CHECK(time_way(r, &ways[0], 0, &ns));
+    TRI_CHECK(time_tactic(r, &tactics[0], 0, &ns));
     if (ns > 0 && ns < first) first = ns;
-    TRI_CHECK(time_way(r, &ways[fastest], 0, &ns));
+    TRI_CHECK(time_tactic(r, &tactics[fastest], 0, &ns));
     if (ns > best) best = ns;
   }
   if (first <= 0) return TRI_UNSUPPORTED; /* then there is nothing to compare with */
   bool worth = fastest && best * 100 <= first * WORTH;
-  *winner = ways[worth ? fastest : 0];
+  *winner = tactics[worth ? fastest : 0];
   winner->default_ns = first < INT32_MAX ? (int32_t)first + 1 : INT32_MAX;
   winner->ns = !worth ? winner->default_ns : best < INT32_MAX ? (int32_t)best + 1 : INT32_MAX;
   return TRI_OK;
@@ -175,27 +179,27 @@ static size_t narrow_bytes(const tri_linear_args *a) {
 }
 
 static tri_status tune_shape(run *r, const tri_tune_product *products, int count, const tri_linear_args *a,
-                             int64_t until, tri_choices *out, tri_tune_result *result) {
+                             int64_t until, tri_tactics *out, tri_tune_result *result) {
   tri_backend *be = r->be;
-  tri_choice ways[WAYS], winner;
-  tri_product_shape shape = tri_product_shape_of(a);
+  tri_tactic tactics[TACTICS], winner;
+  tri_gemm_shape shape = tri_gemm_shape_of(a);
   tri_status st;
   if (!tri_cuda_library_can(a)) return TRI_OK;
   result->shapes++;
-  if (tri_choices_get(be->choices, &shape)) {
+  if (tri_tactics_get(be->tactics, &shape)) {
     result->known++;
     return TRI_OK;
   }
   st = be->ops.reserve(be, narrow_bytes(a));
   if (st != TRI_OK) return st;
-  int num = list_ways(be, a, ways);
+  int num = list_tactics(be, a, tactics);
   collect(r, products, count, a);
-  st = race(r, ways, num, until, &winner);
+  st = race(r, tactics, num, until, &winner);
   if (st != TRI_OK) return st == TRI_DEVICE_LOST ? st : TRI_OK;
   winner.shape = shape;
   result->measured++;
   result->saved += 1 - (double)winner.ns / winner.default_ns;
-  return tri_choices_put(out, &winner);
+  return tri_tactics_put(out, &winner);
 }
 
 /* ---- all of them ---- */
@@ -221,7 +225,7 @@ static void close_run(run *r) {
   tri_free(r);
 }
 
-/* Whether linear sees it: few rows of gated products go through a kernel that has no other way. */
+/* True where linear sees it: few rows of gated products go through a kernel that has no other tactic. */
 static bool is_linear(const tri_tune_product *p) {
   tri_gated_linear_args gated = {.up = p->args};
   return !p->gated || !tri_cuda_gated_fits(&gated);
@@ -233,7 +237,7 @@ static bool came_before(const tri_tune_product *products, int i) {
   return false;
 }
 
-tri_status tri_cuda_tune(tri_backend *be, const tri_tune_product *products, int count, int64_t until, tri_choices *out,
+tri_status tri_cuda_tune(tri_backend *be, const tri_tune_product *products, int count, int64_t until, tri_tactics *out,
                          tri_tune_result *result) {
   run *r = NULL;
   tri_status st;

@@ -5,7 +5,7 @@
 #include "kernels/random.h"
 #include "runtime/base/log.h"
 #include "runtime/base/wait.h"
-#include "runtime/forward/choice_files.h"
+#include "runtime/forward/tactic_files.h"
 #include "runtime/forward/forward_state.h"
 
 enum { SECONDS = 60, ENCODERS_FROM = 16 };
@@ -36,20 +36,20 @@ static tri_status broadcast(tri_comm *world, char *text, size_t len, int root) {
   return st;
 }
 
-/* One rank's choices go to all, itself too. choices: that rank's; either may be NULL where there was no memory. */
-static tri_status share(const tri_forward_config *config, const tri_choices *choices, int root, tri_choices *into) {
+/* One rank's tactics go to all, itself too. tactics: that rank's; either may be NULL where there was no memory. */
+static tri_status share(const tri_forward_config *config, const tri_tactics *tactics, int root, tri_tactics *into) {
   tri_comm *world = config->group->world;
-  const char *key = config->backend->choices_key;
+  const char *key = config->backend->tactics_key;
   char *text = NULL;
   size_t len = 0;
   tri_status st = TRI_OK;
-  if (world->rank == root) st = choices ? tri_choices_write(choices, key, &text, &len) : TRI_NO_MEMORY;
+  if (world->rank == root) st = tactics ? tri_tactics_write(tactics, key, &text, &len) : TRI_NO_MEMORY;
   tri_status sent = tri_comm_broadcast(world, &len, sizeof len, root);
   if (sent == TRI_OK && len && world->rank != root) text = tri_calloc(len, 1);
   if (sent == TRI_OK && len) sent = broadcast(world, text, len, root);
   if (sent == TRI_OK && len && (!text || !into)) st = TRI_NO_MEMORY;
   /* A device of another kind finds nothing for itself. */
-  if (sent == TRI_OK && len && st == TRI_OK) st = tri_choices_read(into, text, len, key, "choices", NULL, NULL);
+  if (sent == TRI_OK && len && st == TRI_OK) st = tri_tactics_read(into, text, len, key, "tactics", NULL, NULL);
   tri_free(text);
   return sent == TRI_OK ? st : sent;
 }
@@ -66,13 +66,13 @@ static void fill(const tri_forward *f) {
   be->ops.fill_random(be, &a);
 }
 
-static void log_choices(const tri_choices *c) {
-  static const char *const ways[TRI_WAY_COUNT] = {"as without a choice", "own kernel", "library", "algorithm"};
+static void log_tactics(const tri_tactics *c) {
+  static const char *const kinds[TRI_TACTIC_COUNT] = {"default", "own kernel", "library", "algorithm"};
   for (size_t i = 0; tri_log_threshold() >= TRI_LOG_DEBUG && i < c->capacity; i++) {
-    const tri_choice *a = &c->slots[i];
+    const tri_tactic *a = &c->slots[i];
     if (a->shape.m)
       tri_log(TRI_LOG_DEBUG, "tune", "m %d n %d k %d: %s, %.2f us instead of %.2f%s%s", a->shape.m, a->shape.n,
-              a->shape.k, ways[a->way], a->ns * 1e-3, a->default_ns * 1e-3, a->note[0] ? ", " : "", a->note);
+              a->shape.k, kinds[a->kind], a->ns * 1e-3, a->default_ns * 1e-3, a->note[0] ? ", " : "", a->note);
   }
 }
 
@@ -83,7 +83,7 @@ static void add_up(tri_tune_result *sum, const tri_tune_result *one) {
   sum->saved += one->saved;
 }
 
-static tri_status measure_sizes(tri_forward *f, tri_choices *out, tri_tune_result *sum) {
+static tri_status measure_sizes(tri_forward *f, tri_tactics *out, tri_tune_result *sum) {
   tri_backend *be = f->cfg.backend;
   int64_t until = tri_deadline_after_ms(SECONDS * 1000);
   int sizes[TRI_TUNE_SIZES], n = tri_tune_sizes(&f->cfg.limits, f->cfg.model->encoder, sizes);
@@ -102,14 +102,14 @@ static tri_status measure_sizes(tri_forward *f, tri_choices *out, tri_tune_resul
 }
 
 /* With a forward pass of its own, whose memory goes back with what was measured in it. */
-static tri_status measure(const tri_forward_config *config, tri_choices *out, tri_error *err) {
+static tri_status measure(const tri_forward_config *config, tri_tactics *out, tri_error *err) {
   int64_t begun = tri_now_ns();
   tri_tune_result sum = {0};
   tri_forward *f = NULL;
   tri_status st;
   TRI_TRY(tri_forward_create(config, &f, err));
   TRI_TRY(measure_sizes(f, out, &sum));
-  log_choices(out);
+  log_tactics(out);
   tri_log(TRI_LOG_INFO, "tune",
           "measured %d of %d shapes of products in %.1f s, %d were known%s; launches take %.1f%% less time in the mean",
           sum.measured, sum.shapes, (double)(tri_now_ns() - begun) * 1e-9, sum.known,
@@ -122,34 +122,34 @@ cleanup:
 }
 
 /* Keeps what was measured in the user's file; without one it is measured again the next time. */
-static void keep(const tri_forward_config *config, const tri_choices *measured) {
+static void keep(const tri_forward_config *config, const tri_tactics *measured) {
   char path[PATH_MAX];
   tri_error err = {0};
-  tri_choice_file_cache(config->backend->choices_key, path);
+  tri_tactic_file_cache(config->backend->tactics_key, path);
   if (!path[0])
-    tri_log(TRI_LOG_WARN, "tune", "neither XDG_CACHE_HOME nor HOME says where choices can be kept");
-  else if (tri_choice_file_add(path, config->backend->choices_key, measured, &err) != TRI_OK)
-    tri_log(TRI_LOG_WARN, "tune", "choices are not kept: %s", err.message);
+    tri_log(TRI_LOG_WARN, "tune", "neither XDG_CACHE_HOME nor HOME says where tactics can be kept");
+  else if (tri_tactic_file_add(path, config->backend->tactics_key, measured, &err) != TRI_OK)
+    tri_log(TRI_LOG_WARN, "tune", "tactics are not kept: %s", err.message);
   else
-    tri_log(TRI_LOG_INFO, "tune", "choices are kept in %s", path);
+    tri_log(TRI_LOG_INFO, "tune", "tactics are kept in %s", path);
 }
 
 /* The stages measure at the same time, each on its own devices. Where two have measured the same shape, the first one's
- * choice is everybody's. */
+ * tactic is everybody's. */
 static tri_status measure_stages(const tri_forward_config *config, tri_error *err) {
   const tri_group *g = config->group;
-  tri_choices *own = NULL, *all = NULL;
-  tri_status st = tri_choices_create(&own), measured = TRI_OK;
-  if (st == TRI_OK) st = tri_choices_create(&all);
+  tri_tactics *own = NULL, *all = NULL;
+  tri_status st = tri_tactics_create(&own), measured = TRI_OK;
+  if (st == TRI_OK) st = tri_tactics_create(&all);
   if (st == TRI_OK && !g->p.tp_rank) st = measured = measure(config, own, err);
   for (int stage = g->p.pp - 1; stage >= 0; stage--) {
     tri_status shared = share(config, own, tri_group_rank(g, stage, 0), all);
     if (st == TRI_OK) st = shared;
   }
-  if (st == TRI_OK) st = tri_choices_put_all(config->backend->choices, all);
+  if (st == TRI_OK) st = tri_tactics_put_all(config->backend->tactics, all);
   if (st == TRI_OK && tri_group_is_leader(g) && all->count) keep(config, all);
-  tri_choices_destroy(own);
-  tri_choices_destroy(all);
+  tri_tactics_destroy(own);
+  tri_tactics_destroy(all);
   return measured != TRI_OK ? measured : st;
 }
 
@@ -158,20 +158,20 @@ static tri_status load(const tri_forward_config *config) {
   char shipped[PATH_MAX], cache[PATH_MAX];
   int counts[2] = {0};
   if (tri_group_is_leader(config->group)) {
-    tri_choice_file_shipped(shipped);
-    tri_choice_file_cache(be->choices_key, cache);
-    tri_choice_files_load(be->choices, be->choices_key, shipped, cache, counts);
+    tri_tactic_file_shipped(shipped);
+    tri_tactic_file_cache(be->tactics_key, cache);
+    tri_tactic_files_load(be->tactics, be->tactics_key, shipped, cache, counts);
     if (counts[0] + counts[1])
-      tri_log(TRI_LOG_INFO, "tune", "%zu choices for products: %d of %s, %d of %s", be->choices->count, counts[0],
+      tri_log(TRI_LOG_INFO, "tune", "%zu tactics for products: %d of %s, %d of %s", be->tactics->count, counts[0],
               shipped, counts[1], cache);
   }
-  return share(config, be->choices, 0, be->choices);
+  return share(config, be->tactics, 0, be->tactics);
 }
 
 tri_status tri_tune(const tri_forward_config *config, bool measure, tri_error *err) {
   const tri_backend *be = config->backend;
   bool leads = tri_group_is_leader(config->group);
-  if (!be->choices) {
+  if (!be->tactics) {
     if (measure && leads)
       tri_log(TRI_LOG_INFO, "tune", "--autotune: there is nothing to choose between on backend %s", be->name);
     return TRI_OK;
@@ -181,6 +181,6 @@ tri_status tri_tune(const tri_forward_config *config, bool measure, tri_error *e
     tri_status measured = measure_stages(config, err);
     if (st == TRI_OK) st = measured;
   }
-  if (st == TRI_OK) tri_log(TRI_LOG_DEBUG, "tune", "this rank has %zu choices", be->choices->count);
-  return st == TRI_OK ? st : tri_fail(err, st, "autotune", "choices for products: %s", tri_status_text(st));
+  if (st == TRI_OK) tri_log(TRI_LOG_DEBUG, "tune", "this rank has %zu tactics", be->tactics->count);
+  return st == TRI_OK ? st : tri_fail(err, st, "autotune", "tactics for products: %s", tri_status_text(st));
 }

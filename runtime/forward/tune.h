@@ -1,4 +1,4 @@
-/* Which way products go on backends that know several: what is stored, and what is measured before the first step. */
+/* Tactics of products on backends that have several: what is stored, and what is measured before the first step. */
 #ifndef TRI_RUNTIME_FORWARD_TUNE_H
 #define TRI_RUNTIME_FORWARD_TUNE_H
 
@@ -10,9 +10,9 @@
 enum { TRI_TUNE_SIZES = 64 };
 int tri_tune_sizes(const tri_limits *limits, bool encoder, int out[TRI_TUNE_SIZES]);
 
-/* Fills the backend's choices: with what rank 0 finds in its files and, with `measure`, with what tensor rank 0 of each
+/* Fills the backend's tactics: with what rank 0 finds in its files and, with `measure`, with what tensor rank 0 of each
  * stage measures of shapes that those lack; rank 0 puts that into the user's file. Every rank of the group gets the
- * same. Does nothing on backends without choices. Collective, and before anything else uses the backend's products. */
+ * same. Does nothing on backends without tactics. Collective, and before anything else uses the backend's products. */
 tri_status tri_tune(const tri_forward_config *config, bool measure, tri_error *err);
 
 #endif

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Measures on this machine's device which way the products of common models go fastest, for the table that comes with the product.
+# Measures on this machine's device with which tactic the products of common models are fastest, for the table that comes with the product.
 #   tune.sh FOLDER FILE [--parts "8b 1b gpt2 bert 70b-tp2"]
-# FOLDER has trireme-bench-latency and the CUDA module. FILE (kernels/cuda/choices.txt) gets the lines for this device and version of
+# FOLDER has trireme-bench-latency and the CUDA module. FILE (kernels/cuda/gemm_tactics.txt) gets the lines for this device and version of
 # cuBLAS in the place of those that it had for them; other devices' stay. Weights are random, and models have as many layers as it takes
 # to fill the caches. Nothing that was measured before is looked at. Under three minutes.
 # Ship what whole steps were timed with: 70b-tp2 is not among the parts otherwise.
@@ -40,11 +40,11 @@ for part in $parts; do
   esac
 done
 
-measured=("$work"/cache/trireme/choices-*.txt)
+measured=("$work"/cache/trireme/tactics-*.txt)
 [[ ${#measured[@]} = 1 && -f ${measured[0]} ]] || { echo "tune.sh: nothing was measured" >&2; exit 1; }
 for_line=$(sed -n 2p "${measured[0]}")
 [[ -f $file ]] || { sed -n 1p "${measured[0]}" >"$file"; }
 FOR=$for_line awk '/^for / { drop = $0 == ENVIRON["FOR"] } !drop' "$file" >"$work/merged"
 tail -n +2 "${measured[0]}" >>"$work/merged"
 cp "$work/merged" "$file"
-echo "$file: $(grep -c '^linear' "${measured[0]}") choices ${for_line}, $(grep -c ' use algo ' "${measured[0]}") of them algorithms" >&2
+echo "$file: $(grep -c '^linear' "${measured[0]}") tactics ${for_line}, $(grep -c ' use algo ' "${measured[0]}") of them algorithms" >&2

@@ -1,5 +1,5 @@
 /* What an all-reduce takes where one follows another in a recorded graph: the median of some replays, of the slowest
- * rank each, for every way and several shapes of its kernels. */
+ * rank each, for every algorithm and several shapes of its kernels. */
 #include <string.h>
 
 #include "tests/comm/device_comm.h"
@@ -7,7 +7,7 @@
 enum { CALLS = 64, REPEATS = 9 };
 
 struct variant {
-  tri_p2p_way way;
+  tri_p2p_algorithm algorithm;
   int threads, blocks; /* 0: as chosen */
 };
 
@@ -19,13 +19,13 @@ static const struct variant variants[] = {
 enum { VARIANTS = sizeof variants / sizeof *variants };
 
 struct calls {
-  tri_p2p_way way;
+  tri_p2p_algorithm algorithm;
   size_t count;
 };
 
 static void launch_calls(dc_rank *d, void *arg) {
   const struct calls *c = arg;
-  for (int i = 0; i < CALLS; i++) DC_MUST(tri_p2p_sum(d->comm, c->way, d->device, c->count) == TRI_OK);
+  for (int i = 0; i < CALLS; i++) DC_MUST(tri_p2p_sum(d->comm, c->algorithm, d->device, c->count) == TRI_OK);
 }
 
 static int by_size(const void *a, const void *b) {
@@ -52,7 +52,7 @@ static double time_calls(dc_rank *d, struct calls c) {
   cudaEvent_t start, stop;
   double us[REPEATS];
   reload(d, c.count);
-  DC_MUST(tri_p2p_sum(d->comm, c.way, d->device, c.count) == TRI_OK);
+  DC_MUST(tri_p2p_sum(d->comm, c.algorithm, d->device, c.count) == TRI_OK);
   dc_sync(d);
   cudaGraphExec_t graph = dc_record(d, launch_calls, &c);
   DC_MUST(cudaEventCreate(&start) == cudaSuccess && cudaEventCreate(&stop) == cudaSuccess);
@@ -77,7 +77,7 @@ static void head(void) {
   static const char *const names[] = {"1shot", "2shot", "NCCL"};
   printf("us per all-reduce, %d in a graph, median of %d; threads x blocks below (0: as it is set)\n%8s", CALLS,
          REPEATS, "KiB");
-  for (int v = 0; v < VARIANTS; v++) printf(" %7s", names[variants[v].way]);
+  for (int v = 0; v < VARIANTS; v++) printf(" %7s", names[variants[v].algorithm]);
   printf("  chosen\n%8s", "");
   for (int v = 0; v < VARIANTS; v++) printf(" %3dx%-3d", variants[v].threads, variants[v].blocks);
   puts("");
@@ -92,13 +92,13 @@ void dc_bench(dc_rank *d) {
     if (!d->host->rank) printf("%8zu", bytes >> 10);
     for (int v = 0; v < VARIANTS; v++) {
       const struct variant *x = &variants[v];
-      struct calls c = {x->way, bytes / sizeof(float)};
+      struct calls c = {x->algorithm, bytes / sizeof(float)};
       tri_p2p_tune(d->comm, x->threads ? x->threads : threads, x->blocks && x->blocks < blocks ? x->blocks : blocks);
-      double us = tri_p2p_fits(d->comm, x->way, c.count) ? time_calls(d, c) : 0;
+      double us = tri_p2p_fits(d->comm, x->algorithm, c.count) ? time_calls(d, c) : 0;
       if (!d->host->rank) us > 0 ? printf(" %7.2f", us) : printf(" %7s", "-");
     }
     tri_p2p_tune(d->comm, threads, blocks);
-    if (!d->host->rank) printf("  %s\n", names[tri_p2p_way_of(d->comm, bytes / sizeof(float))]);
+    if (!d->host->rank) printf("  %s\n", names[tri_p2p_algorithm_of(d->comm, bytes / sizeof(float))]);
     fflush(stdout);
   }
 }

@@ -143,19 +143,19 @@ static void to_host(dc_rank *d, float *to, const float *at, size_t n) {
 
 /* ---- right sums ---- */
 
-static void sum_once(dc_rank *d, tri_p2p_way way, maker make, uint32_t salt, size_t n, size_t offset) {
+static void sum_once(dc_rank *d, tri_p2p_algorithm algorithm, maker make, uint32_t salt, size_t n, size_t offset) {
   static const float guard[DC_SLACK];
   float around[2][DC_SLACK], *at = d->device + offset;
   make_numbers(d, make, salt, n);
   to_device(d, at - DC_SLACK, guard, DC_SLACK);
   to_device(d, at, d->mine, n);
   to_device(d, at + n, guard, DC_SLACK - 4);
-  DC_MUST(tri_p2p_sum(d->comm, way, at, n) == TRI_OK);
+  DC_MUST(tri_p2p_sum(d->comm, algorithm, at, n) == TRI_OK);
   to_host(d, d->got, at, n);
   to_host(d, around[0], at - DC_SLACK, DC_SLACK);
   to_host(d, around[1], at + n, DC_SLACK - 4);
   dc_sync(d);
-  compare(d, make, salt, n, way != TRI_P2P_LIBRARY);
+  compare(d, make, salt, n, algorithm != TRI_P2P_LIBRARY);
   same_everywhere(d, n);
   DC_MUST(!memcmp(around[0], guard, sizeof guard) &&
           !memcmp(around[1], guard, (DC_SLACK - 4) * sizeof *guard)); /* nothing beside it was touched */
@@ -166,22 +166,22 @@ static void test_sizes(dc_rank *d) {
                                  63,   64,   127,   128,   129,   511,    512,    513,    1000,   1023,    4096,   4099,
                                  8191, 8192, 16385, 65535, 65536, 131072, 131077, 262143, 524288, 1000001, 1048576};
   static const size_t offsets[] = {0, 1, 2, 3};
-  for (int way = 0; way < TRI_P2P_WAYS; way++)
+  for (int algorithm = 0; algorithm < TRI_P2P_ALGORITHMS; algorithm++)
     for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
       for (size_t o = 0; o < (sizes[k] < 10000 ? 4 : 2); o++)
-        if (tri_p2p_fits(d->comm, (tri_p2p_way)way, sizes[k]))
-          sum_once(d, (tri_p2p_way)way, addend, (uint32_t)(way + 1), sizes[k], offsets[o]);
-  for (int way = 0; way < TRI_P2P_LIBRARY; way++) {
+        if (tri_p2p_fits(d->comm, (tri_p2p_algorithm)algorithm, sizes[k]))
+          sum_once(d, (tri_p2p_algorithm)algorithm, addend, (uint32_t)(algorithm + 1), sizes[k], offsets[o]);
+  for (int algorithm = 0; algorithm < TRI_P2P_LIBRARY; algorithm++) {
     size_t most = DC_MOST;
-    while (!tri_p2p_fits(d->comm, (tri_p2p_way)way, most)) most--;
-    sum_once(d, (tri_p2p_way)way, addend, 77, most, 0);
+    while (!tri_p2p_fits(d->comm, (tri_p2p_algorithm)algorithm, most)) most--;
+    sum_once(d, (tri_p2p_algorithm)algorithm, addend, 77, most, 0);
   }
 }
 
 static void test_odd_numbers(dc_rank *d) {
   for (uint32_t salt = 0; salt < 20; salt++)
-    for (int way = 0; way < TRI_P2P_LIBRARY; way++)
-      sum_once(d, (tri_p2p_way)way, odd_one, salt, 1000 + 4099 * salt, salt % 4);
+    for (int algorithm = 0; algorithm < TRI_P2P_LIBRARY; algorithm++)
+      sum_once(d, (tri_p2p_algorithm)algorithm, odd_one, salt, 1000 + 4099 * salt, salt % 4);
 }
 
 /* Rounds of all sizes and shapes after each other, many under way at a time, with ranks that are late now and then. */
@@ -194,11 +194,11 @@ static void launch_random(dc_rank *d, uint32_t seed, bool library) {
   int usual = tri_p2p_threads(d->comm), blocks = tri_p2p_blocks(d->comm);
   for (uint32_t i = 0; i < BATCH; i++) {
     uint32_t x = dc_mix(seed * 1000 + i);
-    tri_p2p_way way = library && x % 16 == 0 ? TRI_P2P_LIBRARY : (tri_p2p_way)(x / 16 % 2);
+    tri_p2p_algorithm algorithm = library && x % 16 == 0 ? TRI_P2P_LIBRARY : (tri_p2p_algorithm)(x / 16 % 2);
     tri_p2p_tune(d->comm, threads[x / 32 % 4], 1 + (int)(x / 128 % (uint32_t)blocks));
     size_t n = random_count(x);
-    if (!tri_p2p_fits(d->comm, way, n)) tri_p2p_tune(d->comm, usual, blocks);
-    DC_MUST(tri_p2p_sum(d->comm, way, d->device + i * SLOT, n) == TRI_OK);
+    if (!tri_p2p_fits(d->comm, algorithm, n)) tri_p2p_tune(d->comm, usual, blocks);
+    DC_MUST(tri_p2p_sum(d->comm, algorithm, d->device + i * SLOT, n) == TRI_OK);
   }
   tri_p2p_tune(d->comm, usual, blocks);
 }
@@ -312,7 +312,7 @@ static void test_late(dc_rank *d) {
 
 static void launch_some(dc_rank *d, void *arg) {
   (void)arg;
-  for (int i = 0; i < 20; i++) DC_MUST(tri_p2p_sum(d->comm, (tri_p2p_way)(i % 2), d->device, 5000) == TRI_OK);
+  for (int i = 0; i < 20; i++) DC_MUST(tri_p2p_sum(d->comm, (tri_p2p_algorithm)(i % 2), d->device, 5000) == TRI_OK);
 }
 
 static void expect_error(dc_rank *d, tri_status want, int64_t since, int64_t least) {
@@ -436,7 +436,7 @@ static int run_rank(tri_shm *shm, int rank, int size, bool bench) {
     dc_bench(d);
     disconnect(d);
     if ((code = connect(d, false))) return code;
-    dc_bench_mail(d);
+    dc_bench_transfers(d);
     disconnect(d);
     return 0;
   }
@@ -454,8 +454,8 @@ static int run_rank(tri_shm *shm, int rank, int size, bool bench) {
   run(d, "abort", test_abort);
   disconnect(d);
   if ((code = connect(d, false))) return code;
-  run(d, "letters", dc_test_letters);
-  run(d, "no letter", dc_test_no_letter);
+  run(d, "transfers", dc_test_transfers);
+  run(d, "no message", dc_test_no_message);
   disconnect(d);
   if (!rank) puts("device_comm: all is well");
   return 0;

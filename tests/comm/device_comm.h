@@ -35,9 +35,9 @@ cudaGraphExec_t dc_record(dc_rank *d, void (*launch)(dc_rank *d, void *arg), voi
 
 void dc_bench(dc_rank *d); /* device_bench.c */
 
-/* device_mail.c, with a communicator for transfers in d->comm. */
-void dc_test_letters(dc_rank *d);
-void dc_test_no_letter(dc_rank *d);
-void dc_bench_mail(dc_rank *d);
+/* device_mailbox.c, with a communicator for transfers in d->comm. */
+void dc_test_transfers(dc_rank *d);
+void dc_test_no_message(dc_rank *d);
+void dc_bench_transfers(dc_rank *d);
 
 #endif

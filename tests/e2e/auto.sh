@@ -55,26 +55,26 @@ for layout in "1 1" "1 2" "2 2"; do
   rm "$RUN/answers.jsonl"
 done
 
-# Products are measured once, on tensor rank 0, and every rank has the choices; the second start finds them in the user's file.
+# Products are measured once, on tensor rank 0, and every rank has the tactics; the second start finds them in the user's file.
 export XDG_CACHE_HOME=$RUN/cache
-choices=$XDG_CACHE_HOME/trireme/choices-imitation-sm-00.txt
+tactics=$XDG_CACHE_HOME/trireme/tactics-imitation-sm-00.txt
 gives cuda 'measured [1-9][0-9]* of [0-9]* shapes of products in .* 0 were known; launches take 50.0% less time' --autotune --log-level debug
 [ "$(grep -c 'tune: measured' "$RUN/log")" = 1 ] || fail "not one rank has measured"
 [ "$(grep -c 'tune: m 8 n [0-9]* k [0-9]*: own kernel' "$RUN/log")" -ge 4 ] || fail "no line for each shape"
-[ "$(grep -o 'this rank has [1-9][0-9]* choices' "$RUN/log" | sort | uniq -c | awk '{print $1}')" = 2 ] || fail "not the same choices on both ranks"
-grep -q "choices are kept in $choices" "$RUN/log" && grep -q '^for Imitation, sm_00$' "$choices" || fail "no choices were kept"
-cp "$choices" "$RUN/first"
-gives cuda 'tune: [1-9][0-9]* choices for products: 0 of .*share/trireme/cuda-choices.txt, [1-9]'
+[ "$(grep -o 'this rank has [1-9][0-9]* tactics' "$RUN/log" | sort | uniq -c | awk '{print $1}')" = 2 ] || fail "not the same tactics on both ranks"
+grep -q "tactics are kept in $tactics" "$RUN/log" && grep -q '^for Imitation, sm_00$' "$tactics" || fail "no tactics were kept"
+cp "$tactics" "$RUN/first"
+gives cuda 'tune: [1-9][0-9]* tactics for products: 0 of .*share/trireme/cuda-gemm-tactics.txt, [1-9]'
 gives cuda 'measured 0 of [1-9]' --autotune
-cmp -s "$choices" "$RUN/first" || fail "the second start has changed the choices"
+cmp -s "$tactics" "$RUN/first" || fail "the second start has changed the tactics"
 # A damaged file, and a folder that cannot be written to: one line each, and service goes on.
-echo damaged >"$choices"
-gives cuda "choices-imitation-sm-00.txt:1: the line is not .* the file is not used"
+echo damaged >"$tactics"
+gives cuda "tactics-imitation-sm-00.txt:1: the line is not .* the file is not used"
 rm -r "$XDG_CACHE_HOME" && : >"$XDG_CACHE_HOME"
-gives cuda 'choices are not kept: .* cannot be written' --autotune
+gives cuda 'tactics are not kept: .* cannot be written' --autotune
 rm "$XDG_CACHE_HOME"
-gives cuda 'choices are kept in' --autotune -tp 1 -pp 2
+gives cuda 'tactics are kept in' --autotune -tp 1 -pp 2
 [ "$(grep -c 'tune: measured [1-9]' "$RUN/log")" = 2 ] || fail "not both stages have measured"
-grep -q "^linear m 1 n $(grep -o '"vocab_size": *[0-9]*' "$MODEL/config.json" | grep -o '[0-9]*$') " "$choices" || fail "nothing of the last stage's head"
+grep -q "^linear m 1 n $(grep -o '"vocab_size": *[0-9]*' "$MODEL/config.json" | grep -o '[0-9]*$') " "$tactics" || fail "nothing of the last stage's head"
 gives cpu 'there is nothing to choose between on backend cpu' --backend cpu --autotune
 echo "devices where each rank has one, else the CPU"

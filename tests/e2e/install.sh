@@ -5,7 +5,7 @@ here=$(dirname "$0")
 . "$here/lib.sh"
 cmake=$1 build=$2 tree=$RUN/tree
 "$cmake" --install "$build" --prefix "$tree" >"$RUN/installed" 2>&1 || fail "cmake --install: $(tail -3 "$RUN/installed")"
-for f in bin/trireme bin/trireme-worker share/trireme/cuda-choices.txt share/trireme/cluster-configs/trireme.sbatch share/trireme/cluster-configs/replicas.yaml \
+for f in bin/trireme bin/trireme-worker share/trireme/cuda-gemm-tactics.txt share/trireme/cluster-configs/trireme.sbatch share/trireme/cluster-configs/replicas.yaml \
   share/trireme/models/abacus/questions.jsonl share/doc/trireme/README.md share/doc/trireme/LICENSE; do
   [ -e "$tree/$f" ] || fail "$f is not installed"
 done

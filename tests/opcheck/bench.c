@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/floor.h"
+#include "kernels/roofline.h"
 #include "runtime/base/wait.h"
 #include "tests/opcheck/opcheck.h"
 
@@ -15,7 +15,7 @@ enum { MAX_ROUNDS = 15 };
 typedef struct bench {
   oc *c;
   tri_backend *be;
-  tri_floor *floor;
+  tri_roofline *floor;
   int slower;
 } bench;
 
@@ -31,8 +31,8 @@ static void report(bench *b, const char *name, tri_status (*run)(tri_backend *, 
   int rounds = b->c->opt.quick ? 5 : MAX_ROUNDS;
   double memory[MAX_ROUNDS], arithmetic[MAX_ROUNDS];
   for (int i = 0; i < rounds; i++) {
-    memory[i] = tri_floor_read(b->floor, bytes);
-    arithmetic[i] = products > 0 ? products * tri_floor_gemm(b->floor) : 0;
+    memory[i] = tri_roofline_read(b->floor, bytes);
+    arithmetic[i] = products > 0 ? products * tri_roofline_gemm(b->floor) : 0;
     int64_t start = tri_now_ns();
     (void)run(b->be, args);
     op[i] = (double)(tri_now_ns() - start) * 1e-9;
@@ -400,7 +400,7 @@ static void bench_samples(bench *b) {
 int oc_bench(oc *c) {
   bench b = {.c = c, .be = c->be};
   c->rng = c->opt.seed;
-  if (tri_floor_create(c->be, (size_t)256 << 20, TRI_BF16, &b.floor) != TRI_OK) {
+  if (tri_roofline_create(c->be, (size_t)256 << 20, TRI_BF16, &b.floor) != TRI_OK) {
     fprintf(stderr, "opcheck: no memory for the floors\n");
     exit(2);
   }
@@ -414,6 +414,6 @@ int oc_bench(oc *c) {
   bench_rows(&b, 512);
   if (wanted(&b, "copy_pages")) bench_copy_pages(&b);
   if (wanted(&b, "sample")) bench_samples(&b); /* and its parts */
-  tri_floor_destroy(b.floor);
+  tri_roofline_destroy(b.floor);
   return b.slower;
 }

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/floor.h"
+#include "kernels/roofline.h"
 #include "runtime/base/wait.h"
 #include "tests/opcheck/opcheck.h"
 
@@ -19,8 +19,8 @@ enum { ROUNDS = 9, MAX_COPIES = 256, MAX_ROOMS = 16, BLOCK = 16, PATTERN = 16 <<
 typedef struct bench {
   oc *c;
   tri_backend *be;
-  tri_floor *narrow, *single; /* of products with bfloat16, and with float32 weights */
-  uint64_t key;               /* of the last recorded round */
+  tri_roofline *narrow, *single; /* of products with bfloat16, and with float32 weights */
+  uint64_t key;                  /* of the last recorded round */
   int failed;
   struct {
     void *p;
@@ -154,26 +154,26 @@ static void report(bench *b, const char *name, work w) {
     return;
   }
   if (w.type == TRI_F32 && w.products > 0 && !b->single &&
-      tri_floor_create(b->be, CACHES, TRI_F32, &b->single) != TRI_OK)
+      tri_roofline_create(b->be, CACHES, TRI_F32, &b->single) != TRI_OK)
     give_up("no memory for the floors");
-  tri_floor *floor = w.type == TRI_F32 && w.products > 0 ? b->single : b->narrow;
+  tri_roofline *floor = w.type == TRI_F32 && w.products > 0 ? b->single : b->narrow;
   b->key++;
   run(b, &w, 2); /* loads kernels, then records */
   double once = run(b, &w, 1);
   int times = once > least ? 1 : (int)ceil(least / once), rounds = b->c->opt.quick ? 3 : ROUNDS;
   for (int i = 0; i < rounds; i++) {
-    memory[i] = tri_floor_read(floor, w.bytes * w.copies) / w.copies;
-    arithmetic[i] = w.products > 0 ? w.products * tri_floor_gemm(floor) : 0;
+    memory[i] = tri_roofline_read(floor, w.bytes * w.copies) / w.copies;
+    arithmetic[i] = w.products > 0 ? w.products * tri_roofline_gemm(floor) : 0;
     op[i] = run(b, &w, times) / times / w.copies;
   }
   double m = tri_median(memory, rounds), a = tri_median(arithmetic, rounds), t = tri_median(op, rounds);
   double best = m > a ? m : a;
   printf("%-52s %10.2f us  floor %10.2f us  ratio %.2f  ", name, t * 1e6, best * 1e6, best / t);
   if (m > a)
-    printf("%.0f of %.0f GB/s (%s)\n", w.bytes / t * 1e-9, w.bytes / m * 1e-9, tri_floor_read_name(floor));
+    printf("%.0f of %.0f GB/s (%s)\n", w.bytes / t * 1e-9, w.bytes / m * 1e-9, tri_roofline_read_name(floor));
   else
     printf("%.1f of %.1f TFLOP/s (%s)\n", 2 * w.products / t * 1e-12, 2 * w.products / a * 1e-12,
-           tri_floor_gemm_name(floor));
+           tri_roofline_gemm_name(floor));
   fflush(stdout);
 }
 
@@ -502,12 +502,12 @@ static void bench_samples(bench *b) {
 int oc_bench_device(oc *c) {
   bench b = {.c = c, .be = c->be};
   c->rng = c->opt.seed;
-  if (tri_floor_create(c->be, CACHES, TRI_BF16, &b.narrow) != TRI_OK) give_up("no memory for the floors");
+  if (tri_roofline_create(c->be, CACHES, TRI_BF16, &b.narrow) != TRI_OK) give_up("no memory for the floors");
   if (wanted(&b, "linear")) bench_linears(&b);
   for (int m = 1; m <= 32 && wanted(&b, "gated_linear"); m *= 2) bench_gated(&b, m, 14336, 4096);
   if (wanted(&b, "attention")) bench_attentions(&b);
   bench_rows(&b);
   if (wanted(&b, "sample")) bench_samples(&b);
-  tri_floor_destroy(b.narrow), tri_floor_destroy(b.single);
+  tri_roofline_destroy(b.narrow), tri_roofline_destroy(b.single);
   return b.failed;
 }

@@ -1,9 +1,9 @@
-/* Products by choice: whatever way is chosen gives the same product, also where it cannot be gone, and what is measured
- * is such a way. Of backends that have choices. */
+/* Products by tactic: every tactic gives the same product, also where it cannot be used, and what is measured is such a
+ * tactic. Only for backends that have tactics. */
 #include <stdio.h>
 #include <string.h>
 
-#include "kernels/choices.h"
+#include "kernels/gemm_tactics.h"
 #include "runtime/base/wait.h"
 #include "tests/opcheck/opcheck.h"
 
@@ -46,28 +46,28 @@ static void compare(oc *c, product *p) {
   oc_compare(c, &p->host.out, &p->device.out, p->limit);
 }
 
-static void choose(oc *c, const product *p, tri_way way, uint64_t word) {
-  tri_choice choice = {.shape = tri_product_shape_of(&p->device), .way = way, .ns = 1, .default_ns = 1};
-  if (choice.shape.m <= 0) return;
-  for (int i = 0; i < TRI_CHOICE_WORDS; i++) choice.words[i] = word;
-  oc_status(c, TRI_OK, tri_choices_put(c->be->choices, &choice));
+static void choose(oc *c, const product *p, tri_tactic_kind kind, uint64_t word) {
+  tri_tactic tactic = {.shape = tri_gemm_shape_of(&p->device), .kind = kind, .ns = 1, .default_ns = 1};
+  if (tactic.shape.m <= 0) return;
+  for (int i = 0; i < TRI_TACTIC_WORDS; i++) tactic.words[i] = word;
+  oc_status(c, TRI_OK, tri_tactics_put(c->be->tactics, &tactic));
 }
 
 static void measure(oc *c, product *p) {
   tri_tune_product one = {.args = p->device};
   tri_tune_result result = {0};
-  tri_choices *measured = NULL;
+  tri_tactics *measured = NULL;
   tri_mat before = p->before;
-  oc_status(c, TRI_OK, tri_choices_create(&measured));
+  oc_status(c, TRI_OK, tri_tactics_create(&measured));
   one.args.out = oc_device_narrow(c, &before, p->out);
   oc_status(c, TRI_OK, c->be->ops.tune(c->be, &one, 1, TRI_NEVER, measured, &result));
   oc_expect(c, result.measured + result.known == result.shapes, "%d of %d shapes", result.measured, result.shapes);
   for (size_t i = 0; i < measured->capacity; i++) {
-    const tri_choice *m = &measured->slots[i];
+    const tri_tactic *m = &measured->slots[i];
     if (m->shape.m) oc_expect(c, m->ns > 0 && m->ns <= m->default_ns, "%d ns instead of %d", m->ns, m->default_ns);
   }
-  oc_status(c, TRI_OK, tri_choices_put_all(c->be->choices, measured));
-  tri_choices_destroy(measured);
+  oc_status(c, TRI_OK, tri_tactics_put_all(c->be->tactics, measured));
+  tri_tactics_destroy(measured);
   compare(c, p);
 }
 
@@ -78,12 +78,12 @@ void oc_case_tune(oc *c, int i) {
   p.limit *= oc_lost_by_activation(c, &p.host);
   p.device.out.dtype = p.out; /* a part of the shape */
   measure(c, &p);
-  choose(c, &p, TRI_WAY_OWN, 0);
+  choose(c, &p, TRI_TACTIC_OWN, 0);
   compare(c, &p);
-  choose(c, &p, TRI_WAY_GEMM, 0);
+  choose(c, &p, TRI_TACTIC_GEMM, 0);
   compare(c, &p);
-  choose(c, &p, TRI_WAY_ALGO, UINT64_MAX); /* no algorithm of any library */
+  choose(c, &p, TRI_TACTIC_ALGO, UINT64_MAX); /* no algorithm of any library */
   compare(c, &p);
-  choose(c, &p, TRI_WAY_DEFAULT, 0);
+  choose(c, &p, TRI_TACTIC_DEFAULT, 0);
   compare(c, &p);
 }

@@ -6,20 +6,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/choices.h"
+#include "kernels/gemm_tactics.h"
 #include "kernels/cuda/fill.h"
 
-static tri_status tune(tri_backend *be, const tri_tune_product *products, int count, int64_t until, tri_choices *out,
+static tri_status tune(tri_backend *be, const tri_tune_product *products, int count, int64_t until, tri_tactics *out,
                        tri_tune_result *result) {
   (void)until;
   *result = (tri_tune_result){0};
   for (int i = 0; i < count; i++) {
-    tri_choice c = {.shape = tri_product_shape_of(&products[i].args), .way = TRI_WAY_OWN, .ns = 1000};
+    tri_tactic c = {.shape = tri_gemm_shape_of(&products[i].args), .kind = TRI_TACTIC_OWN, .ns = 1000};
     c.default_ns = 2 * c.ns;
-    if (!c.shape.m || tri_choices_get(out, &c.shape)) continue;
-    bool known = tri_choices_get(be->choices, &c.shape) != NULL;
+    if (!c.shape.m || tri_tactics_get(out, &c.shape)) continue;
+    bool known = tri_tactics_get(be->tactics, &c.shape) != NULL;
     result->shapes++, result->known += known, result->measured += !known, result->saved += known ? 0 : 0.5;
-    if (!known && tri_choices_put(out, &c) != TRI_OK) return TRI_NO_MEMORY;
+    if (!known && tri_tactics_put(out, &c) != TRI_OK) return TRI_NO_MEMORY;
   }
   return TRI_OK;
 }
@@ -49,8 +49,8 @@ __attribute__((visibility("default"))) tri_status tri_backend_fill_cuda(tri_back
   else
     snprintf(be->device, sizeof be->device, "GPU-%d", device);
   if (pci) snprintf(be->pci, sizeof be->pci, "%s", pci);
-  snprintf(be->choices_key, sizeof be->choices_key, "Imitation, sm_00");
-  if (tri_choices_create(&be->choices) != TRI_OK) return tri_fail(err, TRI_NO_MEMORY, "backend", "no memory");
+  snprintf(be->tactics_key, sizeof be->tactics_key, "Imitation, sm_00");
+  if (tri_tactics_create(&be->tactics) != TRI_OK) return tri_fail(err, TRI_NO_MEMORY, "backend", "no memory");
   be->ops.tune = tune;
   be->tunes = true;
   be->async = getenv("FAKE_EVENTS") != NULL;

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "comm/wire/sampling.h"
-#include "kernels/floor.h"
+#include "kernels/roofline.h"
 #include "runtime/base/hash.h"
 #include "runtime/base/version.h"
 #include "runtime/base/wait.h"

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/floor.h"
+#include "kernels/roofline.h"
 #include "runtime/base/log.h"
 #include "runtime/base/version.h"
 #include "runtime/base/wait.h"
@@ -73,7 +73,7 @@ struct bench {
   int tuned_seqs, tuned_tokens; /* of the largest steps that were asked to be measured; 0: the benchmark's own */
   tri_bench_rank rank;
   tri_engine *engine; /* the rank's */
-  tri_floor *floor;
+  tri_roofline *floor;
   tri_plan_writer *writer;
   uint32_t *ids;
   int32_t *pages;
@@ -134,8 +134,8 @@ static double prompt_work(const struct bench *b) {
 }
 
 static double measure_prompt(struct bench *b, double work) {
-  double products = work * tri_floor_gemm(b->floor);
-  double reading = tri_floor_read(b->floor, tri_measure_weight_bytes(b->engine));
+  double products = work * tri_roofline_gemm(b->floor);
+  double reading = tri_roofline_read(b->floor, tri_measure_weight_bytes(b->engine));
   b->reads = reading > products;
   return b->reads ? reading : products;
 }
@@ -202,7 +202,7 @@ static tri_status time_decode(struct bench *b, double *op, double *floor) {
     double bytes =
         tri_measure_weight_bytes(b->engine) + kv_token * (b->o.input_len + (first + end) / 2) * b->o.batch_size;
     if (first <= n / 2) b->bytes = bytes;
-    b->floors[run] = tri_floor_read(b->floor, bytes);
+    b->floors[run] = tri_roofline_read(b->floor, bytes);
     st = run_decodes(b, first, end);
     *floor = tri_median(b->floors, run + 1);
   }
@@ -259,7 +259,8 @@ static tri_status set_up(struct bench *b, tri_error *err) {
   if (!b->ids || !b->pages) st = TRI_NO_MEMORY;
   for (int i = 0; b->ids && i < len; i++)
     b->ids[i] = (uint32_t)(((uint64_t)i * 7919 + 13) % (uint64_t)b->engine->model.vocab_size);
-  if (st == TRI_OK) st = tri_floor_create(b->rank.backend, (size_t)512 << 20, tri_measure_type(b->engine), &b->floor);
+  if (st == TRI_OK)
+    st = tri_roofline_create(b->rank.backend, (size_t)512 << 20, tri_measure_type(b->engine), &b->floor);
 cleanup:
   return st == TRI_OK || err->status ? st : tri_fail(err, st, "", "%s", tri_status_text(st));
 }
@@ -267,7 +268,7 @@ cleanup:
 static void print_encoder(const struct bench *b, double op, double floor) {
   const tri_engine *e = b->engine;
   int in = b->o.input_len, batch = b->o.batch_size;
-  const char *what = b->reads ? tri_floor_read_name(b->floor) : tri_floor_gemm_name(b->floor);
+  const char *what = b->reads ? tri_roofline_read_name(b->floor) : tri_roofline_gemm_name(b->floor);
   if (b->o.json)
     printf("{\"model\":\"%s\",\"backend\":\"%s\",\"isa\":\"%s\",\"weight_bytes\":%.0f,\"input_len\":%d,"
            "\"batch_size\":%d,\"encode_ms\":%.3f,\"encode_floor_ms\":%.3f,\"encode_ratio\":%.3f}\n",
@@ -300,11 +301,12 @@ static void print(struct bench *b, double prompt, double prompt_floor, double de
          b->rank.backend->isa ? b->rank.backend->isa : "", threads);
   printf("prefill %d tokens:        %9.3f ms   floor %9.3f ms (%s)   ratio %.2f   %.0f "
          "tokens/s\n",
-         in, prompt * 1e3, prompt_floor * 1e3, b->reads ? tri_floor_read_name(b->floor) : tri_floor_gemm_name(b->floor),
-         prompt_floor / prompt, in / prompt);
+         in, prompt * 1e3, prompt_floor * 1e3,
+         b->reads ? tri_roofline_read_name(b->floor) : tri_roofline_gemm_name(b->floor), prompt_floor / prompt,
+         in / prompt);
   printf("decode %d sequence%s, a step: %9.3f ms   floor %9.3f ms (%s, %.1f GB/s)       ratio %.2f   %.1f "
          "tokens/s\n",
-         batch, batch > 1 ? "s" : "", decode * 1e3, decode_floor * 1e3, tri_floor_read_name(b->floor),
+         batch, batch > 1 ? "s" : "", decode * 1e3, decode_floor * 1e3, tri_roofline_read_name(b->floor),
          b->bytes / decode_floor / 1e9, decode_floor / decode, batch / decode);
   if (e->depth > 1)
     printf("host, a step:             %9.3f ms   hidden behind the device in %d of %d steps\n", host_time(b) * 1e3,
@@ -313,7 +315,7 @@ static void print(struct bench *b, double prompt, double prompt_floor, double de
 
 static void tear_down(struct bench *b) {
   tri_free(b->ids), tri_free(b->pages);
-  tri_floor_destroy(b->floor);
+  tri_roofline_destroy(b->floor);
   tri_plan_writer_destroy(b->writer);
   tri_bench_rank_close(&b->rank);
 }

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "kernels/floor.h"
+#include "kernels/roofline.h"
 #include "runtime/base/log.h"
 #include "runtime/base/topo.h"
 #include "runtime/base/wait.h"

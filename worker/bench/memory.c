@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/floor.h"
+#include "kernels/roofline.h"
 #include "runtime/base/hash.h"
 #include "runtime/base/mem.h"
 #include "runtime/base/options.h"

@@ -1,22 +1,22 @@
-/* Choices as text; see choices.h for the format. */
+/* Tactics as text; see gemm_tactics.h for the format. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/choices.h"
+#include "kernels/gemm_tactics.h"
 #include "runtime/base/hash.h"
 
 enum { MOST_DIM = 1 << 24 };
 
-static const char header[] = "trireme-choices 1";
-static const char *const ways[TRI_WAY_COUNT] = {"default", "own", "gemm", "algo"};
+static const char header[] = "trireme-tactics 1";
+static const char *const kinds[TRI_TACTIC_COUNT] = {"default", "own", "gemm", "algo"};
 /* In the order of tri_act. */
 static const char *const acts[] = {"none", "relu", "gelu", "gelu_tanh", "silu", "quick_gelu", "tanh", "swiglu_oai"};
 enum { NUM_ACTS = sizeof acts / sizeof *acts };
 _Static_assert(NUM_ACTS == TRI_ACT_SWIGLU_OAI + 1, "a name for each");
 
-static uint32_t check_of(const tri_choice *c) {
+static uint32_t check_of(const tri_tactic *c) {
   uint64_t h = tri_hash_bytes(TRI_HASH_SEED, &c->shape, sizeof c->shape);
   h = tri_hash_bytes(h, c->words, sizeof c->words);
   return (uint32_t)(h ^ h >> 32);
@@ -86,14 +86,14 @@ static bool take_name(cursor *c, const char *const *names, int count, int32_t *o
   return false;
 }
 
-static bool take_words(cursor *c, tri_choice *out) {
+static bool take_words(cursor *c, tri_tactic *out) {
   uint64_t check;
-  for (int i = 0; i < TRI_CHOICE_WORDS; i++)
+  for (int i = 0; i < TRI_TACTIC_WORDS; i++)
     if (!take_number(c, 16, UINT64_MAX, &out->words[i])) return false;
   return take(c, "check") && take_number(c, 16, UINT32_MAX, &check) && check == check_of(out);
 }
 
-static bool take_note(cursor *c, tri_choice *out) {
+static bool take_note(cursor *c, tri_tactic *out) {
   size_t len = (size_t)(c->end - c->at);
   if (len >= sizeof out->note) return false;
   memcpy(out->note, c->at, len);
@@ -102,11 +102,11 @@ static bool take_note(cursor *c, tri_choice *out) {
 }
 
 /* NULL, or what is wrong with the line. */
-static const char *read_choice(cursor line, tri_choice *out) {
-  tri_product_shape *s = &out->shape;
-  int32_t way;
-  *out = (tri_choice){0};
-  if (!take(&line, "linear")) return "is neither a choice nor a `for` line";
+static const char *read_tactic(cursor line, tri_tactic *out) {
+  tri_gemm_shape *s = &out->shape;
+  int32_t kind;
+  *out = (tri_tactic){0};
+  if (!take(&line, "linear")) return "is neither a tactic nor a `for` line";
   if (!take_int(&line, "m", 1, MOST_DIM, &s->m) || !take_int(&line, "n", 1, MOST_DIM, &s->n) ||
       !take_int(&line, "k", 1, MOST_DIM, &s->k))
     return "has no m, n and k";
@@ -115,9 +115,9 @@ static const char *read_choice(cursor line, tri_choice *out) {
   if (!take(&line, "act") || !take_name(&line, acts, NUM_ACTS, &s->act) || !take_int(&line, "bias", 0, 1, &s->bias) ||
       !take_int(&line, "add", 0, 1, &s->add))
     return "has no act, bias and add";
-  if (!take(&line, "use") || !take_name(&line, ways, TRI_WAY_COUNT, &way)) return "has no way that is known";
-  out->way = (tri_way)way;
-  if (out->way == TRI_WAY_ALGO && !take_words(&line, out)) return "has an algorithm that is damaged";
+  if (!take(&line, "use") || !take_name(&line, kinds, TRI_TACTIC_COUNT, &kind)) return "has no tactic that is known";
+  out->kind = (tri_tactic_kind)kind;
+  if (out->kind == TRI_TACTIC_ALGO && !take_words(&line, out)) return "has an algorithm that is damaged";
   if (!take_int(&line, "ns", 1, INT32_MAX, &out->ns) || !take_int(&line, "default", 1, INT32_MAX, &out->default_ns))
     return "has no times";
   if (line.at < line.end && (!take(&line, "#") || !take_note(&line, out))) return "has something behind its times";
@@ -131,7 +131,7 @@ static bool is_printable(cursor line) {
 }
 
 typedef struct reader {
-  tri_choices *into;
+  tri_tactics *into;
   const char *key;
   int line;
   bool any, wanted;  /* a `for` line has come; it is the key's */
@@ -140,9 +140,9 @@ typedef struct reader {
 
 /* NULL, or what is wrong with the line. */
 static const char *read_line(reader *r, cursor line) {
-  tri_choice choice;
+  tri_tactic tactic;
   if (!is_printable(line)) return "has a byte that is not printable ASCII";
-  if (r->line == 1) return is(line, header) ? NULL : "is not \"trireme-choices 1\"";
+  if (r->line == 1) return is(line, header) ? NULL : "is not \"trireme-tactics 1\"";
   if (line.at == line.end || *line.at == '#') return NULL;
   cursor rest = line;
   if (take(&rest, "for")) {
@@ -151,19 +151,19 @@ static const char *read_line(reader *r, cursor line) {
     r->wanted = is(rest, r->key);
     return NULL;
   }
-  const char *wrong = read_choice(line, &choice);
+  const char *wrong = read_tactic(line, &tactic);
   if (wrong) return wrong;
   if (!r->any) return "comes before any `for` line";
   if (!r->wanted) return NULL;
-  if (tri_choices_get(r->into, &choice.shape)) return "has a shape that was there before";
-  r->failed = tri_choices_put(r->into, &choice);
+  if (tri_tactics_get(r->into, &tactic.shape)) return "has a shape that was there before";
+  r->failed = tri_tactics_put(r->into, &tactic);
   return r->failed == TRI_OK ? NULL : "is one too many";
 }
 
 static tri_status read_lines(reader *r, const char *text, size_t len, const char *name, tri_error *err) {
   const char *end = text + len;
-  if (len > TRI_CHOICES_TEXT_MOST)
-    return tri_fail(err, TRI_TOO_LARGE, name, "%s: %zu bytes are more than a table of choices has", name, len);
+  if (len > TRI_TACTICS_TEXT_MOST)
+    return tri_fail(err, TRI_TOO_LARGE, name, "%s: %zu bytes are more than a table of tactics has", name, len);
   if (!len) return tri_fail(err, TRI_CORRUPT, name, "%s:1: there is nothing", name);
   while (text < end) {
     const char *stop = memchr(text, '\n', (size_t)(end - text));
@@ -176,23 +176,23 @@ static tri_status read_lines(reader *r, const char *text, size_t len, const char
   return TRI_OK;
 }
 
-tri_status tri_choices_read(tri_choices *c, const char *text, size_t len, const char *key, const char *name, int *num,
+tri_status tri_tactics_read(tri_tactics *c, const char *text, size_t len, const char *key, const char *name, int *num,
                             tri_error *err) {
   reader r = {.key = key};
   tri_status st;
-  TRI_TRY(tri_choices_create(&r.into));
+  TRI_TRY(tri_tactics_create(&r.into));
   TRI_TRY(read_lines(&r, text, len, name, err));
-  TRI_TRY(tri_choices_put_all(c, r.into));
+  TRI_TRY(tri_tactics_put_all(c, r.into));
   if (num) *num = (int)r.into->count;
 cleanup:
-  tri_choices_destroy(r.into);
+  tri_tactics_destroy(r.into);
   return st == TRI_OK ? st : tri_fail(err, st, name, "%s: %s", name, tri_status_text(st));
 }
 
 /* ---- writing ---- */
 
 static int by_shape(const void *a, const void *b) {
-  const tri_product_shape *x = &(*(const tri_choice *const *)a)->shape, *y = &(*(const tri_choice *const *)b)->shape;
+  const tri_gemm_shape *x = &(*(const tri_tactic *const *)a)->shape, *y = &(*(const tri_tactic *const *)b)->shape;
   const int32_t left[] = {x->n, x->k, x->w, x->x, x->out, x->act, x->bias, x->add, x->m};
   const int32_t right[] = {y->n, y->k, y->w, y->x, y->out, y->act, y->bias, y->add, y->m};
   for (size_t i = 0; i < sizeof left / sizeof *left; i++)
@@ -200,22 +200,22 @@ static int by_shape(const void *a, const void *b) {
   return 0;
 }
 
-static void print_choice(FILE *f, const tri_choice *c) {
-  const tri_product_shape *s = &c->shape;
+static void print_tactic(FILE *f, const tri_tactic *c) {
+  const tri_gemm_shape *s = &c->shape;
   fprintf(f,
           "linear m %" PRId32 " n %" PRId32 " k %" PRId32 " w %s x %s out %s act %s bias %" PRId32 " add %" PRId32
           " use %s",
           s->m, s->n, s->k, tri_dtype_name((tri_dtype)s->w), tri_dtype_name((tri_dtype)s->x),
-          tri_dtype_name((tri_dtype)s->out), acts[s->act], s->bias, s->add, ways[c->way]);
-  for (int i = 0; c->way == TRI_WAY_ALGO && i < TRI_CHOICE_WORDS; i++) fprintf(f, " %" PRIx64, c->words[i]);
-  if (c->way == TRI_WAY_ALGO) fprintf(f, " check %" PRIx32, check_of(c));
+          tri_dtype_name((tri_dtype)s->out), acts[s->act], s->bias, s->add, kinds[c->kind]);
+  for (int i = 0; c->kind == TRI_TACTIC_ALGO && i < TRI_TACTIC_WORDS; i++) fprintf(f, " %" PRIx64, c->words[i]);
+  if (c->kind == TRI_TACTIC_ALGO) fprintf(f, " check %" PRIx32, check_of(c));
   fprintf(f, " ns %" PRId32 " default %" PRId32, c->ns, c->default_ns);
   if (c->note[0]) fprintf(f, " # %s", c->note);
   fputc('\n', f);
 }
 
-tri_status tri_choices_write(const tri_choices *c, const char *key, char **out, size_t *len) {
-  const tri_choice **sorted = tri_calloc(c->count + 1, sizeof *sorted);
+tri_status tri_tactics_write(const tri_tactics *c, const char *key, char **out, size_t *len) {
+  const tri_tactic **sorted = tri_calloc(c->count + 1, sizeof *sorted);
   char *text = NULL, *copy = NULL;
   size_t size = 0, n = 0;
   FILE *f = sorted ? open_memstream(&text, &size) : NULL;
@@ -227,7 +227,7 @@ tri_status tri_choices_write(const tri_choices *c, const char *key, char **out, 
     if (c->slots[i].shape.m) sorted[n++] = &c->slots[i];
   qsort(sorted, n, sizeof *sorted, by_shape);
   fprintf(f, "%s\nfor %s\n", header, key);
-  for (size_t i = 0; i < n; i++) print_choice(f, sorted[i]);
+  for (size_t i = 0; i < n; i++) print_tactic(f, sorted[i]);
   bool written = !ferror(f);
   if (!fclose(f) && written && (copy = tri_strndup(text, size))) *out = copy, *len = size;
   free(text);

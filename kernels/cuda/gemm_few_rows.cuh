@@ -1,11 +1,11 @@
 /* Products of up to eight rows of x: bound by reading the weights, so each warp streams whole columns of them (rows of
  * w) in 16-byte pieces, several columns at a time, and multiplies every piece with all rows of x. */
-#ifndef TRI_KERNELS_CUDA_SKINNY_CUH
-#define TRI_KERNELS_CUDA_SKINNY_CUH
+#ifndef TRI_KERNELS_CUDA_GEMM_FEW_ROWS_CUH
+#define TRI_KERNELS_CUDA_GEMM_FEW_ROWS_CUH
 
 #include "kernels/cuda/device.cuh"
 
-enum { PIECE = 8, SKINNY_WARPS = 4 };
+enum { PIECE = 8, FEW_ROWS_WARPS = 4 };
 
 /* Eight stored elements, widened. */
 template <typename T> struct piece;
@@ -83,8 +83,8 @@ __device__ static inline void add_pieces(const tri_linear_args &a, int first, in
  * every lane gets all of them. The columns are col and the next ones, the second half of them `far` further on. k is a
  * multiple of PIECE. The first weights are on their way before the kernel in front has made x. */
 template <typename T, typename X, int ROWS, int COLS>
-__device__ static void skinny_sums(const tri_linear_args &a, int first, int col, int far, int from, int step,
-                                   float (&sum)[ROWS][COLS]) {
+__device__ static void few_rows_sums(const tri_linear_args &a, int first, int col, int far, int from, int step,
+                                     float (&sum)[ROWS][COLS]) {
   enum { AHEAD = 2 };
   int stride = step * WARP * PIECE, k = (from * WARP + threadIdx.x % WARP) * PIECE;
   const T *w[COLS];

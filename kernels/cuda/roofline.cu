@@ -1,4 +1,4 @@
-/* What the floors run: random numbers, since zeros take less power and so run faster, and reads of memory. */
+/* The kernels of the roofline: random numbers, since zeros take less power and so run faster, and reads of memory. */
 #include "kernels/cuda/device.cuh"
 #include "runtime/base/hash.h"
 
@@ -13,7 +13,7 @@ __global__ static void fill_kernel(void *p, tri_dtype type, size_t n) {
     store_as(p, type, i, (float)(mix(i) >> 40) * 0x1p-23f - 1);
 }
 
-void tri_cuda_floor_fill(cudaStream_t stream, void *p, tri_dtype type, size_t n) {
+void tri_cuda_roofline_fill(cudaStream_t stream, void *p, tri_dtype type, size_t n) {
   fill_kernel<<<4096, THREADS, 0, stream>>>(p, type, n);
 }
 
@@ -38,10 +38,11 @@ static void read_with(cudaStream_t stream, const void *p, size_t bytes, unsigned
   read_kernel<DEEP><<<blocks, THREADS, 0, stream>>>((const uint4 *)p, n, sink);
 }
 
-void tri_cuda_floor_read(cudaStream_t stream, const void *p, size_t bytes, int way, int processors, uint32_t *sink) {
-  static const unsigned per_processor[] = {8, 32, 1u << 16}; /* the last: hardly a tile for each block */
-  unsigned blocks = (unsigned)processors * per_processor[way / 2];
-  if (way % 2)
+void tri_cuda_roofline_read(cudaStream_t stream, const void *p, size_t bytes, int variant, int num_sms,
+                            uint32_t *sink) {
+  static const unsigned per_sm[] = {8, 32, 1u << 16}; /* the last: hardly a tile for each block */
+  unsigned blocks = (unsigned)num_sms * per_sm[variant / 2];
+  if (variant % 2)
     read_with<8>(stream, p, bytes, blocks, sink);
   else
     read_with<4>(stream, p, bytes, blocks, sink);

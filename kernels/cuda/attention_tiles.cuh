@@ -2,8 +2,8 @@
  * values that pass through shared memory, and a warp's 16 rows of queries with their running maximum, sum and weighted
  * values. Scores never leave the registers. Queries are rounded to the keys' type, as are the weights in front of the
  * values; sums and the softmax are float32. */
-#ifndef TRI_KERNELS_CUDA_TILES_CUH
-#define TRI_KERNELS_CUDA_TILES_CUH
+#ifndef TRI_KERNELS_CUDA_ATTENTION_TILES_CUH
+#define TRI_KERNELS_CUDA_ATTENTION_TILES_CUH
 
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/mma.cuh"

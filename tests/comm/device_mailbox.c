@@ -54,7 +54,7 @@ static void send_round(dc_rank *d, uint32_t round) {
                     words_of(round, lane) * sizeof(float)));
 }
 
-/* More than a box holds goes in several letters, between two that are small: what it waits for holds up no compute
+/* A transfer longer than a slot goes in several messages, between two that are small: its waits hold up no compute
  * stream. */
 static void send_much(dc_rank *d) {
   enum { MOST = 10 << 20, FEW = 1000, LATE_MS = 50 };
@@ -86,15 +86,15 @@ static void send_much(dc_rank *d) {
   free(host), free(got);
 }
 
-void dc_test_letters(dc_rank *d) {
+void dc_test_transfers(dc_rank *d) {
   _Static_assert(2 * 8 * SLOT_WORDS + 2 * DC_SLACK <= DC_MOST, "room for all lanes, in and out");
   for (uint32_t round = 0; round < ROUNDS; round++) send_round(d, round);
   send_much(d);
 }
 
-/* A letter that nobody sends ends with its limit; those that nobody takes hold up no compute stream. */
-void dc_test_no_letter(dc_rank *d) {
-  enum { MORE = TRI_CUDA_MAIL_PLACES + 1 };
+/* A message that nobody sends ends with its limit; those that nobody takes hold up no compute stream. */
+void dc_test_no_message(dc_rank *d) {
+  enum { MORE = TRI_CUDA_MAILBOX_SLOTS + 1 };
   tri_comm_req reqs[MORE] = {{0}};
   d->comm->cfg.timeout_ms = 300;
   int64_t t = tri_now_ns();
@@ -113,7 +113,7 @@ void dc_test_no_letter(dc_rank *d) {
 
 /* ---- times ---- */
 
-/* To rank 1 and back, through boxes or through the library; half of it, in microseconds. */
+/* To rank 1 and back, through mailboxes or through the library; half of it, in microseconds. */
 static double one_way(dc_rank *d, tri_comm *c, size_t bytes) {
   int64_t start = 0;
   tri_comm_req req = {0};
@@ -131,10 +131,10 @@ static double one_way(dc_rank *d, tri_comm *c, size_t bytes) {
   return (double)(tri_now_ns() - start) / 1000 / REPEATS / 2;
 }
 
-void dc_bench_mail(dc_rank *d) {
+void dc_bench_transfers(dc_rank *d) {
   if (d->host->rank > 1) return;
   for (size_t bytes = 16 << 10; bytes <= DC_MOST * sizeof(float); bytes *= bytes < 4 << 20 ? 4 : 2) {
     double ours = one_way(d, d->comm, bytes), library = one_way(d, d->comm->fallback, bytes);
-    if (!d->host->rank) printf("transfer of %5zu KiB: boxes %7.1f us, NCCL %7.1f us\n", bytes >> 10, ours, library);
+    if (!d->host->rank) printf("transfer of %5zu KiB: mailboxes %7.1f us, NCCL %7.1f us\n", bytes >> 10, ours, library);
   }
 }

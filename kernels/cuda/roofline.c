@@ -4,10 +4,10 @@
 #include <stdio.h>
 
 #include "kernels/cuda/cuda.h"
-#include "kernels/floor.h"
+#include "kernels/roofline.h"
 
 enum {
-  PIECE = 1 << 15,        /* reads are in multiples of this: every way's tiles */
+  PIECE = 1 << 15,        /* reads are in multiples of this: the tiles of every variant of reading */
   AHEAD = 32 << 20,       /* bytes read before the first event */
   LEAST_READ = 256 << 20, /* a shorter read's beginning and end would count */
   MOST_READ = 1 << 30,    /* a longer one goes no faster */
@@ -17,36 +17,36 @@ enum {
 };
 static const int sizes[NUM_SIZES] = {2048, 4096, 6144, 8192};
 
-struct device_floor {
-  tri_device_floor base;
+struct device_roofline {
+  tri_device_roofline base;
   tri_backend *be;
   cudaEvent_t from, to;
   char *stream; /* random numbers, and a word behind them for what was read */
   size_t stream_bytes, at;
   char *matrices; /* two inputs and an output of the largest size */
   tri_dtype type;
-  int num_sizes, size, way, processors;
+  int num_sizes, size, variant;
 };
 
 /* The next bytes of the buffer, all of them others than the last. */
-static const void *next(struct device_floor *f, size_t bytes) {
+static const void *next(struct device_roofline *f, size_t bytes) {
   if (f->at + bytes > f->stream_bytes) f->at = 0;
   const void *p = f->stream + f->at;
   f->at += bytes;
   return p;
 }
 
-static void read_next(struct device_floor *f, size_t bytes) {
-  tri_cuda_floor_read(tri_cuda_stream(f->be), next(f, bytes), bytes, f->way, f->processors,
-                      (uint32_t *)(void *)(f->stream + f->stream_bytes));
+static void read_next(struct device_roofline *f, size_t bytes) {
+  tri_cuda_roofline_read(tri_cuda_stream(f->be), next(f, bytes), bytes, f->variant, tri_cuda_of(f->be)->num_sms,
+                         (uint32_t *)(void *)(f->stream + f->stream_bytes));
 }
 
-static void begin(struct device_floor *f) {
+static void begin(struct device_roofline *f) {
   read_next(f, AHEAD);
   tri_cuda_note(f->be, cudaEventRecord(f->from, tri_cuda_stream(f->be)));
 }
 
-static double end(struct device_floor *f) {
+static double end(struct device_roofline *f) {
   float ms = 0;
   tri_cuda_note(f->be, cudaGetLastError());
   tri_cuda_note(f->be, cudaEventRecord(f->to, tri_cuda_stream(f->be)));
@@ -55,8 +55,8 @@ static double end(struct device_floor *f) {
   return ms * 1e-3;
 }
 
-static double device_read(tri_device_floor *base, double bytes) {
-  struct device_floor *f = (struct device_floor *)base;
+static double device_read(tri_device_roofline *base, double bytes) {
+  struct device_roofline *f = (struct device_roofline *)base;
   size_t most = f->stream_bytes / 2, n = LEAST_READ;
   if (most > MOST_READ) most = MOST_READ;
   if (bytes > LEAST_READ) n = bytes > MOST_READ ? MOST_READ : (size_t)bytes / PIECE * PIECE;
@@ -67,8 +67,8 @@ static double device_read(tri_device_floor *base, double bytes) {
 }
 
 /* As linear.c has it: the weights' rows are as long as the inputs'. */
-static double device_gemm(tri_device_floor *base) {
-  struct device_floor *f = (struct device_floor *)base;
+static double device_gemm(tri_device_roofline *base) {
+  struct device_roofline *f = (struct device_roofline *)base;
   tri_cuda_impl *impl = tri_cuda_of(f->be);
   cudaDataType_t t = f->type == TRI_F32 ? CUDA_R_32F : f->type == TRI_F16 ? CUDA_R_16F : CUDA_R_16BF;
   int n = f->size;
@@ -82,10 +82,11 @@ static double device_gemm(tri_device_floor *base) {
   return end(f) / ((double)n * n * n);
 }
 
-static double read_once(tri_device_floor *base) { return device_read(base, LEAST_READ); }
+static double read_once(tri_device_roofline *base) { return device_read(base, LEAST_READ); }
 
 /* The setting with the shortest of several rounds; the first round, which loads kernels, is as good as any other. */
-static int fastest(struct device_floor *f, double (*run)(tri_device_floor *), int *setting, const int *values, int n) {
+static int fastest(struct device_roofline *f, double (*run)(tri_device_roofline *), int *setting, const int *values,
+                   int n) {
   double best = 1e9;
   int winner = values[0];
   for (int round = 0; round < ROUNDS; round++)
@@ -97,7 +98,7 @@ static int fastest(struct device_floor *f, double (*run)(tri_device_floor *), in
   return winner;
 }
 
-/* Not counted under a tag: floors come and go, and no budget has room for them. */
+/* Not counted under a tag: it comes and goes, and no budget has room for them. */
 static void *room(size_t bytes) {
   void *p = NULL;
   if (cudaMalloc(&p, bytes) == cudaSuccess) return p;
@@ -105,7 +106,7 @@ static void *room(size_t bytes) {
   return NULL;
 }
 
-static tri_status allocate(struct device_floor *f, size_t cache) {
+static tri_status allocate(struct device_roofline *f, size_t cache) {
   size_t bytes = (size_t)2 * MOST_READ, least = STREAM_CACHES * cache > LEAST_READ ? STREAM_CACHES * cache : LEAST_READ;
   while (!(f->stream = room(bytes + sizeof(uint32_t))) && bytes / 2 >= least) bytes /= 2;
   f->stream_bytes = bytes;
@@ -116,36 +117,35 @@ static tri_status allocate(struct device_floor *f, size_t cache) {
   return f->matrices ? TRI_OK : TRI_NO_MEMORY;
 }
 
-static void device_floor_destroy(tri_device_floor *base) {
-  struct device_floor *f = (struct device_floor *)base;
+static void device_roofline_destroy(tri_device_roofline *base) {
+  struct device_roofline *f = (struct device_roofline *)base;
   if (f->from) cudaEventDestroy(f->from);
   if (f->to) cudaEventDestroy(f->to);
   cudaFree(f->stream), cudaFree(f->matrices);
   tri_free(f);
 }
 
-static void choose(struct device_floor *f) {
-  static const int ways[TRI_CUDA_FLOOR_WAYS] = {0, 1, 2, 3, 4, 5};
+static void choose(struct device_roofline *f) {
+  static const int variants[TRI_CUDA_READ_VARIANTS] = {0, 1, 2, 3, 4, 5};
   cudaStream_t stream = tri_cuda_stream(f->be);
   size_t n = (size_t)sizes[f->num_sizes - 1];
-  tri_cuda_floor_fill(stream, f->stream, TRI_F32, f->stream_bytes / sizeof(float));
-  tri_cuda_floor_fill(stream, f->matrices, f->type, 3 * n * n);
-  f->way = fastest(f, read_once, &f->way, ways, TRI_CUDA_FLOOR_WAYS);
+  tri_cuda_roofline_fill(stream, f->stream, TRI_F32, f->stream_bytes / sizeof(float));
+  tri_cuda_roofline_fill(stream, f->matrices, f->type, 3 * n * n);
+  f->variant = fastest(f, read_once, &f->variant, variants, TRI_CUDA_READ_VARIANTS);
   f->size = fastest(f, device_gemm, &f->size, sizes, f->num_sizes);
   snprintf(f->base.read_name, sizeof f->base.read_name, "device memory read");
   snprintf(f->base.gemm_name, sizeof f->base.gemm_name, "cuBLAS %s at %d", tri_dtype_name(f->type), f->size);
 }
 
-tri_status tri_cuda_floor_create(tri_backend *be, tri_dtype type, tri_device_floor **out) {
-  struct device_floor *f = tri_calloc(1, sizeof *f);
+tri_status tri_cuda_roofline_create(tri_backend *be, tri_dtype type, tri_device_roofline **out) {
+  struct device_roofline *f = tri_calloc(1, sizeof *f);
   int cache = 0, device = tri_cuda_of(be)->device;
   if (!f) return TRI_NO_MEMORY;
-  f->base.read = device_read, f->base.gemm = device_gemm, f->base.destroy = device_floor_destroy;
+  f->base.read = device_read, f->base.gemm = device_gemm, f->base.destroy = device_roofline_destroy;
   f->be = be;
   f->type = type == TRI_F32 || type == TRI_F16 ? type : TRI_BF16; /* int8 weights are widened by most products */
   cudaSetDevice(device);                                          /* this may be another thread than the one before */
   cudaDeviceGetAttribute(&cache, cudaDevAttrL2CacheSize, device);
-  cudaDeviceGetAttribute(&f->processors, cudaDevAttrMultiProcessorCount, device);
   tri_status st = allocate(f, (size_t)cache);
   if (st == TRI_OK && (cudaEventCreate(&f->from) != cudaSuccess || cudaEventCreate(&f->to) != cudaSuccess))
     st = TRI_NO_MEMORY;
@@ -154,6 +154,6 @@ tri_status tri_cuda_floor_create(tri_backend *be, tri_dtype type, tri_device_flo
   if (st == TRI_OK)
     *out = &f->base;
   else
-    device_floor_destroy(&f->base);
+    device_roofline_destroy(&f->base);
   return st;
 }

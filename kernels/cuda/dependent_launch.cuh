@@ -6,8 +6,8 @@
  * of it: weights, the batch's arrays, and keys of earlier steps. Copies keep steps apart: one begins when all in front
  * of it has ended, and so does what follows it. Since every kernel of the chain waits for the one before it, it has
  * then waited for all. */
-#ifndef TRI_KERNELS_CUDA_OVERLAP_CUH
-#define TRI_KERNELS_CUDA_OVERLAP_CUH
+#ifndef TRI_KERNELS_CUDA_DEPENDENT_LAUNCH_CUH
+#define TRI_KERNELS_CUDA_DEPENDENT_LAUNCH_CUH
 
 #include <cuda_runtime.h>
 

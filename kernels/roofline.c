@@ -1,4 +1,4 @@
-#include "kernels/floor.h"
+#include "kernels/roofline.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -9,22 +9,22 @@
 
 enum { MAX_GEMM = 1536 };
 
-struct tri_floor {
-  tri_device_floor *device; /* NULL: the host's, which is all that follows */
+struct tri_roofline {
+  tri_device_roofline *device; /* NULL: the host's, which is all that follows */
   tri_pool *pool;
   char *stream;
   size_t stream_bytes, at;
   float *gemm; /* per thread: two inputs and an output */
   size_t gemm_bytes;
-  int size; /* of the products */
-  int how;  /* of reading */
+  int size;   /* of the products */
+  int reader; /* of readers[] */
   char gemm_name[48];
 };
 
-struct reader {
+struct reading {
   const char *p;
   size_t bytes;
-  int how;
+  int reader;
   _Atomic uint64_t sink;
 };
 
@@ -39,7 +39,7 @@ static double now(void) { return (double)tri_now_ns() * 1e-9; }
 
 enum { PIECE = 4096, STREAMS = 4 }; /* several streams at a time: more reads in flight than one alone gets */
 
-/* Which way of reading is fastest differs between processors: create() tries them all, and the fastest is the floor. */
+/* The fastest reader differs between processors: create() tries them all, and the fastest is the floor. */
 #define READER(name, width, prefetch)                                                                                  \
   WIDEST static uint64_t name(const char *p, size_t pieces) {                                                          \
     typedef uint64_t lanes __attribute__((vector_size(width)));                                                        \
@@ -64,16 +64,16 @@ static uint64_t (*const readers[])(const char *, size_t) = {read_16, read_64, re
 enum { NUM_READERS = sizeof readers / sizeof *readers };
 
 static void read_thread(void *ctx, int index, int count) {
-  struct reader *r = ctx;
+  struct reading *r = ctx;
   size_t pieces = r->bytes / (STREAMS * PIECE), first = pieces * (size_t)index / (size_t)count;
   size_t end = pieces * (size_t)(index + 1) / (size_t)count;
-  uint64_t sum = readers[r->how](r->p + first * STREAMS * PIECE, end - first);
+  uint64_t sum = readers[r->reader](r->p + first * STREAMS * PIECE, end - first);
   for (size_t i = pieces * STREAMS * PIECE; index == 0 && i + 8 <= r->bytes; i += 8)
     sum ^= *(const uint64_t *)(const void *)(r->p + i);
   atomic_fetch_xor(&r->sink, sum);
 }
 
-double tri_floor_read(tri_floor *f, double bytes) {
+double tri_roofline_read(tri_roofline *f, double bytes) {
   if (f->device) return f->device->read(f->device, bytes);
   size_t n = (size_t)bytes / 64 * 64 + 64;
   int turns = 1;
@@ -81,7 +81,7 @@ double tri_floor_read(tri_floor *f, double bytes) {
   double seconds = 0;
   for (int i = 0; i < turns; i++) {
     if (f->at + n > f->stream_bytes) f->at = 0;
-    struct reader r = {.p = f->stream + f->at, .bytes = n, .how = f->how};
+    struct reading r = {.p = f->stream + f->at, .bytes = n, .reader = f->reader};
     double start = now();
     if (n < 1 << 16)
       read_thread(&r, 0, 1); /* waking threads would cost more */
@@ -94,27 +94,27 @@ double tri_floor_read(tri_floor *f, double bytes) {
 }
 
 static void gemm_thread(void *ctx, int index, int count) {
-  const tri_floor *f = ctx;
+  const tri_roofline *f = ctx;
   size_t n = (size_t)f->size;
   float *x = f->gemm + (size_t)index * 3 * MAX_GEMM * MAX_GEMM;
   (void)count;
   tri_blas_gemm(f->size, f->size, f->size, x, n, x + n * n, n, 0, x + 2 * n * n, n);
 }
 
-double tri_floor_gemm(tri_floor *f) {
+double tri_roofline_gemm(tri_roofline *f) {
   if (f->device) return f->device->gemm(f->device);
   double start = now();
   tri_pool_run(f->pool, gemm_thread, f);
   return (now() - start) / ((double)f->size * f->size * f->size * tri_pool_size(f->pool));
 }
 
-const char *tri_floor_read_name(const tri_floor *f) { return f->device ? f->device->read_name : "memory read"; }
-const char *tri_floor_gemm_name(const tri_floor *f) { return f->device ? f->device->gemm_name : f->gemm_name; }
+const char *tri_roofline_read_name(const tri_roofline *f) { return f->device ? f->device->read_name : "memory read"; }
+const char *tri_roofline_gemm_name(const tri_roofline *f) { return f->device ? f->device->gemm_name : f->gemm_name; }
 
-static double read_once(tri_floor *f) { return tri_floor_read(f, (double)f->stream_bytes / 4); }
+static double read_once(tri_roofline *f) { return tri_roofline_read(f, (double)f->stream_bytes / 4); }
 
 /* The setting with the shortest of several rounds. */
-static int fastest(tri_floor *f, double (*run)(tri_floor *), int *setting, const int *values, size_t n) {
+static int fastest(tri_roofline *f, double (*run)(tri_roofline *), int *setting, const int *values, size_t n) {
   double best = 1e9;
   int winner = values[0];
   for (int round = 0; round < 4; round++)
@@ -126,7 +126,7 @@ static int fastest(tri_floor *f, double (*run)(tri_floor *), int *setting, const
   return winner;
 }
 
-static tri_status open_host(tri_floor *f, tri_pool *pool, size_t stream_bytes) {
+static tri_status open_host(tri_roofline *f, tri_pool *pool, size_t stream_bytes) {
   static const int sizes[] = {384, 512, 768, 1024, MAX_GEMM};
   f->pool = pool;
   f->stream_bytes = stream_bytes;
@@ -137,25 +137,26 @@ static tri_status open_host(tri_floor *f, tri_pool *pool, size_t stream_bytes) {
   for (size_t i = 0; i < stream_bytes; i += 8) *(uint64_t *)(void *)(f->stream + i) = i * 0x9e3779b97f4a7c15u;
   for (size_t i = 0; i < f->gemm_bytes / sizeof *f->gemm; i++) f->gemm[i] = (float)(i % 1009) * 1e-3f - 0.5f;
   tri_blas_setup();
-  f->size = fastest(f, tri_floor_gemm, &f->size, sizes, sizeof sizes / sizeof *sizes);
-  static const int ways[NUM_READERS] = {0, 1, 2, 3};
-  f->how = fastest(f, read_once, &f->how, ways, NUM_READERS);
+  f->size = fastest(f, tri_roofline_gemm, &f->size, sizes, sizeof sizes / sizeof *sizes);
+  static const int variants[NUM_READERS] = {0, 1, 2, 3};
+  f->reader = fastest(f, read_once, &f->reader, variants, NUM_READERS);
   snprintf(f->gemm_name, sizeof f->gemm_name, "BLAS's best sgemm rate, at %d", f->size);
   return TRI_OK;
 }
 
-tri_status tri_floor_create(tri_backend *be, size_t stream_bytes, tri_dtype type, tri_floor **out) {
-  tri_floor *f = tri_calloc(1, sizeof *f);
+tri_status tri_roofline_create(tri_backend *be, size_t stream_bytes, tri_dtype type, tri_roofline **out) {
+  tri_roofline *f = tri_calloc(1, sizeof *f);
   if (!f) return TRI_NO_MEMORY;
-  tri_status st = be->host_memory ? open_host(f, be->pool, stream_bytes) : be->ops.floor_create(be, type, &f->device);
+  tri_status st =
+      be->host_memory ? open_host(f, be->pool, stream_bytes) : be->ops.roofline_create(be, type, &f->device);
   if (st == TRI_OK)
     *out = f;
   else
-    tri_floor_destroy(f);
+    tri_roofline_destroy(f);
   return st;
 }
 
-void tri_floor_destroy(tri_floor *f) {
+void tri_roofline_destroy(tri_roofline *f) {
   if (!f) return;
   if (f->device) f->device->destroy(f->device);
   tri_pages_free(f->stream, f->stream_bytes);

@@ -1,31 +1,32 @@
-/* Attention of single tokens over 16-bit keys and values on tensor cores: the query heads of one KV head are the 16
- * rows of a warp, and the four warps of a block take a quarter of each tile of keys; their results are merged at the
- * end, and those of the splits of a long context by the last of its blocks (splits.cuh).
+/* Attention of single tokens over 16-bit keys and values on tensor cores: the query heads of one KV head are the
+ * 16 rows of a warp, and the four warps of a block take a quarter of each tile of keys; their results are merged at the
+ * end, and those of the splits of a long context by the last of its blocks (attention_splits.cuh).
  *
  * A step has few such blocks and waits for each of them, so what counts is the chain of latencies behind the kernel in
  * front. All but the newest keys were there before the step, and the first tiles of them are fetched before the wait.
  */
-#include "kernels/cuda/splits.cuh"
-#include "kernels/cuda/tiles.cuh"
+#include "kernels/cuda/attention_splits.cuh"
+#include "kernels/cuda/attention_tiles.cuh"
 
 enum { HEADS = 16, OWN_KEYS = 16, MAX_HEAD_DIM = 128 };
-/* One block for each processor has room beside a product's: it is there before the wait, and leaves room for the next
- * product's, which has its first weights then. Two are worth it where each still has more than LONG tiles. */
-enum { FEW_BLOCKS = 132, ENOUGH_BLOCKS = 264, LONG = 8 };
+/* Keys are split until there is one block for each multiprocessor, which has room beside a product's: it is there
+ * before the wait, and leaves room for the next product's, which has its first weights then. Two are worth it where
+ * each still has more than LONG tiles. */
+enum { LONG = 8 };
 
-bool tri_cuda_single_fits(const tri_attention_args *a) {
-  return tri_cuda_prompt_fits(a) && a->heads_per_kv > 0 && a->kv.head_dim <= MAX_HEAD_DIM;
+bool tri_cuda_decode_mma_fits(const tri_attention_args *a) {
+  return tri_cuda_prefill_mma_fits(a) && a->heads_per_kv > 0 && a->kv.head_dim <= MAX_HEAD_DIM;
 }
 
 static int chunks_of(const tri_attention_args *a) { return (a->heads_per_kv + HEADS - 1) / HEADS; }
 
 /* A power of two: recorded steps serve a range of lengths. What a block fetches before the wait need not be split. */
-int tri_cuda_single_splits(const tri_attention_args *a) {
+int tri_cuda_decode_mma_splits(const tri_attention_args *a, int num_sms) {
   int64_t parts = (int64_t)a->kv.num_kv_heads * chunks_of(a), units = max(a->batch->num_single, 1) * parts;
   int tiles = (a->batch->max_context + shape<8>::KEYS - 1) / shape<8>::KEYS, splits = 1;
   if (a->batch->num_seqs * parts > TRI_CUDA_MEETINGS) return 1;
   while (STAGES * splits < tiles && splits < MAX_SPLITS && 2 * splits * a->batch->num_seqs <= TRI_CUDA_SPLIT_ROWS &&
-         2 * splits * units <= (LONG * splits < tiles ? ENOUGH_BLOCKS : FEW_BLOCKS))
+         2 * splits * units <= (LONG * splits < tiles ? 2 * num_sms : num_sms))
     splits *= 2;
   return splits;
 }
@@ -144,8 +145,8 @@ __device__ static inline void merge_warps(const tri_attention_args &a, const mee
 /* ---- the kernel ---- */
 
 template <typename T, int DEPTH, bool PLAIN>
-__global__ __launch_bounds__(TILE_THREADS) static void single_kernel(tri_attention_args a, tri_batch b, meeting m,
-                                                                     int chunks, bool single, bool early) {
+__global__ __launch_bounds__(TILE_THREADS) static void decode_mma_kernel(tri_attention_args a, tri_batch b, meeting m,
+                                                                         int chunks, bool skip_prompts, bool early) {
   constexpr int KEYS = shape<DEPTH>::KEYS, TILE = shape<DEPTH>::TILE;
   extern __shared__ __align__(128) char room[];
   __shared__ int64_t offsets[STAGES][KEYS];
@@ -158,7 +159,7 @@ __global__ __launch_bounds__(TILE_THREADS) static void single_kernel(tri_attenti
   int tiles = (v.last - v.first + KEYS) / KEYS, each = (tiles + m.splits - 1) / m.splits * KEYS;
   int begin = v.first + (int)blockIdx.z * each, end = min(v.last + 1, begin + each), lane = threadIdx.x % WARP;
   if (!early) wait_for_previous();
-  if (single && v.tokens > 1) return;
+  if (skip_prompts && v.tokens > 1) return;
   bool later;
   int64_t offset = locate_first(a, b, v, kv_head, begin + (int)threadIdx.x, end, early, &later);
   offsets[threadIdx.x / KEYS][threadIdx.x % KEYS] = later ? LATER : offset;
@@ -208,7 +209,7 @@ __global__ __launch_bounds__(TILE_THREADS) static void single_kernel(tri_attenti
 }
 
 template <typename T, int DEPTH, bool PLAIN>
-static cudaError_t start(cudaStream_t stream, const tri_attention_args &a, const meeting &m, bool single) {
+static cudaError_t start(cudaStream_t stream, const tri_attention_args &a, const meeting &m, bool skip_prompts) {
   constexpr size_t bytes = shape<DEPTH>::BYTES;
   static_assert(shape<DEPTH>::KEYS == TILE_WARPS * OWN_KEYS, "a tile has a quarter for each warp");
   static_assert(TILE_WARPS * HEADS * (DEPTH * 16 + 8) * sizeof(float) <= bytes, "the warps' rows fit where tiles were");
@@ -216,27 +217,28 @@ static cudaError_t start(cudaStream_t stream, const tri_attention_args &a, const
   int chunks = chunks_of(&a);
   bool early = a.causal && a.batch->num_tokens <= EARLY_TOKENS;
   cudaError_t e =
-      cudaFuncSetAttribute(single_kernel<T, DEPTH, PLAIN>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+      cudaFuncSetAttribute(decode_mma_kernel<T, DEPTH, PLAIN>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
   if (e == cudaSuccess)
-    launch_overlapped(single_kernel<T, DEPTH, PLAIN>, dim3(a.q.rows, a.kv.num_kv_heads * chunks, m.splits),
-                      TILE_THREADS, bytes, stream, a, *a.batch, m, chunks, single, early);
+    launch_overlapped(decode_mma_kernel<T, DEPTH, PLAIN>, dim3(a.q.rows, a.kv.num_kv_heads * chunks, m.splits),
+                      TILE_THREADS, bytes, stream, a, *a.batch, m, chunks, skip_prompts, early);
   return e;
 }
 
 template <typename T, int DEPTH>
-static cudaError_t start_plain(cudaStream_t stream, const tri_attention_args &a, const meeting &m, bool single) {
+static cudaError_t start_plain(cudaStream_t stream, const tri_attention_args &a, const meeting &m, bool skip_prompts) {
   bool plain = a.softcap <= 0 && !a.alibi_slopes && !a.position_bias;
-  return plain ? start<T, DEPTH, true>(stream, a, m, single) : start<T, DEPTH, false>(stream, a, m, single);
+  return plain ? start<T, DEPTH, true>(stream, a, m, skip_prompts) : start<T, DEPTH, false>(stream, a, m, skip_prompts);
 }
 
 template <typename T>
-static cudaError_t start_depth(cudaStream_t stream, const tri_attention_args &a, const meeting &m, bool single) {
-  return a.kv.head_dim <= 64 ? start_plain<T, 4>(stream, a, m, single) : start_plain<T, 8>(stream, a, m, single);
+static cudaError_t start_depth(cudaStream_t stream, const tri_attention_args &a, const meeting &m, bool skip_prompts) {
+  return a.kv.head_dim <= 64 ? start_plain<T, 4>(stream, a, m, skip_prompts)
+                             : start_plain<T, 8>(stream, a, m, skip_prompts);
 }
 
-cudaError_t tri_cuda_single(cudaStream_t stream, const tri_attention_args *a, float *partial, unsigned *counters,
-                            int splits, bool single) {
+cudaError_t tri_cuda_decode_mma(cudaStream_t stream, const tri_attention_args *a, float *partial, unsigned *counters,
+                                int splits, bool skip_prompts) {
   meeting m = {partial, counters, splits};
-  return a->kv.dtype == TRI_BF16 ? start_depth<__nv_bfloat16>(stream, *a, m, single)
-                                 : start_depth<__half>(stream, *a, m, single);
+  return a->kv.dtype == TRI_BF16 ? start_depth<__nv_bfloat16>(stream, *a, m, skip_prompts)
+                                 : start_depth<__half>(stream, *a, m, skip_prompts);
 }

@@ -1,13 +1,18 @@
-/* Attention of single tokens over long contexts, which are cut into splits for several blocks (splits.cuh).
+/* Attention of single tokens over long contexts, which are cut into splits for several blocks
+ * (attention_splits.cuh).
  *
  * A block has a token, a KV head with up to MAX_GROUP of its query heads, and a split. A key's row is read by as many
  * neighbouring lanes as it has 16-byte pieces, so that a warp reads whole lines; each such set of lanes has a running
  * maximum, sum and weighted values of its own for every query head, merged once at the end. */
 #include "kernels/cuda/attention.cuh"
-#include "kernels/cuda/splits.cuh"
+#include "kernels/cuda/attention_splits.cuh"
 
-enum { THREADS = 128, MAX_GROUP = 4, MIN_SPLIT = 16, ENOUGH_BLOCKS = 528 };
-static_assert((int)ENOUGH_BLOCKS <= (int)TRI_CUDA_MEETINGS, "where there are more than that, none is split");
+enum { THREADS = 128, MAX_GROUP = 4, MIN_SPLIT = 16 };
+/* So many blocks on each multiprocessor hide one another's latencies; beyond MOST_BLOCKS none is split. There are fewer
+ * than 2 * MOST_BLOCKS rows times splits: a split context has fewer units than blocks are wanted, and splits are
+ * rounded up once. */
+enum { BLOCKS_PER_SM = 4, MOST_BLOCKS = TRI_CUDA_SPLIT_ROWS / 2 };
+static_assert((int)MOST_BLOCKS <= (int)TRI_CUDA_MEETINGS, "a counter for each unit that is split");
 
 /* Lanes of a key: a power of two. */
 static int lanes_for(int head_dim) {
@@ -22,10 +27,10 @@ bool tri_cuda_decode_fits(const tri_attention_args *a) {
 
 static int chunks_of(const tri_attention_args *a) { return (a->heads_per_kv + MAX_GROUP - 1) / MAX_GROUP; }
 
-int tri_cuda_decode_splits(const tri_attention_args *a) {
+int tri_cuda_decode_splits(const tri_attention_args *a, int num_sms) {
   int units = a->q.rows * a->kv.num_kv_heads * chunks_of(a) + 1,
       most = (a->batch->max_context + MIN_SPLIT - 1) / MIN_SPLIT;
-  int wanted = (ENOUGH_BLOCKS + units - 1) / units, splits = 1;
+  int blocks = min(BLOCKS_PER_SM * num_sms, (int)MOST_BLOCKS), wanted = (blocks + units - 1) / units, splits = 1;
   /* A power of two: recorded steps serve a range of lengths. */
   while (2 * splits <= wanted && splits < most && splits < MAX_SPLITS) splits *= 2;
   return splits;
@@ -76,7 +81,7 @@ __device__ static inline void put_heads(const tri_attention_args &a, const meeti
 
 template <typename T, int GROUP>
 __global__ __launch_bounds__(THREADS, 4) static void decode_kernel(tri_attention_args a, tri_batch b, meeting m,
-                                                                   int lanes, int chunks, bool single) {
+                                                                   int lanes, int chunks, bool skip_prompts) {
   __shared__ float room[THREADS / WARP][GROUP][WARP * PIECE + 2];
   static_assert(sizeof room >= (3 * MAX_SPLITS + 1) * GROUP * sizeof(float), "the splits' factors fit, too");
   let_next_begin();
@@ -87,7 +92,7 @@ __global__ __launch_bounds__(THREADS, 4) static void decode_kernel(tri_attention
   bool reads = part * PIECE < d;
   view v = view_of(a, b, t);
   wait_for_previous();
-  if (single && v.tokens > 1) return;
+  if (skip_prompts && v.tokens > 1) return;
   int all = v.last + 1 - v.first, each = (all + m.splits - 1) / m.splits;
   int begin = v.first + split * each, end = min(v.last + 1, begin + each);
   running<GROUP> r;
@@ -151,21 +156,22 @@ __global__ __launch_bounds__(THREADS, 4) static void decode_kernel(tri_attention
 }
 
 template <typename T>
-static void decode(cudaStream_t stream, const tri_attention_args &a, const meeting &m, bool single) {
+static void decode(cudaStream_t stream, const tri_attention_args &a, const meeting &m, bool skip_prompts) {
   int lanes = lanes_for(a.kv.head_dim), chunks = chunks_of(&a);
   dim3 grid(a.q.rows, a.kv.num_kv_heads * chunks, m.splits);
   if (a.heads_per_kv == 1)
-    launch_overlapped(decode_kernel<T, 1>, grid, THREADS, 0, stream, a, *a.batch, m, lanes, 1, single);
+    launch_overlapped(decode_kernel<T, 1>, grid, THREADS, 0, stream, a, *a.batch, m, lanes, 1, skip_prompts);
   else
-    launch_overlapped(decode_kernel<T, MAX_GROUP>, grid, THREADS, 0, stream, a, *a.batch, m, lanes, chunks, single);
+    launch_overlapped(decode_kernel<T, MAX_GROUP>, grid, THREADS, 0, stream, a, *a.batch, m, lanes, chunks,
+                      skip_prompts);
 }
 
 void tri_cuda_decode(cudaStream_t stream, const tri_attention_args *a, float *partial, unsigned *counters, int splits,
-                     bool single) {
+                     bool skip_prompts) {
   meeting m = {partial, counters, splits};
   switch (a->kv.dtype) {
-  case TRI_BF16: decode<__nv_bfloat16>(stream, *a, m, single); break;
-  case TRI_F16: decode<__half>(stream, *a, m, single); break;
-  default: decode<float>(stream, *a, m, single); break;
+  case TRI_BF16: decode<__nv_bfloat16>(stream, *a, m, skip_prompts); break;
+  case TRI_F16: decode<__half>(stream, *a, m, skip_prompts); break;
+  default: decode<float>(stream, *a, m, skip_prompts); break;
   }
 }

@@ -6,15 +6,15 @@
  * scores of one half with a part of the row's elements; all threads add the parts up and soften them; then each warp
  * has columns of the values. The splits of long contexts (Flash-Decoding) are merged by a kernel of their own: 128
  * heads of 512 values are more than the last block should have to read alone. */
-#include "kernels/cuda/splits.cuh"
-#include "kernels/cuda/tiles.cuh"
+#include "kernels/cuda/attention_splits.cuh"
+#include "kernels/cuda/attention_tiles.cuh"
 
 /* Of a row, where shorter ones are padded; and how many threads fetch a row, soften one and merge one. */
 enum { STEPS = 36, WIDTH = STEPS * 16, CHUNKS = WIDTH / PIECE, MAX_VALUES = 512 };
 enum { ROW_LANES = 8, MERGE_THREADS = 128 };
 /* What splits are chosen by: a block's beginning and end, and the merging, cost as much as so many times 32 keys. In
  * batches of decodes and prompts none is to have LONG tiles, or prompts would be done long before it. */
-enum { PROCESSORS = 132, ENDS = 6, MERGING = 4, LONG = 64 };
+enum { ENDS = 6, MERGING = 4, LONG = 64 };
 
 /* Of a block with TILES * 16 heads. With two of these tiles a block has a processor for itself, else two share it. */
 template <int TILES> struct extent {
@@ -45,7 +45,7 @@ static int tiles_of(const tri_attention_args *a) {
   return a->num_heads > 16 && has_room(sizeof(rooms<__half, 2>)) ? 2 : 1;
 }
 
-bool tri_cuda_latent_fits(const tri_attention_args *a) {
+bool tri_cuda_latent_mma_fits(const tri_attention_args *a) {
   const tri_kv_layer *kv = &a->kv;
   bool plain = a->softcap <= 0 && a->window <= 0 && !a->alibi_slopes && !a->sinks && !a->position_bias;
   bool cache = (kv->dtype == TRI_BF16 || kv->dtype == TRI_F16) && kv->num_kv_heads == 1 && kv->v_dim > 0 &&
@@ -59,10 +59,10 @@ static int chunks_of(const tri_attention_args *a, int tiles) { return (a->num_he
 
 /* With which the last block would be done first if all contexts were the longest: blocks come in waves. A power of two,
  * and costs are lines over the length, so that a recorded step serves a range of lengths. */
-int tri_cuda_latent_splits(const tri_attention_args *a) {
+int tri_cuda_latent_mma_splits(const tri_attention_args *a, int num_sms) {
   int tiles = tiles_of(a), keys = 32 * tiles, best = 1;
   int64_t length = (a->batch->max_context + keys - 1) / keys, units = (int64_t)a->q.rows * chunks_of(a, tiles);
-  int64_t slots = PROCESSORS * 2 / tiles, least = INT64_MAX;
+  int64_t slots = num_sms * 2 / tiles, least = INT64_MAX;
   bool mixed = a->batch->num_single && a->batch->max_query > 1;
   for (int splits = 1; splits <= MAX_SPLITS; splits *= 2) {
     if (splits > 1 && (splits > length || (int64_t)a->q.rows * splits > TRI_CUDA_SPLIT_ROWS)) break;
@@ -269,8 +269,8 @@ __device__ static inline void put_heads(const tri_attention_args &a, const meeti
 }
 
 template <typename T, int TILES>
-__global__ __launch_bounds__(128 * TILES, 2 / TILES) static void latent_kernel(tri_attention_args a, tri_batch b,
-                                                                               meeting s, int chunks, bool early) {
+__global__ __launch_bounds__(128 * TILES, 2 / TILES) static void latent_mma_kernel(tri_attention_args a, tri_batch b,
+                                                                                   meeting s, int chunks, bool early) {
   using x = extent<TILES>;
   constexpr int KEYS = x::KEYS;
   extern __shared__ __align__(128) char space[];
@@ -331,7 +331,7 @@ static cudaError_t start(cudaStream_t stream, const tri_attention_args &a, const
   constexpr size_t bytes = sizeof(rooms<T, TILES>);
   int chunks = chunks_of(&a, TILES);
   bool early = a.causal && a.batch->num_tokens <= EARLY_TOKENS;
-  void (*kernel)(tri_attention_args, tri_batch, meeting, int, bool) = latent_kernel<T, TILES>;
+  void (*kernel)(tri_attention_args, tri_batch, meeting, int, bool) = latent_mma_kernel<T, TILES>;
   cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
   if (e != cudaSuccess) return e;
   launch_overlapped(kernel, dim3(a.q.rows * chunks, s.splits), x::THREADS, bytes, stream, a, *a.batch, s, chunks,
@@ -340,7 +340,7 @@ static cudaError_t start(cudaStream_t stream, const tri_attention_args &a, const
   return cudaSuccess;
 }
 
-cudaError_t tri_cuda_latent(cudaStream_t stream, const tri_attention_args *a, float *partial, int splits) {
+cudaError_t tri_cuda_latent_mma(cudaStream_t stream, const tri_attention_args *a, float *partial, int splits) {
   meeting s = {partial, NULL, splits};
   if (a->kv.dtype == TRI_BF16)
     return tiles_of(a) == 2 ? start<__nv_bfloat16, 2>(stream, *a, s) : start<__nv_bfloat16, 1>(stream, *a, s);

@@ -1,10 +1,10 @@
 /* Contexts that several blocks share (Flash-Decoding's arrangement, Dao et al. 2023): each block leaves the partial
  * results of its split, and the one that finishes last merges all of them, in the order of the splits, so that the sums
  * do not depend on which one that is. A kernel of its own for this would cost what a kernel's beginning and end cost;
- * latent.cu, whose partial results are too large for one block, has one.
+ * attention_latent_mma.cu, whose partial results are too large for one block, has one.
  */
-#ifndef TRI_KERNELS_CUDA_SPLITS_CUH
-#define TRI_KERNELS_CUDA_SPLITS_CUH
+#ifndef TRI_KERNELS_CUDA_ATTENTION_SPLITS_CUH
+#define TRI_KERNELS_CUDA_ATTENTION_SPLITS_CUH
 
 #include "kernels/cuda/device.cuh"
 

@@ -1,10 +1,10 @@
 /* Attention of prompts over 16-bit keys and values: a block has ROWS tokens of one sequence and one query head, a warp
  * 16 of them. */
-#include "kernels/cuda/tiles.cuh"
+#include "kernels/cuda/attention_tiles.cuh"
 
 enum { THREADS = TILE_THREADS, ROWS = TILE_WARPS * 16 };
 
-bool tri_cuda_prompt_fits(const tri_attention_args *a) {
+bool tri_cuda_prefill_mma_fits(const tri_attention_args *a) {
   return (a->kv.dtype == TRI_BF16 || a->kv.dtype == TRI_F16) && a->kv.head_dim % PIECE == 0 &&
          a->kv.head_dim <= MAX_DEPTH * 16 && !a->kv.v_dim && a->q.ld % 2 == 0 && a->out.ld % 2 == 0 &&
          (uintptr_t)a->q.data % 8 == 0 && (uintptr_t)a->out.data % 8 == 0 &&
@@ -64,7 +64,7 @@ __device__ static inline void store_rows(const tri_attention_args &a, const tile
 }
 
 template <typename T, int DEPTH, bool PLAIN>
-__global__ __launch_bounds__(THREADS) static void prompt_kernel(tri_attention_args a, tri_batch b) {
+__global__ __launch_bounds__(THREADS) static void prefill_mma_kernel(tri_attention_args a, tri_batch b) {
   constexpr int KEYS = shape<DEPTH>::KEYS, TILE = shape<DEPTH>::TILE;
   extern __shared__ __align__(128) char room[];
   __shared__ int64_t offsets[STAGES][KEYS];
@@ -116,9 +116,9 @@ static cudaError_t start(cudaStream_t stream, const tri_attention_args &a) {
   constexpr size_t bytes = shape<DEPTH>::BYTES;
   /* No sequence of one token has a tile; every other one has at most one that is not full. */
   dim3 grid(a.num_heads, a.q.rows / ROWS + min(a.batch->num_seqs, a.q.rows / 2));
-  cudaError_t e =
-      cudaFuncSetAttribute(prompt_kernel<T, DEPTH, PLAIN>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
-  if (e == cudaSuccess) prompt_kernel<T, DEPTH, PLAIN><<<grid, THREADS, bytes, stream>>>(a, *a.batch);
+  cudaError_t e = cudaFuncSetAttribute(prefill_mma_kernel<T, DEPTH, PLAIN>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                       (int)bytes);
+  if (e == cudaSuccess) prefill_mma_kernel<T, DEPTH, PLAIN><<<grid, THREADS, bytes, stream>>>(a, *a.batch);
   return e;
 }
 
@@ -136,6 +136,6 @@ template <typename T> static cudaError_t start_depth(cudaStream_t stream, const 
                       : start_plain<T, 16>(stream, a);
 }
 
-cudaError_t tri_cuda_prompt(cudaStream_t stream, const tri_attention_args *a) {
+cudaError_t tri_cuda_prefill_mma(cudaStream_t stream, const tri_attention_args *a) {
   return a->kv.dtype == TRI_BF16 ? start_depth<__nv_bfloat16>(stream, *a) : start_depth<__half>(stream, *a);
 }

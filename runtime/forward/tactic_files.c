@@ -1,0 +1,79 @@
+#include "runtime/forward/tactic_files.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/file.h"
+#include "runtime/base/log.h"
+
+void tri_tactic_file_shipped(char out[PATH_MAX]) {
+  char folder[PATH_MAX];
+  tri_program_folder(folder);
+  int n = folder[0] ? snprintf(out, PATH_MAX, "%s../share/trireme/cuda-gemm-tactics.txt", folder) : 0;
+  if (n <= 0 || n >= PATH_MAX) out[0] = 0;
+}
+
+/* "NVIDIA H200, sm_90" becomes "nvidia-h200-sm-90". */
+static void name_of(const char *key, char out[TRI_TACTICS_KEY]) {
+  size_t n = 0;
+  for (; *key && n + 1 < TRI_TACTICS_KEY; key++) {
+    if (isalnum((unsigned char)*key))
+      out[n++] = (char)tolower((unsigned char)*key);
+    else if (n && out[n - 1] != '-')
+      out[n++] = '-';
+  }
+  out[n] = 0;
+}
+
+void tri_tactic_file_cache(const char *key, char out[PATH_MAX]) {
+  const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+  char name[TRI_TACTICS_KEY];
+  int n = 0;
+  name_of(key, name);
+  if (cache && cache[0] == '/') /* the specification has the others ignored */
+    n = snprintf(out, PATH_MAX, "%s/trireme/tactics-%s.txt", cache, name);
+  else if (home && home[0] == '/')
+    n = snprintf(out, PATH_MAX, "%s/.cache/trireme/tactics-%s.txt", home, name);
+  if (n <= 0 || n >= PATH_MAX) out[0] = 0;
+}
+
+static tri_status load(tri_tactics *c, const char *key, const char *path, int *count, tri_error *err) {
+  char *text = NULL;
+  size_t len = 0;
+  *count = 0;
+  if (!path[0]) return TRI_NOT_FOUND;
+  tri_status st = tri_file_read(path, TRI_TACTICS_TEXT_MOST, &text, &len, err);
+  if (st == TRI_OK) st = tri_tactics_read(c, text, len, key, path, count, err);
+  tri_free(text);
+  return st;
+}
+
+static void load_or_say(tri_tactics *c, const char *key, const char *path, int *count) {
+  tri_error err = {0};
+  tri_status st = load(c, key, path, count, &err);
+  if (st != TRI_OK && st != TRI_NOT_FOUND) tri_log(TRI_LOG_WARN, "tactics", "%s: the file is not used", err.message);
+}
+
+void tri_tactic_files_load(tri_tactics *c, const char *key, const char *shipped, const char *cache, int counts[2]) {
+  load_or_say(c, key, shipped, &counts[0]);
+  load_or_say(c, key, cache, &counts[1]);
+}
+
+tri_status tri_tactic_file_add(const char *path, const char *key, const tri_tactics *measured, tri_error *err) {
+  tri_tactics *all = NULL;
+  char *text = NULL;
+  size_t len = 0;
+  int count;
+  tri_status st;
+  TRI_TRY(tri_tactics_create(&all));
+  load_or_say(all, key, path, &count);
+  TRI_TRY(tri_tactics_put_all(all, measured));
+  TRI_TRY(tri_tactics_write(all, key, &text, &len));
+  TRI_TRY(tri_file_replace(path, text, len, err));
+cleanup:
+  tri_free(text);
+  tri_tactics_destroy(all);
+  return st == TRI_OK ? st : tri_fail(err, st, path, "%s: %s", path, tri_status_text(st));
+}
