@@ -141,7 +141,7 @@ static bool floors_event(trireme *c, trireme_event *e) {
 }
 
 static void embedding_event(const trireme *c, trireme_event *e) {
-  const tri_encoded_reply *r = &c->msg->encoded;
+  const tri_embed_reply *r = &c->msg->embed;
   e->embedding.values = r->values;
   e->embedding.num = r->num_values;
   e->embedding.prompt_tokens = r->prompt_tokens;
@@ -156,7 +156,7 @@ static const char *const *texts(trireme *c, const tri_wire_str *in, uint32_t n) 
 }
 
 static bool scores_event(trireme *c, trireme_event *e) {
-  const tri_encoded_reply *r = &c->msg->encoded;
+  const tri_embed_reply *r = &c->msg->embed;
   const char *activation = tri_activation_name(r->activation);
   e->scores.values = r->values;
   e->scores.num_labels = r->num_labels;

@@ -163,11 +163,11 @@ static trireme_result decode_next(trireme *c, trireme_error *error) {
   c->rest += used;
   c->rest_len -= used;
   tri_arena_reset(c->arena);
-  if (!st) st = tri_server_msg_decode(at, used, c->arena, c->msg, &err);
+  if (!st) st = tri_server_msg_unpack(at, used, c->arena, c->msg, &err);
   return st ? tri_client_fail(error, st == TRI_NO_MEMORY ? TRIREME_NO_MEMORY : TRIREME_PROTOCOL, &err) : TRIREME_OK;
 }
 
-/* Waits for a message and decodes it into c->msg. */
+/* Waits for a message and unpacks it into c->msg. */
 static trireme_result receive(trireme *c, int64_t deadline_ns, trireme_error *error) {
   const void *data;
   for (;;) {
@@ -194,7 +194,7 @@ static trireme_result receive(trireme *c, int64_t deadline_ns, trireme_error *er
 
 static trireme_result say_hello(trireme *c, const char *name, int64_t deadline, trireme_error *error) {
   *c->out = (tri_client_msg){.op = TRI_OP_HELLO, .id = c->next_id++, .hello.client = {name, strlen(name)}};
-  if (tri_client_msg_encode(c->out, &c->buf))
+  if (tri_client_msg_pack(c->out, &c->buf))
     return tri_client_say(error, TRIREME_INVALID, TRI_TOO_LARGE, "client_name", "the name is too long");
   trireme_result r = send_buf(c, deadline, error);
   if (!r) r = receive(c, deadline, error);
@@ -391,7 +391,7 @@ static trireme_result check_ids(const char *text, const uint32_t *ids, size_t co
 /* Numbers and sends c->out. */
 static trireme_result send_out(trireme *c, uint64_t *id, trireme_error *error) {
   c->out->id = c->next_id;
-  tri_status st = tri_client_msg_encode(c->out, &c->buf);
+  tri_status st = tri_client_msg_pack(c->out, &c->buf);
   if (st == TRI_TOO_LARGE)
     return tri_client_say(error, TRIREME_INVALID, st, NULL, "a request has at most %d bytes", TRI_WIRE_MAX_MESSAGE);
   if (st) return fail_status(error, st, &(tri_error){.status = st});
@@ -418,21 +418,21 @@ void trireme_encode_request_init_sized(trireme_encode_request *r, size_t size) {
   init_struct(r, size, &defaults, sizeof defaults);
 }
 
-static trireme_result send_encode(trireme *c, tri_client_op op, const trireme_encode_request *given, uint64_t *id,
-                                  trireme_error *error) {
-  tri_encode *e = &c->out->encode;
+static trireme_result send_embed(trireme *c, tri_client_op op, const trireme_encode_request *given, uint64_t *id,
+                                 trireme_error *error) {
+  tri_embed_request *e = &c->out->embed;
   trireme_encode_request known = {0}, *r = &known;
   trireme_result st = take_struct(r, sizeof *r, given, "trireme_encode_request", error);
   if (st) return st;
   c->out->op = op;
-  *e = (tri_encode){.model = wire_str(r->model),
-                    .text = {r->text, r->text_len},
-                    .text_pair = {r->text_pair, r->text_pair_len},
-                    .token_ids = r->token_ids,
-                    .num_token_ids = r->num_token_ids,
-                    .normalize = r->normalize,
-                    .priority = r->priority,
-                    .deadline_ms = r->deadline_ms};
+  *e = (tri_embed_request){.model = wire_str(r->model),
+                           .text = {r->text, r->text_len},
+                           .text_pair = {r->text_pair, r->text_pair_len},
+                           .token_ids = r->token_ids,
+                           .num_token_ids = r->num_token_ids,
+                           .normalize = r->normalize,
+                           .priority = r->priority,
+                           .deadline_ms = r->deadline_ms};
   if (r->pooling && !tri_pool_choice_parse(r->pooling, &e->pooling))
     return tri_client_say(error, TRIREME_INVALID, TRI_INVALID_ARGUMENT, "pooling",
                           "pooling is \"%.40s\"; allowed are model, cls and mean", r->pooling);
@@ -444,10 +444,10 @@ static trireme_result send_encode(trireme *c, tri_client_op op, const trireme_en
 }
 
 trireme_result trireme_embed(trireme *c, const trireme_encode_request *r, uint64_t *id, trireme_error *error) {
-  return send_encode(c, TRI_OP_EMBED, r, id, error);
+  return send_embed(c, TRI_OP_EMBED, r, id, error);
 }
 trireme_result trireme_classify(trireme *c, const trireme_encode_request *r, uint64_t *id, trireme_error *error) {
-  return send_encode(c, TRI_OP_CLASSIFY, r, id, error);
+  return send_embed(c, TRI_OP_CLASSIFY, r, id, error);
 }
 
 trireme_result trireme_attach(trireme *c, const char *request_id, uint64_t offset, uint64_t *id, trireme_error *error) {

@@ -30,7 +30,7 @@ static tri_status check_submit(const tri_core *c, const tri_submit *s, tri_error
 }
 
 tri_status admission_check(const tri_core *c, const tri_client_msg *m, const tri_submit *s, tri_error *err) {
-  tri_status st = m->op == TRI_OP_SUBMIT ? check_generates(c, err) : embed_check(c, m->op, &m->encode, err);
+  tri_status st = m->op == TRI_OP_SUBMIT ? check_generates(c, err) : embed_check(c, m->op, &m->embed, err);
   return st == TRI_OK ? check_submit(c, s, err) : st;
 }
 

@@ -88,7 +88,7 @@ static void take_output(tri_core *c, int64_t now, const tri_peer *from, const tr
   if (!group_find_led_by(c, from, &index)) return;
   if (m->op == TRI_GROUP_TOKENS) job_tokens(c, now, index, &m->tokens);
   if (m->op == TRI_GROUP_REFUSED) job_refused(c, now, index, m);
-  if (m->op == TRI_GROUP_ENCODED) embed_results(c, now, index, &m->encoded);
+  if (m->op == TRI_GROUP_EMBED_RESULTS) embed_results(c, now, index, &m->embed_results);
 }
 
 void tri_core_worker(tri_core *c, int64_t now, const tri_peer *from, const tri_group_msg *m) {
@@ -98,7 +98,7 @@ void tri_core_worker(tri_core *c, int64_t now, const tri_peer *from, const tri_g
   case TRI_GROUP_HEALTH: member_health(c, now, &m->health); break;
   case TRI_GROUP_TOKENS:
   case TRI_GROUP_REFUSED:
-  case TRI_GROUP_ENCODED: take_output(c, now, from, m); break;
+  case TRI_GROUP_EMBED_RESULTS: take_output(c, now, from, m); break;
   case TRI_GROUP_FLOORS: take_floors(c, now, m); break;
   case TRI_GROUP_FAILED: member_failed(c, now, m); break;
   default: break;

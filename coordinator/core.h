@@ -55,7 +55,7 @@ void tri_core_destroy(tri_core *c); /* NULL is fine */
 
 /* ---- inputs ---- */
 
-/* Takes a request that has been decoded. Its strings are borrowed for the call. */
+/* Takes a request that has been unpacked. Its strings are borrowed for the call. */
 void tri_core_client(tri_core *c, int64_t now, const tri_peer *from, const tri_client_msg *m);
 /* Answers bytes that were no request. */
 void tri_core_client_error(tri_core *c, int64_t now, const tri_peer *from, uint64_t id, const tri_error *err);

@@ -32,7 +32,7 @@ static tri_status check_pooling(const tri_core *c, tri_pool_choice wanted, tri_e
                   tri_pool_choice_name(wanted), tri_pool_choice_name(c->cfg.pools_as_model ? TRI_POOL_MODEL : has));
 }
 
-tri_status embed_check(const tri_core *c, tri_client_op op, const tri_encode *e, tri_error *err) {
+tri_status embed_check(const tri_core *c, tri_client_op op, const tri_embed_request *e, tri_error *err) {
   const tri_model_config *m = c->cfg.model;
   if (!m->encoder)
     return tri_fail(err, TRI_UNSUPPORTED, "op",
@@ -57,7 +57,7 @@ static tri_activation default_activation(const tri_core *c) {
   return l->problem == TRI_PROBLEM_MULTI || l->count == 1 ? TRI_ACTIVATION_SIGMOID : TRI_ACTIVATION_SOFTMAX;
 }
 
-bool embed_begin(const tri_core *c, job *j, tri_client_op op, const tri_encode *e) {
+bool embed_begin(const tri_core *c, job *j, tri_client_op op, const tri_embed_request *e) {
   j->embed = tri_calloc(1, sizeof *j->embed);
   if (!j->embed) return false;
   j->embed->classify = op == TRI_OP_CLASSIFY;

@@ -84,16 +84,16 @@ static tri_status send_values(tri_core *c, job *j) {
   tri_server_msg m;
   m.op = e->classify ? TRI_REPLY_SCORES : TRI_REPLY_EMBEDDING;
   m.id = j->client_id;
-  m.encoded = (tri_encoded_reply){.values = e->values,
-                                  .num_values = e->num_values,
-                                  .num_labels = e->classify ? (uint32_t)c->cfg.model->head.num_labels : 0,
-                                  .labels = c->labels,
-                                  .num_tokens = by_token ? (uint32_t)j->num_prompt : 0,
-                                  .tokens = tokens,
-                                  .activation = e->activation,
-                                  .prompt_tokens = j->num_prompt,
-                                  .queue_ms = (double)(j->assigned_ns - j->submitted_ns) / 1e6,
-                                  .total_ms = (double)(j->ended_ns - j->submitted_ns) / 1e6};
+  m.embed = (tri_embed_reply){.values = e->values,
+                              .num_values = e->num_values,
+                              .num_labels = e->classify ? (uint32_t)c->cfg.model->head.num_labels : 0,
+                              .labels = c->labels,
+                              .num_tokens = by_token ? (uint32_t)j->num_prompt : 0,
+                              .tokens = tokens,
+                              .activation = e->activation,
+                              .prompt_tokens = j->num_prompt,
+                              .queue_ms = (double)(j->assigned_ns - j->submitted_ns) / 1e6,
+                              .total_ms = (double)(j->ended_ns - j->submitted_ns) / 1e6};
   tri_status st = c->cfg.io.to_client(c->cfg.io.ctx, &j->peer, &m);
   tri_free(tokens);
   tri_free(numbers);

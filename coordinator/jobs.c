@@ -27,7 +27,7 @@ static bool own_lists(job *j) {
 
 /* embed: NULL for a job that generates text. */
 static job *make_job(tri_core *c, int64_t now, const tri_peer *from, const tri_client_msg *m, const tri_submit *s,
-                     const tri_encode *embed) {
+                     const tri_embed_request *embed) {
   size_t size = sizeof(job) + (size_t)s->sampling.n * sizeof(job_choice); /* n is at most TRI_WIRE_MAX_N */
   job *j = tri_calloc(1, size);
   if (!j) return NULL;
@@ -81,7 +81,7 @@ static void adopt(tri_core *c, job *j, const tri_peer *from, uint64_t client_id,
 }
 
 /* An embed or classify has the life of a submit with little to say. */
-static void submit_of(const tri_encode *e, tri_submit *s) {
+static void submit_of(const tri_embed_request *e, tri_submit *s) {
   tri_submit_init(s);
   s->model = e->model;
   s->prompt = e->text;
@@ -92,7 +92,7 @@ static void submit_of(const tri_encode *e, tri_submit *s) {
 }
 
 void job_submit(tri_core *c, int64_t now, const tri_peer *from, const tri_client_msg *m) {
-  const tri_encode *embed = m->op == TRI_OP_SUBMIT ? NULL : &m->encode;
+  const tri_embed_request *embed = m->op == TRI_OP_SUBMIT ? NULL : &m->embed;
   tri_submit of_embed;
   const tri_submit *s = embed ? &of_embed : &m->submit;
   tri_error err = {0};

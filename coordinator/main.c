@@ -34,7 +34,7 @@ enum {
   MAX_WAITING_TEXTS = 4096,   /* for the tokenizer's threads; further ones are refused */
   CLIENT_BACKLOG = 1000,      /* messages that one client may leave unread before it counts as slow */
   WORKER_BACKLOG = 65536,     /* messages that wait for one leader; jobs beyond them stay in the queue */
-  ARENA_BYTES = 64 << 10,     /* first block of the memory of one decoded message */
+  ARENA_BYTES = 64 << 10,     /* first block of the memory of one unpacked message */
   MPIRUN_ABORT_MIN_MS = 500,  /* between mpirun's SIGCONT and the SIGTERM that ends an aborted job, at least */
   MPIRUN_ABORT_MAX_MS = 5000, /* and at most */
 };
@@ -77,9 +77,9 @@ struct shell {
 
 static tri_status to_client(void *ctx, const tri_peer *to, const tri_server_msg *m) {
   struct shell *s = ctx;
-  tri_status st = tri_server_msg_encode(m, &s->buf);
+  tri_status st = tri_server_msg_pack(m, &s->buf);
   if (st != TRI_OK) {
-    tri_log(TRI_LOG_ERROR, "coordinator", "a reply could not be encoded: %s", tri_status_text(st));
+    tri_log(TRI_LOG_ERROR, "coordinator", "a reply could not be packed: %s", tri_status_text(st));
     return TRI_OK; /* trying again would fail again */
   }
   return tri_zserver_queue(s->clients, to, s->buf.data, s->buf.len);
@@ -87,7 +87,7 @@ static tri_status to_client(void *ctx, const tri_peer *to, const tri_server_msg 
 
 static tri_status to_worker(void *ctx, const tri_peer *to, tri_group_msg *m) {
   struct shell *s = ctx;
-  tri_status st = tri_group_msg_encode(m, &s->buf);
+  tri_status st = tri_group_msg_pack(m, &s->buf);
   return st == TRI_OK ? tri_zserver_queue(s->workers, to, s->buf.data, s->buf.len) : st;
 }
 
@@ -280,7 +280,7 @@ static void read_clients(struct shell *s) {
     tri_status st = TRI_OK;
     tri_arena_reset(s->arena);
     if (frames > 1) st = tri_fail(&err, TRI_CORRUPT, "", "a request is one frame, this message has several");
-    if (st == TRI_OK) st = tri_client_msg_decode(data, len, s->arena, &m, &id, &err);
+    if (st == TRI_OK) st = tri_client_msg_unpack(data, len, s->arena, &m, &id, &err);
     if (st == TRI_OK && m.op == TRI_OP_STATUS) set_facts(s);
     if (st == TRI_OK)
       tri_core_client(s->core, tri_now_ns(), &from, &m);
@@ -298,7 +298,7 @@ static void read_workers(struct shell *s) {
     tri_group_msg m;
     tri_error err = {0};
     tri_arena_reset(s->arena);
-    if (tri_group_msg_decode(data, len, s->arena, &m, &err) != TRI_OK) {
+    if (tri_group_msg_unpack(data, len, s->arena, &m, &err) != TRI_OK) {
       tri_log(TRI_LOG_WARN, "coordinator", "unreadable message from a worker: %s", err.message);
       continue;
     }

@@ -176,8 +176,8 @@ void reply_models(const tri_core *c, const tri_peer *to, uint64_t id);
 
 /* embed_jobs.c: jobs of an encoder */
 tri_status embed_open(tri_core *c);
-tri_status embed_check(const tri_core *c, tri_client_op op, const tri_encode *e, tri_error *err);
-bool embed_begin(const tri_core *c, job *j, tri_client_op op, const tri_encode *e);
+tri_status embed_check(const tri_core *c, tri_client_op op, const tri_embed_request *e, tri_error *err);
+bool embed_begin(const tri_core *c, job *j, tri_client_op op, const tri_embed_request *e);
 /* Counts the memory of an answer to so many tokens, or refuses what is too large. */
 tri_status embed_reserve(tri_core *c, job *j, const uint32_t *ids, size_t count, tri_error *err);
 size_t embed_second_start(const tri_core *c, const job *j); /* as the model tells types apart */

@@ -33,7 +33,7 @@ static tri_wire_str str(const char *s) { return (tri_wire_str){s, strlen(s)}; }
 
 static tri_status send_msg(struct control *c, tri_group_msg *m) {
   m->seq = ++c->seq;
-  tri_status st = tri_group_msg_encode(m, &c->buf);
+  tri_status st = tri_group_msg_pack(m, &c->buf);
   return st == TRI_OK ? tri_zlink_send(c->link, c->buf.data, c->buf.len) : st;
 }
 
@@ -146,7 +146,7 @@ static void read_frame(struct control *c, const char *data, size_t len) {
     size_t used = len; /* where a message has no end, nothing behind it can be found */
     tri_arena_reset(c->arena);
     tri_status st = tri_group_msg_first(data, len, &used, &err);
-    if (st == TRI_OK) st = tri_group_msg_decode(data, used, c->arena, &m, &err);
+    if (st == TRI_OK) st = tri_group_msg_unpack(data, used, c->arena, &m, &err);
     if (st == TRI_OK)
       handle(c, &m);
     else
@@ -178,7 +178,8 @@ static tri_status send_results(struct control *c, tri_outbox *o) {
       bytes += first[n].num_values * sizeof *first[n].values + AROUND;
       if (n && bytes > TRI_WIRE_MAX_RESULT) break;
     }
-    tri_group_msg m = {.op = TRI_GROUP_ENCODED, .encoded = {.epoch = c->w->opts.epoch, .num = n, .results = first}};
+    tri_group_msg m = {.op = TRI_GROUP_EMBED_RESULTS,
+                       .embed_results = {.epoch = c->w->opts.epoch, .num = n, .results = first}};
     st = send_msg(c, &m);
     if (st != TRI_AGAIN) o->num_sent += n;
   }

@@ -16,8 +16,8 @@ static tri_status send_result(struct follower *f, const tri_step_result *r) {
   tri_status st = tri_comm_wait(c, &f->sends[r->lane]);
   if (st != TRI_OK) return st;
   const tri_engine *e = f->w->engine;
-  tri_encoded_result encoded = {.step = r->step, .lane = r->lane, .values = tri_encoded_answer(&e->encoded)};
-  size_t n = e->model.encoder ? tri_encoded_pack(&encoded, f->results[r->lane], f->result_cap)
+  tri_embed_result embed = {.step = r->step, .lane = r->lane, .values = tri_embed_values(&e->encoder_output)};
+  size_t n = e->model.encoder ? tri_embed_result_pack(&embed, f->results[r->lane], f->result_cap)
                               : tri_result_pack(r, f->results[r->lane], f->result_cap);
   return tri_comm_isend(c, f->results[r->lane], n, 0, TRI_TAG_RESULT, &f->sends[r->lane]);
 }
@@ -81,8 +81,8 @@ tri_status tri_follower_run(tri_worker *w, tri_error *err) {
   f.result_cap = tri_result_max_bytes((size_t)l->max_num_seqs);
   if (w->engine->model.encoder) {
     size_t rows, cols;
-    TRI_TRY(tri_encoded_most(&w->engine->model, l, &rows, &cols) ? TRI_OK : TRI_OVERFLOW);
-    f.result_cap = tri_encoded_bytes(rows, cols);
+    TRI_TRY(tri_embed_result_max(&w->engine->model, l, &rows, &cols) ? TRI_OK : TRI_OVERFLOW);
+    f.result_cap = tri_embed_result_bytes(rows, cols);
   }
   f.plan = tri_malloc(f.plan_cap, 1);
   f.results = tri_calloc((size_t)lanes, sizeof *f.results);

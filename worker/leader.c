@@ -19,7 +19,7 @@ struct leader {
   tri_step_result result; /* of a sampling rank elsewhere */
   void *packed;
   size_t packed_cap;
-  bool encodes;           /* instead of drawing tokens, */
+  bool embeds;            /* instead of drawing tokens, */
   size_t max_rows, width; /* with so many rows of numbers in one step at most */
 };
 
@@ -38,8 +38,8 @@ static tri_status create(struct leader *ld, tri_error *err) {
                                  tri_plan_pages(l->max_num_seqs, l->max_num_batched_tokens, l->block_size),
                                  &ld->writer));
   ld->packed_cap = tri_result_max_bytes((size_t)l->max_num_seqs);
-  if (ld->encodes && !tri_encoded_most(&w->engine->model, l, &ld->max_rows, &ld->width)) st = TRI_OVERFLOW;
-  if (ld->encodes) ld->packed_cap = tri_encoded_bytes(ld->max_rows, ld->width);
+  if (ld->embeds && !tri_embed_result_max(&w->engine->model, l, &ld->max_rows, &ld->width)) st = TRI_OVERFLOW;
+  if (ld->embeds) ld->packed_cap = tri_embed_result_bytes(ld->max_rows, ld->width);
   TRI_TRY(st);
   ld->packed = tri_malloc(ld->packed_cap, 1);
   ld->result.tokens = tri_calloc((size_t)l->max_num_seqs, sizeof *ld->result.tokens);
@@ -51,8 +51,8 @@ static tri_status create(struct leader *ld, tri_error *err) {
     if (!ld->lanes[i].plan || !ld->lanes[i].sends) st = TRI_NO_MEMORY;
   }
   for (int i = 0; st == TRI_OK && i < TRI_NUM_OUTBOXES; i++) {
-    st = ld->encodes ? tri_outbox_init_results(&w->outboxes[i], l->max_num_seqs, ld->max_rows * ld->width)
-                     : tri_outbox_init(&w->outboxes[i], l->max_num_seqs);
+    st = ld->embeds ? tri_outbox_init_results(&w->outboxes[i], l->max_num_seqs, ld->max_rows * ld->width)
+                    : tri_outbox_init(&w->outboxes[i], l->max_num_seqs);
     tri_ring_push(&w->outbox_free, &w->outboxes[i]);
   }
   ld->out = tri_ring_pop(&w->outbox_free);
@@ -132,9 +132,9 @@ static tri_status absorb(struct leader *ld, int lane, const tri_step_result *res
   return st;
 }
 
-static tri_status absorb_encoded(struct leader *ld, int lane, const tri_encoded_result *result) {
+static tri_status absorb_embed(struct leader *ld, int lane, const tri_embed_result *result) {
   int64_t t = tri_thread_cpu_ns();
-  tri_status st = tri_sched_absorb_encoded(ld->sched, lane, result, ld->w->engine->model.head.token_head, ld->out);
+  tri_status st = tri_sched_absorb_embed(ld->sched, lane, result, ld->w->engine->model.head.token_head, ld->out);
   if (st == TRI_OK) st = flush(ld);
   count_time(ld->w, t);
   return st;
@@ -142,21 +142,21 @@ static tri_status absorb_encoded(struct leader *ld, int lane, const tri_encoded_
 
 /* The result of a step on this rank. */
 static tri_status absorb_own(struct leader *ld, int lane, const tri_step_result *result) {
-  tri_encoded_result encoded = {
-      .step = result->step, .lane = result->lane, .values = tri_encoded_answer(&ld->w->engine->encoded)};
-  return ld->encodes ? absorb_encoded(ld, lane, &encoded) : absorb(ld, lane, result);
+  tri_embed_result embed = {
+      .step = result->step, .lane = result->lane, .values = tri_embed_values(&ld->w->engine->encoder_output)};
+  return ld->embeds ? absorb_embed(ld, lane, &embed) : absorb(ld, lane, result);
 }
 
 /* The result of a step on another rank, whose bytes are in ld->packed. */
 static tri_status absorb_packed(struct leader *ld, size_t len) {
   const tri_engine *e = ld->w->engine;
-  tri_encoded_result encoded;
-  tri_status st = ld->encodes ? tri_encoded_unpack(ld->packed, len, ld->max_rows, ld->width, &encoded)
-                              : tri_result_unpack(ld->packed, len, &ld->result, (size_t)e->limits.max_num_seqs);
+  tri_embed_result embed;
+  tri_status st = ld->embeds ? tri_embed_result_unpack(ld->packed, len, ld->max_rows, ld->width, &embed)
+                             : tri_result_unpack(ld->packed, len, &ld->result, (size_t)e->limits.max_num_seqs);
   if (st != TRI_OK) return st;
-  uint32_t lane = ld->encodes ? encoded.lane : ld->result.lane;
+  uint32_t lane = ld->embeds ? embed.lane : ld->result.lane;
   if (lane >= (uint32_t)e->num_lanes) return TRI_CORRUPT;
-  return ld->encodes ? absorb_encoded(ld, (int)lane, &encoded) : absorb(ld, (int)lane, &ld->result);
+  return ld->embeds ? absorb_embed(ld, (int)lane, &embed) : absorb(ld, (int)lane, &ld->result);
 }
 
 static tri_status start_lane(struct leader *ld, int lane, bool *worked) {
@@ -273,7 +273,7 @@ static tri_status canary(struct leader *ld) {
   tri_worker *w = ld->w;
   uint32_t id = 0;
   int32_t page = 0, source_page = 1;
-  uint8_t flags = ld->encodes ? TRI_SEQ_FIRST : TRI_SEQ_FIRST | TRI_SEQ_PARAMS | TRI_SEQ_SAMPLE;
+  uint8_t flags = ld->embeds ? TRI_SEQ_FIRST : TRI_SEQ_FIRST | TRI_SEQ_PARAMS | TRI_SEQ_SAMPLE;
   tri_plan_seq s = {.kind = TRI_SEQ_CHUNK, .flags = flags, .num_tokens = 1, .num_pages = 1};
   const void *plan;
   size_t len;
@@ -311,7 +311,7 @@ static void dismiss(struct leader *ld) {
 }
 
 tri_status tri_leader_run(tri_worker *w, tri_error *err) {
-  struct leader ld = {.w = w, .encodes = w->engine->model.encoder};
+  struct leader ld = {.w = w, .embeds = w->engine->model.encoder};
   tri_status st = create(&ld, err);
   int64_t start = tri_now_ns();
   if (st == TRI_OK) st = canary(&ld);

@@ -337,8 +337,8 @@ static void take_rows(tri_sched *s, tri_sequence *q, const tri_mat *m, int row, 
 
 /* A lane's sequences are in the order of the queue, in which the plan took them. Those of aborted jobs stay until the
  * next reap ends them. */
-tri_status tri_sched_absorb_encoded(tri_sched *s, int lane_index, const tri_encoded_result *r, bool by_token,
-                                    tri_outbox *out) {
+tri_status tri_sched_absorb_embed(tri_sched *s, int lane_index, const tri_embed_result *r, bool by_token,
+                                  tri_outbox *out) {
   tri_sched_lane *lane = &s->lanes[lane_index];
   int row = 0;
   lane->under_way--;

@@ -29,7 +29,7 @@
 #include "worker/beam.h"
 #include "runtime/step/batch.h"
 #include "worker/block_pool.h"
-#include "runtime/engine/encoded_result.h"
+#include "runtime/engine/embed_result.h"
 #include "runtime/model/config.h"
 #include "runtime/step/step_plan.h"
 
@@ -152,8 +152,8 @@ bool tri_sched_compose(tri_sched *s, int lane, tri_plan_writer *plan);
 void tri_sched_absorb(tri_sched *s, int lane, const tri_step_result *result, tri_outbox *out);
 /* The same for what an encoder's step gave; by_token: a row for each token instead of each sequence. TRI_CORRUPT: the
  * rows are not those of the lane's sequences. */
-tri_status tri_sched_absorb_encoded(tri_sched *s, int lane, const tri_encoded_result *result, bool by_token,
-                                    tri_outbox *out);
+tri_status tri_sched_absorb_embed(tri_sched *s, int lane, const tri_embed_result *result, bool by_token,
+                                  tri_outbox *out);
 /* Ends aborted jobs and those past their deadline. Call once per step, and now and then when idle. False when out is
  * full. */
 bool tri_sched_reap(tri_sched *s, int64_t now_ns, tri_outbox *out);

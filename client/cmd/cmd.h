@@ -136,20 +136,20 @@ int cmd_submit_file(const cmd_submit_options *o);
 
 /* ---- embed and classify ---- */
 
-typedef struct cmd_encode_options {
+typedef struct cmd_embed_options {
   cmd_connection connection;
   const char *program; /* for messages */
   bool classify, json;
   trireme_encode_request request; /* of which lines of a file start */
   const char *token_ids, *file, *output;
   int64_t concurrency, top_k;
-} cmd_encode_options;
+} cmd_embed_options;
 
-/* encode_run.c: sends the request, or those of the file, and prints the answers. */
-int cmd_encode_run(const cmd_encode_options *o);
-/* encode_print.c: an answer as a line, or lines, of text, or as members of an open JSON object. */
-void cmd_print_encoded(cmd_buf *b, const trireme_event *e, int64_t top_k);
-void cmd_json_encoded(cmd_buf *b, const trireme_event *e, int64_t top_k);
+/* embed_run.c: sends the request, or those of the file, and prints the answers. */
+int cmd_embed_run(const cmd_embed_options *o);
+/* embed_print.c: an answer as a line, or lines, of text, or as members of an open JSON object. */
+void cmd_print_embed_reply(cmd_buf *b, const trireme_event *e, int64_t top_k);
+void cmd_json_embed_reply(cmd_buf *b, const trireme_event *e, int64_t top_k);
 
 /* ---- JSON of events ---- */
 

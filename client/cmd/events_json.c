@@ -196,7 +196,7 @@ void cmd_json_event(cmd_buf *b, const trireme_event *e) {
     break;
   case TRIREME_EVENT_FLOORS: floors(b, e); break;
   case TRIREME_EVENT_EMBEDDING:
-  case TRIREME_EVENT_SCORES: cmd_json_encoded(b, e, 0); break;
+  case TRIREME_EVENT_SCORES: cmd_json_embed_reply(b, e, 0); break;
   }
   cmd_buf_add(b, "}\n", 2);
 }

@@ -55,27 +55,28 @@ static const tri_field cancel_fields[] = {
     {TRI_F(TRI_FT_U64, "target", tri_client_msg, cancel.target), .flags = TRI_FF_OMIT},
 };
 
-#define ENCODE_FIELDS                                                                                                  \
-  {TRI_F(TRI_FT_STR, "model", tri_encode, model), .flags = TRI_FF_OMIT, .max = MAX_NAME},                              \
-      {TRI_F(TRI_FT_TEXT, "text", tri_encode, text), .flags = TRI_FF_OMIT},                                            \
-      {TRI_F(TRI_FT_TEXT, "text_pair", tri_encode, text_pair), .flags = TRI_FF_OMIT},                                  \
-      {TRI_F(TRI_FT_IDS, "token_ids", tri_encode, token_ids), .count_offset = offsetof(tri_encode, num_token_ids),     \
-       .flags = TRI_FF_OMIT},                                                                                          \
-      {TRI_F(TRI_FT_I64, "priority", tri_encode, priority), .flags = TRI_FF_OMIT, .min = TRI_LEAST_PRIORITY,           \
+#define EMBED_REQUEST_FIELDS                                                                                           \
+  {TRI_F(TRI_FT_STR, "model", tri_embed_request, model), .flags = TRI_FF_OMIT, .max = MAX_NAME},                       \
+      {TRI_F(TRI_FT_TEXT, "text", tri_embed_request, text), .flags = TRI_FF_OMIT},                                     \
+      {TRI_F(TRI_FT_TEXT, "text_pair", tri_embed_request, text_pair), .flags = TRI_FF_OMIT},                           \
+      {TRI_F(TRI_FT_IDS, "token_ids", tri_embed_request, token_ids),                                                   \
+       .count_offset = offsetof(tri_embed_request, num_token_ids), .flags = TRI_FF_OMIT},                              \
+      {TRI_F(TRI_FT_I64, "priority", tri_embed_request, priority), .flags = TRI_FF_OMIT, .min = TRI_LEAST_PRIORITY,    \
        .max = TRI_MOST_PRIORITY},                                                                                      \
   {                                                                                                                    \
-    TRI_F(TRI_FT_I64, "deadline_ms", tri_encode, deadline_ms), .flags = TRI_FF_OMIT, .max = TRI_MOST_DEADLINE_MS       \
+    TRI_F(TRI_FT_I64, "deadline_ms", tri_embed_request, deadline_ms), .flags = TRI_FF_OMIT,                            \
+                                                                      .max = TRI_MOST_DEADLINE_MS                      \
   }
 
 static const tri_field embed_fields[] = {
-    ENCODE_FIELDS,
-    {TRI_CUSTOM("pooling", tri_encode, pooling, tri_codec_pooling), .flags = TRI_FF_OMIT},
-    {TRI_F(TRI_FT_BOOL, "normalize", tri_encode, normalize), .flags = TRI_FF_OMIT},
+    EMBED_REQUEST_FIELDS,
+    {TRI_CUSTOM("pooling", tri_embed_request, pooling, tri_codec_pooling), .flags = TRI_FF_OMIT},
+    {TRI_F(TRI_FT_BOOL, "normalize", tri_embed_request, normalize), .flags = TRI_FF_OMIT},
 };
 
 static const tri_field classify_fields[] = {
-    ENCODE_FIELDS,
-    {TRI_CUSTOM("activation", tri_encode, activation, tri_codec_activation), .flags = TRI_FF_OMIT},
+    EMBED_REQUEST_FIELDS,
+    {TRI_CUSTOM("activation", tri_embed_request, activation, tri_codec_activation), .flags = TRI_FF_OMIT},
 };
 
 #define REQUEST(fields)                                                                                                \
@@ -102,7 +103,7 @@ void tri_submit_init(tri_submit *s) {
 /* Where the table of an op finds its fields. */
 static size_t client_base(tri_client_op op) {
   if (op == TRI_OP_SUBMIT) return offsetof(tri_client_msg, submit);
-  return op == TRI_OP_EMBED || op == TRI_OP_CLASSIFY ? offsetof(tri_client_msg, encode) : 0;
+  return op == TRI_OP_EMBED || op == TRI_OP_CLASSIFY ? offsetof(tri_client_msg, embed) : 0;
 }
 
 static void client_init(tri_client_msg *m) {
@@ -110,14 +111,14 @@ static void client_init(tri_client_msg *m) {
   case TRI_OP_HELLO: memset(&m->hello, 0, sizeof m->hello); break;
   case TRI_OP_SUBMIT: tri_submit_init(&m->submit); break;
   case TRI_OP_EMBED:
-  case TRI_OP_CLASSIFY: memset(&m->encode, 0, sizeof m->encode); break;
+  case TRI_OP_CLASSIFY: memset(&m->embed, 0, sizeof m->embed); break;
   case TRI_OP_ATTACH: memset(&m->attach, 0, sizeof m->attach); break;
   case TRI_OP_CANCEL: memset(&m->cancel, 0, sizeof m->cancel); break;
   default: break;
   }
 }
 
-static tri_status submit_finish(tri_decoder *d, tri_submit *s) {
+static tri_status submit_finish(tri_unpacker *d, tri_submit *s) {
   if (!s->prompt.s && !s->token_ids)
     return tri_fail(d->err, TRI_INVALID_ARGUMENT, "prompt", "a submit needs a prompt or token_ids");
   if (s->prompt.s && s->token_ids)
@@ -127,7 +128,7 @@ static tri_status submit_finish(tri_decoder *d, tri_submit *s) {
   return tri_sampling_finish(d, &s->sampling, d->extra);
 }
 
-static tri_status encode_finish(tri_decoder *d, const tri_encode *e) {
+static tri_status embed_request_finish(tri_unpacker *d, const tri_embed_request *e) {
   if (!e->text.s && !e->token_ids)
     return tri_fail(d->err, TRI_INVALID_ARGUMENT, "text", "text (or token_ids) is missing");
   if (e->text.s && e->token_ids)
@@ -142,10 +143,10 @@ static tri_status encode_finish(tri_decoder *d, const tri_encode *e) {
   return TRI_OK;
 }
 
-tri_status tri_client_msg_decode(const void *data, size_t len, tri_arena *arena, tri_client_msg *out, uint64_t *id,
+tri_status tri_client_msg_unpack(const void *data, size_t len, tri_arena *arena, tri_client_msg *out, uint64_t *id,
                                  tri_error *err) {
   tri_sampling_extra extra = {0};
-  tri_decoder d = {.arena = arena, .err = err, .extra = &extra};
+  tri_unpacker d = {.arena = arena, .err = err, .extra = &extra};
   tri_unpack u;
   tri_envelope e;
   uint64_t seen = 0;
@@ -157,7 +158,7 @@ tri_status tri_client_msg_decode(const void *data, size_t len, tri_arena *arena,
   client_init(out);
   st = tri_fields_read(&d, &client_tables[e.op], &u, e.pairs, envelope, (char *)out + client_base(out->op), &seen);
   if (st) return st;
-  if (out->op == TRI_OP_EMBED || out->op == TRI_OP_CLASSIFY) return encode_finish(&d, &out->encode);
+  if (out->op == TRI_OP_EMBED || out->op == TRI_OP_CLASSIFY) return embed_request_finish(&d, &out->embed);
   if (out->op == TRI_OP_SUBMIT) return submit_finish(&d, &out->submit);
   if (out->op == TRI_OP_CANCEL && out->cancel.has_request_id == (bool)(seen & 2))
     return tri_fail(err, TRI_INVALID_ARGUMENT, "request_id",
@@ -165,7 +166,7 @@ tri_status tri_client_msg_decode(const void *data, size_t len, tri_arena *arena,
   return TRI_OK;
 }
 
-tri_status tri_client_msg_encode(const tri_client_msg *m, tri_wire_buf *out) {
+tri_status tri_client_msg_pack(const tri_client_msg *m, tri_wire_buf *out) {
   if ((unsigned)m->op >= CLIENT_OPS) return TRI_INVALID_ARGUMENT;
   tri_pack p = tri_pack_begin(out);
   size_t mark = tri_envelope_write(&p, client_ops[m->op], "id", m->id);
@@ -201,7 +202,7 @@ const char *tri_finish_name(tri_finish f) { return (unsigned)f < 4 ? tri_finish_
 
 /* Per token [logprob, binary ids, binary logprobs of them]; ids must have come before, which says how many there are.
  */
-static tri_status read_logprobs(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
+static tri_status read_logprobs(tri_unpacker *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
   tri_choice_tokens *c = at;
   if (v->kind != TRI_V_ARRAY || v->count != c->num_ids)
     return tri_fail(d->err, TRI_CORRUPT, f->name, "%s must be an array as long as ids, after them", f->name);
@@ -240,7 +241,7 @@ static void write_logprobs(tri_pack *p, const void *at) {
 }
 
 /* Per token an array of its text and those of the alternatives; logprobs must have come before. */
-static tri_status read_texts(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
+static tri_status read_texts(tri_unpacker *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
   tri_choice_tokens *c = at;
   if (v->kind != TRI_V_ARRAY || v->count != c->num_ids || (v->count && !c->logprobs))
     return tri_fail(d->err, TRI_CORRUPT, f->name, "%s must be an array as long as logprobs, after them", f->name);
@@ -282,7 +283,7 @@ static const tri_codec choice_texts = {read_texts, write_texts, has_texts};
 static bool has_logprobs(const void *at) { return ((const tri_choice_tokens *)at)->logprobs != NULL; }
 static const tri_codec choice_logprobs = {read_logprobs, write_logprobs, has_logprobs};
 
-static tri_status read_names(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
+static tri_status read_names(tri_unpacker *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
   tri_server_msg *m = at;
   if (v->kind != TRI_V_ARRAY) return tri_read_wrong(d, f->name, "an array", v);
   tri_wire_str *names = v->count <= 65536 ? tri_arena_alloc(d->arena, v->count ? v->count : 1, sizeof *names) : NULL;
@@ -411,14 +412,14 @@ static const tri_field r_models_fields[] = {
 };
 
 #define E_TIMES                                                                                                        \
-  S_U64(tri_encoded_reply, prompt_tokens), S_F64(tri_encoded_reply, queue_ms), S_F64(tri_encoded_reply, total_ms)
+  S_U64(tri_embed_reply, prompt_tokens), S_F64(tri_embed_reply, queue_ms), S_F64(tri_embed_reply, total_ms)
 #define E_CODEC(name_, m, codec_)                                                                                      \
-  { TRI_CUSTOM(name_, tri_encoded_reply, m, codec_), .flags = TRI_FF_REQUIRED }
+  { TRI_CUSTOM(name_, tri_embed_reply, m, codec_), .flags = TRI_FF_REQUIRED }
 /* Values have their labels before them, by which their number is checked. */
 static const tri_field r_embedding_fields[] = {E_CODEC("embedding", values, tri_codec_values), E_TIMES};
 static const tri_field r_scores_fields[] = {
     E_CODEC("labels", labels, tri_codec_labels),
-    {TRI_CUSTOM("tokens", tri_encoded_reply, tokens, tri_codec_tokens), .flags = TRI_FF_OMIT},
+    {TRI_CUSTOM("tokens", tri_embed_reply, tokens, tri_codec_tokens), .flags = TRI_FF_OMIT},
     E_CODEC("scores", values, tri_codec_values),
     E_CODEC("activation", activation, tri_codec_activation),
     E_TIMES,
@@ -426,7 +427,7 @@ static const tri_field r_scores_fields[] = {
 
 static const struct {
   tri_fields table;
-  size_t base, size; /* what a decode clears first */
+  size_t base, size; /* what unpacking clears first */
 } server_tables[SERVER_OPS] = {
 #define REPLY(fields, base_, member)                                                                                   \
   { {TRI_FIELDS(fields)}, base_, sizeof(((tri_server_msg *)0)->member) }
@@ -439,11 +440,11 @@ static const struct {
     [TRI_REPLY_STATS] = REPLY(r_stats_fields, 0, stats),
     [TRI_REPLY_MODELS] = REPLY(r_models_fields, 0, models),
     [TRI_REPLY_FLOORS] = REPLY(floors_fields, offsetof(tri_server_msg, floors), floors),
-    [TRI_REPLY_EMBEDDING] = REPLY(r_embedding_fields, offsetof(tri_server_msg, encoded), encoded),
-    [TRI_REPLY_SCORES] = REPLY(r_scores_fields, offsetof(tri_server_msg, encoded), encoded),
+    [TRI_REPLY_EMBEDDING] = REPLY(r_embedding_fields, offsetof(tri_server_msg, embed), embed),
+    [TRI_REPLY_SCORES] = REPLY(r_scores_fields, offsetof(tri_server_msg, embed), embed),
 };
 
-tri_status tri_server_msg_encode(const tri_server_msg *m, tri_wire_buf *out) {
+tri_status tri_server_msg_pack(const tri_server_msg *m, tri_wire_buf *out) {
   if ((unsigned)m->op >= SERVER_OPS) return TRI_INVALID_ARGUMENT;
   if (m->op == TRI_REPLY_DONE && m->done.num_choices > TRI_WIRE_MAX_N) return TRI_INVALID_ARGUMENT;
   if (m->op == TRI_REPLY_STATUS &&
@@ -461,8 +462,8 @@ tri_status tri_server_msg_first(const void *data, size_t len, size_t *used, tri_
   return tri_unpack_first(data, len, used, err);
 }
 
-tri_status tri_server_msg_decode(const void *data, size_t len, tri_arena *arena, tri_server_msg *out, tri_error *err) {
-  tri_decoder d = {.arena = arena, .err = err};
+tri_status tri_server_msg_unpack(const void *data, size_t len, tri_arena *arena, tri_server_msg *out, tri_error *err) {
+  tri_unpacker d = {.arena = arena, .err = err};
   tri_unpack u;
   tri_envelope e;
   tri_status st = tri_envelope_read(&d, data, len, "id", server_ops, SERVER_OPS, &u, &e, NULL);
@@ -472,5 +473,5 @@ tri_status tri_server_msg_decode(const void *data, size_t len, tri_arena *arena,
   memset(&out->hello, 0, server_tables[e.op].size); /* every member of the union starts there */
   st = tri_fields_read(&d, &server_tables[e.op].table, &u, e.pairs, envelope, (char *)out + server_tables[e.op].base,
                        NULL);
-  return st || out->op != TRI_REPLY_SCORES ? st : tri_encoded_finish(&d, &out->encoded);
+  return st || out->op != TRI_REPLY_SCORES ? st : tri_embed_reply_finish(&d, &out->embed);
 }

@@ -99,7 +99,7 @@ typedef struct tri_sampling {
   int num_stop;
   uint32_t stop_token_ids[TRI_WIRE_MAX_STOP_IDS];
   int num_stop_token_ids;
-  const struct tri_wire_bias *logit_bias; /* borrowed; of a decoder's arena */
+  const struct tri_wire_bias *logit_bias; /* borrowed; of an unpacker's arena */
   int num_logit_bias;
 } tri_sampling;
 
@@ -133,7 +133,7 @@ bool tri_pool_choice_parse(const char *name, tri_pool_choice *out);
 bool tri_activation_parse(const char *name, tri_activation *out);
 
 /* An embed or a classify. */
-typedef struct tri_encode {
+typedef struct tri_embed_request {
   tri_wire_str model;        /* absent: the one served */
   tri_wire_str text;         /* either a text ... */
   tri_wire_str text_pair;    /* (and one behind it, of which the model knows that it is another) */
@@ -143,7 +143,7 @@ typedef struct tri_encode {
   bool normalize;            /* embed: to length 1 */
   tri_activation activation; /* classify */
   int64_t priority, deadline_ms;
-} tri_encode;
+} tri_embed_request;
 
 typedef struct tri_client_msg {
   tri_client_op op;
@@ -153,7 +153,7 @@ typedef struct tri_client_msg {
       tri_wire_str client;
     } hello;
     tri_submit submit;
-    tri_encode encode;
+    tri_embed_request embed;
     struct {
       tri_request_id request_id;
       uint64_t offset;
@@ -168,9 +168,9 @@ typedef struct tri_client_msg {
 
 /* Decodes and validates. Strings point into data, arrays into the arena. On failure *err names the field; *id is set as
  * far as it could be read (0 otherwise), so that the error can be addressed. */
-tri_status tri_client_msg_decode(const void *data, size_t len, tri_arena *arena, tri_client_msg *out, uint64_t *id,
+tri_status tri_client_msg_unpack(const void *data, size_t len, tri_arena *arena, tri_client_msg *out, uint64_t *id,
                                  tri_error *err);
-tri_status tri_client_msg_encode(const tri_client_msg *m, tri_wire_buf *out);
+tri_status tri_client_msg_pack(const tri_client_msg *m, tri_wire_buf *out);
 /* Defaults of a submit. */
 void tri_submit_init(tri_submit *s);
 
@@ -279,7 +279,7 @@ typedef struct tri_cluster_floors {
 } tri_cluster_floors;
 
 /* The answer to an embed (values alone) or a classify. */
-typedef struct tri_encoded_reply {
+typedef struct tri_embed_reply {
   const float *values; /* an embedding, or [rows, num_labels] */
   size_t num_values;
   uint32_t num_labels;
@@ -289,7 +289,7 @@ typedef struct tri_encoded_reply {
   tri_activation activation; /* that was applied */
   uint64_t prompt_tokens;
   double queue_ms, total_ms;
-} tri_encoded_reply;
+} tri_embed_reply;
 
 typedef struct tri_server_msg {
   tri_server_op op;
@@ -320,14 +320,14 @@ typedef struct tri_server_msg {
       uint64_t max_model_len;
     } models;
     tri_cluster_floors floors;
-    tri_encoded_reply encoded;
+    tri_embed_reply embed;
   };
 } tri_server_msg;
 
 /* The caller keeps a message below the limit (tokens and done may be split by choice). */
-tri_status tri_server_msg_encode(const tri_server_msg *m, tri_wire_buf *out);
+tri_status tri_server_msg_pack(const tri_server_msg *m, tri_wire_buf *out);
 /* A frame from the server holds one message or several, one behind the other: *used is the first one's length. */
 tri_status tri_server_msg_first(const void *data, size_t len, size_t *used, tri_error *err);
-tri_status tri_server_msg_decode(const void *data, size_t len, tri_arena *arena, tri_server_msg *out, tri_error *err);
+tri_status tri_server_msg_unpack(const void *data, size_t len, tri_arena *arena, tri_server_msg *out, tri_error *err);
 
 #endif

@@ -29,7 +29,7 @@ bool tri_activation_parse(const char *name, tri_activation *out) {
   return i != 0;
 }
 
-static tri_status read_choice(tri_decoder *d, const tri_field *f, const tri_value *v, const char *const *names,
+static tri_status read_choice(tri_unpacker *d, const tri_field *f, const tri_value *v, const char *const *names,
                               int count, int *out) {
   char shown[64];
   if (v->kind != TRI_V_STR) return tri_read_wrong(d, f->name, "a name", v);
@@ -39,7 +39,7 @@ static tri_status read_choice(tri_decoder *d, const tri_field *f, const tri_valu
                   tri_wire_printable(v->s, v->len, shown), names[1], names[2], names[3]);
 }
 
-static tri_status read_pooling(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
+static tri_status read_pooling(tri_unpacker *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
   int i = 0;
   (void)u;
   tri_status st = read_choice(d, f, v, poolings, NUM_POOLINGS, &i);
@@ -47,7 +47,7 @@ static tri_status read_pooling(tri_decoder *d, const tri_field *f, tri_unpack *u
   return st;
 }
 
-static tri_status read_activation(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
+static tri_status read_activation(tri_unpacker *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
   int i = 0;
   (void)u;
   tri_status st = read_choice(d, f, v, activations, NUM_ACTIVATIONS, &i);
@@ -70,10 +70,10 @@ const tri_codec tri_codec_activation = {read_activation, write_activation, has_a
 /* ---- answers ---- */
 
 /* The reply that has `member` at `at`. */
-#define REPLY_OF(at, member) ((char *)(at)-offsetof(tri_encoded_reply, member))
+#define REPLY_OF(at, member) ((char *)(at)-offsetof(tri_embed_reply, member))
 
 /* Binary little-endian float32, as many as there are. */
-static tri_status read_values(tri_decoder *d, const char *name, const tri_value *v, const float **values,
+static tri_status read_values(tri_unpacker *d, const char *name, const tri_value *v, const float **values,
                               size_t *count) {
   if (v->kind != TRI_V_BIN || v->len % sizeof(float))
     return tri_fail(d->err, TRI_INVALID_ARGUMENT, name, "%s must be binary with 32-bit floats", name);
@@ -84,19 +84,19 @@ static tri_status read_values(tri_decoder *d, const char *name, const tri_value 
   return tri_read_floats(d, name, v, *count, values);
 }
 
-static tri_status read_reply_values(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
-  tri_encoded_reply *r = (void *)REPLY_OF(at, values);
+static tri_status read_reply_values(tri_unpacker *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
+  tri_embed_reply *r = (void *)REPLY_OF(at, values);
   (void)u;
   return read_values(d, f->name, v, &r->values, &r->num_values);
 }
 
 static void write_values(tri_pack *p, const void *at) {
-  const tri_encoded_reply *r = (const void *)REPLY_OF(at, values);
+  const tri_embed_reply *r = (const void *)REPLY_OF(at, values);
   tri_pack_bin(p, r->values, r->num_values * sizeof *r->values);
 }
 const tri_codec tri_codec_values = {.read = read_reply_values, .write = write_values};
 
-static tri_status read_texts(tri_decoder *d, const char *name, tri_unpack *u, const tri_value *v,
+static tri_status read_texts(tri_unpacker *d, const char *name, tri_unpack *u, const tri_value *v,
                              const tri_wire_str **out, uint32_t *count) {
   if (v->kind != TRI_V_ARRAY) return tri_read_wrong(d, name, "an array of texts", v);
   tri_wire_str *all = tri_arena_alloc(d->arena, v->count ? v->count : 1, sizeof *all); /* <= the message's bytes */
@@ -117,30 +117,30 @@ static void write_texts(tri_pack *p, const tri_wire_str *all, uint32_t count) {
   for (uint32_t i = 0; i < count; i++) tri_pack_str(p, all[i].s ? all[i].s : "", all[i].len);
 }
 
-static tri_status read_labels(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
-  tri_encoded_reply *r = (void *)REPLY_OF(at, labels);
+static tri_status read_labels(tri_unpacker *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
+  tri_embed_reply *r = (void *)REPLY_OF(at, labels);
   return read_texts(d, f->name, u, v, &r->labels, &r->num_labels);
 }
 static void write_labels(tri_pack *p, const void *at) {
-  const tri_encoded_reply *r = (const void *)REPLY_OF(at, labels);
+  const tri_embed_reply *r = (const void *)REPLY_OF(at, labels);
   write_texts(p, r->labels, r->num_labels);
 }
 const tri_codec tri_codec_labels = {.read = read_labels, .write = write_labels};
 
-static tri_status read_tokens(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
-  tri_encoded_reply *r = (void *)REPLY_OF(at, tokens);
+static tri_status read_tokens(tri_unpacker *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
+  tri_embed_reply *r = (void *)REPLY_OF(at, tokens);
   return read_texts(d, f->name, u, v, &r->tokens, &r->num_tokens);
 }
 static void write_tokens(tri_pack *p, const void *at) {
-  const tri_encoded_reply *r = (const void *)REPLY_OF(at, tokens);
+  const tri_embed_reply *r = (const void *)REPLY_OF(at, tokens);
   write_texts(p, r->tokens, r->num_tokens);
 }
 static bool has_tokens(const void *at) {
-  return ((const tri_encoded_reply *)(const void *)REPLY_OF(at, tokens))->num_tokens > 0;
+  return ((const tri_embed_reply *)(const void *)REPLY_OF(at, tokens))->num_tokens > 0;
 }
 const tri_codec tri_codec_tokens = {read_tokens, write_tokens, has_tokens};
 
-tri_status tri_encoded_finish(tri_decoder *d, const tri_encoded_reply *r) {
+tri_status tri_embed_reply_finish(tri_unpacker *d, const tri_embed_reply *r) {
   size_t rows = r->num_tokens ? r->num_tokens : 1;
   if (r->num_labels && r->num_values / r->num_labels == rows && r->num_values % r->num_labels == 0) return TRI_OK;
   return tri_fail(d->err, TRI_CORRUPT, "scores", "%zu scores for %zu rows of %u labels", r->num_values, rows,
@@ -149,7 +149,7 @@ tri_status tri_encoded_finish(tri_decoder *d, const tri_encoded_reply *r) {
 
 /* ---- from a group: [job, binary numbers] each ---- */
 
-static tri_status read_result(tri_decoder *d, tri_unpack *u, uint32_t i, tri_group_result *out) {
+static tri_status read_result(tri_unpacker *d, tri_unpack *u, uint32_t i, tri_group_result *out) {
   tri_value v;
   if (!tri_unpack_next(u, &v)) return TRI_CORRUPT;
   if (v.kind != TRI_V_ARRAY || v.count != 2)
@@ -161,7 +161,7 @@ static tri_status read_result(tri_decoder *d, tri_unpack *u, uint32_t i, tri_gro
   return read_values(d, "results", &v, &out->values, &out->num_values);
 }
 
-static tri_status read_results(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
+static tri_status read_results(tri_unpacker *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
   tri_group_results *r = at;
   if (v->kind != TRI_V_ARRAY) return tri_read_wrong(d, f->name, "an array", v);
   /* Checked before memory is asked for. */

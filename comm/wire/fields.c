@@ -8,16 +8,16 @@
 
 /* ---- single values ---- */
 
-tri_status tri_read_wrong(tri_decoder *d, const char *name, const char *wanted, const tri_value *v) {
+tri_status tri_read_wrong(tri_unpacker *d, const char *name, const char *wanted, const tri_value *v) {
   return tri_fail(d->err, TRI_INVALID_ARGUMENT, name, "%s must be %s, not %s", name, wanted,
                   tri_value_kind_name(v->kind));
 }
 
-static tri_status out_of_range(tri_decoder *d, const char *name, double value, double min, double max) {
+static tri_status out_of_range(tri_unpacker *d, const char *name, double value, double min, double max) {
   return tri_fail(d->err, TRI_OUT_OF_RANGE, name, "%s is %.15g; allowed are %.15g to %.15g", name, value, min, max);
 }
 
-tri_status tri_read_u64(tri_decoder *d, const char *name, const tri_value *v, double min, double max, uint64_t *out) {
+tri_status tri_read_u64(tri_unpacker *d, const char *name, const tri_value *v, double min, double max, uint64_t *out) {
   if (v->kind == TRI_V_NEGATIVE) return out_of_range(d, name, (double)v->i, min, max > min ? max : (double)UINT64_MAX);
   if (v->kind != TRI_V_UINT) return tri_read_wrong(d, name, "an integer", v);
   if (max > min && ((double)v->u < min || (double)v->u > max)) return out_of_range(d, name, (double)v->u, min, max);
@@ -25,7 +25,7 @@ tri_status tri_read_u64(tri_decoder *d, const char *name, const tri_value *v, do
   return TRI_OK;
 }
 
-tri_status tri_read_i64(tri_decoder *d, const char *name, const tri_value *v, double min, double max, int64_t *out) {
+tri_status tri_read_i64(tri_unpacker *d, const char *name, const tri_value *v, double min, double max, int64_t *out) {
   if (v->kind != TRI_V_UINT && v->kind != TRI_V_NEGATIVE) return tri_read_wrong(d, name, "an integer", v);
   bool limited = max > min;
   double x = v->kind == TRI_V_UINT ? (double)v->u : (double)v->i;
@@ -36,7 +36,7 @@ tri_status tri_read_i64(tri_decoder *d, const char *name, const tri_value *v, do
   return TRI_OK;
 }
 
-tri_status tri_read_num(tri_decoder *d, const char *name, const tri_value *v, double min, double max, double *out) {
+tri_status tri_read_num(tri_unpacker *d, const char *name, const tri_value *v, double min, double max, double *out) {
   double x;
   if (v->kind == TRI_V_FLOAT)
     x = v->f;
@@ -53,11 +53,11 @@ tri_status tri_read_num(tri_decoder *d, const char *name, const tri_value *v, do
 }
 
 /* count elements of arena memory, at least one, so that "none" and "absent" differ. */
-static void *arena_array(tri_decoder *d, size_t count, size_t size) {
+static void *arena_array(tri_unpacker *d, size_t count, size_t size) {
   return tri_arena_alloc(d->arena, count ? count : 1, size);
 }
 
-tri_status tri_read_ids(tri_decoder *d, const char *name, tri_unpack *u, const tri_value *v, const uint32_t **ids,
+tri_status tri_read_ids(tri_unpacker *d, const char *name, tri_unpack *u, const tri_value *v, const uint32_t **ids,
                         size_t *count) {
   size_t n;
   uint32_t *out;
@@ -89,7 +89,7 @@ tri_status tri_read_ids(tri_decoder *d, const char *name, tri_unpack *u, const t
   return TRI_OK;
 }
 
-tri_status tri_read_floats(tri_decoder *d, const char *name, const tri_value *v, size_t count, const float **out) {
+tri_status tri_read_floats(tri_unpacker *d, const char *name, const tri_value *v, size_t count, const float **out) {
   if (v->kind != TRI_V_BIN || v->len != count * sizeof(float))
     return tri_fail(d->err, TRI_INVALID_ARGUMENT, name, "%s must be binary with %zu 32-bit floats", name, count);
   float *f = arena_array(d, count, sizeof *f);
@@ -124,7 +124,7 @@ void tri_request_id_format(const tri_request_id *id, char out[TRI_REQUEST_ID_TEX
   for (int i = 0; i < 16; i++) snprintf(out + 2 * i, 3, "%02x", id->bytes[i]);
 }
 
-static tri_status read_rid(tri_decoder *d, const char *name, const tri_value *v, tri_request_id *out) {
+static tri_status read_rid(tri_unpacker *d, const char *name, const tri_value *v, tri_request_id *out) {
   if (v->kind == TRI_V_BIN && v->len == sizeof out->bytes) {
     memcpy(out->bytes, v->s, sizeof out->bytes);
     return TRI_OK;
@@ -133,7 +133,7 @@ static tri_status read_rid(tri_decoder *d, const char *name, const tri_value *v,
   return tri_fail(d->err, TRI_INVALID_ARGUMENT, name, "%s must be 16 bytes of binary or 32 hexadecimal digits", name);
 }
 
-static tri_status read_enum(tri_decoder *d, const tri_field *f, const tri_value *v, unsigned *out) {
+static tri_status read_enum(tri_unpacker *d, const tri_field *f, const tri_value *v, unsigned *out) {
   char list[128] = "", shown[64];
   if (v->kind != TRI_V_STR) return tri_read_wrong(d, f->name, "a string", v);
   for (unsigned i = 0; i < f->num_names; i++)
@@ -149,7 +149,7 @@ static tri_status read_enum(tri_decoder *d, const tri_field *f, const tri_value 
                   tri_wire_printable(v->s, v->len, shown), list);
 }
 
-static tri_status read_records(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, char *base) {
+static tri_status read_records(tri_unpacker *d, const tri_field *f, tri_unpack *u, const tri_value *v, char *base) {
   if (v->kind != TRI_V_ARRAY) return tri_read_wrong(d, f->name, "an array", v);
   uint32_t n = v->count;
   if (f->max_count && n > f->max_count)
@@ -179,7 +179,7 @@ static tri_status read_records(tri_decoder *d, const tri_field *f, tri_unpack *u
   return TRI_OK;
 }
 
-static tri_status read_field(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, char *base) {
+static tri_status read_field(tri_unpacker *d, const tri_field *f, tri_unpack *u, const tri_value *v, char *base) {
   void *to = base + f->offset;
   uint64_t u64;
   unsigned e = 0;
@@ -233,17 +233,17 @@ static uint32_t find_field(const tri_fields *t, const tri_value *key, uint32_t s
   return UINT32_MAX;
 }
 
-static tri_status field_unknown(tri_decoder *d, const tri_value *key) {
+static tri_status field_unknown(tri_unpacker *d, const tri_value *key) {
   char shown[64];
   tri_wire_printable(key->s, key->len, shown);
   return tri_fail(d->err, TRI_UNKNOWN_FIELD, shown, "there is no request field named \"%s\"", shown);
 }
 
-static tri_status field_twice(tri_decoder *d, const char *name) {
+static tri_status field_twice(tri_unpacker *d, const char *name) {
   return tri_fail(d->err, TRI_INVALID_ARGUMENT, name, "%s is there twice", name);
 }
 
-tri_status tri_fields_read(tri_decoder *d, const tri_fields *t, tri_unpack *u, uint32_t pairs,
+tri_status tri_fields_read(tri_unpacker *d, const tri_fields *t, tri_unpack *u, uint32_t pairs,
                            const char *const *envelope, void *base, uint64_t *seen_out) {
   uint64_t seen = 0;
   uint32_t next = 0, envelope_seen = 0;
@@ -378,7 +378,7 @@ size_t tri_envelope_write(tri_pack *p, const char *op, const char *seq_name, uin
   return mark;
 }
 
-static tri_status envelope_op(tri_decoder *d, const tri_value *v, const char *const *ops, int num_ops, int *out) {
+static tri_status envelope_op(tri_unpacker *d, const tri_value *v, const char *const *ops, int num_ops, int *out) {
   char shown[64];
   if (v->kind != TRI_V_STR) return tri_read_wrong(d, "op", "a string", v);
   for (int i = 0; i < num_ops; i++)
@@ -390,8 +390,9 @@ static tri_status envelope_op(tri_decoder *d, const tri_value *v, const char *co
                   tri_wire_printable(v->s, v->len, shown));
 }
 
-tri_status tri_envelope_read(tri_decoder *d, const void *data, size_t len, const char *seq_name, const char *const *ops,
-                             int num_ops, tri_unpack *u, tri_envelope *out, uint64_t *seq_early) {
+tri_status tri_envelope_read(tri_unpacker *d, const void *data, size_t len, const char *seq_name,
+                             const char *const *ops, int num_ops, tri_unpack *u, tri_envelope *out,
+                             uint64_t *seq_early) {
   tri_status st = tri_unpack_check(data, len, d->err);
   if (st) return st;
   *u = (tri_unpack){data, (const uint8_t *)data + len};

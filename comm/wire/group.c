@@ -9,11 +9,20 @@
 static const char *const envelope[] = {"v", "op", "seq", NULL};
 
 static const char *const group_ops[] = {
-    [TRI_GROUP_REGISTER] = "register", [TRI_GROUP_READY] = "ready",     [TRI_GROUP_TOKENS] = "tokens",
-    [TRI_GROUP_HEALTH] = "health",     [TRI_GROUP_FAILED] = "failed",   [TRI_GROUP_WELCOME] = "welcome",
-    [TRI_GROUP_ASSIGN] = "assign",     [TRI_GROUP_ABORT] = "abort",     [TRI_GROUP_DRAIN] = "drain",
-    [TRI_GROUP_LEASE] = "lease",       [TRI_GROUP_FLOORS] = "floors",   [TRI_GROUP_MEASURE] = "measure",
-    [TRI_GROUP_ENCODED] = "encoded",   [TRI_GROUP_REFUSED] = "refused",
+    [TRI_GROUP_REGISTER] = "register",
+    [TRI_GROUP_READY] = "ready",
+    [TRI_GROUP_TOKENS] = "tokens",
+    [TRI_GROUP_HEALTH] = "health",
+    [TRI_GROUP_FAILED] = "failed",
+    [TRI_GROUP_WELCOME] = "welcome",
+    [TRI_GROUP_ASSIGN] = "assign",
+    [TRI_GROUP_ABORT] = "abort",
+    [TRI_GROUP_DRAIN] = "drain",
+    [TRI_GROUP_LEASE] = "lease",
+    [TRI_GROUP_FLOORS] = "floors",
+    [TRI_GROUP_MEASURE] = "measure",
+    [TRI_GROUP_EMBED_RESULTS] = "embed_results",
+    [TRI_GROUP_REFUSED] = "refused",
 };
 enum { GROUP_OPS = sizeof group_ops / sizeof *group_ops, TOKEN_PARTS = 6, LOGPROB_PARTS = 3, MAX_NAME = 256 };
 
@@ -47,7 +56,7 @@ static void write_tokens(tri_pack *p, const void *at) {
   }
 }
 
-static tri_status read_token_logprob(tri_decoder *d, tri_unpack *u, tri_group_token *k) {
+static tri_status read_token_logprob(tri_unpacker *d, tri_unpack *u, tri_group_token *k) {
   tri_value v;
   size_t n = 0;
   if (!tri_unpack_next(u, &v)) return TRI_CORRUPT;
@@ -66,7 +75,7 @@ static tri_status read_token_logprob(tri_decoder *d, tri_unpack *u, tri_group_to
 }
 
 /* Reads the next part, which must be a number of at most `limit`. */
-static tri_status read_part(tri_decoder *d, tri_unpack *u, uint32_t element, uint32_t part, uint64_t limit,
+static tri_status read_part(tri_unpacker *d, tri_unpack *u, uint32_t element, uint32_t part, uint64_t limit,
                             uint64_t *out) {
   tri_value v;
   if (!tri_unpack_next(u, &v)) return TRI_CORRUPT;
@@ -76,7 +85,7 @@ static tri_status read_part(tri_decoder *d, tri_unpack *u, uint32_t element, uin
   return TRI_OK;
 }
 
-static tri_status read_token(tri_decoder *d, tri_unpack *u, uint32_t i, tri_group_token *k) {
+static tri_status read_token(tri_unpacker *d, tri_unpack *u, uint32_t i, tri_group_token *k) {
   static const uint64_t limit[TOKEN_PARTS] = {UINT64_MAX, UINT32_MAX, UINT32_MAX,
                                               UINT64_MAX, UINT8_MAX,  TRI_FINISH_ERROR};
   uint64_t part[TOKEN_PARTS], preemptions = 0;
@@ -102,7 +111,7 @@ static tri_status read_token(tri_decoder *d, tri_unpack *u, uint32_t i, tri_grou
   return k->flags & TRI_TOKEN_LOGPROB ? read_token_logprob(d, u, k) : TRI_OK;
 }
 
-static tri_status read_tokens(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
+static tri_status read_tokens(tri_unpacker *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
   tri_group_tokens *t = at;
   if (v->kind != TRI_V_ARRAY) return tri_read_wrong(d, f->name, "an array", v);
   /* An element is 7 bytes at least; checked before memory is asked for. */
@@ -156,7 +165,7 @@ static const tri_field tokens_fields[] = {
     {TRI_CUSTOM_ALL("tokens", tokens_codec), .flags = TRI_FF_REQUIRED},
 };
 
-static const tri_field encoded_fields[] = {
+static const tri_field embed_results_fields[] = {
     G_U64(tri_group_results, epoch),
     {TRI_CUSTOM_ALL("results", tri_codec_results), .flags = TRI_FF_REQUIRED},
 };
@@ -227,7 +236,7 @@ static const tri_field lease_fields[] = {M_F(TRI_FT_U64, "time_ms", lease.time_m
 /* Unknown names are read over: a worker of another version must be able to say so in its register. */
 static const struct {
   tri_fields table;
-  size_t base, size; /* what a decode clears first; 0: nothing */
+  size_t base, size; /* what unpacking clears first; 0: nothing */
 } group_tables[GROUP_OPS] = {
 #define TABLE(fields, base_, member)                                                                                   \
   { {TRI_FIELDS(fields)}, base_, sizeof(((tri_group_msg *)0)->member) }
@@ -242,10 +251,10 @@ static const struct {
     [TRI_GROUP_ABORT] = TABLE(abort_fields, 0, abort),
     [TRI_GROUP_LEASE] = TABLE(lease_fields, 0, lease),
     [TRI_GROUP_FLOORS] = TABLE(floors_fields, 0, floors),
-    [TRI_GROUP_ENCODED] = TABLE(encoded_fields, offsetof(tri_group_msg, encoded), encoded),
+    [TRI_GROUP_EMBED_RESULTS] = TABLE(embed_results_fields, offsetof(tri_group_msg, embed_results), embed_results),
 };
 
-tri_status tri_group_msg_encode(const tri_group_msg *m, tri_wire_buf *out) {
+tri_status tri_group_msg_pack(const tri_group_msg *m, tri_wire_buf *out) {
   if ((unsigned)m->op >= GROUP_OPS) return TRI_INVALID_ARGUMENT;
   tri_pack p = tri_pack_begin(out);
   size_t mark = tri_envelope_write(&p, group_ops[m->op], "seq", m->seq);
@@ -258,9 +267,9 @@ tri_status tri_group_msg_first(const void *data, size_t len, size_t *used, tri_e
   return tri_unpack_first(data, len, used, err);
 }
 
-tri_status tri_group_msg_decode(const void *data, size_t len, tri_arena *arena, tri_group_msg *out, tri_error *err) {
+tri_status tri_group_msg_unpack(const void *data, size_t len, tri_arena *arena, tri_group_msg *out, tri_error *err) {
   tri_sampling_extra extra = {0};
-  tri_decoder d = {.arena = arena, .err = err, .extra = &extra};
+  tri_unpacker d = {.arena = arena, .err = err, .extra = &extra};
   tri_unpack u;
   tri_envelope e;
   tri_status st = tri_envelope_read(&d, data, len, "seq", group_ops, GROUP_OPS, &u, &e, NULL);

@@ -1,4 +1,4 @@
-/* Messages between the coordinator and the workers of a replica group (their own socket, their own keys). Encoded like
+/* Messages between the coordinator and the workers of a replica group (their own socket, their own keys). Packed like
  * comm/wire/client.h. Every worker reports its health; the leader alone gets jobs. Sequence numbers run in both
  * directions. */
 #ifndef TRI_COMM_WIRE_GROUP_H
@@ -8,14 +8,14 @@
 
 typedef enum tri_group_op {
   /* worker to coordinator */
-  TRI_GROUP_REGISTER, /* first message of every rank */
-  TRI_GROUP_READY,    /* leader: a canary token has passed through the whole group */
-  TRI_GROUP_TOKENS,   /* leader: everything one step drew */
-  TRI_GROUP_HEALTH,   /* every rank, once a second */
-  TRI_GROUP_FAILED,   /* any rank: what ended it */
-  TRI_GROUP_FLOORS,   /* any rank: what it has measured */
-  TRI_GROUP_ENCODED,  /* leader: results of an encoder's step */
-  TRI_GROUP_REFUSED,  /* leader: a job that can never run here, and why */
+  TRI_GROUP_REGISTER,      /* first message of every rank */
+  TRI_GROUP_READY,         /* leader: a canary token has passed through the whole group */
+  TRI_GROUP_TOKENS,        /* leader: everything one step drew */
+  TRI_GROUP_HEALTH,        /* every rank, once a second */
+  TRI_GROUP_FAILED,        /* any rank: what ended it */
+  TRI_GROUP_FLOORS,        /* any rank: what it has measured */
+  TRI_GROUP_EMBED_RESULTS, /* leader: results of an encoder's step */
+  TRI_GROUP_REFUSED,       /* leader: a job that can never run here, and why */
   /* coordinator to worker */
   TRI_GROUP_WELCOME, /* reply to register; refused with an error text when the group or epoch is not expected */
   TRI_GROUP_ASSIGN,  /* a job */
@@ -107,7 +107,7 @@ typedef struct tri_group_msg {
       double block_seconds; /* that a layer takes for the largest step, predicted from the canary's time */
     } ready;
     tri_group_tokens tokens;
-    tri_group_results encoded;
+    tri_group_results embed_results;
     tri_group_health health;
     struct {
       uint32_t group, rank;
@@ -137,9 +137,9 @@ typedef struct tri_group_msg {
   };
 } tri_group_msg;
 
-tri_status tri_group_msg_encode(const tri_group_msg *m, tri_wire_buf *out);
+tri_status tri_group_msg_pack(const tri_group_msg *m, tri_wire_buf *out);
 /* A frame to a worker holds one message or several, one behind the other: *used is the first one's length. */
 tri_status tri_group_msg_first(const void *data, size_t len, size_t *used, tri_error *err);
-tri_status tri_group_msg_decode(const void *data, size_t len, tri_arena *arena, tri_group_msg *out, tri_error *err);
+tri_status tri_group_msg_unpack(const void *data, size_t len, tri_arena *arena, tri_group_msg *out, tri_error *err);
 
 #endif

@@ -97,17 +97,17 @@ enum {
   TRI_FF_UNLESS_GIVEN = 4, /* of a field with `has`: written as well when not given but other than def */
 };
 
-typedef struct tri_decoder {
+typedef struct tri_unpacker {
   tri_arena *arena;
   tri_error *err;
   void *extra; /* of custom readers */
-} tri_decoder;
+} tri_unpacker;
 
 /* How a CUSTOM field is read and written. `at` is base + offset. */
 struct tri_field;
 typedef struct tri_codec {
   /* v has been read already, what it contains has not. */
-  tri_status (*read)(tri_decoder *d, const struct tri_field *f, tri_unpack *u, const tri_value *v, void *at);
+  tri_status (*read)(tri_unpacker *d, const struct tri_field *f, tri_unpack *u, const tri_value *v, void *at);
   void (*write)(tri_pack *p, const void *at); /* the value, without the key */
   bool (*present)(const void *at);            /* with TRI_FF_OMIT; NULL: never written */
 } tri_codec;
@@ -145,18 +145,18 @@ typedef struct tri_fields {
 uint32_t tri_fields_write(tri_pack *p, const tri_fields *t, const void *base);
 /* Reads `pairs` pairs into base. envelope: names (NULL-terminated) that have been read before and are skipped. Names
  * the first field at fault. *seen (may be NULL): bit i for field i. */
-tri_status tri_fields_read(tri_decoder *d, const tri_fields *t, tri_unpack *u, uint32_t pairs,
+tri_status tri_fields_read(tri_unpacker *d, const tri_fields *t, tri_unpack *u, uint32_t pairs,
                            const char *const *envelope, void *base, uint64_t *seen);
 
 /* Helpers of custom readers: the same checks and words as for fields of a table. */
-tri_status tri_read_u64(tri_decoder *d, const char *name, const tri_value *v, double min, double max, uint64_t *out);
-tri_status tri_read_i64(tri_decoder *d, const char *name, const tri_value *v, double min, double max, int64_t *out);
-tri_status tri_read_num(tri_decoder *d, const char *name, const tri_value *v, double min, double max, double *out);
-tri_status tri_read_ids(tri_decoder *d, const char *name, tri_unpack *u, const tri_value *v, const uint32_t **ids,
+tri_status tri_read_u64(tri_unpacker *d, const char *name, const tri_value *v, double min, double max, uint64_t *out);
+tri_status tri_read_i64(tri_unpacker *d, const char *name, const tri_value *v, double min, double max, int64_t *out);
+tri_status tri_read_num(tri_unpacker *d, const char *name, const tri_value *v, double min, double max, double *out);
+tri_status tri_read_ids(tri_unpacker *d, const char *name, tri_unpack *u, const tri_value *v, const uint32_t **ids,
                         size_t *count);
 /* Binary array of float32. */
-tri_status tri_read_floats(tri_decoder *d, const char *name, const tri_value *v, size_t count, const float **out);
-tri_status tri_read_wrong(tri_decoder *d, const char *name, const char *wanted, const tri_value *v);
+tri_status tri_read_floats(tri_unpacker *d, const char *name, const tri_value *v, size_t count, const float **out);
+tri_status tri_read_wrong(tri_unpacker *d, const char *name, const char *wanted, const tri_value *v);
 /* A name from the network, fit for a message: at most 60 printable characters. Returns buf. */
 const char *tri_wire_printable(const char *s, size_t len, char buf[64]);
 
@@ -166,8 +166,9 @@ typedef struct tri_envelope {
   int op;
   uint64_t seq;
 } tri_envelope;
-tri_status tri_envelope_read(tri_decoder *d, const void *data, size_t len, const char *seq_name, const char *const *ops,
-                             int num_ops, tri_unpack *u, tri_envelope *out, uint64_t *seq_early);
+tri_status tri_envelope_read(tri_unpacker *d, const void *data, size_t len, const char *seq_name,
+                             const char *const *ops, int num_ops, tri_unpack *u, tri_envelope *out,
+                             uint64_t *seq_early);
 /* Opens the map and writes three pairs. */
 size_t tri_envelope_write(tri_pack *p, const char *op, const char *seq_name, uint64_t seq);
 

@@ -41,7 +41,7 @@ void tri_sampling_init(tri_sampling *s) {
 
 /* ---- logprobs ---- */
 
-static tri_status read_logprobs(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
+static tri_status read_logprobs(tri_unpacker *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
   (void)u, (void)at;
   tri_sampling_extra *x = d->extra;
   bool top = f->name[0] == 't';
@@ -68,7 +68,7 @@ const tri_codec tri_codec_top_logprobs = {.read = read_logprobs};
 
 /* ---- stop ---- */
 
-static tri_status add_stop(tri_decoder *d, tri_sampling *s, const tri_value *v) {
+static tri_status add_stop(tri_unpacker *d, tri_sampling *s, const tri_value *v) {
   if (v->kind != TRI_V_STR) return tri_read_wrong(d, "stop", "a string or an array of strings", v);
   if (v->len == 0 || v->len > TRI_WIRE_MAX_STOP_BYTES)
     return tri_fail(d->err, TRI_OUT_OF_RANGE, "stop", "a stop string of %zu bytes; allowed are 1 to %d", v->len,
@@ -77,7 +77,7 @@ static tri_status add_stop(tri_decoder *d, tri_sampling *s, const tri_value *v) 
   return TRI_OK;
 }
 
-static tri_status read_stop(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
+static tri_status read_stop(tri_unpacker *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
   (void)f;
   tri_sampling *s = at;
   if (v->kind != TRI_V_ARRAY) return add_stop(d, s, v);
@@ -102,7 +102,7 @@ static void write_stop(tri_pack *p, const void *at) {
 static bool has_stop(const void *at) { return ((const tri_sampling *)at)->num_stop > 0; }
 const tri_codec tri_codec_stop = {read_stop, write_stop, has_stop};
 
-static tri_status read_stop_ids(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
+static tri_status read_stop_ids(tri_unpacker *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
   tri_sampling *s = at;
   const uint32_t *ids;
   size_t n;
@@ -156,7 +156,7 @@ static bool bias_remember(uint16_t slots[BIAS_SLOTS], const struct tri_wire_bias
   return true;
 }
 
-static tri_status read_bias(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
+static tri_status read_bias(tri_unpacker *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
   (void)f;
   tri_sampling *s = at;
   uint16_t slots[BIAS_SLOTS] = {0};
@@ -200,7 +200,7 @@ const tri_codec tri_codec_bias = {read_bias, write_bias, has_bias};
 
 /* ---- beam search ---- */
 
-static tri_status read_early(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
+static tri_status read_early(tri_unpacker *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
   (void)u;
   tri_early_stopping *out = at;
   bool never = v->kind == TRI_V_STR && v->len == 5 && !memcmp(v->s, "never", 5);
@@ -244,7 +244,7 @@ tri_status tri_sampling_check_beams(const tri_sampling *s, tri_error *err) {
 
 /* ---- known, and not supported yet ---- */
 
-static tri_status read_neutral(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
+static tri_status read_neutral(tri_unpacker *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
   (void)u, (void)at;
   if (f->names) return tri_fail(d->err, TRI_UNSUPPORTED, f->name, "%s", f->names[0]);
   double x = -1;
@@ -256,7 +256,7 @@ static tri_status read_neutral(tri_decoder *d, const tri_field *f, tri_unpack *u
 
 const tri_codec tri_codec_neutral = {.read = read_neutral};
 
-tri_status tri_sampling_finish(tri_decoder *d, tri_sampling *s, const tri_sampling_extra *x) {
+tri_status tri_sampling_finish(tri_unpacker *d, tri_sampling *s, const tri_sampling_extra *x) {
   if (x->has_logprobs && x->has_top_logprobs) {
     if (x->logprobs_off && x->top_logprobs > 0)
       return tri_fail(d->err, TRI_INVALID_ARGUMENT, "top_logprobs", "top_logprobs is there although logprobs is false");

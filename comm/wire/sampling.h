@@ -4,7 +4,7 @@
 
 #include "comm/wire/pack.h"
 
-/* What a submit says and tri_sampling does not hold as it was said; the decoder's extra while one is read. */
+/* What a submit says and tri_sampling does not hold as it was said; the unpacker's extra while one is read. */
 typedef struct tri_sampling_extra {
   bool has_logprobs, logprobs_off, has_top_logprobs;
   int64_t logprobs, top_logprobs;
@@ -18,7 +18,7 @@ extern const tri_codec tri_codec_neutral;
 
 void tri_sampling_init(tri_sampling *s);
 /* What can be said only once all fields are there. */
-tri_status tri_sampling_finish(tri_decoder *d, tri_sampling *s, const tri_sampling_extra *x);
+tri_status tri_sampling_finish(tri_unpacker *d, tri_sampling *s, const tri_sampling_extra *x);
 
 /* Of values that are not called given: a client's are not written, the coordinator's are, which may be the model's. */
 #define TRI_SAMPLING_UNGIVEN_tri_submit 0

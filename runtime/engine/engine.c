@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "runtime/base/log.h"
-#include "runtime/engine/encoded_result.h"
+#include "runtime/engine/embed_result.h"
 #include "runtime/step/limits.h"
 #include "runtime/forward/tune.h"
 
@@ -147,7 +147,7 @@ static tri_status allocate(tri_engine *e, const tri_engine_config *config, tri_e
   }
   size_t rows = 0, cols = 0;
   if (e->model.encoder && !e->backend->host_memory) {
-    st = tri_encoded_most(&e->model, &e->limits, &rows, &cols) ? TRI_OK : TRI_OVERFLOW;
+    st = tri_embed_result_max(&e->model, &e->limits, &rows, &cols) ? TRI_OK : TRI_OVERFLOW;
     if (st == TRI_OK && !(e->answer = tri_malloc(rows * cols, sizeof *e->answer))) st = TRI_NO_MEMORY;
     if (st != TRI_OK) return st;
   }

@@ -64,7 +64,7 @@ typedef struct tri_engine {
   tri_wait_policy wait_policy; /* for who waits for a step: never asleep, as the next one may wait for that */
   uint32_t *drawn; /* [max_num_seqs] the last step's draws in the backend's memory; NULL where lane_depth is 1 */
   tri_step_result result;
-  tri_encoded encoded; /* of the last step of an encoder, on the sampling rank */
+  tri_encoder_output encoder_output; /* of the last step of an encoder, on the sampling rank */
   /* arguments of the sampler, [max_num_seqs] */
   const tri_sample_params **sample_params;
   tri_sample_params *row_params;

@@ -64,7 +64,7 @@ static tri_status draw(tri_engine *e, const tri_engine_step_state *s, tri_mat lo
 /* An encoder's answer, from the backend's memory to the host's. */
 static tri_status bring_answer(tri_engine *e) {
   tri_backend *be = e->backend;
-  tri_mat *m = e->encoded.scores.data ? &e->encoded.scores : &e->encoded.pooled;
+  tri_mat *m = e->encoder_output.scores.data ? &e->encoder_output.scores : &e->encoder_output.pooled;
   size_t width = (size_t)m->cols;
   if (!m->data) return TRI_OK;
   for (int i = 0; i < m->rows; i++)
@@ -89,7 +89,7 @@ tri_status tri_engine_begin(tri_engine *e, const void *bytes, size_t len) {
   s->num_draws = e->batch->num_draws;
   memcpy(s->draws, e->batch->draws, (size_t)s->num_draws * sizeof *s->draws);
   if (e->source) TRI_CHECK(tri_source_run(e->source, e->batch, (int)plan.h.lane, e->forward));
-  TRI_CHECK(tri_forward_run(e->forward, e->batch, (int)plan.h.lane, &logits, &e->encoded));
+  TRI_CHECK(tri_forward_run(e->forward, e->batch, (int)plan.h.lane, &logits, &e->encoder_output));
   if (e->answer) TRI_CHECK(bring_answer(e));
   if (logits.data) TRI_CHECK(draw(e, s, logits));
   e->backend->ops.event_record(e->backend, TRI_EVENT_STEP + number, TRI_STREAM_COMPUTE);

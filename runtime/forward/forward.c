@@ -50,13 +50,13 @@ static void head(tri_walk *w) {
 }
 
 /* An encoder's last stage. Every rank has the final states, one the ends. */
-static void finish_encoding(tri_walk *w) {
+static void finish_encoder(tri_walk *w) {
   const tri_model_config *c = w->f->cfg.model;
   const tri_weight *g = tri_walk_global(w);
   if (!c->norm.no_final) tri_emit_norm(w, tri_norm_of(w, w->x, w->pending, TRI_BIASED(g, FINAL_NORM), w->x));
   if (c->norm.no_final) tri_walk_settle(w);
   tri_walk_show_hidden(w, (int)c->num_layers, w->x);
-  if (tri_is_encoding_rank(c, &w->f->cfg.shard)) tri_walk_pool(w);
+  if (tri_is_pooling_rank(c, &w->f->cfg.shard)) tri_walk_pool(w);
 }
 
 void tri_walk_step(tri_walk *w) {
@@ -67,7 +67,7 @@ void tri_walk_step(tri_walk *w) {
   if (!cfg->shard.last_stage)
     tri_walk_settle(w);
   else if (cfg->model->encoder)
-    finish_encoding(w);
+    finish_encoder(w);
   else
     head(w);
 }
@@ -85,7 +85,7 @@ tri_status tri_forward_record(const tri_step_arena_config *config, const tri_buf
   f.counted_kv = config->shard->kv_heads;
   tri_walk_step(&w);
   if (decodes) tri_walk_record_draws(&w, logits_of(&f, b.num_logits));
-  tri_encoded e = tri_encoded_of(&w);
+  tri_encoder_output e = tri_encoder_output_of(&w);
   tri_emit_result(&w, w.x);
   tri_emit_result(&w, e.pooled);
   tri_emit_result(&w, e.scores);
@@ -167,8 +167,9 @@ static tri_status launch(tri_forward *f, const tri_batch *b, tri_mat x) {
   tri_walk w = {.mode = TRI_WALK_LAUNCH, .f = f, .b = b, .x = x};
   const tri_observer *o = tri_observer_of(f);
   tri_walk_step(&w);
-  tri_encoded e = tri_encoded_of(&w);
-  if (w.st == TRI_OK && o && o->encoded && tri_is_encoding_rank(f->cfg.model, &f->cfg.shard)) o->encoded(o->ctx, &e);
+  tri_encoder_output e = tri_encoder_output_of(&w);
+  if (w.st == TRI_OK && o && o->encoder_output && tri_is_pooling_rank(f->cfg.model, &f->cfg.shard))
+    o->encoder_output(o->ctx, &e);
   return w.st;
 }
 
@@ -246,7 +247,7 @@ static tri_status bind(tri_forward *f, const tri_batch_builder *builder, const t
 }
 
 tri_status tri_forward_run(tri_forward *f, const tri_batch_builder *builder, int lane, tri_mat *logits,
-                           tri_encoded *encoded) {
+                           tri_encoder_output *encoder_output) {
   const tri_model_config *c = f->cfg.model;
   const tri_batch *b = c->feeds_decoder ? &builder->source : &builder->batch;
   tri_comm *stages = f->cfg.stages;
@@ -254,7 +255,7 @@ tri_status tri_forward_run(tri_forward *f, const tri_batch_builder *builder, int
   tri_batch padded;
   tri_status st = TRI_OK;
   *logits = (tri_mat){0};
-  *encoded = (tri_encoded){0};
+  *encoder_output = (tri_encoder_output){0};
   /* A source may be encoded into a page that has just been given up, so that its copy was made before. */
   if (!c->feeds_decoder && !builder->source.num_tokens) tri_forward_copy_pages(f, builder);
   if (!b->num_tokens) return TRI_OK;
@@ -269,7 +270,8 @@ tri_status tri_forward_run(tri_forward *f, const tri_batch_builder *builder, int
   TRI_TRY(tri_comm_wait(stages, &f->sends[lane])); /* the lane's last transfer out of x */
   if (!f->cfg.shard.first_stage) TRI_TRY(receive_hidden(f, lane, x));
   TRI_TRY(is_recordable(f) ? launch_recorded(f, b, lane, x) : launch(f, b, x));
-  if (c->encoder && f->cfg.shard.last_stage) *encoded = tri_encoded_of(&(tri_walk){.f = f, .b = b, .x = x});
+  if (c->encoder && f->cfg.shard.last_stage)
+    *encoder_output = tri_encoder_output_of(&(tri_walk){.f = f, .b = b, .x = x});
   if (!f->cfg.shard.last_stage) TRI_TRY(send_hidden(f, lane, x));
   *logits = logits_of(f, wanted);
 cleanup:

@@ -17,21 +17,21 @@ typedef struct tri_progress {
 #define TRI_BLOCK_IDLE UINT32_MAX
 
 /* The results of an encoder's step, on the sampling rank: views into buffers, good until the next step. */
-typedef struct tri_encoded {
+typedef struct tri_encoder_output {
   tri_mat hidden; /* [T, hidden] final states; data NULL: this rank has no results. Of an encoder that feeds a decoder
                      every tensor rank has them. */
   tri_mat pooled; /* [S, hidden]; data NULL: the model does not pool */
   tri_mat scores; /* a classifier's logits, [S, labels], of a token classifier [T, labels]; data NULL: none */
-} tri_encoded;
+} tri_encoder_output;
 
 /* For tests: sees the residual stream in front of every layer and the logits. NULL functions are not called. All ranks
  * of a tensor group look at the logits, or none, as these are brought together for it. */
 typedef struct tri_observer {
   void *ctx;
-  const bool *looks;                                /* false: calls nothing in this step; NULL: always looks */
-  void (*hidden)(void *ctx, int layer, tri_mat x);  /* layer = num_layers: after the final norm */
-  void (*logits)(void *ctx, tri_mat logits);        /* on the sampling rank: whole vocabulary */
-  void (*encoded)(void *ctx, const tri_encoded *e); /* on the sampling rank */
+  const bool *looks;                               /* false: calls nothing in this step; NULL: always looks */
+  void (*hidden)(void *ctx, int layer, tri_mat x); /* layer = num_layers: after the final norm */
+  void (*logits)(void *ctx, tri_mat logits);       /* on the sampling rank: whole vocabulary */
+  void (*encoder_output)(void *ctx, const tri_encoder_output *e); /* on the sampling rank */
 } tri_observer;
 
 typedef struct tri_forward tri_forward;
@@ -57,8 +57,9 @@ void tri_forward_destroy(tri_forward *f); /* NULL is fine */
 
 /* Launches this rank's share of one step; an encoder that feeds a decoder takes the builder's sources. On the ranks of
  * the last stage *logits is [num_logits, ids of this rank's part of the vocabulary] afterwards; elsewhere its data is
- * NULL, as for an encoder, whose results are in *encoded. Allocates nothing. */
-tri_status tri_forward_run(tri_forward *f, const tri_batch_builder *b, int lane, tri_mat *logits, tri_encoded *encoded);
+ * NULL, as for an encoder, whose results are in *encoder_output. Allocates nothing. */
+tri_status tri_forward_run(tri_forward *f, const tri_batch_builder *b, int lane, tri_mat *logits,
+                           tri_encoder_output *encoder_output);
 
 /* logits.c: what becomes of those. Each is for all ranks of the last stage, which ask for the same. */
 /* Brings the parts together: on the sampling rank *logits is [num_logits, vocab_size] afterwards, elsewhere its data is

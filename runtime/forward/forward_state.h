@@ -56,9 +56,9 @@ void tri_walk_latent(tri_walk *w, const tri_layer *y, tri_mat in);
 /* cross.c: attention to the encoder's states, from a branch's input to buf.delta. */
 void tri_walk_cross(tri_walk *w, const tri_layer *y, tri_mat in);
 /* pooling.c: from an encoder's final states to what is pooled and to a classifier's logits; and where those lie. */
-bool tri_is_encoding_rank(const tri_model_config *c, const tri_shard *s);
+bool tri_is_pooling_rank(const tri_model_config *c, const tri_shard *s);
 void tri_walk_pool(tri_walk *w);
-tri_encoded tri_encoded_of(const tri_walk *w);
+tri_encoder_output tri_encoder_output_of(const tri_walk *w);
 /* logits.c: both ways in which logits become draws, for RECORD walks. */
 void tri_walk_record_draws(tri_walk *w, tri_mat logits);
 /* position_bias.c: makes the tables of what is added to the scores by position, and of where heads find their keys. */
@@ -67,7 +67,7 @@ tri_status tri_forward_make_tables(tri_forward *f);
 /* Whom this step is to be shown to; NULL: nobody. */
 static inline const tri_observer *tri_observer_of(const tri_forward *f) {
   const tri_observer *o = &f->cfg.observer;
-  return (o->hidden || o->logits || o->encoded) && (!o->looks || *o->looks) ? o : NULL;
+  return (o->hidden || o->logits || o->encoder_output) && (!o->looks || *o->looks) ? o : NULL;
 }
 
 /* ---- views ---- */

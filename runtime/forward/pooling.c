@@ -2,16 +2,16 @@
  */
 #include "runtime/forward/forward_state.h"
 
-bool tri_is_encoding_rank(const tri_model_config *c, const tri_shard *s) {
+bool tri_is_pooling_rank(const tri_model_config *c, const tri_shard *s) {
   return c->encoder && s->last_stage && s->p.tp_rank == 0;
 }
 
-tri_encoded tri_encoded_of(const tri_walk *w) {
+tri_encoder_output tri_encoder_output_of(const tri_walk *w) {
   const tri_forward *f = w->f;
   const tri_model_config *c = f->cfg.model;
   int seqs = w->b->num_seqs;
-  bool ends = tri_is_encoding_rank(c, &f->cfg.shard);
-  tri_encoded out = {0};
+  bool ends = tri_is_pooling_rank(c, &f->cfg.shard);
+  tri_encoder_output out = {0};
   if (ends || c->feeds_decoder) out.hidden = w->x;
   if (!ends) return out;
   if (c->head.pooling != TRI_POOL_NONE) out.pooled = tri_rows(c->head.has_pooler ? f->buf.pooled : f->buf.chosen, seqs);
@@ -24,7 +24,7 @@ void tri_walk_pool(tri_walk *w) {
   const tri_model_config *c = f->cfg.model;
   const tri_weight *g = tri_walk_global(w);
   const int32_t *start = w->b->seq_start;
-  tri_encoded ends = tri_encoded_of(w);
+  tri_encoder_output ends = tri_encoder_output_of(w);
   tri_mat chosen = tri_rows(f->buf.chosen, w->b->num_seqs);
   if (c->head.pooling == TRI_POOL_FIRST)
     tri_emit_gather_rows(w, (tri_gather_rows_args){.x = w->x, .rows = start, .out = chosen});

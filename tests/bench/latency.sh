@@ -15,8 +15,8 @@ run=(--num-iters 2 --threads 1 --backend cpu --input-len)
 
 shows '"prefill_ms":.*"prefill_ratio":.*"decode_ms":.*"decode_ratio":' --model "$checkpoints/llama" "${run[@]}" 8 --output-len 2 --json
 shows 'decode 3 sequences.*floor .*(memory read, .*GB/s)' --model "$checkpoints/llama" "${run[@]}" 8 --output-len 2 --batch-size 3
-shows '"input_len":8,"batch_size":3,"encode_ms":.*"encode_floor_ms":.*"encode_ratio":' --model "$checkpoints/bert" "${run[@]}" 8 --batch-size 3 --json
-shows 'encode 3 x 8 tokens:.*floor' --model "$checkpoints/bert_odd" "${run[@]}" 8 --batch-size 3
+shows '"input_len":8,"batch_size":3,"embed_ms":.*"embed_floor_ms":.*"embed_ratio":' --model "$checkpoints/bert" "${run[@]}" 8 --batch-size 3 --json
+shows 'embed 3 x 8 tokens:.*floor' --model "$checkpoints/bert_odd" "${run[@]}" 8 --batch-size 3
 # The default is what fits.
 shows '"input_len":256,' --model "$checkpoints/bert" --num-iters 2 --threads 1 --backend cpu --json
 shows '"input_len":100,' --model "$checkpoints/llama" --num-iters 2 --threads 1 --backend cpu --max-model-len 103 --output-len 2 --json

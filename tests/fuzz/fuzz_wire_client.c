@@ -1,5 +1,5 @@
-/* Bytes as a client or a coordinator would send them: both decoders of the client protocol. What decodes must encode
- * again and decode to the same bytes; what is refused must say why. */
+/* Bytes as a client or a coordinator would send them: both unpackers of the client protocol. What unpacks must pack
+ * again and unpack to the same bytes; what is refused must say why. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,11 +18,11 @@ static void try_client(const uint8_t *data, size_t size, tri_wire_buf *one, tri_
   tri_error err = {0};
   uint64_t id = 0;
   check(tri_arena_create(4096, &a) == TRI_OK);
-  tri_status st = tri_client_msg_decode(data, size, a, &m, &id, &err);
+  tri_status st = tri_client_msg_unpack(data, size, a, &m, &id, &err);
   check(st == TRI_OK || (err.status == st && err.message[0]));
-  if (!st && !tri_client_msg_encode(&m, one)) {
-    check(tri_client_msg_decode(one->data, one->len, a, &m, &id, &err) == TRI_OK);
-    check(tri_client_msg_encode(&m, two) == TRI_OK && one->len == two->len && !memcmp(one->data, two->data, one->len));
+  if (!st && !tri_client_msg_pack(&m, one)) {
+    check(tri_client_msg_unpack(one->data, one->len, a, &m, &id, &err) == TRI_OK);
+    check(tri_client_msg_pack(&m, two) == TRI_OK && one->len == two->len && !memcmp(one->data, two->data, one->len));
   }
   tri_arena_destroy(a);
 }
@@ -32,12 +32,12 @@ static void try_server(const uint8_t *data, size_t size, tri_wire_buf *one, tri_
   tri_arena *a = NULL;
   tri_error err = {0};
   check(tri_arena_create(4096, &a) == TRI_OK);
-  tri_status st = tri_server_msg_decode(data, size, a, &m, &err);
+  tri_status st = tri_server_msg_unpack(data, size, a, &m, &err);
   check(st == TRI_OK || (err.status == st && err.message[0]));
-  if (!st && !tri_server_msg_encode(&m, one)) {
-    check(tri_server_msg_decode(one->data, one->len, a, &m, &err) == TRI_OK);
+  if (!st && !tri_server_msg_pack(&m, one)) {
+    check(tri_server_msg_unpack(one->data, one->len, a, &m, &err) == TRI_OK);
     /* A NaN may change its payload on the way through float and double, so the bytes are not compared. */
-    check(tri_server_msg_encode(&m, two) == TRI_OK && one->len == two->len);
+    check(tri_server_msg_pack(&m, two) == TRI_OK && one->len == two->len);
   }
   tri_arena_destroy(a);
 }

@@ -1,4 +1,4 @@
-/* Bytes as a worker or a coordinator would send them on the group socket. What decodes must encode again; what is
+/* Bytes as a worker or a coordinator would send them on the group socket. What unpacks must pack again; what is
  * refused must say why. */
 #include <stdint.h>
 #include <stdlib.h>
@@ -18,11 +18,11 @@ static void try_one(const uint8_t *data, size_t size) {
   tri_arena *a = NULL;
   tri_error err = {0};
   check(tri_arena_create(4096, &a) == TRI_OK);
-  tri_status st = tri_group_msg_decode(data, size, a, &m, &err);
+  tri_status st = tri_group_msg_unpack(data, size, a, &m, &err);
   check(st == TRI_OK || (err.status == st && err.message[0]));
-  if (!st && !tri_group_msg_encode(&m, &one)) {
-    check(tri_group_msg_decode(one.data, one.len, a, &m, &err) == TRI_OK);
-    check(tri_group_msg_encode(&m, &two) == TRI_OK && one.len == two.len);
+  if (!st && !tri_group_msg_pack(&m, &one)) {
+    check(tri_group_msg_unpack(one.data, one.len, a, &m, &err) == TRI_OK);
+    check(tri_group_msg_pack(&m, &two) == TRI_OK && one.len == two.len);
   }
   tri_arena_destroy(a);
   tri_wire_buf_free(&one);

@@ -8,10 +8,10 @@
 tri_status mc_encoder_prepare(struct mc_check *c, const tri_model_config *model) {
   if (!model->encoder && !model->seq2seq.on) return TRI_OK;
   size_t h = (size_t)model->hidden_size, labels = (size_t)model->head.num_labels + 1;
-  c->trace.encoded = tri_calloc(MAX_ROWS * h, sizeof(float));
+  c->trace.encoder_hidden = tri_calloc(MAX_ROWS * h, sizeof(float));
   c->trace.pooled = tri_calloc(MAX_ROWS * h, sizeof(float));
   c->trace.scores = tri_calloc(MAX_ROWS * labels, sizeof(float));
-  return c->trace.encoded && c->trace.pooled && c->trace.scores ? TRI_OK : TRI_NO_MEMORY;
+  return c->trace.encoder_hidden && c->trace.pooled && c->trace.scores ? TRI_OK : TRI_NO_MEMORY;
 }
 
 static void keep(const struct mc_trace *t, float *to, const tri_mat *m) {
@@ -19,9 +19,9 @@ static void keep(const struct mc_trace *t, float *to, const tri_mat *m) {
     mc_fetch(t, to + (size_t)i * (size_t)m->cols, m->data + (size_t)i * (size_t)m->ld, (size_t)m->cols);
 }
 
-void mc_see_encoded(void *ctx, const tri_encoded *e) {
+void mc_see_encoder_output(void *ctx, const tri_encoder_output *e) {
   struct mc_trace *t = ctx;
-  keep(t, t->encoded, &e->hidden);
+  keep(t, t->encoder_hidden, &e->hidden);
   keep(t, t->pooled, &e->pooled);
   keep(t, t->scores, &e->scores);
 }
@@ -43,7 +43,7 @@ static tri_status run(struct mc_check *c, int first, int last) {
     rows += (size_t)n;
   }
   TRI_TRY(mc_run_step(c, &r));
-  TRI_TRY(mc_collect(c, from, c->trace.encoded, rows * (size_t)m->hidden_size));
+  TRI_TRY(mc_collect(c, from, c->trace.encoder_hidden, rows * (size_t)m->hidden_size));
   TRI_TRY(mc_collect(c, from, c->trace.pooled, seqs * (size_t)m->hidden_size));
   TRI_TRY(mc_collect(c, from, c->trace.scores, (m->head.token_head ? rows : seqs) * (size_t)m->head.num_labels));
 cleanup:
@@ -90,7 +90,7 @@ static double compare_all(struct mc_check *c, int first, int last) {
   if (!states && !m->head.has_classifier) return NAN;
   for (int i = first; i < last; i++) {
     size_t n = (size_t)c->exp.len[i], seq = (size_t)(i - first);
-    if (states) worse(&worst, compare(c, "encoder", i, c->trace.encoded + row * h, n * h));
+    if (states) worse(&worst, compare(c, "encoder", i, c->trace.encoder_hidden + row * h, n * h));
     if (m->head.has_classifier)
       worse(&worst, compare(c, "logits", i, c->trace.scores + (m->head.token_head ? row : seq) * labels,
                             (m->head.token_head ? n : 1) * labels));

@@ -321,10 +321,10 @@ static tri_status set_up(struct mc_check *c, tri_pool *pool, tri_error *err) {
     const tri_st_tensor *source;
     snprintf(name, sizeof name, "source.%d", i);
     source = tri_checkpoint_find(c->exp.file, name);
-    int encoded = model.seq2seq.on && source ? (int)source->shape[0] : 0;
+    int num_source = model.seq2seq.on && source ? (int)source->shape[0] : 0;
     longest = c->exp.len[i] > longest ? c->exp.len[i] : longest;
-    longest = encoded > longest ? encoded : longest;
-    all += c->exp.len[i] + encoded;
+    longest = num_source > longest ? num_source : longest;
+    all += c->exp.len[i] + num_source;
   }
   if (longest > MAX_ROWS) return tri_fail(err, TRI_TOO_LARGE, "prompt", "a prompt of %d tokens", longest);
   int len = longest + c->exp.num_greedy + 1;
@@ -348,7 +348,7 @@ static tri_status set_up(struct mc_check *c, tri_pool *pool, tri_error *err) {
                                        .looks = &c->trace.looks,
                                        .hidden = c->group.p.tp_rank == 0 ? see_hidden : NULL,
                                        .logits = see_logits,
-                                       .encoded = mc_see_encoded}};
+                                       .encoder_output = mc_see_encoder_output}};
   TRI_TRY(tri_engine_create(&ec, c->backend, &c->group, &c->engine, err));
   c->trace.e = c->engine;
   c->trace.looks = true;
@@ -368,7 +368,7 @@ static void tear_down(struct mc_check *c) {
   tri_checkpoint_close(c->exp.file);
   tri_free(c->rounding.close);
   tri_free(c->trace.hidden), tri_free(c->trace.logits), tri_free(c->plan);
-  tri_free(c->trace.encoded), tri_free(c->trace.pooled), tri_free(c->trace.scores);
+  tri_free(c->trace.encoder_hidden), tri_free(c->trace.pooled), tri_free(c->trace.scores);
 }
 
 static tri_status check_one(const struct mc_check *common, const char *dir, tri_pool *pool, bool *right,

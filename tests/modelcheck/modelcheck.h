@@ -46,7 +46,7 @@ struct mc_trace {
   float *hidden; /* [layers + 1][T0][H] */
   float *logits; /* [T][V] of the prompt at hand */
   int logit_row;
-  float *encoded, *pooled, *scores; /* an encoder's results of the last step, MAX_ROWS rows each */
+  float *encoder_hidden, *pooled, *scores; /* an encoder's results of the last step, MAX_ROWS rows each */
 };
 
 struct mc_check {
@@ -81,7 +81,7 @@ tri_status mc_compare_hidden(struct mc_check *c, double *worst);
 
 /* encoders.c */
 tri_status mc_encoder_prepare(struct mc_check *c, const tri_model_config *model);
-void mc_see_encoded(void *ctx, const tri_encoded *e);
+void mc_see_encoder_output(void *ctx, const tri_encoder_output *e);
 tri_status mc_check_encoder(struct mc_check *c, bool *right);
 /* seq2seq.c */
 tri_status mc_check_seq2seq(struct mc_check *c, bool *right);

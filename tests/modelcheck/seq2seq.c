@@ -108,7 +108,7 @@ static tri_status check_logits(struct mc_check *c, int i, double *error) {
     float *want = mc_read_tensor(&c->exp, name, &t);
     len = k ? n * (int)m->hidden_size : c->exp.len[i] * (int)m->vocab_size;
     bool fits = want && t->bytes == (size_t)len * sizeof *want;
-    worse(error, fits ? mc_nmse(k ? c->trace.encoded : c->trace.logits, want, (size_t)len) : NAN);
+    worse(error, fits ? mc_nmse(k ? c->trace.encoder_hidden : c->trace.logits, want, (size_t)len) : NAN);
     tri_free(want);
   }
 cleanup:

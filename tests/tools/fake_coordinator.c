@@ -78,7 +78,7 @@ static void piece_of(uint64_t choice, uint64_t offset, char out[MAX_PIECE]) {
 }
 
 static tri_status reply(server *s, const tri_peer *to) {
-  tri_status st = tri_server_msg_encode(&s->out, &s->buf);
+  tri_status st = tri_server_msg_pack(&s->out, &s->buf);
   return st ? st : tri_zserver_queue(s->s, to, s->buf.data, s->buf.len);
 }
 
@@ -230,7 +230,7 @@ static void handle(server *s, const tri_peer *from, const void *data, size_t len
   uint64_t id = 0;
   if (tri_arena_create(4096, &a)) return;
   tri_status st = frames > 1 ? tri_fail(&err, TRI_CORRUPT, NULL, "a message is one frame, not %d", frames)
-                             : tri_client_msg_decode(data, len, a, &s->in, &id, &err);
+                             : tri_client_msg_unpack(data, len, a, &s->in, &id, &err);
   static const tri_wire_str models[] = {{"fake", 4}};
   s->out.id = id;
   if (st) {

@@ -25,7 +25,7 @@ static void check(const unsigned char *behind, const char *what) {
 int main(int argc, char **argv) {
   static GUARDED(trireme_config) config;
   static GUARDED(trireme_request) request;
-  static GUARDED(trireme_encode_request) encode;
+  static GUARDED(trireme_encode_request) embed;
   static GUARDED(trireme_event) event;
   trireme_error error = {.message = ""};
   trireme *c = NULL;
@@ -33,14 +33,14 @@ int main(int argc, char **argv) {
   if (argc < 2) return 2;
   memset(&config, GUARD, sizeof config);
   memset(&request, GUARD, sizeof request);
-  memset(&encode, GUARD, sizeof encode);
+  memset(&embed, GUARD, sizeof embed);
   memset(&event, GUARD, sizeof event);
   trireme_config_init(&config.s);
   trireme_request_init(&request.s);
-  trireme_encode_request_init(&encode.s);
+  trireme_encode_request_init(&embed.s);
   check(config.behind, "a config");
   check(request.behind, "a request");
-  check(encode.behind, "an encode request");
+  check(embed.behind, "an embed request");
   config.s.endpoint = argv[1];
   if (trireme_connect(&config.s, &c, &error) != TRIREME_OK) return printf("connect: %s\n", error.message);
   request.s.prompt = "a prompt";
@@ -51,9 +51,9 @@ int main(int argc, char **argv) {
   if (trireme_submit(c, &request.s, &id, &error) != TRIREME_OK) return printf("submit: %s\n", error.message);
   if (trireme_ask_status(c, NULL, &error) != TRIREME_OK) return printf("status: %s\n", error.message);
   if (trireme_ask_floors(c, NULL, &error) != TRIREME_OK) return printf("floors: %s\n", error.message);
-  encode.s.text = "a text";
-  encode.s.text_len = 6;
-  if (trireme_embed(c, &encode.s, NULL, &error) != TRIREME_OK) return printf("embed: %s\n", error.message);
+  embed.s.text = "a text";
+  embed.s.text_len = 6;
+  if (trireme_embed(c, &embed.s, NULL, &error) != TRIREME_OK) return printf("embed: %s\n", error.message);
   const trireme_event *e = &event.s;
   for (int ended = 0; ended < 4;) {
     if (trireme_next(c, 5000, &event.s, &error) != TRIREME_OK) return printf("next: %s\n", error.message);

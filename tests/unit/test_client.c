@@ -135,22 +135,21 @@ START_TEST(test_sizes) {
   static const size_t wrong[] = {0, sizeof(size_t), 4096};
   trireme_config config;
   trireme_request request;
-  trireme_encode_request encode;
+  trireme_encode_request embed;
   trireme_event e;
   uint64_t id;
   trireme_config_init(&config);
   trireme_request_init(&request);
-  trireme_encode_request_init(&encode);
-  ck_assert(config.size == sizeof config && request.size == sizeof request && encode.size == sizeof encode);
-  request.prompt = encode.text = "x";
-  request.prompt_len = encode.text_len = 1;
+  trireme_encode_request_init(&embed);
+  ck_assert(config.size == sizeof config && request.size == sizeof request && embed.size == sizeof embed);
+  request.prompt = embed.text = "x";
+  request.prompt_len = embed.text_len = 1;
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
     trireme *none = NULL;
     trireme_error error[4] = {{.code = ""}};
-    config.size = request.size = encode.size = wrong[i];
+    config.size = request.size = embed.size = wrong[i];
     trireme_result r[4] = {trireme_connect(&config, &none, &error[0]), trireme_submit(c, &request, &id, &error[1]),
-                           trireme_embed(c, &encode, &id, &error[2]),
-                           trireme_next_sized(c, 0, &e, wrong[i], &error[3])};
+                           trireme_embed(c, &embed, &id, &error[2]), trireme_next_sized(c, 0, &e, wrong[i], &error[3])};
     for (int k = 0; k < 4; k++) {
       ck_assert_int_eq(r[k], TRIREME_INVALID);
       ck_assert_str_eq(error[k].field, "size");

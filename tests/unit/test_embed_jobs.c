@@ -17,7 +17,7 @@ enum { HIDDEN = 3, MODEL_LEN = 64, MAX_REPLIES = 64, MAX_ASSIGNS = 16, MAX_QUEUE
 struct reply {
   uint64_t id;
   tri_server_op op;
-  tri_encoded_reply encoded; /* values, labels and tokens below */
+  tri_embed_reply embed; /* values, labels and tokens below */
   float values[256];
   char labels[64], tokens[256]; /* with a blank behind each */
   char code[64], field[64], message[400];
@@ -58,10 +58,10 @@ static tri_status to_client(void *ctx, const tri_peer *to, const tri_server_msg 
     snprintf(r->message, sizeof r->message, "%.*s", (int)m->error.message.len, m->error.message.s);
   }
   if (m->op != TRI_REPLY_EMBEDDING && m->op != TRI_REPLY_SCORES) return TRI_OK;
-  r->encoded = m->encoded;
-  if (m->encoded.num_values <= 256) memcpy(r->values, m->encoded.values, m->encoded.num_values * sizeof(float));
-  list(r->labels, sizeof r->labels, m->encoded.labels, m->encoded.num_labels);
-  list(r->tokens, sizeof r->tokens, m->encoded.tokens, m->encoded.num_tokens);
+  r->embed = m->embed;
+  if (m->embed.num_values <= 256) memcpy(r->values, m->embed.values, m->embed.num_values * sizeof(float));
+  list(r->labels, sizeof r->labels, m->embed.labels, m->embed.num_labels);
+  list(r->tokens, sizeof r->tokens, m->embed.tokens, m->embed.num_tokens);
   return TRI_OK;
 }
 
@@ -158,16 +158,16 @@ static struct reply *last(struct world *w) {
   return &w->replies[w->num_replies - 1];
 }
 
-static void ask(struct world *w, tri_client_op op, uint64_t id, const tri_encode *e) {
-  tri_client_msg m = {.op = op, .id = id, .encode = *e};
+static void ask(struct world *w, tri_client_op op, uint64_t id, const tri_embed_request *e) {
+  tri_client_msg m = {.op = op, .id = id, .embed = *e};
   tri_core_client(w->core, w->now, &client, &m);
 }
 
-static tri_encode of_ids(size_t n) { return (tri_encode){.token_ids = zeros, .num_token_ids = n}; }
+static tri_embed_request of_ids(size_t n) { return (tri_embed_request){.token_ids = zeros, .num_token_ids = n}; }
 
 static void result(struct world *w, uint64_t job, uint64_t epoch, const float *values, size_t n) {
   tri_group_result r = {job, values, n};
-  tri_group_msg m = {.op = TRI_GROUP_ENCODED, .encoded = {.epoch = epoch, .num = 1, .results = &r}};
+  tri_group_msg m = {.op = TRI_GROUP_EMBED_RESULTS, .embed_results = {.epoch = epoch, .num = 1, .results = &r}};
   send_worker(w, &m);
 }
 
@@ -185,7 +185,7 @@ static const float v345[] = {0, 3, -4};
 
 START_TEST(test_embed) {
   struct world *w = create(EMBEDDER, NULL, 0, false);
-  tri_encode e = of_ids(5);
+  tri_embed_request e = of_ids(5);
   e.priority = -2;
   ask(w, TRI_OP_EMBED, 9, &e);
   ck_assert_int_eq(w->num_assigns, 1);
@@ -194,7 +194,7 @@ START_TEST(test_embed) {
   ck_assert(!tri_core_is_idle(w->core));
   result(w, last_job(w), 1, v345, 3);
   const struct reply *r = last(w);
-  ck_assert(r->op == TRI_REPLY_EMBEDDING && r->id == 9 && r->encoded.num_values == 3 && r->encoded.prompt_tokens == 5);
+  ck_assert(r->op == TRI_REPLY_EMBEDDING && r->id == 9 && r->embed.num_values == 3 && r->embed.prompt_tokens == 5);
   ck_assert(!memcmp(r->values, v345, sizeof v345));
   ck_assert(tri_core_is_idle(w->core));
   e.normalize = true;
@@ -214,14 +214,14 @@ END_TEST
 
 START_TEST(test_classify) {
   struct world *w = create(CLASSIFIER, "{\"id2label\":{\"0\":\"no\",\"2\":\"yes\"}}", 3, false);
-  tri_encode e = of_ids(2);
+  tri_embed_request e = of_ids(2);
   const float logits[] = {0, logf(2), logf(5)};
   ask(w, TRI_OP_CLASSIFY, 1, &e);
   result(w, last_job(w), 1, logits, 3);
   const struct reply *r = last(w);
-  ck_assert(r->op == TRI_REPLY_SCORES && r->encoded.num_labels == 3 && !r->encoded.num_tokens);
+  ck_assert(r->op == TRI_REPLY_SCORES && r->embed.num_labels == 3 && !r->embed.num_tokens);
   ck_assert_str_eq(r->labels, "no LABEL_1 yes ");
-  ck_assert_int_eq(r->encoded.activation, TRI_ACTIVATION_SOFTMAX);
+  ck_assert_int_eq(r->embed.activation, TRI_ACTIVATION_SOFTMAX);
   ck_assert(fabsf(r->values[0] - 0.125f) < 1e-6f && fabsf(r->values[2] - 0.625f) < 1e-6f);
   e.activation = TRI_ACTIVATION_SIGMOID;
   ask(w, TRI_OP_CLASSIFY, 2, &e);
@@ -237,7 +237,7 @@ END_TEST
 
 /* A pair of texts: its second type begins where the tokenizer says, for a model that tells types apart. */
 START_TEST(test_pairs) {
-  tri_encode e = {.text = {"abc", 3}, .text_pair = {"d", 1}};
+  tri_embed_request e = {.text = {"abc", 3}, .text_pair = {"d", 1}};
   for (int types = 0; types < 3; types++) {
     struct world *w = create_with(CLASSIFIER, "{}", 2, "wordpiece_bert");
     w->model.embed.type_vocab_size = types;
@@ -270,10 +270,10 @@ START_TEST(test_default_activations) {
   const float logits[3] = {1, 2, 3};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     struct world *w = create(cases[i].k, cases[i].config, cases[i].labels, false);
-    tri_encode e = of_ids(1);
+    tri_embed_request e = of_ids(1);
     ask(w, TRI_OP_CLASSIFY, 1, &e);
     result(w, last_job(w), 1, logits, (size_t)cases[i].labels);
-    ck_assert_msg(last(w)->encoded.activation == cases[i].want, "case %zu", i);
+    ck_assert_msg(last(w)->embed.activation == cases[i].want, "case %zu", i);
     destroy(w);
   }
 }
@@ -282,13 +282,13 @@ END_TEST
 START_TEST(test_token_classification) {
   for (int with = 0; with < 2; with++) {
     struct world *w = create(TOKEN_CLASSIFIER, "{}", 2, with);
-    tri_encode e = {.text = {"abc", 3}};
-    if (!with) e = (tri_encode){.token_ids = text_ids, .num_token_ids = 3};
+    tri_embed_request e = {.text = {"abc", 3}};
+    if (!with) e = (tri_embed_request){.token_ids = text_ids, .num_token_ids = 3};
     const float logits[] = {0, 0, 1, 1, 100, -100};
     ask(w, TRI_OP_CLASSIFY, 1, &e);
     result(w, last_job(w), 1, logits, 6);
     const struct reply *r = last(w);
-    ck_assert(r->op == TRI_REPLY_SCORES && r->encoded.num_tokens == 3 && r->encoded.num_values == 6);
+    ck_assert(r->op == TRI_REPLY_SCORES && r->embed.num_tokens == 3 && r->embed.num_values == 6);
     ck_assert(r->values[0] == 0.5f && r->values[3] == 0.5f && r->values[4] == 1 && r->values[5] < 1e-30f);
     if (!with) ck_assert_str_eq(r->tokens, "5 300 7 ");
     if (with) ck_assert_str_ne(r->tokens, "5 300 7 ");
@@ -300,7 +300,7 @@ END_TEST
 /* Of the wrong kind, too long, empty, with numbers that no token has, or another pooling than the one served. */
 START_TEST(test_refused) {
   struct world *w = create(EMBEDDER, NULL, 0, true);
-  tri_encode e = of_ids(MODEL_LEN);
+  tri_embed_request e = of_ids(MODEL_LEN);
   ask(w, TRI_OP_CLASSIFY, 1, &e);
   expect_error(w, 1, "unsupported", "op");
   tri_client_msg m = {.op = TRI_OP_SUBMIT, .id = 2};
@@ -316,14 +316,14 @@ START_TEST(test_refused) {
   ask(w, TRI_OP_EMBED, 4, &e);
   expect_error(w, 4, "no_capacity", "text");
   ck_assert_ptr_nonnull(strstr(last(w)->message, "max_model_len 64"));
-  e = (tri_encode){.text = {"long", 4}};
+  e = (tri_embed_request){.text = {"long", 4}};
   ask(w, TRI_OP_EMBED, 5, &e);
   expect_error(w, 5, "no_capacity", "text");
   e.text.s = "no ", e.text.len = 3;
   ask(w, TRI_OP_EMBED, 6, &e);
   expect_error(w, 6, "invalid_argument", "text");
   const uint32_t large = 1000;
-  e = (tri_encode){.token_ids = &large, .num_token_ids = 1};
+  e = (tri_embed_request){.token_ids = &large, .num_token_ids = 1};
   ask(w, TRI_OP_EMBED, 7, &e);
   expect_error(w, 7, "out_of_range", "token_ids");
   e = of_ids(1);
@@ -353,7 +353,7 @@ START_TEST(test_refused) {
   w = create(CLASSIFIER, "{}", 2, false);
   ask(w, TRI_OP_EMBED, 1, &e);
   expect_error(w, 1, "unsupported", "op");
-  e = (tri_encode){.text = {"abc", 3}};
+  e = (tri_embed_request){.text = {"abc", 3}};
   ask(w, TRI_OP_CLASSIFY, 2, &e); /* no tokenizer */
   expect_error(w, 2, "unsupported", "text");
   destroy(w);
@@ -364,7 +364,7 @@ START_TEST(test_poolings) {
   struct world *w = create(EMBEDDER, NULL, 0, false);
   w->model.head.has_pooler = false; /* and its --pooling is still "model" */
   w->model.head.pooling = TRI_POOL_MEAN;
-  tri_encode e = of_ids(1);
+  tri_embed_request e = of_ids(1);
   const tri_pool_choice fine[] = {TRI_POOL_UNSET, TRI_POOL_MODEL, TRI_POOL_AVERAGE};
   for (int i = 0; i < 3; i++) {
     e.pooling = fine[i];
@@ -381,7 +381,7 @@ END_TEST
 /* What can never fit into an answer, and what does not fit beside the others. */
 START_TEST(test_answers_are_bounded) {
   struct world *w = create(TOKEN_CLASSIFIER, "{}", 10000, false);
-  tri_encode e = of_ids(30);
+  tri_embed_request e = of_ids(30);
   ask(w, TRI_OP_CLASSIFY, 1, &e); /* 1.2 million bytes of numbers */
   expect_error(w, 1, "no_capacity", "text");
   ck_assert_ptr_nonnull(strstr(last(w)->message, "1000000"));
@@ -397,7 +397,7 @@ START_TEST(test_answers_are_bounded) {
   int assigns = w->num_assigns;
   float *logits = calloc(200000, sizeof *logits);
   result(w, job, 1, logits, 200000);
-  ck_assert(last(w)->op == TRI_REPLY_SCORES && last(w)->encoded.num_values == 200000);
+  ck_assert(last(w)->op == TRI_REPLY_SCORES && last(w)->embed.num_values == 200000);
   ask(w, TRI_OP_CLASSIFY, 999, &e); /* its room is free again */
   ck_assert_int_eq(w->num_assigns, assigns + 1);
   free(logits);
@@ -407,7 +407,7 @@ END_TEST
 
 START_TEST(test_ends) {
   struct world *w = create(EMBEDDER, NULL, 0, false);
-  tri_encode e = of_ids(1);
+  tri_embed_request e = of_ids(1);
   ask(w, TRI_OP_EMBED, 1, &e); /* cancelled by its number */
   tri_client_msg cancel = {.op = TRI_OP_CANCEL, .id = 50, .cancel = {.target = 1}};
   tri_core_client(w->core, w->now, &client, &cancel);
@@ -441,7 +441,7 @@ END_TEST
 /* A slow client gets its answer later, one that is gone not at all; nothing of either stays. */
 START_TEST(test_slow_and_closed) {
   struct world *w = create(EMBEDDER, NULL, 0, false);
-  tri_encode e = of_ids(1);
+  tri_embed_request e = of_ids(1);
   ask(w, TRI_OP_EMBED, 1, &e);
   w->again = 1;
   result(w, last_job(w), 1, v345, 3);

@@ -184,22 +184,22 @@ static void use_logits(tri_forward *f, tri_mat *logits, uint64_t *h) {
 /* A step of f, and a hash of what others see of it. */
 static uint64_t run_step(struct kit *k, tri_forward *f, enum mode mode) {
   tri_mat logits;
-  tri_encoded encoded;
+  tri_encoder_output encoder_output;
   uint64_t h = TRI_HASH_SEED;
   if (k->e->source && f == k->e->forward) ck_assert_int_eq(tri_source_run(k->e->source, k->e->batch, 0, f), TRI_OK);
   notes.mode = mode;
   notes.count = 0;
   notes.sent = TRI_HASH_SEED;
   take_notes(k->be);
-  ck_assert_int_eq(tri_forward_run(f, k->e->batch, 0, &logits, &encoded), TRI_OK);
+  ck_assert_int_eq(tri_forward_run(f, k->e->batch, 0, &logits, &encoder_output), TRI_OK);
   if (logits.data) use_logits(f, &logits, &h);
   if (mode == POISON) poison(notes.live[notes.count]);
   notes.mode = OFF;
   k->be->ops = notes.original;
   digest(logits, &h);
-  digest(encoded.hidden, &h);
-  digest(encoded.pooled, &h);
-  digest(encoded.scores, &h);
+  digest(encoder_output.hidden, &h);
+  digest(encoder_output.pooled, &h);
+  digest(encoder_output.scores, &h);
   return tri_hash_bytes(h, &notes.sent, sizeof notes.sent);
 }
 

@@ -51,7 +51,7 @@ START_TEST(malformed) {
       tri_arena *a = arena();
       char *copy = malloc(cases[i].len ? cases[i].len : 1); /* exact size: a read beyond it is seen */
       memcpy(copy, cases[i].bytes, cases[i].len);
-      ck_assert_msg(decode((which)kind, copy, cases[i].len, a, &err) == TRI_CORRUPT, "case %zu", i);
+      ck_assert_msg(unpack((which)kind, copy, cases[i].len, a, &err) == TRI_CORRUPT, "case %zu", i);
       free(copy);
       tri_arena_destroy(a);
     }
@@ -84,19 +84,19 @@ START_TEST(several_in_a_frame) {
   for (uint64_t i = 0; i < 3; i++) {
     m.op = TRI_REPLY_ACCEPTED;
     m.id = 70 + i;
-    ck_assert_int_eq(tri_server_msg_encode(&m, &buf), TRI_OK);
+    ck_assert_int_eq(tri_server_msg_pack(&m, &buf), TRI_OK);
     memcpy(frame + len, buf.data, buf.len);
     ends[i] = len += buf.len;
   }
   for (size_t at = 0, i = 0; i < 3; i++, at += used) {
     ck_assert_int_eq(tri_server_msg_first(frame + at, len - at, &used, &err), TRI_OK);
     ck_assert_uint_eq(at + used, ends[i]);
-    ck_assert_int_eq(tri_server_msg_decode(frame + at, used, a, &m, &err), TRI_OK);
+    ck_assert_int_eq(tri_server_msg_unpack(frame + at, used, a, &m, &err), TRI_OK);
     ck_assert_uint_eq(m.id, 70 + i);
   }
-  /* One decoder call is one message, and a message that is cut off has no end. */
-  ck_assert_int_eq(tri_server_msg_decode(frame, len, a, &m, &err), TRI_CORRUPT);
-  ck_assert_int_eq(tri_client_msg_decode(frame, len, a, &(tri_client_msg){0}, &(uint64_t){0}, &err), TRI_CORRUPT);
+  /* One unpacking is one message, and a message that is cut off has no end. */
+  ck_assert_int_eq(tri_server_msg_unpack(frame, len, a, &m, &err), TRI_CORRUPT);
+  ck_assert_int_eq(tri_client_msg_unpack(frame, len, a, &(tri_client_msg){0}, &(uint64_t){0}, &err), TRI_CORRUPT);
   for (size_t n = 0; n < ends[0]; n++) ck_assert_int_eq(tri_server_msg_first(frame, n, &used, &err), TRI_CORRUPT);
   frame[ends[0]] = 1; /* what follows is looked at when its turn comes */
   ck_assert_int_eq(tri_group_msg_first(frame, len, &used, &err), TRI_OK);
@@ -117,9 +117,9 @@ START_TEST(too_large) {
   tri_wire_buf buf = {0};
   tri_submit_init(&m.submit);
   m.submit.prompt = (tri_wire_str){b, TRI_WIRE_MAX_MESSAGE};
-  ck_assert_int_eq(tri_client_msg_encode(&m, &buf), TRI_TOO_LARGE);
+  ck_assert_int_eq(tri_client_msg_pack(&m, &buf), TRI_TOO_LARGE);
   m.submit.prompt.len = TRI_WIRE_MAX_MESSAGE - 100;
-  ck_assert_int_eq(tri_client_msg_encode(&m, &buf), TRI_OK);
+  ck_assert_int_eq(tri_client_msg_pack(&m, &buf), TRI_OK);
   tri_wire_buf_free(&buf);
   free(b);
 }
@@ -134,7 +134,7 @@ START_TEST(truncated) {
       tri_error err = {0};
       char *copy = malloc(len ? len : 1);
       memcpy(copy, s[i].buf.data, len);
-      tri_status st = decode(s[i].kind, copy, len, a, &err);
+      tri_status st = unpack(s[i].kind, copy, len, a, &err);
       ck_assert_msg(st == TRI_CORRUPT, "%s cut to %zu of %zu: %s", s[i].name, len, s[i].buf.len, tri_status_name(st));
       ck_assert(err.message[0]);
       free(copy);
@@ -156,7 +156,7 @@ START_TEST(bit_flips) {
       tri_arena *a = arena();
       memcpy(copy, s[i].buf.data, s[i].buf.len);
       copy[bit / 8] = (char)(copy[bit / 8] ^ 1 << (bit % 8));
-      tri_status st = decode(s[i].kind, copy, s[i].buf.len, a, &err);
+      tri_status st = unpack(s[i].kind, copy, s[i].buf.len, a, &err);
       refused += st != TRI_OK;
       ck_assert_msg(!st || err.message[0], "%s, bit %zu: %s without a word", s[i].name, bit, tri_status_name(st));
       tri_arena_destroy(a);

@@ -189,7 +189,7 @@ START_TEST(fields_refused) {
   msgpack_pack_str_with_body(&k, "x", 1);
   msgpack_pack_str_with_body(&k, r->key, strlen(r->key));
   r->value(&k);
-  tri_status st = tri_client_msg_decode(b.data, b.size, a, &m, &id, &err);
+  tri_status st = tri_client_msg_unpack(b.data, b.size, a, &m, &id, &err);
   ck_assert_msg(st == r->status, "%s (case %d): %s %s", r->key, _i, tri_status_name(st), err.message);
   ck_assert_uint_eq(id, 77);
   if (st) {
@@ -205,7 +205,7 @@ static tri_status decode_bytes(const char *bytes, size_t len, uint64_t *id, tri_
   tri_client_msg m;
   tri_arena *a = arena();
   *err = (tri_error){0};
-  tri_status st = tri_client_msg_decode(bytes, len, a, &m, id, err);
+  tri_status st = tri_client_msg_unpack(bytes, len, a, &m, id, err);
   tri_arena_destroy(a);
   return st;
 }
@@ -280,7 +280,7 @@ START_TEST(token_parts_refused) {
   tri_wire_buf buf = {0};
   tri_arena *a;
   ck_assert_int_eq(tri_arena_create(4096, &a), TRI_OK);
-  ck_assert_int_eq(tri_group_msg_encode(&in, &buf), TRI_OK);
+  ck_assert_int_eq(tri_group_msg_pack(&in, &buf), TRI_OK);
   size_t before = buf.len - 7; /* the message ends with its only element */
   ck_assert_mem_eq(buf.data + before, "\x96\x01\x02\x03\x04\x08", 6);
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -288,7 +288,7 @@ START_TEST(token_parts_refused) {
     tri_error err = {0};
     memcpy(bytes, buf.data, before);
     memcpy(bytes + before, cases[i].bytes, cases[i].len);
-    ck_assert_int_eq(tri_group_msg_decode(bytes, before + cases[i].len, a, &out, &err), TRI_INVALID_ARGUMENT);
+    ck_assert_int_eq(tri_group_msg_unpack(bytes, before + cases[i].len, a, &out, &err), TRI_INVALID_ARGUMENT);
     ck_assert_str_eq(err.field, "tokens");
     ck_assert_msg(strstr(err.message, cases[i].message) != NULL, "case %zu: %s", i, err.message);
   }
@@ -308,7 +308,7 @@ START_TEST(unknown_reply_fields) {
   msgpack_pack_map(&k, 1), v_1(&k), v_array_nil(&k);
   msgpack_pack_str_with_body(&k, "code", 4);
   v_str(&k);
-  ck_assert_msg(tri_server_msg_decode(b.data, b.size, a, &m, &err) == TRI_OK, "%s", err.message);
+  ck_assert_msg(tri_server_msg_unpack(b.data, b.size, a, &m, &err) == TRI_OK, "%s", err.message);
   ck_str(m.error.code, "text");
   msgpack_sbuffer_destroy(&b);
   tri_arena_destroy(a);

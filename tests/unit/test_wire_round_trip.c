@@ -1,4 +1,4 @@
-/* Messages come out of decoding as they went into encoding, and what that costs. */
+/* Messages come out of unpacking as they went into packing, and what that costs. */
 #include <check.h>
 #include <msgpack.h>
 #include <string.h>
@@ -47,8 +47,8 @@ START_TEST(round_trip_client) {
   uint64_t id;
   tri_error err = {0};
   fill_submit(&in.submit);
-  ck_assert_int_eq(tri_client_msg_encode(&in, &buf), TRI_OK);
-  ck_assert_msg(tri_client_msg_decode(buf.data, buf.len, a, &out, &id, &err) == TRI_OK, "%s: %s", err.field,
+  ck_assert_int_eq(tri_client_msg_pack(&in, &buf), TRI_OK);
+  ck_assert_msg(tri_client_msg_unpack(buf.data, buf.len, a, &out, &id, &err) == TRI_OK, "%s: %s", err.field,
                 err.message);
   ck_assert(id == 42 && out.id == 42 && out.op == TRI_OP_SUBMIT);
   ck_assert(out.submit.has_request_id && !memcmp(&out.submit.request_id, &in.submit.request_id, 16));
@@ -61,20 +61,20 @@ START_TEST(round_trip_client) {
   tri_submit_init(&in.submit);
   in.submit.token_ids = ids4;
   in.submit.num_token_ids = 4;
-  ck_assert_int_eq(tri_client_msg_encode(&in, &buf), TRI_OK);
+  ck_assert_int_eq(tri_client_msg_pack(&in, &buf), TRI_OK);
   ck_assert_uint_lt(buf.len, 60);
-  ck_assert_int_eq(tri_client_msg_decode(buf.data, buf.len, a, &out, &id, &err), TRI_OK);
+  ck_assert_int_eq(tri_client_msg_unpack(buf.data, buf.len, a, &out, &id, &err), TRI_OK);
   check_sampling(&in.submit.sampling, &out.submit.sampling, true);
   ck_assert(out.submit.stream && !out.submit.prompt.s && out.submit.num_token_ids == 4 &&
             !memcmp(out.submit.token_ids, ids4, sizeof ids4));
 
   in = (tri_client_msg){.op = TRI_OP_ATTACH, .id = 1, .attach = {.request_id.bytes = {1, 2, 3}, .offset = 99}};
-  ck_assert_int_eq(tri_client_msg_encode(&in, &buf), TRI_OK);
-  ck_assert_int_eq(tri_client_msg_decode(buf.data, buf.len, a, &out, &id, &err), TRI_OK);
+  ck_assert_int_eq(tri_client_msg_pack(&in, &buf), TRI_OK);
+  ck_assert_int_eq(tri_client_msg_unpack(buf.data, buf.len, a, &out, &id, &err), TRI_OK);
   ck_assert(out.attach.offset == 99 && out.attach.request_id.bytes[2] == 3);
   in = (tri_client_msg){.op = TRI_OP_CANCEL, .id = 1, .cancel.target = 5};
-  ck_assert_int_eq(tri_client_msg_encode(&in, &buf), TRI_OK);
-  ck_assert_int_eq(tri_client_msg_decode(buf.data, buf.len, a, &out, &id, &err), TRI_OK);
+  ck_assert_int_eq(tri_client_msg_pack(&in, &buf), TRI_OK);
+  ck_assert_int_eq(tri_client_msg_unpack(buf.data, buf.len, a, &out, &id, &err), TRI_OK);
   ck_assert(out.cancel.target == 5 && !out.cancel.has_request_id);
   tri_wire_buf_free(&buf);
   tri_arena_destroy(a);
@@ -100,13 +100,13 @@ START_TEST(round_trip_numbers) {
   if (strcmp(#name_, "max_tokens")) in.submit.sampling.max_tokens = -1; /* nothing is more than that */                \
   in.submit.sampling.has_max_tokens = true;                                                                            \
   SET_##absent(name_) in.submit.sampling.name_ = (most);                                                               \
-  ck_assert_int_eq(tri_client_msg_encode(&in, &buf), TRI_OK);                                                          \
-  ck_assert_msg(tri_client_msg_decode(buf.data, buf.len, a, &out, &id, &err) == TRI_OK, "%s: %s", #name_,              \
+  ck_assert_int_eq(tri_client_msg_pack(&in, &buf), TRI_OK);                                                            \
+  ck_assert_msg(tri_client_msg_unpack(buf.data, buf.len, a, &out, &id, &err) == TRI_OK, "%s: %s", #name_,              \
                 err.message);                                                                                          \
   check_sampling(&in.submit.sampling, &out.submit.sampling, true);                                                     \
   in.submit.sampling.name_ = (most)*2.0 + 1;                                                                           \
-  ck_assert_int_eq(tri_client_msg_encode(&in, &buf), TRI_OK);                                                          \
-  ck_assert_msg(tri_client_msg_decode(buf.data, buf.len, a, &out, &id, &err) == TRI_OUT_OF_RANGE, "%s", #name_);       \
+  ck_assert_int_eq(tri_client_msg_pack(&in, &buf), TRI_OK);                                                            \
+  ck_assert_msg(tri_client_msg_unpack(buf.data, buf.len, a, &out, &id, &err) == TRI_OUT_OF_RANGE, "%s", #name_);       \
   ck_assert_str_eq(err.field, #name_);
   TRI_SAMPLING_NUMBERS(ONE_NUMBER, )
   tri_wire_buf_free(&buf);
@@ -129,8 +129,8 @@ START_TEST(round_trip_server) {
                              {.logprob = -INFINITY, .text = str("")}};
   tri_choice_tokens ct[2] = {choice_tokens(l), choice_tokens(NULL)};
   in = (tri_server_msg){.op = TRI_REPLY_TOKENS, .id = 2, .tokens = {2, ct}};
-  ck_assert_int_eq(tri_server_msg_encode(&in, &buf), TRI_OK);
-  ck_assert_msg(tri_server_msg_decode(buf.data, buf.len, a, &out, &err) == TRI_OK, "%s: %s", err.field, err.message);
+  ck_assert_int_eq(tri_server_msg_pack(&in, &buf), TRI_OK);
+  ck_assert_msg(tri_server_msg_unpack(buf.data, buf.len, a, &out, &err) == TRI_OK, "%s: %s", err.field, err.message);
   ck_assert(out.id == 2 && out.tokens.num == 2);
   const tri_choice_tokens *c = out.tokens.choices;
   ck_assert(c[0].index == 1 && c[0].offset == 1000 && c[0].num_ids == 2 && c[0].ids[1] == 50256);
@@ -146,21 +146,21 @@ START_TEST(round_trip_server) {
 
   /* Without texts, as from a coordinator without a tokenizer. */
   l[0].text = l[1].text = (tri_wire_str){0};
-  ck_assert_int_eq(tri_server_msg_encode(&in, &buf), TRI_OK);
-  ck_assert_int_eq(tri_server_msg_decode(buf.data, buf.len, a, &out, &err), TRI_OK);
+  ck_assert_int_eq(tri_server_msg_pack(&in, &buf), TRI_OK);
+  ck_assert_int_eq(tri_server_msg_unpack(buf.data, buf.len, a, &out, &err), TRI_OK);
   ck_assert(out.tokens.choices[0].logprobs && !out.tokens.choices[0].logprobs[0].text.s);
 
   for (int only = 0; only < 2; only++) {
     in = (tri_server_msg){.op = TRI_REPLY_ACCEPTED, .id = 3, .accepted = {.prompt_tokens = 5, .token_ids_only = only}};
-    ck_assert_int_eq(tri_server_msg_encode(&in, &buf), TRI_OK);
-    ck_assert_int_eq(tri_server_msg_decode(buf.data, buf.len, a, &out, &err), TRI_OK);
+    ck_assert_int_eq(tri_server_msg_pack(&in, &buf), TRI_OK);
+    ck_assert_int_eq(tri_server_msg_unpack(buf.data, buf.len, a, &out, &err), TRI_OK);
     ck_assert(out.accepted.prompt_tokens == 5 && out.accepted.token_ids_only == only && !out.accepted.existing);
   }
 
   in = (tri_server_msg){.op = TRI_REPLY_STATUS, .id = 7};
   fill_status(&in.status);
-  ck_assert_int_eq(tri_server_msg_encode(&in, &buf), TRI_OK);
-  ck_assert_int_eq(tri_server_msg_decode(buf.data, buf.len, a, &out, &err), TRI_OK);
+  ck_assert_int_eq(tri_server_msg_pack(&in, &buf), TRI_OK);
+  ck_assert_int_eq(tri_server_msg_unpack(buf.data, buf.len, a, &out, &err), TRI_OK);
   ck_str(out.status.model, "abacus");
   ck_str(out.status.task, "generate");
   ck_assert(out.status.num_groups == 2 && out.status.groups[1].steps == 77 && out.status.ranks[0].pid == 4711 &&
@@ -172,19 +172,19 @@ START_TEST(round_trip_server) {
 
   in = (tri_server_msg){.op = TRI_REPLY_FLOORS, .id = 8, .floors = {.num_groups = 1}};
   in.floors.groups[0] = (tri_group_floors){.group = 3, .ranks = 4, .measured = 2, .sum = {1e10, 2e11, 3, 4, 5.5}};
-  ck_assert_int_eq(tri_server_msg_encode(&in, &buf), TRI_OK);
-  ck_assert_int_eq(tri_server_msg_decode(buf.data, buf.len, a, &out, &err), TRI_OK);
+  ck_assert_int_eq(tri_server_msg_pack(&in, &buf), TRI_OK);
+  ck_assert_int_eq(tri_server_msg_unpack(buf.data, buf.len, a, &out, &err), TRI_OK);
   ck_assert(out.floors.num_groups == 1 && out.floors.groups[0].ranks == 4 && out.floors.groups[0].measured == 2);
   ck_assert_double_eq(out.floors.groups[0].sum.flops_per_s, 2e11);
   ck_assert_double_eq(out.floors.groups[0].sum.output_token_flops, 5.5);
   in.floors.num_groups = TRI_STATUS_MAX_GROUPS + 1;
-  ck_assert_int_eq(tri_server_msg_encode(&in, &buf), TRI_INVALID_ARGUMENT);
+  ck_assert_int_eq(tri_server_msg_pack(&in, &buf), TRI_INVALID_ARGUMENT);
 
   in = (tri_server_msg){.op = TRI_REPLY_DONE, .id = 2, .done = {.num_choices = 1, .prompt_tokens = 5, .total_ms = 30}};
   in.done.choices[0] = (struct tri_done_choice){TRI_FINISH_ABORT, str("whole"), 16};
   in.done.timed_out = true;
-  ck_assert_int_eq(tri_server_msg_encode(&in, &buf), TRI_OK);
-  ck_assert_int_eq(tri_server_msg_decode(buf.data, buf.len, a, &out, &err), TRI_OK);
+  ck_assert_int_eq(tri_server_msg_pack(&in, &buf), TRI_OK);
+  ck_assert_int_eq(tri_server_msg_unpack(buf.data, buf.len, a, &out, &err), TRI_OK);
   ck_assert(out.done.num_choices == 1 && out.done.choices[0].reason == TRI_FINISH_ABORT &&
             out.done.choices[0].completion_tokens == 16 && out.done.timed_out);
   ck_str(out.done.choices[0].text, "whole");
@@ -200,8 +200,8 @@ START_TEST(round_trip_group) {
   static tri_group_msg in, out;
   in = (tri_group_msg){
       .op = TRI_GROUP_TOKENS, .seq = 3, .tokens = {.epoch = 1, .step = 2, .num = 4, .tokens = group_tokens}};
-  ck_assert_int_eq(tri_group_msg_encode(&in, &buf), TRI_OK);
-  ck_assert_msg(tri_group_msg_decode(buf.data, buf.len, a, &out, &err) == TRI_OK, "%s: %s", err.field, err.message);
+  ck_assert_int_eq(tri_group_msg_pack(&in, &buf), TRI_OK);
+  ck_assert_msg(tri_group_msg_unpack(buf.data, buf.len, a, &out, &err) == TRI_OK, "%s: %s", err.field, err.message);
   ck_assert(out.seq == 3 && out.tokens.num == 4 && out.tokens.epoch == 1 && out.tokens.step == 2);
   const tri_group_token *k = out.tokens.tokens;
   ck_assert(k[0].job == 1 && k[0].choice == 2 && k[0].token == 3 && k[0].offset == 4 && !k[0].flags);
@@ -222,8 +222,8 @@ START_TEST(round_trip_group) {
                                  .num_token_ids = 4,
                                  .sampling = sub.sampling};
   in.assign.sampling.seed = 3;
-  ck_assert_int_eq(tri_group_msg_encode(&in, &buf), TRI_OK);
-  ck_assert_msg(tri_group_msg_decode(buf.data, buf.len, a, &out, &err) == TRI_OK, "%s: %s", err.field, err.message);
+  ck_assert_int_eq(tri_group_msg_pack(&in, &buf), TRI_OK);
+  ck_assert_msg(tri_group_msg_unpack(buf.data, buf.len, a, &out, &err) == TRI_OK, "%s: %s", err.field, err.message);
   ck_assert(out.assign.job == 1 && out.assign.seed == 3 && out.assign.remaining_ms == -1 &&
             out.assign.num_token_ids == 4);
   check_sampling(&in.assign.sampling, &out.assign.sampling, false);
@@ -233,8 +233,8 @@ START_TEST(round_trip_group) {
   tri_submit_init(&sub);
   in.assign.sampling = sub.sampling;
   in.assign.sampling.temperature = 0.6;
-  ck_assert_int_eq(tri_group_msg_encode(&in, &buf), TRI_OK);
-  ck_assert_int_eq(tri_group_msg_decode(buf.data, buf.len, a, &out, &err), TRI_OK);
+  ck_assert_int_eq(tri_group_msg_pack(&in, &buf), TRI_OK);
+  ck_assert_int_eq(tri_group_msg_unpack(buf.data, buf.len, a, &out, &err), TRI_OK);
   ck_assert_double_eq(out.assign.sampling.temperature, 0.6);
   ck_assert(!out.assign.sampling.has_top_p);
   tri_wire_buf_free(&buf);
@@ -242,7 +242,7 @@ START_TEST(round_trip_group) {
 }
 END_TEST
 
-/* Every message encodes to what decodes to what encodes to the same bytes, and msgpack-c's own unpacker accepts them.
+/* Every message packs to what unpacks to what packs to the same bytes, and msgpack-c's own unpacker accepts them.
  */
 START_TEST(stable) {
   sample s[MAX_SAMPLES];
@@ -263,14 +263,14 @@ START_TEST(stable) {
     uint64_t id;
     tri_status st;
     if (s[i].kind == CLIENT) {
-      st = tri_client_msg_decode(s[i].buf.data, s[i].buf.len, a, &c, &id, &err);
-      if (!st) st = tri_client_msg_encode(&c, &again);
+      st = tri_client_msg_unpack(s[i].buf.data, s[i].buf.len, a, &c, &id, &err);
+      if (!st) st = tri_client_msg_pack(&c, &again);
     } else if (s[i].kind == SERVER) {
-      st = tri_server_msg_decode(s[i].buf.data, s[i].buf.len, a, &r, &err);
-      if (!st) st = tri_server_msg_encode(&r, &again);
+      st = tri_server_msg_unpack(s[i].buf.data, s[i].buf.len, a, &r, &err);
+      if (!st) st = tri_server_msg_pack(&r, &again);
     } else {
-      st = tri_group_msg_decode(s[i].buf.data, s[i].buf.len, a, &g, &err);
-      if (!st) st = tri_group_msg_encode(&g, &again);
+      st = tri_group_msg_unpack(s[i].buf.data, s[i].buf.len, a, &g, &err);
+      if (!st) st = tri_group_msg_pack(&g, &again);
     }
     ck_assert_msg(st == TRI_OK, "%s: %s: %s", s[i].name, err.field, err.message);
     ck_assert_msg(again.len == s[i].buf.len && !memcmp(again.data, s[i].buf.data, again.len), "%s", s[i].name);
@@ -319,15 +319,15 @@ START_TEST(beams_round_trip) {
       s.sampling.has_num_beams = s.sampling.has_length_penalty = s.sampling.has_early_stopping = given;
       g = (tri_group_msg){.op = TRI_GROUP_ASSIGN, .assign = {.token_ids = ids4, .num_token_ids = 4}};
       g.assign.sampling = s.sampling;
-      ck_assert_int_eq(tri_group_msg_encode(&g, &buf), TRI_OK);
-      ck_assert_msg(tri_group_msg_decode(buf.data, buf.len, a, &g_out, &err) == TRI_OK, "%s", err.message);
+      ck_assert_int_eq(tri_group_msg_pack(&g, &buf), TRI_OK);
+      ck_assert_msg(tri_group_msg_unpack(buf.data, buf.len, a, &g_out, &err) == TRI_OK, "%s", err.message);
       ck_assert_int_eq(g_out.assign.sampling.num_beams, 4);
       ck_assert_double_eq(g_out.assign.sampling.length_penalty, -0.5);
       ck_assert_int_eq(g_out.assign.sampling.early_stopping, e);
       c = (tri_client_msg){.op = TRI_OP_SUBMIT, .id = 1, .submit = s};
       if (!given) c.submit.sampling.n = 1; /* the default of num_beams goes along */
-      ck_assert_int_eq(tri_client_msg_encode(&c, &buf), TRI_OK);
-      ck_assert_msg(tri_client_msg_decode(buf.data, buf.len, a, &c_out, &id, &err) == TRI_OK, "%s", err.message);
+      ck_assert_int_eq(tri_client_msg_pack(&c, &buf), TRI_OK);
+      ck_assert_msg(tri_client_msg_unpack(buf.data, buf.len, a, &c_out, &id, &err) == TRI_OK, "%s", err.message);
       const tri_sampling *p = &c_out.submit.sampling;
       ck_assert_int_eq(p->num_beams, given ? 4 : 1);
       ck_assert_double_eq(p->length_penalty, given ? -0.5 : 1);
@@ -361,8 +361,8 @@ START_TEST(beams_refused) {
       if (i == 4) p->frequency_penalty = 1;
       if (i == 5) p->n = 5;
       c = (tri_client_msg){.op = TRI_OP_SUBMIT, .id = 1, .submit = s};
-      ck_assert_int_eq(tri_client_msg_encode(&c, &buf), TRI_OK);
-      tri_status st = tri_client_msg_decode(buf.data, buf.len, a, &out, &id, &err);
+      ck_assert_int_eq(tri_client_msg_pack(&c, &buf), TRI_OK);
+      tri_status st = tri_client_msg_unpack(buf.data, buf.len, a, &out, &id, &err);
       ck_assert_int_eq(st, beams == 1 ? TRI_OK : i == 5 ? TRI_OUT_OF_RANGE : TRI_UNSUPPORTED);
       if (st) ck_assert_str_eq(err.field, fields[i]);
       tri_wire_buf_free(&buf);
@@ -402,17 +402,17 @@ typedef struct cost {
   tri_server_msg *s_out;
 } cost;
 
-static void encode_g(void *c) { tri_group_msg_encode(((cost *)c)->g, &((cost *)c)->buf); }
-static void encode_s(void *c) { tri_server_msg_encode(((cost *)c)->s, &((cost *)c)->buf); }
-static void decode_g(void *ctx) {
+static void pack_g(void *c) { tri_group_msg_pack(((cost *)c)->g, &((cost *)c)->buf); }
+static void pack_s(void *c) { tri_server_msg_pack(((cost *)c)->s, &((cost *)c)->buf); }
+static void unpack_g(void *ctx) {
   cost *c = ctx;
   tri_arena_reset(c->arena);
-  c->failures += tri_group_msg_decode(c->buf.data, c->buf.len, c->arena, c->g_out, NULL) != TRI_OK;
+  c->failures += tri_group_msg_unpack(c->buf.data, c->buf.len, c->arena, c->g_out, NULL) != TRI_OK;
 }
-static void decode_s(void *ctx) {
+static void unpack_s(void *ctx) {
   cost *c = ctx;
   tri_arena_reset(c->arena);
-  c->failures += tri_server_msg_decode(c->buf.data, c->buf.len, c->arena, c->s_out, NULL) != TRI_OK;
+  c->failures += tri_server_msg_unpack(c->buf.data, c->buf.len, c->arena, c->s_out, NULL) != TRI_OK;
 }
 
 /* Prints, and fails only far above what it should be: sanitizers and busy machines are slow. */
@@ -425,15 +425,15 @@ START_TEST(costs) {
   tri_group_msg g = {
       .op = TRI_GROUP_TOKENS, .seq = 3000, .tokens = {.epoch = 1, .step = 20000, .num = 64, .tokens = t}};
   cost c = {.arena = arena(), .g = &g, .g_out = &g_out, .s = &s, .s_out = &s_out};
-  double eg = per_call_us(encode_g, &c, 2000) / 64, dg = per_call_us(decode_g, &c, 2000) / 64;
+  double eg = per_call_us(pack_g, &c, 2000) / 64, dg = per_call_us(unpack_g, &c, 2000) / 64;
   tri_choice_tokens ct = {.offset = 300, .text = str(" four"), .ids = ids4, .num_ids = 1};
   s.op = TRI_REPLY_TOKENS;
   s.id = 200000;
   s.tokens.num = 1;
   s.tokens.choices = &ct;
-  double es = per_call_us(encode_s, &c, 20000), ds = per_call_us(decode_s, &c, 20000);
-  printf("group tokens (64): encode %.3f us, decode %.3f us per token; tokens reply: encode %.3f us, decode %.3f us\n",
-         eg, dg, es, ds);
+  double es = per_call_us(pack_s, &c, 20000), ds = per_call_us(unpack_s, &c, 20000);
+  printf("group tokens (64): pack %.3f us, unpack %.3f us per token; tokens reply: pack %.3f us, unpack %.3f us\n", eg,
+         dg, es, ds);
   ck_assert_uint_eq(c.failures, 0);
   ck_assert(eg < 20 && dg < 20 && es < 50 && ds < 50);
   tri_wire_buf_free(&c.buf);

@@ -9,15 +9,15 @@ tri_arena *arena(void) {
   return a;
 }
 
-tri_status decode(which kind, const void *data, size_t len, tri_arena *a, tri_error *err) {
+tri_status unpack(which kind, const void *data, size_t len, tri_arena *a, tri_error *err) {
   static tri_client_msg c;
   static tri_server_msg s;
   static tri_group_msg g;
   uint64_t id;
   switch (kind) {
-  case CLIENT: return tri_client_msg_decode(data, len, a, &c, &id, err);
-  case SERVER: return tri_server_msg_decode(data, len, a, &s, err);
-  default: return tri_group_msg_decode(data, len, a, &g, err);
+  case CLIENT: return tri_client_msg_unpack(data, len, a, &c, &id, err);
+  case SERVER: return tri_server_msg_unpack(data, len, a, &s, err);
+  default: return tri_group_msg_unpack(data, len, a, &g, err);
   }
 }
 
@@ -75,19 +75,19 @@ void fill_submit(tri_submit *s) {
 
 static void keep_client(sample *out, int *n, const char *name, const tri_client_msg *m) {
   out[*n] = (sample){.kind = CLIENT, .name = name};
-  ck_assert_int_eq(tri_client_msg_encode(m, &out[*n].buf), TRI_OK);
+  ck_assert_int_eq(tri_client_msg_pack(m, &out[*n].buf), TRI_OK);
   ++*n;
 }
 
 static void keep_server(sample *out, int *n, const char *name, const tri_server_msg *m) {
   out[*n] = (sample){.kind = SERVER, .name = name};
-  ck_assert_int_eq(tri_server_msg_encode(m, &out[*n].buf), TRI_OK);
+  ck_assert_int_eq(tri_server_msg_pack(m, &out[*n].buf), TRI_OK);
   ++*n;
 }
 
 static void keep_group(sample *out, int *n, const char *name, const tri_group_msg *m) {
   out[*n] = (sample){.kind = GROUP, .name = name};
-  ck_assert_int_eq(tri_group_msg_encode(m, &out[*n].buf), TRI_OK);
+  ck_assert_int_eq(tri_group_msg_pack(m, &out[*n].buf), TRI_OK);
   ++*n;
 }
 
@@ -163,16 +163,16 @@ static void client_samples(sample *out, int *n) {
   }
   c = (tri_client_msg){.op = TRI_OP_EMBED,
                        .id = 9,
-                       .encode = {.model = str("bert"),
-                                  .text = str("a text"),
-                                  .pooling = TRI_POOL_CLS,
-                                  .normalize = true,
-                                  .priority = -5,
-                                  .deadline_ms = 70000}};
+                       .embed = {.model = str("bert"),
+                                 .text = str("a text"),
+                                 .pooling = TRI_POOL_CLS,
+                                 .normalize = true,
+                                 .priority = -5,
+                                 .deadline_ms = 70000}};
   keep_client(out, n, "embed", &c);
   c = (tri_client_msg){.op = TRI_OP_CLASSIFY,
                        .id = 10,
-                       .encode = {.token_ids = ids4, .num_token_ids = 4, .activation = TRI_ACTIVATION_SIGMOID}};
+                       .embed = {.token_ids = ids4, .num_token_ids = 4, .activation = TRI_ACTIVATION_SIGMOID}};
   keep_client(out, n, "classify", &c);
 }
 
@@ -223,17 +223,17 @@ static void server_samples(sample *out, int *n) {
   keep_server(out, n, "floors reply", &s);
   s = (tri_server_msg){.op = TRI_REPLY_EMBEDDING,
                        .id = 9,
-                       .encoded = {.values = floats2, .num_values = 2, .prompt_tokens = 4, .total_ms = 1.5}};
+                       .embed = {.values = floats2, .num_values = 2, .prompt_tokens = 4, .total_ms = 1.5}};
   keep_server(out, n, "embedding reply", &s);
   s = (tri_server_msg){.op = TRI_REPLY_SCORES,
                        .id = 10,
-                       .encoded = {.values = floats2,
-                                   .num_values = 2,
-                                   .num_labels = 1,
-                                   .labels = names,
-                                   .num_tokens = 2,
-                                   .tokens = names,
-                                   .activation = TRI_ACTIVATION_NONE}};
+                       .embed = {.values = floats2,
+                                 .num_values = 2,
+                                 .num_labels = 1,
+                                 .labels = names,
+                                 .num_tokens = 2,
+                                 .tokens = names,
+                                 .activation = TRI_ACTIVATION_NONE}};
   keep_server(out, n, "scores reply", &s);
 }
 
@@ -264,8 +264,9 @@ static void samples_from_groups(sample *out, int *n) {
       .op = TRI_GROUP_TOKENS, .seq = 3, .tokens = {.epoch = 1, .step = 2, .num = 4, .tokens = group_tokens}};
   keep_group(out, n, "group tokens", &g);
   tri_group_result results[2] = {{UINT64_MAX, floats2, 2}, {1, floats2, 1}};
-  g = (tri_group_msg){.op = TRI_GROUP_ENCODED, .seq = 3, .encoded = {.epoch = 1, .num = 2, .results = results}};
-  keep_group(out, n, "encoded", &g);
+  g = (tri_group_msg){
+      .op = TRI_GROUP_EMBED_RESULTS, .seq = 3, .embed_results = {.epoch = 1, .num = 2, .results = results}};
+  keep_group(out, n, "embed_results", &g);
   g = (tri_group_msg){.op = TRI_GROUP_HEALTH, .seq = 4, .health = {1, 2, 3, 4, 5, 6, true, 7, 8, 9, 10, 11, 12}};
   keep_group(out, n, "health", &g);
   g = (tri_group_msg){.op = TRI_GROUP_FAILED, .seq = 5, .failed = {1, 2, 3, str("io"), str("disk"), str("f")}};

@@ -28,7 +28,7 @@ extern const float floats2[2];
 extern const tri_group_token group_tokens[4]; /* a plain one, one with everything, one without probability */
 
 tri_arena *arena(void);
-tri_status decode(which kind, const void *data, size_t len, tri_arena *a, tri_error *err);
+tri_status unpack(which kind, const void *data, size_t len, tri_arena *a, tri_error *err);
 /* Every field other than its default. */
 void fill_submit(tri_submit *s);
 void fill_status(tri_cluster_status *s);

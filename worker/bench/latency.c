@@ -271,11 +271,11 @@ static void print_encoder(const struct bench *b, double op, double floor) {
   const char *what = b->reads ? tri_roofline_read_name(b->floor) : tri_roofline_gemm_name(b->floor);
   if (b->o.json)
     printf("{\"model\":\"%s\",\"backend\":\"%s\",\"isa\":\"%s\",\"weight_bytes\":%.0f,\"input_len\":%d,"
-           "\"batch_size\":%d,\"encode_ms\":%.3f,\"encode_floor_ms\":%.3f,\"encode_ratio\":%.3f}\n",
+           "\"batch_size\":%d,\"embed_ms\":%.3f,\"embed_floor_ms\":%.3f,\"embed_ratio\":%.3f}\n",
            e->model.arch->model_type, b->rank.backend->name, b->rank.backend->isa ? b->rank.backend->isa : "",
            tri_measure_weight_bytes(e), in, batch, op * 1e3, floor * 1e3, floor / op);
   else
-    printf("%s, backend %s %s\nencode %d x %d tokens: %9.3f ms   floor %9.3f ms (%s)   ratio %.2f   %.0f tokens/s\n",
+    printf("%s, backend %s %s\nembed %d x %d tokens: %9.3f ms   floor %9.3f ms (%s)   ratio %.2f   %.0f tokens/s\n",
            e->model.arch->model_type, b->rank.backend->name, b->rank.backend->isa ? b->rank.backend->isa : "", batch,
            in, op * 1e3, floor * 1e3, what, floor / op, (double)in * batch / op);
 }

@@ -18,7 +18,7 @@ def measure(model, forward, a, shape, compiled):
     for _ in range(3):
         run()  # compiles and records
     common.show(model=model.config.model_type, backend="transformers" + (", compiled" if compiled else ""), isa=common.device(), dtype=a.dtype,
-                weight_bytes=common.matrix_bytes(model), input_len=length, batch_size=batch, encode_ms=common.median_ms(run, a.num_iters))
+                weight_bytes=common.matrix_bytes(model), input_len=length, batch_size=batch, embed_ms=common.median_ms(run, a.num_iters))
 
 
 def main():

@@ -21,7 +21,7 @@ def main():
     print("| part | work | ours, ms | floor, ms | ratio | transformers, ms | generate(), ms | compiled, ms | generate(), ms | rounds |")
     print("|---|---|---|---|---|---|---|---|---|---|")
     for part in dict.fromkeys(line["part"] for line in lines):
-        for work in "prefill", "decode", "encode":
+        for work in "prefill", "decode", "embed":
             ours, floor = median.get((part, work, "ours")), median.get((part, work + "_floor", "ours"))
             if not any((part, work, peer) in median for peer in ("ours", "eager", "compiled")):
                 continue

@@ -82,7 +82,7 @@ static void json_row(cmd_buf *b, const trireme_event *e, size_t row, int64_t top
 
 /* ---- answers ---- */
 
-void cmd_print_encoded(cmd_buf *b, const trireme_event *e, int64_t top_k) {
+void cmd_print_embed_reply(cmd_buf *b, const trireme_event *e, int64_t top_k) {
   if (e->kind == TRIREME_EVENT_EMBEDDING) {
     add_floats(b, e->embedding.values, e->embedding.num, " ", "nan");
     cmd_buf_add(b, "\n", 1);
@@ -108,7 +108,7 @@ static void json_tokens(cmd_buf *b, const trireme_event *e, int64_t top_k) {
   cmd_buf_add(b, "]", 1);
 }
 
-void cmd_json_encoded(cmd_buf *b, const trireme_event *e, int64_t top_k) {
+void cmd_json_embed_reply(cmd_buf *b, const trireme_event *e, int64_t top_k) {
   bool embedding = e->kind == TRIREME_EVENT_EMBEDDING;
   if (embedding) {
     cmd_buf_key(b, "embedding");

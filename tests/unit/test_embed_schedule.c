@@ -6,7 +6,7 @@
 #include "runtime/base/wait.h"
 #include "worker/scheduler.h"
 
-Suite *suite_encode_schedule(void);
+Suite *suite_embed_schedule(void);
 
 enum { VOCAB = 50, MAX_JOBS = 200, MAX_LANES = 3, MAX_LEN = 24, COLS = 2, MAX_ROWS = 512 };
 
@@ -38,7 +38,7 @@ struct sim {
   struct late {
     bool on;
     float values[MAX_ROWS * COLS];
-    tri_encoded_result r;
+    tri_embed_result r;
   } late[MAX_LANES];
   /* of the last step */
   int seqs, tokens, order[MAX_JOBS];
@@ -126,7 +126,7 @@ static bool step(struct sim *s, int lane) {
     for (int t = 0; t < (s->by_token ? len : 1); t++, rows++)
       for (int c = 0; c < COLS; c++) l->values[rows * COLS + c] = row_value(&s->requests[i], t, c, s->by_token);
   }
-  l->r = (tri_encoded_result){plan.h.step, plan.h.lane, {l->values, rows, COLS, COLS, TRI_F32}};
+  l->r = (tri_embed_result){plan.h.step, plan.h.lane, {l->values, rows, COLS, COLS, TRI_F32}};
   l->on = true;
   return true;
 }
@@ -153,7 +153,7 @@ static void read_outbox(struct sim *s) {
 
 static void absorb(struct sim *s, int lane) {
   struct late *l = &s->late[lane];
-  MUST(tri_sched_absorb_encoded(s->sched, lane, &l->r, s->by_token, &s->out) == TRI_OK);
+  MUST(tri_sched_absorb_embed(s->sched, lane, &l->r, s->by_token, &s->out) == TRI_OK);
   l->on = false;
   read_outbox(s);
 }
@@ -250,7 +250,7 @@ START_TEST(test_wrong_rows) {
     add(s, 10, 0, -1);
     ck_assert(step(s, 0));
     s->late[0].r.values.rows += change;
-    ck_assert_int_eq(tri_sched_absorb_encoded(s->sched, 0, &s->late[0].r, true, &s->out), TRI_CORRUPT);
+    ck_assert_int_eq(tri_sched_absorb_embed(s->sched, 0, &s->late[0].r, true, &s->out), TRI_CORRUPT);
     destroy(s);
   }
 }
@@ -347,23 +347,23 @@ END_TEST
 /* Rows of a matrix with gaps, there and back; and bytes that are none. */
 START_TEST(test_packed) {
   float values[3][4] = {{1, 2, 9, 9}, {3, 4, 9, 9}, {5, 6, 9, 9}};
-  tri_encoded_result in = {7, 2, {values[0], 3, 2, 4, TRI_F32}}, out;
+  tri_embed_result in = {7, 2, {values[0], 3, 2, 4, TRI_F32}}, out;
   _Alignas(16) char buf[256];
-  size_t n = tri_encoded_pack(&in, buf, sizeof buf);
-  ck_assert_uint_eq(n, tri_encoded_bytes(3, 2));
-  ck_assert_uint_eq(tri_encoded_pack(&in, buf, n - 1), 0);
-  ck_assert_int_eq(tri_encoded_unpack(buf, n, 3, 2, &out), TRI_OK);
+  size_t n = tri_embed_result_pack(&in, buf, sizeof buf);
+  ck_assert_uint_eq(n, tri_embed_result_bytes(3, 2));
+  ck_assert_uint_eq(tri_embed_result_pack(&in, buf, n - 1), 0);
+  ck_assert_int_eq(tri_embed_result_unpack(buf, n, 3, 2, &out), TRI_OK);
   ck_assert(out.step == 7 && out.lane == 2 && out.values.rows == 3 && out.values.cols == 2 && out.values.ld == 2);
   for (int i = 0; i < 6; i++) ck_assert_float_eq(out.values.data[i], (float)(i + 1));
-  ck_assert_int_eq(tri_encoded_unpack(buf, n, 2, 2, &out), TRI_CORRUPT);
-  ck_assert_int_eq(tri_encoded_unpack(buf, n, 3, 3, &out), TRI_CORRUPT);
-  for (size_t k = 0; k < n; k++) ck_assert_int_eq(tri_encoded_unpack(buf, k, 3, 2, &out), TRI_CORRUPT);
+  ck_assert_int_eq(tri_embed_result_unpack(buf, n, 2, 2, &out), TRI_CORRUPT);
+  ck_assert_int_eq(tri_embed_result_unpack(buf, n, 3, 3, &out), TRI_CORRUPT);
+  for (size_t k = 0; k < n; k++) ck_assert_int_eq(tri_embed_result_unpack(buf, k, 3, 2, &out), TRI_CORRUPT);
 }
 END_TEST
 
-Suite *suite_encode_schedule(void) {
-  Suite *suite = suite_create("encode_schedule");
-  TCase *t = tcase_create("encode_schedule");
+Suite *suite_embed_schedule(void) {
+  Suite *suite = suite_create("embed_schedule");
+  TCase *t = tcase_create("embed_schedule");
   tcase_set_timeout(t, 60);
   tcase_add_test(t, test_whole_and_in_order);
   tcase_add_test(t, test_limits_of_a_step);

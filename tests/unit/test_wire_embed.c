@@ -8,7 +8,7 @@
 
 #include "comm/wire/group.h"
 
-Suite *suite_wire_encode(void);
+Suite *suite_wire_embed(void);
 
 static tri_wire_str str(const char *s) { return (tri_wire_str){s, strlen(s)}; }
 static bool same(tri_wire_str a, const char *b) { return a.len == strlen(b) && !memcmp(a.s, b, a.len); }
@@ -29,8 +29,8 @@ static tri_client_msg through_client(const tri_client_msg *in, tri_arena *a) {
   tri_client_msg out;
   tri_error err = {0};
   uint64_t id = 0;
-  ck_assert_int_eq(tri_client_msg_encode(in, &buf), TRI_OK);
-  tri_status st = tri_client_msg_decode(buf.data, buf.len, a, &out, &id, &err);
+  ck_assert_int_eq(tri_client_msg_pack(in, &buf), TRI_OK);
+  tri_status st = tri_client_msg_unpack(buf.data, buf.len, a, &out, &id, &err);
   ck_assert_msg(st == TRI_OK, "%s", err.message);
   ck_assert(out.op == in->op && out.id == in->id && id == in->id);
   return out;
@@ -40,21 +40,21 @@ START_TEST(test_embed) {
   tri_arena *a = arena();
   tri_client_msg m = {.op = TRI_OP_EMBED,
                       .id = 5,
-                      .encode = {.model = str("bert"),
-                                 .text = str("a \xc3\xa9"),
-                                 .pooling = TRI_POOL_AVERAGE,
-                                 .normalize = true,
-                                 .priority = -7,
-                                 .deadline_ms = 1000}};
-  tri_encode e = through_client(&m, a).encode;
+                      .embed = {.model = str("bert"),
+                                .text = str("a \xc3\xa9"),
+                                .pooling = TRI_POOL_AVERAGE,
+                                .normalize = true,
+                                .priority = -7,
+                                .deadline_ms = 1000}};
+  tri_embed_request e = through_client(&m, a).embed;
   ck_assert(same(e.model, "bert") && same(e.text, "a \xc3\xa9") && !e.token_ids);
   ck_assert(e.pooling == TRI_POOL_AVERAGE && e.normalize && e.priority == -7 && e.deadline_ms == 1000);
   ck_assert(!e.text_pair.s);
-  m.encode.text_pair = str("b");
-  e = through_client(&m, a).encode;
+  m.embed.text_pair = str("b");
+  e = through_client(&m, a).embed;
   ck_assert(same(e.text_pair, "b"));
-  m.encode = (tri_encode){.token_ids = ids, .num_token_ids = 3};
-  e = through_client(&m, a).encode;
+  m.embed = (tri_embed_request){.token_ids = ids, .num_token_ids = 3};
+  e = through_client(&m, a).embed;
   ck_assert(!e.text.s && !e.model.s && e.num_token_ids == 3 && !memcmp(e.token_ids, ids, sizeof ids));
   ck_assert(e.pooling == TRI_POOL_UNSET && !e.normalize && !e.priority && !e.deadline_ms);
   tri_arena_destroy(a);
@@ -64,8 +64,8 @@ END_TEST
 START_TEST(test_classify) {
   tri_arena *a = arena();
   for (int i = TRI_ACTIVATION_UNSET; i <= TRI_ACTIVATION_SIGMOID; i++) {
-    tri_client_msg m = {.op = TRI_OP_CLASSIFY, .id = 6, .encode = {.text = str("t"), .activation = (tri_activation)i}};
-    ck_assert_int_eq(through_client(&m, a).encode.activation, (tri_activation)i);
+    tri_client_msg m = {.op = TRI_OP_CLASSIFY, .id = 6, .embed = {.text = str("t"), .activation = (tri_activation)i}};
+    ck_assert_int_eq(through_client(&m, a).embed.activation, (tri_activation)i);
   }
   tri_arena_destroy(a);
 }
@@ -145,7 +145,7 @@ START_TEST(test_refusals) {
   put(&k, "id", v_1);
   put(&k, r->key, r->value);
   put(&k, r->key2, r->value2);
-  tri_status st = tri_client_msg_decode(b.data, b.size, a, &m, &id, &err);
+  tri_status st = tri_client_msg_unpack(b.data, b.size, a, &m, &id, &err);
   ck_assert_msg(st == r->status, "case %d: %s %s", _i, tri_status_name(st), err.message);
   ck_assert_str_eq(err.field, r->field);
   ck_assert(!st || strlen(err.message) > 8);
@@ -160,45 +160,44 @@ END_TEST
 static tri_status through_server(const tri_server_msg *in, tri_arena *a, tri_server_msg *out, tri_error *err) {
   static tri_wire_buf buf;
   *err = (tri_error){0};
-  ck_assert_int_eq(tri_server_msg_encode(in, &buf), TRI_OK);
-  return tri_server_msg_decode(buf.data, buf.len, a, out, err);
+  ck_assert_int_eq(tri_server_msg_pack(in, &buf), TRI_OK);
+  return tri_server_msg_unpack(buf.data, buf.len, a, out, err);
 }
 
 START_TEST(test_replies) {
   static tri_server_msg in, out;
   tri_arena *a = arena();
   tri_error err;
-  in = (tri_server_msg){
-      .op = TRI_REPLY_EMBEDDING,
-      .id = 3,
-      .encoded = {.values = values, .num_values = 6, .prompt_tokens = 9, .queue_ms = 1, .total_ms = 2}};
+  in = (tri_server_msg){.op = TRI_REPLY_EMBEDDING,
+                        .id = 3,
+                        .embed = {.values = values, .num_values = 6, .prompt_tokens = 9, .queue_ms = 1, .total_ms = 2}};
   ck_assert_int_eq(through_server(&in, a, &out, &err), TRI_OK);
-  ck_assert(out.op == TRI_REPLY_EMBEDDING && out.id == 3 && out.encoded.num_values == 6);
-  ck_assert(!memcmp(out.encoded.values, values, sizeof values) && out.encoded.prompt_tokens == 9);
-  ck_assert(out.encoded.queue_ms == 1 && out.encoded.total_ms == 2 && !out.encoded.num_labels);
+  ck_assert(out.op == TRI_REPLY_EMBEDDING && out.id == 3 && out.embed.num_values == 6);
+  ck_assert(!memcmp(out.embed.values, values, sizeof values) && out.embed.prompt_tokens == 9);
+  ck_assert(out.embed.queue_ms == 1 && out.embed.total_ms == 2 && !out.embed.num_labels);
   tri_wire_str labels[] = {str("no"), str("yes"), str("")}, tokens[] = {str("##a"), str("\xff")};
   in = (tri_server_msg){
       .op = TRI_REPLY_SCORES,
       .id = 4,
-      .encoded = {
+      .embed = {
           .values = values, .num_values = 3, .num_labels = 3, .labels = labels, .activation = TRI_ACTIVATION_SOFTMAX}};
   ck_assert_int_eq(through_server(&in, a, &out, &err), TRI_OK);
-  ck_assert(out.encoded.num_labels == 3 && same(out.encoded.labels[1], "yes") && !out.encoded.labels[2].len);
-  ck_assert(!out.encoded.num_tokens && out.encoded.activation == TRI_ACTIVATION_SOFTMAX);
-  in.encoded.num_tokens = 2;
-  in.encoded.tokens = tokens;
-  in.encoded.num_values = 6;
+  ck_assert(out.embed.num_labels == 3 && same(out.embed.labels[1], "yes") && !out.embed.labels[2].len);
+  ck_assert(!out.embed.num_tokens && out.embed.activation == TRI_ACTIVATION_SOFTMAX);
+  in.embed.num_tokens = 2;
+  in.embed.tokens = tokens;
+  in.embed.num_values = 6;
   ck_assert_int_eq(through_server(&in, a, &out, &err), TRI_OK);
-  ck_assert(out.encoded.num_tokens == 2 && same(out.encoded.tokens[0], "##a") && same(out.encoded.tokens[1], "\xff"));
-  ck_assert(out.encoded.num_values == 6);
+  ck_assert(out.embed.num_tokens == 2 && same(out.embed.tokens[0], "##a") && same(out.embed.tokens[1], "\xff"));
+  ck_assert(out.embed.num_values == 6);
   /* numbers that are not those of the rows and labels */
   static const size_t wrong[] = {0, 1, 3, 5};
   for (size_t i = 0; i < 4; i++) {
-    in.encoded.num_values = wrong[i];
+    in.embed.num_values = wrong[i];
     ck_assert_int_eq(through_server(&in, a, &out, &err), TRI_CORRUPT);
     ck_assert_str_eq(err.field, "scores");
   }
-  in.encoded.num_labels = 0;
+  in.embed.num_labels = 0;
   ck_assert_int_eq(through_server(&in, a, &out, &err), TRI_CORRUPT);
   tri_arena_destroy(a);
 }
@@ -211,9 +210,9 @@ START_TEST(test_largest) {
   tri_error err;
   size_t most = TRI_WIRE_MAX_RESULT / sizeof(float);
   float *many = calloc(most + 1, sizeof *many);
-  in = (tri_server_msg){.op = TRI_REPLY_EMBEDDING, .id = 3, .encoded = {.values = many, .num_values = most}};
+  in = (tri_server_msg){.op = TRI_REPLY_EMBEDDING, .id = 3, .embed = {.values = many, .num_values = most}};
   ck_assert_int_eq(through_server(&in, a, &out, &err), TRI_OK);
-  in.encoded.num_values = most + 1;
+  in.embed.num_values = most + 1;
   ck_assert_int_eq(through_server(&in, a, &out, &err), TRI_TOO_LARGE);
   ck_assert_str_eq(err.field, "embedding");
   free(many);
@@ -227,19 +226,20 @@ START_TEST(test_results) {
   tri_arena *a = arena();
   tri_error err = {0};
   tri_group_result results[] = {{7, values, 6}, {UINT64_MAX, values, 1}, {8, NULL, 0}};
-  tri_group_msg in = {.op = TRI_GROUP_ENCODED, .seq = 2, .encoded = {.epoch = 4, .num = 3, .results = results}};
-  ck_assert_int_eq(tri_group_msg_encode(&in, &buf), TRI_OK);
-  ck_assert_int_eq(tri_group_msg_decode(buf.data, buf.len, a, &out, &err), TRI_OK);
-  const tri_group_results *r = &out.encoded;
-  ck_assert(out.op == TRI_GROUP_ENCODED && r->epoch == 4 && r->num == 3);
+  tri_group_msg in = {
+      .op = TRI_GROUP_EMBED_RESULTS, .seq = 2, .embed_results = {.epoch = 4, .num = 3, .results = results}};
+  ck_assert_int_eq(tri_group_msg_pack(&in, &buf), TRI_OK);
+  ck_assert_int_eq(tri_group_msg_unpack(buf.data, buf.len, a, &out, &err), TRI_OK);
+  const tri_group_results *r = &out.embed_results;
+  ck_assert(out.op == TRI_GROUP_EMBED_RESULTS && r->epoch == 4 && r->num == 3);
   ck_assert(r->results[0].job == 7 && r->results[1].job == UINT64_MAX && !r->results[2].num_values);
   ck_assert(r->results[0].num_values == 6 && !memcmp(r->results[0].values, values, sizeof values));
   /* an array that claims more elements than there are bytes for */
-  static const char claims[] = "\x85\xa1v\x01\xa2op\xa7"
-                               "encoded\xa3seq\x01\xa5"
+  static const char claims[] = "\x85\xa1v\x01\xa2op\xad"
+                               "embed_results\xa3seq\x01\xa5"
                                "epoch\x01\xa7results\xdd\x00\xff\xff\xff";
   err = (tri_error){0};
-  ck_assert_int_ne(tri_group_msg_decode(claims, sizeof claims - 1, a, &out, &err), TRI_OK);
+  ck_assert_int_ne(tri_group_msg_unpack(claims, sizeof claims - 1, a, &out, &err), TRI_OK);
   ck_assert(err.message[0]);
   tri_arena_destroy(a);
 }
@@ -255,9 +255,9 @@ START_TEST(test_names) {
 }
 END_TEST
 
-Suite *suite_wire_encode(void) {
-  Suite *suite = suite_create("wire_encode");
-  TCase *t = tcase_create("wire_encode");
+Suite *suite_wire_embed(void) {
+  Suite *suite = suite_create("wire_embed");
+  TCase *t = tcase_create("wire_embed");
   tcase_add_test(t, test_embed);
   tcase_add_test(t, test_classify);
   tcase_add_loop_test(t, test_refusals, 0, (int)(sizeof refusals / sizeof *refusals));

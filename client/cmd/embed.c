@@ -7,9 +7,9 @@
 static const char *const poolings[] = {"model", "cls", "mean", NULL};
 static const char *const activations[] = {"none", "softmax", "sigmoid", NULL};
 
-#define O(m) TRI_OPT(cmd_encode_options, m)
+#define O(m) TRI_OPT(cmd_embed_options, m)
 /* What both have. */
-#define ENCODE_OPTIONS                                                                                                 \
+#define REQUEST_OPTIONS                                                                                                \
   {O(request.text), .name = "text", .metavar = "TEXT", .help = "the input"},                                           \
       {O(request.text_pair), .name = "text-pair", .metavar = "TEXT",                                                   \
        .help = "a second text behind it, for models of pairs"},                                                        \
@@ -27,13 +27,13 @@ static const char *const activations[] = {"none", "softmax", "sigmoid", NULL};
        .help = "where the answers go, in the order of the input; default the standard output"},                        \
       {O(concurrency),         .name = "concurrency",       .min = 1, .max = 65536, .fallback = "64",                  \
        .group = "Many inputs", .help = "requests at a time"},                                                          \
-      CMD_CONNECTION_OPTIONS(cmd_encode_options, connection)
+      CMD_CONNECTION_OPTIONS(cmd_embed_options, connection)
 
 static const tri_option embed_options[] = {
     {O(request.pooling), .name = "pooling", .choices = poolings,
      .help = "insist on this pooling; the server's option of the same name decides it"},
     {O(request.normalize), .name = "normalize", .help = "vectors of length 1"},
-    ENCODE_OPTIONS,
+    REQUEST_OPTIONS,
 };
 
 static const tri_option classify_options[] = {
@@ -41,7 +41,7 @@ static const tri_option classify_options[] = {
      .help = "from logits to scores; by default what the checkpoint's problem_type asks for"},
     {O(top_k), .name = "top-k", .max = 1048576, .fallback = "0",
      .help = "labels to print; 0: all of a text, the best of a token"},
-    ENCODE_OPTIONS,
+    REQUEST_OPTIONS,
 };
 
 static const tri_options_spec embed_spec = {
@@ -66,7 +66,7 @@ static const tri_options_spec classify_spec = {
     .config_file = true};
 
 /* Exactly one input; a text is UTF-8 and not empty. */
-static int check(const cmd_encode_options *o) {
+static int check(const cmd_embed_options *o) {
   const char *text = o->request.text;
   int ways = (text != NULL) + (o->token_ids != NULL) + (o->file != NULL);
   size_t len = text ? strlen(text) : 0, valid = cmd_utf8_prefix(text ? text : "", len);
@@ -84,7 +84,7 @@ static int check(const cmd_encode_options *o) {
 }
 
 static int run(const tri_options_spec *spec, bool classify, int argc, char **argv) {
-  cmd_encode_options o = {.program = spec->program, .classify = classify};
+  cmd_embed_options o = {.program = spec->program, .classify = classify};
   tri_options *parsed = NULL;
   tri_error err = {0};
   uint32_t *ids = NULL;
@@ -97,7 +97,7 @@ static int run(const tri_options_spec *spec, bool classify, int argc, char **arg
   if (code == TRI_EXIT_OK && o.token_ids && cmd_parse_ids(o.token_ids, &ids, &o.request.num_token_ids, &err))
     code = cmd_usage(spec->program, "%s", err.message[0] ? err.message : tri_status_text(err.status));
   o.request.token_ids = ids;
-  if (code == TRI_EXIT_OK) code = cmd_encode_run(&o);
+  if (code == TRI_EXIT_OK) code = cmd_embed_run(&o);
   tri_free(ids);
   tri_options_free(parsed);
   return code;

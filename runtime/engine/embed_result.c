@@ -1,4 +1,4 @@
-#include "runtime/engine/encoded_result.h"
+#include "runtime/engine/embed_result.h"
 
 #include <string.h>
 
@@ -9,7 +9,7 @@ struct packed_header {
   uint32_t lane, rows, cols, reserved;
 };
 
-bool tri_encoded_most(const tri_model_config *c, const tri_limits *limits, size_t *rows, size_t *cols) {
+bool tri_embed_result_max(const tri_model_config *c, const tri_limits *limits, size_t *rows, size_t *cols) {
   size_t bytes;
   *rows = (size_t)(c->head.token_head ? limits->max_num_batched_tokens : limits->max_num_seqs);
   *cols = (size_t)(c->head.has_classifier ? c->head.num_labels : c->hidden_size);
@@ -17,14 +17,14 @@ bool tri_encoded_most(const tri_model_config *c, const tri_limits *limits, size_
          tri_size_add(bytes, sizeof(struct packed_header), &bytes);
 }
 
-size_t tri_encoded_bytes(size_t rows, size_t cols) {
+size_t tri_embed_result_bytes(size_t rows, size_t cols) {
   return sizeof(struct packed_header) + rows * cols * sizeof(float);
 }
 
-size_t tri_encoded_pack(const tri_encoded_result *r, void *buf, size_t cap) {
+size_t tri_embed_result_pack(const tri_embed_result *r, void *buf, size_t cap) {
   const tri_mat *m = &r->values;
   struct packed_header h = {.step = r->step, .lane = r->lane, .rows = (uint32_t)m->rows, .cols = (uint32_t)m->cols};
-  size_t width = (size_t)m->cols * sizeof(float), bytes = tri_encoded_bytes((size_t)m->rows, (size_t)m->cols);
+  size_t width = (size_t)m->cols * sizeof(float), bytes = tri_embed_result_bytes((size_t)m->rows, (size_t)m->cols);
   if (bytes > cap) return 0;
   char *at = (char *)buf + sizeof h;
   memcpy(buf, &h, sizeof h);
@@ -32,14 +32,14 @@ size_t tri_encoded_pack(const tri_encoded_result *r, void *buf, size_t cap) {
   return bytes;
 }
 
-tri_status tri_encoded_unpack(void *buf, size_t len, size_t most_rows, size_t cols, tri_encoded_result *out) {
+tri_status tri_embed_result_unpack(void *buf, size_t len, size_t most_rows, size_t cols, tri_embed_result *out) {
   struct packed_header h;
   if (len < sizeof h) return TRI_CORRUPT;
   memcpy(&h, buf, sizeof h);
-  if (h.rows > most_rows || h.cols != cols || len != tri_encoded_bytes(h.rows, h.cols)) return TRI_CORRUPT;
-  *out = (tri_encoded_result){
-      .step = h.step,
-      .lane = h.lane,
-      .values = {(float *)(void *)((char *)buf + sizeof h), (int)h.rows, (int)h.cols, (int)h.cols}};
+  if (h.rows > most_rows || h.cols != cols || len != tri_embed_result_bytes(h.rows, h.cols)) return TRI_CORRUPT;
+  *out =
+      (tri_embed_result){.step = h.step,
+                         .lane = h.lane,
+                         .values = {(float *)(void *)((char *)buf + sizeof h), (int)h.rows, (int)h.cols, (int)h.cols}};
   return TRI_OK;
 }

@@ -20,7 +20,7 @@ typedef struct slot {
 /* Requests get consecutive numbers, and no more are under way than there are slots: the rest of a number by their count
  * is a slot of its own in by_id. */
 typedef struct runner {
-  const cmd_encode_options *o;
+  const cmd_embed_options *o;
   trireme *c;
   FILE *in, *out;
   char *line;
@@ -59,14 +59,14 @@ static void fail_slot(runner *r, slot *s, const trireme_error *e, bool answered)
 static void finish_slot(runner *r, slot *s, const trireme_event *e) {
   s->done = true;
   if (!r->o->json) {
-    cmd_print_encoded(&s->text, e, r->o->top_k);
+    cmd_print_embed_reply(&s->text, e, r->o->top_k);
     /* Tokens take several lines: an empty one ends them. */
     if (r->in && e->kind == TRIREME_EVENT_SCORES && e->scores.tokens) cmd_buf_add(&s->text, "\n", 1);
     return;
   }
   cmd_buf_add(&s->text, "{", 1);
   if (r->in) cmd_buf_printf(&s->text, "\"line\":%llu", (unsigned long long)s->line);
-  cmd_json_encoded(&s->text, e, r->o->top_k);
+  cmd_json_embed_reply(&s->text, e, r->o->top_k);
   cmd_buf_add(&s->text, "}\n", 2);
 }
 
@@ -234,7 +234,7 @@ static int run(runner *r) {
 }
 
 static int open_input(runner *r) {
-  const cmd_encode_options *o = r->o;
+  const cmd_embed_options *o = r->o;
   struct stat in, out;
   if (!o->file) return TRI_EXIT_OK;
   r->in = strcmp(o->file, "-") ? fopen(o->file, "re") : stdin;
@@ -255,7 +255,7 @@ static int open_output(runner *r) {
   return r->out ? TRI_EXIT_OK : cmd_failed(r->o->program, "cannot write %s: %s", path, strerror(errno));
 }
 
-int cmd_encode_run(const cmd_encode_options *o) {
+int cmd_embed_run(const cmd_embed_options *o) {
   runner r = {.o = o, .room = o->file ? (size_t)o->concurrency : 1};
   r.slots = tri_calloc(r.room, sizeof *r.slots);
   r.by_id = tri_calloc(r.room, sizeof *r.by_id);
