@@ -98,6 +98,7 @@ int tri_forward_products(tri_forward *f, int tokens, tri_tune_product *out) {
   tri_walk w = {.mode = TRI_WALK_LIST, .f = f, .b = &b, .x = tri_stream_of(f, 0, tokens), .products = out};
   f->cross = &b;
   tri_walk_step(&w);
+  f->cross = NULL;
   return w.num_products;
 }
 
@@ -167,6 +168,7 @@ static tri_status launch(tri_forward *f, const tri_batch *b, tri_mat x) {
   tri_walk w = {.mode = TRI_WALK_LAUNCH, .f = f, .b = b, .x = x};
   const tri_observer *o = tri_observer_of(f);
   tri_walk_step(&w);
+  if (w.st == TRI_OK && w.next != f->num_plans) w.st = TRI_CORRUPT; /* it was not this walk that was planned */
   tri_encoder_output e = tri_encoder_output_of(&w);
   if (w.st == TRI_OK && o && o->encoder_output && tri_is_pooling_rank(f->cfg.model, &f->cfg.shard))
     o->encoder_output(o->ctx, &e);
