@@ -42,12 +42,9 @@ static tri_status fill_tensor(void *ctx, const tri_weight_target *t) {
   struct fill *f = ctx;
   tri_weight_shape full = tri_rule_full_shape(f->c, &t->rule);
   tri_weight_id id = t->rule.weight;
-  bool norm = id == TRI_W_NORM1 || id == TRI_W_NORM2 || id == TRI_W_FINAL_NORM || id == TRI_W_EMBED_NORM ||
-              id == TRI_W_BRANCH_NORM1 || id == TRI_W_BRANCH_NORM2 || id == TRI_W_Q_NORM || id == TRI_W_K_NORM ||
-              id == TRI_W_CROSS_NORM;
   tri_weight_id source = id == TRI_W_HEAD && f->c->head.tie_word_embeddings ? TRI_W_EMBED : id;
   f->t = t;
-  f->mean = norm ? 1 - (float)f->c->norm.weight_offset : 0;
+  f->mean = tri_weight_is_gain(id) ? 1 - (float)f->c->norm.weight_offset : 0;
   /* Variance 1/k keeps activations near one through any depth. */
   f->width = full.vector ? 0.02f : (float)sqrt(3.0 / (double)full.k);
   f->key =

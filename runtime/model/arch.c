@@ -55,15 +55,16 @@ const tri_arch *tri_arch_find(const char *model_type) {
 
 static const struct {
   const char *name;
-  bool per_layer;
+  bool per_layer, gain;
 } weights[] = {
-#define X(name, per_layer) [TRI_W_##name] = {#name, per_layer},
+#define X(name, per_layer, gain) [TRI_W_##name] = {#name, per_layer, gain},
     TRI_WEIGHT_LIST(X)
 #undef X
 };
 
 const char *tri_weight_name(tri_weight_id id) { return weights[id].name; }
 bool tri_weight_is_per_layer(tri_weight_id id) { return weights[id].per_layer; }
+bool tri_weight_is_gain(tri_weight_id id) { return weights[id].gain; }
 
 bool tri_weight_in_layer(const tri_model_config *c, tri_weight_id id, int layer) {
   if (!tri_weight_is_per_layer(id)) return true;

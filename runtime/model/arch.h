@@ -20,78 +20,81 @@
  * ([rank, nope_dim] for each head: what a query is multiplied with to meet the latent) replicated: norms, projections,
  * routers, projections to a latent (Q_A, KV_A); on tensor rank 0 alone: what is added before an all-reduce (O_BIAS,
  * CROSS_O_BIAS, DOWN_BIAS, POSITIONS, TYPES) and an encoder's ends (POOLER, CLASSIFIER). NORM1, NORM2: of a branch's
- * input, or of the sum with it; BRANCH_NORM1, 2: of what a branch gives. */
+ * input, or of the sum with it; BRANCH_NORM1, 2: of what a branch gives.
+ *
+ * X(name, whether each layer has one, whether it is a gain: made-up ones lie around 1). */
 #define TRI_WEIGHT_LIST(X)                                                                                             \
-  X(EMBED, 0)                                                                                                          \
-  X(EMBED_NORM, 0)                                                                                                     \
-  X(EMBED_NORM_BIAS, 0)                                                                                                \
-  X(PROJECT_IN, 0)                                                                                                     \
-  X(PROJECT_IN_BIAS, 0)                                                                                                \
-  X(POSITIONS, 0)                                                                                                      \
-  X(TYPES, 0)                                                                                                          \
-  X(FINAL_NORM, 0)                                                                                                     \
-  X(FINAL_NORM_BIAS, 0)                                                                                                \
-  X(PROJECT_OUT, 0)                                                                                                    \
-  X(HEAD, 0)                                                                                                           \
-  X(HEAD_BIAS, 0)                                                                                                      \
-  X(POOLER, 0)                                                                                                         \
-  X(POOLER_BIAS, 0)                                                                                                    \
-  X(CLASSIFIER, 0)                                                                                                     \
-  X(CLASSIFIER_BIAS, 0)                                                                                                \
-  X(NORM1, 1)                                                                                                          \
-  X(NORM1_BIAS, 1)                                                                                                     \
-  X(QKV, 1)                                                                                                            \
-  X(QKV_BIAS, 1)                                                                                                       \
-  X(Q_NORM, 1)                                                                                                         \
-  X(K_NORM, 1)                                                                                                         \
-  X(O, 1)                                                                                                              \
-  X(O_BIAS, 1)                                                                                                         \
-  X(BRANCH_NORM1, 1)                                                                                                   \
-  X(BRANCH_NORM1_BIAS, 1)                                                                                              \
-  X(NORM2, 1)                                                                                                          \
-  X(NORM2_BIAS, 1)                                                                                                     \
-  X(UP, 1)                                                                                                             \
-  X(UP_BIAS, 1)                                                                                                        \
-  X(DOWN, 1)                                                                                                           \
-  X(DOWN_BIAS, 1)                                                                                                      \
-  X(BRANCH_NORM2, 1)                                                                                                   \
-  X(BRANCH_NORM2_BIAS, 1)                                                                                              \
-  X(SINKS, 1)                                                                                                          \
-  X(Q_A, 1)                                                                                                            \
-  X(Q_A_NORM, 1)                                                                                                       \
-  X(Q_B, 1)                                                                                                            \
-  X(KV_A, 1)                                                                                                           \
-  X(KV_A_NORM, 1)                                                                                                      \
-  X(K_UP, 1)                                                                                                           \
-  X(V_UP, 1)                                                                                                           \
-  X(ROUTER, 1)                                                                                                         \
-  X(ROUTER_BIAS, 1)                                                                                                    \
-  X(CHOICE_BIAS, 1)                                                                                                    \
-  X(EXPERT_UP, 1)                                                                                                      \
-  X(EXPERT_UP_BIAS, 1)                                                                                                 \
-  X(EXPERT_DOWN, 1)                                                                                                    \
-  X(EXPERT_DOWN_BIAS, 1)                                                                                               \
-  X(SHARED_UP, 1)                                                                                                      \
-  X(SHARED_DOWN, 1)                                                                                                    \
-  X(SHARED_GATE, 1)                                                                                                    \
-  X(RELATIVE_BIAS, 0)                                                                                                  \
-  X(CROSS_NORM, 1)                                                                                                     \
-  X(CROSS_NORM_BIAS, 1)                                                                                                \
-  X(CROSS_Q, 1)                                                                                                        \
-  X(CROSS_Q_BIAS, 1)                                                                                                   \
-  X(CROSS_KV, 1)                                                                                                       \
-  X(CROSS_KV_BIAS, 1)                                                                                                  \
-  X(CROSS_O, 1)                                                                                                        \
-  X(CROSS_O_BIAS, 1)
+  X(EMBED, 0, 0)                                                                                                       \
+  X(EMBED_NORM, 0, 1)                                                                                                  \
+  X(EMBED_NORM_BIAS, 0, 0)                                                                                             \
+  X(PROJECT_IN, 0, 0)                                                                                                  \
+  X(PROJECT_IN_BIAS, 0, 0)                                                                                             \
+  X(POSITIONS, 0, 0)                                                                                                   \
+  X(TYPES, 0, 0)                                                                                                       \
+  X(FINAL_NORM, 0, 1)                                                                                                  \
+  X(FINAL_NORM_BIAS, 0, 0)                                                                                             \
+  X(PROJECT_OUT, 0, 0)                                                                                                 \
+  X(HEAD, 0, 0)                                                                                                        \
+  X(HEAD_BIAS, 0, 0)                                                                                                   \
+  X(POOLER, 0, 0)                                                                                                      \
+  X(POOLER_BIAS, 0, 0)                                                                                                 \
+  X(CLASSIFIER, 0, 0)                                                                                                  \
+  X(CLASSIFIER_BIAS, 0, 0)                                                                                             \
+  X(NORM1, 1, 1)                                                                                                       \
+  X(NORM1_BIAS, 1, 0)                                                                                                  \
+  X(QKV, 1, 0)                                                                                                         \
+  X(QKV_BIAS, 1, 0)                                                                                                    \
+  X(Q_NORM, 1, 1)                                                                                                      \
+  X(K_NORM, 1, 1)                                                                                                      \
+  X(O, 1, 0)                                                                                                           \
+  X(O_BIAS, 1, 0)                                                                                                      \
+  X(BRANCH_NORM1, 1, 1)                                                                                                \
+  X(BRANCH_NORM1_BIAS, 1, 0)                                                                                           \
+  X(NORM2, 1, 1)                                                                                                       \
+  X(NORM2_BIAS, 1, 0)                                                                                                  \
+  X(UP, 1, 0)                                                                                                          \
+  X(UP_BIAS, 1, 0)                                                                                                     \
+  X(DOWN, 1, 0)                                                                                                        \
+  X(DOWN_BIAS, 1, 0)                                                                                                   \
+  X(BRANCH_NORM2, 1, 1)                                                                                                \
+  X(BRANCH_NORM2_BIAS, 1, 0)                                                                                           \
+  X(SINKS, 1, 0)                                                                                                       \
+  X(Q_A, 1, 0)                                                                                                         \
+  X(Q_A_NORM, 1, 0)                                                                                                    \
+  X(Q_B, 1, 0)                                                                                                         \
+  X(KV_A, 1, 0)                                                                                                        \
+  X(KV_A_NORM, 1, 0)                                                                                                   \
+  X(K_UP, 1, 0)                                                                                                        \
+  X(V_UP, 1, 0)                                                                                                        \
+  X(ROUTER, 1, 0)                                                                                                      \
+  X(ROUTER_BIAS, 1, 0)                                                                                                 \
+  X(CHOICE_BIAS, 1, 0)                                                                                                 \
+  X(EXPERT_UP, 1, 0)                                                                                                   \
+  X(EXPERT_UP_BIAS, 1, 0)                                                                                              \
+  X(EXPERT_DOWN, 1, 0)                                                                                                 \
+  X(EXPERT_DOWN_BIAS, 1, 0)                                                                                            \
+  X(SHARED_UP, 1, 0)                                                                                                   \
+  X(SHARED_DOWN, 1, 0)                                                                                                 \
+  X(SHARED_GATE, 1, 0)                                                                                                 \
+  X(RELATIVE_BIAS, 0, 0)                                                                                               \
+  X(CROSS_NORM, 1, 1)                                                                                                  \
+  X(CROSS_NORM_BIAS, 1, 0)                                                                                             \
+  X(CROSS_Q, 1, 0)                                                                                                     \
+  X(CROSS_Q_BIAS, 1, 0)                                                                                                \
+  X(CROSS_KV, 1, 0)                                                                                                    \
+  X(CROSS_KV_BIAS, 1, 0)                                                                                               \
+  X(CROSS_O, 1, 0)                                                                                                     \
+  X(CROSS_O_BIAS, 1, 0)
 
 typedef enum tri_weight_id {
-#define X(name, per_layer) TRI_W_##name,
+#define X(name, per_layer, gain) TRI_W_##name,
   TRI_WEIGHT_LIST(X)
 #undef X
       TRI_W_COUNT
 } tri_weight_id;
 const char *tri_weight_name(tri_weight_id id);
 bool tri_weight_is_per_layer(tri_weight_id id);
+bool tri_weight_is_gain(tri_weight_id id);
 /* A sparse layer has experts instead of one MLP. Any layer will do for weights that are not per layer. */
 bool tri_weight_in_layer(const tri_model_config *c, tri_weight_id id, int layer);
 
