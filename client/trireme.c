@@ -413,16 +413,16 @@ trireme_result trireme_submit(trireme *c, const trireme_request *given, uint64_t
   return st ? st : send_out(c, id, error);
 }
 
-void trireme_encode_request_init_sized(trireme_encode_request *r, size_t size) {
-  const trireme_encode_request defaults = {.size = size};
+void trireme_embed_request_init_sized(trireme_embed_request *r, size_t size) {
+  const trireme_embed_request defaults = {.size = size};
   init_struct(r, size, &defaults, sizeof defaults);
 }
 
-static trireme_result send_embed(trireme *c, tri_client_op op, const trireme_encode_request *given, uint64_t *id,
+static trireme_result send_embed(trireme *c, tri_client_op op, const trireme_embed_request *given, uint64_t *id,
                                  trireme_error *error) {
   tri_embed_request *e = &c->out->embed;
-  trireme_encode_request known = {0}, *r = &known;
-  trireme_result st = take_struct(r, sizeof *r, given, "trireme_encode_request", error);
+  trireme_embed_request known = {0}, *r = &known;
+  trireme_result st = take_struct(r, sizeof *r, given, "trireme_embed_request", error);
   if (st) return st;
   c->out->op = op;
   *e = (tri_embed_request){.model = wire_str(r->model),
@@ -433,7 +433,10 @@ static trireme_result send_embed(trireme *c, tri_client_op op, const trireme_enc
                            .normalize = r->normalize,
                            .priority = r->priority,
                            .deadline_ms = r->deadline_ms};
-  if (r->pooling && !tri_pool_choice_parse(r->pooling, &e->pooling))
+  e->has_pooling = r->pooling != NULL;
+  while (r->pooling && e->pooling < TRI_NUM_POOLINGS && strcmp(r->pooling, tri_pooling_names[e->pooling]) != 0)
+    e->pooling++;
+  if (e->pooling == TRI_NUM_POOLINGS)
     return tri_client_say(error, TRIREME_INVALID, TRI_INVALID_ARGUMENT, "pooling",
                           "pooling is \"%.40s\"; allowed are model, cls and mean", r->pooling);
   if (r->activation && !tri_activation_parse(r->activation, &e->activation))
@@ -443,10 +446,10 @@ static trireme_result send_embed(trireme *c, tri_client_op op, const trireme_enc
   return st ? st : send_out(c, id, error);
 }
 
-trireme_result trireme_embed(trireme *c, const trireme_encode_request *r, uint64_t *id, trireme_error *error) {
+trireme_result trireme_embed(trireme *c, const trireme_embed_request *r, uint64_t *id, trireme_error *error) {
   return send_embed(c, TRI_OP_EMBED, r, id, error);
 }
-trireme_result trireme_classify(trireme *c, const trireme_encode_request *r, uint64_t *id, trireme_error *error) {
+trireme_result trireme_classify(trireme *c, const trireme_embed_request *r, uint64_t *id, trireme_error *error) {
   return send_embed(c, TRI_OP_CLASSIFY, r, id, error);
 }
 

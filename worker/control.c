@@ -55,7 +55,7 @@ static void send_register(struct control *c) {
     m.reg.model_hash = tri_model_config_hash(&w->engine->model);
     m.reg.max_model_len = (uint64_t)l->max_model_len;
     m.reg.vocab_size = (uint64_t)l->vocab_size;
-    m.reg.kv_pages = (uint64_t)l->num_pages;
+    m.reg.kv_blocks = (uint64_t)l->num_blocks;
     m.reg.block_size = (uint64_t)l->block_size;
     m.reg.max_num_seqs = (uint64_t)l->max_num_seqs;
     c->registered_facts = true;
@@ -72,14 +72,14 @@ static void send_health(struct control *c) {
                                 .busy = atomic_load(&w->busy),
                                 .running = atomic_load(&w->running),
                                 .waiting = atomic_load(&w->waiting),
-                                .kv_pages_used = atomic_load(&w->pages_used),
+                                .kv_blocks_used = atomic_load(&w->blocks_used),
                                 .tokens = atomic_load(&w->tokens),
                                 .preemptions = atomic_load(&w->preemptions),
                                 /* what the control thread itself costs belongs to scheduling, too */
                                 .scheduler_ns = atomic_load(&w->scheduler_ns) + (uint64_t)tri_thread_cpu_ns()}};
   if (atomic_load(&w->loaded)) {
     m.health.step = c->sent_step = atomic_load(&w->engine->progress.step);
-    m.health.block = atomic_load(&w->engine->progress.block);
+    m.health.layer = atomic_load(&w->engine->progress.layer);
     m.health.collective = atomic_load(&w->group.world->sequence) + atomic_load(&w->group.tensor->sequence);
   }
   send_msg(c, &m);
@@ -221,7 +221,7 @@ static void report(struct control *c) {
                        .ready = {.group = (uint32_t)w->opts.group,
                                  .epoch = w->opts.epoch,
                                  .load_seconds = w->load_seconds,
-                                 .block_seconds = w->block_seconds}};
+                                 .layer_seconds = w->layer_seconds}};
     c->told_ready = send_msg(c, &m) == TRI_OK;
   }
   if (atomic_exchange(&w->measured, false)) send_floors(c);

@@ -91,7 +91,7 @@ static tri_status load(tri_worker *w, int local_size, tri_error *err) {
       .block_size = o->block_size,
       .max_model_len = o->max_model_len,
       .kv_bytes = (int64_t)o->kv_cache_memory,
-      .num_kv_pages = o->num_kv_blocks,
+      .num_kv_blocks = o->num_kv_blocks,
       .local_ranks = local_size * tri_placement_groups(o),
       .encoders = true,
       .pooling = (tri_pooling)o->pooling,
@@ -103,12 +103,12 @@ static tri_status load(tri_worker *w, int local_size, tri_error *err) {
   if (st != TRI_OK) return st;
   atomic_store(&w->loaded, true);
   tri_log(TRI_LOG_INFO, "worker",
-          "tp %d/%d pp %d/%d: %.1f MiB weights (quantization %s), %d KV pages of %d tokens (%.1f MiB), %.1f MiB "
+          "tp %d/%d pp %d/%d: %.1f MiB weights (quantization %s), %d KV blocks of %d tokens (%.1f MiB), %.1f MiB "
           "activations, backend %s "
           "%s, loaded in %.2f s",
           w->group.p.tp_rank, w->group.p.tp, w->group.p.pp_rank, w->group.p.pp,
           (double)w->engine->weights->bytes / 0x1p20, tri_quantization_names[o->quantization],
-          w->engine->limits.num_pages, w->engine->limits.block_size, (double)w->engine->kv->bytes / 0x1p20,
+          w->engine->limits.num_blocks, w->engine->limits.block_size, (double)w->engine->kv->bytes / 0x1p20,
           (double)w->backend->allocated[TRI_MEM_ACTIVATIONS] / 0x1p20, w->backend->name,
           w->backend->isa ? w->backend->isa : "", w->load_seconds);
   return TRI_OK;

@@ -109,10 +109,10 @@ void cmd_buf_num(cmd_buf *b, double x) {
   cmd_buf_add(b, text, strlen(text));
 }
 
-const char *cmd_block_text(uint64_t block, char out[24]) {
-  if (block >= UINT32_MAX)
+const char *cmd_layer_text(uint64_t layer, char out[24]) {
+  if (layer >= UINT32_MAX)
     snprintf(out, 24, "-");
   else
-    snprintf(out, 24, "%llu", (unsigned long long)block);
+    snprintf(out, 24, "%llu", (unsigned long long)layer);
   return out;
 }

@@ -140,7 +140,7 @@ typedef struct cmd_embed_options {
   cmd_connection connection;
   const char *program; /* for messages */
   bool classify, json;
-  trireme_encode_request request; /* of which lines of a file start */
+  trireme_embed_request request; /* of which lines of a file start */
   const char *token_ids, *file, *output;
   int64_t concurrency, top_k;
 } cmd_embed_options;
@@ -165,6 +165,6 @@ int cmd_ask_status(trireme *c, int timeout_ms, trireme_event *e);
 bool cmd_is_encoder(const trireme_status *s);
 
 /* A rank's layer under way as text; "-" between steps. */
-const char *cmd_block_text(uint64_t block, char out[24]);
+const char *cmd_layer_text(uint64_t layer, char out[24]);
 
 #endif

@@ -95,7 +95,7 @@ static bool write_answers(runner *r) {
 /* ---- inputs ---- */
 
 typedef struct line_reader {
-  trireme_encode_request *r;
+  trireme_embed_request *r;
   bool classify;
   uint32_t *ids;
   tri_error *err;
@@ -128,7 +128,7 @@ static tri_status read_name(line_reader *l, const char *key, const tri_json *v, 
 /* Strings stay where the document has them. */
 static tri_status read_field(void *ctx, const char *key, const tri_json *v) {
   line_reader *l = ctx;
-  trireme_encode_request *r = l->r;
+  trireme_embed_request *r = l->r;
   if (tri_json_kind_of(v) == TRI_JSON_NULL) return TRI_OK;
   if (!strcmp(key, "text")) {
     r->text = tri_json_as_str(v, &r->text_len);
@@ -150,7 +150,7 @@ static tri_status read_field(void *ctx, const char *key, const tri_json *v) {
   return tri_fail(l->err, TRI_UNKNOWN_FIELD, key, "there is no request field named \"%.60s\"", key);
 }
 
-static trireme_result send_request(runner *r, slot *s, const trireme_encode_request *q, trireme_error *error) {
+static trireme_result send_request(runner *r, slot *s, const trireme_embed_request *q, trireme_error *error) {
   trireme_result st = r->o->classify ? trireme_classify(r->c, q, &s->id, error) : trireme_embed(r->c, q, &s->id, error);
   if (st == TRIREME_OK) {
     r->by_id[s->id % r->room] = s;
@@ -167,7 +167,7 @@ static void say_status(const tri_error *err, trireme_error *error) {
 
 /* Parses and sends one line. Other than OK and INVALID: the connection is of no use any more. */
 static trireme_result send_line(runner *r, slot *s, size_t len, trireme_error *error) {
-  trireme_encode_request q = r->o->request;
+  trireme_embed_request q = r->o->request;
   tri_json_doc *doc = NULL;
   tri_error err = {0};
   line_reader l = {.r = &q, .classify = r->o->classify, .err = &err};

@@ -51,9 +51,9 @@ static void print_status(const trireme_status *s) {
   printf("\nGROUP  RANK HOST                      PID       STEP  BLOCK COLLECTIVE  LAST REPORT\n");
   for (size_t i = 0; i < s->num_ranks; i++) {
     const trireme_rank_status *r = s->ranks[i];
-    char block[24];
+    char layer[24];
     printf("%5u %5u %-20s %8lld %10llu %6s %10llu %10.1f s\n", r->group, r->rank, r->host, (long long)r->pid,
-           (unsigned long long)r->step, cmd_block_text(r->block, block), (unsigned long long)r->collective,
+           (unsigned long long)r->step, cmd_layer_text(r->block, layer), (unsigned long long)r->collective,
            r->seconds_since_report);
   }
   if (steps_differ(s))

@@ -70,7 +70,8 @@ static const tri_field cancel_fields[] = {
 
 static const tri_field embed_fields[] = {
     EMBED_REQUEST_FIELDS,
-    {TRI_CUSTOM("pooling", tri_embed_request, pooling, tri_codec_pooling), .flags = TRI_FF_OMIT},
+    {TRI_F(TRI_FT_ENUM, "pooling", tri_embed_request, pooling), .has = offsetof(tri_embed_request, has_pooling) + 1,
+     .names = tri_pooling_names, .num_names = TRI_NUM_POOLINGS},
     {TRI_F(TRI_FT_BOOL, "normalize", tri_embed_request, normalize), .flags = TRI_FF_OMIT},
 };
 

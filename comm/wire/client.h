@@ -118,18 +118,15 @@ typedef struct tri_submit {
   tri_on_disconnect on_disconnect;
 } tri_submit;
 
-/* What is made of an encoder's states, and of a classifier's logits. UNSET: what the model's files say. */
-typedef enum tri_pool_choice { TRI_POOL_UNSET, TRI_POOL_MODEL, TRI_POOL_CLS, TRI_POOL_AVERAGE } tri_pool_choice;
+/* How a classifier's logits become scores. UNSET: as the model's files say. */
 typedef enum tri_activation {
   TRI_ACTIVATION_UNSET,
   TRI_ACTIVATION_NONE,
   TRI_ACTIVATION_SOFTMAX,
   TRI_ACTIVATION_SIGMOID
 } tri_activation;
-/* By the enums; UNSET has no name that can be sent. NULL: no such value. */
-const char *tri_pool_choice_name(tri_pool_choice p);
+/* UNSET has no name that can be sent. NULL: no such value. */
 const char *tri_activation_name(tri_activation a);
-bool tri_pool_choice_parse(const char *name, tri_pool_choice *out);
 bool tri_activation_parse(const char *name, tri_activation *out);
 
 /* An embed or a classify. */
@@ -139,7 +136,8 @@ typedef struct tri_embed_request {
   tri_wire_str text_pair;    /* (and one behind it, of which the model knows that it is another) */
   const uint32_t *token_ids; /* ... or ids */
   size_t num_token_ids;
-  tri_pool_choice pooling;   /* embed */
+  bool has_pooling; /* embed; false: as it is served */
+  tri_pooling pooling;
   bool normalize;            /* embed: to length 1 */
   tri_activation activation; /* classify */
   int64_t priority, deadline_ms;

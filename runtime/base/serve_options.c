@@ -2,11 +2,12 @@
 
 #include <string.h>
 
+#include "runtime/base/kinds.h"
+
 /* In the order of tri_dtype. */
 static const char *const dtypes[] = {"float32", "float16", "bfloat16", "auto", NULL};
 static const char *const load_formats[] = {"auto", "safetensors", "dummy", NULL};
 const char *const tri_quantization_names[] = {"none", "int8", "w8a8", NULL};
-const char *const tri_pooling_names[] = {"model", "cls", "mean", NULL};
 static const char *const backends[] = {"auto", "cpu", "cuda", "ref", NULL};
 static const char *const policies[] = {"fcfs", "priority", NULL};
 static const char *const levels[] = {"error", "warn", "info", "debug", NULL};
@@ -49,13 +50,13 @@ const tri_option tri_serve_option_table[] = {
     {TRI_OPT(S, max_num_batched_tokens), .name = "max-num-batched-tokens", .min = 1, .max = 1 << 17, .fallback = "512",
      .metavar = "N", .group = "Scheduling", .help = "tokens of one step"},
     {TRI_OPT(S, block_size), .name = "block-size", .min = 1, .max = 256, .fallback = "16", .metavar = "N",
-     .group = "Scheduling", .help = "tokens of a KV page"},
+     .group = "Scheduling", .help = "tokens of a KV block"},
     {TRI_OPT(S, kv_cache_memory), .name = "kv-cache-memory-bytes", .fallback = "0", .metavar = "BYTES",
      .group = "Scheduling",
      .help =
          "KV cache of each rank; 0: full slots, at most a fourth of what is free, of a device's memory nine tenths"},
     {TRI_OPT(S, num_kv_blocks), .name = "num-kv-blocks-override", .min = 0, .max = 1 << 30, .fallback = "0",
-     .metavar = "N", .group = "Scheduling", .help = "exactly so many KV pages; 0: by memory"},
+     .metavar = "N", .group = "Scheduling", .help = "exactly so many KV blocks; 0: by memory"},
     {TRI_OPT(S, scheduling_policy), .name = "scheduling-policy", .choices = policies, .fallback = "fcfs",
      .group = "Scheduling",
      .help = "priority: lower `priority` of a request is sooner, and preempts what runs with a higher one"},
@@ -87,7 +88,7 @@ const tri_option tri_serve_option_table[] = {
     {TRI_OPT(S, insecure_tcp), .name = "insecure-tcp", .fallback = "false", .group = "Service",
      .help = "allow tcp:// without CURVE, for trusted networks and tests"},
     {TRI_OPT(S, tokenizer_threads), .name = "tokenizer-threads", .min = 1, .max = 64, .fallback = "1", .metavar = "N",
-     .group = "Service", .help = "threads that encode prompts"},
+     .group = "Service", .help = "threads that tokenize prompts"},
     {TRI_OPT(S, max_queue), .name = "max-queue", .min = 1, .max = 1 << 20, .fallback = "4096", .metavar = "N",
      .group = "Service", .help = "jobs that may wait or run; more are refused"},
     {TRI_OPT(S, memory_cap), .name = "memory-cap", .min = 1 << 24, .max = 0x1p40, .fallback = "512M",

@@ -50,7 +50,6 @@ typedef struct tri_serve_options {
 enum { TRI_SERVE_AUTO = 3 }; /* of dtype and kv_cache_dtype: follows the names of float32, float16, bfloat16 */
 
 extern const char *const tri_quantization_names[]; /* by tri_quantization; NULL-terminated */
-extern const char *const tri_pooling_names[];      /* by tri_pooling, of which NONE is "model" */
 extern const tri_option tri_serve_option_table[];
 extern const size_t tri_serve_option_count;
 

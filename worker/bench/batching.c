@@ -75,7 +75,7 @@ static tri_options_spec spec = {
     .program = "trireme bench batching",
     .usage = "--model DIR [OPTION]...",
     .summary = "Compares iteration-level with request-level batches of one rank's engine, without a server.",
-    .epilog = "--max-num-seqs is how many sequences a batch has at most; by default there are KV pages for\n"
+    .epilog = "--max-num-seqs is how many sequences a batch has at most; by default there are KV blocks for\n"
               "all of them. --seed is also that of the lengths. The other options of trireme-worker are\n"
               "understood and change nothing; the layout can only be one rank.\n"
               "\n"
@@ -176,7 +176,7 @@ static tri_status run_steps(struct bench *b, tri_sched *sched, uint64_t wanted, 
     tri_status st = begin_step(b, sched, &begun);
     if (st != TRI_OK) return st;
     if (!begun && !b->rank.engine->num_steps)
-      return tri_fail(err, TRI_NO_CAPACITY, "kv-cache-memory-bytes", "requests wait that never get KV pages");
+      return tri_fail(err, TRI_NO_CAPACITY, "kv-cache-memory-bytes", "requests wait that never get KV blocks");
     *steps += begun;
     if (begun && b->rank.engine->num_steps < b->rank.engine->depth) continue; /* the device need not wait */
     if ((st = end_step(b, sched)) != TRI_OK) return st;
@@ -292,13 +292,13 @@ static tri_status set_up(struct bench *b, tri_error *err) {
                           .max_num_batched_tokens = o->max_num_batched_tokens,
                           .max_model_len = len,
                           .kv_bytes = (int64_t)o->kv_cache_memory,
-                          .num_kv_pages = o->num_kv_blocks};
+                          .num_kv_blocks = o->num_kv_blocks};
   /* One more than all: the scheduler lets nobody in who would leave none for the others' next token. */
-  if (!ec.kv_bytes && !ec.num_kv_pages) ec.num_kv_pages = slots * ((len + o->block_size - 1) / o->block_size) + 1;
+  if (!ec.kv_bytes && !ec.num_kv_blocks) ec.num_kv_blocks = slots * ((len + o->block_size - 1) / o->block_size) + 1;
   TRI_CHECK(tri_bench_rank_open(o, &ec, &b->rank, err));
   const tri_limits *l = &b->rank.engine->limits;
   TRI_CHECK(tri_plan_writer_create(tri_plan_entries(l->max_num_seqs), (size_t)l->max_num_batched_tokens,
-                                   tri_plan_pages(l->max_num_seqs, l->max_num_batched_tokens, l->block_size),
+                                   tri_plan_blocks(l->max_num_seqs, l->max_num_batched_tokens, l->block_size),
                                    &b->writer));
   TRI_CHECK(tri_outbox_init(&b->out, l->max_num_seqs));
   TRI_CHECK(make_requests(b));

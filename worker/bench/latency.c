@@ -76,7 +76,7 @@ struct bench {
   tri_floor *floor;
   tri_plan_writer *writer;
   uint32_t *ids;
-  int32_t *pages;
+  int32_t *blocks;
   double op[MAX_ROUNDS], floors[MAX_ROUNDS];
   double launch[MAX_ROUNDS]; /* seconds of the host's for a decode step */
   int num_hidden;            /* of them: the device was still busy with the step before when the host was done */
@@ -84,26 +84,26 @@ struct bench {
   bool reads;                /* reading the weights is what bounds the last prompt */
 };
 
-static int pages_per_seq(const struct bench *b) {
+static int blocks_per_seq(const struct bench *b) {
   return (b->o.input_len + b->o.output_len + b->o.serve.block_size) / b->o.serve.block_size + 1;
 }
 
 static void add(struct bench *b, int slot, tri_seq_kind kind, int start, int n) {
   int bs = b->o.serve.block_size, first = (start + bs - 1) / bs, end = (start + n + bs - 1) / bs;
-  for (int i = first; i < end; i++) b->pages[i - first] = slot * pages_per_seq(b) + i;
+  for (int i = first; i < end; i++) b->blocks[i - first] = slot * blocks_per_seq(b) + i;
   bool prompt = kind == TRI_SEQ_CHUNK, draws = !b->engine->model.encoder;
   tri_plan_seq s = {.slot = (uint32_t)slot,
                     .kind = (uint8_t)kind,
-                    .flags = !draws   ? TRI_SEQ_FIRST
-                             : prompt ? TRI_SEQ_SAMPLE | TRI_SEQ_FIRST | TRI_SEQ_PARAMS
-                                      : TRI_SEQ_SAMPLE | TRI_SEQ_TOKEN_IN_SLOT,
+                    .flags = !draws   ? TRI_SEQ_FLAG_FIRST
+                             : prompt ? TRI_SEQ_FLAG_SAMPLE | TRI_SEQ_FLAG_FIRST | TRI_SEQ_FLAG_PARAMS
+                                      : TRI_SEQ_FLAG_SAMPLE | TRI_SEQ_FLAG_TOKEN_IN_SLOT,
                     .num_tokens = (uint32_t)n,
                     .start = (uint32_t)start,
-                    .first_page = (uint32_t)first,
-                    .num_pages = (uint32_t)(end - first),
+                    .first_block = (uint32_t)first,
+                    .num_blocks = (uint32_t)(end - first),
                     .counter = (uint64_t)start};
   const tri_sample_params greedy = tri_sample_greedy();
-  tri_plan_add(b->writer, &s, b->ids, b->pages, &greedy, (uint32_t)n);
+  tri_plan_add(b->writer, &s, b->ids, b->blocks, &greedy, (uint32_t)n);
 }
 
 static tri_status step(struct bench *b, double *seconds) {
@@ -246,17 +246,17 @@ static tri_status set_up(struct bench *b, tri_error *err) {
   tri_engine_config ec = {.max_num_seqs = b->o.batch_size,
                           .max_num_batched_tokens = tokens > b->o.batch_size ? tokens : b->o.batch_size,
                           .max_model_len = len,
-                          .num_kv_pages = pages_per_seq(b) * b->o.batch_size,
+                          .num_kv_blocks = blocks_per_seq(b) * b->o.batch_size,
                           .encoders = true};
   if (ec.max_num_seqs < b->tuned_seqs) ec.max_num_seqs = b->tuned_seqs;
   if (ec.max_num_batched_tokens < b->tuned_tokens) ec.max_num_batched_tokens = b->tuned_tokens;
   TRI_TRY(tri_bench_rank_open(&b->o.serve, &ec, &b->rank, err));
   b->engine = b->rank.engine;
   TRI_TRY(tri_plan_writer_create((size_t)b->o.batch_size + 1, (size_t)ec.max_num_batched_tokens,
-                                 (size_t)pages_per_seq(b) * (size_t)b->o.batch_size + 8, &b->writer));
+                                 (size_t)blocks_per_seq(b) * (size_t)b->o.batch_size + 8, &b->writer));
   b->ids = tri_calloc((size_t)len, sizeof *b->ids);
-  b->pages = tri_calloc((size_t)pages_per_seq(b) + 1, sizeof *b->pages);
-  if (!b->ids || !b->pages) st = TRI_NO_MEMORY;
+  b->blocks = tri_calloc((size_t)blocks_per_seq(b) + 1, sizeof *b->blocks);
+  if (!b->ids || !b->blocks) st = TRI_NO_MEMORY;
   for (int i = 0; b->ids && i < len; i++)
     b->ids[i] = (uint32_t)(((uint64_t)i * 7919 + 13) % (uint64_t)b->engine->model.vocab_size);
   if (st == TRI_OK) st = tri_floor_create(b->rank.backend, (size_t)512 << 20, tri_measure_type(b->engine), &b->floor);
@@ -312,7 +312,7 @@ static void print(struct bench *b, double prompt, double prompt_floor, double de
 }
 
 static void tear_down(struct bench *b) {
-  tri_free(b->ids), tri_free(b->pages);
+  tri_free(b->ids), tri_free(b->blocks);
   tri_floor_destroy(b->floor);
   tri_plan_writer_destroy(b->writer);
   tri_bench_rank_close(&b->rank);

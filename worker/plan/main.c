@@ -91,7 +91,7 @@ static void print_json_rank(const struct plan *p, const tri_shard *s, const tri_
          "%zu,\"activations\":%zu,\"kv_cache\":%zu,"
          "\"kv_pages\":%lld,\"kv_tokens\":%lld",
          rank ? "," : "", rank, s->p.tp_rank, s->p.pp_rank, s->layers.first, s->layers.first + s->layers.count,
-         s->q_heads.count, s->kv_heads.count, l->weights, l->activations, l->kv, (long long)l->num_pages,
+         s->q_heads.count, s->kv_heads.count, l->weights, l->activations, l->kv, (long long)l->num_blocks,
          (long long)l->kv_tokens);
   if (l->reserve) printf(",\"workspace\":%zu,\"reserve\":%zu", l->workspace, l->reserve);
   if (p->c->seq2seq.on)
@@ -213,7 +213,7 @@ static tri_status plan(const struct plan_options *o, const tri_model_config *c, 
                                  .quantization = (tri_quantization)v->quantization,
                                  .memory = memory,
                                  .kv_bytes = (int64_t)v->kv_cache_memory,
-                                 .num_kv_pages = v->num_kv_blocks,
+                                 .num_kv_blocks = v->num_kv_blocks,
                                  .device = device};
   p.ledger.kv_dtype = tri_kv_dtype(c, p.ledger.kv_dtype, p.ledger.dtype, device);
   return plan_ranks(&p, err);
