@@ -47,7 +47,7 @@
 extern "C" {
 #endif
 
-/* What a call comes back with. Any call that can fail may say NO_MEMORY, or FAILED for what no program can mend.
+/* The result of a call. Any call that can fail may say NO_MEMORY, or FAILED for what no program can mend.
  * Besides them and OK:
  * - trireme_connect: INVALID, TIMEOUT (nobody answers there), REFUSED, CLOSED, PROTOCOL, INTERRUPTED; FAILED with the
  *   code "not_found" where there is no socket.
@@ -169,7 +169,7 @@ typedef struct trireme_request {
 void trireme_request_init_sized(trireme_request *r, size_t size);
 static inline void trireme_request_init(trireme_request *r) { trireme_request_init_sized(r, sizeof *r); }
 
-/* What an embed or a classify can say: for a served encoder. */
+/* The fields of an embed or a classify, for a served encoder. */
 typedef struct trireme_embed_request {
   size_t size; /* trireme_embed_request_init's */
   /* Either a text or token ids, as of a trireme_request; a text gets the special tokens of the tokenizer's template. */
@@ -208,7 +208,7 @@ trireme_result trireme_attach(trireme *c, const char *request_id, uint64_t offse
 trireme_result trireme_cancel(trireme *c, uint64_t target, const char *request_id, uint64_t *id, trireme_error *error);
 trireme_result trireme_ask_status(trireme *c, uint64_t *id, trireme_error *error);
 trireme_result trireme_ask_stats(trireme *c, uint64_t *id, trireme_error *error);
-/* What the cluster's machines could do at best; while no job is there they measure it, which takes seconds. */
+/* The best that the cluster's machines could do; while no job is there they measure it, which takes seconds. */
 trireme_result trireme_ask_floors(trireme *c, uint64_t *id, trireme_error *error);
 trireme_result trireme_ask_models(trireme *c, uint64_t *id, trireme_error *error);
 

@@ -7,7 +7,7 @@
 
 #include "worker/schedule.h"
 
-/* Gives up slots, blocks and place in the queue. */
+/* Gives up slots, blocks and the position in the queue. */
 static void release(tri_sched *s, tri_job *j, tri_seq_state state) {
   for (int i = 0; i < j->num_seqs; i++) {
     tri_sequence *q = &j->seqs[i];
@@ -23,7 +23,7 @@ static void release(tri_sched *s, tri_job *j, tri_seq_state state) {
 /* ---- a step's draws ---- */
 
 /* Gives every beam a sequence: seq[i] is that of beam i afterwards. */
-static void place(tri_sched *s, tri_job *j) {
+static void assign_beams(tri_sched *s, tri_job *j) {
   tri_search *x = j->search;
   const tri_beams *b = x->beams;
   int next[TRI_MAX_BEAMS], parent[TRI_MAX_BEAMS], unused = 0;
@@ -34,7 +34,10 @@ static void place(tri_sched *s, tri_job *j) {
     taken[parent[i]] = true;
   }
   for (int k = 0; k < j->num_seqs; k++)
-    if (!taken[k]) tri_sched_drop_blocks(s, &j->seqs[k]), tri_sched_drop_source(s, &j->seqs[k]);
+    if (!taken[k]) {
+      tri_sched_drop_blocks(s, &j->seqs[k]);
+      tri_sched_drop_source(s, &j->seqs[k]);
+    }
   for (int i = 0; i < b->num_live; i++) {
     if (next[i] < 0) {
       while (taken[unused]) unused++;
@@ -57,7 +60,10 @@ void tri_search_take(tri_sched *s, tri_sequence *q, const tri_sample_result *dra
   tri_search *x = j->search;
   int live = x->beams->num_live;
   for (int i = 0; i < live; i++)
-    if (x->seq[i] == (int)q->choice) x->drawn[i] = drawn, x->num_drawn++;
+    if (x->seq[i] == (int)q->choice) {
+      x->drawn[i] = drawn;
+      x->num_drawn++;
+    }
   s->tokens++;
   if (x->num_drawn < live) return;
   x->num_drawn = 0;
@@ -65,7 +71,7 @@ void tri_search_take(tri_sched *s, tri_sequence *q, const tri_sample_result *dra
   if (x->beams->done)
     release(s, j, TRI_SCHED_ENDED); /* the answers are in the beams' own memory */
   else
-    place(s, j);
+    assign_beams(s, j);
 }
 
 /* ---- composing ---- */

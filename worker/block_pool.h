@@ -23,7 +23,10 @@ static inline tri_status tri_block_pool_init(tri_block_pool *p, int num_blocks) 
   return TRI_OK;
 }
 
-static inline void tri_block_pool_free(tri_block_pool *p) { tri_free(p->free_list), tri_free(p->refs); }
+static inline void tri_block_pool_free(tri_block_pool *p) {
+  tri_free(p->free_list);
+  tri_free(p->refs);
+}
 
 /* A block with one reference, or -1. */
 static inline int32_t tri_block_take(tri_block_pool *p) {

@@ -166,7 +166,7 @@ static void receive(struct control *c) {
   }
 }
 
-/* As many of an encoder's results as fit into one message. */
+/* Sends as many of an encoder's results as fit into one message. */
 static tri_status send_results(struct control *c, tri_outbox *o) {
   enum { AROUND = 32 }; /* bytes of a result besides its numbers, at most */
   tri_status st = TRI_OK;
@@ -208,7 +208,10 @@ static bool has_come_to_rest(struct control *c, int64_t now) {
   tri_worker *w = c->w;
   if (!atomic_load(&w->loaded)) return false;
   uint64_t step = atomic_load(&w->engine->progress.step);
-  if (step != c->seen_step) c->seen_step = step, c->seen_since = now;
+  if (step != c->seen_step) {
+    c->seen_step = step;
+    c->seen_since = now;
+  }
   return step != c->sent_step && !atomic_load(&w->busy) && now - c->seen_since >= IDLED_MS * 1000000LL;
 }
 

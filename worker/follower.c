@@ -100,7 +100,9 @@ cleanup:
     tri_fail(err, st, "step", "rank %d: step %llu failed: %s", w->rank,
              (unsigned long long)atomic_load(&w->engine->progress.step), tri_status_text(st));
   for (int i = 0; f.results && i < lanes; i++) tri_free(f.results[i]);
-  tri_free(f.results), tri_free(f.sends), tri_free(f.plan);
+  tri_free(f.results);
+  tri_free(f.sends);
+  tri_free(f.plan);
   tri_plan_writer_destroy(sizes);
   return st;
 }

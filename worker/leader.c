@@ -5,6 +5,11 @@
 #include "runtime/base/log.h"
 #include "worker/worker.h"
 
+enum {
+  IDLE_SLEEP_NS = 500000000, /* a command wakes the leader; now and then it looks at what has no command */
+  WEIGHTS_SHARED_BY = 4,     /* tokens that one reading of the weights does for, at least: see predict_layer */
+};
+
 struct lane {
   void *plan;          /* copy that the transfers to the other ranks read */
   tri_comm_req *sends; /* [world] */
@@ -61,9 +66,13 @@ cleanup:
 }
 
 static void destroy(struct leader *ld) {
-  for (int i = 0; ld->lanes && i < ld->w->engine->num_lanes; i++)
-    tri_free(ld->lanes[i].plan), tri_free(ld->lanes[i].sends);
-  tri_free(ld->lanes), tri_free(ld->packed), tri_free(ld->result.tokens);
+  for (int i = 0; ld->lanes && i < ld->w->engine->num_lanes; i++) {
+    tri_free(ld->lanes[i].plan);
+    tri_free(ld->lanes[i].sends);
+  }
+  tri_free(ld->lanes);
+  tri_free(ld->packed);
+  tri_free(ld->result.tokens);
   tri_plan_writer_destroy(ld->writer);
   tri_sched_destroy(ld->sched);
 }
@@ -217,8 +226,8 @@ static void publish(struct leader *ld) {
   atomic_store_explicit(&w->busy, tri_sched_has_work(ld->sched), memory_order_relaxed);
 }
 
-/* Who waits for what a device does must not sleep: the next step may wait for that, too, also where it is another
- * rank's device. */
+/* A rank that waits for what a device does must not sleep: the next step may wait for that, too, also where it is
+ * another rank's device. */
 static const tri_wait_policy *policy_of(const struct leader *ld) {
   const tri_engine *e = ld->w->engine;
   bool ahead = e->backend->async && tri_sched_has_work(ld->sched);
@@ -261,7 +270,7 @@ static tri_status serve(struct leader *ld) {
       tri_control_notify(w);
     }
     tri_worker_measure(w);
-    tri_waker_sleep(&w->waker, 500000000); /* a command wakes it */
+    tri_waker_sleep(&w->waker, IDLE_SLEEP_NS);
     wait = tri_wait_begin(policy, TRI_NEVER);
   }
   return TRI_OK;
@@ -299,7 +308,7 @@ static tri_status canary(struct leader *ld) {
 static double predict_layer(const tri_worker *w, double canary_seconds) {
   const tri_engine *e = w->engine;
   double layers = (double)(e->model.num_layers + (e->model.seq2seq.on ? e->model.seq2seq.num_layers : 0));
-  return canary_seconds / layers * fmax(1, e->limits.max_num_batched_tokens / 4.0);
+  return canary_seconds / layers * fmax(1, (double)e->limits.max_num_batched_tokens / WEIGHTS_SHARED_BY);
 }
 
 static void dismiss(struct leader *ld) {

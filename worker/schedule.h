@@ -63,7 +63,7 @@ static inline int tri_seq_length(const tri_sequence *q) { return q->num_tokens +
 static inline int tri_seq_slots(const tri_sequence *q) { return q->job->search ? q->job->num_seqs : 1; }
 
 void tri_seq_list_remove(tri_seq_list *l, tri_sequence *q);
-void tri_seq_list_insert(const tri_sched *s, tri_seq_list *l, tri_sequence *q); /* in its place */
+void tri_seq_list_insert(const tri_sched *s, tri_seq_list *l, tri_sequence *q); /* in its order */
 bool tri_seq_before(const tri_sched *s, const tri_sequence *a, const tri_sequence *b);
 
 static inline int tri_sched_num_free(const tri_sched *s) { return s->cfg.limits.max_num_seqs - s->num_running; }
@@ -112,7 +112,7 @@ bool tri_search_in_prompt(const tri_sequence *q);          /* q is the sequence 
 /* The next token of every live beam, if there are blocks for all. */
 void tri_search_decode(tri_sched *s, tri_plan_writer *plan, tri_job *j, int *budget);
 void tri_search_preempt(tri_sched *s, tri_job *j);
-/* What was drawn for one of the beams. */
+/* Takes what was drawn for one of the beams. */
 void tri_search_take(tri_sched *s, tri_sequence *q, const tri_sample_result *drawn);
 /* The answers of a search that is done; the end of one that is aborted. False: out is full, call again. */
 bool tri_search_deliver(tri_sched *s, tri_job *j, tri_outbox *out);

@@ -31,7 +31,8 @@ void tri_sched_destroy(tri_sched *s) {
   destroy_jobs(s->jobs);
   destroy_jobs(s->retired);
   tri_block_pool_free(&s->pool);
-  tri_free(s->lanes), tri_free(s->slot_owner);
+  tri_free(s->lanes);
+  tri_free(s->slot_owner);
   tri_free(s);
 }
 
@@ -41,7 +42,7 @@ static bool is_decoding(const tri_sequence *q) {
   return q->num_computed == tri_seq_length(q) - 1 && tri_seq_length(q) > q->job->num_prompt && !q->fresh;
 }
 
-/* Whether other choices wait for what the first one computes. */
+/* Says whether other choices wait for what the first one computes. */
 static bool has_held(const tri_sequence *q) {
   return !q->choice && !q->job->search && q->job->num_choices > 1 && q->job->seqs[1].state == TRI_SCHED_HELD;
 }
@@ -51,7 +52,7 @@ static bool waits_to_fork(const tri_sequence *q) { return has_held(q) && q->job-
 
 static int remaining(const tri_sequence *q) { return q->num_tokens - q->num_computed - (waits_to_fork(q) ? 1 : 0); }
 
-/* What the first tokens of q cost besides themselves. */
+/* The tokens that the first ones of q cost besides themselves. */
 static int source_cost(const tri_sequence *q) { return tri_seq_needs_source(q) ? q->job->num_source : 0; }
 
 /* How many tokens of q fit into what is left of a step; less than 1: none. */
@@ -69,13 +70,14 @@ void tri_sched_emit(tri_plan_writer *plan, tri_sequence *q, int n, int first_blo
   bool last = q->num_computed + n == tri_seq_length(q), decode = is_decoding(q);
   bool unknown = q->num_computed == q->num_tokens;
   int generated = tri_seq_length(q) - j->num_prompt;
+  int flags = q->fresh ? TRI_SEQ_FLAG_FIRST | TRI_SEQ_FLAG_PARAMS : 0;
+  if (last) flags |= TRI_SEQ_FLAG_SAMPLE;
+  if (unknown) flags |= TRI_SEQ_FLAG_TOKEN_IN_SLOT;
+  if (generated < j->min_tokens) flags |= TRI_SEQ_FLAG_BAN;
   tri_plan_seq e = {
       .slot = (uint32_t)q->slot,
       .kind = decode ? TRI_SEQ_DECODE : TRI_SEQ_CHUNK,
-      .flags = whole ? TRI_SEQ_FLAG_FIRST
-                     : (uint8_t)((q->fresh ? TRI_SEQ_FLAG_FIRST | TRI_SEQ_FLAG_PARAMS : 0) |
-                                 (last ? TRI_SEQ_FLAG_SAMPLE : 0) | (unknown ? TRI_SEQ_FLAG_TOKEN_IN_SLOT : 0) |
-                                 (generated < j->min_tokens ? TRI_SEQ_FLAG_BAN : 0)),
+      .flags = (uint8_t)(whole ? TRI_SEQ_FLAG_FIRST : flags),
       .num_tokens = (uint32_t)n,
       .start = (uint32_t)q->num_computed,
       .first_block = (uint32_t)first_block,
@@ -204,7 +206,10 @@ static void make_way(tri_sched *s) {
   int victims = 0, blocks = 0;
   for (int l = 0; l < s->cfg.num_lanes; l++)
     for (const tri_sequence *v = s->lanes[l].running.tail; v && v->job->priority > q->job->priority; v = v->prev)
-      if (tri_seq_is_idle(s, v)) victims++, blocks += v->num_blocks + v->num_source_blocks;
+      if (tri_seq_is_idle(s, v)) {
+        victims++;
+        blocks += v->num_blocks + v->num_source_blocks;
+      }
   if (victims + tri_sched_num_free(s) < tri_seq_slots(q) || !finds_blocks(s, q, blocks)) return;
   while (tri_sched_num_free(s) < tri_seq_slots(q) || !finds_blocks(s, q, 0)) {
     tri_sequence *last = tri_sched_last_idle(s, q);
@@ -223,7 +228,7 @@ static void admit(tri_sched *s, tri_plan_writer *plan, int lane, int *budget) {
   while (s->waiting.head && *budget > 0 && !lane_is_full(s, &s->lanes[lane])) {
     tri_sequence *q = s->waiting.head;
     int n = fitting(q, *budget);
-    /* What has to go in one piece waits for a step with room for all of it. */
+    /* A sequence that has to go in one piece waits for a step with room for all of it. */
     if (n < 1 || (s->cfg.limits.whole_sequences && n < remaining(q))) return;
     if (slots_left(s) < tri_seq_slots(q) || !finds_blocks(s, q, 0) || !has_room(s, plan, q, n)) return;
     tri_seq_list_remove(&s->waiting, q);

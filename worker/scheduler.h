@@ -128,7 +128,7 @@ typedef struct tri_sched tri_sched;
 tri_status tri_sched_create(const tri_sched_config *config, tri_sched **out);
 void tri_sched_destroy(tri_sched *s); /* with the jobs that it still holds; NULL is fine */
 
-/* What every job must know of the model. */
+/* The part of the model that every job must know. */
 typedef struct tri_job_model {
   const uint32_t *eos, *bad; /* ids that end an answer; that never come. Borrowed */
   int num_eos, num_bad;
@@ -148,7 +148,7 @@ bool tri_sched_abort(tri_sched *s, uint64_t job_id);
 
 /* Composes the next step of a lane that is not busy. False: nothing to do. */
 bool tri_sched_compose(tri_sched *s, int lane, tri_plan_writer *plan);
-/* Takes in what a lane's step drew and appends the news to out. */
+/* Takes in what a lane's step drew and appends the tokens to out. */
 void tri_sched_absorb(tri_sched *s, int lane, const tri_step_result *result, tri_outbox *out);
 /* The same for what an encoder's step gave; by_token: a row for each token instead of each sequence. TRI_CORRUPT: the
  * rows are not those of the lane's sequences. */

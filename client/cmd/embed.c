@@ -8,7 +8,7 @@
 static const char *const activations[] = {"none", "softmax", "sigmoid", NULL};
 
 #define O(m) TRI_OPT(cmd_embed_options, m)
-/* What both have. */
+/* The options that both have. */
 #define REQUEST_OPTIONS                                                                                                \
   {O(request.text), .name = "text", .metavar = "TEXT", .help = "the input"},                                           \
       {O(request.text_pair), .name = "text-pair", .metavar = "TEXT",                                                   \

@@ -173,11 +173,14 @@ static trireme_result send_line(runner *r, slot *s, size_t len, trireme_error *e
   line_reader l = {.r = &q, .classify = r->o->classify, .err = &err};
   tri_status st = len > MAX_LINE ? tri_fail(&err, TRI_TOO_LARGE, "", "the line is too long")
                                  : cmd_parse_line(r->line, len, &doc, &err);
-  if (!st && tri_json_kind_of(tri_json_root(doc)) != TRI_JSON_OBJECT)
+  if (st == TRI_OK && tri_json_kind_of(tri_json_root(doc)) != TRI_JSON_OBJECT)
     st = tri_fail(&err, TRI_INVALID_ARGUMENT, "", "a line must be a JSON object like {\"text\": \"...\"}");
-  if (!st) st = tri_json_each(tri_json_root(doc), read_field, &l);
-  if (st) err.status = st, say_status(&err, error);
-  trireme_result sent = st ? TRIREME_INVALID : send_request(r, s, &q, error);
+  if (st == TRI_OK) st = tri_json_each(tri_json_root(doc), read_field, &l);
+  if (st != TRI_OK) {
+    err.status = st;
+    say_status(&err, error);
+  }
+  trireme_result sent = st != TRI_OK ? TRIREME_INVALID : send_request(r, s, &q, error);
   tri_free(l.ids);
   tri_json_free(doc);
   return sent;
@@ -205,7 +208,7 @@ static trireme_result feed(runner *r, trireme_error *error) {
     st = r->in ? send_line(r, s, (size_t)n, error) : send_request(r, s, &r->o->request, error);
     if (st == TRIREME_INVALID)
       fail_slot(r, s, error, false);
-    else if (st)
+    else if (st != TRIREME_OK)
       return st;
   }
   return TRIREME_OK;
@@ -218,11 +221,14 @@ static int run(runner *r) {
   while (!cmd_signal) {
     trireme_event e;
     trireme_result st = feed(r, &error);
-    if (!write_answers(r)) return perror("trireme: output"), TRI_EXIT_FAILED;
-    if (!st && r->end && r->written == r->read) return r->failed ? (r->in ? TRI_EXIT_FAILED : r->code) : TRI_EXIT_OK;
-    if (!st && r->in_flight)
+    if (!write_answers(r)) return cmd_output_failed();
+    if (st == TRIREME_OK && r->end && r->written == r->read) {
+      int failed = r->in ? TRI_EXIT_FAILED : r->code;
+      return r->failed ? failed : TRI_EXIT_OK;
+    }
+    if (st == TRIREME_OK && r->in_flight)
       st = trireme_next(r->c, -1, &e, &error);
-    else if (!st)
+    else if (st == TRIREME_OK)
       continue;
     if (st == TRIREME_OK)
       on_event(r, &e);
@@ -265,13 +271,11 @@ int cmd_embed_run(const cmd_embed_options *o) {
   cmd_catch_signals();
   if (code == TRI_EXIT_OK) code = run(&r);
   trireme_close(r.c);
-  if (r.out && r.out != stdout && fclose(r.out) && code == TRI_EXIT_OK) {
-    perror("trireme: output");
-    code = TRI_EXIT_FAILED;
-  }
+  if (r.out && r.out != stdout && fclose(r.out) && code == TRI_EXIT_OK) code = cmd_output_failed();
   if (r.in && r.in != stdin) fclose(r.in);
   for (size_t i = 0; r.slots && i < r.room; i++) cmd_buf_free(&r.slots[i].text);
-  tri_free(r.slots), tri_free(r.by_id);
+  tri_free(r.slots);
+  tri_free(r.by_id);
   free(r.line); /* getline's */
   return code;
 }

@@ -102,7 +102,8 @@ static int watch(trireme *c, const top_options *o) {
 }
 #else
 static int watch(trireme *c, const top_options *o) {
-  (void)c, (void)o;
+  (void)c;
+  (void)o;
   fprintf(stderr, "trireme: this build has no ncurses; try: watch trireme status\n");
   return TRI_EXIT_FAILED;
 }

@@ -31,8 +31,8 @@ enum {
   TRI_WIRE_MAX_N = 64,
   TRI_WIRE_MAX_BEAMS = 10,
   TRI_WIRE_MAX_LENGTH_PENALTY = 10,
-  /* Of one embed or classify: numbers, names of labels and texts of tokens, with 8 bytes for each text. The rest of a
-   * message is for what is around them. */
+  /* The limit of one embed or classify: numbers, names of labels and texts of tokens, with 8 bytes for each text. The
+   * rest of a message is for what is around them. */
   TRI_WIRE_MAX_RESULT = 1000000,
 };
 
@@ -103,7 +103,7 @@ typedef struct tri_sampling {
   int num_logit_bias;
 } tri_sampling;
 
-/* Whether a beam search can do what is asked of it: names the first field with which it has no meaning. */
+/* Checks whether a beam search can do what is asked of it: names the first field with which it has no meaning. */
 tri_status tri_sampling_check_beams(const tri_sampling *s, tri_error *err);
 
 typedef struct tri_submit {
@@ -259,7 +259,7 @@ typedef struct tri_cluster_status {
   tri_rank_status ranks[TRI_STATUS_MAX_RANKS];
 } tri_cluster_status;
 
-/* What a rank's, or all ranks' of a group, machines could do at best, and what a token costs there at least. */
+/* The best that a rank's machine could do, or those of all ranks of a group, and what a token costs there at least. */
 typedef struct tri_floors {
   double read_bytes_per_s, flops_per_s;          /* of the backend's memory; of its BLAS's best product */
   double weight_bytes;                           /* that a decode step reads */

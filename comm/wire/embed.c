@@ -145,7 +145,7 @@ static tri_status read_results(tri_unpacker *d, const tri_field *f, tri_unpack *
   if (!all) return TRI_NO_MEMORY;
   for (uint32_t i = 0; i < v->count; i++) {
     tri_status st = read_result(d, u, i, &all[i]);
-    if (st) return st;
+    if (st != TRI_OK) return st;
   }
   r->results = all;
   r->num = v->count;

@@ -54,6 +54,8 @@ typedef struct tri_plan_seq {
   uint64_t counter; /* number of the draw within the sequence */
 } tri_plan_seq;
 
+/* A lane is a micro-batch in flight: the sequences that run together, step after step. With pipeline stages there is a
+ * lane for each, so that every stage has work; a sequence stays in its lane, and a lane's steps run in order. */
 typedef struct tri_plan_header {
   uint32_t magic, lane;
   uint64_t step;

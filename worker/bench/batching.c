@@ -135,7 +135,7 @@ static tri_status add_jobs(struct bench *b, const struct request *requests, tri_
   return TRI_OK;
 }
 
-/* What the step under way drew; *waited grows by the time of those that have ended. */
+/* Takes what the step under way drew; *waited grows by the time of those that have ended. */
 static void take_news(struct bench *b, tri_sched *sched, double now, uint64_t *tokens, double *waited) {
   for (uint32_t i = 0; i < b->out.num; i++)
     if (b->out.tokens[i].flags & TRI_TOKEN_LAST) *waited += now;
@@ -170,7 +170,9 @@ static tri_status run_steps(struct bench *b, tri_sched *sched, uint64_t wanted, 
                             double *waited, tri_error *err) {
   uint64_t tokens = 0;
   int64_t start = tri_now_ns();
-  *steps = 0, *seconds = *waited = 0;
+  *steps = 0;
+  *seconds = 0;
+  *waited = 0;
   while (tri_sched_has_work(sched)) {
     bool begun;
     tri_status st = begin_step(b, sched, &begun);
@@ -206,7 +208,10 @@ static tri_status run_level(struct bench *b, int which, int round, tri_error *er
   TRI_TRY(add_jobs(b, which == PADDED ? b->padded : b->requests, sched, err));
   TRI_TRY(run_steps(b, sched, which == PADDED ? b->padded_out : b->tokens_out, &l->steps, &seconds, &waited, err));
   l->preemptions = tri_sched_get_stats(sched).preemptions;
-  if (round >= 0) l->seconds[round] = seconds, l->waited[round] = waited / b->o.requests;
+  if (round >= 0) {
+    l->seconds[round] = seconds;
+    l->waited[round] = waited / b->o.requests;
+  }
 cleanup:
   tri_sched_destroy(sched);
   return st;
@@ -224,7 +229,7 @@ static tri_status run(struct bench *b, tri_error *err) {
 
 /* ---- set-up ---- */
 
-/* What was not asked for becomes what fits. */
+/* Gives what was not asked for the size that fits. */
 static void choose_lengths(struct bench_options *o, int64_t most) {
   if (!o->max_in) o->max_in = most < 1536 ? (int)(most / 3 * 2) : 1024;
   if (!o->max_out) o->max_out = most < 1536 ? (int)(most / 3) : 512;
@@ -306,7 +311,9 @@ static tri_status set_up(struct bench *b, tri_error *err) {
 }
 
 static void tear_down(struct bench *b) {
-  tri_free(b->requests), tri_free(b->padded), tri_free(b->ids);
+  tri_free(b->requests);
+  tri_free(b->padded);
+  tri_free(b->ids);
   tri_outbox_free(&b->out);
   tri_plan_writer_destroy(b->writer);
   tri_bench_rank_close(&b->rank);
@@ -314,7 +321,7 @@ static void tear_down(struct bench *b) {
 
 /* ---- the report ---- */
 
-/* What is compared: medians over the rounds. */
+/* The numbers that are compared: medians over the rounds. */
 struct figures {
   double seconds, least, most;   /* the median, and the smallest and largest beside it */
   double waited, rate, together; /* rate: of drawn tokens; together: those of a step in the mean */

@@ -92,11 +92,11 @@ static void add(struct bench *b, int slot, tri_seq_kind kind, int start, int n) 
   int bs = b->o.serve.block_size, first = (start + bs - 1) / bs, end = (start + n + bs - 1) / bs;
   for (int i = first; i < end; i++) b->blocks[i - first] = slot * blocks_per_seq(b) + i;
   bool prompt = kind == TRI_SEQ_CHUNK, draws = !b->engine->model.encoder;
+  uint8_t drawing = prompt ? TRI_SEQ_FLAG_SAMPLE | TRI_SEQ_FLAG_FIRST | TRI_SEQ_FLAG_PARAMS
+                           : TRI_SEQ_FLAG_SAMPLE | TRI_SEQ_FLAG_TOKEN_IN_SLOT;
   tri_plan_seq s = {.slot = (uint32_t)slot,
                     .kind = (uint8_t)kind,
-                    .flags = !draws   ? TRI_SEQ_FLAG_FIRST
-                             : prompt ? TRI_SEQ_FLAG_SAMPLE | TRI_SEQ_FLAG_FIRST | TRI_SEQ_FLAG_PARAMS
-                                      : TRI_SEQ_FLAG_SAMPLE | TRI_SEQ_FLAG_TOKEN_IN_SLOT,
+                    .flags = draws ? drawing : TRI_SEQ_FLAG_FIRST,
                     .num_tokens = (uint32_t)n,
                     .start = (uint32_t)start,
                     .first_block = (uint32_t)first,
@@ -219,7 +219,8 @@ static tri_status check(struct bench_options *o, const tri_model_config *c, tri_
   int64_t most = o->serve.max_model_len ? o->serve.max_model_len : c->max_position_embeddings;
   if (!o->input_len) { /* what was not asked for becomes what fits */
     int64_t left = most - length(o, c);
-    o->input_len = left < 1 ? 1 : left < 512 ? (int)left : 512;
+    o->input_len = left < 512 ? (int)left : 512;
+    if (left < 1) o->input_len = 1;
   }
   if (c->seq2seq.on)
     return tri_fail(err, TRI_UNSUPPORTED, "model",
@@ -279,7 +280,7 @@ static void print_encoder(const struct bench *b, double op, double floor) {
            in, op * 1e3, floor * 1e3, what, floor / op, (double)in * batch / op);
 }
 
-/* Of the host for one step: its plan, its batch and its launch. */
+/* The host's part of one step: its plan, its batch and its launch. */
 static double host_time(struct bench *b) { return tri_median(b->launch, b->o.output_len); }
 
 static void print(struct bench *b, double prompt, double prompt_floor, double decode, double decode_floor) {
@@ -312,7 +313,8 @@ static void print(struct bench *b, double prompt, double prompt_floor, double de
 }
 
 static void tear_down(struct bench *b) {
-  tri_free(b->ids), tri_free(b->blocks);
+  tri_free(b->ids);
+  tri_free(b->blocks);
   tri_floor_destroy(b->floor);
   tri_plan_writer_destroy(b->writer);
   tri_bench_rank_close(&b->rank);

@@ -79,7 +79,7 @@ static uint64_t file_size(const tri_checkpoint *c, int file) {
   return end > 0 ? (uint64_t)end : 0;
 }
 
-/* What is not on the disk yet stays in the cache: direct reads do without it all the same. */
+/* Bytes that are not on the disk yet stay in the cache: direct reads do without it all the same. */
 static void drop_cache(const struct bench *b) {
   for (int i = 0; i < tri_checkpoint_num_files(b->ckpt); i++)
     posix_fadvise(tri_checkpoint_fd(b->ckpt, i), 0, 0, POSIX_FADV_DONTNEED);

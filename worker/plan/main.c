@@ -55,7 +55,7 @@ static tri_options_spec spec = {
 
 static double mib(size_t n) { return (double)n / 0x1p20; }
 
-/* What the ranks have in common. */
+/* The numbers that the ranks have in common. */
 struct plan {
   const struct plan_options *o;
   const tri_model_config *c;
@@ -145,7 +145,7 @@ static void print_json_reason(const tri_error *err) {
 static tri_status plan_ranks(struct plan *p, tri_error *err) {
   const tri_serve_options *v = &p->o->serve;
   tri_shard first;
-  /* What no layout of this model can be has no table. */
+  /* A layout that this model cannot have has no table. */
   tri_status worst = tri_shard_make(p->c, (tri_parallel){.tp = v->tp, .pp = v->pp}, &first, err);
   if (worst != TRI_OK && !p->o->json) return worst;
   worst = TRI_OK;
@@ -170,8 +170,8 @@ static tri_status plan_ranks(struct plan *p, tri_error *err) {
   return worst;
 }
 
-/* Whether ranks have devices, and what each may use: of a device its own memory, if this host has one. As with `up`,
- * `auto` takes a device where there is one; whether there is one for each rank is not looked at. */
+/* Finds whether ranks have devices, and what each may use: of a device its own memory, if this host has one. As with
+ * `up`, `auto` takes a device where there is one; whether there is one for each rank is not looked at. */
 static tri_status find_memory(const struct plan_options *o, int64_t *out, bool *device, tri_error *err) {
   const tri_serve_options *v = &o->serve;
   tri_backend *be = NULL;
@@ -232,9 +232,9 @@ int main(int argc, char **argv) {
   spec.count = n;
   int code = tri_options_main(&spec, &o, argc, argv, &opts);
   if (code < 0) {
-    tri_status st = !config         ? TRI_NO_MEMORY
-                    : o.serve.model ? tri_model_config_load(o.serve.model, config, &err)
-                                    : tri_fail(&err, TRI_USAGE, "model", "--model is missing");
+    tri_status st = config ? TRI_OK : TRI_NO_MEMORY;
+    if (st == TRI_OK && !o.serve.model) st = tri_fail(&err, TRI_USAGE, "model", "--model is missing");
+    if (st == TRI_OK) st = tri_model_config_load(o.serve.model, config, &err);
     if (st == TRI_OK && o.serve.load_format != 2) st = tri_checkpoint_open(o.serve.model, &ckpt, &err);
     if (st == TRI_OK) st = tri_model_config_pool(config, (tri_pooling)o.serve.pooling, &err);
     if (st == TRI_OK) st = plan(&o, config, ckpt, &err);
