@@ -284,7 +284,7 @@ void trireme_close(trireme *c) {
   tri_zlink_close(c->link);
   tri_zcontext_destroy(c->z);
   tri_arena_destroy(c->arena);
-  tri_wire_buf_free(&c->buf);
+  tri_buf_free(&c->buf);
   tri_free(c->msg);
   tri_free(c->out);
   tri_free(c);

@@ -19,7 +19,7 @@ struct control {
   tri_zcontext *z;
   tri_zlink *link;
   tri_arena *arena;
-  tri_wire_buf buf;
+  tri_buf buf;
   tri_outbox *unsent; /* popped, but the socket was full */
   uint64_t seq;
   int64_t last_health, last_idled, last_lease;
@@ -299,7 +299,7 @@ cleanup:
   tri_zlink_close(c.link);
   tri_zcontext_destroy(c.z);
   tri_arena_destroy(c.arena);
-  tri_wire_buf_free(&c.buf);
+  tri_buf_free(&c.buf);
   return NULL;
 }
 

@@ -167,7 +167,7 @@ tri_status tri_client_msg_unpack(const void *data, size_t len, tri_arena *arena,
   return TRI_OK;
 }
 
-tri_status tri_client_msg_pack(const tri_client_msg *m, tri_wire_buf *out) {
+tri_status tri_client_msg_pack(const tri_client_msg *m, tri_buf *out) {
   if ((unsigned)m->op >= CLIENT_OPS) return TRI_INVALID_ARGUMENT;
   tri_pack p = tri_pack_begin(out);
   size_t mark = tri_envelope_write(&p, client_ops[m->op], "id", m->id);
@@ -447,7 +447,7 @@ static const struct {
     [TRI_REPLY_SCORES] = REPLY(r_scores_fields, offsetof(tri_server_msg, embed), embed),
 };
 
-tri_status tri_server_msg_pack(const tri_server_msg *m, tri_wire_buf *out) {
+tri_status tri_server_msg_pack(const tri_server_msg *m, tri_buf *out) {
   if ((unsigned)m->op >= SERVER_OPS) return TRI_INVALID_ARGUMENT;
   if (m->op == TRI_REPLY_DONE && m->done.num_choices > TRI_WIRE_MAX_N) return TRI_INVALID_ARGUMENT;
   if (m->op == TRI_REPLY_STATUS &&

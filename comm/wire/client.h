@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "comm/wire/status_fields.h"
+#include "runtime/base/buf.h"
 #include "runtime/base/kinds.h"
 #include "runtime/base/mem.h"
 #include "runtime/base/sampling_numbers.h"
@@ -35,13 +36,6 @@ enum {
    * rest of a message is for what is around them. */
   TRI_WIRE_MAX_RESULT = 1000000,
 };
-
-/* A growing buffer for one outgoing message; reuse it. */
-typedef struct tri_wire_buf {
-  char *data;
-  size_t len, cap;
-} tri_wire_buf;
-void tri_wire_buf_free(tri_wire_buf *b);
 
 typedef struct tri_request_id {
   uint8_t bytes[16];
@@ -168,7 +162,7 @@ typedef struct tri_client_msg {
  * far as it could be read (0 otherwise), so that the error can be addressed. */
 tri_status tri_client_msg_unpack(const void *data, size_t len, tri_arena *arena, tri_client_msg *out, uint64_t *id,
                                  tri_error *err);
-tri_status tri_client_msg_pack(const tri_client_msg *m, tri_wire_buf *out);
+tri_status tri_client_msg_pack(const tri_client_msg *m, tri_buf *out);
 /* Defaults of a submit. */
 void tri_submit_init(tri_submit *s);
 
@@ -323,7 +317,7 @@ typedef struct tri_server_msg {
 } tri_server_msg;
 
 /* The caller keeps a message below the limit (tokens and done may be split by choice). */
-tri_status tri_server_msg_pack(const tri_server_msg *m, tri_wire_buf *out);
+tri_status tri_server_msg_pack(const tri_server_msg *m, tri_buf *out);
 /* A frame from the server holds one message or several, one behind the other: *used is the first one's length. */
 tri_status tri_server_msg_first(const void *data, size_t len, size_t *used, tri_error *err);
 tri_status tri_server_msg_unpack(const void *data, size_t len, tri_arena *arena, tri_server_msg *out, tri_error *err);

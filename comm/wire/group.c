@@ -254,7 +254,7 @@ static const struct {
     [TRI_GROUP_EMBED_RESULTS] = TABLE(embed_results_fields, offsetof(tri_group_msg, embed_results), embed_results),
 };
 
-tri_status tri_group_msg_pack(const tri_group_msg *m, tri_wire_buf *out) {
+tri_status tri_group_msg_pack(const tri_group_msg *m, tri_buf *out) {
   if ((unsigned)m->op >= GROUP_OPS) return TRI_INVALID_ARGUMENT;
   tri_pack p = tri_pack_begin(out);
   size_t mark = tri_envelope_write(&p, group_ops[m->op], "seq", m->seq);

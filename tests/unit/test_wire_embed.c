@@ -25,7 +25,7 @@ static const float values[] = {1.5f, -2, INFINITY, 0, 3, -0.25f};
 /* ---- requests ---- */
 
 static tri_client_msg through_client(const tri_client_msg *in, tri_arena *a) {
-  static tri_wire_buf buf; /* what comes back points into it */
+  static tri_buf buf; /* what comes back points into it */
   tri_client_msg out;
   tri_error err = {0};
   uint64_t id = 0;
@@ -159,7 +159,7 @@ END_TEST
 /* ---- replies ---- */
 
 static tri_status through_server(const tri_server_msg *in, tri_arena *a, tri_server_msg *out, tri_error *err) {
-  static tri_wire_buf buf;
+  static tri_buf buf;
   *err = (tri_error){0};
   ck_assert_int_eq(tri_server_msg_pack(in, &buf), TRI_OK);
   return tri_server_msg_unpack(buf.data, buf.len, a, out, err);
@@ -222,7 +222,7 @@ START_TEST(test_largest) {
 END_TEST
 
 START_TEST(test_results) {
-  static tri_wire_buf buf;
+  static tri_buf buf;
   static tri_group_msg out;
   tri_arena *a = arena();
   tri_error err = {0};

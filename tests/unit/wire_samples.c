@@ -315,7 +315,7 @@ int make_samples(sample out[MAX_SAMPLES]) {
 }
 
 void free_samples(sample *s, int n) {
-  for (int i = 0; i < n; i++) tri_wire_buf_free(&s[i].buf);
+  for (int i = 0; i < n; i++) tri_buf_free(&s[i].buf);
 }
 
 void add_case(Suite *s, const char *name, const TTest *const *tests, size_t n) {
