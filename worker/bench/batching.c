@@ -53,24 +53,6 @@ static const tri_option own_options[] = {
 #undef B
 enum { NUM_OWN = sizeof own_options / sizeof *own_options };
 
-static const char *const shown[] = {"model",
-                                    "dtype",
-                                    "quantization",
-                                    "kv-cache-dtype",
-                                    "load-format",
-                                    "seed",
-                                    "max-model-len",
-                                    "max-num-seqs",
-                                    "block-size",
-                                    "max-num-batched-tokens",
-                                    "kv-cache-memory-bytes",
-                                    "num-kv-blocks-override",
-                                    "deterministic",
-                                    "backend",
-                                    "threads",
-                                    "autotune",
-                                    NULL};
-
 static tri_options_spec spec = {
     .program = "trireme bench batching",
     .usage = "--model DIR [OPTION]...",
@@ -389,8 +371,7 @@ int main(int argc, char **argv) {
   static struct bench b;
   tri_options *opts = NULL;
   tri_error err = {0};
-  size_t n = tri_serve_options_copy(table, shown);
-  for (int i = 0; i < NUM_OWN; i++) table[n++] = own_options[i];
+  size_t n = tri_serve_options_copy(table, TRI_FOR_BATCHING, own_options, NUM_OWN);
   spec.options = table;
   spec.count = n;
   int code = tri_options_main(&spec, &b.o, argc, argv, &opts);

@@ -42,11 +42,6 @@ static const tri_option own_options[] = {
 };
 enum { NUM_OWN = sizeof own_options / sizeof *own_options };
 
-/* One rank and one batch need no more. */
-static const char *const shown[] = {
-    "model",         "dtype",   "quantization", "kv-cache-dtype", "load-format", "max-model-len", "seed", "block-size",
-    "deterministic", "backend", "threads",      "autotune",       NULL};
-
 static tri_options_spec spec = {
     .program = "trireme bench latency",
     .usage = "--model DIR [OPTION]...",
@@ -325,9 +320,8 @@ int main(int argc, char **argv) {
   static struct bench b;
   tri_options *opts = NULL;
   tri_error err = {0};
-  size_t n = tri_serve_options_copy(table, shown);
+  size_t n = tri_serve_options_copy(table, TRI_FOR_LATENCY, own_options, NUM_OWN);
   double prompt = 0, prompt_floor = 0, decode = 0, decode_floor = 0;
-  for (int i = 0; i < NUM_OWN; i++) table[n++] = own_options[i];
   spec.options = table;
   spec.count = n;
   int code = tri_options_main(&spec, &b.o, argc, argv, &opts);

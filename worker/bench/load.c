@@ -43,9 +43,6 @@ static const tri_option own_options[] = {
 };
 enum { NUM_OWN = sizeof own_options / sizeof *own_options };
 
-static const char *const shown[] = {"model",   "dtype", "quantization", "tensor-parallel-size", "backend",
-                                    "threads", NULL};
-
 static tri_options_spec spec = {
     .program = "trireme bench load",
     .usage = "--model DIR [OPTION]...",
@@ -232,8 +229,7 @@ int main(int argc, char **argv) {
   static struct bench b;
   tri_options *opts = NULL;
   tri_error err = {0};
-  size_t n = tri_serve_options_copy(table, shown);
-  for (int i = 0; i < NUM_OWN; i++) table[n++] = own_options[i];
+  size_t n = tri_serve_options_copy(table, TRI_FOR_LOAD, own_options, NUM_OWN);
   spec.options = table;
   spec.count = n;
   int code = tri_options_main(&spec, &b.o, argc, argv, &opts);

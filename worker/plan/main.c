@@ -24,25 +24,6 @@ static const tri_option own_options[] = {
 };
 enum { NUM_OWN = sizeof own_options / sizeof *own_options };
 
-/* The others have nothing to do with memory. */
-static const char *const shown[] = {"model",
-                                    "dtype",
-                                    "quantization",
-                                    "kv-cache-dtype",
-                                    "load-format",
-                                    "pooling",
-                                    "max-model-len",
-                                    "tensor-parallel-size",
-                                    "pipeline-parallel-size",
-                                    "data-parallel-size",
-                                    "max-num-seqs",
-                                    "max-num-batched-tokens",
-                                    "block-size",
-                                    "kv-cache-memory-bytes",
-                                    "num-kv-blocks-override",
-                                    "backend",
-                                    NULL};
-
 static tri_options_spec spec = {
     .program = "trireme plan",
     .usage = "--model DIR [-tp N] [-pp N] [OPTION]...",
@@ -226,8 +207,7 @@ int main(int argc, char **argv) {
   tri_error err = {0};
   tri_model_config *config = tri_calloc(1, sizeof *config);
   tri_checkpoint *ckpt = NULL;
-  size_t n = tri_serve_options_copy(table, shown);
-  for (int i = 0; i < NUM_OWN; i++) table[n++] = own_options[i];
+  size_t n = tri_serve_options_copy(table, TRI_FOR_PLAN, own_options, NUM_OWN);
   spec.options = table;
   spec.count = n;
   int code = tri_options_main(&spec, &o, argc, argv, &opts);
