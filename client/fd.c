@@ -1,6 +1,7 @@
-/* A descriptor for event loops. ZeroMQ's own are edge-triggered: they tell that its thread has sent news, and sending
- * takes the news in without saying so. The descriptor here is an epoll over them and over an eventfd, which is readable
- * while news that have been taken in are still to be given: poll sees what there is, whoever took it in. */
+/* A descriptor for event loops. ZeroMQ's own are edge-triggered: they tell that its thread has something for this
+ * one, and sending takes that in without saying so. The descriptor here is an epoll over them and over an eventfd,
+ * which is readable while events that have been taken in are still to be given: poll sees what there is, whoever took
+ * it in. */
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -18,7 +19,7 @@ void tri_client_show_ready(trireme *c) {
   unsigned losses;
   uint64_t value = 1;
   if (c->fd < 0) return;
-  bool message = tri_zlink_has_news(c->link);
+  bool message = tri_zlink_has_events(c->link);
   bool over = tri_zlink_look(c->link, &losses) == TRI_ZLINK_REFUSED || losses != c->losses;
   bool ready = c->rest_len || message || over;
   if (ready == c->ready) return;

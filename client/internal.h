@@ -10,7 +10,7 @@
 struct trireme {
   tri_zcontext *z;
   tri_zlink *link;
-  tri_wire_buf buf;
+  tri_buf buf;
   tri_arena *arena; /* of the last event */
   const char *rest; /* of the last frame: messages that have not been looked at */
   size_t rest_len;

@@ -163,8 +163,9 @@ static trireme_result decode_next(trireme *c, trireme_error *error) {
   c->rest += used;
   c->rest_len -= used;
   tri_arena_reset(c->arena);
-  if (!st) st = tri_server_msg_unpack(at, used, c->arena, c->msg, &err);
-  return st ? tri_client_fail(error, st == TRI_NO_MEMORY ? TRIREME_NO_MEMORY : TRIREME_PROTOCOL, &err) : TRIREME_OK;
+  if (st == TRI_OK) st = tri_server_msg_unpack(at, used, c->arena, c->msg, &err);
+  if (st == TRI_OK) return TRIREME_OK;
+  return tri_client_fail(error, st == TRI_NO_MEMORY ? TRIREME_NO_MEMORY : TRIREME_PROTOCOL, &err);
 }
 
 /* Waits for a message and unpacks it into c->msg. */
@@ -186,7 +187,7 @@ static trireme_result receive(trireme *c, int64_t deadline_ns, trireme_error *er
     tri_zpoll item = {.link = c->link, .fd = -1};
     int ready = 0;
     st = tri_zpoll_wait(&item, 1, left < 0 ? -1 : (int)((left + 999999) / 1000000), &ready);
-    if (st) return fail_status(error, st, &(tri_error){.status = st});
+    if (st != TRI_OK) return fail_status(error, st, &(tri_error){.status = st});
     if (!ready && (deadline_ns == TRI_NEVER || tri_now_ns() < deadline_ns))
       return tri_client_say(error, TRIREME_INTERRUPTED, TRI_ABORTED, NULL, "interrupted by a signal");
   }
@@ -251,13 +252,13 @@ trireme_result trireme_connect(const trireme_config *given, trireme **out, trire
   c->msg = tri_malloc(1, sizeof *c->msg);
   c->out = tri_malloc(1, sizeof *c->out);
   if (!c->msg || !c->out || tri_arena_create(4096, &c->arena)) st = TRI_NO_MEMORY;
-  if (!st) st = tri_endpoint_resolve(config->endpoint, c->endpoint, &err);
-  if (!st) st = tri_endpoint_check(c->endpoint, &err);
-  if (!st) st = await_socket(c->endpoint, c->timeout_ms, deadline, &err);
+  if (st == TRI_OK) st = tri_endpoint_resolve(config->endpoint, c->endpoint, &err);
+  if (st == TRI_OK) st = tri_endpoint_check(c->endpoint, &err);
+  if (st == TRI_OK) st = await_socket(c->endpoint, c->timeout_ms, deadline, &err);
   c->has_keys = config->key_file != NULL;
-  if (!st && config->key_file) st = tri_zkeypair_load(config->key_file, &own, &err);
-  if (!st) st = tri_zcontext_create(&c->z, &err);
-  if (!st) {
+  if (st == TRI_OK && config->key_file) st = tri_zkeypair_load(config->key_file, &own, &err);
+  if (st == TRI_OK) st = tri_zcontext_create(&c->z, &err);
+  if (st == TRI_OK) {
     tri_zlink_config link = {.endpoint = c->endpoint,
                              .own = config->key_file ? &own : NULL,
                              .server_key = config->server_key,
@@ -267,8 +268,8 @@ trireme_result trireme_connect(const trireme_config *given, trireme **out, trire
     st = tri_zlink_open(c->z, &link, &c->link, &err);
   }
   explicit_bzero(&own, sizeof own);
-  r = st ? fail_status(error, st, &err)
-         : say_hello(c, config->client_name ? config->client_name : "libtrireme", deadline, error);
+  const char *name = config->client_name ? config->client_name : "libtrireme";
+  r = st != TRI_OK ? fail_status(error, st, &err) : say_hello(c, name, deadline, error);
   if (r) {
     trireme_close(c);
     return r;
@@ -283,7 +284,7 @@ void trireme_close(trireme *c) {
   tri_zlink_close(c->link);
   tri_zcontext_destroy(c->z);
   tri_arena_destroy(c->arena);
-  tri_wire_buf_free(&c->buf);
+  tri_buf_free(&c->buf);
   tri_free(c->msg);
   tri_free(c->out);
   tri_free(c);
@@ -374,7 +375,7 @@ static trireme_result put_submit(const trireme_request *r, tri_submit *s, tri_ar
   p->ignore_eos = r->ignore_eos;
   p->echo = r->echo;
   trireme_result st = put_lists(r, p, arena, error);
-  if (st) return st;
+  if (st != TRIREME_OK) return st;
   s->has_request_id = true;
   if (r->request_id) return put_request_id(r->request_id, &s->request_id, error);
   if (getrandom(&s->request_id, sizeof s->request_id, 0) != sizeof s->request_id)
@@ -394,7 +395,7 @@ static trireme_result send_out(trireme *c, uint64_t *id, trireme_error *error) {
   tri_status st = tri_client_msg_pack(c->out, &c->buf);
   if (st == TRI_TOO_LARGE)
     return tri_client_say(error, TRIREME_INVALID, st, NULL, "a request has at most %d bytes", TRI_WIRE_MAX_MESSAGE);
-  if (st) return fail_status(error, st, &(tri_error){.status = st});
+  if (st != TRI_OK) return fail_status(error, st, &(tri_error){.status = st});
   trireme_result r = send_buf(c, tri_deadline_after_ms(c->timeout_ms), error);
   tri_client_show_ready(c);
   if (r) return r;
@@ -408,22 +409,22 @@ trireme_result trireme_submit(trireme *c, const trireme_request *given, uint64_t
   request_defaults(&r);
   c->out->op = TRI_OP_SUBMIT;
   trireme_result st = take_struct(&r, sizeof r, given, "trireme_request", error);
-  if (!st) st = check_ids(r.prompt, r.token_ids, r.num_token_ids, error);
-  if (!st) st = put_submit(&r, &c->out->submit, c->arena, error);
-  return st ? st : send_out(c, id, error);
+  if (st == TRIREME_OK) st = check_ids(r.prompt, r.token_ids, r.num_token_ids, error);
+  if (st == TRIREME_OK) st = put_submit(&r, &c->out->submit, c->arena, error);
+  return st != TRIREME_OK ? st : send_out(c, id, error);
 }
 
-void trireme_encode_request_init_sized(trireme_encode_request *r, size_t size) {
-  const trireme_encode_request defaults = {.size = size};
+void trireme_embed_request_init_sized(trireme_embed_request *r, size_t size) {
+  const trireme_embed_request defaults = {.size = size};
   init_struct(r, size, &defaults, sizeof defaults);
 }
 
-static trireme_result send_embed(trireme *c, tri_client_op op, const trireme_encode_request *given, uint64_t *id,
+static trireme_result send_embed(trireme *c, tri_client_op op, const trireme_embed_request *given, uint64_t *id,
                                  trireme_error *error) {
   tri_embed_request *e = &c->out->embed;
-  trireme_encode_request known = {0}, *r = &known;
-  trireme_result st = take_struct(r, sizeof *r, given, "trireme_encode_request", error);
-  if (st) return st;
+  trireme_embed_request known = {0}, *r = &known;
+  trireme_result st = take_struct(r, sizeof *r, given, "trireme_embed_request", error);
+  if (st != TRIREME_OK) return st;
   c->out->op = op;
   *e = (tri_embed_request){.model = wire_str(r->model),
                            .text = {r->text, r->text_len},
@@ -433,20 +434,23 @@ static trireme_result send_embed(trireme *c, tri_client_op op, const trireme_enc
                            .normalize = r->normalize,
                            .priority = r->priority,
                            .deadline_ms = r->deadline_ms};
-  if (r->pooling && !tri_pool_choice_parse(r->pooling, &e->pooling))
+  e->has_pooling = r->pooling != NULL;
+  while (r->pooling && e->pooling < TRI_NUM_POOLINGS && strcmp(r->pooling, tri_pooling_names[e->pooling]) != 0)
+    e->pooling++;
+  if (e->pooling == TRI_NUM_POOLINGS)
     return tri_client_say(error, TRIREME_INVALID, TRI_INVALID_ARGUMENT, "pooling",
                           "pooling is \"%.40s\"; allowed are model, cls and mean", r->pooling);
   if (r->activation && !tri_activation_parse(r->activation, &e->activation))
     return tri_client_say(error, TRIREME_INVALID, TRI_INVALID_ARGUMENT, "activation",
                           "activation is \"%.40s\"; allowed are none, softmax and sigmoid", r->activation);
   st = check_ids(r->text, r->token_ids, r->num_token_ids, error);
-  return st ? st : send_out(c, id, error);
+  return st != TRIREME_OK ? st : send_out(c, id, error);
 }
 
-trireme_result trireme_embed(trireme *c, const trireme_encode_request *r, uint64_t *id, trireme_error *error) {
+trireme_result trireme_embed(trireme *c, const trireme_embed_request *r, uint64_t *id, trireme_error *error) {
   return send_embed(c, TRI_OP_EMBED, r, id, error);
 }
-trireme_result trireme_classify(trireme *c, const trireme_encode_request *r, uint64_t *id, trireme_error *error) {
+trireme_result trireme_classify(trireme *c, const trireme_embed_request *r, uint64_t *id, trireme_error *error) {
   return send_embed(c, TRI_OP_CLASSIFY, r, id, error);
 }
 
@@ -454,7 +458,7 @@ trireme_result trireme_attach(trireme *c, const char *request_id, uint64_t offse
   c->out->op = TRI_OP_ATTACH;
   c->out->attach.offset = offset;
   trireme_result st = put_request_id(request_id, &c->out->attach.request_id, error);
-  return st ? st : send_out(c, id, error);
+  return st != TRIREME_OK ? st : send_out(c, id, error);
 }
 
 trireme_result trireme_cancel(trireme *c, uint64_t target, const char *request_id, uint64_t *id, trireme_error *error) {
@@ -462,7 +466,7 @@ trireme_result trireme_cancel(trireme *c, uint64_t target, const char *request_i
   c->out->cancel.has_request_id = request_id != NULL;
   c->out->cancel.target = target;
   trireme_result st = request_id ? put_request_id(request_id, &c->out->cancel.request_id, error) : TRIREME_OK;
-  return st ? st : send_out(c, id, error);
+  return st != TRIREME_OK ? st : send_out(c, id, error);
 }
 
 static trireme_result ask(trireme *c, tri_client_op op, uint64_t *id, trireme_error *error) {

@@ -29,7 +29,7 @@
  *
  * Binary compatibility: a program goes on working with every later library of the same SONAME.
  * - Structs grow at their end alone. Those that a program makes, trireme_config, trireme_request and
- *   trireme_encode_request, say in their first member how large the program's header has them. Their *_init sets it and
+ *   trireme_embed_request, say in their first member how large the program's header has them. Their *_init sets it and
  *   the defaults, those of members that the program does not know included: a struct is used only after its *_init. A
  *   size that this library does not know, 0 or that of a newer header, is refused, and error.field is "size".
  * - An event is written as far as the program's header has it, which trireme_next passes on.
@@ -47,7 +47,7 @@
 extern "C" {
 #endif
 
-/* What a call comes back with. Any call that can fail may say NO_MEMORY, or FAILED for what no program can mend.
+/* The result of a call. Any call that can fail may say NO_MEMORY, or FAILED for what no program can mend.
  * Besides them and OK:
  * - trireme_connect: INVALID, TIMEOUT (nobody answers there), REFUSED, CLOSED, PROTOCOL, INTERRUPTED; FAILED with the
  *   code "not_found" where there is no socket.
@@ -169,9 +169,9 @@ typedef struct trireme_request {
 void trireme_request_init_sized(trireme_request *r, size_t size);
 static inline void trireme_request_init(trireme_request *r) { trireme_request_init_sized(r, sizeof *r); }
 
-/* What an embed or a classify can say: for a served encoder. */
-typedef struct trireme_encode_request {
-  size_t size; /* trireme_encode_request_init's */
+/* The fields of an embed or a classify, for a served encoder. */
+typedef struct trireme_embed_request {
+  size_t size; /* trireme_embed_request_init's */
   /* Either a text or token ids, as of a trireme_request; a text gets the special tokens of the tokenizer's template. */
   const char *text;
   size_t text_len;
@@ -185,19 +185,19 @@ typedef struct trireme_encode_request {
   const char *activation; /* classify: "none" "softmax" "sigmoid"; NULL: as the checkpoint says */
   int64_t priority;       /* 0; lower is sooner */
   int64_t deadline_ms;    /* 0: none */
-} trireme_encode_request;
+} trireme_embed_request;
 
-void trireme_encode_request_init_sized(trireme_encode_request *r, size_t size);
-static inline void trireme_encode_request_init(trireme_encode_request *r) {
-  trireme_encode_request_init_sized(r, sizeof *r);
+void trireme_embed_request_init_sized(trireme_embed_request *r, size_t size);
+static inline void trireme_embed_request_init(trireme_embed_request *r) {
+  trireme_embed_request_init_sized(r, sizeof *r);
 }
 
 /* These send a request and do not wait for its answer, which comes as an event of the number *id. They wait at most
  * connect_timeout_ms for room in the connection. */
 trireme_result trireme_submit(trireme *c, const trireme_request *r, uint64_t *id, trireme_error *error);
 /* Answered by one EMBEDDING, SCORES or ERROR. */
-trireme_result trireme_embed(trireme *c, const trireme_encode_request *r, uint64_t *id, trireme_error *error);
-trireme_result trireme_classify(trireme *c, const trireme_encode_request *r, uint64_t *id, trireme_error *error);
+trireme_result trireme_embed(trireme *c, const trireme_embed_request *r, uint64_t *id, trireme_error *error);
+trireme_result trireme_classify(trireme *c, const trireme_embed_request *r, uint64_t *id, trireme_error *error);
 /* Continues the stream of an earlier request at token `offset` (0 where it has several choices); *id is its new number.
  */
 trireme_result trireme_attach(trireme *c, const char *request_id, uint64_t offset, uint64_t *id, trireme_error *error);
@@ -208,7 +208,7 @@ trireme_result trireme_attach(trireme *c, const char *request_id, uint64_t offse
 trireme_result trireme_cancel(trireme *c, uint64_t target, const char *request_id, uint64_t *id, trireme_error *error);
 trireme_result trireme_ask_status(trireme *c, uint64_t *id, trireme_error *error);
 trireme_result trireme_ask_stats(trireme *c, uint64_t *id, trireme_error *error);
-/* What the cluster's machines could do at best; while no job is there they measure it, which takes seconds. */
+/* The best that the cluster's machines could do; while no job is there they measure it, which takes seconds. */
 trireme_result trireme_ask_floors(trireme *c, uint64_t *id, trireme_error *error);
 trireme_result trireme_ask_models(trireme *c, uint64_t *id, trireme_error *error);
 
@@ -262,7 +262,8 @@ typedef struct trireme_group_status {
   uint64_t epoch;
   const char *state;
   uint32_t tp, pp, running, waiting;
-  uint64_t kv_pages, kv_pages_used, steps, tokens;
+  uint64_t kv_pages, kv_pages_used; /* KV blocks, by the name that the protocol has for them */
+  uint64_t steps, tokens;
   double scheduler_us_per_token;
   double scheduler_cpu_s; /* since the start, for these tokens; 0: not known */
 } trireme_group_status;

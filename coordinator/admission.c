@@ -48,7 +48,7 @@ static tri_job_limits limits_of(const tri_core *c, const group *g) {
   if (!g) return l;
   l.max_model_len = g->max_model_len;
   l.max_num_seqs = g->max_num_seqs;
-  l.kv_tokens = g->kv_pages * g->block_size;
+  l.kv_tokens = g->kv_blocks * g->block_size;
   return l;
 }
 

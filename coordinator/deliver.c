@@ -53,7 +53,7 @@ static tri_wire_str put_text(logprobs_out *out, const tri_tokenizer *t, uint32_t
   return (tri_wire_str){at, n};
 }
 
-/* Of up to n tokens of a choice from its cursor on; returns of how many there was room for the texts, at least one. */
+/* Collects up to n tokens of a choice from its cursor on; returns for how many there was room, at least one. */
 static size_t put_logprobs(const tri_core *c, const job_choice *ch, size_t n, logprobs_out *out) {
   enum { MOST_OF_ONE = (1 + TRI_WIRE_MAX_LOGPROBS) * TRI_WIRE_MAX_TOKEN_TEXT };
   size_t k = 0;
@@ -163,7 +163,8 @@ static tri_status send_done(tri_core *c, job *j, bool with_text) {
     const job_choice *ch = &j->choices[i];
     d->choices[i].reason = ch->reason;
     d->choices[i].completion_tokens = ch->num;
-    d->choices[i].text = (tri_wire_str){with_text ? (ch->text ? ch->text : "") : NULL, with_text ? ch->safe_len : 0};
+    d->choices[i].text = (tri_wire_str){0};
+    if (with_text) d->choices[i].text = (tri_wire_str){ch->text ? ch->text : "", ch->safe_len};
     if (with_text && echoed) {
       d->choices[i].text = (tri_wire_str){next, j->prompt_len + ch->safe_len};
       next += j->prompt_len + ch->safe_len;

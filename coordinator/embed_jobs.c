@@ -22,14 +22,13 @@ tri_status embed_open(tri_core *c) {
 }
 
 /* Pooling is chosen when the cluster starts: all requests of a step share it. */
-static tri_status check_pooling(const tri_core *c, tri_pool_choice wanted, tri_error *err) {
+static tri_status check_pooling(const tri_core *c, const tri_embed_request *e, tri_error *err) {
   const tri_model_config *m = c->cfg.model;
-  tri_pool_choice has = m->head.pooling == TRI_POOL_MEAN ? TRI_POOL_AVERAGE : TRI_POOL_CLS;
-  if (m->head.has_pooler) has = TRI_POOL_MODEL;
-  if (wanted == TRI_POOL_UNSET || wanted == has || (wanted == TRI_POOL_MODEL && c->cfg.pools_as_model)) return TRI_OK;
+  tri_pooling has = m->head.has_pooler ? TRI_POOL_NONE : m->head.pooling;
+  if (!e->has_pooling || e->pooling == has || (e->pooling == TRI_POOL_NONE && c->cfg.pools_as_model)) return TRI_OK;
   return tri_fail(err, TRI_UNSUPPORTED, "pooling",
                   "pooling is \"%s\"; here it is \"%s\", which the option --pooling of the server decides",
-                  tri_pool_choice_name(wanted), tri_pool_choice_name(c->cfg.pools_as_model ? TRI_POOL_MODEL : has));
+                  tri_pooling_names[e->pooling], tri_pooling_names[c->cfg.pools_as_model ? TRI_POOL_NONE : has]);
 }
 
 tri_status embed_check(const tri_core *c, tri_client_op op, const tri_embed_request *e, tri_error *err) {
@@ -46,7 +45,7 @@ tri_status embed_check(const tri_core *c, tri_client_op op, const tri_embed_requ
     return tri_fail(err, TRI_UNSUPPORTED, "text", "this model has no tokenizer.json: send token_ids");
   if (e->text_pair.s && !tri_tokenizer_has_pairs(c->cfg.tokenizer))
     return tri_fail(err, TRI_UNSUPPORTED, "text_pair", "this model's tokenizer has no template for a pair of texts");
-  return op == TRI_OP_EMBED ? check_pooling(c, e->pooling, err) : TRI_OK;
+  return op == TRI_OP_EMBED ? check_pooling(c, e, err) : TRI_OK;
 }
 
 static tri_activation default_activation(const tri_core *c) {

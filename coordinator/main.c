@@ -60,7 +60,7 @@ struct shell {
   tri_tokenize_pool *tokenize_pool;
   tri_core *core;
   tri_arena *arena;
-  tri_wire_buf buf;
+  tri_buf buf;
   tri_boot boot;
   int signal_fd;
   bool draining, leaving, failed, said_where;
@@ -446,7 +446,7 @@ static void clean_up(struct shell *s) {
   tri_tokenizer_destroy(s->tokenizer);
   tri_labels_free(&s->labels);
   tri_arena_destroy(s->arena);
-  tri_wire_buf_free(&s->buf);
+  tri_buf_free(&s->buf);
   if (s->opts.boot_file) unlink(s->opts.boot_file);
 }
 

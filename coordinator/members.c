@@ -79,7 +79,7 @@ void member_register(tri_core *c, int64_t now, const tri_peer *from, const tri_g
     g->model_hash = r->model_hash;
     g->max_model_len = r->max_model_len;
     g->vocab_size = r->vocab_size;
-    g->kv_pages = r->kv_pages;
+    g->kv_blocks = r->kv_blocks;
     g->block_size = r->block_size;
     g->max_num_seqs = r->max_num_seqs;
   }
@@ -101,9 +101,9 @@ bool member_ready(tri_core *c, int64_t now, const tri_group_msg *m) {
       return false;
     }
   g->state = GROUP_READY;
-  g->layer_seconds = m->ready.block_seconds;
-  tri_log(TRI_LOG_INFO, "members", "group %u is ready: tp %u pp %u, %llu KV pages of %llu tokens, loaded in %.2f s",
-          index, g->tp, g->pp, (unsigned long long)g->kv_pages, (unsigned long long)g->block_size,
+  g->layer_seconds = m->ready.layer_seconds;
+  tri_log(TRI_LOG_INFO, "members", "group %u is ready: tp %u pp %u, %llu KV blocks of %llu tokens, loaded in %.2f s",
+          index, g->tp, g->pp, (unsigned long long)g->kv_blocks, (unsigned long long)g->block_size,
           m->ready.load_seconds);
   c->cfg.io.group_ready(c->cfg.io.ctx, index, g->epoch);
   return true;
@@ -113,10 +113,10 @@ void member_health(tri_core *c, int64_t now, const tri_group_health *h) {
   group *g = group_find(c, h->group, h->epoch);
   if (!g || h->rank >= g->world) return;
   rank_info *k = &g->ranks[h->rank];
-  if (k->step != h->step || k->block != h->block || k->collective != h->collective) k->progress_ns = now;
+  if (k->step != h->step || k->layer != h->layer || k->collective != h->collective) k->progress_ns = now;
   k->last_report = now;
   k->step = h->step;
-  k->block = h->block;
+  k->layer = h->layer;
   k->collective = h->collective;
   k->busy = h->busy;
   if (h->rank) return;
@@ -129,7 +129,7 @@ void member_health(tri_core *c, int64_t now, const tri_group_health *h) {
   }
   g->running = h->running;
   g->waiting = h->waiting;
-  g->kv_pages_used = h->kv_pages_used;
+  g->kv_blocks_used = h->kv_blocks_used;
   g->tokens = h->tokens;
   g->scheduler_ns = h->scheduler_ns;
   g->preemptions = h->preemptions;

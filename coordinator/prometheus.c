@@ -33,14 +33,14 @@ static void add_value(char *buf, size_t *n, const char *name, const char *type, 
 void prometheus_reply(tri_core *c, const tri_peer *to, uint64_t id) {
   tri_cluster_status s = {0};
   size_t n = 0;
-  uint64_t pages = 0, used = 0, running = 0, waiting = 0, preemptions = 0;
+  uint64_t blocks = 0, used = 0, running = 0, waiting = 0, preemptions = 0;
   char *buf = c->stats ? c->stats : (c->stats = tri_malloc(STATS_BYTES, 1));
   if (!buf) return;
   report_jobs(c, &s);
   for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
     const group *g = &c->groups[i];
-    pages += g->kv_pages;
-    used += g->kv_pages_used;
+    blocks += g->kv_blocks;
+    used += g->kv_blocks_used;
     running += g->running;
     waiting += g->waiting;
     preemptions += g->preemptions;
@@ -48,10 +48,10 @@ void prometheus_reply(tri_core *c, const tri_peer *to, uint64_t id) {
   add_value(buf, &n, "num_requests_running", "gauge", "Sequences that run in the groups.", (double)running);
   add_value(buf, &n, "num_requests_waiting", "gauge", "Sequences that wait in the groups, and jobs that wait for one.",
             (double)(waiting + (s.waiting > waiting + running ? s.waiting - waiting - running : 0)));
-  add_value(buf, &n, "kv_cache_usage_perc", "gauge", "Share of the KV pages in use; 1 is all.",
-            pages ? (double)used / (double)pages : 0);
+  add_value(buf, &n, "kv_cache_usage_perc", "gauge", "Share of the KV blocks in use; 1 is all.",
+            blocks ? (double)used / (double)blocks : 0);
   add_value(buf, &n, "num_preemptions_total", "counter",
-            "Sequences that gave their KV pages back and were computed again.", (double)preemptions);
+            "Sequences that gave their KV blocks back and were computed again.", (double)preemptions);
   add_value(buf, &n, "prompt_tokens_total", "counter", "Prompt tokens accepted.", (double)c->prompt_tokens);
   add_value(buf, &n, "generation_tokens_total", "counter", "Tokens generated.", (double)c->generation_tokens);
   add(buf, &n,

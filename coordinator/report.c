@@ -27,8 +27,8 @@ static void fill_group(const group *g, uint32_t index, tri_group_status *out) {
                             .pp = g->pp,
                             .running = g->running,
                             .waiting = g->waiting,
-                            .kv_pages = g->kv_pages,
-                            .kv_pages_used = g->kv_pages_used,
+                            .kv_pages = g->kv_blocks,
+                            .kv_pages_used = g->kv_blocks_used,
                             .steps = steps,
                             .tokens = g->tokens,
                             .scheduler_us_per_token = scheduler_us_per_token(&g->cost),
@@ -69,7 +69,7 @@ void report_status(tri_core *c, int64_t now, const tri_peer *to, uint64_t id) {
                                                    .host = wire_str(k->host),
                                                    .pid = k->pid,
                                                    .step = k->step,
-                                                   .block = k->block,
+                                                   .block = k->layer,
                                                    .collective = k->collective,
                                                    .seconds_since_report = (double)(now - k->last_report) / 1e9};
     }

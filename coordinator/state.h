@@ -90,8 +90,8 @@ typedef struct rank_info {
   tri_peer peer;
   char host[64];
   int64_t pid, last_report;
-  uint64_t step, block, collective;
-  int64_t progress_ns; /* when step, block or collective last changed */
+  uint64_t step, layer, collective;
+  int64_t progress_ns; /* when step, layer or collective last changed */
   bool measured;       /* floors: since they were last asked for, or earlier where they could not be */
   tri_floors floors;
 } rank_info;
@@ -115,9 +115,9 @@ typedef struct group {
   uint64_t epoch;
   uint32_t tp, pp, world;
   rank_info *ranks; /* [world] */
-  uint64_t model_hash, max_model_len, vocab_size, kv_pages, block_size, max_num_seqs;
+  uint64_t model_hash, max_model_len, vocab_size, kv_blocks, block_size, max_num_seqs;
   uint32_t running, waiting, jobs;
-  uint64_t kv_pages_used, tokens, scheduler_ns, preemptions;
+  uint64_t kv_blocks_used, tokens, scheduler_ns, preemptions;
   cost_window cost;
   double layer_seconds; /* that a layer takes for the largest step, as predicted when the group became ready */
   int64_t began_ns, last_lease, busy_since;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "coordinator/state.h"
+#include "runtime/base/buf.h"
 
 static bool grow_tokens(job *j, job_choice *ch) {
   if (ch->num < ch->cap) return true;
@@ -28,13 +29,7 @@ static bool grow_tokens(job *j, job_choice *ch) {
 
 static bool append_text(job_choice *ch, const char *s, size_t n) {
   if (!n) return true;
-  if (ch->text_len + n > ch->text_cap) {
-    size_t cap = 2 * ch->text_cap + n + 64;
-    char *p = tri_grow(ch->text, ch->text_cap, cap, 1);
-    if (!p) return false;
-    ch->text = p;
-    ch->text_cap = cap;
-  }
+  if (tri_array_reserve(&ch->text, ch->text_len, &ch->text_cap, n, 1) != TRI_OK) return false;
   memcpy(ch->text + ch->text_len, s, n);
   ch->text_len += n;
   return true;

@@ -33,9 +33,9 @@ static void lose_silent(tri_core *c, int64_t now, uint32_t index, uint32_t rank)
 static void lose_stalled(tri_core *c, int64_t now, uint32_t index, int64_t last_progress) {
   const rank_info *k = &c->groups[index].ranks[0];
   char reason[200];
-  snprintf(reason, sizeof reason, "no progress for %.1f s (rank 0 at step %llu, block %lld, collective %llu)",
+  snprintf(reason, sizeof reason, "no progress for %.1f s (rank 0 at step %llu, layer %lld, collective %llu)",
            (double)(now - last_progress) / 1e9, (unsigned long long)k->step,
-           k->block == UINT32_MAX ? -1 : (long long)k->block, (unsigned long long)k->collective);
+           k->layer == UINT32_MAX ? -1 : (long long)k->layer, (unsigned long long)k->collective);
   member_lose(c, now, index, reason);
 }
 

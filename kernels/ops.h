@@ -282,14 +282,14 @@ typedef struct tri_mean_rows_args {
 #define TRI_READS_mean_rows(a) (a)->x.data
 #define TRI_WRITES_mean_rows(a) (a)->out.data
 
-/* Copies whole KV pages inside a layer's cache (copy-on-write of shared pages). Pairs run in order. */
-typedef struct tri_copy_pages_args {
+/* Copies whole KV blocks inside a layer's cache (copy-on-write of shared KV blocks). Pairs run in order. */
+typedef struct tri_copy_blocks_args {
   tri_kv_layer kv;
   const int32_t *pairs; /* [num_pairs][2]: source, destination; host memory */
   int num_pairs;
-} tri_copy_pages_args;
-#define TRI_READS_copy_pages(a) NULL
-#define TRI_WRITES_copy_pages(a) NULL
+} tri_copy_blocks_args;
+#define TRI_READS_copy_blocks(a) NULL
+#define TRI_WRITES_copy_blocks(a) NULL
 
 /* Every op: name. The table below, the reference, opcheck and the benchmark are generated from this one list. */
 #define TRI_OP_LIST(X)                                                                                                 \
@@ -310,7 +310,7 @@ typedef struct tri_copy_pages_args {
   X(moe_experts)                                                                                                       \
   X(gather_rows)                                                                                                       \
   X(mean_rows)                                                                                                         \
-  X(copy_pages)                                                                                                        \
+  X(copy_blocks)                                                                                                       \
   X(sample)                                                                                                            \
   X(sample_part)                                                                                                       \
   X(sample_merge)

@@ -31,13 +31,13 @@ typedef struct tri_mat {
   tri_dtype dtype;
 } tri_mat;
 
-/* Keys and values of one layer: [page][kv_head][token in page][head_dim], the same layout for both. With v_dim > 0
+/* Keys and values of one layer: [block][kv_head][token in block][head_dim], the same layout for both. With v_dim > 0
  * there are only keys, and the first v_dim elements of a key are its value (a latent cache, see tri_mla_append_args); v
  * is not looked at. */
 typedef struct tri_kv_layer {
   void *k, *v;
   tri_dtype dtype; /* F32, F16, BF16 */
-  int num_pages, num_kv_heads, block_size, head_dim;
+  int num_blocks, num_kv_heads, block_size, head_dim;
   int v_dim; /* 0: values are on their own, as long as keys */
 } tri_kv_layer;
 static inline void *tri_kv_values(const tri_kv_layer *kv) { return kv->v_dim ? kv->k : kv->v; }
@@ -47,7 +47,7 @@ static inline int tri_kv_value_dim(const tri_kv_layer *kv) { return kv->v_dim ? 
  * seq_start[s] .. seq_start[s+1]-1; its last token's key is key number context_len[s]-1. Rows are in sequence order. */
 typedef struct tri_batch {
   int num_tokens, num_seqs, num_logits;
-  int block_table_stride;     /* pages per row of block_table */
+  int block_table_stride;     /* KV blocks per row of block_table */
   int max_context;            /* max of context_len, so that plan can size things without reading the array */
   int max_query;              /* max tokens of one sequence in this step */
   int num_single;             /* sequences that have one token in this step */
@@ -55,10 +55,10 @@ typedef struct tri_batch {
   const int32_t *positions;   /* [T] */
   const int32_t *types;       /* [T] of tokens: 0, or 1 from the second text of a pair on */
   const int32_t *rope_len;    /* [T] the sequence length that length-dependent rotary scalings use for this token */
-  const int64_t *kv_slot;     /* [T] page * block_size + offset in page where this token's K and V go */
+  const int64_t *kv_slot;     /* [T] block * block_size + offset in block where this token's K and V go */
   const int32_t *seq_start;   /* [S + 1] */
   const int32_t *context_len; /* [S] keys visible to the last token of the sequence */
-  const int32_t *block_table; /* [S, block_table_stride] page numbers */
+  const int32_t *block_table; /* [S, block_table_stride] block numbers */
   const int32_t *logit_rows;  /* [num_logits] rows of the batch whose logits are wanted */
 } tri_batch;
 

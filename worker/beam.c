@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-/* What the reference gives those who are out of the question; sums with it lose the rest of the score. */
+/* The score that the reference gives those who are out of the question; sums with it lose the rest of the score. */
 #define OUT (-1.0e9f)
 enum { MAX_CANDIDATES = TRI_MAX_BEAMS * TRI_MAX_LOGPROBS };
 
@@ -34,7 +34,8 @@ tri_status tri_beams_create(const tri_beam_params *p, tri_beams **out) {
     tri_beams_destroy(b);
     return TRI_NO_MEMORY;
   }
-  b->answers = b->beams + n, b->spare = b->answers + n;
+  b->answers = b->beams + n;
+  b->spare = b->answers + n;
   for (size_t i = 0; i < 3 * n; i++) b->beams[i].tokens = b->tokens + i * each;
   tri_beams_reset(b);
   *out = b;
@@ -46,13 +47,18 @@ void tri_beams_reset(tri_beams *b) {
   b->num_live = 1;
   b->improvable = true;
   b->done = false;
-  for (int i = 0; i < 3 * n; i++) b->beams[i].score = 0, b->beams[i].length = 0, b->beams[i].finished = false;
+  for (int i = 0; i < 3 * n; i++) {
+    b->beams[i].score = 0;
+    b->beams[i].length = 0;
+    b->beams[i].finished = false;
+  }
   for (int i = 0; i < n; i++) b->answers[i].score = OUT;
 }
 
 void tri_beams_destroy(tri_beams *b) {
   if (!b) return;
-  tri_free(b->beams), tri_free(b->tokens);
+  tri_free(b->beams);
+  tri_free(b->tokens);
   tri_free(b);
 }
 
@@ -122,7 +128,8 @@ static void collect_answers(tri_beams *b, const struct candidate *c, int n) {
     tri_hypothesis last = b->answers[beams - 1]; /* whose room the new one takes */
     memmove(&b->answers[at + 1], &b->answers[at], (size_t)(beams - 1 - at) * sizeof last);
     extend(&last, &b->beams[c[i].beam], c[i].token);
-    last.score = score, last.finished = true;
+    last.score = score;
+    last.finished = true;
     b->answers[at] = last;
   }
 }
@@ -130,21 +137,26 @@ static void collect_answers(tri_beams *b, const struct candidate *c, int n) {
 /* The best continuations that do not end. Where too few are left, ended ones stand in, far behind all others. */
 static void next_beams(tri_beams *b, struct candidate *c, int n) {
   int beams = b->p.num_beams;
-  for (int i = 0; i < n; i++) c[i].order = i, c[i].score += c[i].ends ? OUT : 0;
+  for (int i = 0; i < n; i++) {
+    c[i].order = i;
+    c[i].score += c[i].ends ? OUT : 0;
+  }
   n = keep_best(c, n, beams);
   for (int i = 0; i < n; i++) {
     extend(&b->spare[i], &b->beams[c[i].beam], c[i].token);
     b->spare[i].score = c[i].score;
-    b->parent[i] = c[i].beam, b->token[i] = c[i].token;
+    b->parent[i] = c[i].beam;
+    b->token[i] = c[i].token;
   }
   for (int i = 0; i < n; i++) {
     tri_hypothesis t = b->beams[i];
-    b->beams[i] = b->spare[i], b->spare[i] = t;
+    b->beams[i] = b->spare[i];
+    b->spare[i] = t;
   }
   b->num_live = n;
 }
 
-/* Whether a running beam could still become better than the worst answer. */
+/* Says whether a running beam could still become better than the worst answer. */
 static bool is_improvable(const tri_beams *b) {
   int length = b->p.given + b->beams[0].length;
   if (b->p.early_stopping == TRI_EARLY_NEVER && b->p.length_penalty > 0) length = b->p.max_tokens;

@@ -40,7 +40,7 @@ typedef struct tri_beams {
   tri_hypothesis *answers; /* [num_beams] the best first */
   int num_live;            /* beams that run: one before the first step, num_beams after it */
   bool done, improvable;
-  /* Of the step before: which beam each one continues, and with what. */
+  /* The step before: which beam each one continues, and with what. */
   int parent[TRI_MAX_BEAMS];
   uint32_t token[TRI_MAX_BEAMS];
   tri_hypothesis *spare; /* what the next beams and answers are made in */

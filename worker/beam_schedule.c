@@ -2,17 +2,17 @@
  *
  * The first sequence computes the prompt; from the first draw on all live beams decode together or not at all, so that
  * a step's result has the draws of all of them. Each child of a beam takes its parent's slot, if it is the first one,
- * or that of a beam that has ended, and shares its parent's pages until it writes to them. */
+ * or that of a beam that has ended, and shares its parent's blocks until it writes to them. */
 #include <string.h>
 
 #include "worker/schedule.h"
 
-/* Gives up slots, pages and place in the queue. */
+/* Gives up slots, blocks and the position in the queue. */
 static void release(tri_sched *s, tri_job *j, tri_seq_state state) {
   for (int i = 0; i < j->num_seqs; i++) {
     tri_sequence *q = &j->seqs[i];
-    if (q->state == TRI_SEQ_RUNNING) tri_sched_leave_lane(s, q);
-    if (q->state == TRI_SEQ_WAITING) tri_seq_list_remove(&s->waiting, q);
+    if (q->state == TRI_SCHED_RUNNING) tri_sched_leave_lane(s, q);
+    if (q->state == TRI_SCHED_WAITING) tri_seq_list_remove(&s->waiting, q);
     q->state = state;
     q->num_tokens = j->num_prompt;
     q->num_computed = 0;
@@ -23,7 +23,7 @@ static void release(tri_sched *s, tri_job *j, tri_seq_state state) {
 /* ---- a step's draws ---- */
 
 /* Gives every beam a sequence: seq[i] is that of beam i afterwards. */
-static void place(tri_sched *s, tri_job *j) {
+static void assign_beams(tri_sched *s, tri_job *j) {
   tri_search *x = j->search;
   const tri_beams *b = x->beams;
   int next[TRI_MAX_BEAMS], parent[TRI_MAX_BEAMS], unused = 0;
@@ -34,7 +34,10 @@ static void place(tri_sched *s, tri_job *j) {
     taken[parent[i]] = true;
   }
   for (int k = 0; k < j->num_seqs; k++)
-    if (!taken[k]) tri_sched_drop_pages(s, &j->seqs[k]), tri_sched_drop_source(s, &j->seqs[k]);
+    if (!taken[k]) {
+      tri_sched_drop_blocks(s, &j->seqs[k]);
+      tri_sched_drop_source(s, &j->seqs[k]);
+    }
   for (int i = 0; i < b->num_live; i++) {
     if (next[i] < 0) {
       while (taken[unused]) unused++;
@@ -42,7 +45,7 @@ static void place(tri_sched *s, tri_job *j) {
       tri_sequence *q = &j->seqs[unused];
       q->fork_of = &j->seqs[parent[i]];
       q->num_computed = q->fork_of->num_computed;
-      tri_sched_share_pages(s, q, q->fork_of);
+      tri_sched_share_blocks(s, q, q->fork_of);
       tri_sched_share_source(s, q, q->fork_of);
     }
     tri_sequence *q = &j->seqs[next[i]];
@@ -57,30 +60,33 @@ void tri_search_take(tri_sched *s, tri_sequence *q, const tri_sample_result *dra
   tri_search *x = j->search;
   int live = x->beams->num_live;
   for (int i = 0; i < live; i++)
-    if (x->seq[i] == (int)q->choice) x->drawn[i] = drawn, x->num_drawn++;
+    if (x->seq[i] == (int)q->choice) {
+      x->drawn[i] = drawn;
+      x->num_drawn++;
+    }
   s->tokens++;
   if (x->num_drawn < live) return;
   x->num_drawn = 0;
   tri_beams_advance(x->beams, x->drawn);
   if (x->beams->done)
-    release(s, j, TRI_SEQ_ENDED); /* the answers are in the beams' own memory */
+    release(s, j, TRI_SCHED_ENDED); /* the answers are in the beams' own memory */
   else
-    place(s, j);
+    assign_beams(s, j);
 }
 
 /* ---- composing ---- */
 
 bool tri_search_in_prompt(const tri_sequence *q) { return !q->choice && !q->job->search->beams->beams[0].length; }
 
-/* Pages that the live beams need for their next tokens: a new one for each, or a copy of each that another beam
+/* Blocks that the live beams need for their next tokens: a new one for each, or a copy of each that another beam
  * shares. */
-static int missing_pages(const tri_sched *s, const tri_job *j) {
+static int missing_blocks(const tri_sched *s, const tri_job *j) {
   const tri_search *x = j->search;
   int live = x->beams->num_live, computed = j->seqs[x->seq[0]].num_computed, bs = s->cfg.limits.block_size, n = 0;
   if (computed % bs == 0) return live;
   for (int i = 1; i < live; i++)
     for (int k = 0; k < i; k++)
-      if (j->seqs[x->seq[i]].pages[computed / bs] == j->seqs[x->seq[k]].pages[computed / bs]) {
+      if (j->seqs[x->seq[i]].blocks[computed / bs] == j->seqs[x->seq[k]].blocks[computed / bs]) {
         n++;
         break;
       }
@@ -90,8 +96,8 @@ static int missing_pages(const tri_sched *s, const tri_job *j) {
 static void emit_fork(tri_plan_writer *plan, tri_sequence *q) {
   tri_plan_seq e = {.slot = (uint32_t)q->slot,
                     .kind = TRI_SEQ_FORK,
-                    .flags = TRI_SEQ_PARAMS,
-                    .source_slot = (uint32_t)q->fork_of->slot};
+                    .flags = TRI_SEQ_FLAG_PARAMS,
+                    .fork_from = (uint32_t)q->fork_of->slot};
   tri_plan_add(plan, &e, NULL, NULL, &q->job->params, (uint32_t)q->job->num_prompt);
   q->fork_of = NULL;
   q->fresh = false;
@@ -109,7 +115,7 @@ void tri_search_decode(tri_sched *s, tri_plan_writer *plan, tri_job *j, int *bud
   int live = x->beams->num_live, first;
   if (tri_job_under_way(s, j) || tri_search_in_prompt(&j->seqs[0]) || *budget < live || !has_room(plan, j, live))
     return;
-  int need = missing_pages(s, j);
+  int need = missing_blocks(s, j);
   while (s->pool.num_free < need)
     if (!tri_sched_preempt_one(s, &j->seqs[0])) return;
   /* Forks come first: they copy what their parents' slots hold before the next token. */
@@ -117,7 +123,7 @@ void tri_search_decode(tri_sched *s, tri_plan_writer *plan, tri_job *j, int *bud
     if (j->seqs[x->seq[i]].fork_of) emit_fork(plan, &j->seqs[x->seq[i]]);
   for (int i = 0; i < live; i++) {
     tri_sequence *q = &j->seqs[x->seq[i]];
-    tri_sched_secure_pages(s, q, 1, false, plan, &first); /* there are enough */
+    tri_sched_secure_blocks(s, q, 1, false, plan, &first); /* there are enough */
     tri_sched_emit(plan, q, 1, first, false);
   }
   *budget -= live;
@@ -127,12 +133,12 @@ void tri_search_enter(tri_sched *s, tri_job *j, int lane) {
   for (int i = 0; i < j->num_seqs; i++) tri_sched_enter_lane(s, &j->seqs[i], lane, tri_sched_free_slot(s));
 }
 
-/* The search begins anew: its beams' scores are those of pages that are gone, and what comes out is the same. */
+/* The search begins anew: its beams' scores are those of blocks that are gone, and what comes out is the same. */
 void tri_search_preempt(tri_sched *s, tri_job *j) {
-  release(s, j, TRI_SEQ_HELD);
+  release(s, j, TRI_SCHED_HELD);
   tri_beams_reset(j->search->beams);
   j->search->seq[0] = 0;
-  j->seqs[0].state = TRI_SEQ_WAITING;
+  j->seqs[0].state = TRI_SCHED_WAITING;
   tri_seq_list_insert(s, &s->waiting, &j->seqs[0]);
   tri_sched_count_preemption(s, j);
 }
@@ -176,7 +182,7 @@ bool tri_search_deliver(tri_sched *s, tri_job *j, tri_outbox *out) {
 
 bool tri_search_end(tri_sched *s, tri_job *j, tri_outbox *out) {
   if (tri_job_under_way(s, j)) return true; /* the next call sees to it */
-  release(s, j, TRI_SEQ_ENDED);
+  release(s, j, TRI_SCHED_ENDED);
   while (j->num_open) {
     if (out->num == out->cap) return false;
     end_answer(j, next_entry(j, out), TRI_TOKEN_NONE, TRI_FINISH_ABORT);

@@ -19,7 +19,7 @@ struct control {
   tri_zcontext *z;
   tri_zlink *link;
   tri_arena *arena;
-  tri_wire_buf buf;
+  tri_buf buf;
   tri_outbox *unsent; /* popped, but the socket was full */
   uint64_t seq;
   int64_t last_health, last_idled, last_lease;
@@ -55,7 +55,7 @@ static void send_register(struct control *c) {
     m.reg.model_hash = tri_model_config_hash(&w->engine->model);
     m.reg.max_model_len = (uint64_t)l->max_model_len;
     m.reg.vocab_size = (uint64_t)l->vocab_size;
-    m.reg.kv_pages = (uint64_t)l->num_pages;
+    m.reg.kv_blocks = (uint64_t)l->num_blocks;
     m.reg.block_size = (uint64_t)l->block_size;
     m.reg.max_num_seqs = (uint64_t)l->max_num_seqs;
     c->registered_facts = true;
@@ -72,14 +72,14 @@ static void send_health(struct control *c) {
                                 .busy = atomic_load(&w->busy),
                                 .running = atomic_load(&w->running),
                                 .waiting = atomic_load(&w->waiting),
-                                .kv_pages_used = atomic_load(&w->pages_used),
+                                .kv_blocks_used = atomic_load(&w->blocks_used),
                                 .tokens = atomic_load(&w->tokens),
                                 .preemptions = atomic_load(&w->preemptions),
                                 /* what the control thread itself costs belongs to scheduling, too */
                                 .scheduler_ns = atomic_load(&w->scheduler_ns) + (uint64_t)tri_thread_cpu_ns()}};
   if (atomic_load(&w->loaded)) {
     m.health.step = c->sent_step = atomic_load(&w->engine->progress.step);
-    m.health.block = atomic_load(&w->engine->progress.block);
+    m.health.layer = atomic_load(&w->engine->progress.layer);
     m.health.collective = atomic_load(&w->group.world->sequence) + atomic_load(&w->group.tensor->sequence);
   }
   send_msg(c, &m);
@@ -166,7 +166,7 @@ static void receive(struct control *c) {
   }
 }
 
-/* As many of an encoder's results as fit into one message. */
+/* Sends as many of an encoder's results as fit into one message. */
 static tri_status send_results(struct control *c, tri_outbox *o) {
   enum { AROUND = 32 }; /* bytes of a result besides its numbers, at most */
   tri_status st = TRI_OK;
@@ -208,7 +208,10 @@ static bool has_come_to_rest(struct control *c, int64_t now) {
   tri_worker *w = c->w;
   if (!atomic_load(&w->loaded)) return false;
   uint64_t step = atomic_load(&w->engine->progress.step);
-  if (step != c->seen_step) c->seen_step = step, c->seen_since = now;
+  if (step != c->seen_step) {
+    c->seen_step = step;
+    c->seen_since = now;
+  }
   return step != c->sent_step && !atomic_load(&w->busy) && now - c->seen_since >= IDLED_MS * 1000000LL;
 }
 
@@ -221,7 +224,7 @@ static void report(struct control *c) {
                        .ready = {.group = (uint32_t)w->opts.group,
                                  .epoch = w->opts.epoch,
                                  .load_seconds = w->load_seconds,
-                                 .block_seconds = w->block_seconds}};
+                                 .layer_seconds = w->layer_seconds}};
     c->told_ready = send_msg(c, &m) == TRI_OK;
   }
   if (atomic_exchange(&w->measured, false)) send_floors(c);
@@ -296,7 +299,7 @@ cleanup:
   tri_zlink_close(c.link);
   tri_zcontext_destroy(c.z);
   tri_arena_destroy(c.arena);
-  tri_wire_buf_free(&c.buf);
+  tri_buf_free(&c.buf);
   return NULL;
 }
 

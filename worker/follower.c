@@ -76,7 +76,7 @@ tri_status tri_follower_run(tri_worker *w, tri_error *err) {
   tri_plan_writer *sizes = NULL;
   const tri_limits *l = &w->engine->limits;
   TRI_TRY(tri_plan_writer_create(tri_plan_entries(l->max_num_seqs), (size_t)l->max_num_batched_tokens,
-                                 tri_plan_pages(l->max_num_seqs, l->max_num_batched_tokens, l->block_size), &sizes));
+                                 tri_plan_blocks(l->max_num_seqs, l->max_num_batched_tokens, l->block_size), &sizes));
   f.plan_cap = tri_plan_max_bytes(sizes);
   f.result_cap = tri_result_max_bytes((size_t)l->max_num_seqs);
   if (w->engine->model.encoder) {
@@ -100,7 +100,9 @@ cleanup:
     tri_fail(err, st, "step", "rank %d: step %llu failed: %s", w->rank,
              (unsigned long long)atomic_load(&w->engine->progress.step), tri_engine_failure(w->engine, st));
   for (int i = 0; f.results && i < lanes; i++) tri_free(f.results[i]);
-  tri_free(f.results), tri_free(f.sends), tri_free(f.plan);
+  tri_free(f.results);
+  tri_free(f.sends);
+  tri_free(f.plan);
   tri_plan_writer_destroy(sizes);
   return st;
 }

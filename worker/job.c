@@ -38,7 +38,7 @@ static tri_status check_request(const tri_group_assign *a, const tri_limits *l, 
                            .max_model_len = (uint64_t)l->max_model_len,
                            .max_num_seqs = (uint64_t)l->max_num_seqs,
                            .vocab_size = (uint64_t)l->vocab_size,
-                           .kv_tokens = (uint64_t)l->num_pages * (uint64_t)l->block_size,
+                           .kv_tokens = (uint64_t)l->num_blocks * (uint64_t)l->block_size,
                            .max_num_batched_tokens = (uint64_t)l->max_num_batched_tokens,
                            .num_start = (uint64_t)m->num_start,
                            .num_types = (uint64_t)l->num_types};
@@ -52,23 +52,23 @@ static tri_status check_request(const tri_group_assign *a, const tri_limits *l, 
   return st == TRI_OK ? tri_job_check_tokens(&limits, &r, err) : st;
 }
 
-/* One block for all of it: the job, its sequences and biases, then the source, and every sequence's tokens and pages.
+/* One block for all of it: the job, its sequences and biases, then the source, and every sequence's tokens and blocks.
  * What is not the job or a sequence is written before it is read. */
 struct sizes {
   size_t seqs, searches, biases, source;
   int capacity, block_size;
 };
 
-static int pages_for(const struct sizes *z, size_t tokens) {
+static int blocks_for(const struct sizes *z, size_t tokens) {
   return (int)((tokens + (size_t)z->block_size - 1) / (size_t)z->block_size);
 }
 
 static tri_job *allocate(const struct sizes *z) {
   size_t total = sizeof(tri_job), bytes, n = z->seqs, tokens = (size_t)z->capacity;
-  size_t pages = (size_t)pages_for(z, tokens), source_pages = (size_t)pages_for(z, z->source);
+  size_t blocks = (size_t)blocks_for(z, tokens), source_blocks = (size_t)blocks_for(z, z->source);
   const size_t parts[][2] = {{n, sizeof(tri_sequence)},           {z->searches, sizeof(tri_search)},
                              {z->biases, sizeof(tri_logit_bias)}, {z->source, sizeof(uint32_t)},
-                             {n, tokens * sizeof(uint32_t)},      {n, (pages + source_pages) * sizeof(int32_t)}};
+                             {n, tokens * sizeof(uint32_t)},      {n, (blocks + source_blocks) * sizeof(int32_t)}};
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
     if (!tri_size_mul(parts[i][0], parts[i][1], &bytes) || !tri_size_add(total, bytes, &total)) return NULL;
   tri_job *j = tri_malloc(total, 1);
@@ -80,11 +80,11 @@ static tri_job *allocate(const struct sizes *z) {
   j->bias = (tri_logit_bias *)(search + z->searches);
   j->source = (uint32_t *)(j->bias + z->biases);
   uint32_t *token = j->source + z->source;
-  int32_t *page = (int32_t *)(token + n * tokens);
+  int32_t *block = (int32_t *)(token + n * tokens);
   for (size_t i = 0; i < n; i++) {
     j->seqs[i].tokens = token + i * tokens;
-    j->seqs[i].pages = page + i * (pages + source_pages);
-    j->seqs[i].source_pages = j->seqs[i].pages + pages;
+    j->seqs[i].blocks = block + i * (blocks + source_blocks);
+    j->seqs[i].source_blocks = j->seqs[i].blocks + blocks;
   }
   j->capacity = z->capacity;
   return j;
@@ -110,7 +110,7 @@ static void set_params(tri_job *j, const tri_sampling *s, const tri_job_model *m
   j->params.num_banned = j->num_stop_ids;
 }
 
-/* The first choice computes the prompt, or has the source encoded; the others, and other beams, wait to be forked from
+/* The first choice computes the prompt, or has the source computed; the others, and other beams, wait to be forked from
  * it. */
 static void set_sequences(tri_job *j, const uint32_t *prompt) {
   bool forks = j->num_prompt > 1 || j->num_source || j->search;
@@ -119,14 +119,14 @@ static void set_sequences(tri_job *j, const uint32_t *prompt) {
     q->job = j;
     q->choice = (uint32_t)i;
     q->slot = q->lane = -1;
-    q->state = i && forks ? TRI_SEQ_HELD : TRI_SEQ_WAITING;
+    q->state = i && forks ? TRI_SCHED_HELD : TRI_SCHED_WAITING;
     q->num_tokens = j->num_prompt;
     memcpy(q->tokens, prompt, (size_t)j->num_prompt * sizeof *prompt);
   }
 }
 
-/* Pages of a search whose beams share nothing but the prompt's full pages and the source: enough in any case. */
-static int64_t most_pages(const tri_job *j, const tri_limits *l) {
+/* Blocks of a search whose beams share nothing but the prompt's full blocks and the source: enough in any case. */
+static int64_t most_blocks(const tri_job *j, const tri_limits *l) {
   int64_t bs = l->block_size, shared = j->num_prompt / bs, all = (j->capacity - 1 + bs - 1) / bs;
   return (j->num_source + bs - 1) / bs + shared + j->num_seqs * (all - shared);
 }
@@ -150,10 +150,10 @@ static tri_status begin_search(tri_job *j, const tri_sampling *s, const tri_limi
                     "%d beams, %d tokens that end an answer and %d that may not come need the %d best tokens of each "
                     "beam, the limit is %d",
                     p.num_beams, p.num_eos, p.num_bad, alternatives, TRI_MAX_LOGPROBS);
-  if (most_pages(j, l) > l->num_pages)
+  if (most_blocks(j, l) > l->num_blocks)
     return tri_fail(err, TRI_NO_CAPACITY, "num_beams",
-                    "%d beams of %d tokens can need %lld KV pages, there are %d: ask for less max_tokens or num_beams",
-                    p.num_beams, j->max_tokens, (long long)most_pages(j, l), l->num_pages);
+                    "%d beams of %d tokens can need %lld KV blocks, there are %d: ask for less max_tokens or num_beams",
+                    p.num_beams, j->max_tokens, (long long)most_blocks(j, l), l->num_blocks);
   j->params.temperature = 0;
   j->params.num_logprobs = alternatives;
   tri_status st = tri_beams_create(&p, &j->search->beams);

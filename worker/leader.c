@@ -5,6 +5,11 @@
 #include "runtime/base/log.h"
 #include "worker/worker.h"
 
+enum {
+  IDLE_SLEEP_NS = 500000000, /* a command wakes the leader; now and then it looks at what has no command */
+  WEIGHTS_SHARED_BY = 4,     /* tokens that one reading of the weights does for, at least: see predict_layer */
+};
+
 struct lane {
   void *plan;          /* copy that the transfers to the other ranks read */
   tri_comm_req *sends; /* [world] */
@@ -35,7 +40,7 @@ static tri_status create(struct leader *ld, tri_error *err) {
                          .by_priority = w->opts.scheduling_policy == 1};
   TRI_TRY(tri_sched_create(&sc, &ld->sched));
   TRI_TRY(tri_plan_writer_create(tri_plan_entries(l->max_num_seqs), (size_t)l->max_num_batched_tokens,
-                                 tri_plan_pages(l->max_num_seqs, l->max_num_batched_tokens, l->block_size),
+                                 tri_plan_blocks(l->max_num_seqs, l->max_num_batched_tokens, l->block_size),
                                  &ld->writer));
   ld->packed_cap = tri_result_max_bytes((size_t)l->max_num_seqs);
   if (ld->embeds && !tri_embed_result_max(&w->engine->model, l, &ld->max_rows, &ld->width)) st = TRI_OVERFLOW;
@@ -61,9 +66,13 @@ cleanup:
 }
 
 static void destroy(struct leader *ld) {
-  for (int i = 0; ld->lanes && i < ld->w->engine->num_lanes; i++)
-    tri_free(ld->lanes[i].plan), tri_free(ld->lanes[i].sends);
-  tri_free(ld->lanes), tri_free(ld->packed), tri_free(ld->result.tokens);
+  for (int i = 0; ld->lanes && i < ld->w->engine->num_lanes; i++) {
+    tri_free(ld->lanes[i].plan);
+    tri_free(ld->lanes[i].sends);
+  }
+  tri_free(ld->lanes);
+  tri_free(ld->packed);
+  tri_free(ld->result.tokens);
   tri_plan_writer_destroy(ld->writer);
   tri_sched_destroy(ld->sched);
 }
@@ -211,14 +220,14 @@ static void publish(struct leader *ld) {
   tri_sched_stats s = tri_sched_get_stats(ld->sched);
   atomic_store_explicit(&w->running, s.running, memory_order_relaxed);
   atomic_store_explicit(&w->waiting, s.waiting, memory_order_relaxed);
-  atomic_store_explicit(&w->pages_used, s.pages_used, memory_order_relaxed);
+  atomic_store_explicit(&w->blocks_used, s.blocks_used, memory_order_relaxed);
   atomic_store_explicit(&w->tokens, s.tokens, memory_order_relaxed);
   atomic_store_explicit(&w->preemptions, s.preemptions, memory_order_relaxed);
   atomic_store_explicit(&w->busy, tri_sched_has_work(ld->sched), memory_order_relaxed);
 }
 
-/* Who waits for what a device does must not sleep: the next step may wait for that, too, also where it is another
- * rank's device. */
+/* A rank that waits for what a device does must not sleep: the next step may wait for that, too, also where it is
+ * another rank's device. */
 static const tri_wait_policy *policy_of(const struct leader *ld) {
   const tri_engine *e = ld->w->engine;
   bool ahead = e->backend->async && tri_sched_has_work(ld->sched);
@@ -261,7 +270,7 @@ static tri_status serve(struct leader *ld) {
       tri_control_notify(w);
     }
     tri_worker_measure(w);
-    tri_waker_sleep(&w->waker, 500000000); /* a command wakes it */
+    tri_waker_sleep(&w->waker, IDLE_SLEEP_NS);
     wait = tri_wait_begin(policy, TRI_NEVER);
   }
   return TRI_OK;
@@ -272,16 +281,16 @@ static tri_status canary(struct leader *ld) {
   const tri_sample_params greedy = tri_sample_greedy();
   tri_worker *w = ld->w;
   uint32_t id = 0;
-  int32_t page = 0, source_page = 1;
-  uint8_t flags = ld->embeds ? TRI_SEQ_FIRST : TRI_SEQ_FIRST | TRI_SEQ_PARAMS | TRI_SEQ_SAMPLE;
-  tri_plan_seq s = {.kind = TRI_SEQ_CHUNK, .flags = flags, .num_tokens = 1, .num_pages = 1};
+  int32_t block = 0, source_block = 1;
+  uint8_t flags = ld->embeds ? TRI_SEQ_FLAG_FIRST : TRI_SEQ_FLAG_FIRST | TRI_SEQ_FLAG_PARAMS | TRI_SEQ_FLAG_SAMPLE;
+  tri_plan_seq s = {.kind = TRI_SEQ_CHUNK, .flags = flags, .num_tokens = 1, .num_blocks = 1};
   const void *plan;
   size_t len;
   const tri_step_result *result;
-  tri_plan_seq source = {.kind = TRI_SEQ_ENCODE, .num_tokens = 1, .num_pages = 1};
+  tri_plan_seq source = {.kind = TRI_SEQ_SOURCE, .num_tokens = 1, .num_blocks = 1};
   tri_plan_begin(ld->writer, 0, 0);
-  if (w->engine->limits.has_source) tri_plan_add(ld->writer, &source, &id, &source_page, NULL, 0);
-  tri_plan_add(ld->writer, &s, &id, &page, &greedy, 1);
+  if (w->engine->limits.has_source) tri_plan_add(ld->writer, &source, &id, &source_block, NULL, 0);
+  tri_plan_add(ld->writer, &s, &id, &block, &greedy, 1);
   tri_status st = send_plan(ld, 0, &plan, &len);
   if (st == TRI_OK) st = tri_engine_step(w->engine, plan, len, &result);
   tri_comm *c = w->group.world;
@@ -296,10 +305,10 @@ static tri_status canary(struct leader *ld) {
 
 /* How long a layer takes for the largest step, from what the canary's one token took. That one waited for the weights;
  * many tokens share each reading of them, so that one of many takes a quarter of the time at most. */
-static double predict_block(const tri_worker *w, double canary_seconds) {
+static double predict_layer(const tri_worker *w, double canary_seconds) {
   const tri_engine *e = w->engine;
   double layers = (double)(e->model.num_layers + (e->model.seq2seq.on ? e->model.seq2seq.num_layers : 0));
-  return canary_seconds / layers * fmax(1, e->limits.max_num_batched_tokens / 4.0);
+  return canary_seconds / layers * fmax(1, (double)e->limits.max_num_batched_tokens / WEIGHTS_SHARED_BY);
 }
 
 static void dismiss(struct leader *ld) {
@@ -316,7 +325,7 @@ tri_status tri_leader_run(tri_worker *w, tri_error *err) {
   int64_t start = tri_now_ns();
   if (st == TRI_OK) st = canary(&ld);
   if (st == TRI_OK) {
-    w->block_seconds = predict_block(w, (double)(tri_now_ns() - start) / 1e9);
+    w->layer_seconds = predict_layer(w, (double)(tri_now_ns() - start) / 1e9);
     atomic_store(&w->ready, true);
     tri_control_notify(w);
     st = serve(&ld);

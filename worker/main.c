@@ -12,7 +12,15 @@
 #include "worker/placement.h"
 #include "worker/worker.h"
 
-enum { COMM_TIMEOUT_MS = 300000, BOOT_WAIT_MS = 30000 };
+enum {
+  COMM_TIMEOUT_MS = 300000,
+  BOOT_WAIT_MS = 30000,
+  POOL_SPIN_US = 100,    /* of the pool's threads, longer than what lies between two ops */
+  SPIN_US = 20,          /* of a rank with a core to itself: less than a sleep and its end take */
+  YIELD_US = 2000,       /* then: about a step, so that a wait for the next one needs no sleep */
+  SHARED_YIELD_US = 500, /* of ranks that share cores, whose turns are shorter */
+  START_YIELD_US = 1000, /* before it is known which of both they are */
+};
 
 static const tri_options_spec spec = {
     .program = "trireme-worker",
@@ -63,13 +71,13 @@ cleanup:
 static tri_status take_placement(tri_worker *w, tri_comm *world, int local_rank, int local_size,
                                  tri_wait_policy *policy, tri_error *err) {
   tri_placement placement;
-  tri_status st = tri_placement_of_rank(&w->opts, world, local_rank, local_size, 100, &placement, err);
+  tri_status st = tri_placement_of_rank(&w->opts, world, local_rank, local_size, POOL_SPIN_US, &placement, err);
   w->backend = placement.backend;
   w->pool = placement.pool;
   if (st != TRI_OK) return st;
-  /* Where processes outnumber cores, whoever spins takes the core from who computes. */
-  policy->spin_us = placement.oversubscribed ? 0 : 20;
-  policy->yield_us = placement.oversubscribed ? 500 : 2000;
+  /* A process that spins takes the core from one that computes, if processes outnumber cores. */
+  policy->spin_us = placement.oversubscribed ? 0 : SPIN_US;
+  policy->yield_us = placement.oversubscribed ? SHARED_YIELD_US : YIELD_US;
   if (w->rank == 0)
     tri_log(TRI_LOG_INFO, "worker", "%d %s, %d on this host with %d threads each on %d cores%s", w->world,
             w->world == 1 ? "rank" : "ranks", local_size, placement.threads, placement.cores,
@@ -91,7 +99,7 @@ static tri_status load(tri_worker *w, int local_size, tri_error *err) {
       .block_size = o->block_size,
       .max_model_len = o->max_model_len,
       .kv_bytes = (int64_t)o->kv_cache_memory,
-      .num_kv_pages = o->num_kv_blocks,
+      .num_kv_blocks = o->num_kv_blocks,
       .local_ranks = local_size * tri_placement_groups(o),
       .encoders = true,
       .pooling = (tri_pooling)o->pooling,
@@ -103,12 +111,12 @@ static tri_status load(tri_worker *w, int local_size, tri_error *err) {
   if (st != TRI_OK) return st;
   atomic_store(&w->loaded, true);
   tri_log(TRI_LOG_INFO, "worker",
-          "tp %d/%d pp %d/%d: %.1f MiB weights (quantization %s), %d KV pages of %d tokens (%.1f MiB), %.1f MiB "
+          "tp %d/%d pp %d/%d: %.1f MiB weights (quantization %s), %d KV blocks of %d tokens (%.1f MiB), %.1f MiB "
           "activations, backend %s "
           "%s, loaded in %.2f s",
           w->group.p.tp_rank, w->group.p.tp, w->group.p.pp_rank, w->group.p.pp,
           (double)w->engine->weights->bytes / 0x1p20, tri_quantization_names[o->quantization],
-          w->engine->limits.num_pages, w->engine->limits.block_size, (double)w->engine->kv->bytes / 0x1p20,
+          w->engine->limits.num_blocks, w->engine->limits.block_size, (double)w->engine->kv->bytes / 0x1p20,
           (double)w->backend->allocated[TRI_MEM_ACTIVATIONS] / 0x1p20, w->backend->name,
           w->backend->isa ? w->backend->isa : "", w->load_seconds);
   return TRI_OK;
@@ -117,7 +125,7 @@ static tri_status load(tri_worker *w, int local_size, tri_error *err) {
 static tri_status start(tri_worker *w, int *argc, char ***argv, tri_error *err) {
   tri_comm_config cc = {.deterministic = w->opts.deterministic,
                         .messages_only = true,
-                        .policy = {.yield_us = 1000, .stop = &w->stop},
+                        .policy = {.yield_us = START_YIELD_US, .stop = &w->stop},
                         .timeout_ms = COMM_TIMEOUT_MS};
   tri_comm *joined = NULL, *world;
   tri_status st;
@@ -134,7 +142,7 @@ static tri_status start(tri_worker *w, int *argc, char ***argv, tri_error *err) 
   TRI_TRY(tri_control_start(w, err));
   if (w->opts.launch != TRI_LAUNCH_SELF) TRI_TRY(tri_comm_mpi_local(joined, &local_rank, &local_size));
   TRI_TRY(take_placement(w, joined, local_rank, local_size, &cc.policy, err));
-  /* Where ranks share cores, shared memory saves most of a collective. Where each has its own, a program beside them
+  /* On shared cores, shared memory saves most of a collective. With a core for each rank, a program beside them
    * that takes one makes rounds through shared memory ten times slower than MPI's messages, which is not understood
    * yet. */
   cc.messages_only = cc.policy.spin_us > 0;
@@ -169,8 +177,11 @@ static void clean_up(tri_worker *w) {
   tri_backend_destroy(w->backend);
   tri_pool_destroy(w->pool);
   for (int i = 0; i < TRI_NUM_OUTBOXES; i++) tri_outbox_free(&w->outboxes[i]);
-  tri_ring_free(&w->jobs), tri_ring_free(&w->aborts), tri_ring_free(&w->retired);
-  tri_ring_free(&w->outbox_full), tri_ring_free(&w->outbox_free);
+  tri_ring_free(&w->jobs);
+  tri_ring_free(&w->aborts);
+  tri_ring_free(&w->retired);
+  tri_ring_free(&w->outbox_full);
+  tri_ring_free(&w->outbox_free);
 }
 
 int main(int argc, char **argv) {

@@ -7,7 +7,7 @@ enum { ROUNDS = 9, STREAM_BYTES = 128 << 20 };
 /* Keys and values for cross-attention are computed for the tokens of a source, and from then on lie in the cache. */
 static bool is_of_source(int id) { return id == TRI_W_CROSS_KV; }
 
-/* What one token of the sequence, or else of the source, is multiplied with. */
+/* The weights that one token of the sequence, or else of the source, is multiplied with. */
 static double layer_products(const tri_weights *w, int layers, bool source) {
   double n = 0;
   for (int l = 0; l < layers; l++)

@@ -1,4 +1,4 @@
-/* What the machine could do at best, for the figures beside a benchmark's: measured on request, while nothing runs. */
+/* The best that the machine could do, for the figures beside a benchmark's: measured on request, while nothing runs. */
 #ifndef TRI_WORKER_MEASURE_H
 #define TRI_WORKER_MEASURE_H
 

@@ -1,5 +1,5 @@
-/* Preemption: when the KV pages run out, the running sequence that came last gives its pages back and is computed again
- * later. */
+/* Preemption: when the KV blocks run out, the running sequence that came last gives its blocks back and is computed
+ * again later. */
 #include "worker/schedule.h"
 
 void tri_sched_count_preemption(tri_sched *s, tri_job *j) {
@@ -19,7 +19,7 @@ void tri_sched_preempt(tri_sched *s, tri_sequence *q) {
     return;
   }
   tri_sched_leave_lane(s, q);
-  q->state = TRI_SEQ_WAITING;
+  q->state = TRI_SCHED_WAITING;
   q->num_computed = 0;
   tri_seq_list_insert(s, &s->waiting, q);
   tri_sched_count_preemption(s, q->job);
@@ -29,7 +29,7 @@ tri_sequence *tri_sched_last_idle(const tri_sched *s, const tri_sequence *q) {
   tri_sequence *last = NULL;
   for (int l = 0; l < s->cfg.num_lanes; l++)
     for (tri_sequence *v = s->lanes[l].running.tail; v; v = v->prev) {
-      if (!tri_seq_is_idle(s, v) || !(v->num_pages + v->num_source_pages) || !tri_seq_before(s, q, v)) continue;
+      if (!tri_seq_is_idle(s, v) || !(v->num_blocks + v->num_source_blocks) || !tri_seq_before(s, q, v)) continue;
       if (v->job->search && v->job == q->job) continue;
       if (!last || tri_seq_before(s, last, v)) last = v;
       break; /* a lane's list is in order */

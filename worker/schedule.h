@@ -1,4 +1,4 @@
-/* The scheduler's state, and the lists, slots and pages that all of its files move (schedule_pages.c). */
+/* The scheduler's state, and the lists, slots and blocks that all of its files move (schedule_blocks.c). */
 #ifndef TRI_WORKER_SCHEDULE_H
 #define TRI_WORKER_SCHEDULE_H
 
@@ -29,16 +29,16 @@ struct tri_sched {
   uint64_t step;
 };
 
-static inline int tri_sched_pages_for(const tri_sched *s, int tokens) {
+static inline int tri_sched_blocks_for(const tri_sched *s, int tokens) {
   return (tokens + s->cfg.limits.block_size - 1) / s->cfg.limits.block_size;
 }
 
-/* Its source has yet to be encoded, or to be encoded again. */
-static inline bool tri_seq_needs_source(const tri_sequence *q) { return q->job->num_source && !q->num_source_pages; }
+/* Its source has yet to be computed, or to be computed again. */
+static inline bool tri_seq_needs_source(const tri_sequence *q) { return q->job->num_source && !q->num_source_blocks; }
 
 /* A step with it is under way, or being composed. */
 static inline bool tri_seq_in_flight(const tri_sched *s, const tri_sequence *q) {
-  return q->state == TRI_SEQ_RUNNING && q->last_step > s->lanes[q->lane].done;
+  return q->state == TRI_SCHED_RUNNING && q->last_step > s->lanes[q->lane].done;
 }
 
 static inline bool tri_job_under_way(const tri_sched *s, const tri_job *j) {
@@ -48,7 +48,7 @@ static inline bool tri_job_under_way(const tri_sched *s, const tri_job *j) {
 }
 
 /* May be preempted: it is in no step under way, or, where steps run one behind the other, not in the one that is being
- * composed. One that ends with what is pending may not: its pages come back with that step, and begun anew it would
+ * composed. One that ends with what is pending may not: its blocks come back with that step, and begun anew it would
  * compute its tokens for nothing. */
 static inline bool tri_seq_is_idle(const tri_sched *s, const tri_sequence *q) {
   if (q->job->search) return !tri_job_under_way(s, q->job);
@@ -63,13 +63,13 @@ static inline int tri_seq_length(const tri_sequence *q) { return q->num_tokens +
 static inline int tri_seq_slots(const tri_sequence *q) { return q->job->search ? q->job->num_seqs : 1; }
 
 void tri_seq_list_remove(tri_seq_list *l, tri_sequence *q);
-void tri_seq_list_insert(const tri_sched *s, tri_seq_list *l, tri_sequence *q); /* in its place */
+void tri_seq_list_insert(const tri_sched *s, tri_seq_list *l, tri_sequence *q); /* in its order */
 bool tri_seq_before(const tri_sched *s, const tri_sequence *a, const tri_sequence *b);
 
 static inline int tri_sched_num_free(const tri_sched *s) { return s->cfg.limits.max_num_seqs - s->num_running; }
 int tri_sched_free_slot(const tri_sched *s); /* -1: none */
 void tri_sched_enter_lane(tri_sched *s, tri_sequence *q, int lane, int slot);
-void tri_sched_leave_lane(tri_sched *s, tri_sequence *q); /* drops its pages */
+void tri_sched_leave_lane(tri_sched *s, tri_sequence *q); /* drops its blocks */
 
 /* ---- preemption.c ---- */
 
@@ -84,22 +84,22 @@ void tri_sched_count_preemption(tri_sched *s, tri_job *j);
 /* Adds the job's preemptions to an entry, if there were any since the last one. */
 void tri_sched_tell_preemptions(tri_job *j, tri_group_token *t);
 
-/* ---- schedule_pages.c: pages ---- */
+/* ---- schedule_blocks.c: blocks ---- */
 
-void tri_sched_drop_pages(tri_sched *s, tri_sequence *q);
+void tri_sched_drop_blocks(tri_sched *s, tri_sequence *q);
 void tri_sched_drop_source(tri_sched *s, tri_sequence *q);
 /* `to` holds what `from` holds, by reference. */
-void tri_sched_share_pages(tri_sched *s, tri_sequence *to, const tri_sequence *from);
+void tri_sched_share_blocks(tri_sched *s, tri_sequence *to, const tri_sequence *from);
 void tri_sched_share_source(tri_sched *s, tri_sequence *to, const tri_sequence *from);
-/* Pages for the source of q, all or none. */
+/* Blocks for the source of q, all or none. */
 bool tri_sched_secure_source(tri_sched *s, tri_sequence *q, bool may_preempt);
-/* Pages for tokens num_computed .. +n-1 of q. *first is the index of the first page that the plan must name. A page
- * that is shared and about to be written is copied. On failure q has the pages that it had: the plan names only those
+/* Blocks for tokens num_computed .. +n-1 of q. *first is the index of the first block that the plan must name. A block
+ * that is shared and about to be written is copied. On failure q has the blocks that it had: the plan names only those
  * taken for it, so none may be left over from a plan that did not come. */
-bool tri_sched_secure_pages(tri_sched *s, tri_sequence *q, int n, bool may_preempt, tri_plan_writer *plan, int *first);
+bool tri_sched_secure_blocks(tri_sched *s, tri_sequence *q, int n, bool may_preempt, tri_plan_writer *plan, int *first);
 
 /* Adds n tokens of q to the plan. whole: an encoder's sequence, of which nothing is drawn. */
-void tri_sched_emit(tri_plan_writer *plan, tri_sequence *q, int n, int first_page, bool whole);
+void tri_sched_emit(tri_plan_writer *plan, tri_sequence *q, int n, int first_block, bool whole);
 bool tri_job_stops_at(const tri_job *j, uint32_t token);
 
 void tri_sched_end_sequence(tri_sched *s, tri_sequence *q);
@@ -109,10 +109,10 @@ void tri_sched_retire_if_done(tri_sched *s, tri_job *j);
 
 void tri_search_enter(tri_sched *s, tri_job *j, int lane); /* there are slots enough */
 bool tri_search_in_prompt(const tri_sequence *q);          /* q is the sequence that computes it, and has not drawn */
-/* The next token of every live beam, if there are pages for all. */
+/* The next token of every live beam, if there are blocks for all. */
 void tri_search_decode(tri_sched *s, tri_plan_writer *plan, tri_job *j, int *budget);
 void tri_search_preempt(tri_sched *s, tri_job *j);
-/* What was drawn for one of the beams. */
+/* Takes what was drawn for one of the beams. */
 void tri_search_take(tri_sched *s, tri_sequence *q, const tri_sample_result *drawn);
 /* The answers of a search that is done; the end of one that is aborted. False: out is full, call again. */
 bool tri_search_deliver(tri_sched *s, tri_job *j, tri_outbox *out);

@@ -11,7 +11,7 @@ tri_status tri_sched_create(const tri_sched_config *config, tri_sched **out) {
   if (!s->cfg.depth) s->cfg.depth = 1;
   s->lanes = tri_calloc((size_t)config->num_lanes, sizeof *s->lanes);
   s->slot_owner = tri_calloc((size_t)config->limits.max_num_seqs, sizeof *s->slot_owner);
-  if (!s->lanes || !s->slot_owner || tri_block_pool_init(&s->pool, config->limits.num_pages) != TRI_OK) {
+  if (!s->lanes || !s->slot_owner || tri_block_pool_init(&s->pool, config->limits.num_blocks) != TRI_OK) {
     tri_sched_destroy(s);
     return TRI_NO_MEMORY;
   }
@@ -31,7 +31,8 @@ void tri_sched_destroy(tri_sched *s) {
   destroy_jobs(s->jobs);
   destroy_jobs(s->retired);
   tri_block_pool_free(&s->pool);
-  tri_free(s->lanes), tri_free(s->slot_owner);
+  tri_free(s->lanes);
+  tri_free(s->slot_owner);
   tri_free(s);
 }
 
@@ -41,9 +42,9 @@ static bool is_decoding(const tri_sequence *q) {
   return q->num_computed == tri_seq_length(q) - 1 && tri_seq_length(q) > q->job->num_prompt && !q->fresh;
 }
 
-/* Whether other choices wait for what the first one computes. */
+/* Says whether other choices wait for what the first one computes. */
 static bool has_held(const tri_sequence *q) {
-  return !q->choice && !q->job->search && q->job->num_choices > 1 && q->job->seqs[1].state == TRI_SEQ_HELD;
+  return !q->choice && !q->job->search && q->job->num_choices > 1 && q->job->seqs[1].state == TRI_SCHED_HELD;
 }
 
 /* The first choice stops one token short of its prompt's end, so that every choice can draw its own first token. */
@@ -51,7 +52,7 @@ static bool waits_to_fork(const tri_sequence *q) { return has_held(q) && q->job-
 
 static int remaining(const tri_sequence *q) { return q->num_tokens - q->num_computed - (waits_to_fork(q) ? 1 : 0); }
 
-/* What the first tokens of q cost besides themselves. */
+/* The tokens that the first ones of q cost besides themselves. */
 static int source_cost(const tri_sequence *q) { return tri_seq_needs_source(q) ? q->job->num_source : 0; }
 
 /* How many tokens of q fit into what is left of a step; less than 1: none. */
@@ -62,28 +63,30 @@ static int fitting(const tri_sequence *q, int budget) {
 
 static uint64_t choice_seed(const tri_job *j, uint32_t choice) { return j->seed + choice * TRI_SPLITMIX_STEP; }
 
-void tri_sched_emit(tri_plan_writer *plan, tri_sequence *q, int n, int first_page, bool whole) {
+void tri_sched_emit(tri_plan_writer *plan, tri_sequence *q, int n, int first_block, bool whole) {
   const tri_job *j = q->job;
   tri_sample_params params = j->params;
   params.seed = choice_seed(j, q->choice);
   bool last = q->num_computed + n == tri_seq_length(q), decode = is_decoding(q);
   bool unknown = q->num_computed == q->num_tokens;
   int generated = tri_seq_length(q) - j->num_prompt;
+  int flags = q->fresh ? TRI_SEQ_FLAG_FIRST | TRI_SEQ_FLAG_PARAMS : 0;
+  if (last) flags |= TRI_SEQ_FLAG_SAMPLE;
+  if (unknown) flags |= TRI_SEQ_FLAG_TOKEN_IN_SLOT;
+  if (generated < j->min_tokens) flags |= TRI_SEQ_FLAG_BAN;
   tri_plan_seq e = {
       .slot = (uint32_t)q->slot,
       .kind = decode ? TRI_SEQ_DECODE : TRI_SEQ_CHUNK,
-      .flags = whole ? TRI_SEQ_FIRST
-                     : (uint8_t)((q->fresh ? TRI_SEQ_FIRST | TRI_SEQ_PARAMS : 0) | (last ? TRI_SEQ_SAMPLE : 0) |
-                                 (unknown ? TRI_SEQ_TOKEN_IN_SLOT : 0) | (generated < j->min_tokens ? TRI_SEQ_BAN : 0)),
+      .flags = (uint8_t)(whole ? TRI_SEQ_FLAG_FIRST : flags),
       .num_tokens = (uint32_t)n,
       .start = (uint32_t)q->num_computed,
-      .first_page = (uint32_t)first_page,
-      .num_pages = (uint32_t)(q->num_pages - first_page),
+      .first_block = (uint32_t)first_block,
+      .num_blocks = (uint32_t)(q->num_blocks - first_block),
       .second_start = (uint32_t)j->second_start,
       .rope_len = decode ? 0 : (uint32_t)j->num_prompt,
       .counter = (uint64_t)generated,
   };
-  tri_plan_add(plan, &e, q->tokens + q->num_computed, q->pages + first_page, &params, (uint32_t)j->num_prompt);
+  tri_plan_add(plan, &e, q->tokens + q->num_computed, q->blocks + first_block, &params, (uint32_t)j->num_prompt);
   q->fresh = false;
   q->last_step = plan->h.step;
   q->num_computed += n;
@@ -92,28 +95,28 @@ void tri_sched_emit(tri_plan_writer *plan, tri_sequence *q, int n, int first_pag
 
 static void emit_source(tri_plan_writer *plan, const tri_sequence *q) {
   tri_plan_seq e = {.slot = (uint32_t)q->slot,
-                    .kind = TRI_SEQ_ENCODE,
+                    .kind = TRI_SEQ_SOURCE,
                     .num_tokens = (uint32_t)q->job->num_source,
-                    .num_pages = (uint32_t)q->num_source_pages};
-  tri_plan_add(plan, &e, q->job->source, q->source_pages, NULL, 0);
+                    .num_blocks = (uint32_t)q->num_source_blocks};
+  tri_plan_add(plan, &e, q->job->source, q->source_blocks, NULL, 0);
 }
 
-/* The other choices get slots of their own beside q and share what it has: the pages of the prompt, or, where the first
- * token is the whole prompt, those of the source. */
+/* The other choices get slots of their own beside q and share what it has: the blocks of the prompt, or, where the
+ * first token is the whole prompt, those of the source. */
 static void fork_choices(tri_sched *s, tri_plan_writer *plan, tri_sequence *q) {
   tri_job *j = q->job;
   bool prompt = j->num_prompt > 1;
   for (int i = 1; i < j->num_choices; i++) {
     tri_sequence *c = &j->seqs[i];
-    if (c->state != TRI_SEQ_HELD) continue;
+    if (c->state != TRI_SCHED_HELD) continue;
     int slot = tri_sched_free_slot(s);
     /* Without a slot, or room in the plan, the choice computes the prompt by itself later. */
     if (slot < 0 || !tri_plan_has_room(plan, 0, 0, 1)) {
-      c->state = TRI_SEQ_WAITING;
+      c->state = TRI_SCHED_WAITING;
       tri_seq_list_insert(s, &s->waiting, c);
       continue;
     }
-    if (prompt) tri_sched_share_pages(s, c, q);
+    if (prompt) tri_sched_share_blocks(s, c, q);
     tri_sched_share_source(s, c, q);
     c->num_computed = prompt ? q->num_computed : 0;
     tri_sched_enter_lane(s, c, q->lane, slot);
@@ -122,25 +125,25 @@ static void fork_choices(tri_sched *s, tri_plan_writer *plan, tri_sequence *q) {
     params.seed = choice_seed(j, c->choice);
     tri_plan_seq e = {.slot = (uint32_t)slot,
                       .kind = TRI_SEQ_FORK,
-                      .flags = prompt ? TRI_SEQ_PARAMS : 0,
-                      .source_slot = (uint32_t)q->slot};
+                      .flags = prompt ? TRI_SEQ_FLAG_PARAMS : 0,
+                      .fork_from = (uint32_t)q->slot};
     tri_plan_add(plan, &e, NULL, NULL, &params, (uint32_t)j->num_prompt);
   }
 }
 
 /* Room in the plan for n tokens of q and what comes in front of them. */
 static bool has_room(const tri_sched *s, const tri_plan_writer *plan, const tri_sequence *q, int n) {
-  int source = source_cost(q), pages = n / s->cfg.limits.block_size + 3 + tri_sched_pages_for(s, source);
+  int source = source_cost(q), blocks = n / s->cfg.limits.block_size + 3 + tri_sched_blocks_for(s, source);
   return plan->h.num_seqs + !!source < plan->max_seqs &&
-         tri_plan_has_room(plan, (size_t)(n + source), (size_t)pages, 1);
+         tri_plan_has_room(plan, (size_t)(n + source), (size_t)blocks, 1);
 }
 
-/* Schedules n tokens of q, its source in front of them where that is due. False when pages are missing. */
+/* Schedules n tokens of q, its source in front of them where that is due. False when blocks are missing. */
 static bool schedule(tri_sched *s, tri_plan_writer *plan, tri_sequence *q, int n, bool may_preempt, int *budget) {
   int source = source_cost(q), first;
   if (!has_room(s, plan, q, n)) return false;
   if (source && !tri_sched_secure_source(s, q, may_preempt)) return false;
-  if (!tri_sched_secure_pages(s, q, n, may_preempt, plan, &first)) {
+  if (!tri_sched_secure_blocks(s, q, n, may_preempt, plan, &first)) {
     if (source) tri_sched_drop_source(s, q);
     return false;
   }
@@ -187,10 +190,10 @@ static bool lane_is_full(const tri_sched *s, const tri_sched_lane *lane) {
   return lane->running.count * s->cfg.num_lanes >= all + s->cfg.num_lanes - 1;
 }
 
-/* The whole prompt, with its source, must find pages, or it would only push others out and be pushed out again.
+/* The whole prompt, with its source, must find blocks, or it would only push others out and be pushed out again.
  * Decoders that run will soon want one more, and so will the beams of a search. */
-static bool finds_pages(const tri_sched *s, const tri_sequence *q, int more) {
-  int need = tri_sched_pages_for(s, q->num_tokens) + tri_sched_pages_for(s, source_cost(q));
+static bool finds_blocks(const tri_sched *s, const tri_sequence *q, int more) {
+  int need = tri_sched_blocks_for(s, q->num_tokens) + tri_sched_blocks_for(s, source_cost(q));
   if (q->job->search && q->job->max_tokens > 1) need += q->job->num_seqs - 1;
   return s->pool.num_free + more >= need + (s->num_running > 0 && !s->cfg.limits.whole_sequences);
 }
@@ -200,12 +203,15 @@ static bool finds_pages(const tri_sched *s, const tri_sequence *q, int more) {
 static void make_way(tri_sched *s) {
   const tri_sequence *q = s->waiting.head;
   if (!q || !s->cfg.by_priority) return;
-  int victims = 0, pages = 0;
+  int victims = 0, blocks = 0;
   for (int l = 0; l < s->cfg.num_lanes; l++)
     for (const tri_sequence *v = s->lanes[l].running.tail; v && v->job->priority > q->job->priority; v = v->prev)
-      if (tri_seq_is_idle(s, v)) victims++, pages += v->num_pages + v->num_source_pages;
-  if (victims + tri_sched_num_free(s) < tri_seq_slots(q) || !finds_pages(s, q, pages)) return;
-  while (tri_sched_num_free(s) < tri_seq_slots(q) || !finds_pages(s, q, 0)) {
+      if (tri_seq_is_idle(s, v)) {
+        victims++;
+        blocks += v->num_blocks + v->num_source_blocks;
+      }
+  if (victims + tri_sched_num_free(s) < tri_seq_slots(q) || !finds_blocks(s, q, blocks)) return;
+  while (tri_sched_num_free(s) < tri_seq_slots(q) || !finds_blocks(s, q, 0)) {
     tri_sequence *last = tri_sched_last_idle(s, q);
     if (!last || last->job->priority <= q->job->priority) return;
     tri_sched_preempt(s, last);
@@ -222,9 +228,9 @@ static void admit(tri_sched *s, tri_plan_writer *plan, int lane, int *budget) {
   while (s->waiting.head && *budget > 0 && !lane_is_full(s, &s->lanes[lane])) {
     tri_sequence *q = s->waiting.head;
     int n = fitting(q, *budget);
-    /* What has to go in one piece waits for a step with room for all of it. */
+    /* A sequence that has to go in one piece waits for a step with room for all of it. */
     if (n < 1 || (s->cfg.limits.whole_sequences && n < remaining(q))) return;
-    if (slots_left(s) < tri_seq_slots(q) || !finds_pages(s, q, 0) || !has_room(s, plan, q, n)) return;
+    if (slots_left(s) < tri_seq_slots(q) || !finds_blocks(s, q, 0) || !has_room(s, plan, q, n)) return;
     tri_seq_list_remove(&s->waiting, q);
     if (q->job->search)
       tri_search_enter(s, q->job, lane);
@@ -362,7 +368,7 @@ static bool end_job(tri_sched *s, tri_job *j, tri_outbox *out) {
   if (j->search) return tri_search_end(s, j, out);
   for (int i = 0; i < j->num_choices; i++) {
     tri_sequence *q = &j->seqs[i];
-    if (q->state == TRI_SEQ_ENDED || tri_seq_in_flight(s, q)) continue;
+    if (q->state == TRI_SCHED_ENDED || tri_seq_in_flight(s, q)) continue;
     if (out->num == out->cap) return false;
     tri_group_token *t = next_entry(out, q);
     t->flags |= TRI_TOKEN_LAST | TRI_TOKEN_NONE;
@@ -390,7 +396,7 @@ void tri_sched_add(tri_sched *s, tri_job *j) {
   if (s->jobs) s->jobs->prev = j;
   s->jobs = j;
   for (int i = 0; i < j->num_seqs; i++)
-    if (j->seqs[i].state == TRI_SEQ_WAITING) tri_seq_list_insert(s, &s->waiting, &j->seqs[i]);
+    if (j->seqs[i].state == TRI_SCHED_WAITING) tri_seq_list_insert(s, &s->waiting, &j->seqs[i]);
 }
 
 bool tri_sched_abort(tri_sched *s, uint64_t job_id) {
@@ -415,7 +421,7 @@ tri_sched_stats tri_sched_get_stats(const tri_sched *s) {
   return (tri_sched_stats){
       .running = (uint32_t)s->num_running,
       .waiting = (uint32_t)s->waiting.count,
-      .pages_used = (uint64_t)(s->pool.num_pages - s->pool.num_free),
+      .blocks_used = (uint64_t)(s->pool.num_blocks - s->pool.num_free),
       .tokens = s->tokens,
       .preemptions = s->preemptions,
   };

@@ -2,19 +2,19 @@
  *
  * Iteration-level scheduling (Orca, Yu et al. 2022, section 3.1): every step chooses again. Decodes come first, one
  * token each; chunks of prompts fill what is left of the token budget (chunked prefill, Sarathi, Agrawal et al. 2023).
- * KV pages are taken as they are needed; when they run out, the running sequence that came last gives its pages back
+ * KV blocks are taken as they are needed; when they run out, the running sequence that came last gives its blocks back
  * and is computed again later.
  *
  * Encoders (tri_limits.whole_sequences) need less of it: a sequence is taken whole, in the order of the queue, when all
- * of its tokens and pages fit into the step; it has its pages for that step alone, and its result ends it.
+ * of its tokens and blocks fit into the step; it has its blocks for that step alone, and its result ends it.
  *
- * With encoder-decoders (tri_limits.has_source) a job's prompt is its source: it is encoded whole in the step in which
- * the first tokens of the answer are computed, and has pages of its own for as long as the answer grows.
+ * With encoder-decoders (tri_limits.has_source) a job's prompt is its source: it is computed whole in the step in which
+ * the first tokens of the answer are computed, and has blocks of its own for as long as the answer grows.
  *
  * With a depth of 2 a lane's next step is composed before the tokens of the one under way are known: a sequence whose
- * draw is pending goes on with whatever it draws (TRI_SEQ_TOKEN_IN_SLOT). Should that end the sequence, what the next
- * step does for it is for nothing and its draw is dropped; its slot and pages may be given away at once, as steps run
- * one behind the other. Only what the sampler or a search must know of the drawn tokens keeps a lane's steps apart.
+ * draw is pending goes on with whatever it draws (TRI_SEQ_FLAG_TOKEN_IN_SLOT). Should that end the sequence, what the
+ * next step does for it is for nothing and its draw is dropped; its slot and blocks may be given away at once, as steps
+ * run one behind the other. Only what the sampler or a search must know of the drawn tokens keeps a lane's steps apart.
  *
  * With tri_sched_config.whole_batches batches are request-level instead, as FasterTransformer and other servers had
  * them before Orca: for comparison (`trireme bench batching`), not for service.
@@ -35,7 +35,7 @@
 
 typedef struct tri_job tri_job;
 
-typedef enum tri_seq_state { TRI_SEQ_HELD, TRI_SEQ_WAITING, TRI_SEQ_RUNNING, TRI_SEQ_ENDED } tri_seq_state;
+typedef enum tri_seq_state { TRI_SCHED_HELD, TRI_SCHED_WAITING, TRI_SCHED_RUNNING, TRI_SCHED_ENDED } tri_seq_state;
 
 /* One choice of a job, or one beam of its search. */
 typedef struct tri_sequence {
@@ -51,10 +51,10 @@ typedef struct tri_sequence {
   int num_pending;    /* draws for it in steps whose results have not come back */
   int num_computed;   /* tokens with K and V in the cache, the step under way included */
   uint32_t *tokens;   /* [capacity] */
-  int32_t *pages;
-  int num_pages;
-  int32_t *source_pages; /* of an encoder-decoder */
-  int num_source_pages;  /* 0: the source has yet to be encoded */
+  int32_t *blocks;
+  int num_blocks;
+  int32_t *source_blocks; /* of an encoder-decoder */
+  int num_source_blocks;  /* 0: the source has yet to be computed */
   struct tri_sequence
       *fork_of; /* a beam's slot is to become a copy of this one's before its next token; NULL: not so */
 } tri_sequence;
@@ -94,7 +94,7 @@ typedef struct tri_sched_config {
   int depth;        /* steps of a lane that may be under way at a time: 0 or 1, or 2 where each runs behind the last */
   bool by_priority; /* else first come, first served */
   /* Request-level batches: a batch takes sequences from the queue for as long as only a step's budget keeps the next
-   * one out, that is until its slots or the KV pages are taken or nobody waits. Then nobody joins until its last
+   * one out, that is until its slots or the KV blocks are taken or nobody waits. Then nobody joins until its last
    * sequence has ended; what is preempted comes back in a later batch. Not together with by_priority. */
   bool whole_batches;
 } tri_sched_config;
@@ -120,7 +120,7 @@ void tri_outbox_free(tri_outbox *o);
 
 typedef struct tri_sched_stats {
   uint32_t running, waiting;
-  uint64_t pages_used, tokens, preemptions;
+  uint64_t blocks_used, tokens, preemptions;
 } tri_sched_stats;
 
 typedef struct tri_sched tri_sched;
@@ -128,7 +128,7 @@ typedef struct tri_sched tri_sched;
 tri_status tri_sched_create(const tri_sched_config *config, tri_sched **out);
 void tri_sched_destroy(tri_sched *s); /* with the jobs that it still holds; NULL is fine */
 
-/* What every job must know of the model. */
+/* The part of the model that every job must know. */
 typedef struct tri_job_model {
   const uint32_t *eos, *bad; /* ids that end an answer; that never come. Borrowed */
   int num_eos, num_bad;
@@ -148,7 +148,7 @@ bool tri_sched_abort(tri_sched *s, uint64_t job_id);
 
 /* Composes the next step of a lane that is not busy. False: nothing to do. */
 bool tri_sched_compose(tri_sched *s, int lane, tri_plan_writer *plan);
-/* Takes in what a lane's step drew and appends the news to out. */
+/* Takes in what a lane's step drew and appends the tokens to out. */
 void tri_sched_absorb(tri_sched *s, int lane, const tri_step_result *result, tri_outbox *out);
 /* The same for what an encoder's step gave; by_token: a row for each token instead of each sequence. TRI_CORRUPT: the
  * rows are not those of the lane's sequences. */

@@ -43,11 +43,11 @@ typedef struct tri_worker {
   int notify_fd;             /* eventfd: there is something for the control thread */
   atomic_bool loaded, ready; /* the engine stands (its facts may be read); the canary has passed */
   atomic_bool leaving;       /* the control thread sends what is left and ends */
-  _Atomic uint64_t scheduler_ns, tokens, preemptions, pages_used;
+  _Atomic uint64_t scheduler_ns, tokens, preemptions, blocks_used;
   _Atomic uint32_t running, waiting;
   _Atomic bool busy;
   atomic_bool idled; /* the leader has run out of work: its counters are for the control thread to send */
-  double load_seconds, block_seconds; /* written before ready */
+  double load_seconds, layer_seconds; /* written before ready */
   tri_floors floors;                  /* written before measured */
   atomic_bool measured;               /* floors are for the control thread to send */
 

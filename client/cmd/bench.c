@@ -177,10 +177,22 @@ static int throughput(int argc, char **argv) {
   return load_command(argc, argv, "throughput", &spec);
 }
 
-static int latency(int argc, char **argv) { return (void)argc, cmd_exec("trireme-bench-latency", argv); }
-static int batching(int argc, char **argv) { return (void)argc, cmd_exec("trireme-bench-batching", argv); }
-static int memory(int argc, char **argv) { return (void)argc, cmd_exec("trireme-bench-memory", argv); }
-static int load(int argc, char **argv) { return (void)argc, cmd_exec("trireme-bench-load", argv); }
+static int latency(int argc, char **argv) {
+  (void)argc;
+  return cmd_exec("trireme-bench-latency", argv);
+}
+static int batching(int argc, char **argv) {
+  (void)argc;
+  return cmd_exec("trireme-bench-batching", argv);
+}
+static int memory(int argc, char **argv) {
+  (void)argc;
+  return cmd_exec("trireme-bench-memory", argv);
+}
+static int load(int argc, char **argv) {
+  (void)argc;
+  return cmd_exec("trireme-bench-load", argv);
+}
 
 static const struct {
   const char *name;

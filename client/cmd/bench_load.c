@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "client/cmd/bench.h"
+#include "runtime/base/buf.h"
 #include "runtime/base/hash.h"
 #include "runtime/base/mem.h"
 #include "runtime/base/wait.h"
@@ -32,18 +33,15 @@ static int read_prompts(bench_run *b) {
     tri_error err = {0};
     number++;
     if (strspn(line, " \t\r\n") == (size_t)n) continue;
-    if (b->num_from_file == room) {
-      size_t more = room ? 2 * room : 64;
-      cmd_request *grown = tri_grow(b->from_file, room, more, sizeof *grown);
-      if (!grown) code = TRI_EXIT_FAILED;
-      if (grown) b->from_file = grown, room = more;
+    if (tri_array_reserve(&b->from_file, b->num_from_file, &room, 1, sizeof *b->from_file) != TRI_OK) {
+      code = TRI_EXIT_FAILED;
+      break;
     }
-    if (code) break;
     cmd_request *q = &b->from_file[b->num_from_file];
     cmd_request_init(q);
     tri_status st = cmd_parse_line(line, (size_t)n, &doc, &err);
-    if (!st) st = cmd_request_json(&defaults, tri_json_root(doc), q, &err);
-    if (st) {
+    if (st == TRI_OK) st = cmd_request_json(&defaults, tri_json_root(doc), q, &err);
+    if (st != TRI_OK) {
       cmd_request_free(q);
       code = cmd_usage("trireme bench", "%s:%zu: %s", path, number, err.message);
     } else {
@@ -67,14 +65,8 @@ void bench_run_free(bench_run *b) {
 /* ---- events ---- */
 
 static void add_gap(bench_run *b, double ms) {
-  if (b->num_itl == b->cap_itl) {
-    size_t cap = b->cap_itl ? 2 * b->cap_itl : 4096;
-    double *grown = tri_grow(b->itl_ms, b->cap_itl, cap, sizeof *grown);
-    if (!grown) return; /* a gap less in the statistics */
-    b->itl_ms = grown;
-    b->cap_itl = cap;
-  }
-  b->itl_ms[b->num_itl++] = ms;
+  tri_status st = tri_array_reserve(&b->itl_ms, b->num_itl, &b->cap_itl, 1, sizeof *b->itl_ms);
+  if (st == TRI_OK) b->itl_ms[b->num_itl++] = ms; /* else a gap less in the statistics */
 }
 
 static void on_event(bench_run *b, const trireme_event *e, int64_t now) {
@@ -145,7 +137,7 @@ static trireme_result send_one(bench_run *b, uint32_t *ids, uint64_t *random, tr
   bench_request *r = &b->requests[b->sent];
   r->sent_ns = tri_now_ns() - b->start_ns;
   trireme_result st = trireme_submit(b->c, &q, &id, error);
-  if (st) return st;
+  if (st != TRIREME_OK) return st;
   if (!b->sent) b->first_id = id;
   b->sent++;
   if (++b->in_flight > b->most_in_flight) b->most_in_flight = b->in_flight;

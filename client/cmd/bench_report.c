@@ -1,4 +1,4 @@
-/* What a benchmark found, as a table or as JSON. */
+/* The results of a benchmark, as a table or as JSON. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

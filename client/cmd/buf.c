@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "client/cmd/cmd.h"
+#include "runtime/base/buf.h"
 #include "runtime/base/mem.h"
 
 void cmd_buf_free(cmd_buf *b) {
@@ -11,20 +12,12 @@ void cmd_buf_free(cmd_buf *b) {
   *b = (cmd_buf){0};
 }
 
+/* Makes room for `more` bytes and the zero behind them. */
 static bool reserve(cmd_buf *b, size_t more) {
-  size_t want;
-  if (b->failed || !tri_size_add(b->len, more, &want) || !tri_size_add(want, 1, &want)) return b->failed = true, false;
-  if (want <= b->cap) return true;
-  size_t cap = b->cap ? b->cap : 128;
-  while (cap < want)
-    if (!tri_size_mul(cap, 2, &cap)) return b->failed = true, false;
-  char *data = tri_malloc(cap, 1);
-  if (!data) return b->failed = true, false;
-  if (b->len) memcpy(data, b->data, b->len);
-  tri_free(b->data);
-  b->data = data;
-  b->cap = cap;
-  return true;
+  size_t room;
+  b->failed =
+      b->failed || !tri_size_add(more, 1, &room) || tri_array_reserve(&b->data, b->len, &b->cap, room, 1) != TRI_OK;
+  return !b->failed;
 }
 
 void cmd_buf_add(cmd_buf *b, const char *s, size_t len) {
@@ -109,10 +102,10 @@ void cmd_buf_num(cmd_buf *b, double x) {
   cmd_buf_add(b, text, strlen(text));
 }
 
-const char *cmd_block_text(uint64_t block, char out[24]) {
-  if (block >= UINT32_MAX)
+const char *cmd_layer_text(uint64_t layer, char out[24]) {
+  if (layer >= UINT32_MAX)
     snprintf(out, 24, "-");
   else
-    snprintf(out, 24, "%llu", (unsigned long long)block);
+    snprintf(out, 24, "%llu", (unsigned long long)layer);
   return out;
 }

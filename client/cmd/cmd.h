@@ -1,4 +1,4 @@
-/* What the subcommands of `trireme` share. */
+/* The parts that the subcommands of `trireme` share. */
 #ifndef TRI_CLIENT_CMD_H
 #define TRI_CLIENT_CMD_H
 
@@ -67,6 +67,7 @@ int cmd_refused(const trireme_error *error);
 /* Also prints where help is. */
 int cmd_usage(const char *program, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* For what is wrong with a file. */
+int cmd_output_failed(void); /* the output cannot be written: says why, from errno */
 int cmd_failed(const char *program, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 int cmd_exit_code(const char *code);
 
@@ -80,7 +81,7 @@ typedef struct cmd_buf {
 void cmd_buf_free(cmd_buf *b);
 void cmd_buf_add(cmd_buf *b, const char *s, size_t len);
 void cmd_buf_printf(cmd_buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* As a quoted JSON string; bytes that are not UTF-8 become U+FFFD. */
+/* Adds a quoted JSON string; bytes that are not UTF-8 become U+FFFD. */
 void cmd_buf_json(cmd_buf *b, const char *s, size_t len);
 /* How many bytes from s on are UTF-8. */
 size_t cmd_utf8_prefix(const char *s, size_t len);
@@ -118,10 +119,10 @@ void cmd_request_free(cmd_request *q);
 /* "1,2,3": *out is the caller's to tri_free. */
 tri_status cmd_parse_ids(const char *text, uint32_t **out, size_t *count, tri_error *err);
 
-/* One line of a file of requests, which must be UTF-8 and JSON: the error names the place in the line. */
+/* One line of a file of requests, which must be UTF-8 and JSON: the error names the position in the line. */
 tri_status cmd_parse_line(const char *line, size_t len, tri_json_doc **out, tri_error *err);
 
-/* ---- submit, two ways ---- */
+/* ---- submit: one request, or those of a file ---- */
 
 typedef struct cmd_submit_options {
   cmd_connection connection;
@@ -140,7 +141,7 @@ typedef struct cmd_embed_options {
   cmd_connection connection;
   const char *program; /* for messages */
   bool classify, json;
-  trireme_encode_request request; /* of which lines of a file start */
+  trireme_embed_request request; /* of which lines of a file start */
   const char *token_ids, *file, *output;
   int64_t concurrency, top_k;
 } cmd_embed_options;
@@ -161,10 +162,10 @@ void cmd_json_logprobs(cmd_buf *b, const trireme_choice *c);
 /* Asks for the status and waits for it; e is valid until the next call on c. Events of other requests are dropped. */
 int cmd_ask_status(trireme *c, int timeout_ms, trireme_event *e);
 
-/* Whether the served model embeds or classifies: it generates nothing, and keeps no KV cache. */
+/* Says whether the served model embeds or classifies: it generates nothing, and keeps no KV cache. */
 bool cmd_is_encoder(const trireme_status *s);
 
 /* A rank's layer under way as text; "-" between steps. */
-const char *cmd_block_text(uint64_t block, char out[24]);
+const char *cmd_layer_text(uint64_t layer, char out[24]);
 
 #endif

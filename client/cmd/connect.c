@@ -47,6 +47,11 @@ int cmd_refused(const trireme_error *e) {
   return code == TRI_EXIT_USAGE ? TRI_EXIT_REFUSED : code;
 }
 
+int cmd_output_failed(void) {
+  perror("trireme: output");
+  return TRI_EXIT_FAILED;
+}
+
 int cmd_failed(const char *program, const char *fmt, ...) {
   va_list ap;
   fprintf(stderr, "%s: ", program);

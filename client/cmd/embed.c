@@ -2,13 +2,13 @@
 #include <string.h>
 
 #include "client/cmd/cmd.h"
+#include "runtime/base/kinds.h"
 #include "runtime/base/mem.h"
 
-static const char *const poolings[] = {"model", "cls", "mean", NULL};
 static const char *const activations[] = {"none", "softmax", "sigmoid", NULL};
 
 #define O(m) TRI_OPT(cmd_embed_options, m)
-/* What both have. */
+/* The options that both have. */
 #define REQUEST_OPTIONS                                                                                                \
   {O(request.text), .name = "text", .metavar = "TEXT", .help = "the input"},                                           \
       {O(request.text_pair), .name = "text-pair", .metavar = "TEXT",                                                   \
@@ -30,7 +30,7 @@ static const char *const activations[] = {"none", "softmax", "sigmoid", NULL};
       CMD_CONNECTION_OPTIONS(cmd_embed_options, connection)
 
 static const tri_option embed_options[] = {
-    {O(request.pooling), .name = "pooling", .choices = poolings,
+    {O(request.pooling), .name = "pooling", .choices = tri_pooling_names,
      .help = "insist on this pooling; the server's option of the same name decides it"},
     {O(request.normalize), .name = "normalize", .help = "vectors of length 1"},
     REQUEST_OPTIONS,
@@ -88,7 +88,7 @@ static int run(const tri_options_spec *spec, bool classify, int argc, char **arg
   tri_options *parsed = NULL;
   tri_error err = {0};
   uint32_t *ids = NULL;
-  trireme_encode_request_init(&o.request);
+  trireme_embed_request_init(&o.request);
   int code = tri_options_main(spec, &o, argc, argv, &parsed);
   if (code >= 0) return code;
   code = check(&o);

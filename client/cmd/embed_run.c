@@ -95,7 +95,7 @@ static bool write_answers(runner *r) {
 /* ---- inputs ---- */
 
 typedef struct line_reader {
-  trireme_encode_request *r;
+  trireme_embed_request *r;
   bool classify;
   uint32_t *ids;
   tri_error *err;
@@ -128,7 +128,7 @@ static tri_status read_name(line_reader *l, const char *key, const tri_json *v, 
 /* Strings stay where the document has them. */
 static tri_status read_field(void *ctx, const char *key, const tri_json *v) {
   line_reader *l = ctx;
-  trireme_encode_request *r = l->r;
+  trireme_embed_request *r = l->r;
   if (tri_json_kind_of(v) == TRI_JSON_NULL) return TRI_OK;
   if (!strcmp(key, "text")) {
     r->text = tri_json_as_str(v, &r->text_len);
@@ -150,7 +150,7 @@ static tri_status read_field(void *ctx, const char *key, const tri_json *v) {
   return tri_fail(l->err, TRI_UNKNOWN_FIELD, key, "there is no request field named \"%.60s\"", key);
 }
 
-static trireme_result send_request(runner *r, slot *s, const trireme_encode_request *q, trireme_error *error) {
+static trireme_result send_request(runner *r, slot *s, const trireme_embed_request *q, trireme_error *error) {
   trireme_result st = r->o->classify ? trireme_classify(r->c, q, &s->id, error) : trireme_embed(r->c, q, &s->id, error);
   if (st == TRIREME_OK) {
     r->by_id[s->id % r->room] = s;
@@ -167,17 +167,20 @@ static void say_status(const tri_error *err, trireme_error *error) {
 
 /* Parses and sends one line. Other than OK and INVALID: the connection is of no use any more. */
 static trireme_result send_line(runner *r, slot *s, size_t len, trireme_error *error) {
-  trireme_encode_request q = r->o->request;
+  trireme_embed_request q = r->o->request;
   tri_json_doc *doc = NULL;
   tri_error err = {0};
   line_reader l = {.r = &q, .classify = r->o->classify, .err = &err};
   tri_status st = len > MAX_LINE ? tri_fail(&err, TRI_TOO_LARGE, "", "the line is too long")
                                  : cmd_parse_line(r->line, len, &doc, &err);
-  if (!st && tri_json_kind_of(tri_json_root(doc)) != TRI_JSON_OBJECT)
+  if (st == TRI_OK && tri_json_kind_of(tri_json_root(doc)) != TRI_JSON_OBJECT)
     st = tri_fail(&err, TRI_INVALID_ARGUMENT, "", "a line must be a JSON object like {\"text\": \"...\"}");
-  if (!st) st = tri_json_each(tri_json_root(doc), read_field, &l);
-  if (st) err.status = st, say_status(&err, error);
-  trireme_result sent = st ? TRIREME_INVALID : send_request(r, s, &q, error);
+  if (st == TRI_OK) st = tri_json_each(tri_json_root(doc), read_field, &l);
+  if (st != TRI_OK) {
+    err.status = st;
+    say_status(&err, error);
+  }
+  trireme_result sent = st != TRI_OK ? TRIREME_INVALID : send_request(r, s, &q, error);
   tri_free(l.ids);
   tri_json_free(doc);
   return sent;
@@ -205,7 +208,7 @@ static trireme_result feed(runner *r, trireme_error *error) {
     st = r->in ? send_line(r, s, (size_t)n, error) : send_request(r, s, &r->o->request, error);
     if (st == TRIREME_INVALID)
       fail_slot(r, s, error, false);
-    else if (st)
+    else if (st != TRIREME_OK)
       return st;
   }
   return TRIREME_OK;
@@ -218,11 +221,14 @@ static int run(runner *r) {
   while (!cmd_signal) {
     trireme_event e;
     trireme_result st = feed(r, &error);
-    if (!write_answers(r)) return perror("trireme: output"), TRI_EXIT_FAILED;
-    if (!st && r->end && r->written == r->read) return r->failed ? (r->in ? TRI_EXIT_FAILED : r->code) : TRI_EXIT_OK;
-    if (!st && r->in_flight)
+    if (!write_answers(r)) return cmd_output_failed();
+    if (st == TRIREME_OK && r->end && r->written == r->read) {
+      int failed = r->in ? TRI_EXIT_FAILED : r->code;
+      return r->failed ? failed : TRI_EXIT_OK;
+    }
+    if (st == TRIREME_OK && r->in_flight)
       st = trireme_next(r->c, -1, &e, &error);
-    else if (!st)
+    else if (st == TRIREME_OK)
       continue;
     if (st == TRIREME_OK)
       on_event(r, &e);
@@ -265,13 +271,11 @@ int cmd_embed_run(const cmd_embed_options *o) {
   cmd_catch_signals();
   if (code == TRI_EXIT_OK) code = run(&r);
   trireme_close(r.c);
-  if (r.out && r.out != stdout && fclose(r.out) && code == TRI_EXIT_OK) {
-    perror("trireme: output");
-    code = TRI_EXIT_FAILED;
-  }
+  if (r.out && r.out != stdout && fclose(r.out) && code == TRI_EXIT_OK) code = cmd_output_failed();
   if (r.in && r.in != stdin) fclose(r.in);
   for (size_t i = 0; r.slots && i < r.room; i++) cmd_buf_free(&r.slots[i].text);
-  tri_free(r.slots), tri_free(r.by_id);
+  tri_free(r.slots);
+  tri_free(r.by_id);
   free(r.line); /* getline's */
   return code;
 }

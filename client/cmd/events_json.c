@@ -22,7 +22,7 @@ static void integer(cmd_buf *b, const char *key, uint64_t x) {
   cmd_buf_printf(b, "%llu", (unsigned long long)x);
 }
 
-/* As in OpenAI's API: a text in which what is not UTF-8 became U+FFFD, and the bytes. */
+/* Adds text and bytes as OpenAI's API has them: a text in which what is not UTF-8 became U+FFFD, and the bytes. */
 static void token(cmd_buf *b, const char *s, size_t len) {
   text(b, "token", s, len);
   cmd_buf_key(b, "bytes");

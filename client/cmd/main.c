@@ -7,8 +7,14 @@
 #include "client/cmd/cmd.h"
 #include "runtime/base/mem.h"
 
-static int run_up(int argc, char **argv) { return (void)argc, cmd_exec("trireme-up", argv); }
-static int run_plan(int argc, char **argv) { return (void)argc, cmd_exec("trireme-plan", argv); }
+static int run_up(int argc, char **argv) {
+  (void)argc;
+  return cmd_exec("trireme-up", argv);
+}
+static int run_plan(int argc, char **argv) {
+  (void)argc;
+  return cmd_exec("trireme-plan", argv);
+}
 
 static const struct command {
   const char *name;

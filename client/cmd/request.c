@@ -57,7 +57,7 @@ static const tri_wire_field *limit_of(const char *name) {
   const tri_wire_field *f = tri_wire_fields(&n);
   for (size_t i = 0; i < n; i++) {
     const char *a = f[i].name, *b = name;
-    while (*a && (*a == *b || (*a == '_' && *b == '-'))) a++, b++;
+    for (; *a && (*a == *b || (*a == '_' && *b == '-')); a++) b++;
     if (!*a && !*b) return &f[i];
   }
   return NULL;
@@ -133,7 +133,7 @@ static tri_status option_ids(cmd_request *q, tri_error *err) {
   size_t n;
   if (q->token_ids) {
     tri_status st = cmd_parse_ids(q->token_ids, &q->ids, &n, err);
-    if (st) return st;
+    if (st != TRI_OK) return st;
     q->r.token_ids = q->ids;
     q->r.num_token_ids = n;
   }
@@ -183,7 +183,7 @@ tri_status cmd_request_finish(cmd_request *q, const tri_options *parsed, tri_err
   q->r.stop = q->stops;
   q->r.num_stop = q->stop.count;
   tri_status st = option_ids(q, err);
-  return st ? st : option_bias(q, err);
+  return st != TRI_OK ? st : option_bias(q, err);
 }
 
 /* ---- from JSON ---- */
@@ -246,7 +246,7 @@ static tri_status json_stop(cmd_request *q, const tri_json *v, tri_error *err) {
   for (size_t i = 0; i < n; i++) {
     tri_status st =
         json_string(array ? tri_json_at(v, i) : v, "stop", &q->stop_text[i], &q->stops[i].s, &q->stops[i].len, err);
-    if (st) return st;
+    if (st != TRI_OK) return st;
   }
   q->r.stop = q->stops;
   q->r.num_stop = n;
@@ -288,7 +288,10 @@ static tri_status json_option(cmd_request *q, const tri_option *o, const char *k
   bool wants_int = o->type == TRI_OPT_INT64 || o->type == TRI_OPT_SIZE;
   if (o->type == TRI_OPT_BOOL)
     return tri_json_as_bool(v, (bool *)(void *)((char *)q + o->offset)) ? TRI_OK : wrong(err, key, "true or false");
-  if (!strcmp(o->name, "logprobs") && tri_json_as_bool(v, &b)) return q->r.logprobs = b ? 0 : -1, TRI_OK;
+  if (!strcmp(o->name, "logprobs") && tri_json_as_bool(v, &b)) {
+    q->r.logprobs = b ? 0 : -1;
+    return TRI_OK;
+  }
   if (wants_int) {
     if (!tri_json_as_int(v, &i)) return wrong(err, key, "an integer");
     snprintf(text, sizeof text, "%lld", (long long)i);
@@ -296,13 +299,14 @@ static tri_status json_option(cmd_request *q, const tri_option *o, const char *k
     if (!tri_json_as_num(v, &x)) return wrong(err, key, "a number");
     snprintf(text, sizeof text, "%.17g", x);
   } else {
-    const char *s = tri_json_as_bool(v, &b) ? (b ? "true" : "false") : tri_json_as_str(v, NULL);
+    const char *s = tri_json_as_str(v, NULL);
+    if (tri_json_as_bool(v, &b)) s = b ? "true" : "false";
     if (!s || strlen(s) >= sizeof text) return wrong(err, key, "a string");
     snprintf(text, sizeof text, "%s", s);
   }
   tri_error e = {0};
   tri_status st = tri_option_store(o, q, text, &e);
-  if (!st) return TRI_OK;
+  if (st == TRI_OK) return TRI_OK;
   size_t name = strlen(o->name);
   if (!strncmp(e.message, "--", 2) && !strncmp(e.message + 2, o->name, name)) /* said of the line's own spelling */
     return tri_fail(err, st, key, "%s%s", key, e.message + 2 + name);
@@ -314,7 +318,7 @@ static const tri_option *find_option(const tri_option *table, size_t n, const ch
     for (int k = 0; k < 2; k++) {
       const char *a = k ? table[i].alias : table[i].name, *b = key;
       if (!a) continue;
-      while (*a && (*a == *b || (*a == '-' && *b == '_'))) a++, b++;
+      for (; *a && (*a == *b || (*a == '-' && *b == '_')); a++) b++;
       if (!*a && !*b) return &table[i];
     }
   return NULL;
@@ -360,7 +364,7 @@ tri_status cmd_request_json(const cmd_request *defaults, const tri_json *object,
   json_reader j = {.q = out, .err = err};
   j.count = cmd_request_options(j.table, 0);
   tri_status st = tri_json_each(object, json_field, &j);
-  if (st) return st;
+  if (st != TRI_OK) return st;
   out->r.no_stream = !out->stream;
   out->r.continue_on_disconnect = out->on_disconnect == TRI_DISCONNECT_CONTINUE;
   if (!out->r.prompt && !out->r.token_ids)
@@ -378,7 +382,7 @@ tri_status cmd_parse_line(const char *line, size_t len, tri_json_doc **out, tri_
   if (valid < len) return tri_fail(err, TRI_INVALID_ARGUMENT, "", "byte %zu of the line is not UTF-8", valid + 1);
   tri_status st = tri_json_parse(line, len, out, err);
   /* The file's lines are counted by whoever reads it. */
-  if (st && !strncmp(err->message, prefix, sizeof prefix - 1)) {
+  if (st != TRI_OK && !strncmp(err->message, prefix, sizeof prefix - 1)) {
     char rest[sizeof err->message];
     snprintf(rest, sizeof rest, "%s", err->message + sizeof prefix - 1);
     *err = (tri_error){0}; /* said anew */

@@ -31,7 +31,7 @@ static void print_groups(const trireme_status *s) {
   }
 }
 
-/* What their last reports say, which are up to a second old while they compute. */
+/* Prints the ranks as of their last reports, which are up to a second old while they compute. */
 static bool steps_differ(const trireme_status *s) {
   for (size_t i = 1; i < s->num_ranks; i++)
     if (s->ranks[i]->group == s->ranks[i - 1]->group && s->ranks[i]->step != s->ranks[i - 1]->step) return true;
@@ -51,9 +51,9 @@ static void print_status(const trireme_status *s) {
   printf("\nGROUP  RANK HOST                      PID       STEP  BLOCK COLLECTIVE  LAST REPORT\n");
   for (size_t i = 0; i < s->num_ranks; i++) {
     const trireme_rank_status *r = s->ranks[i];
-    char block[24];
+    char layer[24];
     printf("%5u %5u %-20s %8lld %10llu %6s %10llu %10.1f s\n", r->group, r->rank, r->host, (long long)r->pid,
-           (unsigned long long)r->step, cmd_block_text(r->block, block), (unsigned long long)r->collective,
+           (unsigned long long)r->step, cmd_layer_text(r->block, layer), (unsigned long long)r->collective,
            r->seconds_since_report);
   }
   if (steps_differ(s))
@@ -175,12 +175,12 @@ int cmd_keygen(int argc, char **argv) {
     return cmd_usage(spec.program, "which file? Its name is missing");
   }
   tri_status st = tri_zkeypair_make(&k, &err);
-  if (!st) st = tri_zkeypair_save(tri_options_arg(parsed, 0), &k, &err);
-  if (st)
+  if (st == TRI_OK) st = tri_zkeypair_save(tri_options_arg(parsed, 0), &k, &err);
+  if (st != TRI_OK)
     fprintf(stderr, "trireme: %s: %s\n", err.field, err.message);
   else
     printf("%s\n", k.public_key);
   explicit_bzero(&k, sizeof k);
   tri_options_free(parsed);
-  return st ? TRI_EXIT_FAILED : TRI_EXIT_OK;
+  return st != TRI_OK ? TRI_EXIT_FAILED : TRI_EXIT_OK;
 }

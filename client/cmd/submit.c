@@ -100,9 +100,12 @@ static bool print_done(const trireme_event *e, texts *t) {
   return !fflush(stdout);
 }
 
-/* What is said of an error begins a line of its own. */
+/* A message about an error begins a line of its own. */
 static void end_line(texts *t) {
-  if (t->open) putchar('\n'), fflush(stdout);
+  if (t->open) {
+    putchar('\n');
+    fflush(stdout);
+  }
   t->open = false;
 }
 
@@ -113,7 +116,7 @@ static int end_of(const trireme_event *e) {
   return ok ? TRI_EXIT_OK : TRI_EXIT_FAILED;
 }
 
-/* Who did not say how long an answer may be learns that it was cut. In JSON the reason stands beside the text. */
+/* Tells those who did not say how long an answer may be that it was cut. In JSON the reason stands beside the text. */
 static void note_length(const cmd_submit_options *o, const trireme_event *e) {
   if (o->json || o->request.r.max_tokens != TRIREME_UNSET) return;
   for (size_t i = 0; i < e->done.num; i++)
@@ -138,19 +141,24 @@ static int stream(trireme *c, uint64_t id, const cmd_submit_options *o, bool *lo
       trireme_cancel(c, id, NULL, NULL, NULL);
     }
     if (r == TRIREME_INTERRUPTED) continue;
-    if (r == TRIREME_TIMEOUT && cancelled)
+    if (r != TRIREME_OK) {
+      *lost = r == TRIREME_CLOSED && silent && !cancelled;
       code = TRI_EXIT_FAILED;
-    else if (r == TRIREME_CLOSED && silent && !cancelled)
-      code = TRI_EXIT_FAILED, *lost = true;
-    else if (r)
-      end_line(&t), code = cmd_fail(&error);
-    else if (e.id != id)
+      if (*lost || (r == TRIREME_TIMEOUT && cancelled)) continue;
+      end_line(&t);
+      code = cmd_fail(&error);
       continue;
-    else if (e.kind == TRIREME_EVENT_ERROR)
-      end_line(&t), code = cmd_refused(&e.error);
-    else if (e.kind == TRIREME_EVENT_DONE)
-      code = end_of(&e), ended = true, timed_out = e.done.timed_out;
-    if (r) continue;
+    }
+    if (e.id != id) continue;
+    if (e.kind == TRIREME_EVENT_ERROR) {
+      end_line(&t);
+      code = cmd_refused(&e.error);
+    }
+    if (e.kind == TRIREME_EVENT_DONE) {
+      code = end_of(&e);
+      ended = true;
+      timed_out = e.done.timed_out;
+    }
     silent &= !o->json && e.kind != TRIREME_EVENT_TOKENS && e.kind != TRIREME_EVENT_DONE;
     if (e.kind == TRIREME_EVENT_ACCEPTED) t.ids = e.accepted.token_ids_only;
     if (o->json)
@@ -158,7 +166,8 @@ static int stream(trireme *c, uint64_t id, const cmd_submit_options *o, bool *lo
     else if (e.kind == TRIREME_EVENT_TOKENS)
       written = print_tokens(&e, &t);
     else if (e.kind == TRIREME_EVENT_DONE)
-      written = print_done(&e, &t), note_length(o, &e);
+      written = print_done(&e, &t);
+    if (e.kind == TRIREME_EVENT_DONE) note_length(o, &e);
   }
   end_line(&t);
   if (cancelled)
@@ -181,7 +190,8 @@ static int try_once(const cmd_submit_options *o, bool *lost) {
   if (!r) cmd_catch_signals();
   if (!r) r = trireme_submit(c, &o->request.r, &id, &error);
   *lost = r == TRIREME_CLOSED;
-  int code = *lost ? TRI_EXIT_FAILED : r ? cmd_fail(&error) : stream(c, id, o, lost);
+  int code = TRI_EXIT_FAILED;
+  if (!*lost) code = r ? cmd_fail(&error) : stream(c, id, o, lost);
   trireme_close(c);
   return code;
 }

@@ -55,7 +55,7 @@ static slot *ids_take(batch *b, uint64_t id, bool remove) {
   slot *s = b->by_id[i];
   if (!s || !remove) return s;
   b->by_id[i] = NULL;
-  /* What had been pushed further by this entry moves up. */
+  /* Entries that this one had pushed further move up. */
   for (size_t j = (i + 1) & b->mask; b->by_id[j]; j = (j + 1) & b->mask) {
     slot *moved = b->by_id[j];
     b->by_id[j] = NULL;
@@ -182,14 +182,14 @@ static bool submit_line(batch *b, slot *s, size_t len, trireme_error *error) {
   cmd_request q;
   tri_status st = cmd_parse_line(b->line, len, &doc, &err);
   cmd_request_init(&q);
-  if (!st) st = cmd_request_json(&b->o->request, tri_json_root(doc), &q, &err);
-  if (!st) {
+  if (st == TRI_OK) st = cmd_request_json(&b->o->request, tri_json_root(doc), &q, &err);
+  if (st == TRI_OK) {
     s->num_choices = q.r.n > 0 && q.r.n <= 64 ? (uint32_t)q.r.n : 1;
     s->choices = tri_calloc(s->num_choices, sizeof *s->choices);
     if (!s->choices) st = TRI_NO_MEMORY;
   }
-  trireme_result r = st ? TRIREME_OK : trireme_submit(b->c, &q.r, &s->id, error);
-  if (st) {
+  trireme_result r = st != TRI_OK ? TRIREME_OK : trireme_submit(b->c, &q.r, &s->id, error);
+  if (st != TRI_OK) {
     fail_slot(b, s, tri_status_code(st), err.field, err.message[0] ? err.message : tri_status_text(st));
   } else if (r == TRIREME_INVALID) {
     fail_slot(b, s, error->code, error->field, error->message);
@@ -265,7 +265,8 @@ static void draw(batch *b, bool last) {
   uint64_t over = b->succeeded + b->failed;
   /* The number of lines is not known before the file has been read: its bytes stand in for it. */
   double total = b->in_size > 0 && b->in_read > 0 ? (double)b->lines * (double)b->in_size / (double)b->in_read : 0;
-  int full = b->end && !b->in_flight ? BAR : total > 0 ? (int)((double)over / total * BAR) : 0;
+  int full = total > 0 ? (int)((double)over / total * BAR) : 0;
+  if (b->end && !b->in_flight) full = BAR;
   for (int i = 0; i < BAR; i++) bar[i] = i < full ? '#' : '.';
   bar[BAR] = '\0';
   fprintf(stderr, "\r\033[K[%s] ", bar);
@@ -304,7 +305,7 @@ static int run(batch *b) {
   while (code == TRI_EXIT_OK && !cmd_signal) {
     trireme_event e;
     trireme_result r = feed(b, &error) ? TRIREME_OK : TRIREME_FAILED;
-    if (!r && !write_results(b)) return perror("trireme: output"), TRI_EXIT_FAILED;
+    if (!r && !write_results(b)) return cmd_output_failed();
     if (!r && b->end && !b->in_flight) break;
     if (!r) r = trireme_next(b->c, b->bar ? PROGRESS_MS : -1, &e, &error);
     if (r == TRIREME_OK)
@@ -315,7 +316,7 @@ static int run(batch *b) {
   }
   if (cmd_signal) fprintf(stderr, "\ntrireme: interrupted; requests under way are cancelled\n");
   abandon(b, cmd_signal ? "aborted" : error.code, cmd_signal ? "interrupted" : error.message);
-  if (!write_results(b)) return perror("trireme: output"), TRI_EXIT_FAILED;
+  if (!write_results(b)) return cmd_output_failed();
   if (cmd_signal || code != TRI_EXIT_OK) count_rest(b);
   draw_end(b);
   return code == TRI_EXIT_OK && (cmd_signal || b->failed) ? TRI_EXIT_FAILED : code;

@@ -65,9 +65,9 @@ static void draw(const trireme_status *s, const char *endpoint) {
            "COLLECTIVE", "REPORT s");
   for (size_t i = 0; i < s->num_ranks; i++) {
     const trireme_rank_status *r = s->ranks[i];
-    char block[24];
+    char layer[24];
     y = line(y, r->seconds_since_report > 3 ? A_BOLD : 0, "%5u %5u %-20.20s %8lld %10llu %6s %10llu %8.1f", r->group,
-             r->rank, r->host, (long long)r->pid, (unsigned long long)r->step, cmd_block_text(r->block, block),
+             r->rank, r->host, (long long)r->pid, (unsigned long long)r->step, cmd_layer_text(r->block, layer),
              (unsigned long long)r->collective, r->seconds_since_report);
   }
   mvaddnstr(LINES - 1, 0, "q quits", COLS);
@@ -102,7 +102,8 @@ static int watch(trireme *c, const top_options *o) {
 }
 #else
 static int watch(trireme *c, const top_options *o) {
-  (void)c, (void)o;
+  (void)c;
+  (void)o;
   fprintf(stderr, "trireme: this build has no ncurses; try: watch trireme status\n");
   return TRI_EXIT_FAILED;
 }

@@ -70,7 +70,8 @@ static const tri_field cancel_fields[] = {
 
 static const tri_field embed_fields[] = {
     EMBED_REQUEST_FIELDS,
-    {TRI_CUSTOM("pooling", tri_embed_request, pooling, tri_codec_pooling), .flags = TRI_FF_OMIT},
+    {TRI_F(TRI_FT_ENUM, "pooling", tri_embed_request, pooling), .has = offsetof(tri_embed_request, has_pooling) + 1,
+     .names = tri_pooling_names, .num_names = TRI_NUM_POOLINGS},
     {TRI_F(TRI_FT_BOOL, "normalize", tri_embed_request, normalize), .flags = TRI_FF_OMIT},
 };
 
@@ -100,7 +101,7 @@ void tri_submit_init(tri_submit *s) {
   s->on_disconnect = TRI_DISCONNECT_CANCEL;
 }
 
-/* Where the table of an op finds its fields. */
+/* The offset at which the table of an op finds its fields. */
 static size_t client_base(tri_client_op op) {
   if (op == TRI_OP_SUBMIT) return offsetof(tri_client_msg, submit);
   return op == TRI_OP_EMBED || op == TRI_OP_CLASSIFY ? offsetof(tri_client_msg, embed) : 0;
@@ -152,12 +153,12 @@ tri_status tri_client_msg_unpack(const void *data, size_t len, tri_arena *arena,
   uint64_t seen = 0;
   *id = 0;
   tri_status st = tri_envelope_read(&d, data, len, "id", client_ops, CLIENT_OPS, &u, &e, id);
-  if (st) return st;
+  if (st != TRI_OK) return st;
   out->op = (tri_client_op)e.op;
   out->id = e.seq;
   client_init(out);
   st = tri_fields_read(&d, &client_tables[e.op], &u, e.pairs, envelope, (char *)out + client_base(out->op), &seen);
-  if (st) return st;
+  if (st != TRI_OK) return st;
   if (out->op == TRI_OP_EMBED || out->op == TRI_OP_CLASSIFY) return embed_request_finish(&d, &out->embed);
   if (out->op == TRI_OP_SUBMIT) return submit_finish(&d, &out->submit);
   if (out->op == TRI_OP_CANCEL && out->cancel.has_request_id == (bool)(seen & 2))
@@ -166,7 +167,7 @@ tri_status tri_client_msg_unpack(const void *data, size_t len, tri_arena *arena,
   return TRI_OK;
 }
 
-tri_status tri_client_msg_pack(const tri_client_msg *m, tri_wire_buf *out) {
+tri_status tri_client_msg_pack(const tri_client_msg *m, tri_buf *out) {
   if ((unsigned)m->op >= CLIENT_OPS) return TRI_INVALID_ARGUMENT;
   tri_pack p = tri_pack_begin(out);
   size_t mark = tri_envelope_write(&p, client_ops[m->op], "id", m->id);
@@ -217,8 +218,8 @@ static tri_status read_logprobs(tri_unpacker *d, const tri_field *f, tri_unpack 
         part[2].kind != TRI_V_BIN || !tri_unpack_next(u, &part[3]))
       return tri_fail(d->err, TRI_CORRUPT, f->name, "an element of %s must be [number, binary, binary]", f->name);
     tri_status st = tri_read_ids(d, f->name, u, &part[2], &all[i].top_ids, &n);
-    if (!st) st = tri_read_floats(d, f->name, &part[3], n, &all[i].top_logprobs);
-    if (st) return st;
+    if (st == TRI_OK) st = tri_read_floats(d, f->name, &part[3], n, &all[i].top_logprobs);
+    if (st != TRI_OK) return st;
     all[i].logprob = (float)part[1].f;
     all[i].num_top = (int)n;
     all[i].text = (tri_wire_str){0};
@@ -284,9 +285,11 @@ static bool has_logprobs(const void *at) { return ((const tri_choice_tokens *)at
 static const tri_codec choice_logprobs = {read_logprobs, write_logprobs, has_logprobs};
 
 static tri_status read_names(tri_unpacker *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
+  enum { MOST_NAMES = 65536 }; /* of models that one cluster lists */
   tri_server_msg *m = at;
   if (v->kind != TRI_V_ARRAY) return tri_read_wrong(d, f->name, "an array", v);
-  tri_wire_str *names = v->count <= 65536 ? tri_arena_alloc(d->arena, v->count ? v->count : 1, sizeof *names) : NULL;
+  if (v->count > MOST_NAMES) return TRI_NO_MEMORY;
+  tri_wire_str *names = tri_arena_alloc(d->arena, v->count ? v->count : 1, sizeof *names);
   if (!names) return TRI_NO_MEMORY;
   for (uint32_t i = 0; i < v->count; i++) {
     tri_value e;
@@ -444,7 +447,7 @@ static const struct {
     [TRI_REPLY_SCORES] = REPLY(r_scores_fields, offsetof(tri_server_msg, embed), embed),
 };
 
-tri_status tri_server_msg_pack(const tri_server_msg *m, tri_wire_buf *out) {
+tri_status tri_server_msg_pack(const tri_server_msg *m, tri_buf *out) {
   if ((unsigned)m->op >= SERVER_OPS) return TRI_INVALID_ARGUMENT;
   if (m->op == TRI_REPLY_DONE && m->done.num_choices > TRI_WIRE_MAX_N) return TRI_INVALID_ARGUMENT;
   if (m->op == TRI_REPLY_STATUS &&
@@ -467,11 +470,11 @@ tri_status tri_server_msg_unpack(const void *data, size_t len, tri_arena *arena,
   tri_unpack u;
   tri_envelope e;
   tri_status st = tri_envelope_read(&d, data, len, "id", server_ops, SERVER_OPS, &u, &e, NULL);
-  if (st) return st;
+  if (st != TRI_OK) return st;
   out->op = (tri_server_op)e.op;
   out->id = e.seq;
   memset(&out->hello, 0, server_tables[e.op].size); /* every member of the union starts there */
   st = tri_fields_read(&d, &server_tables[e.op].table, &u, e.pairs, envelope, (char *)out + server_tables[e.op].base,
                        NULL);
-  return st || out->op != TRI_REPLY_SCORES ? st : tri_embed_reply_finish(&d, &out->embed);
+  return st != TRI_OK || out->op != TRI_REPLY_SCORES ? st : tri_embed_reply_finish(&d, &out->embed);
 }

@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "comm/wire/status_fields.h"
+#include "runtime/base/buf.h"
 #include "runtime/base/kinds.h"
 #include "runtime/base/mem.h"
 #include "runtime/base/sampling_numbers.h"
@@ -31,17 +32,10 @@ enum {
   TRI_WIRE_MAX_N = 64,
   TRI_WIRE_MAX_BEAMS = 10,
   TRI_WIRE_MAX_LENGTH_PENALTY = 10,
-  /* Of one embed or classify: numbers, names of labels and texts of tokens, with 8 bytes for each text. The rest of a
-   * message is for what is around them. */
+  /* The limit of one embed or classify: numbers, names of labels and texts of tokens, with 8 bytes for each text. The
+   * rest of a message is for what is around them. */
   TRI_WIRE_MAX_RESULT = 1000000,
 };
-
-/* A growing buffer for one outgoing message; reuse it. */
-typedef struct tri_wire_buf {
-  char *data;
-  size_t len, cap;
-} tri_wire_buf;
-void tri_wire_buf_free(tri_wire_buf *b);
 
 typedef struct tri_request_id {
   uint8_t bytes[16];
@@ -103,7 +97,7 @@ typedef struct tri_sampling {
   int num_logit_bias;
 } tri_sampling;
 
-/* Whether a beam search can do what is asked of it: names the first field with which it has no meaning. */
+/* Checks whether a beam search can do what is asked of it: names the first field with which it has no meaning. */
 tri_status tri_sampling_check_beams(const tri_sampling *s, tri_error *err);
 
 typedef struct tri_submit {
@@ -118,18 +112,15 @@ typedef struct tri_submit {
   tri_on_disconnect on_disconnect;
 } tri_submit;
 
-/* What is made of an encoder's states, and of a classifier's logits. UNSET: what the model's files say. */
-typedef enum tri_pool_choice { TRI_POOL_UNSET, TRI_POOL_MODEL, TRI_POOL_CLS, TRI_POOL_AVERAGE } tri_pool_choice;
+/* How a classifier's logits become scores. UNSET: as the model's files say. */
 typedef enum tri_activation {
   TRI_ACTIVATION_UNSET,
   TRI_ACTIVATION_NONE,
   TRI_ACTIVATION_SOFTMAX,
   TRI_ACTIVATION_SIGMOID
 } tri_activation;
-/* By the enums; UNSET has no name that can be sent. NULL: no such value. */
-const char *tri_pool_choice_name(tri_pool_choice p);
+/* UNSET has no name that can be sent. NULL: no such value. */
 const char *tri_activation_name(tri_activation a);
-bool tri_pool_choice_parse(const char *name, tri_pool_choice *out);
 bool tri_activation_parse(const char *name, tri_activation *out);
 
 /* An embed or a classify. */
@@ -139,7 +130,8 @@ typedef struct tri_embed_request {
   tri_wire_str text_pair;    /* (and one behind it, of which the model knows that it is another) */
   const uint32_t *token_ids; /* ... or ids */
   size_t num_token_ids;
-  tri_pool_choice pooling;   /* embed */
+  bool has_pooling; /* embed; false: as it is served */
+  tri_pooling pooling;
   bool normalize;            /* embed: to length 1 */
   tri_activation activation; /* classify */
   int64_t priority, deadline_ms;
@@ -170,7 +162,7 @@ typedef struct tri_client_msg {
  * far as it could be read (0 otherwise), so that the error can be addressed. */
 tri_status tri_client_msg_unpack(const void *data, size_t len, tri_arena *arena, tri_client_msg *out, uint64_t *id,
                                  tri_error *err);
-tri_status tri_client_msg_pack(const tri_client_msg *m, tri_wire_buf *out);
+tri_status tri_client_msg_pack(const tri_client_msg *m, tri_buf *out);
 /* Defaults of a submit. */
 void tri_submit_init(tri_submit *s);
 
@@ -261,7 +253,7 @@ typedef struct tri_cluster_status {
   tri_rank_status ranks[TRI_STATUS_MAX_RANKS];
 } tri_cluster_status;
 
-/* What a rank's, or all ranks' of a group, machines could do at best, and what a token costs there at least. */
+/* The best that a rank's machine could do, or those of all ranks of a group, and what a token costs there at least. */
 typedef struct tri_floors {
   double read_bytes_per_s, flops_per_s;          /* of the backend's memory; of its BLAS's best product */
   double weight_bytes;                           /* that a decode step reads */
@@ -325,7 +317,7 @@ typedef struct tri_server_msg {
 } tri_server_msg;
 
 /* The caller keeps a message below the limit (tokens and done may be split by choice). */
-tri_status tri_server_msg_pack(const tri_server_msg *m, tri_wire_buf *out);
+tri_status tri_server_msg_pack(const tri_server_msg *m, tri_buf *out);
 /* A frame from the server holds one message or several, one behind the other: *used is the first one's length. */
 tri_status tri_server_msg_first(const void *data, size_t len, size_t *used, tri_error *err);
 tri_status tri_server_msg_unpack(const void *data, size_t len, tri_arena *arena, tri_server_msg *out, tri_error *err);

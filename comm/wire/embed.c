@@ -4,67 +4,41 @@
 
 /* ---- choices by name ---- */
 
-static const char *const poolings[] = {NULL, "model", "cls", "mean"};
 static const char *const activations[] = {NULL, "none", "softmax", "sigmoid"};
-enum { NUM_POOLINGS = 4, NUM_ACTIVATIONS = 4, MIN_RESULT_BYTES = 4 };
+enum { NUM_ACTIVATIONS = 4, MIN_RESULT_BYTES = 4 };
 
-const char *tri_pool_choice_name(tri_pool_choice p) { return (unsigned)p < NUM_POOLINGS ? poolings[p] : NULL; }
 const char *tri_activation_name(tri_activation a) { return (unsigned)a < NUM_ACTIVATIONS ? activations[a] : NULL; }
 
-static int find_name(const char *const *names, int count, const char *s, size_t len) {
-  for (int i = 1; i < count; i++)
-    if (strlen(names[i]) == len && !memcmp(names[i], s, len)) return i;
-  return 0;
-}
-
-bool tri_pool_choice_parse(const char *name, tri_pool_choice *out) {
-  int i = find_name(poolings, NUM_POOLINGS, name, strlen(name));
-  if (i) *out = (tri_pool_choice)i;
-  return i != 0;
+/* The activation of that name, UNSET if there is none. */
+static tri_activation find_activation(const char *name, size_t len) {
+  for (int i = 1; i < NUM_ACTIVATIONS; i++)
+    if (strlen(activations[i]) == len && !memcmp(activations[i], name, len)) return (tri_activation)i;
+  return TRI_ACTIVATION_UNSET;
 }
 
 bool tri_activation_parse(const char *name, tri_activation *out) {
-  int i = find_name(activations, NUM_ACTIVATIONS, name, strlen(name));
-  if (i) *out = (tri_activation)i;
-  return i != 0;
-}
-
-static tri_status read_choice(tri_unpacker *d, const tri_field *f, const tri_value *v, const char *const *names,
-                              int count, int *out) {
-  char shown[64];
-  if (v->kind != TRI_V_STR) return tri_read_wrong(d, f->name, "a name", v);
-  *out = find_name(names, count, v->s, v->len);
-  if (*out) return TRI_OK;
-  return tri_fail(d->err, TRI_INVALID_ARGUMENT, f->name, "%s is \"%s\"; allowed are %s, %s and %s", f->name,
-                  tri_wire_printable(v->s, v->len, shown), names[1], names[2], names[3]);
-}
-
-static tri_status read_pooling(tri_unpacker *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
-  int i = 0;
-  (void)u;
-  tri_status st = read_choice(d, f, v, poolings, NUM_POOLINGS, &i);
-  if (!st) *(tri_pool_choice *)at = (tri_pool_choice)i;
-  return st;
+  tri_activation found = find_activation(name, strlen(name));
+  if (found != TRI_ACTIVATION_UNSET) *out = found;
+  return found != TRI_ACTIVATION_UNSET;
 }
 
 static tri_status read_activation(tri_unpacker *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
-  int i = 0;
+  char shown[64];
   (void)u;
-  tri_status st = read_choice(d, f, v, activations, NUM_ACTIVATIONS, &i);
-  if (!st) *(tri_activation *)at = (tri_activation)i;
-  return st;
+  if (v->kind != TRI_V_STR) return tri_read_wrong(d, f->name, "a name", v);
+  tri_activation found = find_activation(v->s, v->len);
+  if (found == TRI_ACTIVATION_UNSET)
+    return tri_fail(d->err, TRI_INVALID_ARGUMENT, f->name, "%s is \"%s\"; allowed are none, softmax and sigmoid",
+                    f->name, tri_wire_printable(v->s, v->len, shown));
+  *(tri_activation *)at = found;
+  return TRI_OK;
 }
 
-static void write_name(tri_pack *p, const char *name) { tri_pack_str(p, name ? name : "", name ? strlen(name) : 0); }
-static void write_pooling(tri_pack *p, const void *at) {
-  write_name(p, tri_pool_choice_name(*(const tri_pool_choice *)at));
-}
 static void write_activation(tri_pack *p, const void *at) {
-  write_name(p, tri_activation_name(*(const tri_activation *)at));
+  const char *name = tri_activation_name(*(const tri_activation *)at);
+  tri_pack_str(p, name ? name : "", name ? strlen(name) : 0);
 }
-static bool has_pooling(const void *at) { return tri_pool_choice_name(*(const tri_pool_choice *)at) != NULL; }
 static bool has_activation(const void *at) { return tri_activation_name(*(const tri_activation *)at) != NULL; }
-const tri_codec tri_codec_pooling = {read_pooling, write_pooling, has_pooling};
 const tri_codec tri_codec_activation = {read_activation, write_activation, has_activation};
 
 /* ---- answers ---- */
@@ -171,7 +145,7 @@ static tri_status read_results(tri_unpacker *d, const tri_field *f, tri_unpack *
   if (!all) return TRI_NO_MEMORY;
   for (uint32_t i = 0; i < v->count; i++) {
     tri_status st = read_result(d, u, i, &all[i]);
-    if (st) return st;
+    if (st != TRI_OK) return st;
   }
   r->results = all;
   r->num = v->count;

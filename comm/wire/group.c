@@ -145,7 +145,7 @@ static const tri_field register_fields[] = {
     G_U32(tri_group_register, tp),         G_U32(tri_group_register, pp),
     G_U64(tri_group_register, epoch),      {TRI_F(TRI_FT_I64, "pid", tri_group_register, pid)},
     G_U64(tri_group_register, model_hash), G_U64(tri_group_register, max_model_len),
-    G_U64(tri_group_register, vocab_size), G_U64(tri_group_register, kv_pages),
+    G_U64(tri_group_register, vocab_size), G_U64(tri_group_register, kv_blocks),
     G_U64(tri_group_register, block_size), G_U64(tri_group_register, max_num_seqs),
 };
 
@@ -156,7 +156,7 @@ static const tri_field ready_fields[] = {
     M_F(TRI_FT_U32, "group", ready.group),
     M_F(TRI_FT_U64, "epoch", ready.epoch),
     M_F(TRI_FT_F64, "load_seconds", ready.load_seconds),
-    M_F(TRI_FT_F64, "block_seconds", ready.block_seconds),
+    M_F(TRI_FT_F64, "layer_seconds", ready.layer_seconds),
 };
 
 static const tri_field tokens_fields[] = {
@@ -175,12 +175,12 @@ static const tri_field health_fields[] = {
     G_U32(tri_group_health, rank),
     G_U64(tri_group_health, epoch),
     G_U64(tri_group_health, step),
-    G_U64(tri_group_health, block),
+    G_U64(tri_group_health, layer),
     G_U64(tri_group_health, collective),
     {TRI_F(TRI_FT_BOOL, "busy", tri_group_health, busy)},
     G_U32(tri_group_health, running),
     G_U32(tri_group_health, waiting),
-    G_U64(tri_group_health, kv_pages_used),
+    G_U64(tri_group_health, kv_blocks_used),
     G_U64(tri_group_health, tokens),
     G_U64(tri_group_health, scheduler_ns),
     G_U64(tri_group_health, preemptions),
@@ -254,7 +254,7 @@ static const struct {
     [TRI_GROUP_EMBED_RESULTS] = TABLE(embed_results_fields, offsetof(tri_group_msg, embed_results), embed_results),
 };
 
-tri_status tri_group_msg_pack(const tri_group_msg *m, tri_wire_buf *out) {
+tri_status tri_group_msg_pack(const tri_group_msg *m, tri_buf *out) {
   if ((unsigned)m->op >= GROUP_OPS) return TRI_INVALID_ARGUMENT;
   tri_pack p = tri_pack_begin(out);
   size_t mark = tri_envelope_write(&p, group_ops[m->op], "seq", m->seq);

@@ -31,16 +31,16 @@ typedef struct tri_group_register {
   uint64_t epoch;
   int64_t pid;
   uint64_t model_hash;
-  uint64_t max_model_len, vocab_size, kv_pages, block_size, max_num_seqs;
+  uint64_t max_model_len, vocab_size, kv_blocks, block_size, max_num_seqs;
 } tri_group_register;
 
 typedef struct tri_group_health {
   uint32_t group, rank;
-  uint64_t epoch, step, block, collective;
+  uint64_t epoch, step, layer, collective;
   bool busy;
   /* leader */
   uint32_t running, waiting;
-  uint64_t kv_pages_used, tokens, scheduler_ns, preemptions;
+  uint64_t kv_blocks_used, tokens, scheduler_ns, preemptions;
 } tri_group_health;
 
 /* One sequence's output of one step. */
@@ -62,7 +62,7 @@ enum {
   TRI_TOKEN_NONE = 2,       /* no token in this entry: the choice ended without one (abort, deadline) */
   TRI_TOKEN_LOGPROB = 4,    /* logprob and alternatives are there */
   TRI_TOKEN_STOP_ID = 8,    /* the token is the end-of-sequence or a stop id and is not part of the text */
-  TRI_TOKEN_PREEMPTED = 16, /* sequences of the job gave their KV pages back since its last entry */
+  TRI_TOKEN_PREEMPTED = 16, /* sequences of the job gave their KV blocks back since its last entry */
 };
 
 typedef struct tri_group_tokens {
@@ -104,7 +104,7 @@ typedef struct tri_group_msg {
       uint32_t group;
       uint64_t epoch;
       double load_seconds;
-      double block_seconds; /* that a layer takes for the largest step, predicted from the canary's time */
+      double layer_seconds; /* that a layer takes for the largest step, predicted from the canary's time */
     } ready;
     tri_group_tokens tokens;
     tri_group_results embed_results;
@@ -137,7 +137,7 @@ typedef struct tri_group_msg {
   };
 } tri_group_msg;
 
-tri_status tri_group_msg_pack(const tri_group_msg *m, tri_wire_buf *out);
+tri_status tri_group_msg_pack(const tri_group_msg *m, tri_buf *out);
 /* A frame to a worker holds one message or several, one behind the other: *used is the first one's length. */
 tri_status tri_group_msg_first(const void *data, size_t len, size_t *used, tri_error *err);
 tri_status tri_group_msg_unpack(const void *data, size_t len, tri_arena *arena, tri_group_msg *out, tri_error *err);

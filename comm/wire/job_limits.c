@@ -41,7 +41,7 @@ static tri_status check_source(const tri_job_limits *l, size_t tokens, tri_error
                     tokens, (llu)l->max_model_len);
   if (step && tokens > room)
     return tri_fail(err, TRI_NO_CAPACITY, "prompt",
-                    "the source has %zu tokens and is encoded in one step, which has room for %llu "
+                    "the source has %zu tokens and is computed in one step, which has room for %llu "
                     "(max_num_batched_tokens %llu)",
                     tokens, (llu)room, (llu)step);
   if (l->num_start >= l->max_model_len)

@@ -11,11 +11,11 @@
 /* ---- writing: a failure (memory, TRI_WIRE_MAX_MESSAGE) sticks and is returned by tri_pack_end ---- */
 
 typedef struct tri_pack {
-  tri_wire_buf *out;
+  tri_buf *out;
   tri_status status;
 } tri_pack;
 
-tri_pack tri_pack_begin(tri_wire_buf *out); /* empties out */
+tri_pack tri_pack_begin(tri_buf *out); /* empties out */
 tri_status tri_pack_end(tri_pack *p);
 void tri_pack_u64(tri_pack *p, uint64_t v);
 void tri_pack_i64(tri_pack *p, int64_t v);
@@ -137,7 +137,7 @@ typedef struct tri_fields {
   .name = name_, .name_len = sizeof(name_) - 1, .type = (type_), .offset = offsetof(S, m)
 
 #define TRI_CUSTOM(name_, S, m, codec_) TRI_F(TRI_FT_CUSTOM, name_, S, m), .codec = &(codec_)
-/* Of a codec that takes the whole record. */
+/* A field whose codec takes the whole record. */
 #define TRI_CUSTOM_ALL(name_, codec_)                                                                                  \
   .name = name_, .name_len = sizeof(name_) - 1, .type = TRI_FT_CUSTOM, .codec = &(codec_)
 

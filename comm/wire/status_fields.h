@@ -37,7 +37,7 @@
   X(context, U32, pp, "pipeline_parallel_size")                                                                        \
   X(context, U32, running, "running")                                                                                  \
   X(context, U32, waiting, "waiting")                                                                                  \
-  X(context, U64, kv_pages, "kv_pages")                                                                                \
+  X(context, U64, kv_pages, "kv_pages") /* KV blocks */                                                                \
   X(context, U64, kv_pages_used, "kv_pages_used")                                                                      \
   X(context, U64, steps, "steps")                                                                                      \
   X(context, U64, tokens, "tokens")                                                                                    \

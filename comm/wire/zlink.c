@@ -164,7 +164,7 @@ tri_status tri_zlink_fds(const tri_zlink *l, int fds[2]) {
   return zmq_getsockopt(l->monitor, ZMQ_FD, &fds[1], &size) ? TRI_CLOSED : TRI_OK;
 }
 
-bool tri_zlink_has_news(tri_zlink *l) {
+bool tri_zlink_has_events(tri_zlink *l) {
   tri_zlink_drain_monitor(l);
   return l->socket && tri_z_has_message(l->socket);
 }

@@ -87,10 +87,11 @@ tri_status tri_zlink_send_wait(tri_zlink *l, const void *data, size_t len, int t
 typedef enum tri_zlink_state { TRI_ZLINK_CONNECTING, TRI_ZLINK_UP, TRI_ZLINK_LOST, TRI_ZLINK_REFUSED } tri_zlink_state;
 tri_zlink_state tri_zlink_look(tri_zlink *l, unsigned *losses); /* losses (may be NULL): connections lost so far */
 void tri_zlink_close(tri_zlink *l);                             /* NULL is fine */
-/* File descriptors that become readable with news from the library's thread, and stay so until they are taken in, which
- * sending does as well as tri_zlink_has_news: after either, only the latter tells whether something is there. */
+/* File descriptors that become readable when the library's thread has something for this one, and stay so until it is
+ * taken in, which sending does as well as tri_zlink_has_events: after either, only the latter tells whether something
+ * is there. */
 tri_status tri_zlink_fds(const tri_zlink *l, int fds[2]);
-bool tri_zlink_has_news(tri_zlink *l); /* a message is there to be received; tri_zlink_look is up to date */
+bool tri_zlink_has_events(tri_zlink *l); /* a message is there to be received; tri_zlink_look is up to date */
 
 /* Waits until one of the sockets has something to read, a file descriptor is readable, a signal came, or timeout_ms has
  * passed (-1: no limit). NULL servers and links, and fds of -1, are skipped. *ready (may be NULL): number of things

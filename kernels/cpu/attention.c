@@ -113,23 +113,23 @@ static void load_queries(const attention_run *r, const tile *t, tile_state *s) {
 
 static const char *kv_at(const attention_run *r, const tile *t, const void *base, int key) {
   const tri_batch *b = r->a->batch;
-  const int32_t *pages = b->block_table + (size_t)t->seq * (size_t)b->block_table_stride;
-  return (const char *)base + tri_ref_kv_offset(&r->a->kv, pages, key, t->kv_head) * tri_dtype_size(r->a->kv.dtype);
+  const int32_t *kv_blocks = b->block_table + (size_t)t->seq * (size_t)b->block_table_stride;
+  return (const char *)base + tri_ref_kv_offset(&r->a->kv, kv_blocks, key, t->kv_head) * tri_dtype_size(r->a->kv.dtype);
 }
 
 /* Keys or values of a block, widened: row j at out + j * ld, elements from .. from + n - 1 of it. */
-static void widen_block(const attention_run *r, const tile *t, const void *pages, int block, int keys, int from, int n,
-                        float *out, size_t ld) {
+static void widen_block(const attention_run *r, const tile *t, const void *kv_blocks, int block, int keys, int from,
+                        int n, float *out, size_t ld) {
   const tri_kv_layer *kv = &r->a->kv;
   size_t element = tri_dtype_size(kv->dtype), row = (size_t)kv->head_dim * element;
   for (int j = 0, run; j < keys; j += run) {
     run = tri_min(keys - j, kv->block_size - (block + j) % kv->block_size);
-    const char *at = kv_at(r, t, pages, block + j) + (size_t)from * element;
+    const char *at = kv_at(r, t, kv_blocks, block + j) + (size_t)from * element;
     for (int i = 0; i < run; i++) r->isa->expand(out + (size_t)(j + i) * ld, at + (size_t)i * row, kv->dtype, n, 1);
   }
 }
 
-/* Algorithms for a block, by the number of query rows. Few: keys and values as they lie in their pages. More: they
+/* Algorithms for a block, by the number of query rows. Few: keys and values as they lie in their blocks. More: they
  * are widened once for all rows. Many: as panels for outer products, whose sums have another order, which deterministic
  * mode must not switch to. */
 typedef enum algorithm { DIRECT, WIDENED, PANELS } algorithm;
@@ -138,8 +138,9 @@ static algorithm algorithm_of(const attention_run *r, const tile *t) {
   return t->rows >= PANEL_ROWS && !r->be->deterministic ? PANELS : WIDENED;
 }
 
-/* The rows that a block's work reads, in the order of work: its keys, its values, the next block's first keys. Pages
- * lie anywhere, and the processor's own prefetch starts anew at each, so what comes AHEAD rows later is fetched. */
+/* The rows that a block's work reads, in the order of work: its keys, its values, the next block's first keys. KV
+ * blocks lie anywhere, and the processor's own prefetch starts anew at each, so what comes AHEAD rows later is fetched.
+ */
 static void list_rows(const attention_run *r, const tile *t, tile_state *s, int block, int keys) {
   const tri_kv_layer *kv = &r->a->kv;
   size_t row = (size_t)kv->head_dim * tri_dtype_size(kv->dtype);

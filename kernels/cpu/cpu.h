@@ -207,7 +207,7 @@ void tri_cpu_linear_int8_launch(tri_backend *be, const tri_linear_args *a);
   X(moe_experts)                                                                                                       \
   X(gather_rows)                                                                                                       \
   X(mean_rows)                                                                                                         \
-  X(copy_pages)                                                                                                        \
+  X(copy_blocks)                                                                                                       \
   X(sample)                                                                                                            \
   X(sample_part)                                                                                                       \
   X(sample_merge)

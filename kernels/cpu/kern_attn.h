@@ -134,7 +134,7 @@ V_INLINE void score_keys(const tri_dtype DT, const tri_scores *args) {
   }
 }
 
-/* Values in their pages are read page by page or so, not one column of all of them after the other. */
+/* Values in their KV blocks are read block by block or so, not one column of all of them after the other. */
 V_INLINE void weigh_keys(const tri_dtype DT, const tri_weigh *args) {
   enum { GROUP = 16 };
   int group = args->ahead && args->d > 3 * W ? GROUP : args->keys;

@@ -1,4 +1,4 @@
-/* Ops that go row by row or page by page: embedding, norms, gated activations, rotary positions and cache writes,
+/* Ops that go row by row or block by block: embedding, norms, gated activations, rotary positions and cache writes,
  * copies. */
 #include <math.h>
 #include <string.h>
@@ -181,8 +181,8 @@ void tri_cpu_mean_rows_launch(tri_backend *be, const tri_op_plan *plan, const tr
 }
 
 /* Copies are rare and short, and pairs may chain: one thread, in order. */
-void tri_cpu_copy_pages_launch(tri_backend *be, const tri_op_plan *plan, const tri_copy_pages_args *a) {
-  tri_ref_copy_pages_launch(be, plan, a);
+void tri_cpu_copy_blocks_launch(tri_backend *be, const tri_op_plan *plan, const tri_copy_blocks_args *a) {
+  tri_ref_copy_blocks_launch(be, plan, a);
 }
 
 /* Each thread keeps the frequencies of the last length it saw in its part of the workspace: neighbours mostly share it.
@@ -253,9 +253,9 @@ static void append_rows(const row_run *r, int begin, int end, int index) {
     }
     int64_t slot = a->kv_slot[t];
     if (slot < 0) continue; /* a padding row */
-    size_t page = (size_t)(slot / a->kv.block_size), in_page = (size_t)(slot % a->kv.block_size);
+    size_t kv_block = (size_t)(slot / a->kv.block_size), in_block = (size_t)(slot % a->kv.block_size);
     for (int h = 0; h < hkv; h++) {
-      size_t at = ((page * (size_t)hkv + (size_t)h) * (size_t)a->kv.block_size + in_page) * (size_t)d * element;
+      size_t at = ((kv_block * (size_t)hkv + (size_t)h) * (size_t)a->kv.block_size + in_block) * (size_t)d * element;
       r->isa->narrow((char *)a->kv.k + at, a->kv.dtype, row + (size_t)(hq + h) * (size_t)d, d);
       r->isa->narrow((char *)a->kv.v + at, a->kv.dtype, row + (size_t)(hq + hkv + h) * (size_t)d, d);
     }

@@ -1,4 +1,4 @@
-/* Attention over the cache, and copies of its pages. Written to be right first: a block for each query head of each
+/* Attention over the cache, and copies of its KV blocks. Written to be right first: a block for each query head of each
  * token, with a running maximum over blocks of keys. */
 #include "kernels/cuda/attention.cuh"
 
@@ -35,7 +35,7 @@ template <typename T> __global__ static void attention_kernel(tri_attention_args
     int j = block + (int)threadIdx.x, keys = min(THREADS, v.last + 1 - block);
     float s = -INFINITY;
     if (j <= v.last)
-      s = adjust(a, dot_key(q, (const T *)a.kv.k + kv_offset(a.kv, v.pages, j, kv_head), a.kv.head_dim), head, j,
+      s = adjust(a, dot_key(q, (const T *)a.kv.k + kv_offset(a.kv, v.kv_blocks, j, kv_head), a.kv.head_dim), head, j,
                  v.position);
     float fresh = fmaxf(top, block_max(s, room)), factor = expf(top - fresh);
     p[threadIdx.x] = j <= v.last ? expf(s - fresh) : 0;
@@ -43,7 +43,7 @@ template <typename T> __global__ static void attention_kernel(tri_attention_args
     for (int e = threadIdx.x, i = 0; e < d; e += THREADS, i++) {
       float x = acc[i] * factor;
       for (int k = 0; k < keys; k++)
-        x += p[k] * (float)values[kv_offset(a.kv, v.pages, block + k, kv_head) + (size_t)e];
+        x += p[k] * (float)values[kv_offset(a.kv, v.kv_blocks, block + k, kv_head) + (size_t)e];
       acc[i] = x;
     }
     top = fresh;
@@ -63,7 +63,7 @@ void tri_cuda_attention(cudaStream_t stream, const tri_attention_args *a) {
   }
 }
 
-void tri_cuda_copy_pages(cudaStream_t stream, const tri_copy_pages_args *a, void *workspace) {
+void tri_cuda_copy_blocks(cudaStream_t stream, const tri_copy_blocks_args *a, void *workspace) {
   (void)workspace;
   size_t element = a->kv.dtype == TRI_F32 ? 4 : 2;
   size_t bytes = (size_t)a->kv.num_kv_heads * (size_t)a->kv.block_size * (size_t)a->kv.head_dim * element;

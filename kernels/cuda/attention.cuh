@@ -7,7 +7,7 @@
 /* What a token sees, and where its keys are. */
 struct view {
   int position, first, last, tokens, seq; /* tokens: of its sequence in this step */
-  const int32_t *pages;
+  const int32_t *kv_blocks;
 };
 
 /* The batch's arrays come from the host, in front of a step's first kernel: it may be called before the wait. */
@@ -27,7 +27,7 @@ __device__ static view view_of(const tri_attention_args &a, const tri_batch &b, 
   v.position = b.context_len[low] - (b.seq_start[low + 1] - t);
   v.last = a.causal ? v.position : b.context_len[low] - 1;
   v.first = a.window > 0 && v.last - a.window + 1 > 0 ? v.last - a.window + 1 : 0;
-  v.pages = b.block_table + (size_t)low * (size_t)b.block_table_stride;
+  v.kv_blocks = b.block_table + (size_t)low * (size_t)b.block_table_stride;
   return v;
 }
 

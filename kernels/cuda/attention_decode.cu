@@ -111,7 +111,7 @@ __global__ __launch_bounds__(THREADS, 4) static void decode_kernel(tri_attention
     bool there = j < end;
     float k[PIECE] = {0}, value[PIECE] = {0};
     if (there && reads) {
-      size_t at = kv_offset(a.kv, v.pages, j, kv_head) + (size_t)(part * PIECE);
+      size_t at = kv_offset(a.kv, v.kv_blocks, j, kv_head) + (size_t)(part * PIECE);
       piece<T> raw_k, raw_v;
       raw_k.load((const T *)a.kv.k + at);
       raw_v.load((const T *)a.kv.v + at);

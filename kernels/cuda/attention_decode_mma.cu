@@ -38,9 +38,9 @@ __device__ static inline int64_t locate_first(const tri_attention_args &a, const
                                               int kv_head, int key, int end, bool early, bool *later) {
   *later = false;
   if (key >= end) return NO_KEY;
-  int64_t page = v.pages[key / a.kv.block_size];
-  *later = early && is_new(b, page * a.kv.block_size + key % a.kv.block_size);
-  return (int64_t)kv_offset(a.kv, v.pages, key, kv_head);
+  int64_t kv_block = v.kv_blocks[key / a.kv.block_size];
+  *later = early && is_new(b, kv_block * a.kv.block_size + key % a.kv.block_size);
+  return (int64_t)kv_offset(a.kv, v.kv_blocks, key, kv_head);
 }
 
 /* Those of the warp's rows that were left out: a row of keys and one of values at once, or half of each. */
@@ -186,7 +186,7 @@ __global__ __launch_bounds__(TILE_THREADS) static void decode_mma_kernel(tri_att
     __syncthreads();
     int64_t next = NO_KEY; /* looked up now, for its latency */
     int next_key = key0 + STAGES * KEYS + (int)threadIdx.x;
-    if (threadIdx.x < KEYS && next_key < end) next = (int64_t)kv_offset(a.kv, v.pages, next_key, kv_head);
+    if (threadIdx.x < KEYS && next_key < end) next = (int64_t)kv_offset(a.kv, v.kv_blocks, next_key, kv_head);
     float s[OWN_KEYS / 8][4];
     scores<T, DEPTH, OWN_KEYS>(s, q, keys + stage * TILE + own);
     finish_scores<OWN_KEYS, PLAIN>(a, s, key0 + warp * OWN_KEYS, sees, key0 + KEYS <= end);

@@ -81,7 +81,7 @@ __device__ static inline int place(int row, int chunk) { return (row * CHUNKS + 
 __device__ static inline int64_t locate_key(const tri_attention_args &a, const tri_batch &b, const view &v, int key,
                                             int end, bool early) {
   if (key >= end) return NO_KEY;
-  int64_t slot = (int64_t)v.pages[key / a.kv.block_size] * a.kv.block_size + key % a.kv.block_size;
+  int64_t slot = (int64_t)v.kv_blocks[key / a.kv.block_size] * a.kv.block_size + key % a.kv.block_size;
   return early && is_new(b, slot) ? LATER - slot * a.kv.head_dim : slot * a.kv.head_dim;
 }
 

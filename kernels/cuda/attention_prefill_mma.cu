@@ -73,7 +73,7 @@ __global__ __launch_bounds__(THREADS) static void prefill_mma_kernel(tri_attenti
   tile t = tile_of(b, (int)(gridDim.y - 1 - blockIdx.y)); /* the longest first */
   if (!t.rows) return;
   int context = b.context_len[t.seq], position0 = context - (b.seq_start[t.seq + 1] - t.first);
-  const int32_t *pages = b.block_table + (size_t)t.seq * (size_t)b.block_table_stride;
+  const int32_t *kv_blocks = b.block_table + (size_t)t.seq * (size_t)b.block_table_stride;
   int end = a.causal ? position0 + t.rows : context, begin = 0; /* of the keys that any row sees */
   int first_last = a.causal ? position0 : context - 1;          /* the last key of the first row */
   if (a.window > 0) begin = max(0, first_last - a.window + 1) / KEYS * KEYS;
@@ -88,16 +88,16 @@ __global__ __launch_bounds__(THREADS) static void prefill_mma_kernel(tri_attenti
   load_queries<T, DEPTH>(a, t, head, q);
   clear(r);
   for (int h = 0; a.sinks && h < 2; h++) r.max[h] = a.sinks[head] * LOG2E, r.sum[h] = lane % 4 == 0 ? 1 : 0;
-  locate<KEYS>(a, pages, kv_head, begin, end, offsets[0]);
+  locate<KEYS>(a, kv_blocks, kv_head, begin, end, offsets[0]);
   __syncthreads();
   fetch<T, DEPTH>(a, offsets[0], keys, values);
   commit_copies();
-  locate<KEYS>(a, pages, kv_head, begin + KEYS, end, offsets[1]);
+  locate<KEYS>(a, kv_blocks, kv_head, begin + KEYS, end, offsets[1]);
   for (int key0 = begin, stage = 0; key0 < end; key0 += KEYS, stage ^= 1) {
     __syncthreads(); /* the other stage has been read, and where its next keys are is known */
     fetch<T, DEPTH>(a, offsets[stage ^ 1], keys + (stage ^ 1) * TILE, values + (stage ^ 1) * TILE);
     commit_copies();
-    locate<KEYS>(a, pages, kv_head, key0 + 2 * KEYS, end, offsets[stage]);
+    locate<KEYS>(a, kv_blocks, kv_head, key0 + 2 * KEYS, end, offsets[stage]);
     wait_copies<1>();
     __syncthreads();
     float s[KEYS / 8][4];

@@ -37,10 +37,10 @@ __device__ static inline bool is_new(const tri_batch &b, int64_t slot) {
 
 /* Where the keys of a tile are, one for each row. */
 template <int KEYS>
-__device__ static inline void locate(const tri_attention_args &a, const int32_t *pages, int kv_head, int key0, int end,
-                                     int64_t *offsets) {
+__device__ static inline void locate(const tri_attention_args &a, const int32_t *kv_blocks, int kv_head, int key0,
+                                     int end, int64_t *offsets) {
   int row = threadIdx.x;
-  if (row < KEYS) offsets[row] = key0 + row < end ? (int64_t)kv_offset(a.kv, pages, key0 + row, kv_head) : NO_KEY;
+  if (row < KEYS) offsets[row] = key0 + row < end ? (int64_t)kv_offset(a.kv, kv_blocks, key0 + row, kv_head) : NO_KEY;
 }
 
 template <typename T, int DEPTH>

@@ -236,7 +236,7 @@ size_t tri_cuda_rounded_bytes(int rows, int k); /* of the workspace, a multiple 
   X(moe_experts, tri_cuda_moe_experts_workspace)                                                                       \
   X(gather_rows, TRI_CUDA_NO_WORKSPACE)                                                                                \
   X(mean_rows, TRI_CUDA_NO_WORKSPACE)                                                                                  \
-  X(copy_pages, TRI_CUDA_NO_WORKSPACE)
+  X(copy_blocks, TRI_CUDA_NO_WORKSPACE)
 #define TRI_CUDA_PLANNED_LIST(X)                                                                                       \
   X(linear, linear)                                                                                                    \
   X(gated_linear, gated_linear)                                                                                        \

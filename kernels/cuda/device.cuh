@@ -139,9 +139,10 @@ static inline bool in_fours(const tri_mat &m) {
   return m.cols % 4 == 0 && m.ld % 4 == 0 && (uintptr_t)m.data % 16 == 0;
 }
 
-__device__ static inline size_t kv_offset(const tri_kv_layer &kv, const int32_t *pages, int pos, int kv_head) {
-  size_t page = (size_t)pages[pos / kv.block_size], in_page = (size_t)(pos % kv.block_size);
-  return ((page * (size_t)kv.num_kv_heads + (size_t)kv_head) * (size_t)kv.block_size + in_page) * (size_t)kv.head_dim;
+__device__ static inline size_t kv_offset(const tri_kv_layer &kv, const int32_t *kv_blocks, int pos, int kv_head) {
+  size_t kv_block = (size_t)kv_blocks[pos / kv.block_size], in_block = (size_t)(pos % kv.block_size);
+  return ((kv_block * (size_t)kv.num_kv_heads + (size_t)kv_head) * (size_t)kv.block_size + in_block) *
+         (size_t)kv.head_dim;
 }
 
 static inline unsigned blocks_for(size_t n, unsigned threads) { return (unsigned)((n + threads - 1) / threads); }

@@ -53,8 +53,8 @@ __device__ static void rotate_head(float *x, int rotary_dim, bool interleaved, c
 
 /* Where element 0 of a head's key or value of that slot is. */
 __device__ static inline size_t place_in(const tri_kv_layer &kv, int64_t slot, int head) {
-  size_t page = (size_t)(slot / kv.block_size), in_page = (size_t)(slot % kv.block_size);
-  return ((page * (size_t)kv.num_kv_heads + (size_t)head) * (size_t)kv.block_size + in_page) * (size_t)kv.head_dim;
+  size_t kv_block = (size_t)(slot / kv.block_size), in_block = (size_t)(slot % kv.block_size);
+  return ((kv_block * (size_t)kv.num_kv_heads + (size_t)head) * (size_t)kv.block_size + in_block) * (size_t)kv.head_dim;
 }
 
 /* Which head a warp has: those of queries, of keys, of values, one behind the other. */

@@ -87,9 +87,9 @@ void tri_ref_qkv_rope_append_launch(tri_backend *be, const tri_op_plan *plan, co
     }
     int64_t slot = a->kv_slot[t];
     if (slot < 0) continue; /* a padding row */
-    size_t page = (size_t)(slot / a->kv.block_size), in_page = (size_t)(slot % a->kv.block_size);
+    size_t kv_block = (size_t)(slot / a->kv.block_size), in_block = (size_t)(slot % a->kv.block_size);
     for (int h = 0; h < hkv; h++) {
-      size_t at = ((page * (size_t)hkv + (size_t)h) * (size_t)a->kv.block_size + in_page) * (size_t)d;
+      size_t at = ((kv_block * (size_t)hkv + (size_t)h) * (size_t)a->kv.block_size + in_block) * (size_t)d;
       for (int i = 0; i < d; i++) {
         tri_store_f32(a->kv.k, a->kv.dtype, at + (size_t)i, row[(hq + h) * d + i]);
         tri_store_f32(a->kv.v, a->kv.dtype, at + (size_t)i, row[(hq + hkv + h) * d + i]);
@@ -157,19 +157,19 @@ static double score_of(const tri_attention_args *a, const float *q, size_t key, 
 }
 
 /* One query head of one token over the keys first..last. */
-static void attend(const tri_attention_args *a, const int32_t *pages, int t, int head, int position, int first,
+static void attend(const tri_attention_args *a, const int32_t *kv_blocks, int t, int head, int position, int first,
                    int last, double *acc) {
   int d = tri_kv_value_dim(&a->kv), kv_head = a->kv_head_of[head];
   const void *values = tri_kv_values(&a->kv);
   const float *q = a->q.data + (size_t)t * (size_t)a->q.ld + (size_t)head * (size_t)a->kv.head_dim;
   double max = a->sinks ? a->sinks[head] : -INFINITY;
   for (int j = first; j <= last; j++)
-    max = fmax(max, score_of(a, q, tri_ref_kv_offset(&a->kv, pages, j, kv_head), head, j - position) +
+    max = fmax(max, score_of(a, q, tri_ref_kv_offset(&a->kv, kv_blocks, j, kv_head), head, j - position) +
                         bias_of(a, head, j, position));
   double sum = a->sinks ? exp(a->sinks[head] - max) : 0;
   for (int i = 0; i < d; i++) acc[i] = 0;
   for (int j = first; j <= last; j++) {
-    size_t key = tri_ref_kv_offset(&a->kv, pages, j, kv_head);
+    size_t key = tri_ref_kv_offset(&a->kv, kv_blocks, j, kv_head);
     double p = exp(score_of(a, q, key, head, j - position) + bias_of(a, head, j, position) - max);
     sum += p;
     for (int i = 0; i < d; i++) acc[i] += p * tri_load_f32(values, a->kv.dtype, key + (size_t)i);
@@ -183,22 +183,22 @@ void tri_ref_attention_launch(tri_backend *be, const tri_op_plan *plan, const tr
   const tri_batch *b = a->batch;
   for (int s = 0; s < b->num_seqs; s++) {
     int start = b->seq_start[s], end = b->seq_start[s + 1], context = b->context_len[s];
-    const int32_t *pages = b->block_table + (size_t)s * (size_t)b->block_table_stride;
+    const int32_t *kv_blocks = b->block_table + (size_t)s * (size_t)b->block_table_stride;
     for (int t = start; t < end; t++) {
       int position = context - (end - t), last = a->causal ? position : context - 1;
       int first = a->window > 0 && last - a->window + 1 > 0 ? last - a->window + 1 : 0;
-      for (int h = 0; h < a->num_heads; h++) attend(a, pages, t, h, position, first, last, be->workspace);
+      for (int h = 0; h < a->num_heads; h++) attend(a, kv_blocks, t, h, position, first, last, be->workspace);
     }
   }
 }
 
-tri_status tri_ref_copy_pages_plan(tri_backend *be, const tri_copy_pages_args *a, tri_op_plan *plan) {
+tri_status tri_ref_copy_blocks_plan(tri_backend *be, const tri_copy_blocks_args *a, tri_op_plan *plan) {
   (void)be;
   *plan = (tri_op_plan){0};
   return kv_ok(&a->kv) && a->num_pairs >= 0 ? TRI_OK : TRI_INVALID_ARGUMENT;
 }
 
-void tri_ref_copy_pages_launch(tri_backend *be, const tri_op_plan *plan, const tri_copy_pages_args *a) {
+void tri_ref_copy_blocks_launch(tri_backend *be, const tri_op_plan *plan, const tri_copy_blocks_args *a) {
   (void)be, (void)plan;
   size_t bytes =
       (size_t)a->kv.num_kv_heads * (size_t)a->kv.block_size * (size_t)a->kv.head_dim * tri_dtype_size(a->kv.dtype);

@@ -27,6 +27,11 @@ typedef enum tri_moe_score { TRI_MOE_SOFTMAX, TRI_MOE_SIGMOID, TRI_MOE_TOPK_SOFT
  */
 typedef enum tri_quantization { TRI_QUANTIZE_NONE, TRI_QUANTIZE_INT8, TRI_QUANTIZE_W8A8 } tri_quantization;
 
+/* How an encoder makes one vector of a sequence's final states. NONE: it does not; in a wish: as the checkpoint does
+ * it, which is called "model". */
+typedef enum tri_pooling { TRI_POOL_NONE, TRI_POOL_FIRST, TRI_POOL_MEAN, TRI_NUM_POOLINGS } tri_pooling;
+extern const char *const tri_pooling_names[]; /* of wishes, with NULL behind the last */
+
 /* When a beam search ends that has as many finished answers as beams; see worker/beam.h. */
 typedef enum tri_early_stopping { TRI_EARLY_FALSE, TRI_EARLY_TRUE, TRI_EARLY_NEVER } tri_early_stopping;
 

@@ -1,7 +1,7 @@
 /* Allocation with checked sizes, and arenas.
  *
  * Sizes are products of numbers that came from files or from the network, so every product goes through
- * tri_size_mul/tri_size_add. Large buffers (weights, KV pages, activations) are tagged, and the tags' totals make the
+ * tri_size_mul/tri_size_add. Large buffers (weights, KV blocks, activations) are tagged, and the tags' totals make the
  * byte ledger that `trireme plan` predicts. */
 #ifndef TRI_RUNTIME_BASE_MEM_H
 #define TRI_RUNTIME_BASE_MEM_H

@@ -81,6 +81,7 @@ typedef struct tri_option {
   const char *help;           /* one sentence */
   const char *metavar;        /* "N", "FILE"; NULL: by type */
   const char *group;          /* heading in --help; entries of a group stand together; NULL: "Options" */
+  unsigned programs;          /* bits of a table that several programs share, which of them show the option */
   bool hidden;                /* understood, but not shown by --help: of no use to this program */
 } tri_option;
 

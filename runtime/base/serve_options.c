@@ -1,12 +1,11 @@
 #include "runtime/base/serve_options.h"
 
-#include <string.h>
+#include "runtime/base/kinds.h"
 
 /* In the order of tri_dtype. */
 static const char *const dtypes[] = {"float32", "float16", "bfloat16", "auto", NULL};
 static const char *const load_formats[] = {"auto", "safetensors", "dummy", NULL};
 const char *const tri_quantization_names[] = {"none", "int8", "w8a8", NULL};
-const char *const tri_pooling_names[] = {"model", "cls", "mean", NULL};
 static const char *const backends[] = {"auto", "cpu", "cuda", "ref", NULL};
 static const char *const policies[] = {"fcfs", "priority", NULL};
 static const char *const levels[] = {"error", "warn", "info", "debug", NULL};
@@ -14,62 +13,68 @@ static const char *const launches[] = {"auto", "mpi", "group", "self", NULL};
 
 #define S tri_serve_options
 const tri_option tri_serve_option_table[] = {
-    {TRI_OPT(S, model), .name = "model", .metavar = "DIR", .group = "Model",
+    {TRI_OPT(S, model), .name = "model", .programs = TRI_FOR_ALL, .metavar = "DIR", .group = "Model",
      .help = "a Hugging Face checkpoint folder"},
     {TRI_OPT(S, served_model_name), .name = "served-model-name", .metavar = "NAME", .group = "Model",
      .help = "the name that clients use; default: the folder's"},
-    {TRI_OPT(S, dtype), .name = "dtype", .choices = dtypes, .fallback = "auto", .group = "Model",
-     .help = "type of the weights in memory; auto: as stored"},
-    {TRI_OPT(S, quantization), .name = "quantization", .alias = "q", .choices = tri_quantization_names,
-     .fallback = "none", .group = "Model",
+    {TRI_OPT(S, dtype), .name = "dtype", .programs = TRI_FOR_ALL, .choices = dtypes, .fallback = "auto",
+     .group = "Model", .help = "type of the weights in memory; auto: as stored"},
+    {TRI_OPT(S, quantization), .name = "quantization", .programs = TRI_FOR_ALL, .alias = "q",
+     .choices = tri_quantization_names, .fallback = "none", .group = "Model",
      .help = "int8: linear layers' weights, a scale for each output; w8a8: their inputs too, one for each token"},
-    {TRI_OPT(S, kv_cache_dtype), .name = "kv-cache-dtype", .choices = dtypes, .fallback = "auto", .group = "Model",
+    {TRI_OPT(S, kv_cache_dtype), .name = "kv-cache-dtype", .programs = TRI_FOR_STEPS | TRI_FOR_PLAN, .choices = dtypes,
+     .fallback = "auto", .group = "Model",
      .help = "type of the KV cache; auto: float32 on a CPU, the weights' type on a device"},
-    {TRI_OPT(S, load_format), .name = "load-format", .choices = load_formats, .fallback = "auto", .group = "Model",
-     .help = "dummy: seeded random weights of the config's shapes"},
-    {TRI_OPT(S, pooling), .name = "pooling", .choices = tri_pooling_names, .fallback = "model", .group = "Model",
+    {TRI_OPT(S, load_format), .name = "load-format", .programs = TRI_FOR_STEPS | TRI_FOR_PLAN, .choices = load_formats,
+     .fallback = "auto", .group = "Model", .help = "dummy: seeded random weights of the config's shapes"},
+    {TRI_OPT(S, pooling), .name = "pooling", .programs = TRI_FOR_PLAN, .choices = tri_pooling_names,
+     .fallback = "model", .group = "Model",
      .help = "of encoders: cls: the first token's state; mean: of all states; model: its pooler, else mean"},
-    {TRI_OPT(S, max_model_len), .name = "max-model-len", .min = 0, .max = 1 << 24, .fallback = "0", .metavar = "N",
-     .group = "Model",
+    {TRI_OPT(S, max_model_len), .name = "max-model-len", .programs = TRI_FOR_STEPS | TRI_FOR_PLAN, .min = 0,
+     .max = 1 << 24, .fallback = "0", .metavar = "N", .group = "Model",
      .help = "tokens of one sequence, prompt and answer; 0: the model's. More than that is served with a "
              "warning where positions can be stretched (not those of a table): texts may get worse "
              "beyond what the model was made for"},
-    {TRI_OPT(S, seed), .name = "seed", .no_letters = true, .fallback = "0", .metavar = "N", .group = "Model",
-     .help = "of dummy weights, and of requests that bring none"},
+    {TRI_OPT(S, seed), .name = "seed", .programs = TRI_FOR_STEPS, .no_letters = true, .fallback = "0", .metavar = "N",
+     .group = "Model", .help = "of dummy weights, and of requests that bring none"},
 
-    {TRI_OPT(S, tp), .name = "tensor-parallel-size", .alias = "tp", .min = 1, .max = 1024, .fallback = "1",
-     .metavar = "N", .group = "Layout", .help = "ranks that share each layer"},
-    {TRI_OPT(S, pp), .name = "pipeline-parallel-size", .alias = "pp", .min = 1, .max = 1024, .fallback = "1",
-     .metavar = "N", .group = "Layout", .help = "stages that follow one another"},
-    {TRI_OPT(S, dp), .name = "data-parallel-size", .alias = "dp", .min = 1, .max = 64, .fallback = "1", .metavar = "N",
-     .group = "Layout", .help = "replica groups (trireme up)"},
+    {TRI_OPT(S, tp), .name = "tensor-parallel-size", .programs = TRI_FOR_LOAD | TRI_FOR_PLAN, .alias = "tp", .min = 1,
+     .max = 1024, .fallback = "1", .metavar = "N", .group = "Layout", .help = "ranks that share each layer"},
+    {TRI_OPT(S, pp), .name = "pipeline-parallel-size", .programs = TRI_FOR_PLAN, .alias = "pp", .min = 1, .max = 1024,
+     .fallback = "1", .metavar = "N", .group = "Layout", .help = "stages that follow one another"},
+    {TRI_OPT(S, dp), .name = "data-parallel-size", .programs = TRI_FOR_PLAN, .alias = "dp", .min = 1, .max = 64,
+     .fallback = "1", .metavar = "N", .group = "Layout", .help = "replica groups (trireme up)"},
 
-    {TRI_OPT(S, max_num_seqs), .name = "max-num-seqs", .min = 1, .max = 4096, .fallback = "128", .metavar = "N",
-     .group = "Scheduling", .help = "sequences that run at a time in a group"},
-    {TRI_OPT(S, max_num_batched_tokens), .name = "max-num-batched-tokens", .min = 1, .max = 1 << 17, .fallback = "512",
-     .metavar = "N", .group = "Scheduling", .help = "tokens of one step"},
-    {TRI_OPT(S, block_size), .name = "block-size", .min = 1, .max = 256, .fallback = "16", .metavar = "N",
-     .group = "Scheduling", .help = "tokens of a KV page"},
-    {TRI_OPT(S, kv_cache_memory), .name = "kv-cache-memory-bytes", .fallback = "0", .metavar = "BYTES",
-     .group = "Scheduling",
+    {TRI_OPT(S, max_num_seqs), .name = "max-num-seqs", .programs = TRI_FOR_BATCHING | TRI_FOR_PLAN, .min = 1,
+     .max = 4096, .fallback = "128", .metavar = "N", .group = "Scheduling",
+     .help = "sequences that run at a time in a group"},
+    {TRI_OPT(S, max_num_batched_tokens), .name = "max-num-batched-tokens", .programs = TRI_FOR_BATCHING | TRI_FOR_PLAN,
+     .min = 1, .max = 1 << 17, .fallback = "512", .metavar = "N", .group = "Scheduling", .help = "tokens of one step"},
+    {TRI_OPT(S, block_size), .name = "block-size", .programs = TRI_FOR_STEPS | TRI_FOR_PLAN, .min = 1, .max = 256,
+     .fallback = "16", .metavar = "N", .group = "Scheduling", .help = "tokens of a KV block"},
+    {TRI_OPT(S, kv_cache_memory), .name = "kv-cache-memory-bytes", .programs = TRI_FOR_BATCHING | TRI_FOR_PLAN,
+     .fallback = "0", .metavar = "BYTES", .group = "Scheduling",
      .help =
          "KV cache of each rank; 0: full slots, at most a fourth of what is free, of a device's memory nine tenths"},
-    {TRI_OPT(S, num_kv_blocks), .name = "num-kv-blocks-override", .min = 0, .max = 1 << 30, .fallback = "0",
-     .metavar = "N", .group = "Scheduling", .help = "exactly so many KV pages; 0: by memory"},
+    {TRI_OPT(S, num_kv_blocks), .name = "num-kv-blocks-override", .programs = TRI_FOR_BATCHING | TRI_FOR_PLAN, .min = 0,
+     .max = 1 << 30, .fallback = "0", .metavar = "N", .group = "Scheduling",
+     .help = "exactly so many KV blocks; 0: by memory"},
     {TRI_OPT(S, scheduling_policy), .name = "scheduling-policy", .choices = policies, .fallback = "fcfs",
      .group = "Scheduling",
      .help = "priority: lower `priority` of a request is sooner, and preempts what runs with a higher one"},
-    {TRI_OPT(S, deterministic), .name = "deterministic", .fallback = "false", .group = "Scheduling",
-     .help = "the same bits whatever the batch, chunking or preemption"},
+    {TRI_OPT(S, deterministic), .name = "deterministic", .programs = TRI_FOR_STEPS, .fallback = "false",
+     .group = "Scheduling", .help = "the same bits whatever the batch, chunking or preemption"},
 
-    {TRI_OPT(S, backend), .name = "backend", .choices = backends, .fallback = "auto", .group = "Execution",
+    {TRI_OPT(S, backend), .name = "backend", .programs = TRI_FOR_ALL, .choices = backends, .fallback = "auto",
+     .group = "Execution",
      .help = "cuda: an NVIDIA device for each rank; auto: that where it can be had, else cpu, with its fastest code"},
-    {TRI_OPT(S, threads), .name = "threads", .min = 0, .max = 1024, .fallback = "0", .metavar = "N",
-     .group = "Execution", .help = "threads of each worker; 0: this host's cores over its workers"},
+    {TRI_OPT(S, threads), .name = "threads", .programs = TRI_FOR_STEPS | TRI_FOR_LOAD, .min = 0, .max = 1024,
+     .fallback = "0", .metavar = "N", .group = "Execution",
+     .help = "threads of each worker; 0: this host's cores over its workers"},
     {TRI_OPT(S, disable_custom_all_reduce), .name = "disable-custom-all-reduce", .fallback = "false",
      .group = "Execution",
      .help = "sums and transfers between devices go through NCCL alone, not also through each other's memory"},
-    {TRI_OPT(S, autotune), .name = "autotune", .fallback = "false", .group = "Execution",
+    {TRI_OPT(S, autotune), .name = "autotune", .programs = TRI_FOR_STEPS, .fallback = "false", .group = "Execution",
      .help = "before the first step, measure on the device which of its kernels does each matrix product fastest"},
     {TRI_OPT(S, watchdog_timeout), .name = "watchdog-timeout", .min = 0.5, .max = 3600, .fallback = "4", .metavar = "S",
      .group = "Execution",
@@ -87,7 +92,7 @@ const tri_option tri_serve_option_table[] = {
     {TRI_OPT(S, insecure_tcp), .name = "insecure-tcp", .fallback = "false", .group = "Service",
      .help = "allow tcp:// without CURVE, for trusted networks and tests"},
     {TRI_OPT(S, tokenizer_threads), .name = "tokenizer-threads", .min = 1, .max = 64, .fallback = "1", .metavar = "N",
-     .group = "Service", .help = "threads that encode prompts"},
+     .group = "Service", .help = "threads that tokenize prompts"},
     {TRI_OPT(S, max_queue), .name = "max-queue", .min = 1, .max = 1 << 20, .fallback = "4096", .metavar = "N",
      .group = "Service", .help = "jobs that may wait or run; more are refused"},
     {TRI_OPT(S, memory_cap), .name = "memory-cap", .min = 1 << 24, .max = 0x1p40, .fallback = "512M",
@@ -112,12 +117,12 @@ const tri_option tri_serve_option_table[] = {
 #undef S
 const size_t tri_serve_option_count = sizeof tri_serve_option_table / sizeof *tri_serve_option_table;
 
-size_t tri_serve_options_copy(tri_option *table, const char *const *shown) {
-  for (size_t i = 0; i < tri_serve_option_count; i++) {
+size_t tri_serve_options_copy(tri_option *table, tri_serve_program program, const tri_option *own, size_t num_own) {
+  size_t n = tri_serve_option_count;
+  for (size_t i = 0; i < n; i++) {
     table[i] = tri_serve_option_table[i];
-    table[i].hidden = true;
-    for (const char *const *name = shown; *name && table[i].hidden; name++)
-      table[i].hidden = strcmp(*name, table[i].name) != 0;
+    table[i].hidden = !(table[i].programs & program);
   }
-  return tri_serve_option_count;
+  for (size_t i = 0; i < num_own; i++) table[n++] = own[i];
+  return n;
 }

@@ -50,12 +50,21 @@ typedef struct tri_serve_options {
 enum { TRI_SERVE_AUTO = 3 }; /* of dtype and kv_cache_dtype: follows the names of float32, float16, bfloat16 */
 
 extern const char *const tri_quantization_names[]; /* by tri_quantization; NULL-terminated */
-extern const char *const tri_pooling_names[];      /* by tri_pooling, of which NONE is "model" */
 extern const tri_option tri_serve_option_table[];
 extern const size_t tri_serve_option_count;
 
-/* For a program that has use for some of them only: copies the table, of which --help then shows those that `shown`
- * (NULL-terminated) names. Returns how many there are. */
-size_t tri_serve_options_copy(tri_option *table, const char *const *shown);
+/* Programs other than the server's that have use for some of the options: the bits of tri_option.programs. */
+typedef enum tri_serve_program {
+  TRI_FOR_LATENCY = 1,
+  TRI_FOR_BATCHING = 2,
+  TRI_FOR_LOAD = 4,
+  TRI_FOR_PLAN = 8,
+  TRI_FOR_STEPS = TRI_FOR_LATENCY | TRI_FOR_BATCHING,
+  TRI_FOR_ALL = TRI_FOR_STEPS | TRI_FOR_LOAD | TRI_FOR_PLAN,
+} tri_serve_program;
+
+/* Copies the table for such a program, of which --help then shows what it has use for, and its own options behind it.
+ * Returns how many there are. */
+size_t tri_serve_options_copy(tri_option *table, tri_serve_program program, const tri_option *own, size_t num_own);
 
 #endif

@@ -16,14 +16,14 @@ static tri_status agree(tri_group *g, tri_status mine, tri_error *err) {
   return tri_fail(err, st, "comm", "the group's ranks cannot reach each other: %s", tri_status_text(st));
 }
 
-/* The smallest page count of the group: pages are numbered by the leader for all. */
-static tri_status agree_pages(tri_group *g, int *pages) {
+/* The smallest block count of the group: blocks are numbered by the leader for all. */
+static tri_status agree_blocks(tri_group *g, int *blocks) {
   int32_t all[4096];
   if (g->world->size > (int)(sizeof all / sizeof *all)) return TRI_TOO_LARGE;
-  int32_t mine = *pages;
+  int32_t mine = *blocks;
   tri_status st = tri_comm_all_gather(g->world, &mine, all, sizeof mine);
   for (int r = 0; st == TRI_OK && r < g->world->size; r++)
-    if (all[r] < *pages) *pages = all[r];
+    if (all[r] < *blocks) *blocks = all[r];
   return st;
 }
 
@@ -49,12 +49,12 @@ static tri_status set_limits(tri_engine *e, const tri_engine_config *config, con
                           .kv_dtype = kv_dtype_of(e, config),
                           .quantization = config->quantization,
                           .kv_bytes = config->kv_bytes,
-                          .num_kv_pages = config->num_kv_pages,
+                          .num_kv_blocks = config->num_kv_blocks,
                           .device = !e->backend->host_memory,
                           .memory = e->backend->ops.mem_available(e->backend)};
   if (e->backend->host_memory && config->local_ranks) lc.memory /= config->local_ranks;
   st = tri_ledger_make(c, &e->shard, ckpt, &e->limits, e->num_lanes, &lc, &e->ledger, err);
-  if (st == TRI_OK) e->limits.num_pages = (int)e->ledger.num_pages;
+  if (st == TRI_OK) e->limits.num_blocks = (int)e->ledger.num_blocks;
   return st;
 }
 
@@ -123,7 +123,7 @@ static tri_status allocate(tri_engine *e, const tri_engine_config *config, tri_e
   tri_status st = TRI_OK;
   size_t n = (size_t)config->max_num_seqs;
   TRI_CHECK(tri_kv_cache_create(e->backend, &e->model, &e->shard, kv_dtype_of(e, config), e->limits.block_size,
-                                e->limits.num_pages, &e->kv, err));
+                                e->limits.num_blocks, &e->kv, err));
   TRI_CHECK(tri_slots_create(&e->limits, &e->slots));
   TRI_CHECK(tri_batch_builder_create(&e->limits, &e->batch));
   e->result.tokens = tri_calloc(n, sizeof *e->result.tokens);
@@ -196,12 +196,12 @@ tri_status tri_engine_create(const tri_engine_config *config, tri_backend *backe
   e->backend = backend;
   e->group = group;
   e->num_lanes = group->p.pp;
-  atomic_store(&e->progress.block, TRI_BLOCK_IDLE);
+  atomic_store(&e->progress.layer, TRI_LAYER_IDLE);
   TRI_TRY(agree(group, prepare(e, config, &ckpt, err), err));
   TRI_TRY(agree(group, connect(e, err), err));
   /* Behind the communicators, whose memory is not to be had any more. */
   TRI_TRY(agree(group, set_limits(e, config, ckpt, err), err));
-  TRI_TRY(agree_pages(group, &e->limits.num_pages));
+  TRI_TRY(agree_blocks(group, &e->limits.num_blocks));
   st = config->load_format == TRI_LOAD_DUMMY ? tri_weights_dummy(backend, &e->model, &e->shard, config->seed,
                                                                  config->dtype, config->quantization, &e->weights, err)
                                              : tri_weights_load(backend, &e->model, &e->shard, ckpt, config->dtype,

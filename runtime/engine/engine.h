@@ -21,8 +21,8 @@ typedef struct tri_engine_config {
   tri_quantization quantization;
   int max_num_seqs, max_num_batched_tokens, block_size;
   int64_t max_model_len; /* 0: the model's */
-  int64_t kv_bytes;      /* for this rank's KV pages; 0: as tri_ledger_config has it */
-  int num_kv_pages;      /* not 0: exactly so many */
+  int64_t kv_bytes;      /* for this rank's KV blocks; 0: as tri_ledger_config has it */
+  int num_kv_blocks;     /* not 0: exactly so many */
   int local_ranks;       /* processes that share this host's memory */
   bool encoders;         /* the caller runs encoders; others refuse them here, since they generate nothing */
   tri_pooling pooling;   /* see tri_model_config_pool */

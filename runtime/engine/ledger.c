@@ -54,10 +54,10 @@ static bool workspace_bytes(const tri_model_config *c, const tri_shard *s, const
   return true;
 }
 
-/* Pages beyond which more would never be used. An encoder's sequences have theirs for a step, in which each of them may
- * leave a page half full. */
-static int64_t most_pages(const tri_limits *l, int num_lanes, int64_t pages_per_seq) {
-  int64_t full = pages_per_seq * l->max_num_seqs, step = l->max_num_batched_tokens / l->block_size + l->max_num_seqs;
+/* Blocks beyond which more would never be used. An encoder's sequences have theirs for a step, in which each of them
+ * may leave a block half full. */
+static int64_t most_blocks(const tri_limits *l, int num_lanes, int64_t blocks_per_seq) {
+  int64_t full = blocks_per_seq * l->max_num_seqs, step = l->max_num_batched_tokens / l->block_size + l->max_num_seqs;
   return l->whole_sequences && step * num_lanes < full ? step * num_lanes : full;
 }
 
@@ -76,47 +76,47 @@ tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const 
   st = tri_step_arena_plan(&ac, &arena, err);
   if (st != TRI_OK) return st;
   l.activations = arena.bytes;
-  if (!tri_kv_page_bytes(c, s, config->kv_dtype, limits->block_size, &l.page_bytes))
+  if (!tri_kv_block_bytes(c, s, config->kv_dtype, limits->block_size, &l.block_bytes))
     return tri_fail(err, TRI_OVERFLOW, "max_num_batched_tokens", "the sizes overflow");
   if (config->device && !workspace_bytes(c, s, limits, &l.workspace))
     return tri_fail(err, TRI_OVERFLOW, "max_num_batched_tokens", "the sizes overflow");
   if (config->device) l.reserve = DEVICE_RESERVE;
   st = add_source(c, s, ckpt, limits, num_lanes, config, &l, err);
   if (st != TRI_OK) return st;
-  /* An encoder-decoder's sequence has pages for its source, too. */
-  int64_t pages_per_seq =
+  /* An encoder-decoder's sequence has blocks for its source, too. */
+  int64_t blocks_per_seq =
       (limits->max_model_len + limits->block_size - 1) / limits->block_size * (c->seq2seq.on ? 2 : 1);
-  int64_t full = most_pages(limits, num_lanes, pages_per_seq);
-  int64_t page = (int64_t)l.page_bytes, fixed = (int64_t)(l.weights + l.activations + l.workspace + l.reserve);
+  int64_t full = most_blocks(limits, num_lanes, blocks_per_seq);
+  int64_t block = (int64_t)l.block_bytes, fixed = (int64_t)(l.weights + l.activations + l.workspace + l.reserve);
   int64_t room = config->memory ? config->memory - fixed : INT64_MAX;
-  if (config->num_kv_pages)
-    l.num_pages = config->num_kv_pages;
+  if (config->num_kv_blocks)
+    l.num_blocks = config->num_kv_blocks;
   else if (config->kv_bytes)
-    l.num_pages = config->kv_bytes / page;
+    l.num_blocks = config->kv_bytes / block;
   else {
     /* A device is there for nothing else; a host has other work, and a page cache to keep. */
     int64_t most = config->device ? room / 10 * 9 : room / 4;
     if (room <= 0) most = 0;
-    l.num_pages = full;
-    if (config->memory && l.num_pages * page > most) l.num_pages = most / page;
+    l.num_blocks = full;
+    if (config->memory && l.num_blocks * block > most) l.num_blocks = most / block;
   }
-  if (l.num_pages > INT32_MAX / limits->block_size) l.num_pages = INT32_MAX / limits->block_size;
-  l.kv = (size_t)(l.num_pages * page);
-  l.kv_tokens = l.num_pages * limits->block_size;
+  if (l.num_blocks > INT32_MAX / limits->block_size) l.num_blocks = INT32_MAX / limits->block_size;
+  l.kv = (size_t)(l.num_blocks * block);
+  l.kv_tokens = l.num_blocks * limits->block_size;
   *out = l;
-  if (room < 0 || l.num_pages * page > room) {
+  if (room < 0 || l.num_blocks * block > room) {
     char lines[TRI_LEDGER_TEXT], memory[TRI_MEMORY_TEXT];
     tri_ledger_text(&l, lines);
     return tri_fail(err, TRI_NO_CAPACITY, "memory", "%s exceed the %s that this rank may use", lines,
                     tri_memory_text((uint64_t)config->memory, memory));
   }
-  if (l.num_pages >= pages_per_seq) return TRI_OK;
+  if (l.num_blocks >= blocks_per_seq) return TRI_OK;
   const char *more = config->kv_bytes ? "more --kv-cache-memory-bytes" : "more memory";
-  if (config->num_kv_pages) more = "more --num-kv-blocks-override";
+  if (config->num_kv_blocks) more = "more --num-kv-blocks-override";
   return tri_fail(err, TRI_NO_CAPACITY, "max_model_len",
-                  "%lld KV pages of %d tokens hold less than one sequence of max_model_len %d: give %s or a smaller "
+                  "%lld KV blocks of %d tokens hold less than one sequence of max_model_len %d: give %s or a smaller "
                   "--max-model-len",
-                  (long long)l.num_pages, limits->block_size, limits->max_model_len, more);
+                  (long long)l.num_blocks, limits->block_size, limits->max_model_len, more);
 }
 
 const char *tri_memory_text(uint64_t bytes, char out[TRI_MEMORY_TEXT]) {

@@ -14,20 +14,20 @@ typedef struct tri_ledger_config {
   int64_t memory; /* bytes that the rank may use; 0: no limit known */
   int64_t
       kv_bytes; /* asked for; 0: what full slots need, at most a fourth of what is left, of a device's nine tenths */
-  int num_kv_pages; /* not 0: exactly so many */
-  bool device;      /* memory is a device's, where workspaces and what the driver takes lie beside the rest */
+  int num_kv_blocks; /* not 0: exactly so many */
+  bool device;       /* memory is a device's, where workspaces and what the driver takes lie beside the rest */
 } tri_ledger_config;
 
 typedef struct tri_ledger {
-  size_t weights, activations, kv, page_bytes;
+  size_t weights, activations, kv, block_bytes;
   size_t workspace;      /* device only: the most that one op's scratch takes */
   size_t reserve;        /* device only: recorded steps, communicators, the sampler's lists, what copies go through */
   size_t source_weights; /* of the weights: those of an encoder-decoder's encoder */
-  int64_t num_pages;
+  int64_t num_blocks;
   int64_t kv_tokens; /* that fit */
 } tri_ledger;
 
-/* ckpt may be NULL (dummy weights). TRI_NO_CAPACITY, with the numbers, when it does not fit. limits->num_pages is not
+/* ckpt may be NULL (dummy weights). TRI_NO_CAPACITY, with the numbers, when it does not fit. limits->num_blocks is not
  * read. */
 tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
                            const tri_limits *limits, int num_lanes, const tri_ledger_config *config, tri_ledger *out,

@@ -229,12 +229,12 @@ static tri_status launch_recorded(tri_forward *f, const tri_batch *b, int lane, 
   return f->cfg.group->p.tp > 1 ? TRI_NO_MEMORY : launch(f, b, x);
 }
 
-void tri_forward_copy_pages(tri_forward *f, const tri_batch_builder *b) {
+void tri_forward_copy_blocks(tri_forward *f, const tri_batch_builder *b) {
   static const tri_op_plan plan;
   tri_backend *be = f->cfg.backend;
   for (int l = 0; b->num_copies && l < f->cfg.kv->num_layers; l++) {
-    tri_copy_pages_args copy = {.kv = f->cfg.kv->layers[l], .pairs = b->copies, .num_pairs = b->num_copies};
-    be->ops.copy_pages_launch(be, &plan, &copy);
+    tri_copy_blocks_args copy = {.kv = f->cfg.kv->layers[l], .pairs = b->copies, .num_pairs = b->num_copies};
+    be->ops.copy_blocks_launch(be, &plan, &copy);
   }
 }
 
@@ -258,8 +258,8 @@ tri_status tri_forward_run(tri_forward *f, const tri_batch_builder *builder, int
   tri_status st = TRI_OK;
   *logits = (tri_mat){0};
   *encoder_output = (tri_encoder_output){0};
-  /* A source may be encoded into a page that has just been given up, so that its copy was made before. */
-  if (!c->feeds_decoder && !builder->source.num_tokens) tri_forward_copy_pages(f, builder);
+  /* A source may be computed into a block that has just been given up, so that its copy was made before. */
+  if (!c->feeds_decoder && !builder->source.num_tokens) tri_forward_copy_blocks(f, builder);
   if (!b->num_tokens) return TRI_OK;
   if (is_padded(f, b)) {
     tri_batch_pad(builder, &f->cfg.limits, &padded);
@@ -277,6 +277,6 @@ tri_status tri_forward_run(tri_forward *f, const tri_batch_builder *builder, int
   if (!f->cfg.shard.last_stage) TRI_TRY(send_hidden(f, lane, x));
   *logits = logits_of(f, wanted);
 cleanup:
-  atomic_store_explicit(&f->cfg.progress->block, TRI_BLOCK_IDLE, memory_order_relaxed);
+  atomic_store_explicit(&f->cfg.progress->layer, TRI_LAYER_IDLE, memory_order_relaxed);
   return st;
 }

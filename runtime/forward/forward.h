@@ -1,4 +1,4 @@
-/* The one forward pass: embed -> blocks -> head over a flattened batch, on whatever backend and layout.
+/* The one forward pass: embed -> layers -> head over a flattened batch, on whatever backend and layout.
  *
  * It reads the model's flags and calls the backend's table; it never asks which backend, family or layout it has. */
 #ifndef TRI_RUNTIME_FORWARD_FORWARD_H
@@ -12,9 +12,9 @@
 /* Counters that the health report reads from another thread: a rank that stands still shows where. */
 typedef struct tri_progress {
   _Atomic uint64_t step;
-  _Atomic uint32_t block; /* layer under way, or TRI_BLOCK_IDLE */
+  _Atomic uint32_t layer; /* under way, or TRI_LAYER_IDLE */
 } tri_progress;
-#define TRI_BLOCK_IDLE UINT32_MAX
+#define TRI_LAYER_IDLE UINT32_MAX
 
 /* The results of an encoder's step, on the sampling rank: views into buffers, good until the next step. */
 typedef struct tri_encoder_output {
@@ -72,9 +72,9 @@ int tri_forward_num_candidates(const tri_forward *f, const tri_sample_params *co
  * for the others alone. */
 tri_status tri_forward_draw(tri_forward *f, const tri_sample_args *a, int num_candidates);
 
-/* The builder's copies of pages. tri_forward_run makes them itself where the step encodes no sources: those are to be
- * encoded after it. */
-void tri_forward_copy_pages(tri_forward *f, const tri_batch_builder *b);
+/* The builder's copies of blocks. tri_forward_run makes them itself where the step has no sources: those are to be
+ * computed after it. */
+void tri_forward_copy_blocks(tri_forward *f, const tri_batch_builder *b);
 /* Turns the states that the encoder of an encoder-decoder has just made of the step's sources into keys and values for
  * the cross-attention of every layer. Before the step that has the sequences' first tokens. */
 tri_status tri_forward_fill_cross(tri_forward *f, const tri_forward *encoder, tri_mat states);

@@ -6,7 +6,7 @@ tri_dtype tri_kv_dtype(const tri_model_config *c, tri_dtype asked, tri_dtype wei
   return narrows_inputs && (weights == TRI_F16 || weights == TRI_BF16) ? weights : TRI_F32;
 }
 
-bool tri_kv_page_bytes(const tri_model_config *c, const tri_shard *s, tri_dtype dtype, int block_size, size_t *out) {
+bool tri_kv_block_bytes(const tri_model_config *c, const tri_shard *s, tri_dtype dtype, int block_size, size_t *out) {
   /* A latent is key and value in one, for all heads, on every tensor rank. */
   size_t per_token = c->mla.on ? (size_t)(c->mla.rank + c->mla.rope_dim)
                                : 2 * (size_t)s->kv_heads.count * (size_t)c->attention.head_dim;
@@ -16,16 +16,16 @@ bool tri_kv_page_bytes(const tri_model_config *c, const tri_shard *s, tri_dtype 
 }
 
 tri_status tri_kv_cache_create(tri_backend *be, const tri_model_config *c, const tri_shard *s, tri_dtype dtype,
-                               int block_size, int num_pages, tri_kv_cache **out, tri_error *err) {
+                               int block_size, int num_blocks, tri_kv_cache **out, tri_error *err) {
   tri_status st = TRI_NO_MEMORY;
-  size_t page;
+  size_t block;
   tri_kv_cache *kv = tri_calloc(1, sizeof *kv);
   if (!kv || !(kv->layers = tri_calloc((size_t)s->layers.count, sizeof *kv->layers)) ||
-      !tri_kv_page_bytes(c, s, dtype, block_size, &page) || !tri_size_mul(page, (size_t)num_pages, &kv->bytes))
+      !tri_kv_block_bytes(c, s, dtype, block_size, &block) || !tri_size_mul(block, (size_t)num_blocks, &kv->bytes))
     goto cleanup;
   kv->backend = be;
   kv->num_layers = s->layers.count;
-  kv->num_pages = num_pages;
+  kv->num_blocks = num_blocks;
   kv->block_size = block_size;
   if (be->ops.mem_alloc(be, TRI_MEM_KV, kv->bytes, &kv->memory) != TRI_OK) goto cleanup;
   size_t each = kv->bytes / (size_t)s->layers.count;
@@ -34,7 +34,7 @@ tri_status tri_kv_cache_create(tri_backend *be, const tri_model_config *c, const
         .k = (char *)kv->memory + each * (size_t)l,
         .v = c->mla.on ? NULL : (char *)kv->memory + each * (size_t)l + each / 2,
         .dtype = dtype,
-        .num_pages = num_pages,
+        .num_blocks = num_blocks,
         .num_kv_heads = c->mla.on ? 1 : s->kv_heads.count,
         .block_size = block_size,
         .head_dim = (int)(c->mla.on ? c->mla.rank + c->mla.rope_dim : c->attention.head_dim),
@@ -45,7 +45,7 @@ tri_status tri_kv_cache_create(tri_backend *be, const tri_model_config *c, const
 cleanup:
   if (kv) tri_free(kv->layers);
   tri_free(kv);
-  return tri_fail(err, st, "kv_cache", "no memory for %d KV pages", num_pages);
+  return tri_fail(err, st, "kv_cache", "no memory for %d KV blocks", num_blocks);
 }
 
 tri_status tri_kv_cache_borrow(const tri_kv_cache *from, int num_layers, tri_kv_cache **out) {
@@ -55,7 +55,7 @@ tri_status tri_kv_cache_borrow(const tri_kv_cache *from, int num_layers, tri_kv_
     return TRI_NO_MEMORY;
   }
   kv->num_layers = num_layers;
-  kv->num_pages = from->num_pages;
+  kv->num_blocks = from->num_blocks;
   kv->block_size = from->block_size;
   for (int l = 0; l < num_layers; l++) kv->layers[l] = from->layers[0];
   *out = kv;

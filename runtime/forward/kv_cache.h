@@ -1,5 +1,5 @@
-/* A rank's paged KV cache: for each of its layers, num_pages pages of block_size tokens (PagedAttention, Kwon et al.
- * 2023). Page numbers are the leader's: every rank of a group has the same number of pages and uses them alike. */
+/* A rank's paged KV cache: for each of its layers, num_blocks blocks of block_size tokens (PagedAttention, Kwon et al.
+ * 2023). Block numbers are the leader's: every rank of a group has the same number of blocks and uses them alike. */
 #ifndef TRI_RUNTIME_FORWARD_KV_CACHE_H
 #define TRI_RUNTIME_FORWARD_KV_CACHE_H
 
@@ -9,7 +9,7 @@
 typedef struct tri_kv_cache {
   tri_backend *backend;
   tri_kv_layer *layers; /* [shard.layers.count] */
-  int num_layers, num_pages, block_size;
+  int num_layers, num_blocks, block_size;
   void *memory;
   size_t bytes;
 } tri_kv_cache;
@@ -17,11 +17,11 @@ typedef struct tri_kv_cache {
 /* The type of keys and values where TRI_DTYPE_COUNT leaves it open: that of the weights (`weights`, or as the model has
  * them stored) where 16-bit products round their inputs to it anyway, else float32. */
 tri_dtype tri_kv_dtype(const tri_model_config *c, tri_dtype asked, tri_dtype weights, bool narrows_inputs);
-/* Bytes that one page takes over all layers of a shard; false on overflow. */
-bool tri_kv_page_bytes(const tri_model_config *c, const tri_shard *s, tri_dtype dtype, int block_size, size_t *out);
+/* Bytes that one block takes over all layers of a shard; false on overflow. */
+bool tri_kv_block_bytes(const tri_model_config *c, const tri_shard *s, tri_dtype dtype, int block_size, size_t *out);
 
 tri_status tri_kv_cache_create(tri_backend *be, const tri_model_config *c, const tri_shard *s, tri_dtype dtype,
-                               int block_size, int num_pages, tri_kv_cache **out, tri_error *err);
+                               int block_size, int num_blocks, tri_kv_cache **out, tri_error *err);
 /* A cache for an encoder that feeds a decoder: its layers use the memory of the decoder's first one, in turn, since
  * nobody reads a layer's keys once the next one runs. `from` must outlive it. */
 tri_status tri_kv_cache_borrow(const tri_kv_cache *from, int num_layers, tri_kv_cache **out);

@@ -151,7 +151,7 @@ void tri_walk_layers(tri_walk *w) {
   for (int l = 0; l < cfg->shard.layers.count && w->st == TRI_OK; l++) {
     tri_layer y = tri_walk_acquire(w, l);
     if (w->mode == TRI_WALK_LAUNCH)
-      atomic_store_explicit(&cfg->progress->block, (uint32_t)y.number, memory_order_relaxed);
+      atomic_store_explicit(&cfg->progress->layer, (uint32_t)y.number, memory_order_relaxed);
     if (tri_walk_enter_layer(w, &y)) layer(w, &y);
     tri_walk_release(w, l);
   }

@@ -1,5 +1,5 @@
 /* The encoder of an encoder-decoder: a model of its own beside the decoder, which lends it its embedding and, for the
- * pages of the sources, the memory of its first layer's keys and values. */
+ * blocks of the sources, the memory of its first layer's keys and values. */
 #ifndef TRI_RUNTIME_FORWARD_SOURCE_H
 #define TRI_RUNTIME_FORWARD_SOURCE_H
 
@@ -17,7 +17,7 @@ tri_status tri_source_create(const tri_forward_config *decoder, const tri_checkp
                              tri_quantization quantization, uint64_t seed, tri_source **out, tri_error *err);
 void tri_source_destroy(tri_source *s); /* NULL is fine */
 
-/* Encodes the builder's sources, if it has any, and fills the decoder's cache with their keys and values. */
+/* Computes the builder's sources, if it has any, and fills the decoder's cache with their keys and values. */
 tri_status tri_source_run(tri_source *s, const tri_batch_builder *builder, int lane, tri_forward *decoder);
 
 #endif

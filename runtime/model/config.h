@@ -67,7 +67,7 @@ typedef struct tri_moe {
   int64_t num_groups, top_groups, group_best;
 } tri_moe;
 
-/* An encoder-decoder (Vaswani et al., 2017). The config describes its decoder, in whose blocks a cross-attention to the
+/* An encoder-decoder (Vaswani et al., 2017). The config describes its decoder, in whose layers a cross-attention to the
  * encoder's final states stands between self-attention and MLP; here are the encoder's sizes. What the encoder is in
  * full says tri_model_config_source. */
 typedef struct tri_seq2seq {
@@ -75,9 +75,6 @@ typedef struct tri_seq2seq {
   int64_t num_layers, num_heads, intermediate_size;
   int64_t decoder_start_token_id, forced_bos_token_id; /* how every answer begins; -1: not so */
 } tri_seq2seq;
-
-/* The pooling of a sequence's final states by an encoder: none, the first one, or their mean. */
-typedef enum tri_pooling { TRI_POOL_NONE, TRI_POOL_FIRST, TRI_POOL_MEAN } tri_pooling;
 
 /* Rotary positions, every scaling kind reduced to one or two tables of inverse frequencies. */
 typedef struct tri_rope {
@@ -178,7 +175,7 @@ typedef struct tri_model_config {
   tri_seq2seq seq2seq;
   uint8_t layer_flags[TRI_MAX_LAYERS];
   bool encoder;         /* every token sees the whole sequence, and the states themselves are the result */
-  bool feeds_decoder;   /* the encoder of an encoder-decoder: it has the decoder's embedding and KV pages */
+  bool feeds_decoder;   /* the encoder of an encoder-decoder: it has the decoder's embedding and KV blocks */
   bool shared_layers;   /* all layers have the same weights */
   tri_dtype dtype;      /* of the stored weights, as config.json claims; the tensors' own types are what counts */
   int64_t bos_token_id; /* -1: none */

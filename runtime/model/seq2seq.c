@@ -38,7 +38,7 @@ tri_status tri_config_seq2seq(tri_model_config *c, tri_error *err) {
   if (!s->num_layers || !s->num_heads || !s->intermediate_size)
     return tri_fail(err, TRI_INVALID_ARGUMENT, "encoder_layers",
                     "the encoder's layers, heads or intermediate size are missing");
-  /* The encoder's keys stay for a step in the pages that cross-attention's take over. */
+  /* The encoder's keys stay for a step in the blocks that cross-attention's take over. */
   if (s->num_heads != c->attention.num_heads)
     return tri_fail(err, TRI_UNSUPPORTED, "encoder_attention_heads",
                     "%lld heads in the encoder and %lld in the decoder: unequal numbers are not supported",

@@ -10,20 +10,20 @@ tri_status tri_slots_create(const tri_limits *limits, tri_slots **out) {
   if (!s) return TRI_NO_MEMORY;
   size_t n = (size_t)limits->max_num_seqs, history = (size_t)limits->max_model_len + 1;
   s->limits = *limits;
-  s->pages_per_seq = (limits->max_model_len + limits->block_size - 1) / limits->block_size;
+  s->blocks_per_seq = (limits->max_model_len + limits->block_size - 1) / limits->block_size;
   s->slots = tri_calloc(n, sizeof *s->slots);
   s->history = tri_calloc(n * history, sizeof *s->history);
-  s->pages = tri_calloc(n * (size_t)s->pages_per_seq, sizeof *s->pages);
-  s->source_pages = tri_calloc(limits->has_source ? n * (size_t)s->pages_per_seq : 1, sizeof *s->source_pages);
-  if (!s->slots || !s->history || !s->pages || !s->source_pages) {
+  s->blocks = tri_calloc(n * (size_t)s->blocks_per_seq, sizeof *s->blocks);
+  s->source_blocks = tri_calloc(limits->has_source ? n * (size_t)s->blocks_per_seq : 1, sizeof *s->source_blocks);
+  if (!s->slots || !s->history || !s->blocks || !s->source_blocks) {
     tri_slots_destroy(s);
     return TRI_NO_MEMORY;
   }
   for (size_t i = 0; i < n; i++) {
     s->slots[i].history = s->history + i * history;
     s->slots[i].drawn = -1;
-    s->slots[i].pages = s->pages + i * (size_t)s->pages_per_seq;
-    s->slots[i].source_pages = limits->has_source ? s->source_pages + i * (size_t)s->pages_per_seq : NULL;
+    s->slots[i].blocks = s->blocks + i * (size_t)s->blocks_per_seq;
+    s->slots[i].source_blocks = limits->has_source ? s->source_blocks + i * (size_t)s->blocks_per_seq : NULL;
   }
   *out = s;
   return TRI_OK;
@@ -33,8 +33,8 @@ void tri_slots_destroy(tri_slots *s) {
   if (!s) return;
   tri_free(s->slots);
   tri_free(s->history);
-  tri_free(s->pages);
-  tri_free(s->source_pages);
+  tri_free(s->blocks);
+  tri_free(s->source_blocks);
   tri_free(s);
 }
 
@@ -137,12 +137,12 @@ static tri_status read_params(tri_slot *slot, const char **at, const char *end) 
   return TRI_OK;
 }
 
-static tri_status place_pages(const tri_slots *slots, tri_slot *slot, const tri_plan_seq *q, const int32_t *pages) {
-  int32_t *to = q->kind == TRI_SEQ_ENCODE ? slot->source_pages : slot->pages;
-  if ((uint64_t)q->first_page + q->num_pages > (uint64_t)slots->pages_per_seq) return TRI_CORRUPT;
-  for (uint32_t i = 0; i < q->num_pages; i++) {
-    if (pages[i] < 0 || pages[i] >= slots->limits.num_pages) return TRI_CORRUPT;
-    to[q->first_page + i] = pages[i];
+static tri_status place_blocks(const tri_slots *slots, tri_slot *slot, const tri_plan_seq *q, const int32_t *blocks) {
+  int32_t *to = q->kind == TRI_SEQ_SOURCE ? slot->source_blocks : slot->blocks;
+  if ((uint64_t)q->first_block + q->num_blocks > (uint64_t)slots->blocks_per_seq) return TRI_CORRUPT;
+  for (uint32_t i = 0; i < q->num_blocks; i++) {
+    if (blocks[i] < 0 || blocks[i] >= slots->limits.num_blocks) return TRI_CORRUPT;
+    to[q->first_block + i] = blocks[i];
   }
   return TRI_OK;
 }
@@ -159,10 +159,10 @@ static void fork_slot(const tri_slots *slots, tri_slot *to, const tri_slot *from
   to->length = from->length;
   to->num_history = from->num_history;
   memcpy(to->history, from->history, (size_t)from->num_history * sizeof *to->history);
-  memcpy(to->pages, from->pages, (size_t)slots->pages_per_seq * sizeof *to->pages);
+  memcpy(to->blocks, from->blocks, (size_t)slots->blocks_per_seq * sizeof *to->blocks);
   if (!slots->limits.has_source) return;
   to->source_len = from->source_len;
-  memcpy(to->source_pages, from->source_pages, (size_t)slots->pages_per_seq * sizeof *to->source_pages);
+  memcpy(to->source_blocks, from->source_blocks, (size_t)slots->blocks_per_seq * sizeof *to->source_blocks);
 }
 
 static bool are_ids(const tri_slots *slots, const uint32_t *ids, int n) {
@@ -173,19 +173,19 @@ static bool are_ids(const tri_slots *slots, const uint32_t *ids, int n) {
 
 /* The batch's next token. */
 static void add_token(const tri_slots *slots, const tri_batch_arrays *a, int t, uint32_t id, int pos,
-                      const int32_t *pages, int rope_len) {
+                      const int32_t *blocks, int rope_len) {
   int block = slots->limits.block_size;
   a->token_ids[t] = id;
   a->positions[t] = pos;
   a->rope_len[t] = rope_len > pos + 1 ? rope_len : pos + 1;
-  a->kv_slot[t] = (int64_t)pages[pos / block] * block + pos % block;
+  a->kv_slot[t] = (int64_t)blocks[pos / block] * block + pos % block;
 }
 
 /* The sequence whose n tokens have been added. */
 static void add_sequence(const tri_slots *slots, const tri_batch_arrays *a, tri_batch *v, int n, int context,
-                         const int32_t *pages) {
-  memcpy(a->block_table + (size_t)v->num_seqs * (size_t)v->block_table_stride, pages,
-         (size_t)slots->pages_per_seq * sizeof *pages);
+                         const int32_t *blocks) {
+  memcpy(a->block_table + (size_t)v->num_seqs * (size_t)v->block_table_stride, blocks,
+         (size_t)slots->blocks_per_seq * sizeof *blocks);
   v->num_tokens += n;
   a->context_len[v->num_seqs++] = context;
   a->seq_start[v->num_seqs] = v->num_tokens;
@@ -198,7 +198,7 @@ static void add_sequence(const tri_slots *slots, const tri_batch_arrays *a, tri_
 static tri_status add_logits(tri_batch_builder *b, const tri_slots *slots, tri_slot *slot, const tri_plan_seq *q,
                              int n) {
   tri_batch *v = &b->batch;
-  bool sample = q->flags & TRI_SEQ_SAMPLE, all = q->flags & TRI_SEQ_ALL_LOGITS;
+  bool sample = q->flags & TRI_SEQ_FLAG_SAMPLE, all = q->flags & TRI_SEQ_FLAG_ALL_LOGITS;
   if (v->num_logits + (all ? n : sample) > tri_limits_logits(&slots->limits)) return TRI_CORRUPT;
   int first = all ? 0 : n - sample;
   for (int i = first; i < n; i++) b->rows.logit_rows[v->num_logits++] = v->num_tokens + i;
@@ -206,7 +206,8 @@ static tri_status add_logits(tri_batch_builder *b, const tri_slots *slots, tri_s
     b->draw_rows[b->num_draws] = v->num_logits - 1;
     slot->drawn = b->num_draws;
     slot->drawn_in = b->number;
-    b->draws[b->num_draws++] = (tri_draw){q->slot, q->counter, q->flags & TRI_SEQ_BAN, slot->life, slot->length + n};
+    b->draws[b->num_draws++] =
+        (tri_draw){q->slot, q->counter, q->flags & TRI_SEQ_FLAG_BAN, slot->life, slot->length + n};
   }
   return TRI_OK;
 }
@@ -215,13 +216,13 @@ static tri_status add_tokens(tri_batch_builder *b, const tri_slots *slots, tri_s
                              const uint32_t **ids) {
   tri_batch *v = &b->batch;
   int n = (int)q->num_tokens;
-  bool whole =
-      q->kind == TRI_SEQ_CHUNK && q->flags & TRI_SEQ_FIRST && !(q->flags & (TRI_SEQ_SAMPLE | TRI_SEQ_ALL_LOGITS));
+  bool whole = q->kind == TRI_SEQ_CHUNK && q->flags & TRI_SEQ_FLAG_FIRST &&
+               !(q->flags & (TRI_SEQ_FLAG_SAMPLE | TRI_SEQ_FLAG_ALL_LOGITS));
   if (slots->limits.whole_sequences && !whole) return TRI_CORRUPT;
   if (slots->limits.has_source && !slot->source_len) return TRI_CORRUPT;
   if (q->second_start && (slots->limits.num_types < 2 || q->second_start > INT32_MAX)) return TRI_CORRUPT;
   if (n < 1 || (int)q->start != slot->length || n > slots->limits.max_model_len - slot->length) return TRI_CORRUPT;
-  bool given = q->kind == TRI_SEQ_CHUNK || !(q->flags & TRI_SEQ_TOKEN_IN_SLOT);
+  bool given = q->kind == TRI_SEQ_CHUNK || !(q->flags & TRI_SEQ_FLAG_TOKEN_IN_SLOT);
   if (given) {
     if (!are_ids(slots, *ids, n)) return TRI_CORRUPT;
     memcpy(slot->history + slot->length, *ids, (size_t)n * sizeof **ids);
@@ -233,15 +234,16 @@ static tri_status add_tokens(tri_batch_builder *b, const tri_slots *slots, tri_s
   }
   for (int i = 0; i < n; i++) {
     int pos = slot->length + i;
-    add_token(slots, &b->rows, v->num_tokens + i, slot->history[pos], pos, slot->pages, (int)q->rope_len);
+    add_token(slots, &b->rows, v->num_tokens + i, slot->history[pos], pos, slot->blocks, (int)q->rope_len);
     b->rows.types[v->num_tokens + i] = q->second_start && pos >= (int)q->second_start;
   }
   slot->drawn = -1;
   tri_status st = add_logits(b, slots, slot, q, n);
   if (st != TRI_OK) return st;
   slot->length += n;
-  add_sequence(slots, &b->rows, v, n, slot->length, slot->pages);
-  if (slots->limits.has_source) add_sequence(slots, &b->cross_rows, &b->cross, n, slot->source_len, slot->source_pages);
+  add_sequence(slots, &b->rows, v, n, slot->length, slot->blocks);
+  if (slots->limits.has_source)
+    add_sequence(slots, &b->cross_rows, &b->cross, n, slot->source_len, slot->source_blocks);
   return TRI_OK;
 }
 
@@ -252,11 +254,12 @@ static tri_status add_source(tri_batch_builder *b, const tri_slots *slots, tri_s
   int n = (int)q->num_tokens;
   if (n < 1 || n > slots->limits.max_model_len || v->num_seqs >= slots->limits.max_num_seqs) return TRI_CORRUPT;
   if (!are_ids(slots, *ids, n)) return TRI_CORRUPT;
-  for (int i = 0; i < n; i++) add_token(slots, &b->source_rows, v->num_tokens + i, (*ids)[i], i, slot->source_pages, 0);
+  for (int i = 0; i < n; i++)
+    add_token(slots, &b->source_rows, v->num_tokens + i, (*ids)[i], i, slot->source_blocks, 0);
   *ids += n;
   clear_slot(slot);
   slot->source_len = n;
-  add_sequence(slots, &b->source_rows, v, n, n, slot->source_pages);
+  add_sequence(slots, &b->source_rows, v, n, n, slot->source_blocks);
   return TRI_OK;
 }
 
@@ -266,7 +269,7 @@ static void clear(tri_batch *v) {
 
 tri_status tri_batch_build(tri_batch_builder *b, tri_slots *slots, const tri_plan_view *plan) {
   const uint32_t *ids = plan->ids;
-  const int32_t *pages = plan->pages;
+  const int32_t *blocks = plan->blocks;
   const char *params = plan->params, *params_end = params + plan->h.params_bytes;
   clear(&b->batch);
   clear(&b->source);
@@ -279,21 +282,21 @@ tri_status tri_batch_build(tri_batch_builder *b, tri_slots *slots, const tri_pla
       plan->h.num_seqs > tri_plan_entries(slots->limits.max_num_seqs))
     return TRI_CORRUPT;
   for (int i = 0; i < 2 * b->num_copies; i++)
-    if (plan->copies[i] < 0 || plan->copies[i] >= slots->limits.num_pages) return TRI_CORRUPT;
+    if (plan->copies[i] < 0 || plan->copies[i] >= slots->limits.num_blocks) return TRI_CORRUPT;
   for (uint32_t i = 0; i < plan->h.num_seqs; i++) {
     const tri_plan_seq *q = &plan->seqs[i];
     tri_status st = TRI_OK;
-    if (q->slot >= (uint32_t)slots->limits.max_num_seqs || q->source_slot >= (uint32_t)slots->limits.max_num_seqs)
+    if (q->slot >= (uint32_t)slots->limits.max_num_seqs || q->fork_from >= (uint32_t)slots->limits.max_num_seqs)
       return TRI_CORRUPT;
     tri_slot *slot = &slots->slots[q->slot];
-    if (q->flags & TRI_SEQ_FIRST) clear_slot(slot);
-    if (q->kind == TRI_SEQ_FORK && (q->source_slot == q->slot || slots->limits.whole_sequences)) return TRI_CORRUPT;
-    if (q->kind == TRI_SEQ_ENCODE && !slots->limits.has_source) return TRI_CORRUPT;
-    if (q->kind == TRI_SEQ_FORK) fork_slot(slots, slot, &slots->slots[q->source_slot]);
-    st = place_pages(slots, slot, q, pages);
-    pages += q->num_pages;
-    if (st == TRI_OK && q->flags & TRI_SEQ_PARAMS) st = read_params(slot, &params, params_end);
-    if (st == TRI_OK && q->kind == TRI_SEQ_ENCODE) {
+    if (q->flags & TRI_SEQ_FLAG_FIRST) clear_slot(slot);
+    if (q->kind == TRI_SEQ_FORK && (q->fork_from == q->slot || slots->limits.whole_sequences)) return TRI_CORRUPT;
+    if (q->kind == TRI_SEQ_SOURCE && !slots->limits.has_source) return TRI_CORRUPT;
+    if (q->kind == TRI_SEQ_FORK) fork_slot(slots, slot, &slots->slots[q->fork_from]);
+    st = place_blocks(slots, slot, q, blocks);
+    blocks += q->num_blocks;
+    if (st == TRI_OK && q->flags & TRI_SEQ_FLAG_PARAMS) st = read_params(slot, &params, params_end);
+    if (st == TRI_OK && q->kind == TRI_SEQ_SOURCE) {
       st = add_source(b, slots, slot, q, &ids);
     } else if (st == TRI_OK && q->kind != TRI_SEQ_FORK) {
       if (b->batch.num_seqs >= slots->limits.max_num_seqs) return TRI_CORRUPT;

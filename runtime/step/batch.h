@@ -9,11 +9,11 @@ typedef struct tri_limits {
   int max_num_seqs;           /* slots */
   int max_num_batched_tokens; /* tokens of one step */
   int max_model_len;          /* tokens of one sequence */
-  int block_size, num_pages;
+  int block_size, num_blocks;
   int vocab_size;
   bool whole_sequences; /* encoders: a sequence's tokens come in one step and nothing is drawn */
   int num_types;        /* of tokens, where the model tells them apart */
-  bool has_source;      /* encoder-decoders: a slot has a source of up to max_model_len tokens, encoded in one step */
+  bool has_source;      /* encoder-decoders: a slot has a source of up to max_model_len tokens, computed in one step */
   int max_num_logits;   /* rows of logits in one step; 0: max_num_seqs */
 } tri_limits;
 
@@ -25,13 +25,13 @@ typedef struct tri_slot {
   int length;      /* tokens whose K and V are in the cache */
   int num_prompt;  /* of history, for the penalties */
   int num_history; /* ids known: length, plus the drawn token not fed yet; on ranks that do not sample it may be less */
-  uint32_t *history;     /* [max_model_len + 1] */
-  uint64_t life;         /* how many sequences the slot has had */
-  int drawn;             /* the slot's draw that has not come back, by its number in its step; -1: none */
-  uint64_t drawn_in;     /* number of that step's batch */
-  int32_t *pages;        /* [pages_per_seq] */
-  int source_len;        /* tokens of the source, whose keys for cross-attention are in the cache */
-  int32_t *source_pages; /* [pages_per_seq] */
+  uint32_t *history;      /* [max_model_len + 1] */
+  uint64_t life;          /* how many sequences the slot has had */
+  int drawn;              /* the slot's draw that has not come back, by its number in its step; -1: none */
+  uint64_t drawn_in;      /* number of that step's batch */
+  int32_t *blocks;        /* [blocks_per_seq] */
+  int source_len;         /* tokens of the source, whose keys for cross-attention are in the cache */
+  int32_t *source_blocks; /* [blocks_per_seq] */
   tri_sample_params params;
   tri_logit_bias bias[TRI_MAX_LOGIT_BIAS];
   uint32_t banned[TRI_MAX_BANNED];
@@ -39,10 +39,10 @@ typedef struct tri_slot {
 
 typedef struct tri_slots {
   tri_limits limits;
-  int pages_per_seq;
+  int blocks_per_seq;
   tri_slot *slots;
   uint32_t *history;
-  int32_t *pages, *source_pages;
+  int32_t *blocks, *source_blocks;
 } tri_slots;
 
 tri_status tri_slots_create(const tri_limits *limits, tri_slots **out);
@@ -66,8 +66,8 @@ typedef struct tri_batch_arrays {
 
 typedef struct tri_batch_builder {
   tri_batch batch; /* views into the arrays below */
-  /* An encoder-decoder's. source: the tokens that its encoder gets, whose pages are the sources'. cross: the batch's
-   * queries, as attention to the pages of the sources sees them. */
+  /* An encoder-decoder's. source: the tokens that its encoder gets, whose blocks are the sources'. cross: the batch's
+   * queries, as attention to the blocks of the sources sees them. */
   tri_batch source, cross;
   tri_batch_arrays rows, source_rows, cross_rows;
   tri_draw *draws;
@@ -91,7 +91,8 @@ tri_status tri_batch_build(tri_batch_builder *b, tri_slots *slots, const tri_pla
 void tri_batch_pad(const tri_batch_builder *b, const tri_limits *limits, tri_batch *out);
 
 /* Adds what a draw gave to its slot's history, if that still has the sequence. A step may be built before the draws of
- * the one before it have come back: its ids for TRI_SEQ_TOKEN_IN_SLOT then are TRI_DRAWN_ID plus the draw's number. */
+ * the one before it have come back: its ids for TRI_SEQ_FLAG_TOKEN_IN_SLOT then are TRI_DRAWN_ID plus the draw's
+ * number. */
 void tri_slot_learn(tri_slots *slots, const tri_draw *draw, uint32_t token);
 
 #endif

@@ -1,4 +1,4 @@
-/* The ranks of a replica group as one of them sees it: its place, and the communicators it uses. */
+/* The ranks of a replica group as one of them sees it: its position, and the communicators it uses. */
 #ifndef TRI_RUNTIME_STEP_GROUP_H
 #define TRI_RUNTIME_STEP_GROUP_H
 

@@ -10,7 +10,7 @@ typedef struct tri_limits_config {
   int64_t max_model_len; /* 0: the model's */
 } tri_limits_config;
 
-/* Everything but num_pages, which depends on memory, and max_num_logits. */
+/* Everything but num_blocks, which depends on memory, and max_num_logits. */
 tri_status tri_limits_make(const tri_model_config *c, const tri_limits_config *config, tri_limits *out, tri_error *err);
 
 /* Tells whether a sequence may become longer than the model was made for: rotary positions can be stretched on request,

@@ -4,24 +4,24 @@
 
 #include "runtime/base/mem.h"
 
-tri_status tri_plan_writer_create(size_t max_seqs, size_t max_tokens, size_t max_pages, tri_plan_writer **out) {
+tri_status tri_plan_writer_create(size_t max_seqs, size_t max_tokens, size_t max_blocks, tri_plan_writer **out) {
   tri_plan_writer *w = tri_calloc(1, sizeof *w);
   if (!w) return TRI_NO_MEMORY;
   w->max_seqs = max_seqs;
   w->max_ids = max_tokens;
-  w->max_pages = max_pages;
+  w->max_blocks = max_blocks;
   w->max_copies = max_seqs;
   w->max_params = max_seqs * (sizeof(tri_plan_params) + 64) +
                   4 * (sizeof(tri_plan_params) + TRI_MAX_LOGIT_BIAS * sizeof(tri_logit_bias) + TRI_MAX_BANNED * 4);
   w->cap =
-      sizeof w->h + max_seqs * sizeof *w->seqs + max_tokens * 4 + max_pages * 4 + w->max_copies * 8 + w->max_params;
+      sizeof w->h + max_seqs * sizeof *w->seqs + max_tokens * 4 + max_blocks * 4 + w->max_copies * 8 + w->max_params;
   w->seqs = tri_calloc(max_seqs, sizeof *w->seqs);
   w->ids = tri_calloc(max_tokens, sizeof *w->ids);
-  w->pages = tri_calloc(max_pages, sizeof *w->pages);
+  w->blocks = tri_calloc(max_blocks, sizeof *w->blocks);
   w->copies = tri_calloc(w->max_copies, 2 * sizeof *w->copies);
   w->params = tri_calloc(w->max_params, 1);
   w->bytes = tri_calloc(w->cap, 1);
-  if (!w->seqs || !w->ids || !w->pages || !w->copies || !w->params || !w->bytes) {
+  if (!w->seqs || !w->ids || !w->blocks || !w->copies || !w->params || !w->bytes) {
     tri_plan_writer_destroy(w);
     return TRI_NO_MEMORY;
   }
@@ -33,7 +33,7 @@ void tri_plan_writer_destroy(tri_plan_writer *w) {
   if (!w) return;
   tri_free(w->seqs);
   tri_free(w->ids);
-  tri_free(w->pages);
+  tri_free(w->blocks);
   tri_free(w->copies);
   tri_free(w->params);
   tri_free(w->bytes);
@@ -44,9 +44,9 @@ void tri_plan_begin(tri_plan_writer *w, uint32_t lane, uint64_t step) {
   w->h = (tri_plan_header){.magic = TRI_PLAN_MAGIC, .lane = lane, .step = step};
 }
 
-bool tri_plan_has_room(const tri_plan_writer *w, size_t ids, size_t pages, size_t copies) {
+bool tri_plan_has_room(const tri_plan_writer *w, size_t ids, size_t blocks, size_t copies) {
   size_t largest_params = sizeof(tri_plan_params) + TRI_MAX_LOGIT_BIAS * sizeof(tri_logit_bias) + TRI_MAX_BANNED * 4;
-  return w->h.num_seqs < w->max_seqs && w->max_ids - w->h.num_ids >= ids && w->max_pages - w->h.num_pages >= pages &&
+  return w->h.num_seqs < w->max_seqs && w->max_ids - w->h.num_ids >= ids && w->max_blocks - w->h.num_blocks >= blocks &&
          w->max_copies - w->h.num_copies >= copies && w->max_params - w->h.params_bytes >= largest_params;
 }
 
@@ -60,18 +60,18 @@ static void put(tri_plan_writer *w, const void *p, size_t n) {
   w->h.params_bytes += (uint32_t)n;
 }
 
-void tri_plan_add(tri_plan_writer *w, const tri_plan_seq *seq, const uint32_t *ids, const int32_t *pages,
+void tri_plan_add(tri_plan_writer *w, const tri_plan_seq *seq, const uint32_t *ids, const int32_t *blocks,
                   const tri_sample_params *params, uint32_t num_prompt) {
   w->seqs[w->h.num_seqs++] = *seq;
   if (seq->kind != TRI_SEQ_FORK) w->h.num_tokens += seq->num_tokens;
-  if (seq->kind == TRI_SEQ_CHUNK || seq->kind == TRI_SEQ_ENCODE ||
-      (seq->kind == TRI_SEQ_DECODE && !(seq->flags & TRI_SEQ_TOKEN_IN_SLOT))) {
+  if (seq->kind == TRI_SEQ_CHUNK || seq->kind == TRI_SEQ_SOURCE ||
+      (seq->kind == TRI_SEQ_DECODE && !(seq->flags & TRI_SEQ_FLAG_TOKEN_IN_SLOT))) {
     memcpy(w->ids + w->h.num_ids, ids, seq->num_tokens * sizeof *ids);
     w->h.num_ids += seq->num_tokens;
   }
-  if (seq->num_pages) memcpy(w->pages + w->h.num_pages, pages, seq->num_pages * sizeof *pages);
-  w->h.num_pages += seq->num_pages;
-  if (!(seq->flags & TRI_SEQ_PARAMS)) return;
+  if (seq->num_blocks) memcpy(w->blocks + w->h.num_blocks, blocks, seq->num_blocks * sizeof *blocks);
+  w->h.num_blocks += seq->num_blocks;
+  if (!(seq->flags & TRI_SEQ_FLAG_PARAMS)) return;
   tri_plan_params p = {.sample = *params, .num_prompt = num_prompt};
   p.sample.logit_bias = NULL;
   p.sample.banned = NULL;
@@ -96,7 +96,7 @@ const void *tri_plan_finish(tri_plan_writer *w, size_t *bytes) {
       {&w->h, sizeof w->h},
       {w->seqs, w->h.num_seqs * sizeof *w->seqs},
       {w->ids, w->h.num_ids * sizeof *w->ids},
-      {w->pages, w->h.num_pages * sizeof *w->pages},
+      {w->blocks, w->h.num_blocks * sizeof *w->blocks},
       {w->copies, w->h.num_copies * 2 * sizeof *w->copies},
       {w->params, w->h.params_bytes},
   };
@@ -123,25 +123,25 @@ tri_status tri_plan_read(const void *bytes, size_t len, tri_plan_view *out) {
   if (len < sizeof v.h) return TRI_CORRUPT;
   memcpy(&v.h, at, sizeof v.h);
   uint64_t need = sizeof v.h + (uint64_t)v.h.num_seqs * sizeof *v.seqs + (uint64_t)v.h.num_ids * 4 +
-                  (uint64_t)v.h.num_pages * 4 + (uint64_t)v.h.num_copies * 8 + v.h.params_bytes;
+                  (uint64_t)v.h.num_blocks * 4 + (uint64_t)v.h.num_copies * 8 + v.h.params_bytes;
   if (v.h.magic != TRI_PLAN_MAGIC || need != len) return TRI_CORRUPT;
   at += sizeof v.h;
   v.seqs = take(&at, v.h.num_seqs * sizeof *v.seqs);
   v.ids = take(&at, v.h.num_ids * sizeof *v.ids);
-  v.pages = take(&at, v.h.num_pages * sizeof *v.pages);
+  v.blocks = take(&at, v.h.num_blocks * sizeof *v.blocks);
   v.copies = take(&at, v.h.num_copies * 2 * sizeof *v.copies);
   v.params = at;
-  uint64_t ids = 0, pages = 0, tokens = 0, params = 0;
+  uint64_t ids = 0, blocks = 0, tokens = 0, params = 0;
   for (uint32_t i = 0; i < v.h.num_seqs; i++) {
     const tri_plan_seq *s = &v.seqs[i];
     if (s->kind > TRI_SEQ_FORK) return TRI_CORRUPT;
-    pages += s->num_pages;
-    params += !!(s->flags & TRI_SEQ_PARAMS);
+    blocks += s->num_blocks;
+    params += !!(s->flags & TRI_SEQ_FLAG_PARAMS);
     if (s->kind == TRI_SEQ_FORK) continue;
     tokens += s->num_tokens;
-    if (s->kind != TRI_SEQ_DECODE || !(s->flags & TRI_SEQ_TOKEN_IN_SLOT)) ids += s->num_tokens;
+    if (s->kind != TRI_SEQ_DECODE || !(s->flags & TRI_SEQ_FLAG_TOKEN_IN_SLOT)) ids += s->num_tokens;
   }
-  if (ids != v.h.num_ids || pages != v.h.num_pages || tokens != v.h.num_tokens || params != v.h.num_params)
+  if (ids != v.h.num_ids || blocks != v.h.num_blocks || tokens != v.h.num_tokens || params != v.h.num_params)
     return TRI_CORRUPT;
   *out = v;
   return TRI_OK;

@@ -3,7 +3,7 @@
  *
  * Both are flat bytes in host order (a group runs one build), written and read through the cursors below. A plan never
  * assumes more of a rank than its slots: a sequence lives in a slot, the plan says how many tokens it gets, which
- * pages, and the token ids only where the slot does not know them. */
+ * blocks, and the token ids only where the slot does not know them. */
 #ifndef TRI_RUNTIME_STEP_STEP_PLAN_H
 #define TRI_RUNTIME_STEP_STEP_PLAN_H
 
@@ -22,17 +22,18 @@ enum {
 typedef enum tri_seq_kind {
   TRI_SEQ_CHUNK,  /* tokens of a prompt, ids in the plan */
   TRI_SEQ_DECODE, /* one token, that of the last draw */
-  TRI_SEQ_ENCODE, /* all tokens of an encoder-decoder's source, ids in the plan; new_pages are the source's */
-  TRI_SEQ_FORK,   /* slot becomes a copy of source_slot: history, source and pages (shared); no tokens */
+  TRI_SEQ_SOURCE, /* all tokens of an encoder-decoder's source, ids in the plan; new_blocks are the source's */
+  TRI_SEQ_FORK,   /* slot becomes a copy of fork_from: history, source and blocks (shared); no tokens */
 } tri_seq_kind;
 
 enum {
-  TRI_SEQ_FIRST = 1,          /* forget what the slot held */
-  TRI_SEQ_SAMPLE = 2,         /* draw after the last token */
-  TRI_SEQ_PARAMS = 4,         /* sampling parameters follow */
-  TRI_SEQ_ALL_LOGITS = 8,     /* logits of every token, for observers */
-  TRI_SEQ_TOKEN_IN_SLOT = 16, /* DECODE: the token is the slot's last draw, which the plan's writer may not know yet */
-  TRI_SEQ_BAN = 32,           /* the slot's banned ids may not come */
+  TRI_SEQ_FLAG_FIRST = 1,      /* forget what the slot held */
+  TRI_SEQ_FLAG_SAMPLE = 2,     /* draw after the last token */
+  TRI_SEQ_FLAG_PARAMS = 4,     /* sampling parameters follow */
+  TRI_SEQ_FLAG_ALL_LOGITS = 8, /* logits of every token, for observers */
+  TRI_SEQ_FLAG_TOKEN_IN_SLOT =
+      16,                /* DECODE: the token is the slot's last draw, which the plan's writer may not know yet */
+  TRI_SEQ_FLAG_BAN = 32, /* the slot's banned ids may not come */
 };
 
 typedef struct tri_plan_seq {
@@ -40,11 +41,11 @@ typedef struct tri_plan_seq {
   uint8_t kind, flags;
   uint16_t reserved;
   uint32_t num_tokens;
-  uint32_t start;      /* position of the first token; must be the slot's length */
-  uint32_t first_page; /* index in the slot's page table where new_pages go (an index below its end replaces:
+  uint32_t start;       /* position of the first token; must be the slot's length */
+  uint32_t first_block; /* index in the slot's block table where new_blocks go (an index below its end replaces:
                           copy-on-write) */
-  uint32_t num_pages;
-  uint32_t source_slot; /* FORK */
+  uint32_t num_blocks;
+  uint32_t fork_from; /* FORK */
   uint32_t rope_len; /* least sequence length for length-dependent rotary scalings; a token counts as max(this, position
                         + 1) */
   uint32_t
@@ -53,10 +54,12 @@ typedef struct tri_plan_seq {
   uint64_t counter; /* number of the draw within the sequence */
 } tri_plan_seq;
 
+/* A lane is a micro-batch in flight: the sequences that run together, step after step. With pipeline stages there is a
+ * lane for each, so that every stage has work; a sequence stays in its lane, and a lane's steps run in order. */
 typedef struct tri_plan_header {
   uint32_t magic, lane;
   uint64_t step;
-  uint32_t num_seqs, num_tokens, num_ids, num_pages, num_copies, num_params;
+  uint32_t num_seqs, num_tokens, num_ids, num_blocks, num_copies, num_params;
   uint32_t params_bytes;
   uint32_t stop; /* not 0: leave the loop */
 } tri_plan_header;
@@ -73,29 +76,29 @@ typedef struct tri_plan_writer {
   tri_plan_header h;
   tri_plan_seq *seqs;
   uint32_t *ids;
-  int32_t *pages, *copies; /* copies: [n][2] */
+  int32_t *blocks, *copies; /* copies: [n][2] */
   char *params;
-  size_t max_seqs, max_ids, max_pages, max_copies, max_params;
+  size_t max_seqs, max_ids, max_blocks, max_copies, max_params;
   char *bytes; /* the finished plan */
   size_t cap;
 } tri_plan_writer;
 
-tri_status tri_plan_writer_create(size_t max_seqs, size_t max_tokens, size_t max_pages, tri_plan_writer **out);
+tri_status tri_plan_writer_create(size_t max_seqs, size_t max_tokens, size_t max_blocks, tri_plan_writer **out);
 void tri_plan_writer_destroy(tri_plan_writer *w); /* NULL is fine */
-/* Entries and pages that the sequences of one step can need at most, a source, a fork and tokens for each: every leader
- * and follower sizes its buffers with them. */
+/* Entries and blocks that the sequences of one step can need at most, a source, a fork and tokens for each: every
+ * leader and follower sizes its buffers with them. */
 static inline size_t tri_plan_entries(int max_num_seqs) { return 3 * (size_t)max_num_seqs; }
-static inline size_t tri_plan_pages(int max_num_seqs, int max_num_batched_tokens, int block_size) {
+static inline size_t tri_plan_blocks(int max_num_seqs, int max_num_batched_tokens, int block_size) {
   return (size_t)max_num_batched_tokens / (size_t)block_size + 5 * (size_t)max_num_seqs;
 }
 void tri_plan_begin(tri_plan_writer *w, uint32_t lane, uint64_t step);
-/* Room for one more sequence with so many ids, pages and copies. */
-bool tri_plan_has_room(const tri_plan_writer *w, size_t ids, size_t pages, size_t copies);
+/* Room for one more sequence with so many ids, blocks and copies. */
+bool tri_plan_has_room(const tri_plan_writer *w, size_t ids, size_t blocks, size_t copies);
 /* Bytes that parameters take in a plan. */
 size_t tri_plan_params_bytes(const tri_sample_params *params);
 /* ids: num_tokens of them for a CHUNK, one for a DECODE without TOKEN_IN_SLOT, else ignored. params: NULL without
- * TRI_SEQ_PARAMS. */
-void tri_plan_add(tri_plan_writer *w, const tri_plan_seq *seq, const uint32_t *ids, const int32_t *pages,
+ * TRI_SEQ_FLAG_PARAMS. */
+void tri_plan_add(tri_plan_writer *w, const tri_plan_seq *seq, const uint32_t *ids, const int32_t *blocks,
                   const tri_sample_params *params, uint32_t num_prompt);
 void tri_plan_add_copy(tri_plan_writer *w, int32_t src, int32_t dst);
 /* *bytes stays valid until the next begin. */
@@ -106,7 +109,7 @@ typedef struct tri_plan_view {
   tri_plan_header h;
   const tri_plan_seq *seqs;
   const uint32_t *ids;
-  const int32_t *pages, *copies;
+  const int32_t *blocks, *copies;
   const char *params;
 } tri_plan_view;
 

@@ -50,7 +50,7 @@ measure --num-prompts 40 --max-num-seqs 8 "${lengths[@]}" --seed 1
 # Answers of one length in one batch: both do the same.
 measure --num-prompts 8 --max-num-seqs 8 --min-input-len 5 --max-input-len 5 --min-output-len 10 --max-output-len 10
 want "$(value request steps) == 10 && $(value iteration steps) == 10"
-# Too few pages for all: sequences are computed again, and nothing is lost.
+# Too few KV blocks for all: sequences are computed again, and nothing is lost.
 measure --num-prompts 12 --max-num-seqs 6 "${lengths[@]}" --block-size 4 --num-kv-blocks-override 30
 want "$(value iteration preemptions) > 0"
 

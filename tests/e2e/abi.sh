@@ -11,7 +11,7 @@ awk '
   /^typedef struct/ { inside = 1; last = 0 }
   { line[NR] = $0 }
   inside && /;/ && !/^}/ { last = NR }
-  inside && /^} trireme_(config|request|encode_request|choice|finished|logprobs|group_status|rank_status|group_floors|status);/ {
+  inside && /^} trireme_(config|request|embed_request|choice|finished|logprobs|group_status|rank_status|group_floors|status);/ {
     for (i = last; i < NR; i++) line[i] = ""; dropped++
   }
   /^}/ { inside = 0 }

@@ -86,7 +86,7 @@ want 3 'exceed the 1.0 MiB that this rank may use' "$trireme" plan --model "$SRC
 want 3 'exceed the 80 bytes that this rank may use' "$trireme" plan --model "$SRC/tests/models/abacus" --memory-per-rank 80
 want 0 '^1 rank with 100.0 MiB each' "$trireme" plan --model "$SRC/tests/models/abacus" --memory-per-rank 100M
 want 0 '^2 ranks with 100.0 MiB each' "$trireme" plan --model "$SRC/tests/models/abacus" --memory-per-rank 100M -tp 2
-want 3 'pages of 16 tokens hold less than one sequence' "$trireme" plan --model "$SRC/tests/models/abacus" --num-kv-blocks-override 1
+want 3 'blocks of 16 tokens hold less than one sequence' "$trireme" plan --model "$SRC/tests/models/abacus" --num-kv-blocks-override 1
 want 3 'the range is 1 to 8' "$trireme" up --model "$SRC/tests/models/abacus" -tp 512
 want 0 'warning: max_model_len 5000 exceeds the 1024 positions' "$trireme" plan --model "$SRC/tests/models/abacus" --max-model-len 5000
 

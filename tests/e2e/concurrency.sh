@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# 64 streams of mixed lengths at a time give the same text as each alone, with sampling and penalties too; and with few KV pages, where
+# 64 streams of mixed lengths at a time give the same text as each alone, with sampling and penalties too; and with few KV blocks, where
 # sequences are preempted.
 here=$(dirname "$0")
 . "$here/lib.sh"
@@ -15,11 +15,11 @@ diff <(texts "$RUN/one") <(texts "$RUN/many") >"$RUN/diff" || fail "64 at a time
 stop_cluster TERM
 
 start_up --deterministic --threads 2 --num-kv-blocks-override 64 --max-num-batched-tokens 128
-"$BIN/trireme" submit --file "$RUN/prompts.jsonl" --output "$RUN/few" --concurrency 64 || fail "with few pages"
-diff <(texts "$RUN/one") <(texts "$RUN/few") >"$RUN/diff" || fail "with few pages the texts differ: $(head -c 600 "$RUN/diff")"
-# They are few only where some sequence had to give its pages back.
+"$BIN/trireme" submit --file "$RUN/prompts.jsonl" --output "$RUN/few" --concurrency 64 || fail "with few KV blocks"
+diff <(texts "$RUN/one") <(texts "$RUN/few") >"$RUN/diff" || fail "with few KV blocks the texts differ: $(head -c 600 "$RUN/diff")"
+# They are few only where some sequence had to give its KV blocks back.
 preempted=$("$BIN/trireme" status --stats | sed -n 's/^trireme:num_preemptions_total //p')
-[ "${preempted:-0}" -gt 0 ] || fail "no sequence was preempted with few pages: \"$preempted\""
+[ "${preempted:-0}" -gt 0 ] || fail "no sequence was preempted with few KV blocks: \"$preempted\""
 # Each answer says how often it was preempted itself. A leader reports its counters once a second.
 preemptions() { "$BIN/trireme" status --stats | sed -n 's/^trireme:num_preemptions_total //p'; }
 sleep 1.5

@@ -123,8 +123,8 @@ MODEL=$checkpoints/bert
 "$BIN/trireme" plan --model "$MODEL" --max-num-batched-tokens 128 | grep -q "128 tokens per sequence" || fail "plan: max_model_len is what fits into a step"
 "$BIN/trireme" plan --model "$MODEL" >"$RUN/plan" || fail "plan of an encoder"
 grep -q "^fits: texts of up to 256 tokens, 512 tokens of texts in a step" "$RUN/plan" && ! grep -q "KV cache MiB" "$RUN/plan" || fail "plan of an encoder: $(cat "$RUN/plan")"
-# Pages for the texts of a step, not for all that may wait: 512 tokens of 128 texts, each of which may leave a page half full.
-"$BIN/trireme" plan --model "$MODEL" --json | grep -q '"encoder":true.*"kv_pages":160,' || fail "pages of an encoder: $("$BIN/trireme" plan --model "$MODEL" --json)"
+# KV blocks for the texts of a step, not for all that may wait: 512 tokens of 128 texts, each of which may leave a block half full.
+"$BIN/trireme" plan --model "$MODEL" --json | grep -q '"encoder":true.*"kv_pages":160,' || fail "KV blocks of an encoder: $("$BIN/trireme" plan --model "$MODEL" --json)"
 refused 3 "an encoder takes a sequence in one step" plan --model "$MODEL" --max-num-batched-tokens 128 --max-model-len 200
 refused 3 "pooling is for encoders" plan --model "$SRC/tests/models/abacus" --pooling mean
 "$BIN/trireme" up --model "$SRC/tests/models/abacus" --pooling mean >"$RUN/log" 2>&1

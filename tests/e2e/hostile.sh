@@ -25,7 +25,7 @@ served() {
   [ "$answer" = 85 ] || fail "$2: a normal client is not served within $1 s: $answer"
   echo "  $2: a normal client is served in $(($(date +%s%3N) - start)) ms"
 }
-# Nothing runs and no KV page is held, within 3 s.
+# Nothing runs and no KV block is held, within 3 s.
 free_again() {
   local state
   for _ in $(seq 30); do

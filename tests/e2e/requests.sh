@@ -68,7 +68,7 @@ for _ in $(seq 30); do
   [ "$used" = 0 ] && break
   sleep 0.1
 done
-[ "$used" = 0 ] || fail "$used KV pages in use after everything has ended"
+[ "$used" = 0 ] || fail "$used KV blocks in use after everything has ended"
 
 # Past its deadline, and cancelled by somebody else: two different things to be told.
 said=$("$BIN/trireme" submit --deadline-ms 1 --ignore-eos --max-tokens 240 x 2>&1) && fail "a job past its deadline ended well: $said"

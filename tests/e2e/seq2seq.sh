@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Encoder-decoders and beam search through a cluster: the reference's greedy answers and those of its beam searches, 64 requests at a
-# time, alone, on two ranks and with few KV pages; beam search with decoders; what is refused.
+# time, alone, on two ranks and with few KV blocks; beam search with decoders; what is refused.
 #   seq2seq.sh SEQ2SEQ_ANSWERS
 here=$(dirname "$0")
 . "$here/lib.sh"
@@ -36,7 +36,7 @@ MODEL=$DATA/checkpoints/t5_odd
 grep -q "^t5: 3 encoder layers and 2 decoder layers," "$RUN/plan" && grep -q "0.4 MiB for the encoder's layers 0-2, 0.4 MiB for the decoder" "$RUN/plan" ||
   fail "plan of an encoder-decoder: $(cat "$RUN/plan")"
 
-# Pages for two sequences and less: searches are pushed out and begin anew.
+# KV blocks for two sequences and less: searches are pushed out and begin anew.
 MODEL=$DATA/checkpoints/t5_odd
 "$answers" ask "$MODEL" 64 >"$RUN/prompts"
 start_up --max-model-len 40 --block-size 4 --num-kv-blocks-override 36 --max-num-seqs 16 --max-num-batched-tokens 64
@@ -55,12 +55,12 @@ for _ in $(seq 30); do
   [ "$used" = 0 ] && break
   sleep 0.1
 done
-[ "$used" = 0 ] || fail "$used KV pages in use after everything has ended"
+[ "$used" = 0 ] || fail "$used KV blocks in use after everything has ended"
 
 refused "the source has 41 tokens, the limit is max_model_len 40" --token-ids "$(seq -s, 41)"
 refused -num-beams --num-beams 11 --token-ids 5
 refused "10 beams, .* the limit is 20" --num-beams 10 --stop-token-ids 8 --token-ids 5
-refused "KV pages, there are 36: .*num_beams" --num-beams 6 --max-tokens 39 --token-ids 5
+refused "KV blocks, there are 36: .*num_beams" --num-beams 6 --max-tokens 39 --token-ids 5
 refused "max_tokens is 40, and what begins an answer has 1 tokens; .* max_model_len 40" --max-tokens 40 --token-ids 5
 refused "n is 3, more than num_beams" --num-beams 2 --n 3 --token-ids 5
 for field in logprobs logit_bias repetition_penalty presence_penalty frequency_penalty; do
@@ -103,4 +103,4 @@ ask 1 one
 ask 64 many
 diff <(texts "$RUN/one") <(texts "$RUN/many") >"$RUN/diff" || fail "llama: 64 at a time differ from one at a time: $(head -c 600 "$RUN/diff")"
 stop_cluster TERM
-echo "t5_odd, bart_odd at tp 1 and 2, t5_odd with few pages: 64 of 64 answers are the reference's; llama: the same alone and together"
+echo "t5_odd, bart_odd at tp 1 and 2, t5_odd with few KV blocks: 64 of 64 answers are the reference's; llama: the same alone and together"

@@ -12,7 +12,7 @@ static void check(bool ok) {
   if (!ok) abort();
 }
 
-static void try_client(const uint8_t *data, size_t size, tri_wire_buf *one, tri_wire_buf *two) {
+static void try_client(const uint8_t *data, size_t size, tri_buf *one, tri_buf *two) {
   static tri_client_msg m;
   tri_arena *a = NULL;
   tri_error err = {0};
@@ -27,7 +27,7 @@ static void try_client(const uint8_t *data, size_t size, tri_wire_buf *one, tri_
   tri_arena_destroy(a);
 }
 
-static void try_server(const uint8_t *data, size_t size, tri_wire_buf *one, tri_wire_buf *two) {
+static void try_server(const uint8_t *data, size_t size, tri_buf *one, tri_buf *two) {
   static tri_server_msg m;
   tri_arena *a = NULL;
   tri_error err = {0};
@@ -43,7 +43,7 @@ static void try_server(const uint8_t *data, size_t size, tri_wire_buf *one, tri_
 }
 
 /* A frame from the server may hold several messages: each as a client would find it. */
-static void try_frame(const uint8_t *data, size_t size, tri_wire_buf *one, tri_wire_buf *two) {
+static void try_frame(const uint8_t *data, size_t size, tri_buf *one, tri_buf *two) {
   tri_error err = {0};
   size_t used = 0;
   while (size && tri_server_msg_first(data, size, &used, &err) == TRI_OK) {
@@ -56,11 +56,11 @@ static void try_frame(const uint8_t *data, size_t size, tri_wire_buf *one, tri_w
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-  tri_wire_buf one = {0}, two = {0};
+  tri_buf one = {0}, two = {0};
   try_client(data, size, &one, &two);
   try_server(data, size, &one, &two);
   try_frame(data, size, &one, &two);
-  tri_wire_buf_free(&one);
-  tri_wire_buf_free(&two);
+  tri_buf_free(&one);
+  tri_buf_free(&two);
   return 0;
 }

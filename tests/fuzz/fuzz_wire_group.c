@@ -14,7 +14,7 @@ static void check(bool ok) {
 
 static void try_one(const uint8_t *data, size_t size) {
   static tri_group_msg m;
-  tri_wire_buf one = {0}, two = {0};
+  tri_buf one = {0}, two = {0};
   tri_arena *a = NULL;
   tri_error err = {0};
   check(tri_arena_create(4096, &a) == TRI_OK);
@@ -25,8 +25,8 @@ static void try_one(const uint8_t *data, size_t size) {
     check(tri_group_msg_pack(&m, &two) == TRI_OK && one.len == two.len);
   }
   tri_arena_destroy(a);
-  tri_wire_buf_free(&one);
-  tri_wire_buf_free(&two);
+  tri_buf_free(&one);
+  tri_buf_free(&two);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

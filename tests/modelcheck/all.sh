@@ -1,7 +1,7 @@
 #!/bin/sh
 # all.sh MODELCHECK CHECKPOINTS WHAT: modelcheck on every checkpoint of a folder. WHAT is a set of layouts:
-#   single       one rank: ref, cpu, and cpu with other chunks, page sizes, types and threads
-#   single-more  one rank: more chunks, page sizes and types
+#   single       one rank: ref, cpu, and cpu with other chunks, block sizes, types and threads
+#   single-more  one rank: more chunks, block sizes and types
 #   cuda         one rank on an NVIDIA device, in float32, 16 bits (where the limits are rounding.json's) and int8; skipped
 #                (77) where there is none
 #   cuda-TPxPP   so many ranks, each on a device of its own, in float32
@@ -65,7 +65,7 @@ single() {
   every '' 0 --quantization w8a8
   for name in bert albert_odd distilbert; do
     check 0 0 "$checkpoints/$name" --pooling mean
-    check 0 0 "$checkpoints/$name" --pooling first --backend ref
+    check 0 0 "$checkpoints/$name" --pooling cls --backend ref
   done
 }
 

@@ -1,6 +1,6 @@
 /* The same bits: with deterministic backends and communicators a sequence's logits may not depend on the batch that it
- * runs in, on how its tokens are cut into chunks, on having been preempted and computed again in other pages, or on the
- * number of threads.
+ * runs in, on how its tokens are cut into chunks, on having been preempted and computed again in other blocks, or on
+ * the number of threads.
  *
  *   det_test [-tp N] DIR...        mpirun -n N det_test -tp N DIR...
  *
@@ -19,7 +19,7 @@
 #include "runtime/engine/engine.h"
 
 enum { DRAWN_STEPS = 40 };
-enum { SEQS = 5, MAX_TOKENS = 128, BLOCK = 8, LEN = 64, PAGES_PER_SEQ = LEN / BLOCK, LIVES = 4, SCHEDULES = 12 };
+enum { SEQS = 5, MAX_TOKENS = 128, BLOCK = 8, LEN = 64, BLOCKS_PER_SEQ = LEN / BLOCK, LIVES = 4, SCHEDULES = 12 };
 
 static const int length[SEQS] = {61, 1, 17, 40, 33};
 
@@ -34,7 +34,7 @@ struct bench {
   bool learning, looks, drawing;
   tri_sample_result drawn[2][DRAWN_STEPS * SEQS]; /* looked at, and not */
   int num_drawn;
-  int life[SEQS]; /* times that a sequence has begun: each in other pages */
+  int life[SEQS]; /* times that a sequence has begun: each in other blocks */
   uint64_t step, rng;
   long compared, different;
   double worst;
@@ -101,27 +101,28 @@ static void add(struct bench *b, const struct feed *f) {
   tri_logit_bias bias;
   uint32_t banned;
   uint32_t ids[LEN];
-  int32_t pages[PAGES_PER_SEQ];
+  int32_t blocks[BLOCKS_PER_SEQ];
   int first = (f->start + BLOCK - 1) / BLOCK, end = (f->start + f->n + BLOCK - 1) / BLOCK;
   if (!f->start) b->life[f->seq] = (b->life[f->seq] + 1) % LIVES;
   for (int i = first; i < end; i++) /* far apart, and backwards in every other life */
-    pages[i - first] =
-        (b->life[f->seq] % 2 ? PAGES_PER_SEQ - 1 - i : i) * SEQS * LIVES + f->seq * LIVES + b->life[f->seq];
+    blocks[i - first] =
+        (b->life[f->seq] % 2 ? BLOCKS_PER_SEQ - 1 - i : i) * SEQS * LIVES + f->seq * LIVES + b->life[f->seq];
   for (int i = 0; i < f->n; i++) ids[i] = token_of(b, f->seq, f->start + i);
   bool decode = f->start && f->n == 1;
   tri_plan_seq s = {.slot = (uint32_t)f->seq,
                     .kind = decode ? TRI_SEQ_DECODE : TRI_SEQ_CHUNK,
-                    .flags = (uint8_t)(TRI_SEQ_ALL_LOGITS | (f->start ? 0 : TRI_SEQ_FIRST | TRI_SEQ_PARAMS)),
+                    .flags =
+                        (uint8_t)(TRI_SEQ_FLAG_ALL_LOGITS | (f->start ? 0 : TRI_SEQ_FLAG_FIRST | TRI_SEQ_FLAG_PARAMS)),
                     .counter = (uint64_t)f->start,
                     .num_tokens = (uint32_t)f->n,
                     .start = (uint32_t)f->start,
-                    .first_page = (uint32_t)first,
-                    .num_pages = (uint32_t)(end - first)};
+                    .first_block = (uint32_t)first,
+                    .num_blocks = (uint32_t)(end - first)};
   if (b->drawing) {
     params = some_params(b, f->seq, &bias, &banned);
-    s.flags = TRI_SEQ_SAMPLE | TRI_SEQ_PARAMS | TRI_SEQ_BAN | (f->start ? 0 : TRI_SEQ_FIRST);
+    s.flags = TRI_SEQ_FLAG_SAMPLE | TRI_SEQ_FLAG_PARAMS | TRI_SEQ_FLAG_BAN | (f->start ? 0 : TRI_SEQ_FLAG_FIRST);
   }
-  tri_plan_add(b->writer, &s, ids, pages, &params, (uint32_t)length[f->seq]);
+  tri_plan_add(b->writer, &s, ids, blocks, &params, (uint32_t)length[f->seq]);
 }
 
 static void compare(struct bench *b, const struct feed *f, const float *got) {
@@ -240,7 +241,7 @@ static void with_engine(struct bench *b, bool deterministic, int threads, void (
                           .max_num_batched_tokens = MAX_TOKENS,
                           .block_size = BLOCK,
                           .max_model_len = LEN,
-                          .num_kv_pages = SEQS * PAGES_PER_SEQ * LIVES,
+                          .num_kv_blocks = SEQS * BLOCKS_PER_SEQ * LIVES,
                           .observer = {.ctx = b, .looks = &b->looks, .logits = see_logits}};
   if (tri_pool_create(threads, NULL, 0, &pool) != TRI_OK) stop("no threads");
   bc.pool = pool;

@@ -39,7 +39,7 @@ static tri_status run(struct mc_check *c, int first, int last) {
     uint32_t ids[MAX_ROWS];
     int n = c->exp.len[i];
     for (int k = 0; k < n; k++) ids[k] = (uint32_t)c->exp.prompt[i][k];
-    mc_add(c, i, TRI_SEQ_CHUNK, TRI_SEQ_FIRST, 0, n, ids, n);
+    mc_add(c, i, TRI_SEQ_CHUNK, TRI_SEQ_FLAG_FIRST, 0, n, ids, n);
     rows += (size_t)n;
   }
   TRI_TRY(mc_run_step(c, &r));

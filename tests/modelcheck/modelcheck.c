@@ -30,8 +30,6 @@ enum { MAX_DIRS = 1024 };
 static const char *const dtypes[] = {"float32", "float16", "bfloat16", "auto", NULL}; /* in the order of tri_dtype */
 static const char *const backends[] = {"auto", "cpu", "cuda", "ref", NULL};
 
-static const char *const poolings[] = {"model", "first", "mean", NULL}; /* in the order of tri_pooling */
-
 static const tri_option options[] = {
     {TRI_OPT(struct mc_args, tp), .name = "tensor-parallel-size", .alias = "tp", .min = 1, .max = 64, .fallback = "1",
      .help = "tensor-parallel ranks"},
@@ -42,7 +40,7 @@ static const tri_option options[] = {
     {TRI_OPT(struct mc_args, chunk), .name = "chunk", .min = 0, .max = MAX_ROWS, .fallback = "0",
      .help = "feed prompts in chunks of so many tokens; 0: whole"},
     {TRI_OPT(struct mc_args, block_size), .name = "block-size", .min = 1, .max = 256, .fallback = "16",
-     .help = "tokens of a KV page"},
+     .help = "tokens of a KV block"},
     {TRI_OPT(struct mc_args, backend), .name = "backend", .choices = backends, .fallback = "cpu",
      .help = "kernels to check"},
     {TRI_OPT(struct mc_args, dtype), .name = "dtype", .choices = dtypes, .fallback = "auto",
@@ -53,7 +51,7 @@ static const tri_option options[] = {
      .help = "type of the KV cache"},
     {TRI_OPT(struct mc_args, deterministic), .name = "deterministic", .fallback = "false",
      .help = "the same bits whatever the batch"},
-    {TRI_OPT(struct mc_args, pooling), .name = "pooling", .choices = poolings, .fallback = "model",
+    {TRI_OPT(struct mc_args, pooling), .name = "pooling", .choices = tri_pooling_names, .fallback = "model",
      .help = "what an encoder without a classifier makes of a sequence"},
     {TRI_OPT(struct mc_args, limit), .name = "limit", .min = 0, .max = 1, .fallback = "0",
      .help = "largest normalised squared error; 0: by type (float32 1e-11, int8 5e-2, w8a8 1e-1, 16 bits as "
@@ -156,25 +154,25 @@ cleanup:
   return st;
 }
 
-static int pages_per_prompt(const struct mc_check *c) { return c->engine->limits.num_pages / MAX_PROMPTS; }
+static int blocks_per_prompt(const struct mc_check *c) { return c->engine->limits.num_blocks / MAX_PROMPTS; }
 
 void mc_add(struct mc_check *c, int slot, tri_seq_kind kind, int flags, int start, int n, const uint32_t *ids,
             int rope_len) {
   if (!tri_group_is_leader(&c->group)) return;
-  int32_t pages[MAX_ROWS];
+  int32_t blocks[MAX_ROWS];
   int bs = c->engine->limits.block_size, first = (start + bs - 1) / bs, end = (start + n + bs - 1) / bs;
-  /* Pages run backwards: nothing may depend on their order. */
-  for (int i = first; i < end; i++) pages[i - first] = slot * pages_per_prompt(c) + (pages_per_prompt(c) - 1 - i);
+  /* Blocks run backwards: nothing may depend on their order. */
+  for (int i = first; i < end; i++) blocks[i - first] = slot * blocks_per_prompt(c) + (blocks_per_prompt(c) - 1 - i);
   tri_plan_seq s = {.slot = (uint32_t)slot,
                     .kind = (uint8_t)kind,
                     .flags = (uint8_t)flags,
                     .num_tokens = (uint32_t)n,
                     .start = (uint32_t)start,
-                    .first_page = (uint32_t)first,
-                    .num_pages = (uint32_t)(end - first),
+                    .first_block = (uint32_t)first,
+                    .num_blocks = (uint32_t)(end - first),
                     .rope_len = (uint32_t)rope_len};
   static const tri_sample_params greedy = {.top_p = 1, .repetition_penalty = 1, .num_logprobs = -1};
-  tri_plan_add(c->writer, &s, ids, pages, flags & TRI_SEQ_PARAMS ? &greedy : NULL, (uint32_t)(start + n));
+  tri_plan_add(c->writer, &s, ids, blocks, flags & TRI_SEQ_FLAG_PARAMS ? &greedy : NULL, (uint32_t)(start + n));
 }
 
 double mc_nmse(const float *got, const float *want, size_t n) {
@@ -201,8 +199,9 @@ static tri_status feed_prompt(struct mc_check *c, int i, uint32_t *token) {
     c->trace.row = at;
     mc_begin_step(c);
     mc_add(c, i, TRI_SEQ_CHUNK,
-           (at ? 0 : TRI_SEQ_FIRST | TRI_SEQ_PARAMS) | TRI_SEQ_ALL_LOGITS | (last ? TRI_SEQ_SAMPLE : 0), at, m,
-           ids + at, n);
+           (at ? 0 : TRI_SEQ_FLAG_FIRST | TRI_SEQ_FLAG_PARAMS) | TRI_SEQ_FLAG_ALL_LOGITS |
+               (last ? TRI_SEQ_FLAG_SAMPLE : 0),
+           at, m, ids + at, n);
     tri_status st = mc_run_step(c, &r);
     if (st != TRI_OK) return st;
   }
@@ -277,7 +276,7 @@ static tri_status check_prompts(struct mc_check *c, bool *right) {
     tri_step_result r = {.tokens = drawn};
     mc_begin_step(c);
     for (int i = 0; i < c->exp.num_prompts; i++)
-      mc_add(c, i, TRI_SEQ_DECODE, TRI_SEQ_SAMPLE, c->exp.len[i] + k - 1, 1, &tokens[i][k - 1], 0);
+      mc_add(c, i, TRI_SEQ_DECODE, TRI_SEQ_FLAG_SAMPLE, c->exp.len[i] + k - 1, 1, &tokens[i][k - 1], 0);
     TRI_TRY(mc_run_step(c, &r));
     for (int i = 0; i < c->exp.num_prompts; i++) tokens[i][k] = drawn[i].sample.token;
   }
@@ -341,7 +340,7 @@ static tri_status set_up(struct mc_check *c, tri_pool *pool, tri_error *err) {
                           .max_num_batched_tokens = all > MAX_PROMPTS ? all : MAX_PROMPTS,
                           .block_size = c->a.block_size,
                           .max_model_len = len,
-                          .num_kv_pages = per_prompt * MAX_PROMPTS,
+                          .num_kv_blocks = per_prompt * MAX_PROMPTS,
                           .encoders = true,
                           .pooling = (tri_pooling)c->a.pooling,
                           .observer = {.ctx = &c->trace,

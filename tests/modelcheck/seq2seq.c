@@ -25,20 +25,20 @@ static int64_t *read_ids(const struct mc_check *c, const char *what, int i, int 
   return ids;
 }
 
-/* A slot's pages: those of the answer from the end of its region, those of the source from its front. */
-static int region(const struct mc_check *c) { return c->engine->limits.num_pages / MAX_PROMPTS; }
-static int32_t answer_page(const struct mc_check *c, int slot, int i) { return slot * region(c) + region(c) - 1 - i; }
+/* A slot's blocks: those of the answer from the end of its region, those of the source from its front. */
+static int region(const struct mc_check *c) { return c->engine->limits.num_blocks / MAX_PROMPTS; }
+static int32_t answer_block(const struct mc_check *c, int slot, int i) { return slot * region(c) + region(c) - 1 - i; }
 
 static void add_source(struct mc_check *c, int slot, const int64_t *source, int n) {
   uint32_t ids[MAX_ROWS];
-  int32_t pages[MAX_ROWS];
-  int bs = c->engine->limits.block_size, num_pages = (n + bs - 1) / bs;
+  int32_t blocks[MAX_ROWS];
+  int bs = c->engine->limits.block_size, num_blocks = (n + bs - 1) / bs;
   if (!tri_group_is_leader(&c->group)) return;
   for (int i = 0; i < n; i++) ids[i] = (uint32_t)source[i];
-  for (int i = 0; i < num_pages; i++) pages[i] = slot * region(c) + i;
+  for (int i = 0; i < num_blocks; i++) blocks[i] = slot * region(c) + i;
   tri_plan_seq s = {
-      .slot = (uint32_t)slot, .kind = TRI_SEQ_ENCODE, .num_tokens = (uint32_t)n, .num_pages = (uint32_t)num_pages};
-  tri_plan_add(c->writer, &s, ids, pages, NULL, 0);
+      .slot = (uint32_t)slot, .kind = TRI_SEQ_SOURCE, .num_tokens = (uint32_t)n, .num_blocks = (uint32_t)num_blocks};
+  tri_plan_add(c->writer, &s, ids, blocks, NULL, 0);
 }
 
 static void add_tokens(struct mc_check *c, int slot, int flags, int start, int n, const uint32_t *ids, int logprobs) {
@@ -48,36 +48,37 @@ static void add_tokens(struct mc_check *c, int slot, int flags, int start, int n
                               .num_logprobs = logprobs,
                               .banned = m->eos_token_ids,
                               .num_banned = m->num_eos_token_ids};
-  int32_t pages[MAX_ROWS];
+  int32_t blocks[MAX_ROWS];
   int bs = c->engine->limits.block_size, first = (start + bs - 1) / bs, end = (start + n + bs - 1) / bs;
   if (!tri_group_is_leader(&c->group)) return;
-  for (int i = first; i < end; i++) pages[i - first] = answer_page(c, slot, i);
+  for (int i = first; i < end; i++) blocks[i - first] = answer_block(c, slot, i);
   tri_plan_seq s = {.slot = (uint32_t)slot,
                     .kind = start ? TRI_SEQ_DECODE : TRI_SEQ_CHUNK,
-                    .flags = (uint8_t)(flags | TRI_SEQ_SAMPLE | (start ? 0 : TRI_SEQ_FIRST | TRI_SEQ_PARAMS)),
+                    .flags =
+                        (uint8_t)(flags | TRI_SEQ_FLAG_SAMPLE | (start ? 0 : TRI_SEQ_FLAG_FIRST | TRI_SEQ_FLAG_PARAMS)),
                     .num_tokens = (uint32_t)n,
                     .start = (uint32_t)start,
-                    .first_page = (uint32_t)first,
-                    .num_pages = (uint32_t)(end - first)};
-  tri_plan_add(c->writer, &s, ids, pages, &params, (uint32_t)n);
+                    .first_block = (uint32_t)first,
+                    .num_blocks = (uint32_t)(end - first)};
+  tri_plan_add(c->writer, &s, ids, blocks, &params, (uint32_t)n);
 }
 
-/* Slot `to` goes on from where `from` stands, on pages of its own. */
+/* Slot `to` goes on from where `from` stands, on blocks of its own. */
 static void add_fork(struct mc_check *c, int to, int from, int length) {
-  int32_t pages[MAX_ROWS];
+  int32_t blocks[MAX_ROWS];
   int bs = c->engine->limits.block_size, n = (length + bs - 1) / bs;
   if (!tri_group_is_leader(&c->group)) return;
   for (int i = 0; i < n; i++) {
-    pages[i] = answer_page(c, to, i);
-    tri_plan_add_copy(c->writer, answer_page(c, from, i), pages[i]);
+    blocks[i] = answer_block(c, to, i);
+    tri_plan_add_copy(c->writer, answer_block(c, from, i), blocks[i]);
   }
   tri_sample_params params = {.top_p = 1, .repetition_penalty = 1, .num_logprobs = TRI_MAX_LOGPROBS};
   tri_plan_seq s = {.slot = (uint32_t)to,
                     .kind = TRI_SEQ_FORK,
-                    .flags = TRI_SEQ_PARAMS,
-                    .source_slot = (uint32_t)from,
-                    .num_pages = (uint32_t)n};
-  tri_plan_add(c->writer, &s, NULL, pages, &params, 0);
+                    .flags = TRI_SEQ_FLAG_PARAMS,
+                    .fork_from = (uint32_t)from,
+                    .num_blocks = (uint32_t)n};
+  tri_plan_add(c->writer, &s, NULL, blocks, &params, 0);
 }
 
 static void worse(double *worst, double e) { *worst = !(e <= *worst) ? e : *worst; }
@@ -97,7 +98,7 @@ static tri_status check_logits(struct mc_check *c, int i, double *error) {
   for (int k = 0; k < c->exp.len[i]; k++) ids[k] = (uint32_t)c->exp.prompt[i][k];
   mc_begin_step(c);
   add_source(c, i, source, n);
-  add_tokens(c, i, TRI_SEQ_ALL_LOGITS, 0, c->exp.len[i], ids, -1);
+  add_tokens(c, i, TRI_SEQ_FLAG_ALL_LOGITS, 0, c->exp.len[i], ids, -1);
   TRI_TRY(mc_run_step(c, &r));
   if (!tri_group_is_leader(&c->group)) goto cleanup;
   *error = 0;
@@ -132,7 +133,7 @@ static tri_status check_greedy(struct mc_check *c, int *same, uint32_t *next) {
     }
     for (int i = 0; i < c->exp.num_prompts; i++) {
       if (!k) tokens[i][0] = (uint32_t)c->engine->model.seq2seq.decoder_start_token_id;
-      add_tokens(c, i, TRI_SEQ_BAN, k, 1, &tokens[i][k], -1);
+      add_tokens(c, i, TRI_SEQ_FLAG_BAN, k, 1, &tokens[i][k], -1);
     }
     TRI_TRY(mc_run_step(c, &r));
     for (int i = 0; i < c->exp.num_prompts; i++) tokens[i][k + 1] = drawn[i].sample.token;

@@ -325,14 +325,15 @@ static void bench_moe(bench *b) {
   }
 }
 
-static void bench_copy_pages(bench *b) {
-  enum { PAGES = 64, HKV = 8, BLOCK = 16, D = 128 };
-  size_t bytes = (size_t)PAGES * HKV * BLOCK * D * 2;
+static void bench_copy_blocks(bench *b) {
+  enum { KV_BLOCKS = 64, HKV = 8, BLOCK = 16, D = 128 };
+  size_t bytes = (size_t)KV_BLOCKS * HKV * BLOCK * D * 2;
   char *k = pages(bytes), *v = pages(bytes);
-  int32_t pairs[PAGES];
-  for (int i = 0; i < PAGES; i++) pairs[i] = i % 2 ? i : PAGES - 2 - i;
-  tri_copy_pages_args a = {.kv = {k, v, TRI_BF16, PAGES, HKV, BLOCK, D, 0}, .pairs = pairs, .num_pairs = PAGES / 2};
-  report(b, "copy_pages bfloat16 32 pages", run_copy_pages, &a, 2.0 * (double)bytes, 0);
+  int32_t pairs[KV_BLOCKS];
+  for (int i = 0; i < KV_BLOCKS; i++) pairs[i] = i % 2 ? i : KV_BLOCKS - 2 - i;
+  tri_copy_blocks_args a = {
+      .kv = {k, v, TRI_BF16, KV_BLOCKS, HKV, BLOCK, D, 0}, .pairs = pairs, .num_pairs = KV_BLOCKS / 2};
+  report(b, "copy_blocks bfloat16 32 KV blocks", run_copy_blocks, &a, 2.0 * (double)bytes, 0);
   tri_pages_free(k, bytes), tri_pages_free(v, bytes);
 }
 
@@ -412,7 +413,7 @@ int oc_bench(oc *c) {
   bench_moe(&b);
   bench_rows(&b, 1);
   bench_rows(&b, 512);
-  if (wanted(&b, "copy_pages")) bench_copy_pages(&b);
+  if (wanted(&b, "copy_blocks")) bench_copy_blocks(&b);
   if (wanted(&b, "sample")) bench_samples(&b); /* and its parts */
   tri_roofline_destroy(b.floor);
   return b.slower;

@@ -128,7 +128,7 @@ static void launch(bench *b, const work *w) {
 
 /* Samplers wait for their results, so they cannot be recorded. */
 static tri_status enqueue(bench *b, const work *w) {
-  bool records = b->be->records && w->op != TRI_OP_sample && w->op != TRI_OP_copy_pages;
+  bool records = b->be->records && w->op != TRI_OP_sample && w->op != TRI_OP_copy_blocks;
   tri_graph_mode mode = records ? b->be->ops.graph_begin(b->be, b->key) : TRI_GRAPH_LAUNCH;
   if (mode != TRI_GRAPH_REPLAY) launch(b, w);
   return mode == TRI_GRAPH_RECORD ? b->be->ops.graph_end(b->be) : TRI_OK;
@@ -251,7 +251,7 @@ typedef struct heads {
   int hq, hkv, d, v_dim; /* v_dim: of a latent cache, else 0 */
 } heads;
 
-/* Sequences of one length in their own pages, scattered as a server's are. */
+/* Sequences of one length in their own KV blocks, scattered as a server's are. */
 static void bench_attention(bench *b, const heads *g, int seqs, int tokens, int context) {
   enum { MAX_SEQS = 64, MAX_HEADS = 128 };
   static tri_attention_args a[MAX_COPIES];
@@ -280,7 +280,7 @@ static void bench_attention(bench *b, const heads *g, int seqs, int tokens, int 
   for (int i = 0; i < copies; i++) {
     a[i] = (tri_attention_args){.q = matrix(q, rows, hq * d), .batch = &batch, .out = matrix(out, rows, hq * wide)};
     a[i].kv = (tri_kv_layer){.k = k + (size_t)i * kv, .v = v + (size_t)i * kv, .dtype = TRI_BF16};
-    a[i].kv.num_pages = seqs * per_seq, a[i].kv.num_kv_heads = g->hkv, a[i].kv.block_size = BLOCK;
+    a[i].kv.num_blocks = seqs * per_seq, a[i].kv.num_kv_heads = g->hkv, a[i].kv.block_size = BLOCK;
     a[i].kv.head_dim = d, a[i].kv.v_dim = g->v_dim;
     a[i].num_heads = hq, a[i].kv_head_of = kv_head_of, a[i].heads_per_kv = hq / g->hkv;
     a[i].scale = 1 / sqrtf((float)d), a[i].causal = true;
@@ -322,7 +322,7 @@ static void bench_append(bench *b, int m) {
   enum { HQ = 32, HKV = 8, D = 128, WIDTH = (HQ + 2 * HKV) * D };
   static tri_qkv_rope_append_args a[MAX_COPIES];
   char name[80];
-  size_t rows = (size_t)m, pages = rows / BLOCK + 1, kv = pages * BLOCK * HKV * D;
+  size_t rows = (size_t)m, kv_blocks = rows / BLOCK + 1, kv = kv_blocks * BLOCK * HKV * D;
   double bytes = 4.0 * m * D * (2 * HQ + 2 * HKV) + 4.0 * m * D * HKV;
   int copies = copies_of(bytes);
   int64_t *slots = calloc(rows, sizeof *slots);
@@ -335,7 +335,7 @@ static void bench_append(bench *b, int m) {
     a[i] = (tri_qkv_rope_append_args){.qkv = matrix(qkv + (size_t)i * rows * WIDTH, m, WIDTH), .num_heads = HQ};
     a[i].num_kv_heads = HKV, a[i].head_dim = D, a[i].rotary_dim = D, a[i].cos = angles, a[i].sin = angles;
     a[i].kv_slot = where;
-    a[i].kv = (tri_kv_layer){k + (size_t)i * kv, v + (size_t)i * kv, TRI_BF16, (int)pages, HKV, BLOCK, D, 0};
+    a[i].kv = (tri_kv_layer){k + (size_t)i * kv, v + (size_t)i * kv, TRI_BF16, (int)kv_blocks, HKV, BLOCK, D, 0};
   }
   NAME("qkv_rope_append bfloat16 %d x %d", m, WIDTH);
   report(b, name, WORK(qkv_rope_append, a, copies, .bytes = bytes));

@@ -6,28 +6,28 @@
 
 static const int head_dims[] = {16, 32, 40, 64, 80, 96, 128, 7, 256};
 
-/* A cache of num_pages pages, all NaN. */
-static tri_kv_layer kv_layer(oc *c, tri_dtype t, int pages, int heads, int block, int d, size_t *bytes) {
-  tri_kv_layer kv = {.dtype = t, .num_pages = pages, .num_kv_heads = heads, .block_size = block, .head_dim = d};
-  size_t n = (size_t)pages * (size_t)heads * (size_t)block * (size_t)d;
+/* A cache of kv_blocks blocks, all NaN. */
+static tri_kv_layer kv_layer(oc *c, tri_dtype t, int kv_blocks, int heads, int block, int d, size_t *bytes) {
+  tri_kv_layer kv = {.dtype = t, .num_blocks = kv_blocks, .num_kv_heads = heads, .block_size = block, .head_dim = d};
+  size_t n = (size_t)kv_blocks * (size_t)heads * (size_t)block * (size_t)d;
   *bytes = n * tri_dtype_size(t);
   kv.k = oc_host(c, *bytes), kv.v = oc_host(c, *bytes);
   for (size_t i = 0; i < n; i++) tri_store_f32(kv.k, t, i, NAN), tri_store_f32(kv.v, t, i, NAN);
   return kv;
 }
 
-/* Pages in random order, and of them no more than each sequence needs; keys beyond a context stay NaN. Now and then a
- * sequence shares what the first one has filled, down to the keys of this step. */
+/* KV blocks in random order, and of them no more than each sequence needs; keys beyond a context stay NaN. Now and then
+ * a sequence shares what the first one has filled, down to the keys of this step. */
 void oc_attention_build(oc *c, oc_attention *x, const oc_sequences *s, int hq, int hkv, int d, int block, tri_dtype t) {
   memset(x, 0, sizeof *x);
   tri_batch *b = &x->batch;
-  int pages = 0, most = 1;
+  int kv_blocks = 0, most = 1;
   int32_t *start = oc_host(c, (size_t)(s->count + 1) * sizeof *start), *context = oc_host(c, (size_t)s->count * 4);
   for (int i = 0; i < s->count; i++) {
     start[i + 1] = start[i] + s->tokens[i];
     context[i] = s->context[i];
     int need = (s->context[i] + block - 1) / block;
-    pages += need;
+    kv_blocks += need;
     if (need > most) most = need;
     if (s->context[i] > b->max_context) b->max_context = s->context[i];
     if (s->tokens[i] > b->max_query) b->max_query = s->tokens[i];
@@ -35,24 +35,24 @@ void oc_attention_build(oc *c, oc_attention *x, const oc_sequences *s, int hq, i
   }
   b->num_tokens = start[s->count], b->num_seqs = s->count, b->block_table_stride = most;
   b->seq_start = start, b->context_len = context;
-  tri_kv_layer kv = kv_layer(c, t, pages + 1, hkv, block, d, &x->kv_bytes);
+  tri_kv_layer kv = kv_layer(c, t, kv_blocks + 1, hkv, block, d, &x->kv_bytes);
   int32_t *table = oc_host(c, (size_t)s->count * (size_t)most * sizeof *table),
-          *order = oc_host(c, (size_t)(pages + 1) * 4);
-  for (int i = 0; i <= pages; i++) {
+          *order = oc_host(c, (size_t)(kv_blocks + 1) * 4);
+  for (int i = 0; i <= kv_blocks; i++) {
     int at = oc_range(c, 0, i);
     order[i] = order[at], order[at] = i;
   }
   memset(table, 0x7f,
-         (size_t)s->count * (size_t)most * sizeof *table); /* pages nobody owns: a read there would crash */
+         (size_t)s->count * (size_t)most * sizeof *table); /* KV blocks nobody owns: a read there would crash */
   for (int i = 0, next = 0; i < s->count; i++) {
     int both = s->context[i] < s->context[0] ? s->context[i] : s->context[0];
     int shared = i && oc_chance(c, 25) ? both / block * block : 0;
     memcpy(table + (size_t)i * (size_t)most, table, (size_t)(shared / block) * sizeof *table);
     for (int key = shared; key < s->context[i]; key++) {
-      int32_t *page = &table[(size_t)i * (size_t)most + (size_t)(key / block)];
-      if (key % block == 0) *page = order[next++];
+      int32_t *kv_block = &table[(size_t)i * (size_t)most + (size_t)(key / block)];
+      if (key % block == 0) *kv_block = order[next++];
       for (int h = 0; h < hkv; h++) {
-        size_t at = (((size_t)*page * (size_t)hkv + (size_t)h) * (size_t)block + (size_t)(key % block)) * (size_t)d;
+        size_t at = (((size_t)*kv_block * (size_t)hkv + (size_t)h) * (size_t)block + (size_t)(key % block)) * (size_t)d;
         for (int e = 0; e < d; e++) {
           tri_store_f32(kv.k, t, at + (size_t)e, oc_normal(c));
           tri_store_f32(kv.v, t, at + (size_t)e, oc_normal(c));
@@ -176,7 +176,7 @@ void oc_case_attention(oc *c, int i) {
 void oc_case_qkv_rope_append(oc *c, int i) {
   tri_dtype t = oc_kv_type(i);
   int d = head_dims[i % 9], hkv = oc_range(c, 1, 3), hq = hkv * oc_range(c, 1, 4), block = oc_range(c, 1, 20);
-  int tokens = i % 4 == 0 ? 1 : oc_range(c, 0, 40), pages = tokens / block + 3;
+  int tokens = i % 4 == 0 ? 1 : oc_range(c, 0, 40), kv_blocks = tokens / block + 3;
   tri_qkv_rope_append_args a = {.num_heads = hq, .num_kv_heads = hkv, .head_dim = d, .norm_eps = 1e-6f};
   a.qkv = oc_matrix(c, tokens, (hq + 2 * hkv) * d, false);
   a.rotary_dim = oc_chance(c, 60) ? d / 2 * 2 : oc_range(c, 0, d / 2) * 2;
@@ -196,7 +196,7 @@ void oc_case_qkv_rope_append(oc *c, int i) {
   int64_t *slots = oc_host(c, (size_t)tokens * sizeof *slots);
   int first = oc_range(c, 0, block);
   for (int r = 0; r < tokens; r++) slots[r] = oc_chance(c, 5) ? -1 : first + r;
-  a.kv = kv_layer(c, t, pages, hkv, block, d, &bytes);
+  a.kv = kv_layer(c, t, kv_blocks, hkv, block, d, &bytes);
   a.cos = co, a.sin = si, a.kv_slot = slots;
   snprintf(c->what, sizeof c->what, "qkv_rope_append %s tokens %d hq %d hkv %d d %d rotary %d%s%s", tri_dtype_name(t),
            tokens, hq, hkv, d, a.rotary_dim, a.interleaved ? " interleaved" : "", a.q_norm ? " q norm" : "");
@@ -224,22 +224,22 @@ void oc_case_qkv_rope_append(oc *c, int i) {
   oc_compare_elements(c, t, a.kv.v, b.kv.v, n, limit);
 }
 
-void oc_case_copy_pages(oc *c, int i) {
+void oc_case_copy_blocks(oc *c, int i) {
   tri_dtype t = oc_kv_type(i);
   size_t bytes;
-  int pages = oc_range(c, 2, 12), n = oc_range(c, 0, 10);
-  tri_copy_pages_args a = {.kv =
-                               kv_layer(c, t, pages, oc_range(c, 1, 3), oc_range(c, 1, 17), head_dims[i % 9], &bytes)};
+  int kv_blocks = oc_range(c, 2, 12), n = oc_range(c, 0, 10);
+  tri_copy_blocks_args a = {
+      .kv = kv_layer(c, t, kv_blocks, oc_range(c, 1, 3), oc_range(c, 1, 17), head_dims[i % 9], &bytes)};
   size_t count = bytes / tri_dtype_size(t);
   a.kv.k = oc_elements(c, t, count, 1), a.kv.v = oc_elements(c, t, count, 1);
   int32_t *pairs = oc_host(c, (size_t)n * 2 * sizeof *pairs);
-  for (int j = 0; j < 2 * n; j++) pairs[j] = oc_range(c, 0, pages - 1);
+  for (int j = 0; j < 2 * n; j++) pairs[j] = oc_range(c, 0, kv_blocks - 1);
   a.pairs = pairs, a.num_pairs = n;
   if (i % 4 == 3) a.kv.v = NULL, a.kv.v_dim = a.kv.head_dim; /* a latent cache */
-  snprintf(c->what, sizeof c->what, "copy_pages %s pairs %d", tri_dtype_name(t), n);
-  tri_copy_pages_args b = a;
+  snprintf(c->what, sizeof c->what, "copy_blocks %s pairs %d", tri_dtype_name(t), n);
+  tri_copy_blocks_args b = a;
   b.kv.k = oc_device(c, a.kv.k, bytes), b.kv.v = oc_device(c, a.kv.v, bytes);
-  oc_status(c, tri_run_copy_pages(c->ref, &a), tri_run_copy_pages(c->be, &b));
+  oc_status(c, tri_run_copy_blocks(c->ref, &a), tri_run_copy_blocks(c->be, &b));
   oc_compare_elements(c, t, a.kv.k, b.kv.k, count, 0);
   if (a.kv.v) oc_compare_elements(c, t, a.kv.v, b.kv.v, count, 0);
 }

@@ -30,14 +30,14 @@ void oc_case_head_linear(oc *c, int i) {
 void oc_case_mla_append(oc *c, int i) {
   static const int ranks[] = {16, 7, 64, 512};
   tri_dtype t = oc_kv_type(i);
-  int tokens = i % 4 == 0 ? 1 : oc_range(c, 0, 30), block = oc_range(c, 1, 20), pages = tokens / block + 3;
+  int tokens = i % 4 == 0 ? 1 : oc_range(c, 0, 30), block = oc_range(c, 1, 20), kv_blocks = tokens / block + 3;
   tri_mla_append_args a = {.num_heads = oc_range(c, 1, 6), .nope_dim = oc_range(c, 0, 40), .rank = ranks[i % 4]};
   a.rope_dim = oc_range(c, i % 5 ? 1 : 0, 32) * 2, a.norm_eps = 1e-6f, a.interleaved = oc_chance(c, 50);
   int row = a.rank + a.rope_dim;
   a.q = oc_matrix(c, tokens, a.num_heads * (a.nope_dim + a.rope_dim), false);
   a.kv_a = oc_matrix(c, tokens, row, false), a.q_out = oc_matrix(c, tokens, a.num_heads * row, true);
   a.norm = oc_normals(c, (size_t)a.rank, 1);
-  size_t angles = (size_t)tokens * (size_t)a.rope_dim / 2, n = (size_t)pages * (size_t)block * (size_t)row;
+  size_t angles = (size_t)tokens * (size_t)a.rope_dim / 2, n = (size_t)kv_blocks * (size_t)block * (size_t)row;
   float *co = oc_host(c, angles * 4), *si = oc_host(c, angles * 4);
   for (size_t j = 0; j < angles; j++) {
     float angle = 3 * oc_normal(c);
@@ -47,7 +47,7 @@ void oc_case_mla_append(oc *c, int i) {
   int first = oc_range(c, 0, block);
   for (int r = 0; r < tokens; r++) slots[r] = oc_chance(c, 5) ? -1 : first + r;
   a.cos = co, a.sin = si, a.kv_slot = slots;
-  a.kv = (tri_kv_layer){.dtype = t, .num_pages = pages, .num_kv_heads = 1, .block_size = block};
+  a.kv = (tri_kv_layer){.dtype = t, .num_blocks = kv_blocks, .num_kv_heads = 1, .block_size = block};
   a.kv.head_dim = row, a.kv.v_dim = a.rank;
   a.kv.k = oc_host(c, n * tri_dtype_size(t));
   for (size_t j = 0; j < n; j++) tri_store_f32(a.kv.k, t, j, NAN);
@@ -76,7 +76,7 @@ static void latent_sequences(oc *c, oc_sequences *s, int kind) {
   if (kind == 2 && oc_chance(c, 30)) s->context[0] = oc_range(c, 1000, 4000), s->tokens[0] = 1;
 }
 
-/* Shapes of latent models, and of none: kernels may be made for what these have in common. The numbers of shapes, page
+/* Shapes of latent models, and of none: kernels may be made for what these have in common. The numbers of shapes, block
  * sizes, types and batches have no common divisor, so that all of them meet. */
 void oc_case_latent_attention(oc *c, int i) {
   static const struct { int rank, rope; } shapes[] = {{512, 64}, {16, 8}, {256, 32}, {40, 8}, {64, 16}};

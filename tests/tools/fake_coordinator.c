@@ -55,7 +55,7 @@ typedef struct server {
   options o;
   tri_zcontext *z;
   tri_zserver *s;
-  tri_wire_buf buf;
+  tri_buf buf;
   tri_server_msg out;
   tri_client_msg in;
   job *jobs;
@@ -431,7 +431,7 @@ cleanup:
   if (st) fprintf(stderr, "fake_coordinator: %s: %s\n", err.field, err.message);
   tri_zserver_close(s.s);
   tri_zcontext_destroy(s.z);
-  tri_wire_buf_free(&s.buf);
+  tri_buf_free(&s.buf);
   for (job *j = s.jobs, *next; j; j = next) {
     next = j->next;
     tri_free(j);

@@ -25,7 +25,7 @@ static void check(const unsigned char *behind, const char *what) {
 int main(int argc, char **argv) {
   static GUARDED(trireme_config) config;
   static GUARDED(trireme_request) request;
-  static GUARDED(trireme_encode_request) embed;
+  static GUARDED(trireme_embed_request) embed;
   static GUARDED(trireme_event) event;
   trireme_error error = {.message = ""};
   trireme *c = NULL;
@@ -37,7 +37,7 @@ int main(int argc, char **argv) {
   memset(&event, GUARD, sizeof event);
   trireme_config_init(&config.s);
   trireme_request_init(&request.s);
-  trireme_encode_request_init(&embed.s);
+  trireme_embed_request_init(&embed.s);
   check(config.behind, "a config");
   check(request.behind, "a request");
   check(embed.behind, "an embed request");

@@ -226,7 +226,7 @@ bool send_register(struct world *w, uint32_t group, uint64_t epoch, uint32_t ran
                              .pid = 1,
                              .model_hash = 99,
                              .max_model_len = MODEL_LEN,
-                             .kv_pages = 64,
+                             .kv_blocks = 64,
                              .block_size = 16,
                              .max_num_seqs = SLOTS,
                              .host = {"node", 4}}};
@@ -237,7 +237,7 @@ bool send_register(struct world *w, uint32_t group, uint64_t epoch, uint32_t ran
 
 void send_ready(struct world *w, uint32_t group, uint64_t epoch) {
   tri_group_msg m = {.op = TRI_GROUP_READY, .ready = {.group = group, .epoch = epoch, .load_seconds = 1}};
-  m.ready.block_seconds = w->block_seconds;
+  m.ready.layer_seconds = w->layer_seconds;
   send_worker(w, group, epoch, 0, &m);
 }
 

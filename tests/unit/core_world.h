@@ -73,7 +73,7 @@ struct world {
   char tokenize_text[MAX_TEXT];
   size_t tokenize_len;
   int tokenizes;
-  double block_seconds; /* that groups say when they are ready */
+  double layer_seconds; /* that groups say when they are ready */
 };
 
 /* A test case whose tests have the tokenizer. */

@@ -27,7 +27,7 @@ bool make_kit(struct kit *k, const kit_config *config) {
                           .max_num_batched_tokens = 32,
                           .block_size = 16,
                           .max_model_len = 16,
-                          .num_kv_pages = 4 * KIT_SEQS,
+                          .num_kv_blocks = 4 * KIT_SEQS,
                           .local_ranks = 1,
                           .encoders = true,
                           .pooling = config->pooling};
@@ -51,16 +51,16 @@ void build_batch(struct kit *k) {
   size_t bytes;
   tri_plan_begin(k->w, 0, 1);
   for (int i = 0; i < KIT_SEQS; i++) {
-    int32_t page = i, own_page = KIT_SEQS + i;
+    int32_t block = i, own_block = KIT_SEQS + i;
     tri_plan_seq source = {
-        .slot = (uint32_t)i, .kind = TRI_SEQ_ENCODE, .num_tokens = (uint32_t)lengths[i], .num_pages = 1};
+        .slot = (uint32_t)i, .kind = TRI_SEQ_SOURCE, .num_tokens = (uint32_t)lengths[i], .num_blocks = 1};
     tri_plan_seq s = {.slot = (uint32_t)i,
                       .kind = TRI_SEQ_CHUNK,
-                      .flags = (uint8_t)(TRI_SEQ_FIRST | TRI_SEQ_PARAMS | (draws ? TRI_SEQ_SAMPLE : 0)),
+                      .flags = (uint8_t)(TRI_SEQ_FLAG_FIRST | TRI_SEQ_FLAG_PARAMS | (draws ? TRI_SEQ_FLAG_SAMPLE : 0)),
                       .num_tokens = (uint32_t)(sources ? TARGETS : lengths[i]),
-                      .num_pages = 1};
-    if (sources) tri_plan_add(k->w, &source, ids, &page, NULL, 0);
-    tri_plan_add(k->w, &s, ids, &own_page, &kit_params, 0);
+                      .num_blocks = 1};
+    if (sources) tri_plan_add(k->w, &source, ids, &block, NULL, 0);
+    tri_plan_add(k->w, &s, ids, &own_block, &kit_params, 0);
   }
   const void *plan = tri_plan_finish(k->w, &bytes);
   ck_assert_int_eq(tri_plan_read(plan, bytes, &view), TRI_OK);

@@ -65,10 +65,10 @@ struct sim {
   tri_sched *sched;
   tri_plan_writer *writer;
   tri_outbox out;
-  uint64_t content[MAX_ENTRIES]; /* [page * block_size + offset] */
+  uint64_t content[MAX_ENTRIES]; /* [block * block_size + offset] */
   struct result results[MAX_LANES];
   int num_results, iteration, copies, forks, sources, restarts;
-  uint64_t most_pages;
+  uint64_t most_blocks;
   struct request requests[MAX_JOBS];
 };
 
@@ -222,11 +222,11 @@ static struct sim *sim_create(const struct config *cfg, uint64_t seed) {
   ck_assert_ptr_nonnull(s);
   s->cfg = *cfg;
   s->rng = mix(seed);
-  ck_assert_int_le(l->num_pages * l->block_size, MAX_ENTRIES);
+  ck_assert_int_le(l->num_blocks * l->block_size, MAX_ENTRIES);
   tri_sched_config sc = {.limits = *l, .num_lanes = cfg->lanes, .by_priority = cfg->by_priority};
   ck_assert_int_eq(tri_sched_create(&sc, &s->sched), TRI_OK);
   ck_assert_int_eq(tri_plan_writer_create(tri_plan_entries(l->max_num_seqs), (size_t)l->max_num_batched_tokens,
-                                          tri_plan_pages(l->max_num_seqs, l->max_num_batched_tokens, l->block_size),
+                                          tri_plan_blocks(l->max_num_seqs, l->max_num_batched_tokens, l->block_size),
                                           &s->writer),
                    TRI_OK);
   ck_assert_int_eq(tri_outbox_init(&s->out, l->max_num_seqs), TRI_OK);
@@ -266,12 +266,12 @@ static struct request *request_init(struct sim *s, int i, int prompt, int max_to
 
 /* ---- the engine ---- */
 
-static uint64_t *entry(struct sim *s, const int32_t *pages, int position) {
+static uint64_t *entry(struct sim *s, const int32_t *blocks, int position) {
   int bs = s->cfg.limits.block_size;
-  return &s->content[pages[position / bs] * bs + position % bs];
+  return &s->content[blocks[position / bs] * bs + position % bs];
 }
 
-static void copy_pages(struct sim *s, const tri_batch_builder *b) {
+static void copy_blocks(struct sim *s, const tri_batch_builder *b) {
   size_t bs = (size_t)s->cfg.limits.block_size;
   for (int i = 0; i < b->num_copies; i++)
     memcpy(&s->content[(size_t)b->copies[2 * i + 1] * bs], &s->content[(size_t)b->copies[2 * i] * bs],
@@ -289,11 +289,11 @@ static void check_same(const tri_batch *a, const tri_batch *b) {
   if (a->kv_slot) MUST(!memcmp(a->kv_slot, b->kv_slot, t * sizeof *a->kv_slot));
 }
 
-static void encode(struct sim *s, const tri_batch *v, int q) {
-  const int32_t *pages = v->block_table + q * v->block_table_stride;
+static void compute_source(struct sim *s, const tri_batch *v, int q) {
+  const int32_t *blocks = v->block_table + q * v->block_table_stride;
   uint64_t h = SOURCE_ROOT;
   for (int t = v->seq_start[q]; t < v->seq_start[q + 1]; t++)
-    *entry(s, pages, t - v->seq_start[q]) = h = extend(h, v->token_ids[t]);
+    *entry(s, blocks, t - v->seq_start[q]) = h = extend(h, v->token_ids[t]);
   s->sources++;
 }
 
@@ -320,17 +320,17 @@ static uint64_t check_source(struct sim *s, const tri_batch_builder *b, int q, c
 static void execute_sequence(struct sim *s, const tri_batch_builder *b, int q, const tri_plan_seq *p) {
   const tri_slot *slot = &s->ranks[0].slots->slots[p->slot];
   const tri_job *j = job_in(s, p->slot);
-  const int32_t *pages = b->batch.block_table + q * b->batch.block_table_stride;
+  const int32_t *blocks = b->batch.block_table + q * b->batch.block_table_stride;
   int first = b->batch.seq_start[q], n = b->batch.seq_start[q + 1] - first;
   MUST(n >= 1 && j);
   uint64_t h = check_source(s, b, q, j);
   for (int i = 0; i < n; i++) {
     int pos = (int)p->start + i;
-    *entry(s, pages, pos) = extend(pos ? *entry(s, pages, pos - 1) : h, b->batch.token_ids[first + i]);
+    *entry(s, blocks, pos) = extend(pos ? *entry(s, blocks, pos - 1) : h, b->batch.token_ids[first + i]);
   }
   for (int pos = 0; pos < b->batch.context_len[q]; pos++) {
     h = extend(h, slot->history[pos]);
-    MUST_SAY(*entry(s, pages, pos) == h, "slot %u: the entry of position %d is not its own", p->slot, pos);
+    MUST_SAY(*entry(s, blocks, pos) == h, "slot %u: the entry of position %d is not its own", p->slot, pos);
   }
 }
 
@@ -341,7 +341,7 @@ static void execute_draws(struct sim *s, const tri_batch_builder *b, struct resu
     const tri_draw *d = &b->draws[i];
     const tri_slot *slot = &slots->slots[d->slot];
     const tri_sample_params *p = &slot->params;
-    uint64_t h = *entry(s, slot->pages, slot->length - 1);
+    uint64_t h = *entry(s, slot->blocks, slot->length - 1);
     tri_sample_result sample = {
         .token = draw(h, p->seed, p->banned, d->ban ? p->num_banned : 0, p->logit_bias, p->num_logit_bias)};
     if (p->num_logprobs > 0) best_tokens(h, p->num_logprobs, &sample);
@@ -372,12 +372,12 @@ static void execute(struct sim *s, int lane) {
   const tri_batch_builder *b = s->ranks[0].batch, *other = s->ranks[1].batch;
   check_same(&b->batch, &other->batch), check_same(&b->source, &other->source), check_same(&b->cross, &other->cross);
   MUST(!memcmp(b->batch.token_ids, other->batch.token_ids, (size_t)b->batch.num_tokens * sizeof(uint32_t)));
-  copy_pages(s, b);
-  for (; source < b->source.num_seqs; source++) encode(s, &b->source, source);
+  copy_blocks(s, b);
+  for (; source < b->source.num_seqs; source++) compute_source(s, &b->source, source);
   for (uint32_t i = 0; i < plan.h.num_seqs; i++) {
     const tri_plan_seq *p = &plan.seqs[i];
     s->forks += p->kind == TRI_SEQ_FORK;
-    if (p->kind == TRI_SEQ_FORK || p->kind == TRI_SEQ_ENCODE) continue;
+    if (p->kind == TRI_SEQ_FORK || p->kind == TRI_SEQ_SOURCE) continue;
     MUST_SAY(!used[p->slot], "slot %u has tokens twice in one step", p->slot);
     used[p->slot] = true;
     seqs_of_job[job_in(s, p->slot)->id - 100]++;
@@ -426,16 +426,16 @@ static void drain(struct sim *s) {
 }
 
 struct books {
-  int owner[MAX_ENTRIES]; /* of each page */
+  int owner[MAX_ENTRIES]; /* of each block */
   uint64_t used;
   uint32_t running;
   bool slots[MAX_SLOTS];
 };
 
-static void book_pages(struct books *b, const int32_t *pages, int n, int job) {
+static void book_blocks(struct books *b, const int32_t *blocks, int n, int job) {
   for (int p = 0; p < n; p++) {
-    int *o = &b->owner[pages[p]];
-    MUST_SAY(!*o || *o == job + 1, "page %d belongs to two jobs", pages[p]);
+    int *o = &b->owner[blocks[p]];
+    MUST_SAY(!*o || *o == job + 1, "block %d belongs to two jobs", blocks[p]);
     b->used += !*o;
     *o = job + 1;
   }
@@ -445,33 +445,33 @@ static void book_job(const struct sim *s, struct books *b, int i) {
   const tri_job *j = s->requests[i].job;
   for (int k = 0; k < j->num_seqs; k++) {
     const tri_sequence *q = &j->seqs[k];
-    if (j->search) MUST((q->state == TRI_SEQ_RUNNING) == (j->seqs[0].state == TRI_SEQ_RUNNING));
-    if (q->state != TRI_SEQ_RUNNING) {
-      MUST(!q->num_pages && !q->num_source_pages);
+    if (j->search) MUST((q->state == TRI_SCHED_RUNNING) == (j->seqs[0].state == TRI_SCHED_RUNNING));
+    if (q->state != TRI_SCHED_RUNNING) {
+      MUST(!q->num_blocks && !q->num_source_blocks);
       continue;
     }
     if (j->search) MUST(q->lane == j->seqs[0].lane);
     MUST_SAY(!b->slots[q->slot], "slot %d has two owners", q->slot);
     b->running++;
     b->slots[q->slot] = true;
-    book_pages(b, q->pages, q->num_pages, i);
-    book_pages(b, q->source_pages, q->num_source_pages, i);
+    book_blocks(b, q->blocks, q->num_blocks, i);
+    book_blocks(b, q->source_blocks, q->num_source_blocks, i);
     const tri_slot *slot = &s->ranks[0].slots->slots[q->slot];
-    for (int p = 0; p < q->num_pages && !q->fresh && !q->fork_of; p++) MUST(slot->pages[p] == q->pages[p]);
-    for (int p = 0; p < q->num_source_pages && !q->fork_of; p++) MUST(slot->source_pages[p] == q->source_pages[p]);
+    for (int p = 0; p < q->num_blocks && !q->fresh && !q->fork_of; p++) MUST(slot->blocks[p] == q->blocks[p]);
+    for (int p = 0; p < q->num_source_blocks && !q->fork_of; p++) MUST(slot->source_blocks[p] == q->source_blocks[p]);
   }
 }
 
-/* Pages and slots against the sequences that hold them. */
+/* Blocks and slots against the sequences that hold them. */
 static void check_books(struct sim *s) {
   static struct books b;
   memset(&b, 0, sizeof b);
   for (int i = 0; i < s->cfg.jobs; i++)
     if (s->requests[i].job) book_job(s, &b, i);
   tri_sched_stats st = tri_sched_get_stats(s->sched);
-  MUST(st.pages_used == b.used);
+  MUST(st.blocks_used == b.used);
   MUST(st.running == b.running);
-  if (b.used > s->most_pages) s->most_pages = b.used;
+  if (b.used > s->most_blocks) s->most_blocks = b.used;
 }
 
 /* ---- the loop ---- */
@@ -540,7 +540,7 @@ static void run(struct sim *s) {
     ck_assert_msg(s->iteration < 100000, "not done after %d iterations", s->iteration);
   }
   tri_sched_stats st = tri_sched_get_stats(s->sched);
-  ck_assert_uint_eq(st.pages_used, 0);
+  ck_assert_uint_eq(st.blocks_used, 0);
   ck_assert_uint_eq(st.running, 0);
   ck_assert_uint_eq(st.waiting, 0);
 }
@@ -564,12 +564,12 @@ static void check_answers(const struct sim *s) {
 
 /* ---- random workloads ---- */
 
-static struct config simple(bool source, int slots, int budget, int len, int block, int pages, int jobs) {
+static struct config simple(bool source, int slots, int budget, int len, int block, int blocks, int jobs) {
   return (struct config){.limits = {.max_num_seqs = slots,
                                     .max_num_batched_tokens = budget,
                                     .max_model_len = len,
                                     .block_size = block,
-                                    .num_pages = pages,
+                                    .num_blocks = blocks,
                                     .vocab_size = VOCAB,
                                     .has_source = source},
                          .model = {.eos = eos, .num_eos = 1, .start = {0, 9}, .num_start = source},
@@ -586,8 +586,8 @@ static struct config random_config(uint64_t seed) {
   l->max_num_batched_tokens = range(&r, l->max_num_seqs, 90);
   if (l->max_num_batched_tokens < 12) l->max_num_batched_tokens = 12;
   int full = (l->max_model_len + l->block_size - 1) / l->block_size * (source ? 2 : 1); /* an engine has no less */
-  l->num_pages = chance(&r, 60) ? full + range(&r, 0, full) : full * range(&r, 2, l->max_num_seqs);
-  if (l->num_pages * l->block_size > MAX_ENTRIES) l->num_pages = MAX_ENTRIES / l->block_size;
+  l->num_blocks = chance(&r, 60) ? full + range(&r, 0, full) : full * range(&r, 2, l->max_num_seqs);
+  if (l->num_blocks * l->block_size > MAX_ENTRIES) l->num_blocks = MAX_ENTRIES / l->block_size;
   if (!source && chance(&r, 40)) c.lanes = range(&r, 2, MAX_LANES); /* encoder-decoders have one stage */
   c.late_percent = chance(&r, 50) ? 0 : 60;
   c.by_priority = chance(&r, 30);
@@ -618,7 +618,7 @@ static void random_request(struct sim *s, int i) {
   tri_job *job = NULL;
   tri_error err = {0};
   if (tri_job_create(&r->assign, l, &s->cfg.model, 0, &job, &err) != TRI_OK) {
-    ck_assert_str_eq(err.field, "num_beams"); /* too few pages for a search, or too many alternatives */
+    ck_assert_str_eq(err.field, "num_beams"); /* too few blocks for a search, or too many alternatives */
     p->num_beams = 1;
   }
   tri_job_destroy(job);
@@ -690,12 +690,12 @@ START_TEST(test_small_outbox) {
 }
 END_TEST
 
-/* Just the pages that one search can need: the others wait, or are pushed out and begin anew. */
-START_TEST(test_least_pages) {
+/* Just the blocks that one search can need: the others wait, or are pushed out and begin anew. */
+START_TEST(test_least_blocks) {
   uint64_t preemptions = 0;
   for (int block = 1; block <= 8; block++) {
-    int len = 24, beams = 4, pages = (16 + block - 1) / block + beams * ((len + block - 1) / block);
-    struct config c = simple(true, 12, 32, len, block, pages, 8);
+    int len = 24, beams = 4, blocks = (16 + block - 1) / block + beams * ((len + block - 1) / block);
+    struct config c = simple(true, 12, 32, len, block, blocks, 8);
     struct sim *s = sim_create(&c, (uint64_t)block);
     for (int i = 0; i < c.jobs; i++) {
       struct request *r = request_init(s, i, range(s, 1, 16), -1, i % 3 ? beams : 1, i % 3 ? 2 : 3);
@@ -711,8 +711,8 @@ START_TEST(test_least_pages) {
 }
 END_TEST
 
-/* Beams and choices share the source's pages and those of the prompt. */
-START_TEST(test_shared_pages) {
+/* Beams and choices share the source's blocks and those of the prompt. */
+START_TEST(test_shared_blocks) {
   for (int beams = 0; beams < 2; beams++)
     for (int start = 1; start <= 2; start++) {
       struct config c = simple(true, 8, 64, 64, 4, 100, 1);
@@ -724,7 +724,7 @@ START_TEST(test_shared_pages) {
       run(s);
       check_answers(s);
       ck_assert_int_eq(s->sources, 1);
-      ck_assert_uint_le(s->most_pages, 10 + 2 * 5);
+      ck_assert_uint_le(s->most_blocks, 10 + 2 * 5);
       sim_destroy(s);
     }
 }
@@ -757,7 +757,7 @@ START_TEST(test_refused) {
   } cases[] = {{"prompt", {"33", "max_model_len 32"}, 33, 1, 1},
                {"prompt", {"24", "max_num_batched_tokens 24"}, 24, 1, 1},
                {"num_beams", {"7", "max_num_seqs 6"}, 8, 7, 1},
-               {"num_beams", {"6 beams", "can need 50 KV pages, there are 20"}, 8, 6, 1},
+               {"num_beams", {"6 beams", "can need 50 KV blocks, there are 20"}, 8, 6, 1},
                {"num_beams", {"24 best", "limit is 20"}, 8, 6, 3}};
   for (int i = 0; i < 5; i++) {
     static const uint32_t ends[] = {1, 2, 3};
@@ -794,8 +794,8 @@ Suite *suite_beam_schedule(void) {
   tcase_add_loop_test(random, test_random_workloads, 0, 5);
   tcase_add_test(cases, test_abort_a_search);
   tcase_add_test(cases, test_small_outbox);
-  tcase_add_test(cases, test_least_pages);
-  tcase_add_test(cases, test_shared_pages);
+  tcase_add_test(cases, test_least_blocks);
+  tcase_add_test(cases, test_shared_blocks);
   tcase_add_test(cases, test_bad_tokens);
   tcase_add_test(cases, test_refused);
   tcase_add_test(cases, test_destroy_busy);

@@ -135,12 +135,12 @@ START_TEST(test_sizes) {
   static const size_t wrong[] = {0, sizeof(size_t), 4096};
   trireme_config config;
   trireme_request request;
-  trireme_encode_request embed;
+  trireme_embed_request embed;
   trireme_event e;
   uint64_t id;
   trireme_config_init(&config);
   trireme_request_init(&request);
-  trireme_encode_request_init(&embed);
+  trireme_embed_request_init(&embed);
   ck_assert(config.size == sizeof config && request.size == sizeof request && embed.size == sizeof embed);
   request.prompt = embed.text = "x";
   request.prompt_len = embed.text_len = 1;

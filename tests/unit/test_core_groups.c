@@ -197,7 +197,7 @@ START_TEST(test_stalled_group) {
   ck_assert(strstr(w->lost_reason, "no progress") && strstr(w->lost_reason, "step 30"));
   world_destroy(w);
   w = world_create(1); /* whose layers take long */
-  w->block_seconds = 2;
+  w->layer_seconds = 2;
   t = time_of_loss(w, false, true);
   ck_assert_msg(t >= 23 * SECOND && t <= 23 * SECOND + 200 * MS, "noticed after %.1f s", (double)t / 1e9);
   world_destroy(w);
@@ -244,7 +244,7 @@ START_TEST(test_other_model) {
                              .epoch = 1,
                              .model_hash = 5,
                              .max_model_len = 1,
-                             .kv_pages = 1,
+                             .kv_blocks = 1,
                              .block_size = 1,
                              .max_num_seqs = 1}};
   send_worker(w, 1, 1, 0, &m);

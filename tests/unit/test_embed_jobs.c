@@ -131,7 +131,7 @@ static struct world *create_with(kind k, const char *config, int num_labels, con
                                .pp = 1,
                                .epoch = 1,
                                .max_model_len = MODEL_LEN,
-                               .kv_pages = 3,
+                               .kv_blocks = 3,
                                .block_size = 16,
                                .max_num_seqs = 4}};
   tri_group_msg ready = {.op = TRI_GROUP_READY, .ready = {.epoch = 1}};
@@ -310,7 +310,7 @@ START_TEST(test_refused) {
   tri_core_client(w->core, w->now, &client, &m);
   expect_error(w, 2, "unsupported", "op");
   ck_assert_ptr_nonnull(strstr(last(w)->message, "does not generate text"));
-  ask(w, TRI_OP_EMBED, 3, &e); /* 64 tokens, three pages of 16 */
+  ask(w, TRI_OP_EMBED, 3, &e); /* 64 tokens, three blocks of 16 */
   expect_error(w, 3, "no_capacity", "text");
   e = of_ids(MODEL_LEN + 1);
   ask(w, TRI_OP_EMBED, 4, &e);
@@ -331,11 +331,12 @@ START_TEST(test_refused) {
   ask(w, TRI_OP_EMBED, 8, &e);
   expect_error(w, 8, "not_found", "model");
   e = of_ids(1);
-  e.pooling = TRI_POOL_AVERAGE;
+  e.has_pooling = true;
+  e.pooling = TRI_POOL_MEAN;
   ask(w, TRI_OP_EMBED, 9, &e);
   expect_error(w, 9, "unsupported", "pooling");
   ck_assert_int_eq(w->num_assigns, 0);
-  e.pooling = TRI_POOL_MODEL;
+  e.pooling = TRI_POOL_NONE;
   ask(w, TRI_OP_EMBED, 10, &e);
   ck_assert_int_eq(w->num_assigns, 1);
   tri_core_drain(w->core, w->now);
@@ -365,13 +366,14 @@ START_TEST(test_poolings) {
   w->model.head.has_pooler = false; /* and its --pooling is still "model" */
   w->model.head.pooling = TRI_POOL_MEAN;
   tri_embed_request e = of_ids(1);
-  const tri_pool_choice fine[] = {TRI_POOL_UNSET, TRI_POOL_MODEL, TRI_POOL_AVERAGE};
+  const tri_pooling fine[] = {TRI_POOL_FIRST, TRI_POOL_NONE, TRI_POOL_MEAN};
   for (int i = 0; i < 3; i++) {
+    e.has_pooling = i > 0;
     e.pooling = fine[i];
     ask(w, TRI_OP_EMBED, 1, &e);
   }
   ck_assert_int_eq(w->num_assigns, 3);
-  e.pooling = TRI_POOL_CLS;
+  e.pooling = TRI_POOL_FIRST;
   ask(w, TRI_OP_EMBED, 1, &e);
   expect_error(w, 1, "unsupported", "pooling");
   destroy(w);

@@ -56,7 +56,7 @@ static struct sim *create(tri_limits limits, int lanes, bool by_token, bool by_p
   size_t seqs = (size_t)limits.max_num_seqs, tokens = (size_t)limits.max_num_batched_tokens;
   ck_assert_int_eq(tri_sched_create(&sc, &s->sched), TRI_OK);
   ck_assert_int_eq(
-      tri_plan_writer_create(2 * seqs, tokens, tri_plan_pages((int)seqs, (int)tokens, limits.block_size), &s->writer),
+      tri_plan_writer_create(2 * seqs, tokens, tri_plan_blocks((int)seqs, (int)tokens, limits.block_size), &s->writer),
       TRI_OK);
   ck_assert_int_eq(tri_slots_create(&limits, &s->slots), TRI_OK);
   ck_assert_int_eq(tri_batch_builder_create(&limits, &s->batch), TRI_OK);
@@ -159,7 +159,7 @@ static void absorb(struct sim *s, int lane) {
 }
 
 static const tri_limits small = {
-    .max_num_seqs = 4, .max_num_batched_tokens = 30, .max_model_len = MAX_LEN, .block_size = 4, .num_pages = 100};
+    .max_num_seqs = 4, .max_num_batched_tokens = 30, .max_model_len = MAX_LEN, .block_size = 4, .num_blocks = 100};
 
 /* What fits into a step goes with it, in the order of arrival; the first that does not fit waits, and all behind it. */
 START_TEST(test_whole_and_in_order) {
@@ -174,9 +174,9 @@ START_TEST(test_whole_and_in_order) {
     ck_assert_int_eq(s->seqs, counts[k]);
     for (int q = 0; q < s->seqs && k < 2; q++) ck_assert_int_eq(s->order[q], want[k][q]); /* the last are alike */
     ck_assert(!step(s, 0));
-    ck_assert_uint_gt(tri_sched_get_stats(s->sched).pages_used, 0);
+    ck_assert_uint_gt(tri_sched_get_stats(s->sched).blocks_used, 0);
     absorb(s, 0);
-    ck_assert_uint_eq(tri_sched_get_stats(s->sched).pages_used, 0); /* for one step alone */
+    ck_assert_uint_eq(tri_sched_get_stats(s->sched).blocks_used, 0); /* for one step alone */
   }
   ck_assert(!step(s, 0) && !tri_sched_has_work(s->sched));
   ck_assert_uint_eq(tri_sched_get_stats(s->sched).tokens, 64);
@@ -186,13 +186,13 @@ START_TEST(test_whole_and_in_order) {
 END_TEST
 
 START_TEST(test_limits_of_a_step) {
-  tri_limits pages = small;
-  pages.num_pages = 6; /* one full sequence */
-  struct sim *s = create(pages, 1, false, false);
+  tri_limits blocks = small;
+  blocks.num_blocks = 6; /* one full sequence */
+  struct sim *s = create(blocks, 1, false, false);
   srand(2);
   for (int i = 0; i < 3; i++) add(s, 12, 0, -1);
   ck_assert(step(s, 0));
-  ck_assert_int_eq(s->seqs, 2); /* three pages each */
+  ck_assert_int_eq(s->seqs, 2); /* three blocks each */
   absorb(s, 0);
   ck_assert(step(s, 0));
   ck_assert_int_eq(s->seqs, 1);
@@ -238,7 +238,7 @@ START_TEST(test_aborts) {
   read_outbox(s);
   ck_assert(s->requests[1].ends == 1 && s->requests[3].ends == 1);
   ck_assert(!tri_sched_has_work(s->sched) && !step(s, 0));
-  ck_assert_uint_eq(tri_sched_get_stats(s->sched).pages_used, 0);
+  ck_assert_uint_eq(tri_sched_get_stats(s->sched).blocks_used, 0);
   destroy(s);
 }
 END_TEST
@@ -283,7 +283,7 @@ START_TEST(test_random) {
   tri_limits l = small;
   l.max_num_seqs = 2 + rand() % 10;
   l.max_num_batched_tokens = MAX_LEN + rand() % 60;
-  l.num_pages = 6 + rand() % 20;
+  l.num_blocks = 6 + rand() % 20;
   struct sim *s = create(l, lanes, _i % 2, _i % 3 == 0);
   for (int round = 0; round < 3000; round++) {
     if (s->num_requests < MAX_JOBS && rand() % 3 == 0) add(s, 1 + rand() % MAX_LEN, rand() % 3, -1);
@@ -305,7 +305,7 @@ START_TEST(test_random) {
   }
   for (int i = 0; i < s->num_requests; i++) MUST(s->requests[i].results + s->requests[i].ends == 1);
   tri_sched_stats stats = tri_sched_get_stats(s->sched);
-  ck_assert(!stats.pages_used && !stats.running && !stats.waiting && !stats.preemptions);
+  ck_assert(!stats.blocks_used && !stats.running && !stats.waiting && !stats.preemptions);
   ck_assert_int_gt(s->steps, 20);
   destroy(s);
 }

@@ -1,9 +1,9 @@
 /* The leader's scheduler against a small engine that computes nothing but remembers everything.
  *
  * The engine executes each plan through the same tri_plan_read and tri_batch_build as a rank does. Its "KV cache"
- * holds, for every position of every page, a hash of the whole prefix up to there, computed from the entry before it as
- * the page table gives it; a draw is a hash of the last entry. A page that is shared wrongly, overwritten, not copied
- * or not recomputed changes what is drawn, and every output must be that of the request run alone. */
+ * holds, for every position of every block, a hash of the whole prefix up to there, computed from the entry before it
+ * as the block table gives it; a draw is a hash of the last entry. A block that is shared wrongly, overwritten, not
+ * copied or not recomputed changes what is drawn, and every output must be that of the request run alone. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 
 Suite *suite_scheduler(void);
 
-enum { VOCAB = 97, MAX_JOBS = 40, MAX_LANES = 4, MAX_N = 5, MAX_LEN = 160, MAX_SLOTS = 24, MAX_PAGES = 2048 };
+enum { VOCAB = 97, MAX_JOBS = 40, MAX_LANES = 4, MAX_N = 5, MAX_LEN = 160, MAX_SLOTS = 24, MAX_BLOCKS = 2048 };
 enum { MS = 1000000 };
 
 /* ck_assert notes every call in a file, which is too slow for what is checked millions of times. */
@@ -72,8 +72,8 @@ struct sim {
   tri_sched *sched;
   tri_plan_writer *writer;
   tri_outbox out;
-  uint64_t content[MAX_PAGES]; /* [page * block_size + offset] */
-  uint32_t drawn[MAX_SLOTS];   /* by the last step */
+  uint64_t content[MAX_BLOCKS]; /* [block * block_size + offset] */
+  uint32_t drawn[MAX_SLOTS];    /* by the last step */
   struct result results[MAX_LANES];
   int num_results, iteration, steps, copies, forks, ahead;
   struct request requests[MAX_JOBS];
@@ -142,7 +142,7 @@ static struct sim *sim_create(const struct config *cfg, uint64_t seed) {
   ck_assert_ptr_nonnull(s);
   s->cfg = *cfg;
   s->rng = mix(seed);
-  ck_assert_int_le(l->num_pages * l->block_size, MAX_PAGES);
+  ck_assert_int_le(l->num_blocks * l->block_size, MAX_BLOCKS);
   ck_assert_int_le(l->max_num_seqs, MAX_SLOTS);
   ck_assert_int_le(l->max_model_len, MAX_LEN);
   tri_sched_config sc = {.limits = *l,
@@ -152,7 +152,7 @@ static struct sim *sim_create(const struct config *cfg, uint64_t seed) {
                          .whole_batches = cfg->whole_batches};
   ck_assert_int_eq(tri_sched_create(&sc, &s->sched), TRI_OK);
   ck_assert_int_eq(tri_plan_writer_create(tri_plan_entries(l->max_num_seqs), (size_t)l->max_num_batched_tokens,
-                                          tri_plan_pages(l->max_num_seqs, l->max_num_batched_tokens, l->block_size),
+                                          tri_plan_blocks(l->max_num_seqs, l->max_num_batched_tokens, l->block_size),
                                           &s->writer),
                    TRI_OK);
   ck_assert_int_eq(tri_outbox_init(&s->out, l->max_num_seqs), TRI_OK);
@@ -196,12 +196,12 @@ static void request_expect(struct sim *s, struct request *r) {
 
 /* ---- the engine ---- */
 
-static uint64_t *entry(struct sim *s, const int32_t *pages, int position) {
+static uint64_t *entry(struct sim *s, const int32_t *blocks, int position) {
   int bs = s->cfg.limits.block_size;
-  return &s->content[pages[position / bs] * bs + position % bs];
+  return &s->content[blocks[position / bs] * bs + position % bs];
 }
 
-static void copy_pages(struct sim *s, const tri_batch_builder *b) {
+static void copy_blocks(struct sim *s, const tri_batch_builder *b) {
   size_t bs = (size_t)s->cfg.limits.block_size;
   for (int i = 0; i < b->num_copies; i++)
     memcpy(&s->content[(size_t)b->copies[2 * i + 1] * bs], &s->content[(size_t)b->copies[2 * i] * bs],
@@ -234,7 +234,7 @@ static uint32_t known(const struct sim *s, uint32_t id) {
 /* One sequence's tokens: writes their entries and checks all entries that attention would read. */
 static void execute_sequence(struct sim *s, const tri_batch_builder *b, int q, const tri_plan_seq *p) {
   const tri_slot *slot = &s->ranks[0].slots->slots[p->slot];
-  const int32_t *pages = b->batch.block_table + q * b->batch.block_table_stride;
+  const int32_t *blocks = b->batch.block_table + q * b->batch.block_table_stride;
   int first = b->batch.seq_start[q], n = b->batch.seq_start[q + 1] - first;
   MUST(n >= 1);
   MUST(b->batch.context_len[q] == (int)p->start + n);
@@ -242,14 +242,14 @@ static void execute_sequence(struct sim *s, const tri_batch_builder *b, int q, c
     int pos = (int)p->start + i, t = first + i;
     MUST(b->batch.positions[t] == pos);
     MUST(b->batch.rope_len[t] == (pos + 1 > slot->num_prompt ? pos + 1 : slot->num_prompt));
-    uint64_t *e = entry(s, pages, pos);
+    uint64_t *e = entry(s, blocks, pos);
     MUST(e == &s->content[b->batch.kv_slot[t]]);
-    *e = extend(pos ? *entry(s, pages, pos - 1) : 1, known(s, b->batch.token_ids[t]));
+    *e = extend(pos ? *entry(s, blocks, pos - 1) : 1, known(s, b->batch.token_ids[t]));
   }
   uint64_t h = 1;
   for (int pos = 0; pos < b->batch.context_len[q]; pos++) {
     h = extend(h, known(s, slot->history[pos]));
-    MUST_SAY(*entry(s, pages, pos) == h, "slot %u: the entry of position %d is not its own", p->slot, pos);
+    MUST_SAY(*entry(s, blocks, pos) == h, "slot %u: the entry of position %d is not its own", p->slot, pos);
   }
 }
 
@@ -264,7 +264,7 @@ static void execute_draws(struct sim *s, const tri_batch_builder *b, struct resu
     MUST(d->position == slot->length);
     if (p->repetition_penalty != 1) MUST(slot->num_history == slot->length); /* the sampler must see them all */
     uint32_t t =
-        draw(*entry(s, slot->pages, slot->length - 1), p->seed, d->counter, p->banned, d->ban ? p->num_banned : 0);
+        draw(*entry(s, slot->blocks, slot->length - 1), p->seed, d->counter, p->banned, d->ban ? p->num_banned : 0);
     tri_sample_result sample = {.token = t, .logprob = -(float)t, .num_top = p->num_logprobs > 0 ? p->num_logprobs : 0};
     for (int k = 0; k < sample.num_top; k++) sample.top_ids[k] = t + (uint32_t)k, sample.top_logprobs[k] = (float)k;
     out->draws[i] = *d;
@@ -285,7 +285,7 @@ static void execute(struct sim *s, int lane) {
   for (int i = 0; i < 2; i++) MUST(tri_batch_build(s->ranks[i].batch, s->ranks[i].slots, &plan) == TRI_OK);
   const tri_batch_builder *b = s->ranks[0].batch;
   check_same_batch(b, s->ranks[1].batch);
-  copy_pages(s, b);
+  copy_blocks(s, b);
   int q = 0;
   for (uint32_t i = 0; i < plan.h.num_seqs; i++) {
     const tri_plan_seq *p = &plan.seqs[i];
@@ -295,7 +295,7 @@ static void execute(struct sim *s, int lane) {
     }
     MUST_SAY(!used[p->slot], "slot %u has tokens twice in one step", p->slot);
     used[p->slot] = true;
-    s->ahead += (p->flags & TRI_SEQ_TOKEN_IN_SLOT) != 0;
+    s->ahead += (p->flags & TRI_SEQ_FLAG_TOKEN_IN_SLOT) != 0;
     execute_sequence(s, b, q++, p);
   }
   MUST(q == b->batch.num_seqs);
@@ -355,9 +355,9 @@ static void drain(struct sim *s) {
   }
 }
 
-/* Pages and slots against the sequences that hold them. */
+/* Blocks and slots against the sequences that hold them. */
 static void check_books(const struct sim *s) {
-  static int owner[MAX_PAGES];
+  static int owner[MAX_BLOCKS];
   bool slots[MAX_SLOTS] = {0};
   uint64_t used = 0;
   uint32_t running = 0;
@@ -365,26 +365,26 @@ static void check_books(const struct sim *s) {
   for (int i = 0; i < s->cfg.jobs; i++)
     for (int k = 0; s->requests[i].job && k < s->requests[i].job->num_choices; k++) {
       const tri_sequence *q = &s->requests[i].job->seqs[k];
-      if (q->state != TRI_SEQ_RUNNING) {
-        MUST(q->num_pages == 0);
+      if (q->state != TRI_SCHED_RUNNING) {
+        MUST(q->num_blocks == 0);
         continue;
       }
       running++;
       MUST_SAY(!slots[q->slot], "slot %d has two owners", q->slot);
       slots[q->slot] = true;
-      MUST((q->num_pages * s->cfg.limits.block_size) >= q->num_computed);
-      for (int p = 0; p < q->num_pages; p++) {
-        int *o = &owner[q->pages[p]];
-        MUST_SAY(!*o || *o == i + 1, "page %d belongs to two jobs", q->pages[p]);
+      MUST((q->num_blocks * s->cfg.limits.block_size) >= q->num_computed);
+      for (int p = 0; p < q->num_blocks; p++) {
+        int *o = &owner[q->blocks[p]];
+        MUST_SAY(!*o || *o == i + 1, "block %d belongs to two jobs", q->blocks[p]);
         used += !*o;
         *o = i + 1;
         if (q->fresh) continue;
-        MUST_SAY(s->ranks[0].slots->slots[q->slot].pages[p] == q->pages[p], "slot %d was not told of its page %d",
+        MUST_SAY(s->ranks[0].slots->slots[q->slot].blocks[p] == q->blocks[p], "slot %d was not told of its block %d",
                  q->slot, p);
       }
     }
   tri_sched_stats st = tri_sched_get_stats(s->sched);
-  MUST(st.pages_used == used);
+  MUST(st.blocks_used == used);
   MUST(st.running == running);
 }
 
@@ -400,7 +400,7 @@ static void arrive(struct sim *s, struct request *r) {
 
 static bool under_way(const struct sim *s, const tri_sequence *q) {
   for (int i = 0; i < s->num_results; i++)
-    if (q->state == TRI_SEQ_RUNNING && s->results[i].r.step == q->last_step) return true;
+    if (q->state == TRI_SCHED_RUNNING && s->results[i].r.step == q->last_step) return true;
   return false;
 }
 
@@ -409,7 +409,7 @@ static void check_reaped(const struct sim *s) {
   for (int i = 0; i < s->cfg.jobs; i++) {
     const tri_job *j = s->requests[i].job;
     for (int k = 0; j && j->aborted && k < j->num_choices; k++)
-      ck_assert(j->seqs[k].state == TRI_SEQ_ENDED || under_way(s, &j->seqs[k]));
+      ck_assert(j->seqs[k].state == TRI_SCHED_ENDED || under_way(s, &j->seqs[k]));
   }
 }
 
@@ -470,7 +470,7 @@ static void run(struct sim *s) {
     ck_assert_msg(s->iteration < most, "not done after %d iterations", most);
   }
   tri_sched_stats st = tri_sched_get_stats(s->sched);
-  ck_assert_uint_eq(st.pages_used, 0);
+  ck_assert_uint_eq(st.blocks_used, 0);
   ck_assert_uint_eq(st.running, 0);
   ck_assert_uint_eq(st.waiting, 0);
 }
@@ -508,8 +508,8 @@ static struct config random_config(uint64_t seed) {
   l->max_num_batched_tokens = chance(&r, 30) ? l->max_num_seqs : range(&r, l->max_num_seqs, 200);
   l->max_model_len = range(&r, 20, MAX_LEN);
   int full = (l->max_model_len + l->block_size - 1) / l->block_size; /* the least that an engine accepts */
-  l->num_pages = chance(&r, 50) ? full + range(&r, 0, full) : full * range(&r, 2, l->max_num_seqs);
-  if (l->num_pages * l->block_size > MAX_PAGES) l->num_pages = MAX_PAGES / l->block_size;
+  l->num_blocks = chance(&r, 50) ? full + range(&r, 0, full) : full * range(&r, 2, l->max_num_seqs);
+  if (l->num_blocks * l->block_size > MAX_BLOCKS) l->num_blocks = MAX_BLOCKS / l->block_size;
   c.whole_batches = !c.by_priority && chance(&r, 20);
   return c;
 }
@@ -556,18 +556,18 @@ END_TEST
 
 /* ---- particular cases ---- */
 
-static struct config simple_config(int seqs, int budget, int len, int block, int pages, int jobs) {
+static struct config simple_config(int seqs, int budget, int len, int block, int blocks, int jobs) {
   return (struct config){.limits = {.max_num_seqs = seqs,
                                     .max_num_batched_tokens = budget,
                                     .max_model_len = len,
                                     .block_size = block,
-                                    .num_pages = pages,
+                                    .num_blocks = blocks,
                                     .vocab_size = VOCAB},
                          .lanes = 1,
                          .jobs = jobs};
 }
 
-/* Earlier requests get their first token no later than later ones, at whatever budget and however few pages. */
+/* Earlier requests get their first token no later than later ones, at whatever budget and however few blocks. */
 START_TEST(test_first_come_first_served) {
   for (int budget = 8; budget <= 64; budget += 7) {
     struct config c = simple_config(8, budget, 100, 4, 30, 30);
@@ -609,14 +609,14 @@ START_TEST(test_priority) {
 END_TEST
 
 /* Request-level batches: prompts of 20 tokens join over several steps of 16, though the second request is done by then,
- * and afterwards nobody before the last of the batch has ended. Slots, or pages, say how many a batch has. */
+ * and afterwards nobody before the last of the batch has ended. Slots, or blocks, say how many a batch has. */
 START_TEST(test_whole_batches) {
   static const struct {
-    int slots, pages, lanes, batch;
+    int slots, blocks, lanes, batch;
   } cases[] = {{4, 60, 1, 4}, {6, 15, 1, 2}, {8, 60, 1, 8}, {7, 60, 2, 7}};
   for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
     for (int whole = 0; whole < 2; whole++) {
-      struct config c = simple_config(cases[k].slots, 16, 80, 4, cases[k].pages, 7);
+      struct config c = simple_config(cases[k].slots, 16, 80, 4, cases[k].blocks, 7);
       c.lanes = cases[k].lanes;
       c.whole_batches = whole;
       struct sim *s = sim_create(&c, k);
@@ -644,16 +644,16 @@ START_TEST(test_whole_batches) {
 }
 END_TEST
 
-/* Running requests make way for one that matters more: for want of a slot as many as it takes, for want of pages only
+/* Running requests make way for one that matters more: for want of a slot as many as it takes, for want of blocks only
  * where that lets it in, and never for one that matters as much. */
 START_TEST(test_urgent) {
   static const struct {
-    int slots, pages, prompt, preempted;
+    int slots, blocks, prompt, preempted;
     int64_t priority;
   } cases[] = {{2, 60, 10, 1, -1}, {4, 24, 66, 2, -1}, {2, 60, 10, 0, 0}, {2, 60, 10, 0, 1}};
   for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
     for (int lanes = 1; lanes <= 2; lanes++) {
-      struct config c = simple_config(cases[k].slots, 64, 80, 4, cases[k].pages, 3);
+      struct config c = simple_config(cases[k].slots, 64, 80, 4, cases[k].blocks, 3);
       c.by_priority = true;
       c.lanes = lanes;
       struct sim *s = sim_create(&c, k);
@@ -678,7 +678,7 @@ START_TEST(test_urgent) {
 }
 END_TEST
 
-/* An abort at every iteration of a job's life: its pages and slots are free one iteration later. */
+/* An abort at every iteration of a job's life: its blocks and slots are free one iteration later. */
 START_TEST(test_abort_from_any_state) {
   for (int at = 0; at < 40; at++)
     for (int lanes = 1; lanes <= 2; lanes++) {
@@ -697,7 +697,7 @@ START_TEST(test_abort_from_any_state) {
         if (s->iteration > at) ck_assert_ptr_null(victim->job);
       }
       check_answers(s);
-      ck_assert_uint_eq(tri_sched_get_stats(s->sched).pages_used, 0);
+      ck_assert_uint_eq(tri_sched_get_stats(s->sched).blocks_used, 0);
       sim_destroy(s);
     }
 }
@@ -752,8 +752,8 @@ START_TEST(test_chunked_prefill) {
 }
 END_TEST
 
-/* Choices share the prompt's pages: n choices cost little more than one. */
-START_TEST(test_choices_share_pages) {
+/* Choices share the prompt's blocks: n choices cost little more than one. */
+START_TEST(test_choices_share_blocks) {
   struct config c = simple_config(8, 64, 64, 4, 64, 1);
   struct sim *s = sim_create(&c, 4);
   struct request *r = request_init(s, 0, 41, 4, MAX_N);
@@ -762,18 +762,18 @@ START_TEST(test_choices_share_pages) {
   uint64_t most = 0;
   while (!s->requests[0].arrived || tri_sched_has_work(s->sched)) {
     iterate(s);
-    uint64_t used = tri_sched_get_stats(s->sched).pages_used;
+    uint64_t used = tri_sched_get_stats(s->sched).blocks_used;
     most = used > most ? used : most;
   }
   check_answers(s);
   ck_assert_int_eq(s->forks, MAX_N - 1);
-  ck_assert_uint_eq(most, 10 + MAX_N); /* 40 shared positions, and one page for each choice's own */
+  ck_assert_uint_eq(most, 10 + MAX_N); /* 40 shared positions, and one block for each choice's own */
   sim_destroy(s);
 }
 END_TEST
 
 /* Memory for one full sequence only: all others wait or are computed again, and everybody finishes. */
-START_TEST(test_least_pages) {
+START_TEST(test_least_blocks) {
   for (int block = 1; block <= 16; block++) {
     struct config c = simple_config(8, 32, 48, block, (48 + block - 1) / block, 12);
     struct sim *s = sim_create(&c, (uint64_t)block);
@@ -862,8 +862,8 @@ Suite *suite_scheduler(void) {
   tcase_add_test(cases, test_abort_from_any_state);
   tcase_add_test(cases, test_deadline);
   tcase_add_test(cases, test_chunked_prefill);
-  tcase_add_test(cases, test_choices_share_pages);
-  tcase_add_test(cases, test_least_pages);
+  tcase_add_test(cases, test_choices_share_blocks);
+  tcase_add_test(cases, test_least_blocks);
   tcase_add_test(cases, test_refused_jobs);
   tcase_add_test(cases, test_full_outbox);
   tcase_add_test(cases, test_destroy_busy);

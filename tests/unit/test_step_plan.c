@@ -13,7 +13,7 @@ static const tri_limits limits = {.max_num_seqs = 6,
                                   .max_num_batched_tokens = 40,
                                   .max_model_len = 64,
                                   .block_size = 8,
-                                  .num_pages = 24,
+                                  .num_blocks = 24,
                                   .vocab_size = 500,
                                   .max_num_logits = 40};
 
@@ -63,28 +63,29 @@ static uint32_t prompt[32];
 
 /* A prompt of 12 in slot 0, its fork in slot 1, and a chunk of 20 of another prompt in slot 3. */
 static const void *first_plan(struct kit *k, size_t *bytes) {
-  static const int32_t pages_a[] = {5, 9}, pages_b[] = {1, 2, 3};
+  static const int32_t blocks_a[] = {5, 9}, blocks_b[] = {1, 2, 3};
   for (uint32_t i = 0; i < 32; i++) prompt[i] = 100 + i;
   tri_plan_begin(k->w, 1, 77);
   ck_assert(tri_plan_has_room(k->w, 12, 2, 0));
-  tri_plan_add(k->w,
-               &(tri_plan_seq){.slot = 0,
-                               .kind = TRI_SEQ_CHUNK,
-                               .flags = TRI_SEQ_FIRST | TRI_SEQ_SAMPLE | TRI_SEQ_PARAMS | TRI_SEQ_BAN,
-                               .num_tokens = 12,
-                               .num_pages = 2,
-                               .counter = 3},
-               prompt, pages_a, &params, 12);
-  tri_plan_add(k->w, &(tri_plan_seq){.slot = 1, .kind = TRI_SEQ_FORK, .flags = TRI_SEQ_FIRST, .source_slot = 0}, NULL,
-               NULL, NULL, 0);
+  tri_plan_add(
+      k->w,
+      &(tri_plan_seq){.slot = 0,
+                      .kind = TRI_SEQ_CHUNK,
+                      .flags = TRI_SEQ_FLAG_FIRST | TRI_SEQ_FLAG_SAMPLE | TRI_SEQ_FLAG_PARAMS | TRI_SEQ_FLAG_BAN,
+                      .num_tokens = 12,
+                      .num_blocks = 2,
+                      .counter = 3},
+      prompt, blocks_a, &params, 12);
+  tri_plan_add(k->w, &(tri_plan_seq){.slot = 1, .kind = TRI_SEQ_FORK, .flags = TRI_SEQ_FLAG_FIRST, .fork_from = 0},
+               NULL, NULL, NULL, 0);
   tri_plan_add(k->w,
                &(tri_plan_seq){.slot = 3,
                                .kind = TRI_SEQ_CHUNK,
-                               .flags = TRI_SEQ_FIRST | TRI_SEQ_ALL_LOGITS | TRI_SEQ_PARAMS,
+                               .flags = TRI_SEQ_FLAG_FIRST | TRI_SEQ_FLAG_ALL_LOGITS | TRI_SEQ_FLAG_PARAMS,
                                .num_tokens = 20,
-                               .num_pages = 3,
+                               .num_blocks = 3,
                                .rope_len = 40},
-               prompt, pages_b, &params, 30);
+               prompt, blocks_b, &params, 30);
   tri_plan_add_copy(k->w, 5, 6);
   return tri_plan_finish(k->w, bytes);
 }
@@ -103,7 +104,7 @@ START_TEST(round_trip) {
   tri_plan_view v;
   ck_assert_int_eq(tri_plan_read(bytes, n, &v), TRI_OK);
   ck_assert(v.h.lane == 1 && v.h.step == 77 && v.h.num_seqs == 3 && v.h.num_tokens == 32 && v.h.num_ids == 32);
-  ck_assert(v.h.num_pages == 5 && v.h.num_copies == 1 && v.h.num_params == 2 && v.copies[0] == 5 && v.copies[1] == 6);
+  ck_assert(v.h.num_blocks == 5 && v.h.num_copies == 1 && v.h.num_params == 2 && v.copies[0] == 5 && v.copies[1] == 6);
   ck_assert_int_eq(tri_batch_build(k.b, k.slots, &v), TRI_OK);
 
   const tri_batch *b = &k.b->batch;
@@ -111,9 +112,9 @@ START_TEST(round_trip) {
   ck_assert(b->seq_start[0] == 0 && b->seq_start[1] == 12 && b->seq_start[2] == 32);
   ck_assert(b->context_len[0] == 12 && b->context_len[1] == 20);
   for (int t = 0; t < 32; t++) {
-    int pos = t < 12 ? t : t - 12, page = t < 12 ? (pos < 8 ? 5 : 9) : 1 + pos / 8;
+    int pos = t < 12 ? t : t - 12, block = t < 12 ? (pos < 8 ? 5 : 9) : 1 + pos / 8;
     ck_assert(b->token_ids[t] == 100u + (uint32_t)pos && b->positions[t] == pos);
-    ck_assert(b->kv_slot[t] == (int64_t)page * 8 + pos % 8);
+    ck_assert(b->kv_slot[t] == (int64_t)block * 8 + pos % 8);
     ck_assert_int_eq(b->rope_len[t], t < 12 ? pos + 1 : 40);
   }
   ck_assert(b->block_table[0] == 5 && b->block_table[1] == 9);
@@ -132,33 +133,34 @@ START_TEST(round_trip) {
   ck_assert(s->params.num_logit_bias == 2 && s->params.logit_bias[1].id == 8 && s->params.logit_bias[1].bias == -100);
   ck_assert(s->params.num_banned == 3 && s->params.banned[2] == 4);
   s = &k.slots->slots[1];
-  ck_assert(s->length == 12 && s->num_history == 12 && s->history[11] == 111 && s->pages[1] == 9);
+  ck_assert(s->length == 12 && s->num_history == 12 && s->history[11] == 111 && s->blocks[1] == 9);
 
-  /* The drawn token lies in the slot; the rest of the other prompt comes in a second chunk; a page is replaced. */
+  /* The drawn token lies in the slot; the rest of the other prompt comes in a second chunk; a block is replaced. */
   static const int32_t fresh[] = {20}, more[] = {4};
   tri_slot_learn(k.slots, &k.b->draws[0], 42);
   tri_plan_begin(k.w, 1, 78);
   tri_plan_add(k.w,
                &(tri_plan_seq){.slot = 0,
                                .kind = TRI_SEQ_DECODE,
-                               .flags = TRI_SEQ_SAMPLE | TRI_SEQ_TOKEN_IN_SLOT,
+                               .flags = TRI_SEQ_FLAG_SAMPLE | TRI_SEQ_FLAG_TOKEN_IN_SLOT,
                                .num_tokens = 1,
                                .start = 12,
-                               .first_page = 1,
-                               .num_pages = 1,
+                               .first_block = 1,
+                               .num_blocks = 1,
                                .counter = 4},
                NULL, fresh, NULL, 0);
   tri_plan_add(
-      k.w, &(tri_plan_seq){.slot = 1, .kind = TRI_SEQ_DECODE, .flags = TRI_SEQ_SAMPLE, .num_tokens = 1, .start = 12},
+      k.w,
+      &(tri_plan_seq){.slot = 1, .kind = TRI_SEQ_DECODE, .flags = TRI_SEQ_FLAG_SAMPLE, .num_tokens = 1, .start = 12},
       (const uint32_t[]){43}, NULL, NULL, 0);
   tri_plan_add(k.w,
                &(tri_plan_seq){.slot = 3,
                                .kind = TRI_SEQ_CHUNK,
-                               .flags = TRI_SEQ_SAMPLE,
+                               .flags = TRI_SEQ_FLAG_SAMPLE,
                                .num_tokens = 10,
                                .start = 20,
-                               .first_page = 3,
-                               .num_pages = 1},
+                               .first_block = 3,
+                               .num_blocks = 1},
                prompt + 20, more, NULL, 0);
   bytes = tri_plan_finish(k.w, &n);
   ck_assert_int_eq(apply(&k, bytes, n), TRI_OK);
@@ -179,7 +181,7 @@ static void check_batch(const struct kit *k) {
   for (int t = 0; t < b->num_tokens; t++)
     if (b->token_ids[t] >= (uint32_t)limits.vocab_size || b->positions[t] < 0 ||
         b->positions[t] >= limits.max_model_len || b->kv_slot[t] < 0 ||
-        b->kv_slot[t] >= (int64_t)limits.num_pages * limits.block_size)
+        b->kv_slot[t] >= (int64_t)limits.num_blocks * limits.block_size)
       ck_abort_msg("token %d lies outside", t);
   for (int i = 0; i < b->num_logits; i++)
     if (b->logit_rows[i] < 0 || b->logit_rows[i] >= b->num_tokens) ck_abort_msg("logits of row %d", b->logit_rows[i]);
@@ -193,8 +195,8 @@ static void check_batch(const struct kit *k) {
       ck_abort_msg("sequence %d", s);
     for (int p = 0; p < b->block_table_stride; p++)
       if (b->block_table[s * b->block_table_stride + p] < 0 ||
-          b->block_table[s * b->block_table_stride + p] >= limits.num_pages)
-        ck_abort_msg("page table of sequence %d", s);
+          b->block_table[s * b->block_table_stride + p] >= limits.num_blocks)
+        ck_abort_msg("block table of sequence %d", s);
   }
   for (int i = 0; i < limits.max_num_seqs; i++) {
     const tri_slot *s = &k->slots->slots[i];
@@ -224,19 +226,19 @@ static void reset(struct kit *k) {
 
 static tri_status step_in_slot(struct kit *k, uint32_t slot, uint32_t start, uint8_t flags) {
   static const uint32_t ids[] = {11, 12};
-  static const int32_t pages[] = {3};
-  bool first = flags & TRI_SEQ_FIRST;
+  static const int32_t blocks[] = {3};
+  bool first = flags & TRI_SEQ_FLAG_FIRST;
   tri_plan_view v;
   size_t len;
   tri_plan_begin(k->w, 0, 1);
   tri_plan_add(k->w,
                &(tri_plan_seq){.slot = slot,
                                .kind = first ? TRI_SEQ_CHUNK : TRI_SEQ_DECODE,
-                               .flags = flags | TRI_SEQ_SAMPLE,
+                               .flags = flags | TRI_SEQ_FLAG_SAMPLE,
                                .num_tokens = first ? 2 : 1,
                                .start = start,
-                               .num_pages = first},
-               ids, pages, NULL, 0);
+                               .num_blocks = first},
+               ids, blocks, NULL, 0);
   const void *bytes = tri_plan_finish(k->w, &len);
   ck_assert_int_eq(tri_plan_read(bytes, len, &v), TRI_OK);
   return tri_batch_build(k->b, k->slots, &v);
@@ -245,23 +247,23 @@ static tri_status step_in_slot(struct kit *k, uint32_t slot, uint32_t start, uin
 /* A step goes on with what the one before draws, before anybody knows it; with what an earlier one drew it does not. */
 START_TEST(pending_draws) {
   struct kit k = make_kit();
-  ck_assert_int_eq(step_in_slot(&k, 2, 0, TRI_SEQ_FIRST), TRI_OK);
+  ck_assert_int_eq(step_in_slot(&k, 2, 0, TRI_SEQ_FLAG_FIRST), TRI_OK);
   tri_draw first = k.b->draws[0];
   ck_assert_int_eq(first.position, 2);
-  ck_assert_int_eq(step_in_slot(&k, 2, 2, TRI_SEQ_TOKEN_IN_SLOT), TRI_OK);
+  ck_assert_int_eq(step_in_slot(&k, 2, 2, TRI_SEQ_FLAG_TOKEN_IN_SLOT), TRI_OK);
   ck_assert_uint_eq(k.b->batch.token_ids[0], TRI_DRAWN_ID);
   tri_slot_learn(k.slots, &first, 77);
   const tri_slot *s = &k.slots->slots[2];
   ck_assert(s->history[2] == 77 && s->num_history == 3 && s->drawn == 0);
   tri_draw second = k.b->draws[0];
-  ck_assert_int_eq(step_in_slot(&k, 4, 0, TRI_SEQ_FIRST), TRI_OK);
-  ck_assert_int_eq(step_in_slot(&k, 2, 3, TRI_SEQ_TOKEN_IN_SLOT), TRI_CORRUPT);
+  ck_assert_int_eq(step_in_slot(&k, 4, 0, TRI_SEQ_FLAG_FIRST), TRI_OK);
+  ck_assert_int_eq(step_in_slot(&k, 2, 3, TRI_SEQ_FLAG_TOKEN_IN_SLOT), TRI_CORRUPT);
   tri_slot_learn(k.slots, &second, 78);
-  ck_assert_int_eq(step_in_slot(&k, 2, 3, TRI_SEQ_TOKEN_IN_SLOT), TRI_OK);
+  ck_assert_int_eq(step_in_slot(&k, 2, 3, TRI_SEQ_FLAG_TOKEN_IN_SLOT), TRI_OK);
   ck_assert_uint_eq(k.b->batch.token_ids[0], 78);
   /* The slot's next sequence never hears of the draws of the one before. */
   second = k.b->draws[0];
-  ck_assert_int_eq(step_in_slot(&k, 2, 0, TRI_SEQ_FIRST), TRI_OK);
+  ck_assert_int_eq(step_in_slot(&k, 2, 0, TRI_SEQ_FLAG_FIRST), TRI_OK);
   tri_slot_learn(k.slots, &second, 79);
   ck_assert_int_eq(s->num_history, 2);
   free_kit(&k);
@@ -312,7 +314,7 @@ static const void *random_plan(struct kit *k, size_t *bytes) {
   static const uint32_t edges[] = {0, 1, 2, 5, 6, 7, 8, 20, 24, 63, 64, 65, 0x7fffffff, 0x80000000, 0xffffffff};
 #define EDGE() (next() % 3 ? (uint32_t)(next() % 8) : edges[next() % (sizeof edges / sizeof *edges)])
   uint32_t ids[64];
-  int32_t pages[64];
+  int32_t blocks[64];
   tri_sample_params p = params;
   tri_plan_begin(k->w, (uint32_t)next(), next());
   for (uint64_t n = next() % 8; n; n--) {
@@ -321,17 +323,17 @@ static const void *random_plan(struct kit *k, size_t *bytes) {
                       .flags = (uint8_t)next(),
                       .num_tokens = (uint32_t)(next() % 12),
                       .start = EDGE(),
-                      .first_page = EDGE(),
-                      .num_pages = (uint32_t)(next() % 5),
-                      .source_slot = EDGE(),
+                      .first_block = EDGE(),
+                      .num_blocks = (uint32_t)(next() % 5),
+                      .fork_from = EDGE(),
                       .rope_len = EDGE(),
                       .counter = next()};
     if (next() % 2 && q.slot < (uint32_t)limits.max_num_seqs) q.start = (uint32_t)k->slots->slots[q.slot].length;
     for (int i = 0; i < 64; i++) ids[i] = next() % 50 ? (uint32_t)(next() % 500) : EDGE();
-    for (int i = 0; i < 64; i++) pages[i] = (int32_t)(next() % 50 ? next() % 24 : EDGE());
+    for (int i = 0; i < 64; i++) blocks[i] = (int32_t)(next() % 50 ? next() % 24 : EDGE());
     p.num_logprobs = (int)EDGE(), p.top_k = (int)EDGE();
-    if (!tri_plan_has_room(k->w, q.num_tokens, q.num_pages, 1)) break;
-    tri_plan_add(k->w, &q, ids, pages, &p, EDGE());
+    if (!tri_plan_has_room(k->w, q.num_tokens, q.num_blocks, 1)) break;
+    tri_plan_add(k->w, &q, ids, blocks, &p, EDGE());
     if (next() % 4 == 0) tri_plan_add_copy(k->w, (int32_t)(next() % 20 ? next() % 24 : EDGE()), (int32_t)EDGE());
   }
   return tri_plan_finish(k->w, bytes);
@@ -364,33 +366,35 @@ START_TEST(refused_plans) {
     const char *what;
     tri_plan_seq q;
   } bad[] = {
-      {"a slot that does not exist", {.slot = 6, .flags = TRI_SEQ_FIRST, .num_tokens = 1}},
-      {"a source that does not exist", {.slot = 0, .kind = TRI_SEQ_FORK, .source_slot = 6}},
-      {"a fork of itself", {.slot = 0, .kind = TRI_SEQ_FORK, .source_slot = 0}},
-      {"a start that is not the slot's length", {.slot = 0, .flags = TRI_SEQ_FIRST, .num_tokens = 1, .start = 1}},
-      {"no tokens", {.slot = 0, .flags = TRI_SEQ_FIRST | TRI_SEQ_SAMPLE}},
-      {"pages beyond the table", {.slot = 0, .flags = TRI_SEQ_FIRST, .num_tokens = 1, .first_page = 8, .num_pages = 1}},
-      {"pages far beyond the table",
-       {.slot = 0, .flags = TRI_SEQ_FIRST, .num_tokens = 1, .first_page = 0xffffffff, .num_pages = 1}},
+      {"a slot that does not exist", {.slot = 6, .flags = TRI_SEQ_FLAG_FIRST, .num_tokens = 1}},
+      {"a source that does not exist", {.slot = 0, .kind = TRI_SEQ_FORK, .fork_from = 6}},
+      {"a fork of itself", {.slot = 0, .kind = TRI_SEQ_FORK, .fork_from = 0}},
+      {"a start that is not the slot's length", {.slot = 0, .flags = TRI_SEQ_FLAG_FIRST, .num_tokens = 1, .start = 1}},
+      {"no tokens", {.slot = 0, .flags = TRI_SEQ_FLAG_FIRST | TRI_SEQ_FLAG_SAMPLE}},
+      {"blocks beyond the table",
+       {.slot = 0, .flags = TRI_SEQ_FLAG_FIRST, .num_tokens = 1, .first_block = 8, .num_blocks = 1}},
+      {"blocks far beyond the table",
+       {.slot = 0, .flags = TRI_SEQ_FLAG_FIRST, .num_tokens = 1, .first_block = 0xffffffff, .num_blocks = 1}},
       {"a token that nobody drew",
-       {.slot = 0, .kind = TRI_SEQ_DECODE, .flags = TRI_SEQ_FIRST | TRI_SEQ_TOKEN_IN_SLOT, .num_tokens = 1}},
+       {.slot = 0, .kind = TRI_SEQ_DECODE, .flags = TRI_SEQ_FLAG_FIRST | TRI_SEQ_FLAG_TOKEN_IN_SLOT, .num_tokens = 1}},
   };
   static const uint32_t ids[] = {1, 2};
-  static const int32_t pages[] = {1};
+  static const int32_t blocks[] = {1};
   struct kit k = make_kit();
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     size_t n;
     tri_plan_begin(k.w, 0, 1);
-    tri_plan_add(k.w, &bad[i].q, ids, pages, NULL, 0);
+    tri_plan_add(k.w, &bad[i].q, ids, blocks, NULL, 0);
     const void *bytes = tri_plan_finish(k.w, &n);
     ck_assert_msg(apply(&k, bytes, n) == TRI_CORRUPT, "accepted: %s", bad[i].what);
   }
-  for (int which = 0; which < 3; which++) { /* an id, a page and a copied page outside the model */
+  for (int which = 0; which < 3; which++) { /* an id, a block and a copied block outside the model */
     uint32_t id = which == 0 ? 500 : 1;
-    int32_t page = which == 1 ? 24 : 1;
+    int32_t block = which == 1 ? 24 : 1;
     size_t n;
     tri_plan_begin(k.w, 0, 1);
-    tri_plan_add(k.w, &(tri_plan_seq){.flags = TRI_SEQ_FIRST, .num_tokens = 1, .num_pages = 1}, &id, &page, NULL, 0);
+    tri_plan_add(k.w, &(tri_plan_seq){.flags = TRI_SEQ_FLAG_FIRST, .num_tokens = 1, .num_blocks = 1}, &id, &block, NULL,
+                 0);
     if (which == 2) tri_plan_add_copy(k.w, 1, -1);
     const void *bytes = tri_plan_finish(k.w, &n);
     ck_assert_int_eq(apply(&k, bytes, n), TRI_CORRUPT);
@@ -400,10 +404,10 @@ START_TEST(refused_plans) {
   for (int chunk = 0; chunk < 2; chunk++) {
     size_t n;
     tri_plan_begin(k.w, 0, 1);
-    tri_plan_add(
-        k.w,
-        &(tri_plan_seq){.flags = chunk ? 0 : TRI_SEQ_FIRST, .num_tokens = chunk ? 25 : 40, .start = chunk ? 40 : 0},
-        many, NULL, NULL, 0);
+    tri_plan_add(k.w,
+                 &(tri_plan_seq){
+                     .flags = chunk ? 0 : TRI_SEQ_FLAG_FIRST, .num_tokens = chunk ? 25 : 40, .start = chunk ? 40 : 0},
+                 many, NULL, NULL, 0);
     const void *bytes = tri_plan_finish(k.w, &n);
     ck_assert_int_eq(apply(&k, bytes, n), chunk ? TRI_CORRUPT : TRI_OK);
   }
@@ -417,22 +421,22 @@ START_TEST(whole_sequences) {
     tri_status st;
     tri_plan_seq q;
   } plans[] = {
-      {TRI_OK, {.flags = TRI_SEQ_FIRST, .num_tokens = 2, .num_pages = 1}},
+      {TRI_OK, {.flags = TRI_SEQ_FLAG_FIRST, .num_tokens = 2, .num_blocks = 1}},
       {TRI_CORRUPT, {.num_tokens = 1, .start = 2}}, /* more of the sequence */
-      {TRI_OK, {.flags = TRI_SEQ_FIRST, .num_tokens = 1}},
-      {TRI_CORRUPT, {.flags = TRI_SEQ_FIRST | TRI_SEQ_SAMPLE, .num_tokens = 2}},
-      {TRI_CORRUPT, {.flags = TRI_SEQ_FIRST | TRI_SEQ_ALL_LOGITS, .num_tokens = 2}},
-      {TRI_CORRUPT, {.kind = TRI_SEQ_DECODE, .flags = TRI_SEQ_FIRST, .num_tokens = 1}},
+      {TRI_OK, {.flags = TRI_SEQ_FLAG_FIRST, .num_tokens = 1}},
+      {TRI_CORRUPT, {.flags = TRI_SEQ_FLAG_FIRST | TRI_SEQ_FLAG_SAMPLE, .num_tokens = 2}},
+      {TRI_CORRUPT, {.flags = TRI_SEQ_FLAG_FIRST | TRI_SEQ_FLAG_ALL_LOGITS, .num_tokens = 2}},
+      {TRI_CORRUPT, {.kind = TRI_SEQ_DECODE, .flags = TRI_SEQ_FLAG_FIRST, .num_tokens = 1}},
       {TRI_CORRUPT, {.slot = 1, .kind = TRI_SEQ_FORK}},
   };
   static const uint32_t ids[] = {1, 2};
-  static const int32_t pages[] = {1};
+  static const int32_t blocks[] = {1};
   struct kit k = make_kit();
   k.slots->limits.whole_sequences = true;
   for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
     size_t n;
     tri_plan_begin(k.w, 0, 1);
-    tri_plan_add(k.w, &plans[i].q, ids, pages, NULL, 0);
+    tri_plan_add(k.w, &plans[i].q, ids, blocks, NULL, 0);
     const void *bytes = tri_plan_finish(k.w, &n);
     ck_assert_msg(apply(&k, bytes, n) == plans[i].st, "plan %zu", i);
     if (plans[i].st == TRI_OK) ck_assert(k.b->batch.num_logits == 0 && k.b->num_draws == 0);
@@ -449,15 +453,15 @@ static void apply_singles(tri_plan_writer *w, tri_slots *slots, tri_batch_builde
   tri_plan_view v;
   tri_plan_begin(w, 0, 1);
   for (int i = 0; i < count; i++) {
-    int32_t page = i + 1;
+    int32_t block = i + 1;
     uint32_t id = 200 + (uint32_t)i;
     tri_plan_add(w,
                  &(tri_plan_seq){.slot = (uint32_t)i,
                                  .kind = TRI_SEQ_CHUNK,
-                                 .flags = TRI_SEQ_FIRST | TRI_SEQ_SAMPLE | TRI_SEQ_PARAMS,
+                                 .flags = TRI_SEQ_FLAG_FIRST | TRI_SEQ_FLAG_SAMPLE | TRI_SEQ_FLAG_PARAMS,
                                  .num_tokens = 1,
-                                 .num_pages = 1},
-                 &id, &page, &params, 1);
+                                 .num_blocks = 1},
+                 &id, &block, &params, 1);
   }
   const void *bytes = tri_plan_finish(w, &n);
   ck_assert_int_eq(tri_plan_read(bytes, n, &v), TRI_OK);
@@ -466,7 +470,7 @@ static void apply_singles(tri_plan_writer *w, tri_slots *slots, tri_batch_builde
 
 static void check_padded(int count, int max_num_seqs, int wanted) {
   tri_limits l = limits;
-  l.max_num_seqs = max_num_seqs, l.max_num_batched_tokens = l.max_num_logits = 100, l.num_pages = 101;
+  l.max_num_seqs = max_num_seqs, l.max_num_batched_tokens = l.max_num_logits = 100, l.num_blocks = 101;
   tri_plan_writer *w;
   tri_slots *slots;
   tri_batch_builder *b;
@@ -481,13 +485,13 @@ static void check_padded(int count, int max_num_seqs, int wanted) {
   ck_assert(padded.num_seqs == wanted && padded.num_logits == wanted && padded.num_single == wanted);
   ck_assert(b->batch.num_tokens == count && padded.max_query == 1 && padded.max_context == 1);
   for (int i = 0; i < wanted; i++) {
-    const int32_t *pages = padded.block_table + (size_t)i * (size_t)padded.block_table_stride;
+    const int32_t *blocks = padded.block_table + (size_t)i * (size_t)padded.block_table_stride;
     bool real = i < count;
     ck_assert_uint_eq(padded.token_ids[i], real ? 200u + (uint32_t)i : 0);
     ck_assert(padded.seq_start[i] == i && padded.seq_start[i + 1] == i + 1 && padded.context_len[i] == 1);
     ck_assert(padded.positions[i] == 0 && padded.types[i] == 0 && padded.rope_len[i] == 1 && padded.logit_rows[i] == i);
     ck_assert_int_eq(padded.kv_slot[i], real ? (i + 1) * l.block_size : -1);
-    ck_assert_int_eq(pages[0], real ? i + 1 : 0);
+    ck_assert_int_eq(blocks[0], real ? i + 1 : 0);
   }
   tri_plan_writer_destroy(w);
   tri_slots_destroy(slots);

@@ -25,7 +25,7 @@ static const float values[] = {1.5f, -2, INFINITY, 0, 3, -0.25f};
 /* ---- requests ---- */
 
 static tri_client_msg through_client(const tri_client_msg *in, tri_arena *a) {
-  static tri_wire_buf buf; /* what comes back points into it */
+  static tri_buf buf; /* what comes back points into it */
   tri_client_msg out;
   tri_error err = {0};
   uint64_t id = 0;
@@ -42,13 +42,14 @@ START_TEST(test_embed) {
                       .id = 5,
                       .embed = {.model = str("bert"),
                                 .text = str("a \xc3\xa9"),
-                                .pooling = TRI_POOL_AVERAGE,
+                                .has_pooling = true,
+                                .pooling = TRI_POOL_MEAN,
                                 .normalize = true,
                                 .priority = -7,
                                 .deadline_ms = 1000}};
   tri_embed_request e = through_client(&m, a).embed;
   ck_assert(same(e.model, "bert") && same(e.text, "a \xc3\xa9") && !e.token_ids);
-  ck_assert(e.pooling == TRI_POOL_AVERAGE && e.normalize && e.priority == -7 && e.deadline_ms == 1000);
+  ck_assert(e.has_pooling && e.pooling == TRI_POOL_MEAN && e.normalize && e.priority == -7 && e.deadline_ms == 1000);
   ck_assert(!e.text_pair.s);
   m.embed.text_pair = str("b");
   e = through_client(&m, a).embed;
@@ -56,7 +57,7 @@ START_TEST(test_embed) {
   m.embed = (tri_embed_request){.token_ids = ids, .num_token_ids = 3};
   e = through_client(&m, a).embed;
   ck_assert(!e.text.s && !e.model.s && e.num_token_ids == 3 && !memcmp(e.token_ids, ids, sizeof ids));
-  ck_assert(e.pooling == TRI_POOL_UNSET && !e.normalize && !e.priority && !e.deadline_ms);
+  ck_assert(!e.has_pooling && !e.normalize && !e.priority && !e.deadline_ms);
   tri_arena_destroy(a);
 }
 END_TEST
@@ -158,7 +159,7 @@ END_TEST
 /* ---- replies ---- */
 
 static tri_status through_server(const tri_server_msg *in, tri_arena *a, tri_server_msg *out, tri_error *err) {
-  static tri_wire_buf buf;
+  static tri_buf buf;
   *err = (tri_error){0};
   ck_assert_int_eq(tri_server_msg_pack(in, &buf), TRI_OK);
   return tri_server_msg_unpack(buf.data, buf.len, a, out, err);
@@ -221,7 +222,7 @@ START_TEST(test_largest) {
 END_TEST
 
 START_TEST(test_results) {
-  static tri_wire_buf buf;
+  static tri_buf buf;
   static tri_group_msg out;
   tri_arena *a = arena();
   tri_error err = {0};
@@ -246,12 +247,10 @@ START_TEST(test_results) {
 END_TEST
 
 START_TEST(test_names) {
-  tri_pool_choice p;
   tri_activation x;
-  ck_assert(tri_pool_choice_parse("mean", &p) && p == TRI_POOL_AVERAGE && !strcmp(tri_pool_choice_name(p), "mean"));
   ck_assert(tri_activation_parse("none", &x) && x == TRI_ACTIVATION_NONE && !strcmp(tri_activation_name(x), "none"));
-  ck_assert(!tri_pool_choice_parse("", &p) && !tri_activation_parse("relu", &x));
-  ck_assert(!tri_pool_choice_name(TRI_POOL_UNSET) && !tri_activation_name((tri_activation)99));
+  ck_assert(!tri_activation_parse("relu", &x));
+  ck_assert(!tri_activation_name(TRI_ACTIVATION_UNSET) && !tri_activation_name((tri_activation)99));
 }
 END_TEST
 

@@ -77,7 +77,7 @@ END_TEST
 START_TEST(several_in_a_frame) {
   char frame[1000];
   size_t len = 0, used = 0, ends[3];
-  tri_wire_buf buf = {0};
+  tri_buf buf = {0};
   tri_error err = {0};
   tri_arena *a = arena();
   static tri_server_msg m;
@@ -102,7 +102,7 @@ START_TEST(several_in_a_frame) {
   ck_assert_int_eq(tri_group_msg_first(frame, len, &used, &err), TRI_OK);
   ck_assert_uint_eq(used, ends[0]);
   ck_assert_int_eq(tri_group_msg_first(frame + used, len - used, &used, &err), TRI_CORRUPT);
-  tri_wire_buf_free(&buf);
+  tri_buf_free(&buf);
   tri_arena_destroy(a);
 }
 END_TEST
@@ -114,13 +114,13 @@ START_TEST(too_large) {
   ck_assert_int_eq(tri_unpack_check(b, TRI_WIRE_MAX_MESSAGE + 1, &err), TRI_TOO_LARGE);
   /* and nothing larger is made */
   tri_client_msg m = {.op = TRI_OP_SUBMIT, .id = 1};
-  tri_wire_buf buf = {0};
+  tri_buf buf = {0};
   tri_submit_init(&m.submit);
   m.submit.prompt = (tri_wire_str){b, TRI_WIRE_MAX_MESSAGE};
   ck_assert_int_eq(tri_client_msg_pack(&m, &buf), TRI_TOO_LARGE);
   m.submit.prompt.len = TRI_WIRE_MAX_MESSAGE - 100;
   ck_assert_int_eq(tri_client_msg_pack(&m, &buf), TRI_OK);
-  tri_wire_buf_free(&buf);
+  tri_buf_free(&buf);
   free(b);
 }
 END_TEST

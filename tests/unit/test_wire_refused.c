@@ -277,7 +277,7 @@ START_TEST(token_parts_refused) {
   static const tri_group_token one = {.job = 1, .choice = 2, .token = 3, .offset = 4, .flags = TRI_TOKEN_STOP_ID};
   static tri_group_msg in, out;
   in = (tri_group_msg){.op = TRI_GROUP_TOKENS, .tokens = {.epoch = 1, .step = 2, .num = 1, .tokens = &one}};
-  tri_wire_buf buf = {0};
+  tri_buf buf = {0};
   tri_arena *a;
   ck_assert_int_eq(tri_arena_create(4096, &a), TRI_OK);
   ck_assert_int_eq(tri_group_msg_pack(&in, &buf), TRI_OK);
@@ -292,7 +292,7 @@ START_TEST(token_parts_refused) {
     ck_assert_str_eq(err.field, "tokens");
     ck_assert_msg(strstr(err.message, cases[i].message) != NULL, "case %zu: %s", i, err.message);
   }
-  tri_wire_buf_free(&buf);
+  tri_buf_free(&buf);
   tri_arena_destroy(a);
 }
 END_TEST

@@ -42,7 +42,7 @@ static void check_sampling(const tri_sampling *a, const tri_sampling *b, bool wi
 
 START_TEST(round_trip_client) {
   tri_arena *a = arena();
-  tri_wire_buf buf = {0};
+  tri_buf buf = {0};
   tri_client_msg in = {.op = TRI_OP_SUBMIT, .id = 42}, out;
   uint64_t id;
   tri_error err = {0};
@@ -76,7 +76,7 @@ START_TEST(round_trip_client) {
   ck_assert_int_eq(tri_client_msg_pack(&in, &buf), TRI_OK);
   ck_assert_int_eq(tri_client_msg_unpack(buf.data, buf.len, a, &out, &id, &err), TRI_OK);
   ck_assert(out.cancel.target == 5 && !out.cancel.has_request_id);
-  tri_wire_buf_free(&buf);
+  tri_buf_free(&buf);
   tri_arena_destroy(a);
 }
 END_TEST
@@ -84,7 +84,7 @@ END_TEST
 /* Each number alone, at its largest value, which is no default. */
 START_TEST(round_trip_numbers) {
   tri_arena *a = arena();
-  tri_wire_buf buf = {0};
+  tri_buf buf = {0};
   tri_client_msg in = {.op = TRI_OP_SUBMIT, .id = 42}, out;
   uint64_t id;
   tri_error err;
@@ -109,14 +109,14 @@ START_TEST(round_trip_numbers) {
   ck_assert_msg(tri_client_msg_unpack(buf.data, buf.len, a, &out, &id, &err) == TRI_OUT_OF_RANGE, "%s", #name_);       \
   ck_assert_str_eq(err.field, #name_);
   TRI_SAMPLING_NUMBERS(ONE_NUMBER, )
-  tri_wire_buf_free(&buf);
+  tri_buf_free(&buf);
   tri_arena_destroy(a);
 }
 END_TEST
 
 START_TEST(round_trip_server) {
   tri_arena *a = arena();
-  tri_wire_buf buf = {0};
+  tri_buf buf = {0};
   tri_error err = {0};
   static tri_server_msg in, out;
   const tri_wire_str texts2[2] = {str(" a"), {"\0\xff", 2}};
@@ -188,14 +188,14 @@ START_TEST(round_trip_server) {
   ck_assert(out.done.num_choices == 1 && out.done.choices[0].reason == TRI_FINISH_ABORT &&
             out.done.choices[0].completion_tokens == 16 && out.done.timed_out);
   ck_str(out.done.choices[0].text, "whole");
-  tri_wire_buf_free(&buf);
+  tri_buf_free(&buf);
   tri_arena_destroy(a);
 }
 END_TEST
 
 START_TEST(round_trip_group) {
   tri_arena *a = arena();
-  tri_wire_buf buf = {0};
+  tri_buf buf = {0};
   tri_error err = {0};
   static tri_group_msg in, out;
   in = (tri_group_msg){
@@ -237,7 +237,7 @@ START_TEST(round_trip_group) {
   ck_assert_int_eq(tri_group_msg_unpack(buf.data, buf.len, a, &out, &err), TRI_OK);
   ck_assert_double_eq(out.assign.sampling.temperature, 0.6);
   ck_assert(!out.assign.sampling.has_top_p);
-  tri_wire_buf_free(&buf);
+  tri_buf_free(&buf);
   tri_arena_destroy(a);
 }
 END_TEST
@@ -250,7 +250,7 @@ START_TEST(stable) {
   for (int i = 0; i < n; i++) {
     tri_arena *a = arena();
     tri_error err = {0};
-    tri_wire_buf again = {0};
+    tri_buf again = {0};
     msgpack_unpacked oracle;
     msgpack_unpacked_init(&oracle);
     size_t off = 0;
@@ -274,7 +274,7 @@ START_TEST(stable) {
     }
     ck_assert_msg(st == TRI_OK, "%s: %s: %s", s[i].name, err.field, err.message);
     ck_assert_msg(again.len == s[i].buf.len && !memcmp(again.data, s[i].buf.data, again.len), "%s", s[i].name);
-    tri_wire_buf_free(&again);
+    tri_buf_free(&again);
     tri_arena_destroy(a);
   }
   free_samples(s, n);
@@ -307,7 +307,7 @@ static tri_submit beam_submit(void) {
 /* As a client gives them and as the coordinator fills them in, every value of early_stopping. */
 START_TEST(beams_round_trip) {
   tri_arena *a = arena();
-  tri_wire_buf buf = {0};
+  tri_buf buf = {0};
   tri_error err = {0};
   uint64_t id;
   static tri_client_msg c, c_out;
@@ -334,7 +334,7 @@ START_TEST(beams_round_trip) {
       ck_assert_int_eq(p->early_stopping, given ? e : TRI_EARLY_FALSE);
       ck_assert(p->has_num_beams == given && p->has_length_penalty == given && p->has_early_stopping == given);
     }
-  tri_wire_buf_free(&buf);
+  tri_buf_free(&buf);
   tri_arena_destroy(a);
 }
 END_TEST
@@ -349,7 +349,7 @@ START_TEST(beams_refused) {
   for (int i = 0; i < 6; i++)
     for (int beams = 1; beams <= 4; beams += 3) {
       tri_arena *a = arena();
-      tri_wire_buf buf = {0};
+      tri_buf buf = {0};
       tri_error err = {0};
       tri_submit s = beam_submit();
       tri_sampling *p = &s.sampling;
@@ -365,7 +365,7 @@ START_TEST(beams_refused) {
       tri_status st = tri_client_msg_unpack(buf.data, buf.len, a, &out, &id, &err);
       ck_assert_int_eq(st, beams == 1 ? TRI_OK : i == 5 ? TRI_OUT_OF_RANGE : TRI_UNSUPPORTED);
       if (st) ck_assert_str_eq(err.field, fields[i]);
-      tri_wire_buf_free(&buf);
+      tri_buf_free(&buf);
       tri_arena_destroy(a);
     }
 }
@@ -393,7 +393,7 @@ static double per_call_us(void (*fn)(void *), void *ctx, int calls) {
 }
 
 typedef struct cost {
-  tri_wire_buf buf;
+  tri_buf buf;
   tri_arena *arena;
   unsigned failures; /* an assertion writes to a file: too slow to be in the loop */
   const tri_group_msg *g;
@@ -436,7 +436,7 @@ START_TEST(costs) {
          dg, es, ds);
   ck_assert_uint_eq(c.failures, 0);
   ck_assert(eg < 20 && dg < 20 && es < 50 && ds < 50);
-  tri_wire_buf_free(&c.buf);
+  tri_buf_free(&c.buf);
   tri_arena_destroy(c.arena);
 }
 END_TEST

@@ -165,7 +165,8 @@ static void client_samples(sample *out, int *n) {
                        .id = 9,
                        .embed = {.model = str("bert"),
                                  .text = str("a text"),
-                                 .pooling = TRI_POOL_CLS,
+                                 .has_pooling = true,
+                                 .pooling = TRI_POOL_FIRST,
                                  .normalize = true,
                                  .priority = -5,
                                  .deadline_ms = 70000}};
@@ -254,7 +255,7 @@ static void samples_from_groups(sample *out, int *n) {
                               .model_hash = UINT64_MAX,
                               .max_model_len = 2048,
                               .vocab_size = 5,
-                              .kv_pages = 6,
+                              .kv_blocks = 6,
                               .block_size = 16,
                               .max_num_seqs = 8}};
   keep_group(out, n, "register", &g);
@@ -314,7 +315,7 @@ int make_samples(sample out[MAX_SAMPLES]) {
 }
 
 void free_samples(sample *s, int n) {
-  for (int i = 0; i < n; i++) tri_wire_buf_free(&s[i].buf);
+  for (int i = 0; i < n; i++) tri_buf_free(&s[i].buf);
 }
 
 void add_case(Suite *s, const char *name, const TTest *const *tests, size_t n) {

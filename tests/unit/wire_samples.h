@@ -19,7 +19,7 @@ typedef enum which { CLIENT, SERVER, GROUP } which;
 typedef struct sample {
   which kind;
   const char *name;
-  tri_wire_buf buf;
+  tri_buf buf;
 } sample;
 enum { MAX_SAMPLES = 64 };
 

@@ -53,29 +53,11 @@ static const tri_option own_options[] = {
 #undef B
 enum { NUM_OWN = sizeof own_options / sizeof *own_options };
 
-static const char *const shown[] = {"model",
-                                    "dtype",
-                                    "quantization",
-                                    "kv-cache-dtype",
-                                    "load-format",
-                                    "seed",
-                                    "max-model-len",
-                                    "max-num-seqs",
-                                    "block-size",
-                                    "max-num-batched-tokens",
-                                    "kv-cache-memory-bytes",
-                                    "num-kv-blocks-override",
-                                    "deterministic",
-                                    "backend",
-                                    "threads",
-                                    "autotune",
-                                    NULL};
-
 static tri_options_spec spec = {
     .program = "trireme bench batching",
     .usage = "--model DIR [OPTION]...",
     .summary = "Compares iteration-level with request-level batches of one rank's engine, without a server.",
-    .epilog = "--max-num-seqs is how many sequences a batch has at most; by default there are KV pages for\n"
+    .epilog = "--max-num-seqs is how many sequences a batch has at most; by default there are KV blocks for\n"
               "all of them. --seed is also that of the lengths. The other options of trireme-worker are\n"
               "understood and change nothing; the layout can only be one rank.\n"
               "\n"
@@ -135,7 +117,7 @@ static tri_status add_jobs(struct bench *b, const struct request *requests, tri_
   return TRI_OK;
 }
 
-/* What the step under way drew; *waited grows by the time of those that have ended. */
+/* Takes what the step under way drew; *waited grows by the time of those that have ended. */
 static void take_news(struct bench *b, tri_sched *sched, double now, uint64_t *tokens, double *waited) {
   for (uint32_t i = 0; i < b->out.num; i++)
     if (b->out.tokens[i].flags & TRI_TOKEN_LAST) *waited += now;
@@ -170,13 +152,15 @@ static tri_status run_steps(struct bench *b, tri_sched *sched, uint64_t wanted, 
                             double *waited, tri_error *err) {
   uint64_t tokens = 0;
   int64_t start = tri_now_ns();
-  *steps = 0, *seconds = *waited = 0;
+  *steps = 0;
+  *seconds = 0;
+  *waited = 0;
   while (tri_sched_has_work(sched)) {
     bool begun;
     tri_status st = begin_step(b, sched, &begun);
     if (st != TRI_OK) return st;
     if (!begun && !b->rank.engine->num_steps)
-      return tri_fail(err, TRI_NO_CAPACITY, "kv-cache-memory-bytes", "requests wait that never get KV pages");
+      return tri_fail(err, TRI_NO_CAPACITY, "kv-cache-memory-bytes", "requests wait that never get KV blocks");
     *steps += begun;
     if (begun && b->rank.engine->num_steps < b->rank.engine->depth) continue; /* the device need not wait */
     if ((st = end_step(b, sched)) != TRI_OK) return st;
@@ -206,7 +190,10 @@ static tri_status run_level(struct bench *b, int which, int round, tri_error *er
   TRI_TRY(add_jobs(b, which == PADDED ? b->padded : b->requests, sched, err));
   TRI_TRY(run_steps(b, sched, which == PADDED ? b->padded_out : b->tokens_out, &l->steps, &seconds, &waited, err));
   l->preemptions = tri_sched_get_stats(sched).preemptions;
-  if (round >= 0) l->seconds[round] = seconds, l->waited[round] = waited / b->o.requests;
+  if (round >= 0) {
+    l->seconds[round] = seconds;
+    l->waited[round] = waited / b->o.requests;
+  }
 cleanup:
   tri_sched_destroy(sched);
   return st;
@@ -224,7 +211,7 @@ static tri_status run(struct bench *b, tri_error *err) {
 
 /* ---- set-up ---- */
 
-/* What was not asked for becomes what fits. */
+/* Gives what was not asked for the size that fits. */
 static void choose_lengths(struct bench_options *o, int64_t most) {
   if (!o->max_in) o->max_in = most < 1536 ? (int)(most / 3 * 2) : 1024;
   if (!o->max_out) o->max_out = most < 1536 ? (int)(most / 3) : 512;
@@ -292,13 +279,13 @@ static tri_status set_up(struct bench *b, tri_error *err) {
                           .max_num_batched_tokens = o->max_num_batched_tokens,
                           .max_model_len = len,
                           .kv_bytes = (int64_t)o->kv_cache_memory,
-                          .num_kv_pages = o->num_kv_blocks};
+                          .num_kv_blocks = o->num_kv_blocks};
   /* One more than all: the scheduler lets nobody in who would leave none for the others' next token. */
-  if (!ec.kv_bytes && !ec.num_kv_pages) ec.num_kv_pages = slots * ((len + o->block_size - 1) / o->block_size) + 1;
+  if (!ec.kv_bytes && !ec.num_kv_blocks) ec.num_kv_blocks = slots * ((len + o->block_size - 1) / o->block_size) + 1;
   TRI_CHECK(tri_bench_rank_open(o, &ec, &b->rank, err));
   const tri_limits *l = &b->rank.engine->limits;
   TRI_CHECK(tri_plan_writer_create(tri_plan_entries(l->max_num_seqs), (size_t)l->max_num_batched_tokens,
-                                   tri_plan_pages(l->max_num_seqs, l->max_num_batched_tokens, l->block_size),
+                                   tri_plan_blocks(l->max_num_seqs, l->max_num_batched_tokens, l->block_size),
                                    &b->writer));
   TRI_CHECK(tri_outbox_init(&b->out, l->max_num_seqs));
   TRI_CHECK(make_requests(b));
@@ -306,7 +293,9 @@ static tri_status set_up(struct bench *b, tri_error *err) {
 }
 
 static void tear_down(struct bench *b) {
-  tri_free(b->requests), tri_free(b->padded), tri_free(b->ids);
+  tri_free(b->requests);
+  tri_free(b->padded);
+  tri_free(b->ids);
   tri_outbox_free(&b->out);
   tri_plan_writer_destroy(b->writer);
   tri_bench_rank_close(&b->rank);
@@ -314,7 +303,7 @@ static void tear_down(struct bench *b) {
 
 /* ---- the report ---- */
 
-/* What is compared: medians over the rounds. */
+/* The numbers that are compared: medians over the rounds. */
 struct figures {
   double seconds, least, most;   /* the median, and the smallest and largest beside it */
   double waited, rate, together; /* rate: of drawn tokens; together: those of a step in the mean */
@@ -382,8 +371,7 @@ int main(int argc, char **argv) {
   static struct bench b;
   tri_options *opts = NULL;
   tri_error err = {0};
-  size_t n = tri_serve_options_copy(table, shown);
-  for (int i = 0; i < NUM_OWN; i++) table[n++] = own_options[i];
+  size_t n = tri_serve_options_copy(table, TRI_FOR_BATCHING, own_options, NUM_OWN);
   spec.options = table;
   spec.count = n;
   int code = tri_options_main(&spec, &b.o, argc, argv, &opts);

@@ -18,7 +18,9 @@ struct tri_greedy_arena {
 tri_status tri_greedy_create(tri_activation_memory memory, size_t alignment, bool exact, tri_greedy_arena **out) {
   tri_greedy_arena *a = tri_calloc(1, sizeof *a);
   if (!a) return TRI_NO_MEMORY;
-  a->memory = memory, a->alignment = alignment, a->exact = exact;
+  a->memory = memory;
+  a->alignment = alignment;
+  a->exact = exact;
   *out = a;
   return TRI_OK;
 }
@@ -30,7 +32,10 @@ static void drop(tri_greedy_arena *a) {
 }
 
 static void free_arrays(tri_greedy_arena *a) {
-  tri_free(a->bytes), tri_free(a->offsets), tri_free(a->order), tri_free(a->placed);
+  tri_free(a->bytes);
+  tri_free(a->offsets);
+  tri_free(a->order);
+  tri_free(a->placed);
   a->bytes = a->offsets = NULL;
   a->order = a->placed = NULL;
   a->cap = 0;
@@ -80,7 +85,10 @@ static size_t offset_for(const tri_greedy_arena *a, const tri_tensor_life *tenso
     int other = a->placed[i];
     if (!meet(&tensors[t], &tensors[other])) continue;
     size_t offset = a->offsets[other], gap = offset > end ? offset - end : 0;
-    if (gap >= a->bytes[t] && gap < smallest) smallest = gap, best = end;
+    if (gap >= a->bytes[t] && gap < smallest) {
+      smallest = gap;
+      best = end;
+    }
     if (offset + a->bytes[other] > end) end = offset + a->bytes[other];
   }
   return best != SIZE_MAX ? best : end;

@@ -42,11 +42,6 @@ static const tri_option own_options[] = {
 };
 enum { NUM_OWN = sizeof own_options / sizeof *own_options };
 
-/* One rank and one batch need no more. */
-static const char *const shown[] = {
-    "model",         "dtype",   "quantization", "kv-cache-dtype", "load-format", "max-model-len", "seed", "block-size",
-    "deterministic", "backend", "threads",      "autotune",       NULL};
-
 static tri_options_spec spec = {
     .program = "trireme bench latency",
     .usage = "--model DIR [OPTION]...",
@@ -76,7 +71,7 @@ struct bench {
   tri_roofline *floor;
   tri_plan_writer *writer;
   uint32_t *ids;
-  int32_t *pages;
+  int32_t *blocks;
   double op[MAX_ROUNDS], floors[MAX_ROUNDS];
   double launch[MAX_ROUNDS]; /* seconds of the host's for a decode step */
   int num_hidden;            /* of them: the device was still busy with the step before when the host was done */
@@ -84,26 +79,26 @@ struct bench {
   bool reads;                /* reading the weights is what bounds the last prompt */
 };
 
-static int pages_per_seq(const struct bench *b) {
+static int blocks_per_seq(const struct bench *b) {
   return (b->o.input_len + b->o.output_len + b->o.serve.block_size) / b->o.serve.block_size + 1;
 }
 
 static void add(struct bench *b, int slot, tri_seq_kind kind, int start, int n) {
   int bs = b->o.serve.block_size, first = (start + bs - 1) / bs, end = (start + n + bs - 1) / bs;
-  for (int i = first; i < end; i++) b->pages[i - first] = slot * pages_per_seq(b) + i;
+  for (int i = first; i < end; i++) b->blocks[i - first] = slot * blocks_per_seq(b) + i;
   bool prompt = kind == TRI_SEQ_CHUNK, draws = !b->engine->model.encoder;
+  uint8_t drawing = prompt ? TRI_SEQ_FLAG_SAMPLE | TRI_SEQ_FLAG_FIRST | TRI_SEQ_FLAG_PARAMS
+                           : TRI_SEQ_FLAG_SAMPLE | TRI_SEQ_FLAG_TOKEN_IN_SLOT;
   tri_plan_seq s = {.slot = (uint32_t)slot,
                     .kind = (uint8_t)kind,
-                    .flags = !draws   ? TRI_SEQ_FIRST
-                             : prompt ? TRI_SEQ_SAMPLE | TRI_SEQ_FIRST | TRI_SEQ_PARAMS
-                                      : TRI_SEQ_SAMPLE | TRI_SEQ_TOKEN_IN_SLOT,
+                    .flags = draws ? drawing : TRI_SEQ_FLAG_FIRST,
                     .num_tokens = (uint32_t)n,
                     .start = (uint32_t)start,
-                    .first_page = (uint32_t)first,
-                    .num_pages = (uint32_t)(end - first),
+                    .first_block = (uint32_t)first,
+                    .num_blocks = (uint32_t)(end - first),
                     .counter = (uint64_t)start};
   const tri_sample_params greedy = tri_sample_greedy();
-  tri_plan_add(b->writer, &s, b->ids, b->pages, &greedy, (uint32_t)n);
+  tri_plan_add(b->writer, &s, b->ids, b->blocks, &greedy, (uint32_t)n);
 }
 
 static tri_status step(struct bench *b, double *seconds) {
@@ -219,7 +214,8 @@ static tri_status check(struct bench_options *o, const tri_model_config *c, tri_
   int64_t most = o->serve.max_model_len ? o->serve.max_model_len : c->max_position_embeddings;
   if (!o->input_len) { /* what was not asked for becomes what fits */
     int64_t left = most - length(o, c);
-    o->input_len = left < 1 ? 1 : left < 512 ? (int)left : 512;
+    o->input_len = left < 512 ? (int)left : 512;
+    if (left < 1) o->input_len = 1;
   }
   if (c->seq2seq.on)
     return tri_fail(err, TRI_UNSUPPORTED, "model",
@@ -246,17 +242,17 @@ static tri_status set_up(struct bench *b, tri_error *err) {
   tri_engine_config ec = {.max_num_seqs = b->o.batch_size,
                           .max_num_batched_tokens = tokens > b->o.batch_size ? tokens : b->o.batch_size,
                           .max_model_len = len,
-                          .num_kv_pages = pages_per_seq(b) * b->o.batch_size,
+                          .num_kv_blocks = blocks_per_seq(b) * b->o.batch_size,
                           .encoders = true};
   if (ec.max_num_seqs < b->tuned_seqs) ec.max_num_seqs = b->tuned_seqs;
   if (ec.max_num_batched_tokens < b->tuned_tokens) ec.max_num_batched_tokens = b->tuned_tokens;
   TRI_TRY(tri_bench_rank_open(&b->o.serve, &ec, &b->rank, err));
   b->engine = b->rank.engine;
   TRI_TRY(tri_plan_writer_create((size_t)b->o.batch_size + 1, (size_t)ec.max_num_batched_tokens,
-                                 (size_t)pages_per_seq(b) * (size_t)b->o.batch_size + 8, &b->writer));
+                                 (size_t)blocks_per_seq(b) * (size_t)b->o.batch_size + 8, &b->writer));
   b->ids = tri_calloc((size_t)len, sizeof *b->ids);
-  b->pages = tri_calloc((size_t)pages_per_seq(b) + 1, sizeof *b->pages);
-  if (!b->ids || !b->pages) st = TRI_NO_MEMORY;
+  b->blocks = tri_calloc((size_t)blocks_per_seq(b) + 1, sizeof *b->blocks);
+  if (!b->ids || !b->blocks) st = TRI_NO_MEMORY;
   for (int i = 0; b->ids && i < len; i++)
     b->ids[i] = (uint32_t)(((uint64_t)i * 7919 + 13) % (uint64_t)b->engine->model.vocab_size);
   if (st == TRI_OK)
@@ -280,7 +276,7 @@ static void print_encoder(const struct bench *b, double op, double floor) {
            in, op * 1e3, floor * 1e3, what, floor / op, (double)in * batch / op);
 }
 
-/* Of the host for one step: its plan, its batch and its launch. */
+/* The host's part of one step: its plan, its batch and its launch. */
 static double host_time(struct bench *b) { return tri_median(b->launch, b->o.output_len); }
 
 static void print(struct bench *b, double prompt, double prompt_floor, double decode, double decode_floor) {
@@ -314,7 +310,8 @@ static void print(struct bench *b, double prompt, double prompt_floor, double de
 }
 
 static void tear_down(struct bench *b) {
-  tri_free(b->ids), tri_free(b->pages);
+  tri_free(b->ids);
+  tri_free(b->blocks);
   tri_roofline_destroy(b->floor);
   tri_plan_writer_destroy(b->writer);
   tri_bench_rank_close(&b->rank);
@@ -325,9 +322,8 @@ int main(int argc, char **argv) {
   static struct bench b;
   tri_options *opts = NULL;
   tri_error err = {0};
-  size_t n = tri_serve_options_copy(table, shown);
+  size_t n = tri_serve_options_copy(table, TRI_FOR_LATENCY, own_options, NUM_OWN);
   double prompt = 0, prompt_floor = 0, decode = 0, decode_floor = 0;
-  for (int i = 0; i < NUM_OWN; i++) table[n++] = own_options[i];
   spec.options = table;
   spec.count = n;
   int code = tri_options_main(&spec, &b.o, argc, argv, &opts);

@@ -43,9 +43,6 @@ static const tri_option own_options[] = {
 };
 enum { NUM_OWN = sizeof own_options / sizeof *own_options };
 
-static const char *const shown[] = {"model",   "dtype", "quantization", "tensor-parallel-size", "backend",
-                                    "threads", NULL};
-
 static tri_options_spec spec = {
     .program = "trireme bench load",
     .usage = "--model DIR [OPTION]...",
@@ -79,7 +76,7 @@ static uint64_t file_size(const tri_checkpoint *c, int file) {
   return end > 0 ? (uint64_t)end : 0;
 }
 
-/* What is not on the disk yet stays in the cache: direct reads do without it all the same. */
+/* Bytes that are not on the disk yet stay in the cache: direct reads do without it all the same. */
 static void drop_cache(const struct bench *b) {
   for (int i = 0; i < tri_checkpoint_num_files(b->ckpt); i++)
     posix_fadvise(tri_checkpoint_fd(b->ckpt, i), 0, 0, POSIX_FADV_DONTNEED);
@@ -232,8 +229,7 @@ int main(int argc, char **argv) {
   static struct bench b;
   tri_options *opts = NULL;
   tri_error err = {0};
-  size_t n = tri_serve_options_copy(table, shown);
-  for (int i = 0; i < NUM_OWN; i++) table[n++] = own_options[i];
+  size_t n = tri_serve_options_copy(table, TRI_FOR_LOAD, own_options, NUM_OWN);
   spec.options = table;
   spec.count = n;
   int code = tri_options_main(&spec, &b.o, argc, argv, &opts);

@@ -149,9 +149,13 @@ static tri_status run_caching(struct bench *b, tri_caching_allocator *a) {
 
 static tri_status run_one(struct bench *b, struct contender *c, int request, tri_error *err) {
   int64_t start = tri_now_ns();
-  tri_status st = c->plan      ? tri_activation_plan_make(c->plan, b->lives, b->count, err)
-                  : c->caching ? run_caching(b, c->caching)
-                               : tri_greedy_make(c->greedy, b->lives, b->count);
+  tri_status st;
+  if (c->plan)
+    st = tri_activation_plan_make(c->plan, b->lives, b->count, err);
+  else if (c->caching)
+    st = run_caching(b, c->caching);
+  else
+    st = tri_greedy_make(c->greedy, b->lives, b->count);
   c->us[request] = (double)(tri_now_ns() - start) * 1e-3;
   c->held_sum += (double)c->device.held;
   return st;
@@ -271,7 +275,8 @@ static void tear_down(struct bench *b) {
   }
   tri_free(b->values);
   tri_free(b->lives);
-  tri_free(b->events), tri_free(b->blocks);
+  tri_free(b->events);
+  tri_free(b->blocks);
 }
 
 /* ---- the report ---- */
@@ -281,7 +286,7 @@ static int by_value(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-/* Of sorted times, by nearest rank. */
+/* The percentile of sorted times, by nearest rank. */
 static double percentile(const double *sorted, int n, int percent) {
   return sorted[((int64_t)n * percent + 99) / 100 - 1];
 }

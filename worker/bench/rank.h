@@ -1,4 +1,5 @@
-/* What benchmarks of an engine begin with: one rank that is a group of its own, without a coordinator and without MPI.
+/* The beginning of every benchmark of an engine: one rank that is a group of its own, without a coordinator and without
+ * MPI.
  */
 #ifndef TRI_WORKER_BENCH_RANK_H
 #define TRI_WORKER_BENCH_RANK_H

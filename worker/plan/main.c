@@ -24,25 +24,6 @@ static const tri_option own_options[] = {
 };
 enum { NUM_OWN = sizeof own_options / sizeof *own_options };
 
-/* The others have nothing to do with memory. */
-static const char *const shown[] = {"model",
-                                    "dtype",
-                                    "quantization",
-                                    "kv-cache-dtype",
-                                    "load-format",
-                                    "pooling",
-                                    "max-model-len",
-                                    "tensor-parallel-size",
-                                    "pipeline-parallel-size",
-                                    "data-parallel-size",
-                                    "max-num-seqs",
-                                    "max-num-batched-tokens",
-                                    "block-size",
-                                    "kv-cache-memory-bytes",
-                                    "num-kv-blocks-override",
-                                    "backend",
-                                    NULL};
-
 static tri_options_spec spec = {
     .program = "trireme plan",
     .usage = "--model DIR [-tp N] [-pp N] [OPTION]...",
@@ -55,7 +36,7 @@ static tri_options_spec spec = {
 
 static double mib(size_t n) { return (double)n / 0x1p20; }
 
-/* What the ranks have in common. */
+/* The numbers that the ranks have in common. */
 struct plan {
   const struct plan_options *o;
   const tri_model_config *c;
@@ -91,7 +72,7 @@ static void print_json_rank(const struct plan *p, const tri_shard *s, const tri_
          "%zu,\"activations\":%zu,\"kv_cache\":%zu,"
          "\"kv_pages\":%lld,\"kv_tokens\":%lld",
          rank ? "," : "", rank, s->p.tp_rank, s->p.pp_rank, s->layers.first, s->layers.first + s->layers.count,
-         s->q_heads.count, s->kv_heads.count, l->weights, l->activations, l->kv, (long long)l->num_pages,
+         s->q_heads.count, s->kv_heads.count, l->weights, l->activations, l->kv, (long long)l->num_blocks,
          (long long)l->kv_tokens);
   if (l->reserve) printf(",\"workspace\":%zu,\"reserve\":%zu", l->workspace, l->reserve);
   if (p->c->seq2seq.on)
@@ -145,7 +126,7 @@ static void print_json_reason(const tri_error *err) {
 static tri_status plan_ranks(struct plan *p, tri_error *err) {
   const tri_serve_options *v = &p->o->serve;
   tri_shard first;
-  /* What no layout of this model can be has no table. */
+  /* A layout that this model cannot have has no table. */
   tri_status worst = tri_shard_make(p->c, (tri_parallel){.tp = v->tp, .pp = v->pp}, &first, err);
   if (worst != TRI_OK && !p->o->json) return worst;
   worst = TRI_OK;
@@ -170,8 +151,8 @@ static tri_status plan_ranks(struct plan *p, tri_error *err) {
   return worst;
 }
 
-/* Whether ranks have devices, and what each may use: of a device its own memory, if this host has one. As with `up`,
- * `auto` takes a device where there is one; whether there is one for each rank is not looked at. */
+/* Finds whether ranks have devices, and what each may use: of a device its own memory, if this host has one. As with
+ * `up`, `auto` takes a device where there is one; whether there is one for each rank is not looked at. */
 static tri_status find_memory(const struct plan_options *o, int64_t *out, bool *device, tri_error *err) {
   const tri_serve_options *v = &o->serve;
   tri_backend *be = NULL;
@@ -213,7 +194,7 @@ static tri_status plan(const struct plan_options *o, const tri_model_config *c, 
                                  .quantization = (tri_quantization)v->quantization,
                                  .memory = memory,
                                  .kv_bytes = (int64_t)v->kv_cache_memory,
-                                 .num_kv_pages = v->num_kv_blocks,
+                                 .num_kv_blocks = v->num_kv_blocks,
                                  .device = device};
   p.ledger.kv_dtype = tri_kv_dtype(c, p.ledger.kv_dtype, p.ledger.dtype, device);
   return plan_ranks(&p, err);
@@ -226,15 +207,14 @@ int main(int argc, char **argv) {
   tri_error err = {0};
   tri_model_config *config = tri_calloc(1, sizeof *config);
   tri_checkpoint *ckpt = NULL;
-  size_t n = tri_serve_options_copy(table, shown);
-  for (int i = 0; i < NUM_OWN; i++) table[n++] = own_options[i];
+  size_t n = tri_serve_options_copy(table, TRI_FOR_PLAN, own_options, NUM_OWN);
   spec.options = table;
   spec.count = n;
   int code = tri_options_main(&spec, &o, argc, argv, &opts);
   if (code < 0) {
-    tri_status st = !config         ? TRI_NO_MEMORY
-                    : o.serve.model ? tri_model_config_load(o.serve.model, config, &err)
-                                    : tri_fail(&err, TRI_USAGE, "model", "--model is missing");
+    tri_status st = config ? TRI_OK : TRI_NO_MEMORY;
+    if (st == TRI_OK && !o.serve.model) st = tri_fail(&err, TRI_USAGE, "model", "--model is missing");
+    if (st == TRI_OK) st = tri_model_config_load(o.serve.model, config, &err);
     if (st == TRI_OK && o.serve.load_format != 2) st = tri_checkpoint_open(o.serve.model, &ckpt, &err);
     if (st == TRI_OK) st = tri_model_config_pool(config, (tri_pooling)o.serve.pooling, &err);
     if (st == TRI_OK) st = plan(&o, config, ckpt, &err);

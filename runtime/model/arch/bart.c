@@ -14,7 +14,7 @@ static const tri_tensor_rule tensors[] = {
     TRI_RULE("shared.weight", EMBED),
     TRI_RULE("decoder.embed_positions.weight", POSITIONS),
     TRI_RULES_NORM("decoder.layernorm_embedding", EMBED_NORM),
-    TRI_RULES_BART_BLOCKS("decoder"),
+    TRI_RULES_BART_LAYERS("decoder"),
     TRI_RULES_BART_CROSS,
     TRI_RULE_IF("final_logits_bias", HEAD_BIAS, head.bias),
     TRI_RULE("lm_head.weight", HEAD),
@@ -24,7 +24,7 @@ static const tri_tensor_rule tensors[] = {
 static const tri_tensor_rule encoder_tensors[] = {
     TRI_RULE("encoder.embed_positions.weight", POSITIONS),
     TRI_RULES_NORM("encoder.layernorm_embedding", EMBED_NORM),
-    TRI_RULES_BART_BLOCKS("encoder"),
+    TRI_RULES_BART_LAYERS("encoder"),
     {0},
 };
 

@@ -15,11 +15,11 @@ static const char *const ignored[] = {"encoder.embed_tokens.weight", "decoder.em
                                       "encoder.embed_positions.weight", "decoder.embed_positions.weight", NULL};
 
 static const tri_tensor_rule tensors[] = {
-    TRI_RULE("shared.weight", EMBED),         TRI_RULES_BART_BLOCKS("decoder"), TRI_RULES_BART_CROSS,
+    TRI_RULE("shared.weight", EMBED),         TRI_RULES_BART_LAYERS("decoder"), TRI_RULES_BART_CROSS,
     TRI_RULE("final_logits_bias", HEAD_BIAS), TRI_RULE("lm_head.weight", HEAD), {0},
 };
 
-static const tri_tensor_rule encoder_tensors[] = {TRI_RULES_BART_BLOCKS("encoder"), {0}};
+static const tri_tensor_rule encoder_tensors[] = {TRI_RULES_BART_LAYERS("encoder"), {0}};
 
 static const tri_arch encoder = {.model_type = "marian", .prefix = "model.", .tensors = encoder_tensors};
 

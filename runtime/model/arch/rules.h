@@ -95,7 +95,7 @@
 /* Rules that BART and its descendants share: one layer of a stack ("encoder" or "decoder"), and a decoder's
  * cross-attention.
  */
-#define TRI_RULES_BART_BLOCKS(stack)                                                                                   \
+#define TRI_RULES_BART_LAYERS(stack)                                                                                   \
   TRI_RULES_QKV(stack ".layers.%d.self_attn."), TRI_RULES_O(stack ".layers.%d.self_attn.out_proj"),                    \
       TRI_RULES_NORM(stack ".layers.%d.self_attn_layer_norm", NORM1),                                                  \
       TRI_RULES_MLP(stack ".layers.%d.fc1", stack ".layers.%d.fc2"),                                                   \

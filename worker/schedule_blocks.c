@@ -1,4 +1,4 @@
-/* The scheduler's lists, slots and pages. */
+/* The scheduler's lists, slots and blocks. */
 #include <string.h>
 
 #include "worker/schedule.h"
@@ -43,14 +43,14 @@ void tri_sched_leave_lane(tri_sched *s, tri_sequence *q) {
   lane->num_tied -= is_tied(q->job);
   s->slot_owner[q->slot] = NULL;
   s->num_running--;
-  tri_sched_drop_pages(s, q);
+  tri_sched_drop_blocks(s, q);
   tri_sched_drop_source(s, q);
   q->slot = q->lane = -1;
   q->num_pending = 0;
 }
 
 void tri_sched_enter_lane(tri_sched *s, tri_sequence *q, int lane, int slot) {
-  q->state = TRI_SEQ_RUNNING;
+  q->state = TRI_SCHED_RUNNING;
   q->lane = lane;
   q->slot = slot;
   q->fresh = true;
@@ -70,9 +70,9 @@ int tri_sched_free_slot(const tri_sched *s) {
 }
 
 void tri_sched_end_sequence(tri_sched *s, tri_sequence *q) {
-  if (q->state == TRI_SEQ_RUNNING) tri_sched_leave_lane(s, q);
-  if (q->state == TRI_SEQ_WAITING) tri_seq_list_remove(&s->waiting, q);
-  q->state = TRI_SEQ_ENDED;
+  if (q->state == TRI_SCHED_RUNNING) tri_sched_leave_lane(s, q);
+  if (q->state == TRI_SCHED_WAITING) tri_seq_list_remove(&s->waiting, q);
+  q->state = TRI_SCHED_ENDED;
   q->job->num_open--;
 }
 
@@ -85,72 +85,73 @@ void tri_sched_retire_if_done(tri_sched *s, tri_job *j) {
   s->retired = j;
 }
 
-/* ---- pages ---- */
+/* ---- blocks ---- */
 
-static void drop(tri_sched *s, const int32_t *pages, int *n) {
-  for (int i = 0; i < *n; i++) tri_block_drop(&s->pool, pages[i]);
+static void drop(tri_sched *s, const int32_t *blocks, int *n) {
+  for (int i = 0; i < *n; i++) tri_block_drop(&s->pool, blocks[i]);
   *n = 0;
 }
 
-void tri_sched_drop_pages(tri_sched *s, tri_sequence *q) { drop(s, q->pages, &q->num_pages); }
-void tri_sched_drop_source(tri_sched *s, tri_sequence *q) { drop(s, q->source_pages, &q->num_source_pages); }
+void tri_sched_drop_blocks(tri_sched *s, tri_sequence *q) { drop(s, q->blocks, &q->num_blocks); }
+void tri_sched_drop_source(tri_sched *s, tri_sequence *q) { drop(s, q->source_blocks, &q->num_source_blocks); }
 
 static void share(tri_sched *s, int32_t *to, const int32_t *from, int n) {
   for (int i = 0; i < n; i++) tri_block_share(&s->pool, to[i] = from[i]);
 }
 
-void tri_sched_share_pages(tri_sched *s, tri_sequence *to, const tri_sequence *from) {
-  share(s, to->pages, from->pages, from->num_pages);
-  to->num_pages = from->num_pages;
+void tri_sched_share_blocks(tri_sched *s, tri_sequence *to, const tri_sequence *from) {
+  share(s, to->blocks, from->blocks, from->num_blocks);
+  to->num_blocks = from->num_blocks;
 }
 
 void tri_sched_share_source(tri_sched *s, tri_sequence *to, const tri_sequence *from) {
-  share(s, to->source_pages, from->source_pages, from->num_source_pages);
-  to->num_source_pages = from->num_source_pages;
+  share(s, to->source_blocks, from->source_blocks, from->num_source_blocks);
+  to->num_source_blocks = from->num_source_blocks;
 }
 
-static bool take_page(tri_sched *s, const tri_sequence *q, int32_t *page, bool may_preempt) {
-  while ((*page = tri_block_take(&s->pool)) < 0)
+static bool take_block(tri_sched *s, const tri_sequence *q, int32_t *block, bool may_preempt) {
+  while ((*block = tri_block_take(&s->pool)) < 0)
     if (!may_preempt || !tri_sched_preempt_one(s, q)) return false;
   return true;
 }
 
 bool tri_sched_secure_source(tri_sched *s, tri_sequence *q, bool may_preempt) {
-  int need = tri_sched_pages_for(s, q->job->num_source);
-  while (q->num_source_pages < need) {
-    if (!take_page(s, q, &q->source_pages[q->num_source_pages], may_preempt)) {
+  int need = tri_sched_blocks_for(s, q->job->num_source);
+  while (q->num_source_blocks < need) {
+    if (!take_block(s, q, &q->source_blocks[q->num_source_blocks], may_preempt)) {
       tri_sched_drop_source(s, q);
       return false;
     }
-    q->num_source_pages++;
+    q->num_source_blocks++;
   }
   return true;
 }
 
 static bool is_shared(const tri_sched *s, const tri_sequence *q, int index) {
-  return q->num_computed % s->cfg.limits.block_size && s->pool.refs[q->pages[index]] > 1;
+  return q->num_computed % s->cfg.limits.block_size && s->pool.refs[q->blocks[index]] > 1;
 }
 
-bool tri_sched_secure_pages(tri_sched *s, tri_sequence *q, int n, bool may_preempt, tri_plan_writer *plan, int *first) {
-  int need = tri_sched_pages_for(s, q->num_computed + n), at = q->num_computed / s->cfg.limits.block_size;
-  int had = q->num_pages;
+bool tri_sched_secure_blocks(tri_sched *s, tri_sequence *q, int n, bool may_preempt, tri_plan_writer *plan,
+                             int *first) {
+  int need = tri_sched_blocks_for(s, q->num_computed + n), at = q->num_computed / s->cfg.limits.block_size;
+  int had = q->num_blocks;
   int32_t copy;
-  while (q->num_pages < need) {
-    if (!take_page(s, q, &q->pages[q->num_pages], may_preempt)) goto fail;
-    q->num_pages++;
+  while (q->num_blocks < need) {
+    if (!take_block(s, q, &q->blocks[q->num_blocks], may_preempt)) goto fail;
+    q->num_blocks++;
   }
   *first = had;
   if (!is_shared(s, q, at)) return true;
-  if (take_page(s, q, &copy, may_preempt)) {
-    tri_plan_add_copy(plan, q->pages[at], copy);
-    tri_block_drop(&s->pool, q->pages[at]);
-    q->pages[at] = copy;
+  if (take_block(s, q, &copy, may_preempt)) {
+    tri_plan_add_copy(plan, q->blocks[at], copy);
+    tri_block_drop(&s->pool, q->blocks[at]);
+    q->blocks[at] = copy;
     *first = at;
   } else if (is_shared(s, q, at)) { /* those who shared it may just have been preempted */
     goto fail;
   }
   return true;
 fail:
-  while (q->num_pages > had) tri_block_drop(&s->pool, q->pages[--q->num_pages]);
+  while (q->num_blocks > had) tri_block_drop(&s->pool, q->blocks[--q->num_blocks]);
   return false;
 }

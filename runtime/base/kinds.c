@@ -1,0 +1,5 @@
+#include "runtime/base/kinds.h"
+
+#include <stddef.h>
+
+const char *const tri_pooling_names[] = {"model", "cls", "mean", NULL};
