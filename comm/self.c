@@ -5,7 +5,8 @@
 #include "runtime/base/mem.h"
 
 static tri_status self_all_reduce(tri_comm *c, float *buf, size_t count) {
-  (void)buf, (void)count;
+  (void)buf;
+  (void)count;
   return tri_comm_query(c);
 }
 
@@ -15,7 +16,9 @@ static tri_status self_all_gather(tri_comm *c, const void *send, void *recv, siz
 }
 
 static tri_status self_broadcast(tri_comm *c, void *buf, size_t bytes, int root) {
-  (void)buf, (void)bytes, (void)root;
+  (void)buf;
+  (void)bytes;
+  (void)root;
   return tri_comm_query(c);
 }
 
@@ -27,7 +30,11 @@ static tri_status self_wait(tri_comm *c, tri_comm_req *req) {
 }
 
 static tri_status self_try_recv(tri_comm *c, void *buf, size_t cap, int peer, int tag, size_t *bytes) {
-  (void)buf, (void)cap, (void)peer, (void)tag, (void)bytes;
+  (void)buf;
+  (void)cap;
+  (void)peer;
+  (void)tag;
+  (void)bytes;
   tri_status st = tri_comm_query(c);
   return st == TRI_OK ? TRI_AGAIN : st;
 }

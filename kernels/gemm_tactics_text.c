@@ -75,14 +75,20 @@ static bool take_type(cursor *c, const char *name, int32_t *out) {
   if (!take(c, name)) return false;
   cursor word = next_word(c);
   for (tri_dtype t = TRI_F32; t <= TRI_BF16; t++)
-    if (is(word, tri_dtype_name(t))) return *out = (int32_t)t, true;
+    if (is(word, tri_dtype_name(t))) {
+      *out = (int32_t)t;
+      return true;
+    }
   return false;
 }
 
 static bool take_name(cursor *c, const char *const *names, int count, int32_t *out) {
   cursor word = next_word(c);
   for (int i = 0; i < count; i++)
-    if (is(word, names[i])) return *out = i, true;
+    if (is(word, names[i])) {
+      *out = i;
+      return true;
+    }
   return false;
 }
 
@@ -229,7 +235,10 @@ tri_status tri_tactics_write(const tri_tactics *c, const char *key, char **out, 
   fprintf(f, "%s\nfor %s\n", header, key);
   for (size_t i = 0; i < n; i++) print_tactic(f, sorted[i]);
   bool written = !ferror(f);
-  if (!fclose(f) && written && (copy = tri_strndup(text, size))) *out = copy, *len = size;
+  if (!fclose(f) && written && (copy = tri_strndup(text, size))) {
+    *out = copy;
+    *len = size;
+  }
   free(text);
   tri_free(sorted);
   return copy ? TRI_OK : TRI_NO_MEMORY;

@@ -151,12 +151,12 @@ tri_status tri_client_msg_decode(const void *data, size_t len, tri_arena *arena,
   uint64_t seen = 0;
   *id = 0;
   tri_status st = tri_envelope_read(&d, data, len, "id", client_ops, CLIENT_OPS, &u, &e, id);
-  if (st) return st;
+  if (st != TRI_OK) return st;
   out->op = (tri_client_op)e.op;
   out->id = e.seq;
   client_init(out);
   st = tri_fields_read(&d, &client_tables[e.op], &u, e.pairs, envelope, (char *)out + client_base(out->op), &seen);
-  if (st) return st;
+  if (st != TRI_OK) return st;
   if (out->op == TRI_OP_EMBED || out->op == TRI_OP_CLASSIFY) return encode_finish(&d, &out->encode);
   if (out->op == TRI_OP_SUBMIT) return submit_finish(&d, &out->submit);
   if (out->op == TRI_OP_CANCEL && out->cancel.has_request_id == (bool)(seen & 2))
@@ -216,8 +216,8 @@ static tri_status read_logprobs(tri_decoder *d, const tri_field *f, tri_unpack *
         part[2].kind != TRI_V_BIN || !tri_unpack_next(u, &part[3]))
       return tri_fail(d->err, TRI_CORRUPT, f->name, "an element of %s must be [number, binary, binary]", f->name);
     tri_status st = tri_read_ids(d, f->name, u, &part[2], &all[i].top_ids, &n);
-    if (!st) st = tri_read_floats(d, f->name, &part[3], n, &all[i].top_logprobs);
-    if (st) return st;
+    if (st == TRI_OK) st = tri_read_floats(d, f->name, &part[3], n, &all[i].top_logprobs);
+    if (st != TRI_OK) return st;
     all[i].logprob = (float)part[1].f;
     all[i].num_top = (int)n;
     all[i].text = (tri_wire_str){0};
@@ -285,7 +285,8 @@ static const tri_codec choice_logprobs = {read_logprobs, write_logprobs, has_log
 static tri_status read_names(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
   tri_server_msg *m = at;
   if (v->kind != TRI_V_ARRAY) return tri_read_wrong(d, f->name, "an array", v);
-  tri_wire_str *names = v->count <= 65536 ? tri_arena_alloc(d->arena, v->count ? v->count : 1, sizeof *names) : NULL;
+  if (v->count > 65536) return TRI_NO_MEMORY;
+  tri_wire_str *names = tri_arena_alloc(d->arena, v->count ? v->count : 1, sizeof *names);
   if (!names) return TRI_NO_MEMORY;
   for (uint32_t i = 0; i < v->count; i++) {
     tri_value e;
@@ -466,7 +467,7 @@ tri_status tri_server_msg_decode(const void *data, size_t len, tri_arena *arena,
   tri_unpack u;
   tri_envelope e;
   tri_status st = tri_envelope_read(&d, data, len, "id", server_ops, SERVER_OPS, &u, &e, NULL);
-  if (st) return st;
+  if (st != TRI_OK) return st;
   out->op = (tri_server_op)e.op;
   out->id = e.seq;
   memset(&out->hello, 0, server_tables[e.op].size); /* every member of the union starts there */

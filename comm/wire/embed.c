@@ -43,7 +43,7 @@ static tri_status read_pooling(tri_decoder *d, const tri_field *f, tri_unpack *u
   int i = 0;
   (void)u;
   tri_status st = read_choice(d, f, v, poolings, NUM_POOLINGS, &i);
-  if (!st) *(tri_pool_choice *)at = (tri_pool_choice)i;
+  if (st == TRI_OK) *(tri_pool_choice *)at = (tri_pool_choice)i;
   return st;
 }
 
@@ -51,7 +51,7 @@ static tri_status read_activation(tri_decoder *d, const tri_field *f, tri_unpack
   int i = 0;
   (void)u;
   tri_status st = read_choice(d, f, v, activations, NUM_ACTIVATIONS, &i);
-  if (!st) *(tri_activation *)at = (tri_activation)i;
+  if (st == TRI_OK) *(tri_activation *)at = (tri_activation)i;
   return st;
 }
 
@@ -171,7 +171,7 @@ static tri_status read_results(tri_decoder *d, const tri_field *f, tri_unpack *u
   if (!all) return TRI_NO_MEMORY;
   for (uint32_t i = 0; i < v->count; i++) {
     tri_status st = read_result(d, u, i, &all[i]);
-    if (st) return st;
+    if (st != TRI_OK) return st;
   }
   r->results = all;
   r->num = v->count;

@@ -173,7 +173,7 @@ static tri_status read_records(tri_decoder *d, const tri_field *f, tri_unpack *u
     if (e.kind != TRI_V_MAP)
       return tri_fail(d->err, TRI_INVALID_ARGUMENT, f->name, "element %u of %s must be a map", i, f->name);
     tri_status st = tri_fields_read(d, f->sub, u, e.count, NULL, elem + (size_t)i * f->elem_size, NULL);
-    if (st) return st;
+    if (st != TRI_OK) return st;
   }
   memcpy(base + f->count_offset, &n, sizeof n);
   return TRI_OK;
@@ -188,7 +188,7 @@ static tri_status read_field(tri_decoder *d, const tri_field *f, tri_unpack *u, 
   case TRI_FT_U64: return tri_read_u64(d, f->name, v, f->min, f->max, to);
   case TRI_FT_U32:
     st = tri_read_u64(d, f->name, v, f->min, f->max > f->min ? f->max : (double)UINT32_MAX, &u64);
-    if (!st) *(uint32_t *)to = (uint32_t)u64;
+    if (st == TRI_OK) *(uint32_t *)to = (uint32_t)u64;
     return st;
   case TRI_FT_I64: return tri_read_i64(d, f->name, v, f->min, f->max, to);
   case TRI_FT_F64: return tri_read_num(d, f->name, v, f->min, f->max, to);
@@ -208,7 +208,7 @@ static tri_status read_field(tri_decoder *d, const tri_field *f, tri_unpack *u, 
   case TRI_FT_RID: return read_rid(d, f->name, v, to);
   case TRI_FT_ENUM:
     st = read_enum(d, f, v, &e);
-    if (!st) memcpy(to, &e, sizeof e);
+    if (st == TRI_OK) memcpy(to, &e, sizeof e);
     return st;
   case TRI_FT_IDS: return tri_read_ids(d, f->name, u, v, to, (size_t *)(void *)(base + f->count_offset));
   case TRI_FT_RECORDS: return read_records(d, f, u, v, base);
@@ -279,7 +279,7 @@ tri_status tri_fields_read(tri_decoder *d, const tri_fields *t, tri_unpack *u, u
     if (!tri_unpack_next(u, &v)) return TRI_CORRUPT;
     if (v.kind == TRI_V_NIL && t->nil_is_absent && !(f->flags & TRI_FF_REQUIRED)) continue;
     tri_status st = read_field(d, f, u, &v, base);
-    if (st) return st == TRI_NO_MEMORY ? tri_fail(d->err, st, f->name, "no memory for %s", f->name) : st;
+    if (st != TRI_OK) return st == TRI_NO_MEMORY ? tri_fail(d->err, st, f->name, "no memory for %s", f->name) : st;
     if (f->has) *(bool *)((char *)base + f->has - 1) = true;
   }
   for (uint32_t i = 0; i < t->count; i++)
@@ -393,7 +393,7 @@ static tri_status envelope_op(tri_decoder *d, const tri_value *v, const char *co
 tri_status tri_envelope_read(tri_decoder *d, const void *data, size_t len, const char *seq_name, const char *const *ops,
                              int num_ops, tri_unpack *u, tri_envelope *out, uint64_t *seq_early) {
   tri_status st = tri_unpack_check(data, len, d->err);
-  if (st) return st;
+  if (st != TRI_OK) return st;
   *u = (tri_unpack){data, (const uint8_t *)data + len};
   tri_value head, v = {0}, op = {0}, version = {0};
   tri_unpack_next(u, &head);
@@ -407,7 +407,7 @@ tri_status tri_envelope_read(tri_decoder *d, const void *data, size_t len, const
     if (key.kind == TRI_V_STR && !has_seq && same_name(seq_name, &key)) {
       tri_unpack_next(&scan, &v);
       if (v.kind != TRI_V_UINT) st = tri_read_wrong(d, seq_name, "an unsigned integer", &v);
-      if (st) return st;
+      if (st != TRI_OK) return st;
       out->seq = v.u;
       if (seq_early) *seq_early = v.u;
       has_seq = true;
@@ -427,7 +427,9 @@ tri_status tri_envelope_read(tri_decoder *d, const void *data, size_t len, const
     }
   }
   if (!has_seq || !has_op || !has_version) {
-    const char *missing = !has_version ? "v" : !has_op ? "op" : seq_name;
+    const char *missing = seq_name;
+    if (!has_op) missing = "op";
+    if (!has_version) missing = "v";
     return tri_fail(d->err, TRI_INVALID_ARGUMENT, missing, "%s is missing", missing);
   }
   if (version.kind != TRI_V_UINT) return tri_read_wrong(d, "v", "an integer", &version);

@@ -42,13 +42,14 @@ void tri_sampling_init(tri_sampling *s) {
 /* ---- logprobs ---- */
 
 static tri_status read_logprobs(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
-  (void)u, (void)at;
+  (void)u;
+  (void)at;
   tri_sampling_extra *x = d->extra;
   bool top = f->name[0] == 't';
   int64_t value = 0;
   if (v->kind != TRI_V_BOOL || top) {
     tri_status st = tri_read_i64(d, f->name, v, 0, TRI_WIRE_MAX_LOGPROBS, &value);
-    if (st) return st;
+    if (st != TRI_OK) return st;
   }
   if (top) {
     x->has_top_logprobs = true;
@@ -88,7 +89,7 @@ static tri_status read_stop(tri_decoder *d, const tri_field *f, tri_unpack *u, c
     tri_value e;
     if (!tri_unpack_next(u, &e)) return TRI_CORRUPT;
     tri_status st = add_stop(d, s, &e);
-    if (st) return st;
+    if (st != TRI_OK) return st;
   }
   return TRI_OK;
 }
@@ -110,7 +111,7 @@ static tri_status read_stop_ids(tri_decoder *d, const tri_field *f, tri_unpack *
     return tri_fail(d->err, TRI_OUT_OF_RANGE, f->name, "%u stop ids; allowed are 0 to %d", v->count,
                     TRI_WIRE_MAX_STOP_IDS);
   tri_status st = tri_read_ids(d, f->name, u, v, &ids, &n);
-  if (st) return st;
+  if (st != TRI_OK) return st;
   if (n > TRI_WIRE_MAX_STOP_IDS)
     return tri_fail(d->err, TRI_OUT_OF_RANGE, f->name, "%zu stop ids; allowed are 0 to %d", n, TRI_WIRE_MAX_STOP_IDS);
   memcpy(s->stop_token_ids, ids, n * sizeof *ids);
@@ -176,7 +177,7 @@ static tri_status read_bias(tri_decoder *d, const tri_field *f, tri_unpack *u, c
                       "key %u of logit_bias is no token id (an integer of 32 bits, or its digits)", i);
     if (!tri_unpack_next(u, &x)) return TRI_CORRUPT;
     tri_status st = tri_read_num(d, "logit_bias", &x, -MOST_BIAS, MOST_BIAS, &bias);
-    if (st) return st;
+    if (st != TRI_OK) return st;
     if (!bias_remember(slots, all, i, id))
       return tri_fail(d->err, TRI_INVALID_ARGUMENT, "logit_bias", "token id %u is there twice", id);
     all[i] = (struct tri_wire_bias){id, (float)bias};
@@ -207,7 +208,10 @@ static tri_status read_early(tri_decoder *d, const tri_field *f, tri_unpack *u, 
   if (v->kind != TRI_V_BOOL && v->kind != TRI_V_STR) return tri_read_wrong(d, f->name, "false, true or \"never\"", v);
   if (v->kind == TRI_V_STR && !never)
     return tri_fail(d->err, TRI_INVALID_ARGUMENT, f->name, "early_stopping must be false, true or \"never\"");
-  *out = never ? TRI_EARLY_NEVER : v->b ? TRI_EARLY_TRUE : TRI_EARLY_FALSE;
+  if (never)
+    *out = TRI_EARLY_NEVER;
+  else
+    *out = v->b ? TRI_EARLY_TRUE : TRI_EARLY_FALSE;
   return TRI_OK;
 }
 
@@ -245,7 +249,8 @@ tri_status tri_sampling_check_beams(const tri_sampling *s, tri_error *err) {
 /* ---- known, and not supported yet ---- */
 
 static tri_status read_neutral(tri_decoder *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
-  (void)u, (void)at;
+  (void)u;
+  (void)at;
   if (f->names) return tri_fail(d->err, TRI_UNSUPPORTED, f->name, "%s", f->names[0]);
   double x = -1;
   if (v->kind == TRI_V_UINT) x = (double)v->u;

@@ -25,7 +25,8 @@ bool tri_blas_pays(const tri_cpu_isa *isa) {
     tri_pack pack = {.out = panel, .ldw = LD, .dtype = TRI_F32, .n = isa->panel_cols, .k = K};
     tri_panel p = {.x = x, .ldx = LD, .w = panel, .ldy = N, .m = M, .n = isa->panel_cols, .k = K};
     for (int j = 0; j < N && t % 2; j += isa->panel_cols) {
-      pack.w = w + (size_t)j * LD, p.y = y + j;
+      pack.w = w + (size_t)j * LD;
+      p.y = y + j;
       isa->pack(&pack);
       isa->panel(&p);
     }

@@ -133,7 +133,9 @@ static void isa_panel(const tri_panel *t) {
   for (; left > 0; tiles--) { /* tiles of even height: a low one has too few sums under way to hide their latency */
     int rows = (left + tiles - 1) / tiles;
     panel_tiles[rows - 1](t, x, y);
-    x += (size_t)rows * t->ldx, y += (size_t)rows * t->ldy, left -= rows;
+    x += (size_t)rows * t->ldx;
+    y += (size_t)rows * t->ldy;
+    left -= rows;
   }
 }
 
