@@ -13,7 +13,7 @@ const char *tri_op_name(tri_op op) {
       TRI_OP_LIST(X)
 #undef X
   };
-  return op >= 0 && op < TRI_OP_COUNT ? names[op] : "?";
+  return op >= 0 && op < TRI_KERNEL_COUNT ? names[op] : "?";
 }
 
 /* Memory of the CPU backends: the host's own pages. */

@@ -193,7 +193,7 @@ static void score_block(const attention_run *r, const tile *t, tile_state *s, in
     return;
   }
   tri_panel p = {.x = s->q, .ldx = pad, .w = s->values, .ldy = BLOCK, .m = t->rows, .k = d};
-  tri_pack pack = {.out = s->values, .ldw = pad, .dtype = TRI_F32, .k = d};
+  tri_panel_pack pack = {.out = s->values, .ldw = pad, .dtype = TRI_F32, .k = d};
   for (int j = 0; j < keys; j += cols) {
     pack.w = s->keys + (size_t)j * pad;
     pack.n = p.n = tri_min(cols, keys - j);

@@ -156,7 +156,7 @@ static void panels(const tri_product *p, float *scratch) {
     t.k = tri_min(OWN_PANEL_K, k - from);
     t.add = p->accumulate || from > 0;
     t.x = gather_x(p, 0, p->m, from, t.k, copy, PANEL_LD, &t.ldx);
-    tri_pack pack = {.out = scratch, .ldw = (size_t)k, .dtype = p->w.dtype, .k = t.k};
+    tri_panel_pack pack = {.out = scratch, .ldw = (size_t)k, .dtype = p->w.dtype, .k = t.k};
     /* What comes next: the same rows' next piece, or, where that was the last one, the next rows. */
     size_t next = k - from > OWN_PANEL_K ? OWN_PANEL_K : (size_t)cols * (size_t)k;
     pack.ahead = (ptrdiff_t)(next * tri_dtype_size(p->w.dtype));
