@@ -13,7 +13,7 @@ const char *tri_op_name(tri_op op) {
       TRI_OP_LIST(X)
 #undef X
   };
-  return op >= 0 && op < TRI_OP_COUNT ? names[op] : "?";
+  return op >= 0 && op < TRI_KERNEL_COUNT ? names[op] : "?";
 }
 
 /* Memory of the CPU backends: the host's own pages. */
@@ -187,7 +187,8 @@ static void host_upload_rows(tri_backend *be, void *to, size_t to_pitch, const v
 }
 
 static tri_status host_bind_batch(tri_backend *be, int number, const tri_batch *host, tri_batch *out) {
-  (void)be, (void)number;
+  (void)be;
+  (void)number;
   *out = *host;
   return TRI_OK;
 }

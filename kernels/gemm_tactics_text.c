@@ -75,14 +75,20 @@ static bool take_type(cursor *c, const char *name, int32_t *out) {
   if (!take(c, name)) return false;
   cursor word = next_word(c);
   for (tri_dtype t = TRI_F32; t <= TRI_BF16; t++)
-    if (is(word, tri_dtype_name(t))) return *out = (int32_t)t, true;
+    if (is(word, tri_dtype_name(t))) {
+      *out = (int32_t)t;
+      return true;
+    }
   return false;
 }
 
 static bool take_name(cursor *c, const char *const *names, int count, int32_t *out) {
   cursor word = next_word(c);
   for (int i = 0; i < count; i++)
-    if (is(word, names[i])) return *out = i, true;
+    if (is(word, names[i])) {
+      *out = i;
+      return true;
+    }
   return false;
 }
 
@@ -130,16 +136,16 @@ static bool is_printable(cursor line) {
   return true;
 }
 
-typedef struct reader {
+typedef struct tactics_reader {
   tri_tactics *into;
   const char *key;
   int line;
   bool any, wanted;  /* a `for` line has come; it is the key's */
   tri_status failed; /* other than through what the text says */
-} reader;
+} tactics_reader;
 
 /* NULL, or what is wrong with the line. */
-static const char *read_line(reader *r, cursor line) {
+static const char *read_line(tactics_reader *r, cursor line) {
   tri_tactic tactic;
   if (!is_printable(line)) return "has a byte that is not printable ASCII";
   if (r->line == 1) return is(line, header) ? NULL : "is not \"trireme-tactics 1\"";
@@ -160,7 +166,7 @@ static const char *read_line(reader *r, cursor line) {
   return r->failed == TRI_OK ? NULL : "is one too many";
 }
 
-static tri_status read_lines(reader *r, const char *text, size_t len, const char *name, tri_error *err) {
+static tri_status read_lines(tactics_reader *r, const char *text, size_t len, const char *name, tri_error *err) {
   const char *end = text + len;
   if (len > TRI_TACTICS_TEXT_MOST)
     return tri_fail(err, TRI_TOO_LARGE, name, "%s: %zu bytes are more than a table of tactics has", name, len);
@@ -178,7 +184,7 @@ static tri_status read_lines(reader *r, const char *text, size_t len, const char
 
 tri_status tri_tactics_read(tri_tactics *c, const char *text, size_t len, const char *key, const char *name, int *num,
                             tri_error *err) {
-  reader r = {.key = key};
+  tactics_reader r = {.key = key};
   tri_status st;
   TRI_TRY(tri_tactics_create(&r.into));
   TRI_TRY(read_lines(&r, text, len, name, err));
@@ -229,7 +235,10 @@ tri_status tri_tactics_write(const tri_tactics *c, const char *key, char **out, 
   fprintf(f, "%s\nfor %s\n", header, key);
   for (size_t i = 0; i < n; i++) print_tactic(f, sorted[i]);
   bool written = !ferror(f);
-  if (!fclose(f) && written && (copy = tri_strndup(text, size))) *out = copy, *len = size;
+  if (!fclose(f) && written && (copy = tri_strndup(text, size))) {
+    *out = copy;
+    *len = size;
+  }
   free(text);
   tri_free(sorted);
   return copy ? TRI_OK : TRI_NO_MEMORY;

@@ -316,10 +316,10 @@ typedef struct tri_copy_blocks_args {
   X(sample_merge)
 
 typedef enum tri_op {
-#define X(op) TRI_OP_##op,
+#define X(op) TRI_KERNEL_##op,
   TRI_OP_LIST(X)
 #undef X
-      TRI_OP_COUNT
+      TRI_KERNEL_COUNT
 } tri_op;
 const char *tri_op_name(tri_op op);
 

@@ -121,7 +121,10 @@ static int fastest(tri_roofline *f, double (*run)(tri_roofline *), int *setting,
     for (size_t i = 0; i < n; i++) {
       *setting = values[i];
       double t = run(f);
-      if (t < best) best = t, winner = values[i];
+      if (t < best) {
+        best = t;
+        winner = values[i];
+      }
     }
   return winner;
 }

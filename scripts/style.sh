@@ -130,11 +130,11 @@ look() { # FOLDER...: one line for each violation, "FILE:LINE: KIND: STATEMENT"
     function is_comma_statement(s) {
       if (!index(s, "\001")) return 0
       s = without_control(s)
+      gsub(/<[A-Za-z0-9_:, *\001]*>/, "", s) # arguments of a template
       if (!index(s, "\001")) return 0
       if (s ~ /^(static|const|struct|enum|union|extern|typedef|register|volatile|unsigned|signed|template|using|_Alignas|alignas|__shared__|__constant__|__device__|\.)/) return 0
       if (s ~ /^return[^A-Za-z0-9_]/) return 1
-      if (s ~ /<[A-Za-z0-9_:, *\001]*>/) return 0 # arguments of a template
-      return s !~ /^[A-Za-z_][A-Za-z0-9_]*([ *]+[*]*(const |restrict )*[A-Za-z_]|[ *]*\([*])/
+      return s !~ /^[A-Za-z_][A-Za-z0-9_]*([ *&]+[*&]*(const |restrict )*[A-Za-z_]|[ *]*\([*])/
     }'
 }
 
@@ -166,6 +166,7 @@ comma|void f(void) { (void)a, (void)b; }
 comma|int f(void) { return a = 1, b; }
 comma|void f(void) { *p = 1, *q = 2; }
 comma|void f(void) { k<<<1, 2>>>(a, b), x = 1; }
+comma|void f(void) { return a = f<T, 1>(x), b; }
 |int a = 1, *b = &x, c[] = {1, 2};
 |void f(int a, int b) { const char *p = "a = 1, b = 2;", *q; g(a, b); }
 |void f(void) { for (i = 0, j = 1; i < n; i++, j--) g(i, j); }
@@ -176,6 +177,9 @@ comma|void f(void) { k<<<1, 2>>>(a, b), x = 1; }
 |void f(void) {\n  struct s {\n    int a;\n  } b = {1}, c[2];\n}
 |#define TWICE(a) a = 1, \\\n  b = 2;
 |void f(void) { k<<<1, 2>>>(a, b); }
+|int f(void) { return a ? f<T, 1>(x) : f<T, 2>(x); }
+|void f(void) { f<T, 1>(x, 2); }
+|void f(void) { float4 &v = x.v[i], d = delta.v[i]; }
 |tri_status f(void) { return (T){a, b}; }
 |/* a = 1, b = 2; */ // c = 3, d = 4;
 |void f(void) { int (*g)(int, int) = h, (*i)(void) = k; }

@@ -2,6 +2,8 @@
 #include "comm/device/nccl.h"
 
 tri_status tri_comm_nccl_create(tri_backend *be, tri_comm *host, tri_comm **out, tri_error *err) {
-  (void)be, (void)host, (void)out;
+  (void)be;
+  (void)host;
+  (void)out;
   return tri_fail(err, TRI_UNSUPPORTED, "nccl", "several devices need NCCL, which this build has not");
 }

@@ -40,7 +40,8 @@ struct card {
 static tri_status make_sums(tri_comm *c, tri_error *err) {
   tri_p2p_impl *p = tri_p2p_impl_of(c);
   size_t counters = TRI_CUDA_REDUCE_BLOCKS * sizeof *p->reduce.rounds;
-  p->reduce.rank = c->rank, p->reduce.size = c->size;
+  p->reduce.rank = c->rank;
+  p->reduce.size = c->size;
   p->reduce.error = p->error;
   TRI_CHECK(tri_p2p_need(cudaMalloc((void **)&p->reduce.rounds, counters), "no device memory", err));
   TRI_CHECK(tri_p2p_need(cudaMemsetAsync(p->reduce.rounds, 0, counters, tri_p2p_stream(c)), "the device", err));
@@ -96,7 +97,9 @@ static tri_status make(tri_backend *be, tri_comm *host, bool sums, tri_comm **ou
   memset(c, 0, sizeof *c);
   *c = (tri_comm){.rank = host->rank, .size = host->size, .cfg = host->cfg, .impl = p};
   c->cfg.timeout_ms = SETUP_MS;
-  p->host = host, p->backend = be, p->sums = sums;
+  p->host = host;
+  p->backend = be;
+  p->sums = sums;
   *out = c;
   TRI_CHECK(tri_p2p_need(cudaHostGetDevicePointer((void **)&p->error, (void *)&c->error, 0), "no mapped memory", err));
   TRI_CHECK(sums ? make_sums(c, err) : make_mailboxes(c, err));
@@ -113,7 +116,8 @@ static tri_status open_peers(tri_comm *c, const struct card *mine, tri_error *er
   struct card all[TRI_P2P_RANKS];
   tri_status st = tri_comm_all_gather(p->host, mine, all, sizeof *mine);
   if (st != TRI_OK) return tri_fail(err, st, "comm", "the ranks cannot reach each other: %s", tri_status_text(st));
-  p->threads = LEAST_THREADS, p->blocks = TRI_CUDA_REDUCE_BLOCKS;
+  p->threads = LEAST_THREADS;
+  p->blocks = TRI_CUDA_REDUCE_BLOCKS;
   for (int r = 0; r < c->size; r++) {
     if (memcmp(all[r].boot, all[0].boot, sizeof all[r].boot)) /* the same cards everywhere, the same verdict */
       return tri_fail(err, TRI_UNSUPPORTED, "p2p", "ranks 0 and %d are on different hosts", r);
@@ -142,7 +146,8 @@ void tri_p2p_free(tri_comm *c) {
   tri_p2p_impl *p = tri_p2p_impl_of(c);
   tri_p2p_mailboxes *m = &p->mailboxes;
   cudaFree(p->memory[c->rank]);
-  cudaFree(p->reduce.rounds), cudaFree(m->blocks);
+  cudaFree(p->reduce.rounds);
+  cudaFree(m->blocks);
   for (int r = 0; r < c->size; r++)
     for (int l = 0; l < c->size; l++)
       if (m->sent[r][l]) cudaEventDestroy(m->sent[r][l]);

@@ -103,11 +103,15 @@ static void load_queries(const attention_run *r, const tile *t, tile_state *s) {
   const tri_attention_args *a = r->a;
   int d = a->kv.head_dim, token = t->row / t->group, member = t->row % t->group;
   for (int i = 0; i < t->rows; i++, member++) {
-    if (member == t->group) member = 0, token++;
+    if (member == t->group) {
+      member = 0;
+      token++;
+    }
     int head = r->heads[r->first[t->kv_head] + member];
     const float *q = a->q.data + (size_t)(t->start + token) * (size_t)a->q.ld + (size_t)head * (size_t)d;
     r->isa->expand(s->q + (size_t)i * (size_t)r->pad, q, TRI_F32, d, a->scale);
-    s->token[i] = token, s->head[i] = head;
+    s->token[i] = token;
+    s->head[i] = head;
   }
 }
 
@@ -179,15 +183,22 @@ static void score_block(const attention_run *r, const tile *t, tile_state *s, in
     else
       list_widened(r, s, keys);
     tri_scores scores = {.q = s->q, .ldq = pad, .at = s->at, .dtype = TRI_F32, .s = s->scores, .ld = (size_t)s->block};
-    scores.rows = t->rows, scores.keys = keys, scores.d = d;
-    if (how == DIRECT) scores.dtype = kv->dtype, scores.ahead = AHEAD;
+    scores.rows = t->rows;
+    scores.keys = keys;
+    scores.d = d;
+    if (how == DIRECT) {
+      scores.dtype = kv->dtype;
+      scores.ahead = AHEAD;
+    }
     r->isa->scores(&scores);
     return;
   }
   tri_panel p = {.x = s->q, .ldx = pad, .w = s->values, .ldy = BLOCK, .m = t->rows, .k = d};
-  tri_pack pack = {.out = s->values, .ldw = pad, .dtype = TRI_F32, .k = d};
+  tri_panel_pack pack = {.out = s->values, .ldw = pad, .dtype = TRI_F32, .k = d};
   for (int j = 0; j < keys; j += cols) {
-    pack.w = s->keys + (size_t)j * pad, pack.n = p.n = tri_min(cols, keys - j), p.y = s->scores + j;
+    pack.w = s->keys + (size_t)j * pad;
+    pack.n = p.n = tri_min(cols, keys - j);
+    p.y = s->scores + j;
     r->isa->pack(&pack);
     r->isa->panel(&p);
   }
@@ -202,8 +213,15 @@ static void weigh_block(const attention_run *r, const tile *t, tile_state *s, co
   if (how == WIDENED && !kv->v_dim) widen_block(r, t, r->values, block, keys, 0, d, s->values, pad);
   if (how != PANELS) {
     tri_weigh weigh = {.acc = s->part, .ld = pad, .factor = factor, .p = s->scores, .ldp = (size_t)s->block};
-    weigh.at = s->at + keys, weigh.dtype = TRI_F32, weigh.rows = t->rows, weigh.keys = keys, weigh.d = d;
-    if (how == DIRECT) weigh.dtype = kv->dtype, weigh.ahead = AHEAD;
+    weigh.at = s->at + keys;
+    weigh.dtype = TRI_F32;
+    weigh.rows = t->rows;
+    weigh.keys = keys;
+    weigh.d = d;
+    if (how == DIRECT) {
+      weigh.dtype = kv->dtype;
+      weigh.ahead = AHEAD;
+    }
     r->isa->weigh(&weigh);
     return;
   }
@@ -214,7 +232,8 @@ static void weigh_block(const attention_run *r, const tile *t, tile_state *s, co
   tri_panel p = {.x = s->scores, .ldx = BLOCK, .w = s->values, .ldy = pad, .m = t->rows, .k = keys, .add = true};
   for (int e = 0; e < d;
        e += cols) { /* a row of values is a row of the panel; what lies behind its end is not stored */
-    p.n = tri_min(cols, d - e), p.y = s->part + e;
+    p.n = tri_min(cols, d - e);
+    p.y = s->part + e;
     widen_block(r, t, r->values, block, keys, e, p.n, s->values, (size_t)cols);
     r->isa->panel(&p);
   }
@@ -236,7 +255,8 @@ static void attend_block(const attention_run *r, const tile *t, tile_state *s, i
     int begin, end, token = s->token[i], position = t->context - t->tokens + token;
     visible(a, t, token, &begin, &end);
     tri_softmax_row soft = {.s = row, .n = keys, .softcap = a->softcap, .max = s->part_max[i], .sum = s->part_sum[i]};
-    soft.begin = tri_max(0, begin - block), soft.end = tri_min(keys, end - block);
+    soft.begin = tri_max(0, begin - block);
+    soft.end = tri_min(keys, end - block);
     if (a->alibi_slopes) soft.slope = a->alibi_slopes[s->head[i]];
     soft.distance = (float)(block - position);
     if (soft.begin >= soft.end) { /* sees nothing here: its sums must come out as they were */
@@ -253,7 +273,10 @@ static void attend_block(const attention_run *r, const tile *t, tile_state *s, i
 }
 
 static void clear(float *max, float *sum, float *acc, int rows, size_t pad) {
-  for (int i = 0; i < rows; i++) max[i] = -INFINITY, sum[i] = 0;
+  for (int i = 0; i < rows; i++) {
+    max[i] = -INFINITY;
+    sum[i] = 0;
+  }
   memset(acc, 0, (size_t)rows * pad * sizeof *acc);
 }
 
@@ -262,7 +285,8 @@ static void merge(const tri_cpu_isa *isa, float *max, float *sum, float *acc, fl
                   const float *chunk_acc, int d) {
   if (chunk_max == -INFINITY) return;
   if (*max == -INFINITY) {
-    *max = chunk_max, *sum = chunk_sum;
+    *max = chunk_max;
+    *sum = chunk_sum;
     memcpy(acc, chunk_acc, (size_t)d * sizeof *acc);
     return;
   }
@@ -325,7 +349,8 @@ static void attend_tile(const attention_run *r, const tile *t, tile_state *s) {
       finish_row(r, t->start + s->token[i], s->head[i], s->part_max[i], s->part_sum[i], part);
     } else {
       float *p = partial_of(r, t->seq, s->head[i], t->chunk);
-      p[0] = s->part_max[i], p[1] = s->part_sum[i];
+      p[0] = s->part_max[i];
+      p[1] = s->part_sum[i];
       memcpy(p + 2, part, (size_t)d * sizeof *p);
     }
   }
@@ -345,12 +370,14 @@ static void attend_items(attention_run *r, tile_state *s) {
     t.tokens = b->seq_start[seq + 1] - t.start;
     int chunks = is_cut(r, &t) ? (t.context + r->chunk - 1) / r->chunk : 1;
     for (int g = 0; g < a->kv.num_kv_heads; g++) {
-      t.kv_head = g, t.group = r->first[g + 1] - r->first[g];
+      t.kv_head = g;
+      t.group = r->first[g + 1] - r->first[g];
       int rows = t.tokens * t.group, tiles = (rows + TILE - 1) / TILE;
       int64_t items = (int64_t)tiles * chunks;
       for (; mine < number + items; mine = tri_take(&r->ticket)) {
         int item = (int)(mine - number);
-        t.row = item / chunks * TILE, t.rows = tri_min(TILE, rows - t.row);
+        t.row = item / chunks * TILE;
+        t.rows = tri_min(TILE, rows - t.row);
         t.chunk = chunks > 1 ? item % chunks : -1;
         attend_tile(r, &t, s);
       }
@@ -365,7 +392,9 @@ static void merge_items(attention_run *r, tile_state *s) {
   for (int row; (row = tri_take(&r->merge_ticket)) < b->num_seqs * a->num_heads;) {
     int head = row % a->num_heads;
     tile t = {.seq = row / a->num_heads};
-    t.start = b->seq_start[t.seq], t.tokens = b->seq_start[t.seq + 1] - t.start, t.context = b->context_len[t.seq];
+    t.start = b->seq_start[t.seq];
+    t.tokens = b->seq_start[t.seq + 1] - t.start;
+    t.context = b->context_len[t.seq];
     if (!is_cut(r, &t)) continue;
     clear(s->max, s->sum, s->acc, 1, (size_t)r->pad);
     for (int c = 0; c < (t.context + r->chunk - 1) / r->chunk; c++) {
@@ -393,7 +422,8 @@ void tri_cpu_attention_launch(tri_backend *be, const tri_op_plan *plan, const tr
   const tri_batch *b = a->batch;
   attention_run r = {.be = be, .isa = tri_cpu_isa_of(be), .a = a, .chunk = plan->variant, .max_chunks = plan->split};
   r.pad = (int)tri_round_up((size_t)a->kv.head_dim, PAD);
-  r.value_dim = tri_kv_value_dim(&a->kv), r.values = tri_kv_values(&a->kv);
+  r.value_dim = tri_kv_value_dim(&a->kv);
+  r.values = tri_kv_values(&a->kv);
   r.heads = be->workspace;
   r.first = r.heads + a->num_heads;
   r.partial = (float *)((char *)be->workspace + heads_bytes(a));

@@ -22,10 +22,11 @@ bool tri_blas_pays(const tri_cpu_isa *isa) {
   int64_t best[2] = {INT64_MAX, INT64_MAX};
   for (int t = 0; t < 2 * TRIES; t++) {
     int64_t start = tri_now_ns();
-    tri_pack pack = {.out = panel, .ldw = LD, .dtype = TRI_F32, .n = isa->panel_cols, .k = K};
+    tri_panel_pack pack = {.out = panel, .ldw = LD, .dtype = TRI_F32, .n = isa->panel_cols, .k = K};
     tri_panel p = {.x = x, .ldx = LD, .w = panel, .ldy = N, .m = M, .n = isa->panel_cols, .k = K};
     for (int j = 0; j < N && t % 2; j += isa->panel_cols) {
-      pack.w = w + (size_t)j * LD, p.y = y + j;
+      pack.w = w + (size_t)j * LD;
+      p.y = y + j;
       isa->pack(&pack);
       isa->panel(&p);
     }

@@ -29,7 +29,7 @@ typedef struct tri_dot {
 } tri_dot;
 
 /* n <= panel_cols rows of w, k elements each, into a panel [k][panel_cols] of float32, zeros where n ends. */
-typedef struct tri_pack {
+typedef struct tri_panel_pack {
   float *out;
   const void *w;
   size_t ldw; /* elements */
@@ -37,7 +37,7 @@ typedef struct tri_pack {
   const float *scale; /* [n] factors of the rows; NULL: none */
   int n, k;
   ptrdiff_t ahead; /* as in tri_dot */
-} tri_pack;
+} tri_panel_pack;
 
 /* y[i * ldy + j] (+)= sum over p of x[i * ldx + p] w[p * panel_cols + j] for i < m, j < n <= panel_cols, p < k. */
 typedef struct tri_panel {
@@ -118,7 +118,7 @@ typedef struct tri_cpu_isa {
   float (*quantize)(int16_t *out, const float *x, int k, int n); /* see kern_int8.h */
   void (*dequantize)(float *out, const int32_t *sum, float scale, int n);
   int panel_cols;
-  void (*pack)(const tri_pack *p);
+  void (*pack)(const tri_panel_pack *p);
   void (*panel)(const tri_panel *t);
   /* out = act(sum * scale + bias), or += */
   void (*epilogue)(const tri_epilogue *e);

@@ -108,7 +108,7 @@ static void dot_columns(const tri_dot *d, int j0, int n, int p, int k, bool add)
   for (int i = 0; i < d->m; i += 4) {
     int rows = tri_min(4, d->m - i);
     for (int j = j0; j < j0 + n;) {
-      int step = rows > 2 ? 3 : rows > 1 ? 4 : 6;
+      int step = tile_columns[rows - 1];
       bool whole = j + step <= j0 + n;
       t.x = d->x + (size_t)i * d->ldx + p;
       t.w = (const char *)d->w + (size_t)j * t.ldw + (size_t)p * element;
@@ -127,7 +127,11 @@ static void dot_streams(const tri_dot *d) {
   for (size_t j = 0; j < each; j++)
     for (int p = 0; p < d->k; p += TRI_DOT_CHUNK) {
       dot_tile_args t = {.x = d->x + p, .w = (const char *)d->w + j * row + (size_t)p * element, .ldw = each * row};
-      t.y = d->y + j, t.stepy = each, t.k = tri_min(TRI_DOT_CHUNK, d->k - p), t.add = d->add || p > 0, t.ahead = AHEAD;
+      t.y = d->y + j;
+      t.stepy = each;
+      t.k = tri_min(TRI_DOT_CHUNK, d->k - p);
+      t.add = d->add || p > 0;
+      t.ahead = AHEAD;
       dot_table[d->dtype][0][1](&t);
     }
   for (int j = (int)each * STREAMS; j < d->n; j++)

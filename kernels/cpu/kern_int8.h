@@ -91,7 +91,7 @@ static void isa_int8_dot(const tri_int8_dot *d) {
   static void (*const tiles[4][2])(const tri_int8_dot *, const int16_t *, const int8_t *, int32_t *) = {
       {int8_1_1, int8_1_6}, {int8_2_1, int8_2_4}, {int8_3_1, int8_3_3}, {int8_4_1, int8_4_3}};
   for (int i = 0; i < d->m; i += 4) {
-    int rows = tri_min(4, d->m - i), width = rows > 2 ? 3 : rows > 1 ? 4 : 6;
+    int rows = tri_min(4, d->m - i), width = tile_columns[rows - 1];
     for (int j = 0, step; j < d->n; j += step) {
       bool whole = j + width <= d->n;
       step = whole ? width : 1;

@@ -103,7 +103,13 @@ V_INLINE vf v_load_as(tri_dtype t, const char *p) {
   }
 }
 
-V_INLINE size_t v_bytes(tri_dtype t) { return t == TRI_F32 ? 4 : t == TRI_I8 ? 1 : 2; }
+/* Columns of w in a tile of dot products with 1 to 4 rows of x: as many sums as there are registers. */
+static const int tile_columns[4] = {6, 4, 3, 3};
+
+V_INLINE size_t v_bytes(tri_dtype t) {
+  if (t == TRI_F32) return 4;
+  return t == TRI_I8 ? 1 : 2;
+}
 
 /* The address may be anything, so it is made as a number. */
 V_INLINE void v_prefetch(const void *p, ptrdiff_t ahead) {

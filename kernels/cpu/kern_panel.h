@@ -31,7 +31,7 @@ V_INLINE void pack_square(tri_dtype DT, float *out, const char *w, size_t ldw, c
   V_UNROLL for (int u = 0; u < W; u++) if (u < c) v_store(out + (size_t)u * PANEL_COLS, a[u]);
 }
 
-V_INLINE void pack_columns(tri_dtype DT, const tri_pack *p, int column) {
+V_INLINE void pack_columns(tri_dtype DT, const tri_panel_pack *p, int column) {
   size_t ldw = p->ldw * v_bytes(DT);
   const char *w = (const char *)p->w + (size_t)column * ldw;
   const float *scale = p->scale ? p->scale + column : NULL;
@@ -44,7 +44,7 @@ V_INLINE void pack_columns(tri_dtype DT, const tri_pack *p, int column) {
 }
 
 #define PACK(dt)                                                                                                       \
-  static void pack_##dt(const tri_pack *p) {                                                                           \
+  static void pack_##dt(const tri_panel_pack *p) {                                                                     \
     pack_columns(TRI_##dt, p, 0);                                                                                      \
     pack_columns(TRI_##dt, p, W);                                                                                      \
   }
@@ -55,7 +55,7 @@ PACK(I8)
 
 #ifdef V_TURN_BF16
 /* A whole panel of the commonest type, two squares at a time and one prefetch per cache line. */
-static void pack_whole_BF16(const tri_pack *p) {
+static void pack_whole_BF16(const tri_panel_pack *p) {
   const size_t element = v_bytes(TRI_BF16), ldw = p->ldw * element;
   const char *w = p->w;
   for (int i = 0; i < p->k; i += W, w += W * element) {
@@ -66,7 +66,7 @@ static void pack_whole_BF16(const tri_pack *p) {
 }
 #endif
 
-static void isa_pack(const tri_pack *p) {
+static void isa_pack(const tri_panel_pack *p) {
 #ifdef V_TURN_BF16
   if (p->dtype == TRI_BF16 && p->n == PANEL_COLS && p->k % W == 0) {
     pack_whole_BF16(p);
@@ -133,7 +133,9 @@ static void isa_panel(const tri_panel *t) {
   for (; left > 0; tiles--) { /* tiles of even height: a low one has too few sums under way to hide their latency */
     int rows = (left + tiles - 1) / tiles;
     panel_tiles[rows - 1](t, x, y);
-    x += (size_t)rows * t->ldx, y += (size_t)rows * t->ldy, left -= rows;
+    x += (size_t)rows * t->ldx;
+    y += (size_t)rows * t->ldy;
+    left -= rows;
   }
 }
 

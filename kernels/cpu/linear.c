@@ -33,7 +33,11 @@ static void linear_thread(void *ctx, int index, int count) {
   size_t share = r->plan->workspace / (size_t)tri_pool_size(r->be->pool);
   float *scratch = (float *)((char *)r->be->workspace + (size_t)index * share);
   tri_product p = {.isa = tri_cpu_isa_of(r->be), .algorithm = (tri_product_algorithm)r->plan->variant, .x = a->x.data};
-  p.ldx = (size_t)a->x.ld, p.m = a->x.rows, p.act = a->act, p.accumulate = a->accumulate, p.ldo = (size_t)a->out.ld;
+  p.ldx = (size_t)a->x.ld;
+  p.m = a->x.rows;
+  p.act = a->act;
+  p.accumulate = a->accumulate;
+  p.ldo = (size_t)a->out.ld;
   for (int64_t column; (column = (int64_t)tri_take(&r->ticket) * step) < n;) {
     p.w = tri_weight_rows(&a->w, (size_t)column, tri_min(step, n - (int)column));
     p.bias = a->bias ? a->bias + column : NULL;
@@ -87,7 +91,8 @@ static void head_linear_thread(void *ctx, int index, int count) {
   size_t share = r->plan->workspace / (size_t)tri_pool_size(r->be->pool);
   float *scratch = (float *)((char *)r->be->workspace + (size_t)index * share);
   tri_product p = {.isa = tri_cpu_isa_of(r->be), .algorithm = (tri_product_algorithm)r->plan->variant, .m = a->x.rows};
-  p.ldx = (size_t)a->x.ld, p.ldo = (size_t)a->out.ld;
+  p.ldx = (size_t)a->x.ld;
+  p.ldo = (size_t)a->out.ld;
   for (int64_t item; (item = tri_take(&r->ticket)) < blocks * a->num_heads;) {
     size_t head = (size_t)(item / blocks), column = (size_t)(item % blocks) * (size_t)step;
     p.x = a->x.data + head * (size_t)a->x_stride;

@@ -39,9 +39,11 @@ typedef struct int8_run {
 static void block(const int8_run *r, void *scratch, int column, int n) {
   const tri_linear_args *a = r->a;
   tri_int8_product p = {.isa = r->isa, .x = r->x, .scales = r->scales, .m = a->x.rows, .act = a->act};
-  p.w = tri_weight_rows(&a->w, (size_t)column, n), p.bias = a->bias ? a->bias + column : NULL;
+  p.w = tri_weight_rows(&a->w, (size_t)column, n);
+  p.bias = a->bias ? a->bias + column : NULL;
   p.accumulate = a->accumulate;
-  p.out = a->out.data + column, p.ldo = (size_t)a->out.ld;
+  p.out = a->out.data + column;
+  p.ldo = (size_t)a->out.ld;
   tri_int8_product_run(&p, scratch);
 }
 

@@ -79,7 +79,8 @@ static bool lay_out(const tri_backend *be, const tri_moe_experts_args *a, expert
   int rows = tri_min(ROWS, (int)((choices + (size_t)busy - 1) / (size_t)busy));
   l->block_up = tri_product_block(isa, algorithm_of(be, a, rows, true), f, tri_max(1, threads / busy));
   l->block_down = tri_product_block(isa, algorithm_of(be, a, rows, false), h, tri_max(1, threads / busy));
-  l->ld_act = spread(f), l->ld_down = spread(h);
+  l->ld_act = spread(f);
+  l->ld_down = spread(h);
   int m = choices < ROWS ? (int)choices : ROWS, widest = tri_max(l->block_up, l->block_down);
   size_t halves = (size_t)m * 2 * (size_t)l->block_up;
   l->thread_bytes = tri_round_up((halves + product_floats(be, a, m, widest)) * sizeof(float), 64);
@@ -183,7 +184,8 @@ static void multiply(const experts_run *r, const tri_product *p, int row, float 
   }
   tri_int8_product q = {.isa = r->isa, .scales = r->scales + row, .m = p->m, .w = p->w, .bias = p->bias, .act = p->act};
   q.x = r->rounded + (size_t)row * tri_int8_row(p->w.k);
-  q.out = p->out, q.ldo = p->ldo;
+  q.out = p->out;
+  q.ldo = p->ldo;
   tri_int8_product_run(&q, scratch);
 }
 
@@ -196,15 +198,20 @@ static void up_rows(const experts_run *r, float *scratch, int expert, int row, i
   tri_product p = {
       .isa = r->isa, .algorithm = algorithm_of(r->be, a, m, true), .x = a->x.data, .ldx = (size_t)a->x.ld, .m = m};
   p.rows = r->source + row;
-  p.w = tri_weight_rows(&a->up, w_row, n), p.bias = a->up_bias ? a->up_bias + w_row : NULL;
+  p.w = tri_weight_rows(&a->up, w_row, n);
+  p.bias = a->up_bias ? a->up_bias + w_row : NULL;
   if (!a->gated) {
-    p.act = a->act, p.out = act, p.ldo = r->l.ld_act;
+    p.act = a->act;
+    p.out = act;
+    p.ldo = r->l.ld_act;
     multiply(r, &p, row, scratch);
     return;
   }
-  p.out = scratch, p.ldo = (size_t)n;
+  p.out = scratch;
+  p.ldo = (size_t)n;
   multiply(r, &p, row, scratch + 2 * half);
-  p.w = tri_weight_rows(&a->up, w_row + f, n), p.bias = a->up_bias ? a->up_bias + w_row + f : NULL;
+  p.w = tri_weight_rows(&a->up, w_row + f, n);
+  p.bias = a->up_bias ? a->up_bias + w_row + f : NULL;
   p.out = scratch + half;
   multiply(r, &p, row, scratch + 2 * half);
   for (int i = 0; i < m; i++) {
@@ -226,8 +233,10 @@ static void down_item(const experts_run *r, float *scratch, int expert, int colu
     int m = tri_min(ROWS, r->first[expert + 1] - row);
     tri_product p = {.isa = r->isa, .algorithm = algorithm_of(r->be, a, m, false), .ldx = r->l.ld_act, .m = m};
     p.x = r->act + (size_t)row * r->l.ld_act;
-    p.w = tri_weight_rows(&a->down, w_row, n), p.bias = a->down_bias ? a->down_bias + w_row : NULL;
-    p.out = r->down + (size_t)row * r->l.ld_down + column, p.ldo = r->l.ld_down;
+    p.w = tri_weight_rows(&a->down, w_row, n);
+    p.bias = a->down_bias ? a->down_bias + w_row : NULL;
+    p.out = r->down + (size_t)row * r->l.ld_down + column;
+    p.ldo = r->l.ld_down;
     multiply(r, &p, row, scratch);
   }
 }
@@ -283,10 +292,14 @@ void tri_cpu_moe_experts_launch(tri_backend *be, const tri_op_plan *plan, const 
   for (int token = 0; token < a->x.rows; token += l.pass_tokens) {
     experts_run r = {.be = be, .isa = tri_cpu_isa_of(be), .a = a, .l = l, .token = token};
     r.tokens = tri_min(l.pass_tokens, a->x.rows - token);
-    r.source = be->workspace, r.place = r.source + choices;
-    r.active = r.place + choices, r.first = r.active + a->num_experts;
-    r.act = (float *)(base + l.act), r.down = (float *)(base + l.down);
-    r.rounded = (int16_t *)(base + l.rounded), r.scales = (float *)(base + l.scales);
+    r.source = be->workspace;
+    r.place = r.source + choices;
+    r.active = r.place + choices;
+    r.first = r.active + a->num_experts;
+    r.act = (float *)(base + l.act);
+    r.down = (float *)(base + l.down);
+    r.rounded = (int16_t *)(base + l.rounded);
+    r.scales = (float *)(base + l.scales);
     order_choices(&r);
     double rows = r.first[a->num_experts];
     tri_cpu_run(be, rows * a->x.cols * (a->down.k * 3.0 + 16) / 16, experts_thread, &r);

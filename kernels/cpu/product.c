@@ -26,7 +26,8 @@ tri_product_algorithm tri_product_choose(const tri_product_shape *s) {
     return TRI_ALGORITHM_BLAS;
   if (direct && s->m >= (is_short ? PANEL_FROM_SHORT : PANEL_FROM)) return TRI_ALGORITHM_PANELS;
   /* Plain dots want rows of x at even distances, and a single row always is. */
-  return s->m >= (s->scattered ? 2 : PACK_ROWS) && s->k > 0 ? TRI_ALGORITHM_PACKED_DOTS : TRI_ALGORITHM_DOTS;
+  int pack_from = s->scattered ? 2 : PACK_ROWS;
+  return s->m >= pack_from && s->k > 0 ? TRI_ALGORITHM_PACKED_DOTS : TRI_ALGORITHM_DOTS;
 }
 
 int tri_product_block(const tri_cpu_isa *isa, tri_product_algorithm algorithm, int total, int threads) {
@@ -91,10 +92,13 @@ static void finish_rows(const tri_product *p, const float *sums, int row, int m)
 /* Fewer than PACK_ROWS rows, straight from where they are. */
 static void dots(const tri_product *p, float *sums) {
   tri_dot d = {.x = p->m ? x_row(p, 0) : p->x, .ldx = p->ldx, .m = p->m, .n = p->w.n, .k = p->w.k};
-  d.w = p->w.data, d.ldw = (size_t)p->w.k, d.dtype = p->w.dtype;
+  d.w = p->w.data;
+  d.ldw = (size_t)p->w.k;
+  d.dtype = p->w.dtype;
   /* The rows of w that the kernel takes up next. */
   d.ahead = (ptrdiff_t)((size_t)6 * (size_t)p->w.k * tri_dtype_size(p->w.dtype));
-  d.y = sums, d.ldy = (size_t)p->w.n;
+  d.y = sums;
+  d.ldy = (size_t)p->w.n;
   p->isa->dot(&d);
   finish_rows(p, sums, 0, p->m);
 }
@@ -107,13 +111,19 @@ static void packed_piece(const tri_product *p, float *sums, float *x, float *wid
   const float *rows = gather_x(p, row, m, from, k, x, PACK_LD, &ldx);
   for (int j = 0; j < n; j += OWN_N) {
     tri_dot d = {.x = rows, .ldx = ldx, .m = m, .n = tri_min(OWN_N, n - j), .k = k, .add = from > 0};
-    d.y = sums + j, d.ldy = (size_t)n;
-    d.w = weight_at(&p->w, j, from), d.ldw = (size_t)p->w.k, d.dtype = p->w.dtype;
+    d.y = sums + j;
+    d.ldy = (size_t)n;
+    d.w = weight_at(&p->w, j, from);
+    d.ldw = (size_t)p->w.k;
+    d.dtype = p->w.dtype;
     d.ahead = (ptrdiff_t)((size_t)6 * (size_t)p->w.k * tri_dtype_size(p->w.dtype));
     if (m >= WIDEN_ROWS) {
       for (int i = 0; i < d.n; i++)
         p->isa->expand(wide + (size_t)i * PACK_LD, weight_at(&p->w, j + i, from), p->w.dtype, k, 1);
-      d.w = wide, d.ldw = PACK_LD, d.dtype = TRI_F32, d.ahead = 0;
+      d.w = wide;
+      d.ldw = PACK_LD;
+      d.dtype = TRI_F32;
+      d.ahead = 0;
     }
     p->isa->dot(&d);
   }
@@ -143,15 +153,17 @@ static void panels(const tri_product *p, float *scratch) {
   float *copy = scratch + (size_t)cols * OWN_PANEL_K;
   tri_panel t = {.w = scratch, .ldy = p->ldo, .m = p->m};
   for (int from = 0; from < k; from += OWN_PANEL_K) {
-    t.k = tri_min(OWN_PANEL_K, k - from), t.add = p->accumulate || from > 0;
+    t.k = tri_min(OWN_PANEL_K, k - from);
+    t.add = p->accumulate || from > 0;
     t.x = gather_x(p, 0, p->m, from, t.k, copy, PANEL_LD, &t.ldx);
-    tri_pack pack = {.out = scratch, .ldw = (size_t)k, .dtype = p->w.dtype, .k = t.k};
+    tri_panel_pack pack = {.out = scratch, .ldw = (size_t)k, .dtype = p->w.dtype, .k = t.k};
     /* What comes next: the same rows' next piece, or, where that was the last one, the next rows. */
     size_t next = k - from > OWN_PANEL_K ? OWN_PANEL_K : (size_t)cols * (size_t)k;
     pack.ahead = (ptrdiff_t)(next * tri_dtype_size(p->w.dtype));
     for (int j = 0; j < n; j += cols) {
       pack.n = t.n = tri_min(cols, n - j);
-      pack.w = weight_at(&p->w, j, from), pack.scale = p->w.dtype == TRI_I8 ? p->w.scale + j : NULL;
+      pack.w = weight_at(&p->w, j, from);
+      pack.scale = p->w.dtype == TRI_I8 ? p->w.scale + j : NULL;
       p->isa->pack(&pack);
       t.y = p->out + j;
       p->isa->panel(&t);

@@ -33,10 +33,14 @@ static void add_piece(const tri_int8_product *p, int32_t *sums, int8_t *copy, in
     tri_int8_dot d = {.ldx = ldx, .ldw = k, .ldy = (size_t)n, .m = m, .n = tri_min(GROUP, n - j), .add = true};
     d.x = p->x + (size_t)row * ldx + from;
     d.w = (const int8_t *)p->w.data + (size_t)j * k + from;
-    d.y = sums + j, d.k = length, d.ahead = (ptrdiff_t)(6 * k);
+    d.y = sums + j;
+    d.k = length;
+    d.ahead = (ptrdiff_t)(6 * k);
     if (m >= COPY_ROWS) {
       for (int i = 0; i < d.n; i++) memcpy(copy + (size_t)i * COPY_LD, d.w + (size_t)i * k, (size_t)length);
-      d.w = copy, d.ldw = COPY_LD, d.ahead = 0;
+      d.w = copy;
+      d.ldw = COPY_LD;
+      d.ahead = 0;
     }
     p->isa->int8_dot(&d);
   }

@@ -75,7 +75,9 @@ static void norm_rows(const row_run *r, int begin, int end, int index) {
     tri_norm_row n = {.x = row_of(&a->x, t), .weight = a->weight, .bias = a->bias, .n = a->x.cols, .kind = a->kind};
     n.delta = a->delta.data ? row_of(&a->delta, t) : NULL;
     n.out = a->out.data ? row_of(&a->out, t) : NULL;
-    n.delta_scale = a->delta_scale, n.eps = a->eps, n.weight_offset = a->weight_offset;
+    n.delta_scale = a->delta_scale;
+    n.eps = a->eps;
+    n.weight_offset = a->weight_offset;
     n.mean_square = a->square_sums ? a->square_sums[t] / (float)a->whole_cols : -1;
     r->isa->norm(&n);
   }
@@ -246,7 +248,8 @@ static void append_rows(const row_run *r, int begin, int end, int index) {
       if (gain) {
         tri_norm_row n = {.x = x, .out = x, .n = d, .kind = a->norm_kind, .mean_square = -1};
         n.weight = gain + (size_t)(h < hq ? h : h - hq) * (size_t)a->norm_stride;
-        n.eps = a->norm_eps, n.weight_offset = a->norm_weight_offset;
+        n.eps = a->norm_eps;
+        n.weight_offset = a->norm_weight_offset;
         r->isa->norm(&n);
       }
       if (half) rotate(r->isa, a->interleaved, x, half, co, si);
@@ -283,7 +286,8 @@ static void append_latents(const row_run *r, int begin, int end, int index) {
     }
     if (a->kv_slot[t] < 0) continue; /* a padding row */
     tri_norm_row n = {.x = latent, .out = latent, .weight = a->norm, .n = a->rank, .eps = a->norm_eps};
-    n.kind = TRI_NORM_RMS, n.mean_square = -1;
+    n.kind = TRI_NORM_RMS;
+    n.mean_square = -1;
     r->isa->norm(&n);
     if (half) rotate(r->isa, a->interleaved, latent + a->rank, half, co, si);
     size_t at = (size_t)a->kv_slot[t] * width * tri_dtype_size(a->kv.dtype);

@@ -34,7 +34,8 @@ static bool before(const float *x, uint32_t a, uint32_t b) { return tri_sample_b
 
 static void swap_ids(uint32_t *ids, int i, int j) {
   uint32_t t = ids[i];
-  ids[i] = ids[j], ids[j] = t;
+  ids[i] = ids[j];
+  ids[j] = t;
 }
 
 /* Partitions ids[lo..hi] around a median of three; returns the pivot's place, those before it in the order to its left.

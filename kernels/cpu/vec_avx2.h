@@ -141,14 +141,22 @@ static inline void v_turn_bf16(float *out, const char *w, size_t ldw) {
   __m256i b2 = _mm256_unpacklo_epi16(a1, a5), b3 = _mm256_unpackhi_epi16(a1, a5);
   __m256i b4 = _mm256_unpacklo_epi16(a2, a6), b5 = _mm256_unpackhi_epi16(a2, a6);
   __m256i b6 = _mm256_unpacklo_epi16(a3, a7), b7 = _mm256_unpackhi_epi16(a3, a7);
-  a0 = _mm256_unpacklo_epi16(b0, b4), a1 = _mm256_unpackhi_epi16(b0, b4);
-  a2 = _mm256_unpacklo_epi16(b1, b5), a3 = _mm256_unpackhi_epi16(b1, b5);
-  a4 = _mm256_unpacklo_epi16(b2, b6), a5 = _mm256_unpackhi_epi16(b2, b6);
-  a6 = _mm256_unpacklo_epi16(b3, b7), a7 = _mm256_unpackhi_epi16(b3, b7);
-  v_widen_two(out, _mm256_unpacklo_epi16(a0, a4)), v_widen_two(out + 16, _mm256_unpackhi_epi16(a0, a4));
-  v_widen_two(out + 32, _mm256_unpacklo_epi16(a1, a5)), v_widen_two(out + 48, _mm256_unpackhi_epi16(a1, a5));
-  v_widen_two(out + 64, _mm256_unpacklo_epi16(a2, a6)), v_widen_two(out + 80, _mm256_unpackhi_epi16(a2, a6));
-  v_widen_two(out + 96, _mm256_unpacklo_epi16(a3, a7)), v_widen_two(out + 112, _mm256_unpackhi_epi16(a3, a7));
+  a0 = _mm256_unpacklo_epi16(b0, b4);
+  a1 = _mm256_unpackhi_epi16(b0, b4);
+  a2 = _mm256_unpacklo_epi16(b1, b5);
+  a3 = _mm256_unpackhi_epi16(b1, b5);
+  a4 = _mm256_unpacklo_epi16(b2, b6);
+  a5 = _mm256_unpackhi_epi16(b2, b6);
+  a6 = _mm256_unpacklo_epi16(b3, b7);
+  a7 = _mm256_unpackhi_epi16(b3, b7);
+  v_widen_two(out, _mm256_unpacklo_epi16(a0, a4));
+  v_widen_two(out + 16, _mm256_unpackhi_epi16(a0, a4));
+  v_widen_two(out + 32, _mm256_unpacklo_epi16(a1, a5));
+  v_widen_two(out + 48, _mm256_unpackhi_epi16(a1, a5));
+  v_widen_two(out + 64, _mm256_unpacklo_epi16(a2, a6));
+  v_widen_two(out + 80, _mm256_unpackhi_epi16(a2, a6));
+  v_widen_two(out + 96, _mm256_unpacklo_epi16(a3, a7));
+  v_widen_two(out + 112, _mm256_unpackhi_epi16(a3, a7));
 }
 
 #endif

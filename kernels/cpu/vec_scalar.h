@@ -45,7 +45,7 @@ static inline vf v_round(vf a) { /* for |a| < 2^22: adding 1.5 * 2^23 pushes the
 static inline vf v_abs(vf a) { return (vf)((vm)a & 0x7fffffff); }
 static inline vf v_copysign(vf a, vf sign) { return (vf)(((vm)a & 0x7fffffff) | ((vm)sign & INT32_MIN)); }
 static inline unsigned v_bits(vm m) {
-  return (m[0] < 0 ? 1u : 0) | (m[1] < 0 ? 2u : 0) | (m[2] < 0 ? 4u : 0) | (m[3] < 0 ? 8u : 0);
+  return (unsigned)(m[0] < 0) | (unsigned)(m[1] < 0) << 1 | (unsigned)(m[2] < 0) << 2 | (unsigned)(m[3] < 0) << 3;
 }
 /* 2^n for t = V_SHIFT + n, integral n in [-126, 127]: the last bits of t are n */
 #define V_SHIFT 0x1.8p23f
@@ -93,7 +93,10 @@ static inline int32_t vi_sum(vi a) { return (a[0] + a[1]) + (a[2] + a[3]); }
 static inline float v_sum(vf a) { return (a[0] + a[1]) + (a[2] + a[3]); }
 static inline float v_maximum(vf a) { return fmaxf(fmaxf(a[0], a[1]), fmaxf(a[2], a[3])); }
 static inline void v_sum4_to(float *out, vf a, vf b, vf c, vf d) {
-  out[0] = v_sum(a), out[1] = v_sum(b), out[2] = v_sum(c), out[3] = v_sum(d);
+  out[0] = v_sum(a);
+  out[1] = v_sum(b);
+  out[2] = v_sum(c);
+  out[3] = v_sum(d);
 }
 
 /* The sums of eight vectors' lanes, always added in the same order. */

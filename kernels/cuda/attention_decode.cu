@@ -49,7 +49,8 @@ __device__ static inline void merge(running<GROUP> &r, int g, float max, float s
   float top = fmaxf(r.max[g], max);
   if (top == -INFINITY) return;
   float old = expf(r.max[g] - top), fresh = expf(max - top);
-  r.max[g] = top, r.sum[g] = r.sum[g] * old + sum * fresh;
+  r.max[g] = top;
+  r.sum[g] = r.sum[g] * old + sum * fresh;
 #pragma unroll
   for (int i = 0; i < PIECE; i++) r.acc[g][i] = r.acc[g][i] * old + acc[i] * fresh;
 }
@@ -67,7 +68,10 @@ __device__ static inline void put_heads(const tri_attention_args &a, const meeti
     for (int w = 0; w < THREADS / WARP; w++) top = fmaxf(top, room[w][g][0]);
     if (sink > -INFINITY) sum = expf(sink - top);
     for (int w = 0; w < THREADS / WARP && top > -INFINITY; w++) sum += room[w][g][1] * expf(room[w][g][0] - top);
-    if (out && !threadIdx.x) out[d] = top, out[d + 1] = sum;
+    if (out && !threadIdx.x) {
+      out[d] = top;
+      out[d + 1] = sum;
+    }
     for (int e = threadIdx.x; e < d; e += THREADS) {
       float x = 0;
       for (int w = 0; w < THREADS / WARP && top > -INFINITY; w++) x += room[w][g][2 + e] * expf(room[w][g][0] - top);
@@ -99,7 +103,8 @@ __global__ __launch_bounds__(THREADS, 4) static void decode_kernel(tri_attention
   float q[GROUP][PIECE];
 #pragma unroll
   for (int g = 0; g < GROUP; g++) {
-    r.max[g] = -INFINITY, r.sum[g] = 0;
+    r.max[g] = -INFINITY;
+    r.sum[g] = 0;
 #pragma unroll
     for (int i = 0; i < PIECE; i++) {
       r.acc[g][i] = 0;
@@ -115,7 +120,8 @@ __global__ __launch_bounds__(THREADS, 4) static void decode_kernel(tri_attention
       piece<T> raw_k, raw_v;
       raw_k.load((const T *)a.kv.k + at);
       raw_v.load((const T *)a.kv.v + at);
-      raw_k.widen(k), raw_v.widen(value);
+      raw_k.widen(k);
+      raw_v.widen(value);
     }
 #pragma unroll
     for (int g = 0; g < GROUP; g++) {
@@ -126,7 +132,8 @@ __global__ __launch_bounds__(THREADS, 4) static void decode_kernel(tri_attention
       if (!there || g >= heads) continue;
       s = adjust(a, s, head0 + g, j, v.position);
       float top = fmaxf(r.max[g], s), old = expf(r.max[g] - top), p = expf(s - top);
-      r.max[g] = top, r.sum[g] = r.sum[g] * old + p;
+      r.max[g] = top;
+      r.sum[g] = r.sum[g] * old + p;
 #pragma unroll
       for (int i = 0; i < PIECE; i++) r.acc[g][i] = r.acc[g][i] * old + p * value[i];
     }
@@ -144,7 +151,8 @@ __global__ __launch_bounds__(THREADS, 4) static void decode_kernel(tri_attention
   if (lane < lanes) {
 #pragma unroll
     for (int g = 0; g < GROUP; g++) {
-      room[warp][g][0] = r.max[g], room[warp][g][1] = r.sum[g];
+      room[warp][g][0] = r.max[g];
+      room[warp][g][1] = r.sum[g];
 #pragma unroll
       for (int i = 0; i < PIECE; i++) room[warp][g][2 + part * PIECE + i] = r.acc[g][i];
     }

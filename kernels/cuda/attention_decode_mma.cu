@@ -55,7 +55,8 @@ __device__ static inline void fetch_later(const tri_attention_args &a, int64_t o
       int chunk = i % CHUNKS;
       bool there = chunk * PIECE < a.kv.head_dim;
       T *to = (i < CHUNKS ? keys : values) + row / KEYS * TILE + place<DEPTH>(row % KEYS, chunk);
-      copy_async(to, (const T *)(i < CHUNKS ? a.kv.k : a.kv.v) + (there ? from + chunk * PIECE : 0), there);
+      const T *rows = (const T *)(i < CHUNKS ? a.kv.k : a.kv.v);
+      copy_async(to, rows + (there ? from + chunk * PIECE : 0), there);
     }
   }
 }
@@ -128,7 +129,10 @@ __device__ static inline void merge_warps(const tri_attention_args &a, const mee
     for (int w = 0; w < TILE_WARPS; w++) {
       float4 v = *(const float4 *)(row_in<DEPTH>(room, w, row) + e);
       float factor = exp2f(stats[w].x - base);
-      x.x += v.x * factor, x.y += v.y * factor, x.z += v.z * factor, x.w += v.w * factor;
+      x.x += v.x * factor;
+      x.y += v.y * factor;
+      x.z += v.z * factor;
+      x.w += v.w * factor;
       sum += stats[w].y * factor;
     }
     if (m.splits == 1) {

@@ -69,7 +69,10 @@ int tri_cuda_latent_mma_splits(const tri_attention_args *a, int num_sms) {
     int64_t waves = (units * splits + slots - 1) / slots,
             cost = waves * (length * tiles * MAX_SPLITS / splits + ENDS * MAX_SPLITS);
     if (splits > 1) cost += (MERGING + splits / 16) * MAX_SPLITS;
-    if (cost < least || (mixed && length * 2 > LONG * splits)) least = cost, best = splits;
+    if (cost < least || (mixed && length * 2 > LONG * splits)) {
+      least = cost;
+      best = splits;
+    }
   }
   return best;
 }
@@ -179,9 +182,15 @@ __device__ static inline void soften_tile(rooms<T, TILES> &room, softness &r, fl
 #pragma unroll
     for (int p = 0; p < x::PARTS; p++) {
       float4 v = *(const float4 *)(room.scores[p][row] + i * 32 + column);
-      all.x += v.x, all.y += v.y, all.z += v.z, all.w += v.w;
+      all.x += v.x;
+      all.y += v.y;
+      all.z += v.z;
+      all.w += v.w;
     }
-    s[i][0] = all.x, s[i][1] = all.y, s[i][2] = all.z, s[i][3] = all.w;
+    s[i][0] = all.x;
+    s[i][1] = all.y;
+    s[i][2] = all.z;
+    s[i][3] = all.w;
 #pragma unroll
     for (int j = 0; j < 4; j++) {
       s[i][j] = i * 32 + column + j < left ? s[i][j] * factor : -INFINITY;
@@ -193,11 +202,15 @@ __device__ static inline void soften_tile(rooms<T, TILES> &room, softness &r, fl
 #pragma unroll
   for (int i = 0; i < TILES; i++) {
 #pragma unroll
-    for (int j = 0; j < 4; j++) s[i][j] = power_of_two(s[i][j] - base), sum += s[i][j];
+    for (int j = 0; j < 4; j++) {
+      s[i][j] = power_of_two(s[i][j] - base);
+      sum += s[i][j];
+    }
     *(uint2 *)(room.weights[row] + i * 32 + column) =
         make_uint2(mma<T>::pack(s[i][0], s[i][1]), mma<T>::pack(s[i][2], s[i][3]));
   }
-  r.max = top, r.sum = r.sum * old + sum;
+  r.max = top;
+  r.sum = r.sum * old + sum;
   if (!column) room.factors[row] = old;
 }
 
@@ -211,8 +224,12 @@ __device__ static inline void add_tile(const rooms<T, TILES> &room, const T *til
   for (int m = 0; m < TILES; m++) {
     float low = room.factors[m * 16 + lane / 4], high = room.factors[m * 16 + 8 + lane / 4];
 #pragma unroll
-    for (int n = 0; n < 2 * x::GROUPS; n++)
-      out[m][n][0] *= low, out[m][n][1] *= low, out[m][n][2] *= high, out[m][n][3] *= high;
+    for (int n = 0; n < 2 * x::GROUPS; n++) {
+      out[m][n][0] *= low;
+      out[m][n][1] *= low;
+      out[m][n][2] *= high;
+      out[m][n][3] *= high;
+    }
   }
   const T *from = tile + place(lane % 16, 2 * warp + lane / 16);
 #pragma unroll

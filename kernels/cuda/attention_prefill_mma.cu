@@ -87,7 +87,10 @@ __global__ __launch_bounds__(THREADS) static void prefill_mma_kernel(tri_attenti
   rows_state<DEPTH> r;
   load_queries<T, DEPTH>(a, t, head, q);
   clear(r);
-  for (int h = 0; a.sinks && h < 2; h++) r.max[h] = a.sinks[head] * LOG2E, r.sum[h] = lane % 4 == 0 ? 1 : 0;
+  for (int h = 0; a.sinks && h < 2; h++) {
+    r.max[h] = a.sinks[head] * LOG2E;
+    r.sum[h] = lane % 4 == 0 ? 1 : 0;
+  }
   locate<KEYS>(a, kv_blocks, kv_head, begin, end, offsets[0]);
   __syncthreads();
   fetch<T, DEPTH>(a, offsets[0], keys, values);
@@ -124,16 +127,16 @@ static cudaError_t start(cudaStream_t stream, const tri_attention_args &a) {
 
 template <typename T, int DEPTH> static cudaError_t start_plain(cudaStream_t stream, const tri_attention_args &a) {
   bool plain = a.softcap <= 0 && !a.alibi_slopes && !a.position_bias;
-  constexpr int ANY = DEPTH <= 4 ? 4 : DEPTH <= 8 ? 8 : 16; /* rarer ones share code */
+  constexpr int LARGE = DEPTH <= 8 ? 8 : 16, ANY = DEPTH <= 4 ? 4 : LARGE; /* rarer ones share code */
   return plain ? start<T, DEPTH, true>(stream, a) : start<T, ANY, false>(stream, a);
 }
 
 template <typename T> static cudaError_t start_depth(cudaStream_t stream, const tri_attention_args &a) {
   int depth = (a.kv.head_dim + 15) / 16;
-  return depth <= 4   ? start_plain<T, 4>(stream, a)
-         : depth <= 6 ? start_plain<T, 6>(stream, a)
-         : depth <= 8 ? start_plain<T, 8>(stream, a)
-                      : start_plain<T, 16>(stream, a);
+  if (depth <= 4) return start_plain<T, 4>(stream, a);
+  if (depth <= 6) return start_plain<T, 6>(stream, a);
+  if (depth <= 8) return start_plain<T, 8>(stream, a);
+  return start_plain<T, 16>(stream, a);
 }
 
 cudaError_t tri_cuda_prefill_mma(cudaStream_t stream, const tri_attention_args *a) {

@@ -52,8 +52,10 @@ __device__ static inline void store_four(const tri_mat &m, int i, size_t j, floa
   size_t size = m.dtype == TRI_F32 ? 4 : 2, at = (size_t)i * (size_t)m.ld + j;
   char *to = (char *)m.data + at * size;
   if ((uintptr_t)to % (4 * size)) {
-    store_as(m.data, m.dtype, at, x.x), store_as(m.data, m.dtype, at + 1, x.y);
-    store_as(m.data, m.dtype, at + 2, x.z), store_as(m.data, m.dtype, at + 3, x.w);
+    store_as(m.data, m.dtype, at, x.x);
+    store_as(m.data, m.dtype, at + 1, x.y);
+    store_as(m.data, m.dtype, at + 2, x.z);
+    store_as(m.data, m.dtype, at + 3, x.w);
   } else if (m.dtype == TRI_F32) {
     store4((float *)to, x);
   } else if (m.dtype == TRI_F16) {
@@ -80,7 +82,8 @@ __device__ static inline void weigh_splits(const tri_attention_args &a, const fl
   float *maxima = room, *sums = maxima + all, *factors = sums + all, *sinks = factors + all;
   for (int p = threadIdx.x; p < all; p += THREADS) {
     float2 s = __ldcg((const float2 *)(from + (size_t)p * pitch + value_dim(a)));
-    maxima[p] = s.x, sums[p] = s.y;
+    maxima[p] = s.x;
+    sums[p] = s.y;
   }
   __syncthreads();
   for (int p = threadIdx.x; p < all; p += THREADS) {
@@ -121,7 +124,10 @@ __device__ static inline void merge_splits(const tri_attention_args &a, const me
         if (first + k >= splits) continue;
         int p = row * splits + first + k;
         float factor = factors[p];
-        x.x += v[k].x * factor, x.y += v[k].y * factor, x.z += v[k].z * factor, x.w += v[k].w * factor;
+        x.x += v[k].x * factor;
+        x.y += v[k].y * factor;
+        x.z += v[k].z * factor;
+        x.w += v[k].w * factor;
         sum += sums[p] * factor;
       }
     }

@@ -14,7 +14,7 @@ enum { TILE_WARPS = 4, TILE_THREADS = TILE_WARPS * WARP, MAX_DEPTH = 16, STAGES 
 /* What a head of DEPTH * 16 elements needs. A row of a tile has CHUNKS pieces, whose places are exchanged so that eight
  * rows of one column lie in different banks. */
 template <int DEPTH> struct shape {
-  static constexpr int CHUNKS = DEPTH <= 4 ? 8 : DEPTH <= 8 ? 16 : 32, KEYS = DEPTH <= 8 ? 64 : 32;
+  static constexpr int LARGE = DEPTH <= 8 ? 16 : 32, CHUNKS = DEPTH <= 4 ? 8 : LARGE, KEYS = DEPTH <= 8 ? 64 : 32;
   static constexpr int TILE = KEYS * CHUNKS * PIECE; /* elements */
   static constexpr size_t BYTES = (size_t)STAGES * 2 * TILE * 2;
 };
@@ -124,12 +124,16 @@ template <int DEPTH, int KEYS> __device__ static inline void soften(rows_state<D
     r.max[h] = top;
 #pragma unroll
     for (int n = 0; n < KEYS / 8; n++) {
-      s[n][2 * h] = power_of_two(s[n][2 * h] - base), s[n][2 * h + 1] = power_of_two(s[n][2 * h + 1] - base);
+      s[n][2 * h] = power_of_two(s[n][2 * h] - base);
+      s[n][2 * h + 1] = power_of_two(s[n][2 * h + 1] - base);
       sum += s[n][2 * h] + s[n][2 * h + 1];
     }
     r.sum[h] = r.sum[h] * old + sum;
 #pragma unroll
-    for (int d = 0; d < DEPTH * 2; d++) r.out[d][2 * h] *= old, r.out[d][2 * h + 1] *= old;
+    for (int d = 0; d < DEPTH * 2; d++) {
+      r.out[d][2 * h] *= old;
+      r.out[d][2 * h + 1] *= old;
+    }
   }
 }
 
@@ -153,7 +157,10 @@ __device__ static inline void add_values(rows_state<DEPTH> &r, const float (&s)[
 
 template <int DEPTH> __device__ static inline void clear(rows_state<DEPTH> &r) {
 #pragma unroll
-  for (int h = 0; h < 2; h++) r.max[h] = -INFINITY, r.sum[h] = 0;
+  for (int h = 0; h < 2; h++) {
+    r.max[h] = -INFINITY;
+    r.sum[h] = 0;
+  }
 #pragma unroll
   for (int d = 0; d < DEPTH * 2; d++)
 #pragma unroll

@@ -4,6 +4,7 @@
 #define TRI_KERNELS_CUDA_CUDA_H
 
 #include <cuda_runtime_api.h>
+#include <library_types.h>
 
 #include "kernels/backend.h"
 
@@ -168,6 +169,12 @@ void tri_cuda_sample_merge_launch(tri_backend *be, const tri_op_plan *plan, cons
 
 /* random.cu */
 void tri_cuda_fill_random(cudaStream_t stream, const struct tri_random_fill *fill);
+
+/* The library's name for a type of floats. */
+static inline cudaDataType_t tri_cuda_type_of(tri_dtype t) {
+  if (t == TRI_BF16) return CUDA_R_16BF;
+  return t == TRI_F16 ? CUDA_R_16F : CUDA_R_32F;
+}
 
 /* linear.c, the only file besides roofline.c that knows cuBLAS, and its helpers in linear.cu. */
 tri_status tri_cuda_blas_open(tri_cuda_impl *impl);

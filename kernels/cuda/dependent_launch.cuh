@@ -37,8 +37,12 @@ static inline void launch_overlapped(void (*kernel)(Args...), dim3 grid, unsigne
   overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   overlap.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config = {};
-  config.gridDim = grid, config.blockDim = dim3(threads), config.dynamicSmemBytes = shared, config.stream = stream;
-  config.attrs = &overlap, config.numAttrs = can_overlap() ? 1 : 0;
+  config.gridDim = grid;
+  config.blockDim = dim3(threads);
+  config.dynamicSmemBytes = shared;
+  config.stream = stream;
+  config.attrs = &overlap;
+  config.numAttrs = can_overlap() ? 1 : 0;
   cudaLaunchKernelEx(&config, kernel, args...); /* its error is told by cudaGetLastError */
 }
 

@@ -147,7 +147,8 @@ tri_status tri_cuda_pinned_alloc(char *host[2], size_t bytes) {
     cudaGetLastError(); /* it does not stick */
     return TRI_NO_MEMORY;
   }
-  host[0] = p, host[1] = host[0] + bytes;
+  host[0] = p;
+  host[1] = host[0] + bytes;
   return TRI_OK;
 }
 

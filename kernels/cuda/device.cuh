@@ -89,7 +89,10 @@ __device__ static inline float act_of(tri_act act, float x) {
 __device__ static inline float glu_of(tri_act act, float limit, float gate, float up) {
   if (act != TRI_ACT_SWIGLU_OAI) return act_of(act, gate) * up;
   gate = gate > limit ? limit : gate; /* NaN stays NaN */
-  up = up > limit ? limit : up < -limit ? -limit : up;
+  if (up > limit)
+    up = limit;
+  else if (up < -limit)
+    up = -limit;
   return gate / (1 + expf(-1.702f * gate)) * (up + 1);
 }
 

@@ -15,8 +15,10 @@ template <> struct piece<__nv_bfloat16> {
   __device__ void widen(float *out) const {
     const uint32_t u[4] = {raw.x, raw.y, raw.z, raw.w};
 #pragma unroll
-    for (int i = 0; i < 4; i++)
-      out[2 * i] = __uint_as_float(u[i] << 16), out[2 * i + 1] = __uint_as_float(u[i] & 0xffff0000u);
+    for (int i = 0; i < 4; i++) {
+      out[2 * i] = __uint_as_float(u[i] << 16);
+      out[2 * i + 1] = __uint_as_float(u[i] & 0xffff0000u);
+    }
   }
 };
 template <> struct piece<__half> {
@@ -27,16 +29,26 @@ template <> struct piece<__half> {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
       float2 f = __half22float2(h[i]);
-      out[2 * i] = f.x, out[2 * i + 1] = f.y;
+      out[2 * i] = f.x;
+      out[2 * i + 1] = f.y;
     }
   }
 };
 template <> struct piece<float> {
   float4 raw[2];
-  __device__ void load(const void *p) { raw[0] = __ldcs((const float4 *)p), raw[1] = __ldcs((const float4 *)p + 1); }
+  __device__ void load(const void *p) {
+    raw[0] = __ldcs((const float4 *)p);
+    raw[1] = __ldcs((const float4 *)p + 1);
+  }
   __device__ void widen(float *out) const {
-    out[0] = raw[0].x, out[1] = raw[0].y, out[2] = raw[0].z, out[3] = raw[0].w;
-    out[4] = raw[1].x, out[5] = raw[1].y, out[6] = raw[1].z, out[7] = raw[1].w;
+    out[0] = raw[0].x;
+    out[1] = raw[0].y;
+    out[2] = raw[0].z;
+    out[3] = raw[0].w;
+    out[4] = raw[1].x;
+    out[5] = raw[1].y;
+    out[6] = raw[1].z;
+    out[7] = raw[1].w;
   }
 };
 template <> struct piece<int8_t> {
@@ -52,8 +64,14 @@ template <> struct piece<int8_t> {
 /* Eight elements of x. */
 __device__ static inline void load_inputs(const float *p, float *out) {
   float4 low = ((const float4 *)p)[0], high = ((const float4 *)p)[1];
-  out[0] = low.x, out[1] = low.y, out[2] = low.z, out[3] = low.w;
-  out[4] = high.x, out[5] = high.y, out[6] = high.z, out[7] = high.w;
+  out[0] = low.x;
+  out[1] = low.y;
+  out[2] = low.z;
+  out[3] = low.w;
+  out[4] = high.x;
+  out[5] = high.y;
+  out[6] = high.z;
+  out[7] = high.w;
 }
 template <typename X> __device__ static inline void load_inputs(const X *p, float *out) {
   piece<X> raw;

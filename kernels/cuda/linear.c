@@ -56,16 +56,12 @@ size_t tri_cuda_linear_workspace(const tri_backend *be, const tri_linear_args *a
   return a->w.dtype == a->x.dtype ? 0 : (size_t)a->x.rows * (size_t)a->w.k * 2;
 }
 
-static cudaDataType_t type_of(tri_dtype t) {
-  return t == TRI_BF16 ? CUDA_R_16BF : t == TRI_F16 ? CUDA_R_16F : CUDA_R_32F;
-}
-
 /* As tri_cuda_matmul has it, of sums alone. */
 static cublasStatus_t product(tri_cuda_impl *impl, const tri_linear_args *a, const void *x, int ldx) {
   float one = 1, beta = a->accumulate ? 1 : 0;
-  cudaDataType_t type = type_of(a->w.dtype);
+  cudaDataType_t type = tri_cuda_type_of(a->w.dtype);
   return cublasGemmEx(impl->blas, CUBLAS_OP_T, CUBLAS_OP_N, a->w.n, a->x.rows, a->w.k, &one, a->w.data, type, a->w.k, x,
-                      type, ldx, &beta, a->out.data, type_of(a->out.dtype), a->out.ld, CUBLAS_COMPUTE_32F,
+                      type, ldx, &beta, a->out.data, tri_cuda_type_of(a->out.dtype), a->out.ld, CUBLAS_COMPUTE_32F,
                       CUBLAS_GEMM_DEFAULT);
 }
 
@@ -80,7 +76,8 @@ static bool library_linear(tri_backend *be, const tri_linear_args *a, const tri_
   bool plain = !a->bias && a->act == TRI_ACT_NONE, asks = by_default && !plain && tactic->kind != TRI_TACTIC_GEMM;
   if (a->w.dtype != a->x.dtype) {
     tri_cuda_narrow(tri_cuda_stream(be), &a->x, a->w.dtype, be->workspace);
-    x = be->workspace, ldx = a->w.k;
+    x = be->workspace;
+    ldx = a->w.k;
   }
   if (chosen || asks) done = tri_cuda_matmul(be, a, x, ldx, chosen ? tactic->words : NULL, asks);
   if (done && tri_cuda_matmul_finishes(a)) return true;

@@ -57,7 +57,10 @@ __global__ static void few_rows_gated_kernel(tri_linear_args a, tri_glu_args glu
   float up = __shfl_down_sync(0xffffffffu, gate, PAIRS);
   int c = col + lane % COLS;
   if (lane >= ROWS * COLS || lane % COLS >= PAIRS) return;
-  if (a.bias) gate += a.bias[c], up += a.bias[width + c];
+  if (a.bias) {
+    gate += a.bias[c];
+    up += a.bias[width + c];
+  }
   store_at(glu.out, lane / COLS, (size_t)c, glu_of(glu.act, glu.limit, gate, up));
 }
 
@@ -83,7 +86,9 @@ template <typename T, typename X> static void few_rows(cudaStream_t stream, cons
   constexpr int MOST = sizeof(T) == 2 ? 2 : 4;
   for (int first = 0, rows; first < a.x.rows; first += rows) {
     int left = min(a.x.rows - first, MOST);
-    rows = left >= 4 ? 4 : left >= 2 ? 2 : 1;
+    rows = 1;
+    if (left >= 2) rows = 2;
+    if (left >= 4) rows = 4;
     if (rows == 1) few_rows_rows<T, X, 1>(stream, a, first);
     if (rows == 2) few_rows_rows<T, X, 2>(stream, a, first);
     if constexpr (MOST == 4)
@@ -170,7 +175,10 @@ __global__ static void tiles_kernel(tri_linear_args a) {
     for (int k = 0; k < DEPTH; k++) {
       float x[4], w[4];
 #pragma unroll
-      for (int i = 0; i < 4; i++) x[i] = xs[k][ty * 4 + i], w[i] = ws[k][tx * 4 + i];
+      for (int i = 0; i < 4; i++) {
+        x[i] = xs[k][ty * 4 + i];
+        w[i] = ws[k][tx * 4 + i];
+      }
 #pragma unroll
       for (int i = 0; i < 4; i++)
 #pragma unroll
@@ -195,11 +203,16 @@ __global__ static void quantize_kernel(tri_mat x, int8_t *out, float *scales) {
     max = fmaxf(max, fabsf(row[j]));
     if (!isfinite(row[j])) odd = 1;
   }
-  max = block_max(max, room), odd = block_max(odd, room);
+  max = block_max(max, room);
+  odd = block_max(odd, room);
   float factor = max > 1e-30f ? 127 / max : 0;
   for (int j = threadIdx.x; j < x.cols; j += blockDim.x)
     out[(size_t)blockIdx.x * (size_t)x.cols + (size_t)j] = odd ? 0 : (int8_t)lrintf(row[j] * factor);
-  if (!threadIdx.x) scales[blockIdx.x] = odd ? NAN : max > 1e-30f ? max / 127 : 0;
+  if (!threadIdx.x) {
+    float scale = NAN;
+    if (!odd) scale = max > 1e-30f ? max / 127 : 0;
+    scales[blockIdx.x] = scale;
+  }
 }
 
 /* Behind the integers, in bytes that keep what follows them aligned. */
@@ -276,7 +289,10 @@ template <typename T> __global__ __launch_bounds__(TILE_THREADS) static void epi
   wait_for_previous();
   T *at = row_of<T>(a.out, blockIdx.x) + j;
   float4 x = load4(at);
-  x.x += b.x, x.y += b.y, x.z += b.z, x.w += b.w;
+  x.x += b.x;
+  x.y += b.y;
+  x.z += b.z;
+  x.w += b.w;
   if (a.act != TRI_ACT_NONE)
     x = make_float4(act_of(a.act, x.x), act_of(a.act, x.y), act_of(a.act, x.z), act_of(a.act, x.w));
   store4(at, x);

@@ -62,8 +62,6 @@ size_t tri_cuda_matmul_version(void) { return cublasLtGetVersion(); }
 
 /* ---- what a product is to the library ---- */
 
-static int type_of(tri_dtype t) { return t == TRI_BF16 ? CUDA_R_16BF : t == TRI_F16 ? CUDA_R_16F : CUDA_R_32F; }
-
 /* A bias must have the output's type, and ours are float32. The library's GELU is the one with tanh, in the precision
  * of 16-bit inputs. */
 bool tri_cuda_matmul_finishes(const tri_linear_args *a) {
@@ -86,8 +84,10 @@ static int alignment(const void *p, int ld, tri_dtype t) {
 
 static product_key key_of(const tri_linear_args *a, const void *x, int ldx) {
   product_key key = {.m = a->x.rows, .n = a->w.n, .k = a->w.k, .ldx = ldx, .ldo = a->out.ld};
-  key.in = type_of(a->w.dtype), key.out = type_of(a->out.dtype);
-  key.epilogue = epilogue_of(a), key.adds = a->accumulate;
+  key.in = tri_cuda_type_of(a->w.dtype);
+  key.out = tri_cuda_type_of(a->out.dtype);
+  key.epilogue = epilogue_of(a);
+  key.adds = a->accumulate;
   key.align_w = alignment(a->w.data, a->w.k, a->w.dtype);
   key.align_x = alignment(x, ldx, a->w.dtype);
   key.align_out = alignment(a->out.data, a->out.ld, a->out.dtype);
@@ -248,7 +248,10 @@ int tri_cuda_matmul_propose(tri_backend *be, const tri_linear_args *a, const voi
 /* For the key: what was made with one tactic's algorithm is not another one's. */
 static uint64_t fold(const uint64_t *words) {
   uint64_t h = 1;
-  for (int i = 0; words && i < TRI_TACTIC_WORDS; i++) h = (h ^ words[i]) * 0x9e3779b97f4a7c15u, h ^= h >> 32;
+  for (int i = 0; words && i < TRI_TACTIC_WORDS; i++) {
+    h = (h ^ words[i]) * 0x9e3779b97f4a7c15u;
+    h ^= h >> 32;
+  }
   return words ? h : 0;
 }
 
@@ -283,7 +286,9 @@ bool tri_cuda_matmul(tri_backend *be, const tri_linear_args *a, const void *x, i
   struct tri_cuda_products *all = impl->products;
   product_key key = key_of(a, x, ldx);
   uint64_t folded = fold(words);
-  key.asks = asks, key.words[0] = (int)(uint32_t)folded, key.words[1] = (int)(uint32_t)(folded >> 32);
+  key.asks = asks;
+  key.words[0] = (int)(uint32_t)folded;
+  key.words[1] = (int)(uint32_t)(folded >> 32);
   product *p = find(all, &key, a->bias, words);
   p->used = ++all->uses;
   if (p->works) p->works = launch(impl, p, a, x);

@@ -23,7 +23,10 @@ __device__ static inline void add_part(part<FOURS> &x, const part<FOURS> &delta,
   for (int i = 0; i < FOURS; i++) {
     int j = 4 * (first + i * threads);
     float4 &v = x.v[i], d = delta.v[i];
-    v.x += scale * d.x, v.y += scale * d.y, v.z += scale * d.z, v.w += scale * d.w;
+    v.x += scale * d.x;
+    v.y += scale * d.y;
+    v.z += scale * d.z;
+    v.w += scale * d.w;
     if (j < n) store4(row + j, v);
   }
 }
@@ -43,7 +46,10 @@ __device__ static inline float squares_of(part<FOURS> &p, float mean, int first,
   for (int i = 0; i < FOURS; i++) {
     float4 &v = p.v[i];
     if (4 * (first + i * threads) >= n) continue;
-    v.x -= mean, v.y -= mean, v.z -= mean, v.w -= mean;
+    v.x -= mean;
+    v.y -= mean;
+    v.z -= mean;
+    v.w -= mean;
     square += (v.x * v.x + v.y * v.y) + (v.z * v.z + v.w * v.w);
   }
   return square;
@@ -97,7 +103,8 @@ __global__ __launch_bounds__(THREADS) static void norm_kernel(tri_norm_args a) {
 #pragma unroll
   for (int i = 0; EARLY && i < FOURS; i++) {
     int j = min(4 * (first + i * THREADS), n - 4);
-    gains[i] = gains_of(a, j), bias[i] = bias_of(a, j);
+    gains[i] = gains_of(a, j);
+    bias[i] = bias_of(a, j);
   }
   wait_for_previous();
   part<FOURS> x, delta;
@@ -201,26 +208,49 @@ template <typename T, int FOURS> static void by_warp(cudaStream_t stream, const 
   launch_overlapped(norm_rows_kernel<T, FOURS, ROWS>, grid, ROWS_THREADS, 0, stream, a);
 }
 
+template <typename T> static void norm_few_rows(cudaStream_t stream, const tri_norm_args &a) {
+  if (a.x.cols <= 1024)
+    by_block<T, 256, 1, true>(stream, a);
+  else if (a.x.cols <= 4096)
+    by_block<T, 512, 2, true>(stream, a);
+  else if (a.x.cols <= 8192)
+    by_block<T, 512, 4, true>(stream, a);
+  else
+    by_block<T, 1024, 4, false>(stream, a);
+}
+
+template <typename T> static void norm_short_rows(cudaStream_t stream, const tri_norm_args &a) {
+  if (a.x.cols <= 128)
+    by_warp<T, 1>(stream, a);
+  else if (a.x.cols <= 256)
+    by_warp<T, 2>(stream, a);
+  else if (a.x.cols <= 512)
+    by_warp<T, 4>(stream, a);
+  else
+    by_warp<T, 8>(stream, a);
+}
+
+template <typename T> static void norm_long_rows(cudaStream_t stream, const tri_norm_args &a) {
+  if (a.x.cols <= 2048)
+    by_block<T, 256, 2, false>(stream, a);
+  else if (a.x.cols <= 4096)
+    by_block<T, 256, 4, false>(stream, a);
+  else if (a.x.cols <= 8192)
+    by_block<T, 512, 4, false>(stream, a);
+  else
+    by_block<T, 1024, 4, false>(stream, a);
+}
+
 /* A few rows want many threads, for their latency; many rows want many elements in each, for their number. */
 template <typename T> static bool norm_by_four(cudaStream_t stream, const tri_norm_args &a) {
   enum { FEW_ROWS = 128 };
-  int n = a.x.cols;
-  if (n > 16384) return false;
+  if (a.x.cols > 16384) return false;
   if (a.x.rows <= FEW_ROWS)
-    n <= 1024   ? by_block<T, 256, 1, true>(stream, a)
-    : n <= 4096 ? by_block<T, 512, 2, true>(stream, a)
-    : n <= 8192 ? by_block<T, 512, 4, true>(stream, a)
-                : by_block<T, 1024, 4, false>(stream, a);
-  else if (n <= 1024)
-    n <= 128   ? by_warp<T, 1>(stream, a)
-    : n <= 256 ? by_warp<T, 2>(stream, a)
-    : n <= 512 ? by_warp<T, 4>(stream, a)
-               : by_warp<T, 8>(stream, a);
+    norm_few_rows<T>(stream, a);
+  else if (a.x.cols <= 1024)
+    norm_short_rows<T>(stream, a);
   else
-    n <= 2048   ? by_block<T, 256, 2, false>(stream, a)
-    : n <= 4096 ? by_block<T, 256, 4, false>(stream, a)
-    : n <= 8192 ? by_block<T, 512, 4, false>(stream, a)
-                : by_block<T, 1024, 4, false>(stream, a);
+    norm_long_rows<T>(stream, a);
   return true;
 }
 
@@ -232,9 +262,12 @@ void tri_cuda_norm(cudaStream_t stream, const tri_norm_args *a, void *workspace)
                (!a->copy.data || in_fours(a->copy)) && is_aligned(a->weight) && is_aligned(a->bias),
        done = false;
   if (!a->x.rows || !a->x.cols) return;
-  if (fours)
-    done = a->out.dtype == TRI_BF16  ? norm_by_four<__nv_bfloat16>(stream, *a)
-           : a->out.dtype == TRI_F16 ? norm_by_four<__half>(stream, *a)
-                                     : norm_by_four<float>(stream, *a);
+  if (fours) {
+    switch (a->out.dtype) {
+    case TRI_BF16: done = norm_by_four<__nv_bfloat16>(stream, *a); break;
+    case TRI_F16: done = norm_by_four<__half>(stream, *a); break;
+    default: done = norm_by_four<float>(stream, *a); break;
+    }
+  }
   if (!done) any_norm_kernel<<<a->x.rows, ANY_THREADS, 0, stream>>>(*a);
 }

@@ -84,7 +84,7 @@ static void attention_launch(tri_backend *be, const tri_op_plan *plan, const tri
 }
 
 #define X(op, unused) +1
-_Static_assert(TRI_CUDA_OP_LIST(X) TRI_CUDA_PLANNED_LIST(X) == TRI_OP_COUNT, "every op has a kernel on devices");
+_Static_assert(TRI_CUDA_OP_LIST(X) TRI_CUDA_PLANNED_LIST(X) == TRI_KERNEL_COUNT, "every op has a kernel on devices");
 #undef X
 
 void tri_cuda_fill_ops(tri_backend *be) {

@@ -100,7 +100,10 @@ template <int RANKS> __device__ static inline float4 sum_of(const uint4 (&v)[RAN
 #pragma unroll
   for (int k = 1; k < RANKS; k++) {
     float4 x = floats(v[k]);
-    s.x += x.x, s.y += x.y, s.z += x.z, s.w += x.w;
+    s.x += x.x;
+    s.y += x.y;
+    s.z += x.z;
+    s.w += x.w;
   }
   return s;
 }

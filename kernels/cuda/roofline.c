@@ -70,7 +70,7 @@ static double device_read(tri_device_roofline *base, double bytes) {
 static double device_gemm(tri_device_roofline *base) {
   struct device_roofline *f = (struct device_roofline *)base;
   tri_cuda_impl *impl = tri_cuda_of(f->be);
-  cudaDataType_t t = f->type == TRI_F32 ? CUDA_R_32F : f->type == TRI_F16 ? CUDA_R_16F : CUDA_R_16BF;
+  cudaDataType_t t = tri_cuda_type_of(f->type);
   int n = f->size;
   size_t bytes = (size_t)n * (size_t)n * tri_dtype_size(f->type);
   float one = 1, zero = 0;
@@ -93,7 +93,10 @@ static int fastest(struct device_roofline *f, double (*run)(tri_device_roofline 
     for (int i = 0; i < n; i++) {
       *setting = values[i];
       double t = run(&f->base);
-      if (t < best) best = t, winner = values[i];
+      if (t < best) {
+        best = t;
+        winner = values[i];
+      }
     }
   return winner;
 }
@@ -121,7 +124,8 @@ static void device_roofline_destroy(tri_device_roofline *base) {
   struct device_roofline *f = (struct device_roofline *)base;
   if (f->from) cudaEventDestroy(f->from);
   if (f->to) cudaEventDestroy(f->to);
-  cudaFree(f->stream), cudaFree(f->matrices);
+  cudaFree(f->stream);
+  cudaFree(f->matrices);
   tri_free(f);
 }
 
@@ -141,7 +145,9 @@ tri_status tri_cuda_roofline_create(tri_backend *be, tri_dtype type, tri_device_
   struct device_roofline *f = tri_calloc(1, sizeof *f);
   int cache = 0, device = tri_cuda_of(be)->device;
   if (!f) return TRI_NO_MEMORY;
-  f->base.read = device_read, f->base.gemm = device_gemm, f->base.destroy = device_roofline_destroy;
+  f->base.read = device_read;
+  f->base.gemm = device_gemm;
+  f->base.destroy = device_roofline_destroy;
   f->be = be;
   f->type = type == TRI_F32 || type == TRI_F16 ? type : TRI_BF16; /* int8 weights are widened by most products */
   cudaSetDevice(device);                                          /* this may be another thread than the one before */

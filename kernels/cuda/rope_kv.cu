@@ -8,10 +8,11 @@ __global__ static void rope_angles_kernel(tri_rope_angles_args a) {
   int t = blockIdx.x, half = a.rotary_dim / 2, len = a.rope_len[t];
   bool beyond = len > a.original_max_len;
   for (int i = threadIdx.x; i < half; i += blockDim.x) {
-    float f = a.kind == TRI_ROPE_DYNAMIC && beyond
-                  ? tri_formula_dynamic_frequency(a.base, a.factor, len, a.original_max_len, a.rotary_dim, i)
-              : a.kind == TRI_ROPE_BY_LENGTH && beyond ? a.inv_freq_long[i]
-                                                       : a.inv_freq[i];
+    float f;
+    if (a.kind == TRI_ROPE_DYNAMIC && beyond)
+      f = tri_formula_dynamic_frequency(a.base, a.factor, len, a.original_max_len, a.rotary_dim, i);
+    else
+      f = a.kind == TRI_ROPE_BY_LENGTH && beyond ? a.inv_freq_long[i] : a.inv_freq[i];
     double angle = (double)__fmul_rn((float)a.positions[t], f);
     a.cos[(size_t)t * (size_t)half + (size_t)i] = (float)(a.attention_scale * cos(angle));
     a.sin[(size_t)t * (size_t)half + (size_t)i] = (float)(a.attention_scale * sin(angle));
@@ -69,7 +70,10 @@ __device__ static inline head_of_row head_of(const tri_qkv_rope_append_args &a, 
   if (!r.query) r.own -= a.num_heads;
   if (r.value) r.own -= a.num_kv_heads;
   r.half = r.value ? 0 : a.rotary_dim / 2;
-  r.gains = r.value ? NULL : r.query ? a.q_norm : a.k_norm;
+  if (r.value)
+    r.gains = NULL;
+  else
+    r.gains = r.query ? a.q_norm : a.k_norm;
   if (r.gains) r.gains += (size_t)r.own * (size_t)a.norm_stride;
   return r;
 }
@@ -113,12 +117,16 @@ __device__ static inline void norm_pairs(const tri_qkv_rope_append_args &a, head
 #pragma unroll
   for (int i = 0; i < PAIRS; i++) {
     bool there = lane + i * WARP < pairs;
-    x.u[i] = there ? x.u[i] - mean : 0, x.v[i] = there && at[i].second < d ? x.v[i] - mean : 0;
+    x.u[i] = there ? x.u[i] - mean : 0;
+    x.v[i] = there && at[i].second < d ? x.v[i] - mean : 0;
     square += x.u[i] * x.u[i] + x.v[i] * x.v[i];
   }
   float factor = 1 / sqrtf(warp_sum(square) / d + a.norm_eps);
 #pragma unroll
-  for (int i = 0; i < PAIRS; i++) x.u[i] *= factor * (gains.u[i] + offset), x.v[i] *= factor * (gains.v[i] + offset);
+  for (int i = 0; i < PAIRS; i++) {
+    x.u[i] *= factor * (gains.u[i] + offset);
+    x.v[i] *= factor * (gains.v[i] + offset);
+  }
 }
 
 /* A warp for each head of each token, whose elements stay in its registers: all that it reads is read at once, and of
@@ -144,7 +152,10 @@ template <int PAIRS> __global__ __launch_bounds__(THREADS) static void append_ke
   for (int i = 0; i < PAIRS; i++) {
     int p = lane + i * WARP;
     size_t angle = (size_t)t * (size_t)half + (size_t)p;
-    if (p < half) cosine[i] = a.cos[angle], sine[i] = a.sin[angle];
+    if (p < half) {
+      cosine[i] = a.cos[angle];
+      sine[i] = a.sin[angle];
+    }
   }
   if (head.gains) norm_pairs<PAIRS>(a, x, gains, at, pairs);
   void *cache = head.value ? a.kv.v : a.kv.k;
@@ -153,7 +164,10 @@ template <int PAIRS> __global__ __launch_bounds__(THREADS) static void append_ke
     int p = lane + i * WARP;
     float u = x.u[i], v = x.v[i];
     if (p >= pairs) continue;
-    if (p < half) u = x.u[i] * cosine[i] - x.v[i] * sine[i], v = x.v[i] * cosine[i] + x.u[i] * sine[i];
+    if (p < half) {
+      u = x.u[i] * cosine[i] - x.v[i] * sine[i];
+      v = x.v[i] * cosine[i] + x.u[i] * sine[i];
+    }
     bool both = at[i].second < d;
     if (head.query) {
       row[at[i].first] = u;
@@ -177,9 +191,11 @@ template <typename T> __global__ __launch_bounds__(THREADS) static void store_ke
   for (int e = threadIdx.x * PIECE; e < elements; e += THREADS * PIECE) {
     int head = e / d;
     bool value = head >= a.num_kv_heads;
-    T *to = (T *)(value ? a.kv.v : a.kv.k) + place_in(a.kv, slot, value ? head - a.num_kv_heads : head) + e % d;
+    T *rows = (T *)(value ? a.kv.v : a.kv.k);
+    T *to = rows + place_in(a.kv, slot, value ? head - a.num_kv_heads : head) + e % d;
     float4 low = load4(row + e), high = load4(row + e + 4);
-    store4(to, low), store4(to + 4, high);
+    store4(to, low);
+    store4(to + 4, high);
   }
 }
 

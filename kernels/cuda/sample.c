@@ -54,7 +54,8 @@ static tri_status make_room(tri_backend *be, size_t on_host, size_t on_device) {
   }
   if (on_device > d->device_bytes) {
     be->ops.mem_free(be, TRI_MEM_STAGING, d->device, d->device_bytes);
-    d->device = NULL, d->device_bytes = 0;
+    d->device = NULL;
+    d->device_bytes = 0;
     tri_status st = be->ops.mem_alloc(be, TRI_MEM_STAGING, device, (void **)&d->device);
     if (st != TRI_OK) return st;
     d->device_bytes = device;
@@ -166,7 +167,9 @@ tri_status tri_cuda_sample_part_plan(tri_backend *be, const tri_sample_part_args
 
 void tri_cuda_sample_part_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_part_args *a) {
   tri_cuda_draw_args args = args_of(be, plan, &a->rows);
-  args.width = a->width, args.first_id = a->first_id, args.part = a->candidates;
+  args.width = a->width;
+  args.first_id = a->first_id;
+  args.part = a->candidates;
   if (!a->rows.logits.rows) return;
   if (plan->variant == DRAW) send(be, &a->rows, a->first_id, layout_of(&a->rows));
   tri_cuda_best_of_part(tri_cuda_stream(be), &args);
@@ -181,7 +184,9 @@ tri_status tri_cuda_sample_merge_plan(tri_backend *be, const tri_sample_merge_ar
 /* The rows' parameters, but for the ids, are those that sample_part has sent. */
 void tri_cuda_sample_merge_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_merge_args *a) {
   tri_cuda_draw_args args = args_of(be, plan, &a->rows);
-  args.width = a->width, args.num_parts = a->num_parts, args.parts = a->candidates;
+  args.width = a->width;
+  args.num_parts = a->num_parts;
+  args.parts = a->candidates;
   if (!a->rows.logits.rows) return;
   tri_cuda_draw_merged(tri_cuda_stream(be), &args);
   tri_cuda_note(be, cudaGetLastError());

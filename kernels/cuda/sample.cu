@@ -9,7 +9,9 @@ enum { GUESS = 640 };
 
 __device__ static inline void report_token(const tri_cuda_draw_args &a, int token) {
   tri_sample_result *r = &a.results[blockIdx.x];
-  r->token = (uint32_t)token, r->logprob = 0, r->num_top = 0;
+  r->token = (uint32_t)token;
+  r->logprob = 0;
+  r->num_top = 0;
   if (a.drawn) a.drawn[blockIdx.x] = (uint32_t)token;
 }
 
@@ -40,7 +42,8 @@ __device__ static inline edits edits_of(const tri_cuda_draw_args &a, const tri_c
   int named = d.num_bias + d.num_banned;
   edits e = {row_at(a.logits, blockIdx.x), (uint32_t)a.logits.cols, words, words + named};
   e.biases = (const float *)(e.history + d.num_history);
-  e.saved = a.saved + d.words, e.saved_history = e.saved + named;
+  e.saved = a.saved + d.words;
+  e.saved_history = e.saved + named;
   e.counts = a.counts + d.words;
   return e;
 }
@@ -71,7 +74,10 @@ __device__ static inline float penalised(const tri_cuda_draw &d, float x, int co
 __device__ static void penalise(const edits &e, const tri_cuda_draw &d) {
   int *owner = (int *)e.row;
   for (int i = threadIdx.x; i < d.num_history; i += THREADS)
-    if (e.history[i] < e.vocab) e.saved_history[i] = e.row[e.history[i]], e.counts[i] = 0;
+    if (e.history[i] < e.vocab) {
+      e.saved_history[i] = e.row[e.history[i]];
+      e.counts[i] = 0;
+    }
   __syncthreads();
   for (int i = threadIdx.x; i < d.num_history; i += THREADS)
     if (e.history[i] < e.vocab) owner[e.history[i]] = i;
@@ -162,7 +168,8 @@ __device__ static void report_best(const sampler *s, int n, double log_sum, tri_
   int i = threadIdx.x, before = 0;
   if (i >= TRI_MAX_LOGPROBS) return;
   if (i >= n) {
-    r->top_ids[i] = 0, r->top_logprobs[i] = 0;
+    r->top_ids[i] = 0;
+    r->top_logprobs[i] = 0;
     return;
   }
   uint64_t rank = rank_of(s->best_x[i], s->best_ids[i]);
@@ -213,8 +220,10 @@ __global__ static void __launch_bounds__(THREADS) part_kernel(tri_cuda_draw_args
   uint64_t best = first_of(row, s.tops, s.room);
   if (n > 1)
     find_best(&s, row, n, ones());
-  else if (!threadIdx.x)
-    s.best_x[0] = value_of(best), s.best_ids[0] = (int32_t)(uint32_t)best;
+  else if (!threadIdx.x) {
+    s.best_x[0] = value_of(best);
+    s.best_ids[0] = (int32_t)(uint32_t)best;
+  }
   __syncthreads();
   tri_sample_candidate *out = a.part + (size_t)blockIdx.x * a.width;
   for (int i = threadIdx.x; i < a.width; i += THREADS) {
@@ -232,7 +241,8 @@ __device__ static view list_candidates(sampler *s, const tri_cuda_draw_args &a) 
     tri_sample_candidate c = a.parts[in_part * a.width + i % a.width];
     if (c.id == TRI_NO_CANDIDATE) continue;
     int at = atomicAdd(&s->listed, 1);
-    s->x[at] = c.logit, s->ids[at] = (int32_t)c.id;
+    s->x[at] = c.logit;
+    s->ids[at] = (int32_t)c.id;
   }
   __syncthreads();
   view all = {s->x, s->ids, 0, s->listed};

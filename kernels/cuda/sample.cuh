@@ -212,12 +212,19 @@ __device__ static void tally_ids(sampler *s, view v, uint64_t to, int first, int
   run_up_sums(s);
 }
 
+/* The digits of a rank that are looked at one after the other, by their lowest bits: 53, 42 and 32 in the place, 11 and
+ * 0 in the id. */
+__device__ static inline int next_shift(int shift) {
+  if (shift == 53) return 42;
+  return shift == 42 ? 32 : 11 * (shift == 32);
+}
+
 /* Up to which rank the view's elements, those up to `to` at most, have to be taken to amount to `need`, which is above
  * 0. Eleven, eleven and ten bits of the place, and where only some of the equal ones at the end are needed, their ids.
  */
 __device__ static uint64_t take(sampler *s, view v, uint64_t to, uint64_t need, scale w) {
   uint64_t from = 0;
-  for (int shift = 53;; shift = shift == 53 ? 42 : shift == 42 ? 32 : shift == 32 ? 11 : 0) {
+  for (int shift = 53;; shift = next_shift(shift)) {
     tally(s, v, from, to, shift, w);
     if (s->sums[BINS - 1] < need) return to;
     int bin = bin_of(s, &need);
@@ -247,7 +254,10 @@ __device__ static uint64_t gather(sampler *s, view v, list out, uint64_t to, uin
       if (rank <= all) sum += weight_of(w, x[u]);
       if (rank > to) continue;
       int at = atomicAdd(&s->listed, 1);
-      if (at < out.room) out.x[at] = x[u], out.ids[at] = id;
+      if (at < out.room) {
+        out.x[at] = x[u];
+        out.ids[at] = id;
+      }
     }
   }
   return block_sum(sum, s->room);
@@ -280,7 +290,11 @@ __device__ static int draw(sampler *s, view v, int vocab, uint64_t to, scale w, 
   tally_ids(s, v, to, 0, shift, w);
   uint64_t need = __umul64hi(uniform << 11, s->sums[BINS - 1]) + 1;
   int first = bin_of(s, &need) << shift;
-  if (!v.ids) v.x += first, v.first = first, v.n = min(v.n - first, 1 << shift);
+  if (!v.ids) {
+    v.x += first;
+    v.first = first;
+    v.n = min(v.n - first, 1 << shift);
+  }
   tally_ids(s, v, to, first, 0, w);
   return first + bin_of(s, &need);
 }

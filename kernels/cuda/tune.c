@@ -158,7 +158,10 @@ static tri_status race(run *r, const tri_tactic *tactics, int num, int64_t until
     if (tri_now_ns() > until) return TRI_TIMEOUT;
     TRI_CHECK(time_tactic(r, &tactics[i], best, &ns));
     if (!i) first = ns;
-    if (ns > 0 && (best <= 0 || ns < best)) best = ns, fastest = i;
+    if (ns > 0 && (best <= 0 || ns < best)) {
+      best = ns;
+      fastest = i;
+    }
   }
   if (fastest && first > 0) {
     TRI_CHECK(time_tactic(r, &tactics[0], 0, &ns));
@@ -170,7 +173,8 @@ static tri_status race(run *r, const tri_tactic *tactics, int num, int64_t until
   bool worth = fastest && best * 100 <= first * WORTH;
   *winner = tactics[worth ? fastest : 0];
   winner->default_ns = first < INT32_MAX ? (int32_t)first + 1 : INT32_MAX;
-  winner->ns = !worth ? winner->default_ns : best < INT32_MAX ? (int32_t)best + 1 : INT32_MAX;
+  winner->ns = winner->default_ns;
+  if (worth) winner->ns = best < INT32_MAX ? (int32_t)best + 1 : INT32_MAX;
   return TRI_OK;
 }
 

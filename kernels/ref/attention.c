@@ -73,7 +73,8 @@ static void rotate_head(float *x, int rotary_dim, bool interleaved, const float 
 }
 
 void tri_ref_qkv_rope_append_launch(tri_backend *be, const tri_op_plan *plan, const tri_qkv_rope_append_args *a) {
-  (void)be, (void)plan;
+  (void)be;
+  (void)plan;
   int d = a->head_dim, hq = a->num_heads, hkv = a->num_kv_heads, half = a->rotary_dim / 2;
   for (int t = 0; t < a->qkv.rows; t++) {
     float *row = a->qkv.data + (size_t)t * (size_t)a->qkv.ld;
@@ -112,12 +113,16 @@ tri_status tri_ref_mla_append_plan(tri_backend *be, const tri_mla_append_args *a
 }
 
 void tri_ref_mla_append_launch(tri_backend *be, const tri_op_plan *plan, const tri_mla_append_args *a) {
-  (void)be, (void)plan;
+  (void)be;
+  (void)plan;
   size_t rank = (size_t)a->rank, rope = (size_t)a->rope_dim, nope = (size_t)a->nope_dim;
   for (size_t t = 0; t < (size_t)a->q.rows; t++) {
     const float *q = a->q.data + t * (size_t)a->q.ld, *co = NULL, *si = NULL;
     float *out = a->q_out.data + t * (size_t)a->q_out.ld, *latent = a->kv_a.data + t * (size_t)a->kv_a.ld;
-    if (rope) co = a->cos + t * (rope / 2), si = a->sin + t * (rope / 2);
+    if (rope) {
+      co = a->cos + t * (rope / 2);
+      si = a->sin + t * (rope / 2);
+    }
     for (size_t h = 0; h < (size_t)a->num_heads; h++) {
       float *to = out + h * (rank + rope) + rank;
       memcpy(to, q + h * (nope + rope) + nope, rope * sizeof *to);
@@ -144,7 +149,8 @@ tri_status tri_ref_attention_plan(tri_backend *be, const tri_attention_args *a, 
 static double bias_of(const tri_attention_args *a, int head, int key, int position) {
   if (!a->position_bias) return 0;
   int i = key + a->bias_offset - (a->bias_relative ? position : 0);
-  i = i < 0 ? 0 : i < a->bias_len ? i : a->bias_len - 1;
+  if (i >= a->bias_len) i = a->bias_len - 1;
+  if (i < 0) i = 0;
   return a->position_bias[(size_t)head * (size_t)a->bias_len + (size_t)i];
 }
 
@@ -199,7 +205,8 @@ tri_status tri_ref_copy_blocks_plan(tri_backend *be, const tri_copy_blocks_args 
 }
 
 void tri_ref_copy_blocks_launch(tri_backend *be, const tri_op_plan *plan, const tri_copy_blocks_args *a) {
-  (void)be, (void)plan;
+  (void)be;
+  (void)plan;
   size_t bytes =
       (size_t)a->kv.num_kv_heads * (size_t)a->kv.block_size * (size_t)a->kv.head_dim * tri_dtype_size(a->kv.dtype);
   for (int i = 0; i < a->num_pairs; i++) {

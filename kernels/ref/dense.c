@@ -30,7 +30,8 @@ tri_status tri_ref_embed_plan(tri_backend *be, const tri_embed_args *a, tri_op_p
 }
 
 void tri_ref_embed_launch(tri_backend *be, const tri_op_plan *plan, const tri_embed_args *a) {
-  (void)be, (void)plan;
+  (void)be;
+  (void)plan;
   for (int t = 0; t < a->out.rows; t++) {
     float *out = row_of(&a->out, t);
     uint32_t row = tri_embed_id(a, t) - a->first_id; /* wraps to something huge below first_id */
@@ -54,7 +55,8 @@ tri_status tri_ref_norm_plan(tri_backend *be, const tri_norm_args *a, tri_op_pla
 }
 
 void tri_ref_norm_launch(tri_backend *be, const tri_op_plan *plan, const tri_norm_args *a) {
-  (void)be, (void)plan;
+  (void)be;
+  (void)plan;
   int n = a->x.cols;
   for (int t = 0; t < a->x.rows; t++) {
     float *x = row_of(&a->x, t);
@@ -83,7 +85,8 @@ tri_status tri_ref_square_sums_plan(tri_backend *be, const tri_square_sums_args 
 }
 
 void tri_ref_square_sums_launch(tri_backend *be, const tri_op_plan *plan, const tri_square_sums_args *a) {
-  (void)be, (void)plan;
+  (void)be;
+  (void)plan;
   for (int t = 0; t < a->x.rows; t++) {
     const float *x = row_of(&a->x, t);
     double sum = 0;
@@ -99,7 +102,8 @@ tri_status tri_ref_gate_rows_plan(tri_backend *be, const tri_gate_rows_args *a, 
 }
 
 void tri_ref_gate_rows_launch(tri_backend *be, const tri_op_plan *plan, const tri_gate_rows_args *a) {
-  (void)be, (void)plan;
+  (void)be;
+  (void)plan;
   for (int t = 0; t < a->x.rows; t++)
     for (int j = 0; j < a->x.cols; j++) row_of(&a->x, t)[j] = (float)(row_of(&a->x, t)[j] / (1 + exp(-a->gate[t])));
 }
@@ -111,7 +115,8 @@ tri_status tri_ref_softcap_plan(tri_backend *be, const tri_softcap_args *a, tri_
 }
 
 void tri_ref_softcap_launch(tri_backend *be, const tri_op_plan *plan, const tri_softcap_args *a) {
-  (void)be, (void)plan;
+  (void)be;
+  (void)plan;
   for (int t = 0; t < a->x.rows; t++) {
     float *x = row_of(&a->x, t);
     for (int j = 0; j < a->x.cols; j++) {
@@ -179,7 +184,8 @@ tri_status tri_ref_head_linear_plan(tri_backend *be, const tri_head_linear_args 
 }
 
 void tri_ref_head_linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_head_linear_args *a) {
-  (void)be, (void)plan;
+  (void)be;
+  (void)plan;
   size_t n = (size_t)(a->w.n / a->num_heads);
   for (int t = 0; t < a->x.rows; t++)
     for (int h = 0; h < a->num_heads; h++) {
@@ -202,7 +208,8 @@ tri_status tri_ref_glu_plan(tri_backend *be, const tri_glu_args *a, tri_op_plan 
 }
 
 void tri_ref_glu_launch(tri_backend *be, const tri_op_plan *plan, const tri_glu_args *a) {
-  (void)be, (void)plan;
+  (void)be;
+  (void)plan;
   int f = a->out.cols;
   for (int t = 0; t < a->out.rows; t++) {
     const float *in = row_of(&a->gate_up, t);
@@ -217,7 +224,8 @@ tri_status tri_ref_gather_rows_plan(tri_backend *be, const tri_gather_rows_args 
 }
 
 void tri_ref_gather_rows_launch(tri_backend *be, const tri_op_plan *plan, const tri_gather_rows_args *a) {
-  (void)be, (void)plan;
+  (void)be;
+  (void)plan;
   for (int t = 0; t < a->out.rows; t++)
     for (int j = 0; j < a->out.cols; j++) row_of(&a->out, t)[j] = row_of(&a->x, a->rows[t])[j];
 }
@@ -229,7 +237,8 @@ tri_status tri_ref_mean_rows_plan(tri_backend *be, const tri_mean_rows_args *a, 
 }
 
 void tri_ref_mean_rows_launch(tri_backend *be, const tri_op_plan *plan, const tri_mean_rows_args *a) {
-  (void)be, (void)plan;
+  (void)be;
+  (void)plan;
   for (int s = 0; s < a->out.rows; s++) {
     int n = a->start[s + 1] - a->start[s];
     for (int j = 0; j < a->out.cols; j++) {

@@ -29,7 +29,10 @@ TRI_FORMULA double tri_formula_act(tri_act act, double x) {
 TRI_FORMULA double tri_formula_glu(tri_act act, double limit, double gate, double up) {
   if (act != TRI_ACT_SWIGLU_OAI) return tri_formula_act(act, gate) * up;
   gate = gate > limit ? limit : gate; /* NaN stays NaN */
-  up = up > limit ? limit : up < -limit ? -limit : up;
+  if (up > limit)
+    up = limit;
+  else if (up < -limit)
+    up = -limit;
   return gate / (1 + exp(-1.702 * gate)) * (up + 1);
 }
 

@@ -104,7 +104,8 @@ void tri_ref_moe_experts_launch(tri_backend *be, const tri_op_plan *plan, const 
       size_t at = (size_t)t * (size_t)a->top_k + (size_t)c;
       int64_t expert = (int64_t)a->experts[at] - a->first_expert;
       if (expert < 0 || expert >= a->num_experts) continue;
-      one.expert = (size_t)expert, one.weight = a->weights[at];
+      one.expert = (size_t)expert;
+      one.weight = a->weights[at];
       add_expert(a, &one, sum);
     }
     for (int i = 0; i < a->x.cols; i++) out[i] = (float)sum[i];

@@ -27,7 +27,10 @@ TRI_FORMULA double best_sum(const double *v, int n, int best) {
     int times = 0;
     for (int i = 0; i < n; i++) {
       if (v[i] >= last) continue;
-      if (v[i] > top) top = v[i], times = 0;
+      if (v[i] > top) {
+        top = v[i];
+        times = 0;
+      }
       times += v[i] == top;
     }
     if (!times) return NAN; /* NaN among them */
@@ -68,7 +71,12 @@ TRI_FORMULA void weights_of(const tri_moe_route_args *a, const double *score, co
   for (int c = 1; c < a->top_k; c++) top = fmax(top, score[ids[c]]); /* with a bias the first need not be the largest */
   bool softmax = a->score == TRI_MOE_TOPK_SOFTMAX;
   for (int c = 0; c < a->top_k; c++) sum += softmax ? exp(score[ids[c]] - top) : score[ids[c]];
-  if (!softmax) sum = !a->renormalize ? 1 : a->score == TRI_MOE_SIGMOID ? sum + 1e-20 : sum;
+  if (!softmax) {
+    if (a->renormalize)
+      sum = a->score == TRI_MOE_SIGMOID ? sum + 1e-20 : sum;
+    else
+      sum = 1;
+  }
   for (int c = 0; c < a->top_k; c++) {
     double w = softmax ? exp(score[ids[c]] - top) : score[ids[c]];
     weights[c] = (float)(w / sum * a->scale);

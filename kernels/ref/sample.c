@@ -11,7 +11,8 @@ static void sift(uint32_t *ids, const float *v, size_t root, size_t n) {
     if (child + 1 < n && tri_sample_before(v[ids[child]], ids[child], v[ids[child + 1]], ids[child + 1])) child++;
     if (!tri_sample_before(v[ids[root]], ids[root], v[ids[child]], ids[child])) return;
     uint32_t t = ids[root];
-    ids[root] = ids[child], ids[child] = t;
+    ids[root] = ids[child];
+    ids[child] = t;
   }
 }
 
@@ -20,7 +21,8 @@ static void sort_ids(uint32_t *ids, const float *v, size_t n) {
   for (size_t i = n / 2; i-- > 0;) sift(ids, v, i, n);
   for (size_t i = n; i-- > 1;) {
     uint32_t t = ids[0];
-    ids[0] = ids[i], ids[i] = t;
+    ids[0] = ids[i];
+    ids[i] = t;
     sift(ids, v, 0, i);
   }
 }
@@ -134,7 +136,8 @@ static int first_of(const float *logits, int cols, uint32_t first_id, int most, 
 }
 
 void tri_ref_sample_part_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_part_args *a) {
-  (void)be, (void)plan;
+  (void)be;
+  (void)plan;
   tri_mat m = a->rows.logits;
   for (int i = 0; i < m.rows; i++) {
     const tri_sample_params *p = a->rows.params[i];
@@ -164,8 +167,12 @@ static int collect(const tri_sample_merge_args *a, int row, float *logits, uint3
     tri_sample_candidate c = a->candidates[in_part * (size_t)a->width + (size_t)(i % a->width)];
     if (c.id == TRI_NO_CANDIDATE) continue;
     int at = n++;
-    for (; at > 0 && ids[at - 1] > c.id; at--) ids[at] = ids[at - 1], logits[at] = logits[at - 1];
-    ids[at] = c.id, logits[at] = c.logit;
+    for (; at > 0 && ids[at - 1] > c.id; at--) {
+      ids[at] = ids[at - 1];
+      logits[at] = logits[at - 1];
+    }
+    ids[at] = c.id;
+    logits[at] = c.logit;
   }
   return n;
 }

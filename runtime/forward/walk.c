@@ -76,8 +76,8 @@ static void note_move(tri_walk *w, const void *read, const void *write) { note(w
 /* ---- ops ---- */
 
 static void list(tri_walk *w, tri_op op, const void *args) {
-  tri_tune_product p = {.gated = op == TRI_OP_gated_linear};
-  if (op == TRI_OP_linear)
+  tri_tune_product p = {.gated = op == TRI_KERNEL_gated_linear};
+  if (op == TRI_KERNEL_linear)
     p.args = *(const tri_linear_args *)args;
   else if (p.gated)
     p.args = ((const tri_gated_linear_args *)args)->up;
@@ -107,7 +107,7 @@ static tri_op_plan *next_plan(tri_walk *w) {
       return;                                                                                                          \
     }                                                                                                                  \
     case TRI_WALK_RUN: w->st = tri_run_##op(be, &a); return;                                                           \
-    case TRI_WALK_LIST: list(w, TRI_OP_##op, &a); return;                                                              \
+    case TRI_WALK_LIST: list(w, TRI_KERNEL_##op, &a); return;                                                          \
     case TRI_WALK_RECORD: {                                                                                            \
       const void *reads[] = {TRI_READS_##op(&a)}, *writes[] = {TRI_WRITES_##op(&a)};                                   \
       note(w, reads, COUNT(reads), writes, COUNT(writes));                                                             \

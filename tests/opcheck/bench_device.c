@@ -128,7 +128,7 @@ static void launch(bench *b, const work *w) {
 
 /* Samplers wait for their results, so they cannot be recorded. */
 static tri_status enqueue(bench *b, const work *w) {
-  bool records = b->be->records && w->op != TRI_OP_sample && w->op != TRI_OP_copy_blocks;
+  bool records = b->be->records && w->op != TRI_KERNEL_sample && w->op != TRI_KERNEL_copy_blocks;
   tri_graph_mode mode = records ? b->be->ops.graph_begin(b->be, b->key) : TRI_GRAPH_LAUNCH;
   if (mode != TRI_GRAPH_REPLAY) launch(b, w);
   return mode == TRI_GRAPH_RECORD ? b->be->ops.graph_end(b->be) : TRI_OK;
@@ -179,7 +179,8 @@ static void report(bench *b, const char *name, work w) {
 
 static bool wanted(const bench *b, const char *op) { return !b->c->opt.op || !strcmp(op, b->c->opt.op); }
 
-#define WORK(o, a, n, ...) ((work){.op = TRI_OP_##o, .args = (a), .arg_size = sizeof *(a), .copies = (n), __VA_ARGS__})
+#define WORK(o, a, n, ...)                                                                                             \
+  ((work){.op = TRI_KERNEL_##o, .args = (a), .arg_size = sizeof *(a), .copies = (n), __VA_ARGS__})
 #define NAME(...) snprintf(name, sizeof name, __VA_ARGS__)
 
 static tri_mat matrix(float *data, int rows, int cols) { return (tri_mat){data, rows, cols, cols, TRI_F32}; }
