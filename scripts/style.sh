@@ -8,7 +8,7 @@
 set -u
 
 # Grows until it has all of $all.
-clean="runtime/base runtime/model runtime/tokenizer offload"
+clean="runtime/base runtime/model runtime/tokenizer kernels comm offload"
 all="runtime/base runtime/model runtime/tokenizer runtime/load runtime/step runtime/forward runtime/engine kernels comm offload \
 worker coordinator client tests"
 

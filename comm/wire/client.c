@@ -99,7 +99,7 @@ void tri_submit_init(tri_submit *s) {
   s->on_disconnect = TRI_DISCONNECT_CANCEL;
 }
 
-/* Where the table of an op finds its fields. */
+/* Returns the offset that the fields of an op's table count from. */
 static size_t client_base(tri_client_op op) {
   if (op == TRI_OP_SUBMIT) return offsetof(tri_client_msg, submit);
   return op == TRI_OP_EMBED || op == TRI_OP_CLASSIFY ? offsetof(tri_client_msg, encode) : 0;

@@ -31,8 +31,8 @@ enum {
   TRI_WIRE_MAX_N = 64,
   TRI_WIRE_MAX_BEAMS = 10,
   TRI_WIRE_MAX_LENGTH_PENALTY = 10,
-  /* Of one embed or classify: numbers, names of labels and texts of tokens, with 8 bytes for each text. The rest of a
-   * message is for what is around them. */
+  /* The result of one embed or classify: numbers, names of labels and texts of tokens, with 8 bytes for each text. The
+   * rest of a message is for what is around them. */
   TRI_WIRE_MAX_RESULT = 1000000,
 };
 
@@ -103,7 +103,7 @@ typedef struct tri_sampling {
   int num_logit_bias;
 } tri_sampling;
 
-/* Whether a beam search can do what is asked of it: names the first field with which it has no meaning. */
+/* Fails where a beam search cannot do what is asked of it, and names the first field with which it has no meaning. */
 tri_status tri_sampling_check_beams(const tri_sampling *s, tri_error *err);
 
 typedef struct tri_submit {
@@ -118,7 +118,7 @@ typedef struct tri_submit {
   tri_on_disconnect on_disconnect;
 } tri_submit;
 
-/* What is made of an encoder's states, and of a classifier's logits. UNSET: what the model's files say. */
+/* How an encoder's states become one vector, and a classifier's logits its scores. UNSET: as the model's files say. */
 typedef enum tri_pool_choice { TRI_POOL_UNSET, TRI_POOL_MODEL, TRI_POOL_CLS, TRI_POOL_AVERAGE } tri_pool_choice;
 typedef enum tri_activation {
   TRI_ACTIVATION_UNSET,
@@ -261,7 +261,7 @@ typedef struct tri_cluster_status {
   tri_rank_status ranks[TRI_STATUS_MAX_RANKS];
 } tri_cluster_status;
 
-/* What a rank's, or all ranks' of a group, machines could do at best, and what a token costs there at least. */
+/* The best that a rank's machine, or those of a group, could do, and the least that a token costs there. */
 typedef struct tri_floors {
   double read_bytes_per_s, flops_per_s;          /* of the backend's memory; of its BLAS's best product */
   double weight_bytes;                           /* that a decode step reads */

@@ -10,7 +10,7 @@
 extern const tri_codec tri_codec_pooling, tri_codec_activation, tri_codec_values, tri_codec_labels, tri_codec_tokens,
     tri_codec_results;
 
-/* Of scores: their number is that of the labels, for each token or once. */
+/* Checks the scores: their number is that of the labels, for each token or once. */
 tri_status tri_encoded_finish(tri_decoder *d, const tri_encoded_reply *r);
 
 #endif

@@ -137,7 +137,7 @@ typedef struct tri_fields {
   .name = name_, .name_len = sizeof(name_) - 1, .type = (type_), .offset = offsetof(S, m)
 
 #define TRI_CUSTOM(name_, S, m, codec_) TRI_F(TRI_FT_CUSTOM, name_, S, m), .codec = &(codec_)
-/* Of a codec that takes the whole record. */
+/* A field whose codec takes the whole record. */
 #define TRI_CUSTOM_ALL(name_, codec_)                                                                                  \
   .name = name_, .name_len = sizeof(name_) - 1, .type = TRI_FT_CUSTOM, .codec = &(codec_)
 

@@ -4,7 +4,7 @@
 
 #include "comm/wire/pack.h"
 
-/* What a submit says and tri_sampling does not hold as it was said; the decoder's extra while one is read. */
+/* A submit says this, and tri_sampling does not hold it as it was said; the decoder's extra while one is read. */
 typedef struct tri_sampling_extra {
   bool has_logprobs, logprobs_off, has_top_logprobs;
   int64_t logprobs, top_logprobs;
@@ -13,14 +13,15 @@ typedef struct tri_sampling_extra {
 /* The record is the tri_sampling, of early_stopping that member. */
 extern const tri_codec tri_codec_logprobs, tri_codec_top_logprobs, tri_codec_stop, tri_codec_stop_ids, tri_codec_bias,
     tri_codec_early_stopping;
-/* Of fields that are known and have one value so far, or none. */
+/* The codec of fields that are known and have one value so far, or none. */
 extern const tri_codec tri_codec_neutral;
 
 void tri_sampling_init(tri_sampling *s);
-/* What can be said only once all fields are there. */
+/* Checks and fills in what needs all fields to be there. */
 tri_status tri_sampling_finish(tri_decoder *d, tri_sampling *s, const tri_sampling_extra *x);
 
-/* Of values that are not called given: a client's are not written, the coordinator's are, which may be the model's. */
+/* Flags of values that are not called given: a client's are not written, the coordinator's are, which may be the
+ * model's. */
 #define TRI_SAMPLING_UNGIVEN_tri_submit 0
 #define TRI_SAMPLING_UNGIVEN_tri_group_assign TRI_FF_UNLESS_GIVEN
 
