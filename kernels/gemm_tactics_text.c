@@ -24,7 +24,7 @@ static uint32_t check_of(const tri_tactic *c) {
 
 /* ---- reading ---- */
 
-/* What is left of a line. */
+/* The part of a line that is left to read. */
 typedef struct cursor {
   const char *at, *end;
 } cursor;

@@ -149,7 +149,7 @@ typedef struct tri_qkv_rope_append_args {
 #define TRI_READS_qkv_rope_append(a) (a)->qkv.data, (a)->rotary_dim ? (a)->cos : NULL, (a)->rotary_dim ? (a)->sin : NULL
 #define TRI_WRITES_qkv_rope_append(a) (a)->qkv.data
 
-/* What goes before latent attention (DeepSeek-V2, section 2.1). Its cache has one row for all heads: the RMS-normed
+/* The step before latent attention (DeepSeek-V2, section 2.1). Its cache has one row for all heads: the RMS-normed
  * latent of `rank` elements and behind it the rotated key of rope_dim elements that the heads share. In the absorbed
  * form a head's query is its first nope_dim elements times its part of the keys' up-projection (head_linear, to the
  * front of the head's part of q_out), then its own rotated rope_dim elements (here, behind them); attention over the
@@ -323,7 +323,7 @@ typedef enum tri_op {
 } tri_op;
 const char *tri_op_name(tri_op op);
 
-/* What plan decided. Plain data: may be copied and kept as long as the shapes stay. */
+/* The decisions of plan. Plain data: may be copied and kept as long as the shapes stay. */
 typedef struct tri_op_plan {
   int variant;      /* the backend's own number of the chosen kernel */
   int split;        /* the backend's own: parts a row or a sequence is cut into */

@@ -11,8 +11,8 @@
 #include "runtime/base/dtype.h"
 #include "runtime/base/status.h"
 
-/* What a row is multiplied with before it is rounded to the nearest integer, to even on a tie, all in float32. A row of
- * next to nothing becomes zeros. */
+/* A row is multiplied with this factor before it is rounded to the nearest integer, to even on a tie, all in float32. A
+ * row of next to nothing becomes zeros. */
 static inline float tri_quantize_factor(float max) { return max > 1e-30f ? 127 / max : 0; }
 static inline float tri_quantize_scale(float max) { return max > 1e-30f ? max / 127 : 0; }
 

@@ -19,7 +19,7 @@ double tri_roofline_read(tri_roofline *f, double bytes);
 /* Seconds per multiply-add of the BLAS's product at the size that it does best (found at create): one product per
  * thread, or one for the whole device. */
 double tri_roofline_gemm(tri_roofline *f);
-/* What the two measure, for people: "device memory read", "cuBLAS bfloat16 at 8192". */
+/* Names of what the two measure, for people: "device memory read", "cuBLAS bfloat16 at 8192". */
 const char *tri_roofline_read_name(const tri_roofline *f);
 const char *tri_roofline_gemm_name(const tri_roofline *f);
 

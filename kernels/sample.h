@@ -10,7 +10,7 @@ typedef struct tri_logit_bias {
   float bias;
 } tri_logit_bias;
 
-/* What one sequence asked of the sampler. Order of application: logit bias and banned ids, repetition / presence /
+/* The parameters of one sequence's sampling. Order of application: logit bias and banned ids, repetition / presence /
  * frequency penalties, temperature, then min_p, top_k, top_p on the tempered distribution; one draw from a
  * counter-based generator keyed by (seed, counter). temperature 0, or a largest logit that is infinite: arg-max of the
  * penalised logits, lowest id on a tie. A logit that is not a number counts as minus infinity. */
@@ -92,7 +92,7 @@ static inline int tri_sample_num_candidates(const tri_sample_params *p) {
   return p->top_k > 0 && p->top_k <= TRI_SAMPLE_CANDIDATES ? p->top_k : 0;
 }
 
-/* Of each row of a part the first tri_sample_num_candidates, in the order of larger logits and then of lower ids, after
+/* The first tri_sample_num_candidates of each row of a part, in the order of larger logits and then of lower ids, after
  * bias and bans. They come in any order, and nothing behind them up to `width`, which is at least as many as any of the
  * rows has and at most TRI_SAMPLE_CANDIDATES. A logit of minus infinity need not be there. */
 typedef struct tri_sample_part_args {

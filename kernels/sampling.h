@@ -1,4 +1,4 @@
-/* What every host sampler shares, so that two backends given the same logits differ in nothing but speed. */
+/* Every host sampler shares this, so that two backends given the same logits differ in nothing but speed. */
 #ifndef TRI_KERNELS_SAMPLING_H
 #define TRI_KERNELS_SAMPLING_H
 

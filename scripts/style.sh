@@ -8,8 +8,8 @@
 set -u
 
 # Grows until it has all of $all.
-clean="runtime/base runtime/model runtime/tokenizer runtime/load runtime/step runtime/forward runtime/engine offload comm/wire worker \
-coordinator client"
+clean="runtime/base runtime/model runtime/tokenizer runtime/load runtime/step runtime/forward runtime/engine kernels comm offload \
+worker coordinator client"
 all="runtime/base runtime/model runtime/tokenizer runtime/load runtime/step runtime/forward runtime/engine kernels comm offload \
 worker coordinator client tests"
 

@@ -45,8 +45,8 @@ check() {
       own["mpi.h"] = "^comm/mpi\\.c$"
       own["liburing.h"] = "^offload/aio[a-z_]*\\.c$"
       own["curses.h"] = own["ncurses.h"] = "^client/cmd/(top|term)[a-z_]*\\.c$"
-      own["cuda_runtime.h"] = own["cuda_runtime_api.h"] = own["cuda.h"] = own["cuda_bf16.h"] = own["cuda_fp16.h"] = own["library_types.h"] = "^(kernels/cuda|comm/device)/"
-      own["cublas_v2.h"] = own["cublasLt.h"] = "^kernels/cuda/"
+      own["cuda_runtime.h"] = own["cuda_runtime_api.h"] = own["cuda.h"] = own["cuda_bf16.h"] = own["cuda_fp16.h"] = "^(kernels/cuda|comm/device)/"
+      own["library_types.h"] = own["cublas_v2.h"] = own["cublasLt.h"] = "^kernels/cuda/"
       own["nccl.h"] = "^comm/device/nccl"
       # besides these, angle brackets hold the C library and the kernel only
       system_header = "^(assert|ctype|dirent|dlfcn|errno|fcntl|fenv|float|getopt|glob|inttypes|langinfo|libgen|limits|locale|malloc|" \

@@ -28,7 +28,7 @@ tri_status tri_p2p_agree(tri_comm *host, const tri_error *mine, tri_error *err) 
   return TRI_OK;
 }
 
-/* What the others must know of a rank. */
+/* The others must know this of a rank. */
 struct card {
   char boot[40]; /* identifies the host's kernel since it was started */
   int32_t processors;

@@ -432,5 +432,7 @@ void tri_cpu_attention_launch(tri_backend *be, const tri_op_plan *plan, const tr
   order_heads(&r);
   double pairs = 0;
   for (int s = 0; s < b->num_seqs; s++) pairs += (double)(b->seq_start[s + 1] - b->seq_start[s]) * b->context_len[s];
-  if (pairs > 0) tri_cpu_run(be, pairs * a->num_heads * a->kv.head_dim / 8, attention_thread, &r);
+  /* Scores and values: two multiply-adds for an element of a key. */
+  double macs = 2 * pairs * a->num_heads * a->kv.head_dim;
+  if (pairs > 0) tri_cpu_run(be, macs / TRI_CPU_MACS_PER_NS, attention_thread, &r);
 }

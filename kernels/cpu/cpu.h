@@ -157,8 +157,12 @@ typedef struct tri_cpu_impl {
 static inline bool tri_cpu_use_blas(const tri_backend *be) { return ((const tri_cpu_impl *)be->impl)->use_blas; }
 static inline const tri_cpu_isa *tri_cpu_isa_of(const tri_backend *be) { return ((const tri_cpu_impl *)be->impl)->isa; }
 
+/* Multiply-adds that one thread does in a nanosecond, of floats and of int8: rough numbers for a core with AVX2. */
+enum { TRI_CPU_MACS_PER_NS = 16, TRI_CPU_INT8_MACS_PER_NS = 24 };
+
 /* Runs fn on the pool, or on the caller's thread alone (count 1) when the work, in rough nanoseconds of one thread,
- * would not pay for waking the others. */
+ * would not pay for waking the others. The callers estimate it for a core with AVX2: so much for an element, a row or a
+ * multiply-add. Nothing else depends on it, so an estimate may be off by a factor. */
 static inline void tri_cpu_run(tri_backend *be, double nanoseconds, void (*fn)(void *, int, int), void *ctx) {
   enum { WORTH_SHARING_NS = 6000 };
   if (nanoseconds < WORTH_SHARING_NS || tri_pool_size(be->pool) == 1)

@@ -10,7 +10,7 @@
 
 #include "kernels/cpu/kern_rows.h"
 
-/* As many accumulators as leave registers for a row of the panel and a broadcast. */
+/* There are as many accumulators as leave registers for a row of the panel and a broadcast. */
 enum { PANEL_ROWS = V_REGISTERS == 32 ? 12 : 6, PANEL_COLS = 2 * W };
 
 /* W rows of w, n of which exist, elements p .. p+c-1, into W columns of the panel. */

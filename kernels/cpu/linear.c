@@ -54,7 +54,7 @@ void tri_cpu_linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_l
   }
   linear_run r = {.be = be, .a = a, .plan = plan};
   double work = (double)a->x.rows * a->w.n * a->w.k;
-  tri_cpu_run(be, work / 16, linear_thread, &r);
+  tri_cpu_run(be, work / TRI_CPU_MACS_PER_NS, linear_thread, &r);
 }
 
 tri_status tri_cpu_head_linear_plan(tri_backend *be, const tri_head_linear_args *a, tri_op_plan *plan) {
@@ -105,5 +105,5 @@ static void head_linear_thread(void *ctx, int index, int count) {
 void tri_cpu_head_linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_head_linear_args *a) {
   if (a->x.rows == 0 || a->w.n == 0) return;
   head_linear_run r = {.be = be, .a = a, .plan = plan};
-  tri_cpu_run(be, (double)a->x.rows * a->w.n * a->w.k / 16, head_linear_thread, &r);
+  tri_cpu_run(be, (double)a->x.rows * a->w.n * a->w.k / TRI_CPU_MACS_PER_NS, head_linear_thread, &r);
 }

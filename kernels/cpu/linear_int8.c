@@ -64,5 +64,5 @@ void tri_cpu_linear_int8_launch(tri_backend *be, const tri_linear_args *a) {
   if (!lay_out(be, a, &r.l)) return; /* plan saw that it can be laid out */
   r.x = be->workspace;
   r.scales = (float *)((char *)be->workspace + r.l.scales);
-  tri_cpu_run(be, (double)a->x.rows * a->w.n * a->w.k / 24, int8_thread, &r);
+  tri_cpu_run(be, (double)a->x.rows * a->w.n * a->w.k / TRI_CPU_INT8_MACS_PER_NS, int8_thread, &r);
 }

@@ -31,7 +31,8 @@ tri_status tri_cpu_moe_route_plan(tri_backend *be, const tri_moe_route_args *a, 
 void tri_cpu_moe_route_launch(tri_backend *be, const tri_op_plan *plan, const tri_moe_route_args *a) {
   (void)plan;
   route_run r = {be, a};
-  if (a->logits.rows) tri_cpu_run(be, 20.0 * a->logits.rows * a->logits.cols, route_thread, &r);
+  enum { NS_PER_LOGIT = 20 }; /* in double, one after the other */
+  if (a->logits.rows) tri_cpu_run(be, (double)NS_PER_LOGIT * a->logits.rows * a->logits.cols, route_thread, &r);
 }
 
 /* Choices that one pass takes up (at least one token's), rows of an expert that go through a block of columns at a
@@ -302,6 +303,7 @@ void tri_cpu_moe_experts_launch(tri_backend *be, const tri_op_plan *plan, const 
     r.scales = (float *)(base + l.scales);
     order_choices(&r);
     double rows = r.first[a->num_experts];
-    tri_cpu_run(be, rows * a->x.cols * (a->down.k * 3.0 + 16) / 16, experts_thread, &r);
+    /* Gate, up and down, and a nanosecond for an element of x that is gathered and added back. */
+    tri_cpu_run(be, rows * a->x.cols * (a->down.k * 3.0 / TRI_CPU_MACS_PER_NS + 1), experts_thread, &r);
   }
 }

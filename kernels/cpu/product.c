@@ -17,7 +17,7 @@ enum { OWN_N = 12, OWN_N_MAX = 96 };
  */
 enum { PACK_ROWS = 4, WIDEN_ROWS = 32, PACK_M = 64, PACK_LD = TRI_DOT_CHUNK + 16, PANEL_LD = OWN_PANEL_K + 16 };
 
-/* Whether rows so far apart (in floats) meet in a few sets of the first-level cache. */
+/* Rows so far apart (in floats) meet in a few sets of the first-level cache. */
 static bool rows_collide(size_t ld) { return ld % 256 == 0; }
 
 tri_product_algorithm tri_product_choose(const tri_product_shape *s) {
@@ -157,7 +157,7 @@ static void panels(const tri_product *p, float *scratch) {
     t.add = p->accumulate || from > 0;
     t.x = gather_x(p, 0, p->m, from, t.k, copy, PANEL_LD, &t.ldx);
     tri_panel_pack pack = {.out = scratch, .ldw = (size_t)k, .dtype = p->w.dtype, .k = t.k};
-    /* What comes next: the same rows' next piece, or, where that was the last one, the next rows. */
+    /* Next comes the same rows' next piece, or, where that was the last one, the next rows. */
     size_t next = k - from > OWN_PANEL_K ? OWN_PANEL_K : (size_t)cols * (size_t)k;
     pack.ahead = (ptrdiff_t)(next * tri_dtype_size(p->w.dtype));
     for (int j = 0; j < n; j += cols) {

@@ -20,6 +20,8 @@ static void row_thread(void *ctx, int index, int count) {
   if (begin < end) r->fn(r, begin, end, index);
 }
 
+/* ns_per_row: rough nanoseconds of one thread, as tri_cpu_run wants them. A row's are its elements times the
+ * nanoseconds of one, and in most ops a few for the row itself. */
 static void run_rows(tri_backend *be, const void *args, int rows, double ns_per_row,
                      void (*fn)(const row_run *, int, int, int)) {
   row_run r = {.be = be, .isa = tri_cpu_isa_of(be), .args = args, .rows = rows, .fn = fn};

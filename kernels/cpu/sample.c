@@ -9,6 +9,8 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/sampling.h"
 
+#define NS_PER_LOGIT 0.5 /* roughly, of one thread: tri_cpu_run */
+
 /* The first guess at how many ids hold top_p of the mass. */
 enum { FIRST_CANDIDATES = 512, SCAN_PIECE = 256, SLACK = 64 };
 
@@ -248,7 +250,7 @@ void tri_cpu_sample_launch(tri_backend *be, const tri_op_plan *plan, const tri_s
   if (a->logits.rows == 1)
     sample_thread(&r, 0, 1);
   else
-    tri_cpu_run(be, (double)a->logits.rows * a->logits.cols * 0.5, sample_thread, &r);
+    tri_cpu_run(be, (double)a->logits.rows * a->logits.cols * NS_PER_LOGIT, sample_thread, &r);
 }
 
 /* ---- over a cut vocabulary ---- */
@@ -285,7 +287,7 @@ static void part_thread(void *ctx, int index, int count) {
 void tri_cpu_sample_part_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_part_args *a) {
   (void)plan;
   part_run r = {.be = be, .a = a};
-  tri_cpu_run(be, (double)a->rows.logits.rows * a->rows.logits.cols * 0.5, part_thread, &r);
+  tri_cpu_run(be, (double)a->rows.logits.rows * a->rows.logits.cols * NS_PER_LOGIT, part_thread, &r);
 }
 
 void tri_cpu_sample_merge_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_merge_args *a) {

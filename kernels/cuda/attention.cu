@@ -22,6 +22,8 @@ template <typename T> __device__ static float dot_key(const float *q, const T *k
   return s;
 }
 
+/* Attention of any shape. q and out [T, heads * d], keys and values in pages. Grid (T, heads), 128 threads, which take
+ * a key each and then values. Shared memory: a query, 128 weights and room for sums, under 5 KiB. */
 template <typename T> __global__ static void attention_kernel(tri_attention_args a, tri_batch b) {
   __shared__ float q[MAX_HEAD], p[THREADS], room[WARP];
   int t = blockIdx.x, head = blockIdx.y, d = a.kv.v_dim ? a.kv.v_dim : a.kv.head_dim, kv_head = a.kv_head_of[head];

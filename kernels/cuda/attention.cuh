@@ -1,10 +1,10 @@
-/* What all kinds of attention share: which keys a token sees, and what a score is. */
+/* All kinds of attention share this: the keys that a token sees, and the formula of a score. */
 #ifndef TRI_KERNELS_CUDA_ATTENTION_CUH
 #define TRI_KERNELS_CUDA_ATTENTION_CUH
 
 #include "kernels/cuda/gemm_few_rows.cuh"
 
-/* What a token sees, and where its keys are. */
+/* The keys that a token sees, and their pages. */
 struct view {
   int position, first, last, tokens, seq; /* tokens: of its sequence in this step */
   const int32_t *kv_blocks;

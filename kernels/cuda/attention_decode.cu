@@ -83,6 +83,9 @@ __device__ static inline void put_heads(const tri_attention_args &a, const meeti
   }
 }
 
+/* Attention with up to GROUP query heads of one KV head. q and out [T, heads * d], partial results [T, heads, splits, d
+ * + 4]. Grid (T, KV heads * chunks of GROUP heads, splits), 128 threads, at least four blocks on a multiprocessor.
+ * Shared memory: the warps' results, 4 * GROUP rows of 258 floats. */
 template <typename T, int GROUP>
 __global__ __launch_bounds__(THREADS, 4) static void decode_kernel(tri_attention_args a, tri_batch b, meeting m,
                                                                    int lanes, int chunks, bool skip_prompts) {

@@ -33,7 +33,7 @@ int tri_cuda_decode_mma_splits(const tri_attention_args *a, int num_sms) {
 
 /* ---- keys and queries ---- */
 
-/* Where this thread's key of the first tiles is, one for each thread. */
+/* Returns the offset of this thread's key of the first tiles, which have one for each thread. */
 __device__ static inline int64_t locate_first(const tri_attention_args &a, const tri_batch &b, const view &v,
                                               int kv_head, int key, int end, bool early, bool *later) {
   *later = false;
@@ -148,6 +148,9 @@ __device__ static inline void merge_warps(const tri_attention_args &a, const mee
 
 /* ---- the kernel ---- */
 
+/* Attention of single tokens, 16 query heads at a time. q and out [T, heads * d], partial results [S, heads, splits, d
+ * + 4]. Grid (T, KV heads * chunks of 16 heads, splits), 128 threads. Shared memory: two stages of a tile of keys and
+ * one of values, 32 KiB of heads up to 64 elements and 64 KiB above, where the warps' results lie at the end. */
 template <typename T, int DEPTH, bool PLAIN>
 __global__ __launch_bounds__(TILE_THREADS) static void decode_mma_kernel(tri_attention_args a, tri_batch b, meeting m,
                                                                          int chunks, bool skip_prompts, bool early) {

@@ -9,14 +9,15 @@
 #include "kernels/cuda/attention_splits.cuh"
 #include "kernels/cuda/attention_tiles.cuh"
 
-/* Of a row, where shorter ones are padded; and how many threads fetch a row, soften one and merge one. */
+/* The size of a row, which shorter ones are padded to; then the threads that fetch or soften one row, and merge one. */
 enum { STEPS = 36, WIDTH = STEPS * 16, CHUNKS = WIDTH / PIECE, MAX_VALUES = 512 };
 enum { ROW_LANES = 8, MERGE_THREADS = 128 };
-/* What splits are chosen by: a block's beginning and end, and the merging, cost as much as so many times 32 keys. In
- * batches of decodes and prompts none is to have LONG tiles, or prompts would be done long before it. */
+/* The cost by which splits are chosen: a block's beginning and end, and the merging, are worth so many times 32 keys.
+ * In batches of decodes and prompts none is to have LONG tiles, or prompts would be done long before it. */
 enum { ENDS = 6, MERGING = 4, LONG = 64 };
 
-/* Of a block with TILES * 16 heads. With two of these tiles a block has a processor for itself, else two share it. */
+/* Sizes of a block with TILES * 16 heads. With two of these tiles a block has a multiprocessor for itself, else two
+ * share it. */
 template <int TILES> struct extent {
   static constexpr int WARPS = 4 * TILES, THREADS = WARPS * WARP, ROWS = 16 * TILES, KEYS = 32 * TILES;
   static constexpr int PARTS = WARPS / 2, OWN_KEYS = KEYS / 2, OWN_STEPS = STEPS / PARTS; /* of a warp's scores */
@@ -80,7 +81,7 @@ int tri_cuda_latent_mma_splits(const tri_attention_args *a, int num_sms) {
 /* The place of a piece in a tile: exchanged so that eight rows of one column lie in different banks. */
 __device__ static inline int place(int row, int chunk) { return (row * CHUNKS + (chunk ^ (row & 7))) * PIECE; }
 
-/* Where a key is; LATER and below: where one is that the kernel in front has yet to write. */
+/* Returns the offset of a key; LATER and below stand for one that the kernel in front has yet to write. */
 __device__ static inline int64_t locate_key(const tri_attention_args &a, const tri_batch &b, const view &v, int key,
                                             int end, bool early) {
   if (key >= end) return NO_KEY;
@@ -165,7 +166,7 @@ __device__ static inline void score_part(const uint32_t (&q)[TILES][extent<TILES
     }
 }
 
-/* What a thread knows of its row: the maximum, in units of log 2, and the sum over its own keys. */
+/* A thread's part of its row: the maximum, in units of log 2, and the sum over its own keys. */
 struct softness {
   float max, sum;
 };
@@ -285,6 +286,10 @@ __device__ static inline void put_heads(const tri_attention_args &a, const meeti
   }
 }
 
+/* Attention over a latent cache. q [T, heads * head_dim], out [T, heads * v_dim], partial results [T, heads, splits,
+ * v_dim
+ * + 4]. Grid (T * chunks of 16 * TILES heads, splits), 128 * TILES threads. Shared memory: rooms, 79 KiB with one tile
+ * (two blocks on a multiprocessor) and 186 KiB with two. */
 template <typename T, int TILES>
 __global__ __launch_bounds__(128 * TILES, 2 / TILES) static void latent_mma_kernel(tri_attention_args a, tri_batch b,
                                                                                    meeting s, int chunks, bool early) {
@@ -332,7 +337,8 @@ __global__ __launch_bounds__(128 * TILES, 2 / TILES) static void latent_mma_kern
   put_heads<T, TILES>(a, s, room, r, t, head0, heads, out);
 }
 
-/* A block for each head of each token. */
+/* Merges the splits, a block for each head of each token. partial [T, heads, splits, v_dim + 4] to out [T, heads *
+ * v_dim]. Grid T * heads, 128 threads. Shared memory: three floats for each split. */
 __global__ __launch_bounds__(MERGE_THREADS) static void merge_kernel(tri_attention_args a, meeting s) {
   __shared__ float room[3 * MAX_SPLITS + 1];
   int t = blockIdx.x / a.num_heads, head = blockIdx.x % a.num_heads;

@@ -10,14 +10,14 @@
 
 enum { MAX_SPLITS = 64, SPLIT_EXTRA = 4 }; /* splits are a power of two */
 
-/* Where the blocks of an attention meet. */
+/* The blocks of an attention meet here. */
 struct meeting {
   float *partial;     /* [row][head][split][values, maximum, sum, two for the alignment] */
   unsigned *counters; /* [unit]: blocks that are done; zero before and after each kernel */
   int splits;
 };
 
-/* How long a head's value is, a multiple of four. */
+/* Returns the elements of a head's value, a multiple of four. */
 __host__ __device__ static inline int value_dim(const tri_attention_args &a) {
   return a.kv.v_dim ? a.kv.v_dim : a.kv.head_dim;
 }
@@ -29,7 +29,7 @@ __device__ static inline float *split_at(const tri_attention_args &a, const meet
   return m.partial + row * split_pitch(a);
 }
 
-/* Whether this block is the last one of its unit; then it sees what all of them have left. The barriers make the
+/* Returns true in the last block of a unit, which then sees what all of them have left. The barriers make the
  * block's stores the first thread's to publish, and what that acquires everybody's; a fence of every thread would cost
  * more. */
 __device__ static inline bool is_last_split(const meeting &m, int unit) {

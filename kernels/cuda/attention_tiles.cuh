@@ -1,4 +1,4 @@
-/* What attention on tensor cores consists of (FlashAttention-2's arrangement, Dao 2023): tiles of 16-bit keys and
+/* The parts of attention on tensor cores (FlashAttention-2's arrangement, Dao 2023): tiles of 16-bit keys and
  * values that pass through shared memory, and a warp's 16 rows of queries with their running maximum, sum and weighted
  * values. Scores never leave the registers. Queries are rounded to the keys' type, as are the weights in front of the
  * values; sums and the softmax are float32. */
@@ -11,8 +11,8 @@
 enum { TILE_WARPS = 4, TILE_THREADS = TILE_WARPS * WARP, MAX_DEPTH = 16, STAGES = 2 };
 #define LOG2E 1.44269504f
 
-/* What a head of DEPTH * 16 elements needs. A row of a tile has CHUNKS pieces, whose places are exchanged so that eight
- * rows of one column lie in different banks. */
+/* Sizes of a tile for heads of DEPTH * 16 elements. A row of a tile has CHUNKS pieces, whose places are exchanged so
+ * that eight rows of one column lie in different banks. */
 template <int DEPTH> struct shape {
   static constexpr int LARGE = DEPTH <= 8 ? 16 : 32, CHUNKS = DEPTH <= 4 ? 8 : LARGE, KEYS = DEPTH <= 8 ? 64 : 32;
   static constexpr int TILE = KEYS * CHUNKS * PIECE; /* elements */
@@ -27,7 +27,7 @@ template <int DEPTH> __device__ static inline int place(int row, int chunk) {
 enum { NO_KEY = -1, LATER = -2 };
 
 enum { EARLY_TOKENS = 64 }; /* of a batch whose new keys are few enough to be told from old ones */
-/* Whether this step writes the key in that slot. */
+/* Returns true where this step writes the key in that slot. */
 __device__ static inline bool is_new(const tri_batch &b, int64_t slot) {
   bool found = false;
 #pragma unroll 8
@@ -35,7 +35,7 @@ __device__ static inline bool is_new(const tri_batch &b, int64_t slot) {
   return found;
 }
 
-/* Where the keys of a tile are, one for each row. */
+/* Writes the offsets of a tile's keys, one for each row. */
 template <int KEYS>
 __device__ static inline void locate(const tri_attention_args &a, const int32_t *kv_blocks, int kv_head, int key0,
                                      int end, int64_t *offsets) {
@@ -59,10 +59,10 @@ __device__ static inline void fetch(const tri_attention_args &a, const int64_t *
   }
 }
 
-/* What a lane has of 16 rows: rows lane / 4 and + 8. */
+/* A lane's part of 16 rows: rows lane / 4 and + 8. */
 template <int DEPTH> struct rows_state { float max[2], sum[2], out[DEPTH * 2][4]; };
 
-/* Of KEYS keys; k: the first one's row, a multiple of 8. */
+/* Computes the scores of KEYS keys; k: the first one's row, a multiple of 8. */
 template <typename T, int DEPTH, int KEYS>
 __device__ static inline void scores(float (&s)[KEYS / 8][4], const uint32_t (&q)[DEPTH][4], const T *k) {
   int lane = threadIdx.x % WARP, row = lane / 16 * 8 + lane % 8, half = lane / 8 % 2;
@@ -83,7 +83,7 @@ __device__ static inline void scores(float (&s)[KEYS / 8][4], const uint32_t (&q
   }
 }
 
-/* What a token may see, and from which position it looks. */
+/* The keys that a token may see, and the position it looks from. */
 struct sight {
   int position, first, last, head;
 };

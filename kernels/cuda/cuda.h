@@ -29,7 +29,7 @@ typedef struct tri_cuda_graph {
 } tri_cuda_graph;
 enum { TRI_CUDA_GRAPHS = 128, TRI_CUDA_KEYS = 256 };
 
-/* What the sampler works on: what goes to the device, pinned, in turns as with batches, and the same and more there. */
+/* The memory of the sampler: what goes to the device, pinned, in turns as with batches, and the same and more there. */
 typedef struct tri_cuda_drawing {
   char *host[2], *device;
   cudaEvent_t sent[2];
@@ -81,7 +81,7 @@ typedef struct tri_cuda_facts {
   char driver[80];
   unsigned pcie_generation, pcie_width, links; /* links: NVLinks that are up */
 } tri_cuda_facts;
-/* What is not known, all of it without NVML, is empty or 0. */
+/* Facts that are not known, all of them without NVML, are empty or 0. */
 tri_cuda_facts tri_cuda_ask_driver(const char *pci);
 
 /* graph.c */
@@ -127,7 +127,7 @@ bool tri_cuda_latent_mma_fits(const tri_attention_args *a);
 int tri_cuda_latent_mma_splits(const tri_attention_args *a, int num_sms);
 cudaError_t tri_cuda_latent_mma(cudaStream_t stream, const tri_attention_args *a, float *partial, int splits);
 
-/* What the sampler's kernel knows of a row. The row's words begin at `words`: ids with a bias, banned ids, history,
+/* A row's parameters for the sampler's kernel. The row's words begin at `words`: ids with a bias, banned ids, history,
  * biases. */
 typedef struct tri_cuda_draw {
   float temperature, top_p, min_p;
@@ -179,7 +179,7 @@ static inline cudaDataType_t tri_cuda_type_of(tri_dtype t) {
 /* linear.c, the only file besides roofline.c that knows cuBLAS, and its helpers in linear.cu. */
 tri_status tri_cuda_blas_open(tri_cuda_impl *impl);
 void tri_cuda_blas_close(tri_cuda_impl *impl);
-/* Whether the library has such a product at all, and whether it gets it where nothing else was chosen. */
+/* True where the library has such a product at all, and where it gets it without a tactic. */
 bool tri_cuda_library_can(const tri_linear_args *a);
 bool tri_cuda_library_by_default(const tri_linear_args *a);
 size_t tri_cuda_linear_workspace(const tri_backend *be, const tri_linear_args *a);
@@ -198,7 +198,7 @@ size_t tri_cuda_matmul_version(void);
 bool tri_cuda_matmul_finishes(const tri_linear_args *a);
 bool tri_cuda_matmul(tri_backend *be, const tri_linear_args *a, const void *x, int ldx, const uint64_t *words,
                      bool asks);
-/* The library's proposals for a product, the best first by its own estimate: fills way, words and note. Returns how
+/* The library's proposals for a product, the best first by its own estimate: fills kind, words and note. Returns how
  * many there are, `most` at the most. */
 enum { TRI_CUDA_PROPOSALS = 12 };
 int tri_cuda_matmul_propose(tri_backend *be, const tri_linear_args *a, const void *x, int ldx, int most,

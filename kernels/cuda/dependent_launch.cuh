@@ -23,7 +23,7 @@ __device__ static inline void wait_for_previous(void) {
 #endif
 }
 
-/* Whether the code that runs is the one made for sm_90: other devices run code without the wait. */
+/* True where the code that runs is the one made for sm_90: other devices run code without the wait. */
 static inline bool can_overlap(void) {
   int device = 0, major = 0;
   return cudaGetDevice(&device) == cudaSuccess &&

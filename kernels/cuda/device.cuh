@@ -1,4 +1,4 @@
-/* What the kernels share: stored elements, rows of integers, and sums over a warp and a block. */
+/* The kernels share this: stored elements, rows of integers, and sums over a warp and a block. */
 #ifndef TRI_KERNELS_CUDA_DEVICE_CUH
 #define TRI_KERNELS_CUDA_DEVICE_CUH
 
@@ -46,7 +46,7 @@ __device__ static inline float warp_max(float x) {
   return x;
 }
 
-/* Of two rows of integers, over a warp. */
+/* The dot product of two rows of integers, by a warp. */
 __device__ static inline int int8_dot(const int8_t *x, const int8_t *w, int k) {
   int sum = 0;
   for (int j = threadIdx.x % WARP; j < k; j += WARP) sum += (int)x[j] * (int)w[j];
@@ -97,7 +97,7 @@ __device__ static inline float glu_of(tri_act act, float limit, float gate, floa
 }
 
 __device__ static inline float *row_at(const tri_mat &m, int i) { return m.data + (size_t)i * (size_t)m.ld; }
-/* Of a matrix whose type is known. */
+/* Row i of a matrix whose type is known. */
 template <typename T> __device__ static inline T *row_of(const tri_mat &m, int i) {
   return (T *)m.data + (size_t)i * (size_t)m.ld;
 }
@@ -129,7 +129,7 @@ __device__ static inline void store4(__nv_bfloat16 *p, float4 x) {
   __nv_bfloat162 low = __floats2bfloat162_rn(x.x, x.y), high = __floats2bfloat162_rn(x.z, x.w);
   *(uint2 *)p = make_uint2(*(uint32_t *)&low, *(uint32_t *)&high);
 }
-/* Of a matrix of any type. */
+/* The same into a matrix of any type. */
 __device__ static inline void store4_at(const tri_mat &m, int i, int j, float4 x) {
   switch (m.dtype) {
   case TRI_F16: store4((__half *)m.data + (size_t)i * (size_t)m.ld + (size_t)j, x); break;
@@ -137,7 +137,7 @@ __device__ static inline void store4_at(const tri_mat &m, int i, int j, float4 x
   default: store4(m.data + (size_t)i * (size_t)m.ld + (size_t)j, x); break;
   }
 }
-/* Whether rows of m can be read and written so. */
+/* True where rows of m can be read and written so. */
 static inline bool in_fours(const tri_mat &m) {
   return m.cols % 4 == 0 && m.ld % 4 == 0 && (uintptr_t)m.data % 16 == 0;
 }

@@ -56,7 +56,7 @@ size_t tri_cuda_linear_workspace(const tri_backend *be, const tri_linear_args *a
   return a->w.dtype == a->x.dtype ? 0 : (size_t)a->x.rows * (size_t)a->w.k * 2;
 }
 
-/* As tri_cuda_matmul has it, of sums alone. */
+/* The same product as tri_cuda_matmul's, of sums alone. */
 static cublasStatus_t product(tri_cuda_impl *impl, const tri_linear_args *a, const void *x, int ldx) {
   float one = 1, beta = a->accumulate ? 1 : 0;
   cudaDataType_t type = tri_cuda_type_of(a->w.dtype);
@@ -72,7 +72,7 @@ static bool library_linear(tri_backend *be, const tri_linear_args *a, const tri_
   const void *x = a->x.data;
   int ldx = a->x.ld;
   bool chosen = tactic->kind == TRI_TACTIC_ALGO, by_default = tri_cuda_library_by_default(a), done = false;
-  /* Of plain products the older interface has the same kernels, and chooses better among them for few rows. */
+  /* The older interface has the same kernels for plain products, and chooses better among them for few rows. */
   bool plain = !a->bias && a->act == TRI_ACT_NONE, asks = by_default && !plain && tactic->kind != TRI_TACTIC_GEMM;
   if (a->w.dtype != a->x.dtype) {
     tri_cuda_narrow(tri_cuda_stream(be), &a->x, a->w.dtype, be->workspace);

@@ -31,7 +31,9 @@ __device__ static inline bool spread(const float (&sum)[ROWS][COLS], float *all)
   return !warp;
 }
 
-/* CUT: the warps of a block share one set of columns and cut k among themselves; else each has columns of its own. */
+/* ROWS rows of a product from row `first` on. x [M, k], w [n, k], out [M, n]. CUT: the warps of a block share one set
+ * of COLS columns and cut k among themselves, grid n / COLS; else each has columns of its own, grid n / (COLS * 4). 128
+ * threads. Shared memory: the warps' sums. */
 template <typename T, typename X, int ROWS, int COLS, bool CUT>
 __global__ static void few_rows_kernel(tri_linear_args a, int first) {
   int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
@@ -43,7 +45,9 @@ __global__ static void few_rows_kernel(tri_linear_args a, int first) {
   if (spread<ROWS, COLS, CUT>(sum, &all) && lane < ROWS * COLS) finish(a, first + lane / COLS, col + lane % COLS, all);
 }
 
-/* Half of a warp's columns are gates and half their ups. */
+/* A gated product of ROWS rows. x [ROWS, k], w [2 width, k] with gates first, out [ROWS, width]. Half of a warp's COLS
+ * columns are gates and half their ups. Grid width / (COLS / 2) with CUT, a quarter of that without; 128 threads.
+ * Shared memory: the warps' sums. */
 template <typename T, int ROWS, int COLS, bool CUT>
 __global__ static void few_rows_gated_kernel(tri_linear_args a, tri_glu_args glu) {
   enum { PAIRS = COLS / 2 };
@@ -81,7 +85,7 @@ static void few_rows_rows(cudaStream_t stream, const tri_linear_args &a, int fir
     launch_overlapped(few_rows_kernel<T, X, ROWS, 1, true>, dim3(n), FEW_ROWS_THREADS, 0, stream, a, first);
 }
 
-/* Of 16-bit weights more than two rows would seldom come, since the library has them; four is enough to be compiled. */
+/* More than two rows of 16-bit weights would seldom come, since the library has them; four is enough to be compiled. */
 template <typename T, typename X> static void few_rows(cudaStream_t stream, const tri_linear_args &a) {
   constexpr int MOST = sizeof(T) == 2 ? 2 : 4;
   for (int first = 0, rows; first < a.x.rows; first += rows) {
@@ -108,7 +112,7 @@ static void few_rows_as_stored(cudaStream_t stream, const tri_linear_args &a) {
   }
 }
 
-/* Whether rows can be read in pieces. */
+/* True where rows can be read in pieces. */
 static bool is_aligned(const tri_linear_args &a) {
   return a.w.k % PIECE == 0 && a.x.ld % (a.x.dtype == TRI_F32 ? 4 : PIECE) == 0 && (uintptr_t)a.x.data % 16 == 0 &&
          (uintptr_t)a.w.data % 16 == 0;
@@ -138,7 +142,8 @@ void tri_cuda_gated(cudaStream_t stream, const tri_gated_linear_args *a) {
     one ? few_rows_gated<__half, 1>(stream, *a) : few_rows_gated<__half, 2>(stream, *a);
 }
 
-/* The same for what is not aligned. */
+/* Up to 8 rows of a product from row `first` on, of any alignment: a warp for each column. x [M, k], w [n, k], out [M,
+ * n]. Grid n / 8, 256 threads. */
 __global__ static void columns_kernel(tri_linear_args a, int first) {
   int col = blockIdx.x * COLUMN_WARPS + threadIdx.x / WARP, lane = threadIdx.x % WARP;
   int rows = min(FEW, a.x.rows - first);
@@ -157,7 +162,8 @@ __global__ static void columns_kernel(tri_linear_args a, int first) {
   }
 }
 
-/* TILE x TILE results for a block, 4 x 4 for each thread. */
+/* A product of many rows: 64 x 64 results for a block, 4 x 4 for each thread. x [M, k], w [n, k], out [M, n]. Grid (n /
+ * 64, M / 64), 256 threads. Shared memory: 16 columns of both tiles, 8.5 KiB. */
 __global__ static void tiles_kernel(tri_linear_args a) {
   __shared__ float xs[DEPTH][TILE + 4], ws[DEPTH][TILE + 4];
   int row0 = blockIdx.y * TILE, col0 = blockIdx.x * TILE, tx = threadIdx.x % 16, ty = threadIdx.x / 16;
@@ -194,7 +200,8 @@ __global__ static void tiles_kernel(tri_linear_args a) {
 
 /* ---- int8 activations ---- */
 
-/* A row of x as integers, as kernels/quantize.h has it; scale NaN where an element is not finite. */
+/* Rounds a row of x to integers, as kernels/quantize.h has it; its scale is NaN where an element is not finite. x [M,
+ * k] to out [M, k] and scales [M]. Grid M, 256 threads. Shared memory: 32 floats. */
 __global__ static void quantize_kernel(tri_mat x, int8_t *out, float *scales) {
   __shared__ float room[WARP];
   const float *row = row_at(x, blockIdx.x);
@@ -229,6 +236,8 @@ tri_cuda_rounded tri_cuda_round(cudaStream_t stream, tri_mat x, void *workspace)
   return {q, scales};
 }
 
+/* A product of rounded rows with int8 weights, a warp for each result. x [M, k], w [n, k], out [M, n]. Grid (n / 8, M),
+ * 256 threads. */
 __global__ static void int8_kernel(tri_linear_args a, tri_cuda_rounded x) {
   int col = blockIdx.x * COLUMN_WARPS + threadIdx.x / WARP, lane = threadIdx.x % WARP, row = blockIdx.y;
   if (col >= a.w.n) return;
@@ -260,6 +269,7 @@ void tri_cuda_own_linear(cudaStream_t stream, const tri_linear_args *a, void *wo
 
 /* ---- around the library's products ---- */
 
+/* Rounds a row of x to T. x [M, k] to out [M, k] without gaps. Grid M, 256 threads. */
 template <typename T> __global__ static void narrow_kernel(tri_mat x, T *out) {
   const float *row = row_at(x, blockIdx.x);
   for (int j = threadIdx.x; j < x.cols; j += blockDim.x)
@@ -273,7 +283,7 @@ void tri_cuda_narrow(cudaStream_t stream, const tri_mat *x, tri_dtype dtype, voi
     narrow_kernel<<<x->rows, TILE_THREADS, 0, stream>>>(*x, (__half *)out);
 }
 
-/* Bias and activation of sums that are in their place. */
+/* Bias and activation of sums that are in their place. out [M, n]. Grid M, 256 threads. */
 __global__ static void epilogue_kernel(tri_linear_args a) {
   for (int j = threadIdx.x; j < a.out.cols; j += blockDim.x) {
     float x = load_at(a.out, blockIdx.x, (size_t)j) + (a.bias ? a.bias[j] : 0);
@@ -281,6 +291,7 @@ __global__ static void epilogue_kernel(tri_linear_args a) {
   }
 }
 
+/* Does the same as epilogue_kernel, four elements at a time. out [M, n]. Grid (M, n / 1024), 256 threads. */
 template <typename T> __global__ __launch_bounds__(TILE_THREADS) static void epilogue_by_four(tri_linear_args a) {
   let_next_begin();
   int j = 4 * (int)(blockIdx.y * TILE_THREADS + threadIdx.x);
@@ -311,7 +322,8 @@ void tri_cuda_epilogue(cudaStream_t stream, const tri_linear_args *a) {
     launch_overlapped(epilogue_by_four<float>, grid, TILE_THREADS, 0, stream, *a);
 }
 
-/* A warp for each output of each head. */
+/* A product for each head, a warp for each output. x [T, heads * x_stride], w [heads * n, k], out [T, heads *
+ * out_stride]. Grid (heads * n / 8, T), 256 threads. */
 __global__ static void head_linear_kernel(tri_head_linear_args a) {
   int n = a.w.n / a.num_heads, t = blockIdx.y, lane = threadIdx.x % WARP;
   int row = blockIdx.x * COLUMN_WARPS + threadIdx.x / WARP;

@@ -62,8 +62,10 @@ __device__ static bool wait_for_slot(const tri_cuda_message &m) {
   return wait_for(m, m.taken, m.number - TRI_CUDA_MAILBOX_SLOTS);
 }
 
+/* Waits until the message's slot is empty. One block of a warp. */
 __global__ static void await_kernel(tri_cuda_message m) { wait_for_slot(m); }
 
+/* Sends n words or vectors of `from` [n] to the slot. At most 16 blocks of 512 threads. */
 template <typename T>
 __global__ static void __launch_bounds__(MAILBOX_THREADS) send_kernel(tri_cuda_message m, const void *from, size_t n) {
   if (!wait_for_slot(m)) return;
@@ -71,6 +73,7 @@ __global__ static void __launch_bounds__(MAILBOX_THREADS) send_kernel(tri_cuda_m
   tell(m, m.arrived);
 }
 
+/* Takes n words or vectors of the slot to `to` [n]. At most 64 blocks of 512 threads. */
 template <typename T>
 __global__ static void __launch_bounds__(MAILBOX_THREADS) receive_kernel(tri_cuda_message m, void *to, size_t n) {
   if (!wait_for(m, m.arrived, m.number)) return;

@@ -15,7 +15,7 @@ enum { SETS = 128, SET = 8 };
 /* Bytes: the most that the library asks for, and the most that it loads at a time. */
 enum { BEST_ALIGNMENT = 256, LOAD_ALIGNMENT = 16 };
 
-/* What the kernel depends on, in ints alone, so that keys can be compared as bytes. */
+/* The kernel depends on this, in ints alone, so that keys can be compared as bytes. */
 typedef struct product_key {
   int m, n, k, ldx, ldo;
   int in, out; /* cudaDataType_t */
@@ -161,8 +161,8 @@ static bool ask_for_best(cublasLtHandle_t handle, product *p) {
 
 /* ---- tactics that were measured before ---- */
 
-/* What the rows of a matrix of that type and width are multiples of where it begins at a multiple of LOAD_ALIGNMENT and
- * nothing lies between them. */
+/* Returns the alignment in bytes of rows of that type and width, of a matrix that begins at a multiple of
+ * LOAD_ALIGNMENT and has nothing between its rows. */
 static int packed_alignment(int cols, int type) {
   size_t bits = (size_t)cols * (type == CUDA_R_32F ? 4 : 2) | LOAD_ALIGNMENT;
   return (int)(bits & (~bits + 1));
@@ -180,7 +180,7 @@ static bool get(const cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoConfigAttrib
   return cublasLtMatmulAlgoConfigGetAttribute(algo, what, value, bytes, &written) == CUBLAS_STATUS_SUCCESS;
 }
 
-/* Whether its parts, if it cuts sums into any, are put together as they must be. */
+/* True where its parts, if it cuts sums into any, are put together as they must be. */
 static bool sums_well(const cublasLtMatmulAlgo_t *algo, const product_key *key) {
   int32_t splits;
   uint32_t scheme;

@@ -8,7 +8,8 @@ size_t tri_cuda_moe_route_workspace(const tri_moe_route_args *a) {
   return (size_t)a->logits.rows * (2 * (size_t)a->logits.cols + (size_t)a->num_groups) * sizeof(double);
 }
 
-/* A thread for each token: the reference's text, in double. */
+/* Routes a token with one thread: the reference's text, in double. logits [T, experts] to ids and weights [T, top_k];
+ * scratch [T, 2 * experts + groups]. Grid T / 128, 128 threads. */
 __global__ static void route_kernel(tri_moe_route_args a, double *scratch) {
   int t = blockIdx.x * blockDim.x + threadIdx.x;
   size_t each = 2 * (size_t)a.logits.cols + (size_t)a.num_groups;
@@ -52,7 +53,8 @@ __device__ static float dot(const factors &f, size_t i, const tri_weight *w, siz
   return warp_sum(sum);
 }
 
-/* A warp for each hidden unit of a choice. */
+/* Makes the hidden units of each choice of each token, a warp for each. x [T, h], up [experts, f or 2 f, h], hidden [T
+ * * top_k, f]. Grid (f / 4, T * top_k), 128 threads. */
 __global__ static void up_kernel(tri_moe_experts_args a, factors x, float *hidden) {
   size_t choice = blockIdx.y, f = (size_t)a.down.k, up_n = a.gated ? 2 * f : f, t = choice / (size_t)a.top_k;
   size_t unit = (size_t)blockIdx.x * WARPS + threadIdx.x / WARP;
@@ -65,7 +67,8 @@ __global__ static void up_kernel(tri_moe_experts_args a, factors x, float *hidde
   if (threadIdx.x % WARP == 0) hidden[choice * f + unit] = y;
 }
 
-/* A warp for each element of out, which adds its token's choices in their order. */
+/* Adds a token's choices in their order, a warp for each element of out. hidden [T * top_k, f], down [experts, h, f],
+ * out [T, h]. Grid (h / 4, T), 128 threads. */
 __global__ static void down_kernel(tri_moe_experts_args a, factors hidden) {
   size_t h = (size_t)a.x.cols, t = blockIdx.y, i = (size_t)blockIdx.x * WARPS + threadIdx.x / WARP;
   if (i >= h) return;

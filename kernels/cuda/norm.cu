@@ -15,7 +15,7 @@ __device__ static inline void load_part(part<FOURS> &p, const float *row, int fi
   }
 }
 
-/* What is normed: x + delta_scale * delta, which goes back to x. */
+/* Adds delta_scale * delta to x, which goes back to memory: this is normed. */
 template <int FOURS>
 __device__ static inline void add_part(part<FOURS> &x, const part<FOURS> &delta, float scale, float *row, int first,
                                        int threads, int n) {
@@ -93,7 +93,8 @@ template <int THREADS> __device__ static inline float sum_over_block(float x, fl
   return sum;
 }
 
-/* EARLY: weights and bias come before the wait, and need registers until the end. */
+/* Norms one row with one block. x, delta, out and copy [T, n] with n up to 4 * FOURS * THREADS. EARLY: weights and bias
+ * come before the wait, and need registers until the end. Grid T, THREADS threads. Shared memory: 64 floats. */
 template <typename T, int THREADS, int FOURS, bool EARLY>
 __global__ __launch_bounds__(THREADS) static void norm_kernel(tri_norm_args a) {
   __shared__ __align__(16) float sums[WARP], squares[WARP];
@@ -134,6 +135,8 @@ template <int ROWS> __device__ static inline void warp_sums(float (&x)[ROWS]) {
     for (int r = 0; r < ROWS; r++) x[r] += __shfl_xor_sync(0xffffffffu, x[r], o);
 }
 
+/* Norms ROWS rows with each warp. x, delta, out and copy [T, n] with n up to 128 * FOURS. Grid T / (4 * ROWS), 128
+ * threads, at least five blocks on a multiprocessor. */
 template <typename T, int FOURS, int ROWS>
 __global__ __launch_bounds__(ROWS_THREADS, 5) static void norm_rows_kernel(tri_norm_args a) {
   int lane = threadIdx.x % WARP, n = a.x.cols;
@@ -172,8 +175,9 @@ __global__ __launch_bounds__(ROWS_THREADS, 5) static void norm_rows_kernel(tri_n
 
 /* ---- rows of any kind ---- */
 
-/* Rows of any length and alignment, read again where they are needed again; without out only the sum. */
 enum { ANY_THREADS = 512 };
+/* Norms a row of any length and alignment, read again where it is needed again; without out only the sum. x, delta, out
+ * and copy [T, n]. Grid T, 512 threads. Shared memory: 32 floats. */
 __global__ static void any_norm_kernel(tri_norm_args a) {
   __shared__ float room[WARP];
   int t = blockIdx.x, n = a.x.cols;

@@ -1,5 +1,6 @@
-/* What the driver says of a device beyond the CUDA runtime. NVML comes with the driver and is opened while the program
- * runs; these few of its functions have kept their form since version 11, so that a build needs no header of it. */
+/* Facts that the driver knows of a device beyond the CUDA runtime. NVML comes with the driver and is opened while the
+ * program runs; these few of its functions have kept their form since version 11, so that a build needs no header of
+ * it. */
 #include <dlfcn.h>
 #include <string.h>
 

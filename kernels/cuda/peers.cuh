@@ -1,4 +1,4 @@
-/* What kernels need that work with those of other devices: words in memory that several devices see, and waiting for
+/* Kernels that work with those of other devices need this: words in memory that several devices see, and waiting for
  * them. */
 #ifndef TRI_KERNELS_CUDA_PEERS_CUH
 #define TRI_KERNELS_CUDA_PEERS_CUH

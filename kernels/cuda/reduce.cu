@@ -54,7 +54,7 @@ __device__ static inline void store_vector(const span &b, int i, float4 v) {
 
 /* ---- rounds ---- */
 
-/* Where this block receives in this round. */
+/* Returns the memory in which this block receives in this round. */
 __device__ static inline uint4 *half_of(char *memory, uint32_t round) {
   return (uint4 *)(memory + ((size_t)blockIdx.x * 2 + round % 2) * TRI_CUDA_REDUCE_HALF_BYTES);
 }
@@ -123,7 +123,8 @@ __device__ static inline bool receive_sum(const tri_cuda_reduce &r, uint4 *from,
 /* ---- kernels ---- */
 
 /* Everything goes to everybody: one latency, (ranks - 1) times the bytes. A thread has the vectors i = first, first +
- * stride, ...; its k-th one lies at k * blockDim.x + threadIdx.x of the sender's room. */
+ * stride, ...; its k-th one lies at k * blockDim.x + threadIdx.x of the sender's room. buf [count]. At most 128 blocks,
+ * all on the device at once, of up to 512 threads. */
 template <int RANKS>
 __global__ __launch_bounds__(TRI_CUDA_REDUCE_THREADS) static void one_shot(const __grid_constant__ tri_cuda_reduce r,
                                                                            const __grid_constant__ span buf,
@@ -154,7 +155,7 @@ __device__ static inline int parts_with(int i, int part, int vectors) { return (
 
 /* Rank s sums the s-th part of the vectors, `part` long, and sends the sums on: 2 (ranks - 1) / ranks times the bytes,
  * two latencies. A thread has the same places of all parts, so that threads need not wait for each other. A half has a
- * room per rank for addends, then one per rank for sums. */
+ * room per rank for addends, then one per rank for sums. Shapes and grid are as in one_shot. */
 template <int RANKS>
 __global__ __launch_bounds__(TRI_CUDA_REDUCE_THREADS) static void two_shots(const __grid_constant__ tri_cuda_reduce r,
                                                                             const __grid_constant__ span buf,

@@ -66,7 +66,7 @@ static double device_read(tri_device_roofline *base, double bytes) {
   return end(f) * bytes / (double)n;
 }
 
-/* As linear.c has it: the weights' rows are as long as the inputs'. */
+/* A product as linear.c has it: the weights' rows are as long as the inputs'. */
 static double device_gemm(tri_device_roofline *base) {
   struct device_roofline *f = (struct device_roofline *)base;
   tri_cuda_impl *impl = tri_cuda_of(f->be);

@@ -7,6 +7,7 @@ enum { THREADS = 256 };
 /* A random number for an element, by its number. */
 __device__ static inline uint64_t mix(uint64_t z) { return tri_mix64((z + 1) * TRI_SPLITMIX_STEP); }
 
+/* Fills p [n] with random numbers. 4096 blocks of 256 threads, which go on in steps of the grid. */
 __global__ static void fill_kernel(void *p, tri_dtype type, size_t n) {
   size_t step = (size_t)gridDim.x * THREADS;
   for (size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x; i < n; i += step)
@@ -17,7 +18,8 @@ void tri_cuda_roofline_fill(cudaStream_t stream, void *p, tri_dtype type, size_t
   fill_kernel<<<4096, THREADS, 0, stream>>>(p, type, n);
 }
 
-/* Tiles of DEEP pieces for each thread, so that many reads are in flight; n is a multiple of a tile. */
+/* Reads p [n] in tiles of DEEP pieces for each thread, so that many reads are in flight; n is a multiple of a tile. A
+ * grid of any size, 256 threads. */
 template <int DEEP> __global__ static void read_kernel(const uint4 *p, size_t n, uint32_t *sink) {
   size_t tile = (size_t)THREADS * DEEP, step = gridDim.x * tile;
   uint32_t sum = 0;

@@ -1,9 +1,10 @@
-/* What goes before attention: rotary angles, and the cache's new entries. */
+/* Kernels in front of attention: rotary angles, and the cache's new entries. */
 #include "kernels/cuda/device.cuh"
 #include "kernels/ref/formulas.h"
 
 enum { THREADS = 128 };
 
+/* Makes a token's angles. positions and rope_len [T] to cos and sin [T, rotary_dim / 2]. Grid T, 128 threads. */
 __global__ static void rope_angles_kernel(tri_rope_angles_args a) {
   int t = blockIdx.x, half = a.rotary_dim / 2, len = a.rope_len[t];
   bool beyond = len > a.original_max_len;
@@ -52,7 +53,7 @@ __device__ static void rotate_head(float *x, int rotary_dim, bool interleaved, c
 
 /* ---- keys and values ---- */
 
-/* Where element 0 of a head's key or value of that slot is. */
+/* Returns the offset of element 0 of a head's key or value of that slot. */
 __device__ static inline size_t place_in(const tri_kv_layer &kv, int64_t slot, int head) {
   size_t kv_block = (size_t)(slot / kv.block_size), in_block = (size_t)(slot % kv.block_size);
   return ((kv_block * (size_t)kv.num_kv_heads + (size_t)head) * (size_t)kv.block_size + in_block) * (size_t)kv.head_dim;
@@ -103,7 +104,7 @@ __device__ static inline head_pairs<PAIRS> load_pairs(const float *x, const two_
   return r;
 }
 
-/* What is not there stays 0. */
+/* Norms a head's pairs. Elements that are not there stay 0. */
 template <int PAIRS>
 __device__ static inline void norm_pairs(const tri_qkv_rope_append_args &a, head_pairs<PAIRS> &x,
                                          const head_pairs<PAIRS> &gains, const two_of_head (&at)[PAIRS], int pairs) {
@@ -129,8 +130,9 @@ __device__ static inline void norm_pairs(const tri_qkv_rope_append_args &a, head
   }
 }
 
-/* A warp for each head of each token, whose elements stay in its registers: all that it reads is read at once, and of
- * it slots and weights, which no kernel writes, before the wait. */
+/* Norms, rotates and stores with a warp for each head of each token, whose elements stay in its registers: all that it
+ * reads is read at once, and slots and weights, which no kernel writes, before the wait. qkv [T, (hq + 2 hkv) d] with d
+ * up to 64 * PAIRS. Grid (T, (hq + 2 hkv) / 4), 128 threads. */
 template <int PAIRS> __global__ __launch_bounds__(THREADS) static void append_kernel(tri_qkv_rope_append_args a) {
   int t = blockIdx.x, d = a.head_dim, pairs = (d + 1) / 2, lane = threadIdx.x % WARP;
   let_next_begin();
@@ -179,7 +181,8 @@ template <int PAIRS> __global__ __launch_bounds__(THREADS) static void append_ke
   }
 }
 
-/* Where nothing is normed or rotated: a block has a token, whose keys and values are only stored in another type. */
+/* Only stores keys and values in another type, where nothing is normed or rotated. qkv [T, (hq + 2 hkv) d]. Grid T, 128
+ * threads. */
 template <typename T> __global__ __launch_bounds__(THREADS) static void store_kernel(tri_qkv_rope_append_args a) {
   enum { PIECE = 8 };
   let_next_begin();
@@ -213,7 +216,8 @@ static void store(cudaStream_t stream, const tri_qkv_rope_append_args &a) {
   }
 }
 
-/* Heads of any size, in place first. */
+/* Does the same as append_kernel for heads of any size, in place first. qkv [T, (hq + 2 hkv) d]. Grid (T, (hq + 2 hkv)
+ * / 4), 128 threads. */
 __global__ static void any_append_kernel(tri_qkv_rope_append_args a) {
   int t = blockIdx.x, d = a.head_dim, lane = threadIdx.x % WARP;
   head_of_row head = head_of(a, blockIdx.y * (THREADS / WARP) + threadIdx.x / WARP);
@@ -245,7 +249,8 @@ void tri_cuda_qkv_rope_append(cudaStream_t stream, const tri_qkv_rope_append_arg
 
 /* ---- latent attention's ---- */
 
-/* Warp 0 makes the latent and the shared key, the others the queries' rotated parts. */
+/* Makes the latent and the shared key with warp 0, and the queries' rotated parts with the others. q [T, heads * (nope
+ * + rope)], kv_a [T, rank + rope], q_out [T, heads * (rank + rope)]. Grid T, 128 threads. */
 __global__ static void mla_append_kernel(tri_mla_append_args a) {
   size_t t = blockIdx.x, rank = (size_t)a.rank, rope = (size_t)a.rope_dim, nope = (size_t)a.nope_dim;
   const float *q = row_at(a.q, (int)t), *co = a.cos + t * (rope / 2), *si = a.sin + t * (rope / 2);

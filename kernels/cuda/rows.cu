@@ -3,6 +3,7 @@
 
 enum { THREADS = 256 };
 
+/* Adds up a token's embeddings. ids [T], tables [n, h], out [T, h]. Grid T, 256 threads. */
 __global__ static void embed_kernel(tri_embed_args a) {
   int t = blockIdx.x;
   float *out = row_at(a.out, t);
@@ -23,6 +24,7 @@ void tri_cuda_embed(cudaStream_t stream, const tri_embed_args *a, void *workspac
   if (a->out.rows) embed_kernel<<<a->out.rows, THREADS, 0, stream>>>(*a);
 }
 
+/* Sums the squares of a row. x [T, n]. Grid T, 256 threads. Shared memory: 32 floats. */
 __global__ static void square_sums_kernel(tri_square_sums_args a) {
   __shared__ float room[WARP];
   const float *x = row_at(a.x, blockIdx.x);
@@ -37,6 +39,7 @@ void tri_cuda_square_sums(cudaStream_t stream, const tri_square_sums_args *a, vo
   if (a->x.rows) square_sums_kernel<<<a->x.rows, THREADS, 0, stream>>>(*a);
 }
 
+/* Multiplies a row with its gate's sigmoid. x [T, n], gate [T]. Grid T, 256 threads. */
 __global__ static void gate_rows_kernel(tri_gate_rows_args a) {
   float *x = row_at(a.x, blockIdx.x), factor = 1 / (1 + expf(-a.gate[blockIdx.x]));
   for (int j = threadIdx.x; j < a.x.cols; j += blockDim.x) x[j] *= factor;
@@ -47,6 +50,7 @@ void tri_cuda_gate_rows(cudaStream_t stream, const tri_gate_rows_args *a, void *
   if (a->x.rows) gate_rows_kernel<<<a->x.rows, THREADS, 0, stream>>>(*a);
 }
 
+/* Scales and caps a row. x [T, n]. Grid T, 256 threads. */
 __global__ static void softcap_kernel(tri_softcap_args a) {
   float *x = row_at(a.x, blockIdx.x);
   for (int j = threadIdx.x; j < a.x.cols; j += blockDim.x) {
@@ -60,6 +64,8 @@ void tri_cuda_softcap(cudaStream_t stream, const tri_softcap_args *a, void *work
   if (a->x.rows) softcap_kernel<<<a->x.rows, THREADS, 0, stream>>>(*a);
 }
 
+/* Multiplies activated gates with their ups. gate_up [T, 2 f] to out [T, f]. Grid (T, f / 1024), 256 threads, which go
+ * on in steps of the grid. */
 __global__ static void glu_kernel(tri_glu_args a) {
   int f = a.out.cols, t = blockIdx.x;
   for (int j = blockIdx.y * blockDim.x + threadIdx.x; j < f; j += gridDim.y * blockDim.x)
@@ -67,6 +73,7 @@ __global__ static void glu_kernel(tri_glu_args a) {
              glu_of(a.act, a.limit, load_at(a.gate_up, t, (size_t)j), load_at(a.gate_up, t, (size_t)(f + j))));
 }
 
+/* Does the same four elements at a time. gate_up [T, 2 f] to out [T, f]. Grid (T, f / 1024), 256 threads. */
 template <typename T> __global__ static void glu_kernel_by_four(tri_glu_args a) {
   int f = a.out.cols, j = 4 * (int)(blockIdx.y * blockDim.x + threadIdx.x);
   let_next_begin();
@@ -93,6 +100,7 @@ void tri_cuda_glu(cudaStream_t stream, const tri_glu_args *a, void *workspace) {
     launch_overlapped(glu_kernel_by_four<float>, grid, THREADS, 0, stream, *a);
 }
 
+/* Copies chosen rows. x [T, n], rows [M], out [M, n]. Grid M, 256 threads. */
 __global__ static void gather_rows_kernel(tri_gather_rows_args a) {
   const float *x = row_at(a.x, a.rows[blockIdx.x]);
   float *out = row_at(a.out, blockIdx.x);
@@ -104,6 +112,7 @@ void tri_cuda_gather_rows(cudaStream_t stream, const tri_gather_rows_args *a, vo
   if (a->out.rows) gather_rows_kernel<<<a->out.rows, THREADS, 0, stream>>>(*a);
 }
 
+/* Averages the rows of a sequence. x [T, n], start [S + 1], out [S, n]. Grid S, 256 threads. */
 __global__ static void mean_rows_kernel(tri_mean_rows_args a) {
   int begin = a.start[blockIdx.x], end = a.start[blockIdx.x + 1];
   float *out = row_at(a.out, blockIdx.x);

@@ -8,7 +8,7 @@
 
 enum { ALIGN = 16, LEAST = 1 << 20, DRAW = 0, ARGMAX = 1 };
 
-/* Whether the raw logits' maximum is the answer. */
+/* True where the raw logits' maximum is the answer. */
 static bool is_plain(const tri_sample_params *p) {
   return p->temperature <= 0 && p->num_logprobs < 0 && !p->num_logit_bias && !p->num_banned &&
          !tri_sample_has_penalties(p);
@@ -18,7 +18,7 @@ static int history_of(const tri_sample_args *a, int row) {
   return tri_sample_has_penalties(a->params[row]) ? a->num_history[row] : 0;
 }
 
-/* Where things lie on the device, in bytes from the beginning. The host's copy ends in front of the results. */
+/* Offsets of things on the device, in bytes from the beginning. The host's copy ends in front of the results. */
 typedef struct layout {
   size_t words, results, saved, counts, end;
 } layout;
@@ -110,8 +110,8 @@ static void pack(const tri_sample_args *a, uint32_t first_id, tri_cuda_draw *dra
   }
 }
 
-/* What the rows ask for, to the device. The copy out of this turn's memory that was begun two launches ago is over long
- * since, or is waited for. */
+/* Sends the rows' parameters to the device. The copy out of this turn's memory that was begun two launches ago is over
+ * long since, or is waited for. */
 static void send(tri_backend *be, const tri_sample_args *a, uint32_t first_id, layout l) {
   tri_cuda_impl *impl = tri_cuda_of(be);
   tri_cuda_drawing *d = &impl->drawing;

@@ -15,9 +15,10 @@ __device__ static inline void report_token(const tri_cuda_draw_args &a, int toke
   if (a.drawn) a.drawn[blockIdx.x] = (uint32_t)token;
 }
 
-/* Where every logit is minus infinity, the first id: lists need not have it, and may be empty. */
+/* The first id, where every logit is minus infinity: lists need not have it, and may be empty. */
 __device__ static inline int token_of(uint64_t best) { return value_of(best) > -INFINITY ? (int)(uint32_t)best : 0; }
 
+/* Finds a row's largest logit. logits [R, vocabulary]. Grid R, 1024 threads. Shared memory: 32 ranks. */
 __global__ static void argmax_kernel(tri_cuda_draw_args a) {
   __shared__ uint64_t room[WARP];
   view row = {row_at(a.logits, blockIdx.x), NULL, 0, a.logits.cols};
@@ -62,7 +63,7 @@ __device__ static void add_biases(const edits &e, int n) {
   }
 }
 
-/* As kernels/sampling.c has it, every operation rounded. */
+/* The formula of kernels/sampling.c, every operation rounded. */
 __device__ static inline float penalised(const tri_cuda_draw &d, float x, int count) {
   x = x > 0 ? __fdiv_rn(x, d.repetition_penalty) : __fmul_rn(x, d.repetition_penalty);
   if (!count) return x;
@@ -189,6 +190,8 @@ __device__ static void report(sampler *s, view row, int wanted, int token, tri_s
   r->logprob = (float)(value_at(place_of(row.x[token])) - log_sum);
 }
 
+/* Draws a row's token. logits [R, vocabulary], draws and results [R]. Grid R, 1024 threads. Shared memory: a sampler.
+ */
 __global__ static void __launch_bounds__(THREADS) draw_kernel(tri_cuda_draw_args a) {
   __shared__ sampler s;
   tri_cuda_draw d = a.draws[blockIdx.x];
@@ -208,6 +211,8 @@ __global__ static void __launch_bounds__(THREADS) draw_kernel(tri_cuda_draw_args
 
 /* ---- over a cut vocabulary ---- */
 
+/* Lists a row's candidates in a part of the vocabulary. logits [R, ids of the part] to part [R, width]. Grid R, 1024
+ * threads. Shared memory: a sampler. */
 __global__ static void __launch_bounds__(THREADS) part_kernel(tri_cuda_draw_args a) {
   __shared__ sampler s;
   view row = {row_at(a.logits, blockIdx.x), NULL, 0, a.logits.cols};
@@ -249,6 +254,8 @@ __device__ static view list_candidates(sampler *s, const tri_cuda_draw_args &a) 
   return all;
 }
 
+/* Draws a row's token out of the parts' candidates. parts [num_parts, R, width] to results [R]. Grid R, 1024 threads.
+ * Shared memory: a sampler. */
 __global__ static void __launch_bounds__(THREADS) merge_kernel(tri_cuda_draw_args a) {
   __shared__ sampler s;
   view all = list_candidates(&s, a);

@@ -1,4 +1,4 @@
-/* What the sampler's kernels are made of: passes of one block over a row, and searches in histograms where the
+/* The parts of the sampler's kernels: passes of one block over a row, and searches in histograms where the
  * reference sorts.
  *
  * Two things make the answers independent of the order in which threads come. An element's rank, its place among the

@@ -38,7 +38,7 @@ double tri_ref_sample_weights(const tri_sample_params *p, const float *adjusted,
  * unit in the last place of the frequency is a visible angle. */
 void tri_ref_rope_frequencies(const tri_rope_angles_args *a, int rope_len, float *inv_freq);
 
-/* Where key `pos` of a sequence begins, in elements of kv.k or kv.v. */
+/* Returns the offset of key `pos` of a sequence, in elements of kv.k or kv.v. */
 static inline size_t tri_ref_kv_offset(const tri_kv_layer *kv, const int32_t *kv_blocks, int pos, int kv_head) {
   size_t kv_block = (size_t)kv_blocks[pos / kv->block_size], in_block = (size_t)(pos % kv->block_size);
   return ((kv_block * (size_t)kv->num_kv_heads + (size_t)kv_head) * (size_t)kv->block_size + in_block) *
