@@ -83,6 +83,31 @@ __device__ static inline void put_heads(const tri_attention_args &a, const meeti
   }
 }
 
+/* Merges what the sets of a warp, `lanes` lanes each, have seen: every lane has the warp's afterwards. */
+template <int GROUP> static __device__ __forceinline__ void merge_sets(running<GROUP> &r, int lanes) {
+  for (int o = lanes; o < WARP; o *= 2)
+#pragma unroll
+    for (int g = 0; g < GROUP; g++) {
+      float max = __shfl_xor_sync(0xffffffffu, r.max[g], o), sum = __shfl_xor_sync(0xffffffffu, r.sum[g], o),
+            acc[PIECE];
+#pragma unroll
+      for (int i = 0; i < PIECE; i++) acc[i] = __shfl_xor_sync(0xffffffffu, r.acc[g][i], o);
+      merge(r, g, max, sum, acc);
+    }
+}
+
+/* Stores a warp's heads: of each the largest score, the sum, and piece `part` of the weighted values. */
+template <int GROUP>
+static __device__ __forceinline__ void store_warp(float (*room)[WARP * PIECE + 2], const running<GROUP> &r, int part) {
+#pragma unroll
+  for (int g = 0; g < GROUP; g++) {
+    room[g][0] = r.max[g];
+    room[g][1] = r.sum[g];
+#pragma unroll
+    for (int i = 0; i < PIECE; i++) room[g][2 + part * PIECE + i] = r.acc[g][i];
+  }
+}
+
 /* Attention with up to GROUP query heads of one KV head. q and out [T, heads * d], partial results [T, heads, splits, d
  * + 4]. Grid (T, KV heads * chunks of GROUP heads, splits), 128 threads, at least four blocks on a multiprocessor.
  * Shared memory: the warps' results, 4 * GROUP rows of 258 floats. */
@@ -94,8 +119,8 @@ __global__ __launch_bounds__(THREADS, 4) static void decode_kernel(tri_attention
   let_next_begin();
   int t = blockIdx.x, kv_head = blockIdx.y / chunks, chunk = blockIdx.y % chunks, split = blockIdx.z, d = a.kv.head_dim;
   int head0 = kv_head * a.heads_per_kv + chunk * GROUP, heads = min(GROUP, a.heads_per_kv - chunk * GROUP);
-  int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, part = lane % lanes, sets = THREADS / lanes;
-  int set = threadIdx.x / lanes;
+  int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, part = lane % lanes, sets = THREADS / lanes,
+      set = threadIdx.x / lanes;
   bool reads = part * PIECE < d;
   view v = view_of(a, b, t);
   wait_for_previous();
@@ -141,25 +166,8 @@ __global__ __launch_bounds__(THREADS, 4) static void decode_kernel(tri_attention
       for (int i = 0; i < PIECE; i++) r.acc[g][i] = r.acc[g][i] * old + p * value[i];
     }
   }
-  /* The sets of a warp, then the warps. */
-  for (int o = lanes; o < WARP; o *= 2)
-#pragma unroll
-    for (int g = 0; g < GROUP; g++) {
-      float max = __shfl_xor_sync(0xffffffffu, r.max[g], o), sum = __shfl_xor_sync(0xffffffffu, r.sum[g], o),
-            acc[PIECE];
-#pragma unroll
-      for (int i = 0; i < PIECE; i++) acc[i] = __shfl_xor_sync(0xffffffffu, r.acc[g][i], o);
-      merge(r, g, max, sum, acc);
-    }
-  if (lane < lanes) {
-#pragma unroll
-    for (int g = 0; g < GROUP; g++) {
-      room[warp][g][0] = r.max[g];
-      room[warp][g][1] = r.sum[g];
-#pragma unroll
-      for (int i = 0; i < PIECE; i++) room[warp][g][2 + part * PIECE + i] = r.acc[g][i];
-    }
-  }
+  merge_sets(r, lanes);
+  if (lane < lanes) store_warp(room[warp], r, part);
   __syncthreads();
   put_heads<GROUP>(a, m, room, t, head0, heads);
   if (m.splits > 1 && is_last_split(m, t * (int)gridDim.y + (int)blockIdx.y))

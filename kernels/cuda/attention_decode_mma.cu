@@ -146,6 +146,19 @@ __device__ static inline void merge_warps(const tri_attention_args &a, const mee
   }
 }
 
+/* Merges the warps' rows in shared memory that no copy goes to any more, and the splits behind the last of them. */
+template <int DEPTH>
+static __device__ __forceinline__ void finish_block(const tri_attention_args &a, const meeting &m, rows_state<DEPTH> &r,
+                                                    float *room, int seq, int t, int head0, int heads) {
+  wait_copies<0>();
+  __syncthreads();
+  put_rows<DEPTH>(r, heads, room);
+  __syncthreads();
+  merge_warps<DEPTH>(a, m, room, seq, t, head0, heads);
+  if (m.splits > 1 && is_last_split(m, seq * (int)gridDim.y + (int)blockIdx.y))
+    merge_splits<TILE_THREADS>(a, m, seq, t, head0, heads, room);
+}
+
 /* ---- the kernel ---- */
 
 /* Attention of single tokens, 16 query heads at a time. q and out [T, heads * d], partial results [S, heads, splits, d
@@ -206,13 +219,7 @@ __global__ __launch_bounds__(TILE_THREADS) static void decode_mma_kernel(tri_att
     }
     commit_copies();
   }
-  wait_copies<0>();
-  __syncthreads();
-  put_rows<DEPTH>(r, heads, (float *)room);
-  __syncthreads();
-  merge_warps<DEPTH>(a, m, (float *)room, v.seq, t, head0, heads);
-  if (m.splits > 1 && is_last_split(m, v.seq * (int)gridDim.y + (int)blockIdx.y))
-    merge_splits<TILE_THREADS>(a, m, v.seq, t, head0, heads, (float *)room);
+  finish_block<DEPTH>(a, m, r, (float *)room, v.seq, t, head0, heads);
 }
 
 template <typename T, int DEPTH, bool PLAIN>
