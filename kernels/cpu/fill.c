@@ -48,7 +48,7 @@ tri_status tri_backend_fill_cpu(tri_backend *be, const char *isa, tri_error *err
   be->isa = chosen->name;
   be->ops.destroy = cpu_destroy;
 #define X(op) be->ops.op##_launch = tri_cpu_##op##_launch;
-  TRI_CPU_LAUNCHES(X)
+  TRI_OP_LIST(X)
 #undef X
 #define X(op) be->ops.op##_plan = tri_cpu_##op##_plan;
   TRI_CPU_PLANS(X)

@@ -84,25 +84,25 @@ static uint32_t *put(uint32_t *to, const void *from, int n) {
   return to + n;
 }
 
+/* Copies a number of p's that the sampler looks at. */
+#define COPY(d, type, name, least, most, def, absent, sampler, help) COPY_##sampler(d, name)
+#define COPY_NONE(d, name)
+#define COPY_FLOAT(d, name) (d).name = p->name;
+#define COPY_INT(d, name) (d).name = p->name;
+
 /* Ids that count from the first one of the part; lower ones are beyond any. */
 static void pack(const tri_sample_args *a, uint32_t first_id, tri_cuda_draw *draws, uint32_t *words) {
   uint32_t *at = words;
   for (int i = 0; i < a->logits.rows; i++) {
     const tri_sample_params *p = a->params[i];
-    draws[i] = (tri_cuda_draw){.temperature = p->temperature,
-                               .top_p = p->top_p,
-                               .min_p = p->min_p,
-                               .repetition_penalty = p->repetition_penalty,
-                               .presence_penalty = p->presence_penalty,
-                               .frequency_penalty = p->frequency_penalty,
-                               .top_k = p->top_k,
-                               .num_logprobs = p->num_logprobs,
+    draws[i] = (tri_cuda_draw){.num_logprobs = p->num_logprobs,
                                .num_bias = p->num_logit_bias,
                                .num_banned = p->num_banned,
                                .num_prompt = a->num_prompt[i],
                                .num_history = history_of(a, i),
                                .words = (size_t)(at - words),
                                .uniform = (uint64_t)(tri_sample_uniform(p->seed, a->counter[i]) * 0x1p53)};
+    TRI_SAMPLING_NUMBERS(COPY, draws[i])
     for (int j = 0; j < p->num_logit_bias; j++) *at++ = p->logit_bias[j].id - first_id;
     for (int j = 0; j < p->num_banned; j++) *at++ = p->banned[j] - first_id;
     at = put(at, a->history[i], draws[i].num_history);
