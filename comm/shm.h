@@ -28,8 +28,8 @@ void tri_shm_close(tri_shm *s); /* NULL allowed */
  * can come. */
 void tri_shm_set_progress(tri_shm *s, void (*progress)(void *arg), void *arg);
 
-/* The slots of tri_comm_ops; the sum is taken in rank order. Waits by c's policy and limit; an error is returned and not yet
- * noted in c. */
+/* The slots of tri_comm_ops; the sum is taken in rank order. Waits by c's policy and limit; an error is returned and
+ * not yet noted in c. */
 tri_status tri_shm_all_reduce(tri_shm *s, tri_comm *c, float *buf, size_t count);
 tri_status tri_shm_all_gather(tri_shm *s, tri_comm *c, const void *send, void *recv, size_t bytes);
 tri_status tri_shm_broadcast(tri_shm *s, tri_comm *c, void *buf, size_t bytes, int root);

@@ -130,10 +130,10 @@ cudaError_t tri_cuda_latent_mma(cudaStream_t stream, const tri_attention_args *a
 /* A row's parameters for the sampler's kernel. The row's words begin at `words`: ids with a bias, banned ids, history,
  * biases. */
 typedef struct tri_cuda_draw {
-  TRI_SAMPLING_NUMBERS(TRI_SAMPLE_MEMBER_, ) /* those of tri_sample_params */
   int num_logprobs, num_bias, num_banned, num_prompt, num_history;
   size_t words;
-  uint64_t uniform; /* the random number, times 2^53 */
+  uint64_t uniform;                          /* the random number, times 2^53 */
+  TRI_SAMPLING_NUMBERS(TRI_SAMPLE_MEMBER_, ) /* those of tri_sample_params */
 } tri_cuda_draw;
 
 /* saved and counts are scratch of as many elements as there are words. From width on: of the ops over a cut vocabulary
