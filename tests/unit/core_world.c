@@ -5,7 +5,7 @@ uint32_t byte_token[256];
 char *token_text[8192];
 size_t token_len[8192];
 
-/* As the sockets leave a peer: bytes behind its length are whatever was there. */
+/* Bytes behind the length of a peer are whatever was there, as the sockets leave it. */
 static tri_peer peer_of(const char *name) {
   static uint8_t garbage;
   tri_peer p = {.len = (uint8_t)strlen(name)};
