@@ -83,6 +83,22 @@ __device__ static inline void put_heads(const tri_attention_args &a, const meeti
   }
 }
 
+/* Starts the running results, and reads a lane's piece of the queries of `heads` heads; `row` has the first one's. */
+template <int GROUP>
+static __device__ __forceinline__ void begin_heads(running<GROUP> &r, float (&q)[GROUP][PIECE], const float *row,
+                                                   int heads, int d) {
+#pragma unroll
+  for (int g = 0; g < GROUP; g++) {
+    r.max[g] = -INFINITY;
+    r.sum[g] = 0;
+#pragma unroll
+    for (int i = 0; i < PIECE; i++) {
+      r.acc[g][i] = 0;
+      q[g][i] = g < heads ? row[g * d + i] : 0;
+    }
+  }
+}
+
 /* Merges what the sets of a warp, `lanes` lanes each, have seen: every lane has the warp's afterwards. */
 template <int GROUP> static __device__ __forceinline__ void merge_sets(running<GROUP> &r, int lanes) {
   for (int o = lanes; o < WARP; o *= 2)
@@ -129,16 +145,7 @@ __global__ __launch_bounds__(THREADS, 4) static void decode_kernel(tri_attention
   int begin = v.first + split * each, end = min(v.last + 1, begin + each);
   running<GROUP> r;
   float q[GROUP][PIECE];
-#pragma unroll
-  for (int g = 0; g < GROUP; g++) {
-    r.max[g] = -INFINITY;
-    r.sum[g] = 0;
-#pragma unroll
-    for (int i = 0; i < PIECE; i++) {
-      r.acc[g][i] = 0;
-      q[g][i] = g < heads && reads ? row_at(a.q, t)[(head0 + g) * d + part * PIECE + i] : 0;
-    }
-  }
+  begin_heads(r, q, row_at(a.q, t) + head0 * d + part * PIECE, reads ? heads : 0, d);
   for (int j0 = begin; j0 < end; j0 += sets) { /* the same number of rounds for every lane of a warp */
     int j = j0 + set;
     bool there = j < end;
