@@ -294,7 +294,7 @@ void trireme_close(trireme *c) {
 
 #define UNSET_F64 NAN
 #define UNSET_I64 TRIREME_UNSET
-#define INIT(context, type, name, least, most, def, absent, sampler, help) r->name = INIT_##absent(type, def);
+#define INIT(context, type, name, option, least, most, def, absent, sampler, help) r->name = INIT_##absent(type, def);
 #define INIT_FIXED(type, def) (def)
 #define INIT_OPEN(type, def) UNSET_##type
 #define INIT_MODEL(type, def) UNSET_##type
@@ -314,7 +314,7 @@ static tri_wire_str wire_str(const char *s) { return (tri_wire_str){s, s ? strle
 
 #define IS_SET_F64(x) (!isnan(x))
 #define IS_SET_I64(x) ((x) != TRIREME_UNSET)
-#define PUT(context, type, name, least, most, def, absent, sampler, help) PUT_##absent(type, name)
+#define PUT(context, type, name, option, least, most, def, absent, sampler, help) PUT_##absent(type, name)
 #define PUT_FIXED(type, name) p->name = r->name;
 #define PUT_OPEN(type, name)                                                                                           \
   p->has_##name = IS_SET_##type(r->name);                                                                              \

@@ -13,7 +13,7 @@ static void search_as_model(const tri_model_config *m, tri_sampling *s) {
   if (tri_sampling_check_beams(s, NULL) != TRI_OK) s->num_beams = 1;
 }
 
-#define APPLY(context, type, name, least, most, def, absent, sampler, help) APPLY_##absent(type, name)
+#define APPLY(context, type, name, option, least, most, def, absent, sampler, help) APPLY_##absent(type, name)
 #define APPLY_FIXED(type, name)
 #define APPLY_OPEN(type, name)
 #define APPLY_MODEL(type, name)                                                                                        \

@@ -14,7 +14,8 @@ typedef struct tri_logit_bias {
  * frequency penalties, temperature, then min_p, top_k, top_p on the tempered distribution; one draw from a
  * counter-based generator keyed by (seed, counter). temperature 0, or a largest logit that is infinite: arg-max of the
  * penalised logits, lowest id on a tie. A logit that is not a number counts as minus infinity. */
-#define TRI_SAMPLE_MEMBER_(context, type, name, least, most, def, absent, sampler, help) TRI_SAMPLE_##sampler(name)
+#define TRI_SAMPLE_MEMBER_(context, type, name, option, least, most, def, absent, sampler, help)                       \
+  TRI_SAMPLE_##sampler(name)
 #define TRI_SAMPLE_NONE(name)
 #define TRI_SAMPLE_FLOAT(name) float name;
 #define TRI_SAMPLE_INT(name) int name;
@@ -28,7 +29,7 @@ typedef struct tri_sample_params {
   int num_banned;
 } tri_sample_params;
 
-#define TRI_SAMPLE_DEFAULT_(p, type, name, least, most, def, absent, sampler, help)                                    \
+#define TRI_SAMPLE_DEFAULT_(p, type, name, option, least, most, def, absent, sampler, help)                            \
   TRI_SAMPLE_SET_##sampler(p, name, def)
 #define TRI_SAMPLE_SET_NONE(p, name, def)
 #define TRI_SAMPLE_SET_FLOAT(p, name, def) (p).name = (def);

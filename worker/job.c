@@ -7,7 +7,7 @@
 #include "runtime/base/wait.h"
 #include "worker/scheduler.h"
 
-#define COPY(context, type, name, least, most, def, absent, sampler, help) COPY_##sampler(name)
+#define COPY(context, type, name, option, least, most, def, absent, sampler, help) COPY_##sampler(name)
 #define COPY_NONE(name)
 #define COPY_FLOAT(name) p.name = (float)s->name;
 #define COPY_INT(name) p.name = (int)s->name;

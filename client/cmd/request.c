@@ -17,26 +17,19 @@ static const char *const disconnect_names[] = {"cancel", "continue", NULL};
 static const char *const early_names[] = {"false", "true", "never", NULL};
 
 #define R(m) TRI_OPT(cmd_request, m)
+#define NUMBER(context, type, name_, option, least, most, def, absent, sampler, help_)                                 \
+  {R(r.name_), .name = (option), .fallback = FALLBACK_##absent(def)},
+#define FALLBACK_FIXED(def) #def
+#define FALLBACK_OPEN(def) NULL
+#define FALLBACK_MODEL(def) NULL
+
 /* Limits and help of the numbers come from the protocol's own table. */
 static const tri_option request_table[] = {
-    {R(r.max_tokens), .name = "max-tokens", .not_zero = true},
-    {R(r.min_tokens), .name = "min-tokens", .fallback = "0"},
-    {R(r.temperature), .name = "temperature"},
-    {R(r.top_p), .name = "top-p"},
-    {R(r.top_k), .name = "top-k"},
-    {R(r.min_p), .name = "min-p", .fallback = "0"},
-    {R(r.repetition_penalty), .name = "repetition-penalty"},
-    {R(r.presence_penalty), .name = "presence-penalty", .fallback = "0"},
-    {R(r.frequency_penalty), .name = "frequency-penalty", .fallback = "0"},
+    TRI_SAMPLING_NUMBERS(NUMBER, ) /* and what is no plain number: */
     {R(r.seed), .name = "seed", .no_letters = true, .metavar = "N"},
-    {R(r.n), .name = "n", .fallback = "1"},
-    {R(r.num_beams), .name = "num-beams"},
-    {R(r.length_penalty), .name = "length-penalty"},
     {R(r.early_stopping), .name = "early-stopping", .choices = early_names,
      .help = "when a beam search ends that has found enough texts"},
     {R(r.logprobs), .name = "logprobs", .alias = "top-logprobs"},
-    {R(r.priority), .name = "priority", .fallback = "0"},
-    {R(r.deadline_ms), .name = "deadline-ms", .fallback = "0"},
     {R(stop), .name = "stop", .help = "text that ends the generation"},
     {R(stop_token_ids), .name = "stop-token-ids", .metavar = "ID,ID,...", .help = "tokens that end the generation"},
     {R(logit_bias), .name = "logit-bias", .metavar = "ID=BIAS", .help = "added to the logit of a token [-100 to 100]"},
@@ -75,6 +68,7 @@ size_t cmd_request_options(tri_option table[CMD_REQUEST_OPTIONS_MAX], size_t off
     if (table[i].type == TRI_OPT_SIZE) continue; /* the seed: all of 64 bits */
     table[i].min = f->min;
     table[i].max = f->max;
+    table[i].not_zero = !strcmp(f->name, "max_tokens"); /* -1 is all that fits, and no text has 0 tokens */
   }
   return NUM_REQUEST_OPTIONS;
 }

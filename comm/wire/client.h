@@ -73,7 +73,7 @@ struct tri_wire_bias {
   float bias;
 };
 
-#define TRI_SAMPLING_MEMBER_(context, type, name, least, most, def, absent, sampler, help)                             \
+#define TRI_SAMPLING_MEMBER_(context, type, name, option, least, most, def, absent, sampler, help)                     \
   TRI_NUMBER_TYPE_##type name;                                                                                         \
   TRI_SAMPLING_HAS_##absent(name)
 #define TRI_SAMPLING_HAS_FIXED(name)

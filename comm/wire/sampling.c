@@ -4,7 +4,7 @@
 
 enum { MOST_BIAS = 100 };
 
-#define LIMIT(context, type, name_, least, most, def, absent, sampler, help_)                                          \
+#define LIMIT(context, type, name_, option, least, most, def, absent, sampler, help_)                                  \
   {.name = #name_, .min = (least), .max = (most), .help = (help_)},
 
 static const tri_wire_field limits[] = {
@@ -19,7 +19,7 @@ const tri_wire_field *tri_wire_fields(size_t *count) {
   return limits;
 }
 
-#define INIT(s, type, name, least, most, def, absent, sampler, help)                                                   \
+#define INIT(s, type, name, option, least, most, def, absent, sampler, help)                                           \
   (s)->name = (def);                                                                                                   \
   INIT_##absent(s, name)
 #define INIT_FIXED(s, name)

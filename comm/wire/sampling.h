@@ -25,7 +25,7 @@ tri_status tri_sampling_finish(tri_unpacker *d, tri_sampling *s, const tri_sampl
 #define TRI_SAMPLING_UNGIVEN_tri_group_assign TRI_FF_UNLESS_GIVEN
 
 /* A row for each number; that of a number that may be absent has a flag for it. */
-#define TRI_SAMPLING_FIELD_(S, type_, m, least_, most_, def_, absent_, sampler_, help_)                                \
+#define TRI_SAMPLING_FIELD_(S, type_, m, option_, least_, most_, def_, absent_, sampler_, help_)                       \
   {TRI_F(TRI_FT_##type_, #m, S, sampling.m), .def = (def_), .min = (least_), .max = (most_),                           \
    TRI_SAMPLING_FIELD_##absent_(S, m)},
 #define TRI_SAMPLING_FIELD_FIXED(S, m) .flags = TRI_FF_OMIT

@@ -85,7 +85,7 @@ static uint32_t *put(uint32_t *to, const void *from, int n) {
 }
 
 /* Copies a number of p's that the sampler looks at. */
-#define COPY(d, type, name, least, most, def, absent, sampler, help) COPY_##sampler(d, name)
+#define COPY(d, type, name, option, least, most, def, absent, sampler, help) COPY_##sampler(d, name)
 #define COPY_NONE(d, name)
 #define COPY_FLOAT(d, name) (d).name = p->name;
 #define COPY_INT(d, name) (d).name = p->name;

@@ -155,7 +155,7 @@ static tri_status read_key(void *ctx, const char *key, const tri_json *value) {
                   r->c->arch->model_type);
 }
 
-#define GEN_UNSAID(context, type, name, least, most, def, absent, sampler, help) UNSAID_##absent(type, name)
+#define GEN_UNSAID(context, type, name, option, least, most, def, absent, sampler, help) UNSAID_##absent(type, name)
 #define UNSAID_FIXED(type, name)
 #define UNSAID_OPEN(type, name)
 #define UNSAID_MODEL(type, name) c->generation.name = UNSAID_##type;

@@ -147,7 +147,7 @@ typedef struct tri_head_config {
   int64_t num_labels;
 } tri_head_config;
 
-#define TRI_GENERATION_MEMBER_(context, type, name, least, most, def, absent, sampler, help)                           \
+#define TRI_GENERATION_MEMBER_(context, type, name, option, least, most, def, absent, sampler, help)                   \
   TRI_GENERATION_##absent(type, name)
 #define TRI_GENERATION_FIXED(type, name)
 #define TRI_GENERATION_OPEN(type, name)

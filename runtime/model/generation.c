@@ -75,7 +75,7 @@ static tri_status read_early_stopping(const tri_json *root, tri_model_config *c,
   return TRI_OK;
 }
 
-#define KEY(context, type, name, least, most, def, absent, sampler, help) KEY_##absent(type, name, least, most)
+#define KEY(context, type, name, option, least, most, def, absent, sampler, help) KEY_##absent(type, name, least, most)
 #define KEY_FIXED(type, name, least, most)
 #define KEY_OPEN(type, name, least, most)
 #define KEY_MODEL(type, name, least, most) KEY_##type(name, least, most),

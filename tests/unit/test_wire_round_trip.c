@@ -13,7 +13,7 @@ Suite *suite_wire_round_trip(void);
 
 static void check_sampling(const tri_sampling *a, const tri_sampling *b, bool with_stop) {
 #define SAME_INT(m) ck_assert_msg(a->m == b->m, #m)
-#define SAME_NUMBER(context, type, name, least, most, def, absent, sampler, help)                                      \
+#define SAME_NUMBER(context, type, name, option, least, most, def, absent, sampler, help)                              \
   SAME_INT(name);                                                                                                      \
   SAME_##absent(name)
 #define SAME_FIXED(name)
@@ -91,7 +91,7 @@ START_TEST(round_trip_numbers) {
 #define SET_FIXED(name)
 #define SET_OPEN(name) in.submit.sampling.has_##name = true;
 #define SET_MODEL(name) SET_OPEN(name)
-#define ONE_NUMBER(context, type, name_, least, most, def, absent, sampler, help)                                      \
+#define ONE_NUMBER(context, type, name_, option, least, most, def, absent, sampler, help)                              \
   err = (tri_error){0};                                                                                                \
   tri_submit_init(&in.submit);                                                                                         \
   ck_assert_msg(in.submit.sampling.name_ == (def), #name_);                                                            \
