@@ -464,6 +464,7 @@ trireme_result trireme_attach(trireme *c, const char *request_id, uint64_t offse
 trireme_result trireme_cancel(trireme *c, uint64_t target, const char *request_id, uint64_t *id, trireme_error *error) {
   c->out->op = TRI_OP_CANCEL;
   c->out->cancel.has_request_id = request_id != NULL;
+  c->out->cancel.has_target = request_id == NULL;
   c->out->cancel.target = target;
   trireme_result st = request_id ? put_request_id(request_id, &c->out->cancel.request_id, error) : TRIREME_OK;
   return st != TRIREME_OK ? st : send_out(c, id, error);

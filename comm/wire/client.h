@@ -152,9 +152,9 @@ typedef struct tri_client_msg {
     } attach; /* offset: generated tokens (of choice 0) that the client has */
     struct {
       tri_request_id request_id;
-      bool has_request_id;
       uint64_t target;
-    } cancel; /* by request_id, or by the id of an earlier submit */
+      bool has_request_id, has_target;
+    } cancel; /* by request_id, or by target, the id of an earlier submit */
   };
 } tri_client_msg;
 
