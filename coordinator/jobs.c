@@ -167,14 +167,13 @@ static tri_status take_prompt(tri_core *c, job *j, const uint32_t *ids, size_t c
   const char *field = admission_prompt_field(j);
   uint32_t index;
   const group *g = group_pick(c, &index);
-  tri_status st = admission_check_tokens(c, j, ids, count, err);
   j->num_prompt = count;
-  if (st == TRI_OK && g) st = admission_check_fit(c, j, g, err);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(admission_check_tokens(c, j, ids, count, err));
+  if (g) TRI_CHECK(admission_check_fit(c, j, g, err));
   if (!(j->prompt_ids = tri_malloc(count, sizeof *ids)))
     return tri_fail(err, TRI_NO_MEMORY, field, "no memory for the %s", field);
   memcpy(j->prompt_ids, ids, count * sizeof *ids);
-  if (j->embed && (st = embed_reserve(c, j, ids, count, err)) != TRI_OK) return st;
+  if (j->embed) TRI_CHECK(embed_reserve(c, j, ids, count, err));
   if (j->echo && !j->prompt && prompt_echo(c, j) != TRI_OK)
     return tri_fail(err, TRI_NO_MEMORY, "echo", "no memory for the prompt's text");
   return TRI_OK;

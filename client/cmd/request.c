@@ -132,8 +132,7 @@ tri_status cmd_parse_ids(const char *text, uint32_t **out, size_t *count, tri_er
 static tri_status option_ids(cmd_request *q, tri_error *err) {
   size_t n;
   if (q->token_ids) {
-    tri_status st = cmd_parse_ids(q->token_ids, &q->ids, &n, err);
-    if (st != TRI_OK) return st;
+    TRI_CHECK(cmd_parse_ids(q->token_ids, &q->ids, &n, err));
     q->r.token_ids = q->ids;
     q->r.num_token_ids = n;
   }
@@ -244,9 +243,8 @@ static tri_status json_stop(cmd_request *q, const tri_json *v, tri_error *err) {
   if (n > MAX_STOP)
     return tri_fail(err, TRI_OUT_OF_RANGE, "stop", "stop has %zu texts; allowed are 0 to %d", n, MAX_STOP);
   for (size_t i = 0; i < n; i++) {
-    tri_status st =
-        json_string(array ? tri_json_at(v, i) : v, "stop", &q->stop_text[i], &q->stops[i].s, &q->stops[i].len, err);
-    if (st != TRI_OK) return st;
+    TRI_CHECK(
+        json_string(array ? tri_json_at(v, i) : v, "stop", &q->stop_text[i], &q->stops[i].s, &q->stops[i].len, err));
   }
   q->r.stop = q->stops;
   q->r.num_stop = n;
@@ -363,8 +361,7 @@ tri_status cmd_request_json(const cmd_request *defaults, const tri_json *object,
     return tri_fail(err, TRI_INVALID_ARGUMENT, NULL, "a line must be a JSON object like {\"prompt\": \"...\"}");
   json_reader j = {.q = out, .err = err};
   j.count = cmd_request_options(j.table, 0);
-  tri_status st = tri_json_each(object, json_field, &j);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(tri_json_each(object, json_field, &j));
   out->r.no_stream = !out->stream;
   out->r.continue_on_disconnect = out->on_disconnect == TRI_DISCONNECT_CONTINUE;
   if (!out->r.prompt && !out->r.token_ids)

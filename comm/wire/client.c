@@ -172,9 +172,8 @@ static tri_status read_logprobs(tri_unpacker *d, const tri_field *f, tri_unpack 
         !tri_unpack_next(u, &part[1]) || part[1].kind != TRI_V_FLOAT || !tri_unpack_next(u, &part[2]) ||
         part[2].kind != TRI_V_BIN || !tri_unpack_next(u, &part[3]))
       return tri_fail(d->err, TRI_CORRUPT, f->name, "an element of %s must be [number, binary, binary]", f->name);
-    tri_status st = tri_read_ids(d, f->name, u, &part[2], &all[i].top_ids, &n);
-    if (st == TRI_OK) st = tri_read_floats(d, f->name, &part[3], n, &all[i].top_logprobs);
-    if (st != TRI_OK) return st;
+    TRI_CHECK(tri_read_ids(d, f->name, u, &part[2], &all[i].top_ids, &n));
+    TRI_CHECK(tri_read_floats(d, f->name, &part[3], n, &all[i].top_logprobs));
     all[i].logprob = (float)part[1].f;
     all[i].num_top = (int)n;
     all[i].text = (tri_wire_str){0};

@@ -97,8 +97,7 @@ static tri_status read_results(tri_unpacker *d, const tri_field *f, tri_unpack *
   tri_group_result *all = tri_arena_alloc(d->arena, v->count ? v->count : 1, sizeof *all);
   if (!all) return TRI_NO_MEMORY;
   for (uint32_t i = 0; i < v->count; i++) {
-    tri_status st = read_result(d, u, i, &all[i]);
-    if (st != TRI_OK) return st;
+    TRI_CHECK(read_result(d, u, i, &all[i]));
   }
   r->results = all;
   r->num = v->count;

@@ -187,8 +187,7 @@ static tri_status read_records(tri_unpacker *d, const tri_field *f, tri_unpack *
     if (!tri_unpack_next(u, &e)) return TRI_CORRUPT;
     if (e.kind != TRI_V_MAP)
       return tri_fail(d->err, TRI_INVALID_ARGUMENT, f->name, "element %u of %s must be a map", i, f->name);
-    tri_status st = tri_fields_read(d, f->sub, u, e.count, NULL, elem + (size_t)i * f->elem_size);
-    if (st != TRI_OK) return st;
+    TRI_CHECK(tri_fields_read(d, f->sub, u, e.count, NULL, elem + (size_t)i * f->elem_size));
   }
   memcpy(base + f->count_offset, &n, sizeof n);
   return TRI_OK;

@@ -48,8 +48,7 @@ static tri_status read_token_logprob(tri_unpacker *d, tri_unpack *u, tri_group_t
   if (v.kind != TRI_V_BIN) return tri_read_wrong(d, "top_ids", "binary", &v);
   if (v.len > TRI_WIRE_MAX_LOGPROBS * sizeof(uint32_t))
     return tri_fail(d->err, TRI_TOO_LARGE, "top_ids", "%zu bytes of alternatives", v.len);
-  tri_status st = v.len ? tri_read_ids(d, "top_ids", u, &v, &k->top_ids, &n) : TRI_OK;
-  if (st != TRI_OK) return st;
+  if (v.len) TRI_CHECK(tri_read_ids(d, "top_ids", u, &v, &k->top_ids, &n));
   if (!tri_unpack_next(u, &v)) return TRI_CORRUPT;
   k->num_top = (int)n;
   if (!n && v.kind == TRI_V_BIN && !v.len) return TRI_OK;
@@ -72,17 +71,14 @@ static tri_status read_token(tri_unpacker *d, tri_unpack *u, uint32_t i, tri_gro
                                               UINT64_MAX, UINT8_MAX,  TRI_FINISH_ERROR};
   uint64_t part[TOKEN_PARTS], preemptions = 0;
   tri_value v;
-  tri_status st = TRI_OK;
   if (!tri_unpack_next(u, &v)) return TRI_CORRUPT;
   if (v.kind != TRI_V_ARRAY || v.count < TOKEN_PARTS || v.count > TOKEN_PARTS + 1 + LOGPROB_PARTS)
     return tri_fail(d->err, TRI_INVALID_ARGUMENT, "tokens", "element %u must be an array of %d to %d", i, TOKEN_PARTS,
                     TOKEN_PARTS + 1 + LOGPROB_PARTS);
-  for (uint32_t j = 0; st == TRI_OK && j < TOKEN_PARTS; j++) st = read_part(d, u, i, j, limit[j], &part[j]);
-  if (st != TRI_OK) return st;
+  for (uint32_t j = 0; j < TOKEN_PARTS; j++) TRI_CHECK(read_part(d, u, i, j, limit[j], &part[j]));
   if (v.count != token_parts(part[4]))
     return tri_fail(d->err, TRI_INVALID_ARGUMENT, "tokens", "element %u contradicts its flags", i);
-  if (part[4] & TRI_TOKEN_PREEMPTED) st = read_part(d, u, i, TOKEN_PARTS, UINT32_MAX, &preemptions);
-  if (st != TRI_OK) return st;
+  if (part[4] & TRI_TOKEN_PREEMPTED) TRI_CHECK(read_part(d, u, i, TOKEN_PARTS, UINT32_MAX, &preemptions));
   k->job = part[0];
   k->choice = (uint32_t)part[1];
   k->token = (uint32_t)part[2];
@@ -102,8 +98,7 @@ static tri_status read_tokens(tri_unpacker *d, const tri_field *f, tri_unpack *u
   tri_group_token *all = tri_arena_alloc(d->arena, v->count ? v->count : 1, sizeof *all);
   if (!all) return TRI_NO_MEMORY;
   for (uint32_t i = 0; i < v->count; i++) {
-    tri_status st = read_token(d, u, i, &all[i]);
-    if (st != TRI_OK) return st;
+    TRI_CHECK(read_token(d, u, i, &all[i]));
   }
   t->tokens = all;
   t->num = v->count;

@@ -10,17 +10,15 @@ static tri_status check_id(const tri_job_limits *l, const char *field, uint32_t 
 
 tri_status tri_job_check_tokens(const tri_job_limits *l, const tri_job_request *r, tri_error *err) {
   const tri_sampling *s = r->sampling;
-  tri_status st = TRI_OK;
   const char *field = l->use == TRI_PROMPT_WHOLE ? "text" : "prompt";
   if (!r->num_token_ids) return tri_fail(err, TRI_INVALID_ARGUMENT, field, "the %s has no tokens", field);
   for (size_t i = 0; i < r->num_token_ids; i++)
     if (r->token_ids[i] >= l->vocab_size)
       return tri_fail(err, TRI_OUT_OF_RANGE, "token_ids", "token_ids[%zu] is %u, the vocabulary has %llu tokens", i,
                       r->token_ids[i], (llu)l->vocab_size);
-  for (int i = 0; st == TRI_OK && i < s->num_logit_bias; i++) st = check_id(l, "logit_bias", s->logit_bias[i].id, err);
-  for (int i = 0; st == TRI_OK && i < s->num_stop_token_ids; i++)
-    st = check_id(l, "stop_token_ids", s->stop_token_ids[i], err);
-  return st;
+  for (int i = 0; i < s->num_logit_bias; i++) TRI_CHECK(check_id(l, "logit_bias", s->logit_bias[i].id, err));
+  for (int i = 0; i < s->num_stop_token_ids; i++) TRI_CHECK(check_id(l, "stop_token_ids", s->stop_token_ids[i], err));
+  return TRI_OK;
 }
 
 static tri_status check_continued(const tri_job_limits *l, size_t tokens, tri_error *err) {
@@ -74,8 +72,7 @@ static tri_status check_prompt(const tri_job_limits *l, const tri_job_request *r
 
 tri_status tri_job_check_fit(const tri_job_limits *l, const tri_job_request *r, tri_error *err) {
   const tri_sampling *s = r->sampling;
-  tri_status st = check_prompt(l, r, err);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(check_prompt(l, r, err));
   if (r->second_start && (l->num_types < 2 || r->second_start > r->num_token_ids))
     return tri_fail(err, TRI_OUT_OF_RANGE, "text_pair",
                     "a second text from token %llu on, of %zu; %llu types of tokens", (llu)r->second_start,

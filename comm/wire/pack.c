@@ -218,8 +218,7 @@ tri_status tri_unpack_first(const void *data, size_t len, size_t *used, tri_erro
 
 tri_status tri_unpack_check(const void *data, size_t len, tri_error *err) {
   size_t used = 0;
-  tri_status st = tri_unpack_first(data, len, &used, err);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(tri_unpack_first(data, len, &used, err));
   if (used != len) return tri_fail(err, TRI_CORRUPT, NULL, "%zu bytes follow the message's map", len - used);
   return TRI_OK;
 }

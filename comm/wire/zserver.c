@@ -52,14 +52,13 @@ static tri_status ipc_listen(tri_zserver *s, const char *path, tri_error *err) {
     return tri_fail(err, TRI_USAGE, "endpoint", "the path of a socket has at most %zu bytes, this one %zu",
                     sizeof addr.sun_path - 1, len);
   memcpy(addr.sun_path, path, len + 1);
-  tri_status st = ipc_clear_stale(path, &addr, err);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(ipc_clear_stale(path, &addr, err));
   int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   struct stat sb;
   /* Linux gives the file the mode of the socket's inode, so it is never wider than this; umask would change it for all
    * threads. */
   if (fd < 0 || fchmod(fd, 0600) || bind(fd, (struct sockaddr *)&addr, sizeof addr) || lstat(path, &sb)) {
-    st = tri_fail(err, TRI_IO, "endpoint", "cannot bind %s: %s", path, strerror(errno));
+    tri_status st = tri_fail(err, TRI_IO, "endpoint", "cannot bind %s: %s", path, strerror(errno));
     if (fd >= 0) close(fd);
     return st;
   }
@@ -143,8 +142,8 @@ static tri_status server_check(const tri_zserver_config *c, tri_error *err) {
 }
 
 tri_status tri_zserver_open(tri_zcontext *z, const tri_zserver_config *config, tri_zserver **out, tri_error *err) {
-  tri_status st = server_check(config, err);
-  if (st != TRI_OK) return st;
+  tri_status st;
+  TRI_CHECK(server_check(config, err));
   tri_zserver *s = tri_calloc(1, sizeof *s);
   if (!s) return TRI_NO_MEMORY;
   s->z = z;
@@ -215,8 +214,7 @@ static tri_status send_address(tri_zserver *s, const tri_peer *to) {
 
 tri_status tri_zserver_send(tri_zserver *s, const tri_peer *to, const void *data, size_t len) {
   tri_zserver_flush(s);
-  tri_status st = send_address(s, to);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(send_address(s, to));
   return zmq_send(s->socket, data, len, ZMQ_DONTWAIT) < 0 ? tri_z_status() : TRI_OK;
 }
 
@@ -226,8 +224,7 @@ tri_status tri_zserver_queue(tri_zserver *s, const tri_peer *to, const void *dat
   if (len > TRI_Z_FRAME_BYTES) return tri_zserver_send(s, to, data, len);
   if (!s->has_frame) {
     /* Ahead of its frame, the address tells whether the peer is there and has room: each message's sender learns it. */
-    tri_status st = send_address(s, to);
-    if (st != TRI_OK) return st;
+    TRI_CHECK(send_address(s, to));
     s->has_frame = true;
     s->frame_to = *to;
     s->frame_len = 0;
