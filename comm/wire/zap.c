@@ -12,7 +12,8 @@ enum { ZAP_VERSION, ZAP_REQUEST, ZAP_DOMAIN, ZAP_ADDRESS, ZAP_IDENTITY, ZAP_MECH
 static bool domain_allows(tri_zcontext *z, const char *domain, size_t domain_len, const uint8_t *key) {
   bool found = false;
   pthread_mutex_lock(&z->lock);
-  for (const tri_zap_domain *d = z->domains; d && !found; d = d->next) {
+  const tri_zap_domain *d;
+  LIST_FOREACH(d, &z->domains, links) {
     if (strlen(d->name) != domain_len || memcmp(d->name, domain, domain_len)) continue;
     for (int i = 0; i < d->num_keys && !found; i++) found = !memcmp(d->keys[i], key, TRI_Z_RAW_KEY);
   }
@@ -63,11 +64,7 @@ void *tri_zap_main(void *arg) {
 void tri_zap_domain_free(tri_zcontext *z, tri_zap_domain *d) {
   if (!d) return;
   pthread_mutex_lock(&z->lock);
-  for (tri_zap_domain **p = &z->domains; *p; p = &(*p)->next)
-    if (*p == d) {
-      *p = d->next;
-      break;
-    }
+  LIST_REMOVE(d, links);
   pthread_mutex_unlock(&z->lock);
   tri_free(d->keys);
   tri_free(d);
@@ -91,8 +88,7 @@ tri_status tri_zap_domain_make(tri_zcontext *z, const char *const *keys, int n, 
   d->num_keys = n;
   pthread_mutex_lock(&z->lock);
   snprintf(d->name, sizeof d->name, "d%u", z->next_number++);
-  d->next = z->domains;
-  z->domains = d;
+  LIST_INSERT_HEAD(&z->domains, d, links);
   pthread_mutex_unlock(&z->lock);
   *out = d;
   return TRI_OK;

@@ -147,6 +147,9 @@ tri_status tri_zserver_open(tri_zcontext *z, const tri_zserver_config *config, t
   tri_zserver *s = tri_calloc(1, sizeof *s);
   if (!s) return TRI_NO_MEMORY;
   s->z = z;
+  pthread_mutex_lock(&z->lock);
+  LIST_INSERT_HEAD(&z->servers, s, links);
+  pthread_mutex_unlock(&z->lock);
   s->listen_fd = -1;
   s->max_message = config->max_message;
   s->backlog = config->backlog > 0 ? config->backlog : TRI_Z_BACKLOG;
@@ -160,10 +163,6 @@ tri_status tri_zserver_open(tri_zcontext *z, const tri_zserver_config *config, t
   }
   if (!s->is_tcp) TRI_TRY(ipc_listen(s, s->endpoint + strlen("ipc://"), err));
   TRI_TRY(server_start(s, err));
-  pthread_mutex_lock(&z->lock);
-  s->next = z->servers;
-  z->servers = s;
-  pthread_mutex_unlock(&z->lock);
   *out = s;
   s = NULL;
 cleanup:
@@ -258,11 +257,7 @@ void tri_zserver_close(tri_zserver *s) {
   if (!s) return;
   tri_zcontext *z = s->z;
   pthread_mutex_lock(&z->lock);
-  for (tri_zserver **p = &z->servers; *p; p = &(*p)->next)
-    if (*p == s) {
-      *p = s->next;
-      break;
-    }
+  LIST_REMOVE(s, links);
   pthread_mutex_unlock(&z->lock);
   tri_zserver_flush(s);
   zmq_msg_close(&s->msg);
