@@ -29,11 +29,3 @@ void tri_core_abandon(tri_core *c, int64_t now, const char *reason) {
 }
 
 bool tri_core_is_idle(const tri_core *c) { return !c->num_active && !c->dirty; }
-
-bool tri_core_any_group(const tri_core *c) {
-  for (uint32_t i = 0; i < c->cfg.num_groups; i++)
-    if (c->groups[i].state == GROUP_STARTING || c->groups[i].state == GROUP_READY ||
-        c->groups[i].state == GROUP_DRAINING)
-      return true;
-  return false;
-}

@@ -78,7 +78,6 @@ void member_register(tri_core *c, int64_t now, const tri_peer *from, const tri_g
   if (has_facts) {
     g->model_hash = r->model_hash;
     g->max_model_len = r->max_model_len;
-    g->vocab_size = r->vocab_size;
     g->kv_blocks = r->kv_blocks;
     g->block_size = r->block_size;
     g->max_num_seqs = r->max_num_seqs;
@@ -118,7 +117,6 @@ void member_health(tri_core *c, int64_t now, const tri_group_health *h) {
   k->step = h->step;
   k->layer = h->layer;
   k->collective = h->collective;
-  k->busy = h->busy;
   if (h->rank) return;
   if (h->busy && !g->busy_since) g->busy_since = now;
   if (!h->busy) g->busy_since = 0;

@@ -86,7 +86,7 @@ typedef struct job_list {
 typedef enum group_state { GROUP_ABSENT, GROUP_STARTING, GROUP_READY, GROUP_DRAINING, GROUP_LOST } group_state;
 
 typedef struct rank_info {
-  bool known, busy;
+  bool known;
   tri_peer peer;
   char host[64];
   int64_t pid, last_report;
@@ -115,7 +115,7 @@ typedef struct group {
   uint64_t epoch;
   uint32_t tp, pp, world;
   rank_info *ranks; /* [world] */
-  uint64_t model_hash, max_model_len, vocab_size, kv_blocks, block_size, max_num_seqs;
+  uint64_t model_hash, max_model_len, kv_blocks, block_size, max_num_seqs;
   uint32_t running, waiting, jobs;
   uint64_t kv_blocks_used, tokens, scheduler_ns, preemptions;
   cost_window cost;

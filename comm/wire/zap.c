@@ -44,17 +44,15 @@ void *tri_zap_main(void *arg) {
   char frame[ZAP_FRAMES][256];
   size_t len[ZAP_FRAMES];
   for (int n; (n = zap_read(s, frame, len)) >= 0;) {
-    char user[TRI_Z_KEY] = "";
     bool ok = n == ZAP_FRAMES && len[ZAP_MECHANISM] == 5 && !memcmp(frame[ZAP_MECHANISM], "CURVE", 5) &&
               len[ZAP_KEY] == TRI_Z_RAW_KEY &&
               domain_allows(z, frame[ZAP_DOMAIN], len[ZAP_DOMAIN], (const uint8_t *)frame[ZAP_KEY]);
-    if (ok) zmq_z85_encode(user, (const uint8_t *)frame[ZAP_KEY], TRI_Z_RAW_KEY);
     const char *code = ok ? "200" : "400", *text = ok ? "OK" : "this key is not on the list";
     zmq_send(s, "1.0", 3, ZMQ_SNDMORE);
     zmq_send(s, frame[ZAP_REQUEST], n > ZAP_REQUEST ? len[ZAP_REQUEST] : 0, ZMQ_SNDMORE);
     zmq_send(s, code, 3, ZMQ_SNDMORE);
     zmq_send(s, text, strlen(text), ZMQ_SNDMORE);
-    zmq_send(s, user, strlen(user), ZMQ_SNDMORE);
+    zmq_send(s, "", 0, ZMQ_SNDMORE); /* neither the name of a user nor facts about one */
     zmq_send(s, "", 0, 0);
   }
   zmq_close(s);

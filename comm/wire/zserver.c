@@ -172,12 +172,6 @@ cleanup:
 
 const char *tri_zserver_endpoint(const tri_zserver *s) { return s->endpoint; }
 
-int tri_zserver_fd(const tri_zserver *s) {
-  int fd = -1;
-  size_t size = sizeof fd;
-  return s->socket && !zmq_getsockopt(s->socket, ZMQ_FD, &fd, &size) ? fd : -1;
-}
-
 tri_status tri_zserver_recv(tri_zserver *s, tri_peer *from, const void **data, size_t *len, int *frames) {
   if (!s->socket) return TRI_CLOSED;
   for (int i = 0; i < TRI_Z_DISCARDS_PER_CALL; i++) {
@@ -198,11 +192,6 @@ tri_status tri_zserver_recv(tri_zserver *s, tri_peer *from, const void **data, s
     return TRI_OK;
   }
   return TRI_AGAIN;
-}
-
-const char *tri_zserver_sender_key(tri_zserver *s) {
-  const char *user = s->has_curve ? zmq_msg_gets(&s->msg, "User-Id") : NULL;
-  return user ? user : "";
 }
 
 static tri_status send_address(tri_zserver *s, const tri_peer *to) {
