@@ -159,7 +159,7 @@ static trireme_result decode_next(trireme *c, trireme_error *error) {
   tri_error err = {0};
   const char *at = c->rest;
   size_t used = c->rest_len; /* where a message has no end, nothing behind it can be found */
-  tri_status st = tri_server_msg_first(at, c->rest_len, &used, &err);
+  tri_status st = tri_wire_first(at, c->rest_len, &used, &err);
   c->rest += used;
   c->rest_len -= used;
   tri_arena_reset(c->arena);

@@ -387,10 +387,6 @@ tri_status tri_server_msg_pack(const tri_server_msg *m, tri_buf *out) {
   return tri_message_write(&reply_protocol, m->op, m->id, m, out);
 }
 
-tri_status tri_server_msg_first(const void *data, size_t len, size_t *used, tri_error *err) {
-  return tri_unpack_first(data, len, used, err);
-}
-
 tri_status tri_server_msg_unpack(const void *data, size_t len, tri_arena *arena, tri_server_msg *out, tri_error *err) {
   tri_unpacker d = {.arena = arena, .err = err};
   tri_envelope e;

@@ -41,6 +41,9 @@ typedef struct tri_request_id {
   uint8_t bytes[16];
 } tri_request_id;
 
+/* A frame from the coordinator holds one message or several, one behind the other: *used is the first one's length. */
+tri_status tri_wire_first(const void *data, size_t len, size_t *used, tri_error *err);
+
 /* 32 hexadecimal digits and a NUL. Parsing accepts dashes between bytes as well. */
 #define TRI_REQUEST_ID_TEXT 33
 bool tri_request_id_parse(const char *s, size_t len, tri_request_id *out);
@@ -318,8 +321,6 @@ typedef struct tri_server_msg {
 
 /* The caller keeps a message below the limit (tokens and done may be split by choice). */
 tri_status tri_server_msg_pack(const tri_server_msg *m, tri_buf *out);
-/* A frame from the server holds one message or several, one behind the other: *used is the first one's length. */
-tri_status tri_server_msg_first(const void *data, size_t len, size_t *used, tri_error *err);
 tri_status tri_server_msg_unpack(const void *data, size_t len, tri_arena *arena, tri_server_msg *out, tri_error *err);
 
 #endif

@@ -238,10 +238,6 @@ tri_status tri_group_msg_pack(const tri_group_msg *m, tri_buf *out) {
   return tri_message_write(&protocol, m->op, m->seq, m, out);
 }
 
-tri_status tri_group_msg_first(const void *data, size_t len, size_t *used, tri_error *err) {
-  return tri_unpack_first(data, len, used, err);
-}
-
 tri_status tri_group_msg_unpack(const void *data, size_t len, tri_arena *arena, tri_group_msg *out, tri_error *err) {
   tri_sampling_extra extra = {0};
   tri_unpacker d = {.arena = arena, .err = err, .extra = &extra};

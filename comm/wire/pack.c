@@ -198,7 +198,7 @@ static bool walk(tri_unpack *u, int max_depth) {
 
 bool tri_unpack_skip(tri_unpack *u) { return walk(u, TRI_WIRE_MAX_DEPTH); }
 
-tri_status tri_unpack_first(const void *data, size_t len, size_t *used, tri_error *err) {
+tri_status tri_wire_first(const void *data, size_t len, size_t *used, tri_error *err) {
   tri_unpack u = {data, (const uint8_t *)data + len};
   tri_value v;
   if (len > TRI_WIRE_MAX_MESSAGE)
@@ -218,7 +218,7 @@ tri_status tri_unpack_first(const void *data, size_t len, size_t *used, tri_erro
 
 tri_status tri_unpack_check(const void *data, size_t len, tri_error *err) {
   size_t used = 0;
-  TRI_CHECK(tri_unpack_first(data, len, &used, err));
+  TRI_CHECK(tri_wire_first(data, len, &used, err));
   if (used != len) return tri_fail(err, TRI_CORRUPT, NULL, "%zu bytes follow the message's map", len - used);
   return TRI_OK;
 }
