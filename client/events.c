@@ -127,14 +127,8 @@ static bool floors_event(trireme *c, trireme_event *e) {
   if (!e->floors.groups) return false;
   for (uint32_t i = 0; i < f->num_groups; i++) {
     const tri_group_floors *g = &f->groups[i];
-    out[i] = (trireme_group_floors){.group = g->group,
-                                    .ranks = g->ranks,
-                                    .measured = g->measured,
-                                    .read_bytes_per_s = g->sum.read_bytes_per_s,
-                                    .flops_per_s = g->sum.flops_per_s,
-                                    .weight_bytes = g->sum.weight_bytes,
-                                    .prompt_token_flops = g->sum.prompt_token_flops,
-                                    .output_token_flops = g->sum.output_token_flops};
+    out[i] = (trireme_group_floors){
+        .group = g->group, .ranks = g->ranks, .measured = g->measured, TRI_FLOORS_FIELDS(COPY, &g->sum)};
   }
   e->floors.num = f->num_groups;
   return true;

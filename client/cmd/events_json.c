@@ -140,22 +140,11 @@ static void floors(cmd_buf *b, const trireme_event *e) {
   cmd_buf_key(b, "groups");
   for (size_t i = 0; i < e->floors.num; i++) {
     const trireme_group_floors *g = e->floors.groups[i];
-    const struct {
-      const char *key;
-      double value;
-    } numbers[] = {{"group", g->group},
-                   {"ranks", g->ranks},
-                   {"measured", g->measured},
-                   {"read_bytes_per_s", g->read_bytes_per_s},
-                   {"flops_per_s", g->flops_per_s},
-                   {"weight_bytes", g->weight_bytes},
-                   {"prompt_token_flops", g->prompt_token_flops},
-                   {"output_token_flops", g->output_token_flops}};
     cmd_buf_add(b, i ? "},{" : "[{", i ? 3 : 2);
-    for (size_t k = 0; k < sizeof numbers / sizeof *numbers; k++) {
-      cmd_buf_key(b, numbers[k].key);
-      cmd_buf_num(b, numbers[k].value);
-    }
+    integer(b, "group", g->group);
+    integer(b, "ranks", g->ranks);
+    integer(b, "measured", g->measured);
+    TRI_FLOORS_FIELDS(PRINT, g)
   }
   cmd_buf_add(b, e->floors.num ? "}]" : "[]", 2);
 }

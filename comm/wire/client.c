@@ -286,18 +286,10 @@ static const tri_field status_fields[] = {
      .max_count = TRI_STATUS_MAX_RANKS, .elem_size = sizeof(tri_rank_status), .sub = &rank_table},
 };
 
-#define F_F64(m)                                                                                                       \
-  { TRI_F(TRI_FT_F64, #m, tri_group_floors, sum.m) }
-static const tri_field group_floors_fields[] = {
-    S_U32(tri_group_floors, group),
-    S_U32(tri_group_floors, ranks),
-    S_U32(tri_group_floors, measured),
-    F_F64(read_bytes_per_s),
-    F_F64(flops_per_s),
-    F_F64(weight_bytes),
-    F_F64(prompt_token_flops),
-    F_F64(output_token_flops),
-};
+#define SUM_ROW(S, type, m, json) {TRI_F(TRI_FT_##type, #m, S, sum.m)},
+static const tri_field group_floors_fields[] = {S_U32(tri_group_floors, group), S_U32(tri_group_floors, ranks),
+                                                S_U32(tri_group_floors, measured),
+                                                TRI_FLOORS_FIELDS(SUM_ROW, tri_group_floors)};
 static const tri_fields group_floors_table = {TRI_FIELDS(group_floors_fields)};
 static const tri_field floors_fields[] = {
     {TRI_F(TRI_FT_RECORDS, "groups", tri_cluster_floors, groups),

@@ -256,11 +256,8 @@ typedef struct tri_cluster_status {
   tri_rank_status ranks[TRI_STATUS_MAX_RANKS];
 } tri_cluster_status;
 
-/* The best that a rank's machine could do, or those of all ranks of a group, and what a token costs there at least. */
 typedef struct tri_floors {
-  double read_bytes_per_s, flops_per_s;          /* of the backend's memory; of its BLAS's best product */
-  double weight_bytes;                           /* that a decode step reads */
-  double prompt_token_flops, output_token_flops; /* of matrices: a drawn token needs the output layer as well */
+  TRI_FLOORS_FIELDS(TRI_STATUS_MEMBER_, )
 } tri_floors;
 
 typedef struct tri_group_floors {

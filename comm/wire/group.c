@@ -196,16 +196,10 @@ static const tri_field assign_fields[] = {
     TRI_SAMPLING_FIELDS(tri_group_assign),
 };
 
-static const tri_field floors_fields[] = {
-    M_F(TRI_FT_U32, "group", floors.group),
-    M_F(TRI_FT_U32, "rank", floors.rank),
-    M_F(TRI_FT_U64, "epoch", floors.epoch),
-    M_F(TRI_FT_F64, "read_bytes_per_s", floors.floors.read_bytes_per_s),
-    M_F(TRI_FT_F64, "flops_per_s", floors.floors.flops_per_s),
-    M_F(TRI_FT_F64, "weight_bytes", floors.floors.weight_bytes),
-    M_F(TRI_FT_F64, "prompt_token_flops", floors.floors.prompt_token_flops),
-    M_F(TRI_FT_F64, "output_token_flops", floors.floors.output_token_flops),
-};
+#define FLOOR_ROW(S, type, m, json) M_F(TRI_FT_##type, #m, S.m),
+static const tri_field floors_fields[] = {M_F(TRI_FT_U32, "group", floors.group), M_F(TRI_FT_U32, "rank", floors.rank),
+                                          M_F(TRI_FT_U64, "epoch", floors.epoch),
+                                          TRI_FLOORS_FIELDS(FLOOR_ROW, floors.floors)};
 
 static const tri_field abort_fields[] = {M_F(TRI_FT_U64, "job", abort.job)};
 static const tri_field lease_fields[] = {M_F(TRI_FT_U64, "time_ms", lease.time_ms)};
