@@ -108,8 +108,7 @@ void trireme_config_init_sized(trireme_config *config, size_t size) {
   init_struct(config, size, &defaults, sizeof defaults);
 }
 
-/* Copies what a hello or an error from the server says at most. */
-static void copy_str(char *out, size_t cap, tri_wire_str s) {
+void tri_client_copy(char *out, size_t cap, tri_wire_str s) {
   snprintf(out, cap, "%.*s", (int)(s.len < cap ? s.len : cap - 1), s.s ? s.s : "");
 }
 
@@ -213,7 +212,7 @@ static trireme_result say_hello(trireme *c, const char *name, int64_t deadline, 
   if (c->msg->op != TRI_REPLY_HELLO)
     return tri_client_say(error, TRIREME_PROTOCOL, TRI_CORRUPT, NULL, "%s does not answer like a coordinator",
                           c->endpoint);
-  copy_str(c->server_version, sizeof c->server_version, c->msg->hello.version);
+  tri_client_copy(c->server_version, sizeof c->server_version, c->msg->hello.version);
   c->max_message = c->msg->hello.max_message;
   return TRIREME_OK;
 }
