@@ -36,7 +36,6 @@ void tri_core_destroy(tri_core *c) {
   jobs_destroy(c);
   members_destroy(c);
   tri_free(c->groups);
-  tri_free(c->stats);
   tri_free(c->labels);
   tri_free(c);
 }

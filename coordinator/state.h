@@ -142,7 +142,6 @@ struct tri_core {
   tri_wire_str *labels; /* of a classifier */
   size_t label_bytes, answer_bytes;
   tri_histogram ttft, itl, e2e, queue_time, step_tokens;
-  char *stats;
 };
 
 /* The files in the order in which they call each other: none calls one that stands below it. */
@@ -235,7 +234,8 @@ void member_register(tri_core *c, int64_t now, const tri_peer *from, const tri_g
 bool member_ready(tri_core *c, int64_t now, const tri_group_msg *m); /* true: the group takes jobs from now on */
 void member_health(tri_core *c, int64_t now, const tri_group_health *h);
 void member_failed(tri_core *c, int64_t now, const tri_group_msg *m);
-void member_lose(tri_core *c, int64_t now, uint32_t index, const char *reason); /* fails its jobs */
+/* Gives a group up and fails its jobs; the rest is the reason, as for printf. */
+__attribute__((format(printf, 4, 5))) void member_lose(tri_core *c, int64_t now, uint32_t index, const char *fmt, ...);
 void members_lease(tri_core *c, int64_t now);
 void members_destroy(tri_core *c);
 
