@@ -308,20 +308,16 @@ static void read_tokenized(struct shell *s) {
     tri_core_tokenized(s->core, tri_now_ns(), r->job, r->status, r->ids, r->count, r->second);
 }
 
-static void begin_drain(struct shell *s, const char *why) {
+static void begin_drain(struct shell *s, int signal) {
   if (s->draining) {
     s->leaving = true; /* asked twice */
     return;
   }
-  tri_log(TRI_LOG_INFO, "coordinator", "%s: finishing what runs, at most %g s", why, s->opts.drain_timeout);
+  tri_log(TRI_LOG_INFO, "coordinator", "SIG%s: finishing what runs, at most %g s", sigabbrev_np(signal),
+          s->opts.drain_timeout);
   s->draining = true;
   s->drain_deadline = tri_now_ns() + (int64_t)(s->opts.drain_timeout * 1e9);
   tri_core_drain(s->core, tri_now_ns());
-}
-
-static const char *signal_name(int number) {
-  if (number == SIGUSR1) return "SIGUSR1";
-  return number == SIGINT ? "SIGINT" : "SIGTERM";
 }
 
 static void read_signals(struct shell *s) {
@@ -341,7 +337,7 @@ static void read_signals(struct shell *s) {
       s->leaving = s->failed = true;
     } else if (number != SIGUSR1 ||
                !s->draining) { /* Slurm, its script and mpirun may each pass SIGUSR1 on: that is no hurry */
-      begin_drain(s, signal_name(number));
+      begin_drain(s, number);
     }
   }
 }
