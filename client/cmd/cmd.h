@@ -21,9 +21,18 @@ int cmd_top(int argc, char **argv);
 int cmd_cancel(int argc, char **argv);
 int cmd_keygen(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
-/* Replaces the process by `program`, found beside this one, in ../libexec/trireme or on PATH. Returns only when that
- * fails. */
-int cmd_exec(const char *program, char **argv);
+
+typedef struct cmd_command {
+  const char *name;
+  int (*run)(int argc, char **argv);
+  const char *program; /* that takes this one's place, where run is NULL */
+  const char *help;
+} cmd_command;
+/* Returns the command of that name in a table of n, NULL where there is none. */
+const cmd_command *cmd_find(const cmd_command *all, size_t n, const char *name);
+int cmd_run(const cmd_command *c, int argc, char **argv);
+/* Says on stderr that there is no `noun` of that name, and which one may be meant; the line is left open. */
+void cmd_say_unknown(const char *program, const char *noun, const char *name, const cmd_command *all, size_t n);
 
 /* Set by SIGINT and SIGTERM once cmd_catch_signals was called. */
 extern volatile sig_atomic_t cmd_signal;
