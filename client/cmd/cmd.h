@@ -97,6 +97,14 @@ size_t cmd_utf8_prefix(const char *s, size_t len);
 /* `"key":` with a comma before it unless an object or array has just begun. */
 void cmd_buf_key(cmd_buf *b, const char *key);
 void cmd_buf_num(cmd_buf *b, double x); /* shortest text that reads back; null when not finite */
+/* Opens an object or array, '{' or '[': a member, or an element where key is NULL. */
+void cmd_json_open(cmd_buf *b, const char *key, char bracket);
+/* Members of the object that is open. */
+void cmd_json_text(cmd_buf *b, const char *key, const char *s, size_t len);
+void cmd_json_word(cmd_buf *b, const char *key, const char *s);
+void cmd_json_num(cmd_buf *b, const char *key, double x);
+void cmd_json_uint(cmd_buf *b, const char *key, uint64_t x);
+void cmd_json_error(cmd_buf *b, const char *code, const char *field, const char *message);
 
 /* ---- requests: one table for options and JSON lines ---- */
 
@@ -128,6 +136,16 @@ void cmd_request_free(cmd_request *q);
 /* "1,2,3": *out is the caller's to tri_free. */
 tri_status cmd_parse_ids(const char *text, uint32_t **out, size_t *count, tri_error *err);
 
+/* Fails with "KEY must be WANTED": a member of a JSON line is not what it should be. */
+tri_status cmd_wrong(tri_error *err, const char *key, const char *wanted);
+/* Reads an array of at most `most` token ids, which takes the place of *out and is the caller's to tri_free. */
+tri_status cmd_read_ids(const tri_json *v, const char *key, size_t most, uint32_t **out, size_t *count, tri_error *err);
+
+/* Opens a file of `what`, "-" being the standard input. It must not be the file that the output goes to. Returns the
+ * exit code. */
+int cmd_open_lines(const char *program, const char *what, const char *file, const char *output, FILE **in);
+/* Says on stderr what is wrong with one of its lines. */
+void cmd_line_failed(const char *file, uint64_t line, const char *field, const char *message);
 /* One line of a file of requests, which must be UTF-8 and JSON: the error names the position in the line. */
 tri_status cmd_parse_line(const char *line, size_t len, tri_json_doc **out, tri_error *err);
 
