@@ -180,12 +180,11 @@ static trireme_result receive(trireme *c, int64_t deadline_ns, trireme_error *er
     if (st != TRI_AGAIN) return fail_status(error, st, &(tri_error){.status = st});
     unsigned losses;
     if (tri_zlink_look(c->link, &losses) == TRI_ZLINK_REFUSED || losses != c->losses) return lost(c, error);
-    int64_t left = deadline_ns == TRI_NEVER ? -1 : deadline_ns - tri_now_ns();
-    if (deadline_ns != TRI_NEVER && left <= 0)
-      return tri_client_say(error, TRIREME_TIMEOUT, TRI_TIMEOUT, NULL, "nothing came in time");
+    int left = deadline_ns == TRI_NEVER ? -1 : ms_until(deadline_ns);
+    if (!left) return tri_client_say(error, TRIREME_TIMEOUT, TRI_TIMEOUT, NULL, "nothing came in time");
     tri_zpoll item = {.link = c->link, .fd = -1};
     int ready = 0;
-    st = tri_zpoll_wait(&item, 1, left < 0 ? -1 : (int)((left + 999999) / 1000000), &ready);
+    st = tri_zpoll_wait(&item, 1, left, &ready);
     if (st != TRI_OK) return fail_status(error, st, &(tri_error){.status = st});
     if (!ready && (deadline_ns == TRI_NEVER || tri_now_ns() < deadline_ns))
       return tri_client_say(error, TRIREME_INTERRUPTED, TRI_ABORTED, NULL, "interrupted by a signal");

@@ -12,8 +12,7 @@ enum { ZAP_VERSION, ZAP_REQUEST, ZAP_DOMAIN, ZAP_ADDRESS, ZAP_IDENTITY, ZAP_MECH
 static bool domain_allows(tri_zcontext *z, const char *domain, size_t domain_len, const uint8_t *key) {
   bool found = false;
   pthread_mutex_lock(&z->lock);
-  const tri_zap_domain *d;
-  LIST_FOREACH(d, &z->domains, links) {
+  for (const tri_zap_domain *d = LIST_FIRST(&z->domains); d && !found; d = LIST_NEXT(d, links)) {
     if (strlen(d->name) != domain_len || memcmp(d->name, domain, domain_len)) continue;
     for (int i = 0; i < d->num_keys && !found; i++) found = !memcmp(d->keys[i], key, TRI_Z_RAW_KEY);
   }
