@@ -14,6 +14,8 @@ tri_status tri_core_create(const tri_core_config *config, int64_t now, tri_core 
     tri_free(c);
     return TRI_NO_MEMORY;
   }
+  TAILQ_INIT(&c->active);
+  TAILQ_INIT(&c->ended);
   c->cfg = *config;
   c->started_ns = now;
   tri_histogram *by_seconds[] = {&c->ttft, &c->itl, &c->e2e, &c->queue_time};

@@ -24,7 +24,7 @@ void tri_core_abandon(tri_core *c, int64_t now, const char *reason) {
   tri_fail(&err, TRI_PEER_LOST, "", "%s", reason);
   c->draining = true;
   /* A group leaves once it has nothing to compute. */
-  while (c->active.head) job_cut(c, now, c->active.head, &err);
+  while (!TAILQ_EMPTY(&c->active)) job_cut(c, now, TAILQ_FIRST(&c->active), &err);
   deliver_all(c, now);
 }
 

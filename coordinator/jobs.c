@@ -224,15 +224,15 @@ static void expire(tri_core *c, int64_t now, job *j) {
 
 void job_dispatch(tri_core *c, int64_t now) {
   /* The queued ones are the newest: walk back to the first of them. */
-  job *j = c->active.tail;
-  for (int64_t left = c->num_queued; j && left > 0; j = j->prev) {
+  job *j = TAILQ_LAST(&c->active, job_list);
+  for (int64_t left = c->num_queued; j && left > 0; j = TAILQ_PREV(j, job_list, links)) {
     if (j->state == JOB_QUEUED) left--;
     if (!left) break;
   }
   for (job *next; c->num_queued && j; j = next) {
     uint32_t index;
     tri_error err = {0};
-    next = j->next;
+    next = TAILQ_NEXT(j, links);
     if (j->state != JOB_QUEUED) continue;
     group *g = group_pick(c, &index);
     if (!g) return;
@@ -317,8 +317,8 @@ void job_abort(tri_core *c, int64_t now, job *j) {
 void jobs_fail_group(tri_core *c, int64_t now, uint32_t index, const char *reason) {
   tri_error err = {0};
   tri_fail(&err, TRI_PEER_LOST, "", "the group that ran this job was lost: %s", reason);
-  for (job *j = c->active.head, *next; j; j = next) {
-    next = j->next;
+  for (job *j = TAILQ_FIRST(&c->active), *next; j; j = next) {
+    next = TAILQ_NEXT(j, links);
     if (j->state == JOB_ASSIGNED && j->group == index) job_fail(c, now, j, &err);
   }
 }
@@ -373,13 +373,13 @@ void job_tokens(tri_core *c, int64_t now, uint32_t index, const tri_group_tokens
 }
 
 void jobs_tick(tri_core *c, int64_t now) {
-  for (job *j = c->active.head, *next; j && c->num_queued; j = next) {
-    next = j->next;
+  for (job *j = TAILQ_FIRST(&c->active), *next; j && c->num_queued; j = next) {
+    next = TAILQ_NEXT(j, links);
     /* Assigned jobs are ended by their leader, which knows what is under way. */
     if (j->state == JOB_QUEUED && now >= j->deadline_ns) expire(c, now, j);
   }
-  for (job *j = c->ended.head, *next; j; j = next) {
-    next = j->next;
+  for (job *j = TAILQ_FIRST(&c->ended), *next; j; j = next) {
+    next = TAILQ_NEXT(j, links);
     /* A client that reads nothing gets as long as one that may come back. */
     bool expired = now - j->ended_ns > RETAIN_NS, crowded = c->num_retained > MAX_RETAINED;
     if (!expired && !crowded) break;

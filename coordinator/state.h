@@ -3,6 +3,7 @@
 #define TRI_COORDINATOR_STATE_H
 
 #include <string.h>
+#include <sys/queue.h>
 
 #include "coordinator/core.h"
 #include "coordinator/histogram.h"
@@ -45,8 +46,9 @@ typedef struct job_embed {
 } job_embed;
 
 typedef struct job {
-  struct job *next, *prev;              /* of active or ended */
-  struct job *id_chain, *request_chain; /* hash chains */
+  TAILQ_ENTRY(job) links; /* of active or ended */
+  LIST_ENTRY(job) id_chain;
+  LIST_ENTRY(job) request_chain;
   struct job *dirty_next;
   bool dirty;
   uint64_t id;
@@ -79,9 +81,8 @@ typedef struct job {
   job_choice choices[]; /* [sampling.n] */
 } job;
 
-typedef struct job_list {
-  job *head, *tail;
-} job_list;
+TAILQ_HEAD(job_list, job);
+LIST_HEAD(job_chain, job);
 
 typedef enum group_state { GROUP_ABSENT, GROUP_STARTING, GROUP_READY, GROUP_DRAINING, GROUP_LOST } group_state;
 
@@ -126,9 +127,9 @@ typedef struct group {
 struct tri_core {
   tri_core_config cfg;
   group *groups;
-  job_list active; /* oldest first */
-  job_list ended;  /* in the order of their end: nothing that happens often walks these, which are many */
-  job *by_id[NUM_BUCKETS], *by_request[NUM_BUCKETS];
+  struct job_list active; /* oldest first */
+  struct job_list ended;  /* in the order of their end: nothing that happens often walks these, which are many */
+  struct job_chain by_id[NUM_BUCKETS], by_request[NUM_BUCKETS];
   job *dirty;
   uint64_t next_id;
   int64_t num_active, num_queued, num_retained;
