@@ -59,30 +59,22 @@ static void *arena_array(tri_unpacker *d, size_t count, size_t size) {
 
 tri_status tri_read_ids(tri_unpacker *d, const char *name, tri_unpack *u, const tri_value *v, const uint32_t **ids,
                         size_t *count) {
-  size_t n;
-  uint32_t *out;
-  if (v->kind == TRI_V_BIN) {
-    if (v->len % sizeof *out)
-      return tri_fail(d->err, TRI_INVALID_ARGUMENT, name, "%s has %zu bytes, which is no whole number of 32-bit ids",
-                      name, v->len);
-    n = v->len / sizeof *out;
-    out = arena_array(d, n, sizeof *out);
-    if (!out) return TRI_NO_MEMORY;
-    if (n) memcpy(out, v->s, v->len);
-  } else if (v->kind == TRI_V_ARRAY) {
-    n = v->count; /* <= the bytes of the message */
-    out = arena_array(d, n, sizeof *out);
-    if (!out) return TRI_NO_MEMORY;
-    for (size_t i = 0; i < n; i++) {
-      tri_value e;
-      if (!tri_unpack_next(u, &e)) return TRI_CORRUPT;
-      if (e.kind != TRI_V_UINT || e.u > UINT32_MAX)
-        return tri_fail(d->err, TRI_INVALID_ARGUMENT, name,
-                        "element %zu of %s is not a token id (an integer of 32 bits)", i, name);
-      out[i] = (uint32_t)e.u;
-    }
-  } else {
-    return tri_read_wrong(d, name, "an array of ids or binary", v);
+  bool binary = v->kind == TRI_V_BIN;
+  if (!binary && v->kind != TRI_V_ARRAY) return tri_read_wrong(d, name, "an array of ids or binary", v);
+  if (binary && v->len % sizeof **ids)
+    return tri_fail(d->err, TRI_INVALID_ARGUMENT, name, "%s has %zu bytes, which is no whole number of 32-bit ids",
+                    name, v->len);
+  size_t n = binary ? v->len / sizeof **ids : v->count; /* <= the bytes of the message */
+  uint32_t *out = arena_array(d, n, sizeof *out);
+  if (!out) return TRI_NO_MEMORY;
+  if (binary && n) memcpy(out, v->s, v->len);
+  for (size_t i = 0; !binary && i < n; i++) {
+    tri_value e;
+    if (!tri_unpack_next(u, &e)) return TRI_CORRUPT;
+    if (e.kind != TRI_V_UINT || e.u > UINT32_MAX)
+      return tri_fail(d->err, TRI_INVALID_ARGUMENT, name, "element %zu of %s is not a token id (an integer of 32 bits)",
+                      i, name);
+    out[i] = (uint32_t)e.u;
   }
   *ids = out;
   *count = n;
@@ -173,11 +165,10 @@ static tri_status read_records(tri_unpacker *d, const tri_field *f, tri_unpack *
   char *elem = base + f->offset;
   if (!f->max_count) {
     /* A map takes a byte and an element many more: bound the ratio before allocating. */
-    elem = n <= TRI_WIRE_MAX_MESSAGE / 16 ? arena_array(d, n, f->elem_size) : NULL;
-    if (!elem)
-      return n <= TRI_WIRE_MAX_MESSAGE / 16
-                 ? TRI_NO_MEMORY
-                 : tri_fail(d->err, TRI_TOO_LARGE, f->name, "%s has %u elements", f->name, n);
+    if (n > TRI_WIRE_MAX_MESSAGE / 16)
+      return tri_fail(d->err, TRI_TOO_LARGE, f->name, "%s has %u elements", f->name, n);
+    elem = arena_array(d, n, f->elem_size);
+    if (!elem) return TRI_NO_MEMORY;
     memcpy(base + f->offset, &elem, sizeof elem);
   } else {
     memset(elem, 0, (size_t)n * f->elem_size);
