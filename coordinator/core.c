@@ -48,7 +48,7 @@ void tri_core_client(tri_core *c, int64_t now, const tri_peer *from, const tri_c
   case TRI_OP_SUBMIT:
   case TRI_OP_EMBED:
   case TRI_OP_CLASSIFY: job_submit(c, now, from, m); break;
-  case TRI_OP_ATTACH: job_attach(c, now, from, m); break;
+  case TRI_OP_ATTACH: job_attach(c, from, m); break;
   case TRI_OP_CANCEL: job_cancel(c, now, from, m); break;
   case TRI_OP_STATUS: report_status(c, now, from, m->id); break;
   case TRI_OP_STATS: prometheus_reply(c, from, m->id); break;

@@ -123,22 +123,19 @@ void job_submit(tri_core *c, int64_t now, const tri_peer *from, const tri_client
   if (st != TRI_OK || ids || !s->prompt.s) job_tokenized(c, now, j, st, ids, count, second);
 }
 
-void job_attach(tri_core *c, int64_t now, const tri_peer *from, const tri_client_msg *m) {
+void job_attach(tri_core *c, const tri_peer *from, const tri_client_msg *m) {
   tri_error err = {0};
   job *j = job_find_request(c, &m->attach.request_id);
-  (void)now;
-  if (j && m->attach.offset && j->sampling.n > 1) {
-    tri_fail(&err, TRI_INVALID_ARGUMENT, "offset",
-             "the job has %lld choices, and an offset is that of one: attach from 0 for all", (long long)j->sampling.n);
-    reply_error(c, from, m->id, &err);
-    return;
-  }
-  if (j) {
+  if (j && (!m->attach.offset || j->sampling.n == 1)) {
     adopt(c, j, from, m->id, m->attach.offset);
     return;
   }
-  tri_fail(&err, TRI_NOT_FOUND, "request_id",
-           "no such job: it was never submitted here, or it ended more than %lld s ago", RETAIN_NS / 1000000000);
+  if (j)
+    tri_fail(&err, TRI_INVALID_ARGUMENT, "offset",
+             "the job has %lld choices, and an offset is that of one: attach from 0 for all", (long long)j->sampling.n);
+  else
+    tri_fail(&err, TRI_NOT_FOUND, "request_id",
+             "no such job: it was never submitted here, or it ended more than %lld s ago", RETAIN_NS / 1000000000);
   reply_error(c, from, m->id, &err);
 }
 

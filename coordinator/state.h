@@ -208,7 +208,7 @@ tri_status admission_refuse_text(const tri_core *c, const job *j, tri_status st,
 
 /* jobs.c */
 void job_submit(tri_core *c, int64_t now, const tri_peer *from, const tri_client_msg *m);
-void job_attach(tri_core *c, int64_t now, const tri_peer *from, const tri_client_msg *m);
+void job_attach(tri_core *c, const tri_peer *from, const tri_client_msg *m);
 void job_cancel(tri_core *c, int64_t now, const tri_peer *from, const tri_client_msg *m);
 /* The tokenizer is done with a job, or its client has sent tokens. second: see tri_tokenizer_encode_pair. */
 void job_tokenized(tri_core *c, int64_t now, job *j, tri_status st, const uint32_t *ids, size_t count, size_t second);

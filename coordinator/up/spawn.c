@@ -100,14 +100,12 @@ tri_status tri_up_spawn_coordinator(tri_up *u, tri_error *err) {
   add_words(&c, "--launch group --event-fd %d --boot-file", fds[1]);
   add(&c, u->boot_path);
   char endpoint[320], host[128];
-  if (u->opts.hosts && !strcmp(u->opts.serve.worker_endpoint, "auto")) {
+  bool chosen_here = !strcmp(u->opts.serve.worker_endpoint, "auto");
+  if (chosen_here && u->opts.hosts) {
     /* Workers on other hosts must reach it. */
     tri_boot_host_address(host, sizeof host);
-    snprintf(endpoint, sizeof endpoint, "tcp://%s:*", host);
-    add(&c, "--worker-endpoint");
-    add(&c, endpoint);
-  } else if (!strcmp(u->opts.launcher, "mpirun") && !strcmp(u->opts.serve.worker_endpoint, "auto") &&
-             strlen(u->workers_path) <= MAX_SOCKET_PATH) {
+    add_words(&c, "--worker-endpoint tcp://%s:*", host);
+  } else if (chosen_here && !strcmp(u->opts.launcher, "mpirun") && strlen(u->workers_path) <= MAX_SOCKET_PATH) {
     /* All are on this host, where a socket file costs less than a loopback connection. */
     snprintf(endpoint, sizeof endpoint, "ipc://%s", u->workers_path);
     add(&c, "--worker-endpoint");
