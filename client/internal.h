@@ -28,7 +28,6 @@ struct trireme {
 };
 
 #pragma GCC visibility push(hidden)
-trireme_result tri_client_fail(trireme_error *error, trireme_result r, const tri_error *err);
 __attribute__((format(printf, 5, 6))) trireme_result
 tri_client_say(trireme_error *error, trireme_result r, tri_status code, const char *field, const char *fmt, ...);
 /* Copies what a hello or an error from the server says at most. */

@@ -45,7 +45,7 @@ static void set_code(trireme_error *error, tri_status st) {
   snprintf(error->code, sizeof error->code, "%s", tri_status_code(st));
 }
 
-trireme_result tri_client_fail(trireme_error *error, trireme_result r, const tri_error *err) {
+static trireme_result fail(trireme_error *error, trireme_result r, const tri_error *err) {
   if (!error) return r;
   set_code(error, err->status);
   snprintf(error->field, sizeof error->field, "%s", err->field);
@@ -68,7 +68,7 @@ trireme_result tri_client_say(trireme_error *error, trireme_result r, tri_status
 static trireme_result fail_status(trireme_error *error, tri_status st, const tri_error *err) {
   tri_error e = *err;
   if (e.status == TRI_OK) e.status = st;
-  return tri_client_fail(error, result_of(st), &e);
+  return fail(error, result_of(st), &e);
 }
 
 /* ---- structs of other versions of the header ---- */
@@ -164,7 +164,7 @@ static trireme_result decode_next(trireme *c, trireme_error *error) {
   tri_arena_reset(c->arena);
   if (st == TRI_OK) st = tri_server_msg_unpack(at, used, c->arena, c->msg, &err);
   if (st == TRI_OK) return TRIREME_OK;
-  return tri_client_fail(error, st == TRI_NO_MEMORY ? TRIREME_NO_MEMORY : TRIREME_PROTOCOL, &err);
+  return fail(error, st == TRI_NO_MEMORY ? TRIREME_NO_MEMORY : TRIREME_PROTOCOL, &err);
 }
 
 /* Waits for a message and unpacks it into c->msg. */

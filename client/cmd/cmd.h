@@ -78,7 +78,6 @@ int cmd_usage(const char *program, const char *fmt, ...) __attribute__((format(p
 /* For what is wrong with a file. */
 int cmd_output_failed(void); /* the output cannot be written: says why, from errno */
 int cmd_failed(const char *program, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-int cmd_exit_code(const char *code);
 
 /* ---- text that grows (also JSON) ---- */
 

@@ -17,7 +17,8 @@ static tri_status out_of_range(tri_unpacker *d, const char *name, double value, 
   return tri_fail(d->err, TRI_OUT_OF_RANGE, name, "%s is %.15g; allowed are %.15g to %.15g", name, value, min, max);
 }
 
-tri_status tri_read_u64(tri_unpacker *d, const char *name, const tri_value *v, double min, double max, uint64_t *out) {
+static tri_status read_u64(tri_unpacker *d, const char *name, const tri_value *v, double min, double max,
+                           uint64_t *out) {
   if (v->kind == TRI_V_NEGATIVE) return out_of_range(d, name, (double)v->i, min, max > min ? max : (double)UINT64_MAX);
   if (v->kind != TRI_V_UINT) return tri_read_wrong(d, name, "an integer", v);
   if (max > min && ((double)v->u < min || (double)v->u > max)) return out_of_range(d, name, (double)v->u, min, max);
@@ -190,9 +191,9 @@ static tri_status read_field(tri_unpacker *d, const tri_field *f, tri_unpack *u,
   unsigned e = 0;
   tri_status st;
   switch ((tri_field_type)f->type) {
-  case TRI_FT_U64: return tri_read_u64(d, f->name, v, f->min, f->max, to);
+  case TRI_FT_U64: return read_u64(d, f->name, v, f->min, f->max, to);
   case TRI_FT_U32:
-    st = tri_read_u64(d, f->name, v, f->min, f->max > f->min ? f->max : (double)UINT32_MAX, &u64);
+    st = read_u64(d, f->name, v, f->min, f->max > f->min ? f->max : (double)UINT32_MAX, &u64);
     if (st == TRI_OK) *(uint32_t *)to = (uint32_t)u64;
     return st;
   case TRI_FT_I64: return tri_read_i64(d, f->name, v, f->min, f->max, to);
@@ -219,7 +220,6 @@ static tri_status read_field(tri_unpacker *d, const tri_field *f, tri_unpack *u,
   case TRI_FT_TEXTS: return read_texts(d, f, u, v, base);
   case TRI_FT_RECORDS: return read_records(d, f, u, v, base);
   case TRI_FT_CUSTOM: return f->codec->read(d, f, u, v, to);
-  case TRI_FT_IGNORE: break;
   }
   return TRI_INTERNAL;
 }
@@ -278,10 +278,6 @@ tri_status tri_fields_read(tri_unpacker *d, const tri_fields *t, tri_unpack *u, 
     next = i + 1;
     if (seen & UINT64_C(1) << i) return field_twice(d, f->name);
     seen |= UINT64_C(1) << i;
-    if (f->type == TRI_FT_IGNORE) {
-      tri_unpack_skip(u);
-      continue;
-    }
     if (!tri_unpack_next(u, &v)) return TRI_CORRUPT;
     if (v.kind == TRI_V_NIL && t->nil_is_absent && !(f->flags & TRI_FF_REQUIRED)) continue;
     tri_status st = read_field(d, f, u, &v, base);
@@ -296,7 +292,6 @@ tri_status tri_fields_read(tri_unpacker *d, const tri_fields *t, tri_unpack *u, 
 
 static bool is_omitted(const tri_field *f, const char *base) {
   const char *from = base + f->offset;
-  if (f->type == TRI_FT_IGNORE) return true;
   if (f->has && *(const bool *)(base + f->has - 1)) return false;
   if (f->has && !(f->flags & TRI_FF_UNLESS_GIVEN)) return true;
   if (!f->has && !(f->flags & TRI_FF_OMIT)) return false;
@@ -361,7 +356,6 @@ static void write_value(tri_pack *p, const tri_field *f, const char *base) {
     break;
   case TRI_FT_RECORDS: write_records(p, f, base); break;
   case TRI_FT_CUSTOM: f->codec->write(p, from); break;
-  case TRI_FT_IGNORE: break;
   }
 }
 

@@ -88,7 +88,6 @@ typedef enum tri_field_type {
   TRI_FT_RECORDS, /* array of maps described by sub; uint32_t at count_offset; inline [max_count], or an arena pointer
                      when that is 0 */
   TRI_FT_CUSTOM,  /* by a tri_codec */
-  TRI_FT_IGNORE,  /* known, read over */
 } tri_field_type;
 
 enum {
@@ -149,7 +148,6 @@ tri_status tri_fields_read(tri_unpacker *d, const tri_fields *t, tri_unpack *u, 
                            const char *const *envelope, void *base);
 
 /* Helpers of custom readers: the same checks and words as for fields of a table. */
-tri_status tri_read_u64(tri_unpacker *d, const char *name, const tri_value *v, double min, double max, uint64_t *out);
 tri_status tri_read_i64(tri_unpacker *d, const char *name, const tri_value *v, double min, double max, int64_t *out);
 tri_status tri_read_num(tri_unpacker *d, const char *name, const tri_value *v, double min, double max, double *out);
 tri_status tri_read_ids(tri_unpacker *d, const char *name, tri_unpack *u, const tri_value *v, const uint32_t **ids,
