@@ -452,7 +452,7 @@ static bool is_known(const tri_model_config *c, const char *name) {
     if (tri_rule_applies(c, r) && matches(r->name, a->prefix, layers, c->moe.num_experts, name, &layer) &&
         tri_weight_in_layer(c, r->weight, layer))
       return true;
-  for (const char *const *p = a->ignored_tensors; p && *p; p++)
+  for (const char *const *p = a->ignored_tensors; *p; p++)
     if (matches(*p, a->prefix, 1 << 20, 1 << 20, name, &layer)) return true;
   return false;
 }

@@ -131,13 +131,13 @@ typedef struct tri_tensor_rule {
 } tri_tensor_rule;
 #define TRI_IF(field) offsetof(tri_model_config, field)
 
-typedef enum tri_key_type { TRI_KEY_INT, TRI_KEY_NUM, TRI_KEY_BOOL, TRI_KEY_IGNORE } tri_key_type;
+typedef enum tri_key_type { TRI_KEY_INT, TRI_KEY_NUM, TRI_KEY_BOOL, TRI_KEY_OFF, TRI_KEY_IGNORE } tri_key_type;
 typedef struct tri_config_key {
   const char *name;
   tri_key_type type;
   size_t field; /* offset in tri_model_config: int64_t, double or bool */
+  size_t also;  /* of a bool that gets the same value; 0: none */
   double min, max;
-  bool required;
 } tri_config_key;
 #define TRI_INT_KEY(key, f, lo, hi)                                                                                    \
   { .name = key, .type = TRI_KEY_INT, .field = offsetof(tri_model_config, f), .min = lo, .max = hi }
@@ -145,16 +145,21 @@ typedef struct tri_config_key {
   { .name = key, .type = TRI_KEY_NUM, .field = offsetof(tri_model_config, f), .min = lo, .max = hi }
 #define TRI_BOOL_KEY(key, f)                                                                                           \
   { .name = key, .type = TRI_KEY_BOOL, .field = offsetof(tri_model_config, f) }
+#define TRI_BOOL_KEYS(key, f, g)                                                                                       \
+  { .name = key, .type = TRI_KEY_BOOL, .field = offsetof(tri_model_config, f), .also = offsetof(tri_model_config, g) }
+/* A bool that is refused where it is true: a feature that this family's table lacks. */
+#define TRI_OFF_KEY(key)                                                                                               \
+  { .name = key, .type = TRI_KEY_OFF }
 #define TRI_IGNORED_KEY(key)                                                                                           \
   { .name = key, .type = TRI_KEY_IGNORE }
 
 typedef struct tri_arch {
-  const char *model_type;         /* config.json's model_type */
-  const char *const *class_names; /* values of `architectures` that this table describes; NULL-terminated */
-  const char *prefix;             /* of the tensors' names; checkpoints with and without it are read */
-  const tri_config_key *keys;     /* the family's own keys, on top of the common ones; ends with name NULL */
-  const char *const
-      *ignored_tensors; /* stored tensors that hold nothing (masks, inverse frequencies); NULL-terminated, %d */
+  const char *model_type;     /* config.json's model_type */
+  const char *class_names[4]; /* values of `architectures` that this table describes; NULL-terminated */
+  const char *prefix;         /* of the tensors' names; checkpoints with and without it are read */
+  const tri_config_key *keys; /* the family's own keys, on top of the common ones; ends with name NULL */
+  const char
+      *ignored_tensors[5]; /* stored tensors that hold nothing (masks, inverse frequencies); NULL-terminated, %d */
   const tri_tensor_rule *tensors; /* ends with name NULL */
   /* Values before the file is read; what the file does not name stays. */
   tri_model_config defaults;
@@ -178,8 +183,6 @@ tri_status tri_config_generation(const tri_json *root, tri_model_config *c, tri_
 tri_status tri_config_bool(const tri_json *root, const char *key, bool *out, tri_error *err);
 tri_status tri_config_number(const tri_json *root, const char *key, double min, double max, double *out,
                              tri_error *err);
-/* Refuses the key where it is true: a feature that this family's table lacks. */
-tri_status tri_config_must_be_off(const tri_json *root, const char *key, tri_error *err);
 /* For finish of an encoder: which head its class has, and the keys that must be as these tables have it. */
 tri_status tri_config_encoder(tri_model_config *c, const tri_json *root, tri_error *err);
 /* Fills in and checks what an encoder-decoder's config says of its encoder and of how answers begin. */
@@ -192,8 +195,6 @@ void tri_config_local_layers(tri_model_config *c, const tri_json *root, int firs
 
 /* Every layer from `first` on in steps of `step` is SPARSE. */
 void tri_config_sparse_layers(tri_model_config *c, int first, int step);
-/* Reads what Qwen's files say about the window; for prepare. */
-tri_status tri_qwen_window(tri_model_config *c, const tri_json *root, tri_error *err);
 
 /* "gelu_new", "silu", ...: false when unknown. */
 bool tri_act_from_name(const char *name, tri_act *out);

@@ -112,10 +112,14 @@ tri_status tri_config_set(tri_model_config *c, const tri_config_key *k, const tr
   int64_t integer;
   switch (k->type) {
   case TRI_KEY_IGNORE: return TRI_OK;
+  case TRI_KEY_OFF:
   case TRI_KEY_BOOL:
     if (!tri_json_as_bool(v, &flag))
       return tri_fail(err, TRI_INVALID_ARGUMENT, k->name, "%s must be true or false", k->name);
+    if (k->type == TRI_KEY_OFF)
+      return flag ? tri_fail(err, TRI_UNSUPPORTED, k->name, "%s is not supported", k->name) : TRI_OK;
     *(bool *)at = flag;
+    if (k->also) *(bool *)((char *)c + k->also) = flag;
     return TRI_OK;
   case TRI_KEY_INT:
     if (!tri_json_as_int(v, &integer))
@@ -226,12 +230,6 @@ tri_status tri_config_number(const tri_json *root, const char *key, double min, 
   return TRI_OK;
 }
 
-tri_status tri_config_must_be_off(const tri_json *root, const char *key, tri_error *err) {
-  bool on = false;
-  tri_status st = tri_config_bool(root, key, &on, err);
-  return st == TRI_OK && on ? tri_fail(err, TRI_UNSUPPORTED, key, "%s is not supported", key) : st;
-}
-
 static bool ends_with(const char *s, const char *end) {
   size_t n = strlen(s), m = strlen(end);
   return n >= m && !strcmp(s + n - m, end);
@@ -256,8 +254,6 @@ tri_status tri_config_encoder(tri_model_config *c, const tri_json *root, tri_err
   if (tri_json_kind_of(kind) != TRI_JSON_NULL && (!positions || strcmp(positions, "absolute")))
     return tri_fail(err, TRI_UNSUPPORTED, "position_embedding_type",
                     "position_embedding_type \"%.40s\" is not supported: only absolute", positions ? positions : "?");
-  tri_status st = tri_config_must_be_off(root, "is_decoder", err);
-  if (st != TRI_OK) return st;
   c->head.sequence_head = name && ends_with(name, "ForSequenceClassification");
   c->head.token_head = name && ends_with(name, "ForTokenClassification");
   c->head.has_classifier = c->head.sequence_head || c->head.token_head;
@@ -362,6 +358,11 @@ static tri_status derive(tri_model_config *c, const tri_json *root, tri_error *e
   c->embed.projected = c->embed.size != c->hidden_size;
   tri_status st = read_layer_types(root, c, err);
   if (st != TRI_OK) return st;
+  if (c->attention.window_every) tri_config_local_layers(c, root, 0, c->attention.window_every);
+  if (c->moe.all_layers) {
+    c->moe.intermediate_size = c->mlp.intermediate_size;
+    tri_config_sparse_layers(c, 0, 1);
+  }
   return c->attention.position == TRI_POS_ROPE ? tri_rope_read(c, root, err) : TRI_OK;
 }
 
