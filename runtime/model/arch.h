@@ -22,72 +22,74 @@
  * CROSS_O_BIAS, DOWN_BIAS, POSITIONS, TYPES) and an encoder's ends (POOLER, CLASSIFIER). NORM1, NORM2: of a branch's
  * input, or of the sum with it; BRANCH_NORM1, 2: of what a branch gives.
  *
- * X(name, whether each layer has one, whether it is a gain: made-up ones lie around 1). */
+ * X(name, place, kind). Place: MODEL has one, each LAYER has one, or those with one MLP (DENSE) or with experts
+ * (SPARSE). Kind: a GAIN, around 1 where it is made up; a matrix of a LINEAR layer or of experts, which a quantized
+ * model has in int8; or PLAIN. */
 #define TRI_WEIGHT_LIST(X)                                                                                             \
-  X(EMBED, 0, 0)                                                                                                       \
-  X(EMBED_NORM, 0, 1)                                                                                                  \
-  X(EMBED_NORM_BIAS, 0, 0)                                                                                             \
-  X(PROJECT_IN, 0, 0)                                                                                                  \
-  X(PROJECT_IN_BIAS, 0, 0)                                                                                             \
-  X(POSITIONS, 0, 0)                                                                                                   \
-  X(TYPES, 0, 0)                                                                                                       \
-  X(FINAL_NORM, 0, 1)                                                                                                  \
-  X(FINAL_NORM_BIAS, 0, 0)                                                                                             \
-  X(PROJECT_OUT, 0, 0)                                                                                                 \
-  X(HEAD, 0, 0)                                                                                                        \
-  X(HEAD_BIAS, 0, 0)                                                                                                   \
-  X(POOLER, 0, 0)                                                                                                      \
-  X(POOLER_BIAS, 0, 0)                                                                                                 \
-  X(CLASSIFIER, 0, 0)                                                                                                  \
-  X(CLASSIFIER_BIAS, 0, 0)                                                                                             \
-  X(NORM1, 1, 1)                                                                                                       \
-  X(NORM1_BIAS, 1, 0)                                                                                                  \
-  X(QKV, 1, 0)                                                                                                         \
-  X(QKV_BIAS, 1, 0)                                                                                                    \
-  X(Q_NORM, 1, 1)                                                                                                      \
-  X(K_NORM, 1, 1)                                                                                                      \
-  X(O, 1, 0)                                                                                                           \
-  X(O_BIAS, 1, 0)                                                                                                      \
-  X(BRANCH_NORM1, 1, 1)                                                                                                \
-  X(BRANCH_NORM1_BIAS, 1, 0)                                                                                           \
-  X(NORM2, 1, 1)                                                                                                       \
-  X(NORM2_BIAS, 1, 0)                                                                                                  \
-  X(UP, 1, 0)                                                                                                          \
-  X(UP_BIAS, 1, 0)                                                                                                     \
-  X(DOWN, 1, 0)                                                                                                        \
-  X(DOWN_BIAS, 1, 0)                                                                                                   \
-  X(BRANCH_NORM2, 1, 1)                                                                                                \
-  X(BRANCH_NORM2_BIAS, 1, 0)                                                                                           \
-  X(SINKS, 1, 0)                                                                                                       \
-  X(Q_A, 1, 0)                                                                                                         \
-  X(Q_A_NORM, 1, 0)                                                                                                    \
-  X(Q_B, 1, 0)                                                                                                         \
-  X(KV_A, 1, 0)                                                                                                        \
-  X(KV_A_NORM, 1, 0)                                                                                                   \
-  X(K_UP, 1, 0)                                                                                                        \
-  X(V_UP, 1, 0)                                                                                                        \
-  X(ROUTER, 1, 0)                                                                                                      \
-  X(ROUTER_BIAS, 1, 0)                                                                                                 \
-  X(CHOICE_BIAS, 1, 0)                                                                                                 \
-  X(EXPERT_UP, 1, 0)                                                                                                   \
-  X(EXPERT_UP_BIAS, 1, 0)                                                                                              \
-  X(EXPERT_DOWN, 1, 0)                                                                                                 \
-  X(EXPERT_DOWN_BIAS, 1, 0)                                                                                            \
-  X(SHARED_UP, 1, 0)                                                                                                   \
-  X(SHARED_DOWN, 1, 0)                                                                                                 \
-  X(SHARED_GATE, 1, 0)                                                                                                 \
-  X(RELATIVE_BIAS, 0, 0)                                                                                               \
-  X(CROSS_NORM, 1, 1)                                                                                                  \
-  X(CROSS_NORM_BIAS, 1, 0)                                                                                             \
-  X(CROSS_Q, 1, 0)                                                                                                     \
-  X(CROSS_Q_BIAS, 1, 0)                                                                                                \
-  X(CROSS_KV, 1, 0)                                                                                                    \
-  X(CROSS_KV_BIAS, 1, 0)                                                                                               \
-  X(CROSS_O, 1, 0)                                                                                                     \
-  X(CROSS_O_BIAS, 1, 0)
+  X(EMBED, MODEL, PLAIN)                                                                                               \
+  X(EMBED_NORM, MODEL, GAIN)                                                                                           \
+  X(EMBED_NORM_BIAS, MODEL, PLAIN)                                                                                     \
+  X(PROJECT_IN, MODEL, PLAIN)                                                                                          \
+  X(PROJECT_IN_BIAS, MODEL, PLAIN)                                                                                     \
+  X(POSITIONS, MODEL, PLAIN)                                                                                           \
+  X(TYPES, MODEL, PLAIN)                                                                                               \
+  X(FINAL_NORM, MODEL, GAIN)                                                                                           \
+  X(FINAL_NORM_BIAS, MODEL, PLAIN)                                                                                     \
+  X(PROJECT_OUT, MODEL, PLAIN)                                                                                         \
+  X(HEAD, MODEL, LINEAR)                                                                                               \
+  X(HEAD_BIAS, MODEL, PLAIN)                                                                                           \
+  X(POOLER, MODEL, PLAIN)                                                                                              \
+  X(POOLER_BIAS, MODEL, PLAIN)                                                                                         \
+  X(CLASSIFIER, MODEL, PLAIN)                                                                                          \
+  X(CLASSIFIER_BIAS, MODEL, PLAIN)                                                                                     \
+  X(NORM1, LAYER, GAIN)                                                                                                \
+  X(NORM1_BIAS, LAYER, PLAIN)                                                                                          \
+  X(QKV, LAYER, LINEAR)                                                                                                \
+  X(QKV_BIAS, LAYER, PLAIN)                                                                                            \
+  X(Q_NORM, LAYER, GAIN)                                                                                               \
+  X(K_NORM, LAYER, GAIN)                                                                                               \
+  X(O, LAYER, LINEAR)                                                                                                  \
+  X(O_BIAS, LAYER, PLAIN)                                                                                              \
+  X(BRANCH_NORM1, LAYER, GAIN)                                                                                         \
+  X(BRANCH_NORM1_BIAS, LAYER, PLAIN)                                                                                   \
+  X(NORM2, LAYER, GAIN)                                                                                                \
+  X(NORM2_BIAS, LAYER, PLAIN)                                                                                          \
+  X(UP, DENSE, LINEAR)                                                                                                 \
+  X(UP_BIAS, DENSE, PLAIN)                                                                                             \
+  X(DOWN, DENSE, LINEAR)                                                                                               \
+  X(DOWN_BIAS, DENSE, PLAIN)                                                                                           \
+  X(BRANCH_NORM2, LAYER, GAIN)                                                                                         \
+  X(BRANCH_NORM2_BIAS, LAYER, PLAIN)                                                                                   \
+  X(SINKS, LAYER, PLAIN)                                                                                               \
+  X(Q_A, LAYER, LINEAR)                                                                                                \
+  X(Q_A_NORM, LAYER, PLAIN)                                                                                            \
+  X(Q_B, LAYER, LINEAR)                                                                                                \
+  X(KV_A, LAYER, LINEAR)                                                                                               \
+  X(KV_A_NORM, LAYER, PLAIN)                                                                                           \
+  X(K_UP, LAYER, PLAIN)                                                                                                \
+  X(V_UP, LAYER, PLAIN)                                                                                                \
+  X(ROUTER, SPARSE, PLAIN)                                                                                             \
+  X(ROUTER_BIAS, SPARSE, PLAIN)                                                                                        \
+  X(CHOICE_BIAS, SPARSE, PLAIN)                                                                                        \
+  X(EXPERT_UP, SPARSE, LINEAR)                                                                                         \
+  X(EXPERT_UP_BIAS, SPARSE, PLAIN)                                                                                     \
+  X(EXPERT_DOWN, SPARSE, LINEAR)                                                                                       \
+  X(EXPERT_DOWN_BIAS, SPARSE, PLAIN)                                                                                   \
+  X(SHARED_UP, SPARSE, LINEAR)                                                                                         \
+  X(SHARED_DOWN, SPARSE, LINEAR)                                                                                       \
+  X(SHARED_GATE, SPARSE, PLAIN)                                                                                        \
+  X(RELATIVE_BIAS, MODEL, PLAIN)                                                                                       \
+  X(CROSS_NORM, LAYER, GAIN)                                                                                           \
+  X(CROSS_NORM_BIAS, LAYER, PLAIN)                                                                                     \
+  X(CROSS_Q, LAYER, LINEAR)                                                                                            \
+  X(CROSS_Q_BIAS, LAYER, PLAIN)                                                                                        \
+  X(CROSS_KV, LAYER, LINEAR)                                                                                           \
+  X(CROSS_KV_BIAS, LAYER, PLAIN)                                                                                       \
+  X(CROSS_O, LAYER, LINEAR)                                                                                            \
+  X(CROSS_O_BIAS, LAYER, PLAIN)
 
 typedef enum tri_weight_id {
-#define X(name, per_layer, gain) TRI_W_##name,
+#define X(name, place, kind) TRI_W_##name,
   TRI_WEIGHT_LIST(X)
 #undef X
       TRI_W_COUNT
@@ -95,6 +97,7 @@ typedef enum tri_weight_id {
 const char *tri_weight_name(tri_weight_id id);
 bool tri_weight_is_per_layer(tri_weight_id id);
 bool tri_weight_is_gain(tri_weight_id id);
+bool tri_weight_is_linear(tri_weight_id id);
 /* A sparse layer has experts instead of one MLP. Any layer will do for weights that are not per layer. */
 bool tri_weight_in_layer(const tri_model_config *c, tri_weight_id id, int layer);
 
