@@ -182,6 +182,9 @@ tri_status tri_config_set(tri_model_config *c, const tri_config_key *k, const tr
 /* generation.c: ids of special meaning out of either file, and the defaults of generation_config.json. */
 tri_status tri_config_special_ids(const tri_json *root, tri_model_config *c, tri_error *err);
 tri_status tri_config_generation(const tri_json *root, tri_model_config *c, tri_error *err);
+/* A number within its range; key: for errors. */
+tri_status tri_config_read_number(const char *key, const tri_json *v, double min, double max, double *out,
+                                  tri_error *err);
 /* For prepare and finish: a key of config.json that no table reads. Absent or null leaves *out as it is. */
 tri_status tri_config_bool(const tri_json *root, const char *key, bool *out, tri_error *err);
 tri_status tri_config_number(const tri_json *root, const char *key, double min, double max, double *out,
