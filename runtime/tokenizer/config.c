@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "runtime/tokenizer/unicode.h"
+
 tok_field tok_field_root(const tri_json *node) { return (tok_field){.node = node}; }
 
 /* Paths longer than an error's field lose their tail; the copy is bounded first, which also tells the compiler so. */
@@ -75,11 +77,8 @@ tri_status tok_field_bool(const tok_field *object, const char *key, bool *out, t
 }
 
 tri_status tok_field_char(const tok_field *f, const char **out, size_t *len, tri_error *err) {
-  tri_status st = tok_field_string(f, out, len, err);
-  size_t chars = 0;
-  if (st != TRI_OK) return st;
-  for (size_t i = 0; i < *len; i++) chars += ((unsigned char)(*out)[i] & 0xc0) != 0x80;
-  if (chars == 1 && *len <= 4) return TRI_OK;
+  TRI_CHECK(tok_field_string(f, out, len, err));
+  if (tok_utf8_count(*out, *len) == 1 && *len <= 4) return TRI_OK;
   return tok_field_fail(f, TRI_CORRUPT, err, "must be one character");
 }
 
