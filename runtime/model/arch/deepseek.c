@@ -15,7 +15,6 @@ static const tri_config_key keys[] = {
     TRI_BOOL_KEY("rope_interleave", attention.rope.interleaved),
     TRI_INT_KEY("n_routed_experts", moe.num_experts, 1, 4096),
     TRI_INT_KEY("num_local_experts", moe.num_experts, 1, 4096),
-    TRI_INT_KEY("num_experts_per_tok", moe.top_k, 1, 256),
     TRI_INT_KEY("moe_intermediate_size", moe.intermediate_size, 1, 1 << 24),
     TRI_INT_KEY("n_group", moe.num_groups, 1, 4096),
     TRI_INT_KEY("topk_group", moe.top_groups, 1, 4096),
@@ -35,7 +34,7 @@ static const tri_config_key keys[] = {
     TRI_IGNORED_KEY("pretraining_tp"),
     TRI_IGNORED_KEY("aux_loss_alpha"),
     TRI_IGNORED_KEY("seq_aux"),
-    TRI_KEYS_ROUTER,
+    TRI_KEYS_MOE,
     {0},
 };
 

@@ -3,11 +3,10 @@
 #include "runtime/model/arch/rules.h"
 
 static const tri_config_key keys[] = {TRI_KEYS_LLAMA,
-                                      TRI_KEYS_ROUTER,
+                                      TRI_KEYS_MOE,
                                       TRI_KEY_WINDOW,
                                       TRI_KEY_ATTENTION_BIAS,
                                       TRI_INT_KEY("num_local_experts", moe.num_experts, 1, 4096),
-                                      TRI_INT_KEY("num_experts_per_tok", moe.top_k, 1, 256),
                                       TRI_INT_KEY("experts_per_token", moe.top_k, 1, 256),
                                       TRI_NUM_KEY("swiglu_limit", moe.glu_limit, 1e-3, 1e6),
                                       TRI_IGNORED_KEY("initial_context_length"), /* of the training */

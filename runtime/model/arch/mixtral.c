@@ -1,12 +1,8 @@
 /* Mixtral: Mistral with experts in every layer, the weights of the chosen ones summing to one. */
 #include "runtime/model/arch/rules.h"
 
-static const tri_config_key keys[] = {TRI_KEYS_LLAMA,
-                                      TRI_KEYS_ROUTER,
-                                      TRI_KEY_WINDOW,
-                                      TRI_INT_KEY("num_local_experts", moe.num_experts, 1, 4096),
-                                      TRI_INT_KEY("num_experts_per_tok", moe.top_k, 1, 256),
-                                      {0}};
+static const tri_config_key keys[] = {
+    TRI_KEYS_LLAMA, TRI_KEYS_MOE, TRI_KEY_WINDOW, TRI_INT_KEY("num_local_experts", moe.num_experts, 1, 4096), {0}};
 
 static const tri_tensor_rule tensors[] = {TRI_RULES_LLAMA_ENDS,
                                           TRI_RULES_LLAMA_ATTENTION,

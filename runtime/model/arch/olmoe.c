@@ -3,9 +3,8 @@
 #include "runtime/model/arch/rules.h"
 
 static const tri_config_key keys[] = {TRI_KEYS_LLAMA,
-                                      TRI_KEYS_ROUTER,
+                                      TRI_KEYS_MOE,
                                       TRI_INT_KEY("num_experts", moe.num_experts, 1, 4096),
-                                      TRI_INT_KEY("num_experts_per_tok", moe.top_k, 1, 256),
                                       TRI_BOOL_KEY("norm_topk_prob", moe.renormalize),
                                       TRI_KEY_ATTENTION_BIAS,
                                       {0}};

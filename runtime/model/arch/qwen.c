@@ -7,9 +7,8 @@
   TRI_KEYS_LLAMA, TRI_KEY_WINDOW, TRI_IGNORED_KEY("use_sliding_window"),                                               \
       TRI_IGNORED_KEY("max_window_layers") /* both read by prepare */
 #define MOE_KEYS                                                                                                       \
-  KEYS, TRI_KEYS_ROUTER, TRI_INT_KEY("num_experts", moe.num_experts, 1, 4096),                                         \
+  KEYS, TRI_KEYS_MOE, TRI_INT_KEY("num_experts", moe.num_experts, 1, 4096),                                            \
       TRI_INT_KEY("num_local_experts", moe.num_experts, 1, 4096),                                                      \
-      TRI_INT_KEY("num_experts_per_tok", moe.top_k, 1, 256),                                                           \
       TRI_INT_KEY("moe_intermediate_size", moe.intermediate_size, 1, 1 << 24),                                         \
       TRI_BOOL_KEY("norm_topk_prob", moe.renormalize), TRI_IGNORED_KEY("decoder_sparse_step"),                         \
       TRI_IGNORED_KEY("mlp_only_layers") /* both read by finish_moe */

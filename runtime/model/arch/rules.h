@@ -69,10 +69,10 @@
 #define TRI_RULES_LLAMA_NORMS                                                                                          \
   TRI_RULES_NORM("layers.%d.input_layernorm", NORM1), TRI_RULES_NORM("layers.%d.post_attention_layernorm", NORM2)
 
-/* Keys of training alone. */
-#define TRI_KEYS_ROUTER                                                                                                \
-  TRI_IGNORED_KEY("output_router_logits"), TRI_IGNORED_KEY("router_aux_loss_coef"),                                    \
-      TRI_IGNORED_KEY("router_jitter_noise")
+/* Experts, and what only their training reads. */
+#define TRI_KEYS_MOE                                                                                                   \
+  TRI_INT_KEY("num_experts_per_tok", moe.top_k, 1, 256), TRI_IGNORED_KEY("output_router_logits"),                      \
+      TRI_IGNORED_KEY("router_aux_loss_coef"), TRI_IGNORED_KEY("router_jitter_noise")
 
 /* Its keys that most descendants have. */
 #define TRI_KEYS_LLAMA                                                                                                 \
