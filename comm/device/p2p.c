@@ -42,25 +42,6 @@ static tri_status p2p_all_reduce(tri_comm *c, float *buf, size_t count) {
   return tri_p2p_sum(c, tri_p2p_algorithm_of(c, count), buf, count);
 }
 
-/* ---- transfers ---- */
-
-static tri_status p2p_isend(tri_comm *c, const void *buf, size_t bytes, int peer, int tag, tri_comm_req *req) {
-  tri_status st = tri_comm_begin(c);
-  return st == TRI_OK ? tri_comm_note(c, tri_p2p_send(c, buf, bytes, peer, tag, req)) : st;
-}
-
-static tri_status p2p_wait(tri_comm *c, tri_comm_req *req) {
-  tri_status st = tri_comm_query(c);
-  return st == TRI_OK ? tri_comm_note(c, tri_p2p_wait_sent(c, req)) : st;
-}
-
-static tri_status p2p_recv(tri_comm *c, void *buf, size_t bytes, int peer, int tag) {
-  tri_status st = tri_comm_begin(c);
-  return st == TRI_OK ? tri_comm_note(c, tri_p2p_receive(c, buf, bytes, peer, tag)) : st;
-}
-
-/* ---- both ---- */
-
 static tri_status p2p_poll(tri_comm *c) {
   tri_status st = tri_comm_query(c);
   return st == TRI_OK ? tri_comm_note(c, tri_comm_poll(c->fallback)) : st;
@@ -86,7 +67,6 @@ static void p2p_destroy(tri_comm *c) {
 /* A tensor group's communicator has sums of its own, that of stages has transfers. */
 static const tri_comm_ops sum_ops = {
     .name = "p2p",
-    .device_memory = true,
     .all_reduce = p2p_all_reduce,
     .poll = p2p_poll,
     .abort = p2p_abort,
@@ -95,10 +75,9 @@ static const tri_comm_ops sum_ops = {
 
 static const tri_comm_ops transfer_ops = {
     .name = "p2p",
-    .device_memory = true,
-    .isend = p2p_isend,
-    .wait = p2p_wait,
-    .recv = p2p_recv,
+    .isend = tri_p2p_send,
+    .wait = tri_p2p_wait_sent,
+    .recv = tri_p2p_receive,
     .poll = p2p_poll,
     .abort = p2p_abort,
     .destroy = p2p_destroy,
