@@ -6,6 +6,7 @@
 
 #include "kernels/gemm_tactics.h"
 #include "kernels/random.h"
+#include "kernels/roofline.h"
 
 /* Memory of the CPU backends: the host's own pages. */
 static tri_status host_alloc(tri_backend *be, tri_mem_tag tag, size_t bytes, void **out) {
@@ -107,13 +108,6 @@ static int64_t host_available(tri_backend *be) {
   return tri_host_memory_available();
 }
 
-static tri_status host_roofline_create(tri_backend *be, tri_dtype type, struct tri_device_roofline **out) {
-  (void)be;
-  (void)type;
-  (void)out;
-  return TRI_UNSUPPORTED;
-}
-
 /* ---- uploads: copies by the pool, finished when upload_rows returns ---- */
 
 static tri_status host_pages(tri_backend *be, size_t bytes, void **out) {
@@ -198,7 +192,7 @@ static void fill_host(tri_backend *be) {
   be->ops.graph_drop = host_graph_drop;
   be->ops.bind_batch = host_bind_batch;
   be->ops.reserve = host_reserve;
-  be->ops.roofline_create = host_roofline_create;
+  be->ops.roofline_create = tri_roofline_create_host;
   be->ops.destroy = host_destroy;
   be->host_memory = true;
 }

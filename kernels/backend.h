@@ -20,10 +20,10 @@
 #include "runtime/base/status.h"
 
 typedef struct tri_backend tri_backend;
-struct tri_comm;            /* comm/comm.h */
-struct tri_tactics;         /* kernels/gemm_tactics.h */
-struct tri_device_roofline; /* kernels/roofline.h */
-struct tri_random_fill;     /* kernels/random.h */
+struct tri_comm;        /* comm/comm.h */
+struct tri_tactics;     /* kernels/gemm_tactics.h */
+struct tri_roofline;    /* kernels/roofline.h */
+struct tri_random_fill; /* kernels/random.h */
 
 /* Queues of a device. What is put on one runs in that order; between two only events say what comes first. Ops,
  * upload, download and copy_rows go to COMPUTE, upload_rows to COPY, and what a communicator of device memory sends to
@@ -117,10 +117,10 @@ typedef struct tri_backend_ops {
    * begins nothing more when tri_now_ns() is `until`. No step may be under way. Only with `tunes`. */
   tri_status (*tune)(tri_backend *be, const tri_tune_product *products, int count, int64_t until,
                      struct tri_tactics *out, tri_tune_result *result);
-  /* Measures what the backend could do at best, in products of that type; with host_memory that is
-   * kernels/roofline.c's.
-   */
-  tri_status (*roofline_create)(tri_backend *be, tri_dtype type, struct tri_device_roofline **out);
+  /* Makes what measures what the backend could do at best. stream_bytes: size of the buffer that reads walk through,
+   * several times the caches; a device chooses its own. type: of the weights that products are compared with; the
+   * host's products are in single precision whatever it is. */
+  tri_status (*roofline_create)(tri_backend *be, size_t stream_bytes, tri_dtype type, struct tri_roofline **out);
   void (*destroy)(tri_backend *be);
 } tri_backend_ops;
 

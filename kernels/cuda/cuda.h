@@ -95,8 +95,7 @@ tri_status tri_comm_device_create(tri_backend *be, struct tri_comm *host, bool s
 
 /* roofline.c, roofline.cu; bytes is a multiple of 32 KiB. */
 enum { TRI_CUDA_READ_VARIANTS = 6 };
-struct tri_device_roofline;
-tri_status tri_cuda_roofline_create(tri_backend *be, tri_dtype type, struct tri_device_roofline **out);
+tri_status tri_cuda_roofline_create(tri_backend *be, size_t stream_bytes, tri_dtype type, struct tri_roofline **out);
 void tri_cuda_roofline_fill(cudaStream_t stream, void *p, tri_dtype type, size_t n);
 void tri_cuda_roofline_read(cudaStream_t stream, const void *p, size_t bytes, int variant, int num_sms, uint32_t *sink);
 
