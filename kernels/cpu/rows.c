@@ -1,5 +1,5 @@
-/* Ops that go row by row or block by block: embedding, norms, gated activations, rotary positions and cache writes,
- * copies. */
+/* Ops that go row by row or piece by piece: embedding, norms, gated activations, rotary positions and cache writes,
+ * a router's choices. */
 #include <math.h>
 #include <string.h>
 
@@ -234,6 +234,20 @@ static void mla_append_share(const row_run *r, int begin, int end) {
   }
 }
 
+/* A router's choices, in double, one after the other. */
+static void moe_route_share(const row_run *r, int begin, int end) {
+  const tri_moe_route_args *a = r->args;
+  double *scratch = (double *)r->be->workspace + (size_t)r->thread * tri_round_up(tri_ref_moe_scratch(a), 8);
+  for (int t = begin; t < end; t++) tri_ref_moe_route_row(a, t, scratch);
+}
+
+tri_status tri_cpu_moe_route_plan(tri_backend *be, const tri_moe_route_args *a, tri_op_plan *plan) {
+  tri_status st = tri_ref_moe_route_plan(be, a, plan);
+  if (st == TRI_OK)
+    plan->workspace = (size_t)tri_pool_size(be->pool) * tri_round_up(tri_ref_moe_scratch(a), 8) * sizeof(double);
+  return st;
+}
+
 /* The ops that go row by row: X(op, rows, rough nanoseconds of one thread for a row, as tri_cpu_run wants them). A
  * row's are its elements times the nanoseconds of one, and in most ops a few for the row itself. */
 #define ROW_OPS(X)                                                                                                     \
@@ -246,7 +260,8 @@ static void mla_append_share(const row_run *r, int begin, int end) {
   X(mean_rows, a->x.cols ? a->out.rows : 0, ((double)a->x.rows / tri_max(1, a->out.rows) + 1) * a->x.cols * 0.3)       \
   X(rope_angles, a->rotary_dim ? a->num_tokens : 0, a->rotary_dim * 8.0)                                               \
   X(qkv_rope_append, a->qkv.rows, a->qkv.cols * 0.6 + 100)                                                             \
-  X(mla_append, a->q.rows, (a->num_heads * a->rope_dim + a->kv_a.cols) * 0.6 + 100)
+  X(mla_append, a->q.rows, (a->num_heads * a->rope_dim + a->kv_a.cols) * 0.6 + 100)                                    \
+  X(moe_route, a->logits.rows, a->logits.cols * 20.0)
 #define X(op, rows, ns_per_row)                                                                                        \
   void tri_cpu_##op##_launch(tri_backend *be, const tri_op_plan *plan, const tri_##op##_args *a) {                     \
     (void)plan;                                                                                                        \
