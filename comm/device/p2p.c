@@ -149,8 +149,10 @@ static tri_status try_mailboxes(tri_comm *c, tri_error *err) {
 tri_status tri_comm_p2p_create(tri_backend *be, tri_comm *host, tri_comm *rest, bool sums, tri_comm **out,
                                tri_error *err) {
   tri_comm *c = NULL;
-  tri_status st = tri_p2p_open(be, host, sums, &c, err);
-  if (st != TRI_OK) return st;
+  tri_status st;
+  if (host->size < 2 || host->size > TRI_P2P_RANKS)
+    return tri_fail(err, TRI_UNSUPPORTED, "p2p", "groups of 2 to %d devices, not %d", TRI_P2P_RANKS, host->size);
+  TRI_TRY(tri_p2p_open(be, host, sums, &c, err));
   c->fallback = rest;
   c->ops = sums ? &sum_ops : &transfer_ops;
   for (int k = 0; k < TRI_P2P_SIZES; k++) tri_p2p_impl_of(c)->algorithms[k] = TRI_P2P_LIBRARY;
@@ -159,9 +161,9 @@ tri_status tri_comm_p2p_create(tri_backend *be, tri_comm *host, tri_comm *rest, 
   *out = c;
   return TRI_OK;
 cleanup:
-  tri_p2p_close(c);
+  if (c) tri_p2p_close(c);
   if (st == TRI_UNSUPPORTED) tri_comm_barrier(host); /* all come here */
-  tri_p2p_free(c);
+  if (c) tri_p2p_free(c);
   return st;
 }
 
