@@ -326,10 +326,9 @@ static void print_json(const struct bench *b, const struct figures f[NUM_LEVELS]
   printf("{\"model\":\"%s\",\"backend\":\"%s\",\"isa\":\"%s\",\"threads\":%d,\"num_prompts\":%d,\"seed\":%llu,"
          "\"min_input_len\":%d,\"max_input_len\":%d,\"min_output_len\":%d,\"max_output_len\":%d,\"max_num_seqs\":%d,"
          "\"max_num_batched_tokens\":%d,\"input_tokens\":%llu,\"output_tokens\":%llu",
-         e->model.arch->model_type, b->rank.backend->name, b->rank.backend->isa ? b->rank.backend->isa : "",
-         b->rank.threads, o->requests, (unsigned long long)o->serve.seed, o->min_in, o->max_in, o->min_out, o->max_out,
-         e->limits.max_num_seqs, e->limits.max_num_batched_tokens, (unsigned long long)b->tokens_in,
-         (unsigned long long)b->tokens_out);
+         e->model.arch->model_type, b->rank.backend->name, b->rank.backend->isa, b->rank.threads, o->requests,
+         (unsigned long long)o->serve.seed, o->min_in, o->max_in, o->min_out, o->max_out, e->limits.max_num_seqs,
+         e->limits.max_num_batched_tokens, (unsigned long long)b->tokens_in, (unsigned long long)b->tokens_out);
   for (int i = 0; i < NUM_LEVELS; i++)
     printf(",\"%s\":{\"seconds\":%.4f,\"seconds_min\":%.4f,\"seconds_max\":%.4f,\"output_throughput\":%.2f,\"total_"
            "throughput\":%.2f,\"steps\":%llu,"
@@ -348,8 +347,8 @@ static void print_table(const struct bench *b, const struct figures f[NUM_LEVELS
          "%d requests, %d to %d tokens in (%llu together), %d to %d out (%llu), seed %llu\n"
          "%d sequences and %d tokens a step at most; times are medians of %d\n\n"
          "%-22s%10s%22s%16s%10s%17s%20s%13s\n",
-         e->model.arch->model_type, b->rank.backend->name, b->rank.backend->isa ? b->rank.backend->isa : "",
-         b->rank.threads, o->requests, o->min_in, o->max_in, (unsigned long long)b->tokens_in, o->min_out, o->max_out,
+         e->model.arch->model_type, b->rank.backend->name, b->rank.backend->isa, b->rank.threads, o->requests,
+         o->min_in, o->max_in, (unsigned long long)b->tokens_in, o->min_out, o->max_out,
          (unsigned long long)b->tokens_out, (unsigned long long)o->serve.seed, e->limits.max_num_seqs,
          e->limits.max_num_batched_tokens, o->rounds, "", "s", "smallest, largest", "tokens out/s", "steps",
          "tokens a step", "a request, mean s", "preemptions");

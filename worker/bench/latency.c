@@ -269,12 +269,12 @@ static void print_encoder(const struct bench *b, double op, double floor) {
   if (b->o.json)
     printf("{\"model\":\"%s\",\"backend\":\"%s\",\"isa\":\"%s\",\"weight_bytes\":%.0f,\"input_len\":%d,"
            "\"batch_size\":%d,\"embed_ms\":%.3f,\"embed_floor_ms\":%.3f,\"embed_ratio\":%.3f}\n",
-           e->model.arch->model_type, b->rank.backend->name, b->rank.backend->isa ? b->rank.backend->isa : "",
-           tri_measure_weight_bytes(e), in, batch, op * 1e3, floor * 1e3, floor / op);
+           e->model.arch->model_type, b->rank.backend->name, b->rank.backend->isa, tri_measure_weight_bytes(e), in,
+           batch, op * 1e3, floor * 1e3, floor / op);
   else
     printf("%s, backend %s %s\nembed %d x %d tokens: %9.3f ms   floor %9.3f ms (%s)   ratio %.2f   %.0f tokens/s\n",
-           e->model.arch->model_type, b->rank.backend->name, b->rank.backend->isa ? b->rank.backend->isa : "", batch,
-           in, op * 1e3, floor * 1e3, what, floor / op, (double)in * batch / op);
+           e->model.arch->model_type, b->rank.backend->name, b->rank.backend->isa, batch, in, op * 1e3, floor * 1e3,
+           what, floor / op, (double)in * batch / op);
 }
 
 /* The host's part of one step: its plan, its batch and its launch. */
@@ -288,14 +288,14 @@ static void print(struct bench *b, double prompt, double prompt_floor, double de
            "\"batch_size\":%d,\"prefill_ms\":%.3f,\"prefill_floor_ms\":%.3f,"
            "\"prefill_ratio\":%.3f,\"decode_ms\":%.3f,\"decode_floor_ms\":%.3f,\"decode_ratio\":%.3f,"
            "\"host_ms\":%.3f,\"hidden_steps\":%d}\n",
-           e->model.arch->model_type, b->rank.backend->name, b->rank.backend->isa ? b->rank.backend->isa : "", threads,
+           e->model.arch->model_type, b->rank.backend->name, b->rank.backend->isa, threads,
            tri_measure_weight_bytes(b->engine), in, batch, prompt * 1e3, prompt_floor * 1e3, prompt_floor / prompt,
            decode * 1e3, decode_floor * 1e3, decode_floor / decode, host_time(b) * 1e3, b->num_hidden);
     return;
   }
   printf("%s, %.1f M weights in matrices (%.1f MB), backend %s %s, %d threads\n", e->model.arch->model_type,
          tri_measure_products(b->engine, true) / 1e6, tri_measure_weight_bytes(b->engine) / 1e6, b->rank.backend->name,
-         b->rank.backend->isa ? b->rank.backend->isa : "", threads);
+         b->rank.backend->isa, threads);
   printf("prefill %d tokens:        %9.3f ms   floor %9.3f ms (%s)   ratio %.2f   %.0f "
          "tokens/s\n",
          in, prompt * 1e3, prompt_floor * 1e3, b->reads ? b->floor->read_name : b->floor->gemm_name,
