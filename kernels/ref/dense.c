@@ -5,9 +5,6 @@
 #include "kernels/quantize.h"
 #include "kernels/ref/formulas.h"
 
-double tri_ref_act(tri_act act, double x) { return tri_formula_act(act, x); }
-double tri_ref_glu(tri_act act, double limit, double gate, double up) { return tri_formula_glu(act, limit, gate, up); }
-
 bool tri_ref_glu_ok(tri_act act, float limit) { return act != TRI_ACT_SWIGLU_OAI || limit > 0; }
 
 static bool mat_ok(const tri_mat *m) { return m->rows >= 0 && m->cols >= 0 && m->ld >= m->cols; }
@@ -137,7 +134,7 @@ void tri_ref_linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_l
       for (int j = 0; j < a->w.k; j++)
         sum += x[j] * (double)tri_load_f32(a->w.data, a->w.dtype, (size_t)i * (size_t)a->w.k + (size_t)j);
       if (a->w.dtype == TRI_I8) sum *= x_scale * a->w.scale[i];
-      sum = tri_ref_act(a->act, sum + (a->bias ? a->bias[i] : 0));
+      sum = tri_formula_act(a->act, sum + (a->bias ? a->bias[i] : 0));
       float *out = tri_mat_row(&a->out, t) + i;
       *out = (float)(a->accumulate ? *out + sum : sum);
     }
@@ -179,7 +176,7 @@ static void glu_run(const tri_glu_args *a) {
   int f = a->out.cols;
   for (int t = 0; t < a->out.rows; t++) {
     const float *in = tri_mat_row(&a->gate_up, t);
-    for (int j = 0; j < f; j++) tri_mat_row(&a->out, t)[j] = (float)tri_ref_glu(a->act, a->limit, in[j], in[f + j]);
+    for (int j = 0; j < f; j++) tri_mat_row(&a->out, t)[j] = (float)tri_formula_glu(a->act, a->limit, in[j], in[f + j]);
   }
 }
 TRI_REF_OP(glu)

@@ -66,7 +66,7 @@ static void add_expert(const tri_moe_experts_args *a, const choice *c, double *s
     up[i] = up[i] * c->x_scale + (a->up_bias ? a->up_bias[row] : 0);
   }
   for (size_t i = 0; i < f; i++)
-    hidden[i] = a->gated ? tri_ref_glu(a->act, a->glu_limit, up[i], up[f + i]) : tri_ref_act(a->act, up[i]);
+    hidden[i] = a->gated ? tri_formula_glu(a->act, a->glu_limit, up[i], up[f + i]) : tri_formula_act(a->act, up[i]);
   if (a->int8_activations) {
     for (size_t i = 0; i < f; i++) c->rounded[i] = (float)hidden[i];
     scale = tri_ref_round_row(c->rounded, a->down.k, c->rounded);

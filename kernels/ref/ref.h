@@ -26,8 +26,6 @@ TRI_OP_LIST(X)
     op##_run(a);                                                                                                       \
   }
 
-double tri_ref_act(tri_act act, double x); /* not SWIGLU_OAI, which needs both halves */
-double tri_ref_glu(tri_act act, double limit, double gate, double up);
 bool tri_ref_glu_ok(tri_act act, float limit); /* whether a gated activation can be computed with this limit */
 
 static inline bool tri_ref_weight_type_ok(tri_dtype t) {
