@@ -159,8 +159,7 @@ static tri_status host_bind_batch(tri_backend *be, int number, const tri_batch *
 static tri_status host_reserve(tri_backend *be, size_t workspace) {
   if (workspace <= be->workspace_bytes) return TRI_OK;
   void *p;
-  tri_status st = host_alloc(be, TRI_MEM_STAGING, workspace, &p);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(host_alloc(be, TRI_MEM_STAGING, workspace, &p));
   host_free(be, TRI_MEM_STAGING, be->workspace, be->workspace_bytes);
   be->workspace = p;
   be->workspace_bytes = workspace;

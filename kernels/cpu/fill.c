@@ -34,8 +34,7 @@ static tri_status choose_isa(const char *name, const tri_cpu_isa **out, tri_erro
 
 tri_status tri_backend_fill_cpu(tri_backend *be, const char *isa, tri_error *err) {
   const tri_cpu_isa *chosen = NULL;
-  tri_status st = choose_isa(isa, &chosen, err);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(choose_isa(isa, &chosen, err));
   tri_cpu_impl *impl = tri_calloc(1, sizeof *impl);
   if (!impl) return tri_fail(err, TRI_NO_MEMORY, "backend", "no memory for the CPU backend");
   impl->isa = chosen;

@@ -235,9 +235,8 @@ static tri_status device_bind_batch(tri_backend *be, int number, const tri_batch
 static tri_status device_reserve(tri_backend *be, size_t workspace) {
   void *p;
   if (workspace <= be->workspace_bytes) return TRI_OK;
-  tri_status st = device_sync(be); /* nobody uses the old one any more */
-  if (st == TRI_OK) st = device_alloc(be, TRI_MEM_STAGING, workspace, &p);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(device_sync(be)); /* nobody uses the old one any more */
+  TRI_CHECK(device_alloc(be, TRI_MEM_STAGING, workspace, &p));
   tri_cuda_graphs_drop(be);
   device_free(be, TRI_MEM_STAGING, be->workspace, be->workspace_bytes);
   be->workspace = p;

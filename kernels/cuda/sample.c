@@ -58,9 +58,8 @@ static tri_status choose(const tri_sample_args *a, tri_op_plan *plan) {
 }
 
 tri_status tri_cuda_sample_plan(tri_backend *be, const tri_sample_args *a, tri_op_plan *plan) {
-  tri_status st = tri_ref_sample_plan(be, a, plan);
-  if (st == TRI_OK) st = choose(a, plan);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(tri_ref_sample_plan(be, a, plan));
+  TRI_CHECK(choose(a, plan));
   layout l = layout_of(a);
   return make_room(be, l.results, l.end);
 }
@@ -141,9 +140,8 @@ void tri_cuda_sample_launch(tri_backend *be, const tri_op_plan *plan, const tri_
 
 /* There is room for sample_merge's results, too: what sample_part sends must stay until then. */
 tri_status tri_cuda_sample_part_plan(tri_backend *be, const tri_sample_part_args *a, tri_op_plan *plan) {
-  tri_status st = tri_ref_sample_part_plan(be, a, plan);
-  if (st == TRI_OK) st = choose(&a->rows, plan);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(tri_ref_sample_part_plan(be, a, plan));
+  TRI_CHECK(choose(&a->rows, plan));
   layout l = layout_of(&a->rows);
   return make_room(be, l.results, l.end);
 }
@@ -160,8 +158,8 @@ void tri_cuda_sample_part_launch(tri_backend *be, const tri_op_plan *plan, const
 }
 
 tri_status tri_cuda_sample_merge_plan(tri_backend *be, const tri_sample_merge_args *a, tri_op_plan *plan) {
-  tri_status st = tri_ref_sample_merge_plan(be, a, plan);
-  return st == TRI_OK ? choose(&a->rows, plan) : st;
+  TRI_CHECK(tri_ref_sample_merge_plan(be, a, plan));
+  return choose(&a->rows, plan);
 }
 
 /* The rows' parameters, but for the ids, are those that sample_part has sent. */

@@ -164,10 +164,7 @@ static tri_status end_decode(struct bench *b) {
   tri_status st = tri_engine_poll(b->engine, &r);
   tri_wait wait = tri_wait_begin(&b->engine->wait_policy, TRI_NEVER);
   b->num_hidden += st == TRI_AGAIN;
-  for (; st == TRI_AGAIN; st = tri_engine_poll(b->engine, &r)) {
-    tri_status paused = tri_wait_pause(&wait);
-    if (paused != TRI_OK) return paused;
-  }
+  for (; st == TRI_AGAIN; st = tri_engine_poll(b->engine, &r)) TRI_CHECK(tri_wait_pause(&wait));
   return st;
 }
 
