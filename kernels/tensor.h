@@ -30,6 +30,7 @@ typedef struct tri_mat {
   int ld;
   tri_dtype dtype;
 } tri_mat;
+static inline float *tri_mat_row(const tri_mat *m, int i) { return m->data + (size_t)i * (size_t)m->ld; }
 
 /* Keys and values of one layer: [block][kv_head][token in block][head_dim], the same layout for both. With v_dim > 0
  * there are only keys, and the first v_dim elements of a key are its value (a latent cache, see tri_mla_append_args); v

@@ -12,14 +12,15 @@
 extern "C" {
 #endif
 
-/* A batch's arrays, side by side in pinned memory and on the device. There the stream keeps steps apart; in pinned
- * memory two take turns, as the copy of one may not have begun when the next one's is made ready. */
-typedef struct tri_cuda_bound {
+/* Pinned memory and the device's for a step's data side by side: a batch's arrays, or the sampler's parameters, behind
+ * which the device has more. On the device the stream keeps steps apart; in pinned memory two take turns, as the copy
+ * of one may not have begun when the next one's is made ready. */
+typedef struct tri_cuda_staging {
   char *host[2], *device;
   cudaEvent_t sent[2];
-  size_t bytes;
+  size_t host_bytes, device_bytes;
   int turn;
-} tri_cuda_bound;
+} tri_cuda_staging;
 
 /* A recorded step, kept as long as what its ops point to stays where it is. */
 typedef struct tri_cuda_graph {
@@ -28,14 +29,6 @@ typedef struct tri_cuda_graph {
   cudaGraphExec_t exec; /* NULL: empty */
 } tri_cuda_graph;
 enum { TRI_CUDA_GRAPHS = 128, TRI_CUDA_KEYS = 256 };
-
-/* The memory of the sampler: what goes to the device, pinned, in turns as with batches, and the same and more there. */
-typedef struct tri_cuda_drawing {
-  char *host[2], *device;
-  cudaEvent_t sent[2];
-  size_t host_bytes, device_bytes;
-  int turn;
-} tri_cuda_drawing;
 
 struct tri_tactic;                      /* kernels/gemm_tactics.h */
 struct tri_cuda_products;               /* matmul.c */
@@ -53,8 +46,7 @@ typedef struct tri_cuda_impl {
   unsigned *counters;              /* [TRI_CUDA_MEETINGS] on the device, zero between two kernels */
   cudaError_t error;               /* the first one that a launch or a copy met; told by whatever next waits */
   char isa[32];
-  tri_cuda_bound bound[TRI_BOUND_BATCHES];
-  tri_cuda_drawing drawing;
+  tri_cuda_staging staging[TRI_BOUND_BATCHES + 1]; /* of batches, by number, and of the sampler */
   tri_cuda_graph graphs[TRI_CUDA_GRAPHS];
   tri_cuda_graph *recording;
   bool no_room; /* a recorded step did not fit: none is recorded any more */
@@ -73,9 +65,16 @@ static inline void tri_cuda_note(const tri_backend *be, cudaError_t e) {
   if (e != cudaSuccess && impl->error == cudaSuccess) impl->error = e;
 }
 
-/* device.c: pinned memory in two equal parts, and an event for each. */
-tri_status tri_cuda_pinned_alloc(char *host[2], size_t bytes);
-void tri_cuda_pinned_free(char *host[2]);
+static inline tri_cuda_staging *tri_cuda_drawing(const tri_backend *be) {
+  return &tri_cuda_of(be)->staging[TRI_BOUND_BATCHES];
+}
+
+/* device.c: other memory for staging, of so many bytes; nothing may use what there was. With a size of 0 that memory
+ * stays. */
+tri_status tri_cuda_staging_grow(tri_backend *be, tri_cuda_staging *s, size_t host_bytes, size_t device_bytes);
+/* The pinned memory whose turn it is, once the copy out of it has ended; then the copy of its first bytes. */
+char *tri_cuda_staging_turn(tri_backend *be, tri_cuda_staging *s);
+void tri_cuda_staging_send(tri_backend *be, tri_cuda_staging *s, size_t bytes);
 /* nvml.c */
 typedef struct tri_cuda_facts {
   char driver[80];
@@ -95,8 +94,7 @@ tri_status tri_comm_device_create(tri_backend *be, struct tri_comm *host, bool s
 
 /* roofline.c, roofline.cu; bytes is a multiple of 32 KiB. */
 enum { TRI_CUDA_READ_VARIANTS = 6 };
-struct tri_device_roofline;
-tri_status tri_cuda_roofline_create(tri_backend *be, tri_dtype type, struct tri_device_roofline **out);
+tri_status tri_cuda_roofline_create(tri_backend *be, size_t stream_bytes, tri_dtype type, struct tri_roofline **out);
 void tri_cuda_roofline_fill(cudaStream_t stream, void *p, tri_dtype type, size_t n);
 void tri_cuda_roofline_read(cudaStream_t stream, const void *p, size_t bytes, int variant, int num_sms, uint32_t *sink);
 

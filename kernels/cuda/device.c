@@ -140,21 +140,43 @@ static tri_status device_event_wait(tri_backend *be, int event) {
 
 /* ---- the host side of batches ---- */
 
-tri_status tri_cuda_pinned_alloc(char *host[2], size_t bytes) {
+/* Pinned memory in two equal parts. */
+static tri_status grow_pinned(tri_cuda_staging *s, size_t bytes) {
   void *p;
+  if (s->host[0]) cudaFreeHost(s->host[0]);
+  s->host[0] = s->host[1] = NULL;
+  s->host_bytes = 0;
   if (bytes > SIZE_MAX / 2) return TRI_OVERFLOW;
   if (cudaMallocHost(&p, 2 * bytes) != cudaSuccess) {
     cudaGetLastError(); /* it does not stick */
     return TRI_NO_MEMORY;
   }
-  host[0] = p;
-  host[1] = host[0] + bytes;
+  s->host[0] = p;
+  s->host[1] = s->host[0] + bytes;
+  s->host_bytes = bytes;
   return TRI_OK;
 }
 
-void tri_cuda_pinned_free(char *host[2]) {
-  if (host[0]) cudaFreeHost(host[0]);
-  host[0] = host[1] = NULL;
+tri_status tri_cuda_staging_grow(tri_backend *be, tri_cuda_staging *s, size_t host_bytes, size_t device_bytes) {
+  if (host_bytes) TRI_CHECK(grow_pinned(s, host_bytes));
+  if (!device_bytes) return TRI_OK;
+  device_free(be, TRI_MEM_STAGING, s->device, s->device_bytes);
+  s->device = NULL;
+  s->device_bytes = 0;
+  TRI_CHECK(device_alloc(be, TRI_MEM_STAGING, device_bytes, (void **)&s->device));
+  s->device_bytes = device_bytes;
+  return TRI_OK;
+}
+
+char *tri_cuda_staging_turn(tri_backend *be, tri_cuda_staging *s) {
+  s->turn ^= 1;
+  tri_cuda_note(be, cudaEventSynchronize(s->sent[s->turn]));
+  return s->host[s->turn];
+}
+
+void tri_cuda_staging_send(tri_backend *be, tri_cuda_staging *s, size_t bytes) {
+  device_upload(be, s->device, s->host[s->turn], bytes);
+  tri_cuda_note(be, cudaEventRecord(s->sent[s->turn], tri_cuda_stream(be)));
 }
 
 static cudaError_t make_events(cudaEvent_t *events, int n) {
@@ -170,26 +192,16 @@ static void free_events(cudaEvent_t *events, int n) {
 
 /* ---- batches ---- */
 
-static tri_status bound_grow(tri_backend *be, tri_cuda_bound *b, size_t bytes) {
-  if (bytes <= b->bytes) return TRI_OK;
-  tri_status st = device_sync(be);
-  if (st != TRI_OK) return st;
+static tri_status make_room(tri_backend *be, tri_cuda_staging *s, size_t bytes) {
+  if (bytes <= s->host_bytes && bytes <= s->device_bytes) return TRI_OK;
+  TRI_CHECK(device_sync(be));
   tri_cuda_graphs_drop(be);
-  tri_cuda_pinned_free(b->host);
-  device_free(be, TRI_MEM_STAGING, b->device, b->bytes);
-  b->device = NULL;
-  b->bytes = 0;
-  bytes *= 2;
-  st = tri_cuda_pinned_alloc(b->host, bytes);
-  if (st == TRI_OK) st = device_alloc(be, TRI_MEM_STAGING, bytes, (void **)&b->device);
-  if (st == TRI_OK) b->bytes = bytes;
-  return st;
+  return tri_cuda_staging_grow(be, s, 2 * bytes, 2 * bytes);
 }
 
 /* One copy for all arrays: a step's transfers cost by their number. Waits only where the host is two steps ahead. */
 static tri_status device_bind_batch(tri_backend *be, int number, const tri_batch *host, tri_batch *out) {
-  tri_cuda_impl *impl = tri_cuda_of(be);
-  tri_cuda_bound *b = &impl->bound[number];
+  tri_cuda_staging *batch = &tri_cuda_of(be)->staging[number];
   size_t t = (size_t)host->num_tokens, s = (size_t)host->num_seqs, at = 0;
   *out = *host;
   struct {
@@ -208,27 +220,23 @@ static tri_status device_bind_batch(tri_backend *be, int number, const tri_batch
   };
   enum { NUM = sizeof arrays / sizeof *arrays, ALIGN = 16 };
   for (int i = 0; i < NUM; i++) at += (arrays[i].bytes + ALIGN - 1) / ALIGN * ALIGN;
-  tri_status st = bound_grow(be, b, at);
-  if (st != TRI_OK) return st;
-  char *staging = b->host[b->turn ^= 1];
-  tri_cuda_note(be, cudaEventSynchronize(b->sent[b->turn]));
+  TRI_CHECK(make_room(be, batch, at));
+  char *staging = tri_cuda_staging_turn(be, batch);
   at = 0;
   for (int i = 0; i < NUM; i++) {
     if (arrays[i].bytes) memcpy(staging + at, *arrays[i].to, arrays[i].bytes);
-    *arrays[i].to = b->device + at;
+    *arrays[i].to = batch->device + at;
     at += (arrays[i].bytes + ALIGN - 1) / ALIGN * ALIGN;
   }
-  device_upload(be, b->device, staging, at);
-  tri_cuda_note(be, cudaEventRecord(b->sent[b->turn], tri_cuda_stream(be)));
+  tri_cuda_staging_send(be, batch, at);
   return TRI_OK;
 }
 
 static tri_status device_reserve(tri_backend *be, size_t workspace) {
   void *p;
   if (workspace <= be->workspace_bytes) return TRI_OK;
-  tri_status st = device_sync(be); /* nobody uses the old one any more */
-  if (st == TRI_OK) st = device_alloc(be, TRI_MEM_STAGING, workspace, &p);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(device_sync(be)); /* nobody uses the old one any more */
+  TRI_CHECK(device_alloc(be, TRI_MEM_STAGING, workspace, &p));
   tri_cuda_graphs_drop(be);
   device_free(be, TRI_MEM_STAGING, be->workspace, be->workspace_bytes);
   be->workspace = p;
@@ -237,12 +245,10 @@ static tri_status device_reserve(tri_backend *be, size_t workspace) {
 }
 
 static void close_device(tri_cuda_impl *impl) {
-  for (int i = 0; i < TRI_BOUND_BATCHES; i++) {
-    tri_cuda_pinned_free(impl->bound[i].host);
-    free_events(impl->bound[i].sent, 2);
+  for (int i = 0; i <= TRI_BOUND_BATCHES; i++) {
+    if (impl->staging[i].host[0]) cudaFreeHost(impl->staging[i].host[0]);
+    free_events(impl->staging[i].sent, 2);
   }
-  tri_cuda_pinned_free(impl->drawing.host);
-  free_events(impl->drawing.sent, 2);
   free_events(impl->events, TRI_EVENTS);
   tri_cuda_blas_close(impl);
   if (impl->counters) cudaFree(impl->counters);
@@ -256,9 +262,8 @@ static void device_destroy(tri_backend *be) {
   if (tri_cuda_stream(be)) cudaStreamSynchronize(tri_cuda_stream(be));
   tri_cuda_graphs_drop(be);
   device_free(be, TRI_MEM_STAGING, be->workspace, be->workspace_bytes);
-  for (int i = 0; i < TRI_BOUND_BATCHES; i++)
-    device_free(be, TRI_MEM_STAGING, impl->bound[i].device, impl->bound[i].bytes);
-  device_free(be, TRI_MEM_STAGING, impl->drawing.device, impl->drawing.device_bytes);
+  for (int i = 0; i <= TRI_BOUND_BATCHES; i++)
+    device_free(be, TRI_MEM_STAGING, impl->staging[i].device, impl->staging[i].device_bytes);
   close_device(impl);
   be->impl = NULL;
 }
@@ -305,8 +310,7 @@ static tri_status open_device(tri_cuda_impl *impl, tri_error *err) {
   /* Whoever waits for a copy sleeps: the cores are for conversions. */
   for (int i = TRI_EVENT_UPLOAD; i < TRI_EVENTS && e == cudaSuccess; i++)
     e = cudaEventCreateWithFlags(&impl->events[i], cudaEventDisableTiming | cudaEventBlockingSync);
-  if (e == cudaSuccess) e = make_events(impl->drawing.sent, 2);
-  for (int i = 0; i < TRI_BOUND_BATCHES && e == cudaSuccess; i++) e = make_events(impl->bound[i].sent, 2);
+  for (int i = 0; i <= TRI_BOUND_BATCHES && e == cudaSuccess; i++) e = make_events(impl->staging[i].sent, 2);
   return e == cudaSuccess ? TRI_OK : refuse(e, "cannot use the device", err);
 }
 
