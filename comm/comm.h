@@ -6,8 +6,9 @@
  * What holds for every slot:
  * - All buffers of a call are of the communicator's kind of memory: the host's, or that of the device's backend which
  *   it was made for. Nothing but what the slot says is asked of their alignment.
- * - On device memory a call returns when its work is on the compute stream, in the order of the calls; what is sent
- * goes on the send stream behind what the compute stream has at that moment. On host memory it returns when it is done.
+ * - On device memory a call returns when its work is on the compute stream, in the order of the calls. What is sent
+ *   goes on the send stream, behind what the compute stream has at that moment. On host memory a call returns when it
+ *   is done.
  * - Collectives are called by all ranks, in the same order and with the same sizes.
  * - A status other than TRI_OK, TRI_AGAIN and TRI_UNSUPPORTED is the communicator's end: every later call returns the
  *   first one at once, and tri_comm_query tells it at any time, so that a step may run to its end and look once. On
@@ -57,9 +58,10 @@ typedef struct tri_comm_req {
  * wait         Waits until isend's buffer can be used again; of device memory, makes the compute stream wait. A request
  *              that is not active is done. Afterwards it is not active.
  * recv         Receives exactly `bytes` from `peer`. Sends and receives match by (peer, tag), in the order of their
- * calls; `nccl` ignores tags: there all transfers between two ranks match in that order. `p2p` takes whole floats alone
- * (TRI_UNSUPPORTED), and tags that are equal modulo the number of ranks match each other. try_recv     A message of at
- * most cap bytes if one has come: TRI_OK with *bytes, else TRI_AGAIN. A longer one is TRI_TOO_LARGE. Host memory only.
+ *              calls. `nccl` ignores tags: there all transfers between two ranks match in that order. `p2p` takes
+ *              whole floats alone (TRI_UNSUPPORTED), and its tags match modulo the number of ranks.
+ * try_recv     A message of at most cap bytes if one has come: TRI_OK with *bytes, else TRI_AGAIN. A longer one is
+ *              TRI_TOO_LARGE. Host memory only.
  * split        Members with the same color form a new communicator, ordered by key. config NULL: as c's. Host memory
  *              only. */
 #define TRI_COMM_OP_LIST(X)                                                                                            \

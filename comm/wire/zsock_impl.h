@@ -34,9 +34,9 @@ struct tri_zcontext {
   pthread_t zap_thread;
   void *zap_socket;
   pthread_mutex_t lock; /* the lists and next_number */
-  LIST_HEAD(, tri_zap_domain) domains;
-  LIST_HEAD(, tri_zserver) servers;
-  LIST_HEAD(, tri_zlink) links;
+  LIST_HEAD(tri_zap_domains, tri_zap_domain) domains;
+  LIST_HEAD(tri_zservers, tri_zserver) servers;
+  LIST_HEAD(tri_zlinks, tri_zlink) links;
   unsigned next_number;
 };
 
