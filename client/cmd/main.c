@@ -65,7 +65,8 @@ static int replace(const char *program, char **argv) {
   exec_beside(program, "", argv);
   exec_beside(program, "/../libexec/trireme", argv);
   execvp(program, argv);
-  fprintf(stderr, "trireme: cannot run %s: %s\n", program, strerror(errno));
+  const char *why = errno == ENOENT ? "it is not here: was only the client installed?" : strerror(errno);
+  fprintf(stderr, "trireme: cannot run %s: %s\n", program, why);
   argv[0] = first;
   tri_free(name);
   return TRI_EXIT_FAILED;

@@ -19,13 +19,13 @@ static const tri_option status_table[] = {
 static void print_groups(const trireme_status *s) {
   bool generates = !cmd_is_encoder(s);
   printf("GROUP EPOCH STATE     TP  PP  RUNNING  WAITING      STEPS%s\n",
-         generates ? "     TOKENS  KV PAGES USED  SCHED us/TOKEN" : "");
+         generates ? "     TOKENS  KV BLOCKS USED  SCHED us/TOKEN" : "");
   for (size_t i = 0; i < s->num_groups; i++) {
     const trireme_group_status *g = s->groups[i];
     printf("%5u %5llu %-9s %2u  %2u  %7u  %7u %10llu", g->group, (unsigned long long)g->epoch, g->state, g->tp, g->pp,
            g->running, g->waiting, (unsigned long long)g->steps);
     if (generates)
-      printf(" %10llu %13.1f%%  %14.2f", (unsigned long long)g->tokens,
+      printf(" %10llu %14.1f%%  %14.2f", (unsigned long long)g->tokens,
              g->kv_pages ? 100.0 * (double)g->kv_pages_used / (double)g->kv_pages : 0.0, g->scheduler_us_per_token);
     putchar('\n');
   }
@@ -48,7 +48,7 @@ static void print_status(const trireme_status *s) {
          (unsigned long long)s->requests_aborted, (unsigned long long)s->prompt_tokens,
          (unsigned long long)s->generation_tokens);
   print_groups(s);
-  printf("\nGROUP  RANK HOST                      PID       STEP  BLOCK COLLECTIVE  LAST REPORT\n");
+  printf("\nGROUP  RANK HOST                      PID       STEP  LAYER COLLECTIVE  LAST REPORT\n");
   for (size_t i = 0; i < s->num_ranks; i++) {
     const trireme_rank_status *r = s->ranks[i];
     char layer[24];

@@ -17,6 +17,7 @@ done
 want 0 '^\[2\]  as one' "$trireme" submit "hello" --n 3
 want 0 '"event":"done".*"prompt_tokens":2' "$trireme" submit "hello world" --json
 want 0 '"logprob":-0.5,"token":" the","bytes":\[32,116,104,101\],"top":\[{"id":0,"logprob":-0.5,"token":"�","bytes":\[195\]}' "$trireme" submit x --json --logprobs 1
+want 0 '^trireme: --logprobs shows with --json alone$' "$trireme" submit hello --logprobs 2
 want 0 '^ the$' "$trireme" submit --token-ids 1,2,3 --max-tokens 1
 want 3 'prompt: asked for' "$trireme" submit "error no_capacity"
 want 1 'asked for' "$trireme" submit "error internal"
@@ -40,7 +41,7 @@ want 2 'Usage' "$trireme"
 want 0 'trireme [0-9]' "$trireme" --version
 want 0 '0 running' "$trireme" status
 want 0 '"model":"fake"' "$trireme" status --json
-want 0 'KV PAGES USED' "$trireme" status
+want 0 'KV BLOCKS USED' "$trireme" status
 want 0 '^Ranks report once a second' "$trireme" status
 want 0 '"pid":1000,"step":[0-9]*,"block":0,.*"pid":1001,"step":[0-9]*,"block":null,' "$trireme" status --json
 want 0 '^trireme:fake 1' "$trireme" status --stats
