@@ -60,6 +60,8 @@ typedef struct tri_batch {
   const int32_t *context_len; /* [S] keys visible to the last token of the sequence */
   const int32_t *block_table; /* [S, block_table_stride] block numbers */
   const int32_t *logit_rows;  /* [num_logits] rows of the batch whose logits are wanted */
+  const struct tri_attention_cut *cuts; /* [num_cuts] how the backend that has bound it cuts its attention */
+  int num_cuts;
 } tri_batch;
 
 #endif

@@ -6,15 +6,19 @@
 #include <cuda_runtime_api.h>
 #include <library_types.h>
 
+#include "kernels/attention_cut.h"
 #include "kernels/backend.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
+enum { TRI_CUDA_CUTS = 4 }; /* attentions of a model that are cut in different ways */
+
 /* A batch's arrays, side by side in pinned memory and on the device. There the stream keeps steps apart; in pinned
  * memory two take turns, as the copy of one may not have begun when the next one's is made ready. */
 typedef struct tri_cuda_bound {
+  tri_attention_cut cuts[TRI_CUDA_CUTS];
   char *host[2], *device;
   cudaEvent_t sent[2];
   size_t bytes;
@@ -102,24 +106,29 @@ void tri_cuda_roofline_read(cudaStream_t stream, const void *p, size_t bytes, in
 
 /* Attention: ops.c chooses attention_decode_mma.cu for sequences of one token and attention_prefill_mma.cu for others,
  * where they fit; attention_latent_mma.cu for latent caches; attention_decode.cu for other shapes up to a size, float32
- * caches among them; attention.cu for the rest. The blocks of what is split meet in the workspace, at the backend's
- * counters. */
+ * caches among them; attention.cu for the rest. The parts of a cut context meet in the workspace, at the backend's
+ * counters: `partial` has tri_cuda_split_workspace of the cut's num_split_parts. */
 enum { TRI_CUDA_MEETINGS = 1 << 14 };
+enum {
+  TRI_CUDA_DECODE_HEADS = 4,      /* query heads of a block in attention_decode.cu */
+  TRI_CUDA_DECODE_KEYS = 16,      /* where it cuts contexts */
+  TRI_CUDA_DECODE_MMA_HEADS = 16, /* the same of attention_decode_mma.cu */
+  TRI_CUDA_DECODE_MMA_KEYS = 64,
+  TRI_CUDA_PREFILL_ROWS = 64 /* tokens of a tile */
+};
 bool tri_cuda_decode_fits(const tri_attention_args *a);
-int tri_cuda_decode_splits(const tri_attention_args *a, int num_sms);
-/* Partial results: attention_decode.cu and attention_latent_mma.cu have a row for each token, attention_decode_mma.cu
- * for each sequence. The ledger counts on there being no more rows of them, times splits, than this. */
+/* Partial results: a row for each head of a part. The ledger counts on there being no more parts than this. */
 enum { TRI_CUDA_SPLIT_ROWS = 2048 };
-size_t tri_cuda_split_workspace(const tri_attention_args *a, int rows, int splits);
-/* skip_prompts: leaves out the sequences of more than one token, which go to attention_prefill_mma.cu. */
-void tri_cuda_decode(cudaStream_t stream, const tri_attention_args *a, float *partial, unsigned *counters, int splits,
-                     bool skip_prompts);
+size_t tri_cuda_split_workspace(const tri_attention_args *a, int parts);
+void tri_cuda_decode(cudaStream_t stream, const tri_attention_args *a, const tri_attention_cut *cut, float *partial,
+                     unsigned *counters);
 bool tri_cuda_decode_mma_fits(const tri_attention_args *a);
-int tri_cuda_decode_mma_splits(const tri_attention_args *a, int num_sms);
-cudaError_t tri_cuda_decode_mma(cudaStream_t stream, const tri_attention_args *a, float *partial, unsigned *counters,
-                                int splits, bool skip_prompts);
+cudaError_t tri_cuda_decode_mma(cudaStream_t stream, const tri_attention_args *a, const tri_attention_cut *cut,
+                                float *partial, unsigned *counters);
 bool tri_cuda_prefill_mma_fits(const tri_attention_args *a);
-cudaError_t tri_cuda_prefill_mma(cudaStream_t stream, const tri_attention_args *a);
+cudaError_t tri_cuda_prefill_mma(cudaStream_t stream, const tri_attention_args *a, const tri_attention_cut *cut);
+/* ops.c: says how the attention of a batch is cut; false where it is not. */
+bool tri_cuda_attention_shape(const tri_attention_args *a, const tri_batch *b, tri_attention_shape *out);
 /* attention_latent_mma.cu: a cache of F16 or BF16 with one KV head, rows of at most 576 elements and values of at most
  * 512, both multiples of 8; neither a window nor anything that changes scores but their scale. Any number of heads,
  * decodes and prompts mixed. */

@@ -186,38 +186,90 @@ static tri_status bound_grow(tri_backend *be, tri_cuda_bound *b, size_t bytes) {
   return st;
 }
 
+enum { ARRAY_ALIGN = 16, BATCH_ARRAYS = 9 };
+static size_t aligned(size_t bytes) { return (bytes + ARRAY_ALIGN - 1) / ARRAY_ALIGN * ARRAY_ALIGN; }
+
+/* An array of a batch: where its pointer is. */
+typedef struct array {
+  const void **at;
+  size_t bytes;
+} array;
+
+/* Fills the lengths of a batch's arrays; those that it lacks have none. Returns the bytes of all. */
+static size_t arrays_of(tri_batch *b, array out[BATCH_ARRAYS]) {
+  size_t t = (size_t)b->num_tokens, s = (size_t)b->num_seqs, all = 0;
+  const array arrays[BATCH_ARRAYS] = {
+      {(const void **)&b->kv_slot, t * sizeof *b->kv_slot},
+      {(const void **)&b->token_ids, t * sizeof *b->token_ids},
+      {(const void **)&b->positions, t * sizeof *b->positions},
+      {(const void **)&b->types, t * sizeof *b->types},
+      {(const void **)&b->rope_len, t * sizeof *b->rope_len},
+      {(const void **)&b->seq_start, (s + 1) * sizeof *b->seq_start},
+      {(const void **)&b->context_len, s * sizeof *b->context_len},
+      {(const void **)&b->block_table, s * (size_t)b->block_table_stride * sizeof *b->block_table},
+      {(const void **)&b->logit_rows, (size_t)b->num_logits * sizeof *b->logit_rows},
+  };
+  for (int i = 0; i < BATCH_ARRAYS; i++) {
+    out[i] = arrays[i];
+    if (!*out[i].at) out[i].bytes = 0;
+    all += aligned(out[i].bytes);
+  }
+  return all;
+}
+
+/* Lists the shapes in which the attentions of a batch are cut, each once. */
+static int shapes_of(const tri_batch *b, const tri_attention_args *attentions, int count,
+                     tri_attention_shape out[TRI_CUDA_CUTS]) {
+  int num = 0;
+  for (int i = 0; i < count && num < TRI_CUDA_CUTS; i++) {
+    bool known = !tri_cuda_attention_shape(&attentions[i], b, &out[num]);
+    for (int j = 0; j < num && !known; j++) known = !memcmp(&out[j], &out[num], sizeof *out);
+    num += !known;
+  }
+  return num;
+}
+
+/* Cuts the attentions of a batch; the lists go to staging + at, and will lie as far into the device's memory. Returns
+ * where they end. */
+static size_t cut_attentions(const tri_cuda_impl *impl, tri_cuda_bound *b, const tri_batch *host,
+                             const tri_attention_shape *shapes, int num, char *staging, size_t at) {
+  for (int i = 0; i < num; i++) {
+    size_t parts = (size_t)tri_attention_most_parts(&shapes[i], host, impl->num_sms) * sizeof(tri_attention_part);
+    size_t tiles = (size_t)tri_attention_most_tiles(&shapes[i], host) * sizeof(tri_attention_tile);
+    if (staging) {
+      tri_attention_cut_batch(&shapes[i], host, impl->num_sms, (tri_attention_part *)(void *)(staging + at),
+                              (tri_attention_tile *)(void *)(staging + at + parts), &b->cuts[i]);
+      b->cuts[i].parts = (const tri_attention_part *)(const void *)(b->device + at);
+      b->cuts[i].tiles = (const tri_attention_tile *)(const void *)(b->device + at + parts);
+    }
+    at += parts + tiles;
+  }
+  return at;
+}
+
 /* One copy for all arrays: a step's transfers cost by their number. Waits only where the host is two steps ahead. */
-static tri_status device_bind_batch(tri_backend *be, int number, const tri_batch *host, tri_batch *out) {
+static tri_status device_bind_batch(tri_backend *be, int number, const tri_batch *host,
+                                    const tri_attention_args *attentions, int num_attentions, tri_batch *out) {
   tri_cuda_impl *impl = tri_cuda_of(be);
   tri_cuda_bound *b = &impl->bound[number];
-  size_t t = (size_t)host->num_tokens, s = (size_t)host->num_seqs, at = 0;
+  array arrays[BATCH_ARRAYS];
+  tri_attention_shape shapes[TRI_CUDA_CUTS];
   *out = *host;
-  struct {
-    const void **to;
-    size_t bytes;
-  } arrays[] = {
-      {(const void **)&out->kv_slot, t * sizeof *host->kv_slot},
-      {(const void **)&out->token_ids, t * sizeof *host->token_ids},
-      {(const void **)&out->positions, t * sizeof *host->positions},
-      {(const void **)&out->types, t * sizeof *host->types},
-      {(const void **)&out->rope_len, t * sizeof *host->rope_len},
-      {(const void **)&out->seq_start, (s + 1) * sizeof *host->seq_start},
-      {(const void **)&out->context_len, s * sizeof *host->context_len},
-      {(const void **)&out->block_table, s * (size_t)host->block_table_stride * sizeof *host->block_table},
-      {(const void **)&out->logit_rows, (size_t)host->num_logits * sizeof *host->logit_rows},
-  };
-  enum { NUM = sizeof arrays / sizeof *arrays, ALIGN = 16 };
-  for (int i = 0; i < NUM; i++) at += (arrays[i].bytes + ALIGN - 1) / ALIGN * ALIGN;
-  tri_status st = bound_grow(be, b, at);
+  size_t all = arrays_of(out, arrays);
+  int num_shapes = shapes_of(host, attentions, num_attentions, shapes);
+  tri_status st = bound_grow(be, b, cut_attentions(impl, b, host, shapes, num_shapes, NULL, all));
   if (st != TRI_OK) return st;
   char *staging = b->host[b->turn ^= 1];
   tri_cuda_note(be, cudaEventSynchronize(b->sent[b->turn]));
-  at = 0;
-  for (int i = 0; i < NUM; i++) {
-    if (arrays[i].bytes) memcpy(staging + at, *arrays[i].to, arrays[i].bytes);
-    *arrays[i].to = b->device + at;
-    at += (arrays[i].bytes + ALIGN - 1) / ALIGN * ALIGN;
+  size_t at = 0;
+  for (int i = 0; i < BATCH_ARRAYS; i++) {
+    if (arrays[i].bytes) memcpy(staging + at, *arrays[i].at, arrays[i].bytes);
+    *arrays[i].at = arrays[i].bytes ? b->device + at : NULL;
+    at += aligned(arrays[i].bytes);
   }
+  at = cut_attentions(impl, b, host, shapes, num_shapes, staging, at);
+  out->cuts = b->cuts;
+  out->num_cuts = num_shapes;
   device_upload(be, b->device, staging, at);
   tri_cuda_note(be, cudaEventRecord(b->sent[b->turn], tri_cuda_stream(be)));
   return TRI_OK;

@@ -271,9 +271,7 @@ static void bench_attention(bench *b, const heads *g, int seqs, int tokens, int 
   for (int j = 0; j < tokens; j++) seen += context - tokens + j + 1;
   tri_batch batch = {.num_tokens = rows, .num_seqs = seqs, .block_table_stride = per_seq, .max_context = context};
   batch.max_query = tokens, batch.num_single = tokens == 1 ? seqs : 0;
-  batch.seq_start = on_device(b, start, (size_t)(seqs + 1) * sizeof *start);
-  batch.context_len = on_device(b, contexts, (size_t)seqs * sizeof *contexts);
-  batch.block_table = on_device(b, table, (size_t)(seqs * per_seq) * sizeof *table);
+  batch.seq_start = start, batch.context_len = contexts, batch.block_table = table;
   const int32_t *kv_head_of = on_device(b, map, (size_t)hq * sizeof *map);
   uint16_t *k = elements(b, TRI_BF16, kv * (size_t)copies), *v = k;
   if (!g->v_dim) v = elements(b, TRI_BF16, kv * (size_t)copies);
@@ -286,6 +284,8 @@ static void bench_attention(bench *b, const heads *g, int seqs, int tokens, int 
     a[i].num_heads = hq, a[i].kv_head_of = kv_head_of, a[i].heads_per_kv = hq / g->hkv;
     a[i].scale = 1 / sqrtf((float)d), a[i].causal = true;
   }
+  tri_batch host = batch;
+  if (b->c->be->ops.bind_batch(b->c->be, 0, &host, a, 1, &batch)) give_up("no memory");
   char name[80];
   if (g->v_dim)
     NAME("attention bfloat16 %d x %d, context %d, latent, %d heads", seqs, tokens, context, hq);

@@ -1,0 +1,60 @@
+/* How a device cuts the attention of a step into blocks.
+ *
+ * Sequences of one token read contexts of any length. A block for each would end with the longest, so contexts are cut
+ * into parts of about equal length, as many as the device has room for (Flash-Decoding, Dao et al. 2023; a list of
+ * parts for the whole batch as in FlashInfer, Ye et al. 2025, section 3.3), and a sequence's parts are merged in their
+ * order. Prompts are cut into tiles of tokens. Both lists are made on the host with the step's other arrays: no block
+ * is launched for what is not there, but for the empty places that let recorded steps serve many lengths. */
+#ifndef TRI_KERNELS_ATTENTION_CUT_H
+#define TRI_KERNELS_ATTENTION_CUT_H
+
+#include "kernels/ops.h"
+
+enum { TRI_MOST_SPLITS = 64 }; /* parts of one context */
+
+/* A part of a token's context, for the blocks of all KV heads. Parts of one context follow each other, and cut contexts
+ * come in front of whole ones, both with the longest first. */
+typedef struct tri_attention_part {
+  int32_t row, seq;      /* of the batch; row -1: an empty place */
+  int32_t first, end;    /* its keys are first .. end - 1 */
+  int32_t position;      /* of the token */
+  int32_t split, splits; /* part number `split` of `splits` */
+  int32_t unused;
+} tri_attention_part;
+
+/* Tokens of one prompt. Those with the most keys come first. */
+typedef struct tri_attention_tile {
+  int32_t row, seq, rows; /* rows row .. row + rows - 1 of the batch */
+  int32_t position;       /* of the first one */
+  int32_t first, end;     /* keys that any of them sees */
+  int32_t context;        /* of the sequence */
+  int32_t unused;
+} tri_attention_tile;
+
+/* What the lists depend on besides the batch. Equal bytes mean equal lists: make it of zeros. */
+typedef struct tri_attention_shape {
+  int32_t window; /* 0: none */
+  int32_t causal; /* whether a token sees no later ones */
+  int32_t units;  /* blocks that each part takes: KV heads times chunks of their query heads */
+  int32_t keys;   /* that a block reads at a time */
+  int32_t rows;   /* of a tile; 0: prompts are cut token by token, as single tokens are */
+} tri_attention_shape;
+
+/* The lists of one shape for one batch. */
+typedef struct tri_attention_cut {
+  tri_attention_shape shape;
+  int num_parts, num_tiles; /* places, the empty ones among the parts included */
+  int num_split_parts;      /* parts of cut contexts at most, whose results are merged: the first ones */
+  const tri_attention_part *parts;
+  const tri_attention_tile *tiles;
+} tri_attention_cut;
+
+/* Returns the most places that the lists of any batch of these sizes have. num_sms: multiprocessors of the device. */
+int tri_attention_most_parts(const tri_attention_shape *s, const tri_batch *b, int num_sms);
+int tri_attention_most_tiles(const tri_attention_shape *s, const tri_batch *b);
+
+/* Cuts a batch whose arrays are on the host. parts and tiles have room for the most; out points to them. */
+void tri_attention_cut_batch(const tri_attention_shape *s, const tri_batch *b, int num_sms, tri_attention_part *parts,
+                             tri_attention_tile *tiles, tri_attention_cut *out);
+
+#endif

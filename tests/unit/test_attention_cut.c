@@ -1,0 +1,217 @@
+/* How a device cuts attention: every key of every token in exactly one part, in order, and no more parts than places.
+ */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/attention_cut.h"
+
+enum { MOST_SEQS = 300, SMS = 132 };
+
+typedef struct world {
+  tri_batch b;
+  int32_t start[MOST_SEQS + 1], context[MOST_SEQS];
+  tri_attention_part *parts;
+  tri_attention_tile *tiles;
+  tri_attention_cut cut;
+} world;
+
+static unsigned state = 1;
+static int any(int low, int high) {
+  state = state * 1664525u + 1013904223u;
+  return low + (int)((state >> 8) % (unsigned)(high - low + 1));
+}
+
+static void add(world *w, int tokens, int context) {
+  tri_batch *b = &w->b;
+  w->context[b->num_seqs++] = context;
+  b->num_tokens += tokens;
+  w->start[b->num_seqs] = b->num_tokens;
+}
+
+static void cut(world *w, const tri_attention_shape *s) {
+  w->b.seq_start = w->start;
+  w->b.context_len = w->context;
+  size_t parts = (size_t)tri_attention_most_parts(s, &w->b, SMS), tiles = (size_t)tri_attention_most_tiles(s, &w->b);
+  w->parts = malloc((parts + 1) * sizeof *w->parts);
+  w->tiles = malloc((tiles + 1) * sizeof *w->tiles);
+  memset(w->parts, 0x55, (parts + 1) * sizeof *w->parts);
+  memset(w->tiles, 0x55, (tiles + 1) * sizeof *w->tiles);
+  tri_attention_cut_batch(s, &w->b, SMS, w->parts, w->tiles, &w->cut);
+  ck_assert(w->cut.num_parts <= (int)parts && w->cut.num_tiles <= (int)tiles);
+  ck_assert_int_eq(w->parts[parts].row, 0x55555555);
+  ck_assert_int_eq(w->tiles[tiles].row, 0x55555555);
+}
+
+static void destroy(world *w) {
+  free(w->parts);
+  free(w->tiles);
+  *w = (world){0};
+}
+
+static int seq_of(const world *w, int row) {
+  int s = 0;
+  while (w->start[s + 1] <= row) s++;
+  return s;
+}
+
+/* Checks the keys that a row sees, in the parts from `at` on; returns the number of the first one behind them. */
+static int check_context(const world *w, const tri_attention_shape *s, int at) {
+  const tri_attention_part *p = &w->parts[at];
+  int seq = seq_of(w, p->row), position = w->context[seq] - (w->start[seq + 1] - p->row);
+  int last = s->causal ? position : w->context[seq] - 1,
+      first = s->window && last - s->window + 1 > 0 ? last - s->window + 1 : 0;
+  ck_assert(p->splits >= 1 && p->splits <= TRI_MOST_SPLITS && at + p->splits <= w->cut.num_parts);
+  ck_assert(p->splits == 1 || at + p->splits <= w->cut.num_split_parts);
+  int splits = p->splits;
+  for (int i = 0; i < splits; i++, p++) {
+    ck_assert(p->seq == seq && p->row == w->parts[at].row && p->position == position && p->split == i &&
+              p->splits == splits);
+    ck_assert_int_eq(p->first, first);
+    ck_assert(p->end > p->first);
+    first = p->end;
+  }
+  ck_assert_int_eq(first, last + 1);
+  return at + splits;
+}
+
+static void check_parts(const world *w, const tri_attention_shape *s) {
+  bool seen[4096] = {false}, whole = false;
+  int at = 0, rows = 0;
+  while (at < w->cut.num_parts && w->parts[at].row >= 0) {
+    const tri_attention_part *p = &w->parts[at];
+    ck_assert(p->row < w->b.num_tokens && !seen[p->row]);
+    seen[p->row] = true;
+    rows++;
+    ck_assert(!(whole && p->splits > 1)); /* cut contexts come first */
+    whole |= p->splits == 1;
+    at = check_context(w, s, at);
+  }
+  for (; at < w->cut.num_parts; at++) ck_assert_int_eq(w->parts[at].row, -1);
+  for (int q = 0; q < w->b.num_seqs; q++)
+    for (int row = w->start[q]; row < w->start[q + 1]; row++) {
+      bool prompt = s->rows && w->start[q + 1] - w->start[q] > 1;
+      ck_assert_int_eq(seen[row], !prompt);
+    }
+}
+
+static void check_tiles(const world *w, const tri_attention_shape *s) {
+  bool seen[4096] = {false};
+  for (int i = 0; i < w->cut.num_tiles; i++) {
+    const tri_attention_tile *t = &w->tiles[i];
+    int seq = seq_of(w, t->row), position = w->context[seq] - (w->start[seq + 1] - t->row),
+        last = position + t->rows - 1;
+    ck_assert(t->seq == seq && t->rows >= 1 && t->rows <= s->rows && t->position == position &&
+              t->context == w->context[seq]);
+    ck_assert_int_eq(t->end, s->causal ? last + 1 : t->context);
+    int first_last = s->causal ? position : t->context - 1;
+    ck_assert_int_eq(t->first, s->window && first_last - s->window + 1 > 0 ? first_last - s->window + 1 : 0);
+    for (int r = 0; r < t->rows; r++) {
+      ck_assert(seq_of(w, t->row + r) == seq && !seen[t->row + r]);
+      seen[t->row + r] = true;
+    }
+  }
+  for (int q = 0; q < w->b.num_seqs; q++)
+    for (int row = w->start[q]; row < w->start[q + 1]; row++)
+      ck_assert_int_eq(seen[row], s->rows && w->start[q + 1] - w->start[q] > 1);
+}
+
+START_TEST(all_keys_once) {
+  for (int i = 0; i < 3000; i++) {
+    world w = {0};
+    tri_attention_shape s = {.window = any(0, 1) ? any(1, 700) : 0, .causal = any(0, 3) > 0, .units = 1 << any(0, 6)};
+    int seqs = any(1, i % 50 ? 12 : MOST_SEQS), kind = any(0, 2);
+    s.keys = any(0, 1) ? 64 : 16;
+    s.rows = any(0, 1) ? 64 : 0;
+    for (int q = 0; q < seqs; q++) {
+      int tokens = kind == 0 || w.b.num_tokens > 3000 ? 1 : any(0, any(0, 1) ? 3 : 200),
+          most = any(0, 9) ? 600 : 140000;
+      add(&w, tokens, tokens + any(tokens ? 0 : 1, most));
+    }
+    cut(&w, &s);
+    check_parts(&w, &s);
+    check_tiles(&w, &s);
+    destroy(&w);
+  }
+}
+END_TEST
+
+static const tri_attention_shape llama = {.causal = 1, .units = 8, .keys = 64, .rows = 64};
+
+static int longest(const world *w) {
+  int most = 0;
+  for (int i = 0; i < w->cut.num_parts; i++)
+    if (w->parts[i].row >= 0 && w->parts[i].end - w->parts[i].first > most) most = w->parts[i].end - w->parts[i].first;
+  return most;
+}
+
+/* Many contexts of one length are work enough, and are not cut into what would not be equal. */
+START_TEST(equal_contexts_stay_whole) {
+  world w = {0};
+  for (int i = 0; i < 64; i++) add(&w, 1, 512);
+  cut(&w, &llama);
+  ck_assert_int_eq(w.cut.num_parts, 64);
+  ck_assert_int_eq(w.cut.num_split_parts, 0);
+  destroy(&w);
+}
+END_TEST
+
+/* One long context beside 31 short ones: no part takes more than twice the device's share. */
+START_TEST(a_long_context_is_shared) {
+  world w = {0};
+  for (int i = 0; i < 31; i++) add(&w, 1, 400 + i);
+  add(&w, 1, 120000);
+  cut(&w, &llama);
+  ck_assert_int_lt(longest(&w), 2 * (120000 + 31 * 430) * 8 / (4 * SMS));
+  ck_assert(w.parts[0].seq == 31 && w.parts[0].splits > 16);
+  destroy(&w);
+  add(&w, 1, 120000);
+  cut(&w, &llama);
+  ck_assert_int_lt(longest(&w), 120000 / 40);
+  destroy(&w);
+}
+END_TEST
+
+/* A short context is cut for the processors' sake, but not into less than two reads. */
+START_TEST(a_short_context_has_few_parts) {
+  world w = {0};
+  add(&w, 1, 250);
+  cut(&w, &llama);
+  ck_assert_int_eq(w.parts[0].splits, 2);
+  ck_assert_int_eq(w.cut.num_parts, 2);
+  destroy(&w);
+  add(&w, 1, 60);
+  cut(&w, &llama);
+  ck_assert_int_eq(w.cut.num_parts, 1);
+  destroy(&w);
+}
+END_TEST
+
+/* Recorded steps serve many lengths: conversations that grow by 2,000 tokens have two numbers of places. */
+START_TEST(recorded_steps_are_few) {
+  bool seen[4096] = {false};
+  int numbers = 0;
+  for (int context = 100; context < 2100; context++) {
+    world w = {0};
+    for (int i = 0; i < 20; i++) add(&w, 1, context * (i + 1) / 10);
+    cut(&w, &llama);
+    numbers += !seen[w.cut.num_parts];
+    seen[w.cut.num_parts] = true;
+    destroy(&w);
+  }
+  ck_assert_int_le(numbers, 2);
+}
+END_TEST
+
+Suite *suite_attention_cut(void);
+Suite *suite_attention_cut(void) {
+  Suite *s = suite_create("attention_cut");
+  TCase *c = tcase_create("attention_cut");
+  tcase_add_test(c, all_keys_once);
+  tcase_add_test(c, equal_contexts_stay_whole);
+  tcase_add_test(c, a_long_context_is_shared);
+  tcase_add_test(c, a_short_context_has_few_parts);
+  tcase_add_test(c, recorded_steps_are_few);
+  suite_add_tcase(s, c);
+  return s;
+}
