@@ -1,6 +1,4 @@
 /* From the wire's replies to the library's events: texts get their NUL, everything lives in the event's arena. */
-#include <stdio.h>
-
 #include "client/internal.h"
 
 static const char *text(trireme *c, tri_wire_str s) {
@@ -109,15 +107,17 @@ static bool status_event(trireme *c, trireme_event *e) {
   return true;
 }
 
+static const char *const *texts(trireme *c, const tri_wire_str *in, uint32_t n) {
+  const char **out = room(c, n, sizeof *out);
+  for (uint32_t i = 0; out && i < n; i++) out[i] = text(c, in[i]);
+  return out;
+}
+
 static bool models_event(trireme *c, trireme_event *e) {
-  uint32_t n = c->msg->models.num;
-  const char **names = tri_arena_alloc(c->arena, n ? n : 1, sizeof *names);
-  if (!names) return false;
-  for (uint32_t i = 0; i < n; i++) names[i] = text(c, c->msg->models.names[i]);
-  e->models.num = n;
-  e->models.names = names;
+  e->models.num = c->msg->models.num;
+  e->models.names = texts(c, c->msg->models.names, c->msg->models.num);
   e->models.max_model_len = c->msg->models.max_model_len;
-  return true;
+  return e->models.names != NULL;
 }
 
 static bool floors_event(trireme *c, trireme_event *e) {
@@ -127,14 +127,8 @@ static bool floors_event(trireme *c, trireme_event *e) {
   if (!e->floors.groups) return false;
   for (uint32_t i = 0; i < f->num_groups; i++) {
     const tri_group_floors *g = &f->groups[i];
-    out[i] = (trireme_group_floors){.group = g->group,
-                                    .ranks = g->ranks,
-                                    .measured = g->measured,
-                                    .read_bytes_per_s = g->sum.read_bytes_per_s,
-                                    .flops_per_s = g->sum.flops_per_s,
-                                    .weight_bytes = g->sum.weight_bytes,
-                                    .prompt_token_flops = g->sum.prompt_token_flops,
-                                    .output_token_flops = g->sum.output_token_flops};
+    out[i] = (trireme_group_floors){
+        .group = g->group, .ranks = g->ranks, .measured = g->measured, TRI_FLOORS_FIELDS(COPY, &g->sum)};
   }
   e->floors.num = f->num_groups;
   return true;
@@ -147,12 +141,6 @@ static void embedding_event(const trireme *c, trireme_event *e) {
   e->embedding.prompt_tokens = r->prompt_tokens;
   e->embedding.queue_ms = r->queue_ms;
   e->embedding.total_ms = r->total_ms;
-}
-
-static const char *const *texts(trireme *c, const tri_wire_str *in, uint32_t n) {
-  const char **out = tri_arena_alloc(c->arena, n ? n : 1, sizeof *out);
-  for (uint32_t i = 0; out && i < n; i++) out[i] = text(c, in[i]);
-  return out;
 }
 
 static bool scores_event(trireme *c, trireme_event *e) {
@@ -170,62 +158,42 @@ static bool scores_event(trireme *c, trireme_event *e) {
   return e->scores.labels && (e->scores.tokens || !r->num_tokens);
 }
 
-static void copy(char *out, size_t cap, tri_wire_str s) {
-  snprintf(out, cap, "%.*s", (int)(s.len < cap ? s.len : cap - 1), s.s ? s.s : "");
-}
+static const trireme_event_kind kinds[] = {
+    [TRI_REPLY_ACCEPTED] = TRIREME_EVENT_ACCEPTED,   [TRI_REPLY_TOKENS] = TRIREME_EVENT_TOKENS,
+    [TRI_REPLY_DONE] = TRIREME_EVENT_DONE,           [TRI_REPLY_ERROR] = TRIREME_EVENT_ERROR,
+    [TRI_REPLY_STATUS] = TRIREME_EVENT_STATUS,       [TRI_REPLY_STATS] = TRIREME_EVENT_STATS,
+    [TRI_REPLY_MODELS] = TRIREME_EVENT_MODELS,       [TRI_REPLY_FLOORS] = TRIREME_EVENT_FLOORS,
+    [TRI_REPLY_EMBEDDING] = TRIREME_EVENT_EMBEDDING, [TRI_REPLY_SCORES] = TRIREME_EVENT_SCORES,
+};
 
 trireme_result tri_client_event(trireme *c, trireme_event *out, trireme_error *error) {
   const tri_server_msg *m = c->msg;
   bool ok = true;
-  *out = (trireme_event){.id = m->id};
+  *out = (trireme_event){.id = m->id, .kind = kinds[m->op]};
   switch (m->op) {
   case TRI_REPLY_HELLO: break;
   case TRI_REPLY_ACCEPTED:
-    out->kind = TRIREME_EVENT_ACCEPTED;
     tri_request_id_format(&m->accepted.request_id, out->accepted.request_id);
     out->accepted.prompt_tokens = m->accepted.prompt_tokens;
     out->accepted.existing = m->accepted.existing;
     out->accepted.token_ids_only = m->accepted.token_ids_only;
     break;
-  case TRI_REPLY_TOKENS:
-    out->kind = TRIREME_EVENT_TOKENS;
-    ok = tokens_event(c, out);
-    break;
-  case TRI_REPLY_DONE:
-    out->kind = TRIREME_EVENT_DONE;
-    ok = done_event(c, out);
-    break;
+  case TRI_REPLY_TOKENS: ok = tokens_event(c, out); break;
+  case TRI_REPLY_DONE: ok = done_event(c, out); break;
   case TRI_REPLY_ERROR:
-    out->kind = TRIREME_EVENT_ERROR;
-    copy(out->error.code, sizeof out->error.code, m->error.code);
-    copy(out->error.field, sizeof out->error.field, m->error.field);
-    copy(out->error.message, sizeof out->error.message, m->error.message);
+    tri_client_copy(out->error.code, sizeof out->error.code, m->error.code);
+    tri_client_copy(out->error.field, sizeof out->error.field, m->error.field);
+    tri_client_copy(out->error.message, sizeof out->error.message, m->error.message);
     break;
-  case TRI_REPLY_STATUS:
-    out->kind = TRIREME_EVENT_STATUS;
-    ok = status_event(c, out);
-    break;
+  case TRI_REPLY_STATUS: ok = status_event(c, out); break;
   case TRI_REPLY_STATS:
-    out->kind = TRIREME_EVENT_STATS;
     out->stats.text = text(c, m->stats);
     out->stats.text_len = m->stats.len;
     break;
-  case TRI_REPLY_MODELS:
-    out->kind = TRIREME_EVENT_MODELS;
-    ok = models_event(c, out);
-    break;
-  case TRI_REPLY_FLOORS:
-    out->kind = TRIREME_EVENT_FLOORS;
-    ok = floors_event(c, out);
-    break;
-  case TRI_REPLY_EMBEDDING:
-    out->kind = TRIREME_EVENT_EMBEDDING;
-    embedding_event(c, out);
-    break;
-  case TRI_REPLY_SCORES:
-    out->kind = TRIREME_EVENT_SCORES;
-    ok = scores_event(c, out);
-    break;
+  case TRI_REPLY_MODELS: ok = models_event(c, out); break;
+  case TRI_REPLY_FLOORS: ok = floors_event(c, out); break;
+  case TRI_REPLY_EMBEDDING: embedding_event(c, out); break;
+  case TRI_REPLY_SCORES: ok = scores_event(c, out); break;
   }
   return ok ? TRIREME_OK : tri_client_say(error, TRIREME_NO_MEMORY, TRI_NO_MEMORY, NULL, "no memory for an event");
 }

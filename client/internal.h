@@ -28,9 +28,10 @@ struct trireme {
 };
 
 #pragma GCC visibility push(hidden)
-trireme_result tri_client_fail(trireme_error *error, trireme_result r, const tri_error *err);
 __attribute__((format(printf, 5, 6))) trireme_result
 tri_client_say(trireme_error *error, trireme_result r, tri_status code, const char *field, const char *fmt, ...);
+/* Copies what a hello or an error from the server says at most. */
+void tri_client_copy(char *out, size_t cap, tri_wire_str s);
 /* Turns c->msg into *out, with memory of c->arena. */
 trireme_result tri_client_event(trireme *c, trireme_event *out, trireme_error *error);
 /* Makes the descriptor of trireme_fd readable while a call of trireme_next would give something; at the end of every

@@ -45,7 +45,7 @@ static void set_code(trireme_error *error, tri_status st) {
   snprintf(error->code, sizeof error->code, "%s", tri_status_code(st));
 }
 
-trireme_result tri_client_fail(trireme_error *error, trireme_result r, const tri_error *err) {
+static trireme_result fail(trireme_error *error, trireme_result r, const tri_error *err) {
   if (!error) return r;
   set_code(error, err->status);
   snprintf(error->field, sizeof error->field, "%s", err->field);
@@ -68,7 +68,7 @@ trireme_result tri_client_say(trireme_error *error, trireme_result r, tri_status
 static trireme_result fail_status(trireme_error *error, tri_status st, const tri_error *err) {
   tri_error e = *err;
   if (e.status == TRI_OK) e.status = st;
-  return tri_client_fail(error, result_of(st), &e);
+  return fail(error, result_of(st), &e);
 }
 
 /* ---- structs of other versions of the header ---- */
@@ -108,8 +108,7 @@ void trireme_config_init_sized(trireme_config *config, size_t size) {
   init_struct(config, size, &defaults, sizeof defaults);
 }
 
-/* Copies what a hello or an error from the server says at most. */
-static void copy_str(char *out, size_t cap, tri_wire_str s) {
+void tri_client_copy(char *out, size_t cap, tri_wire_str s) {
   snprintf(out, cap, "%.*s", (int)(s.len < cap ? s.len : cap - 1), s.s ? s.s : "");
 }
 
@@ -159,13 +158,13 @@ static trireme_result decode_next(trireme *c, trireme_error *error) {
   tri_error err = {0};
   const char *at = c->rest;
   size_t used = c->rest_len; /* where a message has no end, nothing behind it can be found */
-  tri_status st = tri_server_msg_first(at, c->rest_len, &used, &err);
+  tri_status st = tri_wire_first(at, c->rest_len, &used, &err);
   c->rest += used;
   c->rest_len -= used;
   tri_arena_reset(c->arena);
   if (st == TRI_OK) st = tri_server_msg_unpack(at, used, c->arena, c->msg, &err);
   if (st == TRI_OK) return TRIREME_OK;
-  return tri_client_fail(error, st == TRI_NO_MEMORY ? TRIREME_NO_MEMORY : TRIREME_PROTOCOL, &err);
+  return fail(error, st == TRI_NO_MEMORY ? TRIREME_NO_MEMORY : TRIREME_PROTOCOL, &err);
 }
 
 /* Waits for a message and unpacks it into c->msg. */
@@ -181,12 +180,11 @@ static trireme_result receive(trireme *c, int64_t deadline_ns, trireme_error *er
     if (st != TRI_AGAIN) return fail_status(error, st, &(tri_error){.status = st});
     unsigned losses;
     if (tri_zlink_look(c->link, &losses) == TRI_ZLINK_REFUSED || losses != c->losses) return lost(c, error);
-    int64_t left = deadline_ns == TRI_NEVER ? -1 : deadline_ns - tri_now_ns();
-    if (deadline_ns != TRI_NEVER && left <= 0)
-      return tri_client_say(error, TRIREME_TIMEOUT, TRI_TIMEOUT, NULL, "nothing came in time");
+    int left = deadline_ns == TRI_NEVER ? -1 : ms_until(deadline_ns);
+    if (!left) return tri_client_say(error, TRIREME_TIMEOUT, TRI_TIMEOUT, NULL, "nothing came in time");
     tri_zpoll item = {.link = c->link, .fd = -1};
     int ready = 0;
-    st = tri_zpoll_wait(&item, 1, left < 0 ? -1 : (int)((left + 999999) / 1000000), &ready);
+    st = tri_zpoll_wait(&item, 1, left, &ready);
     if (st != TRI_OK) return fail_status(error, st, &(tri_error){.status = st});
     if (!ready && (deadline_ns == TRI_NEVER || tri_now_ns() < deadline_ns))
       return tri_client_say(error, TRIREME_INTERRUPTED, TRI_ABORTED, NULL, "interrupted by a signal");
@@ -213,7 +211,7 @@ static trireme_result say_hello(trireme *c, const char *name, int64_t deadline, 
   if (c->msg->op != TRI_REPLY_HELLO)
     return tri_client_say(error, TRIREME_PROTOCOL, TRI_CORRUPT, NULL, "%s does not answer like a coordinator",
                           c->endpoint);
-  copy_str(c->server_version, sizeof c->server_version, c->msg->hello.version);
+  tri_client_copy(c->server_version, sizeof c->server_version, c->msg->hello.version);
   c->max_message = c->msg->hello.max_message;
   return TRIREME_OK;
 }
@@ -464,6 +462,7 @@ trireme_result trireme_attach(trireme *c, const char *request_id, uint64_t offse
 trireme_result trireme_cancel(trireme *c, uint64_t target, const char *request_id, uint64_t *id, trireme_error *error) {
   c->out->op = TRI_OP_CANCEL;
   c->out->cancel.has_request_id = request_id != NULL;
+  c->out->cancel.has_target = request_id == NULL;
   c->out->cancel.target = target;
   trireme_result st = request_id ? put_request_id(request_id, &c->out->cancel.request_id, error) : TRIREME_OK;
   return st != TRIREME_OK ? st : send_out(c, id, error);

@@ -4,10 +4,11 @@
  * and `p2p` (kernels that write to each other's memory, within a host; what these lack goes to `nccl`).
  *
  * What holds for every slot:
- * - All buffers of a call are of the communicator's kind of memory: the host's, or with device_memory that of the
- *   backend it was made for. Nothing but what the slot says is asked of their alignment.
- * - On device memory a call returns when its work is on the compute stream, in the order of the calls; what is sent
- * goes on the send stream behind what the compute stream has at that moment. On host memory it returns when it is done.
+ * - All buffers of a call are of the communicator's kind of memory: the host's, or that of the device's backend which
+ *   it was made for. Nothing but what the slot says is asked of their alignment.
+ * - On device memory a call returns when its work is on the compute stream, in the order of the calls. What is sent
+ *   goes on the send stream, behind what the compute stream has at that moment. On host memory a call returns when it
+ *   is done.
  * - Collectives are called by all ranks, in the same order and with the same sizes.
  * - A status other than TRI_OK, TRI_AGAIN and TRI_UNSUPPORTED is the communicator's end: every later call returns the
  *   first one at once, and tri_comm_query tells it at any time, so that a step may run to its end and look once. On
@@ -45,7 +46,8 @@ typedef struct tri_comm_req {
   bool active;
 } tri_comm_req;
 
-/* The slots: X(name, parameters, the same as arguments). tri_comm_NAME(c, ...) calls one.
+/* The slots: X(name, how a call begins, parameters, the same as arguments). tri_comm_NAME(c, ...) calls one. `begin`
+ * counts it as an operation, `query` does not: a rank that polls gets nowhere.
  *
  * all_reduce   buf[i] = sum over the ranks of buf[i], float32, in place. Aligned to 16 bytes on device memory.
  * all_gather   recv[r * bytes ..] = rank r's send, for every rank r. recv has size * bytes and does not overlap send,
@@ -56,30 +58,30 @@ typedef struct tri_comm_req {
  * wait         Waits until isend's buffer can be used again; of device memory, makes the compute stream wait. A request
  *              that is not active is done. Afterwards it is not active.
  * recv         Receives exactly `bytes` from `peer`. Sends and receives match by (peer, tag), in the order of their
- * calls; `nccl` ignores tags: there all transfers between two ranks match in that order. `p2p` takes whole floats alone
- * (TRI_UNSUPPORTED), and tags that are equal modulo the number of ranks match each other. try_recv     A message of at
- * most cap bytes if one has come: TRI_OK with *bytes, else TRI_AGAIN. A longer one is TRI_TOO_LARGE. Host memory only.
+ *              calls. `nccl` ignores tags: there all transfers between two ranks match in that order. `p2p` takes
+ *              whole floats alone (TRI_UNSUPPORTED), and its tags match modulo the number of ranks.
+ * try_recv     A message of at most cap bytes if one has come: TRI_OK with *bytes, else TRI_AGAIN. A longer one is
+ *              TRI_TOO_LARGE. Host memory only.
  * split        Members with the same color form a new communicator, ordered by key. config NULL: as c's. Host memory
  *              only. */
 #define TRI_COMM_OP_LIST(X)                                                                                            \
-  X(all_reduce, (tri_comm * c, float *buf, size_t count), (c, buf, count))                                             \
-  X(all_gather, (tri_comm * c, const void *send, void *recv, size_t bytes), (c, send, recv, bytes))                    \
-  X(broadcast, (tri_comm * c, void *buf, size_t bytes, int root), (c, buf, bytes, root))                               \
-  X(barrier, (tri_comm * c), (c))                                                                                      \
-  X(isend, (tri_comm * c, const void *buf, size_t bytes, int peer, int tag, tri_comm_req *req),                        \
+  X(all_reduce, begin, (tri_comm * c, float *buf, size_t count), (c, buf, count))                                      \
+  X(all_gather, begin, (tri_comm * c, const void *send, void *recv, size_t bytes), (c, send, recv, bytes))             \
+  X(broadcast, begin, (tri_comm * c, void *buf, size_t bytes, int root), (c, buf, bytes, root))                        \
+  X(barrier, begin, (tri_comm * c), (c))                                                                               \
+  X(isend, begin, (tri_comm * c, const void *buf, size_t bytes, int peer, int tag, tri_comm_req *req),                 \
     (c, buf, bytes, peer, tag, req))                                                                                   \
-  X(wait, (tri_comm * c, tri_comm_req * req), (c, req))                                                                \
-  X(recv, (tri_comm * c, void *buf, size_t bytes, int peer, int tag), (c, buf, bytes, peer, tag))                      \
-  X(try_recv, (tri_comm * c, void *buf, size_t cap, int peer, int tag, size_t *bytes),                                 \
+  X(wait, query, (tri_comm * c, tri_comm_req * req), (c, req))                                                         \
+  X(recv, begin, (tri_comm * c, void *buf, size_t bytes, int peer, int tag), (c, buf, bytes, peer, tag))               \
+  X(try_recv, query, (tri_comm * c, void *buf, size_t cap, int peer, int tag, size_t *bytes),                          \
     (c, buf, cap, peer, tag, bytes))                                                                                   \
-  X(split, (tri_comm * c, int color, int key, const tri_comm_config *config, tri_comm **out),                          \
+  X(split, begin, (tri_comm * c, int color, int key, const tri_comm_config *config, tri_comm **out),                   \
     (c, color, key, config, out))
 
 /* A backend's slots; those that it leaves NULL it lacks. */
 typedef struct tri_comm_ops {
   const char *name;
-  bool device_memory;
-#define X(name, parameters, arguments) tri_status(*name) parameters;
+#define X(name, begin, parameters, arguments) tri_status(*name) parameters;
   TRI_COMM_OP_LIST(X)
 #undef X
   /* Looks for an error of what runs by itself on a device; never waits. NULL: nothing does. */
@@ -121,33 +123,35 @@ static inline tri_status tri_comm_note(tri_comm *c, tri_status st) {
 
 /* ---- calls ---- */
 
-#define X(name, parameters, arguments)                                                                                 \
+/* A slot finds no failure before it, and what it returns is kept. */
+#define X(name, begin, parameters, arguments)                                                                          \
   static inline tri_status tri_comm_##name parameters {                                                                \
     tri_comm *own = c;                                                                                                 \
     while (c && !c->ops->name) c = c->fallback;                                                                        \
-    if (c == own) return c->ops->name arguments;                                                                       \
-    tri_status st = c ? tri_comm_begin(own) : TRI_UNSUPPORTED;                                                         \
-    return st == TRI_OK ? tri_comm_note(own, c->ops->name arguments) : st;                                             \
+    tri_status st = c ? tri_comm_##begin(own) : TRI_UNSUPPORTED;                                                       \
+    if (st == TRI_OK) st = tri_comm_query(c);                                                                          \
+    if (st == TRI_OK) st = tri_comm_note(c, c->ops->name arguments);                                                   \
+    return tri_comm_note(own, st);                                                                                     \
   }
 TRI_COMM_OP_LIST(X)
 #undef X
 
 /* Capabilities: a bit TRI_COMM_CAN_name for each slot. */
 enum {
-#define X(name, parameters, arguments) TRI_COMM_OP_##name,
+#define X(name, begin, parameters, arguments) TRI_COMM_OP_##name,
   TRI_COMM_OP_LIST(X)
 #undef X
       TRI_COMM_OP_COUNT
 };
 enum {
-#define X(name, parameters, arguments) TRI_COMM_CAN_##name = 1 << TRI_COMM_OP_##name,
+#define X(name, begin, parameters, arguments) TRI_COMM_CAN_##name = 1 << TRI_COMM_OP_##name,
   TRI_COMM_OP_LIST(X)
 #undef X
 };
 static inline uint32_t tri_comm_caps(const tri_comm *c) {
   uint32_t caps = 0;
   for (; c; c = c->fallback) {
-#define X(name, parameters, arguments) caps |= c->ops->name ? TRI_COMM_CAN_##name : 0u;
+#define X(name, begin, parameters, arguments) caps |= c->ops->name ? TRI_COMM_CAN_##name : 0u;
     TRI_COMM_OP_LIST(X)
 #undef X
   }

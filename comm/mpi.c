@@ -33,16 +33,15 @@ static tri_status complete(tri_comm *c, MPI_Request *reqs, int n) {
   tri_wait w = tri_wait_begin(&c->cfg.policy, tri_deadline_after_ms(c->cfg.timeout_ms));
   for (;;) {
     int done = 0;
-    if (MPI_Testall(n, reqs, &done, MPI_STATUSES_IGNORE) != MPI_SUCCESS) return tri_comm_fail(c, TRI_PEER_LOST);
+    if (MPI_Testall(n, reqs, &done, MPI_STATUSES_IGNORE) != MPI_SUCCESS) return TRI_PEER_LOST;
     if (done) return TRI_OK;
-    tri_status st = tri_wait_pause(&w);
-    if (st == TRI_OK) st = tri_comm_query(c);
-    if (st != TRI_OK) return tri_comm_fail(c, st);
+    TRI_CHECK(tri_wait_pause(&w));
+    TRI_CHECK(tri_comm_query(c));
   }
 }
 
 static tri_status check(tri_comm *c, int rc, MPI_Request *req) {
-  return rc == MPI_SUCCESS ? complete(c, req, 1) : tri_comm_fail(c, TRI_PEER_LOST);
+  return rc == MPI_SUCCESS ? complete(c, req, 1) : TRI_PEER_LOST;
 }
 
 static tri_status grow_scratch(tri_comm *c, size_t count) {
@@ -56,13 +55,12 @@ static tri_status grow_scratch(tri_comm *c, size_t count) {
   return TRI_OK;
 }
 
+/* The ranks' addends lie one behind the other in the scratch. */
 static void sum_in_rank_order(tri_comm *c, float *buf, size_t count) {
-  const float *part[MAX_RANKS_DIRECT];
-  int p = c->size;
-  for (int r = 0; r < p; r++) part[r] = impl_of(c)->scratch + (size_t)r * count;
+  const float *parts = impl_of(c)->scratch;
   for (size_t i = 0; i < count; i++) {
-    float s = part[0][i];
-    for (int r = 1; r < p; r++) s += part[r][i];
+    float s = parts[i];
+    for (int r = 1; r < c->size; r++) s += parts[(size_t)r * count + i];
     buf[i] = s;
   }
 }
@@ -70,6 +68,7 @@ static void sum_in_rank_order(tri_comm *c, float *buf, size_t count) {
 static tri_status reduce_direct(tri_comm *c, float *buf, size_t count) {
   MPI_Request reqs[2 * MAX_RANKS_DIRECT];
   int n = 0;
+  TRI_CHECK(grow_scratch(c, count * (size_t)c->size));
   for (int r = 0; r < c->size; r++) {
     float *slot = impl_of(c)->scratch + (size_t)r * count;
     if (r == c->rank) {
@@ -78,11 +77,11 @@ static tri_status reduce_direct(tri_comm *c, float *buf, size_t count) {
     }
     if (MPI_Irecv(slot, (int)count, MPI_FLOAT, r, TAG_DIRECT, handle_of(c), &reqs[n++]) != MPI_SUCCESS ||
         MPI_Isend(buf, (int)count, MPI_FLOAT, r, TAG_DIRECT, handle_of(c), &reqs[n++]) != MPI_SUCCESS)
-      return tri_comm_fail(c, TRI_PEER_LOST);
+      return TRI_PEER_LOST;
   }
-  tri_status st = complete(c, reqs, n);
-  if (st == TRI_OK) sum_in_rank_order(c, buf, count);
-  return st;
+  TRI_CHECK(complete(c, reqs, n));
+  sum_in_rank_order(c, buf, count);
+  return TRI_OK;
 }
 
 /* Everybody's addends come to everybody and are added in rank order, a part at a time. */
@@ -91,72 +90,52 @@ static tri_status reduce_in_order(tri_comm *c, float *buf, size_t count) {
   for (size_t at = 0; at < count; at += part) {
     size_t n = count - at < part ? count - at : part;
     MPI_Request req;
-    tri_status st = grow_scratch(c, n * (size_t)c->size);
-    if (st != TRI_OK) return tri_comm_fail(c, st);
-    st = check(c,
-               MPI_Iallgather(buf + at, (int)n, MPI_FLOAT, impl_of(c)->scratch, (int)n, MPI_FLOAT, handle_of(c), &req),
-               &req);
-    if (st != TRI_OK) return st;
-    for (size_t i = 0; i < n; i++) {
-      float s = impl_of(c)->scratch[i];
-      for (int r = 1; r < c->size; r++) s += impl_of(c)->scratch[(size_t)r * n + i];
-      buf[at + i] = s;
-    }
+    TRI_CHECK(grow_scratch(c, n * (size_t)c->size));
+    int rc = MPI_Iallgather(buf + at, (int)n, MPI_FLOAT, impl_of(c)->scratch, (int)n, MPI_FLOAT, handle_of(c), &req);
+    TRI_CHECK(check(c, rc, &req));
+    sum_in_rank_order(c, buf + at, n);
   }
   return TRI_OK;
 }
 
 static tri_status mpi_all_reduce(tri_comm *c, float *buf, size_t count) {
-  tri_status st = tri_comm_begin(c);
-  if (st != TRI_OK || c->size == 1 || !count) return st;
-  if (shm_of(c)) return tri_comm_note(c, tri_shm_all_reduce(shm_of(c), c, buf, count));
-  if (c->size <= MAX_RANKS_DIRECT && count * sizeof *buf <= DIRECT_BYTES) {
-    st = grow_scratch(c, count * (size_t)c->size);
-    return st == TRI_OK ? reduce_direct(c, buf, count) : tri_comm_fail(c, st);
-  }
+  if (c->size == 1 || !count) return TRI_OK;
+  if (shm_of(c)) return tri_shm_all_reduce(shm_of(c), c, buf, count);
+  if (c->size <= MAX_RANKS_DIRECT && count * sizeof *buf <= DIRECT_BYTES) return reduce_direct(c, buf, count);
   if (c->cfg.deterministic) return reduce_in_order(c, buf, count);
   size_t part = (size_t)1 << 28;
-  for (size_t at = 0; at < count && st == TRI_OK; at += part) {
+  for (size_t at = 0; at < count; at += part) {
     MPI_Request req;
     size_t n = count - at < part ? count - at : part;
-    st = check(c, MPI_Iallreduce(MPI_IN_PLACE, buf + at, (int)n, MPI_FLOAT, MPI_SUM, handle_of(c), &req), &req);
+    TRI_CHECK(check(c, MPI_Iallreduce(MPI_IN_PLACE, buf + at, (int)n, MPI_FLOAT, MPI_SUM, handle_of(c), &req), &req));
   }
-  return st;
+  return TRI_OK;
 }
 
 static tri_status mpi_all_gather(tri_comm *c, const void *send, void *recv, size_t bytes) {
   MPI_Request req;
-  tri_status st = tri_comm_begin(c);
-  if (st != TRI_OK) return st;
-  if (bytes > INT_MAX) return tri_comm_fail(c, TRI_TOO_LARGE);
-  if (shm_of(c)) return tri_comm_note(c, tri_shm_all_gather(shm_of(c), c, send, recv, bytes));
+  if (bytes > INT_MAX) return TRI_TOO_LARGE;
+  if (shm_of(c)) return tri_shm_all_gather(shm_of(c), c, send, recv, bytes);
   return check(c, MPI_Iallgather(send, (int)bytes, MPI_BYTE, recv, (int)bytes, MPI_BYTE, handle_of(c), &req), &req);
 }
 
 static tri_status mpi_broadcast(tri_comm *c, void *buf, size_t bytes, int root) {
   MPI_Request req;
-  tri_status st = tri_comm_begin(c);
-  if (st != TRI_OK) return st;
-  if (bytes > INT_MAX) return tri_comm_fail(c, TRI_TOO_LARGE);
-  if (shm_of(c)) return tri_comm_note(c, tri_shm_broadcast(shm_of(c), c, buf, bytes, root));
+  if (bytes > INT_MAX) return TRI_TOO_LARGE;
+  if (shm_of(c)) return tri_shm_broadcast(shm_of(c), c, buf, bytes, root);
   return check(c, MPI_Ibcast(buf, (int)bytes, MPI_BYTE, root, handle_of(c), &req), &req);
 }
 
 static tri_status mpi_barrier(tri_comm *c) {
   MPI_Request req;
-  tri_status st = tri_comm_begin(c);
-  if (st != TRI_OK) return st;
-  if (shm_of(c)) return tri_comm_note(c, tri_shm_barrier(shm_of(c), c));
+  if (shm_of(c)) return tri_shm_barrier(shm_of(c), c);
   return check(c, MPI_Ibarrier(handle_of(c), &req), &req);
 }
 
 static tri_status mpi_isend(tri_comm *c, const void *buf, size_t bytes, int peer, int tag, tri_comm_req *req) {
-  tri_status st = tri_comm_begin(c);
-  if (st != TRI_OK) return st;
-  if (bytes > INT_MAX) return tri_comm_fail(c, TRI_TOO_LARGE);
+  if (bytes > INT_MAX) return TRI_TOO_LARGE;
   MPI_Request r;
-  if (MPI_Isend(buf, (int)bytes, MPI_BYTE, peer, tag, handle_of(c), &r) != MPI_SUCCESS)
-    return tri_comm_fail(c, TRI_PEER_LOST);
+  if (MPI_Isend(buf, (int)bytes, MPI_BYTE, peer, tag, handle_of(c), &r) != MPI_SUCCESS) return TRI_PEER_LOST;
   _Static_assert(sizeof r <= sizeof req->handle, "an MPI request fits into a handle");
   memcpy(&req->handle, &r, sizeof r);
   req->active = true;
@@ -164,7 +143,7 @@ static tri_status mpi_isend(tri_comm *c, const void *buf, size_t bytes, int peer
 }
 
 static tri_status mpi_wait(tri_comm *c, tri_comm_req *req) {
-  if (!req->active) return tri_comm_query(c);
+  if (!req->active) return TRI_OK;
   MPI_Request r;
   memcpy(&r, &req->handle, sizeof r);
   tri_status st = complete(c, &r, 1);
@@ -174,24 +153,20 @@ static tri_status mpi_wait(tri_comm *c, tri_comm_req *req) {
 
 static tri_status mpi_recv(tri_comm *c, void *buf, size_t bytes, int peer, int tag) {
   MPI_Request r;
-  tri_status st = tri_comm_begin(c);
-  if (st != TRI_OK) return st;
-  if (bytes > INT_MAX) return tri_comm_fail(c, TRI_TOO_LARGE);
+  if (bytes > INT_MAX) return TRI_TOO_LARGE;
   return check(c, MPI_Irecv(buf, (int)bytes, MPI_BYTE, peer, tag, handle_of(c), &r), &r);
 }
 
 static tri_status mpi_try_recv(tri_comm *c, void *buf, size_t cap, int peer, int tag, size_t *bytes) {
   int there = 0, n = 0;
   MPI_Status status;
-  tri_status st = tri_comm_query(c);
-  if (st != TRI_OK) return st;
-  if (MPI_Iprobe(peer, tag, handle_of(c), &there, &status) != MPI_SUCCESS) return tri_comm_fail(c, TRI_PEER_LOST);
+  if (MPI_Iprobe(peer, tag, handle_of(c), &there, &status) != MPI_SUCCESS) return TRI_PEER_LOST;
   if (!there) return TRI_AGAIN;
   MPI_Get_count(&status, MPI_BYTE, &n);
-  if ((size_t)n > cap) return tri_comm_fail(c, TRI_TOO_LARGE);
-  st = mpi_recv(c, buf, (size_t)n, peer, tag);
-  if (st == TRI_OK) *bytes = (size_t)n;
-  return st;
+  if ((size_t)n > cap) return TRI_TOO_LARGE;
+  TRI_CHECK(tri_comm_recv(c, buf, (size_t)n, peer, tag));
+  *bytes = (size_t)n;
+  return TRI_OK;
 }
 
 static void mpi_destroy(tri_comm *c) {
@@ -208,9 +183,7 @@ static tri_status wrap(MPI_Comm comm, const tri_comm_config *config, tri_comm **
 
 static tri_status mpi_split(tri_comm *c, int color, int key, const tri_comm_config *config, tri_comm **out) {
   MPI_Comm comm;
-  tri_status st = tri_comm_begin(c); /* the call below has no deadline */
-  if (st != TRI_OK) return st;
-  if (MPI_Comm_split(handle_of(c), color, key, &comm) != MPI_SUCCESS) return tri_comm_fail(c, TRI_PEER_LOST);
+  if (MPI_Comm_split(handle_of(c), color, key, &comm) != MPI_SUCCESS) return TRI_PEER_LOST; /* it has no deadline */
   return wrap(comm, config ? config : &c->cfg, out);
 }
 

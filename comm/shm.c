@@ -95,9 +95,8 @@ static tri_status meet(tri_shm *s, tri_comm *c) {
     while (atomic_load_explicit(&s->counters[r].published, memory_order_acquire) < s->round) {
       if (!w.policy) w = tri_wait_begin(&c->cfg.policy, tri_deadline_after_ms(c->cfg.timeout_ms));
       if (++polls % 32 == 0 && s->progress) s->progress(s->progress_arg);
-      tri_status st = tri_wait_pause(&w);
-      if (st == TRI_OK) st = tri_comm_query(c);
-      if (st != TRI_OK) return st;
+      TRI_CHECK(tri_wait_pause(&w));
+      TRI_CHECK(tri_comm_query(c));
     }
   }
   return TRI_OK;
@@ -121,8 +120,7 @@ tri_status tri_shm_all_reduce(tri_shm *s, tri_comm *c, float *buf, size_t count)
   for (size_t at = 0; at < count; at += most) {
     size_t n = count - at < most ? count - at : most;
     memcpy(begin_round(s), buf + at, n * sizeof *buf);
-    tri_status st = meet(s, c);
-    if (st != TRI_OK) return st;
+    TRI_CHECK(meet(s, c));
     sum_slots(s, buf + at, n);
   }
   return TRI_OK;
@@ -132,8 +130,7 @@ tri_status tri_shm_all_gather(tri_shm *s, tri_comm *c, const void *send, void *r
   for (size_t at = 0; at < bytes; at += TRI_SHM_SLOT_BYTES) {
     size_t n = bytes - at < TRI_SHM_SLOT_BYTES ? bytes - at : TRI_SHM_SLOT_BYTES;
     memcpy(begin_round(s), (const char *)send + at, n);
-    tri_status st = meet(s, c);
-    if (st != TRI_OK) return st;
+    TRI_CHECK(meet(s, c));
     for (int r = 0; r < s->size; r++) memcpy((char *)recv + (size_t)r * bytes + at, slot(s, r), n);
   }
   return TRI_OK;
@@ -144,8 +141,7 @@ tri_status tri_shm_broadcast(tri_shm *s, tri_comm *c, void *buf, size_t bytes, i
     size_t n = bytes - at < TRI_SHM_SLOT_BYTES ? bytes - at : TRI_SHM_SLOT_BYTES;
     char *mine = begin_round(s);
     if (s->rank == root) memcpy(mine, (char *)buf + at, n);
-    tri_status st = meet(s, c);
-    if (st != TRI_OK) return st;
+    TRI_CHECK(meet(s, c));
     if (s->rank != root) memcpy((char *)buf + at, slot(s, root), n);
   }
   return TRI_OK;

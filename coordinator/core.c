@@ -14,6 +14,8 @@ tri_status tri_core_create(const tri_core_config *config, int64_t now, tri_core 
     tri_free(c);
     return TRI_NO_MEMORY;
   }
+  TAILQ_INIT(&c->active);
+  TAILQ_INIT(&c->ended);
   c->cfg = *config;
   c->started_ns = now;
   tri_histogram *by_seconds[] = {&c->ttft, &c->itl, &c->e2e, &c->queue_time};
@@ -36,7 +38,6 @@ void tri_core_destroy(tri_core *c) {
   jobs_destroy(c);
   members_destroy(c);
   tri_free(c->groups);
-  tri_free(c->stats);
   tri_free(c->labels);
   tri_free(c);
 }
@@ -47,7 +48,7 @@ void tri_core_client(tri_core *c, int64_t now, const tri_peer *from, const tri_c
   case TRI_OP_SUBMIT:
   case TRI_OP_EMBED:
   case TRI_OP_CLASSIFY: job_submit(c, now, from, m); break;
-  case TRI_OP_ATTACH: job_attach(c, now, from, m); break;
+  case TRI_OP_ATTACH: job_attach(c, from, m); break;
   case TRI_OP_CANCEL: job_cancel(c, now, from, m); break;
   case TRI_OP_STATUS: report_status(c, now, from, m->id); break;
   case TRI_OP_STATS: prometheus_reply(c, from, m->id); break;

@@ -71,8 +71,7 @@ void tri_core_abandon(tri_core *c, int64_t now, const char *reason);
 
 /* ---- questions ---- */
 
-bool tri_core_is_idle(const tri_core *c);   /* no job that has not ended, none whose end is undelivered */
-bool tri_core_any_group(const tri_core *c); /* a group that has not left */
+bool tri_core_is_idle(const tri_core *c); /* no job that has not ended, none whose end is undelivered */
 /* Facts for status replies that the shell knows and the core does not. */
 typedef struct tri_core_facts {
   double resident_mb, cpu_s, cpu_us_per_token, tokens_per_second; /* cpu_s: since the start */

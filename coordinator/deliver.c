@@ -117,8 +117,7 @@ static tri_status send_echo(tri_core *c, job *j) {
   for (; j->echo_sent < (uint32_t)j->sampling.n; j->echo_sent++, j->echo_at = 0)
     while (!j->choices[j->echo_sent].sent && j->echo_at < j->prompt_len) {
       tri_choice_tokens t = {.index = j->echo_sent, .text = {j->prompt + j->echo_at, echo_piece(j)}};
-      tri_status st = send_tokens(c, j, &t);
-      if (st != TRI_OK) return st;
+      TRI_CHECK(send_tokens(c, j, &t));
       j->echo_at += t.text.len;
     }
   return TRI_OK;
@@ -143,13 +142,8 @@ static char *echoed_texts(const job *j) {
 }
 
 static tri_status send_done(tri_core *c, job *j, bool with_text) {
+  if (j->error) return reply_error(c, &j->peer, j->client_id, j->error);
   tri_server_msg m;
-  if (j->error) {
-    m.error.code = wire_str(tri_status_code(j->error->status));
-    m.error.message = wire_str(j->error->message);
-    m.error.field = wire_str(j->error->field);
-    return reply(c, j, TRI_REPLY_ERROR, &m);
-  }
   tri_done *d = &m.done;
   char *echoed = NULL, *next;
   if (with_text && j->echo && j->prompt && !(echoed = echoed_texts(j))) return TRI_AGAIN;
@@ -180,25 +174,22 @@ static tri_status send_done(tri_core *c, job *j, bool with_text) {
 }
 
 static tri_status deliver(tri_core *c, job *j) {
-  tri_status st = TRI_OK;
   if (j->embed) return embed_deliver(c, j);
   if (j->state == JOB_TOKENIZING) return TRI_OK;
   bool accepted = !(j->error && !j->assigned_ns); /* an error before the job ran is the only answer */
   if (accepted && !j->accepted_sent) {
-    if ((st = send_accepted(c, j)) != TRI_OK) return st;
+    TRI_CHECK(send_accepted(c, j));
     j->accepted_sent = true;
   }
   bool ended = j->state == JOB_ENDED;
   /* `done` has the text, but neither token ids nor log probabilities. */
   bool whole = !j->stream && c->cfg.tokenizer && j->sampling.logprobs < 0 && total_text(j) <= DONE_TEXT;
   bool pieces = accepted && (j->stream || (ended && !whole && !j->error));
-  if (pieces && (st = send_echo(c, j)) != TRI_OK) return st;
-  if (pieces)
-    for (uint32_t i = 0; i < (uint32_t)j->sampling.n; i++)
-      while (has_output(&j->choices[i]))
-        if ((st = send_piece(c, j, i)) != TRI_OK) return st;
+  if (pieces) TRI_CHECK(send_echo(c, j));
+  for (uint32_t i = 0; pieces && i < (uint32_t)j->sampling.n; i++)
+    while (has_output(&j->choices[i])) TRI_CHECK(send_piece(c, j, i));
   if (ended && !j->done_sent) {
-    if ((st = send_done(c, j, whole)) != TRI_OK) return st;
+    TRI_CHECK(send_done(c, j, whole));
     j->done_sent = true;
   }
   return TRI_OK;

@@ -24,16 +24,8 @@ void tri_core_abandon(tri_core *c, int64_t now, const char *reason) {
   tri_fail(&err, TRI_PEER_LOST, "", "%s", reason);
   c->draining = true;
   /* A group leaves once it has nothing to compute. */
-  while (c->active.head) job_cut(c, now, c->active.head, &err);
+  while (!TAILQ_EMPTY(&c->active)) job_cut(c, now, TAILQ_FIRST(&c->active), &err);
   deliver_all(c, now);
 }
 
 bool tri_core_is_idle(const tri_core *c) { return !c->num_active && !c->dirty; }
-
-bool tri_core_any_group(const tri_core *c) {
-  for (uint32_t i = 0; i < c->cfg.num_groups; i++)
-    if (c->groups[i].state == GROUP_STARTING || c->groups[i].state == GROUP_READY ||
-        c->groups[i].state == GROUP_DRAINING)
-      return true;
-  return false;
-}

@@ -17,6 +17,8 @@ static bool all_measured(const tri_core *c) {
   return true;
 }
 
+#define ADD(from, type, name, json) out->sum.name += (from).name;
+
 static void answer(tri_core *c, const floors_ask *a) {
   tri_server_msg m = {.op = TRI_REPLY_FLOORS, .id = a->id};
   for (uint32_t i = 0; i < c->cfg.num_groups && m.floors.num_groups < TRI_STATUS_MAX_GROUPS; i++) {
@@ -25,14 +27,9 @@ static void answer(tri_core *c, const floors_ask *a) {
     tri_group_floors *out = &m.floors.groups[m.floors.num_groups++];
     *out = (tri_group_floors){.group = i, .ranks = g->world};
     for (uint32_t r = 0; r < g->world; r++) {
-      const tri_floors *f = &g->ranks[r].floors;
       if (!g->ranks[r].measured) continue;
       out->measured++;
-      out->sum.read_bytes_per_s += f->read_bytes_per_s;
-      out->sum.flops_per_s += f->flops_per_s;
-      out->sum.weight_bytes += f->weight_bytes;
-      out->sum.prompt_token_flops += f->prompt_token_flops;
-      out->sum.output_token_flops += f->output_token_flops;
+      TRI_FLOORS_FIELDS(ADD, g->ranks[r].floors)
     }
   }
   c->cfg.io.to_client(c->cfg.io.ctx, &a->peer, &m);

@@ -4,30 +4,28 @@
 
 #include "coordinator/state.h"
 
-static job **id_bucket(tri_core *c, uint64_t id) { return &c->by_id[id % NUM_BUCKETS]; }
-
-static job **request_bucket(tri_core *c, const tri_request_id *r) {
+static struct job_chain *request_bucket(tri_core *c, const tri_request_id *r) {
   uint64_t h;
   memcpy(&h, r->bytes, sizeof h);
   return &c->by_request[mix64(h) % NUM_BUCKETS];
 }
 
 job *job_find(const tri_core *c, uint64_t id) {
-  job *j = c->by_id[id % NUM_BUCKETS];
-  while (j && j->id != id) j = j->id_chain;
+  job *j = LIST_FIRST(&c->by_id[id % NUM_BUCKETS]);
+  while (j && j->id != id) j = LIST_NEXT(j, id_chain);
   return j;
 }
 
 job *job_find_request(tri_core *c, const tri_request_id *r) {
-  job *j = *request_bucket(c, r);
-  while (j && memcmp(j->request_id.bytes, r->bytes, sizeof r->bytes)) j = j->request_chain;
+  job *j = LIST_FIRST(request_bucket(c, r));
+  while (j && memcmp(j->request_id.bytes, r->bytes, sizeof r->bytes)) j = LIST_NEXT(j, request_chain);
   return j;
 }
 
 job *job_find_of_client(const tri_core *c, const tri_peer *from, uint64_t client_id) {
-  const job_list *lists[] = {&c->active, &c->ended};
+  const struct job_list *lists[] = {&c->active, &c->ended};
   for (int i = 0; i < 2; i++)
-    for (job *j = lists[i]->head; j; j = j->next)
+    for (job *j = TAILQ_FIRST(lists[i]); j; j = TAILQ_NEXT(j, links))
       if (j->client_id == client_id && tri_peer_equal(&j->peer, from)) return j;
   return NULL;
 }
@@ -43,29 +41,13 @@ void job_free(job *j) {
   tri_free(j);
 }
 
-static void list_append(job_list *l, job *j) {
-  j->next = NULL;
-  j->prev = l->tail;
-  *(l->tail ? &l->tail->next : &l->head) = j;
-  l->tail = j;
-}
-
-static void list_remove(job_list *l, job *j) {
-  *(j->prev ? &j->prev->next : &l->head) = j->next;
-  *(j->next ? &j->next->prev : &l->tail) = j->prev;
-}
-
 void job_forget(tri_core *c, job *j) {
-  job **p = id_bucket(c, j->id);
-  while (*p != j) p = &(*p)->id_chain;
-  *p = j->id_chain;
-  p = request_bucket(c, &j->request_id);
-  while (*p != j) p = &(*p)->request_chain;
-  *p = j->request_chain;
-  list_remove(j->state == JOB_ENDED ? &c->ended : &c->active, j);
+  LIST_REMOVE(j, id_chain);
+  LIST_REMOVE(j, request_chain);
+  TAILQ_REMOVE(j->state == JOB_ENDED ? &c->ended : &c->active, j, links);
   if (j->dirty) {
-    for (p = &c->dirty; *p != j; p = &(*p)->dirty_next) {
-    }
+    job **p = &c->dirty;
+    while (*p != j) p = &(*p)->dirty_next;
     *p = j->dirty_next;
   }
   if (j->state == JOB_ENDED)
@@ -77,26 +59,22 @@ void job_forget(tri_core *c, job *j) {
 }
 
 void job_enlist(tri_core *c, job *j) {
-  job **p = id_bucket(c, j->id);
-  j->id_chain = *p;
-  *p = j;
-  p = request_bucket(c, &j->request_id);
-  j->request_chain = *p;
-  *p = j;
-  list_append(&c->active, j);
+  LIST_INSERT_HEAD(&c->by_id[j->id % NUM_BUCKETS], j, id_chain);
+  LIST_INSERT_HEAD(request_bucket(c, &j->request_id), j, request_chain);
+  TAILQ_INSERT_TAIL(&c->active, j, links);
   c->num_active++;
 }
 
 void job_retire(tri_core *c, job *j) {
-  list_remove(&c->active, j);
-  list_append(&c->ended, j);
+  TAILQ_REMOVE(&c->active, j, links);
+  TAILQ_INSERT_TAIL(&c->ended, j, links);
   c->num_active--;
   c->num_retained++;
 }
 
 void jobs_destroy(tri_core *c) {
-  while (c->active.head) job_forget(c, c->active.head);
-  while (c->ended.head) job_forget(c, c->ended.head);
+  while (!TAILQ_EMPTY(&c->active)) job_forget(c, TAILQ_FIRST(&c->active));
+  while (!TAILQ_EMPTY(&c->ended)) job_forget(c, TAILQ_FIRST(&c->ended));
 }
 
 void job_mark(tri_core *c, job *j) {

@@ -123,22 +123,19 @@ void job_submit(tri_core *c, int64_t now, const tri_peer *from, const tri_client
   if (st != TRI_OK || ids || !s->prompt.s) job_tokenized(c, now, j, st, ids, count, second);
 }
 
-void job_attach(tri_core *c, int64_t now, const tri_peer *from, const tri_client_msg *m) {
+void job_attach(tri_core *c, const tri_peer *from, const tri_client_msg *m) {
   tri_error err = {0};
   job *j = job_find_request(c, &m->attach.request_id);
-  (void)now;
-  if (j && m->attach.offset && j->sampling.n > 1) {
-    tri_fail(&err, TRI_INVALID_ARGUMENT, "offset",
-             "the job has %lld choices, and an offset is that of one: attach from 0 for all", (long long)j->sampling.n);
-    reply_error(c, from, m->id, &err);
-    return;
-  }
-  if (j) {
+  if (j && (!m->attach.offset || j->sampling.n == 1)) {
     adopt(c, j, from, m->id, m->attach.offset);
     return;
   }
-  tri_fail(&err, TRI_NOT_FOUND, "request_id",
-           "no such job: it was never submitted here, or it ended more than %lld s ago", RETAIN_NS / 1000000000);
+  if (j)
+    tri_fail(&err, TRI_INVALID_ARGUMENT, "offset",
+             "the job has %lld choices, and an offset is that of one: attach from 0 for all", (long long)j->sampling.n);
+  else
+    tri_fail(&err, TRI_NOT_FOUND, "request_id",
+             "no such job: it was never submitted here, or it ended more than %lld s ago", RETAIN_NS / 1000000000);
   reply_error(c, from, m->id, &err);
 }
 
@@ -167,14 +164,13 @@ static tri_status take_prompt(tri_core *c, job *j, const uint32_t *ids, size_t c
   const char *field = admission_prompt_field(j);
   uint32_t index;
   const group *g = group_pick(c, &index);
-  tri_status st = admission_check_tokens(c, j, ids, count, err);
   j->num_prompt = count;
-  if (st == TRI_OK && g) st = admission_check_fit(c, j, g, err);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(admission_check_tokens(c, j, ids, count, err));
+  if (g) TRI_CHECK(admission_check_fit(c, j, g, err));
   if (!(j->prompt_ids = tri_malloc(count, sizeof *ids)))
     return tri_fail(err, TRI_NO_MEMORY, field, "no memory for the %s", field);
   memcpy(j->prompt_ids, ids, count * sizeof *ids);
-  if (j->embed && (st = embed_reserve(c, j, ids, count, err)) != TRI_OK) return st;
+  if (j->embed) TRI_CHECK(embed_reserve(c, j, ids, count, err));
   if (j->echo && !j->prompt && prompt_echo(c, j) != TRI_OK)
     return tri_fail(err, TRI_NO_MEMORY, "echo", "no memory for the prompt's text");
   return TRI_OK;
@@ -225,15 +221,15 @@ static void expire(tri_core *c, int64_t now, job *j) {
 
 void job_dispatch(tri_core *c, int64_t now) {
   /* The queued ones are the newest: walk back to the first of them. */
-  job *j = c->active.tail;
-  for (int64_t left = c->num_queued; j && left > 0; j = j->prev) {
+  job *j = TAILQ_LAST(&c->active, job_list);
+  for (int64_t left = c->num_queued; j && left > 0; j = TAILQ_PREV(j, job_list, links)) {
     if (j->state == JOB_QUEUED) left--;
     if (!left) break;
   }
   for (job *next; c->num_queued && j; j = next) {
     uint32_t index;
     tri_error err = {0};
-    next = j->next;
+    next = TAILQ_NEXT(j, links);
     if (j->state != JOB_QUEUED) continue;
     group *g = group_pick(c, &index);
     if (!g) return;
@@ -318,8 +314,8 @@ void job_abort(tri_core *c, int64_t now, job *j) {
 void jobs_fail_group(tri_core *c, int64_t now, uint32_t index, const char *reason) {
   tri_error err = {0};
   tri_fail(&err, TRI_PEER_LOST, "", "the group that ran this job was lost: %s", reason);
-  for (job *j = c->active.head, *next; j; j = next) {
-    next = j->next;
+  for (job *j = TAILQ_FIRST(&c->active), *next; j; j = next) {
+    next = TAILQ_NEXT(j, links);
     if (j->state == JOB_ASSIGNED && j->group == index) job_fail(c, now, j, &err);
   }
 }
@@ -374,13 +370,13 @@ void job_tokens(tri_core *c, int64_t now, uint32_t index, const tri_group_tokens
 }
 
 void jobs_tick(tri_core *c, int64_t now) {
-  for (job *j = c->active.head, *next; j && c->num_queued; j = next) {
-    next = j->next;
+  for (job *j = TAILQ_FIRST(&c->active), *next; j && c->num_queued; j = next) {
+    next = TAILQ_NEXT(j, links);
     /* Assigned jobs are ended by their leader, which knows what is under way. */
     if (j->state == JOB_QUEUED && now >= j->deadline_ns) expire(c, now, j);
   }
-  for (job *j = c->ended.head, *next; j; j = next) {
-    next = j->next;
+  for (job *j = TAILQ_FIRST(&c->ended), *next; j; j = next) {
+    next = TAILQ_NEXT(j, links);
     /* A client that reads nothing gets as long as one that may come back. */
     bool expired = now - j->ended_ns > RETAIN_NS, crowded = c->num_retained > MAX_RETAINED;
     if (!expired && !crowded) break;

@@ -139,16 +139,15 @@ static int64_t max_prompt(const struct shell *s) {
 
 static tri_status open_model(struct shell *s, tri_error *err) {
   char path[4200];
-  tri_status st = tri_model_config_load(s->opts.model, &s->model, err);
-  if (st == TRI_OK) st = tri_model_config_pool(&s->model, (tri_pooling)s->opts.pooling, err);
-  if (st == TRI_OK && s->model.head.has_classifier)
-    st = tri_labels_load(s->opts.model, (size_t)s->model.head.num_labels, &s->labels, err);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(tri_model_config_load(s->opts.model, &s->model, err));
+  TRI_CHECK(tri_model_config_pool(&s->model, (tri_pooling)s->opts.pooling, err));
+  if (s->model.head.has_classifier)
+    TRI_CHECK(tri_labels_load(s->opts.model, (size_t)s->model.head.num_labels, &s->labels, err));
   snprintf(path, sizeof path, "%s/tokenizer.json", s->opts.model);
   if (access(path, F_OK))
     tri_log(TRI_LOG_WARN, "coordinator", "%s is missing: prompts must come as token_ids", path);
-  else if ((st = tri_tokenizer_load(path, &s->tokenizer, err)) != TRI_OK)
-    return st;
+  else
+    TRI_CHECK(tri_tokenizer_load(path, &s->tokenizer, err));
   char *copy = tri_strdup(s->opts.model);
   if (!copy) return TRI_NO_MEMORY;
   for (size_t n = strlen(copy); n > 1 && copy[n - 1] == '/';) copy[--n] = '\0';
@@ -157,8 +156,8 @@ static tri_status open_model(struct shell *s, tri_error *err) {
   snprintf(s->model_name, sizeof s->model_name, "%s", name);
   tri_free(copy);
   if (!s->tokenizer) return TRI_OK;
-  st = tri_tokenize_pool_create(s->tokenizer, s->opts.tokenizer_threads, (size_t)max_prompt(s), MAX_WAITING_TEXTS,
-                                &s->tokenize_pool);
+  tri_status st = tri_tokenize_pool_create(s->tokenizer, s->opts.tokenizer_threads, (size_t)max_prompt(s),
+                                           MAX_WAITING_TEXTS, &s->tokenize_pool);
   return st == TRI_OK ? st : tri_fail(err, st, "tokenizer_threads", "cannot start the tokenizer's threads");
 }
 
@@ -166,8 +165,7 @@ static tri_status open_client_socket(struct shell *s, tri_error *err) {
   static tri_allowed_keys allowed;
   char endpoint[TRI_ENDPOINT_BYTES];
   tri_zkeypair pair;
-  tri_status st = tri_endpoint_resolve(s->opts.endpoint, endpoint, err);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(tri_endpoint_resolve(s->opts.endpoint, endpoint, err));
   tri_zserver_config zc = {.endpoint = endpoint,
                            .insecure_tcp = s->opts.insecure_tcp,
                            .max_message = TRI_WIRE_MAX_MESSAGE,
@@ -179,12 +177,12 @@ static tri_status open_client_socket(struct shell *s, tri_error *err) {
         "(a file of the clients' public keys)",
         endpoint);
   if (s->opts.key_file) {
-    if ((st = tri_zkeypair_load(s->opts.key_file, &pair, err)) != TRI_OK) return st;
+    TRI_CHECK(tri_zkeypair_load(s->opts.key_file, &pair, err));
     zc.curve = &pair;
     if (!s->opts.allowed_keys)
       return tri_fail(err, TRI_USAGE, "allowed_keys",
                       "--key-file needs --allowed-keys with a file that names at least one client's public key");
-    if ((st = tri_allowed_keys_read(s->opts.allowed_keys, &allowed, err)) != TRI_OK) return st;
+    TRI_CHECK(tri_allowed_keys_read(s->opts.allowed_keys, &allowed, err));
     zc.allowed = allowed.list;
     zc.num_allowed = allowed.count;
   }
@@ -194,7 +192,6 @@ static tri_status open_client_socket(struct shell *s, tri_error *err) {
 static tri_status open_worker_socket(struct shell *s, bool one_host, tri_error *err) {
   char endpoint[300], host[128] = "127.0.0.1";
   tri_zkeypair pair;
-  tri_status st = TRI_OK;
   TRI_CHECK(tri_zkeypair_make(&pair, err));
   TRI_CHECK(tri_zkeypair_make(&s->boot.worker, err));
   snprintf(s->boot.server_key, sizeof s->boot.server_key, "%s", pair.public_key);
@@ -207,12 +204,11 @@ static tri_status open_worker_socket(struct shell *s, bool one_host, tri_error *
                            .num_allowed = 1,
                            .max_message = TRI_WIRE_MAX_MESSAGE,
                            .backlog = WORKER_BACKLOG};
-  st = tri_zserver_open(s->z, &zc, &s->workers, err);
+  tri_status st = tri_zserver_open(s->z, &zc, &s->workers, err);
   if (st != TRI_OK && !strcmp(err->field, "endpoint")) snprintf(err->field, sizeof err->field, "worker_endpoint");
   TRI_CHECK(st);
   snprintf(s->boot.endpoint, sizeof s->boot.endpoint, "%s", tri_zserver_endpoint(s->workers));
-  if (s->opts.boot_file) TRI_CHECK(tri_boot_save(s->opts.boot_file, &s->boot, err));
-  return st;
+  return s->opts.boot_file ? tri_boot_save(s->opts.boot_file, &s->boot, err) : TRI_OK;
 }
 
 static tri_status open_core(struct shell *s, tri_error *err) {
@@ -312,20 +308,16 @@ static void read_tokenized(struct shell *s) {
     tri_core_tokenized(s->core, tri_now_ns(), r->job, r->status, r->ids, r->count, r->second);
 }
 
-static void begin_drain(struct shell *s, const char *why) {
+static void begin_drain(struct shell *s, int signal) {
   if (s->draining) {
     s->leaving = true; /* asked twice */
     return;
   }
-  tri_log(TRI_LOG_INFO, "coordinator", "%s: finishing what runs, at most %g s", why, s->opts.drain_timeout);
+  tri_log(TRI_LOG_INFO, "coordinator", "SIG%s: finishing what runs, at most %g s", sigabbrev_np(signal),
+          s->opts.drain_timeout);
   s->draining = true;
   s->drain_deadline = tri_now_ns() + (int64_t)(s->opts.drain_timeout * 1e9);
   tri_core_drain(s->core, tri_now_ns());
-}
-
-static const char *signal_name(int number) {
-  if (number == SIGUSR1) return "SIGUSR1";
-  return number == SIGINT ? "SIGINT" : "SIGTERM";
 }
 
 static void read_signals(struct shell *s) {
@@ -345,7 +337,7 @@ static void read_signals(struct shell *s) {
       s->leaving = s->failed = true;
     } else if (number != SIGUSR1 ||
                !s->draining) { /* Slurm, its script and mpirun may each pass SIGUSR1 on: that is no hurry */
-      begin_drain(s, signal_name(number));
+      begin_drain(s, number);
     }
   }
 }

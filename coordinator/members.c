@@ -1,4 +1,5 @@
 /* Replica groups: their ranks register, the group becomes ready, reports its health, gets leases, and may be lost. */
+#include <stdarg.h>
 #include <stdio.h>
 
 #include "coordinator/state.h"
@@ -11,9 +12,14 @@ static void refuse(const tri_core *c, const tri_peer *to, const char *why) {
   c->cfg.io.to_worker(c->cfg.io.ctx, to, &m);
 }
 
-void member_lose(tri_core *c, int64_t now, uint32_t index, const char *reason) {
+void member_lose(tri_core *c, int64_t now, uint32_t index, const char *fmt, ...) {
   group *g = &c->groups[index];
+  char reason[400];
+  va_list ap;
   if (g->state == GROUP_LOST || g->state == GROUP_ABSENT) return;
+  va_start(ap, fmt);
+  vsnprintf(reason, sizeof reason, fmt, ap);
+  va_end(ap);
   tri_log(TRI_LOG_ERROR, "members", "group %u (epoch %llu) is lost: %s", index, (unsigned long long)g->epoch, reason);
   g->state = GROUP_LOST;
   jobs_fail_group(c, now, index, reason);
@@ -66,7 +72,7 @@ void member_register(tri_core *c, int64_t now, const tri_peer *from, const tri_g
   }
   if (!layout_fits(c, r, why, sizeof why) || (has_facts && !model_fits(c, r, why, sizeof why))) {
     refuse(c, from, why);
-    member_lose(c, now, r->group, why);
+    member_lose(c, now, r->group, "%s", why);
     return;
   }
   rank_info *k = &g->ranks[r->rank];
@@ -78,7 +84,6 @@ void member_register(tri_core *c, int64_t now, const tri_peer *from, const tri_g
   if (has_facts) {
     g->model_hash = r->model_hash;
     g->max_model_len = r->max_model_len;
-    g->vocab_size = r->vocab_size;
     g->kv_blocks = r->kv_blocks;
     g->block_size = r->block_size;
     g->max_num_seqs = r->max_num_seqs;
@@ -118,7 +123,6 @@ void member_health(tri_core *c, int64_t now, const tri_group_health *h) {
   k->step = h->step;
   k->layer = h->layer;
   k->collective = h->collective;
-  k->busy = h->busy;
   if (h->rank) return;
   if (h->busy && !g->busy_since) g->busy_since = now;
   if (!h->busy) g->busy_since = 0;
@@ -136,11 +140,10 @@ void member_health(tri_core *c, int64_t now, const tri_group_health *h) {
 }
 
 void member_failed(tri_core *c, int64_t now, const tri_group_msg *m) {
-  char why[250], reason[300];
+  char why[250];
   if (!group_find(c, m->failed.group, m->failed.epoch)) return;
   copy_text(why, sizeof why, m->failed.message);
-  snprintf(reason, sizeof reason, "rank %u: %s", m->failed.rank, why);
-  member_lose(c, now, m->failed.group, reason);
+  member_lose(c, now, m->failed.group, "rank %u: %s", m->failed.rank, why);
 }
 
 /* A lost group gets no lease, so that the rest of it ends itself. */

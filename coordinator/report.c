@@ -42,7 +42,7 @@ static tri_wire_str task_name(const tri_model_config *m) {
 
 void report_jobs(const tri_core *c, tri_cluster_status *s) {
   const job *clients[256];
-  for (const job *j = c->active.head; j; j = j->next) {
+  for (const job *j = TAILQ_FIRST(&c->active); j; j = TAILQ_NEXT(j, links)) {
     bool runs = j->first_token_ns || (j->embed && j->state == JOB_ASSIGNED);
     *(runs ? &s->running : &s->waiting) += 1;
     uint64_t i = 0;

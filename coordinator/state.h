@@ -3,6 +3,7 @@
 #define TRI_COORDINATOR_STATE_H
 
 #include <string.h>
+#include <sys/queue.h>
 
 #include "coordinator/core.h"
 #include "coordinator/histogram.h"
@@ -45,8 +46,9 @@ typedef struct job_embed {
 } job_embed;
 
 typedef struct job {
-  struct job *next, *prev;              /* of active or ended */
-  struct job *id_chain, *request_chain; /* hash chains */
+  TAILQ_ENTRY(job) links; /* of active or ended */
+  LIST_ENTRY(job) id_chain;
+  LIST_ENTRY(job) request_chain;
   struct job *dirty_next;
   bool dirty;
   uint64_t id;
@@ -79,14 +81,13 @@ typedef struct job {
   job_choice choices[]; /* [sampling.n] */
 } job;
 
-typedef struct job_list {
-  job *head, *tail;
-} job_list;
+TAILQ_HEAD(job_list, job);
+LIST_HEAD(job_chain, job);
 
 typedef enum group_state { GROUP_ABSENT, GROUP_STARTING, GROUP_READY, GROUP_DRAINING, GROUP_LOST } group_state;
 
 typedef struct rank_info {
-  bool known, busy;
+  bool known;
   tri_peer peer;
   char host[64];
   int64_t pid, last_report;
@@ -115,7 +116,7 @@ typedef struct group {
   uint64_t epoch;
   uint32_t tp, pp, world;
   rank_info *ranks; /* [world] */
-  uint64_t model_hash, max_model_len, vocab_size, kv_blocks, block_size, max_num_seqs;
+  uint64_t model_hash, max_model_len, kv_blocks, block_size, max_num_seqs;
   uint32_t running, waiting, jobs;
   uint64_t kv_blocks_used, tokens, scheduler_ns, preemptions;
   cost_window cost;
@@ -126,9 +127,9 @@ typedef struct group {
 struct tri_core {
   tri_core_config cfg;
   group *groups;
-  job_list active; /* oldest first */
-  job_list ended;  /* in the order of their end: nothing that happens often walks these, which are many */
-  job *by_id[NUM_BUCKETS], *by_request[NUM_BUCKETS];
+  struct job_list active; /* oldest first */
+  struct job_list ended;  /* in the order of their end: nothing that happens often walks these, which are many */
+  struct job_chain by_id[NUM_BUCKETS], by_request[NUM_BUCKETS];
   job *dirty;
   uint64_t next_id;
   int64_t num_active, num_queued, num_retained;
@@ -142,7 +143,6 @@ struct tri_core {
   tri_wire_str *labels; /* of a classifier */
   size_t label_bytes, answer_bytes;
   tri_histogram ttft, itl, e2e, queue_time, step_tokens;
-  char *stats;
 };
 
 /* The files in the order in which they call each other: none calls one that stands below it. */
@@ -208,7 +208,7 @@ tri_status admission_refuse_text(const tri_core *c, const job *j, tri_status st,
 
 /* jobs.c */
 void job_submit(tri_core *c, int64_t now, const tri_peer *from, const tri_client_msg *m);
-void job_attach(tri_core *c, int64_t now, const tri_peer *from, const tri_client_msg *m);
+void job_attach(tri_core *c, const tri_peer *from, const tri_client_msg *m);
 void job_cancel(tri_core *c, int64_t now, const tri_peer *from, const tri_client_msg *m);
 /* The tokenizer is done with a job, or its client has sent tokens. second: see tri_tokenizer_encode_pair. */
 void job_tokenized(tri_core *c, int64_t now, job *j, tri_status st, const uint32_t *ids, size_t count, size_t second);
@@ -235,7 +235,8 @@ void member_register(tri_core *c, int64_t now, const tri_peer *from, const tri_g
 bool member_ready(tri_core *c, int64_t now, const tri_group_msg *m); /* true: the group takes jobs from now on */
 void member_health(tri_core *c, int64_t now, const tri_group_health *h);
 void member_failed(tri_core *c, int64_t now, const tri_group_msg *m);
-void member_lose(tri_core *c, int64_t now, uint32_t index, const char *reason); /* fails its jobs */
+/* Gives a group up and fails its jobs; the rest is the reason, as for printf. */
+__attribute__((format(printf, 4, 5))) void member_lose(tri_core *c, int64_t now, uint32_t index, const char *fmt, ...);
 void members_lease(tri_core *c, int64_t now);
 void members_destroy(tri_core *c);
 

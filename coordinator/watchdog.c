@@ -1,6 +1,5 @@
 /* The watchdog: gives up groups with a rank that never came, that reports nothing, or that no longer makes progress. */
 #include <math.h>
-#include <stdio.h>
 
 #include "coordinator/state.h"
 
@@ -14,49 +13,29 @@ static int64_t patience(const tri_core *c, const group *g) {
   return predicted > (double)c->cfg.watchdog_ns ? (int64_t)predicted : c->cfg.watchdog_ns;
 }
 
-static void lose_missing(tri_core *c, int64_t now, uint32_t index, uint32_t rank) {
-  char reason[200];
-  snprintf(reason, sizeof reason, "rank %u did not register within %.0f s of the first one", rank,
-           (double)JOIN_NS / 1e9);
-  member_lose(c, now, index, reason);
-}
-
-static void lose_silent(tri_core *c, int64_t now, uint32_t index, uint32_t rank) {
-  const rank_info *k = &c->groups[index].ranks[rank];
-  char reason[200];
-  snprintf(reason, sizeof reason, "rank %u (%s, pid %lld) has been silent for %.1f s", rank, k->host, (long long)k->pid,
-           (double)(now - k->last_report) / 1e9);
-  member_lose(c, now, index, reason);
-}
-
-/* A group that stands still in a collective shows the same position on every rank. */
-static void lose_stalled(tri_core *c, int64_t now, uint32_t index, int64_t last_progress) {
-  const rank_info *k = &c->groups[index].ranks[0];
-  char reason[200];
-  snprintf(reason, sizeof reason, "no progress for %.1f s (rank 0 at step %llu, layer %lld, collective %llu)",
-           (double)(now - last_progress) / 1e9, (unsigned long long)k->step,
-           k->layer == UINT32_MAX ? -1 : (long long)k->layer, (unsigned long long)k->collective);
-  member_lose(c, now, index, reason);
-}
-
 static void check(tri_core *c, int64_t now, uint32_t index) {
   const group *g = &c->groups[index];
   int64_t last_progress = g->busy_since;
   for (uint32_t r = 0; r < g->world; r++) {
     const rank_info *k = &g->ranks[r];
     if (!k->known && now - g->began_ns > JOIN_NS) {
-      lose_missing(c, now, index, r);
+      member_lose(c, now, index, "rank %u did not register within %.0f s of the first one", r, (double)JOIN_NS / 1e9);
       return;
     }
     if (!k->known) continue;
     if (now - k->last_report > c->cfg.silence_ns) {
-      lose_silent(c, now, index, r);
+      member_lose(c, now, index, "rank %u (%s, pid %lld) has been silent for %.1f s", r, k->host, (long long)k->pid,
+                  (double)(now - k->last_report) / 1e9);
       return;
     }
     if (k->progress_ns > last_progress) last_progress = k->progress_ns;
   }
   if (g->state == GROUP_STARTING || !g->busy_since || now - last_progress < patience(c, g)) return;
-  lose_stalled(c, now, index, last_progress);
+  /* A group that stands still in a collective shows the same position on every rank. */
+  const rank_info *k = &g->ranks[0];
+  member_lose(c, now, index, "no progress for %.1f s (rank 0 at step %llu, layer %lld, collective %llu)",
+              (double)(now - last_progress) / 1e9, (unsigned long long)k->step,
+              k->layer == UINT32_MAX ? -1 : (long long)k->layer, (unsigned long long)k->collective);
 }
 
 void watchdog_tick(tri_core *c, int64_t now) {

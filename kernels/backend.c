@@ -6,15 +6,7 @@
 
 #include "kernels/gemm_tactics.h"
 #include "kernels/random.h"
-
-const char *tri_op_name(tri_op op) {
-  static const char *const names[] = {
-#define X(op) #op,
-      TRI_OP_LIST(X)
-#undef X
-  };
-  return op >= 0 && op < TRI_KERNEL_COUNT ? names[op] : "?";
-}
+#include "kernels/roofline.h"
 
 /* Memory of the CPU backends: the host's own pages. */
 static tri_status host_alloc(tri_backend *be, tri_mem_tag tag, size_t bytes, void **out) {
@@ -109,40 +101,11 @@ static tri_status host_comm_create(tri_backend *be, struct tri_comm *host, bool 
   return TRI_OK;
 }
 
-static tri_graph_mode host_graph_begin(tri_backend *be, uint64_t key) {
-  (void)be;
-  (void)key;
-  return TRI_GRAPH_LAUNCH;
-}
-
-static tri_status host_graph_end(tri_backend *be) {
-  (void)be;
-  return TRI_UNSUPPORTED;
-}
-
 static void host_graph_drop(tri_backend *be) { (void)be; }
 
 static int64_t host_available(tri_backend *be) {
   (void)be;
   return tri_host_memory_available();
-}
-
-static tri_status host_tune(tri_backend *be, const tri_tune_product *products, int count, int64_t until,
-                            struct tri_tactics *out, tri_tune_result *result) {
-  (void)be;
-  (void)products;
-  (void)count;
-  (void)until;
-  (void)out;
-  *result = (tri_tune_result){0};
-  return TRI_OK;
-}
-
-static tri_status host_roofline_create(tri_backend *be, tri_dtype type, struct tri_device_roofline **out) {
-  (void)be;
-  (void)type;
-  (void)out;
-  return TRI_UNSUPPORTED;
 }
 
 /* ---- uploads: copies by the pool, finished when upload_rows returns ---- */
@@ -199,8 +162,7 @@ static tri_status host_bind_batch(tri_backend *be, int number, const tri_batch *
 static tri_status host_reserve(tri_backend *be, size_t workspace) {
   if (workspace <= be->workspace_bytes) return TRI_OK;
   void *p;
-  tri_status st = host_alloc(be, TRI_MEM_STAGING, workspace, &p);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(host_alloc(be, TRI_MEM_STAGING, workspace, &p));
   host_free(be, TRI_MEM_STAGING, be->workspace, be->workspace_bytes);
   be->workspace = p;
   be->workspace_bytes = workspace;
@@ -209,8 +171,7 @@ static tri_status host_reserve(tri_backend *be, size_t workspace) {
 
 static void host_destroy(tri_backend *be) {
   host_free(be, TRI_MEM_STAGING, be->workspace, be->workspace_bytes);
-  be->workspace = NULL;
-  be->workspace_bytes = 0;
+  tri_free(be->impl);
 }
 
 static void fill_host(tri_backend *be) {
@@ -230,13 +191,10 @@ static void fill_host(tri_backend *be) {
   be->ops.upload_rows = host_upload_rows;
   be->ops.fill_random = tri_random_fill_host;
   be->ops.comm_create = host_comm_create;
-  be->ops.graph_begin = host_graph_begin;
-  be->ops.graph_end = host_graph_end;
   be->ops.graph_drop = host_graph_drop;
   be->ops.bind_batch = host_bind_batch;
   be->ops.reserve = host_reserve;
-  be->ops.tune = host_tune;
-  be->ops.roofline_create = host_roofline_create;
+  be->ops.roofline_create = tri_roofline_create_host;
   be->ops.destroy = host_destroy;
   be->host_memory = true;
 }

@@ -2,7 +2,8 @@
  *
  * The executor never asks which backend it has. tri_backend_create() fills the table: each op slot starts as one that
  * refuses by the op's name, the host's memory and copies are put over the other slots, then the chosen backend puts its
- * own there. So no slot is ever NULL, and an op that a backend lacks is never another backend's code on its pointers.
+ * own there. So no op's slot is ever NULL, and an op that a backend lacks is never another backend's code on its
+ * pointers. Of the others only graph_begin, graph_end and tune may be NULL, where `records` or `tunes` is false.
  *
  * Every op has two halves. `plan` runs on the host when shapes change: it looks only at the shape and type fields of
  * the arguments (never through a data pointer), chooses a kernel and says how much workspace that needs. It returns
@@ -19,10 +20,10 @@
 #include "runtime/base/status.h"
 
 typedef struct tri_backend tri_backend;
-struct tri_comm;            /* comm/comm.h */
-struct tri_tactics;         /* kernels/gemm_tactics.h */
-struct tri_device_roofline; /* kernels/roofline.h */
-struct tri_random_fill;     /* kernels/random.h */
+struct tri_comm;        /* comm/comm.h */
+struct tri_tactics;     /* kernels/gemm_tactics.h */
+struct tri_roofline;    /* kernels/roofline.h */
+struct tri_random_fill; /* kernels/random.h */
 
 /* Queues of a device. What is put on one runs in that order; between two only events say what comes first. Ops,
  * upload, download and copy_rows go to COMPUTE, upload_rows to COPY, and what a communicator of device memory sends to
@@ -99,7 +100,7 @@ typedef struct tri_backend_ops {
   tri_status (*comm_create)(tri_backend *be, struct tri_comm *host, bool sums, struct tri_comm **out, tri_error *err);
   /* Steps of one key launch the same ops with the same arguments. graph_begin says what the caller is to do with this
    * one; after TRI_GRAPH_RECORD, graph_end follows in any case: TRI_AGAIN, it has no room for what was recorded, the
-   * ops are to be launched once more, and nothing is recorded from then on. Without `records` it is always LAUNCH. */
+   * ops are to be launched once more, and nothing is recorded from then on. Only with `records`. */
   tri_graph_mode (*graph_begin)(tri_backend *be, uint64_t key);
   tri_status (*graph_end)(tri_backend *be);
   /* Forgets what is recorded: the memory and the communicators that it uses may go then. */
@@ -115,14 +116,13 @@ typedef struct tri_backend_ops {
   int64_t (*mem_available)(tri_backend *be);
   /* Measures for each shape of the products that be->tactics has nothing for which tactic is the fastest, rotating over
    * the weights of all, and puts that into `out`. Writes to what the products write to, forgets recorded steps, and
-   * begins nothing more when tri_now_ns() is `until`. No step may be under way. Without `tunes` there is nothing to
-   * measure. */
+   * begins nothing more when tri_now_ns() is `until`. No step may be under way. Only with `tunes`. */
   tri_status (*tune)(tri_backend *be, const tri_tune_product *products, int count, int64_t until,
                      struct tri_tactics *out, tri_tune_result *result);
-  /* Measures what the backend could do at best, in products of that type; with host_memory that is
-   * kernels/roofline.c's.
-   */
-  tri_status (*roofline_create)(tri_backend *be, tri_dtype type, struct tri_device_roofline **out);
+  /* Makes what measures what the backend could do at best. stream_bytes: size of the buffer that reads walk through,
+   * several times the caches; a device chooses its own. type: of the weights that products are compared with; the
+   * host's products are in single precision whatever it is. */
+  tri_status (*roofline_create)(tri_backend *be, size_t stream_bytes, tri_dtype type, struct tri_roofline **out);
   void (*destroy)(tri_backend *be);
 } tri_backend_ops;
 

@@ -49,8 +49,7 @@ tri_status tri_tactics_put(tri_tactics *c, const tri_tactic *tactic) {
   if (!slot->shape.m) {
     if (c->count == TRI_TACTICS_MOST) return TRI_TOO_LARGE;
     if (2 * (c->count + 1) > c->capacity) {
-      tri_status st = grow(c);
-      if (st != TRI_OK) return st;
+      TRI_CHECK(grow(c));
       slot = slot_of(c->slots, c->capacity, &tactic->shape);
     }
     c->count++;

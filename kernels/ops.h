@@ -321,7 +321,6 @@ typedef enum tri_op {
 #undef X
       TRI_KERNEL_COUNT
 } tri_op;
-const char *tri_op_name(tri_op op);
 
 /* The decisions of plan. Plain data: may be copied and kept as long as the shapes stay. */
 typedef struct tri_op_plan {

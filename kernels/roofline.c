@@ -9,8 +9,8 @@
 
 enum { MAX_GEMM = 1536 };
 
-struct tri_roofline {
-  tri_device_roofline *device; /* NULL: the host's, which is all that follows */
+struct host_roofline {
+  tri_roofline base;
   tri_pool *pool;
   char *stream;
   size_t stream_bytes, at;
@@ -18,7 +18,6 @@ struct tri_roofline {
   size_t gemm_bytes;
   int size;   /* of the products */
   int reader; /* of readers[] */
-  char gemm_name[48];
 };
 
 struct reading {
@@ -73,8 +72,8 @@ static void read_thread(void *ctx, int index, int count) {
   atomic_fetch_xor(&r->sink, sum);
 }
 
-double tri_roofline_read(tri_roofline *f, double bytes) {
-  if (f->device) return f->device->read(f->device, bytes);
+static double host_read(tri_roofline *base, double bytes) {
+  struct host_roofline *f = (struct host_roofline *)base;
   size_t n = (size_t)bytes / 64 * 64 + 64;
   int turns = 1;
   for (; n > f->stream_bytes; n /= 2) turns *= 2;
@@ -94,31 +93,29 @@ double tri_roofline_read(tri_roofline *f, double bytes) {
 }
 
 static void gemm_thread(void *ctx, int index, int count) {
-  const tri_roofline *f = ctx;
+  const struct host_roofline *f = ctx;
   size_t n = (size_t)f->size;
   float *x = f->gemm + (size_t)index * 3 * MAX_GEMM * MAX_GEMM;
   (void)count;
   tri_blas_gemm(f->size, f->size, f->size, x, n, x + n * n, n, 0, x + 2 * n * n, n);
 }
 
-double tri_roofline_gemm(tri_roofline *f) {
-  if (f->device) return f->device->gemm(f->device);
+static double host_gemm(tri_roofline *base) {
+  struct host_roofline *f = (struct host_roofline *)base;
   double start = now();
   tri_pool_run(f->pool, gemm_thread, f);
   return (now() - start) / ((double)f->size * f->size * f->size * tri_pool_size(f->pool));
 }
 
-const char *tri_roofline_read_name(const tri_roofline *f) { return f->device ? f->device->read_name : "memory read"; }
-const char *tri_roofline_gemm_name(const tri_roofline *f) { return f->device ? f->device->gemm_name : f->gemm_name; }
+static double read_once(tri_roofline *base) {
+  return host_read(base, (double)((struct host_roofline *)base)->stream_bytes / 4);
+}
 
-static double read_once(tri_roofline *f) { return tri_roofline_read(f, (double)f->stream_bytes / 4); }
-
-/* The setting with the shortest of several rounds. */
-static int fastest(tri_roofline *f, double (*run)(tri_roofline *), int *setting, const int *values, size_t n) {
+int tri_roofline_fastest(tri_roofline *f, double (*run)(tri_roofline *f), int *setting, const int *values, int n) {
   double best = 1e9;
   int winner = values[0];
   for (int round = 0; round < 4; round++)
-    for (size_t i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++) {
       *setting = values[i];
       double t = run(f);
       if (t < best) {
@@ -129,42 +126,40 @@ static int fastest(tri_roofline *f, double (*run)(tri_roofline *), int *setting,
   return winner;
 }
 
-static tri_status open_host(tri_roofline *f, tri_pool *pool, size_t stream_bytes) {
-  static const int sizes[] = {384, 512, 768, 1024, MAX_GEMM};
-  f->pool = pool;
-  f->stream_bytes = stream_bytes;
-  f->gemm_bytes = (size_t)tri_pool_size(pool) * 3 * MAX_GEMM * MAX_GEMM * sizeof *f->gemm;
-  if (tri_pages_alloc(stream_bytes, (void **)&f->stream) != TRI_OK ||
-      tri_pages_alloc(f->gemm_bytes, (void **)&f->gemm) != TRI_OK)
-    return TRI_NO_MEMORY;
-  for (size_t i = 0; i < stream_bytes; i += 8) *(uint64_t *)(void *)(f->stream + i) = i * 0x9e3779b97f4a7c15u;
-  for (size_t i = 0; i < f->gemm_bytes / sizeof *f->gemm; i++) f->gemm[i] = (float)(i % 1009) * 1e-3f - 0.5f;
-  tri_blas_setup();
-  f->size = fastest(f, tri_roofline_gemm, &f->size, sizes, sizeof sizes / sizeof *sizes);
-  static const int variants[NUM_READERS] = {0, 1, 2, 3};
-  f->reader = fastest(f, read_once, &f->reader, variants, NUM_READERS);
-  snprintf(f->gemm_name, sizeof f->gemm_name, "BLAS's best sgemm rate, at %d", f->size);
-  return TRI_OK;
-}
-
-tri_status tri_roofline_create(tri_backend *be, size_t stream_bytes, tri_dtype type, tri_roofline **out) {
-  tri_roofline *f = tri_calloc(1, sizeof *f);
-  if (!f) return TRI_NO_MEMORY;
-  tri_status st =
-      be->host_memory ? open_host(f, be->pool, stream_bytes) : be->ops.roofline_create(be, type, &f->device);
-  if (st == TRI_OK)
-    *out = f;
-  else
-    tri_roofline_destroy(f);
-  return st;
-}
-
-void tri_roofline_destroy(tri_roofline *f) {
-  if (!f) return;
-  if (f->device) f->device->destroy(f->device);
+static void host_destroy(tri_roofline *base) {
+  struct host_roofline *f = (struct host_roofline *)base;
   tri_pages_free(f->stream, f->stream_bytes);
   tri_pages_free(f->gemm, f->gemm_bytes);
   tri_free(f);
+}
+
+static void choose(struct host_roofline *f) {
+  static const int sizes[] = {384, 512, 768, 1024, MAX_GEMM}, variants[NUM_READERS] = {0, 1, 2, 3};
+  tri_blas_setup();
+  f->size = tri_roofline_fastest(&f->base, host_gemm, &f->size, sizes, sizeof sizes / sizeof *sizes);
+  f->reader = tri_roofline_fastest(&f->base, read_once, &f->reader, variants, NUM_READERS);
+  snprintf(f->base.read_name, sizeof f->base.read_name, "memory read");
+  snprintf(f->base.gemm_name, sizeof f->base.gemm_name, "BLAS's best sgemm rate, at %d", f->size);
+}
+
+tri_status tri_roofline_create_host(tri_backend *be, size_t stream_bytes, tri_dtype type, tri_roofline **out) {
+  struct host_roofline *f = tri_calloc(1, sizeof *f);
+  (void)type;
+  if (!f) return TRI_NO_MEMORY;
+  f->base = (tri_roofline){.read = host_read, .gemm = host_gemm, .destroy = host_destroy};
+  f->pool = be->pool;
+  f->stream_bytes = stream_bytes;
+  f->gemm_bytes = (size_t)tri_pool_size(be->pool) * 3 * MAX_GEMM * MAX_GEMM * sizeof *f->gemm;
+  if (tri_pages_alloc(stream_bytes, (void **)&f->stream) != TRI_OK ||
+      tri_pages_alloc(f->gemm_bytes, (void **)&f->gemm) != TRI_OK) {
+    host_destroy(&f->base);
+    return TRI_NO_MEMORY;
+  }
+  for (size_t i = 0; i < stream_bytes; i += 8) *(uint64_t *)(void *)(f->stream + i) = i * 0x9e3779b97f4a7c15u;
+  for (size_t i = 0; i < f->gemm_bytes / sizeof *f->gemm; i++) f->gemm[i] = (float)(i % 1009) * 1e-3f - 0.5f;
+  choose(f);
+  *out = &f->base;
+  return TRI_OK;
 }
 
 static int by_size(const void *a, const void *b) {

@@ -30,6 +30,7 @@ typedef struct tri_mat {
   int ld;
   tri_dtype dtype;
 } tri_mat;
+static inline float *tri_mat_row(const tri_mat *m, int i) { return m->data + (size_t)i * (size_t)m->ld; }
 
 /* Keys and values of one layer: [block][kv_head][token in block][head_dim], the same layout for both. With v_dim > 0
  * there are only keys, and the first v_dim elements of a key are its value (a latent cache, see tri_mla_append_args); v
@@ -62,6 +63,7 @@ typedef struct tri_batch {
   const int32_t *logit_rows;  /* [num_logits] rows of the batch whose logits are wanted */
   const struct tri_attention_cut *cuts; /* [num_cuts] how the backend that has bound it cuts its attention */
   int num_cuts;
+  uint64_t cuts_key; /* the same in steps whose launches do not differ by that */
 } tri_batch;
 
 #endif

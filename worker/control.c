@@ -145,7 +145,7 @@ static void read_frame(struct control *c, const char *data, size_t len) {
     tri_error err = {0};
     size_t used = len; /* where a message has no end, nothing behind it can be found */
     tri_arena_reset(c->arena);
-    tri_status st = tri_group_msg_first(data, len, &used, &err);
+    tri_status st = tri_wire_first(data, len, &used, &err);
     if (st == TRI_OK) st = tri_group_msg_unpack(data, used, c->arena, &m, &err);
     if (st == TRI_OK)
       handle(c, &m);

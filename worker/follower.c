@@ -13,8 +13,7 @@ struct follower {
 
 static tri_status send_result(struct follower *f, const tri_step_result *r) {
   tri_comm *c = f->w->group.world;
-  tri_status st = tri_comm_wait(c, &f->sends[r->lane]);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(tri_comm_wait(c, &f->sends[r->lane]));
   const tri_engine *e = f->w->engine;
   tri_embed_result embed = {.step = r->step, .lane = r->lane, .values = tri_embed_values(&e->encoder_output)};
   size_t n = e->model.encoder ? tri_embed_result_pack(&embed, f->results[r->lane], f->result_cap)
@@ -56,16 +55,14 @@ static tri_status receive_plan(struct follower *f, size_t *len) {
 static tri_status run_one(struct follower *f, bool *stop) {
   tri_worker *w = f->w;
   size_t len;
-  tri_status st = receive_plan(f, &len);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(receive_plan(f, &len));
   atomic_store_explicit(&w->busy, true, memory_order_relaxed);
   tri_plan_view view;
-  st = tri_plan_read(f->plan, len, &view);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(tri_plan_read(f->plan, len, &view));
   *stop = view.h.stop != 0;
   if (*stop) return TRI_OK;
-  st = tri_engine_begin(w->engine, f->plan, len);
-  return st == TRI_OK ? end_step(f) : st;
+  TRI_CHECK(tri_engine_begin(w->engine, f->plan, len));
+  return end_step(f);
 }
 
 tri_status tri_follower_run(tri_worker *w, tri_error *err) {

@@ -220,8 +220,7 @@ tri_status tri_outbox_init(tri_outbox *o, int max_num_seqs) {
 }
 
 tri_status tri_outbox_init_results(tri_outbox *o, int max_num_seqs, size_t num_values) {
-  tri_status st = tri_outbox_init(o, max_num_seqs);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(tri_outbox_init(o, max_num_seqs));
   o->max_results = (uint32_t)max_num_seqs;
   o->max_values = num_values;
   o->results = tri_calloc(o->max_results, sizeof *o->results);

@@ -82,10 +82,7 @@ static void destroy(struct leader *ld) {
 /* Until the other ranks have the lane's plan. */
 static tri_status await_plan(struct leader *ld, int lane) {
   tri_comm *c = ld->w->group.world;
-  for (int r = 1; r < c->size; r++) {
-    tri_status st = tri_comm_wait(c, &ld->lanes[lane].sends[r]);
-    if (st != TRI_OK) return st;
-  }
+  for (int r = 1; r < c->size; r++) TRI_CHECK(tri_comm_wait(c, &ld->lanes[lane].sends[r]));
   return TRI_OK;
 }
 
@@ -98,14 +95,10 @@ static tri_status send_plan(struct leader *ld, int lane, const void **plan, size
   const void *bytes = tri_plan_finish(ld->writer, len);
   *plan = bytes;
   if (c->size == 1) return TRI_OK;
-  tri_status st = await_plan(ld, lane);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(await_plan(ld, lane));
   memcpy(l->plan, bytes, *len);
   *plan = l->plan;
-  for (int r = 1; r < c->size; r++) {
-    st = tri_comm_isend(c, l->plan, *len, r, TRI_TAG_PLAN, &l->sends[r]);
-    if (st != TRI_OK) return st;
-  }
+  for (int r = 1; r < c->size; r++) TRI_CHECK(tri_comm_isend(c, l->plan, *len, r, TRI_TAG_PLAN, &l->sends[r]));
   return ld->w->engine->backend->async ? await_plan(ld, lane) : TRI_OK;
 }
 
@@ -126,10 +119,7 @@ static tri_status flush(struct leader *ld) {
   tri_ring_push(&w->outbox_full, ld->out);
   tri_control_notify(w);
   tri_wait wait = tri_wait_begin(&w->group.world->cfg.policy, TRI_NEVER);
-  while (!(ld->out = tri_ring_pop(&w->outbox_free))) {
-    tri_status st = tri_wait_pause(&wait);
-    if (st != TRI_OK) return st;
-  }
+  while (!(ld->out = tri_ring_pop(&w->outbox_free))) TRI_CHECK(tri_wait_pause(&wait));
   return TRI_OK;
 }
 
@@ -160,9 +150,8 @@ static tri_status absorb_own(struct leader *ld, int lane, const tri_step_result 
 static tri_status absorb_packed(struct leader *ld, size_t len) {
   const tri_engine *e = ld->w->engine;
   tri_embed_result embed;
-  tri_status st = ld->embeds ? tri_embed_result_unpack(ld->packed, len, ld->max_rows, ld->width, &embed)
-                             : tri_result_unpack(ld->packed, len, &ld->result, (size_t)e->limits.max_num_seqs);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(ld->embeds ? tri_embed_result_unpack(ld->packed, len, ld->max_rows, ld->width, &embed)
+                       : tri_result_unpack(ld->packed, len, &ld->result, (size_t)e->limits.max_num_seqs));
   uint32_t lane = ld->embeds ? embed.lane : ld->result.lane;
   if (lane >= (uint32_t)e->num_lanes) return TRI_CORRUPT;
   return ld->embeds ? absorb_embed(ld, (int)lane, &embed) : absorb(ld, (int)lane, &ld->result);

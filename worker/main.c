@@ -117,8 +117,8 @@ static tri_status load(tri_worker *w, int local_size, tri_error *err) {
           w->group.p.tp_rank, w->group.p.tp, w->group.p.pp_rank, w->group.p.pp,
           (double)w->engine->weights->bytes / 0x1p20, tri_quantization_names[o->quantization],
           w->engine->limits.num_blocks, w->engine->limits.block_size, (double)w->engine->kv->bytes / 0x1p20,
-          (double)w->backend->allocated[TRI_MEM_ACTIVATIONS] / 0x1p20, w->backend->name,
-          w->backend->isa ? w->backend->isa : "", w->load_seconds);
+          (double)w->backend->allocated[TRI_MEM_ACTIVATIONS] / 0x1p20, w->backend->name, w->backend->isa,
+          w->load_seconds);
   return TRI_OK;
 }
 

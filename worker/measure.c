@@ -56,8 +56,7 @@ tri_dtype tri_measure_type(const tri_engine *e) {
 tri_status tri_measure_floors(const tri_engine *e, tri_floors *out) {
   tri_roofline *floor;
   double read[ROUNDS], gemm[ROUNDS], piece = STREAM_BYTES / 4;
-  tri_status st = tri_roofline_create(e->backend, STREAM_BYTES, tri_measure_type(e), &floor);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(e->backend->ops.roofline_create(e->backend, STREAM_BYTES, tri_measure_type(e), &floor));
   /* Medians: the best round of a rank that shares cores is one in which it was alone, and would be counted for each. */
   for (int i = 0; i < ROUNDS; i++) {
     read[i] = tri_roofline_read(floor, piece);

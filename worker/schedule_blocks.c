@@ -32,10 +32,7 @@ void tri_seq_list_insert(const tri_sched *s, tri_seq_list *l, tri_sequence *q) {
 /* ---- slots ---- */
 
 /* The sampler's penalties look at all tokens before, and a search chooses among them. */
-static bool is_tied(const tri_job *j) {
-  const tri_sample_params *p = &j->params;
-  return j->search || p->repetition_penalty != 1 || p->presence_penalty != 0 || p->frequency_penalty != 0;
-}
+static bool is_tied(const tri_job *j) { return j->search || tri_sample_has_penalties(&j->params); }
 
 void tri_sched_leave_lane(tri_sched *s, tri_sequence *q) {
   tri_sched_lane *lane = &s->lanes[q->lane];

@@ -177,46 +177,24 @@ static int throughput(int argc, char **argv) {
   return load_command(argc, argv, "throughput", &spec);
 }
 
-static int latency(int argc, char **argv) {
-  (void)argc;
-  return cmd_exec("trireme-bench-latency", argv);
-}
-static int batching(int argc, char **argv) {
-  (void)argc;
-  return cmd_exec("trireme-bench-batching", argv);
-}
-static int memory(int argc, char **argv) {
-  (void)argc;
-  return cmd_exec("trireme-bench-memory", argv);
-}
-static int load(int argc, char **argv) {
-  (void)argc;
-  return cmd_exec("trireme-bench-load", argv);
-}
-
-static const struct {
-  const char *name;
-  int (*run)(int argc, char **argv);
-  const char *help;
-} kinds[] = {
-    {"serve", serve, "latencies under a load of arriving requests"},
-    {"throughput", throughput, "tokens per second when all requests are there at once"},
-    {"latency", latency, "one batch without a coordinator (trireme-bench-latency)"},
-    {"batching", batching, "a new batch at every step against whole ones, packed and padded (trireme-bench-batching)"},
-    {"memory", memory, "allocators for an encoder's activations (trireme-bench-memory)"},
-    {"load", load, "loading weights, beside the disk's rate (trireme-bench-load)"},
+static const cmd_command kinds[] = {
+    {"serve", serve, NULL, "latencies under a load of arriving requests"},
+    {"throughput", throughput, NULL, "tokens per second when all requests are there at once"},
+    {"latency", NULL, "trireme-bench-latency", "one batch without a coordinator (trireme-bench-latency)"},
+    {"batching", NULL, "trireme-bench-batching",
+     "a new batch at every step against whole ones, packed and padded (trireme-bench-batching)"},
+    {"memory", NULL, "trireme-bench-memory", "allocators for an encoder's activations (trireme-bench-memory)"},
+    {"load", NULL, "trireme-bench-load", "loading weights, beside the disk's rate (trireme-bench-load)"},
 };
 enum { NUM_KINDS = sizeof kinds / sizeof *kinds };
 
 int cmd_bench(int argc, char **argv) {
   bool help = argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"));
-  for (size_t i = 0; i < NUM_KINDS && argc > 1; i++)
-    if (!strcmp(argv[1], kinds[i].name)) return kinds[i].run(argc - 1, argv + 1);
+  const cmd_command *kind = argc > 1 ? cmd_find(kinds, NUM_KINDS, argv[1]) : NULL;
+  if (kind) return cmd_run(kind, argc - 1, argv + 1);
   FILE *out = help ? stdout : stderr;
   if (argc > 1 && !help) {
-    int near = tri_nearest_name(argv[1], kinds, NUM_KINDS, sizeof kinds[0]);
-    fprintf(out, "trireme bench: there is no benchmark \"%.60s\"", argv[1]);
-    if (near >= 0) fprintf(out, "; did you mean %s?", kinds[near].name);
+    cmd_say_unknown("trireme bench", "benchmark", argv[1], kinds, NUM_KINDS);
     fputc('\n', out);
   }
   fprintf(out, "Usage: trireme bench KIND [OPTION]...\n\nKinds:\n");

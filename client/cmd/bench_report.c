@@ -95,8 +95,9 @@ static void print_limits(const bench_run *b, const summary *s, const totals *t) 
 
 static void print_json(const bench_run *b, const char *kind, const summary *s, const totals *t, const char *model) {
   cmd_buf j = {0};
-  cmd_buf_printf(&j, "{\"benchmark\":\"%s\",\"model\":", kind);
-  cmd_buf_json(&j, model, strlen(model));
+  cmd_json_open(&j, NULL, '{');
+  cmd_json_word(&j, "benchmark", kind);
+  cmd_json_word(&j, "model", model);
   const struct {
     const char *key;
     double value;
@@ -113,8 +114,7 @@ static void print_json(const bench_run *b, const char *kind, const summary *s, c
                  {"output_throughput", (double)t->output / t->seconds},
                  {"total_token_throughput", (double)(t->input + t->output) / t->seconds}};
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-    cmd_buf_key(&j, numbers[i].key);
-    cmd_buf_num(&j, numbers[i].value); /* an infinite rate becomes null */
+    cmd_json_num(&j, numbers[i].key, numbers[i].value); /* an infinite rate becomes null */
   }
   for (int i = 0; i < NUM_SUMMARIES; i++) {
     cmd_buf_printf(&j, ",\"mean_%s_ms\":", s[i].key);
@@ -125,22 +125,15 @@ static void print_json(const bench_run *b, const char *kind, const summary *s, c
     cmd_buf_num(&j, s[i].p99);
   }
   if (limit_throughput(b, t) > 0) {
-    cmd_buf_key(&j, "floor_total_token_throughput");
-    cmd_buf_num(&j, limit_throughput(b, t));
-    cmd_buf_key(&j, "floor_ratio");
-    cmd_buf_num(&j, (double)(t->input + t->output) / t->seconds / limit_throughput(b, t));
-    cmd_buf_key(&j, "floor_tpot_ms");
-    cmd_buf_num(&j, floor_tpot_ms(&b->floors));
-    cmd_buf_key(&j, "flops_per_s");
-    cmd_buf_num(&j, b->floors.flops_per_s);
-    cmd_buf_key(&j, "read_bytes_per_s");
-    cmd_buf_num(&j, b->floors.read_bytes_per_s);
+    cmd_json_num(&j, "floor_total_token_throughput", limit_throughput(b, t));
+    cmd_json_num(&j, "floor_ratio", (double)(t->input + t->output) / t->seconds / limit_throughput(b, t));
+    cmd_json_num(&j, "floor_tpot_ms", floor_tpot_ms(&b->floors));
+    cmd_json_num(&j, "flops_per_s", b->floors.flops_per_s);
+    cmd_json_num(&j, "read_bytes_per_s", b->floors.read_bytes_per_s);
   }
   if (b->interrupted) cmd_buf_printf(&j, ",\"partial\":true");
-  cmd_buf_key(&j, "coordinator_us_per_token");
-  cmd_buf_num(&j, us_per_token(b->cost.coordinator_s, b->cost.generated));
-  cmd_buf_key(&j, "scheduler_us_per_token");
-  cmd_buf_num(&j, us_per_token(b->cost.scheduler_s, b->cost.drawn));
+  cmd_json_num(&j, "coordinator_us_per_token", us_per_token(b->cost.coordinator_s, b->cost.generated));
+  cmd_json_num(&j, "scheduler_us_per_token", us_per_token(b->cost.scheduler_s, b->cost.drawn));
   printf("%s}\n", j.data);
   cmd_buf_free(&j);
 }

@@ -87,9 +87,15 @@ void cmd_buf_json(cmd_buf *b, const char *s, size_t len) {
   cmd_buf_add(b, "\"", 1);
 }
 
-void cmd_buf_key(cmd_buf *b, const char *key) {
+/* Adds a comma unless an object, an array or the text itself has just begun. */
+static void separate(cmd_buf *b) {
   char last = b->len ? b->data[b->len - 1] : '{';
-  cmd_buf_printf(b, last == '{' || last == '[' ? "\"%s\":" : ",\"%s\":", key);
+  if (last != '{' && last != '[') cmd_buf_add(b, ",", 1);
+}
+
+void cmd_buf_key(cmd_buf *b, const char *key) {
+  separate(b);
+  cmd_buf_printf(b, "\"%s\":", key);
 }
 
 void cmd_buf_num(cmd_buf *b, double x) {
@@ -100,6 +106,37 @@ void cmd_buf_num(cmd_buf *b, double x) {
     if (strtod(text, NULL) == x) break;
   }
   cmd_buf_add(b, text, strlen(text));
+}
+
+void cmd_json_open(cmd_buf *b, const char *key, char bracket) {
+  if (key)
+    cmd_buf_key(b, key);
+  else
+    separate(b);
+  cmd_buf_add(b, &bracket, 1);
+}
+
+void cmd_json_text(cmd_buf *b, const char *key, const char *s, size_t len) {
+  cmd_buf_key(b, key);
+  cmd_buf_json(b, s, len);
+}
+
+void cmd_json_word(cmd_buf *b, const char *key, const char *s) { cmd_json_text(b, key, s, strlen(s)); }
+
+void cmd_json_num(cmd_buf *b, const char *key, double x) {
+  cmd_buf_key(b, key);
+  cmd_buf_num(b, x);
+}
+
+void cmd_json_uint(cmd_buf *b, const char *key, uint64_t x) {
+  cmd_buf_key(b, key);
+  cmd_buf_printf(b, "%llu", (unsigned long long)x);
+}
+
+void cmd_json_error(cmd_buf *b, const char *code, const char *field, const char *message) {
+  cmd_json_word(b, "code", code);
+  cmd_json_word(b, "field", field);
+  cmd_json_word(b, "message", message);
 }
 
 const char *cmd_layer_text(uint64_t layer, char out[24]) {

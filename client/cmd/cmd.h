@@ -21,9 +21,18 @@ int cmd_top(int argc, char **argv);
 int cmd_cancel(int argc, char **argv);
 int cmd_keygen(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
-/* Replaces the process by `program`, found beside this one, in ../libexec/trireme or on PATH. Returns only when that
- * fails. */
-int cmd_exec(const char *program, char **argv);
+
+typedef struct cmd_command {
+  const char *name;
+  int (*run)(int argc, char **argv);
+  const char *program; /* that takes this one's place, where run is NULL */
+  const char *help;
+} cmd_command;
+/* Returns the command of that name in a table of n, NULL where there is none. */
+const cmd_command *cmd_find(const cmd_command *all, size_t n, const char *name);
+int cmd_run(const cmd_command *c, int argc, char **argv);
+/* Says on stderr that there is no `noun` of that name, and which one may be meant; the line is left open. */
+void cmd_say_unknown(const char *program, const char *noun, const char *name, const cmd_command *all, size_t n);
 
 /* Set by SIGINT and SIGTERM once cmd_catch_signals was called. */
 extern volatile sig_atomic_t cmd_signal;
@@ -69,7 +78,6 @@ int cmd_usage(const char *program, const char *fmt, ...) __attribute__((format(p
 /* For what is wrong with a file. */
 int cmd_output_failed(void); /* the output cannot be written: says why, from errno */
 int cmd_failed(const char *program, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-int cmd_exit_code(const char *code);
 
 /* ---- text that grows (also JSON) ---- */
 
@@ -88,6 +96,14 @@ size_t cmd_utf8_prefix(const char *s, size_t len);
 /* `"key":` with a comma before it unless an object or array has just begun. */
 void cmd_buf_key(cmd_buf *b, const char *key);
 void cmd_buf_num(cmd_buf *b, double x); /* shortest text that reads back; null when not finite */
+/* Opens an object or array, '{' or '[': a member, or an element where key is NULL. */
+void cmd_json_open(cmd_buf *b, const char *key, char bracket);
+/* Members of the object that is open. */
+void cmd_json_text(cmd_buf *b, const char *key, const char *s, size_t len);
+void cmd_json_word(cmd_buf *b, const char *key, const char *s);
+void cmd_json_num(cmd_buf *b, const char *key, double x);
+void cmd_json_uint(cmd_buf *b, const char *key, uint64_t x);
+void cmd_json_error(cmd_buf *b, const char *code, const char *field, const char *message);
 
 /* ---- requests: one table for options and JSON lines ---- */
 
@@ -119,6 +135,16 @@ void cmd_request_free(cmd_request *q);
 /* "1,2,3": *out is the caller's to tri_free. */
 tri_status cmd_parse_ids(const char *text, uint32_t **out, size_t *count, tri_error *err);
 
+/* Fails with "KEY must be WANTED": a member of a JSON line is not what it should be. */
+tri_status cmd_wrong(tri_error *err, const char *key, const char *wanted);
+/* Reads an array of at most `most` token ids, which takes the place of *out and is the caller's to tri_free. */
+tri_status cmd_read_ids(const tri_json *v, const char *key, size_t most, uint32_t **out, size_t *count, tri_error *err);
+
+/* Opens a file of `what`, "-" being the standard input. It must not be the file that the output goes to. Returns the
+ * exit code. */
+int cmd_open_lines(const char *program, const char *what, const char *file, const char *output, FILE **in);
+/* Says on stderr what is wrong with one of its lines. */
+void cmd_line_failed(const char *file, uint64_t line, const char *field, const char *message);
 /* One line of a file of requests, which must be UTF-8 and JSON: the error names the position in the line. */
 tri_status cmd_parse_line(const char *line, size_t len, tri_json_doc **out, tri_error *err);
 

@@ -14,7 +14,7 @@ void cmd_catch_signals(void) {
   sigaction(SIGTERM, &sa, NULL);
 }
 
-int cmd_exit_code(const char *code) {
+static int exit_code(const char *code) {
   static const char *const usage[] = {"invalid_argument", "out_of_range", "unknown_field"};
   static const char *const refused[] = {"unsupported", "no_capacity", "permission", "draining", "too_large"};
   for (size_t i = 0; i < sizeof usage / sizeof *usage; i++)
@@ -39,7 +39,7 @@ int cmd_fail(const trireme_error *e) {
     fprintf(stderr, "trireme: %s\n", message);
   /* A model that is not served here is one that cannot be; another thing that is not there may just have gone. */
   if (!strcmp(e->code, "not_found") && !strcmp(e->field, "model")) return TRI_EXIT_REFUSED;
-  return cmd_exit_code(e->code);
+  return exit_code(e->code);
 }
 
 int cmd_refused(const trireme_error *e) {

@@ -69,10 +69,9 @@ static void json_row(cmd_buf *b, const trireme_event *e, size_t row, int64_t top
   b->failed |= !r;
   cmd_buf_add(b, "[", 1);
   for (size_t i = 0; r && i < n; i++) {
-    const char *label = e->scores.labels[r[i].label];
-    cmd_buf_printf(b, "%s{\"label\":", i ? "," : "");
-    cmd_buf_json(b, label, strlen(label));
-    cmd_buf_add(b, ",\"score\":", 9);
+    cmd_json_open(b, NULL, '{');
+    cmd_json_word(b, "label", e->scores.labels[r[i].label]);
+    cmd_buf_key(b, "score");
     add_float(b, r[i].score, "null");
     cmd_buf_add(b, "}", 1);
   }
@@ -96,12 +95,11 @@ void cmd_print_embed_reply(cmd_buf *b, const trireme_event *e, int64_t top_k) {
 }
 
 static void json_tokens(cmd_buf *b, const trireme_event *e, int64_t top_k) {
-  cmd_buf_key(b, "tokens");
-  cmd_buf_add(b, "[", 1);
+  cmd_json_open(b, "tokens", '[');
   for (size_t i = 0; i < e->scores.num_rows; i++) {
-    cmd_buf_printf(b, "%s{\"token\":", i ? "," : "");
-    cmd_buf_json(b, e->scores.tokens[i], strlen(e->scores.tokens[i]));
-    cmd_buf_add(b, ",\"scores\":", 10);
+    cmd_json_open(b, NULL, '{');
+    cmd_json_word(b, "token", e->scores.tokens[i]);
+    cmd_buf_key(b, "scores");
     json_row(b, e, i, top_k);
     cmd_buf_add(b, "}", 1);
   }
@@ -111,8 +109,7 @@ static void json_tokens(cmd_buf *b, const trireme_event *e, int64_t top_k) {
 void cmd_json_embed_reply(cmd_buf *b, const trireme_event *e, int64_t top_k) {
   bool embedding = e->kind == TRIREME_EVENT_EMBEDDING;
   if (embedding) {
-    cmd_buf_key(b, "embedding");
-    cmd_buf_add(b, "[", 1);
+    cmd_json_open(b, "embedding", '[');
     add_floats(b, e->embedding.values, e->embedding.num, ",", "null");
     cmd_buf_add(b, "]", 1);
   } else if (e->scores.tokens) {
@@ -121,10 +118,6 @@ void cmd_json_embed_reply(cmd_buf *b, const trireme_event *e, int64_t top_k) {
     cmd_buf_key(b, "scores");
     json_row(b, e, 0, top_k);
   }
-  if (!embedding) {
-    cmd_buf_key(b, "activation");
-    cmd_buf_json(b, e->scores.activation, strlen(e->scores.activation));
-  }
-  cmd_buf_key(b, "prompt_tokens");
-  cmd_buf_printf(b, "%llu", (unsigned long long)(embedding ? e->embedding.prompt_tokens : e->scores.prompt_tokens));
+  if (!embedding) cmd_json_word(b, "activation", e->scores.activation);
+  cmd_json_uint(b, "prompt_tokens", embedding ? e->embedding.prompt_tokens : e->scores.prompt_tokens);
 }

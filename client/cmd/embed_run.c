@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "client/cmd/cmd.h"
 #include "runtime/base/mem.h"
@@ -42,15 +41,11 @@ static void fail_slot(runner *r, slot *s, const trireme_error *e, bool answered)
     r->code = answered ? cmd_refused(e) : cmd_fail(e);
     return;
   }
-  bool named = !cmd_shows_field(e->field, e->message);
-  fprintf(stderr, "trireme: %s:%llu: %s%s%s\n", r->o->file, (unsigned long long)s->line, named ? "" : e->field,
-          named ? "" : ": ", e->message);
+  cmd_line_failed(r->o->file, s->line, e->field, e->message);
   if (r->o->json) {
-    cmd_buf_printf(&s->text, "{\"line\":%llu,\"error\":{\"code\":\"%s\",\"field\":", (unsigned long long)s->line,
-                   e->code);
-    cmd_buf_json(&s->text, e->field, strlen(e->field));
-    cmd_buf_key(&s->text, "message");
-    cmd_buf_json(&s->text, e->message, strlen(e->message));
+    cmd_buf_printf(&s->text, "{\"line\":%llu", (unsigned long long)s->line);
+    cmd_json_open(&s->text, "error", '{');
+    cmd_json_error(&s->text, e->code, e->field, e->message);
     cmd_buf_add(&s->text, "}}", 2);
   }
   cmd_buf_add(&s->text, "\n", 1); /* every input has its line */
@@ -101,28 +96,17 @@ typedef struct line_reader {
   tri_error *err;
 } line_reader;
 
-static tri_status wrong(tri_error *err, const char *key, const char *wanted) {
-  return tri_fail(err, TRI_INVALID_ARGUMENT, key, "%s must be %s", key, wanted);
+static tri_status read_ids(line_reader *l, const char *key, const tri_json *v) {
+  if (l->ids) return cmd_wrong(l->err, key, "there once");
+  tri_status st = cmd_read_ids(v, key, MAX_IDS, &l->ids, &l->r->num_token_ids, l->err);
+  l->r->token_ids = l->ids;
+  return st;
 }
 
-static tri_status read_ids(line_reader *l, const tri_json *v) {
-  size_t n = tri_json_size(v);
-  if (tri_json_kind_of(v) != TRI_JSON_ARRAY || n > MAX_IDS) return wrong(l->err, "token_ids", "an array of token ids");
-  l->r->token_ids = l->ids = tri_malloc(n, sizeof *l->ids);
-  l->r->num_token_ids = n;
-  if (!l->ids) return TRI_NO_MEMORY;
-  for (size_t i = 0; i < n; i++) {
-    int64_t id;
-    if (!tri_json_as_int(tri_json_at(v, i), &id) || id < 0 || id > UINT32_MAX)
-      return wrong(l->err, "token_ids", "an array of token ids");
-    l->ids[i] = (uint32_t)id;
-  }
-  return TRI_OK;
-}
-
-static tri_status read_name(line_reader *l, const char *key, const tri_json *v, const char **out) {
-  *out = tri_json_as_str(v, NULL);
-  return *out ? TRI_OK : wrong(l->err, key, "a string");
+/* len: NULL for a string that has no NUL. */
+static tri_status read_string(line_reader *l, const char *key, const tri_json *v, const char **out, size_t *len) {
+  *out = tri_json_as_str(v, len);
+  return *out ? TRI_OK : cmd_wrong(l->err, key, "a string");
 }
 
 /* Strings stay where the document has them. */
@@ -130,23 +114,17 @@ static tri_status read_field(void *ctx, const char *key, const tri_json *v) {
   line_reader *l = ctx;
   trireme_embed_request *r = l->r;
   if (tri_json_kind_of(v) == TRI_JSON_NULL) return TRI_OK;
-  if (!strcmp(key, "text")) {
-    r->text = tri_json_as_str(v, &r->text_len);
-    return r->text ? TRI_OK : wrong(l->err, key, "a string");
-  }
-  if (!strcmp(key, "text_pair")) {
-    r->text_pair = tri_json_as_str(v, &r->text_pair_len);
-    return r->text_pair ? TRI_OK : wrong(l->err, key, "a string");
-  }
-  if (!strcmp(key, "token_ids")) return l->ids ? wrong(l->err, key, "there once") : read_ids(l, v);
-  if (!strcmp(key, "model")) return read_name(l, key, v, &r->model);
-  if (!l->classify && !strcmp(key, "pooling")) return read_name(l, key, v, &r->pooling);
-  if (l->classify && !strcmp(key, "activation")) return read_name(l, key, v, &r->activation);
+  if (!strcmp(key, "text")) return read_string(l, key, v, &r->text, &r->text_len);
+  if (!strcmp(key, "text_pair")) return read_string(l, key, v, &r->text_pair, &r->text_pair_len);
+  if (!strcmp(key, "token_ids")) return read_ids(l, key, v);
+  if (!strcmp(key, "model")) return read_string(l, key, v, &r->model, NULL);
+  if (!l->classify && !strcmp(key, "pooling")) return read_string(l, key, v, &r->pooling, NULL);
+  if (l->classify && !strcmp(key, "activation")) return read_string(l, key, v, &r->activation, NULL);
   if (!l->classify && !strcmp(key, "normalize"))
-    return tri_json_as_bool(v, &r->normalize) ? TRI_OK : wrong(l->err, key, "true or false");
-  if (!strcmp(key, "priority")) return tri_json_as_int(v, &r->priority) ? TRI_OK : wrong(l->err, key, "an integer");
+    return tri_json_as_bool(v, &r->normalize) ? TRI_OK : cmd_wrong(l->err, key, "true or false");
+  if (!strcmp(key, "priority")) return tri_json_as_int(v, &r->priority) ? TRI_OK : cmd_wrong(l->err, key, "an integer");
   if (!strcmp(key, "deadline_ms"))
-    return tri_json_as_int(v, &r->deadline_ms) ? TRI_OK : wrong(l->err, key, "an integer");
+    return tri_json_as_int(v, &r->deadline_ms) ? TRI_OK : cmd_wrong(l->err, key, "an integer");
   return tri_fail(l->err, TRI_UNKNOWN_FIELD, key, "there is no request field named \"%.60s\"", key);
 }
 
@@ -192,8 +170,6 @@ static slot *next_slot(runner *r) {
   return s;
 }
 
-static bool is_blank(const char *s) { return s[strspn(s, " \t\r\n")] == '\0'; }
-
 /* Sends inputs while there are slots for them. */
 static trireme_result feed(runner *r, trireme_error *error) {
   while (!r->end && !cmd_signal && r->read - r->written < r->room) {
@@ -203,7 +179,7 @@ static trireme_result feed(runner *r, trireme_error *error) {
     if (n < 0 || !r->in) r->end = true;
     if (n < 0) break;
     r->lines++;
-    if (r->in && is_blank(r->line) && strlen(r->line) == (size_t)n) continue;
+    if (r->in && strspn(r->line, " \t\r\n") == (size_t)n) continue;
     s = next_slot(r);
     st = r->in ? send_line(r, s, (size_t)n, error) : send_request(r, s, &r->o->request, error);
     if (st == TRIREME_INVALID)
@@ -239,20 +215,6 @@ static int run(runner *r) {
   return TRI_EXIT_FAILED;
 }
 
-static int open_input(runner *r) {
-  const cmd_embed_options *o = r->o;
-  struct stat in, out;
-  if (!o->file) return TRI_EXIT_OK;
-  r->in = strcmp(o->file, "-") ? fopen(o->file, "re") : stdin;
-  if (!r->in) return cmd_failed(o->program, "cannot open %s: %s", o->file, strerror(errno));
-  if (fstat(fileno(r->in), &in) || S_ISDIR(in.st_mode))
-    return cmd_failed(o->program, "%s is a folder, not a file of texts", o->file);
-  if (o->output && strcmp(o->output, "-") && !stat(o->output, &out) && in.st_dev == out.st_dev &&
-      in.st_ino == out.st_ino)
-    return cmd_usage(o->program, "--output %s is the file of texts itself", o->output);
-  return TRI_EXIT_OK;
-}
-
 /* Once there is a coordinator: without one, what was in the file stays. */
 static int open_output(runner *r) {
   const char *path = r->o->output;
@@ -265,7 +227,8 @@ int cmd_embed_run(const cmd_embed_options *o) {
   runner r = {.o = o, .room = o->file ? (size_t)o->concurrency : 1};
   r.slots = tri_calloc(r.room, sizeof *r.slots);
   r.by_id = tri_calloc(r.room, sizeof *r.by_id);
-  int code = r.slots && r.by_id ? open_input(&r) : TRI_EXIT_FAILED;
+  int code = r.slots && r.by_id ? TRI_EXIT_OK : TRI_EXIT_FAILED;
+  if (code == TRI_EXIT_OK && o->file) code = cmd_open_lines(o->program, "texts", o->file, o->output, &r.in);
   if (code == TRI_EXIT_OK) code = cmd_connect(&o->connection, &r.c);
   if (code == TRI_EXIT_OK) code = open_output(&r);
   cmd_catch_signals();

@@ -7,30 +7,17 @@
 #include "client/cmd/cmd.h"
 #include "runtime/base/mem.h"
 
-static int run_up(int argc, char **argv) {
-  (void)argc;
-  return cmd_exec("trireme-up", argv);
-}
-static int run_plan(int argc, char **argv) {
-  (void)argc;
-  return cmd_exec("trireme-plan", argv);
-}
-
-static const struct command {
-  const char *name;
-  int (*run)(int argc, char **argv);
-  const char *help;
-} commands[] = {
-    {"up", run_up, "start a coordinator and its replica groups"},
-    {"submit", cmd_submit, "generate text for a prompt, or for a file of prompts"},
-    {"embed", cmd_embed, "turn texts into vectors, with a served encoder"},
-    {"classify", cmd_classify, "label texts or their tokens, with a served classifier"},
-    {"status", cmd_status, "show the cluster's state"},
-    {"top", cmd_top, "show the cluster's state, live"},
-    {"cancel", cmd_cancel, "cancel a request"},
-    {"plan", run_plan, "say whether and how a model fits, without running it"},
-    {"bench", cmd_bench, "measure latency and throughput"},
-    {"keygen", cmd_keygen, "make a CURVE key pair for tcp:// endpoints"},
+static const cmd_command commands[] = {
+    {"up", NULL, "trireme-up", "start a coordinator and its replica groups"},
+    {"submit", cmd_submit, NULL, "generate text for a prompt, or for a file of prompts"},
+    {"embed", cmd_embed, NULL, "turn texts into vectors, with a served encoder"},
+    {"classify", cmd_classify, NULL, "label texts or their tokens, with a served classifier"},
+    {"status", cmd_status, NULL, "show the cluster's state"},
+    {"top", cmd_top, NULL, "show the cluster's state, live"},
+    {"cancel", cmd_cancel, NULL, "cancel a request"},
+    {"plan", NULL, "trireme-plan", "say whether and how a model fits, without running it"},
+    {"bench", cmd_bench, NULL, "measure latency and throughput"},
+    {"keygen", cmd_keygen, NULL, "make a CURVE key pair for tcp:// endpoints"},
 };
 enum { NUM_COMMANDS = sizeof commands / sizeof *commands };
 
@@ -45,10 +32,16 @@ static void print_help(FILE *out) {
           TRI_EXIT_OK, TRI_EXIT_FAILED, TRI_EXIT_USAGE, TRI_EXIT_REFUSED);
 }
 
-static const struct command *find(const char *name) {
-  for (size_t i = 0; i < NUM_COMMANDS; i++)
-    if (!strcmp(commands[i].name, name)) return &commands[i];
+const cmd_command *cmd_find(const cmd_command *all, size_t n, const char *name) {
+  for (size_t i = 0; i < n; i++)
+    if (!strcmp(all[i].name, name)) return &all[i];
   return NULL;
+}
+
+void cmd_say_unknown(const char *program, const char *noun, const char *name, const cmd_command *all, size_t n) {
+  int near = tri_nearest_name(name, all, n, sizeof *all);
+  fprintf(stderr, "%s: there is no %s \"%.60s\"", program, noun, name);
+  if (near >= 0) fprintf(stderr, "; did you mean %s?", all[near].name);
 }
 
 /* Tries DIR/program, DIR being this program's folder with `suffix`. */
@@ -63,7 +56,9 @@ static void exec_beside(const char *program, const char *suffix, char **argv) {
   if ((size_t)snprintf(slash, sizeof path - used, "%s/%s", suffix, program) < sizeof path - used) execv(path, argv);
 }
 
-int cmd_exec(const char *program, char **argv) {
+/* Replaces the process by `program`, found beside this one, in ../libexec/trireme or on PATH. Returns only when that
+ * fails. */
+static int replace(const char *program, char **argv) {
   char *name = tri_strdup(program), *first = argv[0];
   if (!name) return TRI_EXIT_FAILED;
   argv[0] = name;
@@ -74,6 +69,10 @@ int cmd_exec(const char *program, char **argv) {
   argv[0] = first;
   tri_free(name);
   return TRI_EXIT_FAILED;
+}
+
+int cmd_run(const cmd_command *c, int argc, char **argv) {
+  return c->run ? c->run(argc, argv) : replace(c->program, argv);
 }
 
 int main(int argc, char **argv) {
@@ -92,16 +91,14 @@ int main(int argc, char **argv) {
     return TRI_EXIT_OK;
   }
   if (help) name = argv[2];
-  const struct command *c = find(name);
+  const cmd_command *c = cmd_find(commands, NUM_COMMANDS, name);
   if (c && help) {
     char flag[] = "--help";
     char *args[] = {argv[2], flag, NULL};
-    return c->run(2, args);
+    return cmd_run(c, 2, args);
   }
-  if (c) return c->run(argc - 1, argv + 1);
-  int near = tri_nearest_name(name, commands, NUM_COMMANDS, sizeof commands[0]);
-  fprintf(stderr, "trireme: there is no command \"%.60s\"", name);
-  if (near >= 0) fprintf(stderr, "; did you mean %s?", commands[near].name);
+  if (c) return cmd_run(c, argc - 1, argv + 1);
+  cmd_say_unknown("trireme", "command", name, commands, NUM_COMMANDS);
   fprintf(stderr, "\nTry 'trireme --help'.\n");
   return TRI_EXIT_USAGE;
 }

@@ -1,7 +1,9 @@
 /* A request from options and from JSON lines, by one table. */
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "client/cmd/cmd.h"
 #include "comm/wire/client.h"
@@ -126,8 +128,7 @@ tri_status cmd_parse_ids(const char *text, uint32_t **out, size_t *count, tri_er
 static tri_status option_ids(cmd_request *q, tri_error *err) {
   size_t n;
   if (q->token_ids) {
-    tri_status st = cmd_parse_ids(q->token_ids, &q->ids, &n, err);
-    if (st != TRI_OK) return st;
+    TRI_CHECK(cmd_parse_ids(q->token_ids, &q->ids, &n, err));
     q->r.token_ids = q->ids;
     q->r.num_token_ids = n;
   }
@@ -182,7 +183,7 @@ tri_status cmd_request_finish(cmd_request *q, const tri_options *parsed, tri_err
 
 /* ---- from JSON ---- */
 
-static tri_status wrong(tri_error *err, const char *key, const char *wanted) {
+tri_status cmd_wrong(tri_error *err, const char *key, const char *wanted) {
   return tri_fail(err, TRI_INVALID_ARGUMENT, key, "%s must be %s", key, wanted);
 }
 
@@ -190,8 +191,8 @@ static tri_status json_string(const tri_json *v, const char *key, char **owned, 
                               tri_error *err) {
   size_t n;
   const char *s = tri_json_as_str(v, &n);
-  if (!s) return wrong(err, key, "a string");
-  if (!len && strlen(s) != n) return wrong(err, key, "a string without NUL");
+  if (!s) return cmd_wrong(err, key, "a string");
+  if (!len && strlen(s) != n) return cmd_wrong(err, key, "a string without NUL");
   tri_free(*owned);
   *owned = tri_strndup(s, n);
   if (!*owned) return TRI_NO_MEMORY;
@@ -200,30 +201,35 @@ static tri_status json_string(const tri_json *v, const char *key, char **owned, 
   return TRI_OK;
 }
 
-static tri_status json_ids(const tri_json *v, const char *key, uint32_t *out, size_t cap, tri_error *err) {
-  for (size_t i = 0; i < tri_json_size(v) && i < cap; i++) {
+static tri_status json_ids(const tri_json *v, const char *key, uint32_t *out, size_t count, tri_error *err) {
+  for (size_t i = 0; i < count; i++) {
     int64_t id;
     if (!tri_json_as_int(tri_json_at(v, i), &id) || id < 0 || id > UINT32_MAX)
-      return wrong(err, key, "an array of token ids");
+      return cmd_wrong(err, key, "an array of token ids");
     out[i] = (uint32_t)id;
   }
   return TRI_OK;
 }
 
-static tri_status json_token_ids(cmd_request *q, const tri_json *v, tri_error *err) {
+tri_status cmd_read_ids(const tri_json *v, const char *key, size_t most, uint32_t **out, size_t *count,
+                        tri_error *err) {
   size_t n = tri_json_size(v);
-  if (tri_json_kind_of(v) != TRI_JSON_ARRAY || n > MAX_IDS) return wrong(err, "token_ids", "an array of token ids");
-  tri_free(q->ids);
-  q->ids = tri_malloc(n, sizeof *q->ids);
-  if (!q->ids) return TRI_NO_MEMORY;
+  if (tri_json_kind_of(v) != TRI_JSON_ARRAY || n > most) return cmd_wrong(err, key, "an array of token ids");
+  tri_free(*out);
+  *out = tri_malloc(n, sizeof **out);
+  *count = n;
+  return *out ? json_ids(v, key, *out, n, err) : TRI_NO_MEMORY;
+}
+
+static tri_status json_token_ids(cmd_request *q, const tri_json *v, tri_error *err) {
+  tri_status st = cmd_read_ids(v, "token_ids", MAX_IDS, &q->ids, &q->r.num_token_ids, err);
   q->r.token_ids = q->ids;
-  q->r.num_token_ids = n;
-  return json_ids(v, "token_ids", q->ids, n, err);
+  return st;
 }
 
 static tri_status json_stop_ids(cmd_request *q, const tri_json *v, tri_error *err) {
   size_t n = tri_json_size(v);
-  if (tri_json_kind_of(v) != TRI_JSON_ARRAY) return wrong(err, "stop_token_ids", "an array of token ids");
+  if (tri_json_kind_of(v) != TRI_JSON_ARRAY) return cmd_wrong(err, "stop_token_ids", "an array of token ids");
   if (n > MAX_STOP_IDS)
     return tri_fail(err, TRI_OUT_OF_RANGE, "stop_token_ids", "stop_token_ids has %zu ids; allowed are 0 to %d", n,
                     MAX_STOP_IDS);
@@ -238,9 +244,8 @@ static tri_status json_stop(cmd_request *q, const tri_json *v, tri_error *err) {
   if (n > MAX_STOP)
     return tri_fail(err, TRI_OUT_OF_RANGE, "stop", "stop has %zu texts; allowed are 0 to %d", n, MAX_STOP);
   for (size_t i = 0; i < n; i++) {
-    tri_status st =
-        json_string(array ? tri_json_at(v, i) : v, "stop", &q->stop_text[i], &q->stops[i].s, &q->stops[i].len, err);
-    if (st != TRI_OK) return st;
+    TRI_CHECK(
+        json_string(array ? tri_json_at(v, i) : v, "stop", &q->stop_text[i], &q->stops[i].s, &q->stops[i].len, err));
   }
   q->r.stop = q->stops;
   q->r.num_stop = n;
@@ -257,14 +262,14 @@ static tri_status json_one_bias(void *ctx, const char *key, const tri_json *valu
   double v;
   trireme_logit_bias *out = &b->q->bias[b->q->r.num_logit_bias];
   if (!parse_id(&key, &out->id) || *key || !tri_json_as_num(value, &v))
-    return wrong(b->err, "logit_bias", "an object of token id to number");
+    return cmd_wrong(b->err, "logit_bias", "an object of token id to number");
   out->bias = (float)v;
   b->q->r.num_logit_bias++;
   return TRI_OK;
 }
 
 static tri_status json_bias(cmd_request *q, const tri_json *v, tri_error *err) {
-  if (tri_json_kind_of(v) != TRI_JSON_OBJECT) return wrong(err, "logit_bias", "an object of token id to number");
+  if (tri_json_kind_of(v) != TRI_JSON_OBJECT) return cmd_wrong(err, "logit_bias", "an object of token id to number");
   tri_free(q->bias);
   q->bias = tri_calloc(tri_json_size(v) + 1, sizeof *q->bias);
   if (!q->bias) return TRI_NO_MEMORY;
@@ -281,21 +286,21 @@ static tri_status json_option(cmd_request *q, const tri_option *o, const char *k
   bool b;
   bool wants_int = o->type == TRI_OPT_INT64 || o->type == TRI_OPT_SIZE;
   if (o->type == TRI_OPT_BOOL)
-    return tri_json_as_bool(v, (bool *)(void *)((char *)q + o->offset)) ? TRI_OK : wrong(err, key, "true or false");
+    return tri_json_as_bool(v, (bool *)(void *)((char *)q + o->offset)) ? TRI_OK : cmd_wrong(err, key, "true or false");
   if (!strcmp(o->name, "logprobs") && tri_json_as_bool(v, &b)) {
     q->r.logprobs = b ? 0 : -1;
     return TRI_OK;
   }
   if (wants_int) {
-    if (!tri_json_as_int(v, &i)) return wrong(err, key, "an integer");
+    if (!tri_json_as_int(v, &i)) return cmd_wrong(err, key, "an integer");
     snprintf(text, sizeof text, "%lld", (long long)i);
   } else if (o->type == TRI_OPT_NUM) {
-    if (!tri_json_as_num(v, &x)) return wrong(err, key, "a number");
+    if (!tri_json_as_num(v, &x)) return cmd_wrong(err, key, "a number");
     snprintf(text, sizeof text, "%.17g", x);
   } else {
     const char *s = tri_json_as_str(v, NULL);
     if (tri_json_as_bool(v, &b)) s = b ? "true" : "false";
-    if (!s || strlen(s) >= sizeof text) return wrong(err, key, "a string");
+    if (!s || strlen(s) >= sizeof text) return cmd_wrong(err, key, "a string");
     snprintf(text, sizeof text, "%s", s);
   }
   tri_error e = {0};
@@ -357,8 +362,7 @@ tri_status cmd_request_json(const cmd_request *defaults, const tri_json *object,
     return tri_fail(err, TRI_INVALID_ARGUMENT, NULL, "a line must be a JSON object like {\"prompt\": \"...\"}");
   json_reader j = {.q = out, .err = err};
   j.count = cmd_request_options(j.table, 0);
-  tri_status st = tri_json_each(object, json_field, &j);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(tri_json_each(object, json_field, &j));
   out->r.no_stream = !out->stream;
   out->r.continue_on_disconnect = out->on_disconnect == TRI_DISCONNECT_CONTINUE;
   if (!out->r.prompt && !out->r.token_ids)
@@ -369,6 +373,23 @@ tri_status cmd_request_json(const cmd_request *defaults, const tri_json *object,
 }
 
 /* ---- lines ---- */
+
+int cmd_open_lines(const char *program, const char *what, const char *file, const char *output, FILE **in) {
+  struct stat from, to;
+  *in = strcmp(file, "-") ? fopen(file, "re") : stdin;
+  if (!*in) return cmd_failed(program, "cannot open %s: %s", file, strerror(errno));
+  if (fstat(fileno(*in), &from) || S_ISDIR(from.st_mode))
+    return cmd_failed(program, "%s is a folder, not a file of %s", file, what);
+  if (output && strcmp(output, "-") && !stat(output, &to) && from.st_dev == to.st_dev && from.st_ino == to.st_ino)
+    return cmd_usage(program, "--output %s is the file of %s itself", output, what);
+  return TRI_EXIT_OK;
+}
+
+void cmd_line_failed(const char *file, uint64_t line, const char *field, const char *message) {
+  bool shown = cmd_shows_field(field, message);
+  fprintf(stderr, "trireme: %s:%llu: %s%s%s\n", file, (unsigned long long)line, shown ? field : "", shown ? ": " : "",
+          message);
+}
 
 tri_status cmd_parse_line(const char *line, size_t len, tri_json_doc **out, tri_error *err) {
   static const char prefix[] = "JSON line 1 ";

@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "client/cmd/cmd.h"
@@ -42,11 +41,10 @@ typedef struct batch {
 
 /* ---- what is in flight, by the request's number ---- */
 
-static bool ids_put(batch *b, slot *s) {
+static void ids_put(batch *b, slot *s) {
   size_t i = s->id & b->mask;
   while (b->by_id[i]) i = (i + 1) & b->mask;
   b->by_id[i] = s;
-  return true;
 }
 
 static slot *ids_take(batch *b, uint64_t id, bool remove) {
@@ -82,21 +80,20 @@ static void begin_result(slot *s) {
   if (s->request_id[0]) cmd_buf_printf(&s->result, ",\"request_id\":\"%s\"", s->request_id);
 }
 
-static void fail_slot(batch *b, slot *s, const char *code, const char *field, const char *message) {
-  bool shown = cmd_shows_field(field, message);
-  if (b->bar) fprintf(stderr, "\r\033[K");
-  fprintf(stderr, "trireme: %s:%llu: %s%s%s\n", b->o->file, (unsigned long long)s->line, shown ? field : "",
-          shown ? ": " : "", message);
+static void put_error(batch *b, slot *s, const char *code, const char *field, const char *message) {
   begin_result(s);
-  cmd_buf_key(&s->result, "error");
-  cmd_buf_printf(&s->result, "{\"code\":\"%s\",\"field\":", code);
-  cmd_buf_json(&s->result, field, strlen(field));
-  cmd_buf_printf(&s->result, ",\"message\":");
-  cmd_buf_json(&s->result, message, strlen(message));
-  cmd_buf_printf(&s->result, "}}\n");
+  cmd_json_open(&s->result, "error", '{');
+  cmd_json_error(&s->result, code, field, message);
+  cmd_buf_add(&s->result, "}}\n", 3);
   s->done = true;
   b->waiting++;
   b->failed++;
+}
+
+static void fail_slot(batch *b, slot *s, const char *code, const char *field, const char *message) {
+  if (b->bar) fprintf(stderr, "\r\033[K");
+  cmd_line_failed(b->o->file, s->line, field, message);
+  put_error(b, s, code, field, message);
 }
 
 static void take_tokens(slot *s, const trireme_event *e) {
@@ -147,16 +144,8 @@ static void finish_slot(batch *b, slot *s, const trireme_event *e) {
 
 /* Gives up what is under way, so that the lines that are done can be written. */
 static void abandon(batch *b, const char *code, const char *message) {
-  for (slot *s = b->oldest; s; s = s->next) {
-    if (s->done) continue;
-    begin_result(s);
-    cmd_buf_printf(&s->result, ",\"error\":{\"code\":\"%s\",\"field\":\"\",\"message\":", code);
-    cmd_buf_json(&s->result, message, strlen(message));
-    cmd_buf_printf(&s->result, "}}\n");
-    s->done = true;
-    b->waiting++;
-    b->failed++;
-  }
+  for (slot *s = b->oldest; s; s = s->next)
+    if (!s->done) put_error(b, s, code, "", message);
   b->in_flight = 0;
 }
 
@@ -324,18 +313,13 @@ static int run(batch *b) {
 
 static int open_files(batch *b) {
   const cmd_submit_options *o = b->o;
-  b->in = strcmp(o->file, "-") ? fopen(o->file, "re") : stdin;
-  if (!b->in) return cmd_failed("trireme submit", "cannot open %s: %s", o->file, strerror(errno));
+  int code = cmd_open_lines("trireme submit", "prompts", o->file, o->output, &b->in);
+  if (code != TRI_EXIT_OK) return code;
   if (!fseeko(b->in, 0, SEEK_END)) {
     b->in_size = ftello(b->in);
     rewind(b->in);
   }
-  struct stat in, out;
-  if (fstat(fileno(b->in), &in) || S_ISDIR(in.st_mode))
-    return cmd_failed("trireme submit", "%s is a folder, not a file of prompts", o->file);
   bool to_file = o->output && strcmp(o->output, "-");
-  if (to_file && !stat(o->output, &out) && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
-    return cmd_usage("trireme submit", "--output %s is the file of prompts itself", o->output);
   /* Not truncated yet: without a coordinator what was there stays. */
   b->out = to_file ? fopen(o->output, "ae") : stdout;
   if (!b->out) return cmd_failed("trireme submit", "cannot write %s: %s", o->output, strerror(errno));
@@ -353,10 +337,7 @@ int cmd_submit_file(const cmd_submit_options *o) {
   if (code == TRI_EXIT_OK && b.out != stdout && ftruncate(fileno(b.out), 0) && errno != EINVAL) code = TRI_EXIT_FAILED;
   if (code == TRI_EXIT_OK) code = run(&b);
   trireme_close(b.c);
-  if (b.out && b.out != stdout && fclose(b.out) && code == TRI_EXIT_OK) {
-    perror("trireme: output");
-    code = TRI_EXIT_FAILED;
-  }
+  if (b.out && b.out != stdout && fclose(b.out) && code == TRI_EXIT_OK) code = cmd_output_failed();
   if (b.in && b.in != stdin) fclose(b.in);
   for (slot *s = b.oldest, *next; s; s = next) {
     next = s->next;

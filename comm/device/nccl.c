@@ -47,11 +47,6 @@ static tri_status nccl_poll(tri_comm *c) {
   return state == ncclSuccess || state == ncclInProgress ? TRI_OK : tri_comm_fail(c, TRI_PEER_LOST);
 }
 
-static tri_status begin(tri_comm *c) {
-  tri_status st = tri_comm_begin(c);
-  return st == TRI_OK ? nccl_poll(c) : st;
-}
-
 /* Waits until an operation that was started with r has ended. Returns its result. */
 static ncclResult_t wait_for(tri_comm *c, ncclResult_t r) {
   tri_wait w = tri_wait_begin(&c->cfg.policy, tri_deadline_after_ms(c->cfg.timeout_ms));
@@ -68,21 +63,21 @@ static tri_status check(tri_comm *c, ncclResult_t r) {
 
 static tri_status nccl_all_reduce(tri_comm *c, float *buf, size_t count) {
   struct impl *n = impl_of(c);
-  tri_status st = begin(c);
+  tri_status st = nccl_poll(c);
   if (st != TRI_OK || !count) return st;
   return check(c, n->ncclAllReduce(buf, buf, count, ncclFloat32, ncclSum, n->comm, n->stream));
 }
 
 static tri_status nccl_all_gather(tri_comm *c, const void *send, void *recv, size_t bytes) {
   struct impl *n = impl_of(c);
-  tri_status st = begin(c);
+  tri_status st = nccl_poll(c);
   if (st != TRI_OK || !bytes) return st;
   return check(c, n->ncclAllGather(send, recv, bytes, ncclInt8, n->comm, n->stream));
 }
 
 static tri_status nccl_broadcast(tri_comm *c, void *buf, size_t bytes, int root) {
   struct impl *n = impl_of(c);
-  tri_status st = begin(c);
+  tri_status st = nccl_poll(c);
   if (st != TRI_OK || !bytes) return st;
   return check(c, n->ncclBroadcast(buf, buf, bytes, ncclInt8, root, n->comm, n->stream));
 }
@@ -90,7 +85,7 @@ static tri_status nccl_broadcast(tri_comm *c, void *buf, size_t bytes, int root)
 static tri_status nccl_isend(tri_comm *c, const void *buf, size_t bytes, int peer, int tag, tri_comm_req *req) {
   (void)tag;
   struct impl *n = impl_of(c);
-  tri_status st = begin(c);
+  tri_status st = nccl_poll(c);
   req->active = false; /* the stream keeps the order */
   return st == TRI_OK ? check(c, n->ncclSend(buf, bytes, ncclInt8, peer, n->comm, n->stream)) : st;
 }
@@ -103,7 +98,7 @@ static tri_status nccl_wait(tri_comm *c, tri_comm_req *req) {
 static tri_status nccl_recv(tri_comm *c, void *buf, size_t bytes, int peer, int tag) {
   (void)tag;
   struct impl *n = impl_of(c);
-  tri_status st = begin(c);
+  tri_status st = nccl_poll(c);
   return st == TRI_OK ? check(c, n->ncclRecv(buf, bytes, ncclInt8, peer, n->comm, n->stream)) : st;
 }
 
@@ -124,7 +119,6 @@ static void nccl_destroy(tri_comm *c) {
 
 static const tri_comm_ops nccl_ops = {
     .name = "nccl",
-    .device_memory = true,
     .all_reduce = nccl_all_reduce,
     .all_gather = nccl_all_gather,
     .broadcast = nccl_broadcast,

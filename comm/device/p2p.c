@@ -42,25 +42,6 @@ static tri_status p2p_all_reduce(tri_comm *c, float *buf, size_t count) {
   return tri_p2p_sum(c, tri_p2p_algorithm_of(c, count), buf, count);
 }
 
-/* ---- transfers ---- */
-
-static tri_status p2p_isend(tri_comm *c, const void *buf, size_t bytes, int peer, int tag, tri_comm_req *req) {
-  tri_status st = tri_comm_begin(c);
-  return st == TRI_OK ? tri_comm_note(c, tri_p2p_send(c, buf, bytes, peer, tag, req)) : st;
-}
-
-static tri_status p2p_wait(tri_comm *c, tri_comm_req *req) {
-  tri_status st = tri_comm_query(c);
-  return st == TRI_OK ? tri_comm_note(c, tri_p2p_wait_sent(c, req)) : st;
-}
-
-static tri_status p2p_recv(tri_comm *c, void *buf, size_t bytes, int peer, int tag) {
-  tri_status st = tri_comm_begin(c);
-  return st == TRI_OK ? tri_comm_note(c, tri_p2p_receive(c, buf, bytes, peer, tag)) : st;
-}
-
-/* ---- both ---- */
-
 static tri_status p2p_poll(tri_comm *c) {
   tri_status st = tri_comm_query(c);
   return st == TRI_OK ? tri_comm_note(c, tri_comm_poll(c->fallback)) : st;
@@ -86,7 +67,6 @@ static void p2p_destroy(tri_comm *c) {
 /* A tensor group's communicator has sums of its own, that of stages has transfers. */
 static const tri_comm_ops sum_ops = {
     .name = "p2p",
-    .device_memory = true,
     .all_reduce = p2p_all_reduce,
     .poll = p2p_poll,
     .abort = p2p_abort,
@@ -95,10 +75,9 @@ static const tri_comm_ops sum_ops = {
 
 static const tri_comm_ops transfer_ops = {
     .name = "p2p",
-    .device_memory = true,
-    .isend = p2p_isend,
-    .wait = p2p_wait,
-    .recv = p2p_recv,
+    .isend = tri_p2p_send,
+    .wait = tri_p2p_wait_sent,
+    .recv = tri_p2p_receive,
     .poll = p2p_poll,
     .abort = p2p_abort,
     .destroy = p2p_destroy,
@@ -170,8 +149,10 @@ static tri_status try_mailboxes(tri_comm *c, tri_error *err) {
 tri_status tri_comm_p2p_create(tri_backend *be, tri_comm *host, tri_comm *rest, bool sums, tri_comm **out,
                                tri_error *err) {
   tri_comm *c = NULL;
-  tri_status st = tri_p2p_open(be, host, sums, &c, err);
-  if (st != TRI_OK) return st;
+  tri_status st;
+  if (host->size < 2 || host->size > TRI_P2P_RANKS)
+    return tri_fail(err, TRI_UNSUPPORTED, "p2p", "groups of 2 to %d devices, not %d", TRI_P2P_RANKS, host->size);
+  TRI_TRY(tri_p2p_open(be, host, sums, &c, err));
   c->fallback = rest;
   c->ops = sums ? &sum_ops : &transfer_ops;
   for (int k = 0; k < TRI_P2P_SIZES; k++) tri_p2p_impl_of(c)->algorithms[k] = TRI_P2P_LIBRARY;
@@ -180,9 +161,9 @@ tri_status tri_comm_p2p_create(tri_backend *be, tri_comm *host, tri_comm *rest, 
   *out = c;
   return TRI_OK;
 cleanup:
-  tri_p2p_close(c);
+  if (c) tri_p2p_close(c);
   if (st == TRI_UNSUPPORTED) tri_comm_barrier(host); /* all come here */
-  tri_p2p_free(c);
+  if (c) tri_p2p_free(c);
   return st;
 }
 

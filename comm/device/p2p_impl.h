@@ -51,8 +51,9 @@ static inline cudaStream_t tri_p2p_send_stream(const tri_comm *c) {
   return tri_cuda_of(tri_p2p_impl_of(c)->backend)->streams[TRI_STREAM_SEND];
 }
 
-/* p2p_open.c: a communicator without ops, whose memory all ranks have opened. Collective over host; after a failure
- * nothing is left. TRI_UNSUPPORTED, with the reason, comes to all ranks together. */
+/* p2p_open.c: a communicator without ops, whose memory all ranks have opened. Collective over host. TRI_UNSUPPORTED,
+ * with the reason, comes to all ranks together. After a failure what there is of it may be in *out, for the caller to
+ * close and free. */
 tri_status tri_p2p_open(tri_backend *be, tri_comm *host, bool sums, tri_comm **out, tri_error *err);
 /* Ends what the device does for it, and gives up the peers' memory. */
 void tri_p2p_close(tri_comm *c);

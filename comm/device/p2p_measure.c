@@ -71,8 +71,7 @@ static tri_status record(struct measuring *m, tri_p2p_algorithm algorithm, size_
 static tri_status replay(struct measuring *m, double *us) {
   cudaStream_t s = m->stream;
   float ms = 0;
-  tri_status st = tri_p2p_sum(m->c, TRI_P2P_ONE_SHOT, m->buf, 1);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(tri_p2p_sum(m->c, TRI_P2P_ONE_SHOT, m->buf, 1));
   if (cudaEventRecord(m->start, s) != cudaSuccess || cudaGraphLaunch(m->calls, s) != cudaSuccess ||
       cudaEventRecord(m->stop, s) != cudaSuccess || cudaStreamSynchronize(s) != cudaSuccess ||
       cudaEventElapsedTime(&ms, m->start, m->stop) != cudaSuccess)

@@ -157,20 +157,9 @@ void tri_p2p_free(tri_comm *c) {
 }
 
 tri_status tri_p2p_open(tri_backend *be, tri_comm *host, bool sums, tri_comm **out, tri_error *err) {
-  tri_comm *c = NULL;
   struct card card = {0};
   tri_error here = {0};
-  tri_status st;
-  if (host->size < 2 || host->size > TRI_P2P_RANKS)
-    return tri_fail(err, TRI_UNSUPPORTED, "p2p", "groups of 2 to %d devices, not %d", TRI_P2P_RANKS, host->size);
-  make(be, host, sums, &c, &card, &here);
-  TRI_TRY(tri_p2p_agree(host, &here, err));
-  TRI_TRY(open_peers(c, &card, err));
-  *out = c;
-  return TRI_OK;
-cleanup:
-  if (c) tri_p2p_close(c);
-  if (st == TRI_UNSUPPORTED) tri_comm_barrier(host); /* all come here */
-  if (c) tri_p2p_free(c);
-  return st;
+  make(be, host, sums, out, &card, &here);
+  TRI_CHECK(tri_p2p_agree(host, &here, err));
+  return open_peers(*out, &card, err);
 }

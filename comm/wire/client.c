@@ -8,16 +8,7 @@
 
 enum { MAX_NAME = 256 };
 
-static const char *const envelope[] = {"v", "op", "id", NULL};
-
 /* ---- requests ---- */
-
-static const char *const client_ops[] = {
-    [TRI_OP_HELLO] = "hello",       [TRI_OP_SUBMIT] = "submit", [TRI_OP_ATTACH] = "attach", [TRI_OP_CANCEL] = "cancel",
-    [TRI_OP_STATUS] = "status",     [TRI_OP_STATS] = "stats",   [TRI_OP_MODELS] = "models", [TRI_OP_EMBED] = "embed",
-    [TRI_OP_CLASSIFY] = "classify", [TRI_OP_FLOORS] = "floors",
-};
-enum { CLIENT_OPS = sizeof client_ops / sizeof *client_ops };
 
 static const char *const on_disconnect_names[] = {
     [TRI_DISCONNECT_CANCEL] = "cancel", [TRI_DISCONNECT_CONTINUE] = "continue"};
@@ -48,11 +39,11 @@ static const tri_field attach_fields[] = {
     {TRI_F(TRI_FT_U64, "offset", tri_client_msg, attach.offset)},
 };
 
-/* target is either absent or anything: its presence shows in the mask of fields seen. */
 static const tri_field cancel_fields[] = {
     {TRI_F(TRI_FT_RID, "request_id", tri_client_msg, cancel.request_id),
      .has = offsetof(tri_client_msg, cancel.has_request_id) + 1},
-    {TRI_F(TRI_FT_U64, "target", tri_client_msg, cancel.target), .flags = TRI_FF_OMIT},
+    {TRI_F(TRI_FT_U64, "target", tri_client_msg, cancel.target),
+     .has = offsetof(tri_client_msg, cancel.has_target) + 1},
 };
 
 #define EMBED_REQUEST_FIELDS                                                                                           \
@@ -80,15 +71,23 @@ static const tri_field classify_fields[] = {
     {TRI_CUSTOM("activation", tri_embed_request, activation, tri_codec_activation), .flags = TRI_FF_OMIT},
 };
 
-#define REQUEST(fields)                                                                                                \
-  { TRI_FIELDS(fields), .strict = true, .nil_is_absent = true }
-static const tri_fields client_tables[CLIENT_OPS] = {
-    [TRI_OP_HELLO] = REQUEST(hello_fields),   [TRI_OP_SUBMIT] = REQUEST(submit_fields),
-    [TRI_OP_ATTACH] = REQUEST(attach_fields), [TRI_OP_CANCEL] = REQUEST(cancel_fields),
-    [TRI_OP_STATUS] = {.strict = true},       [TRI_OP_STATS] = {.strict = true},
-    [TRI_OP_FLOORS] = {.strict = true},       [TRI_OP_MODELS] = {.strict = true},
-    [TRI_OP_EMBED] = REQUEST(embed_fields),   [TRI_OP_CLASSIFY] = REQUEST(classify_fields),
+#define REQUEST(op_, fields, base_, size_)                                                                             \
+  { op_, {TRI_FIELDS(fields), .strict = true, .nil_is_absent = true}, base_, size_ }
+static const tri_message requests[] = {
+    [TRI_OP_HELLO] = REQUEST("hello", hello_fields, 0, sizeof(((tri_client_msg *)0)->hello)),
+    [TRI_OP_SUBMIT] = REQUEST("submit", submit_fields, offsetof(tri_client_msg, submit), 0),
+    [TRI_OP_ATTACH] = REQUEST("attach", attach_fields, 0, sizeof(((tri_client_msg *)0)->attach)),
+    [TRI_OP_CANCEL] = REQUEST("cancel", cancel_fields, 0, sizeof(((tri_client_msg *)0)->cancel)),
+    [TRI_OP_STATUS] = {.op = "status", .table.strict = true},
+    [TRI_OP_STATS] = {.op = "stats", .table.strict = true},
+    [TRI_OP_MODELS] = {.op = "models", .table.strict = true},
+    [TRI_OP_EMBED] = REQUEST("embed", embed_fields, offsetof(tri_client_msg, embed), sizeof(tri_embed_request)),
+    [TRI_OP_CLASSIFY] =
+        REQUEST("classify", classify_fields, offsetof(tri_client_msg, embed), sizeof(tri_embed_request)),
+    [TRI_OP_FLOORS] = {.op = "floors", .table.strict = true},
 };
+static const tri_protocol request_protocol = {requests, sizeof requests / sizeof *requests, "id",
+                                              offsetof(tri_client_msg, hello)};
 
 void tri_submit_init(tri_submit *s) {
   s->has_request_id = false;
@@ -99,24 +98,6 @@ void tri_submit_init(tri_submit *s) {
   tri_sampling_init(&s->sampling);
   s->stream = true;
   s->on_disconnect = TRI_DISCONNECT_CANCEL;
-}
-
-/* The offset at which the table of an op finds its fields. */
-static size_t client_base(tri_client_op op) {
-  if (op == TRI_OP_SUBMIT) return offsetof(tri_client_msg, submit);
-  return op == TRI_OP_EMBED || op == TRI_OP_CLASSIFY ? offsetof(tri_client_msg, embed) : 0;
-}
-
-static void client_init(tri_client_msg *m) {
-  switch (m->op) {
-  case TRI_OP_HELLO: memset(&m->hello, 0, sizeof m->hello); break;
-  case TRI_OP_SUBMIT: tri_submit_init(&m->submit); break;
-  case TRI_OP_EMBED:
-  case TRI_OP_CLASSIFY: memset(&m->embed, 0, sizeof m->embed); break;
-  case TRI_OP_ATTACH: memset(&m->attach, 0, sizeof m->attach); break;
-  case TRI_OP_CANCEL: memset(&m->cancel, 0, sizeof m->cancel); break;
-  default: break;
-  }
 }
 
 static tri_status submit_finish(tri_unpacker *d, tri_submit *s) {
@@ -148,57 +129,31 @@ tri_status tri_client_msg_unpack(const void *data, size_t len, tri_arena *arena,
                                  tri_error *err) {
   tri_sampling_extra extra = {0};
   tri_unpacker d = {.arena = arena, .err = err, .extra = &extra};
-  tri_unpack u;
   tri_envelope e;
-  uint64_t seen = 0;
   *id = 0;
-  tri_status st = tri_envelope_read(&d, data, len, "id", client_ops, CLIENT_OPS, &u, &e, id);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(tri_envelope_read(&d, &request_protocol, data, len, &e, id));
   out->op = (tri_client_op)e.op;
   out->id = e.seq;
-  client_init(out);
-  st = tri_fields_read(&d, &client_tables[e.op], &u, e.pairs, envelope, (char *)out + client_base(out->op), &seen);
-  if (st != TRI_OK) return st;
+  if (out->op == TRI_OP_SUBMIT) tri_submit_init(&out->submit);
+  TRI_CHECK(tri_message_read(&d, &request_protocol, &e, out));
   if (out->op == TRI_OP_EMBED || out->op == TRI_OP_CLASSIFY) return embed_request_finish(&d, &out->embed);
   if (out->op == TRI_OP_SUBMIT) return submit_finish(&d, &out->submit);
-  if (out->op == TRI_OP_CANCEL && out->cancel.has_request_id == (bool)(seen & 2))
+  if (out->op == TRI_OP_CANCEL && out->cancel.has_request_id == out->cancel.has_target)
     return tri_fail(err, TRI_INVALID_ARGUMENT, "request_id",
                     "a cancel names either request_id or target, the id of an earlier submit");
   return TRI_OK;
 }
 
 tri_status tri_client_msg_pack(const tri_client_msg *m, tri_buf *out) {
-  if ((unsigned)m->op >= CLIENT_OPS) return TRI_INVALID_ARGUMENT;
-  tri_pack p = tri_pack_begin(out);
-  size_t mark = tri_envelope_write(&p, client_ops[m->op], "id", m->id);
-  uint32_t n = 3;
-  if (m->op == TRI_OP_CANCEL && !m->cancel.has_request_id) { /* target 0 is a number like any other */
-    tri_pack_lit(&p, "target");
-    tri_pack_u64(&p, m->cancel.target);
-    n++;
-  } else if (m->op == TRI_OP_CANCEL) {
-    n += tri_fields_write(&p, &(tri_fields){.field = cancel_fields, .count = 1}, m);
-  } else {
-    n += tri_fields_write(&p, &client_tables[m->op], (const char *)m + client_base(m->op));
-  }
-  tri_pack_map_close(&p, mark, n);
-  return tri_pack_end(&p);
+  return tri_message_write(&request_protocol, m->op, m->id, m, out);
 }
 
 /* ---- replies ---- */
 
-static const char *const server_ops[] = {
-    [TRI_REPLY_HELLO] = "hello",         [TRI_REPLY_ACCEPTED] = "accepted", [TRI_REPLY_TOKENS] = "tokens",
-    [TRI_REPLY_DONE] = "done",           [TRI_REPLY_ERROR] = "error",       [TRI_REPLY_STATUS] = "status",
-    [TRI_REPLY_STATS] = "stats",         [TRI_REPLY_MODELS] = "models",     [TRI_REPLY_FLOORS] = "floors",
-    [TRI_REPLY_EMBEDDING] = "embedding", [TRI_REPLY_SCORES] = "scores",
-};
-enum { SERVER_OPS = sizeof server_ops / sizeof *server_ops };
-
-const char *const tri_finish_names[4] = {[TRI_FINISH_STOP] = "stop",
-                                         [TRI_FINISH_LENGTH] = "length",
-                                         [TRI_FINISH_ABORT] = "abort",
-                                         [TRI_FINISH_ERROR] = "error"};
+static const char *const tri_finish_names[4] = {[TRI_FINISH_STOP] = "stop",
+                                                [TRI_FINISH_LENGTH] = "length",
+                                                [TRI_FINISH_ABORT] = "abort",
+                                                [TRI_FINISH_ERROR] = "error"};
 const char *tri_finish_name(tri_finish f) { return (unsigned)f < 4 ? tri_finish_names[f] : "error"; }
 
 /* Per token [logprob, binary ids, binary logprobs of them]; ids must have come before, which says how many there are.
@@ -217,9 +172,8 @@ static tri_status read_logprobs(tri_unpacker *d, const tri_field *f, tri_unpack 
         !tri_unpack_next(u, &part[1]) || part[1].kind != TRI_V_FLOAT || !tri_unpack_next(u, &part[2]) ||
         part[2].kind != TRI_V_BIN || !tri_unpack_next(u, &part[3]))
       return tri_fail(d->err, TRI_CORRUPT, f->name, "an element of %s must be [number, binary, binary]", f->name);
-    tri_status st = tri_read_ids(d, f->name, u, &part[2], &all[i].top_ids, &n);
-    if (st == TRI_OK) st = tri_read_floats(d, f->name, &part[3], n, &all[i].top_logprobs);
-    if (st != TRI_OK) return st;
+    TRI_CHECK(tri_read_ids(d, f->name, u, &part[2], &all[i].top_ids, &n));
+    TRI_CHECK(tri_read_floats(d, f->name, &part[3], n, &all[i].top_logprobs));
     all[i].logprob = (float)part[1].f;
     all[i].num_top = (int)n;
     all[i].text = (tri_wire_str){0};
@@ -284,31 +238,6 @@ static const tri_codec choice_texts = {read_texts, write_texts, has_texts};
 static bool has_logprobs(const void *at) { return ((const tri_choice_tokens *)at)->logprobs != NULL; }
 static const tri_codec choice_logprobs = {read_logprobs, write_logprobs, has_logprobs};
 
-static tri_status read_names(tri_unpacker *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
-  enum { MOST_NAMES = 65536 }; /* of models that one cluster lists */
-  tri_server_msg *m = at;
-  if (v->kind != TRI_V_ARRAY) return tri_read_wrong(d, f->name, "an array", v);
-  if (v->count > MOST_NAMES) return TRI_NO_MEMORY;
-  tri_wire_str *names = tri_arena_alloc(d->arena, v->count ? v->count : 1, sizeof *names);
-  if (!names) return TRI_NO_MEMORY;
-  for (uint32_t i = 0; i < v->count; i++) {
-    tri_value e;
-    if (!tri_unpack_next(u, &e)) return TRI_CORRUPT;
-    if (e.kind != TRI_V_STR) return tri_read_wrong(d, f->name, "an array of strings", &e);
-    names[i] = (tri_wire_str){e.s, e.len};
-  }
-  m->models.names = names;
-  m->models.num = v->count;
-  return TRI_OK;
-}
-
-static void write_names(tri_pack *p, const void *at) {
-  const tri_server_msg *m = at;
-  tri_pack_array(p, m->models.num);
-  for (uint32_t i = 0; i < m->models.num; i++) tri_pack_str(p, m->models.names[i].s, m->models.names[i].len);
-}
-static const tri_codec model_names = {.read = read_names, .write = write_names};
-
 static const tri_field choice_fields[] = {
     {TRI_F(TRI_FT_U32, "index", tri_choice_tokens, index)},
     {TRI_F(TRI_FT_U64, "offset", tri_choice_tokens, offset)},
@@ -357,18 +286,10 @@ static const tri_field status_fields[] = {
      .max_count = TRI_STATUS_MAX_RANKS, .elem_size = sizeof(tri_rank_status), .sub = &rank_table},
 };
 
-#define F_F64(m)                                                                                                       \
-  { TRI_F(TRI_FT_F64, #m, tri_group_floors, sum.m) }
-static const tri_field group_floors_fields[] = {
-    S_U32(tri_group_floors, group),
-    S_U32(tri_group_floors, ranks),
-    S_U32(tri_group_floors, measured),
-    F_F64(read_bytes_per_s),
-    F_F64(flops_per_s),
-    F_F64(weight_bytes),
-    F_F64(prompt_token_flops),
-    F_F64(output_token_flops),
-};
+#define SUM_ROW(S, type, m, json) {TRI_F(TRI_FT_##type, #m, S, sum.m)},
+static const tri_field group_floors_fields[] = {S_U32(tri_group_floors, group), S_U32(tri_group_floors, ranks),
+                                                S_U32(tri_group_floors, measured),
+                                                TRI_FLOORS_FIELDS(SUM_ROW, tri_group_floors)};
 static const tri_fields group_floors_table = {TRI_FIELDS(group_floors_fields)};
 static const tri_field floors_fields[] = {
     {TRI_F(TRI_FT_RECORDS, "groups", tri_cluster_floors, groups),
@@ -410,71 +331,60 @@ static const tri_field r_error_fields[] = {R_STR("code", error.code), R_STR("mes
                                            R_STR("field", error.field)};
 static const tri_field r_stats_fields[] = {R_STR("text", stats)};
 static const tri_field r_models_fields[] = {
-    {TRI_CUSTOM_ALL("models", model_names), .flags = TRI_FF_REQUIRED},
+    {TRI_F(TRI_FT_TEXTS, "models", tri_server_msg, models.names), .count_offset = offsetof(tri_server_msg, models.num),
+     .flags = TRI_FF_REQUIRED},
     R_F(TRI_FT_U64, "max_model_len", models.max_model_len),
 };
 
 #define E_TIMES                                                                                                        \
   S_U64(tri_embed_reply, prompt_tokens), S_F64(tri_embed_reply, queue_ms), S_F64(tri_embed_reply, total_ms)
-#define E_CODEC(name_, m, codec_)                                                                                      \
-  { TRI_CUSTOM(name_, tri_embed_reply, m, codec_), .flags = TRI_FF_REQUIRED }
+#define E_TEXTS(m) TRI_F(TRI_FT_TEXTS, #m, tri_embed_reply, m), .count_offset = offsetof(tri_embed_reply, num_##m)
 /* Values have their labels before them, by which their number is checked. */
-static const tri_field r_embedding_fields[] = {E_CODEC("embedding", values, tri_codec_values), E_TIMES};
+static const tri_field r_embedding_fields[] = {
+    {TRI_CUSTOM_ALL("embedding", tri_codec_values), .flags = TRI_FF_REQUIRED},
+    E_TIMES,
+};
 static const tri_field r_scores_fields[] = {
-    E_CODEC("labels", labels, tri_codec_labels),
-    {TRI_CUSTOM("tokens", tri_embed_reply, tokens, tri_codec_tokens), .flags = TRI_FF_OMIT},
-    E_CODEC("scores", values, tri_codec_values),
-    E_CODEC("activation", activation, tri_codec_activation),
+    {E_TEXTS(labels), .flags = TRI_FF_REQUIRED},
+    {E_TEXTS(tokens), .flags = TRI_FF_OMIT},
+    {TRI_CUSTOM_ALL("scores", tri_codec_values), .flags = TRI_FF_REQUIRED},
+    {TRI_CUSTOM("activation", tri_embed_reply, activation, tri_codec_activation), .flags = TRI_FF_REQUIRED},
     E_TIMES,
 };
 
-static const struct {
-  tri_fields table;
-  size_t base, size; /* what unpacking clears first */
-} server_tables[SERVER_OPS] = {
-#define REPLY(fields, base_, member)                                                                                   \
-  { {TRI_FIELDS(fields)}, base_, sizeof(((tri_server_msg *)0)->member) }
-    [TRI_REPLY_HELLO] = REPLY(r_hello_fields, 0, hello),
-    [TRI_REPLY_ACCEPTED] = REPLY(r_accepted_fields, 0, accepted),
-    [TRI_REPLY_TOKENS] = REPLY(r_tokens_fields, 0, tokens),
-    [TRI_REPLY_DONE] = REPLY(r_done_fields, 0, done),
-    [TRI_REPLY_ERROR] = REPLY(r_error_fields, 0, error),
-    [TRI_REPLY_STATUS] = REPLY(status_fields, offsetof(tri_server_msg, status), status),
-    [TRI_REPLY_STATS] = REPLY(r_stats_fields, 0, stats),
-    [TRI_REPLY_MODELS] = REPLY(r_models_fields, 0, models),
-    [TRI_REPLY_FLOORS] = REPLY(floors_fields, offsetof(tri_server_msg, floors), floors),
-    [TRI_REPLY_EMBEDDING] = REPLY(r_embedding_fields, offsetof(tri_server_msg, embed), embed),
-    [TRI_REPLY_SCORES] = REPLY(r_scores_fields, offsetof(tri_server_msg, embed), embed),
+#define REPLY(op_, fields, base_, member)                                                                              \
+  { op_, {TRI_FIELDS(fields)}, base_, sizeof(((tri_server_msg *)0)->member) }
+static const tri_message replies[] = {
+    [TRI_REPLY_HELLO] = REPLY("hello", r_hello_fields, 0, hello),
+    [TRI_REPLY_ACCEPTED] = REPLY("accepted", r_accepted_fields, 0, accepted),
+    [TRI_REPLY_TOKENS] = REPLY("tokens", r_tokens_fields, 0, tokens),
+    [TRI_REPLY_DONE] = REPLY("done", r_done_fields, 0, done),
+    [TRI_REPLY_ERROR] = REPLY("error", r_error_fields, 0, error),
+    [TRI_REPLY_STATUS] = REPLY("status", status_fields, offsetof(tri_server_msg, status), status),
+    [TRI_REPLY_STATS] = REPLY("stats", r_stats_fields, 0, stats),
+    [TRI_REPLY_MODELS] = REPLY("models", r_models_fields, 0, models),
+    [TRI_REPLY_FLOORS] = REPLY("floors", floors_fields, offsetof(tri_server_msg, floors), floors),
+    [TRI_REPLY_EMBEDDING] = REPLY("embedding", r_embedding_fields, offsetof(tri_server_msg, embed), embed),
+    [TRI_REPLY_SCORES] = REPLY("scores", r_scores_fields, offsetof(tri_server_msg, embed), embed),
 };
+static const tri_protocol reply_protocol = {replies, sizeof replies / sizeof *replies, "id",
+                                            offsetof(tri_server_msg, hello)};
 
 tri_status tri_server_msg_pack(const tri_server_msg *m, tri_buf *out) {
-  if ((unsigned)m->op >= SERVER_OPS) return TRI_INVALID_ARGUMENT;
   if (m->op == TRI_REPLY_DONE && m->done.num_choices > TRI_WIRE_MAX_N) return TRI_INVALID_ARGUMENT;
   if (m->op == TRI_REPLY_STATUS &&
       (m->status.num_groups > TRI_STATUS_MAX_GROUPS || m->status.num_ranks > TRI_STATUS_MAX_RANKS))
     return TRI_INVALID_ARGUMENT;
   if (m->op == TRI_REPLY_FLOORS && m->floors.num_groups > TRI_STATUS_MAX_GROUPS) return TRI_INVALID_ARGUMENT;
-  tri_pack p = tri_pack_begin(out);
-  size_t mark = tri_envelope_write(&p, server_ops[m->op], "id", m->id);
-  uint32_t n = tri_fields_write(&p, &server_tables[m->op].table, (const char *)m + server_tables[m->op].base);
-  tri_pack_map_close(&p, mark, 3 + n);
-  return tri_pack_end(&p);
-}
-
-tri_status tri_server_msg_first(const void *data, size_t len, size_t *used, tri_error *err) {
-  return tri_unpack_first(data, len, used, err);
+  return tri_message_write(&reply_protocol, m->op, m->id, m, out);
 }
 
 tri_status tri_server_msg_unpack(const void *data, size_t len, tri_arena *arena, tri_server_msg *out, tri_error *err) {
   tri_unpacker d = {.arena = arena, .err = err};
-  tri_unpack u;
   tri_envelope e;
-  tri_status st = tri_envelope_read(&d, data, len, "id", server_ops, SERVER_OPS, &u, &e, NULL);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(tri_envelope_read(&d, &reply_protocol, data, len, &e, NULL));
   out->op = (tri_server_op)e.op;
   out->id = e.seq;
-  memset(&out->hello, 0, server_tables[e.op].size); /* every member of the union starts there */
-  st = tri_fields_read(&d, &server_tables[e.op].table, &u, e.pairs, envelope, (char *)out + server_tables[e.op].base,
-                       NULL);
-  return st != TRI_OK || out->op != TRI_REPLY_SCORES ? st : tri_embed_reply_finish(&d, &out->embed);
+  TRI_CHECK(tri_message_read(&d, &reply_protocol, &e, out));
+  return out->op == TRI_REPLY_SCORES ? tri_embed_reply_finish(&d, &out->embed) : TRI_OK;
 }

@@ -41,6 +41,9 @@ typedef struct tri_request_id {
   uint8_t bytes[16];
 } tri_request_id;
 
+/* A frame from the coordinator holds one message or several, one behind the other: *used is the first one's length. */
+tri_status tri_wire_first(const void *data, size_t len, size_t *used, tri_error *err);
+
 /* 32 hexadecimal digits and a NUL. Parsing accepts dashes between bytes as well. */
 #define TRI_REQUEST_ID_TEXT 33
 bool tri_request_id_parse(const char *s, size_t len, tri_request_id *out);
@@ -152,9 +155,9 @@ typedef struct tri_client_msg {
     } attach; /* offset: generated tokens (of choice 0) that the client has */
     struct {
       tri_request_id request_id;
-      bool has_request_id;
       uint64_t target;
-    } cancel; /* by request_id, or by the id of an earlier submit */
+      bool has_request_id, has_target;
+    } cancel; /* by request_id, or by target, the id of an earlier submit */
   };
 } tri_client_msg;
 
@@ -253,11 +256,8 @@ typedef struct tri_cluster_status {
   tri_rank_status ranks[TRI_STATUS_MAX_RANKS];
 } tri_cluster_status;
 
-/* The best that a rank's machine could do, or those of all ranks of a group, and what a token costs there at least. */
 typedef struct tri_floors {
-  double read_bytes_per_s, flops_per_s;          /* of the backend's memory; of its BLAS's best product */
-  double weight_bytes;                           /* that a decode step reads */
-  double prompt_token_flops, output_token_flops; /* of matrices: a drawn token needs the output layer as well */
+  TRI_FLOORS_FIELDS(TRI_STATUS_MEMBER_, )
 } tri_floors;
 
 typedef struct tri_group_floors {
@@ -318,8 +318,6 @@ typedef struct tri_server_msg {
 
 /* The caller keeps a message below the limit (tokens and done may be split by choice). */
 tri_status tri_server_msg_pack(const tri_server_msg *m, tri_buf *out);
-/* A frame from the server holds one message or several, one behind the other: *used is the first one's length. */
-tri_status tri_server_msg_first(const void *data, size_t len, size_t *used, tri_error *err);
 tri_status tri_server_msg_unpack(const void *data, size_t len, tri_arena *arena, tri_server_msg *out, tri_error *err);
 
 #endif

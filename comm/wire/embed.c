@@ -43,9 +43,6 @@ const tri_codec tri_codec_activation = {read_activation, write_activation, has_a
 
 /* ---- answers ---- */
 
-/* The reply that has `member` at `at`. */
-#define REPLY_OF(at, member) ((char *)(at)-offsetof(tri_embed_reply, member))
-
 /* Binary little-endian float32, as many as there are. */
 static tri_status read_values(tri_unpacker *d, const char *name, const tri_value *v, const float **values,
                               size_t *count) {
@@ -59,60 +56,16 @@ static tri_status read_values(tri_unpacker *d, const char *name, const tri_value
 }
 
 static tri_status read_reply_values(tri_unpacker *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
-  tri_embed_reply *r = (void *)REPLY_OF(at, values);
+  tri_embed_reply *r = at;
   (void)u;
   return read_values(d, f->name, v, &r->values, &r->num_values);
 }
 
 static void write_values(tri_pack *p, const void *at) {
-  const tri_embed_reply *r = (const void *)REPLY_OF(at, values);
+  const tri_embed_reply *r = at;
   tri_pack_bin(p, r->values, r->num_values * sizeof *r->values);
 }
 const tri_codec tri_codec_values = {.read = read_reply_values, .write = write_values};
-
-static tri_status read_texts(tri_unpacker *d, const char *name, tri_unpack *u, const tri_value *v,
-                             const tri_wire_str **out, uint32_t *count) {
-  if (v->kind != TRI_V_ARRAY) return tri_read_wrong(d, name, "an array of texts", v);
-  tri_wire_str *all = tri_arena_alloc(d->arena, v->count ? v->count : 1, sizeof *all); /* <= the message's bytes */
-  if (!all) return TRI_NO_MEMORY;
-  for (uint32_t i = 0; i < v->count; i++) {
-    tri_value e;
-    if (!tri_unpack_next(u, &e)) return TRI_CORRUPT;
-    if (e.kind != TRI_V_STR && e.kind != TRI_V_BIN) return tri_read_wrong(d, name, "an array of texts", &e);
-    all[i] = (tri_wire_str){e.s, e.len};
-  }
-  *out = all;
-  *count = v->count;
-  return TRI_OK;
-}
-
-static void write_texts(tri_pack *p, const tri_wire_str *all, uint32_t count) {
-  tri_pack_array(p, count);
-  for (uint32_t i = 0; i < count; i++) tri_pack_str(p, all[i].s ? all[i].s : "", all[i].len);
-}
-
-static tri_status read_labels(tri_unpacker *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
-  tri_embed_reply *r = (void *)REPLY_OF(at, labels);
-  return read_texts(d, f->name, u, v, &r->labels, &r->num_labels);
-}
-static void write_labels(tri_pack *p, const void *at) {
-  const tri_embed_reply *r = (const void *)REPLY_OF(at, labels);
-  write_texts(p, r->labels, r->num_labels);
-}
-const tri_codec tri_codec_labels = {.read = read_labels, .write = write_labels};
-
-static tri_status read_tokens(tri_unpacker *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
-  tri_embed_reply *r = (void *)REPLY_OF(at, tokens);
-  return read_texts(d, f->name, u, v, &r->tokens, &r->num_tokens);
-}
-static void write_tokens(tri_pack *p, const void *at) {
-  const tri_embed_reply *r = (const void *)REPLY_OF(at, tokens);
-  write_texts(p, r->tokens, r->num_tokens);
-}
-static bool has_tokens(const void *at) {
-  return ((const tri_embed_reply *)(const void *)REPLY_OF(at, tokens))->num_tokens > 0;
-}
-const tri_codec tri_codec_tokens = {read_tokens, write_tokens, has_tokens};
 
 tri_status tri_embed_reply_finish(tri_unpacker *d, const tri_embed_reply *r) {
   size_t rows = r->num_tokens ? r->num_tokens : 1;
@@ -144,8 +97,7 @@ static tri_status read_results(tri_unpacker *d, const tri_field *f, tri_unpack *
   tri_group_result *all = tri_arena_alloc(d->arena, v->count ? v->count : 1, sizeof *all);
   if (!all) return TRI_NO_MEMORY;
   for (uint32_t i = 0; i < v->count; i++) {
-    tri_status st = read_result(d, u, i, &all[i]);
-    if (st != TRI_OK) return st;
+    TRI_CHECK(read_result(d, u, i, &all[i]));
   }
   r->results = all;
   r->num = v->count;

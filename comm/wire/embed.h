@@ -5,9 +5,8 @@
 #include "comm/wire/group.h"
 #include "comm/wire/pack.h"
 
-/* The record of activation is that field; of labels, tokens and values that field of a tri_embed_reply;
- * of results the tri_group_results. */
-extern const tri_codec tri_codec_activation, tri_codec_values, tri_codec_labels, tri_codec_tokens, tri_codec_results;
+/* The record of activation is that field; of values the tri_embed_reply; of results the tri_group_results. */
+extern const tri_codec tri_codec_activation, tri_codec_values, tri_codec_results;
 
 /* Checks scores: their number is that of the labels, for each token or once. */
 tri_status tri_embed_reply_finish(tri_unpacker *d, const tri_embed_reply *r);

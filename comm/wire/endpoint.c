@@ -45,8 +45,7 @@ tri_status tri_endpoint_check(const char *endpoint, tri_error *err) {
   if (source_end) from = source_end + 1; /* tcp://SOURCE;HOST:PORT */
   size_t len = strlen(from);
   const char *colon = len && from[len - 1] == ']' ? NULL : strrchr(from, ':');
-  tri_status st = check_port(endpoint, colon ? colon + 1 : "", err);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(check_port(endpoint, colon ? colon + 1 : "", err));
   len = (size_t)(colon - from);
   if (len >= 2 && *from == '[' && from[len - 1] == ']') {
     from++;

@@ -17,7 +17,8 @@ static tri_status out_of_range(tri_unpacker *d, const char *name, double value, 
   return tri_fail(d->err, TRI_OUT_OF_RANGE, name, "%s is %.15g; allowed are %.15g to %.15g", name, value, min, max);
 }
 
-tri_status tri_read_u64(tri_unpacker *d, const char *name, const tri_value *v, double min, double max, uint64_t *out) {
+static tri_status read_u64(tri_unpacker *d, const char *name, const tri_value *v, double min, double max,
+                           uint64_t *out) {
   if (v->kind == TRI_V_NEGATIVE) return out_of_range(d, name, (double)v->i, min, max > min ? max : (double)UINT64_MAX);
   if (v->kind != TRI_V_UINT) return tri_read_wrong(d, name, "an integer", v);
   if (max > min && ((double)v->u < min || (double)v->u > max)) return out_of_range(d, name, (double)v->u, min, max);
@@ -59,30 +60,22 @@ static void *arena_array(tri_unpacker *d, size_t count, size_t size) {
 
 tri_status tri_read_ids(tri_unpacker *d, const char *name, tri_unpack *u, const tri_value *v, const uint32_t **ids,
                         size_t *count) {
-  size_t n;
-  uint32_t *out;
-  if (v->kind == TRI_V_BIN) {
-    if (v->len % sizeof *out)
-      return tri_fail(d->err, TRI_INVALID_ARGUMENT, name, "%s has %zu bytes, which is no whole number of 32-bit ids",
-                      name, v->len);
-    n = v->len / sizeof *out;
-    out = arena_array(d, n, sizeof *out);
-    if (!out) return TRI_NO_MEMORY;
-    if (n) memcpy(out, v->s, v->len);
-  } else if (v->kind == TRI_V_ARRAY) {
-    n = v->count; /* <= the bytes of the message */
-    out = arena_array(d, n, sizeof *out);
-    if (!out) return TRI_NO_MEMORY;
-    for (size_t i = 0; i < n; i++) {
-      tri_value e;
-      if (!tri_unpack_next(u, &e)) return TRI_CORRUPT;
-      if (e.kind != TRI_V_UINT || e.u > UINT32_MAX)
-        return tri_fail(d->err, TRI_INVALID_ARGUMENT, name,
-                        "element %zu of %s is not a token id (an integer of 32 bits)", i, name);
-      out[i] = (uint32_t)e.u;
-    }
-  } else {
-    return tri_read_wrong(d, name, "an array of ids or binary", v);
+  bool binary = v->kind == TRI_V_BIN;
+  if (!binary && v->kind != TRI_V_ARRAY) return tri_read_wrong(d, name, "an array of ids or binary", v);
+  if (binary && v->len % sizeof **ids)
+    return tri_fail(d->err, TRI_INVALID_ARGUMENT, name, "%s has %zu bytes, which is no whole number of 32-bit ids",
+                    name, v->len);
+  size_t n = binary ? v->len / sizeof **ids : v->count; /* <= the bytes of the message */
+  uint32_t *out = arena_array(d, n, sizeof *out);
+  if (!out) return TRI_NO_MEMORY;
+  if (binary && n) memcpy(out, v->s, v->len);
+  for (size_t i = 0; !binary && i < n; i++) {
+    tri_value e;
+    if (!tri_unpack_next(u, &e)) return TRI_CORRUPT;
+    if (e.kind != TRI_V_UINT || e.u > UINT32_MAX)
+      return tri_fail(d->err, TRI_INVALID_ARGUMENT, name, "element %zu of %s is not a token id (an integer of 32 bits)",
+                      i, name);
+    out[i] = (uint32_t)e.u;
   }
   *ids = out;
   *count = n;
@@ -149,6 +142,21 @@ static tri_status read_enum(tri_unpacker *d, const tri_field *f, const tri_value
                   tri_wire_printable(v->s, v->len, shown), list);
 }
 
+static tri_status read_texts(tri_unpacker *d, const tri_field *f, tri_unpack *u, const tri_value *v, char *base) {
+  if (v->kind != TRI_V_ARRAY) return tri_read_wrong(d, f->name, "an array of texts", v);
+  tri_wire_str *all = arena_array(d, v->count, sizeof *all); /* <= the message's bytes */
+  if (!all) return TRI_NO_MEMORY;
+  for (uint32_t i = 0; i < v->count; i++) {
+    tri_value e;
+    if (!tri_unpack_next(u, &e)) return TRI_CORRUPT;
+    if (e.kind != TRI_V_STR && e.kind != TRI_V_BIN) return tri_read_wrong(d, f->name, "an array of texts", &e);
+    all[i] = (tri_wire_str){e.s, e.len};
+  }
+  *(const tri_wire_str **)(void *)(base + f->offset) = all;
+  *(uint32_t *)(void *)(base + f->count_offset) = v->count;
+  return TRI_OK;
+}
+
 static tri_status read_records(tri_unpacker *d, const tri_field *f, tri_unpack *u, const tri_value *v, char *base) {
   if (v->kind != TRI_V_ARRAY) return tri_read_wrong(d, f->name, "an array", v);
   uint32_t n = v->count;
@@ -158,11 +166,10 @@ static tri_status read_records(tri_unpacker *d, const tri_field *f, tri_unpack *
   char *elem = base + f->offset;
   if (!f->max_count) {
     /* A map takes a byte and an element many more: bound the ratio before allocating. */
-    elem = n <= TRI_WIRE_MAX_MESSAGE / 16 ? arena_array(d, n, f->elem_size) : NULL;
-    if (!elem)
-      return n <= TRI_WIRE_MAX_MESSAGE / 16
-                 ? TRI_NO_MEMORY
-                 : tri_fail(d->err, TRI_TOO_LARGE, f->name, "%s has %u elements", f->name, n);
+    if (n > TRI_WIRE_MAX_MESSAGE / 16)
+      return tri_fail(d->err, TRI_TOO_LARGE, f->name, "%s has %u elements", f->name, n);
+    elem = arena_array(d, n, f->elem_size);
+    if (!elem) return TRI_NO_MEMORY;
     memcpy(base + f->offset, &elem, sizeof elem);
   } else {
     memset(elem, 0, (size_t)n * f->elem_size);
@@ -172,8 +179,7 @@ static tri_status read_records(tri_unpacker *d, const tri_field *f, tri_unpack *
     if (!tri_unpack_next(u, &e)) return TRI_CORRUPT;
     if (e.kind != TRI_V_MAP)
       return tri_fail(d->err, TRI_INVALID_ARGUMENT, f->name, "element %u of %s must be a map", i, f->name);
-    tri_status st = tri_fields_read(d, f->sub, u, e.count, NULL, elem + (size_t)i * f->elem_size, NULL);
-    if (st != TRI_OK) return st;
+    TRI_CHECK(tri_fields_read(d, f->sub, u, e.count, NULL, elem + (size_t)i * f->elem_size));
   }
   memcpy(base + f->count_offset, &n, sizeof n);
   return TRI_OK;
@@ -185,9 +191,9 @@ static tri_status read_field(tri_unpacker *d, const tri_field *f, tri_unpack *u,
   unsigned e = 0;
   tri_status st;
   switch ((tri_field_type)f->type) {
-  case TRI_FT_U64: return tri_read_u64(d, f->name, v, f->min, f->max, to);
+  case TRI_FT_U64: return read_u64(d, f->name, v, f->min, f->max, to);
   case TRI_FT_U32:
-    st = tri_read_u64(d, f->name, v, f->min, f->max > f->min ? f->max : (double)UINT32_MAX, &u64);
+    st = read_u64(d, f->name, v, f->min, f->max > f->min ? f->max : (double)UINT32_MAX, &u64);
     if (st == TRI_OK) *(uint32_t *)to = (uint32_t)u64;
     return st;
   case TRI_FT_I64: return tri_read_i64(d, f->name, v, f->min, f->max, to);
@@ -211,9 +217,9 @@ static tri_status read_field(tri_unpacker *d, const tri_field *f, tri_unpack *u,
     if (st == TRI_OK) memcpy(to, &e, sizeof e);
     return st;
   case TRI_FT_IDS: return tri_read_ids(d, f->name, u, v, to, (size_t *)(void *)(base + f->count_offset));
+  case TRI_FT_TEXTS: return read_texts(d, f, u, v, base);
   case TRI_FT_RECORDS: return read_records(d, f, u, v, base);
   case TRI_FT_CUSTOM: return f->codec->read(d, f, u, v, to);
-  case TRI_FT_IGNORE: break;
   }
   return TRI_INTERNAL;
 }
@@ -244,7 +250,7 @@ static tri_status field_twice(tri_unpacker *d, const char *name) {
 }
 
 tri_status tri_fields_read(tri_unpacker *d, const tri_fields *t, tri_unpack *u, uint32_t pairs,
-                           const char *const *envelope, void *base, uint64_t *seen_out) {
+                           const char *const *envelope, void *base) {
   uint64_t seen = 0;
   uint32_t next = 0, envelope_seen = 0;
   for (uint32_t n = 0; n < pairs; n++) {
@@ -272,10 +278,6 @@ tri_status tri_fields_read(tri_unpacker *d, const tri_fields *t, tri_unpack *u, 
     next = i + 1;
     if (seen & UINT64_C(1) << i) return field_twice(d, f->name);
     seen |= UINT64_C(1) << i;
-    if (f->type == TRI_FT_IGNORE) {
-      tri_unpack_skip(u);
-      continue;
-    }
     if (!tri_unpack_next(u, &v)) return TRI_CORRUPT;
     if (v.kind == TRI_V_NIL && t->nil_is_absent && !(f->flags & TRI_FF_REQUIRED)) continue;
     tri_status st = read_field(d, f, u, &v, base);
@@ -285,13 +287,11 @@ tri_status tri_fields_read(tri_unpacker *d, const tri_fields *t, tri_unpack *u, 
   for (uint32_t i = 0; i < t->count; i++)
     if ((t->field[i].flags & TRI_FF_REQUIRED) && !(seen & UINT64_C(1) << i))
       return tri_fail(d->err, TRI_INVALID_ARGUMENT, t->field[i].name, "%s is missing", t->field[i].name);
-  if (seen_out) *seen_out = seen;
   return TRI_OK;
 }
 
 static bool is_omitted(const tri_field *f, const char *base) {
   const char *from = base + f->offset;
-  if (f->type == TRI_FT_IGNORE) return true;
   if (f->has && *(const bool *)(base + f->has - 1)) return false;
   if (f->has && !(f->flags & TRI_FF_UNLESS_GIVEN)) return true;
   if (!f->has && !(f->flags & TRI_FF_OMIT)) return false;
@@ -305,6 +305,7 @@ static bool is_omitted(const tri_field *f, const char *base) {
   case TRI_FT_STR:
   case TRI_FT_TEXT: return !((const tri_wire_str *)from)->s;
   case TRI_FT_IDS: return *(const size_t *)(base + f->count_offset) == 0;
+  case TRI_FT_TEXTS:
   case TRI_FT_RECORDS: return *(const uint32_t *)(base + f->count_offset) == 0;
   case TRI_FT_CUSTOM: return !f->codec->present || !f->codec->present(from);
   default: return false;
@@ -323,6 +324,13 @@ static void write_records(tri_pack *p, const tri_field *f, const char *base) {
   }
 }
 
+static void write_text(tri_pack *p, const tri_wire_str *s) { tri_pack_str(p, s->s ? s->s : "", s->len); }
+
+static void write_texts(tri_pack *p, const tri_wire_str *all, uint32_t n) {
+  tri_pack_array(p, n);
+  for (uint32_t i = 0; i < n; i++) write_text(p, &all[i]);
+}
+
 static void write_value(tri_pack *p, const tri_field *f, const char *base) {
   const char *from = base + f->offset;
   switch ((tri_field_type)f->type) {
@@ -332,11 +340,7 @@ static void write_value(tri_pack *p, const tri_field *f, const char *base) {
   case TRI_FT_F64: tri_pack_f64(p, *(const double *)from); break;
   case TRI_FT_BOOL: tri_pack_bool(p, *(const bool *)from); break;
   case TRI_FT_STR:
-  case TRI_FT_TEXT: {
-    const tri_wire_str *s = (const tri_wire_str *)from;
-    tri_pack_str(p, s->s ? s->s : "", s->len);
-    break;
-  }
+  case TRI_FT_TEXT: write_text(p, (const tri_wire_str *)from); break;
   case TRI_FT_RID: tri_pack_bin(p, from, sizeof(tri_request_id)); break;
   case TRI_FT_ENUM: {
     unsigned e = *(const unsigned *)from;
@@ -347,9 +351,11 @@ static void write_value(tri_pack *p, const tri_field *f, const char *base) {
   case TRI_FT_IDS:
     tri_pack_bin(p, *(const uint32_t *const *)from, *(const size_t *)(base + f->count_offset) * sizeof(uint32_t));
     break;
+  case TRI_FT_TEXTS:
+    write_texts(p, *(const tri_wire_str *const *)from, *(const uint32_t *)(base + f->count_offset));
+    break;
   case TRI_FT_RECORDS: write_records(p, f, base); break;
   case TRI_FT_CUSTOM: f->codec->write(p, from); break;
-  case TRI_FT_IGNORE: break;
   }
 }
 
@@ -365,50 +371,58 @@ uint32_t tri_fields_write(tri_pack *p, const tri_fields *t, const void *base) {
   return n;
 }
 
-/* ---- envelope ---- */
+/* ---- messages ---- */
 
-size_t tri_envelope_write(tri_pack *p, const char *op, const char *seq_name, uint64_t seq) {
-  size_t mark = tri_pack_map_open(p);
-  tri_pack_lit(p, "v");
-  tri_pack_u64(p, TRI_WIRE_VERSION);
-  tri_pack_lit(p, "op");
-  tri_pack_str(p, op, strlen(op));
-  tri_pack_str(p, seq_name, strlen(seq_name));
-  tri_pack_u64(p, seq);
-  return mark;
+tri_status tri_message_write(const tri_protocol *p, unsigned op, uint64_t seq, const void *message, tri_buf *out) {
+  if (op >= p->num) return TRI_INVALID_ARGUMENT;
+  const tri_message *m = &p->messages[op];
+  tri_pack k = tri_pack_begin(out);
+  size_t mark = tri_pack_map_open(&k);
+  tri_pack_lit(&k, "v");
+  tri_pack_u64(&k, TRI_WIRE_VERSION);
+  tri_pack_lit(&k, "op");
+  tri_pack_str(&k, m->op, strlen(m->op));
+  tri_pack_str(&k, p->seq_name, strlen(p->seq_name));
+  tri_pack_u64(&k, seq);
+  tri_pack_map_close(&k, mark, 3 + tri_fields_write(&k, &m->table, (const char *)message + m->base));
+  return tri_pack_end(&k);
 }
 
-static tri_status envelope_op(tri_unpacker *d, const tri_value *v, const char *const *ops, int num_ops, int *out) {
+tri_status tri_message_read(tri_unpacker *d, const tri_protocol *p, tri_envelope *e, void *message) {
+  const tri_message *m = &p->messages[e->op];
+  const char *const envelope[] = {"v", "op", p->seq_name, NULL};
+  memset((char *)message + p->body, 0, m->size); /* every member of the union starts there */
+  return tri_fields_read(d, &m->table, &e->fields, e->pairs, envelope, (char *)message + m->base);
+}
+
+static tri_status envelope_op(tri_unpacker *d, const tri_value *v, const tri_protocol *p, int *out) {
   char shown[64];
   if (v->kind != TRI_V_STR) return tri_read_wrong(d, "op", "a string", v);
-  for (int i = 0; i < num_ops; i++)
-    if (same_name(ops[i], v)) {
-      *out = i;
+  for (uint32_t i = 0; i < p->num; i++)
+    if (same_name(p->messages[i].op, v)) {
+      *out = (int)i;
       return TRI_OK;
     }
   return tri_fail(d->err, TRI_UNSUPPORTED, "op", "there is no op named \"%s\"",
                   tri_wire_printable(v->s, v->len, shown));
 }
 
-tri_status tri_envelope_read(tri_unpacker *d, const void *data, size_t len, const char *seq_name,
-                             const char *const *ops, int num_ops, tri_unpack *u, tri_envelope *out,
+tri_status tri_envelope_read(tri_unpacker *d, const tri_protocol *p, const void *data, size_t len, tri_envelope *out,
                              uint64_t *seq_early) {
-  tri_status st = tri_unpack_check(data, len, d->err);
-  if (st != TRI_OK) return st;
-  *u = (tri_unpack){data, (const uint8_t *)data + len};
+  TRI_CHECK(tri_unpack_check(data, len, d->err));
+  tri_unpack scan = {data, (const uint8_t *)data + len};
   tri_value head, v = {0}, op = {0}, version = {0};
-  tri_unpack_next(u, &head);
-  tri_unpack scan = *u;
+  tri_unpack_next(&scan, &head);
   bool has_seq = false, has_op = false, has_version = false;
+  out->fields = scan;
   out->pairs = head.count;
   /* Stops when all three are known: ours come first, and what follows is read once. */
   for (uint32_t i = 0; i < head.count && !(has_seq && has_op && has_version); i++) {
     tri_value key;
     tri_unpack_next(&scan, &key);
-    if (key.kind == TRI_V_STR && !has_seq && same_name(seq_name, &key)) {
+    if (key.kind == TRI_V_STR && !has_seq && same_name(p->seq_name, &key)) {
       tri_unpack_next(&scan, &v);
-      if (v.kind != TRI_V_UINT) st = tri_read_wrong(d, seq_name, "an unsigned integer", &v);
-      if (st != TRI_OK) return st;
+      if (v.kind != TRI_V_UINT) return tri_read_wrong(d, p->seq_name, "an unsigned integer", &v);
       out->seq = v.u;
       if (seq_early) *seq_early = v.u;
       has_seq = true;
@@ -428,7 +442,7 @@ tri_status tri_envelope_read(tri_unpacker *d, const void *data, size_t len, cons
     }
   }
   if (!has_seq || !has_op || !has_version) {
-    const char *missing = has_op ? seq_name : "op";
+    const char *missing = has_op ? p->seq_name : "op";
     if (!has_version) missing = "v";
     return tri_fail(d->err, TRI_INVALID_ARGUMENT, missing, "%s is missing", missing);
   }
@@ -436,5 +450,5 @@ tri_status tri_envelope_read(tri_unpacker *d, const void *data, size_t len, cons
   if (version.u != TRI_WIRE_VERSION)
     return tri_fail(d->err, TRI_UNSUPPORTED, "v", "protocol version %" PRIu64 " is not spoken here; %d is", version.u,
                     TRI_WIRE_VERSION);
-  return envelope_op(d, &op, ops, num_ops, &out->op);
+  return envelope_op(d, &op, p, &out->op);
 }

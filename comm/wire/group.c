@@ -6,25 +6,7 @@
 #include "comm/wire/pack.h"
 #include "comm/wire/sampling.h"
 
-static const char *const envelope[] = {"v", "op", "seq", NULL};
-
-static const char *const group_ops[] = {
-    [TRI_GROUP_REGISTER] = "register",
-    [TRI_GROUP_READY] = "ready",
-    [TRI_GROUP_TOKENS] = "tokens",
-    [TRI_GROUP_HEALTH] = "health",
-    [TRI_GROUP_FAILED] = "failed",
-    [TRI_GROUP_WELCOME] = "welcome",
-    [TRI_GROUP_ASSIGN] = "assign",
-    [TRI_GROUP_ABORT] = "abort",
-    [TRI_GROUP_DRAIN] = "drain",
-    [TRI_GROUP_LEASE] = "lease",
-    [TRI_GROUP_FLOORS] = "floors",
-    [TRI_GROUP_MEASURE] = "measure",
-    [TRI_GROUP_EMBED_RESULTS] = "embed_results",
-    [TRI_GROUP_REFUSED] = "refused",
-};
-enum { GROUP_OPS = sizeof group_ops / sizeof *group_ops, TOKEN_PARTS = 6, LOGPROB_PARTS = 3, MAX_NAME = 256 };
+enum { TOKEN_PARTS = 6, LOGPROB_PARTS = 3, MAX_NAME = 256 };
 
 /* ---- tokens: arrays, for they are the one message of every step ---- */
 
@@ -66,8 +48,7 @@ static tri_status read_token_logprob(tri_unpacker *d, tri_unpack *u, tri_group_t
   if (v.kind != TRI_V_BIN) return tri_read_wrong(d, "top_ids", "binary", &v);
   if (v.len > TRI_WIRE_MAX_LOGPROBS * sizeof(uint32_t))
     return tri_fail(d->err, TRI_TOO_LARGE, "top_ids", "%zu bytes of alternatives", v.len);
-  tri_status st = v.len ? tri_read_ids(d, "top_ids", u, &v, &k->top_ids, &n) : TRI_OK;
-  if (st != TRI_OK) return st;
+  if (v.len) TRI_CHECK(tri_read_ids(d, "top_ids", u, &v, &k->top_ids, &n));
   if (!tri_unpack_next(u, &v)) return TRI_CORRUPT;
   k->num_top = (int)n;
   if (!n && v.kind == TRI_V_BIN && !v.len) return TRI_OK;
@@ -90,17 +71,14 @@ static tri_status read_token(tri_unpacker *d, tri_unpack *u, uint32_t i, tri_gro
                                               UINT64_MAX, UINT8_MAX,  TRI_FINISH_ERROR};
   uint64_t part[TOKEN_PARTS], preemptions = 0;
   tri_value v;
-  tri_status st = TRI_OK;
   if (!tri_unpack_next(u, &v)) return TRI_CORRUPT;
   if (v.kind != TRI_V_ARRAY || v.count < TOKEN_PARTS || v.count > TOKEN_PARTS + 1 + LOGPROB_PARTS)
     return tri_fail(d->err, TRI_INVALID_ARGUMENT, "tokens", "element %u must be an array of %d to %d", i, TOKEN_PARTS,
                     TOKEN_PARTS + 1 + LOGPROB_PARTS);
-  for (uint32_t j = 0; st == TRI_OK && j < TOKEN_PARTS; j++) st = read_part(d, u, i, j, limit[j], &part[j]);
-  if (st != TRI_OK) return st;
+  for (uint32_t j = 0; j < TOKEN_PARTS; j++) TRI_CHECK(read_part(d, u, i, j, limit[j], &part[j]));
   if (v.count != token_parts(part[4]))
     return tri_fail(d->err, TRI_INVALID_ARGUMENT, "tokens", "element %u contradicts its flags", i);
-  if (part[4] & TRI_TOKEN_PREEMPTED) st = read_part(d, u, i, TOKEN_PARTS, UINT32_MAX, &preemptions);
-  if (st != TRI_OK) return st;
+  if (part[4] & TRI_TOKEN_PREEMPTED) TRI_CHECK(read_part(d, u, i, TOKEN_PARTS, UINT32_MAX, &preemptions));
   k->job = part[0];
   k->choice = (uint32_t)part[1];
   k->token = (uint32_t)part[2];
@@ -120,8 +98,7 @@ static tri_status read_tokens(tri_unpacker *d, const tri_field *f, tri_unpack *u
   tri_group_token *all = tri_arena_alloc(d->arena, v->count ? v->count : 1, sizeof *all);
   if (!all) return TRI_NO_MEMORY;
   for (uint32_t i = 0; i < v->count; i++) {
-    tri_status st = read_token(d, u, i, &all[i]);
-    if (st != TRI_OK) return st;
+    TRI_CHECK(read_token(d, u, i, &all[i]));
   }
   t->tokens = all;
   t->num = v->count;
@@ -219,74 +196,57 @@ static const tri_field assign_fields[] = {
     TRI_SAMPLING_FIELDS(tri_group_assign),
 };
 
-static const tri_field floors_fields[] = {
-    M_F(TRI_FT_U32, "group", floors.group),
-    M_F(TRI_FT_U32, "rank", floors.rank),
-    M_F(TRI_FT_U64, "epoch", floors.epoch),
-    M_F(TRI_FT_F64, "read_bytes_per_s", floors.floors.read_bytes_per_s),
-    M_F(TRI_FT_F64, "flops_per_s", floors.floors.flops_per_s),
-    M_F(TRI_FT_F64, "weight_bytes", floors.floors.weight_bytes),
-    M_F(TRI_FT_F64, "prompt_token_flops", floors.floors.prompt_token_flops),
-    M_F(TRI_FT_F64, "output_token_flops", floors.floors.output_token_flops),
-};
+#define FLOOR_ROW(S, type, m, json) M_F(TRI_FT_##type, #m, S.m),
+static const tri_field floors_fields[] = {M_F(TRI_FT_U32, "group", floors.group), M_F(TRI_FT_U32, "rank", floors.rank),
+                                          M_F(TRI_FT_U64, "epoch", floors.epoch),
+                                          TRI_FLOORS_FIELDS(FLOOR_ROW, floors.floors)};
 
 static const tri_field abort_fields[] = {M_F(TRI_FT_U64, "job", abort.job)};
 static const tri_field lease_fields[] = {M_F(TRI_FT_U64, "time_ms", lease.time_ms)};
 
 /* Unknown names are read over: a worker of another version must be able to say so in its register. */
-static const struct {
-  tri_fields table;
-  size_t base, size; /* what unpacking clears first; 0: nothing */
-} group_tables[GROUP_OPS] = {
-#define TABLE(fields, base_, member)                                                                                   \
-  { {TRI_FIELDS(fields)}, base_, sizeof(((tri_group_msg *)0)->member) }
-    [TRI_GROUP_REGISTER] = TABLE(register_fields, offsetof(tri_group_msg, reg), reg),
-    [TRI_GROUP_READY] = TABLE(ready_fields, 0, ready),
-    [TRI_GROUP_TOKENS] = TABLE(tokens_fields, offsetof(tri_group_msg, tokens), tokens),
-    [TRI_GROUP_HEALTH] = TABLE(health_fields, offsetof(tri_group_msg, health), health),
-    [TRI_GROUP_FAILED] = TABLE(failed_fields, 0, failed),
-    [TRI_GROUP_REFUSED] = TABLE(refused_fields, 0, refused),
-    [TRI_GROUP_WELCOME] = TABLE(welcome_fields, 0, welcome),
-    [TRI_GROUP_ASSIGN] = {{TRI_FIELDS(assign_fields)}, offsetof(tri_group_msg, assign), 0},
-    [TRI_GROUP_ABORT] = TABLE(abort_fields, 0, abort),
-    [TRI_GROUP_LEASE] = TABLE(lease_fields, 0, lease),
-    [TRI_GROUP_FLOORS] = TABLE(floors_fields, 0, floors),
-    [TRI_GROUP_EMBED_RESULTS] = TABLE(embed_results_fields, offsetof(tri_group_msg, embed_results), embed_results),
+#define MESSAGE(op_, fields, base_, member)                                                                            \
+  { op_, {TRI_FIELDS(fields)}, base_, sizeof(((tri_group_msg *)0)->member) }
+/* The fields count from the member itself. */
+#define MEMBER(op_, fields, member) MESSAGE(op_, fields, offsetof(tri_group_msg, member), member)
+static const tri_message messages[] = {
+    [TRI_GROUP_REGISTER] = MEMBER("register", register_fields, reg),
+    [TRI_GROUP_READY] = MESSAGE("ready", ready_fields, 0, ready),
+    [TRI_GROUP_TOKENS] = MEMBER("tokens", tokens_fields, tokens),
+    [TRI_GROUP_HEALTH] = MEMBER("health", health_fields, health),
+    [TRI_GROUP_FAILED] = MESSAGE("failed", failed_fields, 0, failed),
+    [TRI_GROUP_FLOORS] = MESSAGE("floors", floors_fields, 0, floors),
+    [TRI_GROUP_EMBED_RESULTS] = MEMBER("embed_results", embed_results_fields, embed_results),
+    [TRI_GROUP_REFUSED] = MESSAGE("refused", refused_fields, 0, refused),
+    [TRI_GROUP_WELCOME] = MESSAGE("welcome", welcome_fields, 0, welcome),
+    [TRI_GROUP_ASSIGN] = {"assign", {TRI_FIELDS(assign_fields)}, offsetof(tri_group_msg, assign), 0},
+    [TRI_GROUP_ABORT] = MESSAGE("abort", abort_fields, 0, abort),
+    [TRI_GROUP_DRAIN] = {.op = "drain"},
+    [TRI_GROUP_LEASE] = MESSAGE("lease", lease_fields, 0, lease),
+    [TRI_GROUP_MEASURE] = {.op = "measure"},
 };
+static const tri_protocol protocol = {messages, sizeof messages / sizeof *messages, "seq",
+                                      offsetof(tri_group_msg, reg)};
 
 tri_status tri_group_msg_pack(const tri_group_msg *m, tri_buf *out) {
-  if ((unsigned)m->op >= GROUP_OPS) return TRI_INVALID_ARGUMENT;
-  tri_pack p = tri_pack_begin(out);
-  size_t mark = tri_envelope_write(&p, group_ops[m->op], "seq", m->seq);
-  uint32_t n = tri_fields_write(&p, &group_tables[m->op].table, (const char *)m + group_tables[m->op].base);
-  tri_pack_map_close(&p, mark, 3 + n);
-  return tri_pack_end(&p);
-}
-
-tri_status tri_group_msg_first(const void *data, size_t len, size_t *used, tri_error *err) {
-  return tri_unpack_first(data, len, used, err);
+  return tri_message_write(&protocol, m->op, m->seq, m, out);
 }
 
 tri_status tri_group_msg_unpack(const void *data, size_t len, tri_arena *arena, tri_group_msg *out, tri_error *err) {
   tri_sampling_extra extra = {0};
   tri_unpacker d = {.arena = arena, .err = err, .extra = &extra};
-  tri_unpack u;
   tri_envelope e;
-  tri_status st = tri_envelope_read(&d, data, len, "seq", group_ops, GROUP_OPS, &u, &e, NULL);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(tri_envelope_read(&d, &protocol, data, len, &e, NULL));
   out->op = (tri_group_op)e.op;
   out->seq = e.seq;
-  memset(&out->reg, 0, group_tables[e.op].size); /* every member of the union starts there */
-  if (out->op == TRI_GROUP_ASSIGN) {
-    out->assign.token_ids = NULL;
-    out->assign.num_token_ids = 0;
-    out->assign.second_start = 0;
-    tri_sampling_init(&out->assign.sampling);
-  }
-  st = tri_fields_read(&d, &group_tables[e.op].table, &u, e.pairs, envelope, (char *)out + group_tables[e.op].base,
-                       NULL);
-  if (st != TRI_OK || out->op != TRI_GROUP_ASSIGN) return st;
-  out->assign.sampling.seed = out->assign.seed;
-  out->assign.sampling.has_seed = true;
-  return tri_sampling_finish(&d, &out->assign.sampling, &extra);
+  if (out->op != TRI_GROUP_ASSIGN) return tri_message_read(&d, &protocol, &e, out);
+  tri_group_assign *a = &out->assign;
+  a->token_ids = NULL;
+  a->num_token_ids = 0;
+  a->second_start = 0;
+  tri_sampling_init(&a->sampling);
+  TRI_CHECK(tri_message_read(&d, &protocol, &e, out));
+  a->sampling.seed = a->seed;
+  a->sampling.has_seed = true;
+  return tri_sampling_finish(&d, &a->sampling, &extra);
 }

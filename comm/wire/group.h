@@ -138,8 +138,6 @@ typedef struct tri_group_msg {
 } tri_group_msg;
 
 tri_status tri_group_msg_pack(const tri_group_msg *m, tri_buf *out);
-/* A frame to a worker holds one message or several, one behind the other: *used is the first one's length. */
-tri_status tri_group_msg_first(const void *data, size_t len, size_t *used, tri_error *err);
 tri_status tri_group_msg_unpack(const void *data, size_t len, tri_arena *arena, tri_group_msg *out, tri_error *err);
 
 #endif

@@ -2,6 +2,13 @@
 
 typedef unsigned long long llu;
 
+/* Names for messages: the field that the tokens of a request came in, and a noun for them. */
+static const struct {
+  const char *field, *noun;
+} names[] = {[TRI_PROMPT_CONTINUED] = {"prompt", "prompt"},
+             [TRI_PROMPT_SOURCE] = {"prompt", "source"},
+             [TRI_PROMPT_WHOLE] = {"text", "text"}};
+
 static tri_status check_id(const tri_job_limits *l, const char *field, uint32_t id, tri_error *err) {
   if (id < l->vocab_size) return TRI_OK;
   return tri_fail(err, TRI_OUT_OF_RANGE, field, "%s names token %u, the vocabulary has %llu tokens", field, id,
@@ -10,35 +17,20 @@ static tri_status check_id(const tri_job_limits *l, const char *field, uint32_t 
 
 tri_status tri_job_check_tokens(const tri_job_limits *l, const tri_job_request *r, tri_error *err) {
   const tri_sampling *s = r->sampling;
-  tri_status st = TRI_OK;
-  const char *field = l->use == TRI_PROMPT_WHOLE ? "text" : "prompt";
+  const char *field = names[l->use].field;
   if (!r->num_token_ids) return tri_fail(err, TRI_INVALID_ARGUMENT, field, "the %s has no tokens", field);
   for (size_t i = 0; i < r->num_token_ids; i++)
     if (r->token_ids[i] >= l->vocab_size)
       return tri_fail(err, TRI_OUT_OF_RANGE, "token_ids", "token_ids[%zu] is %u, the vocabulary has %llu tokens", i,
                       r->token_ids[i], (llu)l->vocab_size);
-  for (int i = 0; st == TRI_OK && i < s->num_logit_bias; i++) st = check_id(l, "logit_bias", s->logit_bias[i].id, err);
-  for (int i = 0; st == TRI_OK && i < s->num_stop_token_ids; i++)
-    st = check_id(l, "stop_token_ids", s->stop_token_ids[i], err);
-  return st;
-}
-
-static tri_status check_continued(const tri_job_limits *l, size_t tokens, tri_error *err) {
-  if (tokens >= l->max_model_len)
-    return tri_fail(err, TRI_NO_CAPACITY, "prompt",
-                    "the prompt has %zu tokens, at most %llu leave room for an answer (max_model_len %llu)", tokens,
-                    (llu)l->max_model_len - 1, (llu)l->max_model_len);
-  if (tokens >= l->kv_tokens)
-    return tri_fail(err, TRI_NO_CAPACITY, "prompt", "the prompt has %zu tokens, the KV cache holds %llu", tokens,
-                    (llu)l->kv_tokens);
+  for (int i = 0; i < s->num_logit_bias; i++) TRI_CHECK(check_id(l, "logit_bias", s->logit_bias[i].id, err));
+  for (int i = 0; i < s->num_stop_token_ids; i++) TRI_CHECK(check_id(l, "stop_token_ids", s->stop_token_ids[i], err));
   return TRI_OK;
 }
 
+/* A source is computed in one step, and its answer begins with tokens of its own. */
 static tri_status check_source(const tri_job_limits *l, size_t tokens, tri_error *err) {
   uint64_t step = l->max_num_batched_tokens, room = step > l->num_start ? step - l->num_start : 0;
-  if (tokens > l->max_model_len)
-    return tri_fail(err, TRI_NO_CAPACITY, "prompt", "the source has %zu tokens, the limit is max_model_len %llu",
-                    tokens, (llu)l->max_model_len);
   if (step && tokens > room)
     return tri_fail(err, TRI_NO_CAPACITY, "prompt",
                     "the source has %zu tokens and is computed in one step, which has room for %llu "
@@ -47,35 +39,32 @@ static tri_status check_source(const tri_job_limits *l, size_t tokens, tri_error
   if (l->num_start >= l->max_model_len)
     return tri_fail(err, TRI_NO_CAPACITY, "max_tokens", "max_model_len %llu leaves no room for an answer",
                     (llu)l->max_model_len);
-  if (tokens >= l->kv_tokens)
-    return tri_fail(err, TRI_NO_CAPACITY, "prompt", "the source has %zu tokens, the KV cache holds %llu", tokens,
-                    (llu)l->kv_tokens);
-  return TRI_OK;
-}
-
-static tri_status check_whole(const tri_job_limits *l, const tri_job_request *r, tri_error *err) {
-  size_t tokens = r->num_token_ids;
-  if (tokens > l->max_model_len)
-    return tri_fail(err, TRI_NO_CAPACITY, "text", "the text has %zu tokens, the limit is max_model_len %llu", tokens,
-                    (llu)l->max_model_len);
-  if (tokens > l->kv_tokens)
-    return tri_fail(err, TRI_NO_CAPACITY, "text", "the text has %zu tokens, the KV cache holds %llu", tokens,
-                    (llu)l->kv_tokens);
-  if (r->sampling->n != 1)
-    return tri_fail(err, TRI_UNSUPPORTED, "n", "an encoder has one result, not %lld", (long long)r->sampling->n);
   return TRI_OK;
 }
 
 static tri_status check_prompt(const tri_job_limits *l, const tri_job_request *r, tri_error *err) {
-  if (l->use == TRI_PROMPT_SOURCE) return check_source(l, r->num_token_ids, err);
-  if (l->use == TRI_PROMPT_WHOLE) return check_whole(l, r, err);
-  return check_continued(l, r->num_token_ids, err);
+  const char *field = names[l->use].field, *noun = names[l->use].noun;
+  size_t tokens = r->num_token_ids;
+  size_t cached = l->use == TRI_PROMPT_WHOLE ? tokens : tokens + 1; /* with the first of an answer */
+  if (l->use == TRI_PROMPT_CONTINUED && tokens >= l->max_model_len)
+    return tri_fail(err, TRI_NO_CAPACITY, field,
+                    "the prompt has %zu tokens, at most %llu leave room for an answer (max_model_len %llu)", tokens,
+                    (llu)l->max_model_len - 1, (llu)l->max_model_len);
+  if (tokens > l->max_model_len)
+    return tri_fail(err, TRI_NO_CAPACITY, field, "the %s has %zu tokens, the limit is max_model_len %llu", noun, tokens,
+                    (llu)l->max_model_len);
+  if (l->use == TRI_PROMPT_SOURCE) TRI_CHECK(check_source(l, tokens, err));
+  if (cached > l->kv_tokens)
+    return tri_fail(err, TRI_NO_CAPACITY, field, "the %s has %zu tokens, the KV cache holds %llu", noun, tokens,
+                    (llu)l->kv_tokens);
+  if (l->use == TRI_PROMPT_WHOLE && r->sampling->n != 1)
+    return tri_fail(err, TRI_UNSUPPORTED, "n", "an encoder has one result, not %lld", (long long)r->sampling->n);
+  return TRI_OK;
 }
 
 tri_status tri_job_check_fit(const tri_job_limits *l, const tri_job_request *r, tri_error *err) {
   const tri_sampling *s = r->sampling;
-  tri_status st = check_prompt(l, r, err);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(check_prompt(l, r, err));
   if (r->second_start && (l->num_types < 2 || r->second_start > r->num_token_ids))
     return tri_fail(err, TRI_OUT_OF_RANGE, "text_pair",
                     "a second text from token %llu on, of %zu; %llu types of tokens", (llu)r->second_start,

@@ -20,7 +20,7 @@ static inline int append(void *data, const char *bytes, size_t len) {
 }
 
 /* msgpack-c's packer is two pointers; made anew for each value it costs nothing once inlined. */
-static inline msgpack_packer packer(tri_pack *p) { return (msgpack_packer){.data = p, .callback = append}; }
+#define PACKER(p) (&(msgpack_packer){.data = (p), .callback = append})
 
 tri_pack tri_pack_begin(tri_buf *out) {
   out->len = 0;
@@ -33,54 +33,28 @@ tri_status tri_pack_end(tri_pack *p) {
   return p->status;
 }
 
-void tri_pack_u64(tri_pack *p, uint64_t v) {
-  msgpack_packer k = packer(p);
-  msgpack_pack_uint64(&k, v);
-}
-
-void tri_pack_i64(tri_pack *p, int64_t v) {
-  msgpack_packer k = packer(p);
-  msgpack_pack_int64(&k, v);
-}
-
-void tri_pack_f64(tri_pack *p, double v) {
-  msgpack_packer k = packer(p);
-  msgpack_pack_double(&k, v);
-}
-
-void tri_pack_f32(tri_pack *p, float v) {
-  msgpack_packer k = packer(p);
-  msgpack_pack_float(&k, v);
-}
+void tri_pack_u64(tri_pack *p, uint64_t v) { msgpack_pack_uint64(PACKER(p), v); }
+void tri_pack_i64(tri_pack *p, int64_t v) { msgpack_pack_int64(PACKER(p), v); }
+void tri_pack_f64(tri_pack *p, double v) { msgpack_pack_double(PACKER(p), v); }
+void tri_pack_f32(tri_pack *p, float v) { msgpack_pack_float(PACKER(p), v); }
+void tri_pack_array(tri_pack *p, uint32_t count) { msgpack_pack_array(PACKER(p), count); }
+void tri_pack_map(tri_pack *p, uint32_t count) { msgpack_pack_map(PACKER(p), count); }
 
 void tri_pack_bool(tri_pack *p, bool v) {
-  msgpack_packer k = packer(p);
   if (v)
-    msgpack_pack_true(&k);
+    msgpack_pack_true(PACKER(p));
   else
-    msgpack_pack_false(&k);
+    msgpack_pack_false(PACKER(p));
 }
 
 void tri_pack_str(tri_pack *p, const char *s, size_t len) {
-  msgpack_packer k = packer(p);
-  msgpack_pack_str(&k, len);
-  msgpack_pack_str_body(&k, s, len);
+  msgpack_pack_str(PACKER(p), len);
+  msgpack_pack_str_body(PACKER(p), s, len);
 }
 
 void tri_pack_bin(tri_pack *p, const void *data, size_t len) {
-  msgpack_packer k = packer(p);
-  msgpack_pack_bin(&k, len);
-  msgpack_pack_bin_body(&k, data, len);
-}
-
-void tri_pack_array(tri_pack *p, uint32_t count) {
-  msgpack_packer k = packer(p);
-  msgpack_pack_array(&k, count);
-}
-
-void tri_pack_map(tri_pack *p, uint32_t count) {
-  msgpack_packer k = packer(p);
-  msgpack_pack_map(&k, count);
+  msgpack_pack_bin(PACKER(p), len);
+  msgpack_pack_bin_body(PACKER(p), data, len);
 }
 
 size_t tri_pack_map_open(tri_pack *p) {
@@ -224,7 +198,7 @@ static bool walk(tri_unpack *u, int max_depth) {
 
 bool tri_unpack_skip(tri_unpack *u) { return walk(u, TRI_WIRE_MAX_DEPTH); }
 
-tri_status tri_unpack_first(const void *data, size_t len, size_t *used, tri_error *err) {
+tri_status tri_wire_first(const void *data, size_t len, size_t *used, tri_error *err) {
   tri_unpack u = {data, (const uint8_t *)data + len};
   tri_value v;
   if (len > TRI_WIRE_MAX_MESSAGE)
@@ -244,8 +218,7 @@ tri_status tri_unpack_first(const void *data, size_t len, size_t *used, tri_erro
 
 tri_status tri_unpack_check(const void *data, size_t len, tri_error *err) {
   size_t used = 0;
-  tri_status st = tri_unpack_first(data, len, &used, err);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(tri_wire_first(data, len, &used, err));
   if (used != len) return tri_fail(err, TRI_CORRUPT, NULL, "%zu bytes follow the message's map", len - used);
   return TRI_OK;
 }

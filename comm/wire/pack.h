@@ -64,9 +64,8 @@ typedef struct tri_unpack {
   const uint8_t *p, *end;
 } tri_unpack;
 
+/* tri_wire_first is the same for bytes that may go on behind the map. */
 tri_status tri_unpack_check(const void *data, size_t len, tri_error *err);
-/* The same for bytes that may go on behind the map, which has *used of them. */
-tri_status tri_unpack_first(const void *data, size_t len, size_t *used, tri_error *err);
 /* The next value, or the head of an array or map. False at the end (never before it in checked bytes). */
 bool tri_unpack_next(tri_unpack *u, tri_value *v);
 bool tri_unpack_skip(tri_unpack *u);               /* one value with all that it contains */
@@ -85,10 +84,10 @@ typedef enum tri_field_type {
   TRI_FT_RID,     /* tri_request_id: 16 bytes, or 32 hexadecimal digits with or without dashes */
   TRI_FT_ENUM,    /* an enum as a name out of names */
   TRI_FT_IDS,     /* const uint32_t * and, at count_offset, size_t: binary little-endian or an array */
+  TRI_FT_TEXTS,   /* const tri_wire_str * and, at count_offset, uint32_t: array of strings, or of binary */
   TRI_FT_RECORDS, /* array of maps described by sub; uint32_t at count_offset; inline [max_count], or an arena pointer
                      when that is 0 */
   TRI_FT_CUSTOM,  /* by a tri_codec */
-  TRI_FT_IGNORE,  /* known, read over */
 } tri_field_type;
 
 enum {
@@ -144,12 +143,11 @@ typedef struct tri_fields {
 /* Writes the fields of base as pairs, and returns how many. */
 uint32_t tri_fields_write(tri_pack *p, const tri_fields *t, const void *base);
 /* Reads `pairs` pairs into base. envelope: names (NULL-terminated) that have been read before and are skipped. Names
- * the first field at fault. *seen (may be NULL): bit i for field i. */
+ * the first field at fault. */
 tri_status tri_fields_read(tri_unpacker *d, const tri_fields *t, tri_unpack *u, uint32_t pairs,
-                           const char *const *envelope, void *base, uint64_t *seen);
+                           const char *const *envelope, void *base);
 
 /* Helpers of custom readers: the same checks and words as for fields of a table. */
-tri_status tri_read_u64(tri_unpacker *d, const char *name, const tri_value *v, double min, double max, uint64_t *out);
 tri_status tri_read_i64(tri_unpacker *d, const char *name, const tri_value *v, double min, double max, int64_t *out);
 tri_status tri_read_num(tri_unpacker *d, const char *name, const tri_value *v, double min, double max, double *out);
 tri_status tri_read_ids(tri_unpacker *d, const char *name, tri_unpack *u, const tri_value *v, const uint32_t **ids,
@@ -160,16 +158,34 @@ tri_status tri_read_wrong(tri_unpacker *d, const char *name, const char *wanted,
 /* A name from the network, fit for a message: at most 60 printable characters. Returns buf. */
 const char *tri_wire_printable(const char *s, size_t len, char buf[64]);
 
-/* The envelope {v, op, <seq_name>}, in whatever order. Leaves *u after the head of the map and *pairs at its size. */
+/* ---- messages: a map with the envelope {v, op, <seq_name>} and the fields of the op ---- */
+
+typedef struct tri_message {
+  const char *op;
+  tri_fields table;
+  size_t base; /* what the table's offsets count from, within the message */
+  size_t size; /* of what reading clears first; 0: the caller has given the message its defaults */
+} tri_message;
+
+typedef struct tri_protocol {
+  const tri_message *messages; /* [num], by op */
+  uint32_t num;
+  const char *seq_name;
+  size_t body; /* of the union of all ops, within the message */
+} tri_protocol;
+
 typedef struct tri_envelope {
-  uint32_t pairs;
   int op;
   uint64_t seq;
+  uint32_t pairs;    /* of the whole map */
+  tri_unpack fields; /* from behind the head of the map on */
 } tri_envelope;
-tri_status tri_envelope_read(tri_unpacker *d, const void *data, size_t len, const char *seq_name,
-                             const char *const *ops, int num_ops, tri_unpack *u, tri_envelope *out,
+
+/* Reads an envelope in whatever order. *seq_early (may be NULL) is set as soon as it is known. */
+tri_status tri_envelope_read(tri_unpacker *d, const tri_protocol *p, const void *data, size_t len, tri_envelope *out,
                              uint64_t *seq_early);
-/* Opens the map and writes three pairs. */
-size_t tri_envelope_write(tri_pack *p, const char *op, const char *seq_name, uint64_t seq);
+/* Reads the fields behind it into the message. */
+tri_status tri_message_read(tri_unpacker *d, const tri_protocol *p, tri_envelope *e, void *message);
+tri_status tri_message_write(const tri_protocol *p, unsigned op, uint64_t seq, const void *message, tri_buf *out);
 
 #endif

@@ -48,8 +48,7 @@ static tri_status read_logprobs(tri_unpacker *d, const tri_field *f, tri_unpack 
   bool top = f->name[0] == 't';
   int64_t value = 0;
   if (v->kind != TRI_V_BOOL || top) {
-    tri_status st = tri_read_i64(d, f->name, v, 0, TRI_WIRE_MAX_LOGPROBS, &value);
-    if (st != TRI_OK) return st;
+    TRI_CHECK(tri_read_i64(d, f->name, v, 0, TRI_WIRE_MAX_LOGPROBS, &value));
   }
   if (top) {
     x->has_top_logprobs = true;
@@ -88,8 +87,7 @@ static tri_status read_stop(tri_unpacker *d, const tri_field *f, tri_unpack *u, 
   for (uint32_t i = 0; i < v->count; i++) {
     tri_value e;
     if (!tri_unpack_next(u, &e)) return TRI_CORRUPT;
-    tri_status st = add_stop(d, s, &e);
-    if (st != TRI_OK) return st;
+    TRI_CHECK(add_stop(d, s, &e));
   }
   return TRI_OK;
 }
@@ -110,8 +108,7 @@ static tri_status read_stop_ids(tri_unpacker *d, const tri_field *f, tri_unpack 
   if (v->kind == TRI_V_ARRAY && v->count > TRI_WIRE_MAX_STOP_IDS)
     return tri_fail(d->err, TRI_OUT_OF_RANGE, f->name, "%u stop ids; allowed are 0 to %d", v->count,
                     TRI_WIRE_MAX_STOP_IDS);
-  tri_status st = tri_read_ids(d, f->name, u, v, &ids, &n);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(tri_read_ids(d, f->name, u, v, &ids, &n));
   if (n > TRI_WIRE_MAX_STOP_IDS)
     return tri_fail(d->err, TRI_OUT_OF_RANGE, f->name, "%zu stop ids; allowed are 0 to %d", n, TRI_WIRE_MAX_STOP_IDS);
   memcpy(s->stop_token_ids, ids, n * sizeof *ids);
@@ -176,8 +173,7 @@ static tri_status read_bias(tri_unpacker *d, const tri_field *f, tri_unpack *u, 
       return tri_fail(d->err, TRI_INVALID_ARGUMENT, "logit_bias",
                       "key %u of logit_bias is no token id (an integer of 32 bits, or its digits)", i);
     if (!tri_unpack_next(u, &x)) return TRI_CORRUPT;
-    tri_status st = tri_read_num(d, "logit_bias", &x, -MOST_BIAS, MOST_BIAS, &bias);
-    if (st != TRI_OK) return st;
+    TRI_CHECK(tri_read_num(d, "logit_bias", &x, -MOST_BIAS, MOST_BIAS, &bias));
     if (!bias_remember(slots, all, i, id))
       return tri_fail(d->err, TRI_INVALID_ARGUMENT, "logit_bias", "token id %u is there twice", id);
     all[i] = (struct tri_wire_bias){id, (float)bias};

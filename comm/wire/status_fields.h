@@ -1,5 +1,5 @@
-/* The figures of a status, each declared once: the wire's structs and fields, what libtrireme copies and what the
- * command prints as JSON follow from these lists. A new one needs a row here, a member of the same name in
+/* The figures of a status and of floors, each declared once: the wire's structs and fields, what libtrireme copies and
+ * what the command prints as JSON follow from these lists. A new one needs a row here, a member of the same name in
  * client/trireme.h, and coordinator/report.c, which knows it.
  *
  * X(context, type, name, json): U32, U64, I64, F64, STR, or LAYER, a U64 that JSON shows as null where it is none. */
@@ -53,6 +53,15 @@
   X(context, LAYER, block, "block")                                                                                    \
   X(context, U64, collective, "collective")                                                                            \
   X(context, F64, seconds_since_report, "seconds_since_report")
+
+/* The best that a rank's machine could do, or those of all ranks of a group, and what a token costs there at least. */
+#define TRI_FLOORS_FIELDS(X, context)                                                                                  \
+  X(context, F64, read_bytes_per_s, "read_bytes_per_s") /* of the backend's memory */                                  \
+  X(context, F64, flops_per_s, "flops_per_s")           /* of its BLAS's best product */                               \
+  X(context, F64, weight_bytes, "weight_bytes")         /* that a decode step reads */                                 \
+  /* of matrices: a drawn token needs the output layer as well */                                                      \
+  X(context, F64, prompt_token_flops, "prompt_token_flops")                                                            \
+  X(context, F64, output_token_flops, "output_token_flops")
 /* clang-format on */
 
 #endif

@@ -12,7 +12,7 @@ enum { ZAP_VERSION, ZAP_REQUEST, ZAP_DOMAIN, ZAP_ADDRESS, ZAP_IDENTITY, ZAP_MECH
 static bool domain_allows(tri_zcontext *z, const char *domain, size_t domain_len, const uint8_t *key) {
   bool found = false;
   pthread_mutex_lock(&z->lock);
-  for (const tri_zap_domain *d = z->domains; d && !found; d = d->next) {
+  for (const tri_zap_domain *d = LIST_FIRST(&z->domains); d && !found; d = LIST_NEXT(d, links)) {
     if (strlen(d->name) != domain_len || memcmp(d->name, domain, domain_len)) continue;
     for (int i = 0; i < d->num_keys && !found; i++) found = !memcmp(d->keys[i], key, TRI_Z_RAW_KEY);
   }
@@ -43,17 +43,15 @@ void *tri_zap_main(void *arg) {
   char frame[ZAP_FRAMES][256];
   size_t len[ZAP_FRAMES];
   for (int n; (n = zap_read(s, frame, len)) >= 0;) {
-    char user[TRI_Z_KEY] = "";
     bool ok = n == ZAP_FRAMES && len[ZAP_MECHANISM] == 5 && !memcmp(frame[ZAP_MECHANISM], "CURVE", 5) &&
               len[ZAP_KEY] == TRI_Z_RAW_KEY &&
               domain_allows(z, frame[ZAP_DOMAIN], len[ZAP_DOMAIN], (const uint8_t *)frame[ZAP_KEY]);
-    if (ok) zmq_z85_encode(user, (const uint8_t *)frame[ZAP_KEY], TRI_Z_RAW_KEY);
     const char *code = ok ? "200" : "400", *text = ok ? "OK" : "this key is not on the list";
     zmq_send(s, "1.0", 3, ZMQ_SNDMORE);
     zmq_send(s, frame[ZAP_REQUEST], n > ZAP_REQUEST ? len[ZAP_REQUEST] : 0, ZMQ_SNDMORE);
     zmq_send(s, code, 3, ZMQ_SNDMORE);
     zmq_send(s, text, strlen(text), ZMQ_SNDMORE);
-    zmq_send(s, user, strlen(user), ZMQ_SNDMORE);
+    zmq_send(s, "", 0, ZMQ_SNDMORE); /* neither the name of a user nor facts about one */
     zmq_send(s, "", 0, 0);
   }
   zmq_close(s);
@@ -63,11 +61,7 @@ void *tri_zap_main(void *arg) {
 void tri_zap_domain_free(tri_zcontext *z, tri_zap_domain *d) {
   if (!d) return;
   pthread_mutex_lock(&z->lock);
-  for (tri_zap_domain **p = &z->domains; *p; p = &(*p)->next)
-    if (*p == d) {
-      *p = d->next;
-      break;
-    }
+  LIST_REMOVE(d, links);
   pthread_mutex_unlock(&z->lock);
   tri_free(d->keys);
   tri_free(d);
@@ -91,8 +85,7 @@ tri_status tri_zap_domain_make(tri_zcontext *z, const char *const *keys, int n, 
   d->num_keys = n;
   pthread_mutex_lock(&z->lock);
   snprintf(d->name, sizeof d->name, "d%u", z->next_number++);
-  d->next = z->domains;
-  z->domains = d;
+  LIST_INSERT_HEAD(&z->domains, d, links);
   pthread_mutex_unlock(&z->lock);
   *out = d;
   return TRI_OK;

@@ -37,8 +37,8 @@ tri_status tri_zcontext_create(tri_zcontext **out, tri_error *err) {
 
 void tri_zcontext_destroy(tri_zcontext *z) {
   if (!z) return;
-  while (z->servers) tri_zserver_close(z->servers);
-  while (z->links) tri_zlink_close(z->links);
+  for (tri_zserver *s; (s = LIST_FIRST(&z->servers));) tri_zserver_close(s);
+  for (tri_zlink *l; (l = LIST_FIRST(&z->links));) tri_zlink_close(l);
   zmq_ctx_shutdown(z->ctx); /* ends the ZAP thread's receive */
   pthread_join(z->zap_thread, NULL);
   while (zmq_ctx_term(z->ctx) && zmq_errno() == EINTR) continue;

@@ -73,6 +73,9 @@ tri_status tri_zlink_open(tri_zcontext *z, const tri_zlink_config *config, tri_z
   l = tri_calloc(1, sizeof *l);
   if (!l) return TRI_NO_MEMORY;
   l->z = z;
+  pthread_mutex_lock(&z->lock);
+  LIST_INSERT_HEAD(&z->links, l, links);
+  pthread_mutex_unlock(&z->lock);
   zmq_msg_init(&l->msg);
   l->socket = zmq_socket(z->ctx, ZMQ_DEALER);
   int immediate = config->refuse_unconnected ? 1 : 0;
@@ -88,10 +91,6 @@ tri_status tri_zlink_open(tri_zcontext *z, const tri_zlink_config *config, tri_z
     st = tri_fail(err, TRI_IO, "endpoint", "cannot use %s: %s", config->endpoint, zmq_strerror(zmq_errno()));
     goto cleanup;
   }
-  pthread_mutex_lock(&z->lock);
-  l->next = z->links;
-  z->links = l;
-  pthread_mutex_unlock(&z->lock);
   *out = l;
   l = NULL;
 cleanup:
@@ -138,11 +137,7 @@ void tri_zlink_close(tri_zlink *l) {
   if (!l) return;
   tri_zcontext *z = l->z;
   pthread_mutex_lock(&z->lock);
-  for (tri_zlink **p = &z->links; *p; p = &(*p)->next)
-    if (*p == l) {
-      *p = l->next;
-      break;
-    }
+  LIST_REMOVE(l, links);
   pthread_mutex_unlock(&z->lock);
   zmq_msg_close(&l->msg);
   if (l->socket && l->monitor) zmq_socket_monitor(l->socket, NULL, 0);

@@ -52,14 +52,13 @@ static tri_status ipc_listen(tri_zserver *s, const char *path, tri_error *err) {
     return tri_fail(err, TRI_USAGE, "endpoint", "the path of a socket has at most %zu bytes, this one %zu",
                     sizeof addr.sun_path - 1, len);
   memcpy(addr.sun_path, path, len + 1);
-  tri_status st = ipc_clear_stale(path, &addr, err);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(ipc_clear_stale(path, &addr, err));
   int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   struct stat sb;
   /* Linux gives the file the mode of the socket's inode, so it is never wider than this; umask would change it for all
    * threads. */
   if (fd < 0 || fchmod(fd, 0600) || bind(fd, (struct sockaddr *)&addr, sizeof addr) || lstat(path, &sb)) {
-    st = tri_fail(err, TRI_IO, "endpoint", "cannot bind %s: %s", path, strerror(errno));
+    tri_status st = tri_fail(err, TRI_IO, "endpoint", "cannot bind %s: %s", path, strerror(errno));
     if (fd >= 0) close(fd);
     return st;
   }
@@ -143,11 +142,14 @@ static tri_status server_check(const tri_zserver_config *c, tri_error *err) {
 }
 
 tri_status tri_zserver_open(tri_zcontext *z, const tri_zserver_config *config, tri_zserver **out, tri_error *err) {
-  tri_status st = server_check(config, err);
-  if (st != TRI_OK) return st;
+  tri_status st;
+  TRI_CHECK(server_check(config, err));
   tri_zserver *s = tri_calloc(1, sizeof *s);
   if (!s) return TRI_NO_MEMORY;
   s->z = z;
+  pthread_mutex_lock(&z->lock);
+  LIST_INSERT_HEAD(&z->servers, s, links);
+  pthread_mutex_unlock(&z->lock);
   s->listen_fd = -1;
   s->max_message = config->max_message;
   s->backlog = config->backlog > 0 ? config->backlog : TRI_Z_BACKLOG;
@@ -161,10 +163,6 @@ tri_status tri_zserver_open(tri_zcontext *z, const tri_zserver_config *config, t
   }
   if (!s->is_tcp) TRI_TRY(ipc_listen(s, s->endpoint + strlen("ipc://"), err));
   TRI_TRY(server_start(s, err));
-  pthread_mutex_lock(&z->lock);
-  s->next = z->servers;
-  z->servers = s;
-  pthread_mutex_unlock(&z->lock);
   *out = s;
   s = NULL;
 cleanup:
@@ -173,12 +171,6 @@ cleanup:
 }
 
 const char *tri_zserver_endpoint(const tri_zserver *s) { return s->endpoint; }
-
-int tri_zserver_fd(const tri_zserver *s) {
-  int fd = -1;
-  size_t size = sizeof fd;
-  return s->socket && !zmq_getsockopt(s->socket, ZMQ_FD, &fd, &size) ? fd : -1;
-}
 
 tri_status tri_zserver_recv(tri_zserver *s, tri_peer *from, const void **data, size_t *len, int *frames) {
   if (!s->socket) return TRI_CLOSED;
@@ -202,11 +194,6 @@ tri_status tri_zserver_recv(tri_zserver *s, tri_peer *from, const void **data, s
   return TRI_AGAIN;
 }
 
-const char *tri_zserver_sender_key(tri_zserver *s) {
-  const char *user = s->has_curve ? zmq_msg_gets(&s->msg, "User-Id") : NULL;
-  return user ? user : "";
-}
-
 static tri_status send_address(tri_zserver *s, const tri_peer *to) {
   if (!s->socket) return TRI_CLOSED;
   if (zmq_send(s->socket, to->bytes, to->len, ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0) return TRI_OK;
@@ -215,8 +202,7 @@ static tri_status send_address(tri_zserver *s, const tri_peer *to) {
 
 tri_status tri_zserver_send(tri_zserver *s, const tri_peer *to, const void *data, size_t len) {
   tri_zserver_flush(s);
-  tri_status st = send_address(s, to);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(send_address(s, to));
   return zmq_send(s->socket, data, len, ZMQ_DONTWAIT) < 0 ? tri_z_status() : TRI_OK;
 }
 
@@ -226,8 +212,7 @@ tri_status tri_zserver_queue(tri_zserver *s, const tri_peer *to, const void *dat
   if (len > TRI_Z_FRAME_BYTES) return tri_zserver_send(s, to, data, len);
   if (!s->has_frame) {
     /* Ahead of its frame, the address tells whether the peer is there and has room: each message's sender learns it. */
-    tri_status st = send_address(s, to);
-    if (st != TRI_OK) return st;
+    TRI_CHECK(send_address(s, to));
     s->has_frame = true;
     s->frame_to = *to;
     s->frame_len = 0;
@@ -261,11 +246,7 @@ void tri_zserver_close(tri_zserver *s) {
   if (!s) return;
   tri_zcontext *z = s->z;
   pthread_mutex_lock(&z->lock);
-  for (tri_zserver **p = &z->servers; *p; p = &(*p)->next)
-    if (*p == s) {
-      *p = s->next;
-      break;
-    }
+  LIST_REMOVE(s, links);
   pthread_mutex_unlock(&z->lock);
   tri_zserver_flush(s);
   zmq_msg_close(&s->msg);

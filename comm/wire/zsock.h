@@ -51,16 +51,12 @@ const char *tri_zserver_endpoint(const tri_zserver *s);
  * multipart message, *data holds its first frame only (of at most max_message bytes) and the rest has been discarded.
  */
 tri_status tri_zserver_recv(tri_zserver *s, tri_peer *from, const void **data, size_t *len, int *frames);
-/* Returns the public key (Z85) of the client that sent the last message that recv returned; "" without CURVE. Valid
- * until the next recv. */
-const char *tri_zserver_sender_key(tri_zserver *s);
 /* TRI_AGAIN: the peer's queue is full. TRI_CLOSED: the peer is gone. */
 tri_status tri_zserver_send(tri_zserver *s, const tri_peer *to, const void *data, size_t len);
 /* Sends one of several messages in a row: those to one peer leave as one frame, one message behind the other, once the
  * frame is full, another peer's turn comes, or tri_zserver_flush is called. */
 tri_status tri_zserver_queue(tri_zserver *s, const tri_peer *to, const void *data, size_t len);
 void tri_zserver_flush(tri_zserver *s);
-int tri_zserver_fd(const tri_zserver *s);
 /* Closes and binds again at the same address: frees what hostile peers made the library hold. */
 tri_status tri_zserver_rebind(tri_zserver *s, tri_error *err);
 void tri_zserver_close(tri_zserver *s); /* NULL is fine */

@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <string.h>
+#include <sys/queue.h>
 #include <sys/types.h>
 #include <sys/un.h>
 #include <zmq.h>
@@ -22,7 +23,7 @@ enum {
 
 /* The keys that one server lets in; the ZAP thread looks them up by the server's domain. */
 typedef struct tri_zap_domain {
-  struct tri_zap_domain *next;
+  LIST_ENTRY(tri_zap_domain) links;
   char name[16];
   uint8_t (*keys)[TRI_Z_RAW_KEY];
   int num_keys;
@@ -33,14 +34,14 @@ struct tri_zcontext {
   pthread_t zap_thread;
   void *zap_socket;
   pthread_mutex_t lock; /* the lists and next_number */
-  tri_zap_domain *domains;
-  tri_zserver *servers;
-  tri_zlink *links;
+  LIST_HEAD(tri_zap_domains, tri_zap_domain) domains;
+  LIST_HEAD(tri_zservers, tri_zserver) servers;
+  LIST_HEAD(tri_zlinks, tri_zlink) links;
   unsigned next_number;
 };
 
 struct tri_zserver {
-  tri_zserver *next;
+  LIST_ENTRY(tri_zserver) links;
   tri_zcontext *z;
   void *socket;
   zmq_msg_t msg; /* the message that recv has handed out */
@@ -64,7 +65,7 @@ struct tri_zserver {
 };
 
 struct tri_zlink {
-  tri_zlink *next;
+  LIST_ENTRY(tri_zlink) links;
   tri_zcontext *z;
   void *socket, *monitor;
   zmq_msg_t msg;

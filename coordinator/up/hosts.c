@@ -53,8 +53,7 @@ tri_status tri_up_check_hosts(const char *hosts, tri_error *err) {
       return tri_fail(err, TRI_USAGE, "hosts",
                       "--hosts \"%.100s\" has an entry without a name: it takes HOST:RANKS,...", hosts);
     snprintf(name, sizeof name, "%.*s", (int)name_len, at);
-    tri_status st = check_host(name, err);
-    if (st != TRI_OK) return st;
+    TRI_CHECK(check_host(name, err));
     at += len;
     if (!*at) return TRI_OK;
   }

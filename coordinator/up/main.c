@@ -119,22 +119,13 @@ static void stop_all(tri_up *u, int code) {
   tri_up_kill(u->coordinator);
 }
 
-static const char *signal_name(int number) {
-  switch (number) {
-  case SIGINT: return "SIGINT";
-  case SIGUSR1: return "SIGUSR1";
-  case SIGHUP: return "SIGHUP";
-  default: return "SIGTERM";
-  }
-}
-
 static void drain(tri_up *u, int signal) {
   if (u->draining) { /* asked twice: at once */
-    tri_log(TRI_LOG_WARN, "up", "%s again: ending everything at once", signal_name(signal));
+    tri_log(TRI_LOG_WARN, "up", "SIG%s again: ending everything at once", sigabbrev_np(signal));
     stop_all(u, TRI_EXIT_FAILED);
     return;
   }
-  tri_log(TRI_LOG_INFO, "up", "%s: draining", signal_name(signal));
+  tri_log(TRI_LOG_INFO, "up", "SIG%s: draining", sigabbrev_np(signal));
   u->draining = true;
   u->deadline_ns = tri_now_ns() + (int64_t)(u->opts.serve.drain_timeout * 1e9) + STOP_GRACE_MS * 1000000LL;
   /* The coordinator names in its log what it got. To it SIGHUP means that its supervisor is gone. */

@@ -1,6 +1,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,19 +18,25 @@ extern char **environ;
 
 struct command {
   char *argv[TRI_UP_MAX_ARGS];
-  char text[64][64]; /* numbers */
-  int n, texts;
+  int n;
+  char text[4096]; /* of numbers and words */
+  size_t used;
 };
 
 static void add(struct command *c, const char *arg) {
   if (c->n < TRI_UP_MAX_ARGS - 1) c->argv[c->n++] = (char *)(uintptr_t)arg;
 }
 
-static void add_number(struct command *c, const char *name, long long v) {
-  char *t = c->text[c->texts++];
-  snprintf(t, sizeof c->text[0], "%lld", v);
-  add(c, name);
-  add(c, t);
+/* Each word of a text, which is printed as by printf, is an argument. */
+__attribute__((format(printf, 2, 3))) static void add_words(struct command *c, const char *fmt, ...) {
+  char *text = c->text + c->used, *save = NULL;
+  size_t room = sizeof c->text - c->used;
+  va_list ap;
+  va_start(ap, fmt);
+  size_t len = (size_t)vsnprintf(text, room, fmt, ap);
+  va_end(ap);
+  c->used += len < room ? len + 1 : room - 1; /* a full text takes no more words */
+  for (char *word = strtok_r(text, " ", &save); word; word = strtok_r(NULL, " ", &save)) add(c, word);
 }
 
 static void add_passed(struct command *c, const tri_up *u) {
@@ -90,20 +97,15 @@ tri_status tri_up_spawn_coordinator(tri_up *u, tri_error *err) {
   snprintf(program, sizeof program, "%s/trireme-coordinator", u->bin_dir);
   add(&c, program);
   add_passed(&c, u);
-  add(&c, "--launch");
-  add(&c, "group");
-  add(&c, "--boot-file");
+  add_words(&c, "--launch group --event-fd %d --boot-file", fds[1]);
   add(&c, u->boot_path);
-  add_number(&c, "--event-fd", fds[1]);
   char endpoint[320], host[128];
-  if (u->opts.hosts && !strcmp(u->opts.serve.worker_endpoint, "auto")) {
+  bool chosen_here = !strcmp(u->opts.serve.worker_endpoint, "auto");
+  if (chosen_here && u->opts.hosts) {
     /* Workers on other hosts must reach it. */
     tri_boot_host_address(host, sizeof host);
-    snprintf(endpoint, sizeof endpoint, "tcp://%s:*", host);
-    add(&c, "--worker-endpoint");
-    add(&c, endpoint);
-  } else if (!strcmp(u->opts.launcher, "mpirun") && !strcmp(u->opts.serve.worker_endpoint, "auto") &&
-             strlen(u->workers_path) <= MAX_SOCKET_PATH) {
+    add_words(&c, "--worker-endpoint tcp://%s:*", host);
+  } else if (chosen_here && !strcmp(u->opts.launcher, "mpirun") && strlen(u->workers_path) <= MAX_SOCKET_PATH) {
     /* All are on this host, where a socket file costs less than a loopback connection. */
     snprintf(endpoint, sizeof endpoint, "ipc://%s", u->workers_path);
     add(&c, "--worker-endpoint");
@@ -115,69 +117,37 @@ tri_status tri_up_spawn_coordinator(tri_up *u, tri_error *err) {
   return st;
 }
 
-static void add_mpirun(struct command *c, const tri_up *u, const tri_up_group *g, int world, char *args) {
-  add(c, "mpirun");
-  add_number(c, "-n", world);
+static void add_mpirun(struct command *c, const tri_up *u, const tri_up_group *g, int world) {
   /* The workers pin their threads themselves. A rank's death must end the others without delay. */
-  static const char *const fixed[] = {"--bind-to",
-                                      "none",
-                                      "--mca",
-                                      "mpi_yield_when_idle",
-                                      "1",
-                                      "--mca",
-                                      "odls_base_sigkill_timeout",
-                                      "0",
-                                      "--mca",
-                                      "oob_tcp_keepalive_time",
-                                      "2",
-                                      "--mca",
-                                      "oob_tcp_keepalive_intvl",
-                                      "1",
-                                      "--mca",
-                                      "oob_tcp_keepalive_probes",
-                                      "3",
-                                      "-x",
-                                      TRI_BOOT_ENV};
-  for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) add(c, fixed[i]);
+  add_words(c, "mpirun -n %d --bind-to none --mca mpi_yield_when_idle 1 --mca odls_base_sigkill_timeout 0", world);
+  add_words(c, "--mca oob_tcp_keepalive_time 2 --mca oob_tcp_keepalive_intvl 1 --mca oob_tcp_keepalive_probes 3");
+  add_words(c, "-x " TRI_BOOT_ENV);
   if (g->segments.path[0]) { /* where ranks share memory, and where the launcher has its session */
-    const char *const folders[] = {
-        "--mca", "btl_vader_backing_directory", g->segments.path, "--mca", "orte_tmpdir_base", g->segments.path};
-    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) add(c, folders[i]);
+    add_words(c, "--mca btl_vader_backing_directory %s", g->segments.path);
+    add_words(c, "--mca orte_tmpdir_base %s", g->segments.path);
   }
   if (u->opts.hosts) add(c, "--host");
   add(c, u->opts.hosts ? u->opts.hosts : "--oversubscribe");
-  for (char *save = NULL, *a = strtok_r(args, " ", &save); a; a = strtok_r(NULL, " ", &save)) add(c, a);
-}
-
-static void add_srun(struct command *c, int world, char *args) {
-  add(c, "srun");
-  add_number(c, "-n", world);
-  static const char *const fixed[] = {"--mpi=pmix", "--kill-on-bad-exit=1", "--overlap"};
-  for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) add(c, fixed[i]);
-  for (char *save = NULL, *a = strtok_r(args, " ", &save); a; a = strtok_r(NULL, " ", &save)) add(c, a);
 }
 
 tri_status tri_up_spawn_group(tri_up *u, int group, tri_error *err) {
   struct command c = {0};
   tri_up_group *g = &u->groups[group];
-  char program[4200], args[1024];
+  char program[4200];
   int world = u->opts.serve.tp * u->opts.serve.pp;
   bool alone = world == 1 && !u->opts.hosts && strcmp(u->opts.launcher, "srun");
   snprintf(program, sizeof program, "%s/trireme-worker", u->bin_dir);
-  snprintf(args, sizeof args, "%s", u->opts.launcher_args ? u->opts.launcher_args : "");
   if (!alone && !strcmp(u->opts.launcher, "srun")) {
-    add_srun(&c, world, args);
+    add_words(&c, "srun -n %d --mpi=pmix --kill-on-bad-exit=1 --overlap", world);
   } else if (!alone) {
     /* Elsewhere the folder would be missing. Without one Open MPI takes /dev/shm itself. */
     if (!u->opts.hosts) tri_up_folder_make("/dev/shm", &g->segments, NULL);
-    add_mpirun(&c, u, g, world, args);
+    add_mpirun(&c, u, g, world);
   }
+  if (!alone && u->opts.launcher_args) add_words(&c, "%.1023s", u->opts.launcher_args);
   add(&c, program);
   add_passed(&c, u);
-  add(&c, "--launch");
-  add(&c, alone ? "self" : "group");
-  add_number(&c, "--group", group);
-  add_number(&c, "--epoch", (long long)++g->epoch);
+  add_words(&c, "--launch %s --group %d --epoch %llu", alone ? "self" : "group", group, (unsigned long long)++g->epoch);
   g->started_ns = tri_now_ns();
   g->restart_ns = g->kill_ns = 0;
   g->ready = false;

@@ -61,8 +61,7 @@ static size_t partial_bytes(const tri_attention_args *a, int chunks) {
 }
 
 tri_status tri_cpu_attention_plan(tri_backend *be, const tri_attention_args *a, tri_op_plan *plan) {
-  tri_status st = tri_ref_attention_plan(be, a, plan);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(tri_ref_attention_plan(be, a, plan));
   int threads = tri_pool_size(be->pool), context = tri_max(1, a->batch->max_context);
   int units = tri_max(1, a->batch->num_seqs * a->kv.num_kv_heads);
   int chunk = FIXED_CHUNK, chunks = (context + chunk - 1) / chunk;

@@ -32,21 +32,14 @@ static tri_status choose_isa(const char *name, const tri_cpu_isa **out, tri_erro
   return tri_fail(err, TRI_UNSUPPORTED, "isa", "no kernels for instruction set %s; known: avx512, avx2, scalar", name);
 }
 
-static void cpu_destroy(tri_backend *be) {
-  be->ops.mem_free(be, TRI_MEM_STAGING, be->workspace, be->workspace_bytes);
-  tri_free(be->impl);
-}
-
 tri_status tri_backend_fill_cpu(tri_backend *be, const char *isa, tri_error *err) {
   const tri_cpu_isa *chosen = NULL;
-  tri_status st = choose_isa(isa, &chosen, err);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(choose_isa(isa, &chosen, err));
   tri_cpu_impl *impl = tri_calloc(1, sizeof *impl);
   if (!impl) return tri_fail(err, TRI_NO_MEMORY, "backend", "no memory for the CPU backend");
   impl->isa = chosen;
   be->impl = impl;
   be->isa = chosen->name;
-  be->ops.destroy = cpu_destroy;
 #define X(op) be->ops.op##_launch = tri_cpu_##op##_launch;
   TRI_OP_LIST(X)
 #undef X

@@ -16,12 +16,6 @@
 #define TRI_ISA avx512
 #include "kernels/cpu/vec_avx512.h"
 
-#include "kernels/cpu/kern_attn.h"
-#include "kernels/cpu/kern_dot.h"
-#include "kernels/cpu/kern_int8.h"
-#include "kernels/cpu/kern_panel.h"
-#include "kernels/cpu/kern_sample.h"
-
 #include "kernels/cpu/kern_table.h"
 
 #if defined(__clang__)

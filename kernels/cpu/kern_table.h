@@ -1,4 +1,11 @@
-/* The last thing an isa_*.c includes: its entry of the table. TRI_ISA is the entry's suffix. */
+/* The last thing an isa_*.c includes, behind its vec_*.h: the inner kernels, and its entry of the table. TRI_ISA is the
+ * entry's suffix. */
+#include "kernels/cpu/kern_attn.h"
+#include "kernels/cpu/kern_dot.h"
+#include "kernels/cpu/kern_int8.h"
+#include "kernels/cpu/kern_panel.h"
+#include "kernels/cpu/kern_sample.h"
+
 #define TRI_ISA_PASTE(a, b) a##b
 #define TRI_ISA_TABLE(suffix) TRI_ISA_PASTE(tri_cpu_, suffix)
 #define TRI_ISA_STRING(s) #s

@@ -1,4 +1,4 @@
-/* Mixture of experts: the router's choice, and the chosen experts' work.
+/* Mixture of experts: the chosen experts' work.
  *
  * The choices of a pass are ordered by expert, so that each expert's weights are read once for all the tokens that want
  * it. Then there are three phases, in each of which the threads draw items: blocks of columns of the first product,
@@ -8,32 +8,6 @@
 #include <string.h>
 
 #include "kernels/cpu/product.h"
-
-typedef struct route_run {
-  tri_backend *be;
-  const tri_moe_route_args *a;
-} route_run;
-
-static void route_thread(void *ctx, int index, int count) {
-  const route_run *r = ctx;
-  int64_t rows = r->a->logits.rows, end = rows * (index + 1) / count;
-  double *scratch = (double *)r->be->workspace + (size_t)index * tri_round_up(tri_ref_moe_scratch(r->a), 8);
-  for (int64_t t = rows * index / count; t < end; t++) tri_ref_moe_route_row(r->a, (int)t, scratch);
-}
-
-tri_status tri_cpu_moe_route_plan(tri_backend *be, const tri_moe_route_args *a, tri_op_plan *plan) {
-  tri_status st = tri_ref_moe_route_plan(be, a, plan);
-  if (st == TRI_OK)
-    plan->workspace = (size_t)tri_pool_size(be->pool) * tri_round_up(tri_ref_moe_scratch(a), 8) * sizeof(double);
-  return st;
-}
-
-void tri_cpu_moe_route_launch(tri_backend *be, const tri_op_plan *plan, const tri_moe_route_args *a) {
-  (void)plan;
-  route_run r = {be, a};
-  enum { NS_PER_LOGIT = 20 }; /* in double, one after the other */
-  if (a->logits.rows) tri_cpu_run(be, (double)NS_PER_LOGIT * a->logits.rows * a->logits.cols, route_thread, &r);
-}
 
 /* Choices that one pass takes up (at least one token's), rows of an expert that go through a block of columns at a
  * time, and columns of a token that one item sums up. */

@@ -289,7 +289,3 @@ void tri_cpu_sample_part_launch(tri_backend *be, const tri_op_plan *plan, const 
   part_run r = {.be = be, .a = a};
   tri_cpu_run(be, (double)a->rows.logits.rows * a->rows.logits.cols * NS_PER_LOGIT, part_thread, &r);
 }
-
-void tri_cpu_sample_merge_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_merge_args *a) {
-  tri_ref_sample_merge_launch(be, plan, a);
-}

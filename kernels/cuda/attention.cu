@@ -65,8 +65,7 @@ void tri_cuda_attention(cudaStream_t stream, const tri_attention_args *a) {
   }
 }
 
-void tri_cuda_copy_blocks(cudaStream_t stream, const tri_copy_blocks_args *a, void *workspace) {
-  (void)workspace;
+void tri_cuda_copy_blocks(cudaStream_t stream, const tri_copy_blocks_args *a, void *) {
   size_t element = a->kv.dtype == TRI_F32 ? 4 : 2;
   size_t bytes = (size_t)a->kv.num_kv_heads * (size_t)a->kv.block_size * (size_t)a->kv.head_dim * element;
   for (int i = 0; i < a->num_pairs; i++) {

@@ -6,7 +6,7 @@
 #ifndef TRI_KERNELS_CUDA_ATTENTION_SPLITS_CUH
 #define TRI_KERNELS_CUDA_ATTENTION_SPLITS_CUH
 
-#include "kernels/attention_cut.h"
+#include "kernels/cuda/attention_cut.h"
 #include "kernels/cuda/device.cuh"
 
 enum { MAX_SPLITS = TRI_MOST_SPLITS, SPLIT_EXTRA = 4 };

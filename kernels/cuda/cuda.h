@@ -6,24 +6,22 @@
 #include <cuda_runtime_api.h>
 #include <library_types.h>
 
-#include "kernels/attention_cut.h"
 #include "kernels/backend.h"
+#include "kernels/cuda/attention_cut.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-enum { TRI_CUDA_CUTS = 4 }; /* attentions of a model that are cut in different ways */
-
-/* A batch's arrays, side by side in pinned memory and on the device. There the stream keeps steps apart; in pinned
- * memory two take turns, as the copy of one may not have begun when the next one's is made ready. */
-typedef struct tri_cuda_bound {
-  tri_attention_cut cuts[TRI_CUDA_CUTS];
+/* Pinned memory and the device's for a step's data side by side: a batch's arrays, or the sampler's parameters, behind
+ * which the device has more. On the device the stream keeps steps apart; in pinned memory two take turns, as the copy
+ * of one may not have begun when the next one's is made ready. */
+typedef struct tri_cuda_staging {
   char *host[2], *device;
   cudaEvent_t sent[2];
-  size_t bytes;
+  size_t host_bytes, device_bytes;
   int turn;
-} tri_cuda_bound;
+} tri_cuda_staging;
 
 /* A recorded step, kept as long as what its ops point to stays where it is. */
 typedef struct tri_cuda_graph {
@@ -31,15 +29,8 @@ typedef struct tri_cuda_graph {
   uint64_t used;        /* number of the last use */
   cudaGraphExec_t exec; /* NULL: empty */
 } tri_cuda_graph;
+enum { TRI_CUDA_CUTS = 4 }; /* attentions of a model that are cut in different ways */
 enum { TRI_CUDA_GRAPHS = 128, TRI_CUDA_KEYS = 256 };
-
-/* The memory of the sampler: what goes to the device, pinned, in turns as with batches, and the same and more there. */
-typedef struct tri_cuda_drawing {
-  char *host[2], *device;
-  cudaEvent_t sent[2];
-  size_t host_bytes, device_bytes;
-  int turn;
-} tri_cuda_drawing;
 
 struct tri_tactic;                      /* kernels/gemm_tactics.h */
 struct tri_cuda_products;               /* matmul.c */
@@ -57,8 +48,8 @@ typedef struct tri_cuda_impl {
   unsigned *counters;              /* [TRI_CUDA_MEETINGS] on the device, zero between two kernels */
   cudaError_t error;               /* the first one that a launch or a copy met; told by whatever next waits */
   char isa[32];
-  tri_cuda_bound bound[TRI_BOUND_BATCHES];
-  tri_cuda_drawing drawing;
+  tri_cuda_staging staging[TRI_BOUND_BATCHES + 1]; /* of batches, by number, and of the sampler */
+  tri_attention_cut cuts[TRI_BOUND_BATCHES][TRI_CUDA_CUTS];
   tri_cuda_graph graphs[TRI_CUDA_GRAPHS];
   tri_cuda_graph *recording;
   bool no_room; /* a recorded step did not fit: none is recorded any more */
@@ -77,9 +68,19 @@ static inline void tri_cuda_note(const tri_backend *be, cudaError_t e) {
   if (e != cudaSuccess && impl->error == cudaSuccess) impl->error = e;
 }
 
-/* device.c: pinned memory in two equal parts, and an event for each. */
-tri_status tri_cuda_pinned_alloc(char *host[2], size_t bytes);
-void tri_cuda_pinned_free(char *host[2]);
+static inline tri_cuda_staging *tri_cuda_drawing(const tri_backend *be) {
+  return &tri_cuda_of(be)->staging[TRI_BOUND_BATCHES];
+}
+
+/* device.c: other memory for staging, of so many bytes; nothing may use what there was. With a size of 0 that memory
+ * stays. */
+tri_status tri_cuda_staging_grow(tri_backend *be, tri_cuda_staging *s, size_t host_bytes, size_t device_bytes);
+/* The pinned memory whose turn it is, once the copy out of it has ended; then the copy of its first bytes. */
+char *tri_cuda_staging_turn(tri_backend *be, tri_cuda_staging *s);
+void tri_cuda_staging_send(tri_backend *be, tri_cuda_staging *s, size_t bytes);
+/* bind.c */
+tri_status tri_cuda_bind_batch(tri_backend *be, int number, const tri_batch *host, const tri_attention_args *attentions,
+                               int num_attentions, tri_batch *out);
 /* nvml.c */
 typedef struct tri_cuda_facts {
   char driver[80];
@@ -99,8 +100,7 @@ tri_status tri_comm_device_create(tri_backend *be, struct tri_comm *host, bool s
 
 /* roofline.c, roofline.cu; bytes is a multiple of 32 KiB. */
 enum { TRI_CUDA_READ_VARIANTS = 6 };
-struct tri_device_roofline;
-tri_status tri_cuda_roofline_create(tri_backend *be, tri_dtype type, struct tri_device_roofline **out);
+tri_status tri_cuda_roofline_create(tri_backend *be, size_t stream_bytes, tri_dtype type, struct tri_roofline **out);
 void tri_cuda_roofline_fill(cudaStream_t stream, void *p, tri_dtype type, size_t n);
 void tri_cuda_roofline_read(cudaStream_t stream, const void *p, size_t bytes, int variant, int num_sms, uint32_t *sink);
 

@@ -140,21 +140,43 @@ static tri_status device_event_wait(tri_backend *be, int event) {
 
 /* ---- the host side of batches ---- */
 
-tri_status tri_cuda_pinned_alloc(char *host[2], size_t bytes) {
+/* Pinned memory in two equal parts. */
+static tri_status grow_pinned(tri_cuda_staging *s, size_t bytes) {
   void *p;
+  if (s->host[0]) cudaFreeHost(s->host[0]);
+  s->host[0] = s->host[1] = NULL;
+  s->host_bytes = 0;
   if (bytes > SIZE_MAX / 2) return TRI_OVERFLOW;
   if (cudaMallocHost(&p, 2 * bytes) != cudaSuccess) {
     cudaGetLastError(); /* it does not stick */
     return TRI_NO_MEMORY;
   }
-  host[0] = p;
-  host[1] = host[0] + bytes;
+  s->host[0] = p;
+  s->host[1] = s->host[0] + bytes;
+  s->host_bytes = bytes;
   return TRI_OK;
 }
 
-void tri_cuda_pinned_free(char *host[2]) {
-  if (host[0]) cudaFreeHost(host[0]);
-  host[0] = host[1] = NULL;
+tri_status tri_cuda_staging_grow(tri_backend *be, tri_cuda_staging *s, size_t host_bytes, size_t device_bytes) {
+  if (host_bytes) TRI_CHECK(grow_pinned(s, host_bytes));
+  if (!device_bytes) return TRI_OK;
+  device_free(be, TRI_MEM_STAGING, s->device, s->device_bytes);
+  s->device = NULL;
+  s->device_bytes = 0;
+  TRI_CHECK(device_alloc(be, TRI_MEM_STAGING, device_bytes, (void **)&s->device));
+  s->device_bytes = device_bytes;
+  return TRI_OK;
+}
+
+char *tri_cuda_staging_turn(tri_backend *be, tri_cuda_staging *s) {
+  s->turn ^= 1;
+  tri_cuda_note(be, cudaEventSynchronize(s->sent[s->turn]));
+  return s->host[s->turn];
+}
+
+void tri_cuda_staging_send(tri_backend *be, tri_cuda_staging *s, size_t bytes) {
+  device_upload(be, s->device, s->host[s->turn], bytes);
+  tri_cuda_note(be, cudaEventRecord(s->sent[s->turn], tri_cuda_stream(be)));
 }
 
 static cudaError_t make_events(cudaEvent_t *events, int n) {
@@ -168,119 +190,11 @@ static void free_events(cudaEvent_t *events, int n) {
     if (events[i]) cudaEventDestroy(events[i]);
 }
 
-/* ---- batches ---- */
-
-static tri_status bound_grow(tri_backend *be, tri_cuda_bound *b, size_t bytes) {
-  if (bytes <= b->bytes) return TRI_OK;
-  tri_status st = device_sync(be);
-  if (st != TRI_OK) return st;
-  tri_cuda_graphs_drop(be);
-  tri_cuda_pinned_free(b->host);
-  device_free(be, TRI_MEM_STAGING, b->device, b->bytes);
-  b->device = NULL;
-  b->bytes = 0;
-  bytes *= 2;
-  st = tri_cuda_pinned_alloc(b->host, bytes);
-  if (st == TRI_OK) st = device_alloc(be, TRI_MEM_STAGING, bytes, (void **)&b->device);
-  if (st == TRI_OK) b->bytes = bytes;
-  return st;
-}
-
-enum { ARRAY_ALIGN = 16, BATCH_ARRAYS = 9 };
-static size_t aligned(size_t bytes) { return (bytes + ARRAY_ALIGN - 1) / ARRAY_ALIGN * ARRAY_ALIGN; }
-
-/* An array of a batch: where its pointer is. */
-typedef struct array {
-  const void **at;
-  size_t bytes;
-} array;
-
-/* Fills the lengths of a batch's arrays; those that it lacks have none. Returns the bytes of all. */
-static size_t arrays_of(tri_batch *b, array out[BATCH_ARRAYS]) {
-  size_t t = (size_t)b->num_tokens, s = (size_t)b->num_seqs, all = 0;
-  const array arrays[BATCH_ARRAYS] = {
-      {(const void **)&b->kv_slot, t * sizeof *b->kv_slot},
-      {(const void **)&b->token_ids, t * sizeof *b->token_ids},
-      {(const void **)&b->positions, t * sizeof *b->positions},
-      {(const void **)&b->types, t * sizeof *b->types},
-      {(const void **)&b->rope_len, t * sizeof *b->rope_len},
-      {(const void **)&b->seq_start, (s + 1) * sizeof *b->seq_start},
-      {(const void **)&b->context_len, s * sizeof *b->context_len},
-      {(const void **)&b->block_table, s * (size_t)b->block_table_stride * sizeof *b->block_table},
-      {(const void **)&b->logit_rows, (size_t)b->num_logits * sizeof *b->logit_rows},
-  };
-  for (int i = 0; i < BATCH_ARRAYS; i++) {
-    out[i] = arrays[i];
-    if (!*out[i].at) out[i].bytes = 0;
-    all += aligned(out[i].bytes);
-  }
-  return all;
-}
-
-/* Lists the shapes in which the attentions of a batch are cut, each once. */
-static int shapes_of(const tri_batch *b, const tri_attention_args *attentions, int count,
-                     tri_attention_shape out[TRI_CUDA_CUTS]) {
-  int num = 0;
-  for (int i = 0; i < count && num < TRI_CUDA_CUTS; i++) {
-    bool known = !tri_cuda_attention_shape(&attentions[i], b, &out[num]);
-    for (int j = 0; j < num && !known; j++) known = !memcmp(&out[j], &out[num], sizeof *out);
-    num += !known;
-  }
-  return num;
-}
-
-/* Cuts the attentions of a batch; the lists go to staging + at, and will lie as far into the device's memory. Returns
- * where they end. */
-static size_t cut_attentions(const tri_cuda_impl *impl, tri_cuda_bound *b, const tri_batch *host,
-                             const tri_attention_shape *shapes, int num, char *staging, size_t at) {
-  for (int i = 0; i < num; i++) {
-    size_t parts = (size_t)tri_attention_most_parts(&shapes[i], host, impl->num_sms) * sizeof(tri_attention_part);
-    size_t tiles = (size_t)tri_attention_most_tiles(&shapes[i], host) * sizeof(tri_attention_tile);
-    if (staging) {
-      tri_attention_cut_batch(&shapes[i], host, impl->num_sms, (tri_attention_part *)(void *)(staging + at),
-                              (tri_attention_tile *)(void *)(staging + at + parts), &b->cuts[i]);
-      b->cuts[i].parts = (const tri_attention_part *)(const void *)(b->device + at);
-      b->cuts[i].tiles = (const tri_attention_tile *)(const void *)(b->device + at + parts);
-    }
-    at += parts + tiles;
-  }
-  return at;
-}
-
-/* One copy for all arrays: a step's transfers cost by their number. Waits only where the host is two steps ahead. */
-static tri_status device_bind_batch(tri_backend *be, int number, const tri_batch *host,
-                                    const tri_attention_args *attentions, int num_attentions, tri_batch *out) {
-  tri_cuda_impl *impl = tri_cuda_of(be);
-  tri_cuda_bound *b = &impl->bound[number];
-  array arrays[BATCH_ARRAYS];
-  tri_attention_shape shapes[TRI_CUDA_CUTS];
-  *out = *host;
-  size_t all = arrays_of(out, arrays);
-  int num_shapes = shapes_of(host, attentions, num_attentions, shapes);
-  tri_status st = bound_grow(be, b, cut_attentions(impl, b, host, shapes, num_shapes, NULL, all));
-  if (st != TRI_OK) return st;
-  char *staging = b->host[b->turn ^= 1];
-  tri_cuda_note(be, cudaEventSynchronize(b->sent[b->turn]));
-  size_t at = 0;
-  for (int i = 0; i < BATCH_ARRAYS; i++) {
-    if (arrays[i].bytes) memcpy(staging + at, *arrays[i].at, arrays[i].bytes);
-    *arrays[i].at = arrays[i].bytes ? b->device + at : NULL;
-    at += aligned(arrays[i].bytes);
-  }
-  at = cut_attentions(impl, b, host, shapes, num_shapes, staging, at);
-  out->cuts = b->cuts;
-  out->num_cuts = num_shapes;
-  device_upload(be, b->device, staging, at);
-  tri_cuda_note(be, cudaEventRecord(b->sent[b->turn], tri_cuda_stream(be)));
-  return TRI_OK;
-}
-
 static tri_status device_reserve(tri_backend *be, size_t workspace) {
   void *p;
   if (workspace <= be->workspace_bytes) return TRI_OK;
-  tri_status st = device_sync(be); /* nobody uses the old one any more */
-  if (st == TRI_OK) st = device_alloc(be, TRI_MEM_STAGING, workspace, &p);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(device_sync(be)); /* nobody uses the old one any more */
+  TRI_CHECK(device_alloc(be, TRI_MEM_STAGING, workspace, &p));
   tri_cuda_graphs_drop(be);
   device_free(be, TRI_MEM_STAGING, be->workspace, be->workspace_bytes);
   be->workspace = p;
@@ -289,12 +203,10 @@ static tri_status device_reserve(tri_backend *be, size_t workspace) {
 }
 
 static void close_device(tri_cuda_impl *impl) {
-  for (int i = 0; i < TRI_BOUND_BATCHES; i++) {
-    tri_cuda_pinned_free(impl->bound[i].host);
-    free_events(impl->bound[i].sent, 2);
+  for (int i = 0; i <= TRI_BOUND_BATCHES; i++) {
+    if (impl->staging[i].host[0]) cudaFreeHost(impl->staging[i].host[0]);
+    free_events(impl->staging[i].sent, 2);
   }
-  tri_cuda_pinned_free(impl->drawing.host);
-  free_events(impl->drawing.sent, 2);
   free_events(impl->events, TRI_EVENTS);
   tri_cuda_blas_close(impl);
   if (impl->counters) cudaFree(impl->counters);
@@ -308,9 +220,8 @@ static void device_destroy(tri_backend *be) {
   if (tri_cuda_stream(be)) cudaStreamSynchronize(tri_cuda_stream(be));
   tri_cuda_graphs_drop(be);
   device_free(be, TRI_MEM_STAGING, be->workspace, be->workspace_bytes);
-  for (int i = 0; i < TRI_BOUND_BATCHES; i++)
-    device_free(be, TRI_MEM_STAGING, impl->bound[i].device, impl->bound[i].bytes);
-  device_free(be, TRI_MEM_STAGING, impl->drawing.device, impl->drawing.device_bytes);
+  for (int i = 0; i <= TRI_BOUND_BATCHES; i++)
+    device_free(be, TRI_MEM_STAGING, impl->staging[i].device, impl->staging[i].device_bytes);
   close_device(impl);
   be->impl = NULL;
 }
@@ -357,8 +268,7 @@ static tri_status open_device(tri_cuda_impl *impl, tri_error *err) {
   /* Whoever waits for a copy sleeps: the cores are for conversions. */
   for (int i = TRI_EVENT_UPLOAD; i < TRI_EVENTS && e == cudaSuccess; i++)
     e = cudaEventCreateWithFlags(&impl->events[i], cudaEventDisableTiming | cudaEventBlockingSync);
-  if (e == cudaSuccess) e = make_events(impl->drawing.sent, 2);
-  for (int i = 0; i < TRI_BOUND_BATCHES && e == cudaSuccess; i++) e = make_events(impl->bound[i].sent, 2);
+  for (int i = 0; i <= TRI_BOUND_BATCHES && e == cudaSuccess; i++) e = make_events(impl->staging[i].sent, 2);
   return e == cudaSuccess ? TRI_OK : refuse(e, "cannot use the device", err);
 }
 
@@ -439,7 +349,7 @@ __attribute__((visibility("default"))) tri_status tri_backend_fill_cuda(tri_back
   be->ops.graph_begin = tri_cuda_graph_begin;
   be->ops.graph_end = tri_cuda_graph_end;
   be->ops.graph_drop = tri_cuda_graphs_drop;
-  be->ops.bind_batch = device_bind_batch;
+  be->ops.bind_batch = tri_cuda_bind_batch;
   be->host_memory = false;
   be->async = be->records = be->tunes = true;
   be->narrows_inputs = be->narrow_activations = true;

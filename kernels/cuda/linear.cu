@@ -335,8 +335,7 @@ __global__ static void head_linear_kernel(tri_head_linear_args a) {
   if (!lane) row_at(a.out, t)[(size_t)(row / n) * (size_t)a.out_stride + (size_t)(row % n)] = sum;
 }
 
-void tri_cuda_head_linear(cudaStream_t stream, const tri_head_linear_args *a, void *workspace) {
-  (void)workspace;
+void tri_cuda_head_linear(cudaStream_t stream, const tri_head_linear_args *a, void *) {
   if (!a->x.rows || !a->w.n) return;
   dim3 grid(blocks_for((size_t)a->w.n, COLUMN_WARPS), a->x.rows);
   head_linear_kernel<<<grid, COLUMN_WARPS * WARP, 0, stream>>>(*a);

@@ -260,8 +260,7 @@ template <typename T> static bool norm_by_four(cudaStream_t stream, const tri_no
 
 static bool is_aligned(const float *p) { return (uintptr_t)p % 16 == 0; }
 
-void tri_cuda_norm(cudaStream_t stream, const tri_norm_args *a, void *workspace) {
-  (void)workspace;
+void tri_cuda_norm(cudaStream_t stream, const tri_norm_args *a, void *) {
   bool fours = a->out.data && in_fours(a->x) && in_fours(a->out) && (!a->delta.data || in_fours(a->delta)) &&
                (!a->copy.data || in_fours(a->copy)) && is_aligned(a->weight) && is_aligned(a->bias),
        done = false;

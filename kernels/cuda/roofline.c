@@ -13,12 +13,11 @@ enum {
   MOST_READ = 1 << 30,    /* a longer one goes no faster */
   STREAM_CACHES = 4,      /* the buffer is at least so many times the L2 cache */
   NUM_SIZES = 4,
-  ROUNDS = 4,
 };
 static const int sizes[NUM_SIZES] = {2048, 4096, 6144, 8192};
 
 struct device_roofline {
-  tri_device_roofline base;
+  tri_roofline base;
   tri_backend *be;
   cudaEvent_t from, to;
   char *stream; /* random numbers, and a word behind them for what was read */
@@ -55,7 +54,7 @@ static double end(struct device_roofline *f) {
   return ms * 1e-3;
 }
 
-static double device_read(tri_device_roofline *base, double bytes) {
+static double device_read(tri_roofline *base, double bytes) {
   struct device_roofline *f = (struct device_roofline *)base;
   size_t most = f->stream_bytes / 2, n = LEAST_READ;
   if (most > MOST_READ) most = MOST_READ;
@@ -67,7 +66,7 @@ static double device_read(tri_device_roofline *base, double bytes) {
 }
 
 /* A product as linear.c has it: the weights' rows are as long as the inputs'. */
-static double device_gemm(tri_device_roofline *base) {
+static double device_gemm(tri_roofline *base) {
   struct device_roofline *f = (struct device_roofline *)base;
   tri_cuda_impl *impl = tri_cuda_of(f->be);
   cudaDataType_t t = tri_cuda_type_of(f->type);
@@ -82,24 +81,7 @@ static double device_gemm(tri_device_roofline *base) {
   return end(f) / ((double)n * n * n);
 }
 
-static double read_once(tri_device_roofline *base) { return device_read(base, LEAST_READ); }
-
-/* The setting with the shortest of several rounds; the first round, which loads kernels, is as good as any other. */
-static int fastest(struct device_roofline *f, double (*run)(tri_device_roofline *), int *setting, const int *values,
-                   int n) {
-  double best = 1e9;
-  int winner = values[0];
-  for (int round = 0; round < ROUNDS; round++)
-    for (int i = 0; i < n; i++) {
-      *setting = values[i];
-      double t = run(&f->base);
-      if (t < best) {
-        best = t;
-        winner = values[i];
-      }
-    }
-  return winner;
-}
+static double read_once(tri_roofline *base) { return device_read(base, LEAST_READ); }
 
 /* Not counted under a tag: it comes and goes, and no budget has room for them. */
 static void *room(size_t bytes) {
@@ -120,7 +102,7 @@ static tri_status allocate(struct device_roofline *f, size_t cache) {
   return f->matrices ? TRI_OK : TRI_NO_MEMORY;
 }
 
-static void device_roofline_destroy(tri_device_roofline *base) {
+static void device_roofline_destroy(tri_roofline *base) {
   struct device_roofline *f = (struct device_roofline *)base;
   if (f->from) cudaEventDestroy(f->from);
   if (f->to) cudaEventDestroy(f->to);
@@ -135,19 +117,20 @@ static void choose(struct device_roofline *f) {
   size_t n = (size_t)sizes[f->num_sizes - 1];
   tri_cuda_roofline_fill(stream, f->stream, TRI_F32, f->stream_bytes / sizeof(float));
   tri_cuda_roofline_fill(stream, f->matrices, f->type, 3 * n * n);
-  f->variant = fastest(f, read_once, &f->variant, variants, TRI_CUDA_READ_VARIANTS);
-  f->size = fastest(f, device_gemm, &f->size, sizes, f->num_sizes);
+  /* The first round, which loads kernels, is as good as any other. */
+  f->variant = tri_roofline_fastest(&f->base, read_once, &f->variant, variants, TRI_CUDA_READ_VARIANTS);
+  f->size = tri_roofline_fastest(&f->base, device_gemm, &f->size, sizes, f->num_sizes);
   snprintf(f->base.read_name, sizeof f->base.read_name, "device memory read");
   snprintf(f->base.gemm_name, sizeof f->base.gemm_name, "cuBLAS %s at %d", tri_dtype_name(f->type), f->size);
 }
 
-tri_status tri_cuda_roofline_create(tri_backend *be, tri_dtype type, tri_device_roofline **out) {
+/* The buffer's size is the device's affair. */
+tri_status tri_cuda_roofline_create(tri_backend *be, size_t stream_bytes, tri_dtype type, tri_roofline **out) {
   struct device_roofline *f = tri_calloc(1, sizeof *f);
   int cache = 0, device = tri_cuda_of(be)->device;
+  (void)stream_bytes;
   if (!f) return TRI_NO_MEMORY;
-  f->base.read = device_read;
-  f->base.gemm = device_gemm;
-  f->base.destroy = device_roofline_destroy;
+  f->base = (tri_roofline){.read = device_read, .gemm = device_gemm, .destroy = device_roofline_destroy};
   f->be = be;
   f->type = type == TRI_F32 || type == TRI_F16 ? type : TRI_BF16; /* int8 weights are widened by most products */
   cudaSetDevice(device);                                          /* this may be another thread than the one before */

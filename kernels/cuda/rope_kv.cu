@@ -20,8 +20,7 @@ __global__ static void rope_angles_kernel(tri_rope_angles_args a) {
   }
 }
 
-void tri_cuda_rope_angles(cudaStream_t stream, const tri_rope_angles_args *a, void *workspace) {
-  (void)workspace;
+void tri_cuda_rope_angles(cudaStream_t stream, const tri_rope_angles_args *a, void *) {
   if (a->num_tokens && a->rotary_dim) rope_angles_kernel<<<a->num_tokens, THREADS, 0, stream>>>(*a);
 }
 
@@ -231,8 +230,7 @@ __global__ static void any_append_kernel(tri_qkv_rope_append_args a) {
   for (int i = lane; i < d; i += WARP) store_as(head.value ? a.kv.v : a.kv.k, a.kv.dtype, at + (size_t)i, x[i]);
 }
 
-void tri_cuda_qkv_rope_append(cudaStream_t stream, const tri_qkv_rope_append_args *a, void *workspace) {
-  (void)workspace;
+void tri_cuda_qkv_rope_append(cudaStream_t stream, const tri_qkv_rope_append_args *a, void *) {
   dim3 grid(a->qkv.rows, blocks_for((size_t)(a->num_heads + 2 * a->num_kv_heads), THREADS / WARP));
   if (!a->qkv.rows) return;
   if (only_stores(*a))
@@ -270,7 +268,6 @@ __global__ static void mla_append_kernel(tri_mla_append_args a) {
     store_as(a.kv.k, a.kv.dtype, (size_t)a.kv_slot[t] * (rank + rope) + i, latent[i]);
 }
 
-void tri_cuda_mla_append(cudaStream_t stream, const tri_mla_append_args *a, void *workspace) {
-  (void)workspace;
+void tri_cuda_mla_append(cudaStream_t stream, const tri_mla_append_args *a, void *) {
   if (a->q.rows) mla_append_kernel<<<a->q.rows, THREADS, 0, stream>>>(*a);
 }

@@ -19,8 +19,7 @@ __global__ static void embed_kernel(tri_embed_args a) {
   }
 }
 
-void tri_cuda_embed(cudaStream_t stream, const tri_embed_args *a, void *workspace) {
-  (void)workspace;
+void tri_cuda_embed(cudaStream_t stream, const tri_embed_args *a, void *) {
   if (a->out.rows) embed_kernel<<<a->out.rows, THREADS, 0, stream>>>(*a);
 }
 
@@ -34,8 +33,7 @@ __global__ static void square_sums_kernel(tri_square_sums_args a) {
   if (!threadIdx.x) a.sums[blockIdx.x] = sum;
 }
 
-void tri_cuda_square_sums(cudaStream_t stream, const tri_square_sums_args *a, void *workspace) {
-  (void)workspace;
+void tri_cuda_square_sums(cudaStream_t stream, const tri_square_sums_args *a, void *) {
   if (a->x.rows) square_sums_kernel<<<a->x.rows, THREADS, 0, stream>>>(*a);
 }
 
@@ -45,8 +43,7 @@ __global__ static void gate_rows_kernel(tri_gate_rows_args a) {
   for (int j = threadIdx.x; j < a.x.cols; j += blockDim.x) x[j] *= factor;
 }
 
-void tri_cuda_gate_rows(cudaStream_t stream, const tri_gate_rows_args *a, void *workspace) {
-  (void)workspace;
+void tri_cuda_gate_rows(cudaStream_t stream, const tri_gate_rows_args *a, void *) {
   if (a->x.rows) gate_rows_kernel<<<a->x.rows, THREADS, 0, stream>>>(*a);
 }
 
@@ -59,8 +56,7 @@ __global__ static void softcap_kernel(tri_softcap_args a) {
   }
 }
 
-void tri_cuda_softcap(cudaStream_t stream, const tri_softcap_args *a, void *workspace) {
-  (void)workspace;
+void tri_cuda_softcap(cudaStream_t stream, const tri_softcap_args *a, void *) {
   if (a->x.rows) softcap_kernel<<<a->x.rows, THREADS, 0, stream>>>(*a);
 }
 
@@ -86,8 +82,7 @@ template <typename T> __global__ static void glu_kernel_by_four(tri_glu_args a) 
                      glu_of(a.act, a.limit, gate.z, up.z), glu_of(a.act, a.limit, gate.w, up.w)));
 }
 
-void tri_cuda_glu(cudaStream_t stream, const tri_glu_args *a, void *workspace) {
-  (void)workspace;
+void tri_cuda_glu(cudaStream_t stream, const tri_glu_args *a, void *) {
   if (!a->out.rows) return;
   dim3 grid(a->out.rows, blocks_for((size_t)a->out.cols, 4 * THREADS));
   if (!in_fours(a->out) || !in_fours(a->gate_up) || a->out.dtype != a->gate_up.dtype)
@@ -107,8 +102,7 @@ __global__ static void gather_rows_kernel(tri_gather_rows_args a) {
   for (int j = threadIdx.x; j < a.out.cols; j += blockDim.x) out[j] = x[j];
 }
 
-void tri_cuda_gather_rows(cudaStream_t stream, const tri_gather_rows_args *a, void *workspace) {
-  (void)workspace;
+void tri_cuda_gather_rows(cudaStream_t stream, const tri_gather_rows_args *a, void *) {
   if (a->out.rows) gather_rows_kernel<<<a->out.rows, THREADS, 0, stream>>>(*a);
 }
 
@@ -123,7 +117,6 @@ __global__ static void mean_rows_kernel(tri_mean_rows_args a) {
   }
 }
 
-void tri_cuda_mean_rows(cudaStream_t stream, const tri_mean_rows_args *a, void *workspace) {
-  (void)workspace;
+void tri_cuda_mean_rows(cudaStream_t stream, const tri_mean_rows_args *a, void *) {
   if (a->out.rows) mean_rows_kernel<<<a->out.rows, THREADS, 0, stream>>>(*a);
 }

@@ -42,25 +42,11 @@ static layout layout_of(const tri_sample_args *a) {
 
 /* Twice what is needed, as histories grow with every step; without them the first time is mostly the last. */
 static tri_status make_room(tri_backend *be, size_t on_host, size_t on_device) {
-  tri_cuda_drawing *d = &tri_cuda_of(be)->drawing;
-  size_t host = 2 * on_host + LEAST, device = 2 * on_device + LEAST;
-  if (on_host > d->host_bytes) {
-    tri_cuda_note(be, cudaStreamSynchronize(tri_cuda_stream(be)));
-    tri_cuda_pinned_free(d->host);
-    d->host_bytes = 0;
-    tri_status st = tri_cuda_pinned_alloc(d->host, host);
-    if (st != TRI_OK) return st;
-    d->host_bytes = host;
-  }
-  if (on_device > d->device_bytes) {
-    be->ops.mem_free(be, TRI_MEM_STAGING, d->device, d->device_bytes);
-    d->device = NULL;
-    d->device_bytes = 0;
-    tri_status st = be->ops.mem_alloc(be, TRI_MEM_STAGING, device, (void **)&d->device);
-    if (st != TRI_OK) return st;
-    d->device_bytes = device;
-  }
-  return TRI_OK;
+  tri_cuda_staging *s = tri_cuda_drawing(be);
+  bool grows = on_host > s->host_bytes;
+  if (grows) tri_cuda_note(be, cudaStreamSynchronize(tri_cuda_stream(be)));
+  return tri_cuda_staging_grow(be, s, grows ? 2 * on_host + LEAST : 0,
+                               on_device > s->device_bytes ? 2 * on_device + LEAST : 0);
 }
 
 static tri_status choose(const tri_sample_args *a, tri_op_plan *plan) {
@@ -72,9 +58,8 @@ static tri_status choose(const tri_sample_args *a, tri_op_plan *plan) {
 }
 
 tri_status tri_cuda_sample_plan(tri_backend *be, const tri_sample_args *a, tri_op_plan *plan) {
-  tri_status st = tri_ref_sample_plan(be, a, plan);
-  if (st == TRI_OK) st = choose(a, plan);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(tri_ref_sample_plan(be, a, plan));
+  TRI_CHECK(choose(a, plan));
   layout l = layout_of(a);
   return make_room(be, l.results, l.end);
 }
@@ -113,17 +98,14 @@ static void pack(const tri_sample_args *a, uint32_t first_id, tri_cuda_draw *dra
 /* Sends the rows' parameters to the device. The copy out of this turn's memory that was begun two launches ago is over
  * long since, or is waited for. */
 static void send(tri_backend *be, const tri_sample_args *a, uint32_t first_id, layout l) {
-  tri_cuda_impl *impl = tri_cuda_of(be);
-  tri_cuda_drawing *d = &impl->drawing;
-  char *host = d->host[d->turn ^= 1];
-  tri_cuda_note(be, cudaEventSynchronize(d->sent[d->turn]));
+  tri_cuda_staging *s = tri_cuda_drawing(be);
+  char *host = tri_cuda_staging_turn(be, s);
   pack(a, first_id, (tri_cuda_draw *)host, (uint32_t *)(host + l.words));
-  tri_cuda_note(be, cudaMemcpyAsync(d->device, host, l.results, cudaMemcpyHostToDevice, tri_cuda_stream(be)));
-  tri_cuda_note(be, cudaEventRecord(d->sent[d->turn], tri_cuda_stream(be)));
+  tri_cuda_staging_send(be, s, l.results);
 }
 
 static tri_cuda_draw_args args_of(const tri_backend *be, const tri_op_plan *plan, const tri_sample_args *a) {
-  char *device = tri_cuda_of(be)->drawing.device;
+  char *device = tri_cuda_drawing(be)->device;
   layout l = layout_of(a);
   return (tri_cuda_draw_args){.logits = a->logits,
                               .draws = plan->variant == DRAW ? (const tri_cuda_draw *)device : NULL,
@@ -158,9 +140,8 @@ void tri_cuda_sample_launch(tri_backend *be, const tri_op_plan *plan, const tri_
 
 /* There is room for sample_merge's results, too: what sample_part sends must stay until then. */
 tri_status tri_cuda_sample_part_plan(tri_backend *be, const tri_sample_part_args *a, tri_op_plan *plan) {
-  tri_status st = tri_ref_sample_part_plan(be, a, plan);
-  if (st == TRI_OK) st = choose(&a->rows, plan);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(tri_ref_sample_part_plan(be, a, plan));
+  TRI_CHECK(choose(&a->rows, plan));
   layout l = layout_of(&a->rows);
   return make_room(be, l.results, l.end);
 }
@@ -177,8 +158,8 @@ void tri_cuda_sample_part_launch(tri_backend *be, const tri_op_plan *plan, const
 }
 
 tri_status tri_cuda_sample_merge_plan(tri_backend *be, const tri_sample_merge_args *a, tri_op_plan *plan) {
-  tri_status st = tri_ref_sample_merge_plan(be, a, plan);
-  return st == TRI_OK ? choose(&a->rows, plan) : st;
+  TRI_CHECK(tri_ref_sample_merge_plan(be, a, plan));
+  return choose(&a->rows, plan);
 }
 
 /* The rows' parameters, but for the ids, are those that sample_part has sent. */

@@ -43,15 +43,13 @@ static bool kv_ok(const tri_kv_layer *kv) {
          kv->num_kv_heads > 0 && kv->head_dim > 0 && kv->v_dim >= 0 && kv->v_dim <= kv->head_dim;
 }
 
-tri_status tri_ref_qkv_rope_append_plan(tri_backend *be, const tri_qkv_rope_append_args *a, tri_op_plan *plan) {
-  (void)be;
-  *plan = (tri_op_plan){0};
+static bool qkv_rope_append_fits(const tri_qkv_rope_append_args *a) {
   int d = a->head_dim, width = (a->num_heads + 2 * a->num_kv_heads) * d;
   bool rotary = a->rotary_dim >= 0 && a->rotary_dim <= d && a->rotary_dim % 2 == 0;
   bool fits =
       a->qkv.cols == width && a->qkv.ld >= width && a->kv.head_dim == d && a->kv.num_kv_heads == a->num_kv_heads;
   fits = fits && a->kv.v_dim == 0;
-  return kv_ok(&a->kv) && rotary && fits ? TRI_OK : TRI_INVALID_ARGUMENT;
+  return kv_ok(&a->kv) && rotary && fits;
 }
 
 static void norm_head(float *x, int d, const float *weight, tri_norm_kind kind, float eps, float offset) {
@@ -72,9 +70,7 @@ static void rotate_head(float *x, int rotary_dim, bool interleaved, const float 
   }
 }
 
-void tri_ref_qkv_rope_append_launch(tri_backend *be, const tri_op_plan *plan, const tri_qkv_rope_append_args *a) {
-  (void)be;
-  (void)plan;
+static void qkv_rope_append_run(const tri_qkv_rope_append_args *a) {
   int d = a->head_dim, hq = a->num_heads, hkv = a->num_kv_heads, half = a->rotary_dim / 2;
   for (int t = 0; t < a->qkv.rows; t++) {
     float *row = a->qkv.data + (size_t)t * (size_t)a->qkv.ld;
@@ -98,23 +94,20 @@ void tri_ref_qkv_rope_append_launch(tri_backend *be, const tri_op_plan *plan, co
     }
   }
 }
+TRI_REF_OP(qkv_rope_append)
 
-tri_status tri_ref_mla_append_plan(tri_backend *be, const tri_mla_append_args *a, tri_op_plan *plan) {
-  (void)be;
-  *plan = (tri_op_plan){0};
+static bool mla_append_fits(const tri_mla_append_args *a) {
   bool dims = a->num_heads > 0 && a->nope_dim >= 0 && a->rope_dim >= 0 && a->rope_dim % 2 == 0 && a->rank > 0;
-  if (!dims || !kv_ok(&a->kv)) return TRI_INVALID_ARGUMENT;
+  if (!dims || !kv_ok(&a->kv)) return false;
   int row = a->rank + a->rope_dim;
   bool cache = a->kv.num_kv_heads == 1 && a->kv.head_dim == row && a->kv.v_dim == a->rank;
   bool fits = a->q.cols == a->num_heads * (a->nope_dim + a->rope_dim) && a->q_out.cols == a->num_heads * row &&
               a->kv_a.cols == row && a->q.rows == a->kv_a.rows && a->q.rows == a->q_out.rows && a->q.ld >= a->q.cols &&
               a->kv_a.ld >= row && a->q_out.ld >= a->q_out.cols;
-  return cache && fits ? TRI_OK : TRI_INVALID_ARGUMENT;
+  return cache && fits;
 }
 
-void tri_ref_mla_append_launch(tri_backend *be, const tri_op_plan *plan, const tri_mla_append_args *a) {
-  (void)be;
-  (void)plan;
+static void mla_append_run(const tri_mla_append_args *a) {
   size_t rank = (size_t)a->rank, rope = (size_t)a->rope_dim, nope = (size_t)a->nope_dim;
   for (size_t t = 0; t < (size_t)a->q.rows; t++) {
     const float *q = a->q.data + t * (size_t)a->q.ld, *co = NULL, *si = NULL;
@@ -135,6 +128,7 @@ void tri_ref_mla_append_launch(tri_backend *be, const tri_op_plan *plan, const t
       tri_store_f32(a->kv.k, a->kv.dtype, (size_t)a->kv_slot[t] * (rank + rope) + i, latent[i]);
   }
 }
+TRI_REF_OP(mla_append)
 
 tri_status tri_ref_attention_plan(tri_backend *be, const tri_attention_args *a, tri_op_plan *plan) {
   (void)be;
@@ -198,15 +192,9 @@ void tri_ref_attention_launch(tri_backend *be, const tri_op_plan *plan, const tr
   }
 }
 
-tri_status tri_ref_copy_blocks_plan(tri_backend *be, const tri_copy_blocks_args *a, tri_op_plan *plan) {
-  (void)be;
-  *plan = (tri_op_plan){0};
-  return kv_ok(&a->kv) && a->num_pairs >= 0 ? TRI_OK : TRI_INVALID_ARGUMENT;
-}
+static bool copy_blocks_fits(const tri_copy_blocks_args *a) { return kv_ok(&a->kv) && a->num_pairs >= 0; }
 
-void tri_ref_copy_blocks_launch(tri_backend *be, const tri_op_plan *plan, const tri_copy_blocks_args *a) {
-  (void)be;
-  (void)plan;
+static void copy_blocks_run(const tri_copy_blocks_args *a) {
   size_t bytes =
       (size_t)a->kv.num_kv_heads * (size_t)a->kv.block_size * (size_t)a->kv.head_dim * tri_dtype_size(a->kv.dtype);
   for (int i = 0; i < a->num_pairs; i++) {
@@ -216,3 +204,4 @@ void tri_ref_copy_blocks_launch(tri_backend *be, const tri_op_plan *plan, const 
     if (!a->kv.v_dim) memcpy((char *)a->kv.v + to, (const char *)a->kv.v + from, bytes);
   }
 }
+TRI_REF_OP(copy_blocks)

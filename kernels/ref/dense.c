@@ -5,63 +5,46 @@
 #include "kernels/quantize.h"
 #include "kernels/ref/formulas.h"
 
-double tri_ref_act(tri_act act, double x) { return tri_formula_act(act, x); }
-double tri_ref_glu(tri_act act, double limit, double gate, double up) { return tri_formula_glu(act, limit, gate, up); }
-
 bool tri_ref_glu_ok(tri_act act, float limit) { return act != TRI_ACT_SWIGLU_OAI || limit > 0; }
-
-static float *row_of(const tri_mat *m, int i) { return m->data + (size_t)i * (size_t)m->ld; }
 
 static bool mat_ok(const tri_mat *m) { return m->rows >= 0 && m->cols >= 0 && m->ld >= m->cols; }
 
 static bool weight_ok(const tri_weight *w) { return w->n >= 0 && w->k >= 0 && tri_ref_weight_type_ok(w->dtype); }
 
-static double weight_at(const tri_weight *w, size_t row, size_t col) {
-  double q = tri_load_f32(w->data, w->dtype, row * (size_t)w->k + col);
-  return w->dtype == TRI_I8 ? q * w->scale[row] : q;
-}
-
-tri_status tri_ref_embed_plan(tri_backend *be, const tri_embed_args *a, tri_op_plan *plan) {
-  (void)be;
-  *plan = (tri_op_plan){0};
+static bool embed_fits(const tri_embed_args *a) {
   bool fits = !a->table.n || a->table.k == a->out.cols;
   fits = fits && (!a->type_table.n || a->type_table.k == a->out.cols);
-  return mat_ok(&a->out) && weight_ok(&a->table) && fits ? TRI_OK : TRI_INVALID_ARGUMENT;
+  return mat_ok(&a->out) && weight_ok(&a->table) && fits;
 }
 
-void tri_ref_embed_launch(tri_backend *be, const tri_op_plan *plan, const tri_embed_args *a) {
-  (void)be;
-  (void)plan;
+static void embed_run(const tri_embed_args *a) {
   for (int t = 0; t < a->out.rows; t++) {
-    float *out = row_of(&a->out, t);
+    float *out = tri_mat_row(&a->out, t);
     uint32_t row = tri_embed_id(a, t) - a->first_id; /* wraps to something huge below first_id */
     for (int j = 0; j < a->out.cols; j++) {
-      double v = row < (uint32_t)a->table.n ? a->scale * weight_at(&a->table, row, (size_t)j) : 0;
+      double v = row < (uint32_t)a->table.n ? a->scale * tri_ref_weight_at(&a->table, row, (size_t)j) : 0;
       if (a->position_table.data)
-        v += weight_at(&a->position_table, (size_t)(a->positions[t] + a->position_offset), (size_t)j);
-      if (a->type_table.data) v += weight_at(&a->type_table, a->types ? (size_t)a->types[t] : 0, (size_t)j);
+        v += tri_ref_weight_at(&a->position_table, (size_t)(a->positions[t] + a->position_offset), (size_t)j);
+      if (a->type_table.data) v += tri_ref_weight_at(&a->type_table, a->types ? (size_t)a->types[t] : 0, (size_t)j);
       out[j] = (float)v;
     }
   }
 }
+TRI_REF_OP(embed)
 
-tri_status tri_ref_norm_plan(tri_backend *be, const tri_norm_args *a, tri_op_plan *plan) {
-  (void)be;
-  *plan = (tri_op_plan){0};
+static bool norm_fits(const tri_norm_args *a) {
   bool same = (!a->delta.data || (a->delta.rows == a->x.rows && a->delta.cols == a->x.cols)) &&
               (!a->out.data || (a->out.rows == a->x.rows && a->out.cols == a->x.cols));
   same = same && (!a->square_sums || (a->kind == TRI_NORM_RMS && a->whole_cols >= a->x.cols));
-  return mat_ok(&a->x) && same ? TRI_OK : TRI_INVALID_ARGUMENT;
+  return mat_ok(&a->x) && same;
 }
 
-void tri_ref_norm_launch(tri_backend *be, const tri_op_plan *plan, const tri_norm_args *a) {
-  (void)be;
-  (void)plan;
+static void norm_run(const tri_norm_args *a) {
   int n = a->x.cols;
   for (int t = 0; t < a->x.rows; t++) {
-    float *x = row_of(&a->x, t);
+    float *x = tri_mat_row(&a->x, t);
     if (a->delta.data)
-      for (int j = 0; j < n; j++) x[j] += a->delta_scale * row_of(&a->delta, t)[j];
+      for (int j = 0; j < n; j++) x[j] += a->delta_scale * tri_mat_row(&a->delta, t)[j];
     if (!a->out.data) continue;
     double mean = 0, square = 0;
     if (a->kind == TRI_NORM_LAYER) {
@@ -70,61 +53,48 @@ void tri_ref_norm_launch(tri_backend *be, const tri_op_plan *plan, const tri_nor
     }
     for (int j = 0; j < n; j++) square += (x[j] - mean) * (x[j] - mean);
     double factor = 1 / sqrt((a->square_sums ? a->square_sums[t] / a->whole_cols : square / n) + a->eps);
-    float *out = row_of(&a->out, t);
+    float *out = tri_mat_row(&a->out, t);
     for (int j = 0; j < n; j++) {
       double gain = a->weight ? (double)a->weight[j] + a->weight_offset : 1;
       out[j] = (float)((x[j] - mean) * factor * gain + (a->bias ? a->bias[j] : 0));
     }
   }
 }
+TRI_REF_OP(norm)
 
-tri_status tri_ref_square_sums_plan(tri_backend *be, const tri_square_sums_args *a, tri_op_plan *plan) {
-  (void)be;
-  *plan = (tri_op_plan){0};
-  return mat_ok(&a->x) ? TRI_OK : TRI_INVALID_ARGUMENT;
-}
+static bool square_sums_fits(const tri_square_sums_args *a) { return mat_ok(&a->x); }
 
-void tri_ref_square_sums_launch(tri_backend *be, const tri_op_plan *plan, const tri_square_sums_args *a) {
-  (void)be;
-  (void)plan;
+static void square_sums_run(const tri_square_sums_args *a) {
   for (int t = 0; t < a->x.rows; t++) {
-    const float *x = row_of(&a->x, t);
+    const float *x = tri_mat_row(&a->x, t);
     double sum = 0;
     for (int j = 0; j < a->x.cols; j++) sum += (double)x[j] * x[j];
     a->sums[t] = (float)sum;
   }
 }
+TRI_REF_OP(square_sums)
 
-tri_status tri_ref_gate_rows_plan(tri_backend *be, const tri_gate_rows_args *a, tri_op_plan *plan) {
-  (void)be;
-  *plan = (tri_op_plan){0};
-  return mat_ok(&a->x) ? TRI_OK : TRI_INVALID_ARGUMENT;
-}
+static bool gate_rows_fits(const tri_gate_rows_args *a) { return mat_ok(&a->x); }
 
-void tri_ref_gate_rows_launch(tri_backend *be, const tri_op_plan *plan, const tri_gate_rows_args *a) {
-  (void)be;
-  (void)plan;
+static void gate_rows_run(const tri_gate_rows_args *a) {
   for (int t = 0; t < a->x.rows; t++)
-    for (int j = 0; j < a->x.cols; j++) row_of(&a->x, t)[j] = (float)(row_of(&a->x, t)[j] / (1 + exp(-a->gate[t])));
+    for (int j = 0; j < a->x.cols; j++)
+      tri_mat_row(&a->x, t)[j] = (float)(tri_mat_row(&a->x, t)[j] / (1 + exp(-a->gate[t])));
 }
+TRI_REF_OP(gate_rows)
 
-tri_status tri_ref_softcap_plan(tri_backend *be, const tri_softcap_args *a, tri_op_plan *plan) {
-  (void)be;
-  *plan = (tri_op_plan){0};
-  return mat_ok(&a->x) ? TRI_OK : TRI_INVALID_ARGUMENT;
-}
+static bool softcap_fits(const tri_softcap_args *a) { return mat_ok(&a->x); }
 
-void tri_ref_softcap_launch(tri_backend *be, const tri_op_plan *plan, const tri_softcap_args *a) {
-  (void)be;
-  (void)plan;
+static void softcap_run(const tri_softcap_args *a) {
   for (int t = 0; t < a->x.rows; t++) {
-    float *x = row_of(&a->x, t);
+    float *x = tri_mat_row(&a->x, t);
     for (int j = 0; j < a->x.cols; j++) {
       double v = (double)a->scale * x[j];
       x[j] = (float)(a->cap > 0 ? a->cap * tanh(v / a->cap) : v);
     }
   }
 }
+TRI_REF_OP(softcap)
 
 tri_status tri_ref_linear_plan(tri_backend *be, const tri_linear_args *a, tri_op_plan *plan) {
   (void)be;
@@ -153,7 +123,7 @@ float tri_ref_round_row(const float *x, int n, float *out) {
 void tri_ref_linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_linear_args *a) {
   (void)plan;
   for (int t = 0; t < a->x.rows; t++) {
-    const float *x = row_of(&a->x, t);
+    const float *x = tri_mat_row(&a->x, t);
     double x_scale = 1;
     if (a->int8_activations) {
       x_scale = tri_ref_round_row(x, a->w.k, be->workspace);
@@ -164,90 +134,78 @@ void tri_ref_linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_l
       for (int j = 0; j < a->w.k; j++)
         sum += x[j] * (double)tri_load_f32(a->w.data, a->w.dtype, (size_t)i * (size_t)a->w.k + (size_t)j);
       if (a->w.dtype == TRI_I8) sum *= x_scale * a->w.scale[i];
-      sum = tri_ref_act(a->act, sum + (a->bias ? a->bias[i] : 0));
-      float *out = row_of(&a->out, t) + i;
+      sum = tri_formula_act(a->act, sum + (a->bias ? a->bias[i] : 0));
+      float *out = tri_mat_row(&a->out, t) + i;
       *out = (float)(a->accumulate ? *out + sum : sum);
     }
   }
 }
 
-tri_status tri_ref_head_linear_plan(tri_backend *be, const tri_head_linear_args *a, tri_op_plan *plan) {
-  (void)be;
-  *plan = (tri_op_plan){0};
+static bool head_linear_fits(const tri_head_linear_args *a) {
   bool ok = mat_ok(&a->x) && mat_ok(&a->out) && weight_ok(&a->w) && a->x.rows == a->out.rows && a->num_heads > 0;
-  if (!ok || a->w.n % a->num_heads || a->x_stride < 0) return TRI_INVALID_ARGUMENT;
+  if (!ok || a->w.n % a->num_heads || a->x_stride < 0) return false;
   int n = a->w.n / a->num_heads;
   int64_t others = a->num_heads - 1;
   bool fits =
       a->out_stride >= n && others * a->x_stride + a->w.k <= a->x.cols && others * a->out_stride + n <= a->out.cols;
-  return fits ? TRI_OK : TRI_INVALID_ARGUMENT;
+  return fits;
 }
 
-void tri_ref_head_linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_head_linear_args *a) {
-  (void)be;
-  (void)plan;
+static void head_linear_run(const tri_head_linear_args *a) {
   size_t n = (size_t)(a->w.n / a->num_heads);
   for (int t = 0; t < a->x.rows; t++)
     for (int h = 0; h < a->num_heads; h++) {
-      const float *x = row_of(&a->x, t) + (size_t)h * (size_t)a->x_stride;
-      float *out = row_of(&a->out, t) + (size_t)h * (size_t)a->out_stride;
+      const float *x = tri_mat_row(&a->x, t) + (size_t)h * (size_t)a->x_stride;
+      float *out = tri_mat_row(&a->out, t) + (size_t)h * (size_t)a->out_stride;
       for (size_t j = 0; j < n; j++) {
         double sum = 0;
-        for (int i = 0; i < a->w.k; i++) sum += x[i] * weight_at(&a->w, (size_t)h * n + j, (size_t)i);
+        for (int i = 0; i < a->w.k; i++) sum += x[i] * tri_ref_weight_at(&a->w, (size_t)h * n + j, (size_t)i);
         out[j] = (float)sum;
       }
     }
 }
+TRI_REF_OP(head_linear)
 
-tri_status tri_ref_glu_plan(tri_backend *be, const tri_glu_args *a, tri_op_plan *plan) {
-  (void)be;
-  *plan = (tri_op_plan){0};
+static bool glu_fits(const tri_glu_args *a) {
   bool fits = a->gate_up.rows == a->out.rows && a->gate_up.cols == 2 * a->out.cols;
   fits = fits && tri_ref_glu_ok(a->act, a->limit);
-  return mat_ok(&a->gate_up) && mat_ok(&a->out) && fits ? TRI_OK : TRI_INVALID_ARGUMENT;
+  return mat_ok(&a->gate_up) && mat_ok(&a->out) && fits;
 }
 
-void tri_ref_glu_launch(tri_backend *be, const tri_op_plan *plan, const tri_glu_args *a) {
-  (void)be;
-  (void)plan;
+static void glu_run(const tri_glu_args *a) {
   int f = a->out.cols;
   for (int t = 0; t < a->out.rows; t++) {
-    const float *in = row_of(&a->gate_up, t);
-    for (int j = 0; j < f; j++) row_of(&a->out, t)[j] = (float)tri_ref_glu(a->act, a->limit, in[j], in[f + j]);
+    const float *in = tri_mat_row(&a->gate_up, t);
+    for (int j = 0; j < f; j++) tri_mat_row(&a->out, t)[j] = (float)tri_formula_glu(a->act, a->limit, in[j], in[f + j]);
   }
 }
+TRI_REF_OP(glu)
 
-tri_status tri_ref_gather_rows_plan(tri_backend *be, const tri_gather_rows_args *a, tri_op_plan *plan) {
-  (void)be;
-  *plan = (tri_op_plan){0};
-  return mat_ok(&a->x) && mat_ok(&a->out) && a->x.cols == a->out.cols ? TRI_OK : TRI_INVALID_ARGUMENT;
+static bool gather_rows_fits(const tri_gather_rows_args *a) {
+  return mat_ok(&a->x) && mat_ok(&a->out) && a->x.cols == a->out.cols;
 }
 
-void tri_ref_gather_rows_launch(tri_backend *be, const tri_op_plan *plan, const tri_gather_rows_args *a) {
-  (void)be;
-  (void)plan;
+static void gather_rows_run(const tri_gather_rows_args *a) {
   for (int t = 0; t < a->out.rows; t++)
-    for (int j = 0; j < a->out.cols; j++) row_of(&a->out, t)[j] = row_of(&a->x, a->rows[t])[j];
+    for (int j = 0; j < a->out.cols; j++) tri_mat_row(&a->out, t)[j] = tri_mat_row(&a->x, a->rows[t])[j];
+}
+TRI_REF_OP(gather_rows)
+
+static bool mean_rows_fits(const tri_mean_rows_args *a) {
+  return mat_ok(&a->x) && mat_ok(&a->out) && a->x.cols == a->out.cols;
 }
 
-tri_status tri_ref_mean_rows_plan(tri_backend *be, const tri_mean_rows_args *a, tri_op_plan *plan) {
-  (void)be;
-  *plan = (tri_op_plan){0};
-  return mat_ok(&a->x) && mat_ok(&a->out) && a->x.cols == a->out.cols ? TRI_OK : TRI_INVALID_ARGUMENT;
-}
-
-void tri_ref_mean_rows_launch(tri_backend *be, const tri_op_plan *plan, const tri_mean_rows_args *a) {
-  (void)be;
-  (void)plan;
+static void mean_rows_run(const tri_mean_rows_args *a) {
   for (int s = 0; s < a->out.rows; s++) {
     int n = a->start[s + 1] - a->start[s];
     for (int j = 0; j < a->out.cols; j++) {
       double sum = 0;
-      for (int i = a->start[s]; i < a->start[s + 1]; i++) sum += row_of(&a->x, i)[j];
-      row_of(&a->out, s)[j] = (float)(n > 0 ? sum / n : 0);
+      for (int i = a->start[s]; i < a->start[s + 1]; i++) sum += tri_mat_row(&a->x, i)[j];
+      tri_mat_row(&a->out, s)[j] = (float)(n > 0 ? sum / n : 0);
     }
   }
 }
+TRI_REF_OP(mean_rows)
 
 /* By way of the backend's own two halves. The glu's plan says nothing. */
 tri_status tri_ref_gated_linear_plan(tri_backend *be, const tri_gated_linear_args *a, tri_op_plan *plan) {

@@ -12,6 +12,7 @@
 #define TRI_FORMULA static inline
 #endif
 
+/* Not of SWIGLU_OAI, which needs both halves. */
 TRI_FORMULA double tri_formula_act(tri_act act, double x) {
   switch (act) {
   case TRI_ACT_NONE: return x;

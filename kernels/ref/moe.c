@@ -45,11 +45,6 @@ tri_status tri_ref_moe_experts_plan(tri_backend *be, const tri_moe_experts_args 
   return mats && weights && act && types && a->top_k > 0 ? TRI_OK : TRI_INVALID_ARGUMENT;
 }
 
-static double weight_at(const tri_weight *w, size_t row, size_t j) {
-  double q = tri_load_f32(w->data, w->dtype, row * (size_t)w->k + j);
-  return w->dtype == TRI_I8 ? q * w->scale[row] : q;
-}
-
 /* A token's choice, and the scratch that its expert works in. */
 typedef struct choice {
   size_t expert;
@@ -67,11 +62,11 @@ static void add_expert(const tri_moe_experts_args *a, const choice *c, double *s
   for (size_t i = 0; i < up_n; i++) {
     size_t row = c->expert * up_n + i;
     up[i] = 0;
-    for (size_t j = 0; j < h; j++) up[i] += c->x[j] * weight_at(&a->up, row, j);
+    for (size_t j = 0; j < h; j++) up[i] += c->x[j] * tri_ref_weight_at(&a->up, row, j);
     up[i] = up[i] * c->x_scale + (a->up_bias ? a->up_bias[row] : 0);
   }
   for (size_t i = 0; i < f; i++)
-    hidden[i] = a->gated ? tri_ref_glu(a->act, a->glu_limit, up[i], up[f + i]) : tri_ref_act(a->act, up[i]);
+    hidden[i] = a->gated ? tri_formula_glu(a->act, a->glu_limit, up[i], up[f + i]) : tri_formula_act(a->act, up[i]);
   if (a->int8_activations) {
     for (size_t i = 0; i < f; i++) c->rounded[i] = (float)hidden[i];
     scale = tri_ref_round_row(c->rounded, a->down.k, c->rounded);
@@ -80,7 +75,7 @@ static void add_expert(const tri_moe_experts_args *a, const choice *c, double *s
   for (size_t i = 0; i < h; i++) {
     size_t row = c->expert * h + i;
     double y = 0;
-    for (size_t j = 0; j < f; j++) y += hidden[j] * weight_at(&a->down, row, j);
+    for (size_t j = 0; j < f; j++) y += hidden[j] * tri_ref_weight_at(&a->down, row, j);
     sum[i] += c->weight * (y * scale + (a->down_bias ? a->down_bias[row] : 0));
   }
 }

@@ -12,8 +12,20 @@
 TRI_OP_LIST(X)
 #undef X
 
-double tri_ref_act(tri_act act, double x); /* not SWIGLU_OAI, which needs both halves */
-double tri_ref_glu(tri_act act, double limit, double gate, double up);
+/* The plan and the launch of an op that needs nothing but its arguments: from bool NAME_fits(a), which looks at the
+ * shapes, and void NAME_run(a). */
+#define TRI_REF_OP(op)                                                                                                 \
+  tri_status tri_ref_##op##_plan(tri_backend *be, const tri_##op##_args *a, tri_op_plan *plan) {                       \
+    (void)be;                                                                                                          \
+    *plan = (tri_op_plan){0};                                                                                          \
+    return op##_fits(a) ? TRI_OK : TRI_INVALID_ARGUMENT;                                                               \
+  }                                                                                                                    \
+  void tri_ref_##op##_launch(tri_backend *be, const tri_op_plan *plan, const tri_##op##_args *a) {                     \
+    (void)be;                                                                                                          \
+    (void)plan;                                                                                                        \
+    op##_run(a);                                                                                                       \
+  }
+
 bool tri_ref_glu_ok(tri_act act, float limit); /* whether a gated activation can be computed with this limit */
 
 static inline bool tri_ref_weight_type_ok(tri_dtype t) {
@@ -37,6 +49,12 @@ double tri_ref_sample_weights(const tri_sample_params *p, const float *adjusted,
 /* inv_freq of one token under its rotary scaling; the same bits in every host backend, because at long positions one
  * unit in the last place of the frequency is a visible angle. */
 void tri_ref_rope_frequencies(const tri_rope_angles_args *a, int rope_len, float *inv_freq);
+
+/* An element of a weight as a number. */
+static inline double tri_ref_weight_at(const tri_weight *w, size_t row, size_t col) {
+  double q = tri_load_f32(w->data, w->dtype, row * (size_t)w->k + col);
+  return w->dtype == TRI_I8 ? q * w->scale[row] : q;
+}
 
 /* Returns the offset of key `pos` of a sequence, in elements of kv.k or kv.v. */
 static inline size_t tri_ref_kv_offset(const tri_kv_layer *kv, const int32_t *kv_blocks, int pos, int kv_head) {

@@ -12,23 +12,17 @@ static const struct {
 size_t tri_dtype_size(tri_dtype t) { return types[t].bytes; }
 const char *tri_dtype_name(tri_dtype t) { return types[t].flag; }
 
-bool tri_dtype_from_safetensors(const char *name, tri_dtype *out) {
+static bool find(const char *name, bool safetensors, tri_dtype *out) {
   for (int i = 0; i < TRI_DTYPE_COUNT; i++)
-    if (!strcmp(name, types[i].safetensors)) {
+    if (!strcmp(name, safetensors ? types[i].safetensors : types[i].flag)) {
       *out = (tri_dtype)i;
       return true;
     }
   return false;
 }
 
-bool tri_dtype_from_name(const char *name, tri_dtype *out) {
-  for (int i = 0; i < TRI_DTYPE_COUNT; i++)
-    if (!strcmp(name, types[i].flag)) {
-      *out = (tri_dtype)i;
-      return true;
-    }
-  return false;
-}
+bool tri_dtype_from_safetensors(const char *name, tri_dtype *out) { return find(name, true, out); }
+bool tri_dtype_from_name(const char *name, tri_dtype *out) { return find(name, false, out); }
 
 float tri_f16_to_f32(uint16_t h) {
   uint32_t sign = (uint32_t)(h & 0x8000) << 16, exp = (h >> 10) & 31, man = h & 0x3ff, u;

@@ -48,6 +48,7 @@ tri_status tri_json_parse(const char *text, size_t len, tri_json_doc **out, tri_
 
 tri_status tri_json_read_file(const char *path, size_t max_bytes, tri_json_doc **out, tri_error *err) {
   tri_status st = TRI_OK;
+  tri_error inner = {0};
   char *text = NULL;
   /* Not blocking: a pipe without a writer would hold open() for ever. */
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -55,33 +56,19 @@ tri_status tri_json_read_file(const char *path, size_t max_bytes, tri_json_doc *
   if (!f)
     return tri_fail(err, errno == ENOENT ? TRI_NOT_FOUND : TRI_IO, path, "cannot open %s: %s", path, strerror(errno));
   struct stat sb;
-  if (fstat(fileno(f), &sb) || !S_ISREG(sb.st_mode)) {
+  size_t size = 0;
+  if (fstat(fileno(f), &sb) || !S_ISREG(sb.st_mode))
     st = tri_fail(err, TRI_IO, path, "%s is not a regular file", path);
-    goto cleanup;
-  }
-  if ((uint64_t)sb.st_size > max_bytes) {
-    st = tri_fail(err, TRI_TOO_LARGE, path, "%s has %lld bytes, the limit is %zu", path, (long long)sb.st_size,
-                  max_bytes);
-    goto cleanup;
-  }
-  size_t size = (size_t)sb.st_size;
-  text = tri_malloc(size + 1, 1);
-  if (!text) {
+  else if ((size = (size_t)sb.st_size) > max_bytes)
+    st = tri_fail(err, TRI_TOO_LARGE, path, "%s has %zu bytes, the limit is %zu", path, size, max_bytes);
+  else if (!(text = tri_malloc(size + 1, 1)))
     st = tri_fail(err, TRI_NO_MEMORY, path, "no memory for %zu bytes of %s", size, path);
-    goto cleanup;
-  }
-  if (fread(text, 1, size, f) != size) {
+  else if (fread(text, 1, size, f) != size)
     st = tri_fail(err, TRI_IO, path, "cannot read %s", path);
-    goto cleanup;
-  }
-  if (tri_file_is_lfs_pointer(text, size)) {
+  else if (tri_file_is_lfs_pointer(text, size))
     st = tri_fail(err, TRI_CORRUPT, path, "%s is a Git LFS pointer: the file itself was not fetched", path);
-    goto cleanup;
-  }
-  tri_error inner = {0};
-  st = tri_json_parse(text, size, out, &inner);
-  if (st != TRI_OK) tri_fail(err, st, path, "%s: %s", path, inner.message);
-cleanup:
+  else if ((st = tri_json_parse(text, size, out, &inner)) != TRI_OK)
+    tri_fail(err, st, path, "%s: %s", path, inner.message);
   tri_free(text);
   fclose(f);
   return st;
@@ -151,12 +138,6 @@ const char *tri_json_as_str(const tri_json *j, size_t *len) {
 bool tri_json_get_int(const tri_json *o, const char *key, int64_t *out) {
   return tri_json_as_int(tri_json_get(o, key), out);
 }
-bool tri_json_get_num(const tri_json *o, const char *key, double *out) {
-  return tri_json_as_num(tri_json_get(o, key), out);
-}
-bool tri_json_get_bool(const tri_json *o, const char *key, bool *out) {
-  return tri_json_as_bool(tri_json_get(o, key), out);
-}
 const char *tri_json_get_str(const tri_json *o, const char *key) { return tri_json_as_str(tri_json_get(o, key), NULL); }
 
 tri_status tri_json_each(const tri_json *object, tri_status (*fn)(void *, const char *, const tri_json *), void *ctx) {
@@ -167,30 +148,4 @@ tri_status tri_json_each(const tri_json *object, tri_status (*fn)(void *, const 
     if (st != TRI_OK) return st;
   }
   return TRI_OK;
-}
-
-static void put(char c, char *out, size_t cap, size_t *n) {
-  if (*n < cap) out[*n] = c;
-  (*n)++;
-}
-
-size_t tri_json_quote(const char *s, size_t len, char *out, size_t cap) {
-  static const char hex[] = "0123456789abcdef";
-  size_t n = 0;
-  put('"', out, cap, &n);
-  for (size_t i = 0; i < len; i++) {
-    unsigned char c = (unsigned char)s[i];
-    const char *plain = "\"\\\n\r\t", *escaped = "\"\\nrt", *at = c ? strchr(plain, c) : NULL;
-    if (at) {
-      put('\\', out, cap, &n);
-      put(escaped[at - plain], out, cap, &n);
-    } else if (c < 0x20 || c == 0x7f) {
-      const char escape[] = {'\\', 'u', '0', '0', hex[c >> 4], hex[c & 15]};
-      for (size_t k = 0; k < sizeof escape; k++) put(escape[k], out, cap, &n);
-    } else {
-      put((char)c, out, cap, &n);
-    }
-  }
-  put('"', out, cap, &n);
-  return n;
 }

@@ -43,15 +43,10 @@ bool tri_json_as_bool(const tri_json *j, bool *out);
 const char *tri_json_as_str(const tri_json *j, size_t *len);
 
 bool tri_json_get_int(const tri_json *o, const char *key, int64_t *out);
-bool tri_json_get_num(const tri_json *o, const char *key, double *out);
-bool tri_json_get_bool(const tri_json *o, const char *key, bool *out);
 const char *tri_json_get_str(const tri_json *o, const char *key); /* NULL when absent, no string, or with a NUL */
 
 /* Calls fn for each member, in the file's order, until it returns other than TRI_OK. */
 tri_status tri_json_each(const tri_json *object, tri_status (*fn)(void *ctx, const char *key, const tri_json *value),
                          void *ctx);
-
-/* Appends s (len bytes) to out as a quoted JSON string; returns the bytes that it needs, writing at most cap. */
-size_t tri_json_quote(const char *s, size_t len, char *out, size_t cap);
 
 #endif

@@ -42,16 +42,6 @@ char *tri_strdup(const char *s) { return tri_strndup(s, strlen(s)); }
 
 void tri_free(void *p) { free(p); }
 
-const char *tri_mem_tag_name(tri_mem_tag tag) {
-  static const char *const names[TRI_MEM_TAGS] = {
-      [TRI_MEM_WEIGHTS] = "weights",
-      [TRI_MEM_KV] = "kv_cache",
-      [TRI_MEM_ACTIVATIONS] = "activations",
-      [TRI_MEM_STAGING] = "staging",
-  };
-  return (unsigned)tag < TRI_MEM_TAGS ? names[tag] : "other";
-}
-
 tri_status tri_pages_alloc(size_t bytes, void **out) {
   if (!bytes) bytes = 1;
   void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

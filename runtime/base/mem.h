@@ -34,7 +34,6 @@ typedef enum tri_mem_tag {
   TRI_MEM_STAGING,
   TRI_MEM_TAGS
 } tri_mem_tag;
-const char *tri_mem_tag_name(tri_mem_tag tag);
 
 /* Whole pages from the system, transparent huge pages asked for, zeroed. *out is page aligned. */
 tri_status tri_pages_alloc(size_t bytes, void **out);

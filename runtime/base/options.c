@@ -73,8 +73,7 @@ int tri_nearest_name(const char *name, const void *names, size_t count, size_t s
 
 static bool has_limits(const tri_option *o) { return o->min != 0 || o->max != 0; }
 
-/* One spelling of a limit for errors and help: whole powers of 1024 of a size get their letter. */
-static const char *limit_text(const tri_option *o, double x, char buf[32]) {
+const char *tri_option_limit(const tri_option *o, double x, char buf[32]) {
   static const char letters[] = " KMGT";
   int k = 0;
   for (; o->type == TRI_OPT_SIZE && x >= 1 && k < 4 && fmod(x, 1024) == 0; k++) x /= 1024;
@@ -89,7 +88,7 @@ static tri_status check_limits(const tri_option *o, double x, const char *text, 
   char lo[32], hi[32];
   if (!has_limits(o) || (x >= o->min && x <= o->max && !(o->not_zero && x == 0))) return TRI_OK;
   return tri_fail(err, TRI_OUT_OF_RANGE, o->name, "--%s is %s; allowed are %s to %s%s", o->name, text,
-                  limit_text(o, o->min, lo), limit_text(o, o->max, hi), o->not_zero ? ", but not 0" : "");
+                  tri_option_limit(o, o->min, lo), tri_option_limit(o, o->max, hi), o->not_zero ? ", but not 0" : "");
 }
 
 static tri_status not_a(const tri_option *o, const char *what, const char *text, tri_error *err) {
@@ -265,18 +264,16 @@ static tri_status unknown_option(const tri_options *o, const char *arg, const ch
   return tri_fail(err, TRI_UNKNOWN_FIELD, given, "there is no option %.60s", arg);
 }
 
-static bool is_builtin(const char *name, size_t len, const char *builtin) { return same_name(builtin, name, len); }
-
 /* Handles argv[*i], which begins with a dash, and the value that belongs to it. */
 static tri_status parse_option(tri_options *o, int argc, char *const *argv, int *i, tri_error *err) {
   const char *arg = argv[*i], *name = arg + 1 + (arg[1] == '-'), *value = strchr(name, '=');
   size_t len = value ? (size_t)(value++ - name) : strlen(name);
-  bool is_help = is_builtin(name, len, "help") || (len == 1 && *name == 'h');
-  bool is_version = o->spec->version && is_builtin(name, len, "version");
+  bool is_help = same_name("help", name, len) || (len == 1 && *name == 'h');
+  bool is_version = o->spec->version && same_name("version", name, len);
   o->help |= is_help;
   o->version |= !is_help && is_version;
   if (is_help || is_version) return TRI_OK;
-  bool is_config = o->spec->config_file && is_builtin(name, len, "config");
+  bool is_config = o->spec->config_file && same_name("config", name, len);
   const tri_option *t = is_config ? NULL : tri_options_find(o->spec->options, o->spec->count, name, len);
   if (!t && !is_config && len > 3 && !memcmp(name, "no", 2) && plain(name[2]) == '-') {
     t = tri_options_find(o->spec->options, o->spec->count, name + 3, len - 3);
@@ -393,8 +390,6 @@ int tri_options_main(const tri_options_spec *spec, void *dest, int argc, char *c
 
 /* ---- questions ---- */
 
-bool tri_options_asked_help(const tri_options *o) { return o->help; }
-bool tri_options_asked_version(const tri_options *o) { return o->version; }
 int tri_options_num_args(const tri_options *o) { return o->num_args; }
 const char *tri_options_arg(const tri_options *o, int i) { return i >= 0 && i < o->num_args ? o->args[i] : NULL; }
 

@@ -105,8 +105,7 @@ typedef struct tri_options_spec {
 typedef struct tri_options tri_options;
 
 /* Parses argv[1..argc-1] into dest. On failure *err names the option, and dest is half filled. The spec and argv must
- * outlive *out; the strings in dest live until tri_options_free. After --help or --version nothing is checked: see
- * tri_options_asked_*. */
+ * outlive *out; the strings in dest live until tri_options_free. After --help or --version nothing is checked. */
 tri_status tri_options_parse(const tri_options_spec *spec, void *dest, int argc, char *const *argv, tri_options **out,
                              tri_error *err);
 /* The same for a main(): prints help, version (stdout) or the mistake (stderr) and returns the exit code, or -1 to go
@@ -114,8 +113,6 @@ tri_status tri_options_parse(const tri_options_spec *spec, void *dest, int argc,
 int tri_options_main(const tri_options_spec *spec, void *dest, int argc, char *const *argv, tri_options **out);
 void tri_options_free(tri_options *o); /* NULL is fine */
 
-bool tri_options_asked_help(const tri_options *o);
-bool tri_options_asked_version(const tri_options *o);
 /* True when the value of the named option is not its fallback's: it came from the command line, the environment or a
  * file. */
 bool tri_options_given(const tri_options *o, const char *name);

@@ -1,5 +1,5 @@
 /* --help, from the table. */
-#include <math.h>
+#include <stdarg.h>
 #include <string.h>
 
 #include "runtime/base/options_internal.h"
@@ -17,43 +17,34 @@ static const char *metavar(const tri_option *o) {
   }
 }
 
-static void number(char *buf, size_t cap, const tri_option *o, double x) {
-  static const char letters[] = " KMGT";
-  int k = 0;
-  for (; o->type == TRI_OPT_SIZE && x >= 1 && k < 4 && fmod(x, 1024) == 0; k++) x /= 1024;
-  snprintf(buf, cap, k ? "%.15g%c" : "%.15g", x, letters[k]);
-}
-
-static void add(char *buf, const char *text) {
+__attribute__((format(printf, 2, 3))) static void add(char *buf, const char *fmt, ...) {
   size_t used = strlen(buf);
-  snprintf(buf + used, HELP_TEXT - used, "%s", text);
+  va_list ap;
+  va_start(ap, fmt);
+  vsnprintf(buf + used, HELP_TEXT - used, fmt, ap);
+  va_end(ap);
 }
 
 /* "help [0.1 to 1; default 0.9; env X]" */
 static void describe(const tri_option *o, char *buf) {
-  char part[160], lo[32], hi[32];
+  char lo[32], hi[32];
   const char *sep = " [";
-  add(buf, o->help ? o->help : "");
+  add(buf, "%s", o->help ? o->help : "");
   if (o->min != 0 || o->max != 0) {
-    number(lo, sizeof lo, o, o->min);
-    number(hi, sizeof hi, o, o->max);
-    snprintf(part, sizeof part, "%s%s to %s%s", sep, lo, hi, o->not_zero ? ", but not 0" : "");
-    add(buf, part);
+    add(buf, "%s%s to %s%s", sep, tri_option_limit(o, o->min, lo), tri_option_limit(o, o->max, hi),
+        o->not_zero ? ", but not 0" : "");
     sep = "; ";
   }
   if (o->fallback && o->fallback[0] && !(o->type == TRI_OPT_BOOL && !strcmp(o->fallback, "false"))) {
-    snprintf(part, sizeof part, "%sdefault %s", sep, o->type != TRI_OPT_BOOL ? o->fallback : "on");
-    add(buf, part);
+    add(buf, "%sdefault %s", sep, o->type != TRI_OPT_BOOL ? o->fallback : "on");
     sep = "; ";
   }
   if (o->type == TRI_OPT_LIST) {
-    snprintf(part, sizeof part, "%srepeatable", sep);
-    add(buf, part);
+    add(buf, "%srepeatable", sep);
     sep = "; ";
   }
   if (o->env) {
-    snprintf(part, sizeof part, "%senvironment %s", sep, o->env);
-    add(buf, part);
+    add(buf, "%senvironment %s", sep, o->env);
     sep = "; ";
   }
   if (sep[0] == ';') add(buf, "]");
@@ -81,23 +72,15 @@ static void print_wrapped(FILE *out, const char *text, int at) {
 }
 
 static void print_option(FILE *out, const tri_option *o) {
-  char head[HELP_TEXT] = "  ", text[HELP_TEXT] = "", part[160];
-  if (o->alias) {
-    snprintf(part, sizeof part, strlen(o->alias) > 3 ? "--%s, " : "-%s, ", o->alias);
-    add(head, part);
-  }
+  char head[HELP_TEXT] = "  ", text[HELP_TEXT] = "";
   bool on = o->type == TRI_OPT_BOOL && o->fallback && !strcmp(o->fallback, "true");
-  snprintf(part, sizeof part, "--%s%s", on ? "[no-]" : "", o->name);
-  add(head, part);
+  if (o->alias) add(head, "%s%s, ", strlen(o->alias) > 3 ? "--" : "-", o->alias);
+  add(head, "--%s%s", on ? "[no-]" : "", o->name);
   if (o->choices) {
-    for (size_t i = 0; o->choices[i]; i++) {
-      add(head, i ? "," : " {");
-      add(head, o->choices[i]);
-    }
+    for (size_t i = 0; o->choices[i]; i++) add(head, "%s%s", i ? "," : " {", o->choices[i]);
     add(head, "}");
   } else if (o->type != TRI_OPT_BOOL) {
-    snprintf(part, sizeof part, " %s", metavar(o));
-    add(head, part);
+    add(head, " %s", metavar(o));
   }
   describe(o, text);
   print_wrapped(out, text, fprintf(out, "%s", head));

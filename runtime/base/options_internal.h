@@ -29,6 +29,8 @@ struct tri_options {
   bool help, version;
 };
 
+/* One spelling of a limit for errors and help: whole powers of 1024 of a size get their letter. Returns buf. */
+const char *tri_option_limit(const tri_option *o, double x, char buf[32]);
 const tri_option *tri_options_find(const tri_option *t, size_t count, const char *name, size_t len);
 /* Does nothing when a stronger source has set the option. */
 tri_status tri_options_assign(tri_options *o, const tri_option *t, const char *text, tri_opt_source source,

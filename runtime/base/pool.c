@@ -8,10 +8,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "runtime/base/mem.h"
+#include "runtime/base/wait.h"
 
 /* A word that threads wait on to change: they spin for a while, then sleep in the kernel (futex(2)). Whoever changes
  * the word wakes the sleepers, and makes no system call when there are none. */
@@ -36,30 +36,16 @@ struct tri_pool {
   } * workers;
 };
 
-static inline void relax(void) {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  __asm__ volatile("yield");
-#endif
-}
-
-static int64_t now_ns(void) {
-  struct timespec ts;
-  clock_gettime(CLOCK_MONOTONIC, &ts);
-  return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
-}
-
 /* Returns when the word is no longer `old`, with its new value. */
 static uint32_t gate_wait(gate *g, uint32_t old, int spin_us) {
   uint32_t v;
-  int64_t deadline = spin_us > 0 ? now_ns() + (int64_t)spin_us * 1000 : 0;
+  int64_t deadline = spin_us > 0 ? tri_now_ns() + (int64_t)spin_us * 1000 : 0;
   while (deadline) {
     for (int i = 0; i < 128; i++) {
       if ((v = atomic_load_explicit(&g->word, memory_order_acquire)) != old) return v;
-      relax();
+      tri_cpu_relax();
     }
-    if (now_ns() > deadline) break;
+    if (tri_now_ns() > deadline) break;
   }
   /* The count goes up before the kernel compares the word, and the waker changes the word before it reads the count:
    * with both sequentially consistent one of the two sees the other. */

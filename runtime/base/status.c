@@ -4,35 +4,25 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const names[] = {
-#define X(name, code, text) [TRI_##name] = #name,
+static const struct {
+  const char *name, *code, *text;
+} words[] = {
+#define X(name, code, text) [TRI_##name] = {#name, #code, text},
     TRI_STATUS_LIST(X)
 #undef X
 };
 
-static const char *const codes[] = {
-#define X(name, code, text) [TRI_##name] = #code,
-    TRI_STATUS_LIST(X)
-#undef X
-};
+const char *tri_status_name(tri_status s) { return (unsigned)s < TRI_STATUS_COUNT ? words[s].name : "UNKNOWN_STATUS"; }
 
-static const char *const texts[] = {
-#define X(name, code, text) [TRI_##name] = text,
-    TRI_STATUS_LIST(X)
-#undef X
-};
-
-const char *tri_status_name(tri_status s) { return (unsigned)s < TRI_STATUS_COUNT ? names[s] : "UNKNOWN_STATUS"; }
-
-const char *tri_status_code(tri_status s) { return (unsigned)s < TRI_STATUS_COUNT ? codes[s] : "unknown_status"; }
+const char *tri_status_code(tri_status s) { return (unsigned)s < TRI_STATUS_COUNT ? words[s].code : "unknown_status"; }
 
 tri_status tri_status_of_code(const char *code, size_t len) {
   for (int i = TRI_OK + 1; i < TRI_STATUS_COUNT; i++)
-    if (strlen(codes[i]) == len && !memcmp(codes[i], code, len)) return (tri_status)i;
+    if (strlen(words[i].code) == len && !memcmp(words[i].code, code, len)) return (tri_status)i;
   return TRI_INTERNAL;
 }
 
-const char *tri_status_text(tri_status s) { return (unsigned)s < TRI_STATUS_COUNT ? texts[s] : "unknown status"; }
+const char *tri_status_text(tri_status s) { return (unsigned)s < TRI_STATUS_COUNT ? words[s].text : "unknown status"; }
 
 void tri_error_clear(tri_error *err) {
   if (!err) return;

@@ -7,38 +7,43 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int load(hwloc_topology_t *topology, hwloc_cpuset_t *allowed) {
-  if (hwloc_topology_init(topology)) return -1;
-  *allowed = hwloc_bitmap_alloc();
-  /* A batch system or mpirun may have narrowed the cores that the process may use. */
-  if (!*allowed || hwloc_topology_load(*topology) || hwloc_get_cpubind(*topology, *allowed, HWLOC_CPUBIND_PROCESS)) {
-    hwloc_bitmap_free(*allowed);
-    hwloc_topology_destroy(*topology);
-    return -1;
-  }
-  return 0;
+struct machine {
+  hwloc_topology_t topology;
+  hwloc_cpuset_t allowed; /* a batch system or mpirun may have narrowed the cores that the process may use */
+};
+
+static void unload(struct machine *m) {
+  hwloc_bitmap_free(m->allowed);
+  hwloc_topology_destroy(m->topology);
+}
+
+static bool load(struct machine *m) {
+  if (hwloc_topology_init(&m->topology)) return false;
+  m->allowed = hwloc_bitmap_alloc();
+  if (m->allowed && !hwloc_topology_load(m->topology) &&
+      !hwloc_get_cpubind(m->topology, m->allowed, HWLOC_CPUBIND_PROCESS))
+    return true;
+  unload(m);
+  return false;
 }
 
 int tri_topo_num_cores(void) {
-  hwloc_topology_t topology;
-  hwloc_cpuset_t allowed;
-  if (load(&topology, &allowed)) return 1;
-  int n = hwloc_get_nbobjs_inside_cpuset_by_type(topology, allowed, HWLOC_OBJ_CORE);
-  if (n < 1) n = hwloc_bitmap_weight(allowed);
-  hwloc_bitmap_free(allowed);
-  hwloc_topology_destroy(topology);
+  struct machine m;
+  if (!load(&m)) return 1;
+  int n = hwloc_get_nbobjs_inside_cpuset_by_type(m.topology, m.allowed, HWLOC_OBJ_CORE);
+  if (n < 1) n = hwloc_bitmap_weight(m.allowed);
+  unload(&m);
   return n > 0 ? n : 1;
 }
 
 tri_status tri_topo_assign(int index, int count, int threads, int *cores, int *oversubscribed) {
-  hwloc_topology_t topology;
-  hwloc_cpuset_t allowed;
+  struct machine m;
   for (int i = 0; i < threads; i++) cores[i] = -1;
   *oversubscribed = 0;
-  if (load(&topology, &allowed)) return TRI_OK; /* no topology: no pinning */
-  int n = hwloc_get_nbobjs_inside_cpuset_by_type(topology, allowed, HWLOC_OBJ_CORE);
+  if (!load(&m)) return TRI_OK; /* no topology: no pinning */
+  int n = hwloc_get_nbobjs_inside_cpuset_by_type(m.topology, m.allowed, HWLOC_OBJ_CORE);
   /* When mpirun bound each process by itself, the mask is this process's own share. */
-  int total = 0, all = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE);
+  int total = 0, all = hwloc_get_nbobjs_by_type(m.topology, HWLOC_OBJ_CORE);
   int shared = n == all;
   total = shared ? count * threads : threads;
   if (n < 1 || total > n) {
@@ -46,12 +51,12 @@ tri_status tri_topo_assign(int index, int count, int threads, int *cores, int *o
   } else {
     int first = shared ? index * threads : 0;
     for (int i = 0; i < threads; i++) {
-      hwloc_obj_t core = hwloc_get_obj_inside_cpuset_by_type(topology, allowed, HWLOC_OBJ_CORE, (unsigned)(first + i));
+      hwloc_obj_t core =
+          hwloc_get_obj_inside_cpuset_by_type(m.topology, m.allowed, HWLOC_OBJ_CORE, (unsigned)(first + i));
       if (core) cores[i] = hwloc_bitmap_first(core->cpuset);
     }
   }
-  hwloc_bitmap_free(allowed);
-  hwloc_topology_destroy(topology);
+  unload(&m);
   return TRI_OK;
 }
 
@@ -95,30 +100,26 @@ int tri_topo_read_list(const char *text, int *numbers, int cap) {
 
 int tri_topo_cores_near(const char *sysfs, const char *address, int *cores, int cap) {
   char path[PATH_MAX], text[4096] = "";
-  hwloc_topology_t topology;
-  hwloc_cpuset_t allowed;
+  struct machine m;
   int kept = 0;
   if (snprintf(path, sizeof path, "%s/bus/pci/devices/%s/local_cpulist", sysfs, address) >= (int)sizeof path) return 0;
   FILE *f = fopen(path, "r");
   bool some = f && fgets(text, sizeof text, f);
   if (f) fclose(f);
   int n = some ? tri_topo_read_list(text, cores, cap) : 0;
-  if (n < 1 || load(&topology, &allowed)) return 0;
+  if (n < 1 || !load(&m)) return 0;
   for (int i = 0; i < n; i++)
-    if (hwloc_bitmap_isset(allowed, (unsigned)cores[i])) cores[kept++] = cores[i];
-  hwloc_bitmap_free(allowed);
-  hwloc_topology_destroy(topology);
+    if (hwloc_bitmap_isset(m.allowed, (unsigned)cores[i])) cores[kept++] = cores[i];
+  unload(&m);
   return kept;
 }
 
 bool tri_topo_bind(const int *cores, int count) {
-  hwloc_topology_t topology;
-  hwloc_cpuset_t allowed;
-  if (load(&topology, &allowed)) return false;
-  hwloc_bitmap_zero(allowed);
-  for (int i = 0; i < count; i++) hwloc_bitmap_set(allowed, (unsigned)cores[i]);
-  bool bound = !hwloc_set_cpubind(topology, allowed, HWLOC_CPUBIND_PROCESS);
-  hwloc_bitmap_free(allowed);
-  hwloc_topology_destroy(topology);
+  struct machine m;
+  if (!load(&m)) return false;
+  hwloc_bitmap_zero(m.allowed);
+  for (int i = 0; i < count; i++) hwloc_bitmap_set(m.allowed, (unsigned)cores[i]);
+  bool bound = !hwloc_set_cpubind(m.topology, m.allowed, HWLOC_CPUBIND_PROCESS);
+  unload(&m);
   return bound;
 }

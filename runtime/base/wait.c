@@ -6,12 +6,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#if defined(__x86_64__)
-#define CPU_RELAX() __builtin_ia32_pause()
-#else
-#define CPU_RELAX() ((void)0)
-#endif
-
 static int64_t clock_ns(clockid_t id) {
   struct timespec t;
   clock_gettime(id, &t);
@@ -30,7 +24,7 @@ tri_status tri_wait_pause(tri_wait *w) {
   if (w->policy->stop && atomic_load_explicit(w->policy->stop, memory_order_relaxed)) return TRI_ABORTED;
   /* Reading the clock costs more than a poll of shared memory: look at it at every 16th poll. */
   if (w->policy->spin_us && ++w->polls % 16) {
-    CPU_RELAX();
+    tri_cpu_relax();
     return TRI_OK;
   }
   int64_t now = tri_now_ns(), waited = now - w->start_ns;

@@ -14,6 +14,15 @@
 
 #include "runtime/base/status.h"
 
+/* Between two looks at memory that another core is to change. */
+static inline void tri_cpu_relax(void) {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
+
 int64_t tri_now_ns(void);        /* monotonic */
 int64_t tri_thread_cpu_ns(void); /* CPU time of the calling thread */
 #define TRI_NEVER INT64_MAX      /* as a deadline */

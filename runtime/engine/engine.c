@@ -141,23 +141,18 @@ static tri_status allocate(tri_engine *e, const tri_engine_config *config, tri_e
     e->draw_bytes = n * (size_t)e->model.vocab_size * sizeof(float);
     st = e->backend->ops.mem_alloc(e->backend, TRI_MEM_ACTIVATIONS, e->draw_bytes, (void **)&e->draw_logits);
   }
-  if (st != TRI_OK) {
-    tri_fail(err, st, "max_num_seqs", "no memory for the state of %d sequences", config->max_num_seqs);
-    return st;
-  }
-  size_t rows = 0, cols = 0;
-  if (e->model.encoder && !e->backend->host_memory) {
-    st = tri_embed_result_max(&e->model, &e->limits, &rows, &cols) ? TRI_OK : TRI_OVERFLOW;
-    if (st == TRI_OK && !(e->answer = tri_malloc(rows * cols, sizeof *e->answer))) st = TRI_NO_MEMORY;
-    if (st != TRI_OK) return st;
-  }
-  return st;
+  if (st != TRI_OK)
+    return tri_fail(err, st, "max_num_seqs", "no memory for the state of %d sequences", config->max_num_seqs);
+  size_t rows, cols;
+  if (!e->model.encoder || e->backend->host_memory) return TRI_OK;
+  if (!tri_embed_result_max(&e->model, &e->limits, &rows, &cols)) return TRI_OVERFLOW;
+  e->answer = tri_malloc(rows * cols, sizeof *e->answer);
+  return e->answer ? TRI_OK : TRI_NO_MEMORY;
 }
 
 /* Tactics of products are chosen before anything is planned. */
 static tri_status make_forward(tri_engine *e, const tri_engine_config *config, const tri_checkpoint *ckpt,
                                tri_error *err) {
-  tri_status st = TRI_OK;
   tri_forward_config fc = {.model = &e->model,
                            .shard = e->shard,
                            .limits = e->limits,
@@ -174,9 +169,8 @@ static tri_status make_forward(tri_engine *e, const tri_engine_config *config, c
                            .observer = config->observer};
   TRI_CHECK(tri_tune(&fc, config->autotune, err));
   TRI_CHECK(tri_forward_create(&fc, &e->forward, err));
-  if (e->model.seq2seq.on)
-    st = tri_source_create(&fc, ckpt, config->dtype, config->quantization, config->seed, &e->source, err);
-  return st;
+  if (!e->model.seq2seq.on) return TRI_OK;
+  return tri_source_create(&fc, ckpt, config->dtype, config->quantization, config->seed, &e->source, err);
 }
 
 /* Somebody else has taken what the ledger counted on: says what it was for. */

@@ -76,9 +76,8 @@ tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const 
   st = tri_step_arena_plan(&ac, &arena, err);
   if (st != TRI_OK) return st;
   l.activations = arena.bytes;
-  if (!tri_kv_block_bytes(c, s, config->kv_dtype, limits->block_size, &l.block_bytes))
-    return tri_fail(err, TRI_OVERFLOW, "max_num_batched_tokens", "the sizes overflow");
-  if (config->device && !workspace_bytes(c, s, limits, &l.workspace))
+  if (!tri_kv_block_bytes(c, s, config->kv_dtype, limits->block_size, &l.block_bytes) ||
+      (config->device && !workspace_bytes(c, s, limits, &l.workspace)))
     return tri_fail(err, TRI_OVERFLOW, "max_num_batched_tokens", "the sizes overflow");
   if (config->device) l.reserve = DEVICE_RESERVE;
   st = add_source(c, s, ckpt, limits, num_lanes, config, &l, err);

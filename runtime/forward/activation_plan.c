@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "runtime/base/buf.h"
 #include "runtime/base/mem.h"
 #include "runtime/base/wait.h"
 
@@ -32,8 +33,9 @@ struct index {
 struct tri_activation_plan {
   tri_activation_config cfg;
   tri_activation_stats stats;
-  struct chunk *chunks; /* [cap_chunks] in the order of their allocation */
-  int num_chunks, cap_chunks;
+  struct chunk *chunks; /* in the order of their allocation */
+  int num_chunks;
+  size_t cap_chunks;
   int num_tensors;             /* placed: order[0] .. order[num_tensors - 1] */
   int cap_tensors, cap_leaves; /* what the arrays below have room for */
   tri_tensor_place *places;    /* [cap_tensors] */
@@ -89,16 +91,6 @@ static void remove_chunk(tri_activation_plan *p, int at) {
   }
 }
 
-static tri_status reserve_chunk(tri_activation_plan *p) {
-  if (p->num_chunks < p->cap_chunks) return TRI_OK;
-  int cap = p->cap_chunks ? 2 * p->cap_chunks : 8;
-  struct chunk *grown = tri_grow(p->chunks, (size_t)p->cap_chunks, (size_t)cap, sizeof *grown);
-  if (!grown) return TRI_NO_MEMORY;
-  p->chunks = grown;
-  p->cap_chunks = cap;
-  return TRI_OK;
-}
-
 static tri_status add_chunk(tri_activation_plan *p, size_t tensor_bytes, tri_error *err) {
   const tri_activation_memory *m = &p->cfg.memory;
   struct chunk c = {0};
@@ -107,7 +99,7 @@ static tri_status add_chunk(tri_activation_plan *p, size_t tensor_bytes, tri_err
   /* Larger tensors are placed already: what is still empty was too small for each of them, and is for this one. */
   for (int i = p->num_chunks; !p->cfg.keep_small && i-- > 0;)
     if (!p->chunks[i].num_tensors) remove_chunk(p, i);
-  tri_status st = reserve_chunk(p);
+  tri_status st = tri_array_reserve(&p->chunks, (size_t)p->num_chunks, &p->cap_chunks, 1, sizeof *p->chunks);
   if (st == TRI_OK) st = m->alloc(m->ctx, c.bytes, &c.data);
   if (st != TRI_OK)
     return tri_fail(err, st, "activations", "no memory for a chunk of %zu bytes beside %zu", c.bytes, p->stats.held);

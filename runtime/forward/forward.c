@@ -1,7 +1,6 @@
 /* The one forward pass: its ends, and how a step is planned, run and recorded. */
 #include "runtime/forward/forward_state.h"
 
-#include "kernels/attention_cut.h"
 #include "runtime/base/hash.h"
 
 /* ---- the network, but for its layers ---- */
@@ -219,10 +218,7 @@ static bool is_padded(const tri_forward *f, const tri_batch *b) {
 static uint64_t key_of(const tri_forward *f, const tri_batch *b, int lane) {
   const int32_t shape[] = {lane, b->num_tokens, b->num_seqs, b->num_logits, b->num_single, b->block_table_stride};
   uint64_t h = tri_hash_bytes(TRI_HASH_SEED, shape, sizeof shape);
-  for (int i = 0; i < b->num_cuts; i++) {
-    const int32_t places[] = {b->cuts[i].num_parts, b->cuts[i].num_tiles};
-    h = tri_hash_bytes(h, places, sizeof places);
-  }
+  h = tri_hash_bytes(h, &b->cuts_key, sizeof b->cuts_key);
   return tri_hash_bytes(h, f->plans, (size_t)f->num_plans * sizeof *f->plans);
 }
 

@@ -1,5 +1,6 @@
 #include "runtime/forward/step_arena.h"
 
+#include "runtime/base/buf.h"
 #include "runtime/forward/activation_plan.h"
 #include "runtime/forward/forward_state.h"
 
@@ -121,13 +122,7 @@ void tri_step_record_free(tri_step_record *r) {
 }
 
 tri_status tri_step_record_add(tri_step_record *r, tri_step_event e) {
-  if (r->count == r->capacity) {
-    int capacity = r->capacity ? 2 * r->capacity : 256;
-    tri_step_event *grown = tri_grow(r->events, (size_t)r->capacity, (size_t)capacity, sizeof *grown);
-    if (!grown) return TRI_NO_MEMORY;
-    r->events = grown;
-    r->capacity = capacity;
-  }
+  TRI_CHECK(tri_array_reserve(&r->events, (size_t)r->count, &r->capacity, 1, sizeof *r->events));
   r->events[r->count++] = e;
   return TRI_OK;
 }

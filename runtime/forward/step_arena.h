@@ -118,7 +118,8 @@ typedef struct tri_step_record {
   const tri_step_arena *apart; /* the buffers side by side from `memory` on */
   const char *memory;
   tri_step_event *events;
-  int count, capacity;
+  int count;
+  size_t capacity;
   tri_buffer_set results; /* read by others when all ops are launched */
 } tri_step_record;
 

@@ -291,6 +291,17 @@ static tri_status load_run(struct load *l, const tri_slice *s) {
   return TRI_OK;
 }
 
+/* Rows of a piece from byte `at` of the tensor on, from_pitch bytes apart, at most `at_once` in one read. last: bytes
+ * of the last row that are read. */
+static tri_status read_rows(struct load *l, tri_piece *p, int64_t rows, int64_t at_once, uint64_t at, size_t last) {
+  for (p->first = 0; p->first < rows; p->first += p->count) {
+    p->count = rows - p->first < at_once ? rows - p->first : at_once;
+    TRI_CHECK(tri_load_pipe_read(l->pipe, p, l->base + at + (uint64_t)p->first * p->from_pitch,
+                                 (size_t)(p->count - 1) * p->from_pitch + last));
+  }
+  return TRI_OK;
+}
+
 /* A rectangle of a tensor stored in the weight's own orientation; a vector has one column. */
 static tri_status load_plain(void *ctx, const tri_slice *s) {
   struct load *l = ctx;
@@ -305,14 +316,8 @@ static tri_status load_plain(void *ctx, const tri_slice *s) {
   if (last > l->most || (whole_rows && p.from_pitch > l->most))
     return row_too_long(l, whole_rows ? p.from_pitch : last);
   int64_t at_once = whole_rows ? (int64_t)(l->most / p.from_pitch) : 1;
-  for (; p.first < s->rows; p.first += p.count) {
-    p.count = s->rows - p.first < at_once ? s->rows - p.first : at_once;
-    uint64_t at =
-        (uint64_t)(s->src_row + p.first * s->row_step) * stride + (whole_rows ? 0 : (uint64_t)s->src_col * esize);
-    tri_status st = tri_load_pipe_read(l->pipe, &p, l->base + at, (size_t)(p.count - 1) * p.from_pitch + last);
-    if (st != TRI_OK) return st;
-  }
-  return TRI_OK;
+  uint64_t at = (uint64_t)s->src_row * stride + (whole_rows ? 0 : (uint64_t)s->src_col * esize);
+  return read_rows(l, &p, s->rows, at_once, at, last);
 }
 
 /* The same, quantised. */
@@ -325,13 +330,7 @@ static tri_status load_plain_int8(void *ctx, const tri_slice *s) {
   /* Scales and integers of the rows fit into the room: a row in the file has two bytes or more for each of the latter.
    */
   int64_t at_once = (int64_t)(l->most / (p.from_pitch > sizeof(float) ? p.from_pitch : sizeof(float)));
-  for (; p.first < s->rows; p.first += p.count) {
-    p.count = s->rows - p.first < at_once ? s->rows - p.first : at_once;
-    tri_status st = tri_load_pipe_read(l->pipe, &p, l->base + (uint64_t)(s->src_row + p.first * s->row_step) * stride,
-                                       (size_t)(p.count - 1) * p.from_pitch + stride);
-    if (st != TRI_OK) return st;
-  }
-  return TRI_OK;
+  return read_rows(l, &p, s->rows, at_once, (uint64_t)s->src_row * stride, stride);
 }
 
 /* Rows of the file from `first` on, each up to the last column of the slice. p: what becomes of them. */
@@ -342,13 +341,7 @@ static tri_status read_columns(struct load *l, tri_piece *p, int64_t first, int6
   if (!p->slice.rows) return TRI_OK;
   size_t last = (file_column(p, p->slice.rows - 1) + 1) * esize;
   int64_t at_once = (int64_t)(l->most / p->from_pitch);
-  for (p->first = 0; p->first < rows; p->first += p->count) {
-    p->count = rows - p->first < at_once ? rows - p->first : at_once;
-    tri_status st = tri_load_pipe_read(l->pipe, p, l->base + (uint64_t)(first + p->first) * p->from_pitch,
-                                       (size_t)(p->count - 1) * p->from_pitch + last);
-    if (st != TRI_OK) return st;
-  }
-  return TRI_OK;
+  return read_rows(l, p, rows, at_once, (uint64_t)first * p->from_pitch, last);
 }
 
 /* The same where the file holds [in, out]. */
@@ -452,7 +445,7 @@ static bool is_known(const tri_model_config *c, const char *name) {
     if (tri_rule_applies(c, r) && matches(r->name, a->prefix, layers, c->moe.num_experts, name, &layer) &&
         tri_weight_in_layer(c, r->weight, layer))
       return true;
-  for (const char *const *p = a->ignored_tensors; p && *p; p++)
+  for (const char *const *p = a->ignored_tensors; *p; p++)
     if (matches(*p, a->prefix, 1 << 20, 1 << 20, name, &layer)) return true;
   return false;
 }

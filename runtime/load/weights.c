@@ -36,24 +36,7 @@ static tri_dtype stored_dtype(const tri_model_config *c, const tri_checkpoint *c
 }
 
 bool tri_weight_is_quantized(const tri_model_config *c, tri_weight_id id) {
-  switch (id) {
-  case TRI_W_QKV:
-  case TRI_W_O:
-  case TRI_W_UP:
-  case TRI_W_DOWN:
-  case TRI_W_Q_A:
-  case TRI_W_Q_B:
-  case TRI_W_KV_A:
-  case TRI_W_CROSS_Q:
-  case TRI_W_CROSS_KV:
-  case TRI_W_CROSS_O:
-  case TRI_W_EXPERT_UP:
-  case TRI_W_EXPERT_DOWN:
-  case TRI_W_SHARED_UP:
-  case TRI_W_SHARED_DOWN: return true;
-  case TRI_W_HEAD: return !c->head.tie_word_embeddings;
-  default: return false;
-  }
+  return tri_weight_is_linear(id) && !(id == TRI_W_HEAD && c->head.tie_word_embeddings);
 }
 
 /* The next free place for so many bytes. */

@@ -55,37 +55,23 @@ const tri_arch *tri_arch_find(const char *model_type) {
 
 static const struct {
   const char *name;
-  bool per_layer, gain;
+  enum { MODEL, LAYER, DENSE, SPARSE } place;
+  enum { PLAIN, GAIN, LINEAR } kind;
 } weights[] = {
-#define X(name, per_layer, gain) [TRI_W_##name] = {#name, per_layer, gain},
+#define X(name, place, kind) [TRI_W_##name] = {#name, place, kind},
     TRI_WEIGHT_LIST(X)
 #undef X
 };
 
 const char *tri_weight_name(tri_weight_id id) { return weights[id].name; }
-bool tri_weight_is_per_layer(tri_weight_id id) { return weights[id].per_layer; }
-bool tri_weight_is_gain(tri_weight_id id) { return weights[id].gain; }
+bool tri_weight_is_per_layer(tri_weight_id id) { return weights[id].place != MODEL; }
+bool tri_weight_is_gain(tri_weight_id id) { return weights[id].kind == GAIN; }
+bool tri_weight_is_linear(tri_weight_id id) { return weights[id].kind == LINEAR; }
 
 bool tri_weight_in_layer(const tri_model_config *c, tri_weight_id id, int layer) {
-  if (!tri_weight_is_per_layer(id)) return true;
-  bool sparse = c->layer_flags[layer] & TRI_LAYER_SPARSE;
-  switch (id) {
-  case TRI_W_UP:
-  case TRI_W_UP_BIAS:
-  case TRI_W_DOWN:
-  case TRI_W_DOWN_BIAS: return !sparse;
-  case TRI_W_ROUTER:
-  case TRI_W_ROUTER_BIAS:
-  case TRI_W_CHOICE_BIAS:
-  case TRI_W_EXPERT_UP:
-  case TRI_W_EXPERT_UP_BIAS:
-  case TRI_W_EXPERT_DOWN:
-  case TRI_W_EXPERT_DOWN_BIAS:
-  case TRI_W_SHARED_UP:
-  case TRI_W_SHARED_DOWN:
-  case TRI_W_SHARED_GATE: return sparse;
-  default: return true;
-  }
+  bool dense = weights[id].place == DENSE;
+  if (!dense && weights[id].place != SPARSE) return true;
+  return dense == !(c->layer_flags[layer] & TRI_LAYER_SPARSE);
 }
 
 bool tri_act_from_name(const char *name, tri_act *out) {

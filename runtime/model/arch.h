@@ -17,77 +17,81 @@
  *   by intermediate size: UP (rows; gate rows first when gated), DOWN (columns)
  *   by each expert's intermediate size: EXPERT_UP (expert below expert), EXPERT_DOWN, the same for SHARED_*
  *   by heads: Q_B, V_UP, CROSS_Q, CROSS_KV (keys above values; rows), CROSS_O, RELATIVE_BIAS (columns), K_UP
- * ([rank, nope_dim] for each head: what a query is multiplied with to meet the latent) replicated: norms, projections,
- * routers, projections to a latent (Q_A, KV_A); on tensor rank 0 alone: what is added before an all-reduce (O_BIAS,
- * CROSS_O_BIAS, DOWN_BIAS, POSITIONS, TYPES) and an encoder's ends (POOLER, CLASSIFIER). NORM1, NORM2: of a branch's
- * input, or of the sum with it; BRANCH_NORM1, 2: of what a branch gives.
+ *   replicated: norms, projections, routers, projections to a latent (Q_A, KV_A)
+ *   on tensor rank 0 alone: what is added before an all-reduce (O_BIAS, CROSS_O_BIAS, DOWN_BIAS, POSITIONS, TYPES) and
+ *   an encoder's ends (POOLER, CLASSIFIER)
  *
- * X(name, whether each layer has one, whether it is a gain: made-up ones lie around 1). */
+ * K_UP is [rank, nope_dim] for each head: what a query is multiplied with to meet the latent.
+ * NORM1, NORM2: of a branch's input, or of the sum with it. BRANCH_NORM1, 2: of what a branch gives.
+ *
+ * X(name, place, kind). Place: MODEL has one, each LAYER has one, or those with one MLP (DENSE) or with experts
+ * (SPARSE). Kind: a GAIN, around 1 where it is made up; a matrix of a LINEAR layer or of experts, which a quantized
+ * model has in int8; or PLAIN. */
 #define TRI_WEIGHT_LIST(X)                                                                                             \
-  X(EMBED, 0, 0)                                                                                                       \
-  X(EMBED_NORM, 0, 1)                                                                                                  \
-  X(EMBED_NORM_BIAS, 0, 0)                                                                                             \
-  X(PROJECT_IN, 0, 0)                                                                                                  \
-  X(PROJECT_IN_BIAS, 0, 0)                                                                                             \
-  X(POSITIONS, 0, 0)                                                                                                   \
-  X(TYPES, 0, 0)                                                                                                       \
-  X(FINAL_NORM, 0, 1)                                                                                                  \
-  X(FINAL_NORM_BIAS, 0, 0)                                                                                             \
-  X(PROJECT_OUT, 0, 0)                                                                                                 \
-  X(HEAD, 0, 0)                                                                                                        \
-  X(HEAD_BIAS, 0, 0)                                                                                                   \
-  X(POOLER, 0, 0)                                                                                                      \
-  X(POOLER_BIAS, 0, 0)                                                                                                 \
-  X(CLASSIFIER, 0, 0)                                                                                                  \
-  X(CLASSIFIER_BIAS, 0, 0)                                                                                             \
-  X(NORM1, 1, 1)                                                                                                       \
-  X(NORM1_BIAS, 1, 0)                                                                                                  \
-  X(QKV, 1, 0)                                                                                                         \
-  X(QKV_BIAS, 1, 0)                                                                                                    \
-  X(Q_NORM, 1, 1)                                                                                                      \
-  X(K_NORM, 1, 1)                                                                                                      \
-  X(O, 1, 0)                                                                                                           \
-  X(O_BIAS, 1, 0)                                                                                                      \
-  X(BRANCH_NORM1, 1, 1)                                                                                                \
-  X(BRANCH_NORM1_BIAS, 1, 0)                                                                                           \
-  X(NORM2, 1, 1)                                                                                                       \
-  X(NORM2_BIAS, 1, 0)                                                                                                  \
-  X(UP, 1, 0)                                                                                                          \
-  X(UP_BIAS, 1, 0)                                                                                                     \
-  X(DOWN, 1, 0)                                                                                                        \
-  X(DOWN_BIAS, 1, 0)                                                                                                   \
-  X(BRANCH_NORM2, 1, 1)                                                                                                \
-  X(BRANCH_NORM2_BIAS, 1, 0)                                                                                           \
-  X(SINKS, 1, 0)                                                                                                       \
-  X(Q_A, 1, 0)                                                                                                         \
-  X(Q_A_NORM, 1, 0)                                                                                                    \
-  X(Q_B, 1, 0)                                                                                                         \
-  X(KV_A, 1, 0)                                                                                                        \
-  X(KV_A_NORM, 1, 0)                                                                                                   \
-  X(K_UP, 1, 0)                                                                                                        \
-  X(V_UP, 1, 0)                                                                                                        \
-  X(ROUTER, 1, 0)                                                                                                      \
-  X(ROUTER_BIAS, 1, 0)                                                                                                 \
-  X(CHOICE_BIAS, 1, 0)                                                                                                 \
-  X(EXPERT_UP, 1, 0)                                                                                                   \
-  X(EXPERT_UP_BIAS, 1, 0)                                                                                              \
-  X(EXPERT_DOWN, 1, 0)                                                                                                 \
-  X(EXPERT_DOWN_BIAS, 1, 0)                                                                                            \
-  X(SHARED_UP, 1, 0)                                                                                                   \
-  X(SHARED_DOWN, 1, 0)                                                                                                 \
-  X(SHARED_GATE, 1, 0)                                                                                                 \
-  X(RELATIVE_BIAS, 0, 0)                                                                                               \
-  X(CROSS_NORM, 1, 1)                                                                                                  \
-  X(CROSS_NORM_BIAS, 1, 0)                                                                                             \
-  X(CROSS_Q, 1, 0)                                                                                                     \
-  X(CROSS_Q_BIAS, 1, 0)                                                                                                \
-  X(CROSS_KV, 1, 0)                                                                                                    \
-  X(CROSS_KV_BIAS, 1, 0)                                                                                               \
-  X(CROSS_O, 1, 0)                                                                                                     \
-  X(CROSS_O_BIAS, 1, 0)
+  X(EMBED, MODEL, PLAIN)                                                                                               \
+  X(EMBED_NORM, MODEL, GAIN)                                                                                           \
+  X(EMBED_NORM_BIAS, MODEL, PLAIN)                                                                                     \
+  X(PROJECT_IN, MODEL, PLAIN)                                                                                          \
+  X(PROJECT_IN_BIAS, MODEL, PLAIN)                                                                                     \
+  X(POSITIONS, MODEL, PLAIN)                                                                                           \
+  X(TYPES, MODEL, PLAIN)                                                                                               \
+  X(FINAL_NORM, MODEL, GAIN)                                                                                           \
+  X(FINAL_NORM_BIAS, MODEL, PLAIN)                                                                                     \
+  X(PROJECT_OUT, MODEL, PLAIN)                                                                                         \
+  X(HEAD, MODEL, LINEAR)                                                                                               \
+  X(HEAD_BIAS, MODEL, PLAIN)                                                                                           \
+  X(POOLER, MODEL, PLAIN)                                                                                              \
+  X(POOLER_BIAS, MODEL, PLAIN)                                                                                         \
+  X(CLASSIFIER, MODEL, PLAIN)                                                                                          \
+  X(CLASSIFIER_BIAS, MODEL, PLAIN)                                                                                     \
+  X(NORM1, LAYER, GAIN)                                                                                                \
+  X(NORM1_BIAS, LAYER, PLAIN)                                                                                          \
+  X(QKV, LAYER, LINEAR)                                                                                                \
+  X(QKV_BIAS, LAYER, PLAIN)                                                                                            \
+  X(Q_NORM, LAYER, GAIN)                                                                                               \
+  X(K_NORM, LAYER, GAIN)                                                                                               \
+  X(O, LAYER, LINEAR)                                                                                                  \
+  X(O_BIAS, LAYER, PLAIN)                                                                                              \
+  X(BRANCH_NORM1, LAYER, GAIN)                                                                                         \
+  X(BRANCH_NORM1_BIAS, LAYER, PLAIN)                                                                                   \
+  X(NORM2, LAYER, GAIN)                                                                                                \
+  X(NORM2_BIAS, LAYER, PLAIN)                                                                                          \
+  X(UP, DENSE, LINEAR)                                                                                                 \
+  X(UP_BIAS, DENSE, PLAIN)                                                                                             \
+  X(DOWN, DENSE, LINEAR)                                                                                               \
+  X(DOWN_BIAS, DENSE, PLAIN)                                                                                           \
+  X(BRANCH_NORM2, LAYER, GAIN)                                                                                         \
+  X(BRANCH_NORM2_BIAS, LAYER, PLAIN)                                                                                   \
+  X(SINKS, LAYER, PLAIN)                                                                                               \
+  X(Q_A, LAYER, LINEAR)                                                                                                \
+  X(Q_A_NORM, LAYER, GAIN)                                                                                             \
+  X(Q_B, LAYER, LINEAR)                                                                                                \
+  X(KV_A, LAYER, LINEAR)                                                                                               \
+  X(KV_A_NORM, LAYER, GAIN)                                                                                            \
+  X(K_UP, LAYER, PLAIN)                                                                                                \
+  X(V_UP, LAYER, PLAIN)                                                                                                \
+  X(ROUTER, SPARSE, PLAIN)                                                                                             \
+  X(ROUTER_BIAS, SPARSE, PLAIN)                                                                                        \
+  X(CHOICE_BIAS, SPARSE, PLAIN)                                                                                        \
+  X(EXPERT_UP, SPARSE, LINEAR)                                                                                         \
+  X(EXPERT_UP_BIAS, SPARSE, PLAIN)                                                                                     \
+  X(EXPERT_DOWN, SPARSE, LINEAR)                                                                                       \
+  X(EXPERT_DOWN_BIAS, SPARSE, PLAIN)                                                                                   \
+  X(SHARED_UP, SPARSE, LINEAR)                                                                                         \
+  X(SHARED_DOWN, SPARSE, LINEAR)                                                                                       \
+  X(SHARED_GATE, SPARSE, PLAIN)                                                                                        \
+  X(RELATIVE_BIAS, MODEL, PLAIN)                                                                                       \
+  X(CROSS_NORM, LAYER, GAIN)                                                                                           \
+  X(CROSS_NORM_BIAS, LAYER, PLAIN)                                                                                     \
+  X(CROSS_Q, LAYER, LINEAR)                                                                                            \
+  X(CROSS_Q_BIAS, LAYER, PLAIN)                                                                                        \
+  X(CROSS_KV, LAYER, LINEAR)                                                                                           \
+  X(CROSS_KV_BIAS, LAYER, PLAIN)                                                                                       \
+  X(CROSS_O, LAYER, LINEAR)                                                                                            \
+  X(CROSS_O_BIAS, LAYER, PLAIN)
 
 typedef enum tri_weight_id {
-#define X(name, per_layer, gain) TRI_W_##name,
+#define X(name, place, kind) TRI_W_##name,
   TRI_WEIGHT_LIST(X)
 #undef X
       TRI_W_COUNT
@@ -95,6 +99,7 @@ typedef enum tri_weight_id {
 const char *tri_weight_name(tri_weight_id id);
 bool tri_weight_is_per_layer(tri_weight_id id);
 bool tri_weight_is_gain(tri_weight_id id);
+bool tri_weight_is_linear(tri_weight_id id);
 /* A sparse layer has experts instead of one MLP. Any layer will do for weights that are not per layer. */
 bool tri_weight_in_layer(const tri_model_config *c, tri_weight_id id, int layer);
 
@@ -131,13 +136,13 @@ typedef struct tri_tensor_rule {
 } tri_tensor_rule;
 #define TRI_IF(field) offsetof(tri_model_config, field)
 
-typedef enum tri_key_type { TRI_KEY_INT, TRI_KEY_NUM, TRI_KEY_BOOL, TRI_KEY_IGNORE } tri_key_type;
+typedef enum tri_key_type { TRI_KEY_INT, TRI_KEY_NUM, TRI_KEY_BOOL, TRI_KEY_OFF, TRI_KEY_IGNORE } tri_key_type;
 typedef struct tri_config_key {
   const char *name;
   tri_key_type type;
   size_t field; /* offset in tri_model_config: int64_t, double or bool */
+  size_t also;  /* of a bool that gets the same value; 0: none */
   double min, max;
-  bool required;
 } tri_config_key;
 #define TRI_INT_KEY(key, f, lo, hi)                                                                                    \
   { .name = key, .type = TRI_KEY_INT, .field = offsetof(tri_model_config, f), .min = lo, .max = hi }
@@ -145,16 +150,21 @@ typedef struct tri_config_key {
   { .name = key, .type = TRI_KEY_NUM, .field = offsetof(tri_model_config, f), .min = lo, .max = hi }
 #define TRI_BOOL_KEY(key, f)                                                                                           \
   { .name = key, .type = TRI_KEY_BOOL, .field = offsetof(tri_model_config, f) }
+#define TRI_BOOL_KEYS(key, f, g)                                                                                       \
+  { .name = key, .type = TRI_KEY_BOOL, .field = offsetof(tri_model_config, f), .also = offsetof(tri_model_config, g) }
+/* A bool that is refused where it is true: a feature that this family's table lacks. */
+#define TRI_OFF_KEY(key)                                                                                               \
+  { .name = key, .type = TRI_KEY_OFF }
 #define TRI_IGNORED_KEY(key)                                                                                           \
   { .name = key, .type = TRI_KEY_IGNORE }
 
 typedef struct tri_arch {
-  const char *model_type;         /* config.json's model_type */
-  const char *const *class_names; /* values of `architectures` that this table describes; NULL-terminated */
-  const char *prefix;             /* of the tensors' names; checkpoints with and without it are read */
-  const tri_config_key *keys;     /* the family's own keys, on top of the common ones; ends with name NULL */
-  const char *const
-      *ignored_tensors; /* stored tensors that hold nothing (masks, inverse frequencies); NULL-terminated, %d */
+  const char *model_type;     /* config.json's model_type */
+  const char *class_names[4]; /* values of `architectures` that this table describes; NULL-terminated */
+  const char *prefix;         /* of the tensors' names; checkpoints with and without it are read */
+  const tri_config_key *keys; /* the family's own keys, on top of the common ones; ends with name NULL */
+  const char
+      *ignored_tensors[5]; /* stored tensors that hold nothing (masks, inverse frequencies); NULL-terminated, %d */
   const tri_tensor_rule *tensors; /* ends with name NULL */
   /* Values before the file is read; what the file does not name stays. */
   tri_model_config defaults;
@@ -174,12 +184,13 @@ tri_status tri_config_set(tri_model_config *c, const tri_config_key *k, const tr
 /* generation.c: ids of special meaning out of either file, and the defaults of generation_config.json. */
 tri_status tri_config_special_ids(const tri_json *root, tri_model_config *c, tri_error *err);
 tri_status tri_config_generation(const tri_json *root, tri_model_config *c, tri_error *err);
+/* A number within its range; key: for errors. */
+tri_status tri_config_read_number(const char *key, const tri_json *v, double min, double max, double *out,
+                                  tri_error *err);
 /* For prepare and finish: a key of config.json that no table reads. Absent or null leaves *out as it is. */
 tri_status tri_config_bool(const tri_json *root, const char *key, bool *out, tri_error *err);
 tri_status tri_config_number(const tri_json *root, const char *key, double min, double max, double *out,
                              tri_error *err);
-/* Refuses the key where it is true: a feature that this family's table lacks. */
-tri_status tri_config_must_be_off(const tri_json *root, const char *key, tri_error *err);
 /* For finish of an encoder: which head its class has, and the keys that must be as these tables have it. */
 tri_status tri_config_encoder(tri_model_config *c, const tri_json *root, tri_error *err);
 /* Fills in and checks what an encoder-decoder's config says of its encoder and of how answers begin. */
@@ -192,8 +203,6 @@ void tri_config_local_layers(tri_model_config *c, const tri_json *root, int firs
 
 /* Every layer from `first` on in steps of `step` is SPARSE. */
 void tri_config_sparse_layers(tri_model_config *c, int first, int step);
-/* Reads what Qwen's files say about the window; for prepare. */
-tri_status tri_qwen_window(tri_model_config *c, const tri_json *root, tri_error *err);
 
 /* "gelu_new", "silu", ...: false when unknown. */
 bool tri_act_from_name(const char *name, tri_act *out);

@@ -105,34 +105,47 @@ static const char *const known_keys[] = {
     NULL,
 };
 
+static tri_status check_range(const char *key, double x, double min, double max, tri_error *err) {
+  if (x >= min && x <= max) return TRI_OK;
+  return tri_fail(err, TRI_OUT_OF_RANGE, key, "%s is %.15g, the range is %.15g to %.15g", key, x, min, max);
+}
+
+tri_status tri_config_read_number(const char *key, const tri_json *v, double min, double max, double *out,
+                                  tri_error *err) {
+  double x;
+  if (!tri_json_as_num(v, &x)) return tri_fail(err, TRI_INVALID_ARGUMENT, key, "%s must be a number", key);
+  TRI_CHECK(check_range(key, x, min, max, err));
+  *out = x;
+  return TRI_OK;
+}
+
+static tri_status read_bool(const char *key, const tri_json *v, bool *out, tri_error *err) {
+  if (tri_json_as_bool(v, out)) return TRI_OK;
+  return tri_fail(err, TRI_INVALID_ARGUMENT, key, "%s must be true or false", key);
+}
+
 tri_status tri_config_set(tri_model_config *c, const tri_config_key *k, const tri_json *v, tri_error *err) {
-  char *at = (char *)c + k->field;
-  double num = 0;
-  bool flag;
+  void *at = (char *)c + k->field;
+  bool on = false;
   int64_t integer;
   switch (k->type) {
-  case TRI_KEY_IGNORE: return TRI_OK;
+  case TRI_KEY_IGNORE: break;
+  case TRI_KEY_OFF:
+    TRI_CHECK(read_bool(k->name, v, &on, err));
+    if (on) return tri_fail(err, TRI_UNSUPPORTED, k->name, "%s is not supported", k->name);
+    break;
   case TRI_KEY_BOOL:
-    if (!tri_json_as_bool(v, &flag))
-      return tri_fail(err, TRI_INVALID_ARGUMENT, k->name, "%s must be true or false", k->name);
-    *(bool *)at = flag;
-    return TRI_OK;
+    TRI_CHECK(read_bool(k->name, v, at, err));
+    if (k->also) *(bool *)((char *)c + k->also) = *(bool *)at;
+    break;
   case TRI_KEY_INT:
     if (!tri_json_as_int(v, &integer))
       return tri_fail(err, TRI_INVALID_ARGUMENT, k->name, "%s must be an integer", k->name);
-    num = (double)integer;
-    break;
-  case TRI_KEY_NUM:
-    if (!tri_json_as_num(v, &num)) return tri_fail(err, TRI_INVALID_ARGUMENT, k->name, "%s must be a number", k->name);
-    break;
-  }
-  if (!(num >= k->min && num <= k->max))
-    return tri_fail(err, TRI_OUT_OF_RANGE, k->name, "%s is %.15g, the range is %.15g to %.15g", k->name, num, k->min,
-                    k->max);
-  if (k->type == TRI_KEY_INT)
+    TRI_CHECK(check_range(k->name, (double)integer, k->min, k->max, err));
     *(int64_t *)at = integer;
-  else
-    *(double *)at = num;
+    break;
+  case TRI_KEY_NUM: return tri_config_read_number(k->name, v, k->min, k->max, at, err);
+  }
   return TRI_OK;
 }
 
@@ -210,26 +223,13 @@ static tri_status read_name(const tri_json *root, const char *const *keys, const
 
 tri_status tri_config_bool(const tri_json *root, const char *key, bool *out, tri_error *err) {
   const tri_json *v = tri_json_get(root, key);
-  if (tri_json_kind_of(v) == TRI_JSON_NULL || tri_json_as_bool(v, out)) return TRI_OK;
-  return tri_fail(err, TRI_INVALID_ARGUMENT, key, "%s must be true or false", key);
+  return tri_json_kind_of(v) == TRI_JSON_NULL ? TRI_OK : read_bool(key, v, out, err);
 }
 
 tri_status tri_config_number(const tri_json *root, const char *key, double min, double max, double *out,
                              tri_error *err) {
   const tri_json *v = tri_json_get(root, key);
-  double x;
-  if (tri_json_kind_of(v) == TRI_JSON_NULL) return TRI_OK;
-  if (!tri_json_as_num(v, &x)) return tri_fail(err, TRI_INVALID_ARGUMENT, key, "%s must be a number", key);
-  if (!(x >= min && x <= max))
-    return tri_fail(err, TRI_OUT_OF_RANGE, key, "%s is %.15g, the range is %.15g to %.15g", key, x, min, max);
-  *out = x;
-  return TRI_OK;
-}
-
-tri_status tri_config_must_be_off(const tri_json *root, const char *key, tri_error *err) {
-  bool on = false;
-  tri_status st = tri_config_bool(root, key, &on, err);
-  return st == TRI_OK && on ? tri_fail(err, TRI_UNSUPPORTED, key, "%s is not supported", key) : st;
+  return tri_json_kind_of(v) == TRI_JSON_NULL ? TRI_OK : tri_config_read_number(key, v, min, max, out, err);
 }
 
 static bool ends_with(const char *s, const char *end) {
@@ -256,8 +256,6 @@ tri_status tri_config_encoder(tri_model_config *c, const tri_json *root, tri_err
   if (tri_json_kind_of(kind) != TRI_JSON_NULL && (!positions || strcmp(positions, "absolute")))
     return tri_fail(err, TRI_UNSUPPORTED, "position_embedding_type",
                     "position_embedding_type \"%.40s\" is not supported: only absolute", positions ? positions : "?");
-  tri_status st = tri_config_must_be_off(root, "is_decoder", err);
-  if (st != TRI_OK) return st;
   c->head.sequence_head = name && ends_with(name, "ForSequenceClassification");
   c->head.token_head = name && ends_with(name, "ForTokenClassification");
   c->head.has_classifier = c->head.sequence_head || c->head.token_head;
@@ -362,6 +360,11 @@ static tri_status derive(tri_model_config *c, const tri_json *root, tri_error *e
   c->embed.projected = c->embed.size != c->hidden_size;
   tri_status st = read_layer_types(root, c, err);
   if (st != TRI_OK) return st;
+  if (c->attention.window_every) tri_config_local_layers(c, root, 0, c->attention.window_every);
+  if (c->moe.all_layers) {
+    c->moe.intermediate_size = c->mlp.intermediate_size;
+    tri_config_sparse_layers(c, 0, 1);
+  }
   return c->attention.position == TRI_POS_ROPE ? tri_rope_read(c, root, err) : TRI_OK;
 }
 

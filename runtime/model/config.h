@@ -59,6 +59,7 @@ typedef struct tri_mla {
 /* Experts of the SPARSE layers; num_experts 0: none. */
 typedef struct tri_moe {
   int64_t num_experts, top_k, intermediate_size;
+  bool all_layers;              /* every layer is SPARSE, and intermediate_size is that of config.json */
   int64_t shared_size;          /* intermediate size of the expert that every token takes; 0: none */
   bool has_shared, shared_gate; /* shared_gate: its result times sigmoid(gate . x) */
   tri_moe_score score;
@@ -121,6 +122,7 @@ typedef struct tri_attention_config {
   bool scale_by_layer; /* GPT-2: divides scale by layer + 1 */
   double softcap;      /* 0: none */
   int64_t window;      /* of LOCAL layers; 0: none */
+  int window_every;    /* not 0: these are the first layer and every so-manieth, unless the file says which */
   tri_position_kind position;
   int64_t bias_buckets, bias_max_distance; /* RELATIVE */
   tri_rope rope;

@@ -305,6 +305,7 @@ static int64_t full_rows(const tri_model_config *c, const tri_tensor_rule *rule)
   case TRI_W_K_NORM: return c->attention.qk_norm == TRI_QK_NORM_HEAD ? d : c->attention.num_kv_heads * d;
   case TRI_W_SINKS: return c->attention.num_heads;
   case TRI_W_RELATIVE_BIAS: return c->attention.bias_buckets;
+  case TRI_W_Q_B:
   case TRI_W_CROSS_Q:
   case TRI_W_CROSS_Q_BIAS: return c->attention.num_heads * d;
   case TRI_W_ROUTER:
@@ -313,7 +314,6 @@ static int64_t full_rows(const tri_model_config *c, const tri_tensor_rule *rule)
   case TRI_W_SHARED_GATE: return 1;
   case TRI_W_Q_A:
   case TRI_W_Q_A_NORM: return c->mla.q_rank;
-  case TRI_W_Q_B: return c->attention.num_heads * d;
   case TRI_W_KV_A: return c->mla.rank + c->mla.rope_dim;
   case TRI_W_KV_A_NORM: return c->mla.rank;
   default: return c->hidden_size;
@@ -395,13 +395,13 @@ tri_status tri_shard_slices(const tri_model_config *c, const tri_shard *s, const
     break;
   case TRI_W_SINKS: slice.src_row = s->q_heads.first; break;
   case TRI_W_RELATIVE_BIAS: slice.src_col = s->q_heads.first; break;
+  case TRI_W_Q_B:
   case TRI_W_CROSS_Q:
   case TRI_W_CROSS_Q_BIAS: slice.src_row = s->q_heads.first * c->attention.head_dim; break;
   case TRI_W_CROSS_KV:
   case TRI_W_CROSS_KV_BIAS: return emit_cross_kv(c, s, rule->part, mine.k, &e);
   case TRI_W_CROSS_O:
   case TRI_W_O: slice.src_col = s->q_heads.first * value_dim(c); break;
-  case TRI_W_Q_B: slice.src_row = s->q_heads.first * c->attention.head_dim; break;
   case TRI_W_K_UP:
   case TRI_W_V_UP: return emit_latent(c, s, rule->weight, &e);
   case TRI_W_DOWN: slice.src_col = s->ff.first; break;

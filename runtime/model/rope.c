@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "runtime/model/arch.h"
+
 /* The numbers a scaling section may carry; NaN where absent. */
 struct params {
   double theta, factor, partial, low_freq, high_freq, original, attention, beta_fast, beta_slow, mscale, mscale_all_dim;
@@ -39,16 +41,9 @@ static tri_status read_key(void *ctx, const char *key, const tri_json *value) {
   char field[TRI_ERROR_FIELD];
   snprintf(field, sizeof field, "%s.%.40s", s->name, key);
   if (!strcmp(key, "rope_type") || !strcmp(key, "type") || tri_json_kind_of(value) == TRI_JSON_NULL) return TRI_OK;
-  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-    if (strcmp(key, numbers[i].name)) continue;
-    double v;
-    if (!tri_json_as_num(value, &v)) return tri_fail(s->err, TRI_INVALID_ARGUMENT, field, "%s must be a number", field);
-    if (!(v >= numbers[i].min && v <= numbers[i].max))
-      return tri_fail(s->err, TRI_OUT_OF_RANGE, field, "%s is %.15g, the range is %.15g to %.15g", field, v,
-                      numbers[i].min, numbers[i].max);
-    *numbers[i].to = v;
-    return TRI_OK;
-  }
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+    if (!strcmp(key, numbers[i].name))
+      return tri_config_read_number(field, value, numbers[i].min, numbers[i].max, numbers[i].to, s->err);
   if (!strcmp(key, "truncate") && tri_json_as_bool(value, &p->truncate)) return TRI_OK;
   if (!strcmp(key, "short_factor") || !strcmp(key, "long_factor")) {
     *(key[0] == 's' ? &p->short_factor : &p->long_factor) = value;

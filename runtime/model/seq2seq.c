@@ -17,10 +17,8 @@ void tri_model_config_source(const tri_model_config *c, tri_model_config *out) {
 }
 
 tri_status tri_config_bart(tri_model_config *c, const tri_json *root, tri_error *err) {
-  static const char *const off[] = {"normalize_before", "add_final_layer_norm", "add_bias_logits"};
   bool scaled = false, normed = c->embed.norm, sinusoids = c->attention.position == TRI_POS_SINUSOID;
   tri_status st = tri_config_bool(root, "scale_embedding", &scaled, err);
-  for (size_t i = 0; st == TRI_OK && i < sizeof off / sizeof *off; i++) st = tri_config_must_be_off(root, off[i], err);
   if (st == TRI_OK) st = tri_config_bool(root, "normalize_embedding", &normed, err);
   if (st == TRI_OK) st = tri_config_bool(root, "static_position_embeddings", &sinusoids, err);
   if (st != TRI_OK) return st;

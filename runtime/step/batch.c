@@ -39,43 +39,20 @@ void tri_slots_destroy(tri_slots *s) {
 }
 
 static void free_arrays(tri_batch_arrays *a) {
-  tri_free(a->token_ids);
-  tri_free(a->positions);
-  tri_free(a->types);
-  tri_free(a->rope_len);
-  tri_free(a->kv_slot);
-  tri_free(a->logit_rows);
-  tri_free(a->seq_start);
-  tri_free(a->context_len);
-  tri_free(a->block_table);
+#define X(type, name, count) tri_free(a->name);
+  TRI_BATCH_ARRAY_LIST(X)
+#undef X
 }
 
 static bool make_arrays(const tri_limits *l, tri_batch_arrays *a, tri_batch *view) {
-  size_t t = (size_t)l->max_num_batched_tokens, s = (size_t)l->max_num_seqs;
+  size_t tokens = (size_t)l->max_num_batched_tokens, seqs = (size_t)l->max_num_seqs;
   size_t stride = (size_t)((l->max_model_len + l->block_size - 1) / l->block_size);
-  a->token_ids = tri_calloc(t, sizeof *a->token_ids);
-  a->positions = tri_calloc(t, sizeof *a->positions);
-  a->types = tri_calloc(t, sizeof *a->types);
-  a->rope_len = tri_calloc(t, sizeof *a->rope_len);
-  a->kv_slot = tri_calloc(t, sizeof *a->kv_slot);
-  a->logit_rows = tri_calloc(t, sizeof *a->logit_rows);
-  a->seq_start = tri_calloc(s + 1, sizeof *a->seq_start);
-  a->context_len = tri_calloc(s, sizeof *a->context_len);
-  a->block_table = tri_calloc(s * stride, sizeof *a->block_table);
-  *view = (tri_batch){
-      .block_table_stride = (int)stride,
-      .token_ids = a->token_ids,
-      .positions = a->positions,
-      .types = a->types,
-      .rope_len = a->rope_len,
-      .kv_slot = a->kv_slot,
-      .seq_start = a->seq_start,
-      .context_len = a->context_len,
-      .block_table = a->block_table,
-      .logit_rows = a->logit_rows,
-  };
-  return a->token_ids && a->positions && a->types && a->rope_len && a->kv_slot && a->logit_rows && a->seq_start &&
-         a->context_len && a->block_table;
+  bool ok = true;
+  *view = (tri_batch){.block_table_stride = (int)stride};
+#define X(type, name, count) ok &= (view->name = a->name = tri_calloc(count, sizeof *a->name)) != NULL;
+  TRI_BATCH_ARRAY_LIST(X)
+#undef X
+  return ok;
 }
 
 tri_status tri_batch_builder_create(const tri_limits *l, tri_batch_builder **out) {

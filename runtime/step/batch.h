@@ -57,11 +57,22 @@ typedef struct tri_draw {
   int position;  /* of the token in the sequence */
 } tri_draw;
 
-/* The arrays of a batch, of fixed capacity at fixed addresses. */
+/* The arrays of a batch, of fixed capacity at fixed addresses: X(type, name, how many). */
+#define TRI_BATCH_ARRAY_LIST(X)                                                                                        \
+  X(uint32_t, token_ids, tokens)                                                                                       \
+  X(int32_t, positions, tokens)                                                                                        \
+  X(int32_t, types, tokens)                                                                                            \
+  X(int32_t, rope_len, tokens)                                                                                         \
+  X(int64_t, kv_slot, tokens)                                                                                          \
+  X(int32_t, logit_rows, tokens)                                                                                       \
+  X(int32_t, seq_start, seqs + 1)                                                                                      \
+  X(int32_t, context_len, seqs)                                                                                        \
+  X(int32_t, block_table, seqs *stride)
+
 typedef struct tri_batch_arrays {
-  uint32_t *token_ids;
-  int32_t *positions, *types, *rope_len, *seq_start, *context_len, *block_table, *logit_rows;
-  int64_t *kv_slot;
+#define X(type, name, count) type *name;
+  TRI_BATCH_ARRAY_LIST(X)
+#undef X
 } tri_batch_arrays;
 
 typedef struct tri_batch_builder {

@@ -224,15 +224,14 @@ static void bpe_work_destroy(void *work) {
 /* A character as the vocabulary spells it at its place in the word. */
 static tri_status spell(const bpe *b, bpe_work *w, span c, bool first, bool last, span *out) {
   span prefix = first ? (span){0} : b->prefix, suffix = last ? b->suffix : (span){0};
-  tri_status st = TRI_OK;
   *out = c;
-  if (!prefix.len && !suffix.len) return st;
+  if (!prefix.len && !suffix.len) return TRI_OK;
   w->spelled.len = 0;
   TRI_CHECK(tri_buf_append(&w->spelled, prefix.s, prefix.len));
   TRI_CHECK(tri_buf_append(&w->spelled, c.s, c.len));
   TRI_CHECK(tri_buf_append(&w->spelled, suffix.s, suffix.len));
   *out = (span){w->spelled.data, w->spelled.len};
-  return st;
+  return TRI_OK;
 }
 
 static uint32_t symbol_id(const bpe *b, span symbol) {
@@ -251,7 +250,6 @@ static bool falls_back(const bpe *b, span symbol) {
  * can become one; byte tokens in between overtake it, which is odd but what the format's reference does. */
 static tri_status split_characters(const bpe *b, bpe_work *w, const char *word, size_t len, tok_ids *out) {
   bool unk_pending = false;
-  tri_status st = TRI_OK;
   for (size_t i = 0, n; i < len; i += n) {
     span symbol;
     tok_utf8_decode(word + i, &n);
@@ -268,8 +266,7 @@ static tri_status split_characters(const bpe *b, bpe_work *w, const char *word, 
       unk_pending = true;
     }
   }
-  if (unk_pending) st = tok_ids_push(out, b->unk);
-  return st;
+  return unk_pending ? tok_ids_push(out, b->unk) : TRI_OK;
 }
 
 static tri_status merge_uncached(const bpe *b, bpe_work *w, const char *word, size_t len, size_t room) {

@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "runtime/tokenizer/unicode.h"
+
 tok_field tok_field_root(const tri_json *node) { return (tok_field){.node = node}; }
 
 /* Paths longer than an error's field lose their tail; the copy is bounded first, which also tells the compiler so. */
@@ -33,13 +35,14 @@ tri_status tok_field_no_memory(const tok_field *f, tri_error *err) {
 
 struct allowed_keys {
   const tok_field *object;
-  const char *const *allowed;
+  const char *also, *const *allowed;
   tri_error *err;
 };
 
 static tri_status check_key(void *ctx, const char *key, const tri_json *value) {
   (void)value;
   const struct allowed_keys *c = ctx;
+  if (c->also && !strcmp(c->also, key)) return TRI_OK;
   for (const char *const *k = c->allowed; *k; k++)
     if (!strcmp(*k, key)) return TRI_OK;
   tok_field f = tok_field_get(c->object, key);
@@ -48,7 +51,7 @@ static tri_status check_key(void *ctx, const char *key, const tri_json *value) {
 
 tri_status tok_field_object(const tok_field *f, const char *const *allowed, tri_error *err) {
   if (tri_json_kind_of(f->node) != TRI_JSON_OBJECT) return tok_field_fail(f, TRI_CORRUPT, err, "must be an object");
-  struct allowed_keys c = {f, allowed, err};
+  struct allowed_keys c = {f, NULL, allowed, err};
   return tri_json_each(f->node, check_key, &c);
 }
 
@@ -74,11 +77,8 @@ tri_status tok_field_bool(const tok_field *object, const char *key, bool *out, t
 }
 
 tri_status tok_field_char(const tok_field *f, const char **out, size_t *len, tri_error *err) {
-  tri_status st = tok_field_string(f, out, len, err);
-  size_t chars = 0;
-  if (st != TRI_OK) return st;
-  for (size_t i = 0; i < *len; i++) chars += ((unsigned char)(*out)[i] & 0xc0) != 0x80;
-  if (chars == 1 && *len <= 4) return TRI_OK;
+  TRI_CHECK(tok_field_string(f, out, len, err));
+  if (tok_utf8_count(*out, *len) == 1 && *len <= 4) return TRI_OK;
   return tok_field_fail(f, TRI_CORRUPT, err, "must be one character");
 }
 
@@ -100,11 +100,31 @@ tri_status tok_field_id(const tok_field *f, uint32_t limit, uint32_t *out, tri_e
   return TRI_OK;
 }
 
-tri_status tok_field_type(const tok_field *object, const char **out, tri_error *err) {
+tri_status tok_field_type(const tok_field *object, const void *table, size_t count, size_t size, const char *what,
+                          size_t *row, tri_error *err) {
+  const char *name;
   if (tri_json_kind_of(object->node) != TRI_JSON_OBJECT)
     return tok_field_fail(object, TRI_CORRUPT, err, "must be an object or null");
   tok_field type = tok_field_get(object, "type");
-  return tok_field_string(&type, out, NULL, err);
+  TRI_CHECK(tok_field_string(&type, &name, NULL, err));
+  for (*row = 0; *row < count; ++*row) {
+    const tok_type *t = (const void *)((const char *)table + *row * size);
+    struct allowed_keys c = {object, "type", t->keys, err};
+    if (!strcmp(t->name, name)) return tri_json_each(object->node, check_key, &c);
+  }
+  return tok_field_unsupported_type(object, name, what, err);
+}
+
+tri_status tok_field_each(const tok_field *object, const char *key,
+                          tri_status (*fn)(void *ctx, const tok_field *element, tri_error *err), void *ctx,
+                          tri_error *err) {
+  tok_field array = tok_field_get(object, key);
+  TRI_CHECK(tok_field_array(&array, err));
+  for (size_t i = 0; i < tri_json_size(array.node); i++) {
+    tok_field element = tok_field_at(&array, i);
+    TRI_CHECK(fn(ctx, &element, err));
+  }
+  return TRI_OK;
 }
 
 tri_status tok_field_unsupported_type(const tok_field *object, const char *type, const char *what, tri_error *err) {

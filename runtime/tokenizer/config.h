@@ -40,8 +40,18 @@ tri_status tok_field_char(const tok_field *f, const char **out, size_t *len, tri
 tri_status tok_field_count(const tok_field *f, uint64_t *out, tri_error *err);
 /* A token id: an integer of 0 <= id < limit. */
 tri_status tok_field_id(const tok_field *f, uint32_t limit, uint32_t *out, tri_error *err);
-/* The object's "type". */
-tri_status tok_field_type(const tok_field *object, const char **out, tri_error *err);
+/* The beginning of a row in a table of types: what an object's "type" says, and which other keys it then may have. */
+typedef struct tok_type {
+  const char *name;
+  const char *keys[6]; /* NULL-terminated */
+} tok_type;
+/* Finds the object's row among `count` of `size` bytes, each of which begins with a tok_type, and checks its keys. */
+tri_status tok_field_type(const tok_field *object, const void *table, size_t count, size_t size, const char *what,
+                          size_t *row, tri_error *err);
+/* Calls fn for each element of the object's array `key`, until it fails. */
+tri_status tok_field_each(const tok_field *object, const char *key,
+                          tri_status (*fn)(void *ctx, const tok_field *element, tri_error *err), void *ctx,
+                          tri_error *err);
 /* "Foo is not supported", on the object's "type". */
 tri_status tok_field_unsupported_type(const tok_field *object, const char *type, const char *what, tri_error *err);
 

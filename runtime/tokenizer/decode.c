@@ -11,10 +11,10 @@ enum {
 
 /* ---- loading ---- */
 
-/* One row per type. load appends the type's steps. */
+/* One row per type. load fills in a step of the kind, and appends it. */
 typedef struct decoder_type {
-  const char *name;
-  tri_status (*load)(tok_decoder *d, const struct decoder_type *type, const tok_field *f, tri_error *err);
+  tok_type type;
+  tri_status (*load)(tok_decoder *d, tok_decode_step step, const tok_field *f, tri_error *err);
   const tok_decode_kind *kind;
 } decoder_type;
 
@@ -28,33 +28,19 @@ static tri_status add_step(tok_decoder *d, tok_decode_step step, const tok_field
   return TRI_OK;
 }
 
-static tri_status load_plain(tok_decoder *d, const decoder_type *type, const tok_field *f, tri_error *err) {
-  static const char *const keys[] = {"type", NULL};
-  tri_status st = tok_field_object(f, keys, err);
-  return st == TRI_OK ? add_step(d, (tok_decode_step){.kind = type->kind}, f, err) : st;
-}
-
-static tri_status load_byte_level(tok_decoder *d, const decoder_type *type, const tok_field *f, tri_error *err) {
-  static const char *const keys[] = {"type", "add_prefix_space", "trim_offsets", "use_regex", NULL};
-  TRI_CHECK(tok_field_object(f, keys, err));
-  TRI_CHECK(add_step(d, (tok_decode_step){.kind = type->kind}, f, err));
+static tri_status load_byte_level(tok_decoder *d, tok_decode_step step, const tok_field *f, tri_error *err) {
+  TRI_CHECK(add_step(d, step, f, err));
   return add_step(d, (tok_decode_step){.kind = &tok_decode_repair}, f, err);
 }
 
-static tri_status load_replace(tok_decoder *d, const decoder_type *type, const tok_field *f, tri_error *err) {
-  static const char *const keys[] = {"type", "pattern", "content", NULL};
-  tok_decode_step step = {.kind = type->kind};
-  TRI_CHECK(tok_field_object(f, keys, err));
+static tri_status load_replace(tok_decoder *d, tok_decode_step step, const tok_field *f, tri_error *err) {
   TRI_CHECK(tok_replace_load(f, &step.replace, err));
   return add_step(d, step, f, err);
 }
 
-static tri_status load_strip(tok_decoder *d, const decoder_type *type, const tok_field *f, tri_error *err) {
-  static const char *const keys[] = {"type", "content", "start", "stop", NULL};
-  tok_decode_step step = {.kind = type->kind};
+static tri_status load_strip(tok_decoder *d, tok_decode_step step, const tok_field *f, tri_error *err) {
   const char *text;
   size_t len;
-  TRI_CHECK(tok_field_object(f, keys, err));
   tok_field content = tok_field_get(f, "content"), start = tok_field_get(f, "start"), stop = tok_field_get(f, "stop");
   TRI_CHECK(tok_field_char(&content, &text, &len, err));
   if (!*text) return tok_field_fail(&content, TRI_UNSUPPORTED, err, "stripping NULs is not supported");
@@ -64,10 +50,9 @@ static tri_status load_strip(tok_decoder *d, const decoder_type *type, const tok
   return add_step(d, step, f, err);
 }
 
-static tri_status load_metaspace(tok_decoder *d, const decoder_type *type, const tok_field *f, tri_error *err) {
-  tok_decode_step step = {.kind = type->kind};
-  tri_status st = tok_metaspace_load(f, &step.metaspace, err);
-  return st == TRI_OK ? add_step(d, step, f, err) : st;
+static tri_status load_metaspace(tok_decoder *d, tok_decode_step step, const tok_field *f, tri_error *err) {
+  TRI_CHECK(tok_metaspace_load(f, &step.metaspace, err));
+  return add_step(d, step, f, err);
 }
 
 static tri_status read_affix(const tok_field *f, tri_buf *out, tri_error *err) {
@@ -77,12 +62,9 @@ static tri_status read_affix(const tok_field *f, tri_buf *out, tri_error *err) {
   return st == TRI_OK ? tri_buf_append(out, text, len) : st;
 }
 
-static tri_status load_wordpiece(tok_decoder *d, const decoder_type *type, const tok_field *f, tri_error *err) {
-  static const char *const keys[] = {"type", "prefix", "cleanup", NULL};
-  tok_decode_step step = {.kind = type->kind};
+static tri_status load_wordpiece(tok_decoder *d, tok_decode_step step, const tok_field *f, tri_error *err) {
   bool cleanup_wanted = true;
   tri_status st;
-  TRI_TRY(tok_field_object(f, keys, err));
   TRI_TRY(tok_field_bool(f, "cleanup", &cleanup_wanted, err));
   tok_field prefix = tok_field_get(f, "prefix");
   TRI_TRY(read_affix(&prefix, &step.affix, err));
@@ -93,50 +75,36 @@ cleanup:
   return st;
 }
 
-static tri_status load_bpe(tok_decoder *d, const decoder_type *type, const tok_field *f, tri_error *err) {
-  static const char *const keys[] = {"type", "suffix", NULL};
-  tok_decode_step step = {.kind = type->kind};
-  TRI_CHECK(tok_field_object(f, keys, err));
+static tri_status load_bpe(tok_decoder *d, tok_decode_step step, const tok_field *f, tri_error *err) {
   tok_field suffix = tok_field_get(f, "suffix");
   TRI_CHECK(read_affix(&suffix, &step.affix, err));
   if (!step.affix.len) return tok_field_fail(&suffix, TRI_UNSUPPORTED, err, "an empty suffix is not supported");
   return add_step(d, step, f, err);
 }
 
-static tri_status load_any(tok_decoder *d, const tok_field *f, tri_error *err);
+static tri_status load_any(void *decoder, const tok_field *f, tri_error *err);
 
-static tri_status load_sequence(tok_decoder *d, const decoder_type *type, const tok_field *f, tri_error *err) {
-  static const char *const keys[] = {"type", "decoders", NULL};
-  (void)type;
-  TRI_CHECK(tok_field_object(f, keys, err));
-  tok_field members = tok_field_get(f, "decoders");
-  TRI_CHECK(tok_field_array(&members, err));
-  for (size_t i = 0; i < tri_json_size(members.node); i++) {
-    tok_field member = tok_field_at(&members, i);
-    TRI_CHECK(load_any(d, &member, err));
-  }
-  return TRI_OK;
+static tri_status load_sequence(tok_decoder *d, tok_decode_step step, const tok_field *f, tri_error *err) {
+  (void)step;
+  return tok_field_each(f, "decoders", load_any, d, err);
 }
 
 static const decoder_type types[] = {
-    {"ByteLevel", load_byte_level, &tok_decode_byte_level},
-    {"ByteFallback", load_plain, &tok_decode_byte_fallback},
-    {"Fuse", load_plain, &tok_decode_fuse},
-    {"Replace", load_replace, &tok_decode_replace},
-    {"Strip", load_strip, &tok_decode_strip},
-    {"Metaspace", load_metaspace, &tok_decode_metaspace},
-    {"WordPiece", load_wordpiece, &tok_decode_wordpiece},
-    {"BPEDecoder", load_bpe, &tok_decode_bpe},
-    {"Sequence", load_sequence, NULL},
+    {{"ByteLevel", {"add_prefix_space", "trim_offsets", "use_regex"}}, load_byte_level, &tok_decode_byte_level},
+    {{"ByteFallback", {NULL}}, add_step, &tok_decode_byte_fallback},
+    {{"Fuse", {NULL}}, add_step, &tok_decode_fuse},
+    {{"Replace", {"pattern", "content"}}, load_replace, &tok_decode_replace},
+    {{"Strip", {"content", "start", "stop"}}, load_strip, &tok_decode_strip},
+    {{"Metaspace", TOK_METASPACE_KEYS}, load_metaspace, &tok_decode_metaspace},
+    {{"WordPiece", {"prefix", "cleanup"}}, load_wordpiece, &tok_decode_wordpiece},
+    {{"BPEDecoder", {"suffix"}}, load_bpe, &tok_decode_bpe},
+    {{"Sequence", {"decoders"}}, load_sequence, NULL},
 };
 
-static tri_status load_any(tok_decoder *d, const tok_field *f, tri_error *err) {
-  const char *type;
-  tri_status st = tok_field_type(f, &type, err);
-  if (st != TRI_OK) return st;
-  for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-    if (!strcmp(types[i].name, type)) return types[i].load(d, &types[i], f, err);
-  return tok_field_unsupported_type(f, type, "decoder", err);
+static tri_status load_any(void *decoder, const tok_field *f, tri_error *err) {
+  size_t i;
+  TRI_CHECK(tok_field_type(f, types, sizeof types / sizeof *types, sizeof *types, "decoder", &i, err));
+  return types[i].load(decoder, (tok_decode_step){.kind = types[i].kind}, f, err);
 }
 
 /* Every token through the leading steps. */

@@ -20,15 +20,11 @@ static tri_status read_scheme(const tok_field *f, tok_prepend *out, tri_error *e
     return tok_field_fail(&scheme, TRI_CORRUPT, err, "%s, but add_prefix_space is false", name);
   }
   return tok_field_fail(&scheme, TRI_UNSUPPORTED, err, "%.64s is not a prepend scheme", name);
-  return TRI_OK;
 }
 
 tri_status tok_metaspace_load(const tok_field *f, tok_metaspace *m, tri_error *err) {
-  static const char *const keys[] = {"type",    "replacement", "prepend_scheme", "add_prefix_space", "split",
-                                     "str_rep", NULL}; /* str_rep repeats replacement */
   const char *text;
   *m = (tok_metaspace){.split = true};
-  TRI_CHECK(tok_field_object(f, keys, err));
   tok_field replacement = tok_field_get(f, "replacement");
   TRI_CHECK(tok_field_char(&replacement, &text, &m->len, err));
   memcpy(m->replacement, text, m->len);

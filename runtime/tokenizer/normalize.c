@@ -77,11 +77,11 @@ static tri_status apply_byte_level(const tok_normalize_step *step, tok_normalize
 
 /* ---- loading ---- */
 
-/* One row per type. load appends the type's steps (Sequence: those of its members). */
+/* One row per type. load fills in what the object says of the row's step, and appends it. */
 typedef struct normalizer_type {
-  const char *name;
-  tri_status (*load)(tok_normalizer *n, const struct normalizer_type *type, const tok_field *f, tri_error *err);
-  tok_normalize_step step; /* of types that have no fields */
+  tok_type type;
+  tri_status (*load)(tok_normalizer *n, tok_normalize_step step, const tok_field *f, tri_error *err);
+  tok_normalize_step step;
 } normalizer_type;
 
 static void free_step(tok_normalize_step *step) {
@@ -104,62 +104,35 @@ static tri_status add_map(tok_normalizer *n, tok_char_map map, const tok_field *
   return add_step(n, (tok_normalize_step){.apply = apply_map, .map = map}, f, err);
 }
 
-static tri_status load_plain(tok_normalizer *n, const normalizer_type *type, const tok_field *f, tri_error *err) {
-  static const char *const keys[] = {"type", NULL};
-  tri_status st = tok_field_object(f, keys, err);
-  return st == TRI_OK ? add_step(n, type->step, f, err) : st;
-}
-
-static tri_status load_strip(tok_normalizer *n, const normalizer_type *type, const tok_field *f, tri_error *err) {
-  static const char *const keys[] = {"type", "strip_left", "strip_right", NULL};
-  (void)type;
-  tok_normalize_step step = {.apply = apply_strip, .left = true, .right = true};
-  TRI_CHECK(tok_field_object(f, keys, err));
+static tri_status load_strip(tok_normalizer *n, tok_normalize_step step, const tok_field *f, tri_error *err) {
   TRI_CHECK(tok_field_bool(f, "strip_left", &step.left, err));
   TRI_CHECK(tok_field_bool(f, "strip_right", &step.right, err));
   return add_step(n, step, f, err);
 }
 
-static tri_status load_prepend(tok_normalizer *n, const normalizer_type *type, const tok_field *f, tri_error *err) {
-  static const char *const keys[] = {"type", "prepend", NULL};
-  (void)type;
-  tok_normalize_step step = {.apply = apply_prepend};
+static tri_status load_prepend(tok_normalizer *n, tok_normalize_step step, const tok_field *f, tri_error *err) {
   const char *text;
   size_t len;
-  tri_status st = TRI_OK;
-  TRI_CHECK(tok_field_object(f, keys, err));
   tok_field prefix = tok_field_get(f, "prepend");
   TRI_CHECK(tok_field_string(&prefix, &text, &len, err));
-  st = tri_buf_append(&step.prefix, text, len);
-  if (st != TRI_OK) return tok_field_no_memory(f, err);
-  st = add_step(n, step, f, err);
-  return st;
+  if (tri_buf_append(&step.prefix, text, len) != TRI_OK) return tok_field_no_memory(f, err);
+  return add_step(n, step, f, err);
 }
 
-static tri_status load_replace(tok_normalizer *n, const normalizer_type *type, const tok_field *f, tri_error *err) {
-  static const char *const keys[] = {"type", "pattern", "content", NULL};
-  (void)type;
-  tok_normalize_step step = {.apply = apply_replace};
-  TRI_CHECK(tok_field_object(f, keys, err));
+static tri_status load_replace(tok_normalizer *n, tok_normalize_step step, const tok_field *f, tri_error *err) {
   TRI_CHECK(tok_replace_load(f, &step.replace, err));
   return add_step(n, step, f, err);
 }
 
-static tri_status load_precompiled(tok_normalizer *n, const normalizer_type *type, const tok_field *f, tri_error *err) {
-  static const char *const keys[] = {"type", "precompiled_charsmap", NULL};
-  (void)type;
-  tok_normalize_step step = {.apply = apply_precompiled};
-  TRI_CHECK(tok_field_object(f, keys, err));
+static tri_status load_precompiled(tok_normalizer *n, tok_normalize_step step, const tok_field *f, tri_error *err) {
   tok_field map = tok_field_get(f, "precompiled_charsmap");
   TRI_CHECK(tok_charsmap_load(&map, &step.charsmap, err));
   return add_step(n, step, f, err);
 }
 
-static tri_status load_bert(tok_normalizer *n, const normalizer_type *type, const tok_field *f, tri_error *err) {
-  static const char *const keys[] = {"type", "clean_text", "handle_chinese_chars", "strip_accents", "lowercase", NULL};
-  (void)type;
+static tri_status load_bert(tok_normalizer *n, tok_normalize_step step, const tok_field *f, tri_error *err) {
+  (void)step;
   bool clean = true, chinese = true, lowercase = true;
-  TRI_CHECK(tok_field_object(f, keys, err));
   TRI_CHECK(tok_field_bool(f, "clean_text", &clean, err));
   TRI_CHECK(tok_field_bool(f, "handle_chinese_chars", &chinese, err));
   TRI_CHECK(tok_field_bool(f, "lowercase", &lowercase, err));
@@ -175,45 +148,34 @@ static tri_status load_bert(tok_normalizer *n, const normalizer_type *type, cons
   return TRI_OK;
 }
 
-static tri_status load_any(tok_normalizer *n, const tok_field *f, tri_error *err);
+static tri_status load_any(void *chain, const tok_field *f, tri_error *err);
 
-static tri_status load_sequence(tok_normalizer *n, const normalizer_type *type, const tok_field *f, tri_error *err) {
-  static const char *const keys[] = {"type", "normalizers", NULL};
-  (void)type;
-  TRI_CHECK(tok_field_object(f, keys, err));
-  tok_field members = tok_field_get(f, "normalizers");
-  TRI_CHECK(tok_field_array(&members, err));
-  for (size_t i = 0; i < tri_json_size(members.node); i++) {
-    tok_field member = tok_field_at(&members, i);
-    TRI_CHECK(load_any(n, &member, err));
-  }
-  return TRI_OK;
+static tri_status load_sequence(tok_normalizer *n, tok_normalize_step step, const tok_field *f, tri_error *err) {
+  (void)step;
+  return tok_field_each(f, "normalizers", load_any, n, err);
 }
 
 static const normalizer_type types[] = {
-    {"NFC", load_plain, {.apply = apply_form, .form = TOK_NFC}},
-    {"NFD", load_plain, {.apply = apply_form, .form = TOK_NFD}},
-    {"NFKC", load_plain, {.apply = apply_form, .form = TOK_NFKC}},
-    {"NFKD", load_plain, {.apply = apply_form, .form = TOK_NFKD}},
-    {"Lowercase", load_plain, {.apply = apply_map, .map = tok_map_lowercase}},
-    {"StripAccents", load_plain, {.apply = apply_map, .map = tok_map_without_marks}},
-    {"Nmt", load_plain, {.apply = apply_map, .map = tok_map_nmt}},
-    {"ByteLevel", load_plain, {.apply = apply_byte_level}},
-    {"Strip", load_strip, {0}},
-    {"Prepend", load_prepend, {0}},
-    {"Replace", load_replace, {0}},
-    {"Precompiled", load_precompiled, {0}},
-    {"BertNormalizer", load_bert, {0}},
-    {"Sequence", load_sequence, {0}},
+    {{"NFC", {NULL}}, add_step, {.apply = apply_form, .form = TOK_NFC}},
+    {{"NFD", {NULL}}, add_step, {.apply = apply_form, .form = TOK_NFD}},
+    {{"NFKC", {NULL}}, add_step, {.apply = apply_form, .form = TOK_NFKC}},
+    {{"NFKD", {NULL}}, add_step, {.apply = apply_form, .form = TOK_NFKD}},
+    {{"Lowercase", {NULL}}, add_step, {.apply = apply_map, .map = tok_map_lowercase}},
+    {{"StripAccents", {NULL}}, add_step, {.apply = apply_map, .map = tok_map_without_marks}},
+    {{"Nmt", {NULL}}, add_step, {.apply = apply_map, .map = tok_map_nmt}},
+    {{"ByteLevel", {NULL}}, add_step, {.apply = apply_byte_level}},
+    {{"Strip", {"strip_left", "strip_right"}}, load_strip, {.apply = apply_strip, .left = true, .right = true}},
+    {{"Prepend", {"prepend"}}, load_prepend, {.apply = apply_prepend}},
+    {{"Replace", {"pattern", "content"}}, load_replace, {.apply = apply_replace}},
+    {{"Precompiled", {"precompiled_charsmap"}}, load_precompiled, {.apply = apply_precompiled}},
+    {{"BertNormalizer", {"clean_text", "handle_chinese_chars", "strip_accents", "lowercase"}}, load_bert, {0}},
+    {{"Sequence", {"normalizers"}}, load_sequence, {0}},
 };
 
-static tri_status load_any(tok_normalizer *n, const tok_field *f, tri_error *err) {
-  const char *type;
-  tri_status st = tok_field_type(f, &type, err);
-  if (st != TRI_OK) return st;
-  for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-    if (!strcmp(types[i].name, type)) return types[i].load(n, &types[i], f, err);
-  return tok_field_unsupported_type(f, type, "normalizer", err);
+static tri_status load_any(void *chain, const tok_field *f, tri_error *err) {
+  size_t i;
+  TRI_CHECK(tok_field_type(f, types, sizeof types / sizeof *types, sizeof *types, "normalizer", &i, err));
+  return types[i].load(chain, types[i].step, f, err);
 }
 
 tri_status tok_normalizer_load(tok_normalizer *n, const tok_field *f, tri_error *err) {

@@ -4,10 +4,10 @@
 
 enum { MAX_SPECIAL = 4096 }; /* on either side */
 
-/* One row per type. load wraps the type's ids around those that are already there. */
+/* One row per type. load wraps the type's ids around those that are already there; NULL: it has none. */
 typedef struct postprocessor_type {
-  const char *name;
-  tri_status (*load)(tok_postprocessor *p, const tok_field *f, uint32_t vocab_size, tri_error *err);
+  tok_type type;
+  tri_status (*load)(tok_postprocessor *p, const tok_field *f, tri_error *err);
 } postprocessor_type;
 
 /* A later processor of a sequence sees the earlier ones' output as the text: its ids go outside. */
@@ -18,14 +18,6 @@ static tri_status wrap(tok_postprocessor *p, tok_ids *before, const tok_ids *beh
   p->prefix = *before;
   *before = inner;
   return TRI_OK;
-}
-
-/* ByteLevel only moves offsets, which are not reported. */
-static tri_status load_byte_level(tok_postprocessor *p, const tok_field *f, uint32_t vocab_size, tri_error *err) {
-  static const char *const keys[] = {"type", "add_prefix_space", "trim_offsets", "use_regex", NULL};
-  (void)p;
-  (void)vocab_size;
-  return tok_field_object(f, keys, err);
 }
 
 /* special_tokens[name].ids */
@@ -100,29 +92,26 @@ static tri_status load_pair(tok_pair *p, const tok_field *list, const tok_field 
     part += sequence != 0;
   }
   return part == 2 ? TRI_OK : TRI_UNSUPPORTED;
-  return TRI_OK;
 }
 
-static tri_status take_pair(tok_postprocessor *p, const tok_field *list, const tok_field *table, uint32_t vocab_size) {
+static tri_status take_pair(tok_postprocessor *p, const tok_field *list, const tok_field *table) {
   p->pair.before.max = p->pair.between.max = p->pair.behind.max = MAX_SPECIAL;
   if (p->num_templates++) return TRI_OK; /* pairs are not known then */
-  tri_status st = load_pair(&p->pair, list, table, vocab_size);
+  tri_status st = load_pair(&p->pair, list, table, p->vocab_size);
   p->pair.known = st == TRI_OK;
   return st == TRI_NO_MEMORY ? st : TRI_OK;
 }
 
-static tri_status load_template(tok_postprocessor *p, const tok_field *f, uint32_t vocab_size, tri_error *err) {
-  static const char *const keys[] = {"type", "single", "pair", "special_tokens", NULL};
+static tri_status load_template(tok_postprocessor *p, const tok_field *f, tri_error *err) {
   tok_ids before = {.max = MAX_SPECIAL}, behind = {.max = MAX_SPECIAL};
   bool seen_text = false;
   tri_status st;
-  TRI_TRY(tok_field_object(f, keys, err));
   tok_field single = tok_field_get(f, "single"), table = tok_field_get(f, "special_tokens");
   TRI_TRY(tok_field_array(&single, err));
   for (size_t i = 0; i < tri_json_size(single.node); i++) {
     tok_field piece = tok_field_at(&single, i);
     bool is_text = false;
-    TRI_TRY(load_piece(&piece, &table, vocab_size, seen_text ? &behind : &before, &is_text, err));
+    TRI_TRY(load_piece(&piece, &table, p->vocab_size, seen_text ? &behind : &before, &is_text, err));
     if (is_text && seen_text) {
       st = tok_field_fail(&piece, TRI_UNSUPPORTED, err, "the text stands in the template twice");
       goto cleanup;
@@ -134,7 +123,7 @@ static tri_status load_template(tok_postprocessor *p, const tok_field *f, uint32
   else
     st = wrap(p, &before, &behind);
   tok_field pair = tok_field_get(f, "pair");
-  if (st == TRI_OK) st = take_pair(p, &pair, &table, vocab_size);
+  if (st == TRI_OK) st = take_pair(p, &pair, &table);
 cleanup:
   tok_ids_free(&before);
   tok_ids_free(&behind);
@@ -166,15 +155,12 @@ static tri_status pair_around(tok_postprocessor *p, const tok_ids *cls, const to
 }
 
 /* cls before the text, sep behind it. */
-static tri_status load_around(tok_postprocessor *p, const tok_field *f, uint32_t vocab_size, bool roberta,
-                              tri_error *err) {
-  static const char *const keys[] = {"type", "sep", "cls", "trim_offsets", "add_prefix_space", NULL};
+static tri_status load_around(tok_postprocessor *p, const tok_field *f, bool roberta, tri_error *err) {
   tok_ids before = {.max = MAX_SPECIAL}, behind = {.max = MAX_SPECIAL};
   tri_status st;
-  TRI_TRY(tok_field_object(f, keys, err));
   tok_field cls = tok_field_get(f, "cls"), sep = tok_field_get(f, "sep");
-  TRI_TRY(read_named_id(&cls, vocab_size, &before, err));
-  TRI_TRY(read_named_id(&sep, vocab_size, &behind, err));
+  TRI_TRY(read_named_id(&cls, p->vocab_size, &before, err));
+  TRI_TRY(read_named_id(&sep, p->vocab_size, &behind, err));
   TRI_TRY(pair_around(p, &before, &behind, roberta));
   st = wrap(p, &before, &behind);
 cleanup:
@@ -183,50 +169,41 @@ cleanup:
   return st;
 }
 
-static tri_status load_bert(tok_postprocessor *p, const tok_field *f, uint32_t vocab_size, tri_error *err) {
-  return load_around(p, f, vocab_size, false, err);
+static tri_status load_bert(tok_postprocessor *p, const tok_field *f, tri_error *err) {
+  return load_around(p, f, false, err);
 }
 
-static tri_status load_roberta(tok_postprocessor *p, const tok_field *f, uint32_t vocab_size, tri_error *err) {
-  return load_around(p, f, vocab_size, true, err);
+static tri_status load_roberta(tok_postprocessor *p, const tok_field *f, tri_error *err) {
+  return load_around(p, f, true, err);
 }
 
-static tri_status load_any(tok_postprocessor *p, const tok_field *f, uint32_t vocab_size, tri_error *err);
+static tri_status load_any(void *processor, const tok_field *f, tri_error *err);
 
-static tri_status load_sequence(tok_postprocessor *p, const tok_field *f, uint32_t vocab_size, tri_error *err) {
-  static const char *const keys[] = {"type", "processors", NULL};
-  TRI_CHECK(tok_field_object(f, keys, err));
-  tok_field members = tok_field_get(f, "processors");
-  TRI_CHECK(tok_field_array(&members, err));
-  for (size_t i = 0; i < tri_json_size(members.node); i++) {
-    tok_field member = tok_field_at(&members, i);
-    TRI_CHECK(load_any(p, &member, vocab_size, err));
-  }
-  return TRI_OK;
+static tri_status load_sequence(tok_postprocessor *p, const tok_field *f, tri_error *err) {
+  return tok_field_each(f, "processors", load_any, p, err);
 }
 
 static const postprocessor_type types[] = {
-    {"TemplateProcessing", load_template}, {"ByteLevel", load_byte_level},      {"Sequence", load_sequence},
-    {"BertProcessing", load_bert},         {"RobertaProcessing", load_roberta},
+    {{"TemplateProcessing", {"single", "pair", "special_tokens"}}, load_template},
+    {{"ByteLevel", {"add_prefix_space", "trim_offsets", "use_regex"}}, NULL}, /* moves offsets: not reported */
+    {{"Sequence", {"processors"}}, load_sequence},
+    {{"BertProcessing", {"sep", "cls", "trim_offsets", "add_prefix_space"}}, load_bert},
+    {{"RobertaProcessing", {"sep", "cls", "trim_offsets", "add_prefix_space"}}, load_roberta},
 };
 
-static tri_status load_any(tok_postprocessor *p, const tok_field *f, uint32_t vocab_size, tri_error *err) {
-  const char *type;
-  tri_status st = tok_field_type(f, &type, err);
-  if (st != TRI_OK) return st;
-  for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-    if (strcmp(types[i].name, type) != 0) continue;
-    st = types[i].load(p, f, vocab_size, err);
-    if (st == TRI_NO_MEMORY) return tok_field_no_memory(f, err);
-    if (st == TRI_TOO_LARGE) return tok_field_fail(f, st, err, "more than %d special tokens", MAX_SPECIAL);
-    return st;
-  }
-  return tok_field_unsupported_type(f, type, "post-processor", err);
+static tri_status load_any(void *processor, const tok_field *f, tri_error *err) {
+  size_t i;
+  TRI_CHECK(tok_field_type(f, types, sizeof types / sizeof *types, sizeof *types, "post-processor", &i, err));
+  tri_status st = types[i].load ? types[i].load(processor, f, err) : TRI_OK;
+  if (st == TRI_NO_MEMORY) return tok_field_no_memory(f, err);
+  if (st == TRI_TOO_LARGE) return tok_field_fail(f, st, err, "more than %d special tokens", MAX_SPECIAL);
+  return st;
 }
 
 tri_status tok_postprocessor_load(tok_postprocessor *p, const tok_field *f, uint32_t vocab_size, tri_error *err) {
   p->prefix.max = p->suffix.max = MAX_SPECIAL;
-  tri_status st = tok_field_is_null(f) ? TRI_OK : load_any(p, f, vocab_size, err);
+  p->vocab_size = vocab_size;
+  tri_status st = tok_field_is_null(f) ? TRI_OK : load_any(p, f, err);
   p->pair.known &= p->num_templates == 1;
   return st;
 }

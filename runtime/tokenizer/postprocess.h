@@ -18,6 +18,7 @@ typedef struct tok_pair {
 typedef struct tok_postprocessor {
   tok_ids prefix, suffix;
   tok_pair pair;
+  uint32_t vocab_size;
   int num_templates; /* that add ids to a text: more than one and pairs are not known */
 } tok_postprocessor;
 

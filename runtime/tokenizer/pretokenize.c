@@ -67,17 +67,15 @@ static tri_status segment(splitter *s, size_t start, size_t end, bool match) {
 static tri_status split(splitter *s, size_t len) {
   tok_regex_walk walk = {.regex = s->step->regex, .scratch = s->run->scratch->regex, .text = s->text, .len = len};
   size_t done = 0, start, end;
-  tri_status st = TRI_OK;
+  tri_status st;
   while ((st = tok_regex_next(&walk, &start, &end)) == TRI_OK) {
     if (done != start) TRI_CHECK(segment(s, done, start, false));
     TRI_CHECK(segment(s, start, end, true));
     done = end;
   }
   if (st != TRI_NOT_FOUND) return st;
-  st = TRI_OK;
   if (done != len) TRI_CHECK(segment(s, done, len, false));
-  st = flush(s);
-  return st;
+  return flush(s);
 }
 
 static tri_status give_next(tok_pretok_run *run, size_t index, const char *text, size_t len, bool at_start) {
@@ -163,13 +161,12 @@ static tri_status apply_metaspace(tok_pretok_run *run, size_t index, const char 
 
 /* ---- loading ---- */
 
-/* One row per type. load appends the type's steps; pattern serves the rows that only differ in it. */
+/* One row per type. load fills in what the object says of the row's step, compiles its pattern, and appends it. */
 typedef struct pretok_type {
-  const char *name;
+  tok_type type;
   tri_status (*load)(tok_pretokenizer *p, const struct pretok_type *type, const tok_field *f, tri_error *err);
+  tok_pretok_step step;
   const char *pattern;
-  tok_split_behavior behavior;
-  bool invert;
 } pretok_type;
 
 /* The chain owns step's regex from here on, also on failure. */
@@ -182,20 +179,19 @@ static tri_status add_step(tok_pretokenizer *p, tok_pretok_step step, const tok_
   return TRI_OK;
 }
 
-static tri_status compile_known(const char *pattern, const tok_field *f, tok_regex **out, tri_error *err) {
-  return tok_regex_compile(pattern, strlen(pattern), false, f, out, err);
+static tri_status add_split(tok_pretokenizer *p, tok_pretok_step step, const char *pattern, const tok_field *f,
+                            tri_error *err) {
+  TRI_CHECK(tok_regex_compile(pattern, strlen(pattern), false, f, &step.regex, err));
+  return add_step(p, step, f, err);
 }
 
 static tri_status load_byte_level(tok_pretokenizer *p, const pretok_type *type, const tok_field *f, tri_error *err) {
-  static const char *const keys[] = {"type", "add_prefix_space", "trim_offsets", "use_regex", NULL};
-  tok_pretok_step step = {.apply = apply_byte_level, .behavior = TOK_SPLIT_ISOLATED, .prefix_space = true};
+  tok_pretok_step step = type->step;
   bool use_regex = true, trim_offsets = true; /* offsets are not reported */
-  TRI_CHECK(tok_field_object(f, keys, err));
   TRI_CHECK(tok_field_bool(f, "add_prefix_space", &step.prefix_space, err));
   TRI_CHECK(tok_field_bool(f, "trim_offsets", &trim_offsets, err));
   TRI_CHECK(tok_field_bool(f, "use_regex", &use_regex, err));
-  if (use_regex) TRI_CHECK(compile_known(type->pattern, f, &step.regex, err));
-  return add_step(p, step, f, err);
+  return use_regex ? add_split(p, step, type->pattern, f, err) : add_step(p, step, f, err);
 }
 
 static tri_status read_behavior(const tok_field *object, tok_split_behavior *out, tri_error *err) {
@@ -219,10 +215,7 @@ static tri_status read_behavior(const tok_field *object, tok_split_behavior *out
 }
 
 static tri_status load_split(tok_pretokenizer *p, const pretok_type *type, const tok_field *f, tri_error *err) {
-  static const char *const keys[] = {"type", "pattern", "behavior", "invert", NULL};
-  (void)type;
-  tok_pretok_step step = {.apply = apply_split};
-  TRI_CHECK(tok_field_object(f, keys, err));
+  tok_pretok_step step = type->step;
   TRI_CHECK(tok_field_bool(f, "invert", &step.invert, err));
   TRI_CHECK(read_behavior(f, &step.behavior, err));
   tok_field pattern = tok_field_get(f, "pattern");
@@ -232,39 +225,27 @@ static tri_status load_split(tok_pretokenizer *p, const pretok_type *type, const
 
 /* Types that are a split by a pattern of their own. */
 static tri_status load_known_split(tok_pretokenizer *p, const pretok_type *type, const tok_field *f, tri_error *err) {
-  static const char *const keys[] = {"type", NULL};
-  tok_pretok_step step = {.apply = apply_split, .behavior = type->behavior, .invert = type->invert};
-  TRI_CHECK(tok_field_object(f, keys, err));
-  TRI_CHECK(compile_known(type->pattern, f, &step.regex, err));
-  return add_step(p, step, f, err);
+  return add_split(p, type->step, type->pattern, f, err);
 }
 
 static tri_status load_digits(tok_pretokenizer *p, const pretok_type *type, const tok_field *f, tri_error *err) {
-  static const char *const keys[] = {"type", "individual_digits", NULL};
-  tok_pretok_step step = {.apply = apply_split};
+  tok_pretok_step step = type->step;
   bool individual = false;
-  TRI_CHECK(tok_field_object(f, keys, err));
   TRI_CHECK(tok_field_bool(f, "individual_digits", &individual, err));
   step.behavior = individual ? TOK_SPLIT_ISOLATED : TOK_SPLIT_CONTIGUOUS;
-  TRI_CHECK(compile_known(type->pattern, f, &step.regex, err));
-  return add_step(p, step, f, err);
+  return add_split(p, step, type->pattern, f, err);
 }
 
 static tri_status load_punctuation(tok_pretokenizer *p, const pretok_type *type, const tok_field *f, tri_error *err) {
-  static const char *const keys[] = {"type", "behavior", NULL};
-  tok_pretok_step step = {.apply = apply_split, .behavior = type->behavior};
-  TRI_CHECK(tok_field_object(f, keys, err));
+  tok_pretok_step step = type->step;
   if (tri_json_get(f->node, "behavior")) TRI_CHECK(read_behavior(f, &step.behavior, err));
-  TRI_CHECK(compile_known(type->pattern, f, &step.regex, err));
-  return add_step(p, step, f, err);
+  return add_split(p, step, type->pattern, f, err);
 }
 
 static tri_status load_delimiter(tok_pretokenizer *p, const pretok_type *type, const tok_field *f, tri_error *err) {
-  static const char *const keys[] = {"type", "delimiter", NULL};
-  tok_pretok_step step = {.apply = apply_split, .behavior = type->behavior};
+  tok_pretok_step step = type->step;
   const char *text;
   size_t len;
-  TRI_CHECK(tok_field_object(f, keys, err));
   tok_field delimiter = tok_field_get(f, "delimiter");
   TRI_CHECK(tok_field_char(&delimiter, &text, &len, err));
   TRI_CHECK(tok_regex_compile(text, len, true, &delimiter, &step.regex, err));
@@ -272,10 +253,9 @@ static tri_status load_delimiter(tok_pretokenizer *p, const pretok_type *type, c
 }
 
 static tri_status load_metaspace(tok_pretokenizer *p, const pretok_type *type, const tok_field *f, tri_error *err) {
-  (void)type;
-  tok_pretok_step step = {.apply = apply_metaspace};
-  tri_status st = tok_metaspace_load(f, &step.metaspace, err);
-  return st == TRI_OK ? add_step(p, step, f, err) : st;
+  tok_pretok_step step = type->step;
+  TRI_CHECK(tok_metaspace_load(f, &step.metaspace, err));
+  return add_step(p, step, f, err);
 }
 
 #define SPACE "\\s"
@@ -292,58 +272,54 @@ static tri_status load_metaspace(tok_pretokenizer *p, const pretok_type *type, c
 
 /* Words between white space, and each punctuation mark on its own. */
 static tri_status load_bert(tok_pretokenizer *p, const pretok_type *type, const tok_field *f, tri_error *err) {
-  static const char *const keys[] = {"type", NULL};
   (void)type;
   tok_pretok_step space = {.apply = apply_split, .behavior = TOK_SPLIT_REMOVED};
   tok_pretok_step punctuation = {.apply = apply_split, .behavior = TOK_SPLIT_ISOLATED};
-  TRI_CHECK(tok_field_object(f, keys, err));
-  TRI_CHECK(compile_known(SPACE, f, &space.regex, err));
-  TRI_CHECK(add_step(p, space, f, err));
-  TRI_CHECK(compile_known(PUNCTUATION, f, &punctuation.regex, err));
-  return add_step(p, punctuation, f, err);
+  TRI_CHECK(add_split(p, space, SPACE, f, err));
+  return add_split(p, punctuation, PUNCTUATION, f, err);
 }
 
-static tri_status load_any(tok_pretokenizer *p, const tok_field *f, tri_error *err);
+static tri_status load_any(void *chain, const tok_field *f, tri_error *err);
 
 static tri_status load_sequence(tok_pretokenizer *p, const pretok_type *type, const tok_field *f, tri_error *err) {
-  static const char *const keys[] = {"type", "pretokenizers", NULL};
   (void)type;
-  TRI_CHECK(tok_field_object(f, keys, err));
-  tok_field members = tok_field_get(f, "pretokenizers");
-  TRI_CHECK(tok_field_array(&members, err));
-  for (size_t i = 0; i < tri_json_size(members.node); i++) {
-    tok_field member = tok_field_at(&members, i);
-    TRI_CHECK(load_any(p, &member, err));
-  }
-  return TRI_OK;
+  return tok_field_each(f, "pretokenizers", load_any, p, err);
 }
 
 static const pretok_type types[] = {
-    {.name = "ByteLevel",
+    {.type = {"ByteLevel", {"add_prefix_space", "trim_offsets", "use_regex"}},
      .load = load_byte_level,
+     .step = {.apply = apply_byte_level, .behavior = TOK_SPLIT_ISOLATED, .prefix_space = true},
      .pattern = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"},
-    {.name = "Split", .load = load_split},
-    {.name = "Sequence", .load = load_sequence},
-    {.name = "Metaspace", .load = load_metaspace},
-    {.name = "BertPreTokenizer", .load = load_bert},
-    {.name = "CharDelimiterSplit", .load = load_delimiter, .behavior = TOK_SPLIT_REMOVED},
-    {.name = "Digits", .load = load_digits, .pattern = "\\p{N}"},
-    {.name = "Punctuation", .load = load_punctuation, .pattern = PUNCTUATION, .behavior = TOK_SPLIT_ISOLATED},
-    {.name = "WhitespaceSplit", .load = load_known_split, .pattern = SPACE, .behavior = TOK_SPLIT_REMOVED},
-    {.name = "Whitespace", /* by Rust's \w, which has the two joiners in it */
+    {.type = {"Split", {"pattern", "behavior", "invert"}}, .load = load_split, .step = {.apply = apply_split}},
+    {.type = {"Sequence", {"pretokenizers"}}, .load = load_sequence},
+    {.type = {"Metaspace", TOK_METASPACE_KEYS}, .load = load_metaspace, .step = {.apply = apply_metaspace}},
+    {.type = {"BertPreTokenizer", {NULL}}, .load = load_bert},
+    {.type = {"CharDelimiterSplit", {"delimiter"}},
+     .load = load_delimiter,
+     .step = {.apply = apply_split, .behavior = TOK_SPLIT_REMOVED}},
+    {.type = {"Digits", {"individual_digits"}},
+     .load = load_digits,
+     .step = {.apply = apply_split},
+     .pattern = "\\p{N}"},
+    {.type = {"Punctuation", {"behavior"}},
+     .load = load_punctuation,
+     .step = {.apply = apply_split, .behavior = TOK_SPLIT_ISOLATED},
+     .pattern = PUNCTUATION},
+    {.type = {"WhitespaceSplit", {NULL}},
      .load = load_known_split,
-     .pattern = "[\\w\\x{200c}\\x{200d}]+|[^\\w\\x{200c}\\x{200d}\\s]+",
-     .behavior = TOK_SPLIT_REMOVED,
-     .invert = true},
+     .step = {.apply = apply_split, .behavior = TOK_SPLIT_REMOVED},
+     .pattern = SPACE},
+    {.type = {"Whitespace", {NULL}}, /* by Rust's \w, which has the two joiners in it */
+     .load = load_known_split,
+     .step = {.apply = apply_split, .behavior = TOK_SPLIT_REMOVED, .invert = true},
+     .pattern = "[\\w\\x{200c}\\x{200d}]+|[^\\w\\x{200c}\\x{200d}\\s]+"},
 };
 
-static tri_status load_any(tok_pretokenizer *p, const tok_field *f, tri_error *err) {
-  const char *type;
-  tri_status st = tok_field_type(f, &type, err);
-  if (st != TRI_OK) return st;
-  for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-    if (!strcmp(types[i].name, type)) return types[i].load(p, &types[i], f, err);
-  return tok_field_unsupported_type(f, type, "pre-tokenizer", err);
+static tri_status load_any(void *chain, const tok_field *f, tri_error *err) {
+  size_t i;
+  TRI_CHECK(tok_field_type(f, types, sizeof types / sizeof *types, sizeof *types, "pre-tokenizer", &i, err));
+  return types[i].load(chain, &types[i], f, err);
 }
 
 tri_status tok_pretokenizer_load(tok_pretokenizer *p, const tok_field *f, tri_error *err) {

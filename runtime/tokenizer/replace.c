@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "runtime/base/mem.h"
+#include "runtime/tokenizer/unicode.h"
 
 /* ---- loading ---- */
 
@@ -133,15 +134,9 @@ tri_status tok_replace_flush(const tok_replace *r, size_t *matched, tri_buf *out
 
 /* ---- both ---- */
 
-static size_t count_chars(const char *s, size_t n) {
-  size_t chars = 0;
-  for (size_t i = 0; i < n; i++) chars += ((unsigned char)s[i] & 0xc0) != 0x80;
-  return chars;
-}
-
 /* A replacement takes the place of its match's last character. */
 static void trace_start(const tok_replace *r, const char *text, size_t start, size_t end, bool *from_start) {
-  if (from_start && !start && end && (!r->content_len || count_chars(text, end) > 1)) *from_start = false;
+  if (from_start && !start && end && (!r->content_len || tok_utf8_count(text, end) > 1)) *from_start = false;
 }
 
 static tri_status replace_matches(const tok_replace *r, tok_regex_scratch *scratch, const char *text, size_t len,

@@ -193,14 +193,12 @@ static tri_status around_added(encoding *e, const tok_added_set *set, const char
   tok_added_scan scan = {.set = set, .text = text, .len = len};
   size_t start, end;
   uint32_t id;
-  tri_status st = TRI_OK;
   while (tok_added_next(&scan, &start, &end, &id)) {
     if (scan.done < start) TRI_CHECK(gap(e, text + scan.done, start - scan.done, at_start && !scan.done));
     TRI_CHECK(tok_ids_push(&e->s->ids, id));
     scan.done = end;
   }
-  if (scan.done < len) st = gap(e, text + scan.done, len - scan.done, at_start && !scan.done);
-  return st;
+  return scan.done < len ? gap(e, text + scan.done, len - scan.done, at_start && !scan.done) : TRI_OK;
 }
 
 static tri_status encode_word(void *ctx, const char *word, size_t len) {

@@ -83,6 +83,12 @@ uint32_t tok_utf8_decode(const char *s, size_t *len) {
   return (u[0] & 0x07u) << 18 | (u[1] & 0x3fu) << 12 | (u[2] & 0x3fu) << 6 | (u[3] & 0x3fu);
 }
 
+size_t tok_utf8_count(const char *s, size_t n) {
+  size_t chars = 0;
+  for (size_t i = 0; i < n; i++) chars += ((unsigned char)s[i] & 0xc0) != 0x80;
+  return chars;
+}
+
 size_t tok_utf8_encode(uint32_t c, char *out) {
   return (size_t)utf8proc_encode_char((utf8proc_int32_t)c, (utf8proc_uint8_t *)out);
 }

@@ -29,6 +29,8 @@ tri_status tok_utf8_append_lossy(tri_buf *out, const char *s, size_t n);
 
 /* The character at s and its length. */
 uint32_t tok_utf8_decode(const char *s, size_t *len);
+/* Returns how many characters n bytes are. */
+size_t tok_utf8_count(const char *s, size_t n);
 /* Writes 1..4 bytes. */
 size_t tok_utf8_encode(uint32_t c, char *out);
 /* Returns where the character that ends before s[end] begins (end >= 1). */

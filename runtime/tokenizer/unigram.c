@@ -42,7 +42,6 @@ static tri_status load_token(unigram *u, tok_vocab *vocab, const tok_field *f, u
 
 /* Goes backwards, since of two tokens with one spelling the later one counts. */
 static tri_status load_vocab(unigram *u, const tok_field *model, tok_vocab *vocab, tri_error *err) {
-  tri_status st = TRI_OK;
   tok_field f = tok_field_get(model, "vocab");
   TRI_CHECK(tok_field_array(&f, err));
   size_t count = tri_json_size(f.node);
@@ -57,7 +56,7 @@ static tri_status load_vocab(unigram *u, const tok_field *model, tok_vocab *voca
     if (i == count - 1 || u->scores[i] < lowest) lowest = u->scores[i];
   }
   u->unknown_score = lowest - UNKNOWN_PENALTY;
-  st = tok_trie_build(&u->trie, vocab);
+  tri_status st = tok_trie_build(&u->trie, vocab);
   if (st == TRI_TOO_LARGE)
     tok_field_fail(&f, st, err, "a token exceeds %d bytes or all are too many", TOK_TRIE_LONGEST);
   return st;

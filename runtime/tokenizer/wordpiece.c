@@ -84,13 +84,6 @@ static void wordpiece_work_destroy(void *work) {
   tri_free(work);
 }
 
-static bool has_more_chars(const char *s, size_t len, uint64_t max) {
-  if (len <= max) return false;
-  uint64_t chars = 0;
-  for (size_t i = 0; i < len; i++) chars += ((unsigned char)s[i] & 0xc0) != 0x80;
-  return chars > max;
-}
-
 /* The longest token at s; *used is 0 when there is none. */
 static uint32_t longest_token(const wordpiece *w, uint32_t node, const char *s, size_t len, size_t *used) {
   uint32_t id = TOK_NO_ID;
@@ -107,7 +100,7 @@ static uint32_t longest_token(const wordpiece *w, uint32_t node, const char *s, 
 static tri_status wordpiece_encode(const void *model, void *work, const char *word, size_t len, tok_ids *out) {
   const wordpiece *w = model;
   tok_ids *ids = work;
-  if (has_more_chars(word, len, w->max_chars)) return tok_ids_push(out, w->unk);
+  if (len > w->max_chars && tok_utf8_count(word, len) > w->max_chars) return tok_ids_push(out, w->unk);
   ids->len = 0;
   for (size_t at = 0, used; at < len; at += used) {
     uint32_t id = longest_token(w, at ? w->inside : TOK_TRIE_ROOT, word + at, len - at, &used);

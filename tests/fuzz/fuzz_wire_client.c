@@ -46,7 +46,7 @@ static void try_server(const uint8_t *data, size_t size, tri_buf *one, tri_buf *
 static void try_frame(const uint8_t *data, size_t size, tri_buf *one, tri_buf *two) {
   tri_error err = {0};
   size_t used = 0;
-  while (size && tri_server_msg_first(data, size, &used, &err) == TRI_OK) {
+  while (size && tri_wire_first(data, size, &used, &err) == TRI_OK) {
     check(used > 0 && used <= size);
     try_server(data, used, one, two);
     data += used;

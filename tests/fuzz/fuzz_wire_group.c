@@ -34,7 +34,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   /* A frame to a worker may hold several messages. */
   size_t used = 0;
   tri_error err = {0};
-  while (size && tri_group_msg_first(data, size, &used, &err) == TRI_OK) {
+  while (size && tri_wire_first(data, size, &used, &err) == TRI_OK) {
     check(used > 0 && used <= size);
     try_one(data, used);
     data += used;

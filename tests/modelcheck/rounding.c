@@ -96,7 +96,7 @@ tri_status mc_rounding_read(struct mc_check *c, bool seq2seq, tri_error *err) {
   if (tri_json_kind_of(type) != TRI_JSON_OBJECT) TRI_TRY(wrong(NULL, r->type, "an object", err));
   TRI_TRY(read_worst(c, type, "nmse", &r->nmse, err));
   if (tri_json_kind_of(tri_json_get(type, "hidden")) != TRI_JSON_NULL &&
-      (!tri_json_get_num(type, "hidden", &r->hidden) || !is_number(r->hidden)))
+      (!tri_json_as_num(tri_json_get(type, "hidden"), &r->hidden) || !is_number(r->hidden)))
     TRI_TRY(wrong(r->type, "hidden", "a number from 0 on", err));
   if (c->exp.num_greedy) TRI_TRY(read_worst(c, type, "max_abs", &r->max_abs, err));
   if (seq2seq) TRI_TRY(read_beams(c, type, err));

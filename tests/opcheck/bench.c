@@ -401,7 +401,7 @@ static void bench_samples(bench *b) {
 int oc_bench(oc *c) {
   bench b = {.c = c, .be = c->be};
   c->rng = c->opt.seed;
-  if (tri_roofline_create(c->be, (size_t)256 << 20, TRI_BF16, &b.floor) != TRI_OK) {
+  if (c->be->ops.roofline_create(c->be, (size_t)256 << 20, TRI_BF16, &b.floor) != TRI_OK) {
     fprintf(stderr, "opcheck: no memory for the floors\n");
     exit(2);
   }

@@ -154,7 +154,7 @@ static void report(bench *b, const char *name, work w) {
     return;
   }
   if (w.type == TRI_F32 && w.products > 0 && !b->single &&
-      tri_roofline_create(b->be, CACHES, TRI_F32, &b->single) != TRI_OK)
+      b->be->ops.roofline_create(b->be, CACHES, TRI_F32, &b->single) != TRI_OK)
     give_up("no memory for the floors");
   tri_roofline *floor = w.type == TRI_F32 && w.products > 0 ? b->single : b->narrow;
   b->key++;
@@ -170,10 +170,9 @@ static void report(bench *b, const char *name, work w) {
   double best = m > a ? m : a;
   printf("%-52s %10.2f us  floor %10.2f us  ratio %.2f  ", name, t * 1e6, best * 1e6, best / t);
   if (m > a)
-    printf("%.0f of %.0f GB/s (%s)\n", w.bytes / t * 1e-9, w.bytes / m * 1e-9, tri_roofline_read_name(floor));
+    printf("%.0f of %.0f GB/s (%s)\n", w.bytes / t * 1e-9, w.bytes / m * 1e-9, floor->read_name);
   else
-    printf("%.1f of %.1f TFLOP/s (%s)\n", 2 * w.products / t * 1e-12, 2 * w.products / a * 1e-12,
-           tri_roofline_gemm_name(floor));
+    printf("%.1f of %.1f TFLOP/s (%s)\n", 2 * w.products / t * 1e-12, 2 * w.products / a * 1e-12, floor->gemm_name);
   fflush(stdout);
 }
 
@@ -512,7 +511,7 @@ static void bench_samples(bench *b) {
 int oc_bench_device(oc *c) {
   bench b = {.c = c, .be = c->be};
   c->rng = c->opt.seed;
-  if (tri_roofline_create(c->be, CACHES, TRI_BF16, &b.narrow) != TRI_OK) give_up("no memory for the floors");
+  if (c->be->ops.roofline_create(c->be, CACHES, TRI_BF16, &b.narrow) != TRI_OK) give_up("no memory for the floors");
   if (wanted(&b, "linear")) bench_linears(&b);
   for (int m = 1; m <= 32 && wanted(&b, "gated_linear"); m *= 2) bench_gated(&b, m, 14336, 4096);
   if (wanted(&b, "attention")) bench_attentions(&b);

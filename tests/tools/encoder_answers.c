@@ -85,7 +85,7 @@ static bool read_row(const tri_json *list, float *out, size_t width) {
     const tri_json *s = tri_json_at(list, i);
     const char *label = tri_json_get_str(s, "label");
     double score;
-    if (!label || strncmp(label, "LABEL_", 6) || !tri_json_get_num(s, "score", &score)) return false;
+    if (!label || strncmp(label, "LABEL_", 6) || !tri_json_as_num(tri_json_get(s, "score"), &score)) return false;
     size_t at = strtoul(label + 6, NULL, 10);
     if (at >= width) return false;
     out[at] = (float)score;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/attention_cut.h"
+#include "kernels/cuda/attention_cut.h"
 
 enum { MOST_SEQS = 300, SMS = 132 };
 

@@ -89,7 +89,7 @@ START_TEST(several_in_a_frame) {
     ends[i] = len += buf.len;
   }
   for (size_t at = 0, i = 0; i < 3; i++, at += used) {
-    ck_assert_int_eq(tri_server_msg_first(frame + at, len - at, &used, &err), TRI_OK);
+    ck_assert_int_eq(tri_wire_first(frame + at, len - at, &used, &err), TRI_OK);
     ck_assert_uint_eq(at + used, ends[i]);
     ck_assert_int_eq(tri_server_msg_unpack(frame + at, used, a, &m, &err), TRI_OK);
     ck_assert_uint_eq(m.id, 70 + i);
@@ -97,11 +97,11 @@ START_TEST(several_in_a_frame) {
   /* One unpacking is one message, and a message that is cut off has no end. */
   ck_assert_int_eq(tri_server_msg_unpack(frame, len, a, &m, &err), TRI_CORRUPT);
   ck_assert_int_eq(tri_client_msg_unpack(frame, len, a, &(tri_client_msg){0}, &(uint64_t){0}, &err), TRI_CORRUPT);
-  for (size_t n = 0; n < ends[0]; n++) ck_assert_int_eq(tri_server_msg_first(frame, n, &used, &err), TRI_CORRUPT);
+  for (size_t n = 0; n < ends[0]; n++) ck_assert_int_eq(tri_wire_first(frame, n, &used, &err), TRI_CORRUPT);
   frame[ends[0]] = 1; /* what follows is looked at when its turn comes */
-  ck_assert_int_eq(tri_group_msg_first(frame, len, &used, &err), TRI_OK);
+  ck_assert_int_eq(tri_wire_first(frame, len, &used, &err), TRI_OK);
   ck_assert_uint_eq(used, ends[0]);
-  ck_assert_int_eq(tri_group_msg_first(frame + used, len - used, &used, &err), TRI_CORRUPT);
+  ck_assert_int_eq(tri_wire_first(frame + used, len - used, &used, &err), TRI_CORRUPT);
   tri_buf_free(&buf);
   tri_arena_destroy(a);
 }

@@ -72,7 +72,7 @@ START_TEST(round_trip_client) {
   ck_assert_int_eq(tri_client_msg_pack(&in, &buf), TRI_OK);
   ck_assert_int_eq(tri_client_msg_unpack(buf.data, buf.len, a, &out, &id, &err), TRI_OK);
   ck_assert(out.attach.offset == 99 && out.attach.request_id.bytes[2] == 3);
-  in = (tri_client_msg){.op = TRI_OP_CANCEL, .id = 1, .cancel.target = 5};
+  in = (tri_client_msg){.op = TRI_OP_CANCEL, .id = 1, .cancel = {.target = 5, .has_target = true}};
   ck_assert_int_eq(tri_client_msg_pack(&in, &buf), TRI_OK);
   ck_assert_int_eq(tri_client_msg_unpack(buf.data, buf.len, a, &out, &id, &err), TRI_OK);
   ck_assert(out.cancel.target == 5 && !out.cancel.has_request_id);

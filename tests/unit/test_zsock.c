@@ -192,7 +192,6 @@ START_TEST(multipart) {
   ck_assert(frames == 502 && len == 3 && !memcmp(data, "one", 3));
   ck_assert_int_eq(server_next(s, 5000, &from, &data, &len, &frames), TRI_OK);
   ck_assert(frames == 1 && len == 6 && !memcmp(data, "single", 6));
-  ck_assert_str_eq(tri_zserver_sender_key(s), "");
   /* A frame above the limit costs the peer its connection, and the server nothing. */
   char big[2000] = "";
   zmq_send(raw, big, sizeof big, 0);
@@ -392,7 +391,6 @@ START_TEST(poll) {
   ck_assert_int_eq(write(p[1], "x", 1), 1);
   ck_assert_int_eq(tri_zpoll_wait(items, 3, 1000, &ready), TRI_OK);
   ck_assert(ready == 1 && items[1].ready && !items[0].ready && !items[2].ready);
-  ck_assert_int_ge(tri_zserver_fd(s), 0);
   close(p[0]);
   close(p[1]);
   tri_zserver_close(s);
@@ -421,7 +419,6 @@ START_TEST(curve) {
   tri_zserver *s2 = open_server(&c);
   tri_zlink *l = open_link(tri_zserver_endpoint(s), &friend, server.public_key);
   exchange(s, l);
-  ck_assert_str_eq(tri_zserver_sender_key(s), friend.public_key);
   tri_zlink_close(l);
 
   l = open_link(tri_zserver_endpoint(s), &stranger, server.public_key);

@@ -152,9 +152,10 @@ static void client_samples(sample *out, int *n) {
   keep_client(out, n, "submit of ids", &c);
   c = (tri_client_msg){.op = TRI_OP_ATTACH, .id = 300, .attach = {.offset = 70000}};
   keep_client(out, n, "attach", &c);
-  c = (tri_client_msg){.op = TRI_OP_CANCEL, .id = 70000, .cancel.target = 0};
+  c = (tri_client_msg){.op = TRI_OP_CANCEL, .id = 70000, .cancel = {.target = 0, .has_target = true}};
   keep_client(out, n, "cancel by target", &c);
   c.cancel.has_request_id = true;
+  c.cancel.has_target = false;
   keep_client(out, n, "cancel by request", &c);
   for (tri_client_op op = TRI_OP_STATUS; op <= TRI_OP_FLOORS; op++) {
     if (op == TRI_OP_EMBED || op == TRI_OP_CLASSIFY) continue;

@@ -110,8 +110,7 @@ static tri_status add_jobs(struct bench *b, const struct request *requests, tri_
     a.sampling.max_tokens = requests[i].out;
     a.sampling.temperature = 0;
     a.sampling.ignore_eos = true;
-    tri_status st = tri_job_create(&a, &e->limits, &model, 0, &job, err);
-    if (st != TRI_OK) return st;
+    TRI_CHECK(tri_job_create(&a, &e->limits, &model, 0, &job, err));
     tri_sched_add(sched, job);
   }
   return TRI_OK;
@@ -140,10 +139,7 @@ static tri_status end_step(struct bench *b, tri_sched *sched) {
   const tri_step_result *result;
   tri_wait wait = tri_wait_begin(&e->wait_policy, TRI_NEVER);
   tri_status st;
-  while ((st = tri_engine_poll(b->rank.engine, &result)) == TRI_AGAIN) {
-    tri_status paused = tri_wait_pause(&wait);
-    if (paused != TRI_OK) return paused;
-  }
+  while ((st = tri_engine_poll(b->rank.engine, &result)) == TRI_AGAIN) TRI_CHECK(tri_wait_pause(&wait));
   if (st == TRI_OK) tri_sched_absorb(sched, 0, result, &b->out);
   return st;
 }
@@ -157,20 +153,16 @@ static tri_status run_steps(struct bench *b, tri_sched *sched, uint64_t wanted, 
   *waited = 0;
   while (tri_sched_has_work(sched)) {
     bool begun;
-    tri_status st = begin_step(b, sched, &begun);
-    if (st != TRI_OK) return st;
+    TRI_CHECK(begin_step(b, sched, &begun));
     if (!begun && !b->rank.engine->num_steps)
       return tri_fail(err, TRI_NO_CAPACITY, "kv-cache-memory-bytes", "requests wait that never get KV blocks");
     *steps += begun;
     if (begun && b->rank.engine->num_steps < b->rank.engine->depth) continue; /* the device need not wait */
-    if ((st = end_step(b, sched)) != TRI_OK) return st;
+    TRI_CHECK(end_step(b, sched));
     *seconds = (double)(tri_now_ns() - start) * 1e-9;
     take_news(b, sched, *seconds, &tokens, waited);
   }
-  while (b->rank.engine->num_steps) {
-    tri_status st = end_step(b, sched); /* of sequences that have ended */
-    if (st != TRI_OK) return st;
-  }
+  while (b->rank.engine->num_steps) TRI_CHECK(end_step(b, sched)); /* of sequences that have ended */
   if (tokens != wanted)
     return tri_fail(err, TRI_INTERNAL, "", "%llu tokens came, of %llu", (unsigned long long)tokens,
                     (unsigned long long)wanted);
@@ -202,10 +194,7 @@ cleanup:
 /* In turn, and who is first changes: a machine that grows busier or warmer spares neither. */
 static tri_status run(struct bench *b, tri_error *err) {
   for (int round = -b->o.warmups; round < b->o.rounds; round++)
-    for (int i = 0; i < NUM_LEVELS; i++) {
-      tri_status st = run_level(b, (i + round + b->o.warmups) % NUM_LEVELS, round, err);
-      if (st != TRI_OK) return st;
-    }
+    for (int i = 0; i < NUM_LEVELS; i++) TRI_CHECK(run_level(b, (i + round + b->o.warmups) % NUM_LEVELS, round, err));
   return TRI_OK;
 }
 
@@ -326,10 +315,9 @@ static void print_json(const struct bench *b, const struct figures f[NUM_LEVELS]
   printf("{\"model\":\"%s\",\"backend\":\"%s\",\"isa\":\"%s\",\"threads\":%d,\"num_prompts\":%d,\"seed\":%llu,"
          "\"min_input_len\":%d,\"max_input_len\":%d,\"min_output_len\":%d,\"max_output_len\":%d,\"max_num_seqs\":%d,"
          "\"max_num_batched_tokens\":%d,\"input_tokens\":%llu,\"output_tokens\":%llu",
-         e->model.arch->model_type, b->rank.backend->name, b->rank.backend->isa ? b->rank.backend->isa : "",
-         b->rank.threads, o->requests, (unsigned long long)o->serve.seed, o->min_in, o->max_in, o->min_out, o->max_out,
-         e->limits.max_num_seqs, e->limits.max_num_batched_tokens, (unsigned long long)b->tokens_in,
-         (unsigned long long)b->tokens_out);
+         e->model.arch->model_type, b->rank.backend->name, b->rank.backend->isa, b->rank.threads, o->requests,
+         (unsigned long long)o->serve.seed, o->min_in, o->max_in, o->min_out, o->max_out, e->limits.max_num_seqs,
+         e->limits.max_num_batched_tokens, (unsigned long long)b->tokens_in, (unsigned long long)b->tokens_out);
   for (int i = 0; i < NUM_LEVELS; i++)
     printf(",\"%s\":{\"seconds\":%.4f,\"seconds_min\":%.4f,\"seconds_max\":%.4f,\"output_throughput\":%.2f,\"total_"
            "throughput\":%.2f,\"steps\":%llu,"
@@ -348,8 +336,8 @@ static void print_table(const struct bench *b, const struct figures f[NUM_LEVELS
          "%d requests, %d to %d tokens in (%llu together), %d to %d out (%llu), seed %llu\n"
          "%d sequences and %d tokens a step at most; times are medians of %d\n\n"
          "%-22s%10s%22s%16s%10s%17s%20s%13s\n",
-         e->model.arch->model_type, b->rank.backend->name, b->rank.backend->isa ? b->rank.backend->isa : "",
-         b->rank.threads, o->requests, o->min_in, o->max_in, (unsigned long long)b->tokens_in, o->min_out, o->max_out,
+         e->model.arch->model_type, b->rank.backend->name, b->rank.backend->isa, b->rank.threads, o->requests,
+         o->min_in, o->max_in, (unsigned long long)b->tokens_in, o->min_out, o->max_out,
          (unsigned long long)b->tokens_out, (unsigned long long)o->serve.seed, e->limits.max_num_seqs,
          e->limits.max_num_batched_tokens, o->rounds, "", "s", "smallest, largest", "tokens out/s", "steps",
          "tokens a step", "a request, mean s", "preemptions");

@@ -164,10 +164,7 @@ static tri_status end_decode(struct bench *b) {
   tri_status st = tri_engine_poll(b->engine, &r);
   tri_wait wait = tri_wait_begin(&b->engine->wait_policy, TRI_NEVER);
   b->num_hidden += st == TRI_AGAIN;
-  for (; st == TRI_AGAIN; st = tri_engine_poll(b->engine, &r)) {
-    tri_status paused = tri_wait_pause(&wait);
-    if (paused != TRI_OK) return paused;
-  }
+  for (; st == TRI_AGAIN; st = tri_engine_poll(b->engine, &r)) TRI_CHECK(tri_wait_pause(&wait));
   return st;
 }
 
@@ -256,7 +253,8 @@ static tri_status set_up(struct bench *b, tri_error *err) {
   for (int i = 0; b->ids && i < len; i++)
     b->ids[i] = (uint32_t)(((uint64_t)i * 7919 + 13) % (uint64_t)b->engine->model.vocab_size);
   if (st == TRI_OK)
-    st = tri_roofline_create(b->rank.backend, (size_t)512 << 20, tri_measure_type(b->engine), &b->floor);
+    st = b->rank.backend->ops.roofline_create(b->rank.backend, (size_t)512 << 20, tri_measure_type(b->engine),
+                                              &b->floor);
 cleanup:
   return st == TRI_OK || err->status ? st : tri_fail(err, st, "", "%s", tri_status_text(st));
 }
@@ -264,16 +262,16 @@ cleanup:
 static void print_encoder(const struct bench *b, double op, double floor) {
   const tri_engine *e = b->engine;
   int in = b->o.input_len, batch = b->o.batch_size;
-  const char *what = b->reads ? tri_roofline_read_name(b->floor) : tri_roofline_gemm_name(b->floor);
+  const char *what = b->reads ? b->floor->read_name : b->floor->gemm_name;
   if (b->o.json)
     printf("{\"model\":\"%s\",\"backend\":\"%s\",\"isa\":\"%s\",\"weight_bytes\":%.0f,\"input_len\":%d,"
            "\"batch_size\":%d,\"embed_ms\":%.3f,\"embed_floor_ms\":%.3f,\"embed_ratio\":%.3f}\n",
-           e->model.arch->model_type, b->rank.backend->name, b->rank.backend->isa ? b->rank.backend->isa : "",
-           tri_measure_weight_bytes(e), in, batch, op * 1e3, floor * 1e3, floor / op);
+           e->model.arch->model_type, b->rank.backend->name, b->rank.backend->isa, tri_measure_weight_bytes(e), in,
+           batch, op * 1e3, floor * 1e3, floor / op);
   else
     printf("%s, backend %s %s\nembed %d x %d tokens: %9.3f ms   floor %9.3f ms (%s)   ratio %.2f   %.0f tokens/s\n",
-           e->model.arch->model_type, b->rank.backend->name, b->rank.backend->isa ? b->rank.backend->isa : "", batch,
-           in, op * 1e3, floor * 1e3, what, floor / op, (double)in * batch / op);
+           e->model.arch->model_type, b->rank.backend->name, b->rank.backend->isa, batch, in, op * 1e3, floor * 1e3,
+           what, floor / op, (double)in * batch / op);
 }
 
 /* The host's part of one step: its plan, its batch and its launch. */
@@ -287,22 +285,21 @@ static void print(struct bench *b, double prompt, double prompt_floor, double de
            "\"batch_size\":%d,\"prefill_ms\":%.3f,\"prefill_floor_ms\":%.3f,"
            "\"prefill_ratio\":%.3f,\"decode_ms\":%.3f,\"decode_floor_ms\":%.3f,\"decode_ratio\":%.3f,"
            "\"host_ms\":%.3f,\"hidden_steps\":%d}\n",
-           e->model.arch->model_type, b->rank.backend->name, b->rank.backend->isa ? b->rank.backend->isa : "", threads,
+           e->model.arch->model_type, b->rank.backend->name, b->rank.backend->isa, threads,
            tri_measure_weight_bytes(b->engine), in, batch, prompt * 1e3, prompt_floor * 1e3, prompt_floor / prompt,
            decode * 1e3, decode_floor * 1e3, decode_floor / decode, host_time(b) * 1e3, b->num_hidden);
     return;
   }
   printf("%s, %.1f M weights in matrices (%.1f MB), backend %s %s, %d threads\n", e->model.arch->model_type,
          tri_measure_products(b->engine, true) / 1e6, tri_measure_weight_bytes(b->engine) / 1e6, b->rank.backend->name,
-         b->rank.backend->isa ? b->rank.backend->isa : "", threads);
+         b->rank.backend->isa, threads);
   printf("prefill %d tokens:        %9.3f ms   floor %9.3f ms (%s)   ratio %.2f   %.0f "
          "tokens/s\n",
-         in, prompt * 1e3, prompt_floor * 1e3,
-         b->reads ? tri_roofline_read_name(b->floor) : tri_roofline_gemm_name(b->floor), prompt_floor / prompt,
-         in / prompt);
+         in, prompt * 1e3, prompt_floor * 1e3, b->reads ? b->floor->read_name : b->floor->gemm_name,
+         prompt_floor / prompt, in / prompt);
   printf("decode %d sequence%s, a step: %9.3f ms   floor %9.3f ms (%s, %.1f GB/s)       ratio %.2f   %.1f "
          "tokens/s\n",
-         batch, batch > 1 ? "s" : "", decode * 1e3, decode_floor * 1e3, tri_roofline_read_name(b->floor),
+         batch, batch > 1 ? "s" : "", decode * 1e3, decode_floor * 1e3, b->floor->read_name,
          b->bytes / decode_floor / 1e9, decode_floor / decode, batch / decode);
   if (e->depth > 1)
     printf("host, a step:             %9.3f ms   hidden behind the device in %d of %d steps\n", host_time(b) * 1e3,

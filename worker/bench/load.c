@@ -199,13 +199,12 @@ cleanup:
 static void print(struct bench *b) {
   double load = tri_median(b->load, b->o.rounds), floor = tri_median(b->floor, b->o.rounds);
   double rate = b->read_bytes / load, floor_rate = b->file_bytes / floor;
-  const char *isa = b->backend->isa ? b->backend->isa : "";
   if (b->o.json) {
     printf(
         "{\"model\":\"%s\",\"backend\":\"%s\",\"isa\":\"%s\",\"threads\":%d,\"tp\":%d,\"io\":\"%s\",\"direct\":%s,"
         "\"queue_depth\":%d,\"piece_bytes\":%zu,\"weight_bytes\":%zu,\"read_bytes\":%.0f,\"seconds\":%.4f,"
         "\"bytes_per_s\":%.0f,\"floor_bytes\":%.0f,\"floor_seconds\":%.4f,\"floor_bytes_per_s\":%.0f,\"ratio\":%.3f}\n",
-        b->model.arch->model_type, b->backend->name, isa, b->threads, b->o.serve.tp, b->io_name,
+        b->model.arch->model_type, b->backend->name, b->backend->isa, b->threads, b->o.serve.tp, b->io_name,
         b->direct ? "true" : "false", b->o.depth, b->io.piece_bytes, b->weight_bytes, b->read_bytes, load, rate,
         b->file_bytes, floor, floor_rate, rate / floor_rate);
     return;
@@ -213,8 +212,8 @@ static void print(struct bench *b) {
   printf("%s, %.1f MB of weights, rank 0 of %d, backend %s %s, %d threads; %s, %d reads of %d MiB at once, %s\n"
          "load:  %9.1f MB in %8.3f s   %7.3f GB/s\n"
          "floor: %9.1f MB in %8.3f s   %7.3f GB/s (the files read, nothing done with them)   ratio %.2f\n",
-         b->model.arch->model_type, (double)b->weight_bytes / 1e6, b->o.serve.tp, b->backend->name, isa, b->threads,
-         b->io_name, b->o.depth, b->o.piece, b->direct ? "past the page cache" : "through the page cache",
+         b->model.arch->model_type, (double)b->weight_bytes / 1e6, b->o.serve.tp, b->backend->name, b->backend->isa,
+         b->threads, b->io_name, b->o.depth, b->o.piece, b->direct ? "past the page cache" : "through the page cache",
          b->read_bytes / 1e6, load, rate / 1e9, b->file_bytes / 1e6, floor, floor_rate / 1e9, rate / floor_rate);
 }
 

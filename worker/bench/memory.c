@@ -141,8 +141,7 @@ static tri_status run_caching(struct bench *b, tri_caching_allocator *a) {
       tri_caching_free(a, b->blocks[-i - 1]);
       continue;
     }
-    tri_status st = tri_caching_alloc(a, b->lives[i - 1].bytes, &b->blocks[i - 1]);
-    if (st != TRI_OK) return st;
+    TRI_CHECK(tri_caching_alloc(a, b->lives[i - 1].bytes, &b->blocks[i - 1]));
   }
   return TRI_OK;
 }
@@ -182,8 +181,7 @@ static tri_status run_batch(struct bench *b, int request, tri_error *err) {
   const struct bench_options *o = &b->o;
   int tokens = 0;
   for (int i = 0; i < o->batch; i++) tokens += o->min_len + (int)(draw(b) % (uint64_t)(o->max_len - o->min_len + 1));
-  tri_status sized = resize(b, tokens, err);
-  if (sized != TRI_OK) return sized;
+  TRI_CHECK(resize(b, tokens, err));
   size_t live = tri_live_bytes(b->lives, b->count);
   if (live > b->floor_most) b->floor_most = live;
   b->floor_sum += (double)live;

@@ -2,9 +2,6 @@
  * projected when positions, types and norm are done. */
 #include "runtime/model/arch/rules.h"
 
-static const char *const classes[] = {"AlbertModel", "AlbertForSequenceClassification", "AlbertForTokenClassification",
-                                      NULL};
-
 static const tri_config_key keys[] = {
     TRI_KEYS_ENCODER,
     TRI_INT_KEY("type_vocab_size", embed.type_vocab_size, 1, 1 << 16),
@@ -20,23 +17,17 @@ static const tri_config_key keys[] = {
     {0},
 };
 
-/* A classifier of tokens has no pooler, but early files have stored one. */
-static const char *const ignored[] = {"embeddings.position_ids", "pooler.weight", "pooler.bias", NULL};
-
 #define L "encoder.albert_layer_groups.%d.albert_layers.0."
 static const tri_tensor_rule tensors[] = {
     TRI_RULES_BERT_EMBEDDINGS,
-    TRI_RULE_IF("encoder.embedding_hidden_mapping_in.weight", PROJECT_IN, embed.projected),
-    TRI_RULE_IF("encoder.embedding_hidden_mapping_in.bias", PROJECT_IN_BIAS, embed.projected),
+    TRI_RULES_IF("encoder.embedding_hidden_mapping_in", PROJECT_IN, embed.projected),
     TRI_RULES_QKV_NAMED(L "attention.query", L "attention.key", L "attention.value"),
     TRI_RULES_O(L "attention.dense"),
     TRI_RULES_NORM(L "attention.LayerNorm", NORM1),
     TRI_RULES_MLP(L "ffn", L "ffn_output"),
     TRI_RULES_NORM(L "full_layer_layer_norm", NORM2),
-    TRI_RULE_IF("pooler.weight", POOLER, head.has_pooler),
-    TRI_RULE_IF("pooler.bias", POOLER_BIAS, head.has_pooler),
-    TRI_RULE_IF("classifier.weight", CLASSIFIER, head.has_classifier),
-    TRI_RULE_IF("classifier.bias", CLASSIFIER_BIAS, head.has_classifier),
+    TRI_RULES_IF("pooler", POOLER, head.has_pooler),
+    TRI_RULES_IF("classifier", CLASSIFIER, head.has_classifier),
     {0},
 };
 
@@ -56,10 +47,11 @@ static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *e
 
 const tri_arch tri_arch_albert = {
     .model_type = "albert",
-    .class_names = classes,
+    .class_names = {"AlbertModel", "AlbertForSequenceClassification", "AlbertForTokenClassification"},
     .prefix = "albert.",
     .keys = keys,
-    .ignored_tensors = ignored,
+    /* A classifier of tokens has no pooler, but early files have stored one. */
+    .ignored_tensors = {"embeddings.position_ids", "pooler.weight", "pooler.bias"},
     .tensors = tensors,
     .defaults = {TRI_ENCODER_DEFAULTS, .mlp.act = TRI_ACT_GELU_TANH, .embed.type_vocab_size = 2, .embed.size = 128,
                  .embed.projects_last = true, .shared_layers = true, .head.has_pooler = true,

@@ -4,11 +4,7 @@
 
 #include "runtime/model/arch/rules.h"
 
-static const char *const classes[] = {"BartForConditionalGeneration", "BartModel", NULL};
-
 static const tri_config_key keys[] = {TRI_KEYS_BART, {0}};
-
-static const char *const ignored[] = {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight", NULL};
 
 static const tri_tensor_rule tensors[] = {
     TRI_RULE("shared.weight", EMBED),
@@ -38,10 +34,10 @@ static tri_status prepare(tri_model_config *c, const tri_json *root, tri_error *
 
 const tri_arch tri_arch_bart = {
     .model_type = "bart",
-    .class_names = classes,
+    .class_names = {"BartForConditionalGeneration", "BartModel"},
     .prefix = "model.",
     .keys = keys,
-    .ignored_tensors = ignored,
+    .ignored_tensors = {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight"},
     .tensors = tensors,
     .defaults = {TRI_BART_DEFAULTS, .embed.norm = true, .attention.position = TRI_POS_LEARNED,
                  .embed.position_offset = 2},

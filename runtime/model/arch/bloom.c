@@ -1,15 +1,13 @@
 /* BLOOM: ALiBi, a norm behind the embedding, QKV interleaved by head. */
 #include "runtime/model/arch/rules.h"
 
-static const char *const classes[] = {"BloomForCausalLM", NULL};
-
 static const tri_config_key keys[] = {
     TRI_INT_KEY("n_embed", hidden_size, 1, 1 << 20),
     TRI_INT_KEY("n_layer", num_layers, 1, TRI_MAX_LAYERS),
     TRI_INT_KEY("n_head", attention.num_heads, 1, 1 << 16),
     TRI_NUM_KEY("layer_norm_epsilon", norm.eps, 0, 1),
     TRI_INT_KEY("seq_length", max_position_embeddings, 1, 1 << 28),
-    TRI_IGNORED_KEY("apply_residual_connection_post_layernorm"), /* read by finish */
+    TRI_OFF_KEY("apply_residual_connection_post_layernorm"),
     TRI_IGNORED_KEY("pretraining_tp"),
     TRI_IGNORED_KEY("slow_but_exact"),
     TRI_IGNORED_KEY("n_inner"),
@@ -36,27 +34,13 @@ static const tri_tensor_rule tensors[] = {
     {0},
 };
 
-static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) {
-  (void)c;
-  return tri_config_must_be_off(root, "apply_residual_connection_post_layernorm", err);
-}
-
 const tri_arch tri_arch_bloom = {
     .model_type = "bloom",
-    .class_names = classes,
+    .class_names = {"BloomForCausalLM"},
     .prefix = "transformer.",
     .keys = keys,
     .tensors = tensors,
-    .defaults = {.norm.kind = TRI_NORM_LAYER,
-                 .norm.bias = true,
-                 .norm.eps = 1e-5,
-                 .embed.norm = true,
-                 .mlp.act = TRI_ACT_GELU_TANH,
-                 .attention.bias = true,
-                 .attention.o_bias = true,
-                 .mlp.bias = true,
-                 .attention.position = TRI_POS_ALIBI,
-                 .head.tie_word_embeddings = true,
-                 .max_position_embeddings = 2048},
-    .finish = finish,
+    .defaults = {TRI_LAYER_NORM_DEFAULTS, .embed.norm = true, .mlp.act = TRI_ACT_GELU_TANH, .attention.bias = true,
+                 .attention.o_bias = true, .mlp.bias = true, .attention.position = TRI_POS_ALIBI,
+                 .head.tie_word_embeddings = true, .max_position_embeddings = 2048},
 };

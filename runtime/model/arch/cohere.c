@@ -2,36 +2,30 @@
  * scaled logits; the larger ones norm each head of queries and keys with a gain of its own. */
 #include "runtime/model/arch/rules.h"
 
-static const char *const classes[] = {"CohereForCausalLM", NULL};
-
 static const tri_config_key keys[] = {TRI_KEYS_LLAMA,
                                       TRI_NUM_KEY("layer_norm_eps", norm.eps, 0, 1),
                                       TRI_NUM_KEY("logit_scale", head.logit_scale, -1e6, 1e6),
-                                      TRI_BOOL_KEY("attention_bias", attention.bias),
+                                      TRI_KEY_ATTENTION_BIAS,
                                       TRI_BOOL_KEY("use_qk_norm", attention.has_qk_norm),
                                       {0}};
 
-static const tri_tensor_rule tensors[] = {
-    TRI_RULES_LLAMA_ENDS,
-    TRI_RULES_LLAMA_ATTENTION,
-    TRI_RULE_IF("layers.%d.self_attn.q_norm.weight", Q_NORM, attention.has_qk_norm),
-    TRI_RULE_IF("layers.%d.self_attn.k_norm.weight", K_NORM, attention.has_qk_norm),
-    TRI_RULE("layers.%d.input_layernorm.weight", NORM1),
-    TRI_RULES_GATED("layers.%d.mlp."),
-    {0}};
+static const tri_tensor_rule tensors[] = {TRI_RULES_LLAMA_ENDS,
+                                          TRI_RULES_LLAMA_ATTENTION,
+                                          TRI_RULES_QK_NORM,
+                                          TRI_RULE("layers.%d.input_layernorm.weight", NORM1),
+                                          TRI_RULES_GATED("layers.%d.mlp."),
+                                          {0}};
 
 static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) {
   (void)root;
   (void)err;
   if (c->attention.has_qk_norm) c->attention.qk_norm = TRI_QK_NORM_EACH_HEAD;
-  c->attention.o_bias = c->attention.bias;
-  c->attention.rope.interleaved = true;
   return TRI_OK;
 }
 
 const tri_arch tri_arch_cohere = {
     .model_type = "cohere",
-    .class_names = classes,
+    .class_names = {"CohereForCausalLM"},
     .prefix = "model.",
     .keys = keys,
     .tensors = tensors,
@@ -44,6 +38,7 @@ const tri_arch tri_arch_cohere = {
                  .head.logit_scale = 0.0625,
                  .head.tie_word_embeddings = true,
                  .attention.position = TRI_POS_ROPE,
+                 .attention.rope = {.interleaved = true},
                  .max_position_embeddings = 8192},
     .finish = finish,
 };

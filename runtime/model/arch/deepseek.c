@@ -5,8 +5,6 @@
 
 #include "runtime/model/arch/rules.h"
 
-static const char *const classes[] = {"DeepseekV3ForCausalLM", NULL};
-
 static const tri_config_key keys[] = {
     TRI_NUM_KEY("rms_norm_eps", norm.eps, 0, 1),
     TRI_INT_KEY("q_lora_rank", mla.q_rank, 1, 1 << 20),
@@ -17,18 +15,17 @@ static const tri_config_key keys[] = {
     TRI_BOOL_KEY("rope_interleave", attention.rope.interleaved),
     TRI_INT_KEY("n_routed_experts", moe.num_experts, 1, 4096),
     TRI_INT_KEY("num_local_experts", moe.num_experts, 1, 4096),
-    TRI_INT_KEY("num_experts_per_tok", moe.top_k, 1, 256),
     TRI_INT_KEY("moe_intermediate_size", moe.intermediate_size, 1, 1 << 24),
     TRI_INT_KEY("n_group", moe.num_groups, 1, 4096),
     TRI_INT_KEY("topk_group", moe.top_groups, 1, 4096),
     TRI_BOOL_KEY("norm_topk_prob", moe.renormalize),
     TRI_NUM_KEY("routed_scaling_factor", moe.scale, 1e-6, 1e6),
-    TRI_IGNORED_KEY("n_shared_experts"), /* this one and the next five: prepare and finish */
+    TRI_IGNORED_KEY("n_shared_experts"), /* this one and the next four: prepare and finish */
     TRI_IGNORED_KEY("first_k_dense_replace"),
     TRI_IGNORED_KEY("moe_layer_freq"),
-    TRI_IGNORED_KEY("attention_bias"),
     TRI_IGNORED_KEY("scoring_func"),
     TRI_IGNORED_KEY("topk_method"),
+    TRI_OFF_KEY("attention_bias"),
     TRI_IGNORED_KEY("num_key_value_heads"), /* the cache has one row for all heads */
     TRI_IGNORED_KEY("head_dim"),            /* the sum of its parts */
     TRI_IGNORED_KEY("qk_head_dim"),
@@ -37,7 +34,7 @@ static const tri_config_key keys[] = {
     TRI_IGNORED_KEY("pretraining_tp"),
     TRI_IGNORED_KEY("aux_loss_alpha"),
     TRI_IGNORED_KEY("seq_aux"),
-    TRI_KEYS_ROUTER,
+    TRI_KEYS_MOE,
     {0},
 };
 
@@ -74,7 +71,7 @@ static tri_status prepare(tri_model_config *c, const tri_json *root, tri_error *
   tri_status st = tri_config_number(root, "n_shared_experts", 0, 1024, &shared, err);
   c->moe.shared_size = (int64_t)shared * c->moe.intermediate_size;
   c->moe.has_shared = c->moe.shared_size > 0;
-  return st == TRI_OK ? tri_config_must_be_off(root, "attention_bias", err) : st;
+  return st;
 }
 
 /* Yarn changes the scores, too: DeepSeek multiplies the scale with the square of a factor of its own. */
@@ -116,15 +113,12 @@ static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *e
 
 const tri_arch tri_arch_deepseek_v3 = {
     .model_type = "deepseek_v3",
-    .class_names = classes,
+    .class_names = {"DeepseekV3ForCausalLM"},
     .prefix = "model.",
     .keys = keys,
     .tensors = tensors,
     .defaults =
-        {.norm.kind = TRI_NORM_RMS,
-         .norm.eps = 1e-6,
-         .mlp.act = TRI_ACT_SILU,
-         .mlp.gated = true,
+        {TRI_LLAMA_DEFAULTS, .norm.eps = 1e-6,
          .mla =
              {.on = true, .rank = 512, .q_rank = 1536, .nope_dim = 128, .rope_dim = 64, .v_dim = 128, .norm_eps = 1e-6},
          .moe = {.num_experts = 256,
@@ -137,9 +131,7 @@ const tri_arch tri_arch_deepseek_v3 = {
                  .num_groups = 8,
                  .top_groups = 4,
                  .group_best = 2},
-         .attention.position = TRI_POS_ROPE,
-         .attention.rope = {.interleaved = true},
-         .max_position_embeddings = 4096},
+         .attention.rope = {.interleaved = true}, .max_position_embeddings = 4096},
     .prepare = prepare,
     .finish = finish,
 };

@@ -1,14 +1,12 @@
 /* DistilBERT (Sanh et al., 2019): half of BERT's layers, no token types, no pooler but the classifier's own. */
 #include "runtime/model/arch/rules.h"
 
-static const char *const classes[] = {"DistilBertModel", "DistilBertForSequenceClassification",
-                                      "DistilBertForTokenClassification", NULL};
-
 static const tri_config_key keys[] = {
     TRI_INT_KEY("dim", hidden_size, 1, 1 << 20),
     TRI_INT_KEY("n_layers", num_layers, 1, TRI_MAX_LAYERS),
     TRI_INT_KEY("n_heads", attention.num_heads, 1, 1 << 16),
     TRI_INT_KEY("hidden_dim", mlp.intermediate_size, 1, 1 << 24),
+    TRI_OFF_KEY("is_decoder"),
     TRI_IGNORED_KEY("position_embedding_type"), /* read by tri_config_encoder */
     TRI_IGNORED_KEY("dropout"),
     TRI_IGNORED_KEY("qa_dropout"),
@@ -29,10 +27,8 @@ static const tri_tensor_rule tensors[] = {
     TRI_RULES_NORM("transformer.layer.%d.sa_layer_norm", NORM1),
     TRI_RULES_MLP("transformer.layer.%d.ffn.lin1", "transformer.layer.%d.ffn.lin2"),
     TRI_RULES_NORM("transformer.layer.%d.output_layer_norm", NORM2),
-    TRI_RULE_IF("pre_classifier.weight", POOLER, head.has_pooler),
-    TRI_RULE_IF("pre_classifier.bias", POOLER_BIAS, head.has_pooler),
-    TRI_RULE_IF("classifier.weight", CLASSIFIER, head.has_classifier),
-    TRI_RULE_IF("classifier.bias", CLASSIFIER_BIAS, head.has_classifier),
+    TRI_RULES_IF("pre_classifier", POOLER, head.has_pooler),
+    TRI_RULES_IF("classifier", CLASSIFIER, head.has_classifier),
     {0},
 };
 
@@ -42,14 +38,12 @@ static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *e
   return st;
 }
 
-static const char *const ignored[] = {"embeddings.position_ids", NULL};
-
 const tri_arch tri_arch_distilbert = {
     .model_type = "distilbert",
-    .class_names = classes,
+    .class_names = {"DistilBertModel", "DistilBertForSequenceClassification", "DistilBertForTokenClassification"},
     .prefix = "distilbert.",
     .keys = keys,
-    .ignored_tensors = ignored,
+    .ignored_tensors = {"embeddings.position_ids"},
     .tensors = tensors,
     .defaults = {TRI_ENCODER_DEFAULTS, .mlp.act = TRI_ACT_GELU_ERF, .head.pool_act = TRI_ACT_RELU},
     .finish = finish,

@@ -2,8 +2,6 @@
  * or one after the other with ALiBi (RW). */
 #include "runtime/model/arch/rules.h"
 
-static const char *const classes[] = {"FalconForCausalLM", NULL};
-
 static const tri_config_key keys[] = {
     TRI_INT_KEY("n_layer", num_layers, 1, TRI_MAX_LAYERS),
     TRI_INT_KEY("n_head", attention.num_heads, 1, 1 << 16),
@@ -17,20 +15,16 @@ static const tri_config_key keys[] = {
     TRI_IGNORED_KEY("multi_query"),
     TRI_IGNORED_KEY("new_decoder_architecture"),
     TRI_IGNORED_KEY("num_ln_in_parallel_attn"),
-    TRI_IGNORED_KEY("apply_residual_connection_post_layernorm"),
+    TRI_OFF_KEY("apply_residual_connection_post_layernorm"),
     {0},
 };
 
 static const tri_tensor_rule tensors[] = {
     TRI_RULE("word_embeddings.weight", EMBED),
-    TRI_RULE_UNLESS("h.%d.input_layernorm.weight", NORM1, norm.named),
-    TRI_RULE_UNLESS("h.%d.input_layernorm.bias", NORM1_BIAS, norm.named),
-    TRI_RULE_IF("h.%d.ln_attn.weight", NORM1, norm.named),
-    TRI_RULE_IF("h.%d.ln_attn.bias", NORM1_BIAS, norm.named),
-    TRI_RULE_IF("h.%d.ln_mlp.weight", NORM2, norm.named),
-    TRI_RULE_IF("h.%d.ln_mlp.bias", NORM2_BIAS, norm.named),
-    TRI_RULE_UNLESS("h.%d.post_attention_layernorm.weight", NORM2, norm.parallel_residual),
-    TRI_RULE_UNLESS("h.%d.post_attention_layernorm.bias", NORM2_BIAS, norm.parallel_residual),
+    TRI_RULES_UNLESS("h.%d.input_layernorm", NORM1, norm.named),
+    TRI_RULES_IF("h.%d.ln_attn", NORM1, norm.named),
+    TRI_RULES_IF("h.%d.ln_mlp", NORM2, norm.named),
+    TRI_RULES_UNLESS("h.%d.post_attention_layernorm", NORM2, norm.parallel_residual),
     TRI_RULE_PART("h.%d.self_attention.query_key_value.weight", QKV, QKV_INTERLEAVED),
     TRI_RULE_PART_IF("h.%d.self_attention.query_key_value.bias", QKV_BIAS, QKV_INTERLEAVED, attention.bias),
     TRI_RULES_O("h.%d.self_attention.dense"),
@@ -47,7 +41,6 @@ static tri_status prepare(tri_model_config *c, const tri_json *root, tri_error *
   TRI_CHECK(tri_config_bool(root, "multi_query", &multi_query, err));
   TRI_CHECK(tri_config_bool(root, "new_decoder_architecture", &new_layout, err));
   TRI_CHECK(tri_config_number(root, "num_ln_in_parallel_attn", 1, 2, &norms, err));
-  TRI_CHECK(tri_config_must_be_off(root, "apply_residual_connection_post_layernorm", err));
   /* With one KV head for all, the rows per KV head are all queries, the key, the value. */
   if (!new_layout) c->attention.num_kv_heads = multi_query ? 1 : c->attention.num_heads;
   if (new_layout) c->norm.parallel_residual = true;
@@ -60,17 +53,11 @@ static tri_status prepare(tri_model_config *c, const tri_json *root, tri_error *
 
 const tri_arch tri_arch_falcon = {
     .model_type = "falcon",
-    .class_names = classes,
+    .class_names = {"FalconForCausalLM"},
     .prefix = "transformer.",
     .keys = keys,
     .tensors = tensors,
-    .defaults = {.norm.kind = TRI_NORM_LAYER,
-                 .norm.bias = true,
-                 .norm.eps = 1e-5,
-                 .mlp.act = TRI_ACT_GELU_ERF,
-                 .norm.parallel_residual = true,
-                 .attention.position = TRI_POS_ROPE,
-                 .head.tie_word_embeddings = true,
-                 .max_position_embeddings = 2048},
+    .defaults = {TRI_LAYER_NORM_DEFAULTS, .mlp.act = TRI_ACT_GELU_ERF, .norm.parallel_residual = true,
+                 .attention.position = TRI_POS_ROPE, .head.tie_word_embeddings = true, .max_position_embeddings = 2048},
     .prepare = prepare,
 };

@@ -4,13 +4,10 @@
 
 #include "runtime/model/arch/rules.h"
 
-static const char *const classes[] = {"GemmaForCausalLM", NULL};
-static const char *const classes2[] = {"Gemma2ForCausalLM", NULL};
-
-static const tri_config_key keys[] = {TRI_KEYS_LLAMA, TRI_BOOL_KEY("attention_bias", attention.bias), {0}};
+static const tri_config_key keys[] = {TRI_KEYS_LLAMA, TRI_KEY_ATTENTION_BIAS, {0}};
 static const tri_config_key keys2[] = {TRI_KEYS_LLAMA,
                                        TRI_KEY_WINDOW,
-                                       TRI_BOOL_KEY("attention_bias", attention.bias),
+                                       TRI_KEY_ATTENTION_BIAS,
                                        TRI_NUM_KEY("attn_logit_softcapping", attention.softcap, 0, 1e6),
                                        TRI_NUM_KEY("final_logit_softcapping", head.logit_softcap, 0, 1e6),
                                        TRI_IGNORED_KEY("query_pre_attn_scalar"), /* read by finish */
@@ -28,19 +25,18 @@ static const tri_tensor_rule tensors2[] = {TRI_RULES_LLAMA_ENDS,
                                            {0}};
 
 static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) {
-  c->attention.o_bias = c->attention.bias;
+  (void)err;
   c->embed.scale = sqrt((double)c->hidden_size);
   /* Early files say hidden_act "gelu" and mean the tanh form, which is what the models were trained with. */
   if (tri_json_kind_of(tri_json_get(root, "hidden_activation")) == TRI_JSON_NULL && c->mlp.act == TRI_ACT_GELU_ERF)
     c->mlp.act = TRI_ACT_GELU_TANH;
-  return tri_config_must_be_off(root, "use_bidirectional_attention", err);
+  return TRI_OK;
 }
 
 static tri_status finish2(tri_model_config *c, const tri_json *root, tri_error *err) {
   double scalar = 256;
   tri_status st = tri_config_number(root, "query_pre_attn_scalar", 1e-3, 1e6, &scalar, err);
   c->attention.scale = 1 / sqrt(scalar);
-  tri_config_local_layers(c, root, 0, 2);
   return st == TRI_OK ? finish(c, root, err) : st;
 }
 
@@ -51,7 +47,7 @@ static tri_status finish2(tri_model_config *c, const tri_json *root, tri_error *
 
 const tri_arch tri_arch_gemma = {
     .model_type = "gemma",
-    .class_names = classes,
+    .class_names = {"GemmaForCausalLM"},
     .prefix = "model.",
     .keys = keys,
     .tensors = tensors,
@@ -61,11 +57,11 @@ const tri_arch tri_arch_gemma = {
 
 const tri_arch tri_arch_gemma2 = {
     .model_type = "gemma2",
-    .class_names = classes2,
+    .class_names = {"Gemma2ForCausalLM"},
     .prefix = "model.",
     .keys = keys2,
     .tensors = tensors2,
     .defaults = {GEMMA_DEFAULTS, .attention.num_kv_heads = 4, .norm.place = TRI_NORM_BOTH, .attention.window = 4096,
-                 .attention.softcap = 50, .head.logit_softcap = 30},
+                 .attention.window_every = 2, .attention.softcap = 50, .head.logit_softcap = 30},
     .finish = finish2,
 };

@@ -2,14 +2,11 @@
  */
 #include "runtime/model/arch/rules.h"
 
-static const char *const classes[] = {"GptOssForCausalLM", NULL};
-
 static const tri_config_key keys[] = {TRI_KEYS_LLAMA,
-                                      TRI_KEYS_ROUTER,
+                                      TRI_KEYS_MOE,
                                       TRI_KEY_WINDOW,
-                                      TRI_BOOL_KEY("attention_bias", attention.bias),
+                                      TRI_KEY_ATTENTION_BIAS,
                                       TRI_INT_KEY("num_local_experts", moe.num_experts, 1, 4096),
-                                      TRI_INT_KEY("num_experts_per_tok", moe.top_k, 1, 256),
                                       TRI_INT_KEY("experts_per_token", moe.top_k, 1, 256),
                                       TRI_NUM_KEY("swiglu_limit", moe.glu_limit, 1e-3, 1e6),
                                       TRI_IGNORED_KEY("initial_context_length"), /* of the training */
@@ -32,38 +29,28 @@ static const tri_tensor_rule tensors[] = {
     {0}};
 
 static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) {
+  (void)root;
   (void)err;
   c->mlp.act = TRI_ACT_SWIGLU_OAI; /* the file calls it silu */
-  c->attention.o_bias = c->attention.bias;
-  c->moe.intermediate_size = c->mlp.intermediate_size;
-  tri_config_sparse_layers(c, 0, 1);
-  tri_config_local_layers(c, root, 0, 2);
   return TRI_OK;
 }
 
 const tri_arch tri_arch_gpt_oss = {
     .model_type = "gpt_oss",
-    .class_names = classes,
+    .class_names = {"GptOssForCausalLM"},
     .prefix = "model.",
     .keys = keys,
     .tensors = tensors,
-    .defaults = {.norm.kind = TRI_NORM_RMS,
-                 .norm.eps = 1e-5,
-                 .mlp.act = TRI_ACT_SILU,
-                 .mlp.gated = true,
-                 .attention.num_kv_heads = 8,
-                 .attention.head_dim = 64,
-                 .attention.bias = true,
-                 .attention.has_sinks = true,
-                 .attention.window = 128,
-                 .moe = {.num_experts = 128,
+    .defaults = {TRI_LLAMA_DEFAULTS, .norm.eps = 1e-5, .attention.num_kv_heads = 8, .attention.head_dim = 64,
+                 .attention.bias = true, .attention.o_bias = true, .attention.has_sinks = true, .attention.window = 128,
+                 .attention.window_every = 2,
+                 .moe = {.all_layers = true,
+                         .num_experts = 128,
                          .top_k = 4,
                          .score = TRI_MOE_TOPK_SOFTMAX,
                          .router_bias = true,
                          .expert_bias = true,
                          .glu_limit = 7},
-                 .attention.position = TRI_POS_ROPE,
-                 .attention.rope_theta = 150000,
-                 .max_position_embeddings = 131072},
+                 .attention.rope_theta = 150000, .max_position_embeddings = 131072},
     .finish = finish,
 };

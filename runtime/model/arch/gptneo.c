@@ -3,8 +3,6 @@
 
 #include "runtime/model/arch/rules.h"
 
-static const char *const classes[] = {"GPTNeoForCausalLM", NULL};
-
 static const tri_config_key keys[] = {
     TRI_INT_KEY("num_layers", num_layers, 1, TRI_MAX_LAYERS),
     TRI_INT_KEY("num_heads", attention.num_heads, 1, 1 << 16),
@@ -14,11 +12,7 @@ static const tri_config_key keys[] = {
     TRI_IGNORED_KEY("attention_layers"), /* the same written out */
     TRI_IGNORED_KEY("embed_dropout"),
     TRI_IGNORED_KEY("resid_dropout"),
-    TRI_IGNORED_KEY("summary_activation"),
-    TRI_IGNORED_KEY("summary_first_dropout"),
-    TRI_IGNORED_KEY("summary_proj_to_labels"),
-    TRI_IGNORED_KEY("summary_type"),
-    TRI_IGNORED_KEY("summary_use_proj"),
+    TRI_KEYS_SUMMARY,
     {0},
 };
 
@@ -34,8 +28,6 @@ static const tri_tensor_rule tensors[] = {
     TRI_RULE("lm_head.weight", HEAD),
     {0},
 };
-
-static const char *const ignored[] = {"h.%d.attn.attention.bias", "h.%d.attn.attention.masked_bias", NULL};
 
 /* attention_types: [[["global", "local"], 2], ...]: each list of kinds so many times over. */
 static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) {
@@ -66,20 +58,13 @@ static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *e
 
 const tri_arch tri_arch_gpt_neo = {
     .model_type = "gpt_neo",
-    .class_names = classes,
+    .class_names = {"GPTNeoForCausalLM"},
     .prefix = "transformer.",
     .keys = keys,
     .tensors = tensors,
-    .ignored_tensors = ignored,
-    .defaults = {.norm.kind = TRI_NORM_LAYER,
-                 .norm.bias = true,
-                 .norm.eps = 1e-5,
-                 .mlp.act = TRI_ACT_GELU_TANH,
-                 .attention.o_bias = true,
-                 .mlp.bias = true,
-                 .attention.window = 256,
-                 .attention.position = TRI_POS_LEARNED,
-                 .head.tie_word_embeddings = true,
+    .ignored_tensors = {"h.%d.attn.attention.bias", "h.%d.attn.attention.masked_bias"},
+    .defaults = {TRI_LAYER_NORM_DEFAULTS, .mlp.act = TRI_ACT_GELU_TANH, .attention.o_bias = true, .mlp.bias = true,
+                 .attention.window = 256, .attention.position = TRI_POS_LEARNED, .head.tie_word_embeddings = true,
                  .max_position_embeddings = 2048},
     .finish = finish,
 };

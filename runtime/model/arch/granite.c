@@ -1,10 +1,8 @@
 /* Granite: Llama with factors on the embedding, the scores, what each branch adds, and the logits. */
 #include "runtime/model/arch/rules.h"
 
-static const char *const classes[] = {"GraniteForCausalLM", NULL};
-
 static const tri_config_key keys[] = {TRI_KEYS_LLAMA,
-                                      TRI_BOOL_KEY("attention_bias", attention.bias),
+                                      TRI_KEY_ATTENTION_BIAS,
                                       TRI_BOOL_KEY("mlp_bias", mlp.bias),
                                       TRI_NUM_KEY("embedding_multiplier", embed.scale, -1e6, 1e6),
                                       TRI_NUM_KEY("attention_multiplier", attention.scale, 1e-6, 1e6),
@@ -18,22 +16,15 @@ static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *e
   double scaling = 1;
   tri_status st = tri_config_number(root, "logits_scaling", 1e-6, 1e6, &scaling, err);
   c->head.logit_scale = 1 / scaling;
-  c->attention.o_bias = c->attention.bias;
   return st;
 }
 
 const tri_arch tri_arch_granite = {
     .model_type = "granite",
-    .class_names = classes,
+    .class_names = {"GraniteForCausalLM"},
     .prefix = "model.",
     .keys = keys,
     .tensors = tensors,
-    .defaults = {.norm.kind = TRI_NORM_RMS,
-                 .norm.eps = 1e-6,
-                 .mlp.act = TRI_ACT_SILU,
-                 .mlp.gated = true,
-                 .attention.scale = 1,
-                 .attention.position = TRI_POS_ROPE,
-                 .max_position_embeddings = 2048},
+    .defaults = {TRI_LLAMA_DEFAULTS, .norm.eps = 1e-6, .attention.scale = 1, .max_position_embeddings = 2048},
     .finish = finish,
 };

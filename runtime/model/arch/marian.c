@@ -1,18 +1,12 @@
 /* Marian's translation models: BART's blocks with sinusoids for positions and no norm behind the embedding. */
 #include "runtime/model/arch/rules.h"
 
-static const char *const classes[] = {"MarianMTModel", NULL};
-
 static const tri_config_key keys[] = {
     TRI_KEYS_BART,
     TRI_IGNORED_KEY("share_encoder_decoder_embeddings"), /* read by prepare */
     TRI_IGNORED_KEY("decoder_vocab_size"),               /* the same */
     {0},
 };
-
-/* The sinusoids are stored in early files. */
-static const char *const ignored[] = {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight",
-                                      "encoder.embed_positions.weight", "decoder.embed_positions.weight", NULL};
 
 static const tri_tensor_rule tensors[] = {
     TRI_RULE("shared.weight", EMBED),         TRI_RULES_BART_LAYERS("decoder"), TRI_RULES_BART_CROSS,
@@ -37,10 +31,12 @@ static tri_status prepare(tri_model_config *c, const tri_json *root, tri_error *
 
 const tri_arch tri_arch_marian = {
     .model_type = "marian",
-    .class_names = classes,
+    .class_names = {"MarianMTModel"},
     .prefix = "model.",
     .keys = keys,
-    .ignored_tensors = ignored,
+    /* The sinusoids are stored in early files. */
+    .ignored_tensors = {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "encoder.embed_positions.weight",
+                        "decoder.embed_positions.weight"},
     .tensors = tensors,
     .defaults = {TRI_BART_DEFAULTS, .attention.position = TRI_POS_SINUSOID},
     .prepare = prepare,

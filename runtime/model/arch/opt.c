@@ -2,8 +2,6 @@
  * final norm, and an embedding narrower than the layers. */
 #include "runtime/model/arch/rules.h"
 
-static const char *const classes[] = {"OPTForCausalLM", NULL};
-
 static const tri_config_key keys[] = {
     TRI_INT_KEY("ffn_dim", mlp.intermediate_size, 1, 1 << 24),
     TRI_INT_KEY("word_embed_proj_dim", embed.size, 1, 1 << 20),
@@ -27,8 +25,7 @@ static const tri_tensor_rule tensors[] = {
     TRI_RULES_O("decoder.layers.%d.self_attn.out_proj"),
     TRI_RULES_NORM("decoder.layers.%d.final_layer_norm", NORM2),
     TRI_RULES_MLP("decoder.layers.%d.fc1", "decoder.layers.%d.fc2"),
-    TRI_RULE_UNLESS("decoder.final_layer_norm.weight", FINAL_NORM, norm.no_final),
-    TRI_RULE_UNLESS("decoder.final_layer_norm.bias", FINAL_NORM_BIAS, norm.no_final),
+    TRI_RULES_UNLESS("decoder.final_layer_norm", FINAL_NORM, norm.no_final),
     TRI_RULE("lm_head.weight", HEAD),
     {0},
 };
@@ -52,17 +49,11 @@ static tri_status prepare(tri_model_config *c, const tri_json *root, tri_error *
 
 const tri_arch tri_arch_opt = {
     .model_type = "opt",
-    .class_names = classes,
+    .class_names = {"OPTForCausalLM"},
     .prefix = "model.",
     .keys = keys,
     .tensors = tensors,
-    .defaults = {.norm.kind = TRI_NORM_LAYER,
-                 .norm.bias = true,
-                 .norm.eps = 1e-5,
-                 .mlp.act = TRI_ACT_RELU,
-                 .attention.position = TRI_POS_LEARNED,
-                 .embed.position_offset = 2,
-                 .head.tie_word_embeddings = true,
-                 .max_position_embeddings = 2048},
+    .defaults = {TRI_LAYER_NORM_DEFAULTS, .mlp.act = TRI_ACT_RELU, .attention.position = TRI_POS_LEARNED,
+                 .embed.position_offset = 2, .head.tie_word_embeddings = true, .max_position_embeddings = 2048},
     .prepare = prepare,
 };

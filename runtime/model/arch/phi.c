@@ -2,13 +2,10 @@
  * Phi-3 and Phi-4: Llama with fused projections, a sliding window and LongRoPE. */
 #include "runtime/model/arch/rules.h"
 
-static const char *const classes[] = {"PhiForCausalLM", NULL};
-static const char *const classes3[] = {"Phi3ForCausalLM", NULL};
-
 static const tri_config_key keys[] = {
     TRI_NUM_KEY("layer_norm_eps", norm.eps, 0, 1),
     TRI_INT_KEY("num_key_value_heads", attention.num_kv_heads, 1, 1 << 16),
-    TRI_IGNORED_KEY("qk_layernorm"), /* refused by finish */
+    TRI_OFF_KEY("qk_layernorm"),
     TRI_IGNORED_KEY("embd_pdrop"),
     TRI_IGNORED_KEY("resid_pdrop"),
     {0},
@@ -17,7 +14,7 @@ static const tri_config_key keys3[] = {TRI_KEYS_LLAMA,
                                        TRI_KEY_WINDOW,
                                        TRI_IGNORED_KEY("embd_pdrop"),
                                        TRI_IGNORED_KEY("resid_pdrop"),
-                                       TRI_IGNORED_KEY("attention_bias"),
+                                       TRI_OFF_KEY("attention_bias"),
                                        {0}};
 
 static const tri_tensor_rule tensors[] = {
@@ -42,49 +39,23 @@ static const tri_tensor_rule tensors3[] = {
     {0},
 };
 
-static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) {
-  (void)c;
-  return tri_config_must_be_off(root, "qk_layernorm", err);
-}
-
-static tri_status finish3(tri_model_config *c, const tri_json *root, tri_error *err) {
-  tri_config_local_layers(c, root, 0, 1);
-  return tri_config_must_be_off(root, "attention_bias", err);
-}
-
 const tri_arch tri_arch_phi = {
     .model_type = "phi",
-    .class_names = classes,
+    .class_names = {"PhiForCausalLM"},
     .prefix = "model.",
     .keys = keys,
     .tensors = tensors,
-    .defaults = {.norm.kind = TRI_NORM_LAYER,
-                 .norm.bias = true,
-                 .norm.eps = 1e-5,
-                 .mlp.act = TRI_ACT_GELU_TANH,
-                 .norm.parallel_residual = true,
-                 .norm.one_norm = true,
-                 .attention.bias = true,
-                 .attention.o_bias = true,
-                 .mlp.bias = true,
-                 .head.bias = true,
-                 .attention.position = TRI_POS_ROPE,
-                 .attention.partial_rotary_factor = 0.5,
+    .defaults = {TRI_LAYER_NORM_DEFAULTS, .mlp.act = TRI_ACT_GELU_TANH, .norm.parallel_residual = true,
+                 .norm.one_norm = true, .attention.bias = true, .attention.o_bias = true, .mlp.bias = true,
+                 .head.bias = true, .attention.position = TRI_POS_ROPE, .attention.partial_rotary_factor = 0.5,
                  .max_position_embeddings = 2048},
-    .finish = finish,
 };
 
 const tri_arch tri_arch_phi3 = {
     .model_type = "phi3",
-    .class_names = classes3,
+    .class_names = {"Phi3ForCausalLM"},
     .prefix = "model.",
     .keys = keys3,
     .tensors = tensors3,
-    .defaults = {.norm.kind = TRI_NORM_RMS,
-                 .norm.eps = 1e-5,
-                 .mlp.act = TRI_ACT_SILU,
-                 .mlp.gated = true,
-                 .attention.position = TRI_POS_ROPE,
-                 .max_position_embeddings = 4096},
-    .finish = finish3,
+    .defaults = {TRI_LLAMA_DEFAULTS, .norm.eps = 1e-5, .attention.window_every = 1, .max_position_embeddings = 4096},
 };

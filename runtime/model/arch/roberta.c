@@ -2,9 +2,6 @@
  * dense layer of its own in place of the pooler. A padding id inside of a text counts as any other token here. */
 #include "runtime/model/arch/rules.h"
 
-static const char *const classes[] = {"RobertaModel", "RobertaForSequenceClassification",
-                                      "RobertaForTokenClassification", NULL};
-
 static const tri_config_key keys[] = {
     TRI_KEYS_ENCODER,
     TRI_INT_KEY("type_vocab_size", embed.type_vocab_size, 1, 1 << 16),
@@ -12,9 +9,6 @@ static const tri_config_key keys[] = {
     TRI_IGNORED_KEY("output_past"),
     {0},
 };
-
-/* The classifiers have no pooler, but early files have stored one. */
-static const char *const ignored[] = {"embeddings.position_ids", "pooler.dense.weight", "pooler.dense.bias", NULL};
 
 static const tri_tensor_rule tensors[] = {
     TRI_RULES_BERT,
@@ -26,12 +20,9 @@ static const tri_tensor_rule tensors[] = {
      .weight = TRI_W_POOLER_BIAS,
      .if_field = TRI_IF(head.has_pooler),
      .unless_field = TRI_IF(head.sequence_head)},
-    TRI_RULE_IF("classifier.dense.weight", POOLER, head.sequence_head),
-    TRI_RULE_IF("classifier.dense.bias", POOLER_BIAS, head.sequence_head),
-    TRI_RULE_IF("classifier.out_proj.weight", CLASSIFIER, head.sequence_head),
-    TRI_RULE_IF("classifier.out_proj.bias", CLASSIFIER_BIAS, head.sequence_head),
-    TRI_RULE_IF("classifier.weight", CLASSIFIER, head.token_head),
-    TRI_RULE_IF("classifier.bias", CLASSIFIER_BIAS, head.token_head),
+    TRI_RULES_IF("classifier.dense", POOLER, head.sequence_head),
+    TRI_RULES_IF("classifier.out_proj", CLASSIFIER, head.sequence_head),
+    TRI_RULES_IF("classifier", CLASSIFIER, head.token_head),
     {0},
 };
 
@@ -50,10 +41,11 @@ static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *e
 
 const tri_arch tri_arch_roberta = {
     .model_type = "roberta",
-    .class_names = classes,
+    .class_names = {"RobertaModel", "RobertaForSequenceClassification", "RobertaForTokenClassification"},
     .prefix = "roberta.",
     .keys = keys,
-    .ignored_tensors = ignored,
+    /* The classifiers have no pooler, but early files have stored one. */
+    .ignored_tensors = {"embeddings.position_ids", "pooler.dense.weight", "pooler.dense.bias"},
     .tensors = tensors,
     .defaults = {TRI_ENCODER_DEFAULTS, .mlp.act = TRI_ACT_GELU_ERF, .embed.type_vocab_size = 2,
                  .embed.position_offset = 1, .head.has_pooler = true, .head.pool_act = TRI_ACT_TANH},

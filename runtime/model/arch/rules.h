@@ -10,10 +10,16 @@
   { .name = n, .weight = TRI_W_##w, .if_field = TRI_IF(field) }
 #define TRI_RULE_UNLESS(n, w, field)                                                                                   \
   { .name = n, .weight = TRI_W_##w, .unless_field = TRI_IF(field) }
+/* Both tensors of what some models have and others have not. */
+#define TRI_RULES_IF(n, w, field) TRI_RULE_IF(n ".weight", w, field), TRI_RULE_IF(n ".bias", w##_BIAS, field)
+#define TRI_RULES_UNLESS(n, w, field)                                                                                  \
+  TRI_RULE_UNLESS(n ".weight", w, field), TRI_RULE_UNLESS(n ".bias", w##_BIAS, field)
 #define TRI_RULE_PART(n, w, p)                                                                                         \
   { .name = n, .weight = TRI_W_##w, .part = TRI_PART_##p }
 #define TRI_RULE_PART_IF(n, w, p, field)                                                                               \
   { .name = n, .weight = TRI_W_##w, .part = TRI_PART_##p, .if_field = TRI_IF(field) }
+#define TRI_RULE_TRANSPOSED(n, w, p)                                                                                   \
+  { .name = n, .weight = TRI_W_##w, .part = TRI_PART_##p, .flags = TRI_TENSOR_TRANSPOSED }
 
 /* A norm and, where the model's norms have one, its bias. */
 #define TRI_RULES_NORM(n, w) TRI_RULE(n ".weight", w), TRI_RULE_IF(n ".bias", w##_BIAS, norm.bias)
@@ -41,6 +47,9 @@
 
 /* The parts of a decoder as Llama and its descendants call them. */
 #define TRI_RULES_LLAMA_ATTENTION TRI_RULES_QKV("layers.%d.self_attn."), TRI_RULES_O("layers.%d.self_attn.o_proj")
+#define TRI_RULES_QK_NORM                                                                                              \
+  TRI_RULE_IF("layers.%d.self_attn.q_norm.weight", Q_NORM, attention.has_qk_norm),                                     \
+      TRI_RULE_IF("layers.%d.self_attn.k_norm.weight", K_NORM, attention.has_qk_norm)
 #define TRI_RULES_LLAMA_ENDS                                                                                           \
   TRI_RULE("embed_tokens.weight", EMBED), TRI_RULES_NORM("norm", FINAL_NORM), TRI_RULE("lm_head.weight", HEAD)
 #define TRI_RULES_LLAMA                                                                                                \
@@ -60,16 +69,37 @@
 #define TRI_RULES_LLAMA_NORMS                                                                                          \
   TRI_RULES_NORM("layers.%d.input_layernorm", NORM1), TRI_RULES_NORM("layers.%d.post_attention_layernorm", NORM2)
 
-/* Keys of training alone. */
-#define TRI_KEYS_ROUTER                                                                                                \
-  TRI_IGNORED_KEY("output_router_logits"), TRI_IGNORED_KEY("router_aux_loss_coef"),                                    \
-      TRI_IGNORED_KEY("router_jitter_noise")
+/* Experts, and what only their training reads. */
+#define TRI_KEYS_MOE                                                                                                   \
+  TRI_INT_KEY("num_experts_per_tok", moe.top_k, 1, 256), TRI_IGNORED_KEY("output_router_logits"),                      \
+      TRI_IGNORED_KEY("router_aux_loss_coef"), TRI_IGNORED_KEY("router_jitter_noise")
 
 /* Its keys that most descendants have. */
 #define TRI_KEYS_LLAMA                                                                                                 \
   TRI_NUM_KEY("rms_norm_eps", norm.eps, 0, 1), TRI_INT_KEY("num_key_value_heads", attention.num_kv_heads, 1, 1 << 16), \
       TRI_INT_KEY("head_dim", attention.head_dim, 1, 1024), TRI_IGNORED_KEY("pretraining_tp")
+/* One switch for all four projections. */
+#define TRI_KEY_ATTENTION_BIAS TRI_BOOL_KEYS("attention_bias", attention.bias, attention.o_bias)
 #define TRI_KEY_WINDOW TRI_INT_KEY("sliding_window", attention.window, 0, 1 << 30)
+
+/* RMSNorm, a gated MLP, rotary positions. */
+#define TRI_LLAMA_DEFAULTS                                                                                             \
+  .norm.kind = TRI_NORM_RMS, .mlp.act = TRI_ACT_SILU, .mlp.gated = true, .attention.position = TRI_POS_ROPE
+
+/* LayerNorm with biases. */
+#define TRI_LAYER_NORM_DEFAULTS .norm.kind = TRI_NORM_LAYER, .norm.bias = true, .norm.eps = 1e-5
+
+/* GPT-2's keys, of which descendants have kept some. */
+#define TRI_KEYS_SUMMARY                                                                                               \
+  TRI_IGNORED_KEY("summary_activation"), TRI_IGNORED_KEY("summary_first_dropout"),                                     \
+      TRI_IGNORED_KEY("summary_proj_to_labels"), TRI_IGNORED_KEY("summary_type"), TRI_IGNORED_KEY("summary_use_proj")
+#define TRI_KEYS_GPT2                                                                                                  \
+  TRI_INT_KEY("n_embd", hidden_size, 1, 1 << 20), TRI_INT_KEY("n_layer", num_layers, 1, TRI_MAX_LAYERS),               \
+      TRI_INT_KEY("n_head", attention.num_heads, 1, 1 << 16),                                                          \
+      TRI_INT_KEY("n_positions", max_position_embeddings, 1, 1 << 28),                                                 \
+      TRI_INT_KEY("n_inner", mlp.intermediate_size, 1, 1 << 24), TRI_NUM_KEY("layer_norm_epsilon", norm.eps, 0, 1),    \
+      TRI_IGNORED_KEY("n_ctx"), TRI_IGNORED_KEY("embd_pdrop"), TRI_IGNORED_KEY("resid_pdrop"),                         \
+      TRI_IGNORED_KEY("attn_pdrop"), TRI_KEYS_SUMMARY
 
 /* Rules that BERT and its descendants share. */
 #define TRI_RULES_BERT_EMBEDDINGS                                                                                      \
@@ -84,7 +114,7 @@
       TRI_RULES_MLP("encoder.layer.%d.intermediate.dense", "encoder.layer.%d.output.dense"),                           \
       TRI_RULES_NORM("encoder.layer.%d.output.LayerNorm", NORM2)
 #define TRI_KEYS_ENCODER                                                                                               \
-  TRI_NUM_KEY("layer_norm_eps", norm.eps, 0, 1),                                                                       \
+  TRI_NUM_KEY("layer_norm_eps", norm.eps, 0, 1), TRI_OFF_KEY("is_decoder"),                                            \
       TRI_IGNORED_KEY("position_embedding_type"), /* read by tri_config_encoder */                                     \
       TRI_IGNORED_KEY("hidden_dropout_prob"), TRI_IGNORED_KEY("attention_probs_dropout_prob")
 #define TRI_ENCODER_DEFAULTS                                                                                           \
@@ -118,13 +148,13 @@
       TRI_INT_KEY("encoder_attention_heads", seq2seq.num_heads, 1, 1 << 16),                                           \
       TRI_INT_KEY("encoder_ffn_dim", seq2seq.intermediate_size, 1, 1 << 24),                                           \
       TRI_IGNORED_KEY("num_hidden_layers"), /* the encoder's once more */                                              \
-      TRI_IGNORED_KEY("scale_embedding"),   /* this and those below are read by tri_config_bart */                     \
-      TRI_IGNORED_KEY("normalize_before"), TRI_IGNORED_KEY("add_final_layer_norm"),                                    \
+      TRI_IGNORED_KEY("scale_embedding"),   /* this and the next two are read by tri_config_bart */                    \
       TRI_IGNORED_KEY("normalize_embedding"), TRI_IGNORED_KEY("static_position_embeddings"),                           \
-      TRI_IGNORED_KEY("add_bias_logits"), TRI_IGNORED_KEY("extra_pos_embeddings"), TRI_IGNORED_KEY("dropout"),         \
-      TRI_IGNORED_KEY("activation_dropout"), TRI_IGNORED_KEY("decoder_layerdrop"),                                     \
-      TRI_IGNORED_KEY("encoder_layerdrop"), TRI_IGNORED_KEY("init_std"), TRI_IGNORED_KEY("classif_dropout"),           \
-      TRI_IGNORED_KEY("force_bos_token_to_be_generated"), TRI_IGNORED_KEY("save_step"), TRI_IGNORED_KEY("output_past")
+      TRI_OFF_KEY("normalize_before"), TRI_OFF_KEY("add_final_layer_norm"), TRI_OFF_KEY("add_bias_logits"),            \
+      TRI_IGNORED_KEY("extra_pos_embeddings"), TRI_IGNORED_KEY("dropout"), TRI_IGNORED_KEY("activation_dropout"),      \
+      TRI_IGNORED_KEY("decoder_layerdrop"), TRI_IGNORED_KEY("encoder_layerdrop"), TRI_IGNORED_KEY("init_std"),         \
+      TRI_IGNORED_KEY("classif_dropout"), TRI_IGNORED_KEY("force_bos_token_to_be_generated"),                          \
+      TRI_IGNORED_KEY("save_step"), TRI_IGNORED_KEY("output_past")
 #define TRI_BART_DEFAULTS                                                                                              \
   .seq2seq = {.on = true}, .norm.kind = TRI_NORM_LAYER, .norm.bias = true, .norm.place = TRI_NORM_SUM,                 \
   .norm.eps = 1e-5, .norm.no_final = true, .attention.bias = true, .attention.o_bias = true, .mlp.bias = true,         \

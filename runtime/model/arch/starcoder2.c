@@ -1,8 +1,6 @@
 /* StarCoder2: LayerNorm, rotary halves, grouped-query attention with a sliding window, a plain MLP, biases. */
 #include "runtime/model/arch/rules.h"
 
-static const char *const classes[] = {"Starcoder2ForCausalLM", NULL};
-
 static const tri_config_key keys[] = {
     TRI_NUM_KEY("norm_epsilon", norm.eps, 0, 1),
     TRI_INT_KEY("num_key_value_heads", attention.num_kv_heads, 1, 1 << 16),
@@ -24,26 +22,20 @@ static const tri_tensor_rule tensors[] = {
 };
 
 static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) {
+  (void)root;
   (void)err;
   c->attention.o_bias = c->mlp.bias = c->attention.bias;
-  tri_config_local_layers(c, root, 0, 1);
   return TRI_OK;
 }
 
 const tri_arch tri_arch_starcoder2 = {
     .model_type = "starcoder2",
-    .class_names = classes,
+    .class_names = {"Starcoder2ForCausalLM"},
     .prefix = "model.",
     .keys = keys,
     .tensors = tensors,
-    .defaults = {.norm.kind = TRI_NORM_LAYER,
-                 .norm.bias = true,
-                 .norm.eps = 1e-5,
-                 .mlp.act = TRI_ACT_GELU_TANH,
-                 .attention.num_kv_heads = 2,
-                 .attention.bias = true,
-                 .head.tie_word_embeddings = true,
-                 .attention.position = TRI_POS_ROPE,
-                 .max_position_embeddings = 4096},
+    .defaults = {TRI_LAYER_NORM_DEFAULTS, .mlp.act = TRI_ACT_GELU_TANH, .attention.num_kv_heads = 2,
+                 .attention.bias = true, .attention.window_every = 1, .head.tie_word_embeddings = true,
+                 .attention.position = TRI_POS_ROPE, .max_position_embeddings = 4096},
     .finish = finish,
 };

@@ -5,8 +5,6 @@
 
 #include "runtime/model/arch/rules.h"
 
-static const char *const classes[] = {"T5ForConditionalGeneration", NULL};
-
 static const tri_config_key keys[] = {
     TRI_INT_KEY("d_model", hidden_size, 1, 1 << 20),
     TRI_INT_KEY("d_kv", attention.head_dim, 1, 1024),
@@ -27,11 +25,6 @@ static const tri_config_key keys[] = {
     TRI_IGNORED_KEY("output_past"),
     {0},
 };
-
-/* Tensors that the reference makes no use of: copies of the embedding, and biases of a cross-attention in the first
- * files. */
-static const char *const ignored[] = {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight",
-                                      "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight", NULL};
 
 #define QKV_AND_O(p)                                                                                                   \
   TRI_RULE_PART(p ".q.weight", QKV, Q), TRI_RULE_PART(p ".k.weight", QKV, K), TRI_RULE_PART(p ".v.weight", QKV, V),    \
@@ -102,10 +95,13 @@ static tri_status prepare(tri_model_config *c, const tri_json *root, tri_error *
 
 const tri_arch tri_arch_t5 = {
     .model_type = "t5",
-    .class_names = classes,
+    .class_names = {"T5ForConditionalGeneration"},
     .prefix = "",
     .keys = keys,
-    .ignored_tensors = ignored,
+    /* Tensors that the reference makes no use of: copies of the embedding, and biases of a cross-attention in the first
+     * files. */
+    .ignored_tensors = {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight",
+                        "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"},
     .tensors = tensors,
     .defaults = {.seq2seq = {.on = true},
                  .norm.kind = TRI_NORM_RMS,

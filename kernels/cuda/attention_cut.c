@@ -1,4 +1,4 @@
-#include "kernels/attention_cut.h"
+#include "kernels/cuda/attention_cut.h"
 
 /* Blocks for each multiprocessor: more of them where each still has enough tiles of keys, since their latencies hide
  * one another; one keeps its place beside a product's. The first row that fits counts. */

@@ -5,8 +5,8 @@
  * parts for the whole batch as in FlashInfer, Ye et al. 2025, section 3.3), and a sequence's parts are merged in their
  * order. Prompts are cut into tiles of tokens. Both lists are made on the host with the step's other arrays: no block
  * is launched for what is not there, but for the empty places that let recorded steps serve many lengths. */
-#ifndef TRI_KERNELS_ATTENTION_CUT_H
-#define TRI_KERNELS_ATTENTION_CUT_H
+#ifndef TRI_KERNELS_CUDA_ATTENTION_CUT_H
+#define TRI_KERNELS_CUDA_ATTENTION_CUT_H
 
 #include "kernels/ops.h"
 
