@@ -1,12 +1,9 @@
 #include "kernels/cuda/attention_cut.h"
 
-/* Blocks for each multiprocessor: more of them where each still has enough tiles of keys, since their latencies hide
- * one another; one keeps its place beside a product's. The first row that fits counts. */
-static const struct { int per_sm, tiles; } wanted[] = {{4, 16}, {2, 8}, {1, 0}};
-enum { MOST_PER_SM = 4, LEAST_TILES = 2 };
-/* Up to so many rows, the number of places is the next power of two; beyond it is one of two. Each number of places is
- * a recorded step of its own. */
-enum { FEW_ROWS = 16 };
+/* Tiles of a run: there are two runs for a multiprocessor where each still has more than SOME, since the latencies of
+ * their blocks hide one another, and all it has room for where each has more than MANY. One keeps its place beside a
+ * product's. Where there are contexts enough for all multiprocessors, those of up to MANY stay whole. */
+enum { LEAST = 2, SOME = 8, MANY = 16 };
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -49,15 +46,16 @@ static void each_context(const tri_attention_shape *s, const tri_batch *b, void 
 
 /* ---- parts ---- */
 
-/* Contexts are ordered by their number of tiles, to the power of two: cut ones first, the longest in front. */
-enum { SIZES = 32, CLASSES = 2 * SIZES };
+enum { SIZES = 64 }; /* parts are ordered by length, in steps of the longest's 64th */
 
 typedef struct cutter {
   const tri_attention_shape *s;
-  int64_t tiles;       /* of all contexts */
-  int64_t chunk;       /* tiles of a part, about */
-  int rows, num_parts; /* contexts and parts of them */
-  int next[CLASSES];   /* first the parts of a class, then where its next one goes */
+  int rows, runs;
+  int64_t tiles, quota; /* of all contexts; of a run */
+  int64_t whole;        /* contexts of so many tiles are not cut */
+  int64_t room;         /* tiles that the run under way still takes */
+  int num_parts, num_places;
+  int next[SIZES]; /* first the parts of a size, then where its next one goes */
   tri_attention_part *parts;
 } cutter;
 
@@ -67,75 +65,93 @@ static void count_tiles(void *ctx, const context *c) {
   k->tiles += tiles_of(k->s, c);
 }
 
-static int splits_of(const cutter *k, const context *c) {
-  int64_t tiles = tiles_of(k->s, c), splits = (2 * tiles + k->chunk) / (2 * k->chunk); /* to the nearest */
-  splits = smaller(splits, smaller(tiles / LEAST_TILES, TRI_MOST_SPLITS));
-  return (int)larger(splits, 1);
+/* Runs, of which each unit has as many: a context lies in all of them at most. */
+static int runs_for(const tri_attention_shape *s, int per_sm, int num_sms) {
+  return (int)larger(smaller(per_sm * num_sms / s->units, s->most_splits - 1), 1);
 }
 
-static int class_of(const cutter *k, const context *c, int splits) {
-  int size = 0;
-  for (int64_t t = tiles_of(k->s, c); t > 1; t /= 2) size++;
-  return (splits > 1 ? 0 : SIZES) + SIZES - 1 - size;
+/* Of short contexts a power of two: recorded steps serve a range of lengths. */
+static void choose_runs(cutter *k, int num_sms) {
+  int one = runs_for(k->s, 1, num_sms), two = runs_for(k->s, (int)smaller(2, k->s->blocks), num_sms), runs = 1;
+  while (runs < one && LEAST * runs < k->tiles) runs *= 2;
+  k->runs = (int)smaller(runs, one);
+  if (k->tiles > (int64_t)SOME * one) k->runs = two;
+  if (k->tiles > (int64_t)MANY * two) k->runs = runs_for(k->s, k->s->blocks, num_sms);
+  k->quota = larger((k->tiles + k->runs - 1) / k->runs, LEAST);
+  k->whole = larger(k->quota + k->quota / 8, k->rows < one ? LEAST : MANY);
 }
 
-static void count_parts(void *ctx, const context *c) {
+/* Returns how many tiles of a context that still has `left` of them the next part takes: what the run has room for, but
+ * no crumbs. */
+static int64_t take(cutter *k, int64_t left) {
+  int64_t least = larger(k->quota / 8, LEAST);
+  while (k->room < least) k->room += k->quota;
+  int64_t n = left < k->room + least ? left : k->room;
+  k->room -= n;
+  return n;
+}
+
+static int size_class(const cutter *k, int64_t tiles) {
+  return (int)(SIZES - 1 - smaller(tiles * SIZES / (2 * larger(k->whole, k->quota) + 1), SIZES - 1));
+}
+
+static void put_part(cutter *k, const context *c, int64_t from, int64_t tiles, tri_attention_part p) {
+  int *next = &k->next[size_class(k, tiles)];
+  int64_t keys = k->s->keys;
+  k->num_parts++;
+  if (!k->parts) {
+    ++*next;
+    return;
+  }
+  p.row = c->row;
+  p.seq = c->seq;
+  p.position = c->position;
+  p.first = (int32_t)(c->first + from * keys);
+  p.end = (int32_t)smaller(c->first + (from + tiles) * keys, c->end);
+  k->parts[(*next)++] = p;
+}
+
+static void cut_context(void *ctx, const context *c) {
   cutter *k = ctx;
-  int splits = splits_of(k, c);
-  k->num_parts += splits;
-  k->next[class_of(k, c, splits)] += splits;
-}
-
-static void put_parts(void *ctx, const context *c) {
-  cutter *k = ctx;
-  int splits = splits_of(k, c), *next = &k->next[class_of(k, c, splits)];
-  int64_t tiles = tiles_of(k->s, c), keys = k->s->keys;
-  for (int i = 0; i < splits; i++) {
-    int64_t first = c->first + tiles * i / splits * keys, end = c->first + tiles * (i + 1) / splits * keys;
-    k->parts[(*next)++] = (tri_attention_part){.row = c->row,
-                                               .seq = c->seq,
-                                               .first = (int32_t)first,
-                                               .end = (int32_t)smaller(end, c->end),
-                                               .position = c->position,
-                                               .split = i,
-                                               .splits = splits};
+  int64_t tiles = tiles_of(k->s, c);
+  if (tiles <= k->whole) {
+    put_part(k, c, 0, tiles, (tri_attention_part){.splits = 1, .place = -1});
+    return;
+  }
+  int splits = 0;
+  cutter ahead = *k;
+  for (int64_t done = 0; done < tiles; splits++) done += take(&ahead, tiles - done);
+  for (int64_t done = 0, i = 0; i < splits; i++) {
+    int64_t n = take(k, tiles - done);
+    int place = splits > 1 ? k->num_places++ : -1;
+    put_part(k, c, done, n, (tri_attention_part){.split = (int32_t)i, .splits = splits, .place = place});
+    done += n;
   }
 }
 
-static int64_t chunk_of(const cutter *k, int num_sms) {
-  int64_t chunk = 0, least = 0;
-  for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
-    int64_t blocks = (int64_t)wanted[i].per_sm * num_sms;
-    chunk = (k->tiles * k->s->units + blocks - 1) / blocks;
-    least = wanted[i].tiles;
-    if (chunk >= least) break;
-  }
-  return larger(chunk, LEAST_TILES);
-}
-
-static int most_extra(const tri_attention_shape *s, int num_sms) { return MOST_PER_SM * num_sms / s->units + 1; }
-
-static int places_of(const tri_attention_shape *s, int rows, int parts, int num_sms) {
-  int extra = 1, most = most_extra(s, num_sms);
-  if (parts == rows) return rows;
-  while (extra < parts - rows) extra *= 2;
-  return rows + (rows > FEW_ROWS || extra > most ? most : extra);
+/* Counts the parts where k->parts is NULL, else puts them. */
+static void cut_all(cutter *k, const tri_batch *b) {
+  k->room = k->quota;
+  k->num_parts = k->num_places = 0;
+  each_context(k->s, b, cut_context, k);
 }
 
 static void cut_contexts(const tri_attention_shape *s, const tri_batch *b, int num_sms, tri_attention_cut *out,
                          tri_attention_part *parts) {
-  cutter k = {.s = s, .parts = parts};
+  cutter k = {.s = s};
   each_context(s, b, count_tiles, &k);
-  k.chunk = chunk_of(&k, num_sms);
-  each_context(s, b, count_parts, &k);
-  for (int i = 0, at = 0; i < CLASSES; i++) {
+  choose_runs(&k, num_sms);
+  cut_all(&k, b);
+  for (int i = 0, at = 0; i < SIZES; i++) {
     int count = k.next[i];
     k.next[i] = at;
     at += count;
   }
-  each_context(s, b, put_parts, &k);
-  out->num_parts = places_of(s, k.rows, k.num_parts, num_sms);
-  out->num_split_parts = (int)smaller(2 * (out->num_parts - k.rows), out->num_parts);
+  k.parts = parts;
+  cut_all(&k, b);
+  /* A context is cut where a run ends. */
+  out->num_parts = k.rows + (k.num_places ? k.runs - 1 : 0);
+  out->num_places = k.num_places ? 2 * k.runs : 0;
   for (int i = k.num_parts; i < out->num_parts; i++) parts[i] = (tri_attention_part){.row = -1};
 }
 
@@ -191,7 +207,7 @@ static int cut_prompts(const tri_attention_shape *s, const tri_batch *b, tri_att
 /* ---- both ---- */
 
 int tri_attention_most_parts(const tri_attention_shape *s, const tri_batch *b, int num_sms) {
-  return (s->rows ? b->num_seqs : b->num_tokens) + most_extra(s, num_sms);
+  return (s->rows ? b->num_seqs : b->num_tokens) + runs_for(s, s->blocks, num_sms);
 }
 
 int tri_attention_most_tiles(const tri_attention_shape *s, const tri_batch *b) {

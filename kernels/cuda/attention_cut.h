@@ -1,25 +1,24 @@
 /* How a device cuts the attention of a step into blocks.
  *
- * Sequences of one token read contexts of any length. A block for each would end with the longest, so contexts are cut
- * into parts of about equal length, as many as the device has room for (Flash-Decoding, Dao et al. 2023; a list of
- * parts for the whole batch as in FlashInfer, Ye et al. 2025, section 3.3), and a sequence's parts are merged in their
- * order. Prompts are cut into tiles of tokens. Both lists are made on the host with the step's other arrays: no block
- * is launched for what is not there, but for the empty places that let recorded steps serve many lengths. */
+ * Sequences of one token read contexts of any length. A block for each would end with the longest, so the long ones of
+ * a step are laid end to end and cut into runs of equal length, about as many as the device has room for
+ * (Flash-Decoding's split of one context, Dao et al. 2023; one schedule for the whole batch as in FlashInfer, Ye et al.
+ * 2025, section 3.3). A part is what a run has of one context; the longest begin first, and a context's parts are
+ * merged in their order. Prompts are cut into tiles of tokens. Both lists are made on the host with the step's other
+ * arrays: no block is launched for what is not there, but for the empty places that let recorded steps serve many
+ * lengths. */
 #ifndef TRI_KERNELS_CUDA_ATTENTION_CUT_H
 #define TRI_KERNELS_CUDA_ATTENTION_CUT_H
 
 #include "kernels/ops.h"
 
-enum { TRI_MOST_SPLITS = 64 }; /* parts of one context */
-
-/* A part of a token's context, for the blocks of all KV heads. Parts of one context follow each other, and cut contexts
- * come in front of whole ones, both with the longest first. */
+/* A part of a token's context, for the blocks of all KV heads. The longest come first. */
 typedef struct tri_attention_part {
   int32_t row, seq;      /* of the batch; row -1: an empty place */
   int32_t first, end;    /* its keys are first .. end - 1 */
   int32_t position;      /* of the token */
   int32_t split, splits; /* part number `split` of `splits` */
-  int32_t unused;
+  int32_t place; /* where its results are merged: a number among the parts of cut contexts; -1: of a whole one */
 } tri_attention_part;
 
 /* Tokens of one prompt. Those with the most keys come first. */
@@ -33,18 +32,20 @@ typedef struct tri_attention_tile {
 
 /* What the lists depend on besides the batch. Equal bytes mean equal lists: make it of zeros. */
 typedef struct tri_attention_shape {
-  int32_t window; /* 0: none */
-  int32_t causal; /* whether a token sees no later ones */
-  int32_t units;  /* blocks that each part takes: KV heads times chunks of their query heads */
-  int32_t keys;   /* that a block reads at a time */
-  int32_t rows;   /* of a tile; 0: prompts are cut token by token, as single tokens are */
+  int32_t window;      /* 0: none */
+  int32_t causal;      /* whether a token sees no later ones */
+  int32_t units;       /* blocks that each part takes: KV heads times chunks of their query heads */
+  int32_t keys;        /* that a block reads at a time: contexts are cut between tiles of them */
+  int32_t blocks;      /* that a multiprocessor has room for */
+  int32_t most_splits; /* parts of one context */
+  int32_t rows;        /* of a prompt's tile; 0: prompts are cut token by token, as single tokens are */
 } tri_attention_shape;
 
 /* The lists of one shape for one batch. */
 typedef struct tri_attention_cut {
   tri_attention_shape shape;
-  int num_parts, num_tiles; /* places, the empty ones among the parts included */
-  int num_split_parts;      /* parts of cut contexts at most, whose results are merged: the first ones */
+  int num_parts, num_tiles; /* the empty places among the parts included */
+  int num_places;           /* parts of cut contexts at most */
   const tri_attention_part *parts;
   const tri_attention_tile *tiles;
 } tri_attention_cut;

@@ -45,11 +45,11 @@ __device__ static inline void merge(running<GROUP> &r, int g, float max, float s
  * else to where the splits meet. */
 template <int GROUP>
 __device__ static inline void put_heads(const tri_attention_args &a, const meeting &m,
-                                        const float (&room)[THREADS / WARP][GROUP][WARP * PIECE + 2], int t, int head0,
-                                        int heads) {
+                                        const float (&room)[THREADS / WARP][GROUP][WARP * PIECE + 2], int t, int split,
+                                        int head0, int heads) {
   int d = a.kv.head_dim;
   for (int g = 0; g < heads; g++) {
-    float *out = m.splits > 1 ? split_at(a, m, head0 + g, (int)blockIdx.x - m.base) : NULL;
+    float *out = m.splits > 1 ? split_at(a, m, head0 + g, split) : NULL;
     float sink = a.sinks && !out ? a.sinks[head0 + g] : -INFINITY, top = sink, sum = 0;
     for (int w = 0; w < THREADS / WARP; w++) top = fmaxf(top, room[w][g][0]);
     if (sink > -INFINITY) sum = expf(sink - top);
@@ -118,7 +118,7 @@ __global__ __launch_bounds__(THREADS, 4) static void decode_kernel(tri_attention
                                                                    const tri_attention_part *parts, int lanes,
                                                                    int chunks) {
   __shared__ float room[THREADS / WARP][GROUP][WARP * PIECE + 2];
-  static_assert(sizeof room >= (3 * MAX_SPLITS + 1) * GROUP * sizeof(float), "the splits' factors fit, too");
+  static_assert(sizeof room >= (3 * TRI_CUDA_DECODE_SPLITS + 1) * GROUP * sizeof(float), "the parts' factors fit, too");
   let_next_begin();
   tri_attention_part p = part_of(parts, m);
   if (p.row < 0) return;
@@ -162,7 +162,7 @@ __global__ __launch_bounds__(THREADS, 4) static void decode_kernel(tri_attention
   merge_sets(r, lanes);
   if (lane < lanes) store_warp(room[warp], r, part);
   __syncthreads();
-  put_heads<GROUP>(a, m, room, t, head0, heads);
+  put_heads<GROUP>(a, m, room, t, p.split, head0, heads);
   if (m.splits > 1 && is_last_split(m)) merge_splits<THREADS>(a, m, t, head0, heads, &room[0][0][0]);
 }
 

@@ -96,8 +96,8 @@ template <int DEPTH> __device__ static inline void put_rows(rows_state<DEPTH> &r
 /* The warps' rows in their order: to the output where there is one split, else to where the splits meet, with maxima
  * that are natural logarithms. */
 template <int DEPTH>
-__device__ static inline void merge_warps(const tri_attention_args &a, const meeting &m, float *room, int t, int head0,
-                                          int heads) {
+__device__ static inline void merge_warps(const tri_attention_args &a, const meeting &m, float *room, int t, int split,
+                                          int head0, int heads) {
   int d = a.kv.head_dim, fours = d / 4;
   for (int i = threadIdx.x; i < heads * fours; i += TILE_THREADS) {
     int row = i / fours, e = i % fours * 4, head = head0 + row;
@@ -125,7 +125,7 @@ __device__ static inline void merge_warps(const tri_attention_args &a, const mee
                  make_float4(x.x / sum, x.y / sum, x.z / sum, x.w / sum));
       continue;
     }
-    float *out = split_at(a, m, head, (int)blockIdx.x - m.base);
+    float *out = split_at(a, m, head, split);
     if (!e) *(float2 *)(out + d) = make_float2(top / LOG2E, sum);
     *(float4 *)(out + e) = x;
   }
@@ -134,12 +134,12 @@ __device__ static inline void merge_warps(const tri_attention_args &a, const mee
 /* Merges the warps' rows in shared memory that no copy goes to any more, and the splits behind the last of them. */
 template <int DEPTH>
 static __device__ __forceinline__ void finish_block(const tri_attention_args &a, const meeting &m, rows_state<DEPTH> &r,
-                                                    float *room, int t, int head0, int heads) {
+                                                    float *room, int t, int split, int head0, int heads) {
   wait_copies<0>();
   __syncthreads();
   put_rows<DEPTH>(r, heads, room);
   __syncthreads();
-  merge_warps<DEPTH>(a, m, room, t, head0, heads);
+  merge_warps<DEPTH>(a, m, room, t, split, head0, heads);
   if (m.splits > 1 && is_last_split(m)) merge_splits<TILE_THREADS>(a, m, t, head0, heads, room);
 }
 
@@ -205,7 +205,7 @@ __global__ __launch_bounds__(TILE_THREADS) static void decode_mma_kernel(tri_att
     }
     commit_copies();
   }
-  finish_block<DEPTH>(a, m, r, (float *)room, t, head0, heads);
+  finish_block<DEPTH>(a, m, r, (float *)room, t, p.split, head0, heads);
 }
 
 template <typename T, int DEPTH, bool PLAIN>
@@ -215,7 +215,7 @@ static cudaError_t start(cudaStream_t stream, const tri_attention_args &a, const
   static_assert(shape<DEPTH>::KEYS == TILE_WARPS * OWN_KEYS, "a tile has a quarter for each warp");
   static_assert((int)shape<DEPTH>::KEYS == (int)TRI_CUDA_DECODE_MMA_KEYS, "contexts are cut between tiles");
   static_assert(TILE_WARPS * HEADS * (DEPTH * 16 + 8) * sizeof(float) <= bytes, "the warps' rows fit where tiles were");
-  static_assert((3 * MAX_SPLITS + 1) * HEADS * sizeof(float) <= bytes, "and so do the splits' factors");
+  static_assert((3 * TRI_CUDA_DECODE_MMA_SPLITS + 1) * HEADS * sizeof(float) <= bytes, "and so do the parts' factors");
   int chunks = chunks_of(&a);
   bool early = a.causal && a.batch->num_tokens <= EARLY_TOKENS;
   cudaError_t e =

@@ -9,7 +9,7 @@
 #include "kernels/cuda/attention_cut.h"
 #include "kernels/cuda/device.cuh"
 
-enum { MAX_SPLITS = TRI_MOST_SPLITS, SPLIT_EXTRA = 4 };
+enum { MAX_SPLITS = 64, SPLIT_EXTRA = 4 };
 
 /* The blocks of a context meet here. */
 struct meeting {
@@ -36,8 +36,8 @@ __device__ static inline tri_attention_part part_of(const tri_attention_part *pa
   const int4 *from = (const int4 *)(parts + blockIdx.x);
   int4 low = from[0], high = from[1];
   m.splits = high.z;
-  m.base = (int)blockIdx.x - high.y;
-  return {low.x, low.y, low.z, low.w, high.x, high.y, high.z, 0};
+  m.base = high.w - high.y;
+  return {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
 }
 
 /* Returns true in the last block of a context and a unit (blockIdx.y), which then sees what all of them have left. The

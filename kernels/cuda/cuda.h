@@ -107,14 +107,18 @@ void tri_cuda_roofline_read(cudaStream_t stream, const void *p, size_t bytes, in
 /* Attention: ops.c chooses attention_decode_mma.cu for sequences of one token and attention_prefill_mma.cu for others,
  * where they fit; attention_latent_mma.cu for latent caches; attention_decode.cu for other shapes up to a size, float32
  * caches among them; attention.cu for the rest. The parts of a cut context meet in the workspace, at the backend's
- * counters: `partial` has tri_cuda_split_workspace of the cut's num_split_parts. */
+ * counters: `partial` has tri_cuda_split_workspace of the cut's num_places. */
 enum { TRI_CUDA_MEETINGS = 1 << 14 };
 enum {
   TRI_CUDA_DECODE_HEADS = 4,      /* query heads of a block in attention_decode.cu */
-  TRI_CUDA_DECODE_KEYS = 16,      /* where it cuts contexts */
+  TRI_CUDA_DECODE_KEYS = 16,      /* where it cuts contexts, */
+  TRI_CUDA_DECODE_SPLITS = 256,   /* into so many parts at most */
+  TRI_CUDA_DECODE_BLOCKS = 4,     /* that a multiprocessor has room for */
   TRI_CUDA_DECODE_MMA_HEADS = 16, /* the same of attention_decode_mma.cu */
   TRI_CUDA_DECODE_MMA_KEYS = 64,
-  TRI_CUDA_PREFILL_ROWS = 64 /* tokens of a tile */
+  TRI_CUDA_DECODE_MMA_SPLITS = 128,
+  TRI_CUDA_DECODE_MMA_BLOCKS = 3, /* of heads above 64 elements, else one more */
+  TRI_CUDA_PREFILL_ROWS = 64      /* tokens of a tile */
 };
 bool tri_cuda_decode_fits(const tri_attention_args *a);
 /* Partial results: a row for each head of a part. The ledger counts on there being no more parts than this. */

@@ -66,6 +66,8 @@ bool tri_cuda_attention_shape(const tri_attention_args *a, const tri_batch *b, t
   *out = (tri_attention_shape){.window = a->window, .causal = a->causal};
   out->units = a->kv.num_kv_heads * ((a->heads_per_kv + heads - 1) / heads);
   out->keys = on_tensor_cores ? TRI_CUDA_DECODE_MMA_KEYS : TRI_CUDA_DECODE_KEYS;
+  out->most_splits = on_tensor_cores ? TRI_CUDA_DECODE_MMA_SPLITS : TRI_CUDA_DECODE_SPLITS;
+  out->blocks = on_tensor_cores ? TRI_CUDA_DECODE_MMA_BLOCKS + (a->kv.head_dim <= 64) : TRI_CUDA_DECODE_BLOCKS;
   out->rows = kernels & ATTENTION_PREFILL_MMA ? TRI_CUDA_PREFILL_ROWS : 0;
   return true;
 }
@@ -90,7 +92,7 @@ static tri_status attention_plan(tri_backend *be, const tri_attention_args *a, t
   } else if (plan->variant && a->q.rows) {
     const tri_attention_cut *cut = find_cut(a);
     if (!cut) return TRI_INVALID_ARGUMENT; /* the batch was bound for other attentions */
-    plan->workspace = tri_cuda_split_workspace(a, cut->num_split_parts);
+    plan->workspace = tri_cuda_split_workspace(a, cut->num_places);
   }
   return TRI_OK;
 }
