@@ -1,9 +1,11 @@
 #include "kernels/cuda/attention_cut.h"
 
-/* Tiles of a run: there are two runs for a multiprocessor where each still has more than SOME, since the latencies of
- * their blocks hide one another, and all it has room for where each has more than MANY. One keeps its place beside a
- * product's. Where there are contexts enough for all multiprocessors, those of up to MANY stay whole. */
+/* Tiles of a block where the device is full. While there are fewer than SOME, one block for a multiprocessor keeps its
+ * place beside a product's; up to MANY there are enough to hide their latencies, and above that as many as there is
+ * room for. No part has less than LEAST, and contexts below MANY are whole where there are enough of them. */
 enum { LEAST = 2, SOME = 8, MANY = 16 };
+enum { WAVES = 4 };         /* blocks that follow each other on a place, at most */
+enum { MOST_SLOTS = 1024 }; /* parts of cut contexts; see TRI_CUDA_SPLIT_ROWS */
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -44,114 +46,159 @@ static void each_context(const tri_attention_shape *s, const tri_batch *b, void 
   }
 }
 
+/* ---- the length of a part ---- */
+
+typedef struct lengths {
+  const tri_attention_shape *s;
+  int rows;
+  int64_t tiles, longest, small; /* of all contexts, of the longest one, of all below MANY */
+} lengths;
+
+static void count_tiles(void *ctx, const context *c) {
+  lengths *k = ctx;
+  int64_t tiles = tiles_of(k->s, c);
+  k->rows++;
+  k->tiles += tiles;
+  k->longest = larger(k->longest, tiles);
+  if (tiles < MANY) k->small += tiles;
+}
+
+/* A length that is tried: the places that the parts take, in 64ths. What is short shares a place with others. */
+typedef struct trial {
+  const tri_attention_shape *s;
+  int64_t part, places;
+} trial;
+
+static void add_places(void *ctx, const context *c) {
+  trial *t = ctx;
+  int64_t tiles = tiles_of(t->s, c);
+  if (tiles < MANY) return;
+  t->places += 2 * tiles < t->part ? 64 * tiles / t->part : (tiles + t->part - 1) / t->part * 64;
+}
+
+static int64_t places_of(const lengths *k, const tri_batch *b, int64_t part) {
+  trial t = {.s = k->s, .part = part, .places = 64 * k->small / part};
+  each_context(k->s, b, add_places, &t);
+  return t.places;
+}
+
+/* Returns the least length with which the parts take no more than `slots` places, to about a 16th. */
+static int64_t part_for(const lengths *k, const tri_batch *b, int64_t slots) {
+  int64_t low = larger((k->tiles + slots - 1) / slots, (k->longest + k->s->most_splits - 1) / k->s->most_splits);
+  int64_t high = larger(low, 2 * k->longest);
+  low = larger(low, LEAST);
+  if (places_of(k, b, low) <= 64 * slots) return low;
+  while (high - low > larger(low / 16, 1)) {
+    int64_t middle = (low + high) / 2;
+    if (places_of(k, b, middle) <= 64 * slots)
+      high = middle;
+    else
+      low = middle;
+  }
+  return high;
+}
+
+static int slots_for(const tri_attention_shape *s, int per_sm, int num_sms) {
+  return (int)larger(smaller(per_sm * num_sms, MOST_SLOTS / WAVES) / s->units, 1);
+}
+
+/* A part's length, and the places that the device has for parts. */
+typedef struct choice {
+  int64_t part, slots;
+} choice;
+
+/* Of short contexts a power of two of slots: recorded steps serve a range of lengths. */
+static choice choose_short(const lengths *k, int one) {
+  int64_t slots = 1;
+  while (slots < one && LEAST * slots < k->tiles) slots *= 2;
+  slots = smaller(slots, one);
+  return (choice){larger((k->tiles + slots - 1) / slots, LEAST), slots};
+}
+
+/* Blocks read at the device's rate while there are enough of them on each multiprocessor, and until the last ones end.
+ * So one wave is best that has enough of them, else the one of several whose parts leave the least of the last one
+ * empty, where each wave costs a few hundredths. */
+static choice choose(const lengths *k, const tri_batch *b, int num_sms) {
+  int one = slots_for(k->s, 1, num_sms), enough = slots_for(k->s, k->s->enough, num_sms);
+  int all = slots_for(k->s, k->s->blocks, num_sms);
+  choice best = {0};
+  double most = 0;
+  if (k->tiles <= (int64_t)SOME * one) return choose_short(k, one);
+  if (k->tiles <= (int64_t)MANY * enough) return (choice){part_for(k, b, enough), enough};
+  for (int waves = 1; waves <= WAVES && most < 0.9; waves++) {
+    choice c = {.slots = (int64_t)waves * all};
+    c.part = part_for(k, b, c.slots);
+    double full = (double)k->tiles / ((double)c.part * (double)c.slots);
+    if (waves == 1) full = (double)places_of(k, b, c.part) / (64.0 * enough);
+    if (full - 0.03 * waves <= most) continue;
+    most = full - 0.03 * waves;
+    best = c;
+  }
+  return best;
+}
+
 /* ---- parts ---- */
 
 enum { SIZES = 64 }; /* parts are ordered by length, in steps of the longest's 64th */
 
 typedef struct cutter {
   const tri_attention_shape *s;
-  int rows, runs;
-  int64_t tiles, quota; /* of all contexts; of a run */
-  int64_t whole;        /* contexts of so many tiles are not cut */
-  int64_t room;         /* tiles that the run under way still takes */
+  bool is_full; /* whole contexts occupy the device */
+  int64_t part, longest;
   int num_parts, num_places;
   int next[SIZES]; /* first the parts of a size, then where its next one goes */
   tri_attention_part *parts;
 } cutter;
 
-static void count_tiles(void *ctx, const context *c) {
-  cutter *k = ctx;
-  k->rows++;
-  k->tiles += tiles_of(k->s, c);
-}
-
-/* Runs, of which each unit has as many: a context lies in all of them at most. */
-static int runs_for(const tri_attention_shape *s, int per_sm, int num_sms) {
-  return (int)larger(smaller(per_sm * num_sms / s->units, s->most_splits - 1), 1);
-}
-
-/* Of short contexts a power of two: recorded steps serve a range of lengths. */
-static void choose_runs(cutter *k, int num_sms) {
-  int one = runs_for(k->s, 1, num_sms), two = runs_for(k->s, (int)smaller(2, k->s->blocks), num_sms), runs = 1;
-  while (runs < one && LEAST * runs < k->tiles) runs *= 2;
-  k->runs = (int)smaller(runs, one);
-  if (k->tiles > (int64_t)SOME * one) k->runs = two;
-  if (k->tiles > (int64_t)MANY * two) k->runs = runs_for(k->s, k->s->blocks, num_sms);
-  k->quota = larger((k->tiles + k->runs - 1) / k->runs, LEAST);
-  k->whole = larger(k->quota + k->quota / 8, k->rows < one ? LEAST : MANY);
-}
-
-/* Returns how many tiles of a context that still has `left` of them the next part takes: what the run has room for, but
- * no crumbs. */
-static int64_t take(cutter *k, int64_t left) {
-  int64_t least = larger(k->quota / 8, LEAST);
-  while (k->room < least) k->room += k->quota;
-  int64_t n = left < k->room + least ? left : k->room;
-  k->room -= n;
-  return n;
+static int splits_of(const cutter *k, int64_t tiles) {
+  if (k->is_full && tiles < MANY) return 1;
+  int64_t splits = (tiles + k->part - 1) / k->part;
+  return (int)larger(smaller(smaller(splits, tiles / LEAST), k->s->most_splits), 1);
 }
 
 static int size_class(const cutter *k, int64_t tiles) {
-  return (int)(SIZES - 1 - smaller(tiles * SIZES / (2 * larger(k->whole, k->quota) + 1), SIZES - 1));
-}
-
-static void put_part(cutter *k, const context *c, int64_t from, int64_t tiles, tri_attention_part p) {
-  int *next = &k->next[size_class(k, tiles)];
-  int64_t keys = k->s->keys;
-  k->num_parts++;
-  if (!k->parts) {
-    ++*next;
-    return;
-  }
-  p.row = c->row;
-  p.seq = c->seq;
-  p.position = c->position;
-  p.first = (int32_t)(c->first + from * keys);
-  p.end = (int32_t)smaller(c->first + (from + tiles) * keys, c->end);
-  k->parts[(*next)++] = p;
+  return (int)(SIZES - 1 - smaller(tiles * SIZES / (k->longest + 1), SIZES - 1));
 }
 
 static void cut_context(void *ctx, const context *c) {
   cutter *k = ctx;
-  int64_t tiles = tiles_of(k->s, c);
-  if (tiles <= k->whole) {
-    put_part(k, c, 0, tiles, (tri_attention_part){.splits = 1, .place = -1});
-    return;
-  }
-  int splits = 0;
-  cutter ahead = *k;
-  for (int64_t done = 0; done < tiles; splits++) done += take(&ahead, tiles - done);
-  for (int64_t done = 0, i = 0; i < splits; i++) {
-    int64_t n = take(k, tiles - done);
-    int place = splits > 1 ? k->num_places++ : -1;
-    put_part(k, c, done, n, (tri_attention_part){.split = (int32_t)i, .splits = splits, .place = place});
-    done += n;
-  }
-}
-
-/* Counts the parts where k->parts is NULL, else puts them. */
-static void cut_all(cutter *k, const tri_batch *b) {
-  k->room = k->quota;
-  k->num_parts = k->num_places = 0;
-  each_context(k->s, b, cut_context, k);
+  int64_t tiles = tiles_of(k->s, c), keys = k->s->keys;
+  int splits = splits_of(k, tiles), *next = &k->next[size_class(k, tiles / splits)];
+  for (int i = 0; k->parts && i < splits; i++)
+    k->parts[*next + i] =
+        (tri_attention_part){.row = c->row,
+                             .seq = c->seq,
+                             .first = (int32_t)(c->first + tiles * i / splits * keys),
+                             .end = (int32_t)smaller(c->first + tiles * (i + 1) / splits * keys, c->end),
+                             .position = c->position,
+                             .split = i,
+                             .splits = splits,
+                             .place = splits > 1 ? k->num_places + i : -1};
+  *next += splits;
+  k->num_parts += splits;
+  if (splits > 1) k->num_places += splits;
 }
 
 static void cut_contexts(const tri_attention_shape *s, const tri_batch *b, int num_sms, tri_attention_cut *out,
                          tri_attention_part *parts) {
-  cutter k = {.s = s};
-  each_context(s, b, count_tiles, &k);
-  choose_runs(&k, num_sms);
-  cut_all(&k, b);
+  lengths l = {.s = s};
+  each_context(s, b, count_tiles, &l);
+  if (!l.rows) return;
+  choice c = choose(&l, b, num_sms);
+  cutter k = {.s = s, .part = c.part, .longest = smaller(c.part, l.longest)};
+  k.is_full = l.rows >= slots_for(s, 1, num_sms);
+  each_context(s, b, cut_context, &k); /* counts them */
   for (int i = 0, at = 0; i < SIZES; i++) {
     int count = k.next[i];
     k.next[i] = at;
     at += count;
   }
   k.parts = parts;
-  cut_all(&k, b);
-  /* A context is cut where a run ends. */
-  out->num_parts = k.rows + (k.num_places ? k.runs - 1 : 0);
-  out->num_places = k.num_places ? 2 * k.runs : 0;
+  k.num_parts = k.num_places = 0;
+  each_context(s, b, cut_context, &k);
+  /* Parts beyond the first of each context are fewer than the slots, and what is cut is longer than a part. */
+  out->num_parts = l.rows + (k.num_places ? (int)c.slots - 1 : 0);
+  out->num_places = k.num_places ? 2 * (int)c.slots : 0;
   for (int i = k.num_parts; i < out->num_parts; i++) parts[i] = (tri_attention_part){.row = -1};
 }
 
@@ -207,7 +254,7 @@ static int cut_prompts(const tri_attention_shape *s, const tri_batch *b, tri_att
 /* ---- both ---- */
 
 int tri_attention_most_parts(const tri_attention_shape *s, const tri_batch *b, int num_sms) {
-  return (s->rows ? b->num_seqs : b->num_tokens) + runs_for(s, s->blocks, num_sms);
+  return (s->rows ? b->num_seqs : b->num_tokens) + WAVES * slots_for(s, s->blocks, num_sms);
 }
 
 int tri_attention_most_tiles(const tri_attention_shape *s, const tri_batch *b) {

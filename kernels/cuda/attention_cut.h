@@ -1,12 +1,11 @@
 /* How a device cuts the attention of a step into blocks.
  *
- * Sequences of one token read contexts of any length. A block for each would end with the longest, so the long ones of
- * a step are laid end to end and cut into runs of equal length, about as many as the device has room for
- * (Flash-Decoding's split of one context, Dao et al. 2023; one schedule for the whole batch as in FlashInfer, Ye et al.
- * 2025, section 3.3). A part is what a run has of one context; the longest begin first, and a context's parts are
- * merged in their order. Prompts are cut into tiles of tokens. Both lists are made on the host with the step's other
- * arrays: no block is launched for what is not there, but for the empty places that let recorded steps serve many
- * lengths. */
+ * Sequences of one token read contexts of any length. A block for each would end with the longest, so long contexts are
+ * cut into equal parts (Flash-Decoding, Dao et al. 2023), of about one length throughout the step, and as many as the
+ * device runs at a time, or few times that (one schedule for the whole batch, as in FlashInfer, Ye et al. 2025, section
+ * 3.3). The longest parts begin first, and those of a context are merged in their order. Prompts are cut into tiles of
+ * tokens. Both lists are made on the host with the step's other arrays: no block is launched for what is not there, but
+ * for the empty places that let recorded steps serve many lengths. */
 #ifndef TRI_KERNELS_CUDA_ATTENTION_CUT_H
 #define TRI_KERNELS_CUDA_ATTENTION_CUT_H
 
@@ -36,7 +35,8 @@ typedef struct tri_attention_shape {
   int32_t causal;      /* whether a token sees no later ones */
   int32_t units;       /* blocks that each part takes: KV heads times chunks of their query heads */
   int32_t keys;        /* that a block reads at a time: contexts are cut between tiles of them */
-  int32_t blocks;      /* that a multiprocessor has room for */
+  int32_t blocks;      /* that a multiprocessor has room for, */
+  int32_t enough;      /* and of these those with which it reads at its rate */
   int32_t most_splits; /* parts of one context */
   int32_t rows;        /* of a prompt's tile; 0: prompts are cut token by token, as single tokens are */
 } tri_attention_shape;

@@ -113,11 +113,12 @@ enum {
   TRI_CUDA_DECODE_HEADS = 4,      /* query heads of a block in attention_decode.cu */
   TRI_CUDA_DECODE_KEYS = 16,      /* where it cuts contexts, */
   TRI_CUDA_DECODE_SPLITS = 256,   /* into so many parts at most */
-  TRI_CUDA_DECODE_BLOCKS = 4,     /* that a multiprocessor has room for */
+  TRI_CUDA_DECODE_BLOCKS = 4,     /* that a multiprocessor has room for and needs */
   TRI_CUDA_DECODE_MMA_HEADS = 16, /* the same of attention_decode_mma.cu */
   TRI_CUDA_DECODE_MMA_KEYS = 64,
   TRI_CUDA_DECODE_MMA_SPLITS = 128,
-  TRI_CUDA_DECODE_MMA_BLOCKS = 3, /* of heads above 64 elements, else one more */
+  TRI_CUDA_DECODE_MMA_BLOCKS = 3, /* of heads above 64 elements, whose tiles are twice as large: room for so many, */
+  TRI_CUDA_DECODE_MMA_ENOUGH = 2, /* and so many reach its rate (H200: 0.91 of a plain read, against 0.77 of 3) */
   TRI_CUDA_PREFILL_ROWS = 64      /* tokens of a tile */
 };
 bool tri_cuda_decode_fits(const tri_attention_args *a);

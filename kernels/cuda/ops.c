@@ -67,7 +67,11 @@ bool tri_cuda_attention_shape(const tri_attention_args *a, const tri_batch *b, t
   out->units = a->kv.num_kv_heads * ((a->heads_per_kv + heads - 1) / heads);
   out->keys = on_tensor_cores ? TRI_CUDA_DECODE_MMA_KEYS : TRI_CUDA_DECODE_KEYS;
   out->most_splits = on_tensor_cores ? TRI_CUDA_DECODE_MMA_SPLITS : TRI_CUDA_DECODE_SPLITS;
-  out->blocks = on_tensor_cores ? TRI_CUDA_DECODE_MMA_BLOCKS + (a->kv.head_dim <= 64) : TRI_CUDA_DECODE_BLOCKS;
+  out->blocks = out->enough = TRI_CUDA_DECODE_BLOCKS;
+  if (on_tensor_cores && a->kv.head_dim > 64) {
+    out->blocks = TRI_CUDA_DECODE_MMA_BLOCKS;
+    out->enough = TRI_CUDA_DECODE_MMA_ENOUGH;
+  }
   out->rows = kernels & ATTENTION_PREFILL_MMA ? TRI_CUDA_PREFILL_ROWS : 0;
   return true;
 }
