@@ -1,14 +1,18 @@
 #include "kernels/cuda/attention_cut.h"
 
+#include <math.h>
+
 /* Tiles of a block where the device is full. While there are fewer than SOME, one block for a multiprocessor keeps its
  * place beside a product's; up to MANY there are enough to hide their latencies, and above that as many as there is
  * room for. No part has less than LEAST, and contexts below MANY are whole where there are enough of them. */
 enum { LEAST = 2, SOME = 8, MANY = 16 };
+enum { STEP = 8 };          /* of the number of places: each number is a recorded step of its own */
 enum { WAVES = 4 };         /* blocks that follow each other on a place, at most */
 enum { MOST_SLOTS = 1024 }; /* parts of cut contexts; see TRI_CUDA_SPLIT_ROWS */
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t round_up(int64_t a, int64_t step) { return (a + step - 1) / step * step; }
 
 /* ---- contexts ---- */
 
@@ -99,7 +103,7 @@ static int64_t part_for(const lengths *k, const tri_batch *b, int64_t slots) {
 }
 
 static int slots_for(const tri_attention_shape *s, int per_sm, int num_sms) {
-  return (int)larger(smaller(per_sm * num_sms, MOST_SLOTS / WAVES) / s->units, 1);
+  return (int)larger(smaller(per_sm * num_sms / s->units, MOST_SLOTS / WAVES), 1);
 }
 
 /* A part's length, and the places that the device has for parts. */
@@ -125,11 +129,15 @@ static choice choose(const lengths *k, const tri_batch *b, int num_sms) {
   double most = 0;
   if (k->tiles <= (int64_t)SOME * one) return choose_short(k, one);
   if (k->tiles <= (int64_t)MANY * enough) return (choice){part_for(k, b, enough), enough};
+  if (2 * k->longest * all <= k->tiles) return (choice){k->longest, all}; /* whole contexts pack well */
   for (int waves = 1; waves <= WAVES && most < 0.9; waves++) {
     choice c = {.slots = (int64_t)waves * all};
     c.part = part_for(k, b, c.slots);
-    double full = (double)k->tiles / ((double)c.part * (double)c.slots);
-    if (waves == 1) full = (double)places_of(k, b, c.part) / (64.0 * enough);
+    double each = (double)smaller(c.part, k->longest), full = (double)k->tiles / (each * (double)c.slots);
+    if (c.part > k->longest)
+      full /= ceil(full); /* whole contexts follow each other */
+    else if (waves == 1)
+      full = (double)places_of(k, b, c.part) / (64.0 * enough);
     if (full - 0.03 * waves <= most) continue;
     most = full - 0.03 * waves;
     best = c;
@@ -197,7 +205,7 @@ static void cut_contexts(const tri_attention_shape *s, const tri_batch *b, int n
   k.num_parts = k.num_places = 0;
   each_context(s, b, cut_context, &k);
   /* Parts beyond the first of each context are fewer than the slots, and what is cut is longer than a part. */
-  out->num_parts = l.rows + (k.num_places ? (int)c.slots - 1 : 0);
+  out->num_parts = k.num_places ? (int)smaller(l.rows + c.slots - 1, round_up(k.num_parts, STEP)) : l.rows;
   out->num_places = k.num_places ? 2 * (int)c.slots : 0;
   for (int i = k.num_parts; i < out->num_parts; i++) parts[i] = (tri_attention_part){.row = -1};
 }
