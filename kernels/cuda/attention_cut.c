@@ -111,7 +111,7 @@ typedef struct choice {
   int64_t part, slots;
 } choice;
 
-/* Of short contexts a power of two of slots: recorded steps serve a range of lengths. */
+/* Slots for short contexts are a power of two: recorded steps serve a range of lengths. */
 static choice choose_short(const lengths *k, int one) {
   int64_t slots = 1;
   while (slots < one && LEAST * slots < k->tiles) slots *= 2;

@@ -29,7 +29,7 @@ typedef struct tri_attention_tile {
   int32_t unused;
 } tri_attention_tile;
 
-/* What the lists depend on besides the batch. Equal bytes mean equal lists: make it of zeros. */
+/* The lists depend on this and the batch. Equal bytes mean equal lists: make it of zeros. */
 typedef struct tri_attention_shape {
   int32_t window;      /* 0: none */
   int32_t causal;      /* whether a token sees no later ones */
