@@ -149,9 +149,12 @@ static void host_upload_rows(tri_backend *be, void *to, size_t to_pitch, const v
     copy_share(&r, 0, 1);
 }
 
-static tri_status host_bind_batch(tri_backend *be, int number, const tri_batch *host, tri_batch *out) {
+static tri_status host_bind_batch(tri_backend *be, int number, const tri_batch *host,
+                                  const tri_attention_args *attentions, int num_attentions, tri_batch *out) {
   (void)be;
   (void)number;
+  (void)attentions;
+  (void)num_attentions;
   *out = *host;
   return TRI_OK;
 }

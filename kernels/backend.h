@@ -106,8 +106,10 @@ typedef struct tri_backend_ops {
   /* Forgets what is recorded: the memory and the communicators that it uses may go then. */
   void (*graph_drop)(tri_backend *be);
   /* Brings a batch's arrays to where the ops read them; *out is as *host with its pointers there, good until the next
-   * batch of the same number. On the CPU a copy of the struct. */
-  tri_status (*bind_batch)(tri_backend *be, int number, const tri_batch *host, tri_batch *out);
+   * batch of the same number. attentions [num_attentions]: all that will be asked of it, but for their batch and rows.
+   * On the CPU a copy of the struct. */
+  tri_status (*bind_batch)(tri_backend *be, int number, const tri_batch *host, const tri_attention_args *attentions,
+                           int num_attentions, tri_batch *out);
   /* Makes room for the largest workspace that any plan asked for. Called between plan and launch, only when it grew. */
   tri_status (*reserve)(tri_backend *be, size_t workspace);
   /* Returns the bytes of memory that mem_alloc could give at most now; the host's where that is its memory. */

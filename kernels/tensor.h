@@ -61,6 +61,9 @@ typedef struct tri_batch {
   const int32_t *context_len; /* [S] keys visible to the last token of the sequence */
   const int32_t *block_table; /* [S, block_table_stride] block numbers */
   const int32_t *logit_rows;  /* [num_logits] rows of the batch whose logits are wanted */
+  const struct tri_attention_cut *cuts; /* [num_cuts] how the backend that has bound it cuts its attention */
+  int num_cuts;
+  uint64_t cuts_key; /* the same in steps whose launches do not differ by that */
 } tri_batch;
 
 #endif

@@ -7,12 +7,7 @@
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/attention_splits.cuh"
 
-enum { THREADS = 128, MAX_GROUP = 4, MIN_SPLIT = 16 };
-/* So many blocks on each multiprocessor hide one another's latencies; beyond MOST_BLOCKS none is split. There are fewer
- * than 2 * MOST_BLOCKS rows times splits: a split context has fewer units than blocks are wanted, and splits are
- * rounded up once. */
-enum { BLOCKS_PER_SM = 4, MOST_BLOCKS = TRI_CUDA_SPLIT_ROWS / 2 };
-static_assert((int)MOST_BLOCKS <= (int)TRI_CUDA_MEETINGS, "a counter for each unit that is split");
+enum { THREADS = 128, MAX_GROUP = TRI_CUDA_DECODE_HEADS };
 
 /* Lanes of a key: a power of two. */
 static int lanes_for(int head_dim) {
@@ -27,18 +22,9 @@ bool tri_cuda_decode_fits(const tri_attention_args *a) {
 
 static int chunks_of(const tri_attention_args *a) { return (a->heads_per_kv + MAX_GROUP - 1) / MAX_GROUP; }
 
-int tri_cuda_decode_splits(const tri_attention_args *a, int num_sms) {
-  int units = a->q.rows * a->kv.num_kv_heads * chunks_of(a) + 1,
-      most = (a->batch->max_context + MIN_SPLIT - 1) / MIN_SPLIT;
-  int blocks = min(BLOCKS_PER_SM * num_sms, (int)MOST_BLOCKS), wanted = (blocks + units - 1) / units, splits = 1;
-  /* A power of two: recorded steps serve a range of lengths. */
-  while (2 * splits <= wanted && splits < most && splits < MAX_SPLITS) splits *= 2;
-  return splits;
-}
-
-size_t tri_cuda_split_workspace(const tri_attention_args *a, int rows, int splits) {
+size_t tri_cuda_split_workspace(const tri_attention_args *a, int parts) {
   size_t pitch = (size_t)value_dim(*a) + SPLIT_EXTRA;
-  return splits == 1 ? 0 : (size_t)rows * (size_t)a->num_heads * (size_t)splits * pitch * sizeof(float);
+  return (size_t)parts * (size_t)a->num_heads * pitch * sizeof(float);
 }
 
 /* Running results of some query heads: of a set of lanes, or of more. */
@@ -59,11 +45,11 @@ __device__ static inline void merge(running<GROUP> &r, int g, float max, float s
  * else to where the splits meet. */
 template <int GROUP>
 __device__ static inline void put_heads(const tri_attention_args &a, const meeting &m,
-                                        const float (&room)[THREADS / WARP][GROUP][WARP * PIECE + 2], int t, int head0,
-                                        int heads) {
+                                        const float (&room)[THREADS / WARP][GROUP][WARP * PIECE + 2], int t, int split,
+                                        int head0, int heads) {
   int d = a.kv.head_dim;
   for (int g = 0; g < heads; g++) {
-    float *out = m.splits > 1 ? split_at(a, m, t, head0 + g, (int)blockIdx.z) : NULL;
+    float *out = m.splits > 1 ? split_at(a, m, head0 + g, split) : NULL;
     float sink = a.sinks && !out ? a.sinks[head0 + g] : -INFINITY, top = sink, sum = 0;
     for (int w = 0; w < THREADS / WARP; w++) top = fmaxf(top, room[w][g][0]);
     if (sink > -INFINITY) sum = expf(sink - top);
@@ -124,34 +110,34 @@ static __device__ __forceinline__ void store_warp(float (*room)[WARP * PIECE + 2
   }
 }
 
-/* Attention with up to GROUP query heads of one KV head. q and out [T, heads * d], partial results [T, heads, splits, d
- * + 4]. Grid (T, KV heads * chunks of GROUP heads, splits), 128 threads, at least four blocks on a multiprocessor.
+/* Attention with up to GROUP query heads of one KV head. q and out [T, heads * d], partial results [parts, heads, d
+ * + 4]. Grid (parts, KV heads * chunks of GROUP heads), 128 threads, at least four blocks on a multiprocessor.
  * Shared memory: the warps' results, 4 * GROUP rows of 258 floats. */
 template <typename T, int GROUP>
 __global__ __launch_bounds__(THREADS, 4) static void decode_kernel(tri_attention_args a, tri_batch b, meeting m,
-                                                                   int lanes, int chunks, bool skip_prompts) {
+                                                                   const tri_attention_part *parts, int lanes,
+                                                                   int chunks) {
   __shared__ float room[THREADS / WARP][GROUP][WARP * PIECE + 2];
-  static_assert(sizeof room >= (3 * MAX_SPLITS + 1) * GROUP * sizeof(float), "the splits' factors fit, too");
+  static_assert(sizeof room >= (3 * TRI_CUDA_DECODE_SPLITS + 1) * GROUP * sizeof(float), "the parts' factors fit, too");
   let_next_begin();
-  int t = blockIdx.x, kv_head = blockIdx.y / chunks, chunk = blockIdx.y % chunks, split = blockIdx.z, d = a.kv.head_dim;
+  tri_attention_part p = part_of(parts, m);
+  if (p.row < 0) return;
+  int t = p.row, kv_head = blockIdx.y / chunks, chunk = blockIdx.y % chunks, d = a.kv.head_dim;
   int head0 = kv_head * a.heads_per_kv + chunk * GROUP, heads = min(GROUP, a.heads_per_kv - chunk * GROUP);
   int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, part = lane % lanes, sets = THREADS / lanes,
       set = threadIdx.x / lanes;
   bool reads = part * PIECE < d;
-  view v = view_of(a, b, t);
+  const int32_t *kv_blocks = b.block_table + (size_t)p.seq * (size_t)b.block_table_stride;
   wait_for_previous();
-  if (skip_prompts && v.tokens > 1) return;
-  int all = v.last + 1 - v.first, each = (all + m.splits - 1) / m.splits;
-  int begin = v.first + split * each, end = min(v.last + 1, begin + each);
   running<GROUP> r;
   float q[GROUP][PIECE];
   begin_heads(r, q, row_at(a.q, t) + head0 * d + part * PIECE, reads ? heads : 0, d);
-  for (int j0 = begin; j0 < end; j0 += sets) { /* the same number of rounds for every lane of a warp */
+  for (int j0 = p.first; j0 < p.end; j0 += sets) { /* the same number of rounds for every lane of a warp */
     int j = j0 + set;
-    bool there = j < end;
+    bool there = j < p.end;
     float k[PIECE] = {0}, value[PIECE] = {0};
     if (there && reads) {
-      size_t at = kv_offset(a.kv, v.kv_blocks, j, kv_head) + (size_t)(part * PIECE);
+      size_t at = kv_offset(a.kv, kv_blocks, j, kv_head) + (size_t)(part * PIECE);
       piece<T> raw_k, raw_v;
       raw_k.load((const T *)a.kv.k + at);
       raw_v.load((const T *)a.kv.v + at);
@@ -165,39 +151,37 @@ __global__ __launch_bounds__(THREADS, 4) static void decode_kernel(tri_attention
       for (int i = 0; i < PIECE; i++) s += q[g][i] * k[i];
       for (int o = lanes / 2; o; o /= 2) s += __shfl_xor_sync(0xffffffffu, s, o);
       if (!there || g >= heads) continue;
-      s = adjust(a, s, head0 + g, j, v.position);
-      float top = fmaxf(r.max[g], s), old = expf(r.max[g] - top), p = expf(s - top);
+      s = adjust(a, s, head0 + g, j, p.position);
+      float top = fmaxf(r.max[g], s), old = expf(r.max[g] - top), weight = expf(s - top);
       r.max[g] = top;
-      r.sum[g] = r.sum[g] * old + p;
+      r.sum[g] = r.sum[g] * old + weight;
 #pragma unroll
-      for (int i = 0; i < PIECE; i++) r.acc[g][i] = r.acc[g][i] * old + p * value[i];
+      for (int i = 0; i < PIECE; i++) r.acc[g][i] = r.acc[g][i] * old + weight * value[i];
     }
   }
   merge_sets(r, lanes);
   if (lane < lanes) store_warp(room[warp], r, part);
   __syncthreads();
-  put_heads<GROUP>(a, m, room, t, head0, heads);
-  if (m.splits > 1 && is_last_split(m, t * (int)gridDim.y + (int)blockIdx.y))
-    merge_splits<THREADS>(a, m, t, t, head0, heads, &room[0][0][0]);
+  put_heads<GROUP>(a, m, room, t, p.split, head0, heads);
+  if (m.splits > 1 && is_last_split(m)) merge_splits<THREADS>(a, m, t, head0, heads, &room[0][0][0]);
 }
 
 template <typename T>
-static void decode(cudaStream_t stream, const tri_attention_args &a, const meeting &m, bool skip_prompts) {
+static void decode(cudaStream_t stream, const tri_attention_args &a, const tri_attention_cut &cut, const meeting &m) {
   int lanes = lanes_for(a.kv.head_dim), chunks = chunks_of(&a);
-  dim3 grid(a.q.rows, a.kv.num_kv_heads * chunks, m.splits);
+  dim3 grid(cut.num_parts, a.kv.num_kv_heads * chunks);
   if (a.heads_per_kv == 1)
-    launch_overlapped(decode_kernel<T, 1>, grid, THREADS, 0, stream, a, *a.batch, m, lanes, 1, skip_prompts);
+    launch_overlapped(decode_kernel<T, 1>, grid, THREADS, 0, stream, a, *a.batch, m, cut.parts, lanes, 1);
   else
-    launch_overlapped(decode_kernel<T, MAX_GROUP>, grid, THREADS, 0, stream, a, *a.batch, m, lanes, chunks,
-                      skip_prompts);
+    launch_overlapped(decode_kernel<T, MAX_GROUP>, grid, THREADS, 0, stream, a, *a.batch, m, cut.parts, lanes, chunks);
 }
 
-void tri_cuda_decode(cudaStream_t stream, const tri_attention_args *a, float *partial, unsigned *counters, int splits,
-                     bool skip_prompts) {
-  meeting m = {partial, counters, splits};
+void tri_cuda_decode(cudaStream_t stream, const tri_attention_args *a, const tri_attention_cut *cut, float *partial,
+                     unsigned *counters) {
+  meeting m = {partial, counters, 1, 0};
   switch (a->kv.dtype) {
-  case TRI_BF16: decode<__nv_bfloat16>(stream, *a, m, skip_prompts); break;
-  case TRI_F16: decode<__half>(stream, *a, m, skip_prompts); break;
-  default: decode<float>(stream, *a, m, skip_prompts); break;
+  case TRI_BF16: decode<__nv_bfloat16>(stream, *a, *cut, m); break;
+  case TRI_F16: decode<__half>(stream, *a, *cut, m); break;
+  default: decode<float>(stream, *a, *cut, m); break;
   }
 }

@@ -8,11 +8,7 @@
 #include "kernels/cuda/attention_splits.cuh"
 #include "kernels/cuda/attention_tiles.cuh"
 
-enum { HEADS = 16, OWN_KEYS = 16, MAX_HEAD_DIM = 128 };
-/* Keys are split until there is one block for each multiprocessor, which has room beside a product's: it is there
- * before the wait, and leaves room for the next product's, which has its first weights then. Two are worth it where
- * each still has more than LONG tiles. */
-enum { LONG = 8 };
+enum { HEADS = TRI_CUDA_DECODE_MMA_HEADS, OWN_KEYS = 16, MAX_HEAD_DIM = 128 };
 
 bool tri_cuda_decode_mma_fits(const tri_attention_args *a) {
   return tri_cuda_prefill_mma_fits(a) && a->heads_per_kv > 0 && a->kv.head_dim <= MAX_HEAD_DIM;
@@ -20,27 +16,16 @@ bool tri_cuda_decode_mma_fits(const tri_attention_args *a) {
 
 static int chunks_of(const tri_attention_args *a) { return (a->heads_per_kv + HEADS - 1) / HEADS; }
 
-/* A power of two: recorded steps serve a range of lengths. What a block fetches before the wait need not be split. */
-int tri_cuda_decode_mma_splits(const tri_attention_args *a, int num_sms) {
-  int64_t parts = (int64_t)a->kv.num_kv_heads * chunks_of(a), units = max(a->batch->num_single, 1) * parts;
-  int tiles = (a->batch->max_context + shape<8>::KEYS - 1) / shape<8>::KEYS, splits = 1;
-  if (a->batch->num_seqs * parts > TRI_CUDA_MEETINGS) return 1;
-  while (STAGES * splits < tiles && splits < MAX_SPLITS && 2 * splits * a->batch->num_seqs <= TRI_CUDA_SPLIT_ROWS &&
-         2 * splits * units <= (LONG * splits < tiles ? 2 * num_sms : num_sms))
-    splits *= 2;
-  return splits;
-}
-
 /* ---- keys and queries ---- */
 
 /* Returns the offset of this thread's key of the first tiles, which have one for each thread. */
-__device__ static inline int64_t locate_first(const tri_attention_args &a, const tri_batch &b, const view &v,
+__device__ static inline int64_t locate_first(const tri_attention_args &a, const tri_batch &b, const int32_t *kv_blocks,
                                               int kv_head, int key, int end, bool early, bool *later) {
   *later = false;
   if (key >= end) return NO_KEY;
-  int64_t kv_block = v.kv_blocks[key / a.kv.block_size];
+  int64_t kv_block = kv_blocks[key / a.kv.block_size];
   *later = early && is_new(b, kv_block * a.kv.block_size + key % a.kv.block_size);
-  return (int64_t)kv_offset(a.kv, v.kv_blocks, key, kv_head);
+  return (int64_t)kv_offset(a.kv, kv_blocks, key, kv_head);
 }
 
 /* Those of the warp's rows that were left out: a row of keys and one of values at once, or half of each. */
@@ -111,7 +96,7 @@ template <int DEPTH> __device__ static inline void put_rows(rows_state<DEPTH> &r
 /* The warps' rows in their order: to the output where there is one split, else to where the splits meet, with maxima
  * that are natural logarithms. */
 template <int DEPTH>
-__device__ static inline void merge_warps(const tri_attention_args &a, const meeting &m, float *room, int seq, int t,
+__device__ static inline void merge_warps(const tri_attention_args &a, const meeting &m, float *room, int t, int split,
                                           int head0, int heads) {
   int d = a.kv.head_dim, fours = d / 4;
   for (int i = threadIdx.x; i < heads * fours; i += TILE_THREADS) {
@@ -140,7 +125,7 @@ __device__ static inline void merge_warps(const tri_attention_args &a, const mee
                  make_float4(x.x / sum, x.y / sum, x.z / sum, x.w / sum));
       continue;
     }
-    float *out = split_at(a, m, seq, head, (int)blockIdx.z);
+    float *out = split_at(a, m, head, split);
     if (!e) *(float2 *)(out + d) = make_float2(top / LOG2E, sum);
     *(float4 *)(out + e) = x;
   }
@@ -149,39 +134,40 @@ __device__ static inline void merge_warps(const tri_attention_args &a, const mee
 /* Merges the warps' rows in shared memory that no copy goes to any more, and the splits behind the last of them. */
 template <int DEPTH>
 static __device__ __forceinline__ void finish_block(const tri_attention_args &a, const meeting &m, rows_state<DEPTH> &r,
-                                                    float *room, int seq, int t, int head0, int heads) {
+                                                    float *room, int t, int split, int head0, int heads) {
   wait_copies<0>();
   __syncthreads();
   put_rows<DEPTH>(r, heads, room);
   __syncthreads();
-  merge_warps<DEPTH>(a, m, room, seq, t, head0, heads);
-  if (m.splits > 1 && is_last_split(m, seq * (int)gridDim.y + (int)blockIdx.y))
-    merge_splits<TILE_THREADS>(a, m, seq, t, head0, heads, room);
+  merge_warps<DEPTH>(a, m, room, t, split, head0, heads);
+  if (m.splits > 1 && is_last_split(m)) merge_splits<TILE_THREADS>(a, m, t, head0, heads, room);
 }
 
 /* ---- the kernel ---- */
 
-/* Attention of single tokens, 16 query heads at a time. q and out [T, heads * d], partial results [S, heads, splits, d
- * + 4]. Grid (T, KV heads * chunks of 16 heads, splits), 128 threads. Shared memory: two stages of a tile of keys and
- * one of values, 32 KiB of heads up to 64 elements and 64 KiB above, where the warps' results lie at the end. */
+/* Attention of single tokens, 16 query heads at a time. q and out [T, heads * d], partial results [parts, heads, d +
+ * 4]. Grid (parts, KV heads * chunks of 16 heads), 128 threads. Shared memory: two stages of a tile of keys and one of
+ * values, 32 KiB of heads up to 64 elements and 64 KiB above, where the warps' results lie at the end. */
 template <typename T, int DEPTH, bool PLAIN>
 __global__ __launch_bounds__(TILE_THREADS) static void decode_mma_kernel(tri_attention_args a, tri_batch b, meeting m,
-                                                                         int chunks, bool skip_prompts, bool early) {
+                                                                         const tri_attention_part *parts, int chunks,
+                                                                         bool early) {
   constexpr int KEYS = shape<DEPTH>::KEYS, TILE = shape<DEPTH>::TILE;
   extern __shared__ __align__(128) char room[];
   __shared__ int64_t offsets[STAGES][KEYS];
   static_assert(STAGES * KEYS == TILE_THREADS, "the first tiles have a key for each thread");
   let_next_begin();
   T *keys = (T *)room, *values = keys + STAGES * TILE;
-  int t = blockIdx.x, kv_head = blockIdx.y / chunks, chunk = blockIdx.y % chunks, warp = threadIdx.x / WARP;
+  /* An empty place does not wait for the kernel in front: there are blocks of this one that do. */
+  const tri_attention_part p = part_of(parts, m);
+  if (p.row < 0) return;
+  int t = p.row, kv_head = blockIdx.y / chunks, chunk = blockIdx.y % chunks, warp = threadIdx.x / WARP;
   int head0 = kv_head * a.heads_per_kv + chunk * HEADS, heads = min((int)HEADS, a.heads_per_kv - chunk * HEADS);
-  view v = view_of(a, b, t);
-  int tiles = (v.last - v.first + KEYS) / KEYS, each = (tiles + m.splits - 1) / m.splits * KEYS;
-  int begin = v.first + (int)blockIdx.z * each, end = min(v.last + 1, begin + each), lane = threadIdx.x % WARP;
+  const int32_t *kv_blocks = b.block_table + (size_t)p.seq * (size_t)b.block_table_stride;
+  const int begin = p.first, end = p.end, lane = threadIdx.x % WARP;
   if (!early) wait_for_previous();
-  if (skip_prompts && v.tokens > 1) return;
   bool later;
-  int64_t offset = locate_first(a, b, v, kv_head, begin + (int)threadIdx.x, end, early, &later);
+  int64_t offset = locate_first(a, b, kv_blocks, kv_head, begin + (int)threadIdx.x, end, early, &later);
   offsets[threadIdx.x / KEYS][threadIdx.x % KEYS] = later ? LATER : offset;
   __syncthreads();
   fetch<T, DEPTH>(a, offsets[0], keys, values);
@@ -191,7 +177,7 @@ __global__ __launch_bounds__(TILE_THREADS) static void decode_mma_kernel(tri_att
   fetch_later<T, DEPTH>(a, offset, later, keys, values);
   commit_copies();
   sight sees[2];
-  for (int h = 0; h < 2; h++) sees[h] = {v.position, begin, end - 1, head0 + min(heads - 1, lane / 4 + h * 8)};
+  for (int h = 0; h < 2; h++) sees[h] = {p.position, begin, end - 1, head0 + min(heads - 1, lane / 4 + h * 8)};
   uint32_t q[DEPTH][4];
   rows_state<DEPTH> r;
   clear(r);
@@ -206,7 +192,7 @@ __global__ __launch_bounds__(TILE_THREADS) static void decode_mma_kernel(tri_att
     __syncthreads();
     int64_t next = NO_KEY; /* looked up now, for its latency */
     int next_key = key0 + STAGES * KEYS + (int)threadIdx.x;
-    if (threadIdx.x < KEYS && next_key < end) next = (int64_t)kv_offset(a.kv, v.kv_blocks, next_key, kv_head);
+    if (threadIdx.x < KEYS && next_key < end) next = (int64_t)kv_offset(a.kv, kv_blocks, next_key, kv_head);
     float s[OWN_KEYS / 8][4];
     scores<T, DEPTH, OWN_KEYS>(s, q, keys + stage * TILE + own);
     finish_scores<OWN_KEYS, PLAIN>(a, s, key0 + warp * OWN_KEYS, sees, key0 + KEYS <= end);
@@ -219,40 +205,43 @@ __global__ __launch_bounds__(TILE_THREADS) static void decode_mma_kernel(tri_att
     }
     commit_copies();
   }
-  finish_block<DEPTH>(a, m, r, (float *)room, v.seq, t, head0, heads);
+  finish_block<DEPTH>(a, m, r, (float *)room, t, p.split, head0, heads);
 }
 
 template <typename T, int DEPTH, bool PLAIN>
-static cudaError_t start(cudaStream_t stream, const tri_attention_args &a, const meeting &m, bool skip_prompts) {
+static cudaError_t start(cudaStream_t stream, const tri_attention_args &a, const tri_attention_cut &cut,
+                         const meeting &m) {
   constexpr size_t bytes = shape<DEPTH>::BYTES;
   static_assert(shape<DEPTH>::KEYS == TILE_WARPS * OWN_KEYS, "a tile has a quarter for each warp");
+  static_assert((int)shape<DEPTH>::KEYS == (int)TRI_CUDA_DECODE_MMA_KEYS, "contexts are cut between tiles");
   static_assert(TILE_WARPS * HEADS * (DEPTH * 16 + 8) * sizeof(float) <= bytes, "the warps' rows fit where tiles were");
-  static_assert((3 * MAX_SPLITS + 1) * HEADS * sizeof(float) <= bytes, "and so do the splits' factors");
+  static_assert((3 * TRI_CUDA_DECODE_MMA_SPLITS + 1) * HEADS * sizeof(float) <= bytes, "and so do the parts' factors");
   int chunks = chunks_of(&a);
   bool early = a.causal && a.batch->num_tokens <= EARLY_TOKENS;
   cudaError_t e =
       cudaFuncSetAttribute(decode_mma_kernel<T, DEPTH, PLAIN>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
   if (e == cudaSuccess)
-    launch_overlapped(decode_mma_kernel<T, DEPTH, PLAIN>, dim3(a.q.rows, a.kv.num_kv_heads * chunks, m.splits),
-                      TILE_THREADS, bytes, stream, a, *a.batch, m, chunks, skip_prompts, early);
+    launch_overlapped(decode_mma_kernel<T, DEPTH, PLAIN>, dim3(cut.num_parts, a.kv.num_kv_heads * chunks), TILE_THREADS,
+                      bytes, stream, a, *a.batch, m, cut.parts, chunks, early);
   return e;
 }
 
 template <typename T, int DEPTH>
-static cudaError_t start_plain(cudaStream_t stream, const tri_attention_args &a, const meeting &m, bool skip_prompts) {
+static cudaError_t start_plain(cudaStream_t stream, const tri_attention_args &a, const tri_attention_cut &cut,
+                               const meeting &m) {
   bool plain = a.softcap <= 0 && !a.alibi_slopes && !a.position_bias;
-  return plain ? start<T, DEPTH, true>(stream, a, m, skip_prompts) : start<T, DEPTH, false>(stream, a, m, skip_prompts);
+  return plain ? start<T, DEPTH, true>(stream, a, cut, m) : start<T, DEPTH, false>(stream, a, cut, m);
 }
 
 template <typename T>
-static cudaError_t start_depth(cudaStream_t stream, const tri_attention_args &a, const meeting &m, bool skip_prompts) {
-  return a.kv.head_dim <= 64 ? start_plain<T, 4>(stream, a, m, skip_prompts)
-                             : start_plain<T, 8>(stream, a, m, skip_prompts);
+static cudaError_t start_depth(cudaStream_t stream, const tri_attention_args &a, const tri_attention_cut &cut,
+                               const meeting &m) {
+  return a.kv.head_dim <= 64 ? start_plain<T, 4>(stream, a, cut, m) : start_plain<T, 8>(stream, a, cut, m);
 }
 
-cudaError_t tri_cuda_decode_mma(cudaStream_t stream, const tri_attention_args *a, float *partial, unsigned *counters,
-                                int splits, bool skip_prompts) {
-  meeting m = {partial, counters, splits};
-  return a->kv.dtype == TRI_BF16 ? start_depth<__nv_bfloat16>(stream, *a, m, skip_prompts)
-                                 : start_depth<__half>(stream, *a, m, skip_prompts);
+cudaError_t tri_cuda_decode_mma(cudaStream_t stream, const tri_attention_args *a, const tri_attention_cut *cut,
+                                float *partial, unsigned *counters) {
+  meeting m = {partial, counters, 1, 0};
+  return a->kv.dtype == TRI_BF16 ? start_depth<__nv_bfloat16>(stream, *a, *cut, m)
+                                 : start_depth<__half>(stream, *a, *cut, m);
 }

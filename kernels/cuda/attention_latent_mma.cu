@@ -263,7 +263,7 @@ __device__ static inline void put_heads(const tri_attention_args &a, const meeti
   if (threadIdx.x % ROW_LANES == 0) {
     room.factors[own] = s.splits == 1 ? 1 / sum : 1;
     if (s.splits > 1 && own < heads)
-      *(float2 *)(split_at(a, s, t, head0 + own, (int)blockIdx.y) + d) = make_float2(r.max / LOG2E, sum);
+      *(float2 *)(split_at(a, s, head0 + own, (int)blockIdx.y) + d) = make_float2(r.max / LOG2E, sum);
   }
   __syncthreads();
 #pragma unroll
@@ -271,7 +271,7 @@ __device__ static inline void put_heads(const tri_attention_args &a, const meeti
     int row = m * 8 + lane / 4, head = head0 + row;
     if (row >= heads) continue;
     float factor = room.factors[row];
-    float *part = s.splits > 1 ? split_at(a, s, t, head, (int)blockIdx.y) : NULL;
+    float *part = s.splits > 1 ? split_at(a, s, head, (int)blockIdx.y) : NULL;
     size_t at = (size_t)t * (size_t)a.out.ld + (size_t)head * (size_t)d;
 #pragma unroll
     for (int n = 0; n < 2 * x::GROUPS; n++) {
@@ -301,6 +301,7 @@ __global__ __launch_bounds__(128 * TILES, 2 / TILES) static void latent_mma_kern
   int t = blockIdx.x / chunks, head0 = blockIdx.x % chunks * x::ROWS, heads = min(x::ROWS, a.num_heads - head0),
       thread = threadIdx.x;
   view v = view_of(a, b, t);
+  s.base = t * s.splits;
   int each = ((v.last + KEYS) / KEYS + s.splits - 1) / s.splits * KEYS;
   int begin = (int)blockIdx.y * each, end = min(v.last + 1, begin + each);
   if (!early) wait_for_previous();
@@ -343,8 +344,9 @@ __global__ __launch_bounds__(MERGE_THREADS) static void merge_kernel(tri_attenti
   __shared__ float room[3 * MAX_SPLITS + 1];
   int t = blockIdx.x / a.num_heads, head = blockIdx.x % a.num_heads;
   let_next_begin();
+  s.base = t * s.splits;
   wait_for_previous();
-  merge_splits<MERGE_THREADS>(a, s, t, t, head, 1, room);
+  merge_splits<MERGE_THREADS>(a, s, t, head, 1, room);
 }
 
 template <typename T, int TILES>
@@ -364,7 +366,7 @@ static cudaError_t start(cudaStream_t stream, const tri_attention_args &a, const
 }
 
 cudaError_t tri_cuda_latent_mma(cudaStream_t stream, const tri_attention_args *a, float *partial, int splits) {
-  meeting s = {partial, NULL, splits};
+  meeting s = {partial, NULL, splits, 0};
   if (a->kv.dtype == TRI_BF16)
     return tiles_of(a) == 2 ? start<__nv_bfloat16, 2>(stream, *a, s) : start<__nv_bfloat16, 1>(stream, *a, s);
   return tiles_of(a) == 2 ? start<__half, 2>(stream, *a, s) : start<__half, 1>(stream, *a, s);

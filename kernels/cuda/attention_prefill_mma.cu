@@ -3,6 +3,7 @@
 #include "kernels/cuda/attention_tiles.cuh"
 
 enum { THREADS = TILE_THREADS, ROWS = TILE_WARPS * 16 };
+static_assert((int)ROWS == (int)TRI_CUDA_PREFILL_ROWS, "prompts are cut into tiles of as many rows");
 
 bool tri_cuda_prefill_mma_fits(const tri_attention_args *a) {
   return (a->kv.dtype == TRI_BF16 || a->kv.dtype == TRI_F16) && a->kv.head_dim % PIECE == 0 &&
@@ -11,21 +12,8 @@ bool tri_cuda_prefill_mma_fits(const tri_attention_args *a) {
          (a->out.dtype == TRI_F32 || a->out.dtype == a->kv.dtype);
 }
 
-/* The tile of tokens of a block: every sequence of more than one token has as many as it fills. */
-struct tile {
-  int seq, first, rows; /* first: row of the batch */
-};
-__device__ static tile tile_of(const tri_batch &b, int number) {
-  for (int s = 0; s < b.num_seqs; s++) {
-    int begin = b.seq_start[s], n = b.seq_start[s + 1] - begin, tiles = n > 1 ? (n + ROWS - 1) / ROWS : 0;
-    if (number < tiles) return {s, begin + number * ROWS, min(ROWS, n - number * ROWS)};
-    number -= tiles;
-  }
-  return {0, 0, 0};
-}
-
 template <typename T, int DEPTH>
-__device__ static inline void load_queries(const tri_attention_args &a, const tile &t, int head,
+__device__ static inline void load_queries(const tri_attention_args &a, const tri_attention_tile &t, int head,
                                            uint32_t (&q)[DEPTH][4]) {
   int lane = threadIdx.x % WARP, row0 = threadIdx.x / WARP * 16 + lane / 4;
 #pragma unroll
@@ -34,14 +22,15 @@ __device__ static inline void load_queries(const tri_attention_args &a, const ti
     for (int i = 0; i < 4; i++) {
       int row = row0 + i % 2 * 8, column = d * 16 + i / 2 * 8 + lane % 4 * 2;
       bool there = row < t.rows && column < a.kv.head_dim;
-      const float *from = row_at(a.q, t.first + (there ? row : 0)) + (size_t)head * (size_t)a.kv.head_dim;
+      const float *from = row_at(a.q, t.row + (there ? row : 0)) + (size_t)head * (size_t)a.kv.head_dim;
       float2 x = there ? *(const float2 *)(from + column) : make_float2(0, 0);
       q[d][i] = mma<T>::pack(x.x, x.y);
     }
 }
 
 template <typename T, int DEPTH>
-__device__ static inline void store_rows(const tri_attention_args &a, const tile &t, int head, rows_state<DEPTH> &r) {
+__device__ static inline void store_rows(const tri_attention_args &a, const tri_attention_tile &t, int head,
+                                         rows_state<DEPTH> &r) {
   int lane = threadIdx.x % WARP, row0 = threadIdx.x / WARP * 16 + lane / 4;
 #pragma unroll
   for (int h = 0; h < 2; h++) {
@@ -49,7 +38,7 @@ __device__ static inline void store_rows(const tri_attention_args &a, const tile
     sum += __shfl_xor_sync(0xffffffffu, sum, 1);
     sum += __shfl_xor_sync(0xffffffffu, sum, 2);
     if (row0 + h * 8 >= t.rows) continue;
-    size_t at = (size_t)(t.first + row0 + h * 8) * (size_t)a.out.ld + (size_t)head * (size_t)a.kv.head_dim;
+    size_t at = (size_t)(t.row + row0 + h * 8) * (size_t)a.out.ld + (size_t)head * (size_t)a.kv.head_dim;
 #pragma unroll
     for (int d = 0; d < DEPTH * 2; d++) {
       int column = d * 8 + lane % 4 * 2;
@@ -63,28 +52,26 @@ __device__ static inline void store_rows(const tri_attention_args &a, const tile
   }
 }
 
-/* Attention of sequences of more than one token. q and out [T, heads * d]. Grid (heads, tiles of 64 tokens, as many as
- * there can be: those in excess end at once), 128 threads. Shared memory: two stages of a tile of keys and one of
- * values, 32 KiB of heads up to 64 elements and 64 KiB above. */
+/* Attention of sequences of more than one token. q and out [T, heads * d]. Grid (heads, tiles of 64 tokens), 128
+ * threads. Shared memory: two stages of a tile of keys and one of values, 32 KiB of heads up to 64 elements and 64 KiB
+ * above. */
 template <typename T, int DEPTH, bool PLAIN>
-__global__ __launch_bounds__(THREADS) static void prefill_mma_kernel(tri_attention_args a, tri_batch b) {
+__global__ __launch_bounds__(THREADS) static void prefill_mma_kernel(tri_attention_args a, tri_batch b,
+                                                                     const tri_attention_tile *tiles) {
   constexpr int KEYS = shape<DEPTH>::KEYS, TILE = shape<DEPTH>::TILE;
   extern __shared__ __align__(128) char room[];
   __shared__ int64_t offsets[STAGES][KEYS];
   T *keys = (T *)room, *values = keys + STAGES * TILE;
   int head = blockIdx.x, kv_head = a.kv_head_of[head], lane = threadIdx.x % WARP;
-  tile t = tile_of(b, (int)(gridDim.y - 1 - blockIdx.y)); /* the longest first */
-  if (!t.rows) return;
-  int context = b.context_len[t.seq], position0 = context - (b.seq_start[t.seq + 1] - t.first);
+  const tri_attention_tile t = tiles[blockIdx.y];
   const int32_t *kv_blocks = b.block_table + (size_t)t.seq * (size_t)b.block_table_stride;
-  int end = a.causal ? position0 + t.rows : context, begin = 0; /* of the keys that any row sees */
-  int first_last = a.causal ? position0 : context - 1;          /* the last key of the first row */
-  if (a.window > 0) begin = max(0, first_last - a.window + 1) / KEYS * KEYS;
+  const int end = t.end, begin = t.first / KEYS * KEYS;
+  const int first_last = a.causal ? t.position : t.context - 1; /* the last key of the first row */
   sight sees[2];
   for (int h = 0; h < 2; h++) {
-    int position = position0 + (int)threadIdx.x / WARP * 16 + lane / 4 + h * 8,
-        last = a.causal ? position : context - 1;
-    sees[h] = {position, a.window > 0 ? last - a.window + 1 : 0, min(last, context - 1), head};
+    int position = t.position + (int)threadIdx.x / WARP * 16 + lane / 4 + h * 8,
+        last = a.causal ? position : t.context - 1;
+    sees[h] = {position, a.window > 0 ? last - a.window + 1 : 0, min(last, t.context - 1), head};
   }
   uint32_t q[DEPTH][4];
   rows_state<DEPTH> r;
@@ -108,7 +95,7 @@ __global__ __launch_bounds__(THREADS) static void prefill_mma_kernel(tri_attenti
     __syncthreads();
     float s[KEYS / 8][4];
     scores<T, DEPTH, KEYS>(s, q, keys + stage * TILE);
-    bool whole = key0 + KEYS - 1 <= min(first_last, context - 1) && a.window <= 0;
+    bool whole = key0 + KEYS - 1 <= min(first_last, t.context - 1) && a.window <= 0;
     finish_scores<KEYS, PLAIN>(a, s, key0, sees, whole);
     soften<DEPTH, KEYS>(r, s);
     add_values<T, DEPTH, KEYS>(r, s, values + stage * TILE);
@@ -118,30 +105,31 @@ __global__ __launch_bounds__(THREADS) static void prefill_mma_kernel(tri_attenti
 }
 
 template <typename T, int DEPTH, bool PLAIN>
-static cudaError_t start(cudaStream_t stream, const tri_attention_args &a) {
+static cudaError_t start(cudaStream_t stream, const tri_attention_args &a, const tri_attention_cut &cut) {
   constexpr size_t bytes = shape<DEPTH>::BYTES;
-  /* No sequence of one token has a tile; every other one has at most one that is not full. */
-  dim3 grid(a.num_heads, a.q.rows / ROWS + min(a.batch->num_seqs, a.q.rows / 2));
+  dim3 grid(a.num_heads, cut.num_tiles);
   cudaError_t e = cudaFuncSetAttribute(prefill_mma_kernel<T, DEPTH, PLAIN>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                        (int)bytes);
-  if (e == cudaSuccess) prefill_mma_kernel<T, DEPTH, PLAIN><<<grid, THREADS, bytes, stream>>>(a, *a.batch);
+  if (e == cudaSuccess) prefill_mma_kernel<T, DEPTH, PLAIN><<<grid, THREADS, bytes, stream>>>(a, *a.batch, cut.tiles);
   return e;
 }
 
-template <typename T, int DEPTH> static cudaError_t start_plain(cudaStream_t stream, const tri_attention_args &a) {
+template <typename T, int DEPTH>
+static cudaError_t start_plain(cudaStream_t stream, const tri_attention_args &a, const tri_attention_cut &cut) {
   bool plain = a.softcap <= 0 && !a.alibi_slopes && !a.position_bias;
   constexpr int LARGE = DEPTH <= 8 ? 8 : 16, ANY = DEPTH <= 4 ? 4 : LARGE; /* rarer ones share code */
-  return plain ? start<T, DEPTH, true>(stream, a) : start<T, ANY, false>(stream, a);
+  return plain ? start<T, DEPTH, true>(stream, a, cut) : start<T, ANY, false>(stream, a, cut);
 }
 
-template <typename T> static cudaError_t start_depth(cudaStream_t stream, const tri_attention_args &a) {
+template <typename T>
+static cudaError_t start_depth(cudaStream_t stream, const tri_attention_args &a, const tri_attention_cut &cut) {
   int depth = (a.kv.head_dim + 15) / 16;
-  if (depth <= 4) return start_plain<T, 4>(stream, a);
-  if (depth <= 6) return start_plain<T, 6>(stream, a);
-  if (depth <= 8) return start_plain<T, 8>(stream, a);
-  return start_plain<T, 16>(stream, a);
+  if (depth <= 4) return start_plain<T, 4>(stream, a, cut);
+  if (depth <= 6) return start_plain<T, 6>(stream, a, cut);
+  if (depth <= 8) return start_plain<T, 8>(stream, a, cut);
+  return start_plain<T, 16>(stream, a, cut);
 }
 
-cudaError_t tri_cuda_prefill_mma(cudaStream_t stream, const tri_attention_args *a) {
-  return a->kv.dtype == TRI_BF16 ? start_depth<__nv_bfloat16>(stream, *a) : start_depth<__half>(stream, *a);
+cudaError_t tri_cuda_prefill_mma(cudaStream_t stream, const tri_attention_args *a, const tri_attention_cut *cut) {
+  return a->kv.dtype == TRI_BF16 ? start_depth<__nv_bfloat16>(stream, *a, *cut) : start_depth<__half>(stream, *a, *cut);
 }

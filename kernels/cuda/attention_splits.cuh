@@ -6,15 +6,16 @@
 #ifndef TRI_KERNELS_CUDA_ATTENTION_SPLITS_CUH
 #define TRI_KERNELS_CUDA_ATTENTION_SPLITS_CUH
 
+#include "kernels/cuda/attention_cut.h"
 #include "kernels/cuda/device.cuh"
 
-enum { MAX_SPLITS = 64, SPLIT_EXTRA = 4 }; /* splits are a power of two */
+enum { MAX_SPLITS = 64, SPLIT_EXTRA = 4 };
 
-/* The blocks of an attention meet here. */
+/* The blocks of a context meet here. */
 struct meeting {
-  float *partial;     /* [row][head][split][values, maximum, sum, two for the alignment] */
-  unsigned *counters; /* [unit]: blocks that are done; zero before and after each kernel */
-  int splits;
+  float *partial;     /* [part][head] rows of values, maximum, sum, two for the alignment; a context's: [head][split] */
+  unsigned *counters; /* [part][unit]: blocks that are done; zero before and after each kernel */
+  int splits, base;   /* of the context: its parts, and the number of the first one */
 };
 
 /* Returns the elements of a head's value, a multiple of four. */
@@ -23,23 +24,33 @@ __host__ __device__ static inline int value_dim(const tri_attention_args &a) {
 }
 __device__ static inline size_t split_pitch(const tri_attention_args &a) { return (size_t)value_dim(a) + SPLIT_EXTRA; }
 
-__device__ static inline float *split_at(const tri_attention_args &a, const meeting &m, int unit_row, int head,
-                                         int split) {
-  size_t row = ((size_t)unit_row * (size_t)a.num_heads + (size_t)head) * (size_t)m.splits + (size_t)split;
+__device__ static inline float *split_at(const tri_attention_args &a, const meeting &m, int head, int split) {
+  size_t row = (size_t)m.base * (size_t)a.num_heads + (size_t)head * (size_t)m.splits + (size_t)split;
   return m.partial + row * split_pitch(a);
 }
 
-/* Returns true in the last block of a unit, which then sees what all of them have left. The barriers make the
- * block's stores the first thread's to publish, and what that acquires everybody's; a fence of every thread would cost
- * more. */
-__device__ static inline bool is_last_split(const meeting &m, int unit) {
+/* Returns the part of this block's column of the grid, and m for its context. The list comes from the host, in front of
+ * a step's first kernel: it may be read before the wait. */
+__device__ static inline tri_attention_part part_of(const tri_attention_part *parts, meeting &m) {
+  static_assert(sizeof(tri_attention_part) == 2 * sizeof(int4), "read in two pieces");
+  const int4 *from = (const int4 *)(parts + blockIdx.x);
+  int4 low = from[0], high = from[1];
+  m.splits = high.z;
+  m.base = high.w - high.y;
+  return {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+}
+
+/* Returns true in the last block of a context and a unit (blockIdx.y), which then sees what all of them have left. The
+ * barriers make the block's stores the first thread's to publish, and what that acquires everybody's; a fence of every
+ * thread would cost more. */
+__device__ static inline bool is_last_split(const meeting &m) {
   __shared__ bool last;
   __syncthreads();
   if (!threadIdx.x) {
     unsigned most = (unsigned)m.splits - 1, before; /* the last one's wraps to zero */
     asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
                  : "=r"(before)
-                 : "l"(m.counters + unit), "r"(most)
+                 : "l"(m.counters + m.base * (int)gridDim.y + (int)blockIdx.y), "r"(most)
                  : "memory");
     last = before == most;
   }
@@ -99,13 +110,13 @@ __device__ static inline void weigh_splits(const tri_attention_args &a, const fl
 /* The splits of a token's query heads from head0 on, to the output. room: 3 * heads * splits + heads floats, free once
  * the block has met. What can be read at once is read at once: this is nothing but latencies. */
 template <int THREADS>
-__device__ static inline void merge_splits(const tri_attention_args &a, const meeting &m, int unit_row, int t,
-                                           int head0, int heads, float *room) {
+__device__ static inline void merge_splits(const tri_attention_args &a, const meeting &m, int t, int head0, int heads,
+                                           float *room) {
   enum { AHEAD = 16 };
   int splits = m.splits, fours = value_dim(a) / 4;
   size_t pitch = split_pitch(a);
-  const float *from = split_at(a, m, unit_row, head0, 0), *sums = room + heads * splits,
-              *factors = sums + heads * splits, *sinks = factors + heads * splits;
+  const float *from = split_at(a, m, head0, 0), *sums = room + heads * splits, *factors = sums + heads * splits,
+              *sinks = factors + heads * splits;
   float4 v[AHEAD];
   for (int i = threadIdx.x; i - (int)threadIdx.x < heads * fours; i += THREADS) {
     int row = min(i / fours, heads - 1), e = 4 * (i % fours);

@@ -7,6 +7,7 @@
 #include <library_types.h>
 
 #include "kernels/backend.h"
+#include "kernels/cuda/attention_cut.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -28,6 +29,7 @@ typedef struct tri_cuda_graph {
   uint64_t used;        /* number of the last use */
   cudaGraphExec_t exec; /* NULL: empty */
 } tri_cuda_graph;
+enum { TRI_CUDA_CUTS = 4 }; /* attentions of a model that are cut in different ways */
 enum { TRI_CUDA_GRAPHS = 128, TRI_CUDA_KEYS = 256 };
 
 struct tri_tactic;                      /* kernels/gemm_tactics.h */
@@ -47,6 +49,7 @@ typedef struct tri_cuda_impl {
   cudaError_t error;               /* the first one that a launch or a copy met; told by whatever next waits */
   char isa[32];
   tri_cuda_staging staging[TRI_BOUND_BATCHES + 1]; /* of batches, by number, and of the sampler */
+  tri_attention_cut cuts[TRI_BOUND_BATCHES][TRI_CUDA_CUTS];
   tri_cuda_graph graphs[TRI_CUDA_GRAPHS];
   tri_cuda_graph *recording;
   bool no_room; /* a recorded step did not fit: none is recorded any more */
@@ -75,6 +78,9 @@ tri_status tri_cuda_staging_grow(tri_backend *be, tri_cuda_staging *s, size_t ho
 /* The pinned memory whose turn it is, once the copy out of it has ended; then the copy of its first bytes. */
 char *tri_cuda_staging_turn(tri_backend *be, tri_cuda_staging *s);
 void tri_cuda_staging_send(tri_backend *be, tri_cuda_staging *s, size_t bytes);
+/* bind.c */
+tri_status tri_cuda_bind_batch(tri_backend *be, int number, const tri_batch *host, const tri_attention_args *attentions,
+                               int num_attentions, tri_batch *out);
 /* nvml.c */
 typedef struct tri_cuda_facts {
   char driver[80];
@@ -100,24 +106,34 @@ void tri_cuda_roofline_read(cudaStream_t stream, const void *p, size_t bytes, in
 
 /* Attention: ops.c chooses attention_decode_mma.cu for sequences of one token and attention_prefill_mma.cu for others,
  * where they fit; attention_latent_mma.cu for latent caches; attention_decode.cu for other shapes up to a size, float32
- * caches among them; attention.cu for the rest. The blocks of what is split meet in the workspace, at the backend's
- * counters. */
+ * caches among them; attention.cu for the rest. The parts of a cut context meet in the workspace, at the backend's
+ * counters: `partial` has tri_cuda_split_workspace of the cut's num_places. */
 enum { TRI_CUDA_MEETINGS = 1 << 14 };
+enum {
+  TRI_CUDA_DECODE_HEADS = 4,      /* query heads of a block in attention_decode.cu */
+  TRI_CUDA_DECODE_KEYS = 16,      /* where it cuts contexts, */
+  TRI_CUDA_DECODE_SPLITS = 256,   /* into so many parts at most */
+  TRI_CUDA_DECODE_BLOCKS = 4,     /* that a multiprocessor has room for and needs */
+  TRI_CUDA_DECODE_MMA_HEADS = 16, /* the same of attention_decode_mma.cu */
+  TRI_CUDA_DECODE_MMA_KEYS = 64,
+  TRI_CUDA_DECODE_MMA_SPLITS = 128,
+  TRI_CUDA_DECODE_MMA_BLOCKS = 3, /* of heads above 64 elements, whose tiles are twice as large: room for so many, */
+  TRI_CUDA_DECODE_MMA_ENOUGH = 2, /* and so many reach its rate (H200: 0.91 of a plain read, against 0.77 of 3) */
+  TRI_CUDA_PREFILL_ROWS = 64      /* tokens of a tile */
+};
 bool tri_cuda_decode_fits(const tri_attention_args *a);
-int tri_cuda_decode_splits(const tri_attention_args *a, int num_sms);
-/* Partial results: attention_decode.cu and attention_latent_mma.cu have a row for each token, attention_decode_mma.cu
- * for each sequence. The ledger counts on there being no more rows of them, times splits, than this. */
+/* Partial results: a row for each head of a part. The ledger counts on there being no more parts than this. */
 enum { TRI_CUDA_SPLIT_ROWS = 2048 };
-size_t tri_cuda_split_workspace(const tri_attention_args *a, int rows, int splits);
-/* skip_prompts: leaves out the sequences of more than one token, which go to attention_prefill_mma.cu. */
-void tri_cuda_decode(cudaStream_t stream, const tri_attention_args *a, float *partial, unsigned *counters, int splits,
-                     bool skip_prompts);
+size_t tri_cuda_split_workspace(const tri_attention_args *a, int parts);
+void tri_cuda_decode(cudaStream_t stream, const tri_attention_args *a, const tri_attention_cut *cut, float *partial,
+                     unsigned *counters);
 bool tri_cuda_decode_mma_fits(const tri_attention_args *a);
-int tri_cuda_decode_mma_splits(const tri_attention_args *a, int num_sms);
-cudaError_t tri_cuda_decode_mma(cudaStream_t stream, const tri_attention_args *a, float *partial, unsigned *counters,
-                                int splits, bool skip_prompts);
+cudaError_t tri_cuda_decode_mma(cudaStream_t stream, const tri_attention_args *a, const tri_attention_cut *cut,
+                                float *partial, unsigned *counters);
 bool tri_cuda_prefill_mma_fits(const tri_attention_args *a);
-cudaError_t tri_cuda_prefill_mma(cudaStream_t stream, const tri_attention_args *a);
+cudaError_t tri_cuda_prefill_mma(cudaStream_t stream, const tri_attention_args *a, const tri_attention_cut *cut);
+/* ops.c: says how the attention of a batch is cut; false where it is not. */
+bool tri_cuda_attention_shape(const tri_attention_args *a, const tri_batch *b, tri_attention_shape *out);
 /* attention_latent_mma.cu: a cache of F16 or BF16 with one KV head, rows of at most 576 elements and values of at most
  * 512, both multiples of 8; neither a window nor anything that changes scores but their scale. Any number of heads,
  * decodes and prompts mixed. */

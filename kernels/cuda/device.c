@@ -190,48 +190,6 @@ static void free_events(cudaEvent_t *events, int n) {
     if (events[i]) cudaEventDestroy(events[i]);
 }
 
-/* ---- batches ---- */
-
-static tri_status make_room(tri_backend *be, tri_cuda_staging *s, size_t bytes) {
-  if (bytes <= s->host_bytes && bytes <= s->device_bytes) return TRI_OK;
-  TRI_CHECK(device_sync(be));
-  tri_cuda_graphs_drop(be);
-  return tri_cuda_staging_grow(be, s, 2 * bytes, 2 * bytes);
-}
-
-/* One copy for all arrays: a step's transfers cost by their number. Waits only where the host is two steps ahead. */
-static tri_status device_bind_batch(tri_backend *be, int number, const tri_batch *host, tri_batch *out) {
-  tri_cuda_staging *batch = &tri_cuda_of(be)->staging[number];
-  size_t t = (size_t)host->num_tokens, s = (size_t)host->num_seqs, at = 0;
-  *out = *host;
-  struct {
-    const void **to;
-    size_t bytes;
-  } arrays[] = {
-      {(const void **)&out->kv_slot, t * sizeof *host->kv_slot},
-      {(const void **)&out->token_ids, t * sizeof *host->token_ids},
-      {(const void **)&out->positions, t * sizeof *host->positions},
-      {(const void **)&out->types, t * sizeof *host->types},
-      {(const void **)&out->rope_len, t * sizeof *host->rope_len},
-      {(const void **)&out->seq_start, (s + 1) * sizeof *host->seq_start},
-      {(const void **)&out->context_len, s * sizeof *host->context_len},
-      {(const void **)&out->block_table, s * (size_t)host->block_table_stride * sizeof *host->block_table},
-      {(const void **)&out->logit_rows, (size_t)host->num_logits * sizeof *host->logit_rows},
-  };
-  enum { NUM = sizeof arrays / sizeof *arrays, ALIGN = 16 };
-  for (int i = 0; i < NUM; i++) at += (arrays[i].bytes + ALIGN - 1) / ALIGN * ALIGN;
-  TRI_CHECK(make_room(be, batch, at));
-  char *staging = tri_cuda_staging_turn(be, batch);
-  at = 0;
-  for (int i = 0; i < NUM; i++) {
-    if (arrays[i].bytes) memcpy(staging + at, *arrays[i].to, arrays[i].bytes);
-    *arrays[i].to = batch->device + at;
-    at += (arrays[i].bytes + ALIGN - 1) / ALIGN * ALIGN;
-  }
-  tri_cuda_staging_send(be, batch, at);
-  return TRI_OK;
-}
-
 static tri_status device_reserve(tri_backend *be, size_t workspace) {
   void *p;
   if (workspace <= be->workspace_bytes) return TRI_OK;
@@ -391,7 +349,7 @@ __attribute__((visibility("default"))) tri_status tri_backend_fill_cuda(tri_back
   be->ops.graph_begin = tri_cuda_graph_begin;
   be->ops.graph_end = tri_cuda_graph_end;
   be->ops.graph_drop = tri_cuda_graphs_drop;
-  be->ops.bind_batch = device_bind_batch;
+  be->ops.bind_batch = tri_cuda_bind_batch;
   be->host_memory = false;
   be->async = be->records = be->tunes = true;
   be->narrows_inputs = be->narrow_activations = true;

@@ -1,4 +1,6 @@
 /* The table of ops: shapes are checked as the reference checks them, launches go to the .cu files. */
+#include <string.h>
+
 #include "kernels/cuda/fill.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/ref/ref.h"
@@ -46,39 +48,69 @@ static void gated_linear_launch(tri_backend *be, const tri_op_plan *plan, const 
 /* The kernels of an attention's plan; none of these: the one for any shape. */
 enum { ATTENTION_DECODE = 1, ATTENTION_DECODE_MMA = 2, ATTENTION_PREFILL_MMA = 4, ATTENTION_LATENT_MMA = 8 };
 
-static void plan_latent(const tri_attention_args *a, int num_sms, tri_op_plan *plan) {
-  plan->variant = ATTENTION_LATENT_MMA;
-  plan->split = tri_cuda_latent_mma_splits(a, num_sms);
-  plan->workspace = tri_cuda_split_workspace(a, a->q.rows, plan->split);
+static int choose_attention(const tri_attention_args *a, const tri_batch *b) {
+  bool prompts = b->max_query > 1 && tri_cuda_prefill_mma_fits(a);
+  if (tri_cuda_latent_mma_fits(a)) return ATTENTION_LATENT_MMA;
+  if (!tri_cuda_decode_fits(a)) return 0;
+  if (prompts && !b->num_single) return ATTENTION_PREFILL_MMA;
+  if ((prompts || b->max_query <= 1) && tri_cuda_decode_mma_fits(a))
+    return ATTENTION_DECODE_MMA | (prompts ? ATTENTION_PREFILL_MMA : 0);
+  return ATTENTION_DECODE | (prompts ? ATTENTION_PREFILL_MMA : 0);
+}
+
+bool tri_cuda_attention_shape(const tri_attention_args *a, const tri_batch *b, tri_attention_shape *out) {
+  int kernels = choose_attention(a, b);
+  bool on_tensor_cores = kernels & ATTENTION_DECODE_MMA;
+  int heads = on_tensor_cores ? TRI_CUDA_DECODE_MMA_HEADS : TRI_CUDA_DECODE_HEADS;
+  if (!kernels || kernels == ATTENTION_LATENT_MMA) return false;
+  *out = (tri_attention_shape){.window = a->window, .causal = a->causal};
+  out->units = a->kv.num_kv_heads * ((a->heads_per_kv + heads - 1) / heads);
+  out->keys = on_tensor_cores ? TRI_CUDA_DECODE_MMA_KEYS : TRI_CUDA_DECODE_KEYS;
+  out->most_splits = on_tensor_cores ? TRI_CUDA_DECODE_MMA_SPLITS : TRI_CUDA_DECODE_SPLITS;
+  out->blocks = out->enough = TRI_CUDA_DECODE_BLOCKS;
+  if (on_tensor_cores && a->kv.head_dim > 64) {
+    out->blocks = TRI_CUDA_DECODE_MMA_BLOCKS;
+    out->enough = TRI_CUDA_DECODE_MMA_ENOUGH;
+  }
+  out->rows = kernels & ATTENTION_PREFILL_MMA ? TRI_CUDA_PREFILL_ROWS : 0;
+  return true;
+}
+
+/* The batch's lists of that shape, which were made when it was bound. */
+static const tri_attention_cut *find_cut(const tri_attention_args *a) {
+  const tri_batch *b = a->batch;
+  tri_attention_shape shape;
+  for (int i = 0; tri_cuda_attention_shape(a, b, &shape) && i < b->num_cuts; i++)
+    if (!memcmp(&b->cuts[i].shape, &shape, sizeof shape)) return &b->cuts[i];
+  return NULL;
 }
 
 static tri_status attention_plan(tri_backend *be, const tri_attention_args *a, tri_op_plan *plan) {
   tri_status st = tri_ref_attention_plan(be, a, plan);
-  const tri_batch *b = a->batch;
-  const int num_sms = tri_cuda_of(be)->num_sms;
-  bool prompts = b->max_query > 1 && tri_cuda_prefill_mma_fits(a);
   *plan = (tri_op_plan){0};
-  if (st == TRI_OK && tri_cuda_latent_mma_fits(a)) plan_latent(a, num_sms, plan);
-  if (st != TRI_OK || !tri_cuda_decode_fits(a)) return st;
-  if (prompts) plan->variant = ATTENTION_PREFILL_MMA;
-  if (prompts && !b->num_single) return st;
-  bool on_tensor_cores = (prompts || b->max_query <= 1) && tri_cuda_decode_mma_fits(a);
-  plan->variant |= on_tensor_cores ? ATTENTION_DECODE_MMA : ATTENTION_DECODE;
-  plan->split = on_tensor_cores ? tri_cuda_decode_mma_splits(a, num_sms) : tri_cuda_decode_splits(a, num_sms);
-  plan->workspace = tri_cuda_split_workspace(a, on_tensor_cores ? b->num_seqs : a->q.rows, plan->split);
-  return st;
+  if (st != TRI_OK) return st;
+  plan->variant = choose_attention(a, a->batch);
+  if (plan->variant == ATTENTION_LATENT_MMA) {
+    plan->split = tri_cuda_latent_mma_splits(a, tri_cuda_of(be)->num_sms);
+    if (plan->split > 1) plan->workspace = tri_cuda_split_workspace(a, a->q.rows * plan->split);
+  } else if (plan->variant && a->q.rows) {
+    const tri_attention_cut *cut = find_cut(a);
+    if (!cut) return TRI_INVALID_ARGUMENT; /* the batch was bound for other attentions */
+    plan->workspace = tri_cuda_split_workspace(a, cut->num_places);
+  }
+  return TRI_OK;
 }
 
 static void attention_launch(tri_backend *be, const tri_op_plan *plan, const tri_attention_args *a) {
   tri_cuda_impl *impl = tri_cuda_of(be);
   cudaStream_t own = tri_cuda_stream(be);
-  bool mixed = plan->variant & ATTENTION_PREFILL_MMA;
+  const tri_attention_cut *cut = find_cut(a);
   if (!a->q.rows || !a->batch->num_seqs) return;
   if (!plan->variant) tri_cuda_attention(own, a);
-  if (plan->variant & ATTENTION_DECODE) tri_cuda_decode(own, a, be->workspace, impl->counters, plan->split, mixed);
+  if (plan->variant & ATTENTION_DECODE) tri_cuda_decode(own, a, cut, be->workspace, impl->counters);
   if (plan->variant & ATTENTION_DECODE_MMA)
-    tri_cuda_note(be, tri_cuda_decode_mma(own, a, be->workspace, impl->counters, plan->split, mixed));
-  if (mixed) tri_cuda_note(be, tri_cuda_prefill_mma(own, a));
+    tri_cuda_note(be, tri_cuda_decode_mma(own, a, cut, be->workspace, impl->counters));
+  if (plan->variant & ATTENTION_PREFILL_MMA) tri_cuda_note(be, tri_cuda_prefill_mma(own, a, cut));
   if (plan->variant & ATTENTION_LATENT_MMA) tri_cuda_note(be, tri_cuda_latent_mma(own, a, be->workspace, plan->split));
   tri_cuda_note(be, cudaGetLastError());
 }

@@ -38,7 +38,7 @@ static tri_status add_source(const tri_model_config *c, const tri_shard *s, cons
  * type or to int8, partial results of attention whose keys are split among blocks, the hidden units of chosen experts.
  */
 static bool workspace_bytes(const tri_model_config *c, const tri_shard *s, const tri_limits *limits, size_t *out) {
-  enum { BLOCKS = 2048, EXTRA = 8 }; /* of a split attention at most; bytes for a row's scale and alignment */
+  enum { BLOCKS = 2048, EXTRA = 8 }; /* parts of cut contexts at most; bytes for a row's scale and alignment */
   size_t rows = (size_t)limits->max_num_batched_tokens, heads = (size_t)s->q_heads.count, widest = 0, partial, hidden;
   for (int id = 0; id < TRI_W_COUNT; id++) {
     tri_weight_shape shape = tri_shard_weight_shape(c, s, (tri_weight_id)id);
@@ -47,7 +47,7 @@ static bool workspace_bytes(const tri_model_config *c, const tri_shard *s, const
   size_t per_expert = c->moe.num_experts ? (size_t)s->expert_ff.count * sizeof(float) * 2 : 0;
   size_t head = (size_t)(c->mla.on ? c->mla.rank + c->mla.rope_dim : c->attention.head_dim) + 4;
   if (!tri_size_mul(rows, widest + EXTRA, &widest) || !tri_size_mul(widest, 2, &widest) ||
-      !tri_size_add(rows, BLOCKS, &partial) || !tri_size_mul(partial, heads * head * sizeof(float), &partial) ||
+      !tri_size_mul(BLOCKS, heads * head * sizeof(float), &partial) ||
       !tri_size_mul(rows, (size_t)c->moe.top_k * per_expert, &hidden) || !tri_size_add(hidden, widest, &hidden))
     return false;
   *out = hidden > partial ? hidden : partial;

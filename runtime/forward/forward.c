@@ -92,6 +92,7 @@ tri_status tri_forward_record(const tri_step_arena_config *config, const tri_buf
   return w.st;
 }
 
+/* Also finds f->attentions. */
 int tri_forward_products(tri_forward *f, int tokens, tri_tune_product *out) {
   tri_batch b = {.num_tokens = tokens, .max_query = 1};
   if (tokens <= tri_limits_logits(&f->cfg.limits)) b.num_logits = tokens;
@@ -130,6 +131,7 @@ tri_status tri_forward_create(const tri_forward_config *config, tri_forward **ou
   /* The first KV head may be the last one of the rank before. */
   int shared = s->q_heads.first % (int)(c->attention.num_heads / c->attention.num_kv_heads) != 0;
   f->counted_kv = (tri_range){shared, s->kv_heads.count - shared};
+  tri_forward_products(f, 1, NULL);
   *out = f;
   return TRI_OK;
 }
@@ -216,6 +218,7 @@ static bool is_padded(const tri_forward *f, const tri_batch *b) {
 static uint64_t key_of(const tri_forward *f, const tri_batch *b, int lane) {
   const int32_t shape[] = {lane, b->num_tokens, b->num_seqs, b->num_logits, b->num_single, b->block_table_stride};
   uint64_t h = tri_hash_bytes(TRI_HASH_SEED, shape, sizeof shape);
+  h = tri_hash_bytes(h, &b->cuts_key, sizeof b->cuts_key);
   return tri_hash_bytes(h, f->plans, (size_t)f->num_plans * sizeof *f->plans);
 }
 
@@ -242,8 +245,9 @@ void tri_forward_copy_blocks(tri_forward *f, const tri_batch_builder *b) {
 static tri_status bind(tri_forward *f, const tri_batch_builder *builder, const tri_batch *b) {
   const tri_model_config *c = f->cfg.model;
   tri_backend *be = f->cfg.backend;
-  tri_status st = be->ops.bind_batch(be, c->feeds_decoder ? 2 : 0, b, &f->bound);
-  if (st == TRI_OK && c->seq2seq.on) st = be->ops.bind_batch(be, 1, &builder->cross, &f->bound_cross);
+  tri_status st = be->ops.bind_batch(be, c->feeds_decoder ? 2 : 0, b, f->attentions, f->num_attentions, &f->bound);
+  if (st == TRI_OK && c->seq2seq.on)
+    st = be->ops.bind_batch(be, 1, &builder->cross, f->attentions, f->num_attentions, &f->bound_cross);
   f->cross = c->seq2seq.on ? &f->bound_cross : NULL;
   return st;
 }

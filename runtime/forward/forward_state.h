@@ -6,7 +6,7 @@
 #include "runtime/forward/forward.h"
 #include "runtime/forward/walk.h"
 
-enum { TRI_FORWARD_PLANS = 512, TRI_LAYER_CLASSES = 16, TRI_FORWARD_TABLES = 8 };
+enum { TRI_FORWARD_PLANS = 512, TRI_LAYER_CLASSES = 16, TRI_FORWARD_TABLES = 8, TRI_FORWARD_ATTENTIONS = 4 };
 
 struct tri_forward {
   tri_forward_config cfg;
@@ -27,6 +27,8 @@ struct tri_forward {
     size_t bytes;
   } tables[TRI_FORWARD_TABLES];
   int num_tables;
+  tri_attention_args attentions[TRI_FORWARD_ATTENTIONS]; /* those of its layers, one of each kind */
+  int num_attentions;
   tri_batch bound, bound_cross; /* the step's batch where the ops read it */
   const tri_batch *cross;       /* the step's queries against the sources of an encoder-decoder */
   tri_range counted_kv; /* local KV heads that no lower rank has too: each is counted once in a sum over the ranks */

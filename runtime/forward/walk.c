@@ -75,7 +75,23 @@ static void note_move(tri_walk *w, const void *read, const void *write) { note(w
 
 /* ---- ops ---- */
 
+static bool are_alike(const tri_attention_args *a, const tri_attention_args *b) {
+  return a->window == b->window && a->causal == b->causal && a->heads_per_kv == b->heads_per_kv &&
+         a->kv.num_kv_heads == b->kv.num_kv_heads;
+}
+
+static void list_attention(tri_walk *w, const tri_attention_args *a) {
+  tri_forward *f = w->f;
+  for (int i = 0; i < f->num_attentions; i++)
+    if (are_alike(&f->attentions[i], a)) return;
+  if (f->num_attentions < TRI_FORWARD_ATTENTIONS)
+    f->attentions[f->num_attentions++] = *a;
+  else
+    w->st = TRI_OVERFLOW;
+}
+
 static void list(tri_walk *w, tri_op op, const void *args) {
+  if (op == TRI_KERNEL_attention) list_attention(w, args);
   tri_tune_product p = {.gated = op == TRI_KERNEL_gated_linear};
   if (op == TRI_KERNEL_linear)
     p.args = *(const tri_linear_args *)args;

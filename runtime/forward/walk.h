@@ -6,7 +6,7 @@
  *   PLAN    its kernel is chosen, and the workspace that it needs
  *   LAUNCH  it runs, with the kernel that a PLAN walk over the same batch chose
  *   RUN     both at once, for what lies outside of the planned step
- *   LIST    products are listed, as LAUNCH would launch them, for those who measure them
+ *   LIST    products are listed, as LAUNCH would launch them, for those who measure them, and kinds of attention
  *   RECORD  what it reads and writes is noted (TRI_READS_op, TRI_WRITES_op), from which the buffers' places follow
  *
  * A layer's weights and cache are reached through tri_walk_acquire alone, the model's other weights through

@@ -251,28 +251,29 @@ typedef struct heads {
   int hq, hkv, d, v_dim; /* v_dim: of a latent cache, else 0 */
 } heads;
 
-/* Sequences of one length in their own KV blocks, scattered as a server's are. */
-static void bench_attention(bench *b, const heads *g, int seqs, int tokens, int context) {
+/* Sequences of one length, but for the first one, in KV blocks of their own that are scattered as a server's are. */
+static void bench_attention(bench *b, const heads *g, int seqs, int tokens, int context, int longest) {
   enum { MAX_SEQS = 64, MAX_HEADS = 128 };
   static tri_attention_args a[MAX_COPIES];
-  int per_seq = (context + BLOCK - 1) / BLOCK, rows = seqs * tokens, map[MAX_HEADS];
+  int per_seq = (longest + BLOCK - 1) / BLOCK, rows = seqs * tokens, map[MAX_HEADS];
+  int kv_blocks = per_seq + (seqs - 1) * ((context + BLOCK - 1) / BLOCK);
   int hq = g->hq, d = g->d, wide = g->v_dim ? g->v_dim : d;
-  size_t kv = (size_t)(seqs * per_seq * g->hkv * BLOCK) * (size_t)d, width = (size_t)rows * (size_t)(hq * d);
+  size_t kv = (size_t)(kv_blocks * g->hkv * BLOCK) * (size_t)d, width = (size_t)rows * (size_t)(hq * d);
   double bytes = (g->v_dim ? 2.0 : 4.0) * (double)kv + 4.0 * rows * hq * (d + wide), seen = 0;
   int copies = tokens > 1 ? 4 : copies_of(bytes);
   int32_t start[MAX_SEQS + 1] = {0}, contexts[MAX_SEQS], *table = calloc((size_t)(seqs * per_seq), sizeof *table);
   if (!table) give_up("no memory");
   for (int s = 0; s < seqs; s++) {
-    start[s + 1] = start[s] + tokens, contexts[s] = context;
-    for (int i = 0; i < per_seq; i++) table[s * per_seq + i] = i * seqs + s;
+    start[s + 1] = start[s] + tokens, contexts[s] = s ? context : longest;
+    for (int j = 0; j < tokens; j++) seen += contexts[s] - tokens + j + 1;
   }
+  for (int i = 0, next = 0; i < per_seq; i++)
+    for (int s = 0; s < seqs; s++)
+      if (i * BLOCK < contexts[s]) table[s * per_seq + i] = next++;
   for (int h = 0; h < hq; h++) map[h] = h / (hq / g->hkv);
-  for (int j = 0; j < tokens; j++) seen += context - tokens + j + 1;
-  tri_batch batch = {.num_tokens = rows, .num_seqs = seqs, .block_table_stride = per_seq, .max_context = context};
+  tri_batch batch = {.num_tokens = rows, .num_seqs = seqs, .block_table_stride = per_seq, .max_context = longest};
   batch.max_query = tokens, batch.num_single = tokens == 1 ? seqs : 0;
-  batch.seq_start = on_device(b, start, (size_t)(seqs + 1) * sizeof *start);
-  batch.context_len = on_device(b, contexts, (size_t)seqs * sizeof *contexts);
-  batch.block_table = on_device(b, table, (size_t)(seqs * per_seq) * sizeof *table);
+  batch.seq_start = start, batch.context_len = contexts, batch.block_table = table;
   const int32_t *kv_head_of = on_device(b, map, (size_t)hq * sizeof *map);
   uint16_t *k = elements(b, TRI_BF16, kv * (size_t)copies), *v = k;
   if (!g->v_dim) v = elements(b, TRI_BF16, kv * (size_t)copies);
@@ -280,17 +281,20 @@ static void bench_attention(bench *b, const heads *g, int seqs, int tokens, int 
   for (int i = 0; i < copies; i++) {
     a[i] = (tri_attention_args){.q = matrix(q, rows, hq * d), .batch = &batch, .out = matrix(out, rows, hq * wide)};
     a[i].kv = (tri_kv_layer){.k = k + (size_t)i * kv, .v = v + (size_t)i * kv, .dtype = TRI_BF16};
-    a[i].kv.num_blocks = seqs * per_seq, a[i].kv.num_kv_heads = g->hkv, a[i].kv.block_size = BLOCK;
+    a[i].kv.num_blocks = kv_blocks, a[i].kv.num_kv_heads = g->hkv, a[i].kv.block_size = BLOCK;
     a[i].kv.head_dim = d, a[i].kv.v_dim = g->v_dim;
     a[i].num_heads = hq, a[i].kv_head_of = kv_head_of, a[i].heads_per_kv = hq / g->hkv;
     a[i].scale = 1 / sqrtf((float)d), a[i].causal = true;
   }
-  char name[80];
+  tri_batch host = batch;
+  if (b->c->be->ops.bind_batch(b->c->be, 0, &host, a, 1, &batch)) give_up("no memory");
+  char name[80], other[32] = "";
+  if (longest != context) snprintf(other, sizeof other, " but one %d", longest);
   if (g->v_dim)
     NAME("attention bfloat16 %d x %d, context %d, latent, %d heads", seqs, tokens, context, hq);
   else
-    NAME("attention bfloat16 %d x %d tokens, context %d, d %d", seqs, tokens, context, d);
-  double products = seen * seqs * hq * (d + wide);
+    NAME("attention bfloat16 %d x %d tokens, context %d%s, d %d", seqs, tokens, context, other, d);
+  double products = seen * hq * (d + wide);
   report(b, name, WORK(attention, a, copies, .bytes = bytes, .products = products, .type = TRI_BF16));
   release(b);
   free(table);
@@ -298,23 +302,28 @@ static void bench_attention(bench *b, const heads *g, int seqs, int tokens, int 
 
 /* Llama 3 8B's heads and shorter ones; then latent ones, DeepSeek-V3's and those of V2-Lite or of a rank of eight. */
 static void bench_attentions(bench *b) {
+  enum { LONG = 120000 };
   bool quick = b->c->opt.quick;
   for (int d = 128; d >= 64; d -= 64) {
     const heads g = {32, 8, d, 0};
     for (int context = 512; context <= 4096; context *= 8) {
-      bench_attention(b, &g, 1, 1, context);
-      if (!quick) bench_attention(b, &g, 8, 1, context);
-      bench_attention(b, &g, 32, 1, context);
+      bench_attention(b, &g, 1, 1, context, context);
+      if (!quick) bench_attention(b, &g, 8, 1, context, context);
+      bench_attention(b, &g, 32, 1, context, context);
     }
-    for (int tokens = 512; tokens <= (quick ? 512 : 8192); tokens *= 4) bench_attention(b, &g, 1, tokens, tokens);
+    bench_attention(b, &g, 32, 1, 8192, 8192);
+    bench_attention(b, &g, 32, 1, 512, LONG);
+    bench_attention(b, &g, 1, 1, LONG, LONG);
+    for (int tokens = 512; tokens <= (quick ? 512 : 8192); tokens *= 4)
+      bench_attention(b, &g, 1, tokens, tokens, tokens);
   }
   for (int hq = 128; hq >= 16; hq /= 8) {
     const heads g = {hq, 1, 576, 512};
     for (int context = 4096; context <= (quick ? 4096 : 32768); context *= 8) {
-      bench_attention(b, &g, 1, 1, context);
-      bench_attention(b, &g, 32, 1, context);
+      bench_attention(b, &g, 1, 1, context, context);
+      bench_attention(b, &g, 32, 1, context, context);
     }
-    if (!quick) bench_attention(b, &g, 1, 2048, 2048);
+    if (!quick) bench_attention(b, &g, 1, 2048, 2048, 2048);
   }
 }
 

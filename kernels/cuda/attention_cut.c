@@ -1,0 +1,277 @@
+#include "kernels/cuda/attention_cut.h"
+
+#include <math.h>
+
+/* Tiles of a block where the device is full. While there are fewer than SOME, one block for a multiprocessor keeps its
+ * place beside a product's; up to MANY there are enough to hide their latencies, and above that as many as there is
+ * room for. No part has less than LEAST, and contexts below MANY are whole where there are enough of them. */
+enum { LEAST = 2, SOME = 8, MANY = 16 };
+enum { STEP = 8 };          /* of the number of places: each number is a recorded step of its own */
+enum { WAVES = 4 };         /* blocks that follow each other on a place, at most */
+enum { MOST_SLOTS = 1024 }; /* parts of cut contexts; see TRI_CUDA_SPLIT_ROWS */
+
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t round_up(int64_t a, int64_t step) { return (a + step - 1) / step * step; }
+
+/* ---- contexts ---- */
+
+typedef struct context {
+  int row, seq, first, end, position;
+} context;
+
+static bool is_prompt(const tri_attention_shape *s, const tri_batch *b, int seq) {
+  return s->rows && b->seq_start[seq + 1] - b->seq_start[seq] > 1;
+}
+
+static int first_key(const tri_attention_shape *s, int last) {
+  return s->window > 0 && last - s->window + 1 > 0 ? last - s->window + 1 : 0;
+}
+
+static context context_of(const tri_attention_shape *s, const tri_batch *b, int seq, int row) {
+  int position = b->context_len[seq] - (b->seq_start[seq + 1] - row);
+  int last = s->causal ? position : b->context_len[seq] - 1;
+  return (context){row, seq, first_key(s, last), last + 1, position};
+}
+
+static int64_t tiles_of(const tri_attention_shape *s, const context *c) {
+  return (c->end - c->first + s->keys - 1) / s->keys;
+}
+
+/* Calls `visit` for every context that is cut. */
+static void each_context(const tri_attention_shape *s, const tri_batch *b, void (*visit)(void *, const context *),
+                         void *ctx) {
+  for (int seq = 0; seq < b->num_seqs; seq++) {
+    if (is_prompt(s, b, seq)) continue;
+    for (int row = b->seq_start[seq]; row < b->seq_start[seq + 1]; row++) {
+      context c = context_of(s, b, seq, row);
+      visit(ctx, &c);
+    }
+  }
+}
+
+/* ---- the length of a part ---- */
+
+typedef struct lengths {
+  const tri_attention_shape *s;
+  int rows;
+  int64_t tiles, longest, small; /* of all contexts, of the longest one, of all below MANY */
+} lengths;
+
+static void count_tiles(void *ctx, const context *c) {
+  lengths *k = ctx;
+  int64_t tiles = tiles_of(k->s, c);
+  k->rows++;
+  k->tiles += tiles;
+  k->longest = larger(k->longest, tiles);
+  if (tiles < MANY) k->small += tiles;
+}
+
+/* A length that is tried: the places that the parts take, in 64ths. What is short shares a place with others. */
+typedef struct trial {
+  const tri_attention_shape *s;
+  int64_t part, places;
+} trial;
+
+static void add_places(void *ctx, const context *c) {
+  trial *t = ctx;
+  int64_t tiles = tiles_of(t->s, c);
+  if (tiles < MANY) return;
+  t->places += 2 * tiles < t->part ? 64 * tiles / t->part : (tiles + t->part - 1) / t->part * 64;
+}
+
+static int64_t places_of(const lengths *k, const tri_batch *b, int64_t part) {
+  trial t = {.s = k->s, .part = part, .places = 64 * k->small / part};
+  each_context(k->s, b, add_places, &t);
+  return t.places;
+}
+
+/* Returns the least length with which the parts take no more than `slots` places, to about a 16th. */
+static int64_t part_for(const lengths *k, const tri_batch *b, int64_t slots) {
+  int64_t low = larger((k->tiles + slots - 1) / slots, (k->longest + k->s->most_splits - 1) / k->s->most_splits);
+  int64_t high = larger(low, 2 * k->longest);
+  low = larger(low, LEAST);
+  if (places_of(k, b, low) <= 64 * slots) return low;
+  while (high - low > larger(low / 16, 1)) {
+    int64_t middle = (low + high) / 2;
+    if (places_of(k, b, middle) <= 64 * slots)
+      high = middle;
+    else
+      low = middle;
+  }
+  return high;
+}
+
+static int slots_for(const tri_attention_shape *s, int per_sm, int num_sms) {
+  return (int)larger(smaller(per_sm * num_sms / s->units, MOST_SLOTS / WAVES), 1);
+}
+
+/* A part's length, and the places that the device has for parts. */
+typedef struct choice {
+  int64_t part, slots;
+} choice;
+
+/* Slots for short contexts are a power of two: recorded steps serve a range of lengths. */
+static choice choose_short(const lengths *k, int one) {
+  int64_t slots = 1;
+  while (slots < one && LEAST * slots < k->tiles) slots *= 2;
+  slots = smaller(slots, one);
+  return (choice){larger((k->tiles + slots - 1) / slots, LEAST), slots};
+}
+
+/* Blocks read at the device's rate while there are enough of them on each multiprocessor, and until the last ones end.
+ * So one wave is best that has enough of them, else the one of several whose parts leave the least of the last one
+ * empty, where each wave costs a few hundredths. */
+static choice choose(const lengths *k, const tri_batch *b, int num_sms) {
+  int one = slots_for(k->s, 1, num_sms), enough = slots_for(k->s, k->s->enough, num_sms);
+  int all = slots_for(k->s, k->s->blocks, num_sms);
+  choice best = {0};
+  double most = 0;
+  if (k->tiles <= (int64_t)SOME * one) return choose_short(k, one);
+  if (k->tiles <= (int64_t)MANY * enough) return (choice){part_for(k, b, enough), enough};
+  if (2 * k->longest * all <= k->tiles) return (choice){k->longest, all}; /* whole contexts pack well */
+  for (int waves = 1; waves <= WAVES && most < 0.9; waves++) {
+    choice c = {.slots = (int64_t)waves * all};
+    c.part = part_for(k, b, c.slots);
+    double each = (double)smaller(c.part, k->longest), full = (double)k->tiles / (each * (double)c.slots);
+    if (c.part > k->longest)
+      full /= ceil(full); /* whole contexts follow each other */
+    else if (waves == 1)
+      full = (double)places_of(k, b, c.part) / (64.0 * enough);
+    if (full - 0.03 * waves <= most) continue;
+    most = full - 0.03 * waves;
+    best = c;
+  }
+  return best;
+}
+
+/* ---- parts ---- */
+
+enum { SIZES = 64 }; /* parts are ordered by length, in steps of the longest's 64th */
+
+typedef struct cutter {
+  const tri_attention_shape *s;
+  bool is_full; /* whole contexts occupy the device */
+  int64_t part, longest;
+  int num_parts, num_places;
+  int next[SIZES]; /* first the parts of a size, then where its next one goes */
+  tri_attention_part *parts;
+} cutter;
+
+static int splits_of(const cutter *k, int64_t tiles) {
+  if (k->is_full && tiles < MANY) return 1;
+  int64_t splits = (tiles + k->part - 1) / k->part;
+  return (int)larger(smaller(smaller(splits, tiles / LEAST), k->s->most_splits), 1);
+}
+
+static int size_class(const cutter *k, int64_t tiles) {
+  return (int)(SIZES - 1 - smaller(tiles * SIZES / (k->longest + 1), SIZES - 1));
+}
+
+static void cut_context(void *ctx, const context *c) {
+  cutter *k = ctx;
+  int64_t tiles = tiles_of(k->s, c), keys = k->s->keys;
+  int splits = splits_of(k, tiles), *next = &k->next[size_class(k, tiles / splits)];
+  for (int i = 0; k->parts && i < splits; i++)
+    k->parts[*next + i] =
+        (tri_attention_part){.row = c->row,
+                             .seq = c->seq,
+                             .first = (int32_t)(c->first + tiles * i / splits * keys),
+                             .end = (int32_t)smaller(c->first + tiles * (i + 1) / splits * keys, c->end),
+                             .position = c->position,
+                             .split = i,
+                             .splits = splits,
+                             .place = splits > 1 ? k->num_places + i : -1};
+  *next += splits;
+  k->num_parts += splits;
+  if (splits > 1) k->num_places += splits;
+}
+
+static void cut_contexts(const tri_attention_shape *s, const tri_batch *b, int num_sms, tri_attention_cut *out,
+                         tri_attention_part *parts) {
+  lengths l = {.s = s};
+  each_context(s, b, count_tiles, &l);
+  if (!l.rows) return;
+  choice c = choose(&l, b, num_sms);
+  cutter k = {.s = s, .part = c.part, .longest = smaller(c.part, l.longest)};
+  k.is_full = l.rows >= slots_for(s, 1, num_sms);
+  each_context(s, b, cut_context, &k); /* counts them */
+  for (int i = 0, at = 0; i < SIZES; i++) {
+    int count = k.next[i];
+    k.next[i] = at;
+    at += count;
+  }
+  k.parts = parts;
+  k.num_parts = k.num_places = 0;
+  each_context(s, b, cut_context, &k);
+  /* Parts beyond the first of each context are fewer than the slots, and what is cut is longer than a part. */
+  out->num_parts = k.num_places ? (int)smaller(l.rows + c.slots - 1, round_up(k.num_parts, STEP)) : l.rows;
+  out->num_places = k.num_places ? 2 * (int)c.slots : 0;
+  for (int i = k.num_parts; i < out->num_parts; i++) parts[i] = (tri_attention_part){.row = -1};
+}
+
+/* ---- tiles ---- */
+
+static int tile_class(const tri_attention_tile *t) {
+  int size = 0;
+  for (int keys = t->end - t->first; keys > 1; keys /= 2) size++;
+  return SIZES - 1 - size;
+}
+
+/* Calls `visit` for every tile of every prompt, a prompt's last one first. */
+static void each_tile(const tri_attention_shape *s, const tri_batch *b,
+                      void (*visit)(void *, const tri_attention_tile *), void *ctx) {
+  for (int seq = 0; seq < b->num_seqs; seq++) {
+    int begin = b->seq_start[seq], n = b->seq_start[seq + 1] - begin, context = b->context_len[seq];
+    if (!is_prompt(s, b, seq)) continue;
+    for (int i = (n - 1) / s->rows; i >= 0; i--) {
+      tri_attention_tile t = {.row = begin + i * s->rows, .seq = seq, .context = context};
+      t.rows = (int32_t)smaller(s->rows, n - i * s->rows);
+      t.position = context - n + i * s->rows;
+      t.first = first_key(s, s->causal ? t.position : context - 1);
+      t.end = s->causal ? t.position + t.rows : context;
+      visit(ctx, &t);
+    }
+  }
+}
+
+typedef struct tiler {
+  int next[SIZES];
+  tri_attention_tile *tiles;
+} tiler;
+
+static void count_tile(void *ctx, const tri_attention_tile *t) { ((tiler *)ctx)->next[tile_class(t)]++; }
+static void put_tile(void *ctx, const tri_attention_tile *t) {
+  tiler *k = ctx;
+  k->tiles[k->next[tile_class(t)]++] = *t;
+}
+
+static int cut_prompts(const tri_attention_shape *s, const tri_batch *b, tri_attention_tile *tiles) {
+  tiler k = {.tiles = tiles};
+  int at = 0;
+  each_tile(s, b, count_tile, &k);
+  for (int i = 0; i < SIZES; i++) {
+    int count = k.next[i];
+    k.next[i] = at;
+    at += count;
+  }
+  each_tile(s, b, put_tile, &k);
+  return at;
+}
+
+/* ---- both ---- */
+
+int tri_attention_most_parts(const tri_attention_shape *s, const tri_batch *b, int num_sms) {
+  return (s->rows ? b->num_seqs : b->num_tokens) + WAVES * slots_for(s, s->blocks, num_sms);
+}
+
+int tri_attention_most_tiles(const tri_attention_shape *s, const tri_batch *b) {
+  return s->rows ? b->num_tokens / s->rows + b->num_seqs : 0;
+}
+
+void tri_attention_cut_batch(const tri_attention_shape *s, const tri_batch *b, int num_sms, tri_attention_part *parts,
+                             tri_attention_tile *tiles, tri_attention_cut *out) {
+  *out = (tri_attention_cut){.shape = *s, .parts = parts, .tiles = tiles};
+  cut_contexts(s, b, num_sms, out, parts);
+  out->num_tiles = s->rows ? cut_prompts(s, b, tiles) : 0;
+}

@@ -1,0 +1,61 @@
+/* How a device cuts the attention of a step into blocks.
+ *
+ * Sequences of one token read contexts of any length. A block for each would end with the longest, so long contexts are
+ * cut into equal parts (Flash-Decoding, Dao et al. 2023), of about one length throughout the step, and as many as the
+ * device runs at a time, or few times that (one schedule for the whole batch, as in FlashInfer, Ye et al. 2025, section
+ * 3.3). The longest parts begin first, and those of a context are merged in their order. Prompts are cut into tiles of
+ * tokens. Both lists are made on the host with the step's other arrays: no block is launched for what is not there, but
+ * for the empty places that let recorded steps serve many lengths. */
+#ifndef TRI_KERNELS_CUDA_ATTENTION_CUT_H
+#define TRI_KERNELS_CUDA_ATTENTION_CUT_H
+
+#include "kernels/ops.h"
+
+/* A part of a token's context, for the blocks of all KV heads. The longest come first. */
+typedef struct tri_attention_part {
+  int32_t row, seq;      /* of the batch; row -1: an empty place */
+  int32_t first, end;    /* its keys are first .. end - 1 */
+  int32_t position;      /* of the token */
+  int32_t split, splits; /* part number `split` of `splits` */
+  int32_t place; /* where its results are merged: a number among the parts of cut contexts; -1: of a whole one */
+} tri_attention_part;
+
+/* Tokens of one prompt. Those with the most keys come first. */
+typedef struct tri_attention_tile {
+  int32_t row, seq, rows; /* rows row .. row + rows - 1 of the batch */
+  int32_t position;       /* of the first one */
+  int32_t first, end;     /* keys that any of them sees */
+  int32_t context;        /* of the sequence */
+  int32_t unused;
+} tri_attention_tile;
+
+/* The lists depend on this and the batch. Equal bytes mean equal lists: make it of zeros. */
+typedef struct tri_attention_shape {
+  int32_t window;      /* 0: none */
+  int32_t causal;      /* whether a token sees no later ones */
+  int32_t units;       /* blocks that each part takes: KV heads times chunks of their query heads */
+  int32_t keys;        /* that a block reads at a time: contexts are cut between tiles of them */
+  int32_t blocks;      /* that a multiprocessor has room for, */
+  int32_t enough;      /* and of these those with which it reads at its rate */
+  int32_t most_splits; /* parts of one context */
+  int32_t rows;        /* of a prompt's tile; 0: prompts are cut token by token, as single tokens are */
+} tri_attention_shape;
+
+/* The lists of one shape for one batch. */
+typedef struct tri_attention_cut {
+  tri_attention_shape shape;
+  int num_parts, num_tiles; /* the empty places among the parts included */
+  int num_places;           /* parts of cut contexts at most */
+  const tri_attention_part *parts;
+  const tri_attention_tile *tiles;
+} tri_attention_cut;
+
+/* Returns the most places that the lists of any batch of these sizes have. num_sms: multiprocessors of the device. */
+int tri_attention_most_parts(const tri_attention_shape *s, const tri_batch *b, int num_sms);
+int tri_attention_most_tiles(const tri_attention_shape *s, const tri_batch *b);
+
+/* Cuts a batch whose arrays are on the host. parts and tiles have room for the most; out points to them. */
+void tri_attention_cut_batch(const tri_attention_shape *s, const tri_batch *b, int num_sms, tri_attention_part *parts,
+                             tri_attention_tile *tiles, tri_attention_cut *out);
+
+#endif

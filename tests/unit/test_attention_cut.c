@@ -1,0 +1,227 @@
+/* How a device cuts attention: every key of every token in exactly one part, in order, and no more parts than places.
+ */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cuda/attention_cut.h"
+
+enum { MOST_SEQS = 300, SMS = 132 };
+
+typedef struct world {
+  tri_batch b;
+  int32_t start[MOST_SEQS + 1], context[MOST_SEQS];
+  tri_attention_part *parts;
+  tri_attention_tile *tiles;
+  tri_attention_cut cut;
+} world;
+
+static unsigned state = 1;
+static int any(int low, int high) {
+  state = state * 1664525u + 1013904223u;
+  return low + (int)((state >> 8) % (unsigned)(high - low + 1));
+}
+
+static void add(world *w, int tokens, int context) {
+  tri_batch *b = &w->b;
+  w->context[b->num_seqs++] = context;
+  b->num_tokens += tokens;
+  w->start[b->num_seqs] = b->num_tokens;
+}
+
+static void cut(world *w, const tri_attention_shape *s) {
+  w->b.seq_start = w->start;
+  w->b.context_len = w->context;
+  size_t parts = (size_t)tri_attention_most_parts(s, &w->b, SMS), tiles = (size_t)tri_attention_most_tiles(s, &w->b);
+  w->parts = malloc((parts + 1) * sizeof *w->parts);
+  w->tiles = malloc((tiles + 1) * sizeof *w->tiles);
+  memset(w->parts, 0x55, (parts + 1) * sizeof *w->parts);
+  memset(w->tiles, 0x55, (tiles + 1) * sizeof *w->tiles);
+  tri_attention_cut_batch(s, &w->b, SMS, w->parts, w->tiles, &w->cut);
+  ck_assert(w->cut.num_parts <= (int)parts && w->cut.num_tiles <= (int)tiles);
+  ck_assert_int_eq(w->parts[parts].row, 0x55555555);
+  ck_assert_int_eq(w->tiles[tiles].row, 0x55555555);
+}
+
+static void destroy(world *w) {
+  free(w->parts);
+  free(w->tiles);
+  *w = (world){0};
+}
+
+static int seq_of(const world *w, int row) {
+  int s = 0;
+  while (w->start[s + 1] <= row) s++;
+  return s;
+}
+
+/* Checks that the parts of a row, of which p is one, have the keys that it sees, in their order. */
+static void check_context(const world *w, const tri_attention_shape *s, const tri_attention_part *p) {
+  int seq = seq_of(w, p->row), position = w->context[seq] - (w->start[seq + 1] - p->row);
+  int last = s->causal ? position : w->context[seq] - 1,
+      next = s->window && last - s->window + 1 > 0 ? last - s->window + 1 : 0;
+  for (int split = 0; split < p->splits; split++) {
+    const tri_attention_part *q = w->parts;
+    while (q < w->parts + w->cut.num_parts && !(q->row == p->row && q->split == split)) q++;
+    ck_assert(q < w->parts + w->cut.num_parts && q->seq == seq && q->position == position && q->splits == p->splits);
+    ck_assert(q->first == next && q->end > q->first);
+    ck_assert(p->splits > 1 ? q->place - split == p->place - p->split : q->place == -1);
+    next = q->end;
+  }
+  ck_assert_int_eq(next, last + 1);
+}
+
+static void check_parts(const world *w, const tri_attention_shape *s) {
+  bool seen[4096] = {false}, placed[4096] = {false};
+  int num = 0;
+  for (int i = 0; i < w->cut.num_parts && w->parts[i].row >= 0; i++, num++) {
+    const tri_attention_part *p = &w->parts[i];
+    ck_assert(p->row < w->b.num_tokens && p->splits >= 1 && p->splits <= s->most_splits && p->split < p->splits);
+    seen[p->row] = true;
+    if (p->place >= 0) {
+      ck_assert(p->place < w->cut.num_places && !placed[p->place]);
+      placed[p->place] = true;
+    }
+    if (!p->split) check_context(w, s, p);
+  }
+  int parts = 0;
+  for (int i = 0; i < num; i++) parts += w->parts[i].split ? 0 : w->parts[i].splits;
+  ck_assert_int_eq(parts, num);
+  for (int i = num; i < w->cut.num_parts; i++) ck_assert_int_eq(w->parts[i].row, -1);
+  for (int q = 0; q < w->b.num_seqs; q++)
+    for (int row = w->start[q]; row < w->start[q + 1]; row++) {
+      bool prompt = s->rows && w->start[q + 1] - w->start[q] > 1;
+      ck_assert_int_eq(seen[row], !prompt);
+    }
+}
+
+static void check_tiles(const world *w, const tri_attention_shape *s) {
+  bool seen[4096] = {false};
+  for (int i = 0; i < w->cut.num_tiles; i++) {
+    const tri_attention_tile *t = &w->tiles[i];
+    int seq = seq_of(w, t->row), position = w->context[seq] - (w->start[seq + 1] - t->row),
+        last = position + t->rows - 1;
+    ck_assert(t->seq == seq && t->rows >= 1 && t->rows <= s->rows && t->position == position &&
+              t->context == w->context[seq]);
+    ck_assert_int_eq(t->end, s->causal ? last + 1 : t->context);
+    int first_last = s->causal ? position : t->context - 1;
+    ck_assert_int_eq(t->first, s->window && first_last - s->window + 1 > 0 ? first_last - s->window + 1 : 0);
+    for (int r = 0; r < t->rows; r++) {
+      ck_assert(seq_of(w, t->row + r) == seq && !seen[t->row + r]);
+      seen[t->row + r] = true;
+    }
+  }
+  for (int q = 0; q < w->b.num_seqs; q++)
+    for (int row = w->start[q]; row < w->start[q + 1]; row++)
+      ck_assert_int_eq(seen[row], s->rows && w->start[q + 1] - w->start[q] > 1);
+}
+
+START_TEST(all_keys_once) {
+  for (int i = 0; i < 3000; i++) {
+    world w = {0};
+    tri_attention_shape s = {.window = any(0, 1) ? any(1, 700) : 0,
+                             .causal = any(0, 3) > 0,
+                             .units = 1 << any(0, 6),
+                             .blocks = any(1, 4),
+                             .most_splits = any(0, 1) ? 64 : 128};
+    int seqs = any(1, i % 50 ? 12 : MOST_SEQS), kind = any(0, 2);
+    s.keys = any(0, 1) ? 64 : 16;
+    s.rows = any(0, 1) ? 64 : 0;
+    for (int q = 0; q < seqs; q++) {
+      int tokens = kind == 0 || w.b.num_tokens > 3000 ? 1 : any(0, any(0, 1) ? 3 : 200),
+          most = any(0, 9) ? 600 : 140000;
+      add(&w, tokens, tokens + any(tokens ? 0 : 1, most));
+    }
+    cut(&w, &s);
+    check_parts(&w, &s);
+    check_tiles(&w, &s);
+    destroy(&w);
+  }
+}
+END_TEST
+
+static const tri_attention_shape llama = {
+    .causal = 1, .units = 8, .keys = 64, .blocks = 3, .enough = 2, .most_splits = 128, .rows = 64};
+
+static int longest(const world *w) {
+  int most = 0;
+  for (int i = 0; i < w->cut.num_parts; i++)
+    if (w->parts[i].row >= 0 && w->parts[i].end - w->parts[i].first > most) most = w->parts[i].end - w->parts[i].first;
+  return most;
+}
+
+/* Many contexts of one length are work enough, and are not cut into what would not be equal. */
+START_TEST(equal_contexts_stay_whole) {
+  world w = {0};
+  for (int i = 0; i < 64; i++) add(&w, 1, 512);
+  cut(&w, &llama);
+  ck_assert_int_eq(w.cut.num_parts, 64);
+  ck_assert_int_eq(w.cut.num_places, 0);
+  destroy(&w);
+}
+END_TEST
+
+/* No part is much longer than the device's share of all keys, whatever lies beside it. */
+START_TEST(long_contexts_are_shared) {
+  static const struct {
+    int count, context, longest;
+  } batches[] = {{32, 400, 120000}, {1, 120000, 120000}, {32, 8192, 8192}, {32, 4096, 4096}, {5, 30000, 90000}};
+  for (size_t i = 0; i < sizeof batches / sizeof *batches; i++) {
+    world w = {0};
+    int64_t keys = 0;
+    for (int q = 0; q < batches[i].count; q++) {
+      int context = q ? batches[i].context : batches[i].longest;
+      add(&w, 1, context);
+      keys += context;
+    }
+    cut(&w, &llama);
+    ck_assert_int_lt(longest(&w), keys * 8 / (2 * SMS) * 5 / 4 + 64);
+    ck_assert_int_ge(w.parts[0].end - w.parts[0].first, longest(&w) * 9 / 10); /* the longest begin first */
+    destroy(&w);
+  }
+}
+END_TEST
+
+/* A short context is cut for the processors' sake, but not into less than two reads. */
+START_TEST(a_short_context_has_few_parts) {
+  world w = {0};
+  add(&w, 1, 250);
+  cut(&w, &llama);
+  ck_assert_int_eq(w.parts[0].splits, 2);
+  ck_assert_int_eq(w.cut.num_parts, 2);
+  destroy(&w);
+  add(&w, 1, 60);
+  cut(&w, &llama);
+  ck_assert_int_eq(w.cut.num_parts, 1);
+  destroy(&w);
+}
+END_TEST
+
+/* Recorded steps serve many lengths: conversations that grow by 2,000 tokens have few numbers of places. */
+START_TEST(recorded_steps_are_few) {
+  bool seen[4096] = {false};
+  int numbers = 0;
+  for (int context = 100; context < 2100; context++) {
+    world w = {0};
+    for (int i = 0; i < 20; i++) add(&w, 1, context * (i + 1) / 10);
+    cut(&w, &llama);
+    numbers += !seen[w.cut.num_parts];
+    seen[w.cut.num_parts] = true;
+    destroy(&w);
+  }
+  ck_assert_int_le(numbers, 7);
+}
+END_TEST
+
+Suite *suite_attention_cut(void);
+Suite *suite_attention_cut(void) {
+  Suite *s = suite_create("attention_cut");
+  TCase *c = tcase_create("attention_cut");
+  tcase_add_test(c, all_keys_once);
+  tcase_add_test(c, equal_contexts_stay_whole);
+  tcase_add_test(c, long_contexts_are_shared);
+  tcase_add_test(c, a_short_context_has_few_parts);
+  tcase_add_test(c, recorded_steps_are_few);
+  suite_add_tcase(s, c);
+  return s;
+}
