@@ -17,11 +17,11 @@ struct trireme {
   tri_server_msg *msg;
   tri_client_msg *out;
   uint64_t next_id;
-  unsigned losses; /* connections lost when this one was made */
   int timeout_ms;
   int fd, ready_fd; /* trireme_fd: an epoll over the link's descriptors and ready_fd, an eventfd; -1: nobody asked */
   bool ready;       /* ready_fd is readable */
   bool has_keys;
+  bool over; /* what came before the connection ended has been given: nothing is received any more */
   uint64_t max_message;
   char endpoint[TRI_ENDPOINT_BYTES];
   char server_version[64];

@@ -133,18 +133,15 @@ static int ms_until(int64_t deadline_ns) {
 
 /* Sends c->buf. */
 static trireme_result send_buf(trireme *c, int64_t deadline_ns, trireme_error *error) {
-  unsigned losses;
   if (c->max_message && c->buf.len > c->max_message)
     return tri_client_say(error, TRIREME_INVALID, TRI_TOO_LARGE, NULL,
                           "the request has %zu bytes; the coordinator takes %llu", c->buf.len,
                           (unsigned long long)c->max_message);
   tri_status st = tri_zlink_send(c->link, c->buf.data, c->buf.len);
-  /* A connection that was lost and made again has a coordinator that knows nothing of this client. */
-  tri_zlink_look(c->link, &losses);
-  if (losses != c->losses) return lost(c, error);
   if (st == TRI_AGAIN) st = tri_zlink_send_wait(c->link, c->buf.data, c->buf.len, ms_until(deadline_ns));
   switch (st) {
   case TRI_OK: return TRIREME_OK;
+  case TRI_CLOSED:
   case TRI_PERMISSION: return lost(c, error);
   case TRI_TIMEOUT:
     return tri_client_say(error, TRIREME_TIMEOUT, TRI_TIMEOUT, "endpoint", "nobody took a request at %s within %d ms",
@@ -170,16 +167,18 @@ static trireme_result decode_next(trireme *c, trireme_error *error) {
 /* Waits for a message and unpacks it into c->msg. */
 static trireme_result receive(trireme *c, int64_t deadline_ns, trireme_error *error) {
   const void *data;
-  for (;;) {
+  for (bool ended = false;;) {
     if (c->rest_len) return decode_next(c, error);
+    if (c->over) return lost(c, error);
     tri_status st = tri_zlink_recv(c->link, &data, &c->rest_len);
     if (st == TRI_OK) {
       c->rest = data;
       return decode_next(c, error);
     }
     if (st != TRI_AGAIN) return fail_status(error, st, &(tri_error){.status = st});
-    unsigned losses;
-    if (tri_zlink_look(c->link, &losses) == TRI_ZLINK_REFUSED || losses != c->losses) return lost(c, error);
+    c->over = ended;
+    ended = tri_zlink_look(c->link, NULL) >= TRI_ZLINK_LOST;
+    if (ended) continue; /* once more: what came before the end may have come after the reading */
     int left = deadline_ns == TRI_NEVER ? -1 : ms_until(deadline_ns);
     if (!left) return tri_client_say(error, TRIREME_TIMEOUT, TRI_TIMEOUT, NULL, "nothing came in time");
     tri_zpoll item = {.link = c->link, .fd = -1};
