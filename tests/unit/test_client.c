@@ -7,6 +7,7 @@
 #include <spawn.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -228,6 +229,29 @@ START_TEST(test_what_it_is_told) {
 }
 END_TEST
 
+/* With too few descriptors nothing is connected, and the limit is named. */
+START_TEST(test_few_descriptors) {
+  struct rlimit before;
+  int refused = 0, connected = 0;
+  ck_assert(!getrlimit(RLIMIT_NOFILE, &before));
+  for (rlim_t most = 3; most < 64; most++) {
+    trireme *other = NULL;
+    trireme_error error = {0};
+    trireme_config config;
+    trireme_config_init(&config);
+    config.endpoint = "ipc://" TRI_TEST_SCRATCH "/client.sock";
+    ck_assert(!setrlimit(RLIMIT_NOFILE, &(struct rlimit){most, before.rlim_max}));
+    trireme_result r = trireme_connect(&config, &other, &error);
+    trireme_close(other);
+    ck_assert(!setrlimit(RLIMIT_NOFILE, &before));
+    connected += r == TRIREME_OK;
+    refused += r == TRIREME_FAILED && strstr(error.message, "ulimit -n is ");
+    ck_assert_msg(connected + refused == (int)most - 2, "with %d: %s", (int)most, error.message);
+  }
+  ck_assert(refused && connected);
+}
+END_TEST
+
 /* A connection that was lost is over for every call, and the next coordinator there hears nothing of its requests. */
 START_TEST(test_lost) {
   trireme_event e;
@@ -363,6 +387,7 @@ Suite *suite_client(void) {
   tcase_add_test(t, test_sizes);
   tcase_add_test(t, test_shorter_structs);
   tcase_add_test(t, test_what_it_is_told);
+  tcase_add_test(t, test_few_descriptors);
   tcase_add_test(t, test_lost);
   tcase_add_test(t, test_poll);
   tcase_add_test(t, test_poll_one_event_at_a_time);
