@@ -490,10 +490,11 @@ trireme_result trireme_next_sized(trireme *c, int timeout_ms, trireme_event *out
   trireme_event event;
   trireme_result r = check_size(size, sizeof event, "trireme_event", error);
   if (r) return r;
-  do r = receive(c, deadline, error);
-  while (r == TRIREME_OK && c->msg->op == TRI_REPLY_HELLO);
+  r = receive(c, deadline, error);
   tri_client_show_ready(c);
   if (r) return r;
+  if (c->msg->op == TRI_REPLY_HELLO)
+    return tri_client_say(error, TRIREME_PROTOCOL, TRI_CORRUPT, "op", "a hello that nobody asked for");
   r = tri_client_event(c, &event, error);
   if (r == TRIREME_OK) memcpy(out, &event, size);
   return r;
