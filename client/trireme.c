@@ -14,7 +14,10 @@
 #include "runtime/base/version.h"
 #include "runtime/base/wait.h"
 
-enum { SOCKET_POLL_MS = 10 };
+enum {
+  SOCKET_POLL_MS = 10,
+  UNREAD_FRAMES = 64, /* of at most TRI_WIRE_MAX_MESSAGE bytes, so that a program which does not read holds 64 MiB */
+};
 
 const char *trireme_version(void) { return TRIREME_VERSION; }
 const char *trireme_server_version(const trireme *c) { return c->server_version; }
@@ -261,6 +264,7 @@ trireme_result trireme_connect(const trireme_config *given, trireme **out, trire
                              .server_key = config->server_key,
                              .max_message = TRI_WIRE_MAX_MESSAGE,
                              .backlog = 10000,
+                             .receive_backlog = UNREAD_FRAMES,
                              .refuse_unconnected = true};
     st = tri_zlink_open(c->z, &link, &c->link, &err);
   }

@@ -85,6 +85,7 @@ static int link_start(tri_zlink *l) {
   l->again = false;
   l->socket = zmq_socket(l->z->ctx, ZMQ_DEALER);
   bool ok = l->socket && tri_z_set_common(l->socket, c->max_message, backlog) &&
+            (c->receive_backlog <= 0 || tri_z_set_int(l->socket, ZMQ_RCVHWM, c->receive_backlog)) &&
             tri_z_set_int(l->socket, ZMQ_RECONNECT_IVL, again) &&
             tri_z_set_int(l->socket, ZMQ_RECONNECT_IVL_MAX, again_max) && (!c->own || link_set_curve(l->socket, c)) &&
             (!tri_z_starts_with(c->endpoint, "tcp://") || tri_z_set_heartbeat(l->socket)) && link_watch(l) &&

@@ -66,7 +66,8 @@ typedef struct tri_zlink_config {
   const tri_zkeypair *own; /* NULL without CURVE */
   const char *server_key;  /* public key of the server; NULL without CURVE */
   size_t max_message;
-  int backlog;
+  int backlog;         /* messages that wait to be sent */
+  int receive_backlog; /* frames that wait to be received before the server is held back; 0: as many */
   /* Without it, up to `backlog` messages queue up for a server that is not there (yet, or any more), and a lost
    * connection is made again, by which the server sees a new peer. With it, send says TRI_AGAIN for a server that is
    * not there yet, which send_wait goes on trying to reach, and the first connection is the only one: once it is lost

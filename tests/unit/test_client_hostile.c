@@ -95,11 +95,24 @@ START_TEST(test_hellos) {
 }
 END_TEST
 
+/* What a program has not read yet waits with the coordinator. */
+START_TEST(test_memory) {
+  struct flood f = {.most = 300};
+  pthread_t thread;
+  trireme *c = start_flood(&f, &thread);
+  pthread_join(thread, NULL);
+  trireme_close(c);
+  ck_assert_int_eq(f.status, TRI_OK);
+  ck_assert_msg(f.sent > 10 && f.sent < 80, "%d MiB", f.sent);
+}
+END_TEST
+
 Suite *suite_client_hostile(void) {
   Suite *suite = suite_create("client_hostile");
   TCase *t = tcase_create("floods");
   tcase_set_timeout(t, 60);
   tcase_add_test(t, test_hellos);
+  tcase_add_test(t, test_memory);
   suite_add_tcase(suite, t);
   return suite;
 }
