@@ -180,6 +180,36 @@ START_TEST(test_sizes) {
 }
 END_TEST
 
+/* Nothing is written behind a struct, of whatever size. */
+START_TEST(test_tiny_structs) {
+  _Alignas(max_align_t) unsigned char bytes[64];
+  for (size_t size = 0; size < sizeof bytes; size++) {
+    for (int kind = 0; kind < 3; kind++) {
+      memset(bytes, 0x5a, sizeof bytes);
+      if (kind == 0) trireme_config_init_sized((trireme_config *)bytes, size);
+      if (kind == 1) trireme_request_init_sized((trireme_request *)bytes, size);
+      if (kind == 2) trireme_embed_request_init_sized((trireme_embed_request *)bytes, size);
+      for (size_t i = size; i < sizeof bytes; i++) ck_assert_msg(bytes[i] == 0x5a, "byte %zu of %zu", i, size);
+    }
+  }
+}
+END_TEST
+
+/* A value that this version does not know is not taken for one that it knows. */
+START_TEST(test_early_stopping) {
+  trireme_error error = {0};
+  trireme_request q;
+  trireme_request_init(&q);
+  q.prompt = "x";
+  q.prompt_len = 1;
+  q.early_stopping = (trireme_early_stopping)(TRIREME_EARLY_UNSET + 1);
+  ck_assert_int_eq(trireme_submit(c, &q, NULL, &error), TRIREME_INVALID);
+  ck_assert_str_eq(error.field, "early_stopping");
+  q.early_stopping = TRIREME_EARLY_UNSET;
+  ck_assert_int_eq(trireme_submit(c, &q, NULL, &error), TRIREME_OK);
+}
+END_TEST
+
 /* A program with a shorter struct gets, and gives, its members and no byte behind them. */
 START_TEST(test_shorter_structs) {
   enum { SHORT = offsetof(trireme_request, priority), GUARD = 0x5a };
@@ -380,12 +410,14 @@ Suite *suite_client(void) {
   tcase_set_timeout(t, 30);
   tcase_add_test(t, test_endpoints);
   tcase_add_test(t, test_one_timeout);
+  tcase_add_test(t, test_tiny_structs);
   suite_add_tcase(suite, t);
   t = tcase_create("calls");
   tcase_set_timeout(t, 30);
   tcase_add_checked_fixture(t, start, stop);
   tcase_add_test(t, test_sizes);
   tcase_add_test(t, test_shorter_structs);
+  tcase_add_test(t, test_early_stopping);
   tcase_add_test(t, test_what_it_is_told);
   tcase_add_test(t, test_few_descriptors);
   tcase_add_test(t, test_lost);
