@@ -16,12 +16,10 @@ void tri_client_close_fd(trireme *c) {
 }
 
 void tri_client_show_ready(trireme *c) {
-  unsigned losses;
   uint64_t value = 1;
   if (c->fd < 0) return;
   bool message = tri_zlink_has_events(c->link);
-  bool over = tri_zlink_look(c->link, &losses) == TRI_ZLINK_REFUSED || losses != c->losses;
-  bool ready = c->rest_len || message || over;
+  bool ready = c->rest_len || message || tri_zlink_look(c->link, NULL) >= TRI_ZLINK_LOST;
   if (ready == c->ready) return;
   /* Neither can fail: the value is 0 or 1, and this is the thread that has the connection. */
   ssize_t n = ready ? write(c->ready_fd, &value, sizeof value) : read(c->ready_fd, &value, sizeof value);

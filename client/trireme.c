@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
@@ -14,98 +13,21 @@
 #include "runtime/base/version.h"
 #include "runtime/base/wait.h"
 
-enum { SOCKET_POLL_MS = 10 };
+enum {
+  SOCKET_POLL_MS = 10,
+  UNREAD_FRAMES = 64, /* of at most TRI_WIRE_MAX_MESSAGE bytes, so that a program which does not read holds 64 MiB */
+};
 
 const char *trireme_version(void) { return TRIREME_VERSION; }
 const char *trireme_server_version(const trireme *c) { return c->server_version; }
 const char *trireme_endpoint(const trireme *c) { return c->endpoint; }
 uint64_t trireme_max_message(const trireme *c) { return c->max_message; }
 
-/* ---- errors ---- */
-
-static trireme_result result_of(tri_status st) {
-  switch (st) {
-  case TRI_OK: return TRIREME_OK;
-  case TRI_TIMEOUT:
-  case TRI_AGAIN: return TRIREME_TIMEOUT;
-  case TRI_INVALID_ARGUMENT:
-  case TRI_OUT_OF_RANGE:
-  case TRI_UNKNOWN_FIELD:
-  case TRI_TOO_LARGE: return TRIREME_INVALID;
-  case TRI_PERMISSION: return TRIREME_REFUSED;
-  case TRI_CLOSED: return TRIREME_CLOSED;
-  case TRI_CORRUPT: return TRIREME_PROTOCOL;
-  case TRI_NO_MEMORY: return TRIREME_NO_MEMORY;
-  case TRI_ABORTED: return TRIREME_INTERRUPTED;
-  default: return TRIREME_FAILED;
-  }
-}
-
-static void set_code(trireme_error *error, tri_status st) {
-  snprintf(error->code, sizeof error->code, "%s", tri_status_code(st));
-}
-
-static trireme_result fail(trireme_error *error, trireme_result r, const tri_error *err) {
-  if (!error) return r;
-  set_code(error, err->status);
-  snprintf(error->field, sizeof error->field, "%s", err->field);
-  snprintf(error->message, sizeof error->message, "%s", err->message[0] ? err->message : tri_status_text(err->status));
-  return r;
-}
-
-trireme_result tri_client_say(trireme_error *error, trireme_result r, tri_status code, const char *field,
-                              const char *fmt, ...) {
-  if (!error) return r;
-  set_code(error, code);
-  snprintf(error->field, sizeof error->field, "%s", field ? field : "");
-  va_list ap;
-  va_start(ap, fmt);
-  vsnprintf(error->message, sizeof error->message, fmt, ap);
-  va_end(ap);
-  return r;
-}
-
-static trireme_result fail_status(trireme_error *error, tri_status st, const tri_error *err) {
-  tri_error e = *err;
-  if (e.status == TRI_OK) e.status = st;
-  return fail(error, result_of(st), &e);
-}
-
-/* ---- structs of other versions of the header ---- */
-
-_Static_assert(sizeof(trireme_error) == 32 + 96 + 400 && sizeof(trireme_string) == 2 * sizeof(size_t) &&
-                   sizeof(trireme_logit_bias) == 8,
-               "these have no size of their own and never change");
-
-/* Gives a program's struct of `size` bytes, whose first member is that size, the defaults, of `known` bytes. */
-static void init_struct(void *to, size_t size, const void *defaults, size_t known) {
-  memset(to, 0, size);
-  memcpy(to, defaults, size < known ? size : known);
-  memcpy(to, &size, sizeof size);
-}
-
-static trireme_result check_size(size_t size, size_t known, const char *type, trireme_error *error) {
-  if (size > sizeof size && size <= known) return TRIREME_OK;
-  return tri_client_say(error, TRIREME_INVALID, TRI_INVALID_ARGUMENT, "size",
-                        "the size of a %s is said to be %zu; version %s of this library knows up to %zu: its *_init "
-                        "was not called, or the program was compiled for a newer version",
-                        type, size, TRIREME_VERSION, known);
-}
-
-/* Puts a program's struct over the defaults, of `known` bytes, in `to`. */
-static trireme_result take_struct(void *to, size_t known, const void *from, const char *type, trireme_error *error) {
-  size_t size;
-  memcpy(&size, from, sizeof size);
-  trireme_result r = check_size(size, known, type, error);
-  if (r == TRIREME_OK) memcpy(to, from, size);
-  return r;
-}
-
 /* ---- connecting ---- */
 
 void trireme_config_init_sized(trireme_config *config, size_t size) {
   const trireme_config defaults = {.connect_timeout_ms = TRIREME_CONNECT_TIMEOUT_MS};
-  init_struct(config, size, &defaults, sizeof defaults);
+  tri_client_init_struct(config, size, &defaults, sizeof defaults);
 }
 
 void tri_client_copy(char *out, size_t cap, tri_wire_str s) {
@@ -133,23 +55,20 @@ static int ms_until(int64_t deadline_ns) {
 
 /* Sends c->buf. */
 static trireme_result send_buf(trireme *c, int64_t deadline_ns, trireme_error *error) {
-  unsigned losses;
   if (c->max_message && c->buf.len > c->max_message)
     return tri_client_say(error, TRIREME_INVALID, TRI_TOO_LARGE, NULL,
                           "the request has %zu bytes; the coordinator takes %llu", c->buf.len,
                           (unsigned long long)c->max_message);
   tri_status st = tri_zlink_send(c->link, c->buf.data, c->buf.len);
-  /* A connection that was lost and made again has a coordinator that knows nothing of this client. */
-  tri_zlink_look(c->link, &losses);
-  if (losses != c->losses) return lost(c, error);
   if (st == TRI_AGAIN) st = tri_zlink_send_wait(c->link, c->buf.data, c->buf.len, ms_until(deadline_ns));
   switch (st) {
   case TRI_OK: return TRIREME_OK;
+  case TRI_CLOSED:
   case TRI_PERMISSION: return lost(c, error);
   case TRI_TIMEOUT:
     return tri_client_say(error, TRIREME_TIMEOUT, TRI_TIMEOUT, "endpoint", "nobody took a request at %s within %d ms",
                           c->endpoint, c->timeout_ms);
-  default: return fail_status(error, st, &(tri_error){.status = st});
+  default: return tri_client_fail_status(error, st, &(tri_error){.status = st});
   }
 }
 
@@ -164,28 +83,30 @@ static trireme_result decode_next(trireme *c, trireme_error *error) {
   tri_arena_reset(c->arena);
   if (st == TRI_OK) st = tri_server_msg_unpack(at, used, c->arena, c->msg, &err);
   if (st == TRI_OK) return TRIREME_OK;
-  return fail(error, st == TRI_NO_MEMORY ? TRIREME_NO_MEMORY : TRIREME_PROTOCOL, &err);
+  return tri_client_fail(error, st == TRI_NO_MEMORY ? TRIREME_NO_MEMORY : TRIREME_PROTOCOL, &err);
 }
 
 /* Waits for a message and unpacks it into c->msg. */
 static trireme_result receive(trireme *c, int64_t deadline_ns, trireme_error *error) {
   const void *data;
-  for (;;) {
+  for (bool ended = false;;) {
     if (c->rest_len) return decode_next(c, error);
+    if (c->over) return lost(c, error);
     tri_status st = tri_zlink_recv(c->link, &data, &c->rest_len);
     if (st == TRI_OK) {
       c->rest = data;
       return decode_next(c, error);
     }
-    if (st != TRI_AGAIN) return fail_status(error, st, &(tri_error){.status = st});
-    unsigned losses;
-    if (tri_zlink_look(c->link, &losses) == TRI_ZLINK_REFUSED || losses != c->losses) return lost(c, error);
+    if (st != TRI_AGAIN) return tri_client_fail_status(error, st, &(tri_error){.status = st});
+    c->over = ended;
+    ended = tri_zlink_look(c->link, NULL) >= TRI_ZLINK_LOST;
+    if (ended) continue; /* once more: what came before the end may have come after the reading */
     int left = deadline_ns == TRI_NEVER ? -1 : ms_until(deadline_ns);
     if (!left) return tri_client_say(error, TRIREME_TIMEOUT, TRI_TIMEOUT, NULL, "nothing came in time");
     tri_zpoll item = {.link = c->link, .fd = -1};
     int ready = 0;
     st = tri_zpoll_wait(&item, 1, left, &ready);
-    if (st != TRI_OK) return fail_status(error, st, &(tri_error){.status = st});
+    if (st != TRI_OK) return tri_client_fail_status(error, st, &(tri_error){.status = st});
     if (!ready && (deadline_ns == TRI_NEVER || tri_now_ns() < deadline_ns))
       return tri_client_say(error, TRIREME_INTERRUPTED, TRI_ABORTED, NULL, "interrupted by a signal");
   }
@@ -239,7 +160,7 @@ trireme_result trireme_connect(const trireme_config *given, trireme **out, trire
   tri_status st = TRI_OK;
   trireme_config known, *config = &known;
   trireme_config_init(config);
-  trireme_result r = take_struct(config, sizeof *config, given, "trireme_config", error);
+  trireme_result r = tri_client_take_struct(config, sizeof *config, given, "trireme_config", error);
   if (r) return r;
   trireme *c = tri_calloc(1, sizeof *c);
   if (!c) return TRIREME_NO_MEMORY;
@@ -262,12 +183,13 @@ trireme_result trireme_connect(const trireme_config *given, trireme **out, trire
                              .server_key = config->server_key,
                              .max_message = TRI_WIRE_MAX_MESSAGE,
                              .backlog = 10000,
+                             .receive_backlog = UNREAD_FRAMES,
                              .refuse_unconnected = true};
     st = tri_zlink_open(c->z, &link, &c->link, &err);
   }
   explicit_bzero(&own, sizeof own);
   const char *name = config->client_name ? config->client_name : "libtrireme";
-  r = st != TRI_OK ? fail_status(error, st, &err) : say_hello(c, name, deadline, error);
+  r = st != TRI_OK ? tri_client_fail_status(error, st, &err) : say_hello(c, name, deadline, error);
   if (r) {
     trireme_close(c);
     return r;
@@ -305,7 +227,7 @@ static void request_defaults(trireme_request *r) {
 void trireme_request_init_sized(trireme_request *r, size_t size) {
   trireme_request defaults;
   request_defaults(&defaults);
-  init_struct(r, size, &defaults, sizeof defaults);
+  tri_client_init_struct(r, size, &defaults, sizeof defaults);
 }
 
 static tri_wire_str wire_str(const char *s) { return (tri_wire_str){s, s ? strlen(s) : 0}; }
@@ -367,7 +289,10 @@ static trireme_result put_submit(const trireme_request *r, tri_submit *s, tri_ar
   put_numbers(r, p);
   p->has_seed = r->has_seed;
   p->seed = r->seed;
-  p->has_early_stopping = r->early_stopping < TRIREME_EARLY_UNSET;
+  if ((unsigned)r->early_stopping > TRIREME_EARLY_UNSET)
+    return tri_client_say(error, TRIREME_INVALID, TRI_OUT_OF_RANGE, "early_stopping",
+                          "early_stopping is %d; allowed are 0 to %d", (int)r->early_stopping, TRIREME_EARLY_UNSET);
+  p->has_early_stopping = r->early_stopping != TRIREME_EARLY_UNSET;
   if (p->has_early_stopping) p->early_stopping = (tri_early_stopping)r->early_stopping;
   p->logprobs = r->logprobs;
   p->ignore_eos = r->ignore_eos;
@@ -393,7 +318,7 @@ static trireme_result send_out(trireme *c, uint64_t *id, trireme_error *error) {
   tri_status st = tri_client_msg_pack(c->out, &c->buf);
   if (st == TRI_TOO_LARGE)
     return tri_client_say(error, TRIREME_INVALID, st, NULL, "a request has at most %d bytes", TRI_WIRE_MAX_MESSAGE);
-  if (st != TRI_OK) return fail_status(error, st, &(tri_error){.status = st});
+  if (st != TRI_OK) return tri_client_fail_status(error, st, &(tri_error){.status = st});
   trireme_result r = send_buf(c, tri_deadline_after_ms(c->timeout_ms), error);
   tri_client_show_ready(c);
   if (r) return r;
@@ -406,7 +331,7 @@ trireme_result trireme_submit(trireme *c, const trireme_request *given, uint64_t
   trireme_request r;
   request_defaults(&r);
   c->out->op = TRI_OP_SUBMIT;
-  trireme_result st = take_struct(&r, sizeof r, given, "trireme_request", error);
+  trireme_result st = tri_client_take_struct(&r, sizeof r, given, "trireme_request", error);
   if (st == TRIREME_OK) st = check_ids(r.prompt, r.token_ids, r.num_token_ids, error);
   if (st == TRIREME_OK) st = put_submit(&r, &c->out->submit, c->arena, error);
   return st != TRIREME_OK ? st : send_out(c, id, error);
@@ -414,14 +339,14 @@ trireme_result trireme_submit(trireme *c, const trireme_request *given, uint64_t
 
 void trireme_embed_request_init_sized(trireme_embed_request *r, size_t size) {
   const trireme_embed_request defaults = {.size = size};
-  init_struct(r, size, &defaults, sizeof defaults);
+  tri_client_init_struct(r, size, &defaults, sizeof defaults);
 }
 
 static trireme_result send_embed(trireme *c, tri_client_op op, const trireme_embed_request *given, uint64_t *id,
                                  trireme_error *error) {
   tri_embed_request *e = &c->out->embed;
   trireme_embed_request known = {0}, *r = &known;
-  trireme_result st = take_struct(r, sizeof *r, given, "trireme_embed_request", error);
+  trireme_result st = tri_client_take_struct(r, sizeof *r, given, "trireme_embed_request", error);
   if (st != TRIREME_OK) return st;
   c->out->op = op;
   *e = (tri_embed_request){.model = wire_str(r->model),
@@ -489,12 +414,13 @@ trireme_result trireme_ask_models(trireme *c, uint64_t *id, trireme_error *error
 trireme_result trireme_next_sized(trireme *c, int timeout_ms, trireme_event *out, size_t size, trireme_error *error) {
   int64_t deadline = timeout_ms < 0 ? TRI_NEVER : tri_deadline_after_ms(timeout_ms);
   trireme_event event;
-  trireme_result r = check_size(size, sizeof event, "trireme_event", error);
+  trireme_result r = tri_client_check_size(size, sizeof event, "trireme_event", error);
   if (r) return r;
-  do r = receive(c, deadline, error);
-  while (r == TRIREME_OK && c->msg->op == TRI_REPLY_HELLO);
+  r = receive(c, deadline, error);
   tri_client_show_ready(c);
   if (r) return r;
+  if (c->msg->op == TRI_REPLY_HELLO)
+    return tri_client_say(error, TRIREME_PROTOCOL, TRI_CORRUPT, "op", "a hello that nobody asked for");
   r = tri_client_event(c, &event, error);
   if (r == TRIREME_OK) memcpy(out, &event, size);
   return r;

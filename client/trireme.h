@@ -54,8 +54,8 @@ extern "C" {
  * - what sends a request: INVALID, TIMEOUT (no room in time), INTERRUPTED: nothing was sent; CLOSED, REFUSED.
  * - trireme_next: INVALID (size), TIMEOUT, INTERRUPTED; PROTOCOL: the message is dropped, and the next call goes on;
  *   CLOSED, REFUSED.
- * CLOSED and REFUSED are the end of a connection: every further call says so, until trireme_close. What a coordinator
- * says about a request comes as an event, never as a result. */
+ * CLOSED and REFUSED are the end of a connection: every further call says so, until trireme_close; trireme_next first
+ * gives what came before. What a coordinator says about a request comes as an event, never as a result. */
 typedef enum trireme_result {
   TRIREME_OK = 0,
   TRIREME_TIMEOUT,  /* nothing happened in the time given */

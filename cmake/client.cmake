@@ -32,7 +32,7 @@ install(TARGETS trireme)
 find_program(SCDOC scdoc)
 if(SCDOC)
   add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/trireme.1 DEPENDS docs/man/trireme.1.scd
-    COMMAND sh -c "'${SCDOC}' <'${CMAKE_SOURCE_DIR}/docs/man/trireme.1.scd' >'${CMAKE_BINARY_DIR}/trireme.1'" VERBATIM)
+    COMMAND sh -c "\"$0\" <\"$1\" >\"$2\"" ${SCDOC} ${CMAKE_SOURCE_DIR}/docs/man/trireme.1.scd ${CMAKE_BINARY_DIR}/trireme.1 VERBATIM)
   add_custom_target(man ALL DEPENDS ${CMAKE_BINARY_DIR}/trireme.1)
   add_dependencies(programs man) # what demo.sh builds can be installed
   install(FILES ${CMAKE_BINARY_DIR}/trireme.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)

@@ -40,6 +40,7 @@ static void keep_logprobs(job_choice *ch, size_t at, const tri_group_token *t) {
   int n = t->num_top < TRI_WIRE_MAX_LOGPROBS ? t->num_top : TRI_WIRE_MAX_LOGPROBS;
   lp[0] = t->logprob;
   ch->num_top[at] = (uint8_t)n;
+  if (!n) return; /* then there may be no lists either */
   memcpy(lp + 1, t->top_logprobs, (size_t)n * sizeof *lp);
   memcpy(ch->top_ids + at * TRI_WIRE_MAX_LOGPROBS, t->top_ids, (size_t)n * sizeof *ch->top_ids);
 }

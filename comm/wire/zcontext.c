@@ -1,8 +1,13 @@
 /* The library's context with its threads, and what all sockets have in common. */
 #include "comm/wire/zsock_impl.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "runtime/base/mem.h"
 
@@ -10,9 +15,24 @@ enum {
   HEARTBEAT_MS = 2000,
   HEARTBEAT_TIMEOUT_MS = 6000,
   HANDSHAKE_MS = 5000, /* a peer that connects and says nothing is dropped after this */
+  DESCRIPTORS = 11,    /* of a context, 6, and of a socket with its watch and its connection */
 };
 
+/* Tells whether the descriptors can be had that the library is going to make: without them it ends the process. */
+static tri_status check_descriptors(tri_error *err) {
+  int fds[DESCRIPTORS], n = 0, e = 0;
+  while (n < DESCRIPTORS && (fds[n] = eventfd(0, EFD_CLOEXEC)) >= 0) n++;
+  if (n < DESCRIPTORS) e = errno;
+  for (int i = 0; i < n; i++) close(fds[i]);
+  if (!e) return TRI_OK;
+  struct rlimit limit = {0};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  return tri_fail(err, TRI_IO, NULL, "cannot open %d files for a connection, only %d: %s (ulimit -n is %llu)",
+                  DESCRIPTORS, n, strerror(e), (unsigned long long)limit.rlim_cur);
+}
+
 tri_status tri_zcontext_create(tri_zcontext **out, tri_error *err) {
+  TRI_CHECK(check_descriptors(err));
   tri_zcontext *z = tri_calloc(1, sizeof *z);
   if (!z) return TRI_NO_MEMORY;
   pthread_mutex_init(&z->lock, NULL);

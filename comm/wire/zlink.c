@@ -1,6 +1,7 @@
 /* Links: a socket from one peer to a server, and what becomes of its connection. */
 #include "comm/wire/zsock_impl.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +11,8 @@
 enum {
   RECONNECT_MS = 100,
   RECONNECT_MAX_MS = 2000,
-  REFUSED_AFTER = 3, /* handshakes that the server cut short, in a row */
+  RECONNECT_NEVER = INT_MAX, /* 24 days; at -1 libzmq drops what it has received as soon as the connection is lost */
+  REFUSED_AFTER = 3,         /* handshakes that the server cut short, in a row */
 };
 
 static bool link_set_curve(void *k, const tri_zlink_config *c) {
@@ -27,6 +29,7 @@ static bool link_watch(tri_zlink *l) {
   pthread_mutex_unlock(&l->z->lock);
   int events = ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH |
                ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL;
+  if (l->config.refuse_unconnected) events |= ZMQ_EVENT_CLOSED; /* of an attempt that nobody answered */
   if (zmq_socket_monitor(l->socket, address, events)) return false;
   l->monitor = zmq_socket(l->z->ctx, ZMQ_PAIR);
   return l->monitor && tri_z_set_int(l->monitor, ZMQ_LINGER, 0) && !zmq_connect(l->monitor, address);
@@ -51,13 +54,57 @@ void tri_zlink_drain_monitor(tri_zlink *l) {
       break;
     case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH:
     case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL: l->state = TRI_ZLINK_REFUSED; break;
-    default: /* DISCONNECTED; one that follows a refusal or comes before a handshake says nothing new */
+    default: /* DISCONNECTED or CLOSED; one that follows a refusal says nothing new */
       if (l->state == TRI_ZLINK_UP) {
         l->state = TRI_ZLINK_LOST;
         l->losses++;
+      } else if (l->state == TRI_ZLINK_CONNECTING && !l->again) {
+        l->again = true;
+        l->again_ms = tri_z_now_ms() + RECONNECT_MS;
       }
     }
   }
+}
+
+static void link_stop(tri_zlink *l) {
+  if (l->socket && l->monitor) zmq_socket_monitor(l->socket, NULL, 0);
+  if (l->socket && l->config.refuse_unconnected && l->state != TRI_ZLINK_UP) tri_z_set_int(l->socket, ZMQ_LINGER, 0);
+  if (l->monitor) zmq_close(l->monitor);
+  if (l->socket) zmq_close(l->socket);
+  l->socket = l->monitor = NULL;
+}
+
+/* Makes the socket and lets it connect; returns 0 or an errno. A library that connects anew by itself would send to the
+ * next server what the caller means for the one before: its threads know of a loss earlier than this one. Where that
+ * must not be, it makes a single attempt, and every further one has a new socket. */
+static int link_start(tri_zlink *l) {
+  const tri_zlink_config *c = &l->config;
+  int backlog = c->backlog > 0 ? c->backlog : TRI_Z_BACKLOG;
+  int again = c->refuse_unconnected ? RECONNECT_NEVER : RECONNECT_MS;
+  int again_max = c->refuse_unconnected ? 0 : RECONNECT_MAX_MS; /* 0: none */
+  l->again = false;
+  l->socket = zmq_socket(l->z->ctx, ZMQ_DEALER);
+  bool ok = l->socket && tri_z_set_common(l->socket, c->max_message, backlog) &&
+            (c->receive_backlog <= 0 || tri_z_set_int(l->socket, ZMQ_RCVHWM, c->receive_backlog)) &&
+            tri_z_set_int(l->socket, ZMQ_RECONNECT_IVL, again) &&
+            tri_z_set_int(l->socket, ZMQ_RECONNECT_IVL_MAX, again_max) && (!c->own || link_set_curve(l->socket, c)) &&
+            (!tri_z_starts_with(c->endpoint, "tcp://") || tri_z_set_heartbeat(l->socket)) && link_watch(l) &&
+            !zmq_connect(l->socket, c->endpoint);
+  int e = ok ? 0 : zmq_errno();
+  if (e) link_stop(l);
+  return e;
+}
+
+/* Keeps the config for further attempts, with copies of what it points to. */
+static void link_keep(tri_zlink *l, const tri_zlink_config *config) {
+  l->config = *config;
+  snprintf(l->endpoint, sizeof l->endpoint, "%s", config->endpoint);
+  l->config.endpoint = l->endpoint;
+  if (!config->own) return;
+  l->own = *config->own;
+  memcpy(l->server_key, config->server_key, sizeof l->server_key);
+  l->config.own = &l->own;
+  l->config.server_key = l->server_key;
 }
 
 tri_status tri_zlink_open(tri_zcontext *z, const tri_zlink_config *config, tri_zlink **out, tri_error *err) {
@@ -66,6 +113,8 @@ tri_status tri_zlink_open(tri_zcontext *z, const tri_zlink_config *config, tri_z
   if (!tri_z_starts_with(config->endpoint, "tcp://") && !tri_z_starts_with(config->endpoint, "ipc://"))
     return tri_fail(err, TRI_INVALID_ARGUMENT, "endpoint", "%s starts with neither ipc:// nor tcp://",
                     config->endpoint);
+  if (strlen(config->endpoint) >= TRI_Z_ENDPOINT_BYTES)
+    return tri_fail(err, TRI_INVALID_ARGUMENT, "endpoint", "longer than %d bytes", TRI_Z_ENDPOINT_BYTES - 1);
   if (!config->own != !config->server_key)
     return tri_fail(err, TRI_INVALID_ARGUMENT, config->own ? "server-key" : "key-file",
                     "CURVE needs both a key pair of one's own and the server's public key");
@@ -77,18 +126,10 @@ tri_status tri_zlink_open(tri_zcontext *z, const tri_zlink_config *config, tri_z
   LIST_INSERT_HEAD(&z->links, l, links);
   pthread_mutex_unlock(&z->lock);
   zmq_msg_init(&l->msg);
-  l->socket = zmq_socket(z->ctx, ZMQ_DEALER);
-  int immediate = config->refuse_unconnected ? 1 : 0;
-  bool ok = l->socket &&
-            tri_z_set_common(l->socket, config->max_message, config->backlog > 0 ? config->backlog : TRI_Z_BACKLOG) &&
-            tri_z_set_int(l->socket, ZMQ_IMMEDIATE, immediate) &&
-            tri_z_set_int(l->socket, ZMQ_RECONNECT_IVL, RECONNECT_MS) &&
-            tri_z_set_int(l->socket, ZMQ_RECONNECT_IVL_MAX, RECONNECT_MAX_MS) &&
-            (!config->own || link_set_curve(l->socket, config)) &&
-            (!tri_z_starts_with(config->endpoint, "tcp://") || tri_z_set_heartbeat(l->socket)) && link_watch(l) &&
-            !zmq_connect(l->socket, config->endpoint);
-  if (!ok) {
-    st = tri_fail(err, TRI_IO, "endpoint", "cannot use %s: %s", config->endpoint, zmq_strerror(zmq_errno()));
+  link_keep(l, config);
+  int e = link_start(l);
+  if (e) {
+    st = tri_fail(err, TRI_IO, "endpoint", "cannot use %s: %s", config->endpoint, zmq_strerror(e));
     goto cleanup;
   }
   *out = l;
@@ -110,11 +151,16 @@ tri_status tri_zlink_recv(tri_zlink *l, const void **data, size_t *len) {
 }
 
 tri_status tri_zlink_send(tri_zlink *l, const void *data, size_t len) {
+  if (l->config.refuse_unconnected) {
+    tri_zlink_drain_monitor(l);
+    if (l->state == TRI_ZLINK_REFUSED) return TRI_PERMISSION;
+    if (l->state == TRI_ZLINK_LOST) return TRI_CLOSED;
+    if (l->state == TRI_ZLINK_CONNECTING) return TRI_AGAIN;
+  }
   return zmq_send(l->socket, data, len, ZMQ_DONTWAIT) < 0 ? tri_z_status() : TRI_OK;
 }
 
 tri_status tri_zlink_send_wait(tri_zlink *l, const void *data, size_t len, int timeout_ms) {
-  zmq_pollitem_t item[2] = {{.socket = l->socket, .events = ZMQ_POLLOUT}, {.socket = l->monitor, .events = ZMQ_POLLIN}};
   int64_t now = tri_z_now_ms(), end = now + timeout_ms;
   for (;;) {
     tri_status st = tri_zlink_send(l, data, len);
@@ -122,7 +168,19 @@ tri_status tri_zlink_send_wait(tri_zlink *l, const void *data, size_t len, int t
     tri_zlink_drain_monitor(l);
     if (l->state == TRI_ZLINK_REFUSED) return TRI_PERMISSION;
     if (timeout_ms >= 0 && now >= end) return TRI_TIMEOUT;
-    if (zmq_poll(item, 2, timeout_ms < 0 ? -1 : (long)(end - now)) < 0 && zmq_errno() == EINTR) return TRI_ABORTED;
+    bool again = l->config.refuse_unconnected && l->again;
+    if (again && now >= l->again_ms) {
+      link_stop(l);
+      if (link_start(l)) return TRI_IO;
+      continue;
+    }
+    int64_t left = timeout_ms < 0 ? -1 : end - now;
+    if (again && (left < 0 || left > l->again_ms - now)) left = l->again_ms - now;
+    /* Room without a connection is of no use. */
+    bool for_room = !l->config.refuse_unconnected || l->state == TRI_ZLINK_UP;
+    zmq_pollitem_t item[2] = {{.socket = l->monitor, .events = ZMQ_POLLIN},
+                              {.socket = l->socket, .events = ZMQ_POLLOUT}};
+    if (zmq_poll(item, for_room ? 2 : 1, (long)left) < 0 && zmq_errno() == EINTR) return TRI_ABORTED;
     now = tri_z_now_ms();
   }
 }
@@ -140,9 +198,8 @@ void tri_zlink_close(tri_zlink *l) {
   LIST_REMOVE(l, links);
   pthread_mutex_unlock(&z->lock);
   zmq_msg_close(&l->msg);
-  if (l->socket && l->monitor) zmq_socket_monitor(l->socket, NULL, 0);
-  if (l->monitor) zmq_close(l->monitor);
-  if (l->socket) zmq_close(l->socket);
+  link_stop(l);
+  explicit_bzero(&l->own, sizeof l->own);
   tri_free(l);
 }
 

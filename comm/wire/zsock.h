@@ -66,20 +66,24 @@ typedef struct tri_zlink_config {
   const tri_zkeypair *own; /* NULL without CURVE */
   const char *server_key;  /* public key of the server; NULL without CURVE */
   size_t max_message;
-  int backlog;
-  /* Without it, up to `backlog` messages queue up for a server that is not there (yet, or any more); with it, send says
-   * TRI_AGAIN. */
+  int backlog;         /* messages that wait to be sent */
+  int receive_backlog; /* frames that wait to be received before the server is held back; 0: as many */
+  /* Without it, up to `backlog` messages queue up for a server that is not there (yet, or any more), and a lost
+   * connection is made again, by which the server sees a new peer. With it, send says TRI_AGAIN for a server that is
+   * not there yet, which send_wait goes on trying to reach, and the first connection is the only one: once it is lost
+   * or refused, nothing is sent any more. */
   bool refuse_unconnected;
 } tri_zlink_config;
 
 tri_status tri_zlink_open(tri_zcontext *z, const tri_zlink_config *config, tri_zlink **out, tri_error *err);
 tri_status tri_zlink_recv(tri_zlink *l, const void **data, size_t *len); /* TRI_AGAIN when nothing is there */
-tri_status tri_zlink_send(tri_zlink *l, const void *data, size_t len);   /* TRI_AGAIN: full, or refuse_unconnected */
+/* TRI_AGAIN: full. With refuse_unconnected also where no connection is yet, TRI_CLOSED: it was lost, TRI_PERMISSION: it
+ * was refused. */
+tri_status tri_zlink_send(tri_zlink *l, const void *data, size_t len);
 /* The same, waiting up to timeout_ms (-1: no limit) for a connection and for room. TRI_TIMEOUT; TRI_PERMISSION: the
  * server does not let this key in; TRI_ABORTED: a signal came. */
 tri_status tri_zlink_send_wait(tri_zlink *l, const void *data, size_t len, int timeout_ms);
-/* A lost connection is made again by itself, but the server then sees a new peer. A poll also returns when the state
- * changes. */
+/* A poll also returns when the state changes. */
 typedef enum tri_zlink_state { TRI_ZLINK_CONNECTING, TRI_ZLINK_UP, TRI_ZLINK_LOST, TRI_ZLINK_REFUSED } tri_zlink_state;
 tri_zlink_state tri_zlink_look(tri_zlink *l, unsigned *losses); /* losses (may be NULL): connections lost so far */
 void tri_zlink_close(tri_zlink *l);                             /* NULL is fine */

@@ -71,6 +71,11 @@ struct tri_zlink {
   zmq_msg_t msg;
   tri_zlink_state state;
   unsigned losses, cut; /* cut: handshakes that ended without a word, in a row */
+  bool again;           /* refuse_unconnected: the attempt to connect has failed, and the next one is due at again_ms */
+  int64_t again_ms;
+  tri_zlink_config config; /* its texts and keys point to those below */
+  char endpoint[TRI_Z_ENDPOINT_BYTES], server_key[TRI_Z_KEY];
+  tri_zkeypair own;
 };
 
 /* zkeys.c */

@@ -29,7 +29,9 @@ want 2 'with commas between them, not "1,,2"$' "$trireme" submit x --stop-token-
 want 2 'with commas between them, not "1,,2"$' "$trireme" submit --token-ids 1,,2
 want 2 'max-tokens is -2; allowed are -1 to 1048576, but not 0$' "$trireme" submit x --max-tokens -2
 want 2 'max-tokens is 0; allowed are -1 to 1048576, but not 0$' "$trireme" submit x --max-tokens 0
-want 0 'max-tokens N .*\[-1 to 1048576, but not 0' bash -c "'$trireme' submit --help | tr -s '\n ' ' '"
+# shellcheck disable=SC2317 # want runs it
+one_line() { "$@" | tr -s '\n ' ' '; }
+want 0 'max-tokens N .*\[-1 to 1048576, but not 0' one_line "$trireme" submit --help
 echo '{"prompt":"x","max_tokens":0}' >zero.jsonl
 want 1 'zero.jsonl:1: max_tokens is 0; allowed are -1 to 1048576, but not 0$' "$trireme" submit --file zero.jsonl
 
@@ -56,7 +58,7 @@ stop
 # Benchmarks look at their input before they measure anything, and say on a terminal what takes the time.
 want 1 'cannot open missing.jsonl: No such file' "$trireme" bench serve --prompt-file missing.jsonl
 start
-want 0 'measuring the machine (--no-floors skips this)' script -qec "$trireme bench serve --num-prompts 2" /dev/null
+want 0 'measuring the machine (--no-floors skips this)' script -qec "$(printf %q "$trireme") bench serve --num-prompts 2" /dev/null
 "$trireme" bench serve --num-prompts 2 2>&1 | grep -q measuring && failed "measuring: said where nobody reads it"
 want 2 'json and --stats exclude each other' "$trireme" status --json --stats
 stop

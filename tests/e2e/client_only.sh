@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # -DTRIREME_CLIENT_ONLY=ON where pkg-config knows ZeroMQ and msgpack alone: libtrireme is built, installed and linked by a
-# program that knows nothing but its .pc file. With the command's libraries beside them, the command is built as well.
+# program that knows nothing but its .pc file. With the command's libraries beside them, the command is built as well, in
+# a folder whose name a shell would take apart.
 # Usage: client_only.sh CMAKE CC
 set -u
 cmake=$1 cc=$2 src=$(realpath "$(dirname "$0")/../..")
@@ -22,7 +23,7 @@ give() { # give FOLDER MODULE...: their .pc files, without what only a static li
   done
 }
 build() { # build FOLDER TARGET, with the modules of pc.FOLDER
-  PKG_CONFIG_PATH='' PKG_CONFIG_LIBDIR=$dir/pc.$1 "$cmake" -S "$src" -B "$1" -DCMAKE_C_COMPILER="$cc" -DTRIREME_CLIENT_ONLY=ON \
+  PKG_CONFIG_PATH='' PKG_CONFIG_LIBDIR="$dir/pc.$1" "$cmake" -S "$src" -B "$1" -DCMAKE_C_COMPILER="$cc" -DTRIREME_CLIENT_ONLY=ON \
     -DCMAKE_DISABLE_FIND_PACKAGE_MPI=ON -DCMAKE_INSTALL_PREFIX="$dir/tree" -DCMAKE_BUILD_TYPE=Debug >"$1.log" 2>&1 || fail "configuring: $(tail -20 "$1.log")"
   "$cmake" --build "$1" --target "$2" -j2 >>"$1.log" 2>&1 || fail "building $2: $(grep -A5 -E 'error|Error' "$1.log" | head -40)"
 }
@@ -55,9 +56,10 @@ if readelf -d "$(find "$dir/tree" -name libtrireme.so)" | grep NEEDED | grep -E 
   fail "the library needs them"
 fi
 
-give pc.command libzmq msgpack msgpack-c jansson yaml-0.1 ncurses tinfo
-build command trireme
-said=$(command/bin/trireme submit --endpoint ipc:///nowhere/at/all --connect-timeout-ms 20 x 2>&1)
+odd="the command's \$0"
+give "pc.$odd" libzmq msgpack msgpack-c jansson yaml-0.1 ncurses tinfo
+build "$odd" programs
+said=$("$odd/bin/trireme" submit --endpoint ipc:///nowhere/at/all --connect-timeout-ms 20 x 2>&1)
 [[ $said == *"there was no socket /nowhere/at/all"* ]] || fail "the command said '$said'"
 said=$(PATH=/usr/bin:/bin command/bin/trireme up --model x 2>&1)
 [[ $said == *"was only the client installed?"* ]] || fail "up said '$said'"

@@ -27,9 +27,9 @@ want 2 'n is 0' "$trireme" submit "error out_of_range" --n 0
 want 3 'asked for' "$trireme" submit "error out_of_range"
 want 3 'asked for' "$trireme" submit "error draining"
 # A prompt from a pipe loses one newline at its end, and no more.
-want 3 'asked for' bash -c "echo error no_capacity | '$trireme' submit -"
-want 3 'asked for' bash -c "printf 'error no_capacity' | '$trireme' submit -"
-want 1 'asked for' bash -c "printf 'error no_capacity\n\n' | '$trireme' submit -"
+want 3 'asked for' "$trireme" submit - < <(echo error no_capacity)
+want 3 'asked for' "$trireme" submit - < <(printf 'error no_capacity')
+want 1 'asked for' "$trireme" submit - < <(printf 'error no_capacity\n\n')
 want 2 'byte 3 of the prompt is not UTF-8' "$trireme" submit $'ab\xff'
 want 2 '^trireme cancel: which request' "$trireme" cancel
 want 2 '^trireme keygen: which file' "$trireme" keygen
@@ -67,11 +67,11 @@ want 0 '^fits: ' "$trireme" plan --model "$SRC/tests/models/abacus" --endpoint i
 
 # One table of exit codes for all programs: bad usage whatever the model, and what cannot be had.
 bin=$(dirname "$trireme")
-for c in "$trireme up" "$trireme plan" "$trireme bench latency" "$trireme bench batching" "$trireme bench load" \
-  "$bin/trireme-coordinator" "$bin/trireme-worker"; do
+for c in up plan "bench latency" "bench batching" "bench load"; do
   # shellcheck disable=SC2086
-  want 2 'model is missing' $c
+  want 2 'model is missing' "$trireme" $c
 done
+for c in coordinator worker; do want 2 'model is missing' "$bin/trireme-$c"; done
 for c in up plan "bench latency" "bench batching" "bench load" "bench memory"; do
   # shellcheck disable=SC2086
   want 2 'no-such-option' "$trireme" $c --no-such-option

@@ -51,11 +51,13 @@ static void read_tokens(struct stream *s, const tri_server_msg *m) {
     if (t->num_ids || !c->num) c->len_after[c->num] = c->len;
     for (size_t k = 0; t->logprobs && k < t->num_ids; k++) {
       ck_assert(t->logprobs[k].logprob == -(float)t->ids[k]);
+      check_token_text(t->ids[k], t->logprobs[k].text);
+      c->num_logprobs++;
+      if (!t->logprobs[k].num_top) continue;
       ck_assert_int_eq(t->logprobs[k].num_top, 2);
       ck_assert_uint_eq(t->logprobs[k].top_ids[1], t->ids[k] + 1);
-      check_token_text(t->ids[k], t->logprobs[k].text);
       check_token_text(t->ids[k] + 1, t->logprobs[k].top_texts[1]);
-      c->num_logprobs++;
+      c->num_alternatives += 2;
     }
   }
 }

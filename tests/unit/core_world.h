@@ -37,7 +37,7 @@ struct stream {
     size_t num, len;
     size_t len_after[MAX_TOKENS + 1]; /* len once so many tokens were there */
     char text[MAX_TEXT];
-    int num_logprobs;
+    int num_logprobs, num_alternatives;
     tri_finish reason;
   } choice[MAX_CHOICES];
   uint64_t completion_tokens;

@@ -7,6 +7,7 @@
 #include <spawn.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -93,13 +94,11 @@ extern char **environ;
 static pid_t coordinator = -1;
 static trireme *c;
 
-static void start(void) {
+static void start_coordinator(void) {
   int out[2];
   char line[256];
   posix_spawn_file_actions_t actions;
   char *argv[] = {TRI_FAKE_COORDINATOR, "--endpoint", "ipc://" TRI_TEST_SCRATCH "/client.sock", "--step-us", "0", NULL};
-  trireme_config config;
-  trireme_error error = {0};
   unlink(TRI_TEST_SCRATCH "/client.sock");
   ck_assert(!pipe(out));
   posix_spawn_file_actions_init(&actions);
@@ -110,15 +109,31 @@ static void start(void) {
   close(out[1]);
   ck_assert_int_gt(read(out[0], line, sizeof line), 0); /* its endpoint: it listens */
   close(out[0]);
+}
+
+static void stop_coordinator(int signal) {
+  kill(coordinator, signal);
+  waitpid(coordinator, NULL, 0);
+}
+
+static trireme *connect_to(const char *endpoint) {
+  trireme *made = NULL;
+  trireme_config config;
+  trireme_error error = {0};
   trireme_config_init(&config);
-  config.endpoint = argv[2];
-  ck_assert_msg(trireme_connect(&config, &c, &error) == TRIREME_OK, "%s", error.message);
+  config.endpoint = endpoint;
+  ck_assert_msg(trireme_connect(&config, &made, &error) == TRIREME_OK, "%s", error.message);
+  return made;
+}
+
+static void start(void) {
+  start_coordinator();
+  c = connect_to("ipc://" TRI_TEST_SCRATCH "/client.sock");
 }
 
 static void stop(void) {
   trireme_close(c);
-  kill(coordinator, SIGTERM);
-  waitpid(coordinator, NULL, 0);
+  stop_coordinator(SIGTERM);
 }
 
 static trireme_event next_event(trireme_event_kind kind, uint64_t id) {
@@ -162,6 +177,36 @@ START_TEST(test_sizes) {
   next_event(TRIREME_EVENT_ACCEPTED, id);
   next_event(TRIREME_EVENT_TOKENS, id);
   next_event(TRIREME_EVENT_DONE, id);
+}
+END_TEST
+
+/* Nothing is written behind a struct, of whatever size. */
+START_TEST(test_tiny_structs) {
+  _Alignas(max_align_t) unsigned char bytes[64];
+  for (size_t size = 0; size < sizeof bytes; size++) {
+    for (int kind = 0; kind < 3; kind++) {
+      memset(bytes, 0x5a, sizeof bytes);
+      if (kind == 0) trireme_config_init_sized((trireme_config *)bytes, size);
+      if (kind == 1) trireme_request_init_sized((trireme_request *)bytes, size);
+      if (kind == 2) trireme_embed_request_init_sized((trireme_embed_request *)bytes, size);
+      for (size_t i = size; i < sizeof bytes; i++) ck_assert_msg(bytes[i] == 0x5a, "byte %zu of %zu", i, size);
+    }
+  }
+}
+END_TEST
+
+/* A value that this version does not know is not taken for one that it knows. */
+START_TEST(test_early_stopping) {
+  trireme_error error = {0};
+  trireme_request q;
+  trireme_request_init(&q);
+  q.prompt = "x";
+  q.prompt_len = 1;
+  q.early_stopping = (trireme_early_stopping)(TRIREME_EARLY_UNSET + 1);
+  ck_assert_int_eq(trireme_submit(c, &q, NULL, &error), TRIREME_INVALID);
+  ck_assert_str_eq(error.field, "early_stopping");
+  q.early_stopping = TRIREME_EARLY_UNSET;
+  ck_assert_int_eq(trireme_submit(c, &q, NULL, &error), TRIREME_OK);
 }
 END_TEST
 
@@ -211,6 +256,54 @@ START_TEST(test_what_it_is_told) {
   ck_assert(e.status.num_groups == 1 && e.status.num_ranks == 2 && e.status.vocab_size == 1000);
   ck_assert_str_eq(e.status.groups[0]->state, "ready");
   ck_assert(e.status.groups[0]->kv_pages == 1000 && e.status.ranks[1]->rank == 1 && e.status.ranks[1]->pid == 1001);
+}
+END_TEST
+
+/* With too few descriptors nothing is connected, and the limit is named. */
+START_TEST(test_few_descriptors) {
+  struct rlimit before;
+  int refused = 0, connected = 0;
+  ck_assert(!getrlimit(RLIMIT_NOFILE, &before));
+  for (rlim_t most = 3; most < 64; most++) {
+    trireme *other = NULL;
+    trireme_error error = {0};
+    trireme_config config;
+    trireme_config_init(&config);
+    config.endpoint = "ipc://" TRI_TEST_SCRATCH "/client.sock";
+    ck_assert(!setrlimit(RLIMIT_NOFILE, &(struct rlimit){most, before.rlim_max}));
+    trireme_result r = trireme_connect(&config, &other, &error);
+    trireme_close(other);
+    ck_assert(!setrlimit(RLIMIT_NOFILE, &before));
+    connected += r == TRIREME_OK;
+    refused += r == TRIREME_FAILED && strstr(error.message, "ulimit -n is ");
+    ck_assert_msg(connected + refused == (int)most - 2, "with %d: %s", (int)most, error.message);
+  }
+  ck_assert(refused && connected);
+}
+END_TEST
+
+/* A connection that was lost is over for every call, and the next coordinator there hears nothing of its requests. */
+START_TEST(test_lost) {
+  trireme_event e;
+  trireme_request q;
+  trireme_request_init(&q);
+  q.prompt = "two words";
+  q.prompt_len = strlen(q.prompt);
+  q.continue_on_disconnect = true;
+  stop_coordinator(SIGKILL);
+  start_coordinator();
+  nanosleep(&(struct timespec){.tv_nsec = 500 * 1000000L}, NULL); /* for whoever would connect anew */
+  for (int i = 0; i < 3; i++) {
+    ck_assert_int_eq(trireme_submit(c, &q, NULL, NULL), TRIREME_CLOSED);
+    ck_assert_int_eq(trireme_ask_status(c, NULL, NULL), TRIREME_CLOSED);
+    ck_assert_int_eq(trireme_next(c, 100, &e, NULL), TRIREME_CLOSED);
+  }
+  trireme_close(c);
+  c = connect_to("ipc://" TRI_TEST_SCRATCH "/client.sock");
+  uint64_t id;
+  ck_assert_int_eq(trireme_ask_status(c, &id, NULL), TRIREME_OK);
+  e = next_event(TRIREME_EVENT_STATUS, id);
+  ck_assert(e.status.prompt_tokens == 0 && e.status.running == 0);
 }
 END_TEST
 
@@ -317,13 +410,17 @@ Suite *suite_client(void) {
   tcase_set_timeout(t, 30);
   tcase_add_test(t, test_endpoints);
   tcase_add_test(t, test_one_timeout);
+  tcase_add_test(t, test_tiny_structs);
   suite_add_tcase(suite, t);
   t = tcase_create("calls");
   tcase_set_timeout(t, 30);
   tcase_add_checked_fixture(t, start, stop);
   tcase_add_test(t, test_sizes);
   tcase_add_test(t, test_shorter_structs);
+  tcase_add_test(t, test_early_stopping);
   tcase_add_test(t, test_what_it_is_told);
+  tcase_add_test(t, test_few_descriptors);
+  tcase_add_test(t, test_lost);
   tcase_add_test(t, test_poll);
   tcase_add_test(t, test_poll_one_event_at_a_time);
   tcase_add_test(t, test_poll_after_sending);

@@ -181,6 +181,25 @@ START_TEST(test_not_streamed) {
 }
 END_TEST
 
+/* A worker's token has no lists of alternatives where none were asked for. */
+START_TEST(test_no_alternatives) {
+  struct world *w = world_create(1);
+  start_group(w, 0, 1, 1);
+  tri_client_msg m = submit_msg(1);
+  m.submit.sampling.logprobs = 0;
+  struct stream *s = submit(w, "a", &m);
+  tri_group_token t = {.job = last_job(w),
+                       .token = byte_token['a'],
+                       .flags = TRI_TOKEN_LOGPROB | TRI_TOKEN_LAST,
+                       .logprob = -(float)byte_token['a']};
+  send_tokens(w, 0, 1, &t, 1);
+  ck_assert(s->done);
+  ck_assert_int_eq(s->choice[0].num_logprobs, 1);
+  ck_assert_int_eq(s->choice[0].num_alternatives, 0);
+  world_destroy(w);
+}
+END_TEST
+
 START_TEST(test_several_choices) {
   struct world *w = world_create(1);
   start_group(w, 0, 1, 1);
@@ -198,6 +217,7 @@ START_TEST(test_several_choices) {
   ck_assert_int_eq(s->choice[0].reason, TRI_FINISH_STOP);
   ck_assert_int_eq(s->choice[1].reason, TRI_FINISH_LENGTH);
   ck_assert_int_eq(s->choice[2].num_logprobs, 4);
+  ck_assert_int_eq(s->choice[2].num_alternatives, 8);
   ck_assert_uint_eq(s->completion_tokens, 12);
   world_destroy(w);
 }
@@ -256,6 +276,7 @@ Suite *suite_core_jobs(void) {
   tcase_add_test(t, test_echo_of_ids);
   tcase_add_test(t, test_echo_slow);
   tcase_add_test(t, test_not_streamed);
+  tcase_add_test(t, test_no_alternatives);
   tcase_add_test(t, test_several_choices);
   tcase_add_test(t, test_preemptions);
   tcase_add_test(t, test_tokens_without_text);

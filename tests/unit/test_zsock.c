@@ -380,6 +380,36 @@ START_TEST(connection_states) {
 }
 END_TEST
 
+/* What was sent before the end is received; from then on the link is over, whoever listens there. */
+START_TEST(one_connection) {
+  enum { FRAMES = 50 };
+  tri_peer from;
+  const void *data;
+  size_t len;
+  int frames;
+  tri_zserver_config c = {.endpoint = ipc("o.sock"), .max_message = 1 << 20, .backlog = 2 * FRAMES};
+  tri_zserver *s = open_server(&c);
+  tri_zlink *l = open_link(ipc("o.sock"), NULL, NULL);
+  ck_assert_int_eq(tri_zlink_send_wait(l, "ping", 4, 5000), TRI_OK);
+  ck_assert_int_eq(server_next(s, 5000, &from, &data, &len, &frames), TRI_OK);
+  for (int i = 0; i < FRAMES; i++) ck_assert_int_eq(tri_zserver_send(s, &from, &i, sizeof i), TRI_OK);
+  tri_zserver_close(s);
+  s = open_server(&c);
+  usleep(500 * 1000); /* nobody looks at the link while it would be connected anew */
+  ck_assert_int_eq(tri_zlink_send(l, "ping", 4), TRI_CLOSED);
+  ck_assert_int_eq(tri_zlink_send_wait(l, "ping", 4, 5000), TRI_CLOSED);
+  for (int i = 0; i < FRAMES; i++) {
+    ck_assert_int_eq(link_next(l, 5000, &data, &len), TRI_OK);
+    ck_assert(len == sizeof i && !memcmp(data, &i, sizeof i));
+  }
+  ck_assert_int_eq(tri_zlink_recv(l, &data, &len), TRI_AGAIN);
+  ck_assert_int_eq(tri_zlink_look(l, NULL), TRI_ZLINK_LOST);
+  ck_assert_int_eq(server_next(s, 200, &from, &data, &len, &frames), TRI_AGAIN);
+  tri_zlink_close(l);
+  tri_zserver_close(s);
+}
+END_TEST
+
 START_TEST(poll) {
   int p[2], ready = -1;
   ck_assert_int_eq(pipe(p), 0);
@@ -544,10 +574,9 @@ Suite *suite_zsock(void) {
   TCase *c = tcase_create("zsock");
   tcase_set_timeout(c, 60);
   tcase_add_checked_fixture(c, setup, teardown);
-  const TTest *const tests[] = {
-      ipc_mode,     ipc_live_and_stale, bad_endpoints, multipart, gone_and_full, queued,
-      rebind,       connection_states,  poll,          curve,     key_files,     destroy_closes,
-      endpoint_rule};
+  const TTest *const tests[] = {ipc_mode,       ipc_live_and_stale, bad_endpoints,  multipart, gone_and_full, queued,
+                                rebind,         connection_states,  one_connection, poll,      curve,         key_files,
+                                destroy_closes, endpoint_rule};
   for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(c, tests[i]);
   suite_add_tcase(s, c);
   return s;
