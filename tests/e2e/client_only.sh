@@ -61,6 +61,6 @@ give "pc.$odd" libzmq msgpack msgpack-c jansson yaml-0.1 ncurses tinfo
 build "$odd" programs
 said=$("$odd/bin/trireme" submit --endpoint ipc:///nowhere/at/all --connect-timeout-ms 20 x 2>&1)
 [[ $said == *"there was no socket /nowhere/at/all"* ]] || fail "the command said '$said'"
-said=$(PATH=/usr/bin:/bin command/bin/trireme up --model x 2>&1)
+said=$(PATH=/usr/bin:/bin "$odd/bin/trireme" up --model x 2>&1)
 [[ $said == *"was only the client installed?"* ]] || fail "up said '$said'"
 echo "the library alone needs ZeroMQ and msgpack, the command what it reads and shows as well"
