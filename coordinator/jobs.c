@@ -185,7 +185,7 @@ static bool assign(tri_core *c, int64_t now, job *j, group *g, uint32_t index) {
   j->group = index;
   j->epoch = g->epoch;
   j->assigned_ns = now;
-  g->jobs++;
+  if (!g->jobs++) g->jobs_since = now;
   return true;
 }
 

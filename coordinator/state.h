@@ -134,7 +134,9 @@ typedef struct group {
   uint64_t kv_blocks_used, tokens, scheduler_ns, preemptions;
   cost_window cost;
   double layer_seconds; /* that a layer takes for the largest step, as predicted when the group became ready */
-  int64_t began_ns, last_lease, busy_since;
+  int64_t began_ns, last_lease;
+  int64_t busy_since; /* by its own word; 0: it is idle */
+  int64_t jobs_since; /* that it has had jobs without a pause, where it has some */
 } group;
 
 struct tri_core {
@@ -280,6 +282,7 @@ void prometheus_reply(tri_core *c, const tri_peer *to, uint64_t id);
 void floors_request(tri_core *c, int64_t now, const tri_peer *from, uint64_t id);
 void floors_take(tri_core *c, int64_t now, rank_info *rank, const tri_floors *floors);
 void floors_tick(tri_core *c, int64_t now);
+bool floors_are_measured(const tri_core *c, int64_t now); /* at this moment, by all ranks */
 
 static inline uint64_t mix64(uint64_t x) { return tri_mix64(x + TRI_SPLITMIX_STEP); }
 
