@@ -134,15 +134,14 @@ typedef struct trireme_request {
   size_t prompt_len;
   const uint32_t *token_ids;
   size_t num_token_ids;
-  const char *model; /* NULL: the one that is served */
-  const char
-      *request_id;    /* 32 hexadecimal digits: submitting it again gives the same job; NULL: the library draws one */
-  int64_t max_tokens; /* TRIREME_UNSET: the default, or as many as fit; -1: as many as fit. More is refused */
-  int64_t min_tokens; /* 0 */
-  double temperature; /* NaN: the model's own value, else 1. 0: the most probable token */
-  double top_p;       /* NaN: the model's own value, else 1 */
-  int64_t top_k;      /* TRIREME_UNSET: the model's own value, else all; 0: all */
-  double min_p;       /* 0 */
+  const char *model;      /* NULL: the one that is served */
+  const char *request_id; /* 32 hexadecimal digits: submitting the same again gives the same job; NULL: one is drawn */
+  int64_t max_tokens;     /* TRIREME_UNSET: the default, or as many as fit; -1: as many as fit. More is refused */
+  int64_t min_tokens;     /* 0 */
+  double temperature;     /* NaN: the model's own value, else 1. 0: the most probable token */
+  double top_p;           /* NaN: the model's own value, else 1 */
+  int64_t top_k;          /* TRIREME_UNSET: the model's own value, else all; 0: all */
+  double min_p;           /* 0 */
   double repetition_penalty;                  /* NaN: the model's own value, else 1 */
   double presence_penalty, frequency_penalty; /* 0 */
   uint64_t seed;                              /* with has_seed */
@@ -199,9 +198,11 @@ trireme_result trireme_submit(trireme *c, const trireme_request *r, uint64_t *id
 trireme_result trireme_embed(trireme *c, const trireme_embed_request *r, uint64_t *id, trireme_error *error);
 trireme_result trireme_classify(trireme *c, const trireme_embed_request *r, uint64_t *id, trireme_error *error);
 /* Continues the stream of an earlier request at token `offset` (0 where it has several choices); *id is its new number.
- */
+ * The request must be of the same user (on a socket file) or key. A connection or number that had the stream until now
+ * gets an ERROR "taken_over". */
 trireme_result trireme_attach(trireme *c, const char *request_id, uint64_t offset, uint64_t *id, trireme_error *error);
-/* Cancels a request of this connection (by its number; request_id NULL), or any (by request_id). The request then ends
+/* Cancels a request of this connection (by its number; request_id NULL), or one of
+ * the same user or key (by request_id). The request then ends
  * with an event DONE whose finish_reason is "abort", an embed or classify with an ERROR "aborted" ("timeout" is that of
  * a passed deadline). The cancel itself is answered only when it fails, with an ERROR of the number *id (may be NULL).
  */

@@ -39,6 +39,7 @@ void tri_core_destroy(tri_core *c) {
   members_destroy(c);
   tri_free(c->groups);
   tri_free(c->labels);
+  tri_buf_free(&c->content);
   tri_free(c);
 }
 
@@ -48,7 +49,7 @@ void tri_core_client(tri_core *c, int64_t now, const tri_peer *from, const tri_c
   case TRI_OP_SUBMIT:
   case TRI_OP_EMBED:
   case TRI_OP_CLASSIFY: job_submit(c, now, from, m); break;
-  case TRI_OP_ATTACH: job_attach(c, from, m); break;
+  case TRI_OP_ATTACH: job_attach(c, now, from, m); break;
   case TRI_OP_CANCEL: job_cancel(c, now, from, m); break;
   case TRI_OP_STATUS: report_status(c, now, from, m->id); break;
   case TRI_OP_STATS: prometheus_reply(c, from, m->id); break;
@@ -112,6 +113,7 @@ void tri_core_tick(tri_core *c, int64_t now) {
   members_lease(c, now);
   jobs_tick(c, now);
   floors_tick(c, now);
+  takeover_tick(c, now);
   deliver_all(c, now);
   drain_tick(c);
 }

@@ -2,9 +2,9 @@
  *
  * Inputs are the calls below, each with the time it happened, and what the calls on tri_core_io return: the status of
  * to_client (TRI_AGAIN keeps a message for later, TRI_CLOSED may cancel a job), the status of to_worker (other than
- * TRI_OK leaves a job in the queue), and the status, the ids and the numbers of tokenize. Outputs are the calls on
- * tri_core_io. The same inputs in the same order give the same outputs, so that a log of all of them (the journal,
- * later) is the state. One thread owns it. */
+ * TRI_OK leaves a job in the queue), and the status, the ids and the numbers of tokenize, and random's bytes. Outputs
+ * are the calls on tri_core_io. The same inputs in the same order give the same outputs, so that a log of all of them
+ * (the journal, later) is the state. One thread owns it. */
 #ifndef TRI_COORDINATOR_CORE_H
 #define TRI_COORDINATOR_CORE_H
 
@@ -31,6 +31,8 @@ typedef struct tri_core_io {
   /* A group is beyond help: whoever started it should end it (and may start it again under the next epoch). */
   void (*group_lost)(void *ctx, uint32_t group, uint64_t epoch, const char *reason);
   void (*group_ready)(void *ctx, uint32_t group, uint64_t epoch);
+  /* Fills out with numbers that nobody can compute from others: those are names of jobs, and seeds. */
+  tri_status (*random)(void *ctx, void *out, size_t len);
 } tri_core_io;
 
 typedef struct tri_core_config {
@@ -42,7 +44,7 @@ typedef struct tri_core_config {
   uint64_t model_hash;            /* tri_model_config_hash, which workers must have, too; 0: any */
   uint32_t tp, pp;                /* the layout that workers must have; 0: any */
   uint32_t num_groups;
-  uint64_t seed;
+  uint64_t seed; /* of the seeds of requests that bring none; 0: they are random */
   int64_t max_queue;
   int64_t max_prompt;  /* tokens at which the tokenizer gives up */
   int64_t silence_ns;  /* a rank that reports nothing for so long is lost */

@@ -17,6 +17,12 @@ static bool all_measured(const tri_core *c) {
   return true;
 }
 
+bool floors_are_measured(const tri_core *c, int64_t now) {
+  bool waits = false;
+  for (int i = 0; i < c->num_asks; i++) waits |= now < c->asks[i].until_ns;
+  return waits && !all_measured(c);
+}
+
 #define ADD(from, type, name, json) out->sum.name += (from).name;
 
 static void answer(tri_core *c, const floors_ask *a) {

@@ -16,9 +16,11 @@ job *job_find(const tri_core *c, uint64_t id) {
   return j;
 }
 
-job *job_find_request(tri_core *c, const tri_request_id *r) {
+job *job_find_request(tri_core *c, const tri_peer *from, const tri_request_id *r) {
   job *j = LIST_FIRST(request_bucket(c, r));
-  while (j && memcmp(j->request_id.bytes, r->bytes, sizeof r->bytes)) j = LIST_NEXT(j, request_chain);
+  while (j &&
+         (memcmp(j->request_id.bytes, r->bytes, sizeof r->bytes) || !tri_owner_equal(&j->peer.owner, &from->owner)))
+    j = LIST_NEXT(j, request_chain);
   return j;
 }
 
@@ -26,7 +28,8 @@ job *job_find_of_client(const tri_core *c, const tri_peer *from, uint64_t client
   const struct job_list *lists[] = {&c->active, &c->ended};
   for (int i = 0; i < 2; i++)
     for (job *j = TAILQ_FIRST(lists[i]); j; j = TAILQ_NEXT(j, links))
-      if (j->client_id == client_id && tri_peer_equal(&j->peer, from)) return j;
+      if (j->client_id == client_id && tri_peer_equal(&j->peer, from) && tri_owner_equal(&j->peer.owner, &from->owner))
+        return j;
   return NULL;
 }
 

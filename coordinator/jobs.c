@@ -32,11 +32,6 @@ static job *make_job(tri_core *c, int64_t now, const tri_peer *from, const tri_c
   job *j = tri_calloc(1, size);
   if (!j) return NULL;
   j->id = ++c->next_id;
-  j->request_id = s->request_id;
-  if (!s->has_request_id) {
-    uint64_t r[2] = {mix64(c->cfg.seed ^ j->id), mix64(mix64(c->cfg.seed) + j->id)};
-    memcpy(j->request_id.bytes, r, sizeof r);
-  }
   j->peer = *from;
   j->client_id = m->id;
   j->attached = true;
@@ -45,8 +40,6 @@ static job *make_job(tri_core *c, int64_t now, const tri_peer *from, const tri_c
   j->sampling = s->sampling;
   j->echo = s->sampling.echo;
   if (!embed) defaults_apply(c->cfg.model, &j->sampling);
-  /* The seed is fixed before any group sees the job, so that a group that runs it again draws the same. */
-  j->seed = s->sampling.has_seed ? s->sampling.seed : mix64(c->cfg.seed + 0x51ed2701 * j->id);
   j->submitted_ns = now;
   j->deadline_ns = s->sampling.deadline_ms ? now + s->sampling.deadline_ms * 1000000 : TRI_NEVER;
   j->num_open = (uint32_t)s->sampling.n;
@@ -62,22 +55,19 @@ static job *make_job(tri_core *c, int64_t now, const tri_peer *from, const tri_c
   return NULL;
 }
 
-/* Attaches a client that asks again under the same request_id to the job that exists. */
-static void adopt(tri_core *c, job *j, const tri_peer *from, uint64_t client_id, uint64_t offset) {
-  j->peer = *from;
-  j->client_id = client_id;
-  j->attached = true;
-  j->done_sent = false;
-  j->accepted_sent = false;
-  j->known = true;
-  j->echo_sent = 0;
-  j->echo_at = 0;
-  for (int64_t i = 0; i < j->sampling.n; i++) {
-    job_choice *ch = &j->choices[i];
-    ch->sent = offset < ch->num ? offset : ch->num;
-    ch->sent_text = ch->sent ? ch->safe_after[ch->sent - 1] : 0;
-  }
-  job_mark(c, j);
+/* Gives a job its name and its seed. The name alone may open the job to whoever has it, so it tells nothing about
+ * another's. The seed is fixed before any group sees the job, so that a group that runs it again draws the same. */
+static tri_status name_job(tri_core *c, job *j, const tri_client_msg *m, const tri_submit *s, tri_error *err) {
+  tri_status st = TRI_OK;
+  j->request_id = s->request_id;
+  j->seed = s->sampling.seed;
+  if (!s->has_request_id) st = c->cfg.io.random(c->cfg.io.ctx, &j->request_id, sizeof j->request_id);
+  if (!s->sampling.has_seed && c->cfg.seed)
+    j->seed = mix64(c->cfg.seed + 0x51ed2701 * j->id);
+  else if (st == TRI_OK && !s->sampling.has_seed)
+    st = c->cfg.io.random(c->cfg.io.ctx, &j->seed, sizeof j->seed);
+  if (st != TRI_OK) return tri_fail(err, st, "", "the system has no random numbers");
+  return m->op == TRI_OP_SUBMIT ? content_of(c, m, &j->content) : TRI_OK;
 }
 
 /* An embed or classify has the life of a submit with little to say. */
@@ -97,16 +87,17 @@ void job_submit(tri_core *c, int64_t now, const tri_peer *from, const tri_client
   const tri_submit *s = embed ? &of_embed : &m->submit;
   tri_error err = {0};
   if (embed) submit_of(embed, &of_embed);
-  job *j = s->has_request_id ? job_find_request(c, &s->request_id) : NULL;
+  job *j = s->has_request_id ? job_find_request(c, from, &s->request_id) : NULL;
   if (j) {
-    adopt(c, j, from, m->id, 0);
+    job_submit_again(c, now, j, from, m);
     return;
   }
   tri_status st = admission_check(c, m, s, &err);
   if (st == TRI_OK && !(j = make_job(c, now, from, m, s, embed)))
     st = tri_fail(&err, TRI_NO_MEMORY, "", "no memory for the job");
-  if (st == TRI_OK && (st = tri_sampling_check_beams(&j->sampling, &err)) != TRI_OK) job_free(j);
+  if (j && (st = tri_sampling_check_beams(&j->sampling, &err)) == TRI_OK) st = name_job(c, j, m, s, &err);
   if (st != TRI_OK) {
+    if (j) job_free(j);
     c->failed++;
     reply_error(c, from, m->id, &err);
     return;
@@ -123,27 +114,11 @@ void job_submit(tri_core *c, int64_t now, const tri_peer *from, const tri_client
   if (st != TRI_OK || ids || !s->prompt.s) job_tokenized(c, now, j, st, ids, count, second);
 }
 
-void job_attach(tri_core *c, const tri_peer *from, const tri_client_msg *m) {
-  tri_error err = {0};
-  job *j = job_find_request(c, &m->attach.request_id);
-  if (j && (!m->attach.offset || j->sampling.n == 1)) {
-    adopt(c, j, from, m->id, m->attach.offset);
-    return;
-  }
-  if (j)
-    tri_fail(&err, TRI_INVALID_ARGUMENT, "offset",
-             "the job has %lld choices, and an offset is that of one: attach from 0 for all", (long long)j->sampling.n);
-  else
-    tri_fail(&err, TRI_NOT_FOUND, "request_id",
-             "no such job: it was never submitted here, or it ended more than %lld s ago", RETAIN_NS / 1000000000);
-  reply_error(c, from, m->id, &err);
-}
-
 void job_cancel(tri_core *c, int64_t now, const tri_peer *from, const tri_client_msg *m) {
   tri_error err = {0};
   job *j = NULL;
   if (m->cancel.has_request_id)
-    j = job_find_request(c, &m->cancel.request_id);
+    j = job_find_request(c, from, &m->cancel.request_id);
   else
     j = job_find_of_client(c, from, m->cancel.target);
   if (!j) {
@@ -210,7 +185,7 @@ static bool assign(tri_core *c, int64_t now, job *j, group *g, uint32_t index) {
   j->group = index;
   j->epoch = g->epoch;
   j->assigned_ns = now;
-  g->jobs++;
+  if (!g->jobs++) g->jobs_since = now;
   return true;
 }
 

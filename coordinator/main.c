@@ -130,6 +130,11 @@ static void group_ready(void *ctx, uint32_t group, uint64_t epoch) {
   tri_log(TRI_LOG_INFO, "coordinator", "serving \"%s\" at %s", s->model_name, tri_zserver_endpoint(s->clients));
 }
 
+static tri_status draw(void *ctx, void *out, size_t len) {
+  (void)ctx;
+  return getrandom(out, len, 0) == (ssize_t)len ? TRI_OK : TRI_INTERNAL;
+}
+
 /* ---- set-up ---- */
 
 /* Tokens at which the tokenizer gives up on a prompt: no group would take it. */
@@ -212,8 +217,6 @@ static tri_status open_worker_socket(struct shell *s, bool one_host, tri_error *
 }
 
 static tri_status open_core(struct shell *s, tri_error *err) {
-  uint64_t seed = s->opts.seed;
-  if (!seed && getrandom(&seed, sizeof seed, 0) != sizeof seed) seed = (uint64_t)tri_now_ns();
   /* Only the workers need these options: of a coordinator without them any layout is right. */
   bool has_layout = s->opts.launch == TRI_LAUNCH_MPI && s->opts.tp * s->opts.pp > 1;
   tri_core_config cc = {.model_name = s->model_name,
@@ -225,12 +228,12 @@ static tri_status open_core(struct shell *s, tri_error *err) {
                         .tp = has_layout ? (uint32_t)s->opts.tp : 0,
                         .pp = has_layout ? (uint32_t)s->opts.pp : 0,
                         .num_groups = s->opts.launch == TRI_LAUNCH_MPI ? 1 : (uint32_t)s->opts.dp,
-                        .seed = seed,
+                        .seed = s->opts.seed,
                         .max_queue = s->opts.max_queue,
                         .max_prompt = max_prompt(s),
                         .watchdog_ns = (int64_t)(s->opts.watchdog_timeout * 1e9),
                         .silence_ns = (int64_t)(s->opts.watchdog_timeout * SILENCE_SHARE * 1e9),
-                        .io = {s, to_client, to_worker, tokenize, group_lost, group_ready}};
+                        .io = {s, to_client, to_worker, tokenize, group_lost, group_ready, draw}};
   tri_status st = tri_core_create(&cc, tri_now_ns(), &s->core);
   return st == TRI_OK ? st : tri_fail(err, st, "coordinator", "no memory");
 }

@@ -10,7 +10,7 @@
 #include "runtime/base/hash.h"
 #include "runtime/base/wait.h"
 
-enum { NUM_BUCKETS = 4096, MAX_RANKS = 1024, MAX_RETAINED = 4096, MAX_ASKS = 8 };
+enum { NUM_BUCKETS = 4096, MAX_RANKS = 1024, MAX_RETAINED = 4096, MAX_ASKS = 8, MAX_NOTICES = 64 };
 
 /* Time for which an ended job can still be attached to or asked for again. */
 #define RETAIN_NS (60 * 1000000000LL)
@@ -45,6 +45,11 @@ typedef struct job_embed {
   size_t reserved; /* of tri_core's answer_bytes */
 } job_embed;
 
+/* Hashes of a request: what is submitted again under its name must be the same. */
+typedef struct job_content {
+  uint64_t prompt, rest;
+} job_content;
+
 typedef struct job {
   TAILQ_ENTRY(job) links; /* of active or ended */
   LIST_ENTRY(job) id_chain;
@@ -53,7 +58,8 @@ typedef struct job {
   bool dirty;
   uint64_t id;
   tri_request_id request_id;
-  tri_peer peer;
+  job_content content;
+  tri_peer peer; /* its owner is the job's */
   uint64_t client_id;
   bool attached, stream, accepted_sent, done_sent, echo;
   bool known;         /* asked for again: the reply says that it existed */
@@ -104,6 +110,13 @@ typedef struct floors_ask {
   int64_t until_ns;
 } floors_ask;
 
+/* The end of a stream that another connection has taken over, while its client's queue is full. */
+typedef struct takeover_notice {
+  tri_peer peer;
+  uint64_t id;
+  int64_t until_ns;
+} takeover_notice;
+
 /* The cost of the scheduler in the last reports in which tokens were drawn. */
 enum { COST_REPORTS = 10 };
 typedef struct cost_window {
@@ -121,7 +134,9 @@ typedef struct group {
   uint64_t kv_blocks_used, tokens, scheduler_ns, preemptions;
   cost_window cost;
   double layer_seconds; /* that a layer takes for the largest step, as predicted when the group became ready */
-  int64_t began_ns, last_lease, busy_since;
+  int64_t began_ns, last_lease;
+  int64_t busy_since; /* by its own word; 0: it is idle */
+  int64_t jobs_since; /* that it has had jobs without a pause, where it has some */
 } group;
 
 struct tri_core {
@@ -138,6 +153,9 @@ struct tri_core {
   tri_core_facts facts;
   floors_ask asks[MAX_ASKS];
   int num_asks;
+  takeover_notice notices[MAX_NOTICES];
+  int num_notices;
+  tri_buf content; /* memory of content_of */
   /* totals */
   uint64_t done_stop, done_length, done_abort, failed, prompt_tokens, generation_tokens;
   tri_wire_str *labels; /* of a classifier */
@@ -189,7 +207,7 @@ tri_wire_str embed_token_text(const tri_core *c, uint32_t id, char number[EMBED_
 
 /* job_table.c */
 job *job_find(const tri_core *c, uint64_t id);
-job *job_find_request(tri_core *c, const tri_request_id *r);
+job *job_find_request(tri_core *c, const tri_peer *from, const tri_request_id *r); /* of the owner of from */
 job *job_find_of_client(const tri_core *c, const tri_peer *from, uint64_t client_id);
 void job_enlist(tri_core *c, job *j); /* among the active */
 void job_retire(tri_core *c, job *j); /* from the active to the ended */
@@ -206,9 +224,14 @@ const char *admission_prompt_field(const job *j); /* the field that the prompt c
 /* Says why the tokenizer, which returned st, has no tokens of a job's text. */
 tri_status admission_refuse_text(const tri_core *c, const job *j, tri_status st, tri_error *err);
 
+/* takeover.c: a job that exists goes on with another connection of its owner */
+tri_status content_of(tri_core *c, const tri_client_msg *m, job_content *out); /* of a submit */
+void job_submit_again(tri_core *c, int64_t now, job *j, const tri_peer *from, const tri_client_msg *m);
+void job_attach(tri_core *c, int64_t now, const tri_peer *from, const tri_client_msg *m);
+void takeover_tick(tri_core *c, int64_t now);
+
 /* jobs.c */
 void job_submit(tri_core *c, int64_t now, const tri_peer *from, const tri_client_msg *m);
-void job_attach(tri_core *c, const tri_peer *from, const tri_client_msg *m);
 void job_cancel(tri_core *c, int64_t now, const tri_peer *from, const tri_client_msg *m);
 /* The tokenizer is done with a job, or its client has sent tokens. second: see tri_tokenizer_encode_pair. */
 void job_tokenized(tri_core *c, int64_t now, job *j, tri_status st, const uint32_t *ids, size_t count, size_t second);
@@ -259,6 +282,7 @@ void prometheus_reply(tri_core *c, const tri_peer *to, uint64_t id);
 void floors_request(tri_core *c, int64_t now, const tri_peer *from, uint64_t id);
 void floors_take(tri_core *c, int64_t now, rank_info *rank, const tri_floors *floors);
 void floors_tick(tri_core *c, int64_t now);
+bool floors_are_measured(const tri_core *c, int64_t now); /* at this moment, by all ranks */
 
 static inline uint64_t mix64(uint64_t x) { return tri_mix64(x + TRI_SPLITMIX_STEP); }
 

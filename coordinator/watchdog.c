@@ -5,6 +5,18 @@
 
 #define JOIN_NS (60 * 1000000000LL) /* ranks of a group start together */
 
+/* A step thread that hangs while it is idle never says that it is busy: jobs tell. Where ranks measure their floors,
+ * jobs wait for that. */
+static int64_t work_since(const tri_core *c, int64_t now, group *g) {
+  if (floors_are_measured(c, now)) {
+    g->jobs_since = now;
+    g->busy_since = g->busy_since ? now : 0;
+  }
+  bool has_jobs = g->jobs && g->state != GROUP_STARTING;
+  if (!has_jobs || (g->busy_since && g->busy_since < g->jobs_since)) return g->busy_since;
+  return g->jobs_since;
+}
+
 /* A busy group counts as stalled after the configured time without progress, or after ten times what its slowest layer
  * should take. */
 static int64_t patience(const tri_core *c, const group *g) {
@@ -14,8 +26,8 @@ static int64_t patience(const tri_core *c, const group *g) {
 }
 
 static void check(tri_core *c, int64_t now, uint32_t index) {
-  const group *g = &c->groups[index];
-  int64_t last_progress = g->busy_since;
+  group *g = &c->groups[index];
+  int64_t since = work_since(c, now, g), last_progress = since;
   for (uint32_t r = 0; r < g->world; r++) {
     const rank_info *k = &g->ranks[r];
     if (!k->known && now - g->began_ns > JOIN_NS) {
@@ -30,7 +42,7 @@ static void check(tri_core *c, int64_t now, uint32_t index) {
     }
     if (k->progress_ns > last_progress) last_progress = k->progress_ns;
   }
-  if (g->state == GROUP_STARTING || !g->busy_since || now - last_progress < patience(c, g)) return;
+  if (g->state == GROUP_STARTING || !since || now - last_progress < patience(c, g)) return;
   /* A group that stands still in a collective shows the same position on every rank. */
   const rank_info *k = &g->ranks[0];
   member_lose(c, now, index, "no progress for %.1f s (rank 0 at step %llu, layer %lld, collective %llu)",

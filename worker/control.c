@@ -63,13 +63,18 @@ static void send_register(struct control *c) {
   send_msg(c, &m);
 }
 
+/* Counts what the step thread has not taken as well: one that hangs has no word of its own. */
+static bool has_work(const tri_worker *w) {
+  return atomic_load(&w->busy) || tri_ring_holds(&w->jobs) || tri_ring_holds(&w->aborts);
+}
+
 static void send_health(struct control *c) {
   tri_worker *w = c->w;
   tri_group_msg m = {.op = TRI_GROUP_HEALTH,
                      .health = {.group = (uint32_t)w->opts.group,
                                 .rank = (uint32_t)w->rank,
                                 .epoch = w->opts.epoch,
-                                .busy = atomic_load(&w->busy),
+                                .busy = has_work(w),
                                 .running = atomic_load(&w->running),
                                 .waiting = atomic_load(&w->waiting),
                                 .kv_blocks_used = atomic_load(&w->blocks_used),

@@ -202,6 +202,8 @@ static void take_commands(struct leader *ld) {
   tri_worker *w = ld->w;
   for (tri_job *j; (j = tri_ring_pop(&w->jobs));) tri_sched_add(ld->sched, j);
   for (void *id; (id = tri_ring_pop(&w->aborts));) tri_sched_abort(ld->sched, (uint64_t)(uintptr_t)id);
+  /* Known before the step that may never end. */
+  if (tri_sched_has_work(ld->sched)) atomic_store_explicit(&w->busy, true, memory_order_relaxed);
 }
 
 static void publish(struct leader *ld) {

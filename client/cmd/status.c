@@ -131,13 +131,14 @@ static int cancel(trireme *c, const char *request_id, int timeout_ms) {
 }
 
 int cmd_cancel(int argc, char **argv) {
-  const tri_options_spec spec = {.program = "trireme cancel",
-                                 .usage = "[OPTION]... REQUEST_ID",
-                                 TRI_OPTIONS(cancel_table),
-                                 .max_args = 1,
-                                 .summary =
-                                     "Cancels a request, whoever submitted it; its client is told that it was aborted.",
-                                 .epilog = "The request id is what submit --json shows: 32 hexadecimal digits.\n"};
+  const tri_options_spec spec = {
+      .program = "trireme cancel",
+      .usage = "[OPTION]... REQUEST_ID",
+      TRI_OPTIONS(cancel_table),
+      .max_args = 1,
+      .summary = "Cancels a request of the same user or key, from any connection; its client is told that it was "
+                 "aborted.",
+      .epilog = "The request id is what submit --json shows: 32 hexadecimal digits.\n"};
   cancel_options o = {0};
   tri_options *parsed = NULL;
   trireme *c = NULL;

@@ -1,4 +1,4 @@
-/* The address of a peer of a server: who a message came from, and where a reply goes. */
+/* The address of a peer of a server: who a message came from, and where a reply goes; and who is behind it. */
 #ifndef TRI_COMM_WIRE_PEER_H
 #define TRI_COMM_WIRE_PEER_H
 
@@ -6,12 +6,29 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { TRI_PEER_BYTES = 32 };
+enum { TRI_PEER_BYTES = 32, TRI_OWNER_BYTES = 32 };
+
+/* Whoever is behind a connection, as the socket found out by itself: a peer cannot claim to be another. */
+typedef enum tri_owner_kind {
+  TRI_OWNER_NOBODY, /* the transport does not tell */
+  TRI_OWNER_USER,   /* the user id at the other end of a socket file */
+  TRI_OWNER_KEY,    /* the public key of a CURVE connection */
+} tri_owner_kind;
+
+typedef struct tri_owner {
+  tri_owner_kind kind;
+  uint8_t bytes[TRI_OWNER_BYTES]; /* zero behind what the kind needs */
+} tri_owner;
+
+static inline bool tri_owner_equal(const tri_owner *a, const tri_owner *b) {
+  return a->kind == b->kind && !memcmp(a->bytes, b->bytes, sizeof a->bytes);
+}
 
 /* Opaque to all but the sockets, and compared with tri_peer_equal alone: the bytes behind len are not set. */
 typedef struct tri_peer {
   uint8_t len;
   uint8_t bytes[TRI_PEER_BYTES];
+  tri_owner owner;
 } tri_peer;
 
 static inline bool tri_peer_equal(const tri_peer *a, const tri_peer *b) {

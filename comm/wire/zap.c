@@ -51,7 +51,10 @@ void *tri_zap_main(void *arg) {
     zmq_send(s, frame[ZAP_REQUEST], n > ZAP_REQUEST ? len[ZAP_REQUEST] : 0, ZMQ_SNDMORE);
     zmq_send(s, code, 3, ZMQ_SNDMORE);
     zmq_send(s, text, strlen(text), ZMQ_SNDMORE);
-    zmq_send(s, "", 0, ZMQ_SNDMORE); /* neither the name of a user nor facts about one */
+    /* The name of a user is the key itself: every message of the connection carries it from now on. */
+    char user[TRI_Z_KEY] = "";
+    if (ok) zmq_z85_encode(user, (const uint8_t *)frame[ZAP_KEY], TRI_Z_RAW_KEY);
+    zmq_send(s, user, strlen(user), ZMQ_SNDMORE);
     zmq_send(s, "", 0, 0);
   }
   zmq_close(s);

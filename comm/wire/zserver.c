@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -172,6 +173,35 @@ cleanup:
 
 const char *tri_zserver_endpoint(const tri_zserver *s) { return s->endpoint; }
 
+/* Reads the user id out of "NAME:UID:GID:PID", which the library makes of SO_PEERCRED. */
+static bool read_user(const char *address, uint32_t *uid) {
+  const char *at = address + strlen(address);
+  for (int colons = 0; colons < 3; colons++) do
+      if (at == address) return false;
+    while (*--at != ':');
+  char *end;
+  errno = 0;
+  unsigned long number = strtoul(at + 1, &end, 10);
+  *uid = (uint32_t)number;
+  return !errno && end > at + 1 && *end == ':' && number <= UINT32_MAX;
+}
+
+/* A descriptor (ZMQ_SRCFD) may be another connection's by the time a message is read; the library's notes are those of
+ * the message's own, and come before what the peer says of itself under the same names. */
+static tri_owner owner_of(const tri_zserver *s, const zmq_msg_t *m) {
+  tri_owner owner = {0};
+  uint32_t uid;
+  const char *key = s->has_curve ? zmq_msg_gets(m, "User-Id") : NULL; /* as the ZAP thread answered */
+  const char *address = s->is_tcp || key ? NULL : zmq_msg_gets(m, "Peer-Address");
+  if (key && tri_zkey_decode(key, owner.bytes)) {
+    owner.kind = TRI_OWNER_KEY;
+  } else if (address && read_user(address, &uid)) {
+    owner.kind = TRI_OWNER_USER;
+    memcpy(owner.bytes, &uid, sizeof uid);
+  }
+  return owner;
+}
+
 tri_status tri_zserver_recv(tri_zserver *s, tri_peer *from, const void **data, size_t *len, int *frames) {
   if (!s->socket) return TRI_CLOSED;
   for (int i = 0; i < TRI_Z_DISCARDS_PER_CALL; i++) {
@@ -186,6 +216,7 @@ tri_status tri_zserver_recv(tri_zserver *s, tri_peer *from, const void **data, s
     memcpy(from->bytes, zmq_msg_data(&s->msg), id);
     if (zmq_msg_recv(&s->msg, s->socket, ZMQ_DONTWAIT) < 0) return tri_z_status();
     int n = 1 + tri_z_discard_rest(s->socket, &s->msg);
+    from->owner = owner_of(s, &s->msg);
     *data = zmq_msg_data(&s->msg);
     *len = zmq_msg_size(&s->msg);
     if (frames) *frames = n;

@@ -47,7 +47,8 @@ typedef struct tri_zserver_config {
 tri_status tri_zserver_open(tri_zcontext *z, const tri_zserver_config *config, tri_zserver **out, tri_error *err);
 /* Returns the endpoint as bound, with the port filled in. Borrowed. */
 const char *tri_zserver_endpoint(const tri_zserver *s);
-/* Receives the next message without waiting: TRI_OK, or TRI_AGAIN. *data is valid until the next call. *frames > 1: a
+/* Receives the next message without waiting: TRI_OK, or TRI_AGAIN. from->owner says whose connection it is (of a socket
+ * file the user's, with CURVE the key's, else nobody's). *data is valid until the next call. *frames > 1: a
  * multipart message, *data holds its first frame only (of at most max_message bytes) and the rest has been discarded.
  */
 tri_status tri_zserver_recv(tri_zserver *s, tri_peer *from, const void **data, size_t *len, int *frames);

@@ -34,6 +34,11 @@ static inline bool tri_ring_push(tri_ring *r, void *item) {
   return true;
 }
 
+/* For the producer: the consumer has not taken everything yet. */
+static inline bool tri_ring_holds(const tri_ring *r) {
+  return atomic_load_explicit(&r->tail, memory_order_relaxed) != atomic_load_explicit(&r->head, memory_order_acquire);
+}
+
 /* NULL when empty. */
 static inline void *tri_ring_pop(tri_ring *r) {
   size_t head = atomic_load_explicit(&r->head, memory_order_relaxed);

@@ -11,6 +11,11 @@ static tri_peer peer_of(const char *name) {
   tri_peer p = {.len = (uint8_t)strlen(name)};
   memset(p.bytes, ++garbage, sizeof p.bytes);
   memcpy(p.bytes, name, p.len);
+  const char *at = strchr(name, '@');
+  if (at) {
+    p.owner.kind = TRI_OWNER_KEY;
+    snprintf((char *)p.owner.bytes, sizeof p.owner.bytes, "%s", at);
+  }
   return p;
 }
 
@@ -168,6 +173,12 @@ static void group_ready(void *ctx, uint32_t group, uint64_t epoch) {
   ((struct world *)ctx)->ready++;
 }
 
+static tri_status draw(void *ctx, void *out, size_t len) {
+  struct world *w = ctx;
+  for (size_t i = 0; i < len; i++) ((uint8_t *)out)[i] = w->randoms++;
+  return TRI_OK;
+}
+
 struct world *world_create(uint32_t groups) {
   return world_create_for(groups, 0, 0, 0);
 }
@@ -189,7 +200,7 @@ struct world *world_create_for(uint32_t groups, uint64_t model_hash, uint32_t tp
                             .max_queue = 20,
                             .silence_ns = 4 * SECOND,
                             .watchdog_ns = 10 * SECOND,
-                            .io = {w, to_client, to_worker, tokenize, group_lost, group_ready}};
+                            .io = {w, to_client, to_worker, tokenize, group_lost, group_ready, draw}};
   ck_assert_int_eq(tri_core_create(&config, w->now, &w->core), TRI_OK);
   return w;
 }
@@ -320,6 +331,13 @@ struct stream *attach(struct world *w, uint64_t id, const struct stream *from, u
   t->num = offset;
   t->len = offset ? t->len_after[offset] : 0;
   tri_client_msg m = {.op = TRI_OP_ATTACH, .id = id, .attach = {from->request_id, offset}};
+  tri_core_client(w->core, w->now, &s->peer, &m);
+  return s;
+}
+
+struct stream *attach_as(struct world *w, const char *peer, uint64_t id, const struct stream *from) {
+  struct stream *s = open_stream(w, peer, id);
+  tri_client_msg m = {.op = TRI_OP_ATTACH, .id = id, .attach = {from->request_id, 0}};
   tri_core_client(w->core, w->now, &s->peer, &m);
   return s;
 }

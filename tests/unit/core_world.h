@@ -74,6 +74,7 @@ struct world {
   size_t tokenize_len;
   int tokenizes;
   double layer_seconds; /* that groups say when they are ready */
+  uint8_t randoms;      /* the next random byte */
 };
 
 /* A test case whose tests have the tokenizer. */
@@ -102,12 +103,14 @@ void bytes(struct world *w, uint64_t job, uint32_t choice, const char *text);
 /* ---- clients ---- */
 
 extern const uint32_t some_ids[3];
+/* A peer's name may have an owner: "a@x" and "b@x" are two connections of one, "a" is nobody's. */
 struct stream *open_stream(struct world *w, const char *peer, uint64_t id);
 tri_client_msg submit_msg(uint64_t id);
 void set_stop(tri_client_msg *m, const char *stop);
 struct stream *submit(struct world *w, const char *peer, const tri_client_msg *m);
 /* The stream of a client that has the first `offset` tokens, with their text, from another stream. */
 struct stream *attach(struct world *w, uint64_t id, const struct stream *from, uint64_t offset);
+struct stream *attach_as(struct world *w, const char *peer, uint64_t id, const struct stream *from);
 struct stream *cancel(struct world *w, const char *peer, uint64_t id, const struct stream *whom);
 void expect_text(const struct stream *s, int choice, const char *want);
 void expect_error(const struct stream *s, const char *code, const char *field);

@@ -85,7 +85,9 @@ START_TEST(test_same_request_twice) {
   ck_assert_mem_eq(&t->request_id, &s->request_id, sizeof t->request_id);
   token(w, last_job(w), 0, 1, byte_token['b'], TRI_TOKEN_LAST, TRI_FINISH_LENGTH);
   expect_text(t, 0, "ab");
-  ck_assert(t->done);
+  expect_error(s, "taken_over", "request_id"); /* the first is told, with what it has */
+  expect_text(s, 0, "a");
+  ck_assert(t->done && !t->code[0]);
   ck_assert_int_eq(w->num_assigns, 1);
   m.id = 3;
   t = submit(w, "c", &m); /* after the end */
@@ -98,6 +100,126 @@ START_TEST(test_same_request_twice) {
   tri_client_msg a = {.op = TRI_OP_ATTACH, .id = 4, .attach = {t->request_id, 0}};
   tri_core_client(w->core, w->now, &u->peer, &a);
   expect_error(u, "not_found", "request_id");
+  world_destroy(w);
+}
+END_TEST
+
+/* Another prompt or other sampling under a name that is taken is no repetition. */
+START_TEST(test_same_name_other_content) {
+  static const uint32_t other_ids[] = {10, 11, 13};
+  struct world *w = world_create(1);
+  start_group(w, 0, 1, 1);
+  tri_client_msg m = submit_msg(1);
+  m.submit.request_id.bytes[3] = 9;
+  m.submit.has_request_id = true;
+  struct stream *s = submit(w, "a", &m);
+  struct stream *refused[4];
+  for (uint64_t i = 0; i < 4; i++) {
+    tri_client_msg x = m;
+    x.id = 10 + i;
+    if (i == 0) x.submit.token_ids = other_ids;
+    if (i == 1) {
+      x.submit.token_ids = NULL;
+      x.submit.prompt = (tri_wire_str){"x", 1};
+    }
+    if (i == 2) x.submit.sampling.temperature = 0.5;
+    if (i == 2) x.submit.sampling.has_temperature = true;
+    if (i == 3) set_stop(&x, "y");
+    refused[i] = submit(w, "a", &x);
+    expect_error(refused[i], "invalid_argument", "request_id");
+    ck_assert(strstr(refused[i]->message, i < 2 ? "prompt is another" : "sampling"));
+  }
+  ck_assert_int_eq(w->num_assigns, 1);
+  bytes(w, last_job(w), 0, "ab"); /* the first goes on as if nothing had been */
+  expect_text(s, 0, "ab");
+  ck_assert(s->done && !s->code[0]);
+  m.id = 20;
+  ck_assert(submit(w, "a", &m)->existing);
+  world_destroy(w);
+}
+END_TEST
+
+/* A connection that the stream was taken from hears of it, however slowly it reads; one that asks again under the
+ * number that it has does not. */
+START_TEST(test_taken_over) {
+  struct world *w = world_create(1);
+  start_group(w, 0, 1, 1);
+  tri_client_msg m = submit_msg(1);
+  struct stream *s = submit(w, "a", &m);
+  s->again = 1000000;
+  struct stream *t = attach_as(w, "b", 2, s);
+  ck_assert(!s->done && t->existing);
+  tick(w, 3 * SECOND);
+  s->again = 0;
+  tick(w, 100 * MS);
+  expect_error(s, "taken_over", "request_id");
+  struct stream *u = attach_as(w, "b", 3, s); /* another stream of the same connection */
+  expect_error(t, "taken_over", "request_id");
+  tri_client_msg x = {.op = TRI_OP_ATTACH, .id = 3, .attach = {s->request_id, 0}};
+  u->accepted = 0;
+  tri_core_client(w->core, w->now, &u->peer, &x);
+  ck_assert(!u->done);
+  bytes(w, last_job(w), 0, "ab");
+  ck_assert(u->done && !u->code[0]);
+  attach_as(w, "c", 4, s); /* behind the last word there is nothing to be told */
+  /* One that never reads is given up. */
+  m.id = 5;
+  s = submit(w, "a", &m);
+  s->again = 1000000;
+  attach_as(w, "b", 6, s);
+  tick(w, 31 * SECOND);
+  s->again = 0;
+  tick(w, 100 * MS);
+  ck_assert(!s->done);
+  world_destroy(w);
+}
+END_TEST
+
+/* Jobs of another owner are as good as not there. */
+START_TEST(test_owners) {
+  struct world *w = world_create(1);
+  start_group(w, 0, 1, 1);
+  tri_client_msg m = submit_msg(1);
+  m.submit.request_id.bytes[3] = 9;
+  m.submit.has_request_id = true;
+  struct stream *s = submit(w, "a@x", &m);
+  uint64_t job = last_job(w);
+  static const char *const others[] = {"b@y", "b"};
+  for (uint64_t i = 0; i < 2; i++) {
+    expect_error(attach_as(w, others[i], 10 + i, s), "not_found", "request_id");
+    expect_error(cancel(w, others[i], 20 + i, s), "not_found", "request_id");
+  }
+  tri_client_msg by_number = {.op = TRI_OP_CANCEL, .id = 30, .cancel = {.target = 1, .has_target = true}};
+  struct stream *t = open_stream(w, "a@x", 30);
+  t->peer.owner = (tri_owner){.kind = TRI_OWNER_KEY, .bytes = "@y"}; /* who has the address of one that is gone */
+  tri_core_client(w->core, w->now, &t->peer, &by_number);
+  expect_error(t, "not_found", "request_id");
+  ck_assert_int_eq(w->num_aborts, 0);
+  m.id = 40;
+  t = submit(w, "b@y", &m); /* of the same name, and a job of its own */
+  ck_assert(!t->existing);
+  ck_assert_int_eq(w->num_assigns, 2);
+  bytes(w, last_job(w), 0, "theirs");
+  bytes(w, job, 0, "mine");
+  expect_text(s, 0, "mine");
+  expect_text(t, 0, "theirs");
+  expect_text(attach_as(w, "c@x", 50, s), 0, "mine"); /* another connection of the owner */
+  expect_text(attach_as(w, "c@y", 51, t), 0, "theirs");
+  world_destroy(w);
+}
+END_TEST
+
+/* Names are drawn by the system, each for itself; seeds only where nobody chose one. */
+START_TEST(test_names_are_drawn) {
+  struct world *w = world_create(1);
+  start_group(w, 0, 1, 1);
+  for (uint8_t i = 0; i < 3; i++) {
+    tri_client_msg m = submit_msg(i);
+    uint8_t first = w->randoms;
+    const struct stream *s = submit(w, "a", &m);
+    for (int k = 0; k < 16; k++) ck_assert_uint_eq(s->request_id.bytes[k], (uint8_t)(first + k));
+    ck_assert_uint_eq((uint8_t)(w->randoms - first), 16); /* this world's seeds come from --seed */
+  }
   world_destroy(w);
 }
 END_TEST
@@ -145,6 +267,10 @@ Suite *suite_core_clients(void) {
   tcase_add_test(t, test_slow_client_merges);
   tcase_add_test(t, test_closed_client);
   tcase_add_test(t, test_same_request_twice);
+  tcase_add_test(t, test_same_name_other_content);
+  tcase_add_test(t, test_taken_over);
+  tcase_add_test(t, test_owners);
+  tcase_add_test(t, test_names_are_drawn);
   tcase_add_test(t, test_cancel);
   tcase_add_test(t, test_clients_counted);
   return suite;

@@ -208,6 +208,53 @@ START_TEST(test_stalled_group) {
 }
 END_TEST
 
+/* A group that never says that it is busy, since its step thread hangs, has a job from 2 s on. */
+static int64_t time_of_idle_loss(struct world *w, bool cancels, int64_t measures_until) {
+  start_group(w, 0, 1, 2);
+  int64_t start = w->now;
+  for (int i = 0; i < 600 && !w->lost; i++) {
+    for (uint32_t r = 0; i % 10 == 0 && r < 2; r++) send_health(w, 0, 1, r, 0, false);
+    if (i == 19 && measures_until) {
+      tri_client_msg ask = {.op = TRI_OP_FLOORS, .id = 900};
+      submit(w, "floors", &ask);
+    }
+    if (measures_until && w->now - start == measures_until)
+      for (uint32_t r = 0; r < 2; r++) {
+        tri_group_msg m = {.op = TRI_GROUP_FLOORS, .floors = {.group = 0, .rank = r, .epoch = 1}};
+        send_worker(w, 0, 1, r, &m);
+      }
+    tri_client_msg m = submit_msg((uint64_t)i);
+    struct stream *s = i == 20 ? submit(w, "a", &m) : NULL;
+    if (s && cancels) cancel(w, "a", 1000, s);
+    tick(w, 100 * MS);
+  }
+  return w->now - start;
+}
+
+START_TEST(test_stalled_while_idle) {
+  struct world *w = world_create(1);
+  int64_t t = time_of_idle_loss(w, false, 0);
+  ck_assert_msg(w->lost && t >= 12 * SECOND && t <= 12 * SECOND + 200 * MS, "noticed after %.1f s", (double)t / 1e9);
+  ck_assert(strstr(w->lost_reason, "no progress"));
+  expect_error(&w->streams[0], "peer_lost", "");
+  world_destroy(w);
+  w = world_create(1); /* whose layers take long */
+  w->layer_seconds = 2;
+  t = time_of_idle_loss(w, false, 0);
+  ck_assert_msg(w->lost && t >= 22 * SECOND && t <= 22 * SECOND + 200 * MS, "noticed after %.1f s", (double)t / 1e9);
+  world_destroy(w);
+  w = world_create(1); /* nothing waits any more */
+  time_of_idle_loss(w, true, 0);
+  ck_assert_int_eq(w->lost, 0);
+  world_destroy(w);
+  w = world_create(1); /* the job waits for the floors, of which the ranks find out until 25 s */
+  t = time_of_idle_loss(w, false, 25 * SECOND);
+  ck_assert_msg(w->lost && t >= 35 * SECOND - 100 * MS && t <= 35 * SECOND + 200 * MS, "noticed after %.1f s",
+                (double)t / 1e9);
+  world_destroy(w);
+}
+END_TEST
+
 START_TEST(test_refused_registrations) {
   struct world *w = world_create(2);
   ck_assert(!send_register(w, 2, 1, 0, 1));
@@ -308,6 +355,7 @@ Suite *suite_core_groups(void) {
   tcase_add_test(t, test_balance);
   tcase_add_test(t, test_silent_rank);
   tcase_add_test(t, test_stalled_group);
+  tcase_add_test(t, test_stalled_while_idle);
   tcase_add_test(t, test_refused_registrations);
   tcase_add_test(t, test_other_model);
   tcase_add_test(t, test_other_model_than_own);

@@ -90,6 +90,12 @@ static void group_lost(void *ctx, uint32_t group, uint64_t epoch, const char *re
 }
 static void group_ready(void *ctx, uint32_t group, uint64_t epoch) { (void)ctx, (void)group, (void)epoch; }
 
+static tri_status draw(void *ctx, void *out, size_t len) {
+  (void)ctx;
+  memset(out, 1, len);
+  return TRI_OK;
+}
+
 static void send_worker(struct world *w, const tri_group_msg *m) { tri_core_worker(w->core, w->now, &leader, m); }
 
 typedef enum kind { DECODER, EMBEDDER, CLASSIFIER, TOKEN_CLASSIFIER } kind;
@@ -123,7 +129,7 @@ static struct world *create_with(kind k, const char *config, int num_labels, con
                        .max_prompt = MODEL_LEN,
                        .silence_ns = 400 * SECOND,
                        .watchdog_ns = 1000 * SECOND,
-                       .io = {w, to_client, to_worker, tokenize, group_lost, group_ready}};
+                       .io = {w, to_client, to_worker, tokenize, group_lost, group_ready, draw}};
   ck_assert_int_eq(tri_core_create(&c, w->now, &w->core), TRI_OK);
   tri_group_msg reg = {.op = TRI_GROUP_REGISTER,
                        .reg = {.world = 1,

@@ -1,0 +1,99 @@
+/* Takeovers: a client that comes back, or asks again under a request_id, goes on with the job that it has, and the
+ * connection that had the stream before is told so. Jobs of other owners are as unknown here as those that never were.
+ */
+#include "coordinator/state.h"
+
+#define NOTICE_NS (30 * 1000000000LL) /* as long as a client that reads nothing keeps its job */
+
+/* FNV-1a is enough: owners compare with requests of their own only. */
+tri_status content_of(tri_core *c, const tri_client_msg *m, job_content *out) {
+  const tri_submit *s = &m->submit;
+  tri_client_msg rest = {.op = m->op, .submit = *s};
+  rest.submit.has_request_id = false;
+  rest.submit.prompt = (tri_wire_str){0};
+  rest.submit.token_ids = NULL;
+  rest.submit.num_token_ids = 0;
+  TRI_CHECK(tri_client_msg_pack(&rest, &c->content));
+  out->rest = tri_hash_bytes(TRI_HASH_SEED, c->content.data, c->content.len);
+  out->prompt = s->prompt.s ? tri_hash_bytes(TRI_HASH_SEED, s->prompt.s, s->prompt.len)
+                            : tri_hash_bytes(~TRI_HASH_SEED, s->token_ids, s->num_token_ids * sizeof *s->token_ids);
+  return TRI_OK;
+}
+
+static tri_status send_notice(const tri_core *c, const takeover_notice *n) {
+  tri_error err = {0};
+  tri_fail(&err, TRI_TAKEN_OVER, "request_id",
+           "the stream of this request goes on elsewhere: it was attached to, or submitted again under its request_id");
+  return reply_error(c, &n->peer, n->id, &err);
+}
+
+/* A stream that ends here without its last word says so. */
+static void tell_former(tri_core *c, int64_t now, const job *j, const tri_peer *from, uint64_t client_id) {
+  takeover_notice n = {.peer = j->peer, .id = j->client_id, .until_ns = now + NOTICE_NS};
+  bool same = j->client_id == client_id && tri_peer_equal(&j->peer, from);
+  if (same || !j->attached || j->done_sent || send_notice(c, &n) != TRI_AGAIN) return;
+  if (c->num_notices < MAX_NOTICES) c->notices[c->num_notices++] = n;
+}
+
+void takeover_tick(tri_core *c, int64_t now) {
+  int left = 0;
+  for (int i = 0; i < c->num_notices; i++)
+    if (send_notice(c, &c->notices[i]) == TRI_AGAIN && now < c->notices[i].until_ns) c->notices[left++] = c->notices[i];
+  c->num_notices = left;
+}
+
+static void adopt(tri_core *c, int64_t now, job *j, const tri_peer *from, uint64_t client_id, uint64_t offset) {
+  tell_former(c, now, j, from, client_id);
+  j->peer = *from;
+  j->client_id = client_id;
+  j->attached = true;
+  j->stuck_ns = 0;
+  j->done_sent = false;
+  j->accepted_sent = false;
+  j->known = true;
+  j->echo_sent = 0;
+  j->echo_at = 0;
+  for (int64_t i = 0; i < j->sampling.n; i++) {
+    job_choice *ch = &j->choices[i];
+    ch->sent = offset < ch->num ? offset : ch->num;
+    ch->sent_text = ch->sent ? ch->safe_after[ch->sent - 1] : 0;
+  }
+  job_mark(c, j);
+}
+
+void job_submit_again(tri_core *c, int64_t now, job *j, const tri_peer *from, const tri_client_msg *m) {
+  tri_error err = {0};
+  job_content content = {0};
+  tri_status st = content_of(c, m, &content);
+  if (st == TRI_OK && content.prompt == j->content.prompt && content.rest == j->content.rest) {
+    adopt(c, now, j, from, m->id, 0);
+    return;
+  }
+  if (st != TRI_OK)
+    tri_fail(&err, st, "", "the request cannot be compared with the one of the same request_id: %s",
+             tri_status_text(st));
+  else
+    tri_fail(&err, TRI_INVALID_ARGUMENT, "request_id",
+             "a job with this request_id is there already, and its %s another: a new request needs a request_id of its "
+             "own",
+             content.prompt != j->content.prompt ? "prompt is" : "sampling, or another field beside the prompt, is");
+  c->failed++;
+  reply_error(c, from, m->id, &err);
+}
+
+void job_attach(tri_core *c, int64_t now, const tri_peer *from, const tri_client_msg *m) {
+  tri_error err = {0};
+  job *j = job_find_request(c, from, &m->attach.request_id);
+  if (j && (!m->attach.offset || j->sampling.n == 1)) {
+    adopt(c, now, j, from, m->id, m->attach.offset);
+    return;
+  }
+  if (j)
+    tri_fail(&err, TRI_INVALID_ARGUMENT, "offset",
+             "the job has %lld choices, and an offset is that of one: attach from 0 for all", (long long)j->sampling.n);
+  else
+    tri_fail(&err, TRI_NOT_FOUND, "request_id",
+             "no such job of yours: it was never submitted here, or it ended more than %lld s ago",
+             RETAIN_NS / 1000000000);
+  reply_error(c, from, m->id, &err);
+}

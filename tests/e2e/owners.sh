@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Who a job belongs to: another key can neither cancel nor continue it, and a stream that its owner continues elsewhere says so where it was.
+here=$(dirname "$0")
+. "$here/lib.sh"
+ID=300102030405060708090a0b0c0d0e0f
+LONG=(submit --request-id "$ID" --ignore-eos --max-tokens 4000 --temperature 0 "count 1 to 40=")
+
+# begin WHO...: a long job in the background, of which something has come. Sets job.
+begin() {
+  "$BIN/trireme" "$@" >"$RUN/first" 2>"$RUN/first.err" &
+  job=$!
+  for _ in $(seq 200); do [ -s "$RUN/first" ] && return; sleep 0.01; done
+  fail "nothing came of a long job: $(cat "$RUN/first.err")"
+}
+
+start_up --max-model-len 8192
+begin "${LONG[@]}"
+"$BIN/trireme" "${LONG[@]}" >"$RUN/second" || fail "a repeated submit failed"
+wait $job && fail "a stream that goes on elsewhere ended well"
+grep -q "goes on elsewhere" "$RUN/first.err" || fail "of a stream that goes on elsewhere: $(cat "$RUN/first.err")"
+first=$(cat "$RUN/first")
+[[ $(cat "$RUN/second") == "$first"?* ]] || fail "the second stream is not the whole answer"
+stop_cluster TERM
+
+for key in server one two; do "$BIN/trireme" keygen "$RUN/$key.key" >"$RUN/$key.pub" || fail "keygen"; done
+cat "$RUN/one.pub" "$RUN/two.pub" >"$RUN/allowed"
+SOCKET=$TRIREME_ENDPOINT
+export TRIREME_ENDPOINT=tcp://127.0.0.1:$((20000 + $$ % 20000))
+as() { # KEY SUBCOMMAND ARGS...
+  local key=$1 command=$2
+  shift 2
+  "$BIN/trireme" "$command" --key-file "$RUN/$key.key" --server-key "$(cat "$RUN/server.pub")" "$@"
+}
+"$BIN/trireme" up --model "$MODEL" --max-model-len 8192 --key-file "$RUN/server.key" --allowed-keys "$RUN/allowed" >>"$RUN/log" 2>&1 &
+# shellcheck disable=SC2034 # lib.sh's
+CLUSTER=$!
+for _ in $(seq 100); do as one status --json 2>/dev/null | grep -q '"state":"serving"' && break || sleep 0.1; done
+"$BIN/trireme" submit --key-file "$RUN/one.key" --server-key "$(cat "$RUN/server.pub")" "${LONG[@]:1}" >"$RUN/first" 2>"$RUN/first.err" &
+job=$!
+for _ in $(seq 200); do [ -s "$RUN/first" ] && break; sleep 0.01; done
+said=$(as two cancel $ID 2>&1) && fail "another key cancelled the job"
+grep -q "no such job" <<<"$said" || fail "another key's cancel: $said"
+[ "$(as two submit --temperature 0 --request-id $ID "37+48=")" = 85 ] || fail "another key's job of the same name"
+as one cancel $ID || fail "the job's own key cannot cancel it"
+wait $job && fail "a cancelled job ended well"
+grep -q "it was cancelled elsewhere" "$RUN/first.err" || fail "of a cancelled job: $(cat "$RUN/first.err")"
+stop_cluster TERM
+export TRIREME_ENDPOINT=$SOCKET
+echo "owners: all as expected"
