@@ -67,21 +67,34 @@ cleanup:
                                      : tri_fail(err, st, "mpi", "cannot join the MPI job: %s", tri_status_text(st));
 }
 
-/* The backend and the threads, and with them how this rank may wait. */
+/* Any host with more threads than cores decides for all ranks how they wait and whether they open shared memory, which
+ * is a collective: ranks that each went by their own host would wait in two different ones. */
+static tri_status agree_on_cores(tri_comm *world, bool mine, bool *any, tri_error *err) {
+  float hosts = mine;
+  tri_status st = tri_comm_all_reduce(world, &hosts, 1);
+  *any = hosts > 0;
+  return st == TRI_OK ? st
+                      : tri_fail(err, st, "comm", "the ranks cannot agree on how to wait: %s", tri_status_text(st));
+}
+
+/* The backend and the threads, and with them how all ranks wait. */
 static tri_status take_placement(tri_worker *w, tri_comm *world, int local_rank, int local_size,
                                  tri_wait_policy *policy, tri_error *err) {
   tri_placement placement;
   tri_status st = tri_placement_of_rank(&w->opts, world, local_rank, local_size, POOL_SPIN_US, &placement, err);
   w->backend = placement.backend;
   w->pool = placement.pool;
+  bool shared;
+  if (st == TRI_OK) st = agree_on_cores(world, placement.oversubscribed, &shared, err);
   if (st != TRI_OK) return st;
   /* A process that spins takes the core from one that computes, if processes outnumber cores. */
-  policy->spin_us = placement.oversubscribed ? 0 : SPIN_US;
-  policy->yield_us = placement.oversubscribed ? SHARED_YIELD_US : YIELD_US;
+  policy->spin_us = shared ? 0 : SPIN_US;
+  policy->yield_us = shared ? SHARED_YIELD_US : YIELD_US;
+  const char *elsewhere = shared ? " (another host is oversubscribed)" : "";
   if (w->rank == 0)
     tri_log(TRI_LOG_INFO, "worker", "%d %s, %d on this host with %d threads each on %d cores%s", w->world,
             w->world == 1 ? "rank" : "ranks", local_size, placement.threads, placement.cores,
-            placement.oversubscribed ? " (oversubscribed)" : "");
+            placement.oversubscribed ? " (oversubscribed)" : elsewhere);
   return TRI_OK;
 }
 
