@@ -298,7 +298,8 @@ static void read_workers(struct shell *s) {
       tri_log(TRI_LOG_WARN, "coordinator", "unreadable message from a worker: %s", err.message);
       continue;
     }
-    if (m.op == TRI_GROUP_REGISTER && !m.reg.rank) tell(s, "came %u", m.reg.group);
+    if (m.op == TRI_GROUP_REGISTER)
+      tell(s, "came %u %llu %u", m.reg.group, (unsigned long long)m.reg.epoch, m.reg.rank);
     tri_core_worker(s->core, tri_now_ns(), &from, &m);
   }
 }
@@ -460,7 +461,7 @@ int main(int argc, char **argv) {
   prctl(PR_SET_PDEATHSIG, mpi ? SIGKILL : at_its_end);
   tri_status st = tri_signals_catch(&s.signal_fd, &err);
   if (st == TRI_OK && !s.opts.model) st = tri_fail(&err, TRI_USAGE, "model", "--model is missing");
-  if (st == TRI_OK && mpi) st = tri_mpi_launch_join(&argc, &argv, &one_host, &err);
+  if (st == TRI_OK && mpi) st = tri_mpi_launch_join(&argc, &argv, s.opts.start_timeout, &one_host, &err);
   if (st == TRI_OK) st = open_model(&s, &err);
   if (st == TRI_OK) st = tri_arena_create(ARENA_BYTES, &s.arena);
   if (st == TRI_OK) st = tri_zcontext_create(&s.z, &err);

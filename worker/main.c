@@ -30,6 +30,27 @@ static const tri_options_spec spec = {
     .config_file = true,
 };
 
+static void log_as(const tri_worker *w, int rank) {
+  char who[16];
+  if (w->opts.dp > 1)
+    snprintf(who, sizeof who, "%d:%d", w->opts.group, rank);
+  else
+    snprintf(who, sizeof who, "%d", rank);
+  tri_log_setup((tri_log_level)w->opts.log_level, who);
+}
+
+/* Until MPI tells the rank, the log has what the launcher calls it. */
+static void log_as_launched(const tri_worker *w) {
+  static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK"};
+  tri_log_setup((tri_log_level)w->opts.log_level, "-");
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    const char *rank = getenv(names[i]);
+    if (!rank) continue;
+    log_as(w, atoi(rank) - (w->opts.launch == TRI_LAUNCH_MPI)); /* behind the coordinator */
+    return;
+  }
+}
+
 /* Joins MPI where there is one and learns the coordinator's address. With --launch mpi the coordinator is rank 0 of the
  * same job. */
 static tri_status join(tri_worker *w, int *argc, char ***argv, const tri_comm_config *cc, tri_comm **out,
@@ -46,6 +67,7 @@ static tri_status join(tri_worker *w, int *argc, char ***argv, const tri_comm_co
     TRI_TRY(st);
   }
   if (w->opts.launch == TRI_LAUNCH_SELF) return tri_comm_self_create(cc, out);
+  tri_start_watch_phase(&w->start_watch, "connect", NULL);
   TRI_TRY(tri_mpi_init(argc, argv, err));
   TRI_TRY(tri_comm_mpi_world(cc, &all));
   if (w->opts.launch == TRI_LAUNCH_GROUP) {
@@ -143,17 +165,13 @@ static tri_status start(tri_worker *w, int *argc, char ***argv, tri_error *err) 
   tri_comm *joined = NULL, *world;
   tri_status st;
   int local_rank = 0, local_size = 1;
-  char who[16];
   TRI_TRY(join(w, argc, argv, &cc, &joined, err));
   w->rank = joined->rank;
   w->world = joined->size;
-  if (w->opts.dp > 1)
-    snprintf(who, sizeof who, "%d:%d", w->opts.group, w->rank);
-  else
-    snprintf(who, sizeof who, "%d", w->rank);
-  tri_log_setup((tri_log_level)w->opts.log_level, who);
+  log_as(w, w->rank);
   TRI_TRY(tri_control_start(w, err));
   if (w->opts.launch != TRI_LAUNCH_SELF) TRI_TRY(tri_comm_mpi_local(joined, &local_rank, &local_size));
+  tri_start_watch_phase(&w->start_watch, "backend", NULL);
   TRI_TRY(take_placement(w, joined, local_rank, local_size, &cc.policy, err));
   /* On shared cores, shared memory saves most of a collective. With a core for each rank, a program beside them
    * that takes one makes rounds through shared memory ten times slower than MPI's messages, which is not understood
@@ -165,7 +183,9 @@ static tri_status start(tri_worker *w, int *argc, char ***argv, tri_error *err) 
     goto cleanup;
   }
   TRI_TRY(tri_group_create(world, w->opts.tp, w->opts.pp, &w->group, err));
+  tri_start_watch_phase(&w->start_watch, "load", &w->backend->loaded);
   TRI_TRY(load(w, local_size, err));
+  tri_start_watch_phase(&w->start_watch, "canary", NULL);
 cleanup:
   if (st == TRI_OK) tri_comm_destroy(joined);
   return st;
@@ -178,10 +198,11 @@ static tri_status init(tri_worker *w, tri_error *err) {
       tri_ring_init(&w->outbox_free, TRI_NUM_OUTBOXES) != TRI_OK)
     return tri_fail(err, TRI_NO_MEMORY, "worker", "no memory for the rings");
   if (!w->opts.model) return tri_fail(err, TRI_USAGE, "model", "--model is missing");
-  return TRI_OK;
+  return tri_start_watch_begin(&w->start_watch, w->opts.start_timeout, err);
 }
 
 static void clean_up(tri_worker *w) {
+  tri_start_watch_end(&w->start_watch);
   tri_control_stop(w);
   for (tri_job *j; (j = tri_ring_pop(&w->jobs));) tri_job_destroy(j);
   for (tri_job *j; (j = tri_ring_pop(&w->retired));) tri_job_destroy(j);
@@ -213,7 +234,7 @@ int main(int argc, char **argv) {
   signal(SIGINT, SIG_IGN);
   signal(SIGUSR1, SIG_IGN);
   signal(SIGPIPE, SIG_IGN);
-  tri_log_setup((tri_log_level)w.opts.log_level, "-");
+  log_as_launched(&w);
   tri_log_with_time(true);
 
   tri_status st = init(&w, &err);

@@ -143,14 +143,14 @@ static void start_groups(tri_up *u) {
 }
 
 static void take_event(tri_up *u, char *line) {
-  unsigned group;
+  unsigned group, rank;
   unsigned long long epoch;
   int used = 0;
   if (!strncmp(line, "listening ", 10)) {
     u->listening = true;
     start_groups(u);
-  } else if (sscanf(line, "came %u", &group) == 1 && group < TRI_UP_MAX_GROUPS) {
-    u->groups[group].came = true;
+  } else if (sscanf(line, "came %u %llu %u", &group, &epoch, &rank) == 3 && group < TRI_UP_MAX_GROUPS) {
+    if (u->groups[group].epoch == epoch) tri_up_start_came(u, (int)group, rank);
   } else if (sscanf(line, "ready %u %llu", &group, &epoch) == 2 && group < TRI_UP_MAX_GROUPS) {
     if (u->groups[group].epoch == epoch) u->groups[group].ready = true;
   } else if (sscanf(line, "lost %u %llu %n", &group, &epoch, &used) == 2 && used && group < TRI_UP_MAX_GROUPS) {
@@ -280,6 +280,7 @@ static void check_times(tri_up *u) {
     tri_log(TRI_LOG_ERROR, "up", "the coordinator has been silent for %d s: ending everything", SILENCE_MS / 1000);
     stop_all(u, TRI_EXIT_FAILED);
   }
+  for (int g = 0; g < u->opts.serve.dp && !u->stopping; g++) tri_up_start_check(u, g, now);
   for (int g = 0; g < u->opts.serve.dp; g++)
     if (u->groups[g].kill_ns && now >= u->groups[g].kill_ns) {
       u->groups[g].kill_ns = 0;

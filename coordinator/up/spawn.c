@@ -151,6 +151,7 @@ tri_status tri_up_spawn_group(tri_up *u, int group, tri_error *err) {
   g->started_ns = tri_now_ns();
   g->restart_ns = g->kill_ns = 0;
   g->ready = false;
+  tri_up_start_begin(u, group);
   return spawn(&c, SIGKILL, -1, &g->pid, err);
 }
 
