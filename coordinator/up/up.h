@@ -49,8 +49,9 @@ typedef struct tri_up {
   char line[1024]; /* of events, until its end has come */
   size_t line_len;
   tri_up_group groups[TRI_UP_MAX_GROUPS];
-  bool listening, draining, stopping;
+  bool listening, draining, drained, at_once, stopping;
   int exit_code;
+  int64_t asked_ns;     /* the first request to end */
   int64_t deadline_ns;  /* of draining or of the coordinator's start */
   int64_t last_word_ns; /* of the coordinator */
 } tri_up;
