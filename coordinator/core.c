@@ -125,3 +125,4 @@ void tri_core_drain(tri_core *c, int64_t now) {
 
 void tri_core_set_facts(tri_core *c, const tri_core_facts *facts) { c->facts = *facts; }
 uint64_t tri_core_generated_tokens(const tri_core *c) { return c->generation_tokens; }
+uint64_t tri_core_lost(const tri_core *c) { return c->lost; }

@@ -80,5 +80,6 @@ typedef struct tri_core_facts {
 } tri_core_facts;
 void tri_core_set_facts(tri_core *c, const tri_core_facts *facts);
 uint64_t tri_core_generated_tokens(const tri_core *c);
+uint64_t tri_core_lost(const tri_core *c); /* jobs that were under way when a drain or an abandon began, and failed */
 
 #endif

@@ -239,6 +239,7 @@ void job_fail(tri_core *c, int64_t now, job *j, const tri_error *err) {
   for (int64_t i = 0; i < j->sampling.n; i++) choice_end(j, &j->choices[i], TRI_FINISH_ERROR);
   if ((j->error = tri_malloc(1, sizeof *err))) *j->error = *err; /* without memory the reason stays unsaid */
   c->failed++;
+  if (c->draining && err->status == TRI_PEER_LOST) c->lost++;
   end_job(c, now, j);
 }
 

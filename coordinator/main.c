@@ -31,12 +31,10 @@ enum {
   WINDOW_S = 10,  /* seconds that rates are taken over */
   FLUSH_MS = 300, /* for last words to leave */
   TOKENIZE_NOW_BYTES = 1024,
-  MAX_WAITING_TEXTS = 4096,   /* for the tokenizer's threads; further ones are refused */
-  CLIENT_BACKLOG = 1000,      /* messages that one client may leave unread before it counts as slow */
-  WORKER_BACKLOG = 65536,     /* messages that wait for one leader; jobs beyond them stay in the queue */
-  ARENA_BYTES = 64 << 10,     /* first block of the memory of one unpacked message */
-  MPIRUN_ABORT_MIN_MS = 500,  /* between mpirun's SIGCONT and the SIGTERM that ends an aborted job, at least */
-  MPIRUN_ABORT_MAX_MS = 5000, /* and at most */
+  MAX_WAITING_TEXTS = 4096, /* for the tokenizer's threads; further ones are refused */
+  CLIENT_BACKLOG = 1000,    /* messages that one client may leave unread before it counts as slow */
+  WORKER_BACKLOG = 65536,   /* messages that wait for one leader; jobs beyond them stay in the queue */
+  ARENA_BYTES = 64 << 10,   /* first block of the memory of one unpacked message */
 };
 /* Share of the watchdog's timeout after which a rank that reports nothing is lost: shorter than the whole,
  * so that a silent rank is named before its group counts as stalled. */
@@ -64,7 +62,8 @@ struct shell {
   tri_boot boot;
   int signal_fd;
   bool draining, leaving, failed, said_where;
-  int64_t drain_deadline, last_tick, last_second, last_cont;
+  tri_signal_history signals;
+  int64_t drain_deadline, last_tick, last_second;
   struct second window[WINDOW_S]; /* the last seconds */
   unsigned num_seconds;
   uint64_t tokens_before;
@@ -301,7 +300,8 @@ static void read_workers(struct shell *s) {
       tri_log(TRI_LOG_WARN, "coordinator", "unreadable message from a worker: %s", err.message);
       continue;
     }
-    if (m.op == TRI_GROUP_REGISTER && !m.reg.rank) tell(s, "came %u", m.reg.group);
+    if (m.op == TRI_GROUP_REGISTER)
+      tell(s, "came %u %llu %u", m.reg.group, (unsigned long long)m.reg.epoch, m.reg.rank);
     tri_core_worker(s->core, tri_now_ns(), &from, &m);
   }
 }
@@ -311,36 +311,35 @@ static void read_tokenized(struct shell *s) {
     tri_core_tokenized(s->core, tri_now_ns(), r->job, r->status, r->ids, r->count, r->second);
 }
 
-static void begin_drain(struct shell *s, int signal) {
-  if (s->draining) {
-    s->leaving = true; /* asked twice */
-    return;
-  }
+static void begin_drain(struct shell *s, int64_t now, int signal) {
   tri_log(TRI_LOG_INFO, "coordinator", "SIG%s: finishing what runs, at most %g s", sigabbrev_np(signal),
           s->opts.drain_timeout);
   s->draining = true;
-  s->drain_deadline = tri_now_ns() + (int64_t)(s->opts.drain_timeout * 1e9);
-  tri_core_drain(s->core, tri_now_ns());
+  s->drain_deadline = now + (int64_t)(s->opts.drain_timeout * 1e9);
+  tri_core_drain(s->core, now);
+}
+
+static void end_at_once(struct shell *s, int64_t now, const char *why, bool failed) {
+  tri_core_abandon(s->core, now, why);
+  s->leaving = true;
+  s->failed |= failed;
 }
 
 static void read_signals(struct shell *s) {
   uint8_t number;
   while (read(s->signal_fd, &number, sizeof number) == sizeof number) {
     int64_t now = tri_now_ns();
-    if (number == SIGCONT) {
-      s->last_cont = now;
-    } else if (number == SIGHUP) {
-      tri_core_abandon(s->core, now, "the cluster's supervisor is gone");
-      s->leaving = s->failed = true;
-    } else if (number == SIGTERM && s->opts.launch == TRI_LAUNCH_MPI && s->last_cont &&
-               now - s->last_cont > MPIRUN_ABORT_MIN_MS * NS_PER_MS &&
-               now - s->last_cont < MPIRUN_ABORT_MAX_MS * NS_PER_MS) {
-      /* mpirun announces the end of an aborted job with SIGCONT, SIGTERM a second later and SIGKILL soon after. */
-      tri_core_abandon(s->core, now, "the MPI job is being ended: a rank has died, or mpirun was told to stop");
-      s->leaving = s->failed = true;
-    } else if (number != SIGUSR1 ||
-               !s->draining) { /* Slurm, its script and mpirun may each pass SIGUSR1 on: that is no hurry */
-      begin_drain(s, number);
+    switch (tri_signals_request(&s->signals, number, now)) {
+    case TRI_SIGNAL_NOTHING: break;
+    case TRI_SIGNAL_DRAIN: begin_drain(s, now, number); break;
+    case TRI_SIGNAL_AT_ONCE:
+      tri_log(TRI_LOG_WARN, "coordinator", "SIG%s again: ending what runs", sigabbrev_np(number));
+      end_at_once(s, now, "the cluster was told again to shut down, which means at once", false);
+      break;
+    case TRI_SIGNAL_SUPERVISOR_GONE: end_at_once(s, now, "the cluster's supervisor is gone", true); break;
+    case TRI_SIGNAL_JOB_ABORTED:
+      end_at_once(s, now, "the MPI job is being ended: a rank has died, or mpirun was told to stop", true);
+      break;
     }
   }
 }
@@ -412,6 +411,16 @@ static void serve(struct shell *s) {
   }
 }
 
+/* Returns whether jobs were lost. */
+static bool say_end(struct shell *s) {
+  unsigned long long lost = tri_core_lost(s->core);
+  if (lost)
+    tri_log(TRI_LOG_ERROR, "coordinator", "ended: %llu running %s lost", lost, lost > 1 ? "jobs were" : "job was");
+  if (!lost) tri_log(TRI_LOG_INFO, "coordinator", "ended: no job was lost");
+  if (s->draining) tell(s, "drained %llu", lost);
+  return lost > 0;
+}
+
 static const tri_options_spec spec = {
     .program = "trireme-coordinator",
     .usage = "--model DIR [OPTION]...",
@@ -461,9 +470,10 @@ int main(int argc, char **argv) {
   /* A supervisor's end is told by SIGHUP, so that clients hear of it; mpirun's end by SIGKILL, as for every rank. */
   int at_its_end = s.opts.event_fd >= 0 ? SIGHUP : 0;
   prctl(PR_SET_PDEATHSIG, mpi ? SIGKILL : at_its_end);
+  s.signals = (tri_signal_history){.mpi = mpi, .supervised = s.opts.event_fd >= 0};
   tri_status st = tri_signals_catch(&s.signal_fd, &err);
   if (st == TRI_OK && !s.opts.model) st = tri_fail(&err, TRI_USAGE, "model", "--model is missing");
-  if (st == TRI_OK && mpi) st = tri_mpi_launch_join(&argc, &argv, &one_host, &err);
+  if (st == TRI_OK && mpi) st = tri_mpi_launch_join(&argc, &argv, s.opts.start_timeout, &one_host, &err);
   if (st == TRI_OK) st = open_model(&s, &err);
   if (st == TRI_OK) st = tri_arena_create(ARENA_BYTES, &s.arena);
   if (st == TRI_OK) st = tri_zcontext_create(&s.z, &err);
@@ -484,7 +494,7 @@ int main(int argc, char **argv) {
   s.cpu_before = cpu_seconds(); /* the start made no token */
   tri_signals_unblock();
   serve(&s);
-  bool failed = s.failed;
+  bool failed = s.failed || say_end(&s);
   clean_up(&s);
   tri_options_free(opts);
   if (failed) _exit(TRI_EXIT_FAILED);

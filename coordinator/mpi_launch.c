@@ -1,14 +1,19 @@
 #include "coordinator/mpi_launch.h"
 
 #include "comm/comm.h"
+#include "runtime/base/start_watch.h"
 
 /* The job's communicator lives as long as the process: MPI itself is such a state. */
 static tri_comm *world;
+/* Both functions stand in calls without a limit of their own when a process of the job does not come. */
+static tri_start_watch watch;
 
-tri_status tri_mpi_launch_join(int *argc, char ***argv, bool *one_host, tri_error *err) {
+tri_status tri_mpi_launch_join(int *argc, char ***argv, double limit_s, bool *one_host, tri_error *err) {
   static const tri_comm_config cc = {.messages_only = true, .policy = {.yield_us = 1000}, .timeout_ms = 60000};
   int local_rank, local_size;
   tri_status st;
+  TRI_TRY(tri_start_watch_begin(&watch, limit_s, err));
+  tri_start_watch_phase(&watch, "connect", NULL);
   TRI_TRY(tri_mpi_init(argc, argv, err));
   TRI_TRY(tri_comm_mpi_world(&cc, &world));
   if (world->rank != 0 || world->size < 2)
@@ -17,6 +22,7 @@ tri_status tri_mpi_launch_join(int *argc, char ***argv, bool *one_host, tri_erro
                     "trireme-coordinator ... : -n N trireme-worker ...");
   TRI_TRY(tri_comm_mpi_local(world, &local_rank, &local_size));
   *one_host = local_size == world->size;
+  tri_start_watch_phase(&watch, "model", NULL);
 cleanup:
   return st == TRI_OK || err->status ? st
                                      : tri_fail(err, st, "mpi", "cannot join the MPI job: %s", tri_status_text(st));
@@ -24,8 +30,10 @@ cleanup:
 
 tri_status tri_mpi_launch_hand_out(tri_boot *boot, tri_error *err) {
   tri_comm *alone;
+  tri_start_watch_phase(&watch, "the workers' connect", NULL);
   tri_status st = tri_comm_broadcast(world, boot, sizeof *boot, 0);
   if (st == TRI_OK) st = tri_comm_split(world, 1, 0, NULL, &alone); /* the workers form a communicator of their own */
+  tri_start_watch_end(&watch);
   return st == TRI_OK ? st : tri_fail(err, st, "mpi", "the workers did not join: %s", tri_status_text(st));
 }
 

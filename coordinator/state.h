@@ -157,7 +157,7 @@ struct tri_core {
   int num_notices;
   tri_buf content; /* memory of content_of */
   /* totals */
-  uint64_t done_stop, done_length, done_abort, failed, prompt_tokens, generation_tokens;
+  uint64_t done_stop, done_length, done_abort, failed, lost, prompt_tokens, generation_tokens;
   tri_wire_str *labels; /* of a classifier */
   size_t label_bytes, answer_bytes;
   tri_histogram ttft, itl, e2e, queue_time, step_tokens;

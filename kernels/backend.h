@@ -161,6 +161,8 @@ struct tri_backend {
   char tactics_key[TRI_TACTICS_KEY]; /* the device and the library that tactics are good for, in printable ASCII */
   tri_pool *pool;
   size_t allocated[TRI_MEM_TAGS]; /* bytes now */
+  uint64_t loaded; /* pieces of weights that have come from files, for who watches a start: read and changed with
+                      __atomic functions, as C++ reads this header */
   void *workspace;
   size_t workspace_bytes;
   void *impl;   /* the backend's own state */

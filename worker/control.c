@@ -1,5 +1,6 @@
 /* The control thread of a worker: its line to the coordinator. */
 #include <errno.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/utsname.h>
@@ -12,7 +13,7 @@
 
 /* IDLED_MS: between two reports because the leader has run out of work, which short jobs make it do often; and how long
  * a follower, which hears nothing of that, has had no new step when it takes itself for idle. */
-enum { HEALTH_MS = 1000, IDLED_MS = 100, LEASE_MS = 8000, POLL_MS = 250 };
+enum { HEALTH_MS = 1000, IDLED_MS = 100, LEASE_MS = 8000, POLL_MS = 250, STOP_MS = 2000 };
 
 struct control {
   tri_worker *w;
@@ -280,6 +281,13 @@ static void run(struct control *c) {
   send_failure(c);
 }
 
+/* A step thread that does not come out of what it is in must not stay without a line to the coordinator. */
+static void await_stop(const tri_worker *w) {
+  struct pollfd told = {.fd = w->notify_fd, .events = POLLIN};
+  poll(&told, 1, STOP_MS);
+  if (!atomic_load(&w->leaving)) _exit(TRI_EXIT_FAILED);
+}
+
 static void *control_main(void *arg) {
   struct control c = {.w = arg, .last_lease = tri_now_ns()};
   tri_error err = {0};
@@ -300,6 +308,7 @@ cleanup:
     tri_log(TRI_LOG_ERROR, "control", "no line to the coordinator: %s", err.message);
     atomic_store(&w->stop, true);
     tri_waker_wake(&w->waker);
+    await_stop(w);
   }
   tri_zlink_close(c.link);
   tri_zcontext_destroy(c.z);

@@ -90,6 +90,8 @@ tri_status tri_follower_run(tri_worker *w, tri_error *err) {
     st = tri_fail(err, TRI_NO_MEMORY, "follower", "no memory for the step buffers");
     goto cleanup;
   }
+  TRI_TRY(run_one(&f, &stop)); /* the canary */
+  tri_start_watch_end(&w->start_watch);
   while (!stop) TRI_TRY(run_one(&f, &stop));
 cleanup:
   if (st == TRI_ABORTED && atomic_load(&w->stop)) st = TRI_OK; /* told to leave */

@@ -317,6 +317,7 @@ tri_status tri_leader_run(tri_worker *w, tri_error *err) {
   if (st == TRI_OK) st = canary(&ld);
   if (st == TRI_OK) {
     w->layer_seconds = predict_layer(w, (double)(tri_now_ns() - start) / 1e9);
+    tri_start_watch_end(&w->start_watch);
     atomic_store(&w->ready, true);
     tri_control_notify(w);
     st = serve(&ld);

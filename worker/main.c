@@ -30,6 +30,27 @@ static const tri_options_spec spec = {
     .config_file = true,
 };
 
+static void log_as(const tri_worker *w, int rank) {
+  char who[16];
+  if (w->opts.dp > 1)
+    snprintf(who, sizeof who, "%d:%d", w->opts.group, rank);
+  else
+    snprintf(who, sizeof who, "%d", rank);
+  tri_log_setup((tri_log_level)w->opts.log_level, who);
+}
+
+/* Until MPI tells the rank, the log has what the launcher calls it. */
+static void log_as_launched(const tri_worker *w) {
+  static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK"};
+  tri_log_setup((tri_log_level)w->opts.log_level, "-");
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    const char *rank = getenv(names[i]);
+    if (!rank) continue;
+    log_as(w, atoi(rank) - (w->opts.launch == TRI_LAUNCH_MPI)); /* behind the coordinator */
+    return;
+  }
+}
+
 /* Joins MPI where there is one and learns the coordinator's address. With --launch mpi the coordinator is rank 0 of the
  * same job. */
 static tri_status join(tri_worker *w, int *argc, char ***argv, const tri_comm_config *cc, tri_comm **out,
@@ -46,6 +67,7 @@ static tri_status join(tri_worker *w, int *argc, char ***argv, const tri_comm_co
     TRI_TRY(st);
   }
   if (w->opts.launch == TRI_LAUNCH_SELF) return tri_comm_self_create(cc, out);
+  tri_start_watch_phase(&w->start_watch, "connect", NULL);
   TRI_TRY(tri_mpi_init(argc, argv, err));
   TRI_TRY(tri_comm_mpi_world(cc, &all));
   if (w->opts.launch == TRI_LAUNCH_GROUP) {
@@ -67,21 +89,34 @@ cleanup:
                                      : tri_fail(err, st, "mpi", "cannot join the MPI job: %s", tri_status_text(st));
 }
 
-/* The backend and the threads, and with them how this rank may wait. */
+/* Any host with more threads than cores decides for all ranks how they wait and whether they open shared memory, which
+ * is a collective: ranks that each went by their own host would wait in two different ones. */
+static tri_status agree_on_cores(tri_comm *world, bool mine, bool *any, tri_error *err) {
+  float hosts = mine;
+  tri_status st = tri_comm_all_reduce(world, &hosts, 1);
+  *any = hosts > 0;
+  return st == TRI_OK ? st
+                      : tri_fail(err, st, "comm", "the ranks cannot agree on how to wait: %s", tri_status_text(st));
+}
+
+/* The backend and the threads, and with them how all ranks wait. */
 static tri_status take_placement(tri_worker *w, tri_comm *world, int local_rank, int local_size,
                                  tri_wait_policy *policy, tri_error *err) {
   tri_placement placement;
   tri_status st = tri_placement_of_rank(&w->opts, world, local_rank, local_size, POOL_SPIN_US, &placement, err);
   w->backend = placement.backend;
   w->pool = placement.pool;
+  bool shared;
+  if (st == TRI_OK) st = agree_on_cores(world, placement.oversubscribed, &shared, err);
   if (st != TRI_OK) return st;
   /* A process that spins takes the core from one that computes, if processes outnumber cores. */
-  policy->spin_us = placement.oversubscribed ? 0 : SPIN_US;
-  policy->yield_us = placement.oversubscribed ? SHARED_YIELD_US : YIELD_US;
+  policy->spin_us = shared ? 0 : SPIN_US;
+  policy->yield_us = shared ? SHARED_YIELD_US : YIELD_US;
+  const char *elsewhere = shared ? " (another host is oversubscribed)" : "";
   if (w->rank == 0)
     tri_log(TRI_LOG_INFO, "worker", "%d %s, %d on this host with %d threads each on %d cores%s", w->world,
             w->world == 1 ? "rank" : "ranks", local_size, placement.threads, placement.cores,
-            placement.oversubscribed ? " (oversubscribed)" : "");
+            placement.oversubscribed ? " (oversubscribed)" : elsewhere);
   return TRI_OK;
 }
 
@@ -130,17 +165,13 @@ static tri_status start(tri_worker *w, int *argc, char ***argv, tri_error *err) 
   tri_comm *joined = NULL, *world;
   tri_status st;
   int local_rank = 0, local_size = 1;
-  char who[16];
   TRI_TRY(join(w, argc, argv, &cc, &joined, err));
   w->rank = joined->rank;
   w->world = joined->size;
-  if (w->opts.dp > 1)
-    snprintf(who, sizeof who, "%d:%d", w->opts.group, w->rank);
-  else
-    snprintf(who, sizeof who, "%d", w->rank);
-  tri_log_setup((tri_log_level)w->opts.log_level, who);
+  log_as(w, w->rank);
   TRI_TRY(tri_control_start(w, err));
   if (w->opts.launch != TRI_LAUNCH_SELF) TRI_TRY(tri_comm_mpi_local(joined, &local_rank, &local_size));
+  tri_start_watch_phase(&w->start_watch, "backend", NULL);
   TRI_TRY(take_placement(w, joined, local_rank, local_size, &cc.policy, err));
   /* On shared cores, shared memory saves most of a collective. With a core for each rank, a program beside them
    * that takes one makes rounds through shared memory ten times slower than MPI's messages, which is not understood
@@ -152,7 +183,9 @@ static tri_status start(tri_worker *w, int *argc, char ***argv, tri_error *err) 
     goto cleanup;
   }
   TRI_TRY(tri_group_create(world, w->opts.tp, w->opts.pp, &w->group, err));
+  tri_start_watch_phase(&w->start_watch, "load", &w->backend->loaded);
   TRI_TRY(load(w, local_size, err));
+  tri_start_watch_phase(&w->start_watch, "canary", NULL);
 cleanup:
   if (st == TRI_OK) tri_comm_destroy(joined);
   return st;
@@ -165,10 +198,11 @@ static tri_status init(tri_worker *w, tri_error *err) {
       tri_ring_init(&w->outbox_free, TRI_NUM_OUTBOXES) != TRI_OK)
     return tri_fail(err, TRI_NO_MEMORY, "worker", "no memory for the rings");
   if (!w->opts.model) return tri_fail(err, TRI_USAGE, "model", "--model is missing");
-  return TRI_OK;
+  return tri_start_watch_begin(&w->start_watch, w->opts.start_timeout, err);
 }
 
 static void clean_up(tri_worker *w) {
+  tri_start_watch_end(&w->start_watch);
   tri_control_stop(w);
   for (tri_job *j; (j = tri_ring_pop(&w->jobs));) tri_job_destroy(j);
   for (tri_job *j; (j = tri_ring_pop(&w->retired));) tri_job_destroy(j);
@@ -200,7 +234,7 @@ int main(int argc, char **argv) {
   signal(SIGINT, SIG_IGN);
   signal(SIGUSR1, SIG_IGN);
   signal(SIGPIPE, SIG_IGN);
-  tri_log_setup((tri_log_level)w.opts.log_level, "-");
+  log_as_launched(&w);
   tri_log_with_time(true);
 
   tri_status st = init(&w, &err);

@@ -12,6 +12,7 @@
 #include "comm/wire/boot.h"
 #include "comm/wire/group.h"
 #include "runtime/base/ring.h"
+#include "runtime/base/start_watch.h"
 #include "runtime/base/wait.h"
 #include "runtime/engine/engine.h"
 #include "runtime/base/serve_options.h"
@@ -51,7 +52,8 @@ typedef struct tri_worker {
   tri_floors floors;                  /* written before measured */
   atomic_bool measured;               /* floors are for the control thread to send */
 
-  tri_error failure; /* set before `leaving` by a worker that could not start or go on */
+  tri_start_watch start_watch; /* until the canary has passed */
+  tri_error failure;           /* set before `leaving` by a worker that could not start or go on */
   pthread_t control;
   bool control_started;
 } tri_worker;

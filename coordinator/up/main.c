@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "comm/wire/endpoint.h"
+#include "coordinator/signals.h"
 #include "coordinator/up/up.h"
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
@@ -16,7 +17,14 @@
 #include "runtime/base/wait.h"
 #include "runtime/model/layout.h"
 
-enum { START_MS = 60000, SOON_MS = 10000, STOP_GRACE_MS = 5000, LOST_GRACE_MS = 500, SILENCE_MS = 5000 };
+enum {
+  START_MS = 60000,
+  SOON_MS = 10000,
+  STOP_GRACE_MS = 5000,
+  LOST_GRACE_MS = 500,
+  SILENCE_MS = 5000,
+  LAST_WORDS_MS = 1500
+};
 
 static const char *const launchers[] = {"mpirun", "srun", NULL};
 
@@ -120,14 +128,19 @@ static void stop_all(tri_up *u, int code) {
 }
 
 static void drain(tri_up *u, int signal) {
-  if (u->draining) { /* asked twice: at once */
+  int64_t now = tri_now_ns();
+  if (u->draining && now - u->asked_ns < TRI_SAME_REQUEST_MS * 1000000LL) return;
+  if (u->draining) { /* asked twice: at once, but for the coordinator's last words to its clients */
     tri_log(TRI_LOG_WARN, "up", "SIG%s again: ending everything at once", sigabbrev_np(signal));
-    stop_all(u, TRI_EXIT_FAILED);
+    u->deadline_ns = now + LAST_WORDS_MS * 1000000LL;
+    u->at_once = true;
+    kill(u->coordinator, SIGTERM);
     return;
   }
+  u->asked_ns = now;
   tri_log(TRI_LOG_INFO, "up", "SIG%s: draining", sigabbrev_np(signal));
   u->draining = true;
-  u->deadline_ns = tri_now_ns() + (int64_t)(u->opts.serve.drain_timeout * 1e9) + STOP_GRACE_MS * 1000000LL;
+  u->deadline_ns = now + (int64_t)(u->opts.serve.drain_timeout * 1e9) + STOP_GRACE_MS * 1000000LL;
   /* The coordinator names in its log what it got. To it SIGHUP means that its supervisor is gone. */
   kill(u->coordinator, signal == SIGHUP ? SIGTERM : signal);
 }
@@ -143,16 +156,19 @@ static void start_groups(tri_up *u) {
 }
 
 static void take_event(tri_up *u, char *line) {
-  unsigned group;
+  unsigned group, rank;
   unsigned long long epoch;
   int used = 0;
   if (!strncmp(line, "listening ", 10)) {
     u->listening = true;
     start_groups(u);
-  } else if (sscanf(line, "came %u", &group) == 1 && group < TRI_UP_MAX_GROUPS) {
-    u->groups[group].came = true;
+  } else if (sscanf(line, "came %u %llu %u", &group, &epoch, &rank) == 3 && group < TRI_UP_MAX_GROUPS) {
+    if (u->groups[group].epoch == epoch) tri_up_start_came(u, (int)group, rank);
   } else if (sscanf(line, "ready %u %llu", &group, &epoch) == 2 && group < TRI_UP_MAX_GROUPS) {
     if (u->groups[group].epoch == epoch) u->groups[group].ready = true;
+  } else if (sscanf(line, "drained %llu", &epoch) == 1) {
+    u->drained = true;
+    if (epoch) u->exit_code = TRI_EXIT_FAILED; /* jobs were lost */
   } else if (sscanf(line, "lost %u %llu %n", &group, &epoch, &used) == 2 && used && group < TRI_UP_MAX_GROUPS) {
     if (u->groups[group].epoch != epoch) return;
     tri_log(TRI_LOG_WARN, "up", "ending group %u: %s", group, line + used);
@@ -238,7 +254,7 @@ static void reap(tri_up *u) {
       int code = WIFEXITED(status) ? WEXITSTATUS(status) : TRI_EXIT_FAILED;
       char text[96];
       read_events(u);
-      if (u->draining && code == TRI_EXIT_OK) { /* the groups leave by themselves */
+      if (u->drained && !u->at_once) { /* the groups leave by themselves */
         int64_t until = tri_deadline_after_ms(STOP_GRACE_MS);
         if (until < u->deadline_ns) u->deadline_ns = until;
         continue;
@@ -272,14 +288,16 @@ static void check_times(tri_up *u) {
   int64_t now = tri_now_ns();
   tri_error err = {0};
   if ((u->draining || !u->listening) && now > u->deadline_ns && !u->stopping) {
-    tri_log(TRI_LOG_ERROR, "up", "%s took too long: ending everything",
-            u->draining ? "draining" : "the coordinator's start");
+    if (!u->at_once)
+      tri_log(TRI_LOG_ERROR, "up", "%s took too long: ending everything",
+              u->draining ? "draining" : "the coordinator's start");
     stop_all(u, TRI_EXIT_FAILED);
   }
   if (u->listening && u->coordinator && !u->stopping && now - u->last_word_ns > SILENCE_MS * 1000000LL) {
     tri_log(TRI_LOG_ERROR, "up", "the coordinator has been silent for %d s: ending everything", SILENCE_MS / 1000);
     stop_all(u, TRI_EXIT_FAILED);
   }
+  for (int g = 0; g < u->opts.serve.dp && !u->stopping; g++) tri_up_start_check(u, g, now);
   for (int g = 0; g < u->opts.serve.dp; g++)
     if (u->groups[g].kill_ns && now >= u->groups[g].kill_ns) {
       u->groups[g].kill_ns = 0;
@@ -303,6 +321,7 @@ static int supervise(tri_up *u) {
     reap(u);
     check_times(u);
   }
+  if (u->draining) tri_log(TRI_LOG_INFO, "up", "everything has ended, exit code %d", u->exit_code);
   return u->exit_code;
 }
 

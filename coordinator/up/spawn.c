@@ -66,13 +66,22 @@ static void clean_environment(void) {
   }
 }
 
+/* The signals that a group's launcher is never to see: sent to every process at once, as by a cgroup's or a service
+ * manager's kill, they ask the supervisor to drain. mpirun would end its ranks a second later. It leaves the mask
+ * alone, and ranks start with an empty one. */
+static void mask_requests(sigset_t *set) {
+  static const int requests[] = {SIGTERM, SIGINT, SIGHUP};
+  for (size_t i = 0; i < sizeof requests / sizeof *requests; i++) sigaddset(set, requests[i]);
+}
+
 static tri_status spawn(struct command *c, int death_signal, int keep_fd, pid_t *out, tri_error *err) {
   pid_t parent = getpid(), pid = fork();
   if (pid < 0) return tri_fail(err, TRI_NO_MEMORY, "fork", "cannot start %s: %s", c->argv[0], strerror(errno));
   if (!pid) {
-    sigset_t none;
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
+    sigset_t mask;
+    sigemptyset(&mask);
+    if (death_signal == SIGKILL) mask_requests(&mask);
+    sigprocmask(SIG_SETMASK, &mask, NULL);
     signal(SIGPIPE, SIG_DFL); /* for programs that are not ours */
     setpgid(0, 0);            /* a terminal's Ctrl-C is for the supervisor, who drains */
     prctl(PR_SET_PDEATHSIG, death_signal);
@@ -151,6 +160,7 @@ tri_status tri_up_spawn_group(tri_up *u, int group, tri_error *err) {
   g->started_ns = tri_now_ns();
   g->restart_ns = g->kill_ns = 0;
   g->ready = false;
+  tri_up_start_begin(u, group);
   return spawn(&c, SIGKILL, -1, &g->pid, err);
 }
 

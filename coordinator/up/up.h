@@ -10,7 +10,7 @@
 #include "comm/wire/boot.h"
 #include "runtime/base/serve_options.h"
 
-enum { TRI_UP_MAX_GROUPS = 64, TRI_UP_MAX_ARGS = 512 };
+enum { TRI_UP_MAX_GROUPS = 64, TRI_UP_MAX_ARGS = 512, TRI_UP_MAX_RANKS = 1024 };
 
 typedef struct tri_up_options {
   tri_serve_options serve;
@@ -31,6 +31,10 @@ typedef struct tri_up_group {
   bool came, ready; /* a rank has ever been heard of; this start serves */
   int failures;     /* starts in a row that ended before they were ready, or soon after */
   int64_t started_ns, restart_ns, kill_ns;
+  bool here[TRI_UP_MAX_RANKS]; /* ranks that have been heard of since this start */
+  int num_here;
+  int64_t progress_ns; /* when the last of them was */
+  double say_s;        /* seconds without progress after which there is the next word about it */
 } tri_up_group;
 
 typedef struct tri_up {
@@ -45,8 +49,9 @@ typedef struct tri_up {
   char line[1024]; /* of events, until its end has come */
   size_t line_len;
   tri_up_group groups[TRI_UP_MAX_GROUPS];
-  bool listening, draining, stopping;
+  bool listening, draining, drained, at_once, stopping;
   int exit_code;
+  int64_t asked_ns;     /* the first request to end */
   int64_t deadline_ns;  /* of draining or of the coordinator's start */
   int64_t last_word_ns; /* of the coordinator */
 } tri_up;
@@ -55,6 +60,12 @@ typedef struct tri_up {
 tri_status tri_up_spawn_coordinator(tri_up *u, tri_error *err);
 tri_status tri_up_spawn_group(tri_up *u, int group, tri_error *err);
 void tri_up_kill(pid_t pid); /* the whole process group, at once */
+
+/* starts.c: a start that makes no progress until all of its ranks have come is talked about, and given up in the end.
+ * Behind that each rank watches itself. */
+void tri_up_start_begin(tri_up *u, int group);
+void tri_up_start_came(tri_up *u, int group, unsigned rank);
+void tri_up_start_check(tri_up *u, int group, int64_t now);
 
 /* hosts.c: check a list as mpirun's --host takes it ("a:4,b:4"; without a number, 1) for a slot for each of the tp * pp
  * ranks, and for an address of every host. Both TRI_USAGE. */

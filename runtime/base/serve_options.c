@@ -80,6 +80,10 @@ const tri_option tri_serve_option_table[] = {
      .group = "Execution",
      .help = "seconds without progress after which a group counts as lost, or ten times what its slowest layer should "
              "take"},
+    {TRI_OPT(S, start_timeout), .name = "start-timeout", .min = 1, .max = 86400, .fallback = "300", .metavar = "S",
+     .group = "Execution",
+     .help = "seconds without progress after which a start is given up: in its launcher, in connecting, in loading, in "
+             "the first token"},
 
     {TRI_OPT(S, endpoint), .name = "endpoint", .env = "TRIREME_ENDPOINT", .metavar = "URL", .group = "Service",
      .help = "where clients connect: ipc://PATH or tcp://ADDRESS:PORT"},

@@ -38,7 +38,7 @@ typedef struct tri_serve_options {
   int tokenizer_threads;
   int64_t max_queue;
   uint64_t memory_cap;
-  double watchdog_timeout, drain_timeout;
+  double watchdog_timeout, start_timeout, drain_timeout;
   int log_level;
   /* launch */
   int launch; /* tri_launch */

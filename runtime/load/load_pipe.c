@@ -92,6 +92,7 @@ static tri_status advance(tri_load_pipe *p) {
     data = aligned;
   }
   p->taken = NO_ROOM;
+  __atomic_fetch_add(&p->be->loaded, 1, __ATOMIC_RELAXED);
   st = piece->finish(p, piece, data);
   return st == TRI_OK ? note_copy(p, slot) : st;
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Several hosts, emulated with namespaces: one MPI job and `trireme up` across them, clients on TCP with keys, a lost host, a cut link.
-# Usage: hosts.sh [mpi|up|keys]...   (all)
+# Usage: hosts.sh [mpi|uneven|up|keys]...   (all)
 set -u
 if [ -z "${TRIREME_OWN_NET:-}" ]; then
   [ "$(id -u)" = 0 ] || { echo "skipped: emulated hosts need root" && exit 77; }
@@ -55,6 +55,16 @@ mpi() {
   wait $CLUSTER && fail "a lost host: exit code 0"
   echo "mpirun, a host lost: last client ended after $LAST ms ($WRONG with an error: $WORDS), everything gone after $GONE ms"
   "$tool" up 2 || fail "the hosts do not come back"
+}
+
+# One host has more threads than cores, the other has not: all must come to the same decisions all the same.
+uneven() {
+  local threads=$(($(nproc) / 3 + 1))
+  start_up -tp 2 -pp 2 --hosts h1:3,h2:1 --threads $threads
+  [ "$(client submit --temperature 0 "37+48=")" = 85 ] || fail "wrong answer with more threads than cores on one host"
+  stop_cluster TERM
+  grep -q "worker: 4 ranks, 3 on this host .*oversubscribed" "$RUN/log" || fail "h1 was to have more threads than cores: $(grep ranks, "$RUN/log")"
+  echo "up, 3 ranks of $threads threads on $(nproc) cores of one host, 1 rank on the other: answers and drains"
 }
 
 up() {
@@ -134,4 +144,4 @@ keys() {
 }
 
 for part in "${@:-mpi}"; do "$part"; done
-[ $# -gt 0 ] || { up && keys; }
+[ $# -gt 0 ] || { uneven && up && keys; }

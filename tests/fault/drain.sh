@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Draining: what runs ends well, new requests are refused with a reason, exit code 0, nothing stays. A second signal ends everything at once.
+# Draining: what runs ends well, new requests are refused with a reason, exit code 0, nothing stays. A second signal, a second later, ends everything at once.
 . "$(dirname "$0")/lib.sh"
 TOKENS=900
 
@@ -37,18 +37,34 @@ CLUSTER=$!
 wait_ready
 drains "SIGTERM to trireme up whose log's reader is gone" TERM "$CLUSTER"
 
-# Twice.
+# To every process at once, as a service manager or the kill of a cgroup does, and twice within a second, as timeout(1) does.
 start_up -tp 2
 clients_start 8 $TOKENS
 since=$(now_ms)
+ours | while read -r pid name; do [ "$name" = trireme ] || kill -TERM "$pid"; done # those are clients
+sleep 0.2
 kill -TERM "$CLUSTER"
-sleep 0.1
+clients_end "$since" 15000
+[ "$RIGHT" = 8 ] || fail "SIGTERM to every process: $WRONG of 8 clients had an error: $WORDS"
+wait "$CLUSTER" || fail "SIGTERM to every process: exit code $?"
+all_gone "$since"
+grep -q "coordinator: ended: no job was lost" "$RUN/log" || fail "the log has no word of the drain's end"
+grep -q "up: everything has ended, exit code 0" "$RUN/log" || fail "the log has no word of the supervisor's end"
+echo "SIGTERM to every process at once and again soon after: 8 clients answered after $LAST ms, everything gone after $GONE ms"
+
+# Twice means at once.
+start_up -tp 2 --backend ref --threads 1
+clients_start 8 1000
+since=$(now_ms)
 kill -TERM "$CLUSTER"
-clients_end "$since" 2000
+sleep 1.2
+kill -TERM "$CLUSTER"
+clients_end "$since" 3000
 [ "$WRONG" -gt 0 ] || fail "all clients were answered: the second signal came too late"
 all_gone "$since"
 wait "$CLUSTER" && fail "the second SIGTERM: exit code 0"
-[ "$GONE" -lt 2000 ] || fail "the second SIGTERM took $GONE ms"
+[ "$GONE" -lt 3200 ] || fail "the second SIGTERM took $((GONE - 1200)) ms"
+grep -q "coordinator: ended: $WRONG running jobs were lost" "$RUN/log" || fail "the log does not say how many jobs were lost"
 echo "SIGTERM twice: $WRONG of 8 clients had an error after $LAST_ERROR ms ($WORDS), everything gone after $GONE ms"
 
 # Jobs that take longer than the drain may: their clients hear of it, the group computes them no further, and nothing has to be killed.
@@ -61,7 +77,8 @@ clients_end "$since" 4000
 all_gone "$since"
 wait "$CLUSTER"
 code=$?
-[ $code = 0 ] || fail "--drain-timeout 0.5: exit code $code"
+[ $code = 1 ] || fail "--drain-timeout 0.5: exit code $code, though jobs were lost"
+grep -q "coordinator: ended: 12 running jobs were lost" "$RUN/log" || fail "the log does not say how many jobs were lost"
 grep -q 'at most 0.5 s' "$RUN/log" || fail "the log does not say how long the drain may take"
 grep 'took too long' "$RUN/log" && fail "the group did not leave by itself"
 [ "$GONE" -lt 4000 ] || fail "--drain-timeout 0.5: everything gone only after $GONE ms"
