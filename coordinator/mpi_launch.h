@@ -8,7 +8,7 @@
 #include "comm/wire/boot.h"
 
 /* Joins the job. *one_host: every rank runs on this host. */
-tri_status tri_mpi_launch_join(int *argc, char ***argv, bool *one_host, tri_error *err);
+tri_status tri_mpi_launch_join(int *argc, char ***argv, const char *interface, bool *one_host, tri_error *err);
 /* The broadcast that the workers wait for. */
 tri_status tri_mpi_launch_hand_out(tri_boot *boot, tri_error *err);
 void tri_mpi_launch_leave(void);
