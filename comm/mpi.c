@@ -255,6 +255,7 @@ static tri_status wrap(MPI_Comm comm, const tri_comm_config *config, tri_comm **
 
 tri_status tri_mpi_init(int *argc, char ***argv, tri_error *err) {
   int provided;
+  tri_mpi_choose_transport();
   /* Only the step thread calls MPI once the others run. */
   if (MPI_Init_thread(argc, argv, MPI_THREAD_SERIALIZED, &provided) != MPI_SUCCESS || provided < MPI_THREAD_SERIALIZED)
     return tri_fail(err, TRI_UNSUPPORTED, "mpi", "this MPI gives no MPI_THREAD_SERIALIZED");

@@ -199,7 +199,7 @@ static tri_status open_worker_socket(struct shell *s, bool one_host, tri_error *
   TRI_CHECK(tri_zkeypair_make(&pair, err));
   TRI_CHECK(tri_zkeypair_make(&s->boot.worker, err));
   snprintf(s->boot.server_key, sizeof s->boot.server_key, "%s", pair.public_key);
-  if (!one_host) tri_boot_host_address(host, sizeof host);
+  if (!one_host) tri_boot_host_address(s->opts.interface, host, sizeof host);
   snprintf(endpoint, sizeof endpoint, "tcp://%s:*", host);
   const char *allowed[] = {s->boot.worker.public_key};
   tri_zserver_config zc = {.endpoint = strcmp(s->opts.worker_endpoint, "auto") ? s->opts.worker_endpoint : endpoint,
@@ -473,7 +473,8 @@ int main(int argc, char **argv) {
   s.signals = (tri_signal_history){.mpi = mpi, .supervised = s.opts.event_fd >= 0};
   tri_status st = tri_signals_catch(&s.signal_fd, &err);
   if (st == TRI_OK && !s.opts.model) st = tri_fail(&err, TRI_USAGE, "model", "--model is missing");
-  if (st == TRI_OK && mpi) st = tri_mpi_launch_join(&argc, &argv, s.opts.start_timeout, &one_host, &err);
+  if (st == TRI_OK && mpi)
+    st = tri_mpi_launch_join(&argc, &argv, s.opts.start_timeout, s.opts.interface, &one_host, &err);
   if (st == TRI_OK) st = open_model(&s, &err);
   if (st == TRI_OK) st = tri_arena_create(ARENA_BYTES, &s.arena);
   if (st == TRI_OK) st = tri_zcontext_create(&s.z, &err);

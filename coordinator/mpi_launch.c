@@ -1,6 +1,7 @@
 #include "coordinator/mpi_launch.h"
 
 #include "comm/comm.h"
+#include "comm/wire/network.h"
 #include "runtime/base/start_watch.h"
 
 /* The job's communicator lives as long as the process: MPI itself is such a state. */
@@ -8,14 +9,17 @@ static tri_comm *world;
 /* Both functions stand in calls without a limit of their own when a process of the job does not come. */
 static tri_start_watch watch;
 
-tri_status tri_mpi_launch_join(int *argc, char ***argv, double limit_s, bool *one_host, tri_error *err) {
+tri_status tri_mpi_launch_join(int *argc, char ***argv, double limit_s, const char *interface, bool *one_host,
+                               tri_error *err) {
   static const tri_comm_config cc = {.messages_only = true, .policy = {.yield_us = 1000}, .timeout_ms = 60000};
   int local_rank, local_size;
   tri_status st;
   TRI_TRY(tri_start_watch_begin(&watch, limit_s, err));
   tri_start_watch_phase(&watch, "connect", NULL);
+  TRI_TRY(tri_network_use(interface, "", err));
   TRI_TRY(tri_mpi_init(argc, argv, err));
   TRI_TRY(tri_comm_mpi_world(&cc, &world));
+  TRI_TRY(tri_mpi_confine(world));
   if (world->rank != 0 || world->size < 2)
     return tri_fail(err, TRI_USAGE, "launch",
                     "with --launch mpi the coordinator is the first process, and workers follow: mpirun -n 1 "

@@ -7,9 +7,10 @@
 
 #include "comm/wire/boot.h"
 
-/* Joins the job. *one_host: every rank runs on this host. A start without progress for limit_s ends the process (see
- * start_watch.h), until the hand-out. */
-tri_status tri_mpi_launch_join(int *argc, char ***argv, double limit_s, bool *one_host, tri_error *err);
+/* Joins the job. interface: as of tri_network_use. *one_host: every rank runs on this host. A start without progress
+ * for limit_s ends the process (see start_watch.h), until the hand-out. */
+tri_status tri_mpi_launch_join(int *argc, char ***argv, double limit_s, const char *interface, bool *one_host,
+                               tri_error *err);
 /* The broadcast that the workers wait for. */
 tri_status tri_mpi_launch_hand_out(tri_boot *boot, tri_error *err);
 void tri_mpi_launch_leave(void);

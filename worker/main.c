@@ -7,6 +7,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "comm/wire/network.h"
 #include "runtime/base/log.h"
 #include "runtime/base/version.h"
 #include "worker/placement.h"
@@ -68,8 +69,10 @@ static tri_status join(tri_worker *w, int *argc, char ***argv, const tri_comm_co
   }
   if (w->opts.launch == TRI_LAUNCH_SELF) return tri_comm_self_create(cc, out);
   tri_start_watch_phase(&w->start_watch, "connect", NULL);
+  TRI_TRY(tri_network_use(w->opts.interface, w->boot.endpoint, err));
   TRI_TRY(tri_mpi_init(argc, argv, err));
   TRI_TRY(tri_comm_mpi_world(cc, &all));
+  TRI_TRY(tri_mpi_confine(all));
   if (w->opts.launch == TRI_LAUNCH_GROUP) {
     *out = all;
     return TRI_OK;

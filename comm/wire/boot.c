@@ -1,16 +1,14 @@
 #include "comm/wire/boot.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "comm/wire/network.h"
 #include "runtime/base/wait.h"
 
 tri_status tri_boot_save(const char *path, const tri_boot *b, tri_error *err) {
@@ -76,15 +74,7 @@ tri_status tri_boot_from_env(tri_boot *out, tri_error *err) {
 
 int tri_boot_under_mpi(void) { return getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMIX_RANK"); }
 
-void tri_boot_host_address(char *out, size_t cap) {
-  struct ifaddrs *all = NULL;
-  snprintf(out, cap, "127.0.0.1");
-  if (getifaddrs(&all)) return;
-  for (struct ifaddrs *a = all; a; a = a->ifa_next) {
-    if (!a->ifa_addr || a->ifa_addr->sa_family != AF_INET || a->ifa_flags & IFF_LOOPBACK || !(a->ifa_flags & IFF_UP))
-      continue;
-    inet_ntop(AF_INET, &((struct sockaddr_in *)a->ifa_addr)->sin_addr, out, (socklen_t)cap);
-    break;
-  }
-  freeifaddrs(all);
+void tri_boot_host_address(const char *networks, char *out, size_t cap) {
+  tri_network n;
+  snprintf(out, cap, "%s", tri_network_find(networks, &n) ? n.address : "127.0.0.1");
 }

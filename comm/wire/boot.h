@@ -27,8 +27,8 @@ tri_status tri_boot_from_env(tri_boot *out, tri_error *err);
 /* Returns nonzero when a launcher (mpirun, srun with PMIx) started this process as one of several ranks. */
 int tri_boot_under_mpi(void);
 
-/* Writes an address of this host that other hosts can reach (the first non-loopback IPv4 one), or 127.0.0.1 when there
- * is none. */
-void tri_boot_host_address(char *out, size_t cap);
+/* Writes an address of this host that other hosts can reach (the first of these networks, see tri_network_find), or
+ * 127.0.0.1 when there is none. */
+void tri_boot_host_address(const char *networks, char *out, size_t cap);
 
 #endif

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "comm/wire/endpoint.h"
+#include "comm/wire/network.h"
 #include "coordinator/signals.h"
 #include "coordinator/up/up.h"
 #include "runtime/base/log.h"
@@ -23,7 +24,8 @@ enum {
   STOP_GRACE_MS = 5000,
   LOST_GRACE_MS = 500,
   SILENCE_MS = 5000,
-  LAST_WORDS_MS = 1500
+  LAST_WORDS_MS = 1500,
+  EMPTY_MS = 500
 };
 
 static const char *const launchers[] = {"mpirun", "srun", NULL};
@@ -116,6 +118,10 @@ static tri_status check_hosts(const tri_up_options *o, tri_error *err) {
   bool more = getenv("OMPI_MCA_rmaps_base_oversubscribe") ||
               (o->launcher_args && strcasestr(o->launcher_args, "oversubscribe"));
   if (!o->hosts || strcmp(o->launcher, "mpirun")) return TRI_OK;
+  tri_network n;
+  if (o->serve.interface && !tri_network_find(o->serve.interface, &n))
+    return tri_fail(err, TRI_USAGE, "interface", "--interface \"%.100s\" names no network of this host",
+                    o->serve.interface);
   tri_status st = agent ? TRI_OK : tri_up_check_hosts(o->hosts, err);
   return st != TRI_OK || more ? st : tri_up_check_slots(o->hosts, o->serve.tp, o->serve.pp, err);
 }
@@ -220,6 +226,20 @@ static int64_t restart_delay(int failures) {
   return failures > 1 ? 1000000000LL << doublings : 0;
 }
 
+/* A launcher that does not see its ranks end (anybody may hold mpirun up through its open ports) is not waited for. On
+ * other hosts it has daemons, which are its children as long as they live. */
+static void end_empty_launchers(tri_up *u, int64_t now) {
+  if (!u->draining || u->coordinator || now < u->empty_check_ns) return;
+  u->empty_check_ns = now + EMPTY_MS * 1000000LL;
+  for (int g = 0; g < u->opts.serve.dp; g++) {
+    tri_up_group *group = &u->groups[g];
+    bool alone = !group->segments.path[0]; /* no launcher, or not one of this host's ranks */
+    if (!group->pid || alone || tri_up_has_children(group->pid)) continue;
+    if (group->empty) tri_up_kill(group->pid);
+    group->empty = true;
+  }
+}
+
 static void group_ended(tri_up *u, int index, int status) {
   tri_up_group *g = &u->groups[index];
   int64_t now = tri_now_ns();
@@ -286,6 +306,7 @@ static bool anything_runs(const tri_up *u) {
 
 static void check_times(tri_up *u) {
   int64_t now = tri_now_ns();
+  end_empty_launchers(u, now);
   tri_error err = {0};
   if ((u->draining || !u->listening) && now > u->deadline_ns && !u->stopping) {
     if (!u->at_once)

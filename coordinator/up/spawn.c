@@ -1,3 +1,4 @@
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -112,7 +113,7 @@ tri_status tri_up_spawn_coordinator(tri_up *u, tri_error *err) {
   bool chosen_here = !strcmp(u->opts.serve.worker_endpoint, "auto");
   if (chosen_here && u->opts.hosts) {
     /* Workers on other hosts must reach it. */
-    tri_boot_host_address(host, sizeof host);
+    tri_boot_host_address(u->opts.serve.interface, host, sizeof host);
     add_words(&c, "--worker-endpoint tcp://%s:*", host);
   } else if (chosen_here && !strcmp(u->opts.launcher, "mpirun") && strlen(u->workers_path) <= MAX_SOCKET_PATH) {
     /* All are on this host, where a socket file costs less than a loopback connection. */
@@ -135,6 +136,8 @@ static void add_mpirun(struct command *c, const tri_up *u, const tri_up_group *g
     add_words(c, "--mca btl_vader_backing_directory %s", g->segments.path);
     add_words(c, "--mca orte_tmpdir_base %s", g->segments.path);
   }
+  /* Open MPI's daemons; what the environment says goes to the ranks as well. */
+  if (u->opts.serve.interface) setenv("OMPI_MCA_oob_tcp_if_include", u->opts.serve.interface, 0);
   if (u->opts.hosts) add(c, "--host");
   add(c, u->opts.hosts ? u->opts.hosts : "--oversubscribe");
 }
@@ -162,6 +165,26 @@ tri_status tri_up_spawn_group(tri_up *u, int group, tri_error *err) {
   g->ready = false;
   tri_up_start_begin(u, group);
   return spawn(&c, SIGKILL, -1, &g->pid, err);
+}
+
+bool tri_up_has_children(pid_t pid) {
+  DIR *dir = opendir("/proc");
+  bool found = !dir;
+  for (const struct dirent *e; !found && (e = readdir(dir));) {
+    char path[64], line[512], state = 'Z';
+    int parent = 0;
+    if (e->d_name[0] < '1' || e->d_name[0] > '9') continue;
+    snprintf(path, sizeof path, "/proc/%.20s/stat", e->d_name);
+    FILE *f = fopen(path, "re");
+    if (!f) continue;
+    size_t n = fread(line, 1, sizeof line - 1, f);
+    fclose(f);
+    line[n] = '\0';
+    const char *behind_name = strrchr(line, ')');
+    found = behind_name && sscanf(behind_name, ") %c %d", &state, &parent) == 2 && parent == pid && state != 'Z';
+  }
+  if (dir) closedir(dir);
+  return found;
 }
 
 void tri_up_kill(pid_t pid) {

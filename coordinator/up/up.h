@@ -29,6 +29,7 @@ typedef struct tri_up_group {
   pid_t pid;              /* of mpirun, srun or the one worker; 0: not running */
   uint64_t epoch;
   bool came, ready; /* a rank has ever been heard of; this start serves */
+  bool empty;       /* at the end: its launcher had no ranks any more when it was last looked at */
   int failures;     /* starts in a row that ended before they were ready, or soon after */
   int64_t started_ns, restart_ns, kill_ns;
   bool here[TRI_UP_MAX_RANKS]; /* ranks that have been heard of since this start */
@@ -54,12 +55,14 @@ typedef struct tri_up {
   int64_t asked_ns;     /* the first request to end */
   int64_t deadline_ns;  /* of draining or of the coordinator's start */
   int64_t last_word_ns; /* of the coordinator */
+  int64_t empty_check_ns;
 } tri_up;
 
 /* spawn.c: children in process groups of their own, which end with this process. */
 tri_status tri_up_spawn_coordinator(tri_up *u, tri_error *err);
 tri_status tri_up_spawn_group(tri_up *u, int group, tri_error *err);
-void tri_up_kill(pid_t pid); /* the whole process group, at once */
+void tri_up_kill(pid_t pid);         /* the whole process group, at once */
+bool tri_up_has_children(pid_t pid); /* that have not ended */
 
 /* starts.c: a start that makes no progress until all of its ranks have come is talked about, and given up in the end.
  * Behind that each rank watches itself. */

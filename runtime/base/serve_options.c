@@ -89,6 +89,9 @@ const tri_option tri_serve_option_table[] = {
      .help = "where clients connect: ipc://PATH or tcp://ADDRESS:PORT"},
     {TRI_OPT(S, worker_endpoint), .name = "worker-endpoint", .fallback = "auto", .metavar = "URL", .group = "Service",
      .help = "where workers connect; auto: with trireme up on one host a socket file, else a free TCP port"},
+    {TRI_OPT(S, interface), .name = "interface", .metavar = "NAME|NETWORK,...", .group = "Service",
+     .help = "networks between the hosts of a group, for MPI's TCP transport and NCCL: names or addresses "
+             "(eth0,10.1.0.0/16); default: the one that leads to the coordinator"},
     {TRI_OPT(S, key_file), .name = "key-file", .env = "TRIREME_KEY_FILE", .metavar = "FILE", .group = "Service",
      .help = "the server's CURVE keys (trireme keygen FILE); needed for tcp://"},
     {TRI_OPT(S, allowed_keys), .name = "allowed-keys", .metavar = "FILE", .group = "Service",

@@ -33,7 +33,7 @@ typedef struct tri_serve_options {
   int threads;
   bool disable_custom_all_reduce, autotune;
   /* service */
-  const char *endpoint, *worker_endpoint, *key_file, *allowed_keys;
+  const char *endpoint, *worker_endpoint, *interface, *key_file, *allowed_keys;
   bool insecure_tcp;
   int tokenizer_threads;
   int64_t max_queue;

@@ -1,0 +1,168 @@
+/* The doors that MPI opens to the network. Open MPI 4's TCP transport listens on every address of a host, whatever
+ * networks it is told to use, and one byte from anybody holds a rank up as long as the connection lasts: so ranks of
+ * one host get along without it, and those of several answer to each other's hosts alone. */
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <ifaddrs.h>
+#include <linux/filter.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "comm/comm.h"
+#include "runtime/base/log.h"
+#include "runtime/base/mem.h"
+
+enum {
+  MAX_ADDRESSES = 16, /* of one host */
+  MAX_PROGRAM = 4096, /* what the system takes */
+  V4_SOURCE = 12,     /* in the header of a packet */
+  V6_SOURCE = 8,
+  IPV6_VERSION = 0x60,
+};
+
+/* In network order; those of IPv4 as IPv6 maps them. */
+typedef struct host_addresses {
+  int32_t count;
+  struct in6_addr at[MAX_ADDRESSES];
+} host_addresses;
+
+static bool same_number(const char *a, const char *b) {
+  const char *x = getenv(a), *y = getenv(b);
+  return x && y && !strcmp(x, y);
+}
+
+void tri_mpi_choose_transport(void) {
+  const char *nodes = getenv("SLURM_STEP_NUM_NODES");
+  bool mpirun = getenv("OMPI_COMM_WORLD_SIZE") != NULL;
+  bool one_host =
+      mpirun ? same_number("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE") : nodes && atoi(nodes) == 1;
+  if (!one_host) return;
+  /* The environment comes first: a user's choice stays. */
+  setenv("OMPI_MCA_pml", "ob1", 0);
+  setenv("OMPI_MCA_btl", "self,vader", 0);
+}
+
+static void own_addresses(host_addresses *out) {
+  struct ifaddrs *all = NULL;
+  *out = (host_addresses){0};
+  if (getifaddrs(&all)) return;
+  for (const struct ifaddrs *a = all; a && out->count < MAX_ADDRESSES; a = a->ifa_next) {
+    if (!a->ifa_addr || a->ifa_flags & IFF_LOOPBACK) continue;
+    struct in6_addr *to = &out->at[out->count];
+    if (a->ifa_addr->sa_family == AF_INET6) {
+      memcpy(to, &((const struct sockaddr_in6 *)(const void *)a->ifa_addr)->sin6_addr, sizeof *to);
+    } else if (a->ifa_addr->sa_family == AF_INET) {
+      to->s6_addr[10] = to->s6_addr[11] = 0xff;
+      memcpy(to->s6_addr + 12, &((const struct sockaddr_in *)(const void *)a->ifa_addr)->sin_addr, 4);
+    } else {
+      continue;
+    }
+    out->count++;
+  }
+  freeifaddrs(all);
+}
+
+static int by_bytes(const void *a, const void *b) { return memcmp(a, b, sizeof(struct in6_addr)); }
+
+/* Puts the addresses of all hosts behind one another, each once. */
+static size_t merge(const host_addresses *hosts, int n, struct in6_addr *out) {
+  size_t count = 0, unique = 0;
+  for (int r = 0; r < n; r++)
+    for (int i = 0; i < hosts[r].count && i < MAX_ADDRESSES; i++) out[count++] = hosts[r].at[i];
+  qsort(out, count, sizeof *out, by_bytes);
+  for (size_t i = 0; i < count; i++)
+    if (!unique || by_bytes(&out[i], &out[unique - 1])) out[unique++] = out[i];
+  return unique;
+}
+
+typedef struct program {
+  struct sock_filter code[MAX_PROGRAM];
+  unsigned len;
+  bool full;
+} program;
+
+static void emit(program *p, uint16_t code, uint32_t k, uint8_t jt, uint8_t jf) {
+  p->full |= p->len == MAX_PROGRAM;
+  if (!p->full) p->code[p->len++] = (struct sock_filter){code, jt, jf, k};
+}
+
+static void emit_load(program *p, uint16_t size, uint32_t at) {
+  emit(p, (uint16_t)(BPF_LD | BPF_ABS | size), (uint32_t)SKF_NET_OFF + at, 0, 0);
+}
+
+static uint32_t word(const struct in6_addr *a, int i) {
+  uint32_t w;
+  memcpy(&w, a->s6_addr + 4 * i, sizeof w);
+  return ntohl(w);
+}
+
+enum { PASS = 0x7fffffff, DROP = 0 };
+
+/* A packet passes if it comes from one of the addresses; nothing else even gets an answer. */
+static void write_program(program *p, const struct in6_addr *from, size_t count) {
+  emit_load(p, BPF_B, 0);
+  emit(p, BPF_ALU | BPF_AND | BPF_K, 0xf0, 0, 0);
+  emit(p, BPF_JMP | BPF_JEQ | BPF_K, IPV6_VERSION, 1, 0);
+  emit(p, BPF_JMP | BPF_JA, 0, 0, 0);
+  unsigned jump = p->len;
+  for (size_t i = 0; i < count; i++) {
+    enum { WORDS = 4 };
+    if (IN6_IS_ADDR_V4MAPPED(&from[i])) continue;
+    for (int w = 0; w < WORDS; w++) {
+      emit_load(p, BPF_W, (uint32_t)(V6_SOURCE + 4 * w));
+      emit(p, BPF_JMP | BPF_JEQ | BPF_K, word(&from[i], w), 0, (uint8_t)(2 * (WORDS - 1 - w) + 1));
+    }
+    emit(p, BPF_RET | BPF_K, PASS, 0, 0);
+  }
+  emit(p, BPF_RET | BPF_K, DROP, 0, 0);
+  p->code[jump - 1].k = p->len - jump;
+  emit_load(p, BPF_W, V4_SOURCE);
+  for (size_t i = 0; i < count; i++) {
+    if (!IN6_IS_ADDR_V4MAPPED(&from[i])) continue;
+    emit(p, BPF_JMP | BPF_JEQ | BPF_K, word(&from[i], 3), 0, 1);
+    emit(p, BPF_RET | BPF_K, PASS, 0, 0);
+  }
+  emit(p, BPF_RET | BPF_K, DROP, 0, 0);
+}
+
+static bool listens(int fd) {
+  int listening = 0, domain = 0;
+  socklen_t size = sizeof listening;
+  if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) || !listening) return false;
+  size = sizeof domain;
+  return !getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) && (domain == AF_INET || domain == AF_INET6);
+}
+
+static void attach(const program *p) {
+  struct sock_fprog f = {.len = (unsigned short)p->len, .filter = (struct sock_filter *)(uintptr_t)p->code};
+  DIR *dir = opendir("/proc/self/fd");
+  bool ok = dir && !p->full;
+  for (const struct dirent *e; ok && (e = readdir(dir));) {
+    int fd = atoi(e->d_name);
+    if (e->d_name[0] != '.' && listens(fd)) ok = !setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &f, sizeof f);
+  }
+  if (dir) closedir(dir);
+  if (!ok) tri_log(TRI_LOG_WARN, "comm", "the ports that MPI listens on could not be closed to other hosts");
+}
+
+tri_status tri_mpi_confine(tri_comm *world) {
+  host_addresses own;
+  host_addresses *all = tri_calloc((size_t)world->size, sizeof *all);
+  struct in6_addr *from = tri_calloc((size_t)world->size * MAX_ADDRESSES, sizeof *from);
+  program *p = tri_calloc(1, sizeof *p);
+  own_addresses(&own);
+  /* Those without memory take part, too. */
+  tri_status st = tri_comm_agree(world, all && from && p ? TRI_OK : TRI_NO_MEMORY);
+  if (st == TRI_OK) st = tri_comm_all_gather(world, &own, all, sizeof own);
+  if (st == TRI_OK) {
+    write_program(p, from, merge(all, world->size, from));
+    attach(p);
+  }
+  tri_free(all);
+  tri_free(from);
+  tri_free(p);
+  return st;
+}
