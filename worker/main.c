@@ -104,11 +104,12 @@ static tri_status agree_on_cores(tri_comm *world, bool mine, bool *any, tri_erro
 
 /* The backend and the threads, and with them how all ranks wait. */
 static tri_status take_placement(tri_worker *w, tri_comm *world, int local_rank, int local_size,
-                                 tri_wait_policy *policy, tri_error *err) {
+                                 tri_wait_policy *policy, int *local_ranks, tri_error *err) {
   tri_placement placement;
   tri_status st = tri_placement_of_rank(&w->opts, world, local_rank, local_size, POOL_SPIN_US, &placement, err);
   w->backend = placement.backend;
   w->pool = placement.pool;
+  *local_ranks = placement.local_ranks;
   bool shared;
   if (st == TRI_OK) st = agree_on_cores(world, placement.oversubscribed, &shared, err);
   if (st != TRI_OK) return st;
@@ -123,7 +124,7 @@ static tri_status take_placement(tri_worker *w, tri_comm *world, int local_rank,
   return TRI_OK;
 }
 
-static tri_status load(tri_worker *w, int local_size, tri_error *err) {
+static tri_status load(tri_worker *w, int local_ranks, tri_error *err) {
   const tri_serve_options *o = &w->opts;
   tri_engine_config ec = {
       .model_dir = o->model,
@@ -138,7 +139,7 @@ static tri_status load(tri_worker *w, int local_size, tri_error *err) {
       .max_model_len = o->max_model_len,
       .kv_bytes = (int64_t)o->kv_cache_memory,
       .num_kv_blocks = o->num_kv_blocks,
-      .local_ranks = local_size * tri_placement_groups(o),
+      .local_ranks = local_ranks,
       .encoders = true,
       .pooling = (tri_pooling)o->pooling,
       .autotune = o->autotune,
@@ -167,7 +168,7 @@ static tri_status start(tri_worker *w, int *argc, char ***argv, tri_error *err) 
                         .timeout_ms = COMM_TIMEOUT_MS};
   tri_comm *joined = NULL, *world;
   tri_status st;
-  int local_rank = 0, local_size = 1;
+  int local_rank = 0, local_size = 1, local_ranks;
   TRI_TRY(join(w, argc, argv, &cc, &joined, err));
   w->rank = joined->rank;
   w->world = joined->size;
@@ -175,7 +176,7 @@ static tri_status start(tri_worker *w, int *argc, char ***argv, tri_error *err) 
   TRI_TRY(tri_control_start(w, err));
   if (w->opts.launch != TRI_LAUNCH_SELF) TRI_TRY(tri_comm_mpi_local(joined, &local_rank, &local_size));
   tri_start_watch_phase(&w->start_watch, "backend", NULL);
-  TRI_TRY(take_placement(w, joined, local_rank, local_size, &cc.policy, err));
+  TRI_TRY(take_placement(w, joined, local_rank, local_size, &cc.policy, &local_ranks, err));
   /* On shared cores, shared memory saves most of a collective. With a core for each rank, a program beside them
    * that takes one makes rounds through shared memory ten times slower than MPI's messages, which is not understood
    * yet. */
@@ -187,7 +188,7 @@ static tri_status start(tri_worker *w, int *argc, char ***argv, tri_error *err) 
   }
   TRI_TRY(tri_group_create(world, w->opts.tp, w->opts.pp, &w->group, err));
   tri_start_watch_phase(&w->start_watch, "load", &w->backend->loaded);
-  TRI_TRY(load(w, local_size, err));
+  TRI_TRY(load(w, local_ranks, err));
   tri_start_watch_phase(&w->start_watch, "canary", NULL);
 cleanup:
   if (st == TRI_OK) tri_comm_destroy(joined);

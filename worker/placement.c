@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "runtime/base/hosts.h"
 #include "runtime/base/log.h"
 #include "runtime/base/topo.h"
 
@@ -58,14 +59,22 @@ static int move_near(const tri_backend *be) {
   return n > 0 && tri_topo_bind(cores, n) ? n : 0;
 }
 
-/* Each group is started with the same list of hosts, and fills it from the front. */
-int tri_placement_groups(const tri_serve_options *o) { return o->launch == TRI_LAUNCH_MPI ? 1 : o->dp; }
+void tri_placement_share(const tri_serve_options *o, int rank, int local_rank, int local_size, int *index, int *count) {
+  int first, groups = o->launch == TRI_LAUNCH_MPI ? 1 : o->dp; /* one group, whatever is said */
+  if (o->places && tri_hosts_read_share(o->places, rank, local_size, &first, count)) {
+    *index = first + local_rank;
+    return;
+  }
+  *index = o->group * local_size + local_rank;
+  *count = groups * local_size;
+}
 
 tri_status tri_placement_of_rank(const tri_serve_options *o, tri_comm *world, int local_rank, int local_size,
                                  int spin_us, tri_placement *out, tri_error *err) {
   int pins[1024], oversubscribed;
-  int index = o->group * local_size + local_rank, count = tri_placement_groups(o) * local_size;
-  *out = (tri_placement){.cores = tri_topo_num_cores(), .threads = o->threads};
+  int index, count;
+  tri_placement_share(o, world->rank, local_rank, local_size, &index, &count);
+  *out = (tri_placement){.cores = tri_topo_num_cores(), .local_ranks = count, .threads = o->threads};
   tri_status st = choose_backend(o, world, index, &out->backend, err);
   if (st != TRI_OK) return st;
   if (o->disable_custom_all_reduce && out->backend->host_memory && !world->rank)

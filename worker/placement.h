@@ -9,11 +9,13 @@ typedef struct tri_placement {
   tri_backend *backend;
   tri_pool *pool;
   int threads, cores;  /* of the pool; that this process may run on */
+  int local_ranks;     /* of all groups on this host */
   bool oversubscribed; /* the host's ranks have more threads than cores */
 } tri_placement;
 
-/* Returns how many groups share this host, each with as many ranks. */
-int tri_placement_groups(const tri_serve_options *o);
+/* Finds a rank's number among all ranks of its host, and how many those are: as --places says, or, where that says
+ * nothing or does not fit what the launcher has done, as if each group had as many ranks here. */
+void tri_placement_share(const tri_serve_options *o, int rank, int local_rank, int local_size, int *index, int *count);
 
 /* Collective over world, whose ranks on this host are local_size; those of other groups have cores, and devices, of
  * their own. With backend `auto` either every rank has a device of its own or all take the CPU. A rank with a device

@@ -1,13 +1,13 @@
-/* A list of hosts: one with too few slots, or with a name that does not exist, is refused before a launcher tries,
- * which takes longer and says more. */
+/* The hosts of the groups: a list with too few slots, or with a name that does not exist, is refused before a launcher
+ * tries, which takes longer and says more. */
 #include <netdb.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
+#include "comm/wire/network.h"
 #include "coordinator/up/up.h"
-
-enum { MAX_NAME = 256 };
+#include "runtime/base/mem.h"
 
 static tri_status check_host(const char *name, tri_error *err) {
   struct addrinfo wanted = {.ai_socktype = SOCK_STREAM}, *found = NULL;
@@ -20,41 +20,48 @@ static tri_status check_host(const char *name, tri_error *err) {
                : TRI_OK;
 }
 
-tri_status tri_up_check_slots(const char *hosts, int tp, int pp, tri_error *err) {
-  long long slots = 0;
-  for (const char *at = hosts;; at++) {
-    size_t len = strcspn(at, ","), name = strcspn(at, ":,");
-    const char *number = at + name + 1;
-    int digits = 0;
-    if (name == len) { /* a host without a number */
-      slots++;
-    } else {
-      long long n = -1;
-      if (sscanf(number, "%9lld%n", &n, &digits) != 1 || n < 1 || number + digits != at + len)
-        return tri_fail(err, TRI_USAGE, "hosts", "--hosts \"%.100s\": \"%.*s\" is no HOST:RANKS", hosts,
-                        len > 100 ? 100 : (int)len, at);
-      slots += n;
-    }
-    at += len;
-    if (!*at) break;
-  }
-  if (slots >= (long long)tp * pp) return TRI_OK;
-  return tri_fail(
-      err, TRI_USAGE, "hosts",
-      "--hosts \"%.100s\" has places for %lld ranks, but tensor-parallel %d x pipeline-parallel %d needs %d", hosts,
-      slots, tp, pp, tp * pp);
+/* An agent that was named for the remote hosts may know names that the resolver does not. */
+static bool has_agent(const tri_up_options *o) {
+  return getenv("OMPI_MCA_plm_rsh_agent") || (o->launcher_args && strstr(o->launcher_args, "rsh_agent"));
 }
 
-tri_status tri_up_check_hosts(const char *hosts, tri_error *err) {
-  for (const char *at = hosts;; at++) {
-    char name[MAX_NAME];
-    size_t len = strcspn(at, ","), name_len = strcspn(at, ":,");
-    if (!name_len || name_len >= sizeof name)
-      return tri_fail(err, TRI_USAGE, "hosts",
-                      "--hosts \"%.100s\" has an entry without a name: it takes HOST:RANKS,...", hosts);
-    snprintf(name, sizeof name, "%.*s", (int)name_len, at);
-    TRI_CHECK(check_host(name, err));
-    at += len;
-    if (!*at) return TRI_OK;
-  }
+static bool may_oversubscribe(const tri_up_options *o) {
+  return getenv("OMPI_MCA_rmaps_base_oversubscribe") ||
+         (o->launcher_args && strcasestr(o->launcher_args, "oversubscribe"));
+}
+
+static tri_status check_addresses(const tri_hosts *h, tri_error *err) {
+  for (int i = 0; i < h->count; i++) TRI_CHECK(check_host(h->list[i].name, err));
+  return TRI_OK;
+}
+
+static tri_status check_interface(const char *interface, tri_error *err) {
+  tri_network n;
+  if (!interface || tri_network_find(interface, &n)) return TRI_OK;
+  return tri_fail(err, TRI_USAGE, "interface", "--interface \"%.100s\" names no network of this host", interface);
+}
+
+tri_status tri_up_place_groups(tri_up *u, tri_error *err) {
+  const tri_up_options *o = &u->opts;
+  const tri_serve_options *v = &o->serve;
+  bool by_srun = !strcmp(o->launcher, "srun");
+  const char *nodes = by_srun ? getenv("SLURM_JOB_NODELIST") : NULL, *tasks = getenv("SLURM_TASKS_PER_NODE");
+  long long slots = 0;
+  if (!o->hosts && !nodes) return TRI_OK;
+  if (o->hosts && !by_srun) TRI_CHECK(check_interface(v->interface, err));
+  if (o->hosts)
+    TRI_CHECK(tri_hosts_parse(o->hosts, &u->hosts, err));
+  else
+    TRI_CHECK(tri_hosts_parse_slurm(nodes, tasks ? tasks : "", &u->hosts, err));
+  if (o->hosts && !by_srun && !has_agent(o)) TRI_CHECK(check_addresses(&u->hosts, err));
+  u->places = tri_calloc((size_t)v->dp * (size_t)v->tp * (size_t)v->pp, sizeof *u->places);
+  if (!u->places) return tri_fail(err, TRI_NO_MEMORY, "hosts", "no memory");
+  bool more = o->hosts ? may_oversubscribe(o) : true; /* srun has its own opinion of what a job may start */
+  tri_status st = tri_hosts_place(&u->hosts, v->dp, v->tp * v->pp, more, u->places);
+  for (int i = 0; i < u->hosts.count; i++) slots += u->hosts.list[i].slots;
+  if (st == TRI_OK) return st;
+  return tri_fail(err, TRI_USAGE, "hosts",
+                  "--hosts \"%.100s\" has places for %lld ranks, but tensor-parallel %d x pipeline-parallel %d x "
+                  "data-parallel %d needs %d",
+                  o->hosts ? o->hosts : nodes, slots, v->tp, v->pp, v->dp, v->tp * v->pp * v->dp);
 }

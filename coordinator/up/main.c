@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "comm/wire/endpoint.h"
-#include "comm/wire/network.h"
 #include "coordinator/signals.h"
 #include "coordinator/up/up.h"
 #include "runtime/base/log.h"
@@ -32,7 +31,7 @@ static const char *const launchers[] = {"mpirun", "srun", NULL};
 
 static const tri_option own_options[] = {
     {TRI_OPT(tri_up_options, hosts), .name = "hosts", .metavar = "H:N,...", .group = "Groups",
-     .help = "hosts and ranks on each, as mpirun's --host; default: this host"},
+     .help = "hosts and ranks on each, as mpirun's --host, for all groups; default: this host"},
     {TRI_OPT(tri_up_options, launcher), .name = "launcher", .choices = launchers, .fallback = "mpirun",
      .group = "Groups", .help = "what starts the ranks of a group"},
     {TRI_OPT(tri_up_options, launcher_args), .name = "launcher-args", .metavar = "\"ARG...\"", .group = "Groups",
@@ -110,20 +109,6 @@ static tri_status check_layout(const tri_up *u, tri_error *err) {
   if (st == TRI_OK) st = tri_shard_make(config, (tri_parallel){.tp = o->tp, .pp = o->pp}, &shard, err);
   tri_free(config);
   return st;
-}
-
-/* An agent that was named for the remote hosts may know names that the resolver does not. */
-static tri_status check_hosts(const tri_up_options *o, tri_error *err) {
-  bool agent = getenv("OMPI_MCA_plm_rsh_agent") || (o->launcher_args && strstr(o->launcher_args, "rsh_agent"));
-  bool more = getenv("OMPI_MCA_rmaps_base_oversubscribe") ||
-              (o->launcher_args && strcasestr(o->launcher_args, "oversubscribe"));
-  if (!o->hosts || strcmp(o->launcher, "mpirun")) return TRI_OK;
-  tri_network n;
-  if (o->serve.interface && !tri_network_find(o->serve.interface, &n))
-    return tri_fail(err, TRI_USAGE, "interface", "--interface \"%.100s\" names no network of this host",
-                    o->serve.interface);
-  tri_status st = agent ? TRI_OK : tri_up_check_hosts(o->hosts, err);
-  return st != TRI_OK || more ? st : tri_up_check_slots(o->hosts, o->serve.tp, o->serve.pp, err);
 }
 
 static void stop_all(tri_up *u, int code) {
@@ -374,7 +359,7 @@ int main(int argc, char **argv) {
   tri_status st = pass_arguments(&u, argc, argv) ? prepare(&u, &err)
                                                  : tri_fail(&err, TRI_TOO_LARGE, "arguments", "too many arguments");
   if (st == TRI_OK) st = check_layout(&u, &err);
-  if (st == TRI_OK) st = check_hosts(&u.opts, &err);
+  if (st == TRI_OK) st = tri_up_place_groups(&u, &err);
   if (st == TRI_OK) st = tri_up_spawn_coordinator(&u, &err);
   if (st != TRI_OK) {
     tri_log(TRI_LOG_ERROR, "up", "%s", err.message);
@@ -385,6 +370,8 @@ int main(int argc, char **argv) {
   remove_socket(&u);
   for (int g = 0; g < TRI_UP_MAX_GROUPS; g++) tri_up_folder_remove(&u.groups[g].segments);
   tri_up_folder_remove(&u.run_dir);
+  tri_hosts_free(&u.hosts);
+  tri_free(u.places);
   tri_free(u.pass);
   tri_options_free(opts);
   return code;

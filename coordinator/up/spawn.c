@@ -127,7 +127,12 @@ tri_status tri_up_spawn_coordinator(tri_up *u, tri_error *err) {
   return st;
 }
 
-static void add_mpirun(struct command *c, const tri_up *u, const tri_up_group *g, int world) {
+/* A group's hosts for its launcher, and their shares for its workers. */
+struct shares {
+  char hosts[TRI_HOSTS_TEXT], places[TRI_PLACES_TEXT];
+};
+
+static void add_mpirun(struct command *c, const tri_up *u, const tri_up_group *g, const struct shares *s, int world) {
   /* The workers pin their threads themselves. A rank's death must end the others without delay. */
   add_words(c, "mpirun -n %d --bind-to none --mca mpi_yield_when_idle 1 --mca odls_base_sigkill_timeout 0", world);
   add_words(c, "--mca oob_tcp_keepalive_time 2 --mca oob_tcp_keepalive_intvl 1 --mca oob_tcp_keepalive_probes 3");
@@ -138,8 +143,23 @@ static void add_mpirun(struct command *c, const tri_up *u, const tri_up_group *g
   }
   /* Open MPI's daemons; what the environment says goes to the ranks as well. */
   if (u->opts.serve.interface) setenv("OMPI_MCA_oob_tcp_if_include", u->opts.serve.interface, 0);
-  if (u->opts.hosts) add(c, "--host");
-  add(c, u->opts.hosts ? u->opts.hosts : "--oversubscribe");
+  if (u->places) add(c, "--host");
+  add(c, u->places ? s->hosts : "--oversubscribe");
+}
+
+static void add_srun(struct command *c, const tri_up *u, const struct shares *s, int world) {
+  add_words(c, "srun -n %d --mpi=pmix --kill-on-bad-exit=1 --overlap", world);
+  if (!u->places) return;
+  add_words(c, "--distribution=arbitrary --nodelist"); /* a name for each rank */
+  add(c, s->hosts);
+}
+
+static bool find_shares(const tri_up *u, int group, int world, struct shares *s) {
+  const tri_place *places = u->places ? u->places + (size_t)group * (size_t)world : NULL;
+  bool names = !strcmp(u->opts.launcher, "srun");
+  if (!places) return true;
+  return (names ? tri_hosts_names : tri_hosts_list)(&u->hosts, places, world, s->hosts) &&
+         tri_hosts_shares(&u->hosts, places, world, s->places);
 }
 
 tri_status tri_up_spawn_group(tri_up *u, int group, tri_error *err) {
@@ -147,19 +167,24 @@ tri_status tri_up_spawn_group(tri_up *u, int group, tri_error *err) {
   tri_up_group *g = &u->groups[group];
   char program[4200];
   int world = u->opts.serve.tp * u->opts.serve.pp;
-  bool alone = world == 1 && !u->opts.hosts && strcmp(u->opts.launcher, "srun");
+  bool alone = world == 1 && !u->places && strcmp(u->opts.launcher, "srun");
+  struct shares shares = {0};
+  if (!find_shares(u, group, world, &shares))
+    return tri_fail(err, TRI_TOO_LARGE, "hosts", "the names of group %d's hosts are too long for a command", group);
   snprintf(program, sizeof program, "%s/trireme-worker", u->bin_dir);
   if (!alone && !strcmp(u->opts.launcher, "srun")) {
-    add_words(&c, "srun -n %d --mpi=pmix --kill-on-bad-exit=1 --overlap", world);
+    add_srun(&c, u, &shares, world);
   } else if (!alone) {
     /* Elsewhere the folder would be missing. Without one Open MPI takes /dev/shm itself. */
     if (!u->opts.hosts) tri_up_folder_make("/dev/shm", &g->segments, NULL);
-    add_mpirun(&c, u, g, world);
+    add_mpirun(&c, u, g, &shares, world);
   }
   if (!alone && u->opts.launcher_args) add_words(&c, "%.1023s", u->opts.launcher_args);
   add(&c, program);
   add_passed(&c, u);
   add_words(&c, "--launch %s --group %d --epoch %llu", alone ? "self" : "group", group, (unsigned long long)++g->epoch);
+  if (u->places) add(&c, "--places");
+  if (u->places) add(&c, shares.places);
   g->started_ns = tri_now_ns();
   g->restart_ns = g->kill_ns = 0;
   g->ready = false;

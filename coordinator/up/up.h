@@ -8,6 +8,7 @@
 #include <sys/types.h>
 
 #include "comm/wire/boot.h"
+#include "runtime/base/hosts.h"
 #include "runtime/base/serve_options.h"
 
 enum { TRI_UP_MAX_GROUPS = 64, TRI_UP_MAX_ARGS = 512, TRI_UP_MAX_RANKS = 1024 };
@@ -45,6 +46,8 @@ typedef struct tri_up {
   char bin_dir[4096], boot_path[300], workers_path[300];
   tri_up_folder run_dir;
   tri_boot boot;
+  tri_hosts hosts;
+  tri_place *places; /* of every group's ranks; NULL: all are here, or where the launcher puts them */
   pid_t coordinator;
   int event_fd, signal_fd;
   char line[1024]; /* of events, until its end has come */
@@ -70,10 +73,9 @@ void tri_up_start_begin(tri_up *u, int group);
 void tri_up_start_came(tri_up *u, int group, unsigned rank);
 void tri_up_start_check(tri_up *u, int group, int64_t now);
 
-/* hosts.c: check a list as mpirun's --host takes it ("a:4,b:4"; without a number, 1) for a slot for each of the tp * pp
- * ranks, and for an address of every host. Both TRI_USAGE. */
-tri_status tri_up_check_slots(const char *hosts, int tp, int pp, tri_error *err);
-tri_status tri_up_check_hosts(const char *hosts, tri_error *err);
+/* hosts.c: places for all ranks on the hosts of --hosts, or of a Slurm job where srun is the launcher. TRI_USAGE where
+ * those have too few, or where mpirun would not find one. */
+tri_status tri_up_place_groups(tri_up *u, tri_error *err);
 
 /* folders.c: make a fresh folder under base, and remove those that killed supervisors have left there. */
 void tri_up_folders_clean(const char *base); /* of supervisors that were killed */

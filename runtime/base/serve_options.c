@@ -116,6 +116,10 @@ const tri_option tri_serve_option_table[] = {
      .help = "where the coordinator leaves its address and the workers' keys (mode 0600)"},
     {TRI_OPT(S, group), .name = "group", .min = 0, .max = 63, .fallback = "0", .metavar = "N", .group = "Launch",
      .help = "number of this worker's replica group"},
+    {TRI_OPT(S, places), .name = "places", .metavar = "N@FIRST/COUNT,...", .group = "Launch",
+     .help =
+         "ranks of this group by host: so many, behind how many of other groups, of how many in all; default: every "
+         "host has as many of each group"},
     {TRI_OPT(S, epoch), .name = "epoch", .no_letters = true, .fallback = "1", .metavar = "N", .group = "Launch",
      .help = "number of this start of the group"},
     {TRI_OPT(S, event_fd), .name = "event-fd", .min = -1, .max = 1 << 20, .fallback = "-1", .metavar = "FD",

@@ -42,7 +42,7 @@ typedef struct tri_serve_options {
   int log_level;
   /* launch */
   int launch; /* tri_launch */
-  const char *boot_file;
+  const char *boot_file, *places;
   int group, event_fd;
   uint64_t epoch;
 } tri_serve_options;

@@ -154,8 +154,12 @@ want 3 'no folder /nonexistent' timeout 20 "${batch[@]}" BIN="$bin" ENDPOINT="ip
 want 2 'no program "trireme" in BIN (""): set BIN' "${batch[@]}" BIN= PATH=/usr/bin:/bin bash "$script"
 
 # Hosts that are not there, or too few, and a device that is not here.
-want 2 '"localhost:3" has places for 3 ranks, but tensor-parallel 2 x pipeline-parallel 2 needs 4' "$trireme" up --model "$SRC/tests/models/abacus" -tp 2 -pp 2 --hosts localhost:3
+want 2 '"localhost:3" has places for 3 ranks, but tensor-parallel 2 x pipeline-parallel 2 x data-parallel 1 needs 4' "$trireme" up --model "$SRC/tests/models/abacus" -tp 2 -pp 2 --hosts localhost:3
 want 2 'has places for 2 ranks' "$trireme" up --model "$SRC/tests/models/abacus" -tp 3 --hosts localhost,localhost
+want 2 'x data-parallel 2 needs 4' "$trireme" up --model "$SRC/tests/models/abacus" -tp 2 -dp 2 --hosts localhost:3
+want 0 '^    1    0-3        0-3        4  b$' "$trireme" plan --model "$SRC/tests/models/abacus" -tp 2 -pp 2 -dp 2 --hosts a:4,b:4
+want 0 '"places":.{"group":0,"ranks":.0,0.,"host":"a","first":0,"of":1},{"group":1,"ranks":.0,0.,"host":"b"' "$trireme" plan --json --model "$SRC/tests/models/abacus" -dp 2 --hosts a,b
+want 2 'has too few places.*needs 4' "$trireme" plan --model "$SRC/tests/models/abacus" -tp 2 -dp 2 --hosts a:3
 want 2 '"localhost:x" is no HOST:RANKS' "$trireme" up --model "$SRC/tests/models/abacus" -tp 2 --hosts localhost:1,localhost:x
 want 2 '--hosts names "no-such-host.invalid", which has no address' "$trireme" up --model "$SRC/tests/models/abacus" -tp 2 --hosts localhost:1,no-such-host.invalid:1
 want 2 'entry without a name' "$trireme" up --model "$SRC/tests/models/abacus" -tp 2 --hosts localhost:1,:1

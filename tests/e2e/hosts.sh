@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Several hosts, emulated with namespaces: one MPI job and `trireme up` across them, clients on TCP with keys, a lost host, a cut link.
-# Usage: hosts.sh [mpi|uneven|up|keys]...   (all)
+# Usage: hosts.sh [mpi|uneven|groups|up|keys]...   (all)
 set -u
 if [ -z "${TRIREME_OWN_NET:-}" ]; then
   [ "$(id -u)" = 0 ] || { echo "skipped: emulated hosts need root" && exit 77; }
@@ -78,6 +78,24 @@ closed_to_strangers() {
     done
   done
   echo "up over two hosts: $ports ports of ranks, closed to a third host and open to the group's"
+}
+
+# Groups that fit go to a host of their own.
+groups() {
+  local where
+  start_up -dp 2 --hosts h1:1,h2:1
+  for _ in $(seq 100); do
+    where=$(client status --json | grep -o '"group":[01],"rank":0,"host":"h[12]"' | tr -d '\n')
+    [ "$where" = '"group":0,"rank":0,"host":"h1""group":1,"rank":0,"host":"h2"' ] && break
+    sleep 0.1
+  done
+  [ "$where" = '"group":0,"rank":0,"host":"h1""group":1,"rank":0,"host":"h2"' ] || fail "not a group on each host: $where"
+  stop_cluster TERM
+  start_up -tp 2 -dp 2 --hosts h1:4,h2:4
+  grep -q "INFO 1:0 worker: 2 ranks, 2 on this host" "$RUN/log" || groups_ready 2
+  [ "$(client status --json | grep -o '"rank":[01],"host":"h1"' | wc -l)" = 4 ] || fail "four ranks fit on the first host: $(client status --json)"
+  stop_cluster TERM
+  echo "up, two groups over two hosts: a host each, or both on the one where they fit"
 }
 
 up() {
@@ -162,4 +180,4 @@ keys() {
 }
 
 for part in "${@:-mpi}"; do "$part"; done
-[ $# -gt 0 ] || { uneven && up && keys; }
+[ $# -gt 0 ] || { uneven && groups && up && keys; }

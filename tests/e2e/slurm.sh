@@ -14,7 +14,7 @@ end() {
   cleanup
 }
 trap end EXIT
-"$tool" up 1 || exit $?
+"$tool" up 2 || exit $?
 eval "$("$tool" env)"
 unset OMPI_MCA_mpi_yield_when_idle
 sed 's/^{"prompt": *\("[^"]*"\).*/{"prompt": \1, "temperature": 0, "max_tokens": 200}/; 60q' "$MODEL/questions.jsonl" >"$RUN/prompts.jsonl"
@@ -94,3 +94,18 @@ wait_ready
 [ "$("$BIN/trireme" submit --temperature 0 "37+48=")" = 85 ] || fail "srun: wrong answer"
 stop_cluster USR1
 echo "srun --multi-prog: answers and drains on SIGUSR1"
+
+# Groups of `trireme up` go to nodes whole where they fit.
+salloc -N 2 -n 4 --ntasks-per-node=2 "$BIN/trireme" up --model "$MODEL" --launcher srun -tp 2 -dp 2 >"$RUN/log" 2>&1 &
+# shellcheck disable=SC2034
+CLUSTER=$!
+for _ in $(seq 200); do
+  [ "$(grep -c "members: group . is ready" "$RUN/log")" = 2 ] && break
+  sleep 0.1
+done
+[ "$(grep -c "INFO [01]:0 worker: 2 ranks, 2 on this host" "$RUN/log")" = 2 ] || fail "not a group on each node"
+[ "$("$BIN/trireme" submit --temperature 0 "37+48=")" = 85 ] || fail "srun, two groups: wrong answer"
+kill -TERM "$(ours | awk '$2 == "trireme-up" { print $1 }')"
+wait "$CLUSTER" || fail "srun, two groups: code $?"
+nothing_left 5
+echo "up --launcher srun -tp 2 -dp 2 on two nodes: a group on each"

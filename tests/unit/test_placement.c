@@ -201,8 +201,29 @@ START_TEST(test_groups) {
   ck_assert(first >= 0 && second >= 0 && first != second);
   o.dp = CPU_COUNT(&before) + 1;
   ck_assert_int_eq(core_of(o), -1);
+}
+END_TEST
+
+/* Two groups of four on hosts with eight devices each: none asks for a device that is not there. */
+START_TEST(test_share) {
+  tri_serve_options o = {.launch = TRI_LAUNCH_GROUP, .dp = 2, .group = 1, .places = "4@0/4"};
+  int index, count;
+  tri_placement_share(&o, 2, 2, 4, &index, &count);
+  ck_assert(index == 2 && count == 4);
+  o.places = "2@6/8,2@0/2";
+  tri_placement_share(&o, 1, 1, 2, &index, &count);
+  ck_assert(index == 7 && count == 8);
+  tri_placement_share(&o, 3, 1, 2, &index, &count);
+  ck_assert(index == 1 && count == 2);
+  tri_placement_share(&o, 3, 3, 4, &index, &count); /* the launcher has put all on one host */
+  ck_assert(index == 7 && count == 8);
+  o.places = NULL;
+  tri_placement_share(&o, 0, 0, 4, &index, &count);
+  ck_assert(index == 4 && count == 8);
   o.launch = TRI_LAUNCH_MPI; /* one group, whatever is said */
-  ck_assert_int_eq(tri_placement_groups(&o), 1);
+  o.group = 0;
+  tri_placement_share(&o, 0, 3, 4, &index, &count);
+  ck_assert(index == 3 && count == 4);
 }
 END_TEST
 
@@ -215,6 +236,7 @@ Suite *suite_placement(void) {
   tcase_add_test(c, test_bind);
   tcase_add_test(c, test_devices_differ);
   tcase_add_test(c, test_auto);
+  tcase_add_test(c, test_share);
   tcase_add_test(c, test_groups);
   suite_add_tcase(s, c);
   return s;

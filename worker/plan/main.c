@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "runtime/base/hosts.h"
 #include "runtime/base/log.h"
 #include "runtime/forward/kv_cache.h"
 #include "runtime/engine/ledger.h"
@@ -12,6 +13,7 @@
 struct plan_options {
   tri_serve_options serve;
   uint64_t memory;
+  const char *hosts;
   bool json;
 };
 
@@ -19,6 +21,8 @@ static const tri_option own_options[] = {
     {TRI_OPT(struct plan_options, memory), .name = "memory-per-rank", .fallback = "0", .metavar = "BYTES",
      .group = "Plan",
      .help = "what each rank may use; 0: what is free, of this host shared by the ranks, or on its device"},
+    {TRI_OPT(struct plan_options, hosts), .name = "hosts", .metavar = "H:N,...", .group = "Plan",
+     .help = "hosts and ranks on each, as for trireme up: where each rank would be"},
     {TRI_OPT(struct plan_options, json), .name = "json", .fallback = "false", .group = "Plan",
      .help = "one JSON object instead of a table"},
 };
@@ -44,6 +48,8 @@ struct plan {
   tri_limits limits;
   tri_ledger_config ledger;
   int64_t tokens; /* of KV on the smallest rank */
+  tri_hosts hosts;
+  tri_place *places; /* of every group's ranks; NULL: no hosts were given */
 };
 
 static void print_head(const struct plan *p) {
@@ -99,6 +105,41 @@ static void print_rank(const struct plan *p, const tri_shard *s, const tri_ledge
            mib(l->source_weights), (long long)p->c->seq2seq.num_layers - 1, mib(l->weights - l->source_weights));
 }
 
+/* The ranks of each group by host. */
+static void print_places(const struct plan *p) {
+  const tri_serve_options *v = &p->o->serve;
+  int ranks = v->tp * v->pp;
+  if (!p->places) return;
+  printf(p->o->json ? ",\"places\":[" : "\ngroup  ranks        places    of  host\n");
+  for (int at = 0, n; at < v->dp * ranks; at += n) {
+    const tri_place *first = p->places + at;
+    const tri_host *host = &p->hosts.list[first->host];
+    int group = at / ranks, rank = at % ranks;
+    for (n = 1; rank + n < ranks && first[n].host == first->host;) n++;
+    if (p->o->json)
+      printf("%s{\"group\":%d,\"ranks\":[%d,%d],\"host\":\"%s\",\"first\":%d,\"of\":%lld}", at ? "," : "", group, rank,
+             rank + n - 1, host->name, first->index, host->used);
+    else
+      printf("%5d %4d-%-5d %4d-%-5d %4lld  %s\n", group, rank, rank + n - 1, first->index, first->index + n - 1,
+             host->used, host->name);
+  }
+  if (p->o->json) printf("]");
+}
+
+static tri_status place(struct plan *p, tri_error *err) {
+  const tri_serve_options *v = &p->o->serve;
+  int ranks = v->tp * v->pp;
+  if (!p->o->hosts) return TRI_OK;
+  TRI_CHECK(tri_hosts_parse(p->o->hosts, &p->hosts, err));
+  p->places = tri_calloc((size_t)v->dp * (size_t)ranks, sizeof *p->places);
+  if (!p->places) return TRI_NO_MEMORY;
+  if (tri_hosts_place(&p->hosts, v->dp, ranks, false, p->places) == TRI_OK) return TRI_OK;
+  return tri_fail(err, TRI_USAGE, "hosts",
+                  "--hosts \"%.100s\" has too few places: tensor-parallel %d x pipeline-parallel %d x data-parallel %d "
+                  "needs %d",
+                  p->o->hosts, v->tp, v->pp, v->dp, v->dp * ranks);
+}
+
 static void print_fits(const struct plan *p) {
   int64_t len = p->limits.max_model_len, step = p->limits.max_num_batched_tokens;
   bool sources = p->c->seq2seq.on; /* each with as many tokens as a sequence, and KV of its own */
@@ -144,8 +185,10 @@ static tri_status plan_ranks(struct plan *p, tri_error *err) {
     print_rank(p, &shard, &l, rank);
   }
   if (worst == TRI_OK && !p->o->json) print_fits(p);
+  if (p->o->json && worst == TRI_OK) printf("],\"fits\":true,\"kv_tokens\":%lld", (long long)p->tokens);
+  if (worst == TRI_OK) print_places(p);
   if (p->o->json && worst == TRI_OK)
-    printf("],\"fits\":true,\"kv_tokens\":%lld}\n", (long long)p->tokens);
+    printf("}\n");
   else if (p->o->json)
     print_json_reason(err);
   return worst;
@@ -197,7 +240,11 @@ static tri_status plan(const struct plan_options *o, const tri_model_config *c, 
                                  .num_kv_blocks = v->num_kv_blocks,
                                  .device = device};
   p.ledger.kv_dtype = tri_kv_dtype(c, p.ledger.kv_dtype, p.ledger.dtype, device);
-  return plan_ranks(&p, err);
+  st = place(&p, err);
+  if (st == TRI_OK) st = plan_ranks(&p, err);
+  tri_hosts_free(&p.hosts);
+  tri_free(p.places);
+  return st;
 }
 
 int main(int argc, char **argv) {
