@@ -73,6 +73,22 @@ for launcher in mpirun srun; do
   echo "sbatch, serving through $launcher: gone $(($(date +%s%3N) - start)) ms after scancel"
 done
 
+# Too few tasks are told at once, with the number that is needed.
+job=$(submit TP=2 PP=2 DP=2) || fail "sbatch"
+ends "$job" FAILED 10
+grep -q "TP=2 x PP=2 x DP=2 and the coordinator need --ntasks=9, this job has 3" "$RUN/log" || fail "too few tasks: $(cat "$RUN/log")"
+echo "sbatch, too few tasks: $(cat "$RUN/log")"
+
+# An array of two tasks, each with its part of the prompts and answers of its own; two groups of one; options of submit.
+sed '30q; s/, "temperature": 0//' "$RUN/prompts.jsonl" >"$RUN/part.1.jsonl"
+sed '1,30d; s/, "temperature": 0//' "$RUN/prompts.jsonl" >"$RUN/part.2.jsonl"
+job=$(env -u ENDPOINT BIN="$BIN" MODEL="$MODEL" TP=1 PP=1 DP=2 PROMPTS="$RUN/part.%a.jsonl" ANSWERS="$RUN/array" SUBMIT="--temperature 0" \
+  sbatch --parsable --export=ALL --array=1-2 --ntasks=3 --output="$RUN/log.%a" "$script") || fail "sbatch"
+for part in 1 2; do ends "${job}_$part" COMPLETED 40; done
+cat "$RUN/array.1" "$RUN/array.2" | json_field text | diff "$RUN/reference" - >"$RUN/diff" || fail "an array: $(head -4 "$RUN/diff") $(tail -n 5 "$RUN/log.1" "$RUN/log.2")"
+grep -q "members: group 1 is ready" "$RUN/log.1" || fail "DP=2: there is no second group"
+echo "sbatch, an array of two jobs with two groups each: 60 answers in files of their own"
+
 # From an installed tree, without BIN and PATH: the programs are those beside the script.
 mkdir -p "$RUN/tree/share/trireme/cluster-configs"
 cp "$script" "$RUN/tree/share/trireme/cluster-configs/"
