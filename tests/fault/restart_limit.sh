@@ -16,7 +16,7 @@ ends_with() {
   [ "$code" = "$1" ] || fail "exit code $code, expected $1"
   grep -q -- "$2" "$RUN/log" || fail "no word of '$2' in the log"
   ENDED=$(($(now_ms) - since))
-  [ -z "$(find /tmp "${XDG_RUNTIME_DIR:-/tmp}" -maxdepth 1 -name 'trireme-up-*' -newer "$RUN/begin" 2>/dev/null)" ] || fail "its run folder stays"
+  [ -z "$(find "${XDG_RUNTIME_DIR:?fault/lib.sh sets it}" -maxdepth 1 -name 'trireme-up-*' -newer "$RUN/begin" 2>/dev/null)" ] || fail "its run folder stays"
 }
 up() {
   : >"$RUN/log"
