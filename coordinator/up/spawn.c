@@ -138,8 +138,10 @@ static void add_mpirun(struct command *c, const tri_up *u, const tri_up_group *g
   add_words(c, "--mca oob_tcp_keepalive_time 2 --mca oob_tcp_keepalive_intvl 1 --mca oob_tcp_keepalive_probes 3");
   add_words(c, "-x " TRI_BOOT_ENV);
   if (g->segments.path[0]) { /* where ranks share memory, and where the launcher has its session */
-    add_words(c, "--mca btl_vader_backing_directory %s", g->segments.path);
-    add_words(c, "--mca orte_tmpdir_base %s", g->segments.path);
+    add_words(c, "--mca btl_vader_backing_directory");
+    add(c, g->segments.path);
+    add_words(c, "--mca orte_tmpdir_base");
+    add(c, g->segments.path);
   }
   /* Open MPI's daemons; what the environment says goes to the ranks as well. */
   if (u->opts.serve.interface) setenv("OMPI_MCA_oob_tcp_if_include", u->opts.serve.interface, 0);

@@ -126,7 +126,7 @@ static choice choose(const lengths *k, const tri_batch *b, int num_sms) {
   int one = slots_for(k->s, 1, num_sms), enough = slots_for(k->s, k->s->enough, num_sms);
   int all = slots_for(k->s, k->s->blocks, num_sms);
   choice best = {0};
-  double most = 0;
+  double most = -1; /* any is better than none */
   if (k->tiles <= (int64_t)SOME * one) return choose_short(k, one);
   if (k->tiles <= (int64_t)MANY * enough) return (choice){part_for(k, b, enough), enough};
   if (2 * k->longest * all <= k->tiles) return (choice){k->longest, all}; /* whole contexts pack well */
@@ -148,6 +148,17 @@ static choice choose(const lengths *k, const tri_batch *b, int num_sms) {
 /* ---- parts ---- */
 
 enum { SIZES = 64 }; /* parts are ordered by length, in steps of the longest's 64th */
+
+/* Turns the counts of each size into where its first one goes, and returns their sum. */
+static int begin_sizes(int next[SIZES]) {
+  int at = 0;
+  for (int i = 0; i < SIZES; i++) {
+    int count = next[i];
+    next[i] = at;
+    at += count;
+  }
+  return at;
+}
 
 typedef struct cutter {
   const tri_attention_shape *s;
@@ -196,11 +207,7 @@ static void cut_contexts(const tri_attention_shape *s, const tri_batch *b, int n
   cutter k = {.s = s, .part = c.part, .longest = smaller(c.part, l.longest)};
   k.is_full = l.rows >= slots_for(s, 1, num_sms);
   each_context(s, b, cut_context, &k); /* counts them */
-  for (int i = 0, at = 0; i < SIZES; i++) {
-    int count = k.next[i];
-    k.next[i] = at;
-    at += count;
-  }
+  begin_sizes(k.next);
   k.parts = parts;
   k.num_parts = k.num_places = 0;
   each_context(s, b, cut_context, &k);
@@ -248,15 +255,10 @@ static void put_tile(void *ctx, const tri_attention_tile *t) {
 
 static int cut_prompts(const tri_attention_shape *s, const tri_batch *b, tri_attention_tile *tiles) {
   tiler k = {.tiles = tiles};
-  int at = 0;
   each_tile(s, b, count_tile, &k);
-  for (int i = 0; i < SIZES; i++) {
-    int count = k.next[i];
-    k.next[i] = at;
-    at += count;
-  }
+  int count = begin_sizes(k.next);
   each_tile(s, b, put_tile, &k);
-  return at;
+  return count;
 }
 
 /* ---- both ---- */

@@ -127,6 +127,7 @@ START_TEST(all_keys_once) {
     int seqs = any(1, i % 50 ? 12 : MOST_SEQS), kind = any(0, 2);
     s.keys = any(0, 1) ? 64 : 16;
     s.rows = any(0, 1) ? 64 : 0;
+    s.enough = any(1, s.blocks);
     for (int q = 0; q < seqs; q++) {
       int tokens = kind == 0 || w.b.num_tokens > 3000 ? 1 : any(0, any(0, 1) ? 3 : 200),
           most = any(0, 9) ? 600 : 140000;

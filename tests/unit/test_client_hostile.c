@@ -95,7 +95,7 @@ START_TEST(test_hellos) {
 }
 END_TEST
 
-/* What a program has not read yet waits with the coordinator. */
+/* Messages that a program has not read yet wait with the coordinator. */
 START_TEST(test_memory) {
   struct flood f = {.most = 300};
   pthread_t thread;

@@ -28,7 +28,7 @@ START_TEST(test_lists) {
 }
 END_TEST
 
-/* As a launcher would be given them: every host with its slots. */
+/* Lists every host with its slots, as a launcher would be given them. */
 static void check_slurm(const char *nodes, const char *tasks, const char *want) {
   tri_hosts h;
   tri_error err = {0};

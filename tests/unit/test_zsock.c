@@ -380,7 +380,7 @@ START_TEST(connection_states) {
 }
 END_TEST
 
-/* What was sent before the end is received; from then on the link is over, whoever listens there. */
+/* Messages that were sent before the end are received; from then on the link is over, whoever listens there. */
 START_TEST(one_connection) {
   enum { FRAMES = 50 };
   tri_peer from;
