@@ -37,6 +37,13 @@ static bool too_deep(const char *s, size_t n) {
   return false;
 }
 
+/* Returns where the string that begins at s[i] ends: behind its closing quote, or at n without one. */
+static size_t string_end(const char *s, size_t n, size_t i) {
+  for (i++; i < n && s[i] != '"'; i++)
+    if (s[i] == '\\') i++;
+  return i < n ? i + 1 : n;
+}
+
 tri_status tri_json_parse(const char *text, size_t len, tri_json_doc **out, tri_error *err) {
   if (too_deep(text, len)) return tri_fail(err, TRI_TOO_LARGE, NULL, "JSON nested deeper than %d levels", MAX_DEPTH);
   json_error_t e;
@@ -46,9 +53,8 @@ tri_status tri_json_parse(const char *text, size_t len, tri_json_doc **out, tri_
   return TRI_OK;
 }
 
-tri_status tri_json_read_file(const char *path, size_t max_bytes, tri_json_doc **out, tri_error *err) {
+tri_status tri_json_read_text(const char *path, size_t max_bytes, char **out, size_t *len, tri_error *err) {
   tri_status st = TRI_OK;
-  tri_error inner = {0};
   char *text = NULL;
   /* Not blocking: a pipe without a writer would hold open() for ever. */
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -67,10 +73,24 @@ tri_status tri_json_read_file(const char *path, size_t max_bytes, tri_json_doc *
     st = tri_fail(err, TRI_IO, path, "cannot read %s", path);
   else if (tri_file_is_lfs_pointer(text, size))
     st = tri_fail(err, TRI_CORRUPT, path, "%s is a Git LFS pointer: the file itself was not fetched", path);
-  else if ((st = tri_json_parse(text, size, out, &inner)) != TRI_OK)
-    tri_fail(err, st, path, "%s: %s", path, inner.message);
-  tri_free(text);
   fclose(f);
+  if (st != TRI_OK) {
+    tri_free(text);
+    return st;
+  }
+  *out = text;
+  *len = size;
+  return TRI_OK;
+}
+
+tri_status tri_json_read_file(const char *path, size_t max_bytes, tri_json_doc **out, tri_error *err) {
+  tri_error inner = {0};
+  char *text;
+  size_t len;
+  TRI_CHECK(tri_json_read_text(path, max_bytes, &text, &len, err));
+  tri_status st = tri_json_parse(text, len, out, &inner);
+  if (st != TRI_OK) tri_fail(err, st, path, "%s: %s", path, inner.message);
+  tri_free(text);
   return st;
 }
 
@@ -148,4 +168,94 @@ tri_status tri_json_each(const tri_json *object, tri_status (*fn)(void *, const 
     if (st != TRI_OK) return st;
   }
   return TRI_OK;
+}
+
+/* ---- as other libraries read it ---- */
+
+/* jansson refuses keys with NULs. In keys a NUL is therefore held as U+0001 and '0', and a U+0001 as U+0001 and '1',
+ * which tri_json_key takes back; as both are control characters, JSON spells them as escapes only. */
+static bool needs_escape(const char *s, size_t n) { return memmem(s, n, "\\u0000", 6) || memmem(s, n, "\\u0001", 6); }
+
+static tri_status escape_key(const char *s, size_t n, tri_buf *out) {
+  size_t done = 0;
+  for (size_t i = 0; i < n; i++) {
+    if (s[i] != '\\') continue;
+    bool nul = n - i > 6 && !memcmp(s + i, "\\u0000", 6), one = n - i > 6 && !memcmp(s + i, "\\u0001", 6);
+    if (nul || one) {
+      TRI_CHECK(tri_buf_append(out, s + done, i - done));
+      TRI_CHECK(tri_buf_append(out, nul ? "\\u00010" : "\\u00011", 7));
+      done = i + 6;
+    }
+    i += nul || one ? 5 : 1;
+  }
+  return tri_buf_append(out, s + done, n - done);
+}
+
+static tri_status escape_keys(const char *s, size_t n, tri_buf *out) {
+  for (size_t i = 0, end; i < n; i = end) {
+    if (s[i] != '"') {
+      const char *quote = memchr(s + i, '"', n - i);
+      end = quote ? (size_t)(quote - s) : n;
+      TRI_CHECK(tri_buf_append(out, s + i, end - i));
+      continue;
+    }
+    end = string_end(s, n, i);
+    size_t behind = end;
+    while (behind < n && strchr(" \t\r\n", s[behind])) behind++;
+    bool key = behind < n && s[behind] == ':';
+    TRI_CHECK(key ? escape_key(s + i, end - i, out) : tri_buf_append(out, s + i, end - i));
+  }
+  return TRI_OK;
+}
+
+tri_status tri_json_key(const char *key, tri_buf *out) {
+  out->len = 0;
+  for (const char *one; (one = strchr(key, 1)); key = one + 2) {
+    TRI_CHECK(tri_buf_append(out, key, (size_t)(one - key)));
+    TRI_CHECK(tri_buf_append(out, one[1] == '0' ? "\0" : "\1", 1));
+  }
+  return tri_buf_append(out, key, strlen(key));
+}
+
+typedef struct real_reader {
+  const char *s;
+  size_t n, at;
+  double (*read)(const char *s, size_t n);
+} real_reader;
+
+/* Moves on to the next number: no other word of JSON outside strings has a digit or a minus in it. */
+static void next_number(real_reader *r) {
+  while (r->at < r->n && r->s[r->at] != '-' && !(r->s[r->at] >= '0' && r->s[r->at] <= '9'))
+    r->at = r->s[r->at] == '"' ? string_end(r->s, r->n, r->at) : r->at + 1;
+}
+
+/* The text's numbers and the document's come in the same order, as jansson keeps that of an object's members. */
+static void reread(json_t *j, real_reader *r) {
+  const char *key;
+  json_t *child;
+  size_t i;
+  if (json_is_object(j)) {
+    json_object_foreach(j, key, child) { reread(child, r); }
+  } else if (json_is_array(j)) {
+    json_array_foreach(j, i, child) { reread(child, r); }
+  } else if (json_is_number(j)) {
+    next_number(r);
+    size_t start = r->at;
+    while (r->at < r->n && strchr("+-.0123456789Ee", r->s[r->at]) && r->s[r->at]) r->at++;
+    if (json_is_real(j)) json_real_set(j, r->read(r->s + start, r->at - start));
+  }
+}
+
+tri_status tri_json_parse_with(const char *text, size_t len, double (*read_real)(const char *s, size_t n),
+                               tri_json_doc **out, tri_error *err) {
+  tri_buf escaped = {0};
+  tri_status st;
+  bool nul = needs_escape(text, len);
+  if (nul) TRI_TRY(escape_keys(text, len, &escaped));
+  TRI_TRY(tri_json_parse(nul ? escaped.data : text, nul ? escaped.len : len, out, err));
+  reread((json_t *)*out, &(real_reader){.s = text, .n = len, .read = read_real});
+cleanup:
+  if (st == TRI_NO_MEMORY) tri_fail(err, st, NULL, "no memory for %zu bytes of JSON", len);
+  tri_buf_free(&escaped);
+  return st;
 }

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "runtime/base/buf.h"
 #include "runtime/base/status.h"
 
 typedef struct tri_json_doc tri_json_doc;
@@ -26,8 +27,14 @@ typedef enum tri_json_kind {
 } tri_json_kind;
 
 tri_status tri_json_parse(const char *text, size_t len, tri_json_doc **out, tri_error *err);
-/* Reads a whole file of at most max_bytes. */
+/* Reads a whole file of at most max_bytes. *out is the caller's, for tri_free. */
+tri_status tri_json_read_text(const char *path, size_t max_bytes, char **out, size_t *len, tri_error *err);
+/* The same, parsed. */
 tri_status tri_json_read_file(const char *path, size_t max_bytes, tri_json_doc **out, tri_error *err);
+/* Parses as another library does: a number that is no integer has the value that read_real makes of its spelling, and
+ * keys may have NULs in them (see tri_json_key). */
+tri_status tri_json_parse_with(const char *text, size_t len, double (*read_real)(const char *s, size_t n),
+                               tri_json_doc **out, tri_error *err);
 void tri_json_free(tri_json_doc *doc); /* NULL is fine */
 const tri_json *tri_json_root(const tri_json_doc *doc);
 
@@ -48,5 +55,8 @@ const char *tri_json_get_str(const tri_json *o, const char *key); /* NULL when a
 /* Calls fn for each member, in the file's order, until it returns other than TRI_OK. */
 tri_status tri_json_each(const tri_json *object, tri_status (*fn)(void *ctx, const char *key, const tri_json *value),
                          void *ctx);
+/* Writes to out the key that the text has, where tri_json_parse_with has read it: one with a NUL or a U+0001 in it
+ * comes as another one. */
+tri_status tri_json_key(const char *key, tri_buf *out);
 
 #endif

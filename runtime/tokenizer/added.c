@@ -27,14 +27,21 @@ static tri_status read_token(const tok_field *f, tok_added *t, tri_error *err) {
   TRI_CHECK(tok_field_bool(f, "special", &t->special, err));
   t->normalized = !t->special;
   TRI_CHECK(tok_field_bool(f, "normalized", &t->normalized, err));
+  t->shown_normal = t->normalized;
   return TRI_OK;
 }
 
-/* The reference ignores the file's id: a token that the model has keeps the model's, others are numbered behind it.
- * Where that disagrees with the file, somebody's ids are wrong. */
+static bool is_listed(const tok_vocab *vocab, const tok_added *t) {
+  const tok_entry *e = tok_vocab_at(vocab, t->id);
+  return e && e->len == t->len && !memcmp(e->text, t->text, t->len);
+}
+
+/* The reference ignores the file's id: a token that the model or the list already has keeps that, others are numbered
+ * behind the model. Where that disagrees with the file, somebody's ids are wrong. */
 static tri_status place_token(const tok_field *f, tok_added *t, tok_vocab *vocab, uint32_t *next, tri_error *err) {
   tok_field field = tok_field_get(f, "id");
   uint32_t id = tok_vocab_find(vocab, t->text, t->len);
+  if (id == TOK_NO_ID && is_listed(vocab, t)) id = t->id;
   bool known = id != TOK_NO_ID;
   if (!known) id = *next;
   if (id != t->id)
@@ -46,7 +53,7 @@ static tri_status place_token(const tok_field *f, tok_added *t, tok_vocab *vocab
     if (st != TRI_OK) return tok_field_fail(&field, TRI_CORRUPT, err, "id %u is used twice", id);
   }
   if (id >= *next) *next = id + 1;
-  vocab->entries[id].special = t->special;
+  vocab->entries[id].special |= t->special;
   t->text = vocab->entries[id].text;
   return TRI_OK;
 }
@@ -61,6 +68,28 @@ static int compare_tokens(const void *x, const void *y) {
   return compare_bytes(a->text, a->len, b->text, b->len);
 }
 
+static int compare_copies(const void *x, const void *y) {
+  const tok_added *a = x, *b = y;
+  int c = compare_tokens(a, b);
+  return c ? c : (a->place > b->place) - (a->place < b->place);
+}
+
+/* The last copy counts of a token that the file has twice; what an earlier one says of decoding stays. */
+static void merge_copies(tok_added_vocab *a) {
+  size_t kept = 0;
+  qsort(a->tokens, a->count, sizeof *a->tokens, compare_copies);
+  for (size_t i = 0; i < a->count; i++) {
+    tok_added t = a->tokens[i];
+    if (kept && !compare_tokens(&a->tokens[kept - 1], &t)) {
+      kept--;
+      t.special |= a->tokens[kept].special;
+      t.shown_normal |= a->tokens[kept].shown_normal;
+    }
+    a->tokens[kept++] = t;
+  }
+  a->count = kept;
+}
+
 /* Two tokens may share a normalized spelling; the earlier one in the file, which has the lower id, matches. */
 static int compare_patterns(const void *x, const void *y) {
   const struct tok_added_pattern *a = x, *b = y;
@@ -68,27 +97,48 @@ static int compare_patterns(const void *x, const void *y) {
   return c ? c : (a->token->id > b->token->id) - (a->token->id < b->token->id);
 }
 
-static tri_status build_set(tok_added_vocab *a, tok_added_set *set, bool normalized, const tok_normalizer *n,
-                            tok_normalize_scratch *scratch) {
+static tri_status normalize_token(tok_added_vocab *a, tok_added *t, const tok_normalizer *n,
+                                  tok_normalize_scratch *scratch) {
+  t->normal = t->text;
+  t->normal_len = t->len;
+  if (!t->shown_normal) return TRI_OK;
+  TRI_CHECK(tok_normalize(n, scratch, t->text, t->len, NULL, &t->normal, &t->normal_len));
+  if (t->normal != t->text && !(t->normal = tri_arena_strndup(a->texts, t->normal, t->normal_len)))
+    return TRI_NO_MEMORY;
+  return TRI_OK;
+}
+
+static tri_status build_set(const tok_added_vocab *a, tok_added_set *set, bool normalized) {
   set->patterns = tri_calloc(a->count ? a->count : 1, sizeof *set->patterns);
   if (!set->patterns) return TRI_NO_MEMORY;
   for (size_t i = 0; i < a->count; i++) {
-    tok_added *t = &a->tokens[i];
+    const tok_added *t = &a->tokens[i];
     if (t->normalized != normalized) continue;
     struct tok_added_pattern p = {t->text, t->len, t};
-    if (normalized) {
-      tri_status st = tok_normalize(n, scratch, t->text, t->len, NULL, &p.text, &p.len);
-      if (st != TRI_OK) return st;
-      if (p.text != t->text && !(p.text = tri_arena_strndup(a->texts, p.text, p.len))) return TRI_NO_MEMORY;
-    }
-    t->spelling = p.text;
-    t->spelling_len = p.len;
+    if (normalized) p = (struct tok_added_pattern){t->normal, t->normal_len, t};
     if (p.len) set->patterns[set->count++] = p;
   }
   qsort(set->patterns, set->count, sizeof *set->patterns, compare_patterns);
   for (size_t i = 0; i < set->count; i++) set->first[(unsigned char)set->patterns[i].text[0] + 1]++;
   for (size_t b = 0; b < 256; b++) set->first[b + 1] += set->first[b];
   return TRI_OK;
+}
+
+/* The reference leaves special tokens out by what decoders see of an id, which it looks for among the special tokens'
+ * texts: a normalized token whose spelling differs from its text stays, one that is spelled like another special token
+ * goes. */
+static void mark_skipped(const tok_added_vocab *a, tok_vocab *vocab) {
+  for (uint32_t id = 0; a->count && id < vocab->size; id++) {
+    tok_entry *e = &vocab->entries[id];
+    if (!e->text) continue;
+    const tok_added *t = tok_added_vocab_find(a, e->text, e->len);
+    if (t && t->id == id) {
+      size_t len;
+      const char *shown = tok_added_shown(t, &len);
+      t = tok_added_vocab_find(a, shown, len);
+    }
+    e->skipped = t && t->special;
+  }
 }
 
 static tri_status load_tokens(tok_added_vocab *a, const tok_field *f, tok_vocab *vocab, tri_error *err) {
@@ -103,13 +153,11 @@ static tri_status load_tokens(tok_added_vocab *a, const tok_field *f, tok_vocab 
     tri_status st = read_token(&field, t, err);
     if (st != TRI_OK) return st;
     if (!t->len) continue; /* as the reference does */
+    t->place = i;
     if ((st = place_token(&field, t, vocab, &next, err)) != TRI_OK) return st;
     a->count++;
   }
-  qsort(a->tokens, a->count, sizeof *a->tokens, compare_tokens);
-  for (size_t i = 1; i < a->count; i++)
-    if (!compare_tokens(&a->tokens[i - 1], &a->tokens[i]))
-      return tok_field_fail(f, TRI_CORRUPT, err, "%.64s is listed twice", a->tokens[i].text);
+  merge_copies(a);
   return TRI_OK;
 }
 
@@ -120,8 +168,10 @@ tri_status tok_added_vocab_load(tok_added_vocab *a, const tok_field *f, tok_voca
   if (!tok_field_is_null(f)) TRI_TRY(tok_field_array(f, err));
   TRI_TRY(tri_arena_create(1 << 12, &a->texts));
   TRI_TRY(load_tokens(a, f, vocab, err));
-  TRI_TRY(build_set(a, &a->raw, false, n, &scratch));
-  TRI_TRY(build_set(a, &a->normalized, true, n, &scratch));
+  for (size_t i = 0; i < a->count; i++) TRI_TRY(normalize_token(a, &a->tokens[i], n, &scratch));
+  TRI_TRY(build_set(a, &a->raw, false));
+  TRI_TRY(build_set(a, &a->normalized, true));
+  mark_skipped(a, vocab);
 cleanup:
   if (st == TRI_NO_MEMORY) tok_field_no_memory(f, err);
   tok_normalize_scratch_free(&scratch);
@@ -139,6 +189,11 @@ void tok_added_vocab_free(tok_added_vocab *a) {
 const tok_added *tok_added_vocab_find(const tok_added_vocab *a, const char *text, size_t len) {
   tok_added key = {.text = text, .len = len};
   return a->count ? bsearch(&key, a->tokens, a->count, sizeof *a->tokens, compare_tokens) : NULL;
+}
+
+const char *tok_added_shown(const tok_added *t, size_t *len) {
+  *len = t->shown_normal ? t->normal_len : t->len;
+  return t->shown_normal ? t->normal : t->text;
 }
 
 /* ---- matching ---- */

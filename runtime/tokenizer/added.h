@@ -9,11 +9,12 @@
 typedef struct tok_added {
   const char *text; /* borrowed from the vocabulary */
   size_t len;
-  const char
-      *spelling; /* what stands in the text that is encoded, and what decoders see: normalized where that is due */
-  size_t spelling_len;
+  const char *normal; /* its spelling behind the normalizer; of a token that is not normalized the text itself */
+  size_t normal_len;
+  size_t place; /* in the file's list */
   uint32_t id;
   bool special, normalized;
+  bool shown_normal;   /* decoders see the normalized spelling */
   bool lstrip, rstrip; /* the match takes the white space before, behind it along */
   bool single_word;    /* no match beside a word character */
 } tok_added;
@@ -44,6 +45,9 @@ tri_status tok_added_vocab_load(tok_added_vocab *a, const tok_field *f, tok_voca
 void tok_added_vocab_free(tok_added_vocab *a);
 /* NULL when no added token is spelled so. */
 const tok_added *tok_added_vocab_find(const tok_added_vocab *a, const char *text, size_t len);
+
+/* Returns the token as decoders see it. */
+const char *tok_added_shown(const tok_added *t, size_t *len);
 
 /* Matches in a text from left to right, of several at one place the longest. */
 typedef struct tok_added_scan {

@@ -52,6 +52,8 @@ tri_status tok_field_type(const tok_field *object, const void *table, size_t cou
 tri_status tok_field_each(const tok_field *object, const char *key,
                           tri_status (*fn)(void *ctx, const tok_field *element, tri_error *err), void *ctx,
                           tri_error *err);
+/* Reads a real of JSON as the reference does, which is not always the nearest one. */
+double tok_real_read(const char *s, size_t n);
 /* "Foo is not supported", on the object's "type". */
 tri_status tok_field_unsupported_type(const tok_field *object, const char *type, const char *what, tri_error *err);
 

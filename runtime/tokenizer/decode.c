@@ -127,7 +127,9 @@ static tri_status make_pieces(tok_decoder *d, const tok_vocab *vocab, const tok_
     if (e) {
       const tok_added *a = tok_added_vocab_find(added, e->text, e->len);
       if (a && a->id != id) a = NULL; /* of two tokens with one spelling the one that is found */
-      TRI_TRY(tok_decode_text(&run, 0, a ? a->spelling : e->text, a ? a->spelling_len : e->len));
+      size_t len = e->len;
+      const char *text = a ? tok_added_shown(a, &len) : e->text;
+      TRI_TRY(tok_decode_text(&run, 0, text, len));
       TRI_TRY(tok_decode_end(&run, 0));
     }
     d->offsets[id + 1] = (uint32_t)d->pieces.len;

@@ -97,20 +97,20 @@ cleanup:
 }
 
 tri_status tri_tokenizer_load(const char *path, tri_tokenizer **out, tri_error *err) {
-  tri_json_doc *doc = NULL;
-  tri_status st = tri_json_read_file(path, MAX_FILE, &doc, err);
-  bool is_json = st == TRI_OK;
-  if (is_json) st = load_document(doc, out, err);
-  if (is_json && st != TRI_OK) tri_error_in_file(err, path);
-  tri_json_free(doc);
+  char *text;
+  size_t len;
+  TRI_CHECK(tri_json_read_text(path, MAX_FILE, &text, &len, err));
+  tri_status st = tri_tokenizer_parse(text, len, out, err);
+  if (st != TRI_OK) tri_error_in_file(err, path);
+  tri_free(text);
   return st;
 }
 
 tri_status tri_tokenizer_parse(const char *json, size_t len, tri_tokenizer **out, tri_error *err) {
   tri_json_doc *doc = NULL;
   if (len > MAX_FILE) return tri_fail(err, TRI_TOO_LARGE, NULL, "%zu bytes of JSON, the limit is %d", len, MAX_FILE);
-  tri_status st = tri_json_parse(json, len, &doc, err);
-  if (st == TRI_OK) st = load_document(doc, out, err);
+  TRI_CHECK(tri_json_parse_with(json, len, tok_real_read, &doc, err));
+  tri_status st = load_document(doc, out, err);
   tri_json_free(doc);
   return st;
 }
@@ -276,7 +276,7 @@ tri_status tri_tokenizer_encode_pair(const tri_tokenizer *t, tri_tokenizer_scrat
 static tri_status push_id(const tri_tokenizer *t, tok_decode_stream *s, uint32_t id, bool skip_special, tri_buf *out) {
   const tok_entry *e = tok_vocab_at(&t->vocab, id);
   if (!e) return TRI_OUT_OF_RANGE;
-  return skip_special && e->special ? TRI_OK : tok_decode_push(&t->decoder, s, id, out);
+  return skip_special && e->skipped ? TRI_OK : tok_decode_push(&t->decoder, s, id, out);
 }
 
 tri_status tri_tokenizer_decode(const tri_tokenizer *t, const uint32_t *ids, size_t count, bool skip_special,

@@ -93,25 +93,29 @@ tri_status tok_vocab_add_or_shadow(tok_vocab *v, const char *text, size_t len, u
 struct vocab_loader {
   const tok_field *field;
   tok_vocab *vocab;
+  tri_buf text;
   tri_error *err;
 };
 
-static tri_status load_token(void *ctx, const char *text, const tri_json *value) {
+static tri_status load_token(void *ctx, const char *key, const tri_json *value) {
   struct vocab_loader *l = ctx;
   uint32_t id;
   tok_field f = {.node = value};
-  snprintf(f.path, sizeof f.path, "%.40s[\"%.40s\"]", l->field->path, text);
-  tri_status st = tok_field_id(&f, TOK_MAX_IDS, &id, l->err);
-  if (st != TRI_OK) return st;
-  st = tok_vocab_add(l->vocab, text, strlen(text), id);
+  snprintf(f.path, sizeof f.path, "%.40s[\"%.40s\"]", l->field->path, key);
+  TRI_CHECK(tok_field_id(&f, TOK_MAX_IDS, &id, l->err));
+  tri_status st = tri_json_key(key, &l->text);
+  if (st == TRI_OK) st = tok_vocab_add(l->vocab, l->text.data, l->text.len, id);
   if (st == TRI_INVALID_ARGUMENT) return tok_field_fail(&f, TRI_CORRUPT, l->err, "id %u is used twice", id);
   return st == TRI_OK ? st : tok_field_no_memory(&f, l->err);
 }
 
 tri_status tok_vocab_load(tok_vocab *v, const tok_field *f, tri_error *err) {
   if (tri_json_kind_of(f->node) != TRI_JSON_OBJECT) return tok_field_fail(f, TRI_CORRUPT, err, "must be an object");
-  struct vocab_loader l = {f, v, err};
-  return tri_json_each(f->node, load_token, &l);
+  struct vocab_loader l = {.field = f, .vocab = v, .err = err};
+  tri_status st = tri_buf_reserve(&l.text, 1); /* so that an empty token has an address */
+  if (st == TRI_OK) st = tri_json_each(f->node, load_token, &l);
+  tri_buf_free(&l.text);
+  return st;
 }
 
 void tok_vocab_find_bytes(const tok_vocab *v, uint32_t out[256]) {

@@ -18,6 +18,7 @@ typedef struct tok_entry {
   const char *text; /* NULL: no token has this id */
   uint32_t len;
   bool special;
+  bool skipped; /* left out of decoded text where special tokens are */
 } tok_entry;
 
 typedef struct tok_vocab {

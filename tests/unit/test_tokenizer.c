@@ -415,7 +415,6 @@ static const struct {
     {WITH("\"added_tokens\":[{\"id\":-3,\"content\":\"x\"}]"), "added_tokens[0].id"},
     {WITH("\"added_tokens\":[{\"id\":1,\"content\":\"a\"}]"), "added_tokens[0].id"},
     {WITH("\"added_tokens\":[{\"id\":9,\"content\":\"x\"}]"), "added_tokens[0].id"},
-    {WITH("\"added_tokens\":[{\"id\":0,\"content\":\"a\"},{\"id\":0,\"content\":\"a\"}]"), "added_tokens"},
     {WITH("\"added_tokens\":[{\"id\":3,\"content\":\"x\",\"lstrip\":\"yes\"}]"), "added_tokens[0].lstrip"},
     {WITH("\"added_tokens\":[{\"id\":3,\"content\":\"x\",\"color\":1}]"), "added_tokens[0].color"},
     {WITH("\"normalizer\":{\"type\":\"BertNormaliser\"}"), "normalizer.type"},
