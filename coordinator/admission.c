@@ -86,6 +86,11 @@ tri_status admission_refuse_text(const tri_core *c, const job *j, tri_status st,
   const char *field = admission_prompt_field(j);
   long long most = c->cfg.max_prompt;
   if (st == TRI_AGAIN) return tri_fail(err, TRI_NO_CAPACITY, field, "too many prompts wait for the tokenizer");
+  if (st == TRI_NO_CAPACITY)
+    return tri_fail(err, st, field,
+                    "the %s is too much work for a pattern of tokenizer.json: it looks far ahead from every place of a "
+                    "long run, of digits perhaps; a shorter run is fine",
+                    field);
   if (st != TRI_TOO_LARGE)
     return tri_fail(err, st, field, "the %s cannot be tokenized: %s", field, tri_status_text(st));
   if (j->embed || c->cfg.model->seq2seq.on)

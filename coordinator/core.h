@@ -28,6 +28,8 @@ typedef struct tri_core_io {
    * TRI_AGAIN: the queue is full. */
   tri_status (*tokenize)(void *ctx, uint64_t job, tri_wire_str text, tri_wire_str pair, const uint32_t **ids,
                          size_t *count, size_t *second);
+  /* Nobody wants a job's tokens any more that are still being worked out. */
+  void (*tokenize_stop)(void *ctx, uint64_t job);
   /* A group is beyond help: whoever started it should end it (and may start it again under the next epoch). */
   void (*group_lost)(void *ctx, uint32_t group, uint64_t epoch, const char *reason);
   void (*group_ready)(void *ctx, uint32_t group, uint64_t epoch);

@@ -221,6 +221,7 @@ static void end_job(tri_core *c, int64_t now, job *j) {
   if (j->state == JOB_ENDED) return;
   if (j->state == JOB_ASSIGNED && c->groups[j->group].jobs) c->groups[j->group].jobs--;
   if (j->state == JOB_QUEUED) c->num_queued--;
+  if (j->state == JOB_TOKENIZING) c->cfg.io.tokenize_stop(c->cfg.io.ctx, j->id);
   if (!j->embed) { /* an encoder's result names its tokens */
     tri_free(j->prompt_ids);
     j->prompt_ids = NULL;

@@ -99,6 +99,11 @@ static tri_status tokenize(void *ctx, uint64_t job, tri_wire_str text, tri_wire_
   return tri_tokenize_pool_push(s->tokenize_pool, job, text.s, text.len, pair.s, pair.len);
 }
 
+static void tokenize_stop(void *ctx, uint64_t job) {
+  struct shell *s = ctx;
+  tri_tokenize_pool_stop(s->tokenize_pool, job);
+}
+
 /* Writes one line about an event for the process that started this one. */
 static void tell(struct shell *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 static void tell(struct shell *s, const char *fmt, ...) {
@@ -232,7 +237,7 @@ static tri_status open_core(struct shell *s, tri_error *err) {
                         .max_prompt = max_prompt(s),
                         .watchdog_ns = (int64_t)(s->opts.watchdog_timeout * 1e9),
                         .silence_ns = (int64_t)(s->opts.watchdog_timeout * SILENCE_SHARE * 1e9),
-                        .io = {s, to_client, to_worker, tokenize, group_lost, group_ready, draw}};
+                        .io = {s, to_client, to_worker, tokenize, tokenize_stop, group_lost, group_ready, draw}};
   tri_status st = tri_core_create(&cc, tri_now_ns(), &s->core);
   return st == TRI_OK ? st : tri_fail(err, st, "coordinator", "no memory");
 }

@@ -22,6 +22,8 @@ struct tri_tokenize_pool {
   pthread_mutex_t lock;
   pthread_cond_t work;
   struct queue in, out;
+  tri_tokenized *running[MAX_THREADS]; /* by thread; NULL: it has none */
+  int num_running;
   bool stop;
   int fd, num_threads;
   pthread_t threads[MAX_THREADS];
@@ -53,6 +55,7 @@ static tri_status tokenize_any(const tri_tokenize_pool *p, tri_tokenizer_scratch
 
 static void tokenize(const tri_tokenize_pool *p, tri_tokenizer_scratch *scratch, tri_tokenized *r) {
   const uint32_t *ids;
+  tri_tokenizer_scratch_stop_at(scratch, &r->stop);
   r->status = tokenize_any(p, scratch, r->text, r->len, r->has_pair ? r->text + r->len : NULL, r->pair_len, &ids,
                            &r->count, &r->second);
   if (r->status != TRI_OK) return;
@@ -68,16 +71,19 @@ static void *thread_main(void *arg) {
   tri_tokenizer_scratch *scratch = NULL;
   tri_status ready = tri_tokenizer_scratch_create(p->tokenizer, &scratch);
   pthread_mutex_lock(&p->lock);
+  tri_tokenized **running = &p->running[p->num_running++];
   while (!p->stop) {
     tri_tokenized *r = queue_pop(&p->in);
     if (!r) {
       pthread_cond_wait(&p->work, &p->lock);
       continue;
     }
+    *running = r;
     pthread_mutex_unlock(&p->lock);
     r->status = ready;
     if (ready == TRI_OK) tokenize(p, scratch, r);
     pthread_mutex_lock(&p->lock);
+    *running = NULL;
     queue_push(&p->out, r);
     uint64_t one = 1;
     ssize_t ignored = write(p->fd, &one, sizeof one);
@@ -114,6 +120,8 @@ void tri_tokenize_pool_destroy(tri_tokenize_pool *p) {
   if (!p) return;
   pthread_mutex_lock(&p->lock);
   p->stop = true;
+  for (int i = 0; i < p->num_running; i++)
+    if (p->running[i]) p->running[i]->stop = true;
   pthread_cond_broadcast(&p->work);
   pthread_mutex_unlock(&p->lock);
   for (int i = 0; i < p->num_threads; i++) pthread_join(p->threads[i], NULL);
@@ -144,6 +152,15 @@ tri_status tri_tokenize_pool_push(tri_tokenize_pool *p, uint64_t job, const char
   pthread_mutex_unlock(&p->lock);
   if (full) tri_tokenized_free(r);
   return full ? TRI_AGAIN : TRI_OK;
+}
+
+void tri_tokenize_pool_stop(tri_tokenize_pool *p, uint64_t job) {
+  pthread_mutex_lock(&p->lock);
+  for (int i = 0; i < p->num_running; i++)
+    if (p->running[i] && p->running[i]->job == job) p->running[i]->stop = true;
+  for (tri_tokenized *r = p->in.head; r; r = r->next)
+    if (r->job == job) r->stop = true;
+  pthread_mutex_unlock(&p->lock);
 }
 
 tri_status tri_tokenize_pool_now(tri_tokenize_pool *p, const char *text, size_t len, const char *pair, size_t pair_len,

@@ -2,6 +2,7 @@
 #ifndef TRI_COORDINATOR_TOKENIZE_POOL_H
 #define TRI_COORDINATOR_TOKENIZE_POOL_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -14,6 +15,7 @@ typedef struct tri_tokenize_pool tri_tokenize_pool;
 typedef struct tri_tokenized {
   struct tri_tokenized *next;
   uint64_t job;
+  atomic_bool stop; /* nobody wants the ids any more */
   tri_status status;
   uint32_t *ids;        /* owned by this struct */
   size_t count, second; /* second: see tri_tokenizer_encode_pair */
@@ -29,6 +31,8 @@ void tri_tokenize_pool_destroy(tri_tokenize_pool *p); /* NULL is fine */
 /* Copies the text, and a second one of which it makes a pair (NULL: none). TRI_AGAIN: the queue is full. */
 tri_status tri_tokenize_pool_push(tri_tokenize_pool *p, uint64_t job, const char *text, size_t len, const char *pair,
                                   size_t pair_len);
+/* Has a job's text given up, at its next word or when its turn comes. A result comes all the same. */
+void tri_tokenize_pool_stop(tri_tokenize_pool *p, uint64_t job);
 /* Tokenizes a short text in the caller's own thread (one at a time). *ids stays valid until the next call and is never
  * NULL. */
 tri_status tri_tokenize_pool_now(tri_tokenize_pool *p, const char *text, size_t len, const char *pair, size_t pair_len,

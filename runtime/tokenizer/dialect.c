@@ -185,13 +185,14 @@ static size_t count_digits(const dialect *d, const char *from) {
 /* {n}, {n,}, {n,m} and {,m}. Ruby reads a + behind one as a second quantifier, a ? behind {n} as "optional". */
 static tri_status braces(dialect *d) {
   const char *q = d->p + 1;
-  size_t digits = count_digits(d, q);
+  size_t digits = count_digits(d, q), most = digits;
   bool low = digits > 0, high = false;
   q += digits;
   bool comma = q < d->end && *q == ',';
   if (comma) {
     digits = count_digits(d, ++q);
     high = digits > 0;
+    if (digits > most) most = digits;
     q += digits;
   }
   if (q == d->end || *q != '}' || (!low && !high)) { /* no quantifier: a brace that stands for itself */
@@ -199,12 +200,20 @@ static tri_status braces(dialect *d) {
     return put(d, "\\{");
   }
   if (q + 1 < d->end && (q[1] == '+' || (q[1] == '?' && !comma))) return refuse(d, "doubled quantifier");
-  tri_status st = TRI_OK;
+  q += q + 1 < d->end && q[1] == '?' ? 2 : 1;
   if (!low) {
-    st = put(d, "{0");
+    TRI_CHECK(put(d, "{0"));
     d->p++;
   }
-  return st == TRI_OK ? copy(d, (size_t)(q + 1 - d->p)) : st;
+  TRI_CHECK(copy(d, (size_t)(q - d->p)));
+  return (comma && !high) || most > 2 ? put(d, "(?C)") : TRI_OK;
+}
+
+/* Copies a repeat of any length, lazy or possessive too. The callout behind it is how regex.c counts how far it went.
+ */
+static tri_status repeat(dialect *d) {
+  TRI_CHECK(copy(d, at(d, 1, '?') || at(d, 1, '+') ? 2 : 1));
+  return put(d, "(?C)");
 }
 
 tri_status tok_dialect_translate(const char *pattern, size_t len, const tok_field *where, tri_buf *out,
@@ -222,6 +231,8 @@ tri_status tok_dialect_translate(const char *pattern, size_t len, const tok_fiel
       st = group(&d);
     else if (*d.p == '{')
       st = braces(&d);
+    else if (*d.p == '*' || *d.p == '+')
+      st = repeat(&d);
     else
       st = copy(&d, 1);
     if (st != TRI_OK) return st;

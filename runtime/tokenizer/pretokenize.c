@@ -331,9 +331,9 @@ void tok_pretokenizer_free(tok_pretokenizer *p) {
   p->count = 0;
 }
 
-tri_status tok_pretok_scratch_init(tok_pretok_scratch *s) {
+tri_status tok_pretok_scratch_init(tok_pretok_scratch *s, tok_effort *effort) {
   *s = (tok_pretok_scratch){0};
-  return tok_regex_scratch_create(&s->regex);
+  return tok_regex_scratch_create(effort, &s->regex);
 }
 
 void tok_pretok_scratch_free(tok_pretok_scratch *s) {

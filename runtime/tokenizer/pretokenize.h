@@ -50,7 +50,8 @@ typedef tri_status (*tok_word_fn)(void *ctx, const char *word, size_t len);
 tri_status tok_pretokenizer_load(tok_pretokenizer *p, const tok_field *f, tri_error *err);
 void tok_pretokenizer_free(tok_pretokenizer *p);
 
-tri_status tok_pretok_scratch_init(tok_pretok_scratch *s);
+/* effort is borrowed. */
+tri_status tok_pretok_scratch_init(tok_pretok_scratch *s, tok_effort *effort);
 void tok_pretok_scratch_free(tok_pretok_scratch *s);
 
 /* Calls fn for each word (never empty) of text in order, until it fails. at_start: nothing stood before text. */

@@ -13,7 +13,9 @@ enum {
   HEAP_LIMIT_KIB = 64 << 10,  /* the interpreter's, which takes over where the JIT's stack ends */
   MATCH_LIMIT_BASE = 1000000, /* backtracking per match: this much and a multiple of the text */
   MATCH_LIMIT_PER_BYTE = 32,
-  LONGEST_PATTERN = 64 << 10
+  LONGEST_PATTERN = 64 << 10,
+  EFFORT_BASE = 64 << 20, /* a third of a second, roughly */
+  EFFORT_PER_BYTE = 32
 };
 
 struct tok_regex {
@@ -25,6 +27,8 @@ struct tok_regex_scratch {
   pcre2_match_data *match;
   pcre2_match_context *context;
   pcre2_jit_stack *stack;
+  tok_effort *effort; /* NULL: no limit */
+  size_t start, at;   /* of the match under way: where it begins, and where the last callout was */
 };
 
 tri_status tok_regex_compile(const char *pattern, size_t len, bool literal, const tok_field *where, tok_regex **out,
@@ -75,9 +79,25 @@ void tok_regex_destroy(tok_regex *re) {
   tri_free(re);
 }
 
-tri_status tok_regex_scratch_create(tok_regex_scratch **out) {
+void tok_effort_begin(tok_effort *e, size_t text_len) { e->left = EFFORT_BASE + (uint64_t)EFFORT_PER_BYTE * text_len; }
+
+/* Runs behind each long repeat of a pattern (dialect.c puts the callouts there): the way from the last one is what the
+ * repeat has moved over, forwards or in backtracking. */
+static int count_effort(pcre2_callout_block *block, void *scratch) {
+  tok_regex_scratch *s = scratch;
+  if (block->start_match != s->start) s->start = s->at = block->start_match;
+  size_t now = block->current_position, moved = now > s->at ? now - s->at : s->at - now;
+  s->at = now;
+  if (tok_effort_stopped(s->effort)) return PCRE2_ERROR_CALLOUT;
+  if (s->effort->left <= moved) return PCRE2_ERROR_CALLOUT;
+  s->effort->left -= moved + 1;
+  return 0;
+}
+
+tri_status tok_regex_scratch_create(tok_effort *effort, tok_regex_scratch **out) {
   tok_regex_scratch *s = tri_calloc(1, sizeof *s);
   if (!s) return TRI_NO_MEMORY;
+  s->effort = effort;
   s->match = pcre2_match_data_create(1, NULL); /* the whole match is all that is asked for */
   s->context = pcre2_match_context_create(NULL);
   s->stack = pcre2_jit_stack_create(JIT_STACK_START, JIT_STACK_LIMIT, NULL); /* NULL where PCRE2 has no JIT */
@@ -87,6 +107,7 @@ tri_status tok_regex_scratch_create(tok_regex_scratch **out) {
   }
   pcre2_jit_stack_assign(s->context, NULL, s->stack);
   pcre2_set_heap_limit(s->context, HEAP_LIMIT_KIB);
+  if (effort) pcre2_set_callout(s->context, count_effort, s);
   *out = s;
   return TRI_OK;
 }
@@ -103,12 +124,16 @@ tri_status tok_regex_find(const tok_regex *re, tok_regex_scratch *s, const char 
                           size_t *start, size_t *end) {
   uint64_t limit = MATCH_LIMIT_BASE + (uint64_t)MATCH_LIMIT_PER_BYTE * len;
   pcre2_set_match_limit(s->context, limit > UINT32_MAX ? UINT32_MAX : (uint32_t)limit);
+  s->start = SIZE_MAX;
+  if (s->effort && tok_effort_stopped(s->effort)) return TRI_ABORTED;
   int rc = PCRE2_ERROR_JIT_STACKLIMIT;
   if (re->jit) rc = pcre2_jit_match(re->code, (PCRE2_SPTR)text, len, from, 0, s->match, s->context);
   if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
     rc = pcre2_match(re->code, (PCRE2_SPTR)text, len, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, s->match, s->context);
   if (rc == PCRE2_ERROR_NOMATCH) return TRI_NOT_FOUND;
-  if (rc == PCRE2_ERROR_MATCHLIMIT || rc == PCRE2_ERROR_DEPTHLIMIT || rc == PCRE2_ERROR_HEAPLIMIT) return TRI_TOO_LARGE;
+  if (rc == PCRE2_ERROR_CALLOUT) return tok_effort_stopped(s->effort) ? TRI_ABORTED : TRI_NO_CAPACITY;
+  if (rc == PCRE2_ERROR_MATCHLIMIT || rc == PCRE2_ERROR_DEPTHLIMIT || rc == PCRE2_ERROR_HEAPLIMIT)
+    return TRI_NO_CAPACITY;
   if (rc == PCRE2_ERROR_NOMEMORY) return TRI_NO_MEMORY;
   if (rc < 0) return TRI_INTERNAL;
   const PCRE2_SIZE *pair = pcre2_get_ovector_pointer(s->match);

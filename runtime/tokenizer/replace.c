@@ -158,7 +158,7 @@ tri_status tok_replace_apply(const tok_replace *r, tok_regex_scratch **scratch, 
                              bool *from_start, tri_buf *out) {
   tri_status st = TRI_OK;
   if (r->regex) {
-    if (!*scratch) st = tok_regex_scratch_create(scratch);
+    if (!*scratch) st = tok_regex_scratch_create(NULL, scratch);
     return st == TRI_OK ? replace_matches(r, *scratch, text, len, from_start, out) : st;
   }
   size_t matched = 0;

@@ -34,6 +34,7 @@ struct tri_tokenizer_scratch {
   void *model_work;
   tok_normalize_scratch normalize;
   tok_pretok_scratch pretok;
+  tok_effort effort;
   tri_buf repaired;
   tok_ids ids;
 };
@@ -160,7 +161,8 @@ tri_status tri_tokenizer_scratch_create(const tri_tokenizer *t, tri_tokenizer_sc
   tri_tokenizer_scratch *s = tri_calloc(1, sizeof *s);
   if (!s) return st;
   s->model_type = t->model_type;
-  TRI_TRY(tok_pretok_scratch_init(&s->pretok));
+  TRI_TRY(tok_pretok_scratch_init(&s->pretok, &s->effort));
+  TRI_TRY(tok_regex_scratch_create(&s->effort, &s->normalize.regex));
   TRI_TRY(t->model_type->work_create(t->model, &s->model_work));
   *out = s;
   s = NULL;
@@ -178,6 +180,8 @@ void tri_tokenizer_scratch_destroy(tri_tokenizer_scratch *s) {
   tok_ids_free(&s->ids);
   tri_free(s);
 }
+
+void tri_tokenizer_scratch_stop_at(tri_tokenizer_scratch *s, const atomic_bool *stop) { s->effort.stop = stop; }
 
 typedef struct encoding {
   const tri_tokenizer *t;
@@ -203,6 +207,7 @@ static tri_status around_added(encoding *e, const tok_added_set *set, const char
 
 static tri_status encode_word(void *ctx, const char *word, size_t len) {
   encoding *e = ctx;
+  if (tok_effort_stopped(&e->s->effort)) return TRI_ABORTED;
   return e->t->model_type->encode(e->t->model, e->s->model_work, word, len, &e->s->ids);
 }
 
@@ -228,6 +233,7 @@ static tri_status repair(tri_buf *copy, const char **text, size_t *len) {
 
 /* Appends a text's ids. */
 static tri_status encode_text(encoding *e, const char *text, size_t len) {
+  tok_effort_begin(&e->s->effort, len);
   tri_status st = repair(&e->s->repaired, &text, &len);
   return st == TRI_OK ? around_added(e, &e->t->added.raw, text, len, true, encode_normalized) : st;
 }

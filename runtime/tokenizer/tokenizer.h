@@ -5,6 +5,7 @@
 #ifndef TRI_RUNTIME_TOKENIZER_TOKENIZER_H
 #define TRI_RUNTIME_TOKENIZER_TOKENIZER_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -36,9 +37,13 @@ bool tri_tokenizer_is_special(const tri_tokenizer *t, uint32_t id);
 tri_status tri_tokenizer_scratch_create(const tri_tokenizer *t, tri_tokenizer_scratch **out);
 void tri_tokenizer_scratch_destroy(tri_tokenizer_scratch *s); /* NULL is fine */
 
+/* Has encoding give up with TRI_ABORTED once *stop is true, which another thread may set; NULL: never. */
+void tri_tokenizer_scratch_stop_at(tri_tokenizer_scratch *s, const atomic_bool *stop);
+
 /* Ids of a text. *ids points into the scratch and stays valid until its next use. Added and special tokens that stand
  * in the text are recognised; add_special applies the post-processor's template. max_tokens 0 means no limit; beyond it
- * TRI_TOO_LARGE (encoding stops early, so that a hostile text costs no more than its limit). */
+ * TRI_TOO_LARGE (encoding stops early, so that a hostile text costs no more than its limit). TRI_NO_CAPACITY: the
+ * patterns would have to look at the text far more often than once. */
 tri_status tri_tokenizer_encode(const tri_tokenizer *t, tri_tokenizer_scratch *s, const char *text, size_t len,
                                 bool add_special, size_t max_tokens, const uint32_t **ids, size_t *count);
 

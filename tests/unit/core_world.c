@@ -161,6 +161,11 @@ static tri_status tokenize(void *ctx, uint64_t job, tri_wire_str text, tri_wire_
   return TRI_OK;
 }
 
+static void tokenize_stop(void *ctx, uint64_t job) {
+  struct world *w = ctx;
+  w->stopped_job = job;
+}
+
 static void group_lost(void *ctx, uint32_t group, uint64_t epoch, const char *reason) {
   struct world *w = ctx;
   (void)group, (void)epoch;
@@ -200,7 +205,7 @@ struct world *world_create_for(uint32_t groups, uint64_t model_hash, uint32_t tp
                             .max_queue = 20,
                             .silence_ns = 4 * SECOND,
                             .watchdog_ns = 10 * SECOND,
-                            .io = {w, to_client, to_worker, tokenize, group_lost, group_ready, draw}};
+                            .io = {w, to_client, to_worker, tokenize, tokenize_stop, group_lost, group_ready, draw}};
   ck_assert_int_eq(tri_core_create(&config, w->now, &w->core), TRI_OK);
   return w;
 }

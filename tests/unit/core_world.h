@@ -69,7 +69,7 @@ struct world {
   size_t num_now_ids;
   tri_status tokenize_now_status;
   char welcome_text[256], lost_reason[400];
-  uint64_t tokenize_job;
+  uint64_t tokenize_job, stopped_job;
   char tokenize_text[MAX_TEXT];
   size_t tokenize_len;
   int tokenizes;

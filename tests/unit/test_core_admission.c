@@ -46,6 +46,11 @@ START_TEST(test_refused_submits) {
   struct stream *s = submit(w, "a", &m);
   tri_core_tokenized(w->core, w->now, w->tokenize_job, TRI_TOO_LARGE, NULL, 0, 0);
   expect_error(s, "no_capacity", "prompt");
+  m.id = 16;
+  s = submit(w, "a", &m);
+  tri_core_tokenized(w->core, w->now, w->tokenize_job, TRI_NO_CAPACITY, NULL, 0, 0);
+  expect_error(s, "no_capacity", "prompt");
+  ck_assert_ptr_nonnull(strstr(s->message, "pattern of tokenizer.json"));
   m.id = 11, m.op = TRI_OP_EMBED;
   refuse(w, &m, "unsupported", "op");
   ck_assert_int_eq(w->num_assigns, 0);

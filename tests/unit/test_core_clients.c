@@ -241,6 +241,7 @@ START_TEST(test_cancel) {
     ck_assert_int_eq(s->choice[0].reason, state == 3 ? TRI_FINISH_LENGTH : TRI_FINISH_ABORT);
     ck_assert(!s->timed_out);
     ck_assert_int_eq(w->num_aborts, state >= 2);
+    ck_assert_uint_eq(w->stopped_job, w->tokenize_job);
     if (!state) tri_core_tokenized(w->core, w->now, w->tokenize_job, TRI_OK, some_ids, 3, 0); /* comes to nobody */
     if (state == 2) token(w, last_job(w), 0, 1, byte_token['b'], 0, 0);
   }

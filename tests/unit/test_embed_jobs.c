@@ -85,6 +85,11 @@ static tri_status tokenize(void *ctx, uint64_t job, tri_wire_str text, tri_wire_
   return TRI_OK;
 }
 
+static void tokenize_stop(void *ctx, uint64_t job) {
+  (void)ctx;
+  (void)job;
+}
+
 static void group_lost(void *ctx, uint32_t group, uint64_t epoch, const char *reason) {
   (void)ctx, (void)group, (void)epoch, (void)reason;
 }
@@ -129,7 +134,7 @@ static struct world *create_with(kind k, const char *config, int num_labels, con
                        .max_prompt = MODEL_LEN,
                        .silence_ns = 400 * SECOND,
                        .watchdog_ns = 1000 * SECOND,
-                       .io = {w, to_client, to_worker, tokenize, group_lost, group_ready, draw}};
+                       .io = {w, to_client, to_worker, tokenize, tokenize_stop, group_lost, group_ready, draw}};
   ck_assert_int_eq(tri_core_create(&c, w->now, &w->core), TRI_OK);
   tri_group_msg reg = {.op = TRI_GROUP_REGISTER,
                        .reg = {.world = 1,
