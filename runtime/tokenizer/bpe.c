@@ -2,6 +2,7 @@
  * the pre-tokenizer's affair; here a word is characters. */
 #include <string.h>
 
+#include "runtime/base/log.h"
 #include "runtime/base/mem.h"
 #include "runtime/tokenizer/bpe_merge.h"
 #include "runtime/tokenizer/model.h"
@@ -108,11 +109,15 @@ static tri_status load_unk(bpe *b, const tok_field *model, tri_error *err) {
   return TRI_OK;
 }
 
-static tri_status refuse_dropout(const tok_field *model, tri_error *err) {
+/* The share of merges that are left out at random, for training: a server's answers do not change from call to call. */
+static tri_status check_dropout(const tok_field *model, tri_error *err) {
   tok_field f = tok_field_get(model, "dropout");
   double dropout = 0;
-  if (!tok_field_is_null(&f) && (!tri_json_as_num(f.node, &dropout) || dropout != 0))
-    return tok_field_fail(&f, TRI_UNSUPPORTED, err, "only null and 0 are supported: encoding is deterministic");
+  if (tok_field_is_null(&f)) return TRI_OK;
+  if (!tri_json_as_num(f.node, &dropout) || !(dropout >= 0 && dropout <= 1))
+    return tok_field_fail(&f, TRI_OUT_OF_RANGE, err, "must be within 0..1");
+  if (dropout > 0)
+    tri_log(TRI_LOG_WARN, "tokenizer", "%s is %g: it is not applied here, all merges are made", f.path, dropout);
   return TRI_OK;
 }
 
@@ -166,7 +171,7 @@ static tri_status bpe_load(const tok_field *f, tok_vocab *vocab, void **model, t
   if (!b) return tok_field_no_memory(f, err);
   b->vocab = vocab;
   TRI_TRY(tok_field_object(f, keys, err));
-  TRI_TRY(refuse_dropout(f, err));
+  TRI_TRY(check_dropout(f, err));
   TRI_TRY(load_affix(f, "continuing_subword_prefix", vocab, &b->prefix, err));
   TRI_TRY(load_affix(f, "end_of_word_suffix", vocab, &b->suffix, err));
   TRI_TRY(tok_field_bool(f, "fuse_unk", &b->fuse_unk, err));

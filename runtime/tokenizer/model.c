@@ -2,7 +2,8 @@
 
 #include <string.h>
 
-static const tok_model_type *const models[] = {&tok_model_bpe, &tok_model_wordpiece, &tok_model_unigram};
+static const tok_model_type *const models[] = {&tok_model_bpe, &tok_model_wordpiece, &tok_model_unigram,
+                                               &tok_model_wordlevel};
 
 tri_status tok_model_find(const tok_field *f, const tok_model_type **out, tri_error *err) {
   if (tri_json_kind_of(f->node) != TRI_JSON_OBJECT) return tok_field_fail(f, TRI_CORRUPT, err, "must be an object");

@@ -20,8 +20,8 @@ typedef struct tok_model_type {
   tri_status (*encode)(const void *model, void *work, const char *word, size_t len, tok_ids *out);
 } tok_model_type;
 
-/* bpe.c, wordpiece.c, unigram.c */
-extern const tok_model_type tok_model_bpe, tok_model_wordpiece, tok_model_unigram;
+/* bpe.c, wordpiece.c, unigram.c, wordlevel.c */
+extern const tok_model_type tok_model_bpe, tok_model_wordpiece, tok_model_unigram, tok_model_wordlevel;
 
 tri_status tok_model_find(const tok_field *f, const tok_model_type **out, tri_error *err);
 

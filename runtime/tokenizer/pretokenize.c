@@ -63,12 +63,23 @@ static tri_status segment(splitter *s, size_t start, size_t end, bool match) {
   return TRI_OK;
 }
 
+static tri_status next_match(tok_regex_walk *w, bool (*is)(uint32_t c), size_t *start, size_t *end) {
+  if (!is) return tok_regex_next(w, start, end);
+  for (size_t n; w->at < w->len; w->at += n) {
+    if (!is(tok_utf8_decode(w->text + w->at, &n))) continue;
+    *start = w->at;
+    *end = w->at += n;
+    return TRI_OK;
+  }
+  return TRI_NOT_FOUND;
+}
+
 /* All segments of a piece. An empty match is a segment of its own and so a cut. */
 static tri_status split(splitter *s, size_t len) {
   tok_regex_walk walk = {.regex = s->step->regex, .scratch = s->run->scratch->regex, .text = s->text, .len = len};
   size_t done = 0, start, end;
   tri_status st;
-  while ((st = tok_regex_next(&walk, &start, &end)) == TRI_OK) {
+  while ((st = next_match(&walk, s->step->is, &start, &end)) == TRI_OK) {
     if (done != start) TRI_CHECK(segment(s, done, start, false));
     TRI_CHECK(segment(s, start, end, true));
     done = end;
@@ -86,6 +97,36 @@ static tri_status apply_split(tok_pretok_run *run, size_t index, const char *tex
   const tok_pretok_step *step = &run->chain->steps[index];
   splitter s = {.run = run, .step = step, .out = give_next, .index = index, .text = text, .at_start = at_start};
   return split(&s, len);
+}
+
+/* ---- splitting without a pattern ---- */
+
+/* Cuts before each character of another script than the last one's. What belongs to every script (a space), or to none
+ * that is known, stays with what stands before it, and is lost where that is nothing: so does the reference. */
+static tri_status apply_scripts(tok_pretok_run *run, size_t index, const char *text, size_t len, bool at_start) {
+  uint32_t last = 0;
+  size_t begin = len;
+  for (size_t i = 0, n; i < len; i += n) {
+    uint32_t script = tok_script(tok_utf8_decode(text + i, &n));
+    if (!script || script == last) continue;
+    if (last) TRI_CHECK(give(run, index + 1, text + begin, i - begin, at_start && !begin));
+    begin = i;
+    last = script;
+  }
+  return give(run, index + 1, text + begin, len - begin, at_start && !begin);
+}
+
+static tri_status apply_fixed_length(tok_pretok_run *run, size_t index, const char *text, size_t len, bool at_start) {
+  uint64_t length = run->chain->steps[index].length;
+  size_t begin = 0, chars = 0;
+  for (size_t i = 0, n; i < len; i += n, chars++) {
+    tok_utf8_decode(text + i, &n);
+    if (chars < length) continue;
+    TRI_CHECK(give(run, index + 1, text + begin, i - begin, at_start && !begin));
+    begin = i;
+    chars = 0;
+  }
+  return give(run, index + 1, text + begin, len - begin, at_start && !begin);
 }
 
 /* ---- the byte-level alphabet ---- */
@@ -233,13 +274,13 @@ static tri_status load_digits(tok_pretokenizer *p, const pretok_type *type, cons
   bool individual = false;
   TRI_CHECK(tok_field_bool(f, "individual_digits", &individual, err));
   step.behavior = individual ? TOK_SPLIT_ISOLATED : TOK_SPLIT_CONTIGUOUS;
-  return add_split(p, step, type->pattern, f, err);
+  return add_step(p, step, f, err);
 }
 
 static tri_status load_punctuation(tok_pretokenizer *p, const pretok_type *type, const tok_field *f, tri_error *err) {
   tok_pretok_step step = type->step;
   if (tri_json_get(f->node, "behavior")) TRI_CHECK(read_behavior(f, &step.behavior, err));
-  return add_split(p, step, type->pattern, f, err);
+  return add_step(p, step, f, err);
 }
 
 static tri_status load_delimiter(tok_pretokenizer *p, const pretok_type *type, const tok_field *f, tri_error *err) {
@@ -259,24 +300,26 @@ static tri_status load_metaspace(tok_pretokenizer *p, const pretok_type *type, c
 }
 
 #define SPACE "\\s"
-/* ASCII's punctuation and symbols, and what Unicode 8 calls punctuation: the reference's table has stayed there, so
- * that later additions are none and two characters that were reclassified still are. */
-#define LATER_PUNCTUATION                                                                                              \
-  "\\x{61d}\\x{9fd}\\x{a76}\\x{c77}\\x{c84}\\x{1b7d}\\x{1b7e}\\x{2e43}-\\x{2e5d}\\x{10ead}\\x{10f55}-\\x{10f59}"       \
-  "\\x{10f86}-\\x{10f89}\\x{1144b}-\\x{1144f}\\x{1145a}-\\x{1145d}\\x{11660}-\\x{1166c}\\x{116b9}\\x{1183b}"           \
-  "\\x{11944}-\\x{11946}\\x{119e2}\\x{11a3f}-\\x{11a46}\\x{11a9a}-\\x{11aa2}\\x{11b00}-\\x{11b09}\\x{11c41}-\\x{"      \
-  "11c45}"                                                                                                             \
-  "\\x{11c70}\\x{11c71}\\x{11ef7}\\x{11ef8}\\x{11f43}-\\x{11f4f}\\x{11fff}\\x{12ff1}\\x{12ff2}\\x{16e97}-\\x{16e9a}"   \
-  "\\x{16fe2}\\x{1e95e}\\x{1e95f}"
-#define PUNCTUATION "(?![" LATER_PUNCTUATION "])[!-/:-@\\[-`{-~\\p{P}\\x{166d}\\x{111c9}]"
+
+static tri_status load_plain(tok_pretokenizer *p, const pretok_type *type, const tok_field *f, tri_error *err) {
+  return add_step(p, type->step, f, err);
+}
+
+static tri_status load_fixed_length(tok_pretokenizer *p, const pretok_type *type, const tok_field *f, tri_error *err) {
+  tok_pretok_step step = type->step;
+  tok_field length = tok_field_get(f, "length");
+  if (length.node) TRI_CHECK(tok_field_count(&length, &step.length, err));
+  if (!step.length) return tok_field_fail(&length, TRI_OUT_OF_RANGE, err, "a piece has at least one character");
+  return add_step(p, step, f, err);
+}
 
 /* Words between white space, and each punctuation mark on its own. */
 static tri_status load_bert(tok_pretokenizer *p, const pretok_type *type, const tok_field *f, tri_error *err) {
   (void)type;
   tok_pretok_step space = {.apply = apply_split, .behavior = TOK_SPLIT_REMOVED};
-  tok_pretok_step punctuation = {.apply = apply_split, .behavior = TOK_SPLIT_ISOLATED};
+  tok_pretok_step punctuation = {.apply = apply_split, .is = tok_is_punctuation, .behavior = TOK_SPLIT_ISOLATED};
   TRI_CHECK(add_split(p, space, SPACE, f, err));
-  return add_split(p, punctuation, PUNCTUATION, f, err);
+  return add_step(p, punctuation, f, err);
 }
 
 static tri_status load_any(void *chain, const tok_field *f, tri_error *err);
@@ -300,12 +343,14 @@ static const pretok_type types[] = {
      .step = {.apply = apply_split, .behavior = TOK_SPLIT_REMOVED}},
     {.type = {"Digits", {"individual_digits"}},
      .load = load_digits,
-     .step = {.apply = apply_split},
-     .pattern = "\\p{N}"},
+     .step = {.apply = apply_split, .is = tok_is_number}},
     {.type = {"Punctuation", {"behavior"}},
      .load = load_punctuation,
-     .step = {.apply = apply_split, .behavior = TOK_SPLIT_ISOLATED},
-     .pattern = PUNCTUATION},
+     .step = {.apply = apply_split, .is = tok_is_punctuation, .behavior = TOK_SPLIT_ISOLATED}},
+    {.type = {"UnicodeScripts", {NULL}}, .load = load_plain, .step = {.apply = apply_scripts}},
+    {.type = {"FixedLength", {"length"}},
+     .load = load_fixed_length,
+     .step = {.apply = apply_fixed_length, .length = 5}},
     {.type = {"WhitespaceSplit", {NULL}},
      .load = load_known_split,
      .step = {.apply = apply_split, .behavior = TOK_SPLIT_REMOVED},

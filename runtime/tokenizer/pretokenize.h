@@ -24,7 +24,9 @@ struct tok_pretok_run;
 typedef struct tok_pretok_step {
   /* at_start: text begins where the whole text did. */
   tri_status (*apply)(struct tok_pretok_run *run, size_t step, const char *text, size_t len, bool at_start);
-  tok_regex *regex; /* owned; NULL: the step does not split */
+  tok_regex *regex;       /* owned; NULL: the step does not split by a pattern */
+  bool (*is)(uint32_t c); /* instead of a pattern: each character that is so is a match; NULL: none */
+  uint64_t length;        /* FixedLength */
   tok_split_behavior behavior;
   bool invert;       /* the pattern describes the words, not what lies between them */
   bool prefix_space; /* ByteLevel */

@@ -4,6 +4,7 @@
 #include <utf8proc.h>
 
 #include "runtime/base/mem.h"
+#include "runtime/tokenizer/unicode_tables.h"
 
 /* The permitted second bytes depend on the first (no overlong forms, no surrogates, nothing beyond U+10FFFF); later
  * bytes are 80..BF. Returns the sequence's length, 0 for a byte that begins none. */
@@ -105,8 +106,26 @@ bool tok_is_space(uint32_t c) {
          c == 0x202f || c == 0x205f || c == 0x3000;
 }
 
+/* Finds the row of a table whose range has c, or NULL; each row begins with its range. */
+static const void *find_range(const void *table, size_t count, size_t size, uint32_t c) {
+  size_t low = 0, high = count;
+  while (low < high) {
+    size_t mid = low + (high - low) / 2;
+    const tok_range *r = (const void *)((const char *)table + mid * size);
+    if (c >= r->first && c <= r->last) return r;
+    if (c < r->first)
+      high = mid;
+    else
+      low = mid + 1;
+  }
+  return NULL;
+}
+#define FIND(table, c) find_range(table, table##_count, sizeof *(table), c)
+
 bool tok_is_word(uint32_t c) {
   if (c == 0x200c || c == 0x200d) return true; /* Join_Control */
+  const tok_addition *later = c < 0x80 ? NULL : FIND(tok_unicode16_additions, c);
+  if (later) return later->alphabetic || later->category[0] == 'M' || !strcmp(later->category, "Nd");
   switch (utf8proc_category((utf8proc_int32_t)c)) {
   case UTF8PROC_CATEGORY_LU:
   case UTF8PROC_CATEGORY_LL:
@@ -127,16 +146,25 @@ bool tok_is_word(uint32_t c) {
   }
 }
 
-bool tok_is_mark(uint32_t c) {
-  utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
-  return k == UTF8PROC_CATEGORY_MN || k == UTF8PROC_CATEGORY_MC || k == UTF8PROC_CATEGORY_ME;
+bool tok_is_mark(uint32_t c) { return c >= 0x300 && FIND(tok_unicode9_marks, c); }
+bool tok_is_nonspacing_mark(uint32_t c) { return c >= 0x300 && FIND(tok_unicode8_nonspacing, c); }
+bool tok_is_other(uint32_t c) { return FIND(tok_unicode8_other, c); }
+bool tok_is_punctuation(uint32_t c) {
+  if (c < 0x80)
+    return (c >= '!' && c <= '/') || (c >= ':' && c <= '@') || (c >= '[' && c <= '`') || (c >= '{' && c < 127);
+  return FIND(tok_unicode8_punctuation, c);
 }
 
-bool tok_is_nonspacing_mark(uint32_t c) { return utf8proc_category((utf8proc_int32_t)c) == UTF8PROC_CATEGORY_MN; }
-
-bool tok_is_other(uint32_t c) {
+bool tok_is_number(uint32_t c) {
+  if (c < 0x80) return c >= '0' && c <= '9';
   utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
-  return k == UTF8PROC_CATEGORY_CC || k == UTF8PROC_CATEGORY_CF || k == UTF8PROC_CATEGORY_CO;
+  return k == UTF8PROC_CATEGORY_ND || k == UTF8PROC_CATEGORY_NL || k == UTF8PROC_CATEGORY_NO ||
+         FIND(tok_unicode17_numbers, c);
+}
+
+uint32_t tok_script(uint32_t c) {
+  const tok_script_range *r = FIND(tok_unicode9_scripts, c);
+  return r ? r->script : 0;
 }
 
 size_t tok_lower(uint32_t c, uint32_t out[2]) {
@@ -145,7 +173,8 @@ size_t tok_lower(uint32_t c, uint32_t out[2]) {
     out[1] = 0x307;
     return 2;
   }
-  out[0] = (uint32_t)utf8proc_tolower((utf8proc_int32_t)c);
+  const tok_lower_addition *later = c < 0x80 ? NULL : FIND(tok_unicode17_lower, c);
+  out[0] = later ? (uint32_t)((int64_t)c + later->step) : (uint32_t)utf8proc_tolower((utf8proc_int32_t)c);
   return 1;
 }
 
@@ -167,6 +196,10 @@ void tok_codepoints_free(tok_codepoints *w) {
   *w = (tok_codepoints){0};
 }
 
+/* The reference's normal forms are those of Unicode 9, to which later characters are none: they stay as they are, have
+ * no class and compose with nothing. */
+static bool is_unknown(uint32_t c) { return c >= 0x300 && FIND(tok_unicode9_unknown, c); }
+
 static tri_status decompose(tok_codepoints *w, tok_normal_form form, const char *s, size_t n, size_t *count) {
   enum { LONGEST = 32 }; /* more than any character decomposes to */
   bool compatible = form == TOK_NFKC || form == TOK_NFKD;
@@ -176,6 +209,10 @@ static tri_status decompose(tok_codepoints *w, tok_normal_form form, const char 
     uint32_t c = tok_utf8_decode(s + i, &len);
     tri_status st = tri_array_reserve(&w->data, used, &w->cap, LONGEST, sizeof *w->data);
     if (st != TRI_OK) return st;
+    if (is_unknown(c)) {
+      w->data[used++] = (int32_t)c;
+      continue;
+    }
     int boundary = 0;
     utf8proc_ssize_t got = utf8proc_decompose_char((utf8proc_int32_t)c, w->data + used, LONGEST, options, &boundary);
     if (got < 0 || got > LONGEST) return TRI_INTERNAL;
@@ -185,7 +222,10 @@ static tri_status decompose(tok_codepoints *w, tok_normal_form form, const char 
   return TRI_OK;
 }
 
-static unsigned combining_class(int32_t c) { return (unsigned)utf8proc_get_property(c)->combining_class; }
+static unsigned combining_class(int32_t c) {
+  unsigned class = (unsigned)utf8proc_get_property(c)->combining_class;
+  return class && is_unknown((uint32_t)c) ? 0 : class;
+}
 
 /* Canonical ordering of one run of marks: a stable sort by combining class. utf8proc's own is a bubble sort, quadratic
  * in the run's length, and a text may be one long run. */
@@ -220,6 +260,21 @@ static tri_status order_marks(tok_codepoints *w, size_t count) {
   return TRI_OK;
 }
 
+static tri_status compose(tok_codepoints *w, size_t *count) {
+  size_t kept = 0;
+  for (size_t i = 0, end; i < *count; i = end + 1) {
+    for (end = i; end < *count && !is_unknown((uint32_t)w->data[end]);) end++;
+    utf8proc_ssize_t got =
+        utf8proc_normalize_utf32(w->data + i, (utf8proc_ssize_t)(end - i), UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+    if (got < 0) return TRI_INTERNAL;
+    memmove(w->data + kept, w->data + i, (size_t)got * sizeof *w->data);
+    kept += (size_t)got;
+    if (end < *count) w->data[kept++] = w->data[end];
+  }
+  *count = kept;
+  return TRI_OK;
+}
+
 /* Nothing below U+0300 changes under NFC, and their lead bytes are below 0xcc. Nothing in ASCII changes at all. */
 static bool is_normal_at_a_glance(tok_normal_form form, const char *s, size_t n) {
   unsigned char limit = form == TOK_NFC ? 0xcc : 0x80;
@@ -233,12 +288,7 @@ tri_status tok_normal(tok_codepoints *w, tok_normal_form form, const char *s, si
   size_t count, bytes;
   TRI_CHECK(decompose(w, form, s, n, &count));
   TRI_CHECK(order_marks(w, count));
-  if (form == TOK_NFC || form == TOK_NFKC) {
-    utf8proc_ssize_t composed =
-        utf8proc_normalize_utf32(w->data, (utf8proc_ssize_t)count, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
-    if (composed < 0) return TRI_INTERNAL;
-    count = (size_t)composed;
-  }
+  if (form == TOK_NFC || form == TOK_NFKC) TRI_CHECK(compose(w, &count));
   if (!tri_size_mul(count, 4, &bytes)) return TRI_OVERFLOW;
   TRI_CHECK(tri_buf_reserve(out, bytes));
   for (size_t i = 0; i < count; i++) out->len += tok_utf8_encode((uint32_t)w->data[i], out->data + out->len);

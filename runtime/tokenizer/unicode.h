@@ -42,9 +42,14 @@ size_t tok_grapheme_end(const char *s, size_t n, size_t from);
 /* White_Space, and \w as the Rust regex crate defines them; added tokens (lstrip, single_word) go by these. */
 bool tok_is_space(uint32_t c);
 bool tok_is_word(uint32_t c);
+/* Categories of the versions that the reference has of them: 17 of N, 9 of M, 8 of the others. */
+bool tok_is_number(uint32_t c);          /* N */
 bool tok_is_mark(uint32_t c);            /* M */
 bool tok_is_nonspacing_mark(uint32_t c); /* Mn */
 bool tok_is_other(uint32_t c);           /* Cc, Cf, Co */
+bool tok_is_punctuation(uint32_t c);     /* P, and ASCII's symbols */
+/* Returns a number for each script (of Unicode 9; Hiragana and Katakana are Han), 0 for none and for a space. */
+uint32_t tok_script(uint32_t c);
 /* Full lower case, without regard to the neighbours: one or two characters. */
 size_t tok_lower(uint32_t c, uint32_t out[2]);
 
@@ -57,7 +62,7 @@ void tok_codepoints_free(tok_codepoints *w);
 
 typedef enum tok_normal_form { TOK_NFC, TOK_NFD, TOK_NFKC, TOK_NFKD } tok_normal_form;
 
-/* Appends the normal form of s. Linear also for long runs of combining marks. */
+/* Appends the normal form of s as Unicode 9 has it. Linear also for long runs of combining marks. */
 tri_status tok_normal(tok_codepoints *w, tok_normal_form form, const char *s, size_t n, tri_buf *out);
 
 #endif

@@ -134,6 +134,134 @@ START_TEST(skipped_when_decoding) {
 }
 END_TEST
 
+/* ---- Unicode: each part of the reference has a version of its own ---- */
+
+/* Single bytes become themselves and other characters bytes: the vocabulary has nothing but "<0x00>".. in it. */
+static tri_tokenizer *bytes_behind(const char *parts) {
+  char json[12000];
+  size_t n = (size_t)snprintf(json, sizeof json,
+                              "{%s,\"model\":{\"type\":\"BPE\",\"merges\":[],\"byte_fallback\":true,"
+                              "\"unk_token\":\"<0x00>\",\"vocab\":{",
+                              parts);
+  for (int i = 0; i < 256; i++)
+    n += (size_t)snprintf(json + n, sizeof json - n, "%s\"<0x%02X>\":%d", i ? "," : "", i, i);
+  snprintf(json + n, sizeof json - n, "}}}");
+  return parse(json);
+}
+
+static void check_normalized(const char *normalizer, const char *text, const char *want) {
+  tri_tokenizer *t = bytes_behind(normalizer);
+  char ids[512] = "";
+  size_t n = 0;
+  for (const char *c = want; *c; c++)
+    n += (size_t)snprintf(ids + n, sizeof ids - n, "%s%d", n ? " " : "", (unsigned char)*c);
+  check_ids(t, text, strlen(text), ids);
+  tri_tokenizer_destroy(t);
+}
+
+#define NORMALIZER(type) "\"normalizer\":{\"type\":\"" type "\"}"
+#define BERT(clean, accents)                                                                                           \
+  "\"normalizer\":{\"type\":\"BertNormalizer\",\"clean_text\":" clean ",\"handle_chinese_chars\":false,"               \
+  "\"strip_accents\":" accents ",\"lowercase\":false}"
+
+START_TEST(versions_of_unicode) {
+  static const struct {
+    const char *normalizer, *text, *want;
+  } cases[] = {
+      {NORMALIZER("NFKC"), u8"\u3231\u32ff", u8"(\u682a)\u32ff"}, /* of 1993 and of 2019 */
+      {NORMALIZER("NFD"), u8"a\u1dfa\u0316", u8"a\u1dfa\u0316"},  /* without a class */
+      {NORMALIZER("NFD"), u8"a\u0301\u0316", u8"a\u0316\u0301"},
+      {NORMALIZER("NFC"), u8"a\u1dfa\u0301", u8"a\u1dfa\u0301"},
+      {NORMALIZER("NFC"), u8"\U00011935\U00011930", u8"\U00011935\U00011930"}, /* composes since 13 */
+      {NORMALIZER("NFC"), u8"e\u0301\u1dfae\u0301", u8"\u00e9\u1dfa\u00e9"},
+      {NORMALIZER("StripAccents"), u8"a\u0301b\u1dfac\u08e2", u8"ab\u1dfac\u08e2"},
+      {NORMALIZER("StripAccents"), u8"a\u08d4b\u0afc", u8"ab\u0afc"},                    /* marks since 9 and 10 */
+      {NORMALIZER("Lowercase"), u8"\u00c9\ua7dc\U00016ea0", u8"\u00e9\u019b\U00016ebb"}, /* of 16 and 17 */
+      {BERT("false", "true"), u8"a\u0301b\u1dfac\u0afc\u1734", u8"ab\u1dfac\u0afc"},     /* a mark until 14 */
+      {BERT("false", "true"), u8"a\u08d4b", u8"a\u08d4b"},                               /* a mark since 9 */
+      {BERT("true", "false"), u8"a\u200db\u08e2c", u8"ab\u08e2c"}, /* a control character since 9 */
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    check_normalized(cases[i].normalizer, cases[i].text, cases[i].want);
+}
+END_TEST
+
+/* Compares the words: each ends with a token of its own, as the model's suffix belongs to a word's last character. */
+static void check_words(const char *pretokenizer, const char *text, const char *want) {
+  char json[2048], got[512] = "";
+  size_t n = 0, count;
+  static const char *const letters[] = {"a",        "b",           "1",        "-",        " ",
+                                        u8"\u05d0", u8"\u3042",    u8"\u30fc", u8"\u4e00", u8"\U0001fa77",
+                                        u8"\u2e52", u8"\U0001cccc"};
+  n = (size_t)snprintf(json, sizeof json,
+                       "{\"pre_tokenizer\":%s,\"model\":{\"type\":\"BPE\",\"merges\":[],"
+                       "\"end_of_word_suffix\":\"|\",\"unk_token\":\"?\",\"vocab\":{\"?\":99",
+                       pretokenizer);
+  for (size_t i = 0; i < sizeof letters / sizeof *letters; i++)
+    n += (size_t)snprintf(json + n, sizeof json - n, ",\"%s\":%zu,\"%s|\":%zu", letters[i], 2 * i, letters[i],
+                          2 * i + 1);
+  snprintf(json + n, sizeof json - n, "}}}");
+  tri_tokenizer *t = parse(json);
+  tri_tokenizer_scratch *s = NULL;
+  const uint32_t *ids;
+  ck_assert_int_eq(tri_tokenizer_scratch_create(t, &s), TRI_OK);
+  ck_assert_int_eq(tri_tokenizer_encode(t, s, text, strlen(text), false, 0, &ids, &count), TRI_OK);
+  n = 0;
+  for (size_t i = 0; i < count; i++)
+    n += (size_t)snprintf(got + n, sizeof got - n, "%s", tri_tokenizer_token(t, ids[i]));
+  ck_assert_msg(!strcmp(got, want), "%s cuts \"%s\" into %s, not %s", pretokenizer, text, got, want);
+  tri_tokenizer_scratch_destroy(s);
+  tri_tokenizer_destroy(t);
+}
+
+START_TEST(words) {
+  static const struct {
+    const char *pretokenizer, *text, *want;
+  } cases[] = {
+      {"{\"type\":\"UnicodeScripts\"}", u8"ab \u05d0\u05d0a", u8"ab |\u05d0\u05d0|a|"},
+      {"{\"type\":\"UnicodeScripts\"}", u8"\u3042\u30fc \u4e00-b", u8"\u3042\u30fc \u4e00|-|b|"},
+      {"{\"type\":\"UnicodeScripts\"}", " a", "a|"}, /* what stands before the first script is lost */
+      {"{\"type\":\"UnicodeScripts\"}", " ", ""},
+      {"{\"type\":\"UnicodeScripts\"}", u8"a\U0001fa77b", u8"a\U0001fa77b|"}, /* of Unicode 15: no script */
+      {"{\"type\":\"FixedLength\",\"length\":2}", u8"a\u4e00b1-", u8"a\u4e00|b1|-|"},
+      {"{\"type\":\"FixedLength\"}", "ababab", "ababa|b|"},
+      {"{\"type\":\"Punctuation\"}", u8"a-b\u2e52a", u8"a|-|b\u2e52a|"}, /* punctuation since 13 */
+      {"{\"type\":\"BertPreTokenizer\"}", u8"a-b \u2e52a", u8"a|-|b|\u2e52a|"},
+      {"{\"type\":\"Digits\",\"individual_digits\":true}", u8"a11\U0001cccca", u8"a|1|1|\U0001cccca|"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    check_words(cases[i].pretokenizer, cases[i].text, cases[i].want);
+}
+END_TEST
+
+START_TEST(word_level) {
+  tri_tokenizer *t =
+      parse("{\"pre_tokenizer\":{\"type\":\"WhitespaceSplit\"},\"model\":{\"type\":\"WordLevel\",\"unk_token\":"
+            "\"?\",\"vocab\":{\"ab\":0,\"b\":1,\"?\":2}}}");
+  check_ids(t, "ab b a ab", 9, "0 1 2 0");
+  tri_tokenizer_destroy(t);
+  t = parse("{\"model\":{\"type\":\"WordLevel\",\"unk_token\":\"?\",\"vocab\":{\"ab\":0}}}");
+  check_ids(t, "ab", 2, "0");
+  tri_tokenizer_scratch *s = NULL;
+  const uint32_t *ids;
+  size_t count;
+  ck_assert_int_eq(tri_tokenizer_scratch_create(t, &s), TRI_OK);
+  ck_assert_int_eq(tri_tokenizer_encode(t, s, "b", 1, false, 0, &ids, &count), TRI_NOT_FOUND);
+  tri_tokenizer_scratch_destroy(s);
+  tri_tokenizer_destroy(t);
+}
+END_TEST
+
+/* Dropout is for training: it loads, with a warning, and nothing is left out. */
+START_TEST(dropout) {
+  tri_tokenizer *t =
+      parse("{\"model\":{\"type\":\"BPE\",\"dropout\":0.9,\"merges\":[\"a b\"],\"vocab\":{\"a\":0,\"b\":1,"
+            "\"ab\":2}}}");
+  check_ids(t, "abababab", 8, "2 2 2 2");
+  tri_tokenizer_destroy(t);
+}
+END_TEST
+
 Suite *suite_tokenizer_reference(void) {
   Suite *suite = suite_create("tokenizer_reference");
   TCase *c = tcase_create("tokenizer_reference");
@@ -142,6 +270,10 @@ Suite *suite_tokenizer_reference(void) {
   tcase_add_test(c, tokens_of_nul);
   tcase_add_test(c, tokens_listed_twice);
   tcase_add_test(c, skipped_when_decoding);
+  tcase_add_test(c, versions_of_unicode);
+  tcase_add_test(c, words);
+  tcase_add_test(c, word_level);
+  tcase_add_test(c, dropout);
   suite_add_tcase(suite, c);
   return suite;
 }
