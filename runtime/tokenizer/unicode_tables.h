@@ -1,4 +1,4 @@
-/* What the Hugging Face library knows of Unicode, where that is another version than PCRE2's or utf8proc's. */
+/* Tables of the versions of Unicode that the Hugging Face library has and PCRE2 and utf8proc have not. */
 #ifndef TRI_RUNTIME_TOKENIZER_UNICODE_TABLES_H
 #define TRI_RUNTIME_TOKENIZER_UNICODE_TABLES_H
 
