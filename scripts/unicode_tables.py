@@ -6,8 +6,8 @@ Its patterns know Unicode 16, its lower case and numbers 17, its normal forms, a
 characters 8. PCRE2 and utf8proc know 13 or later, as they come.
 
 Each version is dumped by an interpreter that has it (Python 3.6 has 9, 3.9 has 13; the PyPI package unicodedata2 brings others, 8 to Python
-2.7 only, and is preferred where it is installed), and the dumps are put together, with scripts from the PyPI packages fonttools==4.55.0 (Unicode 16) and
-Alphabetic from regex==2024.11.6 (Unicode 16):
+2.7 only, and is preferred where it is installed), and the dumps are put together, with scripts from the PyPI package fonttools==4.55.0 (Unicode 16). Alphabetic comes
+from the PyPI package regex, for 13.0.0 (regex==2020.11.13) and for 16.0.0 (regex==2024.11.6):
 
   for each of 8.0.0 9.0.0 13.0.0 16.0.0 17.0.0:  PYTHON scripts/unicode_tables.py dump > VERSION.json
   PYTHON scripts/unicode_tables.py write FOLDER > runtime/tokenizer/unicode_tables.c; clang-format leaves it alone
@@ -26,6 +26,11 @@ def dump():
         import unicodedata2 as unicode
     except ImportError:
         import unicodedata as unicode
+    try:
+        import regex
+        alphabetic = regex.compile(u"\\p{Alphabetic}")
+    except ImportError:
+        alphabetic = None
     points = [chr(c) for c in range(0x110000)]
     lower = {}
     for c in points:  # the interpreter's own lower() knows its own version only
@@ -40,6 +45,7 @@ def dump():
         "combining": {ord(c): unicode.combining(c) for c in points if unicode.combining(c)},
         "decomposition": {ord(c): unicode.decomposition(c) for c in points if unicode.decomposition(c)},
         "lower": lower,
+        "alphabetic": [ord(c) for c in points if alphabetic.match(c)] if alphabetic else None,
     }, sys.stdout)
 
 
@@ -72,7 +78,6 @@ def sized(kind, name, rows):
 
 
 def write(folder):
-    import regex
     from fontTools import unicodedata as scripts
     versions = {}
     for version in ("8.0.0", "9.0.0", "13.0.0", "16.0.0", "17.0.0"):
@@ -104,9 +109,9 @@ def write(folder):
     def script(c):
         return scripts.script_name(scripts.script(chr(c))).replace(" ", "_")
 
-    alphabetic = regex.compile(r"\p{Alphabetic}")
-    added = [c for c in every if new[c] != base[c] and new[c] != "Cn"]
-    rows = ranges(added, lambda c: (new[c], script(c), bool(alphabetic.match(chr(c)))))
+    old_alphabetic, alphabetic = (set(versions[v]["alphabetic"]) for v in ("13.0.0", "16.0.0"))
+    added = [c for c in every if new[c] != base[c] and new[c] != "Cn" or c in alphabetic and c not in old_alphabetic]
+    rows = ranges(added, lambda c: (new[c], script(c), c in alphabetic))
     sized("tok_addition", "tok_unicode16_additions",
           ['{0x%x, 0x%x, "%s", "%s", %s}' % (a, b, k[0], k[1], str(k[2]).lower()) for a, b, k in rows])
     reclassified = [c for c in added if base[c] != "Cn"]

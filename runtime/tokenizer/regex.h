@@ -32,6 +32,7 @@ typedef struct tok_regex_scratch tok_regex_scratch; /* per thread: match data, J
 tri_status tok_regex_compile(const char *pattern, size_t len, bool literal, const tok_field *where, tok_regex **out,
                              tri_error *err);
 void tok_regex_destroy(tok_regex *re); /* NULL is fine */
+bool tok_regex_knows_script(const char *name);
 
 /* effort is borrowed; NULL: no limit. */
 tri_status tok_regex_scratch_create(tok_effort *effort, tok_regex_scratch **out);

@@ -19,7 +19,8 @@ extern const size_t tok_unicode9_marks_count;
 extern const tok_range tok_unicode9_unknown[];
 extern const size_t tok_unicode9_unknown_count;
 
-/* Characters whose category is another one than in Unicode 13, mostly as they came later. */
+/* Characters whose category is another one than in Unicode 13, mostly as they came later, or that are Alphabetic now.
+ */
 typedef struct tok_addition {
   uint32_t first, last;
   char category[3];

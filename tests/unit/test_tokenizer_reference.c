@@ -190,9 +190,25 @@ END_TEST
 static void check_words(const char *pretokenizer, const char *text, const char *want) {
   char json[2048], got[512] = "";
   size_t n = 0, count;
-  static const char *const letters[] = {"a",        "b",           "1",        "-",        " ",
-                                        u8"\u05d0", u8"\u3042",    u8"\u30fc", u8"\u4e00", u8"\U0001fa77",
-                                        u8"\u2e52", u8"\U0001cccc"};
+  static const char *const letters[] = {"a",
+                                        "b",
+                                        "x",
+                                        "1",
+                                        "-",
+                                        ".",
+                                        " ",
+                                        "A",
+                                        u8"\u05d0",
+                                        u8"\u00b2",
+                                        u8"\u0301",
+                                        u8"\u3042",
+                                        u8"\u30fc",
+                                        u8"\u4e00",
+                                        u8"\u3001",
+                                        u8"\U0001fa77",
+                                        u8"\U00031350",
+                                        u8"\u2e52",
+                                        u8"\U0001cccc"};
   n = (size_t)snprintf(json, sizeof json,
                        "{\"pre_tokenizer\":%s,\"model\":{\"type\":\"BPE\",\"merges\":[],"
                        "\"end_of_word_suffix\":\"|\",\"unk_token\":\"?\",\"vocab\":{\"?\":99",
@@ -228,6 +244,40 @@ START_TEST(words) {
       {"{\"type\":\"Punctuation\"}", u8"a-b\u2e52a", u8"a|-|b\u2e52a|"}, /* punctuation since 13 */
       {"{\"type\":\"BertPreTokenizer\"}", u8"a-b \u2e52a", u8"a|-|b|\u2e52a|"},
       {"{\"type\":\"Digits\",\"individual_digits\":true}", u8"a11\U0001cccca", u8"a|1|1|\U0001cccca|"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    check_words(cases[i].pretokenizer, cases[i].text, cases[i].want);
+}
+END_TEST
+
+/* Sets of characters that PCRE2 spells otherwise, or does not know yet. */
+#define CUT(regex)                                                                                                     \
+  "{\"type\":\"Split\",\"behavior\":\"Isolated\",\"invert\":false,\"pattern\":{\"Regex\":\"" regex "\"}}"
+
+START_TEST(patterns) {
+  static const struct {
+    const char *pretokenizer, *text, *want;
+  } cases[] = {
+      {CUT("\\\\p{S}+"), u8"a\U0001fa77\U0001fa77b", u8"a|\U0001fa77\U0001fa77|b|"}, /* of Unicode 15 */
+      {CUT("[\\\\p{L}]+"), u8"a\U00031350-\U0001fa77", u8"a\U00031350|-\U0001fa77|"},
+      {CUT("[^\\\\p{L}]+"), u8"a\U00031350-\U0001fa77", u8"a\U00031350|-\U0001fa77|"},
+      {CUT("[\\\\P{L}a]+"), u8"a\U00031350-\U0001fa77", u8"a|\U00031350|-\U0001fa77|"},
+      {CUT("\\\\p{Cn}+"), u8"a\U00031350b", u8"a\U00031350b|"},
+      {CUT("\\\\p{Han}+"), u8"a\u4e00\U00031350\u3001", u8"a|\u4e00\U00031350|\u3001|"}, /* not its extensions */
+      {CUT("[\\\\p{L}&&[^\\\\p{Han}]]+"), u8"a\u05d0\u4e00b", u8"a\u05d0|\u4e00|b|"},
+      {CUT("[^\\\\p{L}&&[^-]]+"), "a-1.b", "a|-1.|b|"},
+      {CUT("[\\\\W_]+"), "a-.b", "a|-.|b|"},
+      {CUT("[^\\\\W\\\\d]+"), "a1-b", "a|1-|b|"},
+      {CUT("[a-b[x]-]+"), "1ax-1", "1|ax-|1|"},
+      {CUT("[1[-]x]+"), "a1-xa", "a|1-x|a|"},
+      {CUT("\\\\h+"), "xaA1x", "x|aA1|x|"},
+      {CUT("\\\\b"), u8"a\u0301-\u00b2", u8"a\u0301|-|\u00b2|"},
+      {CUT("\\\\B-"), "--a-", "-|-|a-|"},
+      {CUT("[[:alpha:]]+"), u8"a\u05d01", u8"a\u05d0|1|"},
+      {CUT("[[:^alpha:]]+"), "a1-b", "a|1-|b|"},
+      {CUT("[[:punct:]]+"), u8"a-\U0001fa77b", u8"a|-\U0001fa77|b|"},
+      {CUT("\\\\p{Punct}+"), u8"a-\U0001fa77b", u8"a|-|\U0001fa77b|"},
+      {CUT("[[:upper:]1]"), "aA1", "a|A|1|"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
     check_words(cases[i].pretokenizer, cases[i].text, cases[i].want);
@@ -272,6 +322,7 @@ Suite *suite_tokenizer_reference(void) {
   tcase_add_test(c, skipped_when_decoding);
   tcase_add_test(c, versions_of_unicode);
   tcase_add_test(c, words);
+  tcase_add_test(c, patterns);
   tcase_add_test(c, word_level);
   tcase_add_test(c, dropout);
   suite_add_tcase(suite, c);
