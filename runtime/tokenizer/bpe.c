@@ -4,6 +4,7 @@
 
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
+#include "runtime/tokenizer/bpe_joins.h"
 #include "runtime/tokenizer/bpe_merge.h"
 #include "runtime/tokenizer/model.h"
 #include "runtime/tokenizer/unicode.h"
@@ -18,6 +19,7 @@ typedef struct span {
 typedef struct bpe {
   const tok_vocab *vocab;
   tok_merges merges;
+  tok_joins joins;
   uint32_t direct[DIRECT];   /* code point -> id or TOK_NO_ID */
   uint32_t byte_tokens[256]; /* "<0x00>".., for byte_fallback */
   uint32_t unk;              /* TOK_NO_ID: unknown characters vanish */
@@ -147,9 +149,28 @@ static void index_characters(bpe *b) {
   tok_vocab_find_bytes(v, b->byte_tokens);
 }
 
+/* Words are split into characters, bytes and unknowns. With affixes a character has several symbols: no cuts then. */
+static tri_status index_joins(bpe *b) {
+  const tok_vocab *v = b->vocab;
+  if (b->prefix.len || b->suffix.len) return TRI_OK;
+  bool *first = tri_calloc(v->size + 1, sizeof *first);
+  if (!first) return TRI_NO_MEMORY;
+  for (uint32_t id = 0; id < v->size; id++) {
+    const tok_entry *e = tok_vocab_at(v, id);
+    first[id] = e && e->len && tok_utf8_count(e->text, e->len) == 1;
+  }
+  for (int i = 0; i < 256; i++)
+    if (b->byte_tokens[i] != TOK_NO_ID) first[b->byte_tokens[i]] = true;
+  if (b->unk != TOK_NO_ID) first[b->unk] = true;
+  tri_status st = tok_joins_build(&b->joins, &b->merges, first, v->size);
+  tri_free(first);
+  return st;
+}
+
 static void bpe_destroy(void *model) {
   bpe *b = model;
   if (!b) return;
+  tok_joins_free(&b->joins);
   tok_merges_free(&b->merges);
   tri_free(b);
 }
@@ -182,6 +203,7 @@ static tri_status bpe_load(const tok_field *f, tok_vocab *vocab, void **model, t
   TRI_TRY(load_merges(b, f, err));
   TRI_TRY(load_unk(b, f, err));
   index_characters(b);
+  TRI_TRY(index_joins(b));
   *model = b;
   b = NULL;
 cleanup:
@@ -274,6 +296,23 @@ static tri_status split_characters(const bpe *b, bpe_work *w, const char *word, 
   return unk_pending ? tok_ids_push(out, b->unk) : TRI_OK;
 }
 
+/* Merges the symbols in runs whose neighbours cannot join: a text without words (SentencePiece's BPE has no
+ * pre-tokenizer) is merged in pieces that stay in the processor's caches. */
+static tri_status merge_runs(const bpe *b, bpe_work *w) {
+  uint32_t *ids = w->symbols.data;
+  size_t kept = 0;
+  if (w->symbols.len <= TOK_SHORT_WORD) return tok_merge_word(&b->merges, &w->merge, ids, &w->symbols.len);
+  for (size_t start = 0, end; start < w->symbols.len; start = end) {
+    for (end = start + 1; end < w->symbols.len && tok_joins_can(&b->joins, ids[end - 1], ids[end]);) end++;
+    size_t n = end - start;
+    TRI_CHECK(tok_merge_word(&b->merges, &w->merge, ids + start, &n));
+    memmove(ids + kept, ids + start, n * sizeof *ids);
+    kept += n;
+  }
+  w->symbols.len = kept;
+  return TRI_OK;
+}
+
 static tri_status merge_uncached(const bpe *b, bpe_work *w, const char *word, size_t len, size_t room) {
   /* No token has more characters than the longest, hence none is merged from more symbols: a word that cannot fit the
    * caller's limit is given up before its merges are worked out. */
@@ -281,7 +320,7 @@ static tri_status merge_uncached(const bpe *b, bpe_work *w, const char *word, si
   if (!tri_size_mul(room, b->longest, &w->symbols.max)) w->symbols.max = SIZE_MAX;
   tri_status st = split_characters(b, w, word, len, &w->symbols);
   if (st != TRI_OK) return st;
-  return tok_merge_word(&b->merges, &w->merge, w->symbols.data, &w->symbols.len);
+  return merge_runs(b, w);
 }
 
 static tri_status bpe_encode(const void *model, void *work, const char *word, size_t len, tok_ids *out) {

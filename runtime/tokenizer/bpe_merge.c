@@ -42,11 +42,9 @@ const tok_merge *tok_merges_find(const tok_merges *m, uint32_t left, uint32_t ri
 
 /* ---- short words: scan for the lowest rank ---- */
 
-enum { SHORT_WORD = 40 };
-
 /* Quadratic, but in a word's few symbols, which stay in two cache lines. */
 static void merge_short(const tok_merges *m, uint32_t *ids, size_t *n) {
-  uint32_t rank[SHORT_WORD], merged[SHORT_WORD]; /* of the pair (i, i + 1) */
+  uint32_t rank[TOK_SHORT_WORD], merged[TOK_SHORT_WORD]; /* of the pair (i, i + 1) */
   size_t count = *n;
   for (size_t i = 0; i + 1 < count; i++) {
     const tok_merge *f = tok_merges_find(m, ids[i], ids[i + 1]);
@@ -173,7 +171,7 @@ static tri_status merge_long(const tok_merges *m, tok_merge_work *w, uint32_t *i
 }
 
 tri_status tok_merge_word(const tok_merges *m, tok_merge_work *w, uint32_t *ids, size_t *n) {
-  if (*n > SHORT_WORD) return merge_long(m, w, ids, n);
+  if (*n > TOK_SHORT_WORD) return merge_long(m, w, ids, n);
   merge_short(m, ids, n);
   return TRI_OK;
 }

@@ -28,6 +28,8 @@ void tok_merges_put(tok_merges *m, tok_merge merge);
 /* NULL when the pair never merges. */
 const tok_merge *tok_merges_find(const tok_merges *m, uint32_t left, uint32_t right);
 
+enum { TOK_SHORT_WORD = 40 }; /* symbols; up to here merging needs no working memory */
+
 /* Working memory for long words. */
 typedef struct tok_merge_work {
   struct tok_symbol *symbols;
