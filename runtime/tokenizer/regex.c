@@ -15,8 +15,8 @@ enum {
   MATCH_LIMIT_BASE = 1000000, /* backtracking per match: this much and a multiple of the text */
   MATCH_LIMIT_PER_BYTE = 32,
   LONGEST_PATTERN = 64 << 10,
-  EFFORT_BASE = 64 << 20, /* a third of a second, roughly */
-  EFFORT_PER_BYTE = 32
+  EFFORT_BASE = 32 << 20, /* a tenth of a second, and several times that where the interpreter takes over */
+  EFFORT_PER_BYTE = 16
 };
 
 struct tok_regex {
