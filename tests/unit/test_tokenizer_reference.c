@@ -278,6 +278,7 @@ START_TEST(patterns) {
       {CUT("[[:punct:]]+"), u8"a-\U0001fa77b", u8"a|-\U0001fa77|b|"},
       {CUT("\\\\p{Punct}+"), u8"a-\U0001fa77b", u8"a|-|\U0001fa77b|"},
       {CUT("[[:upper:]1]"), "aA1", "a|A|1|"},
+      {CUT("\\\\p{Uppercase_Letter}"), "aA1", "a|A|1|"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
     check_words(cases[i].pretokenizer, cases[i].text, cases[i].want);
