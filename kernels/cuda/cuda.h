@@ -52,7 +52,7 @@ typedef struct tri_cuda_impl {
   tri_attention_cut cuts[TRI_BOUND_BATCHES][TRI_CUDA_CUTS];
   tri_cuda_graph graphs[TRI_CUDA_GRAPHS];
   tri_cuda_graph *recording;
-  bool no_room; /* a recorded step did not fit: none is recorded any more */
+  int most_graphs; /* that are kept at a time */
   uint64_t graph_uses;
   uint64_t keys[TRI_CUDA_KEYS], next_key; /* of the steps that came last and had no graph yet */
 } tri_cuda_impl;
@@ -93,6 +93,7 @@ tri_cuda_facts tri_cuda_ask_driver(const char *pci);
 tri_graph_mode tri_cuda_graph_begin(tri_backend *be, uint64_t key);
 tri_status tri_cuda_graph_end(tri_backend *be);
 void tri_cuda_graphs_drop(tri_backend *be);
+void tri_cuda_graph_refuse(tri_backend *be);
 /* comm/device/p2p.h has it, too: the kernels' headers are below that one. */
 struct tri_comm;
 tri_status tri_comm_device_create(tri_backend *be, struct tri_comm *host, bool sums, struct tri_comm **out,

@@ -318,6 +318,7 @@ __attribute__((visibility("default"))) tri_status tri_backend_fill_cuda(tri_back
   tri_cuda_impl *impl = tri_calloc(1, sizeof *impl);
   if (!impl) return tri_fail(err, TRI_NO_MEMORY, "backend", "no memory for backend cuda");
   impl->device = device;
+  impl->most_graphs = TRI_CUDA_GRAPHS;
   tri_status st = open_device(impl, err);
   if (st == TRI_OK && tri_cuda_blas_open(impl) != TRI_OK)
     st = tri_fail(err, TRI_UNSUPPORTED, "backend", "backend cuda: cuBLAS cannot be initialised on device %d", device);
@@ -348,6 +349,7 @@ __attribute__((visibility("default"))) tri_status tri_backend_fill_cuda(tri_back
   be->ops.comm_create = tri_comm_device_create;
   be->ops.graph_begin = tri_cuda_graph_begin;
   be->ops.graph_end = tri_cuda_graph_end;
+  be->ops.graph_refuse = tri_cuda_graph_refuse;
   be->ops.graph_drop = tri_cuda_graphs_drop;
   be->ops.bind_batch = tri_cuda_bind_batch;
   be->host_memory = false;

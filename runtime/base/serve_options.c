@@ -76,6 +76,8 @@ const tri_option tri_serve_option_table[] = {
      .help = "sums and transfers between devices go through NCCL alone, not also through each other's memory"},
     {TRI_OPT(S, autotune), .name = "autotune", .programs = TRI_FOR_STEPS, .fallback = "false", .group = "Execution",
      .help = "before the first step, measure on the device which of its kernels does each matrix product fastest"},
+    {TRI_OPT(S, warmup), .name = "warmup", .fallback = "true", .group = "Execution",
+     .help = "on a device, load kernels and record decode steps before serving, in 8 seconds at most"},
     {TRI_OPT(S, watchdog_timeout), .name = "watchdog-timeout", .min = 0.5, .max = 3600, .fallback = "4", .metavar = "S",
      .group = "Execution",
      .help = "seconds without progress after which a group counts as lost, or ten times what its slowest layer should "

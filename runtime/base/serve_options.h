@@ -31,7 +31,7 @@ typedef struct tri_serve_options {
   /* execution */
   const char *backend;
   int threads;
-  bool disable_custom_all_reduce, autotune;
+  bool disable_custom_all_reduce, autotune, warmup;
   /* service */
   const char *endpoint, *worker_endpoint, *interface, *key_file, *allowed_keys;
   bool insecure_tcp;

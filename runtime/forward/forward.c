@@ -222,14 +222,36 @@ static uint64_t key_of(const tri_forward *f, const tri_batch *b, int lane) {
   return tri_hash_bytes(h, f->plans, (size_t)f->num_plans * sizeof *f->plans);
 }
 
+/* A recorded collective meets recorded ones only: a step is kept by all ranks of a tensor group or by none. Those have
+ * recorded the same steps, so that they come here together; seldom, and mostly before anything is served. */
+static tri_status agree_to_keep(tri_forward *f, bool mine, bool *all) {
+  const tri_group *g = f->cfg.group;
+  float missing = !mine;
+  tri_status st = g->p.tp > 1 ? tri_comm_all_reduce(g->tensor, &missing, 1) : TRI_OK;
+  *all = missing == 0;
+  return st;
+}
+
+static tri_status record(tri_forward *f, const tri_batch *b, uint64_t key, tri_mat x) {
+  tri_backend *be = f->cfg.backend;
+  bool kept;
+  tri_status st = launch(f, b, x), ended = be->ops.graph_end(be);
+  if (st != TRI_OK) return st;
+  if (ended != TRI_OK && ended != TRI_AGAIN) return ended;
+  TRI_CHECK(agree_to_keep(f, ended == TRI_OK, &kept));
+  if (kept) return be->ops.graph_begin(be, key) == TRI_GRAPH_REPLAY ? TRI_OK : TRI_CORRUPT;
+  be->ops.graph_refuse(be);
+  return launch(f, b, x);
+}
+
 static tri_status launch_recorded(tri_forward *f, const tri_batch *b, int lane, tri_mat x) {
   tri_backend *be = f->cfg.backend;
-  tri_graph_mode mode = be->ops.graph_begin(be, key_of(f, b, lane));
-  if (mode == TRI_GRAPH_REPLAY) return TRI_OK;
-  tri_status st = launch(f, b, x), ended = mode == TRI_GRAPH_RECORD ? be->ops.graph_end(be) : TRI_OK;
-  if (st != TRI_OK || ended != TRI_AGAIN) return st != TRI_OK ? st : ended;
-  /* The other ranks of a tensor group have recorded their part of the collectives: this one cannot launch its own. */
-  return f->cfg.group->p.tp > 1 ? TRI_NO_MEMORY : launch(f, b, x);
+  uint64_t key = key_of(f, b, lane);
+  switch (be->ops.graph_begin(be, key)) {
+  case TRI_GRAPH_REPLAY: return TRI_OK;
+  case TRI_GRAPH_RECORD: return record(f, b, key, x);
+  default: return launch(f, b, x);
+  }
 }
 
 void tri_forward_copy_blocks(tri_forward *f, const tri_batch_builder *b) {
