@@ -303,7 +303,7 @@ static tri_status canary(struct leader *ld) {
   return run_plan(ld);
 }
 
-/* Where steps are recorded; elsewhere the first one is as fast as any. */
+/* Runs the warm-up where steps are recorded; elsewhere the first one is as fast as any. */
 static tri_status warm_up(struct leader *ld) {
   tri_worker *w = ld->w;
   const tri_engine *e = w->engine;

@@ -1,5 +1,5 @@
-/* What a group runs before it serves, so that the first request finds what the tenth does: kernels loaded, algorithms
- * of products chosen, and the decode steps recorded that most requests lead to.
+/* A warm-up: what a group runs before it serves, so that the first request finds what the tenth does: kernels loaded,
+ * algorithms of products chosen, and the decode steps recorded that most requests lead to.
  *
  * The steps are ordinary plans. Prompts of growing length come first, then for growing contexts a decode step of each
  * number of rows that steps are padded to, twice: the second time it is recorded. All sequences use the same KV blocks,
