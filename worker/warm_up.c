@@ -1,6 +1,5 @@
 #include "worker/warm_up.h"
 
-#include "kernels/gemm_tactics.h"
 #include "runtime/base/mem.h"
 #include "runtime/base/wait.h"
 
@@ -73,7 +72,7 @@ static tri_status warm_prompts(warm_up *w) {
   int most = w->u->limits.max_num_batched_tokens;
   for (int n = 2; n < 2 * most && !is_over(w); n *= 2) {
     TRI_CHECK(run_prompts(w, smaller(n, most)));
-    if (w->u->limits.whole_sequences) TRI_CHECK(run_prompts(w, smaller(n, most))); /* steps of encoders are recorded */
+    TRI_CHECK(run_prompts(w, smaller(n, most))); /* small ones are recorded */
   }
   return TRI_OK;
 }
@@ -117,7 +116,7 @@ static tri_status warm_decodes(warm_up *w) {
   const tri_limits *l = &w->u->limits;
   int most = smaller(l->max_num_seqs, l->max_num_batched_tokens), room = smaller(w->longest, l->max_num_batched_tokens);
   for (int i = 0; i < NUM_CONTEXTS && contexts[i] + TWICE <= room; i++)
-    for (int n = 1;; n = smaller(tri_padded_rows(n + 1), most)) {
+    for (int n = 1;; n = smaller(tri_batch_rows(n + 1), most)) {
       bool wanted = n <= FEW_ROWS || i == 0 || i == NUM_CONTEXTS - 2;
       if (wanted) TRI_CHECK(warm_rows(w, n, contexts[i]));
       if (n == most) break;

@@ -107,10 +107,10 @@ static void attention_launch(tri_backend *be, const tri_op_plan *plan, const tri
   const tri_attention_cut *cut = find_cut(a);
   if (!a->q.rows || !a->batch->num_seqs) return;
   if (!plan->variant) tri_cuda_attention(own, a);
+  if (plan->variant & ATTENTION_PREFILL_MMA) tri_cuda_note(be, tri_cuda_prefill_mma(own, a, cut));
   if (plan->variant & ATTENTION_DECODE) tri_cuda_decode(own, a, cut, be->workspace, impl->counters);
   if (plan->variant & ATTENTION_DECODE_MMA)
     tri_cuda_note(be, tri_cuda_decode_mma(own, a, cut, be->workspace, impl->counters));
-  if (plan->variant & ATTENTION_PREFILL_MMA) tri_cuda_note(be, tri_cuda_prefill_mma(own, a, cut));
   if (plan->variant & ATTENTION_LATENT_MMA) tri_cuda_note(be, tri_cuda_latent_mma(own, a, be->workspace, plan->split));
   tri_cuda_note(be, cudaGetLastError());
 }

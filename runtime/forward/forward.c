@@ -3,6 +3,9 @@
 
 #include "runtime/base/hash.h"
 
+/* Bytes of a product's weights times rows: some 20 us of an H200's tensor cores. */
+static const size_t RECORDED_BYTES = (size_t)16 << 30;
+
 /* ---- the network, but for its layers ---- */
 
 static void embed(tri_walk *w) {
@@ -103,6 +106,22 @@ int tri_forward_products(tri_forward *f, int tokens, tri_tune_product *out) {
   return w.num_products;
 }
 
+/* Returns the bytes of a layer's product, which are the same on all ranks of a tensor group with equal shards. 0: no
+ * memory. */
+static size_t mean_product(tri_forward *f) {
+  int without_head = tri_limits_logits(&f->cfg.limits) + 1, count = tri_forward_products(f, without_head, NULL);
+  tri_tune_product *products = tri_calloc((size_t)count + 1, sizeof *products);
+  size_t bytes = 0;
+  if (!products) return 0;
+  tri_forward_products(f, without_head, products);
+  for (int i = 0; i < count; i++) {
+    const tri_weight *w = &products[i].args.w;
+    bytes += (size_t)w->n * (size_t)w->k * tri_dtype_size(w->dtype);
+  }
+  tri_free(products);
+  return bytes / (size_t)(count + !count) + 1;
+}
+
 /* ---- creation ---- */
 
 tri_status tri_forward_create(const tri_forward_config *config, tri_forward **out, tri_error *err) {
@@ -131,7 +150,11 @@ tri_status tri_forward_create(const tri_forward_config *config, tri_forward **ou
   /* The first KV head may be the last one of the rank before. */
   int shared = s->q_heads.first % (int)(c->attention.num_heads / c->attention.num_kv_heads) != 0;
   f->counted_kv = (tri_range){shared, s->kv_heads.count - shared};
-  tri_forward_products(f, 1, NULL);
+  f->product_bytes = mean_product(f);
+  if (!f->product_bytes) {
+    tri_forward_destroy(f);
+    return tri_fail(err, TRI_NO_MEMORY, "forward", "no memory");
+  }
   *out = f;
   return TRI_OK;
 }
@@ -202,7 +225,7 @@ static bool has_equal_shards(const tri_forward *f) {
          (c->attention.num_heads % tp == 0 && (kv % tp == 0 || tp % kv == 0) && c->mlp.intermediate_size % tp == 0);
 }
 
-/* A step can be recorded where nobody looks into it. Whether it is worth it the backend sees by its key. */
+/* A step can be recorded where nobody looks into it. */
 static bool is_recordable(const tri_forward *f) {
   const tri_model_config *c = f->cfg.model;
   return has_equal_shards(f) && f->cfg.backend->records && !tri_observer_of(f) && !c->seq2seq.on && !c->feeds_decoder;
@@ -211,6 +234,12 @@ static bool is_recordable(const tri_forward *f) {
 /* Steps in which every sequence has one token come in few shapes, once they are padded. */
 static bool is_padded(const tri_forward *f, const tri_batch *b) {
   return is_recordable(f) && !f->cfg.model->encoder && b->max_query == 1 && b->num_logits == b->num_tokens;
+}
+
+/* A recording takes several times as long as the launches that it saves. Steps of single tokens come again and again;
+ * others are recorded while a launch costs more than what it launches. Which of them come again the backend sees. */
+static bool is_worth_recording(const tri_forward *f, const tri_batch *b) {
+  return is_padded(f, b) || (is_recordable(f) && (size_t)b->num_tokens <= RECORDED_BYTES / f->product_bytes);
 }
 
 /* Hashes everything that the ops' arguments are made from, but for the addresses, which stay, and for the lengths of
@@ -297,7 +326,7 @@ tri_status tri_forward_run(tri_forward *f, const tri_batch_builder *builder, int
   TRI_TRY(plan(f, b, x));
   TRI_TRY(tri_comm_wait(stages, &f->sends[lane])); /* the lane's last transfer out of x */
   if (!f->cfg.shard.first_stage) TRI_TRY(receive_hidden(f, lane, x));
-  TRI_TRY(is_recordable(f) ? launch_recorded(f, b, lane, x) : launch(f, b, x));
+  TRI_TRY(is_worth_recording(f, b) ? launch_recorded(f, b, lane, x) : launch(f, b, x));
   if (c->encoder && f->cfg.shard.last_stage)
     *encoder_output = tri_encoder_output_of(&(tri_walk){.f = f, .b = b, .x = x});
   if (!f->cfg.shard.last_stage) TRI_TRY(send_hidden(f, lane, x));

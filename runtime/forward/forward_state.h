@@ -29,6 +29,7 @@ struct tri_forward {
   int num_tables;
   tri_attention_args attentions[TRI_FORWARD_ATTENTIONS]; /* those of its layers, one of each kind */
   int num_attentions;
+  size_t product_bytes; /* of weights, in the mean */
   tri_batch bound, bound_cross; /* the step's batch where the ops read it */
   const tri_batch *cross;       /* the step's queries against the sources of an encoder-decoder */
   tri_range counted_kv; /* local KV heads that no lower rank has too: each is counted once in a sum over the ranks */

@@ -286,7 +286,7 @@ tri_status tri_batch_build(tri_batch_builder *b, tri_slots *slots, const tri_pla
 
 void tri_batch_pad(const tri_batch_builder *b, const tri_limits *limits, tri_batch *out) {
   const tri_batch_arrays *a = &b->rows;
-  int from = b->batch.num_tokens, to = tri_padded_rows(from), most = limits->max_num_seqs;
+  int from = b->batch.num_tokens, to = tri_batch_rows(from), most = limits->max_num_seqs;
   if (limits->max_num_batched_tokens < most) most = limits->max_num_batched_tokens;
   if (to > most) to = most;
   if (to < from) to = from;

@@ -96,6 +96,16 @@ void tri_batch_builder_destroy(tri_batch_builder *b); /* NULL is fine */
  * lost step with one another. */
 tri_status tri_batch_build(tri_batch_builder *b, tri_slots *slots, const tri_plan_view *plan);
 
+/* Returns how many rows a step of n single tokens is padded to: recorded steps come in few shapes, and rows that nobody
+ * wants cost what others do. Powers of two up to 16, then an eighth of the last power of two apart, or 8. */
+static inline int tri_batch_rows(int n) {
+  int power = 1, step;
+  while (power < n) power *= 2;
+  if (power <= 16) return power;
+  step = power / 16 > 8 ? power / 16 : 8;
+  return (n + step - 1) / step * step;
+}
+
 /* The batch of a step in which every sequence has one token and its logits are wanted, with sequences that do not exist
  * behind the others up to the next of a few numbers, so that few shapes come: they attend to one key and write none. In
  * the builder's own arrays, within the limits. */

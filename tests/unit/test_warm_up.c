@@ -3,7 +3,6 @@
 #include <check.h>
 #include <string.h>
 
-#include "kernels/gemm_tactics.h"
 #include "runtime/base/mem.h"
 #include "runtime/base/wait.h"
 #include "worker/warm_up.h"
@@ -71,7 +70,7 @@ static tri_limits limits_of(int seqs, int tokens, int len, int block, int blocks
 static void check_rows(const struct rank *r, int most) {
   for (int lane = 0; lane < LANES; lane++)
     for (int n = 1; n <= most; n++) {
-      int padded = tri_padded_rows(n) < most ? tri_padded_rows(n) : most;
+      int padded = tri_batch_rows(n) < most ? tri_batch_rows(n) : most;
       ck_assert_int_ge(r->decodes[lane][padded], 2);
       if (n != padded) ck_assert_int_eq(r->decodes[lane][n], 0);
     }
