@@ -115,6 +115,8 @@ typedef struct tri_backend_ops {
                            int num_attentions, tri_batch *out);
   /* Makes room for the largest workspace that any plan asked for. Called between plan and launch, only when it grew. */
   tri_status (*reserve)(tri_backend *be, size_t workspace);
+  /* Makes room for draws of so many rows with so many biases and banned ids each, so that none is made later. */
+  tri_status (*reserve_draws)(tri_backend *be, int rows, int edits);
   /* Returns the bytes of memory that mem_alloc could give at most now; the host's where that is its memory. */
   int64_t (*mem_available)(tri_backend *be);
   /* Measures for each shape of the products that be->tactics has nothing for which tactic is the fastest, rotating over
@@ -138,6 +140,7 @@ typedef struct tri_backend_config {
   tri_pool *pool;      /* CPU threads; borrowed, NULL: the caller's thread alone */
   const char *isa;     /* "avx512", "avx2", "scalar": refuses where the processor lacks it; NULL: the best it has */
   bool no_peer_memory; /* what goes between devices goes through the library alone, not through kernels of our own */
+  double memory_utilization; /* of a device: share of its memory that may be in use; 0: all */
 } tri_backend_config;
 
 enum { TRI_DEVICE_NAME = 48, TRI_TACTICS_KEY = 160 };
@@ -147,6 +150,7 @@ struct tri_backend {
   const char *name;
   const char *isa; /* what the CPU code runs on ("avx2", "avx512", "scalar"), for logs and benchmarks */
   bool deterministic, no_peer_memory;
+  double memory_utilization;
   bool host_memory;                  /* what mem_alloc gives can be read and written by the caller */
   bool async;                        /* launches return before their work is done */
   bool records;                      /* steps can be recorded */

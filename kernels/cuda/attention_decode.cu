@@ -17,10 +17,10 @@ static int lanes_for(int head_dim) {
 }
 
 bool tri_cuda_decode_fits(const tri_attention_args *a) {
-  return a->heads_per_kv > 0 && a->kv.head_dim % PIECE == 0 && a->kv.head_dim <= WARP * PIECE && !a->kv.v_dim;
+  return a->kv.head_dim % PIECE == 0 && a->kv.head_dim <= WARP * PIECE && !a->kv.v_dim;
 }
 
-static int chunks_of(const tri_attention_args *a) { return (a->heads_per_kv + MAX_GROUP - 1) / MAX_GROUP; }
+static int chunks_of(const tri_attention_args *a) { return (tri_most_heads(a) + MAX_GROUP - 1) / MAX_GROUP; }
 
 size_t tri_cuda_split_workspace(const tri_attention_args *a, int parts) {
   size_t pitch = (size_t)value_dim(*a) + SPLIT_EXTRA;
@@ -123,11 +123,13 @@ __global__ __launch_bounds__(THREADS, 4) static void decode_kernel(tri_attention
   tri_attention_part p = part_of(parts, m);
   if (p.row < 0) return;
   int t = p.row, kv_head = blockIdx.y / chunks, chunk = blockIdx.y % chunks, d = a.kv.head_dim;
-  int head0 = kv_head * a.heads_per_kv + chunk * GROUP, heads = min(GROUP, a.heads_per_kv - chunk * GROUP);
+  tri_heads of_kv = tri_heads_of(&a, kv_head);
+  int head0 = of_kv.first + chunk * GROUP, heads = min(GROUP, of_kv.count - chunk * GROUP);
+  if (heads <= 0) return; /* a KV head with fewer chunks than others */
   int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, part = lane % lanes, sets = THREADS / lanes,
       set = threadIdx.x / lanes;
   bool reads = part * PIECE < d;
-  const int32_t *kv_blocks = b.block_table + (size_t)p.seq * (size_t)b.block_table_stride;
+  const int32_t *kv_blocks = b.block_table + p.blocks;
   if (!beside) wait_for_previous();
   running<GROUP> r;
   float q[GROUP][PIECE];
@@ -172,7 +174,7 @@ static void decode(cudaStream_t stream, const tri_attention_args &a, const tri_a
   int lanes = lanes_for(a.kv.head_dim), chunks = chunks_of(&a);
   dim3 grid(cut.num_parts, a.kv.num_kv_heads * chunks);
   bool beside = cut.num_tiles > 0;
-  if (a.heads_per_kv == 1)
+  if (tri_most_heads(&a) == 1)
     launch_overlapped(decode_kernel<T, 1>, grid, THREADS, 0, stream, a, *a.batch, m, cut.parts, lanes, 1, beside);
   else
     launch_overlapped(decode_kernel<T, MAX_GROUP>, grid, THREADS, 0, stream, a, *a.batch, m, cut.parts, lanes, chunks,

@@ -11,10 +11,10 @@
 enum { HEADS = TRI_CUDA_DECODE_MMA_HEADS, OWN_KEYS = 16, MAX_HEAD_DIM = 128 };
 
 bool tri_cuda_decode_mma_fits(const tri_attention_args *a) {
-  return tri_cuda_prefill_mma_fits(a) && a->heads_per_kv > 0 && a->kv.head_dim <= MAX_HEAD_DIM;
+  return tri_cuda_prefill_mma_fits(a) && a->kv.head_dim <= MAX_HEAD_DIM;
 }
 
-static int chunks_of(const tri_attention_args *a) { return (a->heads_per_kv + HEADS - 1) / HEADS; }
+static int chunks_of(const tri_attention_args *a) { return (tri_most_heads(a) + HEADS - 1) / HEADS; }
 
 /* ---- keys and queries ---- */
 
@@ -162,8 +162,10 @@ __global__ __launch_bounds__(TILE_THREADS) static void decode_mma_kernel(tri_att
   const tri_attention_part p = part_of(parts, m);
   if (p.row < 0) return;
   int t = p.row, kv_head = blockIdx.y / chunks, chunk = blockIdx.y % chunks, warp = threadIdx.x / WARP;
-  int head0 = kv_head * a.heads_per_kv + chunk * HEADS, heads = min((int)HEADS, a.heads_per_kv - chunk * HEADS);
-  const int32_t *kv_blocks = b.block_table + (size_t)p.seq * (size_t)b.block_table_stride;
+  tri_heads of_kv = tri_heads_of(&a, kv_head);
+  int head0 = of_kv.first + chunk * HEADS, heads = min((int)HEADS, of_kv.count - chunk * HEADS);
+  if (heads <= 0) return; /* a KV head with fewer chunks than others */
+  const int32_t *kv_blocks = b.block_table + p.blocks;
   const int begin = p.first, end = p.end, lane = threadIdx.x % WARP;
   if (!early && !beside) wait_for_previous();
   bool later;

@@ -64,9 +64,9 @@ __global__ __launch_bounds__(THREADS) static void prefill_mma_kernel(tri_attenti
   T *keys = (T *)room, *values = keys + STAGES * TILE;
   wait_for_previous();
   let_next_begin();
-  int head = blockIdx.x, kv_head = a.kv_head_of[head], lane = threadIdx.x % WARP;
+  int head = blockIdx.x, kv_head = tri_kv_head_of(&a, head), lane = threadIdx.x % WARP;
   const tri_attention_tile t = tiles[blockIdx.y];
-  const int32_t *kv_blocks = b.block_table + (size_t)t.seq * (size_t)b.block_table_stride;
+  const int32_t *kv_blocks = b.block_table + t.blocks;
   const int end = t.end, begin = t.first / KEYS * KEYS;
   const int first_last = a.causal ? t.position : t.context - 1; /* the last key of the first row */
   sight sees[2];

@@ -33,9 +33,10 @@ static void device_free(tri_backend *be, tri_mem_tag tag, void *p, size_t bytes)
 }
 
 static int64_t device_available(tri_backend *be) {
-  size_t available = 0, total;
+  size_t available = 0, total = 0;
   tri_cuda_note(be, cudaMemGetInfo(&available, &total));
-  return (int64_t)available;
+  int64_t left = (int64_t)available - (int64_t)((1 - be->memory_utilization) * (double)total);
+  return left > 0 ? left : 1; /* 0 would mean that nothing is known */
 }
 
 static void device_upload(tri_backend *be, void *device, const void *host, size_t bytes) {
@@ -356,6 +357,7 @@ __attribute__((visibility("default"))) tri_status tri_backend_fill_cuda(tri_back
   be->async = be->records = be->tunes = true;
   be->narrows_inputs = be->narrow_activations = true;
   be->ops.reserve = device_reserve;
+  be->ops.reserve_draws = tri_cuda_reserve_draws;
   be->ops.tune = tri_cuda_tune;
   be->ops.roofline_create = tri_cuda_roofline_create;
   be->ops.destroy = device_destroy;

@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/fill.h"
 #include "kernels/cuda/cuda.h"
+#include "kernels/kv_heads.h"
 #include "kernels/ref/ref.h"
 
 #define X(op, bytes)                                                                                                   \
@@ -64,7 +65,7 @@ bool tri_cuda_attention_shape(const tri_attention_args *a, const tri_batch *b, t
   int heads = on_tensor_cores ? TRI_CUDA_DECODE_MMA_HEADS : TRI_CUDA_DECODE_HEADS;
   if (!kernels || kernels == ATTENTION_LATENT_MMA) return false;
   *out = (tri_attention_shape){.window = a->window, .causal = a->causal};
-  out->units = a->kv.num_kv_heads * ((a->heads_per_kv + heads - 1) / heads);
+  out->units = a->kv.num_kv_heads * ((tri_most_heads(a) + heads - 1) / heads);
   out->keys = on_tensor_cores ? TRI_CUDA_DECODE_MMA_KEYS : TRI_CUDA_DECODE_KEYS;
   out->most_splits = on_tensor_cores ? TRI_CUDA_DECODE_MMA_SPLITS : TRI_CUDA_DECODE_SPLITS;
   out->blocks = out->enough = TRI_CUDA_DECODE_BLOCKS;

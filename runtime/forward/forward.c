@@ -3,8 +3,8 @@
 
 #include "runtime/base/hash.h"
 
-/* Bytes of a product's weights times rows: some 20 us of an H200's tensor cores. */
-static const size_t RECORDED_BYTES = (size_t)16 << 30;
+/* Multiplications of a product: some 20 us of an H200's tensor cores. */
+static const size_t RECORDED_WORK = (size_t)8 << 30;
 
 /* ---- the network, but for its layers ---- */
 
@@ -106,20 +106,26 @@ int tri_forward_products(tri_forward *f, int tokens, tri_tune_product *out) {
   return w.num_products;
 }
 
-/* Returns the bytes of a layer's product, which are the same on all ranks of a tensor group with equal shards. 0: no
- * memory. */
-static size_t mean_product(tri_forward *f) {
-  int without_head = tri_limits_logits(&f->cfg.limits) + 1, count = tri_forward_products(f, without_head, NULL);
-  tri_tune_product *products = tri_calloc((size_t)count + 1, sizeof *products);
-  size_t bytes = 0;
-  if (!products) return 0;
-  tri_forward_products(f, without_head, products);
-  for (int i = 0; i < count; i++) {
-    const tri_weight *w = &products[i].args.w;
-    bytes += (size_t)w->n * (size_t)w->k * tri_dtype_size(w->dtype);
-  }
-  tri_free(products);
-  return bytes / (size_t)(count + !count) + 1;
+/* Returns the elements of a layer's product in the mean, of one rank: the same on all ranks of a tensor group. */
+static size_t mean_product(const tri_model_config *c, int tp) {
+  int64_t queries = c->attention.num_heads * c->attention.head_dim,
+          keys = c->attention.num_kv_heads * c->attention.head_dim;
+  int64_t columns = 2 * queries + 2 * keys + (c->mlp.gated ? 3 : 2) * c->mlp.intermediate_size;
+  return (size_t)(c->hidden_size * columns / 4 / tp) + 1;
+}
+
+/* Ranks of a tensor group that have as many heads cut the attention of a step alike. Their plans then differ from step
+ * to step alike, too: collectives must be recorded by all of them or by none. */
+static bool have_equal_heads(const tri_forward_config *config) {
+  const tri_shard *own = &config->shard;
+  tri_shard other;
+  tri_error err = {0};
+  tri_parallel p = own->p;
+  for (p.tp_rank = 0; p.tp_rank < p.tp; p.tp_rank++)
+    if (tri_shard_make(config->model, p, &other, &err) != TRI_OK || other.q_heads.count != own->q_heads.count ||
+        other.kv_heads.count != own->kv_heads.count)
+      return false;
+  return true;
 }
 
 /* ---- creation ---- */
@@ -150,11 +156,9 @@ tri_status tri_forward_create(const tri_forward_config *config, tri_forward **ou
   /* The first KV head may be the last one of the rank before. */
   int shared = s->q_heads.first % (int)(c->attention.num_heads / c->attention.num_kv_heads) != 0;
   f->counted_kv = (tri_range){shared, s->kv_heads.count - shared};
-  f->product_bytes = mean_product(f);
-  if (!f->product_bytes) {
-    tri_forward_destroy(f);
-    return tri_fail(err, TRI_NO_MEMORY, "forward", "no memory");
-  }
+  tri_forward_products(f, 1, NULL);
+  f->product = mean_product(c, s->p.tp);
+  f->has_equal_heads = have_equal_heads(config);
   *out = f;
   return TRI_OK;
 }
@@ -216,19 +220,10 @@ static tri_status send_hidden(tri_forward *f, int lane, tri_mat x) {
                         TRI_TAG_HIDDEN + lane, &f->sends[lane]);
 }
 
-/* The ranks of a tensor group have equal parts, and so make the same plans of a step: collectives must be recorded by
- * all of them or by none. */
-static bool has_equal_shards(const tri_forward *f) {
-  const tri_model_config *c = f->cfg.model;
-  int64_t tp = f->cfg.group->p.tp, kv = c->attention.num_kv_heads;
-  return tp == 1 ||
-         (c->attention.num_heads % tp == 0 && (kv % tp == 0 || tp % kv == 0) && c->mlp.intermediate_size % tp == 0);
-}
-
 /* A step can be recorded where nobody looks into it. */
 static bool is_recordable(const tri_forward *f) {
   const tri_model_config *c = f->cfg.model;
-  return has_equal_shards(f) && f->cfg.backend->records && !tri_observer_of(f) && !c->seq2seq.on && !c->feeds_decoder;
+  return f->has_equal_heads && f->cfg.backend->records && !tri_observer_of(f) && !c->seq2seq.on && !c->feeds_decoder;
 }
 
 /* Steps in which every sequence has one token come in few shapes, once they are padded. */
@@ -239,13 +234,13 @@ static bool is_padded(const tri_forward *f, const tri_batch *b) {
 /* A recording takes several times as long as the launches that it saves. Steps of single tokens come again and again;
  * others are recorded while a launch costs more than what it launches. Which of them come again the backend sees. */
 static bool is_worth_recording(const tri_forward *f, const tri_batch *b) {
-  return is_padded(f, b) || (is_recordable(f) && (size_t)b->num_tokens <= RECORDED_BYTES / f->product_bytes);
+  return is_padded(f, b) || (is_recordable(f) && (size_t)b->num_tokens <= RECORDED_WORK / f->product);
 }
 
 /* Hashes everything that the ops' arguments are made from, but for the addresses, which stay, and for the lengths of
  * sequences, which only plans look at. */
 static uint64_t key_of(const tri_forward *f, const tri_batch *b, int lane) {
-  const int32_t shape[] = {lane, b->num_tokens, b->num_seqs, b->num_logits, b->num_single, b->block_table_stride};
+  const int32_t shape[] = {lane, b->num_tokens, b->num_seqs, b->num_logits, b->num_single};
   uint64_t h = tri_hash_bytes(TRI_HASH_SEED, shape, sizeof shape);
   h = tri_hash_bytes(h, &b->cuts_key, sizeof b->cuts_key);
   return tri_hash_bytes(h, f->plans, (size_t)f->num_plans * sizeof *f->plans);

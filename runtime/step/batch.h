@@ -67,7 +67,8 @@ typedef struct tri_draw {
   X(int32_t, logit_rows, tokens)                                                                                       \
   X(int32_t, seq_start, seqs + 1)                                                                                      \
   X(int32_t, context_len, seqs)                                                                                        \
-  X(int32_t, block_table, seqs *stride)
+  X(int32_t, block_start, seqs + 1)                                                                                    \
+  X(int32_t, block_table, seqs *blocks)
 
 typedef struct tri_batch_arrays {
 #define X(type, name, count) type *name;

@@ -277,9 +277,9 @@ static void name_crowd(char name[80], const heads *g, const crowd *c) {
 static crowd alike(int seqs, int tokens, int context) { return (crowd){seqs, tokens, context, tokens, context}; }
 
 static void bench_attention(bench *b, const heads *g, crowd c) {
-  enum { MAX_SEQS = 64, MAX_HEADS = 128 };
+  enum { MAX_SEQS = 64 };
   static tri_attention_args a[MAX_COPIES];
-  int seqs = c.seqs, tokens = c.tokens, context = c.context, longest = c.longest, map[MAX_HEADS];
+  int seqs = c.seqs, tokens = c.tokens, context = c.context, longest = c.longest;
   int per_seq = (longest + BLOCK - 1) / BLOCK, rows = c.first_tokens + (seqs - 1) * tokens;
   int kv_blocks = per_seq + (seqs - 1) * ((context + BLOCK - 1) / BLOCK);
   int hq = g->hq, d = g->d, wide = g->v_dim ? g->v_dim : d;
@@ -287,6 +287,7 @@ static void bench_attention(bench *b, const heads *g, crowd c) {
   double bytes = (g->v_dim ? 2.0 : 4.0) * (double)kv + 4.0 * rows * hq * (d + wide), seen = 0;
   int copies = c.first_tokens > 1 ? 4 : copies_of(bytes);
   int32_t start[MAX_SEQS + 1] = {0}, contexts[MAX_SEQS], *table = calloc((size_t)(seqs * per_seq), sizeof *table);
+  int32_t block_start[MAX_SEQS + 1];
   if (!table) give_up("no memory");
   for (int s = 0; s < seqs; s++) {
     int n = s ? tokens : c.first_tokens;
@@ -296,11 +297,11 @@ static void bench_attention(bench *b, const heads *g, crowd c) {
   for (int i = 0, next = 0; i < per_seq; i++)
     for (int s = 0; s < seqs; s++)
       if (i * BLOCK < contexts[s]) table[s * per_seq + i] = next++;
-  for (int h = 0; h < hq; h++) map[h] = h / (hq / g->hkv);
-  tri_batch batch = {.num_tokens = rows, .num_seqs = seqs, .block_table_stride = per_seq, .max_context = longest};
+  tri_batch batch = {.num_tokens = rows, .num_seqs = seqs, .max_context = longest};
   batch.max_query = c.first_tokens, batch.num_single = tokens == 1 ? seqs - (c.first_tokens > 1) : 0;
   batch.seq_start = start, batch.context_len = contexts, batch.block_table = table;
-  const int32_t *kv_head_of = on_device(b, map, (size_t)hq * sizeof *map);
+  batch.block_start = block_start;
+  for (int s = 0; s <= seqs; s++) block_start[s] = s * per_seq;
   uint16_t *k = elements(b, TRI_BF16, kv * (size_t)copies), *v = k;
   if (!g->v_dim) v = elements(b, TRI_BF16, kv * (size_t)copies);
   float *q = elements(b, TRI_F32, width), *out = room(b, (size_t)rows * (size_t)(hq * wide) * sizeof *out);
@@ -309,7 +310,7 @@ static void bench_attention(bench *b, const heads *g, crowd c) {
     a[i].kv = (tri_kv_layer){.k = k + (size_t)i * kv, .v = v + (size_t)i * kv, .dtype = TRI_BF16};
     a[i].kv.num_blocks = kv_blocks, a[i].kv.num_kv_heads = g->hkv, a[i].kv.block_size = BLOCK;
     a[i].kv.head_dim = d, a[i].kv.v_dim = g->v_dim;
-    a[i].num_heads = hq, a[i].kv_head_of = kv_head_of, a[i].heads_per_kv = hq / g->hkv;
+    a[i].num_heads = hq, a[i].heads_per_kv = hq / g->hkv;
     a[i].scale = 1 / sqrtf((float)d), a[i].causal = true;
   }
   tri_batch host = batch;
@@ -510,13 +511,20 @@ static void bench_sample(bench *b, int rows, tri_sample_params p, const char *wh
   for (int i = 0; i < rows; i++)
     params[i] = &p, history[i] = ids, num_prompt[i] = 10, num_history[i] = 64, counter[i] = (uint64_t)i;
   float *x = elements(b, TRI_F32, n * (size_t)copies);
+  uint32_t *zeros = calloc(n, sizeof *zeros), *counts = zeros ? on_device(b, zeros, n * sizeof *zeros) : NULL;
+  int sequence[ROWS];
+  bool counted[ROWS] = {0};
+  for (int i = 0; i < rows; i++) sequence[i] = i;
+  if (!counts) give_up("no memory");
   for (int i = 0; i < copies; i++) {
     a[i] = (tri_sample_args){.logits = matrix(x + (size_t)i * n, rows, VOCAB), .params = params, .history = history};
     a[i].num_prompt = num_prompt, a[i].num_history = num_history, a[i].counter = counter, a[i].results = results;
+    a[i].counts = counts, a[i].sequence = sequence, a[i].fresh = counted;
   }
   NAME("sample %s %d x %d", what, rows, VOCAB);
   report(b, name, WORK(sample, a, copies, .bytes = 4.0 * (double)n));
   release(b);
+  free(zeros);
 }
 
 static void bench_samples(bench *b) {

@@ -204,8 +204,10 @@ static tri_status find_memory(const struct plan_options *o, int64_t *out, bool *
   *out = o->memory ? (int64_t)o->memory : tri_host_memory_available() / (v->tp * v->pp * v->dp);
   *device = insists;
   if (!may || (insists && o->memory)) return TRI_OK;
-  tri_status st =
-      tri_backend_create(&(tri_backend_config){.name = v->backend, .deterministic = v->deterministic}, &be, &why);
+  tri_status st = tri_backend_create(&(tri_backend_config){.name = v->backend,
+                                                           .deterministic = v->deterministic,
+                                                           .memory_utilization = v->gpu_memory_utilization},
+                                     &be, &why);
   if (st != TRI_OK)
     return tri_fail(err, TRI_UNSUPPORTED, "memory-per-rank",
                     "--memory-per-rank must say what the device has, which cannot be asked here: %s", why.message);
@@ -224,12 +226,13 @@ static tri_status plan(const struct plan_options *o, const tri_model_config *c, 
                               .block_size = v->block_size,
                               .max_model_len = v->max_model_len};
   int64_t memory = 0;
-  tri_status st = tri_limits_make(c, &config, &p.limits, err);
   bool device = false;
+  tri_status st = find_memory(o, &memory, &device, err);
+  config.device = device;
+  if (st == TRI_OK) st = tri_limits_make(c, &config, &p.limits, err);
   if (st == TRI_OK && tri_limits_stretch(c, &p.limits)) /* `up` serves it, and warns, too */
     fprintf(stderr, "trireme plan: warning: max_model_len %d exceeds the %lld positions that the model was made for\n",
             p.limits.max_model_len, (long long)c->max_position_embeddings);
-  if (st == TRI_OK) st = find_memory(o, &memory, &device, err);
   if (st != TRI_OK) return st;
   p.ledger = (tri_ledger_config){.dtype = v->dtype == TRI_SERVE_AUTO ? TRI_DTYPE_COUNT : (tri_dtype)v->dtype,
                                  .kv_dtype = v->kv_cache_dtype == TRI_SERVE_AUTO ? TRI_DTYPE_COUNT
