@@ -97,7 +97,9 @@ abacus=$SRC/tests/models/abacus
 up=(timeout 20 "$trireme" up --model "$abacus")
 want 2 'foo starts with neither .* -- endpoint$' "${up[@]}" --endpoint foo
 want 2 'bar starts with neither .* -- worker_endpoint$' "${up[@]}" --endpoint "ipc://$dir/up.sock" --worker-endpoint bar
-want 2 'tcp://127.0.0.1:x: Invalid argument -- endpoint$' "${up[@]}" --endpoint tcp://127.0.0.1:x --insecure-tcp
+want 2 '"x" is no port in tcp://127.0.0.1:x -- endpoint$' "${up[@]}" --endpoint tcp://127.0.0.1:x --insecure-tcp
+want 2 'port 80000 of .*; allowed are 0 to 65535 -- endpoint$' "${up[@]}" --endpoint tcp://127.0.0.1:80000 --insecure-tcp
+want 2 'port 80000 of .*; allowed are 0 to 65535 -- worker_endpoint$' "${up[@]}" --endpoint "ipc://$dir/up.sock" --worker-endpoint tcp://127.0.0.1:80000
 want 2 'without keys would let anybody in' "${up[@]}" --endpoint 'tcp://127.0.0.1:*'
 want 2 'needs --allowed-keys' "${up[@]}" --endpoint 'tcp://127.0.0.1:*' --key-file up.key
 want 1 't.sock belongs to a server that is running -- endpoint$' "${up[@]}"
