@@ -116,14 +116,21 @@ static const tri_codec tokens_codec = {.read = read_tokens, .write = write_token
   { TRI_F(TRI_FT_STR, #m, S, m), .flags = TRI_FF_OMIT, .max = MAX_NAME }
 
 static const tri_field register_fields[] = {
-    G_STR(tri_group_register, version),    G_STR(tri_group_register, host),
-    G_STR(tri_group_register, backend),    G_U32(tri_group_register, group),
-    G_U32(tri_group_register, rank),       G_U32(tri_group_register, world),
-    G_U32(tri_group_register, tp),         G_U32(tri_group_register, pp),
-    G_U64(tri_group_register, epoch),      {TRI_F(TRI_FT_I64, "pid", tri_group_register, pid)},
-    G_U64(tri_group_register, model_hash), G_U64(tri_group_register, max_model_len),
-    G_U64(tri_group_register, vocab_size), G_U64(tri_group_register, kv_blocks),
-    G_U64(tri_group_register, block_size), G_U64(tri_group_register, max_num_seqs),
+    G_STR(tri_group_register, version),
+    G_STR(tri_group_register, host),
+    G_U32(tri_group_register, group),
+    G_U32(tri_group_register, rank),
+    G_U32(tri_group_register, world),
+    G_U32(tri_group_register, tp),
+    G_U32(tri_group_register, pp),
+    G_U64(tri_group_register, epoch),
+    {TRI_F(TRI_FT_I64, "pid", tri_group_register, pid)},
+    G_U64(tri_group_register, model_hash),
+    G_U64(tri_group_register, max_model_len),
+    G_U64(tri_group_register, vocab_size),
+    G_U64(tri_group_register, kv_blocks),
+    G_U64(tri_group_register, block_size),
+    G_U64(tri_group_register, max_num_seqs),
 };
 
 #define M_F(type_, name_, m)                                                                                           \

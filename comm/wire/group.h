@@ -26,7 +26,7 @@ typedef enum tri_group_op {
 } tri_group_op;
 
 typedef struct tri_group_register {
-  tri_wire_str version, host, backend;
+  tri_wire_str version, host;
   uint32_t group, rank, world, tp, pp;
   uint64_t epoch;
   int64_t pid;

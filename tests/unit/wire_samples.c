@@ -245,7 +245,6 @@ static void samples_from_groups(sample *out, int *n) {
                       .seq = 1,
                       .reg = {.version = str(TRIREME_VERSION),
                               .host = str("n"),
-                              .backend = str("cpu"),
                               .group = 1,
                               .rank = 2,
                               .world = 4,
