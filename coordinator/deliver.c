@@ -165,7 +165,7 @@ static tri_status send_done(tri_core *c, job *j, bool with_text) {
     }
     d->completion_tokens += ch->num;
   }
-  d->queue_ms = j->assigned_ns ? (double)(j->assigned_ns - j->submitted_ns) / 1e6 : 0;
+  d->queue_ms = (double)job_queue_ns(j) / 1e6;
   d->first_token_ms = j->first_token_ns ? (double)(j->first_token_ns - j->submitted_ns) / 1e6 : 0;
   d->total_ms = (double)(j->ended_ns - j->submitted_ns) / 1e6;
   tri_status st = reply(c, j, TRI_REPLY_DONE, &m);

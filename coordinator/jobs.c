@@ -296,11 +296,19 @@ void jobs_fail_group(tri_core *c, int64_t now, uint32_t index, const char *reaso
   }
 }
 
+void job_begun(job *j, int64_t now, uint64_t waited_ns) {
+  int64_t most = now - j->assigned_ns; /* whatever the group's clock says */
+  j->begun_ns = j->assigned_ns + (waited_ns < (uint64_t)most ? (int64_t)waited_ns : most);
+}
+
+int64_t job_queue_ns(const job *j) { return (j->begun_ns ? j->begun_ns : j->ended_ns) - j->submitted_ns; }
+
 static void note_times(tri_core *c, int64_t now, job *j) {
   if (!j->first_token_ns) {
     j->first_token_ns = now;
+    if (!j->begun_ns) job_begun(j, now, 0);
     tri_histogram_add(&c->ttft, (double)(now - j->submitted_ns) / 1e9);
-    tri_histogram_add(&c->queue_time, (double)(j->assigned_ns - j->submitted_ns) / 1e9);
+    tri_histogram_add(&c->queue_time, (double)job_queue_ns(j) / 1e9);
   } else {
     tri_histogram_add(&c->itl, (double)(now - j->last_token_ns) / 1e9);
   }
@@ -318,6 +326,7 @@ void job_tokens(tri_core *c, int64_t now, uint32_t index, const tri_group_tokens
         t->choice >= (uint32_t)j->sampling.n)
       continue;
     if (t->flags & TRI_TOKEN_PREEMPTED) j->preemptions = t->preemptions;
+    if (t->flags & TRI_TOKEN_WAITED) job_begun(j, now, t->waited_ns);
     job_choice *ch = &j->choices[t->choice];
     if (ch->ended) continue;
     bool none = t->flags & TRI_TOKEN_NONE;

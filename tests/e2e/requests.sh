@@ -107,7 +107,13 @@ wait $job || fail "a job that ran when the drain began did not finish"
 # A model without a tokenizer answers with token ids, streamed or not.
 # shellcheck disable=SC2034
 MODEL=$DATA/checkpoints/llama # start_up's
-start_up
+start_up --max-num-seqs 1
+# Jobs that come together have the one slot one after the other: the last one waits longest, and is told so.
+for _ in $(seq 8); do echo '{"token_ids": [1, 2, 3], "max_tokens": 200, "ignore_eos": true}'; done >"$RUN/prompts.jsonl"
+"$BIN/trireme" submit --file "$RUN/prompts.jsonl" --output "$RUN/answers.jsonl" --concurrency 8 2>/dev/null || fail "8 jobs at once"
+longest() { sed "s/.*\"$1\":\([0-9.]*\).*/\1/" "$RUN/answers.jsonl" | sort -g | tail -1; }
+awk "BEGIN { exit !($(longest queue_ms) > $(longest first_token_ms) / 2 && $(longest queue_ms) < $(longest first_token_ms)) }" ||
+  fail "of 8 jobs in one slot, the longest queue_ms is $(longest queue_ms), the longest first_token_ms $(longest first_token_ms)"
 ids=$("$BIN/trireme" submit --temperature 0 --ignore-eos --max-tokens 3 --token-ids 1,2,3)
 [[ $ids =~ ^[0-9]+\ [0-9]+\ [0-9]+$ ]] || fail "token ids: $ids"
 [ "$("$BIN/trireme" submit --temperature 0 --ignore-eos --max-tokens 3 --token-ids 1,2,3 --no-stream)" = "$ids" ] || fail "token ids of --no-stream"

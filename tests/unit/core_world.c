@@ -73,6 +73,7 @@ static void read_done(struct stream *s, const tri_done *d) {
   s->prompt_tokens = d->prompt_tokens;
   s->timed_out = d->timed_out;
   s->preemptions = d->preemptions;
+  s->queue_ms = d->queue_ms;
   for (uint32_t i = 0; i < d->num_choices; i++) {
     s->choice[i].reason = d->choices[i].reason;
     add_text(&s->choice[i], d->choices[i].text);

@@ -42,6 +42,7 @@ struct stream {
   } choice[MAX_CHOICES];
   uint64_t completion_tokens;
   uint32_t preemptions;
+  double queue_ms;
   char code[64], field[96], message[400];
 };
 

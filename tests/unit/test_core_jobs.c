@@ -249,6 +249,37 @@ START_TEST(test_preemptions) {
 }
 END_TEST
 
+/* A job waits until a step takes a part of it in, in its group as well; one that none takes in, until its end. */
+START_TEST(test_queue_time) {
+  struct world *w = world_create(1);
+  start_group(w, 0, 1, 1);
+  tri_client_msg m = submit_msg(1);
+  struct stream *s = submit(w, "one", &m);
+  uint64_t job = last_job(w);
+  m.id = 2;
+  struct stream *never = submit(w, "one", &m);
+  uint64_t other = last_job(w);
+  w->now += 50 * MS;
+  tri_group_token t[] = {
+      {.job = job, .token = 65, .flags = TRI_TOKEN_WAITED, .waited_ns = 40 * MS},
+      {.job = job, .offset = 1, .token = 66, .flags = TRI_TOKEN_LAST},
+      {.job = other, .flags = TRI_TOKEN_LAST | TRI_TOKEN_NONE, .reason = TRI_FINISH_ABORT},
+  };
+  send_tokens(w, 0, 1, t, 3);
+  ck_assert(s->done && never->done);
+  ck_assert_double_eq(s->queue_ms, 40);
+  ck_assert_double_eq(never->queue_ms, 50);
+  m.id = 3;
+  s = submit(w, "one", &m);
+  t[0] = (tri_group_token){
+      .job = last_job(w), .token = 65, .flags = TRI_TOKEN_WAITED | TRI_TOKEN_LAST, .waited_ns = UINT64_MAX};
+  w->now += 5 * MS;
+  send_tokens(w, 0, 1, t, 1);
+  ck_assert_double_eq(s->queue_ms, 5); /* whatever the group's clock says */
+  world_destroy(w);
+}
+END_TEST
+
 START_TEST(test_tokens_without_text) {
   struct world *w = world_create(1);
   start_group(w, 0, 1, 1);
@@ -279,6 +310,7 @@ Suite *suite_core_jobs(void) {
   tcase_add_test(t, test_no_alternatives);
   tcase_add_test(t, test_several_choices);
   tcase_add_test(t, test_preemptions);
+  tcase_add_test(t, test_queue_time);
   tcase_add_test(t, test_tokens_without_text);
   return suite;
 }

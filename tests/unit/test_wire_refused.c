@@ -265,8 +265,8 @@ START_TEST(token_parts_refused) {
     size_t len;
     const char *message;
   } cases[] = {
-      {"\x95\x01\x02\x03\x04\xcd\x00\x08", 8, "element 0 must be an array of 6 to 10"},
-      {"\x9b\x01\x02\x03\x04\x08\x00\x01\x01\x01\x01\x01", 12, "element 0 must be an array of 6 to 10"},
+      {"\x95\x01\x02\x03\x04\xcd\x00\x08", 8, "element 0 must be an array of 6 to 11"},
+      {"\x9c\x01\x02\x03\x04\x08\x00\x01\x01\x01\x01\x01\x01", 13, "element 0 must be an array of 6 to 11"},
       {"\x96\x01\x02\x03\x04\x10\x00", 7, "element 0 contradicts its flags"},
       {"\x97\x01\x02\x03\x04\x08\x00\x01", 8, "element 0 contradicts its flags"},
       {"\x97\x01\x02\x03\x04\x04\x00\x01", 8, "element 0 contradicts its flags"},

@@ -199,17 +199,18 @@ START_TEST(round_trip_group) {
   tri_error err = {0};
   static tri_group_msg in, out;
   in = (tri_group_msg){
-      .op = TRI_GROUP_TOKENS, .seq = 3, .tokens = {.epoch = 1, .step = 2, .num = 4, .tokens = group_tokens}};
+      .op = TRI_GROUP_TOKENS, .seq = 3, .tokens = {.epoch = 1, .step = 2, .num = 5, .tokens = group_tokens}};
   ck_assert_int_eq(tri_group_msg_pack(&in, &buf), TRI_OK);
   ck_assert_msg(tri_group_msg_unpack(buf.data, buf.len, a, &out, &err) == TRI_OK, "%s: %s", err.field, err.message);
-  ck_assert(out.seq == 3 && out.tokens.num == 4 && out.tokens.epoch == 1 && out.tokens.step == 2);
+  ck_assert(out.seq == 3 && out.tokens.num == 5 && out.tokens.epoch == 1 && out.tokens.step == 2);
   const tri_group_token *k = out.tokens.tokens;
   ck_assert(k[0].job == 1 && k[0].choice == 2 && k[0].token == 3 && k[0].offset == 4 && !k[0].flags);
   ck_assert(k[1].job == UINT64_MAX && k[1].choice == 3 && k[1].token == UINT32_MAX &&
             k[1].reason == TRI_FINISH_LENGTH && k[1].num_top == 2 && k[1].top_ids[1] == 50256);
   ck_assert_float_eq(k[1].top_logprobs[1], -1.25f);
-  ck_assert(isinf(k[2].logprob) && k[2].num_top == 0 && k[2].preemptions == UINT32_MAX);
-  ck_assert(k[3].job == 6 && k[3].preemptions == 3 && !k[1].preemptions);
+  ck_assert(isinf(k[2].logprob) && k[2].num_top == 0 && k[2].preemptions == UINT32_MAX && k[2].waited_ns == UINT64_MAX);
+  ck_assert(k[3].job == 6 && k[3].preemptions == 3 && !k[1].preemptions && !k[3].waited_ns);
+  ck_assert(k[4].job == 7 && k[4].waited_ns == 4 && !k[4].preemptions);
 
   tri_submit sub;
   fill_submit(&sub);
