@@ -153,6 +153,7 @@ static tri_status send_done(tri_core *c, job *j, bool with_text) {
   d->completion_tokens = 0;
   d->preemptions = j->preemptions;
   d->timed_out = j->timed_out;
+  d->seed = j->seed;
   for (uint32_t i = 0; i < d->num_choices; i++) {
     const job_choice *ch = &j->choices[i];
     d->choices[i].reason = ch->reason;

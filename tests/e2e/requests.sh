@@ -28,6 +28,17 @@ done
 [ "$("$BIN/trireme" submit --temperature 0 --echo "1+1=")" = "1+1=2" ] || fail "echo"
 [ "$("$BIN/trireme" submit --temperature 0 --echo --token-ids 506,49,43,49,61)" = "1+1=2" ] || fail "echo of token ids"
 
+# A prompt that has its special tokens already gets none on top, and the seed that was drawn draws the same again.
+tokens_of() { "$BIN/trireme" submit --json --temperature 0 "$@" | sed -n 's/.*"event":"done".*"prompt_tokens":\([0-9]*\).*/\1/p'; }
+[ "$(tokens_of "1+1=") $(tokens_of "<|begin|>1+1=") $(tokens_of --no-add-special-tokens "<|begin|>1+1=")" = "5 6 5" ] || fail "special tokens: $(tokens_of --no-add-special-tokens "<|begin|>1+1=")"
+[ "$("$BIN/trireme" submit --temperature 0 --no-add-special-tokens "<|begin|>1+1=")" = 2 ] || fail "1+1 with its own begin token"
+refused "the prompt has no tokens" --no-add-special-tokens ""
+"$BIN/trireme" submit --json --temperature 2 --ignore-eos --max-tokens 30 "sort 31=" >"$RUN/drawn"
+seed=$(sed -n 's/.*"seed":\([0-9]*\).*/\1/p' "$RUN/drawn")
+"$BIN/trireme" submit --json --temperature 2 --ignore-eos --max-tokens 30 --seed "$seed" "sort 31=" >"$RUN/again"
+texts() { grep -o '"token_ids":\[[0-9,]*\]' "$1" | tr -dc '0-9,\n' | paste -sd,; }
+[ -n "$(texts "$RUN/drawn")" ] && [ "$(texts "$RUN/drawn")" = "$(texts "$RUN/again")" ] || fail "seed $seed: $(texts "$RUN/drawn") and $(texts "$RUN/again")"
+
 # The texts of the tokens are the answer's, end of text excepted.
 "$BIN/trireme" submit --json --logprobs 2 --temperature 0 "reverse stone=" >"$RUN/logprobs"
 texts=$(grep -o '"logprob":[^,]*,"token":"[^"]*","bytes":\[[0-9,]*\],"top":\[{"id":[0-9]*,"logprob":[^,]*,"token":"[^"]*","bytes"' "$RUN/logprobs" | sed 's/^[^{]*"token":"\([^"]*\)","bytes":\[.*/\1/' | tr -d '\n')

@@ -94,6 +94,7 @@ START_TEST(test_text_prompt) {
   ck_assert_int_eq(s->messages, 0); /* the prompt's length is not known yet */
   ck_assert_int_eq(w->tokenizes, 1);
   ck_assert_mem_eq(w->tokenize_text, "Hello", 5);
+  ck_assert(w->tokenize_special);
   tri_core_tokenized(w->core, w->now, w->tokenize_job, TRI_OK, some_ids, 3, 0);
   expect_text(s, 0, "Hello");
   expect_text(s, 1, "Hello");
@@ -105,6 +106,10 @@ START_TEST(test_text_prompt) {
   /* From the first token on the prompt has been read. */
   s = attach(w, 2, s, 1);
   expect_text(s, 0, "Helloz");
+  m.id = 3;
+  m.submit.add_special_tokens = false;
+  submit(w, "a", &m);
+  ck_assert(w->tokenizes == 2 && !w->tokenize_special);
   world_destroy(w);
 }
 END_TEST

@@ -131,6 +131,7 @@ static const refusal refusals[] = {
     {"logit_bias", v_array0, BAD, "logit_bias"},
     {"ignore_eos", v_1, BAD, "ignore_eos"},
     {"echo", v_str, BAD, "echo"},
+    {"add_special_tokens", v_str, BAD, "add_special_tokens"},
     {"stream", v_0, BAD, "stream"},
     {"on_disconnect", v_str, BAD, "on_disconnect"},
     {"priority", v_minus_2, TRI_OK, ""},

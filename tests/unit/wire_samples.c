@@ -73,7 +73,7 @@ void fill_submit(tri_submit *s) {
   p->num_logit_bias = 2;
   p->priority = -7;
   p->deadline_ms = 60000;
-  s->stream = false;
+  s->stream = s->add_special_tokens = false;
   s->on_disconnect = TRI_DISCONNECT_CONTINUE;
 }
 
