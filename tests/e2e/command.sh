@@ -242,6 +242,21 @@ wait $early
 [[ $? == 0 ]] && grep -q '^ the oars of three$' early.out || { echo "FAILED: a client before its coordinator" && cat early.out && failures=$((failures + 1)); }
 stop
 
+# A coordinator that does not serve yet has an exit code of its own, and can be waited for, also before it is there.
+start --starting-ms 100000
+want 4 '^starting, model fake' "$trireme" status
+want 4 '"state":"starting"' "$trireme" status --json --wait 0.3
+want 0 '^trireme:fake 1' "$trireme" status --stats
+stop
+want 1 'no socket .*t.sock' timeout 2 "$trireme" status --wait 0.3
+timeout 10 "$trireme" status --wait 8 >early.out 2>&1 &
+early=$!
+sleep 0.3
+start --starting-ms 500
+wait $early
+[[ $? == 0 ]] && grep -q '^serving, model fake' early.out || { echo "FAILED: status --wait before its coordinator" && cat early.out && failures=$((failures + 1)); }
+stop
+
 start --task embed
 want 0 'STEPS$' "$trireme" status
 want 0 '"task":"embed"' "$trireme" status --json

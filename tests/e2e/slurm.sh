@@ -86,7 +86,7 @@ job=$(env -u ENDPOINT BIN="$BIN" MODEL="$MODEL" TP=1 PP=1 DP=2 PROMPTS="$RUN/par
   sbatch --parsable --export=ALL --array=1-2 --ntasks=3 --output="$RUN/log.%a" "$script") || fail "sbatch"
 for part in 1 2; do ends "${job}_$part" COMPLETED 40; done
 cat "$RUN/array.1" "$RUN/array.2" | json_field text | diff "$RUN/reference" - >"$RUN/diff" || fail "an array: $(head -4 "$RUN/diff") $(tail -n 5 "$RUN/log.1" "$RUN/log.2")"
-grep -q "members: group 1 is ready" "$RUN/log.1" || fail "DP=2: there is no second group"
+grep -q "1:0 worker: 1 rank" "$RUN/log.1" || fail "DP=2: there is no second group"
 echo "sbatch, an array of two jobs with two groups each: 60 answers in files of their own"
 
 # From an installed tree, without BIN and PATH: the programs are those beside the script.
