@@ -123,7 +123,7 @@ void job_cancel(tri_core *c, int64_t now, const tri_peer *from, const tri_client
   else
     j = job_find_of_client(c, from, m->cancel.target);
   if (!j) {
-    tri_fail(&err, TRI_NOT_FOUND, "request_id", "no such job");
+    tri_fail(&err, TRI_NOT_FOUND, m->cancel.has_request_id ? "request_id" : "target", "no such job");
     reply_error(c, from, m->id, &err);
     return;
   }

@@ -465,7 +465,7 @@ START_TEST(test_slow_and_closed) {
   w->closed = false;
   tri_client_msg status = {.op = TRI_OP_CANCEL, .id = 60, .cancel = {.target = 2}};
   tri_core_client(w->core, w->now, &client, &status);
-  expect_error(w, 60, "not_found", "request_id"); /* forgotten */
+  expect_error(w, 60, "not_found", "target"); /* forgotten */
   destroy(w);
 }
 END_TEST
