@@ -67,6 +67,7 @@ static tri_status name_job(tri_core *c, job *j, const tri_client_msg *m, const t
   else if (st == TRI_OK && !s->sampling.has_seed)
     st = c->cfg.io.random(c->cfg.io.ctx, &j->seed, sizeof j->seed);
   if (st != TRI_OK) return tri_fail(err, st, "", "the system has no random numbers");
+  if (!s->sampling.has_seed) j->seed >>= 64 - DRAWN_SEED_BITS;
   return m->op == TRI_OP_SUBMIT ? content_of(c, m, &j->content) : TRI_OK;
 }
 

@@ -10,6 +10,8 @@
 #include "runtime/base/hash.h"
 #include "runtime/base/wait.h"
 
+/* Bits of a seed that is drawn: so many every reader of JSON takes as they are. */
+enum { DRAWN_SEED_BITS = 53 };
 enum { NUM_BUCKETS = 4096, MAX_RANKS = 1024, MAX_RETAINED = 4096, MAX_ASKS = 8, MAX_NOTICES = 64 };
 
 /* Time for which an ended job can still be attached to or asked for again. */

@@ -247,6 +247,7 @@ START_TEST(test_seed) {
   }
   ck_assert_mem_eq(seeds[0], seeds[1], sizeof seeds[0]);
   ck_assert_uint_ne(seeds[0][0], seeds[0][1]);
+  ck_assert(seeds[0][0] >> 53 == 0 && seeds[0][1] >> 53 == 0); /* JSON's integers */
   ck_assert_uint_eq(seeds[0][2], 77);
 }
 END_TEST
