@@ -270,6 +270,70 @@ tri_status tri_tokenizer_encode_pair(const tri_tokenizer *t, tri_tokenizer_scrat
   return TRI_OK;
 }
 
+/* Appends a text's first ids, at most so many. */
+static tri_status encode_beginning(encoding *e, const char *text, size_t len, size_t most, size_t *count) {
+  tok_ids *ids = &e->s->ids;
+  size_t before = ids->len;
+  ids->max = before + most;
+  ids->fills = true;
+  tri_status st = encode_text(e, text, len);
+  ids->fills = false;
+  *count = ids->len - before;
+  return st == TRI_TOO_LARGE && *count == most ? TRI_OK : st;
+}
+
+/* Takes ids from the longer of two texts until both have room, then from either. */
+static void share_room(size_t room, size_t *a, size_t *b) {
+  size_t *shorter = *a <= *b ? a : b, *longer = *a <= *b ? b : a;
+  if (*shorter > room / 2) *shorter = room / 2;
+  if (*longer > room - *shorter) *longer = room - *shorter;
+}
+
+/* The ids of the texts are made one behind the other, and what stays of the second moves to its place. */
+static tri_status encode_truncated(encoding *e, const tri_text *text, size_t max_tokens, size_t *second) {
+  const tok_postprocessor *p = &e->t->postprocessor;
+  const tok_ids none = {0}, *between = text->pair ? &p->pair.between : &none;
+  const tok_ids *before = text->pair ? &p->pair.before : &p->prefix,
+                *behind = text->pair ? &p->pair.behind : &p->suffix;
+  tok_ids *ids = &e->s->ids;
+  size_t special = before->len + between->len + behind->len, len_a, len_b = 0;
+  if (text->pair && !p->pair.known) return TRI_UNSUPPORTED;
+  if (special > max_tokens) return TRI_TOO_LARGE;
+  size_t room = max_tokens - special;
+  ids->len = 0;
+  ids->max = SIZE_MAX;
+  TRI_CHECK(tok_ids_append(ids, before->data, before->len));
+  TRI_CHECK(encode_beginning(e, text->s, text->len, room, &len_a));
+  if (text->pair) TRI_CHECK(encode_beginning(e, text->pair, text->pair_len, room, &len_b));
+  size_t had_a = len_a;
+  share_room(room, &len_a, &len_b);
+  ids->max = SIZE_MAX;
+  TRI_CHECK(tok_ids_append(ids, between->data, between->len)); /* makes the array long enough */
+  TRI_CHECK(tok_ids_append(ids, behind->data, behind->len));
+  uint32_t *a = ids->data + before->len, *b = a + len_a + between->len;
+  if (len_b) memmove(b, a + had_a, len_b * sizeof *b);
+  if (between->len) memcpy(a + len_a, between->data, between->len * sizeof *a);
+  if (behind->len) memcpy(b + len_b, behind->data, behind->len * sizeof *b);
+  ids->len = special + len_a + len_b;
+  *second = text->pair && p->pair.has_second_type ? before->len + len_a + p->pair.first_between : 0;
+  return TRI_OK;
+}
+
+tri_status tri_tokenizer_encode_request(const tri_tokenizer *t, tri_tokenizer_scratch *s, const tri_text *text,
+                                        size_t max_tokens, const uint32_t **ids, size_t *count, size_t *second) {
+  encoding e = {t, s};
+  *second = 0;
+  if (text->truncate && max_tokens) {
+    TRI_CHECK(encode_truncated(&e, text, max_tokens, second));
+    *ids = s->ids.data;
+    *count = s->ids.len;
+    return TRI_OK;
+  }
+  if (!text->pair) return tri_tokenizer_encode(t, s, text->s, text->len, true, max_tokens, ids, count);
+  return tri_tokenizer_encode_pair(t, s, text->s, text->len, text->pair, text->pair_len, max_tokens, ids, count,
+                                   second);
+}
+
 /* ---- decoding ---- */
 
 /* Puts an id into a stream, or leaves it out. */
