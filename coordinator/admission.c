@@ -88,9 +88,13 @@ tri_status admission_refuse_text(const tri_core *c, const job *j, tri_status st,
   if (st == TRI_AGAIN) return tri_fail(err, TRI_NO_CAPACITY, field, "too many prompts wait for the tokenizer");
   if (st != TRI_TOO_LARGE)
     return tri_fail(err, st, field, "the %s cannot be tokenized: %s", field, tri_status_text(st));
-  if (j->embed || c->cfg.model->seq2seq.on)
-    return tri_fail(err, TRI_NO_CAPACITY, field, "the %s has more than %lld tokens, the limit of max_model_len",
-                    j->embed ? "text" : "source", most);
+  if (j->embed)
+    return tri_fail(err, TRI_NO_CAPACITY, field,
+                    "the text has more than %lld tokens, the limit of max_model_len: truncate leaves out its end",
+                    most);
+  if (c->cfg.model->seq2seq.on)
+    return tri_fail(err, TRI_NO_CAPACITY, field, "the source has more than %lld tokens, the limit of max_model_len",
+                    most);
   return tri_fail(err, TRI_NO_CAPACITY, field,
                   "the prompt has more than %lld tokens; prompt and answer share max_model_len", most);
 }

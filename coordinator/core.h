@@ -23,11 +23,11 @@ typedef struct tri_core_io {
   /* TRI_AGAIN: the client is slow, the core tries again later. TRI_CLOSED: it is gone. */
   tri_status (*to_client)(void *ctx, const tri_peer *to, const tri_server_msg *m);
   tri_status (*to_worker)(void *ctx, const tri_peer *to, tri_group_msg *m);
-  /* Tokenizes a prompt, or a pair of texts (pair.s NULL: none): at once into *ids (valid until the next call), or
-   * elsewhere, leaving *ids NULL and coming back with tri_core_tokenized. second: see tri_tokenizer_encode_pair.
-   * TRI_AGAIN: the queue is full. */
-  tri_status (*tokenize)(void *ctx, uint64_t job, tri_wire_str text, tri_wire_str pair, const uint32_t **ids,
-                         size_t *count, size_t *second);
+  /* Tokenizes a prompt or a pair of texts: at once into *ids (valid until the next call), or elsewhere, leaving *ids
+   * NULL and coming back with tri_core_tokenized. second: see tri_tokenizer_encode_pair. TRI_AGAIN: the queue is full.
+   */
+  tri_status (*tokenize)(void *ctx, uint64_t job, const tri_text *text, const uint32_t **ids, size_t *count,
+                         size_t *second);
   /* A group is beyond help: whoever started it should end it (and may start it again under the next epoch). */
   void (*group_lost)(void *ctx, uint32_t group, uint64_t epoch, const char *reason);
   void (*group_ready)(void *ctx, uint32_t group, uint64_t epoch);

@@ -108,8 +108,13 @@ void job_submit(tri_core *c, int64_t now, const tri_peer *from, const tri_client
   if (s->prompt.s) {
     j->state = JOB_TOKENIZING;
     ids = NULL;
-    tri_wire_str pair = embed ? embed->text_pair : (tri_wire_str){0};
-    st = c->cfg.io.tokenize(c->cfg.io.ctx, j->id, s->prompt, pair, &ids, &count, &second);
+    tri_text text = {.s = s->prompt.s, .len = s->prompt.len};
+    if (embed) {
+      text.pair = embed->text_pair.s;
+      text.pair_len = embed->text_pair.len;
+      text.truncate = embed->truncate;
+    }
+    st = c->cfg.io.tokenize(c->cfg.io.ctx, j->id, &text, &ids, &count, &second);
   }
   if (st != TRI_OK || ids || !s->prompt.s) job_tokenized(c, now, j, st, ids, count, second);
 }

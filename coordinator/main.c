@@ -24,6 +24,7 @@
 #include "runtime/base/wait.h"
 #include "runtime/base/serve_options.h"
 #include "runtime/base/version.h"
+#include "runtime/model/sentence.h"
 
 enum {
   TICK_MS = 100,
@@ -91,12 +92,12 @@ static tri_status to_worker(void *ctx, const tri_peer *to, tri_group_msg *m) {
 }
 
 /* Handing a short prompt to a thread and taking it back costs more than its tokens do. */
-static tri_status tokenize(void *ctx, uint64_t job, tri_wire_str text, tri_wire_str pair, const uint32_t **ids,
-                           size_t *count, size_t *second) {
+static tri_status tokenize(void *ctx, uint64_t job, const tri_text *text, const uint32_t **ids, size_t *count,
+                           size_t *second) {
   struct shell *s = ctx;
-  if (text.len + pair.len <= TOKENIZE_NOW_BYTES)
-    return tri_tokenize_pool_now(s->tokenize_pool, text.s, text.len, pair.s, pair.len, ids, count, second);
-  return tri_tokenize_pool_push(s->tokenize_pool, job, text.s, text.len, pair.s, pair.len);
+  if (text->len + text->pair_len <= TOKENIZE_NOW_BYTES)
+    return tri_tokenize_pool_now(s->tokenize_pool, text, ids, count, second);
+  return tri_tokenize_pool_push(s->tokenize_pool, job, text);
 }
 
 /* Writes one line about an event for the process that started this one. */
@@ -136,15 +137,16 @@ static tri_status draw(void *ctx, void *out, size_t len) {
 
 /* ---- set-up ---- */
 
-/* Tokens at which the tokenizer gives up on a prompt: no group would take it. */
+/* Tokens at which the tokenizer gives up on a prompt: no group would take it. An encoder takes it in one step. */
 static int64_t max_prompt(const struct shell *s) {
-  return s->opts.max_model_len ? s->opts.max_model_len : s->model.max_position_embeddings;
+  int64_t len = s->opts.max_model_len ? s->opts.max_model_len : tri_model_config_length(&s->model);
+  return s->model.encoder && len > s->opts.max_num_batched_tokens ? s->opts.max_num_batched_tokens : len;
 }
 
 static tri_status open_model(struct shell *s, tri_error *err) {
   char path[4200];
   TRI_CHECK(tri_model_config_load(s->opts.model, &s->model, err));
-  TRI_CHECK(tri_model_config_pool(&s->model, (tri_pooling)s->opts.pooling, err));
+  TRI_CHECK(tri_model_config_pool(s->opts.model, (tri_pooling)s->opts.pooling, &s->model, err));
   if (s->model.head.has_classifier)
     TRI_CHECK(tri_labels_load(s->opts.model, (size_t)s->model.head.num_labels, &s->labels, err));
   snprintf(path, sizeof path, "%s/tokenizer.json", s->opts.model);

@@ -43,18 +43,9 @@ static tri_tokenized *queue_pop(struct queue *q) {
   return r;
 }
 
-/* Tokenizes a text, or a pair. */
-static tri_status tokenize_any(const tri_tokenize_pool *p, tri_tokenizer_scratch *scratch, const char *text, size_t len,
-                               const char *pair, size_t pair_len, const uint32_t **ids, size_t *count, size_t *second) {
-  *second = 0;
-  if (!pair) return tri_tokenizer_encode(p->tokenizer, scratch, text, len, true, p->max_tokens, ids, count);
-  return tri_tokenizer_encode_pair(p->tokenizer, scratch, text, len, pair, pair_len, p->max_tokens, ids, count, second);
-}
-
 static void tokenize(const tri_tokenize_pool *p, tri_tokenizer_scratch *scratch, tri_tokenized *r) {
   const uint32_t *ids;
-  r->status = tokenize_any(p, scratch, r->text, r->len, r->has_pair ? r->text + r->len : NULL, r->pair_len, &ids,
-                           &r->count, &r->second);
+  r->status = tri_tokenizer_encode_request(p->tokenizer, scratch, &r->text, p->max_tokens, &ids, &r->count, &r->second);
   if (r->status != TRI_OK) return;
   r->ids = tri_malloc(r->count, sizeof *ids);
   if (r->ids)
@@ -126,17 +117,16 @@ void tri_tokenize_pool_destroy(tri_tokenize_pool *p) {
   tri_free(p);
 }
 
-tri_status tri_tokenize_pool_push(tri_tokenize_pool *p, uint64_t job, const char *text, size_t len, const char *pair,
-                                  size_t pair_len) {
-  tri_tokenized *r = tri_malloc(sizeof *r + len + pair_len, 1); /* both came in one message */
+tri_status tri_tokenize_pool_push(tri_tokenize_pool *p, uint64_t job, const tri_text *text) {
+  tri_tokenized *r = tri_malloc(sizeof *r + text->len + text->pair_len, 1); /* both came in one message */
   if (!r) return TRI_NO_MEMORY;
-  memset(r, 0, sizeof *r);
-  r->job = job;
-  r->len = len;
-  memcpy(r->text, text, len);
-  r->has_pair = pair != NULL;
-  r->pair_len = pair_len;
-  if (pair_len) memcpy(r->text + len, pair, pair_len);
+  *r = (tri_tokenized){.job = job, .text = *text};
+  memcpy(r->bytes, text->s, text->len);
+  r->text.s = r->bytes;
+  if (text->pair) {
+    memcpy(r->bytes + text->len, text->pair, text->pair_len);
+    r->text.pair = r->bytes + text->len;
+  }
   pthread_mutex_lock(&p->lock);
   bool full = p->in.count >= p->max_waiting;
   if (!full) queue_push(&p->in, r);
@@ -146,11 +136,11 @@ tri_status tri_tokenize_pool_push(tri_tokenize_pool *p, uint64_t job, const char
   return full ? TRI_AGAIN : TRI_OK;
 }
 
-tri_status tri_tokenize_pool_now(tri_tokenize_pool *p, const char *text, size_t len, const char *pair, size_t pair_len,
-                                 const uint32_t **ids, size_t *count, size_t *second) {
+tri_status tri_tokenize_pool_now(tri_tokenize_pool *p, const tri_text *text, const uint32_t **ids, size_t *count,
+                                 size_t *second) {
   static const uint32_t none;
   *ids = NULL;
-  tri_status st = tokenize_any(p, p->scratch, text, len, pair, pair_len, ids, count, second);
+  tri_status st = tri_tokenizer_encode_request(p->tokenizer, p->scratch, text, p->max_tokens, ids, count, second);
   if (st == TRI_OK && !*ids) *ids = &none; /* no tokens, and yet an answer */
   return st;
 }

@@ -4,6 +4,7 @@
 
 #include "runtime/base/log.h"
 #include "runtime/engine/embed_result.h"
+#include "runtime/model/sentence.h"
 #include "runtime/step/limits.h"
 #include "runtime/forward/tune.h"
 
@@ -70,7 +71,7 @@ static tri_status set_use(tri_model_config *c, const tri_engine_config *config, 
   if (c->encoder && !config->encoders)
     return tri_fail(err, TRI_UNSUPPORTED, "model", "model_type %s is an encoder: it does not generate text",
                     c->arch->model_type);
-  return tri_model_config_pool(c, config->pooling, err);
+  return tri_model_config_pool(config->model_dir, config->pooling, c, err);
 }
 
 static tri_status prepare(tri_engine *e, const tri_engine_config *config, tri_checkpoint **ckpt, tri_error *err) {

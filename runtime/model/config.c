@@ -440,14 +440,9 @@ cleanup:
   return st;
 }
 
-tri_status tri_model_config_pool(tri_model_config *c, tri_pooling pooling, tri_error *err) {
-  bool free_choice = c->encoder && !c->head.has_classifier;
-  if (!free_choice && pooling != TRI_POOL_NONE)
-    return tri_fail(err, TRI_UNSUPPORTED, "pooling", "pooling is for encoders without a classifier");
-  if (!free_choice || (c->head.has_pooler && pooling == TRI_POOL_NONE)) return TRI_OK;
-  c->head.pooling = pooling == TRI_POOL_NONE ? TRI_POOL_MEAN : pooling;
-  c->head.has_pooler = false; /* its tensors are then of no use */
-  return TRI_OK;
+int64_t tri_model_config_length(const tri_model_config *c) {
+  int64_t most = c->sentence.max_seq_length;
+  return most && most < c->max_position_embeddings ? most : c->max_position_embeddings;
 }
 
 uint64_t tri_model_config_hash(const tri_model_config *c) {

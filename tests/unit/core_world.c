@@ -144,10 +144,10 @@ static tri_status to_worker(void *ctx, const tri_peer *to, tri_group_msg *m) {
   return TRI_OK;
 }
 
-static tri_status tokenize(void *ctx, uint64_t job, tri_wire_str text, tri_wire_str pair, const uint32_t **ids,
-                           size_t *count, size_t *second) {
+static tri_status tokenize(void *ctx, uint64_t job, const tri_text *text, const uint32_t **ids, size_t *count,
+                           size_t *second) {
   struct world *w = ctx;
-  (void)pair, (void)second;
+  (void)second;
   if (w->refuse_tokenize) return TRI_AGAIN;
   if (w->tokenize_now) {
     *ids = w->now_ids;
@@ -155,8 +155,8 @@ static tri_status tokenize(void *ctx, uint64_t job, tri_wire_str text, tri_wire_
     return w->tokenize_now_status;
   }
   w->tokenize_job = job;
-  memcpy(w->tokenize_text, text.s, text.len);
-  w->tokenize_len = text.len;
+  memcpy(w->tokenize_text, text->s, text->len);
+  w->tokenize_len = text->len;
   w->tokenizes++;
   return TRI_OK;
 }

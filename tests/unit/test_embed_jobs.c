@@ -75,13 +75,13 @@ static tri_status to_worker(void *ctx, const tri_peer *to, tri_group_msg *m) {
 
 static const uint32_t text_ids[] = {5, 300, 7};
 
-static tri_status tokenize(void *ctx, uint64_t job, tri_wire_str text, tri_wire_str pair, const uint32_t **ids,
-                           size_t *count, size_t *second) {
+static tri_status tokenize(void *ctx, uint64_t job, const tri_text *text, const uint32_t **ids, size_t *count,
+                           size_t *second) {
   (void)ctx, (void)job;
-  if (text.len > 3) return TRI_TOO_LARGE;
+  if (text->len > 3 && !text->truncate) return TRI_TOO_LARGE;
   *ids = text_ids;
-  *count = text.len == 3 && !memcmp(text.s, "no ", 3) ? 0 : 3;
-  *second = pair.s ? 2 : 0;
+  *count = text->len == 3 && !memcmp(text->s, "no ", 3) ? 0 : 3;
+  *second = text->pair ? 2 : 0;
   return TRI_OK;
 }
 
@@ -203,6 +203,7 @@ START_TEST(test_embed) {
   ck_assert(r->op == TRI_REPLY_EMBEDDING && r->id == 9 && r->embed.num_values == 3 && r->embed.prompt_tokens == 5);
   ck_assert(!memcmp(r->values, v345, sizeof v345));
   ck_assert(tri_core_is_idle(w->core));
+  e.has_normalize = true;
   e.normalize = true;
   ask(w, TRI_OP_EMBED, 10, &e);
   result(w, last_job(w), 1, v345, 3);
@@ -367,6 +368,47 @@ START_TEST(test_refused) {
 }
 END_TEST
 
+/* A model whose folder asks for vectors of length 1 makes them, unless a request wants none. */
+START_TEST(test_normalize_of_the_model) {
+  const struct {
+    bool model, has, wish;
+    float second; /* of v345 */
+  } cases[] = {{false, false, false, 3},
+               {false, true, true, 0.6f},
+               {true, false, false, 0.6f},
+               {true, true, false, 3},
+               {true, true, true, 0.6f}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct world *w = create(EMBEDDER, NULL, 0, false);
+    w->model.sentence.normalize = cases[i].model;
+    tri_embed_request e = of_ids(1);
+    e.has_normalize = cases[i].has;
+    e.normalize = cases[i].wish;
+    ask(w, TRI_OP_EMBED, 1, &e);
+    result(w, last_job(w), 1, v345, 3);
+    ck_assert_float_eq_tol(last(w)->values[1], cases[i].second, 1e-6f);
+    destroy(w);
+  }
+}
+END_TEST
+
+START_TEST(test_truncate) {
+  struct world *w = create(EMBEDDER, NULL, 0, true);
+  tri_embed_request e = {.text = {"long", 4}, .truncate = true};
+  ask(w, TRI_OP_EMBED, 1, &e);
+  ck_assert_int_eq(w->num_assigns, 1);
+  e.truncate = false;
+  ask(w, TRI_OP_EMBED, 2, &e);
+  expect_error(w, 2, "no_capacity", "text");
+  ck_assert_ptr_nonnull(strstr(last(w)->message, "truncate"));
+  e = of_ids(3);
+  e.truncate = true; /* the last of which may be special */
+  ask(w, TRI_OP_EMBED, 3, &e);
+  expect_error(w, 3, "invalid_argument", "truncate");
+  destroy(w);
+}
+END_TEST
+
 START_TEST(test_poolings) {
   struct world *w = create(EMBEDDER, NULL, 0, false);
   w->model.head.has_pooler = false; /* and its --pooling is still "model" */
@@ -480,6 +522,8 @@ Suite *suite_embed_jobs(void) {
   tcase_add_test(t, test_token_classification);
   tcase_add_test(t, test_refused);
   tcase_add_test(t, test_poolings);
+  tcase_add_test(t, test_normalize_of_the_model);
+  tcase_add_test(t, test_truncate);
   tcase_add_test(t, test_answers_are_bounded);
   tcase_add_test(t, test_ends);
   tcase_add_test(t, test_slow_and_closed);

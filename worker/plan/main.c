@@ -6,6 +6,7 @@
 #include "runtime/base/log.h"
 #include "runtime/forward/kv_cache.h"
 #include "runtime/engine/ledger.h"
+#include "runtime/model/sentence.h"
 #include "runtime/step/limits.h"
 #include "runtime/base/serve_options.h"
 #include "runtime/base/version.h"
@@ -263,7 +264,7 @@ int main(int argc, char **argv) {
     if (st == TRI_OK && !o.serve.model) st = tri_fail(&err, TRI_USAGE, "model", "--model is missing");
     if (st == TRI_OK) st = tri_model_config_load(o.serve.model, config, &err);
     if (st == TRI_OK && o.serve.load_format != 2) st = tri_checkpoint_open(o.serve.model, &ckpt, &err);
-    if (st == TRI_OK) st = tri_model_config_pool(config, (tri_pooling)o.serve.pooling, &err);
+    if (st == TRI_OK) st = tri_model_config_pool(o.serve.model, (tri_pooling)o.serve.pooling, config, &err);
     if (st == TRI_OK) st = plan(&o, config, ckpt, &err);
     code = tri_exit_code(st);
     /* A cache of a size that was given is too small whatever the memory. */
