@@ -11,6 +11,12 @@ static tri_status check_generates(const tri_core *c, tri_error *err) {
                   m->head.has_classifier ? "classifies" : "embeds");
 }
 
+tri_status admission_refuse_untokenized(const tri_core *c, const char *field, tri_error *err) {
+  const char *other = c->cfg.other_tokenizer;
+  return tri_fail(err, TRI_UNSUPPORTED, field, "this model has no tokenizer.json%s%s%s: send token_ids",
+                  other ? ", and its " : "", other ? other : "", other ? " is not read" : "");
+}
+
 static tri_status check_submit(const tri_core *c, const tri_submit *s, tri_error *err) {
   if (c->draining) return tri_fail(err, TRI_DRAINING, "", "the cluster is shutting down and takes no new jobs");
   if (c->num_active >= c->cfg.max_queue)
@@ -19,8 +25,7 @@ static tri_status check_submit(const tri_core *c, const tri_submit *s, tri_error
   if (s->model.s && (s->model.len != strlen(c->cfg.model_name) || memcmp(s->model.s, c->cfg.model_name, s->model.len)))
     return tri_fail(err, TRI_NOT_FOUND, "model", "no model \"%.*s\" here, only \"%s\"",
                     (int)(s->model.len < 100 ? s->model.len : 100), s->model.s, c->cfg.model_name);
-  if (s->prompt.s && !c->cfg.tokenizer)
-    return tri_fail(err, TRI_UNSUPPORTED, "prompt", "this model has no tokenizer.json: send token_ids");
+  if (s->prompt.s && !c->cfg.tokenizer) return admission_refuse_untokenized(c, "prompt", err);
   if (s->sampling.num_stop && !c->cfg.tokenizer)
     return tri_fail(err, TRI_UNSUPPORTED, "stop", "stop strings need a tokenizer, and this model has none");
   if (s->sampling.min_tokens > s->sampling.max_tokens && s->sampling.max_tokens >= 0)

@@ -39,6 +39,7 @@ typedef struct tri_core_config {
   const char *model_name;
   const tri_model_config *model;  /* borrowed */
   const tri_tokenizer *tokenizer; /* borrowed; NULL: token ids only */
+  const char *other_tokenizer;    /* its file that is not read, for the refusal of a text; NULL: none */
   const tri_labels *labels;       /* borrowed; of a classifier */
   bool pools_as_model;            /* an encoder's pooling is not another than that of its checkpoint */
   uint64_t model_hash;            /* tri_model_config_hash, which workers must have, too; 0: any */

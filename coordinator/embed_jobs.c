@@ -41,8 +41,7 @@ tri_status embed_check(const tri_core *c, tri_client_op op, const tri_embed_requ
                     m->head.token_head ? "tokens" : "texts");
   if (op == TRI_OP_CLASSIFY && !m->head.has_classifier)
     return tri_fail(err, TRI_UNSUPPORTED, "op", "the model served here embeds: it has no classifier");
-  if (e->text.s && !c->cfg.tokenizer)
-    return tri_fail(err, TRI_UNSUPPORTED, "text", "this model has no tokenizer.json: send token_ids");
+  if (e->text.s && !c->cfg.tokenizer) return admission_refuse_untokenized(c, "text", err);
   if (e->truncate && !e->text.s)
     return tri_fail(err, TRI_INVALID_ARGUMENT, "truncate",
                     "truncate is for texts: token_ids, whose last may be special, are taken as they are");

@@ -121,6 +121,7 @@ static struct world *create_with(kind k, const char *config, int num_labels, con
   tri_core_config c = {.model_name = "toy",
                        .model = &w->model,
                        .tokenizer = w->tokenizer,
+                       .other_tokenizer = "spiece.model",
                        .labels = k > EMBEDDER ? &w->labels : NULL,
                        .pools_as_model = true,
                        .num_groups = 1,
@@ -364,6 +365,7 @@ START_TEST(test_refused) {
   e = (tri_embed_request){.text = {"abc", 3}};
   ask(w, TRI_OP_CLASSIFY, 2, &e); /* no tokenizer */
   expect_error(w, 2, "unsupported", "text");
+  ck_assert_ptr_nonnull(strstr(last(w)->message, "its spiece.model is not read"));
   destroy(w);
 }
 END_TEST
