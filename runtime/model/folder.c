@@ -92,6 +92,13 @@ tri_status tri_folder_no_weights(const char *dir, tri_error *err) {
                   dir);
 }
 
+bool tri_folder_is_bare(const char *dir) {
+  char name[NAME_BYTES];
+  tri_error ignored = {0};
+  return !find(dir, "", ".safetensors", name) && !find(dir, "", ".safetensors.index.json", name) &&
+         tri_folder_no_weights(dir, &ignored) == TRI_CORRUPT;
+}
+
 /* ---- quantized weights ---- */
 
 static const struct {

@@ -83,11 +83,16 @@ START_TEST(test_other_weights) {
     tri_error err = {0};
     put(cases[i].file, "");
     expect(tri_checkpoint_open(dir, &ckpt, &err), &err, cases[i].words, "save_pretrained");
+    ck_assert(!tri_folder_is_bare(dir));
     take_away(cases[i].file);
   }
   tri_checkpoint *ckpt;
   tri_error err = {0};
   put("README.md", "");
+  ck_assert(tri_folder_is_bare(dir));
+  put("model-00001-of-00002.safetensors", ""); /* of a download that broke off */
+  ck_assert(!tri_folder_is_bare(dir));
+  take_away("model-00001-of-00002.safetensors");
   ck_assert_int_eq(tri_checkpoint_open(dir, &ckpt, &err), TRI_CORRUPT);
   ck_assert_ptr_nonnull(strstr(err.message, "neither model.safetensors"));
   err = (tri_error){0};
