@@ -316,7 +316,7 @@ START_TEST(help) {
   static const char *const parts[] = {"Usage: demo [OPTION]... FILE...",
                                       "Does things.",
                                       "Layout:",
-                                      "-tp, --tensor-parallel-size N",
+                                      "-tp, --tp, --tensor-parallel-size N",
                                       "[1 to 64; default 1]",
                                       "1K to 1T",
                                       "default 4G",
