@@ -42,8 +42,8 @@ tri_status tri_served_model_open(const tri_serve_options *o, tri_served_model *m
     TRI_CHECK(tri_labels_load(o->model, (size_t)m->config.head.num_labels, &m->labels, err));
   TRI_CHECK(open_tokenizer(o->model, m, err));
   m->max_prompt = o->max_model_len ? o->max_model_len : tri_model_config_length(&m->config);
-  bool in_one_step = m->config.encoder;
-  if (in_one_step && m->max_prompt > o->max_num_batched_tokens) m->max_prompt = o->max_num_batched_tokens;
+  /* An encoder takes a text in one step. */
+  if (m->config.encoder && m->max_prompt > o->max_num_batched_tokens) m->max_prompt = o->max_num_batched_tokens;
   return take_name(o, m);
 }
 

@@ -282,7 +282,7 @@ static tri_status encode_beginning(encoding *e, const char *text, size_t len, si
   return st == TRI_TOO_LARGE && *count == most ? TRI_OK : st;
 }
 
-/* Takes ids from the longer of two texts until both have room, then from either. */
+/* Cuts the longer of two texts so that both have room, or both to halves of it. */
 static void share_room(size_t room, size_t *a, size_t *b) {
   size_t *shorter = *a <= *b ? a : b, *longer = *a <= *b ? b : a;
   if (*shorter > room / 2) *shorter = room / 2;
