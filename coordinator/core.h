@@ -17,16 +17,22 @@
 
 typedef struct tri_core tri_core;
 
+/* A text to be tokenized. */
+typedef struct tri_core_text {
+  tri_wire_str text, pair; /* pair.s NULL: it is no pair */
+  bool special;            /* with the special tokens of the tokenizer's template, as a pair always is */
+  bool truncate;           /* with too many tokens it loses its end, and has the special ones in any case */
+} tri_core_text;
+
 /* Calls of the core on the world. */
 typedef struct tri_core_io {
   void *ctx;
   /* TRI_AGAIN: the client is slow, the core tries again later. TRI_CLOSED: it is gone. */
   tri_status (*to_client)(void *ctx, const tri_peer *to, const tri_server_msg *m);
   tri_status (*to_worker)(void *ctx, const tri_peer *to, tri_group_msg *m);
-  /* Tokenizes a prompt or a pair of texts: at once into *ids (valid until the next call), or elsewhere, leaving *ids
-   * NULL and coming back with tri_core_tokenized. second: see tri_tokenizer_encode_pair. TRI_AGAIN: the queue is full.
-   */
-  tri_status (*tokenize)(void *ctx, uint64_t job, const tri_text *text, const uint32_t **ids, size_t *count,
+  /* Tokenizes at once into *ids (valid until the next call), or elsewhere, leaving *ids NULL and coming back with
+   * tri_core_tokenized. second: see tri_tokenizer_encode_pair. TRI_AGAIN: the queue is full. */
+  tri_status (*tokenize)(void *ctx, uint64_t job, const tri_core_text *text, const uint32_t **ids, size_t *count,
                          size_t *second);
   /* A group is beyond help: whoever started it should end it (and may start it again under the next epoch). */
   void (*group_lost)(void *ctx, uint32_t group, uint64_t epoch, const char *reason);

@@ -108,12 +108,9 @@ void job_submit(tri_core *c, int64_t now, const tri_peer *from, const tri_client
   if (s->prompt.s) {
     j->state = JOB_TOKENIZING;
     ids = NULL;
-    tri_text text = {.s = s->prompt.s, .len = s->prompt.len};
-    if (embed) {
-      text.pair = embed->text_pair.s;
-      text.pair_len = embed->text_pair.len;
-      text.truncate = embed->truncate;
-    }
+    tri_core_text text = {.text = s->prompt, .special = true};
+    if (embed) text.pair = embed->text_pair;
+    if (embed) text.truncate = embed->truncate;
     st = c->cfg.io.tokenize(c->cfg.io.ctx, j->id, &text, &ids, &count, &second);
   }
   if (st != TRI_OK || ids || !s->prompt.s) job_tokenized(c, now, j, st, ids, count, second);

@@ -89,10 +89,10 @@ static tri_status to_worker(void *ctx, const tri_peer *to, tri_group_msg *m) {
 }
 
 /* Handing a short prompt to a thread and taking it back costs more than its tokens do. */
-static tri_status tokenize(void *ctx, uint64_t job, const tri_text *text, const uint32_t **ids, size_t *count,
+static tri_status tokenize(void *ctx, uint64_t job, const tri_core_text *text, const uint32_t **ids, size_t *count,
                            size_t *second) {
   struct shell *s = ctx;
-  if (text->len + text->pair_len <= TOKENIZE_NOW_BYTES)
+  if (text->text.len + text->pair.len <= TOKENIZE_NOW_BYTES)
     return tri_tokenize_pool_now(s->tokenize_pool, text, ids, count, second);
   return tri_tokenize_pool_push(s->tokenize_pool, job, text);
 }

@@ -43,9 +43,21 @@ static tri_tokenized *queue_pop(struct queue *q) {
   return r;
 }
 
+static tri_status encode(const tri_tokenize_pool *p, tri_tokenizer_scratch *scratch, const tri_core_text *t,
+                         const uint32_t **ids, size_t *count, size_t *second) {
+  const tri_wire_str *a = &t->text, *b = &t->pair;
+  *second = 0;
+  if (t->truncate)
+    return tri_tokenizer_encode_truncated(p->tokenizer, scratch, a->s, a->len, b->s, b->len, p->max_tokens, ids, count,
+                                          second);
+  return b->s ? tri_tokenizer_encode_pair(p->tokenizer, scratch, a->s, a->len, b->s, b->len, p->max_tokens, ids, count,
+                                          second)
+              : tri_tokenizer_encode(p->tokenizer, scratch, a->s, a->len, t->special, p->max_tokens, ids, count);
+}
+
 static void tokenize(const tri_tokenize_pool *p, tri_tokenizer_scratch *scratch, tri_tokenized *r) {
   const uint32_t *ids;
-  r->status = tri_tokenizer_encode_request(p->tokenizer, scratch, &r->text, p->max_tokens, &ids, &r->count, &r->second);
+  r->status = encode(p, scratch, &r->in, &ids, &r->count, &r->second);
   if (r->status != TRI_OK) return;
   r->ids = tri_malloc(r->count, sizeof *ids);
   if (r->ids)
@@ -117,16 +129,16 @@ void tri_tokenize_pool_destroy(tri_tokenize_pool *p) {
   tri_free(p);
 }
 
-tri_status tri_tokenize_pool_push(tri_tokenize_pool *p, uint64_t job, const tri_text *text) {
-  tri_tokenized *r = tri_malloc(sizeof *r + text->len + text->pair_len, 1); /* both came in one message */
+tri_status tri_tokenize_pool_push(tri_tokenize_pool *p, uint64_t job, const tri_core_text *t) {
+  size_t len = t->text.len, pair_len = t->pair.len;
+  tri_tokenized *r = tri_malloc(sizeof *r + len + pair_len, 1); /* both came in one message */
   if (!r) return TRI_NO_MEMORY;
-  *r = (tri_tokenized){.job = job, .text = *text};
-  memcpy(r->bytes, text->s, text->len);
-  r->text.s = r->bytes;
-  if (text->pair) {
-    memcpy(r->bytes + text->len, text->pair, text->pair_len);
-    r->text.pair = r->bytes + text->len;
-  }
+  memset(r, 0, sizeof *r);
+  r->job = job;
+  r->in = (tri_core_text){.text = {r->bytes, len}, .special = t->special, .truncate = t->truncate};
+  memcpy(r->bytes, t->text.s, len);
+  if (t->pair.s) r->in.pair = (tri_wire_str){r->bytes + len, pair_len};
+  if (pair_len) memcpy(r->bytes + len, t->pair.s, pair_len);
   pthread_mutex_lock(&p->lock);
   bool full = p->in.count >= p->max_waiting;
   if (!full) queue_push(&p->in, r);
@@ -136,11 +148,11 @@ tri_status tri_tokenize_pool_push(tri_tokenize_pool *p, uint64_t job, const tri_
   return full ? TRI_AGAIN : TRI_OK;
 }
 
-tri_status tri_tokenize_pool_now(tri_tokenize_pool *p, const tri_text *text, const uint32_t **ids, size_t *count,
+tri_status tri_tokenize_pool_now(tri_tokenize_pool *p, const tri_core_text *text, const uint32_t **ids, size_t *count,
                                  size_t *second) {
   static const uint32_t none;
   *ids = NULL;
-  tri_status st = tri_tokenizer_encode_request(p->tokenizer, p->scratch, text, p->max_tokens, ids, count, second);
+  tri_status st = encode(p, p->scratch, text, ids, count, second);
   if (st == TRI_OK && !*ids) *ids = &none; /* no tokens, and yet an answer */
   return st;
 }

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "coordinator/core.h"
 #include "runtime/base/status.h"
 #include "runtime/tokenizer/tokenizer.h"
 
@@ -17,8 +18,8 @@ typedef struct tri_tokenized {
   tri_status status;
   uint32_t *ids;        /* owned by this struct */
   size_t count, second; /* second: see tri_tokenizer_encode_pair */
-  tri_text text;
-  char bytes[]; /* its own */
+  tri_core_text in;     /* it points to what follows */
+  char bytes[];
 } tri_tokenized;
 
 /* max_tokens: a prompt with more is TRI_TOO_LARGE, or truncated. max_waiting: prompts in the queue. */
@@ -26,10 +27,10 @@ tri_status tri_tokenize_pool_create(const tri_tokenizer *t, int threads, size_t 
                                     tri_tokenize_pool **out);
 void tri_tokenize_pool_destroy(tri_tokenize_pool *p); /* NULL is fine */
 /* Copies the text. TRI_AGAIN: the queue is full. */
-tri_status tri_tokenize_pool_push(tri_tokenize_pool *p, uint64_t job, const tri_text *text);
+tri_status tri_tokenize_pool_push(tri_tokenize_pool *p, uint64_t job, const tri_core_text *text);
 /* Tokenizes a short text in the caller's own thread (one at a time). *ids stays valid until the next call and is never
  * NULL. */
-tri_status tri_tokenize_pool_now(tri_tokenize_pool *p, const tri_text *text, const uint32_t **ids, size_t *count,
+tri_status tri_tokenize_pool_now(tri_tokenize_pool *p, const tri_core_text *text, const uint32_t **ids, size_t *count,
                                  size_t *second);
 /* Returns a finished text, to be given to tri_tokenized_free; NULL when there is none. */
 tri_tokenized *tri_tokenize_pool_pop(tri_tokenize_pool *p);

@@ -274,7 +274,7 @@ tri_status tri_tokenizer_encode_pair(const tri_tokenizer *t, tri_tokenizer_scrat
 static tri_status encode_beginning(encoding *e, const char *text, size_t len, size_t most, size_t *count) {
   tok_ids *ids = &e->s->ids;
   size_t before = ids->len;
-  ids->max = before + most;
+  ids->max = most < SIZE_MAX - before ? before + most : SIZE_MAX;
   ids->fills = true;
   tri_status st = encode_text(e, text, len);
   ids->fills = false;
@@ -290,21 +290,24 @@ static void share_room(size_t room, size_t *a, size_t *b) {
 }
 
 /* The ids of the texts are made one behind the other, and what stays of the second moves to its place. */
-static tri_status encode_truncated(encoding *e, const tri_text *text, size_t max_tokens, size_t *second) {
-  const tok_postprocessor *p = &e->t->postprocessor;
-  const tok_ids none = {0}, *between = text->pair ? &p->pair.between : &none;
-  const tok_ids *before = text->pair ? &p->pair.before : &p->prefix,
-                *behind = text->pair ? &p->pair.behind : &p->suffix;
-  tok_ids *ids = &e->s->ids;
+tri_status tri_tokenizer_encode_truncated(const tri_tokenizer *t, tri_tokenizer_scratch *s, const char *text,
+                                          size_t len, const char *pair, size_t pair_len, size_t max_tokens,
+                                          const uint32_t **out, size_t *count, size_t *second) {
+  const tok_postprocessor *p = &t->postprocessor;
+  const tok_ids none = {0}, *between = pair ? &p->pair.between : &none;
+  const tok_ids *before = pair ? &p->pair.before : &p->prefix, *behind = pair ? &p->pair.behind : &p->suffix;
+  encoding e = {t, s};
+  tok_ids *ids = &s->ids;
   size_t special = before->len + between->len + behind->len, len_a, len_b = 0;
-  if (text->pair && !p->pair.known) return TRI_UNSUPPORTED;
+  if (pair && !p->pair.known) return TRI_UNSUPPORTED;
+  if (!max_tokens) max_tokens = SIZE_MAX;
   if (special > max_tokens) return TRI_TOO_LARGE;
   size_t room = max_tokens - special;
   ids->len = 0;
   ids->max = SIZE_MAX;
   TRI_CHECK(tok_ids_append(ids, before->data, before->len));
-  TRI_CHECK(encode_beginning(e, text->s, text->len, room, &len_a));
-  if (text->pair) TRI_CHECK(encode_beginning(e, text->pair, text->pair_len, room, &len_b));
+  TRI_CHECK(encode_beginning(&e, text, len, room, &len_a));
+  if (pair) TRI_CHECK(encode_beginning(&e, pair, pair_len, room, &len_b));
   size_t had_a = len_a;
   share_room(room, &len_a, &len_b);
   ids->max = SIZE_MAX;
@@ -315,23 +318,10 @@ static tri_status encode_truncated(encoding *e, const tri_text *text, size_t max
   if (between->len) memcpy(a + len_a, between->data, between->len * sizeof *a);
   if (behind->len) memcpy(b + len_b, behind->data, behind->len * sizeof *b);
   ids->len = special + len_a + len_b;
-  *second = text->pair && p->pair.has_second_type ? before->len + len_a + p->pair.first_between : 0;
+  *out = ids->data;
+  *count = ids->len;
+  *second = pair && p->pair.has_second_type ? before->len + len_a + p->pair.first_between : 0;
   return TRI_OK;
-}
-
-tri_status tri_tokenizer_encode_request(const tri_tokenizer *t, tri_tokenizer_scratch *s, const tri_text *text,
-                                        size_t max_tokens, const uint32_t **ids, size_t *count, size_t *second) {
-  encoding e = {t, s};
-  *second = 0;
-  if (text->truncate && max_tokens) {
-    TRI_CHECK(encode_truncated(&e, text, max_tokens, second));
-    *ids = s->ids.data;
-    *count = s->ids.len;
-    return TRI_OK;
-  }
-  if (!text->pair) return tri_tokenizer_encode(t, s, text->s, text->len, true, max_tokens, ids, count);
-  return tri_tokenizer_encode_pair(t, s, text->s, text->len, text->pair, text->pair_len, max_tokens, ids, count,
-                                   second);
 }
 
 /* ---- decoding ---- */

@@ -9,15 +9,13 @@
 /* Truncated, every text has ids, as many as there may be at most, unless there is no room for the special ones. */
 static void check_truncated(const tri_tokenizer *t, tri_tokenizer_scratch *s, const char *text, size_t len,
                             size_t limit) {
-  tri_text ask = {.s = text, .len = len, .truncate = true};
   const uint32_t *ids;
   size_t count, second;
   for (int pair = 0; pair <= tri_tokenizer_has_pairs(t); pair++) {
-    tri_status st = tri_tokenizer_encode_request(t, s, &ask, limit, &ids, &count, &second);
+    tri_status st = tri_tokenizer_encode_truncated(t, s, text, len, pair ? text + len / 2 : NULL, len - len / 2, limit,
+                                                   &ids, &count, &second);
     if (st != TRI_OK && (st != TRI_TOO_LARGE || !limit || limit > 8)) abort();
     if (st == TRI_OK && limit && (count > limit || second > count)) abort();
-    ask.pair = text + len / 2;
-    ask.pair_len = len - len / 2;
   }
 }
 

@@ -144,7 +144,7 @@ static tri_status to_worker(void *ctx, const tri_peer *to, tri_group_msg *m) {
   return TRI_OK;
 }
 
-static tri_status tokenize(void *ctx, uint64_t job, const tri_text *text, const uint32_t **ids, size_t *count,
+static tri_status tokenize(void *ctx, uint64_t job, const tri_core_text *text, const uint32_t **ids, size_t *count,
                            size_t *second) {
   struct world *w = ctx;
   (void)second;
@@ -155,8 +155,8 @@ static tri_status tokenize(void *ctx, uint64_t job, const tri_text *text, const 
     return w->tokenize_now_status;
   }
   w->tokenize_job = job;
-  memcpy(w->tokenize_text, text->s, text->len);
-  w->tokenize_len = text->len;
+  memcpy(w->tokenize_text, text->text.s, text->text.len);
+  w->tokenize_len = text->text.len;
   w->tokenizes++;
   return TRI_OK;
 }

@@ -75,13 +75,13 @@ static tri_status to_worker(void *ctx, const tri_peer *to, tri_group_msg *m) {
 
 static const uint32_t text_ids[] = {5, 300, 7};
 
-static tri_status tokenize(void *ctx, uint64_t job, const tri_text *text, const uint32_t **ids, size_t *count,
+static tri_status tokenize(void *ctx, uint64_t job, const tri_core_text *text, const uint32_t **ids, size_t *count,
                            size_t *second) {
   (void)ctx, (void)job;
-  if (text->len > 3 && !text->truncate) return TRI_TOO_LARGE;
+  if (text->text.len > 3 && !text->truncate) return TRI_TOO_LARGE;
   *ids = text_ids;
-  *count = text->len == 3 && !memcmp(text->s, "no ", 3) ? 0 : 3;
-  *second = text->pair ? 2 : 0;
+  *count = text->text.len == 3 && !memcmp(text->text.s, "no ", 3) ? 0 : 3;
+  *second = text->pair.s ? 2 : 0;
   return TRI_OK;
 }
 

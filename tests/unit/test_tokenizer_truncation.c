@@ -33,22 +33,18 @@ static void check_single(const char *folder, size_t prefix, size_t suffix) {
   ck_assert_int_eq(tri_tokenizer_encode(t, s, text, strlen(text), true, 0, &ids, &n), TRI_OK);
   ck_assert_uint_lt(n, 256);
   memcpy(whole, ids, n * sizeof *ids);
-  for (size_t most = 1; most < n + 3; most++) {
-    tri_text ask = {.s = text, .len = strlen(text), .truncate = true};
-    tri_status st = tri_tokenizer_encode_request(t, s, &ask, most, &ids, &count, &second);
-    if (most < prefix + suffix) {
+  for (size_t most = 0; most < n + 3; most++) { /* 0: without a limit */
+    tri_status st = tri_tokenizer_encode_truncated(t, s, text, strlen(text), NULL, 0, most, &ids, &count, &second);
+    if (most && most < prefix + suffix) {
       ck_assert_int_eq(st, TRI_TOO_LARGE);
       continue;
     }
-    size_t want = most < n ? most : n;
+    size_t want = most && most < n ? most : n;
     ck_assert_msg(st == TRI_OK, "%s, %zu of %zu: %s", folder, most, n, tri_status_text(st));
     ck_assert_uint_eq(second, 0);
     ck_assert_uint_eq(count, want);
     ck_assert_mem_eq(ids, whole, (want - suffix) * sizeof *ids);
     ck_assert_mem_eq(ids + want - suffix, whole + n - suffix, suffix * sizeof *ids);
-    ask.truncate = false;
-    ck_assert_int_eq(tri_tokenizer_encode_request(t, s, &ask, most, &ids, &count, &second),
-                     most < n ? TRI_TOO_LARGE : TRI_OK);
   }
   tri_tokenizer_scratch_destroy(s);
   tri_tokenizer_destroy(t);
@@ -85,10 +81,9 @@ START_TEST(test_pairs) {
     char a[200], b[200];
     const uint32_t *ids;
     size_t n, second;
-    tri_text ask = {.s = a, .pair = b, .truncate = true};
-    ask.len = repeat(a, "the", cases[i].a);
-    ask.pair_len = repeat(b, "of", cases[i].b);
-    ck_assert_int_eq(tri_tokenizer_encode_request(t, s, &ask, cases[i].most, &ids, &n, &second), TRI_OK);
+    size_t len_a = repeat(a, "the", cases[i].a), len_b = repeat(b, "of", cases[i].b);
+    ck_assert_int_eq(tri_tokenizer_encode_truncated(t, s, a, len_a, b, len_b, cases[i].most, &ids, &n, &second),
+                     TRI_OK);
     ck_assert_msg(n == cases[i].left_a + cases[i].left_b + 3 && second == cases[i].left_a + 2, "case %zu: %zu", i, n);
     for (size_t k = 1; k < n; k++) {
       uint32_t want = k < second ? the : of;
@@ -109,12 +104,10 @@ START_TEST(test_long_text) {
   char *many = tri_malloc(WORDS * 4 + 1, 1);
   const uint32_t *ids;
   size_t n, second;
-  tri_text ask = {.s = many, .len = repeat(many, "the", WORDS), .truncate = true};
-  ck_assert_int_eq(tri_tokenizer_encode_request(t, s, &ask, 256, &ids, &n, &second), TRI_OK);
+  size_t len = repeat(many, "the", WORDS);
+  ck_assert_int_eq(tri_tokenizer_encode_truncated(t, s, many, len, NULL, 0, 256, &ids, &n, &second), TRI_OK);
   ck_assert_uint_eq(n, 256);
-  ask.pair = many;
-  ask.pair_len = ask.len;
-  ck_assert_int_eq(tri_tokenizer_encode_request(t, s, &ask, 256, &ids, &n, &second), TRI_OK);
+  ck_assert_int_eq(tri_tokenizer_encode_truncated(t, s, many, len, many, len, 256, &ids, &n, &second), TRI_OK);
   ck_assert(n == 256 && second == 128);
   tri_free(many);
   tri_tokenizer_scratch_destroy(s);
