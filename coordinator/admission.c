@@ -57,6 +57,13 @@ static tri_job_limits limits_of(const tri_core *c, const group *g) {
   return l;
 }
 
+size_t admission_most_tokens(const tri_core *c) {
+  uint32_t index;
+  const group *g = group_pick(c, &index);
+  uint64_t most = (uint64_t)c->cfg.max_prompt;
+  return g && g->max_model_len < most ? (size_t)g->max_model_len : (size_t)most;
+}
+
 tri_status admission_check_tokens(const tri_core *c, const job *j, const uint32_t *ids, size_t count, tri_error *err) {
   tri_job_limits l = limits_of(c, NULL);
   tri_job_request r = {.token_ids = ids, .num_token_ids = count, .sampling = &j->sampling};

@@ -21,7 +21,7 @@ typedef struct tri_core tri_core;
 typedef struct tri_core_text {
   tri_wire_str text, pair; /* pair.s NULL: it is no pair */
   bool special;            /* with the special tokens of the tokenizer's template, as a pair always is */
-  bool truncate;           /* with too many tokens it loses its end, and has the special ones in any case */
+  size_t truncate_to; /* with more tokens it loses its end, and has the special ones in any case; 0: it is refused */
 } tri_core_text;
 
 /* Calls of the core on the world. */

@@ -43,7 +43,8 @@ tri_status tri_served_model_open(const tri_serve_options *o, tri_served_model *m
   TRI_CHECK(open_tokenizer(o->model, m, err));
   m->max_prompt = o->max_model_len ? o->max_model_len : tri_model_config_length(&m->config);
   /* An encoder takes a text in one step. */
-  if (m->config.encoder && m->max_prompt > o->max_num_batched_tokens) m->max_prompt = o->max_num_batched_tokens;
+  int64_t step = o->max_num_batched_tokens; /* 0: the groups decide */
+  if (m->config.encoder && step && m->max_prompt > step) m->max_prompt = step;
   return take_name(o, m);
 }
 

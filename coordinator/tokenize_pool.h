@@ -22,7 +22,7 @@ typedef struct tri_tokenized {
   char bytes[];
 } tri_tokenized;
 
-/* max_tokens: a prompt with more is TRI_TOO_LARGE, or truncated. max_waiting: prompts in the queue. */
+/* max_tokens: a prompt with more is TRI_TOO_LARGE. max_waiting: prompts in the queue. */
 tri_status tri_tokenize_pool_create(const tri_tokenizer *t, int threads, size_t max_tokens, size_t max_waiting,
                                     tri_tokenize_pool **out);
 void tri_tokenize_pool_destroy(tri_tokenize_pool *p); /* NULL is fine */

@@ -5,7 +5,11 @@
  * before it touches anything that an earlier kernel writes or reads; only what none of them writes may be read in front
  * of it: weights, the batch's arrays, and keys of earlier steps. Copies keep steps apart: one begins when all in front
  * of it has ended, and so does what follows it. Since every kernel of the chain waits for the one before it, it has
- * then waited for all. */
+ * then waited for all.
+ *
+ * Two kernels that read the same and write apart can run beside each other: the first one goes through
+ * wait_for_previous() before let_next_begin(), so that what both read is there when the second begins, and the second
+ * waits before it ends, so that who waits for it has waited for both. */
 #ifndef TRI_KERNELS_CUDA_DEPENDENT_LAUNCH_CUH
 #define TRI_KERNELS_CUDA_DEPENDENT_LAUNCH_CUH
 

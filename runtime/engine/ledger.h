@@ -11,9 +11,8 @@
 typedef struct tri_ledger_config {
   tri_dtype dtype, kv_dtype; /* dtype TRI_DTYPE_COUNT: as stored */
   tri_quantization quantization;
-  int64_t memory; /* bytes that the rank may use; 0: no limit known */
-  int64_t
-      kv_bytes; /* asked for; 0: what full slots need, at most a fourth of what is left, of a device's nine tenths */
+  int64_t memory;    /* bytes that the rank may use; 0: no limit known */
+  int64_t kv_bytes;  /* asked for; 0: what full slots need, at most a fourth of what is left, of a device's all of it */
   int num_kv_blocks; /* not 0: exactly so many */
   bool device;       /* memory is a device's, where workspaces and what the driver takes lie beside the rest */
 } tri_ledger_config;

@@ -78,7 +78,8 @@ static const uint32_t text_ids[] = {5, 300, 7};
 static tri_status tokenize(void *ctx, uint64_t job, const tri_core_text *text, const uint32_t **ids, size_t *count,
                            size_t *second) {
   (void)ctx, (void)job;
-  if (text->text.len > 3 && !text->truncate) return TRI_TOO_LARGE;
+  if (text->text.len > 3 && !text->truncate_to) return TRI_TOO_LARGE;
+  if (text->truncate_to) ck_assert_uint_eq(text->truncate_to, MODEL_LEN);
   *ids = text_ids;
   *count = text->text.len == 3 && !memcmp(text->text.s, "no ", 3) ? 0 : 3;
   *second = text->pair.s ? 2 : 0;
@@ -127,7 +128,7 @@ static struct world *create_with(kind k, const char *config, int num_labels, con
                        .num_groups = 1,
                        .seed = 7,
                        .max_queue = MAX_QUEUE,
-                       .max_prompt = MODEL_LEN,
+                       .max_prompt = 2 * MODEL_LEN, /* a group may have less */
                        .silence_ns = 400 * SECOND,
                        .watchdog_ns = 1000 * SECOND,
                        .io = {w, to_client, to_worker, tokenize, group_lost, group_ready, draw}};

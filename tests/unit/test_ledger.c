@@ -57,15 +57,14 @@ START_TEST(kv_gets_what_is_left) {
   ck_assert_int_eq(make(&k, fixed(&host) + kv - 1, kv, false, &l, &err), TRI_NO_CAPACITY);
   ck_assert_ptr_null(strstr(err.message, "reserve"));
   ck_assert_int_eq(make(&k, fixed(&device) - 1, 0, true, &l, &err), TRI_NO_CAPACITY);
-  /* Not asked for, a fourth of what is left of a host is the most, and nine tenths of a device. */
+  /* Not asked for, a fourth of what is left of a host is the most, and all of it of a device. */
   ck_assert_int_eq(make(&k, fixed(&host) + 4 * kv, 0, false, &l, &err), TRI_OK);
   ck_assert_int_eq((int64_t)l.kv, kv);
   ck_assert_int_eq(make(&k, fixed(&host) + 4 * kv - 1, 0, false, &l, &err), TRI_OK);
   ck_assert_int_lt((int64_t)l.kv, kv);
-  int64_t most = (kv + 8) / 9 * 10; /* the least whose nine tenths, of whole tenths, are enough */
-  ck_assert_int_eq(make(&k, fixed(&device) + most, 0, true, &l, &err), TRI_OK);
+  ck_assert_int_eq(make(&k, fixed(&device) + kv, 0, true, &l, &err), TRI_OK);
   ck_assert_int_eq((int64_t)l.kv, kv);
-  ck_assert_int_eq(make(&k, fixed(&device) + most - 10, 0, true, &l, &err), TRI_OK);
+  ck_assert_int_eq(make(&k, fixed(&device) + kv - 1, 0, true, &l, &err), TRI_OK);
   ck_assert_int_lt((int64_t)l.kv, kv);
 }
 END_TEST

@@ -74,6 +74,10 @@ struct sim {
   tri_outbox out;
   uint64_t content[MAX_BLOCKS]; /* [block * block_size + offset] */
   uint32_t drawn[MAX_SLOTS];    /* by the last step */
+  struct counted {
+    uint64_t life; /* plus one; 0: none */
+    int length;
+  } counted[MAX_SLOTS]; /* by slot: what a sampler with penalties has seen */
   struct result results[MAX_LANES];
   int num_results, iteration, steps, copies, forks, ahead;
   struct request requests[MAX_JOBS];
@@ -234,7 +238,7 @@ static uint32_t known(const struct sim *s, uint32_t id) {
 /* One sequence's tokens: writes their entries and checks all entries that attention would read. */
 static void execute_sequence(struct sim *s, const tri_batch_builder *b, int q, const tri_plan_seq *p) {
   const tri_slot *slot = &s->ranks[0].slots->slots[p->slot];
-  const int32_t *blocks = b->batch.block_table + q * b->batch.block_table_stride;
+  const int32_t *blocks = tri_batch_blocks(&b->batch, q);
   int first = b->batch.seq_start[q], n = b->batch.seq_start[q + 1] - first;
   MUST(n >= 1);
   MUST(b->batch.context_len[q] == (int)p->start + n);
@@ -253,6 +257,16 @@ static void execute_sequence(struct sim *s, const tri_batch_builder *b, int q, c
   }
 }
 
+/* A sampler that counts ids must see all that there are with a sequence's first draw, and then each that it draws. */
+static void check_counted(struct sim *s, const tri_draw *d, const tri_slot *slot) {
+  struct counted *c = &s->counted[d->slot];
+  if (c->life == d->life + 1)
+    MUST(c->length == d->position);
+  else
+    MUST(slot->num_history == slot->length);
+  *c = (struct counted){.life = d->life + 1, .length = d->position + 1};
+}
+
 static void execute_draws(struct sim *s, const tri_batch_builder *b, struct result *out) {
   tri_slots *slots = s->ranks[0].slots;
   out->r.tokens = out->tokens;
@@ -262,7 +276,7 @@ static void execute_draws(struct sim *s, const tri_batch_builder *b, struct resu
     const tri_sample_params *p = &slot->params;
     MUST((int)d->counter == d->position - slot->num_prompt);
     MUST(d->position == slot->length);
-    if (p->repetition_penalty != 1) MUST(slot->num_history == slot->length); /* the sampler must see them all */
+    if (p->repetition_penalty != 1) check_counted(s, d, slot);
     uint32_t t =
         draw(*entry(s, slot->blocks, slot->length - 1), p->seed, d->counter, p->banned, d->ban ? p->num_banned : 0);
     tri_sample_result sample = {.token = t, .logprob = -(float)t, .num_top = p->num_logprobs > 0 ? p->num_logprobs : 0};

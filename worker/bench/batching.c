@@ -73,6 +73,7 @@ struct request {
   int in, out;
 };
 
+enum { SLOTS = 128 }; /* unless --max-num-seqs says otherwise */
 enum { ITERATION, REQUEST, PADDED, NUM_LEVELS };
 static const char *const names[] = {"iteration", "request", "padded_request"};
 static const char *const titles[] = {"iteration-level", "request-level", "request-level, padded"};
@@ -271,7 +272,8 @@ static tri_status set_up(struct bench *b, tri_error *err) {
   tri_model_config model;
   TRI_CHECK(tri_model_config_load(o->model, &model, err));
   TRI_CHECK(check(&b->o, &model, err));
-  int slots = o->max_num_seqs < b->o.requests ? o->max_num_seqs : b->o.requests, len = b->o.max_in + b->o.max_out;
+  int most = o->max_num_seqs ? o->max_num_seqs : SLOTS, slots = most < b->o.requests ? most : b->o.requests;
+  int len = b->o.max_in + b->o.max_out;
   tri_engine_config ec = {.max_num_seqs = slots,
                           .max_num_batched_tokens = o->max_num_batched_tokens,
                           .max_model_len = len,

@@ -27,7 +27,10 @@ tri_status plan_find_backend(struct plan *p, tri_error *err) {
   tri_error why = {0};
   tri_status st = TRI_OK;
   if (may)
-    st = tri_backend_create(&(tri_backend_config){.name = v->backend, .deterministic = v->deterministic}, &be, &why);
+    st = tri_backend_create(&(tri_backend_config){.name = v->backend,
+                                                  .deterministic = v->deterministic,
+                                                  .memory_utilization = v->gpu_memory_utilization},
+                            &be, &why);
   if (insists && st != TRI_OK && !p->o->memory)
     return tri_fail(err, TRI_UNSUPPORTED, "memory-per-rank",
                     "--memory-per-rank must say what the device has, which cannot be asked here: %s", why.message);

@@ -74,7 +74,8 @@ static tri_status limits_for(const struct plan *p, int64_t len, tri_limits *out,
   tri_limits_config config = {.max_num_seqs = v->max_num_seqs,
                               .max_num_batched_tokens = v->max_num_batched_tokens,
                               .block_size = v->block_size,
-                              .max_model_len = len};
+                              .max_model_len = len,
+                              .device = p->ledger.device};
   return tri_limits_make(p->c, &config, out, err);
 }
 
@@ -119,11 +120,11 @@ static tri_status plan(const struct plan_options *o, const tri_model_config *c, 
                                  .num_kv_blocks = v->num_kv_blocks};
   tri_dtype kv = v->kv_cache_dtype == TRI_SERVE_AUTO ? TRI_DTYPE_COUNT : (tri_dtype)v->kv_cache_dtype;
   tri_status st;
+  TRI_TRY(plan_find_backend(&p, err));
   TRI_TRY(limits_for(&p, v->max_model_len, &p.limits, err));
   if (tri_limits_stretch(c, &p.limits)) /* `up` serves it, and warns, too */
     fprintf(stderr, "trireme plan: warning: max_model_len %d exceeds the %lld positions that the model was made for\n",
             p.limits.max_model_len, (long long)c->max_position_embeddings);
-  TRI_TRY(plan_find_backend(&p, err));
   p.ledger.kv_dtype = tri_kv_dtype(c, kv, p.ledger.dtype, p.ledger.device);
   p.ranks = tri_calloc((size_t)p.num_ranks, sizeof *p.ranks);
   if (!p.ranks) TRI_TRY(tri_fail(err, TRI_NO_MEMORY, "tensor_parallel_size", "no memory for %d ranks", p.num_ranks));

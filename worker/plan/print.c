@@ -23,7 +23,6 @@ static void print_backend(const struct plan *p) {
 }
 
 static void print_head(const struct plan *p) {
-  const tri_serve_options *v = &p->o->serve;
   const tri_model_config *c = p->c;
   char source[64] = "", memory[TRI_MEMORY_TEXT];
   const char *whose = c->seq2seq.on ? "decoder " : "";
@@ -35,7 +34,7 @@ static void print_head(const struct plan *p) {
   printf("%d %s with %s each, %d tokens per sequence, %d tokens per step\n\n"
          "rank  pp  tp   layers     q heads kv heads  weights MiB  activ. MiB  %12s    total MiB %12s\n",
          p->num_ranks, p->num_ranks == 1 ? "rank" : "ranks", tri_memory_text((uint64_t)p->ledger.memory, memory),
-         p->limits.max_model_len, v->max_num_batched_tokens, c->encoder ? "K and V MiB" : "KV cache MiB",
+         p->limits.max_model_len, p->limits.max_num_batched_tokens, c->encoder ? "K and V MiB" : "KV cache MiB",
          c->encoder ? "of tokens" : "KV tokens");
 }
 
