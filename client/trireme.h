@@ -160,8 +160,9 @@ typedef struct trireme_request {
   size_t num_stop_token_ids;
   const trireme_logit_bias *logit_bias;
   size_t num_logit_bias;
-  int64_t priority;    /* 0; lower is sooner */
-  int64_t deadline_ms; /* 0: none */
+  int64_t priority;       /* 0; lower is sooner */
+  int64_t deadline_ms;    /* 0: none */
+  bool no_special_tokens; /* the prompt has those of the tokenizer's template already, as one of a chat template has */
 } trireme_request;
 #define TRIREME_UNSET INT64_MIN
 
@@ -323,6 +324,7 @@ typedef struct trireme_event {
       double queue_ms, first_token_ms, total_ms;
       uint32_t preemptions;
       bool timed_out; /* "abort" was the end because deadline_ms had passed; otherwise somebody cancelled it */
+      uint64_t seed;  /* the request's, or the one that was drawn: with it the same request draws the same again */
     } done;
     trireme_error error;
     trireme_status status;

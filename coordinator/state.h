@@ -10,6 +10,8 @@
 #include "runtime/base/hash.h"
 #include "runtime/base/wait.h"
 
+/* Bits of a seed that is drawn: so many every reader of JSON takes as they are. */
+enum { DRAWN_SEED_BITS = 53 };
 enum { NUM_BUCKETS = 4096, MAX_RANKS = 1024, MAX_RETAINED = 4096, MAX_ASKS = 8, MAX_NOTICES = 64 };
 
 /* Time for which an ended job can still be attached to or asked for again. */
@@ -81,6 +83,7 @@ typedef struct job {
   size_t num_prompt;
   uint32_t num_open;
   uint32_t preemptions; /* as its group has told */
+  int64_t begun_ns;     /* when a step first took a part of it in, likewise; 0: none has */
   int64_t submitted_ns, assigned_ns, first_token_ns, last_token_ns, ended_ns, deadline_ns, stuck_ns;
   tri_error *error;     /* NULL: none */
   job_embed *embed;     /* NULL: the job generates text */
@@ -244,7 +247,9 @@ void job_fail(tri_core *c, int64_t now, job *j, const tri_error *err);
 void job_cut(tri_core *c, int64_t now, job *j, const tri_error *err);
 void jobs_fail_group(tri_core *c, int64_t now, uint32_t group, const char *reason);
 void job_refused(tri_core *c, int64_t now, uint32_t group, const tri_group_msg *m); /* by its group's leader */
-void job_finish(tri_core *c, int64_t now, job *j);                                  /* all choices have ended */
+void job_begun(job *j, int64_t now, uint64_t waited_ns); /* a step took it in, so long after its group had it */
+int64_t job_queue_ns(const job *j);                      /* until then; without it until the end */
+void job_finish(tri_core *c, int64_t now, job *j);       /* all choices have ended */
 void job_abort(tri_core *c, int64_t now, job *j);
 void job_dispatch(tri_core *c, int64_t now); /* queued jobs to ready groups */
 void job_tokens(tri_core *c, int64_t now, uint32_t group, const tri_group_tokens *tokens);

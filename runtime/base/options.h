@@ -33,8 +33,9 @@
  * FAILED: something went wrong that may be right another time: a file, a peer or a device is lost, it took too long.
  * USAGE: the options are wrong whatever the model and the machine (TRI_USAGE, and what the parser refuses).
  * REFUSED: this model, layout or request cannot be had here, and trying again would change nothing: what is asked for
- * is not supported, malformed, not permitted, or does not fit into the memory. */
-enum { TRI_EXIT_OK = 0, TRI_EXIT_FAILED = 1, TRI_EXIT_USAGE = 2, TRI_EXIT_REFUSED = 3 };
+ * is not supported, malformed, not permitted, or does not fit into the memory.
+ * NOT_SERVING: `trireme status` alone, of a coordinator that answers and takes no requests, yet or any more. */
+enum { TRI_EXIT_OK = 0, TRI_EXIT_FAILED = 1, TRI_EXIT_USAGE = 2, TRI_EXIT_REFUSED = 3, TRI_EXIT_NOT_SERVING = 4 };
 /* Returns the exit code of a program that ends with st. */
 int tri_exit_code(tri_status st);
 

@@ -112,7 +112,9 @@ abacus=$SRC/tests/models/abacus
 up=(timeout 20 "$trireme" up --model "$abacus")
 want 2 'foo starts with neither .* -- endpoint$' "${up[@]}" --endpoint foo
 want 2 'bar starts with neither .* -- worker_endpoint$' "${up[@]}" --endpoint "ipc://$dir/up.sock" --worker-endpoint bar
-want 2 'tcp://127.0.0.1:x: Invalid argument -- endpoint$' "${up[@]}" --endpoint tcp://127.0.0.1:x --insecure-tcp
+want 2 '"x" is no port in tcp://127.0.0.1:x -- endpoint$' "${up[@]}" --endpoint tcp://127.0.0.1:x --insecure-tcp
+want 2 'port 80000 of .*; allowed are 0 to 65535 -- endpoint$' "${up[@]}" --endpoint tcp://127.0.0.1:80000 --insecure-tcp
+want 2 'port 80000 of .*; allowed are 0 to 65535 -- worker_endpoint$' "${up[@]}" --endpoint "ipc://$dir/up.sock" --worker-endpoint tcp://127.0.0.1:80000
 want 2 'without keys would let anybody in' "${up[@]}" --endpoint 'tcp://127.0.0.1:*'
 want 2 'needs --allowed-keys' "${up[@]}" --endpoint 'tcp://127.0.0.1:*' --key-file up.key
 want 1 't.sock belongs to a server that is running -- endpoint$' "${up[@]}"
@@ -253,6 +255,21 @@ sleep 0.3
 start
 wait $early
 [[ $? == 0 ]] && grep -q '^ the oars of three$' early.out || { echo "FAILED: a client before its coordinator" && cat early.out && failures=$((failures + 1)); }
+stop
+
+# A coordinator that does not serve yet has an exit code of its own, and can be waited for, also before it is there.
+start --starting-ms 100000
+want 4 '^starting, model fake' "$trireme" status
+want 4 '"state":"starting"' "$trireme" status --json --wait 0.3
+want 0 '^trireme:fake 1' "$trireme" status --stats
+stop
+want 1 'no socket .*t.sock' timeout 2 "$trireme" status --wait 0.3
+timeout 10 "$trireme" status --wait 8 >early.out 2>&1 &
+early=$!
+sleep 0.3
+start --starting-ms 500
+wait $early
+[[ $? == 0 ]] && grep -q '^serving, model fake' early.out || { echo "FAILED: status --wait before its coordinator" && cat early.out && failures=$((failures + 1)); }
 stop
 
 start --task embed

@@ -73,6 +73,8 @@ static void read_done(struct stream *s, const tri_done *d) {
   s->prompt_tokens = d->prompt_tokens;
   s->timed_out = d->timed_out;
   s->preemptions = d->preemptions;
+  s->queue_ms = d->queue_ms;
+  s->seed = d->seed;
   for (uint32_t i = 0; i < d->num_choices; i++) {
     s->choice[i].reason = d->choices[i].reason;
     add_text(&s->choice[i], d->choices[i].text);
@@ -157,6 +159,7 @@ static tri_status tokenize(void *ctx, uint64_t job, const tri_core_text *text, c
   w->tokenize_job = job;
   memcpy(w->tokenize_text, text->text.s, text->text.len);
   w->tokenize_len = text->text.len;
+  w->tokenize_special = text->special;
   w->tokenizes++;
   return TRI_OK;
 }

@@ -174,7 +174,7 @@ static void ask(struct world *w, tri_client_op op, uint64_t id, const tri_embed_
 static tri_embed_request of_ids(size_t n) { return (tri_embed_request){.token_ids = zeros, .num_token_ids = n}; }
 
 static void result(struct world *w, uint64_t job, uint64_t epoch, const float *values, size_t n) {
-  tri_group_result r = {job, values, n};
+  tri_group_result r = {.job = job, .waited_ns = 3000000, .values = values, .num_values = n};
   tri_group_msg m = {.op = TRI_GROUP_EMBED_RESULTS, .embed_results = {.epoch = epoch, .num = 1, .results = &r}};
   send_worker(w, &m);
 }
@@ -200,8 +200,10 @@ START_TEST(test_embed) {
   ck_assert(w->assigns[0].num_token_ids == 5 && w->assigns[0].sampling.n == 1 && w->assigns[0].sampling.priority == -2);
   ck_assert_int_eq(w->num_replies, 0); /* one answer, and nothing before it */
   ck_assert(!tri_core_is_idle(w->core));
+  w->now += 5000000;
   result(w, last_job(w), 1, v345, 3);
   const struct reply *r = last(w);
+  ck_assert(r->embed.queue_ms == 3 && r->embed.total_ms == 5); /* with what it waited in its group */
   ck_assert(r->op == TRI_REPLY_EMBEDDING && r->id == 9 && r->embed.num_values == 3 && r->embed.prompt_tokens == 5);
   ck_assert(!memcmp(r->values, v345, sizeof v345));
   ck_assert(tri_core_is_idle(w->core));
@@ -508,7 +510,7 @@ START_TEST(test_slow_and_closed) {
   w->closed = false;
   tri_client_msg status = {.op = TRI_OP_CANCEL, .id = 60, .cancel = {.target = 2}};
   tri_core_client(w->core, w->now, &client, &status);
-  expect_error(w, 60, "not_found", "request_id"); /* forgotten */
+  expect_error(w, 60, "not_found", "target"); /* forgotten */
   destroy(w);
 }
 END_TEST

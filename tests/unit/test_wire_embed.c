@@ -234,14 +234,15 @@ START_TEST(test_results) {
   static tri_group_msg out;
   tri_arena *a = arena();
   tri_error err = {0};
-  tri_group_result results[] = {{7, values, 6}, {UINT64_MAX, values, 1}, {8, NULL, 0}};
+  tri_group_result results[] = {{7, 5, values, 6}, {UINT64_MAX, UINT64_MAX, values, 1}, {8, 0, NULL, 0}};
   tri_group_msg in = {
       .op = TRI_GROUP_EMBED_RESULTS, .seq = 2, .embed_results = {.epoch = 4, .num = 3, .results = results}};
   ck_assert_int_eq(tri_group_msg_pack(&in, &buf), TRI_OK);
   ck_assert_int_eq(tri_group_msg_unpack(buf.data, buf.len, a, &out, &err), TRI_OK);
   const tri_group_results *r = &out.embed_results;
   ck_assert(out.op == TRI_GROUP_EMBED_RESULTS && r->epoch == 4 && r->num == 3);
-  ck_assert(r->results[0].job == 7 && r->results[1].job == UINT64_MAX && !r->results[2].num_values);
+  ck_assert(r->results[0].job == 7 && r->results[0].waited_ns == 5 && r->results[1].job == UINT64_MAX &&
+            !r->results[2].num_values);
   ck_assert(r->results[0].num_values == 6 && !memcmp(r->results[0].values, values, sizeof values));
   /* an array that claims more elements than there are bytes for */
   static const char claims[] = "\x85\xa1v\x01\xa2op\xad"

@@ -1,0 +1,81 @@
+/* The tokenizer's threads do what the caller's own thread does. */
+#include <check.h>
+#include <poll.h>
+#include <string.h>
+
+#include "coordinator/tokenize_pool.h"
+
+Suite *suite_tokenize_pool(void);
+
+enum { BEGIN = 506, MOST = 100 }; /* abacus puts its begin token in front */
+
+static tri_tokenizer *tokenizer;
+static tri_tokenize_pool *pool;
+
+static void setup(void) {
+  tri_error err = {0};
+  ck_assert_int_eq(tri_tokenizer_load(TRI_SOURCE "/tests/models/abacus/tokenizer.json", &tokenizer, &err), TRI_OK);
+  ck_assert_int_eq(tri_tokenize_pool_create(tokenizer, 2, MOST, 2, &pool), TRI_OK);
+}
+
+static void teardown(void) {
+  tri_tokenize_pool_destroy(pool);
+  tri_tokenizer_destroy(tokenizer);
+}
+
+static tri_wire_str str(const char *s) { return (tri_wire_str){s, strlen(s)}; }
+
+static tri_tokenized *by_thread(const tri_core_text *text) {
+  struct pollfd told = {.fd = tri_tokenize_pool_fd(pool), .events = POLLIN};
+  ck_assert_int_eq(tri_tokenize_pool_push(pool, 7, text), TRI_OK);
+  ck_assert_int_eq(poll(&told, 1, 10000), 1);
+  tri_tokenized *r = tri_tokenize_pool_pop(pool);
+  ck_assert(r && r->job == 7);
+  return r;
+}
+
+START_TEST(both_ways) {
+  const tri_core_text texts[] = {{.text = str("1+1="), .special = true},
+                                 {.text = str("1+1="), .special = false},
+                                 {.text = str("<|begin|>1+1="), .special = false},
+                                 {.text = str("1+1="), .pair = str("2"), .special = true},
+                                 {.text = str(""), .special = true},
+                                 {.text = str(""), .special = false},
+                                 {.text = str("1+1="), .truncate_to = 3}};
+  static const size_t lengths[] = {5, 4, 5, 7, 1, 0, 3};
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+    const uint32_t *ids;
+    size_t count, second;
+    ck_assert_int_eq(tri_tokenize_pool_now(pool, &texts[i], &ids, &count, &second), TRI_OK);
+    ck_assert_uint_eq(count, lengths[i]);
+    ck_assert_int_eq(count && ids[0] == BEGIN, count && i != 1);
+    tri_tokenized *r = by_thread(&texts[i]);
+    ck_assert(r->status == TRI_OK && r->count == count && r->second == second);
+    if (count) ck_assert_mem_eq(r->ids, ids, count * sizeof *ids);
+    tri_tokenized_free(r);
+  }
+}
+END_TEST
+
+START_TEST(too_long) {
+  char digits[MOST + 1];
+  const uint32_t *ids;
+  size_t count, second;
+  memset(digits, '<', sizeof digits);
+  tri_core_text text = {.text = {digits, sizeof digits}};
+  ck_assert_int_eq(tri_tokenize_pool_now(pool, &text, &ids, &count, &second), TRI_TOO_LARGE);
+  tri_tokenized *r = by_thread(&text);
+  ck_assert_int_eq(r->status, TRI_TOO_LARGE);
+  tri_tokenized_free(r);
+}
+END_TEST
+
+Suite *suite_tokenize_pool(void) {
+  Suite *s = suite_create("tokenize_pool");
+  TCase *c = tcase_create("tokenize_pool");
+  tcase_add_checked_fixture(c, setup, teardown);
+  tcase_add_test(c, both_ways);
+  tcase_add_test(c, too_long);
+  suite_add_tcase(s, c);
+  return s;
+}
