@@ -355,7 +355,9 @@ static trireme_result send_embed(trireme *c, tri_client_op op, const trireme_emb
                            .text_pair = {r->text_pair, r->text_pair_len},
                            .token_ids = r->token_ids,
                            .num_token_ids = r->num_token_ids,
+                           .has_normalize = r->normalize || r->keep_length,
                            .normalize = r->normalize,
+                           .truncate = r->truncate,
                            .priority = r->priority,
                            .deadline_ms = r->deadline_ms};
   e->has_pooling = r->pooling != NULL;

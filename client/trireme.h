@@ -181,10 +181,12 @@ typedef struct trireme_embed_request {
   size_t num_token_ids;
   const char *model;      /* NULL: the one that is served */
   const char *pooling;    /* embed: "model" "cls" "mean"; NULL: as the server was told */
-  bool normalize;         /* embed: to length 1 */
+  bool normalize;         /* embed: to length 1, which some models' folders ask for in any case */
   const char *activation; /* classify: "none" "softmax" "sigmoid"; NULL: as the checkpoint says */
   int64_t priority;       /* 0; lower is sooner */
   int64_t deadline_ms;    /* 0: none */
+  bool keep_length;       /* embed: not to length 1, though the model's folder asks for it */
+  bool truncate;          /* a text that is too long loses its end, and is not refused */
 } trireme_embed_request;
 
 void trireme_embed_request_init_sized(trireme_embed_request *r, size_t size);

@@ -21,6 +21,7 @@ typedef struct tri_core tri_core;
 typedef struct tri_core_text {
   tri_wire_str text, pair; /* pair.s NULL: it is no pair */
   bool special;            /* with the special tokens of the tokenizer's template, as a pair always is */
+  size_t truncate_to; /* with more tokens it loses its end, and has the special ones in any case; 0: it is refused */
 } tri_core_text;
 
 /* Calls of the core on the world. */
@@ -44,6 +45,7 @@ typedef struct tri_core_config {
   const char *model_name;
   const tri_model_config *model;  /* borrowed */
   const tri_tokenizer *tokenizer; /* borrowed; NULL: token ids only */
+  const char *other_tokenizer;    /* its file that is not read, for the refusal of a text; NULL: none */
   const tri_labels *labels;       /* borrowed; of a classifier */
   bool pools_as_model;            /* an encoder's pooling is not another than that of its checkpoint */
   uint64_t model_hash;            /* tri_model_config_hash, which workers must have, too; 0: any */

@@ -111,6 +111,7 @@ void job_submit(tri_core *c, int64_t now, const tri_peer *from, const tri_client
     ids = NULL;
     tri_core_text text = {.text = s->prompt, .special = s->add_special_tokens};
     if (embed) text.pair = embed->text_pair;
+    if (embed && embed->truncate) text.truncate_to = admission_most_tokens(c);
     st = c->cfg.io.tokenize(c->cfg.io.ctx, j->id, &text, &ids, &count, &second);
   }
   if (st != TRI_OK || ids || !s->prompt.s) job_tokenized(c, now, j, st, ids, count, second);

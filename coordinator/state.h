@@ -224,6 +224,10 @@ tri_status admission_check(const tri_core *c, const tri_client_msg *m, const tri
 tri_status admission_check_tokens(const tri_core *c, const job *j, const uint32_t *ids, size_t count, tri_error *err);
 tri_status admission_check_fit(const tri_core *c, const job *j, const group *g, tri_error *err);
 const char *admission_prompt_field(const job *j); /* the field that the prompt came in, for messages */
+/* Returns how many tokens a text may have, as far as that is known. */
+size_t admission_most_tokens(const tri_core *c);
+/* Says that there is no tokenizer. */
+tri_status admission_refuse_untokenized(const tri_core *c, const char *field, tri_error *err);
 /* Says why the tokenizer, which returned st, has no tokens of a job's text. */
 tri_status admission_refuse_text(const tri_core *c, const job *j, tri_status st, tri_error *err);
 

@@ -161,6 +161,7 @@ struct tri_backend {
   tri_status failed;                 /* of a launch, until the next stream_sync */
   char device[TRI_DEVICE_NAME];      /* tells its device from every other one, of any host; empty: it has none, as those
                                         below */
+  int num_devices;                   /* that this process sees; 0: not known, or the backend has none */
   char pci[24];                      /* the device's PCI address, as its driver writes it */
   char about[224];                   /* the device in words, for the log */
   struct tri_tactics *tactics;       /* how products are run, by shape: plans and launches look there, and whoever

@@ -53,6 +53,7 @@ static const tri_field cancel_fields[] = {
       {TRI_F(TRI_FT_TEXT, "text_pair", tri_embed_request, text_pair), .flags = TRI_FF_OMIT},                           \
       {TRI_F(TRI_FT_IDS, "token_ids", tri_embed_request, token_ids),                                                   \
        .count_offset = offsetof(tri_embed_request, num_token_ids), .flags = TRI_FF_OMIT},                              \
+      {TRI_F(TRI_FT_BOOL, "truncate", tri_embed_request, truncate), .flags = TRI_FF_OMIT},                             \
       {TRI_F(TRI_FT_I64, "priority", tri_embed_request, priority), .flags = TRI_FF_OMIT, .min = TRI_LEAST_PRIORITY,    \
        .max = TRI_MOST_PRIORITY},                                                                                      \
   {                                                                                                                    \
@@ -64,7 +65,8 @@ static const tri_field embed_fields[] = {
     EMBED_REQUEST_FIELDS,
     {TRI_F(TRI_FT_ENUM, "pooling", tri_embed_request, pooling), .has = offsetof(tri_embed_request, has_pooling) + 1,
      .names = tri_pooling_names, .num_names = TRI_NUM_POOLINGS},
-    {TRI_F(TRI_FT_BOOL, "normalize", tri_embed_request, normalize), .flags = TRI_FF_OMIT},
+    {TRI_F(TRI_FT_BOOL, "normalize", tri_embed_request, normalize),
+     .has = offsetof(tri_embed_request, has_normalize) + 1},
 };
 
 static const tri_field classify_fields[] = {

@@ -136,7 +136,9 @@ typedef struct tri_embed_request {
   size_t num_token_ids;
   bool has_pooling; /* embed; false: as it is served */
   tri_pooling pooling;
-  bool normalize;            /* embed: to length 1 */
+  bool has_normalize;        /* embed; false: as the model's folder says */
+  bool normalize;            /* to length 1 */
+  bool truncate;             /* a text that is too long loses its end, and is not refused */
   tri_activation activation; /* classify */
   int64_t priority, deadline_ms;
 } tri_embed_request;

@@ -296,6 +296,7 @@ static void describe(tri_backend *be) {
   struct cudaDeviceProp p;
   int count = 0;
   if (cudaGetDeviceProperties(&p, impl->device) != cudaSuccess || cudaGetDeviceCount(&count) != cudaSuccess) return;
+  be->num_devices = count;
   snprintf(be->tactics_key, sizeof be->tactics_key, "%.80s, sm_%d%d, %d SMs, cuBLASLt %zu", p.name, p.major, p.minor,
            p.multiProcessorCount, tri_cuda_matmul_version());
   const unsigned char *u = (const unsigned char *)p.uuid.bytes;

@@ -29,7 +29,9 @@ const tri_option tri_serve_option_table[] = {
      .fallback = "auto", .group = "Model", .help = "dummy: seeded random weights of the config's shapes"},
     {TRI_OPT(S, pooling), .name = "pooling", .programs = TRI_FOR_PLAN, .choices = tri_pooling_names,
      .fallback = "model", .group = "Model",
-     .help = "of encoders: cls: the first token's state; mean: of all states; model: its pooler, else mean"},
+     .help = "of encoders: cls: the first token's state; mean: of all states; model: as the folder's modules.json "
+             "says, else "
+             "its pooler, else mean"},
     {TRI_OPT(S, max_model_len), .name = "max-model-len", .programs = TRI_FOR_STEPS | TRI_FOR_PLAN, .min = 0,
      .max = 1 << 24, .fallback = "0", .metavar = "N", .group = "Model",
      .help = "tokens of one sequence, prompt and answer; 0: the model's. More than that is served with a "

@@ -4,6 +4,7 @@
 
 #include "runtime/base/log.h"
 #include "runtime/engine/embed_result.h"
+#include "runtime/model/sentence.h"
 #include "runtime/step/limits.h"
 #include "runtime/forward/tune.h"
 
@@ -71,13 +72,15 @@ static tri_status set_use(tri_model_config *c, const tri_engine_config *config, 
   if (c->encoder && !config->encoders)
     return tri_fail(err, TRI_UNSUPPORTED, "model", "model_type %s is an encoder: it does not generate text",
                     c->arch->model_type);
-  return tri_model_config_pool(c, config->pooling, err);
+  return tri_model_config_pool(config->model_dir, config->pooling, c, err);
 }
 
 static tri_status prepare(tri_engine *e, const tri_engine_config *config, tri_checkpoint **ckpt, tri_error *err) {
   TRI_CHECK(tri_model_config_load(config->model_dir, &e->model, err));
   TRI_CHECK(set_use(&e->model, config, err));
-  TRI_CHECK(tri_shard_make(&e->model, e->group->p, &e->shard, err));
+  tri_parallel p = e->group->p;
+  p.quantized = config->quantization != TRI_QUANTIZE_NONE;
+  TRI_CHECK(tri_shard_make(&e->model, p, &e->shard, err));
   if (config->load_format != TRI_LOAD_DUMMY) TRI_CHECK(tri_checkpoint_open(config->model_dir, ckpt, err));
   find_head(&e->model, *ckpt);
   return TRI_OK;

@@ -79,6 +79,9 @@ tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const 
   l.weights = m.bytes;
   tri_step_arena_config ac = {.model = c, .shard = s, .limits = limits, .num_lanes = num_lanes};
   ac.products = tri_step_arena_type(c, config->device, m.products);
+  l.weight_type = m.layers[TRI_W_O].dtype;
+  l.table_type = m.global[TRI_W_EMBED].dtype;
+  l.product_type = ac.products;
   tri_weight_map_free(&m);
   st = tri_step_arena_plan(&ac, &arena, err);
   if (st != TRI_OK) return st;

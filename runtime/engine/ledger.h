@@ -23,7 +23,9 @@ typedef struct tri_ledger {
   size_t reserve;        /* device only: recorded steps, communicators, the sampler's lists, what copies go through */
   size_t source_weights; /* of the weights: those of an encoder-decoder's encoder */
   int64_t num_blocks;
-  int64_t kv_tokens; /* that fit */
+  int64_t kv_tokens;                 /* that fit */
+  tri_dtype weight_type, table_type; /* of layers' matrices, of the embedding */
+  tri_dtype product_type;            /* of what goes into products; other activations are float32 */
 } tri_ledger;
 
 /* ckpt may be NULL (dummy weights). TRI_NO_CAPACITY, with the numbers, when it does not fit. limits->num_blocks is not

@@ -3,7 +3,7 @@
 /* Tokens of one sequence. */
 static tri_status sequence_length(const tri_model_config *c, const tri_limits_config *config, int64_t *out,
                                   tri_error *err) {
-  int64_t len = config->max_model_len ? config->max_model_len : c->max_position_embeddings;
+  int64_t len = config->max_model_len ? config->max_model_len : tri_model_config_length(c);
   if (c->encoder && len > config->max_num_batched_tokens) {
     if (config->max_model_len)
       return tri_fail(err, TRI_OUT_OF_RANGE, "max_num_batched_tokens",

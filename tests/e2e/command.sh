@@ -88,6 +88,21 @@ want 3 'exceed the 80 bytes that this rank may use' "$trireme" plan --model "$SR
 want 0 '^1 rank with 100.0 MiB each' "$trireme" plan --model "$SRC/tests/models/abacus" --memory-per-rank 100M
 want 0 '^2 ranks with 100.0 MiB each' "$trireme" plan --model "$SRC/tests/models/abacus" --memory-per-rank 100M -tp 2
 want 3 'blocks of 16 tokens hold less than one sequence' "$trireme" plan --model "$SRC/tests/models/abacus" --num-kv-blocks-override 1
+# What is planned for, and how long a sequence may be where the one that was asked for does not fit.
+want 0 '^backend cpu ([0-9]* cores\? on this host): weights bfloat16, activations float32, KV cache float32$' "$trireme" plan --model "$SRC/tests/models/abacus" --backend cpu
+want 0 'weights int8 (embedding bfloat16), .* KV cache float16$' "$trireme" plan --model "$SRC/tests/models/abacus" -q w8a8 --kv-cache-dtype float16
+want 0 '"backend":"cpu",.*"weight_type":"bfloat16","product_type":"float32","kv_cache_type":"float32","has_weights":true,"max_model_len":1024,"longest_max_model_len":1024,' "$trireme" plan --model "$SRC/tests/models/abacus" --backend cpu --json
+want 3 '^the longest max_model_len that fits is 224$' "$trireme" plan --model "$SRC/tests/models/abacus" --backend cpu --memory-per-rank 8MB
+want 0 '^the longest max_model_len that fits is 224$' "$trireme" plan --model "$SRC/tests/models/abacus" --backend cpu --memory-per-rank 8MB --max-model-len 224
+want 3 'hold less than one sequence of max_model_len 225' "$trireme" plan --model "$SRC/tests/models/abacus" --backend cpu --memory-per-rank 8MB --max-model-len 225
+want 3 '^no max_model_len fits$' "$trireme" plan --model "$SRC/tests/models/abacus" --backend cpu --memory-per-rank 1MB
+# A folder with config.json alone, as it is before a model is fetched; not one whose weights are of another format.
+mkdir bare && cp "$SRC/tests/models/abacus/config.json" bare
+want 0 '^no weights are looked at: ' "$trireme" plan --model bare --backend cpu
+diff <("$trireme" plan --model bare --backend cpu --memory-per-rank 1G | sed /looked/d) <("$trireme" plan --model "$SRC/tests/models/abacus" --backend cpu --memory-per-rank 1G) ||
+  failed "the plan of a config.json is not that of its model"
+touch bare/pytorch_model.bin
+want 3 "weights in pytorch_model.bin, PyTorch's pickle" "$trireme" plan --model bare
 want 3 'the range is 1 to 8' "$trireme" up --model "$SRC/tests/models/abacus" -tp 512
 want 0 'warning: max_model_len 5000 exceeds the 1024 positions' "$trireme" plan --model "$SRC/tests/models/abacus" --max-model-len 5000
 

@@ -40,8 +40,9 @@ START_TEST(both_ways) {
                                  {.text = str("<|begin|>1+1="), .special = false},
                                  {.text = str("1+1="), .pair = str("2"), .special = true},
                                  {.text = str(""), .special = true},
-                                 {.text = str(""), .special = false}};
-  static const size_t lengths[] = {5, 4, 5, 7, 1, 0};
+                                 {.text = str(""), .special = false},
+                                 {.text = str("1+1="), .truncate_to = 3}};
+  static const size_t lengths[] = {5, 4, 5, 7, 1, 0, 3};
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
     const uint32_t *ids;
     size_t count, second;

@@ -44,20 +44,25 @@ START_TEST(test_embed) {
                                 .text = str("a \xc3\xa9"),
                                 .has_pooling = true,
                                 .pooling = TRI_POOL_MEAN,
+                                .has_normalize = true,
                                 .normalize = true,
+                                .truncate = true,
                                 .priority = -7,
                                 .deadline_ms = 1000}};
   tri_embed_request e = through_client(&m, a).embed;
   ck_assert(same(e.model, "bert") && same(e.text, "a \xc3\xa9") && !e.token_ids);
   ck_assert(e.has_pooling && e.pooling == TRI_POOL_MEAN && e.normalize && e.priority == -7 && e.deadline_ms == 1000);
-  ck_assert(!e.text_pair.s);
+  ck_assert(!e.text_pair.s && e.has_normalize && e.truncate);
+  m.embed.normalize = false; /* said, which is not the same as nothing */
+  e = through_client(&m, a).embed;
+  ck_assert(e.has_normalize && !e.normalize);
   m.embed.text_pair = str("b");
   e = through_client(&m, a).embed;
   ck_assert(same(e.text_pair, "b"));
   m.embed = (tri_embed_request){.token_ids = ids, .num_token_ids = 3};
   e = through_client(&m, a).embed;
   ck_assert(!e.text.s && !e.model.s && e.num_token_ids == 3 && !memcmp(e.token_ids, ids, sizeof ids));
-  ck_assert(!e.has_pooling && !e.normalize && !e.priority && !e.deadline_ms);
+  ck_assert(!e.has_pooling && !e.has_normalize && !e.truncate && !e.priority && !e.deadline_ms);
   tri_arena_destroy(a);
 }
 END_TEST
@@ -109,6 +114,9 @@ static const struct refusal {
     {"embed", "text", v_cls, "pooling", v_max, TRI_INVALID_ARGUMENT, "pooling"},
     {"embed", "text", v_cls, "pooling", v_1, TRI_INVALID_ARGUMENT, "pooling"},
     {"embed", "text", v_cls, "normalize", v_true, TRI_OK, ""},
+    {"embed", "text", v_cls, "truncate", v_true, TRI_OK, ""},
+    {"classify", "text", v_cls, "truncate", v_true, TRI_OK, ""},
+    {"embed", "text", v_cls, "truncate", v_1, TRI_INVALID_ARGUMENT, "truncate"},
     {"embed", "text", v_cls, "normalize", v_1, TRI_INVALID_ARGUMENT, "normalize"},
     {"embed", "text", v_cls, "activation", v_softmax, TRI_UNKNOWN_FIELD, "activation"},
     {"embed", "text", v_cls, "priority", v_huge, TRI_OUT_OF_RANGE, "priority"},

@@ -172,7 +172,9 @@ static void client_samples(sample *out, int *n) {
                                  .text = str("a text"),
                                  .has_pooling = true,
                                  .pooling = TRI_POOL_FIRST,
+                                 .has_normalize = true,
                                  .normalize = true,
+                                 .truncate = true,
                                  .priority = -5,
                                  .deadline_ms = 70000}};
   keep_client(out, n, "embed", &c);
