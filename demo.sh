@@ -40,10 +40,8 @@ export TRIREME_ENDPOINT="ipc://$run/trireme.sock"
 "$bin/trireme" plan --model "$model" -tp "$tp" -pp "$pp"
 "$bin/trireme" up --model "$model" -tp "$tp" -pp "$pp" >"$run/cluster.log" 2>&1 &
 up_pid=$!
-for _ in $(seq 300); do
-  "$bin/trireme" status --json 2>/dev/null | grep -q '"state": *"serving"' && break
+until "$bin/trireme" status --wait 1 >/dev/null 2>&1; do
   kill -0 "$up_pid" 2>/dev/null || { echo "the cluster ended before it was ready" >&2; exit 1; }
-  sleep 0.2
 done
 "$bin/trireme" status
 

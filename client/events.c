@@ -76,6 +76,7 @@ static bool done_event(trireme *c, trireme_event *e) {
   e->done.total_ms = d->total_ms;
   e->done.preemptions = d->preemptions;
   e->done.timed_out = d->timed_out;
+  e->done.seed = d->seed;
   return true;
 }
 

@@ -284,6 +284,7 @@ static trireme_result put_submit(const trireme_request *r, tri_submit *s, tri_ar
   s->prompt = (tri_wire_str){r->prompt, r->prompt_len};
   s->token_ids = r->token_ids;
   s->num_token_ids = r->num_token_ids;
+  s->add_special_tokens = !r->no_special_tokens;
   s->stream = !r->no_stream;
   s->on_disconnect = r->continue_on_disconnect ? TRI_DISCONNECT_CONTINUE : TRI_DISCONNECT_CANCEL;
   put_numbers(r, p);
@@ -354,7 +355,9 @@ static trireme_result send_embed(trireme *c, tri_client_op op, const trireme_emb
                            .text_pair = {r->text_pair, r->text_pair_len},
                            .token_ids = r->token_ids,
                            .num_token_ids = r->num_token_ids,
+                           .has_normalize = r->normalize || r->keep_length,
                            .normalize = r->normalize,
+                           .truncate = r->truncate,
                            .priority = r->priority,
                            .deadline_ms = r->deadline_ms};
   e->has_pooling = r->pooling != NULL;

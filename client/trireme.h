@@ -160,8 +160,9 @@ typedef struct trireme_request {
   size_t num_stop_token_ids;
   const trireme_logit_bias *logit_bias;
   size_t num_logit_bias;
-  int64_t priority;    /* 0; lower is sooner */
-  int64_t deadline_ms; /* 0: none */
+  int64_t priority;       /* 0; lower is sooner */
+  int64_t deadline_ms;    /* 0: none */
+  bool no_special_tokens; /* the prompt has those of the tokenizer's template already, as one of a chat template has */
 } trireme_request;
 #define TRIREME_UNSET INT64_MIN
 
@@ -180,10 +181,12 @@ typedef struct trireme_embed_request {
   size_t num_token_ids;
   const char *model;      /* NULL: the one that is served */
   const char *pooling;    /* embed: "model" "cls" "mean"; NULL: as the server was told */
-  bool normalize;         /* embed: to length 1 */
+  bool normalize;         /* embed: to length 1, which some models' folders ask for in any case */
   const char *activation; /* classify: "none" "softmax" "sigmoid"; NULL: as the checkpoint says */
   int64_t priority;       /* 0; lower is sooner */
   int64_t deadline_ms;    /* 0: none */
+  bool keep_length;       /* embed: not to length 1, though the model's folder asks for it */
+  bool truncate;          /* a text that is too long loses its end, and is not refused */
 } trireme_embed_request;
 
 void trireme_embed_request_init_sized(trireme_embed_request *r, size_t size);
@@ -321,6 +324,7 @@ typedef struct trireme_event {
       double queue_ms, first_token_ms, total_ms;
       uint32_t preemptions;
       bool timed_out; /* "abort" was the end because deadline_ms had passed; otherwise somebody cancelled it */
+      uint64_t seed;  /* the request's, or the one that was drawn: with it the same request draws the same again */
     } done;
     trireme_error error;
     trireme_status status;

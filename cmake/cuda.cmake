@@ -1,7 +1,8 @@
 # The CUDA toolkit is optional. The CUDA backend is a module of its own that workers load at run time, so that nothing else depends on it, and one build
 # serves machines with and without a driver.
 set(TRIREME_HAVE_CUDA OFF)
-set(TRIREME_CUDA_ARCHITECTURES "80-real;89-real;90a-real;80-virtual" CACHE STRING "what the CUDA module has code for")
+# Code for each kind of processor that the toolkit knows, and what later ones translate.
+set(architectures 80-real 89-real 90a-real)
 if(NOT TRIREME_CUDA STREQUAL "OFF" AND NOT CMAKE_BUILD_TYPE MATCHES "^(Asan|Tsan)$")
   find_package(CUDAToolkit QUIET)
   if(CUDAToolkit_FOUND)
@@ -11,12 +12,17 @@ if(NOT TRIREME_CUDA STREQUAL "OFF" AND NOT CMAKE_BUILD_TYPE MATCHES "^(Asan|Tsan
       set(CMAKE_CUDA_COMPILER ${CUDAToolkit_NVCC_EXECUTABLE})
     endif()
     enable_language(CUDA)
+    if(CUDAToolkit_VERSION VERSION_GREATER_EQUAL 12.8)
+      list(APPEND architectures 100a-real 120a-real)
+    endif()
   elseif(TRIREME_CUDA STREQUAL "ON")
     message(FATAL_ERROR "TRIREME_CUDA=ON, but no CUDA toolkit was found: set CUDAToolkit_ROOT, or use AUTO or OFF")
   else()
     message(STATUS "no CUDA toolkit: CPU backends only")
   endif()
 endif()
+
+set(TRIREME_CUDA_ARCHITECTURES "${architectures};80-virtual" CACHE STRING "what the CUDA module has code for")
 
 # Adds the module; after the programs, whose functions it uses.
 function(trireme_cuda_module)

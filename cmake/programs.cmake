@@ -15,7 +15,7 @@ file(GLOB up_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/coordinator/up/*.c)
 add_executable(trireme-up ${up_sources})
 target_link_libraries(trireme-up PRIVATE tri_model tri_wire)
 
-add_executable(trireme-plan worker/plan/main.c)
+add_executable(trireme-plan worker/plan/main.c worker/plan/backend.c worker/plan/print.c)
 target_link_libraries(trireme-plan PRIVATE tri_runtime)
 
 # One rank without a coordinator.

@@ -11,6 +11,12 @@ static tri_status check_generates(const tri_core *c, tri_error *err) {
                   m->head.has_classifier ? "classifies" : "embeds");
 }
 
+tri_status admission_refuse_untokenized(const tri_core *c, const char *field, tri_error *err) {
+  const char *other = c->cfg.other_tokenizer;
+  return tri_fail(err, TRI_UNSUPPORTED, field, "this model has no tokenizer.json%s%s%s: send token_ids",
+                  other ? ", and its " : "", other ? other : "", other ? " is not read" : "");
+}
+
 static tri_status check_submit(const tri_core *c, const tri_submit *s, tri_error *err) {
   if (c->draining) return tri_fail(err, TRI_DRAINING, "", "the cluster is shutting down and takes no new jobs");
   if (c->num_active >= c->cfg.max_queue)
@@ -19,8 +25,7 @@ static tri_status check_submit(const tri_core *c, const tri_submit *s, tri_error
   if (s->model.s && (s->model.len != strlen(c->cfg.model_name) || memcmp(s->model.s, c->cfg.model_name, s->model.len)))
     return tri_fail(err, TRI_NOT_FOUND, "model", "no model \"%.*s\" here, only \"%s\"",
                     (int)(s->model.len < 100 ? s->model.len : 100), s->model.s, c->cfg.model_name);
-  if (s->prompt.s && !c->cfg.tokenizer)
-    return tri_fail(err, TRI_UNSUPPORTED, "prompt", "this model has no tokenizer.json: send token_ids");
+  if (s->prompt.s && !c->cfg.tokenizer) return admission_refuse_untokenized(c, "prompt", err);
   if (s->sampling.num_stop && !c->cfg.tokenizer)
     return tri_fail(err, TRI_UNSUPPORTED, "stop", "stop strings need a tokenizer, and this model has none");
   if (s->sampling.min_tokens > s->sampling.max_tokens && s->sampling.max_tokens >= 0)
@@ -50,6 +55,13 @@ static tri_job_limits limits_of(const tri_core *c, const group *g) {
   l.max_num_seqs = g->max_num_seqs;
   l.kv_tokens = g->kv_blocks * g->block_size;
   return l;
+}
+
+size_t admission_most_tokens(const tri_core *c) {
+  uint32_t index;
+  const group *g = group_pick(c, &index);
+  uint64_t most = (uint64_t)c->cfg.max_prompt;
+  return g && g->max_model_len < most ? (size_t)g->max_model_len : (size_t)most;
 }
 
 tri_status admission_check_tokens(const tri_core *c, const job *j, const uint32_t *ids, size_t count, tri_error *err) {
@@ -93,9 +105,13 @@ tri_status admission_refuse_text(const tri_core *c, const job *j, tri_status st,
                     field);
   if (st != TRI_TOO_LARGE)
     return tri_fail(err, st, field, "the %s cannot be tokenized: %s", field, tri_status_text(st));
-  if (j->embed || c->cfg.model->seq2seq.on)
-    return tri_fail(err, TRI_NO_CAPACITY, field, "the %s has more than %lld tokens, the limit of max_model_len",
-                    j->embed ? "text" : "source", most);
+  if (j->embed)
+    return tri_fail(err, TRI_NO_CAPACITY, field,
+                    "the text has more than %lld tokens, the limit of max_model_len: truncate leaves out its end",
+                    most);
+  if (c->cfg.model->seq2seq.on)
+    return tri_fail(err, TRI_NO_CAPACITY, field, "the source has more than %lld tokens, the limit of max_model_len",
+                    most);
   return tri_fail(err, TRI_NO_CAPACITY, field,
                   "the prompt has more than %lld tokens; prompt and answer share max_model_len", most);
 }

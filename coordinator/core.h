@@ -17,17 +17,23 @@
 
 typedef struct tri_core tri_core;
 
+/* A text to be tokenized. */
+typedef struct tri_core_text {
+  tri_wire_str text, pair; /* pair.s NULL: it is no pair */
+  bool special;            /* with the special tokens of the tokenizer's template, as a pair always is */
+  size_t truncate_to; /* with more tokens it loses its end, and has the special ones in any case; 0: it is refused */
+} tri_core_text;
+
 /* Calls of the core on the world. */
 typedef struct tri_core_io {
   void *ctx;
   /* TRI_AGAIN: the client is slow, the core tries again later. TRI_CLOSED: it is gone. */
   tri_status (*to_client)(void *ctx, const tri_peer *to, const tri_server_msg *m);
   tri_status (*to_worker)(void *ctx, const tri_peer *to, tri_group_msg *m);
-  /* Tokenizes a prompt, or a pair of texts (pair.s NULL: none): at once into *ids (valid until the next call), or
-   * elsewhere, leaving *ids NULL and coming back with tri_core_tokenized. second: see tri_tokenizer_encode_pair.
-   * TRI_AGAIN: the queue is full. */
-  tri_status (*tokenize)(void *ctx, uint64_t job, tri_wire_str text, tri_wire_str pair, const uint32_t **ids,
-                         size_t *count, size_t *second);
+  /* Tokenizes at once into *ids (valid until the next call), or elsewhere, leaving *ids NULL and coming back with
+   * tri_core_tokenized. second: see tri_tokenizer_encode_pair. TRI_AGAIN: the queue is full. */
+  tri_status (*tokenize)(void *ctx, uint64_t job, const tri_core_text *text, const uint32_t **ids, size_t *count,
+                         size_t *second);
   /* Nobody wants a job's tokens any more that are still being worked out. */
   void (*tokenize_stop)(void *ctx, uint64_t job);
   /* A group is beyond help: whoever started it should end it (and may start it again under the next epoch). */
@@ -41,6 +47,7 @@ typedef struct tri_core_config {
   const char *model_name;
   const tri_model_config *model;  /* borrowed */
   const tri_tokenizer *tokenizer; /* borrowed; NULL: token ids only */
+  const char *other_tokenizer;    /* its file that is not read, for the refusal of a text; NULL: none */
   const tri_labels *labels;       /* borrowed; of a classifier */
   bool pools_as_model;            /* an encoder's pooling is not another than that of its checkpoint */
   uint64_t model_hash;            /* tri_model_config_hash, which workers must have, too; 0: any */

@@ -153,6 +153,7 @@ static tri_status send_done(tri_core *c, job *j, bool with_text) {
   d->completion_tokens = 0;
   d->preemptions = j->preemptions;
   d->timed_out = j->timed_out;
+  d->seed = j->seed;
   for (uint32_t i = 0; i < d->num_choices; i++) {
     const job_choice *ch = &j->choices[i];
     d->choices[i].reason = ch->reason;
@@ -165,7 +166,7 @@ static tri_status send_done(tri_core *c, job *j, bool with_text) {
     }
     d->completion_tokens += ch->num;
   }
-  d->queue_ms = j->assigned_ns ? (double)(j->assigned_ns - j->submitted_ns) / 1e6 : 0;
+  d->queue_ms = (double)job_queue_ns(j) / 1e6;
   d->first_token_ms = j->first_token_ns ? (double)(j->first_token_ns - j->submitted_ns) / 1e6 : 0;
   d->total_ms = (double)(j->ended_ns - j->submitted_ns) / 1e6;
   tri_status st = reply(c, j, TRI_REPLY_DONE, &m);

@@ -41,8 +41,10 @@ tri_status embed_check(const tri_core *c, tri_client_op op, const tri_embed_requ
                     m->head.token_head ? "tokens" : "texts");
   if (op == TRI_OP_CLASSIFY && !m->head.has_classifier)
     return tri_fail(err, TRI_UNSUPPORTED, "op", "the model served here embeds: it has no classifier");
-  if (e->text.s && !c->cfg.tokenizer)
-    return tri_fail(err, TRI_UNSUPPORTED, "text", "this model has no tokenizer.json: send token_ids");
+  if (e->text.s && !c->cfg.tokenizer) return admission_refuse_untokenized(c, "text", err);
+  if (e->truncate && !e->text.s)
+    return tri_fail(err, TRI_INVALID_ARGUMENT, "truncate",
+                    "truncate is for texts: token_ids, whose last may be special, are taken as they are");
   if (e->text_pair.s && !tri_tokenizer_has_pairs(c->cfg.tokenizer))
     return tri_fail(err, TRI_UNSUPPORTED, "text_pair", "this model's tokenizer has no template for a pair of texts");
   return op == TRI_OP_EMBED ? check_pooling(c, e, err) : TRI_OK;
@@ -60,7 +62,7 @@ bool embed_begin(const tri_core *c, job *j, tri_client_op op, const tri_embed_re
   j->embed = tri_calloc(1, sizeof *j->embed);
   if (!j->embed) return false;
   j->embed->classify = op == TRI_OP_CLASSIFY;
-  j->embed->normalize = e->normalize;
+  j->embed->normalize = e->has_normalize ? e->normalize : c->cfg.model->sentence.normalize;
   j->embed->activation = e->activation == TRI_ACTIVATION_UNSET ? default_activation(c) : e->activation;
   return true;
 }

@@ -45,7 +45,8 @@ static void take_result(tri_core *c, int64_t now, job *j, const tri_group_result
   }
   memcpy(e->values, r->values, e->num_values * sizeof *e->values);
   finish_values(c, e);
-  tri_histogram_add(&c->queue_time, (double)(j->assigned_ns - j->submitted_ns) / 1e9);
+  job_begun(j, now, r->waited_ns);
+  tri_histogram_add(&c->queue_time, (double)job_queue_ns(j) / 1e9);
   choice_end(j, &j->choices[0], TRI_FINISH_STOP);
   job_finish(c, now, j);
 }
@@ -92,7 +93,7 @@ static tri_status send_values(tri_core *c, job *j) {
                               .tokens = tokens,
                               .activation = e->activation,
                               .prompt_tokens = j->num_prompt,
-                              .queue_ms = (double)(j->assigned_ns - j->submitted_ns) / 1e6,
+                              .queue_ms = (double)job_queue_ns(j) / 1e6,
                               .total_ms = (double)(j->ended_ns - j->submitted_ns) / 1e6};
   tri_status st = c->cfg.io.to_client(c->cfg.io.ctx, &j->peer, &m);
   tri_free(tokens);

@@ -67,6 +67,7 @@ static tri_status name_job(tri_core *c, job *j, const tri_client_msg *m, const t
   else if (st == TRI_OK && !s->sampling.has_seed)
     st = c->cfg.io.random(c->cfg.io.ctx, &j->seed, sizeof j->seed);
   if (st != TRI_OK) return tri_fail(err, st, "", "the system has no random numbers");
+  if (!s->sampling.has_seed) j->seed >>= 64 - DRAWN_SEED_BITS;
   return m->op == TRI_OP_SUBMIT ? content_of(c, m, &j->content) : TRI_OK;
 }
 
@@ -108,8 +109,10 @@ void job_submit(tri_core *c, int64_t now, const tri_peer *from, const tri_client
   if (s->prompt.s) {
     j->state = JOB_TOKENIZING;
     ids = NULL;
-    tri_wire_str pair = embed ? embed->text_pair : (tri_wire_str){0};
-    st = c->cfg.io.tokenize(c->cfg.io.ctx, j->id, s->prompt, pair, &ids, &count, &second);
+    tri_core_text text = {.text = s->prompt, .special = s->add_special_tokens};
+    if (embed) text.pair = embed->text_pair;
+    if (embed && embed->truncate) text.truncate_to = admission_most_tokens(c);
+    st = c->cfg.io.tokenize(c->cfg.io.ctx, j->id, &text, &ids, &count, &second);
   }
   if (st != TRI_OK || ids || !s->prompt.s) job_tokenized(c, now, j, st, ids, count, second);
 }
@@ -122,7 +125,7 @@ void job_cancel(tri_core *c, int64_t now, const tri_peer *from, const tri_client
   else
     j = job_find_of_client(c, from, m->cancel.target);
   if (!j) {
-    tri_fail(&err, TRI_NOT_FOUND, "request_id", "no such job");
+    tri_fail(&err, TRI_NOT_FOUND, m->cancel.has_request_id ? "request_id" : "target", "no such job");
     reply_error(c, from, m->id, &err);
     return;
   }
@@ -297,11 +300,19 @@ void jobs_fail_group(tri_core *c, int64_t now, uint32_t index, const char *reaso
   }
 }
 
+void job_begun(job *j, int64_t now, uint64_t waited_ns) {
+  int64_t most = now - j->assigned_ns; /* whatever the group's clock says */
+  j->begun_ns = j->assigned_ns + (waited_ns < (uint64_t)most ? (int64_t)waited_ns : most);
+}
+
+int64_t job_queue_ns(const job *j) { return (j->begun_ns ? j->begun_ns : j->ended_ns) - j->submitted_ns; }
+
 static void note_times(tri_core *c, int64_t now, job *j) {
   if (!j->first_token_ns) {
     j->first_token_ns = now;
+    if (!j->begun_ns) job_begun(j, now, 0);
     tri_histogram_add(&c->ttft, (double)(now - j->submitted_ns) / 1e9);
-    tri_histogram_add(&c->queue_time, (double)(j->assigned_ns - j->submitted_ns) / 1e9);
+    tri_histogram_add(&c->queue_time, (double)job_queue_ns(j) / 1e9);
   } else {
     tri_histogram_add(&c->itl, (double)(now - j->last_token_ns) / 1e9);
   }
@@ -319,6 +330,7 @@ void job_tokens(tri_core *c, int64_t now, uint32_t index, const tri_group_tokens
         t->choice >= (uint32_t)j->sampling.n)
       continue;
     if (t->flags & TRI_TOKEN_PREEMPTED) j->preemptions = t->preemptions;
+    if (t->flags & TRI_TOKEN_WAITED) job_begun(j, now, t->waited_ns);
     job_choice *ch = &j->choices[t->choice];
     if (ch->ended) continue;
     bool none = t->flags & TRI_TOKEN_NONE;

@@ -19,6 +19,7 @@
 #include "coordinator/tokenize_pool.h"
 #include "coordinator/memory_watch.h"
 #include "coordinator/mpi_launch.h"
+#include "coordinator/served_model.h"
 #include "coordinator/signals.h"
 #include "runtime/base/log.h"
 #include "runtime/base/wait.h"
@@ -49,10 +50,7 @@ struct second {
 
 struct shell {
   tri_serve_options opts;
-  char model_name[256];
-  tri_model_config model;
-  tri_tokenizer *tokenizer;
-  tri_labels labels;
+  tri_served_model model;
   tri_zcontext *z;
   tri_zserver *clients, *workers;
   tri_tokenize_pool *tokenize_pool;
@@ -91,12 +89,12 @@ static tri_status to_worker(void *ctx, const tri_peer *to, tri_group_msg *m) {
 }
 
 /* Handing a short prompt to a thread and taking it back costs more than its tokens do. */
-static tri_status tokenize(void *ctx, uint64_t job, tri_wire_str text, tri_wire_str pair, const uint32_t **ids,
-                           size_t *count, size_t *second) {
+static tri_status tokenize(void *ctx, uint64_t job, const tri_core_text *text, const uint32_t **ids, size_t *count,
+                           size_t *second) {
   struct shell *s = ctx;
-  if (text.len + pair.len <= TOKENIZE_NOW_BYTES)
-    return tri_tokenize_pool_now(s->tokenize_pool, text.s, text.len, pair.s, pair.len, ids, count, second);
-  return tri_tokenize_pool_push(s->tokenize_pool, job, text.s, text.len, pair.s, pair.len);
+  if (text->text.len + text->pair.len <= TOKENIZE_NOW_BYTES)
+    return tri_tokenize_pool_now(s->tokenize_pool, text, ids, count, second);
+  return tri_tokenize_pool_push(s->tokenize_pool, job, text);
 }
 
 static void tokenize_stop(void *ctx, uint64_t job) {
@@ -131,7 +129,7 @@ static void group_ready(void *ctx, uint32_t group, uint64_t epoch) {
   tell(s, "ready %u %llu", group, (unsigned long long)epoch);
   if (s->said_where) return;
   s->said_where = true;
-  tri_log(TRI_LOG_INFO, "coordinator", "serving \"%s\" at %s", s->model_name, tri_zserver_endpoint(s->clients));
+  tri_log(TRI_LOG_INFO, "coordinator", "serving \"%s\" at %s", s->model.name, tri_zserver_endpoint(s->clients));
 }
 
 static tri_status draw(void *ctx, void *out, size_t len) {
@@ -141,31 +139,10 @@ static tri_status draw(void *ctx, void *out, size_t len) {
 
 /* ---- set-up ---- */
 
-/* Tokens at which the tokenizer gives up on a prompt: no group would take it. */
-static int64_t max_prompt(const struct shell *s) {
-  return s->opts.max_model_len ? s->opts.max_model_len : s->model.max_position_embeddings;
-}
-
 static tri_status open_model(struct shell *s, tri_error *err) {
-  char path[4200];
-  TRI_CHECK(tri_model_config_load(s->opts.model, &s->model, err));
-  TRI_CHECK(tri_model_config_pool(&s->model, (tri_pooling)s->opts.pooling, err));
-  if (s->model.head.has_classifier)
-    TRI_CHECK(tri_labels_load(s->opts.model, (size_t)s->model.head.num_labels, &s->labels, err));
-  snprintf(path, sizeof path, "%s/tokenizer.json", s->opts.model);
-  if (access(path, F_OK))
-    tri_log(TRI_LOG_WARN, "coordinator", "%s is missing: prompts must come as token_ids", path);
-  else
-    TRI_CHECK(tri_tokenizer_load(path, &s->tokenizer, err));
-  char *copy = tri_strdup(s->opts.model);
-  if (!copy) return TRI_NO_MEMORY;
-  for (size_t n = strlen(copy); n > 1 && copy[n - 1] == '/';) copy[--n] = '\0';
-  const char *slash = strrchr(copy, '/'), *name = slash ? slash + 1 : copy;
-  if (s->opts.served_model_name) name = s->opts.served_model_name;
-  snprintf(s->model_name, sizeof s->model_name, "%s", name);
-  tri_free(copy);
-  if (!s->tokenizer) return TRI_OK;
-  tri_status st = tri_tokenize_pool_create(s->tokenizer, s->opts.tokenizer_threads, (size_t)max_prompt(s),
+  TRI_CHECK(tri_served_model_open(&s->opts, &s->model, err));
+  if (!s->model.tokenizer) return TRI_OK;
+  tri_status st = tri_tokenize_pool_create(s->model.tokenizer, s->opts.tokenizer_threads, (size_t)s->model.max_prompt,
                                            MAX_WAITING_TEXTS, &s->tokenize_pool);
   return st == TRI_OK ? st : tri_fail(err, st, "tokenizer_threads", "cannot start the tokenizer's threads");
 }
@@ -223,18 +200,19 @@ static tri_status open_worker_socket(struct shell *s, bool one_host, tri_error *
 static tri_status open_core(struct shell *s, tri_error *err) {
   /* Only the workers need these options: of a coordinator without them any layout is right. */
   bool has_layout = s->opts.launch == TRI_LAUNCH_MPI && s->opts.tp * s->opts.pp > 1;
-  tri_core_config cc = {.model_name = s->model_name,
-                        .model = &s->model,
-                        .tokenizer = s->tokenizer,
-                        .labels = s->model.head.has_classifier ? &s->labels : NULL,
+  tri_core_config cc = {.model_name = s->model.name,
+                        .model = &s->model.config,
+                        .tokenizer = s->model.tokenizer,
+                        .other_tokenizer = s->model.other_tokenizer,
+                        .labels = s->model.config.head.has_classifier ? &s->model.labels : NULL,
                         .pools_as_model = s->opts.pooling == TRI_POOL_NONE,
-                        .model_hash = tri_model_config_hash(&s->model),
+                        .model_hash = tri_model_config_hash(&s->model.config),
                         .tp = has_layout ? (uint32_t)s->opts.tp : 0,
                         .pp = has_layout ? (uint32_t)s->opts.pp : 0,
                         .num_groups = s->opts.launch == TRI_LAUNCH_MPI ? 1 : (uint32_t)s->opts.dp,
                         .seed = s->opts.seed,
                         .max_queue = s->opts.max_queue,
-                        .max_prompt = max_prompt(s),
+                        .max_prompt = s->model.max_prompt,
                         .watchdog_ns = (int64_t)(s->opts.watchdog_timeout * 1e9),
                         .silence_ns = (int64_t)(s->opts.watchdog_timeout * SILENCE_SHARE * 1e9),
                         .io = {s, to_client, to_worker, tokenize, tokenize_stop, group_lost, group_ready, draw}};
@@ -452,8 +430,7 @@ static void clean_up(struct shell *s) {
   tri_zserver_close(s->clients);
   tri_zserver_close(s->workers);
   tri_zcontext_destroy(s->z);
-  tri_tokenizer_destroy(s->tokenizer);
-  tri_labels_free(&s->labels);
+  tri_served_model_close(&s->model);
   tri_arena_destroy(s->arena);
   tri_buf_free(&s->buf);
   if (s->opts.boot_file) unlink(s->opts.boot_file);

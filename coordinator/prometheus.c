@@ -56,7 +56,8 @@ void prometheus_reply(tri_core *c, const tri_peer *to, uint64_t id) {
   add_histogram(f, "time_to_first_token_seconds", "From submission to the first token.", &c->ttft);
   add_histogram(f, "inter_token_latency_seconds", "Between one token of a request and the next.", &c->itl);
   add_histogram(f, "e2e_request_latency_seconds", "From submission to the end.", &c->e2e);
-  add_histogram(f, "request_queue_time_seconds", "From submission to assignment.", &c->queue_time);
+  add_histogram(f, "request_queue_time_seconds", "From submission to the first step with a part of it.",
+                &c->queue_time);
   add_histogram(f, "iteration_tokens_total", "Tokens drawn in one step.", &c->step_tokens);
   if (!fclose(f)) {
     tri_server_msg m = {.op = TRI_REPLY_STATS, .id = id, .stats = {text, n}};

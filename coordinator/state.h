@@ -10,6 +10,8 @@
 #include "runtime/base/hash.h"
 #include "runtime/base/wait.h"
 
+/* Bits of a seed that is drawn: so many every reader of JSON takes as they are. */
+enum { DRAWN_SEED_BITS = 53 };
 enum { NUM_BUCKETS = 4096, MAX_RANKS = 1024, MAX_RETAINED = 4096, MAX_ASKS = 8, MAX_NOTICES = 64 };
 
 /* Time for which an ended job can still be attached to or asked for again. */
@@ -81,6 +83,7 @@ typedef struct job {
   size_t num_prompt;
   uint32_t num_open;
   uint32_t preemptions; /* as its group has told */
+  int64_t begun_ns;     /* when a step first took a part of it in, likewise; 0: none has */
   int64_t submitted_ns, assigned_ns, first_token_ns, last_token_ns, ended_ns, deadline_ns, stuck_ns;
   tri_error *error;     /* NULL: none */
   job_embed *embed;     /* NULL: the job generates text */
@@ -221,6 +224,10 @@ tri_status admission_check(const tri_core *c, const tri_client_msg *m, const tri
 tri_status admission_check_tokens(const tri_core *c, const job *j, const uint32_t *ids, size_t count, tri_error *err);
 tri_status admission_check_fit(const tri_core *c, const job *j, const group *g, tri_error *err);
 const char *admission_prompt_field(const job *j); /* the field that the prompt came in, for messages */
+/* Returns how many tokens a text may have, as far as that is known. */
+size_t admission_most_tokens(const tri_core *c);
+/* Says that there is no tokenizer. */
+tri_status admission_refuse_untokenized(const tri_core *c, const char *field, tri_error *err);
 /* Says why the tokenizer, which returned st, has no tokens of a job's text. */
 tri_status admission_refuse_text(const tri_core *c, const job *j, tri_status st, tri_error *err);
 
@@ -240,7 +247,9 @@ void job_fail(tri_core *c, int64_t now, job *j, const tri_error *err);
 void job_cut(tri_core *c, int64_t now, job *j, const tri_error *err);
 void jobs_fail_group(tri_core *c, int64_t now, uint32_t group, const char *reason);
 void job_refused(tri_core *c, int64_t now, uint32_t group, const tri_group_msg *m); /* by its group's leader */
-void job_finish(tri_core *c, int64_t now, job *j);                                  /* all choices have ended */
+void job_begun(job *j, int64_t now, uint64_t waited_ns); /* a step took it in, so long after its group had it */
+int64_t job_queue_ns(const job *j);                      /* until then; without it until the end */
+void job_finish(tri_core *c, int64_t now, job *j);       /* all choices have ended */
 void job_abort(tri_core *c, int64_t now, job *j);
 void job_dispatch(tri_core *c, int64_t now); /* queued jobs to ready groups */
 void job_tokens(tri_core *c, int64_t now, uint32_t group, const tri_group_tokens *tokens);

@@ -45,19 +45,22 @@ static tri_tokenized *queue_pop(struct queue *q) {
   return r;
 }
 
-/* Tokenizes a text, or a pair. */
-static tri_status tokenize_any(const tri_tokenize_pool *p, tri_tokenizer_scratch *scratch, const char *text, size_t len,
-                               const char *pair, size_t pair_len, const uint32_t **ids, size_t *count, size_t *second) {
+static tri_status encode(const tri_tokenize_pool *p, tri_tokenizer_scratch *scratch, const tri_core_text *t,
+                         const uint32_t **ids, size_t *count, size_t *second) {
+  const tri_wire_str *a = &t->text, *b = &t->pair;
   *second = 0;
-  if (!pair) return tri_tokenizer_encode(p->tokenizer, scratch, text, len, true, p->max_tokens, ids, count);
-  return tri_tokenizer_encode_pair(p->tokenizer, scratch, text, len, pair, pair_len, p->max_tokens, ids, count, second);
+  if (t->truncate_to)
+    return tri_tokenizer_encode_truncated(p->tokenizer, scratch, a->s, a->len, b->s, b->len, t->truncate_to, ids, count,
+                                          second);
+  return b->s ? tri_tokenizer_encode_pair(p->tokenizer, scratch, a->s, a->len, b->s, b->len, p->max_tokens, ids, count,
+                                          second)
+              : tri_tokenizer_encode(p->tokenizer, scratch, a->s, a->len, t->special, p->max_tokens, ids, count);
 }
 
 static void tokenize(const tri_tokenize_pool *p, tri_tokenizer_scratch *scratch, tri_tokenized *r) {
   const uint32_t *ids;
   tri_tokenizer_scratch_stop_at(scratch, &r->stop);
-  r->status = tokenize_any(p, scratch, r->text, r->len, r->has_pair ? r->text + r->len : NULL, r->pair_len, &ids,
-                           &r->count, &r->second);
+  r->status = encode(p, scratch, &r->in, &ids, &r->count, &r->second);
   if (r->status != TRI_OK) return;
   r->ids = tri_malloc(r->count, sizeof *ids);
   if (r->ids)
@@ -134,17 +137,16 @@ void tri_tokenize_pool_destroy(tri_tokenize_pool *p) {
   tri_free(p);
 }
 
-tri_status tri_tokenize_pool_push(tri_tokenize_pool *p, uint64_t job, const char *text, size_t len, const char *pair,
-                                  size_t pair_len) {
+tri_status tri_tokenize_pool_push(tri_tokenize_pool *p, uint64_t job, const tri_core_text *t) {
+  size_t len = t->text.len, pair_len = t->pair.len;
   tri_tokenized *r = tri_malloc(sizeof *r + len + pair_len, 1); /* both came in one message */
   if (!r) return TRI_NO_MEMORY;
   memset(r, 0, sizeof *r);
   r->job = job;
-  r->len = len;
-  memcpy(r->text, text, len);
-  r->has_pair = pair != NULL;
-  r->pair_len = pair_len;
-  if (pair_len) memcpy(r->text + len, pair, pair_len);
+  r->in = (tri_core_text){.text = {r->bytes, len}, .special = t->special, .truncate_to = t->truncate_to};
+  memcpy(r->bytes, t->text.s, len);
+  if (t->pair.s) r->in.pair = (tri_wire_str){r->bytes + len, pair_len};
+  if (pair_len) memcpy(r->bytes + len, t->pair.s, pair_len);
   pthread_mutex_lock(&p->lock);
   bool full = p->in.count >= p->max_waiting;
   if (!full) queue_push(&p->in, r);
@@ -163,11 +165,11 @@ void tri_tokenize_pool_stop(tri_tokenize_pool *p, uint64_t job) {
   pthread_mutex_unlock(&p->lock);
 }
 
-tri_status tri_tokenize_pool_now(tri_tokenize_pool *p, const char *text, size_t len, const char *pair, size_t pair_len,
-                                 const uint32_t **ids, size_t *count, size_t *second) {
+tri_status tri_tokenize_pool_now(tri_tokenize_pool *p, const tri_core_text *text, const uint32_t **ids, size_t *count,
+                                 size_t *second) {
   static const uint32_t none;
   *ids = NULL;
-  tri_status st = tokenize_any(p, p->scratch, text, len, pair, pair_len, ids, count, second);
+  tri_status st = encode(p, p->scratch, text, ids, count, second);
   if (st == TRI_OK && !*ids) *ids = &none; /* no tokens, and yet an answer */
   return st;
 }

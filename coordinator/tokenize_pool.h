@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "coordinator/core.h"
 #include "runtime/base/status.h"
 #include "runtime/tokenizer/tokenizer.h"
 
@@ -19,24 +20,22 @@ typedef struct tri_tokenized {
   tri_status status;
   uint32_t *ids;        /* owned by this struct */
   size_t count, second; /* second: see tri_tokenizer_encode_pair */
-  size_t len, pair_len;
-  bool has_pair;
-  char text[]; /* and behind it the pair's */
+  tri_core_text in;     /* it points to what follows */
+  char bytes[];
 } tri_tokenized;
 
 /* max_tokens: a prompt with more is TRI_TOO_LARGE. max_waiting: prompts in the queue. */
 tri_status tri_tokenize_pool_create(const tri_tokenizer *t, int threads, size_t max_tokens, size_t max_waiting,
                                     tri_tokenize_pool **out);
 void tri_tokenize_pool_destroy(tri_tokenize_pool *p); /* NULL is fine */
-/* Copies the text, and a second one of which it makes a pair (NULL: none). TRI_AGAIN: the queue is full. */
-tri_status tri_tokenize_pool_push(tri_tokenize_pool *p, uint64_t job, const char *text, size_t len, const char *pair,
-                                  size_t pair_len);
+/* Copies the text. TRI_AGAIN: the queue is full. */
+tri_status tri_tokenize_pool_push(tri_tokenize_pool *p, uint64_t job, const tri_core_text *text);
 /* Has a job's text given up, at its next word or when its turn comes. A result comes all the same. */
 void tri_tokenize_pool_stop(tri_tokenize_pool *p, uint64_t job);
 /* Tokenizes a short text in the caller's own thread (one at a time). *ids stays valid until the next call and is never
  * NULL. */
-tri_status tri_tokenize_pool_now(tri_tokenize_pool *p, const char *text, size_t len, const char *pair, size_t pair_len,
-                                 const uint32_t **ids, size_t *count, size_t *second);
+tri_status tri_tokenize_pool_now(tri_tokenize_pool *p, const tri_core_text *text, const uint32_t **ids, size_t *count,
+                                 size_t *second);
 /* Returns a finished text, to be given to tri_tokenized_free; NULL when there is none. */
 tri_tokenized *tri_tokenize_pool_pop(tri_tokenize_pool *p);
 void tri_tokenized_free(tri_tokenized *r);

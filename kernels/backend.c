@@ -159,6 +159,13 @@ static tri_status host_bind_batch(tri_backend *be, int number, const tri_batch *
   return TRI_OK;
 }
 
+static tri_status host_reserve_draws(tri_backend *be, int rows, int edits) {
+  (void)be;
+  (void)rows;
+  (void)edits;
+  return TRI_OK;
+}
+
 static tri_status host_reserve(tri_backend *be, size_t workspace) {
   if (workspace <= be->workspace_bytes) return TRI_OK;
   void *p;
@@ -194,6 +201,7 @@ static void fill_host(tri_backend *be) {
   be->ops.graph_drop = host_graph_drop;
   be->ops.bind_batch = host_bind_batch;
   be->ops.reserve = host_reserve;
+  be->ops.reserve_draws = host_reserve_draws;
   be->ops.roofline_create = tri_roofline_create_host;
   be->ops.destroy = host_destroy;
   be->host_memory = true;
@@ -212,6 +220,7 @@ static tri_status create(const tri_backend_config *config, const char *name, tri
   be->isa = "scalar";
   be->deterministic = config->deterministic;
   be->no_peer_memory = config->no_peer_memory;
+  be->memory_utilization = config->memory_utilization > 0 ? config->memory_utilization : 1;
   be->pool = config->pool;
   tri_backend_fill_unsupported(be);
   fill_host(be);

@@ -3,7 +3,8 @@
  * The executor never asks which backend it has. tri_backend_create() fills the table: each op slot starts as one that
  * refuses by the op's name, the host's memory and copies are put over the other slots, then the chosen backend puts its
  * own there. So no op's slot is ever NULL, and an op that a backend lacks is never another backend's code on its
- * pointers. Of the others only graph_begin, graph_end and tune may be NULL, where `records` or `tunes` is false.
+ * pointers. Of the others only graph_begin, graph_end, graph_refuse and tune may be NULL, where `records` or `tunes` is
+ * false.
  *
  * Every op has two halves. `plan` runs on the host when shapes change: it looks only at the shape and type fields of
  * the arguments (never through a data pointer), chooses a kernel and says how much workspace that needs. It returns
@@ -99,10 +100,12 @@ typedef struct tri_backend_ops {
    * *out NULL on TRI_OK: host serves such buffers itself. */
   tri_status (*comm_create)(tri_backend *be, struct tri_comm *host, bool sums, struct tri_comm **out, tri_error *err);
   /* Steps of one key launch the same ops with the same arguments. graph_begin says what the caller is to do with this
-   * one; after TRI_GRAPH_RECORD, graph_end follows in any case: TRI_AGAIN, it has no room for what was recorded, the
-   * ops are to be launched once more, and nothing is recorded from then on. Only with `records`. */
+   * one; after TRI_GRAPH_RECORD, graph_end follows in any case. TRI_OK: the step is kept, and has not run yet, which
+   * the next graph_begin of the key sees to. TRI_AGAIN: there is no room for it. Only with `records`. */
   tri_graph_mode (*graph_begin)(tri_backend *be, uint64_t key);
   tri_status (*graph_end)(tri_backend *be);
+  /* Forgets what is recorded, this step too, and keeps half as many from now on: on some rank there was no room. */
+  void (*graph_refuse)(tri_backend *be);
   /* Forgets what is recorded: the memory and the communicators that it uses may go then. */
   void (*graph_drop)(tri_backend *be);
   /* Brings a batch's arrays to where the ops read them; *out is as *host with its pointers there, good until the next
@@ -112,6 +115,8 @@ typedef struct tri_backend_ops {
                            int num_attentions, tri_batch *out);
   /* Makes room for the largest workspace that any plan asked for. Called between plan and launch, only when it grew. */
   tri_status (*reserve)(tri_backend *be, size_t workspace);
+  /* Makes room for draws of so many rows with so many biases and banned ids each, so that none is made later. */
+  tri_status (*reserve_draws)(tri_backend *be, int rows, int edits);
   /* Returns the bytes of memory that mem_alloc could give at most now; the host's where that is its memory. */
   int64_t (*mem_available)(tri_backend *be);
   /* Measures for each shape of the products that be->tactics has nothing for which tactic is the fastest, rotating over
@@ -135,6 +140,7 @@ typedef struct tri_backend_config {
   tri_pool *pool;      /* CPU threads; borrowed, NULL: the caller's thread alone */
   const char *isa;     /* "avx512", "avx2", "scalar": refuses where the processor lacks it; NULL: the best it has */
   bool no_peer_memory; /* what goes between devices goes through the library alone, not through kernels of our own */
+  double memory_utilization; /* of a device: share of its memory that may be in use; 0: all */
 } tri_backend_config;
 
 enum { TRI_DEVICE_NAME = 48, TRI_TACTICS_KEY = 160 };
@@ -144,6 +150,7 @@ struct tri_backend {
   const char *name;
   const char *isa; /* what the CPU code runs on ("avx2", "avx512", "scalar"), for logs and benchmarks */
   bool deterministic, no_peer_memory;
+  double memory_utilization;
   bool host_memory;                  /* what mem_alloc gives can be read and written by the caller */
   bool async;                        /* launches return before their work is done */
   bool records;                      /* steps can be recorded */
@@ -154,6 +161,7 @@ struct tri_backend {
   tri_status failed;                 /* of a launch, until the next stream_sync */
   char device[TRI_DEVICE_NAME];      /* tells its device from every other one, of any host; empty: it has none, as those
                                         below */
+  int num_devices;                   /* that this process sees; 0: not known, or the backend has none */
   char pci[24];                      /* the device's PCI address, as its driver writes it */
   char about[224];                   /* the device in words, for the log */
   struct tri_tactics *tactics;       /* how products are run, by shape: plans and launches look there, and whoever

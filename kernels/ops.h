@@ -183,8 +183,8 @@ typedef struct tri_attention_args {
   tri_kv_layer kv;
   const tri_batch *batch;
   int num_heads;
-  const int32_t *kv_head_of; /* [hq] local KV head of each local query head: groups need not be even */
-  int heads_per_kv;          /* where they are, and in order; 0: kv_head_of alone says */
+  int heads_per_kv;  /* query heads that share a KV head, at most, */
+  int skipped_heads; /* and how many of the first one's are another rank's: see kernels/kv_heads.h */
   float scale, softcap;
   int window;
   bool causal;

@@ -54,17 +54,24 @@ typedef struct tri_sample_result {
 } tri_sample_result;
 
 /* One draw per row of logits. history[r] (host): the row's prompt and generated ids, for the penalties: repetition
- * counts prompt and output, presence and frequency only the output (ids from num_prompt[r] on). What plan may look at
- * here beyond shapes: params and num_history, which say how much room the launch needs. */
+ * counts prompt and output, presence and frequency only the output (ids from num_prompt[r] on). A backend that draws
+ * ahead of the host cannot know histories to their end: it has counts, where a sequence's history is counted with its
+ * first draw (fresh), and each draw counts itself. What plan may look at here beyond shapes: params, which say how much
+ * room the launch needs. */
 typedef struct tri_sample_args {
   tri_mat logits;                         /* [R, vocab]; may be overwritten */
   const tri_sample_params *const *params; /* [R] host */
   const uint32_t *const *history;         /* [R] host */
   const int *num_prompt, *num_history;    /* [R] host */
   const uint64_t *counter;                /* [R] host: number of the draw within the sequence */
-  tri_sample_result *results;             /* [R] host; there after stream_sync, or an event behind the launch */
-  uint32_t *drawn; /* [R] or NULL: the tokens once more, where the next step's embed reads them */
+  uint32_t *counts;           /* [sequences, vocab] of that backend, else NULL: how often an id was generated,
+                                 and TRI_COUNTED_PROMPT; of rows without penalties not used */
+  const int *sequence;        /* [R] host: rows of counts; NULL without */
+  const bool *fresh;          /* [R] host: the row of counts holds nothing yet; NULL without */
+  tri_sample_result *results; /* [R] host; there after stream_sync, or an event behind the launch */
+  uint32_t *drawn;            /* [R] or NULL: the tokens once more, where the next step's embed reads them */
 } tri_sample_args;
+#define TRI_COUNTED_PROMPT (1u << 31) /* the id is in the prompt */
 #define TRI_READS_sample(a) (a)->logits.data
 #define TRI_WRITES_sample(a) (a)->logits.data
 

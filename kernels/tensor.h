@@ -48,7 +48,6 @@ static inline int tri_kv_value_dim(const tri_kv_layer *kv) { return kv->v_dim ? 
  * seq_start[s] .. seq_start[s+1]-1; its last token's key is key number context_len[s]-1. Rows are in sequence order. */
 typedef struct tri_batch {
   int num_tokens, num_seqs, num_logits;
-  int block_table_stride;     /* KV blocks per row of block_table */
   int max_context;            /* max of context_len, so that plan can size things without reading the array */
   int max_query;              /* max tokens of one sequence in this step */
   int num_single;             /* sequences that have one token in this step */
@@ -59,11 +58,14 @@ typedef struct tri_batch {
   const int64_t *kv_slot;     /* [T] block * block_size + offset in block where this token's K and V go */
   const int32_t *seq_start;   /* [S + 1] */
   const int32_t *context_len; /* [S] keys visible to the last token of the sequence */
-  const int32_t *block_table; /* [S, block_table_stride] block numbers */
+  const int32_t *block_start; /* [S + 1] where a sequence's block numbers begin in block_table */
+  const int32_t *block_table; /* [block_start[S]] those of the KV blocks that hold its keys */
   const int32_t *logit_rows;  /* [num_logits] rows of the batch whose logits are wanted */
   const struct tri_attention_cut *cuts; /* [num_cuts] how the backend that has bound it cuts its attention */
   int num_cuts;
   uint64_t cuts_key; /* the same in steps whose launches do not differ by that */
 } tri_batch;
+/* Returns the block numbers of sequence s, where the arrays can be read. */
+static inline const int32_t *tri_batch_blocks(const tri_batch *b, int s) { return b->block_table + b->block_start[s]; }
 
 #endif

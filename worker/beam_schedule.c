@@ -149,7 +149,7 @@ static tri_group_token *next_entry(tri_job *j, tri_outbox *out) {
   const tri_search *x = j->search;
   tri_group_token *t = &out->tokens[out->num++];
   *t = (tri_group_token){.job = j->id, .choice = (uint32_t)x->answer, .offset = (uint64_t)x->sent};
-  tri_sched_tell_preemptions(j, t);
+  tri_sched_tell_news(j, t);
   return t;
 }
 

@@ -43,7 +43,6 @@ static void send_register(struct control *c) {
   tri_group_msg m = {.op = TRI_GROUP_REGISTER,
                      .reg = {.version = str(TRIREME_VERSION),
                              .host = str(c->host.nodename),
-                             .backend = str(w->backend ? w->backend->name : ""),
                              .group = (uint32_t)w->opts.group,
                              .rank = (uint32_t)w->rank,
                              .world = (uint32_t)w->world,

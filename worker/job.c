@@ -181,6 +181,7 @@ tri_status tri_job_create(const tri_group_assign *a, const tri_limits *l, const 
   j->id = a->job;
   j->seed = a->seed;
   j->priority = s->priority;
+  j->came_ns = now_ns;
   j->deadline_ns = a->remaining_ms < 0 ? TRI_NEVER : now_ns + a->remaining_ms * 1000000;
   j->num_prompt = num_prompt;
   j->num_source = (int)sizes.source;

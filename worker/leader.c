@@ -3,12 +3,14 @@
 #include <string.h>
 
 #include "runtime/base/log.h"
+#include "worker/warm_up.h"
 #include "worker/worker.h"
 
 enum {
   IDLE_SLEEP_NS = 500000000, /* a command wakes the leader; now and then it looks at what has no command */
   WEIGHTS_SHARED_BY = 4,     /* tokens that one reading of the weights does for, at least: see predict_layer */
 };
+static const int64_t WARM_UP_NS = 8000000000; /* after which it begins no more steps */
 
 struct lane {
   void *plan;          /* copy that the transfers to the other ranks read */
@@ -267,21 +269,13 @@ static tri_status serve(struct leader *ld) {
   return TRI_OK;
 }
 
-/* READY means that a token has gone through every rank. */
-static tri_status canary(struct leader *ld) {
-  const tri_sample_params greedy = tri_sample_greedy();
+/* The plan in the writer, on every rank, to its end. */
+static tri_status run_plan(void *ctx) {
+  struct leader *ld = ctx;
   tri_worker *w = ld->w;
-  uint32_t id = 0;
-  int32_t block = 0, source_block = 1;
-  uint8_t flags = ld->embeds ? TRI_SEQ_FLAG_FIRST : TRI_SEQ_FLAG_FIRST | TRI_SEQ_FLAG_PARAMS | TRI_SEQ_FLAG_SAMPLE;
-  tri_plan_seq s = {.kind = TRI_SEQ_CHUNK, .flags = flags, .num_tokens = 1, .num_blocks = 1};
   const void *plan;
   size_t len;
   const tri_step_result *result;
-  tri_plan_seq source = {.kind = TRI_SEQ_SOURCE, .num_tokens = 1, .num_blocks = 1};
-  tri_plan_begin(ld->writer, 0, 0);
-  if (w->engine->limits.has_source) tri_plan_add(ld->writer, &source, &id, &source_block, NULL, 0);
-  tri_plan_add(ld->writer, &s, &id, &block, &greedy, 1);
   tri_status st = send_plan(ld, 0, &plan, &len);
   if (st == TRI_OK) st = tri_engine_step(w->engine, plan, len, &result);
   tri_comm *c = w->group.world;
@@ -291,6 +285,36 @@ static tri_status canary(struct leader *ld) {
     if (st == TRI_OK) break;
     if (st == TRI_AGAIN) st = tri_wait_pause(&wait);
   }
+  return st;
+}
+
+/* READY means that a token has gone through every rank. */
+static tri_status canary(struct leader *ld) {
+  const tri_sample_params greedy = tri_sample_greedy();
+  tri_worker *w = ld->w;
+  uint32_t id = 0;
+  int32_t block = 0, source_block = 1;
+  uint8_t flags = ld->embeds ? TRI_SEQ_FLAG_FIRST : TRI_SEQ_FLAG_FIRST | TRI_SEQ_FLAG_PARAMS | TRI_SEQ_FLAG_SAMPLE;
+  tri_plan_seq s = {.kind = TRI_SEQ_CHUNK, .flags = flags, .num_tokens = 1, .num_blocks = 1};
+  tri_plan_seq source = {.kind = TRI_SEQ_SOURCE, .num_tokens = 1, .num_blocks = 1};
+  tri_plan_begin(ld->writer, 0, 0);
+  if (w->engine->limits.has_source) tri_plan_add(ld->writer, &source, &id, &source_block, NULL, 0);
+  tri_plan_add(ld->writer, &s, &id, &block, &greedy, 1);
+  return run_plan(ld);
+}
+
+/* Runs the warm-up where steps are recorded; elsewhere the first one is as fast as any. */
+static tri_status warm_up(struct leader *ld) {
+  tri_worker *w = ld->w;
+  const tri_engine *e = w->engine;
+  int64_t start = tri_now_ns();
+  tri_warm_up u = {.limits = e->limits, .num_lanes = e->num_lanes, .plan = ld->writer, .run = run_plan, .ctx = ld};
+  u.until_ns = start + WARM_UP_NS;
+  int steps = 0;
+  if (!w->opts.warmup || !e->backend->records) return TRI_OK;
+  tri_start_watch_phase(&w->start_watch, "warm-up", NULL);
+  tri_status st = tri_warm_up_run(&u, &steps);
+  tri_log(TRI_LOG_INFO, "worker", "warm-up: %d steps in %.2f s", steps, (double)(tri_now_ns() - start) / 1e9);
   return st;
 }
 
@@ -317,6 +341,9 @@ tri_status tri_leader_run(tri_worker *w, tri_error *err) {
   if (st == TRI_OK) st = canary(&ld);
   if (st == TRI_OK) {
     w->layer_seconds = predict_layer(w, (double)(tri_now_ns() - start) / 1e9);
+    st = warm_up(&ld);
+  }
+  if (st == TRI_OK) {
     tri_start_watch_end(&w->start_watch);
     atomic_store(&w->ready, true);
     tri_control_notify(w);

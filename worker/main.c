@@ -124,6 +124,27 @@ static tri_status take_placement(tri_worker *w, tri_comm *world, int local_rank,
   return TRI_OK;
 }
 
+/* Says what a sentence-transformers folder has decided, and what of it an option has decided otherwise. */
+static void log_sentence(const tri_serve_options *o, const tri_model_config *c) {
+  const tri_sentence_config *s = &c->sentence;
+  if (!s->on) return;
+  tri_log(TRI_LOG_INFO, "worker", "modules.json: pooling %s%s, texts of up to %lld tokens",
+          tri_pooling_names[c->head.pooling], s->normalize ? ", vectors of length 1" : "",
+          (long long)tri_model_config_length(c));
+  if (o->pooling != TRI_POOL_NONE && s->pooling != (tri_pooling)o->pooling)
+    tri_log(TRI_LOG_WARN, "worker", "--pooling %s is not the pooling that modules.json asks for: the option wins",
+            tri_pooling_names[o->pooling]);
+  if (o->max_model_len && s->max_seq_length && o->max_model_len != s->max_seq_length)
+    tri_log(TRI_LOG_WARN, "worker",
+            "--max-model-len %lld is not the max_seq_length %lld of the folder: the option wins",
+            (long long)o->max_model_len, (long long)s->max_seq_length);
+  if (s->has_prompt)
+    tri_log(
+        TRI_LOG_WARN, "worker",
+        "config_sentence_transformers.json has a default_prompt_name: its prompt is put before no text here, clients "
+        "must do it");
+}
+
 static tri_status load(tri_worker *w, int local_ranks, tri_error *err) {
   const tri_serve_options *o = &w->opts;
   tri_engine_config ec = {
@@ -158,6 +179,7 @@ static tri_status load(tri_worker *w, int local_ranks, tri_error *err) {
           w->engine->limits.num_blocks, w->engine->limits.block_size, (double)w->engine->kv->bytes / 0x1p20,
           (double)w->backend->allocated[TRI_MEM_ACTIVATIONS] / 0x1p20, w->backend->name, w->backend->isa,
           w->load_seconds);
+  if (w->rank == 0) log_sentence(o, &w->engine->model);
   return TRI_OK;
 }
 

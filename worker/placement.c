@@ -34,7 +34,8 @@ static tri_status choose_backend(const tri_serve_options *o, tri_comm *world, in
   tri_backend_config bc = {.name = o->backend,
                            .device = device,
                            .deterministic = o->deterministic,
-                           .no_peer_memory = o->disable_custom_all_reduce};
+                           .no_peer_memory = o->disable_custom_all_reduce,
+                           .memory_utilization = o->gpu_memory_utilization};
   tri_status st = tri_backend_create(&bc, out, err);
   bool all;
   if (strcmp(o->backend, "auto")) return st;

@@ -7,10 +7,16 @@ void tri_sched_count_preemption(tri_sched *s, tri_job *j) {
   j->preemptions++;
 }
 
-void tri_sched_tell_preemptions(tri_job *j, tri_group_token *t) {
-  if (j->preemptions == j->preemptions_told) return;
-  t->flags |= TRI_TOKEN_PREEMPTED;
-  t->preemptions = j->preemptions_told = j->preemptions;
+void tri_sched_tell_news(tri_job *j, tri_group_token *t) {
+  if (j->preemptions != j->preemptions_told) {
+    t->flags |= TRI_TOKEN_PREEMPTED;
+    t->preemptions = j->preemptions_told = j->preemptions;
+  }
+  if (j->begun_ns && !j->begun_told) {
+    t->flags |= TRI_TOKEN_WAITED;
+    t->waited_ns = tri_job_waited_ns(j);
+    j->begun_told = true;
+  }
 }
 
 void tri_sched_preempt(tri_sched *s, tri_sequence *q) {

@@ -27,6 +27,7 @@ struct tri_sched {
   tri_job *jobs, *retired;
   uint64_t arrivals, tokens, preemptions;
   uint64_t step;
+  int64_t now_ns; /* as of the last reap */
 };
 
 static inline int tri_sched_blocks_for(const tri_sched *s, int tokens) {
@@ -81,8 +82,10 @@ void tri_sched_preempt(tri_sched *s, tri_sequence *q);
 tri_sequence *tri_sched_last_idle(const tri_sched *s, const tri_sequence *q);
 bool tri_sched_preempt_one(tri_sched *s, const tri_sequence *for_whom);
 void tri_sched_count_preemption(tri_sched *s, tri_job *j);
-/* Adds the job's preemptions to an entry, if there were any since the last one. */
-void tri_sched_tell_preemptions(tri_job *j, tri_group_token *t);
+/* Adds to an entry what is new of its job since the last one: preemptions, and how long it waited for its first step.
+ */
+void tri_sched_tell_news(tri_job *j, tri_group_token *t);
+static inline uint64_t tri_job_waited_ns(const tri_job *j) { return (uint64_t)(j->begun_ns - j->came_ns); }
 
 /* ---- schedule_blocks.c: blocks ---- */
 

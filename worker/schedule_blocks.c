@@ -31,8 +31,8 @@ void tri_seq_list_insert(const tri_sched *s, tri_seq_list *l, tri_sequence *q) {
 
 /* ---- slots ---- */
 
-/* The sampler's penalties look at all tokens before, and a search chooses among them. */
-static bool is_tied(const tri_job *j) { return j->search || tri_sample_has_penalties(&j->params); }
+/* A search chooses among the tokens before. */
+static bool is_tied(const tri_job *j) { return j->search != NULL; }
 
 void tri_sched_leave_lane(tri_sched *s, tri_sequence *q) {
   tri_sched_lane *lane = &s->lanes[q->lane];

@@ -150,6 +150,7 @@ static bool schedule(tri_sched *s, tri_plan_writer *plan, tri_sequence *q, int n
   if (source) emit_source(plan, q);
   tri_sched_emit(plan, q, n, first, s->cfg.limits.whole_sequences);
   *budget -= n + source;
+  if (!q->job->begun_ns) q->job->begun_ns = s->now_ns;
   if (source && has_held(q) && !waits_to_fork(q)) fork_choices(s, plan, q);
   return true;
 }
@@ -279,7 +280,7 @@ static tri_group_token *next_entry(tri_outbox *out, const tri_sequence *q) {
   tri_group_token *t = &out->tokens[out->num++];
   *t = (tri_group_token){
       .job = q->job->id, .choice = q->choice, .offset = (uint64_t)(q->num_tokens - q->job->num_prompt)};
-  tri_sched_tell_preemptions(q->job, t);
+  tri_sched_tell_news(q->job, t);
   return t;
 }
 
@@ -334,7 +335,8 @@ static void take_rows(tri_sched *s, tri_sequence *q, const tri_mat *m, int row, 
   float *to = out->values + out->num_values;
   for (int i = 0; i < rows; i++)
     memcpy(to + (size_t)i * width, m->data + (size_t)(row + i) * (size_t)m->ld, width * sizeof *to);
-  out->results[out->num_results++] = (tri_group_result){.job = q->job->id, .values = to, .num_values = n};
+  out->results[out->num_results++] =
+      (tri_group_result){.job = q->job->id, .waited_ns = tri_job_waited_ns(q->job), .values = to, .num_values = n};
   out->num_values += n;
   s->tokens += (uint64_t)q->num_tokens;
   tri_sched_end_sequence(s, q);
@@ -380,6 +382,7 @@ static bool end_job(tri_sched *s, tri_job *j, tri_outbox *out) {
 }
 
 bool tri_sched_reap(tri_sched *s, int64_t now_ns, tri_outbox *out) {
+  s->now_ns = now_ns;
   for (tri_job *j = s->jobs, *next; j; j = next) {
     next = j->next;
     if (now_ns >= j->deadline_ns) j->aborted = true;

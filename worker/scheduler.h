@@ -77,8 +77,10 @@ struct tri_job {
   uint32_t *source;
   bool aborted, ignore_eos, logprobs;
   uint32_t preemptions, preemptions_told; /* of all sequences so far; as of the last entry that named them */
-  int num_choices, num_open;              /* choices not ended */
-  tri_search *search;                     /* NULL: none */
+  int64_t came_ns, begun_ns;              /* when it came; when it was first in a step, 0: not yet */
+  bool begun_told;
+  int num_choices, num_open; /* choices not ended */
+  tri_search *search;        /* NULL: none */
   tri_sample_params params;
   tri_logit_bias *bias; /* the request's, then the model's bad tokens */
   uint32_t stop_ids[TRI_MAX_BANNED];
@@ -154,8 +156,8 @@ void tri_sched_absorb(tri_sched *s, int lane, const tri_step_result *result, tri
  * rows are not those of the lane's sequences. */
 tri_status tri_sched_absorb_embed(tri_sched *s, int lane, const tri_embed_result *result, bool by_token,
                                   tri_outbox *out);
-/* Ends aborted jobs and those past their deadline. Call once per step, and now and then when idle. False when out is
- * full. */
+/* Ends aborted jobs and those past their deadline. Call once in front of every step, for which now_ns counts as the
+ * time, and now and then when idle. False when out is full. */
 bool tri_sched_reap(tri_sched *s, int64_t now_ns, tri_outbox *out);
 /* A job that has ended, for the caller to destroy; NULL when there is none. */
 tri_job *tri_sched_retired(tri_sched *s);

@@ -112,7 +112,7 @@ typedef struct cmd_request {
   /* as options give them, before cmd_request_finish */
   const char *token_ids, *stop_token_ids;
   tri_opt_list stop, logit_bias;
-  bool stream;
+  bool stream, add_special_tokens;
   unsigned on_disconnect;
   /* owned */
   uint32_t *ids;

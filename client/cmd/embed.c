@@ -14,6 +14,8 @@ static const char *const activations[] = {"none", "softmax", "sigmoid", NULL};
       {O(request.text_pair), .name = "text-pair", .metavar = "TEXT",                                                   \
        .help = "a second text behind it, for models of pairs"},                                                        \
       {O(token_ids), .name = "token-ids", .metavar = "ID,ID,...", .help = "the input as token ids"},                   \
+      {O(request.truncate), .name = "truncate",                                                                        \
+       .help = "a text with more tokens than max_model_len loses its end, and is not refused"},                        \
       {O(request.model), .name = "model", .metavar = "NAME",                                                           \
        .help = "which model; by default the one that is served"},                                                      \
       {O(request.priority), .name = "priority", .min = -2147483648.0,                                                  \
@@ -32,7 +34,8 @@ static const char *const activations[] = {"none", "softmax", "sigmoid", NULL};
 static const tri_option embed_options[] = {
     {O(request.pooling), .name = "pooling", .choices = tri_pooling_names,
      .help = "insist on this pooling; the server's option of the same name decides it"},
-    {O(request.normalize), .name = "normalize", .help = "vectors of length 1"},
+    {O(request.normalize), .name = "normalize",
+     .help = "vectors of length 1; by default what the model's folder says, and --no-normalize: as they come"},
     REQUEST_OPTIONS,
 };
 
@@ -92,6 +95,7 @@ static int run(const tri_options_spec *spec, bool classify, int argc, char **arg
   int code = tri_options_main(spec, &o, argc, argv, &parsed);
   if (code >= 0) return code;
   code = check(&o);
+  o.request.keep_length = tri_options_given(parsed, "normalize") && !o.request.normalize;
   o.request.text_len = o.request.text ? strlen(o.request.text) : 0;
   o.request.text_pair_len = o.request.text_pair ? strlen(o.request.text_pair) : 0;
   if (code == TRI_EXIT_OK && o.token_ids && cmd_parse_ids(o.token_ids, &ids, &o.request.num_token_ids, &err))

@@ -109,6 +109,10 @@ static tri_status read_string(line_reader *l, const char *key, const tri_json *v
   return *out ? TRI_OK : cmd_wrong(l->err, key, "a string");
 }
 
+static tri_status read_bool(line_reader *l, const char *key, const tri_json *v, bool *out) {
+  return tri_json_as_bool(v, out) ? TRI_OK : cmd_wrong(l->err, key, "true or false");
+}
+
 /* Strings stay where the document has them. */
 static tri_status read_field(void *ctx, const char *key, const tri_json *v) {
   line_reader *l = ctx;
@@ -120,8 +124,12 @@ static tri_status read_field(void *ctx, const char *key, const tri_json *v) {
   if (!strcmp(key, "model")) return read_string(l, key, v, &r->model, NULL);
   if (!l->classify && !strcmp(key, "pooling")) return read_string(l, key, v, &r->pooling, NULL);
   if (l->classify && !strcmp(key, "activation")) return read_string(l, key, v, &r->activation, NULL);
-  if (!l->classify && !strcmp(key, "normalize"))
-    return tri_json_as_bool(v, &r->normalize) ? TRI_OK : cmd_wrong(l->err, key, "true or false");
+  if (!strcmp(key, "truncate")) return read_bool(l, key, v, &r->truncate);
+  if (!l->classify && !strcmp(key, "normalize")) {
+    TRI_CHECK(read_bool(l, key, v, &r->normalize));
+    r->keep_length = !r->normalize;
+    return TRI_OK;
+  }
   if (!strcmp(key, "priority")) return tri_json_as_int(v, &r->priority) ? TRI_OK : cmd_wrong(l->err, key, "an integer");
   if (!strcmp(key, "deadline_ms"))
     return tri_json_as_int(v, &r->deadline_ms) ? TRI_OK : cmd_wrong(l->err, key, "an integer");

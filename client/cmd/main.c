@@ -28,8 +28,8 @@ static void print_help(FILE *out) {
   fprintf(out,
           "\n'trireme COMMAND --help' tells more. Options may be written with '-' or '_' between words.\n\n"
           "Environment: TRIREME_ENDPOINT, TRIREME_KEY_FILE, TRIREME_SERVER_KEY.\n"
-          "Exit codes: %d done, %d failed, %d bad usage, %d refused.\n",
-          TRI_EXIT_OK, TRI_EXIT_FAILED, TRI_EXIT_USAGE, TRI_EXIT_REFUSED);
+          "Exit codes: %d done, %d failed, %d bad usage, %d refused; of status, %d: it does not serve.\n",
+          TRI_EXIT_OK, TRI_EXIT_FAILED, TRI_EXIT_USAGE, TRI_EXIT_REFUSED, TRI_EXIT_NOT_SERVING);
 }
 
 const cmd_command *cmd_find(const cmd_command *all, size_t n, const char *name) {

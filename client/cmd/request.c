@@ -37,6 +37,8 @@ static const tri_option request_table[] = {
     {R(logit_bias), .name = "logit-bias", .metavar = "ID=BIAS", .help = "added to the logit of a token [-100 to 100]"},
     {R(r.ignore_eos), .name = "ignore-eos", .help = "go on after the end of the text"},
     {R(r.echo), .name = "echo", .help = "begin with the prompt"},
+    {R(add_special_tokens), .name = "add-special-tokens", .fallback = "true",
+     .help = "put the tokens of the tokenizer's template around the prompt; not where it has them already"},
     {R(stream), .name = "stream", .fallback = "true", .help = "show the text as it comes"},
     {R(on_disconnect), .name = "on-disconnect", .choices = disconnect_names, .fallback = "cancel",
      .help = "what becomes of the request when this program goes away"},
@@ -76,7 +78,7 @@ size_t cmd_request_options(tri_option table[CMD_REQUEST_OPTIONS_MAX], size_t off
 }
 
 void cmd_request_init(cmd_request *q) {
-  *q = (cmd_request){.stream = true};
+  *q = (cmd_request){.stream = true, .add_special_tokens = true};
   trireme_request_init(&q->r);
 }
 
@@ -165,6 +167,7 @@ static tri_status option_bias(cmd_request *q, tri_error *err) {
 tri_status cmd_request_finish(cmd_request *q, const tri_options *parsed, tri_error *err) {
   q->r.has_seed = tri_options_given(parsed, "seed");
   q->r.no_stream = !q->stream;
+  q->r.no_special_tokens = !q->add_special_tokens;
   q->r.continue_on_disconnect = q->on_disconnect == TRI_DISCONNECT_CONTINUE;
   if (q->stop.count > MAX_STOP)
     return tri_fail(err, TRI_OUT_OF_RANGE, "stop", "%zu stop texts; allowed are 0 to %d", q->stop.count, MAX_STOP);
@@ -364,6 +367,7 @@ tri_status cmd_request_json(const cmd_request *defaults, const tri_json *object,
   j.count = cmd_request_options(j.table, 0);
   TRI_CHECK(tri_json_each(object, json_field, &j));
   out->r.no_stream = !out->stream;
+  out->r.no_special_tokens = !out->add_special_tokens;
   out->r.continue_on_disconnect = out->on_disconnect == TRI_DISCONNECT_CONTINUE;
   if (!out->r.prompt && !out->r.token_ids)
     return tri_fail(err, TRI_INVALID_ARGUMENT, "prompt", "prompt (or token_ids) is missing");

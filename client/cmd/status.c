@@ -1,17 +1,24 @@
 /* status, cancel, keygen */
 #include <string.h>
+#include <time.h>
 
 #include "client/cmd/cmd.h"
 #include "comm/wire/zsock.h"
+#include "runtime/base/wait.h"
+
+enum { ASK_AGAIN_MS = 100 };
 
 typedef struct status_options {
   cmd_connection connection;
   bool json, stats;
+  double wait;
 } status_options;
 
 static const tri_option status_table[] = {
     {TRI_OPT(status_options, json), .name = "json", .help = "print one JSON object"},
     {TRI_OPT(status_options, stats), .name = "stats", .help = "print the metrics instead, as Prometheus text"},
+    {TRI_OPT(status_options, wait), .name = "wait", .min = 0, .max = 604800, .fallback = "0", .metavar = "SECONDS",
+     .help = "wait so long at most for a coordinator, and until it serves"},
     CMD_CONNECTION_OPTIONS(status_options, connection),
 };
 
@@ -81,23 +88,63 @@ static int show_status(trireme *c, int timeout_ms, bool json) {
   } else {
     print_status(&e.status);
   }
-  return fflush(stdout) ? TRI_EXIT_FAILED : TRI_EXIT_OK;
+  if (fflush(stdout)) return TRI_EXIT_FAILED;
+  return strcmp(e.status.state, "serving") ? TRI_EXIT_NOT_SERVING : TRI_EXIT_OK;
+}
+
+static trireme_result ask_state(trireme *c, int timeout_ms, bool *serving, trireme_error *error) {
+  trireme_event e = {.kind = TRIREME_EVENT_ERROR};
+  trireme_result r = trireme_ask_status(c, NULL, error);
+  if (!r) r = trireme_next(c, timeout_ms, &e, error);
+  *serving = !r && e.kind == TRIREME_EVENT_STATUS && !strcmp(e.status.state, "serving");
+  return r;
+}
+
+/* Until the cluster serves or the time is over, with whatever connection there is then. One that is lost, or nobody
+ * who listens yet, is nothing to give up for. */
+static trireme_result await_serving(const status_options *o, trireme **c, trireme_error *error) {
+  int64_t deadline = tri_deadline_after_ms((int64_t)(o->wait * 1000));
+  cmd_connection connection = o->connection;
+  bool serving = false;
+  for (;;) {
+    int64_t left_ms = (deadline - tri_now_ns()) / 1000000;
+    if (left_ms < connection.connect_timeout_ms) connection.connect_timeout_ms = left_ms < 1 ? 1 : left_ms;
+    trireme_result r = *c ? TRIREME_OK : cmd_try_connect(&connection, c, error);
+    if (!r) r = ask_state(*c, (int)connection.connect_timeout_ms, &serving, error);
+    bool absent =
+        r == TRIREME_TIMEOUT || r == TRIREME_CLOSED || (r == TRIREME_FAILED && !strcmp(error->code, "not_found"));
+    if (serving || (r && !absent) || tri_now_ns() >= deadline) return r;
+    if (r) {
+      trireme_close(*c);
+      *c = NULL;
+    }
+    nanosleep(&(struct timespec){.tv_nsec = ASK_AGAIN_MS * 1000000L}, NULL);
+  }
+}
+
+static int connect_for_status(const status_options *o, trireme **c) {
+  trireme_error error = {0};
+  if (o->wait <= 0) return cmd_connect(&o->connection, c);
+  return await_serving(o, c, &error) ? cmd_fail(&error) : TRI_EXIT_OK;
 }
 
 int cmd_status(int argc, char **argv) {
   const tri_options_spec spec = {
       .program = "trireme status",
-      .summary = "Shows the state of the cluster: requests, replica groups, ranks.",
+      .summary =
+          "Shows the state of the cluster: requests, replica groups, ranks. Exit code 0: it serves; 4: the coordinator "
+          "answers, but takes no requests, yet or any more; 1: nobody answers.",
       TRI_OPTIONS(status_table),
       .epilog =
-          "Examples:\n  trireme status\n  trireme status --json | jq .tokens_per_second\n  trireme status --stats\n"};
+          "Examples:\n  trireme status\n  trireme status --json | jq .tokens_per_second\n  trireme status --stats\n"
+          "  trireme status --wait 60 && trireme submit \"37+48=\"\n"};
   status_options o = {0};
   tri_options *parsed = NULL;
   trireme *c = NULL;
   int code = tri_options_main(&spec, &o, argc, argv, &parsed);
   if (code >= 0) return code;
-  code = o.stats && o.json ? cmd_usage(spec.program, "--json and --stats exclude each other")
-                           : cmd_connect(&o.connection, &c);
+  code =
+      o.stats && o.json ? cmd_usage(spec.program, "--json and --stats exclude each other") : connect_for_status(&o, &c);
   if (!code)
     code = o.stats ? show_stats(c, (int)o.connection.connect_timeout_ms)
                    : show_status(c, (int)o.connection.connect_timeout_ms, o.json);

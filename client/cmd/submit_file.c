@@ -129,9 +129,9 @@ static void finish_slot(batch *b, slot *s, const trireme_event *e) {
   cmd_buf_printf(r, e->done.num ? "]" : "[]");
   cmd_buf_printf(r,
                  ",\"prompt_tokens\":%llu,\"completion_tokens\":%llu,\"queue_ms\":%.3f,\"first_token_ms\":%.3f,\"total_"
-                 "ms\":%.3f%s}\n",
+                 "ms\":%.3f,\"seed\":%llu%s}\n",
                  (unsigned long long)e->done.prompt_tokens, (unsigned long long)e->done.completion_tokens,
-                 e->done.queue_ms, e->done.first_token_ms, e->done.total_ms,
+                 e->done.queue_ms, e->done.first_token_ms, e->done.total_ms, (unsigned long long)e->done.seed,
                  e->done.timed_out ? ",\"timed_out\":true" : "");
   s->done = true;
   b->waiting++;

@@ -24,6 +24,7 @@ static const tri_field submit_fields[] = {
     {TRI_F(TRI_FT_U64, "seed", tri_submit, sampling.seed), .has = offsetof(tri_submit, sampling.has_seed) + 1},
     {TRI_CUSTOM("stop", tri_submit, sampling, tri_codec_stop), .flags = TRI_FF_OMIT},
     {TRI_CUSTOM("top_logprobs", tri_submit, sampling, tri_codec_top_logprobs), .flags = TRI_FF_OMIT},
+    {TRI_F(TRI_FT_BOOL, "add_special_tokens", tri_submit, add_special_tokens), .flags = TRI_FF_OMIT, .def = 1},
     {TRI_F(TRI_FT_BOOL, "stream", tri_submit, stream), .flags = TRI_FF_OMIT, .def = 1},
     {TRI_F(TRI_FT_ENUM, "on_disconnect", tri_submit, on_disconnect), .flags = TRI_FF_OMIT, .def = TRI_DISCONNECT_CANCEL,
      .names = on_disconnect_names, .num_names = 2},
@@ -52,6 +53,7 @@ static const tri_field cancel_fields[] = {
       {TRI_F(TRI_FT_TEXT, "text_pair", tri_embed_request, text_pair), .flags = TRI_FF_OMIT},                           \
       {TRI_F(TRI_FT_IDS, "token_ids", tri_embed_request, token_ids),                                                   \
        .count_offset = offsetof(tri_embed_request, num_token_ids), .flags = TRI_FF_OMIT},                              \
+      {TRI_F(TRI_FT_BOOL, "truncate", tri_embed_request, truncate), .flags = TRI_FF_OMIT},                             \
       {TRI_F(TRI_FT_I64, "priority", tri_embed_request, priority), .flags = TRI_FF_OMIT, .min = TRI_LEAST_PRIORITY,    \
        .max = TRI_MOST_PRIORITY},                                                                                      \
   {                                                                                                                    \
@@ -63,7 +65,8 @@ static const tri_field embed_fields[] = {
     EMBED_REQUEST_FIELDS,
     {TRI_F(TRI_FT_ENUM, "pooling", tri_embed_request, pooling), .has = offsetof(tri_embed_request, has_pooling) + 1,
      .names = tri_pooling_names, .num_names = TRI_NUM_POOLINGS},
-    {TRI_F(TRI_FT_BOOL, "normalize", tri_embed_request, normalize), .flags = TRI_FF_OMIT},
+    {TRI_F(TRI_FT_BOOL, "normalize", tri_embed_request, normalize),
+     .has = offsetof(tri_embed_request, has_normalize) + 1},
 };
 
 static const tri_field classify_fields[] = {
@@ -96,7 +99,7 @@ void tri_submit_init(tri_submit *s) {
   s->token_ids = NULL;
   s->num_token_ids = 0;
   tri_sampling_init(&s->sampling);
-  s->stream = true;
+  s->add_special_tokens = s->stream = true;
   s->on_disconnect = TRI_DISCONNECT_CANCEL;
 }
 
@@ -326,6 +329,7 @@ static const tri_field r_done_fields[] = {
     R_F(TRI_FT_F64, "total_ms", done.total_ms),
     R_F(TRI_FT_U32, "preemptions", done.preemptions),
     {TRI_F(TRI_FT_BOOL, "timed_out", tri_server_msg, done.timed_out), .flags = TRI_FF_OMIT},
+    R_F(TRI_FT_U64, "seed", done.seed),
 };
 static const tri_field r_error_fields[] = {R_STR("code", error.code), R_STR("message", error.message),
                                            R_STR("field", error.field)};

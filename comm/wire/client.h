@@ -111,7 +111,8 @@ typedef struct tri_submit {
   const uint32_t *token_ids; /* ... or ids (binary array of little-endian uint32, or a msgpack array); arena memory */
   size_t num_token_ids;
   tri_sampling sampling;
-  bool stream; /* true */
+  bool add_special_tokens; /* to the prompt; true */
+  bool stream;             /* true */
   tri_on_disconnect on_disconnect;
 } tri_submit;
 
@@ -135,7 +136,9 @@ typedef struct tri_embed_request {
   size_t num_token_ids;
   bool has_pooling; /* embed; false: as it is served */
   tri_pooling pooling;
-  bool normalize;            /* embed: to length 1 */
+  bool has_normalize;        /* embed; false: as the model's folder says */
+  bool normalize;            /* to length 1 */
+  bool truncate;             /* a text that is too long loses its end, and is not refused */
   tri_activation activation; /* classify */
   int64_t priority, deadline_ms;
 } tri_embed_request;
@@ -227,6 +230,7 @@ typedef struct tri_done {
   double queue_ms, first_token_ms, total_ms;
   uint32_t preemptions;
   bool timed_out; /* an abort was the deadline's */
+  uint64_t seed;  /* that was drawn, or the request's own */
 } tri_done;
 
 #define TRI_STATUS_MAX_GROUPS 64

@@ -79,11 +79,14 @@ tri_status tri_embed_reply_finish(tri_unpacker *d, const tri_embed_reply *r) {
 static tri_status read_result(tri_unpacker *d, tri_unpack *u, uint32_t i, tri_group_result *out) {
   tri_value v;
   if (!tri_unpack_next(u, &v)) return TRI_CORRUPT;
-  if (v.kind != TRI_V_ARRAY || v.count != 2)
-    return tri_fail(d->err, TRI_INVALID_ARGUMENT, "results", "element %u must be an array of 2", i);
+  if (v.kind != TRI_V_ARRAY || v.count != 3)
+    return tri_fail(d->err, TRI_INVALID_ARGUMENT, "results", "element %u must be an array of 3", i);
   if (!tri_unpack_next(u, &v)) return TRI_CORRUPT;
   if (v.kind != TRI_V_UINT) return tri_read_wrong(d, "results", "the number of a job", &v);
   out->job = v.u;
+  if (!tri_unpack_next(u, &v)) return TRI_CORRUPT;
+  if (v.kind != TRI_V_UINT) return tri_read_wrong(d, "results", "how long a job waited", &v);
+  out->waited_ns = v.u;
   if (!tri_unpack_next(u, &v)) return TRI_CORRUPT;
   return read_values(d, "results", &v, &out->values, &out->num_values);
 }
@@ -108,8 +111,9 @@ static void write_results(tri_pack *p, const void *at) {
   const tri_group_results *r = at;
   tri_pack_array(p, r->num);
   for (uint32_t i = 0; i < r->num; i++) {
-    tri_pack_array(p, 2);
+    tri_pack_array(p, 3);
     tri_pack_u64(p, r->results[i].job);
+    tri_pack_u64(p, r->results[i].waited_ns);
     tri_pack_bin(p, r->results[i].values, r->results[i].num_values * sizeof *r->results[i].values);
   }
 }

@@ -24,7 +24,14 @@ tri_status tri_endpoint_resolve(const char *given, char out[TRI_ENDPOINT_BYTES],
   return TRI_OK;
 }
 
-static tri_status check_port(const char *endpoint, const char *port, tri_error *err) {
+/* Returns the port of HOST:PORT, "" where there is none. */
+static const char *port_of(const char *address) {
+  size_t len = strlen(address);
+  const char *colon = len && address[len - 1] == ']' ? NULL : strrchr(address, ':');
+  return colon ? colon + 1 : address + len;
+}
+
+static tri_status check_port(const char *endpoint, const char *port, unsigned long least, tri_error *err) {
   char *end;
   if (!*port)
     return tri_fail(err, TRI_INVALID_ARGUMENT, "endpoint", "the port is missing in %s: an endpoint is tcp://HOST:PORT",
@@ -32,8 +39,9 @@ static tri_status check_port(const char *endpoint, const char *port, tri_error *
   unsigned long n = strtoul(port, &end, 10);
   if (*end || *port < '0' || *port > '9')
     return tri_fail(err, TRI_INVALID_ARGUMENT, "endpoint", "\"%.40s\" is no port in %s", port, endpoint);
-  if (n < 1 || n > 65535)
-    return tri_fail(err, TRI_OUT_OF_RANGE, "endpoint", "port %.20s of %s; allowed are 1 to 65535", port, endpoint);
+  if (n < least || n > 65535)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "endpoint", "port %.20s of %s; allowed are %lu to 65535", port, endpoint,
+                    least);
   return TRI_OK;
 }
 
@@ -43,10 +51,9 @@ tri_status tri_endpoint_check(const char *endpoint, tri_error *err) {
   if (strncmp(endpoint, "tcp://", strlen("tcp://"))) return TRI_OK;
   const char *from = endpoint + strlen("tcp://"), *source_end = strrchr(from, ';');
   if (source_end) from = source_end + 1; /* tcp://SOURCE;HOST:PORT */
-  size_t len = strlen(from);
-  const char *colon = len && from[len - 1] == ']' ? NULL : strrchr(from, ':');
-  TRI_CHECK(check_port(endpoint, colon ? colon + 1 : "", err));
-  len = (size_t)(colon - from);
+  const char *port = port_of(from);
+  TRI_CHECK(check_port(endpoint, port, 1, err));
+  size_t len = (size_t)(port - 1 - from);
   if (len >= 2 && *from == '[' && from[len - 1] == ']') {
     from++;
     len -= 2;
@@ -63,4 +70,12 @@ tri_status tri_endpoint_check(const char *endpoint, tri_error *err) {
                     gai_strerror(e));
   freeaddrinfo(found);
   return TRI_OK;
+}
+
+tri_status tri_endpoint_check_bind(const char *endpoint, tri_error *err) {
+  if (strncmp(endpoint, "tcp://", strlen("tcp://"))) return TRI_OK;
+  const char *port = port_of(endpoint + strlen("tcp://"));
+  if (!strcmp(port, "*") || check_port(endpoint, port, 0, err) == TRI_OK) return TRI_OK;
+  if (err) err->status = TRI_USAGE;
+  return TRI_USAGE;
 }

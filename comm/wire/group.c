@@ -6,7 +6,7 @@
 #include "comm/wire/pack.h"
 #include "comm/wire/sampling.h"
 
-enum { TOKEN_PARTS = 6, LOGPROB_PARTS = 3, MAX_NAME = 256 };
+enum { TOKEN_PARTS = 6, LOGPROB_PARTS = 3, MOST_PARTS = TOKEN_PARTS + 2 + LOGPROB_PARTS, MAX_NAME = 256 };
 
 /* ---- tokens: arrays, for they are the one message of every step ---- */
 
@@ -14,6 +14,7 @@ enum { TOKEN_PARTS = 6, LOGPROB_PARTS = 3, MAX_NAME = 256 };
 static uint32_t token_parts(uint64_t flags) {
   uint32_t n = TOKEN_PARTS;
   if (flags & TRI_TOKEN_PREEMPTED) n++;
+  if (flags & TRI_TOKEN_WAITED) n++;
   if (flags & TRI_TOKEN_LOGPROB) n += LOGPROB_PARTS;
   return n;
 }
@@ -31,6 +32,7 @@ static void write_tokens(tri_pack *p, const void *at) {
     tri_pack_u64(p, k->flags);
     tri_pack_u64(p, (uint64_t)k->reason);
     if (k->flags & TRI_TOKEN_PREEMPTED) tri_pack_u64(p, k->preemptions);
+    if (k->flags & TRI_TOKEN_WAITED) tri_pack_u64(p, k->waited_ns);
     if (!(k->flags & TRI_TOKEN_LOGPROB)) continue;
     tri_pack_f32(p, k->logprob);
     tri_pack_bin(p, k->top_ids, (size_t)k->num_top * sizeof *k->top_ids);
@@ -69,16 +71,17 @@ static tri_status read_part(tri_unpacker *d, tri_unpack *u, uint32_t element, ui
 static tri_status read_token(tri_unpacker *d, tri_unpack *u, uint32_t i, tri_group_token *k) {
   static const uint64_t limit[TOKEN_PARTS] = {UINT64_MAX, UINT32_MAX, UINT32_MAX,
                                               UINT64_MAX, UINT8_MAX,  TRI_FINISH_ERROR};
-  uint64_t part[TOKEN_PARTS], preemptions = 0;
+  uint64_t part[TOKEN_PARTS], preemptions = 0, waited_ns = 0;
   tri_value v;
   if (!tri_unpack_next(u, &v)) return TRI_CORRUPT;
-  if (v.kind != TRI_V_ARRAY || v.count < TOKEN_PARTS || v.count > TOKEN_PARTS + 1 + LOGPROB_PARTS)
+  if (v.kind != TRI_V_ARRAY || v.count < TOKEN_PARTS || v.count > MOST_PARTS)
     return tri_fail(d->err, TRI_INVALID_ARGUMENT, "tokens", "element %u must be an array of %d to %d", i, TOKEN_PARTS,
-                    TOKEN_PARTS + 1 + LOGPROB_PARTS);
+                    MOST_PARTS);
   for (uint32_t j = 0; j < TOKEN_PARTS; j++) TRI_CHECK(read_part(d, u, i, j, limit[j], &part[j]));
   if (v.count != token_parts(part[4]))
     return tri_fail(d->err, TRI_INVALID_ARGUMENT, "tokens", "element %u contradicts its flags", i);
   if (part[4] & TRI_TOKEN_PREEMPTED) TRI_CHECK(read_part(d, u, i, TOKEN_PARTS, UINT32_MAX, &preemptions));
+  if (part[4] & TRI_TOKEN_WAITED) TRI_CHECK(read_part(d, u, i, TOKEN_PARTS + 1, UINT64_MAX, &waited_ns));
   k->job = part[0];
   k->choice = (uint32_t)part[1];
   k->token = (uint32_t)part[2];
@@ -86,6 +89,7 @@ static tri_status read_token(tri_unpacker *d, tri_unpack *u, uint32_t i, tri_gro
   k->flags = (uint8_t)part[4];
   k->reason = (tri_finish)part[5];
   k->preemptions = (uint32_t)preemptions;
+  k->waited_ns = waited_ns;
   return k->flags & TRI_TOKEN_LOGPROB ? read_token_logprob(d, u, k) : TRI_OK;
 }
 
@@ -116,14 +120,21 @@ static const tri_codec tokens_codec = {.read = read_tokens, .write = write_token
   { TRI_F(TRI_FT_STR, #m, S, m), .flags = TRI_FF_OMIT, .max = MAX_NAME }
 
 static const tri_field register_fields[] = {
-    G_STR(tri_group_register, version),    G_STR(tri_group_register, host),
-    G_STR(tri_group_register, backend),    G_U32(tri_group_register, group),
-    G_U32(tri_group_register, rank),       G_U32(tri_group_register, world),
-    G_U32(tri_group_register, tp),         G_U32(tri_group_register, pp),
-    G_U64(tri_group_register, epoch),      {TRI_F(TRI_FT_I64, "pid", tri_group_register, pid)},
-    G_U64(tri_group_register, model_hash), G_U64(tri_group_register, max_model_len),
-    G_U64(tri_group_register, vocab_size), G_U64(tri_group_register, kv_blocks),
-    G_U64(tri_group_register, block_size), G_U64(tri_group_register, max_num_seqs),
+    G_STR(tri_group_register, version),
+    G_STR(tri_group_register, host),
+    G_U32(tri_group_register, group),
+    G_U32(tri_group_register, rank),
+    G_U32(tri_group_register, world),
+    G_U32(tri_group_register, tp),
+    G_U32(tri_group_register, pp),
+    G_U64(tri_group_register, epoch),
+    {TRI_F(TRI_FT_I64, "pid", tri_group_register, pid)},
+    G_U64(tri_group_register, model_hash),
+    G_U64(tri_group_register, max_model_len),
+    G_U64(tri_group_register, vocab_size),
+    G_U64(tri_group_register, kv_blocks),
+    G_U64(tri_group_register, block_size),
+    G_U64(tri_group_register, max_num_seqs),
 };
 
 #define M_F(type_, name_, m)                                                                                           \

@@ -26,7 +26,7 @@ typedef enum tri_group_op {
 } tri_group_op;
 
 typedef struct tri_group_register {
-  tri_wire_str version, host, backend;
+  tri_wire_str version, host;
   uint32_t group, rank, world, tp, pp;
   uint64_t epoch;
   int64_t pid;
@@ -52,6 +52,7 @@ typedef struct tri_group_token {
   uint8_t flags;        /* TRI_TOKEN_* */
   tri_finish reason;    /* with TRI_TOKEN_LAST */
   uint32_t preemptions; /* of the whole job so far; with TRI_TOKEN_PREEMPTED */
+  uint64_t waited_ns;   /* between the job's coming and the first step with a part of it; with TRI_TOKEN_WAITED */
   float logprob;
   int num_top; /* 0: no alternatives */
   const uint32_t *top_ids;
@@ -63,6 +64,7 @@ enum {
   TRI_TOKEN_LOGPROB = 4,    /* logprob and alternatives are there */
   TRI_TOKEN_STOP_ID = 8,    /* the token is the end-of-sequence or a stop id and is not part of the text */
   TRI_TOKEN_PREEMPTED = 16, /* sequences of the job gave their KV blocks back since its last entry */
+  TRI_TOKEN_WAITED = 32,    /* the first entry of a job that a step has taken in */
 };
 
 typedef struct tri_group_tokens {
@@ -74,6 +76,7 @@ typedef struct tri_group_tokens {
 /* An encoder's result for one job: rows of numbers, one behind the other, TRI_WIRE_MAX_RESULT bytes at most. */
 typedef struct tri_group_result {
   uint64_t job;
+  uint64_t waited_ns; /* as of a token */
   const float *values;
   size_t num_values;
 } tri_group_result;

@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "comm/wire/endpoint.h"
 #include "runtime/base/mem.h"
 
 enum {
@@ -139,7 +140,7 @@ static tri_status server_check(const tri_zserver_config *c, tri_error *err) {
     return tri_fail(err, TRI_USAGE, "endpoint", "%s starts with neither ipc:// nor tcp://", c->endpoint);
   if (tcp && !c->curve && !c->insecure_tcp)
     return tri_fail(err, TRI_USAGE, "endpoint", "%s without CURVE keys would let anybody in", c->endpoint);
-  return TRI_OK;
+  return tri_endpoint_check_bind(c->endpoint, err); /* ZeroMQ would take a port modulo 65536 */
 }
 
 tri_status tri_zserver_open(tri_zcontext *z, const tri_zserver_config *config, tri_zserver **out, tri_error *err) {

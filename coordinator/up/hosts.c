@@ -41,22 +41,30 @@ static tri_status check_interface(const char *interface, tri_error *err) {
   return tri_fail(err, TRI_USAGE, "interface", "--interface \"%.100s\" names no network of this host", interface);
 }
 
+/* Reads the hosts of --hosts, or those of a Slurm job. With mpirun a job of one host is none: its ranks are here, where
+ * they need no network. */
+static tri_status list_hosts(tri_up *u, bool by_srun, const char *nodes, tri_error *err) {
+  const tri_up_options *o = &u->opts;
+  const char *tasks = getenv("SLURM_TASKS_PER_NODE");
+  if (o->hosts) return tri_hosts_parse(o->hosts, &u->hosts, err);
+  if (nodes) TRI_CHECK(tri_hosts_parse_slurm(nodes, tasks ? tasks : "", &u->hosts, err));
+  if (!by_srun && u->hosts.count == 1) tri_hosts_free(&u->hosts);
+  return TRI_OK;
+}
+
 tri_status tri_up_place_groups(tri_up *u, tri_error *err) {
   const tri_up_options *o = &u->opts;
   const tri_serve_options *v = &o->serve;
   bool by_srun = !strcmp(o->launcher, "srun");
-  const char *nodes = by_srun ? getenv("SLURM_JOB_NODELIST") : NULL, *tasks = getenv("SLURM_TASKS_PER_NODE");
+  const char *nodes = getenv("SLURM_JOB_NODELIST");
   long long slots = 0;
-  if (!o->hosts && !nodes) return TRI_OK;
-  if (o->hosts && !by_srun) TRI_CHECK(check_interface(v->interface, err));
-  if (o->hosts)
-    TRI_CHECK(tri_hosts_parse(o->hosts, &u->hosts, err));
-  else
-    TRI_CHECK(tri_hosts_parse_slurm(nodes, tasks ? tasks : "", &u->hosts, err));
+  TRI_CHECK(list_hosts(u, by_srun, nodes, err));
+  if (!u->hosts.count) return TRI_OK;
+  if (!by_srun) TRI_CHECK(check_interface(v->interface, err));
   if (o->hosts && !by_srun && !has_agent(o)) TRI_CHECK(check_addresses(&u->hosts, err));
   u->places = tri_calloc((size_t)v->dp * (size_t)v->tp * (size_t)v->pp, sizeof *u->places);
   if (!u->places) return tri_fail(err, TRI_NO_MEMORY, "hosts", "no memory");
-  bool more = o->hosts ? may_oversubscribe(o) : true; /* srun has its own opinion of what a job may start */
+  bool more = o->hosts ? may_oversubscribe(o) : true; /* Slurm has its own opinion of what a job may start */
   tri_status st = tri_hosts_place(&u->hosts, v->dp, v->tp * v->pp, more, u->places);
   for (int i = 0; i < u->hosts.count; i++) slots += u->hosts.list[i].slots;
   if (st == TRI_OK) return st;

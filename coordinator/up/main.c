@@ -31,7 +31,7 @@ static const char *const launchers[] = {"mpirun", "srun", NULL};
 
 static const tri_option own_options[] = {
     {TRI_OPT(tri_up_options, hosts), .name = "hosts", .metavar = "H:N,...", .group = "Groups",
-     .help = "hosts and ranks on each, as mpirun's --host, for all groups; default: this host"},
+     .help = "hosts and ranks on each, as mpirun's --host, for all groups; default: this host, or a Slurm job's nodes"},
     {TRI_OPT(tri_up_options, launcher), .name = "launcher", .choices = launchers, .fallback = "mpirun",
      .group = "Groups", .help = "what starts the ranks of a group"},
     {TRI_OPT(tri_up_options, launcher_args), .name = "launcher-args", .metavar = "\"ARG...\"", .group = "Groups",

@@ -111,7 +111,7 @@ tri_status tri_up_spawn_coordinator(tri_up *u, tri_error *err) {
   add(&c, u->boot_path);
   char endpoint[320], host[128];
   bool chosen_here = !strcmp(u->opts.serve.worker_endpoint, "auto");
-  if (chosen_here && u->opts.hosts) {
+  if (chosen_here && u->places) {
     /* Workers on other hosts must reach it. */
     tri_boot_host_address(u->opts.serve.interface, host, sizeof host);
     add_words(&c, "--worker-endpoint tcp://%s:*", host);
@@ -146,7 +146,8 @@ static void add_mpirun(struct command *c, const tri_up *u, const tri_up_group *g
   /* Open MPI's daemons; what the environment says goes to the ranks as well. */
   if (u->opts.serve.interface) setenv("OMPI_MCA_oob_tcp_if_include", u->opts.serve.interface, 0);
   if (u->places) add(c, "--host");
-  add(c, u->places ? s->hosts : "--oversubscribe");
+  if (u->places) add(c, s->hosts);
+  if (!u->opts.hosts) add(c, "--oversubscribe");
 }
 
 static void add_srun(struct command *c, const tri_up *u, const struct shares *s, int world) {
@@ -178,7 +179,7 @@ tri_status tri_up_spawn_group(tri_up *u, int group, tri_error *err) {
     add_srun(&c, u, &shares, world);
   } else if (!alone) {
     /* Elsewhere the folder would be missing. Without one Open MPI takes /dev/shm itself. */
-    if (!u->opts.hosts) tri_up_folder_make("/dev/shm", &g->segments, NULL);
+    if (!u->places) tri_up_folder_make("/dev/shm", &g->segments, NULL);
     add_mpirun(&c, u, g, &shares, world);
   }
   if (!alone && u->opts.launcher_args) add_words(&c, "%.1023s", u->opts.launcher_args);

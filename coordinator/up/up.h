@@ -73,7 +73,7 @@ void tri_up_start_begin(tri_up *u, int group);
 void tri_up_start_came(tri_up *u, int group, unsigned rank);
 void tri_up_start_check(tri_up *u, int group, int64_t now);
 
-/* hosts.c: places for all ranks on the hosts of --hosts, or of a Slurm job where srun is the launcher. TRI_USAGE where
+/* hosts.c: places for all ranks on the hosts of --hosts, or of a Slurm job. TRI_USAGE where
  * those have too few, or where mpirun would not find one. */
 tri_status tri_up_place_groups(tri_up *u, tri_error *err);
 

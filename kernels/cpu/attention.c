@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/kv_heads.h"
 
 enum { TILE = 64, BLOCK = 64, FIXED_CHUNK = 512, DIRECT_ROWS = 4, PANEL_ROWS = 12, AHEAD = 32 };
 enum { DIRECT_BLOCK = 256 }; /* keys of a block for few rows: fewer rounds of the running softmax */
@@ -35,8 +36,7 @@ typedef struct attention_run {
   int pad;               /* head_dim rounded up, in floats */
   int value_dim;
   const void *values;
-  int *heads, *first; /* query heads ordered by KV head; [hkv + 1] where each KV head's begin */
-  float *partial;     /* [S][hq][max_chunks][2 + value_dim]: max, sum, weighted values */
+  float *partial; /* [S][hq][max_chunks][2 + value_dim]: max, sum, weighted values */
   char *threads;
   size_t thread_bytes;
   tri_ticket ticket, merge_ticket;
@@ -46,14 +46,10 @@ typedef struct tile {
   int seq, kv_head, row, rows; /* row: of the (token, head) rows of this KV head */
   int chunk;                   /* -1: all keys */
   int start, tokens, context;  /* of the sequence */
-  int group;                   /* heads of this KV head */
+  tri_heads heads;             /* of this KV head */
 } tile;
 
 static size_t state_floats(size_t pad) { return 3 * TILE * pad + 2 * BLOCK * pad + TILE * BLOCK; }
-
-static size_t heads_bytes(const tri_attention_args *a) {
-  return tri_round_up(((size_t)a->num_heads + (size_t)a->kv.num_kv_heads + 1) * sizeof(int), 64);
-}
 
 static size_t partial_bytes(const tri_attention_args *a, int chunks) {
   size_t rows = (size_t)a->batch->num_seqs * (size_t)a->num_heads * (size_t)chunks;
@@ -77,19 +73,8 @@ tri_status tri_cpu_attention_plan(tri_backend *be, const tri_attention_args *a, 
   plan->variant = chunk;
   plan->split = chunks;
   size_t state = tri_round_up(state_floats(tri_round_up((size_t)a->kv.head_dim, PAD)) * sizeof(float), 64);
-  plan->workspace = heads_bytes(a) + partial_bytes(a, chunks) + (size_t)threads * state;
+  plan->workspace = partial_bytes(a, chunks) + (size_t)threads * state;
   return TRI_OK;
-}
-
-static void order_heads(attention_run *r) {
-  const tri_attention_args *a = r->a;
-  int n = 0;
-  for (int g = 0; g < a->kv.num_kv_heads; g++) {
-    r->first[g] = n;
-    for (int h = 0; h < a->num_heads; h++)
-      if (a->kv_head_of[h] == g) r->heads[n++] = h;
-  }
-  r->first[a->kv.num_kv_heads] = n;
 }
 
 /* The keys that a token of the sequence sees: begin .. end - 1. */
@@ -100,13 +85,13 @@ static void visible(const tri_attention_args *a, const tile *t, int token, int *
 
 static void load_queries(const attention_run *r, const tile *t, tile_state *s) {
   const tri_attention_args *a = r->a;
-  int d = a->kv.head_dim, token = t->row / t->group, member = t->row % t->group;
+  int d = a->kv.head_dim, token = t->row / t->heads.count, member = t->row % t->heads.count;
   for (int i = 0; i < t->rows; i++, member++) {
-    if (member == t->group) {
+    if (member == t->heads.count) {
       member = 0;
       token++;
     }
-    int head = r->heads[r->first[t->kv_head] + member];
+    int head = t->heads.first + member;
     const float *q = a->q.data + (size_t)(t->start + token) * (size_t)a->q.ld + (size_t)head * (size_t)d;
     r->isa->expand(s->q + (size_t)i * (size_t)r->pad, q, TRI_F32, d, a->scale);
     s->token[i] = token;
@@ -116,7 +101,7 @@ static void load_queries(const attention_run *r, const tile *t, tile_state *s) {
 
 static const char *kv_at(const attention_run *r, const tile *t, const void *base, int key) {
   const tri_batch *b = r->a->batch;
-  const int32_t *kv_blocks = b->block_table + (size_t)t->seq * (size_t)b->block_table_stride;
+  const int32_t *kv_blocks = tri_batch_blocks(b, t->seq);
   return (const char *)base + tri_ref_kv_offset(&r->a->kv, kv_blocks, key, t->kv_head) * tri_dtype_size(r->a->kv.dtype);
 }
 
@@ -370,8 +355,8 @@ static void attend_items(attention_run *r, tile_state *s) {
     int chunks = is_cut(r, &t) ? (t.context + r->chunk - 1) / r->chunk : 1;
     for (int g = 0; g < a->kv.num_kv_heads; g++) {
       t.kv_head = g;
-      t.group = r->first[g + 1] - r->first[g];
-      int rows = t.tokens * t.group, tiles = (rows + TILE - 1) / TILE;
+      t.heads = tri_heads_of(a, g);
+      int rows = t.tokens * t.heads.count, tiles = (rows + TILE - 1) / TILE;
       int64_t items = (int64_t)tiles * chunks;
       for (; mine < number + items; mine = tri_take(&r->ticket)) {
         int item = (int)(mine - number);
@@ -423,12 +408,9 @@ void tri_cpu_attention_launch(tri_backend *be, const tri_op_plan *plan, const tr
   r.pad = (int)tri_round_up((size_t)a->kv.head_dim, PAD);
   r.value_dim = tri_kv_value_dim(&a->kv);
   r.values = tri_kv_values(&a->kv);
-  r.heads = be->workspace;
-  r.first = r.heads + a->num_heads;
-  r.partial = (float *)((char *)be->workspace + heads_bytes(a));
+  r.partial = be->workspace;
   r.threads = (char *)r.partial + partial_bytes(a, r.max_chunks);
   r.thread_bytes = tri_round_up(state_floats((size_t)r.pad) * sizeof(float), 64);
-  order_heads(&r);
   double pairs = 0;
   for (int s = 0; s < b->num_seqs; s++) pairs += (double)(b->seq_start[s + 1] - b->seq_start[s]) * b->context_len[s];
   /* Scores and values: two multiply-adds for an element of a key. */

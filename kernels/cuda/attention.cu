@@ -26,7 +26,8 @@ template <typename T> __device__ static float dot_key(const float *q, const T *k
  * a key each and then values. Shared memory: a query, 128 weights and room for sums, under 5 KiB. */
 template <typename T> __global__ static void attention_kernel(tri_attention_args a, tri_batch b) {
   __shared__ float q[MAX_HEAD], p[THREADS], room[WARP];
-  int t = blockIdx.x, head = blockIdx.y, d = a.kv.v_dim ? a.kv.v_dim : a.kv.head_dim, kv_head = a.kv_head_of[head];
+  int t = blockIdx.x, head = blockIdx.y, d = a.kv.v_dim ? a.kv.v_dim : a.kv.head_dim,
+      kv_head = tri_kv_head_of(&a, head);
   view v = view_of(a, b, t);
   const T *values = (const T *)(a.kv.v_dim ? a.kv.k : a.kv.v);
   float acc[MAX_HEAD / THREADS] = {0}, top = a.sinks ? a.sinks[head] : -INFINITY, sum = a.sinks ? 1 : 0;
@@ -65,14 +66,52 @@ void tri_cuda_attention(cudaStream_t stream, const tri_attention_args *a) {
   }
 }
 
+/* ---- copies of KV blocks ---- */
+
+enum { COPIES = 96, COPY_THREADS = 256 };
+
+/* Pairs that go at once: none reads or writes what another one writes. */
+struct copies {
+  int2 pairs[COPIES]; /* from, to */
+  int count;
+};
+
+/* Copies whole KV blocks. words: of a block, 16 or 2 bytes long. Grid (pairs, keys and values), 256 threads. */
+template <typename T>
+__global__ static void copy_kernel(const __grid_constant__ copies c, T *keys, T *values, size_t words) {
+  T *cache = blockIdx.y ? values : keys;
+  const T *from = cache + (size_t)c.pairs[blockIdx.x].x * words;
+  T *to = cache + (size_t)c.pairs[blockIdx.x].y * words;
+  for (size_t i = threadIdx.x; i < words; i += COPY_THREADS) to[i] = from[i];
+}
+
+static void copy(cudaStream_t stream, const tri_kv_layer &kv, const copies &c) {
+  size_t element = kv.dtype == TRI_F32 ? 4 : 2;
+  size_t bytes = (size_t)kv.num_kv_heads * (size_t)kv.block_size * (size_t)kv.head_dim * element;
+  dim3 grid(c.count, kv.v_dim ? 1 : 2);
+  if (!c.count) return;
+  if (bytes % sizeof(uint4))
+    copy_kernel<<<grid, COPY_THREADS, 0, stream>>>(c, (uint16_t *)kv.k, (uint16_t *)kv.v, bytes / sizeof(uint16_t));
+  else
+    copy_kernel<<<grid, COPY_THREADS, 0, stream>>>(c, (uint4 *)kv.k, (uint4 *)kv.v, bytes / sizeof(uint4));
+}
+
+static bool goes_with(const copies &c, int from, int to) {
+  for (int i = 0; i < c.count; i++)
+    if (c.pairs[i].y == from || c.pairs[i].y == to || c.pairs[i].x == to) return false;
+  return c.count < COPIES;
+}
+
 void tri_cuda_copy_blocks(cudaStream_t stream, const tri_copy_blocks_args *a, void *) {
-  size_t element = a->kv.dtype == TRI_F32 ? 4 : 2;
-  size_t bytes = (size_t)a->kv.num_kv_heads * (size_t)a->kv.block_size * (size_t)a->kv.head_dim * element;
+  copies c = {};
   for (int i = 0; i < a->num_pairs; i++) {
-    size_t from = (size_t)a->pairs[2 * i] * bytes, to = (size_t)a->pairs[2 * i + 1] * bytes;
+    int from = a->pairs[2 * i], to = a->pairs[2 * i + 1];
     if (from == to) continue;
-    cudaMemcpyAsync((char *)a->kv.k + to, (char *)a->kv.k + from, bytes, cudaMemcpyDeviceToDevice, stream);
-    if (!a->kv.v_dim)
-      cudaMemcpyAsync((char *)a->kv.v + to, (char *)a->kv.v + from, bytes, cudaMemcpyDeviceToDevice, stream);
+    if (!goes_with(c, from, to)) {
+      copy(stream, a->kv, c);
+      c.count = 0;
+    }
+    c.pairs[c.count++] = make_int2(from, to);
   }
+  copy(stream, a->kv, c);
 }

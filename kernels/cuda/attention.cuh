@@ -3,6 +3,7 @@
 #define TRI_KERNELS_CUDA_ATTENTION_CUH
 
 #include "kernels/cuda/gemm_few_rows.cuh"
+#include "kernels/kv_heads.h"
 
 /* The keys that a token sees, and their pages. */
 struct view {
@@ -27,7 +28,7 @@ __device__ static view view_of(const tri_attention_args &a, const tri_batch &b, 
   v.position = b.context_len[low] - (b.seq_start[low + 1] - t);
   v.last = a.causal ? v.position : b.context_len[low] - 1;
   v.first = a.window > 0 && v.last - a.window + 1 > 0 ? v.last - a.window + 1 : 0;
-  v.kv_blocks = b.block_table + (size_t)low * (size_t)b.block_table_stride;
+  v.kv_blocks = b.block_table + b.block_start[low];
   return v;
 }
 

@@ -17,7 +17,7 @@ static int64_t round_up(int64_t a, int64_t step) { return (a + step - 1) / step 
 /* ---- contexts ---- */
 
 typedef struct context {
-  int row, seq, first, end, position;
+  int row, blocks, first, end, position;
 } context;
 
 static bool is_prompt(const tri_attention_shape *s, const tri_batch *b, int seq) {
@@ -31,7 +31,7 @@ static int first_key(const tri_attention_shape *s, int last) {
 static context context_of(const tri_attention_shape *s, const tri_batch *b, int seq, int row) {
   int position = b->context_len[seq] - (b->seq_start[seq + 1] - row);
   int last = s->causal ? position : b->context_len[seq] - 1;
-  return (context){row, seq, first_key(s, last), last + 1, position};
+  return (context){row, b->block_start[seq], first_key(s, last), last + 1, position};
 }
 
 static int64_t tiles_of(const tri_attention_shape *s, const context *c) {
@@ -186,7 +186,7 @@ static void cut_context(void *ctx, const context *c) {
   for (int i = 0; k->parts && i < splits; i++)
     k->parts[*next + i] =
         (tri_attention_part){.row = c->row,
-                             .seq = c->seq,
+                             .blocks = c->blocks,
                              .first = (int32_t)(c->first + tiles * i / splits * keys),
                              .end = (int32_t)smaller(c->first + tiles * (i + 1) / splits * keys, c->end),
                              .position = c->position,
@@ -232,7 +232,7 @@ static void each_tile(const tri_attention_shape *s, const tri_batch *b,
     int begin = b->seq_start[seq], n = b->seq_start[seq + 1] - begin, context = b->context_len[seq];
     if (!is_prompt(s, b, seq)) continue;
     for (int i = (n - 1) / s->rows; i >= 0; i--) {
-      tri_attention_tile t = {.row = begin + i * s->rows, .seq = seq, .context = context};
+      tri_attention_tile t = {.row = begin + i * s->rows, .blocks = b->block_start[seq], .context = context};
       t.rows = (int32_t)smaller(s->rows, n - i * s->rows);
       t.position = context - n + i * s->rows;
       t.first = first_key(s, s->causal ? t.position : context - 1);

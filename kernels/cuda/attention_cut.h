@@ -13,7 +13,8 @@
 
 /* A part of a token's context, for the blocks of all KV heads. The longest come first. */
 typedef struct tri_attention_part {
-  int32_t row, seq;      /* of the batch; row -1: an empty place */
+  int32_t row;           /* of the batch; -1: an empty place */
+  int32_t blocks;        /* where the sequence's begin in the block table */
   int32_t first, end;    /* its keys are first .. end - 1 */
   int32_t position;      /* of the token */
   int32_t split, splits; /* part number `split` of `splits` */
@@ -22,10 +23,11 @@ typedef struct tri_attention_part {
 
 /* Tokens of one prompt. Those with the most keys come first. */
 typedef struct tri_attention_tile {
-  int32_t row, seq, rows; /* rows row .. row + rows - 1 of the batch */
-  int32_t position;       /* of the first one */
-  int32_t first, end;     /* keys that any of them sees */
-  int32_t context;        /* of the sequence */
+  int32_t row, rows;  /* rows row .. row + rows - 1 of the batch */
+  int32_t blocks;     /* where the sequence's begin in the block table */
+  int32_t position;   /* of the first one */
+  int32_t first, end; /* keys that any of them sees */
+  int32_t context;    /* of the sequence */
   int32_t unused;
 } tri_attention_tile;
 

@@ -17,10 +17,10 @@ static int lanes_for(int head_dim) {
 }
 
 bool tri_cuda_decode_fits(const tri_attention_args *a) {
-  return a->heads_per_kv > 0 && a->kv.head_dim % PIECE == 0 && a->kv.head_dim <= WARP * PIECE && !a->kv.v_dim;
+  return a->kv.head_dim % PIECE == 0 && a->kv.head_dim <= WARP * PIECE && !a->kv.v_dim;
 }
 
-static int chunks_of(const tri_attention_args *a) { return (a->heads_per_kv + MAX_GROUP - 1) / MAX_GROUP; }
+static int chunks_of(const tri_attention_args *a) { return (tri_most_heads(a) + MAX_GROUP - 1) / MAX_GROUP; }
 
 size_t tri_cuda_split_workspace(const tri_attention_args *a, int parts) {
   size_t pitch = (size_t)value_dim(*a) + SPLIT_EXTRA;
@@ -112,23 +112,25 @@ static __device__ __forceinline__ void store_warp(float (*room)[WARP * PIECE + 2
 
 /* Attention with up to GROUP query heads of one KV head. q and out [T, heads * d], partial results [parts, heads, d
  * + 4]. Grid (parts, KV heads * chunks of GROUP heads), 128 threads, at least four blocks on a multiprocessor.
- * Shared memory: the warps' results, 4 * GROUP rows of 258 floats. */
+ * Shared memory: the warps' results, 4 * GROUP rows of 258 floats. Beside: as in attention_decode_mma.cu. */
 template <typename T, int GROUP>
 __global__ __launch_bounds__(THREADS, 4) static void decode_kernel(tri_attention_args a, tri_batch b, meeting m,
                                                                    const tri_attention_part *parts, int lanes,
-                                                                   int chunks) {
+                                                                   int chunks, bool beside) {
   __shared__ float room[THREADS / WARP][GROUP][WARP * PIECE + 2];
   static_assert(sizeof room >= (3 * TRI_CUDA_DECODE_SPLITS + 1) * GROUP * sizeof(float), "the parts' factors fit, too");
   let_next_begin();
   tri_attention_part p = part_of(parts, m);
   if (p.row < 0) return;
   int t = p.row, kv_head = blockIdx.y / chunks, chunk = blockIdx.y % chunks, d = a.kv.head_dim;
-  int head0 = kv_head * a.heads_per_kv + chunk * GROUP, heads = min(GROUP, a.heads_per_kv - chunk * GROUP);
+  tri_heads of_kv = tri_heads_of(&a, kv_head);
+  int head0 = of_kv.first + chunk * GROUP, heads = min(GROUP, of_kv.count - chunk * GROUP);
+  if (heads <= 0) return; /* a KV head with fewer chunks than others */
   int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, part = lane % lanes, sets = THREADS / lanes,
       set = threadIdx.x / lanes;
   bool reads = part * PIECE < d;
-  const int32_t *kv_blocks = b.block_table + (size_t)p.seq * (size_t)b.block_table_stride;
-  wait_for_previous();
+  const int32_t *kv_blocks = b.block_table + p.blocks;
+  if (!beside) wait_for_previous();
   running<GROUP> r;
   float q[GROUP][PIECE];
   begin_heads(r, q, row_at(a.q, t) + head0 * d + part * PIECE, reads ? heads : 0, d);
@@ -164,16 +166,19 @@ __global__ __launch_bounds__(THREADS, 4) static void decode_kernel(tri_attention
   __syncthreads();
   put_heads<GROUP>(a, m, room, t, p.split, head0, heads);
   if (m.splits > 1 && is_last_split(m)) merge_splits<THREADS>(a, m, t, head0, heads, &room[0][0][0]);
+  if (beside) wait_for_previous();
 }
 
 template <typename T>
 static void decode(cudaStream_t stream, const tri_attention_args &a, const tri_attention_cut &cut, const meeting &m) {
   int lanes = lanes_for(a.kv.head_dim), chunks = chunks_of(&a);
   dim3 grid(cut.num_parts, a.kv.num_kv_heads * chunks);
-  if (a.heads_per_kv == 1)
-    launch_overlapped(decode_kernel<T, 1>, grid, THREADS, 0, stream, a, *a.batch, m, cut.parts, lanes, 1);
+  bool beside = cut.num_tiles > 0;
+  if (tri_most_heads(&a) == 1)
+    launch_overlapped(decode_kernel<T, 1>, grid, THREADS, 0, stream, a, *a.batch, m, cut.parts, lanes, 1, beside);
   else
-    launch_overlapped(decode_kernel<T, MAX_GROUP>, grid, THREADS, 0, stream, a, *a.batch, m, cut.parts, lanes, chunks);
+    launch_overlapped(decode_kernel<T, MAX_GROUP>, grid, THREADS, 0, stream, a, *a.batch, m, cut.parts, lanes, chunks,
+                      beside);
 }
 
 void tri_cuda_decode(cudaStream_t stream, const tri_attention_args *a, const tri_attention_cut *cut, float *partial,

@@ -11,10 +11,10 @@
 enum { HEADS = TRI_CUDA_DECODE_MMA_HEADS, OWN_KEYS = 16, MAX_HEAD_DIM = 128 };
 
 bool tri_cuda_decode_mma_fits(const tri_attention_args *a) {
-  return tri_cuda_prefill_mma_fits(a) && a->heads_per_kv > 0 && a->kv.head_dim <= MAX_HEAD_DIM;
+  return tri_cuda_prefill_mma_fits(a) && a->kv.head_dim <= MAX_HEAD_DIM;
 }
 
-static int chunks_of(const tri_attention_args *a) { return (a->heads_per_kv + HEADS - 1) / HEADS; }
+static int chunks_of(const tri_attention_args *a) { return (tri_most_heads(a) + HEADS - 1) / HEADS; }
 
 /* ---- keys and queries ---- */
 
@@ -151,7 +151,7 @@ static __device__ __forceinline__ void finish_block(const tri_attention_args &a,
 template <typename T, int DEPTH, bool PLAIN>
 __global__ __launch_bounds__(TILE_THREADS) static void decode_mma_kernel(tri_attention_args a, tri_batch b, meeting m,
                                                                          const tri_attention_part *parts, int chunks,
-                                                                         bool early) {
+                                                                         bool early, bool beside) {
   constexpr int KEYS = shape<DEPTH>::KEYS, TILE = shape<DEPTH>::TILE;
   extern __shared__ __align__(128) char room[];
   __shared__ int64_t offsets[STAGES][KEYS];
@@ -162,10 +162,12 @@ __global__ __launch_bounds__(TILE_THREADS) static void decode_mma_kernel(tri_att
   const tri_attention_part p = part_of(parts, m);
   if (p.row < 0) return;
   int t = p.row, kv_head = blockIdx.y / chunks, chunk = blockIdx.y % chunks, warp = threadIdx.x / WARP;
-  int head0 = kv_head * a.heads_per_kv + chunk * HEADS, heads = min((int)HEADS, a.heads_per_kv - chunk * HEADS);
-  const int32_t *kv_blocks = b.block_table + (size_t)p.seq * (size_t)b.block_table_stride;
+  tri_heads of_kv = tri_heads_of(&a, kv_head);
+  int head0 = of_kv.first + chunk * HEADS, heads = min((int)HEADS, of_kv.count - chunk * HEADS);
+  if (heads <= 0) return; /* a KV head with fewer chunks than others */
+  const int32_t *kv_blocks = b.block_table + p.blocks;
   const int begin = p.first, end = p.end, lane = threadIdx.x % WARP;
-  if (!early) wait_for_previous();
+  if (!early && !beside) wait_for_previous();
   bool later;
   int64_t offset = locate_first(a, b, kv_blocks, kv_head, begin + (int)threadIdx.x, end, early, &later);
   offsets[threadIdx.x / KEYS][threadIdx.x % KEYS] = later ? LATER : offset;
@@ -206,6 +208,7 @@ __global__ __launch_bounds__(TILE_THREADS) static void decode_mma_kernel(tri_att
     commit_copies();
   }
   finish_block<DEPTH>(a, m, r, (float *)room, t, p.split, head0, heads);
+  if (beside) wait_for_previous();
 }
 
 template <typename T, int DEPTH, bool PLAIN>
@@ -217,12 +220,12 @@ static cudaError_t start(cudaStream_t stream, const tri_attention_args &a, const
   static_assert(TILE_WARPS * HEADS * (DEPTH * 16 + 8) * sizeof(float) <= bytes, "the warps' rows fit where tiles were");
   static_assert((3 * TRI_CUDA_DECODE_MMA_SPLITS + 1) * HEADS * sizeof(float) <= bytes, "and so do the parts' factors");
   int chunks = chunks_of(&a);
-  bool early = a.causal && a.batch->num_tokens <= EARLY_TOKENS;
+  bool beside = cut.num_tiles > 0, early = a.causal && a.batch->num_tokens <= EARLY_TOKENS && !beside;
   cudaError_t e =
       cudaFuncSetAttribute(decode_mma_kernel<T, DEPTH, PLAIN>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
   if (e == cudaSuccess)
     launch_overlapped(decode_mma_kernel<T, DEPTH, PLAIN>, dim3(cut.num_parts, a.kv.num_kv_heads * chunks), TILE_THREADS,
-                      bytes, stream, a, *a.batch, m, cut.parts, chunks, early);
+                      bytes, stream, a, *a.batch, m, cut.parts, chunks, early, beside);
   return e;
 }
 

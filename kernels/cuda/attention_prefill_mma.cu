@@ -54,7 +54,7 @@ __device__ static inline void store_rows(const tri_attention_args &a, const tri_
 
 /* Attention of sequences of more than one token. q and out [T, heads * d]. Grid (heads, tiles of 64 tokens), 128
  * threads. Shared memory: two stages of a tile of keys and one of values, 32 KiB of heads up to 64 elements and 64 KiB
- * above. */
+ * above. The kernel of the batch's single tokens may run beside it. */
 template <typename T, int DEPTH, bool PLAIN>
 __global__ __launch_bounds__(THREADS) static void prefill_mma_kernel(tri_attention_args a, tri_batch b,
                                                                      const tri_attention_tile *tiles) {
@@ -62,9 +62,11 @@ __global__ __launch_bounds__(THREADS) static void prefill_mma_kernel(tri_attenti
   extern __shared__ __align__(128) char room[];
   __shared__ int64_t offsets[STAGES][KEYS];
   T *keys = (T *)room, *values = keys + STAGES * TILE;
-  int head = blockIdx.x, kv_head = a.kv_head_of[head], lane = threadIdx.x % WARP;
+  wait_for_previous();
+  let_next_begin();
+  int head = blockIdx.x, kv_head = tri_kv_head_of(&a, head), lane = threadIdx.x % WARP;
   const tri_attention_tile t = tiles[blockIdx.y];
-  const int32_t *kv_blocks = b.block_table + (size_t)t.seq * (size_t)b.block_table_stride;
+  const int32_t *kv_blocks = b.block_table + t.blocks;
   const int end = t.end, begin = t.first / KEYS * KEYS;
   const int first_last = a.causal ? t.position : t.context - 1; /* the last key of the first row */
   sight sees[2];
@@ -110,7 +112,8 @@ static cudaError_t start(cudaStream_t stream, const tri_attention_args &a, const
   dim3 grid(a.num_heads, cut.num_tiles);
   cudaError_t e = cudaFuncSetAttribute(prefill_mma_kernel<T, DEPTH, PLAIN>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                        (int)bytes);
-  if (e == cudaSuccess) prefill_mma_kernel<T, DEPTH, PLAIN><<<grid, THREADS, bytes, stream>>>(a, *a.batch, cut.tiles);
+  if (e == cudaSuccess)
+    launch_overlapped(prefill_mma_kernel<T, DEPTH, PLAIN>, grid, THREADS, bytes, stream, a, *a.batch, cut.tiles);
   return e;
 }
 

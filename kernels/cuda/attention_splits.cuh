@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/attention_cut.h"
 #include "kernels/cuda/device.cuh"
+#include "kernels/kv_heads.h"
 
 enum { MAX_SPLITS = 64, SPLIT_EXTRA = 4 };
 

@@ -4,14 +4,16 @@
 #include "kernels/cuda/cuda.h"
 #include "runtime/base/hash.h"
 
-enum { ARRAY_ALIGN = 16, BATCH_ARRAYS = 9 };
+/* LEAST: bytes that make room for every step of most deployments, since growing drops what is recorded. */
+enum { ARRAY_ALIGN = 16, BATCH_ARRAYS = 9, LEAST = 4 << 20 };
 static size_t aligned(size_t bytes) { return (bytes + ARRAY_ALIGN - 1) / ARRAY_ALIGN * ARRAY_ALIGN; }
 
 static tri_status make_room(tri_backend *be, tri_cuda_staging *s, size_t bytes) {
   if (bytes <= s->host_bytes && bytes <= s->device_bytes) return TRI_OK;
   TRI_CHECK(be->ops.stream_sync(be));
   tri_cuda_graphs_drop(be);
-  return tri_cuda_staging_grow(be, s, 2 * bytes, 2 * bytes);
+  size_t room = 2 * bytes > LEAST ? 2 * bytes : LEAST;
+  return tri_cuda_staging_grow(be, s, room, room);
 }
 
 /* ---- arrays ---- */
@@ -22,7 +24,7 @@ typedef struct array {
   size_t bytes;
 } array;
 
-/* Fills in the arrays of a batch; those that it lacks have no bytes. */
+/* Fills in the arrays whose lengths a recorded step knows; those that the batch lacks have no bytes. */
 static void arrays_of(tri_batch *b, array out[BATCH_ARRAYS]) {
   size_t t = (size_t)b->num_tokens, s = (size_t)b->num_seqs;
   const array arrays[BATCH_ARRAYS] = {
@@ -33,7 +35,7 @@ static void arrays_of(tri_batch *b, array out[BATCH_ARRAYS]) {
       {(const void **)&b->rope_len, t * sizeof *b->rope_len},
       {(const void **)&b->seq_start, (s + 1) * sizeof *b->seq_start},
       {(const void **)&b->context_len, s * sizeof *b->context_len},
-      {(const void **)&b->block_table, s * (size_t)b->block_table_stride * sizeof *b->block_table},
+      {(const void **)&b->block_start, (s + 1) * sizeof *b->block_start},
       {(const void **)&b->logit_rows, (size_t)b->num_logits * sizeof *b->logit_rows},
   };
   memcpy(out, arrays, sizeof arrays);
@@ -87,14 +89,15 @@ static void put_lists(const tri_backend *be, const tri_attention_shape *s, const
 
 /* ---- both ---- */
 
-/* One copy for all: a step's transfers cost by their number. Waits only where the host is two steps ahead. */
+/* One copy for all: a step's transfers cost by their number. The block table is the last, as it grows from step to step
+ * while all addresses stay. Waits only where the host is two steps ahead. */
 tri_status tri_cuda_bind_batch(tri_backend *be, int number, const tri_batch *host, const tri_attention_args *attentions,
                                int num_attentions, tri_batch *out) {
   tri_cuda_staging *s = &tri_cuda_of(be)->staging[number];
   tri_attention_cut *cuts = tri_cuda_of(be)->cuts[number];
   tri_attention_shape shapes[TRI_CUDA_CUTS];
   array arrays[BATCH_ARRAYS];
-  size_t bytes = 0;
+  size_t table = (size_t)host->block_start[host->num_seqs] * sizeof *host->block_table, bytes = table;
   *out = *host;
   arrays_of(out, arrays);
   for (int i = 0; i < BATCH_ARRAYS; i++) bytes += aligned(arrays[i].bytes);
@@ -113,6 +116,9 @@ tri_status tri_cuda_bind_batch(tri_backend *be, int number, const tri_batch *hos
     out->cuts_key = tri_mix64(out->cuts_key + ((uint64_t)cuts[i].num_parts << 32 | (uint64_t)cuts[i].num_tiles));
     at += l.parts + l.tiles;
   }
+  memcpy(staging + at, host->block_table, table);
+  out->block_table = (const int32_t *)(s->device + at);
+  at += table;
   out->cuts = cuts;
   out->num_cuts = num_cuts;
   tri_cuda_staging_send(be, s, at);

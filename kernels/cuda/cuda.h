@@ -52,7 +52,7 @@ typedef struct tri_cuda_impl {
   tri_attention_cut cuts[TRI_BOUND_BATCHES][TRI_CUDA_CUTS];
   tri_cuda_graph graphs[TRI_CUDA_GRAPHS];
   tri_cuda_graph *recording;
-  bool no_room; /* a recorded step did not fit: none is recorded any more */
+  int most_graphs; /* that are kept at a time */
   uint64_t graph_uses;
   uint64_t keys[TRI_CUDA_KEYS], next_key; /* of the steps that came last and had no graph yet */
 } tri_cuda_impl;
@@ -93,6 +93,7 @@ tri_cuda_facts tri_cuda_ask_driver(const char *pci);
 tri_graph_mode tri_cuda_graph_begin(tri_backend *be, uint64_t key);
 tri_status tri_cuda_graph_end(tri_backend *be);
 void tri_cuda_graphs_drop(tri_backend *be);
+void tri_cuda_graph_refuse(tri_backend *be);
 /* comm/device/p2p.h has it, too: the kernels' headers are below that one. */
 struct tri_comm;
 tri_status tri_comm_device_create(tri_backend *be, struct tri_comm *host, bool sums, struct tri_comm **out,
@@ -141,23 +142,31 @@ bool tri_cuda_latent_mma_fits(const tri_attention_args *a);
 int tri_cuda_latent_mma_splits(const tri_attention_args *a, int num_sms);
 cudaError_t tri_cuda_latent_mma(cudaStream_t stream, const tri_attention_args *a, float *partial, int splits);
 
-/* A row's parameters for the sampler's kernel. The row's words begin at `words`: ids with a bias, banned ids, history,
- * biases. */
+/* A row's parameters for the sampler's kernel. The row's words begin at `words`: ids with a bias, banned ids, biases.
+ */
 typedef struct tri_cuda_draw {
-  int num_logprobs, num_bias, num_banned, num_prompt, num_history;
+  int num_logprobs, num_bias, num_banned;
+  uint32_t *counts; /* of a row with penalties: [vocabulary]; NULL: it has none */
   size_t words;
   uint64_t uniform;                          /* the random number, times 2^53 */
   TRI_SAMPLING_NUMBERS(TRI_SAMPLE_MEMBER_, ) /* those of tri_sample_params */
 } tri_cuda_draw;
 
-/* saved and counts are scratch of as many elements as there are words. From width on: of the ops over a cut vocabulary
- * alone; what sample_part writes and sample_merge reads. */
+/* A piece of a history that is to be counted: n ids at `words`, the first num_prompt of them of the prompt. */
+typedef struct tri_cuda_history {
+  uint32_t *counts; /* [vocabulary] */
+  size_t words;
+  int n, num_prompt;
+  int begins; /* the counts are cleared before */
+} tri_cuda_history;
+
+/* saved is scratch of as many elements as there are words. From width on: of the ops over a cut vocabulary alone; what
+ * sample_part writes and sample_merge reads. */
 typedef struct tri_cuda_draw_args {
   tri_mat logits;
   const tri_cuda_draw *draws; /* NULL: every row's answer is its largest logit */
   const uint32_t *words;
   float *saved;
-  int32_t *counts;
   tri_sample_result *results;
   uint32_t *drawn; /* or NULL */
   int width, num_parts;
@@ -168,10 +177,13 @@ typedef struct tri_cuda_draw_args {
 enum { TRI_CUDA_VOCAB_BITS = 21 }; /* ids that the sampler can tell apart */
 
 /* sample.c, sample.cu */
+void tri_cuda_count(cudaStream_t stream, const tri_cuda_history *pieces, int num_pieces, const uint32_t *words,
+                    int vocab);
 void tri_cuda_argmax(cudaStream_t stream, const tri_cuda_draw_args *a);
 void tri_cuda_draw_rows(cudaStream_t stream, const tri_cuda_draw_args *a);
 void tri_cuda_best_of_part(cudaStream_t stream, const tri_cuda_draw_args *a);
 void tri_cuda_draw_merged(cudaStream_t stream, const tri_cuda_draw_args *a);
+tri_status tri_cuda_reserve_draws(tri_backend *be, int rows, int words);
 tri_status tri_cuda_sample_plan(tri_backend *be, const tri_sample_args *a, tri_op_plan *plan);
 void tri_cuda_sample_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_args *a);
 tri_status tri_cuda_sample_part_plan(tri_backend *be, const tri_sample_part_args *a, tri_op_plan *plan);

@@ -1,11 +1,16 @@
-/* Programmatic dependent launch (sm_90): a kernel's blocks come onto the device while the one before it still runs, and
- * wait there, so that the gap between two kernels shrinks to what the wait costs.
+/* Programmatic dependent launch (sm_90 and later): a kernel's blocks come onto the device while the one before it still
+ * runs, and wait there, so that the gap between two kernels shrinks to what the wait costs.
  *
  * A kernel that is launched with launch_overlapped begins with let_next_begin() and must go through wait_for_previous()
  * before it touches anything that an earlier kernel writes or reads; only what none of them writes may be read in front
- * of it: weights, the batch's arrays, and keys of earlier steps. Copies keep steps apart: one begins when all in front
- * of it has ended, and so does what follows it. Since every kernel of the chain waits for the one before it, it has
- * then waited for all. */
+ * of it: weights, the batch's arrays, and keys of earlier steps. Blocks without work may leave without waiting, but one
+ * of each grid waits, or the grid would end before the one in front of it. Copies keep steps apart: one begins when all
+ * in front of it has ended, and so does what follows it. Since every kernel of the chain waits for the one before it,
+ * it has then waited for all.
+ *
+ * Two kernels that read the same and write apart can run beside each other: the first one goes through
+ * wait_for_previous() before let_next_begin(), so that what both read is there when the second begins, and the second
+ * waits before it ends, so that who waits for it has waited for both. */
 #ifndef TRI_KERNELS_CUDA_DEPENDENT_LAUNCH_CUH
 #define TRI_KERNELS_CUDA_DEPENDENT_LAUNCH_CUH
 
@@ -23,16 +28,16 @@ __device__ static inline void wait_for_previous(void) {
 #endif
 }
 
-/* True where the code that runs is the one made for sm_90: other devices run code without the wait. */
-static inline bool can_overlap(void) {
-  int device = 0, major = 0;
-  return cudaGetDevice(&device) == cudaSuccess &&
-         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major == 9;
+/* True where the code that runs on this device has the wait: what is made for older ones has not. */
+template <typename... Args> static inline bool can_overlap(void (*kernel)(Args...)) {
+  cudaFuncAttributes a;
+  return cudaFuncGetAttributes(&a, kernel) == cudaSuccess && a.ptxVersion >= 90;
 }
 
 template <typename... Args>
 static inline void launch_overlapped(void (*kernel)(Args...), dim3 grid, unsigned threads, size_t shared,
                                      cudaStream_t stream, Args... args) {
+  static const bool overlaps = can_overlap(kernel); /* a process has one device, and a module one set of code */
   cudaLaunchAttribute overlap = {};
   overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   overlap.val.programmaticStreamSerializationAllowed = 1;
@@ -42,7 +47,7 @@ static inline void launch_overlapped(void (*kernel)(Args...), dim3 grid, unsigne
   config.dynamicSmemBytes = shared;
   config.stream = stream;
   config.attrs = &overlap;
-  config.numAttrs = can_overlap() ? 1 : 0;
+  config.numAttrs = overlaps ? 1 : 0;
   cudaLaunchKernelEx(&config, kernel, args...); /* its error is told by cudaGetLastError */
 }
 

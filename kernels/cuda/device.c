@@ -33,9 +33,10 @@ static void device_free(tri_backend *be, tri_mem_tag tag, void *p, size_t bytes)
 }
 
 static int64_t device_available(tri_backend *be) {
-  size_t available = 0, total;
+  size_t available = 0, total = 0;
   tri_cuda_note(be, cudaMemGetInfo(&available, &total));
-  return (int64_t)available;
+  int64_t left = (int64_t)available - (int64_t)((1 - be->memory_utilization) * (double)total);
+  return left > 0 ? left : 1; /* 0 would mean that nothing is known */
 }
 
 static void device_upload(tri_backend *be, void *device, const void *host, size_t bytes) {
@@ -295,6 +296,7 @@ static void describe(tri_backend *be) {
   struct cudaDeviceProp p;
   int count = 0;
   if (cudaGetDeviceProperties(&p, impl->device) != cudaSuccess || cudaGetDeviceCount(&count) != cudaSuccess) return;
+  be->num_devices = count;
   snprintf(be->tactics_key, sizeof be->tactics_key, "%.80s, sm_%d%d, %d SMs, cuBLASLt %zu", p.name, p.major, p.minor,
            p.multiProcessorCount, tri_cuda_matmul_version());
   const unsigned char *u = (const unsigned char *)p.uuid.bytes;
@@ -318,6 +320,7 @@ __attribute__((visibility("default"))) tri_status tri_backend_fill_cuda(tri_back
   tri_cuda_impl *impl = tri_calloc(1, sizeof *impl);
   if (!impl) return tri_fail(err, TRI_NO_MEMORY, "backend", "no memory for backend cuda");
   impl->device = device;
+  impl->most_graphs = TRI_CUDA_GRAPHS;
   tri_status st = open_device(impl, err);
   if (st == TRI_OK && tri_cuda_blas_open(impl) != TRI_OK)
     st = tri_fail(err, TRI_UNSUPPORTED, "backend", "backend cuda: cuBLAS cannot be initialised on device %d", device);
@@ -348,12 +351,14 @@ __attribute__((visibility("default"))) tri_status tri_backend_fill_cuda(tri_back
   be->ops.comm_create = tri_comm_device_create;
   be->ops.graph_begin = tri_cuda_graph_begin;
   be->ops.graph_end = tri_cuda_graph_end;
+  be->ops.graph_refuse = tri_cuda_graph_refuse;
   be->ops.graph_drop = tri_cuda_graphs_drop;
   be->ops.bind_batch = tri_cuda_bind_batch;
   be->host_memory = false;
   be->async = be->records = be->tunes = true;
   be->narrows_inputs = be->narrow_activations = true;
   be->ops.reserve = device_reserve;
+  be->ops.reserve_draws = tri_cuda_reserve_draws;
   be->ops.tune = tri_cuda_tune;
   be->ops.roofline_create = tri_cuda_roofline_create;
   be->ops.destroy = device_destroy;

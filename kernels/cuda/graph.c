@@ -22,7 +22,7 @@ static tri_cuda_graph *find(tri_cuda_impl *impl, uint64_t key) {
 static tri_cuda_graph *make_place(tri_backend *be, uint64_t key) {
   tri_cuda_impl *impl = tri_cuda_of(be);
   tri_cuda_graph *oldest = impl->graphs;
-  for (int i = 0; i < TRI_CUDA_GRAPHS; i++)
+  for (int i = 0; i < impl->most_graphs; i++)
     if (impl->graphs[i].used < oldest->used) oldest = &impl->graphs[i];
   if (oldest->exec) tri_cuda_note(be, cudaGraphExecDestroy(oldest->exec));
   *oldest = (tri_cuda_graph){.key = key};
@@ -41,7 +41,7 @@ static bool was_seen(tri_cuda_impl *impl, uint64_t key) {
 tri_graph_mode tri_cuda_graph_begin(tri_backend *be, uint64_t key) {
   tri_cuda_impl *impl = tri_cuda_of(be);
   tri_cuda_graph *g = find(impl, key);
-  if (!g && (impl->no_room || !was_seen(impl, key))) return TRI_GRAPH_LAUNCH;
+  if (!g && (!impl->most_graphs || !was_seen(impl, key))) return TRI_GRAPH_LAUNCH;
   if (!g) g = make_place(be, key);
   g->used = ++impl->graph_uses;
   if (g->exec) {
@@ -63,14 +63,20 @@ tri_status tri_cuda_graph_end(tri_backend *be) {
   cudaError_t e = cudaStreamEndCapture(tri_cuda_stream(be), &graph);
   if (e == cudaSuccess) e = cudaGraphInstantiate(&g->exec, graph, 0);
   if (graph) cudaGraphDestroy(graph);
-  if (e == cudaErrorMemoryAllocation) { /* steps can do without */
-    cudaGetLastError();
-    g->exec = NULL;
-    impl->no_room = true;
-    tri_cuda_graphs_drop(be);
-    return TRI_AGAIN;
-  }
-  if (e == cudaSuccess) e = cudaGraphLaunch(g->exec, tri_cuda_stream(be));
+  if (e == cudaSuccess) return TRI_OK;
+  g->exec = NULL;
+  cudaGetLastError();
+  if (e == cudaErrorMemoryAllocation) return TRI_AGAIN; /* steps can do without */
   tri_cuda_note(be, e);
-  return e == cudaSuccess ? TRI_OK : TRI_DEVICE_LOST;
+  return TRI_DEVICE_LOST;
+}
+
+/* Half of what there was has room, and something else may want some, too. The ranks of a group have the same places
+ * taken, and so come to the same number. */
+void tri_cuda_graph_refuse(tri_backend *be) {
+  tri_cuda_impl *impl = tri_cuda_of(be);
+  int places = 0;
+  for (int i = 0; i < TRI_CUDA_GRAPHS; i++) places += impl->graphs[i].used > 0;
+  tri_cuda_graphs_drop(be);
+  impl->most_graphs = places / 2;
 }

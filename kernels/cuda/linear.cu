@@ -236,10 +236,10 @@ tri_cuda_rounded tri_cuda_round(cudaStream_t stream, tri_mat x, void *workspace)
   return {q, scales};
 }
 
-/* A product of rounded rows with int8 weights, a warp for each result. x [M, k], w [n, k], out [M, n]. Grid (n / 8, M),
+/* A product of rounded rows with int8 weights, a warp for each result. x [M, k], w [n, k], out [M, n]. Grid (M, n / 8),
  * 256 threads. */
 __global__ static void int8_kernel(tri_linear_args a, tri_cuda_rounded x) {
-  int col = blockIdx.x * COLUMN_WARPS + threadIdx.x / WARP, lane = threadIdx.x % WARP, row = blockIdx.y;
+  int col = blockIdx.y * COLUMN_WARPS + threadIdx.x / WARP, lane = threadIdx.x % WARP, row = blockIdx.x;
   if (col >= a.w.n) return;
   size_t k = (size_t)a.w.k;
   int sum = int8_dot(x.q + (size_t)row * k, (const int8_t *)a.w.data + (size_t)col * k, a.w.k);
@@ -256,7 +256,7 @@ void tri_cuda_own_linear(cudaStream_t stream, const tri_linear_args *a, void *wo
   if (!m || !n) return;
   if (a->int8_activations) {
     tri_cuda_rounded x = tri_cuda_round(stream, a->x, workspace);
-    int8_kernel<<<dim3(columns, m), COLUMN_WARPS * WARP, 0, stream>>>(*a, x);
+    int8_kernel<<<dim3(m, columns), COLUMN_WARPS * WARP, 0, stream>>>(*a, x);
   } else if (m <= 2 * FEW && is_aligned(*a)) {
     few_rows_as_stored(stream, *a);
   } else if (m <= 2 * FEW) {
@@ -323,10 +323,10 @@ void tri_cuda_epilogue(cudaStream_t stream, const tri_linear_args *a) {
 }
 
 /* A product for each head, a warp for each output. x [T, heads * x_stride], w [heads * n, k], out [T, heads *
- * out_stride]. Grid (heads * n / 8, T), 256 threads. */
+ * out_stride]. Grid (T, heads * n / 8), 256 threads. */
 __global__ static void head_linear_kernel(tri_head_linear_args a) {
-  int n = a.w.n / a.num_heads, t = blockIdx.y, lane = threadIdx.x % WARP;
-  int row = blockIdx.x * COLUMN_WARPS + threadIdx.x / WARP;
+  int n = a.w.n / a.num_heads, t = blockIdx.x, lane = threadIdx.x % WARP;
+  int row = blockIdx.y * COLUMN_WARPS + threadIdx.x / WARP;
   if (row >= a.w.n) return;
   const float *x = row_at(a.x, t) + (size_t)(row / n) * (size_t)a.x_stride;
   float sum = 0;
@@ -337,6 +337,6 @@ __global__ static void head_linear_kernel(tri_head_linear_args a) {
 
 void tri_cuda_head_linear(cudaStream_t stream, const tri_head_linear_args *a, void *) {
   if (!a->x.rows || !a->w.n) return;
-  dim3 grid(blocks_for((size_t)a->w.n, COLUMN_WARPS), a->x.rows);
+  dim3 grid(a->x.rows, blocks_for((size_t)a->w.n, COLUMN_WARPS));
   head_linear_kernel<<<grid, COLUMN_WARPS * WARP, 0, stream>>>(*a);
 }

@@ -54,10 +54,10 @@ __device__ static float dot(const factors &f, size_t i, const tri_weight *w, siz
 }
 
 /* Makes the hidden units of each choice of each token, a warp for each. x [T, h], up [experts, f or 2 f, h], hidden [T
- * * top_k, f]. Grid (f / 4, T * top_k), 128 threads. */
+ * * top_k, f]. Grid (T * top_k, f / 4): the second number ends at 65,535. 128 threads. */
 __global__ static void up_kernel(tri_moe_experts_args a, factors x, float *hidden) {
-  size_t choice = blockIdx.y, f = (size_t)a.down.k, up_n = a.gated ? 2 * f : f, t = choice / (size_t)a.top_k;
-  size_t unit = (size_t)blockIdx.x * WARPS + threadIdx.x / WARP;
+  size_t choice = blockIdx.x, f = (size_t)a.down.k, up_n = a.gated ? 2 * f : f, t = choice / (size_t)a.top_k;
+  size_t unit = (size_t)blockIdx.y * WARPS + threadIdx.x / WARP;
   int expert = a.experts[choice] - a.first_expert;
   if (unit >= f || expert < 0 || expert >= a.num_experts) return;
   size_t row = (size_t)expert * up_n + unit;
@@ -68,9 +68,9 @@ __global__ static void up_kernel(tri_moe_experts_args a, factors x, float *hidde
 }
 
 /* Adds a token's choices in their order, a warp for each element of out. hidden [T * top_k, f], down [experts, h, f],
- * out [T, h]. Grid (h / 4, T), 128 threads. */
+ * out [T, h]. Grid (T, h / 4), 128 threads. */
 __global__ static void down_kernel(tri_moe_experts_args a, factors hidden) {
-  size_t h = (size_t)a.x.cols, t = blockIdx.y, i = (size_t)blockIdx.x * WARPS + threadIdx.x / WARP;
+  size_t h = (size_t)a.x.cols, t = blockIdx.x, i = (size_t)blockIdx.y * WARPS + threadIdx.x / WARP;
   if (i >= h) return;
   float *out = row_at(a.out, (int)t) + i, sum = a.accumulate ? *out : 0;
   for (int c = 0; c < a.top_k; c++) {
@@ -89,10 +89,10 @@ void tri_cuda_moe_experts(cudaStream_t stream, const tri_moe_experts_args *a, vo
   if (!a->x.rows || !a->x.cols) return;
   if (a->int8_activations) x.rounded = tri_cuda_round(stream, a->x, rounded);
   if (a->down.k)
-    up_kernel<<<dim3(blocks_for((size_t)a->down.k, WARPS), a->x.rows * a->top_k), THREADS, 0, stream>>>(*a, x,
+    up_kernel<<<dim3(a->x.rows * a->top_k, blocks_for((size_t)a->down.k, WARPS)), THREADS, 0, stream>>>(*a, x,
                                                                                                         hidden.x.data);
   /* The rows of other ranks' choices hold anything; nobody reads them. */
   if (a->int8_activations)
     hidden.rounded = tri_cuda_round(stream, hidden.x, rounded + tri_cuda_rounded_bytes(a->x.rows, a->x.cols));
-  down_kernel<<<dim3(blocks_for((size_t)a->x.cols, WARPS), a->x.rows), THREADS, 0, stream>>>(*a, hidden);
+  down_kernel<<<dim3(a->x.rows, blocks_for((size_t)a->x.cols, WARPS)), THREADS, 0, stream>>>(*a, hidden);
 }

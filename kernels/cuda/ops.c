@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/fill.h"
 #include "kernels/cuda/cuda.h"
+#include "kernels/kv_heads.h"
 #include "kernels/ref/ref.h"
 
 #define X(op, bytes)                                                                                                   \
@@ -64,7 +65,7 @@ bool tri_cuda_attention_shape(const tri_attention_args *a, const tri_batch *b, t
   int heads = on_tensor_cores ? TRI_CUDA_DECODE_MMA_HEADS : TRI_CUDA_DECODE_HEADS;
   if (!kernels || kernels == ATTENTION_LATENT_MMA) return false;
   *out = (tri_attention_shape){.window = a->window, .causal = a->causal};
-  out->units = a->kv.num_kv_heads * ((a->heads_per_kv + heads - 1) / heads);
+  out->units = a->kv.num_kv_heads * ((tri_most_heads(a) + heads - 1) / heads);
   out->keys = on_tensor_cores ? TRI_CUDA_DECODE_MMA_KEYS : TRI_CUDA_DECODE_KEYS;
   out->most_splits = on_tensor_cores ? TRI_CUDA_DECODE_MMA_SPLITS : TRI_CUDA_DECODE_SPLITS;
   out->blocks = out->enough = TRI_CUDA_DECODE_BLOCKS;
@@ -107,10 +108,10 @@ static void attention_launch(tri_backend *be, const tri_op_plan *plan, const tri
   const tri_attention_cut *cut = find_cut(a);
   if (!a->q.rows || !a->batch->num_seqs) return;
   if (!plan->variant) tri_cuda_attention(own, a);
+  if (plan->variant & ATTENTION_PREFILL_MMA) tri_cuda_note(be, tri_cuda_prefill_mma(own, a, cut));
   if (plan->variant & ATTENTION_DECODE) tri_cuda_decode(own, a, cut, be->workspace, impl->counters);
   if (plan->variant & ATTENTION_DECODE_MMA)
     tri_cuda_note(be, tri_cuda_decode_mma(own, a, cut, be->workspace, impl->counters));
-  if (plan->variant & ATTENTION_PREFILL_MMA) tri_cuda_note(be, tri_cuda_prefill_mma(own, a, cut));
   if (plan->variant & ATTENTION_LATENT_MMA) tri_cuda_note(be, tri_cuda_latent_mma(own, a, be->workspace, plan->split));
   tri_cuda_note(be, cudaGetLastError());
 }

@@ -10,6 +10,12 @@
  *   round n has ended. (A round of a block is a launch whose grid has it; a result of two shots needs something from
  *   every rank, so that it shows the same.)
  *
+ * Relaxed accesses are enough for that. A word that is there is all that it tells: no other memory is read because of
+ * it, and a vector that comes in pieces is looked at word by word. Only the stores to one place must keep their order,
+ * and those meet in one cache, that of the device whose memory it is: the filling is in it when the receiver's kernel
+ * of round n ends, before that of n + 1 begins (wait_for_previous), and what is sent in n + 2 leaves only after the
+ * sender has seen what the latter sent.
+ *
  * A block counts its rounds itself, in device memory, so that launches can be recorded and repeated. */
 #ifndef TRI_KERNELS_CUDA_REDUCE_H
 #define TRI_KERNELS_CUDA_REDUCE_H

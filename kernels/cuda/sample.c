@@ -1,12 +1,16 @@
 /* Sampling, the host's part. What the rows ask for goes to the device in one copy and the results come back in one;
- * where every row wants nothing but its most probable token, only the ids come. */
+ * where every row wants nothing but its most probable token, only the ids come. Histories are counted on the device,
+ * and go there once, in front of a sequence's first draw. */
 #include <string.h>
 
 #include "kernels/cuda/cuda.h"
 #include "kernels/ref/ref.h"
 #include "kernels/sampling.h"
 
-enum { ALIGN = 16, LEAST = 1 << 20, DRAW = 0, ARGMAX = 1 };
+enum { ALIGN = 16, DRAW = 0, ARGMAX = 1 };
+/* A load of history: its pieces, and behind them their ids. Longer ones and more go in several loads. */
+enum { LOAD_PIECES = 512, LOAD_IDS = 1 << 18, LOAD_AT = LOAD_PIECES * (int)sizeof(tri_cuda_history) };
+enum { LEAST = LOAD_AT + LOAD_IDS * (int)sizeof(uint32_t) };
 
 /* True where the raw logits' maximum is the answer. */
 static bool is_plain(const tri_sample_params *p) {
@@ -14,46 +18,50 @@ static bool is_plain(const tri_sample_params *p) {
          !tri_sample_has_penalties(p);
 }
 
-static int history_of(const tri_sample_args *a, int row) {
-  return tri_sample_has_penalties(a->params[row]) ? a->num_history[row] : 0;
-}
-
 /* Offsets of things on the device, in bytes from the beginning. The host's copy ends in front of the results. */
 typedef struct layout {
-  size_t words, results, saved, counts, end;
+  size_t words, results, saved, end;
 } layout;
 
 static size_t aligned(size_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
 
-static layout layout_of(const tri_sample_args *a) {
-  size_t rows = (size_t)a->logits.rows, words = 0;
+static layout layout_for(size_t rows, size_t words) {
   layout l;
-  for (int i = 0; i < a->logits.rows; i++) {
-    const tri_sample_params *p = a->params[i];
-    words += 2 * (size_t)p->num_logit_bias + (size_t)p->num_banned + (size_t)history_of(a, i);
-  }
   l.words = aligned(rows * sizeof(tri_cuda_draw));
   l.results = l.words + aligned(words * sizeof(uint32_t));
   l.saved = l.results + aligned(rows * sizeof(tri_sample_result));
-  l.counts = l.saved + aligned(words * sizeof(float));
-  l.end = l.counts + aligned(words * sizeof(int32_t));
+  l.end = l.saved + aligned(words * sizeof(float));
   return l;
 }
 
-/* Twice what is needed, as histories grow with every step; without them the first time is mostly the last. */
+static layout layout_of(const tri_sample_args *a) {
+  size_t words = 0;
+  for (int i = 0; i < a->logits.rows; i++)
+    words += 2 * (size_t)a->params[i]->num_logit_bias + (size_t)a->params[i]->num_banned;
+  return layout_for((size_t)a->logits.rows, words);
+}
+
 static tri_status make_room(tri_backend *be, size_t on_host, size_t on_device) {
   tri_cuda_staging *s = tri_cuda_drawing(be);
+  if (on_host < LEAST) on_host = LEAST;
+  if (on_device < LEAST) on_device = LEAST;
   bool grows = on_host > s->host_bytes;
   if (grows) tri_cuda_note(be, cudaStreamSynchronize(tri_cuda_stream(be)));
-  return tri_cuda_staging_grow(be, s, grows ? 2 * on_host + LEAST : 0,
-                               on_device > s->device_bytes ? 2 * on_device + LEAST : 0);
+  return tri_cuda_staging_grow(be, s, grows ? on_host : 0, on_device > s->device_bytes ? on_device : 0);
+}
+
+tri_status tri_cuda_reserve_draws(tri_backend *be, int rows, int edits) {
+  layout l = layout_for((size_t)rows, 2 * (size_t)rows * (size_t)edits);
+  return make_room(be, l.results, l.end);
 }
 
 static tri_status choose(const tri_sample_args *a, tri_op_plan *plan) {
   *plan = (tri_op_plan){.variant = ARGMAX};
   if (a->logits.cols > 1 << TRI_CUDA_VOCAB_BITS) return TRI_OUT_OF_RANGE;
-  for (int i = 0; i < a->logits.rows; i++)
+  for (int i = 0; i < a->logits.rows; i++) {
     if (!is_plain(a->params[i])) plan->variant = DRAW;
+    if (tri_sample_has_penalties(a->params[i]) && !a->counts) return TRI_INVALID_ARGUMENT;
+  }
   return TRI_OK;
 }
 
@@ -64,10 +72,49 @@ tri_status tri_cuda_sample_plan(tri_backend *be, const tri_sample_args *a, tri_o
   return make_room(be, l.results, l.end);
 }
 
-static uint32_t *put(uint32_t *to, const void *from, int n) {
-  if (n) memcpy(to, from, (size_t)n * sizeof *to);
-  return to + n;
+/* ---- histories ---- */
+
+/* Sends what is in the load's two parts, and counts it. */
+static void count_load(tri_backend *be, const tri_sample_args *a, int pieces, size_t ids) {
+  tri_cuda_staging *s = tri_cuda_drawing(be);
+  if (!pieces) return;
+  tri_cuda_staging_send(be, s, LOAD_AT + ids * sizeof(uint32_t));
+  tri_cuda_count(tri_cuda_stream(be), (const tri_cuda_history *)s->device, pieces,
+                 (const uint32_t *)(s->device + LOAD_AT), a->logits.cols);
+  tri_cuda_note(be, cudaGetLastError());
 }
+
+static uint32_t *counts_of(const tri_sample_args *a, int row) {
+  return a->counts + (size_t)a->sequence[row] * (size_t)a->logits.cols;
+}
+
+static int smaller(int a, int b) { return a < b ? a : b; }
+static int prompt_of(int num_prompt, int from) { return num_prompt > from ? num_prompt - from : 0; }
+
+/* Counts the histories of rows whose sequence draws for the first time. */
+static void count_fresh(tri_backend *be, const tri_sample_args *a) {
+  char *load = NULL;
+  int pieces = 0, ids = 0;
+  for (int i = 0; i < a->logits.rows; i++) {
+    if (!tri_sample_has_penalties(a->params[i]) || !a->fresh[i]) continue;
+    for (int at = 0, n; at == 0 || at < a->num_history[i]; at += n) {
+      if (pieces == LOAD_PIECES || ids == LOAD_IDS) {
+        count_load(be, a, pieces, (size_t)ids);
+        pieces = ids = 0;
+      }
+      if (!pieces) load = tri_cuda_staging_turn(be, tri_cuda_drawing(be));
+      n = smaller(a->num_history[i] - at, LOAD_IDS - ids);
+      ((tri_cuda_history *)load)[pieces++] =
+          (tri_cuda_history){counts_of(a, i), (size_t)ids, n, smaller(n, prompt_of(a->num_prompt[i], at)), at == 0};
+      if (n) memcpy((uint32_t *)(load + LOAD_AT) + ids, a->history[i] + at, (size_t)n * sizeof(uint32_t));
+      ids += n;
+      if (!n) break;
+    }
+  }
+  count_load(be, a, pieces, (size_t)ids);
+}
+
+/* ---- rows ---- */
 
 /* Copies a number of p's that the sampler looks at. */
 #define COPY(d, type, name, option, least, most, def, absent, sampler, help) COPY_##sampler(d, name)
@@ -83,15 +130,13 @@ static void pack(const tri_sample_args *a, uint32_t first_id, tri_cuda_draw *dra
     draws[i] = (tri_cuda_draw){.num_logprobs = p->num_logprobs,
                                .num_bias = p->num_logit_bias,
                                .num_banned = p->num_banned,
-                               .num_prompt = a->num_prompt[i],
-                               .num_history = history_of(a, i),
+                               .counts = tri_sample_has_penalties(p) ? counts_of(a, i) : NULL,
                                .words = (size_t)(at - words),
                                .uniform = (uint64_t)(tri_sample_uniform(p->seed, a->counter[i]) * 0x1p53)};
     TRI_SAMPLING_NUMBERS(COPY, draws[i])
     for (int j = 0; j < p->num_logit_bias; j++) *at++ = p->logit_bias[j].id - first_id;
     for (int j = 0; j < p->num_banned; j++) *at++ = p->banned[j] - first_id;
-    at = put(at, a->history[i], draws[i].num_history);
-    for (int j = 0; j < p->num_logit_bias; j++) at = put(at, &p->logit_bias[j].bias, 1);
+    for (int j = 0; j < p->num_logit_bias; j++) memcpy(at++, &p->logit_bias[j].bias, sizeof *at);
   }
 }
 
@@ -111,7 +156,6 @@ static tri_cuda_draw_args args_of(const tri_backend *be, const tri_op_plan *plan
                               .draws = plan->variant == DRAW ? (const tri_cuda_draw *)device : NULL,
                               .words = (const uint32_t *)(device + l.words),
                               .saved = (float *)(device + l.saved),
-                              .counts = (int32_t *)(device + l.counts),
                               .results = (tri_sample_result *)(device + l.results),
                               .drawn = a->drawn};
 }
@@ -129,6 +173,7 @@ void tri_cuda_sample_launch(tri_backend *be, const tri_op_plan *plan, const tri_
   if (plan->variant == ARGMAX) {
     tri_cuda_argmax(tri_cuda_stream(be), &args);
   } else {
+    count_fresh(be, a);
     send(be, a, 0, layout_of(a));
     tri_cuda_draw_rows(tri_cuda_stream(be), &args);
   }

@@ -32,21 +32,16 @@ __global__ static void argmax_kernel(tri_cuda_draw_args a) {
 typedef struct edits {
   float *row;
   uint32_t vocab;
-  const uint32_t *ids, *history; /* ids: with a bias, banned */
+  const uint32_t *ids; /* with a bias, banned */
   const float *biases;
-  float *saved, *saved_history;
-  int32_t *counts; /* of the history */
+  float *saved;
 } edits;
 
 __device__ static inline edits edits_of(const tri_cuda_draw_args &a, const tri_cuda_draw &d) {
   const uint32_t *words = a.words + d.words;
   int named = d.num_bias + d.num_banned;
-  edits e = {row_at(a.logits, blockIdx.x), (uint32_t)a.logits.cols, words, words + named};
-  e.biases = (const float *)(e.history + d.num_history);
-  e.saved = a.saved + d.words;
-  e.saved_history = e.saved + named;
-  e.counts = a.counts + d.words;
-  return e;
+  return {row_at(a.logits, blockIdx.x), (uint32_t)a.logits.cols, words, (const float *)(words + named),
+          a.saved + d.words};
 }
 
 /* The first entry of an id adds those of all entries of that id, in their order. */
@@ -63,38 +58,6 @@ __device__ static void add_biases(const edits &e, int n) {
   }
 }
 
-/* The formula of kernels/sampling.c, every operation rounded. */
-__device__ static inline float penalised(const tri_cuda_draw &d, float x, int count) {
-  x = x > 0 ? __fdiv_rn(x, d.repetition_penalty) : __fmul_rn(x, d.repetition_penalty);
-  if (!count) return x;
-  x = __fsub_rn(x, __fmul_rn(d.frequency_penalty, (float)count));
-  return __fsub_rn(x, d.presence_penalty);
-}
-
-/* The place of an id's logit tells meanwhile which entry of the history counts for that id: whichever wrote last. */
-__device__ static void penalise(const edits &e, const tri_cuda_draw &d) {
-  int *owner = (int *)e.row;
-  for (int i = threadIdx.x; i < d.num_history; i += THREADS)
-    if (e.history[i] < e.vocab) {
-      e.saved_history[i] = e.row[e.history[i]];
-      e.counts[i] = 0;
-    }
-  __syncthreads();
-  for (int i = threadIdx.x; i < d.num_history; i += THREADS)
-    if (e.history[i] < e.vocab) owner[e.history[i]] = i;
-  __syncthreads();
-  for (int i = threadIdx.x; i < d.num_history; i += THREADS) {
-    if (e.history[i] >= e.vocab) continue;
-    int mine = owner[e.history[i]];
-    if (mine != i) e.counts[i] = -1;
-    if (i >= d.num_prompt) atomicAdd(&e.counts[mine], 1);
-  }
-  __syncthreads();
-  for (int i = threadIdx.x; i < d.num_history; i += THREADS)
-    if (e.history[i] < e.vocab && e.counts[i] >= 0) e.row[e.history[i]] = penalised(d, e.saved_history[i], e.counts[i]);
-  __syncthreads();
-}
-
 __device__ static void edit(const edits &e, const tri_cuda_draw &d) {
   int named = d.num_bias + d.num_banned;
   for (int i = threadIdx.x; i < named; i += THREADS)
@@ -105,14 +68,10 @@ __device__ static void edit(const edits &e, const tri_cuda_draw &d) {
   for (int i = d.num_bias + threadIdx.x; i < named; i += THREADS)
     if (e.ids[i] < e.vocab) e.row[e.ids[i]] = -INFINITY;
   __syncthreads();
-  if (d.num_history) penalise(e, d);
 }
 
 /* Entries of one id saved one value. */
 __device__ static void undo(const edits &e, const tri_cuda_draw &d) {
-  __syncthreads();
-  for (int i = threadIdx.x; i < d.num_history; i += THREADS)
-    if (e.history[i] < e.vocab) e.row[e.history[i]] = e.saved_history[i];
   __syncthreads();
   for (int i = threadIdx.x; i < d.num_bias + d.num_banned; i += THREADS)
     if (e.ids[i] < e.vocab) e.row[e.ids[i]] = e.saved[i];
@@ -190,6 +149,27 @@ __device__ static void report(sampler *s, view row, int wanted, int token, tri_s
   r->logprob = (float)(value_at(place_of(row.x[token])) - log_sum);
 }
 
+/* Counts the ids of a piece of a history. Grid: pieces, 1024 threads. */
+__global__ static void __launch_bounds__(THREADS)
+    count_kernel(const tri_cuda_history *pieces, const uint32_t *words, uint32_t vocab) {
+  const tri_cuda_history h = pieces[blockIdx.x];
+  const uint32_t *ids = words + h.words;
+  for (uint32_t i = threadIdx.x; i < vocab && h.begins; i += THREADS) h.counts[i] = 0;
+  __syncthreads();
+  for (int i = threadIdx.x; i < h.n; i += THREADS) {
+    if (ids[i] >= vocab) continue;
+    if (i < h.num_prompt)
+      atomicOr(&h.counts[ids[i]], TRI_COUNTED_PROMPT);
+    else
+      atomicAdd(&h.counts[ids[i]], 1u);
+  }
+}
+
+void tri_cuda_count(cudaStream_t stream, const tri_cuda_history *pieces, int num_pieces, const uint32_t *words,
+                    int vocab) {
+  if (num_pieces) count_kernel<<<num_pieces, THREADS, 0, stream>>>(pieces, words, (uint32_t)vocab);
+}
+
 /* Draws a row's token. logits [R, vocabulary], draws and results [R]. Grid R, 1024 threads. Shared memory: a sampler.
  */
 __global__ static void __launch_bounds__(THREADS) draw_kernel(tri_cuda_draw_args a) {
@@ -197,9 +177,13 @@ __global__ static void __launch_bounds__(THREADS) draw_kernel(tri_cuda_draw_args
   tri_cuda_draw d = a.draws[blockIdx.x];
   tri_sample_result *r = &a.results[blockIdx.x];
   edits e = edits_of(a, d);
-  view row = {e.row, NULL, 0, a.logits.cols};
+  view row = {e.row, NULL, 0, a.logits.cols}, penalties = row;
+  penalties.counts = d.counts;
+  penalties.d = &d;
   edit(e, d);
-  int token = draw_row(&s, row, row.n, d);
+  int token = draw_row(&s, penalties, row.n, d);
+  __syncthreads();
+  if (!threadIdx.x && d.counts) d.counts[token]++;
   if (!threadIdx.x) report_token(a, token);
   if (d.num_logprobs < 0) {
     report_best(&s, 0, 0, r);

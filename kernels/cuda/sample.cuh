@@ -22,6 +22,8 @@ typedef struct view {
   const float *x;
   const int32_t *ids; /* NULL: neighbours */
   int first, n;
+  const uint32_t *counts; /* of neighbours with penalties, which then apply wherever one is read; else NULL */
+  const tri_cuda_draw *d;
 } view;
 
 typedef struct list {
@@ -109,12 +111,26 @@ __device__ static inline uint64_t weight_of(scale w, float x) {
 
 __device__ static inline int id_of(const view &v, int j) { return v.ids ? v.ids[j] : v.first + j; }
 
+/* The formula of kernels/sampling.c, every operation rounded. */
+__device__ static inline float penalised(const tri_cuda_draw &d, float x, uint32_t count) {
+  if (!count) return x;
+  x = x > 0 ? __fdiv_rn(x, d.repetition_penalty) : __fmul_rn(x, d.repetition_penalty);
+  count &= ~TRI_COUNTED_PROMPT;
+  if (!count) return x;
+  x = __fsub_rn(x, __fmul_rn(d.frequency_penalty, (float)count));
+  return __fsub_rn(x, d.presence_penalty);
+}
+
 /* This thread's elements of the piece at `base`: base + lane, and so on in steps of a warp. All are under way before
  * the first is needed. Returns how many there are. */
 __device__ static inline int load_piece(const view &v, int base, float (&x)[EACH]) {
   int lane = threadIdx.x % WARP, n = min(max((v.n - base - lane + WARP - 1) / WARP, 0), (int)EACH);
 #pragma unroll
   for (int u = 0; u < EACH; u++) x[u] = u < n ? v.x[base + lane + u * WARP] : 0;
+  if (!v.counts) return n;
+#pragma unroll
+  for (int u = 0; u < EACH; u++)
+    if (u < n) x[u] = penalised(*v.d, x[u], v.counts[base + lane + u * WARP]);
   return n;
 }
 __device__ static inline int first_piece(void) { return threadIdx.x / WARP * PIECE; }
@@ -293,6 +309,7 @@ __device__ static int draw(sampler *s, view v, int vocab, uint64_t to, scale w, 
   if (!v.ids) {
     v.x += first;
     v.first = first;
+    if (v.counts) v.counts += first;
     v.n = min(v.n - first, 1 << shift);
   }
   tally_ids(s, v, to, first, 0, w);

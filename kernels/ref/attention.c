@@ -1,4 +1,4 @@
-#include "kernels/ref/formulas.h"
+#include "kernels/kv_heads.h"
 #include "kernels/ref/ref.h"
 
 #include <math.h>
@@ -136,6 +136,8 @@ tri_status tri_ref_attention_plan(tri_backend *be, const tri_attention_args *a, 
   int width = a->num_heads * a->kv.head_dim, out_width = a->num_heads * tri_kv_value_dim(&a->kv);
   bool fits = a->q.cols == width && a->out.cols == out_width && a->q.ld >= width && a->out.ld >= out_width &&
               a->q.rows == a->batch->num_tokens && a->out.rows == a->batch->num_tokens;
+  fits = fits && a->heads_per_kv > 0 && a->skipped_heads >= 0 && a->skipped_heads < a->heads_per_kv &&
+         (!a->num_heads || tri_kv_head_of(a, a->num_heads - 1) < a->kv.num_kv_heads);
   fits = fits && (!a->position_bias || (a->bias_len > 0 && a->softcap == 0));
   return kv_ok(&a->kv) && fits && a->window >= 0 ? TRI_OK : TRI_INVALID_ARGUMENT;
 }
@@ -159,7 +161,7 @@ static double score_of(const tri_attention_args *a, const float *q, size_t key, 
 /* One query head of one token over the keys first..last. */
 static void attend(const tri_attention_args *a, const int32_t *kv_blocks, int t, int head, int position, int first,
                    int last, double *acc) {
-  int d = tri_kv_value_dim(&a->kv), kv_head = a->kv_head_of[head];
+  int d = tri_kv_value_dim(&a->kv), kv_head = tri_kv_head_of(a, head);
   const void *values = tri_kv_values(&a->kv);
   const float *q = a->q.data + (size_t)t * (size_t)a->q.ld + (size_t)head * (size_t)a->kv.head_dim;
   double max = a->sinks ? a->sinks[head] : -INFINITY;
@@ -183,7 +185,7 @@ void tri_ref_attention_launch(tri_backend *be, const tri_op_plan *plan, const tr
   const tri_batch *b = a->batch;
   for (int s = 0; s < b->num_seqs; s++) {
     int start = b->seq_start[s], end = b->seq_start[s + 1], context = b->context_len[s];
-    const int32_t *kv_blocks = b->block_table + (size_t)s * (size_t)b->block_table_stride;
+    const int32_t *kv_blocks = tri_batch_blocks(b, s);
     for (int t = start; t < end; t++) {
       int position = context - (end - t), last = a->causal ? position : context - 1;
       int first = a->window > 0 && last - a->window + 1 > 0 ? last - a->window + 1 : 0;

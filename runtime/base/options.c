@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "runtime/base/buf.h"
 #include "runtime/base/mem.h"
@@ -112,11 +113,23 @@ static tri_status parse_integer(const tri_option *o, const char *text, int64_t l
   return TRI_OK;
 }
 
+/* Bytes of a unit: K and KiB are 1024, as memory is counted, KB is 1000, as devices and disks are sold. 0: there is no
+ * such unit. */
+static uint64_t size_unit(const char *text) {
+  static const char letters[] = "kmgt";
+  const char *l = *text ? strchr(letters, *text | 0x20) : NULL;
+  bool decimal = l && !strcasecmp(text + 1, "b");
+  uint64_t unit = 1;
+  if (!strcasecmp(text, "b")) return 1;
+  if (!l || (text[1] && !decimal && strcasecmp(text + 1, "ib") != 0)) return 0;
+  for (const char *k = letters; k <= l; k++) unit *= decimal ? 1000 : 1024;
+  return unit;
+}
+
 static tri_status parse_size(const tri_option *o, const char *text, uint64_t *out, tri_error *err) {
-  static const char letters[] = "KMGT";
   char *end;
-  const char *what =
-      o->no_letters ? "an integer from 0 to 18446744073709551615" : "a number that may end in K, M, G or T";
+  const char *what = o->no_letters ? "an integer from 0 to 18446744073709551615"
+                                   : "a number that may end in K, M, G or T (or KiB ..., or KB ... for 1000)";
   if (*text == '-' && text[1] >= '0' && text[1] <= '9')
     return tri_fail(err, TRI_INVALID_ARGUMENT, o->name, "--%s is %.80s; it must not be negative", o->name, text);
   if (*text < '0' || *text > '9') return not_a(o, what, text, err);
@@ -128,18 +141,15 @@ static tri_status parse_size(const tri_option *o, const char *text, uint64_t *ou
   if (*end == '.') { /* 1.5G */
     char *after;
     fraction = strtod(end, &after);
-    if (after == end + 1 || !*after) return not_a(o, what, text, err);
+    if (after == end + 1 || !*after || fraction >= 1) return not_a(o, what, text, err);
     end = after;
   }
   if (*end) {
-    const char *l = strchr(letters, *end & ~0x20);
-    if (!l) return not_a(o, what, text, err);
-    int shift = 10 * (int)(l - letters + 1);
-    end++;
-    if (end[0] == 'i' && end[1] == 'B') end += 2;
-    if (*end) return not_a(o, what, text, err);
-    over |= v > UINT64_MAX >> shift;
-    v = (v << shift) + (unsigned long long)(fraction * (double)(1ULL << shift));
+    uint64_t unit = size_unit(end), rest;
+    if (!unit) return not_a(o, what, text, err);
+    rest = (uint64_t)(fraction * (double)unit);
+    over |= v > (UINT64_MAX - rest) / unit;
+    v = v * unit + rest;
   }
   tri_status st = check_limits(o, over ? INFINITY : (double)v, text, err);
   if (st != TRI_OK) return st;

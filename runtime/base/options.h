@@ -13,8 +13,9 @@
  *
  * Spelling: --name VALUE, --name=VALUE, -alias VALUE, --alias VALUE; '-' and '_' mean the same inside a name. A bool is
  * --x or --no-x (also
- * --x=true). An integer of 64 unsigned bits may end in K, M, G or T (powers of 1024), unless it is one
- * with no_letters. "--" ends the options. The last of several values wins, except for lists, which collect them.
+ * --x=true). An integer of 64 unsigned bits may end in K, M, G or T or in KiB ... (powers of 1024),
+ * or in KB, MB, GB or TB (powers of 1000), unless it is one with no_letters. "--" ends the options. The last of several
+ * values wins, except for lists, which collect them.
  *
  * Where a value comes from, the strongest first: command line, environment variable, configuration file, fallback.
  * --help, --version and, for a spec with config_file, --config FILE are understood without being in the table. */
@@ -32,8 +33,9 @@
  * FAILED: something went wrong that may be right another time: a file, a peer or a device is lost, it took too long.
  * USAGE: the options are wrong whatever the model and the machine (TRI_USAGE, and what the parser refuses).
  * REFUSED: this model, layout or request cannot be had here, and trying again would change nothing: what is asked for
- * is not supported, malformed, not permitted, or does not fit into the memory. */
-enum { TRI_EXIT_OK = 0, TRI_EXIT_FAILED = 1, TRI_EXIT_USAGE = 2, TRI_EXIT_REFUSED = 3 };
+ * is not supported, malformed, not permitted, or does not fit into the memory.
+ * NOT_SERVING: `trireme status` alone, of a coordinator that answers and takes no requests, yet or any more. */
+enum { TRI_EXIT_OK = 0, TRI_EXIT_FAILED = 1, TRI_EXIT_USAGE = 2, TRI_EXIT_REFUSED = 3, TRI_EXIT_NOT_SERVING = 4 };
 /* Returns the exit code of a program that ends with st. */
 int tri_exit_code(tri_status st);
 
@@ -48,7 +50,7 @@ typedef enum tri_opt_type {
   TRI_OPT_INT,    /* int */
   TRI_OPT_UINT,   /* unsigned, uint32_t, or an enum (which needs choices) */
   TRI_OPT_INT64,  /* int64_t */
-  TRI_OPT_SIZE,   /* uint64_t, size_t; K M G T suffixes */
+  TRI_OPT_SIZE,   /* uint64_t, size_t; suffixes: K, KiB, KB, ... */
   TRI_OPT_NUM,    /* double; never NaN; "inf" only where max is infinite */
   TRI_OPT_STRING, /* const char *; belongs to the tri_options */
   TRI_OPT_LIST,   /* tri_opt_list */
@@ -73,7 +75,7 @@ typedef struct tri_option {
   const char *name;           /* with '-', without leading dashes */
   const char *alias;          /* "tp" for -tp and --tp; may be NULL */
   double min, max;            /* of a number, inclusive; both 0: whatever the type holds */
-  bool no_letters;            /* a TRI_OPT_SIZE that is a number and no size: K, M, G and T mean nothing */
+  bool no_letters;            /* a TRI_OPT_SIZE that is a number and no size: suffixes mean nothing */
   bool not_zero;              /* a number that lies between min and max, and is not 0 */
   const char *const *choices; /* NULL-terminated; TRI_OPT_INT and TRI_OPT_UINT get the index, TRI_OPT_STRING the text */
   const char *fallback;       /* the default as one would type it; NULL: the destination stays as it is */

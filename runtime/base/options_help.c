@@ -74,7 +74,8 @@ static void print_wrapped(FILE *out, const char *text, int at) {
 static void print_option(FILE *out, const tri_option *o) {
   char head[HELP_TEXT] = "  ", text[HELP_TEXT] = "";
   bool on = o->type == TRI_OPT_BOOL && o->fallback && !strcmp(o->fallback, "true");
-  if (o->alias) add(head, "%s%s, ", strlen(o->alias) > 3 ? "--" : "-", o->alias);
+  if (o->alias && strlen(o->alias) <= 3) add(head, "-%s, ", o->alias);
+  if (o->alias) add(head, "--%s, ", o->alias);
   add(head, "--%s%s", on ? "[no-]" : "", o->name);
   if (o->choices) {
     for (size_t i = 0; o->choices[i]; i++) add(head, "%s%s", i ? "," : " {", o->choices[i]);

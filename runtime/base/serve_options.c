@@ -29,7 +29,9 @@ const tri_option tri_serve_option_table[] = {
      .fallback = "auto", .group = "Model", .help = "dummy: seeded random weights of the config's shapes"},
     {TRI_OPT(S, pooling), .name = "pooling", .programs = TRI_FOR_PLAN, .choices = tri_pooling_names,
      .fallback = "model", .group = "Model",
-     .help = "of encoders: cls: the first token's state; mean: of all states; model: its pooler, else mean"},
+     .help = "of encoders: cls: the first token's state; mean: of all states; model: as the folder's modules.json "
+             "says, else "
+             "its pooler, else mean"},
     {TRI_OPT(S, max_model_len), .name = "max-model-len", .programs = TRI_FOR_STEPS | TRI_FOR_PLAN, .min = 0,
      .max = 1 << 24, .fallback = "0", .metavar = "N", .group = "Model",
      .help = "tokens of one sequence, prompt and answer; 0: the model's. More than that is served with a "
@@ -45,17 +47,21 @@ const tri_option tri_serve_option_table[] = {
     {TRI_OPT(S, dp), .name = "data-parallel-size", .programs = TRI_FOR_PLAN, .alias = "dp", .min = 1, .max = 64,
      .fallback = "1", .metavar = "N", .group = "Layout", .help = "replica groups (trireme up)"},
 
-    {TRI_OPT(S, max_num_seqs), .name = "max-num-seqs", .programs = TRI_FOR_BATCHING | TRI_FOR_PLAN, .min = 1,
-     .max = 4096, .fallback = "128", .metavar = "N", .group = "Scheduling",
-     .help = "sequences that run at a time in a group"},
+    {TRI_OPT(S, max_num_seqs), .name = "max-num-seqs", .programs = TRI_FOR_BATCHING | TRI_FOR_PLAN, .min = 0,
+     .max = 4096, .fallback = "0", .metavar = "N", .group = "Scheduling",
+     .help = "sequences that run at a time in a group; 0: 256 on devices, 128 on CPUs"},
     {TRI_OPT(S, max_num_batched_tokens), .name = "max-num-batched-tokens", .programs = TRI_FOR_BATCHING | TRI_FOR_PLAN,
-     .min = 1, .max = 1 << 17, .fallback = "512", .metavar = "N", .group = "Scheduling", .help = "tokens of one step"},
+     .min = 0, .max = 1 << 17, .fallback = "0", .metavar = "N", .group = "Scheduling",
+     .help = "tokens of one step; 0: 8192 on devices, 512 on CPUs"},
     {TRI_OPT(S, block_size), .name = "block-size", .programs = TRI_FOR_STEPS | TRI_FOR_PLAN, .min = 1, .max = 256,
      .fallback = "16", .metavar = "N", .group = "Scheduling", .help = "tokens of a KV block"},
     {TRI_OPT(S, kv_cache_memory), .name = "kv-cache-memory-bytes", .programs = TRI_FOR_BATCHING | TRI_FOR_PLAN,
      .fallback = "0", .metavar = "BYTES", .group = "Scheduling",
-     .help =
-         "KV cache of each rank; 0: full slots, at most a fourth of what is free, of a device's memory nine tenths"},
+     .help = "KV cache of each rank; 0: full slots, at most a fourth of what is free, on devices what "
+             "--gpu-memory-utilization leaves"},
+    {TRI_OPT(S, gpu_memory_utilization), .name = "gpu-memory-utilization", .programs = TRI_FOR_STEPS | TRI_FOR_PLAN,
+     .min = 0.05, .max = 1, .fallback = "0.9", .metavar = "X", .group = "Scheduling",
+     .help = "share of a device's memory that may be in use, whoever uses it"},
     {TRI_OPT(S, num_kv_blocks), .name = "num-kv-blocks-override", .programs = TRI_FOR_BATCHING | TRI_FOR_PLAN, .min = 0,
      .max = 1 << 30, .fallback = "0", .metavar = "N", .group = "Scheduling",
      .help = "exactly so many KV blocks; 0: by memory"},
@@ -76,6 +82,8 @@ const tri_option tri_serve_option_table[] = {
      .help = "sums and transfers between devices go through NCCL alone, not also through each other's memory"},
     {TRI_OPT(S, autotune), .name = "autotune", .programs = TRI_FOR_STEPS, .fallback = "false", .group = "Execution",
      .help = "before the first step, measure on the device which of its kernels does each matrix product fastest"},
+    {TRI_OPT(S, warmup), .name = "warmup", .fallback = "true", .group = "Execution",
+     .help = "on a device, load kernels and record decode steps before serving, in 8 seconds at most"},
     {TRI_OPT(S, watchdog_timeout), .name = "watchdog-timeout", .min = 0.5, .max = 3600, .fallback = "4", .metavar = "S",
      .group = "Execution",
      .help = "seconds without progress after which a group counts as lost, or ten times what its slowest layer should "

@@ -31,7 +31,8 @@ typedef struct tri_serve_options {
   /* execution */
   const char *backend;
   int threads;
-  bool disable_custom_all_reduce, autotune;
+  bool disable_custom_all_reduce, autotune, warmup;
+  double gpu_memory_utilization;
   /* service */
   const char *endpoint, *worker_endpoint, *interface, *key_file, *allowed_keys;
   bool insecure_tcp;

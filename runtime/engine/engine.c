@@ -4,6 +4,7 @@
 
 #include "runtime/base/log.h"
 #include "runtime/engine/embed_result.h"
+#include "runtime/model/sentence.h"
 #include "runtime/step/limits.h"
 #include "runtime/forward/tune.h"
 
@@ -37,11 +38,12 @@ static tri_status set_limits(tri_engine *e, const tri_engine_config *config, con
   tri_limits_config limits = {.max_num_seqs = config->max_num_seqs,
                               .max_num_batched_tokens = config->max_num_batched_tokens,
                               .block_size = config->block_size,
-                              .max_model_len = config->max_model_len};
+                              .max_model_len = config->max_model_len,
+                              .device = !e->backend->host_memory};
   tri_status st = tri_limits_make(c, &limits, &e->limits, err);
   if (st != TRI_OK) return st;
   /* An observer may ask for the logits of every token. */
-  e->limits.max_num_logits = config->observer.logits ? config->max_num_batched_tokens : config->max_num_seqs;
+  e->limits.max_num_logits = config->observer.logits ? e->limits.max_num_batched_tokens : e->limits.max_num_seqs;
   if (tri_limits_stretch(c, &e->limits) && e->group->world->rank == 0)
     tri_log(TRI_LOG_WARN, "engine", "max_model_len %d exceeds the %lld positions that the model was made for",
             e->limits.max_model_len, (long long)c->max_position_embeddings);
@@ -70,13 +72,15 @@ static tri_status set_use(tri_model_config *c, const tri_engine_config *config, 
   if (c->encoder && !config->encoders)
     return tri_fail(err, TRI_UNSUPPORTED, "model", "model_type %s is an encoder: it does not generate text",
                     c->arch->model_type);
-  return tri_model_config_pool(c, config->pooling, err);
+  return tri_model_config_pool(config->model_dir, config->pooling, c, err);
 }
 
 static tri_status prepare(tri_engine *e, const tri_engine_config *config, tri_checkpoint **ckpt, tri_error *err) {
   TRI_CHECK(tri_model_config_load(config->model_dir, &e->model, err));
   TRI_CHECK(set_use(&e->model, config, err));
-  TRI_CHECK(tri_shard_make(&e->model, e->group->p, &e->shard, err));
+  tri_parallel p = e->group->p;
+  p.quantized = config->quantization != TRI_QUANTIZE_NONE;
+  TRI_CHECK(tri_shard_make(&e->model, p, &e->shard, err));
   if (config->load_format != TRI_LOAD_DUMMY) TRI_CHECK(tri_checkpoint_open(config->model_dir, ckpt, err));
   find_head(&e->model, *ckpt);
   return TRI_OK;
@@ -119,9 +123,23 @@ static tri_status allocate_steps(tri_engine *e) {
   return st;
 }
 
+/* Counts for the penalties, of a device that draws ahead of the host. */
+static tri_status allocate_counts(tri_engine *e) {
+  tri_backend *be = e->backend;
+  size_t n = (size_t)e->limits.max_num_seqs;
+  if (!be->async || e->model.encoder || !tri_group_is_sampler(e->group)) return TRI_OK;
+  e->counted = tri_calloc(n, sizeof *e->counted);
+  e->fresh = tri_calloc(n, sizeof *e->fresh);
+  e->sequence = tri_calloc(n, sizeof *e->sequence);
+  if (!e->counted || !e->fresh || !e->sequence) return TRI_NO_MEMORY;
+  e->counts_bytes = n * (size_t)e->model.vocab_size * sizeof *e->counts;
+  TRI_CHECK(be->ops.mem_alloc(be, TRI_MEM_ACTIVATIONS, e->counts_bytes, (void **)&e->counts));
+  return be->ops.reserve_draws(be, e->limits.max_num_seqs, TRI_MAX_LOGIT_BIAS + TRI_MAX_BANNED);
+}
+
 static tri_status allocate(tri_engine *e, const tri_engine_config *config, tri_error *err) {
   tri_status st = TRI_OK;
-  size_t n = (size_t)config->max_num_seqs;
+  size_t n = (size_t)e->limits.max_num_seqs;
   TRI_CHECK(tri_kv_cache_create(e->backend, &e->model, &e->shard, kv_dtype_of(e, config), e->limits.block_size,
                                 e->limits.num_blocks, &e->kv, err));
   TRI_CHECK(tri_slots_create(&e->limits, &e->slots));
@@ -137,12 +155,13 @@ static tri_status allocate(tri_engine *e, const tri_engine_config *config, tri_e
       !e->counters)
     st = TRI_NO_MEMORY;
   if (st == TRI_OK) st = allocate_steps(e);
+  if (st == TRI_OK) st = allocate_counts(e);
   if (st == TRI_OK && tri_group_is_sampler(e->group) && config->observer.logits) {
     e->draw_bytes = n * (size_t)e->model.vocab_size * sizeof(float);
     st = e->backend->ops.mem_alloc(e->backend, TRI_MEM_ACTIVATIONS, e->draw_bytes, (void **)&e->draw_logits);
   }
   if (st != TRI_OK)
-    return tri_fail(err, st, "max_num_seqs", "no memory for the state of %d sequences", config->max_num_seqs);
+    return tri_fail(err, st, "max_num_seqs", "no memory for the state of %d sequences", e->limits.max_num_seqs);
   size_t rows, cols;
   if (!e->model.encoder || e->backend->host_memory) return TRI_OK;
   if (!tri_embed_result_max(&e->model, &e->limits, &rows, &cols)) return TRI_OVERFLOW;
@@ -259,6 +278,10 @@ void tri_engine_destroy(tri_engine *e) {
   tri_free(e->num_history);
   tri_free(e->counters);
   tri_free(e->answer);
+  if (e->counts) e->backend->ops.mem_free(e->backend, TRI_MEM_ACTIVATIONS, e->counts, e->counts_bytes);
+  tri_free(e->counted);
+  tri_free(e->fresh);
+  tri_free(e->sequence);
   if (e->draw_logits) e->backend->ops.mem_free(e->backend, TRI_MEM_ACTIVATIONS, e->draw_logits, e->draw_bytes);
   tri_free(e);
 }

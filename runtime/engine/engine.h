@@ -19,7 +19,8 @@ typedef struct tri_engine_config {
   tri_dtype dtype;    /* of matrices in memory; TRI_DTYPE_COUNT: as stored */
   tri_dtype kv_dtype; /* TRI_DTYPE_COUNT: see tri_kv_dtype */
   tri_quantization quantization;
-  int max_num_seqs, max_num_batched_tokens, block_size;
+  int max_num_seqs, max_num_batched_tokens; /* 0: see tri_limits_config */
+  int block_size;
   int64_t max_model_len; /* 0: the model's */
   int64_t kv_bytes;      /* for this rank's KV blocks; 0: as tri_ledger_config has it */
   int num_kv_blocks;     /* not 0: exactly so many */
@@ -71,6 +72,15 @@ typedef struct tri_engine {
   const uint32_t **history;
   int *num_prompt, *num_history;
   uint64_t *counters;
+  bool *fresh;
+  int *sequence;
+  /* of the sampling rank of a device, else NULL */
+  uint32_t *counts; /* [max_num_seqs, vocab_size] by slot: see tri_sample_args */
+  size_t counts_bytes;
+  struct tri_counted {
+    uint64_t life;    /* of the slot's sequence whose tokens are counted, plus one; 0: none's */
+    int length;       /* how many of them */
+  } * counted;        /* [max_num_seqs] by slot */
   float *draw_logits; /* gathered rows where not every row of logits is drawn from; the backend's memory */
   size_t draw_bytes;
   float *answer; /* an encoder's, on the host, where the backend's memory is elsewhere */

@@ -14,6 +14,14 @@ static tri_mat draw_rows(tri_engine *e, tri_mat logits) {
   return (tri_mat){e->draw_logits, b->num_draws, logits.cols, logits.cols, TRI_F32};
 }
 
+/* Tells whether a draw is the first one whose history is counted, and notes that it will be, with what is drawn. */
+static bool begins_to_count(tri_engine *e, const tri_draw *d) {
+  struct tri_counted *c = &e->counted[d->slot];
+  bool goes_on = c->life == d->life + 1 && c->length == d->position;
+  *c = (struct tri_counted){.life = d->life + 1, .length = d->position + 1};
+  return !goes_on;
+}
+
 /* Returns what the step's draws ask for. Every rank knows it from the plans, but for what earlier steps drew: histories
  * are whole on the sampling rank alone. */
 static tri_sample_args ask(tri_engine *e, const tri_engine_step_state *s) {
@@ -26,12 +34,18 @@ static tri_sample_args ask(tri_engine *e, const tri_engine_step_state *s) {
     e->num_history[i] = slot->num_history;
     e->num_prompt[i] = slot->num_prompt < slot->num_history ? slot->num_prompt : slot->num_history;
     e->counters[i] = s->draws[i].counter;
+    if (!e->counts || !tri_sample_has_penalties(&slot->params)) continue;
+    e->sequence[i] = (int)s->draws[i].slot;
+    e->fresh[i] = begins_to_count(e, &s->draws[i]);
   }
   return (tri_sample_args){.params = e->sample_params,
                            .history = e->history,
                            .num_prompt = e->num_prompt,
                            .num_history = e->num_history,
                            .counter = e->counters,
+                           .counts = e->counts,
+                           .sequence = e->sequence,
+                           .fresh = e->fresh,
                            .results = tri_group_is_sampler(e->group) ? s->samples : NULL,
                            .drawn = e->drawn};
 }

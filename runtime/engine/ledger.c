@@ -12,6 +12,13 @@
  * slack of the driver's allocations. A guess on the large side, and small beside a device's memory. */
 #define DEVICE_RESERVE ((size_t)384 << 20)
 
+/* Memory of draws on a device: how often each id has come in each sequence, and what rows can ask for. */
+static size_t draw_bytes(const tri_model_config *c, const tri_shard *s, const tri_limits *limits) {
+  enum { ROW = 16 << 10 };
+  size_t counts = (size_t)c->vocab_size * sizeof(uint32_t);
+  return s->last_stage && !c->encoder ? (size_t)limits->max_num_seqs * (counts + ROW) : 0;
+}
+
 /* Adds what the encoder of an encoder-decoder takes beside it. */
 static tri_status add_source(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
                              const tri_limits *limits, int num_lanes, const tri_ledger_config *config, tri_ledger *l,
@@ -72,6 +79,9 @@ tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const 
   l.weights = m.bytes;
   tri_step_arena_config ac = {.model = c, .shard = s, .limits = limits, .num_lanes = num_lanes};
   ac.products = tri_step_arena_type(c, config->device, m.products);
+  l.weight_type = m.layers[TRI_W_O].dtype;
+  l.table_type = m.global[TRI_W_EMBED].dtype;
+  l.product_type = ac.products;
   tri_weight_map_free(&m);
   st = tri_step_arena_plan(&ac, &arena, err);
   if (st != TRI_OK) return st;
@@ -79,7 +89,7 @@ tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const 
   if (!tri_kv_block_bytes(c, s, config->kv_dtype, limits->block_size, &l.block_bytes) ||
       (config->device && !workspace_bytes(c, s, limits, &l.workspace)))
     return tri_fail(err, TRI_OVERFLOW, "max_num_batched_tokens", "the sizes overflow");
-  if (config->device) l.reserve = DEVICE_RESERVE;
+  if (config->device) l.reserve = DEVICE_RESERVE + draw_bytes(c, s, limits);
   st = add_source(c, s, ckpt, limits, num_lanes, config, &l, err);
   if (st != TRI_OK) return st;
   /* An encoder-decoder's sequence has blocks for its source, too. */
@@ -94,7 +104,7 @@ tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const 
     l.num_blocks = config->kv_bytes / block;
   else {
     /* A device is there for nothing else; a host has other work, and a page cache to keep. */
-    int64_t most = config->device ? room / 10 * 9 : room / 4;
+    int64_t most = config->device ? room : room / 4;
     if (room <= 0) most = 0;
     l.num_blocks = full;
     if (config->memory && l.num_blocks * block > most) l.num_blocks = most / block;

@@ -11,9 +11,8 @@
 typedef struct tri_ledger_config {
   tri_dtype dtype, kv_dtype; /* dtype TRI_DTYPE_COUNT: as stored */
   tri_quantization quantization;
-  int64_t memory; /* bytes that the rank may use; 0: no limit known */
-  int64_t
-      kv_bytes; /* asked for; 0: what full slots need, at most a fourth of what is left, of a device's nine tenths */
+  int64_t memory;    /* bytes that the rank may use; 0: no limit known */
+  int64_t kv_bytes;  /* asked for; 0: what full slots need, at most a fourth of what is left, of a device's all of it */
   int num_kv_blocks; /* not 0: exactly so many */
   bool device;       /* memory is a device's, where workspaces and what the driver takes lie beside the rest */
 } tri_ledger_config;
@@ -24,7 +23,9 @@ typedef struct tri_ledger {
   size_t reserve;        /* device only: recorded steps, communicators, the sampler's lists, what copies go through */
   size_t source_weights; /* of the weights: those of an encoder-decoder's encoder */
   int64_t num_blocks;
-  int64_t kv_tokens; /* that fit */
+  int64_t kv_tokens;                 /* that fit */
+  tri_dtype weight_type, table_type; /* of layers' matrices, of the embedding */
+  tri_dtype product_type;            /* of what goes into products; other activations are float32 */
 } tri_ledger;
 
 /* ckpt may be NULL (dummy weights). TRI_NO_CAPACITY, with the numbers, when it does not fit. limits->num_blocks is not

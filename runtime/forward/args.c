@@ -126,14 +126,15 @@ tri_qkv_rope_append_args tri_append_of(const tri_walk *w, const tri_layer *y) {
 tri_attention_args tri_attention_of(const tri_walk *w, const tri_layer *y, const tri_batch *b) {
   const tri_forward *f = w->f;
   const tri_model_config *c = f->cfg.model;
+  int group = (int)(c->attention.num_heads / c->attention.num_kv_heads);
   double scale = c->attention.scale_by_layer ? c->attention.scale / (y->number + 1) : c->attention.scale;
   return (tri_attention_args){
       .q = tri_queries_of(w),
       .kv = y->kv,
       .batch = b,
       .num_heads = f->cfg.shard.q_heads.count,
-      .kv_head_of = f->kv_head_of,
-      .heads_per_kv = f->heads_per_kv,
+      .heads_per_kv = c->mla.on ? (int)c->attention.num_heads : group,
+      .skipped_heads = c->mla.on ? 0 : f->cfg.shard.q_heads.first % group,
       .scale = (float)scale,
       .softcap = (float)c->attention.softcap,
       .window = y->flags & TRI_LAYER_LOCAL ? (int)c->attention.window : 0,

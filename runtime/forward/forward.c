@@ -3,6 +3,9 @@
 
 #include "runtime/base/hash.h"
 
+/* Multiplications of a product: some 20 us of an H200's tensor cores. */
+static const size_t RECORDED_WORK = (size_t)8 << 30;
+
 /* ---- the network, but for its layers ---- */
 
 static void embed(tri_walk *w) {
@@ -103,6 +106,28 @@ int tri_forward_products(tri_forward *f, int tokens, tri_tune_product *out) {
   return w.num_products;
 }
 
+/* Returns the elements of a layer's product in the mean, of one rank: the same on all ranks of a tensor group. */
+static size_t mean_product(const tri_model_config *c, int tp) {
+  int64_t queries = c->attention.num_heads * c->attention.head_dim,
+          keys = c->attention.num_kv_heads * c->attention.head_dim;
+  int64_t columns = 2 * queries + 2 * keys + (c->mlp.gated ? 3 : 2) * c->mlp.intermediate_size;
+  return (size_t)(c->hidden_size * columns / 4 / tp) + 1;
+}
+
+/* Ranks of a tensor group that have as many heads cut the attention of a step alike. Their plans then differ from step
+ * to step alike, too: collectives must be recorded by all of them or by none. */
+static bool have_equal_heads(const tri_forward_config *config) {
+  const tri_shard *own = &config->shard;
+  tri_shard other;
+  tri_error err = {0};
+  tri_parallel p = own->p;
+  for (p.tp_rank = 0; p.tp_rank < p.tp; p.tp_rank++)
+    if (tri_shard_make(config->model, p, &other, &err) != TRI_OK || other.q_heads.count != own->q_heads.count ||
+        other.kv_heads.count != own->kv_heads.count)
+      return false;
+  return true;
+}
+
 /* ---- creation ---- */
 
 tri_status tri_forward_create(const tri_forward_config *config, tri_forward **out, tri_error *err) {
@@ -132,6 +157,8 @@ tri_status tri_forward_create(const tri_forward_config *config, tri_forward **ou
   int shared = s->q_heads.first % (int)(c->attention.num_heads / c->attention.num_kv_heads) != 0;
   f->counted_kv = (tri_range){shared, s->kv_heads.count - shared};
   tri_forward_products(f, 1, NULL);
+  f->product = mean_product(c, s->p.tp);
+  f->has_equal_heads = have_equal_heads(config);
   *out = f;
   return TRI_OK;
 }
@@ -193,19 +220,10 @@ static tri_status send_hidden(tri_forward *f, int lane, tri_mat x) {
                         TRI_TAG_HIDDEN + lane, &f->sends[lane]);
 }
 
-/* The ranks of a tensor group have equal parts, and so make the same plans of a step: collectives must be recorded by
- * all of them or by none. */
-static bool has_equal_shards(const tri_forward *f) {
-  const tri_model_config *c = f->cfg.model;
-  int64_t tp = f->cfg.group->p.tp, kv = c->attention.num_kv_heads;
-  return tp == 1 ||
-         (c->attention.num_heads % tp == 0 && (kv % tp == 0 || tp % kv == 0) && c->mlp.intermediate_size % tp == 0);
-}
-
-/* A step can be recorded where nobody looks into it. Whether it is worth it the backend sees by its key. */
+/* A step can be recorded where nobody looks into it. */
 static bool is_recordable(const tri_forward *f) {
   const tri_model_config *c = f->cfg.model;
-  return has_equal_shards(f) && f->cfg.backend->records && !tri_observer_of(f) && !c->seq2seq.on && !c->feeds_decoder;
+  return f->has_equal_heads && f->cfg.backend->records && !tri_observer_of(f) && !c->seq2seq.on && !c->feeds_decoder;
 }
 
 /* Steps in which every sequence has one token come in few shapes, once they are padded. */
@@ -213,23 +231,51 @@ static bool is_padded(const tri_forward *f, const tri_batch *b) {
   return is_recordable(f) && !f->cfg.model->encoder && b->max_query == 1 && b->num_logits == b->num_tokens;
 }
 
+/* A recording takes several times as long as the launches that it saves. Steps of single tokens come again and again;
+ * others are recorded while a launch costs more than what it launches. Which of them come again the backend sees. */
+static bool is_worth_recording(const tri_forward *f, const tri_batch *b) {
+  return is_padded(f, b) || (is_recordable(f) && (size_t)b->num_tokens <= RECORDED_WORK / f->product);
+}
+
 /* Hashes everything that the ops' arguments are made from, but for the addresses, which stay, and for the lengths of
  * sequences, which only plans look at. */
 static uint64_t key_of(const tri_forward *f, const tri_batch *b, int lane) {
-  const int32_t shape[] = {lane, b->num_tokens, b->num_seqs, b->num_logits, b->num_single, b->block_table_stride};
+  const int32_t shape[] = {lane, b->num_tokens, b->num_seqs, b->num_logits, b->num_single};
   uint64_t h = tri_hash_bytes(TRI_HASH_SEED, shape, sizeof shape);
   h = tri_hash_bytes(h, &b->cuts_key, sizeof b->cuts_key);
   return tri_hash_bytes(h, f->plans, (size_t)f->num_plans * sizeof *f->plans);
 }
 
+/* A recorded collective meets recorded ones only: a step is kept by all ranks of a tensor group or by none. Those have
+ * recorded the same steps, so that they come here together; seldom, and mostly before anything is served. */
+static tri_status agree_to_keep(tri_forward *f, bool mine, bool *all) {
+  const tri_group *g = f->cfg.group;
+  float missing = !mine;
+  tri_status st = g->p.tp > 1 ? tri_comm_all_reduce(g->tensor, &missing, 1) : TRI_OK;
+  *all = missing == 0;
+  return st;
+}
+
+static tri_status record(tri_forward *f, const tri_batch *b, uint64_t key, tri_mat x) {
+  tri_backend *be = f->cfg.backend;
+  bool kept;
+  tri_status st = launch(f, b, x), ended = be->ops.graph_end(be);
+  if (st != TRI_OK) return st;
+  if (ended != TRI_OK && ended != TRI_AGAIN) return ended;
+  TRI_CHECK(agree_to_keep(f, ended == TRI_OK, &kept));
+  if (kept) return be->ops.graph_begin(be, key) == TRI_GRAPH_REPLAY ? TRI_OK : TRI_CORRUPT;
+  be->ops.graph_refuse(be);
+  return launch(f, b, x);
+}
+
 static tri_status launch_recorded(tri_forward *f, const tri_batch *b, int lane, tri_mat x) {
   tri_backend *be = f->cfg.backend;
-  tri_graph_mode mode = be->ops.graph_begin(be, key_of(f, b, lane));
-  if (mode == TRI_GRAPH_REPLAY) return TRI_OK;
-  tri_status st = launch(f, b, x), ended = mode == TRI_GRAPH_RECORD ? be->ops.graph_end(be) : TRI_OK;
-  if (st != TRI_OK || ended != TRI_AGAIN) return st != TRI_OK ? st : ended;
-  /* The other ranks of a tensor group have recorded their part of the collectives: this one cannot launch its own. */
-  return f->cfg.group->p.tp > 1 ? TRI_NO_MEMORY : launch(f, b, x);
+  uint64_t key = key_of(f, b, lane);
+  switch (be->ops.graph_begin(be, key)) {
+  case TRI_GRAPH_REPLAY: return TRI_OK;
+  case TRI_GRAPH_RECORD: return record(f, b, key, x);
+  default: return launch(f, b, x);
+  }
 }
 
 void tri_forward_copy_blocks(tri_forward *f, const tri_batch_builder *b) {
@@ -275,7 +321,7 @@ tri_status tri_forward_run(tri_forward *f, const tri_batch_builder *builder, int
   TRI_TRY(plan(f, b, x));
   TRI_TRY(tri_comm_wait(stages, &f->sends[lane])); /* the lane's last transfer out of x */
   if (!f->cfg.shard.first_stage) TRI_TRY(receive_hidden(f, lane, x));
-  TRI_TRY(is_recordable(f) ? launch_recorded(f, b, lane, x) : launch(f, b, x));
+  TRI_TRY(is_worth_recording(f, b) ? launch_recorded(f, b, lane, x) : launch(f, b, x));
   if (c->encoder && f->cfg.shard.last_stage)
     *encoder_output = tri_encoder_output_of(&(tri_walk){.f = f, .b = b, .x = x});
   if (!f->cfg.shard.last_stage) TRI_TRY(send_hidden(f, lane, x));

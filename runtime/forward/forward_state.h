@@ -16,10 +16,8 @@ struct tri_forward {
   int num_plans, end_plans;           /* end_plans: number of the first one behind the layers */
   int class_plans[TRI_LAYER_CLASSES]; /* number of the first one of a layer of that class */
   /* tables in the backend's memory */
-  int32_t *kv_head_of; /* [q_heads.count] */
-  int heads_per_kv;    /* 0: not the same for all */
-  float *slopes;       /* [q_heads.count] ALiBi's, else NULL */
-  float *bias;         /* [q_heads.count, bias_len] by position, else NULL */
+  float *slopes; /* [q_heads.count] ALiBi's, else NULL */
+  float *bias;   /* [q_heads.count, bias_len] by position, else NULL */
   int bias_len, bias_offset;
   float *inv_freq, *inv_freq_long; /* [rotary_dim / 2] */
   struct tri_table {
@@ -29,6 +27,8 @@ struct tri_forward {
   int num_tables;
   tri_attention_args attentions[TRI_FORWARD_ATTENTIONS]; /* those of its layers, one of each kind */
   int num_attentions;
+  size_t product;               /* elements of a layer's product, in the mean */
+  bool has_equal_heads;         /* all ranks of the tensor group have as many */
   tri_batch bound, bound_cross; /* the step's batch where the ops read it */
   const tri_batch *cross;       /* the step's queries against the sources of an encoder-decoder */
   tri_range counted_kv; /* local KV heads that no lower rank has too: each is counted once in a sum over the ranks */

@@ -39,7 +39,6 @@ static int bucket_of(const tri_model_config *c, int distance) {
 /* Host memory that create's uploads read; freed once they are done. */
 struct staged {
   float *slopes, *bias;
-  int32_t *kv_head_of;
 };
 
 /* A copy of a table in the backend's memory. */
@@ -108,22 +107,14 @@ static bool make_biases(tri_forward *f, struct staged *s) {
 tri_status tri_forward_make_tables(tri_forward *f) {
   tri_backend *be = f->cfg.backend;
   const tri_model_config *c = f->cfg.model;
-  const tri_shard *s = &f->cfg.shard;
   struct staged staged = {0};
-  int heads = s->q_heads.count, group = (int)(c->attention.num_heads / c->attention.num_kv_heads);
   size_t half = (size_t)c->attention.rope.rotary_dim / 2 * sizeof(float);
-  bool even = s->q_heads.first % group == 0 && heads % group == 0 && !c->mla.on;
-  f->heads_per_kv = even ? group : 0;
-  bool ok = (staged.kv_head_of = tri_calloc((size_t)heads, sizeof *staged.kv_head_of)) != NULL;
-  for (int i = 0; ok && i < heads; i++)
-    staged.kv_head_of[i] = c->mla.on ? 0 : (s->q_heads.first + i) / group - s->kv_heads.first;
-  ok = ok && put_table(f, staged.kv_head_of, (size_t)heads * sizeof *staged.kv_head_of, &f->kv_head_of);
+  bool ok = true;
   if (tri_has_rope(c))
-    ok = ok && put_table(f, c->attention.rope.inv_freq, half, &f->inv_freq) &&
+    ok = put_table(f, c->attention.rope.inv_freq, half, &f->inv_freq) &&
          put_table(f, c->attention.rope.inv_freq_long, half, &f->inv_freq_long);
   ok = ok && make_biases(f, &staged);
   ok = be->ops.stream_sync(be) == TRI_OK && ok;
-  tri_free(staged.kv_head_of);
   tri_free(staged.slopes);
   tri_free(staged.bias);
   return ok ? TRI_OK : TRI_NO_MEMORY;

@@ -76,8 +76,7 @@ static void note_move(tri_walk *w, const void *read, const void *write) { note(w
 /* ---- ops ---- */
 
 static bool are_alike(const tri_attention_args *a, const tri_attention_args *b) {
-  return a->window == b->window && a->causal == b->causal && a->heads_per_kv == b->heads_per_kv &&
-         a->kv.num_kv_heads == b->kv.num_kv_heads;
+  return a->window == b->window && a->causal == b->causal && a->kv.num_kv_heads == b->kv.num_kv_heads;
 }
 
 static void list_attention(tri_walk *w, const tri_attention_args *a) {

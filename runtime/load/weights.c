@@ -35,10 +35,6 @@ static tri_dtype stored_dtype(const tri_model_config *c, const tri_checkpoint *c
   return found == TRI_DTYPE_COUNT ? c->dtype : found;
 }
 
-bool tri_weight_is_quantized(const tri_model_config *c, tri_weight_id id) {
-  return tri_weight_is_linear(id) && !(id == TRI_W_HEAD && c->head.tie_word_embeddings);
-}
-
 /* The next free place for so many bytes. */
 static tri_status reserve(tri_weight_map *m, size_t bytes, size_t *offset) {
   *offset = m->bytes;

@@ -40,11 +40,6 @@ typedef struct tri_weight_map {
   tri_dtype products; /* the 16-bit type that every layer's QKV, O, up and down have, otherwise float32 */
 } tri_weight_map;
 
-/* Tells whether a quantised model has this weight in int8: the matrices of linear layers and experts. What is looked up
- * or chosen with (embeddings, positions, routers), is small (norms, biases, a gate) or belongs to a per-head product
- * stays as it is. So does a head tied to the embedding: beside the table, int8 would be one more copy and no saving. */
-bool tri_weight_is_quantized(const tri_model_config *c, tri_weight_id id);
-
 /* ckpt NULL: every matrix has c->dtype. dtype TRI_DTYPE_COUNT ("auto"): the stored types; either way of what is not
  * quantised. The head of a tied model shares the embedding's memory where one stage has both; layers that share their
  * weights are all placed on the first. */

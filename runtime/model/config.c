@@ -8,6 +8,7 @@
 #include "runtime/base/hash.h"
 #include "runtime/base/json.h"
 #include "runtime/model/arch.h"
+#include "runtime/model/folder.h"
 #include "runtime/model/rope.h"
 
 enum { MAX_CONFIG_BYTES = 4 << 20 };
@@ -45,7 +46,6 @@ static const char *const known_keys[] = {
     "pad_token_id",
     "sep_token_id",
     "decoder_start_token_id",
-    "quantization_config",
     "transformers_version",
     "use_cache",
     "initializer_range",
@@ -323,9 +323,6 @@ static tri_status read_strings(const tri_json *root, tri_model_config *c, tri_er
                     dtype);
   if (act && !tri_act_from_name(act, &c->mlp.act))
     return tri_fail(err, TRI_UNSUPPORTED, "hidden_act", "activation \"%.40s\" is not supported", act);
-  if (tri_json_kind_of(tri_json_get(root, "quantization_config")) != TRI_JSON_NULL)
-    return tri_fail(err, TRI_UNSUPPORTED, "quantization_config",
-                    "quantization_config: quantized checkpoints are not supported yet");
   return TRI_OK;
 }
 
@@ -375,6 +372,7 @@ static tri_status parse_docs(const tri_json *root, const tri_json *generation, t
   tri_model_config c;
   if (tri_json_kind_of(root) != TRI_JSON_OBJECT) return tri_fail(err, TRI_CORRUPT, "config.json", "not an object");
   TRI_CHECK(read_arch(root, &c, err));
+  TRI_CHECK(tri_folder_check_quantized(root, err));
   struct reader r = {.c = &c, .err = err};
   TRI_CHECK(tri_json_each(root, read_key, &r));
   TRI_CHECK(read_strings(root, &c, err));
@@ -423,6 +421,7 @@ tri_status tri_model_config_load(const char *dir, tri_model_config *out, tri_err
     return tri_fail(err, TRI_NOT_FOUND, "model",
                     "there is no folder %s: nothing is downloaded, it takes a local folder with the model's files",
                     dir);
+  TRI_TRY(tri_folder_check(dir, err));
   snprintf(path, sizeof path, "%s/config.json", dir);
   TRI_TRY(tri_json_read_file(path, MAX_CONFIG_BYTES, &doc, err));
   snprintf(path, sizeof path, "%s/generation_config.json", dir);
@@ -440,14 +439,9 @@ cleanup:
   return st;
 }
 
-tri_status tri_model_config_pool(tri_model_config *c, tri_pooling pooling, tri_error *err) {
-  bool free_choice = c->encoder && !c->head.has_classifier;
-  if (!free_choice && pooling != TRI_POOL_NONE)
-    return tri_fail(err, TRI_UNSUPPORTED, "pooling", "pooling is for encoders without a classifier");
-  if (!free_choice || (c->head.has_pooler && pooling == TRI_POOL_NONE)) return TRI_OK;
-  c->head.pooling = pooling == TRI_POOL_NONE ? TRI_POOL_MEAN : pooling;
-  c->head.has_pooler = false; /* its tensors are then of no use */
-  return TRI_OK;
+int64_t tri_model_config_length(const tri_model_config *c) {
+  int64_t most = c->sentence.max_seq_length;
+  return most && most < c->max_position_embeddings ? most : c->max_position_embeddings;
 }
 
 uint64_t tri_model_config_hash(const tri_model_config *c) {

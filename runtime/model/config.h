@@ -164,6 +164,15 @@ typedef struct tri_generation_config {
   bool do_sample;
 } tri_generation_config;
 
+/* Says how a sentence-transformers folder makes vectors of texts; see sentence.h. */
+typedef struct tri_sentence_config {
+  bool on;                /* there is a modules.json */
+  tri_pooling pooling;    /* NONE: one that is not supported, where another was asked for */
+  bool normalize;         /* to length 1 */
+  bool has_prompt;        /* a text that its own library puts before each text */
+  int64_t max_seq_length; /* 0: as many tokens as there are positions */
+} tri_sentence_config;
+
 typedef struct tri_model_config {
   const struct tri_arch *arch;
   int64_t hidden_size, num_layers, vocab_size, max_position_embeddings;
@@ -175,6 +184,7 @@ typedef struct tri_model_config {
   tri_moe moe;
   tri_head_config head;
   tri_seq2seq seq2seq;
+  tri_sentence_config sentence;
   uint8_t layer_flags[TRI_MAX_LAYERS];
   bool encoder;         /* every token sees the whole sequence, and the states themselves are the result */
   bool feeds_decoder;   /* the encoder of an encoder-decoder: it has the decoder's embedding and KV blocks */
@@ -193,9 +203,9 @@ tri_status tri_model_config_load(const char *dir, tri_model_config *out, tri_err
 /* The same from texts; generation may be NULL. */
 tri_status tri_model_config_parse(const char *config, size_t config_len, const char *generation, size_t generation_len,
                                   tri_model_config *out, tri_error *err);
-/* How an encoder without a classifier pools. NONE: as the checkpoint does, by its pooler, else the mean. Others have no
- * choice. */
-tri_status tri_model_config_pool(tri_model_config *c, tri_pooling pooling, tri_error *err);
+/* Tokens of a sequence, where nobody says otherwise: the positions, or fewer where a sentence-transformers folder wants
+ * that. */
+int64_t tri_model_config_length(const tri_model_config *c);
 /* A hash of what the coordinator and its workers must agree about. Weights are not in it: two trainings of one shape
  * have one hash. */
 uint64_t tri_model_config_hash(const tri_model_config *c);

@@ -32,7 +32,7 @@ tri_status tri_shard_make(const tri_model_config *c, tri_parallel p, tri_shard *
       .p = p,
       .first_stage = p.pp_rank == 0,
       .last_stage = p.pp_rank == p.pp - 1,
-      .layers = tri_range_part(c->num_layers, p.pp, p.pp_rank),
+      .layers = tri_stage_layers(c, p, p.pp_rank),
       .q_heads = q,
       .kv_heads = {kv_first, kv_end - kv_first},
       .ff = tri_range_part(c->mlp.intermediate_size, p.tp, p.tp_rank),

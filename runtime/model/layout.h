@@ -16,6 +16,7 @@
 typedef struct tri_parallel {
   int tp, pp;
   int tp_rank, pp_rank;
+  bool quantized; /* linear layers have a byte for each weight, which moves the cuts between stages */
 } tri_parallel;
 
 /* [first, first + count) */
@@ -25,6 +26,15 @@ typedef struct tri_range {
 
 /* Part `rank` of `parts` nearly equal contiguous parts of n. */
 tri_range tri_range_part(int64_t n, int parts, int rank);
+
+/* The layers of a stage. Stages are cut where they come closest to equal parts of the weights' bytes: beside its layers
+ * the first has the embedding, the last the head. Each has a layer at least. */
+tri_range tri_stage_layers(const tri_model_config *c, tri_parallel p, int stage);
+
+/* Tells whether a quantised model has this weight in int8: the matrices of linear layers and experts. What is looked up
+ * or chosen with (embeddings, positions, routers), is small (norms, biases, a gate) or belongs to a per-head product
+ * stays as it is. So does a head tied to the embedding: beside the table, int8 would be one more copy and no saving. */
+bool tri_weight_is_quantized(const tri_model_config *c, tri_weight_id id);
 
 /* One rank's share. */
 typedef struct tri_shard {

@@ -11,6 +11,7 @@
 #include "runtime/base/file.h"
 #include "runtime/base/json.h"
 #include "runtime/base/mem.h"
+#include "runtime/model/folder.h"
 
 enum { MAX_FILES = 4096, MAX_INDEX_BYTES = 64 << 20 };
 
@@ -332,9 +333,7 @@ tri_status tri_checkpoint_open(const char *dir, tri_checkpoint **out, tri_error 
   snprintf(path, sizeof path, "%.4095s/model.safetensors", dir);
   if (!access(path, F_OK)) return tri_checkpoint_open_file(path, out, err);
   snprintf(path, sizeof path, "%.4095s/model.safetensors.index.json", dir);
-  if (access(path, F_OK)) /* only a folder that is not there may come back */
-    return tri_fail(err, access(dir, F_OK) ? TRI_NOT_FOUND : TRI_CORRUPT, "model",
-                    "%s holds neither model.safetensors nor model.safetensors.index.json", dir);
+  if (access(path, F_OK)) return tri_folder_no_weights(dir, err);
   tri_checkpoint *c = tri_calloc(1, sizeof *c);
   if (!c) return tri_fail(err, TRI_NO_MEMORY, "model", "no memory");
   tri_status st = open_sharded(c, dir, path, err);

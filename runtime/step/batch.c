@@ -46,9 +46,9 @@ static void free_arrays(tri_batch_arrays *a) {
 
 static bool make_arrays(const tri_limits *l, tri_batch_arrays *a, tri_batch *view) {
   size_t tokens = (size_t)l->max_num_batched_tokens, seqs = (size_t)l->max_num_seqs;
-  size_t stride = (size_t)((l->max_model_len + l->block_size - 1) / l->block_size);
+  size_t blocks = (size_t)((l->max_model_len + l->block_size - 1) / l->block_size);
   bool ok = true;
-  *view = (tri_batch){.block_table_stride = (int)stride};
+  *view = (tri_batch){0};
 #define X(type, name, count) ok &= (view->name = a->name = tri_calloc(count, sizeof *a->name)) != NULL;
   TRI_BATCH_ARRAY_LIST(X)
 #undef X
@@ -161,8 +161,9 @@ static void add_token(const tri_slots *slots, const tri_batch_arrays *a, int t, 
 /* The sequence whose n tokens have been added. */
 static void add_sequence(const tri_slots *slots, const tri_batch_arrays *a, tri_batch *v, int n, int context,
                          const int32_t *blocks) {
-  memcpy(a->block_table + (size_t)v->num_seqs * (size_t)v->block_table_stride, blocks,
-         (size_t)slots->blocks_per_seq * sizeof *blocks);
+  int block = slots->limits.block_size, used = (context + block - 1) / block, at = a->block_start[v->num_seqs];
+  memcpy(a->block_table + at, blocks, (size_t)used * sizeof *blocks);
+  a->block_start[v->num_seqs + 1] = at + used;
   v->num_tokens += n;
   a->context_len[v->num_seqs++] = context;
   a->seq_start[v->num_seqs] = v->num_tokens;
@@ -286,7 +287,7 @@ tri_status tri_batch_build(tri_batch_builder *b, tri_slots *slots, const tri_pla
 
 void tri_batch_pad(const tri_batch_builder *b, const tri_limits *limits, tri_batch *out) {
   const tri_batch_arrays *a = &b->rows;
-  int from = b->batch.num_tokens, to = tri_padded_rows(from), most = limits->max_num_seqs;
+  int from = b->batch.num_tokens, to = tri_batch_rows(from), most = limits->max_num_seqs;
   if (limits->max_num_batched_tokens < most) most = limits->max_num_batched_tokens;
   if (to > most) to = most;
   if (to < from) to = from;
@@ -297,8 +298,8 @@ void tri_batch_pad(const tri_batch_builder *b, const tri_limits *limits, tri_bat
     a->kv_slot[i] = -1;
     a->seq_start[i + 1] = i + 1;
     a->logit_rows[i] = i;
-    memset(a->block_table + (size_t)i * (size_t)b->batch.block_table_stride, 0,
-           (size_t)b->batch.block_table_stride * sizeof *a->block_table);
+    a->block_table[a->block_start[i]] = 0;
+    a->block_start[i + 1] = a->block_start[i] + 1;
   }
   *out = b->batch;
   out->num_tokens = out->num_seqs = out->num_logits = out->num_single = to;

@@ -67,7 +67,8 @@ typedef struct tri_draw {
   X(int32_t, logit_rows, tokens)                                                                                       \
   X(int32_t, seq_start, seqs + 1)                                                                                      \
   X(int32_t, context_len, seqs)                                                                                        \
-  X(int32_t, block_table, seqs *stride)
+  X(int32_t, block_start, seqs + 1)                                                                                    \
+  X(int32_t, block_table, seqs *blocks)
 
 typedef struct tri_batch_arrays {
 #define X(type, name, count) type *name;
@@ -95,6 +96,16 @@ void tri_batch_builder_destroy(tri_batch_builder *b); /* NULL is fine */
 /* Applies a plan to the slots and fills the batch. A plan that does not fit the slots is TRI_CORRUPT: the ranks have
  * lost step with one another. */
 tri_status tri_batch_build(tri_batch_builder *b, tri_slots *slots, const tri_plan_view *plan);
+
+/* Returns how many rows a step of n single tokens is padded to: recorded steps come in few shapes, and rows that nobody
+ * wants cost what others do. Powers of two up to 16, then an eighth of the last power of two apart, or 8. */
+static inline int tri_batch_rows(int n) {
+  int power = 1, step;
+  while (power < n) power *= 2;
+  if (power <= 16) return power;
+  step = power / 16 > 8 ? power / 16 : 8;
+  return (n + step - 1) / step * step;
+}
 
 /* The batch of a step in which every sequence has one token and its logits are wanted, with sequences that do not exist
  * behind the others up to the next of a few numbers, so that few shapes come: they attend to one key and write none. In

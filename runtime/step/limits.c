@@ -3,7 +3,7 @@
 /* Tokens of one sequence. */
 static tri_status sequence_length(const tri_model_config *c, const tri_limits_config *config, int64_t *out,
                                   tri_error *err) {
-  int64_t len = config->max_model_len ? config->max_model_len : c->max_position_embeddings;
+  int64_t len = config->max_model_len ? config->max_model_len : tri_model_config_length(c);
   if (c->encoder && len > config->max_num_batched_tokens) {
     if (config->max_model_len)
       return tri_fail(err, TRI_OUT_OF_RANGE, "max_num_batched_tokens",
@@ -23,8 +23,20 @@ static tri_status sequence_length(const tri_model_config *c, const tri_limits_co
   return TRI_OK;
 }
 
-tri_status tri_limits_make(const tri_model_config *c, const tri_limits_config *config, tri_limits *out,
-                           tri_error *err) {
+enum { DEVICE_SEQS = 256, HOST_SEQS = 128, DEVICE_TOKENS = 8192, HOST_TOKENS = 512 };
+
+/* Fills in what was not asked for, so that it agrees with what was. */
+static tri_limits_config resolve(const tri_limits_config *config) {
+  tri_limits_config c = *config;
+  int seqs = c.device ? DEVICE_SEQS : HOST_SEQS, tokens = c.device ? DEVICE_TOKENS : HOST_TOKENS;
+  if (!c.max_num_seqs && c.max_num_batched_tokens && c.max_num_batched_tokens < seqs) seqs = c.max_num_batched_tokens;
+  if (!c.max_num_seqs) c.max_num_seqs = seqs;
+  if (!c.max_num_batched_tokens) c.max_num_batched_tokens = tokens > c.max_num_seqs ? tokens : c.max_num_seqs;
+  return c;
+}
+
+tri_status tri_limits_make(const tri_model_config *c, const tri_limits_config *asked, tri_limits *out, tri_error *err) {
+  const tri_limits_config resolved = resolve(asked), *config = &resolved;
   int64_t len = 0;
   tri_status st = sequence_length(c, config, &len, err);
   if (st != TRI_OK) return st;

@@ -6,8 +6,10 @@
 #include "runtime/model/config.h"
 
 typedef struct tri_limits_config {
-  int max_num_seqs, max_num_batched_tokens, block_size;
+  int max_num_seqs, max_num_batched_tokens; /* 0: what suits the backend, and the other one of the two */
+  int block_size;
   int64_t max_model_len; /* 0: the model's */
+  bool device;           /* the backend works beside the host: it wants larger steps */
 } tri_limits_config;
 
 /* Everything but num_blocks, which depends on memory, and max_num_logits. */

@@ -334,7 +334,8 @@ static tri_status bpe_encode(const void *model, void *work, const char *word, si
   tri_status st;
   uint32_t whole = b->ignore_merges ? tok_vocab_find(b->vocab, word, len) : TOK_NO_ID;
   if (whole != TOK_NO_ID) return tok_ids_push(out, whole);
-  if ((st = merge_uncached(b, w, word, len, out->max - out->len)) != TRI_OK) return st;
+  size_t room = out->fills ? SIZE_MAX : out->max - out->len;
+  if ((st = merge_uncached(b, w, word, len, room)) != TRI_OK) return st;
   if (c && w->symbols.len <= CACHE_IDS) {
     *c = (cached_word){.len = (uint8_t)len, .count = (uint8_t)w->symbols.len};
     memcpy(c->text, word, len);

@@ -2,6 +2,7 @@
 #ifndef TRI_RUNTIME_TOKENIZER_IDS_H
 #define TRI_RUNTIME_TOKENIZER_IDS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -12,6 +13,7 @@
 typedef struct tok_ids {
   uint32_t *data;
   size_t len, cap, max;
+  bool fills; /* an append that would exceed max first fills up what is left */
 } tok_ids;
 
 tri_status tok_ids_push(tok_ids *ids, uint32_t id);

@@ -276,6 +276,60 @@ tri_status tri_tokenizer_encode_pair(const tri_tokenizer *t, tri_tokenizer_scrat
   return TRI_OK;
 }
 
+/* Appends a text's first ids, at most so many. */
+static tri_status encode_beginning(encoding *e, const char *text, size_t len, size_t most, size_t *count) {
+  tok_ids *ids = &e->s->ids;
+  size_t before = ids->len;
+  ids->max = most < SIZE_MAX - before ? before + most : SIZE_MAX;
+  ids->fills = true;
+  tri_status st = encode_text(e, text, len);
+  ids->fills = false;
+  *count = ids->len - before;
+  return st == TRI_TOO_LARGE && *count == most ? TRI_OK : st;
+}
+
+/* Cuts the longer of two texts so that both have room, or both to halves of it. */
+static void share_room(size_t room, size_t *a, size_t *b) {
+  size_t *shorter = *a <= *b ? a : b, *longer = *a <= *b ? b : a;
+  if (*shorter > room / 2) *shorter = room / 2;
+  if (*longer > room - *shorter) *longer = room - *shorter;
+}
+
+/* The ids of the texts are made one behind the other, and what stays of the second moves to its place. */
+tri_status tri_tokenizer_encode_truncated(const tri_tokenizer *t, tri_tokenizer_scratch *s, const char *text,
+                                          size_t len, const char *pair, size_t pair_len, size_t max_tokens,
+                                          const uint32_t **out, size_t *count, size_t *second) {
+  const tok_postprocessor *p = &t->postprocessor;
+  const tok_ids none = {0}, *between = pair ? &p->pair.between : &none;
+  const tok_ids *before = pair ? &p->pair.before : &p->prefix, *behind = pair ? &p->pair.behind : &p->suffix;
+  encoding e = {t, s};
+  tok_ids *ids = &s->ids;
+  size_t special = before->len + between->len + behind->len, len_a, len_b = 0;
+  if (pair && !p->pair.known) return TRI_UNSUPPORTED;
+  if (!max_tokens) max_tokens = SIZE_MAX;
+  if (special > max_tokens) return TRI_TOO_LARGE;
+  size_t room = max_tokens - special;
+  ids->len = 0;
+  ids->max = SIZE_MAX;
+  TRI_CHECK(tok_ids_append(ids, before->data, before->len));
+  TRI_CHECK(encode_beginning(&e, text, len, room, &len_a));
+  if (pair) TRI_CHECK(encode_beginning(&e, pair, pair_len, room, &len_b));
+  size_t had_a = len_a;
+  share_room(room, &len_a, &len_b);
+  ids->max = SIZE_MAX;
+  TRI_CHECK(tok_ids_append(ids, between->data, between->len)); /* makes the array long enough */
+  TRI_CHECK(tok_ids_append(ids, behind->data, behind->len));
+  uint32_t *a = ids->data + before->len, *b = a + len_a + between->len;
+  if (len_b) memmove(b, a + had_a, len_b * sizeof *b);
+  if (between->len) memcpy(a + len_a, between->data, between->len * sizeof *a);
+  if (behind->len) memcpy(b + len_b, behind->data, behind->len * sizeof *b);
+  ids->len = special + len_a + len_b;
+  *out = ids->data;
+  *count = ids->len;
+  *second = pair && p->pair.has_second_type ? before->len + len_a + p->pair.first_between : 0;
+  return TRI_OK;
+}
+
 /* ---- decoding ---- */
 
 /* Puts an id into a stream, or leaves it out. */

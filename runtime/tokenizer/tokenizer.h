@@ -54,6 +54,13 @@ tri_status tri_tokenizer_encode_pair(const tri_tokenizer *t, tri_tokenizer_scrat
                                      const char *pair, size_t pair_len, size_t max_tokens, const uint32_t **ids,
                                      size_t *count, size_t *second);
 
+/* The same for a text (pair NULL) or a pair that may have too many ids: they lose their ends, and the special tokens
+ * around them stay. Of a pair neither text loses ids while it has less than half, which is Hugging Face's
+ * "longest_first". TRI_TOO_LARGE: there is no room for the special tokens. */
+tri_status tri_tokenizer_encode_truncated(const tri_tokenizer *t, tri_tokenizer_scratch *s, const char *text,
+                                          size_t len, const char *pair, size_t pair_len, size_t max_tokens,
+                                          const uint32_t **ids, size_t *count, size_t *second);
+
 /* Text of ids, as Hugging Face's decode(): malloc-style ownership, free with tri_free; NUL-terminated, *len excludes
  * it. An id outside the vocabulary gives TRI_OUT_OF_RANGE. */
 tri_status tri_tokenizer_decode(const tri_tokenizer *t, const uint32_t *ids, size_t count, bool skip_special,

@@ -57,7 +57,10 @@ want "$(value iteration preemptions) > 0"
 shows 0 'times are medians of 3$' --model "$checkpoints/llama" --num-prompts 4 "${lengths[@]}"
 shows 0 'the gain over packed batches is about 1' --help
 shows 0 '^iteration-level  *[0-9.]*  *[0-9.]*  *[0-9.]* ' --model "$checkpoints/llama" --num-prompts 4 "${lengths[@]}"
-shows 0 '^ratio [0-9.]*, to padded ones [0-9.]*$' --model "$checkpoints/llama" --num-prompts 4 "${lengths[@]}"
+shows 0 '^ratio [0-9.]*, to padded ones [0-9.]*: .* Above 1 iteration-level$' --model "$checkpoints/llama" --num-prompts 4 "${lengths[@]}"
+shows 0 '^4 requests that all wait at the start, of no clients;' --model "$checkpoints/llama" --num-prompts 4 "${lengths[@]}"
+shows 0 '^trireme bench batching: warm-up 1 of 1, iteration-level ... [0-9.]* s$' --model "$checkpoints/llama" --num-prompts 4 "${lengths[@]}" --num-iters-warmup 1
+shows 0 '^trireme bench batching: round 2 of 2, request-level, padded ... [0-9.]* s$' --model "$checkpoints/llama" --num-prompts 4 "${lengths[@]}" --num-iters 2
 shows 2 '--min-output-len 31 is above --max-output-len 30' --model "$checkpoints/llama" "${lengths[@]}" --min-output-len 31
 shows 2 '--model is missing'
 shows 2 'one rank' --model "$checkpoints/llama" -tp 2

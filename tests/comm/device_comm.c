@@ -446,6 +446,7 @@ static int run_rank(tri_shm *shm, int rank, int size, bool bench) {
   run(d, "graphs", test_graphs);
   run(d, "chosen", test_chosen);
   run(d, "late", test_late);
+  run(d, "storm", dc_test_storm);
   disconnect(d);
   if ((code = connect(d, true))) return code;
   run(d, "timeout", test_timeout);

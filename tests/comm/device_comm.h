@@ -33,7 +33,8 @@ void dc_sync(dc_rank *d);
 /* Records what `launch` launches on the rank's stream. */
 cudaGraphExec_t dc_record(dc_rank *d, void (*launch)(dc_rank *d, void *arg), void *arg);
 
-void dc_bench(dc_rank *d); /* device_bench.c */
+void dc_bench(dc_rank *d);      /* device_bench.c */
+void dc_test_storm(dc_rank *d); /* device_storm.c */
 
 /* device_mailbox.c, with a communicator for transfers in d->comm. */
 void dc_test_transfers(dc_rank *d);

@@ -19,6 +19,10 @@ sed 's/.*"answer": *"\([^"]*\)".*/\1/' "$questions" >"$RUN/truth"
 
 if [ "$how" = up ]; then start_up -tp "$tp" -pp "$pp" "$@"; else start_mpi "$tp" "$pp" "$@"; fi
 grep -q "quantization $quantization)" "$RUN/log" || fail "no worker says that its weights have quantization $quantization"
+# What was planned is what is served: each rank's weights.
+"$BIN/trireme" plan --model "$MODEL" -tp "$tp" -pp "$pp" --quantization "$quantization" | awk '/^ *[0-9]+ +[0-9]+ +[0-9]+ / { print $3, $2, $7 }' | sort >"$RUN/planned"
+sed -n 's|.* tp \([0-9]*\)/.* pp \([0-9]*\)/[0-9]*: \([0-9.]*\) MiB weights.*|\1 \2 \3|p' "$RUN/log" | sort >"$RUN/served"
+diff "$RUN/planned" "$RUN/served" >"$RUN/diff" && [ "$(wc -l <"$RUN/served")" = $((tp * pp)) ] || fail "planned and served weights differ: $(cat "$RUN/diff")"
 "$BIN/trireme" submit --file "$RUN/prompts.jsonl" --output "$RUN/answers.jsonl" || fail "submit --file failed"
 json_field text <"$RUN/answers.jsonl" >"$RUN/answers"
 [ "$(wc -l <"$RUN/answers")" = 200 ] || fail "$(wc -l <"$RUN/answers") answers to 200 questions: $(head -c 300 "$RUN/answers.jsonl")"

@@ -88,6 +88,21 @@ want 3 'exceed the 80 bytes that this rank may use' "$trireme" plan --model "$SR
 want 0 '^1 rank with 100.0 MiB each' "$trireme" plan --model "$SRC/tests/models/abacus" --memory-per-rank 100M
 want 0 '^2 ranks with 100.0 MiB each' "$trireme" plan --model "$SRC/tests/models/abacus" --memory-per-rank 100M -tp 2
 want 3 'blocks of 16 tokens hold less than one sequence' "$trireme" plan --model "$SRC/tests/models/abacus" --num-kv-blocks-override 1
+# What is planned for, and how long a sequence may be where the one that was asked for does not fit.
+want 0 '^backend cpu ([0-9]* cores\? on this host): weights bfloat16, activations float32, KV cache float32$' "$trireme" plan --model "$SRC/tests/models/abacus" --backend cpu
+want 0 'weights int8 (embedding bfloat16), .* KV cache float16$' "$trireme" plan --model "$SRC/tests/models/abacus" -q w8a8 --kv-cache-dtype float16
+want 0 '"backend":"cpu",.*"weight_type":"bfloat16","product_type":"float32","kv_cache_type":"float32","has_weights":true,"max_model_len":1024,"longest_max_model_len":1024,' "$trireme" plan --model "$SRC/tests/models/abacus" --backend cpu --json
+want 3 '^the longest max_model_len that fits is 224$' "$trireme" plan --model "$SRC/tests/models/abacus" --backend cpu --memory-per-rank 8MB
+want 0 '^the longest max_model_len that fits is 224$' "$trireme" plan --model "$SRC/tests/models/abacus" --backend cpu --memory-per-rank 8MB --max-model-len 224
+want 3 'hold less than one sequence of max_model_len 225' "$trireme" plan --model "$SRC/tests/models/abacus" --backend cpu --memory-per-rank 8MB --max-model-len 225
+want 3 '^no max_model_len fits$' "$trireme" plan --model "$SRC/tests/models/abacus" --backend cpu --memory-per-rank 1MB
+# A folder with config.json alone, as it is before a model is fetched; not one whose weights are of another format.
+mkdir bare && cp "$SRC/tests/models/abacus/config.json" bare
+want 0 '^no weights are looked at: ' "$trireme" plan --model bare --backend cpu
+diff <("$trireme" plan --model bare --backend cpu --memory-per-rank 1G | sed /looked/d) <("$trireme" plan --model "$SRC/tests/models/abacus" --backend cpu --memory-per-rank 1G) ||
+  failed "the plan of a config.json is not that of its model"
+touch bare/pytorch_model.bin
+want 3 "weights in pytorch_model.bin, PyTorch's pickle" "$trireme" plan --model bare
 want 3 'the range is 1 to 8' "$trireme" up --model "$SRC/tests/models/abacus" -tp 512
 want 0 'warning: max_model_len 5000 exceeds the 1024 positions' "$trireme" plan --model "$SRC/tests/models/abacus" --max-model-len 5000
 
@@ -97,7 +112,9 @@ abacus=$SRC/tests/models/abacus
 up=(timeout 20 "$trireme" up --model "$abacus")
 want 2 'foo starts with neither .* -- endpoint$' "${up[@]}" --endpoint foo
 want 2 'bar starts with neither .* -- worker_endpoint$' "${up[@]}" --endpoint "ipc://$dir/up.sock" --worker-endpoint bar
-want 2 'tcp://127.0.0.1:x: Invalid argument -- endpoint$' "${up[@]}" --endpoint tcp://127.0.0.1:x --insecure-tcp
+want 2 '"x" is no port in tcp://127.0.0.1:x -- endpoint$' "${up[@]}" --endpoint tcp://127.0.0.1:x --insecure-tcp
+want 2 'port 80000 of .*; allowed are 0 to 65535 -- endpoint$' "${up[@]}" --endpoint tcp://127.0.0.1:80000 --insecure-tcp
+want 2 'port 80000 of .*; allowed are 0 to 65535 -- worker_endpoint$' "${up[@]}" --endpoint "ipc://$dir/up.sock" --worker-endpoint tcp://127.0.0.1:80000
 want 2 'without keys would let anybody in' "${up[@]}" --endpoint 'tcp://127.0.0.1:*'
 want 2 'needs --allowed-keys' "${up[@]}" --endpoint 'tcp://127.0.0.1:*' --key-file up.key
 want 1 't.sock belongs to a server that is running -- endpoint$' "${up[@]}"
@@ -238,6 +255,21 @@ sleep 0.3
 start
 wait $early
 [[ $? == 0 ]] && grep -q '^ the oars of three$' early.out || { echo "FAILED: a client before its coordinator" && cat early.out && failures=$((failures + 1)); }
+stop
+
+# A coordinator that does not serve yet has an exit code of its own, and can be waited for, also before it is there.
+start --starting-ms 100000
+want 4 '^starting, model fake' "$trireme" status
+want 4 '"state":"starting"' "$trireme" status --json --wait 0.3
+want 0 '^trireme:fake 1' "$trireme" status --stats
+stop
+want 1 'no socket .*t.sock' timeout 2 "$trireme" status --wait 0.3
+timeout 10 "$trireme" status --wait 8 >early.out 2>&1 &
+early=$!
+sleep 0.3
+start --starting-ms 500
+wait $early
+[[ $? == 0 ]] && grep -q '^serving, model fake' early.out || { echo "FAILED: status --wait before its coordinator" && cat early.out && failures=$((failures + 1)); }
 stop
 
 start --task embed

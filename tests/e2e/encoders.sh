@@ -91,6 +91,32 @@ run embed --pooling cls
 right cls
 stop_cluster TERM
 
+# A sentence-transformers folder decides pooling, length and normalization; options and requests win.
+mkdir -p "$RUN/sentence/1_Pooling"
+cp "$checkpoints/bert/"* "$RUN/sentence"
+echo '[{"idx":0,"path":"","type":"sentence_transformers.models.Transformer"},
+  {"idx":1,"path":"1_Pooling","type":"sentence_transformers.models.Pooling"},
+  {"idx":2,"path":"2_Normalize","type":"sentence_transformers.models.Normalize"}]' >"$RUN/sentence/modules.json"
+echo '{"pooling_mode_cls_token":false,"pooling_mode_mean_tokens":true}' >"$RUN/sentence/1_Pooling/config.json"
+echo '{"max_seq_length":48}' >"$RUN/sentence/sentence_bert_config.json"
+serve "up 1 1" "$RUN/sentence"
+run embed --no-normalize
+right mean
+"$BIN/trireme" embed --token-ids 5,6,7 | awk '{ for (i = 1; i <= NF; i++) s += $i * $i } END { exit !(s > 0.99999 && s < 1.00001) }' ||
+  fail "the folder's Normalize was not heeded"
+grep -q 'modules.json: pooling mean, vectors of length 1, texts of up to 48 tokens' "$RUN/log" || fail "the log has no word of modules.json"
+refused 3 "limit is max_model_len 48" embed --token-ids "$(seq -s, 1 49)"
+refused 3 "truncate is for texts" embed --truncate --token-ids 1
+stop_cluster TERM
+serve "up 1 1" "$RUN/sentence" --pooling cls --max-model-len 64
+run embed --no-normalize --pooling cls
+right cls
+grep -q -- '--pooling cls is not the pooling that modules.json asks for: the option wins' "$RUN/log" || fail "no warning about --pooling"
+grep -q -- '--max-model-len 64 is not the max_seq_length 48' "$RUN/log" || fail "no warning about --max-model-len"
+stop_cluster TERM
+sed -i 's/models.Normalize/models.Dense/' "$RUN/sentence/modules.json"
+refused 3 "sentence_transformers.models.Dense, which is not supported" plan --model "$RUN/sentence"
+
 # Texts, with made-up weights: the template's special tokens, and the tokens' texts beside their labels.
 mkdir "$RUN/model"
 cp "$DATA/tokenizers/wordpiece_bert/tokenizer.json" "$RUN/model"
@@ -111,6 +137,8 @@ cmp -s "$RUN/pair" "$RUN/single" && fail "a pair is as one text"
 refused 2 "text_pair is empty" classify --text a --text-pair ""
 refused 2 "belongs to --text" classify --token-ids 1 --text-pair a
 refused 3 "more than 256 tokens" classify --text "$(seq -s ' ' 1 600)"
+"$BIN/trireme" classify --truncate --text "$(seq -s ' ' 1 600)" >"$RUN/out" || fail "a text that is truncated"
+[ "$(wc -l <"$RUN/out") $(sed -n '1p;$p' "$RUN/out" | cut -f1 | tr '\n' ' ')" = "256 [CLS] [SEP] " ] || fail "a truncated text: $(cut -f1 "$RUN/out" | tr '\n' ' ')"
 stop_cluster TERM
 
 # A decoder embeds nothing.

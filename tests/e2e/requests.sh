@@ -28,6 +28,17 @@ done
 [ "$("$BIN/trireme" submit --temperature 0 --echo "1+1=")" = "1+1=2" ] || fail "echo"
 [ "$("$BIN/trireme" submit --temperature 0 --echo --token-ids 506,49,43,49,61)" = "1+1=2" ] || fail "echo of token ids"
 
+# A prompt that has its special tokens already gets none on top, and the seed that was drawn draws the same again.
+tokens_of() { "$BIN/trireme" submit --json --temperature 0 "$@" | sed -n 's/.*"event":"done".*"prompt_tokens":\([0-9]*\).*/\1/p'; }
+[ "$(tokens_of "1+1=") $(tokens_of "<|begin|>1+1=") $(tokens_of --no-add-special-tokens "<|begin|>1+1=")" = "5 6 5" ] || fail "special tokens: $(tokens_of --no-add-special-tokens "<|begin|>1+1=")"
+[ "$("$BIN/trireme" submit --temperature 0 --no-add-special-tokens "<|begin|>1+1=")" = 2 ] || fail "1+1 with its own begin token"
+refused "the prompt has no tokens" --no-add-special-tokens ""
+"$BIN/trireme" submit --json --temperature 2 --ignore-eos --max-tokens 30 "sort 31=" >"$RUN/drawn"
+seed=$(sed -n 's/.*"seed":\([0-9]*\).*/\1/p' "$RUN/drawn")
+"$BIN/trireme" submit --json --temperature 2 --ignore-eos --max-tokens 30 --seed "$seed" "sort 31=" >"$RUN/again"
+texts() { grep -o '"token_ids":\[[0-9,]*\]' "$1" | tr -dc '0-9,\n' | paste -sd,; }
+[ -n "$(texts "$RUN/drawn")" ] && [ "$(texts "$RUN/drawn")" = "$(texts "$RUN/again")" ] || fail "seed $seed: $(texts "$RUN/drawn") and $(texts "$RUN/again")"
+
 # The texts of the tokens are the answer's, end of text excepted.
 "$BIN/trireme" submit --json --logprobs 2 --temperature 0 "reverse stone=" >"$RUN/logprobs"
 texts=$(grep -o '"logprob":[^,]*,"token":"[^"]*","bytes":\[[0-9,]*\],"top":\[{"id":[0-9]*,"logprob":[^,]*,"token":"[^"]*","bytes"' "$RUN/logprobs" | sed 's/^[^{]*"token":"\([^"]*\)","bytes":\[.*/\1/' | tr -d '\n')
@@ -107,7 +118,13 @@ wait $job || fail "a job that ran when the drain began did not finish"
 # A model without a tokenizer answers with token ids, streamed or not.
 # shellcheck disable=SC2034
 MODEL=$DATA/checkpoints/llama # start_up's
-start_up
+start_up --max-num-seqs 1
+# Jobs that come together have the one slot one after the other: the last one waits longest, and is told so.
+for _ in $(seq 8); do echo '{"token_ids": [1, 2, 3], "max_tokens": 200, "ignore_eos": true}'; done >"$RUN/prompts.jsonl"
+"$BIN/trireme" submit --file "$RUN/prompts.jsonl" --output "$RUN/answers.jsonl" --concurrency 8 2>/dev/null || fail "8 jobs at once"
+longest() { sed "s/.*\"$1\":\([0-9.]*\).*/\1/" "$RUN/answers.jsonl" | sort -g | tail -1; }
+awk "BEGIN { exit !($(longest queue_ms) > $(longest first_token_ms) / 2 && $(longest queue_ms) < $(longest first_token_ms)) }" ||
+  fail "of 8 jobs in one slot, the longest queue_ms is $(longest queue_ms), the longest first_token_ms $(longest first_token_ms)"
 ids=$("$BIN/trireme" submit --temperature 0 --ignore-eos --max-tokens 3 --token-ids 1,2,3)
 [[ $ids =~ ^[0-9]+\ [0-9]+\ [0-9]+$ ]] || fail "token ids: $ids"
 [ "$("$BIN/trireme" submit --temperature 0 --ignore-eos --max-tokens 3 --token-ids 1,2,3 --no-stream)" = "$ids" ] || fail "token ids of --no-stream"

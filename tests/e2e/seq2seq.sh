@@ -5,7 +5,7 @@
 here=$(dirname "$0")
 . "$here/lib.sh"
 answers=$1
-texts() { sed 's/"[a-z_]*_ms": *[0-9.e+-]*//g; s/"preemptions": *[0-9]*//g; s/"request_id": *"[0-9a-f]*"//g' "$1" | sort; }
+texts() { sed 's/"[a-z_]*_ms": *[0-9.e+-]*//g; s/"preemptions": *[0-9]*//g; s/"seed": *[0-9]*//g; s/"request_id": *"[0-9a-f]*"//g' "$1" | sort; }
 ask() { # CONCURRENCY NAME
   "$BIN/trireme" submit --file "$RUN/prompts" --output "$RUN/$2" --concurrency "$1" || fail "$MODEL: $2"
 }

@@ -86,7 +86,7 @@ job=$(env -u ENDPOINT BIN="$BIN" MODEL="$MODEL" TP=1 PP=1 DP=2 PROMPTS="$RUN/par
   sbatch --parsable --export=ALL --array=1-2 --ntasks=3 --output="$RUN/log.%a" "$script") || fail "sbatch"
 for part in 1 2; do ends "${job}_$part" COMPLETED 40; done
 cat "$RUN/array.1" "$RUN/array.2" | json_field text | diff "$RUN/reference" - >"$RUN/diff" || fail "an array: $(head -4 "$RUN/diff") $(tail -n 5 "$RUN/log.1" "$RUN/log.2")"
-grep -q "members: group 1 is ready" "$RUN/log.1" || fail "DP=2: there is no second group"
+grep -q "1:0 worker: 1 rank" "$RUN/log.1" || fail "DP=2: there is no second group"
 echo "sbatch, an array of two jobs with two groups each: 60 answers in files of their own"
 
 # From an installed tree, without BIN and PATH: the programs are those beside the script.
@@ -111,17 +111,24 @@ wait_ready
 stop_cluster USR1
 echo "srun --multi-prog: answers and drains on SIGUSR1"
 
-# Groups of `trireme up` go to nodes whole where they fit.
-salloc -N 2 -n 4 --ntasks-per-node=2 "$BIN/trireme" up --model "$MODEL" --launcher srun -tp 2 -dp 2 >"$RUN/log" 2>&1 &
-# shellcheck disable=SC2034
-CLUSTER=$!
-for _ in $(seq 200); do
-  [ "$(grep -c "members: group . is ready" "$RUN/log")" = 2 ] && break
-  sleep 0.1
+# Groups of `trireme up` go to nodes whole where they fit, with either launcher, and their workers find the coordinator from there.
+for launcher in srun mpirun; do
+  salloc -N 2 -n 4 --ntasks-per-node=2 "$BIN/trireme" up --model "$MODEL" --launcher $launcher -tp 2 -dp 2 >"$RUN/log" 2>&1 &
+  # shellcheck disable=SC2034
+  CLUSTER=$!
+  for _ in $(seq 200); do
+    [ "$(grep -c "members: group . is ready" "$RUN/log")" = 2 ] && break
+    sleep 0.1
+  done
+  [ "$(grep -c "INFO [01]:0 worker: 2 ranks, 2 on this host" "$RUN/log")" = 2 ] || fail "$launcher: not a group on each node"
+  ours | while read -r pid name; do [ "$name" != trireme-worker ] || tr '\0' '\n' <"/proc/$pid/environ" | grep "^SLURMD_NODENAME="; done | sort >"$RUN/nodes"
+  [ "$(tr -d '\n' <"$RUN/nodes")" = "SLURMD_NODENAME=n1SLURMD_NODENAME=n1SLURMD_NODENAME=n2SLURMD_NODENAME=n2" ] || fail "$launcher: workers on $(cat "$RUN/nodes")"
+  "$BIN/trireme" submit --temperature 0 "37+48=" >"$RUN/answer"
+  [ "$(cat "$RUN/answer")" = 85 ] || fail "$launcher, two groups: wrong answer"
+  coordinator=$(ours | awk '$2 == "trireme-coordin" { print $1 }')
+  tr '\0' ' ' <"/proc/$coordinator/cmdline" | grep -q -- "--worker-endpoint tcp://" || fail "$launcher: workers on other nodes cannot reach their coordinator"
+  kill -TERM "$(ours | awk '$2 == "trireme-up" { print $1 }')"
+  wait "$CLUSTER" || fail "$launcher, two groups: code $?"
+  nothing_left 5
+  echo "up --launcher $launcher -tp 2 -dp 2 on two nodes: a group on each"
 done
-[ "$(grep -c "INFO [01]:0 worker: 2 ranks, 2 on this host" "$RUN/log")" = 2 ] || fail "not a group on each node"
-[ "$("$BIN/trireme" submit --temperature 0 "37+48=")" = 85 ] || fail "srun, two groups: wrong answer"
-kill -TERM "$(ours | awk '$2 == "trireme-up" { print $1 }')"
-wait "$CLUSTER" || fail "srun, two groups: code $?"
-nothing_left 5
-echo "up --launcher srun -tp 2 -dp 2 on two nodes: a group on each"

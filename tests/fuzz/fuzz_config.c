@@ -35,7 +35,7 @@ static void check(const tri_model_config *c) {
       need(isfinite(r->inv_freq_long[i]) && r->inv_freq_long[i] >= 0);
   }
   tri_shard s;
-  if (tri_shard_make(c, (tri_parallel){2, 2, 1, 1}, &s, NULL) != TRI_OK) return;
+  if (tri_shard_make(c, (tri_parallel){.tp = 2, .pp = 2, .tp_rank = 1, .pp_rank = 1}, &s, NULL) != TRI_OK) return;
   for (int id = 0; id < TRI_W_COUNT; id++) {
     tri_weight_shape shape = tri_shard_weight_shape(c, &s, (tri_weight_id)id);
     need(shape.n >= 0 && shape.n <= INT32_MAX && shape.k >= 0 && shape.k <= INT32_MAX);

@@ -6,6 +6,19 @@
 #include "runtime/base/mem.h"
 #include "runtime/tokenizer/tokenizer.h"
 
+/* Truncated, every text has ids, as many as there may be at most, unless there is no room for the special ones. */
+static void check_truncated(const tri_tokenizer *t, tri_tokenizer_scratch *s, const char *text, size_t len,
+                            size_t limit) {
+  const uint32_t *ids;
+  size_t count, second;
+  for (int pair = 0; pair <= tri_tokenizer_has_pairs(t); pair++) {
+    tri_status st = tri_tokenizer_encode_truncated(t, s, text, len, pair ? text + len / 2 : NULL, len - len / 2, limit,
+                                                   &ids, &count, &second);
+    if (st != TRI_OK && (st != TRI_TOO_LARGE || !limit || limit > 8)) abort();
+    if (st == TRI_OK && limit && (count > limit || second > count)) abort();
+  }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* The 256 characters of the byte-level alphabet, some merges, added tokens of each kind, NFC and the longer of the two
@@ -120,6 +133,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   } else if (st != TRI_TOO_LARGE || !limit) {
     abort();
   }
+  check_truncated(t, s, text, size - 1, limit);
   uint32_t *soup = tri_malloc(size, sizeof *soup);
   if (!soup) return 0;
   for (size_t i = 0; i < size; i++) soup[i] = data[i] % tri_tokenizer_vocab_size(t);

@@ -223,9 +223,9 @@ tri_status mc_collect(struct mc_check *c, int from, float *data, size_t count) {
 tri_status mc_compare_hidden(struct mc_check *c, double *worst) {
   const tri_model_config *model = &c->engine->model;
   size_t h = widest(model), most = (size_t)c->exp.len[0] * h;
-  int layers = (int)c->engine->model.num_layers;
+  int layers = (int)model->num_layers;
   for (int s = 0; s < c->a.pp; s++) {
-    tri_range r = tri_range_part(layers, c->a.pp, s);
+    tri_range r = tri_stage_layers(model, c->engine->shard.p, s);
     int end = r.first + r.count + (s == c->a.pp - 1);
     for (int l = r.first; l < end; l++) {
       tri_status st = mc_collect(c, tri_group_rank(&c->group, s, 0), c->trace.hidden + (size_t)l * MAX_ROWS * h, most);

@@ -129,19 +129,18 @@ static void bench_attention(bench *b, const heads *g, tri_dtype t, int seqs, int
   for (size_t i = 0; i < kv_bytes / 2; i++)
     k[i] = v[i] = (uint16_t)(0x3c00 + i * 37 % 251); /* about one in every type */
   float *q = filled(b, width), *out = filled(b, width);
-  int32_t start[65] = {0}, contexts[64], map[128], *table = pages((size_t)seqs * (size_t)per_seq * 4);
+  int32_t start[65] = {0}, block_start[65] = {0}, contexts[64], *table = pages((size_t)seqs * (size_t)per_seq * 4);
   for (int s = 0; s < seqs; s++) {
-    start[s + 1] = start[s] + tokens, contexts[s] = context;
+    start[s + 1] = start[s] + tokens, contexts[s] = context, block_start[s + 1] = (s + 1) * per_seq;
     for (int i = 0; i < per_seq; i++) table[s * per_seq + i] = i * seqs + s;
   }
-  for (int h = 0; h < g->hq; h++) map[h] = h / (g->hq / g->hkv);
-  tri_batch batch = {.num_tokens = rows, .num_seqs = seqs, .block_table_stride = per_seq, .max_context = context};
+  tri_batch batch = {.num_tokens = rows, .num_seqs = seqs, .max_context = context};
   batch.max_query = tokens, batch.num_single = tokens == 1, batch.seq_start = start, batch.context_len = contexts,
-  batch.block_table = table;
+  batch.block_table = table, batch.block_start = block_start;
   tri_attention_args a = {.kv = {k, v, t, seqs * per_seq, g->hkv, BLOCK, g->d, g->v_dim}, .batch = &batch};
   a.q = (tri_mat){q, rows, g->hq * g->d, g->hq * g->d, TRI_F32},
   a.out = (tri_mat){out, rows, g->hq * v_dim, g->hq * v_dim, TRI_F32};
-  a.num_heads = g->hq, a.kv_head_of = map, a.scale = 0.088f, a.causal = true;
+  a.num_heads = g->hq, a.heads_per_kv = g->hq / g->hkv, a.scale = 0.088f, a.causal = true;
   double seen = 0;
   for (int j = 0; j < tokens; j++) seen += context - tokens + j + 1;
   char name[80];

@@ -131,7 +131,9 @@ static tri_status enqueue(bench *b, const work *w) {
   bool records = b->be->records && w->op != TRI_KERNEL_sample && w->op != TRI_KERNEL_copy_blocks;
   tri_graph_mode mode = records ? b->be->ops.graph_begin(b->be, b->key) : TRI_GRAPH_LAUNCH;
   if (mode != TRI_GRAPH_REPLAY) launch(b, w);
-  return mode == TRI_GRAPH_RECORD ? b->be->ops.graph_end(b->be) : TRI_OK;
+  if (mode != TRI_GRAPH_RECORD) return TRI_OK;
+  TRI_CHECK(b->be->ops.graph_end(b->be));
+  return b->be->ops.graph_begin(b->be, b->key) == TRI_GRAPH_REPLAY ? TRI_OK : TRI_CORRUPT;
 }
 
 /* Seconds of all copies, `times` times over. */
@@ -251,30 +253,55 @@ typedef struct heads {
   int hq, hkv, d, v_dim; /* v_dim: of a latent cache, else 0 */
 } heads;
 
-/* Sequences of one length, but for the first one, in KV blocks of their own that are scattered as a server's are. */
-static void bench_attention(bench *b, const heads *g, int seqs, int tokens, int context, int longest) {
-  enum { MAX_SEQS = 64, MAX_HEADS = 128 };
+/* Sequences of so many new tokens and keys, the first of which may differ, in KV blocks of their own that are scattered
+ * as a server's are. */
+typedef struct crowd {
+  int seqs, tokens, context;
+  int first_tokens, longest;
+} crowd;
+
+static void name_crowd(char name[80], const heads *g, const crowd *c) {
+  char other[32] = "";
+  if (c->longest != c->context) snprintf(other, sizeof other, " but one %d", c->longest);
+  if (g->v_dim)
+    snprintf(name, 80, "attention bfloat16 %d x %d, context %d, latent, %d heads", c->seqs, c->tokens, c->context,
+             g->hq);
+  else if (c->first_tokens != c->tokens)
+    snprintf(name, 80, "attention bfloat16 %d + %d x %d tokens, context %d, d %d", c->first_tokens, c->seqs - 1,
+             c->tokens, c->context, g->d);
+  else
+    snprintf(name, 80, "attention bfloat16 %d x %d tokens, context %d%s, d %d", c->seqs, c->tokens, c->context, other,
+             g->d);
+}
+
+static crowd alike(int seqs, int tokens, int context) { return (crowd){seqs, tokens, context, tokens, context}; }
+
+static void bench_attention(bench *b, const heads *g, crowd c) {
+  enum { MAX_SEQS = 64 };
   static tri_attention_args a[MAX_COPIES];
-  int per_seq = (longest + BLOCK - 1) / BLOCK, rows = seqs * tokens, map[MAX_HEADS];
+  int seqs = c.seqs, tokens = c.tokens, context = c.context, longest = c.longest;
+  int per_seq = (longest + BLOCK - 1) / BLOCK, rows = c.first_tokens + (seqs - 1) * tokens;
   int kv_blocks = per_seq + (seqs - 1) * ((context + BLOCK - 1) / BLOCK);
   int hq = g->hq, d = g->d, wide = g->v_dim ? g->v_dim : d;
   size_t kv = (size_t)(kv_blocks * g->hkv * BLOCK) * (size_t)d, width = (size_t)rows * (size_t)(hq * d);
   double bytes = (g->v_dim ? 2.0 : 4.0) * (double)kv + 4.0 * rows * hq * (d + wide), seen = 0;
-  int copies = tokens > 1 ? 4 : copies_of(bytes);
+  int copies = c.first_tokens > 1 ? 4 : copies_of(bytes);
   int32_t start[MAX_SEQS + 1] = {0}, contexts[MAX_SEQS], *table = calloc((size_t)(seqs * per_seq), sizeof *table);
+  int32_t block_start[MAX_SEQS + 1];
   if (!table) give_up("no memory");
   for (int s = 0; s < seqs; s++) {
-    start[s + 1] = start[s] + tokens, contexts[s] = s ? context : longest;
-    for (int j = 0; j < tokens; j++) seen += contexts[s] - tokens + j + 1;
+    int n = s ? tokens : c.first_tokens;
+    start[s + 1] = start[s] + n, contexts[s] = s ? context : longest;
+    for (int j = 0; j < n; j++) seen += contexts[s] - n + j + 1;
   }
   for (int i = 0, next = 0; i < per_seq; i++)
     for (int s = 0; s < seqs; s++)
       if (i * BLOCK < contexts[s]) table[s * per_seq + i] = next++;
-  for (int h = 0; h < hq; h++) map[h] = h / (hq / g->hkv);
-  tri_batch batch = {.num_tokens = rows, .num_seqs = seqs, .block_table_stride = per_seq, .max_context = longest};
-  batch.max_query = tokens, batch.num_single = tokens == 1 ? seqs : 0;
+  tri_batch batch = {.num_tokens = rows, .num_seqs = seqs, .max_context = longest};
+  batch.max_query = c.first_tokens, batch.num_single = tokens == 1 ? seqs - (c.first_tokens > 1) : 0;
   batch.seq_start = start, batch.context_len = contexts, batch.block_table = table;
-  const int32_t *kv_head_of = on_device(b, map, (size_t)hq * sizeof *map);
+  batch.block_start = block_start;
+  for (int s = 0; s <= seqs; s++) block_start[s] = s * per_seq;
   uint16_t *k = elements(b, TRI_BF16, kv * (size_t)copies), *v = k;
   if (!g->v_dim) v = elements(b, TRI_BF16, kv * (size_t)copies);
   float *q = elements(b, TRI_F32, width), *out = room(b, (size_t)rows * (size_t)(hq * wide) * sizeof *out);
@@ -283,17 +310,13 @@ static void bench_attention(bench *b, const heads *g, int seqs, int tokens, int 
     a[i].kv = (tri_kv_layer){.k = k + (size_t)i * kv, .v = v + (size_t)i * kv, .dtype = TRI_BF16};
     a[i].kv.num_blocks = kv_blocks, a[i].kv.num_kv_heads = g->hkv, a[i].kv.block_size = BLOCK;
     a[i].kv.head_dim = d, a[i].kv.v_dim = g->v_dim;
-    a[i].num_heads = hq, a[i].kv_head_of = kv_head_of, a[i].heads_per_kv = hq / g->hkv;
+    a[i].num_heads = hq, a[i].heads_per_kv = hq / g->hkv;
     a[i].scale = 1 / sqrtf((float)d), a[i].causal = true;
   }
   tri_batch host = batch;
   if (b->c->be->ops.bind_batch(b->c->be, 0, &host, a, 1, &batch)) give_up("no memory");
-  char name[80], other[32] = "";
-  if (longest != context) snprintf(other, sizeof other, " but one %d", longest);
-  if (g->v_dim)
-    NAME("attention bfloat16 %d x %d, context %d, latent, %d heads", seqs, tokens, context, hq);
-  else
-    NAME("attention bfloat16 %d x %d tokens, context %d%s, d %d", seqs, tokens, context, other, d);
+  char name[80];
+  name_crowd(name, g, &c);
   double products = seen * hq * (d + wide);
   report(b, name, WORK(attention, a, copies, .bytes = bytes, .products = products, .type = TRI_BF16));
   release(b);
@@ -307,23 +330,26 @@ static void bench_attentions(bench *b) {
   for (int d = 128; d >= 64; d -= 64) {
     const heads g = {32, 8, d, 0};
     for (int context = 512; context <= 4096; context *= 8) {
-      bench_attention(b, &g, 1, 1, context, context);
-      if (!quick) bench_attention(b, &g, 8, 1, context, context);
-      bench_attention(b, &g, 32, 1, context, context);
+      bench_attention(b, &g, alike(1, 1, context));
+      if (!quick) bench_attention(b, &g, alike(8, 1, context));
+      bench_attention(b, &g, alike(32, 1, context));
     }
-    bench_attention(b, &g, 32, 1, 8192, 8192);
-    bench_attention(b, &g, 32, 1, 512, LONG);
-    bench_attention(b, &g, 1, 1, LONG, LONG);
+    bench_attention(b, &g, alike(32, 1, 8192));
+    bench_attention(b, &g, (crowd){32, 1, 512, 1, LONG});
+    bench_attention(b, &g, alike(1, 1, LONG));
     for (int tokens = 512; tokens <= (quick ? 512 : 8192); tokens *= 4)
-      bench_attention(b, &g, 1, tokens, tokens, tokens);
+      bench_attention(b, &g, alike(1, tokens, tokens));
+    bench_attention(b, &g, (crowd){33, 1, 512, 512, 512});
+    if (!quick) bench_attention(b, &g, (crowd){33, 1, 2048, 2048, 2048});
+    if (!quick) bench_attention(b, &g, alike(32, 1, 2048));
   }
   for (int hq = 128; hq >= 16; hq /= 8) {
     const heads g = {hq, 1, 576, 512};
     for (int context = 4096; context <= (quick ? 4096 : 32768); context *= 8) {
-      bench_attention(b, &g, 1, 1, context, context);
-      bench_attention(b, &g, 32, 1, context, context);
+      bench_attention(b, &g, alike(1, 1, context));
+      bench_attention(b, &g, alike(32, 1, context));
     }
-    if (!quick) bench_attention(b, &g, 1, 2048, 2048, 2048);
+    if (!quick) bench_attention(b, &g, alike(1, 2048, 2048));
   }
 }
 
@@ -485,13 +511,20 @@ static void bench_sample(bench *b, int rows, tri_sample_params p, const char *wh
   for (int i = 0; i < rows; i++)
     params[i] = &p, history[i] = ids, num_prompt[i] = 10, num_history[i] = 64, counter[i] = (uint64_t)i;
   float *x = elements(b, TRI_F32, n * (size_t)copies);
+  uint32_t *zeros = calloc(n, sizeof *zeros), *counts = zeros ? on_device(b, zeros, n * sizeof *zeros) : NULL;
+  int sequence[ROWS];
+  bool counted[ROWS] = {0};
+  for (int i = 0; i < rows; i++) sequence[i] = i;
+  if (!counts) give_up("no memory");
   for (int i = 0; i < copies; i++) {
     a[i] = (tri_sample_args){.logits = matrix(x + (size_t)i * n, rows, VOCAB), .params = params, .history = history};
     a[i].num_prompt = num_prompt, a[i].num_history = num_history, a[i].counter = counter, a[i].results = results;
+    a[i].counts = counts, a[i].sequence = sequence, a[i].fresh = counted;
   }
   NAME("sample %s %d x %d", what, rows, VOCAB);
   report(b, name, WORK(sample, a, copies, .bytes = 4.0 * (double)n));
   release(b);
+  free(zeros);
 }
 
 static void bench_samples(bench *b) {

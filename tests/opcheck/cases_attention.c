@@ -33,7 +33,7 @@ void oc_attention_build(oc *c, oc_attention *x, const oc_sequences *s, int hq, i
     if (s->tokens[i] > b->max_query) b->max_query = s->tokens[i];
     b->num_single += s->tokens[i] == 1;
   }
-  b->num_tokens = start[s->count], b->num_seqs = s->count, b->block_table_stride = most;
+  b->num_tokens = start[s->count], b->num_seqs = s->count;
   b->seq_start = start, b->context_len = context;
   tri_kv_layer kv = kv_layer(c, t, kv_blocks + 1, hkv, block, d, &x->kv_bytes);
   int32_t *table = oc_host(c, (size_t)s->count * (size_t)most * sizeof *table),
@@ -60,7 +60,9 @@ void oc_attention_build(oc *c, oc_attention *x, const oc_sequences *s, int hq, i
       }
     }
   }
-  b->block_table = table;
+  int32_t *block_start = oc_host(c, (size_t)(s->count + 1) * sizeof *block_start);
+  for (int i = 0; i <= s->count; i++) block_start[i] = i * most;
+  b->block_table = table, b->block_start = block_start;
   int64_t *slots = oc_host(c, (size_t)b->num_tokens * sizeof *slots);
   for (int i = 0; i < s->count; i++)
     for (int j = 0; j < s->tokens[i]; j++) {
@@ -68,11 +70,8 @@ void oc_attention_build(oc *c, oc_attention *x, const oc_sequences *s, int hq, i
       slots[start[i] + j] = (int64_t)table[(size_t)i * (size_t)most + (size_t)(key / block)] * block + key % block;
     }
   b->kv_slot = slots;
-  int32_t *map = oc_host(c, (size_t)hq * sizeof *map);
-  for (int h = 0; h < hq; h++) map[h] = h * hkv / hq;
-  x->args =
-      (tri_attention_args){.kv = kv, .num_heads = hq, .kv_head_of = map, .scale = 1 / sqrtf((float)d), .causal = true};
-  x->args.heads_per_kv = hq % hkv ? 0 : hq / hkv;
+  x->args = (tri_attention_args){.kv = kv, .num_heads = hq, .scale = 1 / sqrtf((float)d), .causal = true};
+  x->args.heads_per_kv = (hq + hkv - 1) / hkv;
   x->args.q = oc_matrix(c, b->num_tokens, hq * d, false), x->args.out = oc_matrix(c, b->num_tokens, hq * d, true);
   x->args.batch = b;
 }
@@ -89,7 +88,6 @@ void oc_attention_device(oc *c, oc_attention *x, const oc_attention *host) {
   x->args.q = oc_device_matrix(c, &host->args.q), x->args.out = oc_device_matrix(c, &host->args.out);
   x->args.kv.k = oc_device(c, host->args.kv.k, host->kv_bytes);
   x->args.kv.v = oc_device(c, host->args.kv.v, host->kv_bytes);
-  x->args.kv_head_of = oc_device(c, host->args.kv_head_of, hq * 4);
   x->args.alibi_slopes = oc_device(c, host->args.alibi_slopes, hq * 4);
   x->args.sinks = oc_device(c, host->args.sinks, hq * 4);
   x->args.position_bias = oc_device(c, host->args.position_bias, hq * (size_t)host->args.bias_len * 4);
@@ -133,24 +131,20 @@ static void some_sequences(oc *c, oc_sequences *s, int i, int block) {
   }
 }
 
-static void awkward_heads(oc *c, oc_attention *x, int hq, int hkv) {
-  int32_t *map = oc_host(c, (size_t)hq * sizeof *map);
-  for (int h = 0; h < hq; h++) map[h] = oc_range(c, 0, hkv - 1);
-  x->args.kv_head_of = map, x->args.heads_per_kv = 0;
-}
-
 void oc_case_attention(oc *c, int i) {
   static const int blocks[] = {16, 1, 32, 64, 128, 5};
-  int block = blocks[i % 6], d = head_dims[i % 9], hkv = oc_range(c, 1, 4), hq = hkv * oc_range(c, 1, 9);
+  int block = blocks[i % 6], d = head_dims[i % 9], hkv = oc_range(c, 1, 4), group = oc_range(c, 1, i % 7 ? 9 : 40);
+  bool latent = i % 5 == 4, cut = oc_chance(c, 40); /* groups that a rank has a part of */
+  if (latent && oc_chance(c, 60)) hkv = 1;
+  int skipped = cut ? oc_range(c, 0, group - 1) : 0, most = hkv * group - skipped;
+  int hq = cut ? oc_range(c, hkv > 1 ? (hkv - 1) * group - skipped + 1 : 1, most) : most;
   oc_sequences s;
   some_sequences(c, &s, i, block);
   oc_attention x;
-  bool latent = i % 5 == 4;
-  if (latent && oc_chance(c, 60)) hkv = 1;
   if (i % 20 == 4) s = (oc_sequences){.count = 2, .tokens = {1, 2}, .context = {200, 90}}, d = 576; /* DeepSeek's */
   oc_attention_build(c, &x, &s, hq, hkv, d, block, oc_kv_type(i));
   if (latent) oc_attention_latent(c, &x, d == 576 ? 512 : oc_range(c, 1, d));
-  if (oc_chance(c, 25)) awkward_heads(c, &x, hq, hkv);
+  x.args.heads_per_kv = group, x.args.skipped_heads = skipped;
   if (oc_chance(c, 30)) x.args.window = oc_range(c, 1, 150);
   if (oc_chance(c, 25)) x.args.softcap = 5;
   if (oc_chance(c, 25)) x.args.alibi_slopes = oc_normals(c, (size_t)hq, 0.1f);
@@ -163,10 +157,10 @@ void oc_case_attention(oc *c, int i) {
   }
   if (oc_chance(c, 20)) x.args.scale *= 20; /* sharp: the running maximum matters */
   snprintf(c->what, sizeof c->what,
-           "attention %s seqs %d tokens %d context %d hq %d hkv %d d %d/%d block %d window %d%s%s%s%s",
-           tri_dtype_name(oc_kv_type(i)), s.count, x.batch.num_tokens, x.batch.max_context, hq, hkv, d, x.args.kv.v_dim,
-           block, x.args.window, x.args.softcap > 0 ? " softcap" : "", x.args.alibi_slopes ? " alibi" : "",
-           x.args.sinks ? " sinks" : "", x.args.causal ? "" : " not causal");
+           "attention %s seqs %d tokens %d context %d hq %d of %d from %d hkv %d d %d/%d block %d window %d%s%s%s%s",
+           tri_dtype_name(oc_kv_type(i)), s.count, x.batch.num_tokens, x.batch.max_context, hq, group, skipped, hkv, d,
+           x.args.kv.v_dim, block, x.args.window, x.args.softcap > 0 ? " softcap" : "",
+           x.args.alibi_slopes ? " alibi" : "", x.args.sinks ? " sinks" : "", x.args.causal ? "" : " not causal");
   oc_attention_compare(c, &x, x.args.scale > 2 / sqrtf((float)d) || x.args.alibi_slopes);
 }
 
@@ -224,7 +218,7 @@ void oc_case_qkv_rope_append(oc *c, int i) {
 void oc_case_copy_blocks(oc *c, int i) {
   tri_dtype t = oc_kv_type(i);
   size_t bytes;
-  int kv_blocks = oc_range(c, 2, 12), n = oc_range(c, 0, 10);
+  int kv_blocks = oc_range(c, 2, i % 3 ? 12 : 900), n = oc_range(c, 0, i % 3 ? 10 : 300);
   tri_copy_blocks_args a = {
       .kv = kv_layer(c, t, kv_blocks, oc_range(c, 1, 3), oc_range(c, 1, 17), head_dims[i % 9], &bytes)};
   size_t count = bytes / tri_dtype_size(t);

@@ -102,7 +102,8 @@ void oc_case_moe_experts(oc *c, int i) {
   s.experts = oc_range(c, 1, 9), s.top_k = oc_range(c, 1, s.experts > 6 ? 6 : s.experts);
   if (i % 20 == 19) s.tokens = 300, s.h = 40, s.f = 24, s.experts = 20, s.top_k = 16; /* more than one pass */
   if (i % 20 == 11) s.tokens = 300, s.experts = 2, s.top_k = 1;                       /* many rows of one expert */
-  if (i % 20 == 6) s.h = 1100, s.f = 300;                                             /* sums of more than one piece */
+  if (i == 13) s.tokens = 8200, s.h = 16, s.f = 8, s.experts = 9, s.top_k = 8; /* more choices than a grid's y has */
+  if (i % 20 == 6) s.h = 1100, s.f = 300;                                      /* sums of more than one piece */
   if (oc_chance(c, 40)) s.first = oc_range(c, 2, 20);
   s.act = (tri_act)(i % (s.gated ? 7 : 6));
   if (s.act == TRI_ACT_TANH) s.act = TRI_ACT_SWIGLU_OAI; /* no experts have tanh */

@@ -116,6 +116,19 @@ static void special_params(oc *c, kind k, tri_sample_params *p, int vocab) {
 
 enum { MOST_ROWS = 1024 };
 
+/* Counts on a device, full of what other sequences have left. */
+static void add_counts(oc *c, tri_sample_args *b) {
+  int *sequence = oc_host(c, MOST_ROWS * sizeof *sequence);
+  bool *fresh = oc_host(c, MOST_ROWS * sizeof *fresh);
+  size_t n = (size_t)b->logits.rows * (size_t)b->logits.cols;
+  uint32_t *counts = oc_host(c, n * sizeof *counts);
+  if (c->be->host_memory) return;
+  for (size_t i = 0; i < n; i++) counts[i] = (uint32_t)i * 2654435761u;
+  for (int r = 0; r < b->logits.rows; r++) sequence[r] = b->logits.rows - 1 - r, fresh[r] = true;
+  b->counts = oc_device(c, counts, n * sizeof *counts);
+  b->sequence = sequence, b->fresh = fresh;
+}
+
 static void fill(oc *c, kind k, float sigma, tri_sample_args *a, tri_sample_params *params) {
   const tri_sample_params **pointers = oc_host(c, MOST_ROWS * sizeof *pointers);
   const uint32_t **history = oc_host(c, MOST_ROWS * sizeof *history);
@@ -142,6 +155,32 @@ static void fill(oc *c, kind k, float sigma, tri_sample_args *a, tri_sample_para
   a->counter = counter;
 }
 
+/* A few draws of the same sequences, whose tokens a device counts by itself. */
+static void draw_on(oc *c, tri_sample_args *a, tri_sample_args *b, tri_sample_params *params, float sigma) {
+  int rows = a->logits.rows, vocab = a->logits.cols;
+  for (int r = 0; r < rows; r++) {
+    uint32_t *longer = oc_host(c, ((size_t)a->num_history[r] + 1) * sizeof *longer);
+    memcpy(longer, a->history[r], (size_t)a->num_history[r] * sizeof *longer);
+    longer[a->num_history[r]] = b->results[r].token;
+    ((const uint32_t **)a->history)[r] = longer;
+    ((int *)a->num_history)[r]++;
+    ((uint64_t *)a->counter)[r]++;
+    if (b->fresh) ((bool *)b->fresh)[r] = false;
+  }
+  a->logits = oc_matrix(c, rows, vocab, false);
+  for (int r = 0; r < rows; r++) some_logits(c, MIXED, a->logits.data + (size_t)r * (size_t)a->logits.ld, vocab, sigma);
+  b->logits = oc_device_matrix(c, &a->logits);
+  oc_status(c, tri_run_sample(c->ref, a), tri_run_sample(c->be, b));
+  oc_expect(c, c->be->ops.stream_sync(c->be) == TRI_OK, "the device: %s", c->be->failure);
+  for (int r = 0; r < rows; r++) {
+    snprintf(c->what, sizeof c->what, "sample on, vocab %d history %d temperature %g", vocab, a->num_history[r],
+             params[r].temperature);
+    compare_draw(c, &params[r], a->logits.data + (size_t)r * (size_t)a->logits.ld, vocab, a->counter[r],
+                 a->results[r].token, b->results[r].token);
+    compare_logprobs(c, &a->results[r], &b->results[r]);
+  }
+}
+
 void oc_case_sample(oc *c, int i) {
   static const int vocabs[] = {1, 5, 17, 1000, 32000, 4099, 777};
   static const kind kinds[] = {MIXED, TIES, GREEDY, FLAT, STEEP, MIXED, BROKEN, TOUCHED};
@@ -159,6 +198,7 @@ void oc_case_sample(oc *c, int i) {
   tri_sample_args b = a;
   b.logits = oc_device_matrix(c, &a.logits);
   a.results = want, b.results = got;
+  add_counts(c, &b);
   uint32_t *again = oc_host(c, MOST_ROWS * sizeof *again);
   if (oc_chance(c, 50)) b.drawn = oc_device(c, again, MOST_ROWS * sizeof *again);
   oc_status(c, tri_run_sample(c->ref, &a), tri_run_sample(c->be, &b));
@@ -174,4 +214,5 @@ void oc_case_sample(oc *c, int i) {
                  got[r].token);
     compare_logprobs(c, &want[r], &got[r]);
   }
+  for (int n = 0; rows <= 6 && n < 3; n++) draw_on(c, &a, &b, params, sigma);
 }

@@ -141,8 +141,8 @@ void oc_deterministic_attention(oc *c, tri_backend **others, int num_others, int
         int32_t start[2] = {0, piece}, context = s.context[k] - s.tokens[k] + done + piece;
         tri_batch b = {
             .num_tokens = piece, .num_seqs = 1, .max_context = context, .max_query = piece, .num_single = piece == 1};
-        b.block_table_stride = x.batch.block_table_stride, b.seq_start = start, b.context_len = &context;
-        b.block_table = x.batch.block_table + (size_t)k * (size_t)b.block_table_stride;
+        b.seq_start = start, b.context_len = &context;
+        b.block_table = x.batch.block_table, b.block_start = x.batch.block_start + k;
         tri_attention_args a = x.args;
         a.batch = &b, a.q = rows_of(&x.args.q, first, piece), a.out = rows_of(&out, first, piece);
         oc_expect(c, tri_run_attention(others[o], &a) == TRI_OK, "does not run");

@@ -23,7 +23,7 @@ typedef struct options {
   const char *endpoint, *key_file, *task;
   tri_opt_list allow;
   bool insecure_tcp, token_ids_only;
-  int64_t step_us, backlog, max_model_len;
+  int64_t step_us, backlog, max_model_len, starting_ms;
 } options;
 
 static const tri_option table[] = {
@@ -37,6 +37,8 @@ static const tri_option table[] = {
      .help = "time between two tokens of a request"},
     {TRI_OPT(options, backlog), .name = "backlog", .min = 1, .max = 1000000, .fallback = "1000",
      .help = "messages queued per client"},
+    {TRI_OPT(options, starting_ms), .name = "starting-ms", .min = 0, .max = 3600000, .fallback = "0",
+     .help = "how long its state is \"starting\""},
     {TRI_OPT(options, max_model_len), .name = "max-model-len", .min = 1, .max = 10000000, .fallback = "2048",
      .help = "told in status"},
 };
@@ -202,6 +204,7 @@ static void on_status(server *s, const tri_peer *from) {
                             .max_model_len = (uint64_t)s->o.max_model_len,
                             .vocab_size = 1000};
   c->uptime_s = (double)(tri_now_ns() - s->started_ns) * 1e-9;
+  if (c->uptime_s * 1000 < (double)s->o.starting_ms) c->state = str("starting");
   c->groups[0] = (tri_group_status){.group = 0,
                                     .epoch = 1,
                                     .state = str("ready"),

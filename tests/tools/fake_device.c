@@ -58,6 +58,7 @@ __attribute__((visibility("default"))) tri_status tri_backend_fill_cuda(tri_back
     be->ops.event_record = event_record;
     be->ops.event_query = event_query;
   }
+  be->num_devices = 2;
   snprintf(be->about, sizeof be->about, "device %d: imitation", device);
   return TRI_OK;
 }

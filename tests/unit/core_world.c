@@ -73,6 +73,8 @@ static void read_done(struct stream *s, const tri_done *d) {
   s->prompt_tokens = d->prompt_tokens;
   s->timed_out = d->timed_out;
   s->preemptions = d->preemptions;
+  s->queue_ms = d->queue_ms;
+  s->seed = d->seed;
   for (uint32_t i = 0; i < d->num_choices; i++) {
     s->choice[i].reason = d->choices[i].reason;
     add_text(&s->choice[i], d->choices[i].text);
@@ -144,10 +146,10 @@ static tri_status to_worker(void *ctx, const tri_peer *to, tri_group_msg *m) {
   return TRI_OK;
 }
 
-static tri_status tokenize(void *ctx, uint64_t job, tri_wire_str text, tri_wire_str pair, const uint32_t **ids,
-                           size_t *count, size_t *second) {
+static tri_status tokenize(void *ctx, uint64_t job, const tri_core_text *text, const uint32_t **ids, size_t *count,
+                           size_t *second) {
   struct world *w = ctx;
-  (void)pair, (void)second;
+  (void)second;
   if (w->refuse_tokenize) return TRI_AGAIN;
   if (w->tokenize_now) {
     *ids = w->now_ids;
@@ -155,8 +157,9 @@ static tri_status tokenize(void *ctx, uint64_t job, tri_wire_str text, tri_wire_
     return w->tokenize_now_status;
   }
   w->tokenize_job = job;
-  memcpy(w->tokenize_text, text.s, text.len);
-  w->tokenize_len = text.len;
+  memcpy(w->tokenize_text, text->text.s, text->text.len);
+  w->tokenize_len = text->text.len;
+  w->tokenize_special = text->special;
   w->tokenizes++;
   return TRI_OK;
 }

@@ -42,6 +42,8 @@ struct stream {
   } choice[MAX_CHOICES];
   uint64_t completion_tokens;
   uint32_t preemptions;
+  double queue_ms;
+  uint64_t seed;
   char code[64], field[96], message[400];
 };
 
@@ -72,6 +74,7 @@ struct world {
   uint64_t tokenize_job, stopped_job;
   char tokenize_text[MAX_TEXT];
   size_t tokenize_len;
+  bool tokenize_special;
   int tokenizes;
   double layer_seconds; /* that groups say when they are ready */
   uint8_t randoms;      /* the next random byte */

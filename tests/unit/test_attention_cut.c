@@ -10,7 +10,7 @@ enum { MOST_SEQS = 300, SMS = 132 };
 
 typedef struct world {
   tri_batch b;
-  int32_t start[MOST_SEQS + 1], context[MOST_SEQS];
+  int32_t start[MOST_SEQS + 1], block_start[MOST_SEQS + 1], context[MOST_SEQS];
   tri_attention_part *parts;
   tri_attention_tile *tiles;
   tri_attention_cut cut;
@@ -27,11 +27,13 @@ static void add(world *w, int tokens, int context) {
   w->context[b->num_seqs++] = context;
   b->num_tokens += tokens;
   w->start[b->num_seqs] = b->num_tokens;
+  w->block_start[b->num_seqs] = w->block_start[b->num_seqs - 1] + context / 16 + 1;
 }
 
 static void cut(world *w, const tri_attention_shape *s) {
   w->b.seq_start = w->start;
   w->b.context_len = w->context;
+  w->b.block_start = w->block_start;
   size_t parts = (size_t)tri_attention_most_parts(s, &w->b, SMS), tiles = (size_t)tri_attention_most_tiles(s, &w->b);
   w->parts = malloc((parts + 1) * sizeof *w->parts);
   w->tiles = malloc((tiles + 1) * sizeof *w->tiles);
@@ -63,7 +65,8 @@ static void check_context(const world *w, const tri_attention_shape *s, const tr
   for (int split = 0; split < p->splits; split++) {
     const tri_attention_part *q = w->parts;
     while (q < w->parts + w->cut.num_parts && !(q->row == p->row && q->split == split)) q++;
-    ck_assert(q < w->parts + w->cut.num_parts && q->seq == seq && q->position == position && q->splits == p->splits);
+    ck_assert(q < w->parts + w->cut.num_parts && q->blocks == w->b.block_start[seq] && q->position == position &&
+              q->splits == p->splits);
     ck_assert(q->first == next && q->end > q->first);
     ck_assert(p->splits > 1 ? q->place - split == p->place - p->split : q->place == -1);
     next = q->end;
@@ -101,7 +104,7 @@ static void check_tiles(const world *w, const tri_attention_shape *s) {
     const tri_attention_tile *t = &w->tiles[i];
     int seq = seq_of(w, t->row), position = w->context[seq] - (w->start[seq + 1] - t->row),
         last = position + t->rows - 1;
-    ck_assert(t->seq == seq && t->rows >= 1 && t->rows <= s->rows && t->position == position &&
+    ck_assert(t->blocks == w->b.block_start[seq] && t->rows >= 1 && t->rows <= s->rows && t->position == position &&
               t->context == w->context[seq]);
     ck_assert_int_eq(t->end, s->causal ? last + 1 : t->context);
     int first_last = s->causal ? position : t->context - 1;

@@ -285,12 +285,13 @@ static void check_same(const tri_batch *a, const tri_batch *b) {
   if (!n) return;
   MUST(!memcmp(a->context_len, b->context_len, n * sizeof *a->context_len));
   MUST(!memcmp(a->seq_start, b->seq_start, (n + 1) * sizeof *a->seq_start));
-  MUST(!memcmp(a->block_table, b->block_table, n * (size_t)a->block_table_stride * sizeof *a->block_table));
+  MUST(!memcmp(a->block_start, b->block_start, (n + 1) * sizeof *a->block_start));
+  MUST(!memcmp(a->block_table, b->block_table, (size_t)a->block_start[n] * sizeof *a->block_table));
   if (a->kv_slot) MUST(!memcmp(a->kv_slot, b->kv_slot, t * sizeof *a->kv_slot));
 }
 
 static void compute_source(struct sim *s, const tri_batch *v, int q) {
-  const int32_t *blocks = v->block_table + q * v->block_table_stride;
+  const int32_t *blocks = tri_batch_blocks(v, q);
   uint64_t h = SOURCE_ROOT;
   for (int t = v->seq_start[q]; t < v->seq_start[q + 1]; t++)
     *entry(s, blocks, t - v->seq_start[q]) = h = extend(h, v->token_ids[t]);
@@ -312,7 +313,7 @@ static uint64_t check_source(struct sim *s, const tri_batch_builder *b, int q, c
   MUST(b->cross.context_len[q] == j->num_source);
   for (int i = 0; i < j->num_source; i++) {
     h = extend(h, j->source[i]);
-    MUST_SAY(*entry(s, b->cross.block_table + q * b->cross.block_table_stride, i) == h, "entry %d of a source", i);
+    MUST_SAY(*entry(s, tri_batch_blocks(&b->cross, q), i) == h, "entry %d of a source", i);
   }
   return h;
 }
@@ -320,7 +321,7 @@ static uint64_t check_source(struct sim *s, const tri_batch_builder *b, int q, c
 static void execute_sequence(struct sim *s, const tri_batch_builder *b, int q, const tri_plan_seq *p) {
   const tri_slot *slot = &s->ranks[0].slots->slots[p->slot];
   const tri_job *j = job_in(s, p->slot);
-  const int32_t *blocks = b->batch.block_table + q * b->batch.block_table_stride;
+  const int32_t *blocks = tri_batch_blocks(&b->batch, q);
   int first = b->batch.seq_start[q], n = b->batch.seq_start[q + 1] - first;
   MUST(n >= 1 && j);
   uint64_t h = check_source(s, b, q, j);

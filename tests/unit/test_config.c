@@ -305,6 +305,7 @@ static const struct {
     {llama, "pruned_heads", "{\"1\":[0]}", TRI_UNSUPPORTED, "pruned_heads"},
     {llama, "quantization_config", "{\"quant_method\":\"gptq\"}", TRI_UNSUPPORTED, "quantization_config"},
     {llama, "quantization_config", "1", TRI_UNSUPPORTED, "quantization_config"},
+    {llama, "compression_config", "{\"quant_method\":\"compressed-tensors\"}", TRI_UNSUPPORTED, "compression_config"},
     {llama, "sliding_window", "4096", TRI_UNKNOWN_FIELD, "sliding_window"},
     {llama, "num_experts", "8", TRI_UNKNOWN_FIELD, "num_experts"},
     {llama, "logit_scale", "2.0", TRI_UNKNOWN_FIELD, "logit_scale"},

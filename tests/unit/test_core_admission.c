@@ -243,13 +243,16 @@ START_TEST(test_seed) {
       tri_client_msg m = submit_msg(k);
       m.submit.sampling.has_seed = k == 2;
       m.submit.sampling.seed = 77;
-      submit(w, "a", &m);
+      struct stream *s = submit(w, "a", &m);
       seeds[i][k] = w->assigns[k].a.seed;
+      token(w, last_job(w), 0, 0, 65, TRI_TOKEN_LAST, TRI_FINISH_LENGTH);
+      ck_assert_uint_eq(s->seed, seeds[i][k]); /* and its client is told */
     }
     world_destroy(w);
   }
   ck_assert_mem_eq(seeds[0], seeds[1], sizeof seeds[0]);
   ck_assert_uint_ne(seeds[0][0], seeds[0][1]);
+  ck_assert(seeds[0][0] >> 53 == 0 && seeds[0][1] >> 53 == 0); /* JSON's integers */
   ck_assert_uint_eq(seeds[0][2], 77);
 }
 END_TEST

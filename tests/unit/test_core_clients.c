@@ -193,7 +193,7 @@ START_TEST(test_owners) {
   struct stream *t = open_stream(w, "a@x", 30);
   t->peer.owner = (tri_owner){.kind = TRI_OWNER_KEY, .bytes = "@y"}; /* who has the address of one that is gone */
   tri_core_client(w->core, w->now, &t->peer, &by_number);
-  expect_error(t, "not_found", "request_id");
+  expect_error(t, "not_found", "target");
   ck_assert_int_eq(w->num_aborts, 0);
   m.id = 40;
   t = submit(w, "b@y", &m); /* of the same name, and a job of its own */
@@ -251,7 +251,7 @@ START_TEST(test_cancel) {
   struct stream *s = submit(w, "a", &m), *t = open_stream(w, "b", 51);
   tri_client_msg x = {.op = TRI_OP_CANCEL, .id = 51, .cancel = {.target = 50}};
   tri_core_client(w->core, w->now, &t->peer, &x);
-  expect_error(t, "not_found", "request_id");
+  expect_error(t, "not_found", "target");
   ck_assert(!s->done);
   x.id = 52;
   t = open_stream(w, "a", 52);

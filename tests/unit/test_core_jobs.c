@@ -94,6 +94,7 @@ START_TEST(test_text_prompt) {
   ck_assert_int_eq(s->messages, 0); /* the prompt's length is not known yet */
   ck_assert_int_eq(w->tokenizes, 1);
   ck_assert_mem_eq(w->tokenize_text, "Hello", 5);
+  ck_assert(w->tokenize_special);
   tri_core_tokenized(w->core, w->now, w->tokenize_job, TRI_OK, some_ids, 3, 0);
   expect_text(s, 0, "Hello");
   expect_text(s, 1, "Hello");
@@ -105,6 +106,10 @@ START_TEST(test_text_prompt) {
   /* From the first token on the prompt has been read. */
   s = attach(w, 2, s, 1);
   expect_text(s, 0, "Helloz");
+  m.id = 3;
+  m.submit.add_special_tokens = false;
+  submit(w, "a", &m);
+  ck_assert(w->tokenizes == 2 && !w->tokenize_special);
   world_destroy(w);
 }
 END_TEST
@@ -249,6 +254,37 @@ START_TEST(test_preemptions) {
 }
 END_TEST
 
+/* A job waits until a step takes a part of it in, in its group as well; one that none takes in, until its end. */
+START_TEST(test_queue_time) {
+  struct world *w = world_create(1);
+  start_group(w, 0, 1, 1);
+  tri_client_msg m = submit_msg(1);
+  struct stream *s = submit(w, "one", &m);
+  uint64_t job = last_job(w);
+  m.id = 2;
+  struct stream *never = submit(w, "one", &m);
+  uint64_t other = last_job(w);
+  w->now += 50 * MS;
+  tri_group_token t[] = {
+      {.job = job, .token = 65, .flags = TRI_TOKEN_WAITED, .waited_ns = 40 * MS},
+      {.job = job, .offset = 1, .token = 66, .flags = TRI_TOKEN_LAST},
+      {.job = other, .flags = TRI_TOKEN_LAST | TRI_TOKEN_NONE, .reason = TRI_FINISH_ABORT},
+  };
+  send_tokens(w, 0, 1, t, 3);
+  ck_assert(s->done && never->done);
+  ck_assert_double_eq(s->queue_ms, 40);
+  ck_assert_double_eq(never->queue_ms, 50);
+  m.id = 3;
+  s = submit(w, "one", &m);
+  t[0] = (tri_group_token){
+      .job = last_job(w), .token = 65, .flags = TRI_TOKEN_WAITED | TRI_TOKEN_LAST, .waited_ns = UINT64_MAX};
+  w->now += 5 * MS;
+  send_tokens(w, 0, 1, t, 1);
+  ck_assert_double_eq(s->queue_ms, 5); /* whatever the group's clock says */
+  world_destroy(w);
+}
+END_TEST
+
 START_TEST(test_tokens_without_text) {
   struct world *w = world_create(1);
   start_group(w, 0, 1, 1);
@@ -279,6 +315,7 @@ Suite *suite_core_jobs(void) {
   tcase_add_test(t, test_no_alternatives);
   tcase_add_test(t, test_several_choices);
   tcase_add_test(t, test_preemptions);
+  tcase_add_test(t, test_queue_time);
   tcase_add_test(t, test_tokens_without_text);
   return suite;
 }

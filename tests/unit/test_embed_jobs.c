@@ -75,13 +75,14 @@ static tri_status to_worker(void *ctx, const tri_peer *to, tri_group_msg *m) {
 
 static const uint32_t text_ids[] = {5, 300, 7};
 
-static tri_status tokenize(void *ctx, uint64_t job, tri_wire_str text, tri_wire_str pair, const uint32_t **ids,
-                           size_t *count, size_t *second) {
+static tri_status tokenize(void *ctx, uint64_t job, const tri_core_text *text, const uint32_t **ids, size_t *count,
+                           size_t *second) {
   (void)ctx, (void)job;
-  if (text.len > 3) return TRI_TOO_LARGE;
+  if (text->text.len > 3 && !text->truncate_to) return TRI_TOO_LARGE;
+  if (text->truncate_to) ck_assert_uint_eq(text->truncate_to, MODEL_LEN);
   *ids = text_ids;
-  *count = text.len == 3 && !memcmp(text.s, "no ", 3) ? 0 : 3;
-  *second = pair.s ? 2 : 0;
+  *count = text->text.len == 3 && !memcmp(text->text.s, "no ", 3) ? 0 : 3;
+  *second = text->pair.s ? 2 : 0;
   return TRI_OK;
 }
 
@@ -126,12 +127,13 @@ static struct world *create_with(kind k, const char *config, int num_labels, con
   tri_core_config c = {.model_name = "toy",
                        .model = &w->model,
                        .tokenizer = w->tokenizer,
+                       .other_tokenizer = "spiece.model",
                        .labels = k > EMBEDDER ? &w->labels : NULL,
                        .pools_as_model = true,
                        .num_groups = 1,
                        .seed = 7,
                        .max_queue = MAX_QUEUE,
-                       .max_prompt = MODEL_LEN,
+                       .max_prompt = 2 * MODEL_LEN, /* a group may have less */
                        .silence_ns = 400 * SECOND,
                        .watchdog_ns = 1000 * SECOND,
                        .io = {w, to_client, to_worker, tokenize, tokenize_stop, group_lost, group_ready, draw}};
@@ -177,7 +179,7 @@ static void ask(struct world *w, tri_client_op op, uint64_t id, const tri_embed_
 static tri_embed_request of_ids(size_t n) { return (tri_embed_request){.token_ids = zeros, .num_token_ids = n}; }
 
 static void result(struct world *w, uint64_t job, uint64_t epoch, const float *values, size_t n) {
-  tri_group_result r = {job, values, n};
+  tri_group_result r = {.job = job, .waited_ns = 3000000, .values = values, .num_values = n};
   tri_group_msg m = {.op = TRI_GROUP_EMBED_RESULTS, .embed_results = {.epoch = epoch, .num = 1, .results = &r}};
   send_worker(w, &m);
 }
@@ -203,11 +205,14 @@ START_TEST(test_embed) {
   ck_assert(w->assigns[0].num_token_ids == 5 && w->assigns[0].sampling.n == 1 && w->assigns[0].sampling.priority == -2);
   ck_assert_int_eq(w->num_replies, 0); /* one answer, and nothing before it */
   ck_assert(!tri_core_is_idle(w->core));
+  w->now += 5000000;
   result(w, last_job(w), 1, v345, 3);
   const struct reply *r = last(w);
+  ck_assert(r->embed.queue_ms == 3 && r->embed.total_ms == 5); /* with what it waited in its group */
   ck_assert(r->op == TRI_REPLY_EMBEDDING && r->id == 9 && r->embed.num_values == 3 && r->embed.prompt_tokens == 5);
   ck_assert(!memcmp(r->values, v345, sizeof v345));
   ck_assert(tri_core_is_idle(w->core));
+  e.has_normalize = true;
   e.normalize = true;
   ask(w, TRI_OP_EMBED, 10, &e);
   result(w, last_job(w), 1, v345, 3);
@@ -368,6 +373,48 @@ START_TEST(test_refused) {
   e = (tri_embed_request){.text = {"abc", 3}};
   ask(w, TRI_OP_CLASSIFY, 2, &e); /* no tokenizer */
   expect_error(w, 2, "unsupported", "text");
+  ck_assert_ptr_nonnull(strstr(last(w)->message, "its spiece.model is not read"));
+  destroy(w);
+}
+END_TEST
+
+/* A model whose folder asks for vectors of length 1 makes them, unless a request wants none. */
+START_TEST(test_normalize_of_the_model) {
+  const struct {
+    bool model, has, wish;
+    float second; /* of v345 */
+  } cases[] = {{false, false, false, 3},
+               {false, true, true, 0.6f},
+               {true, false, false, 0.6f},
+               {true, true, false, 3},
+               {true, true, true, 0.6f}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct world *w = create(EMBEDDER, NULL, 0, false);
+    w->model.sentence.normalize = cases[i].model;
+    tri_embed_request e = of_ids(1);
+    e.has_normalize = cases[i].has;
+    e.normalize = cases[i].wish;
+    ask(w, TRI_OP_EMBED, 1, &e);
+    result(w, last_job(w), 1, v345, 3);
+    ck_assert_float_eq_tol(last(w)->values[1], cases[i].second, 1e-6f);
+    destroy(w);
+  }
+}
+END_TEST
+
+START_TEST(test_truncate) {
+  struct world *w = create(EMBEDDER, NULL, 0, true);
+  tri_embed_request e = {.text = {"long", 4}, .truncate = true};
+  ask(w, TRI_OP_EMBED, 1, &e);
+  ck_assert_int_eq(w->num_assigns, 1);
+  e.truncate = false;
+  ask(w, TRI_OP_EMBED, 2, &e);
+  expect_error(w, 2, "no_capacity", "text");
+  ck_assert_ptr_nonnull(strstr(last(w)->message, "truncate"));
+  e = of_ids(3);
+  e.truncate = true; /* the last of which may be special */
+  ask(w, TRI_OP_EMBED, 3, &e);
+  expect_error(w, 3, "invalid_argument", "truncate");
   destroy(w);
 }
 END_TEST
@@ -468,7 +515,7 @@ START_TEST(test_slow_and_closed) {
   w->closed = false;
   tri_client_msg status = {.op = TRI_OP_CANCEL, .id = 60, .cancel = {.target = 2}};
   tri_core_client(w->core, w->now, &client, &status);
-  expect_error(w, 60, "not_found", "request_id"); /* forgotten */
+  expect_error(w, 60, "not_found", "target"); /* forgotten */
   destroy(w);
 }
 END_TEST
@@ -485,6 +532,8 @@ Suite *suite_embed_jobs(void) {
   tcase_add_test(t, test_token_classification);
   tcase_add_test(t, test_refused);
   tcase_add_test(t, test_poolings);
+  tcase_add_test(t, test_normalize_of_the_model);
+  tcase_add_test(t, test_truncate);
   tcase_add_test(t, test_answers_are_bounded);
   tcase_add_test(t, test_ends);
   tcase_add_test(t, test_slow_and_closed);

@@ -180,10 +180,10 @@ START_TEST(absorbed_latent_attention_is_the_expanded_one) {
     }
   tri_kv_layer kv = {cache, NULL, TRI_F32, 2, 1, 2, ROW, RANK};
   int64_t slots[LENGTH] = {2, 3, 0, 1};
-  int32_t table[2] = {1, 0}, start[2] = {0, LENGTH}, context = LENGTH, map[HEADS] = {0};
-  tri_batch batch = {.num_tokens = LENGTH, .num_seqs = 1, .block_table_stride = 2, .max_context = LENGTH};
+  int32_t table[2] = {1, 0}, block_start[2] = {0, 2}, start[2] = {0, LENGTH}, context = LENGTH;
+  tri_batch batch = {.num_tokens = LENGTH, .num_seqs = 1, .max_context = LENGTH};
   batch.max_query = LENGTH, batch.num_single = LENGTH == 1, batch.seq_start = start, batch.context_len = &context,
-  batch.block_table = table;
+  batch.block_table = table, batch.block_start = block_start;
   tri_mat queries = {q, LENGTH, HEADS * QUERY, HEADS * QUERY, TRI_F32},
           rows = {q_out, LENGTH, HEADS * ROW, HEADS * ROW, TRI_F32};
   tri_mat latents = {mixed, LENGTH, HEADS * RANK, HEADS * RANK, TRI_F32},
@@ -193,7 +193,7 @@ START_TEST(absorbed_latent_attention_is_the_expanded_one) {
   append.cos = co, append.sin = si, append.kv_slot = slots, append.kv = kv, append.q_out = rows;
   tri_head_linear_args absorb = {.x = queries, .w = {to_latent, NULL, TRI_F32, HEADS * RANK, NOPE}, .out = rows};
   absorb.num_heads = HEADS, absorb.x_stride = QUERY, absorb.out_stride = ROW;
-  tri_attention_args attend = {.q = rows, .kv = kv, .batch = &batch, .num_heads = HEADS, .kv_head_of = map};
+  tri_attention_args attend = {.q = rows, .kv = kv, .batch = &batch, .num_heads = HEADS, .heads_per_kv = HEADS};
   attend.scale = 0.3f, attend.causal = true, attend.out = latents;
   tri_head_linear_args value = {.x = latents, .w = {to_value, NULL, TRI_F32, HEADS * VALUE, RANK}, .out = values};
   value.num_heads = HEADS, value.x_stride = RANK, value.out_stride = VALUE;

@@ -307,7 +307,8 @@ static void check_all(const tri_model_config *c, int tp, int pp) {
     for (int rank = 0; rank < tp; rank++) {
       tri_shard s;
       tri_error err = {0};
-      tri_status st = tri_shard_make(c, (tri_parallel){tp, pp, rank, stage}, &s, &err);
+      tri_status st =
+          tri_shard_make(c, (tri_parallel){.tp = tp, .pp = pp, .tp_rank = rank, .pp_rank = stage}, &s, &err);
       ck_assert_msg(st == TRI_OK, "%s", err.message);
       ck_assert(s.first_stage == (stage == 0) && s.last_stage == (stage == pp - 1));
       ck_assert(s.layers.first == layers && s.layers.count >= 1); /* contiguous, in order, none left out */
@@ -340,16 +341,60 @@ START_TEST(every_element_has_its_place) {
 }
 END_TEST
 
+#define LLAMA(layers, hidden, ff, vocab, heads, tied)                                                                  \
+  "{\"model_type\":\"llama\",\"hidden_size\":" hidden ",\"num_hidden_layers\":" layers                                 \
+  ",\"num_attention_heads\":" heads ",\"num_key_value_heads\":4,\"intermediate_size\":" ff ",\"vocab_size\":" vocab    \
+  ",\"max_position_embeddings\":8192,\"rms_norm_eps\":1e-5,\"hidden_act\":\"silu\",\"tie_word_embeddings\":" tied "}"
+
 /* The awkward case by hand: 6 query heads read 3 KV heads, two ranks. */
 START_TEST(six_over_three_on_two) {
   tri_model_config c = make(tri_arch_find("llama"), 6, 3, 8, 8, 1);
   tri_shard a, b;
-  ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){2, 1, 0, 0}, &a, NULL), TRI_OK);
-  ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){2, 1, 1, 0}, &b, NULL), TRI_OK);
+  ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){.tp = 2, .pp = 1, .tp_rank = 0, .pp_rank = 0}, &a, NULL), TRI_OK);
+  ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){.tp = 2, .pp = 1, .tp_rank = 1, .pp_rank = 0}, &b, NULL), TRI_OK);
   ck_assert(a.q_heads.first == 0 && a.q_heads.count == 3 && a.kv_heads.first == 0 && a.kv_heads.count == 2);
   ck_assert(b.q_heads.first == 3 && b.q_heads.count == 3 && b.kv_heads.first == 1 && b.kv_heads.count == 2);
   /* KV head 1 lies on both. */
   ck_assert_int_eq(tri_shard_weight_shape(&c, &a, TRI_W_QKV).n, (3 + 2 + 2) * c.attention.head_dim);
+}
+END_TEST
+
+/* Stages have nearly equal bytes: the embedding and the head count, and so do experts beside dense layers. */
+START_TEST(stages_by_bytes) {
+  static const struct {
+    const char *config;
+    int pp;
+    bool quantized;
+    int counts[8];
+  } cases[] = {
+      /* Llama 3 8B: embedding and head weigh as much as 2.4 layers each. */
+      {LLAMA("32", "4096", "14336", "128256", "32", "false"), 1, false, {32}},
+      {LLAMA("32", "4096", "14336", "128256", "32", "false"), 2, false, {16, 16}},
+      {LLAMA("32", "4096", "14336", "128256", "32", "false"), 4, false, {7, 9, 9, 7}},
+      {LLAMA("32", "4096", "14336", "128256", "32", "false"), 8, false, {2, 5, 4, 5, 5, 4, 5, 2}},
+      /* In int8 layers weigh half and the table what it did. */
+      {LLAMA("32", "4096", "14336", "128256", "32", "false"), 4, true, {5, 10, 10, 7}},
+      /* A small vocabulary: layers alone count. */
+      {LLAMA("32", "4096", "14336", "256", "32", "false"), 4, false, {8, 8, 8, 8}},
+      /* An end that weighs more than a part of the whole leaves its stage one layer. */
+      {LLAMA("4", "64", "128", "128256", "4", "false"), 4, false, {1, 1, 1, 1}},
+      {LLAMA("6", "64", "128", "128256", "4", "false"), 3, false, {1, 4, 1}},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    tri_model_config c;
+    tri_error err = {0};
+    int at = 0;
+    ck_assert_msg(tri_model_config_parse(cases[i].config, strlen(cases[i].config), NULL, 0, &c, &err) == TRI_OK, "%s",
+                  err.message);
+    for (int stage = 0; stage < cases[i].pp; stage++) {
+      tri_range r =
+          tri_stage_layers(&c, (tri_parallel){.tp = 1, .pp = cases[i].pp, .quantized = cases[i].quantized}, stage);
+      ck_assert_msg(r.first == at && r.count == cases[i].counts[stage], "case %zu, stage %d: %d layers", i, stage,
+                    r.count);
+      at += r.count;
+    }
+    ck_assert_int_eq(at, (int)c.num_layers);
+  }
 }
 END_TEST
 
@@ -372,17 +417,17 @@ START_TEST(refused_layouts) {
     tri_parallel p;
     const char *field;
   } bad[] = {
-      {{0, 1, 0, 0}, "tensor_parallel_size"},
-      {{-1, 1, 0, 0}, "tensor_parallel_size"},
-      {{7, 1, 0, 0}, "tensor_parallel_size"},
-      {{1 << 30, 1, 0, 0}, "tensor_parallel_size"},
-      {{1, 0, 0, 0}, "pipeline_parallel_size"},
-      {{1, 4, 0, 0}, "pipeline_parallel_size"},
-      {{1, -2, 0, 0}, "pipeline_parallel_size"},
-      {{2, 1, 2, 0}, "rank"},
-      {{2, 1, -1, 0}, "rank"},
-      {{1, 2, 0, 2}, "rank"},
-      {{1, 2, 0, -1}, "rank"},
+      {{0, 1, 0, 0, false}, "tensor_parallel_size"},
+      {{-1, 1, 0, 0, false}, "tensor_parallel_size"},
+      {{7, 1, 0, 0, false}, "tensor_parallel_size"},
+      {{1 << 30, 1, 0, 0, false}, "tensor_parallel_size"},
+      {{1, 0, 0, 0, false}, "pipeline_parallel_size"},
+      {{1, 4, 0, 0, false}, "pipeline_parallel_size"},
+      {{1, -2, 0, 0, false}, "pipeline_parallel_size"},
+      {{2, 1, 2, 0, false}, "rank"},
+      {{2, 1, -1, 0, false}, "rank"},
+      {{1, 2, 0, 2, false}, "rank"},
+      {{1, 2, 0, -1, false}, "rank"},
   };
   tri_model_config c = make(tri_arch_find("llama"), 6, 3, 8, 8, 3);
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -395,9 +440,13 @@ START_TEST(refused_layouts) {
     ck_assert_mem_eq(&s, &untouched, sizeof s);
   }
   c = make(tri_arch_find("llama"), 6, 3, 4, 8, 3);
-  ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){5, 1, 0, 0}, &(tri_shard){0}, NULL), TRI_OUT_OF_RANGE);
+  ck_assert_int_eq(
+      tri_shard_make(&c, (tri_parallel){.tp = 5, .pp = 1, .tp_rank = 0, .pp_rank = 0}, &(tri_shard){0}, NULL),
+      TRI_OUT_OF_RANGE);
   c = make(tri_arch_find("llama"), 6, 3, 8, 4, 3);
-  ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){5, 1, 0, 0}, &(tri_shard){0}, NULL), TRI_OUT_OF_RANGE);
+  ck_assert_int_eq(
+      tri_shard_make(&c, (tri_parallel){.tp = 5, .pp = 1, .tp_rank = 0, .pp_rank = 0}, &(tri_shard){0}, NULL),
+      TRI_OUT_OF_RANGE);
 }
 END_TEST
 
@@ -410,7 +459,7 @@ static tri_status stop_at_once(void *ctx, const tri_slice *s) {
 START_TEST(an_error_ends_the_slices) {
   tri_model_config c = make(tri_arch_find("gpt_neox"), 6, 6, 8, 8, 3);
   tri_shard s;
-  ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){2, 1, 0, 0}, &s, NULL), TRI_OK);
+  ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){.tp = 2, .pp = 1, .tp_rank = 0, .pp_rank = 0}, &s, NULL), TRI_OK);
   for (const tri_tensor_rule *r = c.arch->tensors; r->name; r++) {
     if (!tri_rule_applies(&c, r)) continue;
     int calls = 0;
@@ -426,6 +475,7 @@ Suite *suite_layout(void) {
   tcase_set_timeout(c, 60);
   tcase_add_loop_test(c, every_element_has_its_place, 0, sizeof sizes / sizeof *sizes);
   tcase_add_test(c, six_over_three_on_two);
+  tcase_add_test(c, stages_by_bytes);
   tcase_add_test(c, parts);
   tcase_add_test(c, refused_layouts);
   tcase_add_test(c, an_error_ends_the_slices);

@@ -284,7 +284,9 @@ START_TEST(every_element_of_every_shard) {
       for (int rank = 0; rank < layouts[k].tp; rank++) {
         tri_shard s;
         tri_weights *w = NULL;
-        if (tri_shard_make(&c, (tri_parallel){layouts[k].tp, layouts[k].pp, rank, stage}, &s, &err) != TRI_OK)
+        if (tri_shard_make(&c,
+                           (tri_parallel){.tp = layouts[k].tp, .pp = layouts[k].pp, .tp_rank = rank, .pp_rank = stage},
+                           &s, &err) != TRI_OK)
           ck_abort_msg("%s", err.message);
         tri_status st = tri_weights_load(be, &c, &s, f.ckpt, layouts[k].dtype, TRI_QUANTIZE_NONE, &w, &err);
         ck_assert_msg(st == TRI_OK, "%s: %s: %s", folders[_i].dir, err.field, err.message);
@@ -309,7 +311,7 @@ START_TEST(a_tied_head_shares_the_embeddings_memory) {
   ck_assert(c.head.tie_word_embeddings);
   struct file f = open_file(dir);
   tri_backend *be = make_backend();
-  ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){1, 1, 0, 0}, &s, NULL), TRI_OK);
+  ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){.tp = 1, .pp = 1, .tp_rank = 0, .pp_rank = 0}, &s, NULL), TRI_OK);
   ck_assert_int_eq(tri_weights_load(be, &c, &s, f.ckpt, TRI_DTYPE_COUNT, TRI_QUANTIZE_NONE, &w, NULL), TRI_OK);
   ck_assert_ptr_eq(w->global[TRI_W_HEAD].data, w->global[TRI_W_EMBED].data);
   tri_weights_destroy(w);
@@ -330,7 +332,9 @@ START_TEST(layers_share_their_weights) {
   for (int k = 0; k < 3; k++) { /* three layers, two of them, and the other one on the next stage */
     tri_shard s;
     tri_weights *w = NULL;
-    ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){1, k ? 2 : 1, 0, k == 1}, &s, NULL), TRI_OK);
+    ck_assert_int_eq(
+        tri_shard_make(&c, (tri_parallel){.tp = 1, .pp = k ? 2 : 1, .tp_rank = 0, .pp_rank = k == 1}, &s, NULL),
+        TRI_OK);
     ck_assert_int_eq(tri_weights_load(be, &c, &s, f.ckpt, TRI_DTYPE_COUNT, TRI_QUANTIZE_NONE, &w, NULL), TRI_OK);
     for (int l = 0; l < s.layers.count; l++)
       ck_assert_mem_eq(&w->layers[l], &w->layers[0], sizeof w->layers[0]); /* the same pointers */
@@ -392,7 +396,7 @@ START_TEST(pieces_change_nothing) {
         c.seq2seq.on || tri_checkpoint_open(path, &ckpt, NULL) != TRI_OK)
       continue;
     for (int tp = 1; tp <= 2; tp++) {
-      tri_parallel p = {tp, 1, tp - 1, 0};
+      tri_parallel p = {.tp = tp, .pp = 1, .tp_rank = tp - 1};
       same_by_every_way(&c, ckpt, p, TRI_DTYPE_COUNT, TRI_QUANTIZE_NONE, pool, e->d_name);
       same_by_every_way(&c, ckpt, p, tp == 1 ? TRI_F32 : TRI_F16, TRI_QUANTIZE_INT8, pool, e->d_name);
     }
@@ -426,19 +430,23 @@ START_TEST(dummy_weights_are_the_same_in_every_layout) {
   tri_weights *whole = NULL, *other = NULL;
   ck_assert_int_eq(tri_model_config_load(dir, &c, NULL), TRI_OK);
   tri_backend *be = make_backend();
-  ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){1, 1, 0, 0}, &s, NULL), TRI_OK);
+  ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){.tp = 1, .pp = 1, .tp_rank = 0, .pp_rank = 0}, &s, NULL), TRI_OK);
   ck_assert_int_eq(tri_weights_dummy(be, &c, &s, 7, TRI_F32, TRI_QUANTIZE_NONE, &whole, NULL), TRI_OK);
-  static const tri_parallel shapes[] = {{1, 2, 0, 0}, {2, 1, 0, 0}, {3, 2, 0, 0}, {4, 1, 0, 0}};
+  static const tri_parallel shapes[] = {{.tp = 1, .pp = 2}, {.tp = 2, .pp = 1}, {.tp = 3, .pp = 2}, {.tp = 4, .pp = 1}};
   for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++)
     for (int stage = 0; stage < shapes[k].pp; stage++)
       for (int rank = 0; rank < shapes[k].tp; rank++) {
-        ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){shapes[k].tp, shapes[k].pp, rank, stage}, &s, NULL), TRI_OK);
+        ck_assert_int_eq(
+            tri_shard_make(&c,
+                           (tri_parallel){.tp = shapes[k].tp, .pp = shapes[k].pp, .tp_rank = rank, .pp_rank = stage},
+                           &s, NULL),
+            TRI_OK);
         ck_assert_int_eq(tri_weights_dummy(be, &c, &s, 7, TRI_F32, TRI_QUANTIZE_NONE, &other, NULL), TRI_OK);
         compare(&c, &s, other, whole_source, whole, folders[_i].dir);
         tri_weights_destroy(other);
       }
   /* Not constant, of the width that keeps activations near one, another model for another seed. */
-  ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){1, 1, 0, 0}, &s, NULL), TRI_OK);
+  ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){.tp = 1, .pp = 1, .tp_rank = 0, .pp_rank = 0}, &s, NULL), TRI_OK);
   ck_assert_int_eq(tri_weights_dummy(be, &c, &s, 8, TRI_F32, TRI_QUANTIZE_NONE, &other, NULL), TRI_OK);
   const tri_weight *a = &whole->layers[0].w[TRI_W_O], *b = &other->layers[0].w[TRI_W_O],
                    *l1 = &whole->layers[1].w[TRI_W_O];
@@ -549,7 +557,7 @@ static tri_status load_tiny(const char *config, tri_parallel p, tri_error *err) 
   return st;
 }
 
-static const tri_parallel one = {1, 1, 0, 0};
+static const tri_parallel one = {.tp = 1, .pp = 1};
 
 static void refused(tri_status want, const char *name) {
   tri_error err = {0};
@@ -759,7 +767,7 @@ START_TEST(rows_wider_than_the_staging_buffer) {
   write_checkpoint(-1);
   for (int tp = 1; tp <= 2; tp++) {
     tri_error err = {0};
-    tri_status st = load_tiny(wide, (tri_parallel){tp, 1, tp - 1, 0}, &err);
+    tri_status st = load_tiny(wide, (tri_parallel){.tp = tp, .pp = 1, .tp_rank = tp - 1, .pp_rank = 0}, &err);
     ck_assert_msg(st == TRI_OK || st == TRI_TOO_LARGE, "%s: %s", tri_status_name(st), err.message);
     if (st != TRI_OK) ck_assert_ptr_nonnull(strstr(err.field, "down_proj"));
   }

@@ -140,7 +140,14 @@ START_TEST(sizes) {
               {"2G", UINT64_C(2) << 30},
               {"1T", UINT64_C(1) << 40},
               {"1.5G", UINT64_C(3) << 29},
-              {"8GiB", UINT64_C(8) << 30}};
+              {"8GiB", UINT64_C(8) << 30},
+              {"8gib", UINT64_C(8) << 30},
+              {"80GB", UINT64_C(80000000000)},
+              {"80gb", UINT64_C(80000000000)},
+              {"1.5MB", 1500000},
+              {"1TB", UINT64_C(1000000000000)},
+              {"64KB", 64000},
+              {"2048B", 2048}};
   config c;
   tri_options *o;
   char line[64];
@@ -176,6 +183,10 @@ START_TEST(mistakes) {
       {"--swap-space -1", TRI_INVALID_ARGUMENT, "--swap-space is -1; it must not be negative"},
       {"--swap-space 1X", TRI_INVALID_ARGUMENT, "K, M, G or T"},
       {"--swap-space 1.5", TRI_INVALID_ARGUMENT, "K, M, G or T"},
+      {"--swap-space 1.5e3G", TRI_INVALID_ARGUMENT, "K, M, G or T"},
+      {"--swap-space 1GBit", TRI_INVALID_ARGUMENT, "KB ... for 1000"},
+      {"--swap-space 1Bi", TRI_INVALID_ARGUMENT, "K, M, G or T"},
+      {"--swap-space 20000000TB", TRI_OUT_OF_RANGE, "1K to 1T"},
       {"--seed abc", TRI_INVALID_ARGUMENT, "--seed needs an integer from 0 to 18446744073709551615, not \"abc\""},
       {"--seed 1K", TRI_INVALID_ARGUMENT, "needs an integer"},
       {"--seed 1.5", TRI_INVALID_ARGUMENT, "needs an integer"},
@@ -305,7 +316,7 @@ START_TEST(help) {
   static const char *const parts[] = {"Usage: demo [OPTION]... FILE...",
                                       "Does things.",
                                       "Layout:",
-                                      "-tp, --tensor-parallel-size N",
+                                      "-tp, --tp, --tensor-parallel-size N",
                                       "[1 to 64; default 1]",
                                       "1K to 1T",
                                       "default 4G",

@@ -301,7 +301,7 @@ static tri_status load_bad(const char *config, const char *bad, tri_error *err) 
   ck_assert_int_eq(tri_model_config_parse(config, strlen(config), NULL, 0, &c, err), TRI_OK);
   write_checkpoint(&c, bad);
   ck_assert_int_eq(tri_checkpoint_open(DIR, &ckpt, err), TRI_OK);
-  ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){1, 1, 0, 0}, &s, err), TRI_OK);
+  ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){.tp = 1, .pp = 1, .tp_rank = 0, .pp_rank = 0}, &s, err), TRI_OK);
   tri_status st = tri_weights_load(be, &c, &s, ckpt, TRI_DTYPE_COUNT, TRI_QUANTIZE_INT8, &w, err);
   tri_weights_destroy(w);
   ck_assert_uint_eq(be->allocated[TRI_MEM_WEIGHTS], 0);
@@ -343,7 +343,8 @@ START_TEST(a_tied_head_stays_the_embedding) {
     tri_shard s;
     open_model(tied_and_not[i], &c, &ckpt);
     tri_backend *be = make_backend();
-    ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){1, 1, 0, 0}, &s, NULL), TRI_OK);
+    ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){.tp = 1, .pp = 1, .tp_rank = 0, .pp_rank = 0}, &s, NULL),
+                     TRI_OK);
     ck_assert_int_eq(tri_weights_load(be, &c, &s, ckpt, TRI_DTYPE_COUNT, TRI_QUANTIZE_INT8, &w, NULL), TRI_OK);
     ck_assert(c.head.tie_word_embeddings == (i == 0));
     ck_assert((w->global[TRI_W_HEAD].data == w->global[TRI_W_EMBED].data) == (i == 0));

@@ -42,6 +42,7 @@ struct request {
   tri_job *job;            /* while the scheduler has it */
   bool arrived;
   uint32_t preemptions; /* as the entries have told */
+  int64_t waited_ns;    /* likewise; -1: not yet */
   struct choice choice[MAX_N];
 };
 
@@ -74,6 +75,10 @@ struct sim {
   tri_outbox out;
   uint64_t content[MAX_BLOCKS]; /* [block * block_size + offset] */
   uint32_t drawn[MAX_SLOTS];    /* by the last step */
+  struct counted {
+    uint64_t life; /* plus one; 0: none */
+    int length;
+  } counted[MAX_SLOTS]; /* by slot: what a sampler with penalties has seen */
   struct result results[MAX_LANES];
   int num_results, iteration, steps, copies, forks, ahead;
   struct request requests[MAX_JOBS];
@@ -176,7 +181,7 @@ static void sim_destroy(struct sim *s) {
 
 static struct request *request_init(struct sim *s, int i, int prompt, int max_tokens, int n) {
   struct request *r = &s->requests[i];
-  *r = (struct request){.abort_at = -1};
+  *r = (struct request){.abort_at = -1, .waited_ns = -1};
   r->assign = (tri_group_assign){.job = 100 + (uint64_t)i, .remaining_ms = -1, .token_ids = r->prompt};
   r->assign.seed = mix(s->rng + (uint64_t)i);
   r->assign.num_token_ids = (size_t)prompt;
@@ -234,7 +239,7 @@ static uint32_t known(const struct sim *s, uint32_t id) {
 /* One sequence's tokens: writes their entries and checks all entries that attention would read. */
 static void execute_sequence(struct sim *s, const tri_batch_builder *b, int q, const tri_plan_seq *p) {
   const tri_slot *slot = &s->ranks[0].slots->slots[p->slot];
-  const int32_t *blocks = b->batch.block_table + q * b->batch.block_table_stride;
+  const int32_t *blocks = tri_batch_blocks(&b->batch, q);
   int first = b->batch.seq_start[q], n = b->batch.seq_start[q + 1] - first;
   MUST(n >= 1);
   MUST(b->batch.context_len[q] == (int)p->start + n);
@@ -253,6 +258,16 @@ static void execute_sequence(struct sim *s, const tri_batch_builder *b, int q, c
   }
 }
 
+/* A sampler that counts ids must see all that there are with a sequence's first draw, and then each that it draws. */
+static void check_counted(struct sim *s, const tri_draw *d, const tri_slot *slot) {
+  struct counted *c = &s->counted[d->slot];
+  if (c->life == d->life + 1)
+    MUST(c->length == d->position);
+  else
+    MUST(slot->num_history == slot->length);
+  *c = (struct counted){.life = d->life + 1, .length = d->position + 1};
+}
+
 static void execute_draws(struct sim *s, const tri_batch_builder *b, struct result *out) {
   tri_slots *slots = s->ranks[0].slots;
   out->r.tokens = out->tokens;
@@ -262,7 +277,7 @@ static void execute_draws(struct sim *s, const tri_batch_builder *b, struct resu
     const tri_sample_params *p = &slot->params;
     MUST((int)d->counter == d->position - slot->num_prompt);
     MUST(d->position == slot->length);
-    if (p->repetition_penalty != 1) MUST(slot->num_history == slot->length); /* the sampler must see them all */
+    if (p->repetition_penalty != 1) check_counted(s, d, slot);
     uint32_t t =
         draw(*entry(s, slot->blocks, slot->length - 1), p->seed, d->counter, p->banned, d->ban ? p->num_banned : 0);
     tri_sample_result sample = {.token = t, .logprob = -(float)t, .num_top = p->num_logprobs > 0 ? p->num_logprobs : 0};
@@ -327,12 +342,17 @@ static void hear(struct sim *s, const tri_group_token *t) {
     MUST(t->preemptions > r->preemptions);
     r->preemptions = t->preemptions;
   }
+  if (t->flags & TRI_TOKEN_WAITED) {
+    MUST(r->waited_ns < 0);
+    r->waited_ns = (int64_t)t->waited_ns;
+  }
   struct choice *c = &r->choice[t->choice];
   MUST_SAY(!c->ended, "news of a choice that has ended");
   MUST(t->offset == (uint64_t)c->got);
   if (t->flags & TRI_TOKEN_NONE) {
     MUST(t->flags & TRI_TOKEN_LAST);
   } else {
+    MUST(r->waited_ns >= 0);
     MUST_SAY(c->got < c->num_want && t->token == c->want[c->got], "job %d choice %u: token %d is %u, alone %u",
              (int)t->job, t->choice, c->got, t->token, c->want[c->got]);
     if (!c->got++) c->first_step = s->steps;
@@ -390,10 +410,12 @@ static void check_books(const struct sim *s) {
 
 /* ---- the loop ---- */
 
+static int64_t sim_now(const struct sim *s) { return (s->iteration + 1) * (int64_t)MS; }
+
 static void arrive(struct sim *s, struct request *r) {
   tri_error err = {0};
-  ck_assert_msg(tri_job_create(&r->assign, &s->cfg.limits, &model, (int64_t)s->iteration * MS, &r->job, &err) == TRI_OK,
-                "%s: %s", err.field, err.message);
+  ck_assert_msg(tri_job_create(&r->assign, &s->cfg.limits, &model, sim_now(s), &r->job, &err) == TRI_OK, "%s: %s",
+                err.field, err.message);
   r->arrived = true;
   tri_sched_add(s->sched, r->job);
 }
@@ -419,7 +441,7 @@ static void take_events(struct sim *s) {
     if (!r->arrived && r->arrive_at <= s->iteration) arrive(s, r);
     if (r->abort_at == s->iteration) ck_assert_int_eq(tri_sched_abort(s->sched, r->assign.job), r->job != NULL);
   }
-  ck_assert(tri_sched_reap(s->sched, (int64_t)s->iteration * MS, &s->out));
+  ck_assert(tri_sched_reap(s->sched, sim_now(s), &s->out));
   check_reaped(s);
   drain(s);
 }
@@ -728,6 +750,26 @@ START_TEST(test_deadline) {
 }
 END_TEST
 
+/* With one slot the second job waits for the first one's end, and is told so; the third is never taken in. */
+START_TEST(test_wait) {
+  struct config c = simple_config(1, 8, 60, 4, 40, 3);
+  struct sim *s = sim_create(&c, 6);
+  for (int i = 0; i < c.jobs; i++) {
+    struct request *r = request_init(s, i, 10, 10, 1);
+    r->assign.sampling.ignore_eos = true;
+    if (i == 2) r->assign.remaining_ms = 5;
+    request_expect(s, r);
+  }
+  run(s);
+  check_answers(s);
+  ck_assert_int_eq(s->requests[0].waited_ns, 0);
+  ck_assert_int_ge(s->requests[1].waited_ns, 10 * MS);
+  ck_assert_int_le(s->requests[1].waited_ns, 20 * MS);
+  ck_assert_int_eq(s->requests[2].waited_ns, -1);
+  sim_destroy(s);
+}
+END_TEST
+
 /* A prompt of 50 tokens at a budget of 4 takes 13 steps, and a decode beside it misses none. */
 START_TEST(test_chunked_prefill) {
   struct config c = simple_config(4, 4, 64, 16, 16, 2);
@@ -861,6 +903,7 @@ Suite *suite_scheduler(void) {
   tcase_add_test(cases, test_urgent);
   tcase_add_test(cases, test_abort_from_any_state);
   tcase_add_test(cases, test_deadline);
+  tcase_add_test(cases, test_wait);
   tcase_add_test(cases, test_chunked_prefill);
   tcase_add_test(cases, test_choices_share_blocks);
   tcase_add_test(cases, test_least_blocks);

@@ -289,7 +289,11 @@ static void check_all(tri_parallel p, const char *backend, bool narrow) {
   ck_assert_int_gt(checked, 60);
 }
 
-static const tri_parallel ranks[] = {{1, 1, 0, 0}, {2, 1, 0, 0}, {2, 1, 1, 0}, {1, 2, 0, 0}, {1, 2, 0, 1}};
+static const tri_parallel ranks[] = {{.tp = 1, .pp = 1},
+                                     {.tp = 2, .pp = 1},
+                                     {.tp = 2, .pp = 1, .tp_rank = 1},
+                                     {.tp = 1, .pp = 2},
+                                     {.tp = 1, .pp = 2, .pp_rank = 1}};
 enum { NUM_RANKS = sizeof ranks / sizeof *ranks };
 
 START_TEST(the_record_is_what_runs) { check_all(ranks[_i], _i ? "ref" : "cpu", false); }

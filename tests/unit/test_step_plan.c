@@ -118,7 +118,7 @@ START_TEST(round_trip) {
     ck_assert_int_eq(b->rope_len[t], t < 12 ? pos + 1 : 40);
   }
   ck_assert(b->block_table[0] == 5 && b->block_table[1] == 9);
-  ck_assert_int_eq(b->block_table[b->block_table_stride + 2], 3);
+  ck_assert_int_eq(tri_batch_blocks(b, 1)[2], 3);
   ck_assert_int_eq(b->num_logits, 1 + 20); /* one draw, and every token of the observed one */
   ck_assert_int_eq(b->logit_rows[0], 11);
   for (int i = 0; i < 20; i++) ck_assert_int_eq(b->logit_rows[1 + i], 12 + i);
@@ -193,9 +193,11 @@ static void check_batch(const struct kit *k) {
     if (b->seq_start[s + 1] <= b->seq_start[s] || b->context_len[s] < b->seq_start[s + 1] - b->seq_start[s] ||
         b->context_len[s] > limits.max_model_len)
       ck_abort_msg("sequence %d", s);
-    for (int p = 0; p < b->block_table_stride; p++)
-      if (b->block_table[s * b->block_table_stride + p] < 0 ||
-          b->block_table[s * b->block_table_stride + p] >= limits.num_blocks)
+    int blocks = (b->context_len[s] + limits.block_size - 1) / limits.block_size;
+    if (b->block_start[0] || b->block_start[s + 1] - b->block_start[s] != blocks)
+      ck_abort_msg("block table of sequence %d", s);
+    for (int p = 0; p < blocks; p++)
+      if (tri_batch_blocks(b, s)[p] < 0 || tri_batch_blocks(b, s)[p] >= limits.num_blocks)
         ck_abort_msg("block table of sequence %d", s);
   }
   for (int i = 0; i < limits.max_num_seqs; i++) {
@@ -485,7 +487,7 @@ static void check_padded(int count, int max_num_seqs, int wanted) {
   ck_assert(padded.num_seqs == wanted && padded.num_logits == wanted && padded.num_single == wanted);
   ck_assert(b->batch.num_tokens == count && padded.max_query == 1 && padded.max_context == 1);
   for (int i = 0; i < wanted; i++) {
-    const int32_t *blocks = padded.block_table + (size_t)i * (size_t)padded.block_table_stride;
+    const int32_t *blocks = tri_batch_blocks(&padded, i);
     bool real = i < count;
     ck_assert_uint_eq(padded.token_ids[i], real ? 200u + (uint32_t)i : 0);
     ck_assert(padded.seq_start[i] == i && padded.seq_start[i + 1] == i + 1 && padded.context_len[i] == 1);
@@ -500,9 +502,23 @@ static void check_padded(int count, int max_num_seqs, int wanted) {
 
 START_TEST(padding) {
   static const int steps[][2] = {{1, 1},   {2, 2},   {3, 4},   {5, 8},   {9, 16},  {16, 16}, {17, 24},
-                                 {24, 24}, {25, 32}, {33, 48}, {48, 48}, {49, 64}, {65, 96}, {97, 100}};
+                                 {24, 24}, {25, 32}, {33, 40}, {48, 48}, {49, 56}, {65, 72}, {97, 100}};
   for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) check_padded(steps[i][0], 100, steps[i][1]);
   check_padded(5, 6, 6); /* no more than there are slots */
+}
+END_TEST
+
+START_TEST(padded_rows) {
+  ck_assert_int_eq(tri_batch_rows(128), 128);
+  ck_assert_int_eq(tri_batch_rows(129), 144);
+  ck_assert_int_eq(tri_batch_rows(257), 288);
+  for (int n = 1, sizes = 0, last = 0; n <= 4096; n++) {
+    int rows = tri_batch_rows(n);
+    ck_assert(rows >= n && tri_batch_rows(rows) == rows && (n <= 16 || rows - n < 8 || rows - n < n / 8));
+    sizes += rows != last;
+    last = rows;
+    if (n == 256) ck_assert_int_eq(sizes, 27); /* each is recorded */
+  }
 }
 END_TEST
 
@@ -564,6 +580,7 @@ Suite *suite_step_plan(void) {
   suite_add_tcase(s, c);
   c = tcase_create("result");
   tcase_add_test(c, padding);
+  tcase_add_test(c, padded_rows);
   tcase_add_test(c, pending_draws);
   tcase_add_test(c, results);
   suite_add_tcase(s, c);

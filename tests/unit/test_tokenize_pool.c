@@ -1,91 +1,81 @@
-/* The tokenizer's threads: a text that costs too much is given up, and so is one that nobody wants any more. */
+/* The tokenizer's threads do what the caller's own thread does. */
 #include <check.h>
 #include <poll.h>
 #include <string.h>
 
 #include "coordinator/tokenize_pool.h"
-#include "runtime/base/mem.h"
-#include "runtime/base/wait.h"
 
 Suite *suite_tokenize_pool(void);
 
-/* Digits in groups of three from the right: each group looks ahead to where the run ends. */
-#define GROUPS                                                                                                         \
-  "{\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Isolated\",\"invert\":false,\"pattern\":{\"Regex\":"          \
-  "\"\\\\p{N}{1,3}(?=(?:\\\\p{N}{3})*(?:\\\\P{N}|$))|\\\\p{L}+|\\\\s+\"}},\"model\":{\"type\":\"BPE\",\"merges\":[],"  \
-  "\"vocab\":{\"a\":0,\"7\":1,\" \":2}}}"
+enum { BEGIN = 506, MOST = 100 }; /* abacus puts its begin token in front */
 
-enum { MIB = 1 << 20, LONG_TEXT = 8 * MIB };
+static tri_tokenizer *tokenizer;
+static tri_tokenize_pool *pool;
 
-static tri_tokenize_pool *pool(tri_tokenizer **t) {
-  tri_tokenize_pool *p = NULL;
-  ck_assert_int_eq(tri_tokenizer_parse(GROUPS, strlen(GROUPS), t, NULL), TRI_OK);
-  ck_assert_int_eq(tri_tokenize_pool_create(*t, 1, SIZE_MAX, 16, &p), TRI_OK);
-  return p;
+static void setup(void) {
+  tri_error err = {0};
+  ck_assert_int_eq(tri_tokenizer_load(TRI_SOURCE "/tests/models/abacus/tokenizer.json", &tokenizer, &err), TRI_OK);
+  ck_assert_int_eq(tri_tokenize_pool_create(tokenizer, 2, MOST, 2, &pool), TRI_OK);
 }
 
-static char *text_of(const char *unit, size_t len) {
-  char *text = tri_malloc(len, 1);
-  ck_assert_ptr_nonnull(text);
-  for (size_t i = 0; i < len; i++) text[i] = unit[i % strlen(unit)];
-  return text;
+static void teardown(void) {
+  tri_tokenize_pool_destroy(pool);
+  tri_tokenizer_destroy(tokenizer);
 }
 
-static void expect(tri_tokenize_pool *p, uint64_t job, tri_status st, size_t count) {
-  tri_tokenized *r;
-  struct pollfd fd = {.fd = tri_tokenize_pool_fd(p), .events = POLLIN};
-  while (!(r = tri_tokenize_pool_pop(p))) ck_assert_int_eq(poll(&fd, 1, 60000), 1);
-  ck_assert_uint_eq(r->job, job);
-  ck_assert_int_eq(r->status, st);
-  if (st == TRI_OK) ck_assert_uint_eq(r->count, count);
-  tri_tokenized_free(r);
+static tri_wire_str str(const char *s) { return (tri_wire_str){s, strlen(s)}; }
+
+static tri_tokenized *by_thread(const tri_core_text *text) {
+  struct pollfd told = {.fd = tri_tokenize_pool_fd(pool), .events = POLLIN};
+  ck_assert_int_eq(tri_tokenize_pool_push(pool, 7, text), TRI_OK);
+  ck_assert_int_eq(poll(&told, 1, 10000), 1);
+  tri_tokenized *r = tri_tokenize_pool_pop(pool);
+  ck_assert(r && r->job == 7);
+  return r;
 }
 
-START_TEST(long_runs_are_given_up) {
-  tri_tokenizer *t;
-  tri_tokenize_pool *p = pool(&t);
-  char *digits = text_of("7", MIB), *short_runs = text_of("777777777 a", MIB);
-  int64_t begin = tri_now_ns();
-  ck_assert_int_eq(tri_tokenize_pool_push(p, 1, digits, MIB, NULL, 0), TRI_OK);
-  ck_assert_int_eq(tri_tokenize_pool_push(p, 2, short_runs, MIB, NULL, 0), TRI_OK);
-  ck_assert_int_eq(tri_tokenize_pool_push(p, 3, digits, 3000, NULL, 0), TRI_OK);
-  expect(p, 1, TRI_NO_CAPACITY, 0);
-  expect(p, 2, TRI_OK, MIB);
-  expect(p, 3, TRI_OK, 3000);
-  ck_assert_int_lt(tri_now_ns() - begin, 30 * INT64_C(1000000000)); /* without the limit it takes many minutes */
-  tri_free(digits);
-  tri_free(short_runs);
-  tri_tokenize_pool_destroy(p);
-  tri_tokenizer_destroy(t);
+START_TEST(both_ways) {
+  const tri_core_text texts[] = {{.text = str("1+1="), .special = true},
+                                 {.text = str("1+1="), .special = false},
+                                 {.text = str("<|begin|>1+1="), .special = false},
+                                 {.text = str("1+1="), .pair = str("2"), .special = true},
+                                 {.text = str(""), .special = true},
+                                 {.text = str(""), .special = false},
+                                 {.text = str("1+1="), .truncate_to = 3}};
+  static const size_t lengths[] = {5, 4, 5, 7, 1, 0, 3};
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+    const uint32_t *ids;
+    size_t count, second;
+    ck_assert_int_eq(tri_tokenize_pool_now(pool, &texts[i], &ids, &count, &second), TRI_OK);
+    ck_assert_uint_eq(count, lengths[i]);
+    ck_assert_int_eq(count && ids[0] == BEGIN, count && i != 1);
+    tri_tokenized *r = by_thread(&texts[i]);
+    ck_assert(r->status == TRI_OK && r->count == count && r->second == second);
+    if (count) ck_assert_mem_eq(r->ids, ids, count * sizeof *ids);
+    tri_tokenized_free(r);
+  }
 }
 END_TEST
 
-START_TEST(unwanted_texts_are_left) {
-  tri_tokenizer *t;
-  tri_tokenize_pool *p = pool(&t);
-  char *text = text_of("a 7", LONG_TEXT);
-  ck_assert_int_eq(tri_tokenize_pool_push(p, 1, text, LONG_TEXT, NULL, 0), TRI_OK);
-  ck_assert_int_eq(tri_tokenize_pool_push(p, 2, text, LONG_TEXT, NULL, 0), TRI_OK);
-  ck_assert_int_eq(tri_tokenize_pool_push(p, 3, text, MIB, NULL, 0), TRI_OK);
-  tri_tokenize_pool_stop(p, 1); /* under way, or soon */
-  tri_tokenize_pool_stop(p, 2); /* waits */
-  tri_tokenize_pool_stop(p, 4); /* is not there */
-  expect(p, 1, TRI_ABORTED, 0);
-  expect(p, 2, TRI_ABORTED, 0);
-  expect(p, 3, TRI_OK, MIB);
-  ck_assert_int_eq(tri_tokenize_pool_push(p, 5, text, LONG_TEXT, NULL, 0), TRI_OK);
-  tri_tokenize_pool_destroy(p); /* waits for no text */
-  tri_free(text);
-  tri_tokenizer_destroy(t);
+START_TEST(too_long) {
+  char digits[MOST + 1];
+  const uint32_t *ids;
+  size_t count, second;
+  memset(digits, '<', sizeof digits);
+  tri_core_text text = {.text = {digits, sizeof digits}};
+  ck_assert_int_eq(tri_tokenize_pool_now(pool, &text, &ids, &count, &second), TRI_TOO_LARGE);
+  tri_tokenized *r = by_thread(&text);
+  ck_assert_int_eq(r->status, TRI_TOO_LARGE);
+  tri_tokenized_free(r);
 }
 END_TEST
 
 Suite *suite_tokenize_pool(void) {
-  Suite *suite = suite_create("tokenize_pool");
+  Suite *s = suite_create("tokenize_pool");
   TCase *c = tcase_create("tokenize_pool");
-  tcase_set_timeout(c, 120);
-  tcase_add_test(c, long_runs_are_given_up);
-  tcase_add_test(c, unwanted_texts_are_left);
-  suite_add_tcase(suite, c);
-  return suite;
+  tcase_add_checked_fixture(c, setup, teardown);
+  tcase_add_test(c, both_ways);
+  tcase_add_test(c, too_long);
+  suite_add_tcase(s, c);
+  return s;
 }

@@ -44,20 +44,25 @@ START_TEST(test_embed) {
                                 .text = str("a \xc3\xa9"),
                                 .has_pooling = true,
                                 .pooling = TRI_POOL_MEAN,
+                                .has_normalize = true,
                                 .normalize = true,
+                                .truncate = true,
                                 .priority = -7,
                                 .deadline_ms = 1000}};
   tri_embed_request e = through_client(&m, a).embed;
   ck_assert(same(e.model, "bert") && same(e.text, "a \xc3\xa9") && !e.token_ids);
   ck_assert(e.has_pooling && e.pooling == TRI_POOL_MEAN && e.normalize && e.priority == -7 && e.deadline_ms == 1000);
-  ck_assert(!e.text_pair.s);
+  ck_assert(!e.text_pair.s && e.has_normalize && e.truncate);
+  m.embed.normalize = false; /* said, which is not the same as nothing */
+  e = through_client(&m, a).embed;
+  ck_assert(e.has_normalize && !e.normalize);
   m.embed.text_pair = str("b");
   e = through_client(&m, a).embed;
   ck_assert(same(e.text_pair, "b"));
   m.embed = (tri_embed_request){.token_ids = ids, .num_token_ids = 3};
   e = through_client(&m, a).embed;
   ck_assert(!e.text.s && !e.model.s && e.num_token_ids == 3 && !memcmp(e.token_ids, ids, sizeof ids));
-  ck_assert(!e.has_pooling && !e.normalize && !e.priority && !e.deadline_ms);
+  ck_assert(!e.has_pooling && !e.has_normalize && !e.truncate && !e.priority && !e.deadline_ms);
   tri_arena_destroy(a);
 }
 END_TEST
@@ -109,6 +114,9 @@ static const struct refusal {
     {"embed", "text", v_cls, "pooling", v_max, TRI_INVALID_ARGUMENT, "pooling"},
     {"embed", "text", v_cls, "pooling", v_1, TRI_INVALID_ARGUMENT, "pooling"},
     {"embed", "text", v_cls, "normalize", v_true, TRI_OK, ""},
+    {"embed", "text", v_cls, "truncate", v_true, TRI_OK, ""},
+    {"classify", "text", v_cls, "truncate", v_true, TRI_OK, ""},
+    {"embed", "text", v_cls, "truncate", v_1, TRI_INVALID_ARGUMENT, "truncate"},
     {"embed", "text", v_cls, "normalize", v_1, TRI_INVALID_ARGUMENT, "normalize"},
     {"embed", "text", v_cls, "activation", v_softmax, TRI_UNKNOWN_FIELD, "activation"},
     {"embed", "text", v_cls, "priority", v_huge, TRI_OUT_OF_RANGE, "priority"},
@@ -226,14 +234,15 @@ START_TEST(test_results) {
   static tri_group_msg out;
   tri_arena *a = arena();
   tri_error err = {0};
-  tri_group_result results[] = {{7, values, 6}, {UINT64_MAX, values, 1}, {8, NULL, 0}};
+  tri_group_result results[] = {{7, 5, values, 6}, {UINT64_MAX, UINT64_MAX, values, 1}, {8, 0, NULL, 0}};
   tri_group_msg in = {
       .op = TRI_GROUP_EMBED_RESULTS, .seq = 2, .embed_results = {.epoch = 4, .num = 3, .results = results}};
   ck_assert_int_eq(tri_group_msg_pack(&in, &buf), TRI_OK);
   ck_assert_int_eq(tri_group_msg_unpack(buf.data, buf.len, a, &out, &err), TRI_OK);
   const tri_group_results *r = &out.embed_results;
   ck_assert(out.op == TRI_GROUP_EMBED_RESULTS && r->epoch == 4 && r->num == 3);
-  ck_assert(r->results[0].job == 7 && r->results[1].job == UINT64_MAX && !r->results[2].num_values);
+  ck_assert(r->results[0].job == 7 && r->results[0].waited_ns == 5 && r->results[1].job == UINT64_MAX &&
+            !r->results[2].num_values);
   ck_assert(r->results[0].num_values == 6 && !memcmp(r->results[0].values, values, sizeof values));
   /* an array that claims more elements than there are bytes for */
   static const char claims[] = "\x85\xa1v\x01\xa2op\xad"

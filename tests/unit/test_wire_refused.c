@@ -131,6 +131,7 @@ static const refusal refusals[] = {
     {"logit_bias", v_array0, BAD, "logit_bias"},
     {"ignore_eos", v_1, BAD, "ignore_eos"},
     {"echo", v_str, BAD, "echo"},
+    {"add_special_tokens", v_str, BAD, "add_special_tokens"},
     {"stream", v_0, BAD, "stream"},
     {"on_disconnect", v_str, BAD, "on_disconnect"},
     {"priority", v_minus_2, TRI_OK, ""},
@@ -265,8 +266,8 @@ START_TEST(token_parts_refused) {
     size_t len;
     const char *message;
   } cases[] = {
-      {"\x95\x01\x02\x03\x04\xcd\x00\x08", 8, "element 0 must be an array of 6 to 10"},
-      {"\x9b\x01\x02\x03\x04\x08\x00\x01\x01\x01\x01\x01", 12, "element 0 must be an array of 6 to 10"},
+      {"\x95\x01\x02\x03\x04\xcd\x00\x08", 8, "element 0 must be an array of 6 to 11"},
+      {"\x9c\x01\x02\x03\x04\x08\x00\x01\x01\x01\x01\x01\x01", 13, "element 0 must be an array of 6 to 11"},
       {"\x96\x01\x02\x03\x04\x10\x00", 7, "element 0 contradicts its flags"},
       {"\x97\x01\x02\x03\x04\x08\x00\x01", 8, "element 0 contradicts its flags"},
       {"\x97\x01\x02\x03\x04\x04\x00\x01", 8, "element 0 contradicts its flags"},

@@ -54,7 +54,8 @@ START_TEST(round_trip_client) {
   ck_assert(out.submit.has_request_id && !memcmp(&out.submit.request_id, &in.submit.request_id, 16));
   ck_str(out.submit.model, "abacus");
   ck_str(out.submit.prompt, "Hello, \xc3\xa4 \xff world");
-  ck_assert(!out.submit.stream && out.submit.on_disconnect == TRI_DISCONNECT_CONTINUE && !out.submit.token_ids);
+  ck_assert(!out.submit.stream && !out.submit.add_special_tokens &&
+            out.submit.on_disconnect == TRI_DISCONNECT_CONTINUE && !out.submit.token_ids);
   check_sampling(&in.submit.sampling, &out.submit.sampling, true);
 
   /* Defaults: only the prompt travels. */
@@ -65,8 +66,8 @@ START_TEST(round_trip_client) {
   ck_assert_uint_lt(buf.len, 60);
   ck_assert_int_eq(tri_client_msg_unpack(buf.data, buf.len, a, &out, &id, &err), TRI_OK);
   check_sampling(&in.submit.sampling, &out.submit.sampling, true);
-  ck_assert(out.submit.stream && !out.submit.prompt.s && out.submit.num_token_ids == 4 &&
-            !memcmp(out.submit.token_ids, ids4, sizeof ids4));
+  ck_assert(out.submit.stream && out.submit.add_special_tokens && !out.submit.prompt.s &&
+            out.submit.num_token_ids == 4 && !memcmp(out.submit.token_ids, ids4, sizeof ids4));
 
   in = (tri_client_msg){.op = TRI_OP_ATTACH, .id = 1, .attach = {.request_id.bytes = {1, 2, 3}, .offset = 99}};
   ck_assert_int_eq(tri_client_msg_pack(&in, &buf), TRI_OK);
@@ -183,10 +184,11 @@ START_TEST(round_trip_server) {
   in = (tri_server_msg){.op = TRI_REPLY_DONE, .id = 2, .done = {.num_choices = 1, .prompt_tokens = 5, .total_ms = 30}};
   in.done.choices[0] = (struct tri_done_choice){TRI_FINISH_ABORT, str("whole"), 16};
   in.done.timed_out = true;
+  in.done.seed = UINT64_MAX;
   ck_assert_int_eq(tri_server_msg_pack(&in, &buf), TRI_OK);
   ck_assert_int_eq(tri_server_msg_unpack(buf.data, buf.len, a, &out, &err), TRI_OK);
   ck_assert(out.done.num_choices == 1 && out.done.choices[0].reason == TRI_FINISH_ABORT &&
-            out.done.choices[0].completion_tokens == 16 && out.done.timed_out);
+            out.done.choices[0].completion_tokens == 16 && out.done.timed_out && out.done.seed == UINT64_MAX);
   ck_str(out.done.choices[0].text, "whole");
   tri_buf_free(&buf);
   tri_arena_destroy(a);
@@ -199,17 +201,18 @@ START_TEST(round_trip_group) {
   tri_error err = {0};
   static tri_group_msg in, out;
   in = (tri_group_msg){
-      .op = TRI_GROUP_TOKENS, .seq = 3, .tokens = {.epoch = 1, .step = 2, .num = 4, .tokens = group_tokens}};
+      .op = TRI_GROUP_TOKENS, .seq = 3, .tokens = {.epoch = 1, .step = 2, .num = 5, .tokens = group_tokens}};
   ck_assert_int_eq(tri_group_msg_pack(&in, &buf), TRI_OK);
   ck_assert_msg(tri_group_msg_unpack(buf.data, buf.len, a, &out, &err) == TRI_OK, "%s: %s", err.field, err.message);
-  ck_assert(out.seq == 3 && out.tokens.num == 4 && out.tokens.epoch == 1 && out.tokens.step == 2);
+  ck_assert(out.seq == 3 && out.tokens.num == 5 && out.tokens.epoch == 1 && out.tokens.step == 2);
   const tri_group_token *k = out.tokens.tokens;
   ck_assert(k[0].job == 1 && k[0].choice == 2 && k[0].token == 3 && k[0].offset == 4 && !k[0].flags);
   ck_assert(k[1].job == UINT64_MAX && k[1].choice == 3 && k[1].token == UINT32_MAX &&
             k[1].reason == TRI_FINISH_LENGTH && k[1].num_top == 2 && k[1].top_ids[1] == 50256);
   ck_assert_float_eq(k[1].top_logprobs[1], -1.25f);
-  ck_assert(isinf(k[2].logprob) && k[2].num_top == 0 && k[2].preemptions == UINT32_MAX);
-  ck_assert(k[3].job == 6 && k[3].preemptions == 3 && !k[1].preemptions);
+  ck_assert(isinf(k[2].logprob) && k[2].num_top == 0 && k[2].preemptions == UINT32_MAX && k[2].waited_ns == UINT64_MAX);
+  ck_assert(k[3].job == 6 && k[3].preemptions == 3 && !k[1].preemptions && !k[3].waited_ns);
+  ck_assert(k[4].job == 7 && k[4].waited_ns == 4 && !k[4].preemptions);
 
   tri_submit sub;
   fill_submit(&sub);

@@ -151,18 +151,23 @@ START_TEST(bad_endpoints) {
   const struct {
     const char *endpoint;
     tri_status status;
-  } cases[] = {{"ipc://", TRI_USAGE},
-               {"ipc://@abstract", TRI_USAGE},
-               {"ipc://*", TRI_USAGE},
-               {"ipc:///no/such/folder/s", TRI_IO},
-               {longer, TRI_USAGE},
-               {"udp://1.2.3.4:5", TRI_USAGE},
-               {"tcp://127.0.0.1:*", TRI_USAGE},
-               {"", TRI_USAGE}};
+    bool insecure;
+  } cases[] = {{"ipc://", TRI_USAGE, false},
+               {"ipc://@abstract", TRI_USAGE, false},
+               {"ipc://*", TRI_USAGE, false},
+               {"ipc:///no/such/folder/s", TRI_IO, false},
+               {longer, TRI_USAGE, false},
+               {"udp://1.2.3.4:5", TRI_USAGE, false},
+               {"tcp://127.0.0.1:*", TRI_USAGE, false},
+               {"tcp://127.0.0.1:80000", TRI_USAGE, true},
+               {"tcp://*:65536", TRI_USAGE, true},
+               {"tcp://127.0.0.1:x", TRI_USAGE, true},
+               {"tcp://127.0.0.1", TRI_USAGE, true},
+               {"", TRI_USAGE, false}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     tri_error err = {0};
     tri_zserver *s = NULL;
-    tri_zserver_config c = {.endpoint = cases[i].endpoint};
+    tri_zserver_config c = {.endpoint = cases[i].endpoint, .insecure_tcp = cases[i].insecure};
     tri_status st = tri_zserver_open(z, &c, &s, &err);
     ck_assert_msg(st == cases[i].status, "%s: %s, %s", cases[i].endpoint, tri_status_name(st), err.message);
     ck_assert_str_eq(err.field, "endpoint");

@@ -23,20 +23,24 @@ tri_status unpack(which kind, const void *data, size_t len, tri_arena *a, tri_er
 
 const uint32_t ids4[4] = {1, 50256, 7, UINT32_MAX};
 const float floats2[2] = {-0.5f, -1.25f};
-const tri_group_token group_tokens[4] = {
-    {.job = 1, .choice = 2, .token = 3, .offset = 4},
-    {.job = UINT64_MAX,
-     .choice = 3,
-     .token = UINT32_MAX,
-     .offset = 1u << 20,
-     .flags = TRI_TOKEN_LAST | TRI_TOKEN_LOGPROB,
-     .reason = TRI_FINISH_LENGTH,
-     .logprob = -2,
-     .num_top = 2,
-     .top_ids = ids4,
-     .top_logprobs = floats2},
-    {.job = 5, .flags = TRI_TOKEN_LOGPROB | TRI_TOKEN_PREEMPTED, .preemptions = UINT32_MAX, .logprob = -INFINITY},
-    {.job = 6, .flags = TRI_TOKEN_PREEMPTED, .preemptions = 3}};
+const tri_group_token group_tokens[5] = {{.job = 1, .choice = 2, .token = 3, .offset = 4},
+                                         {.job = UINT64_MAX,
+                                          .choice = 3,
+                                          .token = UINT32_MAX,
+                                          .offset = 1u << 20,
+                                          .flags = TRI_TOKEN_LAST | TRI_TOKEN_LOGPROB,
+                                          .reason = TRI_FINISH_LENGTH,
+                                          .logprob = -2,
+                                          .num_top = 2,
+                                          .top_ids = ids4,
+                                          .top_logprobs = floats2},
+                                         {.job = 5,
+                                          .flags = TRI_TOKEN_LOGPROB | TRI_TOKEN_PREEMPTED | TRI_TOKEN_WAITED,
+                                          .preemptions = UINT32_MAX,
+                                          .waited_ns = UINT64_MAX,
+                                          .logprob = -INFINITY},
+                                         {.job = 6, .flags = TRI_TOKEN_PREEMPTED, .preemptions = 3},
+                                         {.job = 7, .flags = TRI_TOKEN_WAITED, .waited_ns = 4}};
 
 void fill_submit(tri_submit *s) {
   tri_submit_init(s);
@@ -69,7 +73,7 @@ void fill_submit(tri_submit *s) {
   p->num_logit_bias = 2;
   p->priority = -7;
   p->deadline_ms = 60000;
-  s->stream = false;
+  s->stream = s->add_special_tokens = false;
   s->on_disconnect = TRI_DISCONNECT_CONTINUE;
 }
 
@@ -168,7 +172,9 @@ static void client_samples(sample *out, int *n) {
                                  .text = str("a text"),
                                  .has_pooling = true,
                                  .pooling = TRI_POOL_FIRST,
+                                 .has_normalize = true,
                                  .normalize = true,
+                                 .truncate = true,
                                  .priority = -5,
                                  .deadline_ms = 70000}};
   keep_client(out, n, "embed", &c);
@@ -245,7 +251,6 @@ static void samples_from_groups(sample *out, int *n) {
                       .seq = 1,
                       .reg = {.version = str(TRIREME_VERSION),
                               .host = str("n"),
-                              .backend = str("cpu"),
                               .group = 1,
                               .rank = 2,
                               .world = 4,
@@ -263,9 +268,9 @@ static void samples_from_groups(sample *out, int *n) {
   g = (tri_group_msg){.op = TRI_GROUP_READY, .seq = 2, .ready = {1, 2, 3.5, 0.25}};
   keep_group(out, n, "ready", &g);
   g = (tri_group_msg){
-      .op = TRI_GROUP_TOKENS, .seq = 3, .tokens = {.epoch = 1, .step = 2, .num = 4, .tokens = group_tokens}};
+      .op = TRI_GROUP_TOKENS, .seq = 3, .tokens = {.epoch = 1, .step = 2, .num = 5, .tokens = group_tokens}};
   keep_group(out, n, "group tokens", &g);
-  tri_group_result results[2] = {{UINT64_MAX, floats2, 2}, {1, floats2, 1}};
+  tri_group_result results[2] = {{UINT64_MAX, 9, floats2, 2}, {1, 9, floats2, 1}};
   g = (tri_group_msg){
       .op = TRI_GROUP_EMBED_RESULTS, .seq = 3, .embed_results = {.epoch = 1, .num = 2, .results = results}};
   keep_group(out, n, "embed_results", &g);

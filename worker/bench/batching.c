@@ -73,6 +73,7 @@ struct request {
   int in, out;
 };
 
+enum { SLOTS = 128 }; /* unless --max-num-seqs says otherwise */
 enum { ITERATION, REQUEST, PADDED, NUM_LEVELS };
 static const char *const names[] = {"iteration", "request", "padded_request"};
 static const char *const titles[] = {"iteration-level", "request-level", "request-level, padded"};
@@ -169,21 +170,21 @@ static tri_status run_steps(struct bench *b, tri_sched *sched, uint64_t wanted, 
   return TRI_OK;
 }
 
-static tri_status run_level(struct bench *b, int which, int round, tri_error *err) {
+static tri_status run_level(struct bench *b, int which, int round, double *seconds, tri_error *err) {
   struct level *l = &b->levels[which];
   tri_sched_config sc = {.limits = b->rank.engine->limits,
                          .num_lanes = 1,
                          .depth = b->rank.engine->lane_depth,
                          .whole_batches = which != ITERATION};
   tri_sched *sched = NULL;
-  double seconds, waited;
+  double waited;
   tri_status st;
   TRI_TRY(tri_sched_create(&sc, &sched));
   TRI_TRY(add_jobs(b, which == PADDED ? b->padded : b->requests, sched, err));
-  TRI_TRY(run_steps(b, sched, which == PADDED ? b->padded_out : b->tokens_out, &l->steps, &seconds, &waited, err));
+  TRI_TRY(run_steps(b, sched, which == PADDED ? b->padded_out : b->tokens_out, &l->steps, seconds, &waited, err));
   l->preemptions = tri_sched_get_stats(sched).preemptions;
   if (round >= 0) {
-    l->seconds[round] = seconds;
+    l->seconds[round] = *seconds;
     l->waited[round] = waited / b->o.requests;
   }
 cleanup:
@@ -194,7 +195,15 @@ cleanup:
 /* In turn, and who is first changes: a machine that grows busier or warmer spares neither. */
 static tri_status run(struct bench *b, tri_error *err) {
   for (int round = -b->o.warmups; round < b->o.rounds; round++)
-    for (int i = 0; i < NUM_LEVELS; i++) TRI_CHECK(run_level(b, (i + round + b->o.warmups) % NUM_LEVELS, round, err));
+    for (int i = 0; i < NUM_LEVELS; i++) {
+      int which = (i + round + b->o.warmups) % NUM_LEVELS, all = round < 0 ? b->o.warmups : b->o.rounds;
+      fprintf(stderr, "trireme bench batching: %s %d of %d, %s ...", round < 0 ? "warm-up" : "round",
+              round < 0 ? round + b->o.warmups + 1 : round + 1, all, titles[which]);
+      double seconds = 0;
+      tri_status st = run_level(b, which, round, &seconds, err);
+      fprintf(stderr, st == TRI_OK ? " %.1f s\n" : "\n", seconds);
+      if (st != TRI_OK) return st;
+    }
   return TRI_OK;
 }
 
@@ -263,7 +272,8 @@ static tri_status set_up(struct bench *b, tri_error *err) {
   tri_model_config model;
   TRI_CHECK(tri_model_config_load(o->model, &model, err));
   TRI_CHECK(check(&b->o, &model, err));
-  int slots = o->max_num_seqs < b->o.requests ? o->max_num_seqs : b->o.requests, len = b->o.max_in + b->o.max_out;
+  int most = o->max_num_seqs ? o->max_num_seqs : SLOTS, slots = most < b->o.requests ? most : b->o.requests;
+  int len = b->o.max_in + b->o.max_out;
   tri_engine_config ec = {.max_num_seqs = slots,
                           .max_num_batched_tokens = o->max_num_batched_tokens,
                           .max_model_len = len,
@@ -312,7 +322,8 @@ static struct figures figures_of(struct bench *b, int which) {
 static void print_json(const struct bench *b, const struct figures f[NUM_LEVELS]) {
   const tri_engine *e = b->rank.engine;
   const struct bench_options *o = &b->o;
-  printf("{\"model\":\"%s\",\"backend\":\"%s\",\"isa\":\"%s\",\"threads\":%d,\"num_prompts\":%d,\"seed\":%llu,"
+  printf("{\"model\":\"%s\",\"backend\":\"%s\",\"isa\":\"%s\",\"threads\":%d,\"clients\":0,\"num_prompts\":%d,"
+         "\"seed\":%llu,"
          "\"min_input_len\":%d,\"max_input_len\":%d,\"min_output_len\":%d,\"max_output_len\":%d,\"max_num_seqs\":%d,"
          "\"max_num_batched_tokens\":%d,\"input_tokens\":%llu,\"output_tokens\":%llu",
          e->model.arch->model_type, b->rank.backend->name, b->rank.backend->isa, b->rank.threads, o->requests,
@@ -333,7 +344,8 @@ static void print_table(const struct bench *b, const struct figures f[NUM_LEVELS
   const tri_engine *e = b->rank.engine;
   const struct bench_options *o = &b->o;
   printf("%s, backend %s %s, %d threads\n"
-         "%d requests, %d to %d tokens in (%llu together), %d to %d out (%llu), seed %llu\n"
+         "%d requests that all wait at the start, of no clients; %d to %d tokens in (%llu together), %d to %d out "
+         "(%llu), seed %llu\n"
          "%d sequences and %d tokens a step at most; times are medians of %d\n\n"
          "%-22s%10s%22s%16s%10s%17s%20s%13s\n",
          e->model.arch->model_type, b->rank.backend->name, b->rank.backend->isa, b->rank.threads, o->requests,
@@ -345,7 +357,11 @@ static void print_table(const struct bench *b, const struct figures f[NUM_LEVELS
     printf("%-22s%10.3f%12.3f%10.3f%16.1f%10llu%17.1f%20.3f%13llu\n", titles[i], f[i].seconds, f[i].least, f[i].most,
            f[i].rate, (unsigned long long)b->levels[i].steps, f[i].together, f[i].waited,
            (unsigned long long)b->levels[i].preemptions);
-  printf("ratio %.2f, to padded ones %.2f\n", f[ITERATION].rate / f[REQUEST].rate, f[ITERATION].rate / f[PADDED].rate);
+  printf(
+      "ratio %.2f, to padded ones %.2f: iteration-level tokens out/s over request-level ones. Above 1 iteration-level\n"
+      "batches are faster; the first is the least that they gain (no engine of request-level batches reaches packed\n"
+      "ones), the second what they gain over engines that pad.\n",
+      f[ITERATION].rate / f[REQUEST].rate, f[ITERATION].rate / f[PADDED].rate);
 }
 
 static void report(struct bench *b) {

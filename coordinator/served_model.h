@@ -1,0 +1,23 @@
+/* The model that a coordinator speaks for: everything of it but its weights. */
+#ifndef TRI_COORDINATOR_SERVED_MODEL_H
+#define TRI_COORDINATOR_SERVED_MODEL_H
+
+#include "runtime/base/serve_options.h"
+#include "runtime/model/config.h"
+#include "runtime/model/labels.h"
+#include "runtime/tokenizer/tokenizer.h"
+
+typedef struct tri_served_model {
+  char name[256]; /* that clients use */
+  tri_model_config config;
+  tri_tokenizer *tokenizer;    /* NULL: the folder has no tokenizer.json */
+  const char *other_tokenizer; /* its file of another format, which is not read; NULL: none */
+  tri_labels labels;           /* of a classifier */
+  int64_t max_prompt;          /* tokens at which the tokenizer gives up: no group would take more */
+} tri_served_model;
+
+/* out is zeroed; tri_served_model_close is due also after a failure. */
+tri_status tri_served_model_open(const tri_serve_options *o, tri_served_model *out, tri_error *err);
+void tri_served_model_close(tri_served_model *m);
+
+#endif

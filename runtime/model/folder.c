@@ -1,0 +1,146 @@
+#include "runtime/model/folder.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { MAX_ADAPTER_BYTES = 1 << 20, NAME_BYTES = 256 };
+
+static bool exists(const char *dir, const char *name) {
+  char path[4096 + NAME_BYTES];
+  snprintf(path, sizeof path, "%.4095s/%s", dir, name);
+  return !access(path, F_OK);
+}
+
+static bool ends_with(const char *s, const char *end) {
+  size_t n = strlen(s), m = strlen(end);
+  return n >= m && !strcmp(s + n - m, end);
+}
+
+/* Finds a file by the beginning and the end of its name. */
+static bool find(const char *dir, const char *begin, const char *end, char name[NAME_BYTES]) {
+  DIR *d = opendir(dir);
+  bool found = false;
+  for (struct dirent *e; d && !found && (e = readdir(d));) {
+    found = !strncmp(e->d_name, begin, strlen(begin)) && ends_with(e->d_name, end);
+    if (found) snprintf(name, NAME_BYTES, "%s", e->d_name);
+  }
+  if (d) closedir(d);
+  return found;
+}
+
+/* ---- what is no model ---- */
+
+static tri_status refuse_gguf(const char *path, tri_error *err) {
+  return tri_fail(err, TRI_UNSUPPORTED, "model",
+                  "%.200s is a GGUF file, which is not read: take the release in safetensors that it was made from "
+                  "(--quantization int8 halves its memory)",
+                  path);
+}
+
+static tri_status refuse_adapter(const char *dir, tri_error *err) {
+  tri_json_doc *doc = NULL;
+  tri_error ignored = {0};
+  char path[4096 + NAME_BYTES];
+  snprintf(path, sizeof path, "%.4095s/adapter_config.json", dir);
+  tri_json_read_file(path, MAX_ADAPTER_BYTES, &doc, &ignored);
+  const char *base = doc ? tri_json_get_str(tri_json_root(doc), "base_model_name_or_path") : NULL;
+  tri_status st = tri_fail(err, TRI_UNSUPPORTED, "model",
+                           "%.100s is an adapter (LoRA) of %.80s and no model of its own: merge both, with peft's "
+                           "AutoPeftModelForCausalLM.from_pretrained(DIR).merge_and_unload().save_pretrained(MERGED)",
+                           dir, base ? base : "another model");
+  tri_json_free(doc);
+  return st;
+}
+
+tri_status tri_folder_check(const char *dir, tri_error *err) {
+  char name[NAME_BYTES], path[4096 + NAME_BYTES];
+  struct stat sb;
+  if (stat(dir, &sb)) return TRI_OK;
+  if (!S_ISDIR(sb.st_mode) && ends_with(dir, ".gguf")) return refuse_gguf(dir, err);
+  if (!S_ISDIR(sb.st_mode))
+    return tri_fail(err, TRI_UNSUPPORTED, "model", "%.200s is a file: a model is a folder with config.json", dir);
+  if (exists(dir, "adapter_config.json")) return refuse_adapter(dir, err);
+  if (exists(dir, "config.json") || !find(dir, "", ".gguf", name)) return TRI_OK;
+  snprintf(path, sizeof path, "%.4095s/%s", dir, name);
+  return refuse_gguf(path, err);
+}
+
+tri_status tri_folder_no_weights(const char *dir, tri_error *err) {
+  static const struct {
+    const char *begin, *end, *what;
+  } pickles[] = {{"pytorch_model", ".bin", "PyTorch's pickle"},
+                 {"consolidated", ".pth", "PyTorch's pickle"},
+                 {"tf_model", ".h5", "TensorFlow's format"},
+                 {"flax_model", ".msgpack", "Flax's format"}};
+  char name[NAME_BYTES], path[4096 + NAME_BYTES];
+  if (access(dir, F_OK)) /* only a folder that is not there may come back */
+    return tri_fail(err, TRI_NOT_FOUND, "model", "there is no folder %s any more", dir);
+  for (size_t i = 0; i < sizeof pickles / sizeof *pickles; i++)
+    if (find(dir, pickles[i].begin, pickles[i].end, name))
+      return tri_fail(err, TRI_UNSUPPORTED, "model",
+                      "%.100s has its weights in %.60s, %s, which is not read: only safetensors are. Convert it, with "
+                      "transformers' AutoModelForCausalLM.from_pretrained(DIR).save_pretrained(CONVERTED)",
+                      dir, name, pickles[i].what);
+  if (find(dir, "", ".gguf", name)) {
+    snprintf(path, sizeof path, "%.4095s/%s", dir, name);
+    return refuse_gguf(path, err);
+  }
+  return tri_fail(err, TRI_CORRUPT, "model", "%s holds neither model.safetensors nor model.safetensors.index.json",
+                  dir);
+}
+
+bool tri_folder_is_bare(const char *dir) {
+  char name[NAME_BYTES];
+  tri_error ignored = {0};
+  return !find(dir, "", ".safetensors", name) && !find(dir, "", ".safetensors.index.json", name) &&
+         tri_folder_no_weights(dir, &ignored) == TRI_CORRUPT;
+}
+
+/* ---- quantized weights ---- */
+
+static const struct {
+  const char *method, *name, *way;
+} methods[] = {
+    {"awq", "AWQ", "take the bfloat16 release that it was made from"},
+    {"gptq", "GPTQ", "take the bfloat16 release that it was made from"},
+    {"fp8", "FP8",
+     "take a bfloat16 release, or make one (DeepSeek-V3's repository has inference/fp8_cast_bf16.py for it)"},
+    {"compressed-tensors", "compressed-tensors", "take the bfloat16 release that it was made from"},
+    {"bitsandbytes", "bitsandbytes",
+     "take the bfloat16 release, or load it with transformers, then .dequantize() and .save_pretrained(DIR)"},
+    {"mxfp4", "MXFP4",
+     "take a bfloat16 release, or load it with transformers and quantization_config=Mxfp4Config(dequantize=True), then "
+     ".save_pretrained(DIR)"},
+};
+
+tri_status tri_folder_check_quantized(const tri_json *config, tri_error *err) {
+  static const char *const keys[] = {"quantization_config", "compression_config"};
+  for (size_t k = 0; k < 2; k++) {
+    const tri_json *v = tri_json_get(config, keys[k]);
+    if (tri_json_kind_of(v) == TRI_JSON_NULL) continue;
+    const char *method = tri_json_get_str(v, "quant_method"), *name = method, *way = methods[0].way;
+    for (size_t i = 0; method && i < sizeof methods / sizeof *methods; i++) {
+      if (strcmp(method, methods[i].method) != 0) continue;
+      name = methods[i].name;
+      way = methods[i].way;
+    }
+    return tri_fail(err, TRI_UNSUPPORTED, keys[k],
+                    "the weights are quantized already (%s: %.40s), and such are not read: %s; --quantization int8 "
+                    "rounds that one while it is loaded",
+                    keys[k], name ? name : "a method without a name", way);
+  }
+  return TRI_OK;
+}
+
+/* ---- tokenizers ---- */
+
+const char *tri_folder_other_tokenizer(const char *dir) {
+  static const char *const names[] = {"tokenizer.model", "spiece.model", "sentencepiece.bpe.model",
+                                      "tiktoken.model",  "vocab.json",   "vocab.txt"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (exists(dir, names[i])) return names[i];
+  return NULL;
+}

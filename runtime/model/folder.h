@@ -1,0 +1,18 @@
+/* Folders that hold something else than a model that can be served: the words say what it is and the way out. */
+#ifndef TRI_RUNTIME_MODEL_FOLDER_H
+#define TRI_RUNTIME_MODEL_FOLDER_H
+
+#include "runtime/base/json.h"
+
+/* Refuses a LoRA adapter, and what has no config.json but is known: a GGUF file or a folder of such files. */
+tri_status tri_folder_check(const char *dir, tri_error *err);
+/* Says why a folder without safetensors has no weights that can be read. Never returns TRI_OK. */
+tri_status tri_folder_no_weights(const char *dir, tri_error *err);
+/* Tells whether there is nothing in a folder that could be weights. */
+bool tri_folder_is_bare(const char *dir);
+/* Refuses weights that are quantized already, by the method that config.json names. */
+tri_status tri_folder_check_quantized(const tri_json *config, tri_error *err);
+/* Returns the file of another tokenizer format than tokenizer.json that lies there, NULL without one. */
+const char *tri_folder_other_tokenizer(const char *dir);
+
+#endif

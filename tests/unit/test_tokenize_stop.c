@@ -1,0 +1,95 @@
+/* The tokenizer's threads give up: a text that costs too much, and one that nobody wants any more. */
+#include <check.h>
+#include <poll.h>
+#include <string.h>
+
+#include "coordinator/tokenize_pool.h"
+#include "runtime/base/mem.h"
+#include "runtime/base/wait.h"
+
+Suite *suite_tokenize_stop(void);
+
+/* Digits in groups of three from the right: each group looks ahead to where the run ends. */
+#define GROUPS                                                                                                         \
+  "{\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Isolated\",\"invert\":false,\"pattern\":{\"Regex\":"          \
+  "\"\\\\p{N}{1,3}(?=(?:\\\\p{N}{3})*(?:\\\\P{N}|$))|\\\\p{L}+|\\\\s+\"}},\"model\":{\"type\":\"BPE\",\"merges\":[],"  \
+  "\"vocab\":{\"a\":0,\"7\":1,\" \":2}}}"
+
+enum { MIB = 1 << 20, LONG_TEXT = 8 * MIB };
+
+static tri_tokenize_pool *pool(tri_tokenizer **t) {
+  tri_tokenize_pool *p = NULL;
+  ck_assert_int_eq(tri_tokenizer_parse(GROUPS, strlen(GROUPS), t, NULL), TRI_OK);
+  ck_assert_int_eq(tri_tokenize_pool_create(*t, 1, SIZE_MAX, 16, &p), TRI_OK);
+  return p;
+}
+
+static char *text_of(const char *unit, size_t len) {
+  char *text = tri_malloc(len, 1);
+  ck_assert_ptr_nonnull(text);
+  for (size_t i = 0; i < len; i++) text[i] = unit[i % strlen(unit)];
+  return text;
+}
+
+static tri_status push(tri_tokenize_pool *p, uint64_t job, const char *text, size_t len) {
+  return tri_tokenize_pool_push(p, job, &(tri_core_text){.text = {text, len}});
+}
+
+static void expect(tri_tokenize_pool *p, uint64_t job, tri_status st, size_t count) {
+  tri_tokenized *r;
+  struct pollfd fd = {.fd = tri_tokenize_pool_fd(p), .events = POLLIN};
+  while (!(r = tri_tokenize_pool_pop(p))) ck_assert_int_eq(poll(&fd, 1, 60000), 1);
+  ck_assert_uint_eq(r->job, job);
+  ck_assert_int_eq(r->status, st);
+  if (st == TRI_OK) ck_assert_uint_eq(r->count, count);
+  tri_tokenized_free(r);
+}
+
+START_TEST(long_runs_are_given_up) {
+  tri_tokenizer *t;
+  tri_tokenize_pool *p = pool(&t);
+  char *digits = text_of("7", MIB), *short_runs = text_of("777777777 a", MIB);
+  int64_t begin = tri_now_ns();
+  ck_assert_int_eq(push(p, 1, digits, MIB), TRI_OK);
+  ck_assert_int_eq(push(p, 2, short_runs, MIB), TRI_OK);
+  ck_assert_int_eq(push(p, 3, digits, 3000), TRI_OK);
+  expect(p, 1, TRI_NO_CAPACITY, 0);
+  expect(p, 2, TRI_OK, MIB);
+  expect(p, 3, TRI_OK, 3000);
+  ck_assert_int_lt(tri_now_ns() - begin, 30 * INT64_C(1000000000)); /* without the limit it takes many minutes */
+  tri_free(digits);
+  tri_free(short_runs);
+  tri_tokenize_pool_destroy(p);
+  tri_tokenizer_destroy(t);
+}
+END_TEST
+
+START_TEST(unwanted_texts_are_left) {
+  tri_tokenizer *t;
+  tri_tokenize_pool *p = pool(&t);
+  char *text = text_of("a 7", LONG_TEXT);
+  ck_assert_int_eq(push(p, 1, text, LONG_TEXT), TRI_OK);
+  ck_assert_int_eq(push(p, 2, text, LONG_TEXT), TRI_OK);
+  ck_assert_int_eq(push(p, 3, text, MIB), TRI_OK);
+  tri_tokenize_pool_stop(p, 1); /* under way, or soon */
+  tri_tokenize_pool_stop(p, 2); /* waits */
+  tri_tokenize_pool_stop(p, 4); /* is not there */
+  expect(p, 1, TRI_ABORTED, 0);
+  expect(p, 2, TRI_ABORTED, 0);
+  expect(p, 3, TRI_OK, MIB);
+  ck_assert_int_eq(push(p, 5, text, LONG_TEXT), TRI_OK);
+  tri_tokenize_pool_destroy(p); /* waits for no text */
+  tri_free(text);
+  tri_tokenizer_destroy(t);
+}
+END_TEST
+
+Suite *suite_tokenize_stop(void) {
+  Suite *suite = suite_create("tokenize_stop");
+  TCase *c = tcase_create("tokenize_stop");
+  tcase_set_timeout(c, 120);
+  tcase_add_test(c, long_runs_are_given_up);
+  tcase_add_test(c, unwanted_texts_are_left);
+  suite_add_tcase(suite, c);
+  return suite;
+}

@@ -1,0 +1,43 @@
+/* Shared by the files of `trireme plan`. */
+#ifndef TRI_WORKER_PLAN_PLAN_H
+#define TRI_WORKER_PLAN_PLAN_H
+
+#include "runtime/base/hosts.h"
+#include "runtime/base/serve_options.h"
+#include "runtime/engine/ledger.h"
+
+struct plan_options {
+  tri_serve_options serve;
+  uint64_t memory;
+  const char *hosts;
+  bool json;
+};
+
+struct plan_rank {
+  tri_shard shard;
+  tri_ledger ledger;
+};
+
+struct plan {
+  const struct plan_options *o;
+  const tri_model_config *c;
+  const tri_checkpoint *ckpt; /* NULL: sizes are counted from the config */
+  tri_limits limits;
+  tri_ledger_config ledger;
+  struct plan_rank *ranks; /* [num_ranks], of which num_made are made */
+  int num_ranks, num_made;
+  int64_t tokens;  /* of KV on the smallest rank */
+  int64_t longest; /* the largest max_model_len that fits; 0: none */
+  const char *backend;
+  int devices, cores; /* of this host: that the backend sees; that this process may run on. 0: not known */
+  tri_hosts hosts;
+  tri_place *places; /* of every group's ranks; NULL: no hosts were given */
+};
+
+/* Finds whether ranks have devices, and what each may use: of a device its own memory, if this host has one. As with
+ * `up`, `auto` takes devices where there is one for each rank of a group. */
+tri_status plan_find_backend(struct plan *p, tri_error *err);
+/* err: why it does not fit; its status is TRI_OK where it does. */
+void plan_print(const struct plan *p, const tri_error *err);
+
+#endif
