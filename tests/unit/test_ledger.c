@@ -69,6 +69,30 @@ START_TEST(kv_gets_what_is_left) {
 }
 END_TEST
 
+/* What is not asked for suits the backend, and what is. */
+START_TEST(limits_by_default) {
+  static const struct {
+    int seqs, tokens;
+    bool device;
+    int want_seqs, want_tokens;
+  } cases[] = {{0, 0, true, 256, 8192}, {0, 0, false, 128, 512},    {7, 0, true, 7, 8192},
+               {0, 64, true, 64, 64},   {0, 2048, true, 256, 2048}, {600, 0, false, 600, 600}};
+  static struct ledger_case k;
+  open_case(&k, "llama");
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    tri_error err = {0};
+    tri_limits_config lc = {.max_num_seqs = cases[i].seqs,
+                            .max_num_batched_tokens = cases[i].tokens,
+                            .block_size = 16,
+                            .max_model_len = 64,
+                            .device = cases[i].device};
+    ck_assert_int_eq(tri_limits_make(&k.c, &lc, &k.limits, &err), TRI_OK);
+    ck_assert_int_eq(k.limits.max_num_seqs, cases[i].want_seqs);
+    ck_assert_int_eq(k.limits.max_num_batched_tokens, cases[i].want_tokens);
+  }
+}
+END_TEST
+
 START_TEST(memory_in_words) {
   static const struct {
     uint64_t bytes;
@@ -85,6 +109,7 @@ Suite *suite_ledger(void) {
   Suite *s = suite_create("ledger");
   TCase *c = tcase_create("ledger");
   tcase_add_loop_test(c, kv_gets_what_is_left, 0, sizeof models / sizeof *models);
+  tcase_add_test(c, limits_by_default);
   tcase_add_test(c, memory_in_words);
   suite_add_tcase(s, c);
   return s;

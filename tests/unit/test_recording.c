@@ -83,13 +83,13 @@ static const tri_comm_ops ops = {.name = "counts",
                                  .wait = no_wait,
                                  .destroy = no_destroy};
 
-static tri_status run(int tp, struct recorder how) {
+static tri_status run_model(const char *checkpoint, int tp, struct recorder how) {
   static struct kit k;
   tri_mat logits;
   tri_encoder_output output;
   recorder = (struct recorder){0};
-  ck_assert(
-      make_kit(&k, &(kit_config){.checkpoint = "llama", .backend = "ref", .p = {.tp = tp, .pp = 1}, .ops = &ops}));
+  kit_config config = {.checkpoint = checkpoint, .backend = "ref", .p = {.tp = tp, .pp = 1}, .ops = &ops};
+  ck_assert(make_kit(&k, &config));
   recorder = how;
   recorder.embed_launch = k.be->ops.embed_launch;
   k.be->records = true;
@@ -102,6 +102,8 @@ static tri_status run(int tp, struct recorder how) {
   free_kit(&k);
   return st;
 }
+
+static tri_status run(int tp, struct recorder how) { return run_model("llama", tp, how); }
 
 static void expect(int launches, int replays, int refusals, int agreements) {
   ck_assert_int_eq(recorder.launches, launches);
@@ -135,6 +137,15 @@ START_TEST(no_room_elsewhere) {
 }
 END_TEST
 
+/* Six query heads over three KV heads: two ranks have as many of both, though a group is cut; four have not. */
+START_TEST(uneven_heads) {
+  ck_assert_int_eq(run_model("llama_odd", 2, (struct recorder){.records = true}), TRI_OK);
+  expect(1, 1, 0, 1);
+  ck_assert_int_eq(run_model("llama_odd", 4, (struct recorder){.records = true}), TRI_OK);
+  expect(1, 0, 0, 0);
+}
+END_TEST
+
 START_TEST(broken) {
   ck_assert_int_eq(run(2, (struct recorder){.records = true, .end = TRI_DEVICE_LOST}), TRI_DEVICE_LOST);
   expect(1, 0, 0, 0);
@@ -147,6 +158,7 @@ Suite *suite_recording(void) {
   tcase_add_test(tc, kept);
   tcase_add_test(tc, no_room);
   tcase_add_test(tc, no_room_elsewhere);
+  tcase_add_test(tc, uneven_heads);
   tcase_add_test(tc, broken);
   suite_add_tcase(s, tc);
   return s;
