@@ -176,7 +176,7 @@ static tri_status send_done(tri_core *c, job *j, bool with_text) {
 
 static tri_status deliver(tri_core *c, job *j) {
   if (j->embed) return embed_deliver(c, j);
-  if (j->state == JOB_TOKENIZING) return TRI_OK;
+  if (j->state <= JOB_TOKENIZING) return TRI_OK;
   bool accepted = !(j->error && !j->assigned_ns); /* an error before the job ran is the only answer */
   if (accepted && !j->accepted_sent) {
     TRI_CHECK(send_accepted(c, j));

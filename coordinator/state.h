@@ -17,7 +17,7 @@ enum { NUM_BUCKETS = 4096, MAX_RANKS = 1024, MAX_RETAINED = 4096, MAX_ASKS = 8, 
 /* Time for which an ended job can still be attached to or asked for again. */
 #define RETAIN_NS (60 * 1000000000LL)
 
-typedef enum job_state { JOB_TOKENIZING, JOB_QUEUED, JOB_ASSIGNED, JOB_ENDED } job_state;
+typedef enum job_state { JOB_NEW, JOB_TOKENIZING, JOB_QUEUED, JOB_ASSIGNED, JOB_ENDED } job_state;
 
 /* One choice's output so far. Everything is kept until the job is forgotten, so that a slow client's tokens can be
  * merged and a client that comes back can be given what it missed. */

@@ -27,6 +27,7 @@ START_TEST(test_refused_submits) {
   ids[1] = 0;
   m = good, m.id = 5, m.submit.token_ids = ids, m.submit.num_token_ids = MODEL_LEN;
   refuse(w, &m, "no_capacity", "prompt");
+  ck_assert_uint_eq(w->stopped_job, 0); /* there is no text of theirs to be given up, nor perhaps a tokenizer */
   m = good, m.id = 6, m.submit.sampling.n = SLOTS + 1;
   refuse(w, &m, "no_capacity", "n");
   struct tri_wire_bias bias = {.id = 4000};
