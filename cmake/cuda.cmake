@@ -1,7 +1,8 @@
 # The CUDA toolkit is optional. The CUDA backend is a module of its own that workers load at run time, so that nothing else depends on it, and one build
 # serves machines with and without a driver.
 set(TRIREME_HAVE_CUDA OFF)
-# Code for each kind of processor that the toolkit knows, and what later ones translate.
+# Code for each kind of processor that the toolkit knows, and what later ones translate. 10.3 and 12.1 run the code of 10.0 and 12.0, but not that of
+# sm_100a and sm_120a, whose own instructions nothing here uses.
 set(architectures 80-real 89-real 90a-real)
 if(NOT TRIREME_CUDA STREQUAL "OFF" AND NOT CMAKE_BUILD_TYPE MATCHES "^(Asan|Tsan)$")
   find_package(CUDAToolkit QUIET)
@@ -13,7 +14,7 @@ if(NOT TRIREME_CUDA STREQUAL "OFF" AND NOT CMAKE_BUILD_TYPE MATCHES "^(Asan|Tsan
     endif()
     enable_language(CUDA)
     if(CUDAToolkit_VERSION VERSION_GREATER_EQUAL 12.8)
-      list(APPEND architectures 100a-real 120a-real)
+      list(APPEND architectures 100-real 120-real)
     endif()
   elseif(TRIREME_CUDA STREQUAL "ON")
     message(FATAL_ERROR "TRIREME_CUDA=ON, but no CUDA toolkit was found: set CUDAToolkit_ROOT, or use AUTO or OFF")
@@ -22,7 +23,7 @@ if(NOT TRIREME_CUDA STREQUAL "OFF" AND NOT CMAKE_BUILD_TYPE MATCHES "^(Asan|Tsan
   endif()
 endif()
 
-set(TRIREME_CUDA_ARCHITECTURES "${architectures};80-virtual" CACHE STRING "what the CUDA module has code for")
+set(TRIREME_CUDA_ARCHITECTURES "${architectures};80-virtual;90-virtual" CACHE STRING "what the CUDA module has code for")
 
 # Adds the module; after the programs, whose functions it uses.
 function(trireme_cuda_module)

@@ -117,7 +117,8 @@ typedef struct tri_backend_ops {
   tri_status (*reserve)(tri_backend *be, size_t workspace);
   /* Makes room for draws of so many rows with so many biases and banned ids each, so that none is made later. */
   tri_status (*reserve_draws)(tri_backend *be, int rows, int edits);
-  /* Returns the bytes of memory that mem_alloc could give at most now; the host's where that is its memory. */
+  /* Returns the bytes of memory that mem_alloc could give at most now, less what memory_utilization keeps free, and at
+   * least 1; the host's where that is its memory. */
   int64_t (*mem_available)(tri_backend *be);
   /* Measures for each shape of the products that be->tactics has nothing for which tactic is the fastest, rotating over
    * the weights of all, and puts that into `out`. Writes to what the products write to, forgets recorded steps, and

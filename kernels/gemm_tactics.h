@@ -81,8 +81,8 @@ static inline tri_gemm_shape tri_gemm_shape_of(const tri_linear_args *a) {
                           .add = a->accumulate};
 }
 
-/* The next of 1, 2, 4, 8, 16, 24, 32, 48, 64, 96, ...: the numbers of rows that steps of single tokens are padded to,
- * and that tactics are measured for. n is at most 1 << 24. */
+/* The next of 1, 2, 4, 8, 16, 24, 32, 48, 64, 96, ...: the numbers of rows that tactics are measured for. n is at most
+ * 1 << 24. */
 static inline int tri_padded_rows(int n) {
   int size = 1;
   while (size < n) size *= 2;

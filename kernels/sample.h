@@ -57,7 +57,7 @@ typedef struct tri_sample_result {
  * counts prompt and output, presence and frequency only the output (ids from num_prompt[r] on). A backend that draws
  * ahead of the host cannot know histories to their end: it has counts, where a sequence's history is counted with its
  * first draw (fresh), and each draw counts itself. What plan may look at here beyond shapes: params, which say how much
- * room the launch needs. */
+ * room the launch needs, and whether there are counts. */
 typedef struct tri_sample_args {
   tri_mat logits;                         /* [R, vocab]; may be overwritten */
   const tri_sample_params *const *params; /* [R] host */

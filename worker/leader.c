@@ -276,6 +276,7 @@ static tri_status run_plan(void *ctx) {
   const void *plan;
   size_t len;
   const tri_step_result *result;
+  __atomic_fetch_add(&w->warm_steps, 1, __ATOMIC_RELAXED);
   tri_status st = send_plan(ld, 0, &plan, &len);
   if (st == TRI_OK) st = tri_engine_step(w->engine, plan, len, &result);
   tri_comm *c = w->group.world;
@@ -312,7 +313,7 @@ static tri_status warm_up(struct leader *ld) {
   u.until_ns = start + WARM_UP_NS;
   int steps = 0;
   if (!w->opts.warmup || !e->backend->records) return TRI_OK;
-  tri_start_watch_phase(&w->start_watch, "warm-up", NULL);
+  tri_start_watch_phase(&w->start_watch, "warm-up", &w->warm_steps);
   tri_status st = tri_warm_up_run(&u, &steps);
   tri_log(TRI_LOG_INFO, "worker", "warm-up: %d steps in %.2f s", steps, (double)(tri_now_ns() - start) / 1e9);
   return st;

@@ -4,7 +4,7 @@
 #include "runtime/base/wait.h"
 
 /* Lengths at which a device cuts the contexts of few sequences into 1, 2, 4, 8 and 16 parts. Many sequences keep it
- * busy uncut: two lengths serve those. */
+ * busy uncut: two lengths serve those. Lanes have recordings of their own, and share the places for them. */
 static const int contexts[] = {60, 200, 400, 900, 2000};
 enum { NUM_CONTEXTS = sizeof contexts / sizeof *contexts, FEW_ROWS = 8, TWICE = 2 };
 
@@ -115,7 +115,8 @@ static tri_status warm_rows(warm_up *w, int rows, int context) {
 static tri_status warm_decodes(warm_up *w) {
   const tri_limits *l = &w->u->limits;
   int most = smaller(l->max_num_seqs, l->max_num_batched_tokens), room = smaller(w->longest, l->max_num_batched_tokens);
-  for (int i = 0; i < NUM_CONTEXTS && contexts[i] + TWICE <= room; i++)
+  int lengths = w->u->num_lanes < NUM_CONTEXTS ? NUM_CONTEXTS / w->u->num_lanes : 1;
+  for (int i = 0; i < lengths && contexts[i] + TWICE <= room; i++)
     for (int n = 1;; n = smaller(tri_batch_rows(n + 1), most)) {
       bool wanted = n <= FEW_ROWS || i == 0 || i == NUM_CONTEXTS - 2;
       if (wanted) TRI_CHECK(warm_rows(w, n, contexts[i]));

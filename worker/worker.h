@@ -52,7 +52,8 @@ typedef struct tri_worker {
   tri_floors floors;                  /* written before measured */
   atomic_bool measured;               /* floors are for the control thread to send */
 
-  tri_start_watch start_watch; /* until the canary has passed */
+  tri_start_watch start_watch; /* until the group is ready */
+  uint64_t warm_steps;         /* of the warm-up, for the watch */
   tri_error failure;           /* set before `leaving` by a worker that could not start or go on */
   pthread_t control;
   bool control_started;

@@ -30,7 +30,7 @@ typedef struct tri_cuda_graph {
   cudaGraphExec_t exec; /* NULL: empty */
 } tri_cuda_graph;
 enum { TRI_CUDA_CUTS = 4 }; /* attentions of a model that are cut in different ways */
-enum { TRI_CUDA_GRAPHS = 128, TRI_CUDA_KEYS = 256 };
+enum { TRI_CUDA_GRAPHS = 256, TRI_CUDA_KEYS = 256 };
 
 struct tri_tactic;                      /* kernels/gemm_tactics.h */
 struct tri_cuda_products;               /* matmul.c */
@@ -183,7 +183,7 @@ void tri_cuda_argmax(cudaStream_t stream, const tri_cuda_draw_args *a);
 void tri_cuda_draw_rows(cudaStream_t stream, const tri_cuda_draw_args *a);
 void tri_cuda_best_of_part(cudaStream_t stream, const tri_cuda_draw_args *a);
 void tri_cuda_draw_merged(cudaStream_t stream, const tri_cuda_draw_args *a);
-tri_status tri_cuda_reserve_draws(tri_backend *be, int rows, int words);
+tri_status tri_cuda_reserve_draws(tri_backend *be, int rows, int edits);
 tri_status tri_cuda_sample_plan(tri_backend *be, const tri_sample_args *a, tri_op_plan *plan);
 void tri_cuda_sample_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_args *a);
 tri_status tri_cuda_sample_part_plan(tri_backend *be, const tri_sample_part_args *a, tri_op_plan *plan);

@@ -140,8 +140,8 @@ static void pack(const tri_sample_args *a, uint32_t first_id, tri_cuda_draw *dra
   }
 }
 
-/* Sends the rows' parameters to the device. The copy out of this turn's memory that was begun two launches ago is over
- * long since, or is waited for. */
+/* Sends the rows' parameters to the device. The copy out of this turn's memory was begun two turns ago, and is over
+ * long since, but where long histories have taken turns of this launch: then it is waited for. */
 static void send(tri_backend *be, const tri_sample_args *a, uint32_t first_id, layout l) {
   tri_cuda_staging *s = tri_cuda_drawing(be);
   char *host = tri_cuda_staging_turn(be, s);

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "runtime/base/hash.h"
 #include "runtime/base/log.h"
 #include "runtime/engine/embed_result.h"
 #include "runtime/model/sentence.h"
@@ -169,6 +170,20 @@ static tri_status allocate(tri_engine *e, const tri_engine_config *config, tri_e
   return e->answer ? TRI_OK : TRI_NO_MEMORY;
 }
 
+/* Tells whether the devices of the tensor group are of one kind: their numbers of processors decide how a step is cut.
+ */
+static tri_status compare_devices(const tri_engine *e, bool *alike) {
+  tri_comm *c = e->group->tensor;
+  uint64_t own = tri_hash_bytes(TRI_HASH_SEED, e->backend->tactics_key, strlen(e->backend->tactics_key)), *all;
+  *alike = true;
+  if (c->size == 1) return TRI_OK;
+  if (!(all = tri_calloc((size_t)c->size, sizeof *all))) return TRI_NO_MEMORY;
+  tri_status st = tri_comm_all_gather(c, &own, all, sizeof own);
+  for (int r = 0; r < c->size; r++) *alike &= all[r] == own;
+  tri_free(all);
+  return st;
+}
+
 /* Tactics of products are chosen before anything is planned. */
 static tri_status make_forward(tri_engine *e, const tri_engine_config *config, const tri_checkpoint *ckpt,
                                tri_error *err) {
@@ -186,6 +201,7 @@ static tri_status make_forward(tri_engine *e, const tri_engine_config *config, c
                            .int8_activations = config->quantization == TRI_QUANTIZE_W8A8,
                            .progress = &e->progress,
                            .observer = config->observer};
+  TRI_CHECK(compare_devices(e, &fc.alike));
   TRI_CHECK(tri_tune(&fc, config->autotune, err));
   TRI_CHECK(tri_forward_create(&fc, &e->forward, err));
   if (!e->model.seq2seq.on) return TRI_OK;

@@ -77,11 +77,8 @@ typedef struct tri_engine {
   /* of the sampling rank of a device, else NULL */
   uint32_t *counts; /* [max_num_seqs, vocab_size] by slot: see tri_sample_args */
   size_t counts_bytes;
-  struct tri_counted {
-    uint64_t life;    /* of the slot's sequence whose tokens are counted, plus one; 0: none's */
-    int length;       /* how many of them */
-  } * counted;        /* [max_num_seqs] by slot */
-  float *draw_logits; /* gathered rows where not every row of logits is drawn from; the backend's memory */
+  tri_counted *counted; /* [max_num_seqs] by slot */
+  float *draw_logits;   /* gathered rows where not every row of logits is drawn from; the backend's memory */
   size_t draw_bytes;
   float *answer; /* an encoder's, on the host, where the backend's memory is elsewhere */
 } tri_engine;

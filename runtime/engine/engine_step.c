@@ -14,14 +14,6 @@ static tri_mat draw_rows(tri_engine *e, tri_mat logits) {
   return (tri_mat){e->draw_logits, b->num_draws, logits.cols, logits.cols, TRI_F32};
 }
 
-/* Tells whether a draw is the first one whose history is counted, and notes that it will be, with what is drawn. */
-static bool begins_to_count(tri_engine *e, const tri_draw *d) {
-  struct tri_counted *c = &e->counted[d->slot];
-  bool goes_on = c->life == d->life + 1 && c->length == d->position;
-  *c = (struct tri_counted){.life = d->life + 1, .length = d->position + 1};
-  return !goes_on;
-}
-
 /* Returns what the step's draws ask for. Every rank knows it from the plans, but for what earlier steps drew: histories
  * are whole on the sampling rank alone. */
 static tri_sample_args ask(tri_engine *e, const tri_engine_step_state *s) {
@@ -36,7 +28,7 @@ static tri_sample_args ask(tri_engine *e, const tri_engine_step_state *s) {
     e->counters[i] = s->draws[i].counter;
     if (!e->counts || !tri_sample_has_penalties(&slot->params)) continue;
     e->sequence[i] = (int)s->draws[i].slot;
-    e->fresh[i] = begins_to_count(e, &s->draws[i]);
+    e->fresh[i] = tri_counts_anew(&e->counted[s->draws[i].slot], &s->draws[i]);
   }
   return (tri_sample_args){.params = e->sample_params,
                            .history = e->history,

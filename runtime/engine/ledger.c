@@ -8,7 +8,7 @@
 #include "runtime/forward/kv_cache.h"
 #include "runtime/load/weights.h"
 
-/* Memory that is known only once it is taken: recorded steps, what communicators grow by, the sampler's lists, the
+/* Memory that is known only once it is taken: recorded steps, what communicators grow by, what copies go through, the
  * slack of the driver's allocations. A guess on the large side, and small beside a device's memory. */
 #define DEVICE_RESERVE ((size_t)384 << 20)
 

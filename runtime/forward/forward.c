@@ -114,8 +114,8 @@ static size_t mean_product(const tri_model_config *c, int tp) {
   return (size_t)(c->hidden_size * columns / 4 / tp) + 1;
 }
 
-/* Ranks of a tensor group that have as many heads cut the attention of a step alike. Their plans then differ from step
- * to step alike, too: collectives must be recorded by all of them or by none. */
+/* Ranks of a tensor group that have as many heads, and devices of one kind, cut the attention of a step alike. Their
+ * plans then differ from step to step alike, too: collectives must be recorded by all of them or by none. */
 static bool have_equal_heads(const tri_forward_config *config) {
   const tri_shard *own = &config->shard;
   tri_shard other;
@@ -158,7 +158,7 @@ tri_status tri_forward_create(const tri_forward_config *config, tri_forward **ou
   f->counted_kv = (tri_range){shared, s->kv_heads.count - shared};
   tri_forward_products(f, 1, NULL);
   f->product = mean_product(c, s->p.tp);
-  f->has_equal_heads = have_equal_heads(config);
+  f->plans_alike = config->alike && have_equal_heads(config);
   *out = f;
   return TRI_OK;
 }
@@ -223,7 +223,7 @@ static tri_status send_hidden(tri_forward *f, int lane, tri_mat x) {
 /* A step can be recorded where nobody looks into it. */
 static bool is_recordable(const tri_forward *f) {
   const tri_model_config *c = f->cfg.model;
-  return f->has_equal_heads && f->cfg.backend->records && !tri_observer_of(f) && !c->seq2seq.on && !c->feeds_decoder;
+  return f->plans_alike && f->cfg.backend->records && !tri_observer_of(f) && !c->seq2seq.on && !c->feeds_decoder;
 }
 
 /* Steps in which every sequence has one token come in few shapes, once they are padded. */

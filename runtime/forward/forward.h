@@ -48,6 +48,7 @@ typedef struct tri_forward_config {
   tri_comm *tensor, *stages; /* for activations: of the tensor group, and of all ranks */
   const uint32_t *drawn;     /* [max_num_seqs] what the step before drew, in the backend's memory; may be NULL */
   bool int8_activations;     /* of every linear layer and expert whose weights are int8 */
+  bool alike;                /* the tensor group's devices are of one kind, and so cut attention alike */
   tri_progress *progress;
   tri_observer observer;
 } tri_forward_config;

@@ -28,7 +28,7 @@ struct tri_forward {
   tri_attention_args attentions[TRI_FORWARD_ATTENTIONS]; /* those of its layers, one of each kind */
   int num_attentions;
   size_t product;               /* elements of a layer's product, in the mean */
-  bool has_equal_heads;         /* all ranks of the tensor group have as many */
+  bool plans_alike;             /* those of all ranks of the tensor group change with the same steps */
   tri_batch bound, bound_cross; /* the step's batch where the ops read it */
   const tri_batch *cross;       /* the step's queries against the sources of an encoder-decoder */
   tri_range counted_kv; /* local KV heads that no lower rank has too: each is counted once in a sum over the ranks */
@@ -63,7 +63,7 @@ void tri_walk_pool(tri_walk *w);
 tri_encoder_output tri_encoder_output_of(const tri_walk *w);
 /* logits.c: both ways in which logits become draws, for RECORD walks. */
 void tri_walk_record_draws(tri_walk *w, tri_mat logits);
-/* position_bias.c: makes the tables of what is added to the scores by position, and of where heads find their keys. */
+/* position_bias.c: makes the tables of angles, and of what is added to the scores by position. */
 tri_status tri_forward_make_tables(tri_forward *f);
 
 /* Whom this step is to be shown to; NULL: nobody. */

@@ -2,7 +2,6 @@
 
 #include <string.h>
 
-#include "kernels/gemm_tactics.h"
 #include "runtime/base/mem.h"
 
 tri_status tri_slots_create(const tri_limits *limits, tri_slots **out) {

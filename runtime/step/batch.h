@@ -57,6 +57,20 @@ typedef struct tri_draw {
   int position;  /* of the token in the sequence */
 } tri_draw;
 
+/* Remembers what a sampler that counts ids (tri_sample_args.counts) has seen of a slot. */
+typedef struct tri_counted {
+  uint64_t life; /* of the slot's sequence, plus one; 0: none's */
+  int length;    /* its tokens up to the last draw's */
+} tri_counted;
+
+/* Tells whether a draw is the first one of what it counts, so that all tokens before have to be counted; else those
+ * are, the last draw's among them. Notes that it counts what is drawn. */
+static inline bool tri_counts_anew(tri_counted *c, const tri_draw *d) {
+  bool goes_on = c->life == d->life + 1 && c->length == d->position;
+  *c = (tri_counted){.life = d->life + 1, .length = d->position + 1};
+  return !goes_on;
+}
+
 /* The arrays of a batch, of fixed capacity at fixed addresses: X(type, name, how many). */
 #define TRI_BATCH_ARRAY_LIST(X)                                                                                        \
   X(uint32_t, token_ids, tokens)                                                                                       \

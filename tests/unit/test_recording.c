@@ -3,6 +3,7 @@
 #include <check.h>
 #include <string.h>
 
+#include "runtime/forward/forward_state.h"
 #include "tests/unit/engine_kit.h"
 
 Suite *suite_recording(void);
@@ -16,6 +17,8 @@ static struct recorder {
   int replays, refusals, launches, agreements;
   void (*embed_launch)(tri_backend *, const tri_op_plan *, const tri_embed_args *);
 } recorder;
+
+static size_t recorder_product; /* 0: the model's */
 
 static tri_graph_mode graph_begin(tri_backend *be, uint64_t key) {
   (void)be;
@@ -97,6 +100,7 @@ static tri_status run_model(const char *checkpoint, int tp, struct recorder how)
   k.be->ops.graph_begin = graph_begin;
   k.be->ops.graph_end = graph_end;
   k.be->ops.graph_refuse = graph_refuse;
+  if (recorder_product) k.e->forward->product = recorder_product;
   build_batch(&k);
   tri_status st = tri_forward_run(k.e->forward, k.e->batch, 0, &logits, &output);
   free_kit(&k);
@@ -146,6 +150,15 @@ START_TEST(uneven_heads) {
 }
 END_TEST
 
+/* A step whose products take longer than their launches. */
+START_TEST(not_worth_it) {
+  recorder_product = SIZE_MAX;
+  ck_assert_int_eq(run(1, (struct recorder){.records = true}), TRI_OK);
+  expect(1, 0, 0, 0);
+  recorder_product = 0;
+}
+END_TEST
+
 START_TEST(broken) {
   ck_assert_int_eq(run(2, (struct recorder){.records = true, .end = TRI_DEVICE_LOST}), TRI_DEVICE_LOST);
   expect(1, 0, 0, 0);
@@ -159,6 +172,7 @@ Suite *suite_recording(void) {
   tcase_add_test(tc, no_room);
   tcase_add_test(tc, no_room_elsewhere);
   tcase_add_test(tc, uneven_heads);
+  tcase_add_test(tc, not_worth_it);
   tcase_add_test(tc, broken);
   suite_add_tcase(s, tc);
   return s;

@@ -73,12 +73,9 @@ struct sim {
   tri_sched *sched;
   tri_plan_writer *writer;
   tri_outbox out;
-  uint64_t content[MAX_BLOCKS]; /* [block * block_size + offset] */
-  uint32_t drawn[MAX_SLOTS];    /* by the last step */
-  struct counted {
-    uint64_t life; /* plus one; 0: none */
-    int length;
-  } counted[MAX_SLOTS]; /* by slot: what a sampler with penalties has seen */
+  uint64_t content[MAX_BLOCKS];   /* [block * block_size + offset] */
+  uint32_t drawn[MAX_SLOTS];      /* by the last step */
+  tri_counted counted[MAX_SLOTS]; /* by slot */
   struct result results[MAX_LANES];
   int num_results, iteration, steps, copies, forks, ahead;
   struct request requests[MAX_JOBS];
@@ -258,14 +255,12 @@ static void execute_sequence(struct sim *s, const tri_batch_builder *b, int q, c
   }
 }
 
-/* A sampler that counts ids must see all that there are with a sequence's first draw, and then each that it draws. */
+/* A sampler that counts ids must see all that there are with a sequence's first draw, and with no later one. */
 static void check_counted(struct sim *s, const tri_draw *d, const tri_slot *slot) {
-  struct counted *c = &s->counted[d->slot];
-  if (c->life == d->life + 1)
-    MUST(c->length == d->position);
-  else
-    MUST(slot->num_history == slot->length);
-  *c = (struct counted){.life = d->life + 1, .length = d->position + 1};
+  tri_counted *c = &s->counted[d->slot];
+  bool known = c->life == d->life + 1, anew = tri_counts_anew(c, d);
+  MUST(anew == !known);
+  if (anew) MUST(slot->num_history == slot->length);
 }
 
 static void execute_draws(struct sim *s, const tri_batch_builder *b, struct result *out) {
