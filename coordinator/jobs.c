@@ -46,10 +46,7 @@ static job *make_job(tri_core *c, int64_t now, const tri_peer *from, const tri_c
   bool ok = own_lists(j) && (!embed || embed_begin(c, j, m->op, embed));
   for (int64_t i = 0; ok && !embed && c->cfg.tokenizer && i < s->sampling.n; i++)
     ok = tri_detokenizer_create(c->cfg.tokenizer, true, &j->choices[i].detok) == TRI_OK;
-  if (ok && j->echo && s->prompt.s) {
-    ok = (j->prompt = tri_strndup(s->prompt.s, s->prompt.len)) != NULL;
-    j->prompt_len = s->prompt.len;
-  }
+  if (ok && j->echo && s->prompt.s) ok = prompt_keep(j, s->prompt);
   if (ok) return j;
   job_free(j);
   return NULL;

@@ -176,6 +176,7 @@ bool stop_strings_cut(const job *j, job_choice *ch, size_t fresh);
 size_t stop_strings_held_back(const job *j, const job_choice *ch);
 
 /* text.c: a choice's tokens and text */
+bool prompt_keep(job *j, tri_wire_str text); /* for an echo, as the tokenizer reads it: what is not UTF-8 is replaced */
 tri_status prompt_echo(const tri_core *c, job *j); /* the text of prompt_ids into prompt, for an echo */
 tri_status choice_push(tri_core *c, job *j, job_choice *ch, const tri_group_token *t);
 void choice_end(job *j, job_choice *ch, tri_finish reason);

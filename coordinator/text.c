@@ -4,6 +4,7 @@
 
 #include "coordinator/state.h"
 #include "runtime/base/buf.h"
+#include "runtime/tokenizer/unicode.h"
 
 static bool grow_tokens(job *j, job_choice *ch) {
   if (ch->num < ch->cap) return true;
@@ -120,6 +121,17 @@ static char *decoded_text(const tri_tokenizer *tokenizer, const uint32_t *ids, s
   if (ok) return all.text;
   tri_free(all.text);
   return NULL;
+}
+
+bool prompt_keep(job *j, tri_wire_str text) {
+  tri_buf b = {0};
+  if (tri_buf_reserve(&b, text.len + 1) != TRI_OK || tok_utf8_append_lossy(&b, text.s, text.len) != TRI_OK) {
+    tri_buf_free(&b);
+    return false;
+  }
+  j->prompt = b.data;
+  j->prompt_len = b.len;
+  return true;
 }
 
 tri_status prompt_echo(const tri_core *c, job *j) {

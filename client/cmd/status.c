@@ -1,4 +1,5 @@
 /* status, cancel, keygen */
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -100,6 +101,13 @@ static trireme_result ask_state(trireme *c, int timeout_ms, bool *serving, trire
   return r;
 }
 
+/* The last attempt's words tell of its time alone. */
+static trireme_result tell_wait(const status_options *o, trireme_result r, trireme_error *error) {
+  size_t n = strlen(error->message);
+  if (r) snprintf(error->message + n, sizeof error->message - n, " (the last attempt of %g s)", o->wait);
+  return r;
+}
+
 /* Until the cluster serves or the time is over, with whatever connection there is then. One that is lost, or nobody
  * who listens yet, is nothing to give up for. */
 static trireme_result await_serving(const status_options *o, trireme **c, trireme_error *error) {
@@ -113,7 +121,8 @@ static trireme_result await_serving(const status_options *o, trireme **c, trirem
     if (!r) r = ask_state(*c, (int)connection.connect_timeout_ms, &serving, error);
     bool absent =
         r == TRIREME_TIMEOUT || r == TRIREME_CLOSED || (r == TRIREME_FAILED && !strcmp(error->code, "not_found"));
-    if (serving || (r && !absent) || tri_now_ns() >= deadline) return r;
+    if (serving || (r && !absent)) return r;
+    if (tri_now_ns() >= deadline) return tell_wait(o, r, error);
     if (r) {
       trireme_close(*c);
       *c = NULL;

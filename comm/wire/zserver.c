@@ -41,7 +41,8 @@ static tri_status ipc_clear_stale(const char *path, const struct sockaddr_un *ad
     return tri_fail(err, TRI_IO, "endpoint", "cannot remove the dead socket %s: %s", path, strerror(errno));
   }
   if (!e || e == EAGAIN || e == EINPROGRESS) /* a full queue has somebody who owns it */
-    return tri_fail(err, TRI_IO, "endpoint", "%s belongs to a server that is running", path);
+    return tri_fail(err, TRI_IO, "endpoint",
+                    "%s belongs to a server that is running: another one needs another --endpoint", path);
   return tri_fail(err, TRI_PERMISSION, "endpoint", "%s belongs to somebody else: %s", path, strerror(e));
 }
 

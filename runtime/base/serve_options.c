@@ -38,7 +38,8 @@ const tri_option tri_serve_option_table[] = {
              "warning where positions can be stretched (not those of a table): texts may get worse "
              "beyond what the model was made for"},
     {TRI_OPT(S, seed), .name = "seed", .programs = TRI_FOR_STEPS, .no_letters = true, .fallback = "0", .metavar = "N",
-     .group = "Model", .help = "of dummy weights, and of requests that bring none"},
+     .group = "Model",
+     .help = "of dummy weights, and of requests that bring none, if it is given: without it each draws its own"},
 
     {TRI_OPT(S, tp), .name = "tensor-parallel-size", .programs = TRI_FOR_LOAD | TRI_FOR_PLAN, .alias = "tp", .min = 1,
      .max = 1024, .fallback = "1", .metavar = "N", .group = "Layout", .help = "ranks that share each layer"},

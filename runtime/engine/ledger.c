@@ -120,7 +120,8 @@ tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const 
                     tri_memory_text((uint64_t)config->memory, memory));
   }
   if (l.num_blocks >= blocks_per_seq) return TRI_OK;
-  const char *more = config->kv_bytes ? "more --kv-cache-memory-bytes" : "more memory";
+  const char *more = config->device ? "more memory" : "--kv-cache-memory-bytes (without it a fourth of what is free)";
+  if (config->kv_bytes) more = "more --kv-cache-memory-bytes";
   if (config->num_kv_blocks) more = "more --num-kv-blocks-override";
   return tri_fail(err, TRI_NO_CAPACITY, "max_model_len",
                   "%lld KV blocks of %d tokens hold less than one sequence of max_model_len %d: give %s or a smaller "

@@ -47,10 +47,12 @@ static tri_status refuse_adapter(const char *dir, tri_error *err) {
   snprintf(path, sizeof path, "%.4095s/adapter_config.json", dir);
   tri_json_read_file(path, MAX_ADAPTER_BYTES, &doc, &ignored);
   const char *base = doc ? tri_json_get_str(tri_json_root(doc), "base_model_name_or_path") : NULL;
-  tri_status st = tri_fail(err, TRI_UNSUPPORTED, "model",
-                           "%.100s is an adapter (LoRA) of %.80s and no model of its own: merge both, with peft's "
-                           "AutoPeftModelForCausalLM.from_pretrained(DIR).merge_and_unload().save_pretrained(MERGED)",
-                           dir, base ? base : "another model");
+  tri_status st =
+      tri_fail(err, TRI_UNSUPPORTED, "model",
+               "%.100s is an adapter (LoRA) of %.80s and no model of its own: merge both, with peft's "
+               "AutoPeftModelForCausalLM.from_pretrained(DIR).merge_and_unload().save_pretrained(MERGED), and put "
+               "the base's tokenizer.json beside it",
+               dir, base ? base : "another model");
   tri_json_free(doc);
   return st;
 }
@@ -82,7 +84,8 @@ tri_status tri_folder_no_weights(const char *dir, tri_error *err) {
     if (find(dir, pickles[i].begin, pickles[i].end, name))
       return tri_fail(err, TRI_UNSUPPORTED, "model",
                       "%.100s has its weights in %.60s, %s, which is not read: only safetensors are. Convert it, with "
-                      "transformers' AutoModelForCausalLM.from_pretrained(DIR).save_pretrained(CONVERTED)",
+                      "transformers' AutoModelForCausalLM.from_pretrained(DIR).save_pretrained(CONVERTED), and put "
+                      "tokenizer.json beside it",
                       dir, name, pickles[i].what);
   if (find(dir, "", ".gguf", name)) {
     snprintf(path, sizeof path, "%.4095s/%s", dir, name);

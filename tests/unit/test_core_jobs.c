@@ -106,10 +106,21 @@ START_TEST(test_text_prompt) {
   /* From the first token on the prompt has been read. */
   s = attach(w, 2, s, 1);
   expect_text(s, 0, "Helloz");
+  /* What is not UTF-8 comes back as it was read: a client may take texts for such. */
+  m.submit.prompt = (tri_wire_str){"a\xff"
+                                   "b",
+                                   3},
+  m.submit.sampling.n = 1, m.id = 2;
+  s = submit(w, "b", &m);
+  tri_core_tokenized(w->core, w->now, w->tokenize_job, TRI_OK, some_ids, 3, 0);
+  expect_text(s, 0,
+              "a\xef\xbf\xbd"
+              "b");
+  m.submit.prompt = (tri_wire_str){"Hello", 5}, m.submit.sampling.n = 2;
   m.id = 3;
   m.submit.add_special_tokens = false;
   submit(w, "a", &m);
-  ck_assert(w->tokenizes == 2 && !w->tokenize_special);
+  ck_assert(w->tokenizes == 3 && !w->tokenize_special);
   world_destroy(w);
 }
 END_TEST

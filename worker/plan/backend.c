@@ -44,7 +44,8 @@ tri_status plan_find_backend(struct plan *p, tri_error *err) {
   if (insists) p->backend = "cuda";
   p->ledger.device |= insists;
   if (insists && !device) p->cores = 0;
-  if (p->o->memory) p->ledger.memory = (int64_t)p->o->memory;
+  double share = p->ledger.device ? v->gpu_memory_utilization : 1;
+  if (p->o->memory) p->ledger.memory = (int64_t)((double)p->o->memory * share);
   tri_backend_destroy(be);
   return TRI_OK;
 }
