@@ -105,6 +105,7 @@ void job_submit(tri_core *c, int64_t now, const tri_peer *from, const tri_client
   size_t count = s->num_token_ids, second = 0;
   if (s->prompt.s) {
     j->state = JOB_TOKENIZING;
+    c->num_tokenizing++;
     ids = NULL;
     tri_core_text text = {.text = s->prompt, .special = s->add_special_tokens};
     if (embed) text.pair = embed->text_pair;
@@ -160,6 +161,7 @@ void job_tokenized(tri_core *c, int64_t now, job *j, tri_status st, const uint32
     return;
   }
   c->prompt_tokens += count;
+  if (j->state == JOB_TOKENIZING) c->num_tokenizing--;
   j->state = JOB_QUEUED;
   c->num_queued++;
   job_mark(c, j);
@@ -221,7 +223,10 @@ static void end_job(tri_core *c, int64_t now, job *j) {
   if (j->state == JOB_ENDED) return;
   if (j->state == JOB_ASSIGNED && c->groups[j->group].jobs) c->groups[j->group].jobs--;
   if (j->state == JOB_QUEUED) c->num_queued--;
-  if (j->state == JOB_TOKENIZING) c->cfg.io.tokenize_stop(c->cfg.io.ctx, j->id);
+  if (j->state == JOB_TOKENIZING) {
+    c->num_tokenizing--;
+    c->cfg.io.tokenize_stop(c->cfg.io.ctx, j->id);
+  }
   if (!j->embed) { /* an encoder's result names its tokens */
     tri_free(j->prompt_ids);
     j->prompt_ids = NULL;
@@ -356,10 +361,10 @@ void job_tokens(tri_core *c, int64_t now, uint32_t index, const tri_group_tokens
 }
 
 void jobs_tick(tri_core *c, int64_t now) {
-  for (job *j = TAILQ_FIRST(&c->active), *next; j && c->num_queued; j = next) {
+  for (job *j = TAILQ_FIRST(&c->active), *next; j && c->num_tokenizing + c->num_queued; j = next) {
     next = TAILQ_NEXT(j, links);
     /* Assigned jobs are ended by their leader, which knows what is under way. */
-    if (j->state == JOB_QUEUED && now >= j->deadline_ns) expire(c, now, j);
+    if (j->state != JOB_ASSIGNED && now >= j->deadline_ns) expire(c, now, j);
   }
   for (job *j = TAILQ_FIRST(&c->ended), *next; j; j = next) {
     next = TAILQ_NEXT(j, links);

@@ -150,7 +150,7 @@ struct tri_core {
   struct job_chain by_id[NUM_BUCKETS], by_request[NUM_BUCKETS];
   job *dirty;
   uint64_t next_id;
-  int64_t num_active, num_queued, num_retained;
+  int64_t num_active, num_tokenizing, num_queued, num_retained;
   bool draining, drain_sent;
   int64_t started_ns;
   tri_core_facts facts;

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 tri_status tri_endpoint_resolve(const char *given, char out[TRI_ENDPOINT_BYTES], tri_error *err) {
@@ -45,9 +46,18 @@ static tri_status check_port(const char *endpoint, const char *port, unsigned lo
   return TRI_OK;
 }
 
+static tri_status check_path(const char *path, tri_error *err) {
+  size_t len = strlen(path), most = sizeof((struct sockaddr_un *)0)->sun_path - 1;
+  if (!len) return tri_fail(err, TRI_INVALID_ARGUMENT, "endpoint", "ipc:// needs the path of a socket file");
+  if (len <= most) return TRI_OK;
+  return tri_fail(err, TRI_TOO_LARGE, "endpoint", "the path of a socket has at most %zu bytes, this one %zu", most,
+                  len);
+}
+
 tri_status tri_endpoint_check(const char *endpoint, tri_error *err) {
   char host[TRI_ENDPOINT_BYTES];
   struct addrinfo *found = NULL, hints = {.ai_socktype = SOCK_STREAM};
+  if (!strncmp(endpoint, "ipc://", strlen("ipc://"))) return check_path(endpoint + strlen("ipc://"), err);
   if (strncmp(endpoint, "tcp://", strlen("tcp://"))) return TRI_OK;
   const char *from = endpoint + strlen("tcp://"), *source_end = strrchr(from, ';');
   if (source_end) from = source_end + 1; /* tcp://SOURCE;HOST:PORT */

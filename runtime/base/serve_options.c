@@ -57,7 +57,7 @@ const tri_option tri_serve_option_table[] = {
     {TRI_OPT(S, block_size), .name = "block-size", .programs = TRI_FOR_STEPS | TRI_FOR_PLAN, .min = 1, .max = 256,
      .fallback = "16", .metavar = "N", .group = "Scheduling", .help = "tokens of a KV block"},
     {TRI_OPT(S, kv_cache_memory), .name = "kv-cache-memory-bytes", .programs = TRI_FOR_BATCHING | TRI_FOR_PLAN,
-     .fallback = "0", .metavar = "BYTES", .group = "Scheduling",
+     .max = TRI_MOST_BYTES, .fallback = "0", .metavar = "BYTES", .group = "Scheduling",
      .help = "KV cache of each rank; 0: full slots, at most a fourth of what is free, on devices what "
              "--gpu-memory-utilization leaves"},
     {TRI_OPT(S, gpu_memory_utilization), .name = "gpu-memory-utilization", .programs = TRI_FOR_STEPS | TRI_FOR_PLAN,

@@ -10,6 +10,9 @@
 #include "runtime/base/dtype.h"
 #include "runtime/base/options.h"
 
+/* Limit of options that say how much memory a rank has: their sums stay far from what 64 bits hold. */
+#define TRI_MOST_BYTES 0x1p50
+
 typedef enum tri_launch { TRI_LAUNCH_AUTO, TRI_LAUNCH_MPI, TRI_LAUNCH_GROUP, TRI_LAUNCH_SELF } tri_launch;
 
 typedef struct tri_serve_options {

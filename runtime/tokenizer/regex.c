@@ -14,6 +14,9 @@ enum {
   HEAP_LIMIT_KIB = 64 << 10,  /* the interpreter's, which takes over where the JIT's stack ends */
   MATCH_LIMIT_BASE = 1000000, /* backtracking per match: this much and a multiple of the text */
   MATCH_LIMIT_PER_BYTE = 32,
+  FREE_STEPS = 1024, /* of a match's backtracking: further ones count */
+  MORE_STEPS = 16,
+  STEP_EFFORT = 4, /* as many bytes as cost what a step does */
   LONGEST_PATTERN = 64 << 10,
   EFFORT_BASE = 32 << 20, /* a tenth of a second, and several times that where the interpreter takes over */
   EFFORT_PER_BYTE = 16
@@ -132,16 +135,35 @@ void tok_regex_scratch_destroy(tok_regex_scratch *s) {
   tri_free(s);
 }
 
-tri_status tok_regex_find(const tok_regex *re, tok_regex_scratch *s, const char *text, size_t len, size_t from,
-                          size_t *start, size_t *end) {
-  uint64_t limit = MATCH_LIMIT_BASE + (uint64_t)MATCH_LIMIT_PER_BYTE * len;
-  pcre2_set_match_limit(s->context, limit > UINT32_MAX ? UINT32_MAX : (uint32_t)limit);
-  s->start = SIZE_MAX;
-  if (s->effort && tok_effort_stopped(s->effort)) return TRI_ABORTED;
+static int match(const tok_regex *re, tok_regex_scratch *s, const char *text, size_t len, size_t from, uint32_t steps) {
   int rc = PCRE2_ERROR_JIT_STACKLIMIT;
+  pcre2_set_match_limit(s->context, steps);
+  s->start = SIZE_MAX;
   if (re->jit) rc = pcre2_jit_match(re->code, (PCRE2_SPTR)text, len, from, 0, s->match, s->context);
   if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
     rc = pcre2_match(re->code, (PCRE2_SPTR)text, len, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, s->match, s->context);
+  return rc;
+}
+
+/* PCRE2 does not say how many steps a match took, only that they were too many: one that takes many is tried with few
+ * and then with more, and what was in vain counts as effort. */
+static int match_in_steps(const tok_regex *re, tok_regex_scratch *s, const char *text, size_t len, size_t from) {
+  uint64_t most = MATCH_LIMIT_BASE + (uint64_t)MATCH_LIMIT_PER_BYTE * len;
+  if (most > UINT32_MAX) most = UINT32_MAX;
+  for (uint64_t steps = FREE_STEPS; steps < most; steps *= MORE_STEPS) {
+    int rc = match(re, s, text, len, from, (uint32_t)steps);
+    if (rc != PCRE2_ERROR_MATCHLIMIT) return rc;
+    if (!s->effort) continue;
+    if (tok_effort_stopped(s->effort) || s->effort->left <= steps * STEP_EFFORT) return PCRE2_ERROR_CALLOUT;
+    s->effort->left -= steps * STEP_EFFORT;
+  }
+  return match(re, s, text, len, from, (uint32_t)most);
+}
+
+tri_status tok_regex_find(const tok_regex *re, tok_regex_scratch *s, const char *text, size_t len, size_t from,
+                          size_t *start, size_t *end) {
+  if (s->effort && tok_effort_stopped(s->effort)) return TRI_ABORTED;
+  int rc = match_in_steps(re, s, text, len, from);
   if (rc == PCRE2_ERROR_NOMATCH) return TRI_NOT_FOUND;
   if (rc == PCRE2_ERROR_CALLOUT) return tok_effort_stopped(s->effort) ? TRI_ABORTED : TRI_NO_CAPACITY;
   if (rc == PCRE2_ERROR_MATCHLIMIT || rc == PCRE2_ERROR_DEPTHLIMIT || rc == PCRE2_ERROR_HEAPLIMIT)

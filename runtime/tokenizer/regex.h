@@ -13,8 +13,9 @@
 #include "runtime/tokenizer/ids.h"
 #include "runtime/tokenizer/config.h"
 
-/* An effort is what all patterns together may spend on one text, in bytes that they move over. A pattern that looks far
- * ahead costs a run's length at each of its places, which PCRE2's own limits count too late or not at all. */
+/* An effort is what all patterns together may spend on one text, in bytes that they move over, and in steps of
+ * backtracking. A pattern that looks far ahead costs a run's length at each of its places, which PCRE2's own limits
+ * count too late or not at all, and they are for one match. */
 typedef struct tok_effort {
   uint64_t left;
   const atomic_bool *stop; /* when true, the text is given up: TRI_ABORTED; NULL: never */

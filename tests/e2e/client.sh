@@ -69,6 +69,9 @@ want 3 'give more --kv-cache-memory-bytes or a smaller --max-model-len (max_mode
 want 3 'give more --num-kv-blocks-override or' "$trireme" plan --model "$abacus" --num-kv-blocks-override 1
 want 3 'may use (memory); --memory-per-rank says' "$trireme" plan --model "$abacus" --memory-per-rank 1M --kv-cache-memory-bytes 1M
 want 3 '"fits":false,"kv_tokens":0,"reason":"0 KV blocks of 16 tokens hold less than' "$trireme" plan --model "$abacus" --kv-cache-memory-bytes 1K --json
+for o in --kv-cache-memory-bytes --memory-per-rank; do
+  want 2 "allowed are 0 to 1024T" "$trireme" plan --model "$abacus" $o 8388608T
+done
 want 0 '"fits":true,"kv_tokens":[1-9][0-9]*}$' "$trireme" plan --model "$abacus" --json
 
 ((failures == 0)) && echo "all fine"

@@ -20,6 +20,8 @@
 
 Suite *suite_client(void);
 
+#define A60 "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+
 START_TEST(test_endpoints) {
   static const struct {
     const char *endpoint;
@@ -27,6 +29,8 @@ START_TEST(test_endpoints) {
     const char *says;
   } cases[] = {
       {"ipc:///nowhere", TRI_OK, ""},
+      {"ipc://", TRI_INVALID_ARGUMENT, "needs the path"},
+      {"ipc://" A60 A60, TRI_TOO_LARGE, "at most 107 bytes, this one 120"},
       {"tcp://127.0.0.1:5555", TRI_OK, ""},
       {"tcp://[::1]:5555", TRI_OK, ""},
       {"tcp://127.0.0.2;127.0.0.1:65535", TRI_OK, ""},

@@ -232,6 +232,27 @@ START_TEST(test_queued_deadline) {
 }
 END_TEST
 
+/* Texts may wait long for the tokenizer's threads: a job whose deadline passes meanwhile ends, and its text is given
+ * up. */
+START_TEST(test_deadline_while_tokenized) {
+  struct world *w = world_create(1);
+  tri_client_msg m = submit_msg(1);
+  start_group(w, 0, 1, 1);
+  m.submit.token_ids = NULL;
+  m.submit.prompt = (tri_wire_str){"some text", 9};
+  m.submit.sampling.deadline_ms = 100;
+  struct stream *s = submit(w, "a", &m);
+  tick(w, 99 * MS);
+  ck_assert(!s->done && !w->stopped_job);
+  tick(w, MS);
+  ck_assert(s->done && s->timed_out);
+  ck_assert_uint_eq(w->stopped_job, w->tokenize_job);
+  tri_core_tokenized(w->core, w->now, w->tokenize_job, TRI_ABORTED, NULL, 0, 0);
+  ck_assert_int_eq(w->num_assigns, 0);
+  world_destroy(w);
+}
+END_TEST
+
 /* ---- the seed ---- */
 
 /* Fixed before assignment: the same request to the same coordinator draws the same, another one does not. */
@@ -268,6 +289,7 @@ Suite *suite_core_admission(void) {
   tcase_add_test(t, test_floors);
   tcase_add_test(t, test_max_queue);
   tcase_add_test(t, test_queued_deadline);
+  tcase_add_test(t, test_deadline_while_tokenized);
   tcase_add_test(t, test_seed);
   return suite;
 }

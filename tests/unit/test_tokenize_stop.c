@@ -9,17 +9,21 @@
 
 Suite *suite_tokenize_stop(void);
 
-/* Digits in groups of three from the right: each group looks ahead to where the run ends. */
-#define GROUPS                                                                                                         \
+#define TOKENIZER(pattern)                                                                                             \
   "{\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Isolated\",\"invert\":false,\"pattern\":{\"Regex\":"          \
-  "\"\\\\p{N}{1,3}(?=(?:\\\\p{N}{3})*(?:\\\\P{N}|$))|\\\\p{L}+|\\\\s+\"}},\"model\":{\"type\":\"BPE\",\"merges\":[],"  \
-  "\"vocab\":{\"a\":0,\"7\":1,\" \":2}}}"
+  "\"" pattern "\"}},\"model\":{\"type\":\"BPE\",\"merges\":[],\"vocab\":{\"a\":0,\"7\":1,\" \":2}}}"
+
+/* Digits in groups of three from the right: each group looks ahead to where the run ends. */
+#define GROUPS TOKENIZER("\\\\p{N}{1,3}(?=(?:\\\\p{N}{3})*(?:\\\\P{N}|$))|\\\\p{L}+|\\\\s+")
+
+/* Tries 2^18 ways from each place, which is within the bound of one match, and has no long repeat. */
+#define WAYS TOKENIZER("(?:a?){18}7|a")
 
 enum { MIB = 1 << 20, LONG_TEXT = 8 * MIB };
 
-static tri_tokenize_pool *pool(tri_tokenizer **t) {
+static tri_tokenize_pool *pool(const char *tokenizer, tri_tokenizer **t) {
   tri_tokenize_pool *p = NULL;
-  ck_assert_int_eq(tri_tokenizer_parse(GROUPS, strlen(GROUPS), t, NULL), TRI_OK);
+  ck_assert_int_eq(tri_tokenizer_parse(tokenizer, strlen(tokenizer), t, NULL), TRI_OK);
   ck_assert_int_eq(tri_tokenize_pool_create(*t, 1, SIZE_MAX, 16, &p), TRI_OK);
   return p;
 }
@@ -47,7 +51,7 @@ static void expect(tri_tokenize_pool *p, uint64_t job, tri_status st, size_t cou
 
 START_TEST(long_runs_are_given_up) {
   tri_tokenizer *t;
-  tri_tokenize_pool *p = pool(&t);
+  tri_tokenize_pool *p = pool(GROUPS, &t);
   char *digits = text_of("7", MIB), *short_runs = text_of("777777777 a", MIB);
   int64_t begin = tri_now_ns();
   ck_assert_int_eq(push(p, 1, digits, MIB), TRI_OK);
@@ -64,9 +68,27 @@ START_TEST(long_runs_are_given_up) {
 }
 END_TEST
 
+START_TEST(many_ways_are_given_up) {
+  tri_tokenizer *t;
+  tri_tokenize_pool *p = pool(WAYS, &t);
+  char *text = text_of("a", 3000);
+  int64_t begin = tri_now_ns();
+  ck_assert_int_eq(push(p, 1, text, 3000), TRI_OK);
+  ck_assert_int_eq(push(p, 2, text, 20), TRI_OK);
+  ck_assert_int_eq(push(p, 3, "aaaaaaaa7a", 10), TRI_OK);
+  expect(p, 1, TRI_NO_CAPACITY, 0);
+  expect(p, 2, TRI_OK, 20);
+  expect(p, 3, TRI_OK, 10);
+  ck_assert_int_lt(tri_now_ns() - begin, 30 * INT64_C(1000000000));
+  tri_free(text);
+  tri_tokenize_pool_destroy(p);
+  tri_tokenizer_destroy(t);
+}
+END_TEST
+
 START_TEST(unwanted_texts_are_left) {
   tri_tokenizer *t;
-  tri_tokenize_pool *p = pool(&t);
+  tri_tokenize_pool *p = pool(GROUPS, &t);
   char *text = text_of("a 7", LONG_TEXT);
   ck_assert_int_eq(push(p, 1, text, LONG_TEXT), TRI_OK);
   ck_assert_int_eq(push(p, 2, text, LONG_TEXT), TRI_OK);
@@ -89,6 +111,7 @@ Suite *suite_tokenize_stop(void) {
   TCase *c = tcase_create("tokenize_stop");
   tcase_set_timeout(c, 120);
   tcase_add_test(c, long_runs_are_given_up);
+  tcase_add_test(c, many_ways_are_given_up);
   tcase_add_test(c, unwanted_texts_are_left);
   suite_add_tcase(suite, c);
   return suite;

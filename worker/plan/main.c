@@ -11,8 +11,8 @@
 #include "worker/plan/plan.h"
 
 static const tri_option own_options[] = {
-    {TRI_OPT(struct plan_options, memory), .name = "memory-per-rank", .fallback = "0", .metavar = "BYTES",
-     .group = "Plan",
+    {TRI_OPT(struct plan_options, memory), .name = "memory-per-rank", .max = TRI_MOST_BYTES, .fallback = "0",
+     .metavar = "BYTES", .group = "Plan",
      .help = "what each rank may use; 0: what is free, of this host shared by the ranks, or on its device"},
     {TRI_OPT(struct plan_options, hosts), .name = "hosts", .metavar = "H:N,...", .group = "Plan",
      .help = "hosts and ranks on each, as for trireme up: where each rank would be"},
