@@ -1,4 +1,4 @@
-/* What workers are told of their coordinator, as a file and as a variable: any path of a socket comes through. */
+/* The boot file and its variable, which tell workers of their coordinator: any path of a socket comes through. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>

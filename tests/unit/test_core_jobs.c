@@ -106,7 +106,7 @@ START_TEST(test_text_prompt) {
   /* From the first token on the prompt has been read. */
   s = attach(w, 2, s, 1);
   expect_text(s, 0, "Helloz");
-  /* What is not UTF-8 comes back as it was read: a client may take texts for such. */
+  /* Bytes that are not UTF-8 come back as they were read: a client may take texts for such. */
   m.submit.prompt = (tri_wire_str){"a\xff"
                                    "b",
                                    3},

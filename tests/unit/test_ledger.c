@@ -69,7 +69,7 @@ START_TEST(kv_gets_what_is_left) {
 }
 END_TEST
 
-/* What is not asked for suits the backend, and what is. */
+/* Limits that are not asked for suit the backend, and those that are. */
 START_TEST(limits_by_default) {
   static const struct {
     int seqs, tokens;

@@ -826,32 +826,6 @@ START_TEST(test_least_blocks) {
 }
 END_TEST
 
-START_TEST(test_refused_jobs) {
-  struct config c = simple_config(4, 16, 32, 4, 8, 1);
-  struct sim *s = sim_create(&c, 6);
-  struct {
-    const char *field;
-    tri_status st;
-  } want[] = {{"prompt", TRI_INVALID_ARGUMENT}, {"prompt", TRI_NO_CAPACITY},      {"n", TRI_NO_CAPACITY},
-              {"token_ids", TRI_OUT_OF_RANGE},  {"logit_bias", TRI_OUT_OF_RANGE}, {"stop_token_ids", TRI_OUT_OF_RANGE}};
-  for (int i = 0; i < 6; i++) {
-    struct request *r = request_init(s, 0, i == 1 ? 32 : 31, 4, i == 2 ? 5 : 1);
-    tri_error err = {0};
-    tri_job *job = NULL;
-    if (i == 0) r->assign.num_token_ids = 0;
-    if (i == 3) r->prompt[30] = VOCAB;
-    struct tri_wire_bias bias = {.id = VOCAB};
-    if (i == 4) r->assign.sampling.num_logit_bias = 1, r->assign.sampling.logit_bias = &bias;
-    if (i == 5) r->assign.sampling.num_stop_token_ids = 1, r->assign.sampling.stop_token_ids[0] = VOCAB;
-    ck_assert_int_eq(tri_job_create(&r->assign, &c.limits, &model, 0, &job, &err), want[i].st);
-    ck_assert_str_eq(err.field, want[i].field);
-    ck_assert_int_eq(err.status, want[i].st);
-    ck_assert_ptr_null(job);
-  }
-  sim_destroy(s);
-}
-END_TEST
-
 /* More endings than the outbox holds: the rest come with the next reap, none is lost. */
 START_TEST(test_full_outbox) {
   struct config c = simple_config(4, 16, 32, 4, 32, MAX_JOBS);
@@ -902,7 +876,6 @@ Suite *suite_scheduler(void) {
   tcase_add_test(cases, test_chunked_prefill);
   tcase_add_test(cases, test_choices_share_blocks);
   tcase_add_test(cases, test_least_blocks);
-  tcase_add_test(cases, test_refused_jobs);
   tcase_add_test(cases, test_full_outbox);
   tcase_add_test(cases, test_destroy_busy);
   suite_add_tcase(suite, random);

@@ -1,5 +1,4 @@
-/* Where the Hugging Face library's answers hang on details of its own parts; what is expected here is what it (version
- * 0.23.3) says. */
+/* Answers of the Hugging Face library (version 0.23.3) that hang on details of its own parts. */
 #include <check.h>
 #include <stdio.h>
 #include <string.h>

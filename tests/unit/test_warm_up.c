@@ -1,4 +1,4 @@
-/* What a group runs before it serves: every step is one that ranks take, and every shape of decode steps comes twice.
+/* The warm-up of a group: every step is one that ranks take, and every shape of decode steps comes twice.
  */
 #include <check.h>
 #include <string.h>
