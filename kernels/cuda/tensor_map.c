@@ -1,0 +1,37 @@
+/* The driver's function that encodes tensor maps, found without linking the driver. */
+#include "kernels/cuda/tensor_map.h"
+
+#include <cuda_runtime.h>
+
+/* The type of cuTensorMapEncodeTiled. */
+typedef CUresult encode_function(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
+                                 const cuuint64_t *, const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave,
+                                 CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+
+enum { SINCE = 12000 }; /* the CUDA version that brought it */
+
+static encode_function *find(void) {
+  void *found = NULL;
+  enum cudaDriverEntryPointQueryResult result;
+  if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, SINCE, cudaEnableDefault, &result) !=
+          cudaSuccess ||
+      result != cudaDriverEntryPointSuccess)
+    return NULL;
+  union {
+    void *data;
+    encode_function *code;
+  } as = {.data = found};
+  return as.code;
+}
+
+tri_status tri_cuda_map_tensor(tri_tensor_map *out, tri_dtype type, const void *base, const tri_tiling *t) {
+  static const cuuint32_t steps[TRI_TENSOR_DIMS] = {1, 1, 1, 1, 1};
+  CUtensorMapDataType kind = type == TRI_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+  encode_function *encode = find();
+  if (type != TRI_F16 && type != TRI_BF16) return TRI_INVALID_ARGUMENT;
+  if (!encode) return TRI_UNSUPPORTED;
+  CUresult r = encode(out, kind, (cuuint32_t)t->dims, (void *)(uintptr_t)base, t->size, t->stride + 1, t->box, steps,
+                      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  return r == CUDA_SUCCESS ? TRI_OK : TRI_INVALID_ARGUMENT;
+}

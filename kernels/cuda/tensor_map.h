@@ -1,0 +1,35 @@
+/* Descriptions of tensors in a device's memory from which its copy engine takes tiles (sm_90 and later). */
+#ifndef TRI_KERNELS_CUDA_TENSOR_MAP_H
+#define TRI_KERNELS_CUDA_TENSOR_MAP_H
+
+#include <cuda.h>
+
+#include "kernels/tensor.h"
+#include "runtime/base/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef CUtensorMap tri_tensor_map; /* 128 bytes; kernels take it as a __grid_constant__ parameter */
+
+enum { TRI_TENSOR_DIMS = 5 };
+
+/* A tensor and the box that each copy takes of it, the innermost dimension first. */
+typedef struct tri_tiling {
+  int dims; /* 2 to 5 */
+  uint64_t size[TRI_TENSOR_DIMS];
+  uint64_t stride[TRI_TENSOR_DIMS]; /* bytes; of the innermost unused, the others multiples of 16 */
+  uint32_t box[TRI_TENSOR_DIMS];    /* at most 256 each; innermost 64 elements of 16 bits at most */
+} tri_tiling;
+
+/* Describes the tensor of 16-bit elements at `base`, aligned to 16 bytes. Boxes lie in shared memory as rows of 128
+ * bytes, swizzled (hopper.cuh, operand). TRI_INVALID_ARGUMENT where the device cannot have it so, TRI_UNSUPPORTED where
+ * the driver knows no such maps. Host only; a microsecond. */
+tri_status tri_cuda_map_tensor(tri_tensor_map *out, tri_dtype type, const void *base, const tri_tiling *t);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
