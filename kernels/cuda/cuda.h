@@ -38,7 +38,8 @@ enum { TRI_CUDA_BLAS_ROOM = 32 << 20 }; /* bytes, as the library's documentation
 
 typedef struct tri_cuda_impl {
   int device;
-  int num_sms; /* multiprocessors of the device */
+  int num_sms;    /* multiprocessors of the device */
+  bool is_hopper; /* kernels of hopper.cuh run on it */
   cudaStream_t streams[TRI_STREAM_COUNT];
   cudaEvent_t events[TRI_EVENTS];
   void *blas, *blas_room;
@@ -88,6 +89,9 @@ typedef struct tri_cuda_facts {
 } tri_cuda_facts;
 /* Facts that are not known, all of them without NVML, are empty or 0. */
 tri_cuda_facts tri_cuda_ask_driver(const char *pci);
+
+/* hopper.cu: whether the code that this device gets has Hopper's instructions. */
+bool tri_cuda_is_hopper(void);
 
 /* graph.c */
 tri_graph_mode tri_cuda_graph_begin(tri_backend *be, uint64_t key);

@@ -259,6 +259,7 @@ static tri_status open_device(tri_cuda_impl *impl, tri_error *err) {
   impl->num_sms = p.multiProcessorCount;
   snprintf(impl->isa, sizeof impl->isa, "sm_%d%d", p.major, p.minor);
   e = cudaSetDevice(impl->device);
+  if (e == cudaSuccess) impl->is_hopper = tri_cuda_is_hopper();
   for (int i = 0; i < TRI_STREAM_COUNT && e == cudaSuccess; i++)
     e = cudaStreamCreateWithFlags(&impl->streams[i], cudaStreamNonBlocking);
   if (e == cudaSuccess) e = cudaMalloc((void **)&impl->counters, TRI_CUDA_MEETINGS * sizeof *impl->counters);

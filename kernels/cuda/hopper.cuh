@@ -2,7 +2,8 @@
  * accelerator (TMA), and products of four warps that read shared memory (wgmma). Each function is one instruction or
  * few; names and rules are those of the PTX ISA, sections 9.7.13 (mbarrier), 9.7.9.27 (tensor copies) and 9.7.15.
  *
- * Code for other architectures compiles, too, but does nothing: launch such kernels only where tri_cuda_is_hopper. */
+ * Code for other architectures compiles, too, but does nothing: launch such kernels only where is_hopper is set
+ * (cuda.h). */
 #ifndef TRI_KERNELS_CUDA_HOPPER_CUH
 #define TRI_KERNELS_CUDA_HOPPER_CUH
 
