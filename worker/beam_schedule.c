@@ -11,7 +11,7 @@
 static void release(tri_sched *s, tri_job *j, tri_seq_state state) {
   for (int i = 0; i < j->num_seqs; i++) {
     tri_sequence *q = &j->seqs[i];
-    if (q->state == TRI_SCHED_RUNNING) tri_sched_leave_lane(s, q);
+    if (q->state == TRI_SCHED_RUNNING) tri_sched_leave(s, q);
     if (q->state == TRI_SCHED_WAITING) tri_seq_list_remove(&s->waiting, q);
     q->state = state;
     q->num_tokens = j->num_prompt;
@@ -129,8 +129,8 @@ void tri_search_decode(tri_sched *s, tri_plan_writer *plan, tri_job *j, int *bud
   *budget -= live;
 }
 
-void tri_search_enter(tri_sched *s, tri_job *j, int lane) {
-  for (int i = 0; i < j->num_seqs; i++) tri_sched_enter_lane(s, &j->seqs[i], lane, tri_sched_free_slot(s));
+void tri_search_enter(tri_sched *s, tri_job *j) {
+  for (int i = 0; i < j->num_seqs; i++) tri_sched_enter(s, &j->seqs[i], tri_sched_free_slot(s));
 }
 
 /* The search begins anew: its beams' scores are those of blocks that are gone, and what comes out is the same. */

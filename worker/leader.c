@@ -8,6 +8,7 @@
 
 enum {
   IDLE_SLEEP_NS = 500000000, /* a command wakes the leader; now and then it looks at what has no command */
+  HOST_PROMPT_TOKENS = 256,  /* of a step with several stages: docs/performance.md has the measurement */
   WEIGHTS_SHARED_BY = 4,     /* tokens that one reading of the weights does for, at least: see predict_layer */
 };
 static const int64_t WARM_UP_NS = 8000000000; /* after which it begins no more steps */
@@ -32,6 +33,13 @@ struct leader {
 
 /* ---- set-up ---- */
 
+/* Returns how many tokens of prompts a step takes; 0: as many as fit. */
+static int prompt_tokens(const tri_worker *w) {
+  const tri_engine *e = w->engine;
+  int asked = w->opts.prompt_micro_batch_tokens;
+  return !asked && e->num_lanes > 1 && e->backend->host_memory ? HOST_PROMPT_TOKENS : asked;
+}
+
 static tri_status create(struct leader *ld, tri_error *err) {
   tri_worker *w = ld->w;
   const tri_limits *l = &w->engine->limits;
@@ -39,6 +47,7 @@ static tri_status create(struct leader *ld, tri_error *err) {
   tri_sched_config sc = {.limits = *l,
                          .num_lanes = w->engine->num_lanes,
                          .depth = w->engine->lane_depth,
+                         .prompt_tokens = prompt_tokens(w),
                          .by_priority = w->opts.scheduling_policy == 1};
   TRI_TRY(tri_sched_create(&sc, &ld->sched));
   TRI_TRY(tri_plan_writer_create(tri_plan_entries(l->max_num_seqs), (size_t)l->max_num_batched_tokens,

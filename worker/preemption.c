@@ -24,7 +24,7 @@ void tri_sched_preempt(tri_sched *s, tri_sequence *q) {
     tri_search_preempt(s, q->job);
     return;
   }
-  tri_sched_leave_lane(s, q);
+  tri_sched_leave(s, q);
   q->state = TRI_SCHED_WAITING;
   q->num_computed = 0;
   tri_seq_list_insert(s, &s->waiting, q);
@@ -33,12 +33,12 @@ void tri_sched_preempt(tri_sched *s, tri_sequence *q) {
 
 tri_sequence *tri_sched_last_idle(const tri_sched *s, const tri_sequence *q) {
   tri_sequence *last = NULL;
-  for (int l = 0; l < s->cfg.num_lanes; l++)
-    for (tri_sequence *v = s->lanes[l].running.tail; v; v = v->prev) {
+  for (int l = -1; l < s->cfg.num_lanes; l++)
+    for (tri_sequence *v = tri_sched_list(s, l)->tail; v; v = v->prev) {
       if (!tri_seq_is_idle(s, v) || !(v->num_blocks + v->num_source_blocks) || !tri_seq_before(s, q, v)) continue;
       if (v->job->search && v->job == q->job) continue;
       if (!last || tri_seq_before(s, last, v)) last = v;
-      break; /* a lane's list is in order */
+      break; /* a list is in order */
     }
   return last;
 }

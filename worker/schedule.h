@@ -10,9 +10,8 @@ typedef struct tri_seq_list {
 } tri_seq_list;
 
 typedef struct tri_sched_lane {
-  tri_seq_list running; /* oldest first */
+  tri_seq_list running; /* those that decode, oldest first */
   int under_way;        /* steps */
-  uint64_t done;        /* the last step whose result has come back */
   int num_tied;         /* running sequences whose next step needs to know the last one's draws */
 } tri_sched_lane;
 
@@ -20,6 +19,7 @@ struct tri_sched {
   tri_sched_config cfg;
   tri_block_pool pool;
   tri_seq_list waiting; /* by (priority, arrival) */
+  tri_seq_list prompts; /* of running sequences, oldest first: their chunks go with any lane's steps */
   tri_sched_lane *lanes;
   tri_sequence **slot_owner; /* [max_num_seqs]; NULL: free */
   int num_running;
@@ -27,6 +27,7 @@ struct tri_sched {
   tri_job *jobs, *retired;
   uint64_t arrivals, tokens, preemptions;
   uint64_t step;
+  uint64_t done;  /* the last step whose result has come back: steps of all lanes run one behind the other */
   int64_t now_ns; /* as of the last reap */
 };
 
@@ -39,7 +40,7 @@ static inline bool tri_seq_needs_source(const tri_sequence *q) { return q->job->
 
 /* A step with it is under way, or being composed. */
 static inline bool tri_seq_in_flight(const tri_sched *s, const tri_sequence *q) {
-  return q->state == TRI_SCHED_RUNNING && q->last_step > s->lanes[q->lane].done;
+  return q->state == TRI_SCHED_RUNNING && q->last_step > s->done;
 }
 
 static inline bool tri_job_under_way(const tri_sched *s, const tri_job *j) {
@@ -48,13 +49,14 @@ static inline bool tri_job_under_way(const tri_sched *s, const tri_job *j) {
   return false;
 }
 
-/* May be preempted: it is in no step under way, or, where steps run one behind the other, not in the one that is being
- * composed. One that ends with what is pending may not: its blocks come back with that step, and begun anew it would
- * compute its tokens for nothing. */
+/* May be preempted: it is in no step under way, or in none that draws for it, or, where a lane's steps run ahead, not
+ * in the one that is being composed. One that ends with what is pending may not: its blocks come back with that step,
+ * and begun anew it would compute its tokens for nothing. */
 static inline bool tri_seq_is_idle(const tri_sched *s, const tri_sequence *q) {
   if (q->job->search) return !tri_job_under_way(s, q->job);
   bool ends = q->num_tokens + q->num_pending - q->job->num_prompt >= q->job->max_tokens; /* with what is pending */
-  return s->cfg.depth > 1 && !ends ? q->last_step != s->step : !tri_seq_in_flight(s, q);
+  bool goes_on = s->cfg.depth > 1 ? !ends : !q->num_pending && !s->cfg.limits.whole_sequences;
+  return goes_on ? q->last_step != s->step : !tri_seq_in_flight(s, q);
 }
 
 /* Tokens known and pending. */
@@ -68,9 +70,14 @@ void tri_seq_list_insert(const tri_sched *s, tri_seq_list *l, tri_sequence *q); 
 bool tri_seq_before(const tri_sched *s, const tri_sequence *a, const tri_sequence *b);
 
 static inline int tri_sched_num_free(const tri_sched *s) { return s->cfg.limits.max_num_seqs - s->num_running; }
-int tri_sched_free_slot(const tri_sched *s); /* -1: none */
-void tri_sched_enter_lane(tri_sched *s, tri_sequence *q, int lane, int slot);
-void tri_sched_leave_lane(tri_sched *s, tri_sequence *q); /* drops its blocks */
+int tri_sched_free_slot(const tri_sched *s);                   /* -1: none */
+void tri_sched_enter(tri_sched *s, tri_sequence *q, int slot); /* into s->prompts */
+void tri_sched_move(tri_sched *s, tri_sequence *q, int lane);  /* into that lane's list */
+void tri_sched_leave(tri_sched *s, tri_sequence *q);           /* drops its blocks */
+/* The lists of running sequences, by lane; -1: s->prompts. */
+static inline tri_seq_list *tri_sched_list(const tri_sched *s, int lane) {
+  return lane < 0 ? (tri_seq_list *)&s->prompts : &s->lanes[lane].running;
+}
 
 /* ---- preemption.c ---- */
 
@@ -110,8 +117,8 @@ void tri_sched_retire_if_done(tri_sched *s, tri_job *j);
 
 /* ---- beam_schedule.c: jobs with a search ---- */
 
-void tri_search_enter(tri_sched *s, tri_job *j, int lane); /* there are slots enough */
-bool tri_search_in_prompt(const tri_sequence *q);          /* q is the sequence that computes it, and has not drawn */
+void tri_search_enter(tri_sched *s, tri_job *j);  /* there are slots enough */
+bool tri_search_in_prompt(const tri_sequence *q); /* q is the sequence that computes it, and has not drawn */
 /* The next token of every live beam, if there are blocks for all. */
 void tri_search_decode(tri_sched *s, tri_plan_writer *plan, tri_job *j, int *budget);
 void tri_search_preempt(tri_sched *s, tri_job *j);

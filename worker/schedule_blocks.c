@@ -34,30 +34,40 @@ void tri_seq_list_insert(const tri_sched *s, tri_seq_list *l, tri_sequence *q) {
 /* A search chooses among the tokens before. */
 static bool is_tied(const tri_job *j) { return j->search != NULL; }
 
-void tri_sched_leave_lane(tri_sched *s, tri_sequence *q) {
-  tri_sched_lane *lane = &s->lanes[q->lane];
-  tri_seq_list_remove(&lane->running, q);
-  lane->num_tied -= is_tied(q->job);
+static void leave_list(tri_sched *s, tri_sequence *q) {
+  tri_seq_list_remove(tri_sched_list(s, q->lane), q);
+  if (q->lane >= 0) s->lanes[q->lane].num_tied -= is_tied(q->job);
+  q->lane = -1;
+}
+
+void tri_sched_leave(tri_sched *s, tri_sequence *q) {
+  leave_list(s, q);
   s->slot_owner[q->slot] = NULL;
   s->num_running--;
   tri_sched_drop_blocks(s, q);
   tri_sched_drop_source(s, q);
-  q->slot = q->lane = -1;
+  q->slot = -1;
   q->num_pending = 0;
 }
 
-void tri_sched_enter_lane(tri_sched *s, tri_sequence *q, int lane, int slot) {
-  q->state = TRI_SCHED_RUNNING;
+void tri_sched_move(tri_sched *s, tri_sequence *q, int lane) {
+  leave_list(s, q);
   q->lane = lane;
+  s->lanes[lane].num_tied += is_tied(q->job);
+  tri_seq_list_insert(s, &s->lanes[lane].running, q);
+}
+
+void tri_sched_enter(tri_sched *s, tri_sequence *q, int slot) {
+  q->state = TRI_SCHED_RUNNING;
+  q->lane = -1;
   q->slot = slot;
   q->fresh = true;
   q->since = s->step;
   q->last_step = 0;
-  s->lanes[lane].num_tied += is_tied(q->job);
   s->slot_owner[slot] = q;
   s->num_running++;
   s->batch_size++;
-  tri_seq_list_insert(s, &s->lanes[lane].running, q);
+  tri_seq_list_insert(s, &s->prompts, q);
 }
 
 int tri_sched_free_slot(const tri_sched *s) {
@@ -67,7 +77,7 @@ int tri_sched_free_slot(const tri_sched *s) {
 }
 
 void tri_sched_end_sequence(tri_sched *s, tri_sequence *q) {
-  if (q->state == TRI_SCHED_RUNNING) tri_sched_leave_lane(s, q);
+  if (q->state == TRI_SCHED_RUNNING) tri_sched_leave(s, q);
   if (q->state == TRI_SCHED_WAITING) tri_seq_list_remove(&s->waiting, q);
   q->state = TRI_SCHED_ENDED;
   q->job->num_open--;

@@ -9,6 +9,9 @@ tri_status tri_sched_create(const tri_sched_config *config, tri_sched **out) {
   if (!s) return TRI_NO_MEMORY;
   s->cfg = *config;
   if (!s->cfg.depth) s->cfg.depth = 1;
+  /* Whole sequences and sources take as much of a step as they need. */
+  if (!s->cfg.prompt_tokens || s->cfg.limits.whole_sequences || s->cfg.limits.has_source)
+    s->cfg.prompt_tokens = s->cfg.limits.max_num_batched_tokens;
   s->lanes = tri_calloc((size_t)config->num_lanes, sizeof *s->lanes);
   s->slot_owner = tri_calloc((size_t)config->limits.max_num_seqs, sizeof *s->slot_owner);
   if (!s->lanes || !s->slot_owner || tri_block_pool_init(&s->pool, config->limits.num_blocks) != TRI_OK) {
@@ -119,7 +122,7 @@ static void fork_choices(tri_sched *s, tri_plan_writer *plan, tri_sequence *q) {
     if (prompt) tri_sched_share_blocks(s, c, q);
     tri_sched_share_source(s, c, q);
     c->num_computed = prompt ? q->num_computed : 0;
-    tri_sched_enter_lane(s, c, q->lane, slot);
+    tri_sched_enter(s, c, slot);
     c->fresh = !prompt; /* its first chunk then brings the parameters */
     tri_sample_params params = j->params;
     params.seed = choice_seed(j, c->choice);
@@ -172,23 +175,47 @@ static void run_decodes(tri_sched *s, tri_plan_writer *plan, tri_sched_lane *lan
   }
 }
 
-static void run_prompts(tri_sched *s, tri_plan_writer *plan, tri_sched_lane *lane, int *budget) {
-  for (tri_sequence *q = lane->running.head, *next; q && *budget > 0; q = next) {
-    bool in_prompt = q->job->search ? tri_search_in_prompt(q) : !is_decoding(q);
-    if (in_prompt && q->last_step != s->step && !q->job->aborted) {
+/* Moves those whose last chunk is in this step to its lane. The beams of a search stay together. */
+static void settle(tri_sched *s, int lane) {
+  for (tri_sequence *q = s->prompts.head, *next; q; q = next) {
+    const tri_sequence *first = q->job->search ? &q->job->seqs[0] : q;
+    next = q->next;
+    if (first->last_step == s->step && first->num_computed >= first->num_tokens) tri_sched_move(s, q, lane);
+  }
+}
+
+static void run_prompts(tri_sched *s, tri_plan_writer *plan, int lane, int *budget) {
+  for (tri_sequence *q = s->prompts.head, *next; q && *budget > 0; q = next) {
+    bool waits = q->job->search && q->choice; /* for the first beam */
+    if (!waits && q->last_step != s->step && !q->job->aborted) {
       if (waits_to_fork(q) && !remaining(q)) fork_choices(s, plan, q);
       int n = fitting(q, *budget);
       if (n > 0) schedule(s, plan, q, n, true, budget);
     }
     next = q->next;
   }
+  settle(s, lane);
 }
 
 /* Lanes share the sequences evenly: an uneven split leaves stages waiting. */
 static bool lane_is_full(const tri_sched *s, const tri_sched_lane *lane) {
   int all = s->num_running + s->waiting.count, most = s->cfg.limits.max_num_seqs;
   if (all > most) all = most; /* the others will find no slot */
-  return lane->running.count * s->cfg.num_lanes >= all + s->cfg.num_lanes - 1;
+  return lane->running.count * s->cfg.num_lanes >= all;
+}
+
+/* Gives the last of a lane that has more than its share, since others have lost theirs or prompts ended in it, to the
+ * lane that has least. Its steps have all ended, so that they are in none. */
+static void share_out(tri_sched *s, tri_sched_lane *lane) {
+  int decoding = s->num_running - s->prompts.count;
+  for (tri_sequence *q = lane->running.tail, *prev; q; q = prev) {
+    int least = 0;
+    for (int l = 1; l < s->cfg.num_lanes; l++)
+      if (s->lanes[l].running.count < s->lanes[least].running.count) least = l;
+    if ((lane->running.count - 1) * s->cfg.num_lanes < decoding) return;
+    prev = q->prev;
+    if (!q->job->search) tri_sched_move(s, q, least);
+  }
 }
 
 /* The whole prompt, with its source, must find blocks, or it would only push others out and be pushed out again.
@@ -205,8 +232,8 @@ static void make_way(tri_sched *s) {
   const tri_sequence *q = s->waiting.head;
   if (!q || !s->cfg.by_priority) return;
   int victims = 0, blocks = 0;
-  for (int l = 0; l < s->cfg.num_lanes; l++)
-    for (const tri_sequence *v = s->lanes[l].running.tail; v && v->job->priority > q->job->priority; v = v->prev)
+  for (int l = -1; l < s->cfg.num_lanes; l++)
+    for (const tri_sequence *v = tri_sched_list(s, l)->tail; v && v->job->priority > q->job->priority; v = v->prev)
       if (tri_seq_is_idle(s, v)) {
         victims++;
         blocks += v->num_blocks + v->num_source_blocks;
@@ -234,13 +261,14 @@ static void admit(tri_sched *s, tri_plan_writer *plan, int lane, int *budget) {
     if (slots_left(s) < tri_seq_slots(q) || !finds_blocks(s, q, 0) || !has_room(s, plan, q, n)) return;
     tri_seq_list_remove(&s->waiting, q);
     if (q->job->search)
-      tri_search_enter(s, q->job, lane);
+      tri_search_enter(s, q->job);
     else
-      tri_sched_enter_lane(s, q, lane, tri_sched_free_slot(s));
+      tri_sched_enter(s, q, tri_sched_free_slot(s));
     if (!schedule(s, plan, q, n, false, budget)) {
       tri_sched_preempt(s, q);
       return;
     }
+    settle(s, lane);
   }
 }
 
@@ -255,13 +283,15 @@ static void admit_to_batch(tri_sched *s, tri_plan_writer *plan, int lane, int *b
 
 bool tri_sched_compose(tri_sched *s, int lane_index, tri_plan_writer *plan) {
   tri_sched_lane *lane = &s->lanes[lane_index];
-  if (!lane->running.count && !s->waiting.count) return false;
+  if (!lane->running.count && !s->prompts.count && !s->waiting.count) return false;
   if (lane->under_way && lane->num_tied) return false;
   int budget = s->cfg.limits.max_num_batched_tokens;
+  if (!lane->under_way) share_out(s, lane);
   tri_plan_begin(plan, (uint32_t)lane_index, ++s->step);
   make_way(s);
   run_decodes(s, plan, lane, &budget);
-  run_prompts(s, plan, lane, &budget);
+  if (budget > s->cfg.prompt_tokens) budget = s->cfg.prompt_tokens;
+  run_prompts(s, plan, lane_index, &budget);
   (s->cfg.whole_batches ? admit_to_batch : admit)(s, plan, lane_index, &budget);
   if (!plan->h.num_seqs && !plan->h.num_copies) return false;
   lane->under_way++;
@@ -315,7 +345,7 @@ static void take_token(tri_sched *s, tri_sequence *q, const tri_sample_result *r
 void tri_sched_absorb(tri_sched *s, int lane_index, const tri_step_result *result, tri_outbox *out) {
   tri_sched_lane *lane = &s->lanes[lane_index];
   lane->under_way--;
-  lane->done = out->step = result->step;
+  s->done = out->step = result->step;
   for (uint32_t i = 0; i < result->num_tokens; i++) {
     tri_sequence *q =
         result->tokens[i].slot < (uint32_t)s->cfg.limits.max_num_seqs ? s->slot_owner[result->tokens[i].slot] : NULL;
@@ -361,7 +391,7 @@ tri_status tri_sched_absorb_embed(tri_sched *s, int lane_index, const tri_embed_
     if (!q->job->aborted) take_rows(s, q, &r->values, row, rows, out);
     row += rows;
   }
-  lane->done = r->step;
+  s->done = r->step;
   return row == r->values.rows ? TRI_OK : TRI_CORRUPT;
 }
 

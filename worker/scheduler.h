@@ -11,6 +11,12 @@
  * With encoder-decoders (tri_limits.has_source) a job's prompt is its source: it is computed whole in the step in which
  * the first tokens of the answer are computed, and has blocks of its own for as long as the answer grows.
  *
+ * Prompts and decodes have micro-batches of their own sizes (hybrid scheduling, DeepSpeed-Inference, Aminabadi et al.
+ * 2022, section IV.C.1). A sequence that decodes belongs to a lane, of which there are as many as stages: more would
+ * read the weights more often. A prompt belongs to none: until its last chunk nothing is drawn, so the next chunk goes
+ * with the next lane that is free, however many steps have others of its chunks, and the stages work on several of them
+ * at a time. Its last chunk's lane keeps it. Ranks run the steps of all lanes in the order in which they are composed.
+ *
  * With a depth of 2 a lane's next step is composed before the tokens of the one under way are known: a sequence whose
  * draw is pending goes on with whatever it draws (TRI_SEQ_FLAG_TOKEN_IN_SLOT). Should that end the sequence, what the
  * next step does for it is for nothing and its draw is dropped; its slot and blocks may be given away at once, as steps
@@ -93,8 +99,9 @@ struct tri_job {
 typedef struct tri_sched_config {
   tri_limits limits;
   int num_lanes;
-  int depth;        /* steps of a lane that may be under way at a time: 0 or 1, or 2 where each runs behind the last */
-  bool by_priority; /* else first come, first served */
+  int depth;         /* steps of a lane that may be under way at a time: 0 or 1, or 2 where each runs behind the last */
+  int prompt_tokens; /* in one step; 0, or where prompts go in one piece: as many as fit */
+  bool by_priority;  /* else first come, first served */
   /* Request-level batches: a batch takes sequences from the queue for as long as only a step's budget keeps the next
    * one out, that is until its slots or the KV blocks are taken or nobody waits. Then nobody joins until its last
    * sequence has ended; what is preempted comes back in a later batch. Not together with by_priority. */

@@ -54,6 +54,10 @@ const tri_option tri_serve_option_table[] = {
     {TRI_OPT(S, max_num_batched_tokens), .name = "max-num-batched-tokens", .programs = TRI_FOR_BATCHING | TRI_FOR_PLAN,
      .min = 0, .max = 1 << 17, .fallback = "0", .metavar = "N", .group = "Scheduling",
      .help = "tokens of one step; 0: 8192 on devices, 512 on CPUs"},
+    {TRI_OPT(S, prompt_micro_batch_tokens), .name = "prompt-micro-batch-tokens", .min = 0, .max = 1 << 17,
+     .fallback = "0", .metavar = "N", .group = "Scheduling",
+     .help = "tokens of prompts in one step, so that a long one is in several stages at a time; 0: as many as fit, 256 "
+             "with several stages on CPUs"},
     {TRI_OPT(S, block_size), .name = "block-size", .programs = TRI_FOR_STEPS | TRI_FOR_PLAN, .min = 1, .max = 256,
      .fallback = "16", .metavar = "N", .group = "Scheduling", .help = "tokens of a KV block"},
     {TRI_OPT(S, kv_cache_memory), .name = "kv-cache-memory-bytes", .programs = TRI_FOR_BATCHING | TRI_FOR_PLAN,

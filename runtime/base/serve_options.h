@@ -27,7 +27,7 @@ typedef struct tri_serve_options {
   /* layout */
   int tp, pp, dp;
   /* scheduling */
-  int max_num_seqs, max_num_batched_tokens, block_size, scheduling_policy;
+  int max_num_seqs, max_num_batched_tokens, prompt_micro_batch_tokens, block_size, scheduling_policy;
   uint64_t kv_cache_memory;
   int num_kv_blocks;
   bool deterministic;

@@ -48,7 +48,7 @@ struct request {
 
 struct config {
   tri_limits limits;
-  int lanes, depth, jobs;
+  int lanes, depth, jobs, prompt_tokens;
   int late_percent; /* of results that come back later */
   bool by_priority, whole_batches;
 };
@@ -149,6 +149,7 @@ static struct sim *sim_create(const struct config *cfg, uint64_t seed) {
   ck_assert_int_le(l->max_model_len, MAX_LEN);
   tri_sched_config sc = {.limits = *l,
                          .num_lanes = cfg->lanes,
+                         .prompt_tokens = cfg->prompt_tokens,
                          .depth = cfg->depth,
                          .by_priority = cfg->by_priority,
                          .whole_batches = cfg->whole_batches};
@@ -527,6 +528,7 @@ static struct config random_config(uint64_t seed) {
   int full = (l->max_model_len + l->block_size - 1) / l->block_size; /* the least that an engine accepts */
   l->num_blocks = chance(&r, 50) ? full + range(&r, 0, full) : full * range(&r, 2, l->max_num_seqs);
   if (l->num_blocks * l->block_size > MAX_BLOCKS) l->num_blocks = MAX_BLOCKS / l->block_size;
+  if (c.lanes > 1 && chance(&r, 50)) c.prompt_tokens = range(&r, 1, 40);
   c.whole_batches = !c.by_priority && chance(&r, 20);
   return c;
 }
@@ -572,6 +574,8 @@ START_TEST(test_random_workloads) {
 END_TEST
 
 /* ---- particular cases ---- */
+
+static bool is_settled(const struct request *r) { return r->job && r->job->seqs[0].lane >= 0; }
 
 static struct config simple_config(int seqs, int budget, int len, int block, int blocks, int jobs) {
   return (struct config){.limits = {.max_num_seqs = seqs,
@@ -789,6 +793,66 @@ START_TEST(test_chunked_prefill) {
 }
 END_TEST
 
+/* Chunks of one prompt follow each other through the stages: no lane waits for another one's result, and the prompt's
+ * last chunk draws. A decode beside it has its own lane's steps, with no more of the prompt in each than is allowed. */
+START_TEST(test_prompt_goes_with_every_lane) {
+  for (int beside = 0; beside < 2; beside++) {
+    struct config c = simple_config(4, 16, 100, 4, 60, 1 + beside);
+    c.lanes = 3;
+    c.prompt_tokens = 7;
+    struct sim *s = sim_create(&c, 9);
+    for (int i = 0; i < c.jobs; i++) {
+      struct request *r = request_init(s, i, i < beside ? 1 : 65, i < beside ? 30 : 2, 1);
+      r->assign.sampling.ignore_eos = true;
+      r->arrive_at = i < beside ? 0 : 3;
+      request_expect(s, r);
+    }
+    struct request *prompt = &s->requests[beside];
+    while (s->iteration < 3) iterate(s);
+    int steps = s->steps;
+    take_events(s);
+    for (int round = 0, got; !prompt->choice[0].got; round++) {
+      got = s->requests[0].choice[0].got;
+      for (int lane = 0; lane < c.lanes && !is_settled(prompt); lane++) {
+        ck_assert(tri_sched_compose(s->sched, lane, s->writer));
+        execute(s, lane);
+        check_books(s);
+      }
+      ck_assert_int_lt(round, 4); /* 10 chunks of 7 tokens, 3 at a time */
+      while (s->num_results) return_result(s);
+      if (beside) ck_assert_int_eq(s->requests[0].choice[0].got, got + 1);
+    }
+    ck_assert_int_eq(s->steps - steps, 10 + beside); /* the first lane has its share without the prompt */
+    run(s);
+    check_answers(s);
+    sim_destroy(s);
+  }
+}
+END_TEST
+
+/* Lanes stay even: sequences that come together, and those that are left where others have ended. */
+START_TEST(test_lanes_are_even) {
+  struct config c = simple_config(8, 64, 100, 4, 200, 8);
+  c.lanes = 2;
+  struct sim *s = sim_create(&c, 10);
+  for (int i = 0; i < c.jobs; i++) {
+    struct request *r = request_init(s, i, 5, i < 4 ? 4 : 60, 1);
+    r->assign.sampling.ignore_eos = true;
+    request_expect(s, r);
+  }
+  while (s->iteration < 40) {
+    iterate(s);
+    int running[2] = {0};
+    for (int i = 0; i < c.jobs; i++)
+      if (s->requests[i].job && s->requests[i].job->seqs[0].lane >= 0) running[s->requests[i].job->seqs[0].lane]++;
+    if (s->iteration != 4) ck_assert_int_eq(running[0], running[1]); /* when four have just ended */
+  }
+  run(s);
+  check_answers(s);
+  sim_destroy(s);
+}
+END_TEST
+
 /* Choices share the prompt's blocks: n choices cost little more than one. */
 START_TEST(test_choices_share_blocks) {
   struct config c = simple_config(8, 64, 64, 4, 64, 1);
@@ -874,6 +938,8 @@ Suite *suite_scheduler(void) {
   tcase_add_test(cases, test_deadline);
   tcase_add_test(cases, test_wait);
   tcase_add_test(cases, test_chunked_prefill);
+  tcase_add_test(cases, test_prompt_goes_with_every_lane);
+  tcase_add_test(cases, test_lanes_are_even);
   tcase_add_test(cases, test_choices_share_blocks);
   tcase_add_test(cases, test_least_blocks);
   tcase_add_test(cases, test_full_outbox);
