@@ -95,7 +95,7 @@ static trireme_result receive(trireme *c, int64_t deadline_ns, trireme_error *er
     tri_status st = tri_zlink_recv(c->link, &data, &c->rest_len);
     if (st == TRI_OK) {
       c->rest = data;
-      return decode_next(c, error);
+      continue; /* a frame without messages was to find out whether this client is there */
     }
     if (st != TRI_AGAIN) return tri_client_fail_status(error, st, &(tri_error){.status = st});
     c->over = ended;

@@ -1,10 +1,10 @@
 /* The coordinator's core: a state machine without sockets, clocks, threads or files.
  *
  * Inputs are the calls below, each with the time it happened, and what the calls on tri_core_io return: the status of
- * to_client (TRI_AGAIN keeps a message for later, TRI_CLOSED may cancel a job), the status of to_worker (other than
- * TRI_OK leaves a job in the queue), and the status, the ids and the numbers of tokenize, and random's bytes. Outputs
- * are the calls on tri_core_io. The same inputs in the same order give the same outputs, so that a log of all of them
- * (the journal, later) is the state. One thread owns it. */
+ * to_client and look (TRI_AGAIN keeps a message for later, TRI_CLOSED may cancel a job), the status of to_worker (other
+ * than TRI_OK leaves a job in the queue), and the status, the ids and the numbers of tokenize, and random's bytes.
+ * Outputs are the calls on tri_core_io. The same inputs in the same order give the same outputs, so that a log of all
+ * of them (the journal, later) is the state. One thread owns it. */
 #ifndef TRI_COORDINATOR_CORE_H
 #define TRI_COORDINATOR_CORE_H
 
@@ -19,6 +19,7 @@ typedef struct tri_core tri_core;
 
 /* A text to be tokenized. */
 typedef struct tri_core_text {
+  const tri_peer *from;    /* whose turn it waits for; NULL: nobody's */
   tri_wire_str text, pair; /* pair.s NULL: it is no pair */
   bool special;            /* with the special tokens of the tokenizer's template, as a pair always is */
   size_t truncate_to; /* with more tokens it loses its end, and has the special ones in any case; 0: it is refused */
@@ -29,6 +30,8 @@ typedef struct tri_core_io {
   void *ctx;
   /* TRI_AGAIN: the client is slow, the core tries again later. TRI_CLOSED: it is gone. */
   tri_status (*to_client)(void *ctx, const tri_peer *to, const tri_server_msg *m);
+  /* The same of a client to which nothing is to be said. */
+  tri_status (*look)(void *ctx, const tri_peer *to);
   tri_status (*to_worker)(void *ctx, const tri_peer *to, tri_group_msg *m);
   /* Tokenizes at once into *ids (valid until the next call), or elsewhere, leaving *ids NULL and coming back with
    * tri_core_tokenized. second: see tri_tokenizer_encode_pair. TRI_AGAIN: the queue is full. */

@@ -14,6 +14,7 @@ enum {
 };
 
 #define STUCK_NS (30 * 1000000000LL)
+#define LOOK_NS 1000000000LL
 
 /* A reply has room for a whole status: what goes out with every token is filled in, not cleared first. */
 static tri_status reply(tri_core *c, const job *j, tri_server_op op, tri_server_msg *m) {
@@ -196,8 +197,14 @@ static tri_status deliver(tri_core *c, job *j) {
   return TRI_OK;
 }
 
+static void lose_client(tri_core *c, int64_t now, job *j) {
+  j->attached = false;
+  if (j->on_disconnect == TRI_DISCONNECT_CANCEL) job_abort(c, now, j);
+}
+
 static void deliver_job(tri_core *c, int64_t now, job *j) {
   tri_status st = deliver(c, j);
+  if (j->stream) j->said_ns = now; /* what is no stream says little before its end */
   /* A client that reads nothing for so long is taken for gone. */
   if (st != TRI_AGAIN)
     j->stuck_ns = 0;
@@ -208,8 +215,25 @@ static void deliver_job(tri_core *c, int64_t now, job *j) {
   if (st == TRI_AGAIN) {
     job_mark(c, j);
   } else if (st == TRI_CLOSED) {
-    j->attached = false;
-    if (j->on_disconnect == TRI_DISCONNECT_CANCEL) job_abort(c, now, j);
+    lose_client(c, now, j);
+  }
+}
+
+/* A job may have nothing to say for long: its text waits for the tokenizer, it waits itself, or it says all at its end.
+ */
+void deliver_tick(tri_core *c, int64_t now) {
+  int64_t before = c->looked_ns;
+  tri_peer peer = {0};
+  tri_status st = TRI_OK;
+  if (now - before < LOOK_NS) return;
+  c->looked_ns = now;
+  for (job *j = TAILQ_FIRST(&c->active), *next; j; j = next) {
+    next = TAILQ_NEXT(j, links);
+    if (!j->attached || j->on_disconnect != TRI_DISCONNECT_CANCEL || j->said_ns > before) continue;
+    if (!peer.len || !tri_peer_equal(&peer, &j->peer)) st = c->cfg.io.look(c->cfg.io.ctx, &j->peer);
+    peer = j->peer; /* one client's jobs mostly follow each other */
+    j->said_ns = now;
+    if (st == TRI_CLOSED) lose_client(c, now, j);
   }
 }
 

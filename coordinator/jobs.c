@@ -40,7 +40,7 @@ static job *make_job(tri_core *c, int64_t now, const tri_peer *from, const tri_c
   j->sampling = s->sampling;
   j->echo = s->sampling.echo;
   if (!embed) defaults_apply(c->cfg.model, &j->sampling);
-  j->submitted_ns = now;
+  j->submitted_ns = j->said_ns = now;
   j->deadline_ns = s->sampling.deadline_ms ? now + s->sampling.deadline_ms * 1000000 : TRI_NEVER;
   j->num_open = (uint32_t)s->sampling.n;
   bool ok = own_lists(j) && (!embed || embed_begin(c, j, m->op, embed));
@@ -107,7 +107,7 @@ void job_submit(tri_core *c, int64_t now, const tri_peer *from, const tri_client
     j->state = JOB_TOKENIZING;
     c->num_tokenizing++;
     ids = NULL;
-    tri_core_text text = {.text = s->prompt, .special = s->add_special_tokens};
+    tri_core_text text = {.from = from, .text = s->prompt, .special = s->add_special_tokens};
     if (embed) text.pair = embed->text_pair;
     if (embed && embed->truncate) text.truncate_to = admission_most_tokens(c);
     st = c->cfg.io.tokenize(c->cfg.io.ctx, j->id, &text, &ids, &count, &second);

@@ -82,6 +82,11 @@ static tri_status to_client(void *ctx, const tri_peer *to, const tri_server_msg 
   return tri_zserver_queue(s->clients, to, s->buf.data, s->buf.len);
 }
 
+static tri_status look(void *ctx, const tri_peer *to) {
+  struct shell *s = ctx;
+  return tri_zserver_look(s->clients, to);
+}
+
 static tri_status to_worker(void *ctx, const tri_peer *to, tri_group_msg *m) {
   struct shell *s = ctx;
   tri_status st = tri_group_msg_pack(m, &s->buf);
@@ -215,7 +220,7 @@ static tri_status open_core(struct shell *s, tri_error *err) {
                         .max_prompt = s->model.max_prompt,
                         .watchdog_ns = (int64_t)(s->opts.watchdog_timeout * 1e9),
                         .silence_ns = (int64_t)(s->opts.watchdog_timeout * SILENCE_SHARE * 1e9),
-                        .io = {s, to_client, to_worker, tokenize, tokenize_stop, group_lost, group_ready, draw}};
+                        .io = {s, to_client, look, to_worker, tokenize, tokenize_stop, group_lost, group_ready, draw}};
   tri_status st = tri_core_create(&cc, tri_now_ns(), &s->core);
   return st == TRI_OK ? st : tri_fail(err, st, "coordinator", "no memory");
 }

@@ -85,6 +85,7 @@ typedef struct job {
   uint32_t preemptions; /* as its group has told */
   int64_t begun_ns;     /* when a step first took a part of it in, likewise; 0: none has */
   int64_t submitted_ns, assigned_ns, first_token_ns, last_token_ns, ended_ns, deadline_ns, stuck_ns;
+  int64_t said_ns;      /* when its client was last sent something, or looked for */
   tri_error *error;     /* NULL: none */
   job_embed *embed;     /* NULL: the job generates text */
   job_choice choices[]; /* [sampling.n] */
@@ -152,7 +153,7 @@ struct tri_core {
   uint64_t next_id;
   int64_t num_active, num_tokenizing, num_queued, num_retained;
   bool draining, drain_sent;
-  int64_t started_ns;
+  int64_t started_ns, looked_ns; /* looked_ns: for clients that have gone */
   tri_core_facts facts;
   floors_ask asks[MAX_ASKS];
   int num_asks;
@@ -262,6 +263,8 @@ tri_status embed_deliver(tri_core *c, job *j);
 
 /* deliver.c: sends what clients have not had yet */
 void deliver_all(tri_core *c, int64_t now); /* of every marked job */
+/* Finds the clients that have gone while nothing was said to them. */
+void deliver_tick(tri_core *c, int64_t now);
 
 /* members.c */
 void member_register(tri_core *c, int64_t now, const tri_peer *from, const tri_group_register *r);

@@ -10,18 +10,24 @@
 
 enum { MAX_THREADS = 64 };
 
-struct queue {
-  tri_tokenized *head, **tail;
-  size_t count;
+TAILQ_HEAD(texts, tri_tokenized);
+
+/* A connection with texts that wait. */
+struct client {
+  TAILQ_ENTRY(client) links;
+  tri_peer peer;
+  struct texts texts; /* never empty */
 };
+TAILQ_HEAD(clients, client);
 
 struct tri_tokenize_pool {
   const tri_tokenizer *tokenizer;
   tri_tokenizer_scratch *scratch; /* of tri_tokenize_pool_now */
-  size_t max_tokens, max_waiting;
+  size_t max_tokens, max_waiting, num_waiting;
   pthread_mutex_t lock;
   pthread_cond_t work;
-  struct queue in, out;
+  struct clients clients; /* in the order of their turns */
+  struct texts out;
   tri_tokenized *running[MAX_THREADS]; /* by thread; NULL: it has none */
   int num_running;
   bool stop;
@@ -29,21 +35,66 @@ struct tri_tokenize_pool {
   pthread_t threads[MAX_THREADS];
 };
 
-static void queue_push(struct queue *q, tri_tokenized *r) {
-  r->next = NULL;
-  *q->tail = r;
-  q->tail = &r->next;
-  q->count++;
+/* ---- what waits ---- */
+
+static struct client *client_of(tri_tokenize_pool *p, const tri_peer *peer) {
+  struct client *c = TAILQ_FIRST(&p->clients);
+  while (c && !tri_peer_equal(&c->peer, peer)) c = TAILQ_NEXT(c, links);
+  if (c || !(c = tri_calloc(1, sizeof *c))) return c;
+  c->peer = *peer;
+  TAILQ_INIT(&c->texts);
+  TAILQ_INSERT_TAIL(&p->clients, c, links);
+  return c;
 }
 
-static tri_tokenized *queue_pop(struct queue *q) {
-  tri_tokenized *r = q->head;
-  if (!r) return NULL;
-  q->head = r->next;
-  if (!q->head) q->tail = &q->head;
-  q->count--;
+static tri_status enqueue(tri_tokenize_pool *p, const tri_peer *from, tri_tokenized *r) {
+  if (p->num_waiting >= p->max_waiting) return TRI_AGAIN;
+  struct client *c = client_of(p, from);
+  if (!c) return TRI_NO_MEMORY;
+  TAILQ_INSERT_TAIL(&c->texts, r, links);
+  p->num_waiting++;
+  return TRI_OK;
+}
+
+static void take_out(tri_tokenize_pool *p, struct client *c, tri_tokenized *r) {
+  TAILQ_REMOVE(&c->texts, r, links);
+  p->num_waiting--;
+  if (!TAILQ_EMPTY(&c->texts)) return;
+  TAILQ_REMOVE(&p->clients, c, links);
+  tri_free(c);
+}
+
+/* Returns the text whose turn it is, behind whose client all others come next; NULL: none waits. */
+static tri_tokenized *dequeue(tri_tokenize_pool *p) {
+  struct client *c = TAILQ_FIRST(&p->clients);
+  if (!c) return NULL;
+  tri_tokenized *r = TAILQ_FIRST(&c->texts);
+  TAILQ_REMOVE(&p->clients, c, links);
+  TAILQ_INSERT_TAIL(&p->clients, c, links);
+  take_out(p, c, r);
   return r;
 }
+
+static void put_out(tri_tokenize_pool *p, tri_tokenized *r) {
+  uint64_t one = 1;
+  TAILQ_INSERT_TAIL(&p->out, r, links);
+  ssize_t ignored = write(p->fd, &one, sizeof one);
+  (void)ignored;
+}
+
+/* Gives up a job's text, if it waits. */
+static void drop(tri_tokenize_pool *p, uint64_t job) {
+  for (struct client *c = TAILQ_FIRST(&p->clients); c; c = TAILQ_NEXT(c, links))
+    for (tri_tokenized *r = TAILQ_FIRST(&c->texts); r; r = TAILQ_NEXT(r, links)) {
+      if (r->job != job) continue;
+      take_out(p, c, r);
+      r->status = TRI_ABORTED;
+      put_out(p, r);
+      return;
+    }
+}
+
+/* ---- the threads ---- */
 
 static tri_status encode(const tri_tokenize_pool *p, tri_tokenizer_scratch *scratch, const tri_core_text *t,
                          const uint32_t **ids, size_t *count, size_t *second) {
@@ -76,7 +127,7 @@ static void *thread_main(void *arg) {
   pthread_mutex_lock(&p->lock);
   tri_tokenized **running = &p->running[p->num_running++];
   while (!p->stop) {
-    tri_tokenized *r = queue_pop(&p->in);
+    tri_tokenized *r = dequeue(p);
     if (!r) {
       pthread_cond_wait(&p->work, &p->lock);
       continue;
@@ -87,10 +138,7 @@ static void *thread_main(void *arg) {
     if (ready == TRI_OK) tokenize(p, scratch, r);
     pthread_mutex_lock(&p->lock);
     *running = NULL;
-    queue_push(&p->out, r);
-    uint64_t one = 1;
-    ssize_t ignored = write(p->fd, &one, sizeof one);
-    (void)ignored;
+    put_out(p, r);
   }
   pthread_mutex_unlock(&p->lock);
   tri_tokenizer_scratch_destroy(scratch);
@@ -104,8 +152,8 @@ tri_status tri_tokenize_pool_create(const tri_tokenizer *t, int threads, size_t 
   p->tokenizer = t;
   p->max_tokens = max_tokens;
   p->max_waiting = max_waiting;
-  p->in.tail = &p->in.head;
-  p->out.tail = &p->out.head;
+  TAILQ_INIT(&p->clients);
+  TAILQ_INIT(&p->out);
   pthread_mutex_init(&p->lock, NULL);
   pthread_cond_init(&p->work, NULL);
   p->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -128,8 +176,8 @@ void tri_tokenize_pool_destroy(tri_tokenize_pool *p) {
   pthread_cond_broadcast(&p->work);
   pthread_mutex_unlock(&p->lock);
   for (int i = 0; i < p->num_threads; i++) pthread_join(p->threads[i], NULL);
-  for (tri_tokenized *r; (r = queue_pop(&p->in));) tri_tokenized_free(r);
-  for (tri_tokenized *r; (r = queue_pop(&p->out));) tri_tokenized_free(r);
+  for (tri_tokenized *r; (r = dequeue(p));) tri_tokenized_free(r);
+  for (tri_tokenized *r; (r = TAILQ_FIRST(&p->out)); tri_tokenized_free(r)) TAILQ_REMOVE(&p->out, r, links);
   if (p->fd >= 0) close(p->fd);
   tri_tokenizer_scratch_destroy(p->scratch);
   pthread_cond_destroy(&p->work);
@@ -138,6 +186,7 @@ void tri_tokenize_pool_destroy(tri_tokenize_pool *p) {
 }
 
 tri_status tri_tokenize_pool_push(tri_tokenize_pool *p, uint64_t job, const tri_core_text *t) {
+  static const tri_peer nobody;
   size_t len = t->text.len, pair_len = t->pair.len;
   tri_tokenized *r = tri_malloc(sizeof *r + len + pair_len, 1); /* both came in one message */
   if (!r) return TRI_NO_MEMORY;
@@ -148,20 +197,18 @@ tri_status tri_tokenize_pool_push(tri_tokenize_pool *p, uint64_t job, const tri_
   if (t->pair.s) r->in.pair = (tri_wire_str){r->bytes + len, pair_len};
   if (pair_len) memcpy(r->bytes + len, t->pair.s, pair_len);
   pthread_mutex_lock(&p->lock);
-  bool full = p->in.count >= p->max_waiting;
-  if (!full) queue_push(&p->in, r);
+  tri_status st = enqueue(p, t->from ? t->from : &nobody, r);
   pthread_cond_signal(&p->work);
   pthread_mutex_unlock(&p->lock);
-  if (full) tri_tokenized_free(r);
-  return full ? TRI_AGAIN : TRI_OK;
+  if (st != TRI_OK) tri_tokenized_free(r);
+  return st;
 }
 
 void tri_tokenize_pool_stop(tri_tokenize_pool *p, uint64_t job) {
   pthread_mutex_lock(&p->lock);
   for (int i = 0; i < p->num_running; i++)
     if (p->running[i] && p->running[i]->job == job) p->running[i]->stop = true;
-  for (tri_tokenized *r = p->in.head; r; r = r->next)
-    if (r->job == job) r->stop = true;
+  drop(p, job);
   pthread_mutex_unlock(&p->lock);
 }
 
@@ -177,8 +224,9 @@ tri_status tri_tokenize_pool_now(tri_tokenize_pool *p, const tri_core_text *text
 tri_tokenized *tri_tokenize_pool_pop(tri_tokenize_pool *p) {
   uint64_t count;
   pthread_mutex_lock(&p->lock);
-  tri_tokenized *r = queue_pop(&p->out);
-  if (!p->out.head) {
+  tri_tokenized *r = TAILQ_FIRST(&p->out);
+  if (r) TAILQ_REMOVE(&p->out, r, links);
+  if (TAILQ_EMPTY(&p->out)) {
     ssize_t ignored = read(p->fd, &count, sizeof count);
     (void)ignored;
   }

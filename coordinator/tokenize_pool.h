@@ -1,4 +1,5 @@
-/* The tokenizer's threads: texts go in, token ids come out, so that the socket loop never waits for a long text. */
+/* The tokenizer's threads: texts go in, token ids come out, so that the socket loop never waits for a long text. The
+ * connections that have texts waiting take turns, a text each, so that nobody waits for all that another has sent. */
 #ifndef TRI_COORDINATOR_TOKENIZE_POOL_H
 #define TRI_COORDINATOR_TOKENIZE_POOL_H
 
@@ -6,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "coordinator/core.h"
 #include "runtime/base/status.h"
@@ -14,7 +16,7 @@
 typedef struct tri_tokenize_pool tri_tokenize_pool;
 
 typedef struct tri_tokenized {
-  struct tri_tokenized *next;
+  TAILQ_ENTRY(tri_tokenized) links; /* of its client's texts that wait, or of the results */
   uint64_t job;
   atomic_bool stop; /* nobody wants the ids any more */
   tri_status status;
@@ -24,13 +26,13 @@ typedef struct tri_tokenized {
   char bytes[];
 } tri_tokenized;
 
-/* max_tokens: a prompt with more is TRI_TOO_LARGE. max_waiting: prompts in the queue. */
+/* max_tokens: a prompt with more is TRI_TOO_LARGE. max_waiting: prompts that wait. */
 tri_status tri_tokenize_pool_create(const tri_tokenizer *t, int threads, size_t max_tokens, size_t max_waiting,
                                     tri_tokenize_pool **out);
 void tri_tokenize_pool_destroy(tri_tokenize_pool *p); /* NULL is fine */
 /* Copies the text. TRI_AGAIN: the queue is full. */
 tri_status tri_tokenize_pool_push(tri_tokenize_pool *p, uint64_t job, const tri_core_text *text);
-/* Has a job's text given up, at its next word or when its turn comes. A result comes all the same. */
+/* Has a job's text given up, at its next word where it is being tokenized. A result comes all the same. */
 void tri_tokenize_pool_stop(tri_tokenize_pool *p, uint64_t job);
 /* Tokenizes a short text in the caller's own thread (one at a time). *ids stays valid until the next call and is never
  * NULL. */

@@ -239,6 +239,8 @@ tri_status tri_zserver_send(tri_zserver *s, const tri_peer *to, const void *data
   return zmq_send(s->socket, data, len, ZMQ_DONTWAIT) < 0 ? tri_z_status() : TRI_OK;
 }
 
+tri_status tri_zserver_look(tri_zserver *s, const tri_peer *to) { return tri_zserver_send(s, to, "", 0); }
+
 tri_status tri_zserver_queue(tri_zserver *s, const tri_peer *to, const void *data, size_t len) {
   bool same = s->has_frame && tri_peer_equal(&s->frame_to, to);
   if (!same || len > TRI_Z_FRAME_BYTES - s->frame_len) tri_zserver_flush(s);

@@ -58,6 +58,8 @@ tri_status tri_zserver_send(tri_zserver *s, const tri_peer *to, const void *data
  * frame is full, another peer's turn comes, or tri_zserver_flush is called. */
 tri_status tri_zserver_queue(tri_zserver *s, const tri_peer *to, const void *data, size_t len);
 void tri_zserver_flush(tri_zserver *s);
+/* Finds out whether a peer is there, which only sending tells: by a frame of no messages. As tri_zserver_send. */
+tri_status tri_zserver_look(tri_zserver *s, const tri_peer *to);
 /* Closes and binds again at the same address: frees what hostile peers made the library hold. */
 tri_status tri_zserver_rebind(tri_zserver *s, tri_error *err);
 void tri_zserver_close(tri_zserver *s); /* NULL is fine */

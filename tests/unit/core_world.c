@@ -122,6 +122,15 @@ static tri_status to_client(void *ctx, const tri_peer *to, const tri_server_msg 
   return TRI_OK;
 }
 
+/* A client is gone with all of its streams. */
+static tri_status look(void *ctx, const tri_peer *to) {
+  struct world *w = ctx;
+  w->looks++;
+  for (int i = 0; i < w->num_streams; i++)
+    if (tri_peer_equal(&w->streams[i].peer, to)) return w->streams[i].closed ? TRI_CLOSED : TRI_OK;
+  ck_abort_msg("a look for nobody");
+}
+
 static tri_status to_worker(void *ctx, const tri_peer *to, tri_group_msg *m) {
   struct world *w = ctx;
   switch (m->op) {
@@ -197,18 +206,19 @@ struct world *world_create_for(uint32_t groups, uint64_t model_hash, uint32_t tp
   w->model =
       (tri_model_config){.vocab_size = tri_tokenizer_vocab_size(tokenizer), .max_position_embeddings = MODEL_LEN};
   w->model.generation.temperature = w->model.generation.top_p = w->model.generation.repetition_penalty = NAN;
-  tri_core_config config = {.model_name = "toy",
-                            .model = &w->model,
-                            .tokenizer = tokenizer,
-                            .model_hash = model_hash,
-                            .tp = tp,
-                            .pp = pp,
-                            .num_groups = groups,
-                            .seed = 7,
-                            .max_queue = 20,
-                            .silence_ns = 4 * SECOND,
-                            .watchdog_ns = 10 * SECOND,
-                            .io = {w, to_client, to_worker, tokenize, tokenize_stop, group_lost, group_ready, draw}};
+  tri_core_config config = {
+      .model_name = "toy",
+      .model = &w->model,
+      .tokenizer = tokenizer,
+      .model_hash = model_hash,
+      .tp = tp,
+      .pp = pp,
+      .num_groups = groups,
+      .seed = 7,
+      .max_queue = 20,
+      .silence_ns = 4 * SECOND,
+      .watchdog_ns = 10 * SECOND,
+      .io = {w, to_client, look, to_worker, tokenize, tokenize_stop, group_lost, group_ready, draw}};
   ck_assert_int_eq(tri_core_create(&config, w->now, &w->core), TRI_OK);
   return w;
 }

@@ -75,7 +75,7 @@ struct world {
   char tokenize_text[MAX_TEXT];
   size_t tokenize_len;
   bool tokenize_special;
-  int tokenizes;
+  int tokenizes, looks;
   double layer_seconds; /* that groups say when they are ready */
   uint8_t randoms;      /* the next random byte */
 };

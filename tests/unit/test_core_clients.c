@@ -71,6 +71,48 @@ START_TEST(test_closed_client) {
 }
 END_TEST
 
+static void pass(struct world *w, bool group, int ticks, int64_t ns) {
+  for (int i = 0; i < ticks; i++) {
+    if (group) send_health(w, 0, 1, 0, 1, false);
+    tick(w, ns);
+  }
+}
+
+/* A client that has gone while there is nothing to tell it is found all the same: while its text is tokenized, while
+ * its job waits, and while one runs that says all at its end. One that lets its jobs go on is not looked for. */
+START_TEST(test_silent_client) {
+  enum { TOKENIZED, QUEUED, RUNS, GOES_ON, CASES };
+  for (int k = 0; k < CASES; k++) {
+    struct world *w = world_create(1);
+    if (k >= RUNS) start_group(w, 0, 1, 1);
+    tri_client_msg m = submit_msg(1);
+    m.submit.stream = false;
+    if (k == GOES_ON) m.submit.on_disconnect = TRI_DISCONNECT_CONTINUE;
+    if (k == TOKENIZED) {
+      m.submit.token_ids = NULL;
+      m.submit.num_token_ids = 0;
+      m.submit.prompt = (tri_wire_str){"ab", 2};
+    }
+    struct stream *s = submit(w, "a", &m);
+    pass(w, k >= RUNS, 3, SECOND);
+    int looks = w->looks;
+    ck_assert_int_eq(looks > 0, k != GOES_ON);
+    pass(w, k >= RUNS, 10, SECOND / 10);
+    ck_assert_int_le(w->looks, looks + 1); /* about one in a second */
+    ck_assert(!w->stopped_job && !w->num_aborts);
+    s->closed = true;
+    for (int i = 0; i < 20; i++) {
+      pass(w, k >= RUNS, 1, SECOND / 10);
+      if (k == RUNS && !w->num_aborts) token(w, last_job(w), 0, (uint64_t)i, byte_token['a'], 0, 0); /* kept back */
+    }
+    ck_assert_int_eq(w->stopped_job != 0, k == TOKENIZED);
+    ck_assert_int_eq(w->num_aborts, k == RUNS);
+    ck_assert_int_eq(tri_core_is_idle(w->core), k != GOES_ON);
+    world_destroy(w);
+  }
+}
+END_TEST
+
 START_TEST(test_same_request_twice) {
   struct world *w = world_create(1);
   start_group(w, 0, 1, 1);
@@ -267,6 +309,7 @@ Suite *suite_core_clients(void) {
   TCase *t = add_case(suite, "clients");
   tcase_add_test(t, test_slow_client_merges);
   tcase_add_test(t, test_closed_client);
+  tcase_add_test(t, test_silent_client);
   tcase_add_test(t, test_same_request_twice);
   tcase_add_test(t, test_same_name_other_content);
   tcase_add_test(t, test_taken_over);

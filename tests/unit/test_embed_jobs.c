@@ -65,6 +65,11 @@ static tri_status to_client(void *ctx, const tri_peer *to, const tri_server_msg 
   return TRI_OK;
 }
 
+static tri_status look(void *ctx, const tri_peer *to) {
+  (void)ctx, (void)to;
+  return TRI_OK;
+}
+
 static tri_status to_worker(void *ctx, const tri_peer *to, tri_group_msg *m) {
   struct world *w = ctx;
   (void)to;
@@ -136,7 +141,7 @@ static struct world *create_with(kind k, const char *config, int num_labels, con
                        .max_prompt = 2 * MODEL_LEN, /* a group may have less */
                        .silence_ns = 400 * SECOND,
                        .watchdog_ns = 1000 * SECOND,
-                       .io = {w, to_client, to_worker, tokenize, tokenize_stop, group_lost, group_ready, draw}};
+                       .io = {w, to_client, look, to_worker, tokenize, tokenize_stop, group_lost, group_ready, draw}};
   ck_assert_int_eq(tri_core_create(&c, w->now, &w->core), TRI_OK);
   tri_group_msg reg = {.op = TRI_GROUP_REGISTER,
                        .reg = {.world = 1,

@@ -39,10 +39,15 @@ static tri_status push(tri_tokenize_pool *p, uint64_t job, const char *text, siz
   return tri_tokenize_pool_push(p, job, &(tri_core_text){.text = {text, len}});
 }
 
-static void expect(tri_tokenize_pool *p, uint64_t job, tri_status st, size_t count) {
+static tri_tokenized *wait_for(tri_tokenize_pool *p) {
   tri_tokenized *r;
   struct pollfd fd = {.fd = tri_tokenize_pool_fd(p), .events = POLLIN};
   while (!(r = tri_tokenize_pool_pop(p))) ck_assert_int_eq(poll(&fd, 1, 60000), 1);
+  return r;
+}
+
+static void expect(tri_tokenize_pool *p, uint64_t job, tri_status st, size_t count) {
+  tri_tokenized *r = wait_for(p);
   ck_assert_uint_eq(r->job, job);
   ck_assert_int_eq(r->status, st);
   if (st == TRI_OK) ck_assert_uint_eq(r->count, count);
@@ -93,15 +98,41 @@ START_TEST(unwanted_texts_are_left) {
   ck_assert_int_eq(push(p, 1, text, LONG_TEXT), TRI_OK);
   ck_assert_int_eq(push(p, 2, text, LONG_TEXT), TRI_OK);
   ck_assert_int_eq(push(p, 3, text, MIB), TRI_OK);
-  tri_tokenize_pool_stop(p, 1); /* under way, or soon */
   tri_tokenize_pool_stop(p, 2); /* waits */
+  expect(p, 2, TRI_ABORTED, 0); /* at once: the first one takes longer */
+  tri_tokenize_pool_stop(p, 1); /* under way, or soon */
   tri_tokenize_pool_stop(p, 4); /* is not there */
   expect(p, 1, TRI_ABORTED, 0);
-  expect(p, 2, TRI_ABORTED, 0);
   expect(p, 3, TRI_OK, MIB);
   ck_assert_int_eq(push(p, 5, text, LONG_TEXT), TRI_OK);
   tri_tokenize_pool_destroy(p); /* waits for no text */
   tri_free(text);
+  tri_tokenizer_destroy(t);
+}
+END_TEST
+
+/* One connection's texts do not keep another's waiting for longer than one of them takes. */
+START_TEST(connections_take_turns) {
+  tri_tokenizer *t;
+  tri_tokenize_pool *p = pool(GROUPS, &t);
+  enum { MANY = 12, FEW = 2 };
+  static const tri_peer many = {.len = 1, .bytes = {1}}, few = {.len = 1, .bytes = {2}};
+  char *text = text_of("a 7", MIB / 16);
+  int came[MANY + FEW];
+  for (int i = 0; i < MANY + FEW; i++) {
+    tri_core_text of = {.from = i < MANY ? &many : &few, .text = {text, MIB / 16}};
+    ck_assert_int_eq(tri_tokenize_pool_push(p, (uint64_t)i, &of), TRI_OK);
+  }
+  for (int i = 0; i < MANY + FEW; i++) {
+    tri_tokenized *r = wait_for(p);
+    ck_assert_int_eq(r->status, TRI_OK);
+    came[r->job] = i;
+    tri_tokenized_free(r);
+  }
+  for (int i = 1; i < MANY; i++) ck_assert_int_lt(came[i - 1], came[i]);
+  for (int i = 0; i < FEW; i++) ck_assert_int_lt(came[MANY + i], MANY / 2 + 2 * i); /* pushing takes time, too */
+  tri_free(text);
+  tri_tokenize_pool_destroy(p);
   tri_tokenizer_destroy(t);
 }
 END_TEST
@@ -113,6 +144,7 @@ Suite *suite_tokenize_stop(void) {
   tcase_add_test(c, long_runs_are_given_up);
   tcase_add_test(c, many_ways_are_given_up);
   tcase_add_test(c, unwanted_texts_are_left);
+  tcase_add_test(c, connections_take_turns);
   suite_add_tcase(suite, c);
   return suite;
 }
