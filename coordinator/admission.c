@@ -41,6 +41,14 @@ tri_status admission_check(const tri_core *c, const tri_client_msg *m, const tri
   return st == TRI_OK ? check_submit(c, s, err) : st;
 }
 
+tri_status admission_check_id(tri_core *c, const tri_peer *from, uint64_t id, const job *same, tri_error *err) {
+  const job *j = job_find_of_client(c, from, id);
+  if (!j || j == same || (j->state == JOB_ENDED && (j->done_sent || !j->attached))) return TRI_OK;
+  return tri_fail(err, TRI_INVALID_ARGUMENT, "id",
+                  "the id %llu is that of a request of this connection which is under way: a new one needs another",
+                  (unsigned long long)id);
+}
+
 /* g: NULL where no group is ready yet, whose limits are not known then. */
 static tri_job_limits limits_of(const tri_core *c, const group *g) {
   const tri_model_config *m = c->cfg.model;

@@ -10,6 +10,10 @@ static struct job_chain *request_bucket(tri_core *c, const tri_request_id *r) {
   return &c->by_request[mix64(h) % NUM_BUCKETS];
 }
 
+static struct job_chain *client_bucket(tri_core *c, const tri_peer *peer, uint64_t client_id) {
+  return &c->by_client[mix64(tri_hash_bytes(client_id, peer->bytes, peer->len)) % NUM_BUCKETS];
+}
+
 job *job_find(const tri_core *c, uint64_t id) {
   job *j = LIST_FIRST(&c->by_id[id % NUM_BUCKETS]);
   while (j && j->id != id) j = LIST_NEXT(j, id_chain);
@@ -24,13 +28,19 @@ job *job_find_request(tri_core *c, const tri_peer *from, const tri_request_id *r
   return j;
 }
 
-job *job_find_of_client(const tri_core *c, const tri_peer *from, uint64_t client_id) {
-  const struct job_list *lists[] = {&c->active, &c->ended};
-  for (int i = 0; i < 2; i++)
-    for (job *j = TAILQ_FIRST(lists[i]); j; j = TAILQ_NEXT(j, links))
-      if (j->client_id == client_id && tri_peer_equal(&j->peer, from) && tri_owner_equal(&j->peer.owner, &from->owner))
-        return j;
-  return NULL;
+job *job_find_of_client(tri_core *c, const tri_peer *from, uint64_t client_id) {
+  job *j = LIST_FIRST(client_bucket(c, from, client_id));
+  while (j && (j->client_id != client_id || !tri_peer_equal(&j->peer, from) ||
+               !tri_owner_equal(&j->peer.owner, &from->owner)))
+    j = LIST_NEXT(j, client_chain);
+  return j;
+}
+
+void job_give(tri_core *c, job *j, const tri_peer *to, uint64_t client_id) {
+  LIST_REMOVE(j, client_chain);
+  j->peer = *to;
+  j->client_id = client_id;
+  LIST_INSERT_HEAD(client_bucket(c, to, client_id), j, client_chain);
 }
 
 void job_free(job *j) {
@@ -47,6 +57,7 @@ void job_free(job *j) {
 void job_forget(tri_core *c, job *j) {
   LIST_REMOVE(j, id_chain);
   LIST_REMOVE(j, request_chain);
+  LIST_REMOVE(j, client_chain);
   TAILQ_REMOVE(j->state == JOB_ENDED ? &c->ended : &c->active, j, links);
   if (j->dirty) {
     job **p = &c->dirty;
@@ -64,6 +75,7 @@ void job_forget(tri_core *c, job *j) {
 void job_enlist(tri_core *c, job *j) {
   LIST_INSERT_HEAD(&c->by_id[j->id % NUM_BUCKETS], j, id_chain);
   LIST_INSERT_HEAD(request_bucket(c, &j->request_id), j, request_chain);
+  LIST_INSERT_HEAD(client_bucket(c, &j->peer, j->client_id), j, client_chain);
   TAILQ_INSERT_TAIL(&c->active, j, links);
   c->num_active++;
 }

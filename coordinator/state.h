@@ -56,6 +56,7 @@ typedef struct job {
   TAILQ_ENTRY(job) links; /* of active or ended */
   LIST_ENTRY(job) id_chain;
   LIST_ENTRY(job) request_chain;
+  LIST_ENTRY(job) client_chain;
   struct job *dirty_next;
   bool dirty;
   uint64_t id;
@@ -148,7 +149,7 @@ struct tri_core {
   group *groups;
   struct job_list active; /* oldest first */
   struct job_list ended;  /* in the order of their end: nothing that happens often walks these, which are many */
-  struct job_chain by_id[NUM_BUCKETS], by_request[NUM_BUCKETS];
+  struct job_chain by_id[NUM_BUCKETS], by_request[NUM_BUCKETS], by_client[NUM_BUCKETS];
   job *dirty;
   uint64_t next_id;
   int64_t num_active, num_tokenizing, num_queued, num_retained;
@@ -213,16 +214,20 @@ tri_wire_str embed_token_text(const tri_core *c, uint32_t id, char number[EMBED_
 /* job_table.c */
 job *job_find(const tri_core *c, uint64_t id);
 job *job_find_request(tri_core *c, const tri_peer *from, const tri_request_id *r); /* of the owner of from */
-job *job_find_of_client(const tri_core *c, const tri_peer *from, uint64_t client_id);
-void job_enlist(tri_core *c, job *j); /* among the active */
-void job_retire(tri_core *c, job *j); /* from the active to the ended */
-void job_mark(tri_core *c, job *j);   /* its client is to get something */
-void job_forget(tri_core *c, job *j); /* frees it */
-void job_free(job *j);                /* one that is not enlisted */
+job *job_find_of_client(tri_core *c, const tri_peer *from, uint64_t client_id);    /* the newest */
+void job_enlist(tri_core *c, job *j);                                              /* among the active */
+void job_give(tri_core *c, job *j, const tri_peer *to, uint64_t client_id);        /* its stream goes to that request */
+void job_retire(tri_core *c, job *j);                                              /* from the active to the ended */
+void job_mark(tri_core *c, job *j);                                                /* its client is to get something */
+void job_forget(tri_core *c, job *j);                                              /* frees it */
+void job_free(job *j);                                                             /* one that is not enlisted */
 void jobs_destroy(tri_core *c);
 
 /* admission.c */
 tri_status admission_check(const tri_core *c, const tri_client_msg *m, const tri_submit *s, tri_error *err);
+/* Refuses a request under the id of another one of its connection's whose last reply has not gone out; same: the job
+ * that it may go on with, or NULL. */
+tri_status admission_check_id(tri_core *c, const tri_peer *from, uint64_t id, const job *same, tri_error *err);
 tri_status admission_check_tokens(const tri_core *c, const job *j, const uint32_t *ids, size_t count, tri_error *err);
 tri_status admission_check_fit(const tri_core *c, const job *j, const group *g, tri_error *err);
 const char *admission_prompt_field(const job *j); /* the field that the prompt came in, for messages */

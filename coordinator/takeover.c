@@ -44,8 +44,7 @@ void takeover_tick(tri_core *c, int64_t now) {
 
 static void adopt(tri_core *c, int64_t now, job *j, const tri_peer *from, uint64_t client_id, uint64_t offset) {
   tell_former(c, now, j, from, client_id);
-  j->peer = *from;
-  j->client_id = client_id;
+  job_give(c, j, from, client_id);
   j->attached = true;
   j->stuck_ns = 0;
   j->done_sent = false;
@@ -64,7 +63,13 @@ static void adopt(tri_core *c, int64_t now, job *j, const tri_peer *from, uint64
 void job_submit_again(tri_core *c, int64_t now, job *j, const tri_peer *from, const tri_client_msg *m) {
   tri_error err = {0};
   job_content content = {0};
-  tri_status st = content_of(c, m, &content);
+  tri_status st = admission_check_id(c, from, m->id, j, &err);
+  if (st != TRI_OK) {
+    c->failed++;
+    reply_error(c, from, m->id, &err);
+    return;
+  }
+  st = content_of(c, m, &content);
   if (st == TRI_OK && content.prompt == j->content.prompt && content.rest == j->content.rest) {
     adopt(c, now, j, from, m->id, 0);
     return;
@@ -84,6 +89,10 @@ void job_submit_again(tri_core *c, int64_t now, job *j, const tri_peer *from, co
 void job_attach(tri_core *c, int64_t now, const tri_peer *from, const tri_client_msg *m) {
   tri_error err = {0};
   job *j = job_find_request(c, from, &m->attach.request_id);
+  if (admission_check_id(c, from, m->id, j, &err) != TRI_OK) {
+    reply_error(c, from, m->id, &err);
+    return;
+  }
   if (j && (!m->attach.offset || j->sampling.n == 1)) {
     adopt(c, now, j, from, m->id, m->attach.offset);
     return;

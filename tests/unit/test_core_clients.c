@@ -113,6 +113,33 @@ START_TEST(test_silent_client) {
 }
 END_TEST
 
+/* A second request under the id of one that is under way would mix two streams: whatever it asks for. */
+START_TEST(test_same_id_twice) {
+  struct world *w = world_create(1);
+  start_group(w, 0, 1, 1);
+  tri_client_msg m = submit_msg(1), other = submit_msg(2);
+  struct stream *s = submit(w, "a", &m), *t = submit(w, "a", &other), *u = submit(w, "b", &m);
+  tri_client_msg attach = {.op = TRI_OP_ATTACH, .id = 1, .attach = {.request_id = t->request_id}};
+  const tri_client_msg *again[] = {&m, &attach};
+  for (int i = 0; i < 2; i++) {
+    tri_core_client(w->core, w->now, &s->peer, again[i]);
+    expect_error(s, "invalid_argument", "id");
+    s->done = false;
+  }
+  ck_assert(!u->done && !t->done && w->num_assigns == 3);
+  token(w, w->assigns[0].a.job, 0, 0, byte_token['a'], TRI_TOKEN_LAST, TRI_FINISH_LENGTH);
+  ck_assert(s->done);
+  expect_text(s, 0, "a");
+  *s = (struct stream){.peer = s->peer, .id = 1};
+  tri_core_client(w->core, w->now, &s->peer, &m); /* the id is free again */
+  ck_assert(s->accepted == 1 && w->num_assigns == 4);
+  attach.attach.request_id = s->request_id;
+  tri_core_client(w->core, w->now, &s->peer, &attach); /* the job itself */
+  ck_assert(s->existing && !s->done);
+  world_destroy(w);
+}
+END_TEST
+
 START_TEST(test_same_request_twice) {
   struct world *w = world_create(1);
   start_group(w, 0, 1, 1);
@@ -310,6 +337,7 @@ Suite *suite_core_clients(void) {
   tcase_add_test(t, test_slow_client_merges);
   tcase_add_test(t, test_closed_client);
   tcase_add_test(t, test_silent_client);
+  tcase_add_test(t, test_same_id_twice);
   tcase_add_test(t, test_same_request_twice);
   tcase_add_test(t, test_same_name_other_content);
   tcase_add_test(t, test_taken_over);

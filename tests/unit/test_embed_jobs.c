@@ -433,7 +433,7 @@ START_TEST(test_poolings) {
   for (int i = 0; i < 3; i++) {
     e.has_pooling = i > 0;
     e.pooling = fine[i];
-    ask(w, TRI_OP_EMBED, 1, &e);
+    ask(w, TRI_OP_EMBED, 11 + (uint64_t)i, &e);
   }
   ck_assert_int_eq(w->num_assigns, 3);
   e.pooling = TRI_POOL_FIRST;
@@ -513,6 +513,9 @@ START_TEST(test_slow_and_closed) {
   ck_assert(w->num_replies == 0 && !tri_core_is_idle(w->core));
   tri_core_tick(w->core, w->now += SECOND / 10);
   ck_assert(w->num_replies == 1 && last(w)->op == TRI_REPLY_EMBEDDING && tri_core_is_idle(w->core));
+  tri_client_msg done = {.op = TRI_OP_CANCEL, .id = 59, .cancel = {.target = 1}};
+  tri_core_client(w->core, w->now, &client, &done);
+  expect_error(w, 59, "not_found", "target"); /* nobody can come back for an answer that has been sent */
   ask(w, TRI_OP_EMBED, 2, &e);
   w->closed = true;
   result(w, last_job(w), 1, v345, 3);
