@@ -120,7 +120,13 @@ tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const 
                     tri_memory_text((uint64_t)config->memory, memory));
   }
   if (l.num_blocks >= blocks_per_seq) return TRI_OK;
-  const char *more = config->device ? "more memory" : "--kv-cache-memory-bytes (without it a fourth of what is free)";
+  const char *more = "more memory";
+  char bytes[100];
+  if (!config->device && blocks_per_seq <= room / block) {
+    snprintf(bytes, sizeof bytes, "--kv-cache-memory-bytes %lld (without it a fourth of what is free)",
+             (long long)(blocks_per_seq * block));
+    more = bytes;
+  }
   if (config->kv_bytes) more = "more --kv-cache-memory-bytes";
   if (config->num_kv_blocks) more = "more --num-kv-blocks-override";
   return tri_fail(err, TRI_NO_CAPACITY, "max_model_len",
