@@ -1,6 +1,10 @@
 /* The cuts between pipeline stages. */
 #include "runtime/model/layout.h"
 
+/* Bytes by which the largest stage may grow so that all have as much to do: of a model to which that is much, stages
+ * are cut by their memory instead. */
+static const double MEMORY_FOR_BALANCE = 512.0 * 1024 * 1024;
+
 bool tri_weight_is_quantized(const tri_model_config *c, tri_weight_id id) {
   return tri_weight_is_linear(id) && !(id == TRI_W_HEAD && c->head.tie_word_embeddings);
 }
@@ -42,11 +46,16 @@ static tri_shard whole(const tri_model_config *c) {
                      .vocab = tri_range_part(c->vocab_size, 1, 0)};
 }
 
-tri_range tri_stage_layers(const tri_model_config *c, tri_parallel p, int stage) {
+/* Bytes of the first stage and of the last beside their layers. */
+struct ends {
+  double first, last;
+};
+
+/* The layers of a stage where stages come closest to equal parts of the layers' bytes and these. */
+static tri_range cut_stage(const tri_model_config *c, tri_parallel p, struct ends ends, int stage) {
   int layers = (int)c->num_layers, cut = 0, first = 0;
-  if (p.pp == 1 || c->shared_layers) return tri_range_part(layers, p.pp, stage); /* shared: every stage has all bytes */
   tri_shard s = whole(c);
-  double at = end_bytes(c, s, true, false, p.quantized), total = at + end_bytes(c, s, false, true, p.quantized);
+  double at = ends.first, total = ends.first + ends.last;
   for (int l = 0; l < layers; l++) total += layer_bytes(c, &s, l, p.quantized);
   for (int k = 1; k <= stage + 1; k++) {
     double target = total / p.pp * k;
@@ -61,4 +70,30 @@ tri_range tri_stage_layers(const tri_model_config *c, tri_parallel p, int stage)
     }
   }
   return (tri_range){first, cut - first};
+}
+
+/* Bytes of the largest stage when they are cut by `by`. */
+static double largest_stage(const tri_model_config *c, tri_parallel p, struct ends by, struct ends bytes) {
+  tri_shard s = whole(c);
+  double most = 0;
+  for (int k = 0; k < p.pp; k++) {
+    tri_range r = cut_stage(c, p, by, k);
+    double sum = 0;
+    if (k == 0) sum += bytes.first;
+    if (k == p.pp - 1) sum += bytes.last;
+    for (int l = r.first; l < r.first + r.count; l++) sum += layer_bytes(c, &s, l, p.quantized);
+    if (sum > most) most = sum;
+  }
+  return most;
+}
+
+tri_range tri_stage_layers(const tri_model_config *c, tri_parallel p, int stage) {
+  if (p.pp == 1 || c->shared_layers)
+    return tri_range_part((int)c->num_layers, p.pp, stage); /* shared: every stage has all bytes */
+  tri_shard s = whole(c);
+  struct ends bytes = {end_bytes(c, s, true, false, p.quantized), end_bytes(c, s, false, true, p.quantized)};
+  /* A step reads all of the head, and a few rows of the embedding's tables. */
+  struct ends work = {.last = bytes.last};
+  bool small = largest_stage(c, p, work, bytes) <= largest_stage(c, p, bytes, bytes) + MEMORY_FOR_BALANCE;
+  return cut_stage(c, p, small ? work : bytes, stage);
 }
