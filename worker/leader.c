@@ -8,7 +8,7 @@
 
 enum {
   IDLE_SLEEP_NS = 500000000, /* a command wakes the leader; now and then it looks at what has no command */
-  HOST_PROMPT_TOKENS = 256,  /* of a step with several stages: docs/performance.md has the measurement */
+  HOST_PROMPT_TOKENS = 256,  /* of a step with several stages: docs/performance.md has what was measured */
   WEIGHTS_SHARED_BY = 4,     /* tokens that one reading of the weights does for, at least: see predict_layer */
 };
 static const int64_t WARM_UP_NS = 8000000000; /* after which it begins no more steps */
