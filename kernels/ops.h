@@ -217,6 +217,18 @@ typedef struct tri_gated_linear_args {
 #define TRI_READS_gated_linear(a) (a)->up.x.data
 #define TRI_WRITES_gated_linear(a) (a)->up.out.data, (a)->glu.out.data
 
+/* The choices that go to a rank's own experts, ordered by expert and, of one expert, by choice. Choice t * top_k + c is
+ * choice c of token t. Permuted rows first[e] .. first[e + 1] - 1 are those of own expert e, so first[num_experts] is
+ * their number N; choice[i] for i < N is the choice that row i belongs to, behind that choice[] means nothing. row is
+ * the way back: row[choice] is the permuted row, or -1 for a choice of another rank's expert or of nobody's. Every
+ * backend makes the same map. moe_route makes it of a step's tokens; whoever else brings rows together for experts
+ * makes it for moe_experts, too. */
+typedef struct tri_expert_map {
+  int32_t *first;  /* [num_experts + 1]; NULL: there is no map */
+  int32_t *choice; /* [T * top_k] */
+  int32_t *row;    /* [T * top_k] */
+} tri_expert_map;
+
 /* Which experts each token goes to, and with what weights. Scores: SOFTMAX over all experts (Mixtral, OLMoE, Qwen,
  * DeepSeek-V2), SIGMOID of each (DeepSeek-V3), TOPK_SOFTMAX the logits themselves (gpt-oss). Chosen are the top_k with
  * the best score + bias, of equal ones the lowest ids; they come best first. Their weights are the scores without the
@@ -226,32 +238,41 @@ typedef struct tri_gated_linear_args {
  * Groups (DeepSeek-V3, section 2.1.2): the experts are num_groups equal runs, and only those of the top_groups best
  * runs can be chosen. A run is as good as the sum of its group_best best score + bias (V3: 2, V2: 1). Experts of other
  * runs are out of the question however low the chosen ones' biased scores are; the reference implementation once set
- * them to 0 instead, which let one win against a negative sum. */
+ * them to 0 instead, which let one win against a negative sum.
+ *
+ * Rows that only pad a step, those with a negative kv_slot, go nowhere: their experts are -1 and their weights 0. The
+ * map is that of the experts first_expert .. first_expert + num_experts - 1, this rank's; T * top_k fits into 31 bits.
+ */
 typedef struct tri_moe_route_args {
-  tri_mat logits;    /* [T, E] */
-  const float *bias; /* [E] or NULL */
+  tri_mat logits;         /* [T, E] */
+  const float *bias;      /* [E] or NULL */
+  const int64_t *kv_slot; /* [T], the batch's, or NULL: no row is padding */
   tri_moe_score score;
   int top_k;
   int num_groups, top_groups, group_best; /* num_groups 1: no groups, the others mean nothing */
   bool renormalize;
   float scale;
-  int32_t *experts; /* [T, top_k] */
-  float *weights;   /* [T, top_k] */
+  int first_expert, num_experts; /* with a map only */
+  int32_t *experts;              /* [T, top_k] */
+  float *weights;                /* [T, top_k] */
+  tri_expert_map map;
 } tri_moe_route_args;
 #define TRI_READS_moe_route(a) (a)->logits.data
-#define TRI_WRITES_moe_route(a) (a)->experts, (a)->weights
+#define TRI_WRITES_moe_route(a) (a)->experts, (a)->weights, (a)->map.first, (a)->map.choice, (a)->map.row
 
-/* out[t] = sum over the token's choices c, in their order, of weights[t][c] * expert(x[t]), or out += with accumulate.
- * expert(x) = down act(up x + up_bias) + down_bias; gated: down glu(up x + up_bias), the rows of up_n being F gates and
- * then F ups. Choices outside first_expert .. first_expert + num_experts - 1 are other ranks' and add nothing.
- * int8_activations, with weights of I8 and H and F <= TRI_INT8_MAX_K: both products are as tri_linear_args has them;
- * x's rows are rounded, and of each choice the hidden row, which is float32, before `down`. */
+/* out[t] = sum over the token's choices c that have a permuted row, in their order, of weights[t * top_k + c] *
+ * expert(x[t]), or out += with accumulate. expert(x) = down act(up x + up_bias) + down_bias; gated: down glu(up x +
+ * up_bias), the rows of up_n being F gates and then F ups. A token none of whose choices has a row comes to 0, or stays
+ * as it was. Which choices go to which expert is the map's to say, which is one of num_experts experts and T * top_k
+ * choices. int8_activations, with weights of I8 and H and F <= TRI_INT8_MAX_K: both products are as tri_linear_args has
+ * them; x's rows are rounded, and of each choice the hidden row, which is float32, before `down`. x of 16 bits has the
+ * weights' type and comes without int8_activations; out may have any type but I8. */
 typedef struct tri_moe_experts_args {
-  tri_mat x;              /* [T, H] */
-  const int32_t *experts; /* [T, top_k] */
-  const float *weights;   /* [T, top_k] */
+  tri_mat x;            /* [T, H] */
+  const float *weights; /* [T, top_k] */
   int top_k;
-  int num_experts, first_expert;
+  int num_experts; /* of this rank */
+  tri_expert_map map;
   tri_weight up;                    /* [num_experts * up_n, H], expert below expert; up_n = gated ? 2 F : F */
   tri_weight down;                  /* [num_experts * H, F] */
   const float *up_bias, *down_bias; /* [num_experts * up_n], [num_experts * H], or NULL */
@@ -261,7 +282,8 @@ typedef struct tri_moe_experts_args {
   bool accumulate, int8_activations;
   tri_mat out; /* [T, H], not x */
 } tri_moe_experts_args;
-#define TRI_READS_moe_experts(a) (a)->x.data, (a)->experts, (a)->weights, (a)->accumulate ? (a)->out.data : NULL
+#define TRI_READS_moe_experts(a)                                                                                       \
+  (a)->x.data, (a)->weights, (a)->map.first, (a)->map.choice, (a)->map.row, (a)->accumulate ? (a)->out.data : NULL
 #define TRI_WRITES_moe_experts(a) (a)->out.data
 
 /* out[i] = x[rows[i]] */

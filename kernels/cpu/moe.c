@@ -1,10 +1,10 @@
 /* Mixture of experts: the chosen experts' work.
  *
- * The choices of a pass are ordered by expert, so that each expert's weights are read once for all the tokens that want
- * it. Then there are three phases, in each of which the threads draw items: blocks of columns of the first product,
- * whose gate and up halves meet while they are in the cache; blocks of columns of the second; and, because a token's
- * sum must not depend on who its experts' other tokens are, the sum over each token's choices in their order. With int8
- * activations a phase of rounding goes before each product. */
+ * The map has the choices ordered by expert, so that each expert's weights are read once for all the tokens that want
+ * it; a pass takes those of its tokens out of it. Then there are three phases, in each of which the threads draw items:
+ * blocks of columns of the first product, whose gate and up halves meet while they are in the cache; blocks of columns
+ * of the second; and, because a token's sum must not depend on who its experts' other tokens are, the sum over each
+ * token's choices in their order. With int8 activations a phase of rounding goes before each product. */
 #include <string.h>
 
 #include "kernels/cpu/product.h"
@@ -64,7 +64,7 @@ static bool lay_out(const tri_backend *be, const tri_moe_experts_args *a, expert
       !tri_size_mul(l->thread_bytes, (size_t)threads, &l->bytes) ||
       !tri_size_mul(a->int8_activations ? choices * sizeof(int16_t) : 0, tri_int8_row(tri_max(f, h)), &rounded))
     return false;
-  lists = (2 * choices + 2 * (size_t)a->num_experts + 1) * sizeof(int32_t);
+  lists = (2 * choices + 3 * (size_t)a->num_experts + 1) * sizeof(int32_t);
   l->act = tri_round_up(lists, 64);
   if (!tri_size_add(l->act, act, &l->down) || !tri_size_add(l->down, down, &l->rounded) ||
       !tri_size_add(l->rounded, tri_round_up(rounded, 64), &l->scales))
@@ -90,7 +90,8 @@ typedef struct experts_run {
   int token, tokens; /* of this pass */
   int num_active;
   int32_t *active; /* experts that somebody wants */
-  int32_t *first;  /* [num_experts + 1] where each expert's rows begin */
+  int32_t *first;  /* [num_experts + 1] where each expert's rows of the pass begin */
+  int32_t *next;   /* [num_experts] the map's rows that no pass has taken yet */
   int32_t *source; /* row -> token */
   int32_t *place;  /* choice of the pass -> row, or -1 */
   float *act, *down;
@@ -99,27 +100,24 @@ typedef struct experts_run {
   tri_ticket x_ticket, up_ticket, act_ticket, down_ticket, sum_ticket;
 } experts_run;
 
-/* A counting sort of the pass's choices by expert; tokens stay in order. */
-static void order_choices(experts_run *r) {
+/* The pass's choices: of each expert the next ones of the map, as far as they are this pass's tokens'. */
+static void take_choices(experts_run *r) {
   const tri_moe_experts_args *a = r->a;
-  int choices = r->tokens * a->top_k;
-  const int32_t *chosen = a->experts + (size_t)r->token * (size_t)a->top_k;
-  memset(r->first, 0, ((size_t)a->num_experts + 1) * sizeof *r->first);
-  for (int c = 0; c < choices; c++) {
-    int64_t e = (int64_t)chosen[c] - a->first_expert;
-    bool local = e >= 0 && e < a->num_experts;
-    r->place[c] = local ? r->first[e + 1]++ : -1; /* its number among the expert's */
-  }
+  const tri_expert_map *m = &a->map;
+  int32_t begin = r->token * a->top_k, end = begin + r->tokens * a->top_k, row = 0;
+  memset(r->place, 0xff, (size_t)(end - begin) * sizeof *r->place); /* -1 */
   r->num_active = 0;
   for (int e = 0; e < a->num_experts; e++) {
-    if (r->first[e + 1]) r->active[r->num_active++] = e;
-    r->first[e + 1] += r->first[e];
+    r->first[e] = row;
+    int32_t i = r->next[e];
+    for (; i < m->first[e + 1] && m->choice[i] < end; i++) {
+      r->place[m->choice[i] - begin] = row;
+      r->source[row++] = m->choice[i] / a->top_k;
+    }
+    r->next[e] = i;
+    if (row > r->first[e]) r->active[r->num_active++] = e;
   }
-  for (int c = 0; c < choices; c++) {
-    if (r->place[c] < 0) continue;
-    r->place[c] += r->first[chosen[c] - a->first_expert];
-    r->source[r->place[c]] = r->token + c / a->top_k;
-  }
+  r->first[a->num_experts] = row;
 }
 
 /* Each token's row, rounded once, to the places of all its choices: an expert's rows must lie side by side. */
@@ -264,18 +262,21 @@ void tri_cpu_moe_experts_launch(tri_backend *be, const tri_op_plan *plan, const 
   if (!a->x.rows || !lay_out(be, a, &l)) return; /* plan saw that it can be laid out */
   size_t choices = (size_t)l.pass_tokens * (size_t)a->top_k;
   char *base = be->workspace;
+  int32_t *lists = be->workspace, *next = lists + 2 * choices + 2 * (size_t)a->num_experts + 1;
+  memcpy(next, a->map.first, (size_t)a->num_experts * sizeof *next);
   for (int token = 0; token < a->x.rows; token += l.pass_tokens) {
     experts_run r = {.be = be, .isa = tri_cpu_isa_of(be), .a = a, .l = l, .token = token};
     r.tokens = tri_min(l.pass_tokens, a->x.rows - token);
-    r.source = be->workspace;
+    r.source = lists;
     r.place = r.source + choices;
     r.active = r.place + choices;
     r.first = r.active + a->num_experts;
+    r.next = next;
     r.act = (float *)(base + l.act);
     r.down = (float *)(base + l.down);
     r.rounded = (int16_t *)(base + l.rounded);
     r.scales = (float *)(base + l.scales);
-    order_choices(&r);
+    take_choices(&r);
     double rows = r.first[a->num_experts];
     /* Gate, up and down, and a nanosecond for an element of x that is gathered and added back. */
     tri_cpu_run(be, rows * a->x.cols * (a->down.k * 3.0 / TRI_CPU_MACS_PER_NS + 1), experts_thread, &r);

@@ -248,6 +248,12 @@ tri_status tri_cpu_moe_route_plan(tri_backend *be, const tri_moe_route_args *a, 
   return st;
 }
 
+void tri_cpu_moe_route_launch(tri_backend *be, const tri_op_plan *plan, const tri_moe_route_args *a) {
+  (void)plan;
+  run_rows(be, a, a->logits.rows, a->logits.cols * 20.0, moe_route_share);
+  tri_ref_moe_map(a);
+}
+
 /* The ops that go row by row: X(op, rows, rough nanoseconds of one thread for a row, as tri_cpu_run wants them). A
  * row's are its elements times the nanoseconds of one, and in most ops a few for the row itself. */
 #define ROW_OPS(X)                                                                                                     \
@@ -260,8 +266,7 @@ tri_status tri_cpu_moe_route_plan(tri_backend *be, const tri_moe_route_args *a, 
   X(mean_rows, a->x.cols ? a->out.rows : 0, ((double)a->x.rows / tri_max(1, a->out.rows) + 1) * a->x.cols * 0.3)       \
   X(rope_angles, a->rotary_dim ? a->num_tokens : 0, a->rotary_dim * 8.0)                                               \
   X(qkv_rope_append, a->qkv.rows, a->qkv.cols * 0.6 + 100)                                                             \
-  X(mla_append, a->q.rows, (a->num_heads * a->rope_dim + a->kv_a.cols) * 0.6 + 100)                                    \
-  X(moe_route, a->logits.rows, a->logits.cols * 20.0)
+  X(mla_append, a->q.rows, (a->num_heads * a->rope_dim + a->kv_a.cols) * 0.6 + 100)
 #define X(op, rows, ns_per_row)                                                                                        \
   void tri_cpu_##op##_launch(tri_backend *be, const tri_op_plan *plan, const tri_##op##_args *a) {                     \
     (void)plan;                                                                                                        \

@@ -241,9 +241,11 @@ tri_status tri_cuda_tune(tri_backend *be, const tri_tune_product *products, int 
 bool tri_cuda_gated_fits(const tri_gated_linear_args *a);
 void tri_cuda_gated(cudaStream_t stream, const tri_gated_linear_args *a);
 
-/* Bytes of workspace that the ops of the same name need. */
-size_t tri_cuda_moe_route_workspace(const tri_moe_route_args *a);
-size_t tri_cuda_moe_experts_workspace(const tri_moe_experts_args *a);
+/* moe.c */
+tri_status tri_cuda_moe_route_plan(tri_backend *be, const tri_moe_route_args *a, tri_op_plan *plan);
+void tri_cuda_moe_route_launch(tri_backend *be, const tri_op_plan *plan, const tri_moe_route_args *a);
+tri_status tri_cuda_moe_experts_plan(tri_backend *be, const tri_moe_experts_args *a, tri_op_plan *plan);
+void tri_cuda_moe_experts_launch(tri_backend *be, const tri_op_plan *plan, const tri_moe_experts_args *a);
 
 /* A matrix's rows as integers, as kernels/quantize.h has them; a scale is NaN where an element is not finite. */
 typedef struct tri_cuda_rounded {
@@ -267,8 +269,6 @@ size_t tri_cuda_rounded_bytes(int rows, int k); /* of the workspace, a multiple 
   X(qkv_rope_append, TRI_CUDA_NO_WORKSPACE)                                                                            \
   X(mla_append, TRI_CUDA_NO_WORKSPACE)                                                                                 \
   X(glu, TRI_CUDA_NO_WORKSPACE)                                                                                        \
-  X(moe_route, tri_cuda_moe_route_workspace)                                                                           \
-  X(moe_experts, tri_cuda_moe_experts_workspace)                                                                       \
   X(gather_rows, TRI_CUDA_NO_WORKSPACE)                                                                                \
   X(mean_rows, TRI_CUDA_NO_WORKSPACE)                                                                                  \
   X(copy_blocks, TRI_CUDA_NO_WORKSPACE)
@@ -276,6 +276,8 @@ size_t tri_cuda_rounded_bytes(int rows, int k); /* of the workspace, a multiple 
   X(linear, linear)                                                                                                    \
   X(gated_linear, gated_linear)                                                                                        \
   X(attention, attention)                                                                                              \
+  X(moe_route, tri_cuda_moe_route)                                                                                     \
+  X(moe_experts, tri_cuda_moe_experts)                                                                                 \
   X(sample, tri_cuda_sample)                                                                                           \
   X(sample_part, tri_cuda_sample_part)                                                                                 \
   X(sample_merge, tri_cuda_sample_merge)

@@ -11,6 +11,11 @@
 
 enum { WARP = 32 };
 
+__host__ __device__ static inline size_t element_bytes(tri_dtype t) {
+  if (t == TRI_I8) return 1;
+  return t == TRI_F32 ? 4 : 2;
+}
+
 __device__ static inline float load_as(const void *base, tri_dtype t, size_t i) {
   switch (t) {
   case TRI_F16: return __half2float(((const __half *)base)[i]);

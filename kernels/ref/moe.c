@@ -2,6 +2,7 @@
 #include "kernels/ref/ref.h"
 
 #include <math.h>
+#include <string.h>
 
 size_t tri_ref_moe_scratch(const tri_moe_route_args *a) { return 2 * (size_t)a->logits.cols + (size_t)a->num_groups; }
 
@@ -18,14 +19,35 @@ tri_status tri_ref_moe_route_plan(tri_backend *be, const tri_moe_route_args *a, 
     candidates = a->top_groups * size;
   }
   plan->workspace = tri_ref_moe_scratch(a) * sizeof(double);
+  if (a->map.first && (a->num_experts < 1 || a->first_expert < 0 || (int64_t)m->rows * a->top_k > INT32_MAX))
+    return TRI_INVALID_ARGUMENT;
   return a->top_k <= candidates ? TRI_OK : TRI_INVALID_ARGUMENT;
 }
 
 void tri_ref_moe_route_row(const tri_moe_route_args *a, int t, double *scratch) { tri_moe_route_row(a, t, scratch); }
 
+void tri_ref_moe_map(const tri_moe_route_args *a) {
+  const tri_expert_map *m = &a->map;
+  int choices = a->logits.rows * a->top_k;
+  if (!m->first) return;
+  memset(m->first, 0, ((size_t)a->num_experts + 1) * sizeof *m->first);
+  for (int i = 0; i < choices; i++) {
+    int64_t e = (int64_t)a->experts[i] - a->first_expert;
+    bool own = e >= 0 && e < a->num_experts;
+    m->row[i] = own ? m->first[e + 1]++ : -1; /* its number among the expert's */
+  }
+  for (int e = 0; e < a->num_experts; e++) m->first[e + 1] += m->first[e];
+  for (int i = 0; i < choices; i++) {
+    if (m->row[i] < 0) continue;
+    m->row[i] += m->first[a->experts[i] - a->first_expert];
+    m->choice[m->row[i]] = i;
+  }
+}
+
 void tri_ref_moe_route_launch(tri_backend *be, const tri_op_plan *plan, const tri_moe_route_args *a) {
   (void)plan;
   for (int t = 0; t < a->logits.rows; t++) tri_ref_moe_route_row(a, t, be->workspace);
+  tri_ref_moe_map(a);
 }
 
 tri_status tri_ref_moe_experts_plan(tri_backend *be, const tri_moe_experts_args *a, tri_op_plan *plan) {
@@ -38,11 +60,13 @@ tri_status tri_ref_moe_experts_plan(tri_backend *be, const tri_moe_experts_args 
                  up->n == a->num_experts * up_n && down->n == (int64_t)a->num_experts * a->x.cols;
   bool act = a->gated ? tri_ref_glu_ok(a->act, a->glu_limit) : a->act != TRI_ACT_SWIGLU_OAI;
   size_t f = down->k > 0 ? (size_t)down->k : 0, h = a->x.cols > 0 ? (size_t)a->x.cols : 0;
-  plan->workspace = (3 * f + h) * sizeof(double) + (f + h) * sizeof(float);
-  bool types = tri_ref_weight_type_ok(up->dtype) && tri_ref_weight_type_ok(down->dtype);
+  plan->workspace = (3 * f + h) * sizeof(double) + (f + 2 * h) * sizeof(float);
+  bool types = tri_ref_weight_type_ok(up->dtype) && tri_ref_weight_type_ok(down->dtype) && a->out.dtype != TRI_I8 &&
+               (a->x.dtype == TRI_F32 || (a->x.dtype == up->dtype && !a->int8_activations));
   if (a->int8_activations)
-    types = up->dtype == TRI_I8 && down->dtype == TRI_I8 && up->k <= TRI_INT8_MAX_K && down->k <= TRI_INT8_MAX_K;
-  return mats && weights && act && types && a->top_k > 0 ? TRI_OK : TRI_INVALID_ARGUMENT;
+    types &= up->dtype == TRI_I8 && down->dtype == TRI_I8 && up->k <= TRI_INT8_MAX_K && down->k <= TRI_INT8_MAX_K;
+  bool choices = a->top_k > 0 && (int64_t)a->x.rows * a->top_k <= INT32_MAX;
+  return mats && weights && act && types && choices ? TRI_OK : TRI_INVALID_ARGUMENT;
 }
 
 /* A token's choice, and the scratch that its expert works in. */
@@ -80,29 +104,33 @@ static void add_expert(const tri_moe_experts_args *a, const choice *c, double *s
   }
 }
 
+/* The expert whose row it is. */
+static size_t expert_of(const tri_moe_experts_args *a, int row) {
+  size_t e = 0;
+  while (a->map.first[e + 1] <= row) e++;
+  return e;
+}
+
 void tri_ref_moe_experts_launch(tri_backend *be, const tri_op_plan *plan, const tri_moe_experts_args *a) {
   (void)plan;
-  size_t f = (size_t)a->down.k;
+  size_t f = (size_t)a->down.k, h = (size_t)a->x.cols;
   double *sum = be->workspace;
-  choice one = {.hidden = sum + a->x.cols, .x_scale = 1};
-  float *x_rounded = (float *)(one.hidden + 3 * f);
-  one.rounded = x_rounded + a->x.cols;
+  choice one = {.hidden = sum + h};
+  float *x = (float *)(one.hidden + 3 * f), *rounded = x + h;
+  one.rounded = rounded + h;
   for (int t = 0; t < a->x.rows; t++) {
-    float *out = a->out.data + (size_t)t * (size_t)a->out.ld;
-    one.x = a->x.data + (size_t)t * (size_t)a->x.ld;
-    if (a->int8_activations) {
-      one.x_scale = tri_ref_round_row(one.x, a->x.cols, x_rounded);
-      one.x = x_rounded;
-    }
-    for (int i = 0; i < a->x.cols; i++) sum[i] = a->accumulate ? out[i] : 0;
+    size_t out = (size_t)t * (size_t)a->out.ld, in = (size_t)t * (size_t)a->x.ld;
+    for (size_t i = 0; i < h; i++) x[i] = tri_load_f32(a->x.data, a->x.dtype, in + i);
+    one.x = a->int8_activations ? rounded : x;
+    one.x_scale = a->int8_activations ? tri_ref_round_row(x, a->x.cols, rounded) : 1;
+    for (size_t i = 0; i < h; i++) sum[i] = a->accumulate ? tri_load_f32(a->out.data, a->out.dtype, out + i) : 0;
     for (int c = 0; c < a->top_k; c++) {
       size_t at = (size_t)t * (size_t)a->top_k + (size_t)c;
-      int64_t expert = (int64_t)a->experts[at] - a->first_expert;
-      if (expert < 0 || expert >= a->num_experts) continue;
-      one.expert = (size_t)expert;
+      if (a->map.row[at] < 0) continue;
+      one.expert = expert_of(a, a->map.row[at]);
       one.weight = a->weights[at];
       add_expert(a, &one, sum);
     }
-    for (int i = 0; i < a->x.cols; i++) out[i] = (float)sum[i];
+    for (size_t i = 0; i < h; i++) tri_store_f32(a->out.data, a->out.dtype, out + i, (float)sum[i]);
   }
 }

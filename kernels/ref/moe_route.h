@@ -83,10 +83,22 @@ TRI_FORMULA void weights_of(const tri_moe_route_args *a, const double *score, co
   }
 }
 
+/* True for a row that only pads the step; its choices are nobody's then. */
+TRI_FORMULA bool tri_moe_goes_nowhere(const tri_moe_route_args *a, int t) {
+  size_t first = (size_t)t * (size_t)a->top_k;
+  if (!a->kv_slot || a->kv_slot[t] >= 0) return false;
+  for (int c = 0; c < a->top_k; c++) {
+    a->experts[first + (size_t)c] = -1;
+    a->weights[first + (size_t)c] = 0;
+  }
+  return true;
+}
+
 TRI_FORMULA void tri_moe_route_row(const tri_moe_route_args *a, int t, double *scratch) {
   int n = a->logits.cols;
   double *score = scratch, *choice = score + n, *group = choice + n;
   int32_t *ids = a->experts + (size_t)t * (size_t)a->top_k;
+  if (tri_moe_goes_nowhere(a, t)) return;
   scores_of(a, a->logits.data + (size_t)t * (size_t)a->logits.ld, score);
   for (int e = 0; e < n; e++) choice[e] = score[e] + (a->bias ? a->bias[e] : 0);
   if (a->num_groups > 1) cut_groups(a, choice, group);

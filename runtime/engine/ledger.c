@@ -42,8 +42,8 @@ static tri_status add_source(const tri_model_config *c, const tri_shard *s, cons
 }
 
 /* An upper bound of what any op's plan asks for on a device (kernels/cuda): inputs that are rounded to the weights'
- * type or to int8, partial results of attention whose keys are split among blocks, the hidden units of chosen experts.
- */
+ * type or to int8, partial results of attention whose keys are split among blocks, the hidden units of chosen experts
+ * and what their choices come to. */
 static bool workspace_bytes(const tri_model_config *c, const tri_shard *s, const tri_limits *limits, size_t *out) {
   enum { BLOCKS = 2048, EXTRA = 8 }; /* parts of cut contexts at most; bytes for a row's scale and alignment */
   size_t rows = (size_t)limits->max_num_batched_tokens, heads = (size_t)s->q_heads.count, widest = 0, partial, hidden;
@@ -51,7 +51,8 @@ static bool workspace_bytes(const tri_model_config *c, const tri_shard *s, const
     tri_weight_shape shape = tri_shard_weight_shape(c, s, (tri_weight_id)id);
     if (!shape.vector && shape.n && (size_t)shape.k > widest) widest = (size_t)shape.k;
   }
-  size_t per_expert = c->moe.num_experts ? (size_t)s->expert_ff.count * sizeof(float) * 2 : 0;
+  size_t per_expert = (size_t)s->expert_ff.count * 2 + (size_t)c->hidden_size;
+  per_expert = c->moe.num_experts ? per_expert * sizeof(float) : 0;
   size_t head = (size_t)(c->mla.on ? c->mla.rank + c->mla.rope_dim : c->attention.head_dim) + 4;
   if (!tri_size_mul(rows, widest + EXTRA, &widest) || !tri_size_mul(widest, 2, &widest) ||
       !tri_size_mul(BLOCKS, heads * head * sizeof(float), &partial) ||

@@ -181,12 +181,22 @@ tri_mat tri_mlp_delta_of(const tri_walk *w) {
   return tri_rows(f->cfg.model->norm.parallel_residual ? f->buf.delta : f->buf.mlp_delta, w->b->num_tokens);
 }
 
+/* 32-bit numbers as floats are. */
+static int32_t *numbers_of(tri_mat m) { return (int32_t *)m.data; }
+
+static tri_expert_map map_of(const tri_forward *f) {
+  return (tri_expert_map){.first = numbers_of(f->buf.map_first),
+                          .choice = numbers_of(f->buf.map_choice),
+                          .row = numbers_of(f->buf.map_row)};
+}
+
 tri_moe_route_args tri_route_of(const tri_walk *w, const tri_layer *y) {
   const tri_forward *f = w->f;
   const tri_moe *m = &f->cfg.model->moe;
   return (tri_moe_route_args){
       .logits = tri_rows(f->buf.router, w->b->num_tokens),
       .bias = tri_vector(&y->w[TRI_W_CHOICE_BIAS]),
+      .kv_slot = w->b->kv_slot,
       .score = m->score,
       .top_k = (int)m->top_k,
       .num_groups = (int)m->num_groups,
@@ -194,8 +204,10 @@ tri_moe_route_args tri_route_of(const tri_walk *w, const tri_layer *y) {
       .group_best = (int)m->group_best,
       .renormalize = m->renormalize,
       .scale = (float)m->scale,
-      .experts = (int32_t *)f->buf.experts.data, /* 32-bit numbers as floats are */
+      .num_experts = (int)m->num_experts,
+      .experts = numbers_of(f->buf.experts),
       .weights = f->buf.expert_weights.data,
+      .map = map_of(f),
   };
 }
 
@@ -205,10 +217,10 @@ tri_moe_experts_args tri_experts_of(const tri_walk *w, const tri_layer *y, tri_m
   const tri_weight *up = &y->w[TRI_W_EXPERT_UP], *down = &y->w[TRI_W_EXPERT_DOWN];
   return (tri_moe_experts_args){
       .x = in,
-      .experts = (const int32_t *)f->buf.experts.data,
       .weights = f->buf.expert_weights.data,
       .top_k = (int)c->moe.top_k,
       .num_experts = (int)c->moe.num_experts,
+      .map = map_of(f),
       .up = *up,
       .down = *down,
       .up_bias = tri_vector(&y->w[TRI_W_EXPERT_UP_BIAS]),

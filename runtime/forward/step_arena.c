@@ -49,6 +49,9 @@ static void add_layers(struct table *t) {
   add(t, TRI_BUF_router, tokens, c->moe.num_experts);
   add(t, TRI_BUF_experts, tokens, c->moe.top_k);
   add(t, TRI_BUF_expert_weights, tokens, c->moe.top_k);
+  add(t, TRI_BUF_map_first, 1, c->moe.num_experts + 1);
+  add(t, TRI_BUF_map_choice, tokens, c->moe.top_k);
+  add(t, TRI_BUF_map_row, tokens, c->moe.top_k);
   add(t, TRI_BUF_shared_gate, tokens, 1);
   add(t, TRI_BUF_cos, tokens, half);
   add(t, TRI_BUF_sin, tokens, half);
@@ -187,7 +190,8 @@ static tri_status find_conflicts(tri_step_arena *a, const tri_step_record *r) {
   if (!live) return TRI_NO_MEMORY;
   tri_step_record_live(r, live);
   for (int e = 0; e < r->count; e++) {
-    tri_buffer_set here = live[e] | r->events[e].reads | r->events[e].writes | live[e + 1] | 1u << TRI_BUF_x;
+    tri_buffer_set here =
+        live[e] | r->events[e].reads | r->events[e].writes | live[e + 1] | (tri_buffer_set)1 << TRI_BUF_x;
     size_t bytes = 0;
     used |= here;
     for (int i = 0; i < TRI_NUM_BUFFERS; i++) {

@@ -31,6 +31,9 @@
   X(router)   /* [T, num_experts] */                                                                                   \
   X(experts)  /* [T, top_k] of int32_t */                                                                              \
   X(expert_weights)                                                                                                    \
+  X(map_first)   /* [1, num_experts + 1] of int32_t, as the next two: see tri_expert_map */                            \
+  X(map_choice)  /* [T, top_k] */                                                                                      \
+  X(map_row)     /* [T, top_k] */                                                                                      \
   X(shared_gate) /* [T, 1] */                                                                                          \
   X(cos)                                                                                                               \
   X(sin)                                                                                                               \
@@ -60,8 +63,8 @@ typedef struct tri_buffers {
   size_t lane_stride; /* bytes from one lane's x to the next */
 } tri_buffers;
 
-typedef uint32_t tri_buffer_set; /* bits are tri_buffer_ids */
-_Static_assert(TRI_NUM_BUFFERS <= 32, "a set has 32 bits");
+typedef uint64_t tri_buffer_set; /* bits are tri_buffer_ids */
+_Static_assert(TRI_NUM_BUFFERS <= 64, "a set has 64 bits");
 
 typedef struct tri_step_arena_buffer {
   int rows, cols;

@@ -271,7 +271,9 @@ static void bench_experts(bench *b, tri_dtype t, bool int8, int m, int h, int f,
   for (size_t i = 0; i < up_bytes / 2; i++) up[i] = (uint16_t)(0x3c00 + i * 37 % 251);
   for (size_t i = 0; i < down_bytes / 2; i++) down[i] = (uint16_t)(0x3c00 + i * 37 % 251);
   size_t choices = (size_t)m * (size_t)top_k;
-  int32_t *ids = pages(choices * 4);
+  size_t map_bytes = (2 * choices + (size_t)experts + 1) * 4;
+  int32_t *ids = pages(choices * 4), *lists = pages(map_bytes);
+  tri_expert_map map = {lists + 2 * choices, lists, lists + choices};
   float *weights = filled(b, choices), *scale = filled(b, (size_t)experts * 2 * (size_t)(f + h));
   float *x = filled(b, (size_t)m * (size_t)h), *y = filled(b, (size_t)m * (size_t)h);
   char seen[512] = {0}, name[96];
@@ -281,7 +283,8 @@ static void bench_experts(bench *b, tri_dtype t, bool int8, int m, int h, int f,
       ids[i * top_k + k] = at % experts;
       wanted_experts += !seen[at % experts], seen[at % experts] = 1;
     }
-  tri_moe_experts_args a = {.x = {x, m, h, h}, .experts = ids, .weights = weights, .top_k = top_k};
+  oc_moe_map(ids, m * top_k, 0, experts, &map);
+  tri_moe_experts_args a = {.x = {x, m, h, h}, .map = map, .weights = weights, .top_k = top_k};
   a.num_experts = experts, a.act = TRI_ACT_SILU, a.gated = true, a.out = (tri_mat){y, m, h, h, TRI_F32};
   a.int8_activations = int8;
   a.up = (tri_weight){up, t == TRI_I8 ? scale : NULL, t, experts * 2 * f, h};
@@ -291,6 +294,7 @@ static void bench_experts(bench *b, tri_dtype t, bool int8, int m, int h, int f,
   double bytes = (double)(up_bytes + down_bytes) * wanted_experts / experts;
   report(b, name, run_moe_experts, &a, bytes + 8.0 * m * h, 3.0 * (double)choices * h * f);
   tri_pages_free(up, up_bytes), tri_pages_free(down, down_bytes), tri_pages_free(ids, choices * 4);
+  tri_pages_free(lists, map_bytes);
   tri_pages_free(weights, choices * 4), tri_pages_free(scale, (size_t)experts * 8 * (size_t)(f + h));
   tri_pages_free(x, (size_t)m * (size_t)h * 4), tri_pages_free(y, (size_t)m * (size_t)h * 4);
 }
@@ -308,11 +312,12 @@ static void bench_moe(bench *b) {
   for (int m = 1; m <= 512 && wanted(b, "moe_route"); m *= 512) {
     enum { E = 256, K = 8 };
     float *logits = filled(b, (size_t)m * E), *weights = filled(b, (size_t)m * K);
-    int32_t *ids = pages((size_t)m * K * 4);
+    int32_t *ids = pages(((size_t)m * K * 3 + E + 1) * 4);
     tri_moe_route_args a = {.logits = {logits, m, E, E}, .bias = weights, .score = TRI_MOE_SIGMOID, .top_k = K};
     float *bias = filled(b, E);
     a.bias = bias, a.num_groups = 8, a.top_groups = 4, a.group_best = 2, a.renormalize = true, a.scale = 2.5f;
-    a.experts = ids, a.weights = weights;
+    a.experts = ids, a.weights = weights, a.num_experts = E;
+    a.map = (tri_expert_map){ids + m * K * 3, ids + m * K, ids + m * K * 2};
     char name[80];
     snprintf(name, sizeof name, "moe_route sigmoid, groups, %d x %d", m, E);
     report(b, name, run_moe_route, &a, 4.0 * m * E, 0);
@@ -320,7 +325,7 @@ static void bench_moe(bench *b) {
     snprintf(name, sizeof name, "moe_route softmax %d x %d", m, E);
     report(b, name, run_moe_route, &a, 4.0 * m * E, 0);
     tri_pages_free(logits, (size_t)m * E * 4), tri_pages_free(weights, (size_t)m * K * 4);
-    tri_pages_free(ids, (size_t)m * K * 4), tri_pages_free(bias, E * 4);
+    tri_pages_free(ids, ((size_t)m * K * 3 + E + 1) * 4), tri_pages_free(bias, E * 4);
   }
 }
 

@@ -4,56 +4,165 @@
 
 #include "tests/opcheck/opcheck.h"
 
+/* By its definition: for each expert, the choices that name it. */
+void oc_moe_map(const int32_t *experts, int choices, int first, int num_experts, tri_expert_map *m) {
+  int row = 0;
+  for (int i = 0; i < choices; i++) m->row[i] = -1;
+  for (int e = 0; e < num_experts; e++) {
+    m->first[e] = row;
+    for (int i = 0; i < choices; i++) {
+      if (experts[i] != first + e) continue;
+      m->row[i] = row;
+      m->choice[row++] = i;
+    }
+  }
+  m->first[num_experts] = row;
+}
+
+tri_expert_map oc_moe_room(oc *c, int choices, int num_experts) {
+  size_t n = (size_t)choices * sizeof(int32_t), ends = ((size_t)num_experts + 1) * sizeof(int32_t);
+  tri_expert_map m = {oc_host(c, ends), oc_host(c, n), oc_host(c, n)};
+  memset(m.first, 0x7f, ends), memset(m.choice, 0x7f, n), memset(m.row, 0x7f, n);
+  return m;
+}
+
+static tri_expert_map device_map(oc *c, const tri_expert_map *m, int choices, int num_experts) {
+  size_t n = (size_t)choices * sizeof(int32_t);
+  return (tri_expert_map){oc_device(c, m->first, ((size_t)num_experts + 1) * sizeof(int32_t)),
+                          oc_device(c, m->choice, n), oc_device(c, m->row, n)};
+}
+
+static void compare_maps(oc *c, const char *who, const tri_expert_map *want, const tri_expert_map *got, int choices,
+                         int num_experts) {
+  size_t n = (size_t)choices * sizeof(int32_t), ends = ((size_t)num_experts + 1) * sizeof(int32_t);
+  oc_expect(c, !memcmp(want->first, got->first, ends), "%s: other numbers of rows", who);
+  oc_expect(c, !memcmp(want->row, got->row, n), "%s: other rows", who);
+  oc_expect(c, !memcmp(want->choice, got->choice, (size_t)want->first[num_experts] * sizeof(int32_t)),
+            "%s: other choices", who);
+}
+
+/* Both maps against one that is made by definition from the experts. */
+static void check_maps(oc *c, const tri_moe_route_args *a, const tri_moe_route_args *b) {
+  int choices = a->logits.rows * a->top_k, own = a->num_experts;
+  size_t n = (size_t)choices * sizeof(int32_t);
+  tri_expert_map want = oc_moe_room(c, choices, own), got = oc_moe_room(c, choices, own);
+  if (!a->map.first) return;
+  oc_moe_map(a->experts, choices, a->first_expert, own, &want);
+  oc_download(c, got.first, b->map.first, ((size_t)own + 1) * sizeof(int32_t));
+  oc_download(c, got.choice, b->map.choice, n);
+  oc_download(c, got.row, b->map.row, n);
+  compare_maps(c, "reference", &want, &a->map, choices, own);
+  compare_maps(c, c->opt.backend, &want, &got, choices, own);
+}
+
+/* Rows that pad the step, behind the others mostly; their logits may be anything. */
+static void add_padding(oc *c, tri_moe_route_args *a) {
+  int64_t *slots = oc_host(c, (size_t)a->logits.rows * sizeof *slots);
+  int real = oc_range(c, 0, a->logits.rows);
+  for (int t = 0; t < a->logits.rows; t++) {
+    slots[t] = t < real && !oc_chance(c, 5) ? oc_range(c, 0, 1 << 20) : -1;
+    for (int e = 0; slots[t] < 0 && e < a->logits.cols; e++)
+      a->logits.data[(size_t)t * (size_t)a->logits.ld + (size_t)e] = NAN;
+  }
+  a->kv_slot = slots;
+}
+
+static void choose_groups(oc *c, tri_moe_route_args *a, int e) {
+  int candidates = e;
+  a->num_groups = 1;
+  if (e >= 8 && oc_chance(c, 40)) {
+    a->num_groups = e / oc_range(c, 1, 2) / 4, a->top_groups = oc_range(c, 1, a->num_groups);
+    int size = e / a->num_groups;
+    a->group_best = oc_range(c, 1, size < 3 ? size : 3);
+    if (a->num_groups > 1) candidates = a->top_groups * size;
+  }
+  a->top_k = oc_range(c, 1, candidates < 9 ? candidates : 9);
+}
+
+static void choose_own(oc *c, tri_moe_route_args *a, int e) {
+  a->num_experts = e;
+  if (e > 1 && oc_chance(c, 40)) {
+    a->first_expert = oc_range(c, 0, e - 1);
+    a->num_experts = oc_range(c, 1, e - a->first_expert);
+  }
+  a->map = oc_moe_room(c, a->logits.rows * a->top_k, a->num_experts);
+}
+
 void oc_case_moe_route(oc *c, int i) {
   static const int experts[] = {8, 64, 128, 256, 6, 1, 32};
   int e = experts[i % 7], tokens = i % 4 == 0 ? 1 : oc_range(c, 0, 60);
-  tri_moe_route_args a = {.score = (tri_moe_score)(i % 3), .num_groups = 1, .scale = oc_chance(c, 50) ? 1 : 2.5f};
-  int candidates = e;
-  if (e >= 8 && oc_chance(c, 40)) {
-    a.num_groups = e / oc_range(c, 1, 2) / 4, a.top_groups = oc_range(c, 1, a.num_groups);
-    int size = e / a.num_groups;
-    a.group_best = oc_range(c, 1, size < 3 ? size : 3);
-    if (a.num_groups > 1) candidates = a.top_groups * size;
-  }
-  a.top_k = oc_range(c, 1, candidates < 9 ? candidates : 9);
+  if (i % 20 == 18) tokens = oc_range(c, 500, 700); /* around what one launch does */
+  if (i == 39) e = 32, tokens = 9000;               /* and far beyond, more than 65,536 choices */
+  tri_moe_route_args a = {.score = (tri_moe_score)(i % 3), .scale = oc_chance(c, 50) ? 1 : 2.5f};
+  choose_groups(c, &a, e);
+  if (i == 39) a.top_k = 8, a.num_groups = 1;
   a.renormalize = oc_chance(c, 50);
   a.logits = oc_matrix(c, tokens, e, false);
   if (i % 5 == 0) /* ties: the lowest id wins */
     for (int j = 0; j < tokens * a.logits.ld; j++) a.logits.data[j] = roundf(a.logits.data[j]);
+  for (int t = 0; i % 10 == 3 && t < tokens; t++) /* all to one */
+    a.logits.data[(size_t)t * (size_t)a.logits.ld + (size_t)e / 2] = 20;
   if (oc_chance(c, 40)) a.bias = oc_normals(c, (size_t)e, 0.3f);
+  if (oc_chance(c, 40)) add_padding(c, &a);
+  if (!oc_chance(c, 10)) choose_own(c, &a, e);
   size_t n = (size_t)tokens * (size_t)a.top_k;
   a.experts = oc_host(c, n * sizeof *a.experts), a.weights = oc_host(c, n * sizeof *a.weights);
-  memset(a.experts, 0xff, n * sizeof *a.experts);
+  memset(a.experts, 0x7f, n * sizeof *a.experts);
   for (size_t j = 0; j < n; j++) a.weights[j] = NAN;
-  snprintf(c->what, sizeof c->what, "moe_route score %d tokens %d experts %d top_k %d groups %d/%d%s%s", a.score,
-           tokens, e, a.top_k, a.top_groups, a.num_groups, a.bias ? " bias" : "", a.renormalize ? " renormalize" : "");
+  snprintf(c->what, sizeof c->what, "moe_route score %d tokens %d experts %d+%d of %d top_k %d groups %d/%d%s%s%s",
+           a.score, tokens, a.first_expert, a.num_experts, e, a.top_k, a.top_groups, a.num_groups,
+           a.bias ? " bias" : "", a.renormalize ? " renormalize" : "", a.kv_slot ? " padded" : "");
   tri_moe_route_args b = a;
   b.logits = oc_device_matrix(c, &a.logits), b.bias = oc_device(c, a.bias, (size_t)e * sizeof *a.bias);
   b.experts = oc_device(c, a.experts, n * sizeof *a.experts), b.weights = oc_device(c, a.weights, n * sizeof(float));
+  b.kv_slot = oc_device(c, a.kv_slot, (size_t)tokens * sizeof *a.kv_slot);
+  if (a.map.first) b.map = device_map(c, &a.map, (int)n, a.num_experts);
   oc_status(c, tri_run_moe_route(c->ref, &a), tri_run_moe_route(c->be, &b));
   int32_t *ids = oc_host(c, n * sizeof *ids);
   oc_download(c, ids, b.experts, n * sizeof *ids);
   oc_expect(c, !memcmp(ids, a.experts, n * sizeof *ids), "other experts");
+  check_maps(c, &a, &b);
   tri_mat want = {a.weights, tokens, a.top_k, a.top_k, TRI_F32}, got = {b.weights, tokens, a.top_k, a.top_k, TRI_F32};
   oc_compare(c, &want, &got, 1e-12);
 }
 
-/* Distinct experts for every token, some of them in front of and behind the local range. */
+/* Distinct experts for every token, some of them in front of and behind the own ones; now and then a token has none,
+ * as rows that pad a step have. */
 static int32_t *some_choices(oc *c, int tokens, int top_k, int experts, int first) {
   int32_t *ids = oc_host(c, (size_t)tokens * (size_t)top_k * sizeof *ids);
   int around = first ? 2 : 0, low = first - around, span = experts + 2 * around;
-  for (int t = 0; t < tokens; t++)
+  for (int t = 0; t < tokens; t++) {
+    bool nowhere = oc_chance(c, 5);
     for (int k = 0, at = oc_range(c, 0, span - 1); k < top_k; k++, at += oc_range(c, 1, span / top_k))
-      ids[t * top_k + k] = low + at % span;
+      ids[t * top_k + k] = nowhere ? -1 : low + at % span;
+  }
+  return ids;
+}
+
+/* One choice a token: the experts have 0, 1, 8, 17, 65 rows, or all. */
+static int32_t *counted_choices(oc *c, int tokens, int experts) {
+  static const int rows[] = {0, 1, 8, 17, 65};
+  int32_t *ids = oc_host(c, (size_t)tokens * sizeof *ids);
+  int t = 0, e = 0;
+  for (; e < experts - 1; e++)
+    for (int i = 0; i < rows[e % 5] && t < tokens; i++) ids[t++] = e;
+  while (t < tokens) ids[t++] = e;
+  for (int i = tokens - 1; i > 0; i--) {
+    int j = oc_range(c, 0, i), id = ids[i];
+    ids[i] = ids[j], ids[j] = id;
+  }
   return ids;
 }
 
 void oc_moe_build(oc *c, tri_moe_experts_args *a, const oc_moe_shape *s) {
   int up_n = s->gated ? 2 * s->f : s->f;
-  *a = (tri_moe_experts_args){.top_k = s->top_k, .num_experts = s->experts, .first_expert = s->first};
+  *a = (tri_moe_experts_args){.top_k = s->top_k, .num_experts = s->experts};
   a->act = s->act, a->gated = s->gated, a->glu_limit = 7;
   a->x = oc_matrix(c, s->tokens, s->h, false);
-  a->experts = some_choices(c, s->tokens, s->top_k, s->experts, s->first);
+  int32_t *ids = s->counted ? counted_choices(c, s->tokens, s->experts)
+                            : some_choices(c, s->tokens, s->top_k, s->experts, s->first);
+  a->map = oc_moe_room(c, s->tokens * s->top_k, s->experts);
+  oc_moe_map(ids, s->tokens * s->top_k, s->first, s->experts, &a->map);
   float *weights = oc_normals(c, (size_t)s->tokens * (size_t)s->top_k, 0.3f);
   a->weights = weights;
   a->up = oc_weight(c, s->type, s->experts * up_n, s->h), a->down = oc_weight(c, s->type, s->experts * s->h, s->f);
@@ -88,27 +197,41 @@ static void compare_rounded(oc *c, const tri_mat *want, const tri_mat *got_devic
 static void compare_poisoned(oc *c, const tri_moe_experts_args *a, const tri_mat *got_device) {
   size_t row = (size_t)(a->x.rows - 1), at = row * (size_t)a->out.ld;
   bool local = false;
-  for (size_t k = row * (size_t)a->top_k; k < (row + 1) * (size_t)a->top_k; k++)
-    local |= a->experts[k] >= a->first_expert && a->experts[k] < a->first_expert + a->num_experts;
+  for (size_t k = row * (size_t)a->top_k; k < (row + 1) * (size_t)a->top_k; k++) local |= a->map.row[k] >= 0;
   for (int j = 0; j < a->out.cols; j++)
     oc_expect(c, isnan(a->out.data[at + (size_t)j]) == local, "element %d of the row that is not finite", j);
   oc_compare_elements(c, TRI_F32, a->out.data + at, got_device->data + at, (size_t)a->out.cols, 1e-3);
 }
 
-void oc_case_moe_experts(oc *c, int i) {
+static void shape_experts(oc *c, oc_moe_shape *s, int i) {
   static const int hidden[] = {64, 33, 128, 7, 256, 100}, inner[] = {32, 96, 5, 200, 64, 130};
-  oc_moe_shape s = {.type = oc_weight_type(c, i), .h = hidden[i / 2 % 6], .f = inner[i % 6], .gated = i % 3 != 0};
-  s.tokens = i % 4 == 1 ? 1 : i % 4 == 2 ? oc_range(c, 0, 8) : oc_range(c, 9, 70);
-  s.experts = oc_range(c, 1, 9), s.top_k = oc_range(c, 1, s.experts > 6 ? 6 : s.experts);
-  if (i % 20 == 19) s.tokens = 300, s.h = 40, s.f = 24, s.experts = 20, s.top_k = 16; /* more than one pass */
-  if (i % 20 == 11) s.tokens = 300, s.experts = 2, s.top_k = 1;                       /* many rows of one expert */
-  if (i == 13) s.tokens = 8200, s.h = 16, s.f = 8, s.experts = 9, s.top_k = 8; /* more choices than a grid's y has */
-  if (i % 20 == 6) s.h = 1100, s.f = 300;                                      /* sums of more than one piece */
-  if (oc_chance(c, 40)) s.first = oc_range(c, 2, 20);
-  s.act = (tri_act)(i % (s.gated ? 7 : 6));
-  if (s.act == TRI_ACT_TANH) s.act = TRI_ACT_SWIGLU_OAI; /* no experts have tanh */
-  s.bias = oc_chance(c, 50), s.accumulate = oc_chance(c, 40);
+  *s = (oc_moe_shape){.type = oc_weight_type(c, i), .h = hidden[i / 2 % 6], .f = inner[i % 6], .gated = i % 3 != 0};
+  if (i % 3 == 1) s->h = 16 * oc_range(c, 1, 24), s->f = 16 * oc_range(c, 1, 24); /* as models have them */
+  s->tokens = i % 4 == 1 ? 1 : i % 4 == 2 ? oc_range(c, 0, 8) : oc_range(c, 9, 70);
+  s->experts = oc_range(c, 1, 9), s->top_k = oc_range(c, 1, s->experts > 6 ? 6 : s->experts);
+  if (i % 20 == 19) s->tokens = 300, s->h = 40, s->f = 24, s->experts = 20, s->top_k = 16; /* more than one pass */
+  if (i % 20 == 11) s->tokens = 300, s->experts = 2, s->top_k = 1;                         /* many rows of one expert */
+  if (i % 20 == 16) s->tokens = 240, s->experts = i % 40 == 16 ? 11 : 1, s->top_k = 1, s->counted = true;
+  if (i == 13)
+    s->tokens = 8200, s->h = 16, s->f = 8, s->experts = 9, s->top_k = 8; /* more choices than a grid's y has */
+  if (i % 20 == 6) s->h = 1100, s->f = 300;                              /* sums of more than one piece */
+  if (!s->counted && oc_chance(c, 40)) s->first = oc_range(c, 2, 20);
+  s->act = (tri_act)(i % (s->gated ? 7 : 6));
+  if (s->act == TRI_ACT_TANH) s->act = TRI_ACT_SWIGLU_OAI; /* no experts have tanh */
+  s->bias = oc_chance(c, 50), s->accumulate = oc_chance(c, 40);
+}
+
+/* Where x and the hidden rows are rounded to the weights' type. */
+static double experts_limit(const oc *c, tri_dtype t) {
+  if (!c->be->narrows_inputs) return 1e-12;
+  if (t == TRI_BF16) return 1e-4;
+  return t == TRI_F16 ? 1e-6 : 1e-9;
+}
+
+void oc_case_moe_experts(oc *c, int i) {
+  oc_moe_shape s;
   tri_moe_experts_args a;
+  shape_experts(c, &s, i);
   oc_moe_build(c, &a, &s);
   a.int8_activations = s.type == TRI_I8 && oc_chance(c, 60);
   bool poisoned = a.int8_activations && s.tokens && oc_chance(c, 50);
@@ -118,11 +241,13 @@ void oc_case_moe_experts(oc *c, int i) {
            tri_dtype_name(s.type), s.tokens, s.h, s.f, s.first, s.experts, s.top_k, s.act, s.gated ? " gated" : "",
            s.bias ? " bias" : "", s.accumulate ? " accumulate" : "", a.int8_activations ? " int8 activations" : "");
   tri_moe_experts_args b = a;
-  size_t choices = (size_t)s.tokens * (size_t)s.top_k;
-  b.x = oc_device_matrix(c, &a.x), b.out = oc_device_matrix(c, &a.out);
+  int choices = s.tokens * s.top_k;
+  bool narrow = (s.type == TRI_F16 || s.type == TRI_BF16) && oc_narrow_type(c) != TRI_F32;
+  b.x = oc_device_narrow(c, &a.x, narrow ? s.type : TRI_F32);
+  b.out = oc_device_narrow(c, &a.out, narrow && oc_chance(c, 50) ? s.type : TRI_F32);
   b.up = oc_device_weight(c, &a.up), b.down = oc_device_weight(c, &a.down);
-  b.experts = oc_device(c, a.experts, choices * sizeof *a.experts);
-  b.weights = oc_device(c, a.weights, choices * sizeof *a.weights);
+  b.map = device_map(c, &a.map, choices, s.experts);
+  b.weights = oc_device(c, a.weights, (size_t)choices * sizeof *a.weights);
   b.up_bias = oc_device(c, a.up_bias, (size_t)a.up.n * sizeof(float));
   b.down_bias = oc_device(c, a.down_bias, (size_t)a.down.n * sizeof(float));
   oc_status(c, tri_run_moe_experts(c->ref, &a), tri_run_moe_experts(c->be, &b));
@@ -133,5 +258,5 @@ void oc_case_moe_experts(oc *c, int i) {
   if (a.int8_activations)
     compare_rounded(c, &a.out, &b.out);
   else
-    oc_compare(c, &a.out, &b.out, 1e-12);
+    oc_compare(c, &a.out, &b.out, oc_narrow_limit(b.out.dtype, experts_limit(c, s.type)));
 }

@@ -65,6 +65,21 @@ void oc_deterministic_heads(oc *c, tri_backend **others, int num_others, int i) 
     }
 }
 
+/* The map of some of a map's tokens. */
+static void cut_map(const tri_expert_map *m, int num_experts, int begin, int end, tri_expert_map *out) {
+  int row = 0;
+  for (int i = begin; i < end; i++) out->row[i - begin] = -1;
+  for (int e = 0; e < num_experts; e++) {
+    out->first[e] = row;
+    for (int i = m->first[e]; i < m->first[e + 1]; i++) {
+      if (m->choice[i] < begin || m->choice[i] >= end) continue;
+      out->row[m->choice[i] - begin] = row;
+      out->choice[row++] = m->choice[i] - begin;
+    }
+  }
+  out->first[num_experts] = row;
+}
+
 /* A token's bits must not depend on who else goes to its experts. */
 void oc_deterministic_experts(oc *c, tri_backend **others, int num_others, int i) {
   oc_moe_shape s = {.type = oc_weight_type(c, i), .h = oc_range(c, 1, 1200), .f = oc_range(c, 1, 120), .gated = i % 3};
@@ -78,12 +93,15 @@ void oc_deterministic_experts(oc *c, tri_backend **others, int num_others, int i
            s.tokens, s.h, s.f, s.experts, s.top_k);
   oc_expect(c, tri_run_moe_experts(c->be, &a) == TRI_OK, "does not run");
   tri_mat out = oc_matrix(c, s.tokens, s.h, true);
+  tri_expert_map part = oc_moe_room(c, s.tokens * s.top_k, s.experts);
   for (int o = 0; o < num_others; o++)
     for (int row = 0, rows; row < s.tokens; row += rows) {
       rows = oc_range(c, 1, o == 0 ? 1 : s.tokens - row);
       tri_moe_experts_args b = a;
+      b.map = part;
+      cut_map(&a.map, s.experts, row * s.top_k, (row + rows) * s.top_k, &b.map);
       b.x = rows_of(&a.x, row, rows), b.out = rows_of(&out, row, rows);
-      b.experts += row * s.top_k, b.weights += row * s.top_k;
+      b.weights += row * s.top_k;
       oc_expect(c, tri_run_moe_experts(others[o], &b) == TRI_OK, "does not run");
       size_t bad = differing(&a.out, &out, row, row, rows);
       oc_expect(c, bad == 0, "%zu of %d rows differ when run as %d rows", bad, rows, rows);

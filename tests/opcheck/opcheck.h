@@ -95,7 +95,11 @@ typedef struct oc_moe_shape {
   int tokens, h, f, experts, first, top_k;
   tri_act act;
   bool gated, bias, accumulate;
+  bool counted; /* the experts have 0, 1, 8, 17, 65 rows and so on, the last one what is left; top_k 1, first 0 */
 } oc_moe_shape;
+/* A map's arrays, filled with what is no row's number; and the map itself. */
+tri_expert_map oc_moe_room(oc *c, int choices, int num_experts);
+void oc_moe_map(const int32_t *experts, int choices, int first, int num_experts, tri_expert_map *m);
 void oc_moe_build(oc *c, tri_moe_experts_args *a, const oc_moe_shape *s);
 
 #define X(op) void oc_case_##op(oc *c, int i);

@@ -100,6 +100,46 @@ START_TEST(other_groups_stay_out_of_the_question) {
 }
 END_TEST
 
+/* Three tokens, the second of them padding, over four experts, of which this rank has the last three. */
+START_TEST(padding_goes_nowhere) {
+  float logits[3][4] = {{0, 3, 2, 1}, {9, 9, 9, 9}, {4, 3, 1, 2}}, weights[6];
+  int32_t experts[6], first[4], choice[6], row[6];
+  const int32_t want_experts[6] = {1, 2, -1, -1, 0, 1}, want_first[4] = {0, 2, 3, 3},
+                want_row[6] = {0, 2, -1, -1, -1, 1};
+  const int64_t slots[3] = {17, -1, 0};
+  tri_moe_route_args a = {.logits = {logits[0], 3, 4, 4}, .kv_slot = slots, .score = TRI_MOE_SOFTMAX, .top_k = 2};
+  a.num_groups = 1, a.renormalize = true, a.scale = 1, a.experts = experts, a.weights = weights;
+  a.first_expert = 1, a.num_experts = 3, a.map = (tri_expert_map){first, choice, row};
+  tri_backend *be = reference();
+  ck_assert_int_eq(tri_run_moe_route(be, &a), TRI_OK);
+  ck_assert_mem_eq(experts, want_experts, sizeof experts);
+  ck_assert_mem_eq(first, want_first, sizeof first);
+  ck_assert_mem_eq(row, want_row, sizeof row);
+  ck_assert(choice[0] == 0 && choice[1] == 5 && choice[2] == 1);
+  ck_assert(weights[2] == 0 && weights[3] == 0);
+  a.num_experts = 0;
+  ck_assert_int_eq(tri_run_moe_route(be, &a), TRI_INVALID_ARGUMENT);
+  tri_backend_destroy(be);
+}
+END_TEST
+
+/* What such a token gets is nothing, on top of what is there. */
+START_TEST(padding_has_no_experts) {
+  float x[2] = {2, NAN}, up[1] = {3}, down[1] = {5}, weights[2] = {0.5f, NAN}, out[2] = {100, 7};
+  int32_t first[2] = {0, 1}, choice[2] = {0, -7}, row[2] = {0, -1};
+  tri_moe_experts_args a = {.x = {x, 2, 1, 1}, .weights = weights, .top_k = 1, .num_experts = 1, .accumulate = true};
+  a.map = (tri_expert_map){first, choice, row}, a.out = (tri_mat){out, 2, 1, 1, TRI_F32};
+  a.up = (tri_weight){up, NULL, TRI_F32, 1, 1}, a.down = (tri_weight){down, NULL, TRI_F32, 1, 1};
+  tri_backend *be = reference();
+  ck_assert_int_eq(tri_run_moe_experts(be, &a), TRI_OK);
+  ck_assert(out[0] == 115 && out[1] == 7);
+  a.accumulate = false;
+  ck_assert_int_eq(tri_run_moe_experts(be, &a), TRI_OK);
+  ck_assert(out[0] == 15 && out[1] == 0);
+  tri_backend_destroy(be);
+}
+END_TEST
+
 /* Whatever the logits are, the ids are those of experts: they become addresses. */
 START_TEST(logits_that_are_no_numbers_choose_some_expert) {
   float logits[4] = {NAN, NAN, NAN, NAN}, weights[3];
@@ -286,6 +326,8 @@ Suite *suite_kernels(void) {
   TCase *route = tcase_create("moe_route");
   tcase_add_loop_test(route, routes_as_the_models_do, 0, sizeof routers / sizeof *routers);
   tcase_add_test(route, other_groups_stay_out_of_the_question);
+  tcase_add_test(route, padding_goes_nowhere);
+  tcase_add_test(route, padding_has_no_experts);
   tcase_add_test(route, logits_that_are_no_numbers_choose_some_expert);
   suite_add_tcase(s, route);
   TCase *latent = tcase_create("latent_attention");

@@ -4,6 +4,7 @@
  * the communicator note what each op is launched with. The notes must be the record's. Then the step runs again, and
  * whatever holds nothing at an op by the record is NaN there: the results must be the same bits, which they are not
  * where an op reads or keeps what it does not state. And so they must be in the arena itself. */
+#include <inttypes.h>
 #include <check.h>
 #include <dirent.h>
 #include <math.h>
@@ -209,10 +210,10 @@ static void compare(const char *name) {
   ck_assert_msg(notes.record.count == notes.count, "%s: %d ops recorded, %d run", name, notes.record.count,
                 notes.count);
   for (int e = 0; e < notes.count; e++)
-    ck_assert_msg(notes.record.events[e].reads == notes.seen[e].reads &&
-                      notes.record.events[e].writes == notes.seen[e].writes,
-                  "%s: op %d is recorded as %x to %x and runs as %x to %x", name, e, notes.record.events[e].reads,
-                  notes.record.events[e].writes, notes.seen[e].reads, notes.seen[e].writes);
+    ck_assert_msg(
+        notes.record.events[e].reads == notes.seen[e].reads && notes.record.events[e].writes == notes.seen[e].writes,
+        "%s: op %d is recorded as %" PRIx64 " to %" PRIx64 " and runs as %" PRIx64 " to %" PRIx64, name, e,
+        notes.record.events[e].reads, notes.record.events[e].writes, notes.seen[e].reads, notes.seen[e].writes);
 }
 
 static void check_forward(struct kit *k, tri_forward *f, const char *name) {
@@ -231,7 +232,8 @@ static void check_forward(struct kit *k, tri_forward *f, const char *name) {
   ck_assert_int_eq(tri_step_record_make(&ac, &notes.apart, &notes.record, NULL), TRI_OK);
   ck_assert_int_le(notes.record.count, MAX_EVENTS);
   tri_step_record_live(&notes.record, notes.live);
-  ck_assert_uint_eq(notes.live[0] & ~(1u << TRI_BUF_x), 0); /* nothing is read that the step has not written */
+  ck_assert_uint_eq(notes.live[0] & ~((tri_buffer_set)1 << TRI_BUF_x),
+                    0); /* nothing is read that the step has not written */
   notes.memory = tri_calloc(notes.apart.bytes, 1);
   ck_assert_ptr_nonnull(notes.memory);
   notes.record.memory = notes.memory;

@@ -1,0 +1,35 @@
+/* Experts: shapes are checked as the reference checks them, and a kernel is chosen for each launch. */
+#include "kernels/cuda/moe.h"
+#include "kernels/ref/ref.h"
+
+enum { COUNTER = 0 }; /* of the backend's, which are 0 between two kernels */
+
+tri_status tri_cuda_moe_route_plan(tri_backend *be, const tri_moe_route_args *a, tri_op_plan *plan) {
+  tri_status st = tri_ref_moe_route_plan(be, a, plan);
+  *plan = (tri_op_plan){0};
+  if (st != TRI_OK) return st;
+  if (!tri_cuda_moe_route_fits(a)) return TRI_UNSUPPORTED;
+  plan->workspace = tri_cuda_moe_route_workspace(a);
+  return TRI_OK;
+}
+
+void tri_cuda_moe_route_launch(tri_backend *be, const tri_op_plan *plan, const tri_moe_route_args *a) {
+  (void)plan;
+  tri_cuda_moe_route(tri_cuda_stream(be), a, be->workspace, tri_cuda_of(be)->counters + COUNTER);
+  tri_cuda_note(be, cudaGetLastError());
+}
+
+tri_status tri_cuda_moe_experts_plan(tri_backend *be, const tri_moe_experts_args *a, tri_op_plan *plan) {
+  tri_status st = tri_ref_moe_experts_plan(be, a, plan);
+  *plan = (tri_op_plan){0};
+  if (st != TRI_OK) return st;
+  if (a->num_experts > TRI_CUDA_MOE_EXPERTS) return TRI_UNSUPPORTED;
+  plan->workspace = tri_cuda_moe_plain_workspace(a);
+  return TRI_OK;
+}
+
+void tri_cuda_moe_experts_launch(tri_backend *be, const tri_op_plan *plan, const tri_moe_experts_args *a) {
+  (void)plan;
+  tri_cuda_moe_plain(tri_cuda_stream(be), a, be->workspace, tri_cuda_of(be)->num_sms);
+  tri_cuda_note(be, cudaGetLastError());
+}

@@ -1,0 +1,27 @@
+/* Inside of the experts' kernels: moe.c chooses one of these for a launch. A header of both languages. */
+#ifndef TRI_KERNELS_CUDA_MOE_H
+#define TRI_KERNELS_CUDA_MOE_H
+
+#include "kernels/cuda/cuda.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { TRI_CUDA_MOE_EXPERTS = 768 }; /* whose list fits into a block's memory beside all else */
+
+/* moe_route.cu. counter: one of the backend's, 0 before and after. */
+bool tri_cuda_moe_route_fits(const tri_moe_route_args *a);
+size_t tri_cuda_moe_route_workspace(const tri_moe_route_args *a);
+void tri_cuda_moe_route(cudaStream_t stream, const tri_moe_route_args *a, void *workspace, unsigned *counter);
+
+/* moe_plain.cu: any types and shapes. Then the sum of each token's choices, in their order: partial [T * top_k, H]. */
+size_t tri_cuda_moe_plain_workspace(const tri_moe_experts_args *a);
+void tri_cuda_moe_plain(cudaStream_t stream, const tri_moe_experts_args *a, void *workspace, int num_sms);
+void tri_cuda_moe_combine(cudaStream_t stream, const tri_moe_experts_args *a, const float *partial);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
