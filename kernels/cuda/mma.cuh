@@ -34,6 +34,14 @@ template <> struct mma<__half> {
   }
 };
 
+/* c[16, 8] += a[16, 32] b[32, 8] of integers. A lane has of a: rows lane / 4 and + 8, columns 4 (lane % 4) and + 16,
+ * four elements each; of b: rows as a's columns, column lane / 4; of c as above. */
+__device__ static inline void mma_int8(int (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
 /* Four 8 x 8 matrices of 16-bit elements from shared memory; lane i gives the address of row i % 8 of matrix i / 8. */
 __device__ static inline void load_matrices(uint32_t (&r)[4], const void *row) {
   uint32_t at = (uint32_t)__cvta_generic_to_shared(row);

@@ -19,17 +19,27 @@ void tri_cuda_moe_route_launch(tri_backend *be, const tri_op_plan *plan, const t
   tri_cuda_note(be, cudaGetLastError());
 }
 
+/* The kernels of a plan. */
+enum { EXPERTS_PLAIN, EXPERTS_FEW };
+
 tri_status tri_cuda_moe_experts_plan(tri_backend *be, const tri_moe_experts_args *a, tri_op_plan *plan) {
   tri_status st = tri_ref_moe_experts_plan(be, a, plan);
   *plan = (tri_op_plan){0};
   if (st != TRI_OK) return st;
   if (a->num_experts > TRI_CUDA_MOE_EXPERTS) return TRI_UNSUPPORTED;
-  plan->workspace = tri_cuda_moe_plain_workspace(a);
+  /* Kernels number their work: at worst each choice's expert is read anew in tiles of eight rows. */
+  int64_t widest = a->down.k > a->x.cols ? a->down.k : a->x.cols;
+  if (widest && (int64_t)a->x.rows * a->top_k >= INT32_MAX / (widest / 8 + 1)) return TRI_OUT_OF_RANGE;
+  plan->variant = tri_cuda_moe_few_fits(a) ? EXPERTS_FEW : EXPERTS_PLAIN;
+  plan->workspace = plan->variant == EXPERTS_FEW ? tri_cuda_moe_few_workspace(a) : tri_cuda_moe_plain_workspace(a);
   return TRI_OK;
 }
 
 void tri_cuda_moe_experts_launch(tri_backend *be, const tri_op_plan *plan, const tri_moe_experts_args *a) {
-  (void)plan;
-  tri_cuda_moe_plain(tri_cuda_stream(be), a, be->workspace, tri_cuda_of(be)->num_sms);
+  int num_sms = tri_cuda_of(be)->num_sms;
+  if (plan->variant == EXPERTS_FEW)
+    tri_cuda_moe_few(tri_cuda_stream(be), a, be->workspace, num_sms);
+  else
+    tri_cuda_moe_plain(tri_cuda_stream(be), a, be->workspace, num_sms);
   tri_cuda_note(be, cudaGetLastError());
 }

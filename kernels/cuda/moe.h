@@ -15,6 +15,11 @@ bool tri_cuda_moe_route_fits(const tri_moe_route_args *a);
 size_t tri_cuda_moe_route_workspace(const tri_moe_route_args *a);
 void tri_cuda_moe_route(cudaStream_t stream, const tri_moe_route_args *a, void *workspace, unsigned *counter);
 
+/* moe_decode.cu: weights of 16 bits or of int8 whose rows are cut into 16-byte pieces. */
+bool tri_cuda_moe_few_fits(const tri_moe_experts_args *a);
+size_t tri_cuda_moe_few_workspace(const tri_moe_experts_args *a);
+void tri_cuda_moe_few(cudaStream_t stream, const tri_moe_experts_args *a, void *workspace, int num_sms);
+
 /* moe_plain.cu: any types and shapes. Then the sum of each token's choices, in their order: partial [T * top_k, H]. */
 size_t tri_cuda_moe_plain_workspace(const tri_moe_experts_args *a);
 void tri_cuda_moe_plain(cudaStream_t stream, const tri_moe_experts_args *a, void *workspace, int num_sms);

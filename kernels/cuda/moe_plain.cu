@@ -84,7 +84,7 @@ template <bool UP> __global__ __launch_bounds__(THREADS) static void plain_kerne
   work_range range = range_of_block(list, tiles);
   if (range.begin >= range.end) return;
   work_place place = find_work(list, range.begin, tiles);
-  for (int64_t item = range.begin; item < range.end; item++) {
+  for (int item = range.begin; item < range.end; item++) {
     int unit = place.tile * WARPS + threadIdx.x / WARP;
     if (unit < p.units) run_unit<UP>(p, rows_of_work(list, place, ROWS), unit);
     place = next_work(list, place, tiles);

@@ -62,8 +62,8 @@ typedef struct work_place {
 } work_place;
 
 /* Items are numbered by unit and then by tile. There is one. */
-__device__ static inline work_place find_work(const work_list &l, int64_t item, int tiles) {
-  int unit = (int)(item / tiles), low = 0, high = l.num - 1;
+__device__ static inline work_place find_work(const work_list &l, int item, int tiles) {
+  int unit = item / tiles, low = 0, high = l.num - 1;
   while (low < high) {
     int middle = (low + high + 1) / 2;
     if (l.start[middle] <= unit)
@@ -71,7 +71,7 @@ __device__ static inline work_place find_work(const work_list &l, int64_t item, 
     else
       high = middle - 1;
   }
-  return {low, unit, (int)(item % tiles)};
+  return {low, unit, item % tiles};
 }
 
 /* The item behind it; of the last one what nobody may use. */
@@ -93,14 +93,15 @@ __device__ static inline work_rows rows_of_work(const work_list &l, work_place p
   return {l.expert[p.at], l.row[p.at] + skipped, min(l.num_rows[p.at] - skipped, unit_rows)};
 }
 
-/* Items begin .. end - 1 of a block: all blocks have as many, or one more. */
+/* Items begin .. end - 1 of a block: the first blocks may have one more. All items are fewer than 2^31. */
 typedef struct work_range {
-  int64_t begin, end;
+  int begin, end;
 } work_range;
 
 __device__ static inline work_range range_of_block(const work_list &l, int tiles) {
-  int64_t items = (int64_t)l.start[l.num] * tiles;
-  return {items * blockIdx.x / gridDim.x, items * (blockIdx.x + 1) / gridDim.x};
+  int items = l.start[l.num] * tiles, blocks = (int)gridDim.x, b = (int)blockIdx.x;
+  int each = items / blocks, rest = items % blocks, begin = b * each + min(b, rest);
+  return {begin, begin + each + (b < rest)};
 }
 
 #endif
