@@ -321,22 +321,3 @@ void tri_cuda_epilogue(cudaStream_t stream, const tri_linear_args *a) {
   else
     launch_overlapped(epilogue_by_four<float>, grid, TILE_THREADS, 0, stream, *a);
 }
-
-/* A product for each head, a warp for each output. x [T, heads * x_stride], w [heads * n, k], out [T, heads *
- * out_stride]. Grid (T, heads * n / 8), 256 threads. */
-__global__ static void head_linear_kernel(tri_head_linear_args a) {
-  int n = a.w.n / a.num_heads, t = blockIdx.x, lane = threadIdx.x % WARP;
-  int row = blockIdx.y * COLUMN_WARPS + threadIdx.x / WARP;
-  if (row >= a.w.n) return;
-  const float *x = row_at(a.x, t) + (size_t)(row / n) * (size_t)a.x_stride;
-  float sum = 0;
-  for (int i = lane; i < a.w.k; i += WARP) sum += x[i] * weight_at(&a.w, (size_t)row, (size_t)i);
-  sum = warp_sum(sum);
-  if (!lane) row_at(a.out, t)[(size_t)(row / n) * (size_t)a.out_stride + (size_t)(row % n)] = sum;
-}
-
-void tri_cuda_head_linear(cudaStream_t stream, const tri_head_linear_args *a, void *) {
-  if (!a->x.rows || !a->w.n) return;
-  dim3 grid(a->x.rows, blocks_for((size_t)a->w.n, COLUMN_WARPS));
-  head_linear_kernel<<<grid, COLUMN_WARPS * WARP, 0, stream>>>(*a);
-}

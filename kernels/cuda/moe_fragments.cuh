@@ -15,6 +15,10 @@ enum { STAGE_BYTES = 64, LANE_BYTES = 16 };
 /* A lane's weights of a stage. */
 typedef struct raw_weights {
   uint4 low, high;
+  __device__ void load(const char *at_low, const char *at_high) {
+    low = __ldcs((const uint4 *)at_low);
+    high = __ldcs((const uint4 *)at_high);
+  }
 } raw_weights;
 
 /* The same as operands of products, of which a stage has COUNT. */

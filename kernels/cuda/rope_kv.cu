@@ -247,20 +247,25 @@ void tri_cuda_qkv_rope_append(cudaStream_t stream, const tri_qkv_rope_append_arg
 
 /* ---- latent attention's ---- */
 
-/* Makes the latent and the shared key with warp 0, and the queries' rotated parts with the others. q [T, heads * (nope
- * + rope)], kv_a [T, rank + rope], q_out [T, heads * (rank + rope)]. Grid T, 128 threads. */
+/* Makes the latent and the shared key with the first warp of a token, and a head's rotated query with each other one. q
+ * [T, heads * (nope + rope)], kv_a [T, rank + rope], q_out [T, heads * (rank + rope)]. Grid (T, (heads + 1) / 4), 128
+ * threads. */
 __global__ static void mla_append_kernel(tri_mla_append_args a) {
   size_t t = blockIdx.x, rank = (size_t)a.rank, rope = (size_t)a.rope_dim, nope = (size_t)a.nope_dim;
-  const float *q = row_at(a.q, (int)t), *co = a.cos + t * (rope / 2), *si = a.sin + t * (rope / 2);
-  float *out = row_at(a.q_out, (int)t), *latent = row_at(a.kv_a, (int)t);
-  int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
-  for (int h = warp - 1; warp && h < a.num_heads; h += warps - 1) {
-    float *to = out + (size_t)h * (rank + rope) + rank;
-    for (size_t i = lane; i < rope; i += WARP) to[i] = q[(size_t)h * (nope + rope) + nope + i];
+  const float *co = a.cos + t * (rope / 2), *si = a.sin + t * (rope / 2);
+  int lane = threadIdx.x % WARP, h = (int)(blockIdx.y * (THREADS / WARP) + threadIdx.x / WARP) - 1;
+  let_next_begin();
+  if (h >= a.num_heads) return;
+  wait_for_previous();
+  if (h >= 0) {
+    const float *q = row_at(a.q, (int)t) + (size_t)h * (nope + rope) + nope;
+    float *to = row_at(a.q_out, (int)t) + (size_t)h * (rank + rope) + rank;
+    for (size_t i = lane; i < rope; i += WARP) to[i] = q[i];
     __syncwarp();
     rotate_head(to, a.rope_dim, a.interleaved, co, si);
+    return;
   }
-  if (warp) return;
+  float *latent = row_at(a.kv_a, (int)t);
   norm_head(latent, a.rank, a.norm, TRI_NORM_RMS, a.norm_eps, 0);
   rotate_head(latent + rank, a.rope_dim, a.interleaved, co, si);
   if (a.kv_slot[t] < 0) return; /* a padding row */
@@ -269,5 +274,6 @@ __global__ static void mla_append_kernel(tri_mla_append_args a) {
 }
 
 void tri_cuda_mla_append(cudaStream_t stream, const tri_mla_append_args *a, void *) {
-  if (a->q.rows) mla_append_kernel<<<a->q.rows, THREADS, 0, stream>>>(*a);
+  dim3 grid(a->q.rows, blocks_for((size_t)a->num_heads + 1, THREADS / WARP));
+  if (a->q.rows) launch_overlapped(mla_append_kernel, grid, THREADS, 0, stream, *a);
 }

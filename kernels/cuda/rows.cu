@@ -39,12 +39,15 @@ void tri_cuda_square_sums(cudaStream_t stream, const tri_square_sums_args *a, vo
 
 /* Multiplies a row with its gate's sigmoid. x [T, n], gate [T]. Grid T, 256 threads. */
 __global__ static void gate_rows_kernel(tri_gate_rows_args a) {
-  float *x = row_at(a.x, blockIdx.x), factor = 1 / (1 + expf(-a.gate[blockIdx.x]));
-  for (int j = threadIdx.x; j < a.x.cols; j += blockDim.x) x[j] *= factor;
+  let_next_begin();
+  wait_for_previous();
+  float factor = 1 / (1 + expf(-a.gate[blockIdx.x]));
+  for (int j = threadIdx.x; j < a.x.cols; j += blockDim.x)
+    store_at(a.x, blockIdx.x, (size_t)j, load_at(a.x, blockIdx.x, (size_t)j) * factor);
 }
 
 void tri_cuda_gate_rows(cudaStream_t stream, const tri_gate_rows_args *a, void *) {
-  if (a->x.rows) gate_rows_kernel<<<a->x.rows, THREADS, 0, stream>>>(*a);
+  if (a->x.rows) launch_overlapped(gate_rows_kernel, dim3(a->x.rows), THREADS, 0, stream, *a);
 }
 
 /* Scales and caps a row. x [T, n]. Grid T, 256 threads. */

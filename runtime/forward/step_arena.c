@@ -80,7 +80,7 @@ static void add_ends(struct table *t) {
 }
 
 tri_dtype tri_step_arena_type(const tri_model_config *c, bool narrow, tri_dtype products) {
-  bool read_otherwise = c->mla.on || c->seq2seq.on || c->feeds_decoder || c->moe.num_experts;
+  bool read_otherwise = c->seq2seq.on || c->feeds_decoder;
   return narrow && !read_otherwise ? products : TRI_F32;
 }
 

@@ -74,12 +74,20 @@ static tri_status place(struct mapping *p, tri_weight_id id, int layer, tri_weig
   return st;
 }
 
+/* Looks at the weights whose products read what norms, attention and activations leave. */
 static tri_dtype products_dtype(const tri_weight_map *m, int layers) {
-  static const tri_weight_id products[] = {TRI_W_QKV, TRI_W_O, TRI_W_UP, TRI_W_DOWN};
-  tri_dtype type = layers ? m->layers[TRI_W_QKV].dtype : TRI_F32;
+  static const tri_weight_id products[] = {TRI_W_QKV,        TRI_W_Q_A,       TRI_W_Q_B,         TRI_W_KV_A,
+                                           TRI_W_O,          TRI_W_UP,        TRI_W_DOWN,        TRI_W_ROUTER,
+                                           TRI_W_EXPERT_UP,  TRI_W_SHARED_UP, TRI_W_SHARED_DOWN, TRI_W_SHARED_GATE,
+                                           TRI_W_EXPERT_DOWN};
+  tri_dtype type = TRI_DTYPE_COUNT;
   for (int l = 0; l < layers; l++)
-    for (size_t i = 0; i < sizeof products / sizeof *products; i++)
-      if (m->layers[l * TRI_W_COUNT + (int)products[i]].dtype != type) return TRI_F32;
+    for (size_t i = 0; i < sizeof products / sizeof *products; i++) {
+      const tri_weight_place *w = &m->layers[l * TRI_W_COUNT + (int)products[i]];
+      if (!w->bytes) continue;
+      if (type == TRI_DTYPE_COUNT) type = w->dtype;
+      if (w->dtype != type) return TRI_F32;
+    }
   return type == TRI_F16 || type == TRI_BF16 ? type : TRI_F32;
 }
 

@@ -37,7 +37,7 @@ typedef struct tri_weight_map {
   tri_weight_place global[TRI_W_COUNT];
   tri_weight_place *layers; /* [layers.count * TRI_W_COUNT] */
   size_t bytes;
-  tri_dtype products; /* the 16-bit type that every layer's QKV, O, up and down have, otherwise float32 */
+  tri_dtype products; /* the 16-bit type that the layers' products all have, otherwise float32 */
 } tri_weight_map;
 
 /* ckpt NULL: every matrix has c->dtype. dtype TRI_DTYPE_COUNT ("auto"): the stored types; either way of what is not

@@ -56,6 +56,7 @@ START_TEST(it_is_no_larger_than_its_busiest_operator) {
   ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){.tp = k->tp, .pp = 1}, &s, NULL), TRI_OK);
   tri_step_arena_config ac = {.model = &c, .shard = &s, .limits = &limits, .num_lanes = 1};
   ac.products = tri_step_arena_type(&c, _i % 2, TRI_BF16);
+  ck_assert_int_eq(ac.products, _i % 2 ? TRI_BF16 : TRI_F32); /* those of experts and of latent attention, too */
   ck_assert_int_eq(tri_step_arena_plan(&ac, &a, NULL), TRI_OK);
   size_t floor = a.floor;
   printf("%s, %d tokens, %s: %.0f MiB side by side, %.0f in the arena, %.0f at the busiest operator\n", k->name,
