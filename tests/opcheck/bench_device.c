@@ -411,20 +411,84 @@ static void bench_softcap(bench *b, int m, int cols) {
   release(b);
 }
 
-/* The softmax that is an op of its own. */
+/* ---- experts ---- */
+
+/* The map of choices that are distinct for a token, and how many experts they name. */
+static tri_expert_map draw_map(bench *b, int m, int experts, int top_k, int *named) {
+  size_t choices = (size_t)m * (size_t)top_k, n = 3 * choices + (size_t)experts + 1;
+  int32_t *ids = malloc(n * sizeof *ids);
+  if (!ids) give_up("no memory");
+  for (int t = 0; t < m; t++)
+    for (int k = 0, at = oc_range(b->c, 0, experts - 1); k < top_k; k++, at += oc_range(b->c, 1, experts / top_k))
+      ids[t * top_k + k] = at % experts;
+  tri_expert_map map = {ids + 3 * choices, ids + choices, ids + 2 * choices};
+  oc_moe_map(ids, (int)choices, 0, experts, &map);
+  for (int e = 0; e < experts; e++) *named += map.first[e + 1] > map.first[e];
+  int32_t *p = on_device(b, ids, n * sizeof *ids);
+  free(ids);
+  return (tri_expert_map){p + 3 * choices, p + choices, p + 2 * choices};
+}
+
+typedef struct moe_shape {
+  const char *name;
+  int h, f, experts, top_k;
+} moe_shape;
+
+/* A layer's experts. The weights are the same for all copies, of which each chooses anew. */
+static void bench_experts(bench *b, const moe_shape *s, tri_dtype t, int m) {
+  enum { COPIES = 8 };
+  static tri_moe_experts_args a[COPIES];
+  char name[80];
+  size_t each = (size_t)s->h * (size_t)s->f, count = (size_t)s->experts * each, choices = (size_t)m * (size_t)s->top_k;
+  tri_dtype x_type = t == TRI_BF16 ? t : TRI_F32;
+  int named = 0;
+  const void *up = elements(b, t, 2 * count), *down = elements(b, t, count);
+  const float *scale = elements(b, TRI_F32, (size_t)s->experts * (size_t)(s->h + 2 * s->f));
+  float *x = elements(b, x_type, (size_t)m * (size_t)s->h), *weights = elements(b, TRI_F32, choices);
+  float *y = room(b, (size_t)m * (size_t)s->h * sizeof *y);
+  for (int i = 0; i < COPIES; i++) {
+    a[i] = (tri_moe_experts_args){.x = {x, m, s->h, s->h, x_type}, .weights = weights, .top_k = s->top_k};
+    a[i].num_experts = s->experts, a[i].act = TRI_ACT_SILU, a[i].gated = true, a[i].out = matrix(y, m, s->h);
+    a[i].up = (tri_weight){up, scale, t, s->experts * 2 * s->f, s->h};
+    a[i].down = (tri_weight){down, scale + s->experts * 2 * s->f, t, s->experts * s->h, s->f};
+    a[i].map = draw_map(b, m, s->experts, s->top_k, &named);
+  }
+  double bytes = 3.0 * (double)(each * tri_dtype_size(t)) * named / COPIES, products = 3.0 * (double)(choices * each);
+  NAME("moe_experts %s %s m %d", s->name, tri_dtype_name(t), m);
+  report(b, name, WORK(moe_experts, a, COPIES, .bytes = bytes, .products = products, .type = TRI_BF16));
+  release(b);
+}
+
+static void bench_all_experts(bench *b) {
+  static const moe_shape shapes[] = {{"Mixtral", 4096, 14336, 8, 2},
+                                     {"Qwen3-30B", 2048, 768, 128, 8},
+                                     {"gpt-oss-20b", 2880, 2880, 32, 4},
+                                     {"V2-Lite", 2048, 1408, 64, 6}};
+  static const int rows[] = {1, 8, 32, 64, 512, 2048};
+  for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+      if (b->c->opt.quick && (s > 1 || i > 2)) continue;
+      bench_experts(b, &shapes[s], TRI_BF16, rows[i]);
+      if (s == 1 && i < 3) bench_experts(b, &shapes[s], TRI_I8, rows[i]);
+    }
+}
+
+/* With the map. */
 static void bench_route(bench *b, int m, int experts) {
   enum { K = 8 };
   static tri_moe_route_args a[MAX_COPIES];
   char name[80];
-  size_t n = (size_t)m * (size_t)experts, chosen = (size_t)m * K;
-  double bytes = 4.0 * (double)n + 8.0 * (double)chosen;
+  size_t n = (size_t)m * (size_t)experts, chosen = (size_t)m * K, lists = 3 * chosen + (size_t)experts + 1;
+  double bytes = 4.0 * (double)n + 16.0 * (double)chosen;
   int copies = copies_of(bytes);
   float *x = elements(b, TRI_F32, n * (size_t)copies), *weights = room(b, chosen * (size_t)copies * sizeof *weights);
-  int32_t *ids = room(b, chosen * (size_t)copies * sizeof *ids);
+  int32_t *ids = room(b, lists * (size_t)copies * sizeof *ids);
   for (int i = 0; i < copies; i++) {
+    int32_t *own = ids + (size_t)i * lists;
     a[i] = (tri_moe_route_args){.logits = matrix(x + (size_t)i * n, m, experts), .score = TRI_MOE_SOFTMAX, .top_k = K};
-    a[i].num_groups = 1, a[i].scale = 1;
-    a[i].experts = ids + (size_t)i * chosen, a[i].weights = weights + (size_t)i * chosen;
+    a[i].num_groups = 1, a[i].scale = 1, a[i].num_experts = experts;
+    a[i].experts = own, a[i].weights = weights + (size_t)i * chosen;
+    a[i].map = (tri_expert_map){own + 3 * chosen, own + chosen, own + 2 * chosen};
   }
   NAME("moe_route softmax %d x %d", m, experts);
   report(b, name, WORK(moe_route, a, copies, .bytes = bytes));
@@ -488,7 +552,7 @@ static void bench_rows(bench *b) {
   if (wanted(b, "qkv_rope_append")) bench_append(b, quick ? 512 : 2048);
   if (wanted(b, "qkv_rope_append") && !quick) bench_append(b, 32768);
   if (wanted(b, "embed")) bench_embed(b, many_rows(b, 6.0 * 4096));
-  if (wanted(b, "moe_route")) bench_route(b, 32, 128);
+  for (int m = 1; m <= 64 && wanted(b, "moe_route"); m *= 8) bench_route(b, m, 128);
   if (wanted(b, "moe_route")) bench_route(b, many_rows(b, 4.0 * 128 + 64), 128);
 }
 
@@ -549,6 +613,7 @@ int oc_bench_device(oc *c) {
   for (int m = 1; m <= 32 && wanted(&b, "gated_linear"); m *= 2) bench_gated(&b, m, 14336, 4096);
   if (wanted(&b, "attention")) bench_attentions(&b);
   bench_rows(&b);
+  if (wanted(&b, "moe_experts")) bench_all_experts(&b);
   if (wanted(&b, "sample")) bench_samples(&b);
   tri_roofline_destroy(b.narrow), tri_roofline_destroy(b.single);
   return b.failed;
