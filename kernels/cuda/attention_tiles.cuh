@@ -105,13 +105,6 @@ __device__ static inline void finish_scores(const tri_attention_args &a, float (
     }
 }
 
-/* The hardware's, to two units in the last place: what follows is rounded to 16 bits. */
-__device__ static inline float power_of_two(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
 template <int DEPTH, int KEYS> __device__ static inline void soften(rows_state<DEPTH> &r, float (&s)[KEYS / 8][4]) {
 #pragma unroll
   for (int h = 0; h < 2; h++) {
