@@ -219,12 +219,6 @@ static void cut_contexts(const tri_attention_shape *s, const tri_batch *b, int n
 
 /* ---- tiles ---- */
 
-static int tile_class(const tri_attention_tile *t) {
-  int size = 0;
-  for (int keys = t->end - t->first; keys > 1; keys /= 2) size++;
-  return SIZES - 1 - size;
-}
-
 /* Calls `visit` for every tile of every prompt, a prompt's last one first. */
 static void each_tile(const tri_attention_shape *s, const tri_batch *b,
                       void (*visit)(void *, const tri_attention_tile *), void *ctx) {
@@ -243,18 +237,31 @@ static void each_tile(const tri_attention_shape *s, const tri_batch *b,
 }
 
 typedef struct tiler {
+  int64_t longest; /* tile's keys */
   int next[SIZES];
   tri_attention_tile *tiles;
 } tiler;
 
-static void count_tile(void *ctx, const tri_attention_tile *t) { ((tiler *)ctx)->next[tile_class(t)]++; }
+static int tile_class(const tiler *k, const tri_attention_tile *t) {
+  return (int)(SIZES - 1 - (t->end - t->first) * SIZES / (k->longest + 1));
+}
+
+static void find_longest(void *ctx, const tri_attention_tile *t) {
+  tiler *k = ctx;
+  k->longest = larger(k->longest, t->end - t->first);
+}
+static void count_tile(void *ctx, const tri_attention_tile *t) {
+  tiler *k = ctx;
+  k->next[tile_class(k, t)]++;
+}
 static void put_tile(void *ctx, const tri_attention_tile *t) {
   tiler *k = ctx;
-  k->tiles[k->next[tile_class(t)]++] = *t;
+  k->tiles[k->next[tile_class(k, t)]++] = *t;
 }
 
 static int cut_prompts(const tri_attention_shape *s, const tri_batch *b, tri_attention_tile *tiles) {
   tiler k = {.tiles = tiles};
+  each_tile(s, b, find_longest, &k);
   each_tile(s, b, count_tile, &k);
   int count = begin_sizes(k.next);
   each_tile(s, b, put_tile, &k);

@@ -21,7 +21,7 @@ typedef struct tri_attention_part {
   int32_t place; /* where its results are merged: a number among the parts of cut contexts; -1: of a whole one */
 } tri_attention_part;
 
-/* Tokens of one prompt. Those with the most keys come first. */
+/* Tokens of one prompt. Those with the most keys come first, to a 64th of the most. */
 typedef struct tri_attention_tile {
   int32_t row, rows;  /* rows row .. row + rows - 1 of the batch */
   int32_t blocks;     /* where the sequence's begin in the block table */

@@ -129,7 +129,7 @@ START_TEST(all_keys_once) {
                              .most_splits = any(0, 1) ? 64 : 128};
     int seqs = any(1, i % 50 ? 12 : MOST_SEQS), kind = any(0, 2);
     s.keys = any(0, 1) ? 64 : 16;
-    s.rows = any(0, 1) ? 64 : 0;
+    s.rows = any(0, 1) ? any(1, 192) : 0;
     s.enough = any(1, s.blocks);
     for (int q = 0; q < seqs; q++) {
       int tokens = kind == 0 || w.b.num_tokens > 3000 ? 1 : any(0, any(0, 1) ? 3 : 200),
@@ -217,6 +217,23 @@ START_TEST(recorded_steps_are_few) {
 }
 END_TEST
 
+/* Blocks that take tiles to and fro have equal work only where the list goes from long to short, whatever the prompts
+ * are. */
+START_TEST(long_tiles_come_first) {
+  static const tri_attention_shape packed = {
+      .causal = 1, .units = 8, .keys = 64, .blocks = 3, .enough = 2, .most_splits = 128, .rows = 32};
+  world w = {0};
+  for (int i = 0; i < 20; i++) add(&w, 100, 100 + any(0, 5000));
+  cut(&w, &packed);
+  int most = w.tiles[0].end - w.tiles[0].first;
+  for (int i = 1; i < w.cut.num_tiles; i++) {
+    int before = w.tiles[i - 1].end - w.tiles[i - 1].first, keys = w.tiles[i].end - w.tiles[i].first;
+    ck_assert_int_le(keys, before + most / 64 + 1);
+  }
+  destroy(&w);
+}
+END_TEST
+
 Suite *suite_attention_cut(void);
 Suite *suite_attention_cut(void) {
   Suite *s = suite_create("attention_cut");
@@ -226,6 +243,7 @@ Suite *suite_attention_cut(void) {
   tcase_add_test(c, long_contexts_are_shared);
   tcase_add_test(c, a_short_context_has_few_parts);
   tcase_add_test(c, recorded_steps_are_few);
+  tcase_add_test(c, long_tiles_come_first);
   suite_add_tcase(s, c);
   return s;
 }
