@@ -57,11 +57,11 @@ static size_t put_arrays(const array arrays[BATCH_ARRAYS], char *staging, const 
 /* ---- lists ---- */
 
 /* Lists the shapes in which the attentions of a batch are cut, each once. */
-static int shapes_of(const tri_batch *b, const tri_attention_args *attentions, int count,
+static int shapes_of(const tri_backend *be, const tri_batch *b, const tri_attention_args *attentions, int count,
                      tri_attention_shape out[TRI_CUDA_CUTS]) {
   int num = 0;
   for (int i = 0; i < count && num < TRI_CUDA_CUTS; i++) {
-    bool known = !tri_cuda_attention_shape(&attentions[i], b, &out[num]);
+    bool known = !tri_cuda_attention_shape(be, &attentions[i], b, &out[num]);
     for (int j = 0; j < num && !known; j++) known = !memcmp(&out[j], &out[num], sizeof *out);
     num += !known;
   }
@@ -101,7 +101,7 @@ tri_status tri_cuda_bind_batch(tri_backend *be, int number, const tri_batch *hos
   *out = *host;
   arrays_of(out, arrays);
   for (int i = 0; i < BATCH_ARRAYS; i++) bytes += aligned(arrays[i].bytes);
-  int num_cuts = shapes_of(host, attentions, num_attentions, shapes);
+  int num_cuts = shapes_of(be, host, attentions, num_attentions, shapes);
   for (int i = 0; i < num_cuts; i++) {
     list_bytes l = most_bytes(be, &shapes[i], host);
     bytes += l.parts + l.tiles;

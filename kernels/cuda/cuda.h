@@ -109,10 +109,10 @@ tri_status tri_cuda_roofline_create(tri_backend *be, size_t stream_bytes, tri_dt
 void tri_cuda_roofline_fill(cudaStream_t stream, void *p, tri_dtype type, size_t n);
 void tri_cuda_roofline_read(cudaStream_t stream, const void *p, size_t bytes, int variant, int num_sms, uint32_t *sink);
 
-/* Attention: ops.c chooses attention_decode_mma.cu for sequences of one token and attention_prefill_mma.cu for others,
- * where they fit; attention_latent_mma.cu for latent caches; attention_decode.cu for other shapes up to a size, float32
- * caches among them; attention.cu for the rest. The parts of a cut context meet in the workspace, at the backend's
- * counters: `partial` has tri_cuda_split_workspace of the cut's num_places. */
+/* Attention: ops.c chooses attention_decode_mma.cu for sequences of one token and attention_prefill_wgmma.cu or
+ * attention_prefill_mma.cu for others, where they fit; attention_latent_mma.cu for latent caches; attention_decode.cu
+ * for other shapes up to a size, float32 caches among them; attention.cu for the rest. The parts of a cut context meet
+ * in the workspace, at the backend's counters: `partial` has tri_cuda_split_workspace of the cut's num_places. */
 enum { TRI_CUDA_MEETINGS = 1 << 14 };
 enum {
   TRI_CUDA_DECODE_HEADS = 4,      /* query heads of a block in attention_decode.cu */
@@ -137,8 +137,15 @@ cudaError_t tri_cuda_decode_mma(cudaStream_t stream, const tri_attention_args *a
                                 float *partial, unsigned *counters);
 bool tri_cuda_prefill_mma_fits(const tri_attention_args *a);
 cudaError_t tri_cuda_prefill_mma(cudaStream_t stream, const tri_attention_args *a, const tri_attention_cut *cut);
+/* attention_prefill_wgmma.cu, for Hopper: KV blocks of 16 to 256 tokens, a power of two; heads of a multiple of 32
+ * elements. A tile has as many tokens as tri_cuda_prefill_wgmma_tokens says. */
+bool tri_cuda_prefill_wgmma_fits(const tri_attention_args *a);
+int tri_cuda_prefill_wgmma_tokens(const tri_attention_args *a);
+cudaError_t tri_cuda_prefill_wgmma(cudaStream_t stream, const tri_attention_args *a, const tri_attention_cut *cut,
+                                   int num_sms);
 /* ops.c: says how the attention of a batch is cut; false where it is not. */
-bool tri_cuda_attention_shape(const tri_attention_args *a, const tri_batch *b, tri_attention_shape *out);
+bool tri_cuda_attention_shape(const tri_backend *be, const tri_attention_args *a, const tri_batch *b,
+                              tri_attention_shape *out);
 /* attention_latent_mma.cu: a cache of F16 or BF16 with one KV head, rows of at most 576 elements and values of at most
  * 512, both multiples of 8; neither a window nor anything that changes scores but their scale. Any number of heads,
  * decodes and prompts mixed. */

@@ -47,20 +47,37 @@ static void gated_linear_launch(tri_backend *be, const tri_op_plan *plan, const 
 }
 
 /* The kernels of an attention's plan; none of these: the one for any shape. */
-enum { ATTENTION_DECODE = 1, ATTENTION_DECODE_MMA = 2, ATTENTION_PREFILL_MMA = 4, ATTENTION_LATENT_MMA = 8 };
+enum {
+  ATTENTION_DECODE = 1,
+  ATTENTION_DECODE_MMA = 2,
+  ATTENTION_PREFILL_MMA = 4,
+  ATTENTION_LATENT_MMA = 8,
+  ATTENTION_PREFILL_WGMMA = 16,
+  ATTENTION_PREFILLS = ATTENTION_PREFILL_MMA | ATTENTION_PREFILL_WGMMA
+};
 
-static int choose_attention(const tri_attention_args *a, const tri_batch *b) {
-  bool prompts = b->max_query > 1 && tri_cuda_prefill_mma_fits(a);
-  if (tri_cuda_latent_mma_fits(a)) return ATTENTION_LATENT_MMA;
-  if (!tri_cuda_decode_fits(a)) return 0;
-  if (prompts && !b->num_single) return ATTENTION_PREFILL_MMA;
-  if ((prompts || b->max_query <= 1) && tri_cuda_decode_mma_fits(a))
-    return ATTENTION_DECODE_MMA | (prompts ? ATTENTION_PREFILL_MMA : 0);
-  return ATTENTION_DECODE | (prompts ? ATTENTION_PREFILL_MMA : 0);
+static int choose_prefill(const tri_backend *be, const tri_attention_args *a) {
+  if (!tri_cuda_prefill_mma_fits(a)) return 0;
+  return tri_cuda_of(be)->is_hopper && tri_cuda_prefill_wgmma_fits(a) ? ATTENTION_PREFILL_WGMMA : ATTENTION_PREFILL_MMA;
 }
 
-bool tri_cuda_attention_shape(const tri_attention_args *a, const tri_batch *b, tri_attention_shape *out) {
-  int kernels = choose_attention(a, b);
+static int choose_attention(const tri_backend *be, const tri_attention_args *a, const tri_batch *b) {
+  int prefill = b->max_query > 1 ? choose_prefill(be, a) : 0;
+  if (tri_cuda_latent_mma_fits(a)) return ATTENTION_LATENT_MMA;
+  if (!tri_cuda_decode_fits(a)) return 0;
+  if (prefill && !b->num_single) return prefill;
+  if ((prefill || b->max_query <= 1) && tri_cuda_decode_mma_fits(a)) return ATTENTION_DECODE_MMA | prefill;
+  return ATTENTION_DECODE | prefill;
+}
+
+static int prompt_rows(int kernels, const tri_attention_args *a) {
+  if (kernels & ATTENTION_PREFILL_WGMMA) return tri_cuda_prefill_wgmma_tokens(a);
+  return kernels & ATTENTION_PREFILL_MMA ? TRI_CUDA_PREFILL_ROWS : 0;
+}
+
+bool tri_cuda_attention_shape(const tri_backend *be, const tri_attention_args *a, const tri_batch *b,
+                              tri_attention_shape *out) {
+  int kernels = choose_attention(be, a, b);
   bool on_tensor_cores = kernels & ATTENTION_DECODE_MMA;
   int heads = on_tensor_cores ? TRI_CUDA_DECODE_MMA_HEADS : TRI_CUDA_DECODE_HEADS;
   if (!kernels || kernels == ATTENTION_LATENT_MMA) return false;
@@ -73,15 +90,15 @@ bool tri_cuda_attention_shape(const tri_attention_args *a, const tri_batch *b, t
     out->blocks = TRI_CUDA_DECODE_MMA_BLOCKS;
     out->enough = TRI_CUDA_DECODE_MMA_ENOUGH;
   }
-  out->rows = kernels & ATTENTION_PREFILL_MMA ? TRI_CUDA_PREFILL_ROWS : 0;
+  out->rows = prompt_rows(kernels, a);
   return true;
 }
 
 /* The batch's lists of that shape, which were made when it was bound. */
-static const tri_attention_cut *find_cut(const tri_attention_args *a) {
+static const tri_attention_cut *find_cut(const tri_backend *be, const tri_attention_args *a) {
   const tri_batch *b = a->batch;
   tri_attention_shape shape;
-  for (int i = 0; tri_cuda_attention_shape(a, b, &shape) && i < b->num_cuts; i++)
+  for (int i = 0; tri_cuda_attention_shape(be, a, b, &shape) && i < b->num_cuts; i++)
     if (!memcmp(&b->cuts[i].shape, &shape, sizeof shape)) return &b->cuts[i];
   return NULL;
 }
@@ -90,12 +107,12 @@ static tri_status attention_plan(tri_backend *be, const tri_attention_args *a, t
   tri_status st = tri_ref_attention_plan(be, a, plan);
   *plan = (tri_op_plan){0};
   if (st != TRI_OK) return st;
-  plan->variant = choose_attention(a, a->batch);
+  plan->variant = choose_attention(be, a, a->batch);
   if (plan->variant == ATTENTION_LATENT_MMA) {
     plan->split = tri_cuda_latent_mma_splits(a, tri_cuda_of(be)->num_sms);
     if (plan->split > 1) plan->workspace = tri_cuda_split_workspace(a, a->q.rows * plan->split);
   } else if (plan->variant && a->q.rows) {
-    const tri_attention_cut *cut = find_cut(a);
+    const tri_attention_cut *cut = find_cut(be, a);
     if (!cut) return TRI_INVALID_ARGUMENT; /* the batch was bound for other attentions */
     plan->workspace = tri_cuda_split_workspace(a, cut->num_places);
   }
@@ -105,9 +122,10 @@ static tri_status attention_plan(tri_backend *be, const tri_attention_args *a, t
 static void attention_launch(tri_backend *be, const tri_op_plan *plan, const tri_attention_args *a) {
   tri_cuda_impl *impl = tri_cuda_of(be);
   cudaStream_t own = tri_cuda_stream(be);
-  const tri_attention_cut *cut = find_cut(a);
+  const tri_attention_cut *cut = find_cut(be, a);
   if (!a->q.rows || !a->batch->num_seqs) return;
   if (!plan->variant) tri_cuda_attention(own, a);
+  if (plan->variant & ATTENTION_PREFILL_WGMMA) tri_cuda_note(be, tri_cuda_prefill_wgmma(own, a, cut, impl->num_sms));
   if (plan->variant & ATTENTION_PREFILL_MMA) tri_cuda_note(be, tri_cuda_prefill_mma(own, a, cut));
   if (plan->variant & ATTENTION_DECODE) tri_cuda_decode(own, a, cut, be->workspace, impl->counters);
   if (plan->variant & ATTENTION_DECODE_MMA)
