@@ -164,6 +164,40 @@ void oc_case_attention(oc *c, int i) {
   oc_attention_compare(c, &x, x.args.scale > 2 / sqrtf((float)d) || x.args.alibi_slopes);
 }
 
+/* Prompts, and chunks of them behind long contexts, in shapes that kernels are made for: whole groups of heads, even
+ * pitches. The numbers of head sizes, block sizes and groups have no common divisor. */
+void oc_case_prompt_attention(oc *c, int i) {
+  static const int dims[] = {128, 64, 256, 96, 32, 192, 128}, blocks[] = {64, 16, 32, 128, 256},
+                   groups[] = {4, 1, 8, 2, 5, 7, 3, 16};
+  int d = dims[i % 7], block = blocks[i % 5], group = groups[i % 8], hkv = oc_range(c, 1, group > 5 ? 1 : 3);
+  int work = c->be->host_memory ? 4000000 : 60000000; /* products: tiles are larger on devices */
+  oc_sequences s = {.count = oc_range(c, 1, 4)};
+  for (int k = 0; k < s.count; k++) {
+    int most = work / s.count / (hkv * group * d);
+    s.context[k] = oc_chance(c, 30) ? block * oc_range(c, 1, 4) + oc_range(c, -1, 1) : oc_range(c, 2, 1200);
+    s.tokens[k] = oc_chance(c, 40) ? s.context[k] : oc_range(c, 1, 300);
+    if (s.tokens[k] > most / s.context[k]) s.tokens[k] = 1 + most / s.context[k];
+    if (s.tokens[k] > s.context[k]) s.tokens[k] = s.context[k];
+  }
+  oc_attention x;
+  oc_attention_build(c, &x, &s, hkv * group, hkv, d, block, i % 3 == 2 ? TRI_F16 : TRI_BF16);
+  tri_mat wide = oc_matrix(c, x.batch.num_tokens, (hkv * group + 2 * hkv) * d, false); /* as a step has them */
+  wide.cols = hkv * group * d;
+  if (wide.ld % 4 == 0) x.args.q = wide;
+  if (oc_chance(c, 30)) x.args.window = oc_range(c, 1, 500);
+  if (oc_chance(c, 20)) x.args.softcap = 5;
+  if (oc_chance(c, 20)) x.args.alibi_slopes = oc_normals(c, (size_t)(hkv * group), 0.1f);
+  if (oc_chance(c, 25)) x.args.sinks = oc_normals(c, (size_t)(hkv * group), 2);
+  if (oc_chance(c, 10)) x.args.causal = false;
+  if (oc_chance(c, 20)) x.args.scale *= 20; /* sharp: the running maximum matters */
+  snprintf(c->what, sizeof c->what,
+           "prompt_attention %s seqs %d tokens %d context %d group %d hkv %d d %d block %d window %d%s%s%s%s",
+           tri_dtype_name(x.args.kv.dtype), s.count, x.batch.num_tokens, x.batch.max_context, group, hkv, d, block,
+           x.args.window, x.args.softcap > 0 ? " softcap" : "", x.args.alibi_slopes ? " alibi" : "",
+           x.args.sinks ? " sinks" : "", x.args.causal ? "" : " not causal");
+  oc_attention_compare(c, &x, x.args.scale > 2 / sqrtf((float)d) || x.args.alibi_slopes);
+}
+
 void oc_case_qkv_rope_append(oc *c, int i) {
   tri_dtype t = oc_kv_type(i);
   int d = head_dims[i % 9], hkv = oc_range(c, 1, 3), hq = hkv * oc_range(c, 1, 4), block = oc_range(c, 1, 20);
