@@ -6,13 +6,10 @@
 
 /* ---- shapes ---- */
 
-static int keys_for(int head_dim) { return head_dim <= 128 ? hopper<128>::KEYS : hopper<256>::KEYS; }
-
 /* Boxes lie within KV blocks and fill tiles. */
 static bool has_boxes(const tri_kv_layer *kv) {
-  int keys = keys_for(kv->head_dim), size = kv->block_size;
-  return size >= 16 && (keys % size == 0 || size % keys == 0) &&
-         (int64_t)kv->num_blocks * kv->num_kv_heads * size <= INT32_MAX;
+  int size = kv->block_size;
+  return size >= 16 && (size & (size - 1)) == 0 && (int64_t)kv->num_blocks * kv->num_kv_heads * size <= INT32_MAX;
 }
 
 static bool is_aligned(const void *p) { return (uintptr_t)p % 16 == 0; }
@@ -22,7 +19,7 @@ bool tri_cuda_prefill_wgmma_fits(const tri_attention_args *a) {
   bool groups = a->skipped_heads == 0 && a->num_heads == kv->num_kv_heads * a->heads_per_kv && a->heads_per_kv <= 64;
   return tri_cuda_prefill_mma_fits(a) && groups && has_boxes(kv) && kv->head_dim % 32 == 0 && kv->head_dim <= 256 &&
          is_aligned(kv->k) && is_aligned(kv->v) && is_aligned(a->q.data) && a->q.ld % 4 == 0 && a->scale > 0 &&
-         !a->position_bias && (kv->head_dim > 64 || a->softcap <= 0); /* there are no registers for that */
+         !a->position_bias && (a->softcap <= 0 || kv->head_dim > 64) && (!a->alibi_slopes || kv->head_dim <= 128);
 }
 
 int tri_cuda_prefill_wgmma_tokens(const tri_attention_args *a) {
@@ -108,10 +105,11 @@ template <int D> __device__ static inline void clear_tail(uint16_t (*v)[hopper<D
 template <int D, bool PLAIN>
 static __device__ __forceinline__ void weigh(const tri_attention_args &a, const prompt_item &item, int key0,
                                              float (&s)[hopper<D>::KEYS / 2], prompt_rows &r, float (&old)[2]) {
+  constexpr bool CAPS = D > 64, SLOPES = D <= 128;
   const tri_attention_tile &t = item.tile;
   int first_last = a.causal ? t.position : t.context - 1; /* the last key of the first row */
   int last_first = (a.causal ? t.position + t.rows : t.context) - a.window;
-  if (!PLAIN) adjust_scores<(D > 64)>(a, item, s, key0, r);
+  if (!PLAIN) adjust_scores<CAPS, SLOPES>(a, item, s, key0, r);
   if (key0 + hopper<D>::KEYS - 1 > first_last || (a.window > 0 && key0 < last_first)) mask_scores(a, item, s, key0, r);
   soften_scores(s, r, PLAIN ? a.scale * LOG2E : 1, old);
 }
@@ -144,14 +142,18 @@ static __device__ __forceinline__ void end_values(hopper_room<D> &room, unsigned
   release(&room.empty_v[place_in<hopper<D>::STAGES>(tile)], is_begun);
 }
 
-/* An item's rows of one warpgroup; n is the number of its first tile, and then of the next item's. The scores of a tile
- * are under way while those of the one before are softened and their values added. The wait for these products stands
- * at the top of the loop: at its end the assembler would move it up, in front of the powers that are to run beside
- * them. */
+/* Returns true where an item's queries are taken beside the last products of the one before, for which there must be
+ * registers. */
+__device__ constexpr bool takes_early(int d, bool plain) { return d < 256 || plain; }
+
+/* An item's rows of one warpgroup, whose queries are there; n is the number of its first tile, and then of the next
+ * item's. The scores of a tile are under way while those of the one
+ * before are softened and their values added. The wait for these products stands at the top of the loop: at its end the
+ * assembler would move it up, in front of the powers that are to run beside them. */
 template <typename T, int D, bool PLAIN>
 static __device__ __forceinline__ void attend(const tri_attention_args &a, const prompt_item &item,
-                                              hopper_room<D> &room, unsigned &n, int group, prompt_rows &r,
-                                              float (&out)[D / 2]) {
+                                              hopper_room<D> &room, unsigned &n, unsigned &part, bool is_last,
+                                              int group, prompt_rows &r, float (&out)[D / 2]) {
   using x = hopper<D>;
   constexpr int STAGES = x::STAGES;
   float s[x::KEYS / 2], old[2];
@@ -190,6 +192,7 @@ static __device__ __forceinline__ void attend(const tri_attention_args &a, const
   pack_weights<T>(p, s);
   scale_results(out, old);
   start_values<T, D>(room, n, values, p, out);
+  if (takes_early(D, PLAIN) && !is_last) take_queries<T, D>(room, part, group);
   end_values<D>(room, n, true, out);
   n++;
 }
@@ -243,15 +246,17 @@ __device__ static inline void consume(const tri_attention_args &a, const tri_att
   using x = hopper<D>;
   unsigned part = 0, n = 0;
   if (x::TAKES_TURNS && group == 0) named_arrive(TURN, 2 * WARPGROUP);
+  if (takes_early(D, PLAIN)) take_queries<T, D>(room, part, group);
 #pragma unroll 1
-  for (int round = 0, number; (number = item_number(round)) < num_items; round++) {
-    prompt_item item = item_of<D>(tiles, a.kv.num_kv_heads, maps.box, number);
+  for (int round = 0; item_number(round) < num_items; round++) {
+    prompt_item item = item_of<D>(tiles, a.kv.num_kv_heads, maps.box, item_number(round));
+    bool is_last = item_number(round + 1) >= num_items;
     prompt_rows r = begin_rows<PLAIN>(a, item);
     float out[D / 2];
 #pragma unroll
     for (int i = 0; i < D / 2; i++) out[i] = 0;
-    take_queries<T, D>(room, part, group);
-    attend<T, D, PLAIN>(a, item, room, n, group, r, out);
+    if (!takes_early(D, PLAIN)) take_queries<T, D>(room, part, group);
+    attend<T, D, PLAIN>(a, item, room, n, part, is_last, group, r, out);
     store_rows<T, D>(a, item, r, out);
   }
 }

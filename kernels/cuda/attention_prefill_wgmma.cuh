@@ -53,7 +53,7 @@ struct prompt_item {
 /* The maps of queries, keys and values, and what their boxes hold. */
 struct prompt_maps {
   tri_tensor_map q, k, v;
-  int tokens, box; /* of a tile; keys of one copy */
+  int tokens, box; /* of a tile; keys of one copy: a power of two */
 };
 
 /* Items are ordered by their length. Each block takes as many, to and fro, so that the sums of their lengths are alike;
@@ -71,7 +71,7 @@ __device__ static inline prompt_item item_of(const tri_attention_tile *tiles, in
   static_assert(sizeof(tri_attention_tile) == 2 * sizeof(int4), "read in two pieces");
   i.tile = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
   i.kv_head = number % num_kv_heads;
-  i.begin = i.tile.first / box * box;
+  i.begin = i.tile.first & -box;
   i.tiles = (i.tile.end - i.begin + hopper<D>::KEYS - 1) / hopper<D>::KEYS;
   return i;
 }
@@ -149,8 +149,8 @@ __device__ static inline int head_of(const tri_attention_args &a, const prompt_i
 }
 
 /* Scores that are more than products: in units of log 2 afterwards. The tangent is exact to 2e-7: an error of a score
- * counts as it is, not by the score's size. */
-template <bool CAPS, int COUNT>
+ * counts as it is, not by the score's size. CAPS, SLOPES: what there may be, as far as registers go. */
+template <bool CAPS, bool SLOPES, int COUNT>
 __device__ static inline void adjust_scores(const tri_attention_args &a, const prompt_item &item, float (&s)[COUNT],
                                             int key0, const prompt_rows &r) {
   if (CAPS && a.softcap > 0) {
@@ -161,9 +161,8 @@ __device__ static inline void adjust_scores(const tri_attention_args &a, const p
 #pragma unroll
     for (int i = 0; i < COUNT; i++) s[i] *= a.scale * LOG2E;
   }
-  if (!a.alibi_slopes) return;
 #pragma unroll
-  for (int h = 0; h < 2; h++) {
+  for (int h = 0; h < 2 && SLOPES && a.alibi_slopes; h++) {
     float slope = a.alibi_slopes[head_of(a, item, r, h)] * LOG2E;
     float first = slope * (float)(key0 + (int)threadIdx.x % 4 * 2 - item.tile.position - r.token[h]);
 #pragma unroll
