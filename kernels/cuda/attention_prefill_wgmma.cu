@@ -291,6 +291,7 @@ __global__ __launch_bounds__(hopper<D>::THREADS,
   using x = hopper<D>;
   extern __shared__ __align__(1024) char space[];
   hopper_room<D> &room = *(hopper_room<D> *)space;
+  if (!HAS_HOPPER) return;
   if (threadIdx.x == 0) {
     make_barriers<D>(room);
     prefetch_map(&maps.q);

@@ -6,6 +6,7 @@
 #define TRI_KERNELS_CUDA_ATTENTION_TILES_CUH
 
 #include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/fast_math.cuh"
 #include "kernels/cuda/mma.cuh"
 
 enum { TILE_WARPS = 4, TILE_THREADS = TILE_WARPS * WARP, MAX_DEPTH = 16, STAGES = 2 };

@@ -13,9 +13,12 @@
 
 #include "kernels/cuda/tensor_map.h"
 
+/* HAS_HOPPER: a kernel that begins with a return without it costs other architectures' code no time to compile. */
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#define HAS_HOPPER true
 #define HOPPER_ASM(...) asm volatile(__VA_ARGS__)
 #else
+#define HAS_HOPPER false
 #define HOPPER_ASM(...) ((void)0)
 #endif
 

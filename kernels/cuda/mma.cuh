@@ -42,20 +42,6 @@ __device__ static inline void mma_int8(int (&c)[4], const uint32_t (&a)[4], uint
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/* 2^x as the hardware has it, to two units in the last place: what follows is rounded to 16 bits. */
-__device__ static inline float power_of_two(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
-/* 1 / x in the same way. */
-__device__ static inline float reciprocal_of(float x) {
-  float y;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
 /* Four 8 x 8 matrices of 16-bit elements from shared memory; lane i gives the address of row i % 8 of matrix i / 8. */
 __device__ static inline void load_matrices(uint32_t (&r)[4], const void *row) {
   uint32_t at = (uint32_t)__cvta_generic_to_shared(row);
@@ -68,6 +54,17 @@ __device__ static inline void load_transposed(uint32_t (&r)[4], const void *row)
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                : "r"(at));
+}
+
+/* Stores four 8 x 8 matrices of 16-bit elements, transposed; lane i gives the address of row i % 8, as it will lie, of
+ * matrix i / 8 (sm_90 and later; elsewhere nothing). */
+__device__ static inline void store_transposed(void *row, const uint32_t (&r)[4]) {
+#if __CUDA_ARCH__ >= 900
+  uint32_t at = (uint32_t)__cvta_generic_to_shared(row);
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(at), "r"(r[0]), "r"(r[1]),
+               "r"(r[2]), "r"(r[3])
+               : "memory");
+#endif
 }
 
 /* 16 bytes to shared memory behind the thread's back; zeros where there is nothing. */

@@ -1,5 +1,7 @@
 /* Ops that work row by row and only move memory. */
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/fast_math.cuh"
+#include "kernels/cuda/gemm_few_rows.cuh"
+#include "kernels/cuda/mma.cuh"
 
 enum { THREADS = 256 };
 
@@ -85,8 +87,47 @@ template <typename T> __global__ static void glu_kernel_by_four(tri_glu_args a) 
                      glu_of(a.act, a.limit, gate.z, up.z), glu_of(a.act, a.limit, gate.w, up.w)));
 }
 
+/* Does the same eight elements of 16 bits at a time. gate_up [T, 2 f] to out [T, f]. Grid (T, f / 2048), 256 threads.
+ */
+template <typename T> __global__ __launch_bounds__(THREADS) static void glu_kernel_by_eight(tri_glu_args a) {
+  int f = a.out.cols, j = PIECE * (int)(blockIdx.y * blockDim.x + threadIdx.x);
+  let_next_begin();
+  wait_for_previous();
+  if (j >= f) return;
+  const T *in = row_of<T>(a.gate_up, blockIdx.x);
+  piece<T> raw_gate, raw_up;
+  float gate[PIECE], up[PIECE];
+  raw_gate.load(in + j);
+  raw_up.load(in + f + j);
+  raw_gate.widen(gate);
+  raw_up.widen(up);
+#pragma unroll
+  for (int i = 0; i < PIECE; i++)
+    gate[i] = a.act == TRI_ACT_SILU ? fast_swish(gate[i], 1) * up[i] : glu_of(a.act, a.limit, gate[i], up[i]);
+  *(uint4 *)(row_of<T>(a.out, blockIdx.x) + j) =
+      make_uint4(mma<T>::pack(gate[0], gate[1]), mma<T>::pack(gate[2], gate[3]), mma<T>::pack(gate[4], gate[5]),
+                 mma<T>::pack(gate[6], gate[7]));
+}
+
+/* Tells whether rows can be read and written eight elements at a time. */
+static bool in_eights(const tri_mat &m) {
+  return m.dtype != TRI_F32 && m.cols % (2 * PIECE) == 0 && m.ld % PIECE == 0 && (uintptr_t)m.data % 16 == 0;
+}
+
+static bool glu_by_eight(cudaStream_t stream, const tri_glu_args &a) {
+  dim3 grid(a.out.rows, blocks_for((size_t)a.out.cols, PIECE * THREADS));
+  if (a.out.cols % PIECE || a.out.dtype != a.gate_up.dtype || !in_eights(a.gate_up) || a.out.ld % PIECE ||
+      (uintptr_t)a.out.data % 16)
+    return false;
+  if (a.out.dtype == TRI_BF16)
+    launch_overlapped(glu_kernel_by_eight<__nv_bfloat16>, grid, THREADS, 0, stream, a);
+  else
+    launch_overlapped(glu_kernel_by_eight<__half>, grid, THREADS, 0, stream, a);
+  return true;
+}
+
 void tri_cuda_glu(cudaStream_t stream, const tri_glu_args *a, void *) {
-  if (!a->out.rows) return;
+  if (!a->out.rows || glu_by_eight(stream, *a)) return;
   dim3 grid(a->out.rows, blocks_for((size_t)a->out.cols, 4 * THREADS));
   if (!in_fours(a->out) || !in_fours(a->gate_up) || a->out.dtype != a->gate_up.dtype)
     glu_kernel<<<grid, THREADS, 0, stream>>>(*a);
