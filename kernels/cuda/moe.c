@@ -20,7 +20,22 @@ void tri_cuda_moe_route_launch(tri_backend *be, const tri_op_plan *plan, const t
 }
 
 /* The kernels of a plan. */
-enum { EXPERTS_PLAIN, EXPERTS_FEW };
+enum { EXPERTS_PLAIN, EXPERTS_FEW, EXPERTS_GROUPED };
+
+/* Up to 32 tokens weights go straight from memory to the tensor cores' registers; with more rows they are worth a way
+ * through shared memory. */
+enum { FEW_TOKENS = 32 };
+
+static int choose(const tri_cuda_impl *impl, const tri_moe_experts_args *a) {
+  bool few = tri_cuda_moe_few_fits(a);
+  if (impl->is_hopper && tri_cuda_moe_grouped_fits(a) && (!few || a->x.rows > FEW_TOKENS)) return EXPERTS_GROUPED;
+  return few ? EXPERTS_FEW : EXPERTS_PLAIN;
+}
+
+static size_t workspace_of(const tri_moe_experts_args *a, int variant, int num_sms) {
+  if (variant == EXPERTS_GROUPED) return tri_cuda_moe_grouped_workspace(a, num_sms);
+  return variant == EXPERTS_FEW ? tri_cuda_moe_few_workspace(a) : tri_cuda_moe_plain_workspace(a);
+}
 
 tri_status tri_cuda_moe_experts_plan(tri_backend *be, const tri_moe_experts_args *a, tri_op_plan *plan) {
   tri_status st = tri_ref_moe_experts_plan(be, a, plan);
@@ -30,14 +45,16 @@ tri_status tri_cuda_moe_experts_plan(tri_backend *be, const tri_moe_experts_args
   /* Kernels number their work: at worst each choice's expert is read anew in tiles of eight rows. */
   int64_t widest = a->down.k > a->x.cols ? a->down.k : a->x.cols;
   if (widest && (int64_t)a->x.rows * a->top_k >= INT32_MAX / (widest / 8 + 1)) return TRI_OUT_OF_RANGE;
-  plan->variant = tri_cuda_moe_few_fits(a) ? EXPERTS_FEW : EXPERTS_PLAIN;
-  plan->workspace = plan->variant == EXPERTS_FEW ? tri_cuda_moe_few_workspace(a) : tri_cuda_moe_plain_workspace(a);
+  plan->variant = choose(tri_cuda_of(be), a);
+  plan->workspace = workspace_of(a, plan->variant, tri_cuda_of(be)->num_sms);
   return TRI_OK;
 }
 
 void tri_cuda_moe_experts_launch(tri_backend *be, const tri_op_plan *plan, const tri_moe_experts_args *a) {
   int num_sms = tri_cuda_of(be)->num_sms;
-  if (plan->variant == EXPERTS_FEW)
+  if (plan->variant == EXPERTS_GROUPED)
+    tri_cuda_note(be, tri_cuda_moe_grouped(tri_cuda_stream(be), a, be->workspace, num_sms));
+  else if (plan->variant == EXPERTS_FEW)
     tri_cuda_moe_few(tri_cuda_stream(be), a, be->workspace, num_sms);
   else
     tri_cuda_moe_plain(tri_cuda_stream(be), a, be->workspace, num_sms);

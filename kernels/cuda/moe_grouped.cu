@@ -1,0 +1,200 @@
+/* Launches the grouped products of experts, and adds what they give. */
+#include "kernels/cuda/moe_grouped.cuh"
+
+enum { FEW = 8, MOST_SPLITS = 8, ENOUGH_STEPS = 4, COMBINE_THREADS = 256, EIGHT = 8 };
+
+bool tri_cuda_moe_grouped_fits(const tri_moe_experts_args *a) {
+  tri_dtype t = a->up.dtype;
+  bool types = (t == TRI_BF16 || t == TRI_F16) && a->down.dtype == t && (a->x.dtype == TRI_F32 || a->x.dtype == t);
+  bool units = a->gated && (a->act == TRI_ACT_SILU || a->act == TRI_ACT_SWIGLU_OAI);
+  bool whole = a->up.k % EIGHT == 0 && a->down.k % EIGHT == 0 && a->x.ld % EIGHT == 0 && a->up.k && a->down.k;
+  bool aligned = ((uintptr_t)a->x.data | (uintptr_t)a->up.data | (uintptr_t)a->down.data) % 16 == 0;
+  return types && units && whole && aligned;
+}
+
+/* ---- shapes ---- */
+
+/* How a product is cut: tiles of 128 * blocks rows of weights and cols rows, and k into parts. */
+struct cut {
+  int blocks, cols, splits;
+};
+
+/* The share of the device that is busy while `tiles` equal tiles run. */
+static double busy_share(int64_t tiles, int num_sms) {
+  int64_t rounds = (tiles + num_sms - 1) / num_sms;
+  return (double)tiles / (double)(rounds * num_sms);
+}
+
+/* Columns for the rows that an expert has on average: tiles of few, because tokens choose unevenly. */
+static int columns_for(int tokens, int top_k, int experts) {
+  int64_t average = ((int64_t)tokens * top_k + experts - 1) / experts;
+  if (tokens <= FEW) return FEW;
+  if (tokens <= 32 || average <= 16) return 32;
+  return average <= 48 ? 64 : 128;
+}
+
+/* lines: rows of weights of an expert. Parts of k only where tiles are few, and as few parts as fill the device. */
+static cut cut_for(const tri_moe_experts_args *a, int lines, int k, bool may_split, int num_sms) {
+  int64_t choices = (int64_t)a->x.rows * a->top_k, experts = choices < a->num_experts ? choices : a->num_experts;
+  int steps = (k + STEP - 1) / STEP;
+  cut c = {2, columns_for(a->x.rows, a->top_k, a->num_experts), 1};
+  if (c.cols > MOST_SPLIT) return c;
+  int64_t tiles = experts * ((lines + 255) / 256);
+  if (c.cols == FEW || tiles < 2 * num_sms) c.blocks = 1;
+  tiles = experts * ((lines + c.blocks * 128 - 1) / (c.blocks * 128));
+  for (int s = 2; may_split && s <= MOST_SPLITS && s * ENOUGH_STEPS <= steps && tiles < num_sms; s++)
+    if (busy_share(tiles * s, num_sms) > busy_share(tiles * c.splits, num_sms) + 0.05) c.splits = s;
+  return c;
+}
+
+static cut up_cut(const tri_moe_experts_args *a, int num_sms) {
+  return cut_for(a, 2 * a->down.k, a->up.k, false, num_sms);
+}
+static cut down_cut(const tri_moe_experts_args *a, int num_sms) {
+  return cut_for(a, a->up.k, a->down.k, true, num_sms);
+}
+
+/* ---- workspace ---- */
+
+static size_t aligned(size_t bytes) { return (bytes + 255) & ~(size_t)255; }
+
+struct areas {
+  size_t x, hidden, parts; /* bytes */
+};
+
+static areas areas_of(const tri_moe_experts_args *a, int num_sms) {
+  size_t rows = (size_t)a->x.rows * (size_t)a->top_k, h = (size_t)a->x.cols, f = (size_t)a->down.k;
+  int splits = down_cut(a, num_sms).splits;
+  size_t part = splits > 1 ? (size_t)splits * sizeof(float) : 2;
+  return {a->x.dtype == TRI_F32 ? aligned((size_t)a->x.rows * h * 2) : 0, aligned(rows * f * 2),
+          aligned(rows * h * part)};
+}
+
+size_t tri_cuda_moe_grouped_workspace(const tri_moe_experts_args *a, int num_sms) {
+  areas s = areas_of(a, num_sms);
+  return s.x + s.hidden + s.parts;
+}
+
+/* ---- launches ---- */
+
+static tri_dtype stored_as(const __half *) { return TRI_F16; }
+static tri_dtype stored_as(const __nv_bfloat16 *) { return TRI_BF16; }
+
+template <typename T, int BLOCKS, int COLS, bool PAIRS>
+static cudaError_t launch(cudaStream_t stream, const grouped &g, const void *w, int num_sms) {
+  typedef room<BLOCKS, COLS> R;
+  void (*kernel)(const grouped, const tri_tensor_map, const tri_tensor_map) =
+      grouped_kernel<T, BLOCKS, COLS, PAIRS, PAIRS>;
+  static const cudaError_t allowed =
+      cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(R) + ALIGN);
+  uint64_t k = (uint64_t)g.k, n = (uint64_t)g.outputs, e = (uint64_t)g.num_experts, line = k * sizeof(T);
+  tri_dtype type = stored_as((const T *)NULL);
+  tri_tiling pairs = {
+      5, {k, 8, 2, n / 8, e}, {0, line, n * line, 8 * line, 2 * n * line}, {STEP, 8, 2, R::ROWS / 16, 1}};
+  tri_tiling plain = {3, {k, n, e}, {0, line, n * line}, {STEP, R::ROWS, 1}};
+  tri_tiling rows = {2, {k, (uint64_t)g.most_rows}, {0, line}, {STEP, COLS}};
+  tri_tensor_map weights, inputs = {};
+  if (allowed != cudaSuccess) return allowed;
+  if (tri_cuda_map_tensor(&weights, type, w, PAIRS ? &pairs : &plain) != TRI_OK ||
+      (!PAIRS && tri_cuda_map_tensor(&inputs, type, g.x, &rows) != TRI_OK))
+    return cudaErrorInvalidValue;
+  launch_overlapped(kernel, dim3(num_sms), THREADS, sizeof(R) + ALIGN, stream, g, weights, inputs);
+  return cudaGetLastError();
+}
+
+template <typename T, bool PAIRS>
+static cudaError_t launch_cut(cudaStream_t stream, const grouped &g, const void *w, const cut &c, int num_sms) {
+  if (c.cols == FEW) return launch<T, 1, FEW, PAIRS>(stream, g, w, num_sms);
+  if (c.cols == 32 && c.blocks == 1) return launch<T, 1, 32, PAIRS>(stream, g, w, num_sms);
+  if (c.cols == 32) return launch<T, 2, 32, PAIRS>(stream, g, w, num_sms);
+  if (c.cols == 64) return launch<T, 2, 64, PAIRS>(stream, g, w, num_sms);
+  return launch<T, 2, 128, PAIRS>(stream, g, w, num_sms);
+}
+
+/* ---- the sum of a token's choices ---- */
+
+/* Eight elements of a part, or of the sums of all parts of k in their order. */
+template <typename P>
+__device__ static inline void load_parts(const P *parts, size_t at, int splits, size_t stride, float (&x)[EIGHT]) {
+  for (int s = 0; s < splits; s++) {
+    float4 low = load4(parts + (size_t)s * stride + at), high = load4(parts + (size_t)s * stride + at + 4);
+    const float eight[EIGHT] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+#pragma unroll
+    for (int i = 0; i < EIGHT; i++) x[i] = s ? x[i] + eight[i] : eight[i];
+  }
+}
+
+/* Adds a token's choices, each times its weight, in their order. parts [splits, T * top_k, H], rows of the map. Grid T,
+ * 256 threads of eight elements each. */
+template <typename P>
+__global__ static void combine_kernel(const __grid_constant__ tri_moe_experts_args a, const P *parts, int splits) {
+  int t = blockIdx.x, h = a.x.cols;
+  size_t stride = (size_t)a.x.rows * (size_t)a.top_k * (size_t)h;
+  let_next_begin();
+  wait_for_previous();
+  for (int i = threadIdx.x * EIGHT; i < h; i += COMBINE_THREADS * EIGHT) {
+    float sum[EIGHT];
+#pragma unroll
+    for (int j = 0; j < EIGHT; j++) sum[j] = a.accumulate ? load_at(a.out, t, (size_t)(i + j)) : 0;
+    for (int c = 0; c < a.top_k; c++) {
+      size_t choice = (size_t)t * (size_t)a.top_k + (size_t)c;
+      int row = a.map.row[choice];
+      float x[EIGHT], weight = a.weights[choice];
+      if (row < 0) continue;
+      load_parts(parts, (size_t)row * (size_t)h + (size_t)i, splits, stride, x);
+#pragma unroll
+      for (int j = 0; j < EIGHT; j++) sum[j] += weight * x[j];
+    }
+    store4_at(a.out, t, i, make_float4(sum[0], sum[1], sum[2], sum[3]));
+    store4_at(a.out, t, i + 4, make_float4(sum[4], sum[5], sum[6], sum[7]));
+  }
+}
+
+template <typename T>
+static cudaError_t run(cudaStream_t stream, const tri_moe_experts_args *a, char *workspace, int num_sms) {
+  areas s = areas_of(a, num_sms);
+  cut up = up_cut(a, num_sms), down = down_cut(a, num_sms);
+  bool oai = a->act == TRI_ACT_SWIGLU_OAI;
+  grouped g = {};
+  g.first = a->map.first;
+  g.choice = a->map.choice;
+  g.num_experts = a->num_experts;
+  g.top_k = a->top_k;
+  g.most_rows = a->x.rows * a->top_k;
+  g.x = a->x.data;
+  g.ld = a->x.ld;
+  g.k = a->up.k;
+  g.outputs = a->down.k;
+  g.bias = a->up_bias;
+  g.limit = oai ? a->glu_limit : INFINITY;
+  g.gate_scale = oai ? 1.702f : 1;
+  g.up_offset = oai ? 1 : 0;
+  g.splits = 1;
+  g.out = workspace + s.x;
+  if (a->x.dtype == TRI_F32) {
+    tri_cuda_narrow(stream, &a->x, a->up.dtype, workspace);
+    g.x = workspace;
+    g.ld = a->x.cols;
+  }
+  cudaError_t e = launch_cut<T, true>(stream, g, a->up.data, up, num_sms);
+  if (e != cudaSuccess) return e;
+  g.x = g.out;
+  g.k = a->down.k;
+  g.outputs = a->up.k;
+  g.bias = a->down_bias;
+  g.splits = down.splits;
+  g.out = workspace + s.x + s.hidden;
+  if ((e = launch_cut<T, false>(stream, g, a->down.data, down, num_sms)) != cudaSuccess) return e;
+  if (down.splits > 1)
+    launch_overlapped(combine_kernel<float>, dim3(a->x.rows), COMBINE_THREADS, 0, stream, *a, (const float *)g.out,
+                      down.splits);
+  else
+    launch_overlapped(combine_kernel<T>, dim3(a->x.rows), COMBINE_THREADS, 0, stream, *a, (const T *)g.out, 1);
+  return cudaGetLastError();
+}
+
+cudaError_t tri_cuda_moe_grouped(cudaStream_t stream, const tri_moe_experts_args *a, void *workspace, int num_sms) {
+  if (!a->x.rows) return cudaSuccess;
+  if (a->up.dtype == TRI_F16) return run<__half>(stream, a, (char *)workspace, num_sms);
+  return run<__nv_bfloat16>(stream, a, (char *)workspace, num_sms);
+}
