@@ -229,6 +229,11 @@ typedef struct tri_expert_map {
   int32_t *row;    /* [T * top_k] */
 } tri_expert_map;
 
+/* Counts an expert's rows, and the steps in which it had any, so that its weights were read. */
+typedef struct tri_expert_tally {
+  uint64_t rows, steps;
+} tri_expert_tally;
+
 /* Which experts each token goes to, and with what weights. Scores: SOFTMAX over all experts (Mixtral, OLMoE, Qwen,
  * DeepSeek-V2), SIGMOID of each (DeepSeek-V3), TOPK_SOFTMAX the logits themselves (gpt-oss). Chosen are the top_k with
  * the best score + bias, of equal ones the lowest ids; they come best first. Their weights are the scores without the
@@ -256,6 +261,7 @@ typedef struct tri_moe_route_args {
   int32_t *experts;              /* [T, top_k] */
   float *weights;                /* [T, top_k] */
   tri_expert_map map;
+  tri_expert_tally *tally; /* [num_experts] to which the map's rows are added, or NULL */
 } tri_moe_route_args;
 #define TRI_READS_moe_route(a) (a)->logits.data
 #define TRI_WRITES_moe_route(a) (a)->experts, (a)->weights, (a)->map.first, (a)->map.choice, (a)->map.row

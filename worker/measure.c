@@ -7,19 +7,22 @@ enum { ROUNDS = 9, STREAM_BYTES = 128 << 20 };
 /* Keys and values for cross-attention are computed for the tokens of a source, and from then on lie in the cache. */
 static bool is_of_source(int id) { return id == TRI_W_CROSS_KV; }
 
-/* The weights that one token of the sequence, or else of the source, is multiplied with. */
-static double layer_products(const tri_weights *w, int layers, bool source) {
-  double n = 0;
+static bool is_of_experts(int id) { return id == TRI_W_EXPERT_UP || id == TRI_W_EXPERT_DOWN; }
+
+/* The weights that one token of the sequence, or else of the source, is multiplied with: top_k of the experts'. */
+static double layer_products(const tri_model_config *c, const tri_weights *w, int layers, bool source) {
+  double n = 0, chosen = c->moe.num_experts ? (double)c->moe.top_k / (double)c->moe.num_experts : 0;
   for (int l = 0; l < layers; l++)
     for (int id = 0; id < TRI_W_COUNT; id++) {
       const tri_weight *m = &w->layers[l].w[id];
-      if (m->data && m->k > 1 && is_of_source(id) == source) n += (double)m->n * m->k;
+      double all = (double)m->n * m->k;
+      if (m->data && m->k > 1 && is_of_source(id) == source) n += is_of_experts(id) ? all * chosen : all;
     }
   return n;
 }
 
 double tri_measure_products(const tri_engine *e, bool head) {
-  double n = layer_products(e->weights, e->shard.layers.count, false);
+  double n = layer_products(&e->model, e->weights, e->shard.layers.count, false);
   const tri_weight *out = &e->weights->global[TRI_W_HEAD];
   return n + (head && out->data ? (double)out->n * out->k : 0);
 }
@@ -27,8 +30,8 @@ double tri_measure_products(const tri_engine *e, bool head) {
 static double prompt_products(const tri_engine *e) {
   const tri_source *s = e->source;
   if (!s) return tri_measure_products(e, false);
-  return layer_products(s->weights, (int)s->model.num_layers, false) +
-         layer_products(e->weights, e->shard.layers.count, true);
+  return layer_products(&s->model, s->weights, (int)s->model.num_layers, false) +
+         layer_products(&e->model, e->weights, e->shard.layers.count, true);
 }
 
 static double matrix_bytes(const tri_weight *m) {
@@ -36,12 +39,19 @@ static double matrix_bytes(const tri_weight *m) {
   return m->data ? (double)m->n * m->k * (double)tri_dtype_size(m->dtype) + scales : 0;
 }
 
-double tri_measure_weight_bytes(const tri_engine *e) {
+double tri_measure_step_bytes(const tri_engine *e, double experts) {
   const tri_weights *w = e->weights;
-  double n = matrix_bytes(&w->global[TRI_W_HEAD]);
+  double n = matrix_bytes(&w->global[TRI_W_HEAD]), all = (double)e->model.moe.num_experts;
   for (int l = 0; l < e->shard.layers.count; l++)
-    for (int id = 0; id < TRI_W_COUNT; id++) n += is_of_source(id) ? 0 : matrix_bytes(&w->layers[l].w[id]);
+    for (int id = 0; id < TRI_W_COUNT; id++) {
+      double bytes = is_of_source(id) ? 0 : matrix_bytes(&w->layers[l].w[id]);
+      n += is_of_experts(id) && all > 0 ? bytes * experts / all : bytes;
+    }
   return n;
+}
+
+double tri_measure_weight_bytes(const tri_engine *e) {
+  return tri_measure_step_bytes(e, (double)e->model.moe.num_experts);
 }
 
 tri_dtype tri_measure_type(const tri_engine *e) {

@@ -216,17 +216,30 @@ __device__ static int scan_experts(int *counts, int n) {
   return sum;
 }
 
+/* Puts where experts begin into the map, and adds their rows to the tally. By all threads of a block and rows is
+ * their number. */
+__device__ static void end_map(const tri_moe_route_args &a, const int *first, int rows) {
+  for (int e = threadIdx.x; e < a.num_experts; e += blockDim.x) {
+    int n = (e + 1 < a.num_experts ? first[e + 1] : rows) - first[e];
+    a.map.first[e] = first[e];
+    if (!a.tally || !n) continue;
+    a.tally[e].rows += (uint64_t)n;
+    a.tally[e].steps++;
+  }
+}
+
 /* The whole map, by one block. room: [warps + 1, num_experts]. */
 __device__ static void make_map(const tri_moe_route_args &a, int *room) {
   int choices = a.logits.rows * a.top_k, own = a.num_experts, lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
   int *first = room, *counts = room + own;
+  __shared__ int rows;
   count_choices(a, 0, choices, counts, first);
   if (!warp) {
     int sum = scan_experts(first, own);
-    if (!lane) a.map.first[own] = sum;
+    if (!lane) a.map.first[own] = rows = sum;
   }
   __syncthreads();
-  for (int e = threadIdx.x; e < own; e += blockDim.x) a.map.first[e] = first[e];
+  end_map(a, first, rows);
   choices_of_warp part = cut_choices(0, choices);
   for (int i = part.begin + lane; i < part.end; i += WARP) {
     int e = own_expert(a, i);
@@ -292,6 +305,7 @@ __global__ __launch_bounds__(MOST_WARPS *WARP) static void route_part_kernel(tri
 __global__ __launch_bounds__(SCAN_THREADS) static void scan_parts_kernel(tri_moe_route_args a, int *parts,
                                                                          int num_parts, int runs) {
   extern __shared__ double shared[];
+  __shared__ int rows;
   int own = a.num_experts, each = (num_parts + runs - 1) / runs;
   int *totals = (int *)shared, *sums = totals + own;
   let_next_begin();
@@ -314,10 +328,10 @@ __global__ __launch_bounds__(SCAN_THREADS) static void scan_parts_kernel(tri_moe
   __syncthreads();
   if (threadIdx.x < WARP) {
     int sum = scan_experts(totals, own);
-    if (!threadIdx.x) a.map.first[own] = sum;
+    if (!threadIdx.x) a.map.first[own] = rows = sum;
   }
   __syncthreads();
-  for (int e = threadIdx.x; e < own; e += SCAN_THREADS) a.map.first[e] = totals[e];
+  end_map(a, totals, rows);
   for (int i = threadIdx.x; i < runs * own; i += SCAN_THREADS) {
     int e = i % own, from = i / own * each, to = min(from + each, num_parts), sum = totals[e] + sums[i];
     for (int p = from; p < to; p++) {

@@ -36,7 +36,11 @@ void tri_ref_moe_map(const tri_moe_route_args *a) {
     bool own = e >= 0 && e < a->num_experts;
     m->row[i] = own ? m->first[e + 1]++ : -1; /* its number among the expert's */
   }
-  for (int e = 0; e < a->num_experts; e++) m->first[e + 1] += m->first[e];
+  for (int e = 0; e < a->num_experts; e++) {
+    if (a->tally) a->tally[e].rows += (uint64_t)m->first[e + 1];
+    if (a->tally) a->tally[e].steps += m->first[e + 1] > 0;
+    m->first[e + 1] += m->first[e];
+  }
   for (int i = 0; i < choices; i++) {
     if (m->row[i] < 0) continue;
     m->row[i] += m->first[a->experts[i] - a->first_expert];

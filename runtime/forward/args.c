@@ -193,6 +193,7 @@ static tri_expert_map map_of(const tri_forward *f) {
 tri_moe_route_args tri_route_of(const tri_walk *w, const tri_layer *y) {
   const tri_forward *f = w->f;
   const tri_moe *m = &f->cfg.model->moe;
+  size_t layer = (size_t)(y->number - f->cfg.shard.layers.first);
   return (tri_moe_route_args){
       .logits = tri_rows(f->buf.router, w->b->num_tokens),
       .bias = tri_vector(&y->w[TRI_W_CHOICE_BIAS]),
@@ -208,6 +209,7 @@ tri_moe_route_args tri_route_of(const tri_walk *w, const tri_layer *y) {
       .experts = numbers_of(f->buf.experts),
       .weights = f->buf.expert_weights.data,
       .map = map_of(f),
+      .tally = f->tally ? f->tally + layer * (size_t)m->num_experts : NULL,
   };
 }
 

@@ -173,6 +173,14 @@ void tri_forward_destroy(tri_forward *f) {
   tri_free(f);
 }
 
+tri_status tri_forward_tally(const tri_forward *f, tri_expert_tally *out) {
+  tri_backend *be = f->cfg.backend;
+  size_t n = (size_t)f->cfg.shard.layers.count * (size_t)f->cfg.model->moe.num_experts;
+  if (!f->tally) return TRI_UNSUPPORTED;
+  be->ops.download(be, out, f->tally, n * sizeof *out);
+  return be->ops.stream_sync(be);
+}
+
 /* ---- a step ---- */
 
 /* Makes room for the largest workspace of all plans. */

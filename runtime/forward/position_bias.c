@@ -39,6 +39,7 @@ static int bucket_of(const tri_model_config *c, int distance) {
 /* Host memory that create's uploads read; freed once they are done. */
 struct staged {
   float *slopes, *bias;
+  tri_expert_tally *tally;
 };
 
 /* A copy of a table in the backend's memory. */
@@ -104,6 +105,13 @@ static bool make_biases(tri_forward *f, struct staged *s) {
   return ok && (!s->bias || put_table(f, s->bias, bytes, &f->bias));
 }
 
+static bool make_tally(tri_forward *f, struct staged *s) {
+  size_t n = (size_t)f->cfg.shard.layers.count * (size_t)f->cfg.model->moe.num_experts;
+  if (!n) return true;
+  s->tally = tri_calloc(n, sizeof *s->tally);
+  return s->tally && put_table(f, s->tally, n * sizeof *s->tally, &f->tally);
+}
+
 tri_status tri_forward_make_tables(tri_forward *f) {
   tri_backend *be = f->cfg.backend;
   const tri_model_config *c = f->cfg.model;
@@ -113,9 +121,10 @@ tri_status tri_forward_make_tables(tri_forward *f) {
   if (tri_has_rope(c))
     ok = put_table(f, c->attention.rope.inv_freq, half, &f->inv_freq) &&
          put_table(f, c->attention.rope.inv_freq_long, half, &f->inv_freq_long);
-  ok = ok && make_biases(f, &staged);
+  ok = ok && make_biases(f, &staged) && make_tally(f, &staged);
   ok = be->ops.stream_sync(be) == TRI_OK && ok;
   tri_free(staged.slopes);
   tri_free(staged.bias);
+  tri_free(staged.tally);
   return ok ? TRI_OK : TRI_NO_MEMORY;
 }

@@ -55,6 +55,29 @@ static void check_maps(oc *c, const tri_moe_route_args *a, const tri_moe_route_a
   compare_maps(c, c->opt.backend, &want, &got, choices, own);
 }
 
+/* Each expert had 5 rows in 3 steps before. */
+static tri_expert_tally *begin_tally(oc *c, int own) {
+  tri_expert_tally *t = oc_host(c, (size_t)own * sizeof *t);
+  for (int e = 0; e < own; e++) t[e] = (tri_expert_tally){5, 3};
+  return t;
+}
+
+static void check_tally(oc *c, const char *who, const tri_expert_map *m, const tri_expert_tally *t, int own) {
+  for (int e = 0; e < own; e++) {
+    uint64_t rows = (uint64_t)(m->first[e + 1] - m->first[e]);
+    oc_expect(c, t[e].rows == 5 + rows && t[e].steps == 3 + (rows > 0), "%s: tally of expert %d", who, e);
+  }
+}
+
+static void check_tallies(oc *c, const tri_moe_route_args *a, const tri_moe_route_args *b) {
+  size_t bytes = (size_t)a->num_experts * sizeof(tri_expert_tally);
+  tri_expert_tally *got = oc_host(c, bytes);
+  if (!a->map.first) return;
+  oc_download(c, got, b->tally, bytes);
+  check_tally(c, "reference", &a->map, a->tally, a->num_experts);
+  check_tally(c, c->opt.backend, &a->map, got, a->num_experts);
+}
+
 /* Rows that pad the step, behind the others mostly; their logits may be anything. */
 static void add_padding(oc *c, tri_moe_route_args *a) {
   int64_t *slots = oc_host(c, (size_t)a->logits.rows * sizeof *slots);
@@ -112,7 +135,9 @@ void oc_case_moe_route(oc *c, int i) {
   snprintf(c->what, sizeof c->what, "moe_route score %d tokens %d experts %d+%d of %d top_k %d groups %d/%d%s%s%s",
            a.score, tokens, a.first_expert, a.num_experts, e, a.top_k, a.top_groups, a.num_groups,
            a.bias ? " bias" : "", a.renormalize ? " renormalize" : "", a.kv_slot ? " padded" : "");
+  if (a.map.first) a.tally = begin_tally(c, a.num_experts);
   tri_moe_route_args b = a;
+  b.tally = oc_device(c, a.tally, (size_t)a.num_experts * sizeof *a.tally);
   b.logits = oc_device_matrix(c, &a.logits), b.bias = oc_device(c, a.bias, (size_t)e * sizeof *a.bias);
   b.experts = oc_device(c, a.experts, n * sizeof *a.experts), b.weights = oc_device(c, a.weights, n * sizeof(float));
   b.kv_slot = oc_device(c, a.kv_slot, (size_t)tokens * sizeof *a.kv_slot);
@@ -122,6 +147,7 @@ void oc_case_moe_route(oc *c, int i) {
   oc_download(c, ids, b.experts, n * sizeof *ids);
   oc_expect(c, !memcmp(ids, a.experts, n * sizeof *ids), "other experts");
   check_maps(c, &a, &b);
+  check_tallies(c, &a, &b);
   tri_mat want = {a.weights, tokens, a.top_k, a.top_k, TRI_F32}, got = {b.weights, tokens, a.top_k, a.top_k, TRI_F32};
   oc_compare(c, &want, &got, 1e-12);
 }

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "kernels/roofline.h"
+#include "runtime/base/hash.h"
 #include "runtime/base/log.h"
 #include "runtime/base/version.h"
 #include "runtime/base/wait.h"
@@ -70,14 +71,36 @@ struct bench {
   tri_engine *engine; /* the rank's */
   tri_roofline *floor;
   tri_plan_writer *writer;
-  uint32_t *ids;
+  uint32_t *ids; /* slot i's prompt begins at i: all are different, so that sequences choose experts of their own */
   int32_t *blocks;
   double op[MAX_ROUNDS], floors[MAX_ROUNDS];
   double launch[MAX_ROUNDS]; /* seconds of the host's for a decode step */
   int num_hidden;            /* of them: the device was still busy with the step before when the host was done */
   double bytes;              /* that the middle one of the decode steps reads */
   bool reads;                /* reading the weights is what bounds the last prompt */
+  tri_expert_tally *tally;   /* [layers, num_experts]; NULL: the model has no experts */
+  double experts; /* of a layer that a decode step reads, in the mean; all of them until some steps have run */
 };
+
+static size_t num_tallies(const struct bench *b) {
+  return (size_t)b->engine->shard.layers.count * (size_t)b->engine->model.moe.num_experts;
+}
+
+/* Counts what the steps since the last call have read: the mean of the layers that have experts. */
+static tri_status count_experts(struct bench *b, int steps) {
+  uint64_t before = 0, now = 0, layers = 0, experts = (uint64_t)b->engine->model.moe.num_experts;
+  if (!b->tally) return TRI_OK;
+  for (size_t i = 0; i < num_tallies(b); i++) before += b->tally[i].steps;
+  TRI_CHECK(tri_forward_tally(b->engine->forward, b->tally));
+  for (size_t l = 0; l < num_tallies(b); l += experts) {
+    uint64_t read = 0;
+    for (size_t e = 0; e < experts; e++) read += b->tally[l + e].steps;
+    layers += read > 0;
+    now += read;
+  }
+  if (steps && layers) b->experts = (double)(now - before) / (double)steps / (double)layers;
+  return TRI_OK;
+}
 
 static int blocks_per_seq(const struct bench *b) {
   return (b->o.input_len + b->o.output_len + b->o.serve.block_size) / b->o.serve.block_size + 1;
@@ -98,7 +121,7 @@ static void add(struct bench *b, int slot, tri_seq_kind kind, int start, int n) 
                     .num_blocks = (uint32_t)(end - first),
                     .counter = (uint64_t)start};
   const tri_sample_params greedy = tri_sample_greedy();
-  tri_plan_add(b->writer, &s, b->ids, b->blocks, &greedy, (uint32_t)n);
+  tri_plan_add(b->writer, &s, b->ids + slot, b->blocks, &greedy, (uint32_t)n);
 }
 
 static tri_status step(struct bench *b, double *seconds) {
@@ -189,13 +212,15 @@ static tri_status time_decode(struct bench *b, double *op, double *floor) {
                              (double)tri_dtype_size(b->engine->kv->layers[0].dtype);
   tri_status st = TRI_OK;
   for (int s = 0; st == TRI_OK && s < b->o.batch_size; s++) st = feed(b, s, 1, &ignored);
+  if (st == TRI_OK) st = count_experts(b, 0);
   for (int first = 0, run = 0; st == TRI_OK && first < n; first += RUN, run++) {
     int end = first + RUN < n ? first + RUN : n;
-    double bytes =
-        tri_measure_weight_bytes(b->engine) + kv_token * (b->o.input_len + (first + end) / 2) * b->o.batch_size;
+    st = run_decodes(b, first, end);
+    if (st == TRI_OK) st = count_experts(b, end - first);
+    double bytes = tri_measure_step_bytes(b->engine, b->experts) +
+                   kv_token * (b->o.input_len + (first + end) / 2) * b->o.batch_size;
     if (first <= n / 2) b->bytes = bytes;
     b->floors[run] = tri_roofline_read(b->floor, bytes);
-    st = run_decodes(b, first, end);
     *floor = tri_median(b->floors, run + 1);
   }
   *op = tri_median(b->op, n);
@@ -247,11 +272,14 @@ static tri_status set_up(struct bench *b, tri_error *err) {
   b->engine = b->rank.engine;
   TRI_TRY(tri_plan_writer_create((size_t)b->o.batch_size + 1, (size_t)ec.max_num_batched_tokens,
                                  (size_t)blocks_per_seq(b) * (size_t)b->o.batch_size + 8, &b->writer));
-  b->ids = tri_calloc((size_t)len, sizeof *b->ids);
+  int num_ids = len + b->o.batch_size;
+  b->tally = num_tallies(b) ? tri_calloc(num_tallies(b), sizeof *b->tally) : NULL;
+  if (num_tallies(b) && !b->tally) st = TRI_NO_MEMORY;
+  b->ids = tri_calloc((size_t)num_ids, sizeof *b->ids);
   b->blocks = tri_calloc((size_t)blocks_per_seq(b) + 1, sizeof *b->blocks);
   if (!b->ids || !b->blocks) st = TRI_NO_MEMORY;
-  for (int i = 0; b->ids && i < len; i++)
-    b->ids[i] = (uint32_t)(((uint64_t)i * 7919 + 13) % (uint64_t)b->engine->model.vocab_size);
+  for (int i = 0; b->ids && i < num_ids; i++)
+    b->ids[i] = (uint32_t)(tri_mix64((uint64_t)i) % (uint64_t)b->engine->model.vocab_size);
   if (st == TRI_OK)
     st = b->rank.backend->ops.roofline_create(b->rank.backend, (size_t)512 << 20, tri_measure_type(b->engine),
                                               &b->floor);
@@ -284,10 +312,10 @@ static void print(struct bench *b, double prompt, double prompt_floor, double de
     printf("{\"model\":\"%s\",\"backend\":\"%s\",\"isa\":\"%s\",\"threads\":%d,\"weight_bytes\":%.0f,\"input_len\":%d,"
            "\"batch_size\":%d,\"prefill_ms\":%.3f,\"prefill_floor_ms\":%.3f,"
            "\"prefill_ratio\":%.3f,\"decode_ms\":%.3f,\"decode_floor_ms\":%.3f,\"decode_ratio\":%.3f,"
-           "\"host_ms\":%.3f,\"hidden_steps\":%d}\n",
+           "\"host_ms\":%.3f,\"hidden_steps\":%d,\"experts_per_layer\":%.1f}\n",
            e->model.arch->model_type, b->rank.backend->name, b->rank.backend->isa, threads,
            tri_measure_weight_bytes(b->engine), in, batch, prompt * 1e3, prompt_floor * 1e3, prompt_floor / prompt,
-           decode * 1e3, decode_floor * 1e3, decode_floor / decode, host_time(b) * 1e3, b->num_hidden);
+           decode * 1e3, decode_floor * 1e3, decode_floor / decode, host_time(b) * 1e3, b->num_hidden, b->experts);
     return;
   }
   printf("%s, %.1f M weights in matrices (%.1f MB), backend %s %s, %d threads\n", e->model.arch->model_type,
@@ -301,6 +329,9 @@ static void print(struct bench *b, double prompt, double prompt_floor, double de
          "tokens/s\n",
          batch, batch > 1 ? "s" : "", decode * 1e3, decode_floor * 1e3, b->floor->read_name,
          b->bytes / decode_floor / 1e9, decode_floor / decode, batch / decode);
+  if (b->tally)
+    printf("experts, a step:          %9.1f    of %lld in each layer, in the mean of the last steps\n", b->experts,
+           (long long)e->model.moe.num_experts);
   if (e->depth > 1)
     printf("host, a step:             %9.3f ms   hidden behind the device in %d of %d steps\n", host_time(b) * 1e3,
            b->num_hidden, b->o.output_len);
@@ -309,6 +340,7 @@ static void print(struct bench *b, double prompt, double prompt_floor, double de
 static void tear_down(struct bench *b) {
   tri_free(b->ids);
   tri_free(b->blocks);
+  tri_free(b->tally);
   tri_roofline_destroy(b->floor);
   tri_plan_writer_destroy(b->writer);
   tri_bench_rank_close(&b->rank);
