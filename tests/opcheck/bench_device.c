@@ -7,63 +7,47 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/roofline.h"
 #include "runtime/base/wait.h"
-#include "tests/opcheck/opcheck.h"
+#include "tests/opcheck/bench_device.h"
 
-#define CACHES ((size_t)512 << 20) /* four times the largest L2 cache of today's devices */
-#define MANY ((size_t)1 << 30)     /* bytes that ops over many rows move */
+#define MANY ((size_t)1 << 30) /* bytes that ops over many rows move */
 
-enum { ROUNDS = 9, MAX_COPIES = 256, MAX_ROOMS = 16, BLOCK = 16, PATTERN = 16 << 20 };
-
-typedef struct bench {
-  oc *c;
-  tri_backend *be;
-  tri_roofline *narrow, *single; /* of products with bfloat16, and with float32 weights */
-  uint64_t key;                  /* of the last recorded round */
-  int failed;
-  struct {
-    void *p;
-    size_t bytes;
-  } rooms[MAX_ROOMS];
-  int num_rooms;
-} bench;
+enum { ROUNDS = 9, BLOCK = 16, PATTERN = 16 << 20 };
 
 /* ---- memory ---- */
 
-static void give_up(const char *what) {
+void bench_give_up(const char *what) {
   fprintf(stderr, "opcheck: %s\n", what);
   exit(2);
 }
 
-/* Device memory until release(). */
-static void *room(bench *b, size_t bytes) {
+/* Device memory until bench_release(). */
+void *bench_room(bench *b, size_t bytes) {
   void *p = NULL;
   if (b->num_rooms == MAX_ROOMS || b->be->ops.mem_alloc(b->be, TRI_MEM_ACTIVATIONS, bytes, &p) != TRI_OK)
-    give_up("no memory on the device");
+    bench_give_up("no memory on the device");
   b->rooms[b->num_rooms].p = p, b->rooms[b->num_rooms++].bytes = bytes;
   return p;
 }
 
-static void release(bench *b) {
-  if (b->be->ops.stream_sync(b->be) != TRI_OK) give_up(b->be->failure);
+void bench_release(bench *b) {
+  if (b->be->ops.stream_sync(b->be) != TRI_OK) bench_give_up(b->be->failure);
   while (b->num_rooms--)
     b->be->ops.mem_free(b->be, TRI_MEM_ACTIVATIONS, b->rooms[b->num_rooms].p, b->rooms[b->num_rooms].bytes);
   b->num_rooms = 0;
 }
 
-static void *on_device(bench *b, const void *host, size_t bytes) {
-  void *p = room(b, bytes);
+void *bench_on_device(bench *b, const void *host, size_t bytes) {
+  void *p = bench_room(b, bytes);
   b->be->ops.upload(b->be, p, host, bytes);
-  if (b->be->ops.stream_sync(b->be) != TRI_OK) give_up(b->be->failure);
+  if (b->be->ops.stream_sync(b->be) != TRI_OK) bench_give_up(b->be->failure);
   return p;
 }
 
-/* n random elements: a pattern longer than any row, over and over. */
-static void *elements(bench *b, tri_dtype t, size_t n) {
+void *bench_elements(bench *b, tri_dtype t, size_t n) {
   size_t size = tri_dtype_size(t), bytes = n * size, first = bytes < PATTERN ? bytes : PATTERN;
-  char *host = malloc(first ? first : 1), *p = room(b, bytes);
-  if (!host) give_up("no memory");
+  char *host = malloc(first ? first : 1), *p = bench_room(b, bytes);
+  if (!host) bench_give_up("no memory");
   for (size_t i = 0; i < first / size; i++) {
     uint64_t r = oc_random(b->c);
     if (t == TRI_I8)
@@ -76,12 +60,12 @@ static void *elements(bench *b, tri_dtype t, size_t n) {
     size_t part = bytes - at < first ? bytes - at : first;
     b->be->ops.copy_rows(b->be, p + at, part, p, part, part, 1);
   }
-  if (b->be->ops.stream_sync(b->be) != TRI_OK) give_up(b->be->failure);
+  if (b->be->ops.stream_sync(b->be) != TRI_OK) bench_give_up(b->be->failure);
   free(host);
   return p;
 }
 
-static int copies_of(double bytes) {
+int bench_copies_of(double bytes) {
   double n = ceil((double)CACHES / bytes);
   return n < 1 ? 1 : n > MAX_COPIES ? MAX_COPIES : (int)n;
 }
@@ -110,17 +94,6 @@ static const struct {
 #undef X
 };
 
-/* copies arguments of one shape, and what each launch must move and multiply. */
-typedef struct work {
-  tri_op op;
-  const void *args;
-  size_t arg_size;
-  int copies;
-  double bytes, products;
-  tri_dtype type; /* of the products */
-  tri_op_plan plan;
-} work;
-
 static void launch(bench *b, const work *w) {
   for (int i = 0; i < w->copies; i++)
     ops[w->op].launch(b->be, &w->plan, (const char *)w->args + (size_t)i * w->arg_size);
@@ -142,11 +115,11 @@ static double run(bench *b, const work *w, int times) {
   int64_t start = tri_now_ns();
   for (int i = 0; st == TRI_OK && i < times; i++) st = enqueue(b, w);
   if (st == TRI_OK) st = b->be->ops.stream_sync(b->be);
-  if (st != TRI_OK) give_up(b->be->failure[0] ? b->be->failure : tri_status_text(st));
+  if (st != TRI_OK) bench_give_up(b->be->failure[0] ? b->be->failure : tri_status_text(st));
   return (double)(tri_now_ns() - start) * 1e-9;
 }
 
-static void report(bench *b, const char *name, work w) {
+void bench_report(bench *b, const char *name, work w) {
   double op[ROUNDS], memory[ROUNDS], arithmetic[ROUNDS], least = b->c->opt.quick ? 2e-3 : 10e-3;
   tri_status st = ops[w.op].plan(b->be, w.args, &w.plan);
   if (st == TRI_OK && w.plan.workspace > b->be->workspace_bytes) st = b->be->ops.reserve(b->be, w.plan.workspace);
@@ -157,7 +130,7 @@ static void report(bench *b, const char *name, work w) {
   }
   if (w.type == TRI_F32 && w.products > 0 && !b->single &&
       b->be->ops.roofline_create(b->be, CACHES, TRI_F32, &b->single) != TRI_OK)
-    give_up("no memory for the floors");
+    bench_give_up("no memory for the floors");
   tri_roofline *floor = w.type == TRI_F32 && w.products > 0 ? b->single : b->narrow;
   b->key++;
   run(b, &w, 2); /* loads kernels, then records */
@@ -180,10 +153,6 @@ static void report(bench *b, const char *name, work w) {
 
 static bool wanted(const bench *b, const char *op) { return !b->c->opt.op || !strcmp(op, b->c->opt.op); }
 
-#define WORK(o, a, n, ...)                                                                                             \
-  ((work){.op = TRI_KERNEL_##o, .args = (a), .arg_size = sizeof *(a), .copies = (n), __VA_ARGS__})
-#define NAME(...) snprintf(name, sizeof name, __VA_ARGS__)
-
 static tri_mat matrix(float *data, int rows, int cols) { return (tri_mat){data, rows, cols, cols, TRI_F32}; }
 
 /* ---- products ---- */
@@ -193,19 +162,19 @@ static void bench_linear(bench *b, tri_dtype t, bool biased, int m, int n, int k
   char name[80];
   size_t count = (size_t)n * (size_t)k, in = (size_t)m * (size_t)k, out = (size_t)m * (size_t)n;
   double bytes = (double)(count * tri_dtype_size(t)) + 4.0 * (double)(in + out);
-  int copies = copies_of(bytes);
-  char *w = elements(b, t, count * (size_t)copies);
-  float *x = elements(b, TRI_F32, in * (size_t)copies), *y = room(b, out * (size_t)copies * sizeof *y);
-  const float *scale = t == TRI_I8 ? elements(b, TRI_F32, (size_t)n) : NULL;
-  const float *bias = biased ? elements(b, TRI_F32, (size_t)n) : NULL;
+  int copies = bench_copies_of(bytes);
+  char *w = bench_elements(b, t, count * (size_t)copies);
+  float *x = bench_elements(b, TRI_F32, in * (size_t)copies), *y = bench_room(b, out * (size_t)copies * sizeof *y);
+  const float *scale = t == TRI_I8 ? bench_elements(b, TRI_F32, (size_t)n) : NULL;
+  const float *bias = biased ? bench_elements(b, TRI_F32, (size_t)n) : NULL;
   for (int i = 0; i < copies; i++) {
     size_t at = (size_t)i;
     a[i] = (tri_linear_args){.x = matrix(x + at * in, m, k), .bias = bias, .out = matrix(y + at * out, m, n)};
     a[i].w = (tri_weight){w + at * count * tri_dtype_size(t), scale, t, n, k};
   }
   NAME("linear %s%s m %d n %d k %d", tri_dtype_name(t), biased ? " bias" : "", m, n, k);
-  report(b, name, WORK(linear, a, copies, .bytes = bytes, .products = (double)m * (double)count, .type = t));
-  release(b);
+  bench_report(b, name, WORK(linear, a, copies, .bytes = bytes, .products = (double)m * (double)count, .type = t));
+  bench_release(b);
 }
 
 static void bench_linears(bench *b) {
@@ -231,9 +200,9 @@ static void bench_gated(bench *b, int m, int f, int k) {
   char name[80];
   size_t count = 2 * (size_t)f * (size_t)k, in = (size_t)m * (size_t)k, out = (size_t)m * (size_t)f, size = 2;
   double bytes = (double)size * (double)(count + in + out);
-  int copies = copies_of(bytes);
-  char *w = elements(b, TRI_BF16, count * (size_t)copies), *x = elements(b, TRI_BF16, in * (size_t)copies);
-  char *up = room(b, 2 * out * (size_t)copies * size), *y = room(b, out * (size_t)copies * size);
+  int copies = bench_copies_of(bytes);
+  char *w = bench_elements(b, TRI_BF16, count * (size_t)copies), *x = bench_elements(b, TRI_BF16, in * (size_t)copies);
+  char *up = bench_room(b, 2 * out * (size_t)copies * size), *y = bench_room(b, out * (size_t)copies * size);
   for (int i = 0; i < copies; i++) {
     size_t at = (size_t)i * size;
     a[i].up = (tri_linear_args){.w = {w + at * count, NULL, TRI_BF16, 2 * f, k}};
@@ -242,9 +211,9 @@ static void bench_gated(bench *b, int m, int f, int k) {
     a[i].glu.act = TRI_ACT_SILU, a[i].glu.out = (tri_mat){(float *)(y + at * out), m, f, f, TRI_BF16};
   }
   NAME("gated_linear bfloat16 m %d f %d k %d", m, f, k);
-  report(b, name,
-         WORK(gated_linear, a, copies, .bytes = bytes, .products = (double)m * (double)count, .type = TRI_BF16));
-  release(b);
+  bench_report(b, name,
+               WORK(gated_linear, a, copies, .bytes = bytes, .products = (double)m * (double)count, .type = TRI_BF16));
+  bench_release(b);
 }
 
 /* ---- attention ---- */
@@ -287,10 +256,10 @@ static void bench_attention(bench *b, const heads *g, crowd c) {
   int hq = g->hq, d = g->d, wide = g->v_dim ? g->v_dim : d;
   size_t kv = (size_t)(kv_blocks * g->hkv * block) * (size_t)d, width = (size_t)rows * (size_t)(hq * d);
   double bytes = (g->v_dim ? 2.0 : 4.0) * (double)kv + 4.0 * rows * hq * (d + wide), seen = 0;
-  int copies = c.first_tokens > 1 ? 4 : copies_of(bytes);
+  int copies = c.first_tokens > 1 ? 4 : bench_copies_of(bytes);
   int32_t start[MAX_SEQS + 1] = {0}, contexts[MAX_SEQS], *table = calloc((size_t)(seqs * per_seq), sizeof *table);
   int32_t block_start[MAX_SEQS + 1];
-  if (!table) give_up("no memory");
+  if (!table) bench_give_up("no memory");
   for (int s = 0; s < seqs; s++) {
     int n = s ? tokens : c.first_tokens;
     start[s + 1] = start[s] + n, contexts[s] = s ? context : longest;
@@ -304,9 +273,9 @@ static void bench_attention(bench *b, const heads *g, crowd c) {
   batch.seq_start = start, batch.context_len = contexts, batch.block_table = table;
   batch.block_start = block_start;
   for (int s = 0; s <= seqs; s++) block_start[s] = s * per_seq;
-  uint16_t *k = elements(b, TRI_BF16, kv * (size_t)copies), *v = k;
-  if (!g->v_dim) v = elements(b, TRI_BF16, kv * (size_t)copies);
-  float *q = elements(b, TRI_F32, width), *out = room(b, (size_t)rows * (size_t)(hq * wide) * sizeof *out);
+  uint16_t *k = bench_elements(b, TRI_BF16, kv * (size_t)copies), *v = k;
+  if (!g->v_dim) v = bench_elements(b, TRI_BF16, kv * (size_t)copies);
+  float *q = bench_elements(b, TRI_F32, width), *out = bench_room(b, (size_t)rows * (size_t)(hq * wide) * sizeof *out);
   for (int i = 0; i < copies; i++) {
     a[i] = (tri_attention_args){.q = matrix(q, rows, hq * d), .batch = &batch, .out = matrix(out, rows, hq * wide)};
     a[i].kv = (tri_kv_layer){.k = k + (size_t)i * kv, .v = v + (size_t)i * kv, .dtype = TRI_BF16};
@@ -316,12 +285,12 @@ static void bench_attention(bench *b, const heads *g, crowd c) {
     a[i].scale = 1 / sqrtf((float)d), a[i].causal = true;
   }
   tri_batch host = batch;
-  if (b->c->be->ops.bind_batch(b->c->be, 0, &host, a, 1, &batch)) give_up("no memory");
+  if (b->c->be->ops.bind_batch(b->c->be, 0, &host, a, 1, &batch)) bench_give_up("no memory");
   char name[80];
   name_crowd(name, g, &c);
   double products = seen * hq * (d + wide);
-  report(b, name, WORK(attention, a, copies, .bytes = bytes, .products = products, .type = TRI_BF16));
-  release(b);
+  bench_report(b, name, WORK(attention, a, copies, .bytes = bytes, .products = products, .type = TRI_BF16));
+  bench_release(b);
   free(table);
 }
 
@@ -373,13 +342,14 @@ static void bench_append(bench *b, int m) {
   char name[80];
   size_t rows = (size_t)m, kv_blocks = rows / BLOCK + 1, kv = kv_blocks * BLOCK * HKV * D;
   double bytes = 4.0 * m * D * (2 * HQ + 2 * HKV) + 4.0 * m * D * HKV;
-  int copies = copies_of(bytes);
+  int copies = bench_copies_of(bytes);
   int64_t *slots = calloc(rows, sizeof *slots);
-  if (!slots) give_up("no memory");
+  if (!slots) bench_give_up("no memory");
   for (size_t i = 0; i < rows; i++) slots[i] = (int64_t)i;
-  const int64_t *where = on_device(b, slots, rows * sizeof *slots);
-  float *qkv = elements(b, TRI_F32, rows * WIDTH * (size_t)copies), *angles = elements(b, TRI_F32, rows * D / 2);
-  uint16_t *k = room(b, kv * (size_t)copies * 2), *v = room(b, kv * (size_t)copies * 2);
+  const int64_t *where = bench_on_device(b, slots, rows * sizeof *slots);
+  float *qkv = bench_elements(b, TRI_F32, rows * WIDTH * (size_t)copies),
+        *angles = bench_elements(b, TRI_F32, rows * D / 2);
+  uint16_t *k = bench_room(b, kv * (size_t)copies * 2), *v = bench_room(b, kv * (size_t)copies * 2);
   for (int i = 0; i < copies; i++) {
     a[i] = (tri_qkv_rope_append_args){.qkv = matrix(qkv + (size_t)i * rows * WIDTH, m, WIDTH), .num_heads = HQ};
     a[i].num_kv_heads = HKV, a[i].head_dim = D, a[i].rotary_dim = D, a[i].cos = angles, a[i].sin = angles;
@@ -387,8 +357,8 @@ static void bench_append(bench *b, int m) {
     a[i].kv = (tri_kv_layer){k + (size_t)i * kv, v + (size_t)i * kv, TRI_BF16, (int)kv_blocks, HKV, BLOCK, D, 0};
   }
   NAME("qkv_rope_append bfloat16 %d x %d", m, WIDTH);
-  report(b, name, WORK(qkv_rope_append, a, copies, .bytes = bytes));
-  release(b);
+  bench_report(b, name, WORK(qkv_rope_append, a, copies, .bytes = bytes));
+  bench_release(b);
   free(slots);
 }
 
@@ -398,9 +368,9 @@ static void bench_norm(bench *b, tri_norm_kind kind, int m, int cols) {
   static tri_norm_args a[MAX_COPIES];
   char name[80];
   size_t n = (size_t)m * (size_t)cols;
-  int copies = copies_of(16.0 * (double)n);
-  float *x = elements(b, TRI_F32, n * (size_t)copies), *delta = elements(b, TRI_F32, n * (size_t)copies);
-  float *out = room(b, n * (size_t)copies * sizeof *out), *weight = elements(b, TRI_F32, (size_t)cols);
+  int copies = bench_copies_of(16.0 * (double)n);
+  float *x = bench_elements(b, TRI_F32, n * (size_t)copies), *delta = bench_elements(b, TRI_F32, n * (size_t)copies);
+  float *out = bench_room(b, n * (size_t)copies * sizeof *out), *weight = bench_elements(b, TRI_F32, (size_t)cols);
   for (int i = 0; i < copies; i++) {
     size_t at = (size_t)i * n;
     a[i] = (tri_norm_args){.x = matrix(x + at, m, cols), .delta = matrix(delta + at, m, cols), .delta_scale = 1};
@@ -408,120 +378,59 @@ static void bench_norm(bench *b, tri_norm_kind kind, int m, int cols) {
     if (kind == TRI_NORM_LAYER) a[i].bias = weight;
   }
   NAME("norm %s with addition %d x %d", kind == TRI_NORM_RMS ? "rms" : "layer", m, cols);
-  report(b, name, WORK(norm, a, copies, .bytes = 16.0 * (double)n));
-  release(b);
+  bench_report(b, name, WORK(norm, a, copies, .bytes = 16.0 * (double)n));
+  bench_release(b);
 }
 
 static void bench_softcap(bench *b, int m, int cols) {
   static tri_softcap_args a[MAX_COPIES];
   char name[80];
   size_t n = (size_t)m * (size_t)cols;
-  int copies = copies_of(8.0 * (double)n);
-  float *x = elements(b, TRI_F32, n * (size_t)copies);
+  int copies = bench_copies_of(8.0 * (double)n);
+  float *x = bench_elements(b, TRI_F32, n * (size_t)copies);
   for (int i = 0; i < copies; i++)
     a[i] = (tri_softcap_args){.x = matrix(x + (size_t)i * n, m, cols), .scale = 1, .cap = 30};
   NAME("softcap %d x %d", m, cols);
-  report(b, name, WORK(softcap, a, copies, .bytes = 8.0 * (double)n));
-  release(b);
+  bench_report(b, name, WORK(softcap, a, copies, .bytes = 8.0 * (double)n));
+  bench_release(b);
 }
 
-/* ---- experts ---- */
-
-/* The map of choices that are distinct for a token, and how many experts they name. */
-static tri_expert_map draw_map(bench *b, int m, int experts, int top_k, int *named) {
-  size_t choices = (size_t)m * (size_t)top_k, n = 3 * choices + (size_t)experts + 1;
-  int32_t *ids = malloc(n * sizeof *ids);
-  if (!ids) give_up("no memory");
-  for (int t = 0; t < m; t++)
-    for (int k = 0, at = oc_range(b->c, 0, experts - 1); k < top_k; k++, at += oc_range(b->c, 1, experts / top_k))
-      ids[t * top_k + k] = at % experts;
-  tri_expert_map map = {ids + 3 * choices, ids + choices, ids + 2 * choices};
-  oc_moe_map(ids, (int)choices, 0, experts, &map);
-  for (int e = 0; e < experts; e++) *named += map.first[e + 1] > map.first[e];
-  int32_t *p = on_device(b, ids, n * sizeof *ids);
-  free(ids);
-  return (tri_expert_map){p + 3 * choices, p + choices, p + 2 * choices};
-}
-
-typedef struct moe_shape {
-  const char *name;
-  int h, f, experts, top_k;
-} moe_shape;
-
-/* A layer's experts. The weights are the same for all copies, of which each chooses anew. */
-static void bench_experts(bench *b, const moe_shape *s, tri_dtype t, int m) {
-  enum { COPIES = 8 };
-  static tri_moe_experts_args a[COPIES];
-  char name[80];
-  size_t each = (size_t)s->h * (size_t)s->f, count = (size_t)s->experts * each, choices = (size_t)m * (size_t)s->top_k;
-  tri_dtype x_type = t == TRI_BF16 ? t : TRI_F32;
-  int named = 0;
-  const void *up = elements(b, t, 2 * count), *down = elements(b, t, count);
-  const float *scale = elements(b, TRI_F32, (size_t)s->experts * (size_t)(s->h + 2 * s->f));
-  float *x = elements(b, x_type, (size_t)m * (size_t)s->h), *weights = elements(b, TRI_F32, choices);
-  float *y = room(b, (size_t)m * (size_t)s->h * sizeof *y);
-  for (int i = 0; i < COPIES; i++) {
-    a[i] = (tri_moe_experts_args){.x = {x, m, s->h, s->h, x_type}, .weights = weights, .top_k = s->top_k};
-    a[i].num_experts = s->experts, a[i].act = TRI_ACT_SILU, a[i].gated = true, a[i].out = matrix(y, m, s->h);
-    a[i].up = (tri_weight){up, scale, t, s->experts * 2 * s->f, s->h};
-    a[i].down = (tri_weight){down, scale + s->experts * 2 * s->f, t, s->experts * s->h, s->f};
-    a[i].map = draw_map(b, m, s->experts, s->top_k, &named);
-  }
-  double bytes = 3.0 * (double)(each * tri_dtype_size(t)) * named / COPIES, products = 3.0 * (double)(choices * each);
-  NAME("moe_experts %s %s m %d", s->name, tri_dtype_name(t), m);
-  report(b, name, WORK(moe_experts, a, COPIES, .bytes = bytes, .products = products, .type = TRI_BF16));
-  release(b);
-}
-
-static void bench_all_experts(bench *b) {
-  static const moe_shape shapes[] = {{"Mixtral", 4096, 14336, 8, 2},
-                                     {"Qwen3-30B", 2048, 768, 128, 8},
-                                     {"gpt-oss-20b", 2880, 2880, 32, 4},
-                                     {"V2-Lite", 2048, 1408, 64, 6}};
-  static const int rows[] = {1, 8, 32, 64, 512, 2048};
-  for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-      if (b->c->opt.quick && (s > 1 || i > 2)) continue;
-      bench_experts(b, &shapes[s], TRI_BF16, rows[i]);
-      if (s == 1 && i < 3) bench_experts(b, &shapes[s], TRI_I8, rows[i]);
-    }
-}
-
-/* With the map. */
+/* The choices of a step's tokens and the map of them. */
 static void bench_route(bench *b, int m, int experts) {
   enum { K = 8 };
   static tri_moe_route_args a[MAX_COPIES];
   char name[80];
-  size_t n = (size_t)m * (size_t)experts, chosen = (size_t)m * K, lists = 3 * chosen + (size_t)experts + 1;
+  size_t n = (size_t)m * (size_t)experts, chosen = (size_t)m * K, numbers = 3 * chosen + (size_t)experts + 1;
   double bytes = 4.0 * (double)n + 16.0 * (double)chosen;
-  int copies = copies_of(bytes);
-  float *x = elements(b, TRI_F32, n * (size_t)copies), *weights = room(b, chosen * (size_t)copies * sizeof *weights);
-  int32_t *ids = room(b, lists * (size_t)copies * sizeof *ids);
+  int copies = bench_copies_of(bytes);
+  float *x = bench_elements(b, TRI_F32, n * (size_t)copies);
+  float *weights = bench_room(b, chosen * (size_t)copies * sizeof *weights);
+  int32_t *ids = bench_room(b, numbers * (size_t)copies * sizeof *ids);
   for (int i = 0; i < copies; i++) {
-    int32_t *own = ids + (size_t)i * lists;
+    int32_t *mine = ids + (size_t)i * numbers;
     a[i] = (tri_moe_route_args){.logits = matrix(x + (size_t)i * n, m, experts), .score = TRI_MOE_SOFTMAX, .top_k = K};
     a[i].num_groups = 1, a[i].scale = 1, a[i].num_experts = experts;
-    a[i].experts = own, a[i].weights = weights + (size_t)i * chosen;
-    a[i].map = (tri_expert_map){own + 3 * chosen, own + chosen, own + 2 * chosen};
+    a[i].experts = mine, a[i].weights = weights + (size_t)i * chosen;
+    a[i].map = (tri_expert_map){.choice = mine + chosen, .row = mine + 2 * chosen, .first = mine + 3 * chosen};
   }
-  NAME("moe_route softmax %d x %d", m, experts);
-  report(b, name, WORK(moe_route, a, copies, .bytes = bytes));
-  release(b);
+  NAME("moe_route softmax %d x %d, with its map", m, experts);
+  bench_report(b, name, WORK(moe_route, a, copies, .bytes = bytes));
+  bench_release(b);
 }
 
 static void bench_glu(bench *b, int m, int f) {
   static tri_glu_args a[MAX_COPIES];
   char name[80];
   size_t n = (size_t)m * (size_t)f;
-  int copies = copies_of(12.0 * (double)n);
-  float *x = elements(b, TRI_F32, 2 * n * (size_t)copies), *y = room(b, n * (size_t)copies * sizeof *y);
+  int copies = bench_copies_of(12.0 * (double)n);
+  float *x = bench_elements(b, TRI_F32, 2 * n * (size_t)copies), *y = bench_room(b, n * (size_t)copies * sizeof *y);
   for (int i = 0; i < copies; i++) {
     a[i] = (tri_glu_args){.gate_up = matrix(x + (size_t)i * 2 * n, m, 2 * f), .act = TRI_ACT_SILU};
     a[i].out = matrix(y + (size_t)i * n, m, f);
   }
   NAME("glu silu %d x %d", m, f);
-  report(b, name, WORK(glu, a, copies, .bytes = 12.0 * (double)n));
-  release(b);
+  bench_report(b, name, WORK(glu, a, copies, .bytes = 12.0 * (double)n));
+  bench_release(b);
 }
 
 static void bench_embed(bench *b, int m) {
@@ -529,20 +438,20 @@ static void bench_embed(bench *b, int m) {
   static tri_embed_args a[MAX_COPIES];
   char name[80];
   size_t rows = (size_t)m, n = rows * H;
-  int copies = copies_of(6.0 * (double)n);
+  int copies = bench_copies_of(6.0 * (double)n);
   uint32_t *ids = calloc(rows * (size_t)copies, sizeof *ids);
-  if (!ids) give_up("no memory");
+  if (!ids) bench_give_up("no memory");
   for (size_t i = 0; i < rows * (size_t)copies; i++) ids[i] = (uint32_t)(oc_random(b->c) % VOCAB);
-  const uint32_t *where = on_device(b, ids, rows * (size_t)copies * sizeof *ids);
-  const void *table = elements(b, TRI_BF16, (size_t)VOCAB * H);
-  float *y = room(b, n * (size_t)copies * sizeof *y);
+  const uint32_t *where = bench_on_device(b, ids, rows * (size_t)copies * sizeof *ids);
+  const void *table = bench_elements(b, TRI_BF16, (size_t)VOCAB * H);
+  float *y = bench_room(b, n * (size_t)copies * sizeof *y);
   for (int i = 0; i < copies; i++) {
     a[i] = (tri_embed_args){.ids = where + (size_t)i * rows, .table = {table, NULL, TRI_BF16, VOCAB, H}, .scale = 1};
     a[i].out = matrix(y + (size_t)i * n, m, H);
   }
   NAME("embed bfloat16 %d x %d", m, H);
-  report(b, name, WORK(embed, a, copies, .bytes = 6.0 * (double)n));
-  release(b);
+  bench_report(b, name, WORK(embed, a, copies, .bytes = 6.0 * (double)n));
+  bench_release(b);
   free(ids);
 }
 
@@ -583,25 +492,25 @@ static void bench_sample(bench *b, int rows, tri_sample_params p, const char *wh
   tri_sample_result results[ROWS];
   char name[80];
   size_t n = (size_t)rows * VOCAB;
-  int copies = copies_of(4.0 * (double)n);
+  int copies = bench_copies_of(4.0 * (double)n);
   if (p.temperature > 0 && copies > 8) copies = 8; /* it may take milliseconds */
   for (int i = 0; i < 64; i++) ids[i] = (uint32_t)i * 100;
   for (int i = 0; i < rows; i++)
     params[i] = &p, history[i] = ids, num_prompt[i] = 10, num_history[i] = 64, counter[i] = (uint64_t)i;
-  float *x = elements(b, TRI_F32, n * (size_t)copies);
-  uint32_t *zeros = calloc(n, sizeof *zeros), *counts = zeros ? on_device(b, zeros, n * sizeof *zeros) : NULL;
+  float *x = bench_elements(b, TRI_F32, n * (size_t)copies);
+  uint32_t *zeros = calloc(n, sizeof *zeros), *counts = zeros ? bench_on_device(b, zeros, n * sizeof *zeros) : NULL;
   int sequence[ROWS];
   bool counted[ROWS] = {0};
   for (int i = 0; i < rows; i++) sequence[i] = i;
-  if (!counts) give_up("no memory");
+  if (!counts) bench_give_up("no memory");
   for (int i = 0; i < copies; i++) {
     a[i] = (tri_sample_args){.logits = matrix(x + (size_t)i * n, rows, VOCAB), .params = params, .history = history};
     a[i].num_prompt = num_prompt, a[i].num_history = num_history, a[i].counter = counter, a[i].results = results;
     a[i].counts = counts, a[i].sequence = sequence, a[i].fresh = counted;
   }
   NAME("sample %s %d x %d", what, rows, VOCAB);
-  report(b, name, WORK(sample, a, copies, .bytes = 4.0 * (double)n));
-  release(b);
+  bench_report(b, name, WORK(sample, a, copies, .bytes = 4.0 * (double)n));
+  bench_release(b);
   free(zeros);
 }
 
@@ -622,12 +531,13 @@ static void bench_samples(bench *b) {
 int oc_bench_device(oc *c) {
   bench b = {.c = c, .be = c->be};
   c->rng = c->opt.seed;
-  if (c->be->ops.roofline_create(c->be, CACHES, TRI_BF16, &b.narrow) != TRI_OK) give_up("no memory for the floors");
+  if (c->be->ops.roofline_create(c->be, CACHES, TRI_BF16, &b.narrow) != TRI_OK)
+    bench_give_up("no memory for the floors");
   if (wanted(&b, "linear")) bench_linears(&b);
   for (int m = 1; m <= 32 && wanted(&b, "gated_linear"); m *= 2) bench_gated(&b, m, 14336, 4096);
   if (wanted(&b, "attention")) bench_attentions(&b);
   bench_rows(&b);
-  if (wanted(&b, "moe_experts")) bench_all_experts(&b);
+  if (wanted(&b, "moe_experts")) bench_device_experts(&b);
   if (wanted(&b, "sample")) bench_samples(&b);
   tri_roofline_destroy(b.narrow), tri_roofline_destroy(b.single);
   return b.failed;

@@ -1,0 +1,75 @@
+/* Experts on a device, in the shapes of published models: what a layer's routed experts take, with 16-bit activations
+ * as a step has them. Tokens choose at random; the floor counts the experts that any of them chose, once. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/opcheck/bench_device.h"
+
+typedef struct shape {
+  const char *name;
+  int hidden, units, experts, top_k;
+} shape;
+
+/* Makes the map of random choices, different ones for a token, on the device; `distinct` becomes how many experts they
+ * name. */
+static tri_expert_map draw_map(bench *b, const shape *s, int tokens, int *distinct) {
+  size_t n = (size_t)tokens * (size_t)s->top_k, numbers = 3 * n + (size_t)s->experts + 1;
+  int32_t *ids = malloc(numbers * sizeof *ids);
+  if (!ids) bench_give_up("no memory");
+  for (int t = 0; t < tokens; t++)
+    for (int c = 0, e = oc_range(b->c, 0, s->experts - 1); c < s->top_k; c++) {
+      ids[t * s->top_k + c] = e % s->experts;
+      e += oc_range(b->c, 1, s->experts / s->top_k);
+    }
+  tri_expert_map map = {.choice = ids + n, .row = ids + 2 * n, .first = ids + 3 * n};
+  oc_moe_map(ids, (int)n, 0, s->experts, &map);
+  *distinct = 0;
+  for (int e = 0; e < s->experts; e++) *distinct += map.first[e + 1] > map.first[e];
+  int32_t *p = bench_on_device(b, ids, numbers * sizeof *ids);
+  free(ids);
+  return (tri_expert_map){.choice = p + n, .row = p + 2 * n, .first = p + 3 * n};
+}
+
+static void bench_layer(bench *b, const shape *s, tri_dtype t, int tokens) {
+  static tri_moe_experts_args a[MAX_COPIES];
+  char name[80];
+  size_t size = tri_dtype_size(t), h = (size_t)s->hidden, f = (size_t)s->units, e = (size_t)s->experts;
+  size_t each = 3 * h * f, chosen = (size_t)tokens * (size_t)s->top_k, in = (size_t)tokens * h;
+  int distinct;
+  tri_expert_map map = draw_map(b, s, tokens, &distinct);
+  double bytes = (double)(each * (size_t)distinct * size + 6 * in);
+  int copies = bench_copies_of(bytes);
+  size_t most = ((size_t)16 << 30) / (e * each * size);
+  if ((size_t)copies > most) copies = most > 0 ? (int)most : 1;
+  char *w = bench_elements(b, t, e * each * (size_t)copies), *x = bench_elements(b, TRI_BF16, in);
+  float *weights = bench_elements(b, TRI_F32, chosen), *y = bench_room(b, in * sizeof *y);
+  const float *scale = t == TRI_I8 ? bench_elements(b, TRI_F32, e * 2 * f > e * h ? e * 2 * f : e * h) : NULL;
+  for (int i = 0; i < copies; i++) {
+    char *up = w + (size_t)i * e * each * size, *down = up + 2 * e * h * f * size;
+    a[i] = (tri_moe_experts_args){.weights = weights, .top_k = s->top_k, .num_experts = s->experts, .gated = true};
+    a[i].x = (tri_mat){(float *)x, tokens, s->hidden, s->hidden, TRI_BF16};
+    a[i].map = map;
+    a[i].up = (tri_weight){up, scale, t, 2 * s->units * s->experts, s->hidden};
+    a[i].down = (tri_weight){down, scale, t, s->hidden * s->experts, s->units};
+    a[i].act = TRI_ACT_SILU;
+    a[i].out = (tri_mat){y, tokens, s->hidden, s->hidden, TRI_F32};
+  }
+  NAME("experts %s %s m %d, %d of %d", s->name, tri_dtype_name(t), tokens, distinct, s->experts);
+  bench_report(b, name, WORK(moe_experts, a, copies, .bytes = bytes, .products = (double)(chosen * each), .type = t));
+  bench_release(b);
+}
+
+void bench_device_experts(bench *b) {
+  static const shape shapes[] = {{"Mixtral-8x7B", 4096, 14336, 8, 2},
+                                 {"Qwen3-30B-A3B", 2048, 768, 128, 8},
+                                 {"gpt-oss-20b", 2880, 2880, 32, 4},
+                                 {"DeepSeek-V2-Lite", 2048, 1408, 64, 6}};
+  static const int tokens[] = {1, 2, 4, 8, 16, 32, 64, 128, 512, 2048, 8192};
+  for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+    for (size_t j = 0; j < sizeof tokens / sizeof *tokens; j++) {
+      bool usual = tokens[j] == 1 || tokens[j] == 8 || tokens[j] == 32 || tokens[j] == 2048;
+      if (usual || !b->c->opt.quick) bench_layer(b, &shapes[i], TRI_BF16, tokens[j]);
+    }
+  for (int m = 1; m <= 32 && !b->c->opt.quick; m = m == 1 ? 8 : m * 4) bench_layer(b, &shapes[1], TRI_I8, m);
+}
