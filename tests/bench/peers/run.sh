@@ -41,6 +41,27 @@ shape gpt2 '{"architectures":["GPT2LMHeadModel"],"model_type":"gpt2","n_embd":76
   "vocab_size":50257,"activation_function":"gelu_new","layer_norm_epsilon":1e-05,"tie_word_embeddings":true}'
 shape bert '{"architectures":["BertModel"],"model_type":"bert","hidden_size":768,"num_hidden_layers":12,"num_attention_heads":12,
   "intermediate_size":3072,"vocab_size":30522,"max_position_embeddings":512,"type_vocab_size":2,"hidden_act":"gelu","pad_token_id":0}'
+shape mixtral '{"architectures":["MixtralForCausalLM"],"model_type":"mixtral","hidden_size":4096,"num_hidden_layers":32,
+  "num_attention_heads":32,"num_key_value_heads":8,"intermediate_size":14336,"num_local_experts":8,"num_experts_per_tok":2,
+  "vocab_size":32000,"max_position_embeddings":32768,"rope_theta":1000000.0,"rms_norm_eps":1e-05,"hidden_act":"silu",
+  "sliding_window":null,"tie_word_embeddings":false,"torch_dtype":"bfloat16"}'
+shape qwen3-30b '{"architectures":["Qwen3MoeForCausalLM"],"model_type":"qwen3_moe","hidden_size":2048,"num_hidden_layers":48,
+  "num_attention_heads":32,"num_key_value_heads":4,"head_dim":128,"intermediate_size":6144,"moe_intermediate_size":768,
+  "num_experts":128,"num_experts_per_tok":8,"norm_topk_prob":true,"decoder_sparse_step":1,"mlp_only_layers":[],"vocab_size":151936,
+  "max_position_embeddings":40960,"rope_theta":1000000.0,"rms_norm_eps":1e-06,"hidden_act":"silu","tie_word_embeddings":false,
+  "attention_bias":false,"torch_dtype":"bfloat16"}'
+shape gpt-oss-20b '{"architectures":["GptOssForCausalLM"],"model_type":"gpt_oss","hidden_size":2880,"num_hidden_layers":24,
+  "num_attention_heads":64,"num_key_value_heads":8,"head_dim":64,"intermediate_size":2880,"num_local_experts":32,
+  "num_experts_per_tok":4,"vocab_size":201088,"max_position_embeddings":131072,"rope_theta":150000.0,"rope_scaling":{"rope_type":"yarn",
+  "factor":32.0,"beta_fast":32.0,"beta_slow":1.0,"original_max_position_embeddings":4096,"truncate":false},"sliding_window":128,
+  "rms_norm_eps":1e-05,"hidden_act":"silu","swiglu_limit":7.0,"attention_bias":true,"tie_word_embeddings":false,"torch_dtype":"bfloat16"}'
+shape v2-lite '{"architectures":["DeepseekV3ForCausalLM"],"model_type":"deepseek_v3","hidden_size":2048,"num_hidden_layers":27,
+  "num_attention_heads":16,"num_key_value_heads":16,"kv_lora_rank":512,"q_lora_rank":null,"qk_nope_head_dim":128,"qk_rope_head_dim":64,
+  "v_head_dim":128,"intermediate_size":10944,"moe_intermediate_size":1408,"n_routed_experts":64,"n_shared_experts":2,
+  "num_experts_per_tok":6,"first_k_dense_replace":1,"moe_layer_freq":1,"topk_method":"noaux_tc","n_group":1,"topk_group":1,
+  "norm_topk_prob":false,"scoring_func":"sigmoid","routed_scaling_factor":1.0,"vocab_size":102400,"max_position_embeddings":163840,
+  "rope_theta":10000,"rope_scaling":{"type":"yarn","factor":40,"mscale":0.707,"mscale_all_dim":0.707,"beta_fast":32,"beta_slow":1,
+  "original_max_position_embeddings":4096},"rms_norm_eps":1e-06,"hidden_act":"silu","tie_word_embeddings":false,"torch_dtype":"bfloat16"}'
 [[ -z $shapes ]] || exit 0
 
 begun=0
