@@ -4,13 +4,16 @@
 #include <string.h>
 
 #include "coordinator/state.h"
+#include "runtime/base/hash.h"
 
 enum {
   IDS_PER_MESSAGE = 2048,
   IDS_WITH_LOGPROBS = 128,
   TEXT_PER_MESSAGE = 256 << 10,
   DONE_TEXT = 512 << 10,
-  TEXTS_PER_MESSAGE = 128 << 10
+  TEXTS_PER_MESSAGE = 128 << 10,
+  LOOKED = 64,       /* clients of one tick that are told apart */
+  MOST_DOUBLINGS = 5 /* of the time between two looks */
 };
 
 #define STUCK_NS (30 * 1000000000LL)
@@ -204,7 +207,10 @@ static void lose_client(tri_core *c, int64_t now, job *j) {
 
 static void deliver_job(tri_core *c, int64_t now, job *j) {
   tri_status st = deliver(c, j);
-  if (j->stream) j->said_ns = now; /* what is no stream says little before its end */
+  if (j->stream) { /* what is no stream says little before its end */
+    j->said_ns = now;
+    j->looks = 0;
+  }
   /* A client that reads nothing for so long is taken for gone. */
   if (st != TRI_AGAIN)
     j->stuck_ns = 0;
@@ -219,20 +225,34 @@ static void deliver_job(tri_core *c, int64_t now, job *j) {
   }
 }
 
+/* Results of the looks of one tick, by a hash of the client: mostly one for each, however many jobs it has. */
+typedef struct looked {
+  tri_peer peer;
+  tri_status st;
+} looked;
+
+static tri_status look_once(tri_core *c, looked *all, const tri_peer *peer) {
+  looked *l = &all[tri_mix64(tri_hash_bytes(TRI_HASH_SEED, peer->bytes, peer->len)) % LOOKED];
+  if (l->peer.len && tri_peer_equal(&l->peer, peer)) return l->st;
+  l->peer = *peer;
+  l->st = c->cfg.io.look(c->cfg.io.ctx, peer);
+  return l->st;
+}
+
 /* A job may have nothing to say for long: its text waits for the tokenizer, it waits itself, or it says all at its end.
- */
+ * Looks come ever more seldom: each leaves a frame with a client that is there and does not read, whose
+ * connection ends behind 64 unread ones. */
 void deliver_tick(tri_core *c, int64_t now) {
-  int64_t before = c->looked_ns;
-  tri_peer peer = {0};
-  tri_status st = TRI_OK;
-  if (now - before < LOOK_NS) return;
+  if (now - c->looked_ns < LOOK_NS) return;
+  looked all[LOOKED] = {0};
   c->looked_ns = now;
   for (job *j = TAILQ_FIRST(&c->active), *next; j; j = next) {
     next = TAILQ_NEXT(j, links);
-    if (!j->attached || j->on_disconnect != TRI_DISCONNECT_CANCEL || j->said_ns > before) continue;
-    if (!peer.len || !tri_peer_equal(&peer, &j->peer)) st = c->cfg.io.look(c->cfg.io.ctx, &j->peer);
-    peer = j->peer; /* one client's jobs mostly follow each other */
+    bool due = now - j->said_ns >= LOOK_NS << j->looks;
+    if (!due || !j->attached || j->on_disconnect != TRI_DISCONNECT_CANCEL) continue;
+    tri_status st = look_once(c, all, &j->peer);
     j->said_ns = now;
+    if (j->looks < MOST_DOUBLINGS) j->looks++;
     if (st == TRI_CLOSED) lose_client(c, now, j);
   }
 }

@@ -87,6 +87,7 @@ typedef struct job {
   int64_t begun_ns;     /* when a step first took a part of it in, likewise; 0: none has */
   int64_t submitted_ns, assigned_ns, first_token_ns, last_token_ns, ended_ns, deadline_ns, stuck_ns;
   int64_t said_ns;      /* when its client was last sent something, or looked for */
+  int looks;            /* for its client in a row: each leaves a frame with one that reads nothing */
   tri_error *error;     /* NULL: none */
   job_embed *embed;     /* NULL: the job generates text */
   job_choice choices[]; /* [sampling.n] */

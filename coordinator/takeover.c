@@ -47,6 +47,8 @@ static void adopt(tri_core *c, int64_t now, job *j, const tri_peer *from, uint64
   job_give(c, j, from, client_id);
   j->attached = true;
   j->stuck_ns = 0;
+  j->said_ns = now;
+  j->looks = 0;
   j->done_sent = false;
   j->accepted_sent = false;
   j->known = true;

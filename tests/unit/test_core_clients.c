@@ -101,7 +101,7 @@ START_TEST(test_silent_client) {
     ck_assert_int_le(w->looks, looks + 1); /* about one in a second */
     ck_assert(!w->stopped_job && !w->num_aborts);
     s->closed = true;
-    for (int i = 0; i < 20; i++) {
+    for (int i = 0; i < 40; i++) {
       pass(w, k >= RUNS, 1, SECOND / 10);
       if (k == RUNS && !w->num_aborts) token(w, last_job(w), 0, (uint64_t)i, byte_token['a'], 0, 0); /* kept back */
     }
@@ -110,6 +110,22 @@ START_TEST(test_silent_client) {
     ck_assert_int_eq(tri_core_is_idle(w->core), k != GOES_ON);
     world_destroy(w);
   }
+}
+END_TEST
+
+/* Looks stay few: a client that is there and does not read has room for 64 frames. Clients whose jobs lie between each
+ * other's are looked for no more often than others. */
+START_TEST(test_looks_are_few) {
+  struct world *w = world_create(1);
+  for (uint64_t id = 1; id <= 8; id++) {
+    tri_client_msg m = submit_msg(id);
+    m.submit.stream = false;
+    submit(w, id % 2 ? "a" : "b", &m);
+  }
+  pass(w, false, 240, SECOND / 2);
+  ck_assert_int_ge(w->looks, 2 * 6);
+  ck_assert_int_le(w->looks, 2 * 10);
+  world_destroy(w);
 }
 END_TEST
 
@@ -337,6 +353,7 @@ Suite *suite_core_clients(void) {
   tcase_add_test(t, test_slow_client_merges);
   tcase_add_test(t, test_closed_client);
   tcase_add_test(t, test_silent_client);
+  tcase_add_test(t, test_looks_are_few);
   tcase_add_test(t, test_same_id_twice);
   tcase_add_test(t, test_same_request_twice);
   tcase_add_test(t, test_same_name_other_content);
