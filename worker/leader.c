@@ -225,14 +225,14 @@ static void publish(struct leader *ld) {
   atomic_store_explicit(&w->blocks_used, s.blocks_used, memory_order_relaxed);
   atomic_store_explicit(&w->tokens, s.tokens, memory_order_relaxed);
   atomic_store_explicit(&w->preemptions, s.preemptions, memory_order_relaxed);
-  atomic_store_explicit(&w->busy, tri_sched_has_work(ld->sched), memory_order_relaxed);
+  atomic_store_explicit(&w->busy, tri_sched_is_busy(ld->sched), memory_order_relaxed);
 }
 
 /* A rank that waits for what a device does must not sleep: the next step may wait for that, too, also where it is
  * another rank's device. */
 static const tri_wait_policy *policy_of(const struct leader *ld) {
   const tri_engine *e = ld->w->engine;
-  bool ahead = e->backend->async && tri_sched_has_work(ld->sched);
+  bool ahead = e->backend->async && tri_sched_is_busy(ld->sched);
   return e->num_steps || ahead ? &e->wait_policy : &ld->w->group.world->cfg.policy;
 }
 
@@ -261,7 +261,7 @@ static tri_status serve(struct leader *ld) {
       continue;
     }
     /* The last step may be one that was begun for sequences which have ended since. */
-    if (tri_sched_has_work(ld->sched) || w->engine->num_steps) {
+    if (tri_sched_is_busy(ld->sched) || w->engine->num_steps) {
       if ((st = tri_wait_pause(&wait)) != TRI_OK) return st;
       continue;
     }

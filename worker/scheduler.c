@@ -448,6 +448,12 @@ tri_job *tri_sched_retired(tri_sched *s) {
 }
 
 bool tri_sched_has_work(const tri_sched *s) { return s->jobs != NULL; }
+
+bool tri_sched_is_busy(const tri_sched *s) {
+  for (int l = 0; l < s->cfg.num_lanes; l++)
+    if (s->lanes[l].under_way) return true;
+  return tri_sched_has_work(s);
+}
 bool tri_sched_lane_busy(const tri_sched *s, int lane) { return s->lanes[lane].under_way >= s->cfg.depth; }
 
 tri_sched_stats tri_sched_get_stats(const tri_sched *s) {

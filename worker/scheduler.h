@@ -170,6 +170,8 @@ bool tri_sched_reap(tri_sched *s, int64_t now_ns, tri_outbox *out);
 tri_job *tri_sched_retired(tri_sched *s);
 
 bool tri_sched_has_work(const tri_sched *s);
+/* True with work, and while a result has yet to come, whoever is left to want it. */
+bool tri_sched_is_busy(const tri_sched *s);
 bool tri_sched_lane_busy(const tri_sched *s, int lane); /* as many steps are under way as may be */
 tri_sched_stats tri_sched_get_stats(const tri_sched *s);
 
