@@ -79,7 +79,7 @@ struct bench {
   double bytes;              /* that the middle one of the decode steps reads */
   bool reads;                /* reading the weights is what bounds the last prompt */
   tri_expert_tally *tally;   /* [layers, num_experts]; NULL: the model has no experts */
-  double experts; /* of a layer that a decode step reads, in the mean; all of them until some steps have run */
+  double experts;            /* of a layer that a step reads, in the mean; all of them until some steps have run */
 };
 
 static size_t num_tallies(const struct bench *b) {
@@ -153,7 +153,7 @@ static double prompt_work(const struct bench *b) {
 
 static double measure_prompt(struct bench *b, double work) {
   double products = work * tri_roofline_gemm(b->floor);
-  double reading = tri_roofline_read(b->floor, tri_measure_weight_bytes(b->engine));
+  double reading = tri_roofline_read(b->floor, tri_measure_step_bytes(b->engine, b->experts));
   b->reads = reading > products;
   return b->reads ? reading : products;
 }
@@ -161,7 +161,9 @@ static double measure_prompt(struct bench *b, double work) {
 static tri_status time_prompts(struct bench *b, double *op, double *floor) {
   double work = prompt_work(b), ignored;
   int count = b->engine->model.encoder ? b->o.batch_size : 1;
-  tri_status st = feed(b, 0, count, &ignored);
+  tri_status st = count_experts(b, 0);
+  if (st == TRI_OK) st = feed(b, 0, count, &ignored);
+  if (st == TRI_OK) st = count_experts(b, 1); /* every round's prompt is this one */
   for (int i = 0; st == TRI_OK && i < b->o.rounds; i++) {
     b->floors[i] = measure_prompt(b, work);
     st = feed(b, 0, count, &b->op[i]);
@@ -275,6 +277,7 @@ static tri_status set_up(struct bench *b, tri_error *err) {
   int num_ids = len + b->o.batch_size;
   b->tally = num_tallies(b) ? tri_calloc(num_tallies(b), sizeof *b->tally) : NULL;
   if (num_tallies(b) && !b->tally) st = TRI_NO_MEMORY;
+  b->experts = (double)b->engine->model.moe.num_experts;
   b->ids = tri_calloc((size_t)num_ids, sizeof *b->ids);
   b->blocks = tri_calloc((size_t)blocks_per_seq(b) + 1, sizeof *b->blocks);
   if (!b->ids || !b->blocks) st = TRI_NO_MEMORY;
