@@ -260,7 +260,7 @@ stop
 # A coordinator that does not serve yet has an exit code of its own, and can be waited for, also before it is there.
 start --starting-ms 100000
 want 4 '^starting, model fake' "$trireme" status
-want 4 '"state":"starting"' "$trireme" status --json --wait 0.3
+want 4 '"state":"starting"' "$trireme" status --json --wait 2
 want 0 '^trireme:fake 1' "$trireme" status --stats
 stop
 want 1 'no socket .*t.sock' timeout 2 "$trireme" status --wait 0.3
