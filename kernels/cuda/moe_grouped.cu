@@ -8,8 +8,8 @@ bool tri_cuda_moe_grouped_fits(const tri_moe_experts_args *a) {
   bool types = (t == TRI_BF16 || t == TRI_F16) && a->down.dtype == t && (a->x.dtype == TRI_F32 || a->x.dtype == t);
   bool units = a->gated && (a->act == TRI_ACT_SILU || a->act == TRI_ACT_SWIGLU_OAI);
   bool whole = a->up.k % EIGHT == 0 && a->down.k % EIGHT == 0 && a->x.ld % EIGHT == 0 && a->up.k && a->down.k;
-  bool aligned = ((uintptr_t)a->x.data | (uintptr_t)a->up.data | (uintptr_t)a->down.data) % 16 == 0;
-  return types && units && whole && aligned;
+  uintptr_t places = (uintptr_t)a->x.data | (uintptr_t)a->up.data | (uintptr_t)a->down.data | (uintptr_t)a->out.data;
+  return types && units && whole && places % 16 == 0 && a->out.ld % 4 == 0;
 }
 
 /* ---- shapes ---- */

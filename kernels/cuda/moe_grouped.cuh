@@ -64,21 +64,17 @@ struct tile {
   int expert, first_row, rows, output, step, steps, split;
 };
 
-/* Lists where each expert's groups of COLS rows begin. By the first warp. */
-template <int COLS> __device__ static void list_groups(const grouped &g, int *first, int *start) {
+/* Lists where each expert's groups of COLS rows begin, from where its rows do. By the first warp. */
+template <int COLS> __device__ static void list_groups(int num_experts, const int *first, int *start) {
   int lane = threadIdx.x, sum = 0;
-  for (int e0 = 0; e0 <= g.num_experts; e0 += WARP) {
-    int e = e0 + lane, at = e <= g.num_experts ? g.first[e] : 0;
-    int groups = e < g.num_experts ? (g.first[e + 1] - at + COLS - 1) / COLS : 0, upto = groups;
+  for (int e0 = 0; e0 <= num_experts; e0 += WARP) {
+    int e = e0 + lane, groups = e < num_experts ? (first[e + 1] - first[e] + COLS - 1) / COLS : 0, upto = groups;
 #pragma unroll
     for (int o = 1; o < WARP; o *= 2) {
       int other = __shfl_up_sync(0xffffffffu, upto, o);
       if (lane >= o) upto += other;
     }
-    if (e <= g.num_experts) {
-      first[e] = at;
-      start[e] = sum + upto - groups;
-    }
+    if (e <= num_experts) start[e] = sum + upto - groups;
     sum += __shfl_sync(0xffffffffu, upto, WARP - 1);
   }
 }
@@ -178,6 +174,9 @@ __device__ static void fetch(const grouped &g, const tri_tensor_map *weights, co
       }
     }
   }
+  if (!GATHERS) return;
+  commit_copies(); /* no thread leaves with copies under way */
+  wait_copies<0>();
 }
 
 /* ---- multiplying ---- */
@@ -190,7 +189,7 @@ __device__ static inline void multiply(const tile &t, room<BLOCKS, MOST> &s, pla
   bool tells = threadIdx.x % WARP == 0;
   for (int i = 0; i < t.steps; i++) {
     barrier_wait(&s.full[at.stage], at.parity);
-    if (GATHERS) show_to_engines();
+    if (GATHERS) show_shared_to_engines();
 #pragma unroll
     for (int b = 0; b < BLOCKS; b++) products_hold(d[b]);
     products_begin();
@@ -374,7 +373,9 @@ __global__ static void __launch_bounds__(THREADS, 1)
     barriers_are_made();
   }
   wait_for_previous();
-  if (threadIdx.x < WARP) list_groups<COLS>(g, s.first, s.start);
+  for (int e = threadIdx.x; e <= g.num_experts; e += THREADS) s.first[e] = g.first[e];
+  __syncthreads();
+  if (threadIdx.x < WARP) list_groups<COLS>(g.num_experts, s.first, s.start);
   __syncthreads();
   int tiles = s.start[g.num_experts] * ((g.outputs + OUTPUTS - 1) / OUTPUTS) * g.splits;
   /* Registers that one warpgroup gives up are those that two take: 168 each at the launch. */

@@ -12,7 +12,7 @@ enum {
   PART_TOKENS = 32, /* of a block where there are more choices */
   SCAN_THREADS = 1024,
   PLACE_THREADS = 256,
-  MOST_SHARED = 48 << 10
+  MOST_SHARED = (48 << 10) - 64 /* the kernels have some of their own */
 };
 #define ALL_LANES 0xffffffffu
 

@@ -56,13 +56,16 @@ enum {
   ATTENTION_PREFILLS = ATTENTION_PREFILL_MMA | ATTENTION_PREFILL_WGMMA
 };
 
-static int choose_prefill(const tri_backend *be, const tri_attention_args *a) {
+/* Large tiles pay for prompts that fill more than a small one. */
+static int choose_prefill(const tri_backend *be, const tri_attention_args *a, const tri_batch *b) {
+  bool fills = (int64_t)b->max_query * a->heads_per_kv > TRI_CUDA_PREFILL_ROWS;
   if (!tri_cuda_prefill_mma_fits(a)) return 0;
-  return tri_cuda_of(be)->is_hopper && tri_cuda_prefill_wgmma_fits(a) ? ATTENTION_PREFILL_WGMMA : ATTENTION_PREFILL_MMA;
+  if (fills && tri_cuda_of(be)->is_hopper && tri_cuda_prefill_wgmma_fits(a)) return ATTENTION_PREFILL_WGMMA;
+  return ATTENTION_PREFILL_MMA;
 }
 
 static int choose_attention(const tri_backend *be, const tri_attention_args *a, const tri_batch *b) {
-  int prefill = b->max_query > 1 ? choose_prefill(be, a) : 0;
+  int prefill = b->max_query > 1 ? choose_prefill(be, a, b) : 0;
   if (tri_cuda_latent_mma_fits(a)) return ATTENTION_LATENT_MMA;
   if (!tri_cuda_decode_fits(a)) return 0;
   if (prefill && !b->num_single) return prefill;

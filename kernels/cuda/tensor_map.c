@@ -13,10 +13,12 @@ enum { SINCE = 12000 }; /* the CUDA version that brought it */
 static encode_function *find(void) {
   void *found = NULL;
   enum cudaDriverEntryPointQueryResult result;
-  if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, SINCE, cudaEnableDefault, &result) !=
-          cudaSuccess ||
-      result != cudaDriverEntryPointSuccess)
-    return NULL;
+#if CUDART_VERSION >= 12050
+  cudaError_t e = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, SINCE, cudaEnableDefault, &result);
+#else
+  cudaError_t e = cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &found, cudaEnableDefault, &result);
+#endif
+  if (e != cudaSuccess || result != cudaDriverEntryPointSuccess) return NULL;
   union {
     void *data;
     encode_function *code;

@@ -46,6 +46,7 @@ static tri_status add_source(const tri_model_config *c, const tri_shard *s, cons
  * and what their choices come to. */
 static bool workspace_bytes(const tri_model_config *c, const tri_shard *s, const tri_limits *limits, size_t *out) {
   enum { BLOCKS = 2048, EXTRA = 8 }; /* parts of cut contexts at most; bytes for a row's scale and alignment */
+  enum { SPLIT_EXPERTS = 16 << 20 }; /* bytes of the parts that the sums of few experts are cut into, at most */
   size_t rows = (size_t)limits->max_num_batched_tokens, heads = (size_t)s->q_heads.count, widest = 0, partial, hidden;
   for (int id = 0; id < TRI_W_COUNT; id++) {
     tri_weight_shape shape = tri_shard_weight_shape(c, s, (tri_weight_id)id);
@@ -58,6 +59,7 @@ static bool workspace_bytes(const tri_model_config *c, const tri_shard *s, const
       !tri_size_mul(BLOCKS, heads * head * sizeof(float), &partial) ||
       !tri_size_mul(rows, (size_t)c->moe.top_k * per_expert, &hidden) || !tri_size_add(hidden, widest, &hidden))
     return false;
+  if (c->moe.num_experts && !tri_size_add(hidden, SPLIT_EXPERTS, &hidden)) return false;
   *out = hidden > partial ? hidden : partial;
   return true;
 }
