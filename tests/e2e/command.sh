@@ -247,7 +247,7 @@ wait $long
 [[ $? == 1 ]] && [[ $(wc -l <long.out) == 2 ]] && tail -1 long.out | grep -q '^trireme: .*was lost' || { echo "FAILED: an error's line" && tail -c 300 long.out && failures=$((failures + 1)); }
 stop
 [[ ! -e t.sock ]] || { echo "FAILED: the socket file was left behind" && failures=$((failures + 1)); }
-want 1 'no socket .*t.sock for 300 ms; `trireme up --model DIR` starts one' timeout 2 "$trireme" status --connect-timeout-ms 300
+want 1 'no socket .*t.sock for 300 ms; `trireme up --model DIR` starts one' timeout 10 "$trireme" status --connect-timeout-ms 300
 # Who is there before the coordinator waits for it.
 "$trireme" submit "hello world" --max-tokens 4 >early.out 2>&1 &
 early=$!
@@ -263,7 +263,7 @@ want 4 '^starting, model fake' "$trireme" status
 want 4 '"state":"starting"' "$trireme" status --json --wait 2
 want 0 '^trireme:fake 1' "$trireme" status --stats
 stop
-want 1 'no socket .*t.sock' timeout 2 "$trireme" status --wait 0.3
+want 1 'no socket .*t.sock' timeout 10 "$trireme" status --wait 0.3
 timeout 10 "$trireme" status --wait 8 >early.out 2>&1 &
 early=$!
 sleep 0.3

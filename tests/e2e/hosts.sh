@@ -74,7 +74,7 @@ closed_to_strangers() {
     for port in $(on h$host ss -Hltnp | sed -n 's/.*0\.0\.0\.0:\([0-9]*\) .*trireme-worker.*/\1/p'); do
       ports=$((ports + 1))
       timeout 1 bash -c "exec 3<>/dev/tcp/$net.$host/$port" 2>/dev/null && fail "port $port of a rank on h$host is open to another host"
-      on h$((3 - host)) timeout 1 bash -c "exec 3<>/dev/tcp/$net.$host/$port" 2>/dev/null || fail "port $port of a rank on h$host is closed to the group's other host"
+      on h$((3 - host)) timeout 5 bash -c "exec 3<>/dev/tcp/$net.$host/$port" 2>/dev/null || fail "port $port of a rank on h$host is closed to the group's other host"
     done
   done
   echo "up over two hosts: $ports ports of ranks, closed to a third host and open to the group's"
