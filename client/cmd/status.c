@@ -109,21 +109,23 @@ static trireme_result tell_wait(const status_options *o, trireme_result r, trire
 }
 
 /* Until the cluster serves or the time is over, with whatever connection there is then. One that is lost, or nobody
- * who listens yet, is nothing to give up for. */
+ * who listens yet, is nothing to give up for. The last question may have no time left for its answer: one that has been
+ * answered before is asked once more by whoever wants the status. */
 static trireme_result await_serving(const status_options *o, trireme **c, trireme_error *error) {
   int64_t deadline = tri_deadline_after_ms((int64_t)(o->wait * 1000));
   cmd_connection connection = o->connection;
-  bool serving = false;
+  bool serving = false, answered = false;
   for (;;) {
     int64_t left_ms = (deadline - tri_now_ns()) / 1000000;
     if (left_ms < connection.connect_timeout_ms) connection.connect_timeout_ms = left_ms < 1 ? 1 : left_ms;
     trireme_result r = *c ? TRIREME_OK : cmd_try_connect(&connection, c, error);
     if (!r) r = ask_state(*c, (int)connection.connect_timeout_ms, &serving, error);
+    answered = !r || (answered && r == TRIREME_TIMEOUT);
     bool absent =
         r == TRIREME_TIMEOUT || r == TRIREME_CLOSED || (r == TRIREME_FAILED && !strcmp(error->code, "not_found"));
     if (serving || (r && !absent)) return r;
-    if (tri_now_ns() >= deadline) return tell_wait(o, r, error);
-    if (r) {
+    if (tri_now_ns() >= deadline) return answered ? TRIREME_OK : tell_wait(o, r, error);
+    if (r && !answered) {
       trireme_close(*c);
       *c = NULL;
     }
