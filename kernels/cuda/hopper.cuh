@@ -121,10 +121,9 @@ __device__ static inline void tile_load(void *to, const tri_tensor_map *m, barri
              "l"((uint64_t)m), "r"(shared_address(b)), "r"(x), "r"(y), "r"(z), "r"(u), "r"(v), "l"(keep)
              : "memory");
 }
-/* Makes plain stores to shared memory, or to memory, visible to the engines that copy tiles and multiply. By the
- * threads that stored, in front of the barrier that tells the others. */
-__device__ static inline void show_to_engines(void) { HOPPER_ASM("fence.proxy.async;" ::: "memory"); }
-/* The same of stores to shared memory alone: it does not wait for what goes to memory. */
+/* Makes stores to shared memory, cp.async's too, visible to the engines that copy tiles and multiply. By the threads
+ * that stored, in front of the barrier that tells the others, or by those that wait, behind it. Names shared memory
+ * alone: it does not wait for what goes to memory. */
 __device__ static inline void show_shared_to_engines(void) {
   HOPPER_ASM("fence.proxy.async.shared::cta;" ::: "memory");
 }

@@ -247,7 +247,7 @@ static void shape_experts(oc *c, oc_moe_shape *s, int i) {
   s->bias = oc_chance(c, 50), s->accumulate = oc_chance(c, 40);
 }
 
-/* Where x and the hidden rows are rounded to the weights' type. */
+/* x and the hidden rows are rounded to the weights' type here. */
 static double experts_limit(const oc *c, tri_dtype t) {
   if (!c->be->narrows_inputs) return 1e-12;
   if (t == TRI_BF16) return 1e-4;

@@ -123,7 +123,7 @@ START_TEST(padding_goes_nowhere) {
 }
 END_TEST
 
-/* What such a token gets is nothing, on top of what is there. */
+/* Such a token gets nothing on top of what is there. */
 START_TEST(padding_has_no_experts) {
   float x[2] = {2, NAN}, up[1] = {3}, down[1] = {5}, weights[2] = {0.5f, NAN}, out[2] = {100, 7};
   int32_t first[2] = {0, 1}, choice[2] = {0, -7}, row[2] = {0, -1};
