@@ -229,6 +229,7 @@ wait $bench
   { echo "FAILED: interrupted benchmark" && cat bench.out bench.err && failures=$((failures + 1)); }
 
 # The first interrupt cancels.
+rm -f long.out
 "$trireme" submit "a long one" --max-tokens 100000 >long.out 2>long.err &
 long=$!
 for _ in $(seq 100); do [[ -s long.out ]] && break; sleep 0.05; done
@@ -239,6 +240,7 @@ want 0 '1 aborted' "$trireme" status
 want 1 'was lost' "$trireme" submit drop
 
 # An error in the middle of a text begins a line of its own.
+rm -f long.out
 "$trireme" submit "a long one" --max-tokens 100000 >long.out 2>&1 &
 long=$!
 for _ in $(seq 100); do [[ -s long.out ]] && break; sleep 0.05; done

@@ -3,19 +3,20 @@
 here=$(dirname "$0")
 . "$here/lib.sh"
 ID=300102030405060708090a0b0c0d0e0f
-LONG=(submit --request-id "$ID" --ignore-eos --max-tokens 4000 --temperature 0 "count 1 to 40=")
+LONG=(submit --request-id "$ID" --ignore-eos --temperature 0 "count 1 to 40=" --max-tokens)
 
-# begin WHO...: a long job in the background, of which something has come. Sets job.
+# begin COMMAND...: a long job in the background, of which something has come. Sets job.
 begin() {
-  "$BIN/trireme" "$@" >"$RUN/first" 2>"$RUN/first.err" &
+  rm -f "$RUN/first" # what an earlier job said does not speak for this one
+  "$@" >"$RUN/first" 2>"$RUN/first.err" &
   job=$!
-  for _ in $(seq 200); do [ -s "$RUN/first" ] && return; sleep 0.01; done
+  for _ in $(seq 1000); do [ -s "$RUN/first" ] && return; sleep 0.01; done
   fail "nothing came of a long job: $(cat "$RUN/first.err")"
 }
 
 start_up --max-model-len 8192
-begin "${LONG[@]}"
-"$BIN/trireme" "${LONG[@]}" >"$RUN/second" || fail "a repeated submit failed"
+begin "$BIN/trireme" "${LONG[@]}" 4000
+"$BIN/trireme" "${LONG[@]}" 4000 >"$RUN/second" || fail "a repeated submit failed"
 wait $job && fail "a stream that goes on elsewhere ended well"
 grep -q "goes on elsewhere" "$RUN/first.err" || fail "of a stream that goes on elsewhere: $(cat "$RUN/first.err")"
 first=$(cat "$RUN/first")
@@ -35,9 +36,7 @@ as() { # KEY SUBCOMMAND ARGS...
 # shellcheck disable=SC2034 # lib.sh's
 CLUSTER=$!
 for _ in $(seq 100); do as one status --json 2>/dev/null | grep -q '"state":"serving"' && break || sleep 0.1; done
-"$BIN/trireme" submit --key-file "$RUN/one.key" --server-key "$(cat "$RUN/server.pub")" "${LONG[@]:1}" >"$RUN/first" 2>"$RUN/first.err" &
-job=$!
-for _ in $(seq 200); do [ -s "$RUN/first" ] && break; sleep 0.01; done
+begin as one "${LONG[@]}" 8000 # it outlasts what the others do meanwhile
 said=$(as two cancel $ID 2>&1) && fail "another key cancelled the job"
 grep -q "no such job" <<<"$said" || fail "another key's cancel: $said"
 [ "$(as two submit --temperature 0 --request-id $ID "37+48=")" = 85 ] || fail "another key's job of the same name"

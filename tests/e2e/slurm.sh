@@ -53,6 +53,7 @@ for launcher in mpirun srun; do
   # Serving; a running job ends well when it drains.
   job=$(submit TP=2 PP=1 LAUNCHER=$launcher) || fail "sbatch"
   wait_serving "$job"
+  rm -f "$RUN/last"
   "$BIN/trireme" submit --ignore-eos --max-tokens 900 --temperature 0 "count 1 to 40=" >"$RUN/last" &
   client=$!
   for _ in $(seq 100); do [ -s "$RUN/last" ] && break; sleep 0.02; done

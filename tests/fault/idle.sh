@@ -11,8 +11,9 @@ hangs() { # RANK ARGS...
   [ "$(client submit --temperature 0 "37+48=")" = 85 ] || fail "no answer before the fault"
   sleep 1.5 # idle, and reported so
   pid=$(rank_pid 0 "$rank") # the first thread is the step thread
+  rm -f "$RUN/stopped"
   "$STOP_THREAD" "$pid" >"$RUN/stopped" 2>&1 &
-  for _ in $(seq 100); do grep -q stopped "$RUN/stopped" && break || sleep 0.02; done
+  for _ in $(seq 100); do grep -qs stopped "$RUN/stopped" && break || sleep 0.02; done
   grep -qi "not permitted" "$RUN/stopped" && { echo "skipped: threads of others cannot be stopped here" && exit 77; }
   grep -q stopped "$RUN/stopped" || fail "the thread was not stopped: $(cat "$RUN/stopped")"
   since=$(now_ms)
