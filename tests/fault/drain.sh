@@ -12,7 +12,7 @@ drains() {
   sleep 0.1
   refused=$(client submit --temperature 0 "37+48=" 2>&1) && fail "$1: a request was accepted while draining: $refused"
   grep -q "drain\|shut" <<<"$refused" || fail "$1: no reason for refusing a request: $refused"
-  clients_end "$since" 10000
+  clients_end "$since" 29000 # a drain may take 30 s
   [ "$RIGHT" = 8 ] || fail "$1: $WRONG of 8 clients had an error: $WORDS"
   wait "$CLUSTER"
   code=$?
@@ -44,7 +44,7 @@ since=$(now_ms)
 ours | while read -r pid name; do [ "$name" = trireme ] || kill -TERM "$pid"; done # those are clients
 sleep 0.2
 kill -TERM "$CLUSTER"
-clients_end "$since" 15000
+clients_end "$since" 29000
 [ "$RIGHT" = 8 ] || fail "SIGTERM to every process: $WRONG of 8 clients had an error: $WORDS"
 wait "$CLUSTER" || fail "SIGTERM to every process: exit code $?"
 all_gone "$since"

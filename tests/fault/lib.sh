@@ -5,7 +5,7 @@ export XDG_RUNTIME_DIR=$RUN # where `trireme up` keeps its folder: kill -9 leave
 NUMBER=0
 
 now_ms() { date +%s%3N; }
-client() { timeout -k 1 "${LIMIT_S:-40}" "$BIN/trireme" "$@"; }
+client() { timeout -k 1 "${LIMIT_S:-100}" "$BIN/trireme" "$@"; }
 
 # clients_start N TOKENS [ARGS...]: N streams, and returns when each has received something. Each leaves its answer, its words on stderr,
 # its exit code and the time of its end.
