@@ -166,7 +166,11 @@ static tri_status host_reserve_draws(tri_backend *be, int rows, int edits) {
   return TRI_OK;
 }
 
-static tri_status host_reserve(tri_backend *be, size_t workspace) {
+static void host_branch(tri_backend *be) { (void)be; }
+
+/* A branch's ops have ended before others begin. */
+static tri_status host_reserve(tri_backend *be, size_t workspace, size_t of_branch) {
+  if (of_branch > workspace) workspace = of_branch;
   if (workspace <= be->workspace_bytes) return TRI_OK;
   void *p;
   TRI_CHECK(host_alloc(be, TRI_MEM_STAGING, workspace, &p));
@@ -193,6 +197,9 @@ static void fill_host(tri_backend *be) {
   be->ops.stream_wait = host_stream_wait;
   be->ops.event_query = host_event_done;
   be->ops.event_wait = host_event_done;
+  be->ops.branch_begin = host_branch;
+  be->ops.branch_end = host_branch;
+  be->ops.branch_join = host_branch;
   be->ops.host_alloc = host_pages;
   be->ops.host_free = host_pages_free;
   be->ops.upload_rows = host_upload_rows;
@@ -259,7 +266,7 @@ void tri_backend_destroy(tri_backend *be) {
   tri_status tri_run_##op(tri_backend *be, const tri_##op##_args *args) {                                              \
     tri_op_plan plan = {0};                                                                                            \
     tri_status st = be->ops.op##_plan(be, args, &plan);                                                                \
-    if (st == TRI_OK && plan.workspace > be->workspace_bytes) st = be->ops.reserve(be, plan.workspace);                \
+    if (st == TRI_OK && plan.workspace > be->workspace_bytes) st = be->ops.reserve(be, plan.workspace, 0);             \
     if (st == TRI_OK) be->ops.op##_launch(be, &plan, args);                                                            \
     return st;                                                                                                         \
   }

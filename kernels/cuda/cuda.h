@@ -36,13 +36,25 @@ struct tri_tactic;                      /* kernels/gemm_tactics.h */
 struct tri_cuda_products;               /* matmul.c */
 enum { TRI_CUDA_BLAS_ROOM = 32 << 20 }; /* bytes, as the library's documentation has it for sm_90 */
 
+/* A lane is where ops go: it has a stream, and memory that ops of another lane do not touch. The backend's workspace is
+ * that of the lane that ops go to now. */
+typedef struct tri_cuda_lane {
+  cudaStream_t stream;
+  void *blas_room, *workspace;
+  size_t workspace_bytes;
+} tri_cuda_lane;
+enum { TRI_CUDA_MAIN, TRI_CUDA_BRANCH, TRI_CUDA_LANES };
+
 typedef struct tri_cuda_impl {
   int device;
   int num_sms;    /* multiprocessors of the device */
   bool is_hopper; /* kernels of hopper.cuh run on it */
   cudaStream_t streams[TRI_STREAM_COUNT];
   cudaEvent_t events[TRI_EVENTS];
-  void *blas, *blas_room;
+  tri_cuda_lane lanes[TRI_CUDA_LANES];
+  int lane;                              /* that ops go to */
+  cudaEvent_t branch_forks, branch_ends; /* branch.c */
+  void *blas;
   struct tri_cuda_products *products;
   const struct tri_tactic *forced; /* instead of every other tactic: while tune.c measures */
   uint64_t refused;                /* launches whose tactic's algorithm does not work */
@@ -59,10 +71,11 @@ typedef struct tri_cuda_impl {
 } tri_cuda_impl;
 
 static inline tri_cuda_impl *tri_cuda_of(const tri_backend *be) { return (tri_cuda_impl *)be->impl; }
-/* Returns the stream of all ops, which run in the order of their launches. */
-static inline cudaStream_t tri_cuda_stream(const tri_backend *be) {
-  return tri_cuda_of(be)->streams[TRI_STREAM_COMPUTE];
+/* Returns the lane of the ops that are launched now, and its stream, on which they run in that order. */
+static inline const tri_cuda_lane *tri_cuda_lane_of(const tri_backend *be) {
+  return &tri_cuda_of(be)->lanes[tri_cuda_of(be)->lane];
 }
+static inline cudaStream_t tri_cuda_stream(const tri_backend *be) { return tri_cuda_lane_of(be)->stream; }
 /* Keeps the first error. */
 static inline void tri_cuda_note(const tri_backend *be, cudaError_t e) {
   tri_cuda_impl *impl = tri_cuda_of(be);
@@ -92,6 +105,13 @@ tri_cuda_facts tri_cuda_ask_driver(const char *pci);
 
 /* hopper.cu: whether the code that this device gets has Hopper's instructions. */
 bool tri_cuda_is_hopper(void);
+
+/* branch.c: a second lane, and the events of its beginning and end. */
+cudaError_t tri_cuda_branch_open(tri_cuda_impl *impl);
+void tri_cuda_branch_close(tri_cuda_impl *impl);
+void tri_cuda_branch_begin(tri_backend *be);
+void tri_cuda_branch_end(tri_backend *be);
+void tri_cuda_branch_join(tri_backend *be);
 
 /* graph.c */
 tri_graph_mode tri_cuda_graph_begin(tri_backend *be, uint64_t key);
@@ -214,6 +234,7 @@ static inline cudaDataType_t tri_cuda_type_of(tri_dtype t) {
 /* linear.c, the only file besides roofline.c that knows cuBLAS, and its helpers in linear.cu. */
 tri_status tri_cuda_blas_open(tri_cuda_impl *impl);
 void tri_cuda_blas_close(tri_cuda_impl *impl);
+void tri_cuda_blas_follow(tri_backend *be); /* to the lane that ops go to now */
 /* True where the library has such a product at all, and where it gets it without a tactic. */
 bool tri_cuda_library_can(const tri_linear_args *a);
 bool tri_cuda_library_by_default(const tri_linear_args *a);

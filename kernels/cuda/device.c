@@ -191,16 +191,25 @@ static void free_events(cudaEvent_t *events, int n) {
     if (events[i]) cudaEventDestroy(events[i]);
 }
 
-static tri_status device_reserve(tri_backend *be, size_t workspace) {
+static tri_status grow_workspace(tri_backend *be, tri_cuda_lane *lane, size_t bytes) {
   void *p;
-  if (workspace <= be->workspace_bytes) return TRI_OK;
+  if (bytes <= lane->workspace_bytes) return TRI_OK;
   TRI_CHECK(device_sync(be)); /* nobody uses the old one any more */
-  TRI_CHECK(device_alloc(be, TRI_MEM_STAGING, workspace, &p));
+  TRI_CHECK(device_alloc(be, TRI_MEM_STAGING, bytes, &p));
   tri_cuda_graphs_drop(be);
-  device_free(be, TRI_MEM_STAGING, be->workspace, be->workspace_bytes);
-  be->workspace = p;
-  be->workspace_bytes = workspace;
+  device_free(be, TRI_MEM_STAGING, lane->workspace, lane->workspace_bytes);
+  lane->workspace = p;
+  lane->workspace_bytes = bytes;
   return TRI_OK;
+}
+
+static tri_status device_reserve(tri_backend *be, size_t workspace, size_t of_branch) {
+  tri_cuda_lane *lanes = tri_cuda_of(be)->lanes;
+  tri_status st = grow_workspace(be, &lanes[TRI_CUDA_MAIN], workspace);
+  if (st == TRI_OK) st = grow_workspace(be, &lanes[TRI_CUDA_BRANCH], of_branch);
+  be->workspace = lanes[TRI_CUDA_MAIN].workspace;
+  be->workspace_bytes = lanes[TRI_CUDA_MAIN].workspace_bytes;
+  return st;
 }
 
 static void close_device(tri_cuda_impl *impl) {
@@ -210,6 +219,7 @@ static void close_device(tri_cuda_impl *impl) {
   }
   free_events(impl->events, TRI_EVENTS);
   tri_cuda_blas_close(impl);
+  tri_cuda_branch_close(impl);
   if (impl->counters) cudaFree(impl->counters);
   for (int i = 0; i < TRI_STREAM_COUNT; i++)
     if (impl->streams[i]) cudaStreamDestroy(impl->streams[i]);
@@ -220,7 +230,8 @@ static void device_destroy(tri_backend *be) {
   tri_cuda_impl *impl = tri_cuda_of(be);
   if (tri_cuda_stream(be)) cudaStreamSynchronize(tri_cuda_stream(be));
   tri_cuda_graphs_drop(be);
-  device_free(be, TRI_MEM_STAGING, be->workspace, be->workspace_bytes);
+  for (int i = 0; i < TRI_CUDA_LANES; i++)
+    device_free(be, TRI_MEM_STAGING, impl->lanes[i].workspace, impl->lanes[i].workspace_bytes);
   for (int i = 0; i <= TRI_BOUND_BATCHES; i++)
     device_free(be, TRI_MEM_STAGING, impl->staging[i].device, impl->staging[i].device_bytes);
   close_device(impl);
@@ -262,6 +273,8 @@ static tri_status open_device(tri_cuda_impl *impl, tri_error *err) {
   if (e == cudaSuccess) impl->is_hopper = tri_cuda_is_hopper();
   for (int i = 0; i < TRI_STREAM_COUNT && e == cudaSuccess; i++)
     e = cudaStreamCreateWithFlags(&impl->streams[i], cudaStreamNonBlocking);
+  impl->lanes[TRI_CUDA_MAIN].stream = impl->streams[TRI_STREAM_COMPUTE];
+  if (e == cudaSuccess) e = tri_cuda_branch_open(impl);
   if (e == cudaSuccess) e = cudaMalloc((void **)&impl->counters, TRI_CUDA_MEETINGS * sizeof *impl->counters);
   if (e == cudaSuccess)
     e = cudaMemsetAsync(impl->counters, 0, TRI_CUDA_MEETINGS * sizeof *impl->counters,
@@ -343,6 +356,9 @@ __attribute__((visibility("default"))) tri_status tri_backend_fill_cuda(tri_back
   be->ops.host_alloc = device_host_alloc;
   be->ops.host_free = device_host_free;
   be->ops.event_record = device_event_record;
+  be->ops.branch_begin = tri_cuda_branch_begin;
+  be->ops.branch_end = tri_cuda_branch_end;
+  be->ops.branch_join = tri_cuda_branch_join;
   be->ops.stream_wait = device_stream_wait;
   be->ops.event_query = device_event_query;
   be->ops.event_wait = device_event_wait;

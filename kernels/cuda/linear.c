@@ -9,23 +9,32 @@
 /* Rows from which the library is as fast as reading the weights: on its tensor cores, and on plain float32 ones. */
 enum { LIBRARY_FROM = 3, LIBRARY_FROM_F32 = 17 };
 
+/* A workspace of our own: the library would allocate inside a recorded step. Another stream takes it away. */
+static bool follow(tri_cuda_impl *impl) {
+  const tri_cuda_lane *lane = &impl->lanes[impl->lane];
+  return cublasSetStream(impl->blas, lane->stream) == CUBLAS_STATUS_SUCCESS &&
+         cublasSetWorkspace(impl->blas, lane->blas_room, TRI_CUDA_BLAS_ROOM) == CUBLAS_STATUS_SUCCESS;
+}
+
 tri_status tri_cuda_blas_open(tri_cuda_impl *impl) {
   cublasHandle_t handle;
   if (cublasCreate(&handle) != CUBLAS_STATUS_SUCCESS) return TRI_UNSUPPORTED;
   impl->blas = handle;
-  cublasSetStream(handle, impl->streams[TRI_STREAM_COMPUTE]);
-  /* One of our own: the library would allocate inside a recorded step. */
-  if (cudaMalloc(&impl->blas_room, TRI_CUDA_BLAS_ROOM) != cudaSuccess ||
-      cublasSetWorkspace(handle, impl->blas_room, TRI_CUDA_BLAS_ROOM) != CUBLAS_STATUS_SUCCESS ||
-      cublasSetMathMode(handle, CUBLAS_DEFAULT_MATH) != CUBLAS_STATUS_SUCCESS)
-    return TRI_UNSUPPORTED;
+  for (int i = 0; i < TRI_CUDA_LANES; i++)
+    if (cudaMalloc(&impl->lanes[i].blas_room, TRI_CUDA_BLAS_ROOM) != cudaSuccess) return TRI_UNSUPPORTED;
+  if (!follow(impl) || cublasSetMathMode(handle, CUBLAS_DEFAULT_MATH) != CUBLAS_STATUS_SUCCESS) return TRI_UNSUPPORTED;
   return tri_cuda_matmul_open(impl);
+}
+
+void tri_cuda_blas_follow(tri_backend *be) {
+  if (!follow(tri_cuda_of(be))) tri_cuda_note(be, cudaErrorUnknown);
 }
 
 void tri_cuda_blas_close(tri_cuda_impl *impl) {
   tri_cuda_matmul_close(impl);
   if (impl->blas) cublasDestroy(impl->blas);
-  if (impl->blas_room) cudaFree(impl->blas_room);
+  for (int i = 0; i < TRI_CUDA_LANES; i++)
+    if (impl->lanes[i].blas_room) cudaFree(impl->lanes[i].blas_room);
 }
 
 bool tri_cuda_library_can(const tri_linear_args *a) {

@@ -273,10 +273,11 @@ static product *find(struct tri_cuda_products *all, const product_key *key, cons
 static bool launch(tri_cuda_impl *impl, product *p, const tri_linear_args *a, const void *x) {
   float one = 1, beta = a->accumulate ? 1 : 0;
   bool biased = p->key.epilogue & CUBLASLT_EPILOGUE_BIAS;
+  const tri_cuda_lane *lane = &impl->lanes[impl->lane];
   return (!biased || set(p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &a->bias, sizeof a->bias)) &&
          cublasLtMatmul(impl->products->handle, &p->op, &one, a->w.data, &p->w, x, &p->x, &beta, a->out.data, &p->out,
-                        a->out.data, &p->out, &p->algo, impl->blas_room, TRI_CUDA_BLAS_ROOM,
-                        impl->streams[TRI_STREAM_COMPUTE]) == CUBLAS_STATUS_SUCCESS;
+                        a->out.data, &p->out, &p->algo, lane->blas_room, TRI_CUDA_BLAS_ROOM,
+                        lane->stream) == CUBLAS_STATUS_SUCCESS;
 }
 
 /* A product that the library refused once is not tried again. */

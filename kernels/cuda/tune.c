@@ -194,7 +194,7 @@ static tri_status tune_shape(run *r, const tri_tune_product *products, int count
     result->known++;
     return TRI_OK;
   }
-  st = be->ops.reserve(be, narrow_bytes(a));
+  st = be->ops.reserve(be, narrow_bytes(a), 0);
   if (st != TRI_OK) return st;
   int num = list_tactics(be, a, tactics);
   collect(r, products, count, a);

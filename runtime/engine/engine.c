@@ -216,6 +216,12 @@ static tri_status refuse_memory(const tri_engine *e) {
   return TRI_NO_CAPACITY;
 }
 
+/* All that a step will ask for: when it grows, what was recorded is dropped, and by one rank alone perhaps. */
+static tri_status reserve(tri_engine *e) {
+  size_t of_branch = e->ledger.branch_workspace;
+  return e->backend->ops.reserve(e->backend, e->ledger.workspace - of_branch, of_branch);
+}
+
 tri_status tri_engine_create(const tri_engine_config *config, tri_backend *backend, tri_group *group, tri_engine **out,
                              tri_error *err) {
   tri_checkpoint *ckpt = NULL;
@@ -236,8 +242,7 @@ tri_status tri_engine_create(const tri_engine_config *config, tri_backend *backe
                                              : tri_weights_load(backend, &e->model, &e->shard, ckpt, config->dtype,
                                                                 config->quantization, &e->weights, err);
   if (st == TRI_OK) st = allocate(e, config, err);
-  /* All that a step will ask for: when it grows, what was recorded is dropped, and by one rank alone perhaps. */
-  if (st == TRI_OK) st = backend->ops.reserve(backend, e->ledger.workspace);
+  if (st == TRI_OK) st = reserve(e);
   if (st == TRI_NO_MEMORY) st = refuse_memory(e);
   TRI_TRY(agree(group, st, err));
   st = make_forward(e, config, ckpt, err);

@@ -44,7 +44,7 @@ static tri_status add_source(const tri_model_config *c, const tri_shard *s, cons
 /* An upper bound of what any op's plan asks for on a device (kernels/cuda): inputs that are rounded to the weights'
  * type or to int8, partial results of attention whose keys are split among blocks, the hidden units of chosen experts
  * and what their choices come to. */
-static bool workspace_bytes(const tri_model_config *c, const tri_shard *s, const tri_limits *limits, size_t *out) {
+static bool workspace_bytes(const tri_model_config *c, const tri_shard *s, const tri_limits *limits, tri_ledger *l) {
   enum { BLOCKS = 2048, EXTRA = 8 }; /* parts of cut contexts at most; bytes for a row's scale and alignment */
   enum { SPLIT_EXPERTS = 16 << 20 }; /* bytes of the parts that the sums of few experts are cut into, at most */
   size_t rows = (size_t)limits->max_num_batched_tokens, heads = (size_t)s->q_heads.count, widest = 0, partial, hidden;
@@ -60,8 +60,8 @@ static bool workspace_bytes(const tri_model_config *c, const tri_shard *s, const
       !tri_size_mul(rows, (size_t)c->moe.top_k * per_expert, &hidden) || !tri_size_add(hidden, widest, &hidden))
     return false;
   if (c->moe.num_experts && !tri_size_add(hidden, SPLIT_EXPERTS, &hidden)) return false;
-  *out = hidden > partial ? hidden : partial;
-  return true;
+  l->branch_workspace = c->moe.has_shared ? widest : 0; /* the shared expert's inputs */
+  return tri_size_add(hidden > partial ? hidden : partial, l->branch_workspace, &l->workspace);
 }
 
 /* Blocks beyond which more would never be used. An encoder's sequences have theirs for a step, in which each of them
@@ -90,7 +90,7 @@ tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const 
   if (st != TRI_OK) return st;
   l.activations = arena.bytes + (size_t)s->layers.count * (size_t)c->moe.num_experts * sizeof(tri_expert_tally);
   if (!tri_kv_block_bytes(c, s, config->kv_dtype, limits->block_size, &l.block_bytes) ||
-      (config->device && !workspace_bytes(c, s, limits, &l.workspace)))
+      (config->device && !workspace_bytes(c, s, limits, &l)))
     return tri_fail(err, TRI_OVERFLOW, "max_num_batched_tokens", "the sizes overflow");
   if (config->device) l.reserve = DEVICE_RESERVE + draw_bytes(c, s, limits);
   st = add_source(c, s, ckpt, limits, num_lanes, config, &l, err);

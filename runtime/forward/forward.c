@@ -184,21 +184,24 @@ tri_status tri_forward_tally(const tri_forward *f, tri_expert_tally *out) {
 /* ---- a step ---- */
 
 /* Makes room for the largest workspace of all plans. */
-static tri_status reserve(tri_forward *f) {
-  size_t need = 0;
+static tri_status reserve(tri_forward *f, size_t of_branch) {
+  size_t need = f->reserved;
   for (int i = 0; i < f->num_plans; i++)
     if (f->plans[i].workspace > need) need = f->plans[i].workspace;
-  if (need <= f->reserved) return TRI_OK;
-  tri_status st = f->cfg.backend->ops.reserve(f->cfg.backend, need);
-  if (st == TRI_OK) f->reserved = need;
-  return st;
+  if (of_branch < f->branch_reserved) of_branch = f->branch_reserved;
+  if (need == f->reserved && of_branch == f->branch_reserved) return TRI_OK;
+  tri_status st = f->cfg.backend->ops.reserve(f->cfg.backend, need, of_branch);
+  if (st != TRI_OK) return st;
+  f->reserved = need;
+  f->branch_reserved = of_branch;
+  return TRI_OK;
 }
 
 static tri_status plan(tri_forward *f, const tri_batch *b, tri_mat x) {
   tri_walk w = {.mode = TRI_WALK_PLAN, .f = f, .b = b, .x = x};
   tri_walk_step(&w);
   f->num_plans = w.next;
-  return w.st == TRI_OK ? reserve(f) : w.st;
+  return w.st == TRI_OK ? reserve(f, w.branch_workspace) : w.st;
 }
 
 static tri_status launch(tri_forward *f, const tri_batch *b, tri_mat x) {

@@ -56,12 +56,11 @@ static void mlp(tri_walk *w, const tri_layer *y, tri_mat in) {
   tri_emit_linear(w, tri_down_of(w, TRI_BIASED(y->w, DOWN), units));
 }
 
-/* The expert that every token takes, added to what the routed ones gave. */
+/* The expert that every token takes: the routed ones add to what it gives. */
 static void shared_expert(tri_walk *w, const tri_layer *y, tri_mat in) {
   int units = w->f->cfg.shard.shared_ff.count;
   up(w, in, &y->w[TRI_W_SHARED_UP], &tri_no_weight, units);
   tri_linear_args down = tri_down_of(w, &y->w[TRI_W_SHARED_DOWN], &tri_no_weight, units);
-  down.accumulate = true;
   if (w->f->cfg.model->moe.shared_gate) {
     tri_mat gate = tri_rows(w->f->buf.shared_gate, in.rows);
     tri_emit_linear(w, tri_linear_of(w, in, &y->w[TRI_W_SHARED_GATE], &tri_no_weight, gate));
@@ -70,12 +69,22 @@ static void shared_expert(tri_walk *w, const tri_layer *y, tri_mat in) {
   tri_emit_linear(w, down);
 }
 
+/* Routing is a chain of short kernels, and the shared expert reads weights as fast as memory gives them: they run
+ * beside each other. The routed experts fill the device by themselves. */
 static void experts(tri_walk *w, const tri_layer *y, tri_mat in) {
+  bool has_shared = w->f->cfg.model->moe.has_shared;
   tri_mat router = tri_rows(w->f->buf.router, in.rows);
+  tri_moe_experts_args routed = tri_experts_of(w, y, in);
+  if (has_shared) {
+    tri_emit_branch_begin(w);
+    shared_expert(w, y, in);
+    tri_emit_branch_end(w);
+    routed.accumulate = true;
+  }
   tri_emit_linear(w, tri_linear_of(w, in, TRI_BIASED(y->w, ROUTER), router));
   tri_emit_moe_route(w, tri_route_of(w, y));
-  tri_emit_moe_experts(w, tri_experts_of(w, y, in));
-  if (w->f->cfg.model->moe.has_shared) shared_expert(w, y, in);
+  if (has_shared) tri_emit_branch_join(w);
+  tri_emit_moe_experts(w, routed);
 }
 
 /* ---- norms and the residual stream ---- */

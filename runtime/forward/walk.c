@@ -109,6 +109,10 @@ static tri_op_plan *next_plan(tri_walk *w) {
   return NULL;
 }
 
+static void plan_made(tri_walk *w, const tri_op_plan *plan) {
+  if (w->in_branch && plan->workspace > w->branch_workspace) w->branch_workspace = plan->workspace;
+}
+
 #define X(op)                                                                                                          \
   void tri_emit_##op(tri_walk *w, tri_##op##_args a) {                                                                 \
     tri_backend *be = w->f->cfg.backend;                                                                               \
@@ -118,6 +122,7 @@ static tri_op_plan *next_plan(tri_walk *w) {
     case TRI_WALK_LAUNCH: {                                                                                            \
       tri_op_plan *plan = next_plan(w);                                                                                \
       if (plan && w->mode == TRI_WALK_PLAN) w->st = be->ops.op##_plan(be, &a, plan);                                   \
+      if (plan && w->mode == TRI_WALK_PLAN) plan_made(w, plan);                                                        \
       if (plan && w->mode == TRI_WALK_LAUNCH) be->ops.op##_launch(be, plan, &a);                                       \
       return;                                                                                                          \
     }                                                                                                                  \
@@ -132,6 +137,34 @@ static tri_op_plan *next_plan(tri_walk *w) {
   }
 TRI_OP_LIST(X)
 #undef X
+
+/* ---- branches ---- */
+
+void tri_emit_branch_begin(tri_walk *w) {
+  tri_backend *be = w->f->cfg.backend;
+  if (w->st != TRI_OK) return;
+  w->in_branch = true;
+  if (w->mode == TRI_WALK_LAUNCH) be->ops.branch_begin(be);
+  if (w->mode == TRI_WALK_RECORD) w->branch_start = w->record->count;
+}
+
+/* A branch that has begun ends also where something failed since. */
+void tri_emit_branch_end(tri_walk *w) {
+  tri_backend *be = w->f->cfg.backend;
+  if (w->in_branch && w->mode == TRI_WALK_LAUNCH) be->ops.branch_end(be);
+  w->in_branch = false;
+}
+
+/* Nothing of a branch's may lie where something of the other side does: for the record it is all used until here. */
+void tri_emit_branch_join(tri_walk *w) {
+  tri_backend *be = w->f->cfg.backend;
+  if (w->mode == TRI_WALK_LAUNCH) be->ops.branch_join(be);
+  if (w->st != TRI_OK || w->mode != TRI_WALK_RECORD) return;
+  tri_step_event e = {0};
+  for (int i = w->branch_start; i < w->record->count; i++)
+    e.reads |= w->record->events[i].reads | w->record->events[i].writes;
+  w->st = tri_step_record_add(w->record, e);
+}
 
 /* ---- what goes between ranks ---- */
 

@@ -122,7 +122,7 @@ static double run(bench *b, const work *w, int times) {
 void bench_report(bench *b, const char *name, work w) {
   double op[ROUNDS], memory[ROUNDS], arithmetic[ROUNDS], least = b->c->opt.quick ? 2e-3 : 10e-3;
   tri_status st = ops[w.op].plan(b->be, w.args, &w.plan);
-  if (st == TRI_OK && w.plan.workspace > b->be->workspace_bytes) st = b->be->ops.reserve(b->be, w.plan.workspace);
+  if (st == TRI_OK && w.plan.workspace > b->be->workspace_bytes) st = b->be->ops.reserve(b->be, w.plan.workspace, 0);
   if (st != TRI_OK) {
     printf("%-52s %s\n", name, tri_status_name(st));
     b->failed++;
