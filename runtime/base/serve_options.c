@@ -58,8 +58,9 @@ const tri_option tri_serve_option_table[] = {
      .fallback = "0", .metavar = "N", .group = "Scheduling",
      .help = "tokens of prompts in one step, so that a long one is in several stages at a time; 0: as many as fit, 256 "
              "with several stages on CPUs"},
-    {TRI_OPT(S, block_size), .name = "block-size", .programs = TRI_FOR_STEPS | TRI_FOR_PLAN, .min = 1, .max = 256,
-     .fallback = "16", .metavar = "N", .group = "Scheduling", .help = "tokens of a KV block"},
+    {TRI_OPT(S, block_size), .name = "block-size", .programs = TRI_FOR_STEPS | TRI_FOR_PLAN, .min = 0, .max = 256,
+     .fallback = "0", .metavar = "N", .group = "Scheduling",
+     .help = "tokens of a KV block; 0: 64 on devices, 16 on CPUs"},
     {TRI_OPT(S, kv_cache_memory), .name = "kv-cache-memory-bytes", .programs = TRI_FOR_BATCHING | TRI_FOR_PLAN,
      .max = TRI_MOST_BYTES, .fallback = "0", .metavar = "BYTES", .group = "Scheduling",
      .help = "KV cache of each rank; 0: full slots, at most a fourth of what is free, on devices what "

@@ -20,14 +20,14 @@ typedef struct tri_engine_config {
   tri_dtype kv_dtype; /* TRI_DTYPE_COUNT: see tri_kv_dtype */
   tri_quantization quantization;
   int max_num_seqs, max_num_batched_tokens; /* 0: see tri_limits_config */
-  int block_size;
-  int64_t max_model_len; /* 0: the model's */
-  int64_t kv_bytes;      /* for this rank's KV blocks; 0: as tri_ledger_config has it */
-  int num_kv_blocks;     /* not 0: exactly so many */
-  int local_ranks;       /* processes that share this host's memory */
-  bool encoders;         /* the caller runs encoders; others refuse them here, since they generate nothing */
-  tri_pooling pooling;   /* see tri_model_config_pool */
-  bool autotune;         /* see tri_tune */
+  int block_size;                           /* 0: see tri_limits_block_size */
+  int64_t max_model_len;                    /* 0: the model's */
+  int64_t kv_bytes;                         /* for this rank's KV blocks; 0: as tri_ledger_config has it */
+  int num_kv_blocks;                        /* not 0: exactly so many */
+  int local_ranks;                          /* processes that share this host's memory */
+  bool encoders;       /* the caller runs encoders; others refuse them here, since they generate nothing */
+  tri_pooling pooling; /* see tri_model_config_pool */
+  bool autotune;       /* see tri_tune */
   tri_observer observer;
 } tri_engine_config;
 

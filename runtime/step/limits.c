@@ -24,6 +24,12 @@ static tri_status sequence_length(const tri_model_config *c, const tri_limits_co
 }
 
 enum { DEVICE_SEQS = 256, HOST_SEQS = 128, DEVICE_TOKENS = 8192, HOST_TOKENS = 512 };
+enum { DEVICE_BLOCK = 64, HOST_BLOCK = 16 };
+
+int tri_limits_block_size(int asked, bool device) {
+  if (asked) return asked;
+  return device ? DEVICE_BLOCK : HOST_BLOCK;
+}
 
 /* Fills in what was not asked for, so that it agrees with what was. */
 static tri_limits_config resolve(const tri_limits_config *config) {
@@ -31,6 +37,7 @@ static tri_limits_config resolve(const tri_limits_config *config) {
   int seqs = c.device ? DEVICE_SEQS : HOST_SEQS, tokens = c.device ? DEVICE_TOKENS : HOST_TOKENS;
   if (!c.max_num_seqs && c.max_num_batched_tokens && c.max_num_batched_tokens < seqs) seqs = c.max_num_batched_tokens;
   if (!c.max_num_seqs) c.max_num_seqs = seqs;
+  c.block_size = tri_limits_block_size(c.block_size, c.device);
   if (!c.max_num_batched_tokens) c.max_num_batched_tokens = tokens > c.max_num_seqs ? tokens : c.max_num_seqs;
   return c;
 }

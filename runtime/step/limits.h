@@ -7,10 +7,15 @@
 
 typedef struct tri_limits_config {
   int max_num_seqs, max_num_batched_tokens; /* 0: what suits the backend, and the other one of the two */
-  int block_size;
-  int64_t max_model_len; /* 0: the model's */
-  bool device;           /* the backend works beside the host: it wants larger steps */
+  int block_size;                           /* 0: tri_limits_block_size */
+  int64_t max_model_len;                    /* 0: the model's */
+  bool device;                              /* the backend works beside the host: it wants larger steps */
 } tri_limits_config;
+
+/* Returns the tokens of a KV block where so many were asked for, 0 being what suits the backend. A device's attention
+ * copies keys by the block, and few large copies take less time than many small ones; a host wants little space lost in
+ * the last block of each sequence. */
+int tri_limits_block_size(int asked, bool device);
 
 /* Everything but num_blocks, which depends on memory, and max_num_logits. */
 tri_status tri_limits_make(const tri_model_config *c, const tri_limits_config *config, tri_limits *out, tri_error *err);

@@ -85,23 +85,25 @@ END_TEST
 /* Limits that are not asked for suit the backend, and those that are. */
 START_TEST(limits_by_default) {
   static const struct {
-    int seqs, tokens;
+    int seqs, tokens, block;
     bool device;
-    int want_seqs, want_tokens;
-  } cases[] = {{0, 0, true, 256, 8192}, {0, 0, false, 128, 512},    {7, 0, true, 7, 8192},
-               {0, 64, true, 64, 64},   {0, 2048, true, 256, 2048}, {600, 0, false, 600, 600}};
+    int want_seqs, want_tokens, want_block;
+  } cases[] = {{0, 0, 0, true, 256, 8192, 64}, {0, 0, 0, false, 128, 512, 16},    {7, 0, 16, true, 7, 8192, 16},
+               {0, 64, 0, true, 64, 64, 64},   {0, 2048, 0, true, 256, 2048, 64}, {600, 0, 0, false, 600, 600, 16},
+               {0, 0, 3, false, 128, 512, 3}};
   static struct ledger_case k;
   open_case(&k, "llama");
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     tri_error err = {0};
     tri_limits_config lc = {.max_num_seqs = cases[i].seqs,
                             .max_num_batched_tokens = cases[i].tokens,
-                            .block_size = 16,
+                            .block_size = cases[i].block,
                             .max_model_len = 64,
                             .device = cases[i].device};
     ck_assert_int_eq(tri_limits_make(&k.c, &lc, &k.limits, &err), TRI_OK);
     ck_assert_int_eq(k.limits.max_num_seqs, cases[i].want_seqs);
     ck_assert_int_eq(k.limits.max_num_batched_tokens, cases[i].want_tokens);
+    ck_assert_int_eq(k.limits.block_size, cases[i].want_block);
   }
 }
 END_TEST

@@ -279,9 +279,7 @@ static tri_status set_up(struct bench *b, tri_error *err) {
                           .max_model_len = len,
                           .kv_bytes = (int64_t)o->kv_cache_memory,
                           .num_kv_blocks = o->num_kv_blocks};
-  /* One more than all: the scheduler lets nobody in who would leave none for the others' next token. */
-  if (!ec.kv_bytes && !ec.num_kv_blocks) ec.num_kv_blocks = slots * ((len + o->block_size - 1) / o->block_size) + 1;
-  TRI_CHECK(tri_bench_rank_open(o, &ec, &b->rank, err));
+  TRI_CHECK(tri_bench_rank_open(o, &ec, slots, len, &b->rank, err));
   const tri_limits *l = &b->rank.engine->limits;
   TRI_CHECK(tri_plan_writer_create(tri_plan_entries(l->max_num_seqs), (size_t)l->max_num_batched_tokens,
                                    tri_plan_blocks(l->max_num_seqs, l->max_num_batched_tokens, l->block_size),

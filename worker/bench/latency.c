@@ -103,11 +103,11 @@ static tri_status count_experts(struct bench *b, int steps) {
 }
 
 static int blocks_per_seq(const struct bench *b) {
-  return (b->o.input_len + b->o.output_len + b->o.serve.block_size) / b->o.serve.block_size + 1;
+  return (b->o.input_len + b->o.output_len) / b->engine->limits.block_size + 1;
 }
 
 static void add(struct bench *b, int slot, tri_seq_kind kind, int start, int n) {
-  int bs = b->o.serve.block_size, first = (start + bs - 1) / bs, end = (start + n + bs - 1) / bs;
+  int bs = b->engine->limits.block_size, first = (start + bs - 1) / bs, end = (start + n + bs - 1) / bs;
   for (int i = first; i < end; i++) b->blocks[i - first] = slot * blocks_per_seq(b) + i;
   bool prompt = kind == TRI_SEQ_CHUNK, draws = !b->engine->model.encoder;
   uint8_t drawing = prompt ? TRI_SEQ_FLAG_SAMPLE | TRI_SEQ_FLAG_FIRST | TRI_SEQ_FLAG_PARAMS
@@ -266,11 +266,10 @@ static tri_status set_up(struct bench *b, tri_error *err) {
   tri_engine_config ec = {.max_num_seqs = b->o.batch_size,
                           .max_num_batched_tokens = tokens > b->o.batch_size ? tokens : b->o.batch_size,
                           .max_model_len = len,
-                          .num_kv_blocks = blocks_per_seq(b) * b->o.batch_size,
                           .encoders = true};
   if (ec.max_num_seqs < b->tuned_seqs) ec.max_num_seqs = b->tuned_seqs;
   if (ec.max_num_batched_tokens < b->tuned_tokens) ec.max_num_batched_tokens = b->tuned_tokens;
-  TRI_TRY(tri_bench_rank_open(&b->o.serve, &ec, &b->rank, err));
+  TRI_TRY(tri_bench_rank_open(&b->o.serve, &ec, b->o.batch_size, b->o.input_len + b->o.output_len, &b->rank, err));
   b->engine = b->rank.engine;
   TRI_TRY(tri_plan_writer_create((size_t)b->o.batch_size + 1, (size_t)ec.max_num_batched_tokens,
                                  (size_t)blocks_per_seq(b) * (size_t)b->o.batch_size + 8, &b->writer));

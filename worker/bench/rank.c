@@ -1,9 +1,15 @@
 #include "worker/bench/rank.h"
 
+#include "runtime/step/limits.h"
 #include "worker/placement.h"
 
-tri_status tri_bench_rank_open(const tri_serve_options *o, const tri_engine_config *sizes, tri_bench_rank *out,
-                               tri_error *err) {
+static int blocks_for(int num_seqs, int seq_len, int block_size) {
+  int64_t blocks = (int64_t)num_seqs * (seq_len / block_size + 1) + 1;
+  return blocks < INT32_MAX ? (int)blocks : INT32_MAX;
+}
+
+tri_status tri_bench_rank_open(const tri_serve_options *o, const tri_engine_config *sizes, int num_seqs, int seq_len,
+                               tri_bench_rank *out, tri_error *err) {
   tri_comm *world;
   tri_comm_config cc = {.timeout_ms = 1000};
   tri_engine_config ec = *sizes;
@@ -23,7 +29,8 @@ tri_status tri_bench_rank_open(const tri_serve_options *o, const tri_engine_conf
   ec.dtype = o->dtype == TRI_SERVE_AUTO ? TRI_DTYPE_COUNT : (tri_dtype)o->dtype;
   ec.kv_dtype = o->kv_cache_dtype == TRI_SERVE_AUTO ? TRI_DTYPE_COUNT : (tri_dtype)o->kv_cache_dtype;
   ec.quantization = (tri_quantization)o->quantization;
-  ec.block_size = o->block_size;
+  ec.block_size = tri_limits_block_size(o->block_size, !out->backend->host_memory);
+  if (!ec.kv_bytes && !ec.num_kv_blocks) ec.num_kv_blocks = blocks_for(num_seqs, seq_len, ec.block_size);
   ec.local_ranks = 1;
   ec.autotune = o->autotune;
   TRI_CHECK(tri_engine_create(&ec, out->backend, &out->group, &out->engine, err));

@@ -15,9 +15,11 @@ typedef struct tri_bench_rank {
   tri_engine *engine;
 } tri_bench_rank;
 
-/* sizes: what does not come from the options: of steps, sequences and the KV cache. Close it in either case. */
-tri_status tri_bench_rank_open(const tri_serve_options *o, const tri_engine_config *sizes, tri_bench_rank *out,
-                               tri_error *err);
+/* sizes: what does not come from the options: of steps, sequences and the KV cache. Where neither says how large that
+ * is, there are blocks for num_seqs sequences of seq_len tokens and one token more, and one block. Close it in either
+ * case. */
+tri_status tri_bench_rank_open(const tri_serve_options *o, const tri_engine_config *sizes, int num_seqs, int seq_len,
+                               tri_bench_rank *out, tri_error *err);
 void tri_bench_rank_close(tri_bench_rank *r);
 
 #endif
