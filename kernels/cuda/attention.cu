@@ -32,7 +32,7 @@ template <typename T> __global__ static void attention_kernel(tri_attention_args
   const T *values = (const T *)(a.kv.v_dim ? a.kv.k : a.kv.v);
   float acc[MAX_HEAD / THREADS] = {0}, top = a.sinks ? a.sinks[head] : -INFINITY, sum = a.sinks ? 1 : 0;
   for (int i = threadIdx.x; i < a.kv.head_dim; i += THREADS)
-    q[i] = row_at(a.q, t)[(size_t)head * (size_t)a.kv.head_dim + (size_t)i];
+    q[i] = load_at(a.q, t, (size_t)head * (size_t)a.kv.head_dim + (size_t)i);
   __syncthreads();
   for (int block = v.first; block <= v.last; block += THREADS) {
     int j = block + (int)threadIdx.x, keys = min(THREADS, v.last + 1 - block);

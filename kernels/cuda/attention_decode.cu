@@ -69,19 +69,33 @@ __device__ static inline void put_heads(const tri_attention_args &a, const meeti
   }
 }
 
-/* Starts the running results, and reads a lane's piece of the queries of `heads` heads; `row` has the first one's. */
-template <int GROUP>
-static __device__ __forceinline__ void begin_heads(running<GROUP> &r, float (&q)[GROUP][PIECE], const float *row,
-                                                   int heads, int d) {
+/* Starts the running results. */
+template <int GROUP> static __device__ __forceinline__ void begin_heads(running<GROUP> &r) {
 #pragma unroll
   for (int g = 0; g < GROUP; g++) {
     r.max[g] = -INFINITY;
     r.sum[g] = 0;
 #pragma unroll
-    for (int i = 0; i < PIECE; i++) {
-      r.acc[g][i] = 0;
-      q[g][i] = g < heads ? row[g * d + i] : 0;
-    }
+    for (int i = 0; i < PIECE; i++) r.acc[g][i] = 0;
+  }
+}
+
+/* Reads a lane's piece of the queries of `heads` heads; `row` has the first one's. */
+template <int GROUP, typename Q>
+static __device__ __forceinline__ void read_heads(float (&q)[GROUP][PIECE], const Q *row, int heads, int d) {
+#pragma unroll
+  for (int g = 0; g < GROUP; g++)
+#pragma unroll
+    for (int i = 0; i < PIECE; i++) q[g][i] = g < heads ? (float)row[g * d + i] : 0;
+}
+
+template <int GROUP>
+static __device__ __forceinline__ void load_heads(float (&q)[GROUP][PIECE], const tri_mat &m, int t, int at, int heads,
+                                                  int d) {
+  switch (m.dtype) {
+  case TRI_F16: read_heads(q, row_of<__half>(m, t) + at, heads, d); break;
+  case TRI_BF16: read_heads(q, row_of<__nv_bfloat16>(m, t) + at, heads, d); break;
+  default: read_heads(q, row_of<float>(m, t) + at, heads, d); break;
   }
 }
 
@@ -133,7 +147,8 @@ __global__ __launch_bounds__(THREADS, 4) static void decode_kernel(tri_attention
   if (!beside) wait_for_previous();
   running<GROUP> r;
   float q[GROUP][PIECE];
-  begin_heads(r, q, row_at(a.q, t) + head0 * d + part * PIECE, reads ? heads : 0, d);
+  begin_heads(r);
+  load_heads(q, a.q, t, head0 * d + part * PIECE, reads ? heads : 0, d);
   for (int j0 = p.first; j0 < p.end; j0 += sets) { /* the same number of rounds for every lane of a warp */
     int j = j0 + set;
     bool there = j < p.end;

@@ -46,7 +46,13 @@ __device__ static inline void fetch_later(const tri_attention_args &a, int64_t o
   }
 }
 
-/* Rows are heads. Loads are all on their way before the first one is used, and what is not there is somebody else's. */
+/* Reads pairs of a row, none of them beyond `last`. Loads are all on their way before the first one is used. */
+template <typename Q, int PAIRS> __device__ static inline void read_row(float2 (&x)[PAIRS], const Q *from, int last) {
+#pragma unroll
+  for (int i = 0; i < PAIRS; i++) x[i] = load2(from + min(i * 8 + (int)threadIdx.x % 4 * 2, last));
+}
+
+/* Rows are heads. What is not there is somebody else's. */
 template <typename T, int DEPTH>
 __device__ static inline void load_heads(const tri_attention_args &a, int t, int head0, int heads,
                                          uint32_t (&q)[DEPTH][4]) {
@@ -55,12 +61,15 @@ __device__ static inline void load_heads(const tri_attention_args &a, int t, int
   for (int h = 0; h < 2; h++) {
     int row = lane / 4 + h * 8;
     float2 x[DEPTH * 2];
-    const float *from = row_at(a.q, t) + (size_t)(head0 + min(row, heads - 1)) * (size_t)d;
+    size_t from = (size_t)(head0 + min(row, heads - 1)) * (size_t)d;
 #pragma unroll
     for (int i = 0; i < DEPTH * 2; i++) x[i] = make_float2(0, 0);
     if (h * 8 < heads) {
-#pragma unroll
-      for (int i = 0; i < DEPTH * 2; i++) x[i] = *(const float2 *)(from + min(i * 8 + lane % 4 * 2, d - 2));
+      switch (a.q.dtype) {
+      case TRI_F16: read_row(x, row_of<__half>(a.q, t) + from, d - 2); break;
+      case TRI_BF16: read_row(x, row_of<__nv_bfloat16>(a.q, t) + from, d - 2); break;
+      default: read_row(x, row_of<float>(a.q, t) + from, d - 2); break;
+      }
     }
 #pragma unroll
     for (int i = 0; i < DEPTH * 2; i++) {

@@ -12,8 +12,8 @@ bool tri_cuda_prefill_mma_fits(const tri_attention_args *a) {
          (a->out.dtype == TRI_F32 || a->out.dtype == a->kv.dtype);
 }
 
-template <typename T, int DEPTH>
-__device__ static inline void load_queries(const tri_attention_args &a, const tri_attention_tile &t, int head,
+template <typename T, int DEPTH, typename Q>
+__device__ static inline void read_queries(const tri_attention_args &a, const tri_attention_tile &t, int head,
                                            uint32_t (&q)[DEPTH][4]) {
   int lane = threadIdx.x % WARP, row0 = threadIdx.x / WARP * 16 + lane / 4;
 #pragma unroll
@@ -22,10 +22,20 @@ __device__ static inline void load_queries(const tri_attention_args &a, const tr
     for (int i = 0; i < 4; i++) {
       int row = row0 + i % 2 * 8, column = d * 16 + i / 2 * 8 + lane % 4 * 2;
       bool there = row < t.rows && column < a.kv.head_dim;
-      const float *from = row_at(a.q, t.row + (there ? row : 0)) + (size_t)head * (size_t)a.kv.head_dim;
-      float2 x = there ? *(const float2 *)(from + column) : make_float2(0, 0);
+      const Q *from = row_of<Q>(a.q, t.row + (there ? row : 0)) + (size_t)head * (size_t)a.kv.head_dim;
+      float2 x = there ? load2(from + column) : make_float2(0, 0);
       q[d][i] = mma<T>::pack(x.x, x.y);
     }
+}
+
+template <typename T, int DEPTH>
+__device__ static inline void load_queries(const tri_attention_args &a, const tri_attention_tile &t, int head,
+                                           uint32_t (&q)[DEPTH][4]) {
+  switch (a.q.dtype) {
+  case TRI_F16: read_queries<T, DEPTH, __half>(a, t, head, q); break;
+  case TRI_BF16: read_queries<T, DEPTH, __nv_bfloat16>(a, t, head, q); break;
+  default: read_queries<T, DEPTH, float>(a, t, head, q); break;
+  }
 }
 
 template <typename T, int DEPTH>

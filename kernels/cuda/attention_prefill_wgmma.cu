@@ -14,12 +14,18 @@ static bool has_boxes(const tri_kv_layer *kv) {
 
 static bool is_aligned(const void *p) { return (uintptr_t)p % 16 == 0; }
 
+/* Queries come as float32, or as the keys do. */
+static bool has_queries(const tri_attention_args *a) {
+  int per_piece = a->q.dtype == TRI_F32 ? 4 : 8;
+  return (a->q.dtype == TRI_F32 || a->q.dtype == a->kv.dtype) && is_aligned(a->q.data) && a->q.ld % per_piece == 0;
+}
+
 bool tri_cuda_prefill_wgmma_fits(const tri_attention_args *a) {
   const tri_kv_layer *kv = &a->kv;
   bool groups = a->skipped_heads == 0 && a->num_heads == kv->num_kv_heads * a->heads_per_kv && a->heads_per_kv <= 64;
   return tri_cuda_prefill_mma_fits(a) && groups && has_boxes(kv) && kv->head_dim % 32 == 0 && kv->head_dim <= 256 &&
-         is_aligned(kv->k) && is_aligned(kv->v) && is_aligned(a->q.data) && a->q.ld % 4 == 0 && a->scale > 0 &&
-         !a->position_bias && (a->softcap <= 0 || kv->head_dim > 64) && (!a->alibi_slopes || kv->head_dim <= 128);
+         is_aligned(kv->k) && is_aligned(kv->v) && has_queries(a) && a->scale > 0 && !a->position_bias &&
+         (a->softcap <= 0 || kv->head_dim > 64) && (!a->alibi_slopes || kv->head_dim <= 128);
 }
 
 int tri_cuda_prefill_wgmma_tokens(const tri_attention_args *a) {
@@ -45,11 +51,10 @@ __device__ static inline void load_tile(const tri_attention_args &a, const promp
   if (loads) tile_load(to[chunk][number * box], map, full, KEEP_USUAL, chunk * ROW, row);
 }
 
-/* Parts first .. end - 1 of an item's queries. What lies behind a head's elements is zero. */
+/* Parts first .. end - 1 of an item's queries in float32. What lies behind a head's elements is zero. */
 template <int D>
-__device__ static inline void load_queries(const tri_attention_args &a, const prompt_item &item,
-                                           const prompt_maps &maps, hopper_room<D> &room, unsigned &part, int first,
-                                           int end) {
+__device__ static inline void load_parts(const tri_attention_args &a, const prompt_item &item, const prompt_maps &maps,
+                                         hopper_room<D> &room, unsigned &part, int first, int end) {
   constexpr int SLOTS = hopper<D>::SLOTS;
   for (int p = first; p < end; p++, part++) {
     unsigned at = place_in<SLOTS>(part);
@@ -63,6 +68,18 @@ __device__ static inline void load_queries(const tri_attention_args &a, const pr
   }
 }
 
+/* An item's queries of 16 bits go to where products read them, once the last scores of the item before are there. */
+template <int D>
+__device__ static inline void load_queries(const tri_attention_args &a, const prompt_item &item,
+                                           const prompt_maps &maps, hopper_room<D> &room, unsigned round) {
+  int lane = threadIdx.x % WARP;
+  barrier_wait(room.empty_q, parity_in<1>(round) ^ 1);
+  if (lane == 0) barrier_expect(room.full_q, (unsigned)(hopper<D>::CHUNKS * maps.tokens * a.heads_per_kv * ROW * 2));
+  __syncwarp();
+  if (lane < hopper<D>::CHUNKS)
+    tile_load(room.q[lane], &maps.q, room.full_q, KEEP_SHORT, lane * ROW, item.kv_head * a.heads_per_kv, item.tile.row);
+}
+
 /* The warp that begins all copies, in the order in which they are needed: tiles from the last key to the first. */
 template <int D>
 __device__ static inline void produce(const tri_attention_args &a, const int32_t *block_table,
@@ -73,15 +90,17 @@ __device__ static inline void produce(const tri_attention_args &a, const int32_t
   for (int round = 0, number; (number = item_number(round)) < num_items; round++) {
     prompt_item item = item_of<D>(tiles, a.kv.num_kv_heads, maps.box, number);
     const int32_t *kv_blocks = block_table + item.tile.blocks;
-    load_queries<D>(a, item, maps, room, part, 0, x::SLOTS);
+    if (!maps.narrow) load_parts<D>(a, item, maps, room, part, 0, x::SLOTS);
     for (int i = item.tiles; i >= 0; i--) {
       int key0 = item.begin + i * x::KEYS;
       unsigned to_k = place_in<x::STAGES>(k), to_v = place_in<x::STAGES>(v);
       if (i > 0)
         load_tile<D>(a, item, kv_blocks, key0 - x::KEYS, maps.box, &maps.k, &room.full_k[to_k], &room.empty_k[to_k],
                      parity_in<x::STAGES>(k++), room.k[to_k]);
-      if (i == item.tiles)
-        load_queries<D>(a, item, maps, room, part, x::SLOTS, x::PARTS);
+      if (i == item.tiles && maps.narrow)
+        load_queries<D>(a, item, maps, room, (unsigned)round);
+      else if (i == item.tiles)
+        load_parts<D>(a, item, maps, room, part, x::SLOTS, x::PARTS);
       else
         load_tile<D>(a, item, kv_blocks, key0, maps.box, &maps.v, &room.full_v[to_v], &room.empty_v[to_v],
                      parity_in<x::STAGES>(v++), room.v[to_v]);
@@ -142,9 +161,15 @@ static __device__ __forceinline__ void end_values(hopper_room<D> &room, unsigned
   release(&room.empty_v[place_in<hopper<D>::STAGES>(tile)], is_begun);
 }
 
-/* Returns true where an item's queries are taken beside the last products of the one before, for which there must be
- * registers. */
+/* Returns true where an item's float32 queries are taken beside the last products of the one before, for which there
+ * must be registers. */
 __device__ constexpr bool takes_early(int d, bool plain) { return d < 256 || plain; }
+
+/* The queries of the item behind this one: whether there are any, and where they come from. */
+struct next_queries {
+  bool there, narrow; /* narrow: in 16 bits, and straight to their place once that is released */
+  unsigned part;      /* of those in float32, the number of the next one */
+};
 
 /* An item's rows of one warpgroup, whose queries are there; n is the number of its first tile, and then of the next
  * item's. The scores of a tile are under way while those of the one
@@ -152,8 +177,8 @@ __device__ constexpr bool takes_early(int d, bool plain) { return d < 256 || pla
  * assembler would move it up, in front of the powers that are to run beside them. */
 template <typename T, int D, bool PLAIN>
 static __device__ __forceinline__ void attend(const tri_attention_args &a, const prompt_item &item,
-                                              hopper_room<D> &room, unsigned &n, unsigned &part, bool is_last,
-                                              int group, prompt_rows &r, float (&out)[D / 2]) {
+                                              hopper_room<D> &room, unsigned &n, next_queries &next, int group,
+                                              prompt_rows &r, float (&out)[D / 2]) {
   using x = hopper<D>;
   constexpr int STAGES = x::STAGES;
   float s[x::KEYS / 2], old[2];
@@ -192,7 +217,10 @@ static __device__ __forceinline__ void attend(const tri_attention_args &a, const
   pack_weights<T>(p, s);
   scale_results(out, old);
   start_values<T, D>(room, n, values, p, out);
-  if (takes_early(D, PLAIN) && !is_last) take_queries<T, D>(room, part, group);
+  if (next.narrow)
+    release(room.empty_q, true);
+  else if (takes_early(D, PLAIN) && next.there)
+    take_queries<T, D>(room, next.part, group);
   end_values<D>(room, n, true, out);
   n++;
 }
@@ -244,19 +272,23 @@ template <typename T, int D, bool PLAIN>
 __device__ static inline void consume(const tri_attention_args &a, const tri_attention_tile *tiles, int num_items,
                                       const prompt_maps &maps, hopper_room<D> &room, int group) {
   using x = hopper<D>;
-  unsigned part = 0, n = 0;
+  next_queries next = {false, maps.narrow, 0};
+  unsigned n = 0;
   if (x::TAKES_TURNS && group == 0) named_arrive(TURN, 2 * WARPGROUP);
-  if (takes_early(D, PLAIN)) take_queries<T, D>(room, part, group);
+  if (takes_early(D, PLAIN) && !next.narrow) take_queries<T, D>(room, next.part, group);
 #pragma unroll 1
   for (int round = 0; item_number(round) < num_items; round++) {
     prompt_item item = item_of<D>(tiles, a.kv.num_kv_heads, maps.box, item_number(round));
-    bool is_last = item_number(round + 1) >= num_items;
+    next.there = item_number(round + 1) < num_items;
     prompt_rows r = begin_rows<PLAIN>(a, item);
     float out[D / 2];
 #pragma unroll
     for (int i = 0; i < D / 2; i++) out[i] = 0;
-    if (!takes_early(D, PLAIN)) take_queries<T, D>(room, part, group);
-    attend<T, D, PLAIN>(a, item, room, n, part, is_last, group, r, out);
+    if (next.narrow)
+      barrier_wait(room.full_q, parity_in<1>((unsigned)round));
+    else if (!takes_early(D, PLAIN))
+      take_queries<T, D>(room, next.part, group);
+    attend<T, D, PLAIN>(a, item, room, n, next, group, r, out);
     store_rows<T, D>(a, item, r, out);
   }
 }
@@ -313,20 +345,25 @@ __global__ __launch_bounds__(hopper<D>::THREADS,
 
 /* ---- launches ---- */
 
-/* Queries are seen as pairs of 16 bits. */
+/* Queries in float32 are seen as pairs of 16 bits. */
+static bool map_queries(const tri_attention_args *a, prompt_maps *out) {
+  uint64_t d = (uint64_t)a->kv.head_dim, ld = (uint64_t)a->q.ld, heads = (uint64_t)a->num_heads;
+  uint32_t group = (uint32_t)a->heads_per_kv, tokens = (uint32_t)out->tokens;
+  const tri_tiling parts = {
+      4, {ROW, d / 32, heads, (uint64_t)a->q.rows}, {0, ROW * 2, d * 4, ld * 4}, {ROW, 1, group, tokens}};
+  const tri_tiling whole = {3, {d, heads, (uint64_t)a->q.rows}, {0, d * 2, ld * 2}, {ROW, group, tokens}};
+  out->narrow = a->q.dtype != TRI_F32;
+  return tri_cuda_map_tensor(&out->q, a->kv.dtype, a->q.data, out->narrow ? &whole : &parts) == TRI_OK;
+}
+
 static bool make_maps(const tri_attention_args *a, int rows, int keys, prompt_maps *out) {
   const tri_kv_layer *kv = &a->kv;
-  uint64_t d = (uint64_t)kv->head_dim, group = (uint64_t)a->heads_per_kv;
+  uint64_t d = (uint64_t)kv->head_dim;
   uint64_t cached = (uint64_t)kv->num_blocks * (uint64_t)kv->num_kv_heads * (uint64_t)kv->block_size;
   out->tokens = rows / a->heads_per_kv;
   out->box = kv->block_size < keys ? kv->block_size : keys;
   const tri_tiling cache = {2, {d, cached}, {0, d * 2}, {ROW, (uint32_t)out->box}};
-  const tri_tiling queries = {4,
-                              {ROW, d / 32, (uint64_t)a->num_heads, (uint64_t)a->q.rows},
-                              {0, ROW * 2, d * 4, (uint64_t)a->q.ld * 4},
-                              {ROW, 1, (uint32_t)group, (uint32_t)out->tokens}};
-  return tri_cuda_map_tensor(&out->q, kv->dtype, a->q.data, &queries) == TRI_OK &&
-         tri_cuda_map_tensor(&out->k, kv->dtype, kv->k, &cache) == TRI_OK &&
+  return map_queries(a, out) && tri_cuda_map_tensor(&out->k, kv->dtype, kv->k, &cache) == TRI_OK &&
          tri_cuda_map_tensor(&out->v, kv->dtype, kv->v, &cache) == TRI_OK;
 }
 

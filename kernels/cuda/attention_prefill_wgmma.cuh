@@ -8,7 +8,7 @@
 #include "kernels/cuda/hopper.cuh"
 
 /* Sizes of a block for heads of up to D elements: D is 64, 128 or 256. Rows are pairs of a token and a query head of
- * the same KV head. Queries come as float32, in parts of 32 elements; of heads above 128 few parts at a time have room.
+ * the same KV head. Queries in float32 come in parts of 32 elements; of heads above 128 few parts at a time have room.
  * Short heads spend as long on powers as on products: a third warpgroup hides more of it. */
 template <int D> struct hopper {
   static constexpr int CONSUMERS = D == 64 ? 3 : 2, ROWS = 64 * CONSUMERS, THREADS = (1 + CONSUMERS) * WARPGROUP;
@@ -54,6 +54,7 @@ struct prompt_item {
 struct prompt_maps {
   tri_tensor_map q, k, v;
   int tokens, box; /* of a tile; keys of one copy: a power of two */
+  bool narrow;     /* queries are of 16 bits, as keys are */
 };
 
 /* Items are ordered by their length. Each block takes as many, to and fro, so that the sums of their lengths are alike;
@@ -78,7 +79,7 @@ __device__ static inline prompt_item item_of(const tri_attention_tile *tiles, in
 
 /* ---- queries ---- */
 
-/* Rounds the warpgroup's rows of the queries, part by part as they come, to where products read them. `part`: the
+/* Rounds the warpgroup's rows of float32 queries, part by part as they come, to where products read them. `part`: the
  * number of the next one. */
 template <typename T, int D>
 __device__ static inline void take_queries(hopper_room<D> &room, unsigned &part, int group) {

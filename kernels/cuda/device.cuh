@@ -113,7 +113,13 @@ __device__ static inline float load_at(const tri_mat &m, int i, size_t j) {
   return load_as(m.data, m.dtype, (size_t)i * (size_t)m.ld + j);
 }
 
-/* Four elements at once, from and to places aligned to their size. */
+/* Two or four elements at once, from and to places aligned to their size. */
+__device__ static inline float2 load2(const float *p) { return *(const float2 *)p; }
+__device__ static inline float2 load2(const __half *p) { return __half22float2(*(const __half2 *)p); }
+__device__ static inline float2 load2(const __nv_bfloat16 *p) {
+  uint32_t raw = *(const uint32_t *)p;
+  return make_float2(__uint_as_float(raw << 16), __uint_as_float(raw & 0xffff0000u));
+}
 __device__ static inline float4 load4(const float *p) { return *(const float4 *)p; }
 __device__ static inline float4 load4(const __half *p) {
   uint2 raw = *(const uint2 *)p;
@@ -134,13 +140,16 @@ __device__ static inline void store4(__nv_bfloat16 *p, float4 x) {
   __nv_bfloat162 low = __floats2bfloat162_rn(x.x, x.y), high = __floats2bfloat162_rn(x.z, x.w);
   *(uint2 *)p = make_uint2(*(uint32_t *)&low, *(uint32_t *)&high);
 }
-/* The same into a matrix of any type. */
-__device__ static inline void store4_at(const tri_mat &m, int i, int j, float4 x) {
-  switch (m.dtype) {
-  case TRI_F16: store4((__half *)m.data + (size_t)i * (size_t)m.ld + (size_t)j, x); break;
-  case TRI_BF16: store4((__nv_bfloat16 *)m.data + (size_t)i * (size_t)m.ld + (size_t)j, x); break;
-  default: store4(m.data + (size_t)i * (size_t)m.ld + (size_t)j, x); break;
+/* The same to element i of any type, and into a matrix. */
+__device__ static inline void store4_as(void *base, tri_dtype t, size_t i, float4 x) {
+  switch (t) {
+  case TRI_F16: store4((__half *)base + i, x); break;
+  case TRI_BF16: store4((__nv_bfloat16 *)base + i, x); break;
+  default: store4((float *)base + i, x); break;
   }
+}
+__device__ static inline void store4_at(const tri_mat &m, int i, int j, float4 x) {
+  store4_as(m.data, m.dtype, (size_t)i * (size_t)m.ld + (size_t)j, x);
 }
 /* True where rows of m can be read and written so. */
 static inline bool in_fours(const tri_mat &m) {

@@ -78,110 +78,112 @@ __device__ static inline head_of_row head_of(const tri_qkv_rope_append_args &a, 
   return r;
 }
 
-/* The elements of pair p: those that rotate together, behind them what is left, in halves. `second` may be beyond d. */
-struct two_of_head {
-  int first, second;
+/* Eight elements of a head, four and four: u[i] and v[i] rotate together, where they do. */
+struct eight {
+  float4 u, v;
 };
-__device__ static inline two_of_head pair_of(int p, int half, int d, bool interleaved) {
-  if (p < half) return interleaved ? two_of_head{2 * p, 2 * p + 1} : two_of_head{p, p + half};
-  return {p + half, p + half + (d - 2 * half + 1) / 2};
+
+/* Places of a lane's eight elements: those of the pairs pair .. pair + 3, of which `half` rotate. Interleaved ones are
+ * neighbours; others, and what does not rotate, lie in two halves. */
+struct eight_of_head {
+  int first, second;
+  bool rotates, mixed;
+};
+__device__ static inline eight_of_head eight_at(int pair, int half, int d, bool interleaved) {
+  if (pair < half && interleaved) return {2 * pair, 2 * pair + 4, true, true};
+  if (pair < half) return {pair, pair + half, true, false};
+  return {pair + half, pair + half + (d - 2 * half) / 2, false, false};
 }
 
-/* PAIRS pairs of a lane; what is not there is 0. */
-template <int PAIRS> struct head_pairs { float u[PAIRS], v[PAIRS]; };
+template <typename T> __device__ static inline eight load_eight(const T *x, const eight_of_head &at) {
+  float4 u = load4(x + at.first), v = load4(x + at.second);
+  if (!at.mixed) return {u, v};
+  return {make_float4(u.x, u.z, v.x, v.z), make_float4(u.y, u.w, v.y, v.w)};
+}
 
-template <int PAIRS>
-__device__ static inline head_pairs<PAIRS> load_pairs(const float *x, const two_of_head (&at)[PAIRS], int pairs,
-                                                      int d) {
-  head_pairs<PAIRS> r;
-#pragma unroll
-  for (int i = 0; i < PAIRS; i++) {
-    bool there = x && (int)threadIdx.x % WARP + i * WARP < pairs;
-    r.u[i] = there ? x[at[i].first] : 0;
-    r.v[i] = there && at[i].second < d ? x[at[i].second] : 0;
+__device__ static inline void store_eight(void *to, tri_dtype type, size_t from, const eight_of_head &at,
+                                          const eight &x) {
+  float4 u = x.u, v = x.v;
+  if (at.mixed) {
+    u = make_float4(x.u.x, x.v.x, x.u.y, x.v.y);
+    v = make_float4(x.u.z, x.v.z, x.u.w, x.v.w);
   }
-  return r;
+  store4_as(to, type, from + (size_t)at.first, u);
+  store4_as(to, type, from + (size_t)at.second, v);
 }
 
-/* Norms a head's pairs. Elements that are not there stay 0. */
-template <int PAIRS>
-__device__ static inline void norm_pairs(const tri_qkv_rope_append_args &a, head_pairs<PAIRS> &x,
-                                         const head_pairs<PAIRS> &gains, const two_of_head (&at)[PAIRS], int pairs) {
-  float mean = 0, square = 0, offset = a.norm_weight_offset;
-  int d = a.head_dim, lane = threadIdx.x % WARP;
+__device__ static inline float4 times(float4 a, float4 b) {
+  return make_float4(a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w);
+}
+__device__ static inline float4 plus(float4 a, float4 b) {
+  return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
+}
+__device__ static inline float4 all_four(float x) { return make_float4(x, x, x, x); }
+__device__ static inline float sum_of(float4 a) { return a.x + a.y + (a.z + a.w); }
+
+/* The sum over `width` neighbouring lanes, a power of two. */
+__device__ static inline float lanes_sum(float x, int width) {
+  for (int o = width / 2; o; o /= 2) x += __shfl_xor_sync(0xffffffffu, x, o);
+  return x;
+}
+
+/* Norms a head, which `width` lanes have. Every lane of the warp comes along; those without elements have 0 and stay
+ * so.
+ */
+__device__ static inline eight norm_eight(const tri_qkv_rope_append_args &a, eight x, eight gains, bool there,
+                                          int width) {
   if (a.norm_kind == TRI_NORM_LAYER) {
-#pragma unroll
-    for (int i = 0; i < PAIRS; i++) mean += x.u[i] + x.v[i];
-    mean = warp_sum(mean) / d;
+    float mean = lanes_sum(sum_of(x.u) + sum_of(x.v), width) / (float)a.head_dim;
+    x.u = plus(x.u, all_four(there ? -mean : 0));
+    x.v = plus(x.v, all_four(there ? -mean : 0));
   }
-#pragma unroll
-  for (int i = 0; i < PAIRS; i++) {
-    bool there = lane + i * WARP < pairs;
-    x.u[i] = there ? x.u[i] - mean : 0;
-    x.v[i] = there && at[i].second < d ? x.v[i] - mean : 0;
-    square += x.u[i] * x.u[i] + x.v[i] * x.v[i];
-  }
-  float factor = 1 / sqrtf(warp_sum(square) / d + a.norm_eps);
-#pragma unroll
-  for (int i = 0; i < PAIRS; i++) {
-    x.u[i] *= factor * (gains.u[i] + offset);
-    x.v[i] *= factor * (gains.v[i] + offset);
-  }
+  float square = lanes_sum(sum_of(times(x.u, x.u)) + sum_of(times(x.v, x.v)), width);
+  float4 factor = all_four(1 / sqrtf(square / (float)a.head_dim + a.norm_eps)), offset = all_four(a.norm_weight_offset);
+  return {times(times(x.u, factor), plus(gains.u, offset)), times(times(x.v, factor), plus(gains.v, offset))};
 }
 
-/* Norms, rotates and stores with a warp for each head of each token, whose elements stay in its registers: all that it
- * reads is read at once, and slots and weights, which no kernel writes, before the wait. qkv [T, (hq + 2 hkv) d] with d
- * up to 64 * PAIRS. Grid (T, (hq + 2 hkv) / 4), 128 threads. */
-template <int PAIRS> __global__ __launch_bounds__(THREADS) static void append_kernel(tri_qkv_rope_append_args a) {
-  int t = blockIdx.x, d = a.head_dim, pairs = (d + 1) / 2, lane = threadIdx.x % WARP;
+__device__ static inline eight rotate_eight(const eight &x, float4 cosine, float4 sine) {
+  float4 minus = make_float4(-sine.x, -sine.y, -sine.z, -sine.w);
+  return {plus(times(x.u, cosine), times(x.v, minus)), plus(times(x.v, cosine), times(x.u, sine))};
+}
+
+/* Norms, rotates and stores the heads of a token, each by `width` lanes in whose registers its elements stay: all that
+ * is read is read at once, and slots and weights, which no kernel writes, before the wait. qkv [T, (hq + 2 hkv) d] of
+ * type T with d up to 8 * width. Grid (T, (hq + 2 hkv) * width / 128), 128 threads. */
+template <typename T>
+__global__ __launch_bounds__(THREADS) static void append_kernel(tri_qkv_rope_append_args a, int width) {
+  int t = blockIdx.x, d = a.head_dim, part = (int)threadIdx.x % width;
   let_next_begin();
-  head_of_row head = head_of(a, blockIdx.y * (THREADS / WARP) + threadIdx.x / WARP);
-  if (head.h >= a.num_heads + 2 * a.num_kv_heads) return;
-  int half = head.half;
-  two_of_head at[PAIRS];
-#pragma unroll
-  for (int i = 0; i < PAIRS; i++) at[i] = pair_of(lane + i * WARP, half, d, a.interleaved);
-  int64_t slot = head.query ? -1 : a.kv_slot[t];
-  size_t place = slot < 0 ? 0 : place_in(a.kv, slot, head.own);
-  head_pairs<PAIRS> gains = load_pairs<PAIRS>(head.gains, at, pairs, d);
+  head_of_row head = head_of(a, (int)(blockIdx.y * THREADS + threadIdx.x) / width);
+  bool is_head = head.h < a.num_heads + 2 * a.num_kv_heads && part * 8 < d;
+  eight_of_head at = eight_at(part * 4, head.half, d, a.interleaved);
+  int64_t slot = head.query || !is_head ? -1 : a.kv_slot[t];
+  eight gains = {}, x = {};
+  if (is_head && head.gains) gains = load_eight(head.gains, at);
+  /* Heads to which nothing is done are left alone, and so are padding rows. */
+  bool works = is_head && (head.query ? head.half || head.gains : slot >= 0);
   wait_for_previous();
-  if (head.query ? !half && !head.gains : slot < 0) return; /* nothing to do, or a padding row */
-  float *row = row_at(a.qkv, t) + (size_t)head.h * (size_t)d;
-  head_pairs<PAIRS> x = load_pairs<PAIRS>(row, at, pairs, d);
-  float cosine[PAIRS], sine[PAIRS];
-#pragma unroll
-  for (int i = 0; i < PAIRS; i++) {
-    int p = lane + i * WARP;
-    size_t angle = (size_t)t * (size_t)half + (size_t)p;
-    if (p < half) {
-      cosine[i] = a.cos[angle];
-      sine[i] = a.sin[angle];
-    }
+  size_t begin = (size_t)head.h * (size_t)d, angle = (size_t)t * (size_t)head.half + (size_t)(part * 4);
+  if (works) x = load_eight(row_of<T>(a.qkv, t) + begin, at);
+  float4 cosine = {}, sine = {};
+  if (works && at.rotates) {
+    cosine = load4(a.cos + angle);
+    sine = load4(a.sin + angle);
   }
-  if (head.gains) norm_pairs<PAIRS>(a, x, gains, at, pairs);
-  void *cache = head.value ? a.kv.v : a.kv.k;
-#pragma unroll
-  for (int i = 0; i < PAIRS; i++) {
-    int p = lane + i * WARP;
-    float u = x.u[i], v = x.v[i];
-    if (p >= pairs) continue;
-    if (p < half) {
-      u = x.u[i] * cosine[i] - x.v[i] * sine[i];
-      v = x.v[i] * cosine[i] + x.u[i] * sine[i];
-    }
-    bool both = at[i].second < d;
-    if (head.query) {
-      row[at[i].first] = u;
-      if (both) row[at[i].second] = v;
-    } else {
-      store_as(cache, a.kv.dtype, place + (size_t)at[i].first, u);
-      if (both) store_as(cache, a.kv.dtype, place + (size_t)at[i].second, v);
-    }
+  if (a.q_norm || a.k_norm) {
+    eight normed = norm_eight(a, x, gains, is_head, width);
+    if (head.gains) x = normed;
   }
+  if (!works) return;
+  if (at.rotates) x = rotate_eight(x, cosine, sine);
+  if (head.query)
+    store_eight(a.qkv.data, a.qkv.dtype, (size_t)t * (size_t)a.qkv.ld + begin, at, x);
+  else
+    store_eight(head.value ? a.kv.v : a.kv.k, a.kv.dtype, place_in(a.kv, slot, head.own), at, x);
 }
 
-/* Only stores keys and values in another type, where nothing is normed or rotated. qkv [T, (hq + 2 hkv) d]. Grid T, 128
- * threads. */
+/* Only stores keys and values in another type, where nothing is normed or rotated. qkv [T, (hq + 2 hkv) d] of type T.
+ * Grid T, 128 threads. */
 template <typename T> __global__ __launch_bounds__(THREADS) static void store_kernel(tri_qkv_rope_append_args a) {
   enum { PIECE = 8 };
   let_next_begin();
@@ -189,60 +191,70 @@ template <typename T> __global__ __launch_bounds__(THREADS) static void store_ke
   int64_t slot = a.kv_slot[t];
   wait_for_previous();
   if (slot < 0) return; /* a padding row */
-  const float *row = row_at(a.qkv, t) + (size_t)a.num_heads * (size_t)d;
+  const T *row = row_of<T>(a.qkv, t) + (size_t)a.num_heads * (size_t)d;
   for (int e = threadIdx.x * PIECE; e < elements; e += THREADS * PIECE) {
     int head = e / d;
     bool value = head >= a.num_kv_heads;
-    T *rows = (T *)(value ? a.kv.v : a.kv.k);
-    T *to = rows + place_in(a.kv, slot, value ? head - a.num_kv_heads : head) + e % d;
+    size_t to = place_in(a.kv, slot, value ? head - a.num_kv_heads : head) + (size_t)(e % d);
     float4 low = load4(row + e), high = load4(row + e + 4);
-    store4(to, low);
-    store4(to + 4, high);
+    store4_as(value ? a.kv.v : a.kv.k, a.kv.dtype, to, low);
+    store4_as(value ? a.kv.v : a.kv.k, a.kv.dtype, to + 4, high);
   }
 }
 
-static bool only_stores(const tri_qkv_rope_append_args &a) {
-  return !a.rotary_dim && !a.q_norm && !a.k_norm && a.head_dim % 8 == 0 && a.qkv.ld % 4 == 0 &&
-         ((uintptr_t)a.qkv.data | (uintptr_t)a.kv.k | (uintptr_t)a.kv.v) % 16 == 0;
-}
-
-static void store(cudaStream_t stream, const tri_qkv_rope_append_args &a) {
-  dim3 grid(a.qkv.rows);
-  switch (a.kv.dtype) {
-  case TRI_F16: launch_overlapped(store_kernel<__half>, grid, THREADS, 0, stream, a); break;
-  case TRI_BF16: launch_overlapped(store_kernel<__nv_bfloat16>, grid, THREADS, 0, stream, a); break;
-  default: launch_overlapped(store_kernel<float>, grid, THREADS, 0, stream, a); break;
-  }
-}
-
-/* Does the same as append_kernel for heads of any size, in place first. qkv [T, (hq + 2 hkv) d]. Grid (T, (hq + 2 hkv)
- * / 4), 128 threads. */
+/* Does the same as append_kernel for heads of any size. qkv [T, (hq + 2 hkv) d]. Grid (T, (hq + 2 hkv) / 4), 128
+ * threads. Shared memory: four heads in float32. */
 __global__ static void any_append_kernel(tri_qkv_rope_append_args a) {
+  extern __shared__ float heads[];
   int t = blockIdx.x, d = a.head_dim, lane = threadIdx.x % WARP;
   head_of_row head = head_of(a, blockIdx.y * (THREADS / WARP) + threadIdx.x / WARP);
   if (head.h >= a.num_heads + 2 * a.num_kv_heads) return;
-  float *x = row_at(a.qkv, t) + (size_t)head.h * (size_t)d;
-  size_t angle = (size_t)t * (size_t)head.half;
+  float *x = heads + threadIdx.x / WARP * (size_t)d;
+  size_t begin = (size_t)head.h * (size_t)d, angle = (size_t)t * (size_t)head.half;
+  for (int i = lane; i < d; i += WARP) x[i] = load_at(a.qkv, t, begin + (size_t)i);
+  __syncwarp();
   if (head.gains) norm_head(x, d, head.gains, a.norm_kind, a.norm_eps, a.norm_weight_offset);
   if (head.half) rotate_head(x, a.rotary_dim, a.interleaved, a.cos + angle, a.sin + angle);
-  if (head.query || a.kv_slot[t] < 0) return;
+  if (head.query) {
+    for (int i = lane; i < d; i += WARP) store_at(a.qkv, t, begin + (size_t)i, x[i]);
+    return;
+  }
+  if (a.kv_slot[t] < 0) return;
   size_t at = place_in(a.kv, a.kv_slot[t], head.own);
   for (int i = lane; i < d; i += WARP) store_as(head.value ? a.kv.v : a.kv.k, a.kv.dtype, at + (size_t)i, x[i]);
+}
+
+/* ---- launches ---- */
+
+static bool in_eights(const tri_qkv_rope_append_args &a) {
+  uintptr_t places = (uintptr_t)a.qkv.data | (uintptr_t)a.kv.k | (uintptr_t)a.kv.v | (uintptr_t)a.q_norm |
+                     (uintptr_t)a.k_norm | (uintptr_t)a.cos | (uintptr_t)a.sin;
+  return a.head_dim % 8 == 0 && a.head_dim <= 8 * WARP && a.rotary_dim % 8 == 0 && a.qkv.ld % 4 == 0 &&
+         a.norm_stride % 4 == 0 && places % 16 == 0;
+}
+
+template <typename T> static void append(cudaStream_t stream, const tri_qkv_rope_append_args &a) {
+  int width = 1;
+  while (8 * width < a.head_dim) width *= 2;
+  unsigned parts = (unsigned)(a.num_heads + 2 * a.num_kv_heads) * (unsigned)width;
+  if (!a.rotary_dim && !a.q_norm && !a.k_norm)
+    launch_overlapped(store_kernel<T>, dim3(a.qkv.rows), THREADS, 0, stream, a);
+  else
+    launch_overlapped(append_kernel<T>, dim3(a.qkv.rows, blocks_for(parts, THREADS)), THREADS, 0, stream, a, width);
 }
 
 void tri_cuda_qkv_rope_append(cudaStream_t stream, const tri_qkv_rope_append_args *a, void *) {
   dim3 grid(a->qkv.rows, blocks_for((size_t)(a->num_heads + 2 * a->num_kv_heads), THREADS / WARP));
   if (!a->qkv.rows) return;
-  if (only_stores(*a))
-    store(stream, *a);
-  else if (a->head_dim <= 64)
-    launch_overlapped(append_kernel<1>, grid, THREADS, 0, stream, *a);
-  else if (a->head_dim <= 128)
-    launch_overlapped(append_kernel<2>, grid, THREADS, 0, stream, *a);
-  else if (a->head_dim <= 256)
-    launch_overlapped(append_kernel<4>, grid, THREADS, 0, stream, *a);
-  else
-    any_append_kernel<<<grid, THREADS, 0, stream>>>(*a);
+  if (!in_eights(*a)) {
+    any_append_kernel<<<grid, THREADS, THREADS / WARP * a->head_dim * sizeof(float), stream>>>(*a);
+    return;
+  }
+  switch (a->qkv.dtype) {
+  case TRI_F16: append<__half>(stream, *a); break;
+  case TRI_BF16: append<__nv_bfloat16>(stream, *a); break;
+  default: append<float>(stream, *a); break;
+  }
 }
 
 /* ---- latent attention's ---- */

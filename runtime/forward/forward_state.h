@@ -80,7 +80,7 @@ static inline tri_mat tri_rows(tri_mat m, int rows) {
   return m;
 }
 static inline tri_mat tri_columns(tri_mat m, int from, int n) {
-  m.data += from;
+  m.data = (float *)((char *)m.data + (size_t)from * tri_dtype_size(m.dtype));
   m.cols = n;
   return m;
 }

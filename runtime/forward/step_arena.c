@@ -57,8 +57,6 @@ static void add_layers(struct table *t) {
   add(t, TRI_BUF_sin, tokens, half);
   add(t, TRI_BUF_square_sums, 2, tokens);
   t->to[TRI_BUF_x].copies = t->cfg->num_lanes;
-  t->to[TRI_BUF_h].type = t->to[TRI_BUF_attn].type = t->cfg->products;
-  t->to[TRI_BUF_up].type = t->to[TRI_BUF_act].type = t->cfg->products;
 }
 
 static void add_ends(struct table *t) {
@@ -77,6 +75,17 @@ static void add_ends(struct table *t) {
   add(t, TRI_BUF_chosen, seqs, c->hidden_size);
   add(t, TRI_BUF_pooled, seqs, c->hidden_size);
   add(t, TRI_BUF_scores, c->head.token_head ? l->max_num_batched_tokens : seqs, c->head.num_labels);
+}
+
+/* Norms over all heads, and what latent attention makes of queries, are in float32. */
+static tri_dtype qkv_type(const tri_model_config *c, tri_dtype products) {
+  return c->mla.on || c->attention.qk_norm == TRI_QK_NORM_WHOLE ? TRI_F32 : products;
+}
+
+static void set_types(struct table *t) {
+  static const tri_buffer_id of_products[] = {TRI_BUF_h, TRI_BUF_attn, TRI_BUF_up, TRI_BUF_act};
+  for (size_t i = 0; i < sizeof of_products / sizeof *of_products; i++) t->to[of_products[i]].type = t->cfg->products;
+  t->to[TRI_BUF_qkv].type = qkv_type(t->cfg->model, t->cfg->products);
 }
 
 tri_dtype tri_step_arena_type(const tri_model_config *c, bool narrow, tri_dtype products) {
@@ -112,6 +121,7 @@ tri_status tri_step_arena_size(const tri_step_arena_config *config, tri_step_are
   *out = (tri_step_arena){0};
   add_layers(&t);
   add_ends(&t);
+  set_types(&t);
   for (int i = 0; i < TRI_NUM_BUFFERS && fits; i++) fits = size_buffer(&out->buffers[i]);
   if (fits && lay_apart(out) && out->apart <= PTRDIFF_MAX) return TRI_OK;
   return tri_fail(err, TRI_OVERFLOW, "max_num_batched_tokens", "the sizes overflow");

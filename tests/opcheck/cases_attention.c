@@ -93,6 +93,11 @@ void oc_attention_device(oc *c, oc_attention *x, const oc_attention *host) {
   x->args.position_bias = oc_device(c, host->args.position_bias, hq * (size_t)host->args.bias_len * 4);
 }
 
+/* That of the keys, now and then. */
+static tri_dtype query_type(oc *c, tri_dtype keys) {
+  return c->be->narrow_activations && oc_chance(c, 60) ? keys : TRI_F32;
+}
+
 void oc_attention_compare(oc *c, oc_attention *x, bool large) {
   tri_dtype t = x->args.kv.dtype;
   for (int r = 0; r < x->args.q.rows; r++)
@@ -105,6 +110,8 @@ void oc_attention_compare(oc *c, oc_attention *x, bool large) {
   oc_attention y;
   oc_attention_device(c, &y, x);
   if (c->be->narrow_activations && t != TRI_F32 && oc_chance(c, 50)) y.args.out = oc_device_narrow(c, &x->args.out, t);
+  if (!x->args.kv.v_dim)
+    y.args.q = oc_device_narrow(c, &x->args.q, t == TRI_F32 ? oc_narrow_type(c) : query_type(c, t));
   /* The arrays of the batch; how attention is cut depends on where its results go. */
   tri_status st = c->be->ops.bind_batch(c->be, 0, &x->batch, &y.args, 1, &y.batch);
   oc_status(c, tri_run_attention(c->ref, &x->args), st == TRI_OK ? tri_run_attention(c->be, &y.args) : st);
@@ -226,23 +233,25 @@ void oc_case_qkv_rope_append(oc *c, int i) {
   snprintf(c->what, sizeof c->what, "qkv_rope_append %s tokens %d hq %d hkv %d d %d rotary %d%s%s", tri_dtype_name(t),
            tokens, hq, hkv, d, a.rotary_dim, a.interleaved ? " interleaved" : "", a.q_norm ? " q norm" : "");
   tri_qkv_rope_append_args b = a;
-  b.qkv = oc_device_matrix(c, &a.qkv);
+  b.qkv = oc_device_narrow(c, &a.qkv, oc_narrow_type(c));
   b.q_norm = oc_device(c, a.q_norm, gains * 4), b.k_norm = oc_device(c, a.k_norm, gains * 4);
   b.cos = oc_device(c, co, angles * 4), b.sin = oc_device(c, si, angles * 4);
   b.kv_slot = oc_device(c, slots, (size_t)tokens * sizeof *slots);
   b.kv.k = oc_device(c, a.kv.k, bytes), b.kv.v = oc_device(c, a.kv.v, bytes);
   oc_status(c, tri_run_qkv_rope_append(c->ref, &a), tri_run_qkv_rope_append(c->be, &b));
   tri_mat q = a.qkv, got = b.qkv; /* only q's place in the row is defined afterwards */
-  float *want = oc_host(c, (size_t)tokens * (size_t)q.ld * 4), *have = oc_host(c, (size_t)tokens * (size_t)q.ld * 4);
-  oc_download(c, have, got.data, (size_t)tokens * (size_t)q.ld * 4);
-  for (size_t j = 0; j < (size_t)tokens * (size_t)q.ld; j++) {
+  size_t elements = (size_t)tokens * (size_t)q.ld;
+  void *stored = oc_host(c, elements * tri_dtype_size(got.dtype));
+  float *want = oc_host(c, elements * 4), *have = oc_host(c, elements * 4);
+  oc_download(c, stored, got.data, elements * tri_dtype_size(got.dtype));
+  for (size_t j = 0; j < elements; j++) {
     bool kept = j % (size_t)q.ld < (size_t)(hq * d), gap = j % (size_t)q.ld >= (size_t)q.cols;
     want[j] = kept ? q.data[j] : NAN;
-    if (!kept && !gap) have[j] = NAN;
+    have[j] = kept || gap ? tri_load_f32(stored, got.dtype, j) : NAN;
   }
   q.data = want, q.cols = hq * d;
-  got.data = oc_device(c, have, (size_t)tokens * (size_t)q.ld * 4);
-  oc_compare(c, &q, &got, 1e-12);
+  got.data = oc_device(c, have, elements * 4), got.dtype = TRI_F32;
+  oc_compare(c, &q, &got, oc_narrow_limit(b.qkv.dtype, 1e-12));
   double limit = oc_either_way_limit(t, (size_t)(tokens * hkv * d), 1e-12);
   size_t n = bytes / tri_dtype_size(t);
   oc_compare_elements(c, t, a.kv.k, b.kv.k, n, limit);
