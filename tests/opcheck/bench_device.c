@@ -255,7 +255,8 @@ static void bench_attention(bench *b, const heads *g, crowd c) {
   int kv_blocks = per_seq + (seqs - 1) * ((context + block - 1) / block);
   int hq = g->hq, d = g->d, wide = g->v_dim ? g->v_dim : d;
   size_t kv = (size_t)(kv_blocks * g->hkv * block) * (size_t)d, width = (size_t)rows * (size_t)(hq * d);
-  double bytes = (g->v_dim ? 2.0 : 4.0) * (double)kv + 4.0 * rows * hq * (d + wide), seen = 0;
+  tri_dtype query = g->v_dim ? TRI_F32 : TRI_BF16; /* as in a step: latent queries come from products of their own */
+  double bytes = (g->v_dim ? 2.0 : 4.0) * (double)kv + rows * hq * (tri_dtype_size(query) * d + 2.0 * wide), seen = 0;
   int copies = c.first_tokens > 1 ? 4 : bench_copies_of(bytes);
   int32_t start[MAX_SEQS + 1] = {0}, contexts[MAX_SEQS], *table = calloc((size_t)(seqs * per_seq), sizeof *table);
   int32_t block_start[MAX_SEQS + 1];
@@ -275,9 +276,10 @@ static void bench_attention(bench *b, const heads *g, crowd c) {
   for (int s = 0; s <= seqs; s++) block_start[s] = s * per_seq;
   uint16_t *k = bench_elements(b, TRI_BF16, kv * (size_t)copies), *v = k;
   if (!g->v_dim) v = bench_elements(b, TRI_BF16, kv * (size_t)copies);
-  float *q = bench_elements(b, TRI_F32, width), *out = bench_room(b, (size_t)rows * (size_t)(hq * wide) * sizeof *out);
+  float *q = bench_elements(b, query, width), *out = bench_room(b, (size_t)rows * (size_t)(hq * wide) * 2);
   for (int i = 0; i < copies; i++) {
     a[i] = (tri_attention_args){.q = matrix(q, rows, hq * d), .batch = &batch, .out = matrix(out, rows, hq * wide)};
+    a[i].q.dtype = query, a[i].out.dtype = TRI_BF16;
     a[i].kv = (tri_kv_layer){.k = k + (size_t)i * kv, .v = v + (size_t)i * kv, .dtype = TRI_BF16};
     a[i].kv.num_blocks = kv_blocks, a[i].kv.num_kv_heads = g->hkv, a[i].kv.block_size = block;
     a[i].kv.head_dim = d, a[i].kv.v_dim = g->v_dim;
@@ -341,17 +343,19 @@ static void bench_append(bench *b, int m) {
   static tri_qkv_rope_append_args a[MAX_COPIES];
   char name[80];
   size_t rows = (size_t)m, kv_blocks = rows / BLOCK + 1, kv = kv_blocks * BLOCK * HKV * D;
-  double bytes = 4.0 * m * D * (2 * HQ + 2 * HKV) + 4.0 * m * D * HKV;
+  double bytes = 2.0 * m * D * (2 * HQ + 2 * HKV) + 4.0 * m * D * HKV;
   int copies = bench_copies_of(bytes);
   int64_t *slots = calloc(rows, sizeof *slots);
   if (!slots) bench_give_up("no memory");
   for (size_t i = 0; i < rows; i++) slots[i] = (int64_t)i;
   const int64_t *where = bench_on_device(b, slots, rows * sizeof *slots);
-  float *qkv = bench_elements(b, TRI_F32, rows * WIDTH * (size_t)copies),
-        *angles = bench_elements(b, TRI_F32, rows * D / 2);
+  uint16_t *qkv = bench_elements(b, TRI_BF16, rows * WIDTH * (size_t)copies);
+  float *angles = bench_elements(b, TRI_F32, rows * D / 2);
   uint16_t *k = bench_room(b, kv * (size_t)copies * 2), *v = bench_room(b, kv * (size_t)copies * 2);
   for (int i = 0; i < copies; i++) {
-    a[i] = (tri_qkv_rope_append_args){.qkv = matrix(qkv + (size_t)i * rows * WIDTH, m, WIDTH), .num_heads = HQ};
+    a[i] =
+        (tri_qkv_rope_append_args){.qkv = matrix((float *)(qkv + (size_t)i * rows * WIDTH), m, WIDTH), .num_heads = HQ};
+    a[i].qkv.dtype = TRI_BF16;
     a[i].num_kv_heads = HKV, a[i].head_dim = D, a[i].rotary_dim = D, a[i].cos = angles, a[i].sin = angles;
     a[i].kv_slot = where;
     a[i].kv = (tri_kv_layer){k + (size_t)i * kv, v + (size_t)i * kv, TRI_BF16, (int)kv_blocks, HKV, BLOCK, D, 0};
