@@ -1,0 +1,109 @@
+/* The scheduler's stand-in for an engine: requests whose answers are known, ranks that compute nothing but remember
+ * everything, and the loop over them. It executes each plan through the same tri_plan_read and tri_batch_build as a
+ * rank does. Its "KV cache" holds, for every position of every block, a hash of the whole prefix up to there, computed
+ * from the entry before it as the block table gives it; a draw is a hash of the last entry. A block that is shared
+ * wrongly, overwritten, not copied or not recomputed changes what is drawn, and every output must be that of the
+ * request run alone. */
+#ifndef TRI_TESTS_UNIT_SCHEDULER_KIT_H
+#define TRI_TESTS_UNIT_SCHEDULER_KIT_H
+
+#include <check.h>
+
+#include "worker/scheduler.h"
+
+enum { VOCAB = 97, MAX_JOBS = 40, MAX_LANES = 4, MAX_N = 5, MAX_LEN = 160, MAX_SLOTS = 24, MAX_BLOCKS = 2048 };
+enum { MS = 1000000 };
+
+/* ck_assert notes every call in a file, which is too slow for what is checked millions of times. */
+#define MUST(condition) MUST_SAY(condition, "%s", #condition)
+#define MUST_SAY(condition, ...)                                                                                       \
+  do {                                                                                                                 \
+    if (!(condition)) ck_abort_msg(__VA_ARGS__);                                                                       \
+  } while (0)
+
+struct choice {
+  uint32_t want[MAX_LEN];
+  int num_want, got, first_step, last_step;
+  tri_finish want_reason, reason;
+  bool ended;
+};
+
+struct request {
+  tri_group_assign assign;
+  uint32_t prompt[MAX_LEN];
+  int arrive_at, abort_at; /* iterations; abort_at -1: never */
+  tri_job *job;            /* while the scheduler has it */
+  bool arrived;
+  uint32_t preemptions; /* as the entries have told */
+  int64_t waited_ns;    /* likewise; -1: not yet */
+  struct choice choice[MAX_N];
+};
+
+struct config {
+  tri_limits limits;
+  int lanes, depth, jobs, prompt_tokens;
+  int late_percent; /* of results that come back later */
+  bool by_priority, whole_batches;
+};
+
+struct result {
+  int lane;
+  tri_step_result r;
+  tri_step_token tokens[MAX_SLOTS];
+  tri_draw draws[MAX_SLOTS];
+};
+
+/* What one rank keeps. The second rank never hears what was drawn, as a first stage does not. */
+struct rank {
+  tri_slots *slots;
+  tri_batch_builder *batch;
+};
+
+struct sim {
+  struct config cfg;
+  uint64_t rng;
+  struct rank ranks[2];
+  tri_sched *sched;
+  tri_plan_writer *writer;
+  tri_outbox out;
+  uint64_t content[MAX_BLOCKS];   /* [block * block_size + offset] */
+  uint32_t drawn[MAX_SLOTS];      /* by the last step */
+  tri_counted counted[MAX_SLOTS]; /* by slot */
+  struct result results[MAX_LANES];
+  int num_results, iteration, steps, copies, forks, ahead;
+  struct request requests[MAX_JOBS];
+};
+
+/* Spreads the bits of x. */
+uint64_t sim_mix(uint64_t x);
+/* Draws from lo .. hi. */
+int sim_range(struct sim *s, int lo, int hi);
+/* Comes true so often in a hundred. */
+bool sim_chance(struct sim *s, int percent);
+/* Makes a scheduler and its engine. */
+struct sim *sim_create(const struct config *cfg, uint64_t seed);
+void sim_destroy(struct sim *s);
+/* Makes request i of so many prompt tokens; the caller changes what it likes and then calls request_expect. */
+struct request *request_init(struct sim *s, int i, int prompt, int max_tokens, int n);
+/* Computes the answers that the request would have alone. */
+void request_expect(struct sim *s, struct request *r);
+/* Hands the request to the scheduler. */
+void sim_arrive(struct sim *s, struct request *r);
+/* Executes the lane's plan on every rank, and keeps its result until sim_return_result. */
+void sim_execute(struct sim *s, int lane);
+/* Takes what the scheduler says in its outbox. */
+void sim_drain(struct sim *s);
+/* Checks blocks and slots against the sequences that hold them. */
+void sim_check_books(const struct sim *s);
+/* Lets requests arrive and be aborted whose time has come. */
+void sim_take_events(struct sim *s);
+/* Gives the scheduler the oldest result. */
+void sim_return_result(struct sim *s);
+/* Runs one round over all lanes. False when nothing could be started and nothing was under way. */
+bool sim_iterate(struct sim *s);
+/* Runs until every request has ended. */
+void sim_run(struct sim *s);
+/* Checks the answers of whoever was not aborted, and that every preemption was told to its job. */
+void sim_check_answers(const struct sim *s);
+
+#endif
