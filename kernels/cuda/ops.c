@@ -65,11 +65,12 @@ static int choose_prefill(const tri_backend *be, const tri_attention_args *a, co
   return ATTENTION_PREFILL_MMA;
 }
 
-/* Tiles of tokens have whole contexts: they pay where there are enough of them for half of the device. */
+/* Tiles of tokens have whole contexts: they pay where there are many. The other kernel, which cuts contexts, has less
+ * than half of their rate, and takes 16 heads of one token for as long as one. */
 static int choose_latent(const tri_backend *be, const tri_attention_args *a, const tri_batch *b) {
-  int64_t rows = (int64_t)(b->num_tokens - b->num_single) * a->num_heads;
-  bool fills = 2 * rows >= (int64_t)TRI_CUDA_LATENT_ROWS * tri_cuda_of(be)->num_sms;
-  if (!fills || !tri_cuda_of(be)->is_hopper || !tri_cuda_latent_wgmma_fits(a)) return ATTENTION_LATENT_MMA;
+  int64_t rows = (int64_t)(b->num_tokens - b->num_single) * ((a->num_heads + 15) / 16 * 16);
+  bool pays = 2 * rows >= (int64_t)TRI_CUDA_LATENT_ROWS * tri_cuda_of(be)->num_sms;
+  if (!pays || !tri_cuda_of(be)->is_hopper || !tri_cuda_latent_wgmma_fits(a)) return ATTENTION_LATENT_MMA;
   return ATTENTION_LATENT_WGMMA | (b->num_single ? ATTENTION_LATENT_MMA : 0);
 }
 
