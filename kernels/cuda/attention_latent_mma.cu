@@ -1,6 +1,7 @@
 /* Attention over latent caches of 16 bits on tensor cores (DeepSeek-V2, section 2.1, in the absorbed form): a row of
  * the cache is the key of every head, and its front the value. So a tile of rows comes once and is both (FlashMLA's
- * idea), and the heads of one token are the rows of the products; decodes and the tokens of prompts go the same way.
+ * idea), and the heads of one token are the rows of the products. Decodes go this way, and the tokens of prompts where
+ * attention_latent_wgmma.cu has nothing for them.
  *
  * A block has a token, TILES * 16 of its heads and a split of its context. Of a tile of keys each warp computes the
  * scores of one half with a part of the row's elements; all threads add the parts up and soften them; then each warp
@@ -51,7 +52,7 @@ bool tri_cuda_latent_mma_fits(const tri_attention_args *a) {
   bool plain = a->softcap <= 0 && a->window <= 0 && !a->alibi_slopes && !a->sinks && !a->position_bias;
   bool cache = (kv->dtype == TRI_BF16 || kv->dtype == TRI_F16) && kv->num_kv_heads == 1 && kv->v_dim > 0 &&
                kv->v_dim <= MAX_VALUES && kv->v_dim % PIECE == 0 && kv->head_dim <= WIDTH && kv->head_dim % PIECE == 0;
-  bool pairs = a->q.ld % 2 == 0 && a->out.ld % 2 == 0 && (uintptr_t)a->q.data % 8 == 0 &&
+  bool pairs = a->q.dtype == TRI_F32 && a->q.ld % 2 == 0 && a->out.ld % 2 == 0 && (uintptr_t)a->q.data % 8 == 0 &&
                (uintptr_t)a->out.data % 8 == 0 && (a->out.dtype == TRI_F32 || a->out.dtype == kv->dtype);
   return plain && cache && pairs && has_room(sizeof(rooms<__half, 1>));
 }
@@ -60,13 +61,13 @@ static int chunks_of(const tri_attention_args *a, int tiles) { return (a->num_he
 
 /* With which the last block would be done first if all contexts were the longest: blocks come in waves. A power of two,
  * and costs are lines over the length, so that a recorded step serves a range of lengths. */
-int tri_cuda_latent_mma_splits(const tri_attention_args *a, int num_sms) {
+int tri_cuda_latent_mma_splits(const tri_attention_args *a, int rows, int num_sms) {
   int tiles = tiles_of(a), keys = 32 * tiles, best = 1;
-  int64_t length = (a->batch->max_context + keys - 1) / keys, units = (int64_t)a->q.rows * chunks_of(a, tiles);
+  int64_t length = (a->batch->max_context + keys - 1) / keys, units = (int64_t)rows * chunks_of(a, tiles);
   int64_t slots = num_sms * 2 / tiles, least = INT64_MAX;
-  bool mixed = a->batch->num_single && a->batch->max_query > 1;
+  bool mixed = a->batch->num_single && a->batch->max_query > 1 && rows > a->batch->num_single;
   for (int splits = 1; splits <= MAX_SPLITS; splits *= 2) {
-    if (splits > 1 && (splits > length || (int64_t)a->q.rows * splits > TRI_CUDA_SPLIT_ROWS)) break;
+    if (splits > 1 && (splits > length || (int64_t)rows * splits > TRI_CUDA_SPLIT_ROWS)) break;
     int64_t waves = (units * splits + slots - 1) / slots,
             cost = waves * (length * tiles * MAX_SPLITS / splits + ENDS * MAX_SPLITS);
     if (splits > 1) cost += (MERGING + splits / 16) * MAX_SPLITS;
@@ -286,25 +287,27 @@ __device__ static inline void put_heads(const tri_attention_args &a, const meeti
   }
 }
 
-/* Attention over a latent cache. q [T, heads * head_dim], out [T, heads * v_dim], partial results [T, heads, splits,
- * v_dim
- * + 4]. Grid (T * chunks of 16 * TILES heads, splits), 128 * TILES threads. Shared memory: rooms, 79 KiB with one tile
+/* Attention over a latent cache. q [T, heads * head_dim], out [T, heads * v_dim], partial results [N, heads, splits,
+ * v_dim + 4]. Grid (N * chunks of 16 * TILES heads, splits), 128 * TILES threads. parts [N]: the batch's single tokens,
+ * while the kernel of the others may still run; NULL: N is T, all tokens. Shared memory: rooms, 79 KiB with one tile
  * (two blocks on a multiprocessor) and 186 KiB with two. */
 template <typename T, int TILES>
 __global__ __launch_bounds__(128 * TILES, 2 / TILES) static void latent_mma_kernel(tri_attention_args a, tri_batch b,
-                                                                                   meeting s, int chunks, bool early) {
+                                                                                   meeting s,
+                                                                                   const tri_attention_part *parts,
+                                                                                   int chunks, bool early) {
   using x = extent<TILES>;
   constexpr int KEYS = x::KEYS;
   extern __shared__ __align__(128) char space[];
   rooms<T, TILES> &room = *(rooms<T, TILES> *)space;
   let_next_begin();
-  int t = blockIdx.x / chunks, head0 = blockIdx.x % chunks * x::ROWS, heads = min(x::ROWS, a.num_heads - head0),
-      thread = threadIdx.x;
+  int number = blockIdx.x / chunks, t = parts ? parts[number].row : number, head0 = blockIdx.x % chunks * x::ROWS,
+      heads = min(x::ROWS, a.num_heads - head0), thread = threadIdx.x;
   view v = view_of(a, b, t);
-  s.base = t * s.splits;
+  s.base = number * s.splits;
   int each = ((v.last + KEYS) / KEYS + s.splits - 1) / s.splits * KEYS;
   int begin = (int)blockIdx.y * each, end = min(v.last + 1, begin + each);
-  if (!early) wait_for_previous();
+  if (!early && !parts) wait_for_previous();
   if (thread < STAGES * KEYS)
     room.offsets[thread / KEYS][thread % KEYS] = locate_key(a, b, v, begin + thread, end, early);
   __syncthreads();
@@ -336,38 +339,45 @@ __global__ __launch_bounds__(128 * TILES, 2 / TILES) static void latent_mma_kern
   wait_copies<0>();
   __syncthreads();
   put_heads<T, TILES>(a, s, room, r, t, head0, heads, out);
+  if (parts) wait_for_previous();
 }
 
-/* Merges the splits, a block for each head of each token. partial [T, heads, splits, v_dim + 4] to out [T, heads *
- * v_dim]. Grid T * heads, 128 threads. Shared memory: three floats for each split. */
-__global__ __launch_bounds__(MERGE_THREADS) static void merge_kernel(tri_attention_args a, meeting s) {
+/* Merges the splits, a block for each head of each token. partial [N, heads, splits, v_dim + 4] to out [T, heads *
+ * v_dim]. Grid N * heads, 128 threads. Shared memory: three floats for each split. */
+__global__ __launch_bounds__(MERGE_THREADS) static void merge_kernel(tri_attention_args a, meeting s,
+                                                                     const tri_attention_part *parts) {
   __shared__ float room[3 * MAX_SPLITS + 1];
-  int t = blockIdx.x / a.num_heads, head = blockIdx.x % a.num_heads;
+  int number = blockIdx.x / a.num_heads, t = parts ? parts[number].row : number, head = blockIdx.x % a.num_heads;
   let_next_begin();
-  s.base = t * s.splits;
+  s.base = number * s.splits;
   wait_for_previous();
   merge_splits<MERGE_THREADS>(a, s, t, head, 1, room);
 }
 
 template <typename T, int TILES>
-static cudaError_t start(cudaStream_t stream, const tri_attention_args &a, const meeting &s) {
+static cudaError_t start(cudaStream_t stream, const tri_attention_args &a, const tri_attention_cut *singles,
+                         const meeting &s) {
   using x = extent<TILES>;
   static_assert(x::PARTS * x::OWN_STEPS == STEPS && x::THREADS == x::ROWS * ROW_LANES, "all is somebody's");
   constexpr size_t bytes = sizeof(rooms<T, TILES>);
-  int chunks = chunks_of(&a, TILES);
-  bool early = a.causal && a.batch->num_tokens <= EARLY_TOKENS;
-  void (*kernel)(tri_attention_args, tri_batch, meeting, int, bool) = latent_mma_kernel<T, TILES>;
+  int chunks = chunks_of(&a, TILES), rows = singles ? singles->num_parts : a.q.rows;
+  const tri_attention_part *parts = singles ? singles->parts : NULL;
+  bool early = a.causal && a.batch->num_tokens <= EARLY_TOKENS && !singles;
+  void (*kernel)(tri_attention_args, tri_batch, meeting, const tri_attention_part *, int, bool) =
+      latent_mma_kernel<T, TILES>;
   cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
   if (e != cudaSuccess) return e;
-  launch_overlapped(kernel, dim3(a.q.rows * chunks, s.splits), x::THREADS, bytes, stream, a, *a.batch, s, chunks,
+  launch_overlapped(kernel, dim3(rows * chunks, s.splits), x::THREADS, bytes, stream, a, *a.batch, s, parts, chunks,
                     early);
-  if (s.splits > 1) launch_overlapped(merge_kernel, dim3(a.q.rows * a.num_heads), MERGE_THREADS, 0, stream, a, s);
+  if (s.splits > 1) launch_overlapped(merge_kernel, dim3(rows * a.num_heads), MERGE_THREADS, 0, stream, a, s, parts);
   return cudaSuccess;
 }
 
-cudaError_t tri_cuda_latent_mma(cudaStream_t stream, const tri_attention_args *a, float *partial, int splits) {
+cudaError_t tri_cuda_latent_mma(cudaStream_t stream, const tri_attention_args *a, const tri_attention_cut *singles,
+                                float *partial, int splits) {
   meeting s = {partial, NULL, splits, 0};
+  bool wide = tiles_of(a) == 2;
   if (a->kv.dtype == TRI_BF16)
-    return tiles_of(a) == 2 ? start<__nv_bfloat16, 2>(stream, *a, s) : start<__nv_bfloat16, 1>(stream, *a, s);
-  return tiles_of(a) == 2 ? start<__half, 2>(stream, *a, s) : start<__half, 1>(stream, *a, s);
+    return wide ? start<__nv_bfloat16, 2>(stream, *a, singles, s) : start<__nv_bfloat16, 1>(stream, *a, singles, s);
+  return wide ? start<__half, 2>(stream, *a, singles, s) : start<__half, 1>(stream, *a, singles, s);
 }

@@ -6,14 +6,6 @@
 
 /* ---- shapes ---- */
 
-/* Boxes lie within KV blocks and fill tiles. */
-static bool has_boxes(const tri_kv_layer *kv) {
-  int size = kv->block_size;
-  return size >= 16 && (size & (size - 1)) == 0 && (int64_t)kv->num_blocks * kv->num_kv_heads * size <= INT32_MAX;
-}
-
-static bool is_aligned(const void *p) { return (uintptr_t)p % 16 == 0; }
-
 /* Queries come as float32, or as the keys do. */
 static bool has_queries(const tri_attention_args *a) {
   int per_piece = a->q.dtype == TRI_F32 ? 4 : 8;
@@ -44,7 +36,7 @@ __device__ static inline void load_tile(const tri_attention_args &a, const promp
   int key = key0 + number * box, size = a.kv.block_size, row = 0;
   int valid = min(boxes, (item.tile.context - key0 + box - 1) / box);
   bool loads = chunk < hopper<D>::CHUNKS && number < valid;
-  if (loads) row = (kv_blocks[key / size] * a.kv.num_kv_heads + item.kv_head) * size + key % size;
+  if (loads) row = (kv_blocks[key / size] * a.kv.num_kv_heads + item.unit) * size + key % size;
   barrier_wait(empty, parity ^ 1);
   if (lane == 0) barrier_expect(full, (unsigned)(valid * box * D * 2));
   __syncwarp();
@@ -61,8 +53,7 @@ __device__ static inline void load_parts(const tri_attention_args &a, const prom
     barrier_wait(&room.empty_q[at], parity_in<SLOTS>(part) ^ 1);
     if (threadIdx.x % WARP == 0) {
       barrier_expect(&room.full_q[at], (unsigned)(maps.tokens * a.heads_per_kv * ROW * 2));
-      tile_load(room.parts[at], &maps.q, &room.full_q[at], KEEP_SHORT, 0, p, item.kv_head * a.heads_per_kv,
-                item.tile.row);
+      tile_load(room.parts[at], &maps.q, &room.full_q[at], KEEP_SHORT, 0, p, item.unit * a.heads_per_kv, item.tile.row);
     }
     __syncwarp();
   }
@@ -77,7 +68,7 @@ __device__ static inline void load_queries(const tri_attention_args &a, const pr
   if (lane == 0) barrier_expect(room.full_q, (unsigned)(hopper<D>::CHUNKS * maps.tokens * a.heads_per_kv * ROW * 2));
   __syncwarp();
   if (lane < hopper<D>::CHUNKS)
-    tile_load(room.q[lane], &maps.q, room.full_q, KEEP_SHORT, lane * ROW, item.kv_head * a.heads_per_kv, item.tile.row);
+    tile_load(room.q[lane], &maps.q, room.full_q, KEEP_SHORT, lane * ROW, item.unit * a.heads_per_kv, item.tile.row);
 }
 
 /* The warp that begins all copies, in the order in which they are needed: tiles from the last key to the first. */
@@ -88,7 +79,7 @@ __device__ static inline void produce(const tri_attention_args &a, const int32_t
   using x = hopper<D>;
   unsigned part = 0, k = 0, v = 0; /* numbers of the next ones */
   for (int round = 0, number; (number = item_number(round)) < num_items; round++) {
-    prompt_item item = item_of<D>(tiles, a.kv.num_kv_heads, maps.box, number);
+    prompt_item item = item_of<x::KEYS>(tiles, a.kv.num_kv_heads, maps.box, number);
     const int32_t *kv_blocks = block_table + item.tile.blocks;
     if (!maps.narrow) load_parts<D>(a, item, maps, room, part, 0, x::SLOTS);
     for (int i = item.tiles; i >= 0; i--) {
@@ -278,7 +269,7 @@ __device__ static inline void consume(const tri_attention_args &a, const tri_att
   if (takes_early(D, PLAIN) && !next.narrow) take_queries<T, D>(room, next.part, group);
 #pragma unroll 1
   for (int round = 0; item_number(round) < num_items; round++) {
-    prompt_item item = item_of<D>(tiles, a.kv.num_kv_heads, maps.box, item_number(round));
+    prompt_item item = item_of<x::KEYS>(tiles, a.kv.num_kv_heads, maps.box, item_number(round));
     next.there = item_number(round + 1) < num_items;
     prompt_rows r = begin_rows<PLAIN>(a, item);
     float out[D / 2];

@@ -130,9 +130,10 @@ void tri_cuda_roofline_fill(cudaStream_t stream, void *p, tri_dtype type, size_t
 void tri_cuda_roofline_read(cudaStream_t stream, const void *p, size_t bytes, int variant, int num_sms, uint32_t *sink);
 
 /* Attention: ops.c chooses attention_decode_mma.cu for sequences of one token and attention_prefill_wgmma.cu or
- * attention_prefill_mma.cu for others, where they fit; attention_latent_mma.cu for latent caches; attention_decode.cu
- * for other shapes up to a size, float32 caches among them; attention.cu for the rest. The parts of a cut context meet
- * in the workspace, at the backend's counters: `partial` has tri_cuda_split_workspace of the cut's num_places. */
+ * attention_prefill_mma.cu for others, where they fit; attention_latent_mma.cu for latent caches, and
+ * attention_latent_wgmma.cu for their prompts; attention_decode.cu for other shapes up to a size, float32 caches among
+ * them; attention.cu for the rest. The parts of a cut context meet in the workspace, at the backend's counters:
+ * `partial` has tri_cuda_split_workspace of the cut's num_places. */
 enum { TRI_CUDA_MEETINGS = 1 << 14 };
 enum {
   TRI_CUDA_DECODE_HEADS = 4,      /* query heads of a block in attention_decode.cu */
@@ -144,7 +145,8 @@ enum {
   TRI_CUDA_DECODE_MMA_SPLITS = 128,
   TRI_CUDA_DECODE_MMA_BLOCKS = 3, /* of heads above 64 elements, whose tiles are twice as large: room for so many, */
   TRI_CUDA_DECODE_MMA_ENOUGH = 2, /* and so many reach its rate (H200: 0.91 of a plain read, against 0.77 of 3) */
-  TRI_CUDA_PREFILL_ROWS = 64      /* tokens of a tile */
+  TRI_CUDA_PREFILL_ROWS = 64,     /* tokens of a tile */
+  TRI_CUDA_LATENT_ROWS = 64       /* pairs of a token and a head in a tile of attention_latent_wgmma.cu */
 };
 bool tri_cuda_decode_fits(const tri_attention_args *a);
 /* Partial results: a row for each head of a part. The ledger counts on there being no more parts than this. */
@@ -170,8 +172,16 @@ bool tri_cuda_attention_shape(const tri_backend *be, const tri_attention_args *a
  * 512, both multiples of 8; neither a window nor anything that changes scores but their scale. Any number of heads,
  * decodes and prompts mixed. */
 bool tri_cuda_latent_mma_fits(const tri_attention_args *a);
-int tri_cuda_latent_mma_splits(const tri_attention_args *a, int num_sms);
-cudaError_t tri_cuda_latent_mma(cudaStream_t stream, const tri_attention_args *a, float *partial, int splits);
+int tri_cuda_latent_mma_splits(const tri_attention_args *a, int rows, int num_sms);
+/* singles: of which only the batch's single tokens are taken, behind the kernel of the others; NULL: all are. */
+cudaError_t tri_cuda_latent_mma(cudaStream_t stream, const tri_attention_args *a, const tri_attention_cut *singles,
+                                float *partial, int splits);
+/* attention_latent_wgmma.cu, for Hopper: the same for sequences of more than one token, in KV blocks of 16 tokens or
+ * more, a power of two. A tile has as many tokens as tri_cuda_latent_wgmma_tokens says. */
+bool tri_cuda_latent_wgmma_fits(const tri_attention_args *a);
+int tri_cuda_latent_wgmma_tokens(const tri_attention_args *a);
+cudaError_t tri_cuda_latent_wgmma(cudaStream_t stream, const tri_attention_args *a, const tri_attention_cut *cut,
+                                  int num_sms);
 
 /* A row's parameters for the sampler's kernel. The row's words begin at `words`: ids with a bias, banned ids, biases.
  */

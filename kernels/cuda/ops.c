@@ -53,6 +53,7 @@ enum {
   ATTENTION_PREFILL_MMA = 4,
   ATTENTION_LATENT_MMA = 8,
   ATTENTION_PREFILL_WGMMA = 16,
+  ATTENTION_LATENT_WGMMA = 32,
   ATTENTION_PREFILLS = ATTENTION_PREFILL_MMA | ATTENTION_PREFILL_WGMMA
 };
 
@@ -64,9 +65,18 @@ static int choose_prefill(const tri_backend *be, const tri_attention_args *a, co
   return ATTENTION_PREFILL_MMA;
 }
 
+/* Tiles of tokens have whole contexts: they pay where there are many. The other kernel, which cuts contexts, has less
+ * than half of their rate, and takes 16 heads of one token for as long as one. */
+static int choose_latent(const tri_backend *be, const tri_attention_args *a, const tri_batch *b) {
+  int64_t rows = (int64_t)(b->num_tokens - b->num_single) * ((a->num_heads + 15) / 16 * 16);
+  bool pays = 2 * rows >= (int64_t)TRI_CUDA_LATENT_ROWS * tri_cuda_of(be)->num_sms;
+  if (!pays || !tri_cuda_of(be)->is_hopper || !tri_cuda_latent_wgmma_fits(a)) return ATTENTION_LATENT_MMA;
+  return ATTENTION_LATENT_WGMMA | (b->num_single ? ATTENTION_LATENT_MMA : 0);
+}
+
 static int choose_attention(const tri_backend *be, const tri_attention_args *a, const tri_batch *b) {
   int prefill = b->max_query > 1 ? choose_prefill(be, a, b) : 0;
-  if (tri_cuda_latent_mma_fits(a)) return ATTENTION_LATENT_MMA;
+  if (tri_cuda_latent_mma_fits(a)) return b->max_query > 1 ? choose_latent(be, a, b) : ATTENTION_LATENT_MMA;
   if (!tri_cuda_decode_fits(a)) return 0;
   if (prefill && !b->num_single) return prefill;
   if ((prefill || b->max_query <= 1) && tri_cuda_decode_mma_fits(a)) return ATTENTION_DECODE_MMA | prefill;
@@ -74,6 +84,7 @@ static int choose_attention(const tri_backend *be, const tri_attention_args *a, 
 }
 
 static int prompt_rows(int kernels, const tri_attention_args *a) {
+  if (kernels & ATTENTION_LATENT_WGMMA) return tri_cuda_latent_wgmma_tokens(a);
   if (kernels & ATTENTION_PREFILL_WGMMA) return tri_cuda_prefill_wgmma_tokens(a);
   return kernels & ATTENTION_PREFILL_MMA ? TRI_CUDA_PREFILL_ROWS : 0;
 }
@@ -93,6 +104,7 @@ bool tri_cuda_attention_shape(const tri_backend *be, const tri_attention_args *a
     out->blocks = TRI_CUDA_DECODE_MMA_BLOCKS;
     out->enough = TRI_CUDA_DECODE_MMA_ENOUGH;
   }
+  if (kernels & ATTENTION_LATENT_WGMMA) out->most_splits = 1; /* the kernel of single tokens cuts them itself */
   out->rows = prompt_rows(kernels, a);
   return true;
 }
@@ -111,14 +123,16 @@ static tri_status attention_plan(tri_backend *be, const tri_attention_args *a, t
   *plan = (tri_op_plan){0};
   if (st != TRI_OK) return st;
   plan->variant = choose_attention(be, a, a->batch);
-  if (plan->variant == ATTENTION_LATENT_MMA) {
-    plan->split = tri_cuda_latent_mma_splits(a, tri_cuda_of(be)->num_sms);
-    if (plan->split > 1) plan->workspace = tri_cuda_split_workspace(a, a->q.rows * plan->split);
-  } else if (plan->variant && a->q.rows) {
-    const tri_attention_cut *cut = find_cut(be, a);
-    if (!cut) return TRI_INVALID_ARGUMENT; /* the batch was bound for other attentions */
-    plan->workspace = tri_cuda_split_workspace(a, cut->num_places);
+  const tri_attention_cut *cut = find_cut(be, a);
+  bool is_cut = plan->variant && plan->variant != ATTENTION_LATENT_MMA && a->q.rows;
+  if (is_cut && !cut) return TRI_INVALID_ARGUMENT; /* the batch was bound for other attentions */
+  int parts = is_cut ? cut->num_places : 0;
+  if (plan->variant & ATTENTION_LATENT_MMA) {
+    int rows = is_cut ? cut->num_parts : a->q.rows;
+    plan->split = tri_cuda_latent_mma_splits(a, rows, tri_cuda_of(be)->num_sms);
+    parts = plan->split > 1 ? rows * plan->split : 0;
   }
+  plan->workspace = parts ? tri_cuda_split_workspace(a, parts) : 0;
   return TRI_OK;
 }
 
@@ -133,7 +147,9 @@ static void attention_launch(tri_backend *be, const tri_op_plan *plan, const tri
   if (plan->variant & ATTENTION_DECODE) tri_cuda_decode(own, a, cut, be->workspace, impl->counters);
   if (plan->variant & ATTENTION_DECODE_MMA)
     tri_cuda_note(be, tri_cuda_decode_mma(own, a, cut, be->workspace, impl->counters));
-  if (plan->variant & ATTENTION_LATENT_MMA) tri_cuda_note(be, tri_cuda_latent_mma(own, a, be->workspace, plan->split));
+  if (plan->variant & ATTENTION_LATENT_WGMMA) tri_cuda_note(be, tri_cuda_latent_wgmma(own, a, cut, impl->num_sms));
+  if (plan->variant & ATTENTION_LATENT_MMA)
+    tri_cuda_note(be, tri_cuda_latent_mma(own, a, cut, be->workspace, plan->split));
   tri_cuda_note(be, cudaGetLastError());
 }
 

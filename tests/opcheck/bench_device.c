@@ -334,7 +334,8 @@ static void bench_attentions(bench *b) {
       bench_attention(b, &g, alike(1, 1, context));
       bench_attention(b, &g, alike(32, 1, context));
     }
-    if (!quick) bench_attention(b, &g, alike(1, 2048, 2048));
+    for (int tokens = 2048; tokens <= 8192 && !quick; tokens *= 4) bench_attention(b, &g, alike(1, tokens, tokens));
+    if (!quick) bench_attention(b, &g, alike(1, 2048, 8192));
   }
 }
 

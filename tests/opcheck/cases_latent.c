@@ -106,3 +106,29 @@ void oc_case_latent_attention(oc *c, int i) {
            x.args.causal ? "" : " not causal");
   oc_attention_compare(c, &x, x.args.scale > 2 / sqrtf((float)d));
 }
+
+/* A prompt or a chunk of one, now and then enough for a device's tiles of tokens, and shorter ones and decodes behind
+ * it. */
+void oc_case_latent_prompt(oc *c, int i) {
+  enum { ENOUGH = 4400 }; /* pairs of a token and a head: more than 132 multiprocessors ask for */
+  static const int blocks[] = {64, 16, 32, 128, 256}, many[] = {16, 8, 128, 48, 33, 64, 20};
+  int rank = i % 16 ? 64 : 512, d = rank + (i % 16 ? 32 : 64), block = blocks[i % 5], heads = many[i % 7];
+  bool large = i % 4 == 0 && !c->be->host_memory;
+  oc_sequences s = {.count = oc_range(c, 1, 5), .tokens = {large ? ENOUGH / heads + 1 : oc_range(c, 2, 8)}};
+  for (int k = 0; k < s.count; k++) {
+    if (k) s.tokens[k] = oc_chance(c, 50) ? 1 : oc_range(c, 0, 8);
+    s.context[k] = s.tokens[k] + (oc_chance(c, 40) ? 0 : oc_range(c, 0, 150)) + !s.tokens[k];
+  }
+  oc_attention x;
+  oc_attention_build(c, &x, &s, heads, 1, d, block, i % 3 == 2 ? TRI_F16 : TRI_BF16);
+  oc_attention_latent(c, &x, rank);
+  while (x.args.q.ld % 4) x.args.q = oc_matrix(c, x.batch.num_tokens, heads * d, false); /* as steps have them */
+  while (x.args.out.ld % 2) x.args.out = oc_matrix(c, x.batch.num_tokens, heads * rank, true);
+  if (oc_chance(c, 10)) x.args.causal = false;
+  if (oc_chance(c, 20)) x.args.scale *= 20; /* sharp: the running maximum matters */
+  snprintf(c->what, sizeof c->what,
+           "latent_prompt %s seqs %d singles %d tokens %d context %d heads %d d %d/%d block %d%s",
+           tri_dtype_name(x.args.kv.dtype), s.count, x.batch.num_single, x.batch.num_tokens, x.batch.max_context, heads,
+           d, rank, block, x.args.causal ? "" : " not causal");
+  oc_attention_compare(c, &x, x.args.scale > 2 / sqrtf((float)d));
+}

@@ -126,7 +126,7 @@ START_TEST(all_keys_once) {
                              .causal = any(0, 3) > 0,
                              .units = 1 << any(0, 6),
                              .blocks = any(1, 4),
-                             .most_splits = any(0, 1) ? 64 : 128};
+                             .most_splits = 1 << any(0, 7)};
     int seqs = any(1, i % 50 ? 12 : MOST_SEQS), kind = any(0, 2);
     s.keys = any(0, 1) ? 64 : 16;
     s.rows = any(0, 1) ? any(1, 192) : 0;
