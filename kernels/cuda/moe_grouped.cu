@@ -26,12 +26,14 @@ static double busy_share(int64_t tiles, int num_sms) {
   return (double)tiles / (double)(rounds * num_sms);
 }
 
-/* Columns for the rows that an expert has on average: tiles of few, because tokens choose unevenly. */
+/* Columns for the rows that an expert has on average: tiles of few, because tokens choose unevenly. Those of parts cost
+ * twice as much, so that two tiles of fewer are better than empty ones. */
 static int columns_for(const tri_moe_experts_args *a) {
+  int most_of_64 = a->up.dtype == TRI_I8 && !a->int8_activations ? 96 : 48;
   int64_t average = ((int64_t)a->x.rows * a->top_k + a->num_experts - 1) / a->num_experts;
   if (a->x.rows <= FEW && a->up.dtype != TRI_I8) return FEW;
   if (a->x.rows <= 32 || average <= 16) return 32;
-  return average <= 48 ? 64 : 128;
+  return average <= most_of_64 ? 64 : 128;
 }
 
 /* lines: rows of weights of an expert. Parts of k only where tiles are few, and as few parts as fill the device. */

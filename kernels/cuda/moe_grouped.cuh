@@ -56,9 +56,10 @@ template <typename W, typename X> struct factors {
   enum {
     SCALES = sizeof(W) == 1,
     WIDENS = sizeof(W) < sizeof(X),
-    EACH = WIDENS ? 2 : 1,                 /* elements of x for one of k */
-    STEP = LINE / EACH / (int)sizeof(W),   /* elements of k at a time */
-    LINES = STEP * EACH * sizeof(X) / LINE /* of a row of x in a step */
+    EACH = WIDENS ? 2 : 1,                  /* elements of x for one of k */
+    STEP = LINE / EACH / (int)sizeof(W),    /* elements of k at a time */
+    LINES = STEP * EACH * sizeof(X) / LINE, /* of a row of x in a step */
+    CHEAP = WIDENS ? 32 : 64                /* columns whose products are done sooner than weights come */
   };
 };
 
@@ -457,7 +458,7 @@ __global__ static void __launch_bounds__(THREADS, 1)
     grouped_kernel(const __grid_constant__ grouped g, const __grid_constant__ tri_tensor_map weights,
                    const __grid_constant__ tri_tensor_map inputs) {
   typedef room<F, BLOCKS, COLS> R;
-  enum { OUTPUTS = GATED ? R::ROWS / 2 : R::ROWS, SMALL = COLS == 128 ? 64 : COLS };
+  enum { OUTPUTS = GATED ? R::ROWS / 2 : R::ROWS, SMALL = COLS > F::CHEAP ? COLS / 2 : COLS };
   extern __shared__ char shared[];
   R &s = *(R *)(((uintptr_t)shared + ALIGN - 1) / ALIGN * ALIGN);
   if (!HAS_HOPPER) return;
