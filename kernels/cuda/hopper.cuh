@@ -131,9 +131,10 @@ __device__ static inline void show_shared_to_engines(void) {
 /* ---- products ---- */
 
 /* Describes a 128-byte-swizzled operand in shared memory to wgmma: groups of eight rows of 128 bytes. K-major (a row is
- * 64 elements of k): `stride` is the distance of groups of eight rows, usually 1024; the next 16 of k are 32 bytes
- * further on. MN-major (a row is 64 elements of m or n, a group eight of k): `stride` is the distance of groups along
- * k, and `leading` that of the next 64 of m or n. Addresses and distances in bytes; groups aligned to 1024. */
+ * 64 elements of k, or 128 integers): `stride` is the distance of groups of eight rows, usually 1024; the next
+ * product's of k are 32 bytes further on. MN-major (a row is 64 elements of m or n, a group eight of k): `stride` is
+ * the distance of groups along k, and `leading` that of the next 64 of m or n. Addresses and distances in bytes; groups
+ * aligned to 1024. */
 __device__ static inline uint64_t operand(const void *at, unsigned leading, unsigned stride) {
   return (uint64_t)((shared_address(at) & 0x3ffffu) >> 4) | (uint64_t)(leading >> 4) << 16 |
          (uint64_t)(stride >> 4) << 32 | (uint64_t)1 << 62;
@@ -151,6 +152,10 @@ template <int LEFT> __device__ static inline void products_wait(void) {
 template <int COUNT> __device__ static inline void products_hold(float (&d)[COUNT]) {
 #pragma unroll
   for (int i = 0; i < COUNT; i++) HOPPER_ASM("" : "+f"(d[i])::"memory");
+}
+template <int COUNT> __device__ static inline void products_hold(int (&d)[COUNT]) {
+#pragma unroll
+  for (int i = 0; i < COUNT; i++) HOPPER_ASM("" : "+r"(d[i])::"memory");
 }
 
 /* d[64, N] = or += a[64, 16] b[16, N] by the 128 threads of a warpgroup, in the background. Warp w has rows 16 w .. 16
@@ -172,15 +177,16 @@ template <typename T, int N, bool MN = false> struct wgmma;
 #define WGMMA_LIST_128                                                                                                 \
   WGMMA_LIST_96 ",%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,%112,%113,%114,%115,%"   \
                 "116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
-#define WGMMA_SUM_4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-#define WGMMA_SUM_8(i) WGMMA_SUM_4(i), WGMMA_SUM_4(i + 4)
-#define WGMMA_SUM_16(i) WGMMA_SUM_8(i), WGMMA_SUM_8(i + 8)
-#define WGMMA_SUM_32(i) WGMMA_SUM_16(i), WGMMA_SUM_16(i + 16)
-#define WGMMA_SUM_40(i) WGMMA_SUM_32(i), WGMMA_SUM_8(i + 32)
-#define WGMMA_SUM_48(i) WGMMA_SUM_32(i), WGMMA_SUM_16(i + 32)
-#define WGMMA_SUM_64(i) WGMMA_SUM_32(i), WGMMA_SUM_32(i + 32)
-#define WGMMA_SUM_96(i) WGMMA_SUM_64(i), WGMMA_SUM_32(i + 64)
-#define WGMMA_SUM_128(i) WGMMA_SUM_64(i), WGMMA_SUM_64(i + 64)
+/* C: the operands' constraint. */
+#define WGMMA_SUM_4(C, i) C(d[i]), C(d[i + 1]), C(d[i + 2]), C(d[i + 3])
+#define WGMMA_SUM_8(C, i) WGMMA_SUM_4(C, i), WGMMA_SUM_4(C, i + 4)
+#define WGMMA_SUM_16(C, i) WGMMA_SUM_8(C, i), WGMMA_SUM_8(C, i + 8)
+#define WGMMA_SUM_32(C, i) WGMMA_SUM_16(C, i), WGMMA_SUM_16(C, i + 16)
+#define WGMMA_SUM_40(C, i) WGMMA_SUM_32(C, i), WGMMA_SUM_8(C, i + 32)
+#define WGMMA_SUM_48(C, i) WGMMA_SUM_32(C, i), WGMMA_SUM_16(C, i + 32)
+#define WGMMA_SUM_64(C, i) WGMMA_SUM_32(C, i), WGMMA_SUM_32(C, i + 32)
+#define WGMMA_SUM_96(C, i) WGMMA_SUM_64(C, i), WGMMA_SUM_32(C, i + 64)
+#define WGMMA_SUM_128(C, i) WGMMA_SUM_64(C, i), WGMMA_SUM_64(C, i + 64)
 
 /* COUNT sums; P0 .. P5: the numbers of the operands behind them. */
 #define WGMMA(T, NAME, N, MN, MAJOR, COUNT, P0, P1, P2, P3, P4, P5)                                                    \
@@ -189,14 +195,14 @@ template <typename T, int N, bool MN = false> struct wgmma;
       HOPPER_ASM("{\n.reg .pred p;\nsetp.ne.b32 p, " P2 ", 0;\n"                                                       \
                  "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." NAME "." NAME " {" WGMMA_LIST_##COUNT               \
                  "}, " P0 ", " P1 ", p, 1, 1, 0, " MAJOR ";\n}"                                                        \
-                 : WGMMA_SUM_##COUNT(0)                                                                                \
+                 : WGMMA_SUM_##COUNT("+f", 0)                                                                          \
                  : "l"(a), "l"(b), "r"((int)adds));                                                                    \
     }                                                                                                                  \
     __device__ static inline void run(float (&d)[COUNT], const uint32_t (&a)[4], uint64_t b, bool adds) {              \
       HOPPER_ASM("{\n.reg .pred p;\nsetp.ne.b32 p, " P5 ", 0;\n"                                                       \
                  "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." NAME "." NAME " {" WGMMA_LIST_##COUNT               \
                  "}, {" P0 "," P1 "," P2 "," P3 "}, " P4 ", p, 1, 1, " MAJOR ";\n}"                                    \
-                 : WGMMA_SUM_##COUNT(0)                                                                                \
+                 : WGMMA_SUM_##COUNT("+f", 0)                                                                          \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)adds));                                \
     }                                                                                                                  \
   };
@@ -214,5 +220,20 @@ WGMMA_SIZES(__nv_bfloat16, "bf16", false, "0")
 WGMMA_SIZES(__nv_bfloat16, "bf16", true, "1")
 WGMMA_SIZES(__half, "f16", false, "0")
 WGMMA_SIZES(__half, "f16", true, "1")
+
+/* d[64, N] = or += a[64, 32] b[32, N] of integers, both K-major in shared memory; d as above. */
+#define WGMMA_INT8(N, COUNT, P0, P1, P2)                                                                               \
+  template <> struct wgmma<int8_t, N, false> {                                                                         \
+    __device__ static inline void run(int (&d)[COUNT], uint64_t a, uint64_t b, bool adds) {                            \
+      HOPPER_ASM("{\n.reg .pred p;\nsetp.ne.b32 p, " P2 ", 0;\n"                                                       \
+                 "wgmma.mma_async.sync.aligned.m64n" #N "k32.s32.s8.s8 {" WGMMA_LIST_##COUNT "}, " P0 ", " P1          \
+                                                                                             ", p;\n}"                 \
+                 : WGMMA_SUM_##COUNT("+r", 0)                                                                          \
+                 : "l"(a), "l"(b), "r"((int)adds));                                                                    \
+    }                                                                                                                  \
+  };
+WGMMA_INT8(32, 16, "%16", "%17", "%18")
+WGMMA_INT8(64, 32, "%32", "%33", "%34")
+WGMMA_INT8(128, 64, "%64", "%65", "%66")
 
 #endif

@@ -1,13 +1,14 @@
 /* Launches the grouped products of experts, and adds what they give. */
 #include "kernels/cuda/moe_grouped.cuh"
 
-enum { FEW = 8, MOST_SPLITS = 8, ENOUGH_STEPS = 4, COMBINE_THREADS = 256, EIGHT = 8 };
+enum { FEW = 8, MOST_SPLITS = 8, ENOUGH_STEPS = 4, COMBINE_THREADS = 256, PARTS_THREADS = 256, EIGHT = 8 };
 
 bool tri_cuda_moe_grouped_fits(const tri_moe_experts_args *a) {
   tri_dtype t = a->up.dtype;
-  bool types = (t == TRI_BF16 || t == TRI_F16) && a->down.dtype == t && (a->x.dtype == TRI_F32 || a->x.dtype == t);
+  int whole_k = t == TRI_I8 ? 2 * EIGHT : EIGHT; /* 16 bytes */
+  bool types = t != TRI_F32 && a->down.dtype == t && (a->x.dtype == TRI_F32 || a->x.dtype == t);
   bool units = a->gated && (a->act == TRI_ACT_SILU || a->act == TRI_ACT_SWIGLU_OAI);
-  bool whole = a->up.k % EIGHT == 0 && a->down.k % EIGHT == 0 && a->x.ld % EIGHT == 0 && a->up.k && a->down.k;
+  bool whole = a->up.k % whole_k == 0 && a->down.k % whole_k == 0 && a->x.ld % EIGHT == 0 && a->up.k && a->down.k;
   uintptr_t places = (uintptr_t)a->x.data | (uintptr_t)a->up.data | (uintptr_t)a->down.data | (uintptr_t)a->out.data;
   return types && units && whole && places % 16 == 0 && a->out.ld % 4 == 0;
 }
@@ -25,19 +26,21 @@ static double busy_share(int64_t tiles, int num_sms) {
   return (double)tiles / (double)(rounds * num_sms);
 }
 
-/* Columns for the rows that an expert has on average: tiles of few, because tokens choose unevenly. */
-static int columns_for(int tokens, int top_k, int experts) {
-  int64_t average = ((int64_t)tokens * top_k + experts - 1) / experts;
-  if (tokens <= FEW) return FEW;
-  if (tokens <= 32 || average <= 16) return 32;
-  return average <= 48 ? 64 : 128;
+/* Columns for the rows that an expert has on average: tiles of few, because tokens choose unevenly. Those of parts cost
+ * twice as much, so that two tiles of fewer are better than empty ones. */
+static int columns_for(const tri_moe_experts_args *a) {
+  int most_of_64 = a->up.dtype == TRI_I8 && !a->int8_activations ? 96 : 48;
+  int64_t average = ((int64_t)a->x.rows * a->top_k + a->num_experts - 1) / a->num_experts;
+  if (a->x.rows <= FEW && a->up.dtype != TRI_I8) return FEW;
+  if (a->x.rows <= 32 || average <= 16) return 32;
+  return average <= most_of_64 ? 64 : 128;
 }
 
 /* lines: rows of weights of an expert. Parts of k only where tiles are few, and as few parts as fill the device. */
 static cut cut_for(const tri_moe_experts_args *a, int lines, int k, bool may_split, int num_sms) {
   int64_t choices = (int64_t)a->x.rows * a->top_k, experts = choices < a->num_experts ? choices : a->num_experts;
-  int steps = (k + STEP - 1) / STEP;
-  cut c = {2, columns_for(a->x.rows, a->top_k, a->num_experts), 1};
+  int step = a->int8_activations ? LINE : LINE / 2, steps = (k + step - 1) / step;
+  cut c = {2, columns_for(a), 1};
   if (c.cols > MOST_SPLIT) return c;
   int64_t tiles = experts * ((lines + 255) / 256);
   if (c.cols == FEW || tiles < 2 * num_sms) c.blocks = 1;
@@ -59,56 +62,113 @@ static cut down_cut(const tri_moe_experts_args *a, int num_sms) {
 static size_t aligned(size_t bytes) { return (bytes + 255) & ~(size_t)255; }
 
 struct areas {
-  size_t x, hidden, parts; /* bytes */
+  size_t x, hidden, rounded, parts; /* bytes; rounded: of hidden rows */
 };
 
 static areas areas_of(const tri_moe_experts_args *a, int num_sms) {
   size_t rows = (size_t)a->x.rows * (size_t)a->top_k, h = (size_t)a->x.cols, f = (size_t)a->down.k;
-  int splits = down_cut(a, num_sms).splits;
-  size_t part = splits > 1 ? (size_t)splits * sizeof(float) : 2;
-  return {a->x.dtype == TRI_F32 ? aligned((size_t)a->x.rows * h * 2) : 0, aligned(rows * f * 2),
-          aligned(rows * h * part)};
+  bool whole = a->up.dtype == TRI_I8; /* results are float32 */
+  size_t splits = (size_t)down_cut(a, num_sms).splits, part = splits > 1 || whole ? splits * sizeof(float) : 2;
+  areas s = {0, aligned(rows * f * (whole ? sizeof(float) : 2)), 0, aligned(rows * h * part)};
+  if (a->int8_activations) {
+    s.x = tri_cuda_rounded_bytes(a->x.rows, a->x.cols);
+    s.rounded = tri_cuda_rounded_bytes((int)rows, a->down.k);
+  } else if (a->x.dtype == TRI_F32) {
+    s.x = aligned((size_t)a->x.rows * h * (whole ? 4 : 2));
+  }
+  return s;
 }
 
 size_t tri_cuda_moe_grouped_workspace(const tri_moe_experts_args *a, int num_sms) {
   areas s = areas_of(a, num_sms);
-  return s.x + s.hidden + s.parts;
+  return s.x + s.hidden + s.rounded + s.parts;
 }
 
 /* ---- launches ---- */
 
 static tri_dtype stored_as(const __half *) { return TRI_F16; }
 static tri_dtype stored_as(const __nv_bfloat16 *) { return TRI_BF16; }
+static tri_dtype stored_as(const int8_t *) { return TRI_I8; }
 
-template <typename T, int BLOCKS, int COLS, bool PAIRS>
+template <typename F, int BLOCKS, int COLS, bool PAIRS>
 static cudaError_t launch(cudaStream_t stream, const grouped &g, const void *w, int num_sms) {
-  typedef room<BLOCKS, COLS> R;
+  typedef room<F, BLOCKS, COLS> R;
+  typedef typename F::weight W;
+  typedef typename F::input X;
   void (*kernel)(const grouped, const tri_tensor_map, const tri_tensor_map) =
-      grouped_kernel<T, BLOCKS, COLS, PAIRS, PAIRS>;
+      grouped_kernel<F, BLOCKS, COLS, PAIRS, PAIRS>;
   static const cudaError_t allowed =
       cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(R) + ALIGN);
-  uint64_t k = (uint64_t)g.k, n = (uint64_t)g.outputs, e = (uint64_t)g.num_experts, line = k * sizeof(T);
-  tri_dtype type = stored_as((const T *)NULL);
+  uint64_t k = (uint64_t)g.k, n = (uint64_t)g.outputs, e = (uint64_t)g.num_experts, line = k * sizeof(W);
   tri_tiling pairs = {
-      5, {k, 8, 2, n / 8, e}, {0, line, n * line, 8 * line, 2 * n * line}, {STEP, 8, 2, R::ROWS / 16, 1}};
-  tri_tiling plain = {3, {k, n, e}, {0, line, n * line}, {STEP, R::ROWS, 1}};
-  tri_tiling rows = {2, {k, (uint64_t)g.most_rows}, {0, line}, {STEP, COLS}};
+      5, {k, 8, 2, n / 8, e}, {0, line, n * line, 8 * line, 2 * n * line}, {F::STEP, 8, 2, R::ROWS / 16, 1}};
+  tri_tiling plain = {3, {k, n, e}, {0, line, n * line}, {F::STEP, R::ROWS, 1}};
+  tri_tiling rows = {2, {k * F::EACH, (uint64_t)g.most_rows}, {0, k * F::EACH * sizeof(X)}, {LINE / sizeof(X), COLS}};
   tri_tensor_map weights, inputs = {};
   if (allowed != cudaSuccess) return allowed;
-  if (tri_cuda_map_tensor(&weights, type, w, PAIRS ? &pairs : &plain) != TRI_OK ||
-      (!PAIRS && tri_cuda_map_tensor(&inputs, type, g.x, &rows) != TRI_OK))
+  if (tri_cuda_map_tensor(&weights, stored_as((const W *)NULL), w, PAIRS ? &pairs : &plain) != TRI_OK ||
+      (!PAIRS && tri_cuda_map_tensor(&inputs, stored_as((const X *)NULL), g.x, &rows) != TRI_OK))
     return cudaErrorInvalidValue;
   launch_overlapped(kernel, dim3(num_sms), THREADS, sizeof(R) + ALIGN, stream, g, weights, inputs);
   return cudaGetLastError();
 }
 
-template <typename T, bool PAIRS>
+template <typename F, bool PAIRS>
 static cudaError_t launch_cut(cudaStream_t stream, const grouped &g, const void *w, const cut &c, int num_sms) {
-  if (c.cols == FEW) return launch<T, 1, FEW, PAIRS>(stream, g, w, num_sms);
-  if (c.cols == 32 && c.blocks == 1) return launch<T, 1, 32, PAIRS>(stream, g, w, num_sms);
-  if (c.cols == 32) return launch<T, 2, 32, PAIRS>(stream, g, w, num_sms);
-  if (c.cols == 64) return launch<T, 2, 64, PAIRS>(stream, g, w, num_sms);
-  return launch<T, 2, 128, PAIRS>(stream, g, w, num_sms);
+  if constexpr (!F::SCALES)
+    if (c.cols == FEW) return launch<F, 1, FEW, PAIRS>(stream, g, w, num_sms);
+  if (c.cols == 32 && c.blocks == 1) return launch<F, 1, 32, PAIRS>(stream, g, w, num_sms);
+  if (c.cols == 32) return launch<F, 2, 32, PAIRS>(stream, g, w, num_sms);
+  if (c.cols == 64) return launch<F, 2, 64, PAIRS>(stream, g, w, num_sms);
+  return launch<F, 2, 128, PAIRS>(stream, g, w, num_sms);
+}
+
+/* ---- rows as integers' products take them ---- */
+
+/* Each float becomes two of bf16: what is nearest to it, and what is nearest to the rest. 16 floats become 16 of the
+ * former and then 16 of the latter, both in the order 0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15: lane t of
+ * four holds a product's elements 2 t, 2 t + 1, 2 t + 8 and 2 t + 9, and of weights the bytes from 4 t on. x [rows, k],
+ * out [rows, 2 k] without gaps, which may be x in the same place. A thread for 16 floats, 256 in a block. */
+__global__ static void parts_kernel(tri_mat x, uint4 *out) {
+  typedef activations<int8_t, float> floats;
+  int i = blockIdx.x * PARTS_THREADS + threadIdx.x, of_row = x.cols / 16, row = i / of_row;
+  uint32_t near[2][4], rest[2][4];
+  floats f;
+  let_next_begin();
+  wait_for_previous();
+  if (row >= x.rows) return;
+  f.load(row_at(x, row) + i % of_row * 16);
+#pragma unroll
+  for (int t = 0; t < 4; t++) {
+    float4 v = f.v[t];
+    near[0][t] = floats::product::pack(v.x, v.y);
+    near[1][t] = floats::product::pack(v.z, v.w);
+    rest[0][t] = floats::rest(v.x, v.y, near[0][t]);
+    rest[1][t] = floats::rest(v.z, v.w, near[1][t]);
+  }
+  out += (size_t)i * 4;
+#pragma unroll
+  for (int j = 0; j < 2; j++) {
+    out[j] = make_uint4(near[j][0], near[j][1], near[j][2], near[j][3]);
+    out[j + 2] = make_uint4(rest[j][0], rest[j][1], rest[j][2], rest[j][3]);
+  }
+}
+
+typedef factors<int8_t, __nv_bfloat16> widened;
+typedef factors<int8_t, int8_t> integers;
+
+/* Makes x the rows of g. */
+static void take_rows(cudaStream_t stream, const tri_mat &x, void *to, grouped &g, const widened *) {
+  unsigned blocks = blocks_for((size_t)x.rows * (size_t)(x.cols / 16), PARTS_THREADS);
+  launch_overlapped(parts_kernel, dim3(blocks), PARTS_THREADS, 0, stream, x, (uint4 *)to);
+  g.x = to;
+  g.ld = 2 * x.cols;
+}
+static void take_rows(cudaStream_t stream, const tri_mat &x, void *to, grouped &g, const integers *) {
+  tri_cuda_rounded r = tri_cuda_round(stream, x, to);
+  g.x = r.q;
+  g.x_scale = r.scales;
+  g.ld = x.cols;
 }
 
 /* ---- the sum of a token's choices ---- */
@@ -150,10 +210,9 @@ __global__ static void combine_kernel(const __grid_constant__ tri_moe_experts_ar
   }
 }
 
-template <typename T>
-static cudaError_t run(cudaStream_t stream, const tri_moe_experts_args *a, char *workspace, int num_sms) {
-  areas s = areas_of(a, num_sms);
-  cut up = up_cut(a, num_sms), down = down_cut(a, num_sms);
+/* ---- both products ---- */
+
+static grouped first_product(const tri_moe_experts_args *a) {
   bool oai = a->act == TRI_ACT_SWIGLU_OAI;
   grouped g = {};
   g.first = a->map.first;
@@ -165,36 +224,72 @@ static cudaError_t run(cudaStream_t stream, const tri_moe_experts_args *a, char 
   g.ld = a->x.ld;
   g.k = a->up.k;
   g.outputs = a->down.k;
+  g.w_scale = a->up.scale;
   g.bias = a->up_bias;
   g.limit = oai ? a->glu_limit : INFINITY;
   g.gate_scale = oai ? 1.702f : 1;
   g.up_offset = oai ? 1 : 0;
   g.splits = 1;
+  return g;
+}
+
+/* The second one takes what the first one gave. */
+static void turn_to_second(const tri_moe_experts_args *a, const cut &c, grouped &g, void *out) {
+  g.x = g.out;
+  g.k = a->down.k;
+  g.outputs = a->up.k;
+  g.w_scale = a->down.scale;
+  g.bias = a->down_bias;
+  g.splits = c.splits;
+  g.out = out;
+}
+
+template <typename P> static cudaError_t combine(cudaStream_t stream, const tri_moe_experts_args *a, const grouped &g) {
+  launch_overlapped(combine_kernel<P>, dim3(a->x.rows), COMBINE_THREADS, 0, stream, *a, (const P *)g.out, g.splits);
+  return cudaGetLastError();
+}
+
+template <typename T>
+static cudaError_t run(cudaStream_t stream, const tri_moe_experts_args *a, char *workspace, int num_sms) {
+  typedef factors<T, T> F;
+  areas s = areas_of(a, num_sms);
+  cut up = up_cut(a, num_sms), down = down_cut(a, num_sms);
+  grouped g = first_product(a);
   g.out = workspace + s.x;
   if (a->x.dtype == TRI_F32) {
     tri_cuda_narrow(stream, &a->x, a->up.dtype, workspace);
     g.x = workspace;
     g.ld = a->x.cols;
   }
-  cudaError_t e = launch_cut<T, true>(stream, g, a->up.data, up, num_sms);
+  cudaError_t e = launch_cut<F, true>(stream, g, a->up.data, up, num_sms);
   if (e != cudaSuccess) return e;
-  g.x = g.out;
-  g.k = a->down.k;
-  g.outputs = a->up.k;
-  g.bias = a->down_bias;
-  g.splits = down.splits;
-  g.out = workspace + s.x + s.hidden;
-  if ((e = launch_cut<T, false>(stream, g, a->down.data, down, num_sms)) != cudaSuccess) return e;
-  if (down.splits > 1)
-    launch_overlapped(combine_kernel<float>, dim3(a->x.rows), COMBINE_THREADS, 0, stream, *a, (const float *)g.out,
-                      down.splits);
-  else
-    launch_overlapped(combine_kernel<T>, dim3(a->x.rows), COMBINE_THREADS, 0, stream, *a, (const T *)g.out, 1);
-  return cudaGetLastError();
+  turn_to_second(a, down, g, workspace + s.x + s.hidden);
+  if ((e = launch_cut<F, false>(stream, g, a->down.data, down, num_sms)) != cudaSuccess) return e;
+  return down.splits > 1 ? combine<float>(stream, a, g) : combine<T>(stream, a, g);
+}
+
+/* With weights of int8, hidden rows are float32, which become parts in their place or integers elsewhere. */
+template <typename F>
+static cudaError_t run_int8(cudaStream_t stream, const tri_moe_experts_args *a, char *workspace, int num_sms) {
+  areas s = areas_of(a, num_sms);
+  cut up = up_cut(a, num_sms), down = down_cut(a, num_sms);
+  char *at = workspace + s.x, *rounded = s.rounded ? at + s.hidden : at;
+  tri_mat hidden = {(float *)at, a->x.rows * a->top_k, a->down.k, a->down.k, TRI_F32};
+  grouped g = first_product(a);
+  take_rows(stream, a->x, workspace, g, (const F *)NULL);
+  g.out = at;
+  cudaError_t e = launch_cut<F, true>(stream, g, a->up.data, up, num_sms);
+  if (e != cudaSuccess) return e;
+  turn_to_second(a, down, g, at + s.hidden + s.rounded);
+  take_rows(stream, hidden, rounded, g, (const F *)NULL);
+  if ((e = launch_cut<F, false>(stream, g, a->down.data, down, num_sms)) != cudaSuccess) return e;
+  return combine<float>(stream, a, g);
 }
 
 cudaError_t tri_cuda_moe_grouped(cudaStream_t stream, const tri_moe_experts_args *a, void *workspace, int num_sms) {
   if (!a->x.rows) return cudaSuccess;
+  if (a->int8_activations) return run_int8<integers>(stream, a, (char *)workspace, num_sms);
+  if (a->up.dtype == TRI_I8) return run_int8<widened>(stream, a, (char *)workspace, num_sms);
   if (a->up.dtype == TRI_F16) return run<__half>(stream, a, (char *)workspace, num_sms);
   return run<__nv_bfloat16>(stream, a, (char *)workspace, num_sms);
 }

@@ -1,5 +1,6 @@
-/* Experts on a device, in the shapes of published models: what a layer's routed experts take, with 16-bit activations
- * as a step has them. Tokens choose at random; the floor counts the experts that any of them chose, once. */
+/* Experts on a device, in the shapes of published models: what a layer's routed experts take, with activations as a
+ * step has them: of 16 bits, with weights of int8 float32. Tokens choose at random; the floor counts the experts that
+ * any of them chose, once, and products of 16 bits, also where int8 weights need two for one or integers need half. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,31 +32,34 @@ static tri_expert_map draw_map(bench *b, const shape *s, int tokens, int *distin
   return (tri_expert_map){.choice = p + n, .row = p + 2 * n, .first = p + 3 * n};
 }
 
-static void bench_layer(bench *b, const shape *s, tri_dtype t, int tokens) {
+static void bench_layer(bench *b, const shape *s, tri_dtype t, bool int8_activations, int tokens) {
   static tri_moe_experts_args a[MAX_COPIES];
   char name[80];
   size_t size = tri_dtype_size(t), h = (size_t)s->hidden, f = (size_t)s->units, e = (size_t)s->experts;
   size_t each = 3 * h * f, chosen = (size_t)tokens * (size_t)s->top_k, in = (size_t)tokens * h;
   int distinct;
   tri_expert_map map = draw_map(b, s, tokens, &distinct);
-  double bytes = (double)(each * (size_t)distinct * size + 6 * in);
+  tri_dtype xt = t == TRI_I8 ? TRI_F32 : TRI_BF16;
+  double bytes = (double)(each * (size_t)distinct * size + (tri_dtype_size(xt) + 4) * in);
   int copies = bench_copies_of(bytes);
   size_t most = ((size_t)16 << 30) / (e * each * size);
   if ((size_t)copies > most) copies = most > 0 ? (int)most : 1;
-  char *w = bench_elements(b, t, e * each * (size_t)copies), *x = bench_elements(b, TRI_BF16, in);
+  char *w = bench_elements(b, t, e * each * (size_t)copies), *x = bench_elements(b, xt, in);
   float *weights = bench_elements(b, TRI_F32, chosen), *y = bench_room(b, in * sizeof *y);
   const float *scale = t == TRI_I8 ? bench_elements(b, TRI_F32, e * 2 * f > e * h ? e * 2 * f : e * h) : NULL;
   for (int i = 0; i < copies; i++) {
     char *up = w + (size_t)i * e * each * size, *down = up + 2 * e * h * f * size;
     a[i] = (tri_moe_experts_args){.weights = weights, .top_k = s->top_k, .num_experts = s->experts, .gated = true};
-    a[i].x = (tri_mat){(float *)x, tokens, s->hidden, s->hidden, TRI_BF16};
+    a[i].x = (tri_mat){(float *)x, tokens, s->hidden, s->hidden, xt};
+    a[i].int8_activations = int8_activations;
     a[i].map = map;
     a[i].up = (tri_weight){up, scale, t, 2 * s->units * s->experts, s->hidden};
     a[i].down = (tri_weight){down, scale, t, s->hidden * s->experts, s->units};
     a[i].act = TRI_ACT_SILU;
     a[i].out = (tri_mat){y, tokens, s->hidden, s->hidden, TRI_F32};
   }
-  NAME("experts %s %s m %d, %d of %d", s->name, tri_dtype_name(t), tokens, distinct, s->experts);
+  NAME("experts %s %s%s m %d, %d of %d", s->name, tri_dtype_name(t), int8_activations ? " x int8" : "", tokens,
+       distinct, s->experts);
   bench_report(b, name, WORK(moe_experts, a, copies, .bytes = bytes, .products = (double)(chosen * each), .type = t));
   bench_release(b);
 }
@@ -69,7 +73,10 @@ void bench_device_experts(bench *b) {
   for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
     for (size_t j = 0; j < sizeof tokens / sizeof *tokens; j++) {
       bool usual = tokens[j] == 1 || tokens[j] == 8 || tokens[j] == 32 || tokens[j] == 2048;
-      if (usual || !b->c->opt.quick) bench_layer(b, &shapes[i], TRI_BF16, tokens[j]);
+      if (usual || !b->c->opt.quick) bench_layer(b, &shapes[i], TRI_BF16, false, tokens[j]);
     }
-  for (int m = 1; m <= 32 && !b->c->opt.quick; m = m == 1 ? 8 : m * 4) bench_layer(b, &shapes[1], TRI_I8, m);
+  for (int m = 1; m <= 32 && !b->c->opt.quick; m = m == 1 ? 8 : m * 4) bench_layer(b, &shapes[1], TRI_I8, false, m);
+  for (int m = 128; m <= 2048; m *= 16)
+    for (int integers = 0; integers < 2; integers++)
+      if (m == 2048 || !b->c->opt.quick) bench_layer(b, &shapes[0], TRI_I8, integers, m);
 }

@@ -198,6 +198,8 @@ void oc_moe_build(oc *c, tri_moe_experts_args *a, const oc_moe_shape *s) {
   }
   a->accumulate = s->accumulate;
   a->out = oc_matrix(c, s->tokens, s->h, !s->accumulate);
+  while (s->whole && a->x.ld % 8) a->x = oc_matrix(c, s->tokens, s->h, false);
+  while (s->whole && a->out.ld % 4) a->out = oc_matrix(c, s->tokens, s->h, !s->accumulate);
 }
 
 /* A hidden element next to a half may be rounded up here and down there, which shows in its row; most rows must be as
@@ -229,6 +231,14 @@ static void compare_poisoned(oc *c, const tri_moe_experts_args *a, const tri_mat
   oc_compare_elements(c, TRI_F32, a->out.data + at, got_device->data + at, (size_t)a->out.cols, 1e-3);
 }
 
+/* Weights of int8 as Hopper's grouped products take them: experts with many rows, or few of each. */
+static void shape_int8_prompt(oc *c, oc_moe_shape *s, int i) {
+  s->type = TRI_I8, s->gated = s->whole = true, s->act = i % 4 < 2 ? TRI_ACT_SILU : TRI_ACT_SWIGLU_OAI;
+  s->h = 16 * oc_range(c, 1, 16), s->f = 16 * oc_range(c, 1, 16);
+  s->tokens = oc_range(c, 33, 160), s->experts = i % 2 ? oc_range(c, 5, 20) : oc_range(c, 1, 3);
+  s->top_k = oc_range(c, 1, s->experts > 4 ? 4 : s->experts);
+}
+
 static void shape_experts(oc *c, oc_moe_shape *s, int i) {
   static const int hidden[] = {64, 33, 128, 7, 256, 100}, inner[] = {32, 96, 5, 200, 64, 130};
   *s = (oc_moe_shape){.type = oc_weight_type(c, i), .h = hidden[i / 2 % 6], .f = inner[i % 6], .gated = i % 3 != 0};
@@ -245,6 +255,7 @@ static void shape_experts(oc *c, oc_moe_shape *s, int i) {
   s->act = (tri_act)(i % (s->gated ? 7 : 6));
   if (s->act == TRI_ACT_TANH) s->act = TRI_ACT_SWIGLU_OAI; /* no experts have tanh */
   s->bias = oc_chance(c, 50), s->accumulate = oc_chance(c, 40);
+  if (i % 12 == 7) shape_int8_prompt(c, s, i / 12);
 }
 
 /* x and the hidden rows are rounded to the weights' type here. */

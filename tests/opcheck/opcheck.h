@@ -96,6 +96,7 @@ typedef struct oc_moe_shape {
   tri_act act;
   bool gated, bias, accumulate;
   bool counted; /* the experts have 0, 1, 8, 17, 65 rows and so on, the last one what is left; top_k 1, first 0 */
+  bool whole;   /* rows of x and out are pieces of 16 bytes */
 } oc_moe_shape;
 /* A map's arrays, filled with what is no row's number; and the map itself. */
 tri_expert_map oc_moe_room(oc *c, int choices, int num_experts);
