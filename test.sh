@@ -37,7 +37,7 @@ build() {
     cat "$tree.cmake.log"
     return 1
   fi
-  cmake --build "$tree" -j "$jobs" --target "${targets[@]}" | tee "$tree.build.log" | grep -vE '^\[[0-9]+/[0-9]+\] ' || [ "${PIPESTATUS[0]}" = 0 ]
+  cmake --build "$tree" -j "$jobs" --target "${targets[@]}" | tee -a "$tree.build.log" | grep -vE '^\[[0-9]+/[0-9]+\] ' || [ "${PIPESTATUS[0]}" = 0 ]
 }
 
 # The thread sanitizer of older compilers dies at once where the kernel randomises addresses more widely than it knows.

@@ -92,8 +92,9 @@ void member_register(tri_core *c, int64_t now, const tri_peer *from, const tri_g
   c->cfg.io.to_worker(c->cfg.io.ctx, from, &m);
 }
 
+/* KV blocks are a group's own affair: those of devices are larger. */
 static bool same_service(const group *a, const group *b) {
-  return a->model_hash == b->model_hash && a->max_model_len == b->max_model_len && a->block_size == b->block_size;
+  return a->model_hash == b->model_hash && a->max_model_len == b->max_model_len;
 }
 
 bool member_ready(tri_core *c, int64_t now, const tri_group_msg *m) {

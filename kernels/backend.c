@@ -166,11 +166,11 @@ static tri_status host_reserve_draws(tri_backend *be, int rows, int edits) {
   return TRI_OK;
 }
 
-static void host_branch(tri_backend *be) { (void)be; }
+static void host_side(tri_backend *be) { (void)be; }
 
-/* A branch's ops have ended before others begin. */
-static tri_status host_reserve(tri_backend *be, size_t workspace, size_t of_branch) {
-  if (of_branch > workspace) workspace = of_branch;
+/* Ops of the side stream have ended before others begin. */
+static tri_status host_reserve(tri_backend *be, size_t workspace, size_t of_side) {
+  if (of_side > workspace) workspace = of_side;
   if (workspace <= be->workspace_bytes) return TRI_OK;
   void *p;
   TRI_CHECK(host_alloc(be, TRI_MEM_STAGING, workspace, &p));
@@ -197,9 +197,9 @@ static void fill_host(tri_backend *be) {
   be->ops.stream_wait = host_stream_wait;
   be->ops.event_query = host_event_done;
   be->ops.event_wait = host_event_done;
-  be->ops.branch_begin = host_branch;
-  be->ops.branch_end = host_branch;
-  be->ops.branch_join = host_branch;
+  be->ops.side_begin = host_side;
+  be->ops.side_end = host_side;
+  be->ops.side_join = host_side;
   be->ops.host_alloc = host_pages;
   be->ops.host_free = host_pages_free;
   be->ops.upload_rows = host_upload_rows;

@@ -27,8 +27,8 @@ struct tri_roofline;    /* kernels/roofline.h */
 struct tri_random_fill; /* kernels/random.h */
 
 /* Queues of a device. What is put on one runs in that order; between two only events say what comes first. Ops,
- * upload, download and copy_rows go to COMPUTE (ops of a branch beside it: branch_begin), upload_rows to COPY, and what
- * a communicator of device memory sends to SEND. A backend without `async` runs everything where it is called. */
+ * upload, download and copy_rows go to COMPUTE (or to the side stream beside it: side_begin), upload_rows to COPY, and
+ * what a communicator of device memory sends to SEND. A backend without `async` runs everything where it is called. */
 typedef enum tri_stream { TRI_STREAM_COMPUTE, TRI_STREAM_COPY, TRI_STREAM_SEND, TRI_STREAM_COUNT } tri_stream;
 
 /* The events: STEP of steps in flight, SEND of what is to be sent, UPLOAD of copies, whose waiter sleeps. */
@@ -85,13 +85,12 @@ typedef struct tri_backend_ops {
   /* Copies rows of `width` bytes, `pitch` bytes apart, inside the backend's memory, on the compute stream. */
   void (*copy_rows)(tri_backend *be, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
                     size_t rows);
-  /* A branch: the ops launched between branch_begin and branch_end come after those in front of branch_begin, and run
-   * beside those behind branch_end until branch_join; what follows that comes after both. Neither side may write what
-   * the other one reads or writes. A branch is of ops alone, and there is one at a time. On the CPU all run in the
-   * order of their launches. */
-  void (*branch_begin)(tri_backend *be);
-  void (*branch_end)(tri_backend *be);
-  void (*branch_join)(tri_backend *be);
+  /* The side stream: ops launched between side_begin and side_end come after those in front of side_begin, and run
+   * beside those behind side_end until side_join; what follows that comes after both. Neither side may write what the
+   * other one reads or writes. Only ops go there. On the CPU all run in the order of their launches. */
+  void (*side_begin)(tri_backend *be);
+  void (*side_end)(tri_backend *be);
+  void (*side_join)(tri_backend *be);
   /* Memory of the host that copies to and from the backend's go by themselves and at full speed: pinned, for a device.
    * Zeroed or not. TRI_NO_MEMORY where the system gives no more of it. */
   tri_status (*host_alloc)(tri_backend *be, size_t bytes, void **out);
@@ -120,9 +119,9 @@ typedef struct tri_backend_ops {
    * On the CPU a copy of the struct. */
   tri_status (*bind_batch)(tri_backend *be, int number, const tri_batch *host, const tri_attention_args *attentions,
                            int num_attentions, tri_batch *out);
-  /* Makes room for the largest workspace that any plan asked for, and beside it for that of a branch's ops. Called
+  /* Makes room for the largest workspace that any plan asked for, and beside it for ops on the side stream. Called
    * between plan and launch, only when one of them grew. */
-  tri_status (*reserve)(tri_backend *be, size_t workspace, size_t of_branch);
+  tri_status (*reserve)(tri_backend *be, size_t workspace, size_t of_side);
   /* Makes room for draws of so many rows with so many biases and banned ids each, so that none is made later. */
   tri_status (*reserve_draws)(tri_backend *be, int rows, int edits);
   /* Returns the bytes of memory that mem_alloc could give at most now, less what memory_utilization keeps free, and at

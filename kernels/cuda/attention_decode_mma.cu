@@ -230,8 +230,7 @@ static cudaError_t start(cudaStream_t stream, const tri_attention_args &a, const
   static_assert((3 * TRI_CUDA_DECODE_MMA_SPLITS + 1) * HEADS * sizeof(float) <= bytes, "and so do the parts' factors");
   int chunks = chunks_of(&a);
   bool beside = cut.num_tiles > 0, early = a.causal && a.batch->num_tokens <= EARLY_TOKENS && !beside;
-  cudaError_t e =
-      cudaFuncSetAttribute(decode_mma_kernel<T, DEPTH, PLAIN>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+  cudaError_t e = allow_shared<decode_mma_kernel<T, DEPTH, PLAIN>>(bytes);
   if (e == cudaSuccess)
     launch_overlapped(decode_mma_kernel<T, DEPTH, PLAIN>, dim3(cut.num_parts, a.kv.num_kv_heads * chunks), TILE_THREADS,
                       bytes, stream, a, *a.batch, m, cut.parts, chunks, early, beside);

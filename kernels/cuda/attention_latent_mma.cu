@@ -363,12 +363,10 @@ static cudaError_t start(cudaStream_t stream, const tri_attention_args &a, const
   int chunks = chunks_of(&a, TILES), rows = singles ? singles->num_parts : a.q.rows;
   const tri_attention_part *parts = singles ? singles->parts : NULL;
   bool early = a.causal && a.batch->num_tokens <= EARLY_TOKENS && !singles;
-  void (*kernel)(tri_attention_args, tri_batch, meeting, const tri_attention_part *, int, bool) =
-      latent_mma_kernel<T, TILES>;
-  cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+  cudaError_t e = allow_shared<latent_mma_kernel<T, TILES>>(bytes);
   if (e != cudaSuccess) return e;
-  launch_overlapped(kernel, dim3(rows * chunks, s.splits), x::THREADS, bytes, stream, a, *a.batch, s, parts, chunks,
-                    early);
+  launch_overlapped(latent_mma_kernel<T, TILES>, dim3(rows * chunks, s.splits), x::THREADS, bytes, stream, a, *a.batch,
+                    s, parts, chunks, early);
   if (s.splits > 1) launch_overlapped(merge_kernel, dim3(rows * a.num_heads), MERGE_THREADS, 0, stream, a, s, parts);
   return cudaSuccess;
 }

@@ -241,7 +241,7 @@ static cudaError_t start(cudaStream_t stream, const tri_attention_args &a, const
   latent_maps maps;
   if (!items) return cudaSuccess;
   if (!make_maps(&a, &maps)) return cudaErrorInvalidValue;
-  cudaError_t e = cudaFuncSetAttribute(latent_wgmma_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+  cudaError_t e = allow_shared<latent_wgmma_kernel<T>>(bytes);
   if (e == cudaSuccess)
     launch_overlapped(latent_wgmma_kernel<T>, dim3(items < num_sms ? items : num_sms), THREADS, bytes, stream, a,
                       a.batch->block_table, cut.tiles, items, maps);

@@ -120,8 +120,7 @@ template <typename T, int DEPTH, bool PLAIN>
 static cudaError_t start(cudaStream_t stream, const tri_attention_args &a, const tri_attention_cut &cut) {
   constexpr size_t bytes = shape<DEPTH>::BYTES;
   dim3 grid(a.num_heads, cut.num_tiles);
-  cudaError_t e = cudaFuncSetAttribute(prefill_mma_kernel<T, DEPTH, PLAIN>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                       (int)bytes);
+  cudaError_t e = allow_shared<prefill_mma_kernel<T, DEPTH, PLAIN>>(bytes);
   if (e == cudaSuccess)
     launch_overlapped(prefill_mma_kernel<T, DEPTH, PLAIN>, grid, THREADS, bytes, stream, a, *a.batch, cut.tiles);
   return e;

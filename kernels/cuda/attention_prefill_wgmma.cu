@@ -366,8 +366,7 @@ static cudaError_t start(cudaStream_t stream, const tri_attention_args &a, const
   prompt_maps maps;
   if (!items) return cudaSuccess;
   if (!make_maps(&a, x::ROWS, x::KEYS, &maps)) return cudaErrorInvalidValue;
-  cudaError_t e =
-      cudaFuncSetAttribute(prefill_wgmma_kernel<T, D, PLAIN>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+  cudaError_t e = allow_shared<prefill_wgmma_kernel<T, D, PLAIN>>(bytes);
   if (e == cudaSuccess)
     launch_overlapped(prefill_wgmma_kernel<T, D, PLAIN>, dim3(items < num_sms ? items : num_sms), x::THREADS, bytes,
                       stream, a, a.batch->block_table, cut.tiles, items, maps);

@@ -43,7 +43,7 @@ typedef struct tri_cuda_lane {
   void *blas_room, *workspace;
   size_t workspace_bytes;
 } tri_cuda_lane;
-enum { TRI_CUDA_MAIN, TRI_CUDA_BRANCH, TRI_CUDA_LANES };
+enum { TRI_CUDA_MAIN, TRI_CUDA_SIDE, TRI_CUDA_LANES };
 
 typedef struct tri_cuda_impl {
   int device;
@@ -52,8 +52,8 @@ typedef struct tri_cuda_impl {
   cudaStream_t streams[TRI_STREAM_COUNT];
   cudaEvent_t events[TRI_EVENTS];
   tri_cuda_lane lanes[TRI_CUDA_LANES];
-  int lane;                              /* that ops go to */
-  cudaEvent_t branch_forks, branch_ends; /* branch.c */
+  int lane;                          /* that ops go to */
+  cudaEvent_t side_forks, side_ends; /* side_stream.c */
   void *blas;
   struct tri_cuda_products *products;
   const struct tri_tactic *forced; /* instead of every other tactic: while tune.c measures */
@@ -106,12 +106,12 @@ tri_cuda_facts tri_cuda_ask_driver(const char *pci);
 /* hopper.cu: whether the code that this device gets has Hopper's instructions. */
 bool tri_cuda_is_hopper(void);
 
-/* branch.c: a second lane, and the events of its beginning and end. */
-cudaError_t tri_cuda_branch_open(tri_cuda_impl *impl);
-void tri_cuda_branch_close(tri_cuda_impl *impl);
-void tri_cuda_branch_begin(tri_backend *be);
-void tri_cuda_branch_end(tri_backend *be);
-void tri_cuda_branch_join(tri_backend *be);
+/* side_stream.c: a second lane, and the events of its beginning and end. */
+cudaError_t tri_cuda_side_open(tri_cuda_impl *impl);
+void tri_cuda_side_close(tri_cuda_impl *impl);
+void tri_cuda_side_begin(tri_backend *be);
+void tri_cuda_side_end(tri_backend *be);
+void tri_cuda_side_join(tri_backend *be);
 
 /* graph.c */
 tri_graph_mode tri_cuda_graph_begin(tri_backend *be, uint64_t key);

@@ -6,8 +6,8 @@
  * of it: weights, the batch's arrays, and keys of earlier steps. Blocks without work may leave without waiting, but one
  * of each grid waits, or the grid would end before the one in front of it. Copies keep steps apart: one begins when all
  * in front of it has ended, and so does what follows it. Since every kernel of the chain waits for the one before it,
- * it has then waited for all. A branch (kernels/backend.h) begins and ends with events, which come behind kernels that
- * have ended: whatever stands behind one has waited for both lanes.
+ * it has then waited for all. The side stream (kernels/backend.h) begins and ends with events, which come behind
+ * kernels that have ended: whatever stands behind one has waited for both lanes.
  *
  * Two kernels that read the same and write apart can run beside each other: the first one goes through
  * wait_for_previous() before let_next_begin(), so that what both read is there when the second begins, and the second

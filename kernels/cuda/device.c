@@ -203,10 +203,10 @@ static tri_status grow_workspace(tri_backend *be, tri_cuda_lane *lane, size_t by
   return TRI_OK;
 }
 
-static tri_status device_reserve(tri_backend *be, size_t workspace, size_t of_branch) {
+static tri_status device_reserve(tri_backend *be, size_t workspace, size_t of_side) {
   tri_cuda_lane *lanes = tri_cuda_of(be)->lanes;
   tri_status st = grow_workspace(be, &lanes[TRI_CUDA_MAIN], workspace);
-  if (st == TRI_OK) st = grow_workspace(be, &lanes[TRI_CUDA_BRANCH], of_branch);
+  if (st == TRI_OK) st = grow_workspace(be, &lanes[TRI_CUDA_SIDE], of_side);
   be->workspace = lanes[TRI_CUDA_MAIN].workspace;
   be->workspace_bytes = lanes[TRI_CUDA_MAIN].workspace_bytes;
   return st;
@@ -219,7 +219,7 @@ static void close_device(tri_cuda_impl *impl) {
   }
   free_events(impl->events, TRI_EVENTS);
   tri_cuda_blas_close(impl);
-  tri_cuda_branch_close(impl);
+  tri_cuda_side_close(impl);
   if (impl->counters) cudaFree(impl->counters);
   for (int i = 0; i < TRI_STREAM_COUNT; i++)
     if (impl->streams[i]) cudaStreamDestroy(impl->streams[i]);
@@ -247,7 +247,7 @@ static tri_status refuse(cudaError_t e, const char *what, tri_error *err) {
 
 static tri_status open_device(tri_cuda_impl *impl, tri_error *err) {
   struct cudaDeviceProp p;
-  int driver = 0, runtime = 0, count = 0;
+  int driver = 0, runtime = 0, count = 0, first = 0, last = 0;
   cudaError_t e = cudaDriverGetVersion(&driver);
   if (e == cudaSuccess) e = cudaRuntimeGetVersion(&runtime);
   if (e != cudaSuccess) return refuse(e, "no version of the driver", err);
@@ -271,10 +271,12 @@ static tri_status open_device(tri_cuda_impl *impl, tri_error *err) {
   snprintf(impl->isa, sizeof impl->isa, "sm_%d%d", p.major, p.minor);
   e = cudaSetDevice(impl->device);
   if (e == cudaSuccess) impl->is_hopper = tri_cuda_is_hopper();
+  /* Steps come before what runs beside them. */
+  if (e == cudaSuccess) e = cudaDeviceGetStreamPriorityRange(&last, &first);
   for (int i = 0; i < TRI_STREAM_COUNT && e == cudaSuccess; i++)
-    e = cudaStreamCreateWithFlags(&impl->streams[i], cudaStreamNonBlocking);
+    e = cudaStreamCreateWithPriority(&impl->streams[i], cudaStreamNonBlocking, i == TRI_STREAM_COMPUTE ? first : last);
   impl->lanes[TRI_CUDA_MAIN].stream = impl->streams[TRI_STREAM_COMPUTE];
-  if (e == cudaSuccess) e = tri_cuda_branch_open(impl);
+  if (e == cudaSuccess) e = tri_cuda_side_open(impl);
   if (e == cudaSuccess) e = cudaMalloc((void **)&impl->counters, TRI_CUDA_MEETINGS * sizeof *impl->counters);
   if (e == cudaSuccess)
     e = cudaMemsetAsync(impl->counters, 0, TRI_CUDA_MEETINGS * sizeof *impl->counters,
@@ -356,9 +358,9 @@ __attribute__((visibility("default"))) tri_status tri_backend_fill_cuda(tri_back
   be->ops.host_alloc = device_host_alloc;
   be->ops.host_free = device_host_free;
   be->ops.event_record = device_event_record;
-  be->ops.branch_begin = tri_cuda_branch_begin;
-  be->ops.branch_end = tri_cuda_branch_end;
-  be->ops.branch_join = tri_cuda_branch_join;
+  be->ops.side_begin = tri_cuda_side_begin;
+  be->ops.side_end = tri_cuda_side_end;
+  be->ops.side_join = tri_cuda_side_join;
   be->ops.stream_wait = device_stream_wait;
   be->ops.event_query = device_event_query;
   be->ops.event_wait = device_event_wait;

@@ -162,6 +162,15 @@ __device__ static inline size_t kv_offset(const tri_kv_layer &kv, const int32_t 
          (size_t)kv.head_dim;
 }
 
+/* Lets a kernel have more shared memory than 48 KiB: always as much, so that one call will do. A process has one
+ * device.
+ */
+template <auto kernel> static inline cudaError_t allow_shared(size_t bytes) {
+  static const cudaError_t allowed =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+  return allowed;
+}
+
 static inline unsigned blocks_for(size_t n, unsigned threads) { return (unsigned)((n + threads - 1) / threads); }
 
 #endif

@@ -9,7 +9,8 @@
 /* Rows from which the library is as fast as reading the weights: on its tensor cores, and on plain float32 ones. */
 enum { LIBRARY_FROM = 3, LIBRARY_FROM_F32 = 17 };
 
-/* A workspace of our own: the library would allocate inside a recorded step. Another stream takes it away. */
+/* Points the handle at the lane's stream and memory. Setting the stream takes the memory away, and without it the
+ * library would allocate inside a recorded step. */
 static bool follow(tri_cuda_impl *impl) {
   const tri_cuda_lane *lane = &impl->lanes[impl->lane];
   return cublasSetStream(impl->blas, lane->stream) == CUBLAS_STATUS_SUCCESS &&

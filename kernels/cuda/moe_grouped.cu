@@ -95,21 +95,20 @@ static cudaError_t launch(cudaStream_t stream, const grouped &g, const void *w, 
   typedef room<F, BLOCKS, COLS> R;
   typedef typename F::weight W;
   typedef typename F::input X;
-  void (*kernel)(const grouped, const tri_tensor_map, const tri_tensor_map) =
-      grouped_kernel<F, BLOCKS, COLS, PAIRS, PAIRS>;
-  static const cudaError_t allowed =
-      cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(R) + ALIGN);
+  constexpr size_t bytes = sizeof(R) + ALIGN;
+  cudaError_t error = allow_shared<grouped_kernel<F, BLOCKS, COLS, PAIRS, PAIRS>>(bytes);
   uint64_t k = (uint64_t)g.k, n = (uint64_t)g.outputs, e = (uint64_t)g.num_experts, line = k * sizeof(W);
   tri_tiling pairs = {
       5, {k, 8, 2, n / 8, e}, {0, line, n * line, 8 * line, 2 * n * line}, {F::STEP, 8, 2, R::ROWS / 16, 1}};
   tri_tiling plain = {3, {k, n, e}, {0, line, n * line}, {F::STEP, R::ROWS, 1}};
   tri_tiling rows = {2, {k * F::EACH, (uint64_t)g.most_rows}, {0, k * F::EACH * sizeof(X)}, {LINE / sizeof(X), COLS}};
   tri_tensor_map weights, inputs = {};
-  if (allowed != cudaSuccess) return allowed;
+  if (error != cudaSuccess) return error;
   if (tri_cuda_map_tensor(&weights, stored_as((const W *)NULL), w, PAIRS ? &pairs : &plain) != TRI_OK ||
       (!PAIRS && tri_cuda_map_tensor(&inputs, stored_as((const X *)NULL), g.x, &rows) != TRI_OK))
     return cudaErrorInvalidValue;
-  launch_overlapped(kernel, dim3(num_sms), THREADS, sizeof(R) + ALIGN, stream, g, weights, inputs);
+  launch_overlapped(grouped_kernel<F, BLOCKS, COLS, PAIRS, PAIRS>, dim3(num_sms), THREADS, bytes, stream, g, weights,
+                    inputs);
   return cudaGetLastError();
 }
 

@@ -58,7 +58,7 @@ __device__ static inline size_t place_in(const tri_kv_layer &kv, int64_t slot, i
   return ((kv_block * (size_t)kv.num_kv_heads + (size_t)head) * (size_t)kv.block_size + in_block) * (size_t)kv.head_dim;
 }
 
-/* Which head a warp has: those of queries, of keys, of values, one behind the other. */
+/* The head that a warp, or a part of one, has: those of queries, of keys, of values, one behind the other. */
 struct head_of_row {
   int h, own; /* own: among its kind */
   bool query, value;
@@ -127,9 +127,7 @@ __device__ static inline float lanes_sum(float x, int width) {
   return x;
 }
 
-/* Norms a head, which `width` lanes have. Every lane of the warp comes along; those without elements have 0 and stay
- * so.
- */
+/* Norms a head, which `width` lanes have. Every lane of the warp takes part; those without elements have 0. */
 __device__ static inline eight norm_eight(const tri_qkv_rope_append_args &a, eight x, eight gains, bool there,
                                           int width) {
   if (a.norm_kind == TRI_NORM_LAYER) {

@@ -218,8 +218,8 @@ static tri_status refuse_memory(const tri_engine *e) {
 
 /* All that a step will ask for: when it grows, what was recorded is dropped, and by one rank alone perhaps. */
 static tri_status reserve(tri_engine *e) {
-  size_t of_branch = e->ledger.branch_workspace;
-  return e->backend->ops.reserve(e->backend, e->ledger.workspace - of_branch, of_branch);
+  size_t of_side = e->ledger.side_workspace;
+  return e->backend->ops.reserve(e->backend, e->ledger.workspace - of_side, of_side);
 }
 
 tri_status tri_engine_create(const tri_engine_config *config, tri_backend *backend, tri_group *group, tri_engine **out,

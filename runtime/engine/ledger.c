@@ -60,8 +60,8 @@ static bool workspace_bytes(const tri_model_config *c, const tri_shard *s, const
       !tri_size_mul(rows, (size_t)c->moe.top_k * per_expert, &hidden) || !tri_size_add(hidden, widest, &hidden))
     return false;
   if (c->moe.num_experts && !tri_size_add(hidden, SPLIT_EXPERTS, &hidden)) return false;
-  l->branch_workspace = c->moe.has_shared ? widest : 0; /* the shared expert's inputs */
-  return tri_size_add(hidden > partial ? hidden : partial, l->branch_workspace, &l->workspace);
+  l->side_workspace = c->moe.has_shared ? widest : 0; /* the shared expert's inputs */
+  return tri_size_add(hidden > partial ? hidden : partial, l->side_workspace, &l->workspace);
 }
 
 /* Blocks beyond which more would never be used. An encoder's sequences have theirs for a step, in which each of them

@@ -19,8 +19,8 @@ typedef struct tri_ledger_config {
 
 typedef struct tri_ledger {
   size_t weights, activations, kv, block_bytes;
-  size_t workspace; /* device only: the most that one op's scratch takes, of a branch and of the rest of a step */
-  size_t branch_workspace; /* of it, the branch's */
+  size_t workspace;      /* device only: the most that one op's scratch takes, on the side stream and elsewhere */
+  size_t side_workspace; /* of it, the side stream's */
   size_t reserve; /* device only: recorded steps, communicators, what copies go through, what draws count and ask for */
   size_t source_weights; /* of the weights: those of an encoder-decoder's encoder */
   int64_t num_blocks;

@@ -184,16 +184,16 @@ tri_status tri_forward_tally(const tri_forward *f, tri_expert_tally *out) {
 /* ---- a step ---- */
 
 /* Makes room for the largest workspace of all plans. */
-static tri_status reserve(tri_forward *f, size_t of_branch) {
+static tri_status reserve(tri_forward *f, size_t of_side) {
   size_t need = f->reserved;
   for (int i = 0; i < f->num_plans; i++)
     if (f->plans[i].workspace > need) need = f->plans[i].workspace;
-  if (of_branch < f->branch_reserved) of_branch = f->branch_reserved;
-  if (need == f->reserved && of_branch == f->branch_reserved) return TRI_OK;
-  tri_status st = f->cfg.backend->ops.reserve(f->cfg.backend, need, of_branch);
+  if (of_side < f->side_reserved) of_side = f->side_reserved;
+  if (need == f->reserved && of_side == f->side_reserved) return TRI_OK;
+  tri_status st = f->cfg.backend->ops.reserve(f->cfg.backend, need, of_side);
   if (st != TRI_OK) return st;
   f->reserved = need;
-  f->branch_reserved = of_branch;
+  f->side_reserved = of_side;
   return TRI_OK;
 }
 
@@ -201,7 +201,7 @@ static tri_status plan(tri_forward *f, const tri_batch *b, tri_mat x) {
   tri_walk w = {.mode = TRI_WALK_PLAN, .f = f, .b = b, .x = x};
   tri_walk_step(&w);
   f->num_plans = w.next;
-  return w.st == TRI_OK ? reserve(f, w.branch_workspace) : w.st;
+  return w.st == TRI_OK ? reserve(f, w.side_workspace) : w.st;
 }
 
 static tri_status launch(tri_forward *f, const tri_batch *b, tri_mat x) {

@@ -36,7 +36,7 @@ struct tri_forward {
   tri_comm_req *sends;  /* [lanes] */
   void *memory;
   size_t bytes;
-  size_t reserved, branch_reserved; /* bytes of workspaces */
+  size_t reserved, side_reserved; /* bytes of workspaces */
 };
 
 /* forward.c: emits the ops of a step, from the batch's tokens, or from w->x where they come from the stage before, to

@@ -76,14 +76,14 @@ static void experts(tri_walk *w, const tri_layer *y, tri_mat in) {
   tri_mat router = tri_rows(w->f->buf.router, in.rows);
   tri_moe_experts_args routed = tri_experts_of(w, y, in);
   if (has_shared) {
-    tri_emit_branch_begin(w);
+    tri_emit_side_begin(w);
     shared_expert(w, y, in);
-    tri_emit_branch_end(w);
+    tri_emit_side_end(w);
     routed.accumulate = true;
   }
   tri_emit_linear(w, tri_linear_of(w, in, TRI_BIASED(y->w, ROUTER), router));
   tri_emit_moe_route(w, tri_route_of(w, y));
-  if (has_shared) tri_emit_branch_join(w);
+  if (has_shared) tri_emit_side_join(w);
   tri_emit_moe_experts(w, routed);
 }
 

@@ -77,9 +77,11 @@ static void add_ends(struct table *t) {
   add(t, TRI_BUF_scores, c->head.token_head ? l->max_num_batched_tokens : seqs, c->head.num_labels);
 }
 
-/* Norms over all heads, and what latent attention makes of queries, are in float32. */
+/* Norms over all heads, and what latent attention makes of queries, are in float32; and the library adds biases to
+ * nothing else. */
 static tri_dtype qkv_type(const tri_model_config *c, tri_dtype products) {
-  return c->mla.on || c->attention.qk_norm == TRI_QK_NORM_WHOLE ? TRI_F32 : products;
+  bool rounds = !c->mla.on && !c->attention.bias && c->attention.qk_norm != TRI_QK_NORM_WHOLE;
+  return rounds ? products : TRI_F32;
 }
 
 static void set_types(struct table *t) {

@@ -110,7 +110,7 @@ static tri_op_plan *next_plan(tri_walk *w) {
 }
 
 static void plan_made(tri_walk *w, const tri_op_plan *plan) {
-  if (w->in_branch && plan->workspace > w->branch_workspace) w->branch_workspace = plan->workspace;
+  if (w->on_side && plan->workspace > w->side_workspace) w->side_workspace = plan->workspace;
 }
 
 #define X(op)                                                                                                          \
@@ -138,30 +138,31 @@ static void plan_made(tri_walk *w, const tri_op_plan *plan) {
 TRI_OP_LIST(X)
 #undef X
 
-/* ---- branches ---- */
+/* ---- the side stream ---- */
 
-void tri_emit_branch_begin(tri_walk *w) {
+void tri_emit_side_begin(tri_walk *w) {
   tri_backend *be = w->f->cfg.backend;
   if (w->st != TRI_OK) return;
-  w->in_branch = true;
-  if (w->mode == TRI_WALK_LAUNCH) be->ops.branch_begin(be);
-  if (w->mode == TRI_WALK_RECORD) w->branch_start = w->record->count;
+  w->on_side = w->has_side = true;
+  if (w->mode == TRI_WALK_LAUNCH) be->ops.side_begin(be);
+  if (w->mode == TRI_WALK_RECORD) w->side_start = w->record->count;
 }
 
-/* A branch that has begun ends also where something failed since. */
-void tri_emit_branch_end(tri_walk *w) {
+/* Ends what has begun also where something failed since. */
+void tri_emit_side_end(tri_walk *w) {
   tri_backend *be = w->f->cfg.backend;
-  if (w->in_branch && w->mode == TRI_WALK_LAUNCH) be->ops.branch_end(be);
-  w->in_branch = false;
+  if (w->on_side && w->mode == TRI_WALK_LAUNCH) be->ops.side_end(be);
+  w->on_side = false;
 }
 
-/* Nothing of a branch's may lie where something of the other side does: for the record it is all used until here. */
-void tri_emit_branch_join(tri_walk *w) {
+/* Nothing of one side may lie where something of the other does: for the record it is all used until here. */
+void tri_emit_side_join(tri_walk *w) {
   tri_backend *be = w->f->cfg.backend;
-  if (w->mode == TRI_WALK_LAUNCH) be->ops.branch_join(be);
+  if (w->has_side && w->mode == TRI_WALK_LAUNCH) be->ops.side_join(be);
+  w->has_side = false;
   if (w->st != TRI_OK || w->mode != TRI_WALK_RECORD) return;
   tri_step_event e = {0};
-  for (int i = w->branch_start; i < w->record->count; i++)
+  for (int i = w->side_start; i < w->record->count; i++)
     e.reads |= w->record->events[i].reads | w->record->events[i].writes;
   w->st = tri_step_record_add(w->record, e);
 }

@@ -38,13 +38,13 @@ typedef struct tri_walk {
   bool copied;                /* buf.h is x in the type of products */
   tri_status st;              /* the first failure: nothing is emitted after it */
   int next;                   /* number of the next op's plan */
-  bool in_branch;             /* between the branch's begin and end */
-  size_t branch_workspace;    /* PLAN: the most that an op of a branch asked for */
+  bool on_side, has_side;     /* between side_begin and side_end; and side_join */
+  size_t side_workspace;      /* PLAN: the most that an op of the side stream asked for */
   uint32_t seen;              /* PLAN: a bit for each class of layers that was visited */
   tri_tune_product *products; /* LIST: NULL to count them */
   int num_products;
   tri_step_record *record; /* RECORD */
-  int branch_start;        /* RECORD: number of the branch's first event */
+  int side_start;          /* RECORD: number of the side stream's first event */
 } tri_walk;
 
 /* A layer as a walk sees it. */
@@ -72,10 +72,10 @@ void tri_walk_leave_layers(tri_walk *w);
 TRI_OP_LIST(X)
 #undef X
 
-/* A branch of the step: see branch_begin in kernels/backend.h. Its ops are emitted first. */
-void tri_emit_branch_begin(tri_walk *w);
-void tri_emit_branch_end(tri_walk *w);
-void tri_emit_branch_join(tri_walk *w);
+/* The side stream: see side_begin in kernels/backend.h. Its ops are emitted first. */
+void tri_emit_side_begin(tri_walk *w);
+void tri_emit_side_end(tri_walk *w);
+void tri_emit_side_join(tri_walk *w);
 
 /* Sum of m over the tensor group, in place. */
 void tri_emit_sum(tri_walk *w, tri_mat m);

@@ -41,7 +41,7 @@ interrupted() { # PATTERN OPTION...: the last line of a submit --file that is in
   shift
   "$trireme" submit "$@" --output long.out --concurrency 64 2>long.err <&0 &
   long=$!
-  sleep 1
+  sleep 2
   kill -INT $long
   wait $long
   code=$?

@@ -35,7 +35,7 @@ as() { # KEY SUBCOMMAND ARGS...
 "$BIN/trireme" up --model "$MODEL" --max-model-len 8192 --key-file "$RUN/server.key" --allowed-keys "$RUN/allowed" >>"$RUN/log" 2>&1 &
 # shellcheck disable=SC2034 # lib.sh's
 CLUSTER=$!
-for _ in $(seq 100); do as one status --json 2>/dev/null | grep -q '"state":"serving"' && break || sleep 0.1; done
+TRIREME_KEY_FILE=$RUN/one.key TRIREME_SERVER_KEY=$(cat "$RUN/server.pub") wait_ready
 begin as one "${LONG[@]}" 8000 # it outlasts what the others do meanwhile
 said=$(as two cancel $ID 2>&1) && fail "another key cancelled the job"
 grep -q "no such job" <<<"$said" || fail "another key's cancel: $said"

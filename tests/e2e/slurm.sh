@@ -35,7 +35,7 @@ ends() {
   grep -qx "$2" <<<"$(state "$1")" || fail "job $1 is $(state "$1") after $3 s, expected $2"
 }
 wait_serving() {
-  for _ in $(seq 100); do
+  for _ in $(seq 300); do
     "$BIN/trireme" status --json --connect-timeout-ms 300 2>/dev/null | grep -q '"state":"serving"' && return
     sleep 0.1
   done
@@ -114,7 +114,8 @@ echo "srun --multi-prog: answers and drains on SIGUSR1"
 
 # Groups of `trireme up` go to nodes whole where they fit, with either launcher, and their workers find the coordinator from there.
 for launcher in srun mpirun; do
-  salloc -N 2 -n 4 --ntasks-per-node=2 "$BIN/trireme" up --model "$MODEL" --launcher $launcher -tp 2 -dp 2 >"$RUN/log" 2>&1 &
+  : >"$RUN/log" # of the launcher before
+  salloc -N 2 -n 4 --ntasks-per-node=2 "$BIN/trireme" up --model "$MODEL" --launcher $launcher -tp 2 -dp 2 >>"$RUN/log" 2>&1 &
   # shellcheck disable=SC2034
   CLUSTER=$!
   for _ in $(seq 200); do

@@ -13,7 +13,7 @@ hangs() { # RANK ARGS...
   pid=$(rank_pid 0 "$rank") # the first thread is the step thread
   rm -f "$RUN/stopped"
   "$STOP_THREAD" "$pid" >"$RUN/stopped" 2>&1 &
-  for _ in $(seq 100); do grep -qs stopped "$RUN/stopped" && break || sleep 0.02; done
+  for _ in $(seq 500); do grep -qs stopped "$RUN/stopped" && break || sleep 0.02; done
   grep -qi "not permitted" "$RUN/stopped" && { echo "skipped: threads of others cannot be stopped here" && exit 77; }
   grep -q stopped "$RUN/stopped" || fail "the thread was not stopped: $(cat "$RUN/stopped")"
   since=$(now_ms)

@@ -11,6 +11,7 @@ group_restarts() { # KIND PID
   clients_start 8 $TOKENS
   epoch=$(epoch_of 0)
   old="$(rank_pid 0 0) $(rank_pid 0 1)"
+  : >"$RUN/log" # what it says from now on
   since=$(now_ms)
   kill -9 "$pid"
   clients_end "$since" 5000

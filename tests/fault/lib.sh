@@ -21,7 +21,7 @@ clients_start() {
       mv "$RUN/job.$i.end.new" "$RUN/job.$i.end"
     } &
   done
-  for _ in $(seq 200); do
+  for _ in $(seq 1500); do
     [ "$(find "$RUN" -name 'job.*.out' -size +0c | wc -l)" = "$NUMBER" ] && return
     sleep 0.02
   done

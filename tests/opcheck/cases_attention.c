@@ -93,9 +93,10 @@ void oc_attention_device(oc *c, oc_attention *x, const oc_attention *host) {
   x->args.position_bias = oc_device(c, host->args.position_bias, hq * (size_t)host->args.bias_len * 4);
 }
 
-/* That of the keys, now and then. */
+/* Returns the keys' type, another one, or float32. */
 static tri_dtype query_type(oc *c, tri_dtype keys) {
-  return c->be->narrow_activations && oc_chance(c, 60) ? keys : TRI_F32;
+  if (!c->be->narrow_activations || oc_chance(c, 30)) return TRI_F32;
+  return keys == TRI_F32 || oc_chance(c, 15) ? oc_narrow_type(c) : keys;
 }
 
 void oc_attention_compare(oc *c, oc_attention *x, bool large) {
@@ -110,8 +111,7 @@ void oc_attention_compare(oc *c, oc_attention *x, bool large) {
   oc_attention y;
   oc_attention_device(c, &y, x);
   if (c->be->narrow_activations && t != TRI_F32 && oc_chance(c, 50)) y.args.out = oc_device_narrow(c, &x->args.out, t);
-  if (!x->args.kv.v_dim)
-    y.args.q = oc_device_narrow(c, &x->args.q, t == TRI_F32 ? oc_narrow_type(c) : query_type(c, t));
+  if (!x->args.kv.v_dim) y.args.q = oc_device_narrow(c, &x->args.q, query_type(c, t));
   /* The arrays of the batch; how attention is cut depends on where its results go. */
   tri_status st = c->be->ops.bind_batch(c->be, 0, &x->batch, &y.args, 1, &y.batch);
   oc_status(c, tri_run_attention(c->ref, &x->args), st == TRI_OK ? tri_run_attention(c->be, &y.args) : st);
@@ -211,7 +211,9 @@ void oc_case_qkv_rope_append(oc *c, int i) {
   int tokens = i % 4 == 0 ? 1 : oc_range(c, 0, 40), kv_blocks = tokens / block + 3;
   tri_qkv_rope_append_args a = {.num_heads = hq, .num_kv_heads = hkv, .head_dim = d, .norm_eps = 1e-6f};
   a.qkv = oc_matrix(c, tokens, (hq + 2 * hkv) * d, false);
-  a.rotary_dim = oc_chance(c, 60) ? d / 2 * 2 : oc_range(c, 0, d / 2) * 2;
+  a.rotary_dim = oc_chance(c, 50) ? d / 2 * 2 : oc_range(c, 0, d / 2) * 2;
+  if (oc_chance(c, 15)) a.rotary_dim = 0;
+  if (oc_chance(c, 15)) a.rotary_dim = oc_range(c, 0, d / 8) * 8;
   a.interleaved = oc_chance(c, 40);
   a.norm_stride = oc_chance(c, 30) ? d : 0;
   a.norm_kind = (tri_norm_kind)oc_range(c, 0, 1);

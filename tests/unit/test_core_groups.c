@@ -299,6 +299,29 @@ START_TEST(test_other_model) {
 }
 END_TEST
 
+/* A device's KV blocks may be larger than a host's. */
+START_TEST(test_other_block_size) {
+  struct world *w = world_create(2);
+  start_group(w, 0, 1, 1);
+  tri_group_msg m = {.op = TRI_GROUP_REGISTER,
+                     .reg = {.group = 1,
+                             .world = 1,
+                             .tp = 1,
+                             .pp = 1,
+                             .epoch = 1,
+                             .model_hash = 99,
+                             .max_model_len = MODEL_LEN,
+                             .kv_blocks = 16,
+                             .block_size = 64,
+                             .max_num_seqs = SLOTS}};
+  send_worker(w, 1, 1, 0, &m);
+  send_ready(w, 1, 1);
+  ck_assert_int_eq(w->lost, 0);
+  ck_assert_int_eq(w->ready, 2);
+  world_destroy(w);
+}
+END_TEST
+
 static void own_register(struct world *w, uint64_t epoch, uint32_t tp, uint32_t pp, uint64_t hash) {
   tri_group_msg m = {.op = TRI_GROUP_REGISTER,
                      .reg = {.world = tp * pp,
@@ -358,6 +381,7 @@ Suite *suite_core_groups(void) {
   tcase_add_test(t, test_stalled_while_idle);
   tcase_add_test(t, test_refused_registrations);
   tcase_add_test(t, test_other_model);
+  tcase_add_test(t, test_other_block_size);
   tcase_add_test(t, test_other_model_than_own);
   tcase_add_test(t, test_other_layout_than_own);
   return suite;

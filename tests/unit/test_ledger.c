@@ -46,8 +46,8 @@ START_TEST(kv_gets_what_is_left) {
   ck_assert_int_eq(make(&k, 0, 0, false, &host, &err), TRI_OK);
   ck_assert_int_eq(make(&k, 0, 0, true, &device, &err), TRI_OK);
   ck_assert(!host.workspace && !host.reserve && device.workspace && device.reserve);
-  ck_assert_int_eq(device.branch_workspace > 0, _i == DEEPSEEK); /* the one with a shared expert */
-  ck_assert(device.branch_workspace < device.workspace && !host.branch_workspace);
+  ck_assert_int_eq(device.side_workspace > 0, _i == DEEPSEEK); /* the one with a shared expert */
+  ck_assert(device.side_workspace < device.workspace && !host.side_workspace);
   ck_assert(host.weights == device.weights && host.activations == device.activations && host.kv == device.kv);
   int64_t kv = (int64_t)device.kv;
   /* Exactly enough, and a byte less. */

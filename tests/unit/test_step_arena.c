@@ -34,7 +34,7 @@ static struct notes {
   int count;                           /* of ops so far */
   tri_buffer_set live[MAX_EVENTS + 1]; /* by the record */
   tri_step_event seen[MAX_EVENTS];
-  int branch_begin, branch_end; /* numbers of the branch's first op, and of the first one beside it */
+  int side_begin, side_end; /* numbers of the side stream's first op, and of the first one beside it */
   uint64_t sent;
 } notes;
 
@@ -101,25 +101,25 @@ static void copy_rows_noted(tri_backend *be, void *to, size_t to_pitch, const vo
   if (!be->narrow_activations) notes.original.copy_rows(be, to, to_pitch, from, from_pitch, width, rows);
 }
 
-static void branch_begun(tri_backend *be) {
+static void side_begun(tri_backend *be) {
   (void)be;
-  notes.branch_begin = notes.count;
+  notes.side_begin = notes.count;
 }
 
-static void branch_ended(tri_backend *be) {
+static void side_ended(tri_backend *be) {
   (void)be;
-  notes.branch_end = notes.count;
+  notes.side_end = notes.count;
 }
 
 /* Neither side may have written what the other one used. The record keeps all of it until here. */
-static void branch_joined(tri_backend *be) {
+static void side_joined(tri_backend *be) {
   tri_buffer_set used[2] = {0}, written[2] = {0};
   (void)be;
   if (notes.mode == OFF) return;
-  ck_assert_int_lt(notes.branch_begin, notes.branch_end);
-  for (int e = notes.branch_begin; e < notes.count; e++) {
-    used[e >= notes.branch_end] |= notes.seen[e].reads | notes.seen[e].writes;
-    written[e >= notes.branch_end] |= notes.seen[e].writes;
+  ck_assert_int_lt(notes.side_begin, notes.side_end);
+  for (int e = notes.side_begin; e < notes.count; e++) {
+    used[e >= notes.side_end] |= notes.seen[e].reads | notes.seen[e].writes;
+    written[e >= notes.side_end] |= notes.seen[e].writes;
   }
   ck_assert_uint_eq((used[0] & written[1]) | (used[1] & written[0]), 0);
   ck_assert_int_lt(notes.count, MAX_EVENTS);
@@ -129,9 +129,9 @@ static void branch_joined(tri_backend *be) {
 
 static void take_notes(tri_backend *be) {
   notes.original = be->ops;
-  be->ops.branch_begin = branch_begun;
-  be->ops.branch_end = branch_ended;
-  be->ops.branch_join = branch_joined;
+  be->ops.side_begin = side_begun;
+  be->ops.side_end = side_ended;
+  be->ops.side_join = side_joined;
 #define X(op) be->ops.op##_launch = op##_noted;
   TRI_OP_LIST(X)
 #undef X
