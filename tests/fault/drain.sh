@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Draining: what runs ends well, new requests are refused with a reason, exit code 0, nothing stays. A second signal, a second later, ends everything at once.
 . "$(dirname "$0")/lib.sh"
-TOKENS=900
+TOKENS=400
 
 # drains WHAT SIGNAL PID
 drains() {
