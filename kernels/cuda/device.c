@@ -247,7 +247,7 @@ static tri_status refuse(cudaError_t e, const char *what, tri_error *err) {
 
 static tri_status open_device(tri_cuda_impl *impl, tri_error *err) {
   struct cudaDeviceProp p;
-  int driver = 0, runtime = 0, count = 0, first = 0, last = 0;
+  int driver = 0, runtime = 0, count = 0, least = 0, greatest = 0;
   cudaError_t e = cudaDriverGetVersion(&driver);
   if (e == cudaSuccess) e = cudaRuntimeGetVersion(&runtime);
   if (e != cudaSuccess) return refuse(e, "no version of the driver", err);
@@ -271,10 +271,10 @@ static tri_status open_device(tri_cuda_impl *impl, tri_error *err) {
   snprintf(impl->isa, sizeof impl->isa, "sm_%d%d", p.major, p.minor);
   e = cudaSetDevice(impl->device);
   if (e == cudaSuccess) impl->is_hopper = tri_cuda_is_hopper();
-  /* Steps come before what runs beside them. */
-  if (e == cudaSuccess) e = cudaDeviceGetStreamPriorityRange(&last, &first);
+  /* Steps, and what the next stage waits for, come before what runs beside them. */
+  if (e == cudaSuccess) e = cudaDeviceGetStreamPriorityRange(&least, &greatest);
   for (int i = 0; i < TRI_STREAM_COUNT && e == cudaSuccess; i++)
-    e = cudaStreamCreateWithPriority(&impl->streams[i], cudaStreamNonBlocking, i == TRI_STREAM_COMPUTE ? first : last);
+    e = cudaStreamCreateWithPriority(&impl->streams[i], cudaStreamNonBlocking, i == TRI_STREAM_COPY ? least : greatest);
   impl->lanes[TRI_CUDA_MAIN].stream = impl->streams[TRI_STREAM_COMPUTE];
   if (e == cudaSuccess) e = tri_cuda_side_open(impl);
   if (e == cudaSuccess) e = cudaMalloc((void **)&impl->counters, TRI_CUDA_MEETINGS * sizeof *impl->counters);

@@ -279,7 +279,8 @@ static void bench_attention(bench *b, const heads *g, crowd c) {
   float *q = bench_elements(b, query, width), *out = bench_room(b, (size_t)rows * (size_t)(hq * wide) * 2);
   for (int i = 0; i < copies; i++) {
     a[i] = (tri_attention_args){.q = matrix(q, rows, hq * d), .batch = &batch, .out = matrix(out, rows, hq * wide)};
-    a[i].q.dtype = query, a[i].out.dtype = TRI_BF16;
+    a[i].q.dtype = query;
+    a[i].out.dtype = TRI_BF16;
     a[i].kv = (tri_kv_layer){.k = k + (size_t)i * kv, .v = v + (size_t)i * kv, .dtype = TRI_BF16};
     a[i].kv.num_blocks = kv_blocks, a[i].kv.num_kv_heads = g->hkv, a[i].kv.block_size = block;
     a[i].kv.head_dim = d, a[i].kv.v_dim = g->v_dim;

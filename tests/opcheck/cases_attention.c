@@ -252,7 +252,8 @@ void oc_case_qkv_rope_append(oc *c, int i) {
     have[j] = kept || gap ? tri_load_f32(stored, got.dtype, j) : NAN;
   }
   q.data = want, q.cols = hq * d;
-  got.data = oc_device(c, have, elements * 4), got.dtype = TRI_F32;
+  got.data = oc_device(c, have, elements * 4);
+  got.dtype = TRI_F32;
   oc_compare(c, &q, &got, oc_narrow_limit(b.qkv.dtype, 1e-12));
   double limit = oc_either_way_limit(t, (size_t)(tokens * hkv * d), 1e-12);
   size_t n = bytes / tri_dtype_size(t);

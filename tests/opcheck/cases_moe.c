@@ -233,9 +233,13 @@ static void compare_poisoned(oc *c, const tri_moe_experts_args *a, const tri_mat
 
 /* Weights of int8 as Hopper's grouped products take them: experts with many rows, or few of each. */
 static void shape_int8_prompt(oc *c, oc_moe_shape *s, int i) {
-  s->type = TRI_I8, s->gated = s->whole = true, s->act = i % 4 < 2 ? TRI_ACT_SILU : TRI_ACT_SWIGLU_OAI;
-  s->h = 16 * oc_range(c, 1, 16), s->f = 16 * oc_range(c, 1, 16);
-  s->tokens = oc_range(c, 33, 160), s->experts = i % 2 ? oc_range(c, 5, 20) : oc_range(c, 1, 3);
+  s->type = TRI_I8;
+  s->gated = s->whole = true;
+  s->act = i % 4 < 2 ? TRI_ACT_SILU : TRI_ACT_SWIGLU_OAI;
+  s->h = 16 * oc_range(c, 1, 16);
+  s->f = 16 * oc_range(c, 1, 16);
+  s->tokens = oc_range(c, 33, 160);
+  s->experts = i % 2 ? oc_range(c, 5, 20) : oc_range(c, 1, 3);
   s->top_k = oc_range(c, 1, s->experts > 4 ? 4 : s->experts);
 }
 

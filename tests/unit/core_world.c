@@ -246,21 +246,25 @@ void send_worker(struct world *w, uint32_t group, uint64_t epoch, uint32_t rank,
   tri_core_worker(w->core, w->now, &p, m);
 }
 
+tri_group_msg registration(uint32_t group, uint64_t epoch, uint32_t rank, uint32_t world) {
+  return (tri_group_msg){.op = TRI_GROUP_REGISTER,
+                         .reg = {.group = group,
+                                 .rank = rank,
+                                 .world = world,
+                                 .tp = world,
+                                 .pp = 1,
+                                 .epoch = epoch,
+                                 .pid = 1,
+                                 .model_hash = 99,
+                                 .max_model_len = MODEL_LEN,
+                                 .kv_blocks = 64,
+                                 .block_size = 16,
+                                 .max_num_seqs = SLOTS,
+                                 .host = {"node", 4}}};
+}
+
 bool send_register(struct world *w, uint32_t group, uint64_t epoch, uint32_t rank, uint32_t world) {
-  tri_group_msg m = {.op = TRI_GROUP_REGISTER,
-                     .reg = {.group = group,
-                             .rank = rank,
-                             .world = world,
-                             .tp = world,
-                             .pp = 1,
-                             .epoch = epoch,
-                             .pid = 1,
-                             .model_hash = 99,
-                             .max_model_len = MODEL_LEN,
-                             .kv_blocks = 64,
-                             .block_size = 16,
-                             .max_num_seqs = SLOTS,
-                             .host = {"node", 4}}};
+  tri_group_msg m = registration(group, epoch, rank, world);
   w->welcome = false;
   send_worker(w, group, epoch, rank, &m);
   return w->welcome;

@@ -93,6 +93,8 @@ void tick(struct world *w, int64_t ns);
 
 tri_peer rank_peer(uint32_t group, uint64_t epoch, uint32_t rank);
 void send_worker(struct world *w, uint32_t group, uint64_t epoch, uint32_t rank, const tri_group_msg *m);
+/* Returns what a rank of a group with the world's limits registers. */
+tri_group_msg registration(uint32_t group, uint64_t epoch, uint32_t rank, uint32_t world);
 bool send_register(struct world *w, uint32_t group, uint64_t epoch, uint32_t rank, uint32_t world);
 void send_ready(struct world *w, uint32_t group, uint64_t epoch);
 void start_group(struct world *w, uint32_t group, uint64_t epoch, uint32_t world);

@@ -153,7 +153,7 @@ static void check_same_batch(const tri_batch_builder *a, const tri_batch_builder
   MUST(!memcmp(a->batch.seq_start, b->batch.seq_start, (n + 1) * sizeof *a->batch.seq_start));
 }
 
-/* As the embedding takes it. */
+/* Returns the token as the embedding takes it. */
 static uint32_t known(const struct sim *s, uint32_t id) {
   uint32_t token = id & TRI_DRAWN_ID ? s->drawn[id & ~TRI_DRAWN_ID] : id;
   MUST(token < VOCAB);
@@ -347,7 +347,7 @@ static bool under_way(const struct sim *s, const tri_sequence *q) {
   return false;
 }
 
-/* What is aborted holds nothing after the reap, unless a step of it is under way. */
+/* Sequences that are aborted hold nothing after the reap, unless a step of them is under way. */
 static void check_reaped(const struct sim *s) {
   for (int i = 0; i < s->cfg.jobs; i++) {
     const tri_job *j = s->requests[i].job;

@@ -53,7 +53,7 @@ struct result {
   tri_draw draws[MAX_SLOTS];
 };
 
-/* What one rank keeps. The second rank never hears what was drawn, as a first stage does not. */
+/* A rank keeps this. The second one never hears what was drawn, as a first stage does not. */
 struct rank {
   tri_slots *slots;
   tri_batch_builder *batch;

@@ -281,16 +281,9 @@ END_TEST
 /* Groups must agree about the model: one that does not is never used. */
 START_TEST(test_other_model) {
   struct world *w = world_create(2);
+  tri_group_msg m = registration(1, 1, 0, 1);
+  m.reg.model_hash = 5;
   start_group(w, 0, 1, 1);
-  tri_group_msg m = {.op = TRI_GROUP_REGISTER,
-                     .reg = {.group = 1,
-                             .world = 1,
-                             .epoch = 1,
-                             .model_hash = 5,
-                             .max_model_len = 1,
-                             .kv_blocks = 1,
-                             .block_size = 1,
-                             .max_num_seqs = 1}};
   send_worker(w, 1, 1, 0, &m);
   send_ready(w, 1, 1);
   ck_assert_int_eq(w->lost, 1);
@@ -302,18 +295,9 @@ END_TEST
 /* A device's KV blocks may be larger than a host's. */
 START_TEST(test_other_block_size) {
   struct world *w = world_create(2);
+  tri_group_msg m = registration(1, 1, 0, 1);
+  m.reg.block_size *= 4;
   start_group(w, 0, 1, 1);
-  tri_group_msg m = {.op = TRI_GROUP_REGISTER,
-                     .reg = {.group = 1,
-                             .world = 1,
-                             .tp = 1,
-                             .pp = 1,
-                             .epoch = 1,
-                             .model_hash = 99,
-                             .max_model_len = MODEL_LEN,
-                             .kv_blocks = 16,
-                             .block_size = 64,
-                             .max_num_seqs = SLOTS}};
   send_worker(w, 1, 1, 0, &m);
   send_ready(w, 1, 1);
   ck_assert_int_eq(w->lost, 0);
