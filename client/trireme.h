@@ -265,7 +265,7 @@ typedef struct trireme_group_status {
   uint32_t group;
   uint64_t epoch;
   const char *state;
-  uint32_t tp, pp, running, waiting;
+  uint32_t tp, pp, dp, ep, running, waiting;
   uint64_t kv_pages, kv_pages_used; /* KV blocks, by the name that the protocol has for them */
   uint64_t steps, tokens;
   double scheduler_us_per_token;

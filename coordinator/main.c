@@ -23,7 +23,7 @@
 #include "coordinator/signals.h"
 #include "runtime/base/log.h"
 #include "runtime/base/wait.h"
-#include "runtime/base/serve_options.h"
+#include "runtime/base/serve_layout.h"
 #include "runtime/base/version.h"
 
 enum {
@@ -204,7 +204,9 @@ static tri_status open_worker_socket(struct shell *s, bool one_host, tri_error *
 
 static tri_status open_core(struct shell *s, tri_error *err) {
   /* Only the workers need these options: of a coordinator without them any layout is right. */
-  bool has_layout = s->opts.launch == TRI_LAUNCH_MPI && s->opts.tp * s->opts.pp > 1;
+  tri_serve_layout l;
+  TRI_CHECK(tri_serve_layout_make(&s->opts, &l, err));
+  bool has_layout = s->opts.launch == TRI_LAUNCH_MPI && tri_serve_layout_world(&l) > 1;
   tri_core_config cc = {.model_name = s->model.name,
                         .model = &s->model.config,
                         .tokenizer = s->model.tokenizer,
@@ -212,9 +214,11 @@ static tri_status open_core(struct shell *s, tri_error *err) {
                         .labels = s->model.config.head.has_classifier ? &s->model.labels : NULL,
                         .pools_as_model = s->opts.pooling == TRI_POOL_NONE,
                         .model_hash = tri_model_config_hash(&s->model.config),
-                        .tp = has_layout ? (uint32_t)s->opts.tp : 0,
-                        .pp = has_layout ? (uint32_t)s->opts.pp : 0,
-                        .num_groups = s->opts.launch == TRI_LAUNCH_MPI ? 1 : (uint32_t)s->opts.dp,
+                        .tp = has_layout ? (uint32_t)l.tp : 0,
+                        .pp = has_layout ? (uint32_t)l.pp : 0,
+                        .dp = has_layout ? (uint32_t)l.dp : 0,
+                        .ep = has_layout ? (uint32_t)l.ep : 0,
+                        .num_groups = s->opts.launch == TRI_LAUNCH_MPI ? 1 : (uint32_t)l.replicas,
                         .seed = s->opts.seed,
                         .max_queue = s->opts.max_queue,
                         .max_prompt = s->model.max_prompt,

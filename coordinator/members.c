@@ -30,8 +30,14 @@ static bool begin_epoch(tri_core *c, int64_t now, uint32_t index, const tri_grou
   group *g = &c->groups[index];
   if (g->state != GROUP_ABSENT && g->state != GROUP_LOST) jobs_fail_group(c, now, index, "it was started again");
   tri_free(g->ranks);
-  *g =
-      (group){.state = GROUP_STARTING, .epoch = r->epoch, .tp = r->tp, .pp = r->pp, .world = r->world, .began_ns = now};
+  *g = (group){.state = GROUP_STARTING,
+               .epoch = r->epoch,
+               .tp = r->tp,
+               .pp = r->pp,
+               .dp = r->dp,
+               .ep = r->ep,
+               .world = r->world,
+               .began_ns = now};
   g->ranks = tri_calloc(r->world, sizeof *g->ranks);
   if (g->ranks) return true;
   g->state = GROUP_ABSENT;
@@ -41,9 +47,12 @@ static bool begin_epoch(tri_core *c, int64_t now, uint32_t index, const tri_grou
 
 /* Workers may have been given other options than this process, as mpirun makes easy. */
 static bool layout_fits(const tri_core *c, const tri_group_register *r, char *why, size_t cap) {
-  if (!c->cfg.tp || (r->tp == c->cfg.tp && r->pp == c->cfg.pp)) return true;
-  snprintf(why, cap, "the workers were started with -tp %u -pp %u, the coordinator with -tp %u -pp %u", r->tp, r->pp,
-           c->cfg.tp, c->cfg.pp);
+  const tri_core_config *own = &c->cfg;
+  if (!own->tp || (r->tp == own->tp && r->pp == own->pp && r->dp == own->dp && r->ep == own->ep)) return true;
+  snprintf(
+      why, cap,
+      "the workers were started with -tp %u -pp %u -dp %u -ep %u, the coordinator with -tp %u -pp %u -dp %u -ep %u",
+      r->tp, r->pp, r->dp, r->ep, own->tp, own->pp, own->dp, own->ep);
   return false;
 }
 
@@ -108,8 +117,9 @@ bool member_ready(tri_core *c, int64_t now, const tri_group_msg *m) {
     }
   g->state = GROUP_READY;
   g->layer_seconds = m->ready.layer_seconds;
-  tri_log(TRI_LOG_INFO, "members", "group %u is ready: tp %u pp %u, %llu KV blocks of %llu tokens, loaded in %.2f s",
-          index, g->tp, g->pp, (unsigned long long)g->kv_blocks, (unsigned long long)g->block_size,
+  tri_log(TRI_LOG_INFO, "members",
+          "group %u is ready: tp %u pp %u dp %u ep %u, %llu KV blocks of %llu tokens, loaded in %.2f s", index, g->tp,
+          g->pp, g->dp, g->ep, (unsigned long long)g->kv_blocks, (unsigned long long)g->block_size,
           m->ready.load_seconds);
   c->cfg.io.group_ready(c->cfg.io.ctx, index, g->epoch);
   return true;

@@ -25,6 +25,8 @@ static void fill_group(const group *g, uint32_t index, tri_group_status *out) {
                             .state = group_state_name(g->state),
                             .tp = g->tp,
                             .pp = g->pp,
+                            .dp = g->dp,
+                            .ep = g->ep,
                             .running = g->running,
                             .waiting = g->waiting,
                             .kv_pages = g->kv_blocks,

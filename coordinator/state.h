@@ -133,7 +133,7 @@ typedef struct cost_window {
 typedef struct group {
   group_state state;
   uint64_t epoch;
-  uint32_t tp, pp, world;
+  uint32_t tp, pp, dp, ep, world;
   rank_info *ranks; /* [world] */
   uint64_t model_hash, max_model_len, kv_blocks, block_size, max_num_seqs;
   uint32_t running, waiting, jobs;

@@ -46,8 +46,10 @@ static void send_register(struct control *c) {
                              .group = (uint32_t)w->opts.group,
                              .rank = (uint32_t)w->rank,
                              .world = (uint32_t)w->world,
-                             .tp = (uint32_t)w->opts.tp,
-                             .pp = (uint32_t)w->opts.pp,
+                             .tp = (uint32_t)w->layout.tp,
+                             .pp = (uint32_t)w->layout.pp,
+                             .dp = (uint32_t)w->layout.dp,
+                             .ep = (uint32_t)w->layout.ep,
                              .epoch = w->opts.epoch,
                              .pid = getpid()}};
   if (atomic_load(&w->loaded)) {

@@ -202,7 +202,8 @@ static tri_status poll_result(struct leader *ld, bool *worked) {
   tri_comm *c = w->group.world;
   size_t len;
   if (tri_group_is_sampler(&w->group)) return TRI_OK;
-  tri_status st = tri_comm_try_recv(c, ld->packed, ld->packed_cap, tri_group_sampler(&w->group), TRI_TAG_RESULT, &len);
+  tri_status st =
+      tri_comm_try_recv(c, ld->packed, ld->packed_cap, tri_group_sampler(&w->group, 0), TRI_TAG_RESULT, &len);
   if (st == TRI_AGAIN) return TRI_OK;
   if (st != TRI_OK) return st;
   *worked = true;
@@ -291,7 +292,7 @@ static tri_status run_plan(void *ctx) {
   tri_comm *c = w->group.world;
   tri_wait wait = tri_wait_begin(&c->cfg.policy, tri_deadline_after_ms(c->cfg.timeout_ms));
   while (st == TRI_OK && !result) {
-    st = tri_comm_try_recv(c, ld->packed, ld->packed_cap, tri_group_sampler(&w->group), TRI_TAG_RESULT, &len);
+    st = tri_comm_try_recv(c, ld->packed, ld->packed_cap, tri_group_sampler(&w->group, 0), TRI_TAG_RESULT, &len);
     if (st == TRI_OK) break;
     if (st == TRI_AGAIN) st = tri_wait_pause(&wait);
   }

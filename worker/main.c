@@ -33,7 +33,7 @@ static const tri_options_spec spec = {
 
 static void log_as(const tri_worker *w, int rank) {
   char who[16];
-  if (w->opts.dp > 1)
+  if (tri_serve_num_groups(&w->opts) > 1)
     snprintf(who, sizeof who, "%d:%d", w->opts.group, rank);
   else
     snprintf(who, sizeof who, "%d", rank);
@@ -208,7 +208,8 @@ static tri_status start(tri_worker *w, int *argc, char ***argv, tri_error *err) 
     tri_fail(err, st, "comm", "cannot form the group: %s", tri_status_text(st));
     goto cleanup;
   }
-  TRI_TRY(tri_group_create(world, w->opts.tp, w->opts.pp, &w->group, err));
+  const tri_serve_layout *l = &w->layout;
+  TRI_TRY(tri_group_create(world, (tri_parallel){.tp = l->tp, .pp = l->pp, .dp = l->dp, .ep = l->ep}, &w->group, err));
   tri_start_watch_phase(&w->start_watch, "load", &w->backend->loaded);
   TRI_TRY(load(w, local_ranks, err));
   tri_start_watch_phase(&w->start_watch, "canary", NULL);
@@ -224,6 +225,7 @@ static tri_status init(tri_worker *w, tri_error *err) {
       tri_ring_init(&w->outbox_free, TRI_NUM_OUTBOXES) != TRI_OK)
     return tri_fail(err, TRI_NO_MEMORY, "worker", "no memory for the rings");
   if (!w->opts.model) return tri_fail(err, TRI_USAGE, "model", "--model is missing");
+  TRI_CHECK(tri_serve_layout_make(&w->opts, &w->layout, err));
   return tri_start_watch_begin(&w->start_watch, w->opts.start_timeout, err);
 }
 

@@ -61,7 +61,7 @@ static int move_near(const tri_backend *be) {
 }
 
 void tri_placement_share(const tri_serve_options *o, int rank, int local_rank, int local_size, int *index, int *count) {
-  int first, groups = o->launch == TRI_LAUNCH_MPI ? 1 : o->dp; /* one group, whatever is said */
+  int first, groups = o->launch == TRI_LAUNCH_MPI ? 1 : tri_serve_num_groups(o); /* one group, whatever is said */
   if (o->places && tri_hosts_read_share(o->places, rank, local_size, &first, count)) {
     *index = first + local_rank;
     return;

@@ -3,7 +3,7 @@
 #define TRI_WORKER_PLACEMENT_H
 
 #include "comm/comm.h"
-#include "runtime/base/serve_options.h"
+#include "runtime/base/serve_layout.h"
 
 typedef struct tri_placement {
   tri_backend *backend;

@@ -15,13 +15,14 @@
 #include "runtime/base/start_watch.h"
 #include "runtime/base/wait.h"
 #include "runtime/engine/engine.h"
-#include "runtime/base/serve_options.h"
+#include "runtime/base/serve_layout.h"
 #include "worker/scheduler.h"
 
 enum { TRI_NUM_OUTBOXES = 8 };
 
 typedef struct tri_worker {
   tri_serve_options opts;
+  tri_serve_layout layout;
   int rank, world; /* in the group */
   tri_boot boot;
   tri_group group;

@@ -127,6 +127,8 @@ static const tri_field register_fields[] = {
     G_U32(tri_group_register, world),
     G_U32(tri_group_register, tp),
     G_U32(tri_group_register, pp),
+    G_U32(tri_group_register, dp),
+    G_U32(tri_group_register, ep),
     G_U64(tri_group_register, epoch),
     {TRI_F(TRI_FT_I64, "pid", tri_group_register, pid)},
     G_U64(tri_group_register, model_hash),

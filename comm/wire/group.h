@@ -27,7 +27,7 @@ typedef enum tri_group_op {
 
 typedef struct tri_group_register {
   tri_wire_str version, host;
-  uint32_t group, rank, world, tp, pp;
+  uint32_t group, rank, world, tp, pp, dp, ep;
   uint64_t epoch;
   int64_t pid;
   uint64_t model_hash;

@@ -35,6 +35,8 @@
   X(context, STR, state, "state") /* "starting" "ready" "draining" "lost" */                                           \
   X(context, U32, tp, "tensor_parallel_size")                                                                          \
   X(context, U32, pp, "pipeline_parallel_size")                                                                        \
+  X(context, U32, dp, "data_parallel_size")                                                                            \
+  X(context, U32, ep, "expert_parallel_size")                                                                          \
   X(context, U32, running, "running")                                                                                  \
   X(context, U32, waiting, "waiting")                                                                                  \
   X(context, U64, kv_pages, "kv_pages") /* KV blocks */                                                                \

@@ -55,6 +55,8 @@ static tri_status list_hosts(tri_up *u, bool by_srun, const char *nodes, tri_err
 tri_status tri_up_place_groups(tri_up *u, tri_error *err) {
   const tri_up_options *o = &u->opts;
   const tri_serve_options *v = &o->serve;
+  const tri_serve_layout *y = &u->layout;
+  int world = tri_serve_layout_world(y);
   bool by_srun = !strcmp(o->launcher, "srun");
   const char *nodes = getenv("SLURM_JOB_NODELIST");
   long long slots = 0;
@@ -62,14 +64,14 @@ tri_status tri_up_place_groups(tri_up *u, tri_error *err) {
   if (!u->hosts.count) return TRI_OK;
   if (!by_srun) TRI_CHECK(check_interface(v->interface, err));
   if (o->hosts && !by_srun && !has_agent(o)) TRI_CHECK(check_addresses(&u->hosts, err));
-  u->places = tri_calloc((size_t)v->dp * (size_t)v->tp * (size_t)v->pp, sizeof *u->places);
+  u->places = tri_calloc((size_t)y->replicas * (size_t)world, sizeof *u->places);
   if (!u->places) return tri_fail(err, TRI_NO_MEMORY, "hosts", "no memory");
   bool more = o->hosts ? may_oversubscribe(o) : true; /* Slurm has its own opinion of what a job may start */
-  tri_status st = tri_hosts_place(&u->hosts, v->dp, v->tp * v->pp, more, u->places);
+  tri_status st = tri_hosts_place(&u->hosts, y->replicas, world, more, u->places);
   for (int i = 0; i < u->hosts.count; i++) slots += u->hosts.list[i].slots;
   if (st == TRI_OK) return st;
   return tri_fail(err, TRI_USAGE, "hosts",
                   "--hosts \"%.100s\" has places for %lld ranks, but tensor-parallel %d x pipeline-parallel %d x "
                   "data-parallel %d needs %d",
-                  o->hosts ? o->hosts : nodes, slots, v->tp, v->pp, v->dp, v->tp * v->pp * v->dp);
+                  o->hosts ? o->hosts : nodes, slots, v->tp, v->pp, y->dp * y->replicas, world * y->replicas);
 }

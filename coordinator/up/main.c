@@ -99,14 +99,17 @@ static void remove_socket(const tri_up *u) {
 }
 
 /* Refuses here, once, a layout that every rank would refuse after its start. */
-static tri_status check_layout(const tri_up *u, tri_error *err) {
+static tri_status check_layout(tri_up *u, tri_error *err) {
   const tri_serve_options *o = &u->opts.serve;
   tri_shard shard;
   if (!o->model) return tri_fail(err, TRI_USAGE, "model", "--model is missing");
+  TRI_CHECK(tri_serve_layout_make(o, &u->layout, err));
   tri_model_config *config = tri_calloc(1, sizeof *config);
   if (!config) return tri_fail(err, TRI_NO_MEMORY, "model", "no memory");
   tri_status st = tri_model_config_load(o->model, config, err);
-  if (st == TRI_OK) st = tri_shard_make(config, (tri_parallel){.tp = o->tp, .pp = o->pp}, &shard, err);
+  const tri_serve_layout *l = &u->layout;
+  tri_parallel p = {.tp = l->tp, .pp = l->pp, .dp = l->dp, .ep = l->ep};
+  if (st == TRI_OK) st = tri_shard_make(config, p, &shard, err);
   tri_free(config);
   return st;
 }
@@ -114,7 +117,7 @@ static tri_status check_layout(const tri_up *u, tri_error *err) {
 static void stop_all(tri_up *u, int code) {
   if (!u->stopping) u->exit_code = code;
   u->stopping = true;
-  for (int g = 0; g < u->opts.serve.dp; g++) tri_up_kill(u->groups[g].pid);
+  for (int g = 0; g < u->layout.replicas; g++) tri_up_kill(u->groups[g].pid);
   tri_up_kill(u->coordinator);
 }
 
@@ -140,7 +143,7 @@ static void start_groups(tri_up *u) {
   tri_error err = {0};
   tri_status st = tri_boot_load(u->boot_path, tri_deadline_after_ms(5000), &u->boot, &err);
   if (st == TRI_OK) st = tri_boot_to_env(&u->boot, &err);
-  for (int g = 0; st == TRI_OK && g < u->opts.serve.dp; g++) st = tri_up_spawn_group(u, g, &err);
+  for (int g = 0; st == TRI_OK && g < u->layout.replicas; g++) st = tri_up_spawn_group(u, g, &err);
   if (st == TRI_OK) return;
   tri_log(TRI_LOG_ERROR, "up", "%s", err.message);
   stop_all(u, TRI_EXIT_FAILED);
@@ -216,7 +219,7 @@ static int64_t restart_delay(int failures) {
 static void end_empty_launchers(tri_up *u, int64_t now) {
   if (!u->draining || u->coordinator || now < u->empty_check_ns) return;
   u->empty_check_ns = now + EMPTY_MS * 1000000LL;
-  for (int g = 0; g < u->opts.serve.dp; g++) {
+  for (int g = 0; g < u->layout.replicas; g++) {
     tri_up_group *group = &u->groups[g];
     bool alone = !group->segments.path[0]; /* no launcher, or not one of this host's ranks */
     if (!group->pid || alone || tri_up_has_children(group->pid)) continue;
@@ -268,7 +271,7 @@ static void reap(tri_up *u) {
       stop_all(u, code ? code : TRI_EXIT_FAILED);
       continue;
     }
-    for (int g = 0; g < u->opts.serve.dp; g++)
+    for (int g = 0; g < u->layout.replicas; g++)
       if (u->groups[g].pid == pid) group_ended(u, g, status);
   }
 }
@@ -285,7 +288,7 @@ static void read_signals(tri_up *u) {
 
 static bool anything_runs(const tri_up *u) {
   bool runs = u->coordinator > 0;
-  for (int g = 0; g < u->opts.serve.dp; g++) runs |= u->groups[g].pid > 0;
+  for (int g = 0; g < u->layout.replicas; g++) runs |= u->groups[g].pid > 0;
   return runs;
 }
 
@@ -303,13 +306,13 @@ static void check_times(tri_up *u) {
     tri_log(TRI_LOG_ERROR, "up", "the coordinator has been silent for %d s: ending everything", SILENCE_MS / 1000);
     stop_all(u, TRI_EXIT_FAILED);
   }
-  for (int g = 0; g < u->opts.serve.dp && !u->stopping; g++) tri_up_start_check(u, g, now);
-  for (int g = 0; g < u->opts.serve.dp; g++)
+  for (int g = 0; g < u->layout.replicas && !u->stopping; g++) tri_up_start_check(u, g, now);
+  for (int g = 0; g < u->layout.replicas; g++)
     if (u->groups[g].kill_ns && now >= u->groups[g].kill_ns) {
       u->groups[g].kill_ns = 0;
       tri_up_kill(u->groups[g].pid);
     }
-  for (int g = 0; g < u->opts.serve.dp && !u->stopping && !u->draining; g++)
+  for (int g = 0; g < u->layout.replicas && !u->stopping && !u->draining; g++)
     if (!u->groups[g].pid && u->groups[g].restart_ns && now >= u->groups[g].restart_ns &&
         tri_up_spawn_group(u, g, &err) != TRI_OK) {
       tri_log(TRI_LOG_ERROR, "up", "%s", err.message);

@@ -169,7 +169,7 @@ tri_status tri_up_spawn_group(tri_up *u, int group, tri_error *err) {
   struct command c = {0};
   tri_up_group *g = &u->groups[group];
   char program[4200];
-  int world = u->opts.serve.tp * u->opts.serve.pp;
+  int world = tri_serve_layout_world(&u->layout);
   bool alone = world == 1 && !u->places && strcmp(u->opts.launcher, "srun");
   struct shares shares = {0};
   if (!find_shares(u, group, world, &shares))

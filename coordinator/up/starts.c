@@ -44,7 +44,7 @@ static const char *missing(const tri_up_group *g, int world, char *out, size_t c
 
 void tri_up_start_check(tri_up *u, int group, int64_t now) {
   tri_up_group *g = &u->groups[group];
-  int world = u->opts.serve.tp * u->opts.serve.pp;
+  int world = tri_serve_layout_world(&u->layout);
   char which[200];
   if (g->pid <= 0 || g->ready || g->num_here >= world || g->kill_ns) return;
   double waited = (double)(now - g->progress_ns) / 1e9;

@@ -9,7 +9,7 @@
 
 #include "comm/wire/boot.h"
 #include "runtime/base/hosts.h"
-#include "runtime/base/serve_options.h"
+#include "runtime/base/serve_layout.h"
 
 enum { TRI_UP_MAX_GROUPS = 64, TRI_UP_MAX_ARGS = 512, TRI_UP_MAX_RANKS = 1024 };
 
@@ -41,6 +41,7 @@ typedef struct tri_up_group {
 
 typedef struct tri_up {
   tri_up_options opts;
+  tri_serve_layout layout;
   char **pass; /* arguments for the children */
   int num_pass;
   char bin_dir[4096], boot_path[300], workers_path[300];

@@ -25,7 +25,8 @@ typedef struct tri_serve_options {
   uint64_t seed;
   int64_t max_model_len;
   /* layout */
-  int tp, pp, dp;
+  int tp, pp, dp, ep, moe_tp, replicas; /* 0: not given, of the last three; see tri_serve_layout */
+  bool enable_expert_parallel;
   /* scheduling */
   int max_num_seqs, max_num_batched_tokens, prompt_micro_batch_tokens, block_size, scheduling_policy;
   uint64_t kv_cache_memory;

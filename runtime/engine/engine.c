@@ -81,6 +81,8 @@ static tri_status prepare(tri_engine *e, const tri_engine_config *config, tri_ch
   TRI_CHECK(set_use(&e->model, config, err));
   tri_parallel p = e->group->p;
   p.quantized = config->quantization != TRI_QUANTIZE_NONE;
+  if (tri_parallel_dp(p) > 1)
+    return tri_fail(err, TRI_UNSUPPORTED, "data_parallel_size", "shards inside a group are not there yet");
   TRI_CHECK(tri_shard_make(&e->model, p, &e->shard, err));
   if (config->load_format != TRI_LOAD_DUMMY) TRI_CHECK(tri_checkpoint_open(config->model_dir, ckpt, err));
   find_head(&e->model, *ckpt);

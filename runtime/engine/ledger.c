@@ -88,7 +88,7 @@ tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const 
   tri_weight_map_free(&m);
   st = tri_step_arena_plan(&ac, &arena, err);
   if (st != TRI_OK) return st;
-  l.activations = arena.bytes + (size_t)s->layers.count * (size_t)c->moe.num_experts * sizeof(tri_expert_tally);
+  l.activations = arena.bytes + (size_t)s->layers.count * (size_t)s->experts.count * sizeof(tri_expert_tally);
   if (!tri_kv_block_bytes(c, s, config->kv_dtype, limits->block_size, &l.block_bytes) ||
       (config->device && !workspace_bytes(c, s, limits, &l)))
     return tri_fail(err, TRI_OVERFLOW, "max_num_batched_tokens", "the sizes overflow");

@@ -205,11 +205,12 @@ tri_moe_route_args tri_route_of(const tri_walk *w, const tri_layer *y) {
       .group_best = (int)m->group_best,
       .renormalize = m->renormalize,
       .scale = (float)m->scale,
-      .num_experts = (int)m->num_experts,
+      .first_expert = f->cfg.shard.experts.first,
+      .num_experts = f->cfg.shard.experts.count,
       .experts = numbers_of(f->buf.experts),
       .weights = f->buf.expert_weights.data,
       .map = map_of(f),
-      .tally = f->tally ? f->tally + layer * (size_t)m->num_experts : NULL,
+      .tally = f->tally ? f->tally + layer * (size_t)f->cfg.shard.experts.count : NULL,
   };
 }
 
@@ -221,7 +222,7 @@ tri_moe_experts_args tri_experts_of(const tri_walk *w, const tri_layer *y, tri_m
       .x = in,
       .weights = f->buf.expert_weights.data,
       .top_k = (int)c->moe.top_k,
-      .num_experts = (int)c->moe.num_experts,
+      .num_experts = f->cfg.shard.experts.count,
       .map = map_of(f),
       .up = *up,
       .down = *down,

@@ -175,7 +175,7 @@ void tri_forward_destroy(tri_forward *f) {
 
 tri_status tri_forward_tally(const tri_forward *f, tri_expert_tally *out) {
   tri_backend *be = f->cfg.backend;
-  size_t n = (size_t)f->cfg.shard.layers.count * (size_t)f->cfg.model->moe.num_experts;
+  size_t n = (size_t)f->cfg.shard.layers.count * (size_t)f->cfg.shard.experts.count;
   if (!f->tally) return TRI_UNSUPPORTED;
   be->ops.download(be, out, f->tally, n * sizeof *out);
   return be->ops.stream_sync(be);
@@ -220,14 +220,14 @@ static size_t bytes_of(tri_mat m) { return (size_t)m.rows * (size_t)m.cols * siz
 static tri_status receive_hidden(tri_forward *f, int lane, tri_mat x) {
   const tri_group *g = f->cfg.group;
   tri_comm *c = f->cfg.stages;
-  return tri_comm_recv(c, x.data, bytes_of(x), tri_group_rank(g, g->p.pp_rank - 1, g->p.tp_rank),
+  return tri_comm_recv(c, x.data, bytes_of(x), tri_group_rank(g, g->p.pp_rank - 1, g->p.dp_rank, g->p.tp_rank),
                        TRI_TAG_HIDDEN + lane);
 }
 
 static tri_status send_hidden(tri_forward *f, int lane, tri_mat x) {
   const tri_group *g = f->cfg.group;
   tri_comm *c = f->cfg.stages;
-  return tri_comm_isend(c, x.data, bytes_of(x), tri_group_rank(g, g->p.pp_rank + 1, g->p.tp_rank),
+  return tri_comm_isend(c, x.data, bytes_of(x), tri_group_rank(g, g->p.pp_rank + 1, g->p.dp_rank, g->p.tp_rank),
                         TRI_TAG_HIDDEN + lane, &f->sends[lane]);
 }
 

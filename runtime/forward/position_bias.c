@@ -106,7 +106,7 @@ static bool make_biases(tri_forward *f, struct staged *s) {
 }
 
 static bool make_tally(tri_forward *f, struct staged *s) {
-  size_t n = (size_t)f->cfg.shard.layers.count * (size_t)f->cfg.model->moe.num_experts;
+  size_t n = (size_t)f->cfg.shard.layers.count * (size_t)f->cfg.shard.experts.count;
   if (!n) return true;
   s->tally = tri_calloc(n, sizeof *s->tally);
   return s->tally && put_table(f, s->tally, n * sizeof *s->tally, &f->tally);

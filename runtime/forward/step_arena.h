@@ -31,7 +31,7 @@
   X(router)   /* [T, num_experts] */                                                                                   \
   X(experts)  /* [T, top_k] of int32_t */                                                                              \
   X(expert_weights)                                                                                                    \
-  X(map_first)   /* [1, num_experts + 1] of int32_t, as the next two: see tri_expert_map */                            \
+  X(map_first)   /* [1, experts of the shard + 1] of int32_t, as the next two: see tri_expert_map */                   \
   X(map_choice)  /* [T, top_k] */                                                                                      \
   X(map_row)     /* [T, top_k] */                                                                                      \
   X(shared_gate) /* [T, 1] */                                                                                          \

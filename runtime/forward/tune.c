@@ -141,9 +141,9 @@ static tri_status measure_stages(const tri_forward_config *config, tri_error *er
   tri_tactics *own = NULL, *all = NULL;
   tri_status st = tri_tactics_create(&own), measured = TRI_OK;
   if (st == TRI_OK) st = tri_tactics_create(&all);
-  if (st == TRI_OK && !g->p.tp_rank) st = measured = measure(config, own, err);
+  if (st == TRI_OK && !g->p.tp_rank && !g->p.dp_rank) st = measured = measure(config, own, err);
   for (int stage = g->p.pp - 1; stage >= 0; stage--) {
-    tri_status shared = share(config, own, tri_group_rank(g, stage, 0), all);
+    tri_status shared = share(config, own, tri_group_rank(g, stage, 0, 0), all);
     if (st == TRI_OK) st = shared;
   }
   if (st == TRI_OK) st = tri_tactics_put_all(config->backend->tactics, all);

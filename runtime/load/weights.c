@@ -142,7 +142,8 @@ tri_status tri_weights_each(const tri_model_config *c, const tri_shard *s, const
       t.place = per_layer ? m->layers[l * TRI_W_COUNT + r->weight] : m->global[r->weight];
       t.k = tri_shard_weight_shape(c, s, r->weight).k;
       bool experts = r->flags & (TRI_TENSOR_PER_EXPERT | TRI_TENSOR_STACKED);
-      for (t.expert = 0; t.expert < (experts ? c->moe.num_experts : 1); t.expert++) {
+      tri_range own = experts ? s->experts : (tri_range){0, 1};
+      for (t.expert = own.first; t.expert < own.first + own.count; t.expert++) {
         tri_status st = fn(ctx, &t);
         if (st != TRI_OK) return st;
       }

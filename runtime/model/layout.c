@@ -5,6 +5,37 @@ tri_range tri_range_part(int64_t n, int parts, int rank) {
   return (tri_range){(int)first, (int)(end - first)};
 }
 
+/* Refuses shares of experts that the ranks of a stage cannot hold. */
+static tri_status check_experts(const tri_model_config *c, tri_parallel p, tri_error *err) {
+  int dp = tri_parallel_dp(p), ep = tri_parallel_ep(p), etp = tri_parallel_etp(p);
+  int64_t experts = c->moe.num_experts;
+  if (dp < 1 || p.dp_rank < 0 || p.dp_rank >= dp)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "rank", "rank outside the layout");
+  if (!experts && (ep > 1 || dp > 1))
+    return tri_fail(err, TRI_UNSUPPORTED, "expert_parallel_size",
+                    "the model has no experts to be shared by %d ranks: expert_parallel_size must be 1", ep);
+  if (ep < 1 || (int64_t)ep * etp != (int64_t)dp * p.tp)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "expert_parallel_size",
+                    "expert-parallel %d x expert slices %d is not data-parallel %d x tensor-parallel %d", ep, etp, dp,
+                    p.tp);
+  if (experts && p.tp % etp)
+    return tri_fail(
+        err, TRI_OUT_OF_RANGE, "expert_parallel_size",
+        "experts in %d slices (data-parallel %d x tensor-parallel %d / expert-parallel %d): the slices must "
+        "divide tensor-parallel %d",
+        etp, dp, p.tp, ep, p.tp);
+  if (experts && ep > experts)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "expert_parallel_size", "%d shares of %lld experts: the range is 1 to %lld",
+                    ep, (long long)experts, (long long)experts);
+  if (experts && etp > c->moe.intermediate_size)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "tensor_parallel_size", "%d slices of an expert of %lld units", etp,
+                    (long long)c->moe.intermediate_size);
+  if (experts && c->moe.has_shared && p.tp > c->moe.shared_size)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "tensor_parallel_size",
+                    "%d tensor ranks exceed the shared expert's intermediate size", p.tp);
+  return TRI_OK;
+}
+
 tri_status tri_shard_make(const tri_model_config *c, tri_parallel p, tri_shard *out, tri_error *err) {
   if (p.tp < 1 || p.tp > c->attention.num_heads)
     return tri_fail(err, TRI_OUT_OF_RANGE, "tensor_parallel_size",
@@ -22,9 +53,8 @@ tri_status tri_shard_make(const tri_model_config *c, tri_parallel p, tri_shard *
                     "an encoder-decoder is not cut into stages: pipeline_parallel_size must be 1");
   if (p.tp_rank < 0 || p.tp_rank >= p.tp || p.pp_rank < 0 || p.pp_rank >= p.pp)
     return tri_fail(err, TRI_OUT_OF_RANGE, "rank", "rank outside the layout");
-  if (c->moe.num_experts && (p.tp > c->moe.intermediate_size || (c->moe.has_shared && p.tp > c->moe.shared_size)))
-    return tri_fail(err, TRI_OUT_OF_RANGE, "tensor_parallel_size",
-                    "%d tensor ranks exceed an expert's intermediate size", p.tp);
+  TRI_CHECK(check_experts(c, p, err));
+  int etp = tri_parallel_etp(p), s = tri_parallel_stage_rank(p);
   int group = (int)(c->attention.num_heads / c->attention.num_kv_heads);
   tri_range q = tri_range_part(c->attention.num_heads, p.tp, p.tp_rank);
   int kv_first = q.first / group, kv_end = (q.first + q.count - 1) / group + 1;
@@ -36,7 +66,8 @@ tri_status tri_shard_make(const tri_model_config *c, tri_parallel p, tri_shard *
       .q_heads = q,
       .kv_heads = {kv_first, kv_end - kv_first},
       .ff = tri_range_part(c->mlp.intermediate_size, p.tp, p.tp_rank),
-      .expert_ff = tri_range_part(c->moe.intermediate_size, p.tp, p.tp_rank),
+      .experts = tri_range_part(c->moe.num_experts, tri_parallel_ep(p), s / etp),
+      .expert_ff = tri_range_part(c->moe.intermediate_size, etp, s % etp),
       .shared_ff = tri_range_part(c->moe.shared_size, p.tp, p.tp_rank),
       .vocab = tri_range_part(c->vocab_size, p.tp, p.tp_rank),
   };
@@ -115,17 +146,18 @@ static tri_weight_shape latent_shape(const tri_model_config *c, const tri_shard 
 
 static tri_weight_shape expert_shape(const tri_model_config *c, const tri_shard *s, tri_weight_id id) {
   const tri_moe *m = &c->moe;
-  int64_t h = c->hidden_size, e = m->num_experts, f = s->expert_ff.count, up = c->mlp.gated ? 2 * f : f;
+  int64_t h = c->hidden_size, e = s->experts.count, f = s->expert_ff.count, up = c->mlp.gated ? 2 * f : f;
+  bool first_slice = tri_parallel_stage_rank(s->p) % tri_parallel_etp(s->p) == 0;
   int64_t shared = m->has_shared ? s->shared_ff.count : 0;
   switch (id) {
   case TRI_W_SINKS: return vector(c->attention.has_sinks, s->q_heads.count);
-  case TRI_W_ROUTER: return matrix(e, h);
-  case TRI_W_ROUTER_BIAS: return vector(m->router_bias, e);
-  case TRI_W_CHOICE_BIAS: return vector(m->choice_bias, e);
+  case TRI_W_ROUTER: return matrix(m->num_experts, h);
+  case TRI_W_ROUTER_BIAS: return vector(m->router_bias, m->num_experts);
+  case TRI_W_CHOICE_BIAS: return vector(m->choice_bias, m->num_experts);
   case TRI_W_EXPERT_UP: return matrix(e * up, h);
   case TRI_W_EXPERT_UP_BIAS: return vector(m->expert_bias, e * up);
   case TRI_W_EXPERT_DOWN: return matrix(e * h, e ? f : 0);
-  case TRI_W_EXPERT_DOWN_BIAS: return vector(m->expert_bias && s->p.tp_rank == 0, e * h);
+  case TRI_W_EXPERT_DOWN_BIAS: return vector(m->expert_bias && first_slice, e * h);
   case TRI_W_SHARED_UP: return matrix(c->mlp.gated ? 2 * shared : shared, h);
   case TRI_W_SHARED_DOWN: return matrix(shared ? h : 0, shared);
   case TRI_W_SHARED_GATE: return matrix(m->shared_gate ? 1 : 0, h);
@@ -360,13 +392,18 @@ tri_weight_shape tri_rule_full_shape(const tri_model_config *c, const tri_tensor
   return full;
 }
 
+static bool is_of_experts(tri_weight_id id) {
+  return id == TRI_W_EXPERT_UP || id == TRI_W_EXPERT_UP_BIAS || id == TRI_W_EXPERT_DOWN || id == TRI_W_EXPERT_DOWN_BIAS;
+}
+
 tri_status tri_shard_slices(const tri_model_config *c, const tri_shard *s, const tri_tensor_rule *rule, int expert,
                             tri_status (*fn)(void *ctx, const tri_slice *slice), void *ctx) {
   tri_weight_shape mine = tri_shard_weight_shape(c, s, rule->weight);
   struct emit e = {fn, ctx};
   tri_slice slice = {.rows = mine.n, .cols = mine.k, .row_step = 1};
   if (!mine.n) return TRI_OK;
-  int64_t experts = c->moe.num_experts;
+  int64_t experts = s->experts.count, slot = expert - s->experts.first;
+  if (is_of_experts(rule->weight) && (slot < 0 || slot >= experts)) return TRI_OK;
   switch (rule->weight) {
   case TRI_W_QKV:
   case TRI_W_QKV_BIAS: return emit_qkv(c, s, rule->part, mine.k, &e);
@@ -375,13 +412,13 @@ tri_status tri_shard_slices(const tri_model_config *c, const tri_shard *s, const
   case TRI_W_SHARED_UP: return emit_up(c->mlp.gated, c->moe.shared_size, s->shared_ff, rule->part, mine.k, 0, &e);
   case TRI_W_EXPERT_UP:
   case TRI_W_EXPERT_UP_BIAS:
-    return emit_up(c->mlp.gated, c->moe.intermediate_size, s->expert_ff, rule->part, mine.k,
-                   expert * (mine.n / experts), &e);
+    return emit_up(c->mlp.gated, c->moe.intermediate_size, s->expert_ff, rule->part, mine.k, slot * (mine.n / experts),
+                   &e);
   case TRI_W_EXPERT_DOWN:
   case TRI_W_EXPERT_DOWN_BIAS:
     if (rule->weight == TRI_W_EXPERT_DOWN) slice.src_col = s->expert_ff.first;
     slice.rows = mine.n / experts;
-    slice.dst_row = expert * slice.rows;
+    slice.dst_row = slot * slice.rows;
     break;
   case TRI_W_SHARED_DOWN: slice.src_col = s->shared_ff.first; break;
   case TRI_W_EMBED:

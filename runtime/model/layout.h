@@ -1,8 +1,13 @@
 /* The layout of a model over ranks: those of a replica group and the share of the model that each of them has.
  *
- * World of a group: pp x tp, tensor rank fastest, so that a tensor group sits on one node. A tensor rank owns a
- * contiguous range of query heads and every KV head that those use; a KV head may therefore lie on two ranks. Nothing
- * needs to divide evenly. */
+ * World of a group: pp x dp x tp, tensor rank fastest, so that a tensor group sits on one node: stage rank s is
+ * dp_rank * tp + tp_rank. A tensor rank owns a contiguous range of query heads and every KV head that those use; a KV
+ * head may therefore lie on two ranks. Nothing needs to divide evenly.
+ *
+ * Attention, dense MLPs, the shared expert, embedding and head are cut over the tensor ranks and copied over the dp
+ * shards. Experts lie across all ranks of a stage (DeepSpeed-MoE, Rajbhandari et al. 2022, section 5.2): ep shares,
+ * each cut into etp slices of its experts' units, ep x etp = dp x tp. Stage rank s has slice s mod etp of share s /
+ * etp. etp divides tp, so that the slices of an expert lie in one tensor group. */
 #ifndef TRI_RUNTIME_MODEL_LAYOUT_H
 #define TRI_RUNTIME_MODEL_LAYOUT_H
 
@@ -15,9 +20,18 @@
 
 typedef struct tri_parallel {
   int tp, pp;
-  int tp_rank, pp_rank;
+  int dp; /* 0: 1 */
+  int ep; /* 0: 1, every expert is cut over all tensor ranks */
+  int tp_rank, pp_rank, dp_rank;
   bool quantized; /* linear layers have a byte for each weight, which moves the cuts between stages */
 } tri_parallel;
+
+static inline int tri_parallel_dp(tri_parallel p) { return p.dp ? p.dp : 1; }
+static inline int tri_parallel_ep(tri_parallel p) { return p.ep ? p.ep : 1; }
+static inline int tri_parallel_etp(tri_parallel p) { return tri_parallel_dp(p) * p.tp / tri_parallel_ep(p); }
+/* Ranks of a stage, and this one's number among them. */
+static inline int tri_parallel_stage_size(tri_parallel p) { return tri_parallel_dp(p) * p.tp; }
+static inline int tri_parallel_stage_rank(tri_parallel p) { return p.dp_rank * p.tp + p.tp_rank; }
 
 /* [first, first + count) */
 typedef struct tri_range {
@@ -43,11 +57,13 @@ typedef struct tri_shard {
   tri_range layers;
   tri_range q_heads, kv_heads;
   tri_range ff;                   /* of the intermediate size */
-  tri_range expert_ff, shared_ff; /* of each expert's, and the shared expert's */
+  tri_range experts;              /* its share of them */
+  tri_range expert_ff, shared_ff; /* of each of those, and of the shared expert */
   tri_range vocab;                /* rows of embedding and head */
 } tri_shard;
 
-/* Refuses what cannot be cut: tp over the number of heads, pp over the number of layers. */
+/* Refuses what cannot be cut: tp over the number of heads, pp over the number of layers, experts by sizes that do not
+ * multiply to the ranks of a stage. */
 tri_status tri_shard_make(const tri_model_config *c, tri_parallel p, tri_shard *out, tri_error *err);
 
 /* Shape of a weight on a shard: [n, k]; vectors have k = 1. n = 0: this shard (or this model) has none. */
@@ -68,8 +84,8 @@ typedef struct tri_slice {
 /* The shape that a rule's whole tensor must have, in the weight's orientation; of experts, that of one. */
 tri_weight_shape tri_rule_full_shape(const tri_model_config *c, const tri_tensor_rule *rule);
 
-/* Calls fn for every rectangle of a rule's tensor (of experts: of this one's) that the shard needs; each row of the
- * shard is covered once. */
+/* Calls fn for every rectangle of a rule's tensor (of experts: of this one's, by its number in the model) that the
+ * shard needs; each row of the shard is covered once. */
 tri_status tri_shard_slices(const tri_model_config *c, const tri_shard *s, const tri_tensor_rule *rule, int expert,
                             tri_status (*fn)(void *ctx, const tri_slice *slice), void *ctx);
 

@@ -1,19 +1,48 @@
 #include "runtime/step/group.h"
 
-tri_status tri_group_create(tri_comm *world, int tp, int pp, tri_group *out, tri_error *err) {
-  if (tp < 1 || pp < 1 || (int64_t)tp * pp != world->size)
+static tri_status refuse_size(const tri_comm *world, tri_parallel p, int64_t needed, tri_error *err) {
+  if (tri_parallel_dp(p) == 1)
     return tri_fail(err, TRI_INVALID_ARGUMENT, "tensor_parallel_size",
-                    "%d workers, but tensor-parallel %d x pipeline-parallel %d needs %lld", world->size, tp, pp,
-                    (long long)tp * pp);
-  tri_group g = {.p = {.tp = tp, .pp = pp, .tp_rank = world->rank % tp, .pp_rank = world->rank / tp}, .world = world};
-  tri_status st = tri_comm_split(world, g.p.pp_rank, g.p.tp_rank, NULL, &g.tensor);
-  if (st != TRI_OK) return tri_fail(err, st, "comm", "cannot form the tensor group: %s", tri_status_text(st));
+                    "%d workers, but tensor-parallel %d x pipeline-parallel %d needs %lld", world->size, p.tp, p.pp,
+                    (long long)needed);
+  return tri_fail(err, TRI_INVALID_ARGUMENT, "tensor_parallel_size",
+                  "%d workers, but tensor-parallel %d x data-parallel %d x pipeline-parallel %d needs %lld",
+                  world->size, p.tp, p.dp, p.pp, (long long)needed);
+}
+
+/* Everybody splits, in the same order. */
+static tri_status connect(tri_group *g) {
+  tri_parallel p = g->p;
+  int dp = tri_parallel_dp(p);
+  TRI_CHECK(tri_comm_split(g->world, p.pp_rank * dp + p.dp_rank, p.tp_rank, NULL, &g->tensor));
+  if (dp == 1) return TRI_OK;
+  TRI_CHECK(tri_comm_split(g->world, p.pp_rank * p.tp + p.tp_rank, p.dp_rank, NULL, &g->column));
+  return tri_comm_split(g->world, p.pp_rank, tri_parallel_stage_rank(p), NULL, &g->stage);
+}
+
+tri_status tri_group_create(tri_comm *world, tri_parallel layout, tri_group *out, tri_error *err) {
+  tri_parallel p = layout;
+  int dp = tri_parallel_dp(p);
+  if (p.tp < 1 || p.pp < 1 || dp < 1 || (int64_t)p.tp * p.pp * dp != world->size)
+    return refuse_size(world, p, (int64_t)p.tp * p.pp * dp, err);
+  p.tp_rank = world->rank % p.tp;
+  p.dp_rank = world->rank / p.tp % dp;
+  p.pp_rank = world->rank / p.tp / dp;
+  tri_group g = {.p = p, .world = world};
+  tri_status st = connect(&g);
+  if (st != TRI_OK) {
+    g.world = NULL; /* stays the caller's */
+    tri_group_destroy(&g);
+    return tri_fail(err, st, "comm", "cannot form the group's communicators: %s", tri_status_text(st));
+  }
   *out = g;
   return TRI_OK;
 }
 
 void tri_group_destroy(tri_group *g) {
+  tri_comm_destroy(g->stage);
+  tri_comm_destroy(g->column);
   tri_comm_destroy(g->tensor);
   tri_comm_destroy(g->world);
-  g->tensor = g->world = NULL;
+  *g = (tri_group){0};
 }

@@ -5,6 +5,7 @@
 #   cuda         one rank on an NVIDIA device, in float32, 16 bits (where the limits are rounding.json's) and int8; skipped
 #                (77) where there is none
 #   cuda-TPxPP   so many ranks, each on a device of its own, in float32
+#   experts      every model with experts, these shared among ranks (-ep)
 #   TPxPP        that many ranks, e.g. 2x1: cpu, whole prompts and chunks
 #   must-fail    wrong weights and impossible limits, which modelcheck must call wrong (exit 1), no checkpoint and a malformed
 #                rounding.json (3)
@@ -132,6 +133,17 @@ must_fail() {
   done
 }
 
+# experts TP PP ARG...: all models with experts
+experts() {
+  ranks_of_it=$(($1 * $2))
+  dense=$(cd "$checkpoints" && grep -LE 'num_local_experts|num_experts|n_routed_experts' ./*/config.json |
+    sed 's|^\./||; s|/config.json$||' | tr '\n' ' ')
+  layout="-tp $1 -pp $2"
+  shift 2
+  # shellcheck disable=SC2086
+  every "$dense" "$ranks_of_it" $layout "$@"
+}
+
 on_cuda() {
   "$modelcheck" --backend cuda "$checkpoints/llama" 2>&1 | grep 'backend cuda: ' && exit 77
   every '' 0 --backend cuda --dtype float32
@@ -147,6 +159,11 @@ single) single ;;
 single-more) single_more ;;
 cuda) on_cuda ;;
 must-fail) must_fail ;;
+experts)
+  experts 2 1 -ep 2
+  experts 4 1 -ep 2 --chunk 5
+  experts 2 2 -ep 2 --quantization int8
+  ;;
 cuda-*x*)
   layout=${what#cuda-}
   tp=${layout%x*} pp=${layout#*x} whole=

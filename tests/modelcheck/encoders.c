@@ -31,7 +31,7 @@ static tri_status run(struct mc_check *c, int first, int last) {
   tri_step_token drawn[MAX_PROMPTS];
   tri_step_result r = {.tokens = drawn};
   const tri_model_config *m = &c->engine->model;
-  int from = tri_group_sampler(&c->group);
+  int from = tri_group_sampler(&c->group, 0);
   size_t rows = 0, seqs = (size_t)(last - first);
   tri_status st;
   mc_begin_step(c);

@@ -35,6 +35,8 @@ static const tri_option options[] = {
      .help = "tensor-parallel ranks"},
     {TRI_OPT(struct mc_args, pp), .name = "pipeline-parallel-size", .alias = "pp", .min = 1, .max = 64, .fallback = "1",
      .help = "pipeline stages"},
+    {TRI_OPT(struct mc_args, ep), .name = "expert-parallel-size", .alias = "ep", .min = 0, .max = 64, .fallback = "0",
+     .help = "shares of the experts"},
     {TRI_OPT(struct mc_args, threads), .name = "threads", .min = 1, .max = 256, .fallback = "1",
      .help = "threads of each rank"},
     {TRI_OPT(struct mc_args, chunk), .name = "chunk", .min = 0, .max = MAX_ROWS, .fallback = "0",
@@ -147,8 +149,8 @@ tri_status mc_run_step(struct mc_check *c, tri_step_result *result) {
   TRI_TRY(tri_engine_step(c->engine, c->plan, len, &mine));
   static char packed[65536];
   size_t bytes = mine ? tri_result_pack(mine, packed, sizeof packed) : 0;
-  TRI_TRY(tri_comm_broadcast(w, &bytes, sizeof bytes, tri_group_sampler(&c->group)));
-  TRI_TRY(tri_comm_broadcast(w, packed, bytes, tri_group_sampler(&c->group)));
+  TRI_TRY(tri_comm_broadcast(w, &bytes, sizeof bytes, tri_group_sampler(&c->group, 0)));
+  TRI_TRY(tri_comm_broadcast(w, packed, bytes, tri_group_sampler(&c->group, 0)));
   st = tri_result_unpack(packed, bytes, result, MAX_PROMPTS);
 cleanup:
   return st;
@@ -228,7 +230,8 @@ tri_status mc_compare_hidden(struct mc_check *c, double *worst) {
     tri_range r = tri_stage_layers(model, c->engine->shard.p, s);
     int end = r.first + r.count + (s == c->a.pp - 1);
     for (int l = r.first; l < end; l++) {
-      tri_status st = mc_collect(c, tri_group_rank(&c->group, s, 0), c->trace.hidden + (size_t)l * MAX_ROWS * h, most);
+      tri_status st =
+          mc_collect(c, tri_group_rank(&c->group, s, 0, 0), c->trace.hidden + (size_t)l * MAX_ROWS * h, most);
       if (st != TRI_OK) return st;
     }
   }
@@ -256,7 +259,7 @@ static tri_status check_prompts(struct mc_check *c, bool *right) {
   tri_status st = TRI_OK;
   for (int i = 0; i < c->exp.num_prompts; i++) {
     TRI_TRY(feed_prompt(c, i, &tokens[i][0]));
-    TRI_TRY(mc_collect(c, tri_group_sampler(&c->group), c->trace.logits, (size_t)c->exp.len[i] * v));
+    TRI_TRY(mc_collect(c, tri_group_sampler(&c->group, 0), c->trace.logits, (size_t)c->exp.len[i] * v));
     if (tri_group_is_leader(&c->group)) {
       char name[64];
       const tri_st_tensor *t;
@@ -401,7 +404,7 @@ int main(int argc, char **argv) {
   tri_status st;
   TRI_TRY(mpi ? tri_comm_mpi_world(&cc, &world) : tri_comm_self_create(&cc, &world));
   if (mpi) TRI_TRY(tri_comm_mpi_local(world, &c.local_rank, &local_size));
-  TRI_TRY(tri_group_create(world, c.a.tp, c.a.pp, &c.group, &err));
+  TRI_TRY(tri_group_create(world, (tri_parallel){.tp = c.a.tp, .pp = c.a.pp, .ep = c.a.ep}, &c.group, &err));
   TRI_TRY(tri_pool_create(c.a.threads, NULL, mpi ? 0 : 50, &pool));
   for (int i = 0; (dir = tri_options_arg(opts, i)); i++) {
     bool right;

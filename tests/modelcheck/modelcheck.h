@@ -7,7 +7,7 @@
 enum { MAX_PROMPTS = 16, MAX_GREEDY = 64, MAX_ROWS = 4096, MC_SEARCHES = 3 };
 
 struct mc_args {
-  int tp, pp, threads, chunk, block_size;
+  int tp, pp, ep, threads, chunk, block_size;
   const char *backend;
   int dtype, kv_dtype, quantization, pooling;
   bool deterministic;

@@ -210,6 +210,8 @@ static void on_status(server *s, const tri_peer *from) {
                                     .state = str("ready"),
                                     .tp = 2,
                                     .pp = 1,
+                                    .dp = 1,
+                                    .ep = 1,
                                     .running = (uint32_t)running,
                                     .kv_pages = 1000,
                                     .kv_pages_used = running,

@@ -311,6 +311,8 @@ static void own_register(struct world *w, uint64_t epoch, uint32_t tp, uint32_t 
                      .reg = {.world = tp * pp,
                              .tp = tp,
                              .pp = pp,
+                             .dp = 1,
+                             .ep = 1,
                              .epoch = epoch,
                              .model_hash = hash,
                              .max_model_len = hash ? 1 : 0, /* known once the model is loaded */
@@ -343,7 +345,9 @@ START_TEST(test_other_layout_than_own) {
   own_register(w, 1, 1, 2, 0);
   ck_assert(!w->welcome);
   ck_assert_int_eq(w->lost, 1);
-  ck_assert_str_eq(w->welcome_text, "the workers were started with -tp 1 -pp 2, the coordinator with -tp 2 -pp 1");
+  ck_assert_str_eq(
+      w->welcome_text,
+      "the workers were started with -tp 1 -pp 2 -dp 1 -ep 1, the coordinator with -tp 2 -pp 1 -dp 1 -ep 1");
   own_register(w, 2, 2, 1, 0);
   ck_assert(w->welcome);
   world_destroy(w);

@@ -93,20 +93,20 @@ static bool place_qkv(const tri_model_config *c, tri_parallel p, tri_part part, 
   return needs_kv(c, p, head);
 }
 
-static int64_t count_units(int64_t f, tri_parallel p) {
+static int64_t count_units(int64_t f, int parts, int part) {
   int64_t mine = 0;
-  for (int64_t i = 0; i < f; i++) mine += owner(f, p.tp, i) == p.tp_rank;
+  for (int64_t i = 0; i < f; i++) mine += owner(f, parts, i) == part;
   return mine;
 }
 
-/* Of an MLP of f units, or of one expert. */
-static bool place_up(bool gated, int64_t f, tri_parallel p, tri_part part, int64_t row, int64_t *dst) {
+/* Of an MLP of f units, or of one expert, that is cut into so many parts. */
+static bool place_up(bool gated, int64_t f, int parts, int mine, tri_part part, int64_t row, int64_t *dst) {
   bool gate = part == TRI_PART_GATE || (part == TRI_PART_GATE_UP_CONCAT && row < f) ||
               (part == TRI_PART_GATE_UP_INTERLEAVED && row % 2 == 0);
   int64_t unit = part == TRI_PART_GATE_UP_CONCAT && !gate ? row - f : row;
   if (part == TRI_PART_GATE_UP_INTERLEAVED) unit = row / 2;
-  *dst = local(f, p.tp, unit) + (gated && !gate ? count_units(f, p) : 0);
-  return owner(f, p.tp, unit) == p.tp_rank;
+  *dst = local(f, parts, unit) + (gated && !gate ? count_units(f, parts, mine) : 0);
+  return owner(f, parts, unit) == mine;
 }
 
 static bool place_cross(const tri_model_config *c, tri_parallel p, const tri_tensor_rule *rule, int64_t row,
@@ -137,20 +137,23 @@ static bool place_expert(const tri_model_config *c, tri_parallel p, const tri_te
                          int64_t row, int64_t col, int64_t *dst_row, int64_t *dst_col) {
   int64_t f = rule->weight == TRI_W_SHARED_UP || rule->weight == TRI_W_SHARED_DOWN ? c->moe.shared_size
                                                                                    : c->moe.intermediate_size;
-  bool mine;
+  /* Every expert has a share of the stage's ranks to itself; of those the first has its first units. */
+  int ep = p.ep ? p.ep : 1, slices = (p.dp ? p.dp : 1) * p.tp / ep, rank = p.dp_rank * p.tp + p.tp_rank;
+  int64_t experts = c->moe.num_experts, slot = experts ? local(experts, ep, expert) : 0;
+  bool mine = experts && owner(experts, ep, expert) == rank / slices, units_mine;
   switch (rule->weight) {
   case TRI_W_EXPERT_UP:
   case TRI_W_EXPERT_UP_BIAS:
-    mine = place_up(c->mlp.gated, f, p, rule->part, row, dst_row);
-    *dst_row += expert * count_units(f, p) * (c->mlp.gated ? 2 : 1);
-    return mine;
-  case TRI_W_SHARED_UP: return place_up(c->mlp.gated, f, p, rule->part, row, dst_row);
+    units_mine = place_up(c->mlp.gated, f, slices, rank % slices, rule->part, row, dst_row);
+    *dst_row += slot * count_units(f, slices, rank % slices) * (c->mlp.gated ? 2 : 1);
+    return mine && units_mine;
+  case TRI_W_SHARED_UP: return place_up(c->mlp.gated, f, p.tp, p.tp_rank, rule->part, row, dst_row);
+  case TRI_W_SHARED_DOWN: *dst_col = local(f, p.tp, col); return owner(f, p.tp, col) == p.tp_rank;
   case TRI_W_EXPERT_DOWN:
-  case TRI_W_SHARED_DOWN:
-    *dst_row += expert * c->hidden_size;
-    *dst_col = local(f, p.tp, col);
-    return owner(f, p.tp, col) == p.tp_rank;
-  case TRI_W_EXPERT_DOWN_BIAS: *dst_row += expert * c->hidden_size; return p.tp_rank == 0;
+    *dst_row += slot * c->hidden_size;
+    *dst_col = local(f, slices, col);
+    return mine && owner(f, slices, col) == rank % slices;
+  case TRI_W_EXPERT_DOWN_BIAS: *dst_row += slot * c->hidden_size; return mine && rank % slices == 0;
   case TRI_W_Q_B:
     *dst_row = local(c->attention.num_heads, p.tp, row / c->attention.head_dim) * c->attention.head_dim +
                row % c->attention.head_dim;
@@ -206,7 +209,8 @@ static bool place(const tri_model_config *c, tri_parallel p, const tri_tensor_ru
   case TRI_W_QKV:
   case TRI_W_QKV_BIAS: return place_qkv(c, p, rule->part, row, dst_row);
   case TRI_W_UP:
-  case TRI_W_UP_BIAS: return place_up(c->mlp.gated, c->mlp.intermediate_size, p, rule->part, row, dst_row);
+  case TRI_W_UP_BIAS:
+    return place_up(c->mlp.gated, c->mlp.intermediate_size, p.tp, p.tp_rank, rule->part, row, dst_row);
   case TRI_W_O: {
     int64_t d = c->mla.on ? c->mla.v_dim : c->attention.head_dim;
     *dst_col = local(c->attention.num_heads, p.tp, col / d) * d + col % d;
@@ -307,8 +311,8 @@ static void check_all(const tri_model_config *c, int tp, int pp) {
     for (int rank = 0; rank < tp; rank++) {
       tri_shard s;
       tri_error err = {0};
-      tri_status st =
-          tri_shard_make(c, (tri_parallel){.tp = tp, .pp = pp, .tp_rank = rank, .pp_rank = stage}, &s, &err);
+      tri_parallel p = {.tp = tp, .pp = pp, .tp_rank = rank, .pp_rank = stage};
+      tri_status st = tri_shard_make(c, p, &s, &err);
       ck_assert_msg(st == TRI_OK, "%s", err.message);
       ck_assert(s.first_stage == (stage == 0) && s.last_stage == (stage == pp - 1));
       ck_assert(s.layers.first == layers && s.layers.count >= 1); /* contiguous, in order, none left out */
@@ -318,6 +322,65 @@ static void check_all(const tri_model_config *c, int tp, int pp) {
     }
   ck_assert_int_eq(layers, (int)c->num_layers);
 }
+
+/* Shares of experts: every expert's every unit is on one rank of a stage, whose slices are of one shard. */
+static void check_shares(const tri_model_config *c, tri_parallel p) {
+  int slices = p.dp * p.tp / p.ep;
+  int64_t units = 0;
+  for (int s = 0; s < p.dp * p.tp; s++) {
+    tri_shard shard;
+    tri_error err = {0};
+    p.dp_rank = s / p.tp;
+    p.tp_rank = s % p.tp;
+    ck_assert_msg(tri_shard_make(c, p, &shard, &err) == TRI_OK, "%s", err.message);
+    ck_assert_int_eq((s - s % slices) / p.tp, (s - s % slices + slices - 1) / p.tp);
+    units += (int64_t)shard.experts.count * shard.expert_ff.count;
+    for (int id = 0; id < TRI_W_COUNT; id++) check_weight(c, &shard, (tri_weight_id)id);
+  }
+  ck_assert_int_eq(units, c->moe.num_experts * c->moe.intermediate_size);
+}
+
+START_TEST(experts_in_shares) {
+  for (const tri_arch *const *a = tri_arch_list; *a; a++) {
+    tri_model_config c = make(*a, 4, 2, 9, 16, 2);
+    if (!c.moe.num_experts) continue;
+    c.moe.num_experts = 7; /* shares are not equal */
+    for (int dp = 1; dp <= 3; dp++)
+      for (int tp = 1; tp <= 4; tp++)
+        for (int etp = 1; etp <= tp; etp++)
+          if (tp % etp == 0 && dp * tp / etp <= 7)
+            check_shares(&c, (tri_parallel){.tp = tp, .pp = 1, .dp = dp, .ep = dp * tp / etp});
+  }
+}
+END_TEST
+
+START_TEST(refused_shares) {
+  static const struct {
+    tri_parallel p;
+    const char *why;
+  } bad[] = {
+      {{.tp = 3, .pp = 1, .ep = 2}, "expert-parallel 2 x expert slices 1 is not data-parallel 1 x tensor-parallel 3"},
+      {{.tp = 2, .pp = 1, .dp = 3, .ep = 2},
+       "experts in 3 slices (data-parallel 3 x tensor-parallel 2 / "
+       "expert-parallel 2): the slices must divide tensor-parallel 2"},
+      {{.tp = 2, .pp = 1, .dp = 2},
+       "experts in 4 slices (data-parallel 2 x tensor-parallel 2 / expert-parallel 1): "
+       "the slices must divide tensor-parallel 2"},
+      {{.tp = 4, .pp = 1, .dp = 2, .ep = 8}, "8 shares of 7 experts: the range is 1 to 7"},
+  };
+  tri_model_config c = make(tri_arch_find("mixtral"), 4, 2, 9, 16, 2);
+  c.moe.num_experts = 7;
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    tri_error err = {0};
+    ck_assert_int_eq(tri_shard_make(&c, bad[i].p, &(tri_shard){0}, &err), TRI_OUT_OF_RANGE);
+    ck_assert_str_eq(err.message, bad[i].why);
+    ck_assert_str_eq(err.field, "expert_parallel_size");
+  }
+  c = make(tri_arch_find("llama"), 4, 2, 9, 16, 2);
+  ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){.tp = 2, .pp = 1, .ep = 2}, &(tri_shard){0}, NULL),
+                   TRI_UNSUPPORTED);
+}
+END_TEST
 
 START_TEST(every_element_has_its_place) {
   for (const tri_arch *const *a = tri_arch_list; *a; a++) {
@@ -427,17 +490,12 @@ START_TEST(refused_layouts) {
     tri_parallel p;
     const char *field;
   } bad[] = {
-      {{0, 1, 0, 0, false}, "tensor_parallel_size"},
-      {{-1, 1, 0, 0, false}, "tensor_parallel_size"},
-      {{7, 1, 0, 0, false}, "tensor_parallel_size"},
-      {{1 << 30, 1, 0, 0, false}, "tensor_parallel_size"},
-      {{1, 0, 0, 0, false}, "pipeline_parallel_size"},
-      {{1, 4, 0, 0, false}, "pipeline_parallel_size"},
-      {{1, -2, 0, 0, false}, "pipeline_parallel_size"},
-      {{2, 1, 2, 0, false}, "rank"},
-      {{2, 1, -1, 0, false}, "rank"},
-      {{1, 2, 0, 2, false}, "rank"},
-      {{1, 2, 0, -1, false}, "rank"},
+      {{.tp = 0, .pp = 1}, "tensor_parallel_size"},    {{.tp = -1, .pp = 1}, "tensor_parallel_size"},
+      {{.tp = 7, .pp = 1}, "tensor_parallel_size"},    {{.tp = 1 << 30, .pp = 1}, "tensor_parallel_size"},
+      {{.tp = 1, .pp = 0}, "pipeline_parallel_size"},  {{.tp = 1, .pp = 4}, "pipeline_parallel_size"},
+      {{.tp = 1, .pp = -2}, "pipeline_parallel_size"}, {{.tp = 2, .pp = 1, .tp_rank = 2}, "rank"},
+      {{.tp = 2, .pp = 1, .tp_rank = -1}, "rank"},     {{.tp = 1, .pp = 2, .pp_rank = 2}, "rank"},
+      {{.tp = 1, .pp = 2, .pp_rank = -1}, "rank"},
   };
   tri_model_config c = make(tri_arch_find("llama"), 6, 3, 8, 8, 3);
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -488,6 +546,8 @@ Suite *suite_layout(void) {
   tcase_add_test(c, stages_by_work);
   tcase_add_test(c, parts);
   tcase_add_test(c, refused_layouts);
+  tcase_add_test(c, experts_in_shares);
+  tcase_add_test(c, refused_shares);
   tcase_add_test(c, an_error_ends_the_slices);
   suite_add_tcase(s, c);
   return s;

@@ -78,17 +78,17 @@ struct bench {
   int num_hidden;            /* of them: the device was still busy with the step before when the host was done */
   double bytes;              /* that the middle one of the decode steps reads */
   bool reads;                /* reading the weights is what bounds the last prompt */
-  tri_expert_tally *tally;   /* [layers, num_experts]; NULL: the model has no experts */
+  tri_expert_tally *tally;   /* [layers, experts of the shard]; NULL: the model has no experts */
   double experts;            /* of a layer that a step reads, in the mean; all of them until some steps have run */
 };
 
 static size_t num_tallies(const struct bench *b) {
-  return (size_t)b->engine->shard.layers.count * (size_t)b->engine->model.moe.num_experts;
+  return (size_t)b->engine->shard.layers.count * (size_t)b->engine->shard.experts.count;
 }
 
 /* Counts what the steps since the last call have read: the mean of the layers that have experts. */
 static tri_status count_experts(struct bench *b, int steps) {
-  uint64_t before = 0, now = 0, layers = 0, experts = (uint64_t)b->engine->model.moe.num_experts;
+  uint64_t before = 0, now = 0, layers = 0, experts = (uint64_t)b->engine->shard.experts.count;
   if (!b->tally) return TRI_OK;
   for (size_t i = 0; i < num_tallies(b); i++) before += b->tally[i].steps;
   TRI_CHECK(tri_forward_tally(b->engine->forward, b->tally));

@@ -17,7 +17,7 @@ tri_status tri_bench_rank_open(const tri_serve_options *o, const tri_engine_conf
   tri_status st = TRI_OK;
   *out = (tri_bench_rank){0};
   TRI_CHECK(tri_comm_self_create(&cc, &world));
-  TRI_CHECK(tri_group_create(world, 1, 1, &out->group, err));
+  TRI_CHECK(tri_group_create(world, (tri_parallel){.tp = 1, .pp = 1}, &out->group, err));
   st = tri_placement_of_rank(o, world, 0, 1, 200, &placement, err);
   out->backend = placement.backend;
   out->pool = placement.pool;

@@ -10,7 +10,7 @@ static void take_cpu(struct plan *p) {
   const tri_serve_options *v = &p->o->serve;
   p->backend = strcmp(v->backend, "auto") ? v->backend : "cpu";
   p->cores = tri_topo_num_cores();
-  p->ledger.memory = tri_host_memory_available() / (p->num_ranks * v->dp);
+  p->ledger.memory = tri_host_memory_available() / (p->num_ranks * p->layout.replicas);
 }
 
 static void take_device(struct plan *p, tri_backend *be) {

@@ -32,35 +32,39 @@ static tri_options_spec spec = {
 };
 
 static tri_status place(struct plan *p, tri_error *err) {
-  const tri_serve_options *v = &p->o->serve;
-  int ranks = v->tp * v->pp;
+  const tri_serve_layout *y = &p->layout;
+  int ranks = p->num_ranks;
   if (!p->o->hosts) return TRI_OK;
   TRI_CHECK(tri_hosts_parse(p->o->hosts, &p->hosts, err));
-  p->places = tri_calloc((size_t)v->dp * (size_t)ranks, sizeof *p->places);
+  p->places = tri_calloc((size_t)y->replicas * (size_t)ranks, sizeof *p->places);
   if (!p->places) return TRI_NO_MEMORY;
-  if (tri_hosts_place(&p->hosts, v->dp, ranks, false, p->places) == TRI_OK) return TRI_OK;
+  if (tri_hosts_place(&p->hosts, y->replicas, ranks, false, p->places) == TRI_OK) return TRI_OK;
   return tri_fail(err, TRI_USAGE, "hosts",
                   "--hosts \"%.100s\" has too few places: tensor-parallel %d x pipeline-parallel %d x data-parallel %d "
                   "needs %d",
-                  p->o->hosts, v->tp, v->pp, v->dp, v->dp * ranks);
+                  p->o->hosts, y->tp, y->pp, y->dp * y->replicas, y->replicas * ranks);
+}
+
+static tri_parallel plan_parallel(const struct plan *p) {
+  const tri_serve_layout *y = &p->layout;
+  bool quantized = p->o->serve.quantization != TRI_QUANTIZE_NONE;
+  return (tri_parallel){.tp = y->tp, .pp = y->pp, .dp = y->dp, .ep = y->ep, .quantized = quantized};
 }
 
 /* Makes the ledgers of all ranks for a max_model_len. The worst of the ranks' statuses: TRI_NO_CAPACITY does not keep
  * the others from being made, unless the first that does not fit is all that is asked for. */
 static tri_status make_ranks(struct plan *p, const tri_limits *limits, bool first_only, tri_error *err) {
-  const tri_serve_options *v = &p->o->serve;
   tri_status worst = TRI_OK;
   p->tokens = INT64_MAX;
   p->num_made = 0;
   for (int rank = 0; rank < p->num_ranks; rank++) {
     struct plan_rank *r = &p->ranks[rank];
-    tri_parallel at = {.tp = v->tp,
-                       .pp = v->pp,
-                       .tp_rank = rank % v->tp,
-                       .pp_rank = rank / v->tp,
-                       .quantized = v->quantization != TRI_QUANTIZE_NONE};
+    tri_parallel at = plan_parallel(p);
+    at.tp_rank = rank % at.tp;
+    at.dp_rank = rank / at.tp % at.dp;
+    at.pp_rank = rank / at.tp / at.dp;
     tri_status st = tri_shard_make(p->c, at, &r->shard, err);
-    if (st == TRI_OK) st = tri_ledger_make(p->c, &r->shard, p->ckpt, limits, v->pp, &p->ledger, &r->ledger, err);
+    if (st == TRI_OK) st = tri_ledger_make(p->c, &r->shard, p->ckpt, limits, at.pp, &p->ledger, &r->ledger, err);
     if (st != TRI_OK) worst = st;
     if (st != TRI_OK && (st != TRI_NO_CAPACITY || first_only)) return st;
     p->num_made++;
@@ -100,8 +104,7 @@ static int64_t find_longest(struct plan *p) {
 static tri_status plan_ranks(struct plan *p, tri_error *err) {
   tri_shard first;
   /* A layout that this model cannot have has no table. */
-  tri_parallel layout = {.tp = p->o->serve.tp, .pp = p->o->serve.pp};
-  tri_status st = tri_shard_make(p->c, layout, &first, err);
+  tri_status st = tri_shard_make(p->c, plan_parallel(p), &first, err);
   if (st == TRI_OK) {
     p->longest = find_longest(p);
     st = make_ranks(p, &p->limits, false, err);
@@ -113,13 +116,15 @@ static tri_status plan_ranks(struct plan *p, tri_error *err) {
 static tri_status plan(const struct plan_options *o, const tri_model_config *c, const tri_checkpoint *ckpt,
                        tri_error *err) {
   const tri_serve_options *v = &o->serve;
-  struct plan p = {.o = o, .c = c, .ckpt = ckpt, .num_ranks = v->tp * v->pp};
+  struct plan p = {.o = o, .c = c, .ckpt = ckpt};
   p.ledger = (tri_ledger_config){.dtype = v->dtype == TRI_SERVE_AUTO ? TRI_DTYPE_COUNT : (tri_dtype)v->dtype,
                                  .quantization = (tri_quantization)v->quantization,
                                  .kv_bytes = (int64_t)v->kv_cache_memory,
                                  .num_kv_blocks = v->num_kv_blocks};
   tri_dtype kv = v->kv_cache_dtype == TRI_SERVE_AUTO ? TRI_DTYPE_COUNT : (tri_dtype)v->kv_cache_dtype;
   tri_status st;
+  TRI_TRY(tri_serve_layout_make(v, &p.layout, err));
+  p.num_ranks = tri_serve_layout_world(&p.layout);
   TRI_TRY(plan_find_backend(&p, err));
   TRI_TRY(limits_for(&p, v->max_model_len, &p.limits, err));
   if (tri_limits_stretch(c, &p.limits)) /* `up` serves it, and warns, too */

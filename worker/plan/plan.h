@@ -3,7 +3,7 @@
 #define TRI_WORKER_PLAN_PLAN_H
 
 #include "runtime/base/hosts.h"
-#include "runtime/base/serve_options.h"
+#include "runtime/base/serve_layout.h"
 #include "runtime/engine/ledger.h"
 
 struct plan_options {
@@ -20,14 +20,15 @@ struct plan_rank {
 
 struct plan {
   const struct plan_options *o;
+  tri_serve_layout layout;
   const tri_model_config *c;
   const tri_checkpoint *ckpt; /* NULL: sizes are counted from the config */
   tri_limits limits;
   tri_ledger_config ledger;
   struct plan_rank *ranks; /* [num_ranks], of which num_made are made */
-  int num_ranks, num_made;
-  int64_t tokens;  /* of KV on the smallest rank */
-  int64_t longest; /* the largest max_model_len that fits; 0: none */
+  int num_ranks, num_made; /* of a group */
+  int64_t tokens;          /* of KV on the smallest rank */
+  int64_t longest;         /* the largest max_model_len that fits; 0: none */
   const char *backend;
   int devices, cores; /* of this host: that the backend sees; that this process may run on. 0: not known */
   tri_hosts hosts;

@@ -22,6 +22,16 @@ static void print_backend(const struct plan *p) {
   if (!p->ckpt) printf("no weights are looked at: their number and type are what config.json says\n");
 }
 
+/* "world 8 = pp 1 x dp 2 x tp 4; 64 experts: ep 8 x 1 slice; columns of 2, sums of 4" */
+static void print_layout(const struct plan *p) {
+  const tri_serve_layout *y = &p->layout;
+  int slices = y->dp * y->tp / y->ep;
+  if (!p->c->moe.num_experts) return;
+  printf("world %d = pp %d x dp %d x tp %d; %lld experts: ep %d x %d %s; columns of %d, sums of %d\n", p->num_ranks,
+         y->pp, y->dp, y->tp, (long long)p->c->moe.num_experts, y->ep, slices, slices == 1 ? "slice" : "slices", y->dp,
+         y->tp);
+}
+
 static void print_head(const struct plan *p) {
   const tri_model_config *c = p->c;
   char source[64] = "", memory[TRI_MEMORY_TEXT];
@@ -31,6 +41,7 @@ static void print_head(const struct plan *p) {
          source, (long long)c->num_layers, whose, (long long)c->hidden_size, (long long)c->attention.num_heads,
          (long long)c->attention.num_kv_heads, (long long)c->vocab_size);
   print_backend(p);
+  print_layout(p);
   printf("%d %s with %s each, %d tokens per sequence, %d tokens per step\n\n"
          "rank  pp  tp   layers     q heads kv heads  weights MiB  activ. MiB  %12s    total MiB %12s\n",
          p->num_ranks, p->num_ranks == 1 ? "rank" : "ranks", tri_memory_text((uint64_t)p->ledger.memory, memory),
@@ -49,6 +60,9 @@ static void print_rank(const struct plan *p, const struct plan_rank *r, int rank
     printf(
         "              of the total %.1f MiB for the ops' workspace, %.1f MiB in reserve for the device's libraries\n",
         mib(l->workspace), mib(l->reserve));
+  if (p->c->moe.num_experts)
+    printf("              experts %d-%d, units %d-%d of each\n", s->experts.first,
+           s->experts.first + s->experts.count - 1, s->expert_ff.first, s->expert_ff.first + s->expert_ff.count - 1);
   if (p->c->seq2seq.on)
     printf("              of the weights %.1f MiB for the encoder's layers 0-%lld, %.1f MiB for the decoder\n",
            mib(l->source_weights), (long long)p->c->seq2seq.num_layers - 1, mib(l->weights - l->source_weights));
@@ -80,9 +94,9 @@ static void print_longest(const struct plan *p) {
 /* ---- JSON ---- */
 
 static void print_json_head(const struct plan *p) {
-  const tri_serve_options *v = &p->o->serve;
-  printf("{\"model\":\"%s\",\"encoder\":%s,\"tp\":%d,\"pp\":%d,\"backend\":\"%s\",", p->c->arch->model_type,
-         p->c->encoder ? "true" : "false", v->tp, v->pp, p->backend);
+  const tri_serve_layout *y = &p->layout;
+  printf("{\"model\":\"%s\",\"encoder\":%s,\"tp\":%d,\"pp\":%d,\"dp\":%d,\"ep\":%d,\"backend\":\"%s\",",
+         p->c->arch->model_type, p->c->encoder ? "true" : "false", y->tp, y->pp, y->dp, y->ep, p->backend);
   if (p->devices) printf("\"devices\":%d,", p->devices);
   if (p->cores) printf("\"cores\":%d,", p->cores);
   if (p->num_made)
@@ -102,6 +116,9 @@ static void print_json_rank(const struct plan *p, const struct plan_rank *r, int
          rank ? "," : "", rank, s->p.tp_rank, s->p.pp_rank, s->layers.first, s->layers.first + s->layers.count,
          s->q_heads.count, s->kv_heads.count, l->weights, l->activations, l->kv, (long long)l->num_blocks,
          (long long)l->kv_tokens);
+  if (p->c->moe.num_experts)
+    printf(",\"dp_rank\":%d,\"experts\":[%d,%d],\"expert_units\":[%d,%d]", s->p.dp_rank, s->experts.first,
+           s->experts.first + s->experts.count, s->expert_ff.first, s->expert_ff.first + s->expert_ff.count);
   if (l->reserve) printf(",\"workspace\":%zu,\"reserve\":%zu", l->workspace, l->reserve);
   if (p->c->seq2seq.on)
     printf(",\"encoder_layers\":[0,%lld],\"encoder_weights\":%zu", (long long)p->c->seq2seq.num_layers,
@@ -122,7 +139,7 @@ static void print_json_reason(const tri_error *err) {
 
 /* The ranks of each group by host. */
 static void print_places(const struct plan *p) {
-  int ranks = p->num_ranks, all = p->o->serve.dp * ranks;
+  int ranks = p->num_ranks, all = p->layout.replicas * ranks;
   if (!p->places) return;
   printf(p->o->json ? ",\"places\":[" : "\ngroup  ranks        places    of  host\n");
   for (int at = 0, n; at < all; at += n) {

@@ -1,0 +1,43 @@
+#include "runtime/base/serve_layout.h"
+
+static tri_status refuse(const tri_serve_options *o, const char *field, int ep, int slices, tri_error *err) {
+  return tri_fail(err, TRI_OUT_OF_RANGE, field,
+                  "expert-parallel %d x moe-tensor-parallel %d is not data-parallel %d x tensor-parallel %d", ep,
+                  slices, o->dp, o->tp);
+}
+
+/* Shares of the experts: each of the three options implies the others. */
+static tri_status find_ep(const tri_serve_options *o, int *out, tri_error *err) {
+  int ranks = o->dp * o->tp, ep = o->ep;
+  if (o->enable_expert_parallel && ep && ep != ranks)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "expert_parallel_size",
+                    "--enable-expert-parallel shares the experts among all data-parallel %d x tensor-parallel %d "
+                    "ranks, but -ep is %d",
+                    o->dp, o->tp, ep);
+  if (o->enable_expert_parallel) ep = ranks;
+  if (!ep && o->moe_tp) ep = ranks / o->moe_tp;
+  if (o->moe_tp && (int64_t)ep * o->moe_tp != ranks)
+    return refuse(o, o->ep ? "expert_parallel_size" : "moe_tensor_parallel_size", ep, o->moe_tp, err);
+  *out = ep ? ep : 1;
+  return TRI_OK;
+}
+
+tri_status tri_serve_layout_make(const tri_serve_options *o, tri_serve_layout *out, tri_error *err) {
+  tri_serve_layout l = {.tp = o->tp, .pp = o->pp, .dp = 1};
+  TRI_CHECK(find_ep(o, &l.ep, err));
+  if (l.ep > 1) l.dp = o->dp;
+  if (l.ep > 1 && (l.dp * l.tp) % l.ep) return refuse(o, "expert_parallel_size", l.ep, l.dp * l.tp / l.ep, err);
+  if (l.ep == 1 && o->replicas && o->dp > 1 && o->replicas != o->dp)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "replicas",
+                    "without expert parallelism -dp counts replica groups, too: -dp %d and --replicas %d disagree",
+                    o->dp, o->replicas);
+  l.replicas = l.ep == 1 && o->dp > 1 ? o->dp : o->replicas;
+  if (!l.replicas) l.replicas = 1;
+  *out = l;
+  return TRI_OK;
+}
+
+int tri_serve_num_groups(const tri_serve_options *o) {
+  tri_serve_layout l;
+  return tri_serve_layout_make(o, &l, NULL) == TRI_OK ? l.replicas : 1;
+}

@@ -1,0 +1,24 @@
+/* The layout that a deployment's options ask for. */
+#ifndef TRI_RUNTIME_BASE_SERVE_LAYOUT_H
+#define TRI_RUNTIME_BASE_SERVE_LAYOUT_H
+
+#include "runtime/base/serve_options.h"
+#include "runtime/base/status.h"
+
+/* Sizes inside a group, and how many groups there are. */
+typedef struct tri_serve_layout {
+  int tp, pp, dp, ep;
+  int replicas;
+} tri_serve_layout;
+
+static inline int tri_serve_layout_world(const tri_serve_layout *l) { return l->pp * l->dp * l->tp; }
+
+/* Refuses sizes that contradict one another, with the equation. Where experts are shared (ep over 1) data parallelism
+ * lies inside a group, as in vLLM: its shards exchange tokens in every layer. Else -dp counts groups that know nothing
+ * of each other, as --replicas does. */
+tri_status tri_serve_layout_make(const tri_serve_options *o, tri_serve_layout *out, tri_error *err);
+
+/* Returns the number of groups of options that make a layout, else 1. */
+int tri_serve_num_groups(const tri_serve_options *o);
+
+#endif
