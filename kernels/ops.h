@@ -221,8 +221,7 @@ typedef struct tri_gated_linear_args {
  * choice c of token t. Permuted rows first[e] .. first[e + 1] - 1 are those of own expert e, so first[num_experts] is
  * their number N; choice[i] for i < N is the choice that row i belongs to, behind that choice[] means nothing. row is
  * the way back: row[choice] is the permuted row, or -1 for a choice of another rank's expert or of nobody's. Every
- * backend makes the same map. moe_route makes it of a step's tokens; whoever else brings rows together for experts
- * makes it for moe_experts, too. */
+ * backend makes the same map. moe_route makes it of a step's tokens, moe_map of rows that ranks have exchanged. */
 typedef struct tri_expert_map {
   int32_t *first;  /* [num_experts + 1]; NULL: there is no map */
   int32_t *choice; /* [T * top_k] */
@@ -265,6 +264,30 @@ typedef struct tri_moe_route_args {
 } tri_moe_route_args;
 #define TRI_READS_moe_route(a) (a)->logits.data
 #define TRI_WRITES_moe_route(a) (a)->experts, (a)->weights, (a)->map.first, (a)->map.choice, (a)->map.row
+
+/* The map of choices that are known, as moe_route makes it of its own: -1 is no expert. */
+typedef struct tri_moe_map_args {
+  const int32_t *experts; /* [T, top_k] */
+  int num_tokens, top_k;  /* T; T * top_k fits into 31 bits */
+  int first_expert, num_experts;
+  tri_expert_map map;
+  tri_expert_tally *tally; /* as moe_route's */
+} tri_moe_map_args;
+#define TRI_READS_moe_map(a) (a)->experts
+#define TRI_WRITES_moe_map(a) (a)->map.first, (a)->map.choice, (a)->map.row
+
+/* Returns the part of routing that makes the map. */
+static inline tri_moe_map_args tri_moe_map_of(const tri_moe_route_args *a) {
+  tri_moe_map_args m;
+  m.experts = a->experts;
+  m.num_tokens = a->logits.rows;
+  m.top_k = a->top_k;
+  m.first_expert = a->first_expert;
+  m.num_experts = a->num_experts;
+  m.map = a->map;
+  m.tally = a->tally;
+  return m;
+}
 
 /* out[t] = sum over the token's choices c that have a permuted row, in their order, of weights[t * top_k + c] *
  * expert(x[t]), or out += with accumulate. expert(x) = down act(up x + up_bias) + down_bias; gated: down glu(up x +
@@ -335,6 +358,7 @@ typedef struct tri_copy_blocks_args {
   X(glu)                                                                                                               \
   X(gated_linear)                                                                                                      \
   X(moe_route)                                                                                                         \
+  X(moe_map)                                                                                                           \
   X(moe_experts)                                                                                                       \
   X(gather_rows)                                                                                                       \
   X(mean_rows)                                                                                                         \

@@ -193,9 +193,10 @@ void tri_blas_gemm(int m, int n, int k, const float *x, size_t ldx, const float 
 tri_status tri_cpu_linear_int8_plan(tri_backend *be, const tri_linear_args *a, tri_op_plan *plan);
 void tri_cpu_linear_int8_launch(tri_backend *be, const tri_linear_args *a);
 
-/* Every op has a launch of this backend; the reference's is as good for these. Copies are rare and short, and pairs may
- * chain; candidates are few. */
+/* Every op has a launch of this backend; the reference's is as good for these. A map is made while
+ * the choices are in the cache; copies are rare and short, and pairs may chain; candidates are few. */
 #define tri_cpu_gated_linear_launch tri_ref_gated_linear_launch
+#define tri_cpu_moe_map_launch tri_ref_moe_map_launch
 #define tri_cpu_copy_blocks_launch tri_ref_copy_blocks_launch
 #define tri_cpu_sample_merge_launch tri_ref_sample_merge_launch
 

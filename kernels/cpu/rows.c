@@ -251,7 +251,7 @@ tri_status tri_cpu_moe_route_plan(tri_backend *be, const tri_moe_route_args *a, 
 void tri_cpu_moe_route_launch(tri_backend *be, const tri_op_plan *plan, const tri_moe_route_args *a) {
   (void)plan;
   run_rows(be, a, a->logits.rows, a->logits.cols * 20.0, moe_route_share);
-  tri_ref_moe_map(a);
+  tri_ref_moe_make_map(a);
 }
 
 /* The ops that go row by row: X(op, rows, rough nanoseconds of one thread for a row, as tri_cpu_run wants them). A

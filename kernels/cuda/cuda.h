@@ -282,6 +282,8 @@ void tri_cuda_gated(cudaStream_t stream, const tri_gated_linear_args *a);
 /* moe.c */
 tri_status tri_cuda_moe_route_plan(tri_backend *be, const tri_moe_route_args *a, tri_op_plan *plan);
 void tri_cuda_moe_route_launch(tri_backend *be, const tri_op_plan *plan, const tri_moe_route_args *a);
+tri_status tri_cuda_moe_map_plan(tri_backend *be, const tri_moe_map_args *a, tri_op_plan *plan);
+void tri_cuda_moe_map_launch(tri_backend *be, const tri_op_plan *plan, const tri_moe_map_args *a);
 tri_status tri_cuda_moe_experts_plan(tri_backend *be, const tri_moe_experts_args *a, tri_op_plan *plan);
 void tri_cuda_moe_experts_launch(tri_backend *be, const tri_op_plan *plan, const tri_moe_experts_args *a);
 
@@ -315,6 +317,7 @@ size_t tri_cuda_rounded_bytes(int rows, int k); /* of the workspace, a multiple 
   X(gated_linear, gated_linear)                                                                                        \
   X(attention, attention)                                                                                              \
   X(moe_route, tri_cuda_moe_route)                                                                                     \
+  X(moe_map, tri_cuda_moe_map)                                                                                         \
   X(moe_experts, tri_cuda_moe_experts)                                                                                 \
   X(sample, tri_cuda_sample)                                                                                           \
   X(sample_part, tri_cuda_sample_part)                                                                                 \

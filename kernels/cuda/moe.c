@@ -19,6 +19,19 @@ void tri_cuda_moe_route_launch(tri_backend *be, const tri_op_plan *plan, const t
   tri_cuda_note(be, cudaGetLastError());
 }
 
+tri_status tri_cuda_moe_map_plan(tri_backend *be, const tri_moe_map_args *a, tri_op_plan *plan) {
+  tri_status st = tri_ref_moe_map_plan(be, a, plan);
+  if (st != TRI_OK) return st;
+  plan->workspace = tri_cuda_moe_map_workspace(a);
+  return tri_cuda_moe_map_fits(a) ? TRI_OK : TRI_UNSUPPORTED;
+}
+
+void tri_cuda_moe_map_launch(tri_backend *be, const tri_op_plan *plan, const tri_moe_map_args *a) {
+  (void)plan;
+  tri_cuda_moe_map(tri_cuda_stream(be), a, be->workspace);
+  tri_cuda_note(be, cudaGetLastError());
+}
+
 /* The kernels of a plan. */
 enum { EXPERTS_PLAIN, EXPERTS_FEW, EXPERTS_GROUPED };
 

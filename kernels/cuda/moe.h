@@ -15,6 +15,12 @@ bool tri_cuda_moe_route_fits(const tri_moe_route_args *a);
 size_t tri_cuda_moe_route_workspace(const tri_moe_route_args *a);
 void tri_cuda_moe_route(cudaStream_t stream, const tri_moe_route_args *a, void *workspace, unsigned *counter);
 
+/* moe_map.cu. place: parts [T / 32, experts] has the counts of parts of 32 tokens; it ends a map that they began. */
+bool tri_cuda_moe_map_fits(const tri_moe_map_args *a);
+size_t tri_cuda_moe_map_workspace(const tri_moe_map_args *a);
+void tri_cuda_moe_map(cudaStream_t stream, const tri_moe_map_args *a, void *workspace);
+void tri_cuda_moe_map_place(cudaStream_t stream, const tri_moe_map_args *a, int *parts);
+
 /* moe_decode.cu: weights of 16 bits or of int8 whose rows are cut into 16-byte pieces. */
 bool tri_cuda_moe_few_fits(const tri_moe_experts_args *a);
 size_t tri_cuda_moe_few_workspace(const tri_moe_experts_args *a);

@@ -26,10 +26,11 @@ tri_status tri_ref_moe_route_plan(tri_backend *be, const tri_moe_route_args *a, 
 
 void tri_ref_moe_route_row(const tri_moe_route_args *a, int t, double *scratch) { tri_moe_route_row(a, t, scratch); }
 
-void tri_ref_moe_map(const tri_moe_route_args *a) {
+void tri_ref_moe_map_launch(tri_backend *be, const tri_op_plan *plan, const tri_moe_map_args *a) {
+  (void)be;
+  (void)plan;
   const tri_expert_map *m = &a->map;
-  int choices = a->logits.rows * a->top_k;
-  if (!m->first) return;
+  int choices = a->num_tokens * a->top_k;
   memset(m->first, 0, ((size_t)a->num_experts + 1) * sizeof *m->first);
   for (int i = 0; i < choices; i++) {
     int64_t e = (int64_t)a->experts[i] - a->first_expert;
@@ -48,10 +49,22 @@ void tri_ref_moe_map(const tri_moe_route_args *a) {
   }
 }
 
+tri_status tri_ref_moe_map_plan(tri_backend *be, const tri_moe_map_args *a, tri_op_plan *plan) {
+  (void)be;
+  *plan = (tri_op_plan){0};
+  bool ok = a->map.first && a->num_tokens >= 0 && a->top_k > 0 && a->num_experts > 0 && a->first_expert >= 0;
+  return ok && (int64_t)a->num_tokens * a->top_k <= INT32_MAX ? TRI_OK : TRI_INVALID_ARGUMENT;
+}
+
+void tri_ref_moe_make_map(const tri_moe_route_args *a) {
+  tri_moe_map_args m = tri_moe_map_of(a);
+  if (m.map.first) tri_ref_moe_map_launch(NULL, NULL, &m);
+}
+
 void tri_ref_moe_route_launch(tri_backend *be, const tri_op_plan *plan, const tri_moe_route_args *a) {
   (void)plan;
   for (int t = 0; t < a->logits.rows; t++) tri_ref_moe_route_row(a, t, be->workspace);
-  tri_ref_moe_map(a);
+  tri_ref_moe_make_map(a);
 }
 
 tri_status tri_ref_moe_experts_plan(tri_backend *be, const tri_moe_experts_args *a, tri_op_plan *plan) {

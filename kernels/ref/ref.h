@@ -41,7 +41,7 @@ float tri_ref_round_row(const float *x, int n, float *out);
 void tri_ref_moe_route_row(const tri_moe_route_args *a, int t, double *scratch);
 size_t tri_ref_moe_scratch(const tri_moe_route_args *a);
 /* The map, once all rows have their choices: a counting sort by expert. Does nothing without one. */
-void tri_ref_moe_map(const tri_moe_route_args *a);
+void tri_ref_moe_make_map(const tri_moe_route_args *a);
 
 /* The distribution the sampler draws row `row` from, after adjustment and the cuts: weight[id] up to a common factor, 0
  * for ids that were cut. Returns the sum. adjusted: [vocab] logits; order: scratch of vocab entries. */

@@ -131,7 +131,7 @@ two() { # two COORDINATOR_OPTIONS -- N WORKER_OPTIONS
 }
 want 1 '(--model .*/checkpoints/llama): the workers. model is another than the coordinator.s, "abacus"$' \
   two --model "$abacus" -- 1 --model "$DATA/checkpoints/llama"
-want 1 'the workers were started with -tp 1 -pp 2, the coordinator with -tp 2 -pp 1' \
+want 1 'the workers were started with -tp 1 -pp 2 -dp 1 -ep 1, the coordinator with -tp 2 -pp 1 -dp 1 -ep 1' \
   two --model "$abacus" -tp 2 -- 2 --model "$abacus" -pp 2
 
 # A checkpoint of which a part is missing does not become whole by another start.

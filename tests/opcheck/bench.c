@@ -309,7 +309,7 @@ static void bench_moe(bench *b) {
     bench_experts(b, TRI_I8, false, rows[i], 2048, 768, 128, 8);
     bench_experts(b, TRI_I8, true, rows[i], 2048, 768, 128, 8);
   }
-  for (int m = 1; m <= 512 && wanted(b, "moe_route"); m *= 512) {
+  for (int m = 1; m <= 512 && (wanted(b, "moe_route") || wanted(b, "moe_map")); m *= 512) {
     enum { E = 256, K = 8 };
     float *logits = filled(b, (size_t)m * E), *weights = filled(b, (size_t)m * K);
     int32_t *ids = pages(((size_t)m * K * 3 + E + 1) * 4);
@@ -321,6 +321,9 @@ static void bench_moe(bench *b) {
     char name[80];
     snprintf(name, sizeof name, "moe_route sigmoid, groups, %d x %d", m, E);
     report(b, name, run_moe_route, &a, 4.0 * m * E, 0);
+    tri_moe_map_args map = tri_moe_map_of(&a);
+    snprintf(name, sizeof name, "moe_map %d x %d of %d", m, K, E);
+    report(b, name, run_moe_map, &map, 4.0 * m * K, 0);
     a.bias = NULL, a.score = TRI_MOE_SOFTMAX, a.num_groups = 1;
     snprintf(name, sizeof name, "moe_route softmax %d x %d", m, E);
     report(b, name, run_moe_route, &a, 4.0 * m * E, 0);

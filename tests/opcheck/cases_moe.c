@@ -26,7 +26,7 @@ tri_expert_map oc_moe_room(oc *c, int choices, int num_experts) {
   return m;
 }
 
-static tri_expert_map device_map(oc *c, const tri_expert_map *m, int choices, int num_experts) {
+static tri_expert_map on_device(oc *c, const tri_expert_map *m, int choices, int num_experts) {
   size_t n = (size_t)choices * sizeof(int32_t);
   return (tri_expert_map){oc_device(c, m->first, ((size_t)num_experts + 1) * sizeof(int32_t)),
                           oc_device(c, m->choice, n), oc_device(c, m->row, n)};
@@ -42,8 +42,8 @@ static void compare_maps(oc *c, const char *who, const tri_expert_map *want, con
 }
 
 /* Both maps against one that is made by definition from the experts. */
-static void check_maps(oc *c, const tri_moe_route_args *a, const tri_moe_route_args *b) {
-  int choices = a->logits.rows * a->top_k, own = a->num_experts;
+static void check_maps(oc *c, const tri_moe_map_args *a, const tri_moe_map_args *b) {
+  int choices = a->num_tokens * a->top_k, own = a->num_experts;
   size_t n = (size_t)choices * sizeof(int32_t);
   tri_expert_map want = oc_moe_room(c, choices, own), got = oc_moe_room(c, choices, own);
   if (!a->map.first) return;
@@ -69,7 +69,7 @@ static void check_tally(oc *c, const char *who, const tri_expert_map *m, const t
   }
 }
 
-static void check_tallies(oc *c, const tri_moe_route_args *a, const tri_moe_route_args *b) {
+static void check_tallies(oc *c, const tri_moe_map_args *a, const tri_moe_map_args *b) {
   size_t bytes = (size_t)a->num_experts * sizeof(tri_expert_tally);
   tri_expert_tally *got = oc_host(c, bytes);
   if (!a->map.first) return;
@@ -141,15 +141,39 @@ void oc_case_moe_route(oc *c, int i) {
   b.logits = oc_device_matrix(c, &a.logits), b.bias = oc_device(c, a.bias, (size_t)e * sizeof *a.bias);
   b.experts = oc_device(c, a.experts, n * sizeof *a.experts), b.weights = oc_device(c, a.weights, n * sizeof(float));
   b.kv_slot = oc_device(c, a.kv_slot, (size_t)tokens * sizeof *a.kv_slot);
-  if (a.map.first) b.map = device_map(c, &a.map, (int)n, a.num_experts);
+  if (a.map.first) b.map = on_device(c, &a.map, (int)n, a.num_experts);
   oc_status(c, tri_run_moe_route(c->ref, &a), tri_run_moe_route(c->be, &b));
   int32_t *ids = oc_host(c, n * sizeof *ids);
   oc_download(c, ids, b.experts, n * sizeof *ids);
   oc_expect(c, !memcmp(ids, a.experts, n * sizeof *ids), "other experts");
-  check_maps(c, &a, &b);
-  check_tallies(c, &a, &b);
+  tri_moe_map_args map = tri_moe_map_of(&a), device_map = tri_moe_map_of(&b);
+  check_maps(c, &map, &device_map);
+  check_tallies(c, &map, &device_map);
   tri_mat want = {a.weights, tokens, a.top_k, a.top_k, TRI_F32}, got = {b.weights, tokens, a.top_k, a.top_k, TRI_F32};
   oc_compare(c, &want, &got, 1e-12);
+}
+
+/* Rows that came from elsewhere: more of them than one launch takes, too, most of nobody's experts here. */
+void oc_case_moe_map(oc *c, int i) {
+  int tokens = i % 4 == 0 ? 1 : oc_range(c, 0, 60), top_k = oc_range(c, 1, 8), all = oc_range(c, 1, 256);
+  if (i % 10 == 8) tokens = oc_range(c, 500, 5000);
+  size_t n = (size_t)tokens * (size_t)top_k;
+  int32_t *experts = oc_host(c, n * sizeof *experts);
+  for (size_t j = 0; j < n; j++) experts[j] = oc_chance(c, 20) ? -1 : oc_range(c, 0, all - 1);
+  tri_moe_map_args a = {.experts = experts, .num_tokens = tokens, .top_k = top_k};
+  a.first_expert = oc_range(c, 0, all - 1);
+  a.num_experts = oc_range(c, 1, all - a.first_expert);
+  a.map = oc_moe_room(c, (int)n, a.num_experts);
+  a.tally = begin_tally(c, a.num_experts);
+  snprintf(c->what, sizeof c->what, "moe_map tokens %d top_k %d experts %d+%d of %d", tokens, top_k, a.first_expert,
+           a.num_experts, all);
+  tri_moe_map_args b = a;
+  b.experts = oc_device(c, experts, n * sizeof *experts);
+  b.map = on_device(c, &a.map, (int)n, a.num_experts);
+  b.tally = oc_device(c, a.tally, (size_t)a.num_experts * sizeof *a.tally);
+  oc_status(c, tri_run_moe_map(c->ref, &a), tri_run_moe_map(c->be, &b));
+  check_maps(c, &a, &b);
+  check_tallies(c, &a, &b);
 }
 
 /* Distinct experts for every token, some of them in front of and behind the own ones; now and then a token has none,
@@ -287,7 +311,7 @@ void oc_case_moe_experts(oc *c, int i) {
   b.x = oc_device_narrow(c, &a.x, narrow ? s.type : TRI_F32);
   b.out = oc_device_narrow(c, &a.out, narrow && oc_chance(c, 50) ? s.type : TRI_F32);
   b.up = oc_device_weight(c, &a.up), b.down = oc_device_weight(c, &a.down);
-  b.map = device_map(c, &a.map, choices, s.experts);
+  b.map = on_device(c, &a.map, choices, s.experts);
   b.weights = oc_device(c, a.weights, (size_t)choices * sizeof *a.weights);
   b.up_bias = oc_device(c, a.up_bias, (size_t)a.up.n * sizeof(float));
   b.down_bias = oc_device(c, a.down_bias, (size_t)a.down.n * sizeof(float));
