@@ -73,7 +73,7 @@ void tri_sched_make_way(tri_sched *s) {
 
 bool tri_sched_would_make_way(const tri_sched *s, const tri_job *j, int64_t *yields) {
   const tri_sequence *q = &j->seqs[0], *first = s->waiting.head;
-  if (!s->cfg.by_priority || !s->budget || (first && first->job->priority <= j->priority)) return false;
+  if (!s->cfg.by_priority || (first && first->job->priority <= j->priority)) return false;
   if (!could_make_way(s, q)) return false;
   *yields = INT64_MAX;
   if (tri_seq_finds_place(s, q)) return true;

@@ -26,10 +26,10 @@ struct tri_sched {
   int batch_size; /* with whole_batches: sequences that the batch at hand has had, or all slots once it is closed */
   tri_job *jobs, *retired;
   uint64_t arrivals, tokens, preemptions;
-  uint64_t step; /* that is being composed, or was last */
-  int budget;    /* tokens that it has still room for; 0 also where it is composed without this scheduler's sequences */
-  int expected;  /* sequences that wait elsewhere and may come: what a lane's share is reckoned with */
-  uint64_t done; /* the last step whose result has come back: steps of all lanes run one behind the other */
+  uint64_t step;  /* that is being composed, or was last */
+  int budget;     /* tokens that it still has room for */
+  int expected;   /* sequences that wait elsewhere and may come: what a lane's share is reckoned with */
+  uint64_t done;  /* the last step whose result has come back: steps of all lanes run one behind the other */
   int64_t now_ns; /* as of the last reap */
 };
 
@@ -84,7 +84,7 @@ static inline tri_seq_list *tri_sched_list(const tri_sched *s, int lane) {
 /* ---- scheduler.c: tri_sched_compose in parts, for those who compose a step on several shards ---- */
 
 bool tri_sched_lane_has_any(const tri_sched *s, int lane); /* sequences that could be in its next step */
-/* Sequences whose lane has yet to know what they drew take no part in the step. */
+bool tri_sched_lane_is_tied(const tri_sched *s, int lane); /* that step needs to know the last one's draws */
 void tri_sched_begin_step(tri_sched *s, int lane, uint64_t step, tri_plan_writer *plan);
 void tri_sched_run(tri_sched *s, int lane, tri_plan_writer *plan);   /* those that run already */
 void tri_sched_admit(tri_sched *s, int lane, tri_plan_writer *plan); /* those that wait, as often as jobs come */

@@ -283,16 +283,19 @@ bool tri_sched_lane_has_any(const tri_sched *s, int lane) {
   return s->lanes[lane].running.count || s->prompts.count || s->waiting.count;
 }
 
+bool tri_sched_lane_is_tied(const tri_sched *s, int lane) {
+  return s->lanes[lane].under_way && s->lanes[lane].num_tied;
+}
+
 void tri_sched_begin_step(tri_sched *s, int lane_index, uint64_t step, tri_plan_writer *plan) {
   tri_sched_lane *lane = &s->lanes[lane_index];
   s->step = step;
-  s->budget = lane->under_way && lane->num_tied ? 0 : s->cfg.limits.max_num_batched_tokens;
+  s->budget = s->cfg.limits.max_num_batched_tokens;
   if (!lane->under_way) share_out(s, lane);
   tri_plan_begin(plan, (uint32_t)lane_index, step);
 }
 
 void tri_sched_run(tri_sched *s, int lane, tri_plan_writer *plan) {
-  if (!s->budget) return;
   tri_sched_make_way(s);
   run_decodes(s, plan, &s->lanes[lane], &s->budget);
   if (s->budget > s->cfg.prompt_tokens) s->budget = s->cfg.prompt_tokens;
@@ -300,7 +303,6 @@ void tri_sched_run(tri_sched *s, int lane, tri_plan_writer *plan) {
 }
 
 void tri_sched_admit(tri_sched *s, int lane, tri_plan_writer *plan) {
-  if (!s->budget) return;
   (s->cfg.whole_batches ? admit_to_batch : admit)(s, plan, lane, &s->budget);
 }
 
@@ -311,7 +313,7 @@ bool tri_sched_end_step(tri_sched *s, int lane, const tri_plan_writer *plan) {
 }
 
 bool tri_sched_compose(tri_sched *s, int lane, tri_plan_writer *plan) {
-  if (!tri_sched_lane_has_any(s, lane)) return false;
+  if (!tri_sched_lane_has_any(s, lane) || tri_sched_lane_is_tied(s, lane)) return false;
   tri_sched_begin_step(s, lane, s->step + 1, plan);
   tri_sched_run(s, lane, plan);
   tri_sched_admit(s, lane, plan);

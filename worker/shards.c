@@ -181,17 +181,22 @@ static void expect(tri_shards *s) {
   for (int i = 0; i < s->dp; i++) s->scheds[i]->expected = (s->num_waiting + s->dp - 1) / s->dp;
 }
 
-static bool has_any(const tri_shards *s, int lane) {
-  for (int i = 0; i < s->dp; i++)
-    if (tri_sched_lane_has_any(s->scheds[i], lane)) return true;
-  return s->first != NULL;
+/* A search on one shard keeps the lane's steps apart for all: else it would miss every other one, and its shard's other
+ * sequences with it. */
+static bool may_begin(const tri_shards *s, int lane) {
+  bool any = s->first != NULL;
+  for (int i = 0; i < s->dp; i++) {
+    if (tri_sched_lane_is_tied(s->scheds[i], lane)) return false;
+    any |= tri_sched_lane_has_any(s->scheds[i], lane);
+  }
+  return any;
 }
 
 bool tri_shards_compose(tri_shards *s, int lane, tri_plan_writer *const *plans) {
   struct lane *l = &s->lanes[lane];
   struct step *step = &l->steps[l->begun % (uint64_t)s->depth];
   bool any = false;
-  if (!has_any(s, lane)) return false;
+  if (!may_begin(s, lane)) return false;
   expect(s);
   for (int i = 0; i < s->dp; i++) tri_sched_begin_step(s->scheds[i], lane, s->step + 1, plans[i]);
   give_urgent(s);

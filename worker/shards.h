@@ -2,10 +2,10 @@
  * (scheduler.h); all run the same step at the same time.
  *
  * Jobs wait here, in one queue by priority or arrival, and the first goes to a shard when one has place for it: slots,
- * blocks for its whole prompt, and nobody in front. Of those that have, it is the one with the fewest tokens, in its
- * cache and still to be computed: a step takes as long as its slowest shard. There it stays, with its choices and
- * beams, since no other shard has its blocks. By priority a job that finds no place goes where the least important
- * sequences would make way for it. One shard alone gets every job at once.
+ * blocks for its whole prompt, tokens left in the step, and nobody in front. Of those that have, it is the one with the
+ * fewest tokens, in its cache and still to be computed: a step takes as long as its slowest shard. There it stays, with
+ * its choices and beams, since no other shard has its blocks. By priority a job that finds no place goes where the
+ * least important sequences would make way for it. One shard alone gets every job at once.
  *
  * No threads, clocks or sockets here, and nothing allocates but tri_shards_create. */
 #ifndef TRI_WORKER_SHARDS_H
@@ -24,7 +24,8 @@ void tri_shards_add(tri_shards *s, tri_job *job); /* takes over */
 bool tri_shards_abort(tri_shards *s, uint64_t job_id);
 
 /* Composes the next step of a lane that is not busy: plans[dp], one for every shard, all of one step; that of a shard
- * without work has no sequences. False: no shard has anything to do, and the plans mean nothing. */
+ * without work has no sequences. False: no shard has anything to do, or what one has must wait for the step under way;
+ * the plans mean nothing. */
 bool tri_shards_compose(tri_shards *s, int lane, tri_plan_writer *const *plans);
 /* Takes in what a lane's step drew on one shard. Every shard answers every step, one without work with no tokens, and
  * its own steps in their order. */

@@ -360,19 +360,14 @@ END_TEST
 
 /* The shard with the fewest tokens, those that are still to be computed included; the lowest of equals. */
 START_TEST(test_fewest_tokens) {
-  static const int prompts[] = {30, 10, 12, 10, 5, 4}, want[] = {0, 1, 2, 2, 1, 1};
+  static const int prompts[] = {30, 20, 18, 10, 5, 4}, want[] = {0, 1, 2, 2, 1, 1};
   struct config c = simple_config(8, 16, 200, 6);
   struct world *w = create(&c, 3, 1);
   for (int i = 0; i < 3; i++) request(w, i, prompts[i], 20, 1), arrive(w, i);
-  step(w); /* the first prompt takes two steps */
-  for (int i = 0; i < 3; i++) ck_assert_int_eq(shard_of(w, i), want[i]);
-  step(w);
-  /* Tokens are 31, 11 and 13 now. */
+  step(w); /* all have 16 tokens now */
   for (int i = 3; i < 6; i++) request(w, i, prompts[i], 20, 1), arrive(w, i);
   step(w);
-  ck_assert_int_eq(shard_of(w, 3), 1); /* 21, 11 and 13 */
-  ck_assert_int_eq(shard_of(w, 4), 2);
-  ck_assert_int_eq(shard_of(w, 5), 2);
+  for (int i = 0; i < 6; i++) ck_assert_int_eq(shard_of(w, i), want[i]);
   run(w);
   destroy(w);
 }
@@ -450,6 +445,41 @@ START_TEST(test_no_place) {
 }
 END_TEST
 
+/* A sequence that lost its blocks waits on its shard, and nobody new goes there before it. */
+START_TEST(test_preempted_first) {
+  struct config c = simple_config(2, 100, 30, 5);
+  struct world *w = create(&c, 2, 1);
+  static const int prompts[] = {50, 60, 55, 4, 4}, want[] = {0, 1, 0, 1};
+  for (int i = 0; i < 4; i++) request(w, i, prompts[i], 40, 1), arrive(w, i);
+  while (!tri_shards_get_stats(w->shards).preemptions) step(w);
+  for (int i = 0; i < 4; i++) ck_assert_int_eq(shard_of(w, i), want[i]);
+  ck_assert_int_eq(w->book->requests[2].job->seqs[0].state, TRI_SCHED_WAITING);
+  request(w, 4, prompts[4], 40, 1);
+  arrive(w, 4);
+  step(w);
+  ck_assert_int_eq(shard_of(w, 4), -1);
+  run(w);
+  destroy(w);
+}
+END_TEST
+
+/* A shard whose step is full takes nobody: whoever has room first does. */
+START_TEST(test_full_step) {
+  struct config c = simple_config(4, 16, 200, 3);
+  struct world *w = create(&c, 2, 1);
+  static const int prompts[] = {70, 48, 5};
+  for (int i = 0; i < 3; i++) request(w, i, prompts[i], 10, 1), arrive(w, i);
+  for (int k = 0; k < 3; k++) {
+    step(w);
+    ck_assert_int_eq(shard_of(w, 2), -1);
+  }
+  step(w);
+  ck_assert_int_eq(shard_of(w, 2), 1);
+  run(w);
+  destroy(w);
+}
+END_TEST
+
 /* A search waits for a shard with slots for all of its beams. */
 START_TEST(test_search_finds_slots) {
   struct config c = simple_config(4, 40, 200, 5);
@@ -474,10 +504,11 @@ END_TEST
 /* The least important of all shards makes way; one more urgent job finds the next one, and a third nobody. */
 START_TEST(test_priority_makes_way) {
   static const int64_t priorities[] = {1, 3, 4, 2, 0, 0, 2};
-  for (int depth = 1; depth <= 2; depth++) {
+  for (int k = 0; k < 4; k++) {
+    bool together = k / 2;
     struct config c = simple_config(2, 40, 200, 7);
     c.by_priority = true;
-    c.depth = depth;
+    c.depth = 1 + k % 2;
     struct world *w = create(&c, 2, 1);
     for (int i = 0; i < 7; i++) request(w, i, 8, 20, 1)->assign.sampling.priority = priorities[i];
     static const int order[] = {0, 3, 1, 2}; /* by priority; each shard gets two */
@@ -485,20 +516,39 @@ START_TEST(test_priority_makes_way) {
     step(w);
     for (int i = 0; i < 4; i++) ck_assert_int_eq(shard_of(w, order[i]), i % 2);
     arrive(w, 4);
-    step(w);
-    ck_assert_int_eq(shard_of(w, 4), 1); /* where priority 4 runs */
-    ck_assert_int_eq(w->book->requests[2].job->seqs[0].state, TRI_SCHED_WAITING);
-    ck_assert_uint_eq(tri_shards_get_stats(w->shards).preemptions, 1);
+    if (!together) {
+      step(w);
+      ck_assert_int_eq(w->book->requests[2].job->seqs[0].state, TRI_SCHED_WAITING);
+      ck_assert_uint_eq(tri_shards_get_stats(w->shards).preemptions, 1);
+    }
     arrive(w, 5);
     arrive(w, 6);
     step(w);
-    ck_assert_int_eq(shard_of(w, 5), 0); /* in the place of 3 */
+    ck_assert_int_eq(shard_of(w, 4), 1); /* in the place of priority 4 */
+    ck_assert_int_eq(shard_of(w, 5), 0); /* in that of 3 */
     ck_assert_int_eq(w->book->requests[1].job->seqs[0].state, TRI_SCHED_WAITING);
     ck_assert_uint_eq(tri_shards_get_stats(w->shards).preemptions, 2);
     ck_assert_int_eq(shard_of(w, 6), -1); /* matters no more than who runs */
     run(w);
     destroy(w);
   }
+}
+END_TEST
+
+/* Of those who matter equally little, those of the shard with the fewest tokens make way. */
+START_TEST(test_way_with_fewest_tokens) {
+  struct config c = simple_config(1, 16, 200, 3);
+  c.by_priority = true;
+  struct world *w = create(&c, 2, 1);
+  static const int prompts[] = {60, 50, 5}, want[] = {0, 1, 1};
+  for (int i = 0; i < 3; i++) request(w, i, prompts[i], 10, 1)->assign.sampling.priority = i < 2 ? 5 : 0;
+  for (int i = 0; i < 2; i++) arrive(w, i);
+  step(w); /* both have 16 tokens now */
+  arrive(w, 2);
+  step(w);
+  for (int i = 0; i < 3; i++) ck_assert_int_eq(shard_of(w, i), want[i]);
+  run(w);
+  destroy(w);
 }
 END_TEST
 
@@ -604,6 +654,32 @@ START_TEST(test_answers_of_one_shard_first) {
 }
 END_TEST
 
+/* A search must know its draws before it goes on: it keeps the steps of all shards apart, and is in each of them. */
+START_TEST(test_search_keeps_steps_apart) {
+  struct config c = simple_config(4, 40, 200, 2);
+  c.depth = 2;
+  struct world *w = create(&c, 2, 1);
+  struct request *r = request(w, 0, 10, 12, 2);
+  r->assign.sampling.num_beams = 3;
+  r->assign.sampling.length_penalty = 1;
+  request_expect(w->book, r);
+  request(w, 1, 10, 12, 1);
+  for (int i = 0; i < 2; i++) arrive(w, i);
+  for (int k = 0; k < 12; k++) {
+    reap(w);
+    ck_assert(compose(w, 0) && !tri_shards_lane_busy(w->shards, 0));
+    ck_assert(!compose(w, 0));
+    answer(w, 1);
+    ck_assert(!compose(w, 0));
+    answer(w, 0);
+    w->book->iteration++;
+  }
+  ck_assert_int_eq(w->idle, 0);
+  run(w);
+  destroy(w);
+}
+END_TEST
+
 /* A shard that was without work for a long time has a job like any other afterwards. */
 START_TEST(test_idle_shards) {
   struct config c = simple_config(2, 40, 200, 3);
@@ -662,12 +738,16 @@ Suite *suite_shards(void) {
   tcase_add_test(cases, test_balance);
   tcase_add_test(cases, test_step_is_filled);
   tcase_add_test(cases, test_no_place);
+  tcase_add_test(cases, test_preempted_first);
+  tcase_add_test(cases, test_full_step);
   tcase_add_test(cases, test_search_finds_slots);
   tcase_add_test(cases, test_priority_makes_way);
+  tcase_add_test(cases, test_way_with_fewest_tokens);
   tcase_add_test(cases, test_queue_order);
   tcase_add_test(cases, test_end_in_the_queue);
   tcase_add_test(cases, test_full_outbox);
   tcase_add_test(cases, test_answers_of_one_shard_first);
+  tcase_add_test(cases, test_search_keeps_steps_apart);
   tcase_add_test(cases, test_idle_shards);
   tcase_add_test(cases, test_destroy_busy);
   tcase_add_test(cases, test_refused);
