@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "runtime/base/log.h"
+#include "worker/shards.h"
 #include "worker/warm_up.h"
 #include "worker/worker.h"
 
@@ -14,14 +15,20 @@ enum {
 static const int64_t WARM_UP_NS = 8000000000; /* after which it begins no more steps */
 
 struct lane {
-  void *plan;          /* copy that the transfers to the other ranks read */
+  void **plans;        /* [shards] copies that the transfers to the other ranks read */
   tri_comm_req *sends; /* [world] */
+};
+
+/* A finished one. */
+struct plan {
+  const void *bytes;
+  size_t len;
 };
 
 struct leader {
   tri_worker *w;
-  tri_sched *sched;
-  tri_plan_writer *writer;
+  tri_shards *shards;
+  tri_plan_writer **writers; /* [shards] */
   struct lane *lanes;
   tri_outbox *out;
   tri_step_result result; /* of a sampling rank elsewhere */
@@ -31,6 +38,8 @@ struct leader {
   size_t max_rows, width; /* with so many rows of numbers in one step at most */
 };
 
+static int num_shards(const tri_worker *w) { return tri_group_num_shards(&w->group); }
+
 /* ---- set-up ---- */
 
 /* Returns how many tokens of prompts a step takes; 0: as many as fit. */
@@ -38,6 +47,32 @@ static int prompt_tokens(const tri_worker *w) {
   const tri_engine *e = w->engine;
   int asked = w->opts.prompt_micro_batch_tokens;
   return !asked && e->num_lanes > 1 && e->backend->host_memory ? HOST_PROMPT_TOKENS : asked;
+}
+
+static tri_status create_writers(struct leader *ld) {
+  const tri_limits *l = &ld->w->engine->limits;
+  int dp = num_shards(ld->w);
+  if (!(ld->writers = tri_calloc((size_t)dp, sizeof *ld->writers))) return TRI_NO_MEMORY;
+  for (int i = 0; i < dp; i++)
+    TRI_CHECK(tri_plan_writer_create(tri_plan_entries(l->max_num_seqs), (size_t)l->max_num_batched_tokens,
+                                     tri_plan_blocks(l->max_num_seqs, l->max_num_batched_tokens, l->block_size),
+                                     &ld->writers[i]));
+  return TRI_OK;
+}
+
+static tri_status create_lanes(struct leader *ld) {
+  const tri_worker *w = ld->w;
+  int dp = num_shards(w), lanes = w->engine->num_lanes;
+  if (!(ld->lanes = tri_calloc((size_t)lanes, sizeof *ld->lanes))) return TRI_NO_MEMORY;
+  for (int i = 0; i < lanes; i++) {
+    struct lane *l = &ld->lanes[i];
+    l->plans = tri_calloc((size_t)dp, sizeof *l->plans);
+    l->sends = tri_calloc((size_t)w->world, sizeof *l->sends);
+    if (!l->plans || !l->sends) return TRI_NO_MEMORY;
+    for (int d = 0; d < dp; d++)
+      if (!(l->plans[d] = tri_malloc(tri_plan_max_bytes(ld->writers[d]), 1))) return TRI_NO_MEMORY;
+  }
+  return TRI_OK;
 }
 
 static tri_status create(struct leader *ld, tri_error *err) {
@@ -49,23 +84,16 @@ static tri_status create(struct leader *ld, tri_error *err) {
                          .depth = w->engine->lane_depth,
                          .prompt_tokens = prompt_tokens(w),
                          .by_priority = w->opts.scheduling_policy == 1};
-  TRI_TRY(tri_sched_create(&sc, &ld->sched));
-  TRI_TRY(tri_plan_writer_create(tri_plan_entries(l->max_num_seqs), (size_t)l->max_num_batched_tokens,
-                                 tri_plan_blocks(l->max_num_seqs, l->max_num_batched_tokens, l->block_size),
-                                 &ld->writer));
+  TRI_TRY(tri_shards_create(&sc, num_shards(w), &ld->shards));
+  TRI_TRY(create_writers(ld));
+  TRI_TRY(create_lanes(ld));
   ld->packed_cap = tri_result_max_bytes((size_t)l->max_num_seqs);
   if (ld->embeds && !tri_embed_result_max(&w->engine->model, l, &ld->max_rows, &ld->width)) st = TRI_OVERFLOW;
   if (ld->embeds) ld->packed_cap = tri_embed_result_bytes(ld->max_rows, ld->width);
   TRI_TRY(st);
   ld->packed = tri_malloc(ld->packed_cap, 1);
   ld->result.tokens = tri_calloc((size_t)l->max_num_seqs, sizeof *ld->result.tokens);
-  ld->lanes = tri_calloc((size_t)sc.num_lanes, sizeof *ld->lanes);
-  if (!ld->packed || !ld->result.tokens || !ld->lanes) st = TRI_NO_MEMORY;
-  for (int i = 0; st == TRI_OK && i < sc.num_lanes; i++) {
-    ld->lanes[i].plan = tri_malloc(tri_plan_max_bytes(ld->writer), 1);
-    ld->lanes[i].sends = tri_calloc((size_t)w->world, sizeof *ld->lanes[i].sends);
-    if (!ld->lanes[i].plan || !ld->lanes[i].sends) st = TRI_NO_MEMORY;
-  }
+  if (!ld->packed || !ld->result.tokens) st = TRI_NO_MEMORY;
   for (int i = 0; st == TRI_OK && i < TRI_NUM_OUTBOXES; i++) {
     st = ld->embeds ? tri_outbox_init_results(&w->outboxes[i], l->max_num_seqs, ld->max_rows * ld->width)
                     : tri_outbox_init(&w->outboxes[i], l->max_num_seqs);
@@ -77,40 +105,48 @@ cleanup:
 }
 
 static void destroy(struct leader *ld) {
+  int dp = num_shards(ld->w);
   for (int i = 0; ld->lanes && i < ld->w->engine->num_lanes; i++) {
-    tri_free(ld->lanes[i].plan);
+    for (int d = 0; ld->lanes[i].plans && d < dp; d++) tri_free(ld->lanes[i].plans[d]);
+    tri_free(ld->lanes[i].plans);
     tri_free(ld->lanes[i].sends);
   }
   tri_free(ld->lanes);
   tri_free(ld->packed);
   tri_free(ld->result.tokens);
-  tri_plan_writer_destroy(ld->writer);
-  tri_sched_destroy(ld->sched);
+  for (int d = 0; ld->writers && d < dp; d++) tri_plan_writer_destroy(ld->writers[d]);
+  tri_free(ld->writers);
+  tri_shards_destroy(ld->shards);
 }
 
 /* ---- one step ---- */
 
-/* Until the other ranks have the lane's plan. */
-static tri_status await_plan(struct leader *ld, int lane) {
+/* Until the other ranks have the lane's plans. */
+static tri_status await_plans(struct leader *ld, int lane) {
   tri_comm *c = ld->w->group.world;
   for (int r = 1; r < c->size; r++) TRI_CHECK(tri_comm_wait(c, &ld->lanes[lane].sends[r]));
   return TRI_OK;
 }
 
-/* Hands the finished plan to every other rank. A long one moves only while this rank is in the communicator's calls,
- * and a device's queue that is full keeps it in a launch until the other ranks' sums come, who would be waiting for
- * their plan: there all must have it first. */
-static tri_status send_plan(struct leader *ld, int lane, const void **plan, size_t *len) {
+/* Hands every other rank the finished plan of its shard, or, where one is for all, the first; *own is this rank's. A
+ * long one moves only while this rank is in the communicator's calls, and a device's queue that is full keeps it in a
+ * launch until the other ranks' sums come, who would be waiting for their plan: there all must have it first. */
+static tri_status send_plans(struct leader *ld, int lane, bool one, struct plan *own) {
   tri_comm *c = ld->w->group.world;
   struct lane *l = &ld->lanes[lane];
-  const void *bytes = tri_plan_finish(ld->writer, len);
-  *plan = bytes;
+  own->bytes = tri_plan_finish(ld->writers[0], &own->len);
   if (c->size == 1) return TRI_OK;
-  TRI_CHECK(await_plan(ld, lane));
-  memcpy(l->plan, bytes, *len);
-  *plan = l->plan;
-  for (int r = 1; r < c->size; r++) TRI_CHECK(tri_comm_isend(c, l->plan, *len, r, TRI_TAG_PLAN, &l->sends[r]));
-  return ld->w->engine->backend->async ? await_plan(ld, lane) : TRI_OK;
+  TRI_CHECK(await_plans(ld, lane));
+  for (int d = 0; d < num_shards(ld->w); d++) {
+    struct plan p = *own;
+    if (d && !one) p.bytes = tri_plan_finish(ld->writers[d], &p.len);
+    memcpy(l->plans[d], p.bytes, p.len);
+    for (int r = 1; r < c->size; r++)
+      if (tri_group_shard_of(&ld->w->group, r) == d)
+        TRI_CHECK(tri_comm_isend(c, l->plans[d], p.len, r, TRI_TAG_PLAN, &l->sends[r]));
+  }
+  own->bytes = l->plans[0];
+  return ld->w->engine->backend->async ? await_plans(ld, lane) : TRI_OK;
 }
 
 /* CPU time, not wall time: on a busy host the thread may be off its core in between. */
@@ -121,7 +157,7 @@ static void count_time(tri_worker *w, int64_t since) {
 /* The outbox goes to the control thread; an empty one takes its place. Waits while the control thread is behind. */
 static tri_status flush(struct leader *ld) {
   tri_worker *w = ld->w;
-  for (tri_job *j; (j = tri_sched_retired(ld->sched));) {
+  for (tri_job *j; (j = tri_shards_retired(ld->shards));) {
     /* A full ring is destroyed from here: it means that the control thread is far behind, and memory matters more then.
      */
     if (!tri_ring_push(&w->retired, j)) tri_job_destroy(j);
@@ -134,9 +170,9 @@ static tri_status flush(struct leader *ld) {
   return TRI_OK;
 }
 
-static tri_status absorb(struct leader *ld, int lane, const tri_step_result *result) {
+static tri_status absorb(struct leader *ld, int shard, int lane, const tri_step_result *result) {
   int64_t t = tri_thread_cpu_ns();
-  tri_sched_absorb(ld->sched, lane, result, ld->out);
+  tri_shards_absorb(ld->shards, shard, lane, result, ld->out);
   tri_status st = flush(ld);
   count_time(ld->w, t);
   return st;
@@ -144,7 +180,7 @@ static tri_status absorb(struct leader *ld, int lane, const tri_step_result *res
 
 static tri_status absorb_embed(struct leader *ld, int lane, const tri_embed_result *result) {
   int64_t t = tri_thread_cpu_ns();
-  tri_status st = tri_sched_absorb_embed(ld->sched, lane, result, ld->w->engine->model.head.token_head, ld->out);
+  tri_status st = tri_shards_absorb_embed(ld->shards, lane, result, ld->w->engine->model.head.token_head, ld->out);
   if (st == TRI_OK) st = flush(ld);
   count_time(ld->w, t);
   return st;
@@ -154,29 +190,28 @@ static tri_status absorb_embed(struct leader *ld, int lane, const tri_embed_resu
 static tri_status absorb_own(struct leader *ld, int lane, const tri_step_result *result) {
   tri_embed_result embed = {
       .step = result->step, .lane = result->lane, .values = tri_embed_values(&ld->w->engine->encoder_output)};
-  return ld->embeds ? absorb_embed(ld, lane, &embed) : absorb(ld, lane, result);
+  return ld->embeds ? absorb_embed(ld, lane, &embed) : absorb(ld, 0, lane, result);
 }
 
-/* The result of a step on another rank, whose bytes are in ld->packed. */
-static tri_status absorb_packed(struct leader *ld, size_t len) {
+/* The result of a shard's step on another rank, whose bytes are in ld->packed. */
+static tri_status absorb_packed(struct leader *ld, int shard, size_t len) {
   const tri_engine *e = ld->w->engine;
   tri_embed_result embed;
   TRI_CHECK(ld->embeds ? tri_embed_result_unpack(ld->packed, len, ld->max_rows, ld->width, &embed)
                        : tri_result_unpack(ld->packed, len, &ld->result, (size_t)e->limits.max_num_seqs));
   uint32_t lane = ld->embeds ? embed.lane : ld->result.lane;
   if (lane >= (uint32_t)e->num_lanes) return TRI_CORRUPT;
-  return ld->embeds ? absorb_embed(ld, (int)lane, &embed) : absorb(ld, (int)lane, &ld->result);
+  return ld->embeds ? absorb_embed(ld, (int)lane, &embed) : absorb(ld, shard, (int)lane, &ld->result);
 }
 
 static tri_status start_lane(struct leader *ld, int lane, bool *worked) {
   tri_worker *w = ld->w;
-  const void *plan;
-  size_t len;
+  struct plan own;
   int64_t t = tri_thread_cpu_ns();
-  if (tri_sched_lane_busy(ld->sched, lane) || !tri_sched_compose(ld->sched, lane, ld->writer)) return TRI_OK;
-  tri_status st = send_plan(ld, lane, &plan, &len);
+  if (tri_shards_lane_busy(ld->shards, lane) || !tri_shards_compose(ld->shards, lane, ld->writers)) return TRI_OK;
+  tri_status st = send_plans(ld, lane, false, &own);
   count_time(w, t);
-  if (st == TRI_OK) st = tri_engine_begin(w->engine, plan, len);
+  if (st == TRI_OK) st = tri_engine_begin(w->engine, own.bytes, own.len);
   *worked = true;
   return st;
 }
@@ -196,44 +231,47 @@ static tri_status end_step(struct leader *ld, bool *worked) {
   return st == TRI_OK && result ? absorb_own(ld, (int)result->lane, result) : st;
 }
 
-/* A result from the sampling rank, if one has come. */
-static tri_status poll_result(struct leader *ld, bool *worked) {
+/* A result from each shard's sampling rank, if one has come. */
+static tri_status poll_results(struct leader *ld, bool *worked) {
   tri_worker *w = ld->w;
   tri_comm *c = w->group.world;
-  size_t len;
-  if (tri_group_is_sampler(&w->group)) return TRI_OK;
-  tri_status st =
-      tri_comm_try_recv(c, ld->packed, ld->packed_cap, tri_group_sampler(&w->group, 0), TRI_TAG_RESULT, &len);
-  if (st == TRI_AGAIN) return TRI_OK;
-  if (st != TRI_OK) return st;
-  *worked = true;
-  return absorb_packed(ld, len);
+  for (int d = 0; d < num_shards(w); d++) {
+    int rank = tri_group_sampler(&w->group, d);
+    size_t len;
+    if (rank == c->rank) continue;
+    tri_status st = tri_comm_try_recv(c, ld->packed, ld->packed_cap, rank, TRI_TAG_RESULT, &len);
+    if (st == TRI_AGAIN) continue;
+    if (st != TRI_OK) return st;
+    *worked = true;
+    TRI_CHECK(absorb_packed(ld, d, len));
+  }
+  return TRI_OK;
 }
 
 static void take_commands(struct leader *ld) {
   tri_worker *w = ld->w;
-  for (tri_job *j; (j = tri_ring_pop(&w->jobs));) tri_sched_add(ld->sched, j);
-  for (void *id; (id = tri_ring_pop(&w->aborts));) tri_sched_abort(ld->sched, (uint64_t)(uintptr_t)id);
+  for (tri_job *j; (j = tri_ring_pop(&w->jobs));) tri_shards_add(ld->shards, j);
+  for (void *id; (id = tri_ring_pop(&w->aborts));) tri_shards_abort(ld->shards, (uint64_t)(uintptr_t)id);
   /* Known before the step that may never end. */
-  if (tri_sched_has_work(ld->sched)) atomic_store_explicit(&w->busy, true, memory_order_relaxed);
+  if (tri_shards_has_work(ld->shards)) atomic_store_explicit(&w->busy, true, memory_order_relaxed);
 }
 
 static void publish(struct leader *ld) {
   tri_worker *w = ld->w;
-  tri_sched_stats s = tri_sched_get_stats(ld->sched);
+  tri_sched_stats s = tri_shards_get_stats(ld->shards);
   atomic_store_explicit(&w->running, s.running, memory_order_relaxed);
   atomic_store_explicit(&w->waiting, s.waiting, memory_order_relaxed);
   atomic_store_explicit(&w->blocks_used, s.blocks_used, memory_order_relaxed);
   atomic_store_explicit(&w->tokens, s.tokens, memory_order_relaxed);
   atomic_store_explicit(&w->preemptions, s.preemptions, memory_order_relaxed);
-  atomic_store_explicit(&w->busy, tri_sched_is_busy(ld->sched), memory_order_relaxed);
+  atomic_store_explicit(&w->busy, tri_shards_is_busy(ld->shards), memory_order_relaxed);
 }
 
 /* A rank that waits for what a device does must not sleep: the next step may wait for that, too, also where it is
  * another rank's device. */
 static const tri_wait_policy *policy_of(const struct leader *ld) {
   const tri_engine *e = ld->w->engine;
-  bool ahead = e->backend->async && tri_sched_is_busy(ld->sched);
+  bool ahead = e->backend->async && tri_shards_is_busy(ld->shards);
   return e->num_steps || ahead ? &e->wait_policy : &ld->w->group.world->cfg.policy;
 }
 
@@ -246,12 +284,12 @@ static tri_status serve(struct leader *ld) {
     bool worked = false;
     tri_status st = TRI_OK;
     take_commands(ld);
-    tri_sched_reap(ld->sched, tri_now_ns(), ld->out);
+    tri_shards_reap(ld->shards, tri_now_ns(), ld->out);
     if (ld->out->num) st = flush(ld);
     for (int lane = 0; st == TRI_OK && lane < w->engine->num_lanes; lane++) {
       st = start_lane(ld, lane, &worked);
       if (st == TRI_OK) st = end_step(ld, &worked);
-      if (st == TRI_OK) st = poll_result(ld, &worked);
+      if (st == TRI_OK) st = poll_results(ld, &worked);
     }
     publish(ld);
     if (st != TRI_OK) return st;
@@ -262,7 +300,7 @@ static tri_status serve(struct leader *ld) {
       continue;
     }
     /* The last step may be one that was begun for sequences which have ended since. */
-    if (tri_sched_is_busy(ld->sched) || w->engine->num_steps) {
+    if (tri_shards_is_busy(ld->shards) || w->engine->num_steps) {
       if ((st = tri_wait_pause(&wait)) != TRI_OK) return st;
       continue;
     }
@@ -279,38 +317,48 @@ static tri_status serve(struct leader *ld) {
   return TRI_OK;
 }
 
-/* The plan in the writer, on every rank, to its end. */
+/* Waits until every shard's sampling rank but this one has answered. */
+static tri_status await_results(struct leader *ld) {
+  tri_comm *c = ld->w->group.world;
+  tri_wait wait = tri_wait_begin(&c->cfg.policy, tri_deadline_after_ms(c->cfg.timeout_ms));
+  for (int d = 0; d < num_shards(ld->w); d++) {
+    int rank = tri_group_sampler(&ld->w->group, d);
+    tri_status st = rank == c->rank ? TRI_OK : TRI_AGAIN;
+    size_t len;
+    while (st == TRI_AGAIN) {
+      st = tri_comm_try_recv(c, ld->packed, ld->packed_cap, rank, TRI_TAG_RESULT, &len);
+      if (st == TRI_AGAIN) TRI_CHECK(tri_wait_pause(&wait));
+    }
+    if (st != TRI_OK) return st;
+  }
+  return TRI_OK;
+}
+
+/* The plan in the first writer, on every rank of every shard, to its end. */
 static tri_status run_plan(void *ctx) {
   struct leader *ld = ctx;
   tri_worker *w = ld->w;
-  const void *plan;
-  size_t len;
+  struct plan own;
   const tri_step_result *result;
   __atomic_fetch_add(&w->warm_steps, 1, __ATOMIC_RELAXED);
-  tri_status st = send_plan(ld, 0, &plan, &len);
-  if (st == TRI_OK) st = tri_engine_step(w->engine, plan, len, &result);
-  tri_comm *c = w->group.world;
-  tri_wait wait = tri_wait_begin(&c->cfg.policy, tri_deadline_after_ms(c->cfg.timeout_ms));
-  while (st == TRI_OK && !result) {
-    st = tri_comm_try_recv(c, ld->packed, ld->packed_cap, tri_group_sampler(&w->group, 0), TRI_TAG_RESULT, &len);
-    if (st == TRI_OK) break;
-    if (st == TRI_AGAIN) st = tri_wait_pause(&wait);
-  }
-  return st;
+  TRI_CHECK(send_plans(ld, 0, true, &own));
+  TRI_CHECK(tri_engine_step(w->engine, own.bytes, own.len, &result));
+  return await_results(ld);
 }
 
 /* READY means that a token has gone through every rank. */
 static tri_status canary(struct leader *ld) {
   const tri_sample_params greedy = tri_sample_greedy();
   tri_worker *w = ld->w;
+  tri_plan_writer *plan = ld->writers[0];
   uint32_t id = 0;
   int32_t block = 0, source_block = 1;
   uint8_t flags = ld->embeds ? TRI_SEQ_FLAG_FIRST : TRI_SEQ_FLAG_FIRST | TRI_SEQ_FLAG_PARAMS | TRI_SEQ_FLAG_SAMPLE;
   tri_plan_seq s = {.kind = TRI_SEQ_CHUNK, .flags = flags, .num_tokens = 1, .num_blocks = 1};
   tri_plan_seq source = {.kind = TRI_SEQ_SOURCE, .num_tokens = 1, .num_blocks = 1};
-  tri_plan_begin(ld->writer, 0, 0);
-  if (w->engine->limits.has_source) tri_plan_add(ld->writer, &source, &id, &source_block, NULL, 0);
-  tri_plan_add(ld->writer, &s, &id, &block, &greedy, 1);
+  tri_plan_begin(plan, 0, 0);
+  if (w->engine->limits.has_source) tri_plan_add(plan, &source, &id, &source_block, NULL, 0);
+  tri_plan_add(plan, &s, &id, &block, &greedy, 1);
   return run_plan(ld);
 }
 
@@ -319,7 +367,7 @@ static tri_status warm_up(struct leader *ld) {
   tri_worker *w = ld->w;
   const tri_engine *e = w->engine;
   int64_t start = tri_now_ns();
-  tri_warm_up u = {.limits = e->limits, .num_lanes = e->num_lanes, .plan = ld->writer, .run = run_plan, .ctx = ld};
+  tri_warm_up u = {.limits = e->limits, .num_lanes = e->num_lanes, .plan = ld->writers[0], .run = run_plan, .ctx = ld};
   u.until_ns = start + WARM_UP_NS;
   int steps = 0;
   if (!w->opts.warmup || !e->backend->records) return TRI_OK;
@@ -338,11 +386,10 @@ static double predict_layer(const tri_worker *w, double canary_seconds) {
 }
 
 static void dismiss(struct leader *ld) {
-  const void *plan;
-  size_t len;
-  tri_plan_begin(ld->writer, 0, 0);
-  ld->writer->h.stop = 1;
-  if (send_plan(ld, 0, &plan, &len) == TRI_OK) await_plan(ld, 0);
+  struct plan own;
+  tri_plan_begin(ld->writers[0], 0, 0);
+  ld->writers[0]->h.stop = 1;
+  if (send_plans(ld, 0, true, &own) == TRI_OK) await_plans(ld, 0);
 }
 
 tri_status tri_leader_run(tri_worker *w, tri_error *err) {

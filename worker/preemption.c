@@ -1,5 +1,5 @@
 /* Preemption: when the KV blocks run out, the running sequence that came last gives its blocks back and is computed
- * again later. */
+ * again later; and by priority who makes way for the first in the queue. */
 #include "worker/schedule.h"
 
 void tri_sched_count_preemption(tri_sched *s, tri_job *j) {
@@ -47,4 +47,38 @@ bool tri_sched_preempt_one(tri_sched *s, const tri_sequence *for_whom) {
   tri_sequence *victim = tri_sched_last_idle(s, for_whom);
   if (victim) tri_sched_preempt(s, victim);
   return victim != NULL;
+}
+
+/* Says whether the places of running sequences that matter less than q, and are idle, are enough to let it in. */
+static bool could_make_way(const tri_sched *s, const tri_sequence *q) {
+  int victims = 0, blocks = 0;
+  for (int l = -1; l < s->cfg.num_lanes; l++)
+    for (const tri_sequence *v = tri_sched_list(s, l)->tail; v && v->job->priority > q->job->priority; v = v->prev)
+      if (tri_seq_is_idle(s, v)) {
+        victims++;
+        blocks += v->num_blocks + v->num_source_blocks;
+      }
+  return victims + tri_sched_num_free(s) >= tri_seq_slots(q) && tri_sched_finds_blocks(s, q, blocks);
+}
+
+void tri_sched_make_way(tri_sched *s) {
+  const tri_sequence *q = s->waiting.head;
+  if (!q || !s->cfg.by_priority || !could_make_way(s, q)) return;
+  while (!tri_seq_finds_place(s, q)) {
+    tri_sequence *last = tri_sched_last_idle(s, q);
+    if (!last || last->job->priority <= q->job->priority) return;
+    tri_sched_preempt(s, last);
+  }
+}
+
+bool tri_sched_would_make_way(const tri_sched *s, const tri_job *j, int64_t *yields) {
+  const tri_sequence *q = &j->seqs[0], *first = s->waiting.head;
+  if (!s->cfg.by_priority || (first && first->job->priority <= j->priority)) return false;
+  if (!could_make_way(s, q)) return false;
+  *yields = INT64_MAX;
+  if (tri_seq_finds_place(s, q)) return true;
+  const tri_sequence *last = tri_sched_last_idle(s, q);
+  if (!last || last->job->priority <= j->priority) return false;
+  *yields = last->job->priority;
+  return true;
 }

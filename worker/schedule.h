@@ -26,7 +26,9 @@ struct tri_sched {
   int batch_size; /* with whole_batches: sequences that the batch at hand has had, or all slots once it is closed */
   tri_job *jobs, *retired;
   uint64_t arrivals, tokens, preemptions;
-  uint64_t step;
+  uint64_t step;  /* that is being composed, or was last */
+  int budget;     /* tokens that it still has room for */
+  int expected;   /* sequences that wait elsewhere and may come: what a lane's share is reckoned with */
   uint64_t done;  /* the last step whose result has come back: steps of all lanes run one behind the other */
   int64_t now_ns; /* as of the last reap */
 };
@@ -79,6 +81,27 @@ static inline tri_seq_list *tri_sched_list(const tri_sched *s, int lane) {
   return lane < 0 ? (tri_seq_list *)&s->prompts : &s->lanes[lane].running;
 }
 
+/* ---- scheduler.c: tri_sched_compose in parts, for those who compose a step on several shards ---- */
+
+bool tri_sched_lane_has_any(const tri_sched *s, int lane); /* sequences that could be in its next step */
+bool tri_sched_lane_is_tied(const tri_sched *s, int lane); /* that step needs to know the last one's draws */
+void tri_sched_begin_step(tri_sched *s, int lane, uint64_t step, tri_plan_writer *plan);
+void tri_sched_run(tri_sched *s, int lane, tri_plan_writer *plan);   /* those that run already */
+void tri_sched_admit(tri_sched *s, int lane, tri_plan_writer *plan); /* those that wait, as often as jobs come */
+/* False: nobody is in the step, and no result of it is taken in. */
+bool tri_sched_end_step(tri_sched *s, int lane, const tri_plan_writer *plan);
+
+/* The whole prompt, with its source, must find blocks, beside so many more that could become free, or it would only
+ * push others out and be pushed out again. */
+bool tri_sched_finds_blocks(const tri_sched *s, const tri_sequence *q, int more);
+/* Slots for all that q takes at once, and blocks. */
+bool tri_seq_finds_place(const tri_sched *s, const tri_sequence *q);
+/* A job that comes in this step would go with it, as far as slots and blocks go, and nobody is in front of it. */
+bool tri_sched_has_place(const tri_sched *s, const tri_job *j);
+/* Tokens in the cache, and those of prompts that are still to be computed. A prompt that choices share counts for each
+ * of them: attention reads it for each. */
+int64_t tri_sched_load(const tri_sched *s);
+
 /* ---- preemption.c ---- */
 
 /* Puts q back into the queue; its tokens, the generated ones too, are the prompt of its second computation. A search
@@ -88,6 +111,12 @@ void tri_sched_preempt(tri_sched *s, tri_sequence *q);
  * beams of a search spare one another. */
 tri_sequence *tri_sched_last_idle(const tri_sched *s, const tri_sequence *q);
 bool tri_sched_preempt_one(tri_sched *s, const tri_sequence *for_whom);
+/* By priority, the first in the queue takes the places of running sequences that matter less, where that is enough to
+ * let it in. */
+void tri_sched_make_way(tri_sched *s);
+/* Says whether that would let a job in that is not in the queue yet, with nobody in front of it there. *yields: the
+ * priority of who would go first, INT64_MAX where nobody has to. */
+bool tri_sched_would_make_way(const tri_sched *s, const tri_job *j, int64_t *yields);
 void tri_sched_count_preemption(tri_sched *s, tri_job *j);
 /* Adds to an entry what is new of its job since the last one: preemptions, and how long it waited for its first step.
  */

@@ -199,7 +199,7 @@ static void run_prompts(tri_sched *s, tri_plan_writer *plan, int lane, int *budg
 
 /* Lanes share the sequences evenly: an uneven split leaves stages waiting. */
 static bool lane_is_full(const tri_sched *s, const tri_sched_lane *lane) {
-  int all = s->num_running + s->waiting.count, most = s->cfg.limits.max_num_seqs;
+  int all = s->num_running + s->waiting.count + s->expected, most = s->cfg.limits.max_num_seqs;
   if (all > most) all = most; /* the others will find no slot */
   return lane->running.count * s->cfg.num_lanes >= all;
 }
@@ -218,32 +218,30 @@ static void share_out(tri_sched *s, tri_sched_lane *lane) {
   }
 }
 
-/* The whole prompt, with its source, must find blocks, or it would only push others out and be pushed out again.
- * Decoders that run will soon want one more, and so will the beams of a search. */
-static bool finds_blocks(const tri_sched *s, const tri_sequence *q, int more) {
+/* Decoders that run will soon want one more block, and so will the beams of a search. */
+bool tri_sched_finds_blocks(const tri_sched *s, const tri_sequence *q, int more) {
   int need = tri_sched_blocks_for(s, q->num_tokens) + tri_sched_blocks_for(s, source_cost(q));
   if (q->job->search && q->job->max_tokens > 1) need += q->job->num_seqs - 1;
   return s->pool.num_free + more >= need + (s->num_running > 0 && !s->cfg.limits.whole_sequences);
 }
 
-/* By priority, the first in the queue takes the places of running sequences that matter less, where that is enough to
- * let it in. */
-static void make_way(tri_sched *s) {
-  const tri_sequence *q = s->waiting.head;
-  if (!q || !s->cfg.by_priority) return;
-  int victims = 0, blocks = 0;
+bool tri_seq_finds_place(const tri_sched *s, const tri_sequence *q) {
+  return tri_sched_num_free(s) >= tri_seq_slots(q) && tri_sched_finds_blocks(s, q, 0);
+}
+
+bool tri_sched_has_place(const tri_sched *s, const tri_job *j) {
+  return s->budget > 0 && !s->waiting.count && tri_seq_finds_place(s, &j->seqs[0]);
+}
+
+int64_t tri_sched_load(const tri_sched *s) {
+  int64_t n = 0;
   for (int l = -1; l < s->cfg.num_lanes; l++)
-    for (const tri_sequence *v = tri_sched_list(s, l)->tail; v && v->job->priority > q->job->priority; v = v->prev)
-      if (tri_seq_is_idle(s, v)) {
-        victims++;
-        blocks += v->num_blocks + v->num_source_blocks;
-      }
-  if (victims + tri_sched_num_free(s) < tri_seq_slots(q) || !finds_blocks(s, q, blocks)) return;
-  while (tri_sched_num_free(s) < tri_seq_slots(q) || !finds_blocks(s, q, 0)) {
-    tri_sequence *last = tri_sched_last_idle(s, q);
-    if (!last || last->job->priority <= q->job->priority) return;
-    tri_sched_preempt(s, last);
-  }
+    for (const tri_sequence *q = tri_sched_list(s, l)->head; q; q = q->next)
+      n += q->num_computed + (q->num_source_blocks ? q->job->num_source : 0);
+  for (const tri_sequence *q = s->prompts.head; q; q = q->next)
+    if (!q->job->search || !q->choice) n += remaining(q) + source_cost(q);
+  for (const tri_sequence *q = s->waiting.head; q; q = q->next) n += remaining(q) + source_cost(q);
+  return n;
 }
 
 /* A slot that a sequence of a whole batch has left stays empty. */
@@ -258,7 +256,7 @@ static void admit(tri_sched *s, tri_plan_writer *plan, int lane, int *budget) {
     int n = fitting(q, *budget);
     /* A sequence that has to go in one piece waits for a step with room for all of it. */
     if (n < 1 || (s->cfg.limits.whole_sequences && n < remaining(q))) return;
-    if (slots_left(s) < tri_seq_slots(q) || !finds_blocks(s, q, 0) || !has_room(s, plan, q, n)) return;
+    if (slots_left(s) < tri_seq_slots(q) || !tri_sched_finds_blocks(s, q, 0) || !has_room(s, plan, q, n)) return;
     tri_seq_list_remove(&s->waiting, q);
     if (q->job->search)
       tri_search_enter(s, q->job);
@@ -281,21 +279,47 @@ static void admit_to_batch(tri_sched *s, tri_plan_writer *plan, int lane, int *b
     s->batch_size = s->cfg.limits.max_num_seqs;
 }
 
-bool tri_sched_compose(tri_sched *s, int lane_index, tri_plan_writer *plan) {
+bool tri_sched_lane_has_any(const tri_sched *s, int lane) {
+  return s->lanes[lane].running.count || s->prompts.count || s->waiting.count;
+}
+
+bool tri_sched_lane_is_tied(const tri_sched *s, int lane) {
+  return s->lanes[lane].under_way && s->lanes[lane].num_tied;
+}
+
+void tri_sched_begin_step(tri_sched *s, int lane_index, uint64_t step, tri_plan_writer *plan) {
   tri_sched_lane *lane = &s->lanes[lane_index];
-  if (!lane->running.count && !s->prompts.count && !s->waiting.count) return false;
-  if (lane->under_way && lane->num_tied) return false;
-  int budget = s->cfg.limits.max_num_batched_tokens;
+  s->step = step;
+  s->budget = s->cfg.limits.max_num_batched_tokens;
   if (!lane->under_way) share_out(s, lane);
-  tri_plan_begin(plan, (uint32_t)lane_index, ++s->step);
-  make_way(s);
-  run_decodes(s, plan, lane, &budget);
-  if (budget > s->cfg.prompt_tokens) budget = s->cfg.prompt_tokens;
-  run_prompts(s, plan, lane_index, &budget);
-  (s->cfg.whole_batches ? admit_to_batch : admit)(s, plan, lane_index, &budget);
-  if (!plan->h.num_seqs && !plan->h.num_copies) return false;
-  lane->under_way++;
-  return true;
+  tri_plan_begin(plan, (uint32_t)lane_index, step);
+}
+
+void tri_sched_run(tri_sched *s, int lane, tri_plan_writer *plan) {
+  tri_sched_make_way(s);
+  run_decodes(s, plan, &s->lanes[lane], &s->budget);
+  if (s->budget > s->cfg.prompt_tokens) s->budget = s->cfg.prompt_tokens;
+  run_prompts(s, plan, lane, &s->budget);
+}
+
+void tri_sched_admit(tri_sched *s, int lane, tri_plan_writer *plan) {
+  (s->cfg.whole_batches ? admit_to_batch : admit)(s, plan, lane, &s->budget);
+}
+
+bool tri_sched_end_step(tri_sched *s, int lane, const tri_plan_writer *plan) {
+  bool any = plan->h.num_seqs || plan->h.num_copies;
+  s->lanes[lane].under_way += any;
+  return any;
+}
+
+bool tri_sched_compose(tri_sched *s, int lane, tri_plan_writer *plan) {
+  if (!tri_sched_lane_has_any(s, lane) || tri_sched_lane_is_tied(s, lane)) return false;
+  tri_sched_begin_step(s, lane, s->step + 1, plan);
+  tri_sched_run(s, lane, plan);
+  tri_sched_admit(s, lane, plan);
+  if (tri_sched_end_step(s, lane, plan)) return true;
+  s->step--; /* the number is the next one's */
+  return false;
 }
 
 /* ---- absorbing ---- */

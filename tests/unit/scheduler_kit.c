@@ -22,6 +22,8 @@ int sim_range(struct sim *s, int lo, int hi) {
 
 bool sim_chance(struct sim *s, int percent) { return sim_range(s, 1, 100) <= percent; }
 
+int64_t sim_now(const struct sim *s) { return (s->iteration + 1) * (int64_t)MS; }
+
 static uint64_t extend(uint64_t prefix, uint32_t token) { return sim_mix(prefix * 31 + token); }
 
 static bool contains(const uint32_t *ids, int n, uint32_t id) {
@@ -41,6 +43,56 @@ static int stop_ids(const tri_sampling *p, uint32_t out[]) {
   for (int i = 0; !p->ignore_eos && i < 2; i++) out[n++] = eos[i];
   for (int i = 0; i < p->num_stop_token_ids; i++) out[n++] = p->stop_token_ids[i];
   return n;
+}
+
+/* The n best tokens behind a prefix. */
+static void best_tokens(uint64_t prefix, int n, tri_sample_result *out) {
+  float logprobs[VOCAB];
+  for (uint32_t i = 0; i < VOCAB; i++)
+    logprobs[i] = -(float)(sim_mix(prefix ^ (i * 77)) % 8192) / 1024 + (contains(eos, 2, i) ? 1.5f : 0);
+  out->num_top = n;
+  for (int k = 0; k < n; k++) {
+    uint32_t best = 0;
+    for (uint32_t i = 1; i < VOCAB; i++)
+      if (logprobs[i] > logprobs[best]) best = i;
+    out->top_ids[k] = best;
+    out->top_logprobs[k] = logprobs[best];
+    logprobs[best] = -1000;
+  }
+}
+
+/* The answers of a search that has the machine to itself. */
+static void search_alone(struct request *r, int max_model_len) {
+  const tri_sampling *p = &r->assign.sampling;
+  int prompt = (int)r->assign.num_token_ids, room = max_model_len - prompt;
+  uint32_t stops[64];
+  tri_beam_params params = {.num_beams = (int)p->num_beams,
+                            .length_penalty = p->length_penalty,
+                            .max_tokens = p->max_tokens < 0 || p->max_tokens > room ? room : (int)p->max_tokens,
+                            .min_tokens = (int)p->min_tokens,
+                            .eos = stops,
+                            .num_eos = stop_ids(p, stops)};
+  tri_beams *b;
+  ck_assert_int_eq(tri_beams_create(&params, &b), TRI_OK);
+  while (!b->done) {
+    tri_sample_result drawn[TRI_MAX_BEAMS];
+    const tri_sample_result *of_beam[TRI_MAX_BEAMS];
+    for (int i = 0; i < b->num_live; i++) {
+      uint64_t h = 1;
+      for (int k = 0; k < prompt; k++) h = extend(h, r->prompt[k]);
+      for (int k = 0; k < b->beams[i].length; k++) h = extend(h, b->beams[i].tokens[k]);
+      best_tokens(h, tri_beam_alternatives(&params), &drawn[i]);
+      of_beam[i] = &drawn[i];
+    }
+    tri_beams_advance(b, of_beam);
+  }
+  for (int k = 0; k < p->n; k++) {
+    const tri_hypothesis *h = &b->answers[k];
+    bool stop = contains(stops, params.num_eos, h->tokens[h->length - 1]);
+    r->choice[k] = (struct choice){.num_want = h->length, .want_reason = stop ? TRI_FINISH_STOP : TRI_FINISH_LENGTH};
+    memcpy(r->choice[k].want, h->tokens, (size_t)h->length * sizeof *h->tokens);
+  }
+  tri_beams_destroy(b);
 }
 
 /* The answer to a request that has the machine to itself. */
@@ -119,8 +171,55 @@ struct request *request_init(struct sim *s, int i, int prompt, int max_tokens, i
 }
 
 void request_expect(struct sim *s, struct request *r) {
+  if (r->assign.sampling.num_beams > 1) {
+    search_alone(r, s->cfg.limits.max_model_len);
+    return;
+  }
   for (uint32_t k = 0; k < (uint32_t)r->assign.sampling.n; k++)
     answer_alone(r, s->cfg.limits.max_model_len, k, &r->choice[k]);
+}
+
+static tri_status create_job(const struct sim *s, const struct request *r, tri_job **job, tri_error *err) {
+  return tri_job_create(&r->assign, &s->cfg.limits, &model, sim_now(s), job, err);
+}
+
+/* Makes a search of a request, where its beams find blocks. */
+static void make_search(struct sim *s, struct request *r) {
+  const tri_sampling before = r->assign.sampling;
+  tri_sampling *p = &r->assign.sampling;
+  tri_error err;
+  tri_job *job;
+  p->num_beams = sim_range(s, 2, 4);
+  p->n = sim_range(s, 1, (int)p->num_beams);
+  p->max_tokens = sim_range(s, 2, 12);
+  p->length_penalty = 1;
+  p->logprobs = -1;
+  p->min_tokens = p->num_stop_token_ids = 0;
+  p->ignore_eos = false;
+  if (create_job(s, r, &job, &err) == TRI_OK)
+    tri_job_destroy(job);
+  else
+    *p = before;
+}
+
+void request_random(struct sim *s, int i) {
+  int len = s->cfg.limits.max_model_len, longest = sim_chance(s, 30) ? len - 1 : 24;
+  int prompt = sim_range(s, 1, longest < len - 1 ? longest : len - 1);
+  struct request *r = request_init(s, i, prompt, sim_chance(s, 10) ? -1 : sim_range(s, 1, 40),
+                                   sim_chance(s, 30) ? sim_range(s, 2, MAX_N) : 1);
+  tri_sampling *p = &r->assign.sampling;
+  if (sim_chance(s, 30)) p->min_tokens = sim_range(s, 0, p->max_tokens > 0 ? (int)p->max_tokens : 10);
+  p->ignore_eos = sim_chance(s, 30);
+  p->num_stop_token_ids = sim_chance(s, 30) ? sim_range(s, 1, 3) : 0;
+  for (int k = 0; k < p->num_stop_token_ids; k++) p->stop_token_ids[k] = (uint32_t)sim_range(s, 0, VOCAB - 1);
+  if (sim_chance(s, 20)) p->logprobs = sim_range(s, 0, 5);
+  if (sim_chance(s, 5)) p->repetition_penalty = 1.2f;
+  p->priority = sim_range(s, -2, 2);
+  r->arrive_at = sim_chance(s, 50) ? 0 : sim_range(s, 0, 60);
+  if (sim_chance(s, 15)) r->abort_at = r->arrive_at + sim_range(s, 0, 50);
+  if (sim_chance(s, 10)) r->assign.remaining_ms = sim_range(s, 0, 60);
+  if (s->cfg.search_percent && sim_chance(s, s->cfg.search_percent)) make_search(s, r);
+  request_expect(s, r);
 }
 
 /* ---- the engine ---- */
@@ -203,7 +302,10 @@ static void execute_draws(struct sim *s, const tri_batch_builder *b, struct resu
     uint32_t t =
         draw(*entry(s, slot->blocks, slot->length - 1), p->seed, d->counter, p->banned, d->ban ? p->num_banned : 0);
     tri_sample_result sample = {.token = t, .logprob = -(float)t, .num_top = p->num_logprobs > 0 ? p->num_logprobs : 0};
-    for (int k = 0; k < sample.num_top; k++) sample.top_ids[k] = t + (uint32_t)k, sample.top_logprobs[k] = (float)k;
+    if (p->num_logprobs > MAX_LOGPROBS)
+      best_tokens(*entry(s, slot->blocks, slot->length - 1), p->num_logprobs, &sample);
+    else
+      for (int k = 0; k < sample.num_top; k++) sample.top_ids[k] = t + (uint32_t)k, sample.top_logprobs[k] = (float)k;
     out->draws[i] = *d;
     out->tokens[out->r.num_tokens++] = (tri_step_token){d->slot, sample};
     s->drawn[i] = t;
@@ -256,7 +358,7 @@ static void check_logprobs(const struct request *r, const tri_group_token *t) {
   }
 }
 
-static void hear(struct sim *s, const tri_group_token *t) {
+void sim_hear(struct sim *s, const tri_group_token *t) {
   MUST_SAY(t->job >= 100 && t->job < 100 + (uint64_t)s->cfg.jobs, "news of an unknown job");
   struct request *r = &s->requests[t->job - 100];
   MUST((int)t->choice < (int)r->assign.sampling.n);
@@ -289,7 +391,7 @@ static void hear(struct sim *s, const tri_group_token *t) {
 }
 
 void sim_drain(struct sim *s) {
-  for (uint32_t i = 0; i < s->out.num; i++) hear(s, &s->out.tokens[i]);
+  for (uint32_t i = 0; i < s->out.num; i++) sim_hear(s, &s->out.tokens[i]);
   s->out.num = 0;
   for (tri_job *j; (j = tri_sched_retired(s->sched));) {
     s->requests[j->id - 100].job = NULL;
@@ -331,13 +433,14 @@ void sim_check_books(const struct sim *s) {
 
 /* ---- the loop ---- */
 
-static int64_t sim_now(const struct sim *s) { return (s->iteration + 1) * (int64_t)MS; }
+void sim_make_job(struct sim *s, struct request *r) {
+  tri_error err = {0};
+  ck_assert_msg(create_job(s, r, &r->job, &err) == TRI_OK, "%s: %s", err.field, err.message);
+  r->arrived = true;
+}
 
 void sim_arrive(struct sim *s, struct request *r) {
-  tri_error err = {0};
-  ck_assert_msg(tri_job_create(&r->assign, &s->cfg.limits, &model, sim_now(s), &r->job, &err) == TRI_OK, "%s: %s",
-                err.field, err.message);
-  r->arrived = true;
+  sim_make_job(s, r);
   tri_sched_add(s->sched, r->job);
 }
 
@@ -367,13 +470,18 @@ void sim_take_events(struct sim *s) {
   sim_drain(s);
 }
 
-void sim_return_result(struct sim *s) {
-  struct result r = s->results[0];
+void sim_take_result(struct sim *s, struct result *r) {
+  *r = s->results[0];
   s->num_results--;
   memmove(s->results, s->results + 1, (size_t)s->num_results * sizeof *s->results);
-  r.r.tokens = r.tokens;
-  for (uint32_t i = 0; i < r.r.num_tokens; i++)
-    tri_slot_learn(s->ranks[0].slots, &r.draws[i], r.tokens[i].sample.token);
+  r->r.tokens = r->tokens;
+  for (uint32_t i = 0; i < r->r.num_tokens; i++)
+    tri_slot_learn(s->ranks[0].slots, &r->draws[i], r->tokens[i].sample.token);
+}
+
+void sim_return_result(struct sim *s) {
+  struct result r;
+  sim_take_result(s, &r);
   tri_sched_absorb(s->sched, r.lane, &r.r, &s->out);
   sim_drain(s);
 }
@@ -417,8 +525,8 @@ void sim_run(struct sim *s) {
   ck_assert_uint_eq(st.waiting, 0);
 }
 
-void sim_check_answers(const struct sim *s) {
-  uint64_t preemptions = 0;
+void sim_check_told(const struct sim *s, uint64_t preemptions) {
+  uint64_t told = 0;
   for (int i = 0; i < s->cfg.jobs; i++) {
     const struct request *r = &s->requests[i];
     bool may_abort = r->abort_at >= 0 || r->assign.remaining_ms >= 0;
@@ -429,7 +537,9 @@ void sim_check_answers(const struct sim *s) {
       ck_assert_int_eq(c->got, c->num_want);
       ck_assert_int_eq(c->reason, c->want_reason);
     }
-    preemptions += r->preemptions;
+    told += r->preemptions;
   }
-  ck_assert_uint_eq(preemptions, tri_sched_get_stats(s->sched).preemptions); /* each is told before its job's end */
+  ck_assert_uint_eq(told, preemptions); /* each before its job's end */
 }
+
+void sim_check_answers(const struct sim *s) { sim_check_told(s, tri_sched_get_stats(s->sched).preemptions); }

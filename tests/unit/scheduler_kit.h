@@ -12,7 +12,7 @@
 #include "worker/scheduler.h"
 
 enum { VOCAB = 97, MAX_JOBS = 40, MAX_LANES = 4, MAX_N = 5, MAX_LEN = 160, MAX_SLOTS = 24, MAX_BLOCKS = 2048 };
-enum { MS = 1000000 };
+enum { MS = 1000000, MAX_LOGPROBS = 5 }; /* a search asks for more of them than a request may */
 
 /* ck_assert notes every call in a file, which is too slow for what is checked millions of times. */
 #define MUST(condition) MUST_SAY(condition, "%s", #condition)
@@ -42,7 +42,8 @@ struct request {
 struct config {
   tri_limits limits;
   int lanes, depth, jobs, prompt_tokens;
-  int late_percent; /* of results that come back later */
+  int late_percent;   /* of results that come back later */
+  int search_percent; /* of random requests */
   bool by_priority, whole_batches;
 };
 
@@ -85,12 +86,22 @@ struct sim *sim_create(const struct config *cfg, uint64_t seed);
 void sim_destroy(struct sim *s);
 /* Makes request i of so many prompt tokens; the caller changes what it likes and then calls request_expect. */
 struct request *request_init(struct sim *s, int i, int prompt, int max_tokens, int n);
+/* Makes request i of anything that a request may ask for. */
+void request_random(struct sim *s, int i);
 /* Computes the answers that the request would have alone. */
 void request_expect(struct sim *s, struct request *r);
+/* Makes the request's job, which has then arrived. */
+void sim_make_job(struct sim *s, struct request *r);
 /* Hands the request to the scheduler. */
 void sim_arrive(struct sim *s, struct request *r);
+/* Gives the time of this iteration. */
+int64_t sim_now(const struct sim *s);
 /* Executes the lane's plan on every rank, and keeps its result until sim_return_result. */
 void sim_execute(struct sim *s, int lane);
+/* Takes the oldest result of the engine, which learns what it has drawn. Its tokens live in *r. */
+void sim_take_result(struct sim *s, struct result *r);
+/* Takes one of the entries of an outbox. */
+void sim_hear(struct sim *s, const tri_group_token *t);
 /* Takes what the scheduler says in its outbox. */
 void sim_drain(struct sim *s);
 /* Checks blocks and slots against the sequences that hold them. */
@@ -103,7 +114,8 @@ void sim_return_result(struct sim *s);
 bool sim_iterate(struct sim *s);
 /* Runs until every request has ended. */
 void sim_run(struct sim *s);
-/* Checks the answers of whoever was not aborted, and that every preemption was told to its job. */
+/* Checks the answers of whoever was not aborted, and that each of so many preemptions was told to its job. */
+void sim_check_told(const struct sim *s, uint64_t preemptions);
 void sim_check_answers(const struct sim *s);
 
 #endif

@@ -28,32 +28,13 @@ static struct config random_config(uint64_t seed) {
   return c;
 }
 
-static void random_request(struct sim *s, int i) {
-  int len = s->cfg.limits.max_model_len, longest = sim_chance(s, 30) ? len - 1 : 24;
-  int prompt = sim_range(s, 1, longest < len - 1 ? longest : len - 1);
-  struct request *r = request_init(s, i, prompt, sim_chance(s, 10) ? -1 : sim_range(s, 1, 40),
-                                   sim_chance(s, 30) ? sim_range(s, 2, MAX_N) : 1);
-  tri_sampling *p = &r->assign.sampling;
-  if (sim_chance(s, 30)) p->min_tokens = sim_range(s, 0, p->max_tokens > 0 ? (int)p->max_tokens : 10);
-  p->ignore_eos = sim_chance(s, 30);
-  p->num_stop_token_ids = sim_chance(s, 30) ? sim_range(s, 1, 3) : 0;
-  for (int k = 0; k < p->num_stop_token_ids; k++) p->stop_token_ids[k] = (uint32_t)sim_range(s, 0, VOCAB - 1);
-  if (sim_chance(s, 20)) p->logprobs = sim_range(s, 0, 5);
-  if (sim_chance(s, 5)) p->repetition_penalty = 1.2f;
-  p->priority = sim_range(s, -2, 2);
-  r->arrive_at = sim_chance(s, 50) ? 0 : sim_range(s, 0, 60);
-  if (sim_chance(s, 15)) r->abort_at = r->arrive_at + sim_range(s, 0, 50);
-  if (sim_chance(s, 10)) r->assign.remaining_ms = sim_range(s, 0, 60);
-  request_expect(s, r);
-}
-
 START_TEST(test_random_workloads) {
   uint64_t preemptions = 0;
   int copies = 0, forks = 0, ahead = 0;
   for (uint64_t seed = (uint64_t)_i * 100; seed < (uint64_t)_i * 100 + 100; seed++) {
     struct config c = random_config(seed);
     struct sim *s = sim_create(&c, seed);
-    for (int i = 0; i < c.jobs; i++) random_request(s, i);
+    for (int i = 0; i < c.jobs; i++) request_random(s, i);
     sim_run(s);
     sim_check_answers(s);
     preemptions += tri_sched_get_stats(s->sched).preemptions;
