@@ -231,10 +231,12 @@ static tri_status mpi_try_recv(tri_comm *c, void *buf, size_t cap, int peer, int
 
 static void mpi_destroy(tri_comm *c) {
   struct impl *impl = c->impl;
-  /* A communicator in error has operations that never end: freeing it could wait for them. */
-  if (impl->comm != MPI_COMM_WORLD && tri_comm_query(c) == TRI_OK) MPI_Comm_free(&impl->comm);
+  bool failed = tri_comm_query(c) != TRI_OK;
+  /* A communicator in error has operations that never end: freeing it could wait for them, and a message that comes
+   * late is still written to the scratch. */
+  if (impl->comm != MPI_COMM_WORLD && !failed) MPI_Comm_free(&impl->comm);
   tri_shm_close(impl->shm);
-  tri_free(impl->scratch);
+  if (!failed) tri_free(impl->scratch);
   tri_free(impl->requests);
   tri_free(impl);
   tri_free(c);

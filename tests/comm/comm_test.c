@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "comm/comm.h"
+#include "runtime/base/mem.h"
 
 static bool mpi;
 static int my_rank;
@@ -447,6 +448,40 @@ static void test_timeout(tri_status (*collective)(tri_comm *c)) {
   tri_comm_destroy(c);
 }
 
+/* A message that comes when its receiver has given up and destroyed the communicator is written to no memory that
+ * somebody else has by then. */
+static void test_late_message(void) {
+  enum { COUNT = 1000, BLOCKS = 16 };
+  static float sum[COUNT];
+  tri_comm_config config = usual;
+  config.timeout_ms = 200;
+  tri_comm *c = make(&usual), *brief = make(&config);
+  size_t bytes = COUNT * sizeof *sum * (size_t)c->size;
+  char *blocks[BLOCKS] = {0}, *whole = allocate(bytes);
+  memset(whole, 90, bytes);
+  if (c->rank) {
+    MUST(tri_comm_all_reduce(brief, sum, COUNT) == TRI_TIMEOUT);
+    tri_comm_destroy(brief);
+    for (int i = 0; i < BLOCKS; i++) {
+      blocks[i] = tri_malloc(bytes, 1);
+      MUST(blocks[i] != NULL);
+      memset(blocks[i], 90, bytes);
+    }
+  }
+  MUST(tri_comm_barrier(c) == TRI_OK);
+  if (!c->rank) {
+    tri_comm_all_reduce(brief, sum, COUNT);
+    tri_comm_destroy(brief);
+  }
+  MUST(tri_comm_barrier(c) == TRI_OK && tri_comm_barrier(c) == TRI_OK);
+  for (int i = 0; i < BLOCKS && c->rank; i++) {
+    MUST(!memcmp(blocks[i], whole, bytes));
+    tri_free(blocks[i]);
+  }
+  free(whole);
+  tri_comm_destroy(c);
+}
+
 /* With the host's shared memory, and as between hosts. Pending operations of a communicator in error stay behind: these
  * come last. */
 int main(int argc, char **argv) {
@@ -475,6 +510,7 @@ int main(int argc, char **argv) {
     test_timeout(meet_all);
     test_timeout(scatter_all);
     test_timeout(send_from_first);
+    test_late_message();
   }
   if (!my_rank) puts("comm_test: all is well");
   if (mpi) tri_mpi_finalize();
