@@ -52,6 +52,13 @@ typedef struct tri_comm_req {
  * all_reduce   buf[i] = sum over the ranks of buf[i], float32, in place. Aligned to 16 bytes on device memory.
  * all_gather   recv[r * bytes ..] = rank r's send, for every rank r. recv has size * bytes and does not overlap send,
  *              but that send may be the rank's own part of it.
+ * reduce_scatter
+ *              recv[i] = sum over the ranks r, in their order, of rank r's send[c->rank * count + i], float32. send has
+ *              size * count and does not overlap recv. Host memory only.
+ * all_to_all   Part r of send goes to rank r, and what comes from rank r is part r of recv. Parts lie one behind the
+ *              other in rank order, part r of send send_bytes[r] long, part r of recv recv_bytes[r], which is what
+ *              rank r sends here; 0 is fine. The rank's own part is copied. send and recv do not overlap. Host memory
+ *              only.
  * broadcast    buf of every rank = that of rank root.
  * barrier      Returns when every rank has called it. Host memory only.
  * isend        Begins to send to `peer`. buf must stay as it is until wait returns TRI_OK. Tags are 0 .. 2^14 - 1.
@@ -67,6 +74,10 @@ typedef struct tri_comm_req {
 #define TRI_COMM_OP_LIST(X)                                                                                            \
   X(all_reduce, begin, (tri_comm * c, float *buf, size_t count), (c, buf, count))                                      \
   X(all_gather, begin, (tri_comm * c, const void *send, void *recv, size_t bytes), (c, send, recv, bytes))             \
+  X(reduce_scatter, begin, (tri_comm * c, const float *send, float *recv, size_t count), (c, send, recv, count))       \
+  X(all_to_all, begin,                                                                                                 \
+    (tri_comm * c, const void *send, const size_t *send_bytes, void *recv, const size_t *recv_bytes),                  \
+    (c, send, send_bytes, recv, recv_bytes))                                                                           \
   X(broadcast, begin, (tri_comm * c, void *buf, size_t bytes, int root), (c, buf, bytes, root))                        \
   X(barrier, begin, (tri_comm * c), (c))                                                                               \
   X(isend, begin, (tri_comm * c, const void *buf, size_t bytes, int peer, int tag, tri_comm_req *req),                 \

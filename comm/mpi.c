@@ -16,13 +16,15 @@ enum {
   DIRECT_BYTES = 64 << 10, /* up to here every rank sends its addend to every other: one latency instead of log(p) */
   TAG_DIRECT = 1 << 14,    /* above every tag of the callers */
   TAG_NONE,                /* nothing comes with it */
+  PIECE_BYTES = 1 << 20,   /* of a message between two ranks in a collective, as MPI counts in int */
 };
 
 struct impl {
   MPI_Comm comm;
   tri_shm *shm;   /* NULL: more than one host, or none to be had */
-  float *scratch; /* all_reduce in rank order */
+  float *scratch; /* sums in rank order */
   size_t scratch_count;
+  MPI_Request *requests; /* [2 * size] */
 };
 
 static struct impl *impl_of(const tri_comm *c) { return c->impl; }
@@ -65,21 +67,28 @@ static void sum_in_rank_order(tri_comm *c, float *buf, size_t count) {
   }
 }
 
+/* Begins to receive in_bytes from a rank and to send it out_bytes; none of no bytes. Both fit into an int. */
+static tri_status begin_exchange(tri_comm *c, int r, void *in, size_t in_bytes, const void *out, size_t out_bytes,
+                                 int *n) {
+  MPI_Request *reqs = impl_of(c)->requests;
+  if (in_bytes && MPI_Irecv(in, (int)in_bytes, MPI_BYTE, r, TAG_DIRECT, handle_of(c), &reqs[(*n)++]) != MPI_SUCCESS)
+    return TRI_PEER_LOST;
+  if (out_bytes && MPI_Isend(out, (int)out_bytes, MPI_BYTE, r, TAG_DIRECT, handle_of(c), &reqs[(*n)++]) != MPI_SUCCESS)
+    return TRI_PEER_LOST;
+  return TRI_OK;
+}
+
 static tri_status reduce_direct(tri_comm *c, float *buf, size_t count) {
-  MPI_Request reqs[2 * MAX_RANKS_DIRECT];
-  int n = 0;
+  int begun = 0;
   TRI_CHECK(grow_scratch(c, count * (size_t)c->size));
   for (int r = 0; r < c->size; r++) {
     float *slot = impl_of(c)->scratch + (size_t)r * count;
-    if (r == c->rank) {
+    if (r == c->rank)
       memcpy(slot, buf, count * sizeof *buf);
-      continue;
-    }
-    if (MPI_Irecv(slot, (int)count, MPI_FLOAT, r, TAG_DIRECT, handle_of(c), &reqs[n++]) != MPI_SUCCESS ||
-        MPI_Isend(buf, (int)count, MPI_FLOAT, r, TAG_DIRECT, handle_of(c), &reqs[n++]) != MPI_SUCCESS)
-      return TRI_PEER_LOST;
+    else
+      TRI_CHECK(begin_exchange(c, r, slot, count * sizeof *slot, buf, count * sizeof *buf, &begun));
   }
-  TRI_CHECK(complete(c, reqs, n));
+  TRI_CHECK(complete(c, impl_of(c)->requests, begun));
   sum_in_rank_order(c, buf, count);
   return TRI_OK;
 }
@@ -117,6 +126,57 @@ static tri_status mpi_all_gather(tri_comm *c, const void *send, void *recv, size
   if (bytes > INT_MAX) return TRI_TOO_LARGE;
   if (shm_of(c)) return tri_shm_all_gather(shm_of(c), c, send, recv, bytes);
   return check(c, MPI_Iallgather(send, (int)bytes, MPI_BYTE, recv, (int)bytes, MPI_BYTE, handle_of(c), &req), &req);
+}
+
+static tri_status mpi_reduce_scatter(tri_comm *c, const float *send, float *recv, size_t count) {
+  const size_t part = PIECE_BYTES / sizeof *send;
+  if (shm_of(c)) return tri_shm_reduce_scatter(shm_of(c), c, send, recv, count);
+  for (size_t at = 0; at < count; at += part) {
+    size_t n = count - at < part ? count - at : part;
+    int begun = 0;
+    TRI_CHECK(grow_scratch(c, n * (size_t)c->size));
+    for (int r = 0; r < c->size; r++) {
+      float *slot = impl_of(c)->scratch + (size_t)r * n;
+      const float *addend = send + (size_t)r * count + at;
+      if (r == c->rank)
+        memcpy(slot, addend, n * sizeof *slot);
+      else
+        TRI_CHECK(begin_exchange(c, r, slot, n * sizeof *slot, addend, n * sizeof *slot, &begun));
+    }
+    TRI_CHECK(complete(c, impl_of(c)->requests, begun));
+    sum_in_rank_order(c, recv + at, n);
+  }
+  return TRI_OK;
+}
+
+static size_t piece_at(size_t bytes, size_t at) {
+  if (bytes <= at) return 0;
+  return bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES;
+}
+
+/* Two ranks agree about the pieces between them, whatever they exchange with others. */
+static tri_status mpi_all_to_all(tri_comm *c, const void *send, const size_t *send_bytes, void *recv,
+                                 const size_t *recv_bytes) {
+  if (shm_of(c)) return tri_shm_all_to_all(shm_of(c), c, send, send_bytes, recv, recv_bytes);
+  if (send_bytes[c->rank] != recv_bytes[c->rank]) return TRI_INVALID_ARGUMENT;
+  for (size_t at = 0, end = 1; at < end; at += PIECE_BYTES) {
+    const char *out = send;
+    char *in = recv;
+    int begun = 0;
+    for (int r = 0; r < c->size; r++) {
+      size_t out_bytes = piece_at(send_bytes[r], at), in_bytes = piece_at(recv_bytes[r], at);
+      if (r == c->rank)
+        memcpy(in + at, out + at, in_bytes);
+      else
+        TRI_CHECK(begin_exchange(c, r, in + at, in_bytes, out + at, out_bytes, &begun));
+      end = end < send_bytes[r] ? send_bytes[r] : end;
+      end = end < recv_bytes[r] ? recv_bytes[r] : end;
+      out += send_bytes[r];
+      in += recv_bytes[r];
+    }
+    TRI_CHECK(complete(c, impl_of(c)->requests, begun));
+  }
+  return TRI_OK;
 }
 
 static tri_status mpi_broadcast(tri_comm *c, void *buf, size_t bytes, int root) {
@@ -171,10 +231,13 @@ static tri_status mpi_try_recv(tri_comm *c, void *buf, size_t cap, int peer, int
 
 static void mpi_destroy(tri_comm *c) {
   struct impl *impl = c->impl;
-  /* A communicator in error has operations that never end: freeing it could wait for them. */
-  if (impl->comm != MPI_COMM_WORLD && tri_comm_query(c) == TRI_OK) MPI_Comm_free(&impl->comm);
+  bool failed = tri_comm_query(c) != TRI_OK;
+  /* A communicator in error has operations that never end: freeing it could wait for them, and a message that comes
+   * late is still written to the scratch. */
+  if (impl->comm != MPI_COMM_WORLD && !failed) MPI_Comm_free(&impl->comm);
   tri_shm_close(impl->shm);
-  tri_free(impl->scratch);
+  if (!failed) tri_free(impl->scratch);
+  tri_free(impl->requests);
   tri_free(impl);
   tri_free(c);
 }
@@ -191,6 +254,8 @@ static const tri_comm_ops mpi_ops = {
     .name = "mpi",
     .all_reduce = mpi_all_reduce,
     .all_gather = mpi_all_gather,
+    .reduce_scatter = mpi_reduce_scatter,
+    .all_to_all = mpi_all_to_all,
     .broadcast = mpi_broadcast,
     .barrier = mpi_barrier,
     .isend = mpi_isend,
@@ -243,7 +308,9 @@ static tri_status wrap(MPI_Comm comm, const tri_comm_config *config, tri_comm **
   MPI_Comm_rank(comm, &c->rank);
   MPI_Comm_size(comm, &c->size);
   c->cfg = *config;
-  tri_status st = config->messages_only ? TRI_OK : open_shm(comm, c->rank, c->size, &impl->shm);
+  impl->requests = tri_calloc(2 * (size_t)c->size, sizeof(MPI_Request));
+  tri_status st = impl->requests ? TRI_OK : TRI_NO_MEMORY;
+  if (st == TRI_OK && !config->messages_only) st = open_shm(comm, c->rank, c->size, &impl->shm);
   if (st != TRI_OK) {
     mpi_destroy(c);
     return st;

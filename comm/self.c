@@ -15,6 +15,18 @@ static tri_status self_all_gather(tri_comm *c, const void *send, void *recv, siz
   return tri_comm_query(c);
 }
 
+static tri_status self_reduce_scatter(tri_comm *c, const float *send, float *recv, size_t count) {
+  memcpy(recv, send, count * sizeof *recv);
+  return tri_comm_query(c);
+}
+
+static tri_status self_all_to_all(tri_comm *c, const void *send, const size_t *send_bytes, void *recv,
+                                  const size_t *recv_bytes) {
+  if (send_bytes[0] != recv_bytes[0]) return TRI_INVALID_ARGUMENT;
+  memcpy(recv, send, send_bytes[0]);
+  return tri_comm_query(c);
+}
+
 static tri_status self_broadcast(tri_comm *c, void *buf, size_t bytes, int root) {
   (void)buf;
   (void)bytes;
@@ -51,6 +63,8 @@ static const tri_comm_ops self_ops = {
     .name = "self",
     .all_reduce = self_all_reduce,
     .all_gather = self_all_gather,
+    .reduce_scatter = self_reduce_scatter,
+    .all_to_all = self_all_to_all,
     .broadcast = self_broadcast,
     .barrier = self_barrier,
     .wait = self_wait,

@@ -102,14 +102,15 @@ static tri_status meet(tri_shm *s, tri_comm *c) {
   return TRI_OK;
 }
 
-/* A block at a time, so that the sums stay in the first cache while the ranks' addends pass. */
-static void sum_slots(const tri_shm *s, float *restrict buf, size_t count) {
+/* Adds what lies behind the first floats of every slot: a block at a time, so that the sums stay in the first cache
+ * while the ranks' addends pass. */
+static void sum_slots(const tri_shm *s, size_t first, float *restrict buf, size_t count) {
   enum { BLOCK = 1024 };
   for (size_t at = 0; at < count; at += BLOCK) {
     size_t n = count - at < BLOCK ? count - at : BLOCK;
-    memcpy(buf + at, (const float *)slot(s, 0) + at, n * sizeof *buf);
+    memcpy(buf + at, (const float *)slot(s, 0) + first + at, n * sizeof *buf);
     for (int r = 1; r < s->size; r++) {
-      const float *restrict part = (const float *)slot(s, r) + at;
+      const float *restrict part = (const float *)slot(s, r) + first + at;
       for (size_t i = 0; i < n; i++) buf[at + i] += part[i];
     }
   }
@@ -121,7 +122,7 @@ tri_status tri_shm_all_reduce(tri_shm *s, tri_comm *c, float *buf, size_t count)
     size_t n = count - at < most ? count - at : most;
     memcpy(begin_round(s), buf + at, n * sizeof *buf);
     TRI_CHECK(meet(s, c));
-    sum_slots(s, buf + at, n);
+    sum_slots(s, 0, buf + at, n);
   }
   return TRI_OK;
 }
@@ -132,6 +133,85 @@ tri_status tri_shm_all_gather(tri_shm *s, tri_comm *c, const void *send, void *r
     memcpy(begin_round(s), (const char *)send + at, n);
     TRI_CHECK(meet(s, c));
     for (int r = 0; r < s->size; r++) memcpy((char *)recv + (size_t)r * bytes + at, slot(s, r), n);
+  }
+  return TRI_OK;
+}
+
+/* A slot has a piece of the addends for every rank. */
+tri_status tri_shm_reduce_scatter(tri_shm *s, tri_comm *c, const float *send, float *recv, size_t count) {
+  const size_t size = (size_t)s->size, most = TRI_SHM_SLOT_BYTES / sizeof *recv / size;
+  for (size_t at = 0; at < count; at += most) {
+    size_t n = count - at < most ? count - at : most;
+    float *mine = (float *)begin_round(s);
+    for (size_t r = 0; r < size; r++) memcpy(mine + r * n, send + r * count + at, n * sizeof *send);
+    TRI_CHECK(meet(s, c));
+    sum_slots(s, (size_t)s->rank * n, recv + at, n);
+  }
+  return TRI_OK;
+}
+
+/* In an all-to-all a rank's parts for the others are one stream, a piece of which is in its slot behind this. Only the
+ * heads tell how many rounds it takes: no rank knows what the others send each other. */
+struct stream_head {
+  _Alignas(LINE) size_t starts[TRI_SHM_MAX_RANKS + 1]; /* of the parts; starts[size] is the stream's end */
+};
+enum { PIECE = TRI_SHM_SLOT_BYTES - sizeof(struct stream_head) };
+
+/* Both the part [first, end) of a stream and the stream's piece at `at` have these n bytes. */
+struct overlap {
+  size_t in_piece, in_part, n;
+};
+
+static struct overlap overlap_of(size_t at, size_t first, size_t end) {
+  size_t from = at > first ? at : first, to = at + PIECE < end ? at + PIECE : end;
+  return from < to ? (struct overlap){from - at, from - first, to - from} : (struct overlap){0};
+}
+
+static void put_piece(tri_shm *s, size_t at, const char *send, const size_t *send_bytes) {
+  struct stream_head *head = (struct stream_head *)begin_round(s);
+  size_t start = 0;
+  for (int r = 0; r < s->size; r++) {
+    size_t n = r == s->rank ? 0 : send_bytes[r];
+    struct overlap o = overlap_of(at, start, start + n);
+    memcpy((char *)(head + 1) + o.in_piece, send + o.in_part, o.n);
+    head->starts[r] = start;
+    start += n;
+    send += send_bytes[r];
+  }
+  head->starts[s->size] = start;
+}
+
+/* Sets *end to where the longest stream ends. */
+static tri_status take_pieces(const tri_shm *s, size_t at, char *recv, const size_t *recv_bytes, size_t *end) {
+  for (int r = 0; r < s->size; recv += recv_bytes[r++]) {
+    const struct stream_head *head = (const struct stream_head *)slot(s, r);
+    if (head->starts[s->size] > *end) *end = head->starts[s->size];
+    if (r == s->rank) continue;
+    size_t first = head->starts[s->rank], last = head->starts[s->rank + 1];
+    if (last - first != recv_bytes[r]) return TRI_INVALID_ARGUMENT;
+    struct overlap o = overlap_of(at, first, last);
+    memcpy(recv + o.in_part, (const char *)(head + 1) + o.in_piece, o.n);
+  }
+  return TRI_OK;
+}
+
+static void copy_own_part(const tri_shm *s, const char *send, const size_t *send_bytes, char *recv,
+                          const size_t *recv_bytes) {
+  for (int r = 0; r < s->rank; r++) {
+    send += send_bytes[r];
+    recv += recv_bytes[r];
+  }
+  memcpy(recv, send, send_bytes[s->rank]);
+}
+
+tri_status tri_shm_all_to_all(tri_shm *s, tri_comm *c, const void *send, const size_t *send_bytes, void *recv,
+                              const size_t *recv_bytes) {
+  if (send_bytes[s->rank] != recv_bytes[s->rank]) return TRI_INVALID_ARGUMENT;
+  for (size_t at = 0, end = 1; at < end; at += PIECE) {
+    put_piece(s, at, send, send_bytes);
+    if (at == 0) copy_own_part(s, send, send_bytes, recv, recv_bytes); /* the others may be late */
+    TRI_CHECK(meet(s, c));
+    TRI_CHECK(take_pieces(s, at, recv, recv_bytes, &end));
   }
   return TRI_OK;
 }

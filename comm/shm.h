@@ -28,10 +28,14 @@ void tri_shm_close(tri_shm *s); /* NULL allowed */
  * can come. */
 void tri_shm_set_progress(tri_shm *s, void (*progress)(void *arg), void *arg);
 
-/* The slots of tri_comm_ops; the sum is taken in rank order. Waits by c's policy and limit; an error is returned and
+/* The slots of tri_comm_ops; a sum is taken in rank order. Waits by c's policy and limit; an error is returned and
  * not yet noted in c. */
 tri_status tri_shm_all_reduce(tri_shm *s, tri_comm *c, float *buf, size_t count);
 tri_status tri_shm_all_gather(tri_shm *s, tri_comm *c, const void *send, void *recv, size_t bytes);
+tri_status tri_shm_reduce_scatter(tri_shm *s, tri_comm *c, const float *send, float *recv, size_t count);
+/* TRI_INVALID_ARGUMENT: a rank sends another size than is expected of it. */
+tri_status tri_shm_all_to_all(tri_shm *s, tri_comm *c, const void *send, const size_t *send_bytes, void *recv,
+                              const size_t *recv_bytes);
 tri_status tri_shm_broadcast(tri_shm *s, tri_comm *c, void *buf, size_t bytes, int root);
 tri_status tri_shm_barrier(tri_shm *s, tri_comm *c);
 

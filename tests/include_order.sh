@@ -17,7 +17,7 @@ check() {
       folder("runtime/tokenizer", below " runtime/tokenizer/")
       folder("kernels", below " kernels/")
       folder("offload", below " kernels/ offload/")
-      folder("comm", below " kernels/ comm/comm.h comm/shm.h")
+      folder("comm", below " kernels/ comm/comm.h comm/exchange.h comm/exchange_impl.h comm/shm.h")
       folder("comm/device", below " kernels/ comm/comm.h comm/device/")
       folder("comm/wire", below " comm/wire/")
       below = below " runtime/model/ kernels/ comm/comm.h offload/"

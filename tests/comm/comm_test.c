@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "comm/comm.h"
+#include "runtime/base/mem.h"
 
 static bool mpi;
 static int my_rank;
@@ -109,6 +110,91 @@ static void test_all_gather(void) {
       MUST(recv[i] == (uint8_t)mix((uint32_t)(i % n) + (uint32_t)(i / n) * 99));
     free(send), free(recv);
   }
+  tri_comm_destroy(c);
+}
+
+static void scatter(tri_comm *c, size_t n) {
+  size_t all = n * (size_t)c->size, first = n * (size_t)c->rank;
+  float *send = allocate(all * sizeof *send), *recv = allocate((n + 1) * sizeof *recv);
+  for (size_t i = 0; i < all; i++) send[i] = addend(c->rank, i);
+  for (size_t i = 0; i < n; i++) recv[i] = NAN;
+  recv[n] = 5;
+  MUST(tri_comm_reduce_scatter(c, send, recv, n) == TRI_OK && recv[n] == 5);
+  for (size_t i = 0; i < n; i++) {
+    float want = addend(0, first + i);
+    for (int r = 1; r < c->size; r++) want += addend(r, first + i);
+    MUST(recv[i] == want);
+  }
+  for (size_t i = 0; i < all; i++) MUST(send[i] == addend(c->rank, i));
+  free(send);
+  free(recv);
+}
+
+static void test_reduce_scatter(void) {
+  /* 65536 floats: a slot of shared memory, which 2 to 4 ranks divide; 262144: a message's piece. */
+  static const size_t sizes[] = {0,     1,     3,     1000,  16384,  16385,  21845,  21846,
+                                 32768, 32769, 65536, 65537, 262144, 262145, 530000, 2};
+  tri_comm *c = make(&usual);
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) scatter(c, sizes[i]);
+  for (size_t n = 1; n < 200; n++) scatter(c, n);
+  tri_comm_destroy(c);
+}
+
+/* What `from` sends to `to` in a round: often nothing, at times just below, at or above the most that goes at once. */
+static size_t part_bytes(int round, int from, int to) {
+  static const size_t sizes[] = {0, 1, 0, 5, 300, 0, 4096, 70001, 262144, 261887, 0, 262145, 1048576, 1048577, 2500000};
+  const int small = 8, all = sizeof sizes / sizeof *sizes;
+  uint32_t x = mix((uint32_t)(round * 64 + from) * 64 + (uint32_t)to);
+  if (round % 16 == 0) return 0; /* nobody sends anything */
+  return sizes[x % (uint32_t)(round % 8 == 3 ? all : small)];
+}
+
+static uint8_t part_byte(int round, int from, int to, size_t i) {
+  return (uint8_t)mix((uint32_t)i + (uint32_t)(round * 64 + from) * 977 + (uint32_t)to * 131071);
+}
+
+static void all_to_all(tri_comm *c, int round) {
+  size_t out[64], in[64], sends = 0, receives = 0;
+  for (int r = 0; r < c->size; r++) {
+    out[r] = part_bytes(round, c->rank, r);
+    in[r] = part_bytes(round, r, c->rank);
+    sends += out[r];
+    receives += in[r];
+  }
+  uint8_t *send = allocate(sends), *recv = allocate(receives + 1), *at = send;
+  for (int r = 0; r < c->size; at += out[r++])
+    for (size_t i = 0; i < out[r]; i++) at[i] = part_byte(round, c->rank, r, i);
+  recv[receives] = 77;
+  MUST(tri_comm_all_to_all(c, send, out, recv, in) == TRI_OK && recv[receives] == 77);
+  at = recv;
+  for (int r = 0; r < c->size; at += in[r++])
+    for (size_t i = 0; i < in[r]; i++) MUST(at[i] == part_byte(round, r, c->rank, i));
+  free(send);
+  free(recv);
+}
+
+static void test_all_to_all(void) {
+  tri_comm *c = make(&usual);
+  for (int round = 0; round < 120; round++) all_to_all(c, round);
+  MUST(tri_comm_barrier(c) == TRI_OK);
+  tri_comm_destroy(c);
+}
+
+/* A rank's own part, and with shared memory every part, is of the size that both sides know. */
+static void test_all_to_all_of_other_sizes(void) {
+  tri_comm *c = make(&usual);
+  size_t out[64] = {0}, in[64] = {0};
+  char send[8] = {0}, recv[8] = {0};
+  out[c->rank] = 4;
+  in[c->rank] = 3;
+  MUST(tri_comm_all_to_all(c, send, out, recv, in) == TRI_INVALID_ARGUMENT);
+  MUST(tri_comm_barrier(c) == TRI_INVALID_ARGUMENT);
+  tri_comm_destroy(c);
+  if (usual.messages_only) return;
+  c = make(&usual);
+  in[c->rank] = 4;
+  in[(c->rank + 1) % c->size] += c->size > 1;
+  MUST(tri_comm_all_to_all(c, send, out, recv, in) == (c->size > 1 ? TRI_INVALID_ARGUMENT : TRI_OK));
   tri_comm_destroy(c);
 }
 
@@ -268,6 +354,8 @@ static void all_calls_fail(tri_comm *c, tri_status want) {
   MUST(tri_comm_query(c) == want);
   MUST(tri_comm_all_reduce(c, &f, 1) == want && tri_comm_barrier(c) == want);
   MUST(tri_comm_all_gather(c, &f, buf, 1) == want && tri_comm_broadcast(c, buf, 1, 0) == want);
+  MUST(tri_comm_reduce_scatter(c, &f, &f, 1) == want);
+  MUST(tri_comm_all_to_all(c, &f, &(size_t){1}, buf, &(size_t){1}) == want);
   MUST(tri_comm_try_recv(c, buf, 1, 0, 3, &got) == want);
   MUST(tri_comm_wait(c, &req) == want);
   if (mpi) MUST(tri_comm_recv(c, buf, 1, 0, 3) == want && tri_comm_isend(c, buf, 1, 0, 3, &req) == want);
@@ -329,20 +417,68 @@ static void test_missing_slots(void) {
   tri_comm_destroy(behind);
 }
 
+static tri_status meet_all(tri_comm *c) {
+  static float never[4];
+  return tri_comm_all_reduce(c, never, 4);
+}
+static tri_status scatter_all(tri_comm *c) {
+  static float send[64], recv[1];
+  return tri_comm_reduce_scatter(c, send, recv, 1);
+}
+/* Rank 0 alone sends something. */
+static tri_status send_from_first(tri_comm *c) {
+  static size_t out[64], in[64] = {4};
+  static char send[64 * 4], recv[4];
+  return tri_comm_all_to_all(c, send, out, recv, in);
+}
+
 /* Rank 0 stays away from a collective: the others notice by themselves. */
-static void test_timeout(void) {
+static void test_timeout(tri_status (*collective)(tri_comm *c)) {
   tri_comm_config config = usual;
   config.timeout_ms = 300;
   tri_comm *c = make(&usual), *brief = make(&config);
-  static float never[4];
   if (c->rank && c->size > 1) {
     int64_t t = tri_now_ns();
-    MUST(tri_comm_all_reduce(brief, never, 4) == TRI_TIMEOUT);
+    MUST(collective(brief) == TRI_TIMEOUT);
     MUST(elapsed_ms(t) >= 300 && elapsed_ms(t) < 3000);
     all_calls_fail(brief, TRI_TIMEOUT);
   }
   MUST(tri_comm_barrier(c) == TRI_OK); /* rank 0 waits here, with its longer limit */
   tri_comm_destroy(brief);
+  tri_comm_destroy(c);
+}
+
+/* A message that comes when its receiver has given up and destroyed the communicator is written to no memory that
+ * somebody else has by then. */
+static void test_late_message(void) {
+  enum { COUNT = 1000, BLOCKS = 16 };
+  static float sum[COUNT];
+  tri_comm_config config = usual;
+  config.timeout_ms = 200;
+  tri_comm *c = make(&usual), *brief = make(&config);
+  size_t bytes = COUNT * sizeof *sum * (size_t)c->size;
+  char *blocks[BLOCKS] = {0}, *whole = allocate(bytes);
+  memset(whole, 90, bytes);
+  if (c->rank) {
+    MUST(tri_comm_all_reduce(brief, sum, COUNT) == TRI_TIMEOUT);
+    tri_comm_destroy(brief);
+    for (int i = 0; i < BLOCKS; i++) {
+      blocks[i] = tri_malloc(bytes, 1);
+      MUST(blocks[i] != NULL);
+      memset(blocks[i], 90, bytes);
+    }
+  }
+  MUST(tri_comm_barrier(c) == TRI_OK);
+  if (!c->rank) {
+    tri_comm_all_reduce(brief, sum, COUNT);
+    tri_comm_destroy(brief);
+  }
+  MUST(tri_comm_barrier(c) == TRI_OK && tri_comm_barrier(c) == TRI_OK);
+  for (int i = 0; i < BLOCKS && c->rank; i++) {
+    MUST(!memcmp(blocks[i], whole, bytes));
+    tri_free(blocks[i]);
+  }
+  free(whole);
   tri_comm_destroy(c);
 }
 
@@ -357,18 +493,24 @@ int main(int argc, char **argv) {
     test_all_reduce(false);
     test_all_reduce(true);
     test_all_gather();
+    test_reduce_scatter();
+    test_all_to_all();
     test_broadcast();
     test_split();
     test_transfers();
     test_message_before_collective();
     test_too_large();
     test_missing_slots();
+    test_all_to_all_of_other_sizes();
   }
   for (int messages = 0; messages <= mpi; messages++) {
     usual.messages_only = messages;
     test_abort();
     test_stop();
-    test_timeout();
+    test_timeout(meet_all);
+    test_timeout(scatter_all);
+    test_timeout(send_from_first);
+    test_late_message();
   }
   if (!my_rank) puts("comm_test: all is well");
   if (mpi) tri_mpi_finalize();

@@ -1,0 +1,192 @@
+#include "comm/exchange.h"
+
+#include <limits.h>
+
+#include "comm/exchange_impl.h"
+#include "runtime/base/mem.h"
+
+/* ---- memory ---- */
+
+/* An exchange is one block: itself, then these. */
+enum { ROWS, FIRST_RANK, TARGETS, TABLES, WIDE, NARROW, TO_BYTES, FROM_BYTES, CURSORS, PIECES };
+
+static size_t at_least(size_t a, size_t b) { return a > b ? a : b; }
+static size_t at_most(size_t a, size_t b) { return a < b ? a : b; }
+
+/* Rows of the largest share. */
+static size_t share_rows(const tri_exchange_config *c) {
+  return ((size_t)c->max_rows + (size_t)c->tp - 1) / (size_t)c->tp;
+}
+
+/* Sets where each piece begins, and in starts[PIECES] the end. */
+static bool lay_out(const tri_exchange_config *c, size_t starts[PIECES + 1]) {
+  size_t dp = (size_t)c->dp, tp = (size_t)c->tp, experts = (size_t)c->num_experts, top_k = (size_t)c->top_k;
+  size_t hidden = (size_t)c->hidden, peers = dp * tp, choices, row_bytes;
+  /* A share's rows go to top_k shards at most, and what a share gets has a part of every shard's. */
+  size_t narrow = at_least(tp * at_most(dp, top_k), dp), at = sizeof(tri_exchange);
+  if (!tri_size_mul(top_k, 2 * sizeof(int32_t), &choices) || !tri_size_mul(hidden, sizeof(float), &row_bytes))
+    return false;
+  const size_t sizes[PIECES][3] = {
+      [ROWS] = {dp, 1, sizeof(int32_t)},
+      [FIRST_RANK] = {experts, 1, sizeof(int32_t)},
+      [TARGETS] = {experts, 1, sizeof(struct exchange_target)},
+      [TABLES] = {dp, (size_t)c->max_rows, choices},
+      [WIDE] = {peers, share_rows(c), row_bytes},
+      [NARROW] = {narrow, share_rows(c), row_bytes},
+      [TO_BYTES] = {peers, 1, sizeof(size_t)},
+      [FROM_BYTES] = {peers, 1, sizeof(size_t)},
+      [CURSORS] = {peers, 1, sizeof(float *)},
+  };
+  for (int i = 0; i < PIECES; i++) {
+    size_t n, line = 64;
+    if (!tri_size_mul(sizes[i][0], sizes[i][1], &n) || !tri_size_mul(n, sizes[i][2], &n)) return false;
+    if (!tri_size_add(at, line - 1, &at)) return false;
+    starts[i] = at / line * line;
+    if (!tri_size_add(starts[i], n, &at)) return false;
+  }
+  starts[PIECES] = at;
+  return true;
+}
+
+bool tri_exchange_bytes(const tri_exchange_config *config, size_t *bytes) {
+  size_t starts[PIECES + 1];
+  if (!lay_out(config, starts)) return false;
+  *bytes = starts[PIECES];
+  return true;
+}
+
+/* ---- creation ---- */
+
+static bool fits(const tri_comm *c, int rank, int size) { return c ? c->rank == rank && c->size == size : size == 1; }
+
+static tri_status check(const tri_exchange_config *c, tri_error *err) {
+  if (c->tp < 1 || c->dp < 1 || c->dp > INT_MAX / c->tp || c->t < 0 || c->t >= c->tp || c->d < 0 || c->d >= c->dp)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "exchange", "no rank %d, %d of %d shards of %d ranks", c->d, c->t, c->dp,
+                    c->tp);
+  if (!fits(c->tensor, c->t, c->tp) || !fits(c->column, c->d, c->dp) ||
+      !fits(c->stage, c->d * c->tp + c->t, c->dp * c->tp))
+    return tri_fail(err, TRI_INVALID_ARGUMENT, "exchange", "a communicator is not of %d shards of %d ranks", c->dp,
+                    c->tp);
+  if (c->max_rows < 1 || c->hidden < 1 || c->top_k < 1 || c->num_experts < 1 || c->etp < 1 || c->etp > c->tp)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "exchange", "%d rows of %d elements, %d of %d experts in %d slices",
+                    c->max_rows, c->hidden, c->top_k, c->num_experts, c->etp);
+  for (int x = 0; x < c->num_experts; x++) {
+    int first = c->first_rank[x];
+    if (first < 0 || first / c->tp >= c->dp || first % c->tp + c->etp > c->tp)
+      return tri_fail(err, TRI_OUT_OF_RANGE, "exchange", "expert %d: %d slices from rank %d on are not in one shard", x,
+                      c->etp, first);
+  }
+  return TRI_OK;
+}
+
+/* A gather takes no more of a rank than MPI counts. */
+static bool can_gather(const tri_exchange_config *c) {
+  size_t rows = (size_t)c->max_rows, whole, tables, shares = 0;
+  return tri_size_mul(rows * (size_t)c->hidden, sizeof(float), &whole) && whole <= INT_MAX &&
+         tri_size_mul(rows * (size_t)c->top_k, 2 * sizeof(int32_t), &tables) && tables <= INT_MAX &&
+         (c->tp == 1 || (tri_size_mul((size_t)c->dp * share_rows(c), (size_t)c->hidden * sizeof(float), &shares) &&
+                         shares <= INT_MAX));
+}
+
+tri_status tri_exchange_create(const tri_exchange_config *config, tri_exchange **out, tri_error *err) {
+  size_t starts[PIECES + 1];
+  TRI_CHECK(check(config, err));
+  if (!can_gather(config) || !lay_out(config, starts))
+    return tri_fail(err, TRI_TOO_LARGE, "exchange", "%d rows of %d elements in each of %d shards", config->max_rows,
+                    config->hidden, config->dp);
+  char *base = tri_calloc(1, starts[PIECES]);
+  if (!base)
+    return tri_fail(err, TRI_NO_MEMORY, "exchange", "no memory for %zu bytes of rows on their way", starts[PIECES]);
+  tri_exchange *e = (tri_exchange *)base;
+  *e = (tri_exchange){
+      .cfg = *config,
+      .rows = (int32_t *)(base + starts[ROWS]),
+      .first_rank = (int32_t *)(base + starts[FIRST_RANK]),
+      .targets = (struct exchange_target *)(base + starts[TARGETS]),
+      .tables = (int32_t *)(base + starts[TABLES]),
+      .wide = (float *)(base + starts[WIDE]),
+      .narrow = (float *)(base + starts[NARROW]),
+      .to_bytes = (size_t *)(base + starts[TO_BYTES]),
+      .from_bytes = (size_t *)(base + starts[FROM_BYTES]),
+      .cursors = (float **)(base + starts[CURSORS]),
+  };
+  memcpy(e->first_rank, config->first_rank, (size_t)config->num_experts * sizeof *e->first_rank);
+  e->cfg.first_rank = e->first_rank;
+  tri_exchange_use(e, TRI_EXCHANGE_COORDINATED);
+  *out = e;
+  return TRI_OK;
+}
+
+void tri_exchange_destroy(tri_exchange *e) { tri_free(e); }
+
+/* In a column of one, COORDINATED is a copy, as which ALLGATHER does it. */
+void tri_exchange_use(tri_exchange *e, tri_exchange_form form) {
+  bool copy = form == TRI_EXCHANGE_COORDINATED && e->cfg.dp == 1;
+  e->form = copy ? TRI_EXCHANGE_ALLGATHER : form;
+  tri_exchange_find_targets(e);
+}
+
+const char *tri_exchange_form_name(tri_exchange_form form) {
+  static const char *const names[TRI_EXCHANGE_FORMS] = {
+      [TRI_EXCHANGE_ALLGATHER] = "allgather",
+      [TRI_EXCHANGE_COORDINATED] = "coordinated",
+      [TRI_EXCHANGE_SHARE] = "share",
+      [TRI_EXCHANGE_FLAT] = "flat",
+  };
+  return names[form];
+}
+
+/* ---- exchanges ---- */
+
+static tri_status begin(tri_exchange *e, const int32_t *rows) {
+  e->stride = 0;
+  for (int d = 0; d < e->cfg.dp; d++)
+    if (rows[d] < 0 || rows[d] > e->cfg.max_rows) return TRI_OUT_OF_RANGE;
+  for (int d = 0; d < e->cfg.dp; d++) {
+    if (rows[d] > e->stride) e->stride = rows[d];
+    e->rows[d] = rows[d];
+  }
+  return TRI_OK;
+}
+
+static tri_status gather_tables(tri_exchange *e, const int32_t *experts, const float *weights,
+                                const tri_exchange_rows *all) {
+  size_t stride = (size_t)e->stride * (size_t)e->cfg.top_k;
+  size_t n = (size_t)e->rows[e->cfg.d] * (size_t)e->cfg.top_k;
+  int32_t *own = e->tables + 2 * stride * (size_t)e->cfg.d;
+  memset(own, 0, 2 * stride * sizeof *own);
+  memcpy(own, experts, n * sizeof *own);
+  memcpy(own + stride, weights, n * sizeof *own);
+  for (size_t i = n; i < stride; i++) own[i] = -1;
+  TRI_CHECK(tri_exchange_gather(e->cfg.column, own, e->tables, 2 * stride * sizeof *own));
+  for (size_t d = 0; d < (size_t)e->cfg.dp; d++) {
+    memcpy(all->experts + d * stride, e->tables + 2 * d * stride, stride * sizeof *own);
+    memcpy(all->weights + d * stride, e->tables + (2 * d + 1) * stride, stride * sizeof *own);
+  }
+  return TRI_OK;
+}
+
+tri_status tri_exchange_dispatch(tri_exchange *e, const int32_t *rows, const float *x, const int32_t *experts,
+                                 const float *weights, const tri_exchange_rows *all) {
+  size_t hidden = (size_t)e->cfg.hidden;
+  TRI_CHECK(begin(e, rows));
+  if (!e->stride) return TRI_OK;
+  TRI_CHECK(gather_tables(e, experts, weights, all));
+  if (e->form != TRI_EXCHANGE_ALLGATHER) return tri_exchange_send_rows(e, x, all->x);
+  float *own = tri_exchange_row(e, all->x, e->cfg.d, 0);
+  memcpy(own, x, (size_t)rows[e->cfg.d] * hidden * sizeof *x);
+  return tri_exchange_gather(e->cfg.column, own, all->x, (size_t)e->stride * hidden * sizeof *x);
+}
+
+tri_status tri_exchange_combine(tri_exchange *e, const float *y, float *out, bool accumulate) {
+  size_t hidden = (size_t)e->cfg.hidden;
+  const float *sum = y;
+  if (!e->stride) return TRI_OK;
+  if (e->form != TRI_EXCHANGE_ALLGATHER) return tri_exchange_return_rows(e, y, out, accumulate);
+  if (e->cfg.column) {
+    TRI_CHECK(tri_comm_reduce_scatter(e->cfg.column, y, e->wide, (size_t)e->stride * hidden));
+    sum = e->wide;
+  }
+  tri_exchange_put(out, sum, (size_t)e->rows[e->cfg.d] * hidden, accumulate);
+  return TRI_OK;
+}

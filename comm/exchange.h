@@ -1,0 +1,76 @@
+/* The exchange of a layer with experts among the data-parallel shards of a group (DeepSpeed-Inference, Aminabadi et al.
+ * 2022, section V.B): rows go to the ranks that have their experts, and what these compute of them comes back.
+ *
+ * The ranks of a pipeline stage are dp x tp, tensor rank fastest: stage rank s = d * tp + t. A shard's rows and their
+ * routing are the same on all of its tensor ranks. An expert lies in etp slices on the stage ranks first_rank ..
+ * first_rank + etp - 1, all of one shard. A column is the ranks of equal t.
+ *
+ * Every form leaves the same behind a dispatch: row d * stride + i is row i of shard d, where stride is the most rows
+ * that a shard has. A rank has the tables (experts and weights) of all rows, and of the rows at least those that one
+ * of its own experts is to compute. What it computes of them, weighted, it gives to combine: rows without its experts
+ * are zero there. Behind a combine the sum of `out` over the tensor group is the layer's result, whatever the form: the
+ * all-reduce that ends the branch completes it.
+ *
+ *   ALLGATHER    All rows go to the whole column; a reduce-scatter over it brings the results back.
+ *   COORDINATED  (d, t) sends a row to those (d', t) alone that have one of its experts, and adds what comes back in
+ *                the order of d'. Experts of other columns are their columns' to serve.
+ *   SHARE        (d, t) has the t-th part of its shard's rows. It sends them along the column to the shards that have
+ *                one of their experts; an all-gather in the tensor group completes them there. The results take the way
+ *                back: reduce-scatter, column, and zeros for the rows of other parts (the paper's order: O(p / L) +
+ * O(L) instead of O(p) for p ranks and tensor parallelism of L). FLAT         (d, t) sends its part of the rows to
+ * every rank of the stage that has a slice of one of their experts. What the other forms are compared with.
+ *
+ * No form drops a row, and none adds in another order than that of ranks: a row's result depends on no other row.
+ * ALLGATHER and COORDINATED give the same numbers; the others add slices in another order. */
+#ifndef TRI_COMM_EXCHANGE_H
+#define TRI_COMM_EXCHANGE_H
+
+#include "comm/comm.h"
+
+typedef enum tri_exchange_form {
+  TRI_EXCHANGE_ALLGATHER,
+  TRI_EXCHANGE_COORDINATED,
+  TRI_EXCHANGE_SHARE,
+  TRI_EXCHANGE_FLAT,
+  TRI_EXCHANGE_FORMS
+} tri_exchange_form;
+
+typedef struct tri_exchange_config {
+  tri_comm *tensor, *column, *stage; /* of tp, dp and dp * tp ranks, ordered by t, d and d * tp + t; borrowed. Those of
+                                        one rank may be NULL */
+  int tp, dp, t, d;
+  int max_rows; /* of a shard in one exchange */
+  int hidden;   /* elements of a row, float32 */
+  int top_k;
+  int num_experts, etp;
+  const int32_t *first_rank; /* [num_experts] stage rank of each expert's first slice; copied. A shard has all slices */
+} tri_exchange_config;
+
+typedef struct tri_exchange tri_exchange;
+
+/* Bytes that an exchange of this configuration takes by itself, on every rank: its positive numbers alone are looked
+ * at. False: they are too many to count. */
+bool tri_exchange_bytes(const tri_exchange_config *config, size_t *bytes);
+/* Takes all of its memory here. TRI_TOO_LARGE: what a rank gives to one all-gather exceeds INT_MAX bytes. */
+tri_status tri_exchange_create(const tri_exchange_config *config, tri_exchange **out, tri_error *err);
+void tri_exchange_destroy(tri_exchange *e); /* NULL is fine */
+/* Chooses the form of the exchanges that follow; every rank of the stage the same. COORDINATED at first. */
+void tri_exchange_use(tri_exchange *e, tri_exchange_form form);
+const char *tri_exchange_form_name(tri_exchange_form form); /* "allgather", ... */
+
+/* The caller's memory for the rows that a dispatch brings together, numbered d * stride + i as above. */
+typedef struct tri_exchange_rows {
+  float *x;         /* [dp * max_rows, hidden] */
+  int32_t *experts; /* [dp * max_rows, top_k]; -1: none, as of rows that a shard does not have */
+  float *weights;   /* [dp * max_rows, top_k] */
+} tri_exchange_rows;
+
+/* Rows of all shards in this exchange: rows[dp], the same on every rank; 0 is allowed, also of all of them. x, experts,
+ * weights: this shard's, rows[d] of them, contiguous. All ranks of the stage call it. */
+tri_status tri_exchange_dispatch(tri_exchange *e, const int32_t *rows, const float *x, const int32_t *experts,
+                                 const float *weights, const tri_exchange_rows *all);
+/* Follows the dispatch of the same rows; what that brought together is not looked at again. y: [dp * stride, hidden],
+ * this rank's weighted sums; out: [rows[d], hidden], added to with `accumulate`. */
+tri_status tri_exchange_combine(tri_exchange *e, const float *y, float *out, bool accumulate);
+
+#endif

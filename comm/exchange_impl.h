@@ -1,0 +1,62 @@
+/* The exchange's state, and how rows find their peers.
+ *
+ * The peers of a form are the ranks that rows go to: the column's, or the stage's with FLAT. A peer brings its share of
+ * its shard's rows into the exchange, and the tables of all shards tell every rank which rows of it go where: no counts
+ * travel. Rows packed behind each other are in the order of their senders, and of their numbers within one. */
+#ifndef TRI_COMM_EXCHANGE_IMPL_H
+#define TRI_COMM_EXCHANGE_IMPL_H
+
+#include <string.h>
+
+#include "comm/exchange.h"
+
+/* The peers that have an expert; count 0 where it is for other columns to serve. */
+struct exchange_target {
+  int32_t first, count;
+};
+
+struct tri_exchange {
+  tri_exchange_config cfg;
+  tri_exchange_form form;
+  int stride;                      /* of this exchange, as its rows */
+  size_t gathered_rows;            /* of each tensor rank, with SHARE */
+  int32_t *rows;                   /* [dp] */
+  int32_t *first_rank;             /* [num_experts] */
+  struct exchange_target *targets; /* [num_experts], of this form */
+  int32_t *tables;                 /* of each shard experts[stride, top_k], then the weights' bits */
+  float *wide, *narrow;            /* packed rows: of all shards, and what one share brings or gets */
+  size_t *to_bytes, *from_bytes;   /* [dp * tp] packed rows to each peer and from it, in a dispatch */
+  float **cursors;                 /* [dp * tp] */
+};
+
+static inline int tri_exchange_share_start(int rows, int parts, int part) {
+  return (int)((int64_t)rows * part / parts);
+}
+
+static inline float *tri_exchange_row(const tri_exchange *e, float *rows, int shard, int row) {
+  return rows + ((size_t)shard * (size_t)e->stride + (size_t)row) * (size_t)e->cfg.hidden;
+}
+
+static inline const int32_t *tri_exchange_experts(const tri_exchange *e, int shard, int row) {
+  size_t table = (size_t)e->stride * (size_t)e->cfg.top_k;
+  return e->tables + 2 * table * (size_t)shard + (size_t)row * (size_t)e->cfg.top_k;
+}
+
+static inline tri_status tri_exchange_gather(tri_comm *c, const void *own, void *all, size_t bytes) {
+  if (c) return tri_comm_all_gather(c, own, all, bytes);
+  if (own != all) memcpy(all, own, bytes);
+  return TRI_OK;
+}
+
+/* Leaves n results in out, added to what is there with `accumulate`. */
+static inline void tri_exchange_put(float *restrict out, const float *restrict sum, size_t n, bool accumulate) {
+  if (!accumulate) memcpy(out, sum, n * sizeof *out);
+  for (size_t i = 0; accumulate && i < n; i++) out[i] += sum[i];
+}
+
+/* The forms in which a row goes to the peers that have its experts, once the tables are there. */
+void tri_exchange_find_targets(tri_exchange *e);
+tri_status tri_exchange_send_rows(tri_exchange *e, const float *x, float *all);
+tri_status tri_exchange_return_rows(tri_exchange *e, const float *y, float *out, bool accumulate);
+
+#endif
