@@ -117,7 +117,13 @@ tri_status tri_exchange_create(const tri_exchange_config *config, tri_exchange *
   return TRI_OK;
 }
 
-void tri_exchange_destroy(tri_exchange *e) { tri_free(e); }
+static bool failed(const tri_comm *c) { return c && tri_comm_query(c) != TRI_OK; }
+
+/* A late message may still be written into the block of an exchange that failed: it stays. */
+void tri_exchange_destroy(tri_exchange *e) {
+  if (!e || failed(e->cfg.tensor) || failed(e->cfg.column) || failed(e->cfg.stage)) return;
+  tri_free(e);
+}
 
 /* In a column of one, COORDINATED is a copy, as which ALLGATHER does it. */
 void tri_exchange_use(tri_exchange *e, tri_exchange_form form) {

@@ -53,7 +53,7 @@ typedef struct tri_exchange tri_exchange;
 bool tri_exchange_bytes(const tri_exchange_config *config, size_t *bytes);
 /* Takes all of its memory here. TRI_TOO_LARGE: what a rank gives to one all-gather exceeds INT_MAX bytes. */
 tri_status tri_exchange_create(const tri_exchange_config *config, tri_exchange **out, tri_error *err);
-void tri_exchange_destroy(tri_exchange *e); /* NULL is fine */
+void tri_exchange_destroy(tri_exchange *e); /* before its communicators; NULL is fine */
 /* Chooses the form of the exchanges that follow; every rank of the stage the same. COORDINATED at first. */
 void tri_exchange_use(tri_exchange *e, tri_exchange_form form);
 const char *tri_exchange_form_name(tri_exchange_form form); /* "allgather", ... */

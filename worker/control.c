@@ -57,9 +57,10 @@ static void send_register(struct control *c) {
     m.reg.model_hash = tri_model_config_hash(&w->engine->model);
     m.reg.max_model_len = (uint64_t)l->max_model_len;
     m.reg.vocab_size = (uint64_t)l->vocab_size;
-    m.reg.kv_blocks = (uint64_t)l->num_blocks;
+    uint64_t shards = (uint64_t)w->layout.dp; /* limits are those of each */
+    m.reg.kv_blocks = shards * (uint64_t)l->num_blocks;
     m.reg.block_size = (uint64_t)l->block_size;
-    m.reg.max_num_seqs = (uint64_t)l->max_num_seqs;
+    m.reg.max_num_seqs = shards * (uint64_t)l->max_num_seqs;
     c->registered_facts = true;
   }
   send_msg(c, &m);

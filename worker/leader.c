@@ -128,12 +128,21 @@ static tri_status await_plans(struct leader *ld, int lane) {
   return TRI_OK;
 }
 
+/* Tells every shard what the others have in the step: their ranks exchange rows. */
+static void tell_shards(struct leader *ld, bool one) {
+  uint32_t tokens[TRI_MAX_SHARDS];
+  int dp = num_shards(ld->w);
+  for (int d = 0; d < dp; d++) tokens[d] = ld->writers[one ? 0 : d]->h.num_tokens;
+  for (int d = 0; dp > 1 && d < (one ? 1 : dp); d++) tri_plan_set_shards(ld->writers[d], tokens, (uint32_t)dp);
+}
+
 /* Hands every other rank the finished plan of its shard, or, where one is for all, the first; *own is this rank's. A
  * long one moves only while this rank is in the communicator's calls, and a device's queue that is full keeps it in a
  * launch until the other ranks' sums come, who would be waiting for their plan: there all must have it first. */
 static tri_status send_plans(struct leader *ld, int lane, bool one, struct plan *own) {
   tri_comm *c = ld->w->group.world;
   struct lane *l = &ld->lanes[lane];
+  tell_shards(ld, one);
   own->bytes = tri_plan_finish(ld->writers[0], &own->len);
   if (c->size == 1) return TRI_OK;
   TRI_CHECK(await_plans(ld, lane));

@@ -164,6 +164,7 @@ static tri_status load(tri_worker *w, int local_ranks, tri_error *err) {
       .encoders = true,
       .pooling = (tri_pooling)o->pooling,
       .autotune = o->autotune,
+      .exchange = o->all2all_backend,
   };
   int64_t start = tri_now_ns();
   tri_status st = tri_engine_create(&ec, w->backend, &w->group, &w->engine, err);

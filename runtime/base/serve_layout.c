@@ -33,6 +33,9 @@ tri_status tri_serve_layout_make(const tri_serve_options *o, tri_serve_layout *o
                     o->dp, o->replicas);
   l.replicas = l.ep == 1 && o->dp > 1 ? o->dp : o->replicas;
   if (!l.replicas) l.replicas = 1;
+  if (l.replicas > TRI_SERVE_MAX_GROUPS)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "data_parallel_size", "%d replica groups: the most is %d", l.replicas,
+                    TRI_SERVE_MAX_GROUPS);
   *out = l;
   return TRI_OK;
 }

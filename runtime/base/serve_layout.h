@@ -5,6 +5,8 @@
 #include "runtime/base/serve_options.h"
 #include "runtime/base/status.h"
 
+enum { TRI_SERVE_MAX_GROUPS = 64 };
+
 /* Sizes inside a group, and how many groups there are. */
 typedef struct tri_serve_layout {
   int tp, pp, dp, ep;

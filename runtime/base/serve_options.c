@@ -4,6 +4,8 @@
 
 /* In the order of tri_dtype. */
 static const char *const dtypes[] = {"float32", "float16", "bfloat16", "auto", NULL};
+/* In the order of tri_exchange_form. */
+static const char *const exchanges[] = {"allgather", "coordinated", "share", "flat", "auto", NULL};
 static const char *const load_formats[] = {"auto", "safetensors", "dummy", NULL};
 const char *const tri_quantization_names[] = {"none", "int8", "w8a8", NULL};
 static const char *const backends[] = {"auto", "cpu", "cuda", "ref", NULL};
@@ -45,7 +47,7 @@ const tri_option tri_serve_option_table[] = {
      .max = 1024, .fallback = "1", .metavar = "N", .group = "Layout", .help = "ranks that share each layer"},
     {TRI_OPT(S, pp), .name = "pipeline-parallel-size", .programs = TRI_FOR_PLAN, .alias = "pp", .min = 1, .max = 1024,
      .fallback = "1", .metavar = "N", .group = "Layout", .help = "stages that follow one another"},
-    {TRI_OPT(S, dp), .name = "data-parallel-size", .programs = TRI_FOR_PLAN, .alias = "dp", .min = 1, .max = 64,
+    {TRI_OPT(S, dp), .name = "data-parallel-size", .programs = TRI_FOR_PLAN, .alias = "dp", .min = 1, .max = 1024,
      .fallback = "1", .metavar = "N", .group = "Layout",
      .help = "shards of a group, each with sequences of its own, that share the experts; without expert parallelism "
              "replica groups (trireme up)"},
@@ -57,6 +59,11 @@ const tri_option tri_serve_option_table[] = {
     {TRI_OPT(S, moe_tp), .name = "moe-tensor-parallel-size", .programs = TRI_FOR_PLAN, .min = 0, .max = 1024,
      .fallback = "0", .metavar = "N", .group = "Layout",
      .help = "slices of each expert, which divide -tp; 0: -dp x -tp / -ep"},
+    {TRI_OPT(S, all2all_backend), .name = "all2all-backend", .choices = exchanges, .fallback = "auto",
+     .group = "Layout",
+     .help = "how rows of several shards reach their experts: along columns of equal tensor ranks (coordinated), a "
+             "part of them by each tensor rank (share), straight to the experts (flat), all to all (allgather); auto: "
+             "what is fastest here for a number of rows"},
     {TRI_OPT(S, replicas), .name = "replicas", .programs = TRI_FOR_PLAN, .min = 0, .max = 64, .fallback = "0",
      .metavar = "N", .group = "Layout", .help = "groups that know nothing of each other (trireme up); 0: 1"},
 

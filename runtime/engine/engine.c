@@ -5,6 +5,7 @@
 #include "runtime/base/hash.h"
 #include "runtime/base/log.h"
 #include "runtime/engine/embed_result.h"
+#include "runtime/engine/exchange_choice.h"
 #include "runtime/model/sentence.h"
 #include "runtime/step/limits.h"
 #include "runtime/forward/tune.h"
@@ -43,6 +44,7 @@ static tri_status set_limits(tri_engine *e, const tri_engine_config *config, con
                               .device = !e->backend->host_memory};
   tri_status st = tri_limits_make(c, &limits, &e->limits, err);
   if (st != TRI_OK) return st;
+  e->limits.exchange_rows = config->exchange_rows;
   /* An observer may ask for the logits of every token. */
   e->limits.max_num_logits = config->observer.logits ? e->limits.max_num_batched_tokens : e->limits.max_num_seqs;
   if (tri_limits_stretch(c, &e->limits) && e->group->world->rank == 0)
@@ -81,8 +83,10 @@ static tri_status prepare(tri_engine *e, const tri_engine_config *config, tri_ch
   TRI_CHECK(set_use(&e->model, config, err));
   tri_parallel p = e->group->p;
   p.quantized = config->quantization != TRI_QUANTIZE_NONE;
-  if (tri_parallel_dp(p) > 1)
-    return tri_fail(err, TRI_UNSUPPORTED, "data_parallel_size", "shards inside a group are not there yet");
+  if (tri_parallel_dp(p) > 1 && !e->backend->host_memory)
+    return tri_fail(err, TRI_UNSUPPORTED, "data_parallel_size",
+                    "devices cannot exchange the rows of several shards yet: give -tp %d -ep %d instead of shards",
+                    tri_parallel_stage_size(p), tri_parallel_stage_size(p));
   TRI_CHECK(tri_shard_make(&e->model, p, &e->shard, err));
   if (config->load_format != TRI_LOAD_DUMMY) TRI_CHECK(tri_checkpoint_open(config->model_dir, ckpt, err));
   find_head(&e->model, *ckpt);
@@ -199,6 +203,8 @@ static tri_status make_forward(tri_engine *e, const tri_engine_config *config, c
                            .group = e->group,
                            .tensor = e->device_tensor ? e->device_tensor : e->group->tensor,
                            .stages = e->device_world ? e->device_world : e->group->world,
+                           .exchange = e->exchange,
+                           .exchange_choice = e->exchange_choice,
                            .drawn = e->drawn,
                            .int8_activations = config->quantization == TRI_QUANTIZE_W8A8,
                            .progress = &e->progress,
@@ -247,6 +253,7 @@ tri_status tri_engine_create(const tri_engine_config *config, tri_backend *backe
   if (st == TRI_OK) st = reserve(e);
   if (st == TRI_NO_MEMORY) st = refuse_memory(e);
   TRI_TRY(agree(group, st, err));
+  TRI_TRY(agree(group, tri_engine_make_exchange(e, config->exchange, err), err));
   st = make_forward(e, config, ckpt, err);
   if (st == TRI_NO_MEMORY) st = refuse_memory(e);
   TRI_TRY(agree(group, st, err));
@@ -288,6 +295,7 @@ void tri_engine_destroy(tri_engine *e) {
   free_steps(e);
   tri_source_destroy(e->source);
   tri_forward_destroy(e->forward);
+  tri_exchange_destroy(e->exchange);
   tri_batch_builder_destroy(e->batch);
   tri_slots_destroy(e->slots);
   tri_kv_cache_destroy(e->kv);

@@ -28,6 +28,8 @@ typedef struct tri_engine_config {
   bool encoders;       /* the caller runs encoders; others refuse them here, since they generate nothing */
   tri_pooling pooling; /* see tri_model_config_pool */
   bool autotune;       /* see tri_tune */
+  int exchange;        /* of several shards: a tri_exchange_form, or TRI_EXCHANGE_FORMS for the fastest */
+  int exchange_rows;   /* see tri_limits */
   tri_observer observer;
 } tri_engine_config;
 
@@ -50,6 +52,8 @@ typedef struct tri_engine {
   int num_lanes;     /* as many as stages */
   tri_backend *backend;
   tri_group *group;
+  tri_exchange *exchange; /* of several shards, else NULL */
+  tri_exchange_choice exchange_choice;
   tri_comm *device_tensor, *device_world; /* the group's, for the backend's memory; NULL where the host's serve */
   tri_weights *weights;
   tri_kv_cache *kv;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/engine/exchange_choice.h"
 #include "runtime/forward/step_arena.h"
 #include "runtime/forward/kv_cache.h"
 #include "runtime/load/weights.h"
@@ -92,6 +93,8 @@ tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const 
   if (!tri_kv_block_bytes(c, s, config->kv_dtype, limits->block_size, &l.block_bytes) ||
       (config->device && !workspace_bytes(c, s, limits, &l)))
     return tri_fail(err, TRI_OVERFLOW, "max_num_batched_tokens", "the sizes overflow");
+  if (!tri_engine_exchange_bytes(c, s, limits, &l.exchange))
+    return tri_fail(err, TRI_OVERFLOW, "max_num_batched_tokens", "the sizes overflow");
   if (config->device) l.reserve = DEVICE_RESERVE + draw_bytes(c, s, limits);
   st = add_source(c, s, ckpt, limits, num_lanes, config, &l, err);
   if (st != TRI_OK) return st;
@@ -99,7 +102,8 @@ tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const 
   int64_t blocks_per_seq =
       (limits->max_model_len + limits->block_size - 1) / limits->block_size * (c->seq2seq.on ? 2 : 1);
   int64_t full = most_blocks(limits, num_lanes, blocks_per_seq);
-  int64_t block = (int64_t)l.block_bytes, fixed = (int64_t)(l.weights + l.activations + l.workspace + l.reserve);
+  int64_t block = (int64_t)l.block_bytes,
+          fixed = (int64_t)(l.weights + l.activations + l.workspace + l.reserve + l.exchange);
   int64_t room = config->memory ? config->memory - fixed : INT64_MAX;
   if (config->num_kv_blocks)
     l.num_blocks = config->num_kv_blocks;
@@ -154,6 +158,8 @@ void tri_ledger_text(const tri_ledger *l, char out[TRI_LEDGER_TEXT]) {
   if (l->reserve)
     snprintf(device, sizeof device, " + workspace %s + reserve %s", tri_memory_text(l->workspace, workspace),
              tri_memory_text(l->reserve, reserve));
-  snprintf(out, TRI_LEDGER_TEXT, "weights %s + activations %s%s + KV cache %s", tri_memory_text(l->weights, weights),
-           tri_memory_text(l->activations, activations), device, tri_memory_text(l->kv, kv));
+  char exchange[TRI_MEMORY_TEXT], rows[64] = "";
+  if (l->exchange) snprintf(rows, sizeof rows, " + exchange %s", tri_memory_text(l->exchange, exchange));
+  snprintf(out, TRI_LEDGER_TEXT, "weights %s + activations %s%s%s + KV cache %s", tri_memory_text(l->weights, weights),
+           tri_memory_text(l->activations, activations), device, rows, tri_memory_text(l->kv, kv));
 }

@@ -22,6 +22,7 @@ typedef struct tri_ledger {
   size_t workspace;      /* device only: the most that one op's scratch takes, on the side stream and elsewhere */
   size_t side_workspace; /* of it, the side stream's */
   size_t reserve; /* device only: recorded steps, communicators, what copies go through, what draws count and ask for */
+  size_t exchange;       /* what rows of several shards go through */
   size_t source_weights; /* of the weights: those of an encoder-decoder's encoder */
   int64_t num_blocks;
   int64_t kv_tokens;                 /* that fit */
@@ -40,7 +41,7 @@ enum { TRI_MEMORY_TEXT = 32 };
 const char *tri_memory_text(uint64_t bytes, char out[TRI_MEMORY_TEXT]);
 
 /* The lines, "weights 12.0 MiB + activations 3.0 MiB + ...", for messages. */
-enum { TRI_LEDGER_TEXT = 240 };
+enum { TRI_LEDGER_TEXT = 320 };
 void tri_ledger_text(const tri_ledger *l, char out[TRI_LEDGER_TEXT]);
 
 #endif

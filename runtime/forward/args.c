@@ -214,6 +214,23 @@ tri_moe_route_args tri_route_of(const tri_walk *w, const tri_layer *y) {
   };
 }
 
+tri_moe_map_args tri_exchanged_map_of(const tri_walk *w, const tri_layer *y, int rows) {
+  tri_moe_route_args route = tri_route_of(w, y);
+  tri_moe_map_args a = tri_moe_map_of(&route);
+  a.experts = numbers_of(w->f->buf.exchange_experts);
+  a.num_tokens = rows;
+  return a;
+}
+
+tri_moe_experts_args tri_exchanged_experts_of(const tri_walk *w, const tri_layer *y, int rows) {
+  const tri_forward *f = w->f;
+  tri_moe_experts_args a = tri_experts_of(w, y, tri_rows(f->buf.exchange_x, rows));
+  a.weights = f->buf.exchange_weights.data;
+  a.accumulate = false;
+  a.out = tri_rows(f->buf.exchange_y, rows);
+  return a;
+}
+
 tri_moe_experts_args tri_experts_of(const tri_walk *w, const tri_layer *y, tri_mat in) {
   const tri_forward *f = w->f;
   const tri_model_config *c = f->cfg.model;

@@ -82,6 +82,7 @@ tri_status tri_forward_record(const tri_step_arena_config *config, const tri_buf
   tri_forward f = {.cfg = {.model = config->model, .shard = *config->shard, .limits = *l}, .buf = *buffers};
   tri_batch b = {.num_tokens = l->max_num_batched_tokens, .num_seqs = l->max_num_seqs};
   bool decodes = config->shard->last_stage && !config->model->encoder;
+  for (int d = 0; d < tri_parallel_dp(config->shard->p); d++) f.shard_rows[d] = b.num_tokens;
   if (decodes) b.num_logits = tri_limits_logits(l);
   tri_walk w = {.mode = TRI_WALK_RECORD, .f = &f, .b = &b, .x = tri_stream_of(&f, 0, b.num_tokens), .record = r};
   f.cross = &b;
@@ -99,6 +100,7 @@ tri_status tri_forward_record(const tri_step_arena_config *config, const tri_buf
 int tri_forward_products(tri_forward *f, int tokens, tri_tune_product *out) {
   tri_batch b = {.num_tokens = tokens, .max_query = 1};
   if (tokens <= tri_limits_logits(&f->cfg.limits)) b.num_logits = tokens;
+  for (int d = 0; d < tri_parallel_dp(f->cfg.shard.p); d++) f->shard_rows[d] = tokens;
   tri_walk w = {.mode = TRI_WALK_LIST, .f = f, .b = &b, .x = tri_stream_of(f, 0, tokens), .products = out};
   f->cross = &b;
   tri_walk_step(&w);
@@ -234,7 +236,8 @@ static tri_status send_hidden(tri_forward *f, int lane, tri_mat x) {
 /* A step can be recorded where nobody looks into it. */
 static bool is_recordable(const tri_forward *f) {
   const tri_model_config *c = f->cfg.model;
-  return f->plans_alike && f->cfg.backend->records && !tri_observer_of(f) && !c->seq2seq.on && !c->feeds_decoder;
+  return f->plans_alike && !f->cfg.exchange && f->cfg.backend->records && !tri_observer_of(f) && !c->seq2seq.on &&
+         !c->feeds_decoder;
 }
 
 /* Steps in which every sequence has one token come in few shapes, once they are padded. */
@@ -309,6 +312,18 @@ static tri_status bind(tri_forward *f, const tri_batch_builder *builder, const t
   return st;
 }
 
+/* Every shard has a row at least. */
+static tri_status set_shards(tri_forward *f, const tri_batch_builder *builder, int tokens) {
+  tri_parallel p = f->cfg.shard.p;
+  if (!f->cfg.exchange) return builder->num_shards ? TRI_CORRUPT : TRI_OK;
+  if (builder->num_shards != p.dp) return TRI_CORRUPT;
+  for (int d = 0; d < p.dp; d++) {
+    if (builder->shard_tokens[d] > (uint32_t)f->cfg.limits.max_num_batched_tokens) return TRI_CORRUPT;
+    f->shard_rows[d] = builder->shard_tokens[d] ? (int32_t)builder->shard_tokens[d] : 1;
+  }
+  return f->shard_rows[p.dp_rank] == tokens ? TRI_OK : TRI_CORRUPT;
+}
+
 tri_status tri_forward_run(tri_forward *f, const tri_batch_builder *builder, int lane, tri_mat *logits,
                            tri_encoder_output *encoder_output) {
   const tri_model_config *c = f->cfg.model;
@@ -321,7 +336,12 @@ tri_status tri_forward_run(tri_forward *f, const tri_batch_builder *builder, int
   *encoder_output = (tri_encoder_output){0};
   /* A source may be computed into a block that has just been given up, so that its copy was made before. */
   if (!c->feeds_decoder && !builder->source.num_tokens) tri_forward_copy_blocks(f, builder);
-  if (!b->num_tokens) return TRI_OK;
+  if (!b->num_tokens && !f->cfg.exchange) return TRI_OK;
+  if (!b->num_tokens) { /* the other shards want this one's experts */
+    tri_batch_idle(builder, &padded);
+    b = &padded;
+  }
+  TRI_CHECK(set_shards(f, builder, b->num_tokens));
   if (is_padded(f, b)) {
     tri_batch_pad(builder, &f->cfg.limits, &padded);
     b = &padded;

@@ -4,6 +4,7 @@
 #ifndef TRI_RUNTIME_FORWARD_FORWARD_H
 #define TRI_RUNTIME_FORWARD_FORWARD_H
 
+#include "comm/exchange.h"
 #include "runtime/step/batch.h"
 #include "runtime/step/group.h"
 #include "runtime/forward/kv_cache.h"
@@ -34,6 +35,17 @@ typedef struct tri_observer {
   void (*encoder_output)(void *ctx, const tri_encoder_output *e); /* on the sampling rank */
 } tri_observer;
 
+/* The form of an exchange by the most rows that a shard has in it: up to 4, 16, 64, 256, and more. */
+enum { TRI_EXCHANGE_SIZES = 5 };
+typedef struct tri_exchange_choice {
+  tri_exchange_form by_size[TRI_EXCHANGE_SIZES];
+} tri_exchange_choice;
+static inline int tri_exchange_size(int rows) {
+  int size = 0;
+  for (int most = 4; size < TRI_EXCHANGE_SIZES - 1 && rows > most; most *= 4) size++;
+  return size;
+}
+
 typedef struct tri_forward tri_forward;
 
 typedef struct tri_forward_config {
@@ -46,9 +58,11 @@ typedef struct tri_forward_config {
   tri_kv_cache *kv;
   tri_group *group;
   tri_comm *tensor, *stages; /* for activations: of the tensor group, and of all ranks */
-  const uint32_t *drawn;     /* [max_num_seqs] what the step before drew, in the backend's memory; may be NULL */
-  bool int8_activations;     /* of every linear layer and expert whose weights are int8 */
-  bool alike;                /* the tensor group's devices are of one kind, and so cut attention alike */
+  tri_exchange *exchange;    /* of several shards, else NULL */
+  tri_exchange_choice exchange_choice;
+  const uint32_t *drawn; /* [max_num_seqs] what the step before drew, in the backend's memory; may be NULL */
+  bool int8_activations; /* of every linear layer and expert whose weights are int8 */
+  bool alike;            /* the tensor group's devices are of one kind, and so cut attention alike */
   tri_progress *progress;
   tri_observer observer;
 } tri_forward_config;

@@ -34,6 +34,8 @@ struct tri_forward {
   const tri_batch *cross;       /* the step's queries against the sources of an encoder-decoder */
   tri_range counted_kv; /* local KV heads that no lower rank has too: each is counted once in a sum over the ranks */
   tri_comm_req *sends;  /* [lanes] */
+  /* of several shards: rows of each in the step, and in the exchange at hand */
+  int32_t shard_rows[TRI_MAX_SHARDS], exchanged[TRI_MAX_SHARDS];
   void *memory;
   size_t bytes;
   size_t reserved, side_reserved; /* bytes of workspaces */
@@ -50,6 +52,9 @@ tri_status tri_forward_record(const tri_step_arena_config *config, const tri_buf
 int tri_forward_products(tri_forward *f, int tokens, tri_tune_product *out);
 /* layer.c: all layers of this shard. */
 void tri_walk_layers(tri_walk *w);
+/* mlp.c: a layer's MLP, and its experts with the shared one, from a branch's input to tri_mlp_delta_of. */
+void tri_walk_mlp(tri_walk *w, const tri_layer *y, tri_mat in);
+void tri_walk_experts(tri_walk *w, const tri_layer *y, tri_mat in);
 /* Puts what is pending into the stream. */
 void tri_walk_settle(tri_walk *w);
 /* A norm whose result is the stream, which is float32, and what a product reads: that gets a copy in its own type. */
@@ -121,6 +126,9 @@ tri_linear_args tri_down_of(const tri_walk *w, const tri_weight *weight, const t
 tri_mat tri_mlp_delta_of(const tri_walk *w);
 tri_moe_route_args tri_route_of(const tri_walk *w, const tri_layer *y);
 tri_moe_experts_args tri_experts_of(const tri_walk *w, const tri_layer *y, tri_mat in);
+/* The map, and the experts' work, of so many rows that an exchange has brought together. */
+tri_moe_map_args tri_exchanged_map_of(const tri_walk *w, const tri_layer *y, int rows);
+tri_moe_experts_args tri_exchanged_experts_of(const tri_walk *w, const tri_layer *y, int rows);
 
 static inline bool tri_has_rope(const tri_model_config *c) { return c->attention.position == TRI_POS_ROPE; }
 

@@ -39,54 +39,6 @@ static void attention(tri_walk *w, const tri_layer *y, tri_mat in, tri_mat delta
   tri_emit_linear(w, tri_linear_of(w, tri_rows(w->f->buf.attn, in.rows), TRI_BIASED(y->w, O), delta));
 }
 
-/* ---- MLP and experts ---- */
-
-/* The first product, gated or not. Leaves what the second one reads. */
-static void up(tri_walk *w, tri_mat in, const tri_weight *weight, const tri_weight *bias, int units) {
-  tri_linear_args a = tri_up_of(w, in, weight, bias, units);
-  if (w->f->cfg.model->mlp.gated)
-    tri_emit_gated_linear(w, (tri_gated_linear_args){.up = a, .glu = tri_glu_of(w, units)});
-  else
-    tri_emit_linear(w, a);
-}
-
-static void mlp(tri_walk *w, const tri_layer *y, tri_mat in) {
-  int units = w->f->cfg.shard.ff.count;
-  up(w, in, TRI_BIASED(y->w, UP), units);
-  tri_emit_linear(w, tri_down_of(w, TRI_BIASED(y->w, DOWN), units));
-}
-
-/* The expert that every token takes: the routed ones add to what it gives. */
-static void shared_expert(tri_walk *w, const tri_layer *y, tri_mat in) {
-  int units = w->f->cfg.shard.shared_ff.count;
-  up(w, in, &y->w[TRI_W_SHARED_UP], &tri_no_weight, units);
-  tri_linear_args down = tri_down_of(w, &y->w[TRI_W_SHARED_DOWN], &tri_no_weight, units);
-  if (w->f->cfg.model->moe.shared_gate) {
-    tri_mat gate = tri_rows(w->f->buf.shared_gate, in.rows);
-    tri_emit_linear(w, tri_linear_of(w, in, &y->w[TRI_W_SHARED_GATE], &tri_no_weight, gate));
-    tri_emit_gate_rows(w, (tri_gate_rows_args){.x = down.x, .gate = gate.data});
-  }
-  tri_emit_linear(w, down);
-}
-
-/* Routing is a chain of short kernels, and the shared expert reads weights as fast as memory gives them: they run
- * beside each other. The routed experts fill the device by themselves. */
-static void experts(tri_walk *w, const tri_layer *y, tri_mat in) {
-  bool has_shared = w->f->cfg.model->moe.has_shared;
-  tri_mat router = tri_rows(w->f->buf.router, in.rows);
-  tri_moe_experts_args routed = tri_experts_of(w, y, in);
-  if (has_shared) {
-    tri_emit_side_begin(w);
-    shared_expert(w, y, in);
-    tri_emit_side_end(w);
-    routed.accumulate = true;
-  }
-  tri_emit_linear(w, tri_linear_of(w, in, TRI_BIASED(y->w, ROUTER), router));
-  tri_emit_moe_route(w, tri_route_of(w, y));
-  if (has_shared) tri_emit_side_join(w);
-  tri_emit_moe_experts(w, routed);
-}
-
 /* ---- norms and the residual stream ---- */
 
 static void norm(tri_walk *w, tri_mat x, tri_mat delta, const tri_weight *gain, const tri_weight *bias, tri_mat out) {
@@ -149,9 +101,9 @@ static void layer(tri_walk *w, const tri_layer *y) {
   /* A parallel residual sums both branches before the one all-reduce. */
   if (!c->norm.one_norm) in = open_branch(w, TRI_BIASED(y->w, NORM2));
   if (y->flags & TRI_LAYER_SPARSE)
-    experts(w, y, in);
+    tri_walk_experts(w, y, in);
   else
-    mlp(w, y, in);
+    tri_walk_mlp(w, y, in);
   close_branch(w, tri_mlp_delta_of(w), TRI_BIASED(y->w, NORM2), TRI_BIASED(y->w, BRANCH_NORM2));
 }
 

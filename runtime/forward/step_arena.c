@@ -26,6 +26,20 @@ static int most_units(const tri_model_config *c, const tri_shard *s) {
   return most;
 }
 
+/* Experts of one shard have its tokens' rows, those of several have all shards'. */
+static void add_exchange(struct table *t) {
+  const tri_model_config *c = t->cfg->model;
+  const tri_limits *l = t->cfg->limits;
+  int64_t dp = tri_parallel_dp(t->cfg->shard->p), all = dp > 1 ? dp * tri_exchanged_rows(l) : 0;
+  int64_t mapped = all ? all : l->max_num_batched_tokens;
+  add(t, TRI_BUF_map_choice, mapped, c->moe.top_k);
+  add(t, TRI_BUF_map_row, mapped, c->moe.top_k);
+  add(t, TRI_BUF_exchange_x, all, c->hidden_size);
+  add(t, TRI_BUF_exchange_experts, all, c->moe.top_k);
+  add(t, TRI_BUF_exchange_weights, all, c->moe.top_k);
+  add(t, TRI_BUF_exchange_y, all, c->hidden_size);
+}
+
 static void add_layers(struct table *t) {
   const tri_model_config *c = t->cfg->model;
   const tri_shard *s = t->cfg->shard;
@@ -50,8 +64,7 @@ static void add_layers(struct table *t) {
   add(t, TRI_BUF_experts, tokens, c->moe.top_k);
   add(t, TRI_BUF_expert_weights, tokens, c->moe.top_k);
   add(t, TRI_BUF_map_first, 1, s->experts.count + 1);
-  add(t, TRI_BUF_map_choice, tokens, c->moe.top_k);
-  add(t, TRI_BUF_map_row, tokens, c->moe.top_k);
+  add_exchange(t);
   add(t, TRI_BUF_shared_gate, tokens, 1);
   add(t, TRI_BUF_cos, tokens, half);
   add(t, TRI_BUF_sin, tokens, half);

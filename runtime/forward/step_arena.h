@@ -35,6 +35,11 @@
   X(map_choice)  /* [T, top_k] */                                                                                      \
   X(map_row)     /* [T, top_k] */                                                                                      \
   X(shared_gate) /* [T, 1] */                                                                                          \
+  /* of several shards, see tri_exchange_rows: T is then the map's and these, dp * tri_exchanged_rows */               \
+  X(exchange_x)       /* [T, hidden] rows that have come */                                                            \
+  X(exchange_experts) /* [T, top_k] of int32_t: where they want to go */                                               \
+  X(exchange_weights) /* [T, top_k] */                                                                                 \
+  X(exchange_y)       /* [T, hidden] what this rank's experts make of them */                                          \
   X(cos)                                                                                                               \
   X(sin)                                                                                                               \
   X(square_sums)    /* [2, T] of queries and of keys that are normed over all heads */                                 \
@@ -89,6 +94,13 @@ typedef struct tri_step_arena_config {
   int num_lanes;
   tri_dtype products; /* of what goes straight into products: see tri_step_arena_type */
 } tri_step_arena_config;
+
+/* Rows of a shard that one exchange takes at most: more go in several. */
+enum { TRI_EXCHANGED_ROWS = 1024 };
+static inline int tri_exchanged_rows(const tri_limits *l) {
+  int most = l->exchange_rows ? l->exchange_rows : TRI_EXCHANGED_ROWS;
+  return l->max_num_batched_tokens < most ? l->max_num_batched_tokens : most;
+}
 
 /* The type of what goes straight into products: the weights' (tri_weight_map.products) where the backend takes it
  * (`narrow`: its narrow_activations) and nothing else reads it, otherwise float32. */

@@ -255,6 +255,8 @@ tri_status tri_batch_build(tri_batch_builder *b, tri_slots *slots, const tri_pla
   b->number++;
   b->copies = plan->copies;
   b->num_copies = (int)plan->h.num_copies;
+  b->shard_tokens = plan->shard_tokens;
+  b->num_shards = (int)plan->h.num_shards;
   if (plan->h.num_tokens > (uint32_t)slots->limits.max_num_batched_tokens ||
       plan->h.num_seqs > tri_plan_entries(slots->limits.max_num_seqs))
     return TRI_CORRUPT;
@@ -284,22 +286,31 @@ tri_status tri_batch_build(tri_batch_builder *b, tri_slots *slots, const tri_pla
   return TRI_OK;
 }
 
+/* Row i of a sequence that does not exist. */
+static void put_nobody(const tri_batch_arrays *a, int i) {
+  a->token_ids[i] = 0;
+  a->positions[i] = a->types[i] = 0;
+  a->rope_len[i] = a->context_len[i] = 1;
+  a->kv_slot[i] = -1;
+  a->seq_start[i + 1] = i + 1;
+  a->logit_rows[i] = i;
+  a->block_table[a->block_start[i]] = 0;
+  a->block_start[i + 1] = a->block_start[i] + 1;
+}
+
+void tri_batch_idle(const tri_batch_builder *b, tri_batch *out) {
+  put_nobody(&b->rows, 0);
+  *out = b->batch;
+  out->num_tokens = out->num_seqs = out->num_single = out->max_query = out->max_context = 1;
+}
+
 void tri_batch_pad(const tri_batch_builder *b, const tri_limits *limits, tri_batch *out) {
   const tri_batch_arrays *a = &b->rows;
   int from = b->batch.num_tokens, to = tri_batch_rows(from), most = limits->max_num_seqs;
   if (limits->max_num_batched_tokens < most) most = limits->max_num_batched_tokens;
   if (to > most) to = most;
   if (to < from) to = from;
-  for (int i = from; i < to; i++) {
-    a->token_ids[i] = 0;
-    a->positions[i] = a->types[i] = 0;
-    a->rope_len[i] = a->context_len[i] = 1;
-    a->kv_slot[i] = -1;
-    a->seq_start[i + 1] = i + 1;
-    a->logit_rows[i] = i;
-    a->block_table[a->block_start[i]] = 0;
-    a->block_start[i + 1] = a->block_start[i] + 1;
-  }
+  for (int i = from; i < to; i++) put_nobody(a, i);
   *out = b->batch;
   out->num_tokens = out->num_seqs = out->num_logits = out->num_single = to;
 }

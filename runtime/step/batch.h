@@ -15,6 +15,7 @@ typedef struct tri_limits {
   int num_types;        /* of tokens, where the model tells them apart */
   bool has_source;      /* encoder-decoders: a slot has a source of up to max_model_len tokens, computed in one step */
   int max_num_logits;   /* rows of logits in one step; 0: max_num_seqs */
+  int exchange_rows;    /* of a shard in one exchange of several shards; 0: 1024 */
 } tri_limits;
 
 static inline int tri_limits_logits(const tri_limits *l) {
@@ -102,6 +103,8 @@ typedef struct tri_batch_builder {
   uint64_t number; /* of batches built */
   const int32_t *copies;
   int num_copies;
+  const uint32_t *shard_tokens; /* the plan's, [num_shards] */
+  int num_shards;
 } tri_batch_builder;
 
 tri_status tri_batch_builder_create(const tri_limits *limits, tri_batch_builder **out);
@@ -125,6 +128,10 @@ static inline int tri_batch_rows(int n) {
  * behind the others up to the next of a few numbers, so that few shapes come: they attend to one key and write none. In
  * the builder's own arrays, within the limits. */
 void tri_batch_pad(const tri_batch_builder *b, const tri_limits *limits, tri_batch *out);
+
+/* The batch of a shard that has nothing to do in a step of its group: one row of a sequence that does not exist, whose
+ * logits nobody wants. */
+void tri_batch_idle(const tri_batch_builder *b, tri_batch *out);
 
 /* Adds what a draw gave to its slot's history, if that still has the sequence. A step may be built before the draws of
  * the one before it have come back: its ids for TRI_SEQ_FLAG_TOKEN_IN_SLOT then are TRI_DRAWN_ID plus the draw's

@@ -13,8 +13,8 @@ tri_status tri_plan_writer_create(size_t max_seqs, size_t max_tokens, size_t max
   w->max_copies = max_seqs;
   w->max_params = max_seqs * (sizeof(tri_plan_params) + 64) +
                   4 * (sizeof(tri_plan_params) + TRI_MAX_LOGIT_BIAS * sizeof(tri_logit_bias) + TRI_MAX_BANNED * 4);
-  w->cap =
-      sizeof w->h + max_seqs * sizeof *w->seqs + max_tokens * 4 + max_blocks * 4 + w->max_copies * 8 + w->max_params;
+  w->cap = sizeof w->h + max_seqs * sizeof *w->seqs + max_tokens * 4 + max_blocks * 4 + w->max_copies * 8 +
+           w->max_params + sizeof w->shard_tokens;
   w->seqs = tri_calloc(max_seqs, sizeof *w->seqs);
   w->ids = tri_calloc(max_tokens, sizeof *w->ids);
   w->blocks = tri_calloc(max_blocks, sizeof *w->blocks);
@@ -87,6 +87,11 @@ void tri_plan_add_copy(tri_plan_writer *w, int32_t src, int32_t dst) {
   w->h.num_copies++;
 }
 
+void tri_plan_set_shards(tri_plan_writer *w, const uint32_t *tokens, uint32_t num_shards) {
+  memcpy(w->shard_tokens, tokens, num_shards * sizeof *tokens);
+  w->h.num_shards = num_shards;
+}
+
 const void *tri_plan_finish(tri_plan_writer *w, size_t *bytes) {
   char *at = w->bytes;
   const struct {
@@ -98,6 +103,7 @@ const void *tri_plan_finish(tri_plan_writer *w, size_t *bytes) {
       {w->ids, w->h.num_ids * sizeof *w->ids},
       {w->blocks, w->h.num_blocks * sizeof *w->blocks},
       {w->copies, w->h.num_copies * 2 * sizeof *w->copies},
+      {w->shard_tokens, w->h.num_shards * sizeof *w->shard_tokens},
       {w->params, w->h.params_bytes},
   };
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
@@ -123,13 +129,15 @@ tri_status tri_plan_read(const void *bytes, size_t len, tri_plan_view *out) {
   if (len < sizeof v.h) return TRI_CORRUPT;
   memcpy(&v.h, at, sizeof v.h);
   uint64_t need = sizeof v.h + (uint64_t)v.h.num_seqs * sizeof *v.seqs + (uint64_t)v.h.num_ids * 4 +
-                  (uint64_t)v.h.num_blocks * 4 + (uint64_t)v.h.num_copies * 8 + v.h.params_bytes;
-  if (v.h.magic != TRI_PLAN_MAGIC || need != len) return TRI_CORRUPT;
+                  (uint64_t)v.h.num_blocks * 4 + (uint64_t)v.h.num_copies * 8 + (uint64_t)v.h.num_shards * 4 +
+                  v.h.params_bytes;
+  if (v.h.magic != TRI_PLAN_MAGIC || need != len || v.h.num_shards > TRI_MAX_SHARDS) return TRI_CORRUPT;
   at += sizeof v.h;
   v.seqs = take(&at, v.h.num_seqs * sizeof *v.seqs);
   v.ids = take(&at, v.h.num_ids * sizeof *v.ids);
   v.blocks = take(&at, v.h.num_blocks * sizeof *v.blocks);
   v.copies = take(&at, v.h.num_copies * 2 * sizeof *v.copies);
+  v.shard_tokens = take(&at, v.h.num_shards * sizeof *v.shard_tokens);
   v.params = at;
   uint64_t ids = 0, blocks = 0, tokens = 0, params = 0;
   for (uint32_t i = 0; i < v.h.num_seqs; i++) {

@@ -17,6 +17,7 @@ enum {
   TRI_PLAN_MAGIC = 0x54504c31,
   TRI_MAX_LOGIT_BIAS = 512 + 16, /* of a request, and tokens that a model must never say */
   TRI_MAX_BANNED = 64,
+  TRI_MAX_SHARDS = 1024,
 };
 
 typedef enum tri_seq_kind {
@@ -61,7 +62,9 @@ typedef struct tri_plan_header {
   uint64_t step;
   uint32_t num_seqs, num_tokens, num_ids, num_blocks, num_copies, num_params;
   uint32_t params_bytes;
-  uint32_t stop; /* not 0: leave the loop */
+  uint32_t stop;       /* not 0: leave the loop */
+  uint32_t num_shards; /* of a group with several, whose ranks exchange rows in this step; else 0 */
+  uint32_t reserved;
 } tri_plan_header;
 
 /* In front of a sequence's logit biases and banned ids. */
@@ -77,6 +80,7 @@ typedef struct tri_plan_writer {
   tri_plan_seq *seqs;
   uint32_t *ids;
   int32_t *blocks, *copies; /* copies: [n][2] */
+  uint32_t shard_tokens[TRI_MAX_SHARDS];
   char *params;
   size_t max_seqs, max_ids, max_blocks, max_copies, max_params;
   char *bytes; /* the finished plan */
@@ -101,6 +105,8 @@ size_t tri_plan_params_bytes(const tri_sample_params *params);
 void tri_plan_add(tri_plan_writer *w, const tri_plan_seq *seq, const uint32_t *ids, const int32_t *blocks,
                   const tri_sample_params *params, uint32_t num_prompt);
 void tri_plan_add_copy(tri_plan_writer *w, int32_t src, int32_t dst);
+/* Says how many tokens each shard of the group has in this step; a shard may have none. */
+void tri_plan_set_shards(tri_plan_writer *w, const uint32_t *tokens, uint32_t num_shards);
 /* *bytes stays valid until the next begin. */
 const void *tri_plan_finish(tri_plan_writer *w, size_t *bytes);
 
@@ -110,6 +116,7 @@ typedef struct tri_plan_view {
   const tri_plan_seq *seqs;
   const uint32_t *ids;
   const int32_t *blocks, *copies;
+  const uint32_t *shard_tokens; /* [num_shards] */
   const char *params;
 } tri_plan_view;
 

@@ -139,6 +139,25 @@ static void check_tables(const struct stage *s, const struct data *data, const s
   }
 }
 
+/* Rows without an expert that this rank, with SHARE its shard, has are not sent here. */
+static void check_no_others(const struct stage *s, const struct data *data, const struct buffers *b,
+                            tri_exchange_form form) {
+  struct sizes n = sizes_of(s);
+  int me = s->cfg.d * s->cfg.tp + s->cfg.t;
+  if (form == TRI_EXCHANGE_ALLGATHER || (form == TRI_EXCHANGE_COORDINATED && n.shards == 1)) return;
+  for (size_t row = 0; row < n.shards * (size_t)data->stride; row++) {
+    bool wanted = false;
+    for (size_t k = row * n.top_k; k < (row + 1) * n.top_k; k++) {
+      int slice = b->all.experts[k] < 0 ? -1 : me - s->first_rank[b->all.experts[k]];
+      bool here = slice >= 0 && slice < s->layout.etp;
+      if (form == TRI_EXCHANGE_SHARE)
+        here = b->all.experts[k] >= 0 && s->first_rank[b->all.experts[k]] / s->cfg.tp == s->cfg.d;
+      wanted |= here;
+    }
+    for (size_t j = 0; j < n.hidden; j++) MUST(isnan(b->all.x[row * n.hidden + j]) != wanted);
+  }
+}
+
 /* Slice `slice` of an expert; each gives another part, so that one too many or too few shows. */
 static double expert_slice(int expert, int slice, double x, size_t element) {
   return (expert + 1 + slice) * x + slice - (double)(element % 3);
@@ -202,6 +221,7 @@ static void run_form(struct stage *s, const struct data *data, struct buffers *b
   poison(s, data, b);
   MUST(tri_exchange_dispatch(s->exchange, data->rows, b->x, b->experts, b->weights, &b->all) == TRI_OK);
   check_tables(s, data, b);
+  check_no_others(s, data, b, form);
   run_own_experts(s, data, b);
   if (accumulate) memcpy(b->out, data->base + (size_t)s->cfg.t * n.rows * n.hidden, own * sizeof(float));
   fill_nan(b->all.x, n.shards * n.rows * n.hidden); /* the caller may use it for something else now */

@@ -6,6 +6,7 @@
 #                (77) where there is none
 #   cuda-TPxPP   so many ranks, each on a device of its own, in float32
 #   experts      every model with experts, these shared among ranks (-ep)
+#   shards       the same in shards (-dp) that exchange rows; shards-more: in every form
 #   TPxPP        that many ranks, e.g. 2x1: cpu, whole prompts and chunks
 #   must-fail    wrong weights and impossible limits, which modelcheck must call wrong (exit 1), no checkpoint and a malformed
 #                rounding.json (3)
@@ -133,13 +134,13 @@ must_fail() {
   done
 }
 
-# experts TP PP ARG...: all models with experts
+# experts TP PP DP ARG...: all models with experts
 experts() {
-  ranks_of_it=$(($1 * $2))
+  ranks_of_it=$(($1 * $2 * $3))
   dense=$(cd "$checkpoints" && grep -LE 'num_local_experts|num_experts|n_routed_experts' ./*/config.json |
     sed 's|^\./||; s|/config.json$||' | tr '\n' ' ')
-  layout="-tp $1 -pp $2"
-  shift 2
+  layout="-tp $1 -pp $2 -dp $3"
+  shift 3
   # shellcheck disable=SC2086
   every "$dense" "$ranks_of_it" $layout "$@"
 }
@@ -160,9 +161,24 @@ single-more) single_more ;;
 cuda) on_cuda ;;
 must-fail) must_fail ;;
 experts)
-  experts 2 1 -ep 2
-  experts 4 1 -ep 2 --chunk 5
-  experts 2 2 -ep 2 --quantization int8
+  experts 2 1 1 -ep 2
+  experts 4 1 1 -ep 2 --chunk 5
+  experts 2 2 1 -ep 2 --quantization int8
+  ;;
+shards)
+  experts 1 1 2 -ep 2 --all2all-backend auto
+  experts 1 1 3 -ep 3 --chunk 5 --all2all-backend flat
+  experts 2 1 2 -ep 4 --exchange-rows 3
+  experts 2 1 2 -ep 2 --all2all-backend share
+  experts 1 2 2 -ep 2 --all2all-backend allgather
+  ;;
+shards-more)
+  for form in coordinated share flat allgather; do
+    experts 2 1 2 -ep 4 --all2all-backend $form --exchange-rows 7
+    experts 2 1 2 -ep 2 --all2all-backend $form --chunk 9
+    experts 2 1 3 -ep 3 --all2all-backend $form
+    experts 1 1 2 -ep 2 --all2all-backend $form --quantization int8
+  done
   ;;
 cuda-*x*)
   layout=${what#cuda-}

@@ -28,6 +28,7 @@
 enum { MAX_DIRS = 1024 };
 
 static const char *const dtypes[] = {"float32", "float16", "bfloat16", "auto", NULL}; /* in the order of tri_dtype */
+static const char *const exchanges[] = {"allgather", "coordinated", "share", "flat", "auto", NULL};
 static const char *const backends[] = {"auto", "cpu", "cuda", "ref", NULL};
 
 static const tri_option options[] = {
@@ -37,6 +38,12 @@ static const tri_option options[] = {
      .help = "pipeline stages"},
     {TRI_OPT(struct mc_args, ep), .name = "expert-parallel-size", .alias = "ep", .min = 0, .max = 64, .fallback = "0",
      .help = "shares of the experts"},
+    {TRI_OPT(struct mc_args, dp), .name = "data-parallel-size", .alias = "dp", .min = 1, .max = 64, .fallback = "1",
+     .help = "shards, each with sequences of its own"},
+    {TRI_OPT(struct mc_args, exchange), .name = "all2all-backend", .choices = exchanges, .fallback = "coordinated",
+     .help = "how rows of several shards reach their experts"},
+    {TRI_OPT(struct mc_args, exchange_rows), .name = "exchange-rows", .min = 0, .max = MAX_ROWS, .fallback = "0",
+     .help = "rows of a shard that go at a time; 0: 1024"},
     {TRI_OPT(struct mc_args, threads), .name = "threads", .min = 1, .max = 256, .fallback = "1",
      .help = "threads of each rank"},
     {TRI_OPT(struct mc_args, chunk), .name = "chunk", .min = 0, .max = MAX_ROWS, .fallback = "0",
@@ -130,16 +137,34 @@ static void see_logits(void *ctx, tri_mat logits) {
     mc_fetch(t, t->logits + (size_t)t->logit_row++ * v, logits.data + (size_t)i * (size_t)logits.ld, v);
 }
 
+static bool leads(const struct mc_check *c) { return !c->shard->rank; }
+
+/* Ranks of a shard are those of a group without others. */
+static int rank_of(const struct mc_check *c, int stage) { return stage * c->a.tp; }
+static int sampler_of(const struct mc_check *c) { return rank_of(c, c->a.pp - 1); }
+
 void mc_begin_step(struct mc_check *c) {
-  if (tri_group_is_leader(&c->group)) tri_plan_begin(c->writer, (uint32_t)(c->step % (uint64_t)c->a.pp), c->step);
+  if (leads(c)) tri_plan_begin(c->writer, (uint32_t)(c->step % (uint64_t)c->a.pp), c->step);
   c->step++;
 }
 
+/* Tells the shards how many tokens each has in the step. */
+static tri_status tell_shards(struct mc_check *c) {
+  uint32_t all[1024], tokens[TRI_MAX_SHARDS], own = leads(c) ? c->writer->h.num_tokens : 0;
+  int dp = tri_group_num_shards(&c->group);
+  if (dp == 1) return TRI_OK;
+  TRI_CHECK(tri_comm_all_gather(c->group.world, &own, all, sizeof own));
+  for (int d = 0; d < dp; d++) tokens[d] = all[tri_group_rank(&c->group, 0, d, 0)];
+  if (leads(c)) tri_plan_set_shards(c->writer, tokens, (uint32_t)dp);
+  return TRI_OK;
+}
+
 tri_status mc_run_step(struct mc_check *c, tri_step_result *result) {
-  tri_comm *w = c->group.world;
+  tri_comm *w = c->shard;
   size_t len = 0;
   tri_status st;
-  if (tri_group_is_leader(&c->group)) {
+  TRI_TRY(tell_shards(c));
+  if (leads(c)) {
     const void *plan = tri_plan_finish(c->writer, &len);
     memcpy(c->plan, plan, len);
   }
@@ -149,8 +174,8 @@ tri_status mc_run_step(struct mc_check *c, tri_step_result *result) {
   TRI_TRY(tri_engine_step(c->engine, c->plan, len, &mine));
   static char packed[65536];
   size_t bytes = mine ? tri_result_pack(mine, packed, sizeof packed) : 0;
-  TRI_TRY(tri_comm_broadcast(w, &bytes, sizeof bytes, tri_group_sampler(&c->group, 0)));
-  TRI_TRY(tri_comm_broadcast(w, packed, bytes, tri_group_sampler(&c->group, 0)));
+  TRI_TRY(tri_comm_broadcast(w, &bytes, sizeof bytes, sampler_of(c)));
+  TRI_TRY(tri_comm_broadcast(w, packed, bytes, sampler_of(c)));
   st = tri_result_unpack(packed, bytes, result, MAX_PROMPTS);
 cleanup:
   return st;
@@ -160,7 +185,7 @@ static int blocks_per_prompt(const struct mc_check *c) { return c->engine->limit
 
 void mc_add(struct mc_check *c, int slot, tri_seq_kind kind, int flags, int start, int n, const uint32_t *ids,
             int rope_len) {
-  if (!tri_group_is_leader(&c->group)) return;
+  if (!leads(c)) return;
   int32_t blocks[MAX_ROWS];
   int bs = c->engine->limits.block_size, first = (start + bs - 1) / bs, end = (start + n + bs - 1) / bs;
   /* Blocks run backwards: nothing may depend on their order. */
@@ -213,7 +238,7 @@ static tri_status feed_prompt(struct mc_check *c, int i, uint32_t *token) {
 }
 
 tri_status mc_collect(struct mc_check *c, int from, float *data, size_t count) {
-  tri_comm *w = c->group.world;
+  tri_comm *w = c->shard;
   tri_comm_req req = {0};
   if (from == 0 || !count) return TRI_OK;
   if (w->rank == 0) return tri_comm_recv(w, data, count * sizeof *data, from, TRI_TAG_TRACE);
@@ -230,12 +255,11 @@ tri_status mc_compare_hidden(struct mc_check *c, double *worst) {
     tri_range r = tri_stage_layers(model, c->engine->shard.p, s);
     int end = r.first + r.count + (s == c->a.pp - 1);
     for (int l = r.first; l < end; l++) {
-      tri_status st =
-          mc_collect(c, tri_group_rank(&c->group, s, 0, 0), c->trace.hidden + (size_t)l * MAX_ROWS * h, most);
+      tri_status st = mc_collect(c, rank_of(c, s), c->trace.hidden + (size_t)l * MAX_ROWS * h, most);
       if (st != TRI_OK) return st;
     }
   }
-  for (int l = 0; tri_group_is_leader(&c->group) && l <= layers; l++) {
+  for (int l = 0; leads(c) && l <= layers; l++) {
     char name[64];
     const tri_st_tensor *t;
     snprintf(name, sizeof name, "hidden.0.%d", l);
@@ -244,66 +268,106 @@ tri_status mc_compare_hidden(struct mc_check *c, double *worst) {
     size_t n =
         (size_t)c->exp.len[0] * (size_t)(l == layers && !model->encoder ? model->embed.size : model->hidden_size);
     double e = mc_nmse(c->trace.hidden + (size_t)l * MAX_ROWS * h, want, n);
-    printf("layer %-3d %s nmse %.2e\n", l, l == layers ? "(after the final norm)" : "(input)", e);
+    if (tri_group_is_leader(&c->group))
+      printf("layer %-3d %s nmse %.2e\n", l, l == layers ? "(after the final norm)" : "(input)", e);
     *worst = !(e <= *worst) ? e : *worst;
     tri_free(want);
   }
   return TRI_OK;
 }
 
-static tri_status check_prompts(struct mc_check *c, bool *right) {
-  double limit = mc_limit(c), worst = 0, worst_hidden = 0;
-  uint32_t tokens[MAX_PROMPTS][MAX_GREEDY];
-  double errors[MAX_PROMPTS] = {0};
-  size_t v = (size_t)c->engine->model.vocab_size;
-  tri_status st = TRI_OK;
-  for (int i = 0; i < c->exp.num_prompts; i++) {
-    TRI_TRY(feed_prompt(c, i, &tokens[i][0]));
-    TRI_TRY(mc_collect(c, tri_group_sampler(&c->group, 0), c->trace.logits, (size_t)c->exp.len[i] * v));
-    if (tri_group_is_leader(&c->group)) {
-      char name[64];
-      const tri_st_tensor *t;
-      snprintf(name, sizeof name, "logits.%d", i);
-      float *want = mc_read_tensor(&c->exp, name, &t);
-      errors[i] = want && t->bytes == (size_t)c->exp.len[i] * v * 4
-                      ? mc_nmse(c->trace.logits, want, (size_t)c->exp.len[i] * v)
-                      : NAN;
-      tri_free(want);
-    }
-    if (i == 0) TRI_TRY(mc_compare_hidden(c, &worst_hidden));
+/* A shard's prompts are those of all others, in another order and some steps later: in every step they have other rows
+ * than this one, and now and then one has none. */
+static int prompt_of(const struct mc_check *c, int i) { return (i + c->group.p.dp_rank) % c->exp.num_prompts; }
+
+static tri_status wait_steps(struct mc_check *c, int steps) {
+  tri_step_token drawn[MAX_PROMPTS];
+  tri_step_result r = {.tokens = drawn};
+  for (int i = 0; i < steps; i++) {
+    mc_begin_step(c);
+    TRI_CHECK(mc_run_step(c, &r));
   }
-  /* Then all sequences decode together, unobserved, so that a backend may record and replay the steps. */
+  return TRI_OK;
+}
+
+/* The error of a prompt's logits, for the shard's leader. */
+static tri_status compare_logits(struct mc_check *c, int i, double *error) {
+  size_t v = (size_t)c->engine->model.vocab_size, n = (size_t)c->exp.len[i] * v;
+  char name[64];
+  const tri_st_tensor *t;
+  TRI_CHECK(mc_collect(c, sampler_of(c), c->trace.logits, n));
+  if (!leads(c)) return TRI_OK;
+  snprintf(name, sizeof name, "logits.%d", i);
+  float *want = mc_read_tensor(&c->exp, name, &t);
+  *error = want && t->bytes == n * 4 ? mc_nmse(c->trace.logits, want, n) : NAN;
+  tri_free(want);
+  return TRI_OK;
+}
+
+/* All sequences decode together, unobserved, so that a backend may record and replay the steps. */
+static tri_status decode(struct mc_check *c, uint32_t tokens[][MAX_GREEDY]) {
+  tri_step_token drawn[MAX_PROMPTS];
+  tri_step_result r = {.tokens = drawn};
   c->trace.looks = false;
   for (int k = 1; k < c->exp.num_greedy; k++) {
-    tri_step_token drawn[MAX_PROMPTS];
-    tri_step_result r = {.tokens = drawn};
     mc_begin_step(c);
-    for (int i = 0; i < c->exp.num_prompts; i++)
+    for (int n = 0; n < c->exp.num_prompts; n++) {
+      int i = prompt_of(c, n);
       mc_add(c, i, TRI_SEQ_DECODE, TRI_SEQ_FLAG_SAMPLE, c->exp.len[i] + k - 1, 1, &tokens[i][k - 1], 0);
-    TRI_TRY(mc_run_step(c, &r));
-    for (int i = 0; i < c->exp.num_prompts; i++) tokens[i][k] = drawn[i].sample.token;
+    }
+    TRI_CHECK(mc_run_step(c, &r));
+    for (int n = 0; n < c->exp.num_prompts; n++) tokens[prompt_of(c, n)][k] = drawn[n].sample.token;
   }
-  *right = true;
+  return TRI_OK;
+}
+
+/* What the shard's leader makes of it. Prints the group's leader's figures, and what is wrong. */
+static bool judge(const struct mc_check *c, uint32_t tokens[][MAX_GREEDY], const double *errors, double *worst) {
+  double limit = mc_limit(c);
+  bool right = true;
   int agreed = 0;
-  for (int i = 0; i < c->exp.num_prompts && tri_group_is_leader(&c->group); i++) {
+  for (int i = 0; i < c->exp.num_prompts && leads(c); i++) {
     int same = 0;
     while (same < c->exp.num_greedy && tokens[i][same] == (uint32_t)c->exp.greedy[i][same]) same++;
     bool ok = errors[i] <= limit &&
               (c->a.quantization || mc_greedy_right(c, i, same, same < c->exp.num_greedy ? tokens[i][same] : 0));
     agreed += same;
-    printf("prompt %d (%d tokens): nmse %.2e, greedy %d of %d%s\n", i, c->exp.len[i], errors[i], same,
-           c->exp.num_greedy, ok ? "" : "   <-- wrong");
-    *right &= ok;
-    worst = !(errors[i] <= worst) ? errors[i] : worst;
+    if (tri_group_is_leader(&c->group) || !ok)
+      printf("prompt %d (%d tokens): nmse %.2e, greedy %d of %d%s\n", i, c->exp.len[i], errors[i], same,
+             c->exp.num_greedy, ok ? "" : "   <-- wrong");
+    right &= ok;
+    *worst = !(errors[i] <= *worst) ? errors[i] : *worst;
   }
-  if (!c->a.quantization)
-    *right &= mc_hidden_right(c, worst_hidden);
-  else if (tri_group_is_leader(&c->group))
-    printf("quantization %s: worst nmse %.2e, greedy %d of %d\n", tri_quantization_names[c->a.quantization], worst,
+  if (c->a.quantization && tri_group_is_leader(&c->group))
+    printf("quantization %s: worst nmse %.2e, greedy %d of %d\n", tri_quantization_names[c->a.quantization], *worst,
            agreed, c->exp.num_prompts * c->exp.num_greedy);
+  return right;
+}
+
+static tri_status check_prompts(struct mc_check *c, bool *right) {
+  double limit = mc_limit(c), worst = 0, worst_hidden = 0;
+  uint32_t tokens[MAX_PROMPTS][MAX_GREEDY];
+  double errors[MAX_PROMPTS] = {0};
+  int dp = tri_group_num_shards(&c->group);
+  float wrong;
+  tri_status st;
+  TRI_TRY(wait_steps(c, c->group.p.dp_rank));
+  for (int n = 0; n < c->exp.num_prompts; n++) {
+    int i = prompt_of(c, n);
+    TRI_TRY(feed_prompt(c, i, &tokens[i][0]));
+    TRI_TRY(compare_logits(c, i, &errors[i]));
+    if (i == 0) TRI_TRY(mc_compare_hidden(c, &worst_hidden));
+  }
+  TRI_TRY(decode(c, tokens));
+  TRI_TRY(wait_steps(c, dp - 1 - c->group.p.dp_rank));
+  *right = judge(c, tokens, errors, &worst);
+  if (!c->a.quantization) *right &= mc_hidden_right(c, worst_hidden);
+  wrong = !*right;
+  if (dp > 1) TRI_TRY(tri_comm_all_reduce(c->group.world, &wrong, 1));
+  *right = wrong == 0;
   if (tri_group_is_leader(&c->group))
-    printf("%s %s tp %d pp %d %s: worst nmse %.2e (limit %.0e)\n", *right ? "RIGHT" : "WRONG", c->dir, c->a.tp, c->a.pp,
-           c->a.backend, worst, limit);
+    printf("%s %s tp %d pp %d dp %d ep %d %s: worst nmse %.2e (limit %.0e)\n", *right ? "RIGHT" : "WRONG", c->dir,
+           c->a.tp, c->a.pp, c->a.dp, tri_parallel_ep(c->group.p), c->a.backend, worst, limit);
 cleanup:
   return st;
 }
@@ -345,6 +409,8 @@ static tri_status set_up(struct mc_check *c, tri_pool *pool, tri_error *err) {
                           .max_model_len = len,
                           .num_kv_blocks = per_prompt * MAX_PROMPTS,
                           .encoders = true,
+                          .exchange = c->a.exchange,
+                          .exchange_rows = c->a.exchange_rows,
                           .pooling = (tri_pooling)c->a.pooling,
                           .observer = {.ctx = &c->trace,
                                        .looks = &c->trace.looks,
@@ -404,7 +470,10 @@ int main(int argc, char **argv) {
   tri_status st;
   TRI_TRY(mpi ? tri_comm_mpi_world(&cc, &world) : tri_comm_self_create(&cc, &world));
   if (mpi) TRI_TRY(tri_comm_mpi_local(world, &c.local_rank, &local_size));
-  TRI_TRY(tri_group_create(world, (tri_parallel){.tp = c.a.tp, .pp = c.a.pp, .ep = c.a.ep}, &c.group, &err));
+  TRI_TRY(
+      tri_group_create(world, (tri_parallel){.tp = c.a.tp, .pp = c.a.pp, .dp = c.a.dp, .ep = c.a.ep}, &c.group, &err));
+  c.shard = c.group.world;
+  if (c.a.dp > 1) TRI_TRY(tri_comm_split(world, c.group.p.dp_rank, world->rank, NULL, &c.shard));
   TRI_TRY(tri_pool_create(c.a.threads, NULL, mpi ? 0 : 50, &pool));
   for (int i = 0; (dir = tri_options_arg(opts, i)); i++) {
     bool right;
@@ -420,6 +489,7 @@ cleanup:
     if (mpi) tri_mpi_abort(code); /* the other ranks wait for this one */
   }
   if (world && !c.group.world) tri_comm_destroy(world); /* the group did not take it */
+  if (c.shard != c.group.world) tri_comm_destroy(c.shard);
   tri_group_destroy(&c.group);
   tri_pool_destroy(pool);
   tri_options_free(opts);

@@ -7,7 +7,7 @@
 enum { MAX_PROMPTS = 16, MAX_GREEDY = 64, MAX_ROWS = 4096, MC_SEARCHES = 3 };
 
 struct mc_args {
-  int tp, pp, ep, threads, chunk, block_size;
+  int tp, pp, dp, ep, exchange, exchange_rows, threads, chunk, block_size;
   const char *backend;
   int dtype, kv_dtype, quantization, pooling;
   bool deterministic;
@@ -54,6 +54,7 @@ struct mc_check {
   const char *dir;
   int local_rank;
   tri_group group;
+  tri_comm *shard; /* the ranks of this shard, rank 0 of which leads it; of one shard, the group's */
   tri_backend *backend;
   tri_engine *engine;
   struct mc_expected exp;
@@ -69,7 +70,7 @@ struct mc_check {
 void mc_fetch(const struct mc_trace *t, float *to, const float *from, size_t n);
 /* NULL where there is none; the caller frees it. */
 void *mc_read_tensor(const struct mc_expected *x, const char *name, const tri_st_tensor **info);
-/* Every rank runs the leader's plan, which add has filled; the leader gets what was drawn. */
+/* Every rank runs its shard's leader's plan, which add has filled; that leader gets what was drawn. */
 void mc_begin_step(struct mc_check *c);
 void mc_add(struct mc_check *c, int slot, tri_seq_kind kind, int flags, int start, int n, const uint32_t *ids,
             int rope_len);

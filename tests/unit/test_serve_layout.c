@@ -59,6 +59,7 @@ START_TEST(contradictions) {
       {{.tp = 2, .dp = 2, .replicas = 3},
        "replicas",
        "without expert parallelism -dp counts replica groups, too: -dp 2 and --replicas 3 disagree"},
+      {{.tp = 1, .dp = 65}, "data_parallel_size", "65 replica groups: the most is 64"},
   };
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     tri_serve_layout got;

@@ -54,12 +54,13 @@ static void print_rank(const struct plan *p, const struct plan_rank *r, int rank
   const tri_ledger *l = &r->ledger;
   printf("%4d %3d %3d %5d-%-5d %7d %8d %12.1f %12.1f %12.1f %12.1f %12lld\n", rank, s->p.pp_rank, s->p.tp_rank,
          s->layers.first, s->layers.first + s->layers.count - 1, s->q_heads.count, s->kv_heads.count, mib(l->weights),
-         mib(l->activations), mib(l->kv), mib(l->weights + l->activations + l->workspace + l->reserve + l->kv),
-         (long long)l->kv_tokens);
+         mib(l->activations), mib(l->kv),
+         mib(l->weights + l->activations + l->workspace + l->reserve + l->exchange + l->kv), (long long)l->kv_tokens);
   if (l->reserve)
     printf(
         "              of the total %.1f MiB for the ops' workspace, %.1f MiB in reserve for the device's libraries\n",
         mib(l->workspace), mib(l->reserve));
+  if (l->exchange) printf("              of the total %.1f MiB for the exchange of rows\n", mib(l->exchange));
   if (p->c->moe.num_experts)
     printf("              experts %d-%d, units %d-%d of each\n", s->experts.first,
            s->experts.first + s->experts.count - 1, s->expert_ff.first, s->expert_ff.first + s->expert_ff.count - 1);
@@ -119,6 +120,7 @@ static void print_json_rank(const struct plan *p, const struct plan_rank *r, int
   if (p->c->moe.num_experts)
     printf(",\"dp_rank\":%d,\"experts\":[%d,%d],\"expert_units\":[%d,%d]", s->p.dp_rank, s->experts.first,
            s->experts.first + s->experts.count, s->expert_ff.first, s->expert_ff.first + s->expert_ff.count);
+  if (l->exchange) printf(",\"exchange\":%zu", l->exchange);
   if (l->reserve) printf(",\"workspace\":%zu,\"reserve\":%zu", l->workspace, l->reserve);
   if (p->c->seq2seq.on)
     printf(",\"encoder_layers\":[0,%lld],\"encoder_weights\":%zu", (long long)p->c->seq2seq.num_layers,

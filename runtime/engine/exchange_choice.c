@@ -1,0 +1,145 @@
+#include "runtime/engine/exchange_choice.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels/random.h"
+#include "runtime/base/log.h"
+#include "runtime/forward/step_arena.h"
+
+enum { ROUNDS = 5 };
+
+static tri_exchange_config config_of(const tri_model_config *c, const tri_shard *s, const tri_limits *l) {
+  tri_parallel p = s->p;
+  return (tri_exchange_config){.tp = p.tp,
+                               .dp = tri_parallel_dp(p),
+                               .t = p.tp_rank,
+                               .d = p.dp_rank,
+                               .max_rows = tri_exchanged_rows(l),
+                               .hidden = (int)c->hidden_size,
+                               .top_k = (int)c->moe.top_k,
+                               .num_experts = (int)c->moe.num_experts,
+                               .etp = tri_parallel_etp(p)};
+}
+
+bool tri_engine_exchange_bytes(const tri_model_config *c, const tri_shard *s, const tri_limits *limits, size_t *out) {
+  tri_exchange_config config = config_of(c, s, limits);
+  *out = 0;
+  return config.dp == 1 || tri_exchange_bytes(&config, out);
+}
+
+/* The stage rank of each expert's first slice. */
+static void find_ranks(const tri_model_config *c, tri_parallel p, int32_t *first_rank) {
+  for (int share = 0; share < tri_parallel_ep(p); share++) {
+    tri_range own = tri_range_part(c->moe.num_experts, tri_parallel_ep(p), share);
+    for (int i = 0; i < own.count; i++) first_rank[own.first + i] = share * tri_parallel_etp(p);
+  }
+}
+
+/* ---- measuring ---- */
+
+/* Rows that mean nothing, with random experts. */
+struct trial {
+  tri_engine *e;
+  float *x, *y, *weights, *all_weights;
+  int32_t *experts, *all_experts, *rows;
+};
+
+static bool make_trial(struct trial *t, const tri_exchange_config *c) {
+  size_t rows = (size_t)c->max_rows, all = rows * (size_t)c->dp, hidden = (size_t)c->hidden, k = (size_t)c->top_k;
+  t->x = tri_calloc(all * hidden, sizeof *t->x);
+  t->y = tri_calloc(all * hidden, sizeof *t->y);
+  t->weights = tri_calloc(rows * k, sizeof *t->weights);
+  t->all_weights = tri_calloc(all * k, sizeof *t->all_weights);
+  t->experts = tri_calloc(rows * k, sizeof *t->experts);
+  t->all_experts = tri_calloc(all * k, sizeof *t->all_experts);
+  t->rows = tri_calloc((size_t)c->dp, sizeof *t->rows);
+  if (!t->x || !t->y || !t->weights || !t->all_weights || !t->experts || !t->all_experts || !t->rows) return false;
+  for (size_t i = 0; i < rows * k; i++)
+    t->experts[i] = (int32_t)(tri_random_mix((uint64_t)c->d << 32 | i) % (uint64_t)c->num_experts);
+  return true;
+}
+
+static void free_trial(struct trial *t) {
+  tri_free(t->x);
+  tri_free(t->y);
+  tri_free(t->weights);
+  tri_free(t->all_weights);
+  tri_free(t->experts);
+  tri_free(t->all_experts);
+  tri_free(t->rows);
+}
+
+/* The seconds that a form takes for so many rows on the slowest rank, in the best of a few rounds. */
+static tri_status time_form(const struct trial *t, const tri_exchange_config *c, tri_exchange_form form, int rows,
+                            double *out) {
+  tri_exchange *e = t->e->exchange;
+  tri_exchange_rows all = {.x = t->x, .experts = t->all_experts, .weights = t->all_weights};
+  double all_ranks[TRI_MAX_SHARDS];
+  double best = 0;
+  for (int d = 0; d < c->dp; d++) t->rows[d] = rows;
+  tri_exchange_use(e, form);
+  for (int i = 0; i <= ROUNDS; i++) {
+    int64_t start = tri_now_ns();
+    TRI_CHECK(tri_exchange_dispatch(e, t->rows, t->y, t->experts, t->weights, &all));
+    TRI_CHECK(tri_exchange_combine(e, t->y, t->x, false));
+    double seconds = (double)(tri_now_ns() - start) * 1e-9;
+    if (i && (i == 1 || seconds < best)) best = seconds; /* the first one wakes everybody up */
+  }
+  if (c->stage->size > TRI_MAX_SHARDS) return TRI_TOO_LARGE;
+  TRI_CHECK(tri_comm_all_gather(c->stage, &best, all_ranks, sizeof best));
+  for (int r = 0; r < c->stage->size; r++)
+    if (all_ranks[r] > best) best = all_ranks[r];
+  *out = best;
+  return TRI_OK;
+}
+
+static tri_status choose(const struct trial *t, const tri_exchange_config *c, tri_exchange_choice *out) {
+  char line[256] = "";
+  int size = 0;
+  for (int rows = 4; size < TRI_EXCHANGE_SIZES; rows *= 4, size++) {
+    int n = rows < c->max_rows && size < TRI_EXCHANGE_SIZES - 1 ? rows : c->max_rows;
+    double best = 0, seconds;
+    for (int form = 0; form < TRI_EXCHANGE_FORMS; form++) {
+      TRI_CHECK(time_form(t, c, (tri_exchange_form)form, n, &seconds));
+      if (form && seconds >= best) continue;
+      best = seconds;
+      out->by_size[size] = (tri_exchange_form)form;
+    }
+    size_t used = strlen(line);
+    snprintf(line + used, sizeof line - used, "%s%d rows %s %.0f us", used ? ", " : "", n,
+             tri_exchange_form_name(out->by_size[size]), best * 1e6);
+    if (n == c->max_rows) break;
+  }
+  for (int i = size + 1; i < TRI_EXCHANGE_SIZES; i++) out->by_size[i] = out->by_size[size];
+  if (tri_group_is_leader(t->e->group)) tri_log(TRI_LOG_INFO, "engine", "exchange of rows: %s", line);
+  return TRI_OK;
+}
+
+/* ---- creation ---- */
+
+tri_status tri_engine_make_exchange(tri_engine *e, int form, tri_error *err) {
+  const tri_group *g = e->group;
+  tri_exchange_config c = config_of(&e->model, &e->shard, &e->limits);
+  struct trial t = {.e = e};
+  tri_status st = TRI_OK;
+  if (c.dp == 1) return TRI_OK;
+  int32_t *first_rank = tri_calloc((size_t)c.num_experts, sizeof *first_rank);
+  if (!first_rank) return tri_fail(err, TRI_NO_MEMORY, "exchange", "no memory");
+  find_ranks(&e->model, e->shard.p, first_rank);
+  c.tensor = g->tensor;
+  c.column = g->column;
+  c.stage = g->stage;
+  c.first_rank = first_rank;
+  TRI_TRY(tri_exchange_create(&c, &e->exchange, err));
+  for (int i = 0; i < TRI_EXCHANGE_SIZES; i++) e->exchange_choice.by_size[i] = (tri_exchange_form)form;
+  if (form < TRI_EXCHANGE_FORMS) goto cleanup;
+  /* All of them measure, or none. */
+  TRI_TRY(tri_comm_agree(c.stage, make_trial(&t, &c) ? TRI_OK : TRI_NO_MEMORY));
+  TRI_TRY(choose(&t, &c, &e->exchange_choice));
+cleanup:
+  free_trial(&t);
+  tri_free(first_rank);
+  return st == TRI_OK || (err && err->status) ? st
+                                              : tri_fail(err, st, "exchange", "the exchange: %s", tri_status_text(st));
+}

@@ -1,0 +1,79 @@
+/* The MLP of a layer, and its experts: this rank's own for this shard's rows, or, of several shards, for those that an
+ * exchange brings together. */
+#include "runtime/forward/forward_state.h"
+
+/* The first product, gated or not. Leaves what the second one reads. */
+static void up(tri_walk *w, tri_mat in, const tri_weight *weight, const tri_weight *bias, int units) {
+  tri_linear_args a = tri_up_of(w, in, weight, bias, units);
+  if (w->f->cfg.model->mlp.gated)
+    tri_emit_gated_linear(w, (tri_gated_linear_args){.up = a, .glu = tri_glu_of(w, units)});
+  else
+    tri_emit_linear(w, a);
+}
+
+void tri_walk_mlp(tri_walk *w, const tri_layer *y, tri_mat in) {
+  int units = w->f->cfg.shard.ff.count;
+  up(w, in, TRI_BIASED(y->w, UP), units);
+  tri_emit_linear(w, tri_down_of(w, TRI_BIASED(y->w, DOWN), units));
+}
+
+/* The expert that every token takes: the routed ones add to what it gives. */
+static void shared_expert(tri_walk *w, const tri_layer *y, tri_mat in) {
+  int units = w->f->cfg.shard.shared_ff.count;
+  up(w, in, &y->w[TRI_W_SHARED_UP], &tri_no_weight, units);
+  tri_linear_args down = tri_down_of(w, &y->w[TRI_W_SHARED_DOWN], &tri_no_weight, units);
+  if (w->f->cfg.model->moe.shared_gate) {
+    tri_mat gate = tri_rows(w->f->buf.shared_gate, in.rows);
+    tri_emit_linear(w, tri_linear_of(w, in, &y->w[TRI_W_SHARED_GATE], &tri_no_weight, gate));
+    tri_emit_gate_rows(w, (tri_gate_rows_args){.x = down.x, .gate = gate.data});
+  }
+  tri_emit_linear(w, down);
+}
+
+/* Sets what the exchange that begins with row `from` of every shard takes, and returns the most rows of one. */
+static int take_rows(tri_forward *f, int from) {
+  int limit = tri_exchanged_rows(&f->cfg.limits), most = 0;
+  for (int d = 0; d < tri_parallel_dp(f->cfg.shard.p); d++) {
+    int left = f->shard_rows[d] - from, n = left < limit ? left : limit;
+    f->exchanged[d] = n > 0 ? n : 0;
+    if (n > most) most = n;
+  }
+  return most;
+}
+
+/* Every rank makes as many exchanges as the shard with the most rows wants. */
+static void exchanged(tri_walk *w, const tri_layer *y, tri_mat in, bool accumulate) {
+  tri_forward *f = w->f;
+  int dp = tri_parallel_dp(f->cfg.shard.p);
+  for (int from = 0, most; w->st == TRI_OK && (most = take_rows(f, from)) > 0; from += most) {
+    tri_exchange_form form = f->cfg.exchange_choice.by_size[tri_exchange_size(most)];
+    tri_emit_dispatch(w, form, in, from);
+    tri_emit_moe_map(w, tri_exchanged_map_of(w, y, dp * most));
+    tri_emit_moe_experts(w, tri_exchanged_experts_of(w, y, dp * most));
+    tri_emit_combine(w, tri_mlp_delta_of(w), from, accumulate);
+  }
+}
+
+/* Routing is a chain of short kernels, and the shared expert reads weights as fast as memory gives them: they run
+ * beside each other. The routed experts fill the device by themselves. */
+void tri_walk_experts(tri_walk *w, const tri_layer *y, tri_mat in) {
+  const tri_model_config *c = w->f->cfg.model;
+  bool several = tri_parallel_dp(w->f->cfg.shard.p) > 1;
+  tri_mat router = tri_rows(w->f->buf.router, in.rows);
+  tri_moe_experts_args routed = tri_experts_of(w, y, in);
+  tri_moe_route_args route = tri_route_of(w, y);
+  if (several) route.map = (tri_expert_map){0}; /* made of all shards' rows */
+  if (c->moe.has_shared) {
+    tri_emit_side_begin(w);
+    shared_expert(w, y, in);
+    tri_emit_side_end(w);
+    routed.accumulate = true;
+  }
+  tri_emit_linear(w, tri_linear_of(w, in, TRI_BIASED(y->w, ROUTER), router));
+  tri_emit_moe_route(w, route);
+  if (c->moe.has_shared) tri_emit_side_join(w);
+  if (several)
+    exchanged(w, y, in, routed.accumulate);
+  else
+    tri_emit_moe_experts(w, routed);
+}
