@@ -171,11 +171,13 @@ static tri_status load(tri_worker *w, int local_ranks, tri_error *err) {
   w->load_seconds = (double)(tri_now_ns() - start) / 1e9;
   if (st != TRI_OK) return st;
   atomic_store(&w->loaded, true);
+  char shard[40] = "";
+  if (w->layout.dp > 1) snprintf(shard, sizeof shard, "dp %d/%d ", w->group.p.dp_rank, w->layout.dp);
   tri_log(TRI_LOG_INFO, "worker",
-          "tp %d/%d pp %d/%d: %.1f MiB weights (quantization %s), %d KV blocks of %d tokens (%.1f MiB), %.1f MiB "
+          "%stp %d/%d pp %d/%d: %.1f MiB weights (quantization %s), %d KV blocks of %d tokens (%.1f MiB), %.1f MiB "
           "activations, backend %s "
           "%s, loaded in %.2f s",
-          w->group.p.tp_rank, w->group.p.tp, w->group.p.pp_rank, w->group.p.pp,
+          shard, w->group.p.tp_rank, w->group.p.tp, w->group.p.pp_rank, w->group.p.pp,
           (double)w->engine->weights->bytes / 0x1p20, tri_quantization_names[o->quantization],
           w->engine->limits.num_blocks, w->engine->limits.block_size, (double)w->engine->kv->bytes / 0x1p20,
           (double)w->backend->allocated[TRI_MEM_ACTIVATIONS] / 0x1p20, w->backend->name, w->backend->isa,

@@ -40,7 +40,7 @@ cleanup() {
 trap cleanup EXIT
 trap 'exit 130' INT TERM
 
-# start_up ARGS...: `trireme up`; start_mpi TP PP ARGS...: one MPI job. Both return when the cluster serves.
+# start_up ARGS...: `trireme up`; start_mpi TP PP ARGS...: one MPI job, of so many SHARDS. Both return when the cluster serves.
 start_up() {
   "$BIN/trireme" up --model "$MODEL" "$@" >>"$RUN/log" 2>&1 &
   CLUSTER=$!
@@ -50,7 +50,7 @@ start_mpi() {
   local tp=$1 pp=$2
   shift 2
   local args=(--launch mpi --model "$MODEL" -tp "$tp" -pp "$pp" "$@")
-  mpirun --bind-to none --oversubscribe --timeout 300 -n 1 "$BIN/trireme-coordinator" "${args[@]}" : -n $((tp * pp)) "$BIN/trireme-worker" "${args[@]}" >>"$RUN/log" 2>&1 &
+  mpirun --bind-to none --oversubscribe --timeout 300 -n 1 "$BIN/trireme-coordinator" "${args[@]}" : -n $((tp * pp * ${SHARDS:-1})) "$BIN/trireme-worker" "${args[@]}" >>"$RUN/log" 2>&1 &
   CLUSTER=$!
   wait_ready
 }
@@ -76,5 +76,14 @@ nothing_left() {
     sleep 0.1
   done
   fail "still running after $1 s: $(ours | tr '\n' ';')"
+}
+# The bundled model with experts instead of MLPs, which answers the same: MODEL from now on.
+use_experts() { # EXPERTS
+  mkdir -p "$RUN/experts"
+  cp "$SRC"/tests/models/abacus/{generation_config,tokenizer,tokenizer_config}.json "$SRC/tests/models/abacus/questions.jsonl" "$RUN/experts" || fail "no model"
+  sed 's/"model_type": "llama"/"model_type": "mixtral", "num_local_experts": '"$1"', "num_experts_per_tok": 2/; s/LlamaForCausalLM/MixtralForCausalLM/; /attention_bias\|mlp_bias\|pretraining_tp/d' \
+    "$SRC/tests/models/abacus/config.json" >"$RUN/experts/config.json"
+  "$BIN/make_experts" "$SRC/tests/models/abacus" "$RUN/experts" "$1" || fail "no experts"
+  MODEL=$RUN/experts
 }
 json_field() { sed -n "s/.*\"$1\": *\"\([^\"]*\)\".*/\1/p"; }

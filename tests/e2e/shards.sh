@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# Several shards in one group, which share the experts: the bundled model with experts answers its 200 questions as the reference, with
+# `trireme up` and as one MPI job, with stages and without. Searches, choices, priorities and aborted requests on several shards.
+here=$(dirname "$0")
+. "$here/lib.sh"
+use_experts 7 # shares are not equal
+sed 's/^{"prompt": *\("[^"]*"\).*/{"prompt": \1, "temperature": 0, "max_tokens": 200}/' "$MODEL/questions.jsonl" >"$RUN/prompts.jsonl"
+sed 's/.*"reference": *"\([^"]*\)".*/\1/' "$MODEL/questions.jsonl" >"$RUN/reference"
+
+answers() { # WHAT
+  "$BIN/trireme" submit --file "$RUN/prompts.jsonl" --output "$RUN/answers.jsonl" || fail "$1: submit --file failed"
+  json_field text <"$RUN/answers.jsonl" >"$RUN/answers"
+  diff "$RUN/reference" "$RUN/answers" >"$RUN/diff" || fail "$1: answers differ from the reference: $(head -4 "$RUN/diff")"
+}
+# steps RANK: how many the rank has run
+steps() { "$BIN/trireme" status --json | grep -o "\"rank\":$1,\"host\":\"[^\"]*\",\"pid\":[0-9]*,\"step\":[0-9]*" | grep -o '[0-9]*$'; }
+
+start_up -tp 2 -dp 2 --enable-expert-parallel --num-kv-blocks-override 100
+answers "up, tp 2 dp 2 ep 4"
+status=$("$BIN/trireme" status --json)
+for word in '"data_parallel_size":2' '"expert_parallel_size":4' '"kv_pages":200'; do
+  [[ $status == *"$word"* ]] || fail "status has no $word: $status"
+done
+grep -q "exchange of rows: 4 rows" "$RUN/log" || fail "the log does not say which form the exchange has"
+[ "$(grep -c 'worker: dp [01]/2 tp [01]/2 pp 0/1: ' "$RUN/log")" = 4 ] || fail "not four ranks of two shards"
+
+# One request, on one shard: the others step beside it. Then searches and choices on both at a time.
+before=$(steps 2)
+[ "$("$BIN/trireme" submit --temperature 0 "37+48=")" = 85 ] || fail "a wrong answer of one shard alone"
+for _ in $(seq 30); do # a rank reports once a second
+  [ "$(steps 2)" -gt "$before" ] && break
+  sleep 0.1
+done
+[ "$(steps 2)" -gt "$before" ] || fail "the idle shard has not stepped"
+for i in $(seq 10); do
+  "$BIN/trireme" submit --temperature 0 --num-beams 3 "$i+$i=" >"$RUN/beam.$i" &
+  jobs[i]=$!
+  "$BIN/trireme" submit --json --temperature 0.9 --seed "$i" --n 3 --max-tokens 30 --ignore-eos "$i+1=" >"$RUN/choices.$i" &
+  jobs[i + 10]=$!
+done
+for i in "${!jobs[@]}"; do wait "${jobs[i]}" || fail "a search or a request for choices failed"; done
+for i in $(seq 10); do
+  [ "$(head -1 "$RUN/beam.$i")" = $((2 * i)) ] || fail "a search for $i+$i found $(cat "$RUN/beam.$i")"
+  [ "$(grep -o '"completion_tokens":30}' "$RUN/choices.$i" | wc -l)" = 3 ] || fail "not three choices: $(tail -n 1 "$RUN/choices.$i")"
+done
+# Clients that go: nothing of theirs stays.
+for i in $(seq 12); do
+  timeout 0.3 "$BIN/trireme" submit --ignore-eos --max-tokens 900 "$i=" >"$RUN/gone" 2>&1 &
+done
+sleep 0.5
+for _ in $(seq 100); do
+  [[ $("$BIN/trireme" status --json) == *'"kv_pages_used":0,'* ]] && break
+  sleep 0.1
+done
+[[ $("$BIN/trireme" status --json) == *'"kv_pages_used":0,'* ]] || fail "KV blocks stay in use: $("$BIN/trireme" status)"
+stop_cluster TERM
+echo "up, tp 2 dp 2 ep 4: 200 of 200 as the reference"
+
+start_up -dp 2 -ep 2 -pp 2 --all2all-backend share --max-num-seqs 8 --max-num-batched-tokens 16
+answers "up, dp 2 ep 2 pp 2"
+stop_cluster TERM
+SHARDS=3 start_mpi 1 1 -dp 3 -ep 3 --all2all-backend flat
+answers "mpi, dp 3 ep 3"
+stop_cluster USR1
+echo "up, dp 2 ep 2 pp 2, and mpi, dp 3 ep 3: 200 of 200 as the reference"
+
+# Replica groups of shards; and what is refused, before anything is started.
+start_up -dp 2 -ep 2 --replicas 2
+answers "two groups of two shards"
+[ "$("$BIN/trireme" status --json | grep -o '"data_parallel_size":2' | wc -l)" = 2 ] || fail "not two groups"
+stop_cluster TERM
+refused() { # WORDS ARGS...
+  local words=$1 out
+  shift
+  out=$("$BIN/trireme" up --model "$MODEL" "$@" 2>&1)
+  if [ $? != 3 ] || [[ $out != *"$words"* ]]; then fail "up $*: \"$words\" is not in $out"; fi
+  nothing_left 1
+}
+refused "expert-parallel 3 x moe-tensor-parallel 1 is not data-parallel 1 x tensor-parallel 4" -tp 4 -ep 3
+refused "the slices must divide tensor-parallel 2" -tp 2 -dp 3 -ep 2
+refused "8 shares of 7 experts: the range is 1 to 7" -tp 8 -ep 8
+MODEL=$SRC/tests/models/abacus refused "the model has no experts to be shared by 2 ranks" -dp 2 -ep 2
+echo "layouts that cannot be are refused"

@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# A rank of another shard dies or stands still while its group exchanges rows: noticed within 5 s as everywhere, and with `trireme up` the
+# group starts again. A shard that has nothing to do for a long time stays in step.
+. "$(dirname "$0")/lib.sh"
+TOKENS=900
+use_experts 6
+
+breaks() { # KIND SIGNAL PID
+  local since
+  clients_start 8 $TOKENS
+  since=$(now_ms)
+  kill "-$2" "$3"
+  clients_end "$since" 5000
+  [ "$WRONG" -gt 0 ] || fail "$1: all clients were answered: too late"
+  serves_again "$since"
+  gone "$3" || fail "$1: the process is still there"
+  echo "$1: last client ended after $LAST ms ($WRONG with an error: $WORDS), served again after $SERVED ms"
+}
+
+start_up -dp 2 -ep 2
+learn_answer $TOKENS # on one shard alone: the other is idle for 900 steps
+[ "$(client submit --temperature 0 "37+48=")" = 85 ] || fail "a wrong answer behind 900 steps of one shard"
+breaks "a shard's rank killed" KILL "$(rank_pid 0 1)"
+breaks "a shard's rank stopped" STOP "$(rank_pid 0 1)"
+breaks "the leader killed" KILL "$(rank_pid 0 0)"
+stop_cluster TERM
