@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Several hosts, emulated with namespaces: one MPI job and `trireme up` across them, clients on TCP with keys, a lost host, a cut link.
-# Usage: hosts.sh [mpi|uneven|groups|up|keys]...   (all)
+# Usage: hosts.sh [mpi|uneven|groups|shards|up|keys]...   (all)
 set -u
 if [ -z "${TRIREME_OWN_NET:-}" ]; then
   [ "$(id -u)" = 0 ] || { echo "skipped: emulated hosts need root" && exit 77; }
@@ -98,6 +98,28 @@ groups() {
   echo "up, two groups over two hosts: a host each, or both on the one where they fit"
 }
 
+# A shard on each host, which share the experts: the models' answers in the form that is made for hosts, a cluster's, and a rank of the
+# other host that dies in the exchange.
+shards() {
+  local models=() out since model=$MODEL
+  for out in mixtral_odd olmoe_odd qwen2_moe_odd qwen3_moe_odd gpt_oss_odd deepseek_v3 deepseek_v3_odd deepseek_v3_direct; do models+=("$DATA/checkpoints/$out"); done
+  out=$(mpirun --bind-to none --timeout 100 "${keepalive[@]}" --host h1:2,h2:2 -n 4 "$BIN/modelcheck" -tp 2 -dp 2 -ep 2 --all2all-backend share --chunk 9 "${models[@]}" 2>&1)
+  [ "$(grep -c '^RIGHT .* tp 2 pp 1 dp 2 ep 2 ' <<<"$out")" = 8 ] || fail "modelcheck over two hosts: $(grep -E 'WRONG|wrong|ERROR' <<<"$out" | head -5)"
+  use_experts 6
+  start_up -tp 2 -dp 2 -ep 2 --hosts h1:2,h2:2
+  [ "$(client submit --temperature 0 "37+48=")" = 85 ] || fail "wrong answer of shards on two hosts"
+  learn_answer $TOKENS
+  clients_start 8 $TOKENS
+  since=$(now_ms)
+  on h2 kill -9 "$(rank_pid 0 3)" # its number there
+  clients_end "$since" 5000
+  [ "$WRONG" -gt 0 ] || fail "all clients were answered: the rank was killed too late"
+  serves_again "$since"
+  stop_cluster TERM
+  echo "up, a shard on each of two hosts: modelcheck is right, a rank killed: last client ended after $LAST ms ($WRONG with an error: $WORDS), served again after $SERVED ms; $(grep -o 'exchange of rows.*' "$RUN/log" | head -1)"
+  MODEL=$model
+}
+
 up() {
   local since epoch refused
   refused=$("$BIN/trireme" up --model "$MODEL" -tp 2 -pp 2 --hosts h1:2,h2:2 --interface nosuch0 2>&1) && fail "an interface that is not there is accepted"
@@ -180,4 +202,4 @@ keys() {
 }
 
 for part in "${@:-mpi}"; do "$part"; done
-[ $# -gt 0 ] || { uneven && groups && up && keys; }
+[ $# -gt 0 ] || { uneven && groups && shards && up && keys; }

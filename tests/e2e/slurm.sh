@@ -80,6 +80,22 @@ ends "$job" FAILED 10
 grep -q "TP=2 x PP=2 x DP=2 and the coordinator need --ntasks=9, this job has 3" "$RUN/log" || fail "too few tasks: $(cat "$RUN/log")"
 echo "sbatch, too few tasks: $(cat "$RUN/log")"
 
+# Two shards that share experts, through both launchers.
+shards() { # WHAT NAME=VALUE...
+  local what=$1
+  shift
+  job=$(env BIN="$BIN" MODEL="$RUN/experts" ENDPOINT="$TRIREME_ENDPOINT" TP=1 PP=1 DP=2 EP=2 PROMPTS="$RUN/prompts.jsonl" ANSWERS="$RUN/answers.shards" "$@" \
+    sbatch --parsable --export=ALL --ntasks=3 --output="$RUN/log" "$script") || fail "sbatch"
+  ends "$job" COMPLETED 30
+  json_field text <"$RUN/answers.shards" | diff "$RUN/reference" - >"$RUN/diff" || fail "$what: $(head -4 "$RUN/diff")"
+  grep -q "worker: dp 1/2 tp 0/1" "$RUN/log" || fail "$what: there is no second shard"
+  nothing_left 3
+  echo "sbatch, $what: 60 answers"
+}
+(use_experts 6)
+shards "two shards through mpirun" LAUNCHER=mpirun
+shards "two shards through srun" LAUNCHER=srun
+
 # An array of two tasks, each with its part of the prompts and answers of its own; two groups of one; options of submit.
 sed '30q; s/, "temperature": 0//' "$RUN/prompts.jsonl" >"$RUN/part.1.jsonl"
 sed '1,30d; s/, "temperature": 0//' "$RUN/prompts.jsonl" >"$RUN/part.2.jsonl"
