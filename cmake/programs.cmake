@@ -16,11 +16,11 @@ file(GLOB up_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/coordinator/up/*.c)
 add_executable(trireme-up ${up_sources})
 target_link_libraries(trireme-up PRIVATE tri_model tri_wire)
 
-# Predictions; a library, so that tests can link it.
-tri_library(tri_plan FILES worker/plan/cost.c worker/plan/cost_share.c worker/plan/machine.c
+# Predictions, and layouts by them; a library, so that tests can link it.
+tri_library(tri_plan FILES worker/plan/candidates.c worker/plan/cost.c worker/plan/cost_share.c worker/plan/machine.c worker/plan/recommend.c
   LINK tri_machine_file tri_runtime)
-add_executable(trireme-plan worker/plan/main.c worker/plan/backend.c worker/plan/print.c)
-target_link_libraries(trireme-plan PRIVATE tri_runtime)
+add_executable(trireme-plan worker/plan/main.c worker/plan/backend.c worker/plan/devices.c worker/plan/print.c worker/plan/print_layouts.c)
+target_link_libraries(trireme-plan PRIVATE tri_plan)
 
 # One rank without a coordinator.
 tri_library(tri_bench_rank FILES worker/bench/rank.c LINK tri_worker)

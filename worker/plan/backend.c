@@ -17,6 +17,7 @@ static void take_device(struct plan *p, tri_backend *be) {
   p->backend = "cuda";
   p->ledger.device = true;
   p->devices = be->num_devices;
+  memcpy(p->device, be->tactics_key, sizeof p->device);
   p->ledger.memory = be->ops.mem_available(be);
 }
 
