@@ -96,10 +96,37 @@ START_TEST(measured) {
 }
 END_TEST
 
+/* One rank of machine A (docs/performance.md), whose ceilings are those of the same run: 200.2 MB in 6.8 ms, and a
+ * prompt of 512 tokens in 509 ms. */
+START_TEST(measured_on_a_cpu) {
+  tri_model_config c;
+  tri_shard s;
+  tri_cost_share stage = {0};
+  tri_error err = {0};
+  ck_assert_msg(tri_model_config_load(TRI_SOURCE "/tests/data/configs/llama-100m", &c, &err) == TRI_OK, "%s",
+                err.message);
+  ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){.tp = 1, .pp = 1}, &s, &err), TRI_OK);
+  ck_assert_int_eq(tri_cost_share_add(&c, &s, TRI_DTYPE_COUNT, TRI_QUANTIZE_NONE, TRI_F32, &stage, &err), TRI_OK);
+  tri_ceilings best = {200.2e6 / 6.8e-3, 512 * stage.dense_flops / 0.509};
+  tri_cost_model m = {.machine = tri_machine_make(best, false, 1),
+                      .p = {.tp = 1, .pp = 1},
+                      .hidden_size = (int)c.hidden_size,
+                      .stages = &stage};
+  tri_cost cost, prompt = tri_cost_prompt(&m, 512);
+  double decode = tri_cost_decode(&m, 1, 512, &cost), first = tri_cost_seconds(&prompt);
+  printf("| llama-100m on machine A, 1 x 512 keys | 7.4 ms | %.3g ms | %+.0f%% |\n", decode * 1e3,
+         100 * (decode / 7.4e-3 - 1));
+  printf("| llama-100m on machine A, prompt of 512 | 603 ms | %.3g ms | %+.0f%% |\n", first * 1e3,
+         100 * (first / 0.603 - 1));
+  ck_assert(fabs(decode / 7.4e-3 - 1) < 0.2 && fabs(first / 0.603 - 1) < 0.2);
+}
+END_TEST
+
 Suite *suite_cost_measured(void) {
   Suite *s = suite_create("cost_measured");
   TCase *t = tcase_create("measured");
   tcase_add_loop_test(t, measured, 0, NUM_ROWS);
+  tcase_add_test(t, measured_on_a_cpu);
   suite_add_tcase(s, t);
   return s;
 }

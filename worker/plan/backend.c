@@ -17,7 +17,6 @@ static void take_device(struct plan *p, tri_backend *be) {
   p->backend = "cuda";
   p->ledger.device = true;
   p->devices = be->num_devices;
-  memcpy(p->device, be->tactics_key, sizeof p->device);
   p->ledger.memory = be->ops.mem_available(be);
 }
 
@@ -42,6 +41,7 @@ tri_status plan_find_backend(struct plan *p, tri_error *err) {
     take_device(p, be);
   else
     take_cpu(p);
+  if (be) memcpy(p->device, be->tactics_key, sizeof p->device);
   if (insists) p->backend = "cuda";
   p->ledger.device |= insists;
   if (insists && !device) p->cores = 0;

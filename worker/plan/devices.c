@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "runtime/forward/kv_cache.h"
+#include "runtime/load/weights.h"
 #include "runtime/step/limits.h"
 #include "worker/plan/machine_file.h"
 #include "worker/plan/plan.h"
@@ -36,10 +37,16 @@ static tri_status check_options(const struct plan *p, tri_error *err) {
   return TRI_OK;
 }
 
-/* The type of the operands of most products. */
-static tri_dtype operand_type(const struct plan *p) {
-  if (p->ledger.quantization == TRI_QUANTIZE_W8A8) return TRI_I8;
-  return p->ledger.dtype == TRI_DTYPE_COUNT ? p->c->dtype : p->ledger.dtype;
+/* The type of the weights of most products, as a worker has them; no type where they cannot be laid out. */
+static tri_dtype weight_type(const struct plan *p) {
+  tri_shard whole;
+  tri_weight_map m;
+  if (tri_shard_make(p->c, (tri_parallel){.tp = 1, .pp = 1}, &whole, NULL) != TRI_OK ||
+      tri_weight_map_make(p->c, &whole, p->ckpt, p->ledger.dtype, p->ledger.quantization, &m, NULL) != TRI_OK)
+    return TRI_DTYPE_COUNT;
+  tri_dtype type = m.layers[TRI_W_O].dtype;
+  tri_weight_map_free(&m);
+  return type;
 }
 
 static void say(char source[64], const char *text) { snprintf(source, 64, "%s", text); }
@@ -52,7 +59,8 @@ static void take_device_figures(const struct plan *p, struct plan_machine *m) {
   say(m->read_source, "an NVIDIA H200's");
   tri_machine_file_path(path);
   tri_machine_name(p->device, device);
-  if (device[0] && tri_machine_file_find(path, device, operand_type(p), &f)) {
+  tri_dtype type = device[0] ? weight_type(p) : TRI_DTYPE_COUNT;
+  if (type != TRI_DTYPE_COUNT && tri_machine_file_find(path, device, type, &f)) {
     m->best = (tri_ceilings){f.read_bytes_per_s, f.flops_per_s};
     say(m->read_source, "measured by a worker");
   }
