@@ -63,6 +63,7 @@ predicted, with 192 keys for each sequence that decodes:
   -tp 2 -pp 2 --enable-expert-parallel --replicas 2           429      98304    0.117    0.154  1645331 at 256      0.12
 
 * the most tokens per second; a prompt has 192 tokens
+-dp with shared experts is planned and predicted, and workers do not run it yet
 10 of 23 layouts that fit; --all shows the others
 TABLE
 

@@ -52,13 +52,19 @@ static void print_row(const tri_recommendation *r, bool best) {
          r->some.seconds * 1e3, r->many.tokens_per_s, r->many.sequences, tri_cost_seconds(&r->prompt) * 1e3);
 }
 
-static void print_rows(const struct plan *p, const tri_recommendations *r, bool *crosses) {
+/* Marks that rows need to be explained. */
+struct marks {
+  bool crosses, shards;
+};
+
+static void print_rows(const struct plan *p, const tri_recommendations *r, struct marks *m) {
   int shown = p->o->all || r->fitting < FEW ? r->fitting : FEW;
   if (r->best_throughput >= shown) shown--; /* its row is the last one */
   for (int i = 0; i < r->fitting; i++) {
     if (i >= shown && i != r->best_throughput) continue;
     print_row(&r->list[i], i == r->best_throughput);
-    *crosses |= r->list[i].crosses;
+    m->crosses |= r->list[i].crosses;
+    m->shards |= r->list[i].layout.dp > 1;
   }
 }
 
@@ -74,11 +80,12 @@ static void print_rest(const struct plan *p, const tri_recommendations *r) {
 
 static void print_table(const struct plan *p, const struct plan_machine *m, const tri_recommend_config *config,
                         const tri_recommendations *r) {
-  bool crosses = false;
+  struct marks marks = {0};
   print_head(p, m, config);
-  print_rows(p, r, &crosses);
+  print_rows(p, r, &marks);
   printf("\n* the most tokens per second; a prompt has %.0f tokens\n", config->prompt);
-  if (crosses) printf("! a tensor group lies on several hosts\n");
+  if (marks.crosses) printf("! a tensor group lies on several hosts\n");
+  if (marks.shards) printf("-dp with shared experts is planned and predicted, and workers do not run it yet\n");
   print_rest(p, r);
 }
 
