@@ -26,6 +26,9 @@ static inline void tri_roofline_destroy(tri_roofline *f) { /* NULL is fine */
 
 /* The backends' slot roofline_create: the host's. */
 tri_status tri_roofline_create_host(tri_backend *be, size_t stream_bytes, tri_dtype type, tri_roofline **out);
+/* The host's with products of one size, not the best of five: within some percent of it, and without the seconds that
+ * the search takes. */
+tri_status tri_roofline_create_quick(tri_backend *be, size_t stream_bytes, tri_roofline **out);
 
 /* For who implements one: the setting with the shortest of several rounds. */
 int tri_roofline_fastest(tri_roofline *f, double (*run)(tri_roofline *f), int *setting, const int *values, int n);

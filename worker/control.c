@@ -1,5 +1,6 @@
 /* The control thread of a worker: its line to the coordinator. */
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -9,6 +10,7 @@
 #include "runtime/base/log.h"
 #include "runtime/base/version.h"
 #include "worker/measure.h"
+#include "worker/plan/machine_file.h"
 #include "worker/worker.h"
 
 /* IDLED_MS: between two reports because the leader has run out of work, which short jobs make it do often; and how long
@@ -91,6 +93,18 @@ static void send_health(struct control *c) {
     m.health.collective = atomic_load(&w->group.world->sequence) + atomic_load(&w->group.tensor->sequence);
   }
   send_msg(c, &m);
+}
+
+/* `trireme plan` predicts with what a worker has measured of its device. */
+static void keep_figures(const tri_worker *w) {
+  char path[PATH_MAX], device[TRI_MACHINE_NAME];
+  tri_machine_figures f = {w->floors.read_bytes_per_s, w->floors.flops_per_s};
+  tri_error err = {0};
+  tri_machine_file_path(path);
+  tri_machine_name(w->engine->backend->tactics_key, device);
+  if (w->rank || !path[0] || !device[0]) return;
+  if (tri_machine_file_add(path, device, tri_measure_type(w->engine), &f, &err) != TRI_OK)
+    tri_log(TRI_LOG_WARN, "plan", "what was measured is not kept: %s", err.message);
 }
 
 static void send_floors(struct control *c) {
@@ -235,7 +249,10 @@ static void report(struct control *c) {
                                  .layer_seconds = w->layer_seconds}};
     c->told_ready = send_msg(c, &m) == TRI_OK;
   }
-  if (atomic_exchange(&w->measured, false)) send_floors(c);
+  if (atomic_exchange(&w->measured, false)) {
+    send_floors(c);
+    keep_figures(w);
+  }
   bool idled = now - c->last_idled >= IDLED_MS * 1000000LL && atomic_exchange(&w->idled, false);
   if (idled) c->last_idled = now;
   if (has_come_to_rest(c, now) || idled || now - c->last_health >= HEALTH_MS * 1000000LL) {

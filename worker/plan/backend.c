@@ -41,6 +41,7 @@ tri_status plan_find_backend(struct plan *p, tri_error *err) {
     take_device(p, be);
   else
     take_cpu(p);
+  if (be) memcpy(p->device, be->tactics_key, sizeof p->device);
   if (insists) p->backend = "cuda";
   p->ledger.device |= insists;
   if (insists && !device) p->cores = 0;

@@ -18,12 +18,40 @@ static const tri_option own_options[] = {
      .help = "hosts and ranks on each, as for trireme up: where each rank would be"},
     {TRI_OPT(struct plan_options, json), .name = "json", .fallback = "false", .group = "Plan",
      .help = "one JSON object instead of a table"},
+    {TRI_OPT(struct plan_options, devices), .name = "devices", .min = 0, .max = 1024, .fallback = "0", .metavar = "N",
+     .group = "Layouts for a number of devices",
+     .help =
+         "rank the layouts that so many devices allow by what a token is predicted to take; 0: plan the one that is "
+         "asked for"},
+    {TRI_OPT(struct plan_options, nnodes), .name = "nnodes", .min = 1, .max = 1024, .fallback = "1", .metavar = "N",
+     .group = "Layouts for a number of devices", .help = "hosts that have equal parts of the devices"},
+    {TRI_OPT(struct plan_options, all), .name = "all", .fallback = "false", .group = "Layouts for a number of devices",
+     .help = "every layout that fits, not ten of them"},
+    {TRI_OPT(struct plan_options, context_len), .name = "context-len", .min = 0, .max = 1 << 24, .fallback = "0",
+     .metavar = "N", .group = "Layouts for a number of devices",
+     .help = "keys of each sequence that decodes; 0: 1024, or --max-model-len where that is less"},
+    {TRI_OPT(struct plan_options, read_bandwidth), .name = "read-bandwidth", .min = 0, .max = 1e15, .fallback = "0",
+     .metavar = "BYTES/S", .group = "Layouts for a number of devices",
+     .help = "what a plain read gets out of a rank's memory, as 4.57e12; 0: as measured, else an H200's"},
+    {TRI_OPT(struct plan_options, flops), .name = "flops", .min = 0, .max = 1e18, .fallback = "0", .metavar = "FLOP/S",
+     .group = "Layouts for a number of devices",
+     .help = "the best rate of a rank's matrix products, as 790e12; 0: as measured, else an H200's"},
+    {TRI_OPT(struct plan_options, link_bandwidth), .name = "link-bandwidth", .min = 0, .max = 1e15, .fallback = "0",
+     .metavar = "BYTES/S", .group = "Layouts for a number of devices",
+     .help = "of a rank's links inside a host; 0: an H200's 214e9, of CPUs 5e9"},
+    {TRI_OPT(struct plan_options, network_bandwidth), .name = "network-bandwidth", .min = 0, .max = 1e15,
+     .fallback = "0", .metavar = "BYTES/S", .group = "Layouts for a number of devices",
+     .help = "of each rank between hosts; 0: 50e9, of CPUs 1.25e9"},
+    {TRI_OPT(struct plan_options, network_latency), .name = "network-latency", .min = 0, .max = 1e6, .fallback = "0",
+     .metavar = "US", .group = "Layouts for a number of devices",
+     .help = "microseconds that a collective or a transfer between hosts takes at least; 0: 10 to 15, of CPUs 50"},
 };
 enum { NUM_OWN = sizeof own_options / sizeof *own_options };
 
 static tri_options_spec spec = {
     .program = "trireme plan",
-    .usage = "--model DIR [-tp N] [-pp N] [OPTION]...",
+    .usage =
+        "--model DIR [-tp N] [-pp N] [OPTION]...\n       trireme plan --model DIR --devices N [--nnodes N] [OPTION]...",
     .summary = "What each rank would need: weights, activations, KV cache, and the tokens of KV that fit. Exit code 3 "
                "when it does not fit.",
     .epilog = "The other options of trireme-worker are understood and change nothing, so that a file can serve both.\n",
@@ -73,7 +101,7 @@ static tri_status make_ranks(struct plan *p, const tri_limits *limits, bool firs
   return worst;
 }
 
-static tri_status limits_for(const struct plan *p, int64_t len, tri_limits *out, tri_error *err) {
+tri_status plan_limits(const struct plan *p, int64_t len, tri_limits *out, tri_error *err) {
   const tri_serve_options *v = &p->o->serve;
   tri_limits_config config = {.max_num_seqs = v->max_num_seqs,
                               .max_num_batched_tokens = v->max_num_batched_tokens,
@@ -92,7 +120,7 @@ static int64_t find_longest(struct plan *p) {
   for (int64_t beyond = most + 1, at = most; fits + 1 < beyond; at = fits + (beyond - fits) / 2) {
     tri_limits limits;
     tri_error ignored = {0};
-    bool ok = limits_for(p, at, &limits, &ignored) == TRI_OK && make_ranks(p, &limits, true, &ignored) == TRI_OK;
+    bool ok = plan_limits(p, at, &limits, &ignored) == TRI_OK && make_ranks(p, &limits, true, &ignored) == TRI_OK;
     if (ok)
       fits = at;
     else
@@ -123,10 +151,13 @@ static tri_status plan(const struct plan_options *o, const tri_model_config *c, 
                                  .num_kv_blocks = v->num_kv_blocks};
   tri_dtype kv = v->kv_cache_dtype == TRI_SERVE_AUTO ? TRI_DTYPE_COUNT : (tri_dtype)v->kv_cache_dtype;
   tri_status st;
+  if (o->devices) return plan_devices(&p, err);
+  if (o->nnodes > 1)
+    return tri_fail(err, TRI_USAGE, "nnodes", "--nnodes %d goes with --devices; --hosts places one layout", o->nnodes);
   TRI_TRY(tri_serve_layout_make(v, &p.layout, err));
   p.num_ranks = tri_serve_layout_world(&p.layout);
   TRI_TRY(plan_find_backend(&p, err));
-  TRI_TRY(limits_for(&p, v->max_model_len, &p.limits, err));
+  TRI_TRY(plan_limits(&p, v->max_model_len, &p.limits, err));
   if (tri_limits_stretch(c, &p.limits)) /* `up` serves it, and warns, too */
     fprintf(stderr, "trireme plan: warning: max_model_len %d exceeds the %lld positions that the model was made for\n",
             p.limits.max_model_len, (long long)c->max_position_embeddings);

@@ -4,13 +4,20 @@
 
 #include "runtime/base/hosts.h"
 #include "runtime/base/serve_layout.h"
+#include "kernels/backend.h"
 #include "runtime/engine/ledger.h"
+#include "worker/plan/recommend.h"
 
 struct plan_options {
   tri_serve_options serve;
   uint64_t memory;
   const char *hosts;
   bool json;
+  /* of layouts for so many devices: 0: the one that is asked for */
+  int devices, nnodes;
+  bool all;
+  int64_t context_len;
+  double read_bandwidth, flops, link_bandwidth, network_bandwidth, network_latency; /* 0: not given */
 };
 
 struct plan_rank {
@@ -30,7 +37,8 @@ struct plan {
   int64_t tokens;          /* of KV on the smallest rank */
   int64_t longest;         /* the largest max_model_len that fits; 0: none */
   const char *backend;
-  int devices, cores; /* of this host: that the backend sees; that this process may run on. 0: not known */
+  char device[TRI_TACTICS_KEY]; /* the backend's tactics_key; empty: it has none */
+  int devices, cores;           /* of this host: that the backend sees; that this process may run on. 0: not known */
   tri_hosts hosts;
   tri_place *places; /* of every group's ranks; NULL: no hosts were given */
 };
@@ -40,5 +48,20 @@ struct plan {
 tri_status plan_find_backend(struct plan *p, tri_error *err);
 /* err: why it does not fit; its status is TRI_OK where it does. */
 void plan_print(const struct plan *p, const tri_error *err);
+
+/* The limits of a step for a max_model_len. */
+tri_status plan_limits(const struct plan *p, int64_t len, tri_limits *out, tri_error *err);
+
+/* `--devices`: layouts by what they are predicted to take. p has its options, model, checkpoint and ledger's types. */
+tri_status plan_devices(struct plan *p, tri_error *err);
+
+/* The figures of the machine that predictions are made with, and in words where they are from. */
+struct plan_machine {
+  tri_ceilings best;
+  tri_machine machine;
+  char read_source[64], flops_source[64];
+};
+void plan_print_layouts(const struct plan *p, const struct plan_machine *m, const tri_recommend_config *config,
+                        const tri_recommendations *r);
 
 #endif

@@ -1,0 +1,95 @@
+#!/usr/bin/env bash
+# `trireme plan --devices`: two models with figures that are given, so that every number is known beforehand, and what it refuses.
+# shellcheck source=/dev/null disable=SC2154
+. "$(dirname "$0")/lib.sh"
+export XDG_CACHE_HOME=$RUN
+plan=("$BIN/trireme" plan --backend cuda --read-bandwidth 1e12 --flops 1e14)
+
+# same NAME ARGS...: the output is that of standard input
+same() {
+  local name=$1
+  shift
+  "${plan[@]}" "$@" >"$RUN/got" 2>&1 || fail "$name ended with $?: $(cat "$RUN/got")"
+  diff - "$RUN/got" || fail "$name"
+}
+# want CODE TEXT ARGS...
+want() {
+  local code=$1 text=$2
+  shift 2
+  "${plan[@]}" "$@" >"$RUN/got" 2>&1
+  local got=$?
+  [ $got = "$code" ] || fail "$*: exit code $got, not $code: $(cat "$RUN/got")"
+  grep -q -- "$text" "$RUN/got" || fail "$*: no '$text' in: $(cat "$RUN/got")"
+}
+
+llama=$DATA/checkpoints/llama experts=$DATA/checkpoints/mixtral_odd
+same llama --model "$llama" --devices 4 --memory-per-rank 1GiB --gpu-memory-utilization 1 <<'TABLE'
+llama: 4 layers, hidden 64, 8 heads over 2 KV heads, vocabulary 509
+backend cuda: 4 devices on 1 host, 1024.0 MiB for each rank, 256 tokens per sequence
+machine: a rank reads 1000 GB/s at best (as given), products 100 TFLOP/s (as given)
+         sums 1.7 us + 0.2 us a rank + bytes at 214 GB/s; exchange 2.75 us + 0.47 us a rank + bytes at 214 GB/s; transfers 11 us + bytes at 280 GB/s
+predicted, with 256 keys for each sequence that decodes:
+
+                                                       MiB a rank  KV tokens ms/token                          ms/prompt
+  layout                                               without KV     in all   1 seq. 32 seqs.        tokens/s          
+* -tp 1 --replicas 4                                          413     262144    0.087    0.088  2648781 at 256      0.09
+  -tp 1 -pp 2 --replicas 2                                    415     131072    0.098    0.106  2249156 at 256      0.10
+  -tp 2 --replicas 2                                          403     131072    0.108    0.109  2156410 at 256      0.11
+  -tp 4                                                       398      65536    0.112    0.114  1918367 at 256      0.12
+  -tp 2 -pp 2                                                 405      65536    0.119    0.126  1881283 at 256      0.12
+  -tp 1 -pp 4                                                 418      65536    0.120    0.132  1818989 at 256      0.12
+
+* the most tokens per second; a prompt has 256 tokens
+TABLE
+same experts --model "$experts" --devices 8 --nnodes 2 --memory-per-rank 1GiB --gpu-memory-utilization 1 <<'TABLE'
+mixtral: 3 layers, hidden 96, 6 heads over 3 KV heads, vocabulary 331, 5 experts, 2 for each token
+backend cuda: 8 devices on 2 hosts, 1024.0 MiB for each rank, 192 tokens per sequence
+machine: a rank reads 1000 GB/s at best (as given), products 100 TFLOP/s (as given)
+         sums 1.7 us + 0.2 us a rank + bytes at 214 GB/s; exchange 2.75 us + 0.47 us a rank + bytes at 214 GB/s; transfers 11 us + bytes at 280 GB/s
+         between hosts, not measured: sums and exchange 10 us + 1 us a rank + bytes at 50 GB/s; transfers 15 us + bytes at 50 GB/s
+predicted, with 192 keys for each sequence that decodes:
+
+                                                       MiB a rank  KV tokens ms/token                          ms/prompt
+  layout                                               without KV     in all   1 seq. 32 seqs.        tokens/s          
+* -tp 1 --replicas 8                                          427     393216    0.089    0.090  2852633 at 256      0.09
+  -tp 1 -pp 2 --replicas 4                                    430     196608    0.100    0.133  1915463 at 256      0.10
+  -tp 2 --replicas 4                                          424     196608    0.106    0.106  2389060 at 256      0.11
+  -tp 2 --enable-expert-parallel --replicas 4                 427     196608    0.106    0.106  2387948 at 256      0.11
+  -tp 4 --replicas 2                                          422      98304    0.109    0.109  2298025 at 256      0.11
+  -tp 4 -ep 2 --replicas 2                                    424      98304    0.109    0.109  2297510 at 256      0.11
+  -tp 4 --enable-expert-parallel --replicas 2                 427      98304    0.109    0.109  2296481 at 256      0.11
+  -tp 1 -dp 2 --enable-expert-parallel --replicas 4           427     393216    0.111    0.112  2289574 at 256      0.11
+  -tp 2 -pp 2 --replicas 2                                    426      98304    0.117    0.154  1646035 at 256      0.12
+  -tp 2 -pp 2 --enable-expert-parallel --replicas 2           429      98304    0.117    0.154  1645331 at 256      0.12
+
+* the most tokens per second; a prompt has 192 tokens
+-dp with shared experts is planned and predicted, and workers do not run it yet
+10 of 23 layouts that fit; --all shows the others
+TABLE
+
+want 0 '"fits":true,"layouts":\[{"flags":"-tp 1 --replicas 4"' --model "$llama" --devices 4 --memory-per-rank 1GiB --json
+want 0 '"sequences":1,"seconds":[0-9.e-]*,"tokens_per_s":[0-9.]*,"terms":{"reads":' --model "$llama" --devices 4 --memory-per-rank 1GiB --json
+[ "$("${plan[@]}" --model "$experts" --devices 24 --memory-per-rank 1GiB | grep -c '^[* ][! ]-tp')" = 10 ] || fail "not ten rows"
+rows=$("${plan[@]}" --model "$experts" --devices 24 --memory-per-rank 1GiB --all | grep -c '^[* ][! ]-tp')
+[ "$rows" -gt 20 ] || fail "--all has $rows rows"
+want 0 '^ !-tp 8 ' --model "$llama" --devices 8 --nnodes 2 --memory-per-rank 1GiB
+grep -q '^! a tensor group lies on several hosts$' "$RUN/got" || fail "no word of the mark"
+
+# What cannot be, with the field; what fits nowhere says what is missing.
+want 2 '(tensor_parallel_size)' --model "$llama" --devices 4 -tp 2
+want 2 '(enable_expert_parallel)' --model "$experts" --devices 4 --enable-expert-parallel
+want 2 '(hosts)' --model "$llama" --devices 4 --hosts a:4
+want 2 '4 devices are not equal parts of 3 hosts (nnodes)' --model "$llama" --devices 4 --nnodes 3
+want 2 'goes with --devices.*(nnodes)' --model "$llama" --nnodes 2
+want 2 '(context_len)' --model "$llama" --devices 4 --memory-per-rank 1GiB --context-len 100000
+want 2 'devices is 2000; allowed are 0 to 1024' --model "$llama" --devices 2000
+want 3 'only steps of decoders are predicted, and bert is none (devices)' --model "$DATA/checkpoints/bert" --devices 2
+want 3 'the nearest, -tp [0-9]*.*, lacks [0-9.]* MiB a rank (memory)' --model "$llama" --devices 4 --memory-per-rank 100MiB
+want 3 '"fits":false,"layouts":\[{"flags":"[^"]*",[^{]*"fits":false,"missing":[1-9]' --model "$llama" --devices 4 --memory-per-rank 100MiB --json
+want 3 'memory-per-rank must say what the device has' --model "$llama" --devices 4
+
+# Of this host what it measures itself, in a moment; without --devices all is as ever.
+"$BIN/trireme" plan --backend cpu --model "$llama" --devices 2 >"$RUN/got" || fail "no layouts for a CPU"
+grep -q '^machine: a rank reads [0-9.]* GB/s at best (measured now, in equal parts)' "$RUN/got" || fail "$(cat "$RUN/got")"
+"$BIN/trireme" plan --backend cpu --model "$llama" -tp 2 | grep -q '^fits: ' || fail "a plan without --devices"
+echo "layouts are ranked, and what cannot be is refused"

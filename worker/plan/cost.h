@@ -1,0 +1,103 @@
+/* A prediction of how long steps take under a layout, term by term: reading weights and keys, products, the sums of
+ * tensor groups, the exchange between data-parallel shards, launches, transfers between stages. Pure arithmetic.
+ *
+ * A step that decodes is bound by reading what it needs once, a prompt by products; both follow DeepSpeed-Inference
+ * (Aminabadi et al. 2022, section V) and DeepSpeed-MoE (Rajbhandari et al. 2022, section 5). Weights, experts and
+ * attention run one behind the other, and each of them takes the longer of reading and computing: the term that bounds
+ * it gets its time, so that the terms add up to the step. */
+#ifndef TRI_WORKER_PLAN_COST_H
+#define TRI_WORKER_PLAN_COST_H
+
+#include "runtime/model/config.h"
+#include "runtime/model/layout.h"
+
+/* Time of one operation among P ranks with n bytes: start_s + rank_s x P + n / bytes_per_s (the model of Hockney, with
+ * one term more for the flags of P peers). */
+typedef struct tri_link {
+  double start_s, rank_s, bytes_per_s;
+} tri_link;
+
+/* Rates that a rank's kernels reach, not what the hardware could do at best; links inside a host and between hosts. */
+typedef struct tri_machine {
+  double read_bytes_per_s, flops_per_s;
+  double attention_flops_per_s; /* of prompts */
+  double op_s;                  /* seconds of each launched op beside what it reads or computes */
+  tri_link near_sum, far_sum, near_exchange, far_exchange, near_transfer, far_transfer;
+  int ranks_per_host; /* 0: all ranks are on one */
+} tri_machine;
+
+/* The most that any rank of a stage has and does. Bytes are read by a step, operations are done for each token. */
+typedef struct tri_cost_share {
+  double dense_bytes, dense_flops;   /* of its layers' matrices but the experts' */
+  double head_bytes, head_flops;     /* of the output layer; operations for each row that is drawn from */
+  double expert_bytes, expert_flops; /* of one expert of one layer, as far as the rank has it */
+  double key_bytes, key_flops;       /* of one key and value in one layer; operations for each query */
+  int layers, sparse_layers;         /* sparse ones have experts */
+  int local_layers;                  /* attention sees a window alone */
+  int ops, sums;                     /* of a step */
+} tri_cost_share;
+
+/* A model under a layout on a machine. */
+typedef struct tri_cost_model {
+  tri_machine machine;
+  tri_parallel p;
+  int hidden_size, window, experts, top_k;
+  const tri_cost_share *stages; /* [p.pp] */
+} tri_cost_model;
+
+/* Seconds. */
+typedef struct tri_cost {
+  double reads, products, sums, exchange, launches, transfers;
+} tri_cost;
+
+static inline double tri_cost_seconds(const tri_cost *c) {
+  return c->reads + c->products + c->sums + c->exchange + c->launches + c->transfers;
+}
+
+/* The work of a step. */
+typedef struct tri_cost_load {
+  double tokens, all_tokens; /* of one data-parallel shard; of all of them */
+  double drawn;              /* rows of logits of a shard */
+  double sequences, context; /* of a shard; keys of each */
+  double queries;            /* pairs of a query and a key that it sees, over context: half of a prompt's tokens */
+} tri_cost_load;
+
+/* One share of the experts, the busiest of a layer. */
+typedef struct tri_expert_load {
+  double experts, choices; /* that it reads; that it computes */
+} tri_expert_load;
+
+/* Adds what a shard has to the share of its stage. kv: the type of keys and values. c: of a decoder. */
+tri_status tri_cost_share_add(const tri_model_config *c, const tri_shard *s, tri_dtype dtype,
+                              tri_quantization quantization, tri_dtype kv, tri_cost_share *stage, tri_error *err);
+
+/* The mean, over seeded draws of top_k different experts for each token, of the most different experts and the most
+ * choices that one of `shares` nearly equal parts of them gets. Routers are trained to be balanced: each expert counts
+ * as equally likely. */
+tri_expert_load tri_cost_experts(int experts, int top_k, int shares, double tokens);
+
+double tri_cost_link(const tri_link *l, int ranks, double bytes);
+
+/* Seconds in which every rank of a stage sends `bytes` for its shard's tokens to the ranks that have their experts.
+ * Flat: all ranks of the stage talk to all, O(p). Coordinated (DeepSpeed-MoE, section 5.3, p = dp x tp ranks, L = tp):
+ * tokens are the same on all ranks of a tensor group, so each talks to the dp ranks of its number alone, and a sum over
+ * the group's tp finishes: O(p / L) + O(L). The sum is the one that every branch ends with and is counted there. */
+double tri_cost_exchange(const tri_machine *m, tri_parallel p, double bytes, bool flat);
+
+/* Tells whether some group of so many neighbouring ranks lies on several hosts. */
+bool tri_cost_crosses(const tri_machine *m, int ranks);
+
+/* One stage's part of a step, with the transfer to the next stage. */
+tri_cost tri_cost_stage(const tri_cost_model *m, int stage, const tri_cost_load *load);
+/* The whole step, stage after stage. */
+tri_cost tri_cost_step(const tri_cost_model *m, const tri_cost_load *load);
+
+/* One token for each of so many sequences of a group with `context` keys each: pp lanes share them, and in each lane dp
+ * shards. *out is one lane's way through all stages. Returns the seconds between two tokens of a sequence: all lanes
+ * take their turn on the slowest stage, which may take longer than one lane's way (GPipe's schedule, Huang et al.
+ * 2019, without its ends). */
+double tri_cost_decode(const tri_cost_model *m, int sequences, double context, tri_cost *out);
+/* A prompt of one sequence in one step. */
+tri_cost tri_cost_prompt(const tri_cost_model *m, double tokens);
+
+#endif

@@ -1,0 +1,105 @@
+/* Counts what a rank has and does from the map of its weights. */
+#include "runtime/load/weights.h"
+#include "worker/plan/cost.h"
+
+/* Ops of a layer that are launched one behind the other, as runtime/forward/layer.c has them. Sums count by themselves,
+ * and a shared expert runs beside the router. */
+static int layer_ops(const tri_model_config *c, bool sparse) {
+  bool branch_norms = c->norm.place == TRI_NORM_BOTH;
+  int norms = c->norm.one_norm ? 1 : 2;
+  int attention = 4; /* product, positions and cache, attention, product */
+  if (c->mla.on) attention += c->mla.low_rank_q ? 6 : 4;
+  if (c->attention.qk_norm == TRI_QK_NORM_WHOLE) attention += 2;
+  int mlp = sparse ? 5 : 2; /* router, choice with its map, both products, sum of the choices */
+  return attention + mlp + norms + (branch_norms ? 2 : 0);
+}
+
+static int layer_sums(const tri_model_config *c) {
+  int sums = c->norm.parallel_residual ? 1 : 2;
+  return sums + (c->attention.qk_norm == TRI_QK_NORM_WHOLE);
+}
+
+static bool is_of_experts(tri_weight_id id) { return id == TRI_W_EXPERT_UP || id == TRI_W_EXPERT_DOWN; }
+
+/* Bytes of a weight's elements and scales. */
+static double place_bytes(const tri_weight_place *at, int64_t rows) {
+  return (double)at->bytes + (at->dtype == TRI_I8 ? (double)rows * sizeof(float) : 0);
+}
+
+/* Adds up one layer's matrices. Vectors are small, and stay in caches. */
+static void add_layer(const tri_model_config *c, const tri_shard *s, const tri_weight_place *places, int layer,
+                      tri_cost_share *out) {
+  bool sparse = c->layer_flags[layer] & TRI_LAYER_SPARSE;
+  double expert_bytes = 0, expert_flops = 0;
+  for (int id = 0; id < TRI_W_COUNT; id++) {
+    tri_weight_shape shape = tri_shard_weight_shape(c, s, (tri_weight_id)id);
+    bool table = id == TRI_W_RELATIVE_BIAS;
+    if (shape.vector || !places[id].bytes || table) continue;
+    double bytes = place_bytes(&places[id], shape.n), flops = 2 * (double)shape.n * (double)shape.k;
+    if (is_of_experts((tri_weight_id)id)) {
+      expert_bytes += bytes / s->experts.count;
+      expert_flops += flops / s->experts.count;
+    } else {
+      out->dense_bytes += bytes;
+      out->dense_flops += flops;
+    }
+  }
+  if (sparse) {
+    out->expert_bytes = expert_bytes;
+    out->expert_flops = expert_flops;
+  }
+  out->sparse_layers += sparse;
+  out->local_layers += (c->layer_flags[layer] & TRI_LAYER_LOCAL) != 0;
+  out->ops += layer_ops(c, sparse);
+  out->sums += layer_sums(c);
+}
+
+/* The ends of a model: a lookup with its sum in front, the head with its norm and the draw behind. */
+static void add_ends(const tri_model_config *c, const tri_shard *s, const tri_weight_map *m, tri_cost_share *out) {
+  tri_weight_shape head = tri_shard_weight_shape(c, s, TRI_W_HEAD);
+  if (s->first_stage) {
+    out->ops += 1;
+    out->sums += 1;
+  }
+  if (!s->last_stage) return;
+  out->head_bytes = place_bytes(&m->global[TRI_W_HEAD], head.n);
+  out->head_flops = 2 * (double)head.n * (double)head.k;
+  out->ops += 3;
+  out->sums += 1;
+}
+
+/* A key's and its value's bytes, and the operations of a query with both: a multiplication and an addition for each
+ * element of either. A latent is both at once, for every head. */
+static void add_keys(const tri_model_config *c, const tri_shard *s, tri_dtype kv, tri_cost_share *out) {
+  double size = (double)tri_dtype_size(kv), heads = s->q_heads.count, d = (double)c->attention.head_dim;
+  double latent = (double)(c->mla.rank + c->mla.rope_dim);
+  out->key_bytes = c->mla.on ? latent * size : 2 * s->kv_heads.count * d * size;
+  out->key_flops = c->mla.on ? 2 * heads * (latent + (double)c->mla.rank) : 4 * heads * d;
+}
+
+static void most(double *a, double b) { *a = *a > b ? *a : b; }
+
+tri_status tri_cost_share_add(const tri_model_config *c, const tri_shard *s, tri_dtype dtype,
+                              tri_quantization quantization, tri_dtype kv, tri_cost_share *stage, tri_error *err) {
+  tri_weight_map m;
+  tri_cost_share own = {.layers = s->layers.count};
+  TRI_CHECK(tri_weight_map_make(c, s, NULL, dtype, quantization, &m, err));
+  for (int l = 0; l < s->layers.count; l++) add_layer(c, s, m.layers + l * TRI_W_COUNT, s->layers.first + l, &own);
+  add_ends(c, s, &m, &own);
+  add_keys(c, s, kv, &own);
+  tri_weight_map_free(&m);
+  most(&stage->dense_bytes, own.dense_bytes);
+  most(&stage->dense_flops, own.dense_flops);
+  most(&stage->head_bytes, own.head_bytes);
+  most(&stage->head_flops, own.head_flops);
+  most(&stage->expert_bytes, own.expert_bytes);
+  most(&stage->expert_flops, own.expert_flops);
+  most(&stage->key_bytes, own.key_bytes);
+  most(&stage->key_flops, own.key_flops);
+  stage->layers = own.layers; /* these are alike on all ranks of a stage */
+  stage->sparse_layers = own.sparse_layers;
+  stage->local_layers = own.local_layers;
+  stage->ops = own.ops;
+  stage->sums = own.sums;
+  return TRI_OK;
+}

@@ -1,0 +1,22 @@
+/* The machine that a prediction is for: what was measured of it, or else of machines of its kind. */
+#ifndef TRI_WORKER_PLAN_MACHINE_H
+#define TRI_WORKER_PLAN_MACHINE_H
+
+#include "worker/plan/cost.h"
+
+/* The best that hardware could do, as kernels/roofline.h measures it: a read-only sum, the library's largest product.
+ */
+typedef struct tri_ceilings {
+  double read_bytes_per_s, flops_per_s;
+} tri_ceilings;
+
+/* One NVIDIA H200 with 16-bit weights (docs/performance.md). */
+extern const tri_ceilings tri_h200_ceilings;
+
+/* The rates that our kernels reach of the ceilings, and the links of such machines. */
+tri_machine tri_machine_make(tri_ceilings best, bool device, int ranks_per_host);
+
+/* Measures this host in less than a second; each of so many ranks has an equal part of it. */
+tri_status tri_machine_measure(int ranks, tri_ceilings *out, tri_error *err);
+
+#endif

@@ -1,0 +1,29 @@
+/* The file of what workers have measured of this user's devices, which `trireme plan` predicts with. */
+#ifndef TRI_WORKER_PLAN_MACHINE_FILE_H
+#define TRI_WORKER_PLAN_MACHINE_FILE_H
+
+#include <limits.h>
+#include <stdbool.h>
+
+#include "runtime/base/dtype.h"
+#include "runtime/base/status.h"
+
+/* $XDG_CACHE_HOME/trireme/machine.json; without that variable, in ~/.cache. Empty: there is no such folder. */
+void tri_machine_file_path(char out[PATH_MAX]);
+
+/* "NVIDIA H200, sm_90, 132 SMs" of a backend's tactics_key: the device without its library. Empty: it has none. */
+enum { TRI_MACHINE_NAME = 160 };
+void tri_machine_name(const char *tactics_key, char out[TRI_MACHINE_NAME]);
+
+typedef struct tri_machine_figures {
+  double read_bytes_per_s, flops_per_s; /* the latter of products of one type */
+} tri_machine_figures;
+
+/* Returns whether the file has a device's figures for weights of a type. A file that is malformed anywhere has none,
+ * and the log says which field of which file it is. */
+bool tri_machine_file_find(const char *path, const char *device, tri_dtype type, tri_machine_figures *out);
+/* Adds figures to those of a file, replacing the same device's and type's, or begins one. */
+tri_status tri_machine_file_add(const char *path, const char *device, tri_dtype type, const tri_machine_figures *f,
+                                tri_error *err);
+
+#endif
