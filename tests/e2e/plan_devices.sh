@@ -58,12 +58,12 @@ predicted, with 192 keys for each sequence that decodes:
   -tp 4 --replicas 2                                          422      98304    0.109    0.109  2298025 at 256      0.11
   -tp 4 -ep 2 --replicas 2                                    424      98304    0.109    0.109  2297510 at 256      0.11
   -tp 4 --enable-expert-parallel --replicas 2                 427      98304    0.109    0.109  2296481 at 256      0.11
-  -tp 1 -dp 2 --enable-expert-parallel --replicas 4           427     393216    0.111    0.112  2289574 at 256      0.11
+  -tp 1 -dp 2 --enable-expert-parallel --replicas 4           430     393216    0.111    0.112  2289574 at 256      0.11
   -tp 2 -pp 2 --replicas 2                                    426      98304    0.117    0.154  1646035 at 256      0.12
   -tp 2 -pp 2 --enable-expert-parallel --replicas 2           429      98304    0.117    0.154  1645331 at 256      0.12
 
 * the most tokens per second; a prompt has 192 tokens
--dp with shared experts is planned and predicted, and workers do not run it yet
+-dp with shared experts is predicted, and devices do not run it yet: workers on hosts do
 10 of 23 layouts that fit; --all shows the others
 TABLE
 

@@ -85,7 +85,8 @@ static void print_table(const struct plan *p, const struct plan_machine *m, cons
   print_rows(p, r, &marks);
   printf("\n* the most tokens per second; a prompt has %.0f tokens\n", config->prompt);
   if (marks.crosses) printf("! a tensor group lies on several hosts\n");
-  if (marks.shards) printf("-dp with shared experts is planned and predicted, and workers do not run it yet\n");
+  if (marks.shards && config->ledger.device)
+    printf("-dp with shared experts is predicted, and devices do not run it yet: workers on hosts do\n");
   print_rest(p, r);
 }
 
