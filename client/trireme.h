@@ -277,6 +277,7 @@ typedef struct trireme_rank_status {
   const char *host;
   int64_t pid;
   uint64_t step, block, collective; /* block: the layer under way; UINT32_MAX: none, between steps */
+  const char *exchange;             /* of experts' rows: "dispatch" or "combine" while the rank is in it, else empty */
   double seconds_since_report;
 } trireme_rank_status;
 

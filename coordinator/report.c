@@ -73,6 +73,7 @@ void report_status(tri_core *c, int64_t now, const tri_peer *to, uint64_t id) {
                                                    .step = k->step,
                                                    .block = k->layer,
                                                    .collective = k->collective,
+                                                   .exchange = wire_str(tri_exchange_part_names[k->exchange]),
                                                    .seconds_since_report = (double)(now - k->last_report) / 1e9};
     }
   }

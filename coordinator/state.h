@@ -104,6 +104,7 @@ typedef struct rank_info {
   char host[64];
   int64_t pid, last_report;
   uint64_t step, layer, collective;
+  uint32_t exchange;   /* tri_exchange_part */
   int64_t progress_ns; /* when step, layer or collective last changed */
   bool measured;       /* floors: since they were last asked for, or earlier where they could not be */
   tri_floors floors;

@@ -45,9 +45,11 @@ static void check(tri_core *c, int64_t now, uint32_t index) {
   if (g->state == GROUP_STARTING || !since || now - last_progress < patience(c, g)) return;
   /* A group that stands still in a collective shows the same position on every rank. */
   const rank_info *k = &g->ranks[0];
-  member_lose(c, now, index, "no progress for %.1f s (rank 0 at step %llu, layer %lld, collective %llu)",
+  const char *exchange = tri_exchange_part_names[k->exchange];
+  member_lose(c, now, index, "no progress for %.1f s (rank 0 at step %llu, layer %lld, collective %llu%s%s)",
               (double)(now - last_progress) / 1e9, (unsigned long long)k->step,
-              k->layer == UINT32_MAX ? -1 : (long long)k->layer, (unsigned long long)k->collective);
+              k->layer == UINT32_MAX ? -1 : (long long)k->layer, (unsigned long long)k->collective,
+              *exchange ? ", in " : "", exchange);
 }
 
 void watchdog_tick(tri_core *c, int64_t now) {

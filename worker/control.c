@@ -90,7 +90,8 @@ static void send_health(struct control *c) {
   if (atomic_load(&w->loaded)) {
     m.health.step = c->sent_step = atomic_load(&w->engine->progress.step);
     m.health.layer = atomic_load(&w->engine->progress.layer);
-    m.health.collective = atomic_load(&w->group.world->sequence) + atomic_load(&w->group.tensor->sequence);
+    m.health.collective = tri_group_sequence(&w->group);
+    m.health.exchange = atomic_load(&w->engine->progress.exchange);
   }
   send_msg(c, &m);
 }

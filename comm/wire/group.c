@@ -167,6 +167,8 @@ static const tri_field health_fields[] = {
     G_U64(tri_group_health, step),
     G_U64(tri_group_health, layer),
     G_U64(tri_group_health, collective),
+    {TRI_F(TRI_FT_U32, "exchange", tri_group_health, exchange), .flags = TRI_FF_OMIT,
+     .max = TRI_NUM_EXCHANGE_PARTS - 1},
     {TRI_F(TRI_FT_BOOL, "busy", tri_group_health, busy)},
     G_U32(tri_group_health, running),
     G_U32(tri_group_health, waiting),

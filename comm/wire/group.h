@@ -35,7 +35,7 @@ typedef struct tri_group_register {
 } tri_group_register;
 
 typedef struct tri_group_health {
-  uint32_t group, rank;
+  uint32_t group, rank, exchange; /* tri_exchange_part */
   uint64_t epoch, step, layer, collective;
   bool busy;
   /* leader */

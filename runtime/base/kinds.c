@@ -3,3 +3,5 @@
 #include <stddef.h>
 
 const char *const tri_pooling_names[] = {"model", "cls", "mean", NULL};
+
+const char *const tri_exchange_part_names[] = {"", "dispatch", "combine"};

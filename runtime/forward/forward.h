@@ -13,7 +13,8 @@
 /* Counters that the health report reads from another thread: a rank that stands still shows where. */
 typedef struct tri_progress {
   _Atomic uint64_t step;
-  _Atomic uint32_t layer; /* under way, or TRI_LAYER_IDLE */
+  _Atomic uint32_t layer;    /* under way, or TRI_LAYER_IDLE */
+  _Atomic uint32_t exchange; /* tri_exchange_part */
 } tri_progress;
 #define TRI_LAYER_IDLE UINT32_MAX
 

@@ -204,17 +204,26 @@ void tri_emit_recv(tri_walk *w, void *buf, size_t bytes, int peer, int tag) {
   if (records(w)) note_move(w, NULL, buf);
 }
 
+/* For the health report, while a part of an exchange runs. */
+static void show_exchange(const tri_walk *w, tri_exchange_part part) {
+  tri_progress *p = w->f->cfg.progress;
+  if (p) atomic_store_explicit(&p->exchange, (uint32_t)part, memory_order_relaxed);
+}
+
 void tri_emit_dispatch(tri_walk *w, tri_exchange_form form, tri_mat x, int from) {
   tri_forward *f = w->f;
   const tri_buffers *b = &f->buf;
   size_t top_k = (size_t)f->cfg.model->moe.top_k;
   tri_exchange_rows all = {
       .x = b->exchange_x.data, .experts = (int32_t *)b->exchange_experts.data, .weights = b->exchange_weights.data};
-  if (runs(w)) tri_exchange_use(f->cfg.exchange, form);
-  if (runs(w))
+  if (runs(w)) {
+    show_exchange(w, TRI_IN_DISPATCH);
+    tri_exchange_use(f->cfg.exchange, form);
     w->st = tri_exchange_dispatch(f->cfg.exchange, f->exchanged, x.data + (size_t)from * (size_t)x.ld,
                                   (const int32_t *)b->experts.data + (size_t)from * top_k,
                                   b->expert_weights.data + (size_t)from * top_k, &all);
+    if (w->st == TRI_OK) show_exchange(w, TRI_NO_EXCHANGE);
+  }
   const void *reads[] = {x.data, b->experts.data, b->expert_weights.data};
   const void *writes[] = {all.x, all.experts, all.weights};
   if (records(w)) note(w, reads, COUNT(reads), writes, COUNT(writes));
@@ -224,7 +233,11 @@ void tri_emit_combine(tri_walk *w, tri_mat out, int from, bool accumulate) {
   tri_forward *f = w->f;
   const float *y = f->buf.exchange_y.data;
   float *to = out.data ? out.data + (size_t)from * (size_t)out.ld : NULL;
-  if (runs(w)) w->st = tri_exchange_combine(f->cfg.exchange, y, to, accumulate);
+  if (runs(w)) {
+    show_exchange(w, TRI_IN_COMBINE);
+    w->st = tri_exchange_combine(f->cfg.exchange, y, to, accumulate);
+    if (w->st == TRI_OK) show_exchange(w, TRI_NO_EXCHANGE);
+  }
   const void *reads[] = {y, accumulate || from ? out.data : NULL}, *writes[] = {out.data};
   if (records(w)) note(w, reads, COUNT(reads), writes, COUNT(writes));
 }

@@ -46,3 +46,10 @@ void tri_group_destroy(tri_group *g) {
   tri_comm_destroy(g->world);
   *g = (tri_group){0};
 }
+
+uint64_t tri_group_sequence(const tri_group *g) {
+  const tri_comm *all[] = {g->world, g->tensor, g->column, g->stage};
+  uint64_t n = 0;
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) n += all[i] ? atomic_load(&all[i]->sequence) : 0;
+  return n;
+}

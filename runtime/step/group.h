@@ -31,6 +31,9 @@ static inline bool tri_group_is_sampler(const tri_group *g) {
 }
 static inline bool tri_group_is_leader(const tri_group *g) { return g->world->rank == 0; }
 
+/* Returns how many operations this rank has begun in its communicators. */
+uint64_t tri_group_sequence(const tri_group *g);
+
 /* Takes over world, whose size must be that of the layout: tp, pp, dp and ep are read of it. */
 tri_status tri_group_create(tri_comm *world, tri_parallel layout, tri_group *out, tri_error *err);
 void tri_group_destroy(tri_group *g);

@@ -3,6 +3,7 @@
 # group starts again. A shard that has nothing to do for a long time stays in step.
 . "$(dirname "$0")/lib.sh"
 TOKENS=900
+STOP_THREAD=${STOP_THREAD:?the program that stops a thread}
 use_experts 6
 
 breaks() { # KIND SIGNAL PID
@@ -23,4 +24,14 @@ learn_answer $TOKENS # on one shard alone: the other is idle for 900 steps
 breaks "a shard's rank killed" KILL "$(rank_pid 0 1)"
 breaks "a shard's rank stopped" STOP "$(rank_pid 0 1)"
 breaks "the leader killed" KILL "$(rank_pid 0 0)"
+# The step thread hangs while its process goes on reporting: the others wait in an exchange, and the report names it.
+clients_start 8 $TOKENS
+"$STOP_THREAD" "$(rank_pid 0 1)" >"$RUN/stopped" 2>&1 &
+since=$(now_ms)
+clients_end "$since" 12000
+if ! grep -qi "not permitted" "$RUN/stopped"; then
+  grep -hqE "no progress for .* \(rank 0 at step [0-9]+, layer [0-9]+, collective [0-9]+, in (dispatch|combine)\)" "$RUN"/job.*.err || fail "a hanging exchange is not named: $WORDS"
+  serves_again "$(now_ms)"
+  echo "a shard's step thread hung: last client ended after $LAST ms ($WORDS)"
+fi
 stop_cluster TERM

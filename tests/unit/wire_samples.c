@@ -143,6 +143,7 @@ void fill_status(tri_cluster_status *s) {
                                   .step = 5,
                                   .block = 6,
                                   .collective = 7,
+                                  .exchange = str("combine"),
                                   .seconds_since_report = 0.5};
 }
 static void client_samples(sample *out, int *n) {
