@@ -265,11 +265,12 @@ typedef struct trireme_group_status {
   uint32_t group;
   uint64_t epoch;
   const char *state;
-  uint32_t tp, pp, dp, ep, running, waiting;
+  uint32_t tp, pp, running, waiting;
   uint64_t kv_pages, kv_pages_used; /* KV blocks, by the name that the protocol has for them */
   uint64_t steps, tokens;
   double scheduler_us_per_token;
   double scheduler_cpu_s; /* since the start, for these tokens; 0: not known */
+  uint32_t dp, ep;
 } trireme_group_status;
 
 typedef struct trireme_rank_status {
@@ -277,8 +278,8 @@ typedef struct trireme_rank_status {
   const char *host;
   int64_t pid;
   uint64_t step, block, collective; /* block: the layer under way; UINT32_MAX: none, between steps */
-  const char *exchange;             /* of experts' rows: "dispatch" or "combine" while the rank is in it, else empty */
   double seconds_since_report;
+  const char *exchange; /* of experts' rows: "dispatch" or "combine" while the rank is in it, else empty */
 } trireme_rank_status;
 
 typedef struct trireme_status {
