@@ -49,10 +49,9 @@ static bool lay_out(const tri_exchange_config *c, size_t starts[PIECES + 1]) {
 }
 
 bool tri_exchange_bytes(const tri_exchange_config *config, size_t *bytes) {
-  size_t starts[PIECES + 1];
-  if (!lay_out(config, starts)) return false;
-  *bytes = starts[PIECES];
-  return true;
+  size_t starts[PIECES + 1], gathered;
+  return lay_out(config, starts) && tri_exchange_gather_bytes(config, &gathered) &&
+         tri_size_add(starts[PIECES], gathered, bytes);
 }
 
 /* ---- creation ---- */
@@ -112,7 +111,11 @@ tri_status tri_exchange_create(const tri_exchange_config *config, tri_exchange *
   };
   memcpy(e->first_rank, config->first_rank, (size_t)config->num_experts * sizeof *e->first_rank);
   e->cfg.first_rank = e->first_rank;
-  tri_exchange_use(e, TRI_EXCHANGE_COORDINATED);
+  tri_exchange_use(e, tri_exchange_on_device(config) ? TRI_EXCHANGE_ALLGATHER : TRI_EXCHANGE_COORDINATED);
+  if (tri_exchange_gather_create(e) != TRI_OK) {
+    tri_exchange_destroy(e);
+    return tri_fail(err, TRI_NO_MEMORY, "exchange", "no memory for the rows of %d shards", config->dp);
+  }
   *out = e;
   return TRI_OK;
 }
@@ -122,6 +125,7 @@ static bool failed(const tri_comm *c) { return c && tri_comm_query(c) != TRI_OK;
 /* A late message may still be written into the block of an exchange that failed: it stays. */
 void tri_exchange_destroy(tri_exchange *e) {
   if (!e || failed(e->cfg.tensor) || failed(e->cfg.column) || failed(e->cfg.stage)) return;
+  tri_exchange_gather_destroy(e);
   tri_free(e);
 }
 
@@ -172,27 +176,17 @@ static tri_status gather_tables(tri_exchange *e, const int32_t *experts, const f
   return TRI_OK;
 }
 
-tri_status tri_exchange_dispatch(tri_exchange *e, const int32_t *rows, const float *x, const int32_t *experts,
+tri_status tri_exchange_dispatch(tri_exchange *e, const int32_t *rows, const void *x, const int32_t *experts,
                                  const float *weights, const tri_exchange_rows *all) {
-  size_t hidden = (size_t)e->cfg.hidden;
   TRI_CHECK(begin(e, rows));
   if (!e->stride) return TRI_OK;
+  if (e->form == TRI_EXCHANGE_ALLGATHER) return tri_exchange_gather_all(e, x, experts, weights, all);
   TRI_CHECK(gather_tables(e, experts, weights, all));
-  if (e->form != TRI_EXCHANGE_ALLGATHER) return tri_exchange_send_rows(e, x, all->x);
-  float *own = tri_exchange_row(e, all->x, e->cfg.d, 0);
-  memcpy(own, x, (size_t)rows[e->cfg.d] * hidden * sizeof *x);
-  return tri_exchange_gather(e->cfg.column, own, all->x, (size_t)e->stride * hidden * sizeof *x);
+  return tri_exchange_send_rows(e, x, all->x);
 }
 
 tri_status tri_exchange_combine(tri_exchange *e, const float *y, float *out, bool accumulate) {
-  size_t hidden = (size_t)e->cfg.hidden;
-  const float *sum = y;
   if (!e->stride) return TRI_OK;
-  if (e->form != TRI_EXCHANGE_ALLGATHER) return tri_exchange_return_rows(e, y, out, accumulate);
-  if (e->cfg.column) {
-    TRI_CHECK(tri_comm_reduce_scatter(e->cfg.column, y, e->wide, (size_t)e->stride * hidden));
-    sum = e->wide;
-  }
-  tri_exchange_put(out, sum, (size_t)e->rows[e->cfg.d] * hidden, accumulate);
-  return TRI_OK;
+  bool gathered = e->form == TRI_EXCHANGE_ALLGATHER;
+  return (gathered ? tri_exchange_scatter_sums : tri_exchange_return_rows)(e, y, out, accumulate);
 }

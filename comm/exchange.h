@@ -11,7 +11,8 @@
  * are zero there. Behind a combine the sum of `out` over the tensor group is the layer's result, whatever the form: the
  * all-reduce that ends the branch completes it.
  *
- *   ALLGATHER    All rows go to the whole column; a reduce-scatter over it brings the results back.
+ *   ALLGATHER    All rows go to the whole column; a reduce-scatter over it brings the results back. The only one on
+ *                device memory: nothing of it depends on what the tables say, so no host waits for a device.
  *   COORDINATED  (d, t) sends a row to those (d', t) alone that have one of its experts, and adds what comes back in
  *                the order of d'. Experts of other columns are their columns' to serve.
  *   SHARE        (d, t) has the t-th part of its shard's rows. It sends them along the column to the shards that have
@@ -39,8 +40,10 @@ typedef struct tri_exchange_config {
   tri_comm *tensor, *column, *stage; /* of tp, dp and dp * tp ranks, ordered by t, d and d * tp + t; borrowed. Those of
                                         one rank may be NULL */
   int tp, dp, t, d;
-  int max_rows; /* of a shard in one exchange */
-  int hidden;   /* elements of a row, float32 */
+  int max_rows;         /* of a shard in one exchange */
+  tri_backend *backend; /* in whose memory rows lie, by its compute stream; NULL: the host's */
+  tri_dtype type;       /* of rows on their way there; results are float32. Other than float32: ALLGATHER alone */
+  int hidden;           /* elements of a row */
   int top_k;
   int num_experts, etp;
   const int32_t *first_rank; /* [num_experts] stage rank of each expert's first slice; copied. A shard has all slices */
@@ -60,17 +63,18 @@ const char *tri_exchange_form_name(tri_exchange_form form); /* "allgather", ... 
 
 /* The caller's memory for the rows that a dispatch brings together, numbered d * stride + i as above. */
 typedef struct tri_exchange_rows {
-  float *x;         /* [dp * max_rows, hidden] */
+  void *x;          /* [dp * max_rows, hidden] */
   int32_t *experts; /* [dp * max_rows, top_k]; -1: none, as of rows that a shard does not have */
   float *weights;   /* [dp * max_rows, top_k] */
 } tri_exchange_rows;
 
 /* Rows of all shards in this exchange: rows[dp], the same on every rank; 0 is allowed, also of all of them. x, experts,
  * weights: this shard's, rows[d] of them, contiguous. All ranks of the stage call it. */
-tri_status tri_exchange_dispatch(tri_exchange *e, const int32_t *rows, const float *x, const int32_t *experts,
+tri_status tri_exchange_dispatch(tri_exchange *e, const int32_t *rows, const void *x, const int32_t *experts,
                                  const float *weights, const tri_exchange_rows *all);
 /* Follows the dispatch of the same rows; what that brought together is not looked at again. y: [dp * stride, hidden],
- * this rank's weighted sums; out: [rows[d], hidden], added to with `accumulate`. */
+ * this rank's weighted sums; out: [rows[d], hidden], added to with `accumulate` (TRI_UNSUPPORTED on device
+ * memory). */
 tri_status tri_exchange_combine(tri_exchange *e, const float *y, float *out, bool accumulate);
 
 #endif

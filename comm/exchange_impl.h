@@ -27,6 +27,9 @@ struct tri_exchange {
   float *wide, *narrow;            /* packed rows: of all shards, and what one share brings or gets */
   size_t *to_bytes, *from_bytes;   /* [dp * tp] packed rows to each peer and from it, in a dispatch */
   float **cursors;                 /* [dp * tp] */
+  /* ALLGATHER, in the memory of rows */
+  int32_t *nobody; /* [max_rows, top_k] -1 */
+  float *sums;     /* [max_rows, hidden] */
 };
 
 static inline int tri_exchange_share_start(int rows, int parts, int part) {
@@ -52,6 +55,18 @@ static inline tri_status tri_exchange_gather(tri_comm *c, const void *own, void 
 static inline void tri_exchange_put(float *restrict out, const float *restrict sum, size_t n, bool accumulate) {
   if (!accumulate) memcpy(out, sum, n * sizeof *out);
   for (size_t i = 0; accumulate && i < n; i++) out[i] += sum[i];
+}
+
+/* ALLGATHER (exchange_gather.c). */
+bool tri_exchange_gather_bytes(const tri_exchange_config *c, size_t *bytes);
+tri_status tri_exchange_gather_create(tri_exchange *e);
+void tri_exchange_gather_destroy(tri_exchange *e);
+tri_status tri_exchange_gather_all(tri_exchange *e, const void *x, const int32_t *experts, const float *weights,
+                                   const tri_exchange_rows *all);
+tri_status tri_exchange_scatter_sums(tri_exchange *e, const float *y, float *out, bool accumulate);
+
+static inline bool tri_exchange_on_device(const tri_exchange_config *c) {
+  return c->backend && !c->backend->host_memory;
 }
 
 /* The forms in which a row goes to the peers that have its experts, once the tables are there. */

@@ -20,7 +20,7 @@ check() {
       folder("comm", below " kernels/ comm/comm.h comm/exchange.h comm/exchange_impl.h comm/shm.h")
       folder("comm/device", below " kernels/ comm/comm.h comm/device/")
       folder("comm/wire", below " comm/wire/")
-      below = below " runtime/model/ kernels/ comm/comm.h offload/"
+      below = below " runtime/model/ kernels/ comm/comm.h comm/exchange.h offload/"
       folder("runtime/load", below " runtime/load/")
       folder("runtime/step", below " runtime/step/")
       below = below " runtime/load/ runtime/step/"

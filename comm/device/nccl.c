@@ -24,6 +24,7 @@ enum { MIN_VERSION = 21800 }; /* 2.18: non-blocking communicators with the confi
   X(ncclGetErrorString)                                                                                                \
   X(ncclAllReduce)                                                                                                     \
   X(ncclAllGather)                                                                                                     \
+  X(ncclReduceScatter)                                                                                                 \
   X(ncclBroadcast)                                                                                                     \
   X(ncclSend)                                                                                                          \
   X(ncclRecv)
@@ -75,6 +76,13 @@ static tri_status nccl_all_gather(tri_comm *c, const void *send, void *recv, siz
   return check(c, n->ncclAllGather(send, recv, bytes, ncclInt8, n->comm, n->stream));
 }
 
+static tri_status nccl_reduce_scatter(tri_comm *c, const float *send, float *recv, size_t count) {
+  struct impl *n = impl_of(c);
+  tri_status st = nccl_poll(c);
+  if (st != TRI_OK || !count) return st;
+  return check(c, n->ncclReduceScatter(send, recv, count, ncclFloat32, ncclSum, n->comm, n->stream));
+}
+
 static tri_status nccl_broadcast(tri_comm *c, void *buf, size_t bytes, int root) {
   struct impl *n = impl_of(c);
   tri_status st = nccl_poll(c);
@@ -121,6 +129,7 @@ static const tri_comm_ops nccl_ops = {
     .name = "nccl",
     .all_reduce = nccl_all_reduce,
     .all_gather = nccl_all_gather,
+    .reduce_scatter = nccl_reduce_scatter,
     .broadcast = nccl_broadcast,
     .isend = nccl_isend,
     .wait = nccl_wait,

@@ -83,10 +83,6 @@ static tri_status prepare(tri_engine *e, const tri_engine_config *config, tri_ch
   TRI_CHECK(set_use(&e->model, config, err));
   tri_parallel p = e->group->p;
   p.quantized = config->quantization != TRI_QUANTIZE_NONE;
-  if (tri_parallel_dp(p) > 1 && !e->backend->host_memory)
-    return tri_fail(err, TRI_UNSUPPORTED, "data_parallel_size",
-                    "devices cannot exchange the rows of several shards yet: give -tp %d -ep %d instead of shards",
-                    tri_parallel_stage_size(p), tri_parallel_stage_size(p));
   TRI_CHECK(tri_shard_make(&e->model, p, &e->shard, err));
   if (config->load_format != TRI_LOAD_DUMMY) TRI_CHECK(tri_checkpoint_open(config->model_dir, ckpt, err));
   find_head(&e->model, *ckpt);
@@ -98,9 +94,10 @@ static tri_status connect(tri_engine *e, tri_error *err) {
   tri_backend *be = e->backend;
   tri_group *g = e->group;
   if (g->p.tp > 1) TRI_CHECK(be->ops.comm_create(be, g->tensor, true, &e->device_tensor, err));
+  if (g->column) TRI_CHECK(be->ops.comm_create(be, g->column, true, &e->device_column, err));
   if (g->p.pp > 1) TRI_CHECK(be->ops.comm_create(be, g->world, false, &e->device_world, err));
-  const tri_comm *made[] = {e->device_tensor, e->device_world};
-  for (int i = 0; i < 2; i++)
+  const tri_comm *made[] = {e->device_tensor, e->device_column, e->device_world};
+  for (size_t i = 0; i < sizeof made / sizeof *made; i++)
     if (made[i] && made[i]->about[0] && g->world->rank == 0) tri_log(TRI_LOG_INFO, "engine", "%s", made[i]->about);
   return TRI_OK;
 }
@@ -277,13 +274,15 @@ static void free_steps(tri_engine *e) {
 
 static bool is_sound(const tri_engine *e) {
   return (!e->device_tensor || tri_comm_query(e->device_tensor) == TRI_OK) &&
+         (!e->device_column || tri_comm_query(e->device_column) == TRI_OK) &&
          (!e->device_world || tri_comm_query(e->device_world) == TRI_OK);
 }
 
 static void disconnect(tri_engine *e) {
   tri_comm_destroy(e->device_tensor);
+  tri_comm_destroy(e->device_column);
   tri_comm_destroy(e->device_world);
-  e->device_tensor = e->device_world = NULL;
+  e->device_tensor = e->device_column = e->device_world = NULL;
 }
 
 void tri_engine_destroy(tri_engine *e) {

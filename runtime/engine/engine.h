@@ -54,7 +54,8 @@ typedef struct tri_engine {
   tri_group *group;
   tri_exchange *exchange; /* of several shards, else NULL */
   tri_exchange_choice exchange_choice;
-  tri_comm *device_tensor, *device_world; /* the group's, for the backend's memory; NULL where the host's serve */
+  tri_comm *device_tensor, *device_column,
+      *device_world; /* the group's, for the backend's memory; NULL where the host's serve */
   tri_weights *weights;
   tri_kv_cache *kv;
   tri_slots *slots;

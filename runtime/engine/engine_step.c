@@ -106,6 +106,7 @@ tri_status tri_engine_begin(tri_engine *e, const void *bytes, size_t len) {
 /* While a step is under way: a peer that is gone would be waited for on the device without end. */
 static tri_status look_at_peers(tri_engine *e) {
   tri_status st = e->device_tensor ? tri_comm_poll(e->device_tensor) : TRI_OK;
+  if (st == TRI_OK && e->device_column) st = tri_comm_poll(e->device_column);
   if (st == TRI_OK && e->device_world) st = tri_comm_poll(e->device_world);
   return st == TRI_OK ? TRI_AGAIN : st;
 }
@@ -118,6 +119,7 @@ tri_status tri_engine_poll(tri_engine *e, const tri_step_result **result) {
   tri_status st = be->ops.event_query(be, TRI_EVENT_STEP + e->first);
   if (st == TRI_AGAIN) return look_at_peers(e);
   if (st == TRI_OK && e->device_tensor) st = tri_comm_query(e->device_tensor); /* what sums and transfers met there */
+  if (st == TRI_OK && e->device_column) st = tri_comm_query(e->device_column);
   if (st == TRI_OK && e->device_world) st = tri_comm_query(e->device_world);
   if (st != TRI_OK) return st;
   e->first = (e->first + 1) % e->depth;

@@ -9,13 +9,15 @@
 
 enum { ROUNDS = 5 };
 
-static tri_exchange_config config_of(const tri_model_config *c, const tri_shard *s, const tri_limits *l) {
+static tri_exchange_config config_of(const tri_model_config *c, const tri_shard *s, const tri_limits *l,
+                                     tri_dtype type) {
   tri_parallel p = s->p;
   return (tri_exchange_config){.tp = p.tp,
                                .dp = tri_parallel_dp(p),
                                .t = p.tp_rank,
                                .d = p.dp_rank,
                                .max_rows = tri_exchanged_rows(l),
+                               .type = type,
                                .hidden = (int)c->hidden_size,
                                .top_k = (int)c->moe.top_k,
                                .num_experts = (int)c->moe.num_experts,
@@ -23,7 +25,7 @@ static tri_exchange_config config_of(const tri_model_config *c, const tri_shard 
 }
 
 bool tri_engine_exchange_bytes(const tri_model_config *c, const tri_shard *s, const tri_limits *limits, size_t *out) {
-  tri_exchange_config config = config_of(c, s, limits);
+  tri_exchange_config config = config_of(c, s, limits, TRI_F32);
   *out = 0;
   return config.dp == 1 || tri_exchange_bytes(&config, out);
 }
@@ -118,17 +120,30 @@ static tri_status choose(const struct trial *t, const tri_exchange_config *c, tr
 
 /* ---- creation ---- */
 
+/* Devices have one form. */
+static tri_status check_form(const tri_engine *e, int *form, tri_error *err) {
+  if (e->backend->host_memory) return TRI_OK;
+  if (*form != TRI_EXCHANGE_FORMS && *form != TRI_EXCHANGE_ALLGATHER)
+    return tri_fail(err, TRI_UNSUPPORTED, "all2all_backend", "devices exchange rows by allgather alone, not by %s",
+                    tri_exchange_form_name((tri_exchange_form)*form));
+  *form = TRI_EXCHANGE_ALLGATHER;
+  return TRI_OK;
+}
+
 tri_status tri_engine_make_exchange(tri_engine *e, int form, tri_error *err) {
   const tri_group *g = e->group;
-  tri_exchange_config c = config_of(&e->model, &e->shard, &e->limits);
+  tri_dtype type = tri_step_arena_type(&e->model, e->backend->narrow_activations, e->weights->products);
+  tri_exchange_config c = config_of(&e->model, &e->shard, &e->limits, type);
   struct trial t = {.e = e};
   tri_status st = TRI_OK;
   if (c.dp == 1) return TRI_OK;
+  TRI_CHECK(check_form(e, &form, err));
   int32_t *first_rank = tri_calloc((size_t)c.num_experts, sizeof *first_rank);
   if (!first_rank) return tri_fail(err, TRI_NO_MEMORY, "exchange", "no memory");
   find_ranks(&e->model, e->shard.p, first_rank);
   c.tensor = g->tensor;
-  c.column = g->column;
+  c.column = e->device_column ? e->device_column : g->column;
+  c.backend = e->backend;
   c.stage = g->stage;
   c.first_rank = first_rank;
   TRI_TRY(tri_exchange_create(&c, &e->exchange, err));

@@ -84,6 +84,12 @@ static inline tri_mat tri_rows(tri_mat m, int rows) {
   m.rows = rows;
   return m;
 }
+/* The rows from `first` on. */
+static inline tri_mat tri_rows_from(tri_mat m, int first) {
+  m.data = (float *)((char *)m.data + (size_t)first * (size_t)m.ld * tri_dtype_size(m.dtype));
+  m.rows -= first;
+  return m;
+}
 static inline tri_mat tri_columns(tri_mat m, int from, int n) {
   m.data = (float *)((char *)m.data + (size_t)from * tri_dtype_size(m.dtype));
   m.cols = n;

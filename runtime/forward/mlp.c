@@ -17,11 +17,13 @@ void tri_walk_mlp(tri_walk *w, const tri_layer *y, tri_mat in) {
   tri_emit_linear(w, tri_down_of(w, TRI_BIASED(y->w, DOWN), units));
 }
 
-/* The expert that every token takes: the routed ones add to what it gives. */
-static void shared_expert(tri_walk *w, const tri_layer *y, tri_mat in) {
+/* The expert that every token takes: the routed ones add to what it gives, or, behind an exchange, it adds to theirs.
+ */
+static void shared_expert(tri_walk *w, const tri_layer *y, tri_mat in, bool accumulate) {
   int units = w->f->cfg.shard.shared_ff.count;
   up(w, in, &y->w[TRI_W_SHARED_UP], &tri_no_weight, units);
   tri_linear_args down = tri_down_of(w, &y->w[TRI_W_SHARED_DOWN], &tri_no_weight, units);
+  down.accumulate |= accumulate;
   if (w->f->cfg.model->moe.shared_gate) {
     tri_mat gate = tri_rows(w->f->buf.shared_gate, in.rows);
     tri_emit_linear(w, tri_linear_of(w, in, &y->w[TRI_W_SHARED_GATE], &tri_no_weight, gate));
@@ -42,9 +44,10 @@ static int take_rows(tri_forward *f, int from) {
 }
 
 /* Every rank makes as many exchanges as the shard with the most rows wants. */
-static void exchanged(tri_walk *w, const tri_layer *y, tri_mat in, bool accumulate) {
+static void exchange(tri_walk *w, const tri_layer *y, tri_mat in) {
   tri_forward *f = w->f;
   int dp = tri_parallel_dp(f->cfg.shard.p);
+  bool accumulate = f->cfg.model->norm.parallel_residual;
   for (int from = 0, most; w->st == TRI_OK && (most = take_rows(f, from)) > 0; from += most) {
     tri_exchange_form form = f->cfg.exchange_choice.by_size[tri_exchange_size(most)];
     tri_emit_dispatch(w, form, in, from);
@@ -54,26 +57,34 @@ static void exchanged(tri_walk *w, const tri_layer *y, tri_mat in, bool accumula
   }
 }
 
+/* All shards' rows, with a map that is made of them. */
+static void experts_of_shards(tri_walk *w, const tri_layer *y, tri_mat in) {
+  tri_moe_route_args route = tri_route_of(w, y);
+  route.map = (tri_expert_map){0};
+  tri_emit_linear(w, tri_linear_of(w, in, TRI_BIASED(y->w, ROUTER), tri_rows(w->f->buf.router, in.rows)));
+  tri_emit_moe_route(w, route);
+  exchange(w, y, in);
+  if (w->f->cfg.model->moe.has_shared) shared_expert(w, y, in, true);
+}
+
 /* Routing is a chain of short kernels, and the shared expert reads weights as fast as memory gives them: they run
  * beside each other. The routed experts fill the device by themselves. */
 void tri_walk_experts(tri_walk *w, const tri_layer *y, tri_mat in) {
-  const tri_model_config *c = w->f->cfg.model;
-  bool several = tri_parallel_dp(w->f->cfg.shard.p) > 1;
+  bool has_shared = w->f->cfg.model->moe.has_shared;
   tri_mat router = tri_rows(w->f->buf.router, in.rows);
   tri_moe_experts_args routed = tri_experts_of(w, y, in);
-  tri_moe_route_args route = tri_route_of(w, y);
-  if (several) route.map = (tri_expert_map){0}; /* made of all shards' rows */
-  if (c->moe.has_shared) {
+  if (tri_parallel_dp(w->f->cfg.shard.p) > 1) {
+    experts_of_shards(w, y, in);
+    return;
+  }
+  if (has_shared) {
     tri_emit_side_begin(w);
-    shared_expert(w, y, in);
+    shared_expert(w, y, in, false);
     tri_emit_side_end(w);
     routed.accumulate = true;
   }
   tri_emit_linear(w, tri_linear_of(w, in, TRI_BIASED(y->w, ROUTER), router));
-  tri_emit_moe_route(w, route);
-  if (c->moe.has_shared) tri_emit_side_join(w);
-  if (several)
-    exchanged(w, y, in, routed.accumulate);
-  else
-    tri_emit_moe_experts(w, routed);
+  tri_emit_moe_route(w, tri_route_of(w, y));
+  if (has_shared) tri_emit_side_join(w);
+  tri_emit_moe_experts(w, routed);
 }

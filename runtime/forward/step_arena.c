@@ -98,7 +98,7 @@ static tri_dtype qkv_type(const tri_model_config *c, tri_dtype products) {
 }
 
 static void set_types(struct table *t) {
-  static const tri_buffer_id of_products[] = {TRI_BUF_h, TRI_BUF_attn, TRI_BUF_up, TRI_BUF_act};
+  static const tri_buffer_id of_products[] = {TRI_BUF_h, TRI_BUF_attn, TRI_BUF_up, TRI_BUF_act, TRI_BUF_exchange_x};
   for (size_t i = 0; i < sizeof of_products / sizeof *of_products; i++) t->to[of_products[i]].type = t->cfg->products;
   t->to[TRI_BUF_qkv].type = qkv_type(t->cfg->model, t->cfg->products);
 }

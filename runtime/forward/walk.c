@@ -219,7 +219,7 @@ void tri_emit_dispatch(tri_walk *w, tri_exchange_form form, tri_mat x, int from)
   if (runs(w)) {
     show_exchange(w, TRI_IN_DISPATCH);
     tri_exchange_use(f->cfg.exchange, form);
-    w->st = tri_exchange_dispatch(f->cfg.exchange, f->exchanged, x.data + (size_t)from * (size_t)x.ld,
+    w->st = tri_exchange_dispatch(f->cfg.exchange, f->exchanged, tri_rows_from(x, from).data,
                                   (const int32_t *)b->experts.data + (size_t)from * top_k,
                                   b->expert_weights.data + (size_t)from * top_k, &all);
     if (w->st == TRI_OK) show_exchange(w, TRI_NO_EXCHANGE);

@@ -143,6 +143,7 @@ static void check_tables(const struct stage *s, const struct data *data, const s
 static void check_no_others(const struct stage *s, const struct data *data, const struct buffers *b,
                             tri_exchange_form form) {
   struct sizes n = sizes_of(s);
+  const float *x = b->all.x;
   int me = s->cfg.d * s->cfg.tp + s->cfg.t;
   if (form == TRI_EXCHANGE_ALLGATHER || (form == TRI_EXCHANGE_COORDINATED && n.shards == 1)) return;
   for (size_t row = 0; row < n.shards * (size_t)data->stride; row++) {
@@ -154,7 +155,7 @@ static void check_no_others(const struct stage *s, const struct data *data, cons
         here = b->all.experts[k] >= 0 && s->first_rank[b->all.experts[k]] / s->cfg.tp == s->cfg.d;
       wanted |= here;
     }
-    for (size_t j = 0; j < n.hidden; j++) MUST(isnan(b->all.x[row * n.hidden + j]) != wanted);
+    for (size_t j = 0; j < n.hidden; j++) MUST(isnan(x[row * n.hidden + j]) != wanted);
   }
 }
 
@@ -165,6 +166,7 @@ static double expert_slice(int expert, int slice, double x, size_t element) {
 
 static void run_own_experts(const struct stage *s, const struct data *data, struct buffers *b) {
   struct sizes n = sizes_of(s);
+  const float *x = b->all.x;
   int me = s->cfg.d * s->cfg.tp + s->cfg.t;
   for (size_t row = 0; row < n.shards * (size_t)data->stride; row++) {
     float *y = b->y + row * n.hidden;
@@ -173,7 +175,7 @@ static void run_own_experts(const struct stage *s, const struct data *data, stru
       int expert = b->all.experts[row * n.top_k + k], slice = expert < 0 ? -1 : me - s->first_rank[expert];
       float weight = b->all.weights[row * n.top_k + k];
       for (size_t j = 0; slice >= 0 && slice < s->layout.etp && j < n.hidden; j++)
-        y[j] += weight * (float)expert_slice(expert, slice, b->all.x[row * n.hidden + j], j);
+        y[j] += weight * (float)expert_slice(expert, slice, x[row * n.hidden + j], j);
     }
   }
 }

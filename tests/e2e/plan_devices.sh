@@ -63,7 +63,7 @@ predicted, with 192 keys for each sequence that decodes:
   -tp 2 -pp 2 --enable-expert-parallel --replicas 2           429      98304    0.117    0.154  1645331 at 256      0.12
 
 * the most tokens per second; a prompt has 192 tokens
--dp with shared experts is predicted, and devices do not run it yet: workers on hosts do
+shards (-dp) on devices have not been measured yet
 10 of 23 layouts that fit; --all shows the others
 TABLE
 

@@ -85,8 +85,7 @@ static void print_table(const struct plan *p, const struct plan_machine *m, cons
   print_rows(p, r, &marks);
   printf("\n* the most tokens per second; a prompt has %.0f tokens\n", config->prompt);
   if (marks.crosses) printf("! a tensor group lies on several hosts\n");
-  if (marks.shards && config->ledger.device)
-    printf("-dp with shared experts is predicted, and devices do not run it yet: workers on hosts do\n");
+  if (marks.shards && config->ledger.device) printf("shards (-dp) on devices have not been measured yet\n");
   print_rest(p, r);
 }
 
