@@ -54,6 +54,10 @@ multi() {
     echo "== tensor x pipeline parallel $layout"
     tests/modelcheck/all.sh "$bin/modelcheck" "$data" "cuda-$layout" || failed=1
   done
+  for n in 2 4; do
+    [ "$devices" -ge $n ] || continue
+    tests/modelcheck/all.sh "$bin/modelcheck" "$data" "cuda-experts-$n" || failed=1
+  done
   return $failed
 }
 

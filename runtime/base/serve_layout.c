@@ -44,3 +44,8 @@ int tri_serve_num_groups(const tri_serve_options *o) {
   tri_serve_layout l;
   return tri_serve_layout_make(o, &l, NULL) == TRI_OK ? l.replicas : 1;
 }
+
+bool tri_serve_is_one_rank(const tri_serve_options *o) {
+  tri_serve_layout l;
+  return tri_serve_layout_make(o, &l, NULL) == TRI_OK && tri_serve_layout_world(&l) * l.replicas == 1;
+}

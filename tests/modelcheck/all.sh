@@ -4,6 +4,7 @@
 #   single-more  one rank: more chunks, block sizes and types
 #   cuda         one rank on an NVIDIA device, in float32, 16 bits (where the limits are rounding.json's) and int8; skipped
 #                (77) where there is none
+#   cuda-experts-N  every model with experts over 2 or 4 devices, its experts shared, in shards and without
 #   cuda-TPxPP   so many ranks, each on a device of its own, in float32
 #   experts      every model with experts, these shared among ranks (-ep)
 #   shards       the same in shards (-dp) that exchange rows; shards-more: in every form
@@ -179,6 +180,15 @@ shards-more)
     experts 2 1 3 -ep 3 --all2all-backend $form
     experts 1 1 2 -ep 2 --all2all-backend $form --quantization int8
   done
+  ;;
+cuda-experts-2)
+  experts 2 1 1 -ep 2 --backend cuda --dtype float32
+  experts 1 1 2 -ep 2 --all2all-backend auto --backend cuda --dtype float32 --exchange-rows 7
+  ;;
+cuda-experts-4)
+  experts 4 1 1 -ep 4 --backend cuda --dtype float32
+  experts 2 1 2 -ep 4 --all2all-backend auto --backend cuda --dtype float32 --chunk 9
+  experts 1 2 2 -ep 2 --all2all-backend auto --backend cuda --dtype float32
   ;;
 cuda-*x*)
   layout=${what#cuda-}

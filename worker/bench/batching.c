@@ -381,7 +381,7 @@ int main(int argc, char **argv) {
   const tri_serve_options *o = &b.o.serve;
   tri_status st = TRI_OK;
   if (!o->model) st = tri_fail(&err, TRI_USAGE, "model", "--model is missing");
-  if (o->tp * o->pp * o->dp != 1)
+  if (!tri_serve_is_one_rank(o))
     st = tri_fail(&err, TRI_USAGE, "tensor-parallel-size", "it runs one rank: the layout can only be that");
   if (st == TRI_OK) st = set_up(&b, &err);
   if (st == TRI_OK) st = run(&b, &err);

@@ -359,7 +359,7 @@ int main(int argc, char **argv) {
   spec.count = n;
   int code = tri_options_main(&spec, &b.o, argc, argv, &opts);
   if (code >= 0) return code;
-  if (b.o.serve.tp * b.o.serve.pp * b.o.serve.dp != 1) {
+  if (!tri_serve_is_one_rank(&b.o.serve)) {
     fprintf(stderr, "trireme bench latency: it times one rank: --tensor-parallel-size, --pipeline-parallel-size and "
                     "--data-parallel-size can only be 1; trireme up and trireme bench serve measure several\n");
     tri_options_free(opts);

@@ -12,7 +12,7 @@
 #include "runtime/base/log.h"
 #include "runtime/base/topo.h"
 #include "runtime/base/wait.h"
-#include "runtime/base/serve_options.h"
+#include "runtime/base/serve_layout.h"
 #include "runtime/base/version.h"
 #include "runtime/load/weights.h"
 
@@ -181,7 +181,10 @@ static tri_status set_up(struct bench *b, tri_error *err) {
   if (b->model.seq2seq.on)
     return tri_fail(err, TRI_UNSUPPORTED, "model", "model_type %s is an encoder-decoder: only single models are timed",
                     b->model.arch->model_type);
-  TRI_TRY(tri_shard_make(&b->model, (tri_parallel){.tp = o->tp, .pp = 1}, &b->shard, err));
+  tri_serve_layout y;
+  TRI_TRY(tri_serve_layout_make(o, &y, err));
+  tri_parallel p = {.tp = y.tp, .pp = 1, .dp = y.dp, .ep = y.ep};
+  TRI_TRY(tri_shard_make(&b->model, p, &b->shard, err));
   TRI_TRY(tri_checkpoint_open(o->model, &b->ckpt, err));
   TRI_TRY(
       tri_weight_map_make(&b->model, &b->shard, b->ckpt, dtype_of(o), (tri_quantization)o->quantization, &map, err));
@@ -204,17 +207,18 @@ static void print(struct bench *b) {
         "{\"model\":\"%s\",\"backend\":\"%s\",\"isa\":\"%s\",\"threads\":%d,\"tp\":%d,\"io\":\"%s\",\"direct\":%s,"
         "\"queue_depth\":%d,\"piece_bytes\":%zu,\"weight_bytes\":%zu,\"read_bytes\":%.0f,\"seconds\":%.4f,"
         "\"bytes_per_s\":%.0f,\"floor_bytes\":%.0f,\"floor_seconds\":%.4f,\"floor_bytes_per_s\":%.0f,\"ratio\":%.3f}\n",
-        b->model.arch->model_type, b->backend->name, b->backend->isa, b->threads, b->o.serve.tp, b->io_name,
-        b->direct ? "true" : "false", b->o.depth, b->io.piece_bytes, b->weight_bytes, b->read_bytes, load, rate,
-        b->file_bytes, floor, floor_rate, rate / floor_rate);
+        b->model.arch->model_type, b->backend->name, b->backend->isa, b->threads, tri_parallel_stage_size(b->shard.p),
+        b->io_name, b->direct ? "true" : "false", b->o.depth, b->io.piece_bytes, b->weight_bytes, b->read_bytes, load,
+        rate, b->file_bytes, floor, floor_rate, rate / floor_rate);
     return;
   }
   printf("%s, %.1f MB of weights, rank 0 of %d, backend %s %s, %d threads; %s, %d reads of %d MiB at once, %s\n"
          "load:  %9.1f MB in %8.3f s   %7.3f GB/s\n"
          "floor: %9.1f MB in %8.3f s   %7.3f GB/s (the files read, nothing done with them)   ratio %.2f\n",
-         b->model.arch->model_type, (double)b->weight_bytes / 1e6, b->o.serve.tp, b->backend->name, b->backend->isa,
-         b->threads, b->io_name, b->o.depth, b->o.piece, b->direct ? "past the page cache" : "through the page cache",
-         b->read_bytes / 1e6, load, rate / 1e9, b->file_bytes / 1e6, floor, floor_rate / 1e9, rate / floor_rate);
+         b->model.arch->model_type, (double)b->weight_bytes / 1e6, tri_parallel_stage_size(b->shard.p),
+         b->backend->name, b->backend->isa, b->threads, b->io_name, b->o.depth, b->o.piece,
+         b->direct ? "past the page cache" : "through the page cache", b->read_bytes / 1e6, load, rate / 1e9,
+         b->file_bytes / 1e6, floor, floor_rate / 1e9, rate / floor_rate);
 }
 
 static void tear_down(struct bench *b) {
