@@ -3,7 +3,7 @@
 # Usage: auto.sh MODULE; it needs no device, and takes none where there is one.
 here=$(dirname "$0")
 . "$here/lib.sh"
-mkdir "$RUN/bin" && cp "$BIN"/trireme "$BIN"/trireme-{up,coordinator,worker} "$RUN/bin" && cp "$1" "$RUN/bin/libtrireme-cuda.so" || fail "no copies of the programs"
+mkdir "$RUN/bin" && cp "$BIN"/{trireme,make_experts} "$BIN"/trireme-{up,coordinator,worker} "$RUN/bin" && cp "$1" "$RUN/bin/libtrireme-cuda.so" || fail "no copies of the programs"
 # A driver's library that nobody calls.
 cp "$1" "$RUN/bin/libcuda.so.1"
 export LD_LIBRARY_PATH=$RUN/bin${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
@@ -46,12 +46,13 @@ grep -q 'failed: backend cuda has no op attention' "$RUN/log" || fail "a missing
 head -12 "$MODEL/questions.jsonl" >"$RUN/questions"
 sed 's/^{"prompt": *\("[^"]*"\).*/{"prompt": \1, "temperature": 0, "max_tokens": 200}/' "$RUN/questions" >"$RUN/prompts"
 sed 's/.*"reference": *"\([^"]*\)".*/\1/' "$RUN/questions" >"$RUN/reference"
-for layout in "1 1" "1 2" "2 2"; do
-  read -r tp pp <<<"$layout"
-  FAKE_EVENTS=1 start_up -tp "$tp" -pp "$pp" --threads 1 --backend cuda
+for layout in "-tp 1" "-pp 2" "-tp 2 -pp 2" "-dp 2 -ep 2" "-dp 2 -ep 2 -pp 2"; do
+  case $layout in *-ep*) use_experts 3 ;; esac
+  # shellcheck disable=SC2086
+  FAKE_EVENTS=1 start_up $layout --threads 1 --backend cuda
   "$BIN/trireme" submit --file "$RUN/prompts" --output "$RUN/answers.jsonl" >"$RUN/submit.log" 2>&1 || fail "steps that end late: $(tail -3 "$RUN/submit.log")"
   stop_cluster TERM
-  json_field text <"$RUN/answers.jsonl" | cmp -s - "$RUN/reference" || fail "tp $tp pp $pp: other answers when steps end late"
+  json_field text <"$RUN/answers.jsonl" | cmp -s - "$RUN/reference" || fail "$layout: other answers when steps end late"
   rm "$RUN/answers.jsonl"
 done
 
