@@ -186,6 +186,19 @@ static tri_status load(tri_worker *w, int local_ranks, tri_error *err) {
   return TRI_OK;
 }
 
+/* A tensor group sums in every layer. */
+static tri_status warn_of_network(tri_worker *w) {
+  const tri_group *g = &w->group;
+  int rank, here;
+  if (g->p.tp == 1 || w->opts.launch == TRI_LAUNCH_SELF) return TRI_OK;
+  TRI_CHECK(tri_comm_mpi_local(g->tensor, &rank, &here));
+  if (here < g->p.tp && !g->p.tp_rank)
+    tri_log(TRI_LOG_WARN, "worker",
+            "ranks %d to %d of a tensor group lie on several hosts: every layer's sums go over the network", w->rank,
+            w->rank + g->p.tp - 1);
+  return TRI_OK;
+}
+
 static tri_status start(tri_worker *w, int *argc, char ***argv, tri_error *err) {
   tri_comm_config cc = {.deterministic = w->opts.deterministic,
                         .messages_only = true,
@@ -213,6 +226,7 @@ static tri_status start(tri_worker *w, int *argc, char ***argv, tri_error *err) 
   }
   const tri_serve_layout *l = &w->layout;
   TRI_TRY(tri_group_create(world, (tri_parallel){.tp = l->tp, .pp = l->pp, .dp = l->dp, .ep = l->ep}, &w->group, err));
+  TRI_TRY(warn_of_network(w));
   tri_start_watch_phase(&w->start_watch, "load", &w->backend->loaded);
   TRI_TRY(load(w, local_ranks, err));
   tri_start_watch_phase(&w->start_watch, "canary", NULL);

@@ -63,6 +63,7 @@ uneven() {
   start_up -tp 2 -pp 2 --hosts h1:3,h2:1 --threads $threads
   [ "$(client submit --temperature 0 "37+48=")" = 85 ] || fail "wrong answer with more threads than cores on one host"
   stop_cluster TERM
+  grep -q "ranks 2 to 3 of a tensor group lie on several hosts" "$RUN/log" || fail "nobody warns of a tensor group on two hosts"
   grep -q "worker: 4 ranks, 3 on this host .*oversubscribed" "$RUN/log" || fail "h1 was to have more threads than cores: $(grep ranks, "$RUN/log")"
   echo "up, 3 ranks of $threads threads on $(nproc) cores of one host, 1 rank on the other: answers and drains"
 }
