@@ -10,6 +10,7 @@
 #include "comm/wire/network.h"
 #include "runtime/base/log.h"
 #include "runtime/base/version.h"
+#include "worker/agreement.h"
 #include "worker/placement.h"
 #include "worker/worker.h"
 
@@ -224,6 +225,7 @@ static tri_status start(tri_worker *w, int *argc, char ***argv, tri_error *err) 
     tri_fail(err, st, "comm", "cannot form the group: %s", tri_status_text(st));
     goto cleanup;
   }
+  TRI_TRY(tri_agree_on_options(&w->opts, world, err));
   const tri_serve_layout *l = &w->layout;
   TRI_TRY(tri_group_create(world, (tri_parallel){.tp = l->tp, .pp = l->pp, .dp = l->dp, .ep = l->ep}, &w->group, err));
   TRI_TRY(warn_of_network(w));

@@ -80,4 +80,10 @@ refused "expert-parallel 3 x moe-tensor-parallel 1 is not data-parallel 1 x tens
 refused "the slices must divide tensor-parallel 2" -tp 2 -dp 3 -ep 2
 refused "8 shares of 7 experts: the range is 1 to 7" -tp 8 -ep 8
 MODEL=$SRC/tests/models/abacus refused "the model has no experts to be shared by 2 ranks" -dp 2 -ep 2
-echo "layouts that cannot be are refused"
+# Ranks that were started with different options: all end, and say which.
+mpirun --bind-to none --oversubscribe --timeout 30 -n 1 "$BIN/trireme-coordinator" --launch mpi --model "$MODEL" -dp 2 -ep 2 : \
+  -n 1 "$BIN/trireme-worker" --launch mpi --model "$MODEL" -dp 2 -ep 2 : \
+  -n 1 "$BIN/trireme-worker" --launch mpi --model "$MODEL" -dp 2 -ep 2 --max-num-batched-tokens 64 >"$RUN/log" 2>&1 && fail "ranks that disagree: exit code 0"
+grep -q "rank 1 was started with another --max-num-batched-tokens than rank 0 (64, not 0)" "$RUN/log" || fail "ranks that disagree are not told so"
+nothing_left 5
+echo "layouts that cannot be, and ranks that disagree, are refused"
