@@ -125,7 +125,9 @@ static tri_status mpi_all_gather(tri_comm *c, const void *send, void *recv, size
   MPI_Request req;
   if (bytes > INT_MAX) return TRI_TOO_LARGE;
   if (shm_of(c)) return tri_shm_all_gather(shm_of(c), c, send, recv, bytes);
-  return check(c, MPI_Iallgather(send, (int)bytes, MPI_BYTE, recv, (int)bytes, MPI_BYTE, handle_of(c), &req), &req);
+  bool in_place = send == (const char *)recv + (size_t)c->rank * bytes;
+  const void *from = in_place ? MPI_IN_PLACE : send;
+  return check(c, MPI_Iallgather(from, (int)bytes, MPI_BYTE, recv, (int)bytes, MPI_BYTE, handle_of(c), &req), &req);
 }
 
 static tri_status mpi_reduce_scatter(tri_comm *c, const float *send, float *recv, size_t count) {
