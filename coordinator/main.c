@@ -206,6 +206,11 @@ static tri_status open_core(struct shell *s, tri_error *err) {
   /* Only the workers need these options: of a coordinator without them any layout is right. */
   tri_serve_layout l;
   TRI_CHECK(tri_serve_layout_make(&s->opts, &l, err));
+  if (s->opts.launch == TRI_LAUNCH_MPI && l.replicas > 1)
+    return tri_fail(err, TRI_USAGE, "replicas",
+                    "one MPI job holds one group, and the options ask for %d: trireme up starts several (so does "
+                    "trireme.sbatch); -dp counts shards of one group where experts are shared (-ep)",
+                    l.replicas);
   bool has_layout = s->opts.launch == TRI_LAUNCH_MPI && tri_serve_layout_world(&l) > 1;
   tri_core_config cc = {.model_name = s->model.name,
                         .model = &s->model.config,

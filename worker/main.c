@@ -183,6 +183,8 @@ static tri_status load(tri_worker *w, int local_ranks, tri_error *err) {
           w->engine->limits.num_blocks, w->engine->limits.block_size, (double)w->engine->kv->bytes / 0x1p20,
           (double)w->backend->allocated[TRI_MEM_ACTIVATIONS] / 0x1p20, w->backend->name, w->backend->isa,
           w->load_seconds);
+  if (w->rank == 0 && w->layout.dp == 1 && o->all2all_backend != TRI_SERVE_FASTEST)
+    tri_log(TRI_LOG_INFO, "worker", "--all2all-backend has no effect: the group has one shard");
   if (w->rank == 0) log_sentence(o, &w->engine->model);
   return TRI_OK;
 }

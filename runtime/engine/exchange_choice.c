@@ -148,7 +148,11 @@ tri_status tri_engine_make_exchange(tri_engine *e, int form, tri_error *err) {
   c.first_rank = first_rank;
   TRI_TRY(tri_exchange_create(&c, &e->exchange, err));
   for (int i = 0; i < TRI_EXCHANGE_SIZES; i++) e->exchange_choice.by_size[i] = (tri_exchange_form)form;
-  if (form < TRI_EXCHANGE_FORMS) goto cleanup;
+  if (form < TRI_EXCHANGE_FORMS) {
+    if (tri_group_is_leader(g))
+      tri_log(TRI_LOG_INFO, "engine", "exchange of rows: %s", tri_exchange_form_name((tri_exchange_form)form));
+    goto cleanup;
+  }
   /* All of them measure, or none. */
   TRI_TRY(tri_comm_agree(c.stage, make_trial(&t, &c) ? TRI_OK : TRI_NO_MEMORY));
   TRI_TRY(choose(&t, &c, &e->exchange_choice));

@@ -25,8 +25,9 @@ static tri_status check_experts(const tri_model_config *c, tri_parallel p, tri_e
         "divide tensor-parallel %d",
         etp, dp, p.tp, ep, p.tp);
   if (experts && ep > experts)
-    return tri_fail(err, TRI_OUT_OF_RANGE, "expert_parallel_size", "%d shares of %lld experts: the range is 1 to %lld",
-                    ep, (long long)experts, (long long)experts);
+    return tri_fail(err, TRI_OUT_OF_RANGE, "expert_parallel_size",
+                    "%d shares of %lld experts: -ep can be %lld at most, its shares then have slices of experts", ep,
+                    (long long)experts, (long long)experts);
   if (experts && etp > c->moe.intermediate_size)
     return tri_fail(err, TRI_OUT_OF_RANGE, "tensor_parallel_size", "%d slices of an expert of %lld units", etp,
                     (long long)c->moe.intermediate_size);

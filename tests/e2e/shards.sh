@@ -76,9 +76,10 @@ refused() { # WORDS ARGS...
   if [ $? != 3 ] || [[ $out != *"$words"* ]]; then fail "up $*: \"$words\" is not in $out"; fi
   nothing_left 1
 }
-refused "expert-parallel 3 x moe-tensor-parallel 1 is not data-parallel 1 x tensor-parallel 4" -tp 4 -ep 3
+refused "-ep 3 does not divide data-parallel 1 x tensor-parallel 4: it could be 1, 2, 4" -tp 4 -ep 3
+refused "experts in 2 slices" -dp 2 --moe-tensor-parallel-size 2
 refused "the slices must divide tensor-parallel 2" -tp 2 -dp 3 -ep 2
-refused "8 shares of 7 experts: the range is 1 to 7" -tp 8 -ep 8
+refused "8 shares of 7 experts: -ep can be 7 at most" -tp 8 -ep 8
 MODEL=$SRC/tests/models/abacus refused "the model has no experts to be shared by 2 ranks" -dp 2 -ep 2
 # Ranks that were started with different options: all end, and say which.
 mpirun --bind-to none --oversubscribe --timeout 30 -n 1 "$BIN/trireme-coordinator" --launch mpi --model "$MODEL" -dp 2 -ep 2 : \

@@ -366,7 +366,8 @@ START_TEST(refused_shares) {
       {{.tp = 2, .pp = 1, .dp = 2},
        "experts in 4 slices (data-parallel 2 x tensor-parallel 2 / expert-parallel 1): "
        "the slices must divide tensor-parallel 2"},
-      {{.tp = 4, .pp = 1, .dp = 2, .ep = 8}, "8 shares of 7 experts: the range is 1 to 7"},
+      {{.tp = 4, .pp = 1, .dp = 2, .ep = 8},
+       "8 shares of 7 experts: -ep can be 7 at most, its shares then have slices of experts"},
   };
   tri_model_config c = make(tri_arch_find("mixtral"), 4, 2, 9, 16, 2);
   c.moe.num_experts = 7;

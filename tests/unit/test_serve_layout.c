@@ -16,6 +16,7 @@ static const struct {
     {2, 2, 0, 0, 0, true, {2, 1, 2, 4, 1}},  {2, 2, 4, 0, 0, true, {2, 1, 2, 4, 1}},
     {2, 2, 2, 0, 0, false, {2, 1, 2, 2, 1}}, {2, 2, 0, 1, 2, false, {2, 1, 2, 4, 2}},
     {1, 2, 2, 0, 0, false, {1, 1, 2, 2, 1}}, {1, 1, 0, 0, 0, true, {1, 1, 1, 1, 1}},
+    {1, 2, 0, 2, 0, false, {1, 1, 2, 1, 1}}, {2, 2, 0, 2, 3, false, {2, 1, 2, 2, 3}},
 };
 
 START_TEST(sizes_and_groups) {
@@ -46,19 +47,22 @@ START_TEST(contradictions) {
   } bad[] = {
       {{.tp = 4, .dp = 1, .ep = 3},
        "expert_parallel_size",
-       "expert-parallel 3 x moe-tensor-parallel 1 is not data-parallel 1 x tensor-parallel 4"},
+       "-ep 3 does not divide data-parallel 1 x tensor-parallel 4: it could be 1, 2, 4"},
       {{.tp = 4, .dp = 1, .ep = 2, .moe_tp = 4},
        "expert_parallel_size",
        "expert-parallel 2 x moe-tensor-parallel 4 is not data-parallel 1 x tensor-parallel 4"},
       {{.tp = 4, .dp = 1, .moe_tp = 3},
        "moe_tensor_parallel_size",
-       "expert-parallel 1 x moe-tensor-parallel 3 is not data-parallel 1 x tensor-parallel 4"},
+       "--moe-tensor-parallel-size 3 does not divide data-parallel 1 x tensor-parallel 4"},
       {{.tp = 2, .dp = 2, .ep = 2, .enable_expert_parallel = true},
        "expert_parallel_size",
        "--enable-expert-parallel shares the experts among all data-parallel 2 x tensor-parallel 2 ranks, but -ep is 2"},
       {{.tp = 2, .dp = 2, .replicas = 3},
        "replicas",
        "without expert parallelism -dp counts replica groups, too: -dp 2 and --replicas 3 disagree"},
+      {{.tp = 4, .dp = 1, .ep = 16},
+       "expert_parallel_size",
+       "-ep 16 does not divide data-parallel 1 x tensor-parallel 4: it could be 1, 2, 4"},
       {{.tp = 1, .dp = 65}, "data_parallel_size", "65 replica groups: the most is 64"},
   };
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {

@@ -26,6 +26,7 @@ static void print_backend(const struct plan *p) {
 static void print_layout(const struct plan *p) {
   const tri_serve_layout *y = &p->layout;
   int slices = y->dp * y->tp / y->ep;
+  if (y->replicas > 1) printf("%d groups, each of them:\n", y->replicas);
   if (!p->c->moe.num_experts) return;
   printf("world %d = pp %d x dp %d x tp %d; %lld experts: ep %d x %d %s; columns of %d, sums of %d\n", p->num_ranks,
          y->pp, y->dp, y->tp, (long long)p->c->moe.num_experts, y->ep, slices, slices == 1 ? "slice" : "slices", y->dp,
@@ -62,7 +63,7 @@ static void print_rank(const struct plan *p, const struct plan_rank *r, int rank
         mib(l->workspace), mib(l->reserve));
   if (l->exchange) printf("              of the total %.1f MiB for the exchange of rows\n", mib(l->exchange));
   if (p->c->moe.num_experts)
-    printf("              experts %d-%d, units %d-%d of each\n", s->experts.first,
+    printf("              shard %d: experts %d-%d, units %d-%d of each\n", s->p.dp_rank, s->experts.first,
            s->experts.first + s->experts.count - 1, s->expert_ff.first, s->expert_ff.first + s->expert_ff.count - 1);
   if (p->c->seq2seq.on)
     printf("              of the weights %.1f MiB for the encoder's layers 0-%lld, %.1f MiB for the decoder\n",
@@ -78,9 +79,9 @@ static void print_fits(const struct plan *p) {
         "are those of the steps under way\n",
         (long long)len, (long long)(p->tokens < step ? p->tokens : step));
   else
-    printf("\nfits: %lld tokens of KV in the group (the smallest rank's), %lld sequences of full length%s\n",
-           (long long)p->tokens, (long long)(p->tokens / len / (sources ? 2 : 1)),
-           sources ? " with their sources" : "");
+    printf("\nfits: %lld tokens of KV in the group (%s), %lld sequences of full length%s\n",
+           (long long)p->tokens * p->layout.dp, p->layout.dp > 1 ? "in all of its shards" : "the smallest rank's",
+           (long long)(p->tokens / len / (sources ? 2 : 1)) * p->layout.dp, sources ? " with their sources" : "");
 }
 
 static void print_longest(const struct plan *p) {
@@ -176,7 +177,7 @@ void plan_print(const struct plan *p, const tri_error *err) {
     return;
   }
   if (p->o->json)
-    printf("],\"fits\":true,\"kv_tokens\":%lld", (long long)p->tokens);
+    printf("],\"fits\":true,\"kv_tokens\":%lld", (long long)p->tokens * p->layout.dp);
   else if (fits)
     print_fits(p);
   else
