@@ -57,6 +57,10 @@ tri_status tri_serve_layout_make(const tri_serve_options *o, tri_serve_layout *o
   if (l.replicas > TRI_SERVE_MAX_GROUPS)
     return tri_fail(err, TRI_OUT_OF_RANGE, "data_parallel_size", "%d replica groups: the most is %d", l.replicas,
                     TRI_SERVE_MAX_GROUPS);
+  int64_t ranks = (int64_t)l.tp * l.pp * l.dp * l.replicas;
+  if (ranks > TRI_SERVE_MAX_RANKS)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "tensor_parallel_size", "%lld ranks in all groups: the most is %d",
+                    (long long)ranks, TRI_SERVE_MAX_RANKS);
   *out = l;
   return TRI_OK;
 }

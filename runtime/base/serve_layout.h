@@ -5,7 +5,10 @@
 #include "runtime/base/serve_options.h"
 #include "runtime/base/status.h"
 
-enum { TRI_SERVE_MAX_GROUPS = 64 };
+enum {
+  TRI_SERVE_MAX_GROUPS = 64,
+  TRI_SERVE_MAX_RANKS = 65536, /* of all groups: products of sizes stay far below what an int holds */
+};
 
 /* Sizes inside a group, and how many groups there are. */
 typedef struct tri_serve_layout {
