@@ -96,6 +96,12 @@ static tri_status time_form(const struct trial *t, const tri_exchange_config *c,
   return TRI_OK;
 }
 
+/* Forms that add in the order of SHARE or FLAT give other bits: a deterministic group must not take one because a
+ * measurement, or how many rows run beside, says so. */
+static bool may_choose(const tri_exchange_config *c, tri_exchange_form form) {
+  return !c->stage->cfg.deterministic || form == TRI_EXCHANGE_ALLGATHER || form == TRI_EXCHANGE_COORDINATED;
+}
+
 static tri_status choose(const struct trial *t, const tri_exchange_config *c, tri_exchange_choice *out) {
   char line[256] = "";
   int size = 0;
@@ -103,6 +109,7 @@ static tri_status choose(const struct trial *t, const tri_exchange_config *c, tr
     int n = rows < c->max_rows && size < TRI_EXCHANGE_SIZES - 1 ? rows : c->max_rows;
     double best = 0, seconds;
     for (int form = 0; form < TRI_EXCHANGE_FORMS; form++) {
+      if (!may_choose(c, (tri_exchange_form)form)) continue;
       TRI_CHECK(time_form(t, c, (tri_exchange_form)form, n, &seconds));
       if (form && seconds >= best) continue;
       best = seconds;

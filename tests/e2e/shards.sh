@@ -81,6 +81,13 @@ refused "experts in 2 slices" -dp 2 --moe-tensor-parallel-size 2
 refused "the slices must divide tensor-parallel 2" -tp 2 -dp 3 -ep 2
 refused "8 shares of 7 experts: -ep can be 7 at most" -tp 8 -ep 8
 MODEL=$SRC/tests/models/abacus refused "the model has no experts to be shared by 2 ranks" -dp 2 -ep 2
+# Deterministic groups choose among the forms that add in one order: a measurement must not decide about bits.
+: >"$RUN/log"
+start_up -tp 2 -dp 2 -ep 2 --deterministic
+stop_cluster TERM
+grep "exchange of rows" "$RUN/log" | grep -q "share\|flat" && fail "a deterministic group chose $(grep "exchange of rows" "$RUN/log")"
+grep -q "exchange of rows: 4 rows \(coordinated\|allgather\)" "$RUN/log" || fail "a deterministic group says nothing of its form"
+
 # Ranks that were started with different options: all end, and say which.
 mpirun --bind-to none --oversubscribe --timeout 30 -n 1 "$BIN/trireme-coordinator" --launch mpi --model "$MODEL" -dp 2 -ep 2 : \
   -n 1 "$BIN/trireme-worker" --launch mpi --model "$MODEL" -dp 2 -ep 2 : \
