@@ -42,7 +42,7 @@ typedef struct tri_exchange_config {
   int max_rows; /* of a shard in one exchange */
   int hidden;   /* elements of a row, float32 */
   int top_k;
-  int num_experts, etp;
+  int num_experts, etp;      /* of experts that lie in slots, those: a row's are numbered as it names them */
   const int32_t *first_rank; /* [num_experts] stage rank of each expert's first slice; copied. A shard has all slices */
 } tri_exchange_config;
 

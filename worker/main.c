@@ -165,6 +165,9 @@ static tri_status load(tri_worker *w, int local_ranks, tri_error *err) {
       .pooling = (tri_pooling)o->pooling,
       .autotune = o->autotune,
       .exchange = o->all2all_backend,
+      .expert_strategy = (tri_expert_strategy)o->expert_placement_strategy,
+      .num_redundant_experts = o->num_redundant_experts,
+      .expert_location = o->init_expert_location,
   };
   int64_t start = tri_now_ns();
   tri_status st = tri_engine_create(&ec, w->backend, &w->group, &w->engine, err);

@@ -48,7 +48,8 @@ static tri_status place(struct plan *p, tri_error *err) {
 static tri_parallel plan_parallel(const struct plan *p) {
   const tri_serve_layout *y = &p->layout;
   bool quantized = p->o->serve.quantization != TRI_QUANTIZE_NONE;
-  return (tri_parallel){.tp = y->tp, .pp = y->pp, .dp = y->dp, .ep = y->ep, .quantized = quantized};
+  return (tri_parallel){
+      .tp = y->tp, .pp = y->pp, .dp = y->dp, .ep = y->ep, .quantized = quantized, .placement = p->placement};
 }
 
 /* Makes the ledgers of all ranks for a max_model_len. The worst of the ranks' statuses: TRI_NO_CAPACITY does not keep
@@ -125,6 +126,11 @@ static tri_status plan(const struct plan_options *o, const tri_model_config *c, 
   tri_status st;
   TRI_TRY(tri_serve_layout_make(v, &p.layout, err));
   p.num_ranks = tri_serve_layout_world(&p.layout);
+  tri_expert_placement_config pc = {.ep = p.layout.ep,
+                                    .strategy = (tri_expert_strategy)v->expert_placement_strategy,
+                                    .num_redundant = v->num_redundant_experts,
+                                    .file = v->init_expert_location};
+  TRI_TRY(tri_expert_placement_make(c, &pc, &p.placement, err));
   TRI_TRY(plan_find_backend(&p, err));
   TRI_TRY(limits_for(&p, v->max_model_len, &p.limits, err));
   if (tri_limits_stretch(c, &p.limits)) /* `up` serves it, and warns, too */
@@ -139,6 +145,7 @@ cleanup:
   tri_hosts_free(&p.hosts);
   tri_free(p.places);
   tri_free(p.ranks);
+  tri_expert_placement_free(p.placement);
   return st;
 }
 

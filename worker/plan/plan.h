@@ -22,7 +22,8 @@ struct plan {
   const struct plan_options *o;
   tri_serve_layout layout;
   const tri_model_config *c;
-  const tri_checkpoint *ckpt; /* NULL: sizes are counted from the config */
+  tri_expert_placement *placement; /* NULL: linear */
+  const tri_checkpoint *ckpt;      /* NULL: sizes are counted from the config */
   tri_limits limits;
   tri_ledger_config ledger;
   struct plan_rank *ranks; /* [num_ranks], of which num_made are made */
