@@ -9,7 +9,7 @@
 struct plan_options {
   tri_serve_options serve;
   uint64_t memory;
-  const char *hosts;
+  const char *hosts, *rebalance;
   bool json;
 };
 
