@@ -8,6 +8,7 @@
 
 #include "runtime/base/log.h"
 #include "runtime/base/version.h"
+#include "worker/expert_counts.h"
 #include "worker/measure.h"
 #include "worker/worker.h"
 
@@ -102,6 +103,13 @@ static void send_floors(struct control *c) {
   send_msg(c, &m);
 }
 
+static void send_experts(struct control *c) {
+  tri_group_msg m = {.op = TRI_GROUP_EXPERTS};
+  tri_arena_reset(c->arena);
+  if (tri_expert_counts_message(c->w, c->arena, &m.experts) == TRI_OK) send_msg(c, &m);
+  atomic_store(&c->w->experts_counted, false);
+}
+
 /* A job that cannot be, for a limit that the coordinator does not know. */
 static void refuse_job(struct control *c, const tri_group_assign *a, const tri_error *err) {
   tri_group_msg m = {.op = TRI_GROUP_REFUSED,
@@ -142,6 +150,7 @@ static void handle(struct control *c, const tri_group_msg *m) {
   case TRI_GROUP_ABORT: tri_ring_push(&w->aborts, (void *)(uintptr_t)m->abort.job); break;
   case TRI_GROUP_DRAIN: atomic_store(&w->drain, true); break;
   case TRI_GROUP_MEASURE: atomic_store(&w->measure, true); break;
+  case TRI_GROUP_COUNT_EXPERTS: tri_expert_counts_ask(w); break;
   default: break;
   }
 }
@@ -236,6 +245,7 @@ static void report(struct control *c) {
     c->told_ready = send_msg(c, &m) == TRI_OK;
   }
   if (atomic_exchange(&w->measured, false)) send_floors(c);
+  if (atomic_load(&w->experts_counted)) send_experts(c);
   bool idled = now - c->last_idled >= IDLED_MS * 1000000LL && atomic_exchange(&w->idled, false);
   if (idled) c->last_idled = now;
   if (has_come_to_rest(c, now) || idled || now - c->last_health >= HEALTH_MS * 1000000LL) {

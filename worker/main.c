@@ -244,6 +244,7 @@ static void clean_up(tri_worker *w) {
   tri_group_destroy(&w->group);
   tri_backend_destroy(w->backend);
   tri_pool_destroy(w->pool);
+  tri_free(w->tally);
   for (int i = 0; i < TRI_NUM_OUTBOXES; i++) tri_outbox_free(&w->outboxes[i]);
   tri_ring_free(&w->jobs);
   tri_ring_free(&w->aborts);
