@@ -46,7 +46,7 @@ static void add_rank(struct sums *s, const expert_report *e, uint32_t share, boo
 }
 
 static bool alike(const struct sums *s, const expert_report *e, const group *g) {
-  return e->told && e->num_slots == s->num_slots && (g->ep ? g->ep : 1) == s->ep;
+  return e->rows && e->num_slots == s->num_slots && (g->ep ? g->ep : 1) == s->ep;
 }
 
 static void add_group(struct sums *s, const group *g, bool first_group) {
@@ -162,6 +162,39 @@ static void answer(tri_core *c, const experts_ask *a) {
   else
     c->cfg.io.to_client(c->cfg.io.ctx, &a->peer, &m);
   free(text); /* open_memstream's */
+  free_sums(&s);
+}
+
+/* ---- metrics ---- */
+
+static bool all_known(const tri_core *c) {
+  for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
+    const group *g = &c->groups[i];
+    for (uint32_t r = 0; r < g->world && g->state == GROUP_READY; r++)
+      if (!g->ranks[r].experts.rows) return false;
+  }
+  return true;
+}
+
+static void print_rank(FILE *f, uint32_t group, uint32_t rank, const expert_report *e) {
+  uint64_t n = 0;
+  for (size_t i = 0; i < (size_t)e->num_layers * e->num_own; i++) n += e->rows[i];
+  fprintf(f, "trireme:expert_rank_tokens_total{group=\"%u\",rank=\"%u\"} %llu\n", group, rank, (unsigned long long)n);
+}
+
+void experts_metrics(const tri_core *c, FILE *f) {
+  struct sums s = {0};
+  if (c->cfg.model->moe.num_experts && all_known(c) && make_sums(c, &s)) {
+    fprintf(f,
+            "# HELP trireme:expert_balancedness Mean over the most rows of a share of experts, over all layers.\n"
+            "# TYPE trireme:expert_balancedness gauge\ntrireme:expert_balancedness %.6g\n"
+            "# HELP trireme:expert_rank_tokens_total Rows that the experts of a rank have had.\n"
+            "# TYPE trireme:expert_rank_tokens_total counter\n",
+            balancedness(&s));
+    for (uint32_t i = 0; i < c->cfg.num_groups; i++)
+      for (uint32_t r = 0; r < c->groups[i].world && c->groups[i].state == GROUP_READY; r++)
+        print_rank(f, i, r, &c->groups[i].ranks[r].experts);
+  }
   free_sums(&s);
 }
 

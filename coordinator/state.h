@@ -2,6 +2,7 @@
 #ifndef TRI_COORDINATOR_STATE_H
 #define TRI_COORDINATOR_STATE_H
 
+#include <stdio.h>
 #include <string.h>
 #include <sys/queue.h>
 
@@ -306,9 +307,6 @@ void report_status(tri_core *c, int64_t now, const tri_peer *to, uint64_t id);
 /* Counts the jobs that run and wait, and the clients that they belong to. */
 void report_jobs(const tri_core *c, tri_cluster_status *s);
 
-/* prometheus.c */
-void prometheus_reply(tri_core *c, const tri_peer *to, uint64_t id);
-
 /* floors.c */
 void floors_request(tri_core *c, int64_t now, const tri_peer *from, uint64_t id);
 void floors_take(tri_core *c, int64_t now, rank_info *rank, const tri_floors *floors);
@@ -316,10 +314,15 @@ void floors_tick(tri_core *c, int64_t now);
 bool floors_are_measured(const tri_core *c, int64_t now); /* at this moment, by all ranks */
 
 /* experts.c */
+/* Writes metrics of the last reports, once every rank has sent one. */
+void experts_metrics(const tri_core *c, FILE *f);
 void experts_request(tri_core *c, int64_t now, const tri_peer *from, uint64_t id);
 void experts_take(tri_core *c, int64_t now, rank_info *rank, const tri_group_experts *e);
 void experts_tick(tri_core *c, int64_t now);
 void experts_forget(group *g); /* what its ranks have told */
+
+/* prometheus.c */
+void prometheus_reply(tri_core *c, const tri_peer *to, uint64_t id);
 
 static inline uint64_t mix64(uint64_t x) { return tri_mix64(x + TRI_SPLITMIX_STEP); }
 

@@ -12,9 +12,10 @@
 #include "worker/measure.h"
 #include "worker/worker.h"
 
-/* IDLED_MS: between two reports because the leader has run out of work, which short jobs make it do often; and how long
+/* COUNT_MS: between two reports of what experts have had to do, for which a device's steps are waited for. IDLED_MS:
+ * between two reports because the leader has run out of work, which short jobs make it do often; and how long
  * a follower, which hears nothing of that, has had no new step when it takes itself for idle. */
-enum { HEALTH_MS = 1000, IDLED_MS = 100, LEASE_MS = 8000, POLL_MS = 250, STOP_MS = 2000 };
+enum { COUNT_MS = 10000, HEALTH_MS = 1000, IDLED_MS = 100, LEASE_MS = 8000, POLL_MS = 250, STOP_MS = 2000 };
 
 struct control {
   tri_worker *w;
@@ -24,7 +25,7 @@ struct control {
   tri_buf buf;
   tri_outbox *unsent; /* popped, but the socket was full */
   uint64_t seq;
-  int64_t last_health, last_idled, last_lease;
+  int64_t last_health, last_idled, last_lease, last_count;
   uint64_t seen_step, sent_step; /* when last looked at; in the last report */
   int64_t seen_since;            /* since when it is seen_step */
   bool registered_facts, told_ready;
@@ -245,6 +246,10 @@ static void report(struct control *c) {
     c->told_ready = send_msg(c, &m) == TRI_OK;
   }
   if (atomic_exchange(&w->measured, false)) send_floors(c);
+  if (atomic_load(&w->loaded) && now - c->last_count >= COUNT_MS * 1000000LL) {
+    tri_expert_counts_ask(w);
+    c->last_count = now;
+  }
   if (atomic_load(&w->experts_counted)) send_experts(c);
   bool idled = now - c->last_idled >= IDLED_MS * 1000000LL && atomic_exchange(&w->idled, false);
   if (idled) c->last_idled = now;

@@ -117,6 +117,9 @@ static tri_status to_client(void *ctx, const tri_peer *to, const tri_server_msg 
     w->floors = m->floors;
     w->floors_answers++;
     break;
+  case TRI_REPLY_STATS:
+    if (w->stats) copy_str(w->stats, 8192, m->stats);
+    break;
   case TRI_REPLY_EXPERTS:
     copy_str(w->experts, sizeof w->experts, m->experts);
     w->experts_answers++;

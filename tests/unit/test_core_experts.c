@@ -58,6 +58,30 @@ START_TEST(sums) {
 }
 END_TEST
 
+static void metrics(struct world *w, uint64_t id, char out[static 8192]) {
+  tri_client_msg m = {.op = TRI_OP_STATS, .id = id};
+  struct stream *s = open_stream(w, "m", id);
+  w->stats = out;
+  tri_core_client(w->core, w->now, &s->peer, &m);
+}
+
+/* Reports come unasked, too; nothing is said before all are there. */
+START_TEST(figures) {
+  struct world *w = make_world(1);
+  char text[8192];
+  start(w, 0, 1, 2, 2);
+  tell(w, 0, 0, 0, low_of, low_rows);
+  metrics(w, 1, text);
+  ck_assert(strstr(text, "trireme:prompt_tokens_total") && !strstr(text, "expert_balancedness"));
+  tell(w, 0, 1, 2, high_of, low_rows);
+  tell(w, 0, 1, 2, high_of, (const uint32_t[]){20, 0, 40, 0, 2, 0, 4, 0});
+  metrics(w, 2, text);
+  ck_assert_ptr_nonnull(strstr(text, "\ntrireme:expert_balancedness 0.75\n"));
+  ck_assert_ptr_nonnull(strstr(text, "\ntrireme:expert_rank_tokens_total{group=\"0\",rank=\"1\"} 66\n"));
+  world_destroy(w);
+}
+END_TEST
+
 START_TEST(groups_add_up) {
   struct world *w = make_world(2);
   for (uint32_t g = 0; g < 2; g++) start(w, g, 1, 2, 2);
@@ -98,6 +122,7 @@ Suite *suite_core_experts(void) {
   Suite *suite = suite_create("core_experts");
   TCase *t = add_case(suite, "experts");
   tcase_add_test(t, sums);
+  tcase_add_test(t, figures);
   tcase_add_test(t, groups_add_up);
   tcase_add_test(t, refused);
   return suite;
