@@ -165,6 +165,7 @@ static const trireme_event_kind kinds[] = {
     [TRI_REPLY_STATUS] = TRIREME_EVENT_STATUS,       [TRI_REPLY_STATS] = TRIREME_EVENT_STATS,
     [TRI_REPLY_MODELS] = TRIREME_EVENT_MODELS,       [TRI_REPLY_FLOORS] = TRIREME_EVENT_FLOORS,
     [TRI_REPLY_EMBEDDING] = TRIREME_EVENT_EMBEDDING, [TRI_REPLY_SCORES] = TRIREME_EVENT_SCORES,
+    [TRI_REPLY_EXPERTS] = TRIREME_EVENT_EXPERTS,
 };
 
 trireme_result tri_client_event(trireme *c, trireme_event *out, trireme_error *error) {
@@ -195,6 +196,10 @@ trireme_result tri_client_event(trireme *c, trireme_event *out, trireme_error *e
   case TRI_REPLY_FLOORS: ok = floors_event(c, out); break;
   case TRI_REPLY_EMBEDDING: embedding_event(c, out); break;
   case TRI_REPLY_SCORES: ok = scores_event(c, out); break;
+  case TRI_REPLY_EXPERTS:
+    out->experts.json = text(c, m->experts);
+    out->experts.json_len = m->experts.len;
+    break;
   }
   return ok ? TRIREME_OK : tri_client_say(error, TRIREME_NO_MEMORY, TRI_NO_MEMORY, NULL, "no memory for an event");
 }

@@ -410,6 +410,9 @@ trireme_result trireme_ask_stats(trireme *c, uint64_t *id, trireme_error *error)
 trireme_result trireme_ask_floors(trireme *c, uint64_t *id, trireme_error *error) {
   return ask(c, TRI_OP_FLOORS, id, error);
 }
+trireme_result trireme_ask_experts(trireme *c, uint64_t *id, trireme_error *error) {
+  return ask(c, TRI_OP_EXPERTS, id, error);
+}
 trireme_result trireme_ask_models(trireme *c, uint64_t *id, trireme_error *error) {
   return ask(c, TRI_OP_MODELS, id, error);
 }

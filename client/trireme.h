@@ -214,6 +214,8 @@ trireme_result trireme_ask_status(trireme *c, uint64_t *id, trireme_error *error
 trireme_result trireme_ask_stats(trireme *c, uint64_t *id, trireme_error *error);
 /* The best that the cluster's machines could do; while no job is there they measure it, which takes seconds. */
 trireme_result trireme_ask_floors(trireme *c, uint64_t *id, trireme_error *error);
+/* The rows that each expert of a model has had; an error of a model without experts. */
+trireme_result trireme_ask_experts(trireme *c, uint64_t *id, trireme_error *error);
 trireme_result trireme_ask_models(trireme *c, uint64_t *id, trireme_error *error);
 
 /* ---- events ---- */
@@ -229,6 +231,7 @@ typedef enum trireme_event_kind {
   TRIREME_EVENT_FLOORS,
   TRIREME_EVENT_EMBEDDING, /* the answer to an embed */
   TRIREME_EVENT_SCORES,    /* to a classify */
+  TRIREME_EVENT_EXPERTS,
 } trireme_event_kind;
 
 typedef struct trireme_logprobs {
@@ -359,6 +362,10 @@ typedef struct trireme_event {
       uint64_t prompt_tokens;
       double queue_ms, total_ms;
     } scores;
+    struct {
+      const char *json; /* as `trireme status --experts` prints it */
+      size_t json_len;
+    } experts;
   };
 } trireme_event;
 

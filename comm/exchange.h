@@ -45,7 +45,7 @@ typedef struct tri_exchange_config {
   tri_dtype type;       /* of rows on their way there; results are float32. Other than float32: ALLGATHER alone */
   int hidden;           /* elements of a row */
   int top_k;
-  int num_experts, etp;
+  int num_experts, etp;      /* of experts that lie in slots, those: a row's are numbered as it names them */
   const int32_t *first_rank; /* [num_experts] stage rank of each expert's first slice; copied. A shard has all slices */
 } tri_exchange_config;
 

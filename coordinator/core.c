@@ -55,6 +55,7 @@ void tri_core_client(tri_core *c, int64_t now, const tri_peer *from, const tri_c
   case TRI_OP_STATS: prometheus_reply(c, from, m->id); break;
   case TRI_OP_MODELS: reply_models(c, from, m->id); break;
   case TRI_OP_FLOORS: floors_request(c, now, from, m->id); break;
+  case TRI_OP_EXPERTS: experts_request(c, now, from, m->id); break;
   }
   deliver_all(c, now);
 }
@@ -76,6 +77,11 @@ void tri_core_tokenized(tri_core *c, int64_t now, uint64_t id, tri_status st, co
 static void take_floors(tri_core *c, int64_t now, const tri_group_msg *m) {
   group *g = group_find(c, m->floors.group, m->floors.epoch);
   if (g && m->floors.rank < g->world) floors_take(c, now, &g->ranks[m->floors.rank], &m->floors.floors);
+}
+
+static void take_experts(tri_core *c, int64_t now, const tri_group_msg *m) {
+  group *g = group_find(c, m->experts.group, m->experts.epoch);
+  if (g && m->experts.rank < g->world) experts_take(c, now, &g->ranks[m->experts.rank], &m->experts);
 }
 
 static void take_ready(tri_core *c, int64_t now, const tri_group_msg *m) {
@@ -102,6 +108,7 @@ void tri_core_worker(tri_core *c, int64_t now, const tri_peer *from, const tri_g
   case TRI_GROUP_REFUSED:
   case TRI_GROUP_EMBED_RESULTS: take_output(c, now, from, m); break;
   case TRI_GROUP_FLOORS: take_floors(c, now, m); break;
+  case TRI_GROUP_EXPERTS: take_experts(c, now, m); break;
   case TRI_GROUP_FAILED: member_failed(c, now, m); break;
   default: break;
   }
@@ -113,6 +120,7 @@ void tri_core_tick(tri_core *c, int64_t now) {
   members_lease(c, now);
   jobs_tick(c, now);
   floors_tick(c, now);
+  experts_tick(c, now);
   takeover_tick(c, now);
   deliver_tick(c, now);
   deliver_all(c, now);

@@ -29,6 +29,7 @@ void member_lose(tri_core *c, int64_t now, uint32_t index, const char *fmt, ...)
 static bool begin_epoch(tri_core *c, int64_t now, uint32_t index, const tri_group_register *r) {
   group *g = &c->groups[index];
   if (g->state != GROUP_ABSENT && g->state != GROUP_LOST) jobs_fail_group(c, now, index, "it was started again");
+  experts_forget(g);
   tri_free(g->ranks);
   *g = (group){.state = GROUP_STARTING,
                .epoch = r->epoch,
@@ -171,5 +172,8 @@ void members_lease(tri_core *c, int64_t now) {
 }
 
 void members_destroy(tri_core *c) {
-  for (uint32_t i = 0; i < c->cfg.num_groups; i++) tri_free(c->groups[i].ranks);
+  for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
+    experts_forget(&c->groups[i]);
+    tri_free(c->groups[i].ranks);
+  }
 }

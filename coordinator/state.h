@@ -2,6 +2,7 @@
 #ifndef TRI_COORDINATOR_STATE_H
 #define TRI_COORDINATOR_STATE_H
 
+#include <stdio.h>
 #include <string.h>
 #include <sys/queue.h>
 
@@ -98,6 +99,14 @@ LIST_HEAD(job_chain, job);
 
 typedef enum group_state { GROUP_ABSENT, GROUP_STARTING, GROUP_READY, GROUP_DRAINING, GROUP_LOST } group_state;
 
+/* A rank's rows of experts, by its own word: tri_group_experts. */
+typedef struct expert_report {
+  bool told; /* since it was last asked */
+  uint32_t first_layer, num_layers, first_slot, num_own, num_slots;
+  uint64_t *rows;
+  uint32_t *expert_of;
+} expert_report;
+
 typedef struct rank_info {
   bool known;
   tri_peer peer;
@@ -108,6 +117,7 @@ typedef struct rank_info {
   int64_t progress_ns; /* when step, layer or collective last changed */
   bool measured;       /* floors: since they were last asked for, or earlier where they could not be */
   tri_floors floors;
+  expert_report experts;
 } rank_info;
 
 /* A client that waits for floors. */
@@ -116,6 +126,7 @@ typedef struct floors_ask {
   uint64_t id;
   int64_t until_ns;
 } floors_ask;
+typedef floors_ask experts_ask;
 
 /* The end of a stream that another connection has taken over, while its client's queue is full. */
 typedef struct takeover_notice {
@@ -160,6 +171,8 @@ struct tri_core {
   tri_core_facts facts;
   floors_ask asks[MAX_ASKS];
   int num_asks;
+  experts_ask expert_asks[MAX_ASKS];
+  int num_expert_asks;
   takeover_notice notices[MAX_NOTICES];
   int num_notices;
   tri_buf content; /* memory of content_of */
@@ -295,14 +308,22 @@ void report_status(tri_core *c, int64_t now, const tri_peer *to, uint64_t id);
 /* Counts the jobs that run and wait, and the clients that they belong to. */
 void report_jobs(const tri_core *c, tri_cluster_status *s);
 
-/* prometheus.c */
-void prometheus_reply(tri_core *c, const tri_peer *to, uint64_t id);
-
 /* floors.c */
 void floors_request(tri_core *c, int64_t now, const tri_peer *from, uint64_t id);
 void floors_take(tri_core *c, int64_t now, rank_info *rank, const tri_floors *floors);
 void floors_tick(tri_core *c, int64_t now);
 bool floors_are_measured(const tri_core *c, int64_t now); /* at this moment, by all ranks */
+
+/* experts.c */
+/* Writes metrics of the last reports, once every rank has sent one. */
+void experts_metrics(const tri_core *c, FILE *f);
+void experts_request(tri_core *c, int64_t now, const tri_peer *from, uint64_t id);
+void experts_take(tri_core *c, int64_t now, rank_info *rank, const tri_group_experts *e);
+void experts_tick(tri_core *c, int64_t now);
+void experts_forget(group *g); /* what its ranks have told */
+
+/* prometheus.c */
+void prometheus_reply(tri_core *c, const tri_peer *to, uint64_t id);
 
 static inline uint64_t mix64(uint64_t x) { return tri_mix64(x + TRI_SPLITMIX_STEP); }
 

@@ -246,7 +246,10 @@ typedef struct tri_expert_tally {
  *
  * Rows that only pad a step, those with a negative kv_slot, go nowhere: their experts are -1 and their weights 0. The
  * map is that of the experts first_expert .. first_expert + num_experts - 1, this rank's; T * top_k fits into 31 bits.
- */
+ *
+ * Where experts lie in slots, some in several, `slots` says in which: what is written, and mapped, are slots then
+ * instead of experts. A token's choice goes to one of the slots that the own data-parallel shard has, which are
+ * own_first .. own_end - 1, or of all where it has none: to the one whose number is (token + shard) mod how many. */
 typedef struct tri_moe_route_args {
   tri_mat logits;         /* [T, E] */
   const float *bias;      /* [E] or NULL */
@@ -256,9 +259,12 @@ typedef struct tri_moe_route_args {
   int num_groups, top_groups, group_best; /* num_groups 1: no groups, the others mean nothing */
   bool renormalize;
   float scale;
-  int first_expert, num_experts; /* with a map only */
-  int32_t *experts;              /* [T, top_k] */
-  float *weights;                /* [T, top_k] */
+  int first_expert, num_experts; /* with a map only; of slots, where there are any */
+  const int32_t *slots;          /* [E, 1 + most_copies] of each expert: how many it has, then they; or NULL */
+  int most_copies;
+  int own_first, own_end, shard;
+  int32_t *experts; /* [T, top_k] */
+  float *weights;   /* [T, top_k] */
   tri_expert_map map;
   tri_expert_tally *tally; /* [num_experts] to which the map's rows are added, or NULL */
 } tri_moe_route_args;

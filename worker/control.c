@@ -9,13 +9,15 @@
 
 #include "runtime/base/log.h"
 #include "runtime/base/version.h"
+#include "worker/expert_counts.h"
 #include "worker/measure.h"
 #include "worker/plan/machine_file.h"
 #include "worker/worker.h"
 
-/* IDLED_MS: between two reports because the leader has run out of work, which short jobs make it do often; and how long
+/* COUNT_MS: between two reports of what experts have had to do, for which a device's steps are waited for. IDLED_MS:
+ * between two reports because the leader has run out of work, which short jobs make it do often; and how long
  * a follower, which hears nothing of that, has had no new step when it takes itself for idle. */
-enum { HEALTH_MS = 1000, IDLED_MS = 100, LEASE_MS = 8000, POLL_MS = 250, STOP_MS = 2000 };
+enum { COUNT_MS = 10000, HEALTH_MS = 1000, IDLED_MS = 100, LEASE_MS = 8000, POLL_MS = 250, STOP_MS = 2000 };
 
 struct control {
   tri_worker *w;
@@ -25,7 +27,7 @@ struct control {
   tri_buf buf;
   tri_outbox *unsent; /* popped, but the socket was full */
   uint64_t seq;
-  int64_t last_health, last_idled, last_lease;
+  int64_t last_health, last_idled, last_lease, last_count;
   uint64_t seen_step, sent_step; /* when last looked at; in the last report */
   int64_t seen_since;            /* since when it is seen_step */
   bool registered_facts, told_ready;
@@ -117,6 +119,13 @@ static void send_floors(struct control *c) {
   send_msg(c, &m);
 }
 
+static void send_experts(struct control *c) {
+  tri_group_msg m = {.op = TRI_GROUP_EXPERTS};
+  tri_arena_reset(c->arena);
+  if (tri_expert_counts_message(c->w, c->arena, &m.experts) == TRI_OK) send_msg(c, &m);
+  atomic_store(&c->w->experts_counted, false);
+}
+
 /* A job that cannot be, for a limit that the coordinator does not know. */
 static void refuse_job(struct control *c, const tri_group_assign *a, const tri_error *err) {
   tri_group_msg m = {.op = TRI_GROUP_REFUSED,
@@ -157,6 +166,7 @@ static void handle(struct control *c, const tri_group_msg *m) {
   case TRI_GROUP_ABORT: tri_ring_push(&w->aborts, (void *)(uintptr_t)m->abort.job); break;
   case TRI_GROUP_DRAIN: atomic_store(&w->drain, true); break;
   case TRI_GROUP_MEASURE: atomic_store(&w->measure, true); break;
+  case TRI_GROUP_COUNT_EXPERTS: tri_expert_counts_ask(w); break;
   default: break;
   }
 }
@@ -254,6 +264,11 @@ static void report(struct control *c) {
     send_floors(c);
     keep_figures(w);
   }
+  if (atomic_load(&w->loaded) && now - c->last_count >= COUNT_MS * 1000000LL) {
+    tri_expert_counts_ask(w);
+    c->last_count = now;
+  }
+  if (atomic_load(&w->experts_counted)) send_experts(c);
   bool idled = now - c->last_idled >= IDLED_MS * 1000000LL && atomic_exchange(&w->idled, false);
   if (idled) c->last_idled = now;
   if (has_come_to_rest(c, now) || idled || now - c->last_health >= HEALTH_MS * 1000000LL) {

@@ -1,5 +1,6 @@
 /* The step loop of every rank but the leader: take a plan, run it, and, on the sampling rank, send back what was drawn.
  */
+#include "worker/expert_counts.h"
 #include "worker/worker.h"
 
 struct follower {
@@ -42,6 +43,7 @@ static tri_status receive_plan(struct follower *f, size_t *len) {
   tri_wait wait = tri_wait_begin(&c->cfg.policy, TRI_NEVER); /* idle until the leader has work; the lease ends it */
   while ((st = tri_comm_try_recv(c, f->plan, f->plan_cap, 0, TRI_TAG_PLAN, len)) == TRI_AGAIN) {
     TRI_CHECK(end_step(f));
+    tri_expert_counts_take(w);
     if (!w->engine->num_steps) {
       atomic_store_explicit(&w->busy, false, memory_order_relaxed);
       tri_worker_measure(w);
@@ -55,6 +57,7 @@ static tri_status receive_plan(struct follower *f, size_t *len) {
 static tri_status run_one(struct follower *f, bool *stop) {
   tri_worker *w = f->w;
   size_t len;
+  tri_expert_counts_take(w);
   TRI_CHECK(receive_plan(f, &len));
   atomic_store_explicit(&w->busy, true, memory_order_relaxed);
   tri_plan_view view;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "runtime/base/log.h"
+#include "worker/expert_counts.h"
 #include "worker/shards.h"
 #include "worker/warm_up.h"
 #include "worker/worker.h"
@@ -302,6 +303,7 @@ static tri_status serve(struct leader *ld) {
     }
     publish(ld);
     if (st != TRI_OK) return st;
+    tri_expert_counts_take(w);
     if (worked) {
       idle = false;
       atomic_store_explicit(&w->measure, false, memory_order_relaxed); /* asked for in vain: work has come */

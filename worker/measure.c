@@ -9,10 +9,11 @@ static bool is_of_source(int id) { return id == TRI_W_CROSS_KV; }
 
 static bool is_of_experts(int id) { return id == TRI_W_EXPERT_UP || id == TRI_W_EXPERT_DOWN; }
 
-/* The weights that one token of the sequence, or else of the source, is multiplied with: top_k of the experts'. What
- * every shard has a copy of counts once in the sum over the ranks. */
-static double layer_products(const tri_model_config *c, const tri_weights *w, int layers, int dp, bool source) {
-  double n = 0, chosen = c->moe.num_experts ? (double)c->moe.top_k / (double)c->moe.num_experts : 0;
+/* The weights that one token of the sequence, or else of the source, is multiplied with: top_k of the experts', which
+ * have so many slots. What every shard has a copy of counts once in the sum over the ranks. */
+static double layer_products(const tri_model_config *c, const tri_weights *w, int slots, int layers, int dp,
+                             bool source) {
+  double n = 0, chosen = slots ? (double)c->moe.top_k / (double)slots : 0;
   for (int l = 0; l < layers; l++)
     for (int id = 0; id < TRI_W_COUNT; id++) {
       const tri_weight *m = &w->layers[l].w[id];
@@ -23,8 +24,8 @@ static double layer_products(const tri_model_config *c, const tri_weights *w, in
 }
 
 double tri_measure_products(const tri_engine *e, bool head) {
-  int dp = tri_parallel_dp(e->shard.p);
-  double n = layer_products(&e->model, e->weights, e->shard.layers.count, dp, false);
+  int dp = tri_parallel_dp(e->shard.p), slots = tri_stage_slots(&e->model, e->shard.p);
+  double n = layer_products(&e->model, e->weights, slots, e->shard.layers.count, dp, false);
   const tri_weight *out = &e->weights->global[TRI_W_HEAD];
   return n + (head && out->data ? (double)out->n * out->k / dp : 0);
 }
@@ -32,8 +33,8 @@ double tri_measure_products(const tri_engine *e, bool head) {
 static double prompt_products(const tri_engine *e) {
   const tri_source *s = e->source;
   if (!s) return tri_measure_products(e, false);
-  return layer_products(&s->model, s->weights, (int)s->model.num_layers, 1, false) +
-         layer_products(&e->model, e->weights, e->shard.layers.count, 1, true);
+  return layer_products(&s->model, s->weights, 0, (int)s->model.num_layers, 1, false) +
+         layer_products(&e->model, e->weights, 0, e->shard.layers.count, 1, true);
 }
 
 static double matrix_bytes(const tri_weight *m) {

@@ -31,12 +31,13 @@ typedef struct tri_worker {
   tri_engine *engine;
 
   /* control -> step (leader) */
-  tri_ring jobs;       /* tri_job * */
-  tri_ring aborts;     /* job ids as pointers */
-  tri_waker waker;     /* the leader's step thread sleeps here when idle */
-  atomic_bool stop;    /* leave at once: no coordinator any more */
-  atomic_bool drain;   /* leave when nothing runs */
-  atomic_bool measure; /* every rank: find out the machine's floors, if nothing runs */
+  tri_ring jobs;             /* tri_job * */
+  tri_ring aborts;           /* job ids as pointers */
+  tri_waker waker;           /* the leader's step thread sleeps here when idle */
+  atomic_bool stop;          /* leave at once: no coordinator any more */
+  atomic_bool drain;         /* leave when nothing runs */
+  atomic_bool measure;       /* every rank: find out the machine's floors, if nothing runs */
+  atomic_bool count_experts; /* every rank: what its experts have had to do into tally */
 
   /* step -> control */
   tri_ring outbox_full, outbox_free; /* tri_outbox *; _free runs the other way */
@@ -52,6 +53,8 @@ typedef struct tri_worker {
   double load_seconds, layer_seconds; /* written before ready */
   tri_floors floors;                  /* written before measured */
   atomic_bool measured;               /* floors are for the control thread to send */
+  tri_expert_tally *tally;            /* [layers, slots] written before experts_counted; NULL until it is asked for */
+  atomic_bool experts_counted;        /* the tally is for the control thread to send */
 
   tri_start_watch start_watch; /* until the group is ready */
   uint64_t warm_steps;         /* of the warm-up, for the watch */

@@ -125,8 +125,8 @@ static void floors(cmd_buf *b, const trireme_event *e) {
 }
 
 void cmd_json_event(cmd_buf *b, const trireme_event *e) {
-  static const char *const names[] = {"accepted", "tokens", "done",   "error",     "status",
-                                      "stats",    "models", "floors", "embedding", "scores"};
+  static const char *const names[] = {"accepted", "tokens", "done",      "error",  "status", "stats",
+                                      "models",   "floors", "embedding", "scores", "experts"};
   cmd_buf_add(b, "{", 1);
   cmd_json_word(b, "event", names[e->kind]);
   switch (e->kind) {
@@ -154,6 +154,7 @@ void cmd_json_event(cmd_buf *b, const trireme_event *e) {
     cmd_json_uint(b, "max_model_len", e->models.max_model_len);
     break;
   case TRIREME_EVENT_FLOORS: floors(b, e); break;
+  case TRIREME_EVENT_EXPERTS: cmd_json_text(b, "json", e->experts.json, e->experts.json_len); break;
   case TRIREME_EVENT_EMBEDDING:
   case TRIREME_EVENT_SCORES: cmd_json_embed_reply(b, e, 0); break;
   }

@@ -11,13 +11,16 @@ enum { ASK_AGAIN_MS = 100 };
 
 typedef struct status_options {
   cmd_connection connection;
-  bool json, stats;
+  bool json, stats, experts;
   double wait;
 } status_options;
 
 static const tri_option status_table[] = {
     {TRI_OPT(status_options, json), .name = "json", .help = "print one JSON object"},
     {TRI_OPT(status_options, stats), .name = "stats", .help = "print the metrics instead, as Prometheus text"},
+    {TRI_OPT(status_options, experts), .name = "experts",
+     .help = "print the rows that each expert has had instead, and where it lies, as JSON: --init-expert-location and "
+             "trireme plan --rebalance read it"},
     {TRI_OPT(status_options, wait), .name = "wait", .min = 0, .max = 604800, .fallback = "0", .metavar = "SECONDS",
      .help = "wait so long at most for a coordinator, and until it serves"},
     CMD_CONNECTION_OPTIONS(status_options, connection),
@@ -74,6 +77,15 @@ static int show_stats(trireme *c, int timeout_ms) {
   if (trireme_ask_stats(c, NULL, &error) || trireme_next(c, timeout_ms, &e, &error)) return cmd_fail(&error);
   if (e.kind == TRIREME_EVENT_ERROR) return cmd_refused(&e.error);
   if (e.kind == TRIREME_EVENT_STATS) fwrite(e.stats.text, 1, e.stats.text_len, stdout);
+  return fflush(stdout) ? TRI_EXIT_FAILED : TRI_EXIT_OK;
+}
+
+static int show_experts(trireme *c, int timeout_ms) {
+  trireme_event e;
+  trireme_error error = {0};
+  if (trireme_ask_experts(c, NULL, &error) || trireme_next(c, timeout_ms, &e, &error)) return cmd_fail(&error);
+  if (e.kind == TRIREME_EVENT_ERROR) return cmd_refused(&e.error);
+  if (e.kind == TRIREME_EVENT_EXPERTS) printf("%s\n", e.experts.json);
   return fflush(stdout) ? TRI_EXIT_FAILED : TRI_EXIT_OK;
 }
 
@@ -154,11 +166,13 @@ int cmd_status(int argc, char **argv) {
   trireme *c = NULL;
   int code = tri_options_main(&spec, &o, argc, argv, &parsed);
   if (code >= 0) return code;
-  code =
-      o.stats && o.json ? cmd_usage(spec.program, "--json and --stats exclude each other") : connect_for_status(&o, &c);
-  if (!code)
-    code = o.stats ? show_stats(c, (int)o.connection.connect_timeout_ms)
-                   : show_status(c, (int)o.connection.connect_timeout_ms, o.json);
+  code = o.stats + o.json + o.experts > 1 ? cmd_usage(spec.program, "--json, --stats and --experts exclude each other")
+                                          : connect_for_status(&o, &c);
+  int timeout_ms = (int)o.connection.connect_timeout_ms;
+  if (!code && o.experts)
+    code = show_experts(c, timeout_ms);
+  else if (!code)
+    code = o.stats ? show_stats(c, timeout_ms) : show_status(c, timeout_ms, o.json);
   trireme_close(c);
   tri_options_free(parsed);
   return code;

@@ -88,6 +88,7 @@ static const tri_message requests[] = {
     [TRI_OP_CLASSIFY] =
         REQUEST("classify", classify_fields, offsetof(tri_client_msg, embed), sizeof(tri_embed_request)),
     [TRI_OP_FLOORS] = {.op = "floors", .table.strict = true},
+    [TRI_OP_EXPERTS] = {.op = "experts", .table.strict = true},
 };
 static const tri_protocol request_protocol = {requests, sizeof requests / sizeof *requests, "id",
                                               offsetof(tri_client_msg, hello)};
@@ -334,6 +335,7 @@ static const tri_field r_done_fields[] = {
 static const tri_field r_error_fields[] = {R_STR("code", error.code), R_STR("message", error.message),
                                            R_STR("field", error.field)};
 static const tri_field r_stats_fields[] = {R_STR("text", stats)};
+static const tri_field r_experts_fields[] = {R_STR("json", experts)};
 static const tri_field r_models_fields[] = {
     {TRI_F(TRI_FT_TEXTS, "models", tri_server_msg, models.names), .count_offset = offsetof(tri_server_msg, models.num),
      .flags = TRI_FF_REQUIRED},
@@ -370,6 +372,7 @@ static const tri_message replies[] = {
     [TRI_REPLY_FLOORS] = REPLY("floors", floors_fields, offsetof(tri_server_msg, floors), floors),
     [TRI_REPLY_EMBEDDING] = REPLY("embedding", r_embedding_fields, offsetof(tri_server_msg, embed), embed),
     [TRI_REPLY_SCORES] = REPLY("scores", r_scores_fields, offsetof(tri_server_msg, embed), embed),
+    [TRI_REPLY_EXPERTS] = REPLY("experts", r_experts_fields, 0, experts),
 };
 static const tri_protocol reply_protocol = {replies, sizeof replies / sizeof *replies, "id",
                                             offsetof(tri_server_msg, hello)};

@@ -61,7 +61,8 @@ typedef enum tri_client_op {
   TRI_OP_MODELS,
   TRI_OP_EMBED,
   TRI_OP_CLASSIFY,
-  TRI_OP_FLOORS, /* what the machines could do at best */
+  TRI_OP_FLOORS,  /* what the machines could do at best */
+  TRI_OP_EXPERTS, /* what each expert has had to do */
 } tri_client_op;
 
 typedef struct tri_wire_str {
@@ -194,6 +195,7 @@ typedef enum tri_server_op {
   TRI_REPLY_FLOORS,
   TRI_REPLY_EMBEDDING,
   TRI_REPLY_SCORES,
+  TRI_REPLY_EXPERTS,
 } tri_server_op;
 
 typedef enum tri_finish { TRI_FINISH_STOP, TRI_FINISH_LENGTH, TRI_FINISH_ABORT, TRI_FINISH_ERROR } tri_finish;
@@ -316,6 +318,7 @@ typedef struct tri_server_msg {
       uint64_t max_model_len;
     } models;
     tri_cluster_floors floors;
+    tri_wire_str experts; /* JSON */
     tri_embed_reply embed;
   };
 } tri_server_msg;

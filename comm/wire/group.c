@@ -216,6 +216,21 @@ static const tri_field floors_fields[] = {M_F(TRI_FT_U32, "group", floors.group)
                                           M_F(TRI_FT_U64, "epoch", floors.epoch),
                                           TRI_FLOORS_FIELDS(FLOOR_ROW, floors.floors)};
 
+static const tri_field experts_fields[] = {
+    G_U32(tri_group_experts, group),
+    G_U32(tri_group_experts, rank),
+    G_U64(tri_group_experts, epoch),
+    G_U32(tri_group_experts, first_layer),
+    G_U32(tri_group_experts, num_layers),
+    G_U32(tri_group_experts, first_slot),
+    G_U32(tri_group_experts, num_own),
+    G_U32(tri_group_experts, num_slots),
+    {TRI_F(TRI_FT_IDS, "expert_of", tri_group_experts, expert_of),
+     .count_offset = offsetof(tri_group_experts, num_expert_of), .flags = TRI_FF_REQUIRED},
+    {TRI_F(TRI_FT_IDS, "rows", tri_group_experts, rows), .count_offset = offsetof(tri_group_experts, num_rows),
+     .flags = TRI_FF_REQUIRED},
+};
+
 static const tri_field abort_fields[] = {M_F(TRI_FT_U64, "job", abort.job)};
 static const tri_field lease_fields[] = {M_F(TRI_FT_U64, "time_ms", lease.time_ms)};
 
@@ -233,12 +248,14 @@ static const tri_message messages[] = {
     [TRI_GROUP_FLOORS] = MESSAGE("floors", floors_fields, 0, floors),
     [TRI_GROUP_EMBED_RESULTS] = MEMBER("embed_results", embed_results_fields, embed_results),
     [TRI_GROUP_REFUSED] = MESSAGE("refused", refused_fields, 0, refused),
+    [TRI_GROUP_EXPERTS] = MEMBER("experts", experts_fields, experts),
     [TRI_GROUP_WELCOME] = MESSAGE("welcome", welcome_fields, 0, welcome),
     [TRI_GROUP_ASSIGN] = {"assign", {TRI_FIELDS(assign_fields)}, offsetof(tri_group_msg, assign), 0},
     [TRI_GROUP_ABORT] = MESSAGE("abort", abort_fields, 0, abort),
     [TRI_GROUP_DRAIN] = {.op = "drain"},
     [TRI_GROUP_LEASE] = MESSAGE("lease", lease_fields, 0, lease),
     [TRI_GROUP_MEASURE] = {.op = "measure"},
+    [TRI_GROUP_COUNT_EXPERTS] = {.op = "count_experts"},
 };
 static const tri_protocol protocol = {messages, sizeof messages / sizeof *messages, "seq",
                                       offsetof(tri_group_msg, reg)};

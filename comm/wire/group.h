@@ -16,13 +16,15 @@ typedef enum tri_group_op {
   TRI_GROUP_FLOORS,        /* any rank: what it has measured */
   TRI_GROUP_EMBED_RESULTS, /* leader: results of an encoder's step */
   TRI_GROUP_REFUSED,       /* leader: a job that can never run here, and why */
+  TRI_GROUP_EXPERTS,       /* any rank: the rows of its experts */
   /* coordinator to worker */
-  TRI_GROUP_WELCOME, /* reply to register; refused with an error text when the group or epoch is not expected */
-  TRI_GROUP_ASSIGN,  /* a job */
-  TRI_GROUP_ABORT,   /* a job, from any state */
-  TRI_GROUP_DRAIN,   /* finish what is there, then leave */
-  TRI_GROUP_LEASE,   /* once a second: the coordinator lives */
-  TRI_GROUP_MEASURE, /* find out what the machine could do at best, if nothing runs */
+  TRI_GROUP_WELCOME,       /* reply to register; refused with an error text when the group or epoch is not expected */
+  TRI_GROUP_ASSIGN,        /* a job */
+  TRI_GROUP_ABORT,         /* a job, from any state */
+  TRI_GROUP_DRAIN,         /* finish what is there, then leave */
+  TRI_GROUP_LEASE,         /* once a second: the coordinator lives */
+  TRI_GROUP_MEASURE,       /* find out what the machine could do at best, if nothing runs */
+  TRI_GROUP_COUNT_EXPERTS, /* tell the rows of the experts */
 } tri_group_op;
 
 typedef struct tri_group_register {
@@ -87,6 +89,18 @@ typedef struct tri_group_results {
   const tri_group_result *results;
 } tri_group_results;
 
+/* The rows that a rank's slots of experts have had since its start. Layers are those with experts, counted over the
+ * whole model. */
+typedef struct tri_group_experts {
+  uint32_t group, rank;
+  uint64_t epoch;
+  uint32_t first_layer, num_layers, first_slot, num_own, num_slots; /* num_slots: of a layer, over all ranks */
+  const uint32_t *expert_of;                                        /* [num_layers, num_own] */
+  size_t num_expert_of;
+  const uint32_t *rows; /* [num_layers, num_own, 2]: the lower 32 bits, then the upper ones */
+  size_t num_rows;
+} tri_group_experts;
+
 /* A job for a leader. sampling's stop strings are the coordinator's business and stay there. */
 typedef struct tri_group_assign {
   uint64_t job, epoch;
@@ -130,6 +144,7 @@ typedef struct tri_group_msg {
       uint64_t epoch;
       tri_floors floors;
     } floors;
+    tri_group_experts experts;
     tri_group_assign assign;
     struct {
       uint64_t job;

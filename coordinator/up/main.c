@@ -108,8 +108,15 @@ static tri_status check_layout(tri_up *u, tri_error *err) {
   if (!config) return tri_fail(err, TRI_NO_MEMORY, "model", "no memory");
   tri_status st = tri_model_config_load(o->model, config, err);
   const tri_serve_layout *l = &u->layout;
-  tri_parallel p = {.tp = l->tp, .pp = l->pp, .dp = l->dp, .ep = l->ep};
+  tri_expert_placement *placement = NULL;
+  tri_expert_placement_config pc = {.ep = l->ep,
+                                    .strategy = (tri_expert_strategy)o->expert_placement_strategy,
+                                    .num_redundant = o->num_redundant_experts,
+                                    .file = o->init_expert_location};
+  if (st == TRI_OK) st = tri_expert_placement_make(config, &pc, &placement, err);
+  tri_parallel p = {.tp = l->tp, .pp = l->pp, .dp = l->dp, .ep = l->ep, .placement = placement};
   if (st == TRI_OK) st = tri_shard_make(config, p, &shard, err);
+  tri_expert_placement_free(placement);
   tri_free(config);
   return st;
 }

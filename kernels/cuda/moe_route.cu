@@ -139,6 +139,8 @@ __device__ static void route_token(const tri_moe_route_args &a, int t, double *s
   if (a.num_groups > 1) cut_groups_by_warp(a, r);
   take_best_by_warp(r, a.logits.cols, a.top_k, a.experts + first);
   weigh(a, r, a.weights + first);
+  for (int c = lane; a.slots && c < a.top_k; c += WARP)
+    a.experts[first + c] = tri_moe_slot_of(&a, t, a.experts[first + c]);
 }
 
 /* Tells all threads of the block whether it is the last of the grid to come here; the counter is 0 again behind it. */

@@ -19,6 +19,7 @@ tri_status tri_ref_moe_route_plan(tri_backend *be, const tri_moe_route_args *a, 
     candidates = a->top_groups * size;
   }
   plan->workspace = tri_ref_moe_scratch(a) * sizeof(double);
+  if (a->slots && (a->most_copies < 1 || a->shard < 0)) return TRI_INVALID_ARGUMENT;
   if (a->map.first && (a->num_experts < 1 || a->first_expert < 0 || (int64_t)m->rows * a->top_k > INT32_MAX))
     return TRI_INVALID_ARGUMENT;
   return a->top_k <= candidates ? TRI_OK : TRI_INVALID_ARGUMENT;

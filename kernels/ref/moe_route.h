@@ -94,6 +94,17 @@ TRI_FORMULA bool tri_moe_goes_nowhere(const tri_moe_route_args *a, int t) {
   return true;
 }
 
+/* The slot of token t's choice of an expert; slots come in order, so that the own ones are neighbours. */
+TRI_FORMULA int32_t tri_moe_slot_of(const tri_moe_route_args *a, int t, int32_t expert) {
+  const int32_t *row = a->slots + (size_t)expert * (size_t)(1 + a->most_copies), *slot = row + 1;
+  int first = 0, own = 0;
+  for (int i = 0; i < row[0]; i++) {
+    bool is_own = slot[i] >= a->own_first && slot[i] < a->own_end;
+    if (is_own && !own++) first = i;
+  }
+  return slot[first + (t + a->shard) % (own ? own : row[0])];
+}
+
 TRI_FORMULA void tri_moe_route_row(const tri_moe_route_args *a, int t, double *scratch) {
   int n = a->logits.cols;
   double *score = scratch, *choice = score + n, *group = choice + n;
@@ -104,6 +115,7 @@ TRI_FORMULA void tri_moe_route_row(const tri_moe_route_args *a, int t, double *s
   if (a->num_groups > 1) cut_groups(a, choice, group);
   take_best(choice, n, a->top_k, ids);
   weights_of(a, score, ids, a->weights + (size_t)t * (size_t)a->top_k);
+  for (int c = 0; a->slots && c < a->top_k; c++) ids[c] = tri_moe_slot_of(a, t, ids[c]);
 }
 
 #endif

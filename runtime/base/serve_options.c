@@ -6,6 +6,8 @@
 static const char *const dtypes[] = {"float32", "float16", "bfloat16", "auto", NULL};
 /* In the order of tri_exchange_form. */
 static const char *const exchanges[] = {"allgather", "coordinated", "share", "flat", "auto", NULL};
+/* In the order of tri_expert_strategy. */
+const char *const tri_expert_strategy_names[] = {"linear", "round_robin", NULL};
 static const char *const load_formats[] = {"auto", "safetensors", "dummy", NULL};
 const char *const tri_quantization_names[] = {"none", "int8", "w8a8", NULL};
 static const char *const backends[] = {"auto", "cpu", "cuda", "ref", NULL};
@@ -59,6 +61,17 @@ const tri_option tri_serve_option_table[] = {
     {TRI_OPT(S, moe_tp), .name = "moe-tensor-parallel-size", .programs = TRI_FOR_LOAD | TRI_FOR_PLAN, .min = 0,
      .max = 1024, .fallback = "0", .metavar = "N", .group = "Layout",
      .help = "slices of each expert, which divide -tp; 0: -dp x -tp / -ep"},
+    {TRI_OPT(S, expert_placement_strategy), .name = "expert-placement-strategy", .programs = TRI_FOR_PLAN,
+     .choices = tri_expert_strategy_names, .fallback = "linear", .group = "Layout",
+     .help = "which experts a share has: neighbours (linear), or every -ep-th (round_robin)"},
+    {TRI_OPT(S, num_redundant_experts), .name = "num-redundant-experts", .programs = TRI_FOR_PLAN, .min = 0,
+     .max = 1 << 16, .fallback = "0", .metavar = "N", .group = "Layout",
+     .help =
+         "copies of experts in each layer, over all shares: of the first ones, or as --init-expert-location has it"},
+    {TRI_OPT(S, init_expert_location), .name = "init-expert-location", .programs = TRI_FOR_PLAN, .metavar = "FILE",
+     .group = "Layout",
+     .help = "which expert each slot of each layer has, as trireme status --experts and trireme plan --rebalance write "
+             "it"},
     {TRI_OPT(S, all2all_backend), .name = "all2all-backend", .choices = exchanges, .fallback = "auto",
      .group = "Layout",
      .help = "how rows of several shards reach their experts: along columns of equal tensor ranks (coordinated), a "

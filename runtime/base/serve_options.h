@@ -27,6 +27,9 @@ typedef struct tri_serve_options {
   /* layout */
   int tp, pp, dp, ep, moe_tp, replicas; /* 0: not given, of the last three; see tri_serve_layout */
   bool enable_expert_parallel;
+  int expert_placement_strategy; /* tri_expert_strategy */
+  int num_redundant_experts;
+  const char *init_expert_location;
   int all2all_backend; /* tri_exchange_form, or TRI_SERVE_FASTEST */
   /* scheduling */
   int max_num_seqs, max_num_batched_tokens, prompt_micro_batch_tokens, block_size, scheduling_policy;
@@ -57,6 +60,7 @@ enum { TRI_SERVE_FASTEST = 4 }; /* of all2all_backend: behind the forms */
 enum { TRI_SERVE_AUTO = 3 };    /* of dtype and kv_cache_dtype: follows the names of float32, float16, bfloat16 */
 
 extern const char *const tri_quantization_names[]; /* by tri_quantization; NULL-terminated */
+extern const char *const tri_expert_strategy_names[];
 extern const tri_option tri_serve_option_table[];
 extern const size_t tri_serve_option_count;
 

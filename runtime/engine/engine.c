@@ -78,11 +78,42 @@ static tri_status set_use(tri_model_config *c, const tri_engine_config *config, 
   return tri_model_config_pool(config->model_dir, config->pooling, c, err);
 }
 
+/* All ranks have read the same placement, or all fail. Those without one take part. */
+static tri_status compare_placements(const tri_engine *e, tri_error *err) {
+  tri_comm *c = e->group->world;
+  uint64_t own = tri_expert_placement_hash(e->placement), *all;
+  int other = -1;
+  if (c->size == 1) return TRI_OK;
+  if (!(all = tri_calloc((size_t)c->size, sizeof *all))) return tri_fail(err, TRI_NO_MEMORY, "group", "no memory");
+  tri_status st = tri_comm_all_gather(c, &own, all, sizeof own);
+  for (int r = c->size; st == TRI_OK && r-- > 0;)
+    if (all[r] != all[0]) other = r;
+  tri_free(all);
+  if (st != TRI_OK)
+    return tri_fail(err, st, "comm", "the group's ranks cannot reach each other: %s", tri_status_text(st));
+  if (other < 0) return TRI_OK;
+  return tri_fail(err, TRI_INVALID_ARGUMENT, "init_expert_location",
+                  "ranks 0 and %d have different placements of the experts: are their files the same?", other);
+}
+
+static tri_status place_experts(tri_engine *e, const tri_engine_config *config, tri_parallel p, tri_error *err) {
+  tri_expert_placement_config pc = {.ep = tri_parallel_ep(p),
+                                    .strategy = config->expert_strategy,
+                                    .num_redundant = config->num_redundant_experts,
+                                    .file = config->expert_location};
+  TRI_CHECK(tri_expert_placement_make(&e->model, &pc, &e->placement, err));
+  if (e->backend->deterministic && tri_expert_most_copies(e->placement) > 1 && tri_group_is_leader(e->group))
+    tri_log(TRI_LOG_WARN, "engine", "--deterministic: of an expert's copies only the first is used");
+  return TRI_OK;
+}
+
 static tri_status prepare(tri_engine *e, const tri_engine_config *config, tri_checkpoint **ckpt, tri_error *err) {
   TRI_CHECK(tri_model_config_load(config->model_dir, &e->model, err));
   TRI_CHECK(set_use(&e->model, config, err));
   tri_parallel p = e->group->p;
   p.quantized = config->quantization != TRI_QUANTIZE_NONE;
+  TRI_CHECK(place_experts(e, config, p, err));
+  p.placement = e->placement;
   TRI_CHECK(tri_shard_make(&e->model, p, &e->shard, err));
   if (config->load_format != TRI_LOAD_DUMMY) TRI_CHECK(tri_checkpoint_open(config->model_dir, ckpt, err));
   find_head(&e->model, *ckpt);
@@ -238,6 +269,7 @@ tri_status tri_engine_create(const tri_engine_config *config, tri_backend *backe
   e->num_lanes = group->p.pp;
   atomic_store(&e->progress.layer, TRI_LAYER_IDLE);
   TRI_TRY(agree(group, prepare(e, config, &ckpt, err), err));
+  TRI_TRY(compare_placements(e, err));
   TRI_TRY(agree(group, connect(e, err), err));
   /* Behind the communicators, whose memory is not to be had any more. */
   TRI_TRY(agree(group, set_limits(e, config, ckpt, err), err));
@@ -299,6 +331,7 @@ void tri_engine_destroy(tri_engine *e) {
   tri_slots_destroy(e->slots);
   tri_kv_cache_destroy(e->kv);
   tri_weights_destroy(e->weights);
+  tri_expert_placement_free(e->placement);
   disconnect(e);
   tri_free(e->result.tokens);
   tri_free(e->sample_params);

@@ -30,6 +30,10 @@ typedef struct tri_engine_config {
   bool autotune;       /* see tri_tune */
   int exchange;        /* of several shards: a tri_exchange_form, or TRI_EXCHANGE_FORMS for the fastest */
   int exchange_rows;   /* see tri_limits */
+  /* See tri_expert_placement_config. */
+  tri_expert_strategy expert_strategy;
+  int num_redundant_experts;
+  const char *expert_location; /* may be NULL */
   tri_observer observer;
 } tri_engine_config;
 
@@ -46,6 +50,7 @@ typedef struct tri_engine_step_state {
 
 typedef struct tri_engine {
   tri_model_config model;
+  tri_expert_placement *placement; /* NULL: linear */
   tri_shard shard;
   tri_limits limits; /* the same on every rank of a group */
   tri_ledger ledger; /* what this rank's memory is for, as it was known before anything was loaded */

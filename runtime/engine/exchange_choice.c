@@ -20,7 +20,7 @@ static tri_exchange_config config_of(const tri_model_config *c, const tri_shard 
                                .type = type,
                                .hidden = (int)c->hidden_size,
                                .top_k = (int)c->moe.top_k,
-                               .num_experts = (int)c->moe.num_experts,
+                               .num_experts = tri_stage_slots(c, p),
                                .etp = tri_parallel_etp(p)};
 }
 
@@ -30,10 +30,10 @@ bool tri_engine_exchange_bytes(const tri_model_config *c, const tri_shard *s, co
   return config.dp == 1 || tri_exchange_bytes(&config, out);
 }
 
-/* The stage rank of each expert's first slice. */
+/* The stage rank of the first slice of each slot's expert. */
 static void find_ranks(const tri_model_config *c, tri_parallel p, int32_t *first_rank) {
   for (int share = 0; share < tri_parallel_ep(p); share++) {
-    tri_range own = tri_range_part(c->moe.num_experts, tri_parallel_ep(p), share);
+    tri_range own = tri_range_part(tri_stage_slots(c, p), tri_parallel_ep(p), share);
     for (int i = 0; i < own.count; i++) first_rank[own.first + i] = share * tri_parallel_etp(p);
   }
 }

@@ -89,7 +89,10 @@ tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const 
   tri_weight_map_free(&m);
   st = tri_step_arena_plan(&ac, &arena, err);
   if (st != TRI_OK) return st;
-  l.activations = arena.bytes + (size_t)s->layers.count * (size_t)s->experts.count * sizeof(tri_expert_tally);
+  l.activations = arena.bytes + (size_t)s->layers.count * (size_t)s->slots.count * sizeof(tri_expert_tally);
+  if (s->p.placement)
+    l.activations += (size_t)s->layers.count * (size_t)c->moe.num_experts *
+                     (1 + (size_t)tri_expert_most_copies(s->p.placement)) * sizeof(int32_t);
   if (!tri_kv_block_bytes(c, s, config->kv_dtype, limits->block_size, &l.block_bytes) ||
       (config->device && !workspace_bytes(c, s, limits, &l)))
     return tri_fail(err, TRI_OVERFLOW, "max_num_batched_tokens", "the sizes overflow");

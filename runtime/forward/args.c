@@ -194,6 +194,9 @@ tri_moe_route_args tri_route_of(const tri_walk *w, const tri_layer *y) {
   const tri_forward *f = w->f;
   const tri_moe *m = &f->cfg.model->moe;
   size_t layer = (size_t)(y->number - f->cfg.shard.layers.first);
+  size_t table = (size_t)m->num_experts * (1 + (size_t)f->most_copies);
+  tri_parallel p = f->cfg.shard.p;
+  tri_range own = tri_dp_shard_slots(f->cfg.model, p, p.dp_rank);
   return (tri_moe_route_args){
       .logits = tri_rows(f->buf.router, w->b->num_tokens),
       .bias = tri_vector(&y->w[TRI_W_CHOICE_BIAS]),
@@ -205,12 +208,17 @@ tri_moe_route_args tri_route_of(const tri_walk *w, const tri_layer *y) {
       .group_best = (int)m->group_best,
       .renormalize = m->renormalize,
       .scale = (float)m->scale,
-      .first_expert = f->cfg.shard.experts.first,
-      .num_experts = f->cfg.shard.experts.count,
+      .first_expert = f->cfg.shard.slots.first,
+      .num_experts = f->cfg.shard.slots.count,
+      .slots = f->slots ? f->slots + layer * table : NULL,
+      .most_copies = f->most_copies,
+      .own_first = own.first,
+      .own_end = own.first + own.count,
+      .shard = p.dp_rank,
       .experts = numbers_of(f->buf.experts),
       .weights = f->buf.expert_weights.data,
       .map = map_of(f),
-      .tally = f->tally ? f->tally + layer * (size_t)f->cfg.shard.experts.count : NULL,
+      .tally = f->tally ? f->tally + layer * (size_t)f->cfg.shard.slots.count : NULL,
   };
 }
 
@@ -239,7 +247,7 @@ tri_moe_experts_args tri_experts_of(const tri_walk *w, const tri_layer *y, tri_m
       .x = in,
       .weights = f->buf.expert_weights.data,
       .top_k = (int)c->moe.top_k,
-      .num_experts = f->cfg.shard.experts.count,
+      .num_experts = f->cfg.shard.slots.count,
       .map = map_of(f),
       .up = *up,
       .down = *down,

@@ -177,7 +177,7 @@ void tri_forward_destroy(tri_forward *f) {
 
 tri_status tri_forward_tally(const tri_forward *f, tri_expert_tally *out) {
   tri_backend *be = f->cfg.backend;
-  size_t n = (size_t)f->cfg.shard.layers.count * (size_t)f->cfg.shard.experts.count;
+  size_t n = (size_t)f->cfg.shard.layers.count * (size_t)f->cfg.shard.slots.count;
   if (!f->tally) return TRI_UNSUPPORTED;
   be->ops.download(be, out, f->tally, n * sizeof *out);
   return be->ops.stream_sync(be);

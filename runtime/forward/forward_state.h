@@ -20,7 +20,9 @@ struct tri_forward {
   float *bias;   /* [q_heads.count, bias_len] by position, else NULL */
   int bias_len, bias_offset;
   float *inv_freq, *inv_freq_long; /* [rotary_dim / 2] */
-  tri_expert_tally *tally;         /* [layers, experts] of the shard, of a model with experts, else NULL */
+  tri_expert_tally *tally;         /* [layers, slots] of the shard, of a model with experts, else NULL */
+  int32_t *slots;                  /* [layers, experts, 1 + most_copies], see tri_moe_route_args; NULL: linear */
+  int most_copies;
   struct tri_table {
     void *p;
     size_t bytes;

@@ -40,6 +40,7 @@ static int bucket_of(const tri_model_config *c, int distance) {
 struct staged {
   float *slopes, *bias;
   tri_expert_tally *tally;
+  int32_t *slots;
 };
 
 /* A copy of a table in the backend's memory. */
@@ -106,10 +107,27 @@ static bool make_biases(tri_forward *f, struct staged *s) {
 }
 
 static bool make_tally(tri_forward *f, struct staged *s) {
-  size_t n = (size_t)f->cfg.shard.layers.count * (size_t)f->cfg.shard.experts.count;
+  size_t n = (size_t)f->cfg.shard.layers.count * (size_t)f->cfg.shard.slots.count;
   if (!n) return true;
   s->tally = tri_calloc(n, sizeof *s->tally);
   return s->tally && put_table(f, s->tally, n * sizeof *s->tally, &f->tally);
+}
+
+/* The slots of each expert in this shard's layers. Which of several a row takes depends on its place in the step: where
+ * that must not change its bits, there is one. */
+static bool make_slots(tri_forward *f, struct staged *s) {
+  const tri_expert_placement *p = f->cfg.shard.p.placement;
+  tri_range layers = f->cfg.shard.layers;
+  if (!p) return true;
+  f->most_copies = tri_expert_most_copies(p);
+  size_t width = 1 + (size_t)f->most_copies, each = (size_t)p->num_experts * width, n = (size_t)layers.count * each;
+  if (!(s->slots = tri_calloc(n, sizeof *s->slots))) return false;
+  for (int l = 0; l < layers.count; l++) {
+    int32_t *table = s->slots + (size_t)l * each;
+    if (p->row_of[layers.first + l] >= 0) tri_expert_slot_table(p, layers.first + l, f->most_copies, table);
+    for (size_t i = 0; f->cfg.backend->deterministic && i < each; i += width) table[i] = 1;
+  }
+  return put_table(f, s->slots, n * sizeof *s->slots, &f->slots);
 }
 
 tri_status tri_forward_make_tables(tri_forward *f) {
@@ -121,10 +139,11 @@ tri_status tri_forward_make_tables(tri_forward *f) {
   if (tri_has_rope(c))
     ok = put_table(f, c->attention.rope.inv_freq, half, &f->inv_freq) &&
          put_table(f, c->attention.rope.inv_freq_long, half, &f->inv_freq_long);
-  ok = ok && make_biases(f, &staged) && make_tally(f, &staged);
+  ok = ok && make_biases(f, &staged) && make_tally(f, &staged) && make_slots(f, &staged);
   ok = be->ops.stream_sync(be) == TRI_OK && ok;
   tri_free(staged.slopes);
   tri_free(staged.bias);
   tri_free(staged.tally);
+  tri_free(staged.slots);
   return ok ? TRI_OK : TRI_NO_MEMORY;
 }

@@ -63,7 +63,7 @@ static void add_layers(struct table *t) {
   add(t, TRI_BUF_router, tokens, c->moe.num_experts);
   add(t, TRI_BUF_experts, tokens, c->moe.top_k);
   add(t, TRI_BUF_expert_weights, tokens, c->moe.top_k);
-  add(t, TRI_BUF_map_first, 1, s->experts.count + 1);
+  add(t, TRI_BUF_map_first, 1, s->slots.count + 1);
   add_exchange(t);
   add(t, TRI_BUF_shared_gate, tokens, 1);
   add(t, TRI_BUF_cos, tokens, half);

@@ -51,7 +51,7 @@ static tri_status fill_tensor(void *ctx, const tri_weight_target *t) {
       tri_random_mix(f->seed ^ (uint64_t)f->c->feeds_decoder ^
                      tri_random_mix((uint64_t)source << 40 | (uint64_t)t->rule.part << 32 | (uint64_t)t->layer << 16) ^
                      tri_random_mix((uint64_t)t->expert));
-  return tri_shard_slices(f->c, f->s, &t->rule, t->expert, fill_slice, f);
+  return tri_shard_slices(f->c, f->s, &t->rule, t->slot, fill_slice, f);
 }
 
 tri_status tri_weights_dummy(tri_backend *be, const tri_model_config *c, const tri_shard *s, uint64_t seed,

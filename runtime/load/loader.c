@@ -411,7 +411,7 @@ static tri_status load_tensor(void *ctx, const tri_weight_target *t) {
   bool int8 = t->place.dtype == TRI_I8;
   tri_status (*load)(void *ctx, const tri_slice *s) = int8 ? load_plain_int8 : load_plain;
   if (transposed) load = int8 ? load_transposed_int8 : load_transposed;
-  return tri_shard_slices(l->c, l->s, &t->rule, t->expert, load, l);
+  return tri_shard_slices(l->c, l->s, &t->rule, t->slot, load, l);
 }
 
 /* Tells whether name, with or without the prefix, is the pattern with a layer below `layers` (into *layer) and an

@@ -142,12 +142,12 @@ tri_status tri_weights_each(const tri_model_config *c, const tri_shard *s, const
       t.place = per_layer ? m->layers[l * TRI_W_COUNT + r->weight] : m->global[r->weight];
       t.k = tri_shard_weight_shape(c, s, r->weight).k;
       bool experts = r->flags & (TRI_TENSOR_PER_EXPERT | TRI_TENSOR_STACKED);
-      tri_range own = experts ? s->experts : (tri_range){0, 1};
-      for (t.expert = own.first; t.expert < own.first + own.count; t.expert++) {
+      for (t.slot = 0; t.slot < (experts ? s->slots.count : 1); t.slot++) {
+        t.expert = experts ? tri_expert_of_slot(s->p.placement, t.layer, s->slots.first + t.slot) : 0;
         tri_status st = fn(ctx, &t);
         if (st != TRI_OK) return st;
       }
-      t.expert = 0;
+      t.slot = t.expert = 0;
     }
     if (r->weight == TRI_W_EMBED && c->head.tie_word_embeddings && s->last_stage && !s->first_stage) {
       t.rule.weight = TRI_W_HEAD;

@@ -72,6 +72,7 @@ const tri_st_tensor *tri_rule_find(const tri_model_config *c, const tri_checkpoi
 typedef struct tri_weight_target {
   tri_tensor_rule rule;
   int layer, expert;
+  int slot; /* of an expert: counted from the shard's first */
   tri_weight_place place;
   int64_t k; /* columns of the destination */
 } tri_weight_target;

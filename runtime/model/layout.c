@@ -5,10 +5,20 @@ tri_range tri_range_part(int64_t n, int parts, int rank) {
   return (tri_range){(int)first, (int)(end - first)};
 }
 
+int tri_stage_slots(const tri_model_config *c, tri_parallel p) { return tri_expert_slots(p.placement, c); }
+
+/* Shares that follow one another lie in one shard, as etp divides tp. */
+tri_range tri_dp_shard_slots(const tri_model_config *c, tri_parallel p, int dp_rank) {
+  int ep = tri_parallel_ep(p), slots = tri_stage_slots(c, p), shares = p.tp / tri_parallel_etp(p);
+  tri_range from = tri_range_part(slots, ep, dp_rank * shares),
+            last = tri_range_part(slots, ep, dp_rank * shares + shares - 1);
+  return (tri_range){from.first, last.first + last.count - from.first};
+}
+
 /* Refuses shares of experts that the ranks of a stage cannot hold. */
 static tri_status check_experts(const tri_model_config *c, tri_parallel p, tri_error *err) {
   int dp = tri_parallel_dp(p), ep = tri_parallel_ep(p), etp = tri_parallel_etp(p);
-  int64_t experts = c->moe.num_experts;
+  int64_t experts = c->moe.num_experts, slots = tri_stage_slots(c, p);
   if (dp < 1 || p.dp_rank < 0 || p.dp_rank >= dp)
     return tri_fail(err, TRI_OUT_OF_RANGE, "rank", "rank outside the layout");
   if (!experts && (ep > 1 || dp > 1))
@@ -24,10 +34,10 @@ static tri_status check_experts(const tri_model_config *c, tri_parallel p, tri_e
         "experts in %d slices (data-parallel %d x tensor-parallel %d / expert-parallel %d): the slices must "
         "divide tensor-parallel %d",
         etp, dp, p.tp, ep, p.tp);
-  if (experts && ep > experts)
+  if (experts && ep > slots)
     return tri_fail(err, TRI_OUT_OF_RANGE, "expert_parallel_size",
                     "%d shares of %lld experts: -ep can be %lld at most, its shares then have slices of experts", ep,
-                    (long long)experts, (long long)experts);
+                    (long long)slots, (long long)slots);
   if (experts && etp > c->moe.intermediate_size)
     return tri_fail(err, TRI_OUT_OF_RANGE, "tensor_parallel_size", "%d slices of an expert of %lld units", etp,
                     (long long)c->moe.intermediate_size);
@@ -67,7 +77,7 @@ tri_status tri_shard_make(const tri_model_config *c, tri_parallel p, tri_shard *
       .q_heads = q,
       .kv_heads = {kv_first, kv_end - kv_first},
       .ff = tri_range_part(c->mlp.intermediate_size, p.tp, p.tp_rank),
-      .experts = tri_range_part(c->moe.num_experts, tri_parallel_ep(p), s / etp),
+      .slots = tri_range_part(tri_stage_slots(c, p), tri_parallel_ep(p), s / etp),
       .expert_ff = tri_range_part(c->moe.intermediate_size, etp, s % etp),
       .shared_ff = tri_range_part(c->moe.shared_size, p.tp, p.tp_rank),
       .vocab = tri_range_part(c->vocab_size, p.tp, p.tp_rank),
@@ -147,7 +157,7 @@ static tri_weight_shape latent_shape(const tri_model_config *c, const tri_shard 
 
 static tri_weight_shape expert_shape(const tri_model_config *c, const tri_shard *s, tri_weight_id id) {
   const tri_moe *m = &c->moe;
-  int64_t h = c->hidden_size, e = s->experts.count, f = s->expert_ff.count, up = c->mlp.gated ? 2 * f : f;
+  int64_t h = c->hidden_size, e = s->slots.count, f = s->expert_ff.count, up = c->mlp.gated ? 2 * f : f;
   bool first_slice = tri_parallel_stage_rank(s->p) % tri_parallel_etp(s->p) == 0;
   int64_t shared = m->has_shared ? s->shared_ff.count : 0;
   switch (id) {
@@ -397,14 +407,14 @@ static bool is_of_experts(tri_weight_id id) {
   return id == TRI_W_EXPERT_UP || id == TRI_W_EXPERT_UP_BIAS || id == TRI_W_EXPERT_DOWN || id == TRI_W_EXPERT_DOWN_BIAS;
 }
 
-tri_status tri_shard_slices(const tri_model_config *c, const tri_shard *s, const tri_tensor_rule *rule, int expert,
+tri_status tri_shard_slices(const tri_model_config *c, const tri_shard *s, const tri_tensor_rule *rule, int slot,
                             tri_status (*fn)(void *ctx, const tri_slice *slice), void *ctx) {
   tri_weight_shape mine = tri_shard_weight_shape(c, s, rule->weight);
   struct emit e = {fn, ctx};
   tri_slice slice = {.rows = mine.n, .cols = mine.k, .row_step = 1};
   if (!mine.n) return TRI_OK;
-  int64_t experts = s->experts.count, slot = expert - s->experts.first;
-  if (is_of_experts(rule->weight) && (slot < 0 || slot >= experts)) return TRI_OK;
+  int64_t slots = s->slots.count;
+  if (is_of_experts(rule->weight) && (slot < 0 || slot >= slots)) return TRI_OK;
   switch (rule->weight) {
   case TRI_W_QKV:
   case TRI_W_QKV_BIAS: return emit_qkv(c, s, rule->part, mine.k, &e);
@@ -413,12 +423,12 @@ tri_status tri_shard_slices(const tri_model_config *c, const tri_shard *s, const
   case TRI_W_SHARED_UP: return emit_up(c->mlp.gated, c->moe.shared_size, s->shared_ff, rule->part, mine.k, 0, &e);
   case TRI_W_EXPERT_UP:
   case TRI_W_EXPERT_UP_BIAS:
-    return emit_up(c->mlp.gated, c->moe.intermediate_size, s->expert_ff, rule->part, mine.k, slot * (mine.n / experts),
+    return emit_up(c->mlp.gated, c->moe.intermediate_size, s->expert_ff, rule->part, mine.k, slot * (mine.n / slots),
                    &e);
   case TRI_W_EXPERT_DOWN:
   case TRI_W_EXPERT_DOWN_BIAS:
     if (rule->weight == TRI_W_EXPERT_DOWN) slice.src_col = s->expert_ff.first;
-    slice.rows = mine.n / experts;
+    slice.rows = mine.n / slots;
     slice.dst_row = slot * slice.rows;
     break;
   case TRI_W_SHARED_DOWN: slice.src_col = s->shared_ff.first; break;

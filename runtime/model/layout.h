@@ -5,9 +5,9 @@
  * head may therefore lie on two ranks. Nothing needs to divide evenly.
  *
  * Attention, dense MLPs, the shared expert, embedding and head are cut over the tensor ranks and copied over the dp
- * shards. Experts lie across all ranks of a stage (DeepSpeed-MoE, Rajbhandari et al. 2022, section 5.2): ep shares,
- * each cut into etp slices of its experts' units, ep x etp = dp x tp. Stage rank s has slice s mod etp of share s /
- * etp. etp divides tp, so that the slices of an expert lie in one tensor group. */
+ * shards. Experts lie across all ranks of a stage (DeepSpeed-MoE, Rajbhandari et al. 2022, section 5.2): ep shares of
+ * their slots (expert_placement.h), each cut into etp slices of its experts' units, ep x etp = dp x tp. Stage rank s
+ * has slice s mod etp of share s / etp. etp divides tp, so that the slices of an expert lie in one tensor group. */
 #ifndef TRI_RUNTIME_MODEL_LAYOUT_H
 #define TRI_RUNTIME_MODEL_LAYOUT_H
 
@@ -17,6 +17,7 @@
 #include "runtime/base/status.h"
 #include "runtime/model/arch.h"
 #include "runtime/model/config.h"
+#include "runtime/model/expert_placement.h"
 
 typedef struct tri_parallel {
   int tp, pp;
@@ -24,6 +25,7 @@ typedef struct tri_parallel {
   int ep; /* 0: 1, every expert is cut over all tensor ranks */
   int tp_rank, pp_rank, dp_rank;
   bool quantized; /* linear layers have a byte for each weight, which moves the cuts between stages */
+  const tri_expert_placement *placement; /* borrowed; NULL: expert e has slot e */
 } tri_parallel;
 
 static inline int tri_parallel_dp(tri_parallel p) { return p.dp ? p.dp : 1; }
@@ -57,7 +59,7 @@ typedef struct tri_shard {
   tri_range layers;
   tri_range q_heads, kv_heads;
   tri_range ff;                   /* of the intermediate size */
-  tri_range experts;              /* its share of them */
+  tri_range slots;                /* its share of those of the experts */
   tri_range expert_ff, shared_ff; /* of each of those, and of the shared expert */
   tri_range vocab;                /* rows of embedding and head */
 } tri_shard;
@@ -84,9 +86,13 @@ typedef struct tri_slice {
 /* The shape that a rule's whole tensor must have, in the weight's orientation; of experts, that of one. */
 tri_weight_shape tri_rule_full_shape(const tri_model_config *c, const tri_tensor_rule *rule);
 
-/* Calls fn for every rectangle of a rule's tensor (of experts: of this one's, by its number in the model) that the
- * shard needs; each row of the shard is covered once. */
-tri_status tri_shard_slices(const tri_model_config *c, const tri_shard *s, const tri_tensor_rule *rule, int expert,
+/* Slots of the experts in a stage, and those of them that a data-parallel shard's ranks have. */
+int tri_stage_slots(const tri_model_config *c, tri_parallel p);
+tri_range tri_dp_shard_slots(const tri_model_config *c, tri_parallel p, int dp_rank);
+
+/* Calls fn for every rectangle of a rule's tensor (of experts: for this one of the shard's slots, counted from its
+ * first) that the shard needs; each row of the shard is covered once. */
+tri_status tri_shard_slices(const tri_model_config *c, const tri_shard *s, const tri_tensor_rule *rule, int slot,
                             tri_status (*fn)(void *ctx, const tri_slice *slice), void *ctx);
 
 #endif

@@ -41,7 +41,7 @@ static tri_shard whole(const tri_model_config *c) {
                      .q_heads = tri_range_part(c->attention.num_heads, 1, 0),
                      .kv_heads = tri_range_part(c->attention.num_kv_heads, 1, 0),
                      .ff = tri_range_part(c->mlp.intermediate_size, 1, 0),
-                     .experts = {0, (int)c->moe.num_experts},
+                     .slots = {0, (int)c->moe.num_experts},
                      .expert_ff = tri_range_part(c->moe.intermediate_size, 1, 0),
                      .shared_ff = tri_range_part(c->moe.shared_size, 1, 0),
                      .vocab = tri_range_part(c->vocab_size, 1, 0)};

@@ -60,7 +60,8 @@ want 1 'cannot open missing.jsonl: No such file' "$trireme" bench serve --prompt
 start
 want 0 'measuring the machine (--no-floors skips this)' script -qec "$(printf %q "$trireme") bench serve --num-prompts 2" /dev/null
 "$trireme" bench serve --num-prompts 2 2>&1 | grep -q measuring && failed "measuring: said where nobody reads it"
-want 2 'json and --stats exclude each other' "$trireme" status --json --stats
+want 2 'stats and --experts exclude each other' "$trireme" status --json --stats
+want 0 '^{"num_experts":2,"rows":..3,4..}$' "$trireme" status --experts
 stop
 
 # What does not fit: the advice is about the limit, and JSON has the reason.

@@ -56,6 +56,29 @@ done
 stop_cluster TERM
 echo "up, tp 2 dp 2 ep 4: 200 of 200 as the reference"
 
+# Experts in other slots, one with a copy. What they have had to do: each shard's rows, two experts for each in every layer; a placement
+# made of that answers right, too.
+start_up -dp 2 -ep 2 --num-redundant-experts 1 --expert-placement-strategy round_robin
+answers "copies, dp 2 ep 2"
+"$BIN/trireme" status --experts >"$RUN/experts.json" || fail "status --experts failed: $(cat "$RUN/experts.json")"
+rows() { sed -n '/"rows":/,$p' "$RUN/experts.json" | tr -d ']}' | sed -n 's/^\[//p'; }
+sums=$(rows | sed 's/,$//; s/,/ + /g' | while read -r row; do echo $((row)); done | sort -u)
+[[ $sums =~ ^[0-9]+$ ]] && [ "$sums" -gt 2000 ] && [ $((sums % 2)) = 0 ] || fail "layers have other numbers of rows: $sums in $(cat "$RUN/experts.json")"
+[[ $(cat "$RUN/experts.json") == *'"num_experts":7,"num_slots":8,"expert_parallel_size":2,"balancedness":0.'* ]] || fail "what is in $(cat "$RUN/experts.json")?"
+figure=$("$BIN/trireme" status --stats | sed -n 's/^trireme:expert_balancedness //p')
+[[ $figure == 0.* ]] || fail "expert_balancedness is '$figure'"
+"$BIN/trireme" status --experts | diff "$RUN/experts.json" - >"$RUN/diff" || fail "the rows differ with nothing under way"
+stop_cluster TERM
+"$BIN/trireme" plan --rebalance "$RUN/experts.json" -ep 2 --num-redundant-experts 1 >"$RUN/location.json" || fail "plan --rebalance failed"
+start_up -dp 2 -ep 2 --init-expert-location "$RUN/location.json"
+answers "rebalanced, dp 2 ep 2"
+"$BIN/trireme" status --experts >"$RUN/rebalanced.json" || fail "status --experts failed"
+balance() { sed -n 's/.*"balancedness":\([0-9.]*\).*/\1/p' "$1"; }
+awk "BEGIN { exit !($(balance "$RUN/rebalanced.json") >= $(balance "$RUN/experts.json")) }" ||
+  fail "rebalanced: $(balance "$RUN/rebalanced.json"), before $(balance "$RUN/experts.json")"
+stop_cluster TERM
+echo "copies: 200 of 200 as the reference; balancedness $(balance "$RUN/experts.json"), rebalanced $(balance "$RUN/rebalanced.json")"
+
 start_up -dp 2 -ep 2 -pp 2 --all2all-backend share --max-num-seqs 8 --max-num-batched-tokens 16
 answers "up, dp 2 ep 2 pp 2"
 stop_cluster TERM
@@ -80,6 +103,9 @@ refused "-ep 3 does not divide data-parallel 1 x tensor-parallel 4: it could be 
 refused "experts in 2 slices" -dp 2 --moe-tensor-parallel-size 2
 refused "the slices must divide tensor-parallel 2" -tp 2 -dp 3 -ep 2
 refused "8 shares of 7 experts: -ep can be 7 at most" -tp 8 -ep 8
+refused "8 copies of 7 experts in 2 shares, which have each expert once at most: the range is 0 to 7" -tp 2 -ep 2 --num-redundant-experts 8
+sed 's/6/9/g' "$RUN/location.json" >"$RUN/wrong.json"
+refused "9 is no expert: they are 0 to 6" -tp 2 -ep 2 --init-expert-location "$RUN/wrong.json"
 MODEL=$SRC/tests/models/abacus refused "the model has no experts to be shared by 2 ranks" -dp 2 -ep 2
 # Deterministic groups choose among the forms that add in one order: a measurement must not decide about bits.
 : >"$RUN/log"

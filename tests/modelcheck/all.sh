@@ -6,7 +6,7 @@
 #                (77) where there is none
 #   cuda-experts-N  every model with experts over 2 or 4 devices, its experts shared, in shards and without
 #   cuda-TPxPP   so many ranks, each on a device of its own, in float32
-#   experts      every model with experts, these shared among ranks (-ep)
+#   experts      every model with experts, these shared among ranks (-ep), in other slots and with copies, too
 #   shards       the same in shards (-dp) that exchange rows; shards-more: in every form
 #   TPxPP        that many ranks, e.g. 2x1: cpu, whole prompts and chunks
 #   must-fail    wrong weights and impossible limits, which modelcheck must call wrong (exit 1), no checkpoint and a malformed
@@ -125,6 +125,7 @@ must_fail() {
   check 3 0 "$checkpoints/bert_classifier" --pooling mean
   check 1 0 "$checkpoints/llama" --quantization int8 --limit 1e-6
   check 3 2 "$checkpoints/t5_odd" -pp 2
+  different_placements
   rounding_rules
   for name in gpt2 gpt_neox llama bert_classifier albert t5_odd bart_odd; do
     check 1 0 "$checkpoints/$name" --limit 1e-20
@@ -146,6 +147,30 @@ experts() {
   every "$dense" "$ranks_of_it" $layout "$@"
 }
 
+# placed TP DP ARG...: mixtral_odd with copies of its experts 4 and 0 in other slots, as a file has it
+placed() {
+  tp=$1 dp=$2
+  shift 2
+  scratch=$(mktemp -d) || exit 1
+  echo '{"num_experts": 5, "num_slots": 7, "layers": [[4, 3, 0, 1, 2, 4, 0]]}' >"$scratch/location.json"
+  check 0 $((tp * dp)) "$checkpoints/mixtral_odd" -tp "$tp" -dp "$dp" --init-expert-location "$scratch/location.json" "$@"
+  rm -rf "$scratch"
+}
+
+# Ranks of one group with different placements of the experts: all of them say so, and leave.
+different_placements() {
+  cat >"$scratch/one.json" <<EOT
+{"num_experts": 5, "num_slots": 5, "layers": [[4, 3, 0, 1, 2]]}
+EOT
+  sed 's/4, 3/3, 4/' "$scratch/one.json" >"$scratch/other.json"
+  layout="-tp 2 -ep 2 --init-expert-location"
+  # shellcheck disable=SC2086
+  check 3 1 "$checkpoints/mixtral_odd" $layout "$scratch/one.json" "$checkpoints/mixtral_odd" : -n 1 "$modelcheck" $layout "$scratch/other.json"
+  case $out in *'ranks 0 and 1 have different placements of the experts'*) return ;; esac
+  failed=$((failed + 1))
+  echo "FAILED (nobody says that the placements differ): $out"
+}
+
 on_cuda() {
   "$modelcheck" --backend cuda "$checkpoints/llama" 2>&1 | grep 'backend cuda: ' && exit 77
   every '' 0 --backend cuda --dtype float32
@@ -165,6 +190,9 @@ experts)
   experts 2 1 1 -ep 2
   experts 4 1 1 -ep 2 --chunk 5
   experts 2 2 1 -ep 2 --quantization int8
+  experts 2 1 1 -ep 2 --expert-placement-strategy round_robin
+  experts 2 1 1 -ep 2 --num-redundant-experts 3
+  placed 2 1 -ep 2
   ;;
 shards)
   experts 1 1 2 -ep 2 --all2all-backend auto
@@ -172,6 +200,10 @@ shards)
   experts 2 1 2 -ep 4 --exchange-rows 3
   experts 2 1 2 -ep 2 --all2all-backend share
   experts 1 2 2 -ep 2 --all2all-backend allgather
+  experts 1 1 2 -ep 2 --num-redundant-experts 3
+  experts 2 1 2 -ep 2 --num-redundant-experts 2 --expert-placement-strategy round_robin
+  placed 1 2 -ep 2
+  placed 2 2 -ep 2 --all2all-backend flat
   ;;
 shards-more)
   for form in coordinated share flat allgather; do

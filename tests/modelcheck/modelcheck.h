@@ -11,6 +11,8 @@ struct mc_args {
   const char *backend;
   int dtype, kv_dtype, quantization, pooling;
   bool deterministic;
+  int expert_strategy, num_redundant_experts;
+  const char *expert_location;
   double limit;
 };
 

@@ -111,6 +111,51 @@ static void choose_own(oc *c, tri_moe_route_args *a, int e) {
   a->map = oc_moe_room(c, a->logits.rows * a->top_k, a->num_experts);
 }
 
+/* Slots of up to three copies, shuffled; some of them the own shard's. Returns how many there are. */
+static int choose_slots(oc *c, tri_moe_route_args *a, int e) {
+  enum { MOST = 3 };
+  size_t width = 1 + MOST;
+  int32_t *table = oc_host(c, (size_t)e * width * sizeof *table),
+          *expert_of = oc_host(c, (size_t)e * MOST * sizeof *table);
+  int n = 0;
+  for (int x = 0; x < e; x++)
+    for (int k = oc_chance(c, 30) ? oc_range(c, 1, MOST) : 1; k > 0; k--) expert_of[n++] = x;
+  for (int i = n - 1; i > 0; i--) {
+    int j = oc_range(c, 0, i), id = expert_of[i];
+    expert_of[i] = expert_of[j], expert_of[j] = id;
+  }
+  memset(table, 0, (size_t)e * width * sizeof *table);
+  for (int s = 0; s < n; s++) {
+    int32_t *row = table + (size_t)expert_of[s] * width;
+    row[1 + row[0]++] = s;
+  }
+  a->slots = table, a->most_copies = MOST, a->shard = oc_range(c, 0, 5);
+  a->own_first = oc_range(c, 0, n), a->own_end = oc_range(c, a->own_first, n);
+  return n;
+}
+
+/* By its definition, from the experts that are chosen without slots. */
+static void check_slots(oc *c, const tri_moe_route_args *a) {
+  tri_moe_route_args plain = *a;
+  size_t n = (size_t)a->logits.rows * (size_t)a->top_k;
+  int wrong = 0;
+  plain.slots = NULL, plain.map = (tri_expert_map){0}, plain.tally = NULL;
+  plain.experts = oc_host(c, n * sizeof *plain.experts), plain.weights = oc_host(c, n * sizeof *plain.weights);
+  if (tri_run_moe_route(c->ref, &plain) != TRI_OK) return;
+  for (int t = 0; t < a->logits.rows; t++)
+    for (int k = 0; k < a->top_k; k++) {
+      int x = plain.experts[t * a->top_k + k], want = -1, own[8], all[8], num_own = 0, num = 0;
+      const int32_t *row = x < 0 ? NULL : a->slots + (size_t)x * (size_t)(1 + a->most_copies);
+      for (int i = 0; row && i < row[0]; i++) {
+        all[num++] = row[1 + i];
+        if (row[1 + i] >= a->own_first && row[1 + i] < a->own_end) own[num_own++] = row[1 + i];
+      }
+      if (num) want = num_own ? own[(t + a->shard) % num_own] : all[(t + a->shard) % num];
+      wrong += a->experts[t * a->top_k + k] != want;
+    }
+  oc_expect(c, !wrong, "%d choices in a wrong slot", wrong);
+}
+
 void oc_case_moe_route(oc *c, int i) {
   static const int experts[] = {8, 64, 128, 256, 6, 1, 32};
   int e = experts[i % 7], tokens = i % 4 == 0 ? 1 : oc_range(c, 0, 60);
@@ -127,25 +172,29 @@ void oc_case_moe_route(oc *c, int i) {
     a.logits.data[(size_t)t * (size_t)a.logits.ld + (size_t)e / 2] = 20;
   if (oc_chance(c, 40)) a.bias = oc_normals(c, (size_t)e, 0.3f);
   if (oc_chance(c, 40)) add_padding(c, &a);
-  if (!oc_chance(c, 10)) choose_own(c, &a, e);
+  int slots = oc_chance(c, 40) ? choose_slots(c, &a, e) : e;
+  if (!oc_chance(c, 10)) choose_own(c, &a, slots);
   size_t n = (size_t)tokens * (size_t)a.top_k;
   a.experts = oc_host(c, n * sizeof *a.experts), a.weights = oc_host(c, n * sizeof *a.weights);
   memset(a.experts, 0x7f, n * sizeof *a.experts);
   for (size_t j = 0; j < n; j++) a.weights[j] = NAN;
-  snprintf(c->what, sizeof c->what, "moe_route score %d tokens %d experts %d+%d of %d top_k %d groups %d/%d%s%s%s",
+  snprintf(c->what, sizeof c->what, "moe_route score %d tokens %d experts %d+%d of %d top_k %d groups %d/%d%s%s%s%s",
            a.score, tokens, a.first_expert, a.num_experts, e, a.top_k, a.top_groups, a.num_groups,
-           a.bias ? " bias" : "", a.renormalize ? " renormalize" : "", a.kv_slot ? " padded" : "");
+           a.bias ? " bias" : "", a.renormalize ? " renormalize" : "", a.kv_slot ? " padded" : "",
+           a.slots ? " in slots" : "");
   if (a.map.first) a.tally = begin_tally(c, a.num_experts);
   tri_moe_route_args b = a;
   b.tally = oc_device(c, a.tally, (size_t)a.num_experts * sizeof *a.tally);
   b.logits = oc_device_matrix(c, &a.logits), b.bias = oc_device(c, a.bias, (size_t)e * sizeof *a.bias);
   b.experts = oc_device(c, a.experts, n * sizeof *a.experts), b.weights = oc_device(c, a.weights, n * sizeof(float));
   b.kv_slot = oc_device(c, a.kv_slot, (size_t)tokens * sizeof *a.kv_slot);
+  b.slots = oc_device(c, a.slots, (size_t)e * (size_t)(1 + a.most_copies) * sizeof *a.slots);
   if (a.map.first) b.map = on_device(c, &a.map, (int)n, a.num_experts);
   oc_status(c, tri_run_moe_route(c->ref, &a), tri_run_moe_route(c->be, &b));
   int32_t *ids = oc_host(c, n * sizeof *ids);
   oc_download(c, ids, b.experts, n * sizeof *ids);
   oc_expect(c, !memcmp(ids, a.experts, n * sizeof *ids), "other experts");
+  if (a.slots) check_slots(c, &a);
   tri_moe_map_args map = tri_moe_map_of(&a), device_map = tri_moe_map_of(&b);
   check_maps(c, &map, &device_map);
   check_tallies(c, &map, &device_map);

@@ -275,6 +275,11 @@ static void handle(server *s, const tri_peer *from, const void *data, size_t len
     s->out.floors.groups[0] = (tri_group_floors){.ranks = 1, .measured = 1, .sum = {1e9, 1e9, 1e6, 2e6, 2e6}};
     reply(s, from);
     break;
+  case TRI_OP_EXPERTS:
+    s->out.op = TRI_REPLY_EXPERTS;
+    s->out.experts = str("{\"num_experts\":2,\"rows\":[[3,4]]}");
+    reply(s, from);
+    break;
   default: reply_error(s, from, id, "unsupported", "encoders are not supported yet", "op");
   }
   tri_arena_destroy(a);

@@ -117,6 +117,13 @@ static tri_status to_client(void *ctx, const tri_peer *to, const tri_server_msg 
     w->floors = m->floors;
     w->floors_answers++;
     break;
+  case TRI_REPLY_STATS:
+    if (w->stats) copy_str(w->stats, 8192, m->stats);
+    break;
+  case TRI_REPLY_EXPERTS:
+    copy_str(w->experts, sizeof w->experts, m->experts);
+    w->experts_answers++;
+    break;
   default: break;
   }
   return TRI_OK;
@@ -150,6 +157,7 @@ static tri_status to_worker(void *ctx, const tri_peer *to, tri_group_msg *m) {
   case TRI_GROUP_DRAIN: w->drains++; break;
   case TRI_GROUP_LEASE: w->leases++; break;
   case TRI_GROUP_MEASURE: w->measures++; break;
+  case TRI_GROUP_COUNT_EXPERTS: w->counts++; break;
   default: ck_abort_msg("the core sends op %d to a worker", (int)m->op);
   }
   return TRI_OK;

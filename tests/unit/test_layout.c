@@ -139,8 +139,8 @@ static bool place_expert(const tri_model_config *c, tri_parallel p, const tri_te
                                                                                    : c->moe.intermediate_size;
   /* Every expert has a share of the stage's ranks to itself; of those the first has its first units. */
   int ep = p.ep ? p.ep : 1, slices = (p.dp ? p.dp : 1) * p.tp / ep, rank = p.dp_rank * p.tp + p.tp_rank;
-  int64_t experts = c->moe.num_experts, slot = experts ? local(experts, ep, expert) : 0;
-  bool mine = experts && owner(experts, ep, expert) == rank / slices, units_mine;
+  int64_t slots = tri_expert_slots(p.placement, c), slot = slots ? local(slots, ep, expert) : 0;
+  bool mine = slots && owner(slots, ep, expert) == rank / slices, units_mine;
   switch (rule->weight) {
   case TRI_W_EXPERT_UP:
   case TRI_W_EXPERT_UP_BIAS:
@@ -269,16 +269,17 @@ static void check_weight(const tri_model_config *c, const tri_shard *s, tri_weig
     f.full = tri_rule_full_shape(c, r);
     f.name = r->name;
     ck_assert(f.full.vector == mine.vector);
-    int experts = r->flags & (TRI_TENSOR_PER_EXPERT | TRI_TENSOR_STACKED) ? (int)c->moe.num_experts : 1;
+    bool many = r->flags & (TRI_TENSOR_PER_EXPERT | TRI_TENSOR_STACKED);
+    int experts = many ? tri_stage_slots(c, s->p) : 1;
     for (int e = 0; e < experts; e++) {
-      f.rule = (int)(r - c->arch->tensors) * 8 + e;
-      ck_assert_int_eq(tri_shard_slices(c, s, r, e, fill, &f), TRI_OK);
+      f.rule = (int)(r - c->arch->tensors) * 32 + e;
+      ck_assert_int_eq(tri_shard_slices(c, s, r, many ? e - s->slots.first : 0, fill, &f), TRI_OK);
     }
     for (int64_t at_row = 0; at_row < f.full.n * experts; at_row++)
       for (int64_t col = 0; col < f.full.k; col++) {
         int64_t to_row, to_col, row = at_row % f.full.n;
         int e = (int)(at_row / f.full.n);
-        f.rule = (int)(r - c->arch->tensors) * 8 + e;
+        f.rule = (int)(r - c->arch->tensors) * 32 + e;
         if (!place(c, s->p, r, e, row, col, &to_row, &to_col)) continue;
         int64_t at = to_row * f.k + to_col;
         held++;
@@ -334,10 +335,27 @@ static void check_shares(const tri_model_config *c, tri_parallel p) {
     p.tp_rank = s % p.tp;
     ck_assert_msg(tri_shard_make(c, p, &shard, &err) == TRI_OK, "%s", err.message);
     ck_assert_int_eq((s - s % slices) / p.tp, (s - s % slices + slices - 1) / p.tp);
-    units += (int64_t)shard.experts.count * shard.expert_ff.count;
+    units += (int64_t)shard.slots.count * shard.expert_ff.count;
     for (int id = 0; id < TRI_W_COUNT; id++) check_weight(c, &shard, (tri_weight_id)id);
   }
-  ck_assert_int_eq(units, c->moe.num_experts * c->moe.intermediate_size);
+  ck_assert_int_eq(units, tri_stage_slots(c, p) * c->moe.intermediate_size);
+}
+
+/* With the slots of two copies besides, where there are shares for them. */
+static void check_copies(const tri_model_config *c, tri_parallel p) {
+  tri_expert_placement_config config = {.ep = p.ep, .num_redundant = p.ep > 1 ? 2 : 0};
+  tri_expert_placement *placement;
+  ck_assert_int_eq(tri_expert_placement_make(c, &config, &placement, NULL), TRI_OK);
+  p.placement = placement;
+  check_shares(c, p);
+  int slots = 0;
+  for (int d = 0; d < p.dp; d++) {
+    tri_range own = tri_dp_shard_slots(c, p, d);
+    ck_assert_int_eq(own.first, slots);
+    slots += own.count;
+  }
+  ck_assert_int_eq(slots, tri_stage_slots(c, p));
+  tri_expert_placement_free(placement);
 }
 
 START_TEST(experts_in_shares) {
@@ -345,11 +363,15 @@ START_TEST(experts_in_shares) {
     tri_model_config c = make(*a, 4, 2, 9, 16, 2);
     if (!c.moe.num_experts) continue;
     c.moe.num_experts = 7; /* shares are not equal */
+    for (int l = 0; l < c.num_layers; l++) c.layer_flags[l] |= TRI_LAYER_SPARSE;
     for (int dp = 1; dp <= 3; dp++)
       for (int tp = 1; tp <= 4; tp++)
         for (int etp = 1; etp <= tp; etp++)
-          if (tp % etp == 0 && dp * tp / etp <= 7)
-            check_shares(&c, (tri_parallel){.tp = tp, .pp = 1, .dp = dp, .ep = dp * tp / etp});
+          if (tp % etp == 0 && dp * tp / etp <= 7) {
+            tri_parallel p = {.tp = tp, .pp = 1, .dp = dp, .ep = dp * tp / etp};
+            check_shares(&c, p);
+            if (tp <= 2) check_copies(&c, p);
+          }
   }
 }
 END_TEST

@@ -422,7 +422,7 @@ static float whole_source(void *ctx, const tri_model_config *c, const struct ele
   return tri_load_f32(t->data, t->dtype, (size_t)(row * t->k + e->col));
 }
 
-/* Rows of an expert's weight: the shard's are those of its own experts, as the whole model has them. */
+/* Rows of an expert's weight: the shard's are those of its slots' experts, as the whole model has them. */
 static void compare_experts(const tri_weights *whole, const tri_weights *part, const tri_shard *s, int64_t experts) {
   static const tri_weight_id ids[] = {TRI_W_EXPERT_UP, TRI_W_EXPERT_DOWN, TRI_W_EXPERT_UP_BIAS, TRI_W_EXPERT_DOWN_BIAS};
   for (int l = 0; l < s->layers.count; l++)
@@ -430,24 +430,31 @@ static void compare_experts(const tri_weights *whole, const tri_weights *part, c
       const tri_weight *all = &whole->layers[l].w[ids[i]], *own = &part->layers[l].w[ids[i]];
       size_t each = all->data ? (size_t)(all->n / experts * all->k) * tri_dtype_size(all->dtype) : 0;
       if (!each) continue;
-      ck_assert_int_eq(own->n, all->n / experts * s->experts.count);
-      ck_assert_mem_eq(own->data, (const char *)all->data + (size_t)s->experts.first * each,
-                       (size_t)s->experts.count * each);
+      ck_assert_int_eq(own->n, all->n / experts * s->slots.count);
+      for (int k = 0; k < s->slots.count; k++) {
+        size_t expert = (size_t)tri_expert_of_slot(s->p.placement, s->layers.first + l, s->slots.first + k);
+        ck_assert_mem_eq((const char *)own->data + (size_t)k * each, (const char *)all->data + expert * each, each);
+      }
     }
 }
 
 /* A rank reads and holds its own experts only, whether a checkpoint has a tensor for each or stacks them. */
-START_TEST(own_experts_only) {
+START_TEST(own_experts_only) { /* of each model linear, round robin, and with copies */
   static const char *const names[] = {"mixtral_odd", "gpt_oss_odd"};
   tri_model_config c;
   tri_error err = {0};
   tri_shard s;
   tri_weights *whole = NULL, *part;
   char dir[700];
-  snprintf(dir, sizeof dir, "%s/checkpoints/%s", TRI_TEST_DATA, names[_i]);
+  snprintf(dir, sizeof dir, "%s/checkpoints/%s", TRI_TEST_DATA, names[_i % 2]);
   ck_assert_int_eq(tri_model_config_load(dir, &c, &err), TRI_OK);
   struct file f = open_file(dir);
   tri_backend *be = make_backend();
+  tri_expert_placement *placement;
+  tri_expert_placement_config pc = {
+      .ep = 2, .strategy = (tri_expert_strategy)(_i / 2 == 1), .num_redundant = _i / 2 == 2 ? 2 : 0};
+  ck_assert_int_eq(tri_expert_placement_make(&c, &pc, &placement, &err), TRI_OK);
+  ck_assert((placement != NULL) == (_i / 2 > 0));
   ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){.tp = 1, .pp = 1}, &s, &err), TRI_OK);
   ck_assert_int_eq(tri_weights_load(be, &c, &s, f.ckpt, TRI_F32, TRI_QUANTIZE_NONE, &whole, &err), TRI_OK);
   int64_t per_expert = 0;
@@ -455,17 +462,18 @@ START_TEST(own_experts_only) {
     for (int l = 0; l < s.layers.count; l++)
       per_expert += (int64_t)whole->layers[l].w[id].n * whole->layers[l].w[id].k / c.moe.num_experts;
   for (int d = 0; d < 2; d++) {
-    tri_parallel p = {.tp = 1, .pp = 1, .dp = 2, .ep = 2, .dp_rank = d};
+    tri_parallel p = {.tp = 1, .pp = 1, .dp = 2, .ep = 2, .dp_rank = d, .placement = placement};
     ck_assert_msg(tri_shard_make(&c, p, &s, &err) == TRI_OK, "%s", err.message);
     tri_status st = tri_weights_load(be, &c, &s, f.ckpt, TRI_F32, TRI_QUANTIZE_NONE, &part, &err);
     ck_assert_msg(st == TRI_OK, "%s: %s", err.field, err.message);
     compare_experts(whole, part, &s, c.moe.num_experts);
-    uint64_t foreign = (uint64_t)((c.moe.num_experts - s.experts.count) * per_expert);
+    uint64_t foreign = (uint64_t)((c.moe.num_experts - s.slots.count) * per_expert);
     ck_assert_uint_le(part->bytes + foreign * sizeof(float) * 9 / 10, whole->bytes);
     ck_assert_uint_le(part->read_bytes + foreign * tri_dtype_size(c.dtype) * 9 / 10, whole->read_bytes);
     tri_weights_destroy(part);
   }
   tri_weights_destroy(whole);
+  tri_expert_placement_free(placement);
   tri_backend_destroy(be);
   close_file(&f);
 }
@@ -835,7 +843,7 @@ Suite *suite_loader(void) {
   suite_add_tcase(s, c);
   c = tcase_create("dummy");
   tcase_set_timeout(c, 120);
-  tcase_add_loop_test(c, own_experts_only, 0, 2);
+  tcase_add_loop_test(c, own_experts_only, 0, 6);
   tcase_add_loop_test(c, dummy_weights_are_the_same_in_every_layout, 0, sizeof folders / sizeof *folders);
   suite_add_tcase(s, c);
   c = tcase_create("refusals");

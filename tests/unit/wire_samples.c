@@ -164,7 +164,7 @@ static void client_samples(sample *out, int *n) {
   c.cancel.has_request_id = true;
   c.cancel.has_target = false;
   keep_client(out, n, "cancel by request", &c);
-  for (tri_client_op op = TRI_OP_STATUS; op <= TRI_OP_FLOORS; op++) {
+  for (tri_client_op op = TRI_OP_STATUS; op <= TRI_OP_EXPERTS; op++) {
     if (op == TRI_OP_EMBED || op == TRI_OP_CLASSIFY) continue;
     c = (tri_client_msg){.op = op, .id = UINT64_MAX};
     keep_client(out, n, "plain", &c);
@@ -232,6 +232,8 @@ static void server_samples(sample *out, int *n) {
   s = (tri_server_msg){.op = TRI_REPLY_FLOORS, .id = 2, .floors = {.num_groups = 2}};
   s.floors.groups[1] = (tri_group_floors){.group = 1, .ranks = 4, .measured = 3, .sum = {1e10, 2e11, 3, 4, 5.5}};
   keep_server(out, n, "floors reply", &s);
+  s = (tri_server_msg){.op = TRI_REPLY_EXPERTS, .id = 2, .experts = str("{\"num_experts\":4}")};
+  keep_server(out, n, "experts reply", &s);
   s = (tri_server_msg){.op = TRI_REPLY_EMBEDDING,
                        .id = 9,
                        .embed = {.values = floats2, .num_values = 2, .prompt_tokens = 4, .total_ms = 1.5}};
@@ -287,6 +289,11 @@ static void samples_from_groups(sample *out, int *n) {
   keep_group(out, n, "refused", &g);
   g = (tri_group_msg){.op = TRI_GROUP_FLOORS, .seq = 5, .floors = {1, 2, 3, {1e10, 2e11, 3, 4, 5.5}}};
   keep_group(out, n, "floors", &g);
+  static const uint32_t of[] = {0, 1, 1, 0}, rows[] = {7, 1, 9, 0, 0, 0, 3, 0};
+  g = (tri_group_msg){.op = TRI_GROUP_EXPERTS, .seq = 5, .experts = {1, 2, 3, 0, 2, 4, 2, 8, of, 4, rows, 8}};
+  keep_group(out, n, "experts", &g);
+  g = (tri_group_msg){.op = TRI_GROUP_COUNT_EXPERTS, .seq = 5};
+  keep_group(out, n, "count_experts", &g);
   g = (tri_group_msg){.op = TRI_GROUP_MEASURE, .seq = 5};
   keep_group(out, n, "measure", &g);
 }

@@ -83,12 +83,12 @@ struct bench {
 };
 
 static size_t num_tallies(const struct bench *b) {
-  return (size_t)b->engine->shard.layers.count * (size_t)b->engine->shard.experts.count;
+  return (size_t)b->engine->shard.layers.count * (size_t)b->engine->shard.slots.count;
 }
 
 /* Counts what the steps since the last call have read: the mean of the layers that have experts. */
 static tri_status count_experts(struct bench *b, int steps) {
-  uint64_t before = 0, now = 0, layers = 0, experts = (uint64_t)b->engine->shard.experts.count;
+  uint64_t before = 0, now = 0, layers = 0, experts = (uint64_t)b->engine->shard.slots.count;
   if (!b->tally) return TRI_OK;
   for (size_t i = 0; i < num_tallies(b); i++) before += b->tally[i].steps;
   TRI_CHECK(tri_forward_tally(b->engine->forward, b->tally));

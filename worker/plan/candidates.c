@@ -99,7 +99,7 @@ tri_status tri_candidate_shards(const tri_model_config *c, const tri_parallel *p
     s.first_stage = stage == 0;
     s.last_stage = stage == p->pp - 1;
     s.layers = layers;
-    s.experts.count = most;
+    s.slots.count = most;
     if (t > 1 && is_alike(&s, &before)) continue;
     before = s;
     TRI_CHECK(fn(ctx, &s));

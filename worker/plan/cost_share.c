@@ -37,8 +37,8 @@ static void add_layer(const tri_model_config *c, const tri_shard *s, const tri_w
     if (shape.vector || !places[id].bytes || table) continue;
     double bytes = place_bytes(&places[id], shape.n), flops = 2 * (double)shape.n * (double)shape.k;
     if (is_of_experts((tri_weight_id)id)) {
-      expert_bytes += bytes / s->experts.count;
-      expert_flops += flops / s->experts.count;
+      expert_bytes += bytes / s->slots.count;
+      expert_flops += flops / s->slots.count;
     } else {
       out->dense_bytes += bytes;
       out->dense_flops += flops;

@@ -5,6 +5,7 @@
 #include "runtime/base/version.h"
 #include "runtime/engine/engine.h"
 #include "runtime/forward/kv_cache.h"
+#include "runtime/model/expert_balance.h"
 #include "runtime/model/folder.h"
 #include "runtime/model/sentence.h"
 #include "runtime/step/limits.h"
@@ -16,6 +17,9 @@ static const tri_option own_options[] = {
      .help = "what each rank may use; 0: what is free, of this host shared by the ranks, or on its device"},
     {TRI_OPT(struct plan_options, hosts), .name = "hosts", .metavar = "H:N,...", .group = "Plan",
      .help = "hosts and ranks on each, as for trireme up: where each rank would be"},
+    {TRI_OPT(struct plan_options, rebalance), .name = "rebalance", .metavar = "FILE", .group = "Plan",
+     .help = "instead of a plan: from what trireme status --experts has printed, the --init-expert-location for -ep "
+             "shares and --num-redundant-experts; needs no --model"},
     {TRI_OPT(struct plan_options, json), .name = "json", .fallback = "false", .group = "Plan",
      .help = "one JSON object instead of a table"},
     {TRI_OPT(struct plan_options, devices), .name = "devices", .min = 0, .max = 1024, .fallback = "0", .metavar = "N",
@@ -76,7 +80,8 @@ static tri_status place(struct plan *p, tri_error *err) {
 static tri_parallel plan_parallel(const struct plan *p) {
   const tri_serve_layout *y = &p->layout;
   bool quantized = p->o->serve.quantization != TRI_QUANTIZE_NONE;
-  return (tri_parallel){.tp = y->tp, .pp = y->pp, .dp = y->dp, .ep = y->ep, .quantized = quantized};
+  return (tri_parallel){
+      .tp = y->tp, .pp = y->pp, .dp = y->dp, .ep = y->ep, .quantized = quantized, .placement = p->placement};
 }
 
 /* Makes the ledgers of all ranks for a max_model_len. The worst of the ranks' statuses: TRI_NO_CAPACITY does not keep
@@ -156,6 +161,11 @@ static tri_status plan(const struct plan_options *o, const tri_model_config *c, 
     return tri_fail(err, TRI_USAGE, "nnodes", "--nnodes %d goes with --devices; --hosts places one layout", o->nnodes);
   TRI_TRY(tri_serve_layout_make(v, &p.layout, err));
   p.num_ranks = tri_serve_layout_world(&p.layout);
+  tri_expert_placement_config pc = {.ep = p.layout.ep,
+                                    .strategy = (tri_expert_strategy)v->expert_placement_strategy,
+                                    .num_redundant = v->num_redundant_experts,
+                                    .file = v->init_expert_location};
+  TRI_TRY(tri_expert_placement_make(c, &pc, &p.placement, err));
   TRI_TRY(plan_find_backend(&p, err));
   TRI_TRY(plan_limits(&p, v->max_model_len, &p.limits, err));
   if (tri_limits_stretch(c, &p.limits)) /* `up` serves it, and warns, too */
@@ -170,6 +180,27 @@ cleanup:
   tri_hosts_free(&p.hosts);
   tri_free(p.places);
   tri_free(p.ranks);
+  tri_expert_placement_free(p.placement);
+  return st;
+}
+
+/* Looks at nothing of the layout but its number of shares. */
+static tri_status rebalance(const struct plan_options *o, tri_error *err) {
+  tri_serve_layout y = {.ep = o->serve.ep};
+  tri_expert_counts counts;
+  tri_buf text = {0};
+  double balancedness = 1;
+  if (!y.ep) TRI_CHECK(tri_serve_layout_make(&o->serve, &y, err));
+  TRI_CHECK(tri_expert_counts_read(o->rebalance, &counts, err));
+  tri_status st = tri_expert_rebalance_all(&counts, o->serve.num_redundant_experts, y.ep, &text, &balancedness, err);
+  if (st == TRI_OK) {
+    fwrite(text.data, 1, text.len, stdout);
+    fprintf(stderr, "trireme plan: balancedness %.3f (mean / most rows of a share) for what was counted\n",
+            balancedness);
+    if (fflush(stdout)) st = tri_fail(err, TRI_IO, "rebalance", "the placement cannot be written");
+  }
+  tri_buf_free(&text);
+  tri_expert_counts_free(&counts);
   return st;
 }
 
@@ -179,24 +210,33 @@ static tri_status open_weights(const tri_serve_options *o, tri_checkpoint **out,
   return tri_checkpoint_open(o->model, out, err);
 }
 
+static tri_status plan_model(const struct plan_options *o, tri_error *err) {
+  tri_status st = TRI_OK;
+  tri_checkpoint *ckpt = NULL;
+  if (!o->serve.model) return tri_fail(err, TRI_USAGE, "model", "--model is missing");
+  tri_model_config *config = tri_calloc(1, sizeof *config);
+  if (!config) return tri_fail(err, TRI_NO_MEMORY, "model", "no memory");
+  TRI_TRY(tri_model_config_load(o->serve.model, config, err));
+  TRI_TRY(open_weights(&o->serve, &ckpt, err));
+  TRI_TRY(tri_model_config_pool(o->serve.model, (tri_pooling)o->serve.pooling, config, err));
+  TRI_TRY(plan(o, config, ckpt, err));
+cleanup:
+  tri_checkpoint_close(ckpt);
+  tri_free(config);
+  return st;
+}
+
 int main(int argc, char **argv) {
   static tri_option table[128];
   static struct plan_options o;
   tri_options *opts = NULL;
   tri_error err = {0};
-  tri_model_config *config = tri_calloc(1, sizeof *config);
-  tri_checkpoint *ckpt = NULL;
   size_t n = tri_serve_options_copy(table, TRI_FOR_PLAN, own_options, NUM_OWN);
   spec.options = table;
   spec.count = n;
   int code = tri_options_main(&spec, &o, argc, argv, &opts);
   if (code < 0) {
-    tri_status st = config ? TRI_OK : TRI_NO_MEMORY;
-    if (st == TRI_OK && !o.serve.model) st = tri_fail(&err, TRI_USAGE, "model", "--model is missing");
-    if (st == TRI_OK) st = tri_model_config_load(o.serve.model, config, &err);
-    if (st == TRI_OK) st = open_weights(&o.serve, &ckpt, &err);
-    if (st == TRI_OK) st = tri_model_config_pool(o.serve.model, (tri_pooling)o.serve.pooling, config, &err);
-    if (st == TRI_OK) st = plan(&o, config, ckpt, &err);
+    tri_status st = o.rebalance ? rebalance(&o, &err) : plan_model(&o, &err);
     code = tri_exit_code(st);
     /* A cache of a size that was given is too small whatever the memory. */
     bool own_limit = strcmp(err.field, "memory") != 0 && (o.serve.kv_cache_memory || o.serve.num_kv_blocks);
@@ -204,8 +244,6 @@ int main(int argc, char **argv) {
       fprintf(stderr, "trireme plan: %s%s (%s)%s\n", code == TRI_EXIT_REFUSED ? "refused: " : "", err.message,
               err.field, st == TRI_NO_CAPACITY && !own_limit ? "; --memory-per-rank says what each rank may use" : "");
   }
-  tri_checkpoint_close(ckpt);
-  tri_free(config);
   tri_options_free(opts);
   return code;
 }

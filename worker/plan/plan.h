@@ -11,7 +11,7 @@
 struct plan_options {
   tri_serve_options serve;
   uint64_t memory;
-  const char *hosts;
+  const char *hosts, *rebalance;
   bool json;
   /* of layouts for so many devices: 0: the one that is asked for */
   int devices, nnodes;
@@ -29,7 +29,8 @@ struct plan {
   const struct plan_options *o;
   tri_serve_layout layout;
   const tri_model_config *c;
-  const tri_checkpoint *ckpt; /* NULL: sizes are counted from the config */
+  tri_expert_placement *placement; /* NULL: linear */
+  const tri_checkpoint *ckpt;      /* NULL: sizes are counted from the config */
   tri_limits limits;
   tri_ledger_config ledger;
   struct plan_rank *ranks; /* [num_ranks], of which num_made are made */

@@ -28,9 +28,10 @@ static void print_layout(const struct plan *p) {
   int slices = y->dp * y->tp / y->ep;
   if (y->replicas > 1) printf("%d groups, each of them:\n", y->replicas);
   if (!p->c->moe.num_experts) return;
-  printf("world %d = pp %d x dp %d x tp %d; %lld experts: ep %d x %d %s; columns of %d, sums of %d\n", p->num_ranks,
-         y->pp, y->dp, y->tp, (long long)p->c->moe.num_experts, y->ep, slices, slices == 1 ? "slice" : "slices", y->dp,
-         y->tp);
+  printf("world %d = pp %d x dp %d x tp %d; %lld experts", p->num_ranks, y->pp, y->dp, y->tp,
+         (long long)p->c->moe.num_experts);
+  if (p->placement) printf(" in %d slots", p->placement->num_slots);
+  printf(": ep %d x %d %s; columns of %d, sums of %d\n", y->ep, slices, slices == 1 ? "slice" : "slices", y->dp, y->tp);
 }
 
 static void print_head(const struct plan *p) {
@@ -63,8 +64,9 @@ static void print_rank(const struct plan *p, const struct plan_rank *r, int rank
         mib(l->workspace), mib(l->reserve));
   if (l->exchange) printf("              of the total %.1f MiB for the exchange of rows\n", mib(l->exchange));
   if (p->c->moe.num_experts)
-    printf("              shard %d: experts %d-%d, units %d-%d of each\n", s->p.dp_rank, s->experts.first,
-           s->experts.first + s->experts.count - 1, s->expert_ff.first, s->expert_ff.first + s->expert_ff.count - 1);
+    printf("              shard %d: %s %d-%d, units %d-%d of each\n", s->p.dp_rank, p->placement ? "slots" : "experts",
+           s->slots.first, s->slots.first + s->slots.count - 1, s->expert_ff.first,
+           s->expert_ff.first + s->expert_ff.count - 1);
   if (p->c->seq2seq.on)
     printf("              of the weights %.1f MiB for the encoder's layers 0-%lld, %.1f MiB for the decoder\n",
            mib(l->source_weights), (long long)p->c->seq2seq.num_layers - 1, mib(l->weights - l->source_weights));
@@ -119,8 +121,9 @@ static void print_json_rank(const struct plan *p, const struct plan_rank *r, int
          s->q_heads.count, s->kv_heads.count, l->weights, l->activations, l->kv, (long long)l->num_blocks,
          (long long)l->kv_tokens);
   if (p->c->moe.num_experts)
-    printf(",\"dp_rank\":%d,\"experts\":[%d,%d],\"expert_units\":[%d,%d]", s->p.dp_rank, s->experts.first,
-           s->experts.first + s->experts.count, s->expert_ff.first, s->expert_ff.first + s->expert_ff.count);
+    printf(",\"dp_rank\":%d,\"%s\":[%d,%d],\"expert_units\":[%d,%d]", s->p.dp_rank, p->placement ? "slots" : "experts",
+           s->slots.first, s->slots.first + s->slots.count, s->expert_ff.first,
+           s->expert_ff.first + s->expert_ff.count);
   if (l->exchange) printf(",\"exchange\":%zu", l->exchange);
   if (l->reserve) printf(",\"workspace\":%zu,\"reserve\":%zu", l->workspace, l->reserve);
   if (p->c->seq2seq.on)

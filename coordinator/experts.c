@@ -1,0 +1,270 @@
+/* Ranks tell the rows that the experts in their slots have had; the sums by expert are the answer to who asks. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "coordinator/state.h"
+
+/* Ranks answer between two steps. */
+#define COUNT_NS (3 * 1000000000LL)
+
+void experts_forget(group *g) {
+  for (uint32_t r = 0; g->ranks && r < g->world; r++) {
+    tri_free(g->ranks[r].experts.rows);
+    tri_free(g->ranks[r].experts.expert_of);
+    g->ranks[r].experts = (expert_report){0};
+  }
+}
+
+static bool all_told(const tri_core *c) {
+  for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
+    const group *g = &c->groups[i];
+    for (uint32_t r = 0; r < g->world && g->state == GROUP_READY; r++)
+      if (!g->ranks[r].experts.told) return false;
+  }
+  return true;
+}
+
+/* ---- sums ---- */
+
+struct sums {
+  uint32_t num_layers, num_experts, num_slots, ep; /* layers with experts */
+  uint64_t *rows;                                  /* [num_layers, num_experts] of all groups */
+  uint64_t *share_rows;                            /* [num_layers, ep] */
+  uint32_t *expert_of;                             /* [num_layers, num_slots] in the first group */
+};
+
+/* Slices of one expert have the same rows: the first counts. */
+static void add_rank(struct sums *s, const expert_report *e, uint32_t share, bool first_group) {
+  for (uint32_t l = 0; l < e->num_layers; l++)
+    for (uint32_t k = 0; k < e->num_own; k++) {
+      size_t layer = e->first_layer + l, from = (size_t)l * e->num_own + k;
+      s->rows[layer * s->num_experts + e->expert_of[from]] += e->rows[from];
+      s->share_rows[layer * s->ep + share] += e->rows[from];
+      if (first_group) s->expert_of[layer * s->num_slots + e->first_slot + k] = e->expert_of[from];
+    }
+}
+
+static bool alike(const struct sums *s, const expert_report *e, const group *g) {
+  return e->rows && e->num_slots == s->num_slots && (g->ep ? g->ep : 1) == s->ep;
+}
+
+static void add_group(struct sums *s, const group *g, bool first_group) {
+  uint32_t stage = g->tp * g->dp, slices = stage / s->ep;
+  for (uint32_t r = 0; slices && r < g->world; r++) {
+    uint32_t rank = r % stage;
+    if (alike(s, &g->ranks[r].experts, g) && rank % slices == 0 && rank / slices < s->ep)
+      add_rank(s, &g->ranks[r].experts, rank / slices, first_group);
+  }
+}
+
+static void free_sums(struct sums *s) {
+  tri_free(s->rows);
+  tri_free(s->share_rows);
+  tri_free(s->expert_of);
+}
+
+/* Sizes are those of the first group that is ready. */
+static bool make_sums(const tri_core *c, struct sums *s) {
+  const group *first = NULL;
+  *s = (struct sums){.num_experts = (uint32_t)c->cfg.model->moe.num_experts};
+  for (int64_t l = 0; l < c->cfg.model->num_layers; l++)
+    s->num_layers += c->cfg.model->layer_flags[l] & TRI_LAYER_SPARSE ? 1 : 0;
+  for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
+    const group *g = &c->groups[i];
+    if (g->state != GROUP_READY) continue;
+    if (!first) {
+      first = g;
+      s->num_slots = g->ranks[0].experts.num_slots;
+      s->ep = g->ep ? g->ep : 1;
+      s->rows = tri_calloc(s->num_layers, s->num_experts * sizeof *s->rows);
+      s->share_rows = tri_calloc(s->num_layers, s->ep * sizeof *s->share_rows);
+      s->expert_of = tri_calloc(s->num_layers, s->num_slots * sizeof *s->expert_of);
+      if (!s->rows || !s->share_rows || !s->expert_of) return false;
+    }
+    add_group(s, g, g == first);
+  }
+  return first != NULL;
+}
+
+/* ---- the answer ---- */
+
+/* A layer is as slow as its share with the most rows: the mean over that, each summed over the layers. */
+static double balancedness(const struct sums *s) {
+  double mean = 0, most = 0;
+  for (uint32_t l = 0; l < s->num_layers; l++) {
+    uint64_t top = 0;
+    for (uint32_t e = 0; e < s->ep; e++) {
+      uint64_t n = s->share_rows[(size_t)l * s->ep + e];
+      mean += (double)n / s->ep;
+      if (n > top) top = n;
+    }
+    most += (double)top;
+  }
+  return most > 0 ? mean / most : 1;
+}
+
+static void print_shares(FILE *f, const struct sums *s) {
+  for (uint32_t e = 0; e < s->ep; e++) {
+    uint64_t n = 0;
+    for (uint32_t l = 0; l < s->num_layers; l++) n += s->share_rows[(size_t)l * s->ep + e];
+    fprintf(f, "%s%llu", e ? "," : "", (unsigned long long)n);
+  }
+}
+
+static const char *row_begin(uint32_t layer) { return layer ? ",\n[" : "\n["; }
+
+static void print(FILE *f, const struct sums *s) {
+  fprintf(f, "{\"num_experts\":%u,\"num_slots\":%u,\"expert_parallel_size\":%u,\"balancedness\":%.4f,\"share_rows\":[",
+          s->num_experts, s->num_slots, s->ep, balancedness(s));
+  print_shares(f, s);
+  fprintf(f, "],\n\"layers\":[");
+  for (uint32_t l = 0; l < s->num_layers; l++) {
+    const uint32_t *of = s->expert_of + (size_t)l * s->num_slots;
+    for (uint32_t k = 0; k < s->num_slots; k++) fprintf(f, "%s%u", k ? "," : row_begin(l), of[k]);
+    fprintf(f, "]");
+  }
+  fprintf(f, "],\n\"rows\":[");
+  for (uint32_t l = 0; l < s->num_layers; l++) {
+    const uint64_t *rows = s->rows + (size_t)l * s->num_experts;
+    for (uint32_t e = 0; e < s->num_experts; e++)
+      fprintf(f, "%s%llu", e ? "," : row_begin(l), (unsigned long long)rows[e]);
+    fprintf(f, "]");
+  }
+  fprintf(f, "]}");
+}
+
+static void refuse(const tri_core *c, const experts_ask *a, tri_status st, const char *why) {
+  tri_error err = {0};
+  tri_fail(&err, st, "op", "%s", why);
+  reply_error(c, &a->peer, a->id, &err);
+}
+
+static void answer(tri_core *c, const experts_ask *a) {
+  struct sums s;
+  char *text = NULL;
+  size_t n = 0;
+  if (!all_told(c)) {
+    refuse(c, a, TRI_TIMEOUT, "not all ranks have told the rows of their experts");
+    return;
+  }
+  if (!make_sums(c, &s)) {
+    free_sums(&s);
+    refuse(c, a, TRI_NOT_FOUND, "no group is ready");
+    return;
+  }
+  FILE *f = open_memstream(&text, &n);
+  if (f) print(f, &s);
+  bool ok = f && !fclose(f);
+  tri_server_msg m = {.op = TRI_REPLY_EXPERTS, .id = a->id, .experts = {text, n}};
+  if (!ok || n > TRI_WIRE_MAX_RESULT)
+    refuse(c, a, TRI_TOO_LARGE, "the experts' rows do not fit into a message");
+  else
+    c->cfg.io.to_client(c->cfg.io.ctx, &a->peer, &m);
+  free(text); /* open_memstream's */
+  free_sums(&s);
+}
+
+/* ---- metrics ---- */
+
+static bool all_known(const tri_core *c) {
+  for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
+    const group *g = &c->groups[i];
+    for (uint32_t r = 0; r < g->world && g->state == GROUP_READY; r++)
+      if (!g->ranks[r].experts.rows) return false;
+  }
+  return true;
+}
+
+static void print_rank(FILE *f, uint32_t group, uint32_t rank, const expert_report *e) {
+  uint64_t n = 0;
+  for (size_t i = 0; i < (size_t)e->num_layers * e->num_own; i++) n += e->rows[i];
+  fprintf(f, "trireme:expert_rank_tokens_total{group=\"%u\",rank=\"%u\"} %llu\n", group, rank, (unsigned long long)n);
+}
+
+void experts_metrics(const tri_core *c, FILE *f) {
+  struct sums s = {0};
+  if (c->cfg.model->moe.num_experts && all_known(c) && make_sums(c, &s)) {
+    fprintf(f,
+            "# HELP trireme:expert_balancedness Mean over the most rows of a share of experts, over all layers.\n"
+            "# TYPE trireme:expert_balancedness gauge\ntrireme:expert_balancedness %.6g\n"
+            "# HELP trireme:expert_rank_tokens_total Rows that the experts of a rank have had.\n"
+            "# TYPE trireme:expert_rank_tokens_total counter\n",
+            balancedness(&s));
+    for (uint32_t i = 0; i < c->cfg.num_groups; i++)
+      for (uint32_t r = 0; r < c->groups[i].world && c->groups[i].state == GROUP_READY; r++)
+        print_rank(f, i, r, &c->groups[i].ranks[r].experts);
+  }
+  free_sums(&s);
+}
+
+/* ---- asking ---- */
+
+static void begin(tri_core *c) {
+  tri_group_msg m = {.op = TRI_GROUP_COUNT_EXPERTS};
+  for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
+    group *g = &c->groups[i];
+    for (uint32_t r = 0; r < g->world && g->state == GROUP_READY; r++) {
+      g->ranks[r].experts.told = false;
+      c->cfg.io.to_worker(c->cfg.io.ctx, &g->ranks[r].peer, &m);
+    }
+  }
+}
+
+void experts_request(tri_core *c, int64_t now, const tri_peer *from, uint64_t id) {
+  experts_ask ask = {.peer = *from, .id = id, .until_ns = now + COUNT_NS};
+  if (!c->cfg.model->moe.num_experts) {
+    refuse(c, &ask, TRI_UNSUPPORTED, "the model has no experts");
+    return;
+  }
+  if (c->num_expert_asks == MAX_ASKS) {
+    refuse(c, &ask, TRI_NO_CAPACITY, "too many clients wait for the experts' rows already");
+    return;
+  }
+  if (!c->num_expert_asks) begin(c);
+  c->expert_asks[c->num_expert_asks++] = ask;
+  experts_tick(c, now);
+}
+
+static bool is_sound(const tri_core *c, const tri_group_experts *e) {
+  const tri_model_config *m = c->cfg.model;
+  size_t n = (size_t)e->num_layers * e->num_own;
+  bool ok = e->num_layers <= m->num_layers && e->first_layer <= m->num_layers - e->num_layers &&
+            e->num_own <= e->num_slots && e->first_slot <= e->num_slots - e->num_own && e->num_expert_of == n &&
+            e->num_rows == 2 * n;
+  for (size_t i = 0; ok && i < n; i++) ok = e->expert_of[i] < m->moe.num_experts;
+  return ok;
+}
+
+void experts_take(tri_core *c, int64_t now, rank_info *rank, const tri_group_experts *e) {
+  expert_report *to = &rank->experts;
+  size_t n = (size_t)e->num_layers * e->num_own;
+  if (!is_sound(c, e)) return;
+  tri_free(to->rows);
+  tri_free(to->expert_of);
+  *to = (expert_report){.first_layer = e->first_layer,
+                        .num_layers = e->num_layers,
+                        .first_slot = e->first_slot,
+                        .num_own = e->num_own,
+                        .num_slots = e->num_slots,
+                        .rows = tri_calloc(n + 1, sizeof *to->rows),
+                        .expert_of = tri_calloc(n + 1, sizeof *to->expert_of)};
+  to->told = to->rows && to->expert_of;
+  for (size_t i = 0; to->told && i < n; i++) {
+    to->rows[i] = (uint64_t)e->rows[2 * i + 1] << 32 | e->rows[2 * i];
+    to->expert_of[i] = e->expert_of[i];
+  }
+  experts_tick(c, now);
+}
+
+void experts_tick(tri_core *c, int64_t now) {
+  if (!c->num_expert_asks) return;
+  bool complete = all_told(c);
+  int left = 0;
+  for (int i = 0; i < c->num_expert_asks; i++)
+    if (complete || now >= c->expert_asks[i].until_ns)
+      answer(c, &c->expert_asks[i]);
+    else
+      c->expert_asks[left++] = c->expert_asks[i];
+  c->num_expert_asks = left;
+}

@@ -1,0 +1,251 @@
+#include "runtime/model/expert_balance.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/json.h"
+#include "runtime/base/mem.h"
+#include "runtime/model/layout.h"
+
+enum { MOST_FILE_BYTES = 256 << 20 };
+
+/* ---- what was counted ---- */
+
+static tri_status read_layer(const char *path, const tri_json *row, size_t layer, int experts, uint64_t *out,
+                             tri_error *err) {
+  if (tri_json_size(row) != (size_t)experts)
+    return tri_fail(err, TRI_CORRUPT, "rebalance", "%.200s: rows of layer %zu: they are %zu, num_experts is %d", path,
+                    layer, tri_json_size(row), experts);
+  for (int e = 0; e < experts; e++) {
+    int64_t n = -1;
+    if (!tri_json_as_int(tri_json_at(row, (size_t)e), &n) || n < 0)
+      return tri_fail(err, TRI_CORRUPT, "rebalance", "%.200s: rows of layer %zu, expert %d: no number of rows", path,
+                      layer, e);
+    out[e] = (uint64_t)n;
+  }
+  return TRI_OK;
+}
+
+tri_status tri_expert_counts_read(const char *path, tri_expert_counts *out, tri_error *err) {
+  enum { MOST_EXPERTS = 1 << 20 };
+  tri_json_doc *doc = NULL;
+  tri_expert_counts c = {0};
+  int64_t experts = 0;
+  tri_status st = tri_json_read_file(path, MOST_FILE_BYTES, &doc, err);
+  if (st != TRI_OK) return st;
+  const tri_json *root = tri_json_root(doc), *rows = tri_json_get(root, "rows");
+  size_t layers = tri_json_size(rows);
+  if (!tri_json_get_int(root, "num_experts", &experts) || experts < 1 || experts > MOST_EXPERTS)
+    TRI_TRY(tri_fail(err, TRI_CORRUPT, "rebalance", "%.200s: it has no num_experts", path));
+  if (tri_json_kind_of(rows) != TRI_JSON_ARRAY || !layers)
+    TRI_TRY(tri_fail(err, TRI_CORRUPT, "rebalance",
+                     "%.200s: it has no rows of layers with experts, as trireme status --experts tells them", path));
+  c.num_experts = (int)experts;
+  c.num_layers = (int)layers;
+  c.rows = tri_calloc(layers, (size_t)experts * sizeof *c.rows);
+  if (!c.rows) TRI_TRY(tri_fail(err, TRI_NO_MEMORY, "rebalance", "no memory for %.200s", path));
+  for (size_t l = 0; l < layers; l++)
+    TRI_TRY(read_layer(path, tri_json_at(rows, l), l, c.num_experts, c.rows + l * (size_t)experts, err));
+  *out = c;
+  c.rows = NULL;
+cleanup:
+  tri_expert_counts_free(&c);
+  tri_json_free(doc);
+  return st;
+}
+
+void tri_expert_counts_free(tri_expert_counts *c) {
+  tri_free(c->rows);
+  c->rows = NULL;
+}
+
+/* ---- a layer ---- */
+
+/* A slot that is to be placed. */
+struct item {
+  double rows;
+  int32_t expert;
+};
+
+struct share {
+  double rows;
+  int first, count, used;
+};
+
+struct layer {
+  int ep;
+  int32_t *expert_of;
+  struct share *shares; /* [ep] */
+  struct item *items;   /* [num_slots] */
+};
+
+static int heavier(const void *a, const void *b) {
+  const struct item *x = a, *y = b;
+  if (x->rows != y->rows) return x->rows < y->rows ? 1 : -1;
+  return (x->expert > y->expert) - (x->expert < y->expert);
+}
+
+/* How many slots each expert gets. */
+static void divide(const uint64_t *rows, int num_experts, int num_slots, int ep, int32_t *copies) {
+  for (int e = 0; e < num_experts; e++) copies[e] = 1;
+  for (int left = num_slots - num_experts; left > 0; left--) {
+    int best = -1;
+    for (int e = 0; e < num_experts; e++) {
+      if (copies[e] == ep) continue;
+      if (best < 0 || (double)rows[e] / copies[e] > (double)rows[best] / copies[best]) best = e;
+    }
+    copies[best]++;
+  }
+}
+
+static int slot_of(const struct layer *y, const struct share *s, int32_t expert) {
+  for (int i = s->first; i < s->first + s->used; i++)
+    if (y->expert_of[i] == expert) return i;
+  return -1;
+}
+
+static void put(const struct layer *y, struct share *s, const struct item *i) {
+  y->expert_of[s->first + s->used++] = i->expert;
+  s->rows += i->rows;
+}
+
+static double rows_of(const struct layer *y, int32_t expert) {
+  const struct item *i = y->items;
+  while (i->expert != expert) i++;
+  return i->rows;
+}
+
+/* All shares with a free slot have the expert: one of the others, which are full, gives another expert for it. */
+static void exchange(const struct layer *y, struct share *open, const struct item *i) {
+  for (struct share *s = y->shares; s < y->shares + y->ep; s++) {
+    if (slot_of(y, s, i->expert) >= 0) continue;
+    for (int k = s->first + s->used; k-- > s->first;) { /* the lightest first */
+      struct item other = {.expert = y->expert_of[k]};
+      if (slot_of(y, open, other.expert) >= 0) continue;
+      other.rows = rows_of(y, other.expert);
+      y->expert_of[k] = i->expert;
+      s->rows += i->rows - other.rows;
+      put(y, open, &other);
+      return;
+    }
+  }
+}
+
+static bool is_lighter(const struct share *a, const struct share *b) {
+  if (a->rows != b->rows) return a->rows < b->rows;
+  return a->count - a->used > b->count - b->used;
+}
+
+static void place(const struct layer *y, const struct item *i) {
+  struct share *best = NULL, *open = NULL;
+  for (struct share *s = y->shares; s < y->shares + y->ep; s++) {
+    if (s->used == s->count) continue;
+    if (!open || is_lighter(s, open)) open = s;
+    if (slot_of(y, s, i->expert) < 0 && (!best || is_lighter(s, best))) best = s;
+  }
+  if (best)
+    put(y, best, i);
+  else
+    exchange(y, open, i);
+}
+
+tri_status tri_expert_rebalance(const uint64_t *rows, int num_experts, int num_slots, int ep, int32_t *expert_of) {
+  if (ep < 1 || ep > num_slots || num_slots < num_experts || num_slots > (int64_t)ep * num_experts)
+    return TRI_OUT_OF_RANGE;
+  struct layer y = {.ep = ep, .expert_of = expert_of};
+  int32_t *copies = tri_calloc((size_t)num_experts, sizeof *copies);
+  int n = 0;
+  y.shares = tri_calloc((size_t)ep, sizeof *y.shares);
+  y.items = tri_calloc((size_t)num_slots, sizeof *y.items);
+  bool ok = copies && y.shares && y.items;
+  if (ok) divide(rows, num_experts, num_slots, ep, copies);
+  for (int e = 0; ok && e < num_experts; e++)
+    for (int k = 0; k < copies[e]; k++) y.items[n++] = (struct item){(double)rows[e] / copies[e], e};
+  if (ok) qsort(y.items, (size_t)n, sizeof *y.items, heavier);
+  for (int s = 0; ok && s < ep; s++) {
+    tri_range own = tri_range_part(num_slots, ep, s);
+    y.shares[s] = (struct share){.first = own.first, .count = own.count};
+  }
+  for (int i = 0; i < n; i++) place(&y, &y.items[i]);
+  tri_free(copies);
+  tri_free(y.shares);
+  tri_free(y.items);
+  return ok ? TRI_OK : TRI_NO_MEMORY;
+}
+
+/* ---- what it comes to ---- */
+
+void tri_expert_share_rows(const uint64_t *rows, int num_experts, const int32_t *expert_of, int num_slots, int ep,
+                           double *shares) {
+  for (int e = 0; e < num_experts; e++) {
+    int copies = 0;
+    for (int s = 0; s < num_slots; s++) copies += expert_of[s] == e;
+    for (int share = 0; share < ep; share++) {
+      tri_range own = tri_range_part(num_slots, ep, share);
+      for (int s = own.first; s < own.first + own.count; s++)
+        if (expert_of[s] == e) shares[share] += (double)rows[e] / copies;
+    }
+  }
+}
+
+double tri_expert_balancedness(const double *shares, int ep) {
+  double sum = 0, most = 0;
+  for (int s = 0; s < ep; s++) {
+    sum += shares[s];
+    if (shares[s] > most) most = shares[s];
+  }
+  return most > 0 ? sum / ep / most : 1;
+}
+
+/* ---- all layers ---- */
+
+static tri_status print(tri_buf *out, const char *text) { return tri_buf_append(out, text, strlen(text)); }
+
+static tri_status print_row(tri_buf *out, const int32_t *expert_of, int num_slots, bool first) {
+  char number[16];
+  TRI_CHECK(print(out, first ? "\n[" : ",\n["));
+  for (int s = 0; s < num_slots; s++) {
+    snprintf(number, sizeof number, "%s%" PRId32, s ? "," : "", expert_of[s]);
+    TRI_CHECK(print(out, number));
+  }
+  return print(out, "]");
+}
+
+tri_status tri_expert_rebalance_all(const tri_expert_counts *c, int num_redundant, int ep, tri_buf *out,
+                                    double *balancedness, tri_error *err) {
+  int slots = c->num_experts + num_redundant;
+  size_t experts = (size_t)c->num_experts;
+  double sum = 0, most = 0;
+  char head[96];
+  int32_t *expert_of = tri_calloc((size_t)slots, sizeof *expert_of);
+  double *shares = tri_calloc((size_t)ep, sizeof *shares);
+  tri_status st = expert_of && shares ? TRI_OK : TRI_NO_MEMORY;
+  snprintf(head, sizeof head, "{\"num_experts\":%d,\"num_slots\":%d,\"layers\":[", c->num_experts, slots);
+  TRI_TRY(st);
+  TRI_TRY(print(out, head));
+  for (int l = 0; l < c->num_layers; l++) {
+    const uint64_t *rows = c->rows + (size_t)l * experts;
+    TRI_TRY(tri_expert_rebalance(rows, c->num_experts, slots, ep, expert_of));
+    memset(shares, 0, (size_t)ep * sizeof *shares);
+    tri_expert_share_rows(rows, c->num_experts, expert_of, slots, ep, shares);
+    double all = 0;
+    for (int s = 0; s < ep; s++) all += shares[s];
+    sum += all / ep;
+    most += all / ep / tri_expert_balancedness(shares, ep);
+    TRI_TRY(print_row(out, expert_of, slots, !l));
+  }
+  TRI_TRY(print(out, "]}\n"));
+  *balancedness = most > 0 ? sum / most : 1;
+cleanup:
+  tri_free(expert_of);
+  tri_free(shares);
+  if (st == TRI_OUT_OF_RANGE)
+    tri_fail(err, st, "num_redundant_experts",
+             "%d experts with %d copies do not fit into %d shares, which have each expert once at most", c->num_experts,
+             num_redundant, ep);
+  else if (st != TRI_OK)
+    tri_fail(err, st, "rebalance", "no memory");
+  return st;
+}

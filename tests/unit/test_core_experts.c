@@ -1,0 +1,129 @@
+/* What experts have had to do: ranks tell, the core adds. */
+#include "tests/unit/core_world.h"
+
+Suite *suite_core_experts(void);
+
+static struct stream *ask(struct world *w, uint64_t id) {
+  tri_client_msg m = {.op = TRI_OP_EXPERTS, .id = id};
+  struct stream *s = open_stream(w, "e", id);
+  tri_core_client(w->core, w->now, &s->peer, &m);
+  return s;
+}
+
+/* Layers 1 and 2 of three have three experts each. */
+static struct world *make_world(uint32_t groups) {
+  struct world *w = world_create(groups);
+  w->model.num_layers = 3;
+  w->model.layer_flags[1] = w->model.layer_flags[2] = TRI_LAYER_SPARSE;
+  w->model.moe.num_experts = 3;
+  return w;
+}
+
+static void start(struct world *w, uint32_t group, uint32_t dp, uint32_t tp, uint32_t ep) {
+  for (uint32_t r = 0; r < dp * tp; r++) {
+    tri_group_msg m = registration(group, 1, r, dp * tp);
+    m.reg.tp = tp, m.reg.pp = 1, m.reg.dp = dp, m.reg.ep = ep;
+    send_worker(w, group, 1, r, &m);
+  }
+  send_ready(w, group, 1);
+}
+
+/* The rows of a rank's two slots in both layers. */
+static void tell(struct world *w, uint32_t group, uint32_t rank, uint32_t first_slot, const uint32_t of[4],
+                 const uint32_t rows[8]) {
+  tri_group_msg m = {.op = TRI_GROUP_EXPERTS, .experts = {group, rank, 1, 0, 2, first_slot, 2, 4, of, 4, rows, 8}};
+  send_worker(w, group, 1, rank, &m);
+}
+
+static const uint32_t low_of[] = {0, 1, 2, 0}, high_of[] = {2, 0, 1, 0};
+static const uint32_t low_rows[] = {10, 0, 20, 0, 1, 0, 2, 0}, high_rows[] = {5, 0, 25, 0, 0, 1, 6, 0};
+
+/* Two shares of two slices each: those of one share tell the same, which counts once. */
+START_TEST(sums) {
+  struct world *w = make_world(1);
+  start(w, 0, 2, 2, 2);
+  ask(w, 1);
+  ask(w, 2); /* nobody is asked again */
+  ck_assert_int_eq(w->counts, 4);
+  tell(w, 0, 0, 0, low_of, low_rows);
+  tell(w, 0, 1, 0, low_of, low_rows);
+  tell(w, 0, 2, 2, high_of, high_rows);
+  ck_assert_int_eq(w->experts_answers, 0);
+  tell(w, 0, 3, 2, high_of, high_rows);
+  ck_assert_int_eq(w->experts_answers, 2);
+  ck_assert_str_eq(w->experts, "{\"num_experts\":3,\"num_slots\":4,\"expert_parallel_size\":2,\"balancedness\":0.5000,"
+                               "\"share_rows\":[33,4294967332],\n"
+                               "\"layers\":[\n[0,1,2,0],\n[2,0,1,0]],\n\"rows\":[\n[35,20,5],\n[8,4294967296,1]]}");
+  world_destroy(w);
+}
+END_TEST
+
+static void metrics(struct world *w, uint64_t id, char out[static 8192]) {
+  tri_client_msg m = {.op = TRI_OP_STATS, .id = id};
+  struct stream *s = open_stream(w, "m", id);
+  w->stats = out;
+  tri_core_client(w->core, w->now, &s->peer, &m);
+}
+
+/* Reports come unasked, too; nothing is said before all are there. */
+START_TEST(figures) {
+  struct world *w = make_world(1);
+  char text[8192];
+  start(w, 0, 1, 2, 2);
+  tell(w, 0, 0, 0, low_of, low_rows);
+  metrics(w, 1, text);
+  ck_assert(strstr(text, "trireme:prompt_tokens_total") && !strstr(text, "expert_balancedness"));
+  tell(w, 0, 1, 2, high_of, low_rows);
+  tell(w, 0, 1, 2, high_of, (const uint32_t[]){20, 0, 40, 0, 2, 0, 4, 0});
+  metrics(w, 2, text);
+  ck_assert_ptr_nonnull(strstr(text, "\ntrireme:expert_balancedness 0.75\n"));
+  ck_assert_ptr_nonnull(strstr(text, "\ntrireme:expert_rank_tokens_total{group=\"0\",rank=\"1\"} 66\n"));
+  world_destroy(w);
+}
+END_TEST
+
+START_TEST(groups_add_up) {
+  struct world *w = make_world(2);
+  for (uint32_t g = 0; g < 2; g++) start(w, g, 1, 2, 2);
+  ask(w, 1);
+  for (uint32_t g = 0; g < 2; g++) {
+    tell(w, g, 0, 0, low_of, low_rows);
+    tell(w, g, 1, 2, high_of, low_rows);
+  }
+  ck_assert_int_eq(w->experts_answers, 1);
+  ck_assert_ptr_nonnull(strstr(w->experts, "\"balancedness\":1.0000,\"share_rows\":[66,66]"));
+  ck_assert_ptr_nonnull(strstr(w->experts, "\"layers\":[\n[0,1,2,0],\n[2,0,1,0]]"));
+  ck_assert_ptr_nonnull(strstr(w->experts, "\"rows\":[\n[60,40,20],\n[8,2,2]]"));
+  world_destroy(w);
+}
+END_TEST
+
+START_TEST(refused) {
+  struct world *w = make_world(1);
+  ck_assert_str_eq(ask(w, 1)->code, "not_found"); /* no group */
+  start(w, 0, 1, 2, 2);
+  struct stream *s = ask(w, 2);
+  tell(w, 0, 0, 0, low_of, low_rows);
+  tell(w, 0, 1, 3, high_of, high_rows);                        /* beyond the last slot */
+  tell(w, 0, 1, 2, (const uint32_t[]){0, 1, 3, 0}, high_rows); /* there is no expert 3 */
+  ck_assert(!w->experts_answers && !s->code[0]);
+  tick(w, 3 * SECOND);
+  ck_assert_str_eq(s->code, "timeout");
+  w->model.moe.num_experts = 0;
+  ck_assert_str_eq(ask(w, 3)->code, "unsupported");
+  w->model.moe.num_experts = 3;
+  for (uint64_t id = 10; id < 18; id++) ck_assert(!ask(w, id)->code[0]);
+  ck_assert_str_eq(ask(w, 18)->code, "no_capacity");
+  world_destroy(w);
+}
+END_TEST
+
+Suite *suite_core_experts(void) {
+  Suite *suite = suite_create("core_experts");
+  TCase *t = add_case(suite, "experts");
+  tcase_add_test(t, sums);
+  tcase_add_test(t, figures);
+  tcase_add_test(t, groups_add_up);
+  tcase_add_test(t, refused);
+  return suite;
+}
