@@ -1,6 +1,6 @@
 /* The exchange of mixture-of-experts layers: alone it tests one rank, under mpirun all layouts of as many as there are.
  *
- *   exchange_test [ROUNDS]         rounds of every layout (100), then lost ranks
+ *   exchange_test [ROUNDS]         rounds of every layout (60), then lost ranks
  *   exchange_test long ROUNDS      this many rounds of every layout, with delays
  *   exchange_test bench            microseconds of dispatch and combine, on 4 ranks
  *   exchange_test kill MESSAGES    one rank is killed within an exchange; mpirun has to let the others go on */
@@ -315,7 +315,7 @@ static int run_killed(tri_comm_config config, bool messages) {
 
 int main(int argc, char **argv) {
   const tri_comm_config config = {.policy = {.yield_us = 100000}, .deterministic = true, .timeout_ms = 30000};
-  const char *what = argc > 1 ? argv[1] : "100";
+  const char *what = argc > 1 ? argv[1] : "60";
   tri_error err = {0};
   mpi = getenv("OMPI_COMM_WORLD_SIZE") != NULL;
   if (mpi && tri_mpi_init(&argc, &argv, &err) != TRI_OK) return 1;
