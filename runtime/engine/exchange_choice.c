@@ -45,6 +45,7 @@ struct trial {
   tri_engine *e;
   float *x, *y, *weights, *all_weights;
   int32_t *experts, *all_experts, *rows;
+  double *seconds; /* [ranks of the stage] */
 };
 
 static bool make_trial(struct trial *t, const tri_exchange_config *c) {
@@ -56,7 +57,9 @@ static bool make_trial(struct trial *t, const tri_exchange_config *c) {
   t->experts = tri_calloc(rows * k, sizeof *t->experts);
   t->all_experts = tri_calloc(all * k, sizeof *t->all_experts);
   t->rows = tri_calloc((size_t)c->dp, sizeof *t->rows);
-  if (!t->x || !t->y || !t->weights || !t->all_weights || !t->experts || !t->all_experts || !t->rows) return false;
+  t->seconds = tri_calloc((size_t)c->stage->size, sizeof *t->seconds);
+  if (!t->x || !t->y || !t->weights || !t->all_weights || !t->experts || !t->all_experts || !t->rows || !t->seconds)
+    return false;
   for (size_t i = 0; i < rows * k; i++)
     t->experts[i] = (int32_t)(tri_random_mix((uint64_t)c->d << 32 | i) % (uint64_t)c->num_experts);
   return true;
@@ -70,6 +73,7 @@ static void free_trial(struct trial *t) {
   tri_free(t->experts);
   tri_free(t->all_experts);
   tri_free(t->rows);
+  tri_free(t->seconds);
 }
 
 /* The seconds that a form takes for so many rows on the slowest rank, in the best of a few rounds. */
@@ -77,7 +81,6 @@ static tri_status time_form(const struct trial *t, const tri_exchange_config *c,
                             double *out) {
   tri_exchange *e = t->e->exchange;
   tri_exchange_rows all = {.x = t->x, .experts = t->all_experts, .weights = t->all_weights};
-  double all_ranks[TRI_MAX_SHARDS];
   double best = 0;
   for (int d = 0; d < c->dp; d++) t->rows[d] = rows;
   tri_exchange_use(e, form);
@@ -88,10 +91,9 @@ static tri_status time_form(const struct trial *t, const tri_exchange_config *c,
     double seconds = (double)(tri_now_ns() - start) * 1e-9;
     if (i && (i == 1 || seconds < best)) best = seconds; /* the first one wakes everybody up */
   }
-  if (c->stage->size > TRI_MAX_SHARDS) return TRI_TOO_LARGE;
-  TRI_CHECK(tri_comm_all_gather(c->stage, &best, all_ranks, sizeof best));
+  TRI_CHECK(tri_comm_all_gather(c->stage, &best, t->seconds, sizeof best));
   for (int r = 0; r < c->stage->size; r++)
-    if (all_ranks[r] > best) best = all_ranks[r];
+    if (t->seconds[r] > best) best = t->seconds[r];
   *out = best;
   return TRI_OK;
 }
@@ -137,35 +139,41 @@ static tri_status check_form(const tri_engine *e, int *form, tri_error *err) {
   return TRI_OK;
 }
 
-tri_status tri_engine_make_exchange(tri_engine *e, int form, tri_error *err) {
+static tri_status create(tri_engine *e, tri_exchange_config *c, tri_error *err) {
   const tri_group *g = e->group;
+  int32_t *first_rank = tri_calloc((size_t)c->num_experts, sizeof *first_rank);
+  if (!first_rank) return tri_fail(err, TRI_NO_MEMORY, "exchange", "no memory");
+  find_ranks(&e->model, e->shard.p, first_rank);
+  c->tensor = g->tensor;
+  c->column = e->device_column ? e->device_column : g->column;
+  c->stage = g->stage;
+  c->backend = e->backend;
+  c->first_rank = first_rank;
+  tri_status st = tri_exchange_create(c, &e->exchange, err);
+  tri_free(first_rank);
+  c->first_rank = NULL;
+  return st;
+}
+
+tri_status tri_engine_make_exchange(tri_engine *e, int form, tri_error *err) {
   tri_dtype type = tri_step_arena_type(&e->model, e->backend->narrow_activations, e->weights->products);
   tri_exchange_config c = config_of(&e->model, &e->shard, &e->limits, type);
   struct trial t = {.e = e};
-  tri_status st = TRI_OK;
   if (c.dp == 1) return TRI_OK;
   TRI_CHECK(check_form(e, &form, err));
-  int32_t *first_rank = tri_calloc((size_t)c.num_experts, sizeof *first_rank);
-  if (!first_rank) return tri_fail(err, TRI_NO_MEMORY, "exchange", "no memory");
-  find_ranks(&e->model, e->shard.p, first_rank);
-  c.tensor = g->tensor;
-  c.column = e->device_column ? e->device_column : g->column;
-  c.backend = e->backend;
-  c.stage = g->stage;
-  c.first_rank = first_rank;
-  TRI_TRY(tri_exchange_create(&c, &e->exchange, err));
+  tri_status st = create(e, &c, err);
   for (int i = 0; i < TRI_EXCHANGE_SIZES; i++) e->exchange_choice.by_size[i] = (tri_exchange_form)form;
   if (form < TRI_EXCHANGE_FORMS) {
-    if (tri_group_is_leader(g))
+    if (st == TRI_OK && tri_group_is_leader(e->group))
       tri_log(TRI_LOG_INFO, "engine", "exchange of rows: %s", tri_exchange_form_name((tri_exchange_form)form));
-    goto cleanup;
+    return st;
   }
-  /* All of them measure, or none. */
-  TRI_TRY(tri_comm_agree(c.stage, make_trial(&t, &c) ? TRI_OK : TRI_NO_MEMORY));
+  /* All of them measure, or none: those that cannot must not be waited for. */
+  if (st == TRI_OK && !make_trial(&t, &c)) st = TRI_NO_MEMORY;
+  TRI_TRY(tri_comm_agree(e->group->stage, st));
   TRI_TRY(choose(&t, &c, &e->exchange_choice));
 cleanup:
   free_trial(&t);
-  tri_free(first_rank);
   return st == TRI_OK || (err && err->status) ? st
                                               : tri_fail(err, st, "exchange", "the exchange: %s", tri_status_text(st));
 }

@@ -140,7 +140,8 @@ static void test_reduce_scatter(void) {
   tri_comm_destroy(c);
 }
 
-/* What `from` sends to `to` in a round: often nothing, at times just below, at or above the most that goes at once. */
+/* Returns how many bytes `from` sends to `to` in a round: often none, at times just below, at or above the most that
+ * goes at once. */
 static size_t part_bytes(int round, int from, int to) {
   static const size_t sizes[] = {0, 1, 0, 5, 300, 0, 4096, 70001, 262144, 261887, 0, 262145, 1048576, 1048577, 2500000};
   const int small = 8, all = sizeof sizes / sizeof *sizes;

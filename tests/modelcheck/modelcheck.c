@@ -327,7 +327,7 @@ static tri_status decode(struct mc_check *c, uint32_t tokens[][MAX_GREEDY]) {
   return TRI_OK;
 }
 
-/* What the shard's leader makes of it. Prints the group's leader's figures, and what is wrong. */
+/* Returns the shard's leader's judgement. Prints the group's leader's figures, and all that is wrong. */
 static bool judge(const struct mc_check *c, uint32_t tokens[][MAX_GREEDY], const double *errors, double *worst) {
   double limit = mc_limit(c);
   bool right = true;

@@ -1,4 +1,4 @@
-/* What experts have had to do: ranks tell, the core adds. */
+/* Counts of the rows that experts have had: ranks tell, the core adds. */
 #include "tests/unit/core_world.h"
 
 Suite *suite_core_experts(void);

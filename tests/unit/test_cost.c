@@ -216,7 +216,7 @@ START_TEST(more_bandwidth_is_never_slower) {
 }
 END_TEST
 
-/* What a rank has, of the tests' Llama: 4 layers, hidden 64, 8 heads of 8 over 2, 176 units, 509 ids, float32. */
+/* A rank's share of the tests' Llama: 4 layers, hidden 64, 8 heads of 8 over 2, 176 units, 509 ids, float32. */
 START_TEST(shares_of_a_model) {
   tri_model_config c;
   tri_error err = {0};
@@ -241,7 +241,7 @@ START_TEST(shares_of_a_model) {
 }
 END_TEST
 
-/* Of experts the bytes are one expert's, as far as the rank has it. */
+/* Bytes of experts are one expert's, as far as the rank has it. */
 START_TEST(shares_of_experts) {
   tri_model_config c;
   tri_error err = {0};

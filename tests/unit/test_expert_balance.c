@@ -121,7 +121,7 @@ static tri_status read(const char *text, tri_expert_counts *out, tri_error *err)
   return tri_expert_counts_read(path, out, err);
 }
 
-/* What is written can be read as a location. */
+/* Checks that the written text can be read as a location. */
 START_TEST(files) {
   tri_expert_counts c;
   tri_error err = {0};

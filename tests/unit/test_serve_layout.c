@@ -2,7 +2,7 @@
 
 #include "runtime/base/serve_layout.h"
 
-/* What options lead to: sizes inside a group and groups. */
+/* Layouts that options lead to: sizes inside a group, and groups. */
 static const struct {
   int tp, dp, ep, moe_tp, replicas;
   bool enable;
