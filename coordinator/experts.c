@@ -8,12 +8,17 @@
 /* Ranks answer between two steps. */
 #define COUNT_NS (3 * 1000000000LL)
 
+/* Far more slots in a layer than any model has: a rank's word alone must not decide what is allocated. */
+#define MAX_SLOTS (1u << 20)
+
+static void forget(expert_report *e) {
+  tri_free(e->rows);
+  tri_free(e->expert_of);
+  *e = (expert_report){0};
+}
+
 void experts_forget(group *g) {
-  for (uint32_t r = 0; g->ranks && r < g->world; r++) {
-    tri_free(g->ranks[r].experts.rows);
-    tri_free(g->ranks[r].experts.expert_of);
-    g->ranks[r].experts = (expert_report){0};
-  }
+  for (uint32_t r = 0; g->ranks && r < g->world; r++) forget(&g->ranks[r].experts);
 }
 
 static bool all_told(const tri_core *c) {
@@ -23,6 +28,12 @@ static bool all_told(const tri_core *c) {
       if (!g->ranks[r].experts.told) return false;
   }
   return true;
+}
+
+static uint32_t num_sparse(const tri_model_config *m) {
+  uint32_t n = 0;
+  for (int64_t l = 0; l < m->num_layers; l++) n += m->layer_flags[l] & TRI_LAYER_SPARSE ? 1 : 0;
+  return n;
 }
 
 /* ---- sums ---- */
@@ -67,9 +78,7 @@ static void free_sums(struct sums *s) {
 /* Sizes are those of the first group that is ready. */
 static bool make_sums(const tri_core *c, struct sums *s) {
   const group *first = NULL;
-  *s = (struct sums){.num_experts = (uint32_t)c->cfg.model->moe.num_experts};
-  for (int64_t l = 0; l < c->cfg.model->num_layers; l++)
-    s->num_layers += c->cfg.model->layer_flags[l] & TRI_LAYER_SPARSE ? 1 : 0;
+  *s = (struct sums){.num_layers = num_sparse(c->cfg.model), .num_experts = (uint32_t)c->cfg.model->moe.num_experts};
   for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
     const group *g = &c->groups[i];
     if (g->state != GROUP_READY) continue;
@@ -226,10 +235,12 @@ void experts_request(tri_core *c, int64_t now, const tri_peer *from, uint64_t id
   experts_tick(c, now);
 }
 
+/* Layers are counted among those with experts. */
 static bool is_sound(const tri_core *c, const tri_group_experts *e) {
   const tri_model_config *m = c->cfg.model;
+  uint32_t layers = num_sparse(m);
   size_t n = (size_t)e->num_layers * e->num_own;
-  bool ok = e->num_layers <= m->num_layers && e->first_layer <= m->num_layers - e->num_layers &&
+  bool ok = e->num_layers <= layers && e->first_layer <= layers - e->num_layers && e->num_slots <= MAX_SLOTS &&
             e->num_own <= e->num_slots && e->first_slot <= e->num_slots - e->num_own && e->num_expert_of == n &&
             e->num_rows == 2 * n;
   for (size_t i = 0; ok && i < n; i++) ok = e->expert_of[i] < m->moe.num_experts;
@@ -240,8 +251,7 @@ void experts_take(tri_core *c, int64_t now, rank_info *rank, const tri_group_exp
   expert_report *to = &rank->experts;
   size_t n = (size_t)e->num_layers * e->num_own;
   if (!is_sound(c, e)) return;
-  tri_free(to->rows);
-  tri_free(to->expert_of);
+  forget(to);
   *to = (expert_report){.first_layer = e->first_layer,
                         .num_layers = e->num_layers,
                         .first_slot = e->first_slot,
@@ -249,8 +259,12 @@ void experts_take(tri_core *c, int64_t now, rank_info *rank, const tri_group_exp
                         .num_slots = e->num_slots,
                         .rows = tri_calloc(n + 1, sizeof *to->rows),
                         .expert_of = tri_calloc(n + 1, sizeof *to->expert_of)};
-  to->told = to->rows && to->expert_of;
-  for (size_t i = 0; to->told && i < n; i++) {
+  if (!to->rows || !to->expert_of) {
+    forget(to);
+    return;
+  }
+  to->told = true;
+  for (size_t i = 0; i < n; i++) {
     to->rows[i] = (uint64_t)e->rows[2 * i + 1] << 32 | e->rows[2 * i];
     to->expert_of[i] = e->expert_of[i];
   }

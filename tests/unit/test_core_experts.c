@@ -28,6 +28,18 @@ static void start(struct world *w, uint32_t group, uint32_t dp, uint32_t tp, uin
   send_ready(w, group, 1);
 }
 
+/* Only two layers have experts: a report of three, or of two from the second on, would end behind the sums. */
+static void tell_too_much(struct world *w) {
+  static const uint32_t of[6] = {0}, rows[12] = {0};
+  const tri_group_experts reports[] = {{0, 1, 1, 0, 3, 2, 2, 4, of, 6, rows, 12},
+                                       {0, 1, 1, 1, 2, 2, 2, 4, of, 4, rows, 8},
+                                       {0, 1, 1, 0, 2, 2, 2, 1u << 21, of, 4, rows, 8}};
+  for (int i = 0; i < 3; i++) {
+    tri_group_msg m = {.op = TRI_GROUP_EXPERTS, .experts = reports[i]};
+    send_worker(w, 0, 1, 1, &m);
+  }
+}
+
 /* The rows of a rank's two slots in both layers. */
 static void tell(struct world *w, uint32_t group, uint32_t rank, uint32_t first_slot, const uint32_t of[4],
                  const uint32_t rows[8]) {
@@ -106,6 +118,7 @@ START_TEST(refused) {
   tell(w, 0, 0, 0, low_of, low_rows);
   tell(w, 0, 1, 3, high_of, high_rows);                        /* beyond the last slot */
   tell(w, 0, 1, 2, (const uint32_t[]){0, 1, 3, 0}, high_rows); /* there is no expert 3 */
+  tell_too_much(w);
   ck_assert(!w->experts_answers && !s->code[0]);
   tick(w, 3 * SECOND);
   ck_assert_str_eq(s->code, "timeout");
