@@ -107,18 +107,18 @@ static tri_status begin(struct work *w, const char *why, tri_error *err) {
 /* Waits until the parts are on the disk, then says so in the table; the next wait takes the entries along. A disk that
  * fails is not asked twice: it would say yes to the second question, and the parts would be lost all the same. */
 static tri_status seal(struct work *w, tri_error *err) {
-  int first = w->sealed, end = w->written;
-  if (first == end) return TRI_OK;
-  w->written = first;
-  if (fdatasync(w->pack->fd)) return refuse_write(w, errno, err);
-  for (int i = first; i < end; i++) {
+  if (w->sealed == w->written) return TRI_OK;
+  if (fdatasync(w->pack->fd)) {
+    w->written = w->sealed;
+    return refuse_write(w, errno, err);
+  }
+  for (; w->sealed < w->written; w->sealed++) {
+    int part = w->sealed;
     tri_pack_entry e =
-        tri_pack_entry_make(&w->header, w->pack->offsets[i], w->layout->part_bytes[i], w->pack->checksums[i]);
-    TRI_CHECK(write_at(w, &e, sizeof e, tri_pack_entry_offset(i), err));
-    w->sealed = i + 1;
+        tri_pack_entry_make(&w->header, w->pack->offsets[part], w->layout->part_bytes[part], w->pack->checksums[part]);
+    TRI_CHECK(write_at(w, &e, sizeof e, tri_pack_entry_offset(part), err));
     w->empty = false;
   }
-  w->written = end;
   return TRI_OK;
 }
 

@@ -51,6 +51,7 @@ tri_status pack_kit_make(pack_kit *k, int *made, tri_error *err) {
   k->fills = k->last_done = 0;
   k->bytes_done = k->bytes = 0;
   tri_status st = tri_pack_make(k->path, &k->layout, &k->maker, &p, made, err);
+  if (p) k->odd |= fcntl(p->fd, F_GETFL) & (O_ACCMODE | O_NONBLOCK) || !(fcntl(p->fd, F_GETFD) & FD_CLOEXEC);
   tri_pack_close(p);
   return st;
 }

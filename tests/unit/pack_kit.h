@@ -16,7 +16,7 @@ typedef struct pack_kit {
   atomic_bool stop;
   int fills, last_done;
   uint64_t bytes_done, bytes; /* as progress had them */
-  bool odd;                   /* memory was not as promised, or progress went back */
+  bool odd;                   /* memory or the descriptor was not as promised, or progress went back */
 } pack_kit;
 
 /* largest: bytes of one of the parts. Removes what lies at the path, too. */
