@@ -3,12 +3,14 @@
  *
  * The file: a header of one block, the table of parts, then the parts, each at a multiple of TRI_PACK_ALIGN and padded
  * with zeros to whole blocks of TRI_READER_BLOCK, so that direct reads put it to its place. All numbers are
- * little-endian. The table has for each part its offset, its bytes, and the XXH3 (64 bits) of its bytes.
+ * little-endian. The table has for each part its offset, its bytes, the XXH3 (64 bits) of its bytes, and a seal over
+ * all of these (pack_form.h).
  *
  * Who makes a pack writes it under another name (`NAME.part`), with the whole file allocated first, so that a full disk
- * shows at once. A part is on the disk before its entry in the table says so: a maker that was killed is followed by one
- * that goes on behind the last whole part. Two makers of one pack: the second waits for the lock of the first, then finds
- * the pack, or goes on with what the first one left. The whole file gets its name when it is complete and on the disk.
+ * shows at once. A part is on the disk before its entry in the table says so: a maker that was killed is followed by
+ * one that goes on behind the last whole part. Two makers of one pack: the second waits for the lock of the first, then
+ * finds the pack, or goes on with what the first one left. The whole file gets its name when it is complete and on the
+ * disk.
  *
  * A pack belongs to a key, which covers everything that its bytes depend on. One of another key, another version, or
  * with a header, a table or a length that is not sound, counts as absent and is made anew. */
@@ -40,7 +42,7 @@ typedef struct tri_pack {
   int fd;
   char *path;
   int num_parts;
-  uint64_t *offsets;  /* [num_parts] in the file */
+  uint64_t *offsets;   /* [num_parts] in the file */
   uint64_t *checksums; /* [num_parts] XXH3 of the part's bytes, without the padding */
   uint64_t file_bytes;
 } tri_pack;
@@ -64,7 +66,7 @@ typedef struct tri_pack_maker {
 
 /* Makes the pack unless there is one, and opens it. Memory: one part. TRI_NO_CAPACITY where the file system has too
  * little room (with both numbers), TRI_IO where it fails; what is whole by then stays for the next maker, but after
- * TRI_NO_CAPACITY nothing does. *made: parts that this call has written; may be NULL. */
+ * TRI_NO_CAPACITY nothing does. The folder must be there. *made: parts that this call has written; may be NULL. */
 tri_status tri_pack_make(const char *path, const tri_pack_layout *layout, const tri_pack_maker *maker, tri_pack **out,
                          int *made, tri_error *err);
 

@@ -38,7 +38,7 @@ check() {
       own["yaml.h"] = "^runtime/base/options_yaml\\.c$"
       own["pcre2.h"] = "^runtime/tokenizer/regex\\.c$"
       own["utf8proc.h"] = "^runtime/tokenizer/unicode\\.c$"
-      own["xxhash.h"] = "^runtime/tokenizer/vocab\\.c$"
+      own["xxhash.h"] = "^runtime/base/xxh3\\.c$"
       own["cblas.h"] = "^kernels/cpu/blas\\.c$"
       own["zmq.h"] = "^comm/wire/z([a-z_]*\\.c|sock_impl\\.h)$"
       own["msgpack.h"] = "^comm/wire/pack\\.c$"

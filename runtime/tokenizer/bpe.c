@@ -4,6 +4,7 @@
 
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
+#include "runtime/base/xxh3.h"
 #include "runtime/tokenizer/bpe_joins.h"
 #include "runtime/tokenizer/bpe_merge.h"
 #include "runtime/tokenizer/model.h"
@@ -328,7 +329,7 @@ static tri_status bpe_encode(const void *model, void *work, const char *word, si
   bpe_work *w = work;
   cached_word *c = NULL;
   if (len <= CACHE_TEXT) {
-    c = &w->cache[tok_hash(word, len) % CACHE_SLOTS];
+    c = &w->cache[tri_xxh3(word, len) % CACHE_SLOTS];
     if (c->len == len && !memcmp(c->text, word, len)) return tok_ids_append(out, c->ids, c->count);
   }
   tri_status st;

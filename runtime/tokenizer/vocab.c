@@ -2,17 +2,15 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <xxhash.h>
 
 #include "runtime/base/buf.h"
+#include "runtime/base/xxh3.h"
 
 /* Open addressing with linear probing, at most half full. The hash is kept beside the id: most misses and all growth
  * need no look at the text. */
 struct tok_vocab_slot {
   uint32_t hash, id;
 };
-
-uint64_t tok_hash(const char *s, size_t len) { return XXH3_64bits(s, len); }
 
 tri_status tok_vocab_init(tok_vocab *v) {
   *v = (tok_vocab){0};
@@ -67,14 +65,14 @@ tri_status tok_vocab_add(tok_vocab *v, const char *text, size_t len, uint32_t id
   }
   tri_status st = tok_vocab_add_unlisted(v, text, len, id);
   if (st != TRI_OK) return st;
-  insert(v->slots, v->slot_mask, (uint32_t)tok_hash(text, len), id);
+  insert(v->slots, v->slot_mask, (uint32_t)tri_xxh3(text, len), id);
   v->count++;
   return TRI_OK;
 }
 
 uint32_t tok_vocab_find(const tok_vocab *v, const char *text, size_t len) {
   if (!v->slots) return TOK_NO_ID;
-  uint32_t hash = (uint32_t)tok_hash(text, len);
+  uint32_t hash = (uint32_t)tri_xxh3(text, len);
   for (size_t i = hash & v->slot_mask; v->slots[i].id != TOK_NO_ID; i = (i + 1) & v->slot_mask) {
     if (v->slots[i].hash != hash) continue;
     const tok_entry *e = &v->entries[v->slots[i].id];

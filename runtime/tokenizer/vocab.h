@@ -1,4 +1,4 @@
-/* The vocabulary: text <-> id. vocab.c is the only user of xxhash. */
+/* The vocabulary: text <-> id. */
 #ifndef TRI_RUNTIME_TOKENIZER_VOCAB_H
 #define TRI_RUNTIME_TOKENIZER_VOCAB_H
 
@@ -50,7 +50,5 @@ uint32_t tok_vocab_find(const tok_vocab *v, const char *text, size_t len);
 static inline const tok_entry *tok_vocab_at(const tok_vocab *v, uint32_t id) {
   return id < v->size && v->entries[id].text ? &v->entries[id] : NULL;
 }
-
-uint64_t tok_hash(const char *s, size_t len);
 
 #endif

@@ -1,0 +1,391 @@
+/* How packs are made: by makers that are killed at every call that changes a file, that fail, that find no room, and by
+ * several at once. */
+#include <check.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "offload/pack_form.h"
+#include "pack_disk.h"
+#include "pack_kit.h"
+#include "runtime/base/hash.h"
+
+Suite *suite_pack_make(void);
+
+#define PATH TRI_TEST_SCRATCH "/make.pack"
+enum { LARGEST = 20000 };
+
+static void setup(void) {
+  disk = mmap(NULL, sizeof *disk, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ck_assert(disk != MAP_FAILED);
+}
+static void teardown(void) {
+  munmap(disk, sizeof *disk);
+  unlink(PATH);
+  unlink(PATH ".part");
+}
+static void new_disk(void) {
+  ck_assert(!disk->broken);
+  *disk = (struct disk){0};
+}
+
+static void expect_whole(const pack_kit *k) {
+  const char *fault = pack_kit_fault(k);
+  ck_assert_msg(!fault, "%s", fault);
+  ck_assert(!k->odd && !disk->broken);
+}
+
+/* Makes the pack, and says how many parts that took. */
+static int finish(pack_kit *k) {
+  tri_error err = {0};
+  int made;
+  ck_assert_msg(pack_kit_make(k, &made, &err) == TRI_OK, "%s", err.message);
+  ck_assert_int_eq(made, k->fills);
+  expect_whole(k);
+  return made;
+}
+
+static tri_status expect_failure(pack_kit *k, tri_error *err) {
+  int made;
+  tri_error_clear(err);
+  tri_status st = pack_kit_make(k, &made, err);
+  ck_assert_int_ne(st, TRI_OK);
+  ck_assert_int_eq(made, -1);
+  ck_assert_str_ne(err->message, "");
+  ck_assert(!pack_kit_exists(PATH));
+  return st;
+}
+
+/* A process that makes the pack: its exit code is the parts that it made, 100 and more where it failed. Nothing in it
+ * may assert. */
+static pid_t start_maker(pack_kit *k) {
+  pid_t pid = fork();
+  if (pid) return pid;
+  int made;
+  tri_status st = pack_kit_make(k, &made, NULL);
+  _exit(st == TRI_OK ? 50 + made : 100 + (int)st);
+}
+
+static int wait_for(pid_t pid) {
+  int status;
+  ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+/* Kills a maker at its nth call, then one that goes on with what it left, and then finishes. False: there is no such
+ * call. */
+static bool kill_at(int n, kill_kind kind, int second) {
+  pack_kit k;
+  pack_kit_init(&k, PATH, LARGEST);
+  int sealed = 0;
+  for (int i = 0; i < 2; i++) {
+    new_disk();
+    disk->kill = kind;
+    disk->kill_at = i ? second : n;
+    disk->seed = (uint64_t)n;
+    int code = wait_for(start_maker(&k));
+    int made = code - 50;
+    ck_assert_msg(code == KILLED || made == KIT_PARTS - sealed || (kind == KILL_POWER && made > KIT_PARTS - sealed),
+                  "code %d", code);
+    if (!i && code != KILLED) return false;
+    sealed += disk->entries;
+  }
+  new_disk();
+  int made = finish(&k);
+  if (kind == KILL_POWER)
+    ck_assert_int_ge(made, KIT_PARTS - sealed);
+  else
+    ck_assert_int_eq(made, KIT_PARTS - sealed);
+  return true;
+}
+
+START_TEST(killed_at_every_call) {
+  int n = 1;
+  while (kill_at(n, (kill_kind)_i, 1 + n * 7 % 40)) n++;
+  ck_assert_int_gt(n, 2 * KIT_PARTS + 6);
+}
+END_TEST
+
+START_TEST(short_and_interrupted_writes) {
+  pack_kit k;
+  new_disk();
+  disk->short_writes = true;
+  pack_kit_init(&k, PATH, LARGEST);
+  ck_assert_int_eq(finish(&k), KIT_PARTS);
+}
+END_TEST
+
+/* The disk is waited for now and then, and not after each part. */
+START_TEST(parts_are_waited_for_together) {
+  pack_kit k;
+  new_disk();
+  pack_kit_init(&k, PATH, LARGEST);
+  ck_assert_int_eq(finish(&k), KIT_PARTS);
+  ck_assert_int_eq(disk->syncs, 2 + 2); /* 16 MiB and the rest; the file and its folder */
+}
+END_TEST
+
+START_TEST(what_is_whole_stays) {
+  pack_kit k;
+  tri_error err;
+  for (int part = 0; part < KIT_PARTS; part++) {
+    new_disk();
+    pack_kit_init(&k, PATH, LARGEST);
+    k.fail_at = part;
+    ck_assert_int_eq(expect_failure(&k, &err), TRI_DEVICE_LOST);
+    ck_assert_str_eq(err.field, "fill");
+    ck_assert_int_eq(pack_kit_exists(k.part), part > 0);
+    k.fail_at = -1;
+    k.stop_at = part;
+    if (part < KIT_PARTS - 1) {
+      ck_assert_int_eq(expect_failure(&k, &err), TRI_ABORTED);
+      ck_assert_int_eq(k.fills, 1);
+      ck_assert_int_eq(k.last_done, part + 1);
+    }
+    atomic_store(&k.stop, false);
+    k.stop_at = -1;
+    ck_assert_int_eq(finish(&k), part < KIT_PARTS - 1 ? KIT_PARTS - 1 - part : 1);
+  }
+}
+END_TEST
+
+START_TEST(of_another_key_is_begun_anew) {
+  pack_kit k;
+  tri_error err;
+  for (int i = 0; i < 3; i++) {
+    new_disk();
+    pack_kit_init(&k, PATH, LARGEST);
+    k.fail_at = 9;
+    expect_failure(&k, &err);
+    k.fail_at = -1;
+    if (i == 0) k.layout.key.words[0]++;
+    if (i == 1) k.sizes[KIT_PARTS - 1]++; /* not made yet */
+    if (i == 2) ck_assert(!truncate(k.part, (off_t)tri_pack_file_bytes(&k.layout) - 1));
+    ck_assert_int_eq(finish(&k), KIT_PARTS);
+  }
+}
+END_TEST
+
+/* A file that somebody has written to: what its sound entries say is believed, and no more. */
+START_TEST(begun_by_nobody) {
+  pack_kit k;
+  tri_error err;
+  uint64_t seed = 7;
+  for (int round = 0; round < 200; round++) {
+    unsigned char bytes[8];
+    new_disk();
+    pack_kit_init(&k, PATH, LARGEST);
+    k.fail_at = 9;
+    expect_failure(&k, &err);
+    k.fail_at = -1;
+    uint64_t r = tri_splitmix64(&seed);
+    size_t end = sizeof(tri_pack_header) + KIT_PARTS * sizeof(tri_pack_entry), at = (r >> 16) % end;
+    if (r & 1) at = sizeof(tri_pack_header) + at % (end - sizeof(tri_pack_header));
+    memcpy(bytes, &r, sizeof bytes);
+    FILE *f = fopen(k.part, "r+e");
+    ck_assert(f && !fseek(f, (long)at, SEEK_SET) && fwrite(bytes, sizeof bytes, 1, f) == 1 && !fclose(f));
+    int first = at + sizeof bytes <= sizeof(tri_pack_header) ? 0 : 1, made = finish(&k);
+    ck_assert(first || made == KIT_PARTS);
+  }
+}
+END_TEST
+
+START_TEST(no_room) {
+  static const int codes[] = {ENOSPC, EDQUOT, EFBIG};
+  pack_kit k;
+  tri_error err;
+  char needed[32];
+  for (int i = 0; i < 7; i++) {
+    new_disk();
+    pack_kit_init(&k, PATH, LARGEST);
+    if (i < 3) disk->fallocate_errno = codes[i];
+    if (i == 3) disk->room = 17;
+    disk->write_errno = i > 3 ? codes[i - 4] : 0;
+    disk->write_fails_at = 10;
+    snprintf(needed, sizeof needed, "%llu bytes", (unsigned long long)tri_pack_file_bytes(&k.layout));
+    ck_assert_int_eq(expect_failure(&k, &err), TRI_NO_CAPACITY);
+    ck_assert_msg(strstr(err.message, needed) && strstr(err.message, " free: "), "%s", err.message);
+    if (i == 3) ck_assert_int_eq(disk->calls, 2); /* the file becomes empty, twice; nobody else's room is taken */
+    ck_assert(!pack_kit_exists(k.part) && (i > 3) == (k.fills > 0));
+  }
+}
+END_TEST
+
+START_TEST(no_larger_than_allowed) {
+  pack_kit k;
+  tri_error err;
+  struct rlimit old, less;
+  new_disk();
+  pack_kit_init(&k, PATH, LARGEST);
+  ck_assert(!getrlimit(RLIMIT_FSIZE, &old));
+  less = (struct rlimit){1 << 20, old.rlim_max};
+  void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
+  ck_assert(!setrlimit(RLIMIT_FSIZE, &less));
+  tri_status st = expect_failure(&k, &err);
+  ck_assert(!setrlimit(RLIMIT_FSIZE, &old));
+  signal(SIGXFSZ, handler);
+  ck_assert_int_eq(st, TRI_NO_CAPACITY);
+  ck_assert(!pack_kit_exists(k.part));
+  ck_assert_int_eq(finish(&k), KIT_PARTS);
+}
+END_TEST
+
+START_TEST(file_systems_without_fallocate) {
+  pack_kit k;
+  for (int i = 0; i < 2; i++) {
+    new_disk();
+    pack_kit_init(&k, PATH, LARGEST);
+    disk->fallocate_errno = i ? EINTR : EOPNOTSUPP;
+    ck_assert_int_eq(finish(&k), KIT_PARTS);
+  }
+}
+END_TEST
+
+START_TEST(a_disk_that_fails) {
+  pack_kit k;
+  tri_error err;
+  for (int i = 0; i < 2; i++) {
+    new_disk();
+    pack_kit_init(&k, PATH, LARGEST);
+    disk->sync_errno = i ? 0 : EIO;
+    disk->write_errno = i ? EIO : 0;
+    disk->write_fails_at = 10;
+    ck_assert_int_eq(expect_failure(&k, &err), TRI_IO);
+    ck_assert_msg(strstr(err.message, k.part) != NULL, "%s", err.message);
+    new_disk();
+    ck_assert_int_eq(finish(&k), i ? 2 : KIT_PARTS); /* no entry says that what the disk refused is there */
+  }
+}
+END_TEST
+
+/* Stops in a part until the test lets it go on. */
+static tri_status (*kit_fill)(void *ctx, int part, void *memory, tri_error *err);
+static tri_status fill_and_hold(void *ctx, int part, void *memory, tri_error *err) {
+  pack_kit *k = ctx;
+  if (part == k->stop_at) {
+    k->stop_at = -1;
+    atomic_store(&disk->holding, true);
+    while (atomic_load(&disk->hold)) usleep(200);
+  }
+  return kit_fill(ctx, part, memory, err);
+}
+
+/* Two makers, the first of which holds in a part, and the second of which waits. */
+static void start_two(pack_kit *k, int part, pid_t pids[2]) {
+  pack_kit first;
+  new_disk();
+  pack_kit_init(k, PATH, LARGEST);
+  first = *k;
+  first.maker.ctx = &first;
+  first.maker.stop = NULL;
+  kit_fill = k->maker.fill;
+  first.maker.fill = fill_and_hold;
+  first.stop_at = part;
+  atomic_store(&disk->hold, true);
+  pids[0] = start_maker(&first);
+  while (!atomic_load(&disk->holding)) usleep(200);
+  pids[1] = start_maker(k);
+  usleep(30000);
+  ck_assert_int_eq(waitpid(pids[1], NULL, WNOHANG), 0);
+}
+
+START_TEST(the_second_finds_the_pack) {
+  pack_kit k;
+  pid_t pids[2];
+  start_two(&k, 3, pids);
+  atomic_store(&disk->hold, false);
+  ck_assert_int_eq(wait_for(pids[0]), 50 + KIT_PARTS);
+  ck_assert_int_eq(wait_for(pids[1]), 50);
+  expect_whole(&k);
+}
+END_TEST
+
+START_TEST(the_second_goes_on) {
+  pack_kit k;
+  pid_t pids[2];
+  start_two(&k, KIT_PARTS - 1, pids);
+  kill(pids[0], SIGKILL);
+  ck_assert_int_eq(wait_for(pids[0]), -SIGKILL);
+  int made = wait_for(pids[1]) - 50;
+  ck_assert_msg(made > 0 && made < KIT_PARTS, "%d parts", made);
+  expect_whole(&k);
+}
+END_TEST
+
+/* The first takes its file away: the second has waited for one that has no name any more. */
+START_TEST(the_second_begins_anew) {
+  pack_kit k;
+  pid_t pids[2];
+  start_two(&k, 2, pids);
+  disk->write_errno = ENOSPC;
+  disk->write_fails_at = 0;
+  atomic_store(&disk->hold, false);
+  ck_assert_int_eq(wait_for(pids[0]), 100 + TRI_NO_CAPACITY);
+  ck_assert_int_eq(wait_for(pids[1]), 50 + KIT_PARTS);
+  expect_whole(&k);
+}
+END_TEST
+
+START_TEST(the_second_is_stopped) {
+  pid_t pids[2];
+  pack_kit *k = mmap(NULL, sizeof *k, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ck_assert(k != MAP_FAILED);
+  start_two(k, 2, pids);
+  atomic_store(&k->stop, true);
+  ck_assert_int_eq(wait_for(pids[1]), 100 + TRI_ABORTED);
+  atomic_store(&disk->hold, false);
+  ck_assert_int_eq(wait_for(pids[0]), 50 + KIT_PARTS);
+  expect_whole(k);
+  munmap(k, sizeof *k);
+}
+END_TEST
+
+START_TEST(many_makers_at_once) {
+  enum { MAKERS = 5, ROUNDS = 20 };
+  pack_kit k;
+  for (int round = 0; round < ROUNDS; round++) {
+    pid_t pids[MAKERS];
+    int made = 0;
+    new_disk();
+    pack_kit_init(&k, PATH, LARGEST);
+    for (int i = 0; i < MAKERS; i++) pids[i] = start_maker(&k);
+    for (int i = 0; i < MAKERS; i++) made += wait_for(pids[i]) - 50;
+    ck_assert_int_eq(made, KIT_PARTS);
+    expect_whole(&k);
+  }
+}
+END_TEST
+
+Suite *suite_pack_make(void) {
+  Suite *s = suite_create("pack_make");
+  TCase *one = tcase_create("one"), *two = tcase_create("two");
+  tcase_add_checked_fixture(one, setup, teardown);
+  tcase_add_checked_fixture(two, setup, teardown);
+  tcase_set_timeout(one, 100);
+  tcase_set_timeout(two, 60);
+  tcase_add_loop_test(one, killed_at_every_call, 0, KILL_KINDS);
+  tcase_add_test(one, short_and_interrupted_writes);
+  tcase_add_test(one, parts_are_waited_for_together);
+  tcase_add_test(one, what_is_whole_stays);
+  tcase_add_test(one, of_another_key_is_begun_anew);
+  tcase_add_test(one, begun_by_nobody);
+  tcase_add_test(one, no_room);
+  tcase_add_test(one, no_larger_than_allowed);
+  tcase_add_test(one, file_systems_without_fallocate);
+  tcase_add_test(one, a_disk_that_fails);
+  tcase_add_test(two, the_second_finds_the_pack);
+  tcase_add_test(two, the_second_goes_on);
+  tcase_add_test(two, the_second_begins_anew);
+  tcase_add_test(two, the_second_is_stopped);
+  tcase_add_test(two, many_makers_at_once);
+  suite_add_tcase(s, one);
+  suite_add_tcase(s, two);
+  return s;
+}
