@@ -11,51 +11,55 @@
 #include "runtime/base/mem.h"
 #include "runtime/base/xxh3.h"
 
-enum { ENTRIES = TRI_READER_BLOCK / sizeof(tri_pack_entry) }; /* read at a time */
+enum { ENTRIES = TRI_READER_BLOCK / sizeof(tri_weight_pack_entry) }; /* read at a time */
 
 /* Rounds a file offset up; 0 where that is too much. Offsets end far below what an off_t holds. */
 static uint64_t aligned(uint64_t offset) {
-  return offset <= INT64_MAX / 2 ? (offset + TRI_PACK_ALIGN - 1) / TRI_PACK_ALIGN * TRI_PACK_ALIGN : 0;
+  return offset <= INT64_MAX / 2 ? (offset + TRI_WEIGHT_PACK_ALIGN - 1) / TRI_WEIGHT_PACK_ALIGN * TRI_WEIGHT_PACK_ALIGN
+                                 : 0;
 }
 
 /* Returns the bytes of the file, and each part's place in it; 0 where there is no such file. */
-static uint64_t place(const tri_pack_layout *layout, uint64_t *offsets) {
-  if (layout->num_parts < 1 || layout->num_parts > TRI_PACK_MAX_PARTS) return 0;
-  uint64_t end = tri_pack_entry_offset(layout->num_parts);
+static uint64_t place(const tri_weight_pack_layout *layout, uint64_t *offsets) {
+  if (layout->num_parts < 1 || layout->num_parts > TRI_WEIGHT_PACK_MAX_PARTS) return 0;
+  uint64_t end = tri_weight_pack_entry_offset(layout->num_parts);
   for (int i = 0; i < layout->num_parts; i++) {
     uint64_t offset = aligned(end), bytes = layout->part_bytes[i];
     if (!offset || !bytes || bytes > INT64_MAX / 4) return 0;
     if (offsets) offsets[i] = offset;
-    end = offset + tri_pack_padded(bytes);
+    end = offset + tri_weight_pack_padded(bytes);
   }
   return end <= INT64_MAX / 2 ? end : 0;
 }
 
-uint64_t tri_pack_file_bytes(const tri_pack_layout *layout) { return place(layout, NULL); }
+uint64_t tri_weight_pack_file_bytes(const tri_weight_pack_layout *layout) { return place(layout, NULL); }
 
-void tri_pack_header_fill(tri_pack_header *h, const tri_pack_layout *layout) {
-  *h = (tri_pack_header){.magic = TRI_PACK_MAGIC,
-                         .version = TRI_PACK_VERSION,
-                         .num_parts = (uint32_t)layout->num_parts,
-                         .key = layout->key,
-                         .file_bytes = tri_pack_file_bytes(layout),
-                         .sizes = tri_xxh3(layout->part_bytes, (size_t)layout->num_parts * sizeof *layout->part_bytes)};
-  h->checksum = tri_xxh3(h, offsetof(tri_pack_header, checksum));
+void tri_weight_pack_header_fill(tri_weight_pack_header *h, const tri_weight_pack_layout *layout) {
+  *h = (tri_weight_pack_header){
+      .magic = TRI_WEIGHT_PACK_MAGIC,
+      .version = TRI_WEIGHT_PACK_VERSION,
+      .num_parts = (uint32_t)layout->num_parts,
+      .key = layout->key,
+      .file_bytes = tri_weight_pack_file_bytes(layout),
+      .sizes = tri_xxh3(layout->part_bytes, (size_t)layout->num_parts * sizeof *layout->part_bytes)};
+  h->checksum = tri_xxh3(h, offsetof(tri_weight_pack_header, checksum));
 }
 
-tri_pack_entry tri_pack_entry_make(const tri_pack_header *h, uint64_t offset, uint64_t bytes, uint64_t checksum) {
+tri_weight_pack_entry tri_weight_pack_entry_make(const tri_weight_pack_header *h, uint64_t offset, uint64_t bytes,
+                                                 uint64_t checksum) {
   uint64_t sealed[] = {h->checksum, offset, bytes, checksum};
-  return (tri_pack_entry){offset, bytes, checksum, tri_xxh3(sealed, sizeof sealed)};
+  return (tri_weight_pack_entry){offset, bytes, checksum, tri_xxh3(sealed, sizeof sealed)};
 }
 
-tri_status tri_pack_layout_check(const char *path, const tri_pack_layout *layout, tri_error *err) {
-  if (tri_pack_file_bytes(layout)) return TRI_OK;
+tri_status tri_weight_pack_layout_check(const char *path, const tri_weight_pack_layout *layout, tri_error *err) {
+  if (tri_weight_pack_file_bytes(layout)) return TRI_OK;
   return tri_fail(err, TRI_OUT_OF_RANGE, path, "%s: no pack can have %d parts of these sizes", path, layout->num_parts);
 }
 
-tri_status tri_pack_wrap(int fd, const char *path, const tri_pack_layout *layout, tri_pack **out, tri_error *err) {
+tri_status tri_weight_pack_wrap(int fd, const char *path, const tri_weight_pack_layout *layout, tri_weight_pack **out,
+                                tri_error *err) {
   tri_status st = TRI_OK;
-  tri_pack *p = tri_calloc(1, sizeof *p);
+  tri_weight_pack *p = tri_calloc(1, sizeof *p);
   if (!p) {
     close(fd);
     return tri_fail(err, TRI_NO_MEMORY, path, "no memory for the pack %s", path);
@@ -73,16 +77,16 @@ tri_status tri_pack_wrap(int fd, const char *path, const tri_pack_layout *layout
   *out = p;
   return TRI_OK;
 cleanup:
-  tri_pack_close(p);
+  tri_weight_pack_close(p);
   return st;
 }
 
-static tri_status unsound(const tri_pack *p, const char *why, tri_error *err) {
+static tri_status unsound(const tri_weight_pack *p, const char *why, tri_error *err) {
   return tri_fail(err, TRI_NOT_FOUND, p->path, "%s: %s", p->path, why);
 }
 
 /* Reads all of a range. TRI_NOT_FOUND: the file ends before. */
-static tri_status read_at(const tri_pack *p, void *to, size_t bytes, uint64_t offset, tri_error *err) {
+static tri_status read_at(const tri_weight_pack *p, void *to, size_t bytes, uint64_t offset, tri_error *err) {
   for (size_t done = 0; done < bytes;) {
     ssize_t n = pread(p->fd, (char *)to + done, bytes - done, (off_t)(offset + done));
     if (n < 0 && errno == EINTR) continue;
@@ -94,31 +98,32 @@ static tri_status read_at(const tri_pack *p, void *to, size_t bytes, uint64_t of
 }
 
 /* Says what is wrong with a header; NULL where nothing is. */
-static const char *header_fault(const tri_pack_header *h, const tri_pack_header *want) {
+static const char *header_fault(const tri_weight_pack_header *h, const tri_weight_pack_header *want) {
   if (memcmp(h->magic, want->magic, sizeof h->magic)) return "the file is no pack";
   if (h->version != want->version) return "the pack is of another version";
-  if (h->checksum != tri_xxh3(h, offsetof(tri_pack_header, checksum))) return "the pack's header is damaged";
+  if (h->checksum != tri_xxh3(h, offsetof(tri_weight_pack_header, checksum))) return "the pack's header is damaged";
   if (memcmp(&h->key, &want->key, sizeof h->key)) return "the pack is of another model or layout";
   return memcmp(h, want, sizeof *h) ? "the pack's parts are others" : NULL;
 }
 
-tri_status tri_pack_scan(tri_pack *p, const tri_pack_layout *layout, int *sound, tri_error *err) {
-  tri_pack_header h, want;
-  tri_pack_entry entries[ENTRIES];
+tri_status tri_weight_pack_scan(tri_weight_pack *p, const tri_weight_pack_layout *layout, int *sound, tri_error *err) {
+  tri_weight_pack_header h, want;
+  tri_weight_pack_entry entries[ENTRIES];
   struct stat s;
   if (fstat(p->fd, &s)) return tri_fail(err, TRI_IO, p->path, "%s cannot be looked at: %s", p->path, strerror(errno));
   TRI_CHECK(read_at(p, &h, sizeof h, 0, err));
-  tri_pack_header_fill(&want, layout);
+  tri_weight_pack_header_fill(&want, layout);
   const char *fault = header_fault(&h, &want);
   if (fault) return unsound(p, fault, err);
   if ((uint64_t)s.st_size != p->file_bytes)
     return tri_fail(err, TRI_NOT_FOUND, p->path, "%s: %lld bytes where the pack has %llu", p->path,
                     (long long)s.st_size, (unsigned long long)p->file_bytes);
   for (int i = 0; i < p->num_parts; i++) {
-    const tri_pack_entry *e = &entries[i % ENTRIES];
+    const tri_weight_pack_entry *e = &entries[i % ENTRIES];
     int count = p->num_parts - i < ENTRIES ? p->num_parts - i : ENTRIES;
-    if (i % ENTRIES == 0) TRI_CHECK(read_at(p, entries, (size_t)count * sizeof *e, tri_pack_entry_offset(i), err));
-    tri_pack_entry whole = tri_pack_entry_make(&want, p->offsets[i], layout->part_bytes[i], e->checksum);
+    if (i % ENTRIES == 0)
+      TRI_CHECK(read_at(p, entries, (size_t)count * sizeof *e, tri_weight_pack_entry_offset(i), err));
+    tri_weight_pack_entry whole = tri_weight_pack_entry_make(&want, p->offsets[i], layout->part_bytes[i], e->checksum);
     if (memcmp(e, &whole, sizeof whole)) {
       *sound = i;
       return TRI_OK;
@@ -147,23 +152,24 @@ static tri_status open_file(const char *path, int *out, tri_error *err) {
   return TRI_OK;
 }
 
-tri_status tri_pack_open(const char *path, const tri_pack_layout *layout, tri_pack **out, tri_error *err) {
-  tri_pack *p = NULL;
+tri_status tri_weight_pack_open(const char *path, const tri_weight_pack_layout *layout, tri_weight_pack **out,
+                                tri_error *err) {
+  tri_weight_pack *p = NULL;
   int fd = -1, sound = 0;
-  TRI_CHECK(tri_pack_layout_check(path, layout, err));
+  TRI_CHECK(tri_weight_pack_layout_check(path, layout, err));
   TRI_CHECK(open_file(path, &fd, err));
-  TRI_CHECK(tri_pack_wrap(fd, path, layout, &p, err));
-  tri_status st = tri_pack_scan(p, layout, &sound, err);
+  TRI_CHECK(tri_weight_pack_wrap(fd, path, layout, &p, err));
+  tri_status st = tri_weight_pack_scan(p, layout, &sound, err);
   if (st == TRI_OK && sound < p->num_parts)
     st = tri_fail(err, TRI_NOT_FOUND, path, "%s: the entry of part %d of %d is not sound", path, sound, p->num_parts);
   if (st == TRI_OK)
     *out = p;
   else
-    tri_pack_close(p);
+    tri_weight_pack_close(p);
   return st;
 }
 
-void tri_pack_close(tri_pack *p) {
+void tri_weight_pack_close(tri_weight_pack *p) {
   if (!p) return;
   close(p->fd);
   tri_free(p->path);
@@ -172,7 +178,7 @@ void tri_pack_close(tri_pack *p) {
   tri_free(p);
 }
 
-tri_status tri_pack_check(const tri_pack *p, int part, const void *memory, size_t bytes, tri_error *err) {
+tri_status tri_weight_pack_check(const tri_weight_pack *p, int part, const void *memory, size_t bytes, tri_error *err) {
   if (tri_xxh3(memory, bytes) == p->checksums[part]) return TRI_OK;
   return tri_fail(err, TRI_CORRUPT, p->path, "%s: the bytes of part %d of %d are not those that were written", p->path,
                   part, p->num_parts);

@@ -1,8 +1,8 @@
 /* A pack: the streamed weights of one rank in a file of their own, each part as it lies in memory. It is made where the
  * checkpoint's layout does not allow to stream from it: weights that are cut, transposed, interleaved or quantised.
  *
- * The file: a header of one block, the table of parts, then the parts, each at a multiple of TRI_PACK_ALIGN and padded
- * with zeros to whole blocks of TRI_READER_BLOCK, so that direct reads put it to its place. All numbers are
+ * The file: a header of one block, the table of parts, then the parts, each at a multiple of TRI_WEIGHT_PACK_ALIGN and
+ * padded with zeros to whole blocks of TRI_READER_BLOCK, so that direct reads put it to its place. All numbers are
  * little-endian. The table has for each part its offset, its bytes, the XXH3 (64 bits) of its bytes, and a seal over
  * all of these (pack_form.h).
  *
@@ -24,53 +24,54 @@
 
 #include "runtime/base/status.h"
 
-#define TRI_PACK_ALIGN ((uint64_t)2 << 20)
-enum { TRI_PACK_VERSION = 1, TRI_PACK_MAX_PARTS = 1 << 20 };
+#define TRI_WEIGHT_PACK_ALIGN ((uint64_t)2 << 20)
+enum { TRI_WEIGHT_PACK_VERSION = 1, TRI_WEIGHT_PACK_MAX_PARTS = 1 << 20 };
 
-typedef struct tri_pack_key {
+typedef struct tri_weight_pack_key {
   uint64_t words[2];
-} tri_pack_key;
+} tri_weight_pack_key;
 
-typedef struct tri_pack_layout {
-  tri_pack_key key;
+typedef struct tri_weight_pack_layout {
+  tri_weight_pack_key key;
   const size_t *part_bytes; /* [num_parts], each > 0; borrowed */
   int num_parts;
-} tri_pack_layout;
+} tri_weight_pack_layout;
 
 /* An open pack that is whole. Owns its descriptor and arrays. */
-typedef struct tri_pack {
+typedef struct tri_weight_pack {
   int fd;
   char *path;
   int num_parts;
   uint64_t *offsets;   /* [num_parts] in the file */
   uint64_t *checksums; /* [num_parts] XXH3 of the part's bytes, without the padding */
   uint64_t file_bytes;
-} tri_pack;
+} tri_weight_pack;
 
 /* TRI_NOT_FOUND: there is none of this layout, with the reason (absent; of another key; cut off; ...). Other failures
  * are those of the file system. Reads the header and the table alone. */
-tri_status tri_pack_open(const char *path, const tri_pack_layout *layout, tri_pack **out, tri_error *err);
-void tri_pack_close(tri_pack *p); /* NULL is fine */
+tri_status tri_weight_pack_open(const char *path, const tri_weight_pack_layout *layout, tri_weight_pack **out,
+                                tri_error *err);
+void tri_weight_pack_close(tri_weight_pack *p); /* NULL is fine */
 
 /* Returns the bytes of such a file; 0 where they are too many to count. */
-uint64_t tri_pack_file_bytes(const tri_pack_layout *layout);
+uint64_t tri_weight_pack_file_bytes(const tri_weight_pack_layout *layout);
 
-typedef struct tri_pack_maker {
+typedef struct tri_weight_pack_maker {
   void *ctx;
   /* Fills memory [part_bytes[part]], page aligned and zeroed, with the part. */
   tri_status (*fill)(void *ctx, int part, void *memory, tri_error *err);
   /* Tells how far it has come, after each part; may be NULL. */
   void (*progress)(void *ctx, int parts_done, int num_parts, uint64_t bytes_done, uint64_t bytes);
   const atomic_bool *stop; /* true ends it with TRI_ABORTED between two parts; may be NULL */
-} tri_pack_maker;
+} tri_weight_pack_maker;
 
 /* Makes the pack unless there is one, and opens it. Memory: one part. TRI_NO_CAPACITY where the file system has too
  * little room (with both numbers), TRI_IO where it fails; what is whole by then stays for the next maker, but after
  * TRI_NO_CAPACITY nothing does. The folder must be there. *made: parts that this call has written; may be NULL. */
-tri_status tri_pack_make(const char *path, const tri_pack_layout *layout, const tri_pack_maker *maker, tri_pack **out,
-                         int *made, tri_error *err);
+tri_status tri_weight_pack_make(const char *path, const tri_weight_pack_layout *layout,
+                                const tri_weight_pack_maker *maker, tri_weight_pack **out, int *made, tri_error *err);
 
 /* Compares a part's bytes with its checksum: TRI_CORRUPT with the file and the part. */
-tri_status tri_pack_check(const tri_pack *p, int part, const void *memory, size_t bytes, tri_error *err);
+tri_status tri_weight_pack_check(const tri_weight_pack *p, int part, const void *memory, size_t bytes, tri_error *err);
 
 #endif

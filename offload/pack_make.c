@@ -19,12 +19,12 @@
 #define SYNC_BYTES ((uint64_t)16 << 20)
 
 struct work {
-  const tri_pack_layout *layout;
-  const tri_pack_maker *maker;
-  const char *path;    /* the pack's */
-  char name[PATH_MAX]; /* the file's, until it is the pack */
-  tri_pack *pack;      /* that file, open to be written, and locked */
-  tri_pack_header header;
+  const tri_weight_pack_layout *layout;
+  const tri_weight_pack_maker *maker;
+  const char *path;      /* the pack's */
+  char name[PATH_MAX];   /* the file's, until it is the pack */
+  tri_weight_pack *pack; /* that file, open to be written, and locked */
+  tri_weight_pack_header header;
   void *memory; /* of the largest part, with the padding */
   size_t memory_bytes;
   int sealed, written; /* parts: with an entry; in the file */
@@ -32,7 +32,7 @@ struct work {
   uint64_t bytes_done, bytes;
 };
 
-static bool stopped(const tri_pack_maker *maker) {
+static bool stopped(const tri_weight_pack_maker *maker) {
   return maker->stop && atomic_load_explicit(maker->stop, memory_order_relaxed);
 }
 
@@ -90,8 +90,8 @@ static tri_status write_at(struct work *w, const void *data, size_t bytes, uint6
 /* Finds what an earlier maker has left, or begins anew. */
 static tri_status begin(struct work *w, const char *why, tri_error *err) {
   tri_error fault = {0};
-  tri_pack_header_fill(&w->header, w->layout);
-  tri_status st = tri_pack_scan(w->pack, w->layout, &w->sealed, &fault);
+  tri_weight_pack_header_fill(&w->header, w->layout);
+  tri_status st = tri_weight_pack_scan(w->pack, w->layout, &w->sealed, &fault);
   if (st != TRI_OK && st != TRI_NOT_FOUND) return tri_fail(err, st, w->path, "%s", fault.message);
   w->empty = !w->sealed;
   if (w->empty && ftruncate(w->pack->fd, 0)) return refuse_write(w, errno, err);
@@ -114,17 +114,17 @@ static tri_status seal(struct work *w, tri_error *err) {
   }
   for (; w->sealed < w->written; w->sealed++) {
     int part = w->sealed;
-    tri_pack_entry e =
-        tri_pack_entry_make(&w->header, w->pack->offsets[part], w->layout->part_bytes[part], w->pack->checksums[part]);
-    TRI_CHECK(write_at(w, &e, sizeof e, tri_pack_entry_offset(part), err));
+    tri_weight_pack_entry e = tri_weight_pack_entry_make(&w->header, w->pack->offsets[part],
+                                                         w->layout->part_bytes[part], w->pack->checksums[part]);
+    TRI_CHECK(write_at(w, &e, sizeof e, tri_weight_pack_entry_offset(part), err));
     w->empty = false;
   }
   return TRI_OK;
 }
 
 static tri_status make_part(struct work *w, int part, tri_error *err) {
-  tri_pack *p = w->pack;
-  size_t bytes = w->layout->part_bytes[part], padded = tri_pack_padded(bytes);
+  tri_weight_pack *p = w->pack;
+  size_t bytes = w->layout->part_bytes[part], padded = tri_weight_pack_padded(bytes);
   if (stopped(w->maker)) return abort_making(w->path, err);
   memset(w->memory, 0, padded);
   TRI_CHECK(w->maker->fill(w->maker->ctx, part, w->memory, err));
@@ -141,8 +141,8 @@ static tri_status make_part(struct work *w, int part, tri_error *err) {
 
 static tri_status make_parts(struct work *w, tri_error *err) {
   for (int i = 0; i < w->layout->num_parts; i++)
-    if (tri_pack_padded(w->layout->part_bytes[i]) > w->memory_bytes)
-      w->memory_bytes = tri_pack_padded(w->layout->part_bytes[i]);
+    if (tri_weight_pack_padded(w->layout->part_bytes[i]) > w->memory_bytes)
+      w->memory_bytes = tri_weight_pack_padded(w->layout->part_bytes[i]);
   if (tri_pages_alloc(w->memory_bytes, &w->memory) != TRI_OK)
     return tri_fail(err, TRI_NO_MEMORY, w->path, "no memory for the %zu bytes of the largest part of %s",
                     w->memory_bytes, w->path);
@@ -188,7 +188,7 @@ cleanup:
 }
 
 /* The lock is one of the open file, and ends with it or its process. Other makers are waited for. */
-static tri_status lock(int fd, const char *name, const tri_pack_maker *maker, tri_error *err) {
+static tri_status lock(int fd, const char *name, const tri_weight_pack_maker *maker, tri_error *err) {
   tri_wait_policy policy = {.stop = maker->stop};
   tri_wait wait = tri_wait_begin(&policy, TRI_NEVER);
   bool told = false;
@@ -202,7 +202,7 @@ static tri_status lock(int fd, const char *name, const tri_pack_maker *maker, tr
 }
 
 /* Opens the file that the pack is made in and locks it. TRI_AGAIN: it got its name, or went, before we had the lock. */
-static tri_status open_locked(const char *name, const tri_pack_maker *maker, int *out, tri_error *err) {
+static tri_status open_locked(const char *name, const tri_weight_pack_maker *maker, int *out, tri_error *err) {
   tri_status st = TRI_OK;
   struct stat s, now;
   int fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
@@ -228,17 +228,17 @@ cleanup:
 }
 
 /* Opens a pack that is there; TRI_NOT_FOUND with the reason in *why, which is no error. */
-static tri_status look(const char *path, const tri_pack_layout *layout, tri_pack **out, tri_error *why,
+static tri_status look(const char *path, const tri_weight_pack_layout *layout, tri_weight_pack **out, tri_error *why,
                        tri_error *err) {
   tri_error_clear(why);
-  tri_status st = tri_pack_open(path, layout, out, why);
+  tri_status st = tri_weight_pack_open(path, layout, out, why);
   return st == TRI_OK || st == TRI_NOT_FOUND ? st : tri_fail(err, st, path, "%s", why->message);
 }
 
 /* Makes the pack in a file that is locked; takes the descriptor over. */
-static tri_status make(struct work *w, int fd, const char *why, tri_pack **out, int *made, tri_error *err) {
+static tri_status make(struct work *w, int fd, const char *why, tri_weight_pack **out, int *made, tri_error *err) {
   tri_status st = TRI_OK;
-  TRI_TRY(tri_pack_wrap(fd, w->path, w->layout, &w->pack, err));
+  TRI_TRY(tri_weight_pack_wrap(fd, w->path, w->layout, &w->pack, err));
   TRI_TRY(begin(w, why, err));
   int first = w->sealed;
   TRI_TRY(make_parts(w, err));
@@ -249,12 +249,12 @@ static tri_status make(struct work *w, int fd, const char *why, tri_pack **out, 
 cleanup:
   if (st == TRI_NO_CAPACITY || w->empty) unlink(w->name);
   tri_pages_free(w->memory, w->memory_bytes);
-  tri_pack_close(w->pack);
+  tri_weight_pack_close(w->pack);
   return st;
 }
 
 /* Finds the pack, or locks the file to make it in: TRI_NOT_FOUND, with the reason in *why. */
-static tri_status find_or_lock(const struct work *w, tri_pack **out, int *fd, tri_error *why, tri_error *err) {
+static tri_status find_or_lock(const struct work *w, tri_weight_pack **out, int *fd, tri_error *why, tri_error *err) {
   tri_status st = TRI_AGAIN;
   while (st == TRI_AGAIN) {
     st = look(w->path, w->layout, out, why, err);
@@ -268,8 +268,8 @@ static tri_status find_or_lock(const struct work *w, tri_pack **out, int *fd, tr
   return st;
 }
 
-tri_status tri_pack_make(const char *path, const tri_pack_layout *layout, const tri_pack_maker *maker, tri_pack **out,
-                         int *made, tri_error *err) {
+tri_status tri_weight_pack_make(const char *path, const tri_weight_pack_layout *layout,
+                                const tri_weight_pack_maker *maker, tri_weight_pack **out, int *made, tri_error *err) {
   struct work w = {.layout = layout, .maker = maker, .path = path};
   tri_error why;
   int fd = -1;

@@ -63,7 +63,7 @@ static void remember(int fd, size_t bytes, off_t offset) {
 }
 
 ssize_t __wrap_pwrite(int fd, const void *data, size_t bytes, off_t offset) {
-  bool part = (uint64_t)offset >= TRI_PACK_ALIGN, entry = !part && offset >= TRI_READER_BLOCK;
+  bool part = (uint64_t)offset >= TRI_WEIGHT_PACK_ALIGN, entry = !part && offset >= TRI_READER_BLOCK;
   remember(fd, bytes, offset);
   before();
   if (part && disk->write_errno && disk->part_writes++ == disk->write_fails_at) {

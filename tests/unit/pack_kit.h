@@ -10,8 +10,8 @@ typedef struct pack_kit {
   const char *path;
   char part[256]; /* the file until it is the pack */
   size_t sizes[KIT_PARTS];
-  tri_pack_layout layout;
-  tri_pack_maker maker;
+  tri_weight_pack_layout layout;
+  tri_weight_pack_maker maker;
   int fail_at, stop_at; /* parts; -1: none */
   atomic_bool stop;
   int fills, last_done;
@@ -22,7 +22,7 @@ typedef struct pack_kit {
 /* largest: bytes of one of the parts. Removes what lies at the path, too. */
 void pack_kit_init(pack_kit *k, const char *path, size_t largest);
 unsigned char pack_kit_byte(const pack_kit *k, int part, size_t i);
-/* Returns what tri_pack_make says, with its parts in *made; closes the pack. Asserts nothing. */
+/* Returns what tri_weight_pack_make says, with its parts in *made; closes the pack. Asserts nothing. */
 tri_status pack_kit_make(pack_kit *k, int *made, tri_error *err);
 bool pack_kit_exists(const char *path);
 /* The file at the path is the whole pack, and nothing lies beside it: NULL, or what is wrong. */

@@ -17,7 +17,7 @@
 Suite *suite_pack(void);
 
 #define PATH TRI_TEST_SCRATCH "/read.pack"
-enum { TABLE_END = TRI_READER_BLOCK + KIT_PARTS * sizeof(tri_pack_entry) };
+enum { TABLE_END = TRI_READER_BLOCK + KIT_PARTS * sizeof(tri_weight_pack_entry) };
 
 static void make(pack_kit *k, int want_made) {
   tri_error err = {0};
@@ -31,16 +31,16 @@ static void make(pack_kit *k, int want_made) {
 
 /* Opens what should not be a pack, and is told why. */
 static void expect_none(const pack_kit *k, const char *why) {
-  tri_pack *p = NULL;
+  tri_weight_pack *p = NULL;
   tri_error err = {0};
-  tri_status st = tri_pack_open(k->path, &k->layout, &p, &err);
+  tri_status st = tri_weight_pack_open(k->path, &k->layout, &p, &err);
   ck_assert_msg(st == TRI_NOT_FOUND && !p && strstr(err.message, why), "%s, not %s: %s", tri_status_name(st), why,
                 err.message);
 }
 
 START_TEST(made_once_and_read) {
   pack_kit k;
-  pack_kit_init(&k, PATH, TRI_PACK_ALIGN + 5);
+  pack_kit_init(&k, PATH, TRI_WEIGHT_PACK_ALIGN + 5);
   expect_none(&k, "no such file");
   mode_t old = umask(0777);
   make(&k, KIT_PARTS);
@@ -57,7 +57,7 @@ START_TEST(in_the_folder_of_the_process) {
   pack_kit k;
   char *here = getcwd(NULL, 0);
   ck_assert(here && !chdir(TRI_TEST_SCRATCH));
-  pack_kit_init(&k, "relative.pack", TRI_PACK_ALIGN + 5);
+  pack_kit_init(&k, "relative.pack", TRI_WEIGHT_PACK_ALIGN + 5);
   make(&k, KIT_PARTS);
   unlink("relative.pack");
   ck_assert(!chdir(here));
@@ -67,7 +67,7 @@ END_TEST
 
 START_TEST(of_another_key_or_layout) {
   pack_kit k;
-  pack_kit_init(&k, PATH, TRI_PACK_ALIGN + 5);
+  pack_kit_init(&k, PATH, TRI_WEIGHT_PACK_ALIGN + 5);
   make(&k, KIT_PARTS);
   for (int word = 0; word < 2; word++) {
     k.layout.key.words[word]++;
@@ -83,17 +83,18 @@ START_TEST(of_another_key_or_layout) {
 END_TEST
 
 START_TEST(layouts_that_no_file_can_have) {
-  tri_pack *p = NULL;
+  tri_weight_pack *p = NULL;
   size_t huge[] = {(size_t)INT64_MAX / 4, (size_t)INT64_MAX / 4, 1}, zero[] = {1, 0}, most[] = {SIZE_MAX, 1};
   const struct {
     const size_t *sizes;
     int count;
-  } cases[] = {{huge, 3}, {zero, 2}, {most, 2}, {huge, 0}, {huge, -1}, {huge, TRI_PACK_MAX_PARTS + 1}};
+  } cases[] = {{huge, 3}, {zero, 2}, {most, 2}, {huge, 0}, {huge, -1}, {huge, TRI_WEIGHT_PACK_MAX_PARTS + 1}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    tri_pack_layout layout = {.part_bytes = cases[i].sizes, .num_parts = cases[i].count};
-    ck_assert_uint_eq(tri_pack_file_bytes(&layout), 0);
-    ck_assert_int_eq(tri_pack_open(PATH, &layout, &p, NULL), TRI_OUT_OF_RANGE);
-    ck_assert_int_eq(tri_pack_make(PATH, &layout, &(tri_pack_maker){0}, &p, NULL, NULL), TRI_OUT_OF_RANGE);
+    tri_weight_pack_layout layout = {.part_bytes = cases[i].sizes, .num_parts = cases[i].count};
+    ck_assert_uint_eq(tri_weight_pack_file_bytes(&layout), 0);
+    ck_assert_int_eq(tri_weight_pack_open(PATH, &layout, &p, NULL), TRI_OUT_OF_RANGE);
+    ck_assert_int_eq(tri_weight_pack_make(PATH, &layout, &(tri_weight_pack_maker){0}, &p, NULL, NULL),
+                     TRI_OUT_OF_RANGE);
   }
   ck_assert(!pack_kit_exists(PATH ".part"));
 }
@@ -101,29 +102,30 @@ END_TEST
 
 /* Tables of more than one block, and of exactly one. */
 START_TEST(many_parts) {
-  enum { BLOCK_OF = TRI_READER_BLOCK / sizeof(tri_pack_entry) };
+  enum { BLOCK_OF = TRI_READER_BLOCK / sizeof(tri_weight_pack_entry) };
   size_t sizes[BLOCK_OF + 1];
   for (int i = 0; i < BLOCK_OF + 1; i++) sizes[i] = 1;
-  tri_pack_layout one = {.part_bytes = sizes, .num_parts = BLOCK_OF},
-                  two = {.part_bytes = sizes, .num_parts = BLOCK_OF + 1};
-  ck_assert_uint_eq(tri_pack_file_bytes(&one), BLOCK_OF * TRI_PACK_ALIGN + TRI_READER_BLOCK);
-  ck_assert_uint_eq(tri_pack_file_bytes(&two), (BLOCK_OF + 1) * TRI_PACK_ALIGN + TRI_READER_BLOCK);
+  tri_weight_pack_layout one = {.part_bytes = sizes, .num_parts = BLOCK_OF},
+                         two = {.part_bytes = sizes, .num_parts = BLOCK_OF + 1};
+  ck_assert_uint_eq(tri_weight_pack_file_bytes(&one), BLOCK_OF * TRI_WEIGHT_PACK_ALIGN + TRI_READER_BLOCK);
+  ck_assert_uint_eq(tri_weight_pack_file_bytes(&two), (BLOCK_OF + 1) * TRI_WEIGHT_PACK_ALIGN + TRI_READER_BLOCK);
   for (int i = 0; i < 2; i++) {
-    tri_pack_header h;
-    const tri_pack_layout *layout = i ? &two : &one;
+    tri_weight_pack_header h;
+    const tri_weight_pack_layout *layout = i ? &two : &one;
     int fd = open(PATH, O_RDWR | O_CREAT | O_TRUNC, 0600);
-    tri_pack_header_fill(&h, layout);
+    tri_weight_pack_header_fill(&h, layout);
     ck_assert_int_eq(pwrite(fd, &h, sizeof h, 0), sizeof h);
     for (int part = 0; part < layout->num_parts; part++) {
-      tri_pack_entry e = tri_pack_entry_make(&h, (uint64_t)(part + 1) * TRI_PACK_ALIGN, 1, (uint64_t)part);
-      ck_assert_int_eq(pwrite(fd, &e, sizeof e, (off_t)tri_pack_entry_offset(part)), sizeof e);
+      tri_weight_pack_entry e =
+          tri_weight_pack_entry_make(&h, (uint64_t)(part + 1) * TRI_WEIGHT_PACK_ALIGN, 1, (uint64_t)part);
+      ck_assert_int_eq(pwrite(fd, &e, sizeof e, (off_t)tri_weight_pack_entry_offset(part)), sizeof e);
     }
     ck_assert(!ftruncate(fd, (off_t)h.file_bytes));
     close(fd);
-    tri_pack *p = NULL;
-    ck_assert_int_eq(tri_pack_open(PATH, layout, &p, NULL), TRI_OK);
+    tri_weight_pack *p = NULL;
+    ck_assert_int_eq(tri_weight_pack_open(PATH, layout, &p, NULL), TRI_OK);
     for (int part = 0; part < p->num_parts; part++) ck_assert_uint_eq(p->checksums[part], (uint64_t)part);
-    tri_pack_close(p);
+    tri_weight_pack_close(p);
   }
   unlink(PATH);
 }
@@ -136,12 +138,12 @@ static void reason(char out[32], int at) {
   if (at < TRI_READER_BLOCK)
     snprintf(out, 32, "%s", why);
   else
-    snprintf(out, 32, "part %d of", (at - TRI_READER_BLOCK) / (int)sizeof(tri_pack_entry));
+    snprintf(out, 32, "part %d of", (at - TRI_READER_BLOCK) / (int)sizeof(tri_weight_pack_entry));
 }
 
 START_TEST(every_damaged_word) {
   pack_kit k;
-  pack_kit_init(&k, PATH, TRI_PACK_ALIGN + 5);
+  pack_kit_init(&k, PATH, TRI_WEIGHT_PACK_ALIGN + 5);
   make(&k, KIT_PARTS);
   int fd = open(PATH, O_RDWR);
   for (int at = 0; at < TABLE_END; at += 8) {
@@ -166,9 +168,9 @@ END_TEST
 
 START_TEST(of_any_other_length) {
   pack_kit k;
-  pack_kit_init(&k, PATH, TRI_PACK_ALIGN + 5);
+  pack_kit_init(&k, PATH, TRI_WEIGHT_PACK_ALIGN + 5);
   make(&k, KIT_PARTS);
-  off_t whole = (off_t)tri_pack_file_bytes(&k.layout);
+  off_t whole = (off_t)tri_weight_pack_file_bytes(&k.layout);
   ck_assert(!truncate(PATH, whole + 1));
   expect_none(&k, " bytes where the pack has ");
   for (off_t length = whole - 1; length; length = length > TABLE_END + 64 ? length * 9 / 10 : length - 1) {
@@ -184,16 +186,16 @@ END_TEST
 START_TEST(something_else_at_the_name) {
   pack_kit k;
   tri_error err;
-  tri_pack *p = NULL;
+  tri_weight_pack *p = NULL;
   int made;
   for (int i = 0; i < 6; i++) {
-    pack_kit_init(&k, PATH, TRI_PACK_ALIGN + 5);
+    pack_kit_init(&k, PATH, TRI_WEIGHT_PACK_ALIGN + 5);
     const char *at = i % 2 ? k.part : k.path;
     if (i / 2 == 0) ck_assert(!symlink("/dev/zero", at));
     if (i / 2 == 1) ck_assert(!mkdir(at, 0700));
     if (i / 2 == 2) ck_assert(!mkfifo(at, 0600));
     tri_error_clear(&err);
-    ck_assert_int_eq(tri_pack_open(k.path, &k.layout, &p, &err), i % 2 ? TRI_NOT_FOUND : TRI_IO);
+    ck_assert_int_eq(tri_weight_pack_open(k.path, &k.layout, &p, &err), i % 2 ? TRI_NOT_FOUND : TRI_IO);
     tri_error_clear(&err);
     ck_assert_int_eq(pack_kit_make(&k, &made, &err), TRI_IO);
     ck_assert_msg(strstr(err.message, at) != NULL, "%s", err.message);
@@ -203,7 +205,7 @@ START_TEST(something_else_at_the_name) {
     ck_assert(pack_kit_exists(at) && !k.fills);
     ck_assert(!remove(at));
   }
-  pack_kit_init(&k, TRI_TEST_SCRATCH "/no/such/folder", TRI_PACK_ALIGN + 5);
+  pack_kit_init(&k, TRI_TEST_SCRATCH "/no/such/folder", TRI_WEIGHT_PACK_ALIGN + 5);
   ck_assert_int_eq(pack_kit_make(&k, &made, &err), TRI_IO);
 }
 END_TEST
@@ -211,8 +213,8 @@ END_TEST
 /* Damages a few bytes, and puts the checksums right again at times: the field alone must be enough to refuse it, but
  * for a part's checksum, which the part's bytes do not meet then. */
 static void damage(unsigned char image[TABLE_END], uint64_t *seed) {
-  tri_pack_header *h = (tri_pack_header *)image;
-  tri_pack_entry *entries = (tri_pack_entry *)(image + TRI_READER_BLOCK);
+  tri_weight_pack_header *h = (tri_weight_pack_header *)image;
+  tri_weight_pack_entry *entries = (tri_weight_pack_entry *)(image + TRI_READER_BLOCK);
   uint64_t how = tri_splitmix64(seed);
   for (uint64_t n = 1 + how % 4; n; n--) {
     uint64_t r = tri_splitmix64(seed), at = (r >> 8) % TABLE_END;
@@ -220,9 +222,9 @@ static void damage(unsigned char image[TABLE_END], uint64_t *seed) {
     if (how & 32) at = TRI_READER_BLOCK + (r >> 8) % (TABLE_END - TRI_READER_BLOCK);
     image[at] = (unsigned char)r;
   }
-  if (how & 64) h->checksum = tri_xxh3(h, offsetof(tri_pack_header, checksum));
+  if (how & 64) h->checksum = tri_xxh3(h, offsetof(tri_weight_pack_header, checksum));
   for (int i = 0; how & 128 && i < KIT_PARTS; i++)
-    entries[i] = tri_pack_entry_make(h, entries[i].offset, entries[i].bytes, entries[i].checksum);
+    entries[i] = tri_weight_pack_entry_make(h, entries[i].offset, entries[i].bytes, entries[i].checksum);
 }
 
 START_TEST(random_damage) {
@@ -230,25 +232,25 @@ START_TEST(random_damage) {
   pack_kit k;
   uint64_t seed = 1;
   int refused = 0;
-  pack_kit_init(&k, PATH, TRI_PACK_ALIGN + 5);
+  pack_kit_init(&k, PATH, TRI_WEIGHT_PACK_ALIGN + 5);
   make(&k, KIT_PARTS);
   int fd = open(PATH, O_RDWR);
   ck_assert_int_eq(pread(fd, good, sizeof good, 0), sizeof good);
   for (int round = 0; round < 20000; round++) {
-    tri_pack *p = NULL;
+    tri_weight_pack *p = NULL;
     memcpy(image, good, sizeof good);
     damage(image, &seed);
     ck_assert_int_eq(pwrite(fd, image, sizeof image, 0), sizeof image);
-    tri_status st = tri_pack_open(PATH, &k.layout, &p, NULL);
+    tri_status st = tri_weight_pack_open(PATH, &k.layout, &p, NULL);
     ck_assert(st == TRI_OK || st == TRI_NOT_FOUND);
-    const tri_pack_entry *now = (const tri_pack_entry *)(image + TRI_READER_BLOCK),
-                         *was = (const tri_pack_entry *)(good + TRI_READER_BLOCK);
+    const tri_weight_pack_entry *now = (const tri_weight_pack_entry *)(image + TRI_READER_BLOCK),
+                                *was = (const tri_weight_pack_entry *)(good + TRI_READER_BLOCK);
     bool same = !memcmp(image, good, TRI_READER_BLOCK);
     for (int i = 0; i < KIT_PARTS; i++) same &= now[i].offset == was[i].offset && now[i].bytes == was[i].bytes;
     ck_assert(same || st == TRI_NOT_FOUND);
     for (int i = 0; st == TRI_OK && i < KIT_PARTS; i++) ck_assert_uint_eq(p->checksums[i], now[i].checksum);
     refused += st != TRI_OK;
-    tri_pack_close(p);
+    tri_weight_pack_close(p);
   }
   ck_assert_int_gt(refused, 15000);
   close(fd);

@@ -167,7 +167,7 @@ START_TEST(of_another_key_is_begun_anew) {
     k.fail_at = -1;
     if (i == 0) k.layout.key.words[0]++;
     if (i == 1) k.sizes[KIT_PARTS - 1]++; /* not made yet */
-    if (i == 2) ck_assert(!truncate(k.part, (off_t)tri_pack_file_bytes(&k.layout) - 1));
+    if (i == 2) ck_assert(!truncate(k.part, (off_t)tri_weight_pack_file_bytes(&k.layout) - 1));
     ck_assert_int_eq(finish(&k), KIT_PARTS);
   }
 }
@@ -186,12 +186,12 @@ START_TEST(begun_by_nobody) {
     expect_failure(&k, &err);
     k.fail_at = -1;
     uint64_t r = tri_splitmix64(&seed);
-    size_t end = sizeof(tri_pack_header) + KIT_PARTS * sizeof(tri_pack_entry), at = (r >> 16) % end;
-    if (r & 1) at = sizeof(tri_pack_header) + at % (end - sizeof(tri_pack_header));
+    size_t end = sizeof(tri_weight_pack_header) + KIT_PARTS * sizeof(tri_weight_pack_entry), at = (r >> 16) % end;
+    if (r & 1) at = sizeof(tri_weight_pack_header) + at % (end - sizeof(tri_weight_pack_header));
     memcpy(bytes, &r, sizeof bytes);
     FILE *f = fopen(k.part, "r+e");
     ck_assert(f && !fseek(f, (long)at, SEEK_SET) && fwrite(bytes, sizeof bytes, 1, f) == 1 && !fclose(f));
-    int first = at + sizeof bytes <= sizeof(tri_pack_header) ? 0 : 1, made = finish(&k);
+    int first = at + sizeof bytes <= sizeof(tri_weight_pack_header) ? 0 : 1, made = finish(&k);
     ck_assert(first || made == KIT_PARTS);
   }
 }
@@ -209,7 +209,7 @@ START_TEST(no_room) {
     if (i == 3) disk->room = 17;
     disk->write_errno = i > 3 ? codes[i - 4] : 0;
     disk->write_fails_at = 10;
-    snprintf(needed, sizeof needed, "%llu bytes", (unsigned long long)tri_pack_file_bytes(&k.layout));
+    snprintf(needed, sizeof needed, "%llu bytes", (unsigned long long)tri_weight_pack_file_bytes(&k.layout));
     ck_assert_int_eq(expect_failure(&k, &err), TRI_NO_CAPACITY);
     ck_assert_msg(strstr(err.message, needed) && strstr(err.message, " free: "), "%s", err.message);
     if (i == 3) ck_assert_int_eq(disk->calls, 2); /* the file becomes empty, twice; nobody else's room is taken */
