@@ -197,6 +197,7 @@ static void fill_host(tri_backend *be) {
   be->ops.stream_wait = host_stream_wait;
   be->ops.event_query = host_event_done;
   be->ops.event_wait = host_event_done;
+  be->ops.join_thread = host_side;
   be->ops.side_begin = host_side;
   be->ops.side_end = host_side;
   be->ops.side_join = host_side;

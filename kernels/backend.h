@@ -31,13 +31,19 @@ struct tri_random_fill; /* kernels/random.h */
  * what a communicator of device memory sends to SEND. A backend without `async` runs everything where it is called. */
 typedef enum tri_stream { TRI_STREAM_COMPUTE, TRI_STREAM_COPY, TRI_STREAM_SEND, TRI_STREAM_COUNT } tri_stream;
 
-/* The events: STEP of steps in flight, SEND of what is to be sent, UPLOAD of copies, whose waiter sleeps. */
+/* The events: STEP of steps in flight, SEND of what is to be sent, UPLOAD of copies, whose waiter sleeps; of weights
+ * that are streamed (offload/stream.h) PIECE of their copies, ARRIVED and FREED of their parts. */
 enum {
   TRI_STEP_EVENTS = 2,
   TRI_UPLOAD_EVENTS = 8,
+  TRI_PIECE_EVENTS = 32,
+  TRI_PART_EVENTS = 64,
   TRI_EVENT_STEP = 0,
   TRI_EVENT_SEND = TRI_EVENT_STEP + TRI_STEP_EVENTS,
-  TRI_EVENT_UPLOAD,
+  TRI_EVENT_PIECE,
+  TRI_EVENT_ARRIVED = TRI_EVENT_PIECE + TRI_PIECE_EVENTS,
+  TRI_EVENT_FREED = TRI_EVENT_ARRIVED + TRI_PART_EVENTS,
+  TRI_EVENT_UPLOAD = TRI_EVENT_FREED + TRI_PART_EVENTS,
   TRI_EVENTS = TRI_EVENT_UPLOAD + TRI_UPLOAD_EVENTS
 };
 
@@ -82,6 +88,8 @@ typedef struct tri_backend_ops {
   void (*stream_wait)(tri_backend *be, tri_stream stream, int event);
   tri_status (*event_query)(tri_backend *be, int event);
   tri_status (*event_wait)(tri_backend *be, int event);
+  /* Lets the calling thread use upload_rows and the four above, too, beside the one that uses everything. */
+  void (*join_thread)(tri_backend *be);
   /* Copies rows of `width` bytes, `pitch` bytes apart, inside the backend's memory, on the compute stream. */
   void (*copy_rows)(tri_backend *be, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
                     size_t rows);

@@ -20,7 +20,7 @@ struct file {
 };
 
 struct slot {
-  char *buffer;
+  char *buffer, *to; /* the reader's; where the range goes */
   int file;
   bool taken, direct;
   uint64_t begin;          /* in the file, of the buffer's first byte */
@@ -141,7 +141,7 @@ static tri_status submit(tri_reader *r, int slot, tri_error *err) {
   size_t rest = s->want - s->done;
   tri_aio_read read = {.fd = s->direct ? f->own : f->fd,
                        .direct = s->direct,
-                       .to = s->buffer + s->done,
+                       .to = s->to + s->done,
                        .bytes = s->direct ? (rest + BLOCK - 1) / BLOCK * BLOCK : rest,
                        .offset = s->begin + s->done,
                        .tag = slot};
@@ -151,7 +151,8 @@ static tri_status submit(tri_reader *r, int slot, tri_error *err) {
   return TRI_OK;
 }
 
-tri_status tri_reader_start(tri_reader *r, int file, uint64_t offset, size_t bytes, int *slot, tri_error *err) {
+/* to NULL: into the slot's buffer. */
+static tri_status start(tri_reader *r, int file, uint64_t offset, size_t bytes, void *to, int *slot, tri_error *err) {
   int n = r->config.num_buffers, i = 0;
   if (!bytes || bytes > r->config.piece_bytes || offset > INT64_MAX - bytes - BLOCK || file < 0 || file >= r->num_files)
     return tri_fail(err, TRI_OUT_OF_RANGE, "io", "%zu bytes at %llu are no range that can be read", bytes,
@@ -162,6 +163,7 @@ tri_status tri_reader_start(tri_reader *r, int file, uint64_t offset, size_t byt
   struct slot *s = &r->slots[*slot];
   size_t skip = offset % BLOCK;
   *s = (struct slot){.buffer = s->buffer,
+                     .to = to ? to : s->buffer,
                      .file = file,
                      .taken = true,
                      .direct = true,
@@ -170,6 +172,18 @@ tri_status tri_reader_start(tri_reader *r, int file, uint64_t offset, size_t byt
                      .want = skip + bytes};
   r->bytes += bytes;
   return submit(r, *slot, err);
+}
+
+tri_status tri_reader_start(tri_reader *r, int file, uint64_t offset, size_t bytes, int *slot, tri_error *err) {
+  return start(r, file, offset, bytes, NULL, slot, err);
+}
+
+tri_status tri_reader_start_at(tri_reader *r, int file, uint64_t offset, size_t bytes, void *to, int *slot,
+                               tri_error *err) {
+  if (!to || (offset | bytes | (uintptr_t)to) % BLOCK)
+    return tri_fail(err, TRI_INVALID_ARGUMENT, "io", "%zu bytes at %llu are not whole blocks", bytes,
+                    (unsigned long long)offset);
+  return start(r, file, offset, bytes, to, slot, err);
 }
 
 /* The file system has no direct reads after all, or none like these, or none into this memory. The descriptor stays:
@@ -214,7 +228,7 @@ tri_status tri_reader_next(tri_reader *r, int *slot, void **data, tri_error *err
     r->under_way--;
     st = absorb(r, *slot, result, err);
   }
-  if (st == TRI_OK) *data = r->slots[*slot].buffer + r->slots[*slot].skip;
+  if (st == TRI_OK) *data = r->slots[*slot].to + r->slots[*slot].skip;
   return st;
 }
 

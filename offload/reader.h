@@ -4,7 +4,8 @@
  * and end anywhere: what is read is whole blocks around it. Reads that come back short, interrupted or refused for want
  * of alignment are asked for again, and only then is a failure told.
  *
- * One thread uses a reader. Buffers lie side by side in memory that the caller may give (pinned for a device). */
+ * One thread uses a reader. Ranges of whole blocks can go straight to where they belong. Buffers lie side by side in
+ * memory that the caller may give (pinned for a device). */
 #ifndef TRI_OFFLOAD_READER_H
 #define TRI_OFFLOAD_READER_H
 
@@ -46,6 +47,10 @@ tri_status tri_reader_add_file(tri_reader *r, int fd, const char *path, int *fil
 /* Begins to read 1 .. piece_bytes bytes. *slot, below num_buffers, names the range until tri_reader_release. TRI_AGAIN:
  * every buffer is taken. */
 tri_status tri_reader_start(tri_reader *r, int file, uint64_t offset, size_t bytes, int *slot, tri_error *err);
+/* The same of whole blocks, straight to memory of the caller's that begins at a multiple of TRI_READER_BLOCK. It is the
+ * read's until tri_reader_next has brought the range. */
+tri_status tri_reader_start_at(tri_reader *r, int file, uint64_t offset, size_t bytes, void *to, int *slot,
+                               tri_error *err);
 /* Waits for one of the ranges under way, whichever comes first. Its bytes are the caller's to read and change until the
  * release; they lie as far from a multiple of TRI_READER_BLOCK as in the file. TRI_AGAIN: none is under way. TRI_IO
  * with the file and the reason otherwise; nothing is to be expected of the reader after that. */

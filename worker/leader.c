@@ -396,6 +396,17 @@ static double predict_layer(const tri_worker *w, double canary_seconds) {
   return canary_seconds / layers * fmax(1, (double)e->limits.max_num_batched_tokens / WEIGHTS_SHARED_BY);
 }
 
+static const double STREAMED_LAYER_SECONDS = 1.2; /* a tenth of what the watchdog waits */
+
+/* Streamed weights are waited for by themselves, and beside what is computed. A disk that stands still is to be noticed
+ * by who reads it, who knows the file: the watchdog comes later. */
+static double predict_streamed_layer(const tri_worker *w, double canary_seconds) {
+  const tri_offload *o = w->engine->offload;
+  double stall = (double)tri_weight_stream_figures(tri_offload_stream(o)).stall_ns * 1e-9;
+  double computed = predict_layer(w, fmax(canary_seconds - stall, 0));
+  return fmax(fmax(computed, tri_offload_layer_seconds(o)), STREAMED_LAYER_SECONDS);
+}
+
 static void dismiss(struct leader *ld) {
   struct plan own;
   tri_plan_begin(ld->writers[0], 0, 0);
@@ -409,7 +420,8 @@ tri_status tri_leader_run(tri_worker *w, tri_error *err) {
   int64_t start = tri_now_ns();
   if (st == TRI_OK) st = canary(&ld);
   if (st == TRI_OK) {
-    w->layer_seconds = predict_layer(w, (double)(tri_now_ns() - start) / 1e9);
+    double seconds = (double)(tri_now_ns() - start) / 1e9;
+    w->layer_seconds = w->engine->offload ? predict_streamed_layer(w, seconds) : predict_layer(w, seconds);
     st = warm_up(&ld);
   }
   if (st == TRI_OK) {

@@ -10,6 +10,7 @@
 #include "comm/wire/network.h"
 #include "runtime/base/log.h"
 #include "runtime/base/version.h"
+#include "runtime/engine/offload_options.h"
 #include "worker/agreement.h"
 #include "worker/placement.h"
 #include "worker/worker.h"
@@ -171,6 +172,7 @@ static tri_status load(tri_worker *w, int local_ranks, tri_error *err) {
       .expert_location = o->init_expert_location,
   };
   int64_t start = tri_now_ns();
+  TRI_CHECK(tri_offload_of_options(o, &ec.offload, err));
   tri_status st = tri_engine_create(&ec, w->backend, &w->group, &w->engine, err);
   w->load_seconds = (double)(tri_now_ns() - start) / 1e9;
   if (st != TRI_OK) return st;
@@ -182,10 +184,10 @@ static tri_status load(tri_worker *w, int local_ranks, tri_error *err) {
           "activations, backend %s "
           "%s, loaded in %.2f s",
           shard, w->group.p.tp_rank, w->group.p.tp, w->group.p.pp_rank, w->group.p.pp,
-          (double)w->engine->weights->bytes / 0x1p20, tri_quantization_names[o->quantization],
-          w->engine->limits.num_blocks, w->engine->limits.block_size, (double)w->engine->kv->bytes / 0x1p20,
-          (double)w->backend->allocated[TRI_MEM_ACTIVATIONS] / 0x1p20, w->backend->name, w->backend->isa,
-          w->load_seconds);
+          (double)(w->engine->weights->bytes + w->engine->weights->ring_bytes) / 0x1p20,
+          tri_quantization_names[o->quantization], w->engine->limits.num_blocks, w->engine->limits.block_size,
+          (double)w->engine->kv->bytes / 0x1p20, (double)w->backend->allocated[TRI_MEM_ACTIVATIONS] / 0x1p20,
+          w->backend->name, w->backend->isa, w->load_seconds);
   if (w->rank == 0 && w->layout.dp == 1 && o->all2all_backend != TRI_SERVE_FASTEST)
     tri_log(TRI_LOG_INFO, "worker", "--all2all-backend has no effect: the group has one shard");
   if (w->rank == 0) log_sentence(o, &w->engine->model);

@@ -59,7 +59,9 @@ typedef struct tri_cuda_impl {
   const struct tri_tactic *forced; /* instead of every other tactic: while tune.c measures */
   uint64_t refused;                /* launches whose tactic's algorithm does not work */
   unsigned *counters;              /* [TRI_CUDA_MEETINGS] on the device, zero between two kernels */
-  cudaError_t error;               /* the first one that a launch or a copy met; told by whatever next waits */
+  int error; /* cudaError_t: the first one that a launch or a copy met; told by whatever next waits. Changed atomically
+              */
+  int told;  /* the failure has its words */
   char isa[32];
   tri_cuda_staging staging[TRI_BOUND_BATCHES + 1]; /* of batches, by number, and of the sampler */
   tri_attention_cut cuts[TRI_BOUND_BATCHES][TRI_CUDA_CUTS];
@@ -76,10 +78,10 @@ static inline const tri_cuda_lane *tri_cuda_lane_of(const tri_backend *be) {
   return &tri_cuda_of(be)->lanes[tri_cuda_of(be)->lane];
 }
 static inline cudaStream_t tri_cuda_stream(const tri_backend *be) { return tri_cuda_lane_of(be)->stream; }
-/* Keeps the first error. */
+/* Keeps the first error, of whatever thread. */
 static inline void tri_cuda_note(const tri_backend *be, cudaError_t e) {
-  tri_cuda_impl *impl = tri_cuda_of(be);
-  if (e != cudaSuccess && impl->error == cudaSuccess) impl->error = e;
+  int none = cudaSuccess, *error = &tri_cuda_of(be)->error;
+  if (e != cudaSuccess) __atomic_compare_exchange_n(error, &none, (int)e, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 }
 
 static inline tri_cuda_staging *tri_cuda_drawing(const tri_backend *be) {

@@ -102,10 +102,11 @@ static void device_fill_random(tri_backend *be, const tri_random_fill *fill) {
 static tri_status status_of(tri_backend *be) {
   tri_cuda_impl *impl = tri_cuda_of(be);
   if (be->failed != TRI_OK) return be->failed;
-  if (impl->error == cudaSuccess) return TRI_OK;
-  if (!be->failure[0])
-    snprintf(be->failure, sizeof be->failure, "device %d: %s (%s)", impl->device, cudaGetErrorString(impl->error),
-             cudaGetErrorName(impl->error));
+  cudaError_t error = (cudaError_t)__atomic_load_n(&impl->error, __ATOMIC_RELAXED);
+  if (error == cudaSuccess) return TRI_OK;
+  if (!__atomic_exchange_n(&impl->told, 1, __ATOMIC_RELAXED) && !be->failure[0])
+    snprintf(be->failure, sizeof be->failure, "device %d: %s (%s)", impl->device, cudaGetErrorString(error),
+             cudaGetErrorName(error));
   return TRI_DEVICE_LOST;
 }
 
@@ -133,6 +134,8 @@ static tri_status device_event_query(tri_backend *be, int event) {
   tri_cuda_note(be, e);
   return status_of(be);
 }
+
+static void device_join_thread(tri_backend *be) { tri_cuda_note(be, cudaSetDevice(tri_cuda_of(be)->device)); }
 
 static tri_status device_event_wait(tri_backend *be, int event) {
   tri_cuda_note(be, cudaEventSynchronize(tri_cuda_of(be)->events[event]));
@@ -364,6 +367,7 @@ __attribute__((visibility("default"))) tri_status tri_backend_fill_cuda(tri_back
   be->ops.stream_wait = device_stream_wait;
   be->ops.event_query = device_event_query;
   be->ops.event_wait = device_event_wait;
+  be->ops.join_thread = device_join_thread;
   be->ops.copy_rows = device_copy_rows;
   be->ops.upload_rows = device_upload_rows;
   be->ops.fill_random = device_fill_random;

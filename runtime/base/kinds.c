@@ -4,4 +4,6 @@
 
 const char *const tri_pooling_names[] = {"model", "cls", "mean", NULL};
 
+const char *const tri_offload_tier_names[] = {"none", "cpu", "nvme", "auto", NULL};
+
 const char *const tri_exchange_part_names[] = {"", "dispatch", "combine"};

@@ -27,6 +27,16 @@ typedef enum tri_moe_score { TRI_MOE_SOFTMAX, TRI_MOE_SIGMOID, TRI_MOE_TOPK_SOFT
  */
 typedef enum tri_quantization { TRI_QUANTIZE_NONE, TRI_QUANTIZE_INT8, TRI_QUANTIZE_W8A8 } tri_quantization;
 
+/* The lowest memory that weights may lie in: that of the backend, the host's, or files. AUTO: the first of these in
+ * which they have room. */
+typedef enum tri_offload_tier {
+  TRI_OFFLOAD_NONE,
+  TRI_OFFLOAD_CPU,
+  TRI_OFFLOAD_NVME,
+  TRI_OFFLOAD_AUTO
+} tri_offload_tier;
+extern const char *const tri_offload_tier_names[]; /* with NULL behind the last */
+
 /* How an encoder makes one vector of a sequence's final states. NONE: it does not; in a wish: as the checkpoint does
  * it, which is called "model". */
 typedef enum tri_pooling { TRI_POOL_NONE, TRI_POOL_FIRST, TRI_POOL_MEAN, TRI_NUM_POOLINGS } tri_pooling;

@@ -45,6 +45,27 @@ const tri_option tri_serve_option_table[] = {
      .group = "Model",
      .help = "of dummy weights, and of requests that bring none, if it is given: without it each draws its own"},
 
+    {TRI_OPT(S, offload_weights), .name = "offload-weights", .programs = TRI_FOR_STEPS | TRI_FOR_PLAN,
+     .choices = tri_offload_tier_names, .fallback = "auto", .group = "Offload",
+     .help = "the lowest memory that weights may lie in; what does not fit above comes through a ring in every step: "
+             "none: they must fit; nvme: files; auto: the first in which they have room"},
+    {TRI_OPT(S, gpu_layers), .name = "gpu-layers", .alias = "ngl", .programs = TRI_FOR_STEPS | TRI_FOR_PLAN, .min = -1,
+     .max = 1 << 16, .fallback = "-1", .metavar = "N", .group = "Offload",
+     .help = "layers whose weights stay in memory (of the device, where there is one); -1: as much as fits"},
+    {TRI_OPT(S, cpu_offload_gb), .name = "cpu-offload-gb", .programs = TRI_FOR_STEPS | TRI_FOR_PLAN, .min = 0,
+     .max = 1 << 20, .fallback = "0", .metavar = "GIB", .group = "Offload",
+     .help = "GiB of each rank's weights that leave its memory, however much of it there is"},
+    {TRI_OPT(S, max_in_cpu), .name = "max-in-cpu", .programs = TRI_FOR_STEPS | TRI_FOR_PLAN, .max = TRI_MOST_BYTES,
+     .fallback = "0", .metavar = "BYTES", .group = "Offload",
+     .help = "the host's memory for each rank's weights; 0: at most 80% of what is free"},
+    {TRI_OPT(S, nvme_path), .name = "nvme-path", .programs = TRI_FOR_STEPS | TRI_FOR_PLAN, .metavar = "DIR",
+     .group = "Offload",
+     .help = "a folder for packs: files of weights as a rank's memory has them, made where the checkpoint has them in "
+             "another way"},
+    {TRI_OPT(S, offload_prefetch_step), .name = "offload-prefetch-step", .programs = TRI_FOR_STEPS | TRI_FOR_PLAN,
+     .min = 2, .max = 64, .fallback = "4", .metavar = "N", .group = "Offload",
+     .help = "parts (a layer's attention, a layer's MLP) that the ring has room for"},
+
     {TRI_OPT(S, tp), .name = "tensor-parallel-size", .programs = TRI_FOR_LOAD | TRI_FOR_PLAN, .alias = "tp", .min = 1,
      .max = 1024, .fallback = "1", .metavar = "N", .group = "Layout", .help = "ranks that share each layer"},
     {TRI_OPT(S, pp), .name = "pipeline-parallel-size", .programs = TRI_FOR_PLAN, .alias = "pp", .min = 1, .max = 1024,

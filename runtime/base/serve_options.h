@@ -24,6 +24,13 @@ typedef struct tri_serve_options {
   int pooling;               /* tri_pooling */
   uint64_t seed;
   int64_t max_model_len;
+  /* weights that leave memory */
+  int offload_weights; /* tri_offload_tier */
+  int gpu_layers;      /* -1: as many as fit */
+  double cpu_offload_gb;
+  uint64_t max_in_cpu;
+  const char *nvme_path;
+  int offload_prefetch_step;
   /* layout */
   int tp, pp, dp, ep, moe_tp, replicas; /* 0: not given, of the last three; see tri_serve_layout */
   bool enable_expert_parallel;

@@ -56,7 +56,8 @@ static tri_status set_limits(tri_engine *e, const tri_engine_config *config, con
                           .kv_bytes = config->kv_bytes,
                           .num_kv_blocks = config->num_kv_blocks,
                           .device = !e->backend->host_memory,
-                          .memory = e->backend->ops.mem_available(e->backend)};
+                          .memory = e->backend->ops.mem_available(e->backend),
+                          .offload = &config->offload};
   if (e->backend->host_memory && config->local_ranks) lc.memory /= config->local_ranks;
   st = tri_ledger_make(c, &e->shard, ckpt, &e->limits, e->num_lanes, &lc, &e->ledger, err);
   if (st == TRI_OK) e->limits.num_blocks = (int)e->ledger.num_blocks;
@@ -136,7 +137,8 @@ static tri_status connect(tri_engine *e, tri_error *err) {
 /* How far ahead of the device the host may be. Encoders answer from the step's own buffers: they take their steps one
  * by one. */
 static int depth_of(const tri_engine *e) {
-  return e->backend->async && !e->model.encoder && !e->model.seq2seq.on ? TRI_ENGINE_DEPTH : 1;
+  bool ahead = e->backend->async && !e->model.encoder && !e->model.seq2seq.on && !e->tiers;
+  return ahead ? TRI_ENGINE_DEPTH : 1;
 }
 
 static tri_status allocate_steps(tri_engine *e) {
@@ -227,6 +229,8 @@ static tri_status make_forward(tri_engine *e, const tri_engine_config *config, c
                            .num_lanes = e->num_lanes,
                            .backend = e->backend,
                            .weights = e->weights,
+                           .tiers = e->tiers,
+                           .stream = e->offload ? tri_offload_stream(e->offload) : NULL,
                            .kv = e->kv,
                            .group = e->group,
                            .tensor = e->device_tensor ? e->device_tensor : e->group->tensor,
@@ -258,9 +262,59 @@ static tri_status reserve(tri_engine *e) {
   return e->backend->ops.reserve(e->backend, e->ledger.workspace - of_side, of_side);
 }
 
+static void close_checkpoint(tri_engine *e) {
+  tri_checkpoint_close(e->ckpt);
+  e->ckpt = NULL;
+}
+
+/* Which weights stay: as the ledger has counted. */
+static tri_status plan_tiers(tri_engine *e, const tri_engine_config *config, tri_error *err) {
+  tri_weight_map m;
+  if (!e->ledger.streams) return TRI_OK;
+  if (!e->backend->host_memory)
+    return tri_fail(err, TRI_UNSUPPORTED, "offload_weights", "weights are not streamed to devices yet");
+  if (config->offload.tier == TRI_OFFLOAD_CPU)
+    return tri_fail(
+        err, TRI_UNSUPPORTED, "offload_weights",
+        "the weights do not fit into this host's memory, which is the backend's, too: --offload-weights nvme "
+        "streams them from files");
+  TRI_CHECK(tri_weight_map_make(&e->model, &e->shard, e->ckpt, config->dtype, config->quantization, NULL, &m, err));
+  tri_status st =
+      tri_offload_plan(&config->offload, &e->model, &m, e->shard.layers.count, e->ledger.weights_room, &e->tiers, err);
+  tri_weight_map_free(&m);
+  return st;
+}
+
+static void tell_tiers(const tri_engine *e) {
+  double streamed = (double)e->tiers->streamed, speed = tri_offload_bandwidth(e->offload);
+  tri_log(
+      TRI_LOG_INFO, "engine",
+      "weights: %.1f MiB stay, %.1f MiB come from %s in every step, through a ring of %.1f MiB: a step takes %.2f s at "
+      "least, at %.2f GB/s",
+      (double)e->weights->bytes / 0x1p20, streamed / 0x1p20, tri_offload_about(e->offload),
+      (double)e->weights->ring_bytes / 0x1p20, streamed / speed, speed * 1e-9);
+}
+
+static tri_status load(tri_engine *e, const tri_engine_config *config, tri_error *err) {
+  TRI_CHECK(plan_tiers(e, config, err));
+  tri_weights_config wc = {.backend = e->backend,
+                           .model = &e->model,
+                           .shard = &e->shard,
+                           .ckpt = e->ckpt,
+                           .dtype = config->dtype,
+                           .quantization = config->quantization,
+                           .seed = config->seed,
+                           .tiers = e->tiers};
+  TRI_CHECK(tri_weights_make(&wc, &e->weights, err));
+  if (!e->tiers) return TRI_OK;
+  const atomic_bool *stop = e->group->world->cfg.policy.stop;
+  TRI_CHECK(tri_offload_create(&config->offload, &wc, e->weights->ring, stop, &e->offload, err));
+  tell_tiers(e);
+  return TRI_OK;
+}
+
 tri_status tri_engine_create(const tri_engine_config *config, tri_backend *backend, tri_group *group, tri_engine **out,
                              tri_error *err) {
-  tri_checkpoint *ckpt = NULL;
   tri_engine *e = tri_calloc(1, sizeof *e);
   tri_status st = e ? TRI_OK : tri_fail(err, TRI_NO_MEMORY, "engine", "no memory");
   if (st != TRI_OK) return agree(group, st, err);
@@ -268,28 +322,25 @@ tri_status tri_engine_create(const tri_engine_config *config, tri_backend *backe
   e->group = group;
   e->num_lanes = group->p.pp;
   atomic_store(&e->progress.layer, TRI_LAYER_IDLE);
-  TRI_TRY(agree(group, prepare(e, config, &ckpt, err), err));
+  TRI_TRY(agree(group, prepare(e, config, &e->ckpt, err), err));
   TRI_TRY(compare_placements(e, err));
   TRI_TRY(agree(group, connect(e, err), err));
   /* Behind the communicators, whose memory is not to be had any more. */
-  TRI_TRY(agree(group, set_limits(e, config, ckpt, err), err));
+  TRI_TRY(agree(group, set_limits(e, config, e->ckpt, err), err));
   TRI_TRY(agree_blocks(group, &e->limits.num_blocks));
-  st = config->load_format == TRI_LOAD_DUMMY ? tri_weights_dummy(backend, &e->model, &e->shard, config->seed,
-                                                                 config->dtype, config->quantization, &e->weights, err)
-                                             : tri_weights_load(backend, &e->model, &e->shard, ckpt, config->dtype,
-                                                                config->quantization, &e->weights, err);
+  st = load(e, config, err);
   if (st == TRI_OK) st = allocate(e, config, err);
   if (st == TRI_OK) st = reserve(e);
   if (st == TRI_NO_MEMORY) st = refuse_memory(e);
   TRI_TRY(agree(group, st, err));
   TRI_TRY(agree(group, tri_engine_make_exchange(e, config->exchange, err), err));
-  st = make_forward(e, config, ckpt, err);
+  st = make_forward(e, config, e->ckpt, err);
   if (st == TRI_NO_MEMORY) st = refuse_memory(e);
   TRI_TRY(agree(group, st, err));
+  if (!e->offload) close_checkpoint(e);
   *out = e;
   e = NULL;
 cleanup:
-  tri_checkpoint_close(ckpt);
   tri_engine_destroy(e);
   return st;
 }
@@ -330,7 +381,10 @@ void tri_engine_destroy(tri_engine *e) {
   tri_batch_builder_destroy(e->batch);
   tri_slots_destroy(e->slots);
   tri_kv_cache_destroy(e->kv);
+  if (!tri_offload_destroy(e->offload)) e->weights = NULL; /* a disk may still write to their ring */
   tri_weights_destroy(e->weights);
+  tri_tiers_free(e->tiers);
+  close_checkpoint(e);
   tri_expert_placement_free(e->placement);
   disconnect(e);
   tri_free(e->result.tokens);

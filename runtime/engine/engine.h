@@ -7,6 +7,7 @@
 #include "runtime/forward/forward.h"
 #include "runtime/step/group.h"
 #include "runtime/engine/ledger.h"
+#include "runtime/engine/offload.h"
 #include "runtime/forward/seq2seq_encoder.h"
 #include "runtime/step/step_plan.h"
 
@@ -25,11 +26,12 @@ typedef struct tri_engine_config {
   int64_t kv_bytes;                         /* for this rank's KV blocks; 0: as tri_ledger_config has it */
   int num_kv_blocks;                        /* not 0: exactly so many */
   int local_ranks;                          /* processes that share this host's memory */
-  bool encoders;       /* the caller runs encoders; others refuse them here, since they generate nothing */
-  tri_pooling pooling; /* see tri_model_config_pool */
-  bool autotune;       /* see tri_tune */
-  int exchange;        /* of several shards: a tri_exchange_form, or TRI_EXCHANGE_FORMS for the fastest */
-  int exchange_rows;   /* see tri_limits */
+  bool encoders;              /* the caller runs encoders; others refuse them here, since they generate nothing */
+  tri_pooling pooling;        /* see tri_model_config_pool */
+  bool autotune;              /* see tri_tune */
+  int exchange;               /* of several shards: a tri_exchange_form, or TRI_EXCHANGE_FORMS for the fastest */
+  int exchange_rows;          /* see tri_limits */
+  tri_offload_config offload; /* of weights that may leave memory; its tier NONE: none does */
   /* See tri_expert_placement_config. */
   tri_expert_strategy expert_strategy;
   int num_redundant_experts;
@@ -62,6 +64,9 @@ typedef struct tri_engine {
   tri_comm *device_tensor, *device_column,
       *device_world; /* the group's, for the backend's memory; NULL where the host's serve */
   tri_weights *weights;
+  tri_checkpoint *ckpt; /* open while weights come from it */
+  tri_tiers *tiers;     /* of weights that are streamed, else NULL */
+  tri_offload *offload; /* the same */
   tri_kv_cache *kv;
   tri_slots *slots;
   tri_batch_builder *batch;

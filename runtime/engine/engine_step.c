@@ -145,6 +145,8 @@ tri_status tri_engine_step(tri_engine *e, const void *plan, size_t len, const tr
 }
 
 const char *tri_engine_failure(const tri_engine *e, tri_status st) {
+  const char *stream = e->offload ? tri_weight_stream_failure(tri_offload_stream(e->offload)) : "";
+  if (stream[0]) return stream;
   bool said = (st == TRI_DEVICE_LOST || st == TRI_UNSUPPORTED) && e->backend->failure[0];
   return said ? e->backend->failure : tri_status_text(st);
 }

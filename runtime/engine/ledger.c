@@ -31,7 +31,7 @@ static tri_status add_source(const tri_model_config *c, const tri_shard *s, cons
   if (!c->seq2seq.on) return TRI_OK;
   tri_model_config_source(c, &source);
   tri_status st = tri_shard_make(&source, s->p, &shard, err);
-  if (st == TRI_OK) st = tri_weight_map_make(&source, &shard, ckpt, config->dtype, config->quantization, &m, err);
+  if (st == TRI_OK) st = tri_weight_map_make(&source, &shard, ckpt, config->dtype, config->quantization, NULL, &m, err);
   if (st != TRI_OK) return st;
   l->source_weights = m.bytes;
   l->weights += m.bytes;
@@ -72,69 +72,56 @@ static int64_t most_blocks(const tri_limits *l, int num_lanes, int64_t blocks_pe
   return l->whole_sequences && step * num_lanes < full ? step * num_lanes : full;
 }
 
-tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
-                           const tri_limits *limits, int num_lanes, const tri_ledger_config *config, tri_ledger *out,
-                           tri_error *err) {
-  tri_weight_map m;
-  tri_step_arena arena;
-  tri_ledger l = {0};
-  tri_status st = tri_weight_map_make(c, s, ckpt, config->dtype, config->quantization, &m, err);
-  if (st != TRI_OK) return st;
-  l.weights = m.bytes;
-  tri_step_arena_config ac = {.model = c, .shard = s, .limits = limits, .num_lanes = num_lanes};
-  ac.products = tri_step_arena_type(c, config->device, m.products);
-  l.weight_type = m.layers[TRI_W_O].dtype;
-  l.table_type = m.global[TRI_W_EMBED].dtype;
-  l.product_type = ac.products;
-  tri_weight_map_free(&m);
-  st = tri_step_arena_plan(&ac, &arena, err);
-  if (st != TRI_OK) return st;
-  l.activations = arena.bytes + (size_t)s->layers.count * (size_t)s->slots.count * sizeof(tri_expert_tally);
-  if (s->p.placement)
-    l.activations += (size_t)s->layers.count * (size_t)c->moe.num_experts *
-                     (1 + (size_t)tri_expert_most_copies(s->p.placement)) * sizeof(int32_t);
-  if (!tri_kv_block_bytes(c, s, config->kv_dtype, limits->block_size, &l.block_bytes) ||
-      (config->device && !workspace_bytes(c, s, limits, &l)))
-    return tri_fail(err, TRI_OVERFLOW, "max_num_batched_tokens", "the sizes overflow");
-  if (!tri_engine_exchange_bytes(c, s, limits, &l.exchange))
-    return tri_fail(err, TRI_OVERFLOW, "max_num_batched_tokens", "the sizes overflow");
-  if (config->device) l.reserve = DEVICE_RESERVE + draw_bytes(c, s, limits);
-  st = add_source(c, s, ckpt, limits, num_lanes, config, &l, err);
-  if (st != TRI_OK) return st;
-  /* An encoder-decoder's sequence has blocks for its source, too. */
-  int64_t blocks_per_seq =
-      (limits->max_model_len + limits->block_size - 1) / limits->block_size * (c->seq2seq.on ? 2 : 1);
-  int64_t full = most_blocks(limits, num_lanes, blocks_per_seq);
-  int64_t block = (int64_t)l.block_bytes,
-          fixed = (int64_t)(l.weights + l.activations + l.workspace + l.reserve + l.exchange);
-  int64_t room = config->memory ? config->memory - fixed : INT64_MAX;
-  if (config->num_kv_blocks)
-    l.num_blocks = config->num_kv_blocks;
-  else if (config->kv_bytes)
-    l.num_blocks = config->kv_bytes / block;
-  else {
-    /* A device is there for nothing else; a host has other work, and a page cache to keep. */
-    int64_t most = config->device ? room : room / 4;
-    if (room <= 0) most = 0;
-    l.num_blocks = full;
-    if (config->memory && l.num_blocks * block > most) l.num_blocks = most / block;
-  }
-  if (l.num_blocks > INT32_MAX / limits->block_size) l.num_blocks = INT32_MAX / limits->block_size;
-  l.kv = (size_t)(l.num_blocks * block);
-  l.kv_tokens = l.num_blocks * limits->block_size;
-  *out = l;
-  if (room < 0 || l.num_blocks * block > room) {
-    char lines[TRI_LEDGER_TEXT], memory[TRI_MEMORY_TEXT];
-    tri_ledger_text(&l, lines);
-    return tri_fail(err, TRI_NO_CAPACITY, "memory", "%s exceed the %s that this rank may use", lines,
-                    tri_memory_text((uint64_t)config->memory, memory));
-  }
-  if (l.num_blocks >= blocks_per_seq) return TRI_OK;
+/* Memory for the KV cache while weights are streamed: as much as was asked for; else what full slots need, of which a
+ * host gives a fourth of what it has, and a device slots of some 2,048 tokens: sequences hide the link, weights that
+ * stay make it shorter. A sequence of the longest fits in any case. */
+static int64_t streaming_kv(const tri_limits *limits, const tri_ledger_config *config, int64_t room, int64_t full,
+                            int64_t one, int64_t block) {
+  enum { TOKENS = 2048 };
+  int64_t most = config->device ? (int64_t)limits->max_num_seqs * TOKENS / limits->block_size : room / 4 / block;
+  if (config->num_kv_blocks) return config->num_kv_blocks * block;
+  if (config->kv_bytes) return config->kv_bytes;
+  if (full < most) most = full;
+  return (most > one ? most : one) * block;
+}
+
+/* Weights leave where that was asked for, or where they do not fit beside so many blocks, of which one sequence needs
+ * `one`. */
+static bool must_stream(const tri_ledger_config *config, int64_t room, int64_t blocks, int64_t one, int64_t block) {
+  bool given = config->num_kv_blocks || config->kv_bytes;
+  if (!tri_offload_is_allowed(config->offload)) return false;
+  if (tri_offload_is_asked(config->offload)) return true;
+  return room < 0 || blocks * block > room || (blocks < one && !given);
+}
+
+/* Decides what of the weights stays, and counts it. others: bytes of everything but weights and KV cache. */
+static tri_status stream_weights(const tri_model_config *c, const tri_shard *s, const tri_weight_map *m,
+                                 const tri_ledger_config *config, int64_t others, int64_t kv, tri_ledger *l,
+                                 tri_error *err) {
+  tri_tiers *t = NULL;
+  int64_t room = config->memory - others - kv, most = config->memory / 5 * 4;
+  if (!config->device && room > most) room = most; /* a host has other work */
+  if (!config->memory) room = INT64_MAX / 2;
+  if (room < 0) room = 0;
+  l->weights_room = (size_t)room;
+  TRI_CHECK(tri_offload_plan(config->offload, c, m, s->layers.count, l->weights_room, &t, err));
+  l->streams = t->num_streamed > 0;
+  l->streamed = t->streamed;
+  l->ring = t->ring_bytes;
+  l->weights = m->bytes - l->streamed + l->ring;
+  l->reads = l->streams ? tri_offload_buffer_bytes() : 0;
+  tri_tiers_free(t);
+  return TRI_OK;
+}
+
+static tri_status too_few_blocks(const tri_limits *limits, const tri_ledger_config *config, const tri_ledger *l,
+                                 int64_t one, int64_t room, tri_error *err) {
   const char *more = "more memory";
+  int64_t block = (int64_t)l->block_bytes;
   char bytes[100];
-  if (!config->device && blocks_per_seq <= room / block) {
+  if (!config->device && one <= room / block) {
     snprintf(bytes, sizeof bytes, "--kv-cache-memory-bytes %lld (without it a fourth of what is free)",
-             (long long)(blocks_per_seq * block));
+             (long long)(one * block));
     more = bytes;
   }
   if (config->kv_bytes) more = "more --kv-cache-memory-bytes";
@@ -142,7 +129,78 @@ tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const 
   return tri_fail(err, TRI_NO_CAPACITY, "max_model_len",
                   "%lld KV blocks of %d tokens hold less than one sequence of max_model_len %d: give %s or a smaller "
                   "--max-model-len",
-                  (long long)l.num_blocks, limits->block_size, limits->max_model_len, more);
+                  (long long)l->num_blocks, limits->block_size, limits->max_model_len, more);
+}
+
+/* Everything but weights and KV blocks. */
+static tri_status count_others(const tri_model_config *c, const tri_shard *s, const tri_limits *limits, int num_lanes,
+                               const tri_ledger_config *config, tri_ledger *l, tri_error *err) {
+  tri_step_arena arena;
+  tri_step_arena_config ac = {
+      .model = c, .shard = s, .limits = limits, .num_lanes = num_lanes, .products = l->product_type};
+  TRI_CHECK(tri_step_arena_plan(&ac, &arena, err));
+  l->activations = arena.bytes + (size_t)s->layers.count * (size_t)s->slots.count * sizeof(tri_expert_tally);
+  if (s->p.placement)
+    l->activations += (size_t)s->layers.count * (size_t)c->moe.num_experts *
+                      (1 + (size_t)tri_expert_most_copies(s->p.placement)) * sizeof(int32_t);
+  if (!tri_kv_block_bytes(c, s, config->kv_dtype, limits->block_size, &l->block_bytes) ||
+      (config->device && !workspace_bytes(c, s, limits, l)) || !tri_engine_exchange_bytes(c, s, limits, &l->exchange))
+    return tri_fail(err, TRI_OVERFLOW, "max_num_batched_tokens", "the sizes overflow");
+  if (config->device) l->reserve = DEVICE_RESERVE + draw_bytes(c, s, limits);
+  return TRI_OK;
+}
+
+/* Blocks for the room that weights and everything else leave. */
+static int64_t blocks_for(const tri_ledger_config *config, int64_t room, int64_t full, int64_t block) {
+  if (config->num_kv_blocks) return config->num_kv_blocks;
+  if (config->kv_bytes) return config->kv_bytes / block;
+  /* A device is there for nothing else; a host has other work, and a page cache to keep. */
+  int64_t most = config->device ? room : room / 4;
+  if (room <= 0) most = 0;
+  return config->memory && full * block > most ? most / block : full;
+}
+
+static tri_status does_not_fit(const tri_ledger_config *config, const tri_ledger *l, tri_error *err) {
+  char lines[TRI_LEDGER_TEXT], memory[TRI_MEMORY_TEXT];
+  tri_ledger_text(l, lines);
+  return tri_fail(err, TRI_NO_CAPACITY, "memory", "%s exceed the %s that this rank may use", lines,
+                  tri_memory_text((uint64_t)config->memory, memory));
+}
+
+tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
+                           const tri_limits *limits, int num_lanes, const tri_ledger_config *config, tri_ledger *out,
+                           tri_error *err) {
+  tri_weight_map m;
+  tri_ledger l = {0};
+  tri_status st = tri_weight_map_make(c, s, ckpt, config->dtype, config->quantization, NULL, &m, err);
+  if (st != TRI_OK) return st;
+  l.weights = m.bytes;
+  l.weight_type = m.layers[TRI_W_O].dtype;
+  l.table_type = m.global[TRI_W_EMBED].dtype;
+  l.product_type = tri_step_arena_type(c, config->device, m.products);
+  TRI_TRY(count_others(c, s, limits, num_lanes, config, &l, err));
+  TRI_TRY(add_source(c, s, ckpt, limits, num_lanes, config, &l, err));
+  /* An encoder-decoder's sequence has blocks for its source, too. */
+  int64_t one = (limits->max_model_len + limits->block_size - 1) / limits->block_size * (c->seq2seq.on ? 2 : 1);
+  int64_t full = most_blocks(limits, num_lanes, one), block = (int64_t)l.block_bytes;
+  int64_t others = (int64_t)(l.activations + l.workspace + l.reserve + l.exchange);
+  int64_t room = config->memory ? config->memory - others - (int64_t)l.weights : INT64_MAX;
+  int64_t kv = streaming_kv(limits, config, config->memory - others, full, one, block);
+  if (must_stream(config, room, blocks_for(config, room, full, block), one, block))
+    TRI_TRY(stream_weights(c, s, &m, config, others, kv, &l, err));
+  if (config->memory) room = config->memory - others - (int64_t)(l.weights + l.reads);
+  l.num_blocks = l.streams ? kv / block : blocks_for(config, room, full, block);
+  if (l.num_blocks > INT32_MAX / limits->block_size) l.num_blocks = INT32_MAX / limits->block_size;
+  l.kv = (size_t)(l.num_blocks * block);
+  l.kv_tokens = l.num_blocks * limits->block_size;
+  *out = l;
+  if (room < 0 || l.num_blocks * block > room)
+    st = does_not_fit(config, &l, err);
+  else if (l.num_blocks < one)
+    st = too_few_blocks(limits, config, &l, one, room, err);
+cleanup:
+  tri_weight_map_free(&m);
+  return st;
 }
 
 const char *tri_memory_text(uint64_t bytes, char out[TRI_MEMORY_TEXT]) {
@@ -161,8 +219,12 @@ void tri_ledger_text(const tri_ledger *l, char out[TRI_LEDGER_TEXT]) {
   if (l->reserve)
     snprintf(device, sizeof device, " + workspace %s + reserve %s", tri_memory_text(l->workspace, workspace),
              tri_memory_text(l->reserve, reserve));
-  char exchange[TRI_MEMORY_TEXT], rows[64] = "";
+  char exchange[TRI_MEMORY_TEXT], rows[64] = "", streamed[TRI_MEMORY_TEXT], reads[TRI_MEMORY_TEXT], beside[100] = "";
+  if (l->streams)
+    snprintf(beside, sizeof beside, " (beside %s that are streamed) + reads %s", tri_memory_text(l->streamed, streamed),
+             tri_memory_text(l->reads, reads));
   if (l->exchange) snprintf(rows, sizeof rows, " + exchange %s", tri_memory_text(l->exchange, exchange));
-  snprintf(out, TRI_LEDGER_TEXT, "weights %s + activations %s%s%s + KV cache %s", tri_memory_text(l->weights, weights),
-           tri_memory_text(l->activations, activations), device, rows, tri_memory_text(l->kv, kv));
+  snprintf(out, TRI_LEDGER_TEXT, "weights %s%s + activations %s%s%s + KV cache %s",
+           tri_memory_text(l->weights, weights), beside, tri_memory_text(l->activations, activations), device, rows,
+           tri_memory_text(l->kv, kv));
 }

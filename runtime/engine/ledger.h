@@ -3,7 +3,7 @@
 #ifndef TRI_RUNTIME_ENGINE_LEDGER_H
 #define TRI_RUNTIME_ENGINE_LEDGER_H
 
-#include "runtime/base/kinds.h"
+#include "runtime/engine/offload_plan.h"
 #include "runtime/step/batch.h"
 #include "runtime/model/layout.h"
 #include "runtime/model/safetensors.h"
@@ -15,14 +15,22 @@ typedef struct tri_ledger_config {
   int64_t kv_bytes;  /* asked for; 0: what full slots need, at most a fourth of what is left, of a device's all of it */
   int num_kv_blocks; /* not 0: exactly so many */
   bool device;       /* memory is a device's, where workspaces and what the driver takes lie beside the rest */
+  const tri_offload_config *offload; /* NULL: all weights stay */
 } tri_ledger_config;
 
 typedef struct tri_ledger {
-  size_t weights, activations, kv, block_bytes;
+  size_t weights, /* in memory, with what streamed ones come through */
+      activations, kv, block_bytes;
   size_t workspace;      /* device only: the most that one op's scratch takes, on the side stream and elsewhere */
   size_t side_workspace; /* of it, the side stream's */
   size_t reserve; /* device only: recorded steps, communicators, what copies go through, what draws count and ask for */
-  size_t exchange;       /* what rows of several shards go through */
+  size_t exchange; /* what rows of several shards go through */
+  /* of weights that are streamed, else 0 */
+  bool streams;
+  size_t weights_room;   /* for tri_offload_plan */
+  size_t ring;           /* of the weights: what streamed ones come through */
+  size_t streamed;       /* that come from files in every step */
+  size_t reads;          /* what reads of files go through */
   size_t source_weights; /* of the weights: those of an encoder-decoder's encoder */
   int64_t num_blocks;
   int64_t kv_tokens;                 /* that fit */

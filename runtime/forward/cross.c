@@ -18,9 +18,8 @@ static void fill_layer(tri_walk *w, const tri_layer *y, tri_mat states) {
 tri_status tri_forward_fill_cross(tri_forward *f, const tri_forward *encoder, tri_mat states) {
   tri_walk w = {.mode = TRI_WALK_RUN, .f = f, .b = &encoder->bound};
   for (int l = 0; l < f->cfg.shard.layers.count; l++) {
-    tri_layer y = tri_walk_acquire(&w, l);
+    tri_layer y = tri_walk_layer(&w, l);
     fill_layer(&w, &y, states);
-    tri_walk_release(&w, l);
   }
   return w.st;
 }

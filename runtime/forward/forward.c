@@ -236,8 +236,8 @@ static tri_status send_hidden(tri_forward *f, int lane, tri_mat x) {
 /* A step can be recorded where nobody looks into it. */
 static bool is_recordable(const tri_forward *f) {
   const tri_model_config *c = f->cfg.model;
-  return f->plans_alike && !f->cfg.exchange && f->cfg.backend->records && !tri_observer_of(f) && !c->seq2seq.on &&
-         !c->feeds_decoder;
+  return f->plans_alike && !f->cfg.exchange && !f->cfg.tiers && f->cfg.backend->records && !tri_observer_of(f) &&
+         !c->seq2seq.on && !c->feeds_decoder;
 }
 
 /* Steps in which every sequence has one token come in few shapes, once they are padded. */

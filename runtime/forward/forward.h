@@ -5,6 +5,7 @@
 #define TRI_RUNTIME_FORWARD_FORWARD_H
 
 #include "comm/exchange.h"
+#include "offload/stream.h"
 #include "runtime/step/batch.h"
 #include "runtime/step/group.h"
 #include "runtime/forward/kv_cache.h"
@@ -56,6 +57,8 @@ typedef struct tri_forward_config {
   int num_lanes;
   tri_backend *backend;
   tri_weights *weights;
+  const tri_tiers *tiers;    /* NULL: all weights stay */
+  tri_weight_stream *stream; /* of those that do not */
   tri_kv_cache *kv;
   tri_group *group;
   tri_comm *tensor, *stages; /* for activations: of the tensor group, and of all ranks */

@@ -89,32 +89,35 @@ static void close_branch(tri_walk *w, tri_mat delta, const tri_weight *after, co
 static void layer(tri_walk *w, const tri_layer *y) {
   const tri_model_config *c = w->f->cfg.model;
   tri_mat delta = tri_rows(w->f->buf.delta, w->b->num_tokens);
+  tri_walk_acquire(w, y, TRI_PART_ATTENTION);
   tri_mat in = open_branch(w, TRI_BIASED(y->w, NORM1));
   tri_walk_show_hidden(w, y->number, w->x);
   attention(w, y, in, delta);
+  tri_walk_release(w, y, TRI_PART_ATTENTION);
   if (!c->norm.parallel_residual) close_branch(w, delta, TRI_BIASED(y->w, NORM1), TRI_BIASED(y->w, BRANCH_NORM1));
   if (c->seq2seq.on) {
     in = open_branch(w, TRI_BIASED(y->w, CROSS_NORM));
     tri_walk_cross(w, y, in);
     close_branch(w, delta, TRI_BIASED(y->w, CROSS_NORM), TRI_NO_WEIGHTS);
   }
+  tri_walk_acquire(w, y, TRI_PART_MLP);
   /* A parallel residual sums both branches before the one all-reduce. */
   if (!c->norm.one_norm) in = open_branch(w, TRI_BIASED(y->w, NORM2));
   if (y->flags & TRI_LAYER_SPARSE)
     tri_walk_experts(w, y, in);
   else
     tri_walk_mlp(w, y, in);
+  tri_walk_release(w, y, TRI_PART_MLP);
   close_branch(w, tri_mlp_delta_of(w), TRI_BIASED(y->w, NORM2), TRI_BIASED(y->w, BRANCH_NORM2));
 }
 
 void tri_walk_layers(tri_walk *w) {
   const tri_forward_config *cfg = &w->f->cfg;
   for (int l = 0; l < cfg->shard.layers.count && w->st == TRI_OK; l++) {
-    tri_layer y = tri_walk_acquire(w, l);
+    tri_layer y = tri_walk_layer(w, l);
     if (w->mode == TRI_WALK_LAUNCH)
       atomic_store_explicit(&cfg->progress->layer, (uint32_t)y.number, memory_order_relaxed);
     if (tri_walk_enter_layer(w, &y)) layer(w, &y);
-    tri_walk_release(w, l);
   }
   tri_walk_leave_layers(w);
 }

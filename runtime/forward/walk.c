@@ -10,19 +10,29 @@ const tri_weight *tri_walk_global(const tri_walk *w) {
   return w->f->cfg.weights ? w->f->cfg.weights->global : no_weights;
 }
 
-/* Weights stay where they are: there is nothing to wait for yet. */
-tri_layer tri_walk_acquire(tri_walk *w, int l) {
+tri_layer tri_walk_layer(const tri_walk *w, int l) {
   const tri_forward_config *cfg = &w->f->cfg;
   int number = cfg->shard.layers.first + l;
-  tri_layer y = {.number = number, .flags = cfg->model->layer_flags[number], .w = no_weights};
+  tri_layer y = {.number = number, .local = l, .flags = cfg->model->layer_flags[number], .w = no_weights};
   if (cfg->weights) y.w = cfg->weights->layers[l].w;
   if (cfg->kv) y.kv = cfg->kv->layers[l];
   return y;
 }
 
-void tri_walk_release(tri_walk *w, int l) {
-  (void)w;
-  (void)l;
+/* Returns the number of a part in the stream, or TRI_PART_STAYS. */
+static int streamed_part(const tri_walk *w, const tri_layer *y, int half) {
+  const tri_tiers *t = w->f->cfg.tiers;
+  return t && w->mode == TRI_WALK_LAUNCH ? t->number[tri_part_of(y->local, half)] : TRI_PART_STAYS;
+}
+
+void tri_walk_acquire(tri_walk *w, const tri_layer *y, int half) {
+  int part = streamed_part(w, y, half);
+  if (part != TRI_PART_STAYS && w->st == TRI_OK) w->st = tri_weight_stream_acquire(w->f->cfg.stream, part);
+}
+
+void tri_walk_release(tri_walk *w, const tri_layer *y, int half) {
+  int part = streamed_part(w, y, half);
+  if (part != TRI_PART_STAYS && w->st == TRI_OK) tri_weight_stream_release(w->f->cfg.stream, part);
 }
 
 /* ---- plans ---- */

@@ -9,7 +9,7 @@
  *   LIST    products are listed, as LAUNCH would launch them, for those who measure them, and kinds of attention
  *   RECORD  what it reads and writes is noted (TRI_READS_op, TRI_WRITES_op), from which the buffers' places follow
  *
- * A layer's weights and cache are reached through tri_walk_acquire alone, the model's other weights through
+ * A layer's weights and cache are reached through tri_walk_layer alone, the model's other weights through
  * tri_walk_global: RECORD walks have neither.
  *
  * Plans are found again by counting: a LAUNCH walk emits what the PLAN walk over the same batch has emitted, in the
@@ -50,6 +50,7 @@ typedef struct tri_walk {
 /* A layer as a walk sees it. */
 typedef struct tri_layer {
   int number; /* in the whole model */
+  int local;  /* among the shard's */
   uint8_t flags;
   const tri_weight *w; /* [TRI_W_COUNT] */
   tri_kv_layer kv;
@@ -58,9 +59,11 @@ typedef struct tri_layer {
 /* The two arguments `weight, bias` of a layer's or the model's weights. */
 #define TRI_BIASED(weights, id) &(weights)[TRI_W_##id], &(weights)[TRI_W_##id##_BIAS]
 
-/* Layer l of this shard, to be used until the release. Whatever brings weights in late waits here. */
-tri_layer tri_walk_acquire(tri_walk *w, int l);
-void tri_walk_release(tri_walk *w, int l);
+tri_layer tri_walk_layer(const tri_walk *w, int l); /* l: of this shard's */
+/* The matrices of a part of a layer (TRI_PART_ATTENTION, ..) are there from the first to the second. A walk that
+ * launches waits here for those that are streamed. */
+void tri_walk_acquire(tri_walk *w, const tri_layer *y, int half);
+void tri_walk_release(tri_walk *w, const tri_layer *y, int half);
 const tri_weight *tri_walk_global(const tri_walk *w); /* [TRI_W_COUNT] */
 
 /* Tells whether a walk visits this layer, whose ops it then emits at once; false for all but the first of a class in a

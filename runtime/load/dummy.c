@@ -2,12 +2,13 @@
 #include <math.h>
 
 #include "kernels/random.h"
-#include "runtime/load/weights.h"
+#include "runtime/load/load_impl.h"
 
 struct fill {
+  tri_backend *be;
   const tri_model_config *c;
   const tri_shard *s;
-  tri_weights *w;
+  char *to;
   uint64_t seed;
   /* of the tensor at hand */
   const tri_weight_target *t;
@@ -19,10 +20,9 @@ struct fill {
  */
 static tri_status fill_slice(void *ctx, const tri_slice *s) {
   struct fill *f = ctx;
-  tri_backend *be = f->w->backend;
   const tri_weight_place *p = &f->t->place;
   size_t first = (size_t)(s->dst_row * f->t->k + s->dst_col) * tri_dtype_size(p->dtype);
-  tri_random_fill fill = {.to = (char *)f->w->memory + p->offset + first,
+  tri_random_fill fill = {.to = f->to + p->offset + first,
                           .dtype = p->dtype,
                           .rows = s->rows,
                           .cols = s->cols,
@@ -33,8 +33,8 @@ static tri_status fill_slice(void *ctx, const tri_slice *s) {
                           .key = f->key,
                           .mean = f->mean,
                           .width = f->width};
-  if (p->dtype == TRI_I8) fill.scales = (float *)((char *)f->w->memory + p->scale_offset) + s->dst_row;
-  be->ops.fill_random(be, &fill);
+  if (p->dtype == TRI_I8) fill.scales = (float *)(f->to + p->scale_offset) + s->dst_row;
+  f->be->ops.fill_random(f->be, &fill);
   return TRI_OK;
 }
 
@@ -54,19 +54,8 @@ static tri_status fill_tensor(void *ctx, const tri_weight_target *t) {
   return tri_shard_slices(f->c, f->s, &t->rule, t->slot, fill_slice, f);
 }
 
-tri_status tri_weights_dummy(tri_backend *be, const tri_model_config *c, const tri_shard *s, uint64_t seed,
-                             tri_dtype dtype, tri_quantization quantization, tri_weights **out, tri_error *err) {
-  tri_weight_map m;
-  tri_status st = tri_weight_map_make(c, s, NULL, dtype, quantization, &m, err);
-  if (st != TRI_OK) return st;
-  struct fill f = {.c = c, .s = s, .seed = seed};
-  TRI_TRY(tri_weights_alloc(be, c, s, &m, &f.w, err));
-  TRI_TRY(tri_weights_each(c, s, &m, fill_tensor, &f));
-  TRI_TRY(be->ops.stream_sync(be));
-  *out = f.w;
-  f.w = NULL;
-cleanup:
-  tri_weights_destroy(f.w);
-  tri_weight_map_free(&m);
-  return st;
+tri_status tri_dummy_fill(const tri_weights_config *config, const tri_weight_map *m, int part, char *to) {
+  struct fill f = {.be = config->backend, .c = config->model, .s = config->shard, .to = to, .seed = config->seed};
+  TRI_CHECK(tri_weights_each(f.c, f.s, m, part, fill_tensor, &f));
+  return f.be->ops.stream_sync(f.be);
 }

@@ -117,6 +117,7 @@ tri_status tri_load_pipe_drain(tri_load_pipe *p) {
   return st == TRI_AGAIN ? TRI_OK : st;
 }
 
+void tri_load_pipe_tell(tri_load_pipe *p, tri_error *err) { p->err = err; }
 size_t tri_load_pipe_piece_bytes(const tri_load_pipe *p) { return p->piece_bytes; }
 uint64_t tri_load_pipe_bytes_read(const tri_load_pipe *p) { return tri_reader_bytes(p->reader); }
 

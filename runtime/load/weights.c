@@ -35,11 +35,11 @@ static tri_dtype stored_dtype(const tri_model_config *c, const tri_checkpoint *c
   return found == TRI_DTYPE_COUNT ? c->dtype : found;
 }
 
-/* The next free place for so many bytes. */
-static tri_status reserve(tri_weight_map *m, size_t bytes, size_t *offset) {
-  *offset = m->bytes;
+/* The next free place for so many bytes behind *end. */
+static tri_status reserve(size_t *end, size_t bytes, size_t *offset) {
+  *offset = *end;
   if (bytes > SIZE_MAX - ALIGN) return TRI_OVERFLOW;
-  return tri_size_add(m->bytes, (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1), &m->bytes) ? TRI_OK : TRI_OVERFLOW;
+  return tri_size_add(*end, (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1), end) ? TRI_OK : TRI_OVERFLOW;
 }
 
 /* A map, and what it is made of. */
@@ -49,11 +49,39 @@ struct mapping {
   const tri_checkpoint *ckpt;
   tri_dtype dtype;
   bool quantized;
+  const tri_tiers *tiers;
   tri_weight_map m;
 };
 
-static tri_status place(struct mapping *p, tri_weight_id id, int layer, tri_weight_place *out) {
+/* Returns the part that a weight of the shard's layer l belongs to. */
+static int part_of(tri_weight_id id, int l) {
+  bool large = tri_weight_is_linear(id) || id == TRI_W_K_UP || id == TRI_W_V_UP;
+  if (!large || !tri_weight_is_per_layer(id)) return TRI_PART_STAYS;
+  return tri_part_of(l, tri_weight_is_mlp(id) ? TRI_PART_MLP : TRI_PART_ATTENTION);
+}
+
+/* Places the elements and the scales behind *end. */
+static tri_status put(size_t *end, tri_weight_place *at, size_t scales) {
+  TRI_CHECK(reserve(end, at->bytes, &at->offset));
+  return scales ? reserve(end, scales, &at->scale_offset) : TRI_OK;
+}
+
+/* In the block or in the weight's part: the part's bytes are counted either way. */
+static tri_status find_place(struct mapping *p, int part, tri_weight_place *at, size_t scales) {
+  tri_weight_place in_part = *at;
+  at->part = TRI_PART_STAYS;
+  if (part == TRI_PART_STAYS) return put(&p->m.bytes, at, scales);
+  in_part.part = part;
+  TRI_CHECK(put(&p->m.part_bytes[part], &in_part, scales));
+  if (!p->tiers || p->tiers->number[part] == TRI_PART_STAYS) return put(&p->m.bytes, at, scales);
+  *at = in_part;
+  return TRI_OK;
+}
+
+/* l: of the shard's layers, of a weight that is per layer. */
+static tri_status place(struct mapping *p, tri_weight_id id, int l, tri_weight_place *out) {
   const tri_model_config *c = p->c;
+  int layer = tri_weight_is_per_layer(id) && !c->shared_layers ? p->s->layers.first + l : 0;
   tri_weight_shape shape = tri_shard_weight_shape(c, p->s, id);
   tri_weight_place at = {.dtype = p->dtype};
   size_t scales;
@@ -68,10 +96,9 @@ static tri_status place(struct mapping *p, tri_weight_id id, int layer, tri_weig
       !tri_size_mul(at.bytes, tri_dtype_size(at.dtype), &at.bytes) ||
       !tri_size_mul((size_t)shape.n, sizeof(float), &scales))
     return TRI_OVERFLOW;
-  tri_status st = reserve(&p->m, at.bytes, &at.offset);
-  if (st == TRI_OK && at.dtype == TRI_I8) st = reserve(&p->m, scales, &at.scale_offset);
+  TRI_CHECK(find_place(p, part_of(id, l), &at, at.dtype == TRI_I8 ? scales : 0));
   *out = at;
-  return st;
+  return TRI_OK;
 }
 
 /* Looks at the weights whose products read what norms, attention and activations leave. */
@@ -92,12 +119,18 @@ static tri_dtype products_dtype(const tri_weight_map *m, int layers) {
 }
 
 tri_status tri_weight_map_make(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
-                               tri_dtype dtype, tri_quantization quantization, tri_weight_map *out, tri_error *err) {
+                               tri_dtype dtype, tri_quantization quantization, const tri_tiers *tiers,
+                               tri_weight_map *out, tri_error *err) {
   tri_status st = TRI_OK;
-  struct mapping p = {.c = c, .s = s, .ckpt = ckpt, .dtype = dtype, .quantized = quantization != TRI_QUANTIZE_NONE};
+  struct mapping p = {
+      .c = c, .s = s, .ckpt = ckpt, .dtype = dtype, .quantized = quantization != TRI_QUANTIZE_NONE, .tiers = tiers};
   tri_weight_map *m = &p.m;
   m->layers = tri_calloc((size_t)s->layers.count * TRI_W_COUNT, sizeof *m->layers);
-  if (!m->layers) return tri_fail(err, TRI_NO_MEMORY, "model", "no memory for the table of weights");
+  m->part_bytes = tri_calloc((size_t)s->layers.count * TRI_LAYER_PARTS, sizeof *m->part_bytes);
+  if (!m->layers || !m->part_bytes) {
+    tri_weight_map_free(m);
+    return tri_fail(err, TRI_NO_MEMORY, "model", "no memory for the table of weights");
+  }
   for (int id = 0; id < TRI_W_COUNT; id++) {
     if (tri_weight_is_per_layer((tri_weight_id)id)) continue;
     if (id == TRI_W_HEAD && c->head.tie_word_embeddings && s->first_stage && s->last_stage) {
@@ -113,7 +146,7 @@ tri_status tri_weight_map_make(const tri_model_config *c, const tri_shard *s, co
       if (c->shared_layers && l)
         *at = m->layers[id];
       else
-        TRI_TRY(place(&p, (tri_weight_id)id, c->shared_layers ? 0 : s->layers.first + l, at));
+        TRI_TRY(place(&p, (tri_weight_id)id, l, at));
     }
   m->products = products_dtype(m, s->layers.count);
   *out = *m;
@@ -125,10 +158,12 @@ cleanup:
 
 void tri_weight_map_free(tri_weight_map *m) {
   tri_free(m->layers);
+  tri_free(m->part_bytes);
   m->layers = NULL;
+  m->part_bytes = NULL;
 }
 
-tri_status tri_weights_each(const tri_model_config *c, const tri_shard *s, const tri_weight_map *m,
+tri_status tri_weights_each(const tri_model_config *c, const tri_shard *s, const tri_weight_map *m, int part,
                             tri_status (*fn)(void *ctx, const tri_weight_target *t), void *ctx) {
   for (const tri_tensor_rule *r = c->arch->tensors; r->name; r++) {
     if (!tri_rule_applies(c, r)) continue;
@@ -140,6 +175,7 @@ tri_status tri_weights_each(const tri_model_config *c, const tri_shard *s, const
       t.layer = many ? s->layers.first + l : 0;
       if (!tri_weight_in_layer(c, r->weight, t.layer)) continue;
       t.place = per_layer ? m->layers[l * TRI_W_COUNT + r->weight] : m->global[r->weight];
+      if (t.place.part != part) continue;
       t.k = tri_shard_weight_shape(c, s, r->weight).k;
       bool experts = r->flags & (TRI_TENSOR_PER_EXPERT | TRI_TENSOR_STACKED);
       for (t.slot = 0; t.slot < (experts ? s->slots.count : 1); t.slot++) {
@@ -149,7 +185,8 @@ tri_status tri_weights_each(const tri_model_config *c, const tri_shard *s, const
       }
       t.slot = t.expert = 0;
     }
-    if (r->weight == TRI_W_EMBED && c->head.tie_word_embeddings && s->last_stage && !s->first_stage) {
+    if (part == TRI_PART_STAYS && r->weight == TRI_W_EMBED && c->head.tie_word_embeddings && s->last_stage &&
+        !s->first_stage) {
       t.rule.weight = TRI_W_HEAD;
       t.place = m->global[TRI_W_HEAD];
       tri_status st = fn(ctx, &t);
@@ -159,7 +196,13 @@ tri_status tri_weights_each(const tri_model_config *c, const tri_shard *s, const
   return TRI_OK;
 }
 
-static void bind(const tri_model_config *c, const tri_shard *s, const tri_weight_map *m, tri_weights *w) {
+/* Returns where the memory begins that a place counts in. */
+static char *base_of(const tri_weights *w, const tri_tiers *tiers, const tri_weight_place *at) {
+  return at->part < 0 ? w->memory : w->ring + tiers->places[tiers->number[at->part]].at;
+}
+
+static void bind(const tri_model_config *c, const tri_shard *s, const tri_tiers *tiers, const tri_weight_map *m,
+                 tri_weights *w) {
   for (int l = -1; l < s->layers.count; l++)
     for (int id = 0; id < TRI_W_COUNT; id++) {
       if (tri_weight_is_per_layer((tri_weight_id)id) != (l >= 0)) continue;
@@ -167,9 +210,13 @@ static void bind(const tri_model_config *c, const tri_shard *s, const tri_weight
       tri_weight_shape shape = tri_shard_weight_shape(c, s, (tri_weight_id)id);
       if (l >= 0 && !tri_weight_in_layer(c, (tri_weight_id)id, s->layers.first + l)) shape.n = 0;
       tri_weight *to = l < 0 ? &w->global[id] : &w->layers[l].w[id];
-      *to = (tri_weight){.data = shape.n ? (char *)w->memory + at->offset : NULL,
-                         .scale = shape.n && at->dtype == TRI_I8 ? (const float *)((char *)w->memory + at->scale_offset)
-                                                                 : NULL,
+      if (!shape.n) {
+        *to = (tri_weight){.dtype = at->dtype, .k = (int)shape.k};
+        continue;
+      }
+      char *base = base_of(w, tiers, at);
+      *to = (tri_weight){.data = base + at->offset,
+                         .scale = at->dtype == TRI_I8 ? (const float *)(base + at->scale_offset) : NULL,
                          .dtype = at->dtype,
                          .n = (int)shape.n,
                          .k = (int)shape.k};
@@ -195,21 +242,34 @@ static tri_status put_sinusoids(tri_backend *be, const tri_weight *to) {
   return st;
 }
 
-tri_status tri_weights_alloc(tri_backend *be, const tri_model_config *c, const tri_shard *s, const tri_weight_map *m,
-                             tri_weights **out, tri_error *err) {
-  tri_weights *w = tri_calloc(1, sizeof *w);
-  if (!w || !(w->layers = tri_calloc((size_t)s->layers.count, sizeof *w->layers)) ||
-      be->ops.mem_alloc(be, TRI_MEM_WEIGHTS, m->bytes, &w->memory) != TRI_OK) {
-    if (w) tri_free(w->layers);
-    tri_free(w);
-    return tri_fail(err, TRI_NO_MEMORY, "model", "no memory for %zu bytes of weights", m->bytes);
-  }
-  w->backend = be;
+static tri_status take_memory(tri_weights *w, const tri_tiers *tiers, const tri_weight_map *m) {
+  tri_backend *be = w->backend;
+  TRI_CHECK(be->ops.mem_alloc(be, TRI_MEM_WEIGHTS, m->bytes, &w->memory));
   w->bytes = m->bytes;
+  if (!tiers || !tiers->num_streamed) return TRI_OK;
+  TRI_CHECK(be->ops.mem_alloc(be, TRI_MEM_WEIGHTS, tiers->ring_bytes, (void **)&w->ring));
+  w->ring_bytes = tiers->ring_bytes;
+  return TRI_OK;
+}
+
+tri_status tri_weights_alloc(const tri_weights_config *config, const tri_weight_map *m, tri_weights **out,
+                             tri_error *err) {
+  const tri_model_config *c = config->model;
+  const tri_shard *s = config->shard;
+  tri_weights *w = tri_calloc(1, sizeof *w);
+  if (!w) return tri_fail(err, TRI_NO_MEMORY, "model", "no memory for a table of weights");
+  w->backend = config->backend;
   w->products = m->products;
-  bind(c, s, m, w);
+  w->layers = tri_calloc((size_t)s->layers.count, sizeof *w->layers);
+  if (!w->layers || take_memory(w, config->tiers, m) != TRI_OK) {
+    size_t ring = config->tiers ? config->tiers->ring_bytes : 0;
+    tri_weights_destroy(w);
+    return tri_fail(err, TRI_NO_MEMORY, "model", "no memory for %zu bytes of weights", m->bytes + ring);
+  }
+  bind(c, s, config->tiers, m, w);
   const tri_weight *positions = &w->global[TRI_W_POSITIONS];
-  if (c->attention.position == TRI_POS_SINUSOID && positions->data && put_sinusoids(be, positions) != TRI_OK) {
+  bool sinusoids = c->attention.position == TRI_POS_SINUSOID && positions->data;
+  if (sinusoids && put_sinusoids(config->backend, positions) != TRI_OK) {
     tri_weights_destroy(w);
     return tri_fail(err, TRI_NO_MEMORY, "model", "cannot make the table of positions");
   }
@@ -219,7 +279,9 @@ tri_status tri_weights_alloc(tri_backend *be, const tri_model_config *c, const t
 
 void tri_weights_destroy(tri_weights *w) {
   if (!w) return;
-  w->backend->ops.mem_free(w->backend, TRI_MEM_WEIGHTS, w->memory, w->bytes);
+  tri_backend *be = w->backend;
+  if (w->memory) be->ops.mem_free(be, TRI_MEM_WEIGHTS, w->memory, w->bytes);
+  if (w->ring) be->ops.mem_free(be, TRI_MEM_WEIGHTS, w->ring, w->ring_bytes);
   tri_free(w->layers);
   tri_free(w);
 }

@@ -4,6 +4,7 @@
 
 #include "kernels/backend.h"
 #include "offload/reader.h"
+#include "runtime/load/tiers.h"
 #include "runtime/model/layout.h"
 #include "runtime/model/safetensors.h"
 
@@ -19,35 +20,58 @@ typedef struct tri_weights {
   tri_weight global[TRI_W_COUNT];
   tri_layer_weights *layers; /* [shard.layers.count], the first is layer shard.layers.first */
   tri_backend *backend;
-  void *memory;
+  void *memory; /* of what stays */
   size_t bytes;
+  char *ring; /* of what is streamed, NULL where nothing is */
+  size_t ring_bytes;
   tri_dtype products;  /* the map's */
   uint64_t read_bytes; /* of files, to fill it */
 } tri_weights;
 
 static inline const float *tri_vector(const tri_weight *w) { return w->data; }
 
-/* The places of all weights inside one block of memory. Also what `trireme plan` adds up. */
+/* The places of all weights inside one block of memory, or, of those that are streamed, inside their part. Also what
+ * `trireme plan` adds up. */
 typedef struct tri_weight_place {
   size_t offset, bytes; /* of the elements */
   size_t scale_offset;  /* TRI_I8 only: of one float32 per row */
   tri_dtype dtype;
+  int part; /* TRI_PART_STAYS: in the block */
 } tri_weight_place;
 typedef struct tri_weight_map {
   tri_weight_place global[TRI_W_COUNT];
   tri_weight_place *layers; /* [layers.count * TRI_W_COUNT] */
-  size_t bytes;
-  tri_dtype products; /* the 16-bit type that the layers' products all have, otherwise float32 */
+  size_t bytes;             /* of the block */
+  size_t *part_bytes;       /* [layers.count * TRI_LAYER_PARTS] whether they are streamed or not */
+  tri_dtype products;       /* the 16-bit type that the layers' products all have, otherwise float32 */
 } tri_weight_map;
 
 /* ckpt NULL: every matrix has c->dtype. dtype TRI_DTYPE_COUNT ("auto"): the stored types; either way of what is not
  * quantised. The head of a tied model shares the embedding's memory where one stage has both; layers that share their
- * weights are all placed on the first. */
+ * weights are all placed on the first. tiers NULL: everything stays. */
 tri_status tri_weight_map_make(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
-                               tri_dtype dtype, tri_quantization quantization, tri_weight_map *out, tri_error *err);
+                               tri_dtype dtype, tri_quantization quantization, const tri_tiers *tiers,
+                               tri_weight_map *out, tri_error *err);
 void tri_weight_map_free(tri_weight_map *m);
 
-/* Every tensor of the checkpoint must be known, present and of the right shape. */
+/* The source of a rank's weights, and how they lie in memory. */
+typedef struct tri_weights_config {
+  tri_backend *backend;
+  const tri_model_config *model;
+  const tri_shard *shard;
+  const tri_checkpoint *ckpt; /* NULL: made up */
+  tri_dtype dtype;            /* of matrices; TRI_DTYPE_COUNT: as stored */
+  tri_quantization quantization;
+  uint64_t seed;          /* of what is made up */
+  const tri_tiers *tiers; /* NULL: everything stays in memory */
+  const tri_reader_config
+      *io; /* NULL: the default reader; else its piece_bytes, num_buffers, kind and buffered count */
+} tri_weights_config;
+
+/* Fills what stays in memory; the ring of what does not is allocated. Every tensor of the checkpoint must be known,
+ * present and of the right shape. */
+tri_status tri_weights_make(const tri_weights_config *config, tri_weights **out, tri_error *err);
+/* tri_weights_make of a checkpoint's weights that all stay. */
 tri_status tri_weights_load(tri_backend *be, const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
                             tri_dtype dtype, tri_quantization quantization, tri_weights **out, tri_error *err);
 /* The same with a reader that is not the default one: io's piece_bytes, num_buffers, kind and buffered count. */
@@ -67,8 +91,9 @@ bool tri_rule_applies(const tri_model_config *c, const tri_tensor_rule *rule);
 const tri_st_tensor *tri_rule_find(const tri_model_config *c, const tri_checkpoint *ckpt, const tri_tensor_rule *rule,
                                    int layer, int expert);
 
-/* Calls fn for every tensor of the model that this shard reads: the rule (its weight is the destination, so a tied head
- * appears as the embedding's rule with weight HEAD), the layer, and where the weight lies. */
+/* Calls fn for every tensor of the model that this shard reads and that stays in memory, or is of the given part: the
+ * rule (its weight is the destination, so a tied head appears as the embedding's rule with weight HEAD), the layer, and
+ * where the weight lies. */
 typedef struct tri_weight_target {
   tri_tensor_rule rule;
   int layer, expert;
@@ -76,12 +101,12 @@ typedef struct tri_weight_target {
   tri_weight_place place;
   int64_t k; /* columns of the destination */
 } tri_weight_target;
-tri_status tri_weights_each(const tri_model_config *c, const tri_shard *s, const tri_weight_map *m,
+tri_status tri_weights_each(const tri_model_config *c, const tri_shard *s, const tri_weight_map *m, int part,
                             tri_status (*fn)(void *ctx, const tri_weight_target *t), void *ctx);
 
 /* Memory for a map, with the views set and the contents zero, but for tables of sinusoids, which are no checkpoint's.
  */
-tri_status tri_weights_alloc(tri_backend *be, const tri_model_config *c, const tri_shard *s, const tri_weight_map *m,
-                             tri_weights **out, tri_error *err);
+tri_status tri_weights_alloc(const tri_weights_config *config, const tri_weight_map *m, tri_weights **out,
+                             tri_error *err);
 
 #endif

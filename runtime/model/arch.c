@@ -67,6 +67,7 @@ const char *tri_weight_name(tri_weight_id id) { return weights[id].name; }
 bool tri_weight_is_per_layer(tri_weight_id id) { return weights[id].place != MODEL; }
 bool tri_weight_is_gain(tri_weight_id id) { return weights[id].kind == GAIN; }
 bool tri_weight_is_linear(tri_weight_id id) { return weights[id].kind == LINEAR; }
+bool tri_weight_is_mlp(tri_weight_id id) { return weights[id].place == DENSE || weights[id].place == SPARSE; }
 
 bool tri_weight_in_layer(const tri_model_config *c, tri_weight_id id, int layer) {
   bool dense = weights[id].place == DENSE;

@@ -20,7 +20,7 @@ sed 's/.*"answer": *"\([^"]*\)".*/\1/' "$questions" >"$RUN/truth"
 if [ "$how" = up ]; then start_up -tp "$tp" -pp "$pp" "$@"; else start_mpi "$tp" "$pp" "$@"; fi
 grep -q "quantization $quantization)" "$RUN/log" || fail "no worker says that its weights have quantization $quantization"
 # What was planned is what is served: each rank's weights.
-"$BIN/trireme" plan --model "$MODEL" -tp "$tp" -pp "$pp" --quantization "$quantization" | awk '/^ *[0-9]+ +[0-9]+ +[0-9]+ / { print $3, $2, $7 }' | sort >"$RUN/planned"
+"$BIN/trireme" plan --model "$MODEL" -tp "$tp" -pp "$pp" "$@" | awk '/^ *[0-9]+ +[0-9]+ +[0-9]+ / { print $3, $2, $7 }' | sort >"$RUN/planned"
 sed -n 's|.* tp \([0-9]*\)/.* pp \([0-9]*\)/[0-9]*: \([0-9.]*\) MiB weights.*|\1 \2 \3|p' "$RUN/log" | sort >"$RUN/served"
 diff "$RUN/planned" "$RUN/served" >"$RUN/diff" && [ "$(wc -l <"$RUN/served")" = $((tp * pp)) ] || fail "planned and served weights differ: $(cat "$RUN/diff")"
 "$BIN/trireme" submit --file "$RUN/prompts.jsonl" --output "$RUN/answers.jsonl" || fail "submit --file failed"

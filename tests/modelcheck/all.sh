@@ -9,6 +9,8 @@
 #   experts      every model with experts, these shared among ranks (-ep), in other slots and with copies, too
 #   shards       the same in shards (-dp) that exchange rows; shards-more: in every form
 #   TPxPP        that many ranks, e.g. 2x1: cpu, whole prompts and chunks
+#   streamed     every decoder with its weights from files in every step, straight from the checkpoint and from packs: the bits of
+#                the same run with resident weights; streamed-more: over several ranks
 #   must-fail    wrong weights and impossible limits, which modelcheck must call wrong (exit 1), no checkpoint and a malformed
 #                rounding.json (3)
 modelcheck=$1 checkpoints=$2 what=$3
@@ -171,6 +173,62 @@ EOT
   echo "FAILED (nobody says that the placements differ): $out"
 }
 
+# bits: of the runs of the last `every`, by checkpoint
+bits() { echo "$out" | sed -n "s/^RIGHT \([^ ]*\) .*logits' bits \(.*\)/\1 \2/p" | sort; }
+
+# as_resident SKIPPED RANKS ARG... -- ARG...: the bits with the latter arguments are those without
+as_resident() {
+  skipped_here="$encoders $1" ranks_here=$2 base=
+  shift 2
+  while [ "$1" != -- ]; do
+    base="$base $1"
+    shift
+  done
+  shift
+  # shellcheck disable=SC2086
+  every "$skipped_here" "$ranks_here" $base --deterministic
+  wanted=$(bits)
+  # shellcheck disable=SC2086
+  every "$skipped_here" "$ranks_here" $base --deterministic --offload-weights nvme "$@"
+  [ "$(bits)" = "$wanted" ] && return
+  failed=$((failed + 1))
+  echo "FAILED: other bits than with resident weights: $what_ran"
+}
+
+# What is transposed, interleaved or cut in memory does not lie in the checkpoint as it does there.
+packed_only='gpt2 gpt2_bare gpt2_odd gpt_oss_odd deepseek_v3 deepseek_v3_direct deepseek_v3_odd'
+
+streamed() {
+  encoders=$(cd "$checkpoints" && grep -lE '"model_type": "(albert|bert|roberta|distilbert|t5|bart|marian)"' ./*/config.json |
+    sed 's|^\./||; s|/config.json$||' | tr '\n' ' ')
+  packs=$(mktemp -d) || exit 1
+  trap 'rm -rf "$packs"' EXIT
+}
+
+single_streamed() {
+  streamed
+  as_resident "$packed_only" 0 --chunk 3 --
+  as_resident "$packed_only" 0 -- --offload-prefetch-step 5 --gpu-layers 1
+  as_resident '' 0 --chunk 3 -- --nvme-path "$packs"
+  as_resident '' 0 -- --nvme-path "$packs" --offload-prefetch-step 3 # the same packs again
+  pattern='[gl]*_odd'
+  as_resident '' 0 --quantization int8 -- --nvme-path "$packs"
+  # Without a place for a pack, and a model that is not streamed.
+  check 3 0 "$checkpoints/gpt2" --offload-weights nvme
+  check 3 0 "$checkpoints/bert" --offload-weights nvme
+}
+
+ranks_streamed() {
+  streamed
+  as_resident '' 2 -tp 2 -- --nvme-path "$packs"
+  as_resident "$packed_only" 2 -pp 2 --chunk 5 --
+  pattern='[dmq]*_odd'
+  dense=$(cd "$checkpoints" && grep -LE 'num_local_experts|num_experts|n_routed_experts' ./*/config.json |
+    sed 's|^\./||; s|/config.json$||' | tr '\n' ' ')
+  as_resident "$dense" 4 -tp 2 -dp 2 -ep 4 -- --nvme-path "$packs"
+  as_resident "$dense" 2 -dp 2 -ep 2 --num-redundant-experts 1 -- --nvme-path "$packs" --gpu-layers 1
+}
+
 on_cuda() {
   "$modelcheck" --backend cuda "$checkpoints/llama" 2>&1 | grep 'backend cuda: ' && exit 77
   every '' 0 --backend cuda --dtype float32
@@ -186,6 +244,8 @@ single) single ;;
 single-more) single_more ;;
 cuda) on_cuda ;;
 must-fail) must_fail ;;
+streamed) single_streamed ;;
+streamed-more) ranks_streamed ;;
 experts)
   experts 2 1 1 -ep 2
   experts 4 1 1 -ep 2 --chunk 5

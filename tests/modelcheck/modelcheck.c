@@ -19,6 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/base/hash.h"
 #include "runtime/base/log.h"
 #include "runtime/base/options.h"
 #include "runtime/base/topo.h"
@@ -66,6 +67,14 @@ static const tri_option options[] = {
      .help = "type of the KV cache"},
     {TRI_OPT(struct mc_args, deterministic), .name = "deterministic", .fallback = "false",
      .help = "the same bits whatever the batch"},
+    {TRI_OPT(struct mc_args, offload), .name = "offload-weights", .choices = tri_offload_tier_names, .fallback = "none",
+     .help = "streams weights through a ring whose places are filled with 0xff as soon as they are released"},
+    {TRI_OPT(struct mc_args, gpu_layers), .name = "gpu-layers", .alias = "ngl", .min = 0, .max = 1 << 16,
+     .fallback = "0", .help = "of --offload-weights: layers that stay"},
+    {TRI_OPT(struct mc_args, ring_parts), .name = "offload-prefetch-step", .min = 2, .max = 1024, .fallback = "2",
+     .help = "of --offload-weights: parts in the ring"},
+    {TRI_OPT(struct mc_args, nvme_path), .name = "nvme-path", .metavar = "NAME",
+     .help = "of --offload-weights: a folder; streams from packs alone"},
     {TRI_OPT(struct mc_args, pooling), .name = "pooling", .choices = tri_pooling_names, .fallback = "model",
      .help = "what an encoder without a classifier makes of a sequence"},
     {TRI_OPT(struct mc_args, limit), .name = "limit", .min = 0, .max = 1, .fallback = "0",
@@ -305,6 +314,7 @@ static tri_status compare_logits(struct mc_check *c, int i, double *error) {
   if (!leads(c)) return TRI_OK;
   snprintf(name, sizeof name, "logits.%d", i);
   float *want = mc_read_tensor(&c->exp, name, &t);
+  c->bits = tri_hash_bytes(c->bits, c->trace.logits, n * sizeof *c->trace.logits);
   *error = want && t->bytes == n * 4 ? mc_nmse(c->trace.logits, want, n) : NAN;
   tri_free(want);
   return TRI_OK;
@@ -372,8 +382,9 @@ static tri_status check_prompts(struct mc_check *c, bool *right) {
   if (dp > 1) TRI_TRY(tri_comm_all_reduce(c->group.world, &wrong, 1));
   *right = wrong == 0;
   if (tri_group_is_leader(&c->group))
-    printf("%s %s tp %d pp %d dp %d ep %d %s: worst nmse %.2e (limit %.0e)\n", *right ? "RIGHT" : "WRONG", c->dir,
-           c->a.tp, c->a.pp, c->a.dp, tri_parallel_ep(c->group.p), c->a.backend, worst, limit);
+    printf("%s %s tp %d pp %d dp %d ep %d %s: worst nmse %.2e (limit %.0e), logits' bits %016llx\n",
+           *right ? "RIGHT" : "WRONG", c->dir, c->a.tp, c->a.pp, c->a.dp, tri_parallel_ep(c->group.p), c->a.backend,
+           worst, limit, (unsigned long long)c->bits);
 cleanup:
   return st;
 }
@@ -418,6 +429,12 @@ static tri_status set_up(struct mc_check *c, tri_pool *pool, tri_error *err) {
                           .expert_strategy = (tri_expert_strategy)c->a.expert_strategy,
                           .num_redundant_experts = c->a.num_redundant_experts,
                           .expert_location = c->a.expert_location,
+                          .offload = {.tier = (tri_offload_tier)c->a.offload,
+                                      .gpu_layers = c->a.gpu_layers,
+                                      .ring_parts = c->a.ring_parts,
+                                      .nvme_path = c->a.nvme_path,
+                                      .always_pack = c->a.nvme_path != NULL,
+                                      .poison = true},
                           .exchange = c->a.exchange,
                           .exchange_rows = c->a.exchange_rows,
                           .pooling = (tri_pooling)c->a.pooling,
@@ -453,6 +470,7 @@ static tri_status check_one(const struct mc_check *common, const char *dir, tri_
   struct mc_check c = *common;
   tri_status st;
   c.dir = dir;
+  c.bits = TRI_HASH_SEED;
   *right = false;
   TRI_TRY(set_up(&c, pool, err));
   TRI_TRY(c.engine->model.encoder      ? mc_check_encoder(&c, right)
@@ -472,6 +490,7 @@ int main(int argc, char **argv) {
   bool all_right = true, mpi = getenv("OMPI_COMM_WORLD_SIZE") != NULL;
   int code = tri_options_main(&spec, &c.a, argc, argv, &opts);
   if (code >= 0) return code;
+  setvbuf(stdout, NULL, _IOLBF, 0); /* lines stay whole among those of stderr */
   if (mpi && tri_mpi_init(&argc, &argv, &err) != TRI_OK) return TRI_EXIT_FAILED;
   tri_comm_config cc = {.deterministic = c.a.deterministic, .policy = {.yield_us = 200000}, .timeout_ms = 60000};
   tri_comm *world = NULL;

@@ -10,6 +10,8 @@ struct mc_args {
   int tp, pp, dp, ep, exchange, exchange_rows, threads, chunk, block_size;
   const char *backend;
   int dtype, kv_dtype, quantization, pooling;
+  int offload, gpu_layers, ring_parts;
+  const char *nvme_path;
   bool deterministic;
   int expert_strategy, num_redundant_experts;
   const char *expert_location;
@@ -66,6 +68,7 @@ struct mc_check {
   uint64_t step;
   char *plan;
   size_t plan_cap;
+  uint64_t bits; /* a hash of all prompts' logits */
 };
 
 /* n numbers out of the backend's memory. */

@@ -186,8 +186,8 @@ static tri_status set_up(struct bench *b, tri_error *err) {
   tri_parallel p = {.tp = y.tp, .pp = 1, .dp = y.dp, .ep = y.ep};
   TRI_TRY(tri_shard_make(&b->model, p, &b->shard, err));
   TRI_TRY(tri_checkpoint_open(o->model, &b->ckpt, err));
-  TRI_TRY(
-      tri_weight_map_make(&b->model, &b->shard, b->ckpt, dtype_of(o), (tri_quantization)o->quantization, &map, err));
+  TRI_TRY(tri_weight_map_make(&b->model, &b->shard, b->ckpt, dtype_of(o), (tri_quantization)o->quantization, NULL, &map,
+                              err));
   b->weight_bytes = map.bytes;
   tri_weight_map_free(&map);
   b->threads = o->threads ? o->threads : tri_topo_num_cores();

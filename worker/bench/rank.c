@@ -1,5 +1,6 @@
 #include "worker/bench/rank.h"
 
+#include "runtime/engine/offload_options.h"
 #include "runtime/step/limits.h"
 #include "worker/placement.h"
 
@@ -33,6 +34,7 @@ tri_status tri_bench_rank_open(const tri_serve_options *o, const tri_engine_conf
   if (!ec.kv_bytes && !ec.num_kv_blocks) ec.num_kv_blocks = blocks_for(num_seqs, seq_len, ec.block_size);
   ec.local_ranks = 1;
   ec.autotune = o->autotune;
+  TRI_CHECK(tri_offload_of_options(o, &ec.offload, err));
   TRI_CHECK(tri_engine_create(&ec, out->backend, &out->group, &out->engine, err));
   return st;
 }

@@ -83,7 +83,7 @@ tri_status tri_cost_share_add(const tri_model_config *c, const tri_shard *s, tri
                               tri_quantization quantization, tri_dtype kv, tri_cost_share *stage, tri_error *err) {
   tri_weight_map m;
   tri_cost_share own = {.layers = s->layers.count};
-  TRI_CHECK(tri_weight_map_make(c, s, NULL, dtype, quantization, &m, err));
+  TRI_CHECK(tri_weight_map_make(c, s, NULL, dtype, quantization, NULL, &m, err));
   for (int l = 0; l < s->layers.count; l++) add_layer(c, s, m.layers + l * TRI_W_COUNT, s->layers.first + l, &own);
   add_ends(c, s, &m, &own);
   add_keys(c, s, kv, &own);

@@ -42,7 +42,7 @@ static tri_dtype weight_type(const struct plan *p) {
   tri_shard whole;
   tri_weight_map m;
   if (tri_shard_make(p->c, (tri_parallel){.tp = 1, .pp = 1}, &whole, NULL) != TRI_OK ||
-      tri_weight_map_make(p->c, &whole, p->ckpt, p->ledger.dtype, p->ledger.quantization, &m, NULL) != TRI_OK)
+      tri_weight_map_make(p->c, &whole, p->ckpt, p->ledger.dtype, p->ledger.quantization, NULL, &m, NULL) != TRI_OK)
     return TRI_DTYPE_COUNT;
   tri_dtype type = m.layers[TRI_W_O].dtype;
   tri_weight_map_free(&m);

@@ -4,6 +4,7 @@
 
 #include "runtime/base/version.h"
 #include "runtime/engine/engine.h"
+#include "runtime/engine/offload_options.h"
 #include "runtime/forward/kv_cache.h"
 #include "runtime/model/expert_balance.h"
 #include "runtime/model/folder.h"
@@ -136,10 +137,14 @@ static int64_t find_longest(struct plan *p) {
 
 static tri_status plan_ranks(struct plan *p, tri_error *err) {
   tri_shard first;
+  tri_error ignored = {0};
   /* A layout that this model cannot have has no table. */
   tri_status st = tri_shard_make(p->c, plan_parallel(p), &first, err);
   if (st == TRI_OK) {
+    bool streams = make_ranks(p, &p->limits, false, &ignored) == TRI_OK && p->ranks[0].ledger.streams;
+    p->ledger.offload = streams ? &p->offload : NULL; /* a longer one is not to make weights leave */
     p->longest = find_longest(p);
+    p->ledger.offload = &p->offload;
     st = make_ranks(p, &p->limits, false, err);
   }
   if (st == TRI_OK || p->num_made || p->o->json) plan_print(p, err);
@@ -157,6 +162,8 @@ static tri_status plan(const struct plan_options *o, const tri_model_config *c, 
   tri_dtype kv = v->kv_cache_dtype == TRI_SERVE_AUTO ? TRI_DTYPE_COUNT : (tri_dtype)v->kv_cache_dtype;
   tri_status st;
   if (o->devices) return plan_devices(&p, err);
+  TRI_CHECK(tri_offload_of_options(v, &p.offload, err));
+  p.ledger.offload = &p.offload;
   if (o->nnodes > 1)
     return tri_fail(err, TRI_USAGE, "nnodes", "--nnodes %d goes with --devices; --hosts places one layout", o->nnodes);
   TRI_TRY(tri_serve_layout_make(v, &p.layout, err));

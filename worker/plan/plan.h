@@ -33,10 +33,11 @@ struct plan {
   const tri_checkpoint *ckpt;      /* NULL: sizes are counted from the config */
   tri_limits limits;
   tri_ledger_config ledger;
-  struct plan_rank *ranks; /* [num_ranks], of which num_made are made */
-  int num_ranks, num_made; /* of a group */
-  int64_t tokens;          /* of KV on the smallest rank */
-  int64_t longest;         /* the largest max_model_len that fits; 0: none */
+  tri_offload_config offload; /* the ledger's */
+  struct plan_rank *ranks;    /* [num_ranks], of which num_made are made */
+  int num_ranks, num_made;    /* of a group */
+  int64_t tokens;             /* of KV on the smallest rank */
+  int64_t longest;            /* the largest max_model_len that fits; 0: none */
   const char *backend;
   char device[TRI_TACTICS_KEY]; /* the backend's tactics_key; empty: it has none */
   int devices, cores;           /* of this host: that the backend sees; that this process may run on. 0: not known */

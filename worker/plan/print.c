@@ -57,12 +57,18 @@ static void print_rank(const struct plan *p, const struct plan_rank *r, int rank
   printf("%4d %3d %3d %5d-%-5d %7d %8d %12.1f %12.1f %12.1f %12.1f %12lld\n", rank, s->p.pp_rank, s->p.tp_rank,
          s->layers.first, s->layers.first + s->layers.count - 1, s->q_heads.count, s->kv_heads.count, mib(l->weights),
          mib(l->activations), mib(l->kv),
-         mib(l->weights + l->activations + l->workspace + l->reserve + l->exchange + l->kv), (long long)l->kv_tokens);
+         mib(l->weights + l->reads + l->activations + l->workspace + l->reserve + l->exchange + l->kv),
+         (long long)l->kv_tokens);
   if (l->reserve)
     printf(
         "              of the total %.1f MiB for the ops' workspace, %.1f MiB in reserve for the device's libraries\n",
         mib(l->workspace), mib(l->reserve));
   if (l->exchange) printf("              of the total %.1f MiB for the exchange of rows\n", mib(l->exchange));
+  if (l->streams)
+    printf("              of the weights %.1f MiB stay and %.1f MiB are a ring for %.1f MiB that come from files in "
+           "every step; "
+           "of the total %.1f MiB for their reads\n",
+           mib(l->weights - l->ring), mib(l->ring), mib(l->streamed), mib(l->reads));
   if (p->c->moe.num_experts)
     printf("              shard %d: %s %d-%d, units %d-%d of each\n", s->p.dp_rank, p->placement ? "slots" : "experts",
            s->slots.first, s->slots.first + s->slots.count - 1, s->expert_ff.first,
@@ -125,6 +131,7 @@ static void print_json_rank(const struct plan *p, const struct plan_rank *r, int
            s->slots.first, s->slots.first + s->slots.count, s->expert_ff.first,
            s->expert_ff.first + s->expert_ff.count);
   if (l->exchange) printf(",\"exchange\":%zu", l->exchange);
+  if (l->streams) printf(",\"ring\":%zu,\"streamed_weights\":%zu,\"read_buffers\":%zu", l->ring, l->streamed, l->reads);
   if (l->reserve) printf(",\"workspace\":%zu,\"reserve\":%zu", l->workspace, l->reserve);
   if (p->c->seq2seq.on)
     printf(",\"encoder_layers\":[0,%lld],\"encoder_weights\":%zu", (long long)p->c->seq2seq.num_layers,

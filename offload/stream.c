@@ -1,0 +1,357 @@
+#include "offload/stream.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "runtime/base/mem.h"
+#include "runtime/base/wait.h"
+
+enum { STALL_MS = 10000, BLOCK = TRI_READER_BLOCK };
+static const int64_t NAP_NS = 100000000;           /* between two looks at what nobody wakes for */
+static const int64_t COPY_NAP_NS = 50000;          /* between two looks at a device's copies */
+static const size_t HOME_PIECE = (size_t)64 << 20; /* smaller copies are slower */
+
+/* A read under way. */
+struct piece {
+  int part;
+  char *to; /* in the ring */
+  size_t bytes;
+  bool in_place;
+};
+
+/* The next bytes to be read. */
+struct cursor {
+  uint64_t position;
+  bool begun;
+  int extent;
+  size_t done; /* bytes of the extent */
+};
+
+struct tri_weight_stream {
+  tri_weight_stream_config cfg;
+  tri_reader *reader;
+  struct stat *seen;                                     /* [num_files] at the start */
+  struct piece *pieces;                                  /* [num_buffers] of the reader */
+  int *under_way;                                        /* [num_parts] reads of the part */
+  int copying[TRI_PIECE_EVENTS], first_copy, num_copies; /* a queue of reads whose copies to a device are under way */
+  struct cursor next;
+  uint64_t landed;                    /* the mover's own: positions that are whole */
+  _Atomic uint64_t arrived, released; /* positions: those below are whole, or done with */
+  tri_waker mover, walk;
+  pthread_t thread;
+  bool has_thread;
+  atomic_bool stop;
+  atomic_int failed; /* tri_status, behind err */
+  tri_error err;
+  /* of the walk */
+  uint64_t acquired;
+  int64_t created, pass_start;
+  _Atomic uint64_t bytes, stall_ns, passes, pass_ns;
+};
+
+static int part_at(const tri_weight_stream *s, uint64_t position) {
+  return (int)(position % (uint64_t)s->cfg.num_parts);
+}
+
+/* ---- the mover ---- */
+
+/* Returns how far back the position lies whose release lets this one come. A device has so many events for positions
+ * that are there. */
+static uint64_t back_of(const tri_weight_stream *s, uint64_t position) {
+  int back = s->cfg.places[part_at(s, position)].back;
+  return (uint64_t)(s->cfg.backend && back > TRI_PART_EVENTS ? TRI_PART_EVENTS : back);
+}
+
+static bool has_room(const tri_weight_stream *s, uint64_t position) {
+  uint64_t back = back_of(s, position);
+  return position < back || atomic_load_explicit(&s->released, memory_order_acquire) > position - back;
+}
+
+static bool is_same(const struct stat *a, const struct stat *b) {
+  return a->st_dev == b->st_dev && a->st_ino == b->st_ino && a->st_size == b->st_size &&
+         a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+}
+
+/* Weights of two versions of a file in one step would be nobody's model. */
+static tri_status check_files(tri_weight_stream *s) {
+  for (int i = 0; i < s->cfg.num_files; i++) {
+    struct stat now;
+    if (fstat(s->cfg.files[i].fd, &now) || !is_same(&now, &s->seen[i]))
+      return tri_fail(&s->err, TRI_IO, s->cfg.files[i].path, "%s has changed while its weights were in use",
+                      s->cfg.files[i].path);
+  }
+  return TRI_OK;
+}
+
+static int event_of(int first, uint64_t position) { return first + (int)(position % TRI_PART_EVENTS); }
+
+/* Before the first byte of a position is moved. */
+static tri_status begin_position(tri_weight_stream *s) {
+  tri_backend *be = s->cfg.backend;
+  uint64_t position = s->next.position, back = back_of(s, position);
+  if (be && position >= back) be->ops.stream_wait(be, TRI_STREAM_COPY, event_of(TRI_EVENT_FREED, position - back));
+  return part_at(s, position) ? TRI_OK : check_files(s);
+}
+
+/* All of it is on its way: once. */
+static void end_position(tri_weight_stream *s, uint64_t position) {
+  tri_backend *be = s->cfg.backend;
+  if (be) be->ops.event_record(be, event_of(TRI_EVENT_ARRIVED, position), TRI_STREAM_COPY);
+}
+
+static void copy_home(tri_weight_stream *s, const char *home) {
+  tri_backend *be = s->cfg.backend;
+  int part = part_at(s, s->next.position);
+  size_t bytes = s->cfg.part_bytes[part];
+  char *to = s->cfg.ring + s->cfg.places[part].at;
+  for (size_t at = 0, n; at < bytes; at += n) {
+    n = bytes - at < HOME_PIECE ? bytes - at : HOME_PIECE;
+    be->ops.upload_rows(be, to + at, n, home + at, n, n, 1);
+  }
+  atomic_fetch_add_explicit(&s->bytes, bytes, memory_order_relaxed);
+}
+
+/* Begins to read the next bytes of an extent: whole blocks straight to their place where file and memory allow that,
+ * else through a buffer. */
+static tri_status start_read(tri_weight_stream *s, const tri_stream_extent *x) {
+  int part = part_at(s, s->next.position), slot;
+  size_t most = s->cfg.reads.piece_bytes, n = x->bytes - s->next.done;
+  uint64_t offset = x->offset + s->next.done;
+  char *to = s->cfg.ring + s->cfg.places[part].at + x->at + s->next.done;
+  bool in_place = !s->cfg.backend && !((offset | (uintptr_t)to) % BLOCK) && n >= BLOCK;
+  if (in_place) {
+    n = n < most ? n - n % BLOCK : most;
+  } else {
+    size_t whole = most - offset % BLOCK; /* ends where a block of the file ends */
+    if (n > whole) n = whole;
+  }
+  tri_status st = in_place ? tri_reader_start_at(s->reader, x->file, offset, n, to, &slot, &s->err)
+                           : tri_reader_start(s->reader, x->file, offset, n, &slot, &s->err);
+  if (st != TRI_OK) return st;
+  s->pieces[slot] = (struct piece){part, to, n, in_place};
+  s->under_way[part]++;
+  s->next.done += n;
+  return TRI_OK;
+}
+
+/* Begins as many reads as there is room for. */
+static tri_status feed(tri_weight_stream *s) {
+  while (has_room(s, s->next.position)) {
+    const tri_stream_part *part = &s->cfg.parts[part_at(s, s->next.position)];
+    if (!s->next.extent && !s->next.done && !s->next.begun) TRI_CHECK(begin_position(s));
+    s->next.begun = true;
+    if (part->home) copy_home(s, part->home);
+    while (s->next.extent < part->num_extents) {
+      const tri_stream_extent *x = &part->extents[s->next.extent];
+      while (s->next.done < x->bytes) {
+        tri_status st = start_read(s, x);
+        if (st != TRI_OK) return st == TRI_AGAIN ? TRI_OK : st;
+      }
+      s->next.extent++;
+      s->next.done = 0;
+    }
+    s->next = (struct cursor){.position = s->next.position + 1};
+  }
+  return TRI_OK;
+}
+
+/* Tells the walk of parts that have become whole. */
+static void tell(tri_weight_stream *s) {
+  uint64_t landed = s->landed;
+  while (s->landed < s->next.position && !s->under_way[part_at(s, s->landed)]) end_position(s, s->landed++);
+  if (landed == s->landed) return;
+  atomic_store_explicit(&s->arrived, s->landed, memory_order_release);
+  tri_waker_wake(&s->walk);
+}
+
+/* Gives back the buffers whose copies have ended. */
+static tri_status retire_copies(tri_weight_stream *s) {
+  tri_backend *be = s->cfg.backend;
+  while (s->num_copies) {
+    int slot = s->copying[s->first_copy];
+    tri_status st = be->ops.event_query(be, TRI_EVENT_PIECE + slot);
+    if (st != TRI_OK) return st == TRI_AGAIN ? TRI_OK : st;
+    tri_reader_release(s->reader, slot);
+    s->first_copy = (s->first_copy + 1) % TRI_PIECE_EVENTS;
+    s->num_copies--;
+  }
+  return TRI_OK;
+}
+
+static void copy_piece(tri_weight_stream *s, int slot, const void *data) {
+  tri_backend *be = s->cfg.backend;
+  const struct piece *p = &s->pieces[slot];
+  be->ops.upload_rows(be, p->to, p->bytes, data, p->bytes, p->bytes, 1);
+  be->ops.event_record(be, TRI_EVENT_PIECE + slot, TRI_STREAM_COPY);
+  s->copying[(s->first_copy + s->num_copies++) % TRI_PIECE_EVENTS] = slot;
+}
+
+/* Takes in what has come. TRI_AGAIN: nothing is under way. */
+static tri_status land(tri_weight_stream *s) {
+  int slot;
+  void *data;
+  TRI_CHECK(tri_reader_next(s->reader, &slot, &data, &s->err));
+  const struct piece *p = &s->pieces[slot];
+  if (s->cfg.backend) {
+    copy_piece(s, slot, data);
+  } else {
+    if (!p->in_place) memcpy(p->to, data, p->bytes);
+    tri_reader_release(s->reader, slot);
+  }
+  s->under_way[p->part]--;
+  atomic_fetch_add_explicit(&s->bytes, p->bytes, memory_order_relaxed);
+  return TRI_OK;
+}
+
+/* The thread that made the stream may be bound to a core that is there to compute. */
+static void leave_core(void) {
+  cpu_set_t all;
+  memset(&all, 0xff, sizeof all);
+  sched_setaffinity(0, sizeof all, &all); /* a wish */
+}
+
+static void *move(void *ctx) {
+  tri_weight_stream *s = ctx;
+  tri_status st = TRI_OK;
+  leave_core();
+  if (s->cfg.backend) s->cfg.backend->ops.join_thread(s->cfg.backend);
+  while (!atomic_load_explicit(&s->stop, memory_order_relaxed)) {
+    if (s->num_copies) st = retire_copies(s);
+    if (st == TRI_OK) st = feed(s);
+    tell(s);
+    if (st == TRI_OK) st = land(s);
+    if (st == TRI_AGAIN) {
+      tri_waker_sleep(&s->mover, s->num_copies ? COPY_NAP_NS : NAP_NS);
+      st = TRI_OK;
+    }
+    if (st != TRI_OK) break;
+    tell(s);
+  }
+  if (st == TRI_OK) return NULL;
+  if (!s->err.status) tri_fail(&s->err, st, "io", "weights cannot be read: %s", tri_status_text(st));
+  atomic_store_explicit(&s->failed, st, memory_order_release);
+  tri_waker_wake(&s->walk);
+  return NULL;
+}
+
+/* ---- the walk ---- */
+
+/* Waits until the position is whole. *start: when the wait began; 0: there was none. */
+static tri_status wait_for(tri_weight_stream *s, uint64_t position, int64_t *start) {
+  *start = 0;
+  while (atomic_load_explicit(&s->arrived, memory_order_acquire) <= position) {
+    int failed = atomic_load_explicit(&s->failed, memory_order_acquire);
+    if (failed) return (tri_status)failed;
+    if (s->cfg.stop && atomic_load_explicit(s->cfg.stop, memory_order_relaxed)) return TRI_ABORTED;
+    if (!*start) *start = tri_now_ns();
+    tri_waker_sleep(&s->walk, NAP_NS);
+  }
+  return TRI_OK;
+}
+
+tri_status tri_weight_stream_fill(tri_weight_stream *s, double *bytes_per_second) {
+  uint64_t last = 0, bytes = 0;
+  int64_t waited;
+  while (has_room(s, last + 1)) last++; /* nothing has been released */
+  TRI_CHECK(wait_for(s, last, &waited));
+  for (uint64_t p = 0; p <= last; p++) bytes += s->cfg.part_bytes[part_at(s, p)];
+  *bytes_per_second = (double)bytes / ((double)(tri_now_ns() - s->created) * 1e-9);
+  s->pass_start = tri_now_ns();
+  return TRI_OK;
+}
+
+tri_status tri_weight_stream_acquire(tri_weight_stream *s, int part) {
+  uint64_t position = s->acquired;
+  int64_t start;
+  if (part != part_at(s, position)) return TRI_INTERNAL;
+  TRI_CHECK(wait_for(s, position, &start));
+  if (start) atomic_fetch_add_explicit(&s->stall_ns, (uint64_t)(tri_now_ns() - start), memory_order_relaxed);
+  if (s->cfg.backend)
+    s->cfg.backend->ops.stream_wait(s->cfg.backend, TRI_STREAM_COMPUTE, event_of(TRI_EVENT_ARRIVED, position));
+  s->acquired++;
+  return TRI_OK;
+}
+
+static void note_pass(tri_weight_stream *s) {
+  int64_t now = tri_now_ns();
+  atomic_store_explicit(&s->pass_ns, (uint64_t)(now - s->pass_start), memory_order_relaxed);
+  atomic_fetch_add_explicit(&s->passes, 1, memory_order_relaxed);
+  s->pass_start = now;
+}
+
+void tri_weight_stream_release(tri_weight_stream *s, int part) {
+  uint64_t position = atomic_load_explicit(&s->released, memory_order_relaxed);
+  tri_backend *be = s->cfg.backend;
+  if (be) be->ops.event_record(be, event_of(TRI_EVENT_FREED, position), TRI_STREAM_COMPUTE);
+  if (s->cfg.poison && !be) memset(s->cfg.ring + s->cfg.places[part].at, 0xff, s->cfg.part_bytes[part]);
+  if (part == s->cfg.num_parts - 1) note_pass(s);
+  atomic_fetch_add_explicit(&s->released, 1, memory_order_release);
+  tri_waker_wake(&s->mover);
+}
+
+const char *tri_weight_stream_failure(const tri_weight_stream *s) {
+  return atomic_load_explicit(&s->failed, memory_order_acquire) ? s->err.message : "";
+}
+
+tri_stream_figures tri_weight_stream_figures(const tri_weight_stream *s) {
+  return (tri_stream_figures){.bytes = atomic_load_explicit(&s->bytes, memory_order_relaxed),
+                              .stall_ns = atomic_load_explicit(&s->stall_ns, memory_order_relaxed),
+                              .passes = atomic_load_explicit(&s->passes, memory_order_relaxed),
+                              .pass_ns = atomic_load_explicit(&s->pass_ns, memory_order_relaxed)};
+}
+
+/* ---- from nothing and back ---- */
+
+static tri_status open_files(tri_weight_stream *s, tri_error *err) {
+  for (int i = 0; i < s->cfg.num_files; i++) {
+    const tri_stream_file *f = &s->cfg.files[i];
+    int number;
+    if (fstat(f->fd, &s->seen[i])) return tri_fail(err, TRI_IO, f->path, "cannot look at %s", f->path);
+    TRI_CHECK(tri_reader_add_file(s->reader, f->fd, f->path, &number, err));
+  }
+  return TRI_OK;
+}
+
+tri_status tri_weight_stream_create(const tri_weight_stream_config *config, tri_weight_stream **out, tri_error *err) {
+  tri_status st;
+  tri_weight_stream *s = tri_calloc(1, sizeof *s);
+  if (!s) return tri_fail(err, TRI_NO_MEMORY, "io", "no memory for a stream of weights");
+  s->cfg = *config;
+  s->created = tri_now_ns();
+  if (!s->cfg.reads.timeout_ms) s->cfg.reads.timeout_ms = STALL_MS;
+  TRI_TRY(tri_reader_create(&s->cfg.reads, &s->reader, err));
+  s->seen = tri_calloc((size_t)config->num_files, sizeof *s->seen);
+  s->under_way = tri_calloc((size_t)config->num_parts, sizeof *s->under_way);
+  s->pieces = tri_calloc((size_t)config->reads.num_buffers, sizeof *s->pieces);
+  if (!s->seen || !s->under_way || !s->pieces) {
+    st = tri_fail(err, TRI_NO_MEMORY, "io", "no memory for a stream of %d parts", config->num_parts);
+    goto cleanup;
+  }
+  TRI_TRY(open_files(s, err));
+  if (pthread_create(&s->thread, NULL, move, s)) {
+    st = tri_fail(err, TRI_NO_MEMORY, "io", "no thread to read weights");
+    goto cleanup;
+  }
+  s->has_thread = true;
+  *out = s;
+  return TRI_OK;
+cleanup:
+  tri_weight_stream_destroy(s);
+  return st;
+}
+
+bool tri_weight_stream_destroy(tri_weight_stream *s) {
+  if (!s) return true;
+  atomic_store(&s->stop, true);
+  tri_waker_wake(&s->mover);
+  if (s->has_thread) pthread_join(s->thread, NULL);
+  bool ended = tri_reader_destroy(s->reader);
+  tri_free(s->seen);
+  tri_free(s->under_way);
+  tri_free(s->pieces);
+  tri_free(s);
+  return ended;
+}

@@ -1,0 +1,26 @@
+/* A rank's streamed weights: where they come from, and the stream itself. */
+#ifndef TRI_RUNTIME_ENGINE_OFFLOAD_H
+#define TRI_RUNTIME_ENGINE_OFFLOAD_H
+
+#include "offload/pack.h"
+#include "offload/stream.h"
+#include "runtime/engine/offload_plan.h"
+
+typedef struct tri_offload tri_offload;
+
+/* weights: what they were made of, with tiers, of which something is streamed; all that it points to outlives this, the
+ * checkpoint among it. model_dir: of the model, whose files a pack's key covers. stop: true ends waits and the making
+ * of a pack; may be NULL. Takes the parts from the checkpoint as they are where its layout allows that, else from a
+ * pack, which is made when there is none. Collective over nothing: each rank has its own. */
+tri_status tri_offload_create(const tri_offload_config *config, const tri_weights_config *weights, char *ring,
+                              const atomic_bool *stop, tri_offload **out, tri_error *err);
+/* False: the ring must stay for the life of the process. NULL is fine. */
+bool tri_offload_destroy(tri_offload *o);
+
+tri_weight_stream *tri_offload_stream(const tri_offload *o);
+const char *tri_offload_about(const tri_offload *o); /* where they come from, in words */
+double tri_offload_bandwidth(const tri_offload *o);  /* bytes per second, when the ring was filled */
+/* Returns the seconds that the streamed weights of the largest layer take at that rate. */
+double tri_offload_layer_seconds(const tri_offload *o);
+
+#endif

@@ -1,0 +1,11 @@
+/* The options about weights that leave memory. */
+#ifndef TRI_RUNTIME_ENGINE_OFFLOAD_OPTIONS_H
+#define TRI_RUNTIME_ENGINE_OFFLOAD_OPTIONS_H
+
+#include "runtime/base/serve_options.h"
+#include "runtime/engine/offload_plan.h"
+
+/* The strings stay the options'. TRI_USAGE: two options contradict each other. */
+tri_status tri_offload_of_options(const tri_serve_options *o, tri_offload_config *out, tri_error *err);
+
+#endif

@@ -1,0 +1,46 @@
+#include "runtime/engine/offload_plan.h"
+
+tri_reader_config tri_offload_reads(void) {
+  return (tri_reader_config){.piece_bytes = TRI_OFFLOAD_PIECE_BYTES, .num_buffers = TRI_OFFLOAD_READS};
+}
+
+size_t tri_offload_buffer_bytes(void) {
+  tri_reader_config reads = tri_offload_reads();
+  return tri_reader_memory_bytes(&reads);
+}
+
+bool tri_offload_is_asked(const tri_offload_config *o) {
+  return o && o->tier != TRI_OFFLOAD_NONE && (o->gpu_layers >= 0 || o->bytes || o->max_in_cpu);
+}
+
+bool tri_offload_is_allowed(const tri_offload_config *o) { return o && o->tier != TRI_OFFLOAD_NONE; }
+
+static size_t sum_parts(const tri_weight_map *m, int num_parts) {
+  size_t all = 0;
+  for (int i = 0; i < num_parts; i++) all += m->part_bytes[i];
+  return all;
+}
+
+tri_status tri_offload_plan(const tri_offload_config *o, const tri_model_config *c, const tri_weight_map *m,
+                            int num_layers, size_t room, tri_tiers **out, tri_error *err) {
+  int num_parts = num_layers * TRI_LAYER_PARTS;
+  size_t parts = sum_parts(m, num_parts), stay = m->bytes - parts, beside = stay + tri_offload_buffer_bytes();
+  if (c->encoder || c->seq2seq.on)
+    return tri_fail(err, TRI_UNSUPPORTED, "offload_weights",
+                    "only the weights of decoders are streamed, and %s is none: it must fit into memory",
+                    c->arch->model_type);
+  if (o->max_in_cpu && (size_t)o->max_in_cpu < room) room = (size_t)o->max_in_cpu;
+  if (room < beside)
+    return tri_fail(err, TRI_NO_CAPACITY, "memory",
+                    "%.1f MiB of weights cannot be streamed (embeddings, norms and what reads go through), and there "
+                    "are %.1f MiB for weights",
+                    (double)beside / 0x1p20, (double)room / 0x1p20);
+  size_t leave = (size_t)o->bytes < parts ? (size_t)o->bytes : parts;
+  tri_tiers_config tc = {.part_bytes = m->part_bytes,
+                         .num_parts = num_parts,
+                         .room = room - beside,
+                         .max_resident = parts - leave,
+                         .keep_layers = o->gpu_layers < num_layers ? o->gpu_layers : num_layers,
+                         .ring_parts = o->ring_parts ? o->ring_parts : TRI_OFFLOAD_RING_PARTS};
+  return tri_tiers_plan(&tc, out, err);
+}

@@ -1,0 +1,35 @@
+/* Which of a rank's weights stay in its memory: from what was asked for, and from the room that there is. */
+#ifndef TRI_RUNTIME_ENGINE_OFFLOAD_PLAN_H
+#define TRI_RUNTIME_ENGINE_OFFLOAD_PLAN_H
+
+#include "runtime/base/kinds.h"
+#include "runtime/load/weights.h"
+
+typedef struct tri_offload_config {
+  tri_offload_tier tier;
+  int gpu_layers;        /* not below 0: exactly so many layers stay */
+  int64_t bytes;         /* not 0: of weights that leave */
+  int64_t max_in_cpu;    /* not 0: of the host's memory for weights; 0: 80% of what is free */
+  const char *nvme_path; /* a folder for packs; NULL: none is made */
+  int ring_parts;        /* parts that the ring has room for; 0: TRI_OFFLOAD_RING_PARTS */
+  bool always_pack;      /* for tests: also where the checkpoint could be read as it is */
+  bool poison;           /* for tests: see tri_weight_stream_config */
+} tri_offload_config;
+
+enum { TRI_OFFLOAD_RING_PARTS = 4, TRI_OFFLOAD_READS = 16, TRI_OFFLOAD_PIECE_BYTES = 2 << 20 };
+
+/* Returns how streamed weights are read; and the memory that this takes beside the ring. */
+tri_reader_config tri_offload_reads(void);
+size_t tri_offload_buffer_bytes(void);
+
+/* Tells whether weights are to leave even where all would fit. */
+bool tri_offload_is_asked(const tri_offload_config *o);
+/* Tells whether they may leave where they do not fit. */
+bool tri_offload_is_allowed(const tri_offload_config *o);
+
+/* room: bytes of the rank's memory for all weights and the buffers of their reads. m: without tiers. Fails as
+ * tri_tiers_plan does, and with TRI_UNSUPPORTED where the model cannot be streamed. */
+tri_status tri_offload_plan(const tri_offload_config *o, const tri_model_config *c, const tri_weight_map *m,
+                            int num_layers, size_t room, tri_tiers **out, tri_error *err);
+
+#endif

@@ -1,0 +1,157 @@
+/* A rank's weights, from a checkpoint or made up: what stays in memory as a whole, what is streamed part by part. */
+#include "runtime/load/part_loader.h"
+
+#include "runtime/load/load_impl.h"
+
+/* ---- what stays ---- */
+
+static tri_load load_of(const tri_weights_config *c, tri_error *err) {
+  return (tri_load){.be = c->backend, .c = c->model, .s = c->shard, .ckpt = c->ckpt, .err = err};
+}
+
+static tri_status map_of(const tri_weights_config *c, tri_weight_map *m, tri_error *err) {
+  return tri_weight_map_make(c->model, c->shard, c->ckpt, c->dtype, c->quantization, c->tiers, m, err);
+}
+
+/* Uploads go beside the stream that has cleared the memory. */
+static tri_status read_weights(const tri_weights_config *c, const tri_weight_map *m, tri_weights *w, tri_error *err) {
+  tri_reader_config io = c->io ? *c->io : tri_reader_config_default();
+  tri_load l = load_of(c, err);
+  tri_status st;
+  l.to = w->memory;
+  TRI_TRY(tri_load_check_all_known(&l));
+  TRI_TRY(tri_load_pipe_create(c->backend, c->ckpt, &io, m->bytes, &l.pipe, err));
+  l.most = tri_load_pipe_piece_bytes(l.pipe);
+  TRI_TRY(c->backend->ops.stream_sync(c->backend));
+  TRI_TRY(tri_weights_each(c->model, c->shard, m, TRI_PART_STAYS, tri_load_tensor, &l));
+  TRI_TRY(tri_load_pipe_drain(l.pipe));
+  w->read_bytes = tri_load_pipe_bytes_read(l.pipe);
+cleanup:
+  tri_load_pipe_destroy(l.pipe);
+  return st;
+}
+
+tri_status tri_weights_make(const tri_weights_config *c, tri_weights **out, tri_error *err) {
+  tri_weight_map m;
+  tri_weights *w = NULL;
+  tri_status st = map_of(c, &m, err);
+  if (st != TRI_OK) return st;
+  TRI_TRY(tri_weights_alloc(c, &m, &w, err));
+  TRI_TRY(c->ckpt ? read_weights(c, &m, w, err) : tri_dummy_fill(c, &m, TRI_PART_STAYS, w->memory));
+  *out = w;
+  w = NULL;
+cleanup:
+  tri_weights_destroy(w);
+  tri_weight_map_free(&m);
+  return st;
+}
+
+tri_status tri_weights_load_with(tri_backend *be, const tri_model_config *c, const tri_shard *s,
+                                 const tri_checkpoint *ckpt, tri_dtype dtype, tri_quantization quantization,
+                                 const tri_reader_config *io, tri_weights **out, tri_error *err) {
+  return tri_weights_make(
+      &(tri_weights_config){
+          .backend = be, .model = c, .shard = s, .ckpt = ckpt, .dtype = dtype, .quantization = quantization, .io = io},
+      out, err);
+}
+
+tri_status tri_weights_load(tri_backend *be, const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
+                            tri_dtype dtype, tri_quantization quantization, tri_weights **out, tri_error *err) {
+  return tri_weights_load_with(be, c, s, ckpt, dtype, quantization, NULL, out, err);
+}
+
+tri_status tri_weights_dummy(tri_backend *be, const tri_model_config *c, const tri_shard *s, uint64_t seed,
+                             tri_dtype dtype, tri_quantization quantization, tri_weights **out, tri_error *err) {
+  return tri_weights_make(
+      &(tri_weights_config){
+          .backend = be, .model = c, .shard = s, .dtype = dtype, .quantization = quantization, .seed = seed},
+      out, err);
+}
+
+/* ---- what is streamed ---- */
+
+struct tri_part_loader {
+  tri_weights_config cfg;
+  tri_weight_map map;
+  tri_load load;
+};
+
+tri_status tri_part_loader_create(const tri_weights_config *config, tri_part_loader **out, tri_error *err) {
+  tri_status st;
+  tri_part_loader *p = tri_calloc(1, sizeof *p);
+  if (!p) return tri_fail(err, TRI_NO_MEMORY, "model", "no memory to load weights");
+  p->cfg = *config;
+  p->load = load_of(config, NULL);
+  TRI_TRY(map_of(config, &p->map, err));
+  if (config->ckpt) {
+    tri_reader_config io = config->io ? *config->io : tri_reader_config_default();
+    TRI_TRY(tri_load_pipe_create(config->backend, config->ckpt, &io, UINT64_MAX, &p->load.pipe, err));
+    p->load.most = tri_load_pipe_piece_bytes(p->load.pipe);
+  }
+  *out = p;
+  return TRI_OK;
+cleanup:
+  tri_part_loader_destroy(p);
+  return st;
+}
+
+void tri_part_loader_destroy(tri_part_loader *p) {
+  if (!p) return;
+  tri_load_pipe_destroy(p->load.pipe);
+  tri_weight_map_free(&p->map);
+  tri_free(p);
+}
+
+tri_status tri_part_loader_fill(tri_part_loader *p, int part, char *memory, tri_error *err) {
+  const tri_weights_config *c = &p->cfg;
+  if (!c->ckpt) return tri_dummy_fill(c, &p->map, part, memory);
+  p->load.err = err;
+  p->load.to = memory;
+  tri_load_pipe_tell(p->load.pipe, err);
+  TRI_CHECK(tri_weights_each(c->model, c->shard, &p->map, part, tri_load_tensor, &p->load));
+  return tri_load_pipe_drain(p->load.pipe);
+}
+
+/* ---- where it lies in the checkpoint ---- */
+
+static tri_status add_extent(void *ctx, const tri_st_tensor *t, uint64_t offset, size_t bytes, size_t at) {
+  tri_part_extents *x = ctx;
+  tri_stream_extent *last = x->num ? &x->extents[x->num - 1] : NULL;
+  tri_stream_extent next = {.file = t->file, .offset = t->offset + offset, .bytes = bytes, .at = at};
+  if (!bytes) return TRI_OK;
+  bool follows =
+      last && last->file == next.file && last->offset + last->bytes == next.offset && last->at + last->bytes == next.at;
+  if (follows) {
+    last->bytes += bytes;
+    return TRI_OK;
+  }
+  if (x->num == x->room) {
+    int room = x->room ? 2 * x->room : 4;
+    last = tri_grow(x->extents, (size_t)x->num, (size_t)room, sizeof *last);
+    if (!last) return TRI_NO_MEMORY;
+    x->extents = last;
+    x->room = room;
+  }
+  x->extents[x->num++] = next;
+  return TRI_OK;
+}
+
+tri_status tri_part_extents_find(tri_part_loader *p, int part, tri_part_extents *out, bool *all, tri_error *err) {
+  const tri_weights_config *c = &p->cfg;
+  tri_load l = load_of(c, err);
+  *out = (tri_part_extents){0};
+  *all = false;
+  if (!c->ckpt) return TRI_OK;
+  l.found = add_extent;
+  l.found_ctx = out;
+  tri_status st = tri_weights_each(c->model, c->shard, &p->map, part, tri_load_tensor, &l);
+  *all = st == TRI_OK && !l.found_others;
+  if (*all) return TRI_OK;
+  tri_part_extents_free(out);
+  return st;
+}
+
+void tri_part_extents_free(tri_part_extents *x) {
+  tri_free(x->extents);
+  *x = (tri_part_extents){0};
+}

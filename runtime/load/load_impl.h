@@ -1,0 +1,52 @@
+/* The files of the loader share this. */
+#ifndef TRI_RUNTIME_LOAD_LOAD_IMPL_H
+#define TRI_RUNTIME_LOAD_LOAD_IMPL_H
+
+#include "runtime/load/load_pipe.h"
+
+/* Fills weights from a checkpoint, or only finds out where in its files they lie. */
+typedef struct tri_load {
+  tri_backend *be;
+  const tri_model_config *c;
+  const tri_shard *s;
+  const tri_checkpoint *ckpt;
+  tri_error *err;
+  tri_load_pipe *pipe;
+  size_t most; /* bytes of a piece */
+  char *to;    /* the memory that places count in */
+  /* to find out: what to do with a run of bytes that is the weights' as it is, `at` bytes into that memory, and whether
+   * there was anything else */
+  tri_status (*found)(void *ctx, const tri_st_tensor *t, uint64_t offset, size_t bytes, size_t at);
+  void *found_ctx;
+  bool found_others;
+  /* of the tensor at hand */
+  const tri_st_tensor *tensor;
+  const tri_weight_target *target;
+  int64_t file_rows, file_cols; /* of the tensor as stored; of experts, of one */
+  uint64_t base;                /* where the expert at hand begins in a stacked tensor, in bytes */
+  float *max;                   /* [slice's rows] of a stored transpose that is quantised: magnitudes */
+} tri_load;
+
+/* loader.c: a tensor, for tri_weights_each. ctx: a tri_load. */
+tri_status tri_load_tensor(void *ctx, const tri_weight_target *t);
+/* Refuses a checkpoint with tensors that are no part of the model. */
+tri_status tri_load_check_all_known(const tri_load *l);
+
+/* dummy.c: made-up weights of a map, to `to`, where its places count from, on the backend's compute stream. */
+tri_status tri_dummy_fill(const tri_weights_config *config, const tri_weight_map *m, int part, char *to);
+
+/* load_pieces.c: each sends what a piece comes to where it belongs (see load_pipe.h). */
+tri_status tri_load_finish_copy(tri_load_pipe *pipe, const tri_piece *p, char *data);
+tri_status tri_load_finish_convert(tri_load_pipe *pipe, const tri_piece *p, char *data);
+tri_status tri_load_finish_quantize(tri_load_pipe *pipe, const tri_piece *p, char *data);
+tri_status tri_load_finish_transpose(tri_load_pipe *pipe, const tri_piece *p, char *data);
+/* Rows of a stored transpose: the magnitudes of what they are columns of, then, with those, the integers. */
+tri_status tri_load_finish_maxima(tri_load_pipe *pipe, const tri_piece *p, char *data);
+tri_status tri_load_finish_quantize_columns(tri_load_pipe *pipe, const tri_piece *p, char *data);
+
+/* Returns the column of the file that is this row of a slice of a stored transpose. */
+static inline size_t tri_load_file_column(const tri_piece *p, int64_t row) {
+  return (size_t)(p->slice.src_row + row * p->slice.row_step);
+}
+
+#endif

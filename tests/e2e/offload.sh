@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# Weights that come from files in every step: what a start says of them, what it refuses, packs, and files that change while they are
+# in use.
+here=$(dirname "$0")
+. "$here/lib.sh"
+mkdir "$RUN/packs"
+
+refused() { # EXIT WORD ARGS...
+  local code=$1 word=$2
+  shift 2
+  timeout 30 "$BIN/trireme" up --model "$MODEL" "$@" >"$RUN/refused" 2>&1
+  local got=$?
+  [ $got = "$code" ] || fail "$* ended with $got, not $code: $(tail -3 "$RUN/refused")"
+  grep -q -- "$word" "$RUN/refused" || fail "$* does not say '$word': $(tail -3 "$RUN/refused")"
+}
+refused 2 'give one of them' --gpu-layers 1 --cpu-offload-gb 0.001
+refused 2 'keeps all weights' --offload-weights none --gpu-layers 1
+refused 3 "this host's memory" --offload-weights cpu --gpu-layers 0 --backend cpu
+refused 3 'nvme-path DIR says' --gpu-layers 0 --quantization int8 --backend cpu
+refused 3 'weights cannot be streamed' --max-in-cpu 32900K --backend cpu
+refused 3 'two parts of streamed weights take' --max-in-cpu 33400K --backend cpu
+refused 1 "packs/none" --gpu-layers 0 --quantization int8 --nvme-path "$RUN/packs/none" --backend cpu
+
+# Nothing is asked for, and the model has no room: what stays, what is read, and how long that takes. plan says the same.
+"$BIN/trireme" plan --model "$MODEL" --memory-per-rank 240M --backend cpu >"$RUN/plan" || fail "no plan: $(cat "$RUN/plan")"
+grep -q 'MiB stay and .* MiB are a ring for .* MiB that come from files in every step' "$RUN/plan" && fail "weights leave that have room: $(cat "$RUN/plan")"
+"$BIN/trireme" plan --model "$MODEL" --max-in-cpu 34M --backend cpu >"$RUN/plan" || fail "no plan: $(cat "$RUN/plan")"
+grep -q 'MiB stay and .* MiB are a ring for .* MiB that come from files in every step' "$RUN/plan" || fail "plan does not say what streams: $(cat "$RUN/plan")"
+start_up --max-in-cpu 34M --backend cpu
+grep -q 'engine: weights: .* MiB stay, .* MiB come from the checkpoint in every step' "$RUN/log" || fail "the log does not say what streams"
+[ "$("$BIN/trireme" submit --temperature 0 "37+48=")" = 85 ] || fail "a wrong answer"
+stop_cluster TERM
+
+# A pack is made once; another start takes it, one of other types makes its own.
+pack_start() { # FRESH ARGS...
+  local fresh=$1
+  shift
+  : >"$RUN/log"
+  start_up --gpu-layers 0 --nvme-path "$RUN/packs" --backend cpu "$@"
+  [ "$("$BIN/trireme" submit --temperature 0 "37+48=")" = 85 ] || fail "a wrong answer from a pack: $*"
+  grep -c 'just made' "$RUN/log" | grep -q "^$fresh\$" || fail "not $fresh packs made with $*"
+  stop_cluster TERM
+}
+pack_start 1 --quantization int8
+pack_start 0 --quantization int8 --max-num-seqs 7
+truncate -s -4096 "$RUN"/packs/*.pack
+pack_start 1 --quantization int8
+pack_start 2 -tp 2
+[ "$(find "$RUN/packs" -type f | wc -l)" = 3 ] || fail "not three packs: $(ls "$RUN/packs")"
+
+# The checkpoint is cut while requests run: they end with the reason, the file is named, and nothing stays.
+cp -r "$MODEL" "$RUN/model"
+chmod -R u+w "$RUN/model"
+MODEL=$RUN/model
+: >"$RUN/log"
+start_up --gpu-layers 0 --backend cpu --max-restarts 0
+"$BIN/trireme" submit --ignore-eos --max-tokens 900 "1+1=" >"$RUN/out" 2>&1 &
+client=$!
+sleep 0.5
+truncate -s 5000 "$RUN/model/model.safetensors"
+start=$(date +%s)
+kill -0 $client || fail "the request ended too soon: $(cat "$RUN/out")"
+wait $client && fail "a request has ended well without weights: $(cat "$RUN/out")"
+[ $(($(date +%s) - start)) -le 5 ] || fail "the client was told after $(($(date +%s) - start)) s"
+grep -q 'model.safetensors' "$RUN/log" || fail "the log does not name the file"
+kill -TERM "$CLUSTER" 2>/dev/null
+wait "$CLUSTER"
+nothing_left 5
+echo "plan, log, packs: right; a file that changes: $(grep -o '[^/]*model.safetensors.*' "$RUN/log" | head -1)"
