@@ -343,11 +343,20 @@ cleanup:
   return st;
 }
 
+/* Copies under way read what is about to go. */
+static void end_copies(tri_weight_stream *s) {
+  tri_backend *be = s->cfg.backend;
+  if (!be || !s->has_thread) return;
+  be->ops.event_record(be, TRI_EVENT_PIECE, TRI_STREAM_COPY);
+  be->ops.event_wait(be, TRI_EVENT_PIECE);
+}
+
 bool tri_weight_stream_destroy(tri_weight_stream *s) {
   if (!s) return true;
   atomic_store(&s->stop, true);
   tri_waker_wake(&s->mover);
   if (s->has_thread) pthread_join(s->thread, NULL);
+  end_copies(s);
   bool ended = tri_reader_destroy(s->reader);
   tri_free(s->seen);
   tri_free(s->under_way);
