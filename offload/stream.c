@@ -257,6 +257,7 @@ tri_status tri_weight_stream_fill(tri_weight_stream *s, double *bytes_per_second
   int64_t waited;
   while (has_room(s, last + 1)) last++; /* nothing has been released */
   TRI_CHECK(wait_for(s, last, &waited));
+  if (s->cfg.backend) s->cfg.backend->ops.event_wait(s->cfg.backend, event_of(TRI_EVENT_ARRIVED, last));
   for (uint64_t p = 0; p <= last; p++) bytes += s->cfg.part_bytes[part_at(s, p)];
   *bytes_per_second = (double)bytes / ((double)(tri_now_ns() - s->created) * 1e-9);
   s->pass_start = tri_now_ns();
