@@ -147,7 +147,7 @@ typedef struct tri_backend_ops {
   void (*destroy)(tri_backend *be);
 } tri_backend_ops;
 
-enum { TRI_BOUND_BATCHES = 3 }; /* numbers for bind_batch are below this */
+enum { TRI_BOUND_BATCHES = 3 + 16 }; /* numbers for bind_batch are below this: whole batches, then chunks of one */
 
 typedef struct tri_backend_config {
   const char *name;    /* "ref", "cpu", "cuda", or "auto": cuda where it can be had and do what is asked, else cpu */

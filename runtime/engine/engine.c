@@ -60,7 +60,9 @@ static tri_status set_limits(tri_engine *e, const tri_engine_config *config, con
                           .offload = &config->offload};
   if (e->backend->host_memory && config->local_ranks) lc.memory /= config->local_ranks;
   st = tri_ledger_make(c, &e->shard, ckpt, &e->limits, e->num_lanes, &lc, &e->ledger, err);
-  if (st == TRI_OK) e->limits.num_blocks = (int)e->ledger.num_blocks;
+  if (st != TRI_OK) return st;
+  e->limits.num_blocks = (int)e->ledger.num_blocks;
+  e->limits.chunk_tokens = e->ledger.chunk_tokens;
   return st;
 }
 

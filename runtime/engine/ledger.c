@@ -132,6 +132,10 @@ static tri_status too_few_blocks(const tri_limits *limits, const tri_ledger_conf
                   (long long)l->num_blocks, limits->block_size, limits->max_model_len, more);
 }
 
+static int64_t count(const tri_ledger *l) {
+  return (int64_t)(l->activations + l->workspace + l->reserve + l->exchange);
+}
+
 /* Everything but weights and KV blocks. */
 static tri_status count_others(const tri_model_config *c, const tri_shard *s, const tri_limits *limits, int num_lanes,
                                const tri_ledger_config *config, tri_ledger *l, tri_error *err) {
@@ -183,11 +187,16 @@ tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const 
   /* An encoder-decoder's sequence has blocks for its source, too. */
   int64_t one = (limits->max_model_len + limits->block_size - 1) / limits->block_size * (c->seq2seq.on ? 2 : 1);
   int64_t full = most_blocks(limits, num_lanes, one), block = (int64_t)l.block_bytes;
-  int64_t others = (int64_t)(l.activations + l.workspace + l.reserve + l.exchange);
+  int64_t others = count(&l), kv = 0;
   int64_t room = config->memory ? config->memory - others - (int64_t)l.weights : INT64_MAX;
-  int64_t kv = streaming_kv(limits, config, config->memory - others, full, one, block);
-  if (must_stream(config, room, blocks_for(config, room, full, block), one, block))
+  if (must_stream(config, room, blocks_for(config, room, full, block), one, block)) {
+    tri_limits chunked = *limits;
+    chunked.chunk_tokens = l.chunk_tokens = tri_offload_chunk(config->offload, c, s->p, config->device);
+    TRI_TRY(count_others(c, s, &chunked, num_lanes, config, &l, err));
+    others = count(&l);
+    kv = streaming_kv(limits, config, config->memory - others, full, one, block);
     TRI_TRY(stream_weights(c, s, &m, config, others, kv, &l, err));
+  }
   if (config->memory) room = config->memory - others - (int64_t)(l.weights + l.reads);
   l.num_blocks = l.streams ? kv / block : blocks_for(config, room, full, block);
   if (l.num_blocks > INT32_MAX / limits->block_size) l.num_blocks = INT32_MAX / limits->block_size;

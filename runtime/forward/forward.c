@@ -3,6 +3,9 @@
 
 #include "runtime/base/hash.h"
 
+enum { FIRST_CHUNK = 3 }; /* number of its bound batch */
+_Static_assert(FIRST_CHUNK + TRI_MAX_CHUNKS <= TRI_BOUND_BATCHES, "every chunk has a bound batch");
+
 /* Multiplications of a product: some 20 us of an H200's tensor cores. */
 static const size_t RECORDED_WORK = (size_t)8 << 30;
 
@@ -62,10 +65,19 @@ static void finish_encoder(tri_walk *w) {
   if (tri_is_pooling_rank(c, &w->f->cfg.shard)) tri_walk_pool(w);
 }
 
-void tri_walk_step(tri_walk *w) {
+static void enter(tri_walk *w) {
   const tri_forward_config *cfg = &w->f->cfg;
   if (tri_has_rope(cfg->model)) tri_emit_rope_angles(w, tri_rope_of(w));
   if (cfg->shard.first_stage) embed(w);
+}
+
+void tri_walk_step(tri_walk *w) {
+  const tri_forward_config *cfg = &w->f->cfg;
+  for (int c = 0; c < w->f->num_chunks; c++) {
+    tri_walk_enter_chunk(w, c);
+    enter(w);
+  }
+  tri_walk_leave_chunks(w);
   tri_walk_layers(w);
   if (!cfg->shard.last_stage)
     tri_walk_settle(w);
@@ -77,6 +89,16 @@ void tri_walk_step(tri_walk *w) {
 
 /* ---- walks that run nothing ---- */
 
+/* Chunks of a step of which nothing but their sizes is looked at. */
+static void cut_sizes(tri_forward *f, const tri_batch *b) {
+  int rows = tri_limits_chunk(&f->cfg.limits);
+  f->num_chunks = 0;
+  for (int first = 0; first < b->num_tokens; first += rows) {
+    int left = b->num_tokens - first;
+    f->chunks[f->num_chunks++] = (tri_batch){.num_tokens = left < rows ? left : rows, .num_seqs = 1, .max_query = 1};
+  }
+}
+
 tri_status tri_forward_record(const tri_step_arena_config *config, const tri_buffers *buffers, tri_step_record *r) {
   const tri_limits *l = config->limits;
   tri_forward f = {.cfg = {.model = config->model, .shard = *config->shard, .limits = *l}, .buf = *buffers};
@@ -84,6 +106,7 @@ tri_status tri_forward_record(const tri_step_arena_config *config, const tri_buf
   bool decodes = config->shard->last_stage && !config->model->encoder;
   for (int d = 0; d < tri_parallel_dp(config->shard->p); d++) f.shard_rows[d] = b.num_tokens;
   if (decodes) b.num_logits = tri_limits_logits(l);
+  cut_sizes(&f, &b);
   tri_walk w = {.mode = TRI_WALK_RECORD, .f = &f, .b = &b, .x = tri_stream_of(&f, 0, b.num_tokens), .record = r};
   f.cross = &b;
   f.counted_kv = config->shard->kv_heads;
@@ -101,6 +124,7 @@ int tri_forward_products(tri_forward *f, int tokens, tri_tune_product *out) {
   tri_batch b = {.num_tokens = tokens, .max_query = 1};
   if (tokens <= tri_limits_logits(&f->cfg.limits)) b.num_logits = tokens;
   for (int d = 0; d < tri_parallel_dp(f->cfg.shard.p); d++) f->shard_rows[d] = tokens;
+  cut_sizes(f, &b);
   tri_walk w = {.mode = TRI_WALK_LIST, .f = f, .b = &b, .x = tri_stream_of(f, 0, tokens), .products = out};
   f->cross = &b;
   tri_walk_step(&w);
@@ -146,7 +170,9 @@ tri_status tri_forward_create(const tri_forward_config *config, tri_forward **ou
   f->cfg = *config;
   f->bytes = arena.bytes;
   f->sends = tri_calloc((size_t)config->num_lanes, sizeof *f->sends);
-  st = f->sends ? tri_forward_make_tables(f) : TRI_NO_MEMORY;
+  f->max_plans = TRI_FORWARD_PLANS * tri_limits_num_chunks(&f->cfg.limits, f->cfg.limits.max_num_batched_tokens);
+  f->plans = tri_calloc((size_t)f->max_plans, sizeof *f->plans);
+  st = f->sends && f->plans ? tri_forward_make_tables(f) : TRI_NO_MEMORY;
   if (st == TRI_OK) st = be->ops.mem_alloc(be, TRI_MEM_ACTIVATIONS, f->bytes, &f->memory);
   if (st != TRI_OK) {
     tri_forward_destroy(f);
@@ -172,6 +198,7 @@ void tri_forward_destroy(tri_forward *f) {
   if (f->memory) be->ops.mem_free(be, TRI_MEM_ACTIVATIONS, f->memory, f->bytes);
   for (int i = 0; i < f->num_tables; i++) be->ops.mem_free(be, TRI_MEM_ACTIVATIONS, f->tables[i].p, f->tables[i].bytes);
   tri_free(f->sends);
+  tri_free(f->plans);
   tri_free(f);
 }
 
@@ -309,6 +336,13 @@ static tri_status bind(tri_forward *f, const tri_batch_builder *builder, const t
   if (st == TRI_OK && c->seq2seq.on)
     st = be->ops.bind_batch(be, 1, &builder->cross, f->attentions, f->num_attentions, &f->bound_cross);
   f->cross = c->seq2seq.on ? &f->bound_cross : NULL;
+  f->num_chunks = 1;
+  if (b->num_tokens > tri_limits_chunk(&f->cfg.limits))
+    f->num_chunks = tri_batch_cut(builder, b, tri_limits_chunk(&f->cfg.limits), f->chunks);
+  for (int i = 0; f->num_chunks > 1 && i < f->num_chunks && st == TRI_OK; i++) {
+    tri_batch chunk = f->chunks[i];
+    st = be->ops.bind_batch(be, FIRST_CHUNK + i, &chunk, f->attentions, f->num_attentions, &f->chunks[i]);
+  }
   return st;
 }
 

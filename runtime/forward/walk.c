@@ -35,6 +35,27 @@ void tri_walk_release(tri_walk *w, const tri_layer *y, int half) {
   if (part != TRI_PART_STAYS && w->st == TRI_OK) tri_weight_stream_release(w->f->cfg.stream, part);
 }
 
+/* ---- chunks ---- */
+
+void tri_walk_leave_chunks(tri_walk *w) {
+  if (!w->whole_b) return;
+  w->b = w->whole_b;
+  w->x = w->whole_x;
+  w->whole_b = NULL;
+  w->first_row = 0;
+}
+
+void tri_walk_enter_chunk(tri_walk *w, int chunk) {
+  tri_forward *f = w->f;
+  tri_walk_leave_chunks(w);
+  if (f->num_chunks < 2) return;
+  w->whole_b = w->b;
+  w->whole_x = w->x;
+  w->b = &f->chunks[chunk];
+  w->first_row = chunk * tri_limits_chunk(&f->cfg.limits);
+  w->x = tri_rows(tri_rows_from(w->x, w->first_row), w->b->num_tokens);
+}
+
 /* ---- plans ---- */
 
 /* Returns the class of a layer, which decides which ops it emits and with which shapes: its flags, whether the stream
@@ -114,7 +135,7 @@ static void list(tri_walk *w, tri_op op, const void *args) {
 }
 
 static tri_op_plan *next_plan(tri_walk *w) {
-  if (w->next < TRI_FORWARD_PLANS) return &w->f->plans[w->next++];
+  if (w->next < w->f->max_plans) return &w->f->plans[w->next++];
   w->st = TRI_OVERFLOW;
   return NULL;
 }

@@ -33,7 +33,10 @@ typedef struct tri_walk {
   tri_walk_mode mode;
   tri_forward *f;
   const tri_batch *b;
-  tri_mat x;                  /* residual stream, [T, hidden] */
+  tri_mat x;                /* residual stream, [T, hidden] */
+  const tri_batch *whole_b; /* in a chunk of the step: b and x of all of it */
+  tri_mat whole_x;
+  int first_row;              /* of the chunk */
   tri_mat pending;            /* a branch's result that x lacks; the next norm adds it. data NULL: none */
   bool copied;                /* buf.h is x in the type of products */
   tri_status st;              /* the first failure: nothing is emitted after it */

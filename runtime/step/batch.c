@@ -47,10 +47,19 @@ static bool make_arrays(const tri_limits *l, tri_batch_arrays *a, tri_batch *vie
   size_t tokens = (size_t)l->max_num_batched_tokens, seqs = (size_t)l->max_num_seqs;
   size_t blocks = (size_t)((l->max_model_len + l->block_size - 1) / l->block_size);
   bool ok = true;
-  *view = (tri_batch){0};
-#define X(type, name, count) ok &= (view->name = a->name = tri_calloc(count, sizeof *a->name)) != NULL;
+#define X(type, name, count) ok &= (a->name = tri_calloc(count, sizeof *a->name)) != NULL;
   TRI_BATCH_ARRAY_LIST(X)
 #undef X
+  *view = (tri_batch){.token_ids = a->token_ids,
+                      .positions = a->positions,
+                      .types = a->types,
+                      .rope_len = a->rope_len,
+                      .kv_slot = a->kv_slot,
+                      .seq_start = a->seq_start,
+                      .context_len = a->context_len,
+                      .block_start = a->block_start,
+                      .block_table = a->block_table,
+                      .logit_rows = a->logit_rows};
   return ok;
 }
 
@@ -313,4 +322,46 @@ void tri_batch_pad(const tri_batch_builder *b, const tri_limits *limits, tri_bat
   for (int i = from; i < to; i++) put_nobody(a, i);
   *out = b->batch;
   out->num_tokens = out->num_seqs = out->num_logits = out->num_single = to;
+}
+
+static int at_least(int a, int b) { return a > b ? a : b; }
+static int at_most(int a, int b) { return a < b ? a : b; }
+
+/* Tokens first .. end - 1, of which the first is of sequence *seq, or of one behind it: that of the last one,
+ * afterwards. starts, contexts: where this chunk's begin. */
+static tri_batch cut_one(const tri_batch *from, int first, int end, int *seq, int32_t *starts, int32_t *contexts) {
+  tri_batch c = *from;
+  while (from->seq_start[*seq + 1] <= first) ++*seq;
+  c.token_ids += first;
+  c.positions += first;
+  c.types += first;
+  c.rope_len += first;
+  c.kv_slot += first;
+  c.block_start += *seq;
+  c.seq_start = starts;
+  c.context_len = contexts;
+  c.num_tokens = end - first;
+  c.num_seqs = c.num_logits = c.max_context = c.max_query = c.num_single = 0;
+  for (; *seq < from->num_seqs && from->seq_start[*seq] < end; ++*seq) {
+    int begin = at_least(from->seq_start[*seq], first), stop = at_most(from->seq_start[*seq + 1], end);
+    int context = from->context_len[*seq] - (from->seq_start[*seq + 1] - stop);
+    starts[c.num_seqs] = begin - first;
+    contexts[c.num_seqs++] = context;
+    c.max_context = at_least(c.max_context, context);
+    c.max_query = at_least(c.max_query, stop - begin);
+    c.num_single += stop - begin == 1;
+  }
+  starts[c.num_seqs] = c.num_tokens;
+  --*seq;
+  return c;
+}
+
+int tri_batch_cut(const tri_batch_builder *b, const tri_batch *from, int rows, tri_batch *out) {
+  int n = 0, seq = 0, used = 0;
+  for (int first = 0; first < from->num_tokens; first += rows) {
+    int end = at_most(first + rows, from->num_tokens);
+    out[n] = cut_one(from, first, end, &seq, b->rows.chunk_start + used, b->rows.chunk_context + used);
+    used += out[n++].num_seqs + 1;
+  }
+  return n;
 }

@@ -210,7 +210,7 @@ single_streamed() {
   as_resident "$packed_only" 0 --chunk 3 --
   as_resident "$packed_only" 0 -- --offload-prefetch-step 5 --gpu-layers 1
   as_resident '' 0 --chunk 3 -- --nvme-path "$packs"
-  as_resident '' 0 -- --nvme-path "$packs" --offload-prefetch-step 3 # the same packs again
+  as_resident '' 0 -- --nvme-path "$packs" --offload-prefetch-step 3 --forward-chunk 3 # the same packs again
   pattern='[gl]*_odd'
   as_resident '' 0 --quantization int8 -- --nvme-path "$packs"
   # Without a place for a pack, and a model that is not streamed.
@@ -220,7 +220,7 @@ single_streamed() {
 
 ranks_streamed() {
   streamed
-  as_resident '' 2 -tp 2 -- --nvme-path "$packs"
+  as_resident '' 2 -tp 2 -- --nvme-path "$packs" --forward-chunk 7
   as_resident "$packed_only" 2 -pp 2 --chunk 5 --
   pattern='[dmq]*_odd'
   dense=$(cd "$checkpoints" && grep -LE 'num_local_experts|num_experts|n_routed_experts' ./*/config.json |

@@ -73,6 +73,8 @@ static const tri_option options[] = {
      .fallback = "0", .help = "of --offload-weights: layers that stay"},
     {TRI_OPT(struct mc_args, ring_parts), .name = "offload-prefetch-step", .min = 2, .max = 1024, .fallback = "2",
      .help = "of --offload-weights: parts in the ring"},
+    {TRI_OPT(struct mc_args, chunk_tokens), .name = "forward-chunk", .min = 0, .max = MAX_ROWS, .fallback = "0",
+     .help = "of --offload-weights: tokens that go through a part at a time; 0: 512"},
     {TRI_OPT(struct mc_args, nvme_path), .name = "nvme-path", .metavar = "NAME",
      .help = "of --offload-weights: a folder; streams from packs alone"},
     {TRI_OPT(struct mc_args, pooling), .name = "pooling", .choices = tri_pooling_names, .fallback = "model",
@@ -433,6 +435,8 @@ static tri_status set_up(struct mc_check *c, tri_pool *pool, tri_error *err) {
                                       .gpu_layers = c->a.gpu_layers,
                                       .ring_parts = c->a.ring_parts,
                                       .nvme_path = c->a.nvme_path,
+                                      .chunk_tokens = c->a.chunk_tokens,
+
                                       .always_pack = c->a.nvme_path != NULL,
                                       .poison = true},
                           .exchange = c->a.exchange,
