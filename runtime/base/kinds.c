@@ -4,4 +4,4 @@
 
 const char *const tri_pooling_names[] = {"model", "cls", "mean", NULL};
 
-const char *const tri_exchange_part_names[] = {"", "dispatch", "combine"};
+const char *const tri_exchange_part_names[] = {"", "dispatch", "combine", "move"};

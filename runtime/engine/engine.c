@@ -6,6 +6,7 @@
 #include "runtime/base/log.h"
 #include "runtime/engine/embed_result.h"
 #include "runtime/engine/exchange_choice.h"
+#include "runtime/engine/expert_transfer.h"
 #include "runtime/model/sentence.h"
 #include "runtime/step/limits.h"
 #include "runtime/forward/tune.h"
@@ -100,7 +101,8 @@ static tri_status place_experts(tri_engine *e, const tri_engine_config *config, 
   tri_expert_placement_config pc = {.ep = tri_parallel_ep(p),
                                     .strategy = config->expert_strategy,
                                     .num_redundant = config->num_redundant_experts,
-                                    .file = config->expert_location};
+                                    .file = config->expert_location,
+                                    .moves = config->experts_move};
   TRI_CHECK(tri_expert_placement_make(&e->model, &pc, &e->placement, err));
   if (e->backend->deterministic && tri_expert_most_copies(e->placement) > 1 && tri_group_is_leader(e->group))
     tri_log(TRI_LOG_WARN, "engine", "--deterministic: of an expert's copies only the first is used");
@@ -280,6 +282,7 @@ tri_status tri_engine_create(const tri_engine_config *config, tri_backend *backe
                                                                 config->quantization, &e->weights, err);
   if (st == TRI_OK) st = allocate(e, config, err);
   if (st == TRI_OK) st = reserve(e);
+  if (st == TRI_OK) st = tri_engine_make_transfer(e, err);
   if (st == TRI_NO_MEMORY) st = refuse_memory(e);
   TRI_TRY(agree(group, st, err));
   TRI_TRY(agree(group, tri_engine_make_exchange(e, config->exchange, err), err));
@@ -331,6 +334,7 @@ void tri_engine_destroy(tri_engine *e) {
   tri_slots_destroy(e->slots);
   tri_kv_cache_destroy(e->kv);
   tri_weights_destroy(e->weights);
+  tri_expert_transfer_destroy(e->transfer);
   tri_expert_placement_free(e->placement);
   disconnect(e);
   tri_free(e->result.tokens);
