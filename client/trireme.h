@@ -282,7 +282,8 @@ typedef struct trireme_rank_status {
   int64_t pid;
   uint64_t step, block, collective; /* block: the layer under way; UINT32_MAX: none, between steps */
   double seconds_since_report;
-  const char *exchange; /* of experts' rows: "dispatch" or "combine" while the rank is in it, else empty */
+  const char *exchange; /* of experts' rows: "dispatch" or "combine" while the rank is in it; "move" while it passes
+                           experts to other ranks; else empty */
 } trireme_rank_status;
 
 typedef struct trireme_status {

@@ -150,6 +150,9 @@ void member_health(tri_core *c, int64_t now, const tri_group_health *h) {
   g->tokens = h->tokens;
   g->scheduler_ns = h->scheduler_ns;
   g->preemptions = h->preemptions;
+  g->rearrangements = h->rearrangements;
+  g->experts_moved = h->experts_moved;
+  g->moving_ns = h->moving_ns;
 }
 
 void member_failed(tri_core *c, int64_t now, const tri_group_msg *m) {

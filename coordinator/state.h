@@ -102,9 +102,11 @@ typedef enum group_state { GROUP_ABSENT, GROUP_STARTING, GROUP_READY, GROUP_DRAI
 /* A rank's rows of experts, by its own word: tri_group_experts. */
 typedef struct expert_report {
   bool told; /* since it was last asked */
+  uint64_t placement;
   uint32_t first_layer, num_layers, first_slot, num_own, num_slots;
   uint64_t *rows;
   uint32_t *expert_of;
+  uint64_t *earlier; /* [num_layers, experts] */
 } expert_report;
 
 typedef struct rank_info {
@@ -149,7 +151,7 @@ typedef struct group {
   rank_info *ranks; /* [world] */
   uint64_t model_hash, max_model_len, kv_blocks, block_size, max_num_seqs;
   uint32_t running, waiting, jobs;
-  uint64_t kv_blocks_used, tokens, scheduler_ns, preemptions;
+  uint64_t kv_blocks_used, tokens, scheduler_ns, preemptions, rearrangements, experts_moved, moving_ns;
   cost_window cost;
   double layer_seconds; /* that a layer takes for the largest step, as predicted when the group became ready */
   int64_t began_ns, last_lease;

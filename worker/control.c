@@ -87,6 +87,9 @@ static void send_health(struct control *c) {
                                 .kv_blocks_used = atomic_load(&w->blocks_used),
                                 .tokens = atomic_load(&w->tokens),
                                 .preemptions = atomic_load(&w->preemptions),
+                                .rearrangements = atomic_load(&w->rearrangements),
+                                .experts_moved = atomic_load(&w->experts_moved),
+                                .moving_ns = atomic_load(&w->moving_ns),
                                 /* what the control thread itself costs belongs to scheduling, too */
                                 .scheduler_ns = atomic_load(&w->scheduler_ns) + (uint64_t)tri_thread_cpu_ns()}};
   if (atomic_load(&w->loaded)) {

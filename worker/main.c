@@ -11,6 +11,7 @@
 #include "runtime/base/log.h"
 #include "runtime/base/version.h"
 #include "worker/agreement.h"
+#include "worker/expert_counts.h"
 #include "worker/placement.h"
 #include "worker/worker.h"
 
@@ -169,6 +170,7 @@ static tri_status load(tri_worker *w, int local_ranks, tri_error *err) {
       .expert_strategy = (tri_expert_strategy)o->expert_placement_strategy,
       .num_redundant_experts = o->num_redundant_experts,
       .expert_location = o->init_expert_location,
+      .experts_move = o->enable_eplb,
   };
   int64_t start = tri_now_ns();
   tri_status st = tri_engine_create(&ec, w->backend, &w->group, &w->engine, err);
@@ -262,7 +264,7 @@ static void clean_up(tri_worker *w) {
   tri_group_destroy(&w->group);
   tri_backend_destroy(w->backend);
   tri_pool_destroy(w->pool);
-  tri_free(w->tally);
+  tri_expert_counts_forget(w);
   for (int i = 0; i < TRI_NUM_OUTBOXES; i++) tri_outbox_free(&w->outboxes[i]);
   tri_ring_free(&w->jobs);
   tri_ring_free(&w->aborts);

@@ -54,7 +54,7 @@
   X(context, U64, step, "step")                                                                                        \
   X(context, LAYER, block, "block")                                                                                    \
   X(context, U64, collective, "collective")                                                                            \
-  X(context, STR, exchange, "exchange") /* "dispatch" or "combine", else empty */                                      \
+  X(context, STR, exchange, "exchange") /* "dispatch", "combine" or "move", else empty */                                      \
   X(context, F64, seconds_since_report, "seconds_since_report")
 
 /* The best that a rank's machine could do, or those of all ranks of a group, and what a token costs there at least. */

@@ -12,12 +12,13 @@ static const double HOST_GAIN = 0.1;   /* what leaves less by this part may go t
 
 struct tri_expert_search {
   tri_expert_search_config cfg;
-  int32_t *host_of;   /* [ep]; NULL: hosts do not matter */
   int32_t *share_of;  /* [num_slots] */
   int32_t *expert_of; /* [num_slots] as the moves found so far leave it */
   int32_t *copies;    /* [num_experts] */
   double *shares;     /* [ep] rows */
-  const float *rows;  /* [num_experts] of the layer at hand */
+  /* of the layer at hand */
+  const float *rows;      /* [num_experts] */
+  const int32_t *host_of; /* [ep]; NULL: hosts do not matter */
 };
 
 /* ---- placements ---- */
@@ -64,13 +65,10 @@ tri_status tri_expert_search_create(const tri_expert_search_config *config, tri_
   s->expert_of = tri_calloc(slots, sizeof *s->expert_of);
   s->copies = tri_calloc((size_t)config->num_experts, sizeof *s->copies);
   s->shares = tri_calloc(ep, sizeof *s->shares);
-  if (config->host_of) s->host_of = tri_calloc(ep, sizeof *s->host_of);
-  if (!s->share_of || !s->expert_of || !s->copies || !s->shares || (config->host_of && !s->host_of)) {
+  if (!s->share_of || !s->expert_of || !s->copies || !s->shares) {
     tri_expert_search_destroy(s);
     return TRI_NO_MEMORY;
   }
-  if (s->host_of) memcpy(s->host_of, config->host_of, ep * sizeof *s->host_of);
-  s->cfg.host_of = s->host_of;
   for (int i = 0; i < config->num_slots; i++) s->share_of[i] = tri_range_part_with(config->num_slots, config->ep, i);
   *out = s;
   return TRI_OK;
@@ -78,7 +76,6 @@ tri_status tri_expert_search_create(const tri_expert_search_config *config, tri_
 
 void tri_expert_search_destroy(tri_expert_search *s) {
   if (!s) return;
-  tri_free(s->host_of);
   tri_free(s->share_of);
   tri_free(s->expert_of);
   tri_free(s->copies);
@@ -172,11 +169,12 @@ static double balancedness(const tri_expert_search *s, double *mean) {
   return most > 0 ? *mean / most : 1;
 }
 
-int tri_expert_search_moves(tri_expert_search *s, const float *rows, const int32_t *expert_of, int layer,
-                            tri_expert_move *out, int most, double *before, double *after) {
+int tri_expert_search_moves(tri_expert_search *s, const float *rows, const int32_t *expert_of, const int32_t *host_of,
+                            int layer, tri_expert_move *out, int most, double *before, double *after) {
   double mean;
   int n = 0;
   s->rows = rows;
+  s->host_of = host_of;
   memcpy(s->expert_of, expert_of, (size_t)s->cfg.num_slots * sizeof *s->expert_of);
   add_up(s);
   *before = balancedness(s, &mean);
@@ -190,7 +188,7 @@ int tri_expert_search_moves(tri_expert_search *s, const float *rows, const int32
   }
   *after = balancedness(s, &mean);
   /* A share's rows are a sum of choices: so far they come from their mean by chance. */
-  if (*after - *before > LEAST_RISE + (mean > 0 ? 1 / sqrt(mean) : 0)) return n;
+  if (*after - *before > LEAST_RISE + (mean > 0 ? 2 / sqrt(mean) : 0)) return n;
   *after = *before;
   return 0;
 }

@@ -25,18 +25,18 @@ void tri_expert_placement_move(tri_expert_placement *p, const tri_expert_move *m
 
 typedef struct tri_expert_search_config {
   int num_experts, num_slots, ep;
-  const int32_t *host_of; /* [ep] the host of each share, where the router's groups shall stay on theirs; or NULL */
 } tri_expert_search_config;
 typedef struct tri_expert_search tri_expert_search;
 
-/* Takes all of its memory here; host_of is copied. */
+/* Takes all of its memory here. */
 tri_status tri_expert_search_create(const tri_expert_search_config *config, tri_expert_search **out);
 void tri_expert_search_destroy(tri_expert_search *s); /* NULL is fine */
 
 /* Returns the number of moves, of `most` at most, that a layer's placement is worth where its experts have had so many
- * rows; 0: the balance would rise by less than a margin, or by less than chance moves it. *before and *after: what
- * tri_expert_balancedness is predicted to be without them and with them. */
-int tri_expert_search_moves(tri_expert_search *s, const float *rows, const int32_t *expert_of, int layer,
-                            tri_expert_move *out, int most, double *before, double *after);
+ * rows; 0: the balance would rise by less than a margin, or by less than chance moves it. host_of: [ep] the host of
+ * each share, where the router's groups shall stay on theirs; or NULL. *before and *after: what tri_expert_balancedness
+ * is predicted to be without the moves and with them. */
+int tri_expert_search_moves(tri_expert_search *s, const float *rows, const int32_t *expert_of, const int32_t *host_of,
+                            int layer, tri_expert_move *out, int most, double *before, double *after);
 
 #endif

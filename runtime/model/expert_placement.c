@@ -151,10 +151,9 @@ static tri_status read_file(const tri_model_config *c, const tri_expert_placemen
 }
 
 /* No share has an expert twice, unless a file says so. */
-static void make_room(tri_expert_placement *p, int ep) {
-  int most = 1 + p->num_slots - p->num_experts, now = tri_expert_most_copies(p);
-  if (most > ep) most = ep;
-  p->room = now > most ? now : most;
+static void make_room(tri_expert_placement *p, const tri_expert_placement_config *config) {
+  p->room = 1 + p->num_slots - p->num_experts;
+  if (!config->file && p->room > config->ep) p->room = config->ep;
 }
 
 tri_status tri_expert_placement_make(const tri_model_config *c, const tri_expert_placement_config *config,
@@ -173,7 +172,7 @@ tri_status tri_expert_placement_make(const tri_model_config *c, const tri_expert
       return tri_fail(err, TRI_NO_MEMORY, "num_redundant_experts", "no memory for the table of experts");
     fill(*out, config);
   }
-  if (config->moves) make_room(*out, config->ep);
+  if (config->moves) make_room(*out, config);
   return TRI_OK;
 }
 

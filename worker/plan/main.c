@@ -164,7 +164,8 @@ static tri_status plan(const struct plan_options *o, const tri_model_config *c, 
   tri_expert_placement_config pc = {.ep = p.layout.ep,
                                     .strategy = (tri_expert_strategy)v->expert_placement_strategy,
                                     .num_redundant = v->num_redundant_experts,
-                                    .file = v->init_expert_location};
+                                    .file = v->init_expert_location,
+                                    .moves = v->enable_eplb};
   TRI_TRY(tri_expert_placement_make(c, &pc, &p.placement, err));
   TRI_TRY(plan_find_backend(&p, err));
   TRI_TRY(plan_limits(&p, v->max_model_len, &p.limits, err));
