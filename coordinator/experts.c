@@ -50,10 +50,10 @@ static uint32_t num_sparse(const tri_model_config *m) {
 /* ---- sums ---- */
 
 struct sums {
-  uint32_t num_layers, num_experts, num_slots, ep; /* layers with experts */
-  uint64_t *rows;                                  /* [num_layers, num_experts] of all groups */
-  uint64_t *share_rows;                            /* [num_layers, ep] */
-  uint32_t *expert_of;                             /* [num_layers, num_slots] in the first group */
+  uint32_t num_layers, num_experts, num_groups, num_slots, ep; /* layers with experts; groups of the router */
+  uint64_t *rows;                                              /* [num_layers, num_experts] of all groups */
+  uint64_t *share_rows;                                        /* [num_layers, ep] */
+  uint32_t *expert_of;                                         /* [num_layers, num_slots] in the first group */
 };
 
 /* Slices of one expert have the same rows: the first counts. */
@@ -91,7 +91,9 @@ static void free_sums(struct sums *s) {
 /* Sizes are those of the first group that is ready. */
 static bool make_sums(const tri_core *c, struct sums *s) {
   const group *first = NULL;
-  *s = (struct sums){.num_layers = num_sparse(c->cfg.model), .num_experts = (uint32_t)c->cfg.model->moe.num_experts};
+  *s = (struct sums){.num_layers = num_sparse(c->cfg.model),
+                     .num_experts = (uint32_t)c->cfg.model->moe.num_experts,
+                     .num_groups = (uint32_t)c->cfg.model->moe.num_groups};
   for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
     const group *g = &c->groups[i];
     if (g->state != GROUP_READY) continue;
@@ -137,8 +139,10 @@ static void print_shares(FILE *f, const struct sums *s) {
 static const char *row_begin(uint32_t layer) { return layer ? ",\n[" : "\n["; }
 
 static void print(FILE *f, const struct sums *s) {
-  fprintf(f, "{\"num_experts\":%u,\"num_slots\":%u,\"expert_parallel_size\":%u,\"balancedness\":%.4f,\"share_rows\":[",
-          s->num_experts, s->num_slots, s->ep, balancedness(s));
+  fprintf(f,
+          "{\"num_experts\":%u,\"num_groups\":%u,\"num_slots\":%u,\"expert_parallel_size\":%u,\"balancedness\":%.4f,"
+          "\"share_rows\":[",
+          s->num_experts, s->num_groups, s->num_slots, s->ep, balancedness(s));
   print_shares(f, s);
   fprintf(f, "],\n\"layers\":[");
   for (uint32_t l = 0; l < s->num_layers; l++) {

@@ -9,11 +9,12 @@ enum { MOST_MOVES = 64 /* of a layer in one window */ };
 struct tri_eplb {
   tri_eplb_config cfg;
   tri_expert_search *search;
-  float *load;         /* [layers with experts, experts] */
-  uint64_t since;      /* steps at the last count */
-  uint64_t moved_at;   /* at the last move */
-  int layer;           /* to be looked at next; num_layers: none until the next count */
-  tri_plan_kind asked; /* that all ranks are doing */
+  int32_t *host_of, *stage_of; /* the configuration's, or NULL */
+  float *load;                 /* [layers with experts, experts] */
+  uint64_t since;              /* steps at the last count */
+  uint64_t moved_at;           /* at the last move */
+  int layer;                   /* to be looked at next; num_layers: none until the next count */
+  tri_plan_kind asked;         /* that all ranks are doing */
   tri_expert_move moves[MOST_MOVES];
   int num_moves, next_move;
   double mean, most_before, most_after; /* rows of a share, over the layers that have been looked at */
@@ -21,6 +22,17 @@ struct tri_eplb {
   tri_eplb_report report;
   tri_eplb_stats stats;
 };
+
+static tri_status copy_hosts(tri_eplb *b) {
+  size_t shares = (size_t)b->cfg.pp * (size_t)b->cfg.ep, layers = (size_t)b->cfg.placement->num_layers;
+  if (!b->cfg.host_of) return TRI_OK;
+  b->host_of = tri_calloc(shares, sizeof *b->host_of);
+  b->stage_of = tri_calloc(layers, sizeof *b->stage_of);
+  if (!b->host_of || !b->stage_of) return TRI_NO_MEMORY;
+  memcpy(b->host_of, b->cfg.host_of, shares * sizeof *b->host_of);
+  memcpy(b->stage_of, b->cfg.stage_of, layers * sizeof *b->stage_of);
+  return TRI_OK;
+}
 
 tri_status tri_eplb_create(const tri_eplb_config *config, tri_eplb **out) {
   const tri_expert_placement *p = config->placement;
@@ -32,6 +44,7 @@ tri_status tri_eplb_create(const tri_eplb_config *config, tri_eplb **out) {
   b->layer = p->num_layers;
   b->load = tri_calloc((size_t)p->num_rows, (size_t)p->num_experts * sizeof *b->load);
   TRI_TRY(b->load ? TRI_OK : TRI_NO_MEMORY);
+  TRI_TRY(copy_hosts(b));
   TRI_TRY(tri_expert_search_create(&sc, &b->search));
   *out = b;
   b = NULL;
@@ -43,6 +56,8 @@ cleanup:
 void tri_eplb_destroy(tri_eplb *b) {
   if (!b) return;
   tri_expert_search_destroy(b->search);
+  tri_free(b->host_of);
+  tri_free(b->stage_of);
   tri_free(b->load);
   tri_free(b);
 }
@@ -51,7 +66,7 @@ void tri_eplb_destroy(tri_eplb *b) {
 static void look(tri_eplb *b) {
   const tri_expert_placement *p = b->cfg.placement;
   int layer = b->layer++, row = p->row_of[layer];
-  const int32_t *host_of = b->cfg.host_of ? b->cfg.host_of + b->cfg.stage_of[layer] * b->cfg.ep : NULL;
+  const int32_t *host_of = b->host_of ? b->host_of + b->stage_of[layer] * b->cfg.ep : NULL;
   double before, after, rows = 0;
   if (row < 0) return;
   const float *load = b->load + (size_t)row * (size_t)p->num_experts;

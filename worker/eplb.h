@@ -18,8 +18,8 @@ typedef struct tri_eplb_config {
   uint64_t interval; /* steps */
   int ep, pp;
   const tri_expert_placement *placement; /* in force; borrowed */
-  const int32_t *host_of;                /* [pp, ep] see tri_expert_search_moves; NULL: hosts do not matter */
-  const int32_t *stage_of;               /* [layers]; with host_of alone */
+  const int32_t *host_of;                /* [pp, ep] see tri_expert_search_moves; copied; NULL: hosts do not matter */
+  const int32_t *stage_of;               /* [layers] likewise, with host_of */
 } tri_eplb_config;
 
 /* Since the start. */

@@ -1,7 +1,43 @@
 #include "worker/eplb_run.h"
 
+#include <string.h>
+#include <sys/utsname.h>
+
+#include "runtime/base/hash.h"
 #include "runtime/base/log.h"
 #include "runtime/engine/expert_transfer.h"
+
+/* A host is its first rank of all. */
+tri_status tri_eplb_find_hosts(tri_worker *w) {
+  struct utsname host;
+  int n = w->world;
+  const tri_model_config *c = &w->engine->model;
+  if (!w->engine->transfer || c->moe.num_groups < 2) return TRI_OK;
+  uint64_t *all = tri_calloc((size_t)n, sizeof *all);
+  w->host_of = tri_calloc((size_t)n, sizeof *w->host_of);
+  uname(&host);
+  uint64_t own = tri_hash_bytes(TRI_HASH_SEED, host.nodename, strlen(host.nodename));
+  tri_status st = tri_comm_agree(w->group.world, all && w->host_of ? TRI_OK : TRI_NO_MEMORY);
+  if (st == TRI_OK) st = tri_comm_all_gather(w->group.world, &own, all, sizeof own);
+  for (int r = 0; st == TRI_OK && r < n; r++)
+    while (all[w->host_of[r]] != all[r]) w->host_of[r]++;
+  tri_free(all);
+  return st;
+}
+
+/* The hosts of a stage's shares: each lies on one, that of its first slice. */
+static void hosts_of_shares(const tri_worker *w, int32_t *host_of) {
+  int ep = w->layout.ep, etp = tri_parallel_etp(w->group.p);
+  for (int stage = 0; stage < w->layout.pp; stage++)
+    for (int e = 0; e < ep; e++) host_of[stage * ep + e] = w->host_of[(stage * ep + e) * etp];
+}
+
+static void stages_of_layers(const tri_worker *w, int32_t *stage_of) {
+  for (int stage = 0; stage < w->layout.pp; stage++) {
+    tri_range r = tri_stage_layers(&w->engine->model, w->engine->shard.p, stage);
+    for (int l = r.first; l < r.first + r.count; l++) stage_of[l] = stage;
+  }
+}
 
 tri_status tri_eplb_start(const tri_worker *w, tri_eplb **out) {
   const tri_engine *e = w->engine;
@@ -9,8 +45,24 @@ tri_status tri_eplb_start(const tri_worker *w, tri_eplb **out) {
                        .ep = w->layout.ep,
                        .pp = w->layout.pp,
                        .placement = e->placement};
+  int32_t *host_of = NULL, *stage_of = NULL;
+  tri_status st = TRI_OK;
   *out = NULL;
-  return w->opts.enable_eplb ? tri_eplb_create(&c, out) : TRI_OK;
+  if (!e->transfer) return TRI_OK;
+  if (w->host_of) {
+    host_of = tri_calloc((size_t)(c.pp * c.ep), sizeof *host_of);
+    stage_of = tri_calloc((size_t)e->model.num_layers, sizeof *stage_of);
+    TRI_TRY(host_of && stage_of ? TRI_OK : TRI_NO_MEMORY);
+    hosts_of_shares(w, host_of);
+    stages_of_layers(w, stage_of);
+    c.host_of = host_of;
+    c.stage_of = stage_of;
+  }
+  TRI_TRY(tri_eplb_create(&c, out));
+cleanup:
+  tri_free(host_of);
+  tri_free(stage_of);
+  return st;
 }
 
 tri_status tri_eplb_take_part(tri_worker *w, const tri_plan_header *h, const float **rows) {

@@ -11,6 +11,7 @@
 #include "runtime/base/log.h"
 #include "runtime/base/version.h"
 #include "worker/agreement.h"
+#include "worker/eplb_run.h"
 #include "worker/expert_counts.h"
 #include "worker/placement.h"
 #include "worker/worker.h"
@@ -238,6 +239,7 @@ static tri_status start(tri_worker *w, int *argc, char ***argv, tri_error *err) 
   TRI_TRY(warn_of_network(w));
   tri_start_watch_phase(&w->start_watch, "load", &w->backend->loaded);
   TRI_TRY(load(w, local_ranks, err));
+  TRI_TRY(tri_eplb_find_hosts(w));
   tri_start_watch_phase(&w->start_watch, "canary", NULL);
 cleanup:
   if (st == TRI_OK) tri_comm_destroy(joined);
@@ -264,6 +266,7 @@ static void clean_up(tri_worker *w) {
   tri_group_destroy(&w->group);
   tri_backend_destroy(w->backend);
   tri_pool_destroy(w->pool);
+  tri_free(w->host_of);
   tri_expert_counts_forget(w);
   for (int i = 0; i < TRI_NUM_OUTBOXES; i++) tri_outbox_free(&w->outboxes[i]);
   tri_ring_free(&w->jobs);

@@ -37,6 +37,7 @@ typedef struct tri_worker {
   tri_pool *pool;
   tri_backend *backend;
   tri_engine *engine;
+  int32_t *host_of; /* [world] by any number; NULL: it does not matter which ranks share one */
 
   /* control -> step (leader) */
   tri_ring jobs;             /* tri_job * */

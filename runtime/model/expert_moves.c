@@ -4,11 +4,11 @@
 #include <string.h>
 
 #include "runtime/base/mem.h"
+#include "runtime/model/expert_balance.h"
 #include "runtime/model/layout.h"
 
 static const double LEAST_RISE = 0.02; /* of the balancedness, that moving is worth */
 static const double LEAST_GAIN = 0.01; /* of one move, in the mean rows of a share */
-static const double HOST_GAIN = 0.1;   /* what leaves less by this part may go to another host */
 
 struct tri_expert_search {
   tri_expert_search_config cfg;
@@ -139,7 +139,7 @@ struct found {
 static void offer(const tri_expert_search *s, struct found *f, double rows, int to, int from, bool swaps) {
   const int32_t *host_of = s->host_of;
   if (rows >= f->limit) return;
-  if (host_of && host_of[s->share_of[to]] != host_of[s->share_of[from]]) rows /= 1 - HOST_GAIN;
+  if (host_of && host_of[s->share_of[to]] != host_of[s->share_of[from]]) rows *= 100.0 / (100 - TRI_EXPERT_HOST_COST);
   if (rows >= f->rows) return;
   f->rows = rows;
   f->move = (tri_expert_move){.to = to, .from = from, .swaps = swaps};

@@ -6,8 +6,8 @@
  * leaves a placement in which each expert has a slot and no share has one twice, so that steps may run between any two.
  *
  * A move counts by the most rows that a share which it touches has afterwards; it must be fewer than the busiest share
- * has, and by enough to pay for the transfer. Where the router chooses by groups of experts, a row's choices lie on few
- * hosts as long as a group does: then a move to another host must leave HOST_GAIN less than the best within one. */
+ * has, and by enough to pay for the transfer. Where the router chooses by groups of experts and shares lie on several
+ * hosts, a move to another host must leave TRI_EXPERT_HOST_COST percent fewer than the best within one. */
 #ifndef TRI_RUNTIME_MODEL_EXPERT_MOVES_H
 #define TRI_RUNTIME_MODEL_EXPERT_MOVES_H
 

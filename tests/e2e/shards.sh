@@ -64,7 +64,7 @@ answers "copies, dp 2 ep 2"
 rows() { sed -n '/"rows":/,$p' "$RUN/experts.json" | tr -d ']}' | sed -n 's/^\[//p'; }
 sums=$(rows | sed 's/,$//; s/,/ + /g' | while read -r row; do echo $((row)); done | sort -u)
 [[ $sums =~ ^[0-9]+$ ]] && [ "$sums" -gt 2000 ] && [ $((sums % 2)) = 0 ] || fail "layers have other numbers of rows: $sums in $(cat "$RUN/experts.json")"
-[[ $(cat "$RUN/experts.json") == *'"num_experts":7,"num_slots":8,"expert_parallel_size":2,"balancedness":0.'* ]] || fail "what is in $(cat "$RUN/experts.json")?"
+[[ $(cat "$RUN/experts.json") == *'"num_experts":7,"num_groups":1,"num_slots":8,"expert_parallel_size":2,"balancedness":0.'* ]] || fail "what is in $(cat "$RUN/experts.json")?"
 figure=$("$BIN/trireme" status --stats | sed -n 's/^trireme:expert_balancedness //p')
 [[ $figure == 0.* ]] || fail "expert_balancedness is '$figure'"
 "$BIN/trireme" status --experts | diff "$RUN/experts.json" - >"$RUN/diff" || fail "the rows differ with nothing under way"

@@ -16,6 +16,7 @@ static struct world *make_world(uint32_t groups) {
   w->model.num_layers = 3;
   w->model.layer_flags[1] = w->model.layer_flags[2] = TRI_LAYER_SPARSE;
   w->model.moe.num_experts = 3;
+  w->model.moe.num_groups = 1;
   return w;
 }
 
@@ -82,9 +83,11 @@ START_TEST(sums) {
   ck_assert_int_eq(w->experts_answers, 0);
   tell(w, 0, 3, 2, high_of, high_rows);
   ck_assert_int_eq(w->experts_answers, 2);
-  ck_assert_str_eq(w->experts, "{\"num_experts\":3,\"num_slots\":4,\"expert_parallel_size\":2,\"balancedness\":0.5000,"
-                               "\"share_rows\":[33,4294967332],\n"
-                               "\"layers\":[\n[0,1,2,0],\n[2,0,1,0]],\n\"rows\":[\n[35,20,5],\n[8,4294967296,1]]}");
+  ck_assert_str_eq(
+      w->experts,
+      "{\"num_experts\":3,\"num_groups\":1,\"num_slots\":4,\"expert_parallel_size\":2,\"balancedness\":0.5000,"
+      "\"share_rows\":[33,4294967332],\n"
+      "\"layers\":[\n[0,1,2,0],\n[2,0,1,0]],\n\"rows\":[\n[35,20,5],\n[8,4294967296,1]]}");
   world_destroy(w);
 }
 END_TEST
