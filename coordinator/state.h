@@ -115,9 +115,10 @@ typedef struct rank_info {
   char host[64];
   int64_t pid, last_report;
   uint64_t step, layer, collective;
-  uint32_t exchange;   /* tri_exchange_part */
-  int64_t progress_ns; /* when step, layer or collective last changed */
-  bool measured;       /* floors: since they were last asked for, or earlier where they could not be */
+  uint32_t exchange;         /* tri_exchange_part */
+  uint32_t running, waiting; /* on its shard, of several */
+  int64_t progress_ns;       /* when step, layer or collective last changed */
+  bool measured;             /* floors: since they were last asked for, or earlier where they could not be */
   tri_floors floors;
   expert_report experts;
 } rank_info;
@@ -209,6 +210,10 @@ group *group_find(tri_core *c, uint32_t index, uint64_t epoch); /* NULL: there i
 bool group_find_led_by(const tri_core *c, const tri_peer *from, uint32_t *index);
 group *group_pick(const tri_core *c, uint32_t *index); /* the ready group with the least to do; NULL: none */
 bool group_is_watched(const tri_core *c, const group *g);
+/* The data-parallel shard of a rank. */
+static inline uint32_t group_shard_of(const group *g, uint32_t rank) {
+  return g->dp > 1 && g->tp ? rank / g->tp % g->dp : 0;
+}
 
 /* replies.c */
 tri_status reply_error(const tri_core *c, const tri_peer *to, uint64_t id, const tri_error *err);

@@ -98,6 +98,10 @@ static void send_health(struct control *c) {
     m.health.collective = tri_group_sequence(&w->group);
     m.health.exchange = atomic_load(&w->engine->progress.exchange);
   }
+  uint32_t shards[2 * TRI_MAX_SHARDS];
+  for (int i = 0; w->shards && !w->rank && i < 2 * w->layout.dp; i++) shards[i] = atomic_load(&w->shards[i]);
+  m.health.shards = shards;
+  m.health.num_shards = w->shards && !w->rank ? 2 * (size_t)w->layout.dp : 0;
   send_msg(c, &m);
 }
 

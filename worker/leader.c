@@ -276,6 +276,11 @@ static void publish(struct leader *ld) {
   tri_sched_stats s = tri_shards_get_stats(ld->shards);
   atomic_store_explicit(&w->running, s.running, memory_order_relaxed);
   atomic_store_explicit(&w->waiting, s.waiting, memory_order_relaxed);
+  for (int d = 0; w->shards && d < w->layout.dp; d++) {
+    tri_sched_stats one = tri_sched_get_stats(tri_shards_at(ld->shards, d));
+    atomic_store_explicit(&w->shards[2 * d], one.running, memory_order_relaxed);
+    atomic_store_explicit(&w->shards[2 * d + 1], one.waiting, memory_order_relaxed);
+  }
   atomic_store_explicit(&w->blocks_used, s.blocks_used, memory_order_relaxed);
   atomic_store_explicit(&w->tokens, s.tokens, memory_order_relaxed);
   atomic_store_explicit(&w->preemptions, s.preemptions, memory_order_relaxed);

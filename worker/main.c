@@ -254,6 +254,8 @@ static tri_status init(tri_worker *w, tri_error *err) {
     return tri_fail(err, TRI_NO_MEMORY, "worker", "no memory for the rings");
   if (!w->opts.model) return tri_fail(err, TRI_USAGE, "model", "--model is missing");
   TRI_CHECK(tri_serve_layout_make(&w->opts, &w->layout, err));
+  if (w->layout.dp > 1 && !(w->shards = tri_calloc(2 * (size_t)w->layout.dp, sizeof *w->shards)))
+    return tri_fail(err, TRI_NO_MEMORY, "data_parallel_size", "no memory for the shards' figures");
   return tri_start_watch_begin(&w->start_watch, w->opts.start_timeout, err);
 }
 
@@ -267,6 +269,7 @@ static void clean_up(tri_worker *w) {
   tri_backend_destroy(w->backend);
   tri_pool_destroy(w->pool);
   tri_free(w->host_of);
+  tri_free(w->shards);
   tri_expert_counts_forget(w);
   for (int i = 0; i < TRI_NUM_OUTBOXES; i++) tri_outbox_free(&w->outboxes[i]);
   tri_ring_free(&w->jobs);

@@ -58,6 +58,7 @@ typedef struct tri_worker {
   _Atomic uint64_t scheduler_ns, tokens, preemptions, blocks_used;
   _Atomic uint64_t rearrangements, experts_moved, moving_ns; /* see tri_eplb_stats */
   _Atomic uint32_t running, waiting;
+  _Atomic uint32_t *shards; /* [dp, 2] running and waiting of each; NULL: there is one */
   _Atomic bool busy;
   atomic_bool idled; /* the leader has run out of work: its counters are for the control thread to send */
   double load_seconds, layer_seconds; /* written before ready */

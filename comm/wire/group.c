@@ -179,6 +179,8 @@ static const tri_field health_fields[] = {
     {TRI_F(TRI_FT_U64, "rearrangements", tri_group_health, rearrangements), .flags = TRI_FF_OMIT},
     {TRI_F(TRI_FT_U64, "experts_moved", tri_group_health, experts_moved), .flags = TRI_FF_OMIT},
     {TRI_F(TRI_FT_U64, "moving_ns", tri_group_health, moving_ns), .flags = TRI_FF_OMIT},
+    {TRI_F(TRI_FT_IDS, "shards", tri_group_health, shards), .count_offset = offsetof(tri_group_health, num_shards),
+     .flags = TRI_FF_OMIT},
 };
 
 static const tri_field failed_fields[] = {

@@ -45,6 +45,8 @@ typedef struct tri_group_health {
   uint64_t kv_blocks_used, tokens, scheduler_ns, preemptions;
   uint64_t rearrangements, experts_moved, moving_ns; /* since the start: windows after which experts moved, slots that
                                                         got another one, time that steps waited for it */
+  const uint32_t *shards; /* [dp, 2] of several shards: sequences that run on each, and that wait there */
+  size_t num_shards;      /* of those numbers */
 } tri_group_health;
 
 /* One sequence's output of one step. */

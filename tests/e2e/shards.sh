@@ -21,6 +21,9 @@ status=$("$BIN/trireme" status --json)
 for word in '"data_parallel_size":2' '"expert_parallel_size":4' '"kv_pages":200'; do
   [[ $status == *"$word"* ]] || fail "status has no $word: $status"
 done
+grep -o '"rank":[0-9]*,\|"data_parallel_rank":[0-9]*' <<<"$status" | tr -d '\n' | grep -q '"rank":1,"data_parallel_rank":0"rank":2,"data_parallel_rank":1' ||
+  fail "status does not say whose shard a rank is of: $status"
+"$BIN/trireme" status | grep -q 'LAST REPORT  SHARD  RUNNING  WAITING' || fail "status has no shards"
 grep -q "exchange of rows: 4 rows" "$RUN/log" || fail "the log does not say which form the exchange has"
 [ "$(grep -c 'worker: dp [01]/2 tp [01]/2 pp 0/1: ' "$RUN/log")" = 4 ] || fail "not four ranks of two shards"
 

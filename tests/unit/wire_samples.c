@@ -144,7 +144,10 @@ void fill_status(tri_cluster_status *s) {
                                   .block = 6,
                                   .collective = 7,
                                   .exchange = str("combine"),
-                                  .seconds_since_report = 0.5};
+                                  .seconds_since_report = 0.5,
+                                  .dp_rank = 3,
+                                  .shard_running = 8,
+                                  .shard_waiting = 9};
 }
 static void client_samples(sample *out, int *n) {
   static tri_client_msg c;
@@ -281,7 +284,9 @@ static void samples_from_groups(sample *out, int *n) {
   g = (tri_group_msg){
       .op = TRI_GROUP_EMBED_RESULTS, .seq = 3, .embed_results = {.epoch = 1, .num = 2, .results = results}};
   keep_group(out, n, "embed_results", &g);
-  g = (tri_group_msg){.op = TRI_GROUP_HEALTH, .seq = 4, .health = {1, 2, 2, 3, 4, 5, 6, true, 7, 8, 9, 10, 11, 12}};
+  g = (tri_group_msg){.op = TRI_GROUP_HEALTH,
+                      .seq = 4,
+                      .health = {1, 2, 2, 3, 4, 5, 6, true, 7, 8, 9, 10, 11, 12, 13, 14, 15, ids4, 4}};
   keep_group(out, n, "health", &g);
   g = (tri_group_msg){.op = TRI_GROUP_FAILED, .seq = 5, .failed = {1, 2, 3, str("io"), str("disk"), str("f")}};
   keep_group(out, n, "failed", &g);
