@@ -303,8 +303,9 @@ static tri_status rearrange(struct leader *ld, bool *worked) {
   struct plan own;
   const float *rows = NULL;
   uint64_t steps = atomic_load_explicit(&w->engine->progress.step, memory_order_relaxed);
-  tri_plan_kind kind = tri_eplb_next(ld->eplb, steps, !tri_shards_has_work(ld->shards), &move);
-  *worked |= tri_eplb_is_busy(ld->eplb);
+  bool idle = !tri_shards_has_work(ld->shards);
+  tri_plan_kind kind = tri_eplb_next(ld->eplb, steps, idle, &move);
+  *worked |= idle && tri_eplb_is_busy(ld->eplb); /* it does not sleep before the last move */
   tri_eplb_tell(w, ld->eplb);
   if (kind == TRI_PLAN_STEP) {
     ld->held_ns = 0;
@@ -321,6 +322,7 @@ static tri_status rearrange(struct leader *ld, bool *worked) {
   TRI_CHECK(tri_eplb_take_part(w, h, &rows));
   tri_eplb_done(ld->eplb, steps, rows, (uint64_t)(tri_now_ns() - ld->held_ns));
   ld->held_ns = 0;
+  *worked = true;
   return TRI_OK;
 }
 
