@@ -14,7 +14,9 @@ struct tri_expert_search {
   tri_expert_search_config cfg;
   int32_t *share_of;  /* [num_slots] */
   int32_t *expert_of; /* [num_slots] as the moves found so far leave it */
-  int32_t *copies;    /* [num_experts] */
+  int32_t *copies;    /* [num_experts] slots of each, */
+  int32_t *first;     /* [num_experts] of them the first one, */
+  int32_t *next;      /* [num_slots] and the next one; -1: none */
   double *shares;     /* [ep] rows */
   /* of the layer at hand */
   const float *rows;      /* [num_experts] */
@@ -64,8 +66,10 @@ tri_status tri_expert_search_create(const tri_expert_search_config *config, tri_
   s->share_of = tri_calloc(slots, sizeof *s->share_of);
   s->expert_of = tri_calloc(slots, sizeof *s->expert_of);
   s->copies = tri_calloc((size_t)config->num_experts, sizeof *s->copies);
+  s->first = tri_calloc((size_t)config->num_experts, sizeof *s->first);
+  s->next = tri_calloc(slots, sizeof *s->next);
   s->shares = tri_calloc(ep, sizeof *s->shares);
-  if (!s->share_of || !s->expert_of || !s->copies || !s->shares) {
+  if (!s->share_of || !s->expert_of || !s->copies || !s->first || !s->next || !s->shares) {
     tri_expert_search_destroy(s);
     return TRI_NO_MEMORY;
   }
@@ -79,6 +83,8 @@ void tri_expert_search_destroy(tri_expert_search *s) {
   tri_free(s->share_of);
   tri_free(s->expert_of);
   tri_free(s->copies);
+  tri_free(s->first);
+  tri_free(s->next);
   tri_free(s->shares);
   tri_free(s);
 }
@@ -89,7 +95,13 @@ static double rows_of(const tri_expert_search *s, int32_t expert) { return s->ro
 static void add_up(tri_expert_search *s) {
   memset(s->copies, 0, (size_t)s->cfg.num_experts * sizeof *s->copies);
   memset(s->shares, 0, (size_t)s->cfg.ep * sizeof *s->shares);
-  for (int i = 0; i < s->cfg.num_slots; i++) s->copies[s->expert_of[i]]++;
+  for (int e = 0; e < s->cfg.num_experts; e++) s->first[e] = -1;
+  for (int i = s->cfg.num_slots; i-- > 0;) {
+    int32_t e = s->expert_of[i];
+    s->copies[e]++;
+    s->next[i] = s->first[e];
+    s->first[e] = i;
+  }
   for (int i = 0; i < s->cfg.num_slots; i++) s->shares[s->share_of[i]] += rows_of(s, s->expert_of[i]);
 }
 
@@ -101,38 +113,44 @@ static int busiest(const tri_expert_search *s) {
 }
 
 static bool share_has(const tri_expert_search *s, int share, int32_t expert) {
-  return has_expert(s->expert_of, tri_range_part(s->cfg.num_slots, s->cfg.ep, share), expert, -1);
+  for (int i = s->first[expert]; i >= 0; i = s->next[i])
+    if (s->share_of[i] == share) return true;
+  return false;
 }
 
-/* The rows of the busier of both shares afterwards; infinite where a share would have an expert twice. */
-static double rows_of_swap(const tri_expert_search *s, int a, int b) {
+/* The rows of the busier of both shares afterwards; infinite where a share would have an expert twice, or where they
+ * are no fewer than the limit. */
+static double rows_of_swap(const tri_expert_search *s, int a, int b, double limit) {
   int x = s->share_of[a], y = s->share_of[b];
   int32_t ours = s->expert_of[a], theirs = s->expert_of[b];
   double moved = rows_of(s, ours) - rows_of(s, theirs);
-  if (moved <= 0 || share_has(s, y, ours) || share_has(s, x, theirs)) return INFINITY;
-  return fmax(s->shares[x] - moved, s->shares[y] + moved);
+  double most = fmax(s->shares[x] - moved, s->shares[y] + moved);
+  if (moved <= 0 || most >= limit || share_has(s, y, ours) || share_has(s, x, theirs)) return INFINITY;
+  return most;
 }
 
 /* The same where slot `to` gets a copy of the expert of slot `from`: other copies of the latter have fewer rows then,
  * and those of the expert that goes have more. */
-static double rows_of_copy(const tri_expert_search *s, int to, int from) {
+static double rows_of_copy(const tri_expert_search *s, int to, int from, double limit) {
   int share = s->share_of[to], source = s->share_of[from];
   int32_t hot = s->expert_of[from], gone = s->expert_of[to];
-  if (s->copies[gone] < 2 || gone == hot || share_has(s, share, hot)) return INFINITY;
+  if (s->copies[gone] < 2 || gone == hot) return INFINITY;
   double less = rows_of(s, hot) - s->rows[hot] / (s->copies[hot] + 1),
-         more = s->rows[gone] / (s->copies[gone] - 1) - rows_of(s, gone), most = s->shares[source] - less;
-  for (int i = 0; i < s->cfg.num_slots; i++) {
+         more = s->rows[gone] / (s->copies[gone] - 1) - rows_of(s, gone),
+         most = fmax(s->shares[source] - less, s->shares[share] - rows_of(s, gone) + rows_of(s, hot) - less);
+  if (most >= limit || share_has(s, share, hot)) return INFINITY;
+  for (int i = s->first[gone]; i >= 0; i = s->next[i]) {
     int other = s->share_of[i];
-    if (i == to || s->expert_of[i] != gone) continue;
-    most = fmax(most, s->shares[other] + more - (share_has(s, other, hot) ? less : 0));
+    if (i != to) most = fmax(most, s->shares[other] + more - (share_has(s, other, hot) ? less : 0));
   }
-  return fmax(most, s->shares[share] - rows_of(s, gone) + rows_of(s, hot) - less);
+  return most;
 }
 
 /* The best move so far. */
 struct found {
   double limit; /* it must leave fewer rows than these */
   double rows;  /* what it leaves, as if more where it leads to another host */
+  double bound; /* a better one leaves fewer */
   tri_expert_move move;
 };
 
@@ -142,6 +160,7 @@ static void offer(const tri_expert_search *s, struct found *f, double rows, int 
   if (host_of && host_of[s->share_of[to]] != host_of[s->share_of[from]]) rows *= 100.0 / (100 - TRI_EXPERT_HOST_COST);
   if (rows >= f->rows) return;
   f->rows = rows;
+  f->bound = fmin(rows, f->limit);
   f->move = (tri_expert_move){.to = to, .from = from, .swaps = swaps};
 }
 
@@ -152,10 +171,11 @@ static bool find_move(const tri_expert_search *s, tri_expert_move *out) {
   double mean = 0;
   for (int i = 0; i < s->cfg.ep; i++) mean += s->shares[i] / s->cfg.ep;
   struct found f = {.limit = s->shares[share] - LEAST_GAIN * mean, .rows = INFINITY};
+  f.bound = f.limit;
   for (int to = 0; to < s->cfg.num_slots; to++)
     for (int from = own.first; s->share_of[to] != share && from < own.first + own.count; from++) {
-      offer(s, &f, rows_of_copy(s, to, from), to, from, false);
-      offer(s, &f, rows_of_swap(s, from, to), to, from, true);
+      offer(s, &f, rows_of_copy(s, to, from, f.bound), to, from, false);
+      offer(s, &f, rows_of_swap(s, from, to, f.bound), to, from, true);
     }
   *out = f.move;
   return isfinite(f.rows);
