@@ -11,11 +11,11 @@
 
 Suite *suite_expert_balance(void);
 
-enum { MOST = 12 };
+enum { MOST = 12, MOST_SHARES = 32 };
 
 /* The rows of the share that has the most. */
 static double most_of(const uint64_t *rows, int experts, const int32_t *expert_of, int slots, int ep) {
-  double shares[MOST] = {0}, most = 0;
+  double shares[MOST_SHARES] = {0}, most = 0;
   tri_expert_share_rows(rows, experts, expert_of, slots, ep, shares);
   for (int s = 0; s < ep; s++)
     if (shares[s] > most) most = shares[s];
