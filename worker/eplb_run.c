@@ -8,7 +8,7 @@
 #include "runtime/engine/expert_transfer.h"
 
 /* A host is its first rank of all. */
-tri_status tri_eplb_find_hosts(tri_worker *w) {
+tri_status tri_eplb_find_hosts(tri_worker *w, tri_error *err) {
   struct utsname host;
   int n = w->world;
   const tri_model_config *c = &w->engine->model;
@@ -22,7 +22,8 @@ tri_status tri_eplb_find_hosts(tri_worker *w) {
   for (int r = 0; st == TRI_OK && r < n; r++)
     while (all[w->host_of[r]] != all[r]) w->host_of[r]++;
   tri_free(all);
-  return st;
+  if (st == TRI_OK) return st;
+  return tri_fail(err, st, "enable_eplb", "the group's ranks cannot find their hosts: %s", tri_status_text(st));
 }
 
 /* The hosts of a stage's shares: each lies on one, that of its first slice. */

@@ -6,7 +6,7 @@
 #include "worker/worker.h"
 
 /* Collective over the group's ranks, once the engine is there: finds which of them share a host, where that matters. */
-tri_status tri_eplb_find_hosts(tri_worker *w);
+tri_status tri_eplb_find_hosts(tri_worker *w, tri_error *err);
 /* Makes the leader's part; *out NULL without --enable-eplb. */
 tri_status tri_eplb_start(const tri_worker *w, tri_eplb **out);
 /* Every rank, with no step under way on it: what a plan of kind COUNT_ROWS or MOVE_EXPERT asks for. rows: what was

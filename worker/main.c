@@ -239,7 +239,7 @@ static tri_status start(tri_worker *w, int *argc, char ***argv, tri_error *err) 
   TRI_TRY(warn_of_network(w));
   tri_start_watch_phase(&w->start_watch, "load", &w->backend->loaded);
   TRI_TRY(load(w, local_ranks, err));
-  TRI_TRY(tri_eplb_find_hosts(w));
+  TRI_TRY(tri_eplb_find_hosts(w, err));
   tri_start_watch_phase(&w->start_watch, "canary", NULL);
 cleanup:
   if (st == TRI_OK) tri_comm_destroy(joined);

@@ -122,6 +122,35 @@ START_TEST(old_load_fades) {
 }
 END_TEST
 
+/* Layer 1's stage lies on two hosts, and exchanges experts within one of them; layer 2's on one alone, so that the best
+ * exchange counts. */
+START_TEST(hosts_of_stages) {
+  static const int32_t host_of[] = {0, 0, 1, 1, 2, 2, 2, 2}, stage_of[LAYERS] = {0, 0, 1};
+  float rows[] = {100, 100, 50, 50, 40, 40, 40, 60, 100, 100, 50, 50, 40, 40, 40, 60};
+  tri_model_config model = {.num_layers = LAYERS, .moe.num_experts = 8};
+  model.layer_flags[1] = model.layer_flags[2] = TRI_LAYER_SPARSE;
+  tri_expert_placement_config pc = {.ep = 4, .moves = true};
+  struct bench b = {0};
+  tri_expert_move m;
+  ck_assert_int_eq(tri_expert_placement_make(&model, &pc, &b.placement, NULL), TRI_OK);
+  tri_eplb_config c = {
+      .interval = INTERVAL, .ep = 4, .pp = 2, .placement = b.placement, .host_of = host_of, .stage_of = stage_of};
+  ck_assert_int_eq(tri_eplb_create(&c, &b.eplb), TRI_OK);
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) rows[i] *= 1000;
+  ck_assert_int_eq(next(&b, INTERVAL, false, &m), TRI_PLAN_COUNT_ROWS);
+  tri_eplb_done(b.eplb, INTERVAL, rows, 0);
+  ck_assert_int_eq(next(&b, INTERVAL, true, &m), TRI_PLAN_MOVE_EXPERT);
+  ck_assert(m.layer == 1 && m.from < 2 && m.to >= 2 && m.to < 4);
+  while (m.layer == 1) {
+    tri_expert_placement_move(b.placement, &m);
+    tri_eplb_done(b.eplb, INTERVAL, NULL, 0);
+    ck_assert_int_eq(next(&b, INTERVAL, true, &m), TRI_PLAN_MOVE_EXPERT);
+  }
+  ck_assert(m.layer == 2 && m.from < 2 && m.to >= 4);
+  end(&b);
+}
+END_TEST
+
 Suite *suite_eplb(void) {
   Suite *s = suite_create("eplb");
   TCase *t = tcase_create("eplb");
@@ -129,6 +158,7 @@ Suite *suite_eplb(void) {
   tcase_add_test(t, balanced);
   tcase_add_test(t, one_move_between_two_steps);
   tcase_add_test(t, old_load_fades);
+  tcase_add_test(t, hosts_of_stages);
   suite_add_tcase(s, t);
   return s;
 }
