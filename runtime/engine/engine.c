@@ -6,6 +6,7 @@
 #include "runtime/base/log.h"
 #include "runtime/engine/embed_result.h"
 #include "runtime/engine/exchange_choice.h"
+#include "runtime/engine/expert_transfer.h"
 #include "runtime/model/sentence.h"
 #include "runtime/step/limits.h"
 #include "runtime/forward/tune.h"
@@ -103,7 +104,8 @@ static tri_status place_experts(tri_engine *e, const tri_engine_config *config, 
   tri_expert_placement_config pc = {.ep = tri_parallel_ep(p),
                                     .strategy = config->expert_strategy,
                                     .num_redundant = config->num_redundant_experts,
-                                    .file = config->expert_location};
+                                    .file = config->expert_location,
+                                    .moves = config->experts_move};
   TRI_CHECK(tri_expert_placement_make(&e->model, &pc, &e->placement, err));
   if (e->backend->deterministic && tri_expert_most_copies(e->placement) > 1 && tri_group_is_leader(e->group))
     tri_log(TRI_LOG_WARN, "engine", "--deterministic: of an expert's copies only the first is used");
@@ -273,6 +275,10 @@ static void close_checkpoint(tri_engine *e) {
 static tri_status plan_tiers(tri_engine *e, const tri_engine_config *config, tri_error *err) {
   tri_weight_map m;
   if (!e->ledger.streams) return TRI_OK;
+  if (e->placement && e->placement->room)
+    return tri_fail(
+        err, TRI_UNSUPPORTED, "enable_eplb",
+        "--enable-eplb moves experts in memory, and weights of this rank are streamed: give one of them up");
   if (e->backend->host_memory && config->offload.tier == TRI_OFFLOAD_CPU)
     return tri_fail(
         err, TRI_UNSUPPORTED, "offload_weights",
@@ -332,6 +338,7 @@ tri_status tri_engine_create(const tri_engine_config *config, tri_backend *backe
   st = load(e, config, err);
   if (st == TRI_OK) st = allocate(e, config, err);
   if (st == TRI_OK) st = reserve(e);
+  if (st == TRI_OK) st = tri_engine_make_transfer(e, err);
   if (st == TRI_NO_MEMORY) st = refuse_memory(e);
   TRI_TRY(agree(group, st, err));
   TRI_TRY(agree(group, tri_engine_make_exchange(e, config->exchange, err), err));
@@ -386,6 +393,7 @@ void tri_engine_destroy(tri_engine *e) {
   tri_weights_destroy(e->weights);
   tri_tiers_free(e->tiers);
   close_checkpoint(e);
+  tri_expert_transfer_destroy(e->transfer);
   tri_expert_placement_free(e->placement);
   disconnect(e);
   tri_free(e->result.tokens);

@@ -43,6 +43,7 @@ static void find_ranks(const tri_model_config *c, tri_parallel p, int32_t *first
 /* Rows that mean nothing, with random experts. */
 struct trial {
   tri_engine *e;
+  const tri_exchange_config *c;
   float *x, *y, *weights, *all_weights;
   int32_t *experts, *all_experts, *rows;
   double *seconds; /* [ranks of the stage] */
@@ -76,9 +77,10 @@ static void free_trial(struct trial *t) {
   tri_free(t->seconds);
 }
 
-/* The seconds that a form takes for so many rows on the slowest rank, in the best of a few rounds. */
-static tri_status time_form(const struct trial *t, const tri_exchange_config *c, tri_exchange_form form, int rows,
-                            double *out) {
+/* In the best of a few rounds. */
+static tri_status time_form(void *ctx, tri_exchange_form form, int rows, double *out) {
+  const struct trial *t = ctx;
+  const tri_exchange_config *c = t->c;
   tri_exchange *e = t->e->exchange;
   tri_exchange_rows all = {.x = t->x, .experts = t->all_experts, .weights = t->all_weights};
   double best = 0;
@@ -98,32 +100,31 @@ static tri_status time_form(const struct trial *t, const tri_exchange_config *c,
   return TRI_OK;
 }
 
-/* Forms that add in the order of SHARE or FLAT give other bits: a deterministic group must not take one because a
- * measurement, or how many rows run beside, says so. */
-static bool may_choose(const tri_exchange_config *c, tri_exchange_form form) {
-  return !c->stage->cfg.deterministic || form == TRI_EXCHANGE_ALLGATHER || form == TRI_EXCHANGE_COORDINATED;
+/* SHARE and FLAT add slices in other orders. */
+static bool may_choose(bool deterministic, tri_exchange_form form) {
+  return !deterministic || form == TRI_EXCHANGE_ALLGATHER || form == TRI_EXCHANGE_COORDINATED;
 }
 
-static tri_status choose(const struct trial *t, const tri_exchange_config *c, tri_exchange_choice *out) {
-  char line[256] = "";
+tri_status tri_exchange_choose(bool deterministic, int max_rows, tri_exchange_timer time, void *ctx,
+                               tri_exchange_choice *out, char text[static TRI_EXCHANGE_TEXT]) {
   int size = 0;
+  text[0] = '\0';
   for (int rows = 4; size < TRI_EXCHANGE_SIZES; rows *= 4, size++) {
-    int n = rows < c->max_rows && size < TRI_EXCHANGE_SIZES - 1 ? rows : c->max_rows;
+    int n = rows < max_rows && size < TRI_EXCHANGE_SIZES - 1 ? rows : max_rows;
     double best = 0, seconds;
     for (int form = 0; form < TRI_EXCHANGE_FORMS; form++) {
-      if (!may_choose(c, (tri_exchange_form)form)) continue;
-      TRI_CHECK(time_form(t, c, (tri_exchange_form)form, n, &seconds));
+      if (!may_choose(deterministic, (tri_exchange_form)form)) continue;
+      TRI_CHECK(time(ctx, (tri_exchange_form)form, n, &seconds));
       if (form && seconds >= best) continue;
       best = seconds;
       out->by_size[size] = (tri_exchange_form)form;
     }
-    size_t used = strlen(line);
-    snprintf(line + used, sizeof line - used, "%s%d rows %s %.0f us", used ? ", " : "", n,
+    size_t used = strlen(text);
+    snprintf(text + used, TRI_EXCHANGE_TEXT - used, "%s%d rows %s %.0f us", used ? ", " : "", n,
              tri_exchange_form_name(out->by_size[size]), best * 1e6);
-    if (n == c->max_rows) break;
+    if (n == max_rows) break;
   }
   for (int i = size + 1; i < TRI_EXCHANGE_SIZES; i++) out->by_size[i] = out->by_size[size];
-  if (tri_group_is_leader(t->e->group)) tri_log(TRI_LOG_INFO, "engine", "exchange of rows: %s", line);
   return TRI_OK;
 }
 
@@ -158,7 +159,8 @@ static tri_status create(tri_engine *e, tri_exchange_config *c, tri_error *err) 
 tri_status tri_engine_make_exchange(tri_engine *e, int form, tri_error *err) {
   tri_dtype type = tri_step_arena_type(&e->model, e->backend->narrow_activations, e->weights->products);
   tri_exchange_config c = config_of(&e->model, &e->shard, &e->limits, type);
-  struct trial t = {.e = e};
+  struct trial t = {.e = e, .c = &c};
+  char text[TRI_EXCHANGE_TEXT];
   if (c.dp == 1) return TRI_OK;
   TRI_CHECK(check_form(e, &form, err));
   tri_status st = create(e, &c, err);
@@ -171,7 +173,8 @@ tri_status tri_engine_make_exchange(tri_engine *e, int form, tri_error *err) {
   /* All of them measure, or none: those that cannot must not be waited for. */
   if (st == TRI_OK && !make_trial(&t, &c)) st = TRI_NO_MEMORY;
   TRI_TRY(tri_comm_agree(e->group->stage, st));
-  TRI_TRY(choose(&t, &c, &e->exchange_choice));
+  TRI_TRY(tri_exchange_choose(c.stage->cfg.deterministic, c.max_rows, time_form, &t, &e->exchange_choice, text));
+  if (tri_group_is_leader(e->group)) tri_log(TRI_LOG_INFO, "engine", "exchange of rows: %s", text);
 cleanup:
   free_trial(&t);
   return st == TRI_OK || (err && err->status) ? st

@@ -199,6 +199,8 @@ void tri_forward_destroy(tri_forward *f) {
   for (int i = 0; i < f->num_tables; i++) be->ops.mem_free(be, TRI_MEM_ACTIVATIONS, f->tables[i].p, f->tables[i].bytes);
   tri_free(f->sends);
   tri_free(f->plans);
+  tri_free(f->placed);
+  tri_free(f->no_rows);
   tri_free(f);
 }
 

@@ -97,8 +97,11 @@ void tri_forward_copy_blocks(tri_forward *f, const tri_batch_builder *b);
 /* Turns the states that the encoder of an encoder-decoder has just made of the step's sources into keys and values for
  * the cross-attention of every layer. Before the step that has the sequences' first tokens. */
 tri_status tri_forward_fill_cross(tri_forward *f, const tri_forward *encoder, tri_mat states);
-/* Copies the tallies of this rank's experts since the start to host memory: [layers, experts of the shard]. Waits
- * for the steps that have begun. TRI_UNSUPPORTED of a model without experts. */
+/* Copies the tallies of this rank's experts to host memory, since the start or since the layer's last placement:
+ * [layers, experts of the shard]. Waits for the steps that have begun. TRI_UNSUPPORTED of a model without experts. */
 tri_status tri_forward_tally(const tri_forward *f, tri_expert_tally *out);
+/* Routes a layer of this shard as the placement says now, from the next step on, and begins its tally anew. Of
+ * placements whose experts move alone. */
+void tri_forward_place(tri_forward *f, int layer);
 
 #endif

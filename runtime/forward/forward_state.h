@@ -24,6 +24,9 @@ struct tri_forward {
   tri_expert_tally *tally;         /* [layers, slots] of the shard, of a model with experts, else NULL */
   int32_t *slots;                  /* [layers, experts, 1 + most_copies], see tri_moe_route_args; NULL: linear */
   int most_copies;
+  /* on the host, where experts move: a layer's table on its way, and a tally of nothing */
+  int32_t *placed;
+  tri_expert_tally *no_rows;
   struct tri_table {
     void *p;
     size_t bytes;

@@ -131,7 +131,8 @@ tri_status tri_plan_read(const void *bytes, size_t len, tri_plan_view *out) {
   uint64_t need = sizeof v.h + (uint64_t)v.h.num_seqs * sizeof *v.seqs + (uint64_t)v.h.num_ids * 4 +
                   (uint64_t)v.h.num_blocks * 4 + (uint64_t)v.h.num_copies * 8 + (uint64_t)v.h.num_shards * 4 +
                   v.h.params_bytes;
-  if (v.h.magic != TRI_PLAN_MAGIC || need != len || v.h.num_shards > TRI_MAX_SHARDS) return TRI_CORRUPT;
+  if (v.h.magic != TRI_PLAN_MAGIC || need != len || v.h.num_shards > TRI_MAX_SHARDS || v.h.kind >= TRI_PLAN_KINDS)
+    return TRI_CORRUPT;
   at += sizeof v.h;
   v.seqs = take(&at, v.h.num_seqs * sizeof *v.seqs);
   v.ids = take(&at, v.h.num_ids * sizeof *v.ids);

@@ -253,6 +253,7 @@ experts)
   experts 2 1 1 -ep 2 --expert-placement-strategy round_robin
   experts 2 1 1 -ep 2 --num-redundant-experts 3
   placed 2 1 -ep 2
+  experts 4 1 1 -ep 2 --num-redundant-experts 2 --move-experts
   ;;
 shards)
   experts 1 1 2 -ep 2 --all2all-backend auto
@@ -264,6 +265,9 @@ shards)
   experts 2 1 2 -ep 2 --num-redundant-experts 2 --expert-placement-strategy round_robin
   placed 1 2 -ep 2
   placed 2 2 -ep 2 --all2all-backend flat
+  experts 2 1 2 -ep 4 --num-redundant-experts 2 --move-experts
+  experts 2 1 2 -ep 2 --move-experts --quantization int8
+  experts 1 2 2 -ep 2 --num-redundant-experts 1 --move-experts --all2all-backend allgather
   ;;
 shards-more)
   for form in coordinated share flat allgather; do

@@ -24,6 +24,7 @@
 #include "runtime/base/options.h"
 #include "runtime/base/topo.h"
 #include "runtime/base/serve_options.h"
+#include "runtime/engine/expert_transfer.h"
 #include "tests/modelcheck/modelcheck.h"
 
 enum { MAX_DIRS = 1024 };
@@ -49,6 +50,8 @@ static const tri_option options[] = {
      .fallback = "0", .help = "copies of experts in each layer"},
     {TRI_OPT(struct mc_args, expert_location), .name = "init-expert-location", .metavar = "NAME",
      .help = "a file: which expert each slot has"},
+    {TRI_OPT(struct mc_args, move_experts), .name = "move-experts", .fallback = "false",
+     .help = "move some of them to other slots, at random, in front of every step"},
     {TRI_OPT(struct mc_args, exchange_rows), .name = "exchange-rows", .min = 0, .max = MAX_ROWS, .fallback = "0",
      .help = "rows of a shard that go at a time; 0: 1024"},
     {TRI_OPT(struct mc_args, threads), .name = "threads", .min = 1, .max = 256, .fallback = "1",
@@ -176,10 +179,25 @@ static tri_status tell_shards(struct mc_check *c) {
   return TRI_OK;
 }
 
+/* All ranks make the same ones. */
+static tri_status move_experts(struct mc_check *c) {
+  const tri_expert_placement *p = c->engine->placement;
+  for (int n = 0; c->a.move_experts && n < 20; n++) {
+    uint64_t random = tri_splitmix64(&c->moves);
+    tri_expert_move m = {.layer = (int32_t)(random % (uint64_t)p->num_layers),
+                         .to = (int32_t)((random >> 16) % (uint64_t)p->num_slots),
+                         .from = (int32_t)((random >> 32) % (uint64_t)p->num_slots),
+                         .swaps = random >> 60 & 1};
+    if (tri_expert_move_is_sound(p, c->a.ep, &m)) TRI_CHECK(tri_engine_move_expert(c->engine, &m));
+  }
+  return TRI_OK;
+}
+
 tri_status mc_run_step(struct mc_check *c, tri_step_result *result) {
   tri_comm *w = c->shard;
   size_t len = 0;
   tri_status st;
+  TRI_TRY(move_experts(c));
   TRI_TRY(tell_shards(c));
   if (leads(c)) {
     const void *plan = tri_plan_finish(c->writer, &len);
@@ -436,9 +454,9 @@ static tri_status set_up(struct mc_check *c, tri_pool *pool, tri_error *err) {
                                       .ring_parts = c->a.ring_parts,
                                       .nvme_path = c->a.nvme_path,
                                       .chunk_tokens = c->a.chunk_tokens,
-
                                       .always_pack = c->a.nvme_path != NULL,
                                       .poison = true},
+                          .experts_move = c->a.move_experts,
                           .exchange = c->a.exchange,
                           .exchange_rows = c->a.exchange_rows,
                           .pooling = (tri_pooling)c->a.pooling,
