@@ -124,9 +124,9 @@ static tri_status prepare(tri_engine *e, const tri_engine_config *config, tri_ch
 static tri_status connect(tri_engine *e, tri_error *err) {
   tri_backend *be = e->backend;
   tri_group *g = e->group;
-  if (g->p.tp > 1) TRI_CHECK(be->ops.comm_create(be, g->tensor, true, &e->device_tensor, err));
-  if (g->column) TRI_CHECK(be->ops.comm_create(be, g->column, true, &e->device_column, err));
-  if (g->p.pp > 1) TRI_CHECK(be->ops.comm_create(be, g->world, false, &e->device_world, err));
+  if (g->p.tp > 1) TRI_CHECK(be->ops.comm_create(be, g->tensor, TRI_COMM_SUMS, &e->device_tensor, err));
+  if (g->column) TRI_CHECK(be->ops.comm_create(be, g->column, TRI_COMM_ROWS, &e->device_column, err));
+  if (g->p.pp > 1) TRI_CHECK(be->ops.comm_create(be, g->world, TRI_COMM_TRANSFERS, &e->device_world, err));
   const tri_comm *made[] = {e->device_tensor, e->device_column, e->device_world};
   for (size_t i = 0; i < sizeof made / sizeof *made; i++)
     if (made[i] && made[i]->about[0] && g->world->rank == 0) tri_log(TRI_LOG_INFO, "engine", "%s", made[i]->about);
@@ -274,6 +274,8 @@ tri_status tri_engine_create(const tri_engine_config *config, tri_backend *backe
   /* Behind the communicators, whose memory is not to be had any more. */
   TRI_TRY(agree(group, set_limits(e, config, ckpt, err), err));
   TRI_TRY(agree_blocks(group, &e->limits.num_blocks));
+  /* While there is room for what measuring takes. */
+  TRI_TRY(agree(group, tri_engine_make_exchange(e, config->exchange, err), err));
   st = config->load_format == TRI_LOAD_DUMMY ? tri_weights_dummy(backend, &e->model, &e->shard, config->seed,
                                                                  config->dtype, config->quantization, &e->weights, err)
                                              : tri_weights_load(backend, &e->model, &e->shard, ckpt, config->dtype,
@@ -282,7 +284,6 @@ tri_status tri_engine_create(const tri_engine_config *config, tri_backend *backe
   if (st == TRI_OK) st = reserve(e);
   if (st == TRI_NO_MEMORY) st = refuse_memory(e);
   TRI_TRY(agree(group, st, err));
-  TRI_TRY(agree(group, tri_engine_make_exchange(e, config->exchange, err), err));
   st = make_forward(e, config, ckpt, err);
   if (st == TRI_NO_MEMORY) st = refuse_memory(e);
   TRI_TRY(agree(group, st, err));

@@ -9,7 +9,8 @@
  * Collective over the ranks of a stage. */
 tri_status tri_engine_make_exchange(tri_engine *e, int form, tri_error *err);
 
-/* Bytes that it takes by itself; 0 with one shard. False: they overflow. */
-bool tri_engine_exchange_bytes(const tri_model_config *c, const tri_shard *s, const tri_limits *limits, size_t *out);
+/* Bytes that it takes by itself, for rows of that type; 0 with one shard. False: they overflow. */
+bool tri_engine_exchange_bytes(const tri_model_config *c, const tri_shard *s, const tri_limits *limits, bool device,
+                               tri_dtype type, size_t *out);
 
 #endif

@@ -96,7 +96,7 @@ tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const 
   if (!tri_kv_block_bytes(c, s, config->kv_dtype, limits->block_size, &l.block_bytes) ||
       (config->device && !workspace_bytes(c, s, limits, &l)))
     return tri_fail(err, TRI_OVERFLOW, "max_num_batched_tokens", "the sizes overflow");
-  if (!tri_engine_exchange_bytes(c, s, limits, &l.exchange))
+  if (!tri_engine_exchange_bytes(c, s, limits, config->device, l.product_type, &l.exchange))
     return tri_fail(err, TRI_OVERFLOW, "max_num_batched_tokens", "the sizes overflow");
   if (config->device) l.reserve = DEVICE_RESERVE + draw_bytes(c, s, limits);
   st = add_source(c, s, ckpt, limits, num_lanes, config, &l, err);
