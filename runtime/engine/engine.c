@@ -204,10 +204,10 @@ static tri_status allocate(tri_engine *e, const tri_engine_config *config, tri_e
   return e->answer ? TRI_OK : TRI_NO_MEMORY;
 }
 
-/* Tells whether the devices of the tensor group are of one kind: their numbers of processors decide how a step is cut.
- */
+/* Tells whether the devices that record the same steps are of one kind: their numbers of processors decide how a step
+ * is cut. */
 static tri_status compare_devices(const tri_engine *e, bool *alike) {
-  tri_comm *c = e->group->tensor;
+  tri_comm *c = e->group->stage ? e->group->stage : e->group->tensor;
   uint64_t own = tri_hash_bytes(TRI_HASH_SEED, e->backend->tactics_key, strlen(e->backend->tactics_key)), *all;
   *alike = true;
   if (c->size == 1) return TRI_OK;
@@ -240,6 +240,7 @@ static tri_status make_forward(tri_engine *e, const tri_engine_config *config, c
   TRI_CHECK(compare_devices(e, &fc.alike));
   TRI_CHECK(tri_tune(&fc, config->autotune, err));
   TRI_CHECK(tri_forward_create(&fc, &e->forward, err));
+  if (e->exchange) TRI_CHECK(tri_forward_reserve_batch(e->forward, e->batch));
   if (!e->model.seq2seq.on) return TRI_OK;
   return tri_source_create(&fc, ckpt, config->dtype, config->quantization, config->seed, &e->source, err);
 }
