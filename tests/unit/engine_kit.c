@@ -23,8 +23,10 @@ bool make_kit(struct kit *k, const kit_config *config) {
   k->group = (tri_group){.p = p, .world = &k->world, .tensor = &k->tensor};
   if (dp > 1) k->group.column = &k->column;
   if (dp > 1) k->group.stage = &k->stage;
+  k->stage.cfg.deterministic = config->deterministic;
   ck_assert_int_eq(tri_backend_create(&bc, &k->be, &err), TRI_OK);
   k->be->narrow_activations = config->narrow;
+  if (config->prepare) config->prepare(k->be);
   tri_engine_config ec = {.model_dir = dir,
                           .load_format = TRI_LOAD_DUMMY,
                           .dtype = config->narrow ? TRI_BF16 : TRI_F32,
@@ -36,6 +38,8 @@ bool make_kit(struct kit *k, const kit_config *config) {
                           .num_kv_blocks = 4 * KIT_SEQS + most / 16,
                           .local_ranks = 1,
                           .encoders = true,
+                          .exchange = config->exchange,
+                          .exchange_rows = config->exchange_rows,
                           .pooling = config->pooling};
   tri_status st = tri_engine_create(&ec, k->be, &k->group, &k->e, &err);
   if (st == TRI_UNSUPPORTED) return false;

@@ -24,9 +24,13 @@ typedef struct kit_config {
   const tri_comm_ops *ops; /* of the rank's communicators */
   tri_pooling pooling;
   int max_model_len; /* 0: 16 */
+  int exchange, exchange_rows;
+  bool deterministic;
+  void (*prepare)(tri_backend *be); /* may be NULL */
 } kit_config;
 
-/* False: such a model has no such ranks. The engine keeps addresses of k, which is free_kit's to clear up either way.
+/* False: such a model has no such ranks, or no such exchange. The engine keeps addresses of k, which is free_kit's to
+ * clear up either way.
  */
 bool make_kit(struct kit *k, const kit_config *config);
 void free_kit(struct kit *k);
