@@ -1,7 +1,9 @@
 /* Sums of rows on their way back from the ranks that had their experts; see exchange.h. */
 #include "kernels/cuda/exchange.cuh"
 
-enum { COMBINE_THREADS = 512 };
+/* With the registers that it takes such a block leaves room for another kernel's on its multiprocessor: one that waits
+ * for a transfer must not keep it from coming onto the device. */
+enum { COMBINE_THREADS = 256 };
 
 /* A combine as its kernel sees it. Rows are cut into parts, fewer where there are more of them. */
 struct combine_args {
@@ -160,7 +162,7 @@ __device__ static inline void add_up(const tri_cuda_exchange &e, const combine_a
 }
 
 /* Each warp takes a part of a row after another: first of what it gives back, then of what it gets. All blocks are on
- * the device at once: a block per multiprocessor at most, up to 512 threads. */
+ * the device at once: a block per multiprocessor at most, up to 256 threads. */
 template <typename T>
 __global__ __launch_bounds__(COMBINE_THREADS) static void combine_kernel(const __grid_constant__ tri_cuda_exchange e,
                                                                          const __grid_constant__ combine_args a) {
