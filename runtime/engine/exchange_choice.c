@@ -176,6 +176,7 @@ static tri_status add_boxes(tri_engine *e, const tri_exchange_config *c, bool *c
   float missing = st != TRI_OK;
   TRI_CHECK(tri_comm_all_reduce(c->stage, &missing, 1));
   *can = missing == 0;
+  if (*can && tri_group_is_leader(e->group)) tri_log(TRI_LOG_INFO, "engine", "%s", e->device_column->about);
   if (!*can && tri_group_is_leader(e->group))
     tri_log(TRI_LOG_INFO, "engine", "exchange of rows by NCCL alone: %s",
             why.message[0] ? why.message : "another column cannot");

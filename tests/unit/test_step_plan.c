@@ -560,6 +560,23 @@ START_TEST(shards_are_told) {
 }
 END_TEST
 
+/* The largest batch fills the block table, and leaves nothing for the next one. */
+START_TEST(largest_batch) {
+  struct kit k = make_kit();
+  tri_batch largest;
+  size_t n;
+  tri_batch_largest(k.b, &limits, &largest);
+  int rows = largest.num_seqs;
+  ck_assert(rows == limits.max_num_seqs && largest.num_tokens == rows && largest.num_logits == rows);
+  ck_assert_int_eq(largest.block_start[rows], rows * limits.max_model_len / limits.block_size);
+  ck_assert(largest.kv_slot[rows - 1] == -1 && largest.context_len[rows - 1] == 1);
+  const void *bytes = first_plan(&k, &n);
+  ck_assert_int_eq(apply(&k, bytes, n), TRI_OK);
+  ck_assert(k.b->batch.block_start[0] == 0 && k.b->batch.block_start[1] == 2 && k.b->batch.block_start[2] == 5);
+  free_kit(&k);
+}
+END_TEST
+
 START_TEST(padding) {
   static const int steps[][2] = {{1, 1},   {2, 2},   {3, 4},   {5, 8},   {9, 16},  {16, 16}, {17, 24},
                                  {24, 24}, {25, 32}, {33, 40}, {48, 48}, {49, 56}, {65, 72}, {97, 100}};
@@ -639,6 +656,7 @@ Suite *suite_step_plan(void) {
   tcase_add_test(c, whole_sequences);
   suite_add_tcase(s, c);
   c = tcase_create("result");
+  tcase_add_test(c, largest_batch);
   tcase_add_test(c, longest_context);
   tcase_add_test(c, shards_are_told);
   tcase_add_test(c, padding);
