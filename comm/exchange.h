@@ -62,7 +62,8 @@ typedef struct tri_exchange tri_exchange;
 bool tri_exchange_bytes(const tri_exchange_config *config, size_t *bytes);
 /* Takes all of its memory here. TRI_TOO_LARGE: what a rank gives to one all-gather exceeds INT_MAX bytes. */
 tri_status tri_exchange_create(const tri_exchange_config *config, tri_exchange **out, tri_error *err);
-void tri_exchange_destroy(tri_exchange *e); /* before its communicators; NULL is fine */
+/* NULL is fine. Before its communicators; on device memory also behind them, once nothing uses it there. */
+void tri_exchange_destroy(tri_exchange *e);
 /* Fills in what a column's communicator must have of rows to do COORDINATED on device memory. False: it has too many
  * ranks, or one of them has slots that are not neighbours. */
 bool tri_exchange_rows_config(const tri_exchange_config *config, tri_rows_config *out);

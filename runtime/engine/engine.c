@@ -323,7 +323,6 @@ void tri_engine_destroy(tri_engine *e) {
   if (!e) return;
   if (!is_sound(e)) { /* first: kernels that wait for a lost peer would be waited for, and so do recorded steps */
     e->backend->ops.graph_drop(e->backend);
-    e->exchange = NULL; /* stays: it looks at its communicators before it gives anything back */
     disconnect(e);
   }
   free_steps(e);

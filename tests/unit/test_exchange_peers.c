@@ -19,7 +19,7 @@ static struct column {
   int rank;       /* of this shard */
   tri_rows_config rows;
   int added, gathers, dispatches, routed, combines, routes;
-  tri_comm library, peers;
+  tri_comm library;
   void (*moe_route_launch)(tri_backend *, const tri_op_plan *, const tri_moe_route_args *);
 } column;
 
@@ -102,8 +102,8 @@ static tri_status combine(tri_comm *c, const tri_rows_combine *a) {
 
 static const tri_comm_ops library_ops = {
     .name = "library", .all_gather = gather_own, .reduce_scatter = scatter_own, .destroy = no_destroy};
-static const tri_comm_ops peers_ops = {
-    .name = "peers", .dispatch = dispatch, .combine = combine, .destroy = no_destroy};
+static void free_comm(tri_comm *c) { tri_free(c); }
+static const tri_comm_ops peers_ops = {.name = "peers", .dispatch = dispatch, .combine = combine, .destroy = free_comm};
 
 /* ---- a backend that says that it is a device ---- */
 
@@ -123,8 +123,10 @@ static tri_status comm_add_rows(tri_backend *be, struct tri_comm *host, const st
   column.added++;
   column.rows = *rows;
   if (column.can != TRI_OK) return tri_fail(err, column.can, "p2p", "no peers");
-  column.peers = (tri_comm){.ops = &peers_ops, .fallback = *c, .rank = host->rank, .size = host->size};
-  *c = &column.peers;
+  tri_comm *peers = tri_calloc(1, sizeof *peers);
+  ck_assert_ptr_nonnull(peers);
+  *peers = (tri_comm){.ops = &peers_ops, .fallback = *c, .rank = host->rank, .size = host->size};
+  *c = peers;
   return TRI_OK;
 }
 
@@ -247,6 +249,15 @@ START_TEST(both_forms_compute_the_same) {
 }
 END_TEST
 
+/* An engine that lost a peer gives its communicators up first: nothing looks at them afterwards. */
+START_TEST(a_lost_peer) {
+  static struct kit k;
+  ck_assert(make(&k, (struct column){0}, TRI_EXCHANGE_COORDINATED, 0, false));
+  tri_comm_fail(k.e->device_column, TRI_PEER_LOST);
+  free_kit(&k);
+}
+END_TEST
+
 /* ---- slots and bytes ---- */
 
 static tri_exchange_config config_of(int tp, int dp, int etp, const int32_t *first_rank, int slots) {
@@ -300,6 +311,7 @@ Suite *suite_exchange_peers(void) {
   tcase_add_test(tc, a_form_is_chosen);
   tcase_add_test(tc, what_cannot_be_is_refused);
   tcase_add_test(tc, both_forms_compute_the_same);
+  tcase_add_test(tc, a_lost_peer);
   tcase_add_test(tc, slots_of_a_column);
   tcase_add_test(tc, boxes_are_counted);
   suite_add_tcase(s, tc);
