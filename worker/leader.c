@@ -136,10 +136,13 @@ static tri_status await_plans(struct leader *ld, int lane) {
 
 /* Tells every shard what the others have in the step: their ranks exchange rows. */
 static void tell_shards(struct leader *ld, bool one) {
-  uint32_t tokens[TRI_MAX_SHARDS];
+  uint32_t tokens[TRI_MAX_SHARDS], longest[TRI_MAX_SHARDS];
   int dp = num_shards(ld->w);
-  for (int d = 0; d < dp; d++) tokens[d] = ld->writers[one ? 0 : d]->h.num_tokens;
-  for (int d = 0; dp > 1 && d < (one ? 1 : dp); d++) tri_plan_set_shards(ld->writers[d], tokens, (uint32_t)dp);
+  for (int d = 0; d < dp; d++) {
+    tokens[d] = ld->writers[one ? 0 : d]->h.num_tokens;
+    longest[d] = tri_plan_longest(ld->writers[one ? 0 : d]);
+  }
+  for (int d = 0; dp > 1 && d < (one ? 1 : dp); d++) tri_plan_set_shards(ld->writers[d], tokens, longest, (uint32_t)dp);
 }
 
 /* Hands every other rank the finished plan of its shard, or, where one is for all, the first; *own is this rank's. A

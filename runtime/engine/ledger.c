@@ -148,7 +148,8 @@ static tri_status count_others(const tri_model_config *c, const tri_shard *s, co
     l->activations += (size_t)s->layers.count * (size_t)c->moe.num_experts *
                       (1 + (size_t)tri_expert_most_copies(s->p.placement)) * sizeof(int32_t);
   if (!tri_kv_block_bytes(c, s, config->kv_dtype, limits->block_size, &l->block_bytes) ||
-      (config->device && !workspace_bytes(c, s, limits, l)) || !tri_engine_exchange_bytes(c, s, limits, &l->exchange))
+      (config->device && !workspace_bytes(c, s, limits, l)) ||
+      !tri_engine_exchange_bytes(c, s, limits, config->device, l->product_type, &l->exchange))
     return tri_fail(err, TRI_OVERFLOW, "max_num_batched_tokens", "the sizes overflow");
   if (config->device) l->reserve = DEVICE_RESERVE + draw_bytes(c, s, limits);
   return TRI_OK;

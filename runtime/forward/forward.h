@@ -80,6 +80,10 @@ void tri_forward_destroy(tri_forward *f); /* NULL is fine */
 tri_status tri_forward_run(tri_forward *f, const tri_batch_builder *b, int lane, tri_mat *logits,
                            tri_encoder_output *encoder_output);
 
+/* Makes the backend's room for the largest batch now: where it grew later, what is recorded would be dropped, and by
+ * the ranks of one shard alone perhaps. */
+tri_status tri_forward_reserve_batch(tri_forward *f, const tri_batch_builder *b);
+
 /* logits.c: what becomes of those. Each is for all ranks of the last stage, which ask for the same. */
 /* Brings the parts together: on the sampling rank *logits is [num_logits, vocab_size] afterwards, elsewhere its data is
  * NULL. */

@@ -241,21 +241,28 @@ static void show_exchange(const tri_walk *w, tri_exchange_part part) {
   if (p) atomic_store_explicit(&p->exchange, (uint32_t)part, memory_order_relaxed);
 }
 
-void tri_emit_dispatch(tri_walk *w, tri_exchange_form form, tri_mat x, int from) {
+static tri_status dispatch(tri_forward *f, const void *x, int from, const tri_moe_route_args *route,
+                           const tri_exchange_rows *all) {
+  size_t first = (size_t)from * (size_t)f->cfg.model->moe.top_k;
+  tri_exchange *e = f->cfg.exchange;
+  if (route) return tri_exchange_route_and_dispatch(e, f->exchanged, x, route, all);
+  return tri_exchange_dispatch(e, f->exchanged, x, (const int32_t *)f->buf.experts.data + first,
+                               f->buf.expert_weights.data + first, all);
+}
+
+/* A record holds for rows that are routed on their way, too: what routing reads is there until then. */
+void tri_emit_dispatch(tri_walk *w, tri_exchange_form form, tri_mat x, int from, const tri_moe_route_args *route) {
   tri_forward *f = w->f;
   const tri_buffers *b = &f->buf;
-  size_t top_k = (size_t)f->cfg.model->moe.top_k;
   tri_exchange_rows all = {
       .x = b->exchange_x.data, .experts = (int32_t *)b->exchange_experts.data, .weights = b->exchange_weights.data};
   if (runs(w)) {
     show_exchange(w, TRI_IN_DISPATCH);
     tri_exchange_use(f->cfg.exchange, form);
-    w->st = tri_exchange_dispatch(f->cfg.exchange, f->exchanged, tri_rows_from(x, from).data,
-                                  (const int32_t *)b->experts.data + (size_t)from * top_k,
-                                  b->expert_weights.data + (size_t)from * top_k, &all);
+    w->st = dispatch(f, tri_rows_from(x, from).data, from, route, &all);
     if (w->st == TRI_OK) show_exchange(w, TRI_NO_EXCHANGE);
   }
-  const void *reads[] = {x.data, b->experts.data, b->expert_weights.data};
+  const void *reads[] = {x.data, b->experts.data, b->expert_weights.data, b->router.data};
   const void *writes[] = {all.x, all.experts, all.weights};
   if (records(w)) note(w, reads, COUNT(reads), writes, COUNT(writes));
 }
@@ -269,7 +276,7 @@ void tri_emit_combine(tri_walk *w, tri_mat out, int from, bool accumulate) {
     w->st = tri_exchange_combine(f->cfg.exchange, y, to, accumulate);
     if (w->st == TRI_OK) show_exchange(w, TRI_NO_EXCHANGE);
   }
-  const void *reads[] = {y, accumulate || from ? out.data : NULL}, *writes[] = {out.data};
+  const void *reads[] = {y, f->buf.exchange_experts.data, accumulate || from ? out.data : NULL}, *writes[] = {out.data};
   if (records(w)) note(w, reads, COUNT(reads), writes, COUNT(writes));
 }
 

@@ -253,6 +253,11 @@ static void clear(tri_batch *v) {
   v->num_tokens = v->num_seqs = v->num_logits = v->max_context = v->max_query = v->num_single = 0;
 }
 
+/* The other shards run the step for what the plan's header says of this one, too. */
+static bool is_as_told(const tri_batch *b, int longest) {
+  return !longest || (b->max_query <= 1 && b->num_logits == b->num_tokens && b->max_context <= longest);
+}
+
 tri_status tri_batch_build(tri_batch_builder *b, tri_slots *slots, const tri_plan_view *plan) {
   const uint32_t *ids = plan->ids;
   const int32_t *blocks = plan->blocks;
@@ -266,8 +271,10 @@ tri_status tri_batch_build(tri_batch_builder *b, tri_slots *slots, const tri_pla
   b->num_copies = (int)plan->h.num_copies;
   b->shard_tokens = plan->shard_tokens;
   b->num_shards = (int)plan->h.num_shards;
+  b->longest = (int)plan->h.longest;
   if (plan->h.num_tokens > (uint32_t)slots->limits.max_num_batched_tokens ||
-      plan->h.num_seqs > tri_plan_entries(slots->limits.max_num_seqs))
+      plan->h.num_seqs > tri_plan_entries(slots->limits.max_num_seqs) ||
+      plan->h.longest > (uint32_t)slots->limits.max_model_len)
     return TRI_CORRUPT;
   for (int i = 0; i < 2 * b->num_copies; i++)
     if (plan->copies[i] < 0 || plan->copies[i] >= slots->limits.num_blocks) return TRI_CORRUPT;
@@ -292,7 +299,7 @@ tri_status tri_batch_build(tri_batch_builder *b, tri_slots *slots, const tri_pla
     }
     if (st != TRI_OK) return st;
   }
-  return TRI_OK;
+  return is_as_told(&b->batch, b->longest) ? TRI_OK : TRI_CORRUPT;
 }
 
 /* Row i of a sequence that does not exist. */
@@ -313,15 +320,29 @@ void tri_batch_idle(const tri_batch_builder *b, tri_batch *out) {
   out->num_tokens = out->num_seqs = out->num_single = out->max_query = out->max_context = 1;
 }
 
-void tri_batch_pad(const tri_batch_builder *b, const tri_limits *limits, tri_batch *out) {
-  const tri_batch_arrays *a = &b->rows;
-  int from = b->batch.num_tokens, to = tri_batch_rows(from), most = limits->max_num_seqs;
+int tri_batch_padded_rows(const tri_limits *limits, int n) {
+  int rows = tri_batch_rows(n), most = limits->max_num_seqs;
   if (limits->max_num_batched_tokens < most) most = limits->max_num_batched_tokens;
-  if (to > most) to = most;
-  if (to < from) to = from;
-  for (int i = from; i < to; i++) put_nobody(a, i);
+  if (rows > most) rows = most;
+  return rows < n ? n : rows;
+}
+
+void tri_batch_pad(const tri_batch_builder *b, int rows, tri_batch *out) {
+  for (int i = b->batch.num_tokens; i < rows; i++) put_nobody(&b->rows, i);
   *out = b->batch;
-  out->num_tokens = out->num_seqs = out->num_logits = out->num_single = to;
+  out->num_tokens = out->num_seqs = out->num_logits = out->num_single = rows;
+  out->max_query = 1;
+  if (!out->max_context) out->max_context = 1;
+}
+
+void tri_batch_largest(const tri_batch_builder *b, const tri_limits *limits, tri_batch *out) {
+  int seqs = limits->max_num_seqs, tokens = limits->max_num_batched_tokens, rows = seqs < tokens ? seqs : tokens;
+  int blocks = (limits->max_model_len + limits->block_size - 1) / limits->block_size;
+  for (int i = 0; i < rows; i++) put_nobody(&b->rows, i);
+  b->rows.block_start[rows] = rows * blocks;
+  *out = b->batch;
+  out->num_tokens = out->num_seqs = out->num_logits = out->num_single = rows;
+  out->max_query = out->max_context = 1;
 }
 
 static int at_least(int a, int b) { return a > b ? a : b; }

@@ -121,7 +121,7 @@ typedef struct tri_batch_builder {
   const int32_t *copies;
   int num_copies;
   const uint32_t *shard_tokens; /* the plan's, [num_shards] */
-  int num_shards;
+  int num_shards, longest;      /* of the plan's header */
 } tri_batch_builder;
 
 tri_status tri_batch_builder_create(const tri_limits *limits, tri_batch_builder **out);
@@ -141,10 +141,16 @@ static inline int tri_batch_rows(int n) {
   return (n + step - 1) / step * step;
 }
 
+/* The same within the limits. */
+int tri_batch_padded_rows(const tri_limits *limits, int n);
+
 /* The batch of a step in which every sequence has one token and its logits are wanted, with sequences that do not exist
- * behind the others up to the next of a few numbers, so that few shapes come: they attend to one key and write none. In
- * the builder's own arrays, within the limits. */
-void tri_batch_pad(const tri_batch_builder *b, const tri_limits *limits, tri_batch *out);
+ * behind the others up to so many rows, so that few shapes come: they attend to one key and write none. In the
+ * builder's own arrays, within the limits. */
+void tri_batch_pad(const tri_batch_builder *b, int rows, tri_batch *out);
+
+/* A batch that takes as much room as any: of sequences that do not exist, with block tables of full length. */
+void tri_batch_largest(const tri_batch_builder *b, const tri_limits *limits, tri_batch *out);
 
 /* The batch of a shard that has nothing to do in a step of its group: one row of a sequence that does not exist, whose
  * logits nobody wants. */

@@ -72,9 +72,9 @@ typedef struct tri_plan_header {
   uint64_t step;
   uint32_t num_seqs, num_tokens, num_ids, num_blocks, num_copies, num_params;
   uint32_t params_bytes;
-  uint32_t kind;       /* tri_plan_kind; all but steps are headers alone */
-  uint32_t num_shards; /* of a group with several, whose ranks exchange rows in this step; else 0 */
-  uint32_t reserved;
+  uint32_t kind;        /* tri_plan_kind; all but steps are headers alone */
+  uint32_t num_shards;  /* of a group with several, whose ranks exchange rows in this step; else 0 */
+  uint32_t longest;     /* with shards: tri_plan_longest of all of them; 0 where one of them has it 0 */
   tri_expert_move move; /* of MOVE_EXPERT */
 } tri_plan_header;
 
@@ -116,8 +116,12 @@ size_t tri_plan_params_bytes(const tri_sample_params *params);
 void tri_plan_add(tri_plan_writer *w, const tri_plan_seq *seq, const uint32_t *ids, const int32_t *blocks,
                   const tri_sample_params *params, uint32_t num_prompt);
 void tri_plan_add_copy(tri_plan_writer *w, int32_t src, int32_t dst);
-/* Says how many tokens each shard of the group has in this step; a shard may have none. */
-void tri_plan_set_shards(tri_plan_writer *w, const uint32_t *tokens, uint32_t num_shards);
+/* Returns the keys of the longest context where each sequence has one token and its logits are wanted, 1 without
+ * sequences, and 0 where a sequence has more, or others are wanted. */
+uint32_t tri_plan_longest(const tri_plan_writer *w);
+/* Says how many tokens each shard of the group has in this step, and what tri_plan_longest returns of each; a shard may
+ * have none. */
+void tri_plan_set_shards(tri_plan_writer *w, const uint32_t *tokens, const uint32_t *longest, uint32_t num_shards);
 /* *bytes stays valid until the next begin. */
 const void *tri_plan_finish(tri_plan_writer *w, size_t *bytes);
 

@@ -279,11 +279,14 @@ shards-more)
   ;;
 cuda-experts-2)
   experts 2 1 1 -ep 2 --backend cuda --dtype float32
-  experts 1 1 2 -ep 2 --all2all-backend auto --backend cuda --dtype float32 --exchange-rows 7
+  for form in auto coordinated allgather; do
+    experts 1 1 2 -ep 2 --all2all-backend $form --backend cuda --dtype float32 --exchange-rows 7
+  done
   ;;
 cuda-experts-4)
   experts 4 1 1 -ep 4 --backend cuda --dtype float32
   experts 2 1 2 -ep 4 --all2all-backend auto --backend cuda --dtype float32 --chunk 9
+  experts 2 1 2 -ep 2 --all2all-backend coordinated --backend cuda --dtype float32
   experts 1 2 2 -ep 2 --all2all-backend auto --backend cuda --dtype float32
   ;;
 cuda-*x*)

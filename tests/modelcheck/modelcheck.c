@@ -168,14 +168,21 @@ void mc_begin_step(struct mc_check *c) {
   c->step++;
 }
 
-/* Tells the shards how many tokens each has in the step. */
+/* Tells the shards what each has in the step. */
 static tri_status tell_shards(struct mc_check *c) {
-  uint32_t all[1024], tokens[TRI_MAX_SHARDS], own = leads(c) ? c->writer->h.num_tokens : 0;
+  struct facts {
+    uint32_t tokens, longest;
+  } all[1024], own = {0};
+  uint32_t tokens[TRI_MAX_SHARDS], longest[TRI_MAX_SHARDS];
   int dp = tri_group_num_shards(&c->group);
   if (dp == 1) return TRI_OK;
+  if (leads(c)) own = (struct facts){c->writer->h.num_tokens, tri_plan_longest(c->writer)};
   TRI_CHECK(tri_comm_all_gather(c->group.world, &own, all, sizeof own));
-  for (int d = 0; d < dp; d++) tokens[d] = all[tri_group_rank(&c->group, 0, d, 0)];
-  if (leads(c)) tri_plan_set_shards(c->writer, tokens, (uint32_t)dp);
+  for (int d = 0; d < dp; d++) {
+    tokens[d] = all[tri_group_rank(&c->group, 0, d, 0)].tokens;
+    longest[d] = all[tri_group_rank(&c->group, 0, d, 0)].longest;
+  }
+  if (leads(c)) tri_plan_set_shards(c->writer, tokens, longest, (uint32_t)dp);
   return TRI_OK;
 }
 

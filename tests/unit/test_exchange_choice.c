@@ -41,7 +41,7 @@ START_TEST(fastest) {
   struct watch w = times;
   tri_exchange_choice c;
   char text[TRI_EXCHANGE_TEXT];
-  ck_assert_int_eq(tri_exchange_choose(false, 1024, look, &w, &c, text), TRI_OK);
+  ck_assert_int_eq(tri_exchange_choose(tri_exchange_forms(false), 1024, look, &w, &c, text), TRI_OK);
   check_forms(&c, want);
   ck_assert_mem_eq(w.rows, rows, sizeof rows);
   ck_assert_str_eq(text, "4 rows share 1 us, 16 rows share 1 us, 64 rows flat 10 us, 256 rows share 60 us, 1024 rows "
@@ -56,7 +56,7 @@ START_TEST(deterministic) {
   struct watch w = times;
   tri_exchange_choice c;
   char text[TRI_EXCHANGE_TEXT];
-  ck_assert_int_eq(tri_exchange_choose(true, 1024, look, &w, &c, text), TRI_OK);
+  ck_assert_int_eq(tri_exchange_choose(tri_exchange_forms(true), 1024, look, &w, &c, text), TRI_OK);
   check_forms(&c, want);
   ck_assert(!w.count[TRI_EXCHANGE_SHARE] && !w.count[TRI_EXCHANGE_FLAT]);
   ck_assert(!strstr(text, "share") && !strstr(text, "flat"));
@@ -70,11 +70,11 @@ START_TEST(few_rows) {
   struct watch w = times;
   tri_exchange_choice c;
   char text[TRI_EXCHANGE_TEXT];
-  ck_assert_int_eq(tri_exchange_choose(false, 20, look, &w, &c, text), TRI_OK);
+  ck_assert_int_eq(tri_exchange_choose(tri_exchange_forms(false), 20, look, &w, &c, text), TRI_OK);
   check_forms(&c, want);
   ck_assert(w.rows[2] == 20 && !w.rows[3]);
   w = times;
-  ck_assert_int_eq(tri_exchange_choose(false, 4, look, &w, &c, text), TRI_OK);
+  ck_assert_int_eq(tri_exchange_choose(tri_exchange_forms(false), 4, look, &w, &c, text), TRI_OK);
   ck_assert(w.rows[0] == 4 && !w.rows[1] && c.by_size[4] == TRI_EXCHANGE_SHARE);
 }
 END_TEST
@@ -84,7 +84,7 @@ START_TEST(lost_peer) {
   tri_exchange_choice c;
   char text[TRI_EXCHANGE_TEXT];
   w.fails_at = 6;
-  ck_assert_int_eq(tri_exchange_choose(false, 1024, look, &w, &c, text), TRI_PEER_LOST);
+  ck_assert_int_eq(tri_exchange_choose(tri_exchange_forms(false), 1024, look, &w, &c, text), TRI_PEER_LOST);
 }
 END_TEST
 
