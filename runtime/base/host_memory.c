@@ -41,7 +41,8 @@ static int64_t room_of(const char *folder, const struct version *v) {
   return limit > used ? limit - used : 0;
 }
 
-/* Of the group and of all above it. What lies outside of this namespace (..) is not to be seen. */
+/* Returns the least room of the group and of all above it. What lies outside of this namespace (..) is not to be seen.
+ */
 static int64_t least_room(const char *root, const struct version *v, char *path) {
   char folder[PATH_MAX];
   int64_t least = INT64_MAX;
