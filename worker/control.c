@@ -12,6 +12,7 @@
 #include "worker/expert_counts.h"
 #include "worker/measure.h"
 #include "worker/plan/machine_file.h"
+#include "worker/stream_report.h"
 #include "worker/worker.h"
 
 /* COUNT_MS: between two reports of what experts have had to do, for which a device's steps are waited for. IDLED_MS:
@@ -31,6 +32,7 @@ struct control {
   uint64_t seen_step, sent_step; /* when last looked at; in the last report */
   int64_t seen_since;            /* since when it is seen_step */
   bool registered_facts, told_ready;
+  tri_stream_rate stream_rate;
   struct utsname host;
 };
 
@@ -94,6 +96,7 @@ static void send_health(struct control *c) {
     m.health.layer = atomic_load(&w->engine->progress.layer);
     m.health.collective = tri_group_sequence(&w->group);
     m.health.exchange = atomic_load(&w->engine->progress.exchange);
+    m.health.stream = tri_stream_report(w->engine, &c->stream_rate);
   }
   send_msg(c, &m);
 }

@@ -160,6 +160,8 @@ static const tri_field embed_results_fields[] = {
     {TRI_CUSTOM_ALL("results", tri_codec_results), .flags = TRI_FF_REQUIRED},
 };
 
+#define H_STREAM(name_, m)                                                                                             \
+  { TRI_F(TRI_FT_U64, name_, tri_group_health, stream.m), .flags = TRI_FF_OMIT }
 static const tri_field health_fields[] = {
     G_U32(tri_group_health, group),
     G_U32(tri_group_health, rank),
@@ -176,6 +178,11 @@ static const tri_field health_fields[] = {
     G_U64(tri_group_health, tokens),
     G_U64(tri_group_health, scheduler_ns),
     G_U64(tri_group_health, preemptions),
+    H_STREAM("streamed_bytes", bytes),
+    H_STREAM("stream_stall_ns", stall_ns),
+    H_STREAM("stream_pass_bytes", pass_bytes),
+    H_STREAM("stream_pass_ns", pass_ns),
+    H_STREAM("stream_bytes_per_s", bytes_per_s),
 };
 
 static const tri_field failed_fields[] = {

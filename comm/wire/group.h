@@ -36,6 +36,14 @@ typedef struct tri_group_register {
   uint64_t max_model_len, vocab_size, kv_blocks, block_size, max_num_seqs;
 } tri_group_register;
 
+/* Weights that do not stay in a rank's memory; zeros where all do. */
+typedef struct tri_group_stream {
+  uint64_t bytes, stall_ns; /* that have come, and that steps have waited for them; since the start */
+  uint64_t pass_bytes;      /* of every pass over the layers */
+  uint64_t pass_ns;         /* from the end of the last pass but one to that of the last */
+  uint64_t bytes_per_s;     /* that the source has shown to give */
+} tri_group_stream;
+
 typedef struct tri_group_health {
   uint32_t group, rank, exchange; /* tri_exchange_part */
   uint64_t epoch, step, layer, collective;
@@ -43,6 +51,7 @@ typedef struct tri_group_health {
   /* leader */
   uint32_t running, waiting;
   uint64_t kv_blocks_used, tokens, scheduler_ns, preemptions;
+  tri_group_stream stream;
 } tri_group_health;
 
 /* One sequence's output of one step. */

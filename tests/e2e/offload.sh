@@ -29,6 +29,13 @@ grep -q 'MiB stay and .* MiB are a ring for .* MiB that come from files in every
 start_up --max-in-cpu 34M --backend cpu
 grep -q 'engine: weights: .* MiB stay, .* MiB come from the checkpoint in every step' "$RUN/log" || fail "the log does not say what streams"
 [ "$("$BIN/trireme" submit --temperature 0 "37+48=")" = 85 ] || fail "a wrong answer"
+for _ in $(seq 20); do # reports come once a second
+  "$BIN/trireme" status --stats >"$RUN/stats"
+  grep -q '^trireme:stream_pass_seconds.* 0\.' "$RUN/stats" && break
+  sleep 0.1
+done
+grep -q '^trireme:streamed_bytes_total{group="0",rank="0",tier="nvme"} [1-9]' "$RUN/stats" || fail "no metrics of what streams: $(cat "$RUN/stats")"
+"$BIN/trireme" status | grep -q '^group 0 reads 0.0[0-9] GB of weights in every step, at [0-9.]* GB/s; the last one took ' || fail "status does not say what streams: $("$BIN/trireme" status)"
 stop_cluster TERM
 
 # A pack is made once; another start takes it, one of other types makes its own.

@@ -112,7 +112,10 @@ static tri_status to_client(void *ctx, const tri_peer *to, const tri_server_msg 
     copy_str(s->message, sizeof s->message, m->error.message);
     s->done = true;
     break;
-  case TRI_REPLY_STATUS: w->clients = m->status.clients; break;
+  case TRI_REPLY_STATUS:
+    w->clients = m->status.clients;
+    if (w->status) *w->status = m->status;
+    break;
   case TRI_REPLY_FLOORS:
     w->floors = m->floors;
     w->floors_answers++;

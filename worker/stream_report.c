@@ -1,0 +1,29 @@
+#include "worker/stream_report.h"
+
+#include "runtime/base/wait.h"
+
+enum { SECOND = 1000000000 };
+
+void tri_stream_rate_note(tri_stream_rate *r, const tri_stream_figures *f, int64_t now_ns) {
+  int64_t ns = now_ns - r->since_ns;
+  if (r->since_ns && (ns < SECOND || f->passes == r->passes)) return;
+  if (r->since_ns) {
+    double rate = (double)(f->bytes - r->bytes) / (double)ns * SECOND;
+    if (rate > r->best) r->best = rate;
+  }
+  r->since_ns = now_ns;
+  r->bytes = f->bytes;
+  r->passes = f->passes;
+}
+
+tri_group_stream tri_stream_report(const tri_engine *e, tri_stream_rate *r) {
+  if (!e->offload) return (tri_group_stream){0};
+  tri_stream_figures f = tri_weight_stream_figures(tri_offload_stream(e->offload));
+  tri_stream_rate_note(r, &f, tri_now_ns());
+  double rate = r->best > 0 ? r->best : tri_offload_bandwidth(e->offload);
+  return (tri_group_stream){.bytes = f.bytes,
+                            .stall_ns = f.stall_ns,
+                            .pass_bytes = e->tiers->streamed,
+                            .pass_ns = f.pass_ns,
+                            .bytes_per_s = (uint64_t)rate};
+}
