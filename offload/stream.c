@@ -257,6 +257,7 @@ tri_status tri_weight_stream_fill(tri_weight_stream *s, double *bytes_per_second
   int64_t waited;
   while (has_room(s, last + 1)) last++; /* nothing has been released */
   TRI_CHECK(wait_for(s, last, &waited));
+  if (s->cfg.backend) s->cfg.backend->ops.event_wait(s->cfg.backend, event_of(TRI_EVENT_ARRIVED, last));
   for (uint64_t p = 0; p <= last; p++) bytes += s->cfg.part_bytes[part_at(s, p)];
   *bytes_per_second = (double)bytes / ((double)(tri_now_ns() - s->created) * 1e-9);
   s->pass_start = tri_now_ns();
@@ -343,11 +344,20 @@ cleanup:
   return st;
 }
 
+/* Copies under way read what is about to go. */
+static void end_copies(tri_weight_stream *s) {
+  tri_backend *be = s->cfg.backend;
+  if (!be || !s->has_thread) return;
+  be->ops.event_record(be, TRI_EVENT_PIECE, TRI_STREAM_COPY);
+  be->ops.event_wait(be, TRI_EVENT_PIECE);
+}
+
 bool tri_weight_stream_destroy(tri_weight_stream *s) {
   if (!s) return true;
   atomic_store(&s->stop, true);
   tri_waker_wake(&s->mover);
   if (s->has_thread) pthread_join(s->thread, NULL);
+  end_copies(s);
   bool ended = tri_reader_destroy(s->reader);
   tri_free(s->seen);
   tri_free(s->under_way);

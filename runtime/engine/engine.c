@@ -271,16 +271,14 @@ static void close_checkpoint(tri_engine *e) {
 static tri_status plan_tiers(tri_engine *e, const tri_engine_config *config, tri_error *err) {
   tri_weight_map m;
   if (!e->ledger.streams) return TRI_OK;
-  if (!e->backend->host_memory)
-    return tri_fail(err, TRI_UNSUPPORTED, "offload_weights", "weights are not streamed to devices yet");
-  if (config->offload.tier == TRI_OFFLOAD_CPU)
+  if (e->backend->host_memory && config->offload.tier == TRI_OFFLOAD_CPU)
     return tri_fail(
         err, TRI_UNSUPPORTED, "offload_weights",
         "the weights do not fit into this host's memory, which is the backend's, too: --offload-weights nvme "
         "streams them from files");
   TRI_CHECK(tri_weight_map_make(&e->model, &e->shard, e->ckpt, config->dtype, config->quantization, NULL, &m, err));
-  tri_status st =
-      tri_offload_plan(&config->offload, &e->model, &m, e->shard.layers.count, e->ledger.weights_room, &e->tiers, err);
+  tri_status st = tri_offload_plan(&config->offload, &e->model, &m, e->shard.layers.count, e->ledger.weights_room,
+                                   !e->backend->host_memory, &e->tiers, err);
   tri_weight_map_free(&m);
   return st;
 }
@@ -308,7 +306,8 @@ static tri_status load(tri_engine *e, const tri_engine_config *config, tri_error
   TRI_CHECK(tri_weights_make(&wc, &e->weights, err));
   if (!e->tiers) return TRI_OK;
   const atomic_bool *stop = e->group->world->cfg.policy.stop;
-  TRI_CHECK(tri_offload_create(&config->offload, &wc, e->weights->ring, stop, &e->offload, err));
+  int local_ranks = config->local_ranks ? config->local_ranks : 1;
+  TRI_CHECK(tri_offload_create(&config->offload, &wc, e->weights->ring, local_ranks, stop, &e->offload, err));
   tell_tiers(e);
   return TRI_OK;
 }

@@ -90,7 +90,7 @@ static int64_t streaming_kv(const tri_limits *limits, const tri_ledger_config *c
 static bool must_stream(const tri_ledger_config *config, int64_t room, int64_t blocks, int64_t one, int64_t block) {
   bool given = config->num_kv_blocks || config->kv_bytes;
   if (!tri_offload_is_allowed(config->offload)) return false;
-  if (tri_offload_is_asked(config->offload)) return true;
+  if (tri_offload_is_asked(config->offload, config->device)) return true;
   return room < 0 || blocks * block > room || (blocks < one && !given);
 }
 
@@ -104,12 +104,12 @@ static tri_status stream_weights(const tri_model_config *c, const tri_shard *s, 
   if (!config->memory) room = INT64_MAX / 2;
   if (room < 0) room = 0;
   l->weights_room = (size_t)room;
-  TRI_CHECK(tri_offload_plan(config->offload, c, m, s->layers.count, l->weights_room, &t, err));
+  TRI_CHECK(tri_offload_plan(config->offload, c, m, s->layers.count, l->weights_room, config->device, &t, err));
   l->streams = t->num_streamed > 0;
   l->streamed = t->streamed;
   l->ring = t->ring_bytes;
   l->weights = m->bytes - l->streamed + l->ring;
-  l->reads = l->streams ? tri_offload_buffer_bytes() : 0;
+  l->reads = l->streams && !config->device ? tri_offload_buffer_bytes() : 0;
   tri_tiers_free(t);
   return TRI_OK;
 }

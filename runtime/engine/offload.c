@@ -1,26 +1,9 @@
 #include "runtime/engine/offload.h"
 
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
-#include "runtime/base/hash.h"
-#include "runtime/base/log.h"
-#include "runtime/base/wait.h"
-#include "runtime/load/part_loader.h"
-
-struct tri_offload {
-  const tri_tiers *tiers;
-  tri_stream_part *parts;    /* [num_streamed] */
-  tri_part_extents *extents; /* [num_streamed] */
-  tri_stream_file *files;
-  int num_files;
-  tri_weight_pack *pack; /* NULL: from the checkpoint itself */
-  tri_weight_stream *stream;
-  char about[256];
-  double bandwidth;
-};
+#include "runtime/engine/offload_impl.h"
 
 /* ---- from the checkpoint itself ---- */
 
@@ -38,169 +21,53 @@ static tri_status find_extents(tri_offload *o, tri_part_loader *loader, bool *al
   *all = true;
   for (int i = 0; *all && i < o->tiers->num_streamed; i++) {
     tri_part_extents *x = &o->extents[i];
+    if (!tri_offload_is_read(o, i)) continue;
     TRI_CHECK(tri_part_extents_find(loader, o->tiers->parts[i], x, all, err));
     o->parts[i] = (tri_stream_part){.extents = x->extents, .num_extents = x->num};
   }
   return TRI_OK;
 }
 
-/* ---- from a pack ---- */
-
-/* The pack of a rank has all parts, whatever of them is streamed: more memory at the next start needs no new one. */
-struct packing {
-  tri_part_loader *loader;
-  tri_tiers *tiers; /* everything is streamed */
-  int64_t told_ns;
-  const char *path;
-};
-
-static uint64_t hash_word(uint64_t h, uint64_t word) { return tri_hash_bytes(h, &word, sizeof word); }
-
-static uint64_t hash_file(uint64_t h, int fd) {
-  struct stat s;
-  if (fstat(fd, &s)) return h;
-  h = hash_word(h, (uint64_t)s.st_size);
-  return hash_word(hash_word(h, (uint64_t)s.st_mtim.tv_sec), (uint64_t)s.st_mtim.tv_nsec);
-}
-
-/* Hashes where each tensor lies, in files that have not changed since; or the seed of what is made up. */
-static uint64_t hash_source(uint64_t h, const tri_weights_config *w) {
-  if (!w->ckpt) return hash_word(h, w->seed);
-  for (int i = 0; i < tri_checkpoint_num_files(w->ckpt); i++) h = hash_file(h, tri_checkpoint_fd(w->ckpt, i));
-  for (size_t i = 0; i < tri_checkpoint_num_tensors(w->ckpt); i++) {
-    const tri_st_tensor *t = tri_checkpoint_tensor(w->ckpt, i);
-    h = tri_hash_bytes(h, t->name, strlen(t->name));
-    h = hash_word(hash_word(h, (uint64_t)t->file << 8 | (uint64_t)t->dtype), t->offset);
-    h = tri_hash_bytes(h, t->shape, (size_t)t->rank * sizeof *t->shape);
-  }
-  return h;
-}
-
-static uint64_t hash_range(uint64_t h, tri_range r) {
-  return hash_word(h, (uint64_t)(uint32_t)r.first << 32 | (uint32_t)r.count);
-}
-
-/* The rank's share of the model, and the types and places of it. */
-static uint64_t hash_share(uint64_t h, const tri_weights_config *w, const tri_weight_map *all) {
-  const tri_shard *s = w->shard;
-  const tri_range ranges[] = {s->layers, s->q_heads,   s->kv_heads,  s->ff,
-                              s->slots,  s->expert_ff, s->shared_ff, s->vocab};
-  h = tri_hash_bytes(h, w->model->arch->model_type, strlen(w->model->arch->model_type));
-  h = hash_word(h, (uint64_t)w->quantization);
-  h = hash_word(h, tri_expert_placement_hash(s->p.placement));
-  for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) h = hash_range(h, ranges[i]);
-  for (int i = 0; i < s->layers.count * TRI_W_COUNT; i++) {
-    const tri_weight_place *p = &all->layers[i];
-    h = hash_word(hash_word(h, p->offset), p->bytes);
-    h = hash_word(hash_word(h, p->scale_offset), (uint64_t)p->dtype << 32 | (uint32_t)p->part);
-  }
-  return h;
-}
-
-static tri_weight_pack_key key_of(const tri_weights_config *w, const tri_weight_map *all) {
-  uint64_t source = hash_source(TRI_HASH_SEED, w);
-  return (tri_weight_pack_key){{hash_share(source, w, all), tri_mix64(hash_share(~source, w, all))}};
-}
-
-static tri_status fill_part(void *ctx, int number, void *memory, tri_error *err) {
-  struct packing *p = ctx;
-  return tri_part_loader_fill(p->loader, p->tiers->parts[number], memory, err);
-}
-
-static void tell_progress(void *ctx, int done, int parts, uint64_t bytes_done, uint64_t bytes) {
-  enum { SECOND = 1000000000 };
-  struct packing *p = ctx;
-  int64_t now = tri_now_ns();
-  if (done < parts && now - p->told_ns < SECOND) return;
-  p->told_ns = now;
-  tri_log(TRI_LOG_INFO, "engine", "packing weights into %s: %.1f of %.1f MiB (%.0f%%)", p->path,
-          (double)bytes_done / 0x1p20, (double)bytes / 0x1p20, 100 * (double)bytes_done / (double)bytes);
-}
-
-/* Everything is streamed, as far as the pack is concerned. */
-static tri_status make_loader(const tri_weights_config *weights, tri_weights_config *all, struct packing *p,
-                              tri_weight_map *m, tri_error *err) {
-  *all = *weights;
-  all->tiers = NULL;
-  TRI_CHECK(tri_weight_map_make(all->model, all->shard, all->ckpt, all->dtype, all->quantization, NULL, m, err));
-  tri_tiers_config tc = {.part_bytes = m->part_bytes,
-                         .num_parts = all->shard->layers.count * TRI_LAYER_PARTS,
-                         .room = SIZE_MAX,
-                         .max_resident = SIZE_MAX,
-                         .ring_parts = 1};
-  TRI_CHECK(tri_tiers_plan(&tc, &p->tiers, err));
-  tri_weight_map_free(m);
-  all->tiers = p->tiers;
-  TRI_CHECK(tri_weight_map_make(all->model, all->shard, all->ckpt, all->dtype, all->quantization, p->tiers, m, err));
-  return tri_part_loader_create(all, &p->loader, err);
-}
-
-/* Points the stream's parts into the pack. */
-static tri_status use_pack(tri_offload *o, const tri_tiers *all, tri_error *err) {
-  o->num_files = 1;
-  o->files = tri_calloc(1, sizeof *o->files);
-  if (!o->files) return tri_fail(err, TRI_NO_MEMORY, "nvme_path", "no memory to stream weights");
-  o->files[0] = (tri_stream_file){o->pack->fd, o->pack->path};
-  for (int i = 0; i < o->tiers->num_streamed; i++) {
-    tri_part_extents *x = &o->extents[i];
-    int number = all->number[o->tiers->parts[i]];
-    x->extents = tri_calloc(1, sizeof *x->extents);
-    if (!x->extents) return tri_fail(err, TRI_NO_MEMORY, "nvme_path", "no memory to stream weights");
-    x->num = 1;
-    x->extents[0] = (tri_stream_extent){.offset = o->pack->offsets[number], .bytes = all->bytes[number]};
-    o->parts[i] = (tri_stream_part){.extents = x->extents, .num_extents = 1};
-  }
-  return TRI_OK;
-}
-
-static tri_status open_pack(tri_offload *o, const tri_offload_config *config, const tri_weights_config *weights,
-                            const atomic_bool *stop, tri_error *err) {
-  char path[PATH_MAX];
-  struct packing p = {.path = path};
-  tri_weights_config all;
-  tri_weight_map m = {0};
-  tri_status st;
-  int made = 0;
-  if (!config->nvme_path)
-    return tri_fail(err, TRI_NO_CAPACITY, "nvme_path",
-                    "the weights do not lie in the checkpoint as they lie in this rank's memory (they are cut, "
-                    "transposed, interleaved or quantized): --nvme-path DIR says where a pack of them may be made");
-  TRI_TRY(make_loader(weights, &all, &p, &m, err));
-  tri_weight_pack_layout layout = {
-      .key = key_of(&all, &m), .part_bytes = p.tiers->bytes, .num_parts = p.tiers->num_streamed};
-  snprintf(path, sizeof path, "%s/%s-%016llx.pack", config->nvme_path, weights->model->arch->model_type,
-           (unsigned long long)layout.key.words[0]);
-  tri_weight_pack_maker maker = {.ctx = &p, .fill = fill_part, .progress = tell_progress, .stop = stop};
-  TRI_TRY(tri_weight_pack_make(path, &layout, &maker, &o->pack, &made, err));
-  TRI_TRY(use_pack(o, p.tiers, err));
-  snprintf(o->about, sizeof o->about, "the pack %.180s%s", path, made ? ", just made" : "");
-cleanup:
-  tri_part_loader_destroy(p.loader);
-  tri_tiers_free(p.tiers);
-  tri_weight_map_free(&m);
-  return st;
-}
-
 /* ---- from nothing and back ---- */
+
+static void say(tri_offload *o, const char *where) {
+  size_t at = strlen(o->about);
+  snprintf(o->about + at, sizeof o->about - at, "%s", where);
+}
 
 static tri_status find_source(tri_offload *o, const tri_offload_config *config, const tri_weights_config *weights,
                               const atomic_bool *stop, tri_error *err) {
   tri_part_loader *loader = NULL;
   bool all = false;
   tri_status st = TRI_OK;
+  if (o->dram == o->tiers->streamed) {
+    snprintf(o->about, sizeof o->about, "the host's memory");
+    return TRI_OK;
+  }
   if (weights->ckpt && !config->always_pack) {
     TRI_TRY(tri_part_loader_create(weights, &loader, err));
     TRI_TRY(find_extents(o, loader, &all, err));
   }
+  if (o->dram) snprintf(o->about, sizeof o->about, "the host's memory (%.1f MiB) and ", (double)o->dram / 0x1p20);
   if (!all) {
-    TRI_TRY(open_pack(o, config, weights, stop, err));
+    TRI_TRY(tri_offload_use_pack(o, config, weights, stop, err));
   } else {
     TRI_TRY(list_files(o, weights->ckpt));
-    snprintf(o->about, sizeof o->about, "the checkpoint");
+    say(o, "the checkpoint");
   }
 cleanup:
   tri_part_loader_destroy(loader);
   return st;
+}
+
+/* Reads that go on to a device come into pinned memory. */
+static tri_status take_buffers(tri_offload *o, tri_reader_config *reads, tri_error *err) {
+  o->buffer_bytes = tri_reader_memory_bytes(reads);
+  if (o->backend->ops.host_alloc(o->backend, o->buffer_bytes, (void **)&o->buffers) != TRI_OK)
+    return tri_fail(err, TRI_NO_MEMORY, "offload_weights", "the system gives no %.1f MiB of pinned memory to read into",
+                    (double)o->buffer_bytes / 0x1p20);
+  reads->memory = o->buffers;
+  return TRI_OK;
 }
 
 static tri_status start(tri_offload *o, const tri_offload_config *config, char *ring, const atomic_bool *stop,
@@ -212,11 +79,15 @@ static tri_status start(tri_offload *o, const tri_offload_config *config, char *
                                  .part_bytes = t->bytes,
                                  .places = t->places,
                                  .num_parts = t->num_streamed,
+                                 .backend = o->backend,
                                  .ring = ring,
                                  .reads = tri_offload_reads(),
                                  .stop = stop,
                                  .poison = config->poison};
-  memset(ring, 0, t->ring_bytes); /* its pages must be there before its bandwidth is measured */
+  if (o->backend)
+    TRI_CHECK(take_buffers(o, &sc.reads, err));
+  else
+    memset(ring, 0, t->ring_bytes); /* its pages must be there before its bandwidth is measured */
   TRI_CHECK(tri_weight_stream_create(&sc, &o->stream, err));
   tri_status st = tri_weight_stream_fill(o->stream, &o->bandwidth);
   const char *why = tri_weight_stream_failure(o->stream);
@@ -225,7 +96,7 @@ static tri_status start(tri_offload *o, const tri_offload_config *config, char *
 }
 
 tri_status tri_offload_create(const tri_offload_config *config, const tri_weights_config *weights, char *ring,
-                              const atomic_bool *stop, tri_offload **out, tri_error *err) {
+                              int local_ranks, const atomic_bool *stop, tri_offload **out, tri_error *err) {
   tri_status st;
   tri_offload *o = tri_calloc(1, sizeof *o);
   if (!o) return tri_fail(err, TRI_NO_MEMORY, "offload_weights", "no memory to stream weights");
@@ -236,6 +107,10 @@ tri_status tri_offload_create(const tri_offload_config *config, const tri_weight
   if (!o->parts || !o->extents) {
     st = tri_fail(err, TRI_NO_MEMORY, "offload_weights", "no memory to stream weights");
     goto cleanup;
+  }
+  if (!weights->backend->host_memory) {
+    o->backend = weights->backend;
+    TRI_TRY(tri_offload_fill_homes(o, config, weights, local_ranks, stop, err));
   }
   TRI_TRY(find_source(o, config, weights, stop, err));
   TRI_TRY(start(o, config, ring, stop, err));
@@ -254,6 +129,8 @@ bool tri_offload_destroy(tri_offload *o) {
   tri_free(o->parts);
   tri_free(o->files);
   tri_weight_pack_close(o->pack);
+  tri_offload_free_homes(o);
+  if (o->buffers && ended) o->backend->ops.host_free(o->backend, o->buffers, o->buffer_bytes);
   tri_free(o);
   return ended;
 }

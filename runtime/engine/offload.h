@@ -9,11 +9,12 @@
 typedef struct tri_offload tri_offload;
 
 /* weights: what they were made of, with tiers, of which something is streamed; all that it points to outlives this, the
- * checkpoint among it. model_dir: of the model, whose files a pack's key covers. stop: true ends waits and the making
- * of a pack; may be NULL. Takes the parts from the checkpoint as they are where its layout allows that, else from a
- * pack, which is made when there is none. Collective over nothing: each rank has its own. */
+ * checkpoint among it. local_ranks: that share the host's memory. stop: true ends waits and the making of a pack; may
+ * be NULL. A device's parts lie in the host's memory as far as that has room. The others, and those of a CPU, come from
+ * the checkpoint as they are where its layout allows that, else from a pack, which is made when there is none. Each
+ * rank has its own. */
 tri_status tri_offload_create(const tri_offload_config *config, const tri_weights_config *weights, char *ring,
-                              const atomic_bool *stop, tri_offload **out, tri_error *err);
+                              int local_ranks, const atomic_bool *stop, tri_offload **out, tri_error *err);
 /* False: the ring must stay for the life of the process. NULL is fine. */
 bool tri_offload_destroy(tri_offload *o);
 

@@ -9,8 +9,8 @@ size_t tri_offload_buffer_bytes(void) {
   return tri_reader_memory_bytes(&reads);
 }
 
-bool tri_offload_is_asked(const tri_offload_config *o) {
-  return o && o->tier != TRI_OFFLOAD_NONE && (o->gpu_layers >= 0 || o->bytes || o->max_in_cpu);
+bool tri_offload_is_asked(const tri_offload_config *o, bool device) {
+  return o && o->tier != TRI_OFFLOAD_NONE && (o->gpu_layers >= 0 || o->bytes || (o->max_in_cpu && !device));
 }
 
 bool tri_offload_is_allowed(const tri_offload_config *o) { return o && o->tier != TRI_OFFLOAD_NONE; }
@@ -22,14 +22,14 @@ static size_t sum_parts(const tri_weight_map *m, int num_parts) {
 }
 
 tri_status tri_offload_plan(const tri_offload_config *o, const tri_model_config *c, const tri_weight_map *m,
-                            int num_layers, size_t room, tri_tiers **out, tri_error *err) {
+                            int num_layers, size_t room, bool device, tri_tiers **out, tri_error *err) {
   int num_parts = num_layers * TRI_LAYER_PARTS;
-  size_t parts = sum_parts(m, num_parts), stay = m->bytes - parts, beside = stay + tri_offload_buffer_bytes();
+  size_t parts = sum_parts(m, num_parts), beside = m->bytes - parts + (device ? 0 : tri_offload_buffer_bytes());
   if (c->encoder || c->seq2seq.on)
     return tri_fail(err, TRI_UNSUPPORTED, "offload_weights",
                     "only the weights of decoders are streamed, and %s is none: it must fit into memory",
                     c->arch->model_type);
-  if (o->max_in_cpu && (size_t)o->max_in_cpu < room) room = (size_t)o->max_in_cpu;
+  if (!device && o->max_in_cpu && (size_t)o->max_in_cpu < room) room = (size_t)o->max_in_cpu;
   if (room < beside)
     return tri_fail(err, TRI_NO_CAPACITY, "memory",
                     "%.1f MiB of weights cannot be streamed (embeddings, norms and what reads go through), and there "
@@ -43,4 +43,18 @@ tri_status tri_offload_plan(const tri_offload_config *o, const tri_model_config 
                          .keep_layers = o->gpu_layers < num_layers ? o->gpu_layers : num_layers,
                          .ring_parts = o->ring_parts ? o->ring_parts : TRI_OFFLOAD_RING_PARTS};
   return tri_tiers_plan(&tc, out, err);
+}
+
+size_t tri_offload_place(const tri_tiers *t, size_t room, bool *in_dram) {
+  double share = t->streamed ? (double)room / (double)t->streamed : 1, credit = 0;
+  size_t used = 0;
+  for (int i = 0; i < t->num_streamed; i++) {
+    double bytes = (double)t->bytes[i];
+    credit += share * bytes;
+    in_dram[i] = t->bytes[i] <= room - used && (share >= 1 || credit > bytes);
+    if (!in_dram[i]) continue;
+    credit -= bytes;
+    used += t->bytes[i];
+  }
+  return used;
 }

@@ -22,14 +22,17 @@ enum { TRI_OFFLOAD_RING_PARTS = 4, TRI_OFFLOAD_READS = 16, TRI_OFFLOAD_PIECE_BYT
 tri_reader_config tri_offload_reads(void);
 size_t tri_offload_buffer_bytes(void);
 
-/* Tells whether weights are to leave even where all would fit. */
-bool tri_offload_is_asked(const tri_offload_config *o);
+/* Tells whether weights are to leave the backend's memory even where all would fit. */
+bool tri_offload_is_asked(const tri_offload_config *o, bool device);
 /* Tells whether they may leave where they do not fit. */
 bool tri_offload_is_allowed(const tri_offload_config *o);
 
-/* room: bytes of the rank's memory for all weights and the buffers of their reads. m: without tiers. Fails as
- * tri_tiers_plan does, and with TRI_UNSUPPORTED where the model cannot be streamed. */
+/* room: bytes of the backend's memory for all weights and, unless it is a device, the buffers of their reads. m:
+ * without tiers. Fails as tri_tiers_plan does, and with TRI_UNSUPPORTED where the model cannot be streamed. */
 tri_status tri_offload_plan(const tri_offload_config *o, const tri_model_config *c, const tri_weight_map *m,
-                            int num_layers, size_t room, tri_tiers **out, tri_error *err);
+                            int num_layers, size_t room, bool device, tri_tiers **out, tri_error *err);
+/* Of a device: sets in_dram [num_streamed] for the streamed parts that lie in the host's memory, of which this rank may
+ * use so many bytes: all if they have room, else some of them, spread evenly; and returns their bytes. */
+size_t tri_offload_place(const tri_tiers *t, size_t room, bool *in_dram);
 
 #endif

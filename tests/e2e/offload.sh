@@ -55,6 +55,33 @@ pack_start 1 --quantization int8
 pack_start 2 -tp 2
 [ "$(find "$RUN/packs" -type f | wc -l)" = 3 ] || fail "not three packs: $(ls "$RUN/packs")"
 
+# A device's weights: in the host's memory, and what has no room there from files; in the host's alone, where that is asked for. The
+# imitation computes on the host, and says that its memory is its own.
+if [ -n "${1-}" ]; then
+  programs=$BIN
+  mkdir "$RUN/bin" && cp "$BIN/trireme" "$BIN"/trireme-{up,coordinator,worker,plan} "$RUN/bin" && cp "$1" "$RUN/bin/libtrireme-cuda.so" || fail "no copies of the programs"
+  cp "$1" "$RUN/bin/libcuda.so.1" # a driver's library that nobody calls
+  libraries=${LD_LIBRARY_PATH-}
+  export LD_LIBRARY_PATH=$RUN/bin${libraries:+:$libraries} FAKE_MEMORY=4000000000
+  BIN=$RUN/bin
+  on_device() { # WORDS-OF-THE-LOG ARGS...
+    local words=$1
+    shift
+    : >"$RUN/log"
+    start_up --backend cuda --gpu-layers 0 "$@"
+    [ "$("$BIN/trireme" submit --temperature 0 "37+48=")" = 85 ] || fail "a wrong answer of a device: $*"
+    grep -q "$words" "$RUN/log" || fail "the log has no '$words' with $*"
+    stop_cluster TERM
+  }
+  on_device "come from the host's memory in every step"
+  on_device "come from the host's memory (.* MiB) and the checkpoint in every step" --max-in-cpu 2M
+  on_device "come from the checkpoint in every step" --max-in-cpu 1K
+  refused 3 "MiB of the host's memory are for them" --backend cuda --gpu-layers 0 --offload-weights cpu --max-in-cpu 2M
+  unset FAKE_MEMORY
+  export LD_LIBRARY_PATH=$libraries
+  BIN=$programs
+fi
+
 # The checkpoint is cut while requests run: they end with the reason, the file is named, and nothing stays.
 cp -r "$MODEL" "$RUN/model"
 chmod -R u+w "$RUN/model"

@@ -1,7 +1,8 @@
 /* In the place of the CUDA module: a backend "cuda" that computes with the reference's kernels on the host and says
  * that it has a device of its own. FAKE_DEVICE: its name ("none": it has none); without it every process of a host has
  * one by its number. FAKE_PCI: its address. FAKE_LACKS_ATTENTION: it has no such op. FAKE_EVENTS: steps seem to go on
- * behind their launch. It "measures" that each product's own kernel takes half of the time. */
+ * behind their launch. FAKE_MEMORY: bytes of memory of its own, as far as anybody asks. It "measures" that each
+ * product's own kernel takes half of the time. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,6 +38,18 @@ static tri_status event_query(tri_backend *be, int event) {
   return looks[event]-- > 0 ? TRI_AGAIN : TRI_OK;
 }
 
+static int64_t mem_available(tri_backend *be) {
+  (void)be;
+  return atoll(getenv("FAKE_MEMORY"));
+}
+
+/* Whoever streams weights calls it from a thread of its own. */
+static void upload_rows(tri_backend *be, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
+                        size_t rows) {
+  (void)be;
+  for (size_t i = 0; i < rows; i++) memcpy((char *)to + i * to_pitch, (const char *)from + i * from_pitch, width);
+}
+
 __attribute__((visibility("default"))) tri_status tri_backend_fill_cuda(tri_backend *be, int device, tri_error *err) {
   const char *name = getenv("FAKE_DEVICE"), *pci = getenv("FAKE_PCI");
   if (be->deterministic) return tri_fail(err, TRI_UNSUPPORTED, "deterministic", "not this one");
@@ -57,6 +70,11 @@ __attribute__((visibility("default"))) tri_status tri_backend_fill_cuda(tri_back
   if (be->async) {
     be->ops.event_record = event_record;
     be->ops.event_query = event_query;
+  }
+  if (getenv("FAKE_MEMORY")) {
+    be->host_memory = false;
+    be->ops.mem_available = mem_available;
+    be->ops.upload_rows = upload_rows;
   }
   be->num_devices = 2;
   snprintf(be->about, sizeof be->about, "device %d: imitation", device);

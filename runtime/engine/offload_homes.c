@@ -1,0 +1,69 @@
+/* A device's streamed weights in the host's memory: pinned, so that copies run at the link's rate. */
+#include <stdio.h>
+
+#include "runtime/engine/offload_impl.h"
+
+/* Bytes of the host's memory that this rank may take for weights: the rest is for whoever else is there. */
+static size_t room_for(const tri_offload_config *config, int local_ranks) {
+  int64_t available = tri_host_memory_available();
+  if (config->max_in_cpu) return (size_t)config->max_in_cpu;
+  return available > 0 ? (size_t)(available / 5 * 4 / local_ranks) : 0;
+}
+
+static tri_status take_homes(tri_offload *o, tri_error *err) {
+  size_t taken = 0;
+  for (int i = 0; i < o->tiers->num_streamed; i++) {
+    if (!o->in_dram[i]) continue;
+    if (o->backend->ops.host_alloc(o->backend, o->tiers->bytes[i], (void **)&o->homes[i]) != TRI_OK)
+      return tri_fail(err, TRI_NO_MEMORY, "max_in_cpu",
+                      "the system pins no more of its memory after %.1f of the %.1f MiB that are for streamed weights: "
+                      "give a smaller --max-in-cpu",
+                      (double)taken / 0x1p20, (double)o->dram / 0x1p20);
+    taken += o->tiers->bytes[i];
+    o->parts[i] = (tri_stream_part){.home = o->homes[i]};
+  }
+  return TRI_OK;
+}
+
+/* Conversions are the host's to do, by the same threads. */
+static tri_status fill(tri_offload *o, const tri_weights_config *weights, const atomic_bool *stop, tri_error *err) {
+  tri_weights_config wc = *weights;
+  tri_part_loader *loader = NULL;
+  tri_backend_config bc = {.name = "cpu", .pool = weights->backend->pool};
+  tri_status st;
+  TRI_CHECK(tri_backend_create(&bc, &wc.backend, err));
+  TRI_TRY(tri_part_loader_create(&wc, &loader, err));
+  for (int i = 0; i < o->tiers->num_streamed; i++) {
+    if (stop && atomic_load_explicit(stop, memory_order_relaxed)) st = TRI_ABORTED;
+    if (st != TRI_OK) goto cleanup;
+    if (o->in_dram[i]) TRI_TRY(tri_part_loader_fill(loader, o->tiers->parts[i], o->homes[i], err));
+    __atomic_fetch_add(&weights->backend->loaded, 1, __ATOMIC_RELAXED);
+  }
+cleanup:
+  tri_part_loader_destroy(loader);
+  tri_backend_destroy(wc.backend);
+  return st;
+}
+
+tri_status tri_offload_fill_homes(tri_offload *o, const tri_offload_config *config, const tri_weights_config *weights,
+                                  int local_ranks, const atomic_bool *stop, tri_error *err) {
+  size_t n = (size_t)o->tiers->num_streamed, room = room_for(config, local_ranks);
+  o->in_dram = tri_calloc(n, sizeof *o->in_dram);
+  o->homes = tri_calloc(n, sizeof *o->homes);
+  if (!o->in_dram || !o->homes) return tri_fail(err, TRI_NO_MEMORY, "offload_weights", "no memory to stream weights");
+  o->dram = tri_offload_place(o->tiers, room, o->in_dram);
+  if (config->tier == TRI_OFFLOAD_CPU && o->dram < o->tiers->streamed)
+    return tri_fail(err, TRI_NO_CAPACITY, "offload_weights",
+                    "%.1f MiB of weights leave the device, and %.1f MiB of the host's memory are for them: "
+                    "--offload-weights nvme streams the rest from files",
+                    (double)o->tiers->streamed / 0x1p20, (double)room / 0x1p20);
+  TRI_CHECK(take_homes(o, err));
+  return o->dram ? fill(o, weights, stop, err) : TRI_OK;
+}
+
+void tri_offload_free_homes(tri_offload *o) {
+  for (int i = 0; o->homes && i < o->tiers->num_streamed; i++)
+    if (o->homes[i]) o->backend->ops.host_free(o->backend, o->homes[i], o->tiers->bytes[i]);
+  tri_free(o->homes);
+  tri_free(o->in_dram);
+}

@@ -1,0 +1,147 @@
+/* Streamed weights out of a pack. */
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "runtime/base/hash.h"
+#include "runtime/base/log.h"
+#include "runtime/base/wait.h"
+#include "runtime/engine/offload_impl.h"
+
+/* The pack of a rank has all parts, whatever of them is streamed: more memory at the next start needs no new one. */
+struct packing {
+  tri_part_loader *loader;
+  tri_tiers *tiers; /* everything is streamed */
+  int64_t told_ns;
+  const char *path;
+};
+
+static uint64_t hash_word(uint64_t h, uint64_t word) { return tri_hash_bytes(h, &word, sizeof word); }
+
+static uint64_t hash_file(uint64_t h, int fd) {
+  struct stat s;
+  if (fstat(fd, &s)) return h;
+  h = hash_word(h, (uint64_t)s.st_size);
+  return hash_word(hash_word(h, (uint64_t)s.st_mtim.tv_sec), (uint64_t)s.st_mtim.tv_nsec);
+}
+
+/* Hashes where each tensor lies, in files that have not changed since; or the seed of what is made up. */
+static uint64_t hash_source(uint64_t h, const tri_weights_config *w) {
+  if (!w->ckpt) return hash_word(h, w->seed);
+  for (int i = 0; i < tri_checkpoint_num_files(w->ckpt); i++) h = hash_file(h, tri_checkpoint_fd(w->ckpt, i));
+  for (size_t i = 0; i < tri_checkpoint_num_tensors(w->ckpt); i++) {
+    const tri_st_tensor *t = tri_checkpoint_tensor(w->ckpt, i);
+    h = tri_hash_bytes(h, t->name, strlen(t->name));
+    h = hash_word(hash_word(h, (uint64_t)t->file << 8 | (uint64_t)t->dtype), t->offset);
+    h = tri_hash_bytes(h, t->shape, (size_t)t->rank * sizeof *t->shape);
+  }
+  return h;
+}
+
+static uint64_t hash_range(uint64_t h, tri_range r) {
+  return hash_word(h, (uint64_t)(uint32_t)r.first << 32 | (uint32_t)r.count);
+}
+
+/* The rank's share of the model, and the types and places of it. */
+static uint64_t hash_share(uint64_t h, const tri_weights_config *w, const tri_weight_map *all) {
+  const tri_shard *s = w->shard;
+  const tri_range ranges[] = {s->layers, s->q_heads,   s->kv_heads,  s->ff,
+                              s->slots,  s->expert_ff, s->shared_ff, s->vocab};
+  h = tri_hash_bytes(h, w->model->arch->model_type, strlen(w->model->arch->model_type));
+  h = hash_word(h, (uint64_t)w->quantization);
+  h = hash_word(h, tri_expert_placement_hash(s->p.placement));
+  for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) h = hash_range(h, ranges[i]);
+  for (int i = 0; i < s->layers.count * TRI_W_COUNT; i++) {
+    const tri_weight_place *p = &all->layers[i];
+    h = hash_word(hash_word(h, p->offset), p->bytes);
+    h = hash_word(hash_word(h, p->scale_offset), (uint64_t)p->dtype << 32 | (uint32_t)p->part);
+  }
+  return h;
+}
+
+static tri_weight_pack_key key_of(const tri_weights_config *w, const tri_weight_map *all) {
+  uint64_t source = hash_source(TRI_HASH_SEED, w);
+  return (tri_weight_pack_key){{hash_share(source, w, all), tri_mix64(hash_share(~source, w, all))}};
+}
+
+static tri_status fill_part(void *ctx, int number, void *memory, tri_error *err) {
+  struct packing *p = ctx;
+  return tri_part_loader_fill(p->loader, p->tiers->parts[number], memory, err);
+}
+
+static void tell_progress(void *ctx, int done, int parts, uint64_t bytes_done, uint64_t bytes) {
+  enum { SECOND = 1000000000 };
+  struct packing *p = ctx;
+  int64_t now = tri_now_ns();
+  if (done < parts && now - p->told_ns < SECOND) return;
+  p->told_ns = now;
+  tri_log(TRI_LOG_INFO, "engine", "packing weights into %s: %.1f of %.1f MiB (%.0f%%)", p->path,
+          (double)bytes_done / 0x1p20, (double)bytes / 0x1p20, 100 * (double)bytes_done / (double)bytes);
+}
+
+/* Everything is streamed, as far as the pack is concerned. */
+static tri_status make_loader(const tri_weights_config *weights, tri_weights_config *all, struct packing *p,
+                              tri_weight_map *m, tri_error *err) {
+  *all = *weights;
+  all->tiers = NULL;
+  TRI_CHECK(tri_weight_map_make(all->model, all->shard, all->ckpt, all->dtype, all->quantization, NULL, m, err));
+  tri_tiers_config tc = {.part_bytes = m->part_bytes,
+                         .num_parts = all->shard->layers.count * TRI_LAYER_PARTS,
+                         .room = SIZE_MAX,
+                         .max_resident = SIZE_MAX,
+                         .ring_parts = 1};
+  TRI_CHECK(tri_tiers_plan(&tc, &p->tiers, err));
+  tri_weight_map_free(m);
+  all->tiers = p->tiers;
+  TRI_CHECK(tri_weight_map_make(all->model, all->shard, all->ckpt, all->dtype, all->quantization, p->tiers, m, err));
+  return tri_part_loader_create(all, &p->loader, err);
+}
+
+/* Points the stream's parts into the pack. */
+static tri_status use_pack(tri_offload *o, const tri_tiers *all, tri_error *err) {
+  o->num_files = 1;
+  o->files = tri_calloc(1, sizeof *o->files);
+  if (!o->files) return tri_fail(err, TRI_NO_MEMORY, "nvme_path", "no memory to stream weights");
+  o->files[0] = (tri_stream_file){o->pack->fd, o->pack->path};
+  for (int i = 0; i < o->tiers->num_streamed; i++) {
+    if (!tri_offload_is_read(o, i)) continue;
+    tri_part_extents *x = &o->extents[i];
+    int number = all->number[o->tiers->parts[i]];
+    x->extents = tri_calloc(1, sizeof *x->extents);
+    if (!x->extents) return tri_fail(err, TRI_NO_MEMORY, "nvme_path", "no memory to stream weights");
+    x->num = 1;
+    x->extents[0] = (tri_stream_extent){.offset = o->pack->offsets[number], .bytes = all->bytes[number]};
+    o->parts[i] = (tri_stream_part){.extents = x->extents, .num_extents = 1};
+  }
+  return TRI_OK;
+}
+
+tri_status tri_offload_use_pack(tri_offload *o, const tri_offload_config *config, const tri_weights_config *weights,
+                                const atomic_bool *stop, tri_error *err) {
+  char path[PATH_MAX];
+  struct packing p = {.path = path};
+  tri_weights_config all;
+  tri_weight_map m = {0};
+  tri_status st;
+  int made = 0;
+  if (!config->nvme_path)
+    return tri_fail(err, TRI_NO_CAPACITY, "nvme_path",
+                    "the weights do not lie in the checkpoint as they lie in this rank's memory (they are cut, "
+                    "transposed, interleaved or quantized): --nvme-path DIR says where a pack of them may be made");
+  TRI_TRY(make_loader(weights, &all, &p, &m, err));
+  tri_weight_pack_layout layout = {
+      .key = key_of(&all, &m), .part_bytes = p.tiers->bytes, .num_parts = p.tiers->num_streamed};
+  snprintf(path, sizeof path, "%s/%s-%016llx.pack", config->nvme_path, weights->model->arch->model_type,
+           (unsigned long long)layout.key.words[0]);
+  tri_weight_pack_maker maker = {.ctx = &p, .fill = fill_part, .progress = tell_progress, .stop = stop};
+  TRI_TRY(tri_weight_pack_make(path, &layout, &maker, &o->pack, &made, err));
+  TRI_TRY(use_pack(o, p.tiers, err));
+  size_t at = strlen(o->about);
+  snprintf(o->about + at, sizeof o->about - at, "the pack %.180s%s", path, made ? ", just made" : "");
+cleanup:
+  tri_part_loader_destroy(p.loader);
+  tri_tiers_free(p.tiers);
+  tri_weight_map_free(&m);
+  return st;
+}
