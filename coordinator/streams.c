@@ -8,6 +8,7 @@ tri_group_stream streams_of_group(const group *g) {
   for (uint32_t r = 0; r < g->world; r++) {
     const tri_group_stream *s = &g->ranks[r].stream;
     sum.bytes += s->bytes;
+    sum.dram_bytes += s->dram_bytes;
     sum.pass_bytes += s->pass_bytes;
     sum.bytes_per_s += s->bytes_per_s;
     sum.stall_ns = larger(sum.stall_ns, s->stall_ns);
@@ -23,7 +24,8 @@ static bool any_streams(const tri_core *c) {
 }
 
 typedef double (*figure)(const tri_group_stream *s);
-static double bytes(const tri_group_stream *s) { return (double)s->bytes; }
+static double file_bytes(const tri_group_stream *s) { return (double)(s->bytes - s->dram_bytes); }
+static double dram_bytes(const tri_group_stream *s) { return (double)s->dram_bytes; }
 static double stall_s(const tri_group_stream *s) { return (double)s->stall_ns * 1e-9; }
 static double pass_s(const tri_group_stream *s) { return (double)s->pass_ns * 1e-9; }
 static double bytes_per_s(const tri_group_stream *s) { return (double)s->bytes_per_s; }
@@ -38,21 +40,19 @@ static void print(const tri_core *c, FILE *f, const char *name, const char *labe
   }
 }
 
+static void head(FILE *f, const char *name, const char *type, const char *help) {
+  fprintf(f, "# HELP trireme:%s %s\n# TYPE trireme:%s %s\n", name, help, name, type);
+}
+
 void streams_metrics(const tri_core *c, FILE *f) {
-  static const struct {
-    const char *name, *type, *labels, *help;
-    figure of;
-  } all[] = {
-      {"streamed_bytes_total", "counter", ",tier=\"nvme\"", "Bytes of weights that have come from files.", bytes},
-      {"stream_stall_seconds_total", "counter", "", "Time that steps have waited for weights.", stall_s},
-      {"stream_pass_seconds", "gauge", "", "From the end of the last pass over the layers but one to that of the last.",
-       pass_s},
-      {"stream_bandwidth_bytes_per_second", "gauge", "", "What the source of streamed weights has shown to give.",
-       bytes_per_s},
-  };
   if (!any_streams(c)) return;
-  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-    fprintf(f, "# HELP trireme:%s %s\n# TYPE trireme:%s %s\n", all[i].name, all[i].help, all[i].name, all[i].type);
-    print(c, f, all[i].name, all[i].labels, all[i].of);
-  }
+  head(f, "streamed_bytes_total", "counter", "Bytes of weights that have come, by where they come from.");
+  print(c, f, "streamed_bytes_total", ",tier=\"nvme\"", file_bytes);
+  print(c, f, "streamed_bytes_total", ",tier=\"cpu\"", dram_bytes);
+  head(f, "stream_stall_seconds_total", "counter", "Time that steps have waited for weights.");
+  print(c, f, "stream_stall_seconds_total", "", stall_s);
+  head(f, "stream_pass_seconds", "gauge", "From the end of the last pass over the layers but one to that of the last.");
+  print(c, f, "stream_pass_seconds", "", pass_s);
+  head(f, "stream_bandwidth_bytes_per_second", "gauge", "The best rate at which weights have come.");
+  print(c, f, "stream_bandwidth_bytes_per_second", "", bytes_per_s);
 }

@@ -179,6 +179,7 @@ static const tri_field health_fields[] = {
     G_U64(tri_group_health, scheduler_ns),
     G_U64(tri_group_health, preemptions),
     H_STREAM("streamed_bytes", bytes),
+    H_STREAM("stream_dram_bytes", dram_bytes),
     H_STREAM("stream_stall_ns", stall_ns),
     H_STREAM("stream_pass_bytes", pass_bytes),
     H_STREAM("stream_pass_ns", pass_ns),

@@ -86,11 +86,13 @@ static int64_t streaming_kv(const tri_limits *limits, const tri_ledger_config *c
 }
 
 /* Weights leave where that was asked for, or where they do not fit beside so many blocks, of which one sequence needs
- * `one`. */
-static bool must_stream(const tri_ledger_config *config, int64_t room, int64_t blocks, int64_t one, int64_t block) {
+ * `one`; but not those that take less than what reads of files go through. */
+static bool must_stream(const tri_ledger_config *config, size_t weights, int64_t room, int64_t blocks, int64_t one,
+                        int64_t block) {
   bool given = config->num_kv_blocks || config->kv_bytes;
   if (!tri_offload_is_allowed(config->offload)) return false;
   if (tri_offload_is_asked(config->offload, config->device)) return true;
+  if (weights <= tri_offload_buffer_bytes()) return false;
   return room < 0 || blocks * block > room || (blocks < one && !given);
 }
 
@@ -186,7 +188,7 @@ tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const 
   int64_t others = (int64_t)(l.activations + l.workspace + l.reserve + l.exchange);
   int64_t room = config->memory ? config->memory - others - (int64_t)l.weights : INT64_MAX;
   int64_t kv = streaming_kv(limits, config, config->memory - others, full, one, block);
-  if (must_stream(config, room, blocks_for(config, room, full, block), one, block))
+  if (must_stream(config, m.bytes, room, blocks_for(config, room, full, block), one, block))
     TRI_TRY(stream_weights(c, s, &m, config, others, kv, &l, err));
   if (config->memory) room = config->memory - others - (int64_t)(l.weights + l.reads);
   l.num_blocks = l.streams ? kv / block : blocks_for(config, room, full, block);

@@ -20,6 +20,7 @@ static const tri_group_stream first = {.bytes = 3000000000,
                                        .pass_ns = 500000000,
                                        .bytes_per_s = 2000000000};
 static const tri_group_stream second = {.bytes = 3100000000,
+                                        .dram_bytes = 100000000,
                                         .stall_ns = 500000000,
                                         .pass_bytes = 900000000,
                                         .pass_ns = 700000000,
@@ -39,7 +40,9 @@ START_TEST(metrics) {
   static const char *const lines[] = {
       "\n# TYPE trireme:streamed_bytes_total counter\n"
       "trireme:streamed_bytes_total{group=\"1\",rank=\"0\",tier=\"nvme\"} 3000000000\n"
-      "trireme:streamed_bytes_total{group=\"1\",rank=\"1\",tier=\"nvme\"} 3100000000\n",
+      "trireme:streamed_bytes_total{group=\"1\",rank=\"1\",tier=\"nvme\"} 3000000000\n"
+      "trireme:streamed_bytes_total{group=\"1\",rank=\"0\",tier=\"cpu\"} 0\n"
+      "trireme:streamed_bytes_total{group=\"1\",rank=\"1\",tier=\"cpu\"} 100000000\n",
       "\ntrireme:stream_stall_seconds_total{group=\"1\",rank=\"0\"} 2.5\n",
       "\ntrireme:stream_pass_seconds{group=\"1\",rank=\"1\"} 0.7\n",
       "\ntrireme:stream_bandwidth_bytes_per_second{group=\"1\",rank=\"0\"} 2000000000\n",

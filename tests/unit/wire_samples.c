@@ -290,7 +290,7 @@ static void samples_from_groups(sample *out, int *n) {
   keep_group(out, n, "embed_results", &g);
   g = (tri_group_msg){.op = TRI_GROUP_HEALTH,
                       .seq = 4,
-                      .health = {1, 2, 2, 3, 4, 5, 6, true, 7, 8, 9, 10, 11, 12, {13, 14, 15, 16, 17}}};
+                      .health = {1, 2, 2, 3, 4, 5, 6, true, 7, 8, 9, 10, 11, 12, {13, 14, 15, 16, 17, 18}}};
   keep_group(out, n, "health", &g);
   g = (tri_group_msg){.op = TRI_GROUP_FAILED, .seq = 5, .failed = {1, 2, 3, str("io"), str("disk"), str("f")}};
   keep_group(out, n, "failed", &g);
