@@ -11,6 +11,7 @@
 #include "runtime/base/version.h"
 #include "worker/expert_counts.h"
 #include "worker/measure.h"
+#include "worker/plan/disk_read.h"
 #include "worker/plan/machine_file.h"
 #include "worker/stream_report.h"
 #include "worker/worker.h"
@@ -33,6 +34,7 @@ struct control {
   int64_t seen_since;            /* since when it is seen_step */
   bool registered_facts, told_ready;
   tri_stream_rate stream_rate;
+  double kept_rate; /* in the file of figures */
   struct utsname host;
 };
 
@@ -77,6 +79,21 @@ static bool has_work(const tri_worker *w) {
   return atomic_load(&w->busy) || tri_ring_holds(&w->jobs) || tri_ring_holds(&w->aborts);
 }
 
+/* `trireme plan` predicts with what a worker has measured of its disk. */
+static void keep_disk(struct control *c, const tri_group_stream *s) {
+  static const double WORTH_WRITING = 1.05;
+  double best = c->stream_rate.best;
+  char path[PATH_MAX], disk[TRI_DISK_NAME];
+  tri_error err = {0};
+  if (best <= c->kept_rate * WORTH_WRITING || !tri_stream_rate_is_disk(s, c->w->local_ranks)) return;
+  c->kept_rate = best;
+  tri_machine_file_path(path);
+  tri_disk_name(tri_offload_source_of(c->w->engine->offload).files[0].fd, disk);
+  if (!path[0] || !disk[0]) return;
+  if (tri_machine_file_add_disk(path, disk, best, &err) != TRI_OK)
+    tri_log(TRI_LOG_WARN, "plan", "what was measured is not kept: %s", err.message);
+}
+
 static void send_health(struct control *c) {
   tri_worker *w = c->w;
   tri_group_msg m = {.op = TRI_GROUP_HEALTH,
@@ -97,6 +114,7 @@ static void send_health(struct control *c) {
     m.health.collective = tri_group_sequence(&w->group);
     m.health.exchange = atomic_load(&w->engine->progress.exchange);
     m.health.stream = tri_stream_report(w->engine, &c->stream_rate);
+    keep_disk(c, &m.health.stream);
   }
   send_msg(c, &m);
 }

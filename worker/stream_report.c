@@ -16,6 +16,11 @@ void tri_stream_rate_note(tri_stream_rate *r, const tri_stream_figures *f, int64
   r->passes = f->passes;
 }
 
+bool tri_stream_rate_is_disk(const tri_group_stream *s, int local_ranks) {
+  static const uint64_t ENOUGH = 256 << 20;
+  return local_ranks == 1 && !s->dram_bytes && s->pass_bytes >= ENOUGH;
+}
+
 tri_group_stream tri_stream_report(const tri_engine *e, tri_stream_rate *r) {
   if (!e->offload) return (tri_group_stream){0};
   tri_stream_figures f = tri_weight_stream_figures(tri_offload_stream(e->offload));

@@ -29,6 +29,7 @@ typedef struct tri_worker {
   tri_pool *pool;
   tri_backend *backend;
   tri_engine *engine;
+  int local_ranks; /* of all groups on this host */
 
   /* control -> step (leader) */
   tri_ring jobs;             /* tri_job * */

@@ -33,11 +33,22 @@ START_TEST(pauses_do_not_count) {
 }
 END_TEST
 
+START_TEST(rates_of_disks) {
+  tri_group_stream s = {.pass_bytes = 1 << 30};
+  ck_assert(tri_stream_rate_is_disk(&s, 1) && !tri_stream_rate_is_disk(&s, 2));
+  s.dram_bytes = 1;
+  ck_assert(!tri_stream_rate_is_disk(&s, 1));
+  s = (tri_group_stream){.pass_bytes = 1 << 20}; /* a part is a few reads */
+  ck_assert(!tri_stream_rate_is_disk(&s, 1));
+}
+END_TEST
+
 Suite *suite_stream_report(void) {
   Suite *s = suite_create("stream_report");
   TCase *t = tcase_create("stream_report");
   tcase_add_test(t, whole_passes);
   tcase_add_test(t, pauses_do_not_count);
+  tcase_add_test(t, rates_of_disks);
   suite_add_tcase(s, t);
   return s;
 }
