@@ -29,6 +29,9 @@ foreach(bench latency batching)
   target_link_libraries(trireme-bench-${bench} PRIVATE tri_bench_rank)
 endforeach()
 
+add_executable(trireme-bench-stream worker/bench/stream.c worker/bench/steps.c worker/bench/verify.c)
+target_link_libraries(trireme-bench-stream PRIVATE tri_bench_rank)
+
 # The allocators that activations are compared with; a library, so that tests can link them.
 tri_library(tri_bench FILES worker/bench/caching_allocator.c worker/bench/greedy_arena.c LINK tri_runtime)
 add_executable(trireme-bench-memory worker/bench/memory.c)
@@ -36,8 +39,8 @@ target_link_libraries(trireme-bench-memory PRIVATE tri_bench)
 add_executable(trireme-bench-load worker/bench/load.c)
 target_link_libraries(trireme-bench-load PRIVATE tri_runtime)
 
-add_dependencies(programs trireme-coordinator trireme-worker trireme-up trireme-plan trireme-bench-latency trireme-bench-batching trireme-bench-memory trireme-bench-load)
-install(TARGETS trireme-coordinator trireme-worker trireme-up trireme-plan trireme-bench-latency trireme-bench-batching trireme-bench-memory trireme-bench-load)
+add_dependencies(programs trireme-coordinator trireme-worker trireme-up trireme-plan trireme-bench-latency trireme-bench-batching trireme-bench-memory trireme-bench-load trireme-bench-stream)
+install(TARGETS trireme-coordinator trireme-worker trireme-up trireme-plan trireme-bench-latency trireme-bench-batching trireme-bench-memory trireme-bench-load trireme-bench-stream)
 
 # What was measured of products on devices; programs look for it in ../share/trireme, in the build's folder as in an installed tree.
 configure_file(kernels/cuda/gemm_tactics.txt share/trireme/cuda-gemm-tactics.txt COPYONLY)
