@@ -43,7 +43,7 @@ want 0 '0 running' "$trireme" status
 want 0 '"model":"fake"' "$trireme" status --json
 want 0 'KV BLOCKS USED' "$trireme" status
 want 0 '^Ranks report once a second' "$trireme" status
-want 0 '^group 0 reads 0.25 GB of weights in every step, at 1.00 GB/s; the last one took 0.25 s, all have waited 0.2 s for 0.5 GB$' "$trireme" status
+want 0 '^group 0 reads 0.25 GB of weights in every step, at 1.00 GB/s; the last two ended 0.25 s apart, all have waited 0.2 s for 0.5 GB$' "$trireme" status
 want 0 '"streamed_bytes":500000000,"stream_pass_bytes":250000000,"stream_pass_s":0.25,"stream_stall_s":0.2,"stream_bytes_per_s":1e+09' "$trireme" status --json
 want 0 '"pid":1000,"step":[0-9]*,"block":0,.*"pid":1001,"step":[0-9]*,"block":null,' "$trireme" status --json
 want 0 '^trireme:fake 1' "$trireme" status --stats
